@@ -210,13 +210,13 @@ func (s *Sidecar) assemble() {
 	})
 	bounds := gateway.DefaultBounds()
 	bounds.SlowClientTimeout, bounds.ReceiveTimeout = s.cfg.SlowClientTimeout, s.cfg.ReceiveTimeout
-	s.gateway = gateway.New(gateway.Config{
+	cfg := gateway.Config{
 		Access: s.access, Publisher: s.publisher, Groups: s.groups, Log: s.store.log, Policies: s.policies,
 		Metrics: s.metrics, Limits: s.cfg.Limits, Logger: s.cfg.Logger, Audit: s.audit, Bounds: bounds, NodeID: s.cfg.NodeID, Memory: s.memory,
-		Topics: s.topics, Erased: s.erased, Spooled: s.spooled, Waits: s.waits, EraseSpooled: s.eraseSpooled,
-		Lookup: s.store.source.Lookup, StoreID: s.store.id,
-	})
+		Topics: s.topics, Erased: s.erased, Lookup: s.store.source.Lookup, StoreID: s.store.id,
+	}
 	if s.store.shared != nil {
+		cfg.Spool = gatewaySpool{s.store.shared.spool, s.store.shared.log}
 		s.metrics.ObserveGroups(s.store.shared.gauges.Get)
 	} else {
 		s.metrics.ObserveGroups(func() []telemetry.GroupStat {
@@ -224,6 +224,7 @@ func (s *Sidecar) assemble() {
 			return stats
 		})
 	}
+	s.gateway = gateway.New(cfg)
 	s.metrics.ObserveDead(s.dead.Get)
 	s.metrics.ObservePolicies(s.policyVersions)
 	s.metrics.ObserveSpool(s.store.waiting)

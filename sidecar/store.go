@@ -228,29 +228,18 @@ func (s *Sidecar) erased(topic string) {
 	}
 }
 
-// spooled says whether events of a topic wait in the spool.
-func (s *Sidecar) spooled(topic string) bool {
-	return s.store.shared != nil && s.store.shared.spool.Holds(topic)
+// gatewaySpool is the spool as the gateway sees it.
+type gatewaySpool struct {
+	*spool.Log
+	log *mongolog.Log
 }
 
-// waits says whether an event waits in the spool.
-func (s *Sidecar) waits(ctx context.Context, topic, id string) (bool, error) {
-	if s.store.shared == nil {
-		return false, nil
-	}
-	return s.store.shared.spool.Waits(ctx, topic, id)
-}
-
-// eraseSpooled erases events of a topic that wait in the spool, and has other
-// sidecars do so before theirs get into the log.
-func (s *Sidecar) eraseSpooled(ctx context.Context, e eventlog.Erasure, r eventlog.Retention) (int, error) {
-	sh := s.store.shared
-	if sh == nil {
-		return 0, nil
-	}
-	n, err := sh.spool.Erase(ctx, e.Topic, e.Key(), e.Covers, r)
+// Erase erases events of a topic that wait in the spool. Other sidecars find a mark in the store, and
+// erase theirs before these get into the log.
+func (s gatewaySpool) Erase(ctx context.Context, e eventlog.Erasure, r eventlog.Retention) (int, error) {
+	n, err := s.Log.Erase(ctx, e.Topic, e.Key(), e.Covers, r)
 	if err == nil {
-		err = sh.log.SaveEpochs(ctx, nil, []eventlog.Mark{e.Mark(time.Now().UnixMilli())})
+		err = s.log.SaveEpochs(ctx, nil, []eventlog.Mark{e.Mark(time.Now().UnixMilli())})
 	}
 	return n, err
 }

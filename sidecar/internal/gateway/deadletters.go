@@ -2,12 +2,9 @@ package gateway
 
 import (
 	"context"
-	"encoding/base64"
 	"encoding/json"
 	"errors"
 	"net/http"
-	"strconv"
-	"strings"
 
 	"github.com/sluice-bus/sluice/internal/access"
 	"github.com/sluice-bus/sluice/internal/httpapi"
@@ -43,7 +40,7 @@ type deadLetters struct {
 	before        int64           // only those that died earlier; 0: all
 	ids           map[string]bool // nil: all
 	sees          func(group string) bool
-	descending    bool
+	order         string          // by the time of death: asc, as "" is, or desc
 	after         *eventlog.Point // in the dead letter topic
 }
 
@@ -55,7 +52,7 @@ func (q *deadLetters) selects(d *eventlog.Dead) bool {
 // eachDead visits pages of what q selects, by the time of death, until visit
 // says that it has enough.
 func (g *Gateway) eachDead(ctx context.Context, q deadLetters, visit func([]eventlog.Dead) (more bool, err error)) error {
-	scan := eventlog.ScanQuery{Descending: q.descending, After: q.after}
+	scan := eventlog.ScanQuery{Descending: q.order == "desc", After: q.after}
 	for page, err := range eventlog.Pages(ctx, g.cfg.Log, q.topic+wire.DeadLetterSuffix, scan, eventlog.Bounds{Events: deadPage, Bytes: maxSettleBody}) {
 		if errors.Is(err, eventlog.ErrNotFound) {
 			return nil // nothing ever died
@@ -171,7 +168,8 @@ func (g *Gateway) listDeadLetters(_ http.ResponseWriter, r *http.Request) (any, 
 	}
 	if len(page) > limit {
 		page = page[:limit]
-		out.Next = deadCursor(q.descending, page[limit-1].Letter)
+		last := page[limit-1].Letter
+		out.Next = nextCursor(q.order[:1] + pointText(last.TS, last.ID))
 	}
 	if err := g.complete(r.Context(), q.topic, page); err != nil {
 		return nil, err
@@ -212,12 +210,13 @@ func (g *Gateway) deadQuery(r *http.Request) (q deadLetters, limit int, err erro
 	if err := errors.Join(err1, err2, err3, err4); err != nil {
 		return q, 0, err
 	}
-	q.descending = order == "desc"
+	q.order = order
 	if cursor != "" {
-		if q.descending, q.after, err = readDeadCursor(cursor); err != nil {
-			return q, 0, err
+		q.order, q.after = map[byte]string{'a': "asc", 'd': "desc"}[cursor[0]], pointIn(cursor[1:])
+		if q.order == "" || q.after == nil {
+			return q, 0, errCursor()
 		}
-		if p.Has("order") && q.descending != (order == "desc") {
+		if p.Has("order") && q.order != order {
 			return q, 0, httpapi.BadParam("order", "the cursor goes on in the other order")
 		}
 	}
@@ -237,24 +236,4 @@ func (g *Gateway) deadOf(r *http.Request) deadLetters {
 		return is
 	}
 	return q
-}
-
-// deadCursor is where a list goes on.
-func deadCursor(descending bool, last *eventlog.Record) string {
-	order := "a"
-	if descending {
-		order = "d"
-	}
-	return base64.RawURLEncoding.EncodeToString([]byte(order + strconv.FormatInt(last.TS, 10) + "/" + last.ID))
-}
-
-func readDeadCursor(text string) (descending bool, after *eventlog.Point, err error) {
-	plain, err := base64.RawURLEncoding.DecodeString(text)
-	ts, id, found := strings.Cut(string(plain), "/")
-	if err == nil && found && len(ts) > 1 && (ts[0] == 'a' || ts[0] == 'd') {
-		if n, err := strconv.ParseInt(ts[1:], 10, 64); err == nil {
-			return ts[0] == 'd', &eventlog.Point{TS: n, ID: id}, nil
-		}
-	}
-	return false, nil, httpapi.BadParam("cursor", "it is none: take it from next of the page before")
 }

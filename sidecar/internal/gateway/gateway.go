@@ -79,7 +79,16 @@ type Log interface {
 	EnsureTopic(ctx context.Context, name string, partitions int) (eventlog.Topic, error)
 }
 
-// Config is what a Gateway needs; every field but Access and Memory is required.
+// Spool has events that are on their way into the Log.
+type Spool interface {
+	// Holds reports whether it has events of a topic, and Waits whether it has one.
+	Holds(topic string) bool
+	Waits(ctx context.Context, topic, id string) (bool, error)
+	// Erase erases events here, and makes other sidecars erase theirs, and returns how many were here.
+	Erase(ctx context.Context, e eventlog.Erasure, r eventlog.Retention) (int, error)
+}
+
+// Config is what a Gateway needs; every field but Access, Spool, Audit and Memory is required.
 type Config struct {
 	// Access says who may do what; nil lets everybody do everything.
 	Access    *access.Access
@@ -87,20 +96,16 @@ type Config struct {
 	Groups    *group.Manager
 	Log       Log
 	Topics    *topics.Catalog
-	// Erased lets go of what is in memory of a topic of which events were
-	// erased, here and at other sidecars, except for Groups. Spooled says whether
-	// events of a topic are on their way into the Log, Waits whether one is, and EraseSpooled erases those
-	// of these, here, and has other sidecars do so; nil: there are none. See spool.Log.
-	Erased       func(topic string)
-	Spooled      func(topic string) bool
-	Waits        func(ctx context.Context, topic, id string) (bool, error)
-	EraseSpooled func(ctx context.Context, e eventlog.Erasure, r eventlog.Retention) (int, error)
-	Policies     *policy.Current
-	Metrics      *telemetry.Metrics
-	Limits       wire.Limits
-	Bounds       Bounds
-	NodeID       string
-	Logger       *slog.Logger
+	// Erased drops the events of a topic from memory after some were erased, here and at other
+	// sidecars; it leaves Groups alone.
+	Erased   func(topic string)
+	Spool    Spool // nil: events go into the Log at once
+	Policies *policy.Current
+	Metrics  *telemetry.Metrics
+	Limits   wire.Limits
+	Bounds   Bounds
+	NodeID   string
+	Logger   *slog.Logger
 	// Audit is the access log; nil is off.
 	Audit *audit.Log
 	// Memory is what connections keep of what they send until it is answered, and

@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -48,7 +49,20 @@ type setup struct {
 	mostEach   int          // of topics and of groups; 0: any number
 	listener   net.Listener // nil: TCP
 
-	eraseSpooled func(ctx context.Context, e eventlog.Erasure, r eventlog.Retention) (int, error)
+	spooled []eventlog.Record // wait in the spool, with one that has the id "spooled"
+}
+
+// testSpool has events that wait until they are erased.
+type testSpool struct{ waiting []eventlog.Record }
+
+func (s *testSpool) Holds(string) bool { return false }
+
+func (s *testSpool) Waits(_ context.Context, _, id string) (bool, error) { return id == "spooled", nil }
+
+func (s *testSpool) Erase(_ context.Context, e eventlog.Erasure, _ eventlog.Retention) (int, error) {
+	before := len(s.waiting)
+	s.waiting = slices.DeleteFunc(s.waiting, func(r eventlog.Record) bool { return r.Topic == e.Topic && e.Covers(&r) })
+	return before - len(s.waiting), nil
 }
 
 // viaCatalog is a log in which subscribing makes the topics that publishing would.
@@ -108,7 +122,7 @@ func start(t testing.TB, s setup) *sidecar {
 		Access:    s.access,
 		Publisher: publisher, Groups: groups, Log: log, Policies: policies, Metrics: metrics,
 		Limits: limits, Bounds: bounds, NodeID: "node", Logger: logger, Memory: s.memory,
-		Topics: catalog, Erased: tails.Forget, Spooled: func(string) bool { return false }, Waits: func(_ context.Context, _, id string) (bool, error) { return id == "spooled", nil }, EraseSpooled: s.eraseSpooled,
+		Topics: catalog, Erased: tails.Forget, Spool: &testSpool{s.spooled},
 		Lookup: log.Lookup, StoreID: func() string { return "store" },
 	})
 	ln := s.listener

@@ -15,12 +15,6 @@ import (
 	"github.com/sluice-bus/sluice/sidecar/internal/retention"
 )
 
-// erasure is which events are to go: that of an id, or all of a key.
-type erasure struct {
-	topic   string
-	id, key *string
-}
-
 // deleteEvents erases events with their dead letters. It streams its progress;
 // done again it goes on.
 func (g *Gateway) deleteEvents(w http.ResponseWriter, r *http.Request) error {
@@ -28,45 +22,41 @@ func (g *Gateway) deleteEvents(w http.ResponseWriter, r *http.Request) error {
 		httpapi.RefuseMethod(w, r, "POST", ", and DELETE with one of the parameters id and key")
 		return nil
 	}
-	x, err := g.erasureOf(r)
+	own, err := g.erasureOf(r)
 	if err != nil {
 		return err
 	}
-	found, cancelled, err := g.toErase(r.Context(), x)
+	found, cancelled, err := g.toErase(r.Context(), own)
 	if err != nil {
 		return err
 	}
 	of := cancelled + len(found)
 	lines := newProgress(w, of)
 	code := lines.end(g.erase(r.Context(), found, func(done int) { lines.at(cancelled + done) }))
-	by := "id"
-	if x.key != nil {
-		by = "key"
-	}
 	// A log that is kept must not name the erased ids and keys.
-	g.cfg.Logger.Info("events were erased", "topic", x.topic, "selected_by", by, "events", of, "by", g.sender(r), "from", r.RemoteAddr, "code", code)
+	g.cfg.Logger.Info("events were erased", "topic", own.Topic, "selected_by", own.By, "events", of, "by", g.sender(r), "from", r.RemoteAddr, "code", code)
 	return nil
 }
 
-func (g *Gateway) erasureOf(r *http.Request) (x erasure, err error) {
+// erasureOf reads which events are to go: the one with an id, or all with a key.
+func (g *Gateway) erasureOf(r *http.Request) (own eventlog.Erasure, err error) {
 	p, err := httpapi.ParseParams(r.URL.RawQuery)
 	if err != nil {
-		return x, err
+		return own, err
 	}
-	x.topic = r.PathValue("topic")
-	for name, to := range map[string]**string{"id": &x.id, "key": &x.key} {
-		text, err := p.Text(name)
-		if err != nil {
-			return x, err
-		}
-		if text != "" {
-			*to = &text
-		}
+	id, err1 := p.Text("id")
+	key, err2 := p.Text("key")
+	if err := errors.Join(err1, err2); err != nil {
+		return own, err
 	}
-	if (x.id == nil) == (x.key == nil) {
-		return x, wire.Errorf(wire.BadRequest, "one of the parameters id and key is needed: the event with that id, or all events with that key")
+	if (id == "") == (key == "") {
+		return own, wire.Errorf(wire.BadRequest, "one of the parameters id and key is needed: the event with that id, or all events with that key")
 	}
-	return x, g.may(r, access.Admin, x.topic, "")
+	own = eventlog.Erasure{Topic: r.PathValue("topic"), By: eventlog.ErasedByID, Value: id}
+	if key != "" {
+		own.By, own.Value = eventlog.ErasedByKey, key
+	}
+	return own, g.may(r, access.Admin, own.Topic, "")
 }
 
 // errOnItsWay refuses to look for an event while the spool may have it.
@@ -74,58 +64,36 @@ func errOnItsWay(topic string) *wire.Error {
 	return overloaded("events of topic %q are on their way from this sidecar's spool into the store; try again when they are there", topic)
 }
 
-// parts are the erasures of the topic's own events, and of their dead letters.
-func (x erasure) parts() (own, letters eventlog.Erasure) {
-	own, letters = eventlog.Erasure{Topic: x.topic}, eventlog.Erasure{Topic: x.topic + wire.DeadLetterSuffix}
-	if x.key != nil {
-		own.By, own.Value = eventlog.ErasedByKey, *x.key
-		letters.By, letters.Value = own.By, own.Value
-	} else {
-		own.By, own.Value = eventlog.ErasedByID, *x.id
-		letters.By, letters.Value = eventlog.ErasedByDeadID, *x.id
+// toErase finds the events: dead letters first, so that they are not forgotten where it stops
+// before the event itself. Before it searches the log, it erases events in the spools of all sidecars
+// and cancels scheduled ones, so that none comes into the log behind it; cancelled counts both.
+func (g *Gateway) toErase(ctx context.Context, own eventlog.Erasure) (found []*eventlog.Record, cancelled int, err error) {
+	letters := own
+	letters.Topic += wire.DeadLetterSuffix
+	if own.By == eventlog.ErasedByID {
+		letters.By = eventlog.ErasedByDeadID
 	}
-	return own, letters
-}
-
-// eraseSpooled erases events in this sidecar's spool, and has the others do so, before the log is
-// searched: events that leave a spool meanwhile are in the log by then.
-func (g *Gateway) eraseSpooled(ctx context.Context, x erasure) (erased int, err error) {
-	if g.cfg.EraseSpooled == nil {
-		return 0, nil
-	}
-	own, letters := x.parts()
-	for _, e := range []eventlog.Erasure{own, letters} {
-		n, err := g.cfg.EraseSpooled(ctx, e, retention.Rules(g.cfg.Policies.Load().Topic(e.Topic)))
-		if erased += n; err != nil {
-			return erased, err
+	if g.cfg.Spool != nil {
+		for _, e := range []eventlog.Erasure{own, letters} {
+			n, err := g.cfg.Spool.Erase(ctx, e, retention.Rules(g.cfg.Policies.Load().Topic(e.Topic)))
+			if cancelled += n; err != nil {
+				return nil, cancelled, err
+			}
 		}
 	}
-	return erased, nil
-}
-
-// toErase finds the events: dead letters first, so that they are not forgotten where it stops
-// before the event itself. It erases spooled events and cancels scheduled ones before it searches,
-// so that none comes into the log behind it; cancelled counts both.
-func (g *Gateway) toErase(ctx context.Context, x erasure) (found []*eventlog.Record, cancelled int, err error) {
-	own, letters := x.parts()
-	spooled, err := g.eraseSpooled(ctx, x)
-	if err != nil {
-		return nil, spooled, err
-	}
-	cancelled, err = g.eraseScheduled(ctx, x)
-	cancelled += spooled
-	if err != nil {
+	n, err := g.eraseScheduled(ctx, own)
+	if cancelled += n; err != nil {
 		return nil, cancelled, err
 	}
 	found, err = g.scan(ctx, letters)
 	if err != nil {
 		return nil, cancelled, err
 	}
-	if x.key != nil {
+	if own.By == eventlog.ErasedByKey {
 		others, err := g.scan(ctx, own)
 		return append(found, others...), cancelled, err
 	}
-	one, err := g.cfg.Log.Lookup(ctx, x.topic, *x.id)
+	one, err := g.cfg.Log.Lookup(ctx, own.Topic, own.Value)
 	if notFound(err) && len(found)+cancelled > 0 {
 		return found, cancelled, nil
 	}
@@ -159,27 +127,10 @@ func (g *Gateway) scan(ctx context.Context, e eventlog.Erasure) (found []*eventl
 // eraseBatch is how many events are erased at a time.
 const eraseBatch = 500
 
-// erase erases events, and lets go of what is in memory of them.
+// erase erases events, and drops them from memory after the last one of each topic.
 func (g *Gateway) erase(ctx context.Context, events []*eventlog.Record, progress func(done int)) error {
 	for done := 0; done < len(events); {
-		topic := events[done].Topic
-		n, err := g.eraseFrom(ctx, events[done:], func(n int) { progress(done + n) })
-		g.cfg.Erased(topic)
-		if err := errors.Join(err, g.cfg.Groups.Recheck(ctx, topic)); err != nil {
-			return err
-		}
-		done += n
-	}
-	return nil
-}
-
-// eraseFrom erases the first of the events that are of one topic, and returns
-// how many these are.
-func (g *Gateway) eraseFrom(ctx context.Context, events []*eventlog.Record, progress func(done int)) (done int, err error) {
-	topic := events[0].Topic
-	rules := retention.Rules(g.cfg.Policies.Load().Topic(topic))
-	for done < len(events) && events[done].Topic == topic {
-		partition := events[done].Partition
+		topic, partition := events[done].Topic, events[done].Partition
 		var seqs []uint64
 		for _, rec := range events[done:] {
 			if rec.Topic != topic || rec.Partition != partition || len(seqs) == eraseBatch {
@@ -187,11 +138,17 @@ func (g *Gateway) eraseFrom(ctx context.Context, events []*eventlog.Record, prog
 			}
 			seqs = append(seqs, rec.Seq)
 		}
-		if _, err := g.cfg.Log.Erase(ctx, topic, partition, seqs, rules, time.Now().UnixMilli()); err != nil {
-			return done, err
+		_, err := g.cfg.Log.Erase(ctx, topic, partition, seqs, retention.Rules(g.cfg.Policies.Load().Topic(topic)), time.Now().UnixMilli())
+		if err == nil {
+			done += len(seqs)
+			progress(done)
 		}
-		done += len(seqs)
-		progress(done)
+		if err != nil || done == len(events) || events[done].Topic != topic {
+			g.cfg.Erased(topic)
+			if err := errors.Join(err, g.cfg.Groups.Recheck(ctx, topic)); err != nil {
+				return err
+			}
+		}
 	}
-	return done, nil
+	return nil
 }

@@ -1,9 +1,7 @@
 package gateway
 
 import (
-	"context"
 	"fmt"
-	"slices"
 	"strings"
 	"testing"
 
@@ -72,23 +70,16 @@ func TestRightsToErase(t *testing.T) {
 
 // TestEraseSpooled: what waits in the spool goes as well, and is enough to be found.
 func TestEraseSpooled(t *testing.T) {
-	waiting := []eventlog.Record{{Event: wire.Event{ID: "a", Key: "k"}}, {Event: wire.Event{ID: "b"}}}
-	s := start(t, setup{eraseSpooled: func(_ context.Context, e eventlog.Erasure, _ eventlog.Retention) (n int, _ error) {
-		if e.Topic != "orders" {
-			return 0, nil
-		}
-		before := len(waiting)
-		waiting = slices.DeleteFunc(waiting, func(r eventlog.Record) bool { return e.Covers(&r) })
-		return before - len(waiting), nil
-	}})
+	s := start(t, setup{spooled: []eventlog.Record{{Event: wire.Event{Topic: "orders", ID: "a", Key: "k"}}, {Event: wire.Event{Topic: "orders", ID: "b"}}}})
+	spool := s.gateway.cfg.Spool.(*testSpool)
 	s.publish(t, "orders", "c", "k")
 	s.want(t, 200, erasedLine(1), "DELETE", orders+"/events?id=b", "")
 	s.want(t, 404, "not_found", "DELETE", orders+"/events?id=b", "")
-	if len(waiting) != 1 || waiting[0].ID != "a" {
-		t.Errorf("waiting: %+v", waiting)
+	if len(spool.waiting) != 1 || spool.waiting[0].ID != "a" {
+		t.Errorf("waiting: %+v", spool.waiting)
 	}
 	s.want(t, 200, erasedLine(2), "DELETE", orders+"/events?key=k", "")
-	if len(waiting) != 0 {
-		t.Errorf("waiting: %+v", waiting)
+	if len(spool.waiting) != 0 {
+		t.Errorf("waiting: %+v", spool.waiting)
 	}
 }

@@ -2,7 +2,6 @@ package gateway
 
 import (
 	"context"
-	"encoding/base64"
 	"errors"
 	"net/http"
 	"slices"
@@ -45,81 +44,48 @@ type holding struct {
 // Of a topic so much is looked at to tell what it holds.
 var sample = eventlog.Bounds{Events: 256, Bytes: 256 << 10}
 
-const (
-	defaultPage = 100
-	maxPage     = 1000
-	// listedAtOnce is how many topics are looked at at a time.
-	listedAtOnce = 8
-)
+// listedAtOnce is how many topics are looked at at a time.
+const listedAtOnce = 8
 
 func (g *Gateway) listTopics(_ http.ResponseWriter, r *http.Request) (any, error) {
-	page, err := pageOf(r)
+	p, err := httpapi.ParseParams(r.URL.RawQuery)
 	if err != nil {
 		return nil, err
+	}
+	prefix, err1 := p.Text("prefix")
+	limit, after, err2 := limitAndCursor(p)
+	if err := errors.Join(err1, err2); err != nil {
+		return nil, err
+	}
+	if after != "" && codec.CheckReadTopic(after) != nil {
+		return nil, errCursor()
 	}
 	topics, err := g.cfg.Log.Topics(r.Context())
 	if err != nil {
 		return nil, err
 	}
+	var names []string
+	for _, tp := range topics {
+		if tp.Name > after && strings.HasPrefix(tp.Name, prefix) && g.sees(r, tp.Name) {
+			names = append(names, tp.Name)
+		}
+	}
 	l := struct {
 		Topics []*topicInfo `json:"topics"`
 		Next   string       `json:"next,omitempty"`
 	}{Topics: []*topicInfo{}}
-	for len(topics) > 0 && l.Next == "" {
-		var names []string
-		for len(topics) > 0 && len(names)+len(l.Topics) < page.limit {
-			if name := topics[0].Name; name > page.after && strings.HasPrefix(name, page.prefix) && g.sees(r, name) {
-				names = append(names, name)
-			}
-			topics = topics[1:]
-		}
-		infos, err := g.topicInfos(r, names)
+	for len(names) > 0 && len(l.Topics) < limit { // more than once where topics are deleted meanwhile
+		n := min(len(names), limit-len(l.Topics))
+		infos, err := g.topicInfos(r, names[:n])
 		if err != nil {
 			return nil, err
 		}
-		l.Topics = append(l.Topics, infos...)
-		more := slices.ContainsFunc(topics, func(tp eventlog.Topic) bool { return strings.HasPrefix(tp.Name, page.prefix) && g.sees(r, tp.Name) })
-		if len(l.Topics) == page.limit && more {
-			l.Next = base64.RawURLEncoding.EncodeToString([]byte(l.Topics[page.limit-1].Topic))
-		}
+		l.Topics, names = append(l.Topics, infos...), names[n:]
+	}
+	if len(names) > 0 {
+		l.Next = nextCursor(l.Topics[limit-1].Topic)
 	}
 	return l, nil
-}
-
-// topicPage is which topics are asked for.
-type topicPage struct {
-	prefix, after string
-	limit         int
-}
-
-func pageOf(r *http.Request) (page topicPage, err error) {
-	p, err := httpapi.ParseParams(r.URL.RawQuery)
-	if err != nil {
-		return page, err
-	}
-	if page.prefix, err = p.Text("prefix"); err != nil {
-		return page, err
-	}
-	var cursor string
-	if page.limit, cursor, err = limitAndCursor(p); err != nil || cursor == "" {
-		return page, err
-	}
-	after, bad := base64.RawURLEncoding.DecodeString(cursor)
-	if bad != nil || codec.CheckReadTopic(string(after)) != nil {
-		return page, httpapi.BadParam("cursor", "it is not one that this list has given as next")
-	}
-	page.after = string(after)
-	return page, nil
-}
-
-// limitAndCursor reads how much of a list a page is to have, and the next of the page before; "" for the first page.
-func limitAndCursor(p httpapi.Params) (limit int, cursor string, err error) {
-	n, err := p.Whole("limit", defaultPage, 1, maxPage)
-	if err != nil {
-		return 0, "", err
-	}
-	cursor, err = p.Text("cursor")
-	return int(n), cursor, err
 }
 
 // topicInfos are those of the topics that are still there.

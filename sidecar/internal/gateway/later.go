@@ -2,7 +2,6 @@ package gateway
 
 import (
 	"context"
-	"encoding/base64"
 	"net/http"
 	"strconv"
 	"strings"
@@ -107,60 +106,42 @@ type scheduledInfo struct {
 	DeliverAt int64  `json:"deliver_at"`
 }
 
-// scheduledPage is which scheduled events of a topic are asked for.
-type scheduledPage struct {
-	topic string
-	after *eventlog.Point
-	limit int
-}
-
-func (g *Gateway) scheduledPageOf(r *http.Request) (page scheduledPage, err error) {
-	if err := g.mayJoin(r); err != nil {
-		return page, err
-	}
-	page.topic = r.PathValue("topic")
-	p, err := httpapi.ParseParams(r.URL.RawQuery)
-	if err != nil {
-		return page, err
-	}
-	var cursor string
-	if page.limit, cursor, err = limitAndCursor(p); err != nil || cursor == "" {
-		return page, err
-	}
-	text, _ := base64.RawURLEncoding.DecodeString(cursor)
-	due, id, _ := strings.Cut(string(text), "/")
-	at := wholeMS(due)
-	if at == nil || codec.CheckID(id) != nil {
-		return page, httpapi.BadParam("cursor", "it is not one that this list has given as next")
-	}
-	page.after = &eventlog.Point{TS: *at, ID: id}
-	return page, nil
-}
-
 // listScheduled lists the events of a topic that are not due yet.
 func (g *Gateway) listScheduled(_ http.ResponseWriter, r *http.Request) (any, error) {
-	page, err := g.scheduledPageOf(r)
+	if err := g.mayJoin(r); err != nil {
+		return nil, err
+	}
+	topic := r.PathValue("topic")
+	p, err := httpapi.ParseParams(r.URL.RawQuery)
 	if err != nil {
 		return nil, err
+	}
+	limit, cursor, err := limitAndCursor(p)
+	if err != nil {
+		return nil, err
+	}
+	after := pointIn(cursor)
+	if cursor != "" && after == nil {
+		return nil, errCursor()
 	}
 	l := struct {
 		Total     int64           `json:"total"`
 		Scheduled []scheduledInfo `json:"scheduled"`
 		Next      string          `json:"next,omitempty"`
 	}{Scheduled: []scheduledInfo{}} // [] rather than null
-	found, err := g.cfg.Log.ListScheduled(r.Context(), page.topic, page.after, page.limit+1)
+	found, err := g.cfg.Log.ListScheduled(r.Context(), topic, after, limit+1)
 	if err == nil {
-		l.Total, err = g.cfg.Log.CountScheduled(r.Context(), page.topic)
+		l.Total, err = g.cfg.Log.CountScheduled(r.Context(), topic)
 	}
 	if notFound(err) {
 		return l, nil
 	}
-	for i := range found[:min(len(found), page.limit)] {
-		l.Scheduled = append(l.Scheduled, scheduledInfo{ID: found[i].ID, Key: found[i].Key, DeliverAt: found[i].DeliverAt})
+	for _, e := range found[:min(len(found), limit)] {
+		l.Scheduled = append(l.Scheduled, scheduledInfo{ID: e.ID, Key: e.Key, DeliverAt: e.DeliverAt})
 	}
-	if len(found) > page.limit {
-		last := &found[page.limit-1]
-		l.Next = base64.RawURLEncoding.EncodeToString([]byte(strconv.FormatInt(last.DeliverAt, 10) + "/" + last.ID))
+	if len(found) > limit {
+		last := &found[limit-1]
+		l.Next = nextCursor(pointText(last.DeliverAt, last.ID))
 	}
 	return l, err
 }
@@ -178,16 +159,16 @@ func (g *Gateway) cancelScheduled(w http.ResponseWriter, r *http.Request) error 
 		return err
 	}
 	// The spool would bring back what the store has already.
-	waits, err := g.cfg.Waits(r.Context(), topic, id)
-	if err != nil {
-		return err
+	if g.cfg.Spool != nil {
+		if waits, err := g.cfg.Spool.Waits(r.Context(), topic, id); err != nil {
+			return err
+		} else if waits {
+			return errOnItsWay(topic)
+		}
 	}
-	if waits {
-		return errOnItsWay(topic)
-	}
-	err = g.cfg.Log.Cancel(r.Context(), topic, id)
+	err := g.cfg.Log.Cancel(r.Context(), topic, id)
 	switch {
-	case notFound(err) && g.cfg.Spooled(topic):
+	case notFound(err) && g.cfg.Spool != nil && g.cfg.Spool.Holds(topic):
 		return errOnItsWay(topic)
 	case notFound(err):
 		return wire.Errorf(wire.NotFound, "no event with this id is scheduled: it is in the log already, was cancelled, or never was")
@@ -198,31 +179,10 @@ func (g *Gateway) cancelScheduled(w http.ResponseWriter, r *http.Request) error 
 	return err
 }
 
-// eachScheduled visits pages of a topic's scheduled events.
-func (g *Gateway) eachScheduled(ctx context.Context, topic string, visit func(*eventlog.Scheduled) error) error {
-	var after *eventlog.Point
-	for {
-		page, err := g.cfg.Log.ListScheduled(ctx, topic, after, maxPage)
-		if notFound(err) || err == nil && len(page) == 0 {
-			return nil
-		}
-		if err != nil {
-			return err
-		}
-		for i := range page {
-			if err := visit(&page[i]); err != nil {
-				return err
-			}
-		}
-		last := &page[len(page)-1]
-		after = &eventlog.Point{TS: last.DeliverAt, ID: last.ID}
-	}
-}
-
 // eraseScheduled cancels the selected events that are scheduled, and returns their number.
-func (g *Gateway) eraseScheduled(ctx context.Context, x erasure) (n int, err error) {
+func (g *Gateway) eraseScheduled(ctx context.Context, e eventlog.Erasure) (n int, err error) {
 	cancel := func(id string) error {
-		err := g.cfg.Log.Cancel(ctx, x.topic, id)
+		err := g.cfg.Log.Cancel(ctx, e.Topic, id)
 		if err == nil {
 			n++
 		} else if notFound(err) {
@@ -230,15 +190,26 @@ func (g *Gateway) eraseScheduled(ctx context.Context, x erasure) (n int, err err
 		}
 		return err
 	}
-	if x.id != nil {
-		err = cancel(*x.id)
+	if e.By == eventlog.ErasedByID {
+		err = cancel(e.Value)
 		return n, err
 	}
-	err = g.eachScheduled(ctx, x.topic, func(w *eventlog.Scheduled) error {
-		if w.Key != *x.key {
-			return nil
+	var after *eventlog.Point
+	for {
+		page, err := g.cfg.Log.ListScheduled(ctx, e.Topic, after, maxPage)
+		if notFound(err) || err == nil && len(page) == 0 {
+			return n, nil
 		}
-		return cancel(w.ID)
-	})
-	return n, err
+		if err != nil {
+			return n, err
+		}
+		for _, w := range page {
+			if w.Key == e.Value {
+				if err := cancel(w.ID); err != nil {
+					return n, err
+				}
+			}
+			after = &eventlog.Point{TS: w.DeliverAt, ID: w.ID}
+		}
+	}
 }

@@ -1,0 +1,54 @@
+package gateway
+
+import (
+	"encoding/base64"
+	"strconv"
+	"strings"
+
+	"github.com/sluice-bus/sluice/internal/httpapi"
+	"github.com/sluice-bus/sluice/sdk/wire/codec"
+	"github.com/sluice-bus/sluice/sidecar/internal/eventlog"
+)
+
+// The sizes of a page of a list.
+const (
+	defaultPage = 100
+	maxPage     = 1000
+)
+
+// limitAndCursor reads the size of a page, and the text that nextCursor made the cursor from; "" for
+// the first page.
+func limitAndCursor(p httpapi.Params) (limit int, cursor string, err error) {
+	n, err := p.Whole("limit", defaultPage, 1, maxPage)
+	if err != nil {
+		return 0, "", err
+	}
+	given, err := p.Text("cursor")
+	if err != nil {
+		return 0, "", err
+	}
+	text, err := base64.RawURLEncoding.DecodeString(given)
+	if err != nil {
+		return 0, "", errCursor()
+	}
+	return int(n), string(text), nil
+}
+
+// nextCursor is the cursor with which a list goes on.
+func nextCursor(text string) string { return base64.RawURLEncoding.EncodeToString([]byte(text)) }
+
+func errCursor() error {
+	return httpapi.BadParam("cursor", "it is not one that this list has given as next")
+}
+
+// pointText is a point in a list's cursor, and pointIn reads it; nil: there is none.
+func pointText(ts int64, id string) string { return strconv.FormatInt(ts, 10) + "/" + id }
+
+func pointIn(text string) *eventlog.Point {
+	ts, id, _ := strings.Cut(text, "/")
+	at := wholeMS(ts)
+	if at == nil || codec.CheckID(id) != nil {
+		return nil
+	}
+	return &eventlog.Point{TS: *at, ID: id}
+}
