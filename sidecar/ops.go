@@ -16,25 +16,26 @@ import (
 	"github.com/sluice-bus/sluice/sidecar/internal/capture"
 	"github.com/sluice-bus/sluice/sidecar/internal/control"
 	"github.com/sluice-bus/sluice/sidecar/internal/outbox"
+	"github.com/sluice-bus/sluice/sidecar/internal/telemetry"
 	"github.com/sluice-bus/sluice/sidecar/internal/writer"
 )
 
 // status is the body of GET /v1/status.
 type status struct {
-	Version       string           `json:"version"`
-	NodeID        string           `json:"node_id"`
-	Store         storeStatus      `json:"store"`
-	Policies      []policy.InForce `json:"policies"`
-	Connections   int              `json:"connections"`
-	Queues        writer.Depth     `json:"queues"`
-	Subscriptions int              `json:"subscriptions"`
-	Spool         spoolStatus      `json:"spool"`
-	BufferedBytes int64            `json:"buffered_bytes"` // memory of all connections
-	Disk          diskStatus       `json:"disk"`
-	Outboxes      []outbox.Stats   `json:"outboxes"`
-	Captures      []capture.Stats  `json:"captures"`
-	ControlPlane  *control.Status  `json:"control_plane"` // null without one
-	Peers         []peer           `json:"peers"`
+	Version       string              `json:"version"`
+	NodeID        string              `json:"node_id"`
+	Store         storeStatus         `json:"store"`
+	Policies      []policy.InForce    `json:"policies"`
+	Connections   int                 `json:"connections"`
+	Queues        writer.Depth        `json:"queues"`
+	Subscriptions int                 `json:"subscriptions"`
+	Spool         telemetry.SpoolStat `json:"spool"`
+	BufferedBytes int64               `json:"buffered_bytes"` // memory of all connections
+	Disk          telemetry.DiskStat  `json:"disk"`           // of the embedded log, or of the spool
+	Outboxes      []outbox.Stats      `json:"outboxes"`
+	Captures      []capture.Stats     `json:"captures"`
+	ControlPlane  *control.Status     `json:"control_plane"` // null without one
+	Peers         []peer              `json:"peers"`
 }
 
 type storeStatus struct {
@@ -44,18 +45,6 @@ type storeStatus struct {
 	// UnmetConcerns are the write concerns of topics whose events are refused,
 	// because fewer members of the store acknowledge them than that, by topic.
 	UnmetConcerns map[string]string `json:"unmet_concerns,omitempty"`
-}
-
-// diskStatus is the disk of the embedded log, or of the spool.
-type diskStatus struct {
-	FreeBytes     int64 `json:"free_bytes"`
-	LowWaterBytes int64 `json:"low_water_bytes"`
-	Short         bool  `json:"short"` // nothing is stored there
-}
-
-type spoolStatus struct {
-	Events int64 `json:"events"`
-	Bytes  int64 `json:"bytes"`
 }
 
 // States of the store.
@@ -153,14 +142,10 @@ func (s *Sidecar) authFailures() (refused, unseen int64) {
 	return refused + r, unseen + u
 }
 
-func (s *Sidecar) disk() diskStatus {
-	space := s.store.space()
-	return diskStatus{FreeBytes: space.Free, LowWaterBytes: space.LowWater, Short: space.Short}
-}
+func (s *Sidecar) disk() telemetry.DiskStat { return telemetry.DiskStat(s.store.space()) }
 
 func (s *Sidecar) status() status {
 	state, _ := s.storeState()
-	waiting := s.store.waiting()
 	outboxes := []outbox.Stats{} // [] rather than null
 	for _, o := range s.outboxes {
 		outboxes = append(outboxes, o.Stats())
@@ -182,7 +167,7 @@ func (s *Sidecar) status() status {
 		Connections:   clients.Connections,
 		Queues:        s.writer.Depth(),
 		Subscriptions: clients.Subscriptions,
-		Spool:         spoolStatus{Events: waiting.Events, Bytes: waiting.Bytes},
+		Spool:         s.store.waiting(),
 		BufferedBytes: s.memory.Used(),
 		Disk:          s.disk(),
 		Outboxes:      outboxes,

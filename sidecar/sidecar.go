@@ -177,11 +177,11 @@ func (s *Sidecar) assemble() {
 	s.abort = abort
 	s.topics = topics.New(topics.Config{Way: s.store.way, Log: s.store.log, Policies: s.policies, Away: s.store.away, Most: s.cfg.MaxTopics, MostEach: s.cfg.MaxTopicsEach})
 	s.writer = writer.New(writer.Config{
-		Log: s.topics, Tails: s.tails, Signal: s.store.signal(), Observer: s.metrics.BatchAppended, Tracing: s.tracing, Bounds: writer.DefaultBounds(),
+		Log: s.topics, Tails: s.tails, Signal: s.store.signal, Observer: s.metrics.BatchAppended, Tracing: s.tracing, Bounds: writer.DefaultBounds(),
 		MayVanish: func(topic string) bool { return s.policies.Load().Topic(topic).Durability.MayVanish() },
 	})
 	s.scheduler = schedule.New(schedule.Config{
-		Log: s.store.log, Mine: s.store.slots(), Released: s.released, CountEvery: s.store.countEvery(), Most: s.cfg.MaxScheduled, Logger: s.cfg.Logger,
+		Log: s.store.log, Mine: s.store.slots, Released: s.released, CountEvery: s.store.countEvery, Most: s.cfg.MaxScheduled, Logger: s.cfg.Logger,
 		Late: func(topic string, by time.Duration) { s.metrics.Topic(topic).Late(by) },
 	})
 	s.metrics.ObserveScheduled(s.scheduler.Counts)
@@ -201,9 +201,9 @@ func (s *Sidecar) assemble() {
 		Metrics:     s.metrics,
 		Tracing:     s.tracing,
 		Roster:      s.store.roster,
-		AckTimeout:  s.store.ackTimeout(s.cfg.StoreTimeout),
-		AckLinger:   s.store.ackLinger(),
-		Moved:       s.store.moved(),
+		AckTimeout:  s.store.ackTimeout,
+		AckLinger:   s.store.ackLinger,
+		Moved:       s.store.moved,
 		Logger:      s.cfg.Logger,
 		Bounds:      group.DefaultBounds(),
 		Memory:      s.memory,
@@ -226,14 +226,11 @@ func (s *Sidecar) assemble() {
 	}
 	s.gateway = gateway.New(cfg)
 	s.metrics.ObserveDead(s.dead.Get)
-	s.metrics.ObservePolicies(s.policyVersions)
+	s.metrics.ObservePolicies(func() []policy.InForce { return s.policies.Load().List() })
 	s.metrics.ObserveSpool(s.store.waiting)
 	s.metrics.ObserveAuthFailures(s.authFailures)
 	s.metrics.ObserveBuffered(s.memory.Used)
-	s.metrics.ObserveDisk(func() telemetry.DiskStat {
-		d := s.disk()
-		return telemetry.DiskStat{Free: d.FreeBytes, LowWater: d.LowWaterBytes, Short: d.Short}
-	})
+	s.metrics.ObserveDisk(s.disk)
 }
 
 // Addresses are the addresses really bound.
@@ -264,15 +261,18 @@ func (s *Sidecar) Run(ctx context.Context, ready func() error) error {
 	// ends when the spool, or an outbox, turns out to be another store's, or a capture cannot begin
 	foreign, stopForeign := context.WithCancel(lasting)
 	defer stopForeign()
-	if s.store.shared != nil {
-		ownership.Go(func() error {
-			err := s.store.shared.spool.Run(storeCtx)
+	unlessForeign := func(ctx context.Context, run func(context.Context) error) func() error {
+		return func() error {
+			err := run(ctx)
 			if err == nil {
 				return nil
 			}
 			stopForeign()
 			return &ConfigError{Err: err}
-		})
+		}
+	}
+	if s.store.shared != nil {
+		ownership.Go(unlessForeign(storeCtx, s.store.shared.spool.Run))
 	}
 
 	servers, failed := errgroup.WithContext(lasting)
@@ -329,24 +329,10 @@ func (s *Sidecar) Run(ctx context.Context, ready func() error) error {
 		helpers.Go(func() error { return s.store.shared.gauges.Run(helpersCtx, s.groups) })
 	}
 	for _, o := range s.outboxes {
-		helpers.Go(func() error {
-			err := o.Run(helpersCtx)
-			if err == nil {
-				return nil
-			}
-			stopForeign()
-			return &ConfigError{Err: err}
-		})
+		helpers.Go(unlessForeign(helpersCtx, o.Run))
 	}
 	for _, c := range s.captures {
-		helpers.Go(func() error {
-			err := c.Run(helpersCtx)
-			if err == nil {
-				return nil
-			}
-			stopForeign()
-			return &ConfigError{Err: err}
-		})
+		helpers.Go(unlessForeign(helpersCtx, c.Run))
 	}
 	if s.daprApp != nil {
 		helpers.Go(func() error { return s.daprApp.Run(eventlog.MadeBy(helpersCtx, s.cfg.DaprAppIdentity)) })
@@ -449,23 +435,13 @@ func (s *Sidecar) release() {
 // followPolicies tells the groups about every change. It watches for the next
 // one before it tells of the last, so that none comes unseen in between.
 func (s *Sidecar) followPolicies(ctx context.Context) error {
-	_, changed := s.policies.Watch()
-	s.groups.PoliciesChanged() // of what came before
 	for {
+		_, changed := s.policies.Watch()
+		s.groups.PoliciesChanged() // of what came before, too
 		select {
 		case <-ctx.Done():
 			return nil
 		case <-changed:
-			_, changed = s.policies.Watch()
-			s.groups.PoliciesChanged()
 		}
 	}
-}
-
-func (s *Sidecar) policyVersions() []telemetry.PolicyVersion {
-	var out []telemetry.PolicyVersion
-	for _, p := range s.policies.Load().List() {
-		out = append(out, telemetry.PolicyVersion{Policy: p.Name, Version: p.Version.String(), Source: p.Source})
-	}
-	return out
 }

@@ -44,7 +44,25 @@ type store struct {
 	// state says whether publishes can be accepted, and why not.
 	state func() (state, detail string)
 
-	shared *sharedStore // nil: embedded
+	// waiting counts what the spool has for the store, and unmetConcerns are the write concerns that
+	// the store does not meet, by topic.
+	waiting       func() telemetry.SpoolStat
+	unmetConcerns func() map[string]string
+	// countEvery is how often scheduled events are counted, at most.
+	countEvery time.Duration
+
+	// Of a shared store only.
+	shared *sharedStore
+	// signal tells the other sidecars of what was appended here, and moved that a group was moved.
+	signal func(eventlog.Hint)
+	moved  func(eventlog.GroupName)
+	// slots says which slots of scheduled events are for this sidecar to release; nil: all.
+	slots func(int) bool
+	// away says that the store does not answer now.
+	away func() bool
+	// ackTimeout is how long an ack may wait to be durable, and ackLinger for others to be saved with:
+	// the embedded log either answers at once or has failed, and a save costs little.
+	ackTimeout, ackLinger time.Duration
 }
 
 // publishWay is what publishes need of a log.
@@ -90,7 +108,10 @@ func (s *Sidecar) openStore(ctx context.Context) (err error) {
 			}
 			return stateOK, ""
 		},
-		space: log.Space,
+		space:         log.Space,
+		waiting:       func() telemetry.SpoolStat { return telemetry.SpoolStat{} },
+		unmetConcerns: func() map[string]string { return nil },
+		countEvery:    time.Second,
 	}
 	return nil
 }
@@ -125,7 +146,18 @@ func (s *Sidecar) openShared(ctx context.Context) error {
 			"store", secrets.Without(s.cfg.Store))
 	}
 	sh := &sharedStore{log: log, erasures: newErasures()}
-	s.store = store{log: log, shared: sh, id: log.StoreID, state: sh.state}
+	s.store = store{
+		log: log, shared: sh, id: log.StoreID, state: sh.state, countEvery: 15 * time.Second,
+		unmetConcerns: log.UnmetConcerns,
+		waiting: func() telemetry.SpoolStat {
+			stats := sh.spool.Stats()
+			return telemetry.SpoolStat{Events: int64(stats.Events), Bytes: stats.Bytes}
+		},
+		signal: sh.announcer.Appended,
+		moved:  func(g eventlog.GroupName) { log.Send(eventlog.Signal{Moved: []eventlog.GroupName{g}}) },
+		slots:  func(slot int) bool { return s.store.roster.Mine("_scheduled-" + strconv.Itoa(slot)) },
+		away:   func() bool { return sh.spool.Stats().Away }, ackTimeout: s.cfg.StoreTimeout, ackLinger: group.DefaultAckLinger,
+	}
 	if sh.queue, err = s.openPebble(ctx, pebblelog.Options{Dir: s.spoolDir(), Queue: true}); err != nil {
 		return fmt.Errorf("spool: %w", err)
 	}
@@ -189,26 +221,9 @@ func (s *Sidecar) announce(topic string, partition int, recs []*eventlog.Record)
 // released tells of scheduled events that are in the log now.
 func (s *Sidecar) released(topic string, partition int, head uint64) {
 	s.tails.Heard(topic, partition, head)
-	if signal := s.store.signal(); signal != nil {
-		signal(eventlog.Hint{Topic: topic, Partition: partition, Head: head})
+	if s.store.signal != nil {
+		s.store.signal(eventlog.Hint{Topic: topic, Partition: partition, Head: head})
 	}
-}
-
-// slots says which slots of scheduled events are for this sidecar to release;
-// nil: all.
-func (st *store) slots() func(int) bool {
-	if st.shared == nil {
-		return nil
-	}
-	return func(slot int) bool { return st.roster.Mine("_scheduled-" + strconv.Itoa(slot)) }
-}
-
-// countEvery is how often scheduled events are counted, at most.
-func (st *store) countEvery() time.Duration {
-	if st.shared == nil {
-		return time.Second
-	}
-	return 15 * time.Second
 }
 
 // forgetErased lets go of what is in memory of topics of which another sidecar
@@ -244,9 +259,6 @@ func (s gatewaySpool) Erase(ctx context.Context, e eventlog.Erasure, r eventlog.
 	return n, err
 }
 
-// away says that the store does not answer now.
-func (st *store) away() bool { return st.shared != nil && st.shared.spool.Stats().Away }
-
 // groupLog is the log as groups see it: subscribing makes the topics that
 // publishing would.
 type groupLog struct {
@@ -259,26 +271,6 @@ func (s *Sidecar) groupLog() groupLog { return groupLog{s.store.log, s.topics} }
 // EnsureTopic implements eventlog.Appender, without the spool.
 func (l groupLog) EnsureTopic(ctx context.Context, name string, partitions int) (eventlog.Topic, error) {
 	return l.topics.EnsureIn(ctx, l.Log, name, partitions)
-}
-
-// signal tells the other sidecars of what was appended here; nil where there
-// are none.
-func (st *store) signal() func(eventlog.Hint) {
-	if st.shared == nil {
-		return nil
-	}
-	return st.shared.announcer.Appended
-}
-
-// moved tells the other sidecars that a group was moved; nil where there are
-// none.
-func (st *store) moved() func(eventlog.GroupName) {
-	if st.shared == nil {
-		return nil
-	}
-	return func(g eventlog.GroupName) {
-		st.shared.log.Send(eventlog.Signal{Moved: []eventlog.GroupName{g}})
-	}
 }
 
 // state of a shared store: while it is away, publishes are accepted as long as
@@ -299,40 +291,6 @@ func (sh *sharedStore) state() (state, detail string) {
 		return stateDraining, ""
 	}
 	return stateOK, ""
-}
-
-// ackTimeout is how long an ack may wait to be durable: the embedded log either
-// answers or has failed.
-func (st *store) ackTimeout(shared time.Duration) time.Duration {
-	if st.shared == nil {
-		return 0
-	}
-	return shared
-}
-
-// ackLinger is how long an ack may wait for others: the embedded log saves at no cost that would be worth it.
-func (st *store) ackLinger() time.Duration {
-	if st.shared == nil {
-		return 0
-	}
-	return group.DefaultAckLinger
-}
-
-// unmetConcerns are the write concerns that the store does not meet, by topic.
-func (st *store) unmetConcerns() map[string]string {
-	if st.shared == nil {
-		return nil
-	}
-	return st.shared.log.UnmetConcerns()
-}
-
-// waiting counts what the spool has for the store.
-func (st *store) waiting() telemetry.SpoolStat {
-	if st.shared == nil {
-		return telemetry.SpoolStat{}
-	}
-	stats := st.shared.spool.Stats()
-	return telemetry.SpoolStat{Events: int64(stats.Events), Bytes: stats.Bytes}
 }
 
 // close closes what openStore opened.

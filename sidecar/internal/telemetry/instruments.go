@@ -1,9 +1,6 @@
 package telemetry
 
 import (
-	"errors"
-	"fmt"
-
 	"go.opentelemetry.io/otel/metric"
 )
 
@@ -44,9 +41,9 @@ type instruments struct {
 	captureLag, captureStopped                       metric.Int64ObservableGauge
 }
 
-func newInstruments(meter metric.Meter) (*instruments, error) {
-	b := builder{meter: meter}
-	i := &instruments{
+func newInstruments(meter metric.Meter) *instruments {
+	b := builder{meter}
+	return &instruments{
 		published: b.counter("sluice_events_published_total", "{event}",
 			"Events accepted, without duplicates."),
 		duplicate: b.counter("sluice_events_duplicate_total", "{event}",
@@ -88,18 +85,18 @@ func newInstruments(meter metric.Meter) (*instruments, error) {
 
 		appendDuration: b.seconds("sluice_store_append_duration_seconds",
 			"What one batch took to become durable."),
-		batchSize: b.sizes("sluice_store_batch_size", "{event}",
-			"Events in one batch."),
+		batchSize: must(meter.Int64Histogram("sluice_store_batch_size", metric.WithUnit("{event}"),
+			metric.WithDescription("Events in one batch."), metric.WithExplicitBucketBoundaries(sizeBounds...))),
 		spoolEvents: b.gauge("sluice_spool_events", "{event}",
 			"Events that wait for the store."),
 		spoolBytes: b.gauge("sluice_spool_bytes", "By",
 			"Bytes that wait for the store."),
-		connections: b.upDown("sluice_ws_connections", "{connection}",
-			"Open WebSocket connections."),
+		connections: must(meter.Int64UpDownCounter("sluice_ws_connections", metric.WithUnit("{connection}"),
+			metric.WithDescription("Open WebSocket connections."))),
 		policyVersion: b.gauge("sluice_policy_version_info", "",
 			"The version of each policy in force; always 1."),
-		authFailures: b.observedCounter("sluice_auth_failures_total", "{attempt}",
-			"Wrong tokens, and tokens that were not checked because their address had sent too many wrong ones."),
+		authFailures: must(meter.Int64ObservableCounter("sluice_auth_failures_total", metric.WithUnit("{attempt}"),
+			metric.WithDescription("Wrong tokens, and tokens that were not checked because their address had sent too many wrong ones."))),
 
 		deadLetters: b.gauge("sluice_dead_letters", "{event}",
 			"Dead letters of the topic, redriven ones included."),
@@ -138,7 +135,6 @@ func newInstruments(meter metric.Meter) (*instruments, error) {
 		captureStopped: b.gauge("sluice_capture_stopped", "",
 			"1 where the capture does not go on before somebody does something: its place in the oplog is lost, or the collection was dropped; 0 else."),
 	}
-	return i, errors.Join(b.errs...)
 }
 
 // durationBounds go from a cached answer to an intolerable wait, in seconds: 50 µs to 10 s.
@@ -150,52 +146,24 @@ var durationBounds = []float64{
 // sizeBounds end at the largest batch of the default configuration.
 var sizeBounds = []float64{1, 2, 5, 10, 20, 50, 100, 200, 500, 1000}
 
-// builder makes instruments and gathers what goes wrong.
-type builder struct {
-	meter metric.Meter
-	errs  []error
-}
+// builder makes instruments. A name or a unit that OpenTelemetry refuses is a defect, and panics.
+type builder struct{ metric.Meter }
 
-func (b *builder) check(name string, err error) {
+func must[T any](made T, err error) T {
 	if err != nil {
-		b.errs = append(b.errs, fmt.Errorf("telemetry: metric %s: %w", name, err))
+		panic(err)
 	}
+	return made
 }
 
-func (b *builder) counter(name, unit, help string) metric.Int64Counter {
-	c, err := b.meter.Int64Counter(name, metric.WithUnit(unit), metric.WithDescription(help))
-	b.check(name, err)
-	return c
+func (b builder) counter(name, unit, help string) metric.Int64Counter {
+	return must(b.Int64Counter(name, metric.WithUnit(unit), metric.WithDescription(help)))
 }
 
-func (b *builder) upDown(name, unit, help string) metric.Int64UpDownCounter {
-	c, err := b.meter.Int64UpDownCounter(name, metric.WithUnit(unit), metric.WithDescription(help))
-	b.check(name, err)
-	return c
+func (b builder) gauge(name, unit, help string) metric.Int64ObservableGauge {
+	return must(b.Int64ObservableGauge(name, metric.WithUnit(unit), metric.WithDescription(help)))
 }
 
-func (b *builder) gauge(name, unit, help string) metric.Int64ObservableGauge {
-	g, err := b.meter.Int64ObservableGauge(name, metric.WithUnit(unit), metric.WithDescription(help))
-	b.check(name, err)
-	return g
-}
-
-func (b *builder) observedCounter(name, unit, help string) metric.Int64ObservableCounter {
-	c, err := b.meter.Int64ObservableCounter(name, metric.WithUnit(unit), metric.WithDescription(help))
-	b.check(name, err)
-	return c
-}
-
-func (b *builder) seconds(name, help string) metric.Float64Histogram {
-	h, err := b.meter.Float64Histogram(name, metric.WithUnit("s"), metric.WithDescription(help),
-		metric.WithExplicitBucketBoundaries(durationBounds...))
-	b.check(name, err)
-	return h
-}
-
-func (b *builder) sizes(name, unit, help string) metric.Int64Histogram {
-	h, err := b.meter.Int64Histogram(name, metric.WithUnit(unit), metric.WithDescription(help),
-		metric.WithExplicitBucketBoundaries(sizeBounds...))
-	b.check(name, err)
-	return h
+func (b builder) seconds(name, help string) metric.Float64Histogram {
+	return must(b.Float64Histogram(name, metric.WithUnit("s"), metric.WithDescription(help), metric.WithExplicitBucketBoundaries(durationBounds...)))
 }

@@ -2,11 +2,12 @@ package telemetry
 
 import (
 	"context"
-	"fmt"
 	"time"
 
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/metric"
+
+	"github.com/sluice-bus/sluice/internal/policy"
 )
 
 // GroupStat is the state of one consumer group on this sidecar.
@@ -23,16 +24,17 @@ type DeadStat struct {
 	Oldest time.Time // when the first of them died; zero: there is none
 }
 
-// PolicyVersion is one policy in force.
-type PolicyVersion struct{ Policy, Version, Source string }
-
 // SpoolStat is what waits in the spool for the store.
-type SpoolStat struct{ Events, Bytes int64 }
+type SpoolStat struct {
+	Events int64 `json:"events"`
+	Bytes  int64 `json:"bytes"`
+}
 
 // DiskStat is the state of the disk that events are stored on here, in bytes.
 type DiskStat struct {
-	Free, LowWater int64
-	Short          bool // nothing is stored
+	Free     int64 `json:"free_bytes"`
+	LowWater int64 `json:"low_water_bytes"`
+	Short    bool  `json:"short"` // nothing is stored
 }
 
 // ObserveGroups has f read at every scrape; what f no longer names disappears
@@ -43,15 +45,15 @@ func (m *Metrics) ObserveGroups(f func() []GroupStat) {
 }
 
 // ObservePolicies has f read at every scrape, on the terms of ObserveGroups.
-func (m *Metrics) ObservePolicies(f func() []PolicyVersion) {
+func (m *Metrics) ObservePolicies(f func() []policy.InForce) {
 	m.observe(func(o metric.Observer) {
 		for i, p := range f() {
-			if i >= m.topics.max && !m.topics.has(p.Policy) {
+			if i >= m.topics.max && !m.topics.has(p.Name) {
 				continue // a sidecar has every policy, and may use few
 			}
 			o.ObserveInt64(m.inst.policyVersion, 1, newLabels(
-				attribute.String("policy", p.Policy),
-				attribute.String("version", p.Version),
+				attribute.String("policy", p.Name),
+				attribute.String("version", p.Version.String()),
 				attribute.String("source", p.Source),
 			).observe...)
 		}
@@ -142,18 +144,6 @@ func (m *Metrics) observeDead(o metric.Observer, stats []DeadStat, now time.Time
 		o.ObserveInt64(m.inst.deadLetters, sum.Count, t.labels.observe...)
 		o.ObserveInt64(m.inst.deadLetterAge, int64(age.Seconds()), t.labels.observe...)
 	}
-}
-
-func (m *Metrics) registerCallback(meter metric.Meter) error {
-	i := m.inst
-	_, err := meter.RegisterCallback(m.observeAll,
-		i.inflight, i.lag, i.policyVersion, i.spoolEvents, i.spoolBytes, i.authFailures, i.bufferedBytes, i.diskFree, i.diskLowWater, i.diskShort,
-		i.deadLetters, i.deadLetterAge, i.scheduled, i.paused, i.tenants,
-		i.captureLag, i.captureStopped)
-	if err != nil {
-		return fmt.Errorf("telemetry: register callback: %w", err)
-	}
-	return nil
 }
 
 // observe has f called at every scrape.

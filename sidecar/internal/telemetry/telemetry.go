@@ -8,7 +8,6 @@ package telemetry
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"net/http"
 	"sync"
@@ -98,47 +97,38 @@ func New(cfg Config) (*Metrics, error) {
 		opts = append(opts, sdkmetric.WithReader(r))
 	}
 	provider := sdkmetric.NewMeterProvider(opts...)
-	m, err := newMetrics(provider.Meter("github.com/sluice-bus/sluice"), cfg.MaxTopics)
-	if err != nil {
-		return nil, errors.Join(err, provider.Shutdown(context.Background()))
-	}
+	m := newMetrics(provider.Meter("github.com/sluice-bus/sluice"), cfg.MaxTopics)
 	m.registry, m.provider = registry, provider
 	return m, nil
 }
 
 // Discard makes Metrics that count nothing and show nothing, for tests.
 func Discard() *Metrics {
-	m, err := newMetrics(noop.NewMeterProvider().Meter(""), 0)
-	if err != nil {
-		panic(err) // the no-op meter refuses nothing
-	}
+	m := newMetrics(noop.NewMeterProvider().Meter(""), 0)
 	m.registry = prometheus.NewRegistry()
 	return m
 }
 
-func newMetrics(meter metric.Meter, maxTopics int) (*Metrics, error) {
+func newMetrics(meter metric.Meter, maxTopics int) *Metrics {
 	if maxTopics <= 0 {
 		maxTopics = defaultMaxTopics
 	}
-	inst, err := newInstruments(meter)
-	if err != nil {
-		return nil, err
-	}
-	m := &Metrics{inst: inst}
-	m.topics = newHandles(maxTopics, inst.newTopic, func(string) string { return otherLabel })
-	m.groups = newHandles(groupsPerTopic*maxTopics, inst.newGroup, groupKey.other)
-	if err := m.registerCallback(meter); err != nil {
-		return nil, err
-	}
+	i := newInstruments(meter)
+	m := &Metrics{inst: i}
+	m.topics = newHandles(maxTopics, i.newTopic, func(string) string { return otherLabel })
+	m.groups = newHandles(groupsPerTopic*maxTopics, i.newGroup, groupKey.other)
+	must(meter.RegisterCallback(m.observeAll,
+		i.inflight, i.lag, i.policyVersion, i.spoolEvents, i.spoolBytes, i.authFailures, i.bufferedBytes, i.diskFree, i.diskLowWater, i.diskShort,
+		i.deadLetters, i.deadLetterAge, i.scheduled, i.paused, i.tenants, i.captureLag, i.captureStopped))
 	// These are there from the start; a source that comes later counts.
 	m.ObserveSpool(func() SpoolStat { return SpoolStat{} })
 	m.ObserveBuffered(func() int64 { return 0 })
 	m.ObserveAuthFailures(func() (refused, unseen int64) { return 0, 0 })
-	inst.connections.Add(context.Background(), 0)
+	i.connections.Add(context.Background(), 0)
 	for _, why := range []string{ShedMemory, ShedLate} {
 		m.shed(why, 0)
 	}
-	return m, nil
+	return m
 }
 
 // Handler answers a scrape with the Prometheus text.

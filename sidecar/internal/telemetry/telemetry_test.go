@@ -14,6 +14,7 @@ import (
 	sdkmetric "go.opentelemetry.io/otel/sdk/metric"
 	"go.opentelemetry.io/otel/sdk/metric/metricdata"
 
+	"github.com/sluice-bus/sluice/internal/policy"
 	"github.com/sluice-bus/sluice/sdk/wire"
 	"github.com/sluice-bus/sluice/sidecar/internal/telemetry"
 )
@@ -95,8 +96,8 @@ func TestExposition(t *testing.T) {
 		return []telemetry.GroupStat{{Topic: "orders.created", Group: "mail", Inflight: 7, Lag: 8, Paused: true}}
 	})
 	m.ObserveTenants(func() map[string]int { return map[string]int{"orders.created": 16} })
-	m.ObservePolicies(func() []telemetry.PolicyVersion {
-		return []telemetry.PolicyVersion{{Policy: "orders.*", Version: "abc", Source: "file"}}
+	m.ObservePolicies(func() []policy.InForce {
+		return []policy.InForce{{Name: "orders.*", Version: policy.VersionNumber(3), Source: "file"}}
 	})
 
 	m.ObserveSpool(func() telemetry.SpoolStat { return telemetry.SpoolStat{Events: 9, Bytes: 10} })
@@ -168,7 +169,7 @@ func TestExposition(t *testing.T) {
 		`sluice_spool_events 9`,
 		`sluice_spool_bytes 10`,
 		`sluice_ws_connections 1`,
-		`sluice_policy_version_info{policy="orders.*",source="file",version="abc"} 1`,
+		`sluice_policy_version_info{policy="orders.*",source="file",version="3"} 1`,
 	})
 }
 
@@ -218,9 +219,9 @@ func TestTopicsPastTheBoundShareALabel(t *testing.T) {
 func TestPoliciesPastTheBoundAreThoseOfTopicsInUse(t *testing.T) {
 	m := newMetrics(t, telemetry.Config{MaxTopics: 2})
 	m.Topic("d").Published(1)
-	m.ObservePolicies(func() (all []telemetry.PolicyVersion) {
+	m.ObservePolicies(func() (all []policy.InForce) {
 		for _, name := range []string{"*", "a", "b", "c", "d", "e"} {
-			all = append(all, telemetry.PolicyVersion{Policy: name, Version: "1", Source: "s"})
+			all = append(all, policy.InForce{Name: name, Version: policy.VersionNumber(1), Source: "s"})
 		}
 		return all
 	})
