@@ -9,6 +9,8 @@ import (
 	"go.opentelemetry.io/otel/propagation"
 	semconv "go.opentelemetry.io/otel/semconv/v1.43.0"
 	"go.opentelemetry.io/otel/trace"
+
+	"github.com/sluice-bus/sluice/internal/httpapi"
 )
 
 // traced makes a span of each API request, which continues the request's trace.
@@ -28,17 +30,17 @@ func (c *ControlPlane) traced(next http.Handler) http.Handler {
 		ctx, span := tracer.Start(ctx, method, trace.WithSpanKind(trace.SpanKindServer), trace.WithAttributes(
 			semconv.HTTPRequestMethodKey.String(method), semconv.URLPath(r.URL.Path), semconv.URLScheme(scheme(r))))
 		defer span.End()
-		answer := &answered{ResponseWriter: w, status: http.StatusOK}
+		answer := &httpapi.Recorder{ResponseWriter: w}
 		r = r.WithContext(ctx)
 		next.ServeHTTP(answer, r)
 		if _, route, ok := strings.Cut(r.Pattern, " "); ok {
 			span.SetName(method + " " + route)
 			span.SetAttributes(semconv.HTTPRoute(route))
 		}
-		span.SetAttributes(semconv.HTTPResponseStatusCode(answer.status))
-		if answer.status >= http.StatusInternalServerError {
+		span.SetAttributes(semconv.HTTPResponseStatusCode(answer.Status()))
+		if answer.Status() >= http.StatusInternalServerError {
 			span.SetStatus(otelcodes.Error, "")
-			span.SetAttributes(semconv.ErrorTypeKey.String(strconv.Itoa(answer.status)))
+			span.SetAttributes(semconv.ErrorTypeKey.String(strconv.Itoa(answer.Status())))
 		}
 	})
 }
@@ -58,19 +60,3 @@ func scheme(r *http.Request) string {
 	}
 	return "http"
 }
-
-// answered records a response's status.
-type answered struct {
-	http.ResponseWriter
-	status int
-}
-
-func (a *answered) WriteHeader(status int) {
-	if status >= http.StatusOK {
-		a.status = status
-	}
-	a.ResponseWriter.WriteHeader(status)
-}
-
-// Unwrap is for http.ResponseController.
-func (a *answered) Unwrap() http.ResponseWriter { return a.ResponseWriter }

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/sluice-bus/sluice/internal/access"
+	"github.com/sluice-bus/sluice/internal/httpapi"
 	"github.com/sluice-bus/sluice/sdk/wire"
 	"github.com/sluice-bus/sluice/sdk/wire/codec"
 )
@@ -120,7 +121,7 @@ func (l *Log) HTTP(who func(context.Context) access.Identity, next http.Handler,
 	}
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		began := time.Now()
-		answer := &answer{ResponseWriter: w, status: http.StatusOK}
+		answer := &httpapi.Recorder{ResponseWriter: w}
 		defer func() {
 			topic := r.PathValue("topic")
 			if topic == "" {
@@ -129,8 +130,8 @@ func (l *Log) HTTP(who func(context.Context) access.Identity, next http.Handler,
 			if topic == "" || r.Pattern == "" || slices.Contains(leftOut, r.Pattern) {
 				return
 			}
-			l.Note(r.Pattern, topic, who(r.Context()), r.RemoteAddr, nil, slog.String("group", groupOf(r)), slog.Int("status", answer.status),
-				slog.Int64("bytes", answer.bytes), slog.Duration("took", time.Since(began)))
+			l.Note(r.Pattern, topic, who(r.Context()), r.RemoteAddr, nil, slog.String("group", groupOf(r)), slog.Int("status", answer.Status()),
+				slog.Int64("bytes", answer.Bytes), slog.Duration("took", time.Since(began)))
 		}()
 		next.ServeHTTP(answer, r)
 	})
@@ -143,26 +144,3 @@ func groupOf(r *http.Request) string {
 	}
 	return r.URL.Query().Get("group")
 }
-
-// answer counts what is answered.
-type answer struct {
-	http.ResponseWriter
-	status int
-	bytes  int64
-}
-
-func (a *answer) WriteHeader(status int) {
-	if status >= http.StatusOK { // earlier ones are not the answer
-		a.status = status
-	}
-	a.ResponseWriter.WriteHeader(status)
-}
-
-func (a *answer) Write(p []byte) (int, error) {
-	n, err := a.ResponseWriter.Write(p)
-	a.bytes += int64(n)
-	return n, err
-}
-
-// Unwrap is for http.ResponseController.
-func (a *answer) Unwrap() http.ResponseWriter { return a.ResponseWriter }

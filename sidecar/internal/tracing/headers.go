@@ -3,6 +3,7 @@ package tracing
 import (
 	"encoding/hex"
 	"slices"
+	"strconv"
 	"strings"
 
 	"go.opentelemetry.io/otel/trace"
@@ -60,45 +61,25 @@ func parseParent(s string) (c trace.SpanContextConfig, ok bool) {
 	if len(s) < parentLength || s[traceAt-1] != '-' || s[spanAt-1] != '-' || s[flagsAt-1] != '-' {
 		return c, false
 	}
-	var version, flags [1]byte
-	if !unhex(version[:], s[:2]) || version[0] == 0xff || !unhex(c.TraceID[:], s[traceAt:spanAt-1]) ||
-		!unhex(c.SpanID[:], s[spanAt:flagsAt-1]) || !unhex(flags[:], s[flagsAt:parentLength]) {
-		return c, false
-	}
+	version, err1 := strconv.ParseUint(s[:traceAt-1], 16, 8)
+	flags, err2 := strconv.ParseUint(s[flagsAt:parentLength], 16, 8)
+	var err3, err4 error
+	c.TraceID, err3 = trace.TraceIDFromHex(s[traceAt : spanAt-1])
+	c.SpanID, err4 = trace.SpanIDFromHex(s[spanAt : flagsAt-1])
 	switch {
-	case version[0] == 0 && (len(s) != parentLength || flags[0] > 3):
+	case err1 != nil || err2 != nil || err3 != nil || err4 != nil || version == 0xff:
+		return c, false
+	case strings.ContainsAny(s[:traceAt], "ABCDEF"), strings.ContainsAny(s[flagsAt:parentLength], "ABCDEF"): // only lower case is allowed
+		return c, false
+	case version == 0 && (len(s) != parentLength || flags > 3):
 		return c, false
 	case len(s) > parentLength && s[parentLength] != '-':
 		return c, false
 	}
-	c.TraceFlags = trace.TraceFlags(flags[0]) & (trace.FlagsSampled | trace.FlagsRandom)
+	c.TraceFlags = trace.TraceFlags(flags) & (trace.FlagsSampled | trace.FlagsRandom)
 	c.Remote = true
-	return c, c.TraceID.IsValid() && c.SpanID.IsValid()
+	return c, true
 }
-
-// unhex decodes lower case hexadecimal digits, two for each byte of dst.
-func unhex(dst []byte, s string) bool {
-	for i := range dst {
-		high, low := digits[s[2*i]], digits[s[2*i+1]]
-		if high|low > 0xf {
-			return false
-		}
-		dst[i] = high<<4 | low
-	}
-	return true
-}
-
-// digits are the values of the hexadecimal ones, and more than 15 for all other
-// characters.
-var digits = func() (d [256]byte) {
-	for i := range d {
-		d[i] = 0xff
-	}
-	for i, c := range []byte("0123456789abcdef") {
-		d[c] = byte(i)
-	}
-	return d
-}()
 
 // parentText is the traceparent of a context.
 func parentText(sc trace.SpanContext) string {

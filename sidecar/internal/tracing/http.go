@@ -17,6 +17,7 @@ import (
 	semconv "go.opentelemetry.io/otel/semconv/v1.43.0"
 	"go.opentelemetry.io/otel/trace"
 
+	"github.com/sluice-bus/sluice/internal/httpapi"
 	"github.com/sluice-bus/sluice/sdk/wire"
 	"github.com/sluice-bus/sluice/sdk/wire/codec"
 )
@@ -60,10 +61,15 @@ func (t *Tracing) serve(next http.Handler, w http.ResponseWriter, r *http.Reques
 	}
 	ctx, span := t.tracer.Start(trace.ContextWithSpanContext(r.Context(), origin), methodOf(r.Method)+" "+r.URL.Path,
 		trace.WithSpanKind(trace.SpanKindServer), trace.WithAttributes(attrs...))
-	answer := &answered{ResponseWriter: w}
+	answer := &httpapi.Recorder{ResponseWriter: w}
 	defer func() {
 		aborted := recover()
-		answer.tell(span, aborted != nil)
+		span.SetAttributes(semconv.HTTPResponseStatusCode(answer.Status()))
+		if aborted != nil {
+			failed(span, "aborted", "the answer broke off")
+		} else if answer.Status() >= http.StatusInternalServerError {
+			failed(span, strconv.Itoa(answer.Status()), "")
+		}
 		span.End()
 		if aborted != nil {
 			panic(aborted) // the server ends the connection
@@ -105,42 +111,6 @@ func traceHeaders(h http.Header) (out wire.Headers) {
 		}
 	}
 	return out
-}
-
-// answered takes note of a response's status.
-type answered struct {
-	http.ResponseWriter
-	status int
-}
-
-func (a *answered) WriteHeader(status int) {
-	if a.status == 0 && status >= http.StatusOK {
-		a.status = status
-	}
-	a.ResponseWriter.WriteHeader(status)
-}
-
-func (a *answered) Write(p []byte) (int, error) {
-	if a.status == 0 {
-		a.status = http.StatusOK
-	}
-	return a.ResponseWriter.Write(p)
-}
-
-// Unwrap is for http.ResponseController.
-func (a *answered) Unwrap() http.ResponseWriter { return a.ResponseWriter }
-
-func (a *answered) tell(span trace.Span, aborted bool) {
-	if a.status == 0 {
-		a.status = http.StatusOK
-	}
-	span.SetAttributes(semconv.HTTPResponseStatusCode(a.status))
-	switch {
-	case aborted:
-		failed(span, "aborted", "the answer broke off")
-	case a.status >= http.StatusInternalServerError:
-		failed(span, strconv.Itoa(a.status), "")
-	}
 }
 
 // Transport makes a client span of each request whose context has a trace that
