@@ -119,14 +119,20 @@ func (c *conn) keeps(id *access.Identity) error {
 // added: from then on rightsChanged knows of it, but not of a change before. An
 // error ends the connection.
 func (c *conn) stillMay() error {
-	id, err := c.identity()
-	if err == nil {
-		err = c.keeps(id)
-	}
+	err := c.mayKeep()
 	if err != nil {
 		c.over = &closing{websocket.StatusPolicyViolation, reasonRevoked}
 	}
 	return err
+}
+
+// mayKeep says whether the connection may keep its subscriptions, by what is in force now.
+func (c *conn) mayKeep() error {
+	id, err := c.identity()
+	if err != nil {
+		return err
+	}
+	return c.keeps(id)
 }
 
 // expel ends a connection that has no right to be there: ops are refused with
@@ -153,11 +159,7 @@ func (g *Gateway) rightsChanged() {
 		if c.who.Load() == nil {
 			continue // awaitAuth sees to it
 		}
-		id, err := c.identity()
-		if err == nil {
-			err = c.keeps(id)
-		}
-		if err != nil {
+		if err := c.mayKeep(); err != nil {
 			g.busy.Go(func() { c.expel(wire.AsError(err), reasonRevoked) })
 		}
 	}

@@ -12,7 +12,7 @@ import (
 // binaryItemOf makes an event of a CloudEvent in binary mode: its attributes
 // are in ce- headers, its data is the body, of the request's content type.
 func binaryItemOf(topic string, h http.Header, data []byte, lim wire.Limits) (it wire.PublishItem, err *wire.Error) {
-	contentType, err := singleHeader(h, "Content-Type")
+	contentType, _, err := singleHeader(h, "Content-Type")
 	if err != nil {
 		return it, err
 	}
@@ -47,7 +47,7 @@ func binaryAttributes(h http.Header) (attributes, *wire.Error) {
 		if !ok {
 			continue
 		}
-		value, err := singleHeader(h, source)
+		value, _, err := singleHeader(h, source)
 		if err != nil {
 			return nil, err
 		}

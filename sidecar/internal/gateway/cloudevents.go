@@ -2,7 +2,6 @@ package gateway
 
 import (
 	"maps"
-	"net/http"
 	"slices"
 	"strings"
 	"time"
@@ -27,31 +26,6 @@ const (
 // cePrefix begins the request headers that carry attributes in binary mode, as
 // net/http writes it, and, in lower case, the event's headers that keep them.
 const cePrefix = "Ce-"
-
-// cloudEventBody tells from the media type in which of the JSON forms
-// CloudEvents come; false: in neither.
-func cloudEventBody(media string) (kind body, is bool, err *wire.Error) {
-	switch {
-	case media == mediaStructured:
-		return structuredBody, true, nil
-	case media == mediaBatched:
-		return batchedBody, true, nil
-	case strings.HasPrefix(media, mediaCloudEvents):
-		return 0, false, wire.Errorf(wire.BadRequest, "Content-Type %q is not understood: CloudEvents come as %s, as %s, or in ce- headers",
-			shorten(media), mediaStructured, mediaBatched)
-	}
-	return 0, false, nil
-}
-
-// isBinaryCloudEvent reports whether the request's headers carry attributes.
-func isBinaryCloudEvent(h http.Header) bool {
-	for name := range h {
-		if strings.HasPrefix(name, cePrefix) {
-			return true
-		}
-	}
-	return false
-}
 
 // attributes are those of one CloudEvent, by name, without datacontenttype.
 type attributes map[string]string

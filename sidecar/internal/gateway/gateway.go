@@ -11,6 +11,8 @@ import (
 	"sync"
 	"time"
 
+	"golang.org/x/sync/semaphore"
+
 	"github.com/sluice-bus/sluice/internal/access"
 	"github.com/sluice-bus/sluice/internal/httpapi"
 	"github.com/sluice-bus/sluice/internal/policy"
@@ -129,8 +131,8 @@ type Gateway struct {
 	leases leaser
 	pulls  pullers
 
-	latest chan struct{} // has a value for each answer with latest events that is under way
-	plans  chan struct{} // and for each topic that is counted
+	latest *semaphore.Weighted // of answers with latest events
+	plans  *semaphore.Weighted // of topics that are counted
 
 	streaming sync.WaitGroup // streams
 
@@ -143,7 +145,7 @@ type Gateway struct {
 
 // New makes a Gateway without connections.
 func New(cfg Config) *Gateway {
-	g := &Gateway{cfg: cfg, conns: make(map[*conn]struct{}), streams: make(map[*stream]struct{}), latest: make(chan struct{}, maxLatest), plans: make(chan struct{}, maxPlans)}
+	g := &Gateway{cfg: cfg, conns: make(map[*conn]struct{}), streams: make(map[*stream]struct{}), latest: semaphore.NewWeighted(maxLatest), plans: semaphore.NewWeighted(maxPlans)}
 	g.ctx, g.cancel = context.WithCancel(context.Background())
 	g.stopping, g.stop = context.WithCancel(context.Background())
 	g.leases, g.pulls.cfg = newLeaser(cfg.NodeID), &g.cfg

@@ -51,19 +51,22 @@ const (
 // without a type, and with the type of forms, which is what curl says of
 // everything.
 func bodyOf(h http.Header) (body, *wire.Error) {
-	contentType, err := singleHeader(h, "Content-Type")
+	contentType, _, err := singleHeader(h, "Content-Type")
 	if err != nil {
 		return 0, err
 	}
 	if encoding := h.Get("Content-Encoding"); encoding != "" && !strings.EqualFold(encoding, "identity") {
 		return 0, wire.Errorf(wire.BadRequest, "Content-Encoding %q: a body that is compressed is not understood", shorten(encoding))
 	}
-	media := mediaOf(contentType)
-	if kind, is, err := cloudEventBody(media); is || err != nil {
-		return kind, err
-	}
-	switch {
-	case isBinaryCloudEvent(h):
+	switch media := mediaOf(contentType); {
+	case media == mediaStructured:
+		return structuredBody, nil
+	case media == mediaBatched:
+		return batchedBody, nil
+	case strings.HasPrefix(media, mediaCloudEvents):
+		return 0, wire.Errorf(wire.BadRequest, "Content-Type %q is not understood: CloudEvents come as %s, as %s, or in ce- headers",
+			shorten(media), mediaStructured, mediaBatched)
+	case firstWithPrefix(h, cePrefix) != "":
 		return binaryBody, nil
 	case media == "application/x-ndjson":
 		return linesBody, nil
@@ -101,16 +104,28 @@ func fillFromHeaders(it *wire.PublishItem, topic string, h http.Header, kind bod
 	if e.ID, err = idOf(h); err != nil {
 		return err
 	}
-	if e.Key, err = singleHeader(h, headerKey); err != nil {
+	if e.Key, _, err = singleHeader(h, headerKey); err != nil {
 		return err
 	}
 	if err = codec.CheckKey(e.Key, lim); err != nil {
 		return err
 	}
-	if e.TS, it.HasTS, err = tsOf(h); err != nil {
+	ts, given, err := singleHeader(h, headerTS)
+	if err != nil {
 		return err
 	}
-	if e.TTLMS, err = ttlOf(h); err != nil {
+	if given {
+		at := wholeMS(ts)
+		if at == nil {
+			return wire.Errorf(wire.BadRequest, "header %s is %q; a whole number of milliseconds from 0 to %d is allowed", headerTS, shorten(ts), int64(wire.MaxTS))
+		}
+		e.TS, it.HasTS = *at, true
+	}
+	ttl, given, err := singleHeader(h, headerTTL)
+	if given && err == nil {
+		e.TTLMS, err = ttlText("header "+headerTTL, ttl, 1)
+	}
+	if err != nil {
 		return err
 	}
 	if it.Later, err = laterOf(h); err != nil {
@@ -120,30 +135,39 @@ func fillFromHeaders(it *wire.PublishItem, topic string, h http.Header, kind bod
 	return err
 }
 
-// singleHeader is the value of a header that may be given once, in UTF-8; ""
-// when it is not given.
-func singleHeader(h http.Header, name string) (string, *wire.Error) {
+// singleHeader is the value of a header that may be given once, in UTF-8.
+func singleHeader(h http.Header, name string) (value string, given bool, err *wire.Error) {
 	values := h[http.CanonicalHeaderKey(name)]
 	switch {
 	case len(values) == 0:
-		return "", nil
+		return "", false, nil
 	case len(values) > 1:
-		return "", wire.Errorf(wire.BadRequest, "header %s is given %d times; give it once", name, len(values))
+		return "", true, wire.Errorf(wire.BadRequest, "header %s is given %d times; give it once", name, len(values))
 	case !utf8.ValidString(values[0]):
-		return "", wire.Errorf(wire.BadRequest, "header %s is not valid UTF-8", name)
+		return "", true, wire.Errorf(wire.BadRequest, "header %s is not valid UTF-8", name)
 	}
-	return values[0], nil
+	return values[0], true, nil
+}
+
+// firstWithPrefix is the first header by name that begins so; "": there is none.
+func firstWithPrefix(h http.Header, prefix string) (first string) {
+	for name := range h {
+		if strings.HasPrefix(name, prefix) && (first == "" || name < first) {
+			first = name
+		}
+	}
+	return first
 }
 
 // idOf is the event's id; "" where neither header is given.
 func idOf(h http.Header) (string, *wire.Error) {
 	var id string
 	for _, name := range []string{headerIdempotencyKey, headerID} {
-		value, err := singleHeader(h, name)
+		value, given, err := singleHeader(h, name)
 		if err != nil {
 			return "", err
 		}
-		if _, given := h[name]; !given {
+		if !given {
 			continue
 		}
 		if err := codec.CheckID(value); err != nil {
@@ -155,30 +179,6 @@ func idOf(h http.Header) (string, *wire.Error) {
 		id = value
 	}
 	return id, nil
-}
-
-func tsOf(h http.Header) (ts int64, given bool, err *wire.Error) {
-	value, err := singleHeader(h, headerTS)
-	if err != nil {
-		return 0, false, err
-	}
-	if _, given = h[headerTS]; !given {
-		return 0, false, nil
-	}
-	ts, bad := strconv.ParseInt(value, 10, 64)
-	if bad != nil || value[0] == '+' || codec.CheckTS(ts) != nil {
-		return 0, false, wire.Errorf(wire.BadRequest, "header %s is %q; a whole number of milliseconds from 0 to %d is allowed",
-			headerTS, shorten(value), int64(wire.MaxTS))
-	}
-	return ts, true, nil
-}
-
-func ttlOf(h http.Header) (int64, *wire.Error) {
-	value, err := singleHeader(h, headerTTL)
-	if _, given := h[headerTTL]; !given || err != nil {
-		return 0, err
-	}
-	return ttlText("header "+headerTTL, value, 1)
 }
 
 // ttlText reads a ttl in units of so many milliseconds.
@@ -194,7 +194,7 @@ func ttlText(name, value string, unit int64) (int64, *wire.Error) {
 func headersOf(h http.Header, kind body, lim wire.Limits) (out wire.Headers, err *wire.Error) {
 	add := func(name, source string) {
 		var value string
-		if value, err = singleHeader(h, source); err == nil {
+		if value, _, err = singleHeader(h, source); err == nil {
 			out = append(out, wire.Header{Name: strings.ToLower(name), Value: value})
 		}
 	}

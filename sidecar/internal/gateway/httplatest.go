@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"github.com/sluice-bus/sluice/internal/httpapi"
-	"github.com/sluice-bus/sluice/sdk/wire"
 	"github.com/sluice-bus/sluice/sdk/wire/codec"
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog"
 )
@@ -30,12 +29,10 @@ func (g *Gateway) readLatest(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	select {
-	case g.latest <- struct{}{}:
-		defer func() { <-g.latest }()
-	default:
+	if !g.latest.TryAcquire(1) {
 		return overloaded("%d answers with latest events are under way, which are as many as may be", maxLatest)
 	}
+	defer g.latest.Release(1)
 	return g.sendLatest(w, r, queries)
 }
 
@@ -108,8 +105,8 @@ func (g *Gateway) sendLatest(w http.ResponseWriter, r *http.Request, queries []e
 			}
 			if err != nil {
 				if r.Context().Err() == nil {
-					e := wire.AsError(refusal(err))
-					text, _ := json.Marshal(map[string]string{"error": e.Msg, "code": string(e.Code)})
+					line, _ := errorLine(err)
+					text, _ := json.Marshal(line)
 					_ = g.writeLatest(w, out, append(text, '\n'))
 				}
 				return nil

@@ -102,16 +102,14 @@ func TestLatestIsBounded(t *testing.T) {
 	if got, _ := s.latest(t, ""); len(got) != 8*n {
 		t.Errorf("%d events", len(got))
 	}
-	for range maxLatest {
-		s.gateway.latest <- struct{}{}
+	if !s.gateway.latest.TryAcquire(maxLatest) {
+		t.Fatal("not all answers are free")
 	}
 	res, body := s.do(t, "GET", "/v1/topics/t/latest", "")
 	if res.StatusCode != http.StatusServiceUnavailable || !strings.Contains(body, "overloaded") || res.Header.Get("Retry-After") != "1" {
 		t.Errorf("%s %s", res.Status, body)
 	}
-	for range maxLatest {
-		<-s.gateway.latest
-	}
+	s.gateway.latest.Release(maxLatest)
 	if got, _ := s.latest(t, "?prefix=k1"); len(got) != 11 {
 		t.Errorf("%d events", len(got))
 	}

@@ -1,7 +1,6 @@
 package gateway
 
 import (
-	"context"
 	"encoding/json"
 	"errors"
 	"net/http"
@@ -47,26 +46,12 @@ func (g *Gateway) showEvent(_ http.ResponseWriter, r *http.Request) (any, error)
 	if err := g.mayRead(r, topic); err != nil {
 		return nil, err
 	}
-	sees := func(name string) bool { return g.may(r, access.Subscribe, topic, name) == nil }
-	return g.lifeOf(r.Context(), topic, id, sees)
-}
-
-// mayRead says whether the sender may replay a topic or subscribe to it.
-func (g *Gateway) mayRead(r *http.Request, topic string) error {
-	err := g.may(r, access.Subscribe, topic, "")
-	if err != nil && g.may(r, access.Replay, topic, "") == nil {
-		return nil
-	}
-	return err
-}
-
-func (g *Gateway) lifeOf(ctx context.Context, topic, id string, sees func(group string) bool) (life, error) {
-	rec, err := g.cfg.Lookup(ctx, topic, id)
+	rec, err := g.cfg.Lookup(r.Context(), topic, id)
 	if errors.Is(err, eventlog.ErrNotFound) {
-		return life{}, wire.Errorf(wire.NotFound, "the topic has no event with this id: it never had, or retention or compaction removed it")
+		return nil, wire.Errorf(wire.NotFound, "the topic has no event with this id: it never had, or retention or compaction removed it")
 	}
 	if err != nil {
-		return life{}, err
+		return nil, err
 	}
 	l := life{
 		Event:      codec.AppendEventJSON(nil, &rec.Event),
@@ -79,8 +64,18 @@ func (g *Gateway) lifeOf(ctx context.Context, topic, id string, sees func(group 
 		return l, nil
 	}
 	l.Stored = &storedAt{StoreID: g.cfg.StoreID(), NodeID: g.cfg.NodeID, Partition: rec.Partition, Seq: rec.Seq}
-	l.Groups, err = g.cfg.Groups.Fates(ctx, rec, sees, g.cfg.Lookup)
+	sees := func(name string) bool { return g.may(r, access.Subscribe, topic, name) == nil }
+	l.Groups, err = g.cfg.Groups.Fates(r.Context(), rec, sees, g.cfg.Lookup)
 	return l, err
+}
+
+// mayRead says whether the sender may replay a topic or subscribe to it.
+func (g *Gateway) mayRead(r *http.Request, topic string) error {
+	err := g.may(r, access.Subscribe, topic, "")
+	if err != nil && g.may(r, access.Replay, topic, "") == nil {
+		return nil
+	}
+	return err
 }
 
 // traceID is the trace that an event belongs to, "" if to none: the second part

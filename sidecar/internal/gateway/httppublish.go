@@ -2,10 +2,7 @@ package gateway
 
 import (
 	"bytes"
-	"maps"
 	"net/http"
-	"slices"
-	"strings"
 
 	"github.com/sluice-bus/sluice/internal/access"
 	"github.com/sluice-bus/sluice/sdk/wire"
@@ -103,12 +100,7 @@ func headerOfOne(h http.Header) string {
 			return name
 		}
 	}
-	for _, name := range slices.Sorted(maps.Keys(h)) {
-		if strings.HasPrefix(name, headerPrefix) {
-			return name
-		}
-	}
-	return ""
+	return firstWithPrefix(h, headerPrefix)
 }
 
 // publish admits the events that read makes of a request, all of the path's

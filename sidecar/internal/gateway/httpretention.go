@@ -27,12 +27,10 @@ func (g *Gateway) planRetention(_ http.ResponseWriter, r *http.Request) (any, er
 	if err != nil {
 		return nil, err
 	}
-	select {
-	case g.plans <- struct{}{}:
-		defer func() { <-g.plans }()
-	default:
+	if !g.plans.TryAcquire(1) {
 		return nil, overloaded("%d topics are being counted, which are as many as may be", maxPlans)
 	}
+	defer g.plans.Release(1)
 	var plan retentionPlan
 	plan.Events, plan.AtLeast, err = retention.Plan(r.Context(), g.cfg.Log, r.PathValue("topic"), keep, time.Now())
 	return plan, err

@@ -2,7 +2,6 @@ package gateway
 
 import (
 	"crypto/sha256"
-	"encoding/hex"
 	"encoding/json"
 	"fmt"
 	"mime"
@@ -27,13 +26,18 @@ type topicSchema struct {
 
 // showSchema answers with the schema of a topic, for its publishers and subscribers.
 func (g *Gateway) showSchema(w http.ResponseWriter, r *http.Request) error {
-	s, err := g.schemaOf(r)
-	if err != nil {
+	topic := r.PathValue("topic")
+	if err := g.mayJoin(r); err != nil && g.may(r, access.Publish, topic, "") != nil {
 		return err
 	}
+	s := g.cfg.Policies.Load().Topic(topic).Schema
+	if s.JSONSchema == "" {
+		return wire.Errorf(wire.NotFound, "topic %q has no schema: no policy that holds for it sets schema.json_schema", topic)
+	}
+	text := json.RawMessage(s.JSONSchema)
 	// A file's schemas all have version 1, and a topic's may come from another policy.
-	sum := sha256.Sum256(s.JSONSchema)
-	etag := fmt.Sprintf(`"%d-%s"`, s.Version, hex.EncodeToString(sum[:8]))
+	sum := sha256.Sum256(text)
+	etag := fmt.Sprintf(`"%d-%x"`, s.Version, sum[:8])
 	h := w.Header()
 	h.Set("ETag", etag)
 	h.Set("Vary", "Accept")
@@ -43,22 +47,10 @@ func (g *Gateway) showSchema(w http.ResponseWriter, r *http.Request) error {
 	}
 	if accepts(r, schemaType) {
 		h.Set("Content-Type", schemaType)
-		_, _ = w.Write(s.JSONSchema) // a client that does not take its answer has gone
+		_, _ = w.Write(text) // a client that does not take its answer has gone
 		return nil
 	}
-	return marshalTo(w, http.StatusOK, s)
-}
-
-func (g *Gateway) schemaOf(r *http.Request) (topicSchema, error) {
-	topic := r.PathValue("topic")
-	if err := g.mayJoin(r); err != nil && g.may(r, access.Publish, topic, "") != nil {
-		return topicSchema{}, err
-	}
-	s := g.cfg.Policies.Load().Topic(topic).Schema
-	if s.JSONSchema == "" {
-		return topicSchema{}, wire.Errorf(wire.NotFound, "topic %q has no schema: no policy that holds for it sets schema.json_schema", topic)
-	}
-	return topicSchema{topic, s.Version, json.RawMessage(s.JSONSchema), s.Compatibility}, nil
+	return marshalTo(w, http.StatusOK, topicSchema{topic, s.Version, text, s.Compatibility})
 }
 
 // names reports whether lists of entity tags name one, which is compared weakly.

@@ -112,7 +112,7 @@ func streamOptions(r *http.Request) (k subKey, o wire.SubscribeOptions, last str
 	if bad != nil {
 		return k, o, "", bad
 	}
-	last, bad = singleHeader(r.Header, "Last-Event-ID")
+	last, _, bad = singleHeader(r.Header, "Last-Event-ID")
 	if bad == nil && last != "" {
 		bad = codec.CheckID(last)
 		o.From, o.AfterID = wire.FromAfterID, last

@@ -23,11 +23,11 @@ const (
 // laterOf is what a request's headers say of when its event is to be delivered.
 func laterOf(h http.Header) (l wire.Later, err *wire.Error) {
 	for name, to := range map[string]**int64{headerDeliverAt: &l.DeliverAt, headerDelay: &l.DelayMS} {
-		value, err := singleHeader(h, name)
+		value, given, err := singleHeader(h, name)
 		if err != nil {
 			return l, err
 		}
-		if _, given := h[name]; !given {
+		if !given {
 			continue
 		}
 		if *to = wholeMS(value); *to == nil {

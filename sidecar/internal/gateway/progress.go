@@ -51,7 +51,13 @@ func (p *progress) end(err error) wire.Code {
 		p.line(progressLine{Done: p.of, Of: p.of, OK: true})
 		return ""
 	}
+	line, code := errorLine(err)
+	p.line(line)
+	return code
+}
+
+// errorLine is the last line of an answer in lines that failed.
+func errorLine(err error) (line map[string]string, code wire.Code) {
 	e := wire.AsError(refusal(err))
-	p.line(map[string]string{"error": e.Msg, "code": string(e.Code)})
-	return e.Code
+	return map[string]string{"error": e.Msg, "code": string(e.Code)}, e.Code
 }

@@ -75,11 +75,35 @@ type change struct {
 	step func(ctx context.Context, from, to int) error
 }
 
-// changeDead answers what is wrong with the request as any other does. From the
-// first line of progress on, errors are lines, too.
+// planner finds out what is to be done to the selected dead letters.
+type planner func(*http.Request, deadLetters, deadSelection) (change, error)
+
+// changeDead answers what is wrong with the request as any other handler does. From
+// the first line of progress on, errors are lines, too.
 func (g *Gateway) changeDead(plan planner) handler {
 	return func(w http.ResponseWriter, r *http.Request) error {
-		c, err := g.planChange(w, r, plan)
+		content, bad := g.readAtMost(w, r, maxSettleBody)
+		if bad != nil {
+			return bad
+		}
+		s, bad := readDeadSelection(content)
+		if bad != nil {
+			return bad
+		}
+		q := g.deadOf(r)
+		if s.Group != nil {
+			q.group, q.reason = *s.Group, s.Reason
+			if s.Before != nil {
+				q.before = *s.Before
+			}
+		}
+		if s.IDs != nil {
+			q.ids = map[string]bool{}
+			for _, id := range s.IDs {
+				q.ids[id] = true
+			}
+		}
+		c, err := plan(r, q, s)
 		if err == nil {
 			c.run(r.Context(), g.ctx, newProgress(w, c.of))
 		}
@@ -114,34 +138,6 @@ func (c *change) run(ctx, gateway context.Context, lines *progress) {
 		}
 	}
 	lines.end(nil)
-}
-
-// planner finds out what is to be done to the selected dead letters.
-type planner func(*http.Request, deadLetters, deadSelection) (change, error)
-
-func (g *Gateway) planChange(w http.ResponseWriter, r *http.Request, plan planner) (c change, err error) {
-	q := g.deadOf(r)
-	content, bad := g.readAtMost(w, r, maxSettleBody)
-	if bad != nil {
-		return c, bad
-	}
-	s, bad := readDeadSelection(content)
-	if bad != nil {
-		return c, bad
-	}
-	if s.Group != nil {
-		q.group, q.reason = *s.Group, s.Reason
-		if s.Before != nil {
-			q.before = *s.Before
-		}
-	}
-	if s.IDs != nil {
-		q.ids = map[string]bool{}
-		for _, id := range s.IDs {
-			q.ids[id] = true
-		}
-	}
-	return plan(r, q, s)
 }
 
 // planRedrive selects the dead letters to redrive, in log order, without those that are redriven
