@@ -127,17 +127,7 @@ func (a *App) Run(ctx context.Context) error {
 }
 
 // RightsChanged has Config.May asked again.
-func (a *App) RightsChanged() {
-	a.rights.Set()
-}
-
-// may says whether the application may subscribe to a topic.
-func (a *App) may(topic string) error {
-	if a.cfg.May == nil {
-		return nil
-	}
-	return a.cfg.May(topic)
-}
+func (a *App) RightsChanged() { a.rights.Set() }
 
 // Shutdown waits until Run has returned, whose context has ended. When ctx ends,
 // the application is given no more time.

@@ -71,7 +71,7 @@ func TestLateAnswerSettlesNothing(t *testing.T) {
 	}
 	a := New(Config{Address: address, AppID: "app", Groups: s.groups, Policies: s.policies, Logger: slog.New(slog.NewTextHandler(s.logged, nil))})
 	defer a.client.CloseIdleConnections()
-	m := &member{session: &session{app: a, away: make(chan struct{})}, sub: subscription{Topic: "t", Route: "/orders"}}
+	m := &member{session: &session{app: a}, sub: subscription{Topic: "t", Route: "/orders"}}
 	deliveries := make(taken, 100)
 	if m.Member, err = s.groups.Subscribe(t.Context(), group.Subscription{Topic: "t", Group: "app", Sink: deliveries, Pacer: pacer.New(s.policies, "t", time.Now())}); err != nil {
 		t.Fatal(err)

@@ -36,7 +36,7 @@ func (m *member) process(d group.Delivery) {
 	log := a.cfg.Logger.With("topic", m.sub.Topic, "id", d.Record.ID, "route", m.sub.Route)
 	switch {
 	case errors.Is(err, errAway):
-		m.session.leave()
+		m.session.end(errAway)
 		return
 	case err != nil && a.pushing.Err() != nil:
 		return

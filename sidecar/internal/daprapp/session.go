@@ -16,17 +16,17 @@ import (
 // session is the time for which the application is there.
 type session struct {
 	app  *App
-	away chan struct{} // closed when nothing listens any more
-	gone sync.Once
-	busy sync.WaitGroup // events that the application has been given
+	ctx  context.Context         // ends with it
+	end  context.CancelCauseFunc // with errAway when nothing listens any more
+	busy sync.WaitGroup          // events that the application has been given
 }
 
 // serve delivers until ctx ends, the application has gone or its rights are
 // others, and then lets it finish what it was given.
 func (a *App) serve(ctx context.Context, subs []subscription) (gone bool) {
-	s := &session{app: a, away: make(chan struct{})}
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
+	s := &session{app: a}
+	s.ctx, s.end = context.WithCancelCause(ctx)
+	defer s.end(nil)
 	members := make([]*member, 0, len(subs))
 	allowed := a.allowed(subs)
 	for i, sub := range subs {
@@ -35,17 +35,15 @@ func (a *App) serve(ctx context.Context, subs []subscription) (gone bool) {
 			continue
 		}
 		m := &member{session: s, sub: sub, pacer: pacer.New(a.cfg.Policies, sub.Topic, time.Now())}
-		if !m.join(ctx) {
+		if !m.join() {
 			break
 		}
 		members = append(members, m)
 	}
 	for serving := true; serving; {
 		select {
-		case <-ctx.Done():
-			serving = false
-		case <-s.away:
-			gone, serving = true, false
+		case <-s.ctx.Done():
+			gone, serving = context.Cause(s.ctx) == errAway, false
 		case <-a.rights:
 			serving = slices.EqualFunc(allowed, a.allowed(subs), func(x, y error) bool { return (x == nil) == (y == nil) })
 		}
@@ -64,13 +62,12 @@ func (a *App) serve(ctx context.Context, subs []subscription) (gone bool) {
 func (a *App) allowed(subs []subscription) []error {
 	errs := make([]error, len(subs))
 	for i, s := range subs {
-		errs[i] = a.may(s.Topic)
+		if a.cfg.May != nil {
+			errs[i] = a.cfg.May(s.Topic)
+		}
 	}
 	return errs
 }
-
-// leave says that nothing listens at the application's address.
-func (s *session) leave() { s.gone.Do(func() { close(s.away) }) }
 
 // member is the application's place in one consumer group.
 type member struct {
@@ -81,10 +78,9 @@ type member struct {
 	running       atomic.Int64 // events that the application has been given
 }
 
-// join subscribes, however often that takes; false: ctx has ended, or the
-// application has gone.
-func (m *member) join(ctx context.Context) bool {
-	a := m.session.app
+// join subscribes, however often that takes; false: the session has ended.
+func (m *member) join() bool {
+	a, ctx := m.session.app, m.session.ctx
 	most := Concurrency
 	backoff := pause.Backoff{First: firstPause, Most: mostPause}
 	for {
@@ -100,12 +96,7 @@ func (m *member) join(ctx context.Context) bool {
 		if ctx.Err() == nil {
 			a.cfg.Logger.Warn("cannot subscribe for the application", "topic", m.sub.Topic, "group", a.cfg.AppID, "error", err)
 		}
-		select {
-		case <-m.session.away:
-			return false
-		default:
-		}
-		if !pause.Unless(ctx, backoff.Step(), m.session.away) {
+		if !pause.For(ctx, backoff.Step()) {
 			return false
 		}
 	}
