@@ -16,29 +16,25 @@ func New(limit int64) *Budget { return &Budget{limit: limit} }
 
 // TryTake takes n bytes if that many are left.
 func (b *Budget) TryTake(n int) bool {
-	if b == nil {
-		return true
+	fits := b.add(n) <= b.Limit()
+	if !fits {
+		b.Give(n)
 	}
-	if b.used.Add(int64(n)) > b.limit {
-		b.used.Add(-int64(n))
-		return false
-	}
-	return true
+	return fits
 }
 
 // Take takes n bytes, also beyond the limit: for data that is in memory already. Callers look at
 // Full before they cause more of it.
-func (b *Budget) Take(n int) {
-	if b != nil {
-		b.used.Add(int64(n))
-	}
-}
+func (b *Budget) Take(n int) { b.add(n) }
 
 // Give gives back n bytes that were taken.
-func (b *Budget) Give(n int) {
-	if b != nil {
-		b.used.Add(-int64(n))
+func (b *Budget) Give(n int) { b.add(-n) }
+
+func (b *Budget) add(n int) (used int64) {
+	if b == nil {
+		return 0
 	}
+	return b.used.Add(int64(n))
 }
 
 // Full reports whether nothing is left.
@@ -49,12 +45,7 @@ func (b *Budget) Full() bool { return b != nil && b.used.Load() >= b.limit }
 func (b *Budget) Scarce() bool { return b != nil && b.used.Load() > b.limit/2 }
 
 // Used is how many bytes are taken.
-func (b *Budget) Used() int64 {
-	if b == nil {
-		return 0
-	}
-	return b.used.Load()
-}
+func (b *Budget) Used() int64 { return b.add(0) }
 
 // Limit is how many bytes there are in all.
 func (b *Budget) Limit() int64 {
