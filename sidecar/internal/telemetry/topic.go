@@ -19,30 +19,24 @@ type Topic struct {
 	Published func(n int) // events that were accepted and are new
 	Duplicate func(n int) // events that the log already held
 
-	mu     sync.RWMutex
-	byCode map[wire.Code]labels // of refusals, as they occur
+	byCode sync.Map // labels of refusals, as they occur
 }
 
 func (i *instruments) newTopic(label string) *Topic {
 	l := newLabels(attribute.String("topic", label))
 	return &Topic{
-		inst: i, label: label, labels: l, byCode: make(map[wire.Code]labels),
+		inst: i, label: label, labels: l,
 		Published: l.counter(i.published), Duplicate: l.counter(i.duplicate),
 	}
 }
 
 // Rejected counts events that were refused with the code.
 func (t *Topic) Rejected(code wire.Code, n int) {
-	t.mu.RLock()
-	l, ok := t.byCode[code]
-	t.mu.RUnlock()
+	l, ok := t.byCode.Load(code)
 	if !ok {
-		l = newLabels(attribute.String("topic", t.label), attribute.String("code", string(code)))
-		t.mu.Lock()
-		t.byCode[code] = l
-		t.mu.Unlock()
+		l, _ = t.byCode.LoadOrStore(code, newLabels(attribute.String("topic", t.label), attribute.String("code", string(code))))
 	}
-	t.inst.rejected.Add(context.Background(), int64(n), l.add...)
+	t.inst.rejected.Add(context.Background(), int64(n), l.(labels).add...)
 }
 
 // Late counts a scheduled event that came into the log d after it was due.
