@@ -6,7 +6,6 @@ import (
 	"net/http"
 	"net/netip"
 	"net/url"
-	"slices"
 	"strings"
 
 	"github.com/sluice-bus/sluice/sdk/wire"
@@ -170,10 +169,7 @@ func originIn(allowed map[string]bool, origin string) bool {
 func CanonicalOrigin(s string) (origin string, ok bool) {
 	u, err := url.Parse(strings.ToLower(s))
 	if err != nil || u.Scheme == "" || u.Hostname() == "" || u.User != nil ||
-		u.Path != "" || u.RawQuery != "" || u.ForceQuery || strings.Contains(s, "#") {
-		return "", false
-	}
-	if strings.Contains(u.Host, "*") {
+		u.Path != "" || u.RawQuery != "" || u.ForceQuery || strings.Contains(s, "#") || strings.Contains(u.Host, "*") {
 		return "", false
 	}
 	port := u.Port()
@@ -215,8 +211,5 @@ func cutPort(host string) (name string, ok bool) {
 	if i < 0 || strings.HasSuffix(host, "]") {
 		return host, true
 	}
-	port := host[i+1:]
-	isDigit := func(c byte) bool { return '0' <= c && c <= '9' }
-	notDigit := func(c byte) bool { return !isDigit(c) }
-	return host[:i], !slices.ContainsFunc([]byte(port), notDigit)
+	return host[:i], strings.Trim(host[i+1:], "0123456789") == ""
 }

@@ -31,21 +31,21 @@ func ParseParams(rawQuery string, lists ...string) (Params, error) {
 		rawName, rawValue, _ := strings.Cut(pair, "=")
 		name, err := unescape(rawName)
 		if err != nil {
-			return Params{}, badParam(rawName, "its name is %v", err)
+			return Params{}, BadParam(rawName, "its name is %v", err)
 		}
 		value, err := unescape(rawValue)
 		if err != nil {
-			return Params{}, badParam(name, "its value is %v", err)
+			return Params{}, BadParam(name, "its value is %v", err)
 		}
 		if slices.Contains(lists, name) {
 			if value == "" {
-				return Params{}, badParam(name, "%s", noValue)
+				return Params{}, BadParam(name, "%s", noValue)
 			}
 			p.lists[name] = append(p.lists[name], value)
 			continue
 		}
 		if _, twice := p.values[name]; twice {
-			return Params{}, badParam(name, "it is given twice; give it once")
+			return Params{}, BadParam(name, "it is given twice; give it once")
 		}
 		p.values[name] = value
 	}
@@ -64,15 +64,10 @@ func unescape(raw string) (string, error) {
 	return s, nil
 }
 
-// badParam is an error that names the parameter, quoted, since it may hold
-// anything.
-func badParam(name, format string, args ...any) *wire.Error {
-	return wire.Errorf(wire.BadRequest, "parameter %q: %s", name, fmt.Sprintf(format, args...))
-}
-
-// BadParam is the error of a parameter for the reason given by its reader.
+// BadParam is the error of a parameter, for the reason that its reader gives. The name is quoted, since it
+// may hold anything.
 func BadParam(name, format string, args ...any) error {
-	return badParam(name, format, args...)
+	return wire.Errorf(wire.BadRequest, "parameter %q: %s", name, fmt.Sprintf(format, args...))
 }
 
 // Has reports whether the parameter is given, even if its value is empty.
@@ -87,7 +82,7 @@ func (p Params) Has(name string) bool {
 func (p Params) Text(name string) (string, error) {
 	v, given := p.values[name]
 	if given && v == "" {
-		return "", badParam(name, "%s", noValue)
+		return "", BadParam(name, "%s", noValue)
 	}
 	return v, nil
 }
@@ -107,7 +102,7 @@ func (p Params) Whole(name string, def, low, high int64) (int64, error) {
 	// ParseInt would take a "+" as well.
 	n, err := strconv.ParseInt(v, 10, 64)
 	if err != nil || n < low || n > high || v[0] == '+' {
-		return 0, badParam(name, "%q is not a whole number from %d to %d", v, low, high)
+		return 0, BadParam(name, "%q is not a whole number from %d to %d", v, low, high)
 	}
 	return n, nil
 }
@@ -122,7 +117,7 @@ func (p Params) Choice(name string, choices ...string) (string, error) {
 	case slices.Contains(choices, v):
 		return v, nil
 	}
-	return "", badParam(name, "%q is not one of %s", v, strings.Join(choices, ", "))
+	return "", BadParam(name, "%q is not one of %s", v, strings.Join(choices, ", "))
 }
 
 // DryRun returns the parameter dry_run: nothing is to be changed.
