@@ -8,7 +8,6 @@ import (
 	"github.com/coder/websocket"
 
 	"github.com/sluice-bus/sluice/internal/access"
-	"github.com/sluice-bus/sluice/internal/pause"
 	"github.com/sluice-bus/sluice/sdk/wire"
 	"github.com/sluice-bus/sluice/sdk/wire/codec"
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog"
@@ -52,7 +51,6 @@ func (c *conn) authenticate(req *codec.Request) {
 		return
 	}
 	if c.who.Swap(&id) == nil {
-		close(c.known)
 		c.ws.SetReadLimit(int64(c.cfg.Limits.FrameBytes))
 	}
 	c.replyOK(req)
@@ -93,9 +91,9 @@ func (c *conn) authorize(id *access.Identity, items []wire.PublishItem) {
 	}
 }
 
-// awaitAuth ends the connection unless it authenticates in time.
-func (c *conn) awaitAuth() {
-	if pause.Unless(c.ctx, c.cfg.Bounds.AuthTimeout, c.known) && c.who.Load() == nil {
+// expelStranger ends the connection if it has not authenticated in time.
+func (c *conn) expelStranger() {
+	if c.ctx.Err() == nil && c.who.Load() == nil {
 		c.expel(wire.Errorf(wire.Unauthorized, "%s", reasonLate), reasonLate)
 	}
 }
@@ -157,7 +155,7 @@ func (g *Gateway) rightsChanged() {
 	}
 	for c := range g.conns {
 		if c.who.Load() == nil {
-			continue // awaitAuth sees to it
+			continue // expelStranger ends it
 		}
 		if err := c.mayKeep(); err != nil {
 			g.busy.Go(func() { c.expel(wire.AsError(err), reasonRevoked) })

@@ -5,6 +5,7 @@ import (
 	"log/slog"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/coder/websocket"
 
@@ -28,9 +29,8 @@ type conn struct {
 	window window
 	pacers pacers // of deliveries
 
-	who   atomic.Pointer[access.Identity] // nil until it is known
-	known chan struct{}                   // closed once it is
-	over  *closing                        // the reader's: how to end after this op
+	who  atomic.Pointer[access.Identity] // nil until it is known
+	over *closing                        // the reader's: how to end after this op
 
 	mu     sync.Mutex
 	ending *wire.Error // ops are refused with it
@@ -49,7 +49,6 @@ func newConn(ctx context.Context, cfg *Config, name string, ws *websocket.Conn, 
 	c.who.Store(who)
 	readLimit := cfg.Limits.FrameBytes
 	if who == nil {
-		c.known = make(chan struct{})
 		readLimit = min(readLimit, strangerFrameBytes)
 	}
 	ws.SetReadLimit(int64(readLimit))
@@ -58,9 +57,8 @@ func newConn(ctx context.Context, cfg *Config, name string, ws *websocket.Conn, 
 
 // serve reads until the connection ends, and then takes it apart.
 func (c *conn) serve() {
-	var watch sync.WaitGroup
 	if c.who.Load() == nil {
-		watch.Go(c.awaitAuth)
+		defer time.AfterFunc(c.cfg.Bounds.AuthTimeout, c.expelStranger).Stop()
 	}
 	closing := c.read()
 	c.cancel()
@@ -69,7 +67,6 @@ func (c *conn) serve() {
 		s.Close(group.Disconnected)
 	}
 	c.hangUp(closing)
-	watch.Wait()
 	c.out.wait()
 	if c.out.isStalled() {
 		c.cfg.Logger.Info("a client that did not read was disconnected", "connection", c.name, "timeout", c.cfg.Bounds.SlowClientTimeout)

@@ -2,6 +2,7 @@ package gateway
 
 import (
 	"net/http"
+	"slices"
 
 	"github.com/sluice-bus/sluice/internal/access"
 	"github.com/sluice-bus/sluice/sdk/wire"
@@ -22,13 +23,12 @@ func (g *Gateway) listGroups(_ http.ResponseWriter, r *http.Request) (any, error
 		return nil, err
 	}
 	names, err := g.cfg.Groups.Groups(r.Context(), topic)
-	mine := []string{} // an empty array, not null
-	for _, name := range names {
-		if g.may(r, access.Subscribe, topic, name) == nil {
-			mine = append(mine, name)
-		}
-	}
-	return map[string][]string{"groups": mine}, err
+	return map[string][]string{"groups": g.joinable(r, topic, names)}, err
+}
+
+// joinable are the groups that the sender may subscribe with; an empty array, not null.
+func (g *Gateway) joinable(r *http.Request, topic string, names []string) []string {
+	return slices.DeleteFunc(append([]string{}, names...), func(name string) bool { return g.may(r, access.Subscribe, topic, name) != nil })
 }
 
 func (g *Gateway) showGroup(_ http.ResponseWriter, r *http.Request) (any, error) {

@@ -100,7 +100,7 @@ func (g *Gateway) topicInfos(r *http.Request, names []string) ([]*topicInfo, err
 				return nil // it was deleted just now
 			}
 			if err == nil {
-				info.Groups = slices.DeleteFunc(info.Groups, func(name string) bool { return g.may(r, access.Subscribe, info.Topic, name) != nil })
+				info.Groups = g.joinable(r, name, info.Groups)
 				infos[i] = info
 			}
 			return err

@@ -5,6 +5,8 @@ import (
 	"sync"
 	"time"
 
+	"golang.org/x/sync/semaphore"
+
 	"github.com/sluice-bus/sluice/internal/pause"
 	"github.com/sluice-bus/sluice/sdk/wire"
 	"github.com/sluice-bus/sluice/sidecar/internal/budget"
@@ -19,9 +21,10 @@ type puller struct {
 	budget *budget.Budget
 	giving sync.WaitGroup // deliveries without a waiting pull, on their way back
 
+	joining *semaphore.Weighted // held by the request that makes member
+
 	// Guarded by pullers.mu.
-	made   chan struct{} // closed once member is there, or the puller is gone again
-	member *group.Member // does not change once made
+	member *group.Member // nil until it is made, then it does not change
 	gone   bool
 	users  int // requests
 	idle   *time.Timer

@@ -7,6 +7,8 @@ import (
 	"sync"
 	"time"
 
+	"golang.org/x/sync/semaphore"
+
 	"github.com/sluice-bus/sluice/sdk/wire"
 	"github.com/sluice-bus/sluice/sdk/wire/codec"
 	"github.com/sluice-bus/sluice/sidecar/internal/group"
@@ -44,46 +46,41 @@ func keyOf(topic, name string, o wire.SubscribeOptions) (pullerKey, wire.Subscri
 // enter finds or makes the puller of a request, for which it stays until exit.
 func (x *pullers) enter(ctx context.Context, topic, name string, o wire.SubscribeOptions) (*puller, error) {
 	key, o := keyOf(topic, name, o)
-	for {
-		p, mine, err := x.find(key)
-		if err != nil {
-			return nil, err
-		}
-		if mine {
-			return x.make(ctx, p, o)
-		}
-		select {
-		case <-p.made:
-		case <-ctx.Done():
-			x.exit(p)
-			return nil, ctx.Err()
-		}
-		x.mu.Lock()
-		gone := p.gone
-		x.mu.Unlock()
-		if !gone {
-			return p, nil
-		}
-		x.exit(p) // and try again: what failed may have been the other's own
+	p, err := x.find(key)
+	if err != nil {
+		return nil, err
 	}
+	// One request subscribes, and the others wait. Where it fails the next one tries: the failure may
+	// have been the request's own.
+	if err = p.joining.Acquire(ctx, 1); err == nil {
+		if p.member == nil {
+			err = x.subscribe(ctx, p, o)
+		}
+		p.joining.Release(1)
+	}
+	if err != nil {
+		x.exit(p)
+		return nil, err
+	}
+	return p, nil
 }
 
-// find counts a request in; mine says that it has to make the puller.
-func (x *pullers) find(key pullerKey) (p *puller, mine bool, err error) {
+// find counts a request in.
+func (x *pullers) find(key pullerKey) (*puller, error) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	if x.ended != nil {
-		return nil, false, x.ended
+		return nil, x.ended
 	}
 	if x.users >= x.cfg.Bounds.Pulls {
-		return nil, false, overloaded("%d pulls are under way at this sidecar, and no more are allowed", x.cfg.Bounds.Pulls)
+		return nil, overloaded("%d pulls are under way at this sidecar, and no more are allowed", x.cfg.Bounds.Pulls)
 	}
-	p = x.all[key]
+	p := x.all[key]
 	if p == nil {
 		if len(x.all) >= x.cfg.Bounds.Pullers && !x.makeRoom() {
-			return nil, false, overloaded("pulls of %d groups, or with as many opts, are remembered at this sidecar, and no more are allowed", x.cfg.Bounds.Pullers)
+			return nil, overloaded("pulls of %d groups, or with as many opts, are remembered at this sidecar, and no more are allowed", x.cfg.Bounds.Pullers)
 		}
-		p, mine = &puller{key: key, groups: x.cfg.Groups, budget: x.cfg.Memory, made: make(chan struct{})}, true
+		p = &puller{key: key, groups: x.cfg.Groups, budget: x.cfg.Memory, joining: semaphore.NewWeighted(1)}
 		p.idle = time.AfterFunc(time.Hour, func() { x.retire(p) })
 		p.idle.Stop()
 		if x.all == nil {
@@ -93,32 +90,27 @@ func (x *pullers) find(key pullerKey) (p *puller, mine bool, err error) {
 	}
 	p.users++
 	x.users++
-	return p, mine, nil
+	return p, nil
 }
 
-// make subscribes.
-func (x *pullers) make(ctx context.Context, p *puller, o wire.SubscribeOptions) (*puller, error) {
+// subscribe makes the puller's member.
+func (x *pullers) subscribe(ctx context.Context, p *puller, o wire.SubscribeOptions) error {
 	m, err := x.cfg.Groups.Subscribe(ctx, group.Subscription{
 		Topic: p.key.topic, Group: p.key.group, Options: o,
 		Sink: p, Pacer: unpaced{}, MemberID: x.cfg.NodeID + "/pull",
 	})
+	if err != nil {
+		return err
+	}
 	x.mu.Lock()
-	if err == nil && x.ended != nil {
-		err = x.ended
+	defer x.mu.Unlock()
+	if x.ended != nil {
 		m.Close(group.Unsubscribed)
+		return x.ended
 	}
-	p.member, p.gone = m, err != nil
-	if err != nil {
-		delete(x.all, p.key)
-	}
-	close(p.made)
-	x.mu.Unlock()
-	if err != nil {
-		x.exit(p)
-		return nil, err
-	}
+	p.member = m
 	m.Start()
-	return p, nil
+	return nil
 }
 
 // unpaced is the delivery bucket of a puller: the requests have taken the tokens
@@ -133,7 +125,11 @@ func (x *pullers) exit(p *puller) {
 	defer x.mu.Unlock()
 	x.users--
 	p.users--
-	if p.users == 0 && !p.gone {
+	switch {
+	case p.users > 0 || p.gone:
+	case p.member == nil: // no request could subscribe
+		delete(x.all, p.key)
+	default:
 		p.idle.Reset(x.cfg.Bounds.PullerIdle)
 	}
 }
@@ -196,7 +192,7 @@ func (x *pullers) end(why *wire.Error) {
 	x.ended = why
 	var ending []*puller
 	for _, p := range x.all {
-		if p.member != nil { // or whoever makes it sees that all is over
+		if p.member != nil { // else the request that makes it sees that all is over
 			p.gone = true
 			p.idle.Stop()
 			ending = append(ending, p)

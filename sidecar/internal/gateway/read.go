@@ -11,7 +11,6 @@ import (
 
 	"github.com/coder/websocket"
 
-	"github.com/sluice-bus/sluice/internal/access"
 	"github.com/sluice-bus/sluice/sdk/wire"
 	"github.com/sluice-bus/sluice/sdk/wire/codec"
 	"github.com/sluice-bus/sluice/sidecar/internal/audit"
@@ -52,12 +51,10 @@ func (c *conn) message(kind websocket.MessageType, r io.Reader) *closing {
 		err = c.out.endMessage()
 	}
 	s.b = in.b
-	switch {
-	case errors.Is(err, os.ErrDeadlineExceeded):
-		return c.late()
-	case err != nil:
-		return new(afterError(err))
-	case kind == websocket.MessageText && !utf8.Valid(s.b):
+	if err != nil {
+		return c.unread(err)
+	}
+	if kind == websocket.MessageText && !utf8.Valid(s.b) {
 		return &closing{websocket.StatusInvalidFramePayloadData, "a text frame must be UTF-8"}
 	}
 	c.handle(kind, s.b)
@@ -73,11 +70,8 @@ func (c *conn) shed(r io.Reader, beginning []byte) *closing {
 	if err == nil {
 		err = c.out.endMessage()
 	}
-	switch {
-	case errors.Is(err, os.ErrDeadlineExceeded):
-		return c.late()
-	case err != nil:
-		return new(afterError(err))
+	if err != nil {
+		return c.unread(err)
 	}
 	why := refuseMemory(c.cfg.Memory)
 	c.cfg.Metrics.Shed(telemetry.ShedMemory)
@@ -91,8 +85,11 @@ type discarding struct{}
 
 func (discarding) Write(p []byte) (int, error) { return len(p), nil }
 
-// late ends a connection whose message has not come whole in time.
-func (c *conn) late() *closing {
+// unread says how to close a connection whose message could not be read to its end.
+func (c *conn) unread(err error) *closing {
+	if !errors.Is(err, os.ErrDeadlineExceeded) {
+		return new(afterError(err))
+	}
 	c.cfg.Metrics.Shed(telemetry.ShedLate)
 	c.replyError(new(codec.Request), wire.Errorf(wire.BadRequest, "the message has not come whole within %v of its beginning", c.cfg.Bounds.ReceiveTimeout))
 	return &closing{websocket.StatusPolicyViolation, "a message has not come whole in time"}
@@ -144,11 +141,7 @@ func (c *conn) handle(kind websocket.MessageType, frame []byte) {
 		c.replyError(req, err)
 		return
 	}
-	c.do(who, req, len(frame))
-}
-
-// do dispatches an op that came in a frame of so many bytes.
-func (c *conn) do(who *access.Identity, req *codec.Request, size int) {
+	size := len(frame)
 	switch req.Op {
 	case wire.OpPing:
 		c.replyOK(req)
