@@ -2,6 +2,7 @@ package sidecar
 
 import (
 	"cmp"
+	"context"
 	"errors"
 	"fmt"
 	"path/filepath"
@@ -46,7 +47,7 @@ func (c Config) storeDatabase() string {
 }
 
 // openCaptures makes a capture of each collection.
-func (s *Sidecar) openCaptures() error {
+func (s *Sidecar) openCaptures(context.Context) error {
 	for _, text := range s.cfg.Captures {
 		src, err := capture.ParseSource(text, s.cfg.Store)
 		if err != nil {

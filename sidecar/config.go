@@ -137,12 +137,8 @@ type ConfigError = setting.Error
 // Validate reports every setting that is wrong, or that does not go with
 // another.
 func (c Config) Validate() error {
-	var errs []error
+	errs := []error{setting.CheckStore(c.Store)}
 	bad := func(format string, args ...any) { errs = append(errs, fmt.Errorf(format, args...)) }
-
-	if err := setting.CheckStore(c.Store); err != nil {
-		errs = append(errs, err)
-	}
 	if c.ControlPlane == "" && c.ControlAccess != (access.ClientConfig{}) {
 		bad("control-plane: is missing, where there is a certificate or token for it")
 	}
@@ -152,9 +148,7 @@ func (c Config) Validate() error {
 		}
 	}
 	if c.ControlPlane != "" {
-		if err := c.ControlAccess.CheckDial("control-plane", c.ControlPlane, "--control-plane-ca or --control-plane-tls", c.Insecure); err != nil {
-			errs = append(errs, err)
-		}
+		errs = append(errs, c.ControlAccess.CheckDial("control-plane", c.ControlPlane, "--control-plane-ca or --control-plane-tls", c.Insecure))
 	}
 	if c.DataDir == "" {
 		bad("data-dir: must not be empty")
@@ -168,8 +162,8 @@ func (c Config) Validate() error {
 	for _, l := range c.listeners() {
 		if l.addr == "" {
 			bad("%s: must be host:port or unix:/path", l.name)
-		} else if err := access.CheckListener(l.name, l.addr, c.AuthConfig != "", c.Insecure); err != nil {
-			errs = append(errs, err)
+		} else {
+			errs = append(errs, access.CheckListener(l.name, l.addr, c.AuthConfig != "", c.Insecure))
 		}
 	}
 	if err := (httpapi.Guard{AllowedOrigins: c.AllowedOrigins}).Validate(); err != nil {
@@ -185,8 +179,8 @@ func (c Config) Validate() error {
 	errs = append(errs, c.validateDaprApp()...)
 	errs = append(errs, c.validateCaptures()...)
 	errs = append(errs, c.validateBounds()...)
-	if len(errs) > 0 {
-		return &ConfigError{Err: errors.Join(errs...)}
+	if err := errors.Join(errs...); err != nil {
+		return &ConfigError{Err: err}
 	}
 	return nil
 }

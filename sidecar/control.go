@@ -23,7 +23,7 @@ const awaitControlPlane = 2 * time.Second
 
 // openPolicies puts policies in force: the last ones of the control plane, a file's, or the
 // defaults.
-func (s *Sidecar) openPolicies() (err error) {
+func (s *Sidecar) openPolicies(context.Context) (err error) {
 	var fallback *policy.Snapshot
 	if s.cfg.Policies != "" {
 		if s.file, s.policies, err = policyfile.Open(s.cfg.Policies, s.cfg.Logger); err != nil {

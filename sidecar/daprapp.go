@@ -41,7 +41,7 @@ func (c Config) validateDaprApp() (errs []error) {
 }
 
 // openDaprApp makes the application's side, if there is one.
-func (s *Sidecar) openDaprApp() error {
+func (s *Sidecar) openDaprApp(context.Context) error {
 	if s.cfg.DaprApp == "" {
 		return nil
 	}

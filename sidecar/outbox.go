@@ -14,7 +14,7 @@ import (
 )
 
 // openOutboxes makes a drainer for each outbox.
-func (s *Sidecar) openOutboxes() error {
+func (s *Sidecar) openOutboxes(context.Context) error {
 	for _, o := range s.cfg.Outboxes {
 		url, collection, _ := strings.Cut(o, "#")
 		cfg := outbox.Config{

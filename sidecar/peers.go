@@ -1,6 +1,7 @@
 package sidecar
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"net"
@@ -22,8 +23,8 @@ func (c Config) validatePeers() (errs []error) {
 	for _, p := range c.Peers {
 		if !isPeerAddress(p) {
 			errs = append(errs, fmt.Errorf("peers: %q must be host:port or unix:/path", p))
-		} else if err := c.PeerAccess.CheckDial("peers", p, "--peer-ca or --peer-tls", c.Insecure); err != nil {
-			errs = append(errs, err)
+		} else {
+			errs = append(errs, c.PeerAccess.CheckDial("peers", p, "--peer-ca or --peer-tls", c.Insecure))
 		}
 	}
 	if !c.company() && c.PeerAccess != (access.ClientConfig{}) {
@@ -49,7 +50,7 @@ func isPeerAddress(text string) bool {
 }
 
 // openPeers prepares to ask the other sidecars, and to be asked by them.
-func (s *Sidecar) openPeers() (err error) {
+func (s *Sidecar) openPeers(context.Context) (err error) {
 	if s.peerTokens, err = access.OpenPeerTokens(s.cfg.PeerTokenFile, s.peerKey, s.cfg.Logger); err != nil {
 		return &ConfigError{Err: fmt.Errorf("peer-token-file: %w", err)}
 	}

@@ -87,77 +87,65 @@ type Sidecar struct {
 // New opens the log, the policies and the listeners. The sidecar that it returns serves the ops
 // listener and nothing else yet. The caller must call Run, which also closes it. Settings that are
 // wrong are a *ConfigError.
-func New(ctx context.Context, cfg Config) (_ *Sidecar, err error) {
+func New(ctx context.Context, cfg Config) (*Sidecar, error) {
 	if err := cfg.Validate(); err != nil {
 		return nil, err
 	}
 	s := &Sidecar{cfg: cfg, instance: uuid.NewString(), tails: tail.New(tail.DefaultBounds()), memory: budget.New(cfg.MaxBufferedBytes)}
-	defer func() {
-		if err != nil {
-			s.release()
-		}
-	}()
-	if cfg.AuthConfig != "" {
-		if s.access, err = access.Open(cfg.AuthConfig, access.Sidecar, cfg.Logger); err != nil {
-			return nil, &ConfigError{Err: fmt.Errorf("auth-config: %w", err)}
-		}
-	}
-	for _, l := range cfg.listeners() {
-		if err := s.access.CheckTLS(l.name, l.addr, cfg.Insecure); err != nil {
-			return nil, &ConfigError{Err: err}
-		}
-	}
-	if err := s.openAudit(); err != nil {
-		return nil, err
-	}
-	if err := s.openPolicies(); err != nil {
-		return nil, err
-	}
-	if s.metrics, err = telemetry.New(telemetry.Config{
-		MaxTopics: cfg.MaxTopicLabels, Version: cfg.Version, NodeID: cfg.NodeID,
-		Readers: cfg.Exports.MetricReaders(), About: cfg.Exports.Resource(),
-	}); err != nil {
-		return nil, err
-	}
-	s.tracing = tracing.New(tracing.Config{
-		Tracer: cfg.Exports.Tracer(),
-		Ratio:  func(topic string) float64 { return s.policies.Load().Topic(topic).Tracing.SampleRatio },
-	})
-	if err := s.startOps(ctx); err != nil {
-		return nil, err
-	}
-	if err := s.openStore(ctx); err != nil {
-		return nil, err
-	}
-	if err := s.openPeers(); err != nil {
-		return nil, err
-	}
-	s.assemble()
-	if err := s.openOutboxes(); err != nil {
-		return nil, err
-	}
-	if err := s.openCaptures(); err != nil {
-		return nil, err
-	}
-	if err := s.openDaprApp(); err != nil {
-		return nil, err
-	}
-	for _, l := range []struct {
-		ln         *net.Listener
-		name, addr string
-	}{
-		{&s.app, "listen", cfg.Listen}, {&s.replay, "replay-listen", cfg.ReplayListen},
+	for _, open := range []func(context.Context) error{
+		s.openAccess, s.openAudit, s.openPolicies, s.openTelemetry, s.startOps, s.openStore, s.openPeers, s.assemble,
+		s.openOutboxes, s.openCaptures, s.openDaprApp, s.listen,
 	} {
-		if *l.ln, err = listen.On(ctx, l.addr); err != nil {
-			return nil, fmt.Errorf("%s: %w", l.name, err)
+		if err := open(ctx); err != nil {
+			s.release()
+			return nil, err
 		}
 	}
 	s.assembled.Store(true)
 	return s, nil
 }
 
+// openAccess reads the tokens and their rights.
+func (s *Sidecar) openAccess(context.Context) (err error) {
+	if s.cfg.AuthConfig != "" {
+		if s.access, err = access.Open(s.cfg.AuthConfig, access.Sidecar, s.cfg.Logger); err != nil {
+			return &ConfigError{Err: fmt.Errorf("auth-config: %w", err)}
+		}
+	}
+	for _, l := range s.cfg.listeners() {
+		if err := s.access.CheckTLS(l.name, l.addr, s.cfg.Insecure); err != nil {
+			return &ConfigError{Err: err}
+		}
+	}
+	return nil
+}
+
+// openTelemetry makes the metrics, and tracing if there is a place for spans.
+func (s *Sidecar) openTelemetry(context.Context) (err error) {
+	s.tracing = tracing.New(tracing.Config{
+		Tracer: s.cfg.Exports.Tracer(),
+		Ratio:  func(topic string) float64 { return s.policyOf(topic).Tracing.SampleRatio },
+	})
+	s.metrics, err = telemetry.New(telemetry.Config{
+		MaxTopics: s.cfg.MaxTopicLabels, Version: s.cfg.Version, NodeID: s.cfg.NodeID,
+		Readers: s.cfg.Exports.MetricReaders(), About: s.cfg.Exports.Resource(),
+	})
+	return err
+}
+
+// listen binds the app listener and the replay listener.
+func (s *Sidecar) listen(ctx context.Context) (err error) {
+	if s.app, err = listen.On(ctx, s.cfg.Listen); err != nil {
+		return fmt.Errorf("listen: %w", err)
+	}
+	if s.replay, err = listen.On(ctx, s.cfg.ReplayListen); err != nil {
+		return fmt.Errorf("replay-listen: %w", err)
+	}
+	return nil
+}
+
 // openAudit opens the access log.
-func (s *Sidecar) openAudit() (err error) {
+func (s *Sidecar) openAudit(context.Context) (err error) {
 	to := s.cfg.Logger
 	if s.cfg.AuditFile != "" {
 		s.auditFile, err = os.OpenFile(s.cfg.AuditFile, os.O_WRONLY|os.O_CREATE|os.O_APPEND, 0o600)
@@ -172,7 +160,7 @@ func (s *Sidecar) openAudit() (err error) {
 
 // assemble connects the parts: publishes go gateway → admit → writer → spool,
 // if there is one → log, deliveries log → group → gateway.
-func (s *Sidecar) assemble() {
+func (s *Sidecar) assemble(context.Context) error {
 	groupCtx, abort := context.WithCancel(context.Background())
 	s.abort = abort
 	s.topics = topics.New(topics.Config{Way: s.store.way, Log: s.store.log, Policies: s.policies, Away: s.store.away, Most: s.cfg.MaxTopics, MostEach: s.cfg.MaxTopicsEach})
@@ -231,6 +219,7 @@ func (s *Sidecar) assemble() {
 	s.metrics.ObserveAuthFailures(s.authFailures)
 	s.metrics.ObserveBuffered(s.memory.Used)
 	s.metrics.ObserveDisk(s.disk)
+	return nil
 }
 
 // Addresses are the addresses really bound.
