@@ -22,8 +22,7 @@ import (
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog/pebblelog"
 )
 
-// Config is what a sidecar is made from. DefaultConfig has every default but
-// for DataDir and NodeID.
+// Config configures a sidecar. DefaultConfig has every default, except for DataDir and NodeID.
 type Config struct {
 	Listen       string // the app API, HTTP and WebSocket: host:port or unix:/path
 	ReplayListen string

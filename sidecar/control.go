@@ -16,9 +16,9 @@ import (
 	"github.com/sluice-bus/sluice/sidecar/internal/quota"
 )
 
-// awaitControlPlane is how long a start waits for the control plane, so that the
-// first publishes are limited, too, and by what holds now. One that has kept
-// something from it does so only while it may be there.
+// awaitControlPlane is how long a start waits for the control plane, so that its current policies
+// limit the first publishes, too. A sidecar that has kept policies stops waiting once it knows that
+// the control plane is away.
 const awaitControlPlane = 2 * time.Second
 
 // openPolicies puts policies in force: the last ones of the control plane, a file's, or the
@@ -82,7 +82,7 @@ func (s *Sidecar) replayAddress() string {
 	return listen.Address(s.replay)
 }
 
-// farewellTimeout is how long a stop waits for the control plane to take note.
+// farewellTimeout is how long a stop waits for the control plane's answer.
 const farewellTimeout = 3 * time.Second
 
 // farewell tells the control plane, at the end of an orderly stop, that replays need not ask this
@@ -99,7 +99,7 @@ func (s *Sidecar) farewell() {
 	}
 }
 
-// policyOf is what holds for a topic now.
+// policyOf is the policy in force for a topic.
 func (s *Sidecar) policyOf(topic string) *policy.Effective { return s.policies.Load().Topic(topic) }
 
 // knowsPolicies says whether all policies are in force, and are not about to be found
@@ -116,8 +116,8 @@ func (s *Sidecar) shares() admit.Quota {
 	return s.quota
 }
 
-// awaitPolicies lets a start wait for the control plane, for a moment: without it
-// the sidecar serves by what it has.
+// awaitPolicies makes a start wait for the control plane, for a moment. After that the sidecar
+// serves with the policies that it has.
 func (s *Sidecar) awaitPolicies(ctx context.Context) {
 	if s.control == nil {
 		return

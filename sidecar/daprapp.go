@@ -60,7 +60,8 @@ func (s *Sidecar) openDaprApp(context.Context) error {
 	return nil
 }
 
-// daprRights says what the application may subscribe to: nil where it may all.
+// daprRights returns the check of a topic that the application subscribes to; nil if it may subscribe
+// to every topic.
 func (s *Sidecar) daprRights() (func(topic string) error, error) {
 	if s.access == nil {
 		return nil, nil
@@ -82,8 +83,7 @@ func (s *Sidecar) daprRights() (func(topic string) error, error) {
 	}, nil
 }
 
-// stopDaprApp lets the application finish what it was given, once the context of
-// its Run has ended.
+// stopDaprApp lets the application answer for its events, after the context of its Run has ended.
 func (s *Sidecar) stopDaprApp(ctx context.Context) {
 	if s.daprApp != nil {
 		s.daprApp.Shutdown(ctx)

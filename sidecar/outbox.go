@@ -43,7 +43,7 @@ func (s *Sidecar) unread() (topics []string) {
 	return topics
 }
 
-// sourcePublisher publishes what is in a store of its own, for a drainer or a capture, within the limits of the topics.
+// sourcePublisher publishes the events of a drainer or a capture, within the limits of the topics.
 type sourcePublisher struct {
 	publisher  *admit.Publisher
 	connection *admit.Connection

@@ -15,10 +15,10 @@ import (
 	"github.com/sluice-bus/sluice/sidecar/internal/replay"
 )
 
-// company says that there may be other sidecars.
+// company reports whether there may be other sidecars.
 func (c Config) company() bool { return len(c.Peers) > 0 || c.ControlPlane != "" }
 
-// validatePeers checks what is about the other sidecars.
+// validatePeers checks the settings about the other sidecars.
 func (c Config) validatePeers() (errs []error) {
 	for _, p := range c.Peers {
 		if !isPeerAddress(p) {
@@ -79,14 +79,14 @@ func (s *Sidecar) history() http.Handler {
 	return replay.New(cfg)
 }
 
-// self is what this sidecar tells the others of itself.
+// self describes this sidecar to the others.
 func (s *Sidecar) self() replay.Peer {
 	return replay.Peer{
 		NodeID: s.cfg.NodeID, Instance: s.instance, StoreID: s.store.id(), Shared: s.store.shared != nil, Version: s.cfg.Version,
 	}
 }
 
-// parts are what this sidecar holds, one by one.
+// parts are the log and the spool of this sidecar.
 func (s *Sidecar) parts() replay.Parts {
 	p := replay.Parts{Log: s.store.log}
 	if s.store.shared != nil {
@@ -110,7 +110,7 @@ func (s *Sidecar) knownPeers() []federation.Peer {
 	return peers
 }
 
-// unknownPeers names what could tell of further sidecars and never did.
+// unknownPeers names the control plane, if it has not yet answered which sidecars there are.
 func (s *Sidecar) unknownPeers() string {
 	if s.control == nil || s.control.PeersKnown() {
 		return ""

@@ -80,7 +80,7 @@ type Sidecar struct {
 	endOps    context.CancelFunc
 
 	assembled, serving, stopping atomic.Bool
-	// abort ends what groups do when stopping has taken too long.
+	// abort ends the work of the groups when stopping has taken too long.
 	abort context.CancelFunc
 }
 
@@ -227,8 +227,8 @@ func (s *Sidecar) Addresses() (app, replay, ops string) {
 	return listen.Address(s.app), listen.Address(s.replay), listen.Address(s.ops)
 }
 
-// Held is how many bytes of the heap are not for the collector to double: what is
-// kept for as long as the sidecar lives, and what connections have in memory.
+// Held is how many bytes of the heap the collector's headroom need not cover: memory that is kept for
+// as long as the sidecar lives, and the memory of connections.
 func (s *Sidecar) Held() int64 { return s.store.held() + s.memory.Used() }
 
 // Run serves until ctx ends, then stops in order: no new ops, those under way
@@ -382,7 +382,7 @@ func (s *Sidecar) stop(ctx context.Context, endServers func() error) error {
 	return errors.Join(serversErr, groupsErr)
 }
 
-// release closes what New opened.
+// release closes everything that New opened.
 func (s *Sidecar) release() {
 	if s.endOps != nil {
 		s.endOps()

@@ -25,9 +25,8 @@ import (
 	"github.com/sluice-bus/sluice/sidecar/internal/wakeup"
 )
 
-// store is the event log that the sidecar is on, and what goes with its kind:
-// an embedded one is the sidecar's own, a shared one may be away and has other
-// sidecars on it.
+// store is the sidecar's event log, with all that depends on its kind. An embedded log is the
+// sidecar's own. A shared one may be away, and other sidecars use it, too.
 type store struct {
 	log    eventlog.Log
 	roster *roster.Roster
@@ -65,13 +64,13 @@ type store struct {
 	ackTimeout, ackLinger time.Duration
 }
 
-// publishWay is what publishes need of a log.
+// publishWay is the part of a log that publishes need.
 type publishWay interface {
 	admit.Catalog
 	eventlog.Appender
 }
 
-// sharedStore is what only a shared store has.
+// sharedStore has the parts of a shared store.
 type sharedStore struct {
 	log       *mongolog.Log
 	queue     *pebblelog.Log // under the spool
@@ -116,8 +115,8 @@ func (s *Sidecar) openStore(ctx context.Context) (err error) {
 	return nil
 }
 
-// openPebble opens a log on this machine's disk. It waits for room there until
-// ctx ends, and so does what is written to it later.
+// openPebble opens a log on this machine's disk. Opening it, and later writes, wait for room on the
+// disk until ctx ends.
 func (s *Sidecar) openPebble(ctx context.Context, o pebblelog.Options) (*pebblelog.Log, error) {
 	o.NodeID, o.Logger, o.LowWater, o.GiveUp = s.cfg.NodeID, s.cfg.Logger, s.cfg.DiskLowWater, ctx.Done()
 	return pebblelog.Open(o)
@@ -226,8 +225,8 @@ func (s *Sidecar) released(topic string, partition int, head uint64) {
 	}
 }
 
-// forgetErased lets go of what is in memory of topics of which another sidecar
-// has erased events. It must not block.
+// forgetErased drops the events of topics from memory after another sidecar has erased some. It must
+// not block.
 func (s *Sidecar) forgetErased(names []string) {
 	for _, name := range names {
 		s.tails.Forget(name)
@@ -293,7 +292,7 @@ func (sh *sharedStore) state() (state, detail string) {
 	return stateOK, ""
 }
 
-// close closes what openStore opened.
+// close closes the logs that openStore opened.
 func (st *store) close() error {
 	var errs []error
 	if st.shared != nil && st.shared.queue != nil {

@@ -19,9 +19,9 @@ type Params struct {
 	lists  map[string][]string
 }
 
-// ParseParams reads a raw query string (what follows the "?"), which must be
-// percent-encoded UTF-8 and may give each parameter once, except for those that are
-// lists. Parameters are separated by "&" alone; "+" is a space.
+// ParseParams reads a raw query string (the text after the "?"), which must be percent-encoded UTF-8.
+// It may give a parameter once, and a list several times. Parameters are separated by "&" alone; "+"
+// is a space.
 func ParseParams(rawQuery string, lists ...string) (Params, error) {
 	p := Params{values: make(map[string]string), lists: make(map[string][]string)}
 	for pair := range strings.SplitSeq(rawQuery, "&") {

@@ -11,9 +11,8 @@ import (
 	"github.com/sluice-bus/sluice/sidecar/internal/tracing"
 )
 
-// admission is one call of Publish on its way: it gathers the outcomes of its
-// events and answers once all are there. Each index is written by one
-// goroutine alone; everything else is set before the first event is queued.
+// admission is one call of Publish. It collects the outcomes of its events and answers when all are
+// known. One goroutine writes each index; all other fields are set before the first event is queued.
 type admission struct {
 	p           *Publisher
 	began       time.Time
@@ -42,8 +41,7 @@ func newAdmission(p *Publisher, n int, done func([]wire.ResultItem)) *admission 
 	return a
 }
 
-// trace begins the spans of the events that are recorded. What is no event of
-// any topic has none.
+// trace begins the spans of the events that are recorded. An event without a valid topic has none.
 func (a *admission) trace(ctx context.Context, items []wire.PublishItem) {
 	t := a.p.cfg.Tracing
 	if t == nil {
@@ -130,7 +128,7 @@ func (a *admission) finish() {
 	}
 }
 
-// count tells the metrics, once for each topic, what the log or the spool took.
+// count counts, once for each topic, the events that the log or the spool accepted.
 func (a *admission) count() {
 	took := a.p.cfg.Clock.Since(a.began)
 	for i := range a.results {

@@ -1,8 +1,6 @@
-// Package admit is the way of a publish through the sidecar, from a decoded
-// request to the receipt: the stages in order, each of which lets the events
-// pass or refuses them, with nothing left behind of what was refused. It knows
-// no transport and no log file: events come decoded and leave through the
-// writer.
+// Package admit takes a publish from the decoded request to the receipt, in stages. Each stage admits
+// or refuses events, and a refused event leaves nothing behind. The package knows no transport and
+// no log file: events come decoded and leave through the writer.
 package admit
 
 import (
@@ -38,11 +36,10 @@ type Quota interface {
 	// Tenants is Bucket for tenants of a topic that have shares of their own: it
 	// sets the buckets of the charges, of which there is one for each.
 	Tenants(ctx context.Context, topic string, tenants []string, charges []limit.Charge, p policy.Publish, now time.Time)
-	// Count is told what became of the events of every topic: how many found
-	// their tokens, and how many did not.
+	// Count counts the events of a topic that got tokens, and those that did not.
 	Count(topic string, allowed, denied int)
-	// CountTenant is Count for the events of a tenant that has a share of its own;
-	// Count is not told of them.
+	// CountTenant is Count for the events of a tenant that has a share of its own. Count does not
+	// count these.
 	CountTenant(topic, tenant string, allowed, denied int)
 }
 
@@ -92,8 +89,8 @@ func New(cfg Config) *Publisher {
 	}
 }
 
-// Connection is what a publisher's connection owns of the limits: a WebSocket,
-// or the TCP connection of HTTP. It is safe for concurrent use.
+// Connection is the limits of one connection of a publisher: a WebSocket, or the TCP connection of
+// HTTP. It is safe for concurrent use.
 type Connection struct {
 	bucket  *limit.Bucket
 	logOnly bool // no client's, and nothing of it is spooled

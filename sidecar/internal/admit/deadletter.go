@@ -35,8 +35,8 @@ type deadLetterReceiver struct {
 	done func(error)
 }
 
-// Completed takes a conflict for success: the id says what it is a dead letter
-// of, and only the circumstances of an earlier try can differ.
+// Completed treats a conflict as success: the id names the event and the group, and only the
+// circumstances of an earlier try can differ.
 func (r deadLetterReceiver) Completed(_ int, out eventlog.Outcome) {
 	if conflict, ok := errors.AsType[*eventlog.ConflictError](out.Err); ok {
 		out = eventlog.Outcome{Partition: r.rec.Partition, Seq: conflict.Seq, Duplicate: true}

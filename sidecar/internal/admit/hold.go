@@ -31,9 +31,8 @@ func refusePaused(policies *policy.Snapshot, items []wire.PublishItem) {
 	}
 }
 
-// holdToSchemas refuses the items that their topics' schemas do not allow, and
-// gives back what they took. The others say by which version of a schema they
-// were let in, whatever their publisher says.
+// holdToSchemas refuses the items that their topics' schemas do not allow, and gives their tokens
+// back. The other items get a header with the version of the schema, in place of the publisher's.
 func (p *Publisher) holdToSchemas(t *reservation, items []wire.PublishItem, now time.Time) {
 	for i := range items {
 		it := &items[i]

@@ -132,7 +132,7 @@ func (r *reservation) name(items []wire.PublishItem) {
 	}
 }
 
-// report tells the quota what became of the events. Events that the
+// report tells the quota which events were admitted and which were refused. Events that the
 // connection's limit refuses do not count for a fleet-wide one.
 func (r *reservation) report(q Quota, v limit.Verdict) {
 	if q == nil {
@@ -178,8 +178,7 @@ func rates(e *policy.Effective) limit.TopicRates {
 	}
 }
 
-// refund gives back what the event of an item took. The rest of the reservation
-// stays taken.
+// refund gives the tokens of one item's event back. The rest of the reservation stays taken.
 func (r *reservation) refund(item int, topic string, payload int, now time.Time) {
 	t := r.index(topic)
 	one := [3]limit.Charge{r.charges[0], r.charges[r.eventsOf(item, t)], r.charges[2*t+bytesCharge]}

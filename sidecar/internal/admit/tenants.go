@@ -74,7 +74,7 @@ func (r *reservation) ofTenants(topic int) ([]tenant, []limit.Charge) {
 	return r.tenants[from:to], r.charges[first+from : first+to]
 }
 
-// shareTenants has the charges of a topic's tenants go by their shares.
+// shareTenants puts the buckets of their shares into the charges of a topic's tenants.
 func (r *reservation) shareTenants(ctx context.Context, q Quota, topic int, now time.Time) {
 	of, charges := r.ofTenants(topic)
 	if len(of) == 0 {

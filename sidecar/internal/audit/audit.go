@@ -1,5 +1,5 @@
-// Package audit writes the access log: who published to which topics, consumed, replayed, exported, sought and deleted there,
-// and from where. It knows HTTP and identities, and nothing of events.
+// Package audit writes the access log. Each line names an identity, an address, a topic and an action, such as a publish, a
+// subscription, a replay or a deletion. The package knows HTTP and identities, and nothing of events.
 package audit
 
 import (
@@ -57,7 +57,7 @@ func CheckTopics(topics []string) error {
 	return nil
 }
 
-// Note writes a line. err is why it was refused; nil: it was not. Of attributes that are "" nothing is written.
+// Note writes a line. err is why the action was refused; nil: it was not. Note leaves out attributes that are "".
 func (l *Log) Note(action, topic string, who access.Identity, from string, err error, more ...slog.Attr) {
 	if l == nil || !access.Covers(l.topics, topic) {
 		return

@@ -1,5 +1,5 @@
 // Package budget bounds the memory that all connections of a sidecar use
-// together. It counts bytes, and must not know what they are.
+// together. It counts bytes, and must not know their content.
 package budget
 
 import "sync/atomic"
@@ -40,8 +40,7 @@ func (b *Budget) add(n int) (used int64) {
 // Full reports whether nothing is left.
 func (b *Budget) Full() bool { return b != nil && b.used.Load() >= b.limit }
 
-// Scarce reports whether less than half is left: it is not for what may be done
-// without.
+// Scarce reports whether less than half is left. Callers then do without optional memory.
 func (b *Budget) Scarce() bool { return b != nil && b.used.Load() > b.limit/2 }
 
 // Used is how many bytes are taken.

@@ -32,9 +32,9 @@ import (
 	"github.com/sluice-bus/sluice/sidecar/internal/group"
 )
 
-// Bounds of what an application is asked to do.
+// Bounds of an application's work.
 const (
-	// Concurrency is how many events of one subscription it is given at a time.
+	// Concurrency is how many events of one subscription the application gets at a time.
 	Concurrency = 16
 	// maxSubscriptions is how many subscriptions it may have.
 	maxSubscriptions = 1000
@@ -42,7 +42,7 @@ const (
 	// for its subscriptions.
 	maxAnswer = 64 << 10
 	maxList   = 1 << 20
-	// askTimeout is how long it may take to tell its subscriptions.
+	// askTimeout is how long it may take to answer with its subscriptions.
 	askTimeout = 5 * time.Second
 )
 
@@ -53,8 +53,8 @@ type Config struct {
 	Groups   *group.Manager
 	Policies *policy.Current
 	Logger   *slog.Logger
-	// May says why the application may not subscribe to a topic, if it may not;
-	// nil lets it subscribe to all. What it says may change: see RightsChanged.
+	// May returns why the application may not subscribe to a topic, if it may not;
+	// nil lets it subscribe to all. Its answers may change: see RightsChanged.
 	May func(topic string) error
 }
 
@@ -64,7 +64,7 @@ type App struct {
 	cfg    Config
 	client *http.Client
 
-	// pushing is the context of what the application is given; it outlives that
+	// pushing is the context of the events at the application. It outlives that
 	// of Run, so that the application can finish.
 	pushing context.Context
 	abort   context.CancelFunc
@@ -98,9 +98,8 @@ func ParseAddress(text string) (*url.URL, error) {
 	return u, nil
 }
 
-// Run serves the application until ctx ends. Then nothing new is delivered; it
-// returns once the application has answered for what it was given, or after
-// Shutdown's deadline.
+// Run serves the application until ctx ends. Then it delivers nothing more, and returns once the
+// application has answered for all its events, or after Shutdown's deadline.
 func (a *App) Run(ctx context.Context) error {
 	defer close(a.done)
 	defer a.client.CloseIdleConnections()
@@ -126,7 +125,7 @@ func (a *App) Run(ctx context.Context) error {
 	}
 }
 
-// RightsChanged has Config.May asked again.
+// RightsChanged makes Run ask Config.May again.
 func (a *App) RightsChanged() { a.rights.Set() }
 
 // Shutdown waits until Run has returned, whose context has ended. When ctx ends,

@@ -16,7 +16,7 @@ import (
 	"github.com/sluice-bus/sluice/sidecar/internal/group"
 )
 
-// outcome is what becomes of an event by the application's answer.
+// outcome is what the application's answer means for an event.
 type outcome int
 
 const (
@@ -25,9 +25,9 @@ const (
 	drop
 )
 
-// process has the application process one event, in the time that it has, and
-// settles it. While the application is away, or given no more time, the event
-// stays in flight: it goes back when its member leaves.
+// process gives one event to the application, within the ack timeout, and settles it. If the
+// application is away, or the sidecar waits no longer for it, the event stays in flight, and goes
+// back to the group when the member leaves.
 func (m *member) process(d group.Delivery) {
 	a, leases := m.session.app, []group.Lease{d.Lease}
 	ctx, cancel := context.WithTimeout(a.pushing, d.AckTimeout)
@@ -66,8 +66,8 @@ func (m *member) process(d group.Delivery) {
 	}
 }
 
-// push posts an event to the application and reads what it says of it. The
-// error is errAway where nothing listens.
+// push posts an event to the application and reads its answer. The error is errAway if nothing
+// listens there.
 func (a *App) push(ctx context.Context, s *subscription, d group.Delivery) (what outcome, why string, err error) {
 	ev := &d.Record.Event
 	body := appendCloudEvent(nil, ev, s.PubsubName)
@@ -111,7 +111,7 @@ func judge(res *http.Response, text []byte) (what outcome, why string) {
 		Status string `json:"status"`
 	}
 	if json.Unmarshal(text, &answer) != nil {
-		return success, "" // it says something, but nothing of the kind
+		return success, "" // an answer of another kind
 	}
 	switch answer.Status {
 	case "", "SUCCESS":

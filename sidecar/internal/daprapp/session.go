@@ -21,8 +21,8 @@ type session struct {
 	busy sync.WaitGroup          // events that the application has been given
 }
 
-// serve delivers until ctx ends, the application has gone or its rights are
-// others, and then lets it finish what it was given.
+// serve delivers until ctx ends, the application has gone or its rights have changed. Then it waits
+// for the answers to the events at the application.
 func (a *App) serve(ctx context.Context, subs []subscription) (gone bool) {
 	s := &session{app: a}
 	s.ctx, s.end = context.WithCancelCause(ctx)
@@ -78,7 +78,7 @@ type member struct {
 	running       atomic.Int64 // events that the application has been given
 }
 
-// join subscribes, however often that takes; false: the session has ended.
+// join subscribes, and tries again until it succeeds; false: the session has ended.
 func (m *member) join() bool {
 	a, ctx := m.session.app, m.session.ctx
 	most := Concurrency
@@ -102,7 +102,7 @@ func (m *member) join() bool {
 	}
 }
 
-// Room reports whether the application is to be given more.
+// Room reports whether the application may get more events.
 func (m *member) Room() bool { return m.running.Load() < Concurrency }
 
 // Deliver gives events to the application, each by itself; the group's window

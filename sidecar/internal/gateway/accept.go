@@ -12,9 +12,8 @@ import (
 	"github.com/sluice-bus/sluice/sdk/wire"
 )
 
-// serveSocket turns a request into a WebSocket. The connection then has a
-// goroutine of its own, so that what net/http keeps for a request under way is
-// given back: it is more than an idle connection needs.
+// serveSocket turns a request into a WebSocket. The connection then has a goroutine of its own, so
+// that net/http can free the memory of the request: an idle connection needs less.
 func (g *Gateway) serveSocket(w http.ResponseWriter, r *http.Request) {
 	if g.refusing() {
 		httpapi.WriteError(w, r, errStopping(), g.cfg.Logger)
@@ -64,7 +63,7 @@ type upgrade struct {
 // each of them over with one write, and data frames with two.
 const controlFrame = 256
 
-// Hijack is what the library calls to take the connection over.
+// Hijack takes the connection over; the library calls it.
 func (u *upgrade) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 	socket, brw, err := http.NewResponseController(u.ResponseWriter).Hijack()
 	if err != nil {

@@ -25,8 +25,8 @@ const (
 	reasonRevoked = "the token may not do this any more"
 )
 
-// arrival finds who asks for a WebSocket: nil where an AUTH has yet to tell, and
-// an error where the request itself tells something wrong.
+// arrival returns the identity of a request for a WebSocket. It is nil if an AUTH has yet to
+// authenticate the client. An error says that the request itself has a wrong token.
 func (g *Gateway) arrival(r *http.Request) (*access.Identity, error) {
 	id, err := g.cfg.Access.Identify(r)
 	if err == nil {
@@ -56,7 +56,7 @@ func (c *conn) authenticate(req *codec.Request) {
 	c.replyOK(req)
 }
 
-// identity is who the connection belongs to, by what is in force now.
+// identity is the connection's identity, with the rights in force now.
 func (c *conn) identity() (*access.Identity, error) {
 	who := c.who.Load()
 	if who == nil {
@@ -65,8 +65,7 @@ func (c *conn) identity() (*access.Identity, error) {
 	return c.cfg.Access.Renew(who)
 }
 
-// allowed says whether id may do what req asks. The events of a PUBLISH are
-// looked at one by one, by authorize.
+// allowed says whether id may do the op. authorize checks the events of a PUBLISH one by one.
 func allowed(id *access.Identity, req *codec.Request) error {
 	switch req.Op {
 	case wire.OpPing, wire.OpPublish:
@@ -113,9 +112,8 @@ func (c *conn) keeps(id *access.Identity) error {
 	return nil
 }
 
-// stillMay looks again at the rights to the subscriptions, once one has been
-// added: from then on rightsChanged knows of it, but not of a change before. An
-// error ends the connection.
+// stillMay checks the rights to the subscriptions again after one was added: rightsChanged sees only
+// later changes. An error ends the connection.
 func (c *conn) stillMay() error {
 	err := c.mayKeep()
 	if err != nil {
@@ -124,7 +122,7 @@ func (c *conn) stillMay() error {
 	return err
 }
 
-// mayKeep says whether the connection may keep its subscriptions, by what is in force now.
+// mayKeep says whether the connection may keep its subscriptions, with the rights in force now.
 func (c *conn) mayKeep() error {
 	id, err := c.identity()
 	if err != nil {

@@ -79,7 +79,7 @@ func eachElement(content []byte, what string, lim wire.Limits, f func(json.RawMe
 
 var errNotUTF8 = errors.New("it is not valid UTF-8")
 
-// reason is what a decoder says of a text, at its end too.
+// reason is a decoder's error in words, also at the end of the text.
 func reason(err error) string {
 	if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
 		return "the text ends too early"

@@ -30,8 +30,7 @@ const cePrefix = "Ce-"
 // attributes are those of one CloudEvent, by name, without datacontenttype.
 type attributes map[string]string
 
-// check says which attribute is missing, or is not what the specification asks
-// for.
+// check says which attribute is missing, or does not follow the specification.
 func (a attributes) check() *wire.Error {
 	for _, name := range []string{"specversion", "id", "source", "type"} {
 		switch value, given := a[name]; {
@@ -55,7 +54,7 @@ func (a attributes) check() *wire.Error {
 	return nil
 }
 
-// checkAttribute checks what holds for every attribute.
+// checkAttribute checks the rules for every attribute.
 func checkAttribute(name, value string) *wire.Error {
 	switch {
 	case name == "" || strings.Trim(name, "abcdefghijklmnopqrstuvwxyz0123456789") != "":
@@ -89,10 +88,9 @@ var ceTrace = []string{"traceparent", "tracestate"}
 // ceTTL is the extension that is the event's ttl_ms.
 const ceTTL = "ttlms"
 
-// fill puts the attributes into an event, which holds what the request's own
-// headers say of it already: that has to agree with them, except for ts, which
-// counts rather than time, and the trace, which is nearer than that of the
-// attributes.
+// fill puts the attributes into an event that has the values of the request's own headers already.
+// The two must agree. The exceptions are ts, which wins over the attribute time, and the trace of the
+// headers, which wins over that of the attributes.
 func (a attributes) fill(it *wire.PublishItem) *wire.Error {
 	if err := a.check(); err != nil {
 		return err
@@ -187,7 +185,7 @@ func setData(it *wire.PublishItem, contentType string, json bool, data []byte, l
 	return err
 }
 
-// checkItem checks what was put together of headers and attributes.
+// checkItem checks the key and the headers, which may come from request headers and attributes.
 func checkItem(it *wire.PublishItem, lim wire.Limits) *wire.Error {
 	if err := codec.CheckKey(it.Event.Key, lim); err != nil {
 		return err

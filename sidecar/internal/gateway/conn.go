@@ -81,7 +81,7 @@ type closing struct {
 }
 
 func (c *conn) hangUp(how closing) {
-	// Errors say that the peer is not there any more, which is what is wanted.
+	// An error says that the peer has gone already.
 	if how.status == 0 {
 		_ = c.ws.CloseNow()
 		return
@@ -102,7 +102,7 @@ func (c *conn) shutdown(ctx context.Context) {
 	c.hangUp(closing{websocket.StatusGoingAway, closingReason})
 }
 
-// end has ops refused from now on; false where they are already.
+// end refuses ops from now on; false: they are refused already.
 func (c *conn) end(why *wire.Error) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -113,7 +113,7 @@ func (c *conn) end(why *wire.Error) bool {
 	return true
 }
 
-// refusing is what ops are refused with; nil while they are not.
+// refusing is the error of all ops once the connection ends; nil before.
 func (c *conn) refusing() *wire.Error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -135,7 +135,7 @@ func (c *conn) removeSubscriptions() map[subKey]*subscription {
 // from is where the client is.
 func (c *conn) from() string { return c.out.RemoteAddr().String() }
 
-// notePublished writes to the access log what became of a PUBLISH.
+// notePublished writes the outcome of a PUBLISH to the access log.
 func (c *conn) notePublished(who *access.Identity, items []wire.PublishItem, results []wire.ResultItem, err error) {
 	if c.cfg.Audit != nil {
 		c.cfg.Audit.Published(items, results, *who, c.from(), err)

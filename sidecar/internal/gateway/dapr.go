@@ -19,8 +19,7 @@ const (
 	daprBulkPathAlpha = "/v1.0-alpha1/publish/bulk/{pubsub}/{topic}"
 )
 
-// publishDapr publishes the body as one event, and says no more than that it
-// did.
+// publishDapr publishes the body as one event, and answers without content.
 func (g *Gateway) publishDapr(w http.ResponseWriter, r *http.Request) error {
 	results, err := g.publish(r, func(topic string) ([]wire.PublishItem, *wire.Error) {
 		meta, bad := daprMetadataOf(r.URL.RawQuery)
@@ -51,7 +50,7 @@ func (g *Gateway) publishDapr(w http.ResponseWriter, r *http.Request) error {
 	return err
 }
 
-// daprMetadata is what a client of Dapr says of an event besides its payload.
+// daprMetadata is the metadata of an event that a client of Dapr sends beside the payload.
 type daprMetadata struct {
 	raw   bool   // a CloudEvent is a payload like any other
 	key   string // orders the event

@@ -85,8 +85,7 @@ func daprItemsOf(topic, query string, content []byte, lim wire.Limits) ([]daprEn
 	return entries, items, bad
 }
 
-// item makes an event of an entry; meta is what the request says of all of
-// them.
+// item makes an event of an entry; meta is the request's metadata for all of them.
 func (en *daprEntry) item(topic string, meta daprMetadata, lim wire.Limits) (it wire.PublishItem, bad *wire.Error) {
 	it.Event.Topic = topic
 	meta.attrs = slices.Clip(meta.attrs) // which others append to, too

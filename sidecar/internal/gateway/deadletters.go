@@ -33,7 +33,7 @@ const (
 // deadPage is how many dead letters are read at a time.
 const deadPage = 1000
 
-// deadLetters selects dead letters of a topic; what is empty selects all.
+// deadLetters selects dead letters of a topic; an empty field selects all.
 type deadLetters struct {
 	topic         string
 	group, reason string
@@ -49,8 +49,7 @@ func (q *deadLetters) selects(d *eventlog.Dead) bool {
 		(q.before == 0 || d.Letter.TS < q.before) && (q.ids == nil || q.ids[d.ID]) && q.sees(d.Group)
 }
 
-// eachDead visits pages of what q selects, by the time of death, until visit
-// says that it has enough.
+// eachDead visits pages of the selected dead letters, by the time of death, until visit returns false.
 func (g *Gateway) eachDead(ctx context.Context, q deadLetters, visit func([]eventlog.Dead) (more bool, err error)) error {
 	scan := eventlog.ScanQuery{Descending: q.order == "desc", After: q.after}
 	for page, err := range eventlog.Pages(ctx, g.cfg.Log, q.topic+wire.DeadLetterSuffix, scan, eventlog.Bounds{Events: deadPage, Bytes: maxSettleBody}) {
@@ -75,7 +74,7 @@ func (g *Gateway) eachDead(ctx context.Context, q deadLetters, visit func([]even
 	return nil
 }
 
-// complete finds where the events of dead letters are that older versions wrote.
+// complete looks up the events of dead letters of older versions, which do not have their places.
 func (g *Gateway) complete(ctx context.Context, topic string, dead []eventlog.Dead) error {
 	var ids []string
 	var old []*eventlog.Dead
@@ -97,7 +96,7 @@ func (g *Gateway) complete(ctx context.Context, topic string, dead []eventlog.De
 	return nil
 }
 
-// count counts what q selects. Dead letters in over were redriven and have died again: the next
+// count counts the selected dead letters. Dead letters in over were redriven and have died again: the next
 // ones are stored already, and these are being removed.
 func (g *Gateway) count(ctx context.Context, q deadLetters) (total int, over map[string]bool, err error) {
 	over = map[string]bool{}

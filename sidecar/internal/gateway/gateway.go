@@ -26,7 +26,7 @@ import (
 	"github.com/sluice-bus/sluice/sidecar/internal/topics"
 )
 
-// Bounds of what one WebSocket connection may keep busy, and HTTP altogether.
+// Bounds of the resources of one WebSocket connection, and of all of HTTP.
 type Bounds struct {
 	// SendBufferBytes is how much may wait for the client to read it. It may be exceeded by one
 	// turn's deliveries, and by the replies to requests that were read already.
@@ -39,13 +39,12 @@ type Bounds struct {
 	// ReceiveTimeout is how long a message, or the body of a request, may take to
 	// come once it has begun.
 	ReceiveTimeout time.Duration
-	// SlowClientTimeout is how long a client may take nothing of what waits
-	// for it before it is disconnected; at twice that time it is.
+	// SlowClientTimeout is how long a client may read nothing while data waits for it. It is
+	// disconnected after that, and after twice that time at the latest.
 	SlowClientTimeout time.Duration
 	// Subscriptions is how many a connection may have.
 	Subscriptions int
-	// AuthTimeout is how long a connection may take to authenticate, where
-	// that is asked of it.
+	// AuthTimeout is how long a connection may take to authenticate, if it has to.
 	AuthTimeout time.Duration
 
 	// Pulls is how many requests may pull at a time, Pullers how many members may stand for pulls
@@ -110,8 +109,8 @@ type Config struct {
 	Logger   *slog.Logger
 	// Audit is the access log; nil is off.
 	Audit *audit.Log
-	// Memory is what connections keep of what they send until it is answered, and
-	// of what they are sent until it is written; nil: no bound.
+	// Memory bounds the requests of all connections until they are answered, and the data for
+	// them until it is written; nil: no bound.
 	Memory *budget.Budget
 	// Lookup finds events, also those on their way into the Log, and StoreID names it.
 	Lookup  group.Lookup
@@ -218,13 +217,13 @@ func (g *Gateway) ConnContext(ctx context.Context, _ net.Conn) context.Context {
 
 func (g *Gateway) newHTTPConn() *httpConn { return &httpConn{publish: g.cfg.Publisher.NewConnection()} }
 
-// httpConn is what the requests of one TCP connection share of the limits.
+// httpConn is the limits that the requests of one TCP connection share.
 type httpConn struct {
 	publish *admit.Connection
 	pacers  pacers // of deliveries
 }
 
-// httpConn is what the request's connection owns of the limits.
+// httpConn returns the limits of the request's connection.
 func (g *Gateway) httpConn(r *http.Request) *httpConn {
 	if c, ok := r.Context().Value(connectionKey{}).(*httpConn); ok {
 		return c
@@ -232,13 +231,13 @@ func (g *Gateway) httpConn(r *http.Request) *httpConn {
 	return g.newHTTPConn()
 }
 
-// Stats counts what is connected now.
+// Stats counts connections and subscriptions.
 type Stats struct {
 	Connections   int // WebSockets
 	Subscriptions int // of WebSockets, streams and pullers
 }
 
-// Stats counts what is connected now.
+// Stats counts the present connections and subscriptions.
 func (g *Gateway) Stats() Stats {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -274,13 +273,11 @@ func (g *Gateway) admitSocket(build func(name string) *conn) bool {
 // refusing reports whether the sidecar shuts down.
 func (g *Gateway) refusing() bool { return g.stopping.Err() != nil }
 
-// Shutdown refuses new connections, publishes and ops; gives what subscriptions
-// and pulls have in flight back to their groups without counting an attempt;
-// lets the replies to what is under way go out, ends every stream, lets bodies
-// come for a moment more, and closes every WebSocket with 1001.
-// Connections that have not finished when ctx ends are cut off. It returns once
-// none is left. Call it while the groups and the writer still run: what is
-// under way needs them.
+// Shutdown refuses new connections, publishes and ops. It gives events in flight at subscriptions and
+// pulls back to their groups without counting an attempt, sends the replies to pending ops, ends every
+// stream, waits a moment for pending bodies, and closes every WebSocket with 1001. It cuts off
+// connections that have not finished when ctx ends, and returns once none is left. Call it while the
+// groups and the writer still run: pending ops need them.
 func (g *Gateway) Shutdown(ctx context.Context) {
 	g.mu.Lock()
 	g.stop()

@@ -99,11 +99,11 @@ func dryRun(r *http.Request) (bool, error) {
 	return p.DryRun()
 }
 
-// sender is who asks, as the log names it.
+// sender is the name of the request's sender, for the log.
 func (g *Gateway) sender(r *http.Request) string { return g.cfg.Access.From(r.Context()).Name }
 
-// decodeBody reads a body that is a JSON object. kinds says of each member what
-// it must be, and object what the whole must be.
+// decodeBody reads a body that is a JSON object. For errors, kinds has the type of each member, and
+// object describes the whole.
 func decodeBody(content []byte, to any, object string, kinds map[string]string) *wire.Error {
 	if !utf8.Valid(content) {
 		return wire.Errorf(wire.BadJSON, "the body is not JSON: %v", errNotUTF8)

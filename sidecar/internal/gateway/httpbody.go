@@ -17,8 +17,7 @@ const (
 	// maxEagerBody is how much of a body there is room for before it has come: a
 	// client that announces a body has not sent it.
 	maxEagerBody = 64 << 10
-	// maxDiscard and discardTime bound what is read of a body that is refused for
-	// its length.
+	// maxDiscard and discardTime bound the reading of a body that is too long.
 	maxDiscard  = 64 << 20
 	discardTime = 5 * time.Second
 	// uploadLinger is how long a body may still come once the sidecar stops.

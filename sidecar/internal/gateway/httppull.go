@@ -17,8 +17,8 @@ import (
 const (
 	// maxPullBody is more than the opts of a pull take.
 	maxPullBody = 64 << 10
-	// firstLook is how long a pull waits at least for the group to have looked
-	// what there is: the first one of a sidecar has to take partitions.
+	// firstLook is the least time that a pull waits for the group to look for events: for the first
+	// pull of a sidecar, the group has to take partitions.
 	firstLook = time.Second
 	// pullLinger is the most that an answer with events waits for more: until
 	// the group has handed out what there is, which seldom takes as long.
@@ -70,7 +70,7 @@ func (g *Gateway) mayStill(r *http.Request, topic, name string) error {
 	return g.identityMay(&id, topic, name)
 }
 
-// identityMay says whether id may subscribe, by what is in force now.
+// identityMay says whether id may subscribe, with the rights in force now.
 func (g *Gateway) identityMay(id *access.Identity, topic, name string) error {
 	now, err := g.cfg.Access.Renew(id)
 	if err != nil {
@@ -101,8 +101,7 @@ func (g *Gateway) collect(r *http.Request, p *puller, req codec.Pull) (ds []grou
 	return ds, at, r.Context().Err()
 }
 
-// awaitTokens takes what there is of a connection's tokens, up to n; ok is false
-// where the time is over before there is one.
+// awaitTokens takes up to n of a connection's tokens; ok is false if none came in time.
 func (p *puller) awaitTokens(ctx context.Context, pace *pacer.Pacer, n int, wait time.Duration) (taken limit.Charge, ok bool) {
 	taken, after := pace.TakeSome(n, time.Now())
 	if taken.N > 0 {

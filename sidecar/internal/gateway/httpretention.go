@@ -11,11 +11,10 @@ import (
 	"github.com/sluice-bus/sluice/sidecar/internal/retention"
 )
 
-// maxPlans is how many plans of what a retention removes may be under way: each
-// reads a topic.
+// maxPlans is how many plans of a retention may be under way: each reads a topic.
 const maxPlans = 2
 
-// retentionPlan is what a topic would lose.
+// retentionPlan counts the events that a topic would lose.
 type retentionPlan struct {
 	Events  int64 `json:"events"`
 	AtLeast bool  `json:"at_least,omitempty"`
@@ -36,7 +35,7 @@ func (g *Gateway) planRetention(_ http.ResponseWriter, r *http.Request) (any, er
 	return plan, err
 }
 
-// retentionOf is a topic's retention with what the parameters say otherwise.
+// retentionOf is a topic's retention, with the parameters in place of its fields.
 func (g *Gateway) retentionOf(r *http.Request) (keep policy.Retention, err error) {
 	p, err := httpapi.ParseParams(r.URL.RawQuery)
 	if err != nil {

@@ -13,7 +13,7 @@ import (
 	"github.com/sluice-bus/sluice/sdk/wire"
 )
 
-// schemaType is what a client asks for that wants the schema alone.
+// schemaType is the media type of the schema alone.
 const schemaType = "application/schema+json"
 
 // topicSchema is the schema that a topic's events are held to.

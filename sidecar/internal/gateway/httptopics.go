@@ -32,8 +32,8 @@ type partitionInfo struct {
 	Head      uint64 `json:"head"`
 }
 
-// holding is what a topic holds. Of a large one Events counts seqs, also those
-// in between whose events were removed, and Bytes is reckoned by some of them.
+// holding is the content of a topic. For a large one, Events also counts the seqs of removed events
+// in between, and Bytes is an estimate from a sample.
 type holding struct {
 	Events  int64  `json:"events"`
 	Bytes   int64  `json:"bytes"`
@@ -41,10 +41,10 @@ type holding struct {
 	LastTS  *int64 `json:"last_ts,omitempty"`
 }
 
-// Of a topic so much is looked at to tell what it holds.
+// sample bounds the part of a topic that is read to count its events and bytes.
 var sample = eventlog.Bounds{Events: 256, Bytes: 256 << 10}
 
-// listedAtOnce is how many topics are looked at at a time.
+// listedAtOnce is how many topics are read at a time.
 const listedAtOnce = 8
 
 func (g *Gateway) listTopics(_ http.ResponseWriter, r *http.Request) (any, error) {
@@ -222,7 +222,7 @@ func (g *Gateway) deleteTopic(_ http.ResponseWriter, r *http.Request) (any, erro
 	return nil, nil
 }
 
-// deletionPlan is what goes with a topic.
+// deletionPlan counts the data that goes with a topic.
 type deletionPlan struct {
 	Events      int64    `json:"events"`
 	Bytes       int64    `json:"bytes"`

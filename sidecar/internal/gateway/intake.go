@@ -23,11 +23,11 @@ type intake struct {
 	atMost int // what r gives at the most
 }
 
-// errNoMemory says that the budget has not enough for what comes.
+// errNoMemory says that the budget has too little for the rest of the message or body.
 var errNoMemory = errors.New("the budget of all connections is used up")
 
-// retryMemory is when there may be memory again: others have to be answered, or
-// to read what waits for them, which takes moments or their time-outs.
+// retryMemory is when there may be memory again. Others free it when they are answered, or read their
+// events, which takes moments, or at their time-outs.
 const retryMemory = time.Second
 
 func refuseMemory(b *budget.Budget) *wire.Error {

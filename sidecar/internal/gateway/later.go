@@ -20,7 +20,7 @@ const (
 	ceDelay     = "delayms"
 )
 
-// laterOf is what a request's headers say of when its event is to be delivered.
+// laterOf reads the delivery time of an event from the request's headers.
 func laterOf(h http.Header) (l wire.Later, err *wire.Error) {
 	for name, to := range map[string]**int64{headerDeliverAt: &l.DeliverAt, headerDelay: &l.DelayMS} {
 		value, given, err := singleHeader(h, name)
@@ -55,7 +55,7 @@ func timeMS(text string) *int64 {
 	return wholeMS(text)
 }
 
-// later takes what a CloudEvent says of when it is to be delivered.
+// later reads the delivery time of a CloudEvent.
 func (a attributes) later(l *wire.Later) *wire.Error {
 	for _, of := range []struct {
 		name, kind string
@@ -81,8 +81,7 @@ func (a attributes) later(l *wire.Later) *wire.Error {
 	return nil
 }
 
-// setLater takes metadata that says when an event is to be delivered, by the
-// names that Dapr has for it in other brokers.
+// setLater reads the delivery time of an event, by the names that Dapr has for it in other brokers.
 func (m *daprMetadata) setLater(name, value string) *wire.Error {
 	if strings.EqualFold(name, "deliverAt") {
 		if m.later.DeliverAt = timeMS(value); m.later.DeliverAt == nil {
@@ -146,7 +145,7 @@ func (g *Gateway) listScheduled(_ http.ResponseWriter, r *http.Request) (any, er
 	return l, err
 }
 
-// cancelScheduled takes a scheduled event back.
+// cancelScheduled cancels a scheduled event.
 func (g *Gateway) cancelScheduled(w http.ResponseWriter, r *http.Request) error {
 	topic, id := r.PathValue("topic"), r.PathValue("id")
 	if bad := codec.CheckTopic(topic); bad != nil {
@@ -158,7 +157,7 @@ func (g *Gateway) cancelScheduled(w http.ResponseWriter, r *http.Request) error 
 	if err := g.may(r, access.Publish, topic, ""); err != nil {
 		return err
 	}
-	// The spool would bring back what the store has already.
+	// The spool would store a cancelled event again.
 	if g.cfg.Spool != nil {
 		if waits, err := g.cfg.Spool.Waits(r.Context(), topic, id); err != nil {
 			return err

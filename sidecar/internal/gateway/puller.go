@@ -50,9 +50,9 @@ type pull struct {
 	ended  *wire.Error
 }
 
-// pullBytes is how much an answer holds, except for the last turn's deliveries:
-// what comes next waits for the next pull. While the budget of all connections
-// is used up it is what one turn delivers.
+// pullBytes bounds the size of an answer, before the deliveries of the last turn. Later events wait for
+// the next pull. While the budget of all connections is used up, an answer has the deliveries of one
+// turn.
 const pullBytes = 4 << 20
 
 // Room reports whether some pull waits.
@@ -81,7 +81,7 @@ func (p *puller) Blocked() string {
 	return group.BlockedSlowReader
 }
 
-// Looked tells the pulls that they have what there is.
+// Looked tells the pulls that the group has nothing more for them now.
 func (p *puller) Looked(asked uint64) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -93,8 +93,8 @@ func (p *puller) Looked(asked uint64) {
 	}
 }
 
-// Deliver hands events to the pulls, to the first one what it wants, and so on. Events whose pull
-// has gone meanwhile go back to the group.
+// Deliver hands events to the pulls: as many as the first one wants, then to the next. Events whose
+// pull has gone meanwhile go back to the group.
 func (p *puller) Deliver(ds []group.Delivery) {
 	now := time.Now()
 	p.mu.Lock()
@@ -143,7 +143,7 @@ func (p *puller) join(n int) *pull {
 	return q
 }
 
-// leave ends the wait of a request, and returns what came for it, and when.
+// leave ends the wait of a request, and returns its events and when the last of them came.
 func (p *puller) leave(q *pull) ([]group.Delivery, time.Time, *wire.Error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -159,8 +159,7 @@ func (p *puller) starve(n int) {
 	p.starving += n
 }
 
-// end gives what is in flight back to the group, and sends the requests that
-// wait away.
+// end gives the events in flight back to the group, and refuses the requests that wait.
 func (p *puller) end(why *wire.Error) {
 	p.member.Close(group.Unsubscribed)
 	p.mu.Lock()

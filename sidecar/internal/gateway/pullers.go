@@ -25,12 +25,11 @@ type pullers struct {
 	all   map[pullerKey]*puller
 }
 
-// pullerKey tells pullers apart; opts is the text of what counts of them.
+// pullerKey tells pullers apart; opts is the text of the opts that count.
 type pullerKey struct{ topic, group, opts string }
 
-// keyOf is the puller for a pull. Where a group begins does not count, since it
-// does so once, and what speaks of a connection that is sent events counts for
-// nothing.
+// keyOf is the key of the puller for a pull, and its opts. The start does not count, since a group
+// begins once. Opts about deliveries to a connection have no meaning for pulls.
 func keyOf(topic, name string, o wire.SubscribeOptions) (pullerKey, wire.SubscribeOptions) {
 	o.MaxBatch, o.AutoAck, o.Rebalance = nil, false, false
 	same := o

@@ -68,18 +68,17 @@ func readDeadSelection(content []byte) (s deadSelection, bad *wire.Error) {
 	return s, nil
 }
 
-// change is something that is done to many dead letters.
+// change is a change of many dead letters, in steps.
 type change struct {
 	of   int
 	rate float64 // a second; 0: as fast as it goes
 	step func(ctx context.Context, from, to int) error
 }
 
-// planner finds out what is to be done to the selected dead letters.
+// planner plans the change of the selected dead letters.
 type planner func(*http.Request, deadLetters, deadSelection) (change, error)
 
-// changeDead answers what is wrong with the request as any other handler does. From
-// the first line of progress on, errors are lines, too.
+// changeDead changes the selected dead letters. Errors after the first line of progress are lines, too.
 func (g *Gateway) changeDead(plan planner) handler {
 	return func(w http.ResponseWriter, r *http.Request) error {
 		content, bad := g.readAtMost(w, r, maxSettleBody)
@@ -200,7 +199,7 @@ func (g *Gateway) planRedrive(r *http.Request, q deadLetters, s deadSelection) (
 	return c, err
 }
 
-// planDiscard finds what is to be removed, redriven or not.
+// planDiscard selects the dead letters to remove, redriven or not.
 func (g *Gateway) planDiscard(r *http.Request, q deadLetters, s deadSelection) (c change, err error) {
 	if err := g.may(r, access.Admin, q.topic, ""); err != nil {
 		return c, err

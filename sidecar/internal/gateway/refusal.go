@@ -13,9 +13,8 @@ import (
 // that takes is unknown, so it is a moderate pause.
 const retryStore = time.Second
 
-// refusal says in the contract's words what became of a request to the log or
-// to a group. It returns nil for nil, and leaves an error that the contract has
-// no word for as it is: that one is internal.
+// refusal translates an error of the log or of a group into the contract's error. It returns nil for
+// nil, and an error without a code in the contract as it is: that one is internal.
 func refusal(err error) error {
 	var known *wire.Error
 	var disk *eventlog.DiskFullError
@@ -43,7 +42,7 @@ func refusal(err error) error {
 	return err
 }
 
-// errStopping refuses what comes while the sidecar shuts down.
+// errStopping refuses requests while the sidecar shuts down.
 func errStopping() *wire.Error {
 	return &wire.Error{
 		Code: wire.StoreUnavailable, RetryAfter: retryStore,

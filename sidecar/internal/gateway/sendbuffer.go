@@ -17,8 +17,8 @@ import (
 // writing never blocks, and the WebSocket library, whose pongs and close frames
 // go the same way, never holds one of its locks for longer than a copy takes.
 //
-// Nothing keeps a writer below the bound: those who cause writes ask hasRoom
-// first, or are held back by Read, which waits while the bound is exceeded.
+// Nothing keeps a writer below the bound: a subscription asks hasRoom before it writes, and Read
+// holds ops back while the bound is exceeded.
 type sendBuffer struct {
 	net.Conn // the socket; the flusher alone writes to it
 	bound    int
@@ -277,7 +277,7 @@ func (o *sendBuffer) fail(err error) {
 	o.abort()
 }
 
-// abort closes the socket at once and drops what was to be written.
+// abort closes the socket at once and drops all data that waits to be written.
 func (o *sendBuffer) abort() {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -288,8 +288,8 @@ func (o *sendBuffer) abort() {
 	o.Conn.Close()
 }
 
-// Close ends reading at once, and the connection when what was accepted is
-// written, or after closeLinger.
+// Close ends reading at once. It ends the connection when all accepted data is written, or after
+// closeLinger.
 func (o *sendBuffer) Close() error {
 	o.mu.Lock()
 	defer o.mu.Unlock()

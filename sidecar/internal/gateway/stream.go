@@ -85,8 +85,7 @@ func appendSent(b []byte, e *wire.Event) []byte {
 	return append(codec.AppendEventJSON(b, e), "\n\n"...)
 }
 
-// swap returns the text to write, and has spare, which was written before, filled
-// next.
+// swap returns the text to write. Deliver fills spare next, whose text is written.
 func (s *stream) swap(spare []byte) (text []byte, leases []group.Lease) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -170,7 +169,7 @@ func (s *stream) write(w http.ResponseWriter, text []byte, patience time.Duratio
 	return nil
 }
 
-// end has the stream end, and what it is writing be written by then.
+// end ends the stream. A write under way has until then.
 func (s *stream) end(how group.Leaving, by time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -10,7 +10,7 @@ import (
 	"github.com/sluice-bus/sluice/sidecar/internal/group"
 )
 
-// feed is what delivers to a subscription, with a group or without one.
+// feed delivers to a subscription, with a group or without one.
 type feed interface {
 	Start()
 	Wake()

@@ -74,7 +74,7 @@ func (t *trail) behind(id string) (starts []uint64) {
 	return nil
 }
 
-// after returns what was sent after an event, the oldest first.
+// after returns the events that were sent after one, the oldest first.
 func (t *trail) after(id string) (steps []step, known bool) {
 	for i := len(t.steps) - 1; i >= 0; i-- {
 		s := t.steps[(t.oldest+i)%len(t.steps)]
@@ -138,9 +138,9 @@ func (g *Gateway) keepTrail(t *trail) {
 	g.trails = append(g.trails, t)
 }
 
-// unseen is what a stream of a group wrote, and so acked, behind the event that
-// its client, which has come back, was sent last. If the stream is still open it
-// is ended: its client reads from it no more.
+// unseen returns the events that a stream of a group wrote, and so acked, after the last one that its
+// client has seen. The client has come back, and does not read from that stream any more: if it is
+// still open, unseen ends it.
 func (g *Gateway) unseen(ctx context.Context, k subKey, last string) []step {
 	g.mu.Lock()
 	var old *stream
@@ -178,8 +178,8 @@ func (s *stream) sent(id string) bool {
 	return known
 }
 
-// resend writes what a stream of the group wrote before and the client has not
-// seen. What the topic holds no longer is left out.
+// resend writes the events that an earlier stream of the group wrote and the client has not seen, if
+// the topic still has them.
 func (s *stream) resend(w http.ResponseWriter, r *http.Request, g *Gateway) error {
 	if s.group == "" || s.last == "" {
 		return nil

@@ -66,7 +66,7 @@ func (w *window) empty(ctx context.Context) {
 	}
 }
 
-// close lets everybody go who waits.
+// close ends all waits.
 func (w *window) close() {
 	w.mu.Lock()
 	defer w.mu.Unlock()

@@ -89,9 +89,8 @@ func (s *Set) bytes(r TopicRates) Rate {
 	return Rate{PerSecond: float64(r.BytesPerSecond), Burst: int(min(max(r.BytesPerSecond, s.largestPublish), math.MaxInt))}
 }
 
-// forgetIdle drops what is idle and full. The next sweep comes when as many
-// topics again have been added, so that its cost per topic stays the same. It
-// requires s.mu.
+// forgetIdle drops the buckets of topics that are idle and full. The next sweep comes when the number
+// of topics has doubled, so that its cost per topic stays the same. It requires s.mu.
 func (s *Set) forgetIdle(now time.Time) {
 	for name, t := range s.topics {
 		if now.Sub(t.used) < idleAfter {

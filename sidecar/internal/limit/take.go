@@ -57,7 +57,7 @@ func TakeAll(charges []Charge, now time.Time) Verdict {
 	return v
 }
 
-// judge says what becomes of the charges. It requires the buckets' locks.
+// judge decides whether the charges can be met. It requires the buckets' locks.
 func judge(charges []Charge, now time.Time) Verdict {
 	v := Verdict{OK: true}
 	for i := range charges {
@@ -76,9 +76,8 @@ func judge(charges []Charge, now time.Time) Verdict {
 	return v
 }
 
-// RefundAll gives back what a TakeAll of the same charges took, after which
-// the buckets are as if nothing had been taken, but never fuller than their
-// burst. Call it at most once for each TakeAll that was OK.
+// RefundAll gives the tokens of a TakeAll of the same charges back. The buckets are then as if nothing
+// had been taken, but never fuller than their burst. Call it at most once for each TakeAll that was OK.
 func RefundAll(charges []Charge, now time.Time) {
 	for i := range charges {
 		charges[i].refund(now)

@@ -1,5 +1,5 @@
-// Package pacer holds deliveries to the rate that the policy of their topic
-// gives them, as the policy is now. It must not know to whom they go.
+// Package pacer limits deliveries to the rate in the current policy of their topic. It must not know
+// their receivers.
 package pacer
 
 import (
@@ -51,5 +51,5 @@ func (p *Pacer) TakeSome(n int, now time.Time) (taken limit.Charge, wait time.Du
 	return charges[0], 0
 }
 
-// Full says that the bucket is as a new one would be.
+// Full reports whether the bucket is the same as a new one.
 func (p *Pacer) Full(now time.Time) bool { return p.bucket.Full(now) }

@@ -12,7 +12,7 @@ type groupKey struct{ topic, group string }
 
 func (k groupKey) other() groupKey { return groupKey{topic: k.topic, group: otherLabel} }
 
-// Group counts what one consumer group is sent and what it settles.
+// Group counts the deliveries to one consumer group, and its acks and nacks.
 type Group struct {
 	inst   *instruments
 	labels labels

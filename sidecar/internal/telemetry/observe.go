@@ -24,7 +24,7 @@ type DeadStat struct {
 	Oldest time.Time // when the first of them died; zero: there is none
 }
 
-// SpoolStat is what waits in the spool for the store.
+// SpoolStat counts the events in the spool, which wait for the store.
 type SpoolStat struct {
 	Events int64 `json:"events"`
 	Bytes  int64 `json:"bytes"`
@@ -37,9 +37,9 @@ type DiskStat struct {
 	Short    bool  `json:"short"` // nothing is stored
 }
 
-// ObserveGroups has f read at every scrape; what f no longer names disappears
-// from the exposition. f may be called from several goroutines at once and must
-// return soon, since the scrape waits for it. Call it once.
+// ObserveGroups makes every scrape call f. A group that f does not return any more disappears from the
+// exposition. Several goroutines may call f at once, and it must return soon, since the scrape waits
+// for it. Call ObserveGroups once.
 func (m *Metrics) ObserveGroups(f func() []GroupStat) {
 	m.observe(func(o metric.Observer) { m.observeGroups(o, f()) })
 }

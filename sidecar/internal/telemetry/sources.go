@@ -9,21 +9,21 @@ import (
 	"github.com/sluice-bus/sluice/sdk/wire"
 )
 
-// Source counts what becomes of the documents of one outbox, or of the changes
-// of one captured collection.
+// Source counts the published and refused documents of one outbox, or changes of one captured
+// collection.
 type Source struct {
 	names            []attribute.KeyValue
 	published        func(n int)
 	failed, deferred metric.Int64Counter
 }
 
-// Published counts what is durable as events.
+// Published counts documents or changes whose events are durable.
 func (s *Source) Published(n int) { s.published(n) }
 
 // Failed counts one that was given up.
 func (s *Source) Failed(code wire.Code) { s.refused(s.failed, code) }
 
-// Deferred counts one refusal of what is tried again.
+// Deferred counts one refusal that is tried again.
 func (s *Source) Deferred(code wire.Code) { s.refused(s.deferred, code) }
 
 func (s *Source) refused(c metric.Int64Counter, code wire.Code) {
@@ -31,7 +31,7 @@ func (s *Source) refused(c metric.Int64Counter, code wire.Code) {
 	c.Add(context.Background(), 1, newLabels(names...).add...)
 }
 
-// Outbox counts what becomes of the documents of one outbox.
+// Outbox counts the published and refused documents of one outbox.
 type Outbox struct {
 	Source
 	placeLost func(n int)

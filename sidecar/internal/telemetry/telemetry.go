@@ -1,6 +1,6 @@
 // Package telemetry counts what the sidecar does, under the metric names of the contract, and
 // exports the numbers: as Prometheus text on the ops listener, and to any other configured reader.
-// It knows names and labels and must not know who counts or why.
+// It knows names and labels and must not know its callers.
 //
 // Counting is cheap enough for every event: a caller takes the handle of its
 // topic or group once (Metrics.Topic, Metrics.Group) and counts through that.
@@ -139,7 +139,7 @@ func (m *Metrics) Handler() http.Handler {
 	})
 }
 
-// Shutdown hands the Readers what they have not yet got and closes them.
+// Shutdown gives the Readers their last numbers and closes them.
 // Counting goes on without effect.
 func (m *Metrics) Shutdown(ctx context.Context) error {
 	if m.provider == nil {

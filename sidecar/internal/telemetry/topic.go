@@ -10,7 +10,7 @@ import (
 	"github.com/sluice-bus/sluice/sdk/wire"
 )
 
-// Topic counts what is published to one topic.
+// Topic counts the publishes to one topic.
 type Topic struct {
 	inst   *instruments
 	label  string

@@ -17,8 +17,7 @@ import (
 // maxLinks bounds the links of a span; how many more there were is an attribute.
 const maxLinks = 128
 
-// Batch is the span of what is done for several events at once; nil where none
-// of them is recorded.
+// Batch is the span of one operation on several events; nil if none of them is recorded.
 type Batch struct{ span trace.Span }
 
 // Append begins the span of a batch on its way into the log. What the log does
@@ -80,7 +79,7 @@ func (t *Tracing) batch(
 	return trace.ContextWithSpan(ctx, span), &Batch{span}
 }
 
-// End ends the span with what became of the events.
+// End ends the span with the outcomes of the events.
 func (b *Batch) End(outs []eventlog.Outcome) {
 	if b == nil {
 		return

@@ -84,7 +84,7 @@ func (p *Process) End(how Outcome, reason string) {
 
 type processKey struct{}
 
-// Within is a context for the dead letter of what was delivered.
+// Within is a context for the dead letter of the delivered event.
 func (p *Process) Within(ctx context.Context) context.Context {
 	if p == nil {
 		return ctx

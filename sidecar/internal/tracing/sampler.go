@@ -30,7 +30,7 @@ type sampler struct {
 	below     place  // the roots that are recorded, and whatever goes by the id
 }
 
-// follow is what becomes of a span with a parent.
+// follow says which spans with a parent are recorded.
 type follow uint8
 
 const (
@@ -68,7 +68,7 @@ func learn(t trace.Tracer) (s sampler) {
 	return s
 }
 
-// samples says what the provider's sampler would, of a span below parent.
+// samples says whether the provider's sampler would record a span below parent.
 func (s sampler) samples(parent trace.SpanContext, at place) bool {
 	how := byTrace
 	switch {

@@ -1,5 +1,5 @@
-// Package tracing makes the sidecar's spans: what OpenTelemetry calls them and what they say, and
-// which traces are recorded at all. Other packages use small types of this one, and know nothing of
+// Package tracing makes the sidecar's spans, with OpenTelemetry's names and attributes, and decides
+// which traces are recorded. Other packages use small types of this one, and know nothing of
 // OpenTelemetry.
 //
 // # Spans
@@ -39,7 +39,7 @@ import (
 	"go.opentelemetry.io/otel/trace"
 )
 
-// Config is what Tracing is made from.
+// Config configures Tracing.
 type Config struct {
 	// Tracer makes the spans that are recorded; nil turns tracing off.
 	Tracer trace.Tracer
@@ -112,7 +112,7 @@ const (
 
 var system = semconv.MessagingSystemKey.String("sluice")
 
-// failed says that what a span is about did not work out.
+// failed marks a span as failed.
 func failed(span trace.Span, kind, text string) {
 	span.SetAttributes(semconv.ErrorTypeKey.String(kind))
 	span.SetStatus(codes.Error, text)

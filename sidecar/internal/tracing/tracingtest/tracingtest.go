@@ -117,8 +117,8 @@ func describe(s tracetest.SpanStub, attributes []string, known map[trace.SpanID]
 	return out.String()
 }
 
-// Discard records for nobody, as far as the queue to an exporter, for
-// benchmarks; a nil sampler turns tracing off.
+// Discard records spans up to the queue of an exporter that drops them, for benchmarks; a nil sampler
+// turns tracing off.
 func Discard(t testing.TB, sampler sdktrace.Sampler) *tracing.Tracing {
 	t.Helper()
 	if sampler == nil {
