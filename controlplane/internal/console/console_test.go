@@ -217,11 +217,13 @@ func TestFieldsAreThePolicys(t *testing.T) {
 	if from < 0 || to < from {
 		t.Fatal("fields.js has no list")
 	}
-	var fields []struct {
+	type field struct {
 		Path    string
 		Kind    string
 		Default any
+		Members []field
 	}
+	var fields []field
 	if err := json.Unmarshal(content[from:to+1], &fields); err != nil {
 		t.Fatalf("the list in fields.js is not JSON: %v", err)
 	}
@@ -259,5 +261,30 @@ func TestFieldsAreThePolicys(t *testing.T) {
 	}
 	for name := range got {
 		t.Errorf("%s is no field of a policy", name)
+	}
+
+	groups := fields[slices.IndexFunc(fields, func(f field) bool { return f.Path == "groups" })]
+	limits := map[string]any{}
+	var names []string
+	for _, f := range groups.Members {
+		limits[f.Path] = f.Default
+		names = append(names, f.Path)
+	}
+	doc, err := json.Marshal(map[string]any{"groups": map[string]any{"audit": limits}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	p, err := policy.ParsePolicy(doc)
+	if err != nil {
+		t.Fatalf("%s: %v", doc, err)
+	}
+	for path, value := range p.Values() {
+		if got := policy.Groups(value.(string)).Of("audit"); got != (policy.GroupLimits{}) {
+			t.Errorf("%s: the limits of a group are %+v by default", path, got)
+		}
+	}
+	_, err = policy.ParsePolicy([]byte(`{"groups":{"audit":{"no":1}}}`))
+	if want := "allowed here: " + strings.Join(names, ", "); err == nil || !strings.Contains(err.Error(), want) {
+		t.Errorf("the limits of a group: %v, want %s", err, want)
 	}
 }

@@ -74,12 +74,14 @@ async function api(method, path, body, headers = {}) {
 
 const put = (doc, user) => api('PUT', `/v1/policies/${topic}`, doc, user ? {'Sluice-User': user} : {});
 const get = () => api('GET', `/v1/policies/${topic}`);
+const glob = topic.slice(0, -1) + '*'; // of that topic, and more specific than other globs
 const start = {publish: {rate: 100, burst: 100}};
 
 // reset makes a known beginning for each test.
 async function reset() {
   await put(start);
   await api('DELETE', '/v1/policies/made.up.*');
+  await api('DELETE', `/v1/policies/${glob}`);
 }
 
 const field = name => page.locator(`[name="${name}"]`);
@@ -220,6 +222,49 @@ test('a topic is paused and resumed', async () => {
   await everyone();
   assert.equal((await get()).paused, undefined);
   await until('events to be accepted', async () => (await accepted()) > 0);
+});
+
+test('a group that a policy pauses is shown, and resumed, limited and paused again', async () => {
+  await api('PUT', `/v1/policies/${glob}`, {groups: {'mail.v2': {paused: true, rate: 7}}});
+  await visit('');
+  await row(topic).getByText('mail.v2 paused').or(row(topic).getByText(/groups paused/)).waitFor();
+  await visit('#/policies');
+  await row(glob).getByText('group mail.v2 paused').waitFor();
+  await row(glob).getByText('groups.mail.v2.rate 7').waitFor();
+
+  // The topic inherits the pause, and ends it for itself.
+  await page.getByRole('link', {name: 'Topics', exact: true}).click();
+  await row(topic).getByRole('rowheader').getByRole('link').click();
+  await page.locator('.actions').getByText(/mail\.v2 paused|groups paused/).waitFor();
+  const group = page.getByRole('group', {name: 'mail.v2'});
+  assert.equal(await group.getByLabel('Paused').locator('option').first().innerText(), `yes (from ${glob})`);
+  assert.equal(await group.getByLabel('Rate').getAttribute('placeholder'), `7 (from ${glob})`);
+  await group.getByLabel('Paused').selectOption('no');
+  await group.getByLabel('In flight').fill('200');
+  await button('Review 2 changes…').click();
+  const line = dialog().getByRole('row').filter({hasText: 'groups.mail.v2.paused'});
+  assert.deepEqual((await line.locator('td').allInnerTexts()).map(t => t.trim()), [`true (from ${glob})`, 'false']);
+  await button('Save', dialog()).click();
+  await everyone();
+  assert.deepEqual((await get()).groups, {'mail.v2': {paused: false, max_inflight: 200}});
+  await page.locator('.actions').getByText('mail.v2 paused').waitFor({state: 'detached'});
+
+  // A group that no policy knows, in the glob.
+  await page.getByLabel('Which policy to change').selectOption(glob);
+  await page.getByLabel('Name of a consumer group').fill('search');
+  await page.keyboard.press('Enter');
+  assert.equal(await page.evaluate(() => document.activeElement.name), 'groups.search.paused');
+  await field('groups.search.paused').selectOption('yes');
+  await field('groups.search.rate').fill('-1');
+  await page.getByRole('group', {name: 'search'}).getByText('must be at least 0').waitFor();
+  await field('groups.search.rate').fill('5');
+  await field('groups.mail.v2.rate').fill('');
+  await shoot(page, 'groups');
+  await button('Review 3 changes…').click();
+  await button('Save', dialog()).click();
+  await everyone();
+  assert.deepEqual((await api('GET', `/v1/policies/${glob}`)).groups, {'mail.v2': {paused: true}, search: {paused: true, rate: 5}});
+  await page.locator('.actions').getByText(/search paused|groups paused/).waitFor();
 });
 
 test('a change that came first is shown, and not overwritten', async () => {

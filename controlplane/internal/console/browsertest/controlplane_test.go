@@ -58,7 +58,7 @@ func startControlPlane(t *testing.T, access rest.Access) string {
 // past is a history to look at.
 var past = []struct{ name, by, doc string }{
 	{"*", "seed", `{"connection":{"rate":500,"burst":500}}`},
-	{"orders.*", "seed", `{"publish":{"rate":200,"burst":400},"retention":{"ttl":"720h"}}`},
+	{"orders.*", "seed", `{"publish":{"rate":200,"burst":400},"retention":{"ttl":"720h"},"groups":{"audit":{"paused":true},"billing":{"rate":50,"max_inflight":200}}}`},
 	{"orders.created", "maria", `{"publish":{"rate":120,"burst":120}}`},
 	{"orders.created", "jonas", `{"publish":{"rate":80,"burst":120}}`},
 	{"orders.created", "maria", `{"publish":{"rate":100,"burst":100}}`},

@@ -2,13 +2,13 @@
 // JSON. An empty input leaves its field unset, and shows the inherited value.
 import {denied, Guarded, html, useEffect, useId, useRef, useState} from './ui.js';
 import {fields} from './fields.js';
-import {changes, content, get, hint, inherited, parse, same, set, shown} from './policy.js';
+import {changes, content, get, groupFields, groupNames, hint, inherited, matching, parse, same, set, shown} from './policy.js';
 import {parseJSON} from './api.js';
 import {plural} from './format.js';
 import {ChangeDialog} from './change.js';
 
-const groups = ['Publish', 'Delivery'].map(title => ({title, fields: fields.filter(f => f.form === title)}));
-const inForm = new Set(fields.filter(f => f.form).map(f => f.path));
+const sections = ['Publish', 'Delivery'].map(title => ({title, fields: fields.filter(f => f.form === title)}));
+const page = 20; // consumer groups at first, and with each "more"
 
 // Editor edits the policy of a name; policy is the one in force, null for none.
 export function Editor({name, policy, policies, me, onSaved}) {
@@ -18,6 +18,8 @@ export function Editor({name, policy, policies, me, onSaved}) {
   const [json, setJSON] = useState(null); // text that is not (yet) a document
   const [refused, setRefused] = useState([]); // what the control plane said, by field
   const [reviewing, setReviewing] = useState(false);
+  const [added, setAdded] = useState([]); // consumer groups without a limit yet
+  const [most, setMost] = useState(page);
   const form = useRef();
 
   const list = changes(content(base), doc);
@@ -32,6 +34,7 @@ export function Editor({name, policy, policies, me, onSaved}) {
     setTyped({});
     setJSON(null);
     setRefused([]);
+    setAdded([]);
   }
 
   // A change by someone else is shown at once if the user is not editing; else
@@ -57,21 +60,38 @@ export function Editor({name, policy, policies, me, onSaved}) {
     if (refused.length > 0) form.current.querySelector('[aria-invalid=true]')?.focus();
   }, [refused]);
 
+  // The group comes first, and its first field gets the focus.
+  const add = group => setAdded(list => [group, ...list.filter(g => g !== group)]);
+  useEffect(() => {
+    if (added.length > 0) form.current.querySelector(`[name="${CSS.escape(groupFields(added[0])[0].path)}"]`).focus();
+  }, [added]);
+
   const message = field => refused.find(f => f.field === field.path)?.message || hint(field, get(doc, field.path));
-  const others = refused.filter(f => !inForm.has(f.field));
   const no = denied(me, 'editor', name);
+  const groups = [...new Set([...added, ...groupNames([content(base), doc, ...matching(name, policies)])])];
+  const shownGroups = groups.slice(0, most);
+  const inForm = new Set([...sections.flatMap(s => s.fields), ...shownGroups.flatMap(groupFields)].map(f => f.path));
+  const inputs = list => html`
+    <div class="fields">${list.map(field => html`
+      <${Input} key=${field.path} field=${field} text=${typed[field.path] ?? asText(get(doc, field.path))}
+        changed=${!same(get(content(base), field.path), get(doc, field.path))} message=${message(field)}
+        base=${inherited(field.path, name, policies)} onText=${text => edit(field, text)} onRevert=${() => revert(field)} />`)}
+    </div>`;
   return html`
     <form class="editor" ref=${form} onSubmit=${e => { e.preventDefault(); if (!no && ready) setReviewing(true); }}>
-      ${groups.map(group => html`
-        <fieldset key=${group.title} disabled=${Boolean(no)}>
-          <legend>${group.title}</legend>
-          <div class="fields">${group.fields.map(field => html`
-            <${Input} key=${field.path} field=${field} text=${typed[field.path] ?? asText(get(doc, field.path))}
-              changed=${!same(get(content(base), field.path), get(doc, field.path))} message=${message(field)}
-              base=${inherited(field.path, name, policies)} onText=${text => edit(field, text)} onRevert=${() => revert(field)} />`)}
-          </div>
+      ${sections.map(section => html`
+        <fieldset key=${section.title} disabled=${Boolean(no)}>
+          <legend>${section.title}</legend>
+          ${inputs(section.fields)}
         </fieldset>`)}
-      <${JSONEditor} doc=${doc} text=${json} refused=${others} disabled=${Boolean(no)}
+      <fieldset disabled=${Boolean(no)}>
+        <legend>Consumer groups</legend>
+        ${shownGroups.map(group => html`
+          <fieldset key=${group}><legend class="code">${group}</legend>${inputs(groupFields(group))}</fieldset>`)}
+        ${groups.length > most && html`<button type="button" onClick=${() => setMost(most + page)}>Show ${Math.min(page, groups.length - most)} more</button>`}
+        <${AddGroup} onAdd=${add} />
+      </fieldset>
+      <${JSONEditor} doc=${doc} text=${json} refused=${refused.filter(f => !inForm.has(f.field))} disabled=${Boolean(no)}
         onDoc=${d => { setDoc(d); setTyped({}); setJSON(null); setRefused([]); }} onText=${setJSON} />
       <div class="buttons">
         <${Guarded} type="submit" class="primary" denied=${no} disabled=${!ready}>
@@ -117,6 +137,23 @@ function Input({field, text, base, message, changed, onText, onRevert}) {
     </div>`;
 }
 
+// AddGroup asks for the name of a consumer group.
+function AddGroup({onAdd}) {
+  const id = useId();
+  const [name, setName] = useState('');
+  const add = () => {
+    if (name) onAdd(name);
+    setName('');
+  };
+  return html`
+    <div class="new">
+      <label class="hidden" for=${id}>Name of a consumer group</label>
+      <input id=${id} type="text" value=${name} placeholder="name of a group" autocomplete="off" spellcheck=${false} onInput=${e => setName(e.target.value.trim())}
+        onKeyDown=${e => { if (e.key === 'Enter') { e.preventDefault(); add(); } }} />
+      <button type="button" disabled=${!name} onClick=${add}>Add group</button>
+    </div>`;
+}
+
 // JSONEditor edits the whole policy as text, for the fields that the form lacks.
 function JSONEditor({doc, text, refused, disabled, onDoc, onText}) {
   const id = useId();
@@ -138,7 +175,7 @@ function JSONEditor({doc, text, refused, disabled, onDoc, onText}) {
     }
   }
   const wrong = (text !== null && problem) || refused.map(f => (f.field ? `${f.field}: ` : '') + f.message).join('\n');
-  const others = fields.filter(f => !f.form && get(doc, f.path) !== undefined).map(f => f.path);
+  const others = fields.filter(f => !f.form && !f.members && get(doc, f.path) !== undefined).map(f => f.path);
   return html`
     <details class="json" open=${open || Boolean(wrong)} onToggle=${e => setOpen(e.target.open)}>
       <summary>Whole policy as JSON ${others.length > 0 && html`<small>also sets ${others.join(', ')}</small>`}</summary>

@@ -2,8 +2,8 @@
 // JSON between the brackets: a Go test compares its paths and defaults with
 // those of the program.
 //
-// form: the group of the form that the field is in; those without one are
-// edited as JSON.
+// form: the section of the form that has the field; fields without one are edited
+// as JSON. members: the fields of each consumer group, groups.NAME.paused and so on.
 export const fields = [
   {"path": "publish.rate", "kind": "number", "default": 1000, "form": "Publish", "label": "Rate", "unit": "events/s", "help": "0 is no limit"},
   {"path": "publish.burst", "kind": "whole", "default": 1000, "min": 0, "max": 1000000000, "form": "Publish", "label": "Burst", "unit": "events", "help": "allowed at once"},
@@ -34,7 +34,11 @@ export const fields = [
   {"path": "schema.json_schema", "kind": "json", "default": null},
   {"path": "schema.compatibility", "kind": "choice", "default": "backward", "options": ["none", "backward", "forward", "full", "backward_transitive", "forward_transitive", "full_transitive"]},
   {"path": "tracing.sample_ratio", "kind": "number", "default": 1, "max": 1},
-  {"path": "groups", "kind": "json", "default": null},
+  {"path": "groups", "kind": "json", "default": null, "members": [
+    {"path": "paused", "kind": "yesno", "default": false, "label": "Paused", "help": "the group gets no events"},
+    {"path": "rate", "kind": "number", "default": 0, "label": "Rate", "unit": "events/s", "help": "of all its members; 0 is no limit"},
+    {"path": "max_inflight", "kind": "whole", "default": 0, "min": 0, "max": 100000, "label": "In flight", "unit": "events", "help": "of all its members; 0 is no limit"}
+  ]},
   {"path": "auto_create", "kind": "yesno", "default": true},
   {"path": "paused", "kind": "yesno", "default": false, "form": "Publish", "label": "Paused", "help": "refuse every publish"}
 ];

@@ -1,7 +1,7 @@
 // The list of policies, and the page of one: create, edit and delete it.
-import {denied, Filter, Guarded, html, Page, policyLink, Time, useId, useState, Waiting} from './ui.js';
+import {denied, Filter, Guarded, html, Page, PausedGroups, policyLink, Time, useId, useState, Waiting} from './ui.js';
 import {api} from './api.js';
-import {changes, content, fieldOf, isGlob, shown} from './policy.js';
+import {changes, content, fieldOf, isGlob, pausedGroups, shown} from './policy.js';
 import {plural} from './format.js';
 import {usePoll} from './poll.js';
 import {Confirm} from './change.js';
@@ -34,7 +34,8 @@ export function Policies({me}) {
               <th scope="col">Updated</th><th scope="col">By</th></tr></thead>
             <tbody>${rows.slice(0, most).map(p => html`
               <tr key=${p.name}>
-                <th scope="row" class="code"><a href=${policyLink(p.name)}>${p.name}</a>${p.paused && html` <span class="badge warn">paused</span>`}</th>
+                <th scope="row" class="code"><a href=${policyLink(p.name)}>${p.name}</a>${p.paused && html` <span class="badge warn">paused</span>`}
+                  <${PausedGroups} names=${pausedGroups(p.name, [p])} /></th>
                 <td class="sets"><${Sets} policy=${p} /></td>
                 <td class="number" data-label="Version">${p.version}</td>
                 <td data-label="Updated"><${Time} at=${p.updated_at} /></td>
@@ -46,11 +47,14 @@ export function Policies({me}) {
     <//>`;
 }
 
+const mostSet = 40; // fields of a policy in the list: it may have limits for many groups
+
 // Sets shows a policy on one line.
 function Sets({policy}) {
   const set = changes({}, content(policy));
   if (set.length === 0) return html`<span class="muted">nothing</span>`;
-  return set.map(({path, to}) => html`<span key=${path} class="set"><span class="muted">${path}</span> ${fieldOf(path)?.kind === 'json' && to !== null ? '{…}' : shown(to)}</span> `);
+  return html`${set.slice(0, mostSet).map(({path, to}) => html`<span key=${path} class="set"><span class="muted">${path}</span> ${fieldOf(path)?.kind === 'json' && to !== null ? '{…}' : shown(to)}</span> `)}
+    ${set.length > mostSet && html`<span class="muted">+${set.length - mostSet}</span>`}`;
 }
 
 // New opens the page of a name, where the policy is created.

@@ -4,7 +4,13 @@ import {fields} from './fields.js';
 
 const byPath = new Map(fields.map((field, i) => [field.path, {...field, order: i}]));
 
-export const fieldOf = path => byPath.get(path);
+// groupFields are the fields of one consumer group.
+export function groupFields(group) {
+  const {members, order} = byPath.get('groups');
+  return members.map(field => ({...field, order, path: `groups.${group}.${field.path}`}));
+}
+
+export const fieldOf = path => byPath.get(path) ?? groupFields(keys(path)[1]).find(field => field.path === path);
 export const isGlob = name => name.endsWith('*');
 
 // content is a policy as its author wrote it, without its name and without the
@@ -15,9 +21,15 @@ export function content(policy) {
   return doc;
 }
 
+// keys are the keys on the way to a path. The name of a consumer group may have dots.
+function keys(path) {
+  const [, group, member] = path.match(/^groups\.(.+)\.([^.]+)$/) ?? [];
+  return group ? ['groups', group, member] : path.split('.');
+}
+
 export function get(doc, path) {
   let at = doc;
-  for (const key of path.split('.')) {
+  for (const key of keys(path)) {
     if (!isObject(at)) return undefined;
     at = at[key];
   }
@@ -26,10 +38,11 @@ export function get(doc, path) {
 
 // set returns the document with another value at path; undefined takes the
 // field out, and a section that has become empty with it.
-export function set(doc, path, value) {
-  const [key, ...rest] = path.split('.');
+export const set = (doc, path, value) => setAt(doc, keys(path), value);
+
+function setAt(doc, [key, ...rest], value) {
   const next = {...doc};
-  if (rest.length > 0) value = set(isObject(doc[key]) ? doc[key] : {}, rest.join('.'), value);
+  if (rest.length > 0) value = setAt(isObject(doc[key]) ? doc[key] : {}, rest, value);
   const empty = value === undefined || (rest.length > 0 && Object.keys(value).length === 0);
   if (empty) delete next[key];
   else next[key] = value;
@@ -37,12 +50,13 @@ export function set(doc, path, value) {
 }
 
 // flatten lists the fields that a document sets. A field of the schema is a leaf,
-// with any value; so is an unknown key without an object.
+// with any value, except groups, which has fields of its own; so is an unknown key
+// without an object.
 export function flatten(doc, prefix = '') {
   const out = new Map();
   for (const [key, value] of Object.entries(doc ?? {})) {
     const path = prefix + key;
-    if (isObject(value) && !byPath.has(path)) {
+    if (isObject(value) && (path === 'groups' || !byPath.has(path))) {
       for (const [inner, v] of flatten(value, path + '.')) out.set(inner, v);
     } else {
       out.set(path, value);
@@ -54,7 +68,7 @@ export function flatten(doc, prefix = '') {
 // changes lists the differences between two documents, in the order of fields.
 export function changes(from, to) {
   const before = flatten(from), after = flatten(to);
-  const order = path => byPath.get(path)?.order ?? fields.length;
+  const order = path => fieldOf(path)?.order ?? fields.length;
   return [...new Set([...before.keys(), ...after.keys()])]
     .filter(path => !same(before.get(path), after.get(path)))
     .sort((a, b) => order(a) - order(b) || a.localeCompare(b))
@@ -85,7 +99,7 @@ export function inherited(path, name, policies) {
     const value = get(policy, path);
     if (value !== undefined) return {value, from: policy.name};
   }
-  return {value: byPath.get(path)?.default, from: ''};
+  return {value: fieldOf(path)?.default, from: ''};
 }
 
 // effective is the value of a field for a topic.
@@ -93,6 +107,13 @@ export function effective(path, name, policies) {
   const own = get(policies.find(p => p.name === name), path);
   return own === undefined ? inherited(path, name, policies).value : own;
 }
+
+// groupNames lists the consumer groups that documents have limits for.
+export const groupNames = docs => [...new Set(docs.flatMap(doc => (isObject(doc?.groups) ? Object.keys(doc.groups) : [])))].sort();
+
+// pausedGroups lists the consumer groups that are paused for a topic.
+export const pausedGroups = (name, policies) => groupNames([policies.find(p => p.name === name), ...matching(name, policies)])
+  .filter(group => effective(`groups.${group}.paused`, name, policies));
 
 const duration = /^\+?((\d+(\.\d*)?|\.\d+)(ns|us|µs|μs|ms|s|m|h))+$/;
 

@@ -1,6 +1,6 @@
 // The page of one topic: its rates, its sidecars, and a form for its limits.
-import {denied, Guarded, html, Page, policyLink, useState, Waiting} from './ui.js';
-import {content, effective, inherited, matching, set} from './policy.js';
+import {denied, Guarded, html, Page, PausedGroups, policyLink, useState, Waiting} from './ui.js';
+import {content, effective, inherited, matching, pausedGroups, set} from './policy.js';
 import {perSecond, plural} from './format.js';
 import {usePoll} from './poll.js';
 import {Graph} from './sparkline.js';
@@ -29,6 +29,7 @@ export function Topic({name, me}) {
   return html`
     <${Page} title=${name} code poll=${poll} actions=${html`
       ${paused && html`<span class="badge warn">paused</span>`}
+      <${PausedGroups} names=${pausedGroups(name, policies)} />
       ${no && html`<span class="muted">${no}</span>`}
       <${Guarded} denied=${no} onClick=${() => setPausing(true)}>${paused ? 'Resume…' : 'Pause…'}<//>`}>
       ${change && html`<${Rollout} key=${change.name + change.version} change=${change} onDone=${() => setChange(null)} />`}

@@ -1,5 +1,6 @@
 // The home page: every topic in use, with its rates and the sidecars that refuse.
-import {Filter, html, Page, policyLink, topicLink, useRef, useState, Waiting} from './ui.js';
+import {Filter, html, Page, PausedGroups, policyLink, topicLink, useRef, useState, Waiting} from './ui.js';
+import {pausedGroups} from './policy.js';
 import {perSecond, plural} from './format.js';
 import {usePoll} from './poll.js';
 import {Sparkline} from './sparkline.js';
@@ -42,6 +43,8 @@ function useSteady(list) {
 
 export function Topics() {
   const poll = usePoll('/v1/topics?history=1', 1000);
+  const known = usePoll('/v1/policies', 3000);
+  const limiting = (known.data?.policies ?? []).filter(p => p.groups);
   const [order, setOrder] = useState('hottest');
   const [filter, setFilter] = useState('');
   const [most, setMost] = useState(page);
@@ -66,23 +69,24 @@ export function Topics() {
       </div>
       ${!poll.data ? html`<${Waiting} poll=${poll} />`
         : rows.length === 0 ? html`<p class="empty">${all.length ? 'No topic matches the filter.' : 'No sidecar has reported a topic yet. Publish something, and it appears here.'}</p>`
-        : html`<${Table} rows=${rows.slice(0, most)} steady=${steady} />`}
+        : html`<${Table} rows=${rows.slice(0, most)} steady=${steady} limiting=${limiting} />`}
       ${rows.length > most && html`<button type="button" onClick=${() => setMost(most + page)}>Show ${Math.min(page, rows.length - most)} more</button>`}
     <//>`;
 }
 
-const Table = ({rows, steady}) => html`
+const Table = ({rows, steady, limiting}) => html`
   <table class="topics cards" ...${steady}>
     <thead><tr>
       <th scope="col">Topic</th><th scope="col">Last minute</th><th scope="col" class="number">Accepted /s</th>
       <th scope="col" class="number">Refused /s</th><th scope="col" class="number">Limit /s</th><th scope="col">Refused at</th><th scope="col">Policy</th>
     </tr></thead>
-    <tbody>${rows.map(t => html`<${Row} key=${t.topic} t=${t} />`)}</tbody>
+    <tbody>${rows.map(t => html`<${Row} key=${t.topic} t=${t} paused=${pausedGroups(t.topic, limiting)} />`)}</tbody>
   </table>`;
 
-const Row = ({t}) => html`
+const Row = ({t, paused}) => html`
   <tr>
-    <th scope="row" class="code"><a href=${topicLink(t.topic)}>${t.topic}</a>${t.paused && html` <span class="badge warn">paused</span>`}</th>
+    <th scope="row" class="code"><a href=${topicLink(t.topic)}>${t.topic}</a>${t.paused && html` <span class="badge warn">paused</span>`}
+      <${PausedGroups} names=${paused} /></th>
     <td class="spark"><${Sparkline} history=${t.history}
       label=${`last minute of ${t.topic}: ${perSecond(t.allowed_per_second)} accepted and ${perSecond(t.denied_per_second)} refused per second now`} /></td>
     <td class="number" data-label="Accepted /s">${perSecond(t.allowed_per_second)}</td>

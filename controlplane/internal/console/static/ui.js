@@ -78,6 +78,10 @@ export function Filter({value, onValue, label}) {
 // ErrorNote shows the error of the user's last action.
 export const ErrorNote = ({error}) => (error ? html`<p class="note bad" role="alert">${error.message}</p>` : null);
 
+// PausedGroups names the consumer groups that a policy pauses.
+export const PausedGroups = ({names}) => names.length > 0 && html` <span class="badge warn" title=${names.join(', ')}>
+  ${names.length === 1 ? `group ${names[0]} paused` : `${names.length} groups paused`}</span>`;
+
 export const topicLink = name => '#/topics/' + encodeURIComponent(name);
 export const policyLink = name => '#/policies/' + encodeURIComponent(name);
 
