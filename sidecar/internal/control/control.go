@@ -52,9 +52,8 @@ const (
 )
 
 const (
-	// maxBackoff bounds the wait between two streams, and connectBackoff that
-	// between two tries to connect, which comes on top.
-	maxBackoff     = 5 * time.Second
+	// connectBackoff bounds the wait between two attempts to connect, which is
+	// added to that between two streams.
 	connectBackoff = time.Second
 	// connectTimeout is how long one try may take.
 	connectTimeout = 5 * time.Second
@@ -158,6 +157,16 @@ func Open(cfg Config) (*Control, error) {
 	if c.conn, err = dial(cfg); err != nil {
 		return nil, fmt.Errorf("control plane %s: %w", cfg.Address, err)
 	}
+	types := []xds.Type{
+		{URL: policypb.PolicyPackType, Together: true, Versions: c.versions(policypb.PolicyPackType)},
+		{URL: peersType, Versions: c.versions(peersType)},
+	}
+	if cfg.Vouched != nil {
+		// The server answers in this order. When a whole fleet connects at once, all
+		// policies may take longer than the first answer may: the small credential
+		// comes first.
+		types = append([]xds.Type{{URL: policypb.PeerCredentialType, Names: []string{policypb.PeerCredentialName(cfg.NodeID)}}}, types...)
+	}
 	c.client, err = xds.New(xds.Config{
 		Conn: c.conn,
 		Node: func() *corev3.Node {
@@ -165,25 +174,13 @@ func Open(cfg Config) (*Control, error) {
 			c.told.Store(node)
 			return node
 		},
-		// The server answers in this order. All policies may take longer than a first
-		// answer may, where a whole fleet asks at once: something small comes before.
-		Types: []xds.Type{
-			{URL: policypb.PeerCredentialType},
-			{URL: policypb.PolicyPackType, Wildcard: true, Together: true, Versions: c.versions(policypb.PolicyPackType)},
-			{URL: peersType, Wildcard: true, Versions: c.versions(peersType)},
-		},
-		Apply:      c.apply,
-		Keep:       c.keepNow,
-		Logger:     cfg.Logger.With("address", cfg.Address),
-		MaxBackoff: maxBackoff,
+		Types:  types,
+		Apply:  c.apply,
+		Keep:   c.keepNow,
+		Logger: cfg.Logger.With("address", cfg.Address),
 	})
 	if err != nil {
 		return nil, errors.Join(err, c.conn.Close())
-	}
-	if cfg.Vouched != nil {
-		if err := c.client.Subscribe(policypb.PeerCredentialType, policypb.PeerCredentialName(cfg.NodeID)); err != nil {
-			return nil, errors.Join(err, c.conn.Close())
-		}
 	}
 	return c, nil
 }

@@ -1,51 +1,11 @@
 package xds_test
 
 import (
-	"fmt"
 	"strings"
 	"testing"
 
-	"github.com/sluice-bus/sluice/sidecar/internal/xds"
 	"github.com/sluice-bus/sluice/sidecar/internal/xds/xdstest"
 )
-
-// Resources that are too many for one response are requested in parts.
-func TestATooLargeResponseIsAskedForInParts(t *testing.T) {
-	s := newServer(t)
-	const n = 40
-	want := make(map[string]string, n)
-	for i := range n {
-		want[fmt.Sprintf("topic.%d", i)] = strings.Repeat("x", 1000)
-	}
-	s.put(topics, want)
-	s.Start()
-	h := newHolder(t, s, func(cfg *xds.Config) { cfg.MaxMessageBytes = 5000 })
-	for name := range want {
-		if err := h.Subscribe(topics, name); err != nil {
-			t.Fatal(err)
-		}
-	}
-	h.run(t)
-	all := func(text string) func() bool {
-		return func() bool {
-			for name := range want {
-				if h.text(name) != text {
-					return false
-				}
-			}
-			return true
-		}
-	}
-	xdstest.Soon(t, "all of it", all(strings.Repeat("x", 1000)))
-	for name := range want {
-		want[name] = strings.Repeat("y", 1000)
-	}
-	s.put(topics, want)
-	xdstest.Soon(t, "a change of all of it", all(strings.Repeat("y", 1000)))
-	if got := s.Requests(xdstest.Refused); len(got) > 0 {
-		t.Errorf("refused: %v", got)
-	}
-}
 
 // Introduce sends the node again on the open stream, with other requests or without, and nothing is
 // sent again for it.

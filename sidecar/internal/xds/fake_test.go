@@ -84,7 +84,7 @@ func resource(name, typeURL string) *discoveryv3.Resource {
 
 func TestStrangeResponsesAreRefused(t *testing.T) {
 	s := &script{responses: make(chan *discoveryv3.DeltaDiscoveryResponse)}
-	h := newHolder(t, newServer(t), func(cfg *xds.Config) { cfg.Conn, cfg.Logger = s, discard() })
+	h := newHolder(t, newServer(t), func(cfg *xds.Config) { cfg.Conn, cfg.Logger = s, discard() }, "wanted")
 	h.run(t)
 	for i, r := range []*discoveryv3.DeltaDiscoveryResponse{
 		{TypeUrl: "type.googleapis.com/other.Thing", Resources: []*discoveryv3.Resource{resource("a", "type.googleapis.com/other.Thing")}},

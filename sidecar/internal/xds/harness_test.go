@@ -100,8 +100,9 @@ func (h *holder) count() int {
 	return len(h.updates)
 }
 
-// newHolder makes a client of the server without running it.
-func newHolder(t *testing.T, s server, change func(*xds.Config)) *holder {
+// newHolder makes a client of the server without running it. It wants all globs, and
+// the topics of those names.
+func newHolder(t *testing.T, s server, change func(*xds.Config), names ...string) *holder {
 	t.Helper()
 	conn, err := grpc.NewClient(s.Address,
 		grpc.WithTransportCredentials(insecure.NewCredentials()),
@@ -115,10 +116,13 @@ func newHolder(t *testing.T, s server, change func(*xds.Config)) *holder {
 	cfg := xds.Config{
 		Conn:       conn,
 		Node:       func() *corev3.Node { return &corev3.Node{Id: "n1"} },
-		Types:      []xds.Type{{URL: topics}, {URL: globs, Wildcard: true}},
+		Types:      []xds.Type{{URL: globs}},
 		Apply:      h.apply,
 		Logger:     slog.New(slog.NewTextHandler(h.logged, nil)),
 		MinBackoff: time.Millisecond, MaxBackoff: 10 * time.Millisecond,
+	}
+	if len(names) > 0 {
+		cfg.Types = append([]xds.Type{{URL: topics, Names: names}}, cfg.Types...)
 	}
 	if change != nil {
 		change(&cfg)

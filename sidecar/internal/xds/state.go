@@ -7,33 +7,27 @@ import (
 	"time"
 )
 
-// State is how a client stands with its server.
+// State is the state of the connection to the server.
 type State struct {
 	Connected bool
-	Since     time.Time // when it became so
-	Err       error     // why there is no connection; nil: there is, or one is on its way
+	Since     time.Time // when Connected changed
+	Err       error     // why there is no connection; nil: there is one, or the client is connecting
 }
 
-// Away tells whether there is no connection, and none is on its way that can be
-// expected to come about.
+// Away reports whether there is no connection, and the client has failed to make
+// one.
 func (s State) Away() bool { return !s.Connected && s.Err != nil }
 
-// errEnded is why a client has no connection that is no longer run.
+// errEnded is the Err of a client whose Run has returned.
 var errEnded = errors.New("the client has ended")
 
-// watched is a state that can be waited for.
+// watched is a state that goroutines can wait for.
 type watched struct {
-	connected atomic.Bool // as in now, for those who ask often
+	connected atomic.Bool // as in now, for callers that read it often
 
 	mu      sync.Mutex
 	now     State
-	changed chan struct{} // closed when now is another
-}
-
-func (w *watched) get() State {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	return w.now
+	changed chan struct{} // closed when now changes
 }
 
 func (w *watched) watch() (State, <-chan struct{}) {
@@ -42,26 +36,14 @@ func (w *watched) watch() (State, <-chan struct{}) {
 	return w.now, w.changed
 }
 
-func (w *watched) set(s State) {
+func (w *watched) set(connected bool, err error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.replace(s)
-}
-
-// lost notes why there is no connection; for how long, it goes on counting.
-func (w *watched) lost(err error) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	s := State{Since: w.now.Since, Err: err}
-	if w.now.Connected {
-		s.Since = time.Now()
+	if connected != w.now.Connected || w.now.Since.IsZero() {
+		w.now.Since = time.Now()
 	}
-	w.replace(s)
-}
-
-func (w *watched) replace(s State) {
-	w.now = s
-	w.connected.Store(s.Connected)
+	w.now.Connected, w.now.Err = connected, err
+	w.connected.Store(connected)
 	if w.changed != nil {
 		close(w.changed)
 	}

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -20,38 +19,37 @@ import (
 )
 
 const (
-	// maxVerdicts bounds the answers that wait to be sent. A server that sends
-	// that many responses without reading one loses its stream.
+	// maxVerdicts bounds the answers that wait to be sent. The stream of a server
+	// that sends that many responses without reading one ends.
 	maxVerdicts = 1024
-	// maxReasons bounds what the server is told of why a response was refused.
+	// maxReasons bounds the reasons that the server gets for a refused response.
 	maxReasons = 8 << 10
 )
 
-// errReopen ends a stream for the sake of the next one.
+// errReopen ends a stream so that the next one begins.
 var errReopen = errors.New("another stream is needed")
 
-// stream is one stream. One goroutine reads it and another writes, and neither
-// waits for the other: a server that reads nothing while it sends must not
-// stop.
+// stream is one stream. One goroutine reads and another writes, and neither waits
+// for the other: the client must not block a server that reads nothing while it
+// sends.
 type stream struct {
 	c   *Client
 	rpc discoveryv3.AggregatedDiscoveryService_DeltaAggregatedResourcesClient
 
-	taken pause.Wake // something is to be kept
+	taken pause.Wake // there are updates to store
 
 	mu       sync.Mutex
 	verdicts []*discoveryv3.DeltaDiscoveryRequest // to be sent
 	unkept   []taken
 }
 
-// taken is a response that is in effect, and may not survive the end of the
-// process yet.
+// taken is a response that is in force and not yet stored.
 type taken struct {
 	verdict *discoveryv3.DeltaDiscoveryRequest
 	update  Update
 }
 
-// stream opens one and lives with it until it ends, and returns why it did.
+// stream opens a stream, serves it until it ends, and returns why it ended.
 func (c *Client) stream(ctx context.Context) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -72,7 +70,7 @@ func (c *Client) stream(ctx context.Context) error {
 	g.Go(func() error {
 		err := s.read(ctx, func() {
 			slow.Stop()
-			c.state.set(State{Connected: true, Since: time.Now()})
+			c.state.set(true, nil)
 			c.cfg.Logger.Info("connected to the control plane")
 		})
 		return reason(ctx, err)
@@ -82,7 +80,8 @@ func (c *Client) stream(ctx context.Context) error {
 	return err
 }
 
-// reason prefers why a stream was given up to the error that this made.
+// reason returns why the client gave up a stream, rather than the error that this
+// caused.
 func reason(ctx context.Context, err error) error {
 	if cause := context.Cause(ctx); cause != nil && !errors.Is(cause, context.Canceled) {
 		return cause
@@ -93,7 +92,7 @@ func reason(ctx context.Context, err error) error {
 	return err
 }
 
-// read takes responses; first is called on the first one.
+// read applies responses. It calls first after the first one.
 func (s *stream) read(ctx context.Context, first func()) error {
 	later := time.AfterFunc(askLater, func() { s.c.Reopen("to request resources again that were refused before their time") })
 	later.Stop()
@@ -134,7 +133,7 @@ func refuse(verdict *discoveryv3.DeltaDiscoveryRequest, err error) {
 	verdict.ErrorDetail = &rpcstatus.Status{Code: int32(codes.InvalidArgument), Message: shortened(err.Error())}
 }
 
-// keepFirst has a response acknowledged once it is kept.
+// keepFirst acknowledges a response once its update is stored.
 func (s *stream) keepFirst(t taken) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -146,8 +145,8 @@ func (s *stream) keepFirst(t taken) error {
 	return nil
 }
 
-// keep keeps what was taken, as much at a time as there is, and answers then. The
-// reader does not wait for it: what holds now acts at once.
+// keep stores accepted updates, all that wait at a time, and then acknowledges
+// them. The reader does not wait for it: updates act at once.
 func (s *stream) keep(ctx context.Context) error {
 	for {
 		select {
@@ -197,7 +196,7 @@ func (s *stream) answer(verdict *discoveryv3.DeltaDiscoveryRequest) error {
 		return fmt.Errorf("the control plane has not read the answers to %d responses", maxVerdicts)
 	}
 	s.verdicts = append(s.verdicts, verdict)
-	s.c.stir()
+	s.c.wake.Set()
 	return nil
 }
 
@@ -209,8 +208,8 @@ func (s *stream) drainVerdicts() []*discoveryv3.DeltaDiscoveryRequest {
 	return out
 }
 
-// write sends what there is to send until the stream ends. If it is the server
-// that ended it, the reader learns why.
+// write sends requests until the stream ends. If the server has ended it, the
+// reader gets the reason.
 func (s *stream) write(ctx context.Context) error {
 	err := s.writeOn(ctx)
 	if errors.Is(err, io.EOF) {
@@ -221,8 +220,7 @@ func (s *stream) write(ctx context.Context) error {
 
 func (s *stream) writeOn(ctx context.Context) error {
 	requests := s.c.begin()
-	s.c.unnamed.Store(true)
-	for last := time.Now(); ; {
+	for {
 		if len(requests) > 0 && s.c.unnamed.Swap(false) {
 			requests[0].Node = s.c.cfg.Node()
 		}
@@ -237,15 +235,9 @@ func (s *stream) writeOn(ctx context.Context) error {
 		if err := s.send(s.drainVerdicts()); err != nil {
 			return err
 		}
-		if rest := coalesce - time.Since(last); rest > 0 && s.c.pending() && !pause.For(ctx, rest) {
-			return ctx.Err()
-		}
 		var err error
 		if requests, err = s.c.changes(); err != nil {
 			return err
-		}
-		if len(requests) > 0 {
-			last = time.Now()
 		}
 	}
 }
@@ -264,14 +256,15 @@ func (c *Client) begin() (out []*discoveryv3.DeltaDiscoveryRequest) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.reopen = ""
+	c.unnamed.Store(true)
 	for _, k := range c.kinds {
-		out = append(out, k.first(c.bounds())...)
+		out = append(out, k.first())
 	}
 	return out
 }
 
-// changes returns the requests that tell of changes of what is wanted, or that
-// another stream is needed for it.
+// changes returns the further requests. The error says that another stream is
+// needed.
 func (c *Client) changes() (out []*discoveryv3.DeltaDiscoveryRequest, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -279,32 +272,19 @@ func (c *Client) changes() (out []*discoveryv3.DeltaDiscoveryRequest, err error)
 		return nil, fmt.Errorf("%w: %s", errReopen, c.reopen)
 	}
 	for _, k := range c.kinds {
-		if k.wildcard && k.again.has(wildcard) { // which cannot be asked for by its name
+		if k.wildcard() && k.again.has(wildcard) { // it cannot be requested by its name
 			return nil, fmt.Errorf("%w: to request the resources of a refused update again", errReopen)
 		}
-		out = append(out, k.requests(c.bounds())...)
+		out = append(out, k.requests()...)
 	}
-	for _, k := range slices.Backward(c.kinds) {
-		if len(out) == 0 && k.opened && c.unnamed.Load() {
-			out = append(out, &discoveryv3.DeltaDiscoveryRequest{TypeUrl: k.url}) // which changes nothing of what is wanted
-		}
+	if len(out) == 0 && c.unnamed.Load() {
+		// It changes no subscription.
+		out = append(out, &discoveryv3.DeltaDiscoveryRequest{TypeUrl: c.kinds[len(c.kinds)-1].URL})
 	}
 	return out, nil
 }
 
-// pending tells whether there are changes to tell of.
-func (c *Client) pending() bool {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	for _, k := range c.kinds {
-		if len(k.sub)+len(k.again) > 0 {
-			return true
-		}
-	}
-	return false
-}
-
-// unkept notes that updates are in effect and not kept: the server has to send
+// unkept records that updates are in force and not stored: the server has to send
 // them again, on another stream.
 func (c *Client) unkept(batch []taken) {
 	c.mu.Lock()
@@ -314,7 +294,7 @@ func (c *Client) unkept(batch []taken) {
 	}
 }
 
-// apply puts a response into force as a whole, or says why it does not.
+// apply puts a response in force completely, or returns why it does not.
 func (c *Client) apply(ctx context.Context, response *discoveryv3.DeltaDiscoveryResponse) (Update, error) {
 	update, err := updateOf(response)
 	c.mu.Lock()
@@ -324,7 +304,7 @@ func (c *Client) apply(ctx context.Context, response *discoveryv3.DeltaDiscovery
 		return update, fmt.Errorf("resources of type %q are not known here", update.Type)
 	}
 	k.relevant(&update)
-	update.Whole = k.wildcard && k.completedBy(&update)
+	update.Whole = k.wildcard() && k.completedBy(&update)
 	news := len(update.Resources)+len(update.Removed) > 0 || update.Whole && !k.answered
 	if err == nil {
 		err = k.room(&update, c.cfg.MaxNames)
@@ -342,13 +322,13 @@ func (c *Client) apply(ctx context.Context, response *discoveryv3.DeltaDiscovery
 		return update, err
 	}
 	if k.accepted(&update) {
-		c.stir()
+		c.wake.Set()
 	}
 	return update, nil
 }
 
-// updateOf reads a response. The update has all the names that it could read,
-// also where it returns an error.
+// updateOf reads a response. With an error too, the update has all readable
+// names.
 func updateOf(response *discoveryv3.DeltaDiscoveryResponse) (Update, error) {
 	u := Update{Type: response.GetTypeUrl(), Version: response.GetSystemVersionInfo()}
 	seen := make(names, len(response.GetResources()))

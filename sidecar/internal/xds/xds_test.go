@@ -2,13 +2,10 @@ package xds_test
 
 import (
 	"fmt"
-	"maps"
 	"slices"
 	"strings"
 	"testing"
 	"time"
-
-	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
 
 	"github.com/sluice-bus/sluice/sidecar/internal/xds"
 	"github.com/sluice-bus/sluice/sidecar/internal/xds/xdstest"
@@ -17,19 +14,13 @@ import (
 func TestUpdatesAndRemovals(t *testing.T) {
 	s := newServer(t)
 	s.put(globs, map[string]string{"*": "1", "a*": "2"})
-	s.put(topics, map[string]string{"a": "3", "b": "4"})
+	s.put(topics, map[string]string{"a": "3", "b": "4", "c": "6"})
 	s.Start()
-	h := newHolder(t, s, nil)
-	if err := h.Subscribe(topics, "a"); err != nil {
-		t.Fatal(err)
-	}
+	h := newHolder(t, s, nil, "a", "b")
 	h.run(t)
 	xdstest.Soon(t, "what was there from the start", func() bool { return h.text("*") == "1" && h.text("a*") == "2" && h.text("a") == "3" })
-	if !h.Connected() || h.text("b") != "" {
-		t.Errorf("connected %v, and b, which nobody asked for, is %q", h.Connected(), h.text("b"))
-	}
-	if err := h.Subscribe(topics, "b"); err != nil {
-		t.Fatal(err)
+	if !h.Connected() || h.text("c") != "" {
+		t.Errorf("connected %v, and c, which nobody asked for, is %q", h.Connected(), h.text("c"))
 	}
 	s.put(topics, map[string]string{"a": "5"})
 	s.put(globs, map[string]string{"a*": ""})
@@ -53,10 +44,7 @@ func TestReconnectsAndAsksForDifferencesOnly(t *testing.T) {
 	s := newServer(t)
 	s.put(globs, map[string]string{"*": "1", "a*": "1", "b*": "1"})
 	s.put(topics, map[string]string{"a": "1", "b": "1", "c": "1"})
-	h := newHolder(t, s, nil)
-	if err := h.Subscribe(topics, "a", "b", "c", "absent"); err != nil {
-		t.Fatal(err)
-	}
+	h := newHolder(t, s, nil, "a", "b", "c", "absent")
 	stop := h.run(t)
 	xdstest.Soon(t, "a failure to connect", func() bool { return h.State().Err != nil })
 	for round := range 3 {
@@ -89,10 +77,7 @@ func TestGoesOnFromAnEarlierLife(t *testing.T) {
 	s.put(globs, map[string]string{"*": "1"})
 	s.put(topics, map[string]string{"a": "1", "b": "1"})
 	s.Start()
-	first := newHolder(t, s, nil)
-	if err := first.Subscribe(topics, "a", "b"); err != nil {
-		t.Fatal(err)
-	}
+	first := newHolder(t, s, nil, "a", "b")
 	stop := first.run(t)
 	xdstest.Soon(t, "everything", func() bool { return first.text("*") != "" && first.text("a") != "" && first.text("b") != "" })
 	stop()
@@ -110,7 +95,7 @@ func TestGoesOnFromAnEarlierLife(t *testing.T) {
 		for i := range cfg.Types {
 			cfg.Types[i].Versions = versions[cfg.Types[i].URL]
 		}
-	})
+	}, "a", "b")
 	second.run(t)
 	xdstest.Soon(t, "the difference", func() bool { return second.text("b") == "2" && second.count() == 2 })
 	if got := s.Sent(); !slices.Equal(got, []string{"b"}) {
@@ -124,12 +109,11 @@ func TestRefusedWholeAndMadeUpForLater(t *testing.T) {
 			s := newServer(t)
 			s.put(typeURL, map[string]string{"a*": "1", "b*": "1", "c*": "1", "d*": "1"})
 			s.Start()
-			h := newHolder(t, s, nil)
+			var names []string
 			if typeURL == topics {
-				if err := h.Subscribe(topics, "a*", "b*", "c*", "d*"); err != nil {
-					t.Fatal(err)
-				}
+				names = []string{"a*", "b*", "c*", "d*"}
 			}
+			h := newHolder(t, s, nil, names...)
 			h.run(t)
 			xdstest.Soon(t, "everything", func() bool { return h.text("d*") == "1" && h.text("a*") == "1" })
 			s.put(typeURL, map[string]string{"a*": "2", "b*": "bad", "d*": ""})
@@ -170,83 +154,14 @@ func TestWhatWasRefusedIsAskedForOnANewStream(t *testing.T) {
 	xdstest.Soon(t, "both", func() bool { return h.text("a*") == "2" && h.text("b*") == "2" })
 }
 
-func TestSubscriptionsAreCoalesced(t *testing.T) {
-	s := newServer(t)
-	s.Start()
-	h := newHolder(t, s, nil)
-	h.run(t)
-	xdstest.Soon(t, "a connection", h.Connected)
-	s.Forget()
-	const n = 2000
-	for i := range n {
-		if err := h.Subscribe(topics, fmt.Sprintf("topic.%d", i)); err != nil {
-			t.Fatal(err)
-		}
-	}
-	subscribing := func(r *discoveryv3.DeltaDiscoveryRequest) bool { return len(r.GetResourceNamesSubscribe()) > 0 }
-	xdstest.Soon(t, "all of them asked for", func() bool {
-		names := map[string]bool{}
-		for _, r := range s.Requests(subscribing) {
-			for _, name := range r.GetResourceNamesSubscribe() {
-				names[name] = true
-			}
-		}
-		return len(names) == n
-	})
-	if got := len(s.Requests(subscribing)); got > n/20 {
-		t.Errorf("%d requests for %d names", got, n)
-	}
-}
-
-func TestManyNamesAreSplit(t *testing.T) {
-	s := newServer(t)
-	texts := map[string]string{}
-	for i := range 1000 {
-		texts[fmt.Sprintf("topic.%d", i)] = "1"
-	}
-	s.put(topics, texts)
-	h := newHolder(t, s, func(cfg *xds.Config) { cfg.MaxRequestBytes = 4096 })
-	if err := h.Subscribe(topics, slices.Collect(maps.Keys(texts))...); err != nil {
-		t.Fatal(err)
-	}
-	subscribing := func(r *discoveryv3.DeltaDiscoveryRequest) bool {
-		return r.GetTypeUrl() == topics && len(r.GetResourceNamesSubscribe()) > 0
-	}
-	h.run(t)
-	for range 2 { // the second time with versions
-		s.Forget()
-		s.Start()
-		xdstest.Soon(t, "all of them, by several requests", func() bool {
-			h.mu.Lock()
-			defer h.mu.Unlock()
-			return h.Connected() && len(h.texts) == len(texts) && len(s.Requests(subscribing)) > 10
-		})
-		s.Stop()
-		xdstest.Soon(t, "the loss noticed", func() bool { return !h.Connected() })
-	}
-}
-
 func TestBounds(t *testing.T) {
 	s := newServer(t)
 	s.put(globs, map[string]string{"a*": "1", "b*": "1", "c*": "1", "d*": "1"})
 	s.Start()
 	h := newHolder(t, s, func(cfg *xds.Config) { cfg.MaxNames = 3 })
-	for _, name := range []string{"", "*", strings.Repeat("x", 2000), "a\xff"} {
-		if h.Subscribe(topics, name) == nil {
-			t.Errorf("%q was subscribed to", name)
-		}
-	}
-	if h.Subscribe(globs, "a*") == nil || h.Subscribe("other", "a") == nil {
-		t.Error("a name of a type that has none was subscribed to")
-	}
-	if h.Subscribe(topics, "a", "b", "c", "d") == nil {
-		t.Error("more names than there is room for")
-	}
-	if err := h.Subscribe(topics, "a", "b", "c"); err != nil {
-		t.Error(err)
-	}
-	if err := h.Subscribe(topics, "a"); err != nil {
-		t.Errorf("a name that is there: %v", err)
+	_, err := xds.New(xds.Config{Types: []xds.Type{{URL: globs, Versions: map[string]string{"a*": "1", "b*": "1"}}}, MaxNames: 1})
+	if err == nil || !strings.Contains(err.Error(), "2 resources at the start; at most 1 are allowed") {
+		t.Errorf("more resources than there is room for, from the start: %v", err)
 	}
 	h.run(t)
 	xdstest.Soon(t, "a refusal of more than there is room for", func() bool { return len(s.Requests(xdstest.Refused)) == 1 })
