@@ -3,6 +3,7 @@ package catalog
 import (
 	"context"
 	"fmt"
+	"maps"
 	"slices"
 
 	"github.com/sluice-bus/sluice/controlplane/internal/store"
@@ -10,14 +11,14 @@ import (
 	"github.com/sluice-bus/sluice/sdk/wire"
 )
 
-// Change is the effect of an Apply on one policy.
+// Change is the effect of a request on one policy.
 type Change struct {
 	Name     string
 	Action   string // create, update, delete or unchanged
 	From, To *Entry // nil: there was no policy before, is none after
 }
 
-// Applied is the result of an Apply, or of its dry run.
+// Applied is the result of a Put, Delete or Apply, or of its dry run.
 type Applied struct {
 	Revision int64    // of the policies after it; those before it where it was a dry run
 	Changes  []Change // ascending by name, also of those that stay as they were
@@ -32,7 +33,7 @@ func (c *Catalog) Apply(ctx context.Context, by Author, policies []policy.Policy
 	if err != nil {
 		return Applied{}, err
 	}
-	before, after, err := c.commit(ctx, by, dryRun, func(s *State) (*wish, error) {
+	return c.applied(ctx, by, dryRun, places, func(s *State) (*wish, error) {
 		w := &wish{call: callPlaces(places)}
 		for i := range policies {
 			if e := s.Find(policies[i].Name); e == nil || !e.Policy.Equal(&policies[i]) {
@@ -50,10 +51,16 @@ func (c *Catalog) Apply(ctx context.Context, by Author, policies []policy.Policy
 		}
 		return w, nil
 	})
+}
+
+// applied commits a wish, unless it is a dry run, and compares the states before
+// and after it. asked has the names of the request.
+func (c *Catalog) applied(ctx context.Context, by Author, dryRun bool, asked map[string]int, what decide) (Applied, error) {
+	before, after, err := c.commit(ctx, by, dryRun, what)
 	if err != nil {
 		return Applied{}, err
 	}
-	done := Applied{Revision: after.Revision, Changes: changes(before, after, places)}
+	done := Applied{Revision: after.Revision, Changes: changes(before, after, asked)}
 	if dryRun {
 		done.Revision = before.Revision
 	}
@@ -63,10 +70,7 @@ func (c *Catalog) Apply(ctx context.Context, by Author, policies []policy.Policy
 // changes compares two states. It leaves out policies that are equal in both
 // and were not in the request.
 func changes(before, after *State, asked map[string]int) []Change {
-	names := make([]string, 0, len(asked))
-	for name := range asked {
-		names = append(names, name)
-	}
+	names := slices.Collect(maps.Keys(asked))
 	for i := range before.Entries {
 		name := before.Entries[i].Policy.Name
 		if _, there := asked[name]; !there && after.Find(name) == nil {

@@ -41,7 +41,7 @@ func TestOnlyAdminsShortenRetention(t *testing.T) {
 	} {
 		for way, change := range map[string]func(*Catalog, Author) error{
 			"put": func(c *Catalog, by Author) error {
-				_, _, err := c.Put(t.Context(), by, pol(t, tc.put), nil)
+				_, err := c.Put(t.Context(), by, pol(t, tc.put), nil, false)
 				return err
 			},
 			"apply": func(c *Catalog, by Author) error {
@@ -51,17 +51,17 @@ func TestOnlyAdminsShortenRetention(t *testing.T) {
 			"rollback": func(c *Catalog, by Author) error {
 				p := pol(t, tc.put)
 				old := c.State().Find(p.Name)
-				if _, _, err := c.Put(t.Context(), root, p, nil); err != nil {
+				if _, err := c.Put(t.Context(), root, p, nil, false); err != nil {
 					return err
 				}
 				version := int64(1)
 				if old == nil {
-					if err := c.Delete(t.Context(), root, p.Name, nil); err != nil {
+					if _, err := c.Delete(t.Context(), root, p.Name, nil, false); err != nil {
 						return err
 					}
 				} else {
 					version = old.Version + 1
-					if _, _, err := c.Put(t.Context(), root, old.Policy, nil); err != nil {
+					if _, err := c.Put(t.Context(), root, old.Policy, nil, false); err != nil {
 						return err
 					}
 				}
@@ -71,7 +71,7 @@ func TestOnlyAdminsShortenRetention(t *testing.T) {
 		} {
 			f := newFake()
 			c := catalogOn(t, f)
-			if _, _, err := c.Put(t.Context(), root, pol(t, tc.before), nil); err != nil {
+			if _, err := c.Put(t.Context(), root, pol(t, tc.before), nil, false); err != nil {
 				t.Fatal(err)
 			}
 			err := change(c, Author{Name: "eve"})

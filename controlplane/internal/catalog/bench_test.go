@@ -39,7 +39,7 @@ func BenchmarkTenThousandPolicies(b *testing.B) {
 		put := func(b *testing.B, format string) {
 			for b.Loop() {
 				n++
-				if _, _, err := c.Put(b.Context(), Author{Name: "bench"}, pol(b, fmt.Sprintf(format, n)), nil); err != nil {
+				if _, err := c.Put(b.Context(), Author{Name: "bench"}, pol(b, fmt.Sprintf(format, n)), nil, false); err != nil {
 					b.Fatal(err)
 				}
 			}

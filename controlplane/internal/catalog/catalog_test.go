@@ -20,11 +20,11 @@ import (
 
 func mustPut(t *testing.T, c *Catalog, document string) Entry {
 	t.Helper()
-	e, _, err := c.Put(t.Context(), Author{Name: "alice"}, pol(t, document), nil)
+	done, err := c.Put(t.Context(), Author{Name: "alice"}, pol(t, document), nil, false)
 	if err != nil {
 		t.Fatal(err)
 	}
-	return e
+	return *done.Changes[0].To
 }
 
 func code(err error) wire.Code {
@@ -62,7 +62,11 @@ func TestFieldsInErrors(t *testing.T) {
 	mustPut(t, c, `{"name":"ab","delivery":{"backoff":{"min":"1000s"}}}`)
 	before := c.State()
 	put := func(document string) error {
-		_, _, err := c.Put(t.Context(), Author{}, pol(t, document), nil)
+		_, err := c.Put(t.Context(), Author{}, pol(t, document), nil, false)
+		return err
+	}
+	remove := func(name string) error {
+		_, err := c.Delete(t.Context(), Author{}, name, nil, false)
 		return err
 	}
 	apply := func(prune bool, documents ...string) error {
@@ -78,7 +82,7 @@ func TestFieldsInErrors(t *testing.T) {
 		{put(`{"name":"a*"}`), `policies["ab"].delivery.backoff.min policies["ac"].delivery.backoff.min`},
 		{put(`{"name":"a*","publish":{"burst":0},"delivery":{"backoff":{"max":"950s"}}}`), `policies["ab"].delivery.backoff.min publish.burst`},
 		{put(`{}`), "name"},
-		{c.Delete(t.Context(), Author{}, "a*", nil), `policies["ab"].delivery.backoff.min policies["ac"].delivery.backoff.min`},
+		{remove("a*"), `policies["ab"].delivery.backoff.min policies["ac"].delivery.backoff.min`},
 		{apply(false, `{"name":"ok"}`, `{"name":"x","publish":{"burst":0}}`, `{"name":"a*","delivery":{"backoff":{"max":"950s"}}}`),
 			`policies["ab"].delivery.backoff.min policies[1].publish.burst`},
 		{apply(true, `{"name":"ab","delivery":{"backoff":{"min":"1000s"}}}`), `policies[0].delivery.backoff.min`},
@@ -98,7 +102,7 @@ func TestRollback(t *testing.T) {
 	c := catalogOn(t, newFake())
 	mustPut(t, c, `{"name":"a","partitions":1}`)
 	mustPut(t, c, `{"name":"a","partitions":2}`)
-	if err := c.Delete(t.Context(), Author{Name: "bob"}, "a", nil); err != nil {
+	if _, err := c.Delete(t.Context(), Author{Name: "bob"}, "a", nil, false); err != nil {
 		t.Fatal(err)
 	}
 	for version, want := range map[int64]wire.Code{0: wire.NotFound, 3: wire.NotFound, 4: wire.NotFound, -1: wire.NotFound} {
@@ -170,7 +174,8 @@ func TestLostAnswers(t *testing.T) {
 		}
 		c := catalogOn(t, f)
 		f.faults = check.faults
-		_, created, err := c.Put(t.Context(), Author{Name: "alice"}, pol(t, `{"name":"a"}`), nil)
+		done, err := c.Put(t.Context(), Author{Name: "alice"}, pol(t, `{"name":"a"}`), nil, false)
+		created := err == nil && done.Changes[0].Action == "create"
 		if code(err) != check.want || created != (err == nil) || len(f.all()) != check.commits {
 			t.Errorf("%s: created %v, %v, %d commits", name, created, err, len(f.all()))
 		}
@@ -187,7 +192,7 @@ func TestAlwaysBeaten(t *testing.T) {
 	}
 	c := catalogOn(t, f)
 	f.faults = slices.Repeat([]fault{beaten}, maxLost)
-	if _, _, err := c.Put(t.Context(), Author{}, pol(t, `{"name":"a"}`), nil); code(err) != wire.StoreUnavailable || !strings.Contains(err.Error(), "other changes came first") {
+	if _, err := c.Put(t.Context(), Author{}, pol(t, `{"name":"a"}`), nil, false); code(err) != wire.StoreUnavailable || !strings.Contains(err.Error(), "other changes came first") {
 		t.Errorf("got %v", err)
 	}
 }
@@ -202,9 +207,10 @@ func TestStoreAway(t *testing.T) {
 	c := catalogOn(t, f)
 	mustPut(t, c, `{"name":"a"}`)
 	f.away = fmt.Errorf("%w: no route to 10.0.0.1", store.ErrUnavailable)
-	_, _, putErr := c.Put(t.Context(), Author{}, pol(t, `{"name":"b"}`), nil)
+	_, putErr := c.Put(t.Context(), Author{}, pol(t, `{"name":"b"}`), nil, false)
 	_, dryErr := c.Apply(t.Context(), Author{}, pols(t, `{"name":"b"}`), false, true)
-	for _, err := range []error{putErr, dryErr, c.Delete(t.Context(), Author{}, "a", nil)} {
+	_, deleteErr := c.Delete(t.Context(), Author{}, "a", nil, false)
+	for _, err := range []error{putErr, dryErr, deleteErr} {
 		if code(err) != wire.StoreUnavailable || strings.Contains(err.Error(), "10.0.0.1") || !strings.Contains(err.Error(), "nothing was changed") {
 			t.Errorf("got %v", err)
 		}
@@ -213,7 +219,7 @@ func TestStoreAway(t *testing.T) {
 		t.Errorf("what is in force: %v", err)
 	}
 	f.away = store.ErrTooLarge
-	if _, _, err := c.Put(t.Context(), Author{}, pol(t, `{"name":"b"}`), nil); code(err) != wire.PayloadTooLarge {
+	if _, err := c.Put(t.Context(), Author{}, pol(t, `{"name":"b"}`), nil, false); code(err) != wire.PayloadTooLarge {
 		t.Errorf("too large: %v", err)
 	}
 	ended, cancel := context.WithCancel(t.Context())
@@ -221,7 +227,7 @@ func TestStoreAway(t *testing.T) {
 	if err := c.turn.Lock(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	if _, _, err := c.Put(ended, Author{}, pol(t, `{"name":"b"}`), nil); !errors.Is(err, context.Canceled) {
+	if _, err := c.Put(ended, Author{}, pol(t, `{"name":"b"}`), nil, false); !errors.Is(err, context.Canceled) {
 		t.Errorf("without its turn: %v", err)
 	}
 	c.turn.Unlock()
@@ -245,7 +251,7 @@ func TestCommitsOfOthersThatCannotBeRead(t *testing.T) {
 		if err := c.follow(t.Context()); err == nil || c.State() != before {
 			t.Errorf("%s: %v", name, err)
 		}
-		if _, _, err := c.Put(t.Context(), Author{}, pol(t, `{"name":"d"}`), nil); err == nil || len(f.all()) != 2 {
+		if _, err := c.Put(t.Context(), Author{}, pol(t, `{"name":"d"}`), nil, false); err == nil || len(f.all()) != 2 {
 			t.Errorf("%s: a change on top of it: %v", name, err)
 		}
 	}
@@ -383,7 +389,7 @@ func TestReopen(t *testing.T) {
 			if _, err := c.Apply(t.Context(), Author{Name: "alice\xff"}, pols(t, `{"name":"*","schema":{"json_schema":{"pattern":"<\u0041>"}}}`, `{"name":"a","paused":true}`), false, false); err != nil {
 				t.Fatal(err)
 			}
-			if err := c.Delete(t.Context(), Author{Name: "bob"}, "a", nil); err != nil {
+			if _, err := c.Delete(t.Context(), Author{Name: "bob"}, "a", nil, false); err != nil {
 				t.Fatal(err)
 			}
 			before = c.State()

@@ -22,7 +22,7 @@ func FuzzChanges(f *testing.F) {
 		var policies []policy.Policy
 		if p, err := policy.ParsePolicy(data); err == nil {
 			before := c.State()
-			_, _, err := c.Put(t.Context(), Author{}, p, nil)
+			_, err := c.Put(t.Context(), Author{}, p, nil, false)
 			judgeFuzzed(t, c, before, []policy.Policy{p}, err)
 			policies = append(policies, p)
 		} else if len(wire.AsError(err).Fields) == 0 {

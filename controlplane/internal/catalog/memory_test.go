@@ -69,7 +69,7 @@ func TestPoliciesAreBounded(t *testing.T) {
 	c := catalogOn(t, newFake())
 	n := 0
 	for ; n < 200; n++ {
-		_, _, err := c.Put(t.Context(), Author{}, pol(t, large(fmt.Sprint("p", n), n)), nil)
+		_, err := c.Put(t.Context(), Author{}, pol(t, large(fmt.Sprint("p", n), n)), nil, false)
 		if code(err) == wire.PayloadTooLarge {
 			break
 		}

@@ -142,9 +142,10 @@ func (m *machine) put(t *rapid.T) {
 	c, by := m.begin(t)
 	name := rapid.SampledFrom(modelNames).Draw(t, "name")
 	text, permits := drawText(t, name), drawPermits(t)
-	e, created, err := c.Put(t.Context(), Author{Name: by}, pol(t, text), permits)
+	done, err := c.Put(t.Context(), Author{Name: by}, pol(t, text), permits, false)
 	m.judge(t, err, want{by: by, permits: permits, on: name, put: map[string]string{name: text}})
 	if err == nil {
+		e, created := done.Changes[0].To, done.Changes[0].From == nil
 		if got := string(e.Policy.AppendJSON(nil)); got != text {
 			t.Fatalf("put %s, got %s", text, got)
 		}
@@ -157,7 +158,7 @@ func (m *machine) put(t *rapid.T) {
 func (m *machine) delete(t *rapid.T) {
 	c, by := m.begin(t)
 	name, permits := rapid.SampledFrom(modelNames).Draw(t, "name"), drawPermits(t)
-	err := c.Delete(t.Context(), Author{Name: by}, name, permits)
+	_, err := c.Delete(t.Context(), Author{Name: by}, name, permits, false)
 	m.judge(t, err, want{by: by, permits: permits, on: name, remove: func(model) []string { return []string{name} },
 		unknown: replay(m.store.all()).version(name) == 0})
 }

@@ -38,27 +38,20 @@ func notFound(name string) error {
 	return wire.Errorf(wire.NotFound, "there is no policy %q", name)
 }
 
-// Put creates or replaces a policy, and reports which. A policy that is equal
-// to the current one changes nothing, also no version.
+// Put creates or replaces a policy. A policy that is equal to the current one
+// changes nothing, also no version. The result has one change. A dry run returns
+// the result, with the new version, and changes nothing.
 //
 // Like all changes, its errors are *[wire.Error]: the error of permits,
 // invalid_policy, payload_too_large, or store_unavailable, whose message says
 // if the change may have been made. Bad fields are named publish.rate if they
 // are of the given policy, and policies["name"].publish.rate if the change
 // makes another one invalid.
-func (c *Catalog) Put(ctx context.Context, by Author, p policy.Policy, permits Permits) (entry Entry, created bool, _ error) {
+func (c *Catalog) Put(ctx context.Context, by Author, p policy.Policy, permits Permits, dryRun bool) (Applied, error) {
 	if !policy.ValidName(p.Name) {
-		return Entry{}, false, badName("name", p.Name)
+		return Applied{}, badName("name", p.Name)
 	}
-	before, after, err := c.commit(ctx, by, false, putting(p, permits))
-	if err != nil {
-		return Entry{}, false, err
-	}
-	return *after.Find(p.Name), before.Find(p.Name) == nil, nil
-}
-
-func putting(p policy.Policy, permits Permits) decide {
-	return func(s *State) (*wish, error) {
+	return c.applied(ctx, by, dryRun, map[string]int{p.Name: 0}, func(s *State) (*wish, error) {
 		e := s.Find(p.Name)
 		if err := allowed(permits, e); err != nil {
 			return nil, err
@@ -67,17 +60,13 @@ func putting(p policy.Policy, permits Permits) decide {
 			return nil, nil
 		}
 		return &wish{put: []policy.Policy{p}, call: callOthers(p.Name)}, nil
-	}
+	})
 }
 
-// Delete removes a policy; the error is not_found if there is none.
-func (c *Catalog) Delete(ctx context.Context, by Author, name string, permits Permits) error {
-	_, _, err := c.commit(ctx, by, false, deleting(name, permits))
-	return err
-}
-
-func deleting(name string, permits Permits) decide {
-	return func(s *State) (*wish, error) {
+// Delete removes a policy, as Put puts one; the error is not_found if there is
+// none.
+func (c *Catalog) Delete(ctx context.Context, by Author, name string, permits Permits, dryRun bool) (Applied, error) {
+	return c.applied(ctx, by, dryRun, map[string]int{name: 0}, func(s *State) (*wish, error) {
 		e := s.Find(name)
 		if e == nil {
 			return nil, notFound(name)
@@ -86,30 +75,7 @@ func deleting(name string, permits Permits) decide {
 			return nil, err
 		}
 		return &wish{remove: []string{name}, call: callOthers(name)}, nil
-	}
-}
-
-// PlanPut returns the effect of Put without the change. Its errors are those of
-// Put.
-func (c *Catalog) PlanPut(ctx context.Context, by Author, p policy.Policy, permits Permits) (Applied, error) {
-	if !policy.ValidName(p.Name) {
-		return Applied{}, badName("name", p.Name)
-	}
-	return c.plan(ctx, by, p.Name, putting(p, permits))
-}
-
-// PlanDelete returns the effect of Delete without the change. Its errors are
-// those of Delete.
-func (c *Catalog) PlanDelete(ctx context.Context, by Author, name string, permits Permits) (Applied, error) {
-	return c.plan(ctx, by, name, deleting(name, permits))
-}
-
-func (c *Catalog) plan(ctx context.Context, by Author, name string, what decide) (Applied, error) {
-	before, after, err := c.commit(ctx, by, true, what)
-	if err != nil {
-		return Applied{}, err
-	}
-	return Applied{Revision: before.Revision, Changes: changes(before, after, map[string]int{name: 0})}, nil
+	})
 }
 
 // Rollback restores the content of an earlier version as a new version, also if

@@ -24,7 +24,7 @@ func TestRestoredWhileRunning(t *testing.T) {
 		mustPut(t, old, document)
 	}
 	f.restore(1)
-	_, _, err := old.Put(t.Context(), Author{}, pol(t, `{"name":"d"}`), nil)
+	_, err := old.Put(t.Context(), Author{}, pol(t, `{"name":"d"}`), nil, false)
 	if e := wire.AsError(err); e.Code != wire.StoreUnavailable || len(f.all()) != 1 {
 		t.Errorf("a change while the store is behind: %v", err)
 	}

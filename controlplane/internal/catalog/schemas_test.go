@@ -90,7 +90,7 @@ func TestSchemasOutliveVersions(t *testing.T) {
 		if got := versionsOf(t, c, "t*"); got != threeSchemas {
 			t.Errorf("got\n%s", got)
 		}
-		_, _, err := c.Put(t.Context(), Author{}, pol(t, `{"name":"t*","schema":{"compatibility":"backward_transitive","json_schema":{"enum":["b","c"]}}}`), nil)
+		_, err := c.Put(t.Context(), Author{}, pol(t, `{"name":"t*","schema":{"compatibility":"backward_transitive","json_schema":{"enum":["b","c"]}}}`), nil, false)
 		if code(err) != wire.InvalidPolicy || len(wire.AsError(err).Fields) != 3 {
 			t.Errorf("%v", err)
 		}
@@ -109,7 +109,7 @@ func TestSchemasAreBounded(t *testing.T) {
 	if err != nil || len(list) != MaxSchemas || list[len(list)-1].Version != 3 || list[0].Version != MaxSchemas+2 {
 		t.Errorf("%d versions, %v", len(list), err)
 	}
-	if err := c.Delete(t.Context(), Author{Admin: true}, "t", nil); err != nil {
+	if _, err := c.Delete(t.Context(), Author{Admin: true}, "t", nil, false); err != nil {
 		t.Fatal(err)
 	}
 	changes := map[int64][]string{}
@@ -123,7 +123,7 @@ func TestSchemasAreBounded(t *testing.T) {
 	if list, err := c.Schemas(t.Context(), "t"); err != nil || len(list) != 0 {
 		t.Errorf("%d versions, %v", len(list), err)
 	}
-	_, _, err = c.Put(t.Context(), Author{}, pol(t, `{"name":"t","schema":{"json_schema":{}}}`), nil)
+	_, err = c.Put(t.Context(), Author{}, pol(t, `{"name":"t","schema":{"json_schema":{}}}`), nil, false)
 	if code(err) != wire.InvalidPolicy {
 		t.Errorf("with nothing to compare with: %v", err)
 	}

@@ -16,12 +16,9 @@ type Catalog interface {
 	Get(name string) (catalog.Entry, error)
 	// Put, Delete and Rollback evaluate permits for the state that they change,
 	// and fail with its error.
-	Put(ctx context.Context, by catalog.Author, p policy.Policy, permits catalog.Permits) (entry catalog.Entry, created bool, err error)
-	Delete(ctx context.Context, by catalog.Author, name string, permits catalog.Permits) error
+	Put(ctx context.Context, by catalog.Author, p policy.Policy, permits catalog.Permits, dryRun bool) (catalog.Applied, error)
+	Delete(ctx context.Context, by catalog.Author, name string, permits catalog.Permits, dryRun bool) (catalog.Applied, error)
 	Rollback(ctx context.Context, by catalog.Author, name string, version int64, permits catalog.Permits) (catalog.Entry, error)
-	// PlanPut and PlanDelete return the effect of Put and Delete.
-	PlanPut(ctx context.Context, by catalog.Author, p policy.Policy, permits catalog.Permits) (catalog.Applied, error)
-	PlanDelete(ctx context.Context, by catalog.Author, name string, permits catalog.Permits) (catalog.Applied, error)
 	Apply(ctx context.Context, by catalog.Author, policies []policy.Policy, prune, dryRun bool) (catalog.Applied, error)
 	NewSeries(ctx context.Context, by catalog.Author) (*catalog.State, error)
 	// CheckSchema returns the reasons why a schema would be incompatible; "" is

@@ -66,10 +66,12 @@ func (f failing) History(context.Context, string) ([]catalog.Version, error) { r
 func (f failing) Audit(context.Context, int64, int) ([]catalog.Record, int64, error) {
 	return nil, 0, f.err
 }
-func (f failing) Put(context.Context, catalog.Author, policy.Policy, catalog.Permits) (catalog.Entry, bool, error) {
-	return catalog.Entry{}, false, f.err
+func (f failing) Put(context.Context, catalog.Author, policy.Policy, catalog.Permits, bool) (catalog.Applied, error) {
+	return catalog.Applied{}, f.err
 }
-func (f failing) Delete(context.Context, catalog.Author, string, catalog.Permits) error { return f.err }
+func (f failing) Delete(context.Context, catalog.Author, string, catalog.Permits, bool) (catalog.Applied, error) {
+	return catalog.Applied{}, f.err
+}
 func (f failing) Rollback(context.Context, catalog.Author, string, int64, catalog.Permits) (catalog.Entry, error) {
 	return catalog.Entry{}, f.err
 }

@@ -101,17 +101,11 @@ func (h *handler) putPolicy(w http.ResponseWriter, r *request) error {
 	if err != nil {
 		return err
 	}
-	var plan catalog.Applied
-	var entry catalog.Entry
-	var created bool
+	var done catalog.Applied
 	err = h.gate.inTurn(r.Context(), func() error {
 		p, err := namedPolicy(r.PathValue("name"), body)
-		switch {
-		case err != nil:
-		case planned:
-			plan, err = h.Catalog.PlanPut(r.Context(), r.sender.author(), p, asked.permits)
-		default:
-			entry, created, err = h.Catalog.Put(r.Context(), r.sender.author(), p, asked.permits)
+		if err == nil {
+			done, err = h.Catalog.Put(r.Context(), r.sender.author(), p, asked.permits, planned)
 		}
 		return err
 	})
@@ -119,14 +113,15 @@ func (h *handler) putPolicy(w http.ResponseWriter, r *request) error {
 	case err != nil:
 		return err
 	case planned:
-		return h.answerChanges(w, r, true, plan)
+		return h.answerChanges(w, r, true, done)
 	}
-	w.Header().Set("ETag", etag(entry.Version))
+	change := done.Changes[0]
+	w.Header().Set("ETag", etag(change.To.Version))
 	status := http.StatusOK
-	if created {
+	if change.From == nil {
 		status = http.StatusCreated
 	}
-	return h.answer(w, r.Request, status, policyBody(entry))
+	return h.answer(w, r.Request, status, bodyOf(change.To))
 }
 
 // namedPolicy parses the policy in a body, with the name of the path. The error
@@ -187,15 +182,12 @@ func (h *handler) deletePolicy(w http.ResponseWriter, r *request) error {
 	if err != nil {
 		return err
 	}
-	if planned {
-		plan, err := h.Catalog.PlanDelete(r.Context(), r.sender.author(), r.PathValue("name"), asked.permits)
-		if err != nil {
-			return err
-		}
-		return h.answerChanges(w, r, true, plan)
-	}
-	if err := h.Catalog.Delete(r.Context(), r.sender.author(), r.PathValue("name"), asked.permits); err != nil {
+	done, err := h.Catalog.Delete(r.Context(), r.sender.author(), r.PathValue("name"), asked.permits, planned)
+	switch {
+	case err != nil:
 		return err
+	case planned:
+		return h.answerChanges(w, r, true, done)
 	}
 	w.WriteHeader(http.StatusNoContent)
 	return nil

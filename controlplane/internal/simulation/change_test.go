@@ -62,11 +62,13 @@ func (r *run) write(who int, plan writerPlan) {
 		switch k := d.IntN(10); {
 		case k < 7:
 			x.action = store.Updated
-			entry, _, err := c.Put(ctx, catalog.Author{Name: x.by}, policyOf(x.name, who*1000+n), permits)
-			x.version, x.err = entry.Version, err
+			done, err := c.Put(ctx, catalog.Author{Name: x.by}, policyOf(x.name, who*1000+n), permits, false)
+			if x.err = err; err == nil {
+				x.version = done.Changes[0].To.Version
+			}
 		case k < 9:
 			x.action = store.Deleted
-			x.err = c.Delete(ctx, catalog.Author{Name: x.by}, x.name, permits)
+			_, x.err = c.Delete(ctx, catalog.Author{Name: x.by}, x.name, permits, false)
 		default:
 			x.action = store.RolledBack
 			entry, err := c.Rollback(ctx, catalog.Author{Name: x.by}, x.name, 1, permits)

@@ -79,7 +79,7 @@ func seed(t *testing.T, c catalog.Config) {
 			t.Fatal(err)
 		}
 		p.Name = s.name
-		if _, _, err := policies.Put(t.Context(), catalog.Author{Name: s.by, Admin: true}, p, nil); err != nil {
+		if _, err := policies.Put(t.Context(), catalog.Author{Name: s.by, Admin: true}, p, nil, false); err != nil {
 			t.Fatal(err)
 		}
 	}
