@@ -47,7 +47,8 @@ type ControlPlane struct {
 	gate                      *gate // of xdsListener
 
 	store    policyStore
-	access   *access.Access // nil: everybody may do everything
+	shared   *mongostore.Store // the store, if other control planes may use it; nil: it is embedded
+	access   *access.Access    // nil: everybody may do everything
 	catalog  *catalog.Catalog
 	registry *fleet.Registry
 	xds      *xds.Server
@@ -63,7 +64,6 @@ type ControlPlane struct {
 // policyStore is the store that a control plane needs.
 type policyStore interface {
 	store.Store
-	store.Presence
 	store.Roster
 	store.Secrets
 	Ping(ctx context.Context) error
@@ -161,7 +161,7 @@ func (c *ControlPlane) openStore() (err error) {
 		c.cfg.Logger.Warn("policies and the store's password travel in clear: --store has no tls=true; this is for networks that encrypt by themselves",
 			"store", secrets.Without(c.cfg.Store))
 	}
-	c.store = shared
+	c.store, c.shared = shared, shared
 	return nil
 }
 

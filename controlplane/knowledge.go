@@ -10,7 +10,6 @@ import (
 
 	"github.com/sluice-bus/sluice/controlplane/internal/store"
 	"github.com/sluice-bus/sluice/internal/pause"
-	"github.com/sluice-bus/sluice/internal/setting"
 )
 
 const (
@@ -36,7 +35,7 @@ type knowledge struct {
 // shareKnowledge exchanges documents with the other control planes of the store
 // until ctx ends. With an embedded store there are no others.
 func (c *ControlPlane) shareKnowledge(ctx context.Context) error {
-	if !setting.IsMongoDB(c.cfg.Store) {
+	if c.shared == nil {
 		return nil
 	}
 	var x lastExchange
@@ -68,7 +67,7 @@ func (c *ControlPlane) leave(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	return c.store.Put(ctx, c.name, last)
+	return c.shared.Put(ctx, c.name, last)
 }
 
 // lastExchange is the state that an exchange leaves to the next one.
@@ -92,10 +91,10 @@ func (c *ControlPlane) exchange(ctx context.Context, x *lastExchange) (quotas ma
 	if err != nil {
 		return nil, err
 	}
-	if err := c.store.Put(ctx, c.name, mine); err != nil {
+	if err := c.shared.Put(ctx, c.name, mine); err != nil {
 		return nil, err
 	}
-	docs, err := c.store.List(ctx)
+	docs, err := c.shared.List(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -115,7 +114,7 @@ func (c *ControlPlane) exchange(ctx context.Context, x *lastExchange) (quotas ma
 		}
 	}
 	for gone, beat := range x.alive.Gone(now, forgetAfter) {
-		bad = errors.Join(bad, c.store.Remove(ctx, gone, beat))
+		bad = errors.Join(bad, c.shared.Remove(ctx, gone, beat))
 	}
 	if due {
 		bad = errors.Join(bad, c.registry.Merge(c.name, fleets))

@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"github.com/sluice-bus/sluice/internal/secrets"
-	"github.com/sluice-bus/sluice/internal/setting"
 )
 
 // status is the body of GET /v1/status. It has the same members at every
@@ -70,7 +69,7 @@ func (c *ControlPlane) status() any {
 	for _, n := range c.registry.Peers() {
 		s.Peers = append(s.Peers, peer{NodeID: n.ID, StoreID: n.StoreID, Address: n.Address, Gone: n.Gone})
 	}
-	if setting.IsMongoDB(c.cfg.Store) {
+	if c.shared != nil {
 		s.Store.URL = secrets.Without(c.cfg.Store)
 	}
 	if c.ping() != nil {

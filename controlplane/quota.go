@@ -8,7 +8,6 @@ import (
 
 	"github.com/sluice-bus/sluice/controlplane/internal/quota"
 	"github.com/sluice-bus/sluice/internal/policy"
-	"github.com/sluice-bus/sluice/internal/setting"
 )
 
 // admit checks whether the caller of a stream may use a node id.
@@ -43,6 +42,6 @@ func (c *ControlPlane) newQuota() *quota.Server {
 			}
 			return nil
 		},
-		Usage: c.registry, Shared: setting.IsMongoDB(c.cfg.Store), Logger: c.cfg.Logger,
+		Usage: c.registry, Shared: c.shared != nil, Logger: c.cfg.Logger,
 	})
 }

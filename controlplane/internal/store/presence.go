@@ -1,31 +1,10 @@
 package store
 
-import (
-	"context"
-	"slices"
-	"strings"
-	"time"
-)
+import "time"
 
-// Presence is where the control planes of one store exchange their states, each
-// in one document of its own. Only the display and the shares of rates depend
-// on it, so a document may be lost. It is safe for concurrent use.
-type Presence interface {
-	// Put replaces the document of self, and counts a beat; only one handle of
-	// the store puts it. A document is at most MaxCommitBytes. After an error
-	// the document may be there, now or later, but never in place of a later
-	// one.
-	Put(ctx context.Context, self string, doc []byte) error
-	// List returns all documents, also those of control planes that are gone,
-	// ascending by Self.
-	List(ctx context.Context) ([]PresenceDoc, error)
-	// Remove removes the document of a control plane that has been gone for
-	// long, if it still has this beat. Only a Put that begins later restores
-	// it.
-	Remove(ctx context.Context, self string, beat int64) error
-}
-
-// PresenceDoc is the document of one control plane.
+// PresenceDoc is the document of one control plane, in which it tells the others
+// of its store its state. Only the display and the shares of rates depend on it,
+// so a document may be lost.
 type PresenceDoc struct {
 	Self string
 	Doc  []byte
@@ -76,9 +55,4 @@ func (a *Alive) Gone(now time.Time, after time.Duration) map[string]int64 {
 		}
 	}
 	return gone
-}
-
-// SortPresence sorts documents in the order of List.
-func SortPresence(docs []PresenceDoc) {
-	slices.SortFunc(docs, func(a, b PresenceDoc) int { return strings.Compare(a.Self, b.Self) })
 }

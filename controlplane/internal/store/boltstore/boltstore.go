@@ -15,7 +15,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"slices"
 	"sync"
 
 	"go.etcd.io/bbolt"
@@ -23,9 +22,7 @@ import (
 	"github.com/sluice-bus/sluice/controlplane/internal/store"
 )
 
-// Store is a [store.Store], a [store.Roster] and a [store.Presence]. The
-// presence is only in memory, since no other control plane can use the same
-// file.
+// Store is a [store.Store], a [store.Roster] and [store.Secrets].
 type Store struct {
 	db *bbolt.DB
 
@@ -34,14 +31,7 @@ type Store struct {
 	last   int64
 	grown  chan struct{}
 	closed bool
-	docs   map[string]store.PresenceDoc
 }
-
-var (
-	_ store.Store    = (*Store)(nil)
-	_ store.Roster   = (*Store)(nil)
-	_ store.Presence = (*Store)(nil)
-)
 
 var errClosed = fmt.Errorf("%w: it is closed", store.ErrUnavailable)
 
@@ -64,10 +54,7 @@ func (s *Store) After(ctx context.Context, revision int64) ([]store.Commit, erro
 		}
 		return nil
 	})
-	if err != nil {
-		return nil, wrap("read the policy store", err)
-	}
-	return commits, nil
+	return commits, wrap("read the policy store", err)
 }
 
 // At implements store.Store.
@@ -83,10 +70,7 @@ func (s *Store) At(ctx context.Context, revision int64) (c store.Commit, err err
 		c, err = read(text)
 		return err
 	})
-	if err != nil {
-		return store.Commit{}, wrap(fmt.Sprintf("read commit %d of the policy store", revision), err)
-	}
-	return c, nil
+	return c, wrap(fmt.Sprintf("read commit %d of the policy store", revision), err)
 }
 
 // Append implements store.Store.
@@ -155,10 +139,7 @@ func (s *Store) Forget(ctx context.Context, changes map[int64][]string) error {
 		}
 		return nil
 	})
-	if err != nil {
-		return wrap("write to the policy store", err)
-	}
-	return nil
+	return wrap("write to the policy store", err)
 }
 
 // Await implements store.Store.
@@ -206,48 +187,6 @@ func (s *Store) Close() error {
 	return s.db.Close()
 }
 
-// Put implements store.Presence.
-func (s *Store) Put(_ context.Context, self string, doc []byte) error {
-	if len(doc) > store.MaxCommitBytes {
-		return store.ErrTooLarge
-	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.closed {
-		return errClosed
-	}
-	s.docs[self] = store.PresenceDoc{Self: self, Doc: slices.Clone(doc), Beat: s.docs[self].Beat + 1}
-	return nil
-}
-
-// List implements store.Presence.
-func (s *Store) List(context.Context) ([]store.PresenceDoc, error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.closed {
-		return nil, errClosed
-	}
-	docs := make([]store.PresenceDoc, 0, len(s.docs))
-	for _, d := range s.docs {
-		docs = append(docs, d)
-	}
-	store.SortPresence(docs)
-	return docs, nil
-}
-
-// Remove implements store.Presence.
-func (s *Store) Remove(_ context.Context, self string, beat int64) error {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.closed {
-		return errClosed
-	}
-	if s.docs[self].Beat == beat {
-		delete(s.docs, self)
-	}
-	return nil
-}
-
 func key(revision int64) []byte {
 	return binary.BigEndian.AppendUint64(nil, uint64(revision))
 }
@@ -266,10 +205,12 @@ func read(text []byte) (c store.Commit, err error) {
 	return c, err
 }
 
-// wrap adds the operation to an error. An error of the file system means that
-// the store is unavailable.
+// wrap adds the operation to an error that is not nil. An error of the file system
+// means that the store is unavailable.
 func wrap(op string, err error) error {
 	switch {
+	case err == nil:
+		return nil
 	case errors.Is(err, store.ErrConflict):
 		return store.ErrConflict
 	case isFault(err):

@@ -13,7 +13,6 @@ import (
 	"go.etcd.io/bbolt"
 	bolterrors "go.etcd.io/bbolt/errors"
 
-	"github.com/sluice-bus/sluice/controlplane/internal/store"
 	"github.com/sluice-bus/sluice/internal/private"
 )
 
@@ -49,7 +48,7 @@ func Open(dir string) (*Store, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &Store{db: db, grown: make(chan struct{}), docs: map[string]store.PresenceDoc{}}
+	s := &Store{db: db, grown: make(chan struct{})}
 	if s.last, err = inspect(db); err != nil {
 		return nil, errors.Join(fmt.Errorf("policy store %s: %w", path, err), db.Close())
 	}

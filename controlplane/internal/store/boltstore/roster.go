@@ -59,10 +59,7 @@ func (s *Store) changeRoster(key, op string, change func(*rosterValue) bool) err
 		}
 		return roster.Put([]byte(key), text)
 	})
-	if err != nil {
-		return wrap(op, err)
-	}
-	return nil
+	return wrap(op, err)
 }
 
 // Entered implements store.Roster.
@@ -84,8 +81,5 @@ func (s *Store) Entered(context.Context) ([]store.RosterEntry, error) {
 			return nil
 		})
 	})
-	if err != nil {
-		return nil, wrap("read the list of sidecars", err)
-	}
-	return entries, nil
+	return entries, wrap("read the list of sidecars", err)
 }

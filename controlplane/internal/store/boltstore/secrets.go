@@ -22,8 +22,5 @@ func (s *Store) Secret(_ context.Context, name string, fresh []byte) (secret []b
 		secret = fresh
 		return secrets.Put([]byte(name), fresh)
 	})
-	if err != nil {
-		return nil, wrap("read a secret of the control planes", err)
-	}
-	return secret, nil
+	return secret, wrap("read a secret of the control planes", err)
 }

@@ -74,7 +74,7 @@ func (s *Store) one(ctx context.Context, revision int64) (store.Commit, error) {
 func (s *Store) following(ctx context.Context, revision int64, commits []store.Commit) (_ []store.Commit, err error) {
 	const op = "read the policy store"
 	filter := bson.D{{Key: "_id", Value: bson.D{{Key: "$gt", Value: revision}}}}
-	cursor, err := s.commits.Find(ctx, filter, options.Find().SetSort(bson.D{{Key: "_id", Value: 1}}))
+	cursor, err := s.commits.Find(ctx, filter, options.Find().SetSort(byID(1)))
 	if err != nil {
 		return nil, failed(ctx, op, err)
 	}
@@ -219,7 +219,7 @@ func (s *Store) has(ctx context.Context, revision int64) (bool, error) {
 		return false, err
 	}
 	defer end()
-	err = s.commits.FindOne(ctx, byID(revision), options.FindOne().SetProjection(byID(int64(1)))).Err()
+	err = s.commits.FindOne(ctx, byID(revision), options.FindOne().SetProjection(byID(1))).Err()
 	if errors.Is(err, mongo.ErrNoDocuments) {
 		return false, nil
 	}

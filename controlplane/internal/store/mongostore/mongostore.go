@@ -75,8 +75,9 @@ type Options struct {
 	Dialer  options.ContextDialer // nil: the network
 }
 
-// Store is a [store.Store], a [store.Roster], a [store.Presence], and
-// [store.Secrets].
+// Store is a [store.Store], a [store.Roster] and [store.Secrets], and has the
+// documents in which the control planes of the store exchange their states. It is
+// safe for concurrent use.
 type Store struct {
 	timeout  time.Duration
 	client   *mongo.Client
@@ -97,12 +98,6 @@ type Store struct {
 	calls sync.WaitGroup
 	beats map[string]int64 // of what was put through this store
 }
-
-var (
-	_ store.Store    = (*Store)(nil)
-	_ store.Roster   = (*Store)(nil)
-	_ store.Presence = (*Store)(nil)
-)
 
 // Open creates a store. It does not wait for the server: every operation wraps
 // store.ErrUnavailable until the server can be reached. An error is one of the

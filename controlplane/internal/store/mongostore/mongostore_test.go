@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"net"
+	"reflect"
 	"strings"
 	"testing"
 	"time"
@@ -172,6 +173,59 @@ func TestHints(t *testing.T) {
 	for code, want := range map[int32]string{13: "role readWrite", 18: "password", 148: "enableMajorityReadConcern", 1: ""} {
 		if got := hint(mongo.CommandError{Code: code}); !strings.Contains(got, want) || want == "" && got != "" {
 			t.Errorf("%d: %q", code, got)
+		}
+	}
+}
+
+func TestPresence(t *testing.T) {
+	server := mongotest.Shared(t)
+	url := server.URI(server.NewDatabase(t))
+	a, b := opened(t, url), opened(t, url)
+	put := func(s *Store, self, doc string) {
+		t.Helper()
+		if err := s.Put(t.Context(), self, []byte(doc)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	put(a, "b.$x", "\x00first")
+	put(b, "a", "other")
+	put(a, "b.$x", "\x00second")
+	want := []store.PresenceDoc{{Self: "a", Doc: []byte("other"), Beat: 1}, {Self: "b.$x", Doc: []byte("\x00second"), Beat: 2}}
+	for _, s := range []*Store{a, b} {
+		if docs, err := s.List(t.Context()); err != nil || !reflect.DeepEqual(docs, want) {
+			t.Errorf("got %+v, %v", docs, err)
+		}
+	}
+	remove := func(beat int64) {
+		t.Helper()
+		if err := b.Remove(t.Context(), "b.$x", beat); err != nil {
+			t.Error(err)
+		}
+	}
+	remove(1)
+	if docs, err := a.List(t.Context()); err != nil || !reflect.DeepEqual(docs, want) {
+		t.Errorf("after Remove by an earlier beat: %+v, %v", docs, err)
+	}
+	remove(2)
+	remove(2)
+	if docs, err := a.List(t.Context()); err != nil || !reflect.DeepEqual(docs, want[:1]) {
+		t.Errorf("after Remove: %+v, %v", docs, err)
+	}
+	put(a, "b.$x", "again")
+	if docs, err := a.List(t.Context()); err != nil || len(docs) != 2 || string(docs[1].Doc) != "again" {
+		t.Errorf("put again after Remove: %+v, %v", docs, err)
+	}
+	if err := a.Put(t.Context(), "a", make([]byte, store.MaxCommitBytes+1)); !errors.Is(err, store.ErrTooLarge) {
+		t.Errorf("a document that is too large: %v", err)
+	}
+	closed := open(t, url)
+	if err := closed.Close(); err != nil {
+		t.Fatal(err)
+	}
+	_, listErr := closed.List(t.Context())
+	for i, err := range []error{listErr, closed.Put(t.Context(), "a", nil), closed.Remove(t.Context(), "a", 1)} {
+		if !errors.Is(err, store.ErrUnavailable) {
+			t.Errorf("%d: after Close: %v", i, err)
 		}
 	}
 }

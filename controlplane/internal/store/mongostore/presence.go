@@ -25,7 +25,9 @@ const leftKept = 24 * time.Hour
 // there selects the control planes that were not removed.
 var there = bson.E{Key: "left", Value: bson.D{{Key: "$ne", Value: true}}}
 
-// Put implements store.Presence.
+// Put replaces the document of self, and counts a beat; only one handle of the
+// store puts it. A document is at most MaxCommitBytes. After an error the document
+// may be there, now or later, but never in place of a later one.
 func (s *Store) Put(ctx context.Context, self string, doc []byte) error {
 	const op = "tell other control planes"
 	if len(doc) > store.MaxCommitBytes {
@@ -64,14 +66,15 @@ func (s *Store) Put(ctx context.Context, self string, doc []byte) error {
 	return nil
 }
 
-// List implements store.Presence.
+// List returns all documents, also those of control planes that are gone,
+// ascending by Self.
 func (s *Store) List(ctx context.Context) ([]store.PresenceDoc, error) {
 	ctx, end, err := s.begin(ctx)
 	if err != nil {
 		return nil, err
 	}
 	defer end()
-	cursor, err := s.presence.Find(ctx, bson.D{there})
+	cursor, err := s.presence.Find(ctx, bson.D{there}, options.Find().SetSort(byID(1)))
 	if err != nil {
 		return nil, failed(ctx, "ask for other control planes", err)
 	}
@@ -83,11 +86,11 @@ func (s *Store) List(ctx context.Context) ([]store.PresenceDoc, error) {
 	for i, d := range found {
 		docs[i] = store.PresenceDoc{Self: d.Self, Doc: d.Doc, Beat: d.Beat}
 	}
-	store.SortPresence(docs)
 	return docs, nil
 }
 
-// Remove implements store.Presence.
+// Remove removes the document of a control plane that has been gone for long, if
+// it still has this beat. Only a Put that begins later restores it.
 func (s *Store) Remove(ctx context.Context, self string, beat int64) error {
 	ctx, end, err := s.begin(ctx)
 	if err != nil {

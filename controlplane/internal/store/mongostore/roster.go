@@ -79,8 +79,7 @@ func (s *Store) Entered(ctx context.Context) ([]store.RosterEntry, error) {
 	}
 	defer end()
 	const op = "read the list of sidecars"
-	cursor, err := s.roster.Find(ctx, bson.D{{Key: "life", Value: bson.D{{Key: "$ne", Value: ""}}}},
-		options.Find().SetSort(bson.D{{Key: "_id", Value: 1}}))
+	cursor, err := s.roster.Find(ctx, bson.D{{Key: "life", Value: bson.D{{Key: "$ne", Value: ""}}}}, options.Find().SetSort(byID(1)))
 	if err != nil {
 		return nil, failed(ctx, op, err)
 	}

@@ -19,7 +19,6 @@ import (
 // Backend is what the suite is about.
 type Backend interface {
 	store.Store
-	store.Presence
 	store.Roster
 	store.Secrets
 	Ping(context.Context) error
@@ -48,7 +47,6 @@ func Run(t *testing.T, empty func(t *testing.T) Place) {
 		"Forget":     testForget,
 		"Reopen":     testReopen,
 		"Closed":     testClosed,
-		"Presence":   testPresence,
 		"Roster":     testRoster,
 		"Secrets":    testSecrets,
 		"OutOfRange": testOutOfRange,
@@ -374,57 +372,10 @@ func testClosed(t *testing.T, p Place) {
 		}
 	}
 	_, afterErr := s.After(t.Context(), 0)
-	_, listErr := s.List(t.Context())
-	for i, err := range []error{<-woken, afterErr, listErr, s.Append(t.Context(), Commit(1)), s.Await(t.Context(), 0),
-		s.Put(t.Context(), "a", nil), s.Remove(t.Context(), "a", 1), s.Ping(t.Context())} {
+	for i, err := range []error{<-woken, afterErr, s.Append(t.Context(), Commit(1)), s.Await(t.Context(), 0), s.Ping(t.Context())} {
 		if !errors.Is(err, store.ErrUnavailable) {
 			t.Errorf("%d: after Close: %v", i, err)
 		}
-	}
-}
-
-func testPresence(t *testing.T, p Place) {
-	a := p.open(t)
-	b := a
-	if p.Handles > 1 {
-		b = p.open(t)
-	}
-	put := func(s Backend, self, doc string) {
-		t.Helper()
-		if err := s.Put(t.Context(), self, []byte(doc)); err != nil {
-			t.Fatal(err)
-		}
-	}
-	put(a, "b.$x", "\x00first")
-	put(b, "a", "other")
-	put(a, "b.$x", "\x00second")
-	want := []store.PresenceDoc{{Self: "a", Doc: []byte("other"), Beat: 1}, {Self: "b.$x", Doc: []byte("\x00second"), Beat: 2}}
-	for _, s := range []Backend{a, b} {
-		if docs, err := s.List(t.Context()); err != nil || !reflect.DeepEqual(docs, want) {
-			t.Errorf("got %+v, %v", docs, err)
-		}
-	}
-	remove := func(beat int64) {
-		t.Helper()
-		if err := b.Remove(t.Context(), "b.$x", beat); err != nil {
-			t.Error(err)
-		}
-	}
-	remove(1)
-	if docs, err := a.List(t.Context()); err != nil || !reflect.DeepEqual(docs, want) {
-		t.Errorf("after Remove by an earlier beat: %+v, %v", docs, err)
-	}
-	remove(2)
-	remove(2)
-	if docs, err := a.List(t.Context()); err != nil || !reflect.DeepEqual(docs, want[:1]) {
-		t.Errorf("after Remove: %+v, %v", docs, err)
-	}
-	put(a, "b.$x", "again")
-	if docs, err := a.List(t.Context()); err != nil || len(docs) != 2 || string(docs[1].Doc) != "again" {
-		t.Errorf("put again after Remove: %+v, %v", docs, err)
-	}
-	if err := a.Put(t.Context(), "a", make([]byte, store.MaxCommitBytes+1)); !errors.Is(err, store.ErrTooLarge) {
-		t.Errorf("a document that is too large: %v", err)
 	}
 }
 
