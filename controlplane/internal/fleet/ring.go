@@ -53,20 +53,21 @@ func (r *ring) add(at, over time.Duration, p Point) {
 	oldest := max(r.last-int64(len(r.slots))+1, 0)
 	over = min(over, at)
 	if over <= 0 {
-		r.slot(max(second(at), oldest)).count(p, 1)
+		count(r.slot(max(second(at), oldest)), p, 1)
 		return
 	}
 	from := at - over
 	for s := second(from); s <= second(at); s++ {
 		start, end := time.Duration(s)*time.Second, time.Duration(s+1)*time.Second
 		part := min(end, at) - max(start, from)
-		r.slot(max(s, oldest)).count(p, float64(part)/float64(over))
+		count(r.slot(max(s, oldest)), p, float64(part)/float64(over))
 	}
 }
 
-func (p *Point) count(q Point, part float64) {
-	p.Allowed += q.Allowed * part
-	p.Denied += q.Denied * part
+// count adds a part of some events to a sum.
+func count(sum *Point, p Point, part float64) {
+	sum.Allowed += p.Allowed * part
+	sum.Denied += p.Denied * part
 }
 
 // rate returns the recent events per second.
@@ -79,7 +80,7 @@ func (r *ring) rate(now time.Duration) Point {
 	var sum Point
 	for s := last - n + 1; s <= last; s++ {
 		if p := r.slot(s); p != nil {
-			sum.count(*p, 1/float64(n))
+			count(&sum, *p, 1/float64(n))
 		}
 	}
 	return sum

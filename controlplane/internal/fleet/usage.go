@@ -190,13 +190,13 @@ func mergeTopics(sets [][]Topic, history bool) []Topic {
 			sum.DeniedPerSecond += t.DeniedPerSecond
 			sum.BySidecar = append(sum.BySidecar, t.BySidecar...)
 			for i := range min(len(t.History), len(sum.History)) {
-				sum.History[i].count(t.History[i], 1)
+				count(&sum.History[i], t.History[i], 1)
 			}
 		}
 	}
 	out := make([]Topic, 0, len(sums))
 	for _, t := range sums {
-		t.finish()
+		finish(t)
 		out = append(out, *t)
 	}
 	slices.SortFunc(out, func(a, b Topic) int { return cmp.Compare(a.Topic, b.Topic) })
@@ -205,13 +205,13 @@ func mergeTopics(sets [][]Topic, history bool) []Topic {
 
 // finish prepares a sum to be shown: one element per node id, with rounded
 // numbers.
-func (t *Topic) finish() {
+func finish(t *Topic) {
 	slices.SortStableFunc(t.BySidecar, func(a, b Usage) int { return cmp.Compare(a.NodeID, b.NodeID) })
 	parts := make([]Usage, 0, len(t.BySidecar))
 	t.Sidecars = make([]string, 0, len(t.BySidecar))
 	for _, u := range t.BySidecar {
 		if n := len(parts); n > 0 && parts[n-1].NodeID == u.NodeID {
-			parts[n-1].add(u)
+			addUsage(&parts[n-1], u)
 			continue
 		}
 		parts = append(parts, u)
@@ -227,9 +227,9 @@ func (t *Topic) finish() {
 	}
 }
 
-// add counts a sidecar of the same node id at another control plane: another
-// sidecar, or the same one after it moved.
-func (u *Usage) add(v Usage) {
+// addUsage adds the use of a sidecar of the same node id at another control plane:
+// another sidecar, or the same one after it moved.
+func addUsage(u *Usage, v Usage) {
 	u.AllowedPerSecond += v.AllowedPerSecond
 	u.DeniedPerSecond += v.DeniedPerSecond
 	if v.SharePerSecond != nil {

@@ -8,7 +8,6 @@ import (
 
 	"github.com/sluice-bus/sluice/controlplane/internal/catalog"
 	"github.com/sluice-bus/sluice/controlplane/internal/fleet"
-	"github.com/sluice-bus/sluice/internal/policy"
 	"github.com/sluice-bus/sluice/sdk/wire"
 )
 
@@ -78,15 +77,6 @@ func (h *handler) forget(w http.ResponseWriter, r *request) error {
 	return nil
 }
 
-// topicBody is a topic with the limits of its publishes.
-type topicBody struct {
-	fleet.Topic
-	Rate   float64      `json:"rate"` // 0: no limit
-	Scope  policy.Scope `json:"scope"`
-	Paused bool         `json:"paused"`
-	Policy string       `json:"policy"` // the one that matches best; "": the defaults
-}
-
 // topics answers with the topics in use, and the topics with a policy of their
 // own, by name.
 func (h *handler) topics(w http.ResponseWriter, r *request) error {
@@ -95,9 +85,9 @@ func (h *handler) topics(w http.ResponseWriter, r *request) error {
 		return err
 	}
 	state := h.Catalog.State()
-	known := withPolicies(h.Registry.Topics(history == "1"), state)
-	list := make([]topicBody, len(known))
-	for i, t := range known {
+	list := append([]fleet.Topic{}, withPolicies(h.Registry.Topics(history == "1"), state)...) // [] rather than null
+	for i := range list {
+		t := &list[i]
 		if t.Sidecars == nil {
 			t.Sidecars = []string{} // [] rather than null
 		}
@@ -105,8 +95,7 @@ func (h *handler) topics(w http.ResponseWriter, r *request) error {
 			t.BySidecar = []fleet.Usage{}
 		}
 		e := state.Snapshot.Topic(t.Topic)
-		list[i] = topicBody{Topic: t, Rate: e.Publish.Rate, Scope: e.Publish.Scope, Paused: e.Paused,
-			Policy: state.Snapshot.Match(t.Topic)}
+		t.Rate, t.Scope, t.Paused, t.Policy = e.Publish.Rate, string(e.Publish.Scope), e.Paused, state.Snapshot.Match(t.Topic)
 	}
 	return h.answer(w, r.Request, http.StatusOK, map[string]any{"topics": list})
 }
