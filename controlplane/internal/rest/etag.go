@@ -2,6 +2,7 @@ package rest
 
 import (
 	"net/http"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -16,11 +17,10 @@ func etag(version int64) string { return `"` + strconv.FormatInt(version, 10) + 
 // 13.1.1 and 13.1.2).
 type condition struct{ match, noneMatch tags }
 
-// tags are the value of one of the two headers.
+// tags are the value of one of the two headers; zero: there is no such header.
 type tags struct {
-	given bool
-	any   bool // "*"
-	list  []tag
+	any  bool // "*"
+	list []tag
 }
 
 // tag is one entity tag, quotes included.
@@ -28,6 +28,14 @@ type tag struct {
 	opaque string
 	weak   bool
 }
+
+const entityTag = `(W/)?("[^"\x00-\x20\x7f]*")`
+
+var (
+	oneTag = regexp.MustCompile(entityTag)
+	// tagList is a list of tags; it may have empty elements.
+	tagList = regexp.MustCompile(`^[ \t,]*` + entityTag + `[ \t]*(,[ \t,]*(` + entityTag + `[ \t]*)?)*$`)
+)
 
 // readCondition reads both headers. The error names a malformed one: ignoring
 // it would make a change that its sender wanted to prevent.
@@ -39,52 +47,20 @@ func readCondition(h http.Header) (c condition, err error) {
 	return c, err
 }
 
-func readTags(h http.Header, name string) (tags, error) {
+func readTags(h http.Header, name string) (t tags, _ error) {
 	lines, given := h[name]
 	if !given {
-		return tags{}, nil
-	}
-	text := strings.Join(lines, ",")
-	t := tags{given: true, any: strings.Trim(text, " \t") == "*"}
-	if t.any {
 		return t, nil
 	}
-	for rest := text; ; {
-		rest = strings.TrimLeft(rest, " \t,") // a list may have empty elements
-		if rest == "" {
-			break
-		}
-		one, after, ok := cutTag(rest)
-		after = strings.TrimLeft(after, " \t")
-		if !ok || after != "" && after[0] != ',' {
-			return tags{}, badTags(name, text)
-		}
-		t.list = append(t.list, one)
-		rest = after
+	text := strings.Join(lines, ",")
+	t.any = strings.Trim(text, " \t") == "*"
+	if !t.any && !tagList.MatchString(text) {
+		return t, wire.Errorf(wire.BadRequest, `header %s: %q is neither * nor a list of entity tags such as "3"`, name, text)
 	}
-	if len(t.list) == 0 {
-		return tags{}, badTags(name, text)
+	for _, m := range oneTag.FindAllStringSubmatch(text, -1) {
+		t.list = append(t.list, tag{opaque: m[2], weak: m[1] != ""})
 	}
 	return t, nil
-}
-
-func badTags(name, text string) error {
-	return wire.Errorf(wire.BadRequest, `header %s: %q is neither * nor a list of entity tags such as "3"`, name, text)
-}
-
-// cutTag parses the entity tag at the beginning of s.
-func cutTag(s string) (t tag, after string, ok bool) {
-	s, t.weak = strings.CutPrefix(s, "W/")
-	if s == "" || s[0] != '"' {
-		return tag{}, "", false
-	}
-	end := strings.IndexByte(s[1:], '"')
-	if end < 0 {
-		return tag{}, "", false
-	}
-	t.opaque, after = s[:end+2], s[end+2:]
-	outside := func(r rune) bool { return r < '!' || r == 0x7f }
-	return t, after, !strings.ContainsFunc(t.opaque, outside)
 }
 
 // permits checks whether a change may be made to a policy whose version is
@@ -94,16 +70,16 @@ func (c condition) permits(current int64) error {
 	same := func(t tag) bool { return current > 0 && t.opaque == etag(current) }
 	strong := func(t tag) bool { return !t.weak && same(t) }
 	switch {
-	case c.match.given && c.match.any && current == 0:
+	case c.match.any && current == 0:
 		return wire.Errorf(wire.PreconditionFailed, "If-Match: * needs an existing policy; there is none of this name")
-	case c.match.given && !c.match.any && !slices.ContainsFunc(c.match.list, strong):
+	case len(c.match.list) > 0 && !slices.ContainsFunc(c.match.list, strong):
 		if current == 0 {
 			return wire.Errorf(wire.PreconditionFailed, "If-Match names a version of the policy; there is no policy of this name now")
 		}
 		return wire.Errorf(wire.PreconditionFailed, "If-Match does not have the policy's ETag, which is %s: someone else changed this policy, read it again", etag(current))
-	case c.noneMatch.given && c.noneMatch.any && current > 0:
+	case c.noneMatch.any && current > 0:
 		return wire.Errorf(wire.PreconditionFailed, "If-None-Match: * needs that there is no such policy; there is one, with the ETag %s", etag(current))
-	case c.noneMatch.given && slices.ContainsFunc(c.noneMatch.list, same):
+	case slices.ContainsFunc(c.noneMatch.list, same):
 		return wire.Errorf(wire.PreconditionFailed, "If-None-Match has the policy's ETag %s", etag(current))
 	}
 	return nil
@@ -112,6 +88,5 @@ func (c condition) permits(current int64) error {
 // fresh reports whether the reader has the current version of the policy
 // already. If-None-Match compares weakly.
 func (c condition) fresh(current int64) bool {
-	return c.noneMatch.given && (c.noneMatch.any ||
-		slices.ContainsFunc(c.noneMatch.list, func(t tag) bool { return t.opaque == etag(current) }))
+	return c.noneMatch.any || slices.ContainsFunc(c.noneMatch.list, func(t tag) bool { return t.opaque == etag(current) })
 }
