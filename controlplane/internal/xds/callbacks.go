@@ -76,12 +76,12 @@ func (c callbacks) OnDeltaStreamOpen(ctx context.Context, id int64, _ string) er
 // OnDeltaStreamClosed ends it.
 func (c callbacks) OnDeltaStreamClosed(id int64, _ *core.Node) {
 	s := c.streams.remove(id)
-	c.log.Debug("xds: a sidecar has left", "node_id", s.nodeID)
+	c.cfg.Logger.Debug("xds: a sidecar has left", "node_id", s.nodeID)
 	if s.session != nil {
 		s.session.Close()
 	}
 	if err := c.credentials.take(s); err != nil {
-		c.log.Error("xds: cannot remove the credential of a sidecar that has left", "node_id", s.nodeID, "error", err)
+		c.cfg.Logger.Error("xds: cannot remove the credential of a sidecar that has left", "node_id", s.nodeID, "error", err)
 	}
 }
 
@@ -93,14 +93,14 @@ func (c callbacks) OnStreamDeltaRequest(id int64, r *discovery.DeltaDiscoveryReq
 		if err != nil {
 			return status.Error(codes.InvalidArgument, err.Error())
 		}
-		if err := c.admit(s.ctx, node.ID); err != nil {
+		if err := c.cfg.Admit(s.ctx, node.ID); err != nil {
 			return err
 		}
 		if r.GetNode().GetMetadata().GetFields()["drained"].GetBoolValue() {
-			if err := c.registry.Taken(node.ID, node.Instance); err != nil { // whose node is there, with what it has
+			if err := c.cfg.Registry.Taken(node.ID, node.Instance); err != nil { // whose node is there, with what it has
 				return status.Error(codes.AlreadyExists, err.Error())
 			}
-			if err := c.drained(node); err != nil {
+			if err := c.cfg.Drained(node); err != nil {
 				return status.Error(codes.Unavailable, err.Error())
 			}
 			return errFarewell
@@ -116,7 +116,7 @@ func (c callbacks) OnStreamDeltaRequest(id int64, r *discovery.DeltaDiscoveryReq
 		if err != nil {
 			return status.Errorf(codes.InvalidArgument, "node.metadata.%s: %v", policypb.PeerKey, err)
 		}
-		c.log.Debug("xds: a sidecar has connected", "node_id", node.ID, "instance", node.Instance, "replay", node.Address)
+		c.cfg.Logger.Debug("xds: a sidecar has connected", "node_id", node.ID, "instance", node.Instance, "replay", node.Address)
 	}
 	if r.GetNode() != nil { // it may say later, too, what has become different
 		unmet, err := unmetOf(r.GetNode())
@@ -126,7 +126,7 @@ func (c callbacks) OnStreamDeltaRequest(id int64, r *discovery.DeltaDiscoveryReq
 		s.session.Unmet(unmet)
 	}
 	if e := r.GetErrorDetail(); e != nil {
-		c.log.Warn("xds: a sidecar refuses what it was sent", "node_id", s.nodeID, "type", r.GetTypeUrl(), "reason", e.GetMessage())
+		c.cfg.Logger.Warn("xds: a sidecar refuses what it was sent", "node_id", s.nodeID, "type", r.GetTypeUrl(), "reason", e.GetMessage())
 	}
 	keepWildcard(r)
 	if len(r.GetResourceNamesSubscribe()) > 0 {
@@ -137,7 +137,7 @@ func (c callbacks) OnStreamDeltaRequest(id int64, r *discovery.DeltaDiscoveryReq
 
 // connect begins a session. The error has a gRPC status.
 func (c callbacks) connect(ctx context.Context, node fleet.Node, from net.Addr) (*fleet.Session, error) {
-	_ = c.registry.Await(ctx, node.ID, node.Instance) // Connect says what is wrong
+	_ = c.cfg.Registry.Await(ctx, node.ID, node.Instance) // Connect says what is wrong
 	// The first request of a stream that its sidecar has given up may be
 	// handled after that of the next stream: it must not replace that.
 	c.connecting.Lock()
@@ -145,10 +145,10 @@ func (c callbacks) connect(ctx context.Context, node fleet.Node, from net.Addr) 
 	if err := ctx.Err(); err != nil {
 		return nil, status.FromContextError(err).Err()
 	}
-	session, err := c.registry.Connect(node)
+	session, err := c.cfg.Registry.Connect(node)
 	if taken, ok := errors.AsType[*fleet.TakenError](err); ok {
 		if !taken.Again {
-			c.log.Warn("xds: a sidecar is refused: another process with its node id is connected", "node_id", node.ID, "from", from,
+			c.cfg.Logger.Warn("xds: a sidecar is refused: another process with its node id is connected", "node_id", node.ID, "from", from,
 				"replay", node.Address, "connected_replay", taken.Address, "control_plane", taken.ControlPlane)
 		}
 		return nil, status.Error(codes.AlreadyExists, err.Error())

@@ -228,8 +228,10 @@ func (p *policies) identify(typeURL string, resources []*discovery.Resource) []s
 		}
 		if e, ok := from[r.GetName()]; ok && e.hash == r.GetVersion() {
 			out[i].version = e.version
-		} else { // replaced by now
-			out[i].version = versionIn(typeURL, r)
+		} else if from != nil { // replaced by now
+			var m policypb.TopicPolicy                          // a GlobPolicy's version has the same field number
+			_ = proto.Unmarshal(r.GetResource().GetValue(), &m) // this server has written it
+			out[i].version = m.GetVersion()
 		}
 	}
 	return out
@@ -255,26 +257,6 @@ func (p *policies) parts(hashes map[string]string) map[string]*fleet.Part {
 		}
 	}
 	return found
-}
-
-// versionIn reads the version from a resource; 0: it has none.
-func versionIn(typeURL string, r *discovery.Resource) int64 {
-	var m interface {
-		proto.Message
-		GetVersion() int64
-	}
-	switch typeURL {
-	case policypb.TopicPolicyType:
-		m = &policypb.TopicPolicy{}
-	case policypb.GlobPolicyType:
-		m = &policypb.GlobPolicy{}
-	default:
-		return 0
-	}
-	if proto.Unmarshal(r.GetResource().GetValue(), m) != nil {
-		return 0 // cannot be: this server has written it
-	}
-	return m.GetVersion()
 }
 
 // typeOf returns the type of the resource of a policy of that name.

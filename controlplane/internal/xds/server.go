@@ -38,6 +38,7 @@
 package xds
 
 import (
+	"cmp"
 	"context"
 	"log/slog"
 	"sync"
@@ -54,6 +55,7 @@ import (
 	"github.com/sluice-bus/sluice/controlplane/internal/catalog"
 	"github.com/sluice-bus/sluice/controlplane/internal/fleet"
 	"github.com/sluice-bus/sluice/internal/access"
+	"github.com/sluice-bus/sluice/internal/pause"
 )
 
 const (
@@ -114,13 +116,7 @@ type Config struct {
 type Server struct {
 	discovery.UnimplementedAggregatedDiscoveryServiceServer
 
-	states        States
-	registry      *fleet.Registry
-	admit         func(context.Context, string) error
-	drained       func(fleet.Node) error
-	log           *slog.Logger
-	peersInterval time.Duration
-	peersSettle   time.Duration
+	cfg Config
 
 	connecting sync.Mutex
 
@@ -142,12 +138,8 @@ func New(c Config) *Server {
 	if c.Logger == nil {
 		c.Logger = slog.New(slog.DiscardHandler)
 	}
-	if c.PeersInterval == 0 {
-		c.PeersInterval = peersInterval
-	}
-	if c.PeersSettle == 0 {
-		c.PeersSettle = peersSettle
-	}
+	c.PeersInterval = cmp.Or(c.PeersInterval, peersInterval)
+	c.PeersSettle = cmp.Or(c.PeersSettle, peersSettle)
 	if c.Admit == nil {
 		c.Admit = func(context.Context, string) error { return nil }
 	}
@@ -158,12 +150,9 @@ func New(c Config) *Server {
 		}
 	}
 	s := &Server{
-		states: c.States, registry: c.Registry, admit: c.Admit, drained: c.Drained, log: c.Logger,
-		peersInterval: c.PeersInterval, peersSettle: c.PeersSettle,
-		policies: newPolicies(), peers: newPeers(), credentials: newCredentials(c.Issuer),
+		cfg: c, policies: newPolicies(), peers: newPeers(), credentials: newCredentials(c.Issuer), streams: streams{open: map[int64]*stream{}},
 	}
 	s.held = newHeld(s.peers.cache)
-	s.streams.open = map[int64]*stream{}
 	s.apply()
 	s.updatePeers()
 	ctx, stop := context.WithCancel(context.Background())
@@ -204,10 +193,10 @@ func (s *Server) DeltaAggregatedResources(stream discovery.AggregatedDiscoverySe
 // end, too.
 func (s *Server) Run(ctx context.Context) error {
 	defer s.stop()
-	tick := time.NewTicker(s.peersInterval)
+	tick := time.NewTicker(s.cfg.PeersInterval)
 	defer tick.Stop()
 	began, held := time.Now(), true
-	_, changed := s.states.Watch()
+	_, changed := s.cfg.States.Watch()
 	s.apply() // it may be another one than New has seen
 	for {
 		select {
@@ -215,17 +204,19 @@ func (s *Server) Run(ctx context.Context) error {
 			return nil
 		case <-tick.C:
 			all := s.updatePeers()
-			if held && all && time.Since(began) >= s.peersSettle {
+			if held && all && time.Since(began) >= s.cfg.PeersSettle {
 				held = false
-				s.release()
+				if err := s.held.release(); err != nil {
+					s.cfg.Logger.Error("xds: cannot send replay peers to sidecars that reconnected", "error", err)
+				}
 			}
 			if err := s.credentials.renew(time.Now()); err != nil {
-				s.log.Error("xds: cannot renew the peers' credentials", "error", err)
+				s.cfg.Logger.Error("xds: cannot renew the peers' credentials", "error", err)
 			}
 		case <-changed:
-			_, changed = s.states.Watch()
+			_, changed = s.cfg.States.Watch()
 			s.apply()
-			if !pause(ctx, coalesce) {
+			if !pause.For(ctx, coalesce) {
 				return nil
 			}
 		}
@@ -239,41 +230,25 @@ func (s *Server) Run(ctx context.Context) error {
 func (s *Server) apply() {
 	s.applying.Lock()
 	defer s.applying.Unlock()
-	state, _ := s.states.Watch()
+	state, _ := s.cfg.States.Watch()
 	if state == s.applied {
 		return
 	}
 	n, err := s.policies.replace(state)
 	if err != nil {
-		s.log.Error("xds: policies", "revision", state.Revision, "error", err)
+		s.cfg.Logger.Error("xds: policies", "revision", state.Revision, "error", err)
 		return
 	}
 	s.applied = state
-	s.log.Debug("xds: policies in force", "revision", state.Revision, "changed", n)
+	s.cfg.Logger.Debug("xds: policies in force", "revision", state.Revision, "changed", n)
 }
 
 // updatePeers reports whether it sent all changes.
 func (s *Server) updatePeers() bool {
 	receivers := s.streams.count() - s.held.count()
-	all, err := s.peers.replace(s.registry.Peers(), receivers, time.Now())
+	all, err := s.peers.replace(s.cfg.Registry.Peers(), receivers, time.Now())
 	if err != nil {
-		s.log.Error("xds: cannot send replay peers", "error", err)
+		s.cfg.Logger.Error("xds: cannot send replay peers", "error", err)
 	}
 	return all
-}
-
-func (s *Server) release() {
-	if err := s.held.release(); err != nil {
-		s.log.Error("xds: cannot send replay peers to sidecars that reconnected", "error", err)
-	}
-}
-
-// pause waits, and reports whether the context has not ended.
-func pause(ctx context.Context, d time.Duration) bool {
-	select {
-	case <-ctx.Done():
-		return false
-	case <-time.After(d):
-		return true
-	}
 }

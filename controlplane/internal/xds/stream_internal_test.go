@@ -76,7 +76,7 @@ func TestAStreamThatIsGivenUpTakesNoPlace(t *testing.T) {
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	if _, err := (callbacks{&Server{registry: r}}).connect(ctx, node, nil); status.Code(err) != codes.Canceled {
+	if _, err := (callbacks{&Server{cfg: Config{Registry: r}}}).connect(ctx, node, nil); status.Code(err) != codes.Canceled {
 		t.Errorf("got %v", err)
 	}
 	live.Acked(map[string]int64{"a": 1}, nil)
