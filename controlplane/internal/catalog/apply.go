@@ -13,9 +13,10 @@ import (
 
 // Change is the effect of a request on one policy.
 type Change struct {
-	Name     string
-	Action   string // create, update, delete or unchanged
-	From, To *Entry // nil: there was no policy before, is none after
+	Name   string `json:"name"`
+	Action string `json:"action"` // create, update, delete or unchanged
+	From   *Entry `json:"from"`   // nil: there was no policy before
+	To     *Entry `json:"to"`     // nil: there is none after
 }
 
 // Applied is the result of a Put, Delete or Apply, or of its dry run.

@@ -5,7 +5,6 @@ import (
 	"context"
 	"fmt"
 	"slices"
-	"time"
 
 	"github.com/sluice-bus/sluice/controlplane/internal/store"
 	"github.com/sluice-bus/sluice/sdk/wire"
@@ -190,24 +189,25 @@ func (c *Catalog) at(ctx context.Context, revision int64, name string) (*store.C
 
 // Version is one version of a policy.
 type Version struct {
-	Version int64
-	At      time.Time
-	By      string
-	Action  store.Action
-	To      int64  // the version that a rollback brought back
-	Entry   *Entry // nil: this version is a deletion, or its content is not kept any more
+	Version int64        `json:"version"`
+	At      Time         `json:"at"`
+	By      string       `json:"by"`
+	Entry   *Entry       `json:"policy"` // nil: this version is a deletion, or its content is not kept any more
+	Action  store.Action `json:"action"`
+	To      int64        `json:"to,omitempty"` // the version that a rollback restored
 }
 
 // Record is the effect of a commit on one policy, or on none if it begins a
 // series.
 type Record struct {
-	Revision int64
-	At       time.Time
-	By       string
-	Action   store.Action
-	Name     string
-	Version  int64
-	From, To *Entry // nil: there was no policy before, is none after, or it is not kept any more
+	Revision int64        `json:"revision"`
+	At       Time         `json:"at"`
+	By       string       `json:"by"`
+	Action   store.Action `json:"action"`
+	Name     string       `json:"name"`
+	Version  int64        `json:"version"`
+	From     *Entry       `json:"from"` // nil: there was no policy before, or it is not kept any more
+	To       *Entry       `json:"to"`   // nil: there is none after, or it is not kept any more
 }
 
 // History returns the versions of a policy, newest first, also of a deleted
@@ -233,7 +233,7 @@ func (c *Catalog) History(ctx context.Context, name string) ([]Version, error) {
 			return nil, err
 		}
 		size += len(ch.Policy)
-		versions = append(versions, Version{Version: ch.Version, At: commit.At, By: commit.By, Action: ch.Action, To: ch.To, Entry: e})
+		versions = append(versions, Version{Version: ch.Version, At: Time{commit.At}, By: commit.By, Action: ch.Action, To: ch.To, Entry: e})
 	}
 	return versions, nil
 }
@@ -243,6 +243,7 @@ func (c *Catalog) History(ctx context.Context, name string) ([]Version, error) {
 // policies, so that no commit is split. next is the before of the next page, 0
 // at the end.
 func (c *Catalog) Audit(ctx context.Context, before int64, limit int) (records []Record, next int64, _ error) {
+	records = []Record{}
 	size := 0
 	for r := min(before-1, c.State().Revision); r >= 1 && len(records) < limit && size < maxAnswerBytes; r-- {
 		commit, err := c.cfg.Store.At(ctx, r)
@@ -250,7 +251,7 @@ func (c *Catalog) Audit(ctx context.Context, before int64, limit int) (records [
 			return nil, 0, c.explain(err, false)
 		}
 		if commit.Series > 0 {
-			records = append(records, Record{Revision: r, At: commit.At, By: commit.By, Action: store.NewSeries})
+			records = append(records, Record{Revision: r, At: Time{commit.At}, By: commit.By, Action: store.NewSeries})
 		}
 		for i := range commit.Changes {
 			one, bytes, err := c.record(ctx, &commit, &commit.Changes[i])
@@ -270,7 +271,7 @@ func (c *Catalog) Audit(ctx context.Context, before int64, limit int) (records [
 
 // record returns the record of a change, and the bytes of its policies.
 func (c *Catalog) record(ctx context.Context, commit *store.Commit, ch *store.Change) (r Record, bytes int, err error) {
-	r = Record{Revision: commit.Revision, At: commit.At, By: commit.By, Action: ch.Action, Name: ch.Name, Version: ch.Version}
+	r = Record{Revision: commit.Revision, At: Time{commit.At}, By: commit.By, Action: ch.Action, Name: ch.Name, Version: ch.Version}
 	if r.To, err = entryOf(commit, ch); err != nil {
 		return r, 0, err
 	}

@@ -3,10 +3,10 @@ package catalog
 import (
 	"cmp"
 	"context"
+	"encoding/json"
 	"fmt"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/sluice-bus/sluice/internal/policy"
 	"github.com/sluice-bus/sluice/internal/schema"
@@ -59,10 +59,10 @@ func (c *Catalog) schemasOf(name string) schemas {
 
 // Schema is one version of a policy's schema.
 type Schema struct {
-	Version int64
-	At      time.Time
-	By      string
-	Text    string // JSON
+	Version    int64           `json:"version"`
+	At         Time            `json:"at"`
+	By         string          `json:"by"`
+	JSONSchema json.RawMessage `json:"json_schema"`
 }
 
 // Schemas returns the versions of a policy's schema, newest first, also of a
@@ -76,8 +76,8 @@ func (c *Catalog) Schemas(ctx context.Context, name string) ([]Schema, error) {
 }
 
 // readSchemas reads up to a number of the latest versions, newest first.
-func (c *Catalog) readSchemas(ctx context.Context, name string, most int) (list []Schema, _ error) {
-	size := 0
+func (c *Catalog) readSchemas(ctx context.Context, name string, most int) ([]Schema, error) {
+	list, size := []Schema{}, 0
 	for _, p := range slices.Backward(c.schemasOf(name).places) {
 		if len(list) == most || size >= maxAnswerBytes {
 			break
@@ -95,7 +95,7 @@ func (c *Catalog) readSchemas(ctx context.Context, name string, most int) (list 
 		}
 		text := e.Policy.JSONSchema()
 		size += len(text)
-		list = append(list, Schema{p.version, commit.At, commit.By, text})
+		list = append(list, Schema{p.version, Time{commit.At}, commit.By, json.RawMessage(text)})
 	}
 	return list, nil
 }
@@ -142,7 +142,7 @@ func (c *Catalog) breaks(ctx context.Context, budget *schema.Budget, name, text 
 	}
 	older := make([]policy.Older, len(kept))
 	for i, s := range kept {
-		older[i] = policy.Older{Name: fmt.Sprintf("version %d", s.Version), Text: s.Text}
+		older[i] = policy.Older{Name: fmt.Sprintf("version %d", s.Version), Text: string(s.JSONSchema)}
 	}
 	return how.Breaks(budget, text, older), nil
 }

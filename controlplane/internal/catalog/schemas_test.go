@@ -15,7 +15,7 @@ func versionsOf(t *testing.T, c *Catalog, name string) (out string) {
 		t.Fatal(err)
 	}
 	for _, s := range list {
-		out += fmt.Sprintf("%d %s\n", s.Version, s.Text)
+		out += fmt.Sprintf("%d %s\n", s.Version, s.JSONSchema)
 	}
 	return out
 }

@@ -2,6 +2,7 @@ package catalog
 
 import (
 	"cmp"
+	"encoding/json"
 	"slices"
 	"strings"
 	"time"
@@ -17,6 +18,29 @@ type Entry struct {
 	UpdatedBy string
 
 	bytes int // of the policy as JSON
+}
+
+// MarshalJSON writes the policy's document with the members of its version.
+func (e Entry) MarshalJSON() ([]byte, error) {
+	meta, err := json.Marshal(struct {
+		Version   int64  `json:"version"`
+		UpdatedAt Time   `json:"updated_at"`
+		UpdatedBy string `json:"updated_by"`
+	}{e.Version, Time{e.UpdatedAt}, e.UpdatedBy})
+	if err != nil {
+		return nil, err
+	}
+	out := e.Policy.AppendJSON(nil)
+	out[len(out)-1] = ',' // both are objects that are not empty
+	return append(out, meta[1:]...), nil
+}
+
+// Time is written as UTC with milliseconds.
+type Time struct{ time.Time }
+
+// MarshalJSON implements [json.Marshaler].
+func (t Time) MarshalJSON() ([]byte, error) {
+	return t.UTC().AppendFormat(nil, `"2006-01-02T15:04:05.000Z"`), nil
 }
 
 // Resolved is one policy in force with all its fields, inherited ones included.
@@ -48,7 +72,7 @@ func emptyState() *State {
 	if err != nil {
 		panic(err) // no policy cannot be a bad one
 	}
-	return &State{Snapshot: s}
+	return &State{Snapshot: s, Entries: []Entry{}}
 }
 
 // Find returns the policy of a name, which is shared and read only; nil: there

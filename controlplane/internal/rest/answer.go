@@ -45,6 +45,3 @@ func (h *handler) fail(w http.ResponseWriter, r *http.Request, err error) {
 	}
 	httpapi.WriteError(w, r, err, h.Logger)
 }
-
-// instant formats a time as all answers do: UTC, whole milliseconds.
-func instant(t time.Time) string { return t.UTC().Format("2006-01-02T15:04:05.000Z") }

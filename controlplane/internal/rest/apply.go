@@ -30,14 +30,6 @@ func (a applyRequest) needs() string {
 	return editor
 }
 
-// changeBody is the effect of an apply on one policy.
-type changeBody struct {
-	Name   string      `json:"name"`
-	Action string      `json:"action"`
-	From   *policyBody `json:"from"`
-	To     *policyBody `json:"to"`
-}
-
 // maxWaitingApplies bounds the concurrent applies of viewers, and those of
 // other roles.
 const maxWaitingApplies = 4
@@ -119,20 +111,16 @@ func (h *handler) apply(w http.ResponseWriter, r *request) error {
 
 // answerChanges answers with the result of an apply or its dry run.
 func (h *handler) answerChanges(w http.ResponseWriter, r *request, dryRun bool, done catalog.Applied) error {
-	list := make([]changeBody, len(done.Changes))
-	for i, c := range done.Changes {
-		list[i] = changeBody{Name: c.Name, Action: c.Action, From: bodyOf(c.From), To: bodyOf(c.To)}
-	}
 	var events json.RawMessage
 	if dryRun {
 		events = json.RawMessage("null") // only the sidecars know how many would go
 	}
 	return h.answer(w, r.Request, http.StatusOK, struct {
-		DryRun   bool            `json:"dry_run"`
-		Revision int64           `json:"revision"`
-		Changes  []changeBody    `json:"changes"`
-		Events   json.RawMessage `json:"events,omitempty"`
-	}{dryRun, done.Revision, list, events})
+		DryRun   bool             `json:"dry_run"`
+		Revision int64            `json:"revision"`
+		Changes  []catalog.Change `json:"changes"`
+		Events   json.RawMessage  `json:"events,omitempty"`
+	}{dryRun, done.Revision, done.Changes, events})
 }
 
 // newSeries begins a new series, so that sidecars accept the policies in force

@@ -25,13 +25,13 @@ type Registry interface {
 // sidecarBody is a sidecar with its times in the format of answers.
 type sidecarBody struct {
 	fleet.Sidecar
-	LastSeen string        `json:"last_seen"`
+	LastSeen catalog.Time  `json:"last_seen"`
 	Refused  *refusalsBody `json:"refused_sessions,omitempty"`
 }
 
 type refusalsBody struct {
 	fleet.Refusals
-	Last string `json:"last"`
+	Last catalog.Time `json:"last"`
 }
 
 func (h *handler) sidecars(w http.ResponseWriter, r *request) error {
@@ -50,9 +50,9 @@ func (h *handler) sidecars(w http.ResponseWriter, r *request) error {
 		if s.Versions == nil {
 			s.Versions = map[string]int64{} // {} rather than null
 		}
-		list[i] = sidecarBody{Sidecar: s, LastSeen: instant(s.LastSeen)}
+		list[i] = sidecarBody{Sidecar: s, LastSeen: catalog.Time{Time: s.LastSeen}}
 		if refused := s.RefusedSessions; refused != nil {
-			list[i].Refused = &refusalsBody{*refused, instant(refused.Last)}
+			list[i].Refused = &refusalsBody{*refused, catalog.Time{Time: refused.Last}}
 		}
 	}
 	return h.answer(w, r.Request, http.StatusOK, map[string]any{"sidecars": list})

@@ -4,30 +4,16 @@ import (
 	"encoding/json"
 	"net/http"
 
-	"github.com/sluice-bus/sluice/controlplane/internal/store"
+	"github.com/sluice-bus/sluice/controlplane/internal/catalog"
 	"github.com/sluice-bus/sluice/sdk/wire"
 )
-
-// versionBody is one version of a policy in its history.
-type versionBody struct {
-	Version int64        `json:"version"`
-	At      string       `json:"at"`
-	By      string       `json:"by"`
-	Policy  *policyBody  `json:"policy"` // null: this version is a deletion
-	Action  store.Action `json:"action"`
-	To      int64        `json:"to,omitempty"` // the version that a rollback brought back
-}
 
 func (h *handler) history(w http.ResponseWriter, r *request) error {
 	versions, err := h.Catalog.History(r.Context(), r.PathValue("name"))
 	if err != nil {
 		return err
 	}
-	list := make([]versionBody, len(versions))
-	for i, v := range versions {
-		list[i] = versionBody{Version: v.Version, At: instant(v.At), By: v.By, Policy: bodyOf(v.Entry), Action: v.Action, To: v.To}
-	}
-	return h.answer(w, r.Request, http.StatusOK, map[string]any{"versions": list})
+	return h.answer(w, r.Request, http.StatusOK, map[string]any{"versions": versions})
 }
 
 func (h *handler) rollback(w http.ResponseWriter, r *request) error {
@@ -48,19 +34,7 @@ func (h *handler) rollback(w http.ResponseWriter, r *request) error {
 		return err
 	}
 	w.Header().Set("ETag", etag(entry.Version))
-	return h.answer(w, r.Request, http.StatusOK, policyBody(entry))
-}
-
-// auditBody is the effect of a change on one policy.
-type auditBody struct {
-	Revision int64        `json:"revision"`
-	At       string       `json:"at"`
-	By       string       `json:"by"`
-	Action   store.Action `json:"action"`
-	Name     string       `json:"name"`
-	Version  int64        `json:"version"`
-	From     *policyBody  `json:"from"`
-	To       *policyBody  `json:"to"`
+	return h.answer(w, r.Request, http.StatusOK, entry)
 }
 
 const (
@@ -82,13 +56,8 @@ func (h *handler) audit(w http.ResponseWriter, r *request) error {
 	if err != nil {
 		return err
 	}
-	list := make([]auditBody, len(entries))
-	for i, e := range entries {
-		list[i] = auditBody{Revision: e.Revision, At: instant(e.At), By: e.By, Action: e.Action, Name: e.Name, Version: e.Version,
-			From: bodyOf(e.From), To: bodyOf(e.To)}
-	}
 	return h.answer(w, r.Request, http.StatusOK, struct {
-		Entries []auditBody `json:"entries"`
-		Next    int64       `json:"next,omitempty"`
-	}{list, next})
+		Entries []catalog.Record `json:"entries"`
+		Next    int64            `json:"next,omitempty"`
+	}{entries, next})
 }

@@ -16,36 +16,12 @@ import (
 // back; they are ignored.
 var given = []string{"version", "updated_at", "updated_by"}
 
-// policyBody is a policy with the members of its version.
-type policyBody catalog.Entry
-
-func (b policyBody) MarshalJSON() ([]byte, error) {
-	meta, err := json.Marshal(struct {
-		Version   int64  `json:"version"`
-		UpdatedAt string `json:"updated_at"`
-		UpdatedBy string `json:"updated_by"`
-	}{b.Version, instant(b.UpdatedAt), b.UpdatedBy})
-	if err != nil {
-		return nil, err
-	}
-	out := b.Policy.AppendJSON(nil)
-	out[len(out)-1] = ',' // both are objects that are not empty
-	return append(out, meta[1:]...), nil
-}
-
-// bodyOf returns nil, which is null in JSON, for no policy.
-func bodyOf(e *catalog.Entry) *policyBody { return (*policyBody)(e) }
-
 func (h *handler) listPolicies(w http.ResponseWriter, r *request) error {
 	state := h.Catalog.State()
-	list := make([]policyBody, len(state.Entries))
-	for i, e := range state.Entries {
-		list[i] = policyBody(e)
-	}
 	return h.answer(w, r.Request, http.StatusOK, struct {
-		Policies []policyBody `json:"policies"`
-		Revision int64        `json:"revision"`
-	}{list, state.Revision})
+		Policies []catalog.Entry `json:"policies"`
+		Revision int64           `json:"revision"`
+	}{state.Entries, state.Revision})
 }
 
 func (h *handler) getPolicy(w http.ResponseWriter, r *request) error {
@@ -65,7 +41,7 @@ func (h *handler) getPolicy(w http.ResponseWriter, r *request) error {
 		w.WriteHeader(http.StatusNotModified)
 		return nil
 	}
-	return h.answer(w, r.Request, http.StatusOK, policyBody(entry))
+	return h.answer(w, r.Request, http.StatusOK, entry)
 }
 
 // readChange reads the condition and the body of a change. A dry run needs only
@@ -121,7 +97,7 @@ func (h *handler) putPolicy(w http.ResponseWriter, r *request) error {
 	if change.From == nil {
 		status = http.StatusCreated
 	}
-	return h.answer(w, r.Request, status, bodyOf(change.To))
+	return h.answer(w, r.Request, status, change.To)
 }
 
 // namedPolicy parses the policy in a body, with the name of the path. The error

@@ -8,24 +8,12 @@ import (
 	"github.com/sluice-bus/sluice/sdk/wire"
 )
 
-// schemaBody is one version of a policy's schema.
-type schemaBody struct {
-	Version    int64           `json:"version"`
-	At         string          `json:"at"`
-	By         string          `json:"by"`
-	JSONSchema json.RawMessage `json:"json_schema"`
-}
-
 func (h *handler) schemas(w http.ResponseWriter, r *request) error {
 	versions, err := h.Catalog.Schemas(r.Context(), r.PathValue("name"))
 	if err != nil {
 		return err
 	}
-	list := make([]schemaBody, len(versions))
-	for i, v := range versions {
-		list[i] = schemaBody{v.Version, instant(v.At), v.By, json.RawMessage(v.Text)}
-	}
-	return h.answer(w, r.Request, http.StatusOK, map[string]any{"versions": list})
+	return h.answer(w, r.Request, http.StatusOK, map[string]any{"versions": versions})
 }
 
 // checkSchema compares a schema with the versions of a policy's schema, for
