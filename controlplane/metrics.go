@@ -45,6 +45,7 @@ func (c *ControlPlane) newMetrics() (*metrics, error) {
 	}
 	m.provider = sdkmetric.NewMeterProvider(opts...)
 	meter := m.provider.Meter("github.com/sluice-bus/sluice")
+	var failed []error
 	for _, g := range []struct {
 		name, unit, help string
 		value            func() int
@@ -60,30 +61,35 @@ func (c *ControlPlane) newMetrics() (*metrics, error) {
 				o.Observe(int64(g.value()))
 				return nil
 			}))
-		if err != nil {
-			return nil, errors.Join(fmt.Errorf("metrics: %s: %w", g.name, err), m.close(context.Background()))
-		}
+		failed = append(failed, err)
 	}
-	_, err = meter.Int64ObservableCounter("sluice_auth_failures_total", metric.WithUnit("{attempt}"),
-		metric.WithDescription("Wrong tokens, and tokens that were not checked because their address had sent too many wrong ones."),
-		metric.WithInt64Callback(func(_ context.Context, o metric.Int64Observer) error {
-			refused, unseen := c.access.Failures()
-			o.Observe(refused, metric.WithAttributes(attribute.String("outcome", "refused")))
-			o.Observe(unseen, metric.WithAttributes(attribute.String("outcome", "rate_limited")))
-			return nil
-		}))
-	if err != nil {
-		return nil, errors.Join(fmt.Errorf("metrics: sluice_auth_failures_total: %w", err), m.close(context.Background()))
+	for _, n := range []struct {
+		name, unit, help, label string
+		values                  func() map[string]int64
+	}{
+		{"sluice_auth_failures_total", "{attempt}",
+			"Wrong tokens, and tokens that were not checked because their address had sent too many wrong ones.", "outcome",
+			func() map[string]int64 {
+				refused, unseen := c.access.Failures()
+				return map[string]int64{"refused": refused, "rate_limited": unseen}
+			}},
+		{"sluice_controlplane_sessions_refused_total", "{session}",
+			"Sessions of sidecars that were refused: their credential is not for their node id, or another process uses it.", "reason",
+			func() map[string]int64 {
+				return map[string]int64{"not_covered": c.uncovered.Load(), "in_use": c.registry.Refused()}
+			}},
+	} {
+		_, err := meter.Int64ObservableCounter(n.name, metric.WithUnit(n.unit), metric.WithDescription(n.help),
+			metric.WithInt64Callback(func(_ context.Context, o metric.Int64Observer) error {
+				for label, value := range n.values() {
+					o.Observe(value, metric.WithAttributes(attribute.String(n.label, label)))
+				}
+				return nil
+			}))
+		failed = append(failed, err)
 	}
-	_, err = meter.Int64ObservableCounter("sluice_controlplane_sessions_refused_total", metric.WithUnit("{session}"),
-		metric.WithDescription("Sessions of sidecars that were refused: their credential is not for their node id, or another process uses it."),
-		metric.WithInt64Callback(func(_ context.Context, o metric.Int64Observer) error {
-			o.Observe(c.uncovered.Load(), metric.WithAttributes(attribute.String("reason", "not_covered")))
-			o.Observe(c.registry.Refused(), metric.WithAttributes(attribute.String("reason", "in_use")))
-			return nil
-		}))
-	if err != nil {
-		return nil, errors.Join(fmt.Errorf("metrics: sluice_controlplane_sessions_refused_total: %w", err), m.close(context.Background()))
+	if err := errors.Join(failed...); err != nil {
+		return nil, errors.Join(fmt.Errorf("metrics: %w", err), m.close(context.Background()))
 	}
 	return m, nil
 }
