@@ -25,18 +25,17 @@ const (
 	_ = protoimpl.EnforceVersion(protoimpl.MaxVersion - 20)
 )
 
-// TopicPolicy is all that holds for the topic of its name. It is whole: what
-// its policy does not set has fallen through already, on the control plane, so
-// no resource depends on another one. A field that is absent is one that the
-// control plane does not know; the sidecar's default holds for it.
+// TopicPolicy has all fields of the topic of its name. The control plane resolves
+// inherited fields, so no resource depends on another one. The control plane does not
+// know an absent field; the sidecar uses its default.
 //
 // Clients subscribe to topics by name. A name without a policy of its own is answered
-// too, as removed, so that a client can tell "there is none" from "not heard of yet": the
-// most specific GlobPolicy holds.
+// as removed, so that a client can tell "there is none" from "not received yet": the
+// most specific GlobPolicy applies.
 type TopicPolicy struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	Name  string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
-	// Version is that of the policy with this name, as REST counts them. It stays
+	// Version is the version of the policy with this name, as in REST. It stays
 	// when only inherited values change.
 	Version int64 `protobuf:"varint,2,opt,name=version,proto3" json:"version,omitempty"`
 	// Absent said, before there were packs, that there is no policy of this name.
@@ -104,9 +103,9 @@ func (x *TopicPolicy) GetSettings() *Settings {
 	return nil
 }
 
-// GlobPolicy is all that holds for the topics that its name (a prefix and '*')
-// matches best and that have no policy of their own. Sidecars subscribe to all
-// of them, with the wildcard.
+// GlobPolicy has all fields of the topics without a policy of their own that its
+// name (a prefix and '*') matches best. Clients subscribe to all of them, with the
+// wildcard.
 type GlobPolicy struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Name          string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
@@ -167,15 +166,15 @@ func (x *GlobPolicy) GetSettings() *Settings {
 	return nil
 }
 
-// PolicyPack is the policies whose names lie next to each other, in their order;
-// all packs together are all policies. Sidecars subscribe to all of them, with the
-// wildcard. Where one pack ends and the next begins follows from the names alone, so a
-// change of a policy is one of its pack, and a change of a glob one of the packs that
-// have the policies below it. Each policy is whole, as a TopicPolicy or GlobPolicy is.
+// PolicyPack has policies of neighbouring names, in their order; all packs together
+// have all policies. Sidecars subscribe to all packs, with the wildcard. The names alone
+// decide where a pack begins, so a change of a policy changes its pack, and a change of a
+// glob changes the packs that have the policies below it. Each policy has all fields, as a
+// TopicPolicy or GlobPolicy has.
 type PolicyPack struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Settings are messages of type Settings, each once: most policies of a pack say
-	// what others say, too, and whoever reads them reads each once.
+	// Settings are messages of type Settings, each once: most policies of a pack are
+	// equal to others.
 	Settings      [][]byte             `protobuf:"bytes,1,rep,name=settings,proto3" json:"settings,omitempty"`
 	Policies      []*PolicyPack_Policy `protobuf:"bytes,2,rep,name=policies,proto3" json:"policies,omitempty"`
 	unknownFields protoimpl.UnknownFields
@@ -364,7 +363,7 @@ type PolicyPack_Policy struct {
 	state   protoimpl.MessageState `protogen:"open.v1"`
 	Name    string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
 	Version int64                  `protobuf:"varint,2,opt,name=version,proto3" json:"version,omitempty"`
-	// Settings is the place of what holds for it in the pack's settings.
+	// Settings is the index of its fields in the pack's settings.
 	Settings      uint32 `protobuf:"varint,3,opt,name=settings,proto3" json:"settings,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache

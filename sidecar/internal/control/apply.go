@@ -13,8 +13,8 @@ import (
 	"github.com/sluice-bus/sluice/sidecar/internal/xds"
 )
 
-// apply puts an update in force as a whole, or says why it cannot be, naming
-// the resources and their fields. When it returns nil the update is in force.
+// apply puts an update in force completely, or returns an error that names the
+// bad resources and their fields.
 func (c *Control) apply(ctx context.Context, u xds.Update) error {
 	if u.Type == policypb.PeerCredentialType {
 		return c.vouched(u)
@@ -55,8 +55,8 @@ func (c *Control) apply(ctx context.Context, u xds.Update) error {
 	}
 	changes := len(remove)+len(put) > 0
 	if c.have && changes {
-		// The resources that the update replaces must not be back after a kill. keepNow reports a
-		// failure: an update that cannot be kept is in force all the same.
+		// A kill must not restore the replaced resources. keepNow reports a failure: an update that
+		// cannot be stored is in force all the same.
 		c.mu.Unlock()
 		_ = c.save(ctx)
 		c.mu.Lock()
@@ -71,8 +71,8 @@ func (c *Control) apply(ctx context.Context, u xds.Update) error {
 	return nil
 }
 
-// vouched takes what the control plane says of this sidecar. It is not kept: it is
-// the process's own, and lapses soon.
+// vouched accepts this sidecar's peer credential. It is not stored: it is for this
+// process only, and expires soon.
 func (c *Control) vouched(u xds.Update) error {
 	for _, r := range u.Resources {
 		var m structpb.Struct
@@ -90,16 +90,16 @@ func (c *Control) vouched(u xds.Update) error {
 	return nil
 }
 
-// notBefore refuses policies of a revision that is below what was in force: they
-// are those of a control plane that was cut off, or of a store that was restored
-// from a backup. It returns the revision that is in force with the update.
+// notBefore refuses policies of a lower revision than the one in force: they are
+// from a control plane that was cut off, or from a store that was restored from a
+// backup. It returns the revision in force after the update.
 func (c *Control) notBefore(u xds.Update) (policypb.Revision, error) {
 	c.mu.Lock()
 	has := c.revision
 	c.mu.Unlock()
 	given, err := policypb.ParseRevision(u.Version)
 	switch {
-	case u.Type == peersType || err != nil: // a control plane of before there were revisions
+	case u.Type == peersType || err != nil: // an older control plane has no revisions
 		return has, nil
 	case given.Compare(has) < 0:
 		return has, fmt.Errorf("%w: the policies are of revision %v, below %v, which was in force here; "+
@@ -108,7 +108,8 @@ func (c *Control) notBefore(u xds.Update) (policypb.Revision, error) {
 	return given, nil
 }
 
-// merge applies the update, and returns the policies that it replaces, and its own.
+// merge stores the update's resources in held. It returns the policies that the
+// update removes or replaces, and the new ones.
 func (c *Control) merge(u xds.Update, entries map[string]*entry) (remove, put []*policy.Resolved) {
 	held := c.held[u.Type]
 	follow := func(name string, e *entry) {
@@ -121,7 +122,7 @@ func (c *Control) merge(u xds.Update, entries map[string]*entry) (remove, put []
 	}
 	for name, e := range entries {
 		if c.cfg.Dir == "" {
-			e.body = nil // which is for the cache
+			e.body = nil // only the cache needs it
 		}
 		follow(name, e)
 		held[name] = e
@@ -136,7 +137,7 @@ func (c *Control) merge(u xds.Update, entries map[string]*entry) (remove, put []
 	return remove, put
 }
 
-// snapshot is all policies that are held.
+// snapshot returns all policies in held.
 func (c *Control) snapshot() *policy.Snapshot {
 	var all []*policy.Resolved
 	for _, e := range c.held[policypb.PolicyPackType] {
@@ -145,7 +146,7 @@ func (c *Control) snapshot() *policy.Snapshot {
 	return policy.NewResolvedSnapshot(nil).Replace(nil, all)
 }
 
-// confirm notes that everything is as the control plane has it, once in a life.
+// confirm records that held is what the control plane has, once per process.
 func (c *Control) confirm() {
 	for _, e := range c.held[policypb.PolicyPackType] {
 		if !e.live && !e.outdated {
@@ -156,7 +157,7 @@ func (c *Control) confirm() {
 	c.touch()
 }
 
-// markOutdated notes that this sidecar refused newer resources than those in force.
+// markOutdated records that this sidecar refused newer resources than those in force.
 func (c *Control) markOutdated(u xds.Update) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -172,7 +173,7 @@ func (c *Control) markOutdated(u xds.Update) {
 	}
 }
 
-// versions are those of what is held of a type, as xDS counts them.
+// versions returns the xDS versions of the held resources of a type.
 func (c *Control) versions(typeURL string) map[string]string {
 	out := make(map[string]string, len(c.held[typeURL]))
 	for name, e := range c.held[typeURL] {

@@ -24,22 +24,22 @@ import (
 //
 //	cacheHeader | SHA-256 of the rest | a DeltaDiscoveryResponse
 //
-// The message has the resources that were taken, each with its type and
-// version, their revision, and where it names its sender, the instance that wrote
-// the file. The file is replaced as a whole, so that it is there in full or as it was before.
+// The message has the accepted resources, each with its type and version, and
+// their revision; its control_plane.identifier is the instance that wrote the file.
+// The file is replaced atomically, so a reader finds the old or the new content.
 const (
 	cacheHeader   = "sluice control plane cache 1\n"
 	maxCacheBytes = 512 << 20
 )
 
-// kept is what a cache has.
+// kept is the content of a cache.
 type kept struct {
 	held     map[string]map[string]*entry
-	revision policypb.Revision // zero: written before there were revisions
+	revision policypb.Revision // zero: an older program wrote it
 	instance string            // that wrote it
 }
 
-// contentOf makes the message; it shares the bodies, which do not change.
+// contentOf makes the message. It shares the bodies, which do not change.
 func contentOf(instance string, revision policypb.Revision, held map[string]map[string]*entry) *discoveryv3.DeltaDiscoveryResponse {
 	out := &discoveryv3.DeltaDiscoveryResponse{SystemVersionInfo: revision.String(), ControlPlane: &corev3.ControlPlane{Identifier: instance}}
 	for typeURL, entries := range held {
@@ -61,11 +61,11 @@ func encodeCache(content *discoveryv3.DeltaDiscoveryResponse) ([]byte, error) {
 	return bytes.Join([][]byte{[]byte(cacheHeader), sum[:], body}, nil), nil
 }
 
-// decodeCache reads a file, and all of it is right or it is an error.
+// decodeCache reads a file. Any damage is an error.
 func decodeCache(data []byte) (*kept, error) {
 	rest, ok := bytes.CutPrefix(data, []byte(cacheHeader))
 	if !ok || len(rest) < sha256.Size {
-		return nil, errors.New("it is not a cache of this version, or not whole")
+		return nil, errors.New("it is not a cache of this version, or incomplete")
 	}
 	sum, body := rest[:sha256.Size], rest[sha256.Size:]
 	if got := sha256.Sum256(body); !bytes.Equal(sum, got[:]) {
@@ -74,8 +74,8 @@ func decodeCache(data []byte) (*kept, error) {
 	return decodeContent(body)
 }
 
-// decodeContent reads what the checksum vouches for; another version of the
-// program may have written it.
+// decodeContent reads the message. The checksum was right, but another version of
+// the program may have written it.
 func decodeContent(body []byte) (*kept, error) {
 	var content discoveryv3.DeltaDiscoveryResponse
 	if err := proto.Unmarshal(body, &content); err != nil {
@@ -115,11 +115,11 @@ func decodeContent(body []byte) (*kept, error) {
 	return out, err
 }
 
-// singles is the name of the pack that has the policies of a cache of before there were
-// packs. The control plane has none of that name, and takes it back.
+// singles is the name of the pack with the policies of a cache that an older program,
+// without packs, wrote. The control plane has no such pack, and removes it.
 const singles = "policies/one-by-one"
 
-// single puts a policy of such a cache into its pack.
+// single adds a policy of such a cache to the pack.
 func single(pack *policypb.PolicyPack, r *discoveryv3.Resource) error {
 	var p policypb.TopicPolicy
 	settings := p.GetSettings

@@ -1,7 +1,7 @@
-// Package control is what a sidecar has from its control plane: the policies in
-// force, who else there is, and a connection that others share. It has all policies
-// that there are, and keeps what it has on disk, so that a start without a control
-// plane goes by what was last in force. It must not know how a policy is enforced.
+// Package control is the sidecar's side of its control plane: the policies in
+// force, the other sidecars, and a connection that other packages share. It has all
+// policies, and stores them on disk, so that a sidecar that starts without a control
+// plane uses the last ones. It must not know how a policy is enforced.
 package control
 
 import (
@@ -32,33 +32,33 @@ import (
 )
 
 const (
-	// confirmedAfter is how long policies of an earlier life stay unconfirmed where
-	// they decide which events are removed.
+	// confirmedAfter is how long policies of an earlier process may not remove
+	// events unless the control plane has confirmed them.
 	confirmedAfter = time.Minute
-	// introduceEvery is how often it is looked at whether the control plane has
-	// to be told again who this is.
+	// introduceEvery is the interval of the checks whether the node has changed
+	// since the control plane was told.
 	introduceEvery = time.Second
-	// answerWithin is how long a control plane may be silent on policies before it
-	// is taken for one that does not know of packs.
+	// answerWithin is how long a control plane may send no policies before it counts
+	// as an earlier version without packs.
 	answerWithin = 10 * time.Second
-	// maxSettingsRead bounds what is kept of what policies were read to say.
+	// maxSettingsRead bounds the parsed contents of policies that are remembered.
 	maxSettingsRead = 4096
 )
 
-// Where policies come from, as /v1/status shows it.
+// The sources of policies, as in /v1/status.
 const (
 	sourceLive   = "control-plane"
-	sourceCached = "control-plane (cached)" // of an earlier life, and not confirmed in this one
+	sourceCached = "control-plane (cached)" // of an earlier process, and not confirmed
 )
 
 const (
 	// connectBackoff bounds the wait between two attempts to connect, which is
 	// added to that between two streams.
 	connectBackoff = time.Second
-	// connectTimeout is how long one try may take.
+	// connectTimeout bounds one attempt.
 	connectTimeout = 5 * time.Second
-	// pingAfter is how long a silent connection is trusted, and pingTimeout how
-	// long it may take to prove itself then.
+	// pingAfter is how long a connection may be silent before it is pinged, and
+	// pingTimeout how long the answer may take.
 	pingAfter   = 15 * time.Second
 	pingTimeout = 10 * time.Second
 )
@@ -72,25 +72,24 @@ type Config struct {
 	PerRPC      credentials.PerRPCCredentials    // nil: none
 
 	NodeID   string
-	Instance string // of this life of the process alone
+	Instance string // unique to this process
 	Version  string // of the program
-	// StoreID says which store the sidecar is on, and Replay the address of its
+	// StoreID identifies the sidecar's store, and Replay is the address of its
 	// replay API, host:port or unix:/path; nil: there is none.
 	StoreID, Replay func() string
 	// UnmetConcerns are the write concerns that the store does not meet, by topic;
 	// nil: there are none.
 	UnmetConcerns func() map[string]string
 
-	// PeerKey is the public key by which other sidecars know this one, and Vouched is
-	// given what the control plane says of it, with the key of who says so; nil:
-	// nobody needs to know.
+	// PeerKey is this sidecar's public key. Vouched receives the credential that the
+	// control plane issues for it, with the issuer's key; nil: none is requested.
 	PeerKey []byte
 	Vouched func(credential string, issuer []byte) error
 
-	// Dir is the folder of the cache; "": nothing is kept.
+	// Dir is the folder of the cache; "": there is none.
 	Dir string
-	// Fallback is in force until anything is known from the control plane, be it
-	// from the cache; nil: the defaults are.
+	// Fallback is in force until there are policies of the control plane, or of the
+	// cache; nil: the defaults are.
 	Fallback *policy.Snapshot
 	Logger   *slog.Logger
 }
@@ -103,31 +102,31 @@ type Control struct {
 	client  *xds.Client
 	current *policy.Current
 	peers   atomic.Pointer[[]Peer]
-	synced  chan struct{} // closed when the policies have come in this life
+	synced  chan struct{} // closed when this process has received the policies
 	changed pause.Wake    // there is something to save
-	// heard says that there was an answer about policies in this life.
+	// heard says that this process has received policies, accepted or not.
 	heard atomic.Bool
 
 	mu sync.Mutex
-	// held is what was taken and is still wanted, by type and name.
+	// held has the accepted resources, by type and name.
 	held map[string]map[string]*entry
-	// have says that all policies are held, from the control plane or the cache;
-	// before that nothing that is held is in force.
+	// have says that held has all policies, from the control plane or the cache;
+	// before that nothing in held is in force.
 	have bool
-	// peersKnown says that all peers are held, as have does of policies.
+	// peersKnown says that held has all peers.
 	peersKnown bool
-	// live says that they came from the control plane in this life.
+	// live says that this process has received the policies.
 	live bool
-	// revision is the highest that was in force, also in earlier lives: nothing
-	// lower is taken.
+	// revision is the highest that was in force, also in earlier processes: lower
+	// ones are refused.
 	revision policypb.Revision
-	// unsaved says that held is not what the cache has.
+	// unsaved says that held differs from the cache.
 	unsaved bool
-	// previous is the instance that wrote the cache: this sidecar's last life.
+	// previous is the instance that wrote the cache: this sidecar's last process.
 	previous string
 
 	opened time.Time // never changes
-	// told is what the stream that is open says of this sidecar.
+	// told is the node as the open stream has it.
 	told atomic.Pointer[corev3.Node]
 
 	read settingsRead // of apply, which is called by one goroutine
@@ -137,7 +136,7 @@ type Control struct {
 	failing bool       // the last save has failed
 }
 
-// Open reads what was kept, and puts it in force. Nothing is asked for before
+// Open reads the cache, and puts its policies in force. It requests nothing before
 // [Control.Run].
 func Open(cfg Config) (*Control, error) {
 	c := &Control{
@@ -185,7 +184,7 @@ func Open(cfg Config) (*Control, error) {
 	return c, nil
 }
 
-// dial makes the connection, which is opened when it is first used.
+// dial makes the connection. Its first use opens it.
 func dial(cfg Config) (*grpc.ClientConn, error) {
 	transport := cfg.Credentials
 	if transport == nil {
@@ -206,7 +205,7 @@ func dial(cfg Config) (*grpc.ClientConn, error) {
 	return grpc.NewClient(cfg.Address, options...)
 }
 
-// node says who is asking.
+// node describes this sidecar.
 func (c *Control) node() *corev3.Node {
 	about := map[string]*structpb.Value{
 		"instance": structpb.NewStringValue(c.cfg.Instance),
@@ -231,17 +230,16 @@ func (c *Control) node() *corev3.Node {
 	return &corev3.Node{Id: c.cfg.NodeID, Metadata: &structpb.Struct{Fields: about}}
 }
 
-// Farewell tells the control plane that this sidecar leaves nothing behind: its store has others,
-// and its spool is empty. A replay of the fleet then does not report it as missing. It is called
-// after [Control.Run] has returned. The error says that the control plane was not told, which costs
-// it no more than a wrong guess.
+// Farewell tells the control plane that this sidecar leaves no events behind: its store has other
+// sidecars, and its spool is empty. A replay of the fleet then does not report it as missing. Call it
+// after [Control.Run] has returned. After an error the control plane may show the sidecar as missing.
 func (c *Control) Farewell(ctx context.Context) error {
 	node := c.node()
 	node.Metadata.Fields["drained"] = structpb.NewBoolValue(true)
 	return c.client.Say(ctx, peersType, node)
 }
 
-// tellIfEarlier logs that the control plane is of an earlier version, if it is.
+// tellIfEarlier logs once that the control plane is of an earlier version, and reports whether it is.
 func (c *Control) tellIfEarlier(now time.Time) bool {
 	state := c.client.State()
 	if c.heard.Load() || !state.Connected || now.Sub(state.Since) < answerWithin {
@@ -252,9 +250,9 @@ func (c *Control) tellIfEarlier(now time.Time) bool {
 	return true
 }
 
-// introduce has the control plane told of write concerns that the store does not
-// meet, and of the store once that is known: a shared one may be reached only
-// after the stream was opened.
+// introduce tells the control plane the write concerns that the store does not
+// meet, and the store once it is known: a shared one may be reached only after the
+// stream was opened.
 func (c *Control) introduce(ctx context.Context) error {
 	tick := time.NewTicker(introduceEvery)
 	defer tick.Stop()
@@ -284,39 +282,39 @@ func (c *Control) Run(ctx context.Context) error {
 	g.Go(func() error { return c.keep(running) })
 	g.Go(func() error { return c.introduce(running) })
 	err := g.Wait()
-	c.saveNow() // what came while keep was ending
+	c.saveNow() // changes that came while keep was ending
 	return err
 }
 
-// Close closes the connection. It is called once, when Run has returned and
-// nobody else needs [Control.Conn] any more, or instead of Run.
+// Close closes the connection. It is called once, when Run has returned and no
+// other package uses [Control.Conn] any more, or instead of Run.
 func (c *Control) Close() error { return c.conn.Close() }
 
-// Policies is what is in force.
+// Policies returns the policies in force.
 func (c *Control) Policies() *policy.Current { return c.current }
 
-// Conn is the connection to the control plane.
+// Conn returns the connection to the control plane.
 func (c *Control) Conn() grpc.ClientConnInterface { return c.conn }
 
-// Cached tells whether policies of the control plane are in force, be it those
-// of an earlier life.
+// Cached reports whether policies of the control plane are in force, also those
+// of an earlier process.
 func (c *Control) Cached() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.have
 }
 
-// Confirmed tells whether the policies in force are good enough to remove events by:
-// the control plane has said in this life what they are, or was not there for so
-// long that those of an earlier life have to do.
+// Confirmed reports whether the policies in force may remove events: the control
+// plane has sent or confirmed them to this process, or was away for so long that
+// those of an earlier process count.
 func (c *Control) Confirmed() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.live || time.Since(c.opened) >= confirmedAfter
 }
 
-// AwaitSynced waits until the control plane has said all policies,
-// for the first time in this life. The error is the context's.
+// AwaitSynced waits until the control plane has sent all policies to this process.
+// The error is the context's.
 func (c *Control) AwaitSynced(ctx context.Context) error {
 	select {
 	case <-c.synced:
@@ -327,7 +325,7 @@ func (c *Control) AwaitSynced(ctx context.Context) error {
 }
 
 // AwaitSyncedOrAway waits until the control plane has sent all policies or cannot be
-// reached. No newer policies are on their way then.
+// reached: no newer policies are expected soon.
 func (c *Control) AwaitSyncedOrAway(ctx context.Context) {
 	for {
 		state, changed := c.client.Watch()
@@ -344,16 +342,16 @@ func (c *Control) AwaitSyncedOrAway(ctx context.Context) {
 	}
 }
 
-// Status is how the sidecar stands with its control plane.
+// Status is the state of the connection to the control plane.
 type Status struct {
 	Address   string    `json:"address"`
 	Connected bool      `json:"connected"`
-	Since     time.Time `json:"since"` // of Connected being as it is
+	Since     time.Time `json:"since"` // when Connected changed
 	// Error is why there is no connection.
 	Error string `json:"error,omitempty"`
 }
 
-// Status tells how the sidecar stands with its control plane.
+// Status returns the state of the connection.
 func (c *Control) Status() Status {
 	s := c.client.State()
 	out := Status{Address: c.cfg.Address, Connected: s.Connected, Since: s.Since.UTC()}

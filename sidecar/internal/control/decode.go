@@ -17,26 +17,26 @@ import (
 	"github.com/sluice-bus/sluice/sidecar/internal/xds"
 )
 
-// peersType is the type of the resources that have the replay peers.
+// peersType is the type of resources with replay peers.
 const peersType = "type.googleapis.com/envoy.config.endpoint.v3.ClusterLoadAssignment"
 
-// metadataKey is where an endpoint's metadata say which sidecar it is.
+// metadataKey is the key of a sidecar's identity in an endpoint's metadata.
 const metadataKey = "sluice"
 
-// entry is a resource that was taken. What it says is immutable.
+// entry is an accepted resource. Its content is immutable.
 type entry struct {
-	version string // as xDS counts
-	body    []byte // nil: nothing is kept
+	version string // of xDS
+	body    []byte // nil: there is no cache
 
 	policies []*policy.Resolved // of a pack, ascending by name
 	peers    []Peer
 
-	// These two change under Control.mu.
-	live     bool // it came, or was confirmed, in this life
-	outdated bool // something newer was refused
+	// Control.mu guards these two.
+	live     bool // this process has received it, or its confirmation
+	outdated bool // a newer version was refused
 }
 
-// decode reads a resource and checks all of it. The error says which it is.
+// decode reads a resource and checks all of it. The error names the resource.
 func decode(typeURL string, r xds.Resource, read settingsRead, source string) (*entry, error) {
 	e := &entry{version: r.Version, body: r.Body, live: source == sourceLive}
 	var err error
@@ -85,8 +85,8 @@ func policiesOf(p *policypb.PolicyPack, read settingsRead, source string) (out [
 	return out, errors.Join(bad...)
 }
 
-// settingsRead is what was read already: most policies say what others say, too, and
-// most of a pack is as it was.
+// settingsRead has parsed contents of policies: most policies are equal to others,
+// and most of a changed pack is unchanged.
 type settingsRead map[string]*policy.Effective
 
 func (read settingsRead) settings(p *policypb.PolicyPack, of *policypb.PolicyPack_Policy) (*policy.Effective, error) {
@@ -109,8 +109,8 @@ func (read settingsRead) settings(p *policypb.PolicyPack, of *policypb.PolicyPac
 	return e, err
 }
 
-// follow makes an entry the next one after another, of which it keeps what stays as it
-// was, and returns what it takes away and what it brings.
+// follow compares an entry with the older one that it replaces. It reuses the older
+// one's unchanged policies, and returns the removed policies and the new ones.
 func (e *entry) follow(older *entry) (remove, put []*policy.Resolved) {
 	was := make(map[string]*policy.Resolved, len(older.policies))
 	for _, p := range older.policies {
@@ -131,17 +131,17 @@ func (e *entry) follow(older *entry) (remove, put []*policy.Resolved) {
 	return slices.Collect(maps.Values(was)), put
 }
 
-// confirm says that an entry of an earlier life is what the control plane says, too.
+// confirm records that the control plane has the same content as an entry of an earlier process.
 func (e *entry) confirm() {
 	e.live = true
 	for i, p := range e.policies {
-		again := *p // which snapshots have
+		again := *p // snapshots share p
 		again.Source = sourceLive
 		e.policies[i] = &again
 	}
 }
 
-// peersOf reads the sidecars in one resource.
+// peersOf reads the sidecars of a resource.
 func peersOf(a *endpointv3.ClusterLoadAssignment) (peers []Peer, err error) {
 	for _, locality := range a.GetEndpoints() {
 		for i, endpoint := range locality.GetLbEndpoints() {

@@ -11,21 +11,20 @@ import (
 	"github.com/sluice-bus/sluice/internal/pause"
 )
 
-// fileName is the cache's, in Config.Dir.
+// fileName is the name of the cache in Config.Dir.
 const fileName = "control-plane.cache"
 
 const (
 	// saveAfter is how long a change waits for others before all are saved.
 	saveAfter = 250 * time.Millisecond
-	// saveShare is the part of the time, 1/saveShare, that saving may take: acks
+	// saveShare bounds the part of the time that saving takes, to 1/saveShare: acks
 	// wait for it.
 	saveShare = 4
 	// retrySaveAfter is the wait after a failure.
 	retrySaveAfter = 5 * time.Second
 )
 
-// restore reads the cache into what is held. One that is missing or damaged
-// leaves nothing.
+// restore reads the cache into held. A missing or damaged cache is ignored.
 func (c *Control) restore() {
 	if c.cfg.Dir == "" {
 		return
@@ -36,20 +35,20 @@ func (c *Control) restore() {
 		return
 	}
 	if err != nil {
-		c.cfg.Logger.Error("the kept state of the control plane is ignored: the policies are unknown until it answers", "file", path, "error", err)
+		c.cfg.Logger.Error("the cache of the control plane's policies is ignored: the policies are unknown until it answers", "file", path, "error", err)
 		return
 	}
 	c.held = kept.held
 	c.have, c.peersKnown, c.previous, c.revision = true, true, kept.instance, kept.revision
 }
 
-// touch notes that there is something to save. c.mu is held.
+// touch records that held has changed. c.mu is held.
 func (c *Control) touch() {
 	c.unsaved = true
 	c.changed.Set()
 }
 
-// keep saves what changes until ctx ends.
+// keep saves changes until ctx ends.
 func (c *Control) keep(ctx context.Context) error {
 	failing := false
 	for {
@@ -75,9 +74,8 @@ func (c *Control) keep(ctx context.Context) error {
 	}
 }
 
-// keepNow saves what was taken before it is acknowledged. An update that cannot be saved stays in
-// force, since a lowered limit has to act on a full disk, too. The control plane is told that it is
-// not kept.
+// keepNow saves accepted updates before they are acknowledged. An update that cannot be saved stays
+// in force, since a lowered limit has to act on a full disk, too. The control plane gets the error.
 func (c *Control) keepNow(ctx context.Context) (bool, error) {
 	c.mu.Lock()
 	have := c.have && c.peersKnown
@@ -91,15 +89,15 @@ func (c *Control) keepNow(ctx context.Context) (bool, error) {
 	return true, nil
 }
 
-// saveNow saves what is not saved, as the last thing.
+// saveNow saves the last changes.
 func (c *Control) saveNow() {
 	if err := c.save(context.Background()); err != nil {
 		c.cfg.Logger.Error("policies of the control plane are not kept for the next start", "error", err)
 	}
 }
 
-// save writes the cache if it is not what is held. There is nothing to write
-// before all of it is known: a part would be taken for the whole.
+// save writes the cache if held has changed. It writes nothing before held is
+// complete: the next start would treat a part as all policies.
 func (c *Control) save(ctx context.Context) error {
 	if c.cfg.Dir == "" {
 		return nil

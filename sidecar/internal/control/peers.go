@@ -8,20 +8,19 @@ import (
 // Peer is another sidecar of the fleet.
 type Peer struct {
 	NodeID   string
-	Instance string // of one life of its process
-	StoreID  string // which store it is on
+	Instance string // of its process
+	StoreID  string // of its store
 	Address  string // of its replay API, host:port or unix:/path
-	// Gone says that the control plane no longer has it: it may be dead, and the only one with some
-	// events.
+	// Gone says that it is no longer connected: it may be dead, and have events that no other has.
 	Gone bool
 }
 
-// Peers are the other sidecars that the control plane knows, or knew when it
-// was last heard of, by instance. The slice is shared: read only.
+// Peers returns the other sidecars that the control plane knows, or knew when it
+// was last connected, by instance. The slice is shared: read only.
 func (c *Control) Peers() []Peer { return *c.peers.Load() }
 
-// PeersKnown tells whether the control plane has ever said who the peers are, in
-// this life or in the last one.
+// PeersKnown reports whether the control plane has ever sent the peers, to this
+// process or the last one.
 func (c *Control) PeersKnown() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -29,7 +28,7 @@ func (c *Control) PeersKnown() bool {
 }
 
 // KnownSidecars counts the sidecars that the control plane has, or had when it
-// was last heard of, and this one.
+// was last connected, and this one.
 func (c *Control) KnownSidecars() int {
 	n := 1
 	for _, p := range c.Peers() {
@@ -40,8 +39,8 @@ func (c *Control) KnownSidecars() int {
 	return n
 }
 
-// listPeers makes the list of what is held. This sidecar is not its own peer,
-// nor is its last life: that is over. c.mu is held, or c not in use yet.
+// listPeers updates the list of peers from held. This process and the sidecar's last
+// process are not peers. c.mu is held, or c is not in use yet.
 func (c *Control) listPeers() {
 	peers := []Peer{}
 	for _, e := range c.held[peersType] {

@@ -1,5 +1,5 @@
-// Package policyfile keeps the policies in force as a file has them. It must
-// not know what policies say.
+// Package policyfile puts the policies of a file in force, and follows its changes.
+// It must not know the content of policies.
 package policyfile
 
 import (
@@ -17,24 +17,24 @@ import (
 	"github.com/sluice-bus/sluice/sdk/wire"
 )
 
-// pollEvery is how often the file is looked at. A change is taken up once two
-// looks in a row have found the same content, so it acts within two polls and
-// a file that is being written is not mistaken for a shorter one.
+// pollEvery is the interval of the polls. A change is applied once two consecutive
+// polls have read the same content, so it acts within two polls, and a file that is
+// being written is not read as a shorter one.
 const pollEvery = 500 * time.Millisecond
 
-// Source keeps policies as a YAML file has them. Each look reads the whole
-// file: it is small, and content alone tells every way in which a file can be
-// replaced (a rewrite in place within one tick of the file system's clock, a
-// rename, Kubernetes' swapped symbolic links).
+// Source follows a YAML file of policies. Each poll reads the whole file: it is
+// small, and only its content shows all kinds of changes (a rewrite in place within
+// one tick of the file system's clock, a rename, Kubernetes' swapped symbolic
+// links).
 type Source struct {
 	path    string
 	current *policy.Current
 	log     *slog.Logger
 
-	// The state of Run between two looks.
-	decided []byte // the content last decided on, taken or refused
-	pending []byte // the content of the last look, where it differs; nil: none
-	trouble string // why the last look read nothing, so that it is logged once
+	// The state of Run between two polls.
+	decided []byte // the content that was applied or refused last
+	pending []byte // the content of the last poll, if it differs; nil: none
+	trouble string // why the last poll failed, so that it is logged once
 }
 
 // Open reads the policies of a file and puts them in force, in the
@@ -53,9 +53,9 @@ func Open(path string, log *slog.Logger) (*Source, *policy.Current, error) {
 	return &Source{path: path, current: current, log: log, decided: data}, current, nil
 }
 
-// Run follows the file until the context ends, and returns nil then. A change
-// that is invalid is logged with every bad field, and what was in force stays;
-// so it does when the file cannot be read any more.
+// Run follows the file until the context ends, and returns nil then. It logs an
+// invalid change with every bad field, and an unreadable file; the policies in force
+// stay.
 func (f *Source) Run(ctx context.Context) error {
 	tick := time.NewTicker(pollEvery)
 	defer tick.Stop()

@@ -1,31 +1,31 @@
-// Package quota is the sidecar's side of fleet-wide rates: it counts what
-// became of publishes, reports that to the control plane, and keeps the buckets
-// of fleet-wide topics tuned to the shares that it gets. It must not know how
-// rates are divided, nor what a publish is.
+// Package quota is the sidecar's side of fleet-wide rates: it counts accepted and
+// refused publishes, reports them to the control plane, and sets the buckets of
+// fleet-wide topics to the sidecar's shares. It must not know how rates are divided,
+// nor what a publish is.
 //
-// # What a topic goes by
+// # The states of a topic
 //
-// The bound for all sidecars together, and the messages, are in the control
-// plane's package quota. Here a fleet-wide topic goes by one of these:
+// The control plane's package quota describes the bound for all sidecars together,
+// and the messages. A fleet-wide topic has one of these states:
 //
-//   - a share: the bucket fills at the share's rate. It holds until its
-//     lifetime is over, counted by this process's own clock from when the report
-//     was made that the share answers.
-//   - tokens that are asked for: the bucket does not fill. A publish that finds
-//     too few asks for them and waits for the answer, at most [AwaitShare].
-//     After an answer that brought nothing the topic's next question comes 50 ms
-//     to 200 ms later, and a publish in between is refused.
-//   - nothing: nobody has published lately. The next publish asks.
+//   - a share: the bucket fills at the share's rate. A share ends with its
+//     lifetime, which this process's clock counts from the report that the share
+//     answers.
+//   - asking: the bucket does not fill. A publish that finds too few tokens asks
+//     the control plane for them and waits for the answer, at most [AwaitShare].
+//     After an answer without tokens the topic asks again 50 ms to 200 ms later,
+//     and publishes in between are refused.
+//   - none: there were no publishes lately. The next publish asks.
 //   - the fallback: rate ÷ known sidecars, with burst ÷ known as burst (at least
-//     1), from at most the tokens that there were. It begins when a share ends
-//     without a new one, when a question is not answered in time, at once where
-//     there is no connection to ask over, or when the control plane says so; it
-//     ends with the next share, which starts without what the fallback saved up.
-//     A topic that held nothing begins by it with one token. However often a
-//     topic falls back, all that passes by its fallback keeps to that bucket.
+//     1), from at most the remaining tokens. It begins when a share ends without
+//     a new one, when a question is not answered in time, at once if there is no
+//     connection, or when the control plane says so. It ends with the next share,
+//     which starts without the tokens that the fallback saved up. A topic that had
+//     none begins its fallback with one token. All fallbacks of a topic use the
+//     same bucket, however often it falls back.
 //
-// All of that happens to the one bucket that a topic has, so that it keeps its
-// place in the order of locks of limit.TakeAll.
+// A topic has one bucket in all states, so that it keeps its place in the lock
+// order of limit.TakeAll.
 package quota
 
 import (
@@ -44,21 +44,21 @@ import (
 )
 
 const (
-	// AwaitShare is how long a publish waits for the control plane's answer
-	// where this sidecar holds nothing of the topic.
+	// AwaitShare is how long a publish waits for the control plane's answer if
+	// this sidecar has no tokens of the topic.
 	AwaitShare = 500 * time.Millisecond
-	// reportEvery is the time between two reports of fleet-wide topics,
-	// countEvery of the others.
+	// reportEvery is the interval of the reports of fleet-wide topics, countEvery
+	// that of the others.
 	reportEvery = 200 * time.Millisecond
 	countEvery  = time.Second
-	// askEvery is the least time between two reports of a topic for want of
-	// tokens, of which the first brought something.
+	// askEvery is the least interval of a topic's reports that ask for tokens, if
+	// the last one got some.
 	askEvery = 50 * time.Millisecond
-	// rememberMissed is how long a publish that lacked tokens is taken to come
+	// rememberMissed is how long a publish that lacked tokens is expected to come
 	// again.
 	rememberMissed = 2 * time.Second
-	// idleAfter is when a topic counts as unused, forgetShare when what is
-	// known of it is dropped.
+	// idleAfter is when a topic counts as unused, and forgetShare when its share
+	// is removed.
 	idleAfter   = time.Second
 	forgetShare = time.Minute
 )
@@ -68,7 +68,7 @@ type Config struct {
 	Conn     grpc.ClientConnInterface // to the control plane
 	NodeID   string
 	Instance string       // unlike that of any other process
-	Known    func() int   // how many sidecars there are as far as is known; nil: 1
+	Known    func() int   // the number of known sidecars; nil: 1
 	Logger   *slog.Logger // nil: none
 }
 
@@ -77,13 +77,13 @@ type Config struct {
 type Client struct {
 	cfg       Config
 	connected atomic.Bool
-	hurried   atomic.Bool // a share has something to report soon
-	kick      pause.Wake  // and could do so now
+	hurried   atomic.Bool // a share has to report soon
+	kick      pause.Wake  // a report is due now
 	counters  counters
 
 	shares sync.Map // by policypb.QuotaName, of *share
 	starts sync.Mutex
-	// Guarded by starts: how many shares there are of topics, and of tenants.
+	// Guarded by starts: the numbers of shares of topics, and of tenants.
 	topics, tenants int
 
 	// Of the goroutine of Run.
@@ -91,7 +91,7 @@ type Client struct {
 	sent    []sending // the latest reports, ascending
 }
 
-// sending is when a report was made.
+// sending is a report's number and time.
 type sending struct {
 	number uint64
 	at     time.Time
@@ -112,10 +112,10 @@ func New(cfg Config) *Client {
 
 func (c *Client) sidecars() float64 { return float64(max(1, c.cfg.Known())) }
 
-// Bucket returns this sidecar's bucket of a fleet-wide topic, tuned to its
-// share, for a publish of n events. Where tokens have to be asked for, so many
-// are, and it waits for the answer, at most [AwaitShare] or until ctx ends; then
-// the topic goes by its fallback.
+// Bucket returns this sidecar's bucket of a fleet-wide topic, set to its share,
+// for a publish of n events. If the topic has to ask for tokens, Bucket asks for n
+// and waits for the answer, at most [AwaitShare] or until ctx ends; then the topic
+// uses its fallback.
 func (c *Client) Bucket(ctx context.Context, topic string, n int, p policy.Publish, now time.Time) *limit.Bucket {
 	b, q := c.ask(topic, n, p, now)
 	if q.answers != nil {
@@ -125,8 +125,8 @@ func (c *Client) Bucket(ctx context.Context, topic string, n int, p policy.Publi
 	return b
 }
 
-// Tenants is Bucket for tenants of a topic: it sets the buckets of the charges, of
-// which there is one for each. All of them are asked for before it waits.
+// Tenants is Bucket for tenants of a topic: it sets the buckets of the charges, one
+// for each tenant. It asks for all of them before it waits.
 func (c *Client) Tenants(ctx context.Context, topic string, tenants []string, charges []limit.Charge, p policy.Publish, now time.Time) {
 	var asked []question
 	for i, tenant := range tenants {
@@ -145,14 +145,14 @@ func (c *Client) Tenants(ctx context.Context, topic string, tenants []string, ch
 	}
 }
 
-// question is the one that a publish waits for, if answers is not nil.
+// question is a question that a publish waits for; nil answers: there is none.
 type question struct {
 	share   *share
 	answers <-chan struct{}
 }
 
-// ask returns the bucket of that name, and what a publish of n events has to wait
-// for.
+// ask returns the bucket of that name, and the question that a publish of n events
+// has to wait for.
 func (c *Client) ask(name string, n int, p policy.Publish, now time.Time) (*limit.Bucket, question) {
 	if p.Rate <= 0 {
 		return limit.NewBucket(limit.Rate{}, now), question{}
@@ -197,8 +197,8 @@ func (c *Client) share(name string, p policy.Publish, now time.Time) *share {
 	return s
 }
 
-// count is how many shares there are like s, and how many there may be. It
-// requires starts.
+// count returns the counter of shares like s, and its maximum. The caller holds
+// starts.
 func (c *Client) count(s *share) (n *int, most int) {
 	if s.tenant == "" {
 		return &c.topics, maxFleetTopics
@@ -215,8 +215,7 @@ func (c *Client) forget(s *share) {
 	}
 }
 
-// urge has something reported: now, or where a topic's last report is too
-// young, with the next tick.
+// urge reports now, or with the next tick if a topic's last report is too recent.
 func (c *Client) urge() {
 	c.hurried.Store(true)
 	c.kick.Set()

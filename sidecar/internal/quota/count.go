@@ -17,16 +17,16 @@ const (
 	// their own. It is more than limit.MaxTenantsInAll, since a tenant is
 	// forgotten there a little before its share is here.
 	maxFleetTenants = 25_000
-	// forgetCounter is after how many reports without a publish a topic's
-	// counter is dropped.
+	// forgetCounter is the number of reports without a publish after which a
+	// topic's counter is removed.
 	forgetCounter = 30
 )
 
-// counter is what became of a topic's publishes since the last report.
+// counter counts a topic's accepted and refused events since the last report.
 type counter struct {
 	allowed, denied atomic.Uint64
 	// Of the goroutine that reports.
-	quiet int // reports in a row with nothing to say
+	quiet int // consecutive reports without an event
 }
 
 // counters are those of all topics.
@@ -71,7 +71,7 @@ func (c *counters) collect(now time.Time, fleet func(topic string) bool, report 
 	}
 }
 
-// Count notes what became of publishes to a topic, fleet-wide or not.
+// Count counts accepted and refused events of a topic, fleet-wide or not.
 func (c *Client) Count(topic string, allowed, denied int) {
 	n := c.counters.of(topic)
 	if n == nil {
@@ -88,7 +88,7 @@ func (c *Client) Count(topic string, allowed, denied int) {
 	}
 }
 
-// CountTenant notes what became of publishes of a tenant with a share of its own.
+// CountTenant counts accepted and refused events of a tenant with its own share.
 func (c *Client) CountTenant(topic, tenant string, allowed, denied int) {
 	v, ok := c.shares.Load(policypb.QuotaName(topic, tenant))
 	if !ok {

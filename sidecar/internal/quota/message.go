@@ -26,14 +26,14 @@ func newUsage(topic, tenant string, allowed, denied uint64, elapsed time.Duratio
 
 func number(v float64) string { return strconv.FormatFloat(v, 'g', -1, 64) }
 
-// assignment is what the control plane says of one topic or tenant.
+// assignment is the control plane's answer for one topic or tenant.
 type assignment struct {
 	topic, share string // topic as in policypb.QuotaName
 	report       uint64 // the report that it answers
 	abandon      bool
 	lifetime     time.Duration // from that report on
-	rate         float64       // 0: tokens come by grants only
-	pace         float64       // at which they are expected then
+	rate         float64       // 0: tokens come only by grants
+	pace         float64       // the rate at which grants are expected then
 	burst, grant int
 }
 

@@ -21,20 +21,20 @@ import (
 const (
 	leastBackoff = 100 * time.Millisecond
 	mostBackoff  = 2 * time.Second
-	// leaveWithin is how long the control plane may take to take note that
-	// this sidecar leaves.
+	// leaveWithin is how long the control plane may take to end the stream of
+	// a sidecar that leaves.
 	leaveWithin = 500 * time.Millisecond
-	// maxSent is how many reports are remembered to date their answers.
+	// maxSent is the number of remembered reports: a share's lifetime begins with its report.
 	maxSent = 1024
-	// maxReported is how many topics and tenants with shares one message reports;
-	// more go into another one.
+	// maxReported is the number of topics and tenants with shares in one message;
+	// the rest goes into further messages.
 	maxReported = 5000
 )
 
 type link = grpc.BidiStreamingClient[rlqs.RateLimitQuotaUsageReports, rlqs.RateLimitQuotaResponse]
 
-// Run reports until ctx ends, over any number of connections; then it leaves in order. Call it
-// once.
+// Run reports until ctx ends, over any number of connections; then it tells the control plane that
+// the sidecar leaves. Call it once.
 func (c *Client) Run(ctx context.Context) error {
 	backoff := pause.Backoff{First: leastBackoff, Most: mostBackoff}
 	for ctx.Err() == nil {
@@ -49,17 +49,17 @@ func (c *Client) Run(ctx context.Context) error {
 			backoff.Reset()
 		}
 		wait := backoff.Step()
-		level := slog.LevelDebug // the owner of the connection says that it is lost
+		level := slog.LevelDebug // package control logs that the connection is lost
 		if status.Code(err) != codes.Unavailable {
 			level = slog.LevelWarn
 		}
-		c.cfg.Logger.Log(ctx, level, "the control plane takes no usage reports; fleet-wide rates go by their fallback", "error", err, "again_in", wait)
+		c.cfg.Logger.Log(ctx, level, "the control plane accepts no usage reports; fleet-wide rates use their fallback", "error", err, "again_in", wait)
 		pause.For(ctx, wait)
 	}
 	return nil
 }
 
-// fallBack sends those to their fallback who wait for an answer that cannot come.
+// fallBack switches the topics that wait for an answer to their fallback: it cannot come.
 func (c *Client) fallBack() {
 	now := time.Now()
 	for _, v := range c.shares.Range {
@@ -69,7 +69,7 @@ func (c *Client) fallBack() {
 
 // serve keeps one stream.
 func (c *Client) serve(ctx context.Context) error {
-	// The stream outlives ctx by the time that leaving in order takes.
+	// The stream outlives ctx by the time that leaving takes.
 	streaming, stop := context.WithCancel(context.WithoutCancel(ctx))
 	defer stop()
 	streaming = metadata.AppendToOutgoingContext(streaming, policypb.QuotaNodeID, c.cfg.NodeID, policypb.QuotaInstance, c.cfg.Instance)
@@ -130,7 +130,7 @@ func receive(ctx context.Context, stream link, to chan<- *rlqs.RateLimitQuotaRes
 	}
 }
 
-// leave stops acting by the shares, and then tells the control plane.
+// leave ends the use of the shares, and then tells the control plane.
 func (c *Client) leave(stream link, answers <-chan *rlqs.RateLimitQuotaResponse, ended <-chan error) error {
 	c.connected.Store(false)
 	now := time.Now()
@@ -159,13 +159,12 @@ func (c *Client) leave(stream link, answers <-chan *rlqs.RateLimitQuotaResponse,
 	}
 }
 
-// apply applies an answer, and returns whether some of it is to be acknowledged at
-// once.
+// apply applies an answer, and reports whether it has to be acknowledged at once.
 func (c *Client) apply(m *rlqs.RateLimitQuotaResponse, now time.Time) (acknowledge bool) {
 	for _, action := range m.GetBucketAction() {
 		a, err := readAction(action)
 		if err != nil {
-			c.cfg.Logger.Warn("the control plane's quota assignment is not understood", "error", err)
+			c.cfg.Logger.Warn("an assignment of the control plane cannot be read", "error", err)
 			continue
 		}
 		v, ok := c.shares.Load(a.topic)
@@ -177,7 +176,7 @@ func (c *Client) apply(m *rlqs.RateLimitQuotaResponse, now time.Time) (acknowled
 	return acknowledge
 }
 
-// report sends the usage of all topics if it is regular, else of topics with urgent news.
+// report sends the usage of all topics if it is regular, else of the topics with urgent reports.
 func (c *Client) report(stream link, regular bool) error {
 	now := time.Now()
 	c.reports++
@@ -206,7 +205,7 @@ func (c *Client) report(stream link, regular bool) error {
 	return c.send(stream, message, now)
 }
 
-// send sends a report of the number that is the latest, unless it says nothing.
+// send sends the latest report, unless it is empty.
 func (c *Client) send(stream link, message *rlqs.RateLimitQuotaUsageReports, now time.Time) error {
 	if len(message.BucketQuotaUsages) == 0 {
 		return nil

@@ -12,13 +12,13 @@ import (
 	"github.com/sluice-bus/sluice/sidecar/internal/limit"
 )
 
-// state says by what a topic's bucket goes.
+// state is the state of a topic, as in the package's documentation.
 type state int
 
 const (
-	none     state = iota // nothing: the next publish asks
-	shared                // a share of the rate
-	asking                // tokens that are asked for
+	none     state = iota // the next publish asks
+	shared                // there is a share of the rate
+	asking                // publishes ask for tokens
 	fallback              // rate ÷ known sidecars
 )
 
@@ -30,8 +30,8 @@ type share struct {
 	own    counter // of a tenant
 	client *Client
 	bucket *limit.Bucket
-	// central and hurry are for Count: whether consumption is to be reported
-	// soon, and whether a report is wanted.
+	// central and hurry are for Count: whether consumption has to be reported
+	// soon, and whether a report is requested.
 	central atomic.Bool
 	hurry   atomic.Bool
 
@@ -42,25 +42,24 @@ type share struct {
 	rate   float64
 	burst  int
 	ends   time.Time
-	// answers is closed once a report with a question is answered; nil: there is no question.
+	// answers is closed once the question is answered; nil: there is no question.
 	answers chan struct{}
-	asks    uint64 // the report that asked; 0: it is not sent yet
-	largest int    // of the publishes that ask
-	waiting int    // tokens that they want together
+	asks    uint64 // the report with the question; 0: it is not sent yet
+	largest int    // the largest publish that asks
+	waiting int    // tokens that all publishes that ask want
 	askedAt time.Time
-	dry     bool // the last answer brought nothing
-	// gap is the least time between two reports for want of tokens: it doubles,
-	// up to reportEvery, with each that brings nothing.
+	dry     bool // the last answer had no tokens
+	// gap is the least interval of reports that ask for tokens: it doubles, up to
+	// reportEvery, with each report that gets none.
 	gap      time.Duration
-	back     float64 // tokens taken away by the change to number
-	ack      bool    // number is to be acknowledged at once
+	back     float64 // tokens that the change to number removed
+	ack      bool    // number has to be acknowledged at once
 	missed   int     // the largest publish that lacked tokens, missedAt
 	missedAt time.Time
 	told     bool // missed is in a report
 	usedAt   time.Time
-	// spare is what a bucket of the fallback's rate and burst held at spareAt
-	// that all that passed by the fallback was taken from. A fallback begins
-	// with no more than that, however often it does.
+	// spare is the number of tokens at spareAt in the bucket of all fallbacks. A
+	// fallback begins with at most these tokens.
 	spare    float64
 	spareAt  time.Time
 	reported time.Time
@@ -68,7 +67,7 @@ type share struct {
 
 func (s *share) name() string { return policypb.QuotaName(s.topic, s.tenant) }
 
-// start makes the share of that name. It holds nothing.
+// start makes the share of that name, without tokens.
 func (c *Client) start(name string, p policy.Publish, now time.Time) *share {
 	topic, tenant := policypb.QuotaParts(name)
 	return &share{
@@ -78,8 +77,8 @@ func (c *Client) start(name string, p policy.Publish, now time.Time) *share {
 	}
 }
 
-// use notes a publish of n events (0: unknown) and returns a channel that it has to wait for, nil:
-// none.
+// use records a publish of n events (0: unknown) and returns the channel that it has to wait for;
+// nil: none.
 func (s *share) use(n int, p policy.Publish, now time.Time) <-chan struct{} {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -109,7 +108,7 @@ func (s *share) use(n int, p policy.Publish, now time.Time) <-chan struct{} {
 	}
 	if s.answers == nil {
 		if s.dry && now.Sub(s.askedAt) < s.between() && s.state != none {
-			return nil // it is refused, as it would be by an answer so soon after the last
+			return nil // the publish is refused, as an answer so soon after the last would do
 		}
 		if !s.client.connected.Load() {
 			s.fallBack(now)
@@ -118,19 +117,19 @@ func (s *share) use(n int, p policy.Publish, now time.Time) <-chan struct{} {
 		s.answers, s.asks, s.askedAt = make(chan struct{}), 0, now
 		s.largest, s.waiting = 0, 0
 	}
-	if s.asks == 0 { // else it may be lucky
+	if s.asks == 0 { // a sent question cannot be changed
 		s.largest, s.waiting = max(s.largest, n), s.waiting+n
 	}
 	return s.answers
 }
 
-// between is the least time between two questions: a tenth of that in which a
-// token is expected, so that few tokens wait for somebody who asks.
+// between is the least interval of questions: a tenth of the time in which a
+// token is expected, so that few tokens wait for a question.
 func (s *share) between() time.Duration {
 	return min(max(time.Duration(float64(time.Second)/(10*max(s.rate, 0.1))), askEvery), reportEvery)
 }
 
-// need is how many tokens a publish is taken to want.
+// need estimates the tokens of a publish.
 func (s *share) need(now time.Time) int {
 	if s.missed > 0 && now.Sub(s.missedAt) < rememberMissed {
 		return s.missed
@@ -138,7 +137,7 @@ func (s *share) need(now time.Time) int {
 	return 1
 }
 
-// note remembers what the bucket has refused.
+// note records the largest publish that the bucket has refused.
 func (s *share) note(now time.Time) {
 	if n := s.bucket.Missed(); n > 0 {
 		if n >= s.missed || now.Sub(s.missedAt) >= rememberMissed {
@@ -148,7 +147,7 @@ func (s *share) note(now time.Time) {
 	}
 }
 
-// unanswered sends who waited in vain to the fallback.
+// unanswered ends a question without an answer: the topic falls back.
 func (s *share) unanswered(answers <-chan struct{}, now time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -182,21 +181,21 @@ func (s *share) expire(now time.Time) {
 	s.retune(0, ended)
 }
 
-// alone is the bucket of the fallback.
+// alone returns the rate and burst of the fallback.
 func (s *share) alone() (perSecond, burst float64) {
 	known := s.client.sidecars()
 	return s.policy.Rate / known, max(1, math.Floor(float64(s.policy.Burst)/known))
 }
 
-// spared is what the fallback may begin with at now.
+// spared returns the tokens with which the fallback may begin.
 func (s *share) spared(now time.Time) float64 {
 	perSecond, burst := s.alone()
 	return min(burst, s.spare+perSecond*max(0, now.Sub(s.spareAt).Seconds()))
 }
 
-// fallBack has the topic go by its part of the rate as if all known sidecars
-// took the same, from the tokens that there are; where it held nothing, from
-// one, or each sidecar that starts alone would refuse its first publish.
+// fallBack switches the topic to its fallback, with the remaining tokens, or with
+// one if it had none: else each sidecar that starts alone would refuse its first
+// publish.
 func (s *share) fallBack(now time.Time) {
 	if s.state == fallback {
 		return
@@ -218,7 +217,7 @@ func (s *share) rise(now time.Time) {
 	s.bucket.Assign(limit.Rate{PerSecond: limit.Still, Most: s.policy.Burst}, 0, now)
 }
 
-// retune tunes the bucket to the state and returns what that took away.
+// retune sets the bucket to the state, and returns the tokens that this removed.
 func (s *share) retune(granted int, now time.Time) float64 {
 	p := s.policy
 	r := limit.Rate{PerSecond: limit.Still, Burst: s.burst, Most: p.Burst, Pace: s.rate}
@@ -236,8 +235,8 @@ func (s *share) retune(granted int, now time.Time) float64 {
 	return s.bucket.Assign(r, granted, now)
 }
 
-// apply takes in what the control plane assigned; made is when the report that
-// it answers was. It returns whether that is to be acknowledged at once.
+// apply applies an assignment; made is the time of the report that it answers. It
+// reports whether the assignment has to be acknowledged at once.
 func (s *share) apply(a *assignment, made, now time.Time) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -255,7 +254,7 @@ func (s *share) apply(a *assignment, made, now time.Time) bool {
 	}
 	ends := made.Add(a.lifetime)
 	if !now.Before(ends) {
-		return false // what it answers is too old
+		return false // the report is too old
 	}
 	if answered {
 		s.dry = a.share == s.number || a.grant == 0 && a.rate <= 0
@@ -282,8 +281,8 @@ func (s *share) apply(a *assignment, made, now time.Time) bool {
 	return s.ack
 }
 
-// report adds the topic's usage to a report, if it has something to say. It
-// returns false where the share is over and can be forgotten.
+// report returns the topic's usage for report k; nil: there is nothing to report.
+// keep is false if the share can be forgotten.
 func (s *share) report(k uint64, regular bool, now time.Time) (u *usage, keep bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -350,7 +349,7 @@ func (s *share) report(k uint64, regular bool, now time.Time) (u *usage, keep bo
 	return u, true
 }
 
-// counted notes that publishes were counted, refused ones perhaps.
+// counted requests a report after publishes were counted, if it is urgent.
 func (s *share) counted(denied bool) {
 	if (denied || s.central.Load()) && s.hurry.CompareAndSwap(false, true) {
 		s.client.urge()

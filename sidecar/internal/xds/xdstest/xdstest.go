@@ -1,6 +1,6 @@
 // Package xdstest is a management server for tests: go-control-plane's, which
-// comes and goes behind one address, and writes down what it is asked and what
-// it sends. It must not know what the resources say.
+// tests start and stop behind one address, and which records its requests and the
+// resources that it sends. It must not know the content of resources.
 package xdstest
 
 import (
@@ -22,7 +22,7 @@ import (
 	"google.golang.org/protobuf/proto"
 )
 
-// Server is one that is away until [Server.Start].
+// Server is a management server that does not listen until [Server.Start].
 type Server struct {
 	// Address is where it listens: unix:/path.
 	Address string
@@ -57,7 +57,7 @@ func New(t testing.TB, typeURLs ...string) *Server {
 	return s
 }
 
-// Start has it serve what was put into it.
+// Start serves the resources of Put.
 func (s *Server) Start() {
 	s.t.Helper()
 	mux := &cachev3.MuxCache{
@@ -92,7 +92,7 @@ func (s *Server) Start() {
 	}
 }
 
-// Stop ends all streams. What was put into the server stays.
+// Stop ends all streams. The resources stay.
 func (s *Server) Stop() {
 	s.mu.Lock()
 	stop := s.stop
@@ -119,7 +119,7 @@ func (s *Server) Put(typeURL string, resources map[string]proto.Message) {
 	}
 }
 
-// Silent has requests for a type unanswered, from the next Start on.
+// Silent leaves requests for a type unanswered, from the next Start on.
 func (s *Server) Silent(typeURL string) { s.silent = typeURL }
 
 // silence is a cache that answers nothing.
@@ -129,14 +129,14 @@ func (silence) CreateDeltaWatch(*cachev3.DeltaRequest, cachev3.Subscription, cha
 	return nil, nil
 }
 
-// Version has responses say from now on which version the server's data have.
+// Version sets the system_version_info of later responses.
 func (s *Server) Version(version string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.version = version
 }
 
-// Requests returns those that keep accepts.
+// Requests returns the requests that keep accepts.
 func (s *Server) Requests(keep func(*discoveryv3.DeltaDiscoveryRequest) bool) (out []*discoveryv3.DeltaDiscoveryRequest) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -148,7 +148,7 @@ func (s *Server) Requests(keep func(*discoveryv3.DeltaDiscoveryRequest) bool) (o
 	return out
 }
 
-// Refused is for [Server.Requests]: those that refuse a response.
+// Refused is for [Server.Requests]: requests that refuse a response.
 func Refused(r *discoveryv3.DeltaDiscoveryRequest) bool { return r.GetErrorDetail() != nil }
 
 // Sent returns the names of the resources that were sent, in their order.
