@@ -46,7 +46,7 @@ type ControlPlane struct {
 	xdsListener, httpListener net.Listener
 	gate                      *gate // of xdsListener
 
-	store    policyStore
+	store    store.Backend
 	shared   *mongostore.Store // the store, if other control planes may use it; nil: it is embedded
 	access   *access.Access    // nil: everybody may do everything
 	catalog  *catalog.Catalog
@@ -55,18 +55,10 @@ type ControlPlane struct {
 	quota    *quota.Server
 	metrics  *metrics
 
-	roster sync.Mutex // while what is in the store of sidecars is read, and while one is removed
+	roster sync.Mutex // held while the stored sidecars are read, and while one is removed
 
 	uncovered atomic.Int64 // sessions refused, since their credential is not for their node id
 	stopping  atomic.Bool
-}
-
-// policyStore is the store that a control plane needs.
-type policyStore interface {
-	store.Store
-	store.Roster
-	store.Secrets
-	Ping(ctx context.Context) error
 }
 
 // New opens the store, loads the policies, and opens the listeners. Nothing

@@ -2,6 +2,15 @@ package store
 
 import "context"
 
+// Backend is all that a control plane stores.
+type Backend interface {
+	Store
+	Roster
+	Secrets
+	// Ping reports whether the store can be used.
+	Ping(ctx context.Context) error
+}
+
 // Secrets are shared by the control planes of one store, and by no other
 // program. It is safe for concurrent use.
 type Secrets interface {

@@ -24,7 +24,7 @@ import (
 func TestSuite(t *testing.T) {
 	storetest.Run(t, func(t *testing.T) storetest.Place {
 		dir := filepath.Join(t.TempDir(), "made", "here")
-		return storetest.Place{Handles: 1, Open: func(t *testing.T) storetest.Backend { return open(t, dir) }}
+		return storetest.Place{Handles: 1, Open: func(t *testing.T) store.Backend { return open(t, dir) }}
 	})
 }
 

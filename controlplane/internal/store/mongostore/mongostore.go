@@ -37,6 +37,7 @@ import (
 	"sync"
 	"time"
 
+	"go.mongodb.org/mongo-driver/v2/bson"
 	"go.mongodb.org/mongo-driver/v2/mongo"
 	"go.mongodb.org/mongo-driver/v2/mongo/options"
 	"go.mongodb.org/mongo-driver/v2/mongo/readconcern"
@@ -165,6 +166,23 @@ func (s *Store) begin(ctx context.Context) (_ context.Context, end func(), _ err
 		cancel(nil)
 		s.calls.Done()
 	}, nil
+}
+
+// all reads the selected documents of a collection, ascending by _id.
+func all[D any](ctx context.Context, s *Store, c *mongo.Collection, op string, selected bson.E) (found []D, _ error) {
+	ctx, end, err := s.begin(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer end()
+	cursor, err := c.Find(ctx, bson.D{selected}, options.Find().SetSort(byID(1)))
+	if err == nil {
+		err = cursor.All(ctx, &found)
+	}
+	if err != nil {
+		return nil, failed(ctx, op, err)
+	}
+	return found, nil
 }
 
 // Ping reports whether the server can be reached.

@@ -24,7 +24,7 @@ func TestSuite(t *testing.T) {
 	server := mongotest.Shared(t)
 	storetest.Run(t, func(t *testing.T) storetest.Place {
 		url := server.URI(server.NewDatabase(t))
-		return storetest.Place{Handles: 2, Open: func(t *testing.T) storetest.Backend { return open(t, url) }}
+		return storetest.Place{Handles: 2, Open: func(t *testing.T) store.Backend { return open(t, url) }}
 	})
 }
 

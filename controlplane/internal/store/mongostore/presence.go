@@ -69,18 +69,9 @@ func (s *Store) Put(ctx context.Context, self string, doc []byte) error {
 // List returns all documents, also those of control planes that are gone,
 // ascending by Self.
 func (s *Store) List(ctx context.Context) ([]store.PresenceDoc, error) {
-	ctx, end, err := s.begin(ctx)
+	found, err := all[presenceDoc](ctx, s, s.presence, "ask for other control planes", there)
 	if err != nil {
 		return nil, err
-	}
-	defer end()
-	cursor, err := s.presence.Find(ctx, bson.D{there}, options.Find().SetSort(byID(1)))
-	if err != nil {
-		return nil, failed(ctx, "ask for other control planes", err)
-	}
-	var found []presenceDoc
-	if err := cursor.All(ctx, &found); err != nil {
-		return nil, failed(ctx, "ask for other control planes", err)
 	}
 	docs := make([]store.PresenceDoc, len(found))
 	for i, d := range found {

@@ -73,19 +73,10 @@ func (s *Store) Leave(ctx context.Context, key, life string) error {
 
 // Entered implements store.Roster.
 func (s *Store) Entered(ctx context.Context) ([]store.RosterEntry, error) {
-	ctx, end, err := s.begin(ctx)
+	notLeft := bson.E{Key: "life", Value: bson.D{{Key: "$ne", Value: ""}}}
+	found, err := all[rosterDoc](ctx, s, s.roster, "read the list of sidecars", notLeft)
 	if err != nil {
 		return nil, err
-	}
-	defer end()
-	const op = "read the list of sidecars"
-	cursor, err := s.roster.Find(ctx, bson.D{{Key: "life", Value: bson.D{{Key: "$ne", Value: ""}}}}, options.Find().SetSort(byID(1)))
-	if err != nil {
-		return nil, failed(ctx, op, err)
-	}
-	var found []rosterDoc
-	if err := cursor.All(ctx, &found); err != nil {
-		return nil, failed(ctx, op, err)
 	}
 	entries := make([]store.RosterEntry, len(found))
 	for i, d := range found {

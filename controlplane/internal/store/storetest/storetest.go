@@ -16,18 +16,10 @@ import (
 	"github.com/sluice-bus/sluice/controlplane/internal/store"
 )
 
-// Backend is what the suite is about.
-type Backend interface {
-	store.Store
-	store.Roster
-	store.Secrets
-	Ping(context.Context) error
-}
-
 // Place is where one test's commits are.
 type Place struct {
 	// Open opens a handle, which the suite closes.
-	Open func(t *testing.T) Backend
+	Open func(t *testing.T) store.Backend
 	// Handles is how many may be open at once.
 	Handles int
 }
@@ -56,7 +48,7 @@ func Run(t *testing.T, empty func(t *testing.T) Place) {
 }
 
 // open opens a handle that is closed with the test.
-func (p Place) open(t *testing.T) Backend {
+func (p Place) open(t *testing.T) store.Backend {
 	t.Helper()
 	s := p.Open(t)
 	t.Cleanup(func() {
@@ -229,7 +221,7 @@ func testPages(t *testing.T, p Place) {
 // acknowledged is there once.
 func testAppenders(t *testing.T, p Place) {
 	const appenders, each = 4, 6
-	handles := make([]Backend, min(p.Handles, 2))
+	handles := make([]store.Backend, min(p.Handles, 2))
 	for i := range handles {
 		handles[i] = p.open(t)
 	}
@@ -314,7 +306,7 @@ func testForget(t *testing.T, p Place) {
 // one of a few tries has to.
 func testAwait(t *testing.T, p Place) {
 	s := p.open(t)
-	waiters := []Backend{s}
+	waiters := []store.Backend{s}
 	for len(waiters) < min(p.Handles, 2) {
 		waiters = append(waiters, p.open(t))
 	}
