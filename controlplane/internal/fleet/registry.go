@@ -408,11 +408,7 @@ func (m *member) list() []*Part {
 	if m.parts == nil {
 		return nil
 	}
-	list := make([]*Part, 0, len(m.parts))
-	for _, part := range m.parts {
-		list = append(list, part)
-	}
-	return list
+	return slices.AppendSeq([]*Part{}, maps.Values(m.parts))
 }
 
 // Using returns the sidecars of all control planes that have a policy, or all
@@ -423,10 +419,14 @@ func (r *Registry) Using(policy string) []Sidecar {
 	defer r.mu.Unlock()
 	var out []Sidecar
 	for _, s := range r.instances(false) {
-		if m := r.members[s.NodeID]; s.ControlPlane == r.name && s.Connected && m != nil {
-			s.Versions, s.parts = m.versions, m.list()
-		} else if s.ControlPlane == r.name {
-			s.Versions, s.parts = r.leftWith(s.NodeID)
+		if s.ControlPlane == r.name {
+			m := r.members[s.NodeID]
+			if m == nil || !s.Connected {
+				m = r.left[s.NodeID]
+			}
+			if m != nil {
+				s.Versions, s.parts = m.versions, m.list()
+			}
 		}
 		version, uses := s.Versions[policy]
 		uses = uses || s.parts != nil
@@ -443,12 +443,4 @@ func (r *Registry) Using(policy string) []Sidecar {
 		out = append(out, s.Sidecar)
 	}
 	return out
-}
-
-// leftWith is the state of a sidecar when it left.
-func (r *Registry) leftWith(nodeID string) (map[string]int64, []*Part) {
-	if m := r.left[nodeID]; m != nil {
-		return m.versions, m.list()
-	}
-	return nil, nil
 }

@@ -44,7 +44,7 @@ func newRoster() roster {
 func (r *roster) enter(n Node, seen time.Time, again bool) {
 	e := Entry{n, seen.UTC().Truncate(time.Millisecond)}
 	if n.Address == "" {
-		return // nobody could ask it for its events
+		return // no sidecar could ask it for its events
 	}
 	if was, known := r.stored[e.Key()]; known && was.Node == n && !again {
 		delete(r.due, e.Key())
@@ -63,11 +63,7 @@ func (r *roster) forget(e Entry) {
 func (r *Registry) Due() ([]Entry, <-chan struct{}) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	list := make([]Entry, 0, len(r.roster.due))
-	for _, e := range r.roster.due {
-		list = append(list, e)
-	}
-	return list, r.roster.change
+	return slices.Collect(maps.Values(r.roster.due)), r.roster.change
 }
 
 // Stored says that a due entry is in the store.
