@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"net"
-	"sync"
 
 	core "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	discovery "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
@@ -29,36 +28,10 @@ const (
 // all of one stream from the same goroutine.
 type callbacks struct{ *Server }
 
-// streams are the open streams, by the library's number.
-type streams struct {
-	mu   sync.Mutex
-	open map[int64]*stream
-}
-
-func (s *streams) add(id int64, st *stream) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.open[id] = st
-}
-
-func (s *streams) get(id int64) *stream {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.open[id]
-}
-
-func (s *streams) count() int {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return len(s.open)
-}
-
-func (s *streams) remove(id int64) *stream {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	st := s.open[id]
-	delete(s.open, id)
-	return st
+// stream returns the open stream of the library's number.
+func (c callbacks) stream(id int64) *stream {
+	s, _ := c.streams.Load(id)
+	return s.(*stream)
 }
 
 // OnDeltaStreamOpen begins a stream.
@@ -69,13 +42,16 @@ func (c callbacks) OnDeltaStreamOpen(ctx context.Context, id int64, _ string) er
 	}
 	st := newStream(from, c.policies)
 	st.ctx = ctx
-	c.streams.add(id, st)
+	c.streams.Store(id, st)
+	c.open.Add(1)
 	return nil
 }
 
 // OnDeltaStreamClosed ends it.
 func (c callbacks) OnDeltaStreamClosed(id int64, _ *core.Node) {
-	s := c.streams.remove(id)
+	s := c.stream(id)
+	c.streams.Delete(id)
+	c.open.Add(-1)
 	c.cfg.Logger.Debug("xds: a sidecar has left", "node_id", s.nodeID)
 	if s.session != nil {
 		s.session.Close()
@@ -87,7 +63,7 @@ func (c callbacks) OnDeltaStreamClosed(id int64, _ *core.Node) {
 
 // OnStreamDeltaRequest is called before the library handles a request.
 func (c callbacks) OnStreamDeltaRequest(id int64, r *discovery.DeltaDiscoveryRequest) error {
-	s := c.streams.get(id)
+	s := c.stream(id)
 	if s.session == nil {
 		node, err := nodeOf(r.GetNode(), s.from)
 		if err != nil {
@@ -97,7 +73,7 @@ func (c callbacks) OnStreamDeltaRequest(id int64, r *discovery.DeltaDiscoveryReq
 			return err
 		}
 		if r.GetNode().GetMetadata().GetFields()["drained"].GetBoolValue() {
-			if err := c.cfg.Registry.Taken(node.ID, node.Instance); err != nil { // whose node is there, with what it has
+			if err := c.cfg.Registry.Taken(node.ID, node.Instance); err != nil { // the other process with this node id has events
 				return status.Error(codes.AlreadyExists, err.Error())
 			}
 			if err := c.cfg.Drained(node); err != nil {
@@ -118,7 +94,7 @@ func (c callbacks) OnStreamDeltaRequest(id int64, r *discovery.DeltaDiscoveryReq
 		}
 		c.cfg.Logger.Debug("xds: a sidecar has connected", "node_id", node.ID, "instance", node.Instance, "replay", node.Address)
 	}
-	if r.GetNode() != nil { // it may say later, too, what has become different
+	if r.GetNode() != nil { // later requests may have a changed node
 		unmet, err := unmetOf(r.GetNode())
 		if err != nil {
 			return status.Error(codes.InvalidArgument, err.Error())
@@ -126,7 +102,7 @@ func (c callbacks) OnStreamDeltaRequest(id int64, r *discovery.DeltaDiscoveryReq
 		s.session.Unmet(unmet)
 	}
 	if e := r.GetErrorDetail(); e != nil {
-		c.cfg.Logger.Warn("xds: a sidecar refuses what it was sent", "node_id", s.nodeID, "type", r.GetTypeUrl(), "reason", e.GetMessage())
+		c.cfg.Logger.Warn("xds: a sidecar refuses a response", "node_id", s.nodeID, "type", r.GetTypeUrl(), "reason", e.GetMessage())
 	}
 	keepWildcard(r)
 	if len(r.GetResourceNamesSubscribe()) > 0 {
@@ -137,9 +113,9 @@ func (c callbacks) OnStreamDeltaRequest(id int64, r *discovery.DeltaDiscoveryReq
 
 // connect begins a session. The error has a gRPC status.
 func (c callbacks) connect(ctx context.Context, node fleet.Node, from net.Addr) (*fleet.Session, error) {
-	_ = c.cfg.Registry.Await(ctx, node.ID, node.Instance) // Connect says what is wrong
-	// The first request of a stream that its sidecar has given up may be
-	// handled after that of the next stream: it must not replace that.
+	_ = c.cfg.Registry.Await(ctx, node.ID, node.Instance) // Connect returns the error
+	// The first request of a stream that its sidecar has given up may be handled
+	// after that of the next stream: it must not replace the next stream's session.
 	c.connecting.Lock()
 	defer c.connecting.Unlock()
 	if err := ctx.Err(); err != nil {
@@ -161,7 +137,7 @@ func (c callbacks) connect(ctx context.Context, node fleet.Node, from net.Addr) 
 
 // OnStreamDeltaResponse is called before a response is sent.
 func (c callbacks) OnStreamDeltaResponse(id int64, _ *discovery.DeltaDiscoveryRequest, r *discovery.DeltaDiscoveryResponse) {
-	c.streams.get(id).response(r)
+	c.stream(id).response(r)
 	c.policies.mark(r)
 }
 

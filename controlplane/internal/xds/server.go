@@ -42,6 +42,7 @@ import (
 	"context"
 	"log/slog"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	discovery "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
@@ -127,7 +128,8 @@ type Server struct {
 	peers       *peers
 	held        *held
 	credentials *credentials
-	streams     streams
+	streams     sync.Map     // the open ones, *stream by the library's number
+	open        atomic.Int64 // their number
 	delta       delta.Server
 	stop        context.CancelFunc // ends the streams
 }
@@ -150,7 +152,7 @@ func New(c Config) *Server {
 		}
 	}
 	s := &Server{
-		cfg: c, policies: newPolicies(), peers: newPeers(), credentials: newCredentials(c.Issuer), streams: streams{open: map[int64]*stream{}},
+		cfg: c, policies: newPolicies(), peers: newPeers(), credentials: newCredentials(c.Issuer),
 	}
 	s.held = newHeld(s.peers.cache)
 	s.apply()
@@ -245,7 +247,7 @@ func (s *Server) apply() {
 
 // updatePeers reports whether it sent all changes.
 func (s *Server) updatePeers() bool {
-	receivers := s.streams.count() - s.held.count()
+	receivers := int(s.open.Load()) - s.held.count()
 	all, err := s.peers.replace(s.cfg.Registry.Peers(), receivers, time.Now())
 	if err != nil {
 		s.cfg.Logger.Error("xds: cannot send replay peers", "error", err)

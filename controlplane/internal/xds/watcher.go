@@ -81,7 +81,7 @@ func again(request *cache.DeltaRequest, sub cache.Subscription) cache.Subscripti
 	}
 	returned := maps.Clone(sub.ReturnedResources()) // the library's own must not be changed
 	for _, name := range forget {
-		returned[name] = "" // no version: what is there is sent, what is not is said to be gone
+		returned[name] = "" // no version: the cache sends the resource, or its removal
 	}
 	return subscription{Subscription: sub, returned: returned}
 }
