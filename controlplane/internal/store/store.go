@@ -41,7 +41,7 @@ type Commit struct {
 	// recognises its own commit by it.
 	Token   string   `json:"token"`
 	Changes []Change `json:"changes"` // one or more, each name once; none where it begins a series
-	// Series begins a new series, which sidecars accept whatever their
+	// Series begins a new series, which sidecars accept regardless of their
 	// revision; it is higher than any before. 0: the series stays.
 	Series int64 `json:"series,omitempty"`
 }

@@ -25,12 +25,14 @@ import (
 // Store is a [store.Store], a [store.Roster] and [store.Secrets].
 type Store struct {
 	db *bbolt.DB
+	// open ends with Close.
+	open  context.Context
+	close context.CancelFunc
 
 	mu sync.Mutex
 	// last is the highest revision; grown is closed when it rises.
-	last   int64
-	grown  chan struct{}
-	closed bool
+	last  int64
+	grown chan struct{}
 }
 
 var errClosed = fmt.Errorf("%w: it is closed", store.ErrUnavailable)
@@ -146,18 +148,19 @@ func (s *Store) Forget(ctx context.Context, changes map[int64][]string) error {
 func (s *Store) Await(ctx context.Context, revision int64) error {
 	for {
 		s.mu.Lock()
-		last, grown, closed := s.last, s.grown, s.closed
+		last, grown := s.last, s.grown
 		s.mu.Unlock()
 		switch {
 		case ctx.Err() != nil:
 			return ctx.Err()
-		case closed:
+		case s.open.Err() != nil:
 			return errClosed
 		case last > revision:
 			return nil
 		}
 		select {
 		case <-grown:
+		case <-s.open.Done():
 		case <-ctx.Done():
 		}
 	}
@@ -165,9 +168,7 @@ func (s *Store) Await(ctx context.Context, revision int64) error {
 
 // Ping reports whether the store can be used.
 func (s *Store) Ping(context.Context) error {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.closed {
+	if s.open.Err() != nil {
 		return errClosed
 	}
 	return nil
@@ -175,15 +176,7 @@ func (s *Store) Ping(context.Context) error {
 
 // Close implements store.Store. It waits for reads and writes under way.
 func (s *Store) Close() error {
-	s.mu.Lock()
-	if s.closed {
-		s.mu.Unlock()
-		return nil
-	}
-	s.closed = true
-	close(s.grown)
-	s.grown = make(chan struct{})
-	s.mu.Unlock()
+	s.close()
 	return s.db.Close()
 }
 

@@ -1,6 +1,7 @@
 package boltstore
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -49,6 +50,7 @@ func Open(dir string) (*Store, error) {
 		return nil, err
 	}
 	s := &Store{db: db, grown: make(chan struct{})}
+	s.open, s.close = context.WithCancel(context.Background())
 	if s.last, err = inspect(db); err != nil {
 		return nil, errors.Join(fmt.Errorf("policy store %s: %w", path, err), db.Close())
 	}

@@ -89,7 +89,7 @@ func (s *Store) following(ctx context.Context, revision int64, commits []store.C
 			return nil, err
 		}
 		if c.Revision != revision+1 {
-			return nil, fmt.Errorf("policy store: commit %d follows %d; somebody has removed documents of %s", c.Revision, revision, commitsName)
+			return nil, fmt.Errorf("policy store: commit %d follows %d; documents of %s were removed", c.Revision, revision, commitsName)
 		}
 		revision = c.Revision
 		commits = append(commits, c)
@@ -114,7 +114,7 @@ func (s *Store) Append(ctx context.Context, c store.Commit) error {
 	if c.Revision != 1 {
 		switch _, err := s.one(ctx, c.Revision-1); {
 		case errors.Is(err, store.ErrNone):
-			return fmt.Errorf("commit %d cannot follow what is stored", c.Revision)
+			return fmt.Errorf("commit %d cannot follow the last stored commit", c.Revision)
 		case err != nil:
 			return err
 		}

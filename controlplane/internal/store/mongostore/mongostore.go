@@ -97,7 +97,7 @@ type Store struct {
 	// Close.
 	grown chan struct{}
 	calls sync.WaitGroup
-	beats map[string]int64 // of what was put through this store
+	beats map[string]int64 // the last beat that Put has sent, by control plane
 }
 
 // Open creates a store. It does not wait for the server: every operation wraps

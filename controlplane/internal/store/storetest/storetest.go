@@ -1,4 +1,4 @@
-// Package storetest is the one suite that every policy store passes.
+// Package storetest is the test suite of all policy stores.
 package storetest
 
 import (
@@ -16,7 +16,7 @@ import (
 	"github.com/sluice-bus/sluice/controlplane/internal/store"
 )
 
-// Place is where one test's commits are.
+// Place has the commits of one test.
 type Place struct {
 	// Open opens a handle, which the suite closes.
 	Open func(t *testing.T) store.Backend
@@ -24,7 +24,7 @@ type Place struct {
 	Handles int
 }
 
-// patience is how long a test waits for what has to happen.
+// patience bounds the waits of the tests.
 const patience = 30 * time.Second
 
 // Run runs the suite; empty makes a place without commits.
@@ -260,7 +260,7 @@ func testAppenders(t *testing.T, p Place) {
 	t.Logf("%d commits, %d conflicts", len(all), conflicts)
 }
 
-// appendSomewhere appends a commit behind whatever is there.
+// appendSomewhere appends a commit after the last one.
 func appendSomewhere(ctx context.Context, s store.Store, token string) (revision int64, conflicts int, _ error) {
 	for {
 		later, err := All(ctx, s, revision)
@@ -371,7 +371,7 @@ func testClosed(t *testing.T, p Place) {
 	}
 }
 
-// A store asked for what is far behind its end has nothing to say.
+// A store has no commits far behind its end.
 func testOutOfRange(t *testing.T, p Place) {
 	s := p.open(t)
 	mustAppend(t, s, Commit(1))
