@@ -51,16 +51,6 @@ func contentOf(instance string, revision policypb.Revision, held map[string]map[
 	return out
 }
 
-// encodeCache writes the file.
-func encodeCache(content *discoveryv3.DeltaDiscoveryResponse) ([]byte, error) {
-	body, err := proto.Marshal(content)
-	if err != nil {
-		return nil, err
-	}
-	sum := sha256.Sum256(body)
-	return bytes.Join([][]byte{[]byte(cacheHeader), sum[:], body}, nil), nil
-}
-
 // decodeCache reads a file. Any damage is an error.
 func decodeCache(data []byte) (*kept, error) {
 	rest, ok := bytes.CutPrefix(data, []byte(cacheHeader))
@@ -161,9 +151,10 @@ func readCache(path string) (*kept, error) {
 // writeCache replaces the file so that a kill at any moment leaves the old one
 // or the new one.
 func writeCache(path string, content *discoveryv3.DeltaDiscoveryResponse) error {
-	data, err := encodeCache(content)
+	body, err := proto.Marshal(content)
 	if err != nil {
 		return err
 	}
-	return atomicfile.Write(path, data)
+	sum := sha256.Sum256(body)
+	return atomicfile.Write(path, bytes.Join([][]byte{[]byte(cacheHeader), sum[:], body}, nil))
 }
