@@ -10,9 +10,8 @@ import (
 )
 
 const (
-	// maxUnread is how long sidecars are served policies that have not been
-	// compared with the store: other control planes may have changed them
-	// since.
+	// maxUnread is how long sidecars are served policies that were not compared
+	// with the store: other control planes may have changed them since.
 	maxUnread = 10 * time.Second
 	lookEvery = 200 * time.Millisecond
 )
@@ -60,7 +59,7 @@ func (g *gate) set(open bool) {
 	g.shut = !open
 	for c := range g.conns {
 		if g.shut {
-			_ = c.Close() // its user learns of it
+			_ = c.Close() // the gRPC server gets the error
 			delete(g.conns, c)
 		}
 	}
@@ -73,7 +72,7 @@ func (g *gate) Accept() (net.Conn, error) {
 		if err != nil || g.admit(c) {
 			return &gatedConn{c, g}, err
 		}
-		_ = c.Close() // nothing was said yet
+		_ = c.Close() // nothing was sent yet
 	}
 }
 

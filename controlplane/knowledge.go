@@ -74,7 +74,7 @@ func (c *ControlPlane) leave(ctx context.Context) error {
 type lastExchange struct {
 	alive store.Alive
 	// fleet is the registry's document as of fleetAt. It is large and only
-	// shown to people, so it is updated less often than the shares.
+	// displayed, so it is updated less often than the shares.
 	fleet   []byte
 	fleetAt time.Time
 }

@@ -11,9 +11,8 @@ import (
 	"github.com/sluice-bus/sluice/internal/secrets"
 )
 
-// status is the body of GET /v1/status. It has the same members at every
-// program, so that one monitor can read all of them; those of a sidecar alone
-// are empty here.
+// status is the body of GET /v1/status. All programs have the same members, so
+// that one monitor can read all of them; a sidecar's own members are empty here.
 type status struct {
 	Version  string      `json:"version"`
 	NodeID   string      `json:"node_id"` // the control plane's name
@@ -26,7 +25,7 @@ type status struct {
 	Queues        amount `json:"queues"`
 	Subscriptions int    `json:"subscriptions"`
 	Spool         amount `json:"spool"`
-	Peers         []peer `json:"peers"` // the replay APIs that sidecars are told of
+	Peers         []peer `json:"peers"` // the replay APIs that sidecars receive
 }
 
 type storeStatus struct {
@@ -34,11 +33,11 @@ type storeStatus struct {
 	State string `json:"state"` // ok or away
 }
 
-// inForce is a policy that sidecars are told of.
+// inForce is a policy that sidecars receive.
 type inForce struct {
 	Name    string `json:"name"`
 	Version int64  `json:"version"`
-	Source  string `json:"source"` // who changed it last
+	Source  string `json:"source"` // the author of its last change
 }
 
 type amount struct {
@@ -99,7 +98,7 @@ func (c *ControlPlane) ready() error {
 	return nil
 }
 
-// profiles serves the profiles of this process, at /debug/pprof/.
+// profiles serves this process's profiles at /debug/pprof/.
 func profiles() http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("/debug/pprof/", pprof.Index)

@@ -96,8 +96,8 @@ func (c *ControlPlane) readRoster(ctx context.Context) error {
 	return c.remove(ctx, "", c.registry.Superseded()...)
 }
 
-// remove removes entries from the store: with a life that life's entry for
-// good, even if it is written later.
+// remove removes entries from the store. With a life, an entry of that life that
+// is written later is ignored, too.
 func (c *ControlPlane) remove(ctx context.Context, life string, entries ...fleet.Entry) error {
 	for _, e := range entries {
 		if err := c.store.Leave(ctx, e.Key(), life); err != nil {

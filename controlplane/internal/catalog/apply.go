@@ -22,7 +22,7 @@ type Change struct {
 // Applied is the result of a Put, Delete or Apply, or of its dry run.
 type Applied struct {
 	Revision int64    // of the policies after it; those before it where it was a dry run
-	Changes  []Change // ascending by name, also of those that stay as they were
+	Changes  []Change // ascending by name, unchanged policies included
 }
 
 // Apply puts several policies in one commit, and with prune removes all others.

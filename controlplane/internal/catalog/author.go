@@ -10,7 +10,7 @@ import (
 
 // Author is the author of a change.
 type Author struct {
-	Name string // as the history has it
+	Name string // in the history
 	// Admin allows changes that remove events: other authors may not shorten
 	// what topics keep.
 	Admin bool

@@ -171,7 +171,7 @@ func (h *history) lastVersion(name string) int64 {
 func (c *Catalog) placesOf(name string) []place {
 	c.mu.RLock()
 	defer c.mu.RUnlock()
-	return c.history.places[name] // which only grows, and what it holds never changes
+	return c.history.places[name] // elements are only added, and never changed
 }
 
 // at reads the commit of a revision, and returns its change of a policy.

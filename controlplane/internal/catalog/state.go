@@ -108,8 +108,8 @@ func (s *State) with(revision int64, put []Entry, remove []string) (*State, erro
 	return next, nil
 }
 
-// merge returns the entries without the removed ones and with those that are
-// put, which it sorts.
+// merge returns the entries without the removed ones and with the put ones, which
+// it sorts.
 func (s *State) merge(put []Entry, remove []string) []Entry {
 	slices.SortFunc(put, func(a, b Entry) int { return cmp.Compare(a.Policy.Name, b.Policy.Name) })
 	gone := make(map[string]bool, len(remove))

@@ -125,8 +125,8 @@ func (r *Registry) Connect(n Node) (*Session, error) {
 // of its name.
 const NoPolicy = 0
 
-// Acked says that the sidecar runs these versions of policies, or knows that
-// there is [NoPolicy], and no longer has those that are gone.
+// Acked records that the sidecar runs these versions of policies, or knows that
+// there is [NoPolicy], and no longer has the gone ones.
 func (s *Session) Acked(versions map[string]int64, gone []string) {
 	s.update(func(m *member) {
 		for _, name := range gone {
@@ -138,13 +138,13 @@ func (s *Session) Acked(versions map[string]int64, gone []string) {
 
 // Part is a set of policies that a sidecar has together. It is never changed.
 type Part struct {
-	ID       string // of what it says
+	ID       string // a hash of the content
 	Versions map[string]int64
 }
 
-// Holds says that the sidecar runs the policies of these parts, by the names of
-// the parts, and no longer has those that are gone. A sidecar with parts has
-// all policies.
+// Holds records that the sidecar runs the policies of these parts, by the names of
+// the parts, and no longer has the gone parts. A sidecar with parts has all
+// policies.
 func (s *Session) Holds(parts map[string]*Part, gone []string) {
 	s.update(func(m *member) {
 		if m.parts == nil {
@@ -208,8 +208,8 @@ func (s *Session) update(change func(*member)) {
 	}
 }
 
-// remember keeps a sidecar that left, and removes those that left long ago or,
-// if there are too many, the one that left first.
+// remember keeps a sidecar that left. It removes the sidecars that left long ago
+// and, if there are too many, the one that left first.
 func (r *Registry) remember(m *member) {
 	r.left[m.ID] = m
 	var first *member
@@ -229,7 +229,7 @@ func (r *Registry) remember(m *member) {
 type instance struct {
 	Sidecar
 	Instance string
-	Held     []int   // what it has of the parts of its document
+	Held     []int   // its parts, as indexes in the parts of the document
 	parts    []*Part // nil: it has none
 }
 

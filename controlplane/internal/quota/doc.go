@@ -54,7 +54,7 @@
 // that was not fleet-wide at the start no sidecar has anything, and the reservoir
 // is full.
 //
-// # Who gets how much
+// # The division
 //
 // Demand is the number of events per second that a sidecar let through and
 // refused, as a moving average of 0.4 s. Each round (every 100 ms, and at once

@@ -170,7 +170,7 @@ func (m *member) acknowledge(number uint64, left float64, now time.Time) (releas
 		m.acting = m.acting[1:]
 	}
 	if left >= 0 && len(m.acting) > 0 && m.acting[0].number == number && m.acting[0].rate == 0 {
-		// Nothing fills the sidecar's bucket, so it holds at most what is left.
+		// Nothing fills the sidecar's bucket, so it has at most the remaining tokens.
 		m.acting[0].burst = min(m.acting[0].burst, math.Ceil(left-rounding))
 	}
 	m.settle(now)

@@ -133,7 +133,7 @@ func (s *Server) number(share string) uint64 {
 // answer is the assignment of one topic that is sent to a sidecar.
 type answer struct {
 	report  uint64 // the number of the report that it answers
-	abandon bool   // there is no share to be had: the fallback acts
+	abandon bool   // there is no share: the fallback acts
 	share   string
 	rate    float64 // tokens per second; 0: it gets tokens only by grants
 	pace    float64 // where rate is 0: the rate at which grants can be expected

@@ -198,7 +198,7 @@ func (t *topic) setTargets(now time.Time) {
 	}
 }
 
-// contended reports whether the targets need more than what is free.
+// contended reports whether the targets need more than is free.
 func (t *topic) contended() bool {
 	rates, bursts := 0.0, 0.0
 	for _, m := range t.active {
@@ -310,7 +310,7 @@ func (t *topic) grantAsked(now time.Time) {
 	t.grantRest(now)
 }
 
-// grantRest grants what is left in the reservoir to members whose share is too
+// grantRest grants the reservoir's remaining tokens to members whose share is too
 // small.
 func (t *topic) grantRest(now time.Time) {
 	queue := slices.DeleteFunc(slices.Clone(t.active), func(m *member) bool {

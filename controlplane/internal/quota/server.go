@@ -209,8 +209,8 @@ func first(md metadata.MD, key string) string {
 	return ""
 }
 
-// report records one message. The error says what is wrong with the message;
-// then none of it has counted.
+// report records one message. After an error, which describes the fault, nothing of
+// the message has counted.
 func (s *Server) report(st *stream, message *rlqs.RateLimitQuotaUsageReports) error {
 	now := s.cfg.Now()
 	usages, err := readReport(message)

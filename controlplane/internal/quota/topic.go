@@ -111,7 +111,7 @@ func (t *topic) settle(now time.Time) {
 	t.trim()
 }
 
-// trim limits the reservoir to what it may hold.
+// trim limits the reservoir to its maximum.
 func (t *topic) trim() {
 	t.reservoir = max(0, min(t.reservoir, t.burst+min(1, t.rate*overfillFor.Seconds()), t.burst+t.slack-t.bursts))
 }

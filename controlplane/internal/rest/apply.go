@@ -124,7 +124,7 @@ func (h *handler) answerChanges(w http.ResponseWriter, r *request, dryRun bool, 
 }
 
 // newSeries begins a new series, so that sidecars accept the policies in force
-// whatever their revision.
+// regardless of their revision.
 func (h *handler) newSeries(w http.ResponseWriter, r *request) error {
 	if err := r.sender.may(admin); err != nil {
 		return err
@@ -133,7 +133,7 @@ func (h *handler) newSeries(w http.ResponseWriter, r *request) error {
 	if err != nil {
 		return err
 	}
-	h.Logger.Warn("a new series of policies begins: sidecars accept it whatever their revision", "by", r.sender.Name, "series", state.Series, "revision", state.Revision)
+	h.Logger.Warn("a new series of policies begins: sidecars accept it regardless of their revision", "by", r.sender.Name, "series", state.Series, "revision", state.Revision)
 	return h.answer(w, r.Request, http.StatusOK, struct {
 		Series   int64 `json:"series"`
 		Revision int64 `json:"revision"`

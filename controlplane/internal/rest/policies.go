@@ -140,7 +140,7 @@ func nameFault(path, said string) string {
 func textMember(body []byte, name string) (text string) {
 	var object map[string]json.RawMessage
 	if json.Unmarshal(body, &object) == nil {
-		_ = json.Unmarshal(object[name], &text) // what is no text is refused elsewhere
+		_ = json.Unmarshal(object[name], &text) // namedPolicy refuses other values
 	}
 	return text
 }

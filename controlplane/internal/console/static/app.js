@@ -16,7 +16,7 @@ const sections = [
   {name: 'audit', title: 'Audit log', all: Audit},
 ];
 
-// route reads #/section or #/section/name; what it does not know is home.
+// route reads #/section or #/section/name; an unknown section is the first one.
 function route() {
   const [, section, name] = location.hash.match(/^#\/([a-z]+)(?:\/(.+))?$/) ?? [];
   const found = sections.find(s => s.name === section) ?? sections[0];

@@ -4,9 +4,9 @@ import {html, useEffect, useRef, useState} from './ui.js';
 import {usePoll} from './poll.js';
 import {plural} from './format.js';
 
-const watching = 400;    // ms between looks while somebody waits for the fleet
+const watching = 400;    // ms between polls while sidecars are missing
 const settled = 5000;    // afterwards
-const patience = 60_000; // what has not come until then is not waited for as eagerly
+const patience = 60_000; // ms until it polls less often
 
 // progress groups the sidecars that a change {name, version}, or {name, deleted}, has
 // to reach by their answer.
@@ -35,7 +35,7 @@ export function Rollout({change, onDone}) {
   useEffect(() => {
     if (p) setEager(p.waiting.length > 0 && Date.now() - change.at < patience);
   }, [poll.data]);
-  if (!p) return html`<section class="card rollout" role="status">Saved. Asking who has it…</section>`;
+  if (!p) return html`<section class="card rollout" role="status">Saved. Waiting for the sidecars…</section>`;
   const all = p.acked.length + p.waiting.length + p.refused.length;
   const complete = p.acked.length === all;
   if (complete && !done.current) done.current = Date.now();
