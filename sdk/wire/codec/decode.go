@@ -3,7 +3,6 @@ package codec
 import (
 	"encoding/base64"
 	"errors"
-	"strings"
 	"unicode/utf8"
 
 	"github.com/sluice-bus/sluice/sdk/wire"
@@ -22,8 +21,9 @@ func DecodeRequest(text []byte, lim wire.Limits) (*Request, *wire.Error) {
 	r := new(Request)
 	var f frame
 	err := f.read(text, lim)
-	corr, badCorr := stringField("corr", &f.corr)
-	if badCorr == nil && f.corr.given() && utf8.ValidString(corr) {
+	var in memberReader
+	corr := in.text("corr", &f.corr)
+	if in.err == nil && f.corr.given() && utf8.ValidString(corr) {
 		r.Corr, r.HasCorr = corr, true
 	}
 	if bad := checkUTF8(text); bad != nil {
@@ -34,139 +34,103 @@ func DecodeRequest(text []byte, lim wire.Limits) (*Request, *wire.Error) {
 		return r, wire.Errorf(wire.BadRequest, "%v", err)
 	case err != nil:
 		return r, wire.Errorf(wire.BadJSON, "the frame is not JSON: %v", err)
-	case badCorr != nil:
-		return r, badCorr
+	case in.err == nil:
+		r.fill(&in, &f, lim)
 	}
-	return r, r.fill(&f, lim)
+	return r, in.err
+}
+
+var requestOps = []string{
+	wire.OpPublish, wire.OpAck, wire.OpNack, wire.OpModAck, wire.OpSubscribe, wire.OpUnsubscribe, wire.OpPause, wire.OpResume, wire.OpPing, wire.OpAuth,
+}
+
+// opOf returns one of the ops, so that no frame's is copied; "" where it is another.
+func opOf(v *value, ops []string) string {
+	if v.kind == '"' {
+		name := v.name()
+		for _, op := range ops {
+			if string(name) == op {
+				return op
+			}
+		}
+	}
+	return ""
 }
 
 // fill decodes the members that the frame's op needs.
-func (r *Request) fill(f *frame, lim wire.Limits) *wire.Error {
-	if !f.op.given() {
-		return wire.Errorf(wire.BadRequest, "op is missing")
-	}
-	if f.op.kind != '"' {
-		return wire.Errorf(wire.BadRequest, "op must be a string")
-	}
-	name := f.op.name()
-	switch string(name) {
+func (r *Request) fill(in *memberReader, f *frame, lim wire.Limits) {
+	r.Op = opOf(&f.op, requestOps)
+	switch r.Op {
 	case wire.OpPublish:
-		r.Op = wire.OpPublish
-		return r.fillPublish(f, lim)
-	case wire.OpAck:
-		r.Op = wire.OpAck
-		return r.fillSettle(f)
-	case wire.OpNack:
-		r.Op = wire.OpNack
-		return r.fillSettle(f)
-	case wire.OpModAck:
-		r.Op = wire.OpModAck
-		return r.fillSettle(f)
+		r.fillPublish(in, f, lim)
+	case wire.OpAck, wire.OpNack, wire.OpModAck:
+		r.fillSettle(in, f)
 	case wire.OpSubscribe:
-		r.Op = wire.OpSubscribe
-		if err := r.fillSubscription(f); err != nil {
-			return err
-		}
-		return fillOptions(&r.Subscribe, &f.item, lim)
-	case wire.OpUnsubscribe:
-		r.Op = wire.OpUnsubscribe
-		return r.fillSubscription(f)
-	case wire.OpPause:
-		r.Op = wire.OpPause
-		return r.fillSubscription(f)
-	case wire.OpResume:
-		r.Op = wire.OpResume
-		return r.fillSubscription(f)
+		r.fillSubscription(in, f)
+		in.options(&r.Subscribe, &f.item, lim)
+	case wire.OpUnsubscribe, wire.OpPause, wire.OpResume:
+		r.fillSubscription(in, f)
 	case wire.OpPing:
-		r.Op = wire.OpPing
-		return nil
 	case wire.OpAuth:
-		r.Op = wire.OpAuth
-		return r.fillAuth(f)
+		if r.Token = in.text("token", &f.token); len(r.Token) > wire.MaxTokenBytes {
+			in.fail("token is %d bytes long; at most %d are allowed", len(r.Token), wire.MaxTokenBytes)
+		}
+	default:
+		switch {
+		case !f.op.given():
+			in.fail("op is missing")
+		case f.op.kind != '"':
+			in.fail("op must be a string")
+		default:
+			in.check(wire.Errorf(wire.UnknownOp, "there is no op %s", shown(f.op.name())))
+		}
 	}
-	return wire.Errorf(wire.UnknownOp, "there is no op %s", shown(name))
-}
-
-func (r *Request) fillAuth(f *frame) (err *wire.Error) {
-	if r.Token, err = stringField("token", &f.token); err != nil {
-		return err
-	}
-	if len(r.Token) > wire.MaxTokenBytes {
-		return wire.Errorf(wire.BadRequest, "token is %d bytes long; at most %d are allowed", len(r.Token), wire.MaxTokenBytes)
-	}
-	return nil
 }
 
 // fillSubscription reads what names a subscription: a topic and maybe a group.
-func (r *Request) fillSubscription(f *frame) (err *wire.Error) {
-	if r.Topic, err = stringField("topic", &f.topic); err != nil {
-		return err
+func (r *Request) fillSubscription(in *memberReader, f *frame) {
+	r.Topic = in.text("topic", &f.topic)
+	in.check(CheckReadTopic(r.Topic))
+	if r.Group = in.text("group", &f.group); r.Group != "" {
+		in.check(CheckGroup(r.Group))
 	}
-	if err = CheckReadTopic(r.Topic); err != nil {
-		return err
-	}
-	if r.Group, err = stringField("group", &f.group); err != nil || r.Group == "" {
-		return err
-	}
-	return CheckGroup(r.Group)
 }
 
 // fillSettle reads an ACK, NACK or MODACK.
-func (r *Request) fillSettle(f *frame) (err *wire.Error) {
-	if err = r.fillSubscription(f); err != nil {
-		return err
-	}
+func (r *Request) fillSettle(in *memberReader, f *frame) {
+	r.fillSubscription(in, f)
 	if r.Group == "" {
-		return wire.Errorf(wire.BadRequest, "group is missing")
+		in.fail("group is missing")
 	}
-	if r.IDs, err = stringsField("ids", &f.ids, wire.MaxSettleIDs, checkID); err != nil {
-		return err
-	}
+	r.IDs = in.texts("ids", &f.ids, wire.MaxSettleIDs, checkID)
 	if f.id.given() {
-		id, err := stringField("id", &f.id)
-		if err == nil {
-			err = CheckID(id)
-		}
-		if err != nil {
-			return err
-		}
-		r.IDs = append(r.IDs, id)
+		r.IDs = append(r.IDs, in.id("id", &f.id))
 	}
 	if len(r.IDs) == 0 {
-		return wire.Errorf(wire.BadRequest, "id is missing: give id, or ids with 1 to %d of them", wire.MaxSettleIDs)
+		in.fail("id is missing: give id, or ids with 1 to %d of them", wire.MaxSettleIDs)
 	}
 	switch r.Op {
 	case wire.OpNack:
-		r.Nack, err = f.nack.read()
+		r.Nack = in.nack(&f.nack)
 	case wire.OpModAck:
-		r.ExtendMS, err = extendField(&f.extendMS)
+		r.ExtendMS = in.extend(&f.extendMS)
 	}
-	return err
 }
 
-// extendField is by how much a deadline is extended.
-func extendField(v *value) (*int64, *wire.Error) {
-	ms, err := wholeField("extend_ms", v, 0, wire.MaxDelayMS)
-	if err == nil && ms == nil {
-		err = wire.Errorf(wire.BadRequest, "extend_ms is missing")
+func (r *Request) fillPublish(in *memberReader, f *frame, lim wire.Limits) {
+	r.Topic = in.text("topic", &f.topic)
+	switch {
+	case in.err != nil:
+	case f.events.given():
+		in.err = r.fillBatch(f, lim)
+	default:
+		if in.err = CheckTopic(r.Topic); in.err != nil {
+			return
+		}
+		r.Publish = f.item.decode(lim)
+		r.Publish.Event.Topic = r.Topic
+		in.err, r.Publish.Err = r.Publish.Err, nil
 	}
-	return ms, err
-}
-
-func (r *Request) fillPublish(f *frame, lim wire.Limits) (err *wire.Error) {
-	if r.Topic, err = stringField("topic", &f.topic); err != nil {
-		return err
-	}
-	if f.events.given() {
-		return r.fillBatch(f, lim)
-	}
-	if err = CheckTopic(r.Topic); err != nil {
-		return err
-	}
-	r.Publish = f.item.decode(lim)
-	r.Publish.Event.Topic = r.Topic
-	err, r.Publish.Err = r.Publish.Err, nil
-	return err
 }
 
 func (r *Request) fillBatch(f *frame, lim wire.Limits) *wire.Error {
@@ -277,10 +241,10 @@ func base64Field(name string, v *value, lim wire.Limits) ([]byte, *wire.Error) {
 	return payload[:n:n], CheckPayloadBytes(payload[:n], lim)
 }
 
-// growFor gives arena room for the strings of an event's members: one
+// growFor gives the arena room for the strings of an event's members: one
 // allocation instead of one per string. For what could waste memory, which the
 // event would keep for as long as it lives, there is none.
-func growFor(arena *strings.Builder, members ...*value) {
+func (r *memberReader) growFor(members ...*value) {
 	const most = 512
 	size := 0
 	for _, v := range members {
@@ -289,57 +253,28 @@ func growFor(arena *strings.Builder, members ...*value) {
 		}
 	}
 	if size <= most {
-		arena.Grow(size)
+		r.arena.Grow(size)
 	}
 }
 
 // decode reads the opts of a PUBLISH into p.
-func (o *options) decode(p *wire.PublishItem, lim wire.Limits) (err *wire.Error) {
+func (o *options) decode(p *wire.PublishItem, lim wire.Limits) *wire.Error {
 	e := &p.Event
-	var arena strings.Builder
-	growFor(&arena, &o.id, &o.key, &o.sid, &o.headers)
-	if o.id.given() {
-		if e.ID, err = stringInto(&arena, "id", &o.id); err == nil {
-			err = CheckID(e.ID)
-		}
-		if err != nil {
-			return err
-		}
+	var r memberReader
+	r.growFor(&o.id, &o.key, &o.sid, &o.headers)
+	e.ID = r.id("id", &o.id)
+	p.HasTS = o.ts.given()
+	e.TS = r.number("ts", &o.ts, 0, wire.MaxTS)
+	p.Later.DeliverAt = r.optionalNumber("deliver_at", &o.deliverAt, 0, wire.MaxTS)
+	p.Later.DelayMS = r.optionalNumber("delay_ms", &o.delayMS, 0, wire.MaxLaterMS)
+	e.Key = r.text("key", &o.key)
+	r.check(CheckKey(e.Key, lim))
+	e.Headers = r.headers("headers", &o.headers, lim)
+	e.Tags = r.texts("tags", &o.tags, wire.MaxTags, checkTag)
+	e.CausedBy = r.texts("caused_by", &o.causedBy, wire.MaxTags, checkID)
+	if e.SID = r.text("sid", &o.sid); len(e.SID) > wire.MaxSIDBytes {
+		r.fail("sid is %d bytes long; at most %d are allowed", len(e.SID), wire.MaxSIDBytes)
 	}
-	if p.HasTS = o.ts.given(); p.HasTS {
-		if e.TS, err = wholeOf("ts", &o.ts, 0, wire.MaxTS); err != nil {
-			return err
-		}
-	}
-	if p.Later.DeliverAt, err = wholeField("deliver_at", &o.deliverAt, 0, wire.MaxTS); err != nil {
-		return err
-	}
-	if p.Later.DelayMS, err = wholeField("delay_ms", &o.delayMS, 0, wire.MaxLaterMS); err != nil {
-		return err
-	}
-	if e.Key, err = stringInto(&arena, "key", &o.key); err != nil {
-		return err
-	}
-	if err = CheckKey(e.Key, lim); err != nil {
-		return err
-	}
-	if e.Headers, err = headersField(&arena, "headers", &o.headers, lim); err != nil {
-		return err
-	}
-	if e.Tags, err = stringsField("tags", &o.tags, wire.MaxTags, checkTag); err != nil {
-		return err
-	}
-	if e.CausedBy, err = stringsField("caused_by", &o.causedBy, wire.MaxTags, checkID); err != nil {
-		return err
-	}
-	if e.SID, err = stringInto(&arena, "sid", &o.sid); err != nil {
-		return err
-	}
-	if len(e.SID) > wire.MaxSIDBytes {
-		return wire.Errorf(wire.BadRequest, "sid is %d bytes long; at most %d are allowed", len(e.SID), wire.MaxSIDBytes)
-	}
-	if o.ttlMS.given() {
-		e.TTLMS, err = wholeOf("ttl_ms", &o.ttlMS, 1, wire.MaxTTLMS)
-	}
-	return err
+	e.TTLMS = r.number("ttl_ms", &o.ttlMS, 1, wire.MaxTTLMS)
+	return r.err
 }

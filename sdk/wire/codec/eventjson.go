@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"math"
 	"strconv"
-	"strings"
 
 	"github.com/sluice-bus/sluice/sdk/wire"
 )
@@ -182,63 +181,26 @@ func (m *eventMembers) decode() (wire.Event, *wire.Error) {
 	if m.kind != '{' {
 		return e, wire.Errorf(wire.BadRequest, "an event must be a JSON object")
 	}
-	var arena strings.Builder
-	growFor(&arena, &m.id, &m.topic, &m.key, &m.sid, &m.headers)
-	r := memberReader{arena: &arena}
-	r.text("id", &m.id, &e.ID)
-	r.text("topic", &m.topic, &e.Topic)
-	r.text("key", &m.key, &e.Key)
-	r.text("sid", &m.sid, &e.SID)
+	var r memberReader
+	r.growFor(&m.id, &m.topic, &m.key, &m.sid, &m.headers)
+	e.ID = r.text("id", &m.id)
+	e.Topic = r.text("topic", &m.topic)
+	e.Key = r.text("key", &m.key)
+	e.SID = r.text("sid", &m.sid)
 	e.TS = r.whole("ts", &m.ts)
 	e.TTLMS = r.whole("ttl_ms", &m.ttlMS)
 	e.Partition = int(r.whole("partition", &m.partition))
 	e.Seq = uint64(r.whole("seq", &m.seq))
 	e.Spooled = r.flag("spooled", &m.spooled)
-	if r.err == nil {
-		e.Headers, r.err = headersField(&arena, "headers", &m.headers, unlimited)
-	}
-	if r.err == nil {
-		e.Tags, r.err = stringsField("tags", &m.tags, math.MaxInt, anyString)
-	}
-	if r.err == nil {
-		e.CausedBy, r.err = stringsField("caused_by", &m.causedBy, math.MaxInt, anyString)
-	}
+	e.Headers = r.headers("headers", &m.headers, unlimited)
+	e.Tags = r.texts("tags", &m.tags, math.MaxInt, anyString)
+	e.CausedBy = r.texts("caused_by", &m.causedBy, math.MaxInt, anyString)
 	if r.err == nil {
 		it := item{payload: m.payload, payload64: m.payload64}
 		e.Payload, e.Binary, r.err = it.decodePayload(unlimited)
 	}
-	if r.err != nil {
-		return wire.Event{}, r.err
-	}
-	return e, nil
+	return e, r.err
 }
 
-// memberReader reads one member after the other and keeps the first error.
-type memberReader struct {
-	arena *strings.Builder // for the strings; may be nil
-	err   *wire.Error
-}
-
-func (r *memberReader) text(name string, v *value, into *string) {
-	if r.err == nil {
-		*into, r.err = stringInto(r.arena, name, v)
-	}
-}
-
-// whole reads a whole number of 0 or more; absent is 0.
-func (r *memberReader) whole(name string, v *value) int64 {
-	if r.err != nil || !v.given() {
-		return 0
-	}
-	var n int64
-	n, r.err = wholeOf(name, v, 0, math.MaxInt64)
-	return n
-}
-
-// flag reads a boolean; absent is false.
-func (r *memberReader) flag(name string, v *value) bool {
-	if r.err == nil && v.given() && v.kind != 't' && v.kind != 'f' {
-		r.err = wire.Errorf(wire.BadRequest, "%s must be true or false", name)
-	}
-	return r.err == nil && v.kind == 't'
-}
+// whole reads a number of any size.
+func (r *memberReader) whole(name string, v *value) int64 { return r.number(name, v, 0, math.MaxInt64) }

@@ -7,113 +7,130 @@ import (
 	"github.com/sluice-bus/sluice/sdk/wire"
 )
 
-// The functions below turn one member of a frame into a Go value. An absent
+// memberReader turns members of a frame into Go values, and keeps the first error, after which no value counts. An absent
 // member and an explicit null are both "not given".
-
-func stringField(name string, v *value) (string, *wire.Error) {
-	return stringInto(nil, name, v)
+type memberReader struct {
+	arena strings.Builder // the memory of strings, where it has room for them
+	err   *wire.Error
 }
 
-// stringInto is stringField with the string in the arena's memory, where that
-// has room for it.
-func stringInto(arena *strings.Builder, name string, v *value) (string, *wire.Error) {
-	if !v.given() {
-		return "", nil
+// check keeps the error, unless there was one before.
+func (r *memberReader) check(err *wire.Error) {
+	if r.err == nil {
+		r.err = err
+	}
+}
+
+// fail refuses a member.
+func (r *memberReader) fail(format string, args ...any) {
+	r.check(wire.Errorf(wire.BadRequest, format, args...))
+}
+
+// text reads a string; absent is "".
+func (r *memberReader) text(name string, v *value) string {
+	if r.err != nil || !v.given() {
+		return ""
 	}
 	if v.kind != '"' {
-		return "", wire.Errorf(wire.BadRequest, "%s must be a string", name)
+		r.fail("%s must be a string", name)
+		return ""
 	}
-	if inner := v.raw[1 : len(v.raw)-1]; !v.escaped && arena != nil && arena.Cap()-arena.Len() >= len(inner) {
-		start := arena.Len()
-		arena.Write(inner)
-		return arena.String()[start:], nil
+	if inner := v.raw[1 : len(v.raw)-1]; !v.escaped && r.arena.Cap()-r.arena.Len() >= len(inner) {
+		start := r.arena.Len()
+		r.arena.Write(inner)
+		return r.arena.String()[start:]
 	}
 	text, ok := v.text()
 	if !ok {
-		return "", wire.Errorf(wire.BadRequest, `%s holds a lone surrogate escape (\ud800 to \udfff without its other half)`, name)
+		r.fail(`%s holds a lone surrogate escape (\ud800 to \udfff without its other half)`, name)
 	}
-	return text, nil
+	return text
 }
 
-// wholeField returns nil when the member is not given.
-func wholeField(name string, v *value, least, most int64) (*int64, *wire.Error) {
+// optionalText tells an empty string from none, which is nil.
+func (r *memberReader) optionalText(name string, v *value) *string {
 	if !v.given() {
-		return nil, nil
+		return nil
 	}
-	n, err := wholeOf(name, v, least, most)
-	if err != nil {
-		return nil, err
-	}
-	return &n, nil
+	text := r.text(name, v)
+	return &text
 }
 
-// wholeOf reads a member that is given.
-func wholeOf(name string, v *value, least, most int64) (int64, *wire.Error) {
+// id reads an event's id where one is given.
+func (r *memberReader) id(name string, v *value) (id string) {
+	if v.given() {
+		id = r.text(name, v)
+		r.check(checkID(name, id))
+	}
+	return id
+}
+
+// number reads a whole number; absent is 0.
+func (r *memberReader) number(name string, v *value, least, most int64) int64 {
+	if r.err != nil || !v.given() {
+		return 0
+	}
 	if v.kind == '0' {
 		if n, ok := wholeNumber(v.raw); ok && n >= least && n <= most {
-			return n, nil
+			return n
 		}
 	}
-	return 0, wire.Errorf(wire.BadRequest, "%s must be a whole number from %d to %d", name, least, most)
+	r.fail("%s must be a whole number from %d to %d", name, least, most)
+	return 0
 }
 
-// intField is wholeField for an int.
-func intField(name string, v *value, least, most int) (*int, *wire.Error) {
-	n, err := wholeField(name, v, int64(least), int64(most))
-	if n == nil {
-		return nil, err
-	}
-	i := int(*n)
-	return &i, nil
-}
-
-// boolField returns nil when the member is not given.
-func boolField(name string, v *value) (*bool, *wire.Error) {
+// optionalNumber tells 0 from no number, which is nil.
+func (r *memberReader) optionalNumber(name string, v *value, least, most int64) *int64 {
 	if !v.given() {
-		return nil, nil
+		return nil
 	}
-	if v.kind != 't' && v.kind != 'f' {
-		return nil, wire.Errorf(wire.BadRequest, "%s must be true or false", name)
-	}
-	is := v.kind == 't'
-	return &is, nil
+	n := r.number(name, v, least, most)
+	return &n
 }
 
-// stringsField reads an array of at most `most` strings, each of which check accepts.
-func stringsField(name string, v *value, most int, check func(field, s string) *wire.Error) ([]string, *wire.Error) {
+// count reads a number from 1 on; absent is nil.
+func (r *memberReader) count(name string, v *value, most int64) *int {
 	if !v.given() {
-		return nil, nil
+		return nil
+	}
+	n := int(r.number(name, v, 1, most))
+	return &n
+}
+
+// flag reads a boolean; absent is false.
+func (r *memberReader) flag(name string, v *value) bool {
+	if v.given() && v.kind != 't' && v.kind != 'f' {
+		r.fail("%s must be true or false", name)
+	}
+	return v.kind == 't'
+}
+
+// texts reads an array of at most `most` strings, each of which check accepts.
+func (r *memberReader) texts(name string, v *value, most int, check func(field, s string) *wire.Error) (list []string) {
+	if r.err != nil || !v.given() {
+		return nil
 	}
 	if v.kind != '[' {
-		return nil, wire.Errorf(wire.BadRequest, "%s must be an array of strings", name)
+		r.fail("%s must be an array of strings", name)
+		return nil
 	}
-	var list []string
-	var bad *wire.Error
 	s := scanner{b: v.raw}
 	_ = s.elements(func() *SyntaxError { // scanned before: this finds no fault
 		element, err := s.value()
-		if err != nil || bad != nil {
-			return err
-		}
-		if element.kind != '"' {
-			bad = wire.Errorf(wire.BadRequest, "%s must be an array of strings", name)
-			return nil
-		}
-		if len(list) == most {
-			bad = wire.Errorf(wire.BadRequest, "%s has more than %d entries", name, most)
-			return nil
-		}
-		var text string
-		if text, bad = stringField(name, &element); bad == nil {
-			bad = check(name, text)
+		switch {
+		case err != nil || r.err != nil:
+		case element.kind != '"':
+			r.fail("%s must be an array of strings", name)
+		case len(list) == most:
+			r.fail("%s has more than %d entries", name, most)
+		default:
+			text := r.text(name, &element)
+			r.check(check(name, text))
 			list = append(list, text)
 		}
-		return nil
+		return err
 	})
-	if bad != nil {
-		return nil, bad
-	}
-	return list, nil
+	return list
 }
 
 func checkTag(field, s string) *wire.Error {
@@ -123,56 +140,42 @@ func checkTag(field, s string) *wire.Error {
 	return nil
 }
 
-// headersField reads an object of strings. Of a name given twice the last
-// value wins, and null is no value.
-func headersField(arena *strings.Builder, name string, v *value, lim wire.Limits) (wire.Headers, *wire.Error) {
-	if !v.given() {
-		return nil, nil
+// headers reads an object of strings. Of a name given twice the last value
+// wins, and null is no value.
+func (r *memberReader) headers(name string, v *value, lim wire.Limits) (list wire.Headers) {
+	if r.err != nil || !v.given() {
+		return nil
 	}
 	if v.kind != '{' {
-		return nil, wire.Errorf(wire.BadRequest, "%s must be an object of strings", name)
+		r.fail("%s must be an object of strings", name)
+		return nil
 	}
-	var list wire.Headers
-	var bad *wire.Error
 	s := scanner{b: v.raw}
 	_ = s.members(func(key value) *SyntaxError { // scanned before: this finds no fault
 		member, err := s.value()
-		if err != nil || bad != nil {
+		if err != nil || r.err != nil {
 			return err
 		}
-		var h wire.Header
-		if h.Name, bad = stringInto(arena, name, &key); bad != nil {
-			return nil
+		h := wire.Header{Name: r.text(name, &key)}
+		at := slices.IndexFunc(list, func(x wire.Header) bool { return x.Name == h.Name })
+		switch {
+		case !member.given() && at >= 0:
+			list = slices.Delete(list, at, at+1)
+		case !member.given():
+		case member.kind != '"':
+			r.fail("%s must be an object of strings, and that of %s is none", name, shown(h.Name))
+		case at >= 0:
+			list[at].Value = r.text(name, &member)
+		case len(list) == lim.HeaderCount:
+			r.check(wire.Errorf(wire.PayloadTooLarge, "%s has more than %d entries", name, lim.HeaderCount))
+		default:
+			h.Value = r.text(name, &member)
+			list = append(list, h)
 		}
-		if !member.given() {
-			list = slices.DeleteFunc(list, func(x wire.Header) bool { return x.Name == h.Name })
-			return nil
-		}
-		if member.kind != '"' {
-			bad = wire.Errorf(wire.BadRequest, "%s must be an object of strings, and that of %s is none", name, shown(h.Name))
-			return nil
-		}
-		if h.Value, bad = stringInto(arena, name, &member); bad != nil {
-			return nil
-		}
-		for i := range list {
-			if list[i].Name == h.Name {
-				list[i].Value = h.Value
-				return nil
-			}
-		}
-		if len(list) == lim.HeaderCount {
-			bad = wire.Errorf(wire.PayloadTooLarge, "%s has more than %d entries", name, lim.HeaderCount)
-			return nil
-		}
-		list = append(list, h)
 		return nil
 	})
-	if bad == nil {
-		bad = CheckHeaders(list, lim)
+	if r.err == nil {
+		r.err = CheckHeaders(list, lim)
 	}
-	if bad != nil {
-		return nil, bad
-	}
-	return list, nil
+	return list
 }

@@ -213,10 +213,10 @@ func scanItem(s *scanner, lim wire.Limits) (wire.PublishItem, *SyntaxError) {
 	}
 	p := it.decode(lim)
 	if p.Err == nil && it.topic.given() {
-		p.Event.Topic, p.Err = stringField("topic", &it.topic)
-		if p.Err == nil {
-			p.Err = CheckTopic(p.Event.Topic)
-		}
+		var r memberReader
+		p.Event.Topic = r.text("topic", &it.topic)
+		r.check(CheckTopic(p.Event.Topic))
+		p.Err = r.err
 	}
 	if p.Err != nil {
 		return wire.PublishItem{Err: p.Err}, nil

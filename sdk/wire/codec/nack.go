@@ -20,33 +20,29 @@ func (n *nackValues) slot(name []byte) *value {
 	return nil
 }
 
-func (n *nackValues) read() (k wire.Nack, err *wire.Error) {
-	if k.Reason, err = stringField("reason", &n.reason); err != nil {
-		return k, err
-	}
+func (r *memberReader) nack(n *nackValues) (k wire.Nack) {
+	k.Reason = r.text("reason", &n.reason)
 	if len(k.Reason) > wire.MaxReasonBytes {
-		return k, wire.Errorf(wire.BadRequest, "reason is %d bytes long; at most %d are allowed", len(k.Reason), wire.MaxReasonBytes)
+		r.fail("reason is %d bytes long; at most %d are allowed", len(k.Reason), wire.MaxReasonBytes)
 	}
-	if k.DelayMS, err = wholeField("delay_ms", &n.delayMS, 0, wire.MaxDelayMS); err != nil {
-		return k, err
-	}
-	// Not in a loop over pointers to them: with these, every frame would be on the heap.
-	dead, err := boolField("dead_letter", &n.deadLetter)
-	if err != nil {
-		return k, err
-	}
-	hold, err := boolField("hold", &n.hold)
-	if err != nil {
-		return k, err
-	}
-	k.DeadLetter, k.Hold = dead != nil && *dead, hold != nil && *hold
+	k.DelayMS = r.optionalNumber("delay_ms", &n.delayMS, 0, wire.MaxDelayMS)
+	k.DeadLetter = r.flag("dead_letter", &n.deadLetter)
+	k.Hold = r.flag("hold", &n.hold)
 	switch {
 	case k.DeadLetter && k.Hold:
-		return k, wire.Errorf(wire.BadRequest, "dead_letter and hold are both true: an event either goes to the dead letters or comes again; only one of them is allowed")
+		r.fail("dead_letter and hold are both true: an event either goes to the dead letters or comes again; only one of them is allowed")
 	case k.Hold && k.DelayMS == nil:
-		return k, wire.Errorf(wire.BadRequest, "delay_ms is missing: hold needs it, a whole number from 0 to %d", int64(wire.MaxDelayMS))
+		r.fail("delay_ms is missing: hold needs it, a whole number from 0 to %d", int64(wire.MaxDelayMS))
 	}
-	return k, nil
+	return k
+}
+
+// extend reads by how much a deadline is extended.
+func (r *memberReader) extend(v *value) *int64 {
+	if !v.given() {
+		r.fail("extend_ms is missing")
+	}
+	return r.optionalNumber("extend_ms", v, 0, wire.MaxDelayMS)
 }
 
 // nack appends the members that are given.

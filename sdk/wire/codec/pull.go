@@ -30,20 +30,15 @@ func DecodePull(body []byte, lim wire.Limits) (p Pull, bad *wire.Error) {
 		}
 		return it.member(s, name)
 	})
-	if bad != nil {
-		return p, bad
+	r := memberReader{err: bad}
+	if most.given() {
+		p.Max = int(r.number("max", &most, 1, wire.MaxPull))
 	}
-	if n, bad := intField("max", &most, 1, wire.MaxPull); bad != nil {
-		return p, bad
-	} else if n != nil {
-		p.Max = *n
+	if wait.given() {
+		p.WaitMS = r.number("wait_ms", &wait, 0, wire.MaxPullWaitMS)
 	}
-	if n, bad := wholeField("wait_ms", &wait, 0, wire.MaxPullWaitMS); bad != nil {
-		return p, bad
-	} else if n != nil {
-		p.WaitMS = *n
-	}
-	return p, fillOptions(&p.Subscribe, &it, lim)
+	r.options(&p.Subscribe, &it, lim)
+	return p, r.err
 }
 
 // Settlement is the body of an ack, a nack or a modack over HTTP.
@@ -70,22 +65,17 @@ func DecodeSettlement(op string, body []byte) (t Settlement, bad *wire.Error) {
 		}
 		return s.skip()
 	})
-	if bad != nil {
-		return t, bad
-	}
-	if t.Leases, bad = stringsField("leases", &leases, wire.MaxSettleIDs, anyString); bad != nil {
-		return t, bad
-	}
-	if len(t.Leases) == 0 {
-		return t, wire.Errorf(wire.BadRequest, "leases is missing: give 1 to %d of them", wire.MaxSettleIDs)
+	r := memberReader{err: bad}
+	if t.Leases = r.texts("leases", &leases, wire.MaxSettleIDs, anyString); len(t.Leases) == 0 {
+		r.fail("leases is missing: give 1 to %d of them", wire.MaxSettleIDs)
 	}
 	switch op {
 	case wire.OpNack:
-		t.Nack, bad = nack.read()
+		t.Nack = r.nack(&nack)
 	case wire.OpModAck:
-		t.ExtendMS, bad = extendField(&extend)
+		t.ExtendMS = r.extend(&extend)
 	}
-	return t, bad
+	return t, r.err
 }
 
 // decodeBody scans an HTTP body, which is an object or empty, and hands each of

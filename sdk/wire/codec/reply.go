@@ -37,12 +37,12 @@ func DecodeReply(text []byte) (*Reply, error) {
 	}
 	var r Reply
 	var in memberReader
-	if r.Op = sentOp(&m.op); r.Op == "" {
-		in.text("op", &m.op, &r.Op)
+	if r.Op = opOf(&m.op, replyOps); r.Op == "" {
+		r.Op = in.text("op", &m.op)
 	}
-	in.text("corr", &m.corr, &r.Corr)
-	in.text("topic", &m.topic, &r.Topic)
-	in.text("group", &m.group, &r.Group)
+	r.Corr = in.text("corr", &m.corr)
+	r.Topic = in.text("topic", &m.topic)
+	r.Group = in.text("group", &m.group)
 	r.HasCorr = m.corr.given()
 	switch {
 	case in.err != nil:
@@ -64,31 +64,14 @@ func DecodeReply(text []byte) (*Reply, error) {
 	case r.Op == wire.OpAssigned || r.Op == wire.OpRevoked:
 		r.Partitions = m.wholes(&in)
 	}
-	if in.err == nil {
-		in.err = m.bad
-	}
+	in.check(m.bad)
 	if in.err != nil {
 		return nil, fmt.Errorf("a sidecar's frame: %w", in.err)
 	}
 	return &r, nil
 }
 
-// sentOp returns the op without copying it when it is one of those known.
-func sentOp(v *value) string {
-	if v.kind == '"' {
-		switch string(v.name()) {
-		case wire.OpOK:
-			return wire.OpOK
-		case wire.OpErr:
-			return wire.OpErr
-		case wire.OpEvent:
-			return wire.OpEvent
-		case wire.OpEvents:
-			return wire.OpEvents
-		}
-	}
-	return ""
-}
+var replyOps = []string{wire.OpOK, wire.OpErr, wire.OpEvent, wire.OpEvents}
 
 // ParseReceipt reads HTTP's body of a single publish.
 func ParseReceipt(body []byte) (wire.Receipt, error) {
@@ -281,7 +264,7 @@ func (m *answer) scanResult(s *scanner) *SyntaxError {
 }
 
 func (m *answer) receipt(in *memberReader) (r wire.Receipt) {
-	in.text("id", &m.id, &r.ID)
+	r.ID = in.text("id", &m.id)
 	r.TS = in.whole("ts", &m.ts)
 	r.Partition = int(in.whole("partition", &m.partition))
 	r.Seq = uint64(in.whole("seq", &m.seq))
@@ -293,17 +276,15 @@ func (m *answer) receipt(in *memberReader) (r wire.Receipt) {
 
 func (m *answer) error(in *memberReader) *wire.Error {
 	e := new(wire.Error)
-	in.text("code", &m.code, (*string)(&e.Code))
-	in.text("msg", &m.msg, &e.Msg)
-	in.text("scope", &m.scope, &e.Scope)
-	in.text("reason", &m.reason, &e.Reason)
-	in.text("pointer", &m.pointer, &e.Pointer)
+	e.Code = wire.Code(in.text("code", &m.code))
+	e.Msg = in.text("msg", &m.msg)
+	e.Scope = in.text("scope", &m.scope)
+	e.Reason = in.text("reason", &m.reason)
+	e.Pointer = in.text("pointer", &m.pointer)
 	wait := in.whole("retry_after_ms", &m.retryAfterMS)
 	e.RetryAfter = time.Duration(min(wait, math.MaxInt64/int64(time.Millisecond))) * time.Millisecond
 	e.Seq = uint64(in.whole("seq", &m.seq))
-	if in.err == nil {
-		e.Missing, in.err = stringsField("missing", &m.missing, math.MaxInt, anyString)
-	}
+	e.Missing = in.texts("missing", &m.missing, math.MaxInt, anyString)
 	if m.fields.kind == '[' {
 		s := scanner{b: m.fields.raw}
 		_ = s.elements(func() *SyntaxError { // scanned before: this finds no fault
@@ -329,8 +310,8 @@ func scanFieldError(s *scanner, in *memberReader) (f wire.FieldError, err *Synta
 		}
 		return s.skip()
 	})
-	in.text("field", &field, &f.Field)
-	in.text("message", &message, &f.Message)
+	f.Field = in.text("field", &field)
+	f.Message = in.text("message", &message)
 	return f, err
 }
 
@@ -389,6 +370,6 @@ func (d *deliveryMembers) decode() (wire.Delivery, *wire.Error) {
 		Attempt:       int(in.whole("attempt", &d.attempt)),
 		AckDeadlineMS: in.whole("ack_deadline_ms", &d.ackDeadlineMS),
 	}
-	in.text("lease", &d.lease, &one.Lease)
+	one.Lease = in.text("lease", &d.lease)
 	return one, in.err
 }

@@ -2,72 +2,41 @@ package codec
 
 import "github.com/sluice-bus/sluice/sdk/wire"
 
-// fill reads the opts of a SUBSCRIBE.
-func fillOptions(o *wire.SubscribeOptions, it *item, lim wire.Limits) (err *wire.Error) {
+// options reads the opts of a SUBSCRIBE.
+func (r *memberReader) options(o *wire.SubscribeOptions, it *item, lim wire.Limits) {
 	if it.optsKind == 0 || it.optsKind == 'n' {
-		return nil
+		return
 	}
 	if it.optsKind != '{' {
-		return wire.Errorf(wire.BadRequest, "opts must be an object")
+		r.fail("opts must be an object")
+		return
 	}
 	in := &it.opts
-	if err = fillStart(o, in); err != nil {
-		return err
-	}
-	if o.MaxInflight, err = intField("maxInflight", &in.maxInflight, 1, wire.MaxInflight); err != nil {
-		return err
-	}
-	if o.AckTimeoutMS, err = wholeField("ackTimeoutMs", &in.ackTimeoutMS, 1, wire.MaxAckTimeoutMS); err != nil {
-		return err
-	}
-	if o.MaxAttempts, err = intField("maxAttempts", &in.maxAttempts, 1, wire.MaxDeliverAttempts); err != nil {
-		return err
-	}
-	if o.MaxBatch, err = intField("maxBatch", &in.maxBatch, 1, wire.MaxDeliverBatch); err != nil {
-		return err
-	}
-	if o.DedupeTTLMS, err = wholeField("dedupeTtlMs", &in.dedupeTTLMS, 1, wire.MaxDedupeTTLMS); err != nil {
-		return err
-	}
-	if o.Ordered, err = boolField("ordered", &in.ordered); err != nil {
-		return err
-	}
-	var flags memberReader
-	o.ExactlyOnce = flags.flag("exactlyOnce", &in.exactlyOnce)
-	o.AutoAck = flags.flag("autoAck", &in.autoAck)
-	o.Rebalance = flags.flag("rebalance", &in.rebalance)
-	if flags.err != nil {
-		return flags.err
-	}
-	o.Filter, err = filterField(&in.filter, lim)
-	return err
-}
-
-// fillStart reads where the subscription starts.
-func fillStart(o *wire.SubscribeOptions, in *options) (err *wire.Error) {
-	if o.From, err = stringField("from", &in.from); err != nil {
-		return err
-	}
-	if o.TS, err = wholeField("ts", &in.ts, 0, wire.MaxTS); err != nil {
-		return err
-	}
-	if in.afterID.given() {
-		if o.AfterID, err = stringField("afterId", &in.afterID); err == nil {
-			err = checkID("afterId", o.AfterID)
+	o.From = r.text("from", &in.from)
+	o.TS = r.optionalNumber("ts", &in.ts, 0, wire.MaxTS)
+	o.AfterID = r.id("afterId", &in.afterID)
+	if r.err == nil && o.From == wire.FromPositions {
+		if in.positions.given() {
+			o.Positions, r.err = ParsePositions(in.positions.raw)
+		} else {
+			_, r.err = PositionsOf(nil)
 		}
-		if err != nil {
-			return err
-		}
+	} else {
+		r.check(CheckFrom(o.From, o.TS, o.AfterID))
 	}
-	if o.From != wire.FromPositions {
-		return CheckFrom(o.From, o.TS, o.AfterID)
+	o.MaxInflight = r.count("maxInflight", &in.maxInflight, wire.MaxInflight)
+	o.AckTimeoutMS = r.optionalNumber("ackTimeoutMs", &in.ackTimeoutMS, 1, wire.MaxAckTimeoutMS)
+	o.MaxAttempts = r.count("maxAttempts", &in.maxAttempts, wire.MaxDeliverAttempts)
+	o.MaxBatch = r.count("maxBatch", &in.maxBatch, wire.MaxDeliverBatch)
+	o.DedupeTTLMS = r.optionalNumber("dedupeTtlMs", &in.dedupeTTLMS, 1, wire.MaxDedupeTTLMS)
+	if in.ordered.given() {
+		ordered := r.flag("ordered", &in.ordered)
+		o.Ordered = &ordered
 	}
-	if !in.positions.given() {
-		_, err = PositionsOf(nil)
-		return err
-	}
-	o.Positions, err = ParsePositions(in.positions.raw)
-	return err
+	o.ExactlyOnce = r.flag("exactlyOnce", &in.exactlyOnce)
+	o.AutoAck = r.flag("autoAck", &in.autoAck)
+	o.Rebalance = r.flag("rebalance", &in.rebalance)
+	o.Filter = r.filter(&in.filter, lim)
 }
 
 // CheckFrom checks how a start is given, except for positions: from one of the four
@@ -90,12 +59,13 @@ func CheckFrom(from string, ts *int64, afterID string) *wire.Error {
 	return wire.Errorf(wire.BadRequest, "from is %s; allowed are latest, earliest, ts, afterId and positions", shown(from))
 }
 
-func filterField(v *value, lim wire.Limits) (*wire.Filter, *wire.Error) {
-	if !v.given() {
-		return nil, nil
+func (r *memberReader) filter(v *value, lim wire.Limits) *wire.Filter {
+	if r.err != nil || !v.given() {
+		return nil
 	}
 	if v.kind != '{' {
-		return nil, wire.Errorf(wire.BadRequest, "filter must be an object with key, tag and header")
+		r.fail("filter must be an object with key, tag and header")
+		return nil
 	}
 	var key, tag, header value
 	s := scanner{b: v.raw}
@@ -110,28 +80,8 @@ func filterField(v *value, lim wire.Limits) (*wire.Filter, *wire.Error) {
 		}
 		return s.skip()
 	})
-	f := new(wire.Filter)
-	var err *wire.Error
-	if f.Key, err = optionalString("filter.key", &key); err != nil {
-		return nil, err
+	return &wire.Filter{
+		Key: r.optionalText("filter.key", &key), Tag: r.optionalText("filter.tag", &tag),
+		Headers: r.headers("filter.header", &header, lim),
 	}
-	if f.Tag, err = optionalString("filter.tag", &tag); err != nil {
-		return nil, err
-	}
-	if f.Headers, err = headersField(nil, "filter.header", &header, lim); err != nil {
-		return nil, err
-	}
-	return f, nil
-}
-
-// optionalString tells an empty string from none, which is nil.
-func optionalString(name string, v *value) (*string, *wire.Error) {
-	if !v.given() {
-		return nil, nil
-	}
-	text, err := stringField(name, v)
-	if err != nil {
-		return nil, err
-	}
-	return &text, nil
 }
