@@ -244,30 +244,20 @@ func (t *tree) toNext(in int32, opens bool) (int32, *SyntaxError) {
 
 // scanName scans a member's name and its colon, up to the member's value.
 func (t *tree) scanName(n *memberName) (err *SyntaxError) {
-	s := &t.s
-	if s.peek() != '"' {
-		return s.fail("expected a member's name in double quotes")
-	}
-	n.start = s.i + 1
-	if n.plain, err = s.str(); err != nil {
+	n.start = t.s.i + 1
+	if n.plain, n.end, err = t.s.nameUpTo(); err != nil {
 		return err
 	}
-	n.end = s.i - 1
-	from := s.b
+	n.end--
+	from := t.s.b
 	if n.plain {
-		inner := s.b[n.start:n.end]
+		inner := from[n.start:n.end]
 		n.start = len(t.plain)
 		t.plain, _ = unescape(t.plain, inner)
 		n.end = len(t.plain)
 		from = t.plain
 	}
 	n.head = head(from, n.start, n.end)
-	s.space()
-	if s.peek() != ':' {
-		return s.fail("expected : after a member's name")
-	}
-	s.i++
-	s.space()
 	return nil
 }
 

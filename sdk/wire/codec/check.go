@@ -187,8 +187,8 @@ func CompactPayload(b []byte, lim wire.Limits) ([]byte, *wire.Error) {
 
 // payload returns a compact copy of the value as an event's payload.
 func (v *value) payload(lim wire.Limits) ([]byte, *wire.Error) {
-	if v.depth > lim.JSONDepth {
-		return nil, wire.Errorf(wire.BadRequest, "payload is %v", &DepthError{Depth: v.depth, Max: lim.JSONDepth})
+	if int(v.depth) > lim.JSONDepth {
+		return nil, wire.Errorf(wire.BadRequest, "payload is %v", &DepthError{Depth: int(v.depth), Max: lim.JSONDepth})
 	}
 	if !v.spaced && len(v.raw) > lim.PayloadBytes {
 		return nil, payloadTooLarge(len(v.raw), lim)

@@ -2,13 +2,10 @@ package codec
 
 import (
 	"encoding/base64"
-	"errors"
 	"unicode/utf8"
 
 	"github.com/sluice-bus/sluice/sdk/wire"
 )
-
-var errNotObject = errors.New("a frame must be a JSON object")
 
 // DecodeRequest decodes one text frame of a client. It checks shape and
 // limits, so what it lets pass can be acted on. The request keeps nothing of
@@ -20,20 +17,18 @@ var errNotObject = errors.New("a frame must be a JSON object")
 func DecodeRequest(text []byte, lim wire.Limits) (*Request, *wire.Error) {
 	r := new(Request)
 	var f frame
-	err := f.read(text, lim)
+	s := scanner{b: text}
+	isObject, err := s.object(func(name []byte) *SyntaxError { return f.member(&s, name, lim) }) // members before a syntax error stay
 	var in memberReader
 	corr := in.text("corr", &f.corr)
 	if in.err == nil && f.corr.given() && utf8.ValidString(corr) {
 		r.Corr, r.HasCorr = corr, true
 	}
-	if bad := checkUTF8(text); bad != nil {
-		err = bad
-	}
 	switch {
-	case errors.Is(err, errNotObject):
-		return r, wire.Errorf(wire.BadRequest, "%v", err)
 	case err != nil:
 		return r, wire.Errorf(wire.BadJSON, "the frame is not JSON: %v", err)
+	case !isObject:
+		return r, wire.Errorf(wire.BadRequest, "a frame must be a JSON object")
 	case in.err == nil:
 		r.fill(&in, &f, lim)
 	}
@@ -171,22 +166,9 @@ func (r *Request) fillBatch(f *frame, lim wire.Limits) *wire.Error {
 // and opts. Event.Topic is left empty, also where the line has one: the request's path names the
 // topic.
 func ParsePublishLine(line []byte, lim wire.Limits) wire.PublishItem {
-	if err := checkUTF8(line); err != nil {
-		return wire.PublishItem{Err: wire.Errorf(wire.BadJSON, "the line is not JSON: %v", err)}
-	}
-	s := scanner{b: line}
-	s.space()
 	var it item
-	var err *SyntaxError
-	isObject := s.peek() == '{'
-	if isObject {
-		err = s.members(func(name value) *SyntaxError { return it.member(&s, name.name()) })
-	} else {
-		err = s.skip()
-	}
-	if err == nil {
-		err = s.end()
-	}
+	s := scanner{b: line}
+	isObject, err := s.object(func(name []byte) *SyntaxError { return it.member(&s, name) })
 	if err != nil {
 		return wire.PublishItem{Err: wire.Errorf(wire.BadJSON, "the line is not JSON: %v", err)}
 	}

@@ -90,18 +90,13 @@ func appendStrings(dst []byte, list []string) []byte {
 // members aside. It is for readers that trust their sidecar: it checks types,
 // not limits. The event keeps nothing of b.
 func ParseEvent(b []byte) (wire.Event, error) {
-	if err := checkUTF8(b); err != nil {
-		return wire.Event{}, fmt.Errorf("an event is not JSON: %w", err)
-	}
-	s := scanner{b: b}
-	s.space()
 	var m eventMembers
-	if err := m.scan(&s); err != nil {
+	s := scanner{b: b}
+	isObject, err := s.object(func(name []byte) *SyntaxError { return m.member(&s, name) })
+	if err != nil {
 		return wire.Event{}, fmt.Errorf("an event is not JSON: %w", err)
 	}
-	if err := s.end(); err != nil {
-		return wire.Event{}, fmt.Errorf("an event is not JSON: %w", err)
-	}
+	m.isObject = isObject
 	e, bad := m.decode()
 	if bad != nil {
 		return wire.Event{}, bad
@@ -110,7 +105,7 @@ func ParseEvent(b []byte) (wire.Event, error) {
 }
 
 type eventMembers struct {
-	kind                              byte // first byte of the event as a whole
+	isObject                          bool
 	id, ts, topic, partition, seq     value
 	key, headers, tags, causedBy, sid value
 	ttlMS                             value
@@ -119,19 +114,21 @@ type eventMembers struct {
 
 // scan finds the members of the event that starts at the next byte.
 func (m *eventMembers) scan(s *scanner) *SyntaxError {
-	if m.kind = s.peek(); m.kind != '{' {
+	if m.isObject = s.peek() == '{'; !m.isObject {
 		return s.skip()
 	}
-	return s.members(func(name value) *SyntaxError {
-		slot := m.slot(name.name())
-		if slot == nil {
-			return s.skip()
-		}
-		if slot.kind != 0 { // readers differ in which of the two counts
-			return s.fail("a member of the event occurs twice")
-		}
-		return s.into(slot)
-	})
+	return s.members(func(name []byte) *SyntaxError { return m.member(s, name) })
+}
+
+func (m *eventMembers) member(s *scanner, name []byte) *SyntaxError {
+	slot := m.slot(name)
+	if slot == nil {
+		return s.skip()
+	}
+	if slot.kind != 0 { // readers differ in which of the two counts
+		return s.fail("a member of the event occurs twice")
+	}
+	return s.into(slot)
 }
 
 func (m *eventMembers) slot(name []byte) *value {
@@ -178,7 +175,7 @@ func anyString(string, string) *wire.Error { return nil }
 
 func (m *eventMembers) decode() (wire.Event, *wire.Error) {
 	var e wire.Event
-	if m.kind != '{' {
+	if !m.isObject {
 		return e, wire.Errorf(wire.BadRequest, "an event must be a JSON object")
 	}
 	var r memberReader

@@ -151,7 +151,11 @@ func (r *memberReader) headers(name string, v *value, lim wire.Limits) (list wir
 		return nil
 	}
 	s := scanner{b: v.raw}
-	_ = s.members(func(key value) *SyntaxError { // scanned before: this finds no fault
+	_ = s.elements(func() *SyntaxError { // scanned before: this finds no fault
+		key, err := s.name()
+		if err != nil {
+			return err
+		}
 		member, err := s.value()
 		if err != nil || r.err != nil {
 			return err

@@ -35,37 +35,15 @@ type options struct {
 	autoAck, rebalance                               value
 }
 
-// read scans the whole frame. Members before a syntax error stay.
-func (f *frame) read(text []byte, lim wire.Limits) error {
-	s := scanner{b: text}
-	s.space()
-	if s.peek() != '{' {
-		if _, err := s.value(); err != nil {
-			return err
-		}
-		if err := s.end(); err != nil {
-			return err
-		}
-		return errNotObject
+// member scans the value of one member of the frame.
+func (f *frame) member(s *scanner, name []byte, lim wire.Limits) *SyntaxError {
+	switch slot := f.slot(name); {
+	case slot == &f.events && s.peek() == '[':
+		return f.readEvents(s, lim)
+	case slot != nil:
+		return s.into(slot)
 	}
-	err := s.members(func(name value) *SyntaxError {
-		key := name.name()
-		switch slot := f.slot(key); {
-		case slot == &f.events && s.peek() == '[':
-			return f.readEvents(&s, lim)
-		case slot != nil:
-			return s.into(slot)
-		default:
-			return f.item.member(&s, key)
-		}
-	})
-	if err == nil {
-		err = s.end()
-	}
-	if err != nil {
-		return err
-	}
-	return nil
+	return f.item.member(s, name)
 }
 
 // slot returns where the member goes, or nil when it belongs to the item.
@@ -120,8 +98,8 @@ func (it *item) member(s *scanner, name []byte) *SyntaxError {
 		if it.optsKind != '{' {
 			return s.skip()
 		}
-		return s.members(func(name value) *SyntaxError {
-			if slot := it.opts.slot(name.name()); slot != nil {
+		return s.members(func(name []byte) *SyntaxError {
+			if slot := it.opts.slot(name); slot != nil {
 				return s.into(slot)
 			}
 			return s.skip()
@@ -208,7 +186,7 @@ func scanItem(s *scanner, lim wire.Limits) (wire.PublishItem, *SyntaxError) {
 		return wire.PublishItem{Err: wire.Errorf(wire.BadRequest, "an event of a batch must be a JSON object")}, err
 	}
 	var it item
-	if err := s.members(func(name value) *SyntaxError { return it.member(s, name.name()) }); err != nil {
+	if err := s.members(func(name []byte) *SyntaxError { return it.member(s, name) }); err != nil {
 		return wire.PublishItem{}, err
 	}
 	p := it.decode(lim)

@@ -30,8 +30,8 @@ func AppendCompact(dst, src []byte, maxDepth int) ([]byte, error) {
 	if err != nil {
 		return dst, err
 	}
-	if v.depth > maxDepth {
-		return dst, &DepthError{Depth: v.depth, Max: maxDepth}
+	if int(v.depth) > maxDepth {
+		return dst, &DepthError{Depth: int(v.depth), Max: maxDepth}
 	}
 	return v.appendCompact(dst), nil
 }
@@ -69,9 +69,9 @@ type value struct {
 	raw []byte
 	// kind is the first byte of raw, and '0' for every number.
 	kind    byte
-	escaped bool // a string with at least one backslash
-	spaced  bool // an array or object with insignificant white space
-	depth   int  // of nested arrays and objects; 0 for a scalar
+	escaped bool  // a string with at least one backslash
+	spaced  bool  // an array or object with insignificant white space
+	depth   int32 // of nested arrays and objects; 0 for a scalar
 }
 
 // given reports whether there is a value other than null.
@@ -162,13 +162,13 @@ func (s *scanner) value() (v value, err *SyntaxError) {
 }
 
 // nested scans an array or object with all that it contains.
-func (s *scanner) nested() (deepest int, spaced bool, err *SyntaxError) {
+func (s *scanner) nested() (deepest int32, spaced bool, err *SyntaxError) {
 	t := Tokens{s: *s, place: atValue}
 	for {
 		if err := t.next(); err != nil {
 			return 0, false, err
 		}
-		deepest = max(deepest, t.open.depth)
+		deepest = max(deepest, int32(t.open.depth))
 		if t.open.depth == 0 {
 			s.i = t.s.i
 			return deepest, t.spaced, nil
@@ -178,39 +178,46 @@ func (s *scanner) nested() (deepest int, spaced bool, err *SyntaxError) {
 
 // name scans a member's name and its colon, up to the member's value.
 func (s *scanner) name() (v value, err *SyntaxError) {
-	if s.peek() != '"' {
-		return value{}, s.fail("expected a member's name in double quotes")
-	}
-	start := s.i
+	start, end := s.i, 0
 	v.kind = '"'
-	if v.escaped, err = s.str(); err != nil {
-		return value{}, err
+	v.escaped, end, err = s.nameUpTo()
+	v.raw = s.b[start:end:end]
+	return v, err
+}
+
+// nameUpTo is name for one that keeps where the name is; end is behind its last quote.
+func (s *scanner) nameUpTo() (escaped bool, end int, err *SyntaxError) {
+	if s.peek() != '"' {
+		return false, s.i, s.fail("expected a member's name in double quotes")
 	}
-	v.raw = s.b[start:s.i:s.i]
+	if escaped, err = s.str(); err != nil {
+		return false, s.i, err
+	}
+	end = s.i
 	s.space()
 	if s.peek() != ':' {
-		return value{}, s.fail("expected : after a member's name")
+		return false, end, s.fail("expected : after a member's name")
 	}
 	s.i++
 	s.space()
-	return v, nil
+	return escaped, end, nil
 }
 
 // members walks over the object that starts at the next byte. each is called
 // with every name and must scan the value.
-func (s *scanner) members(each func(name value) *SyntaxError) *SyntaxError {
+func (s *scanner) members(each func(name []byte) *SyntaxError) *SyntaxError {
 	s.i++
 	s.space()
 	if s.peek() == '}' {
 		s.i++
 		return nil
 	}
-	for {
+	for { // a loop of its own, not that of elements: a call less for each member
 		name, err := s.name()
 		if err != nil {
 			return err
 		}
-		if err := each(name); err != nil {
+		if err := each(name.name()); err != nil {
 			return err
 		}
 		s.space()
@@ -227,12 +234,13 @@ func (s *scanner) members(each func(name value) *SyntaxError) *SyntaxError {
 	}
 }
 
-// elements walks over the array that starts at the next byte. each is called
-// before every element and must scan it.
+// elements walks over the array, or the object, that starts at the next byte.
+// each is called before every element or member and must scan it.
 func (s *scanner) elements(each func() *SyntaxError) *SyntaxError {
+	end := closing(s.peek())
 	s.i++
 	s.space()
-	if s.peek() == ']' {
+	if s.peek() == end {
 		s.i++
 		return nil
 	}
@@ -242,16 +250,34 @@ func (s *scanner) elements(each func() *SyntaxError) *SyntaxError {
 		}
 		s.space()
 		switch s.peek() {
-		case ']':
+		case end:
 			s.i++
 			return nil
 		case ',':
 			s.i++
 			s.space()
 		default:
-			return s.fail("expected , or ] after an array's element")
+			return s.fail("expected , or " + string(end) + " after an array's element")
 		}
 	}
+}
+
+// object scans the whole text, and calls member with each name of an object,
+// whose value it must scan. isObject is false where the text is another value.
+func (s *scanner) object(member func(name []byte) *SyntaxError) (isObject bool, err *SyntaxError) {
+	s.space()
+	if isObject = s.peek() == '{'; isObject {
+		err = s.members(member)
+	} else {
+		err = s.skip()
+	}
+	if err == nil {
+		err = s.end()
+	}
+	if bad := checkUTF8(s.b); bad != nil {
+		err = bad
+	}
+	return isObject, err
 }
 
 // closing is the byte that closes what c opens: both pairs lie two apart.

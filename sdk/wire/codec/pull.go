@@ -21,14 +21,15 @@ func DecodePull(body []byte, lim wire.Limits) (p Pull, bad *wire.Error) {
 	p = Pull{Max: wire.DefaultPull, WaitMS: wire.DefaultPullWaitMS}
 	var most, wait value
 	var it item
-	bad = decodeBody(body, func(s *scanner, name []byte) *SyntaxError {
+	s := scanner{b: body}
+	bad = s.body(func(name []byte) *SyntaxError {
 		switch string(name) {
 		case "max":
 			return s.into(&most)
 		case "wait_ms":
 			return s.into(&wait)
 		}
-		return it.member(s, name)
+		return it.member(&s, name)
 	})
 	r := memberReader{err: bad}
 	if most.given() {
@@ -53,7 +54,8 @@ type Settlement struct {
 func DecodeSettlement(op string, body []byte) (t Settlement, bad *wire.Error) {
 	var leases, extend value
 	var nack nackValues
-	bad = decodeBody(body, func(s *scanner, name []byte) *SyntaxError {
+	s := scanner{b: body}
+	bad = s.body(func(name []byte) *SyntaxError {
 		switch string(name) {
 		case "leases":
 			return s.into(&leases)
@@ -78,27 +80,12 @@ func DecodeSettlement(op string, body []byte) (t Settlement, bad *wire.Error) {
 	return t, r.err
 }
 
-// decodeBody scans an HTTP body, which is an object or empty, and hands each of
-// its members to member.
-func decodeBody(body []byte, member func(s *scanner, name []byte) *SyntaxError) *wire.Error {
-	if err := checkUTF8(body); err != nil {
-		return wire.Errorf(wire.BadJSON, "the body is not JSON: %v", err)
-	}
-	s := scanner{b: body}
-	s.space()
-	if s.i == len(body) {
+// body scans an HTTP body, which is an object or empty.
+func (s *scanner) body(member func(name []byte) *SyntaxError) *wire.Error {
+	if s.space(); s.i == len(s.b) {
 		return nil
 	}
-	isObject := s.peek() == '{'
-	var err *SyntaxError
-	if isObject {
-		err = s.members(func(name value) *SyntaxError { return member(&s, name.name()) })
-	} else {
-		err = s.skip()
-	}
-	if err == nil {
-		err = s.end()
-	}
+	isObject, err := s.object(member)
 	switch {
 	case err != nil:
 		return wire.Errorf(wire.BadJSON, "the body is not JSON: %v", err)

@@ -138,44 +138,30 @@ type answer struct {
 }
 
 func (m *answer) read(text []byte) error {
-	if err := checkUTF8(text); err != nil {
-		return err
-	}
 	s := scanner{b: text}
-	s.space()
-	if s.peek() != '{' {
+	isObject, err := s.object(func(name []byte) *SyntaxError { return m.member(&s, name) })
+	if err != nil {
+		return err
+	}
+	if !isObject {
 		return wire.Errorf(wire.BadRequest, "not a JSON object")
-	}
-	if err := m.scan(&s); err != nil {
-		return err
-	}
-	if err := s.end(); err != nil {
-		return err
 	}
 	return nil
 }
 
-func (m *answer) scan(s *scanner) *SyntaxError {
-	return s.members(func(name value) *SyntaxError {
-		key := name.name()
-		if slot := m.slot(key); slot != nil {
-			return s.into(slot)
-		}
-		array := s.peek() == '['
-		switch string(key) {
-		case "event", "ctx":
-			return m.delivery.member(s, key)
-		case "events":
-			if array {
-				return s.elements(func() *SyntaxError { return m.scanDelivery(s) })
-			}
-		case "results":
-			if array {
-				return s.elements(func() *SyntaxError { return m.scanResult(s) })
-			}
-		}
-		return s.skip()
-	})
+func (m *answer) member(s *scanner, name []byte) *SyntaxError {
+	if slot := m.slot(name); slot != nil {
+		return s.into(slot)
+	}
+	switch array := s.peek() == '['; {
+	case string(name) == "event" || string(name) == "ctx":
+		return m.delivery.member(s, name)
+	case array && string(name) == "events":
+		return s.elements(func() *SyntaxError { return m.scanDelivery(s) })
+	case array && string(name) == "results":
+		return s.elements(func() *SyntaxError { return m.scanResult(s) })
+	}
+	return s.skip()
 }
 
 func (m *answer) slot(name []byte) *value {
@@ -231,7 +217,7 @@ func (m *answer) scanDelivery(s *scanner) *SyntaxError {
 	if s.peek() != '{' {
 		return s.skip()
 	}
-	err := s.members(func(name value) *SyntaxError { return d.member(s, name.name()) })
+	err := s.members(func(name []byte) *SyntaxError { return d.member(s, name) })
 	if err != nil || m.bad != nil {
 		return err
 	}
@@ -246,7 +232,7 @@ func (m *answer) scanResult(s *scanner) *SyntaxError {
 	if s.peek() != '{' {
 		return s.skip()
 	}
-	if err := one.scan(s); err != nil {
+	if err := s.members(func(name []byte) *SyntaxError { return one.member(s, name) }); err != nil {
 		return err
 	}
 	var in memberReader
@@ -301,8 +287,8 @@ func scanFieldError(s *scanner, in *memberReader) (f wire.FieldError, err *Synta
 		return f, s.skip()
 	}
 	var field, message value
-	err = s.members(func(name value) *SyntaxError {
-		switch string(name.name()) {
+	err = s.members(func(name []byte) *SyntaxError {
+		switch string(name) {
 		case "field":
 			return s.into(&field)
 		case "message":
@@ -344,8 +330,8 @@ func (d *deliveryMembers) member(s *scanner, name []byte) *SyntaxError {
 		if s.peek() != '{' {
 			return s.skip()
 		}
-		return s.members(func(name value) *SyntaxError {
-			switch string(name.name()) {
+		return s.members(func(name []byte) *SyntaxError {
+			switch string(name) {
 			case "attempt":
 				return s.into(&d.attempt)
 			case "ack_deadline_ms":

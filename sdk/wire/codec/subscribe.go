@@ -69,8 +69,8 @@ func (r *memberReader) filter(v *value, lim wire.Limits) *wire.Filter {
 	}
 	var key, tag, header value
 	s := scanner{b: v.raw}
-	_ = s.members(func(name value) *SyntaxError { // scanned before: this finds no fault
-		switch string(name.name()) {
+	_ = s.members(func(name []byte) *SyntaxError { // scanned before: this finds no fault
+		switch string(name) {
 		case "key":
 			return s.into(&key)
 		case "tag":

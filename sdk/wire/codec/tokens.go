@@ -125,21 +125,10 @@ func (t *Tokens) space() {
 }
 
 func (t *Tokens) name() (err *SyntaxError) {
-	s := &t.s
-	t.Kind, t.start, t.place = TokenName, s.i, atValue
-	if s.peek() != '"' {
-		return s.fail("expected a member's name in double quotes")
-	}
-	if t.escaped, err = s.str(); err != nil {
-		return err
-	}
-	t.end = s.i
-	t.space()
-	if s.peek() != ':' {
-		return s.fail("expected : after a member's name")
-	}
-	s.i++
-	return nil
+	t.Kind, t.start, t.place = TokenName, t.s.i, atValue
+	t.escaped, t.end, err = t.s.nameUpTo()
+	t.spaced = t.spaced || t.s.i > t.end+len(":")
+	return err
 }
 
 func (t *Tokens) close() *SyntaxError {
