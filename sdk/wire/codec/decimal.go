@@ -5,91 +5,83 @@ import (
 	"strconv"
 )
 
-// A decimal is a JSON number in its one shortest form: digits × 10^exp, where
-// digits have no zero at either end. Zero has no digits.
-type decimal struct {
-	negative bool
-	digits   []byte
-	exp      []byte // canonical whole number as text: it may have any length
+// AppendDecimal appends a JSON number's one shortest form: 0, or a sign where
+// it is negative, digits without zeros at either end, e, and the exponent.
+// Numbers are equal as decimals when, and only when, these forms are. It works
+// on the text alone, in linear time, so neither 1e400 nor an exponent of a
+// thousand digits is rounded, overflows or costs more than reading it.
+func AppendDecimal(dst, number []byte) []byte {
+	start, rest := len(dst), number
+	if rest[0] == '-' {
+		dst, rest = append(dst, '-'), rest[1:]
+	}
+	first := len(dst)
+	whole := 1 // a zero, which stands for nothing
+	if rest[0] != '0' {
+		whole = countDigits(rest)
+		dst = append(dst, rest[:whole]...)
+	}
+	rest = rest[whole:]
+	exp := int64(0)
+	if len(rest) > 0 && rest[0] == '.' {
+		fraction := rest[1:]
+		n := countDigits(fraction)
+		fraction, rest = fraction[:n], fraction[n:]
+		exp = -int64(n)
+		if len(dst) == first {
+			fraction = bytes.TrimLeft(fraction, "0")
+		}
+		dst = append(dst, fraction...)
+	}
+	for ; len(dst) > first && dst[len(dst)-1] == '0'; exp++ {
+		dst = dst[:len(dst)-1]
+	}
+	if len(dst) == first {
+		return append(dst[:start], '0') // -0 is 0
+	}
+	dst = append(dst, 'e')
+	if len(rest) > 0 {
+		return appendSum(dst, rest[1:], exp)
+	}
+	return appendExponent(dst, exp)
 }
 
-// parseDecimal takes a valid JSON number apart. It works on the text alone, in
-// linear time, so neither 1e400 nor an exponent of a thousand digits is
-// rounded, overflows or costs more than reading it.
-func parseDecimal(raw []byte) decimal {
-	var d decimal
-	if raw[0] == '-' {
-		d.negative = true
-		raw = raw[1:]
+func appendExponent(dst []byte, exp int64) []byte {
+	switch {
+	case 0 <= exp && exp < 10:
+		return append(dst, byte('0'+exp))
+	case -10 < exp && exp < 0:
+		return append(dst, '-', byte('0'-exp))
 	}
-	var exp []byte
-	if e := bytes.IndexAny(raw, "eE"); e >= 0 {
-		raw, exp = raw[:e], raw[e+1:]
-	}
-	whole, fraction, _ := bytes.Cut(raw, []byte{'.'})
-	digits := whole
-	if len(fraction) > 0 {
-		digits = append(append(make([]byte, 0, len(whole)+len(fraction)), whole...), fraction...)
-	}
-	digits = bytes.TrimLeft(digits, "0")
-	short := bytes.TrimRight(digits, "0")
-	if len(short) == 0 {
-		return decimal{} // -0 is 0
-	}
-	d.digits = short
-	d.exp = addToWhole(exp, int64(len(digits)-len(short))-int64(len(fraction)))
-	return d
+	return strconv.AppendInt(dst, exp, 10)
 }
 
-// addToWhole returns the whole number that text stands for ("" is 0), plus n,
-// as canonical text.
-func addToWhole(text []byte, n int64) []byte {
-	negative := false
-	if len(text) > 0 && (text[0] == '-' || text[0] == '+') {
-		negative = text[0] == '-'
+// appendSum appends the whole number that text stands for, plus n, which is at
+// most a text's length.
+func appendSum(dst, text []byte, n int64) []byte {
+	negative := text[0] == '-'
+	if negative || text[0] == '+' {
 		text = text[1:]
 	}
 	text = bytes.TrimLeft(text, "0")
-	if len(text) <= 18 { // and n is at most a text's length: no overflow
-		small := int64(0)
-		for _, c := range text {
-			small = small*10 + int64(c-'0')
-		}
+	if small, ok := parseDigits(text); ok {
 		if negative {
 			small = -small
 		}
-		return strconv.AppendInt(nil, small+n, 10)
+		return appendExponent(dst, small+n)
 	}
 	// The magnitude is at least 10^18, so n cannot turn its sign.
 	if negative {
-		n = -n
+		dst, n = append(dst, '-'), -n
 	}
-	sum := append(make([]byte, 0, len(text)+2), "-0"...)
-	sum = append(sum, text...)
-	for i := len(sum) - 1; i > 0 && n != 0; i-- {
+	sum := append([]byte{'0'}, text...)
+	for i := len(sum) - 1; n != 0; i-- {
 		at := int64(sum[i]-'0') + n
 		digit := (at%10 + 10) % 10
 		sum[i] = byte('0' + digit)
 		n = (at - digit) / 10
 	}
-	magnitude := bytes.TrimLeft(sum[1:], "0")
-	if !negative {
-		return magnitude
-	}
-	return append(sum[:1], magnitude...)
-}
-
-// appendTo appends the canonical text, such as -15e-1.
-func (d decimal) appendTo(dst []byte) []byte {
-	if len(d.digits) == 0 {
-		return append(dst, '0')
-	}
-	if d.negative {
-		dst = append(dst, '-')
-	}
-	dst = append(dst, d.digits...)
-	dst = append(dst, 'e')
-	return append(dst, d.exp...)
+	return append(dst, bytes.TrimLeft(sum, "0")...)
 }
 
 // wholeNumber reads a valid JSON number that is a whole one of at most 18
@@ -98,25 +90,23 @@ func wholeNumber(raw []byte) (n int64, ok bool) {
 	if n, ok := parseDigits(raw); ok {
 		return n, true
 	}
-	d := parseDecimal(raw)
-	if len(d.digits) == 0 {
-		return 0, true
-	}
-	zeros, err := strconv.Atoi(string(d.exp))
-	if err != nil || zeros < 0 || zeros > 18 || len(d.digits)+zeros > 18 {
+	digits, exp, _ := bytes.Cut(AppendDecimal(nil, raw), []byte{'e'})
+	digits, negative := bytes.CutPrefix(digits, []byte{'-'})
+	zeros, ok := parseDigits(exp)
+	if !ok || int64(len(digits))+zeros > 18 {
 		return 0, false
 	}
-	n, _ = parseDigits(d.digits)
+	n, _ = parseDigits(digits)
 	for range zeros {
 		n *= 10
 	}
-	if d.negative {
+	if negative {
 		n = -n
 	}
 	return n, true
 }
 
-// parseDigits reads up to 18 plain digits.
+// parseDigits reads up to 18 plain digits; none are 0.
 func parseDigits(raw []byte) (n int64, ok bool) {
 	if len(raw) > 18 {
 		return 0, false

@@ -1,10 +1,6 @@
 package codec
 
-import (
-	"bytes"
-	"strconv"
-	"unicode/utf8"
-)
+import "unicode/utf8"
 
 // Kinds of tokens that are not the first byte of a JSON value.
 const (
@@ -137,67 +133,6 @@ func (t *Tokens) close() *SyntaxError {
 	t.open.depth--
 	t.place = behindValue
 	return nil
-}
-
-// AppendDecimal appends a JSON number's one shortest form: 0, or a sign where
-// it is negative, digits without zeros at either end, e, and the exponent.
-// Numbers are equal as decimals when, and only when, these forms are.
-func AppendDecimal(dst, number []byte) []byte {
-	start, rest := len(dst), number
-	if rest[0] == '-' {
-		dst, rest = append(dst, '-'), rest[1:]
-	}
-	first := len(dst)
-	whole := 1 // a zero, which stands for nothing
-	if rest[0] != '0' {
-		whole = countDigits(rest)
-		dst = append(dst, rest[:whole]...)
-	}
-	rest = rest[whole:]
-	exp := int64(0)
-	if len(rest) > 0 && rest[0] == '.' {
-		fraction := rest[1:]
-		n := countDigits(fraction)
-		fraction, rest = fraction[:n], fraction[n:]
-		exp = -int64(n)
-		if len(dst) == first {
-			fraction = bytes.TrimLeft(fraction, "0")
-		}
-		dst = append(dst, fraction...)
-	}
-	for ; len(dst) > first && dst[len(dst)-1] == '0'; exp++ {
-		dst = dst[:len(dst)-1]
-	}
-	if len(dst) == first {
-		return append(dst[:start], '0') // -0 is 0
-	}
-	if len(rest) > 0 {
-		explicit, ok := smallExponent(rest[1:])
-		if !ok {
-			return parseDecimal(number).appendTo(dst[:start])
-		}
-		exp += explicit
-	}
-	switch {
-	case 0 <= exp && exp < 10:
-		return append(dst, 'e', byte('0'+exp))
-	case -10 < exp && exp < 0:
-		return append(dst, 'e', '-', byte('0'-exp))
-	}
-	return strconv.AppendInt(append(dst, 'e'), exp, 10)
-}
-
-// smallExponent reads an exponent of at most 18 digits, to which a text's
-// length can be added without an overflow.
-func smallExponent(text []byte) (n int64, ok bool) {
-	negative := text[0] == '-'
-	if negative || text[0] == '+' {
-		text = text[1:]
-	}
-	if n, ok = parseDigits(text); negative {
-		n = -n
-	}
-	return n, ok
 }
 
 // AppendStringBytes is AppendString for a text that is in a byte slice.
