@@ -87,7 +87,7 @@ func (s *ConnSubscription) forget() {
 // once. Deliveries may come until it returns.
 func (s *ConnSubscription) Unsubscribe(ctx context.Context) error {
 	w := newWaiter()
-	err := s.conn.start(s.encode(codec.AppendUnsubscribe), func(r *codec.Reply, err error) {
+	err := s.conn.start(s.encode(wire.OpUnsubscribe), func(r *codec.Reply, err error) {
 		if err == nil {
 			s.forget()
 		}
@@ -102,18 +102,20 @@ func (s *ConnSubscription) Unsubscribe(ctx context.Context) error {
 
 // Pause stops deliveries. Events in flight can still be settled, and their deadlines still run.
 func (s *ConnSubscription) Pause(ctx context.Context) error {
-	_, err := s.conn.wait(ctx, s.encode(codec.AppendPause))
+	_, err := s.conn.wait(ctx, s.encode(wire.OpPause))
 	return err
 }
 
 // Resume lets deliveries come again.
 func (s *ConnSubscription) Resume(ctx context.Context) error {
-	_, err := s.conn.wait(ctx, s.encode(codec.AppendResume))
+	_, err := s.conn.wait(ctx, s.encode(wire.OpResume))
 	return err
 }
 
-func (s *ConnSubscription) encode(appendOp func(dst []byte, corr, topic, group string) []byte) encoder {
-	return func(dst []byte, corr string) []byte { return appendOp(dst, corr, s.topic, s.group) }
+func (s *ConnSubscription) encode(op string) encoder {
+	return func(dst []byte, corr string) []byte {
+		return codec.AppendOnSubscription(dst, op, corr, s.topic, s.group)
+	}
 }
 
 // Ack settles events and returns once that is durable.

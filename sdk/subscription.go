@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"github.com/sluice-bus/sluice/sdk/wire"
-	"github.com/sluice-bus/sluice/sdk/wire/codec"
 )
 
 // A Subscription handles the events of one (topic, group). When its connection
@@ -163,7 +162,7 @@ func (s *Subscription) join(ctx context.Context, conn *Conn) error {
 		s.lone.lost = time.Time{}
 	}
 	if s.paused { // by now: a Resume meanwhile has been said on this connection before
-		return conn.start(cs.encode(codec.AppendPause), ignoreReply(nil))
+		return conn.start(cs.encode(wire.OpPause), ignoreReply(nil))
 	}
 	return nil
 }
@@ -234,7 +233,7 @@ func (s *Subscription) Drain() {
 	s.draining, s.paused = true, false
 	s.giveUp(s.drop(func(it *item) bool { return s.retrying[it] != nil })) // they go back when the subscription leaves
 	if conn := s.conn; conn != nil {
-		_ = conn.conn.start(conn.encode(codec.AppendPause), ignoreReply(nil)) // what comes all the same goes back
+		_ = conn.conn.start(conn.encode(wire.OpPause), ignoreReply(nil)) // what comes all the same goes back
 	}
 	s.spawn(0)
 	s.checkDrained()
@@ -278,12 +277,12 @@ func (s *Subscription) refused(err error) {
 
 // Pause lets no further handler start until Resume. Running handlers go on. Delivered events wait,
 // with their deadlines extended.
-func (s *Subscription) Pause() { s.setPaused(true, codec.AppendPause) }
+func (s *Subscription) Pause() { s.setPaused(true, wire.OpPause) }
 
 // Resume ends a Pause.
-func (s *Subscription) Resume() { s.setPaused(false, codec.AppendResume) }
+func (s *Subscription) Resume() { s.setPaused(false, wire.OpResume) }
 
-func (s *Subscription) setPaused(paused bool, appendOp func(dst []byte, corr, topic, group string) []byte) {
+func (s *Subscription) setPaused(paused bool, op string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.paused == paused || s.draining || s.stopping {
@@ -291,7 +290,7 @@ func (s *Subscription) setPaused(paused bool, appendOp func(dst []byte, corr, to
 	}
 	s.paused = paused
 	if conn := s.conn; conn != nil {
-		_ = conn.conn.start(conn.encode(appendOp), ignoreReply(nil)) // a new connection is told when it joins
+		_ = conn.conn.start(conn.encode(op), ignoreReply(nil)) // a new connection is told when it joins
 	}
 	s.spawn(0)
 }

@@ -91,8 +91,7 @@ func appendResultItems(dst []byte, results []wire.ResultItem, sentence string) [
 
 // AppendErr appends an ERR frame.
 func AppendErr(dst []byte, e *wire.Error, corr string, hasCorr bool) []byte {
-	dst = append(dst, `{"op":"ERR",`...)
-	dst = appendErrorMembers(dst, e, "msg")
+	dst = appendErrorMembers(append(dst, `{"op":"ERR"`...), e, "msg")
 	return append(appendCorr(dst, corr, hasCorr), '}')
 }
 
@@ -103,39 +102,35 @@ func AppendErrorBody(dst []byte, e *wire.Error) []byte {
 
 // appendErrorMembers appends the error's members; sentence names that of Msg.
 func appendErrorMembers(dst []byte, e *wire.Error, sentence string) []byte {
-	dst = AppendString(append(dst, `"code":`...), string(e.Code))
-	dst = append(AppendString(append(dst, ','), sentence), ':')
-	dst = AppendString(dst, e.Msg)
+	w := memberWriter{dst: dst}
+	w.dst = AppendString(w.name("code"), string(e.Code))
+	w.dst = AppendString(w.name(sentence), e.Msg)
 	if ms, ok := e.RetryAfterMS(); ok {
-		dst = strconv.AppendInt(append(dst, `,"retry_after_ms":`...), ms, 10)
+		w.dst = strconv.AppendInt(w.name("retry_after_ms"), ms, 10)
 	}
-	if e.Scope != "" {
-		dst = AppendString(append(dst, `,"scope":`...), e.Scope)
-	}
-	if e.Reason != "" {
-		dst = AppendString(append(dst, `,"reason":`...), e.Reason)
-	}
+	w.text("scope", e.Scope)
+	w.text("reason", e.Reason)
 	if e.Seq > 0 {
-		dst = strconv.AppendUint(append(dst, `,"seq":`...), e.Seq, 10)
+		w.dst = strconv.AppendUint(w.name("seq"), e.Seq, 10)
 	}
 	if len(e.Fields) > 0 {
-		dst = append(dst, `,"fields":[`...)
+		w.dst = append(w.name("fields"), '[')
 		for i, f := range e.Fields {
 			if i > 0 {
-				dst = append(dst, ',')
+				w.dst = append(w.dst, ',')
 			}
-			dst = AppendString(append(dst, `{"field":`...), f.Field)
-			dst = append(AppendString(append(dst, `,"message":`...), f.Message), '}')
+			w.dst = AppendString(append(w.dst, `{"field":`...), f.Field)
+			w.dst = append(AppendString(append(w.dst, `,"message":`...), f.Message), '}')
 		}
-		dst = append(dst, ']')
+		w.dst = append(w.dst, ']')
 	}
 	if len(e.Missing) > 0 {
-		dst = appendStrings(append(dst, `,"missing":`...), e.Missing)
+		w.dst = appendStrings(w.name("missing"), e.Missing)
 	}
 	if e.Pointer != "" || e.Code == wire.SchemaViolation { // "" is the whole payload
-		dst = AppendString(append(dst, `,"pointer":`...), e.Pointer)
+		w.dst = AppendString(w.name("pointer"), e.Pointer)
 	}
-	return dst
+	return w.dst
 }
 
 // AppendEvent appends an EVENT frame; ackDeadlineMS is the time that is left.

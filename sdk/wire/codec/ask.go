@@ -84,7 +84,7 @@ func AppendSubscribe(dst []byte, corr, topic, group string, o *wire.SubscribeOpt
 
 // appendOpts appends the opts of a SUBSCRIBE.
 func appendOpts(dst []byte, o *wire.SubscribeOptions) []byte {
-	w := optsWriter{dst: append(dst, '{')}
+	w := memberWriter{dst: append(dst, '{')}
 	w.text("from", o.From)
 	w.whole("ts", o.TS)
 	w.text("afterId", o.AfterID)
@@ -103,7 +103,7 @@ func appendOpts(dst []byte, o *wire.SubscribeOptions) []byte {
 	w.flag("autoAck", o.AutoAck)
 	w.flag("rebalance", o.Rebalance)
 	if f := o.Filter; f != nil {
-		inner := optsWriter{dst: append(w.name("filter"), '{')}
+		inner := memberWriter{dst: append(w.name("filter"), '{')}
 		if f.Key != nil {
 			inner.dst = AppendString(inner.name("key"), *f.Key)
 		}
@@ -118,54 +118,44 @@ func appendOpts(dst []byte, o *wire.SubscribeOptions) []byte {
 	return append(w.dst, '}')
 }
 
-// optsWriter appends the given members of an object.
-type optsWriter struct{ dst []byte }
+// memberWriter appends the given members of an object.
+type memberWriter struct{ dst []byte }
 
 // name appends what stands before a member's value.
-func (w *optsWriter) name(name string) []byte {
+func (w *memberWriter) name(name string) []byte {
 	if w.dst[len(w.dst)-1] != '{' {
 		w.dst = append(w.dst, ',')
 	}
 	return append(AppendString(w.dst, name), ':')
 }
 
-func (w *optsWriter) text(name, s string) {
+func (w *memberWriter) text(name, s string) {
 	if s != "" {
 		w.dst = AppendString(w.name(name), s)
 	}
 }
 
-func (w *optsWriter) whole(name string, n *int64) {
+func (w *memberWriter) whole(name string, n *int64) {
 	if n != nil {
 		w.dst = strconv.AppendInt(w.name(name), *n, 10)
 	}
 }
 
-func (w *optsWriter) int(name string, n *int) {
+func (w *memberWriter) int(name string, n *int) {
 	if n != nil {
 		w.dst = strconv.AppendInt(w.name(name), int64(*n), 10)
 	}
 }
 
-func (w *optsWriter) flag(name string, is bool) {
+func (w *memberWriter) flag(name string, is bool) {
 	if is {
 		w.dst = append(w.name(name), "true"...)
 	}
 }
 
-// AppendUnsubscribe appends an UNSUBSCRIBE.
-func AppendUnsubscribe(dst []byte, corr, topic, group string) []byte {
-	return append(appendNames(appendOp(dst, wire.OpUnsubscribe, corr), topic, group), '}')
-}
-
-// AppendPause appends a PAUSE.
-func AppendPause(dst []byte, corr, topic, group string) []byte {
-	return append(appendNames(appendOp(dst, wire.OpPause, corr), topic, group), '}')
-}
-
-// AppendResume appends a RESUME.
-func AppendResume(dst []byte, corr, topic, group string) []byte {
-	return append(appendNames(appendOp(dst, wire.OpResume, corr), topic, group), '}')
+// AppendOnSubscription appends an UNSUBSCRIBE, PAUSE or RESUME, as op says.
+func AppendOnSubscription(dst []byte, op, corr, topic, group string) []byte {
+	return append(appendNames(appendOp(dst, op, corr), topic, group), '}')
 }
 
 // AppendAck appends an ACK of one id or more.
@@ -175,7 +165,7 @@ func AppendAck(dst []byte, corr, topic, group string, ids ...string) []byte {
 
 // AppendNack appends a NACK.
 func AppendNack(dst []byte, corr, topic, group string, ids []string, k wire.Nack) []byte {
-	w := optsWriter{dst: appendSettle(dst, wire.OpNack, corr, topic, group, ids)}
+	w := memberWriter{dst: appendSettle(dst, wire.OpNack, corr, topic, group, ids)}
 	w.nack(&k)
 	return append(w.dst, '}')
 }

@@ -46,7 +46,7 @@ func (r *memberReader) extend(v *value) *int64 {
 }
 
 // nack appends the members that are given.
-func (w *optsWriter) nack(k *wire.Nack) {
+func (w *memberWriter) nack(k *wire.Nack) {
 	w.text("reason", k.Reason)
 	w.whole("delay_ms", k.DelayMS)
 	w.flag("dead_letter", k.DeadLetter)

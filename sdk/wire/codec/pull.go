@@ -131,7 +131,7 @@ func AppendPull(dst []byte, p *Pull) []byte {
 
 // AppendSettlement appends the body of an ack, a nack or a modack.
 func AppendSettlement(dst []byte, t *Settlement) []byte {
-	w := optsWriter{dst: append(dst, '{')}
+	w := memberWriter{dst: append(dst, '{')}
 	w.dst = appendStrings(w.name("leases"), t.Leases)
 	w.nack(&t.Nack)
 	w.whole("extend_ms", t.ExtendMS)
