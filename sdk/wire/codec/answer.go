@@ -124,9 +124,7 @@ func appendErrorMembers(dst []byte, e *wire.Error, sentence string) []byte {
 		}
 		w.dst = append(w.dst, ']')
 	}
-	if len(e.Missing) > 0 {
-		w.dst = appendStrings(w.name("missing"), e.Missing)
-	}
+	w.texts("missing", e.Missing)
 	if e.Pointer != "" || e.Code == wire.SchemaViolation { // "" is the whole payload
 		w.dst = AppendString(w.name("pointer"), e.Pointer)
 	}

@@ -50,27 +50,20 @@ func AppendPublishLine(dst []byte, p *wire.PublishItem) []byte {
 
 // appendPublished appends payload and opts, without braces.
 func appendPublished(dst []byte, p *wire.PublishItem) []byte {
-	e := &p.Event
-	dst = append(appendPayload(dst, e), `,"opts":{`...)
-	open := len(dst)
-	if e.ID != "" {
-		dst = append(AppendString(append(dst, `"id":`...), e.ID), ',')
-	}
+	const open = `,"opts":{`
+	w := memberWriter{dst: append(appendPayload(dst, &p.Event), open...)}
+	empty := len(w.dst)
+	w.text("id", p.Event.ID)
 	if p.HasTS {
-		dst = append(strconv.AppendInt(append(dst, `"ts":`...), e.TS, 10), ',')
+		w.whole("ts", &p.Event.TS)
 	}
-	if at := p.Later.DeliverAt; at != nil {
-		dst = append(strconv.AppendInt(append(dst, `"deliver_at":`...), *at, 10), ',')
+	w.whole("deliver_at", p.Later.DeliverAt)
+	w.whole("delay_ms", p.Later.DelayMS)
+	w.optional(&p.Event)
+	if len(w.dst) == empty {
+		return w.dst[:empty-len(open)]
 	}
-	if delay := p.Later.DelayMS; delay != nil {
-		dst = append(strconv.AppendInt(append(dst, `"delay_ms":`...), *delay, 10), ',')
-	}
-	dst = appendOptional(dst, e)
-	if len(dst) == open {
-		return dst[:open-len(`,"opts":{`)]
-	}
-	dst[len(dst)-1] = '}' // in place of the last comma
-	return dst
+	return append(w.dst, '}')
 }
 
 // AppendSubscribe appends a SUBSCRIBE; a nil o is one without opts.
@@ -121,12 +114,18 @@ func appendOpts(dst []byte, o *wire.SubscribeOptions) []byte {
 // memberWriter appends the given members of an object.
 type memberWriter struct{ dst []byte }
 
-// name appends what stands before a member's value.
+// name appends what stands before a member's value. Names need no escapes.
 func (w *memberWriter) name(name string) []byte {
 	if w.dst[len(w.dst)-1] != '{' {
 		w.dst = append(w.dst, ',')
 	}
-	return append(AppendString(w.dst, name), ':')
+	return append(append(append(w.dst, '"'), name...), `":`...)
+}
+
+func (w *memberWriter) texts(name string, list []string) {
+	if len(list) > 0 {
+		w.dst = appendStrings(w.name(name), list)
+	}
 }
 
 func (w *memberWriter) text(name, s string) {

@@ -13,43 +13,31 @@ import (
 // allocates nothing but dst, and trusts the event: Payload must be the compact
 // JSON (or, with Binary, the bytes) that the checks of this package let pass.
 func AppendEventJSON(dst []byte, e *wire.Event) []byte {
-	dst = AppendString(append(dst, `{"id":`...), e.ID)
-	dst = strconv.AppendInt(append(dst, `,"ts":`...), e.TS, 10)
-	dst = AppendString(append(dst, `,"topic":`...), e.Topic)
+	w := memberWriter{dst: AppendString(append(dst, `{"id":`...), e.ID)}
+	w.dst = strconv.AppendInt(append(w.dst, `,"ts":`...), e.TS, 10)
+	w.dst = AppendString(append(w.dst, `,"topic":`...), e.Topic)
 	if e.Seq > 0 {
-		dst = strconv.AppendInt(append(dst, `,"partition":`...), int64(e.Partition), 10)
-		dst = strconv.AppendUint(append(dst, `,"seq":`...), e.Seq, 10)
+		w.dst = strconv.AppendInt(append(w.dst, `,"partition":`...), int64(e.Partition), 10)
+		w.dst = strconv.AppendUint(append(w.dst, `,"seq":`...), e.Seq, 10)
 	}
-	dst = appendOptional(append(dst, ','), e)
-	dst = appendPayload(dst, e)
-	if e.Spooled {
-		dst = append(dst, `,"spooled":true`...)
-	}
-	return append(dst, '}')
+	w.optional(e)
+	w.dst = appendPayload(append(w.dst, ','), e)
+	w.flag("spooled", e.Spooled)
+	return append(w.dst, '}')
 }
 
-// appendOptional appends the optional members that the publisher chose, each
-// with a comma behind it.
-func appendOptional(dst []byte, e *wire.Event) []byte {
-	if e.Key != "" {
-		dst = append(AppendString(append(dst, `"key":`...), e.Key), ',')
-	}
+// optional appends the optional members that the publisher chose.
+func (w *memberWriter) optional(e *wire.Event) {
+	w.text("key", e.Key)
 	if len(e.Headers) > 0 {
-		dst = append(appendHeaders(append(dst, `"headers":`...), e.Headers), ',')
+		w.dst = appendHeaders(w.name("headers"), e.Headers)
 	}
-	if len(e.Tags) > 0 {
-		dst = append(appendStrings(append(dst, `"tags":`...), e.Tags), ',')
-	}
-	if len(e.CausedBy) > 0 {
-		dst = append(appendStrings(append(dst, `"caused_by":`...), e.CausedBy), ',')
-	}
-	if e.SID != "" {
-		dst = append(AppendString(append(dst, `"sid":`...), e.SID), ',')
-	}
+	w.texts("tags", e.Tags)
+	w.texts("caused_by", e.CausedBy)
+	w.text("sid", e.SID)
 	if e.TTLMS > 0 {
-		dst = append(strconv.AppendInt(append(dst, `"ttl_ms":`...), e.TTLMS, 10), ',')
+		w.dst = strconv.AppendInt(w.name("ttl_ms"), e.TTLMS, 10)
 	}
-	return dst
 }
 
 func appendPayload(dst []byte, e *wire.Event) []byte {
