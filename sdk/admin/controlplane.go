@@ -8,7 +8,6 @@ import (
 	"io"
 	"net/http"
 	"net/url"
-	"strconv"
 	"sync"
 
 	"github.com/sluice-bus/sluice/sdk/internal/endpoint"
@@ -55,40 +54,30 @@ type Condition struct {
 
 // Policies returns all policies, by name.
 func (c *ControlPlane) Policies(ctx context.Context) (PolicyList, error) {
-	var list PolicyList
-	err := c.get(ctx, "/v1/policies", &list)
-	return list, err
+	return fetch[PolicyList](ctx, c, "/v1/policies")
 }
 
 // Policy returns the policy of that name, which is a topic, or a prefix and '*'.
 // It is not_found where no policy has exactly this name.
 func (c *ControlPlane) Policy(ctx context.Context, name string) (Policy, error) {
-	var p Policy
-	err := c.get(ctx, policyPath(name), &p)
-	return p, err
+	return fetch[Policy](ctx, c, policyPath(name))
 }
 
 // PutPolicy makes document, a JSON object of the fields to set, the policy of that name, and
 // returns it with its version. Unset fields are inherited, also those that the policy had set
 // before.
 func (c *ControlPlane) PutPolicy(ctx context.Context, name string, document json.RawMessage, when Condition) (Policy, error) {
-	var p Policy
-	err := c.call(ctx, http.MethodPut, policyPath(name), document, when, &p)
-	return p, err
+	return change[Policy](ctx, c, http.MethodPut, policyPath(name), document, when)
 }
 
 // PlanPutPolicy returns what PutPolicy would change, and changes nothing.
 func (c *ControlPlane) PlanPutPolicy(ctx context.Context, name string, document json.RawMessage, when Condition) (ApplyResult, error) {
-	var plan ApplyResult
-	err := c.call(ctx, http.MethodPut, policyPath(name)+"?dry_run=1", document, when, &plan)
-	return plan, err
+	return change[ApplyResult](ctx, c, http.MethodPut, policyPath(name)+"?dry_run=1", document, when)
 }
 
 // PlanDeletePolicy returns what DeletePolicy would change, and changes nothing.
 func (c *ControlPlane) PlanDeletePolicy(ctx context.Context, name string, when Condition) (ApplyResult, error) {
-	var plan ApplyResult
-	err := c.call(ctx, http.MethodDelete, policyPath(name)+"?dry_run=1", nil, when, &plan)
-	return plan, err
+	return change[ApplyResult](ctx, c, http.MethodDelete, policyPath(name)+"?dry_run=1", nil, when)
 }
 
 // DeletePolicy takes the policy away. Its history stays.
@@ -99,19 +88,14 @@ func (c *ControlPlane) DeletePolicy(ctx context.Context, name string, when Condi
 // PolicyHistory returns every version of a policy, also of one that was
 // deleted, newest first.
 func (c *ControlPlane) PolicyHistory(ctx context.Context, name string) ([]PolicyVersion, error) {
-	var body struct {
-		Versions []PolicyVersion `json:"versions"`
-	}
-	err := c.get(ctx, policyPath(name)+"/history", &body)
+	body, err := fetch[struct{ Versions []PolicyVersion }](ctx, c, policyPath(name)+"/history")
 	return body.Versions, err
 }
 
 // RollbackPolicy makes a new version with the content of an old one.
 func (c *ControlPlane) RollbackPolicy(ctx context.Context, name string, version int64) (Policy, error) {
-	var p Policy
 	body := fmt.Appendf(nil, `{"version":%d}`, version)
-	err := c.call(ctx, http.MethodPost, policyPath(name)+"/rollback", body, Condition{}, &p)
-	return p, err
+	return change[Policy](ctx, c, http.MethodPost, policyPath(name)+"/rollback", body, Condition{})
 }
 
 // ApplyPolicies changes policies to what the request says, all or none.
@@ -123,36 +107,19 @@ func (c *ControlPlane) ApplyPolicies(ctx context.Context, r ApplyRequest) (Apply
 	if err != nil {
 		return ApplyResult{}, fmt.Errorf("policies to apply: %w", err)
 	}
-	var result ApplyResult
-	err = c.call(ctx, http.MethodPost, "/v1/apply", body, Condition{}, &result)
-	return result, err
+	return change[ApplyResult](ctx, c, http.MethodPost, "/v1/apply", body, Condition{})
 }
 
 // NewSeries makes all sidecars accept the control plane's policies at any revision. Without it they
 // refuse lower revisions, such as those of a store that was restored from a backup.
 func (c *ControlPlane) NewSeries(ctx context.Context) (Series, error) {
-	var s Series
-	err := c.call(ctx, http.MethodPost, "/v1/series", nil, Condition{}, &s)
-	return s, err
+	return change[Series](ctx, c, http.MethodPost, "/v1/series", nil, Condition{})
 }
 
 // Audit returns changes of policies, newest first: at most limit of them (0: as
 // many as the control plane likes) of revisions below before (0: the newest).
 func (c *ControlPlane) Audit(ctx context.Context, limit int, before int64) (AuditPage, error) {
-	query := url.Values{}
-	if limit > 0 {
-		query.Set("limit", strconv.Itoa(limit))
-	}
-	if before > 0 {
-		query.Set("before", strconv.FormatInt(before, 10))
-	}
-	path := "/v1/audit"
-	if len(query) > 0 {
-		path += "?" + query.Encode()
-	}
-	var page AuditPage
-	err := c.get(ctx, path, &page)
-	return page, err
+	return fetch[AuditPage](ctx, c, "/v1/audit"+query("limit", number(max(limit, 0)), "before", number(max(before, 0))))
 }
 
 // Sidecars returns what the control plane knows of each sidecar.
@@ -163,14 +130,11 @@ func (c *ControlPlane) Sidecars(ctx context.Context) ([]Sidecar, error) {
 // SidecarsUsing returns the sidecars that have a policy, or use the topic of its name where there
 // is none, each with its version of this policy alone.
 func (c *ControlPlane) SidecarsUsing(ctx context.Context, policy string) ([]Sidecar, error) {
-	return c.sidecars(ctx, "?policy="+url.QueryEscape(policy))
+	return c.sidecars(ctx, query("policy", policy))
 }
 
 func (c *ControlPlane) sidecars(ctx context.Context, query string) ([]Sidecar, error) {
-	var body struct {
-		Sidecars []Sidecar `json:"sidecars"`
-	}
-	err := c.get(ctx, "/v1/sidecars"+query, &body)
+	body, err := fetch[struct{ Sidecars []Sidecar }](ctx, c, "/v1/sidecars"+query)
 	return body.Sidecars, err
 }
 
@@ -184,22 +148,13 @@ func (c *ControlPlane) ForgetSidecar(ctx context.Context, nodeID string) error {
 // FleetTopics returns what passes through the fleet by topic, with the last 60
 // seconds of each if history is set.
 func (c *ControlPlane) FleetTopics(ctx context.Context, history bool) ([]FleetTopic, error) {
-	path := "/v1/topics"
-	if history {
-		path += "?history=1"
-	}
-	var body struct {
-		Topics []FleetTopic `json:"topics"`
-	}
-	err := c.get(ctx, path, &body)
+	body, err := fetch[struct{ Topics []FleetTopic }](ctx, c, "/v1/topics"+query("history", onlyIf(history, "1")))
 	return body.Topics, err
 }
 
 // WhoAmI returns whom the control plane takes the caller for.
 func (c *ControlPlane) WhoAmI(ctx context.Context) (Identity, error) {
-	var who Identity
-	err := c.get(ctx, "/v1/whoami", &who)
-	return who, err
+	return fetch[Identity](ctx, c, "/v1/whoami")
 }
 
 // CloseIdle closes the connections that no call uses.
@@ -211,8 +166,14 @@ func (c *ControlPlane) CloseIdle() {
 
 func policyPath(name string) string { return "/v1/policies/" + url.PathEscape(name) }
 
-func (c *ControlPlane) get(ctx context.Context, path string, into any) error {
-	return c.call(ctx, http.MethodGet, path, nil, Condition{}, into)
+func fetch[T any](ctx context.Context, c *ControlPlane, path string) (T, error) {
+	return change[T](ctx, c, http.MethodGet, path, nil, Condition{})
+}
+
+// change makes a request and decodes its answer.
+func change[T any](ctx context.Context, c *ControlPlane, method, path string, body []byte, when Condition) (answer T, err error) {
+	err = c.call(ctx, method, path, body, when, &answer)
+	return answer, err
 }
 
 // call makes a request and decodes its answer into what into points to; nil
@@ -226,19 +187,25 @@ func (c *ControlPlane) call(ctx context.Context, method, path string, body []byt
 	if err != nil {
 		return err
 	}
-	token := c.Token
-	if c.TokenFunc != nil {
-		if token, err = c.TokenFunc(ctx); err != nil {
-			return fmt.Errorf("getting a token: %w", err)
-		}
-	}
-	c.describe(req, token, when)
-	resp, err := client.Do(req)
+	authorized, err := authorize(req, c.Token, c.TokenFunc)
 	if err != nil {
-		return fmt.Errorf("asking %s: %w", c.URL, endpoint.UnwrapURLError(err))
+		return err
 	}
-	if resp.StatusCode >= 300 {
-		return endpoint.ReadError(resp)
+	if !authorized && c.User != "" {
+		req.Header.Set("Sluice-User", c.User)
+	}
+	if method != http.MethodGet {
+		req.Header.Set("Content-Type", "application/json")
+	}
+	if when.Absent {
+		req.Header.Set("If-None-Match", "*")
+	}
+	if when.Version != 0 {
+		req.Header.Set("If-Match", fmt.Sprintf(`"%d"`, when.Version))
+	}
+	resp, err := send(client, c.URL, req)
+	if err != nil {
+		return err
 	}
 	defer resp.Body.Close()
 	answer, err := io.ReadAll(io.LimitReader(resp.Body, maxAnswerBytes))
@@ -252,24 +219,6 @@ func (c *ControlPlane) call(ctx context.Context, method, path string, body []byt
 		return fmt.Errorf("the answer of %s to %s: %w", c.URL, path, err)
 	}
 	return nil
-}
-
-// describe sets the header of a request.
-func (c *ControlPlane) describe(req *http.Request, token string, when Condition) {
-	if req.Method != http.MethodGet {
-		req.Header.Set("Content-Type", "application/json")
-	}
-	if token != "" {
-		req.Header.Set("Authorization", "Bearer "+token)
-	} else if c.User != "" {
-		req.Header.Set("Sluice-User", c.User)
-	}
-	if when.Absent {
-		req.Header.Set("If-None-Match", "*")
-	}
-	if when.Version != 0 {
-		req.Header.Set("If-Match", fmt.Sprintf(`"%d"`, when.Version))
-	}
 }
 
 func (c *ControlPlane) client() (*http.Client, error) {

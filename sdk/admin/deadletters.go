@@ -9,8 +9,6 @@ import (
 	"io"
 	"iter"
 	"net/http"
-	"net/url"
-	"strconv"
 
 	"github.com/sluice-bus/sluice/sdk/wire"
 )
@@ -51,46 +49,20 @@ type DeadLetterQuery struct {
 }
 
 // DeadLetters lists dead letters of a topic that the caller may see.
-func (h *HTTP) DeadLetters(ctx context.Context, topic string, q DeadLetterQuery) (page DeadLetterPage, err error) {
-	v := url.Values{}
-	set := func(name, value string) {
-		if value != "" {
-			v.Set(name, value)
-		}
-	}
-	set("group", q.Group)
-	set("reason", q.Reason)
-	set("cursor", q.Cursor)
-	if q.Ascending {
-		v.Set("order", "asc")
-	}
-	if q.Limit > 0 {
-		v.Set("limit", strconv.Itoa(q.Limit))
-	}
-	return page, h.decode(ctx, h.AppURL, topicPath(topic, "dlq")+"?"+v.Encode(), &page)
+func (h *HTTP) DeadLetters(ctx context.Context, topic string, q DeadLetterQuery) (DeadLetterPage, error) {
+	path := topicPath(topic, "dlq") + query("group", q.Group, "reason", q.Reason, "cursor", q.Cursor,
+		"order", onlyIf(q.Ascending, "asc"), "limit", number(max(q.Limit, 0)))
+	return ask[DeadLetterPage](ctx, h, http.MethodGet, h.AppURL, path, nil)
 }
 
 // AllDeadLetters yields what DeadLetters does, page after page; an error is the
 // last that is yielded.
 func (h *HTTP) AllDeadLetters(ctx context.Context, topic string, q DeadLetterQuery) iter.Seq2[ListedDeadLetter, error] {
-	return func(yield func(ListedDeadLetter, error) bool) {
-		for {
-			page, err := h.DeadLetters(ctx, topic, q)
-			if err != nil {
-				yield(ListedDeadLetter{}, err)
-				return
-			}
-			for _, d := range page.DeadLetters {
-				if !yield(d, nil) {
-					return
-				}
-			}
-			if page.Next == "" {
-				return
-			}
-			q.Cursor = page.Next
-		}
-	}
+	return pages(q.Cursor, func(cursor string) ([]ListedDeadLetter, string, error) {
+		q.Cursor = cursor
+		page, err := h.DeadLetters(ctx, topic, q)
+		return page.DeadLetters, page.Next, err
+	})
 }
 
 // DeadLetterSelection says which dead letters are redriven or discarded: those of

@@ -3,6 +3,7 @@ package admin
 import (
 	"bufio"
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -11,7 +12,6 @@ import (
 	"iter"
 	"net/http"
 	"net/url"
-	"strconv"
 	"strings"
 
 	"github.com/sluice-bus/sluice/sdk/wire"
@@ -45,26 +45,8 @@ type PartCount struct {
 }
 
 func (q *ExportQuery) path() string {
-	v := url.Values{"topic": {q.Topic}, "ndjson": {"1"}}
-	if q.FromTS != nil {
-		v.Set("fromTs", strconv.FormatInt(*q.FromTS, 10))
-	}
-	if q.ToTS != nil {
-		v.Set("toTs", strconv.FormatInt(*q.ToTS, 10))
-	}
-	if q.Key != "" {
-		v.Set("key", q.Key)
-	}
-	if q.Scope != "" {
-		v.Set("scope", q.Scope)
-	}
-	if q.Partial {
-		v.Set("partial", "ok")
-	}
-	if q.Progress != nil {
-		v.Set("progress", "1")
-	}
-	return "/export?" + v.Encode()
+	return "/export" + query("topic", q.Topic, "ndjson", "1", "fromTs", optional(q.FromTS), "toTs", optional(q.ToTS), "key", q.Key,
+		"scope", q.Scope, "partial", onlyIf(q.Partial, "ok"), "progress", onlyIf(q.Progress != nil, "1"))
 }
 
 // ErrTruncated is matched by the error of an export, or another long answer, that broke off: events
@@ -126,10 +108,7 @@ func (q *ExportQuery) tellProgress(line []byte) error {
 const missingHeader = "Sluice-Missing"
 
 func (q *ExportQuery) tellMissing(resp *http.Response) {
-	text := resp.Trailer.Get(missingHeader)
-	if text == "" {
-		text = resp.Header.Get(missingHeader)
-	}
+	text := cmp.Or(resp.Trailer.Get(missingHeader), resp.Header.Get(missingHeader))
 	if text == "" || q.Missing == nil {
 		return
 	}

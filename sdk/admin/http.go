@@ -4,11 +4,15 @@ import (
 	"bytes"
 	"context"
 	"crypto/tls"
+	"encoding/json"
 	"fmt"
 	"io"
+	"iter"
 	"net"
 	"net/http"
 	"net/url"
+	"slices"
+	"strconv"
 	"sync"
 
 	"github.com/sluice-bus/sluice/sdk/internal/endpoint"
@@ -80,16 +84,29 @@ func (h *HTTP) call(ctx context.Context, method, address, path string, body []by
 	if header != nil {
 		req.Header = header
 	}
-	token := h.Token
-	if h.TokenFunc != nil {
-		if token, err = h.TokenFunc(ctx); err != nil {
-			return nil, fmt.Errorf("getting a token: %w", err)
+	if _, err := authorize(req, h.Token, h.TokenFunc); err != nil {
+		return nil, err
+	}
+	return send(c.http, address, req)
+}
+
+// authorize gives a request its bearer token, and reports whether there is one.
+func authorize(req *http.Request, token string, tokenFunc func(context.Context) (string, error)) (has bool, err error) {
+	if tokenFunc != nil {
+		if token, err = tokenFunc(req.Context()); err != nil {
+			return false, fmt.Errorf("getting a token: %w", err)
 		}
 	}
 	if token != "" {
 		req.Header.Set("Authorization", "Bearer "+token)
 	}
-	resp, err := c.http.Do(req)
+	return token != "", nil
+}
+
+// send sends a request to an address and returns its answer, which is below 300
+// and whose body the caller closes.
+func send(client *http.Client, address string, req *http.Request) (*http.Response, error) {
+	resp, err := client.Do(req)
 	if err != nil {
 		return nil, fmt.Errorf("asking %s: %w", address, endpoint.UnwrapURLError(err))
 	}
@@ -99,18 +116,97 @@ func (h *HTTP) call(ctx context.Context, method, address, path string, body []by
 	return resp, nil
 }
 
-// get returns the whole body of what path answers.
-func (h *HTTP) get(ctx context.Context, address, path string) ([]byte, error) {
-	resp, err := h.call(ctx, http.MethodGet, address, path, nil, nil)
+// body is call for the whole body of the answer.
+func (h *HTTP) body(ctx context.Context, method, address, path string, body []byte, header http.Header) ([]byte, error) {
+	resp, err := h.call(ctx, method, address, path, body, header)
 	if err != nil {
 		return nil, err
 	}
 	defer resp.Body.Close()
-	body, err := io.ReadAll(resp.Body)
+	answer, err := io.ReadAll(resp.Body)
 	if err != nil {
 		return nil, fmt.Errorf("asking %s: %w", address, err)
 	}
-	return body, nil
+	return answer, nil
+}
+
+func (h *HTTP) get(ctx context.Context, address, path string) ([]byte, error) {
+	return h.body(ctx, http.MethodGet, address, path, nil, nil)
+}
+
+// ask is body for an answer of JSON.
+func ask[T any](ctx context.Context, h *HTTP, method, address, path string, body []byte) (answer T, err error) {
+	text, err := h.body(ctx, method, address, path, body, nil)
+	if err != nil {
+		return answer, err
+	}
+	if err = json.Unmarshal(text, &answer); err != nil {
+		err = fmt.Errorf("the answer to %s: %w", path, err)
+	}
+	return answer, err
+}
+
+// pages yields the elements of a list, page after page. page returns the page at
+// a cursor, "" at first, and the cursor of the next one. An error is the last
+// that is yielded.
+func pages[T any](cursor string, page func(cursor string) (elements []T, next string, err error)) iter.Seq2[T, error] {
+	return func(yield func(T, error) bool) {
+		for {
+			elements, next, err := page(cursor)
+			if err != nil {
+				yield(*new(T), err)
+				return
+			}
+			for _, e := range elements {
+				if !yield(e, nil) {
+					return
+				}
+			}
+			if next == "" {
+				return
+			}
+			cursor = next
+		}
+	}
+}
+
+// query is the part of a URL with these parameters, names and values in turn.
+// One whose value is "" is not given.
+func query(parameters ...string) string {
+	v := url.Values{}
+	for pair := range slices.Chunk(parameters, 2) {
+		if pair[1] != "" {
+			v.Set(pair[0], pair[1])
+		}
+	}
+	if len(v) == 0 {
+		return ""
+	}
+	return "?" + v.Encode()
+}
+
+// number is the value of a parameter; "" for 0.
+func number[N int | int64](n N) string {
+	if n == 0 {
+		return ""
+	}
+	return strconv.FormatInt(int64(n), 10)
+}
+
+// optional is the value of a parameter; "" for nil.
+func optional(n *int64) string {
+	if n == nil {
+		return ""
+	}
+	return strconv.FormatInt(*n, 10)
+}
+
+// onlyIf is the value of a parameter that is given only if so.
+func onlyIf(so bool, value string) string {
+	if so {
+		return value
+	}
+	return ""
 }
 
 // topicPath is the path of a topic, or of a part of it.

@@ -3,9 +3,7 @@ package admin
 import (
 	"context"
 	"fmt"
-	"io"
 	"net/http"
-	"strconv"
 
 	"github.com/sluice-bus/sluice/sdk/wire"
 	"github.com/sluice-bus/sluice/sdk/wire/codec"
@@ -40,25 +38,17 @@ func (h *HTTP) Publish(ctx context.Context, e *wire.Event, opts ...func(*wire.Pu
 	if e.Binary {
 		header.Set("Content-Type", "application/octet-stream")
 	}
-	if e.ID != "" {
-		header.Set("Sluice-Id", e.ID)
-	}
-	if e.Key != "" {
-		header.Set("Sluice-Key", e.Key)
-	}
-	number := func(name string, n *int64) {
-		if n != nil {
-			header.Set(name, strconv.FormatInt(*n, 10))
+	set := func(name, value string) {
+		if value != "" {
+			header.Set(name, value)
 		}
 	}
-	if item.HasTS {
-		number("Sluice-Ts", &e.TS)
-	}
-	if e.TTLMS > 0 {
-		number("Sluice-Ttl-Ms", &e.TTLMS)
-	}
-	number("Sluice-Deliver-At", item.Later.DeliverAt)
-	number("Sluice-Delay-Ms", item.Later.DelayMS)
+	set("Sluice-Id", e.ID)
+	set("Sluice-Key", e.Key)
+	set("Sluice-Ts", number(e.TS))
+	set("Sluice-Ttl-Ms", number(max(e.TTLMS, 0)))
+	set("Sluice-Deliver-At", optional(item.Later.DeliverAt))
+	set("Sluice-Delay-Ms", optional(item.Later.DelayMS))
 	for _, x := range e.Headers {
 		if x.Name == "content-type" {
 			header.Set(x.Name, x.Value)
@@ -74,10 +64,5 @@ func (h *HTTP) Publish(ctx context.Context, e *wire.Event, opts ...func(*wire.Pu
 }
 
 func (h *HTTP) publish(ctx context.Context, topic string, body []byte, header http.Header) ([]byte, error) {
-	resp, err := h.call(ctx, http.MethodPost, h.AppURL, topicPath(topic, "events"), body, header)
-	if err != nil {
-		return nil, err
-	}
-	defer resp.Body.Close()
-	return io.ReadAll(resp.Body)
+	return h.body(ctx, http.MethodPost, h.AppURL, topicPath(topic, "events"), body, header)
 }

@@ -3,7 +3,6 @@ package admin
 import (
 	"context"
 	"fmt"
-	"io"
 	"net/http"
 	"time"
 
@@ -74,12 +73,6 @@ func (h *HTTP) settle(ctx context.Context, topic, group, verb string, t codec.Se
 	return results, err
 }
 
-// post sends a body of JSON and returns the whole answer.
 func (h *HTTP) post(ctx context.Context, path string, body []byte) ([]byte, error) {
-	resp, err := h.call(ctx, http.MethodPost, h.AppURL, path, body, http.Header{"Content-Type": {"application/json"}})
-	if err != nil {
-		return nil, err
-	}
-	defer resp.Body.Close()
-	return io.ReadAll(resp.Body)
+	return h.body(ctx, http.MethodPost, h.AppURL, path, body, http.Header{"Content-Type": {"application/json"}})
 }

@@ -9,8 +9,6 @@ import (
 	"io"
 	"iter"
 	"net/http"
-	"net/url"
-	"strconv"
 
 	"github.com/sluice-bus/sluice/sdk/wire"
 	"github.com/sluice-bus/sluice/sdk/wire/codec"
@@ -29,16 +27,7 @@ type StreamQuery struct {
 }
 
 func (q *StreamQuery) path() string {
-	v := url.Values{}
-	for name, value := range map[string]string{"group": q.Group, "from": q.From, "afterId": q.AfterID} {
-		if value != "" {
-			v.Set(name, value)
-		}
-	}
-	if q.TS != nil {
-		v.Set("ts", strconv.FormatInt(*q.TS, 10))
-	}
-	return topicPath(q.Topic, "stream") + "?" + v.Encode()
+	return topicPath(q.Topic, "stream") + query("group", q.Group, "from", q.From, "afterId", q.AfterID, "ts", optional(q.TS))
 }
 
 // ErrStreamEnded is matched by the error that ends a stream: the sidecar stops,

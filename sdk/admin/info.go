@@ -3,8 +3,7 @@ package admin
 import (
 	"context"
 	"encoding/json"
-	"fmt"
-	"net/url"
+	"net/http"
 	"strings"
 
 	"github.com/sluice-bus/sluice/sdk/wire"
@@ -102,49 +101,39 @@ func (h *HTTP) Topics(ctx context.Context) ([]TopicInfo, error) {
 
 // TopicsWithPrefix returns those whose names begin with prefix.
 func (h *HTTP) TopicsWithPrefix(ctx context.Context, prefix string) ([]TopicInfo, error) {
-	query := url.Values{"limit": {"1000"}}
-	if prefix != "" {
-		query.Set("prefix", prefix)
+	type page struct {
+		Topics []TopicInfo
+		Next   string
 	}
 	var all []TopicInfo
-	for {
-		var page struct {
-			Topics []TopicInfo `json:"topics"`
-			Next   string      `json:"next"`
-		}
-		if err := h.decode(ctx, h.AppURL, "/v1/topics?"+query.Encode(), &page); err != nil {
+	for topic, err := range pages("", func(cursor string) ([]TopicInfo, string, error) {
+		path := "/v1/topics" + query("limit", "1000", "prefix", prefix, "cursor", cursor)
+		p, err := ask[page](ctx, h, http.MethodGet, h.AppURL, path, nil)
+		return p.Topics, p.Next, err
+	}) {
+		if err != nil {
 			return nil, err
 		}
-		all = append(all, page.Topics...)
-		if page.Next == "" {
-			return all, nil
-		}
-		query.Set("cursor", page.Next)
+		all = append(all, topic)
 	}
+	return all, nil
 }
 
 // Groups returns the names of a topic's groups.
 func (h *HTTP) Groups(ctx context.Context, topic string) ([]string, error) {
-	var body struct {
-		Groups []string `json:"groups"`
-	}
-	err := h.decode(ctx, h.AppURL, topicPath(topic, "groups"), &body)
+	body, err := ask[struct{ Groups []string }](ctx, h, http.MethodGet, h.AppURL, topicPath(topic, "groups"), nil)
 	return body.Groups, err
 }
 
 // GroupInfo describes a group; the code not_found means that nobody ever
 // subscribed to it.
 func (h *HTTP) GroupInfo(ctx context.Context, topic, group string) (GroupInfo, error) {
-	var info GroupInfo
-	err := h.decode(ctx, h.AppURL, topicPath(topic, "groups", group), &info)
-	return info, err
+	return ask[GroupInfo](ctx, h, http.MethodGet, h.AppURL, topicPath(topic, "groups", group), nil)
 }
 
 // Status returns the sidecar's state.
 func (h *HTTP) Status(ctx context.Context) (Status, error) {
-	var status Status
-	err := h.decode(ctx, h.OpsURL, "/v1/status", &status)
-	return status, err
+	return ask[Status](ctx, h, http.MethodGet, h.OpsURL, "/v1/status", nil)
 }
 
 // StatusJSON is Status as the sidecar sent it, with members that Status does not
@@ -158,15 +147,4 @@ func (h *HTTP) StatusJSON(ctx context.Context) ([]byte, error) {
 func (h *HTTP) Ready(ctx context.Context) (string, error) {
 	body, err := h.get(ctx, h.OpsURL, "/readyz")
 	return strings.TrimSpace(string(body)), err
-}
-
-func (h *HTTP) decode(ctx context.Context, address, path string, into any) error {
-	body, err := h.get(ctx, address, path)
-	if err != nil {
-		return err
-	}
-	if err := json.Unmarshal(body, into); err != nil {
-		return fmt.Errorf("the answer to %s: %w", path, err)
-	}
-	return nil
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"net/http"
 	"time"
 
 	"github.com/sluice-bus/sluice/sdk/wire"
@@ -71,9 +72,7 @@ func (l *EventLife) UnmarshalJSON(data []byte) error {
 // EventLife tells what has become of an event; the code not_found means that
 // the topic does not have it, or not any more.
 func (h *HTTP) EventLife(ctx context.Context, topic, id string) (EventLife, error) {
-	var life EventLife
-	err := h.decode(ctx, h.AppURL, topicPath(topic, "events", id), &life)
-	return life, err
+	return ask[EventLife](ctx, h, http.MethodGet, h.AppURL, topicPath(topic, "events", id), nil)
 }
 
 // EventLifeJSON is EventLife as the sidecar sent it, with members that EventLife

@@ -1,6 +1,9 @@
 package admin
 
-import "context"
+import (
+	"context"
+	"net/http"
+)
 
 // Peer is one sidecar of the fleet, as another one sees it.
 type Peer struct {
@@ -15,9 +18,6 @@ type Peer struct {
 // Peers lists the sidecars whose history the one that is asked hands out with
 // the scope fleet, after asking each.
 func (h *HTTP) Peers(ctx context.Context) ([]Peer, error) {
-	var body struct {
-		Peers []Peer `json:"peers"`
-	}
-	err := h.decode(ctx, h.ReplayURL, "/peers", &body)
+	body, err := ask[struct{ Peers []Peer }](ctx, h, http.MethodGet, h.ReplayURL, "/peers", nil)
 	return body.Peers, err
 }

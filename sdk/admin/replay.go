@@ -5,8 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"iter"
-	"net/url"
-	"strconv"
+	"net/http"
 
 	"github.com/sluice-bus/sluice/sdk/wire"
 	"github.com/sluice-bus/sluice/sdk/wire/codec"
@@ -34,32 +33,12 @@ type ReplayQuery struct {
 	Missing func(names []string)
 }
 
-func (q *ReplayQuery) path() string {
-	v := url.Values{}
-	set := func(name, value string) {
-		if value != "" {
-			v.Set(name, value)
-		}
+func (q ReplayQuery) path() string {
+	if q.Cursor != "" {
+		q.From, q.AfterID, q.TS = "", "", nil
 	}
-	set("topic", q.Topic)
-	set("order", q.Order)
-	set("key", q.Key)
-	set("scope", q.Scope)
-	set("cursor", q.Cursor)
-	if q.Partial {
-		v.Set("partial", "ok")
-	}
-	if q.Limit != 0 {
-		set("limit", strconv.Itoa(q.Limit))
-	}
-	if q.Cursor == "" {
-		set("from", q.From)
-		set("afterId", q.AfterID)
-		if q.TS != nil {
-			set("ts", strconv.FormatInt(*q.TS, 10))
-		}
-	}
-	return "/replay?" + v.Encode()
+	return "/replay" + query("topic", q.Topic, "order", q.Order, "key", q.Key, "scope", q.Scope, "cursor", q.Cursor,
+		"partial", onlyIf(q.Partial, "ok"), "limit", number(q.Limit), "from", q.From, "afterId", q.AfterID, "ts", optional(q.TS))
 }
 
 // ReplayPage is one page of a replay.
@@ -74,21 +53,17 @@ type ReplayPage struct {
 
 // Replay returns one page.
 func (h *HTTP) Replay(ctx context.Context, q ReplayQuery) (ReplayPage, error) {
-	body, err := h.get(ctx, h.ReplayURL, q.path())
+	type raw struct {
+		Events  []json.RawMessage `json:"events"`
+		Next    string            `json:"next"`
+		Missing []string          `json:"missing"`
+	}
+	answer, err := ask[raw](ctx, h, http.MethodGet, h.ReplayURL, q.path(), nil)
 	if err != nil {
 		return ReplayPage{}, err
 	}
-	var raw struct {
-		Events []json.RawMessage `json:"events"`
-		Next   string            `json:"next"`
-
-		Missing []string `json:"missing"`
-	}
-	if err := json.Unmarshal(body, &raw); err != nil {
-		return ReplayPage{}, fmt.Errorf("a replay's page: %w", err)
-	}
-	page := ReplayPage{Events: make([]wire.Event, len(raw.Events)), Next: raw.Next, Missing: raw.Missing}
-	for i, text := range raw.Events {
+	page := ReplayPage{Events: make([]wire.Event, len(answer.Events)), Next: answer.Next, Missing: answer.Missing}
+	for i, text := range answer.Events {
 		if page.Events[i], err = codec.ParseEvent(text); err != nil {
 			return ReplayPage{}, fmt.Errorf("a replay's page: %w", err)
 		}

@@ -4,8 +4,6 @@ import (
 	"context"
 	"iter"
 	"net/http"
-	"net/url"
-	"strconv"
 )
 
 // ScheduledEvent is one that is put into the log later.
@@ -24,37 +22,18 @@ type ScheduledPage struct {
 
 // Scheduled lists the scheduled events of a topic; limit is that of a page (0: 100), and
 // cursor the Next of the page before.
-func (h *HTTP) Scheduled(ctx context.Context, topic string, limit int, cursor string) (page ScheduledPage, err error) {
-	v := url.Values{}
-	if limit > 0 {
-		v.Set("limit", strconv.Itoa(limit))
-	}
-	if cursor != "" {
-		v.Set("cursor", cursor)
-	}
-	return page, h.decode(ctx, h.AppURL, topicPath(topic, "scheduled")+"?"+v.Encode(), &page)
+func (h *HTTP) Scheduled(ctx context.Context, topic string, limit int, cursor string) (ScheduledPage, error) {
+	path := topicPath(topic, "scheduled") + query("limit", number(max(limit, 0)), "cursor", cursor)
+	return ask[ScheduledPage](ctx, h, http.MethodGet, h.AppURL, path, nil)
 }
 
 // AllScheduled yields what Scheduled does, page after page; an error is the last that is
 // yielded.
 func (h *HTTP) AllScheduled(ctx context.Context, topic string) iter.Seq2[ScheduledEvent, error] {
-	return func(yield func(ScheduledEvent, error) bool) {
-		for cursor := ""; ; {
-			page, err := h.Scheduled(ctx, topic, 1000, cursor)
-			if err != nil {
-				yield(ScheduledEvent{}, err)
-				return
-			}
-			for _, e := range page.Scheduled {
-				if !yield(e, nil) {
-					return
-				}
-			}
-			if cursor = page.Next; cursor == "" {
-				return
-			}
-		}
-	}
+	return pages("", func(cursor string) ([]ScheduledEvent, string, error) {
+		page, err := h.Scheduled(ctx, topic, 1000, cursor)
+		return page.Scheduled, page.Next, err
+	})
 }
 
 // CancelScheduled takes a scheduled event back, and frees its id; the code not_found

@@ -31,10 +31,7 @@ type TopicSchema struct {
 
 // Schemas returns the schemas that a policy of that name has had, newest first.
 func (c *ControlPlane) Schemas(ctx context.Context, policy string) ([]SchemaVersion, error) {
-	var body struct {
-		Versions []SchemaVersion `json:"versions"`
-	}
-	err := c.get(ctx, policyPath(policy)+"/schemas", &body)
+	body, err := fetch[struct{ Versions []SchemaVersion }](ctx, c, policyPath(policy)+"/schemas")
 	return body.Versions, err
 }
 
@@ -48,15 +45,11 @@ func (c *ControlPlane) CheckSchema(ctx context.Context, policy string, schema js
 	if err != nil {
 		return SchemaCheck{}, err
 	}
-	var check SchemaCheck
-	err = c.call(ctx, http.MethodPost, policyPath(policy)+"/schemas/check", body, Condition{}, &check)
-	return check, err
+	return change[SchemaCheck](ctx, c, http.MethodPost, policyPath(policy)+"/schemas/check", body, Condition{})
 }
 
 // Schema returns the schema that a topic's payloads are held to; the code
 // not_found means that there is none.
 func (h *HTTP) Schema(ctx context.Context, topic string) (TopicSchema, error) {
-	var s TopicSchema
-	err := h.decode(ctx, h.AppURL, topicPath(topic, "schema"), &s)
-	return s, err
+	return ask[TopicSchema](ctx, h, http.MethodGet, h.AppURL, topicPath(topic, "schema"), nil)
 }

@@ -1,6 +1,7 @@
 package admin
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"net/http"
@@ -64,8 +65,8 @@ func (h *HTTP) DeleteTopic(ctx context.Context, topic string) error {
 }
 
 // PlanTopicDeletion tells what DeleteTopic would delete.
-func (h *HTTP) PlanTopicDeletion(ctx context.Context, topic string) (plan TopicDeletion, err error) {
-	return plan, h.ask(ctx, http.MethodDelete, topicPath(topic)+"?dry_run=1", nil, &plan)
+func (h *HTTP) PlanTopicDeletion(ctx context.Context, topic string) (TopicDeletion, error) {
+	return ask[TopicDeletion](ctx, h, http.MethodDelete, h.AppURL, topicPath(topic)+"?dry_run=1", nil)
 }
 
 // DeleteGroup deletes a group; the code in_use says that it has members.
@@ -84,33 +85,20 @@ func (h *HTTP) SeekGroup(ctx context.Context, topic, group string, to Position) 
 }
 
 // PlanSeek tells what SeekGroup would do.
-func (h *HTTP) PlanSeek(ctx context.Context, topic, group string, to Position) (plan SeekPlan, err error) {
+func (h *HTTP) PlanSeek(ctx context.Context, topic, group string, to Position) (SeekPlan, error) {
 	body, err := json.Marshal(to)
 	if err != nil {
-		return plan, err
+		return SeekPlan{}, err
 	}
-	return plan, h.ask(ctx, http.MethodPut, topicPath(topic, "groups", group, "cursor")+"?dry_run=1", body, &plan)
+	return ask[SeekPlan](ctx, h, http.MethodPut, h.AppURL, topicPath(topic, "groups", group, "cursor")+"?dry_run=1", body)
 }
 
 // PlanRetention tells how many events of the sidecar's store would go if the topic kept
 // no more than that.
-func (h *HTTP) PlanRetention(ctx context.Context, topic string, keep Retention) (plan RetentionPlan, err error) {
-	compact := "0"
-	if keep.Compact {
-		compact = "1"
-	}
-	query := url.Values{"ttl": {keep.TTL.String()}, "max_bytes": {strconv.FormatInt(keep.MaxBytes, 10)}, "compact": {compact}}
-	return plan, h.ask(ctx, http.MethodGet, topicPath(topic, "retention")+"?"+query.Encode(), nil, &plan)
-}
-
-// ask makes a request and decodes its answer.
-func (h *HTTP) ask(ctx context.Context, method, path string, body []byte, answer any) error {
-	resp, err := h.call(ctx, method, h.AppURL, path, body, nil)
-	if err != nil {
-		return err
-	}
-	defer resp.Body.Close()
-	return json.NewDecoder(resp.Body).Decode(answer)
+func (h *HTTP) PlanRetention(ctx context.Context, topic string, keep Retention) (RetentionPlan, error) {
+	path := topicPath(topic, "retention") + query("ttl", keep.TTL.String(), "max_bytes", strconv.FormatInt(keep.MaxBytes, 10),
+		"compact", cmp.Or(onlyIf(keep.Compact, "1"), "0"))
+	return ask[RetentionPlan](ctx, h, http.MethodGet, h.AppURL, path, nil)
 }
 
 // DeleteEvent erases the event with that id, and its dead letters. It returns
