@@ -111,7 +111,7 @@ func (c *Conn) queued() {
 // wait queues a request and waits for its answer. When the context ends first,
 // the request may still take effect.
 func (c *Conn) wait(ctx context.Context, encode encoder) (*codec.Reply, error) {
-	w := newWaiter()
+	w := newWaiter[*codec.Reply]()
 	if err := c.start(encode, w.done); err != nil {
 		return nil, err
 	}
@@ -119,25 +119,25 @@ func (c *Conn) wait(ctx context.Context, encode encoder) (*codec.Reply, error) {
 }
 
 // waiter turns a callback into a wait.
-type waiter struct {
+type waiter[T any] struct {
 	answered chan struct{}
-	reply    *codec.Reply
+	answer   T
 	err      error
 }
 
-func newWaiter() *waiter { return &waiter{answered: make(chan struct{})} }
+func newWaiter[T any]() *waiter[T] { return &waiter[T]{answered: make(chan struct{})} }
 
-func (w *waiter) done(r *codec.Reply, err error) {
-	w.reply, w.err = r, err
+func (w *waiter[T]) done(answer T, err error) {
+	w.answer, w.err = answer, err
 	close(w.answered)
 }
 
-func (w *waiter) wait(ctx context.Context) (*codec.Reply, error) {
+func (w *waiter[T]) wait(ctx context.Context) (answer T, err error) {
 	select {
 	case <-w.answered:
-		return w.reply, w.err
+		return w.answer, w.err
 	case <-ctx.Done():
-		return nil, ctx.Err()
+		return answer, ctx.Err()
 	}
 }
 

@@ -3,8 +3,10 @@ package sluice
 import (
 	"context"
 	"errors"
+	"maps"
 	"net"
 	"net/url"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -159,21 +161,13 @@ func (c *Client) Drain(ctx context.Context) error {
 func (c *Client) subscriptions() []*Subscription {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	list := make([]*Subscription, 0, len(c.subs))
-	for s := range c.subs {
-		list = append(list, s)
-	}
-	return list
+	return slices.Collect(maps.Keys(c.subs))
 }
 
 func (c *Client) publishers() []*Publisher {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	list := make([]*Publisher, 0, len(c.pubs))
-	for p := range c.pubs {
-		list = append(list, p)
-	}
-	return list
+	return slices.Collect(maps.Keys(c.pubs))
 }
 
 // traced returns the headers with those of the trace that ctx is part of.

@@ -1,6 +1,7 @@
 package sluice
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"errors"
@@ -83,9 +84,8 @@ func DialConn(ctx context.Context, url string, opts *ConnOptions) (*Conn, error)
 		return nil, err
 	}
 	at = at.With(opts.TLSConfig, opts.Dialer)
-	c := &Conn{window: opts.Window, done: make(chan struct{}), subs: map[subKey]*ConnSubscription{}}
-	if c.window <= 0 {
-		c.window = defaultWindow
+	c := &Conn{
+		window: cmp.Or(max(opts.Window, 0), defaultWindow), done: make(chan struct{}), subs: map[subKey]*ConnSubscription{},
 	}
 	c.room.L, c.filled.L = &c.mu, &c.mu
 

@@ -50,7 +50,7 @@ func (c *Conn) Subscribe(ctx context.Context, topic, group string, opts *wire.Su
 func (s *ConnSubscription) subscribe(ctx context.Context, opts *wire.SubscribeOptions) error {
 	c, topic, group := s.conn, s.topic, s.group
 	key := subKey{topic, group}
-	w := newWaiter()
+	w := newWaiter[*codec.Reply]()
 	c.mu.Lock()
 	if c.subs[key] != nil {
 		c.mu.Unlock()
@@ -86,7 +86,7 @@ func (s *ConnSubscription) forget() {
 // Unsubscribe ends the subscription: unsettled events go back to the group at
 // once. Deliveries may come until it returns.
 func (s *ConnSubscription) Unsubscribe(ctx context.Context) error {
-	w := newWaiter()
+	w := newWaiter[*codec.Reply]()
 	err := s.conn.start(s.encode(wire.OpUnsubscribe), func(r *codec.Reply, err error) {
 		if err == nil {
 			s.forget()

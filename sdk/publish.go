@@ -37,16 +37,11 @@ func (c *Conn) publishAsync(ctx context.Context, p *wire.PublishItem, done func(
 // Publish publishes one event and waits for its receipt. When ctx ends first,
 // the event may still be accepted.
 func (c *Conn) Publish(ctx context.Context, e *wire.Event, opts ...option.Event) (wire.Receipt, error) {
-	w := newWaiter()
-	err := c.PublishAsync(ctx, e, func(r wire.Receipt, err error) { w.done(&codec.Reply{Receipt: r}, err) }, opts...)
-	if err != nil {
+	w := newWaiter[wire.Receipt]()
+	if err := c.PublishAsync(ctx, e, w.done, opts...); err != nil {
 		return wire.Receipt{}, err
 	}
-	reply, err := w.wait(ctx)
-	if err != nil {
-		return wire.Receipt{}, err
-	}
-	return reply.Receipt, nil
+	return w.wait(ctx)
 }
 
 // PublishBatchAsync queues a batch as one request and calls done with one result
@@ -88,18 +83,11 @@ func (c *Conn) publishBatchAsync(ctx context.Context, topic string, n int, item 
 // PublishBatch publishes a batch as one request and waits for the results: one
 // for each event, in order.
 func (c *Conn) PublishBatch(ctx context.Context, topic string, events []wire.Event, opts ...option.Event) ([]wire.ResultItem, error) {
-	w := newWaiter()
-	err := c.PublishBatchAsync(ctx, topic, events, func(results []wire.ResultItem, err error) {
-		w.done(&codec.Reply{Results: results}, err)
-	}, opts...)
-	if err != nil {
+	w := newWaiter[[]wire.ResultItem]()
+	if err := c.PublishBatchAsync(ctx, topic, events, w.done, opts...); err != nil {
 		return nil, err
 	}
-	reply, err := w.wait(ctx)
-	if err != nil {
-		return nil, err
-	}
-	return reply.Results, nil
+	return w.wait(ctx)
 }
 
 // admit waits until another publish has room, in the window and in the queue,

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"sync"
 	"time"
@@ -260,7 +261,7 @@ func (p *Publisher) Close() {
 	p.work.Wait()
 	p.mu.Lock()
 	var over results
-	for _, e := range p.queue.all() {
+	for _, e := range slices.Collect(maps.Keys(p.queue.entries)) {
 		p.finish(e, Receipt{}, ErrClosed, &over)
 	}
 	p.mu.Unlock()
@@ -279,7 +280,7 @@ func (p *Publisher) abandon(e *entry, cause error) {
 		cause = fmt.Errorf("%w while the sidecar asked for time: %w", cause, e.refusal)
 	}
 	switch {
-	case e.over || e.abandoned:
+	case e.state == removed || e.abandoned:
 	case e.state == sent:
 		e.abandoned = true
 		over = append(over, result{0, e.done, Receipt{}, e.failed(cause)})
@@ -319,10 +320,9 @@ func (p *Publisher) tell(over results) {
 
 // finish gives an event its result; over is told once the lock is free.
 func (p *Publisher) finish(e *entry, r Receipt, err error, over *results) {
-	if e.over {
+	if e.state == removed {
 		return
 	}
-	e.over = true
 	var stopped results // of the last one first
 	if err != nil && p.config.StopKey && e.ofKey != nil && e.state != behind {
 		for at := e.ofKey.behind.Back(); at != nil; at = e.ofKey.behind.Back() {

@@ -2,9 +2,11 @@ package sluice
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"slices"
 	"time"
 	"unicode/utf8"
@@ -21,7 +23,8 @@ import (
 // changed by it. Limits are the sidecar's to hold.
 func (e *entry) prepare() error {
 	ev := &e.event
-	lim := wire.Limits{PayloadBytes: maxInt, HeaderCount: maxInt, HeaderBytes: maxInt, KeyBytes: maxInt, JSONDepth: maxInt}
+	const most = math.MaxInt
+	lim := wire.Limits{PayloadBytes: most, HeaderCount: most, HeaderBytes: most, KeyBytes: most, JSONDepth: most}
 	if ev.ID == "" {
 		ev.ID, e.fresh = uuid.Must(uuid.NewV7()).String(), true
 	}
@@ -31,17 +34,10 @@ func (e *entry) prepare() error {
 	} else {
 		ev.Payload, bad = codec.CompactPayload(ev.Payload, lim)
 	}
-	for _, check := range []func() *wire.Error{
-		func() *wire.Error { return bad },
-		func() *wire.Error { return codec.CheckTopic(ev.Topic) },
-		func() *wire.Error { return codec.CheckID(ev.ID) },
-		func() *wire.Error { return codec.CheckKey(ev.Key, lim) },
-		func() *wire.Error { return codec.CheckHeaders(ev.Headers, lim) },
-		func() *wire.Error { return checkTexts(ev) },
-	} {
-		if err := check(); err != nil {
-			return err
-		}
+	bad = cmp.Or(bad, codec.CheckTopic(ev.Topic), codec.CheckID(ev.ID), codec.CheckKey(ev.Key, lim),
+		codec.CheckHeaders(ev.Headers, lim), checkTexts(ev))
+	if bad != nil {
+		return bad
 	}
 	ev.Tags, ev.CausedBy = slices.Clone(ev.Tags), slices.Clone(ev.CausedBy)
 	e.size = ev.Size()

@@ -2,14 +2,13 @@ package sluice
 
 import (
 	"container/list"
-	"math"
+	"slices"
 	"time"
 
 	"github.com/sluice-bus/sluice/sdk/wire"
 )
 
 const (
-	maxInt = math.MaxInt32
 	// batchEvents is the most events of one request. It fits the burst that a
 	// connection has by default; where a burst is less, its topic learns it.
 	batchEvents = 100
@@ -41,7 +40,6 @@ type entry struct {
 	topic     *sendTopic
 	ofKey     *keyQueue     // nil without a key
 	at        *list.Element // in the topic's ready, or behind in ofKey
-	over      bool          // it has its result
 	abandoned bool          // nobody waits for it any more
 	alone     bool          // it was sent while nothing else was on its way, in solo
 	uncertain bool          // it was sent, and its outcome is unknown
@@ -178,7 +176,7 @@ func (q *sendQueue) putBack(batch []*entry) {
 	for i := len(batch) - 1; i >= 0; i-- {
 		e := batch[i]
 		switch {
-		case e.over:
+		case e.state == removed:
 		case e.ofKey != nil && e.ofKey.out > 1:
 			e.ofKey.out--
 			e.state, e.at = behind, e.ofKey.behind.PushFront(e)
@@ -256,21 +254,7 @@ func (q *sendQueue) forget(t *sendTopic) {
 		return
 	}
 	delete(q.topics, t.name)
-	for i := range q.turns {
-		if q.turns[i] == t {
-			q.turns = append(q.turns[:i], q.turns[i+1:]...)
-			return
-		}
-	}
-}
-
-// all lists the events without a result.
-func (q *sendQueue) all() []*entry {
-	list := make([]*entry, 0, len(q.entries))
-	for e := range q.entries {
-		list = append(list, e)
-	}
-	return list
+	q.turns = slices.DeleteFunc(q.turns, func(other *sendTopic) bool { return other == t })
 }
 
 // flushed returns a channel that is closed once the callbacks of all that is
@@ -291,17 +275,15 @@ func (q *sendQueue) told(number uint64) {
 		return
 	}
 	q.untold--
-	kept := q.flushes[:0]
-	for _, f := range q.flushes {
-		if number <= f.number {
-			f.left--
+	for i := range q.flushes {
+		if number <= q.flushes[i].number {
+			q.flushes[i].left--
 		}
+	}
+	q.flushes = slices.DeleteFunc(q.flushes, func(f flush) bool {
 		if f.left == 0 {
 			close(f.done)
-			continue
 		}
-		kept = append(kept, f)
-	}
-	clear(q.flushes[len(kept):])
-	q.flushes = kept
+		return f.left == 0
+	})
 }

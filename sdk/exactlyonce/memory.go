@@ -1,6 +1,7 @@
 package exactlyonce
 
 import (
+	"cmp"
 	"container/list"
 	"context"
 	"sync"
@@ -35,10 +36,7 @@ type chain struct {
 // NewMemory returns a store that remembers at most maxIDs ids of all scopes
 // together; 0: DefaultMemoryIDs.
 func NewMemory(maxIDs int) *Memory {
-	if maxIDs <= 0 {
-		maxIDs = DefaultMemoryIDs
-	}
-	return &Memory{maxIDs: maxIDs, chains: map[string]*list.Element{}}
+	return &Memory{maxIDs: cmp.Or(max(maxIDs, 0), DefaultMemoryIDs), chains: map[string]*list.Element{}}
 }
 
 // Len is how many ids it holds.

@@ -1,6 +1,7 @@
 package exactlyonce
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"strings"
@@ -60,15 +61,9 @@ const NoWait time.Duration = -1
 func Scope(topic, group string) string { return group + "/" + topic }
 
 func (o Options) withDefaults() Options {
-	if o.TTL == 0 {
-		o.TTL = DefaultTTL
-	}
-	if o.Lease == 0 {
-		o.Lease = DefaultLease
-	}
-	if o.Timeout == 0 {
-		o.Timeout = DefaultTimeout
-	}
+	o.TTL = cmp.Or(o.TTL, DefaultTTL)
+	o.Lease = cmp.Or(o.Lease, DefaultLease)
+	o.Timeout = cmp.Or(o.Timeout, DefaultTimeout)
 	return o
 }
 

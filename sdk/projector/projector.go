@@ -1,6 +1,7 @@
 package projector
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -114,18 +115,10 @@ func newProjection(client *sluice.Client, cfg Config) (*projection, error) {
 			return nil, fmt.Errorf("projector: Config.%s is missing", field.name)
 		}
 	}
-	if cfg.KeepDeleted <= 0 {
-		cfg.KeepDeleted = DefaultKeepDeleted
-	}
-	if cfg.Batch <= 0 {
-		cfg.Batch = DefaultBatch
-	}
-	if cfg.CheckEvery <= 0 {
-		cfg.CheckEvery = DefaultCheckEvery
-	}
-	if cfg.Logger == nil {
-		cfg.Logger = slog.Default()
-	}
+	cfg.KeepDeleted = cmp.Or(max(cfg.KeepDeleted, 0), DefaultKeepDeleted)
+	cfg.Batch = cmp.Or(max(cfg.Batch, 0), DefaultBatch)
+	cfg.CheckEvery = cmp.Or(max(cfg.CheckEvery, 0), DefaultCheckEvery)
+	cfg.Logger = cmp.Or(cfg.Logger, slog.Default())
 	return &projection{
 		cfg: cfg, client: client, coll: durable(cfg.Collection), states: states(cfg.Collection), owner: newOwner(), positions: map[int]position{},
 	}, nil

@@ -1,6 +1,7 @@
 package snapshot
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -55,10 +56,7 @@ func (f *File) Save(_ context.Context, s Snapshot) error {
 	if err := syncDir(f.Dir); err != nil {
 		return err
 	}
-	keep := f.Keep
-	if keep <= 0 {
-		keep = defaultKeep
-	}
+	keep := cmp.Or(max(f.Keep, 0), defaultKeep)
 	for _, n := range numbers[min(keep-1, len(numbers)):] {
 		if err := os.Remove(f.path(n)); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return err
@@ -87,11 +85,7 @@ func (f *File) Load(context.Context) (Snapshot, error) {
 			return s, nil
 		}
 		bad = errors.Join(bad, fmt.Errorf("%s: %w", f.path(n), err))
-		log := f.Logger
-		if log == nil {
-			log = slog.Default()
-		}
-		log.Error("a snapshot is passed over for the one before", "file", f.path(n), "error", err)
+		cmp.Or(f.Logger, slog.Default()).Error("a snapshot is passed over for the one before", "file", f.path(n), "error", err)
 	}
 	if bad != nil {
 		return Snapshot{}, fmt.Errorf("no snapshot is good; move the files away to start without one: %w", bad)

@@ -1,6 +1,7 @@
 package snapshot
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -81,12 +82,8 @@ func Follow[S any](ctx context.Context, client *sluice.Client, topic string, sto
 	if opts.Decode == nil {
 		opts.Decode = func(b []byte, s *S) error { return json.Unmarshal(b, s) }
 	}
-	if opts.Every <= 0 {
-		opts.Every = defaultEvery
-	}
-	if opts.Logger == nil {
-		opts.Logger = slog.Default()
-	}
+	opts.Every = cmp.Or(max(opts.Every, 0), defaultEvery)
+	opts.Logger = cmp.Or(opts.Logger, slog.Default())
 	c := &Consumer[S]{client: client, topic: topic, store: store, opts: opts, done: make(chan struct{})}
 	c.ctx, c.cancel = context.WithCancelCause(context.WithoutCancel(ctx))
 	if err := c.start(ctx); err != nil {

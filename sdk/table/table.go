@@ -1,6 +1,7 @@
 package table
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -85,15 +86,9 @@ func Open[T any](ctx context.Context, client *sluice.Client, topic string, opts 
 	if opts.Decode == nil {
 		opts.Decode = decodeJSON[T]
 	}
-	if opts.MaxKeys <= 0 {
-		opts.MaxKeys = defaultMaxKeys
-	}
-	if opts.MaxBytes <= 0 {
-		opts.MaxBytes = defaultMaxBytes
-	}
-	if opts.Logger == nil {
-		opts.Logger = slog.Default()
-	}
+	opts.MaxKeys = cmp.Or(max(opts.MaxKeys, 0), defaultMaxKeys)
+	opts.MaxBytes = cmp.Or(max(opts.MaxBytes, 0), defaultMaxBytes)
+	opts.Logger = cmp.Or(opts.Logger, slog.Default())
 	t := &Table[T]{
 		client: client, topic: topic, opts: opts, done: make(chan struct{}), again: make(chan struct{}, 1),
 		rows: map[string]row[T]{},

@@ -1,6 +1,7 @@
 package mongostore
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -50,15 +51,9 @@ type Store struct {
 // that is the client that effects write with, too. It sends no command yet: EnsureIndexes should be
 // called once before the store is used.
 func New(db *mongo.Database, o Options) *Store {
-	if o.Collection == "" {
-		o.Collection = DefaultCollection
-	}
-	if o.SweepEvery <= 0 {
-		o.SweepEvery = DefaultSweepEvery
-	}
-	if o.Logger == nil {
-		o.Logger = slog.Default()
-	}
+	o.Collection = cmp.Or(o.Collection, DefaultCollection)
+	o.SweepEvery = cmp.Or(max(o.SweepEvery, 0), DefaultSweepEvery)
+	o.Logger = cmp.Or(o.Logger, slog.Default())
 	coll := db.Collection(o.Collection, options.Collection().
 		SetReadConcern(readconcern.Majority()).
 		SetReadPreference(readpref.Primary()).

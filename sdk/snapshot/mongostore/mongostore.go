@@ -13,6 +13,7 @@
 package mongostore
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"errors"
@@ -143,10 +144,7 @@ func (s *Store) is(ctx context.Context, coll *mongo.Collection, head document) b
 
 // remove removes the snapshots past those that are kept, and chunks that belong to none.
 func (s *Store) remove(ctx context.Context, coll *mongo.Collection, last document, before []document) error {
-	keep := s.Keep
-	if keep <= 0 {
-		keep = defaultKeep
-	}
+	keep := cmp.Or(max(s.Keep, 0), defaultKeep)
 	kept := bson.A{last.Save}
 	for i, head := range before {
 		if i < keep-1 {
@@ -184,11 +182,7 @@ func (s *Store) Load(ctx context.Context) (snapshot.Snapshot, error) {
 			return snap, err
 		}
 		bad = errors.Join(bad, fmt.Errorf("%s: %w", head.ID, err))
-		log := s.Logger
-		if log == nil {
-			log = slog.Default()
-		}
-		log.Error("a snapshot is passed over for the one before", "id", head.ID, "error", err)
+		cmp.Or(s.Logger, slog.Default()).Error("a snapshot is passed over for the one before", "id", head.ID, "error", err)
 	}
 	if bad != nil {
 		return snapshot.Snapshot{}, fmt.Errorf("no snapshot is good; remove the documents to start without one: %w", bad)
