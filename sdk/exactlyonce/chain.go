@@ -7,14 +7,13 @@ import (
 
 // tip returns the last record of the key's chain, or ErrNotFound.
 func (h *Handler) tip(ctx context.Context, key string) (Record, error) {
-	first, err := h.store.Get(ctx, Slot{Key: key, Number: 1})
+	last, err := h.store.Get(ctx, Slot{Key: key, Number: 1})
 	if err != nil {
 		return Record{}, err
 	}
-	last := first
-	if first.Head > 1 {
-		at := first.Slot
-		at.Number = first.Head
+	if last.Head > 1 {
+		at := last.Slot
+		at.Number = last.Head
 		switch r, err := h.store.Get(ctx, at); {
 		case err == nil:
 			last = r
@@ -22,20 +21,15 @@ func (h *Handler) tip(ctx context.Context, key string) (Record, error) {
 			return Record{}, err
 		}
 	}
-	return h.last(ctx, last)
-}
-
-// last follows the chain from r to its last record.
-func (h *Handler) last(ctx context.Context, r Record) (Record, error) {
-	for r.Kind != KindDone {
-		next, err := h.store.Get(ctx, r.Next())
+	for last.Kind != KindDone {
+		next, err := h.store.Get(ctx, last.Next())
 		if errors.Is(err, ErrNotFound) {
-			return r, nil
+			break
 		}
 		if err != nil {
 			return Record{}, err
 		}
-		r = next
+		last = next
 	}
-	return r, nil
+	return last, nil
 }

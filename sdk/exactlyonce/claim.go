@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"sync"
 	"time"
+
+	"github.com/sluice-bus/sluice/sdk/internal/pause"
 )
 
 // Claim is the right to run the effect of one id, for as long as it is valid.
@@ -56,6 +58,11 @@ func (c *Claim) hold(began time.Time) bool {
 	return time.Until(c.until) > 0
 }
 
+// newPauses are those between attempts at what may be repeated.
+func newPauses() pause.Backoff {
+	return pause.Backoff{First: 5 * time.Millisecond, Most: time.Second}
+}
+
 // errDone says that the effect has run.
 var errDone = errors.New("done")
 
@@ -81,17 +88,13 @@ type bid struct {
 // tries again as the options say; patient says that it tries until ctx ends.
 func (h *Handler) claim(ctx context.Context, id string, patient bool) (*Claim, error) {
 	began := time.Now()
-	until := func() time.Time {
-		if patient {
-			return time.Time{}
-		}
-		return time.Now().Add(h.opts.Timeout)
-	}
 	x := &claimant{h: h, id: id, owner: newToken()}
 	x.fresh = bid{slot: Slot{Key: h.key(id), Chain: newToken(), Number: 1}, began: began}
-	tries := retries{until: until()}
+	pauses, failing := newPauses(), began // since when
 	for {
-		c, err := x.bounded(ctx)
+		trying, cancel := context.WithTimeout(ctx, h.opts.Timeout)
+		c, err := x.try(trying)
+		cancel()
 		elsewhere, isElsewhere := RetryAfter(err)
 		switch {
 		case err == nil || errors.Is(err, errDone) || errors.Is(err, ErrFull):
@@ -105,21 +108,17 @@ func (h *Handler) claim(ctx context.Context, id string, patient bool) (*Claim, e
 				}
 				wait = min(wait, left)
 			}
-			if !sleep(ctx, wait) {
+			if !pause.For(ctx, wait) {
 				return nil, fmt.Errorf("%w, while another consumer has it: %w", context.Cause(ctx), err)
 			}
-			tries = retries{until: until()}
-		case !tries.again(ctx):
-			return nil, err
+			pauses, failing = newPauses(), time.Now()
+		default:
+			wait := pauses.Step()
+			if !patient && time.Since(failing)+wait > h.opts.Timeout || !pause.For(ctx, wait) {
+				return nil, err
+			}
 		}
 	}
-}
-
-// bounded is try, for as long as the store may take.
-func (x *claimant) bounded(ctx context.Context) (*Claim, error) {
-	ctx, cancel := context.WithTimeout(ctx, x.h.opts.Timeout)
-	defer cancel()
-	return x.try(ctx)
 }
 
 // try looks who has the id, and takes it where that is allowed.

@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"time"
+
+	"github.com/sluice-bus/sluice/sdk/internal/pause"
 )
 
 // complete marks the claim's effect: the mark takes the slot behind the claim,
@@ -13,7 +15,7 @@ import (
 func (h *Handler) complete(ctx context.Context, c *Claim) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), h.opts.Timeout)
 	defer cancel()
-	tries := retries{until: time.Now().Add(h.opts.Timeout)}
+	pauses := newPauses()
 	for {
 		err := h.store.Insert(ctx, h.doneRecord(c))
 		if err == nil {
@@ -26,7 +28,7 @@ func (h *Handler) complete(ctx context.Context, c *Claim) error {
 		default:
 			return fmt.Errorf("exactlyonce: %q: %w", c.ID, ErrFenced)
 		}
-		if !tries.again(ctx) {
+		if !pause.For(ctx, pauses.Step()) {
 			return fmt.Errorf("exactlyonce: %q: %w: %w", c.ID, ErrNotMarked, err)
 		}
 	}
@@ -69,7 +71,7 @@ func (h *Handler) transact(ctx context.Context, tx Transactor, c *Claim, effect 
 func (h *Handler) resolve(ctx context.Context, c *Claim, taken bool, cause error) (committed bool, err error) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), h.opts.Timeout)
 	defer cancel()
-	tries := retries{until: time.Now().Add(h.opts.Timeout)}
+	pauses := newPauses()
 	for {
 		next, err := h.store.Get(ctx, c.slot.Next())
 		switch {
@@ -84,7 +86,7 @@ func (h *Handler) resolve(ctx context.Context, c *Claim, taken bool, cause error
 			// between it and the next claim.
 			return false, fmt.Errorf("exactlyonce: %q is not committed: %w", c.ID, cause)
 		}
-		if !tries.again(ctx) {
+		if !pause.For(ctx, pauses.Step()) {
 			return false, fmt.Errorf("exactlyonce: %q: whether it is committed is not known: %w: %w", c.ID, cause, err)
 		}
 	}
@@ -96,13 +98,13 @@ func (h *Handler) mark(ctx context.Context, key string, ttl time.Duration) error
 	defer cancel()
 	owner := newToken()
 	fresh := Slot{Key: key, Chain: newToken(), Number: 1}
-	tries := retries{until: time.Now().Add(h.opts.Timeout)}
+	pauses := newPauses()
 	for {
 		err := h.tryMark(ctx, fresh, owner, ttl)
 		if err == nil {
 			return nil
 		}
-		if !tries.again(ctx) {
+		if !pause.For(ctx, pauses.Step()) {
 			return fmt.Errorf("exactlyonce: mark %q: %w", key, err)
 		}
 	}

@@ -49,8 +49,8 @@ func (h *Handler) Do(ctx context.Context, id string, effect func(ctx context.Con
 // claim's fence.
 func (h *Handler) DoClaimed(ctx context.Context, id string, effect func(ctx context.Context, c *Claim) error) (ran bool, err error) {
 	c, err := h.begin(ctx, id, false)
-	if err != nil {
-		return false, ignoreDone(err)
+	if c == nil {
+		return false, err
 	}
 	err = h.hold(ctx, c, func(ctx context.Context) error {
 		if err := effect(ctx, c); err != nil {
@@ -78,8 +78,8 @@ func (h *Handler) DoTx(ctx context.Context, id string, effect func(ctx context.C
 		return false, fmt.Errorf("exactlyonce: %w", err)
 	}
 	c, err := h.begin(ctx, id, true)
-	if err != nil {
-		return false, ignoreDone(err)
+	if c == nil {
+		return false, err
 	}
 	err = h.hold(ctx, c, func(ctx context.Context) error {
 		committed, err = h.transact(ctx, tx, c, effect)
@@ -109,22 +109,19 @@ func (h *Handler) Mark(ctx context.Context, id string) error {
 	return h.mark(ctx, h.key(id), h.opts.TTL)
 }
 
+// begin claims the id. Without a claim and an error its effect has run.
 func (h *Handler) begin(ctx context.Context, id string, patient bool) (*Claim, error) {
 	if err := checkID(id); err != nil {
 		return nil, err
 	}
 	c, err := h.claim(ctx, id, patient)
-	if err != nil && !errors.Is(err, errDone) {
+	switch {
+	case errors.Is(err, errDone):
+		return nil, nil
+	case err != nil:
 		return nil, fmt.Errorf("exactlyonce: claim %q: %w", id, err)
 	}
-	return c, err
-}
-
-func ignoreDone(err error) error {
-	if errors.Is(err, errDone) {
-		return nil
-	}
-	return err
+	return c, nil
 }
 
 // key is unique, as neither a scope nor an id has spaces.

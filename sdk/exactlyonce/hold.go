@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"time"
+
+	"github.com/sluice-bus/sluice/sdk/internal/pause"
 )
 
 // hold runs f, which runs the effect and marks it, and extends the claim
@@ -67,7 +69,7 @@ func (h *Handler) extend(ctx context.Context, c *Claim, expiry *time.Timer, canc
 				kept = time.Now()
 			}
 		}
-		if !sleep(ctx, wait) {
+		if !pause.For(ctx, wait) {
 			return
 		}
 	}
