@@ -3,6 +3,7 @@ package sluice
 import (
 	"context"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/sluice-bus/sluice/sdk/option"
@@ -90,9 +91,5 @@ func each(err error, n int) BatchErrors {
 	} else if ok {
 		err = fmt.Errorf("sluice: a batch of %d events has %d results: %w", n, len(errs), err)
 	}
-	all := make(BatchErrors, n)
-	for i := range all {
-		all[i] = err
-	}
-	return all
+	return slices.Repeat(BatchErrors{err}, n)
 }

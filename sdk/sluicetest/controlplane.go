@@ -56,6 +56,12 @@ var Epoch = time.Date(2026, 1, 2, 15, 4, 5, 0, time.UTC)
 
 // StartControlPlane starts one. It runs until Close.
 func StartControlPlane(opts ControlPlaneOptions) *ControlPlane {
+	if opts.Sidecars == nil {
+		opts.Sidecars = func() []admin.Sidecar { return []admin.Sidecar{} }
+	}
+	if opts.Topics == nil {
+		opts.Topics = func() []admin.FleetTopic { return []admin.FleetTopic{} }
+	}
 	c := &ControlPlane{opts: opts, history: map[string][]admin.PolicyVersion{}}
 	mux := http.NewServeMux()
 	for pattern, serve := range map[string]func(*http.Request) (any, error){
@@ -244,8 +250,8 @@ func (c *ControlPlane) checkSchema(r *http.Request) (any, error) {
 		JSONSchema    json.RawMessage `json:"json_schema"`
 		Compatibility string          `json:"compatibility"`
 	}
-	if err := json.NewDecoder(r.Body).Decode(&body); err != nil {
-		return nil, wire.Errorf(wire.BadJSON, "the body is not JSON: %v", err)
+	if err := decode(r, &body); err != nil {
+		return nil, err
 	}
 	if len(c.history[r.PathValue("name")]) == 0 {
 		return nil, noPolicy(r)
@@ -259,8 +265,8 @@ func (c *ControlPlane) checkSchema(r *http.Request) (any, error) {
 
 func (c *ControlPlane) rollback(r *http.Request) (any, error) {
 	var body struct{ Version int64 }
-	if err := json.NewDecoder(r.Body).Decode(&body); err != nil {
-		return nil, wire.Errorf(wire.BadJSON, "the body is not JSON: %v", err)
+	if err := decode(r, &body); err != nil {
+		return nil, err
 	}
 	for _, v := range c.history[r.PathValue("name")] {
 		if v.Version == body.Version && v.Policy != nil {
@@ -277,8 +283,8 @@ func (c *ControlPlane) rollback(r *http.Request) (any, error) {
 
 func (c *ControlPlane) apply(r *http.Request) (any, error) {
 	var request admin.ApplyRequest
-	if err := json.NewDecoder(r.Body).Decode(&request); err != nil {
-		return nil, wire.Errorf(wire.BadJSON, "the body is not JSON: %v", err)
+	if err := decode(r, &request); err != nil {
+		return nil, err
 	}
 	result, wanted, bad := admin.ApplyResult{DryRun: request.DryRun}, map[string]map[string]any{}, []wire.FieldError{}
 	for i, document := range request.Policies {
@@ -316,6 +322,13 @@ func (c *ControlPlane) apply(r *http.Request) (any, error) {
 	}
 	result.Revision = c.revision
 	return result, nil
+}
+
+func decode(r *http.Request, into any) error {
+	if err := json.NewDecoder(r.Body).Decode(into); err != nil {
+		return wire.Errorf(wire.BadJSON, "the body is not JSON: %v", err)
+	}
+	return nil
 }
 
 // change says what putting the fields makes of a policy; nil deletes it.
@@ -434,10 +447,7 @@ func (c *ControlPlane) log(r *http.Request) (any, error) {
 }
 
 func (c *ControlPlane) sidecars(r *http.Request) (any, error) {
-	list := []admin.Sidecar{}
-	if c.opts.Sidecars != nil {
-		list = c.opts.Sidecars()
-	}
+	list := c.opts.Sidecars()
 	if policy := r.URL.Query().Get("policy"); policy != "" {
 		list = slices.DeleteFunc(slices.Clone(list), func(s admin.Sidecar) bool { return !c.uses(s, policy) })
 	}
@@ -446,7 +456,7 @@ func (c *ControlPlane) sidecars(r *http.Request) (any, error) {
 
 // forget takes the sidecars as they are: they are the caller's.
 func (c *ControlPlane) forget(r *http.Request) (any, error) {
-	if c.opts.Sidecars != nil && slices.ContainsFunc(c.opts.Sidecars(), func(s admin.Sidecar) bool { return s.Missing && s.NodeID == r.PathValue("node_id") }) {
+	if slices.ContainsFunc(c.opts.Sidecars(), func(s admin.Sidecar) bool { return s.Missing && s.NodeID == r.PathValue("node_id") }) {
 		return nil, nil
 	}
 	return nil, wire.Errorf(wire.NotFound, "no sidecar %q is missing", r.PathValue("node_id"))
@@ -455,19 +465,13 @@ func (c *ControlPlane) forget(r *http.Request) (any, error) {
 // uses reports whether a sidecar has a policy or, by the topics, uses its name.
 func (c *ControlPlane) uses(s admin.Sidecar, policy string) bool {
 	_, has := s.Versions[policy]
-	if !has && c.opts.Topics != nil {
-		has = slices.ContainsFunc(c.opts.Topics(), func(t admin.FleetTopic) bool {
-			return t.Topic == policy && slices.Contains(t.Sidecars, s.NodeID)
-		})
-	}
-	return has
+	return has || slices.ContainsFunc(c.opts.Topics(), func(t admin.FleetTopic) bool {
+		return t.Topic == policy && slices.Contains(t.Sidecars, s.NodeID)
+	})
 }
 
 func (c *ControlPlane) topics(r *http.Request) (any, error) {
-	list := []admin.FleetTopic{}
-	if c.opts.Topics != nil {
-		list = c.opts.Topics()
-	}
+	list := c.opts.Topics()
 	if !strings.Contains(r.URL.RawQuery, "history=1") {
 		list = slices.Clone(list)
 		for i := range list {

@@ -296,14 +296,9 @@ func (f *frame) read(from *bufio.Reader) error {
 	if err != nil {
 		return err
 	}
-	size, rest := uint64(head[1]&0x7f), 2
-	switch size {
-	case 126:
-		rest += 2
-	case 127:
-		rest += 8
-	}
-	long, masked := rest > 2, head[1]&0x80 != 0
+	size, masked := uint64(head[1]&0x7f), head[1]&0x80 != 0
+	digits := map[uint64]int{126: 2, 127: 8}[size] // bytes of a size that does not fit in the head
+	rest := 2 + digits
 	if masked {
 		rest += 4
 	}
@@ -311,10 +306,9 @@ func (f *frame) read(from *bufio.Reader) error {
 	if _, err := io.ReadFull(from, f.raw); err != nil {
 		return err
 	}
-	if long {
+	if digits > 0 {
 		var wide [8]byte
-		digits := f.raw[2 : 2+map[uint64]int{126: 2, 127: 8}[size]]
-		copy(wide[8-len(digits):], digits)
+		copy(wide[8-digits:], f.raw[2:2+digits])
 		size = binary.BigEndian.Uint64(wide[:])
 	}
 	if size > maxFrame {

@@ -11,7 +11,6 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
-	"sync"
 	"time"
 )
 
@@ -38,7 +37,7 @@ func (s *Sidecar) startProcess() error {
 			cmd.Env = append(cmd.Env, variable)
 		}
 	}
-	said := &complaint{}
+	said := new(complaint)
 	cmd.Stderr = said
 	stdout, err := cmd.StdoutPipe()
 	if err == nil {
@@ -56,7 +55,8 @@ func (s *Sidecar) startProcess() error {
 	var ready struct{ Listen, Replay, Ops string }
 	if err := json.Unmarshal(line, &ready); err != nil {
 		stop()
-		return errors.Join(fmt.Errorf("%s did not become ready: %s", s.opts.Program, said), <-ended)
+		err := <-ended // all is said then
+		return errors.Join(fmt.Errorf("%s did not become ready: %s", s.opts.Program, *said), err)
 	}
 	s.run.Store(&run{app: ready.Listen, replay: ready.Replay, ops: ready.Ops, stop: stop, ended: ended})
 	return nil
@@ -76,20 +76,9 @@ func (s *Sidecar) Restart() {
 }
 
 // complaint keeps the beginning of what is written.
-type complaint struct {
-	mu   sync.Mutex
-	text []byte
-}
+type complaint []byte
 
 func (c *complaint) Write(p []byte) (int, error) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.text = append(c.text, p[:min(len(p), maxComplaint-len(c.text))]...)
+	*c = append(*c, p[:min(len(p), maxComplaint-len(*c))]...)
 	return len(p), nil
-}
-
-func (c *complaint) String() string {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return string(c.text)
 }

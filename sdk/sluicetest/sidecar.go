@@ -1,7 +1,6 @@
 package sluicetest
 
 import (
-	"bufio"
 	"bytes"
 	"cmp"
 	"context"
@@ -21,8 +20,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/sluice-bus/sluice/sdk/admin"
 	"github.com/sluice-bus/sluice/sdk/wire"
-	"github.com/sluice-bus/sluice/sdk/wire/codec"
 	"github.com/sluice-bus/sluice/sidecar"
 )
 
@@ -110,9 +109,6 @@ type Options struct {
 
 // manyPerSecond fills a token bucket again at once.
 const manyPerSecond = 1_000_000
-
-// maxLine bounds the lines of what a sidecar answers.
-const maxLine = 64 << 20
 
 func (o Options) policies() string {
 	if o.Policies != "" {
@@ -298,13 +294,19 @@ func (s *Sidecar) Extended(topic, group string) int {
 // Acked returns how many events a group has acked.
 func (s *Sidecar) Acked(topic, group string) int {
 	sample := fmt.Sprintf("sluice_events_acked_total{group=%q,topic=%q} ", group, topic)
+	r, err := (&http.Client{Transport: s.http}).Get("http://" + s.run.Load().ops + "/metrics")
+	if err != nil {
+		panic(fmt.Sprint("sluicetest: ", err))
+	}
+	defer r.Body.Close()
+	metrics, err := io.ReadAll(r.Body)
 	n := 0.
-	if err := s.lines(s.run.Load().ops, "/metrics", func(line []byte) (err error) {
-		if value, ok := bytes.CutPrefix(line, []byte(sample)); ok {
+	for line := range bytes.Lines(metrics) {
+		if value, ok := bytes.CutPrefix(bytes.TrimSpace(line), []byte(sample)); ok {
 			n, err = strconv.ParseFloat(string(value), 64)
 		}
-		return err
-	}); err != nil {
+	}
+	if err != nil {
 		panic(fmt.Sprint("sluicetest: ", err))
 	}
 	return int(n)
@@ -313,32 +315,16 @@ func (s *Sidecar) Acked(topic, group string) int {
 // Events returns what a topic holds, by partition and seq. It panics where it
 // cannot ask for them.
 func (s *Sidecar) Events(topic string) (events []wire.Event) {
-	if err := s.lines(s.run.Load().replay, "/export?topic="+url.QueryEscape(topic), func(line []byte) error {
-		e, err := codec.ParseEvent(line)
+	h := &admin.HTTP{ReplayURL: "http://" + s.run.Load().replay}
+	defer h.CloseIdle()
+	for e, err := range h.Export(context.Background(), admin.ExportQuery{Topic: topic}) {
+		if err != nil {
+			panic(fmt.Sprint("sluicetest: ", err))
+		}
 		events = append(events, e)
-		return err
-	}); err != nil {
-		panic(fmt.Sprint("sluicetest: ", err))
 	}
 	slices.SortFunc(events, func(a, b wire.Event) int {
 		return cmp.Or(cmp.Compare(a.Partition, b.Partition), cmp.Compare(a.Seq, b.Seq))
 	})
 	return events
-}
-
-// lines asks the real sidecar.
-func (s *Sidecar) lines(addr, path string, each func(line []byte) error) error {
-	r, err := (&http.Client{Transport: s.http}).Get("http://" + addr + path)
-	if err != nil {
-		return err
-	}
-	defer r.Body.Close()
-	lines := bufio.NewScanner(r.Body)
-	lines.Buffer(nil, maxLine)
-	for lines.Scan() {
-		if err := each(lines.Bytes()); err != nil {
-			return err
-		}
-	}
-	return lines.Err()
 }

@@ -1,5 +1,7 @@
 package wire
 
+import "slices"
+
 // Event is one event as the contract's section 2 names it. The zero value of
 // an optional field means that the field is absent; absent fields are left out
 // of the JSON form.
@@ -59,12 +61,8 @@ func (h Headers) Get(name string) (string, bool) {
 // With returns the headers with name set to value. The receiver's own entries
 // are not changed, so it is safe on a shared event's headers.
 func (h Headers) With(name, value string) Headers {
-	out := make(Headers, 0, len(h)+1)
-	for _, x := range h {
-		if x.Name != name {
-			out = append(out, x)
-		}
-	}
+	out := append(make(Headers, 0, len(h)+1), h...)
+	out = slices.DeleteFunc(out, func(x Header) bool { return x.Name == name })
 	return append(out, Header{Name: name, Value: value})
 }
 

@@ -1,6 +1,7 @@
 package codec
 
 import (
+	"encoding/json"
 	"fmt"
 	"math"
 	"time"
@@ -62,7 +63,9 @@ func DecodeReply(text []byte) (*Reply, error) {
 	case r.Op == wire.OpEvents:
 		r.Deliveries = m.deliveries
 	case r.Op == wire.OpAssigned || r.Op == wire.OpRevoked:
-		r.Partitions = m.wholes(&in)
+		if m.partitions.kind == '[' && json.Unmarshal(m.partitions.raw, &r.Partitions) != nil {
+			in.fail("partitions must be an array of whole numbers")
+		}
 	}
 	in.check(m.bad)
 	if in.err != nil {
@@ -271,48 +274,10 @@ func (m *answer) error(in *memberReader) *wire.Error {
 	e.RetryAfter = time.Duration(min(wait, math.MaxInt64/int64(time.Millisecond))) * time.Millisecond
 	e.Seq = uint64(in.whole("seq", &m.seq))
 	e.Missing = in.texts("missing", &m.missing, math.MaxInt, anyString)
-	if m.fields.kind == '[' {
-		s := scanner{b: m.fields.raw}
-		_ = s.elements(func() *SyntaxError { // scanned before: this finds no fault
-			f, err := scanFieldError(&s, in)
-			e.Fields = append(e.Fields, f)
-			return err
-		})
+	if m.fields.kind == '[' && json.Unmarshal(m.fields.raw, &e.Fields) != nil {
+		in.fail("fields must be an array of objects with field and message")
 	}
 	return e
-}
-
-func scanFieldError(s *scanner, in *memberReader) (f wire.FieldError, err *SyntaxError) {
-	if s.peek() != '{' {
-		return f, s.skip()
-	}
-	var field, message value
-	err = s.members(func(name []byte) *SyntaxError {
-		switch string(name) {
-		case "field":
-			return s.into(&field)
-		case "message":
-			return s.into(&message)
-		}
-		return s.skip()
-	})
-	f.Field = in.text("field", &field)
-	f.Message = in.text("message", &message)
-	return f, err
-}
-
-// wholes reads the partitions.
-func (m *answer) wholes(in *memberReader) (list []int) {
-	if m.partitions.kind != '[' {
-		return nil
-	}
-	s := scanner{b: m.partitions.raw}
-	_ = s.elements(func() *SyntaxError { // scanned before: this finds no fault
-		v, err := s.value()
-		list = append(list, int(in.whole("partitions", &v)))
-		return err
-	})
-	return list
 }
 
 // deliveryMembers holds where event and ctx are.
