@@ -10,10 +10,9 @@ import (
 )
 
 // A BatchHandler handles events together. When it returns nil all are acked; a
-// [BatchErrors] says it for each; any other error is that of each event. What an
-// error does is said at [Handler]: those that succeeded are acked meanwhile. The
-// context is that of a [Handler] that has all of them, without what
-// [WithPropagator] extracts.
+// [BatchErrors] has the error of each event; any other error counts for every event. [Handler]
+// describes the effect of an error. Events without an error are acked meanwhile. The context
+// ends as that of a [Handler] that has all of the events; [WithPropagator] adds nothing to it.
 type BatchHandler func(ctx context.Context, batch []*Message) error
 
 // BatchErrors are the errors of a batch's events, in order; nil acks the event.
@@ -84,7 +83,7 @@ func (s *Subscription) gather() bool {
 	return !s.paused && !s.stopping
 }
 
-// each makes the errors of a batch's events of what its handler returned.
+// each returns the error of each event of a batch, given the error of its handler.
 func each(err error, n int) BatchErrors {
 	if errs, ok := asType[BatchErrors](err); ok && len(errs) == n {
 		return errs

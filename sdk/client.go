@@ -104,7 +104,7 @@ func (c *Client) PublishBatch(ctx context.Context, events []Event, opts ...optio
 // to close.
 func (c *Client) Publisher() *Publisher { return c.main }
 
-// A Result is what became of one event of a batch: Err, or else Receipt.
+// A Result is the outcome of one event of a batch: Err, or else Receipt.
 type Result struct {
 	Receipt Receipt
 	Err     error

@@ -121,7 +121,7 @@ func DialConn(ctx context.Context, url string, opts *ConnOptions) (*Conn, error)
 	return c, nil
 }
 
-// dialError prefers what the sidecar said over what the library made of it.
+// dialError returns the sidecar's refusal where there is one, and else the library's error.
 func dialError(url string, resp *http.Response, err error) error {
 	if resp == nil || resp.StatusCode < 400 {
 		return fmt.Errorf("connecting to %s: %w", url, endpoint.UnwrapURLError(err))

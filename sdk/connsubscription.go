@@ -16,7 +16,7 @@ type subKey struct{ topic, group string }
 //
 // The Async methods call done, which may be nil, with what the others return;
 // where they return an error themselves, nothing was sent and done is never
-// called. What they queue has no bound of its own: there are never more events
+// called. Their queue has no bound of its own: there are never more events
 // to settle than the subscription's window.
 type ConnSubscription struct {
 	conn         *Conn
@@ -133,7 +133,7 @@ func (s *ConnSubscription) ack(ids []string) encoder {
 	return func(dst []byte, corr string) []byte { return codec.AppendAck(dst, corr, s.topic, s.group, ids...) }
 }
 
-// Nack is what NACK says beside the ids.
+// Nack has the fields of a NACK other than the ids.
 type Nack = wire.Nack
 
 // Nack gives events back, to be delivered again.

@@ -48,7 +48,7 @@ func (d *dispatcher) next() *item {
 	return it
 }
 
-// postpone has an item wait for its next try.
+// postpone keeps an item until its next attempt.
 func (d *dispatcher) postpone(it *item, timer *time.Timer) {
 	if d.retrying == nil {
 		d.retrying = map[*item]*time.Timer{}
@@ -56,7 +56,7 @@ func (d *dispatcher) postpone(it *item, timer *time.Timer) {
 	d.retrying[it] = timer
 }
 
-// resume has an item handled again that was postponed; false where it was dropped meanwhile.
+// resume makes a postponed item ready again; it returns false if the item was dropped meanwhile.
 func (d *dispatcher) resume(it *item) bool {
 	if d.retrying[it] == nil {
 		return false

@@ -23,7 +23,7 @@ type change struct {
 	partitions []int
 }
 
-// maxChanges bounds what the hooks are not told of yet; then the connection is
+// maxChanges bounds the changes that wait for the hooks; at the bound the connection is
 // not read.
 const maxChanges = 1000
 
@@ -118,7 +118,7 @@ func (s *Subscription) revoke(partitions []int) {
 	s.tell(change{false, lost})
 }
 
-// tell has the hooks told of a change.
+// tell queues a change for the hooks.
 func (s *Subscription) tell(c change) {
 	if len(c.partitions) == 0 {
 		return

@@ -19,7 +19,7 @@
 //	// Leave: finish what is in hand, then close.
 //	err = client.Drain(ctx)
 //
-// # What it does for you
+// # What the client does
 //
 // A [Client] outlives its connections. When one breaks, or the sidecar restarts,
 // it connects again with backoff, authenticates, subscribes, and publishes again
@@ -42,9 +42,9 @@
 // A subscription is held up by [Subscription.Pause] (no handler starts until
 // [Subscription.Resume]) and ended in one of two ways:
 //
-//   - [Subscription.Stop], at once: the contexts of handlers end, and what is
-//     not settled goes to others.
-//   - [Subscription.Drain], in order: what was delivered is handled and acked.
+//   - [Subscription.Stop], at once: the contexts of handlers end, and the sidecar
+//     delivers the unsettled events to other consumers.
+//   - [Subscription.Drain], in order: the subscription handles and acks the delivered events.
 //
 // [Subscription.Closed] tells when it has ended and no handler runs any more.
 //
@@ -84,5 +84,5 @@
 // again, the caller acks. It is for tools and load generators. Package admin asks a
 // sidecar by HTTP about topics, groups and dead letters, and a control plane about
 // policies and the fleet. The contract's types and codes are those of package wire.
-// Package sluicetest runs a sidecar in memory, for tests of what uses this one.
+// Package sluicetest runs a sidecar in memory, for tests of programs that use this package.
 package sluice

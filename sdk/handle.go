@@ -210,8 +210,8 @@ const (
 	lastRetryPause  = 5 * time.Second
 )
 
-// retryInHand has an event's handler called again after a pause, unless its
-// error says what is to become of the event, or it has failed for too long. The
+// retryInHand calls an event's handler again after a pause, unless the error
+// decides about the event, or the handler has failed for too long. The
 // event stays with this subscription: no attempt is counted, its deadline is
 // extended, later events of its key wait, and others are handled meanwhile.
 func (s *Subscription) retryInHand(it *item, err error) (wait time.Duration, again bool) {
@@ -249,13 +249,13 @@ func (s *Subscription) endRetry(it *item) {
 	}
 }
 
-// isPlain says whether an error says nothing of what is to become of the event.
+// isPlain reports whether an error is not one of RetryIn, Hold or DeadLetter.
 func isPlain(err error) bool {
 	_, as := asType[*nackAs](err)
 	return !as
 }
 
-// nackFor is what a handler's error says to the sidecar.
+// nackFor is the NACK that goes with a handler's error.
 func nackFor(err error) Nack {
 	var n Nack
 	if as, ok := asType[*nackAs](err); ok {

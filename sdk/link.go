@@ -12,7 +12,7 @@ import (
 )
 
 // link keeps a connection to the sidecar. Publishers and subscriptions have one
-// each, so that none of them waits for what another does not read.
+// each, so that a slow one does not hold up the others.
 type link struct {
 	client *Client
 	name   string           // for the log
@@ -26,8 +26,8 @@ type link struct {
 }
 
 // run connects and serves, again and again, until ctx ends. A conn that is not
-// nil is the first connection, which is served even if ctx has ended: what came on
-// it is given back in order.
+// nil is the first connection, which is served even if ctx has ended, so that its events
+// are given back in order.
 func (l *link) run(ctx context.Context, conn *Conn) {
 	cfg := &l.client.config
 	pauses := pause.Backoff{First: cfg.minPause, Most: cfg.maxPause}

@@ -33,7 +33,7 @@ func (l *lonePlace) away() time.Duration {
 	return time.Since(l.lost)
 }
 
-// errMisplaced has a subscription try again, from another place.
+// errMisplaced makes a subscription try again, from another place.
 var errMisplaced = errors.New("the place is gone")
 
 // started notes where a subscription has started.

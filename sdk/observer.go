@@ -2,8 +2,8 @@ package sluice
 
 import "time"
 
-// An Observer is told what a client does, for metrics. Functions may be nil. They
-// are called by several goroutines at once, and what they observe waits for them.
+// An Observer has functions that a client calls, for metrics. They may be nil. Several
+// goroutines call them at once, and wait for them.
 type Observer struct {
 	// Published: an event has its result, took after it was handed over.
 	Published func(topic string, took time.Duration, err error)
@@ -19,5 +19,5 @@ type Observer struct {
 	Connected func(took time.Duration, err error)
 }
 
-// WithObserver tells an observer what the client does.
+// WithObserver makes the client call an observer's functions.
 func WithObserver(o Observer) Option { return func(c *config) { c.observer = o } }

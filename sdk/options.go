@@ -30,14 +30,14 @@ type config struct {
 	bad                error // of what was given
 }
 
-// need notes what was given as nil and may not be.
+// need records an option's value that is nil and must not be.
 func (c *config) need(given bool, what string) {
 	if !given && c.bad == nil {
 		c.bad = fmt.Errorf("%w: the %s", ErrNil, what)
 	}
 }
 
-// A ConnectionChange says what became of one of a client's connections: each
+// A ConnectionChange is the loss or the return of one of a client's connections: each
 // subscription has one, and each publisher.
 type ConnectionChange struct {
 	Topic, Group string // of the subscription; "" of publishers
@@ -92,8 +92,8 @@ func WithTokenFunc(token func(context.Context) (string, error)) Option {
 // expected at port 8083 of the host that is dialled.
 func WithReplayURL(url string) Option { return func(c *config) { c.replayURL = url } }
 
-// WithLogger tells a logger of connections that were lost and made, and of
-// what is tried again. Without it that is slog.Default.
+// WithLogger sets the logger of lost and new connections and of retries. Without
+// it that is slog.Default.
 func WithLogger(log *slog.Logger) Option {
 	return func(c *config) {
 		c.log = log

@@ -13,7 +13,7 @@ import (
 // the window or the queue is full, until ctx ends. An error means that the event
 // was not queued; done is then never called.
 //
-// Of the event, Topic and Payload count, and of the rest what is set; a TS of 0
+// Topic and Payload of the event are needed, its other fields are optional; a TS of 0
 // lets the sidecar set the time. Payload must be JSON text, unless Binary is
 // set. The event is encoded before PublishAsync returns and is the caller's
 // again.

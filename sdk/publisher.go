@@ -57,7 +57,7 @@ const (
 // one of their key failed before them: see [option.StopKeyOnError].
 var ErrKeyStopped = errors.New("an event of the same key failed before it")
 
-// ErrNil is matched by the errors of what was given as nil and may not be.
+// ErrNil is matched by the errors of arguments that are nil and must not be.
 var ErrNil = errors.New("sluice: nil is not allowed here")
 
 // A PublishError is the error of each event that was not published, or whose
@@ -116,7 +116,7 @@ func (c *Client) newPublisher(opts []option.Publish, first *Conn) *Publisher {
 // window is full, until ctx ends; once the event is handed over, ctx has no
 // effect on it.
 //
-// Of the event, Topic and Payload count, and of the rest what is set; a TS of 0
+// Topic and Payload of the event are needed, its other fields are optional; a TS of 0
 // lets the sidecar set the time. Payload must be JSON text, unless Binary is
 // set. The event is the caller's again when Publish returns.
 //
@@ -303,7 +303,7 @@ type result struct {
 
 type results []result
 
-// tell calls the callbacks, and then lets go who waits for them to have returned.
+// tell calls the callbacks, and then wakes the goroutines that wait for their return.
 func (p *Publisher) tell(over results) {
 	if len(over) == 0 {
 		return

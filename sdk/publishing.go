@@ -18,9 +18,9 @@ import (
 	"github.com/sluice-bus/sluice/sdk/wire/codec"
 )
 
-// prepare makes the event independent of the caller's, gives it an id, and
-// refuses what would break the frame that it shares with others, or would be
-// changed by it. Limits are the sidecar's to hold.
+// prepare makes the event independent of the caller's, gives it an id, and refuses
+// an event that would break the frame that it shares with others, or that JSON
+// would change. The sidecar checks the limits.
 func (e *entry) prepare() error {
 	ev := &e.event
 	const most = math.MaxInt
@@ -56,7 +56,7 @@ func (p *Publisher) nudge() {
 	}
 }
 
-// serve sends what is queued over one connection, until it ends or ctx does.
+// serve sends the queued events over one connection, until it ends or ctx does.
 // When it returns, nothing is on its way.
 func (p *Publisher) serve(ctx context.Context, conn *Conn, up func()) error {
 	up()
@@ -117,8 +117,8 @@ func (p *Publisher) send(ctx context.Context, conn *Conn, batch []*entry) error 
 	return err
 }
 
-// answered takes the answer to a batch: its results, or what became of it as a
-// whole.
+// answered takes the answer to a batch: its results, or the error of the whole
+// batch.
 func (p *Publisher) answered(batch []*entry, items []wire.ResultItem, err error) {
 	var over results
 	var asked *wire.Error // for the longest time
@@ -194,7 +194,7 @@ func (p *Publisher) lost(batch []*entry, err error, over *results) {
 	p.queue.putBack(back)
 }
 
-// checkTexts refuses what JSON could not carry unchanged.
+// checkTexts refuses texts that JSON cannot carry unchanged.
 func checkTexts(e *Event) *wire.Error {
 	if !utf8.ValidString(e.SID) {
 		return wire.Errorf(wire.BadRequest, "sid is not valid UTF-8")
@@ -212,8 +212,8 @@ func checkTexts(e *Event) *wire.Error {
 	return nil
 }
 
-// unbearable tells whether the sidecar ended the connection because of what a
-// message was, and which refusal that is; "" otherwise.
+// unbearable returns the code of the refusal where the sidecar ended the connection
+// because of a message; "" otherwise.
 func unbearable(err error) wire.Code {
 	closed, ok := asType[closedError](err)
 	switch {

@@ -11,8 +11,8 @@ import (
 	"github.com/sluice-bus/sluice/sdk/wire/codec"
 )
 
-// read handles what the sidecar sends until the connection ends, and then
-// answers what was not answered.
+// read handles the sidecar's messages until the connection ends, and then fails
+// the calls that have no answer.
 func (c *Conn) read() {
 	defer close(c.done)
 	var text bytes.Buffer

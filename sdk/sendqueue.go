@@ -68,13 +68,13 @@ type sendTopic struct {
 	left     int // entries in any state
 }
 
-// sendQueue holds the events without a result, and decides what is sent next.
+// sendQueue holds the events without a result, and decides which are sent next.
 // At most one event of a key is on its way, with keyedBatches one batch. Its methods are called under the
 // publisher's lock.
 type sendQueue struct {
 	entries  map[*entry]struct{}
 	topics   map[string]*sendTopic
-	turns    []*sendTopic // whose turn it is
+	turns    []*sendTopic // the topic that sends next first
 	until    time.Time    // the connection is on hold
 	requests int
 	solo     bool   // one event at a time, to find the one that ends connections

@@ -17,8 +17,8 @@ import (
 // then the event is given back, to be delivered again after the policy's
 // backoff, and after maxAttempts moved to the dead-letter topic with the error's
 // text as the reason. [RetryIn], [Hold] and [DeadLetter] wrap errors that say
-// more. A handler that settled its message itself, with [Message.Ack] or
-// [Message.Nack], has said it all.
+// more. The result of a handler that settled its message itself, with [Message.Ack]
+// or [Message.Nack], does not count.
 //
 // The context ends with [Subscription.Stop]; with the cause [ErrLost] when the
 // connection is lost, for then the event is delivered again; and with

@@ -9,7 +9,7 @@ type (
 	Event = wire.Event
 	// Headers are an event's headers.
 	Headers = wire.Headers
-	// Receipt is what a publisher is told about an accepted event.
+	// Receipt is the answer to a publisher for an accepted event.
 	Receipt = wire.Receipt
 	// Error is a refusal by the sidecar.
 	Error = wire.Error

@@ -25,7 +25,7 @@ func (f *frames) reset() { f.bytes, f.ends = f.bytes[:0], f.ends[:0] }
 // for something unusual.
 const keptBytes = 2 * queueBytes
 
-// write sends what is queued until the connection ends. Frames that gather while one load is
+// write sends the queued frames until the connection ends. Frames that gather while one load is
 // written are the next load. The connection is flushed when no frame is left.
 func (c *Conn) write() {
 	defer func() { _ = c.ws.CloseNow() }()

@@ -13,8 +13,8 @@ import (
 	"github.com/sluice-bus/sluice/sdk/internal/endpoint"
 )
 
-// ControlPlane asks the REST API of a control plane: which policies there are
-// and were, and what the fleet makes of them. The fields must not be changed
+// ControlPlane is a client of a control plane's REST API: for the policies, their history,
+// and their state in the fleet. The fields must not be changed
 // after the first call. Methods may be called by several goroutines at once;
 // refusals are [*wire.Error], those of a policy with every bad field.
 type ControlPlane struct {
@@ -25,8 +25,8 @@ type ControlPlane struct {
 	// TokenFunc, where it is set, is asked for the token of each request, instead
 	// of Token.
 	TokenFunc func(context.Context) (string, error)
-	// User is who makes the changes, where there is no token that says so: the
-	// control plane records the name as one that was not verified.
+	// User is the author of changes where there is no token: the control plane
+	// records the name as not verified.
 	User string
 	// Client makes the requests, for instance with a certificate authority of
 	// its own; nil is a client that reaches unix:/path, too.
@@ -42,8 +42,8 @@ type ControlPlane struct {
 // thousands of policies.
 const maxAnswerBytes = 256 << 20
 
-// A Condition says what has to hold of a policy for a change of it to be made;
-// if it does not, the change is refused as precondition_failed. The zero value
+// A Condition is a precondition of a change of a policy; where it does not hold,
+// the change is refused as precondition_failed. The zero value
 // makes the change in any case.
 type Condition struct {
 	// Version is the one that the policy still has to have; 0 allows any.
@@ -122,7 +122,7 @@ func (c *ControlPlane) Audit(ctx context.Context, limit int, before int64) (Audi
 	return fetch[AuditPage](ctx, c, "/v1/audit"+query("limit", number(max(limit, 0)), "before", number(max(before, 0))))
 }
 
-// Sidecars returns what the control plane knows of each sidecar.
+// Sidecars returns the state of each sidecar, as far as the control plane knows it.
 func (c *ControlPlane) Sidecars(ctx context.Context) ([]Sidecar, error) {
 	return c.sidecars(ctx, "")
 }
@@ -138,21 +138,21 @@ func (c *ControlPlane) sidecars(ctx context.Context, query string) ([]Sidecar, e
 	return body.Sidecars, err
 }
 
-// ForgetSidecar has replays of the fleet go without a sidecar that is gone for
-// good, and without the events that it alone had. It is not_found where no such
+// ForgetSidecar makes replays of the fleet leave out a sidecar that is gone for
+// good, and the events that it alone had. It is not_found where no such
 // sidecar is missing.
 func (c *ControlPlane) ForgetSidecar(ctx context.Context, nodeID string) error {
 	return c.call(ctx, http.MethodDelete, "/v1/sidecars/"+url.PathEscape(nodeID), nil, Condition{}, nil)
 }
 
-// FleetTopics returns what passes through the fleet by topic, with the last 60
+// FleetTopics returns the usage of each topic in the fleet, with the last 60
 // seconds of each if history is set.
 func (c *ControlPlane) FleetTopics(ctx context.Context, history bool) ([]FleetTopic, error) {
 	body, err := fetch[struct{ Topics []FleetTopic }](ctx, c, "/v1/topics"+query("history", onlyIf(history, "1")))
 	return body.Topics, err
 }
 
-// WhoAmI returns whom the control plane takes the caller for.
+// WhoAmI returns the caller's identity, as the control plane sees it.
 func (c *ControlPlane) WhoAmI(ctx context.Context) (Identity, error) {
 	return fetch[Identity](ctx, c, "/v1/whoami")
 }
@@ -176,8 +176,8 @@ func change[T any](ctx context.Context, c *ControlPlane, method, path string, bo
 	return answer, err
 }
 
-// call makes a request and decodes its answer into what into points to; nil
-// expects none.
+// call makes a request and decodes its answer into the value that into points to;
+// nil expects no answer.
 func (c *ControlPlane) call(ctx context.Context, method, path string, body []byte, when Condition, into any) error {
 	client, err := c.client()
 	if err != nil {

@@ -1,8 +1,7 @@
-// Package admin asks sidecars and control planes by HTTP, and changes what they
-// keep.
+// Package admin is a client of the HTTP APIs of sidecars and control planes.
 //
-// [HTTP] asks one sidecar: which topics and groups there are, what has become of
-// an event, which dead letters wait; it moves and deletes groups, redrives and
+// [HTTP] asks one sidecar about its topics, its groups, the state of an event and the
+// dead letters; it moves and deletes groups, redrives and
 // discards dead letters, deletes topics and erases events. It also publishes,
 // consumes ([HTTP.Pull], [HTTP.Stream]) and replays without a WebSocket, from this
 // sidecar or from the whole fleet. [ControlPlane] asks a control plane about

@@ -26,7 +26,7 @@ type ExportQuery struct {
 	ToTS   *int64
 	Key    string
 	Scope  string // "store" or "fleet"; "" is store
-	// Partial, with the scope fleet, lets an export leave out what cannot be
+	// Partial, with the scope fleet, lets an export leave out sidecars that cannot be
 	// asked; without it that is an error with [wire.PartialFleet].
 	Partial bool
 	// Missing, if set, is called once at the end of an export that is complete
@@ -55,8 +55,8 @@ var ErrTruncated = errors.New("sluice: the answer broke off before its end")
 
 // ExportLines yields the events of an export as the sidecar sent them: JSON
 // texts without a newline. A text is valid until the next one. An error is the
-// last that is yielded; without one the export is complete, except for what
-// [ExportQuery] has Missing told of.
+// last that is yielded; without one the export is complete, except for the parts
+// that it passes to Missing of [ExportQuery].
 func (h *HTTP) ExportLines(ctx context.Context, q ExportQuery) iter.Seq2[[]byte, error] {
 	return func(yield func([]byte, error) bool) {
 		resp, err := h.call(ctx, http.MethodGet, h.ReplayURL, q.path(), nil, nil)

@@ -37,7 +37,7 @@ type HTTP struct {
 	clients map[string]*client
 }
 
-// client is what one listener is asked with.
+// client sends the requests to one listener.
 type client struct {
 	base string
 	http *http.Client

@@ -10,13 +10,13 @@ import (
 	"github.com/sluice-bus/sluice/sdk/wire/codec"
 )
 
-// PullQuery says what to pull. A field that is zero leaves it to the sidecar,
-// except Wait.
+// PullQuery selects the events to pull. The sidecar's default holds for a field that is
+// zero, except Wait.
 type PullQuery struct {
 	Topic, Group string
 	Max          int // events of one answer, 1 to 1,000 (100)
 	// Wait is how long the sidecar waits for the first event, up to a minute; 0
-	// asks for what there is now.
+	// does not wait.
 	Wait time.Duration
 	// Options are those of a subscription. Pulls with equal options, From, TS
 	// and AfterID aside, share one: their events in flight count together.

@@ -14,7 +14,7 @@ import (
 	"github.com/sluice-bus/sluice/sdk/wire/codec"
 )
 
-// StreamQuery says what to stream.
+// StreamQuery selects the events to stream.
 type StreamQuery struct {
 	Topic string
 	// Group makes the stream a member of a consumer group: an event counts as

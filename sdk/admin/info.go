@@ -13,7 +13,7 @@ import (
 type TopicInfo struct {
 	Topic      string      `json:"topic"`
 	Partitions []Partition `json:"partitions"`
-	// Events and Bytes are what it holds, reckoned where that is much.
+	// Events and Bytes are its size, estimated for a large topic.
 	Events int64 `json:"events,omitempty"`
 	Bytes  int64 `json:"bytes,omitempty"`
 	// FirstTS and LastTS are those of its events, nil where there are none.
@@ -29,7 +29,7 @@ type Partition struct {
 	Head      uint64 `json:"head"`  // the highest; 0: there never was an event
 }
 
-// A group and what moving it would do, as the sidecar tells it.
+// A group, and the effect that moving it would have.
 type (
 	GroupInfo      = wire.GroupInfo
 	GroupPartition = wire.GroupPartition
@@ -38,7 +38,7 @@ type (
 	PartitionMove  = wire.PartitionMove
 )
 
-// Status is what a sidecar says of itself.
+// Status is the state of a sidecar.
 type Status struct {
 	Version       string         `json:"version"`
 	NodeID        string         `json:"node_id"`
@@ -68,8 +68,8 @@ type UnmetConcern struct {
 // PolicyStatus is one policy in force and where it came from.
 type PolicyStatus struct {
 	Name string `json:"name"`
-	// Version is the number that the control plane gave it, or a hash of what a
-	// file says.
+	// Version is the number that the control plane gave it, or a hash of its text
+	// in a file.
 	Version string `json:"version"`
 	Source  string `json:"source"`
 }

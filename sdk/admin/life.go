@@ -11,7 +11,7 @@ import (
 	"github.com/sluice-bus/sluice/sdk/wire/codec"
 )
 
-// EventLife is an event, where it is kept, and what has become of it in each
+// EventLife is an event, the place where it is kept, and its state in each
 // group of its topic.
 type EventLife struct {
 	Event      wire.Event  `json:"-"` // as it is stored
@@ -45,10 +45,10 @@ const (
 	FateDead     = wire.FateDead
 )
 
-// EventFate is what has become of an event in one group.
+// EventFate is the state of an event in one group.
 type EventFate = wire.EventFate
 
-// EventDeadLetter is what an event has become that a group could not process.
+// EventDeadLetter is the dead letter of an event that a group could not process.
 type EventDeadLetter = wire.EventDeadLetter
 
 // UnmarshalJSON reads the life of an event as the sidecar tells it.
@@ -69,7 +69,7 @@ func (l *EventLife) UnmarshalJSON(data []byte) error {
 	return nil
 }
 
-// EventLife tells what has become of an event; the code not_found means that
+// EventLife returns the state of an event; the code not_found means that
 // the topic does not have it, or not any more.
 func (h *HTTP) EventLife(ctx context.Context, topic, id string) (EventLife, error) {
 	return ask[EventLife](ctx, h, http.MethodGet, h.AppURL, topicPath(topic, "events", id), nil)

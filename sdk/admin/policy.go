@@ -65,7 +65,7 @@ type ApplyRequest struct {
 	Policies []json.RawMessage `json:"policies"`
 	// Prune deletes all other policies; else they stay as they are.
 	Prune bool `json:"prune"`
-	// DryRun changes nothing and says what would be.
+	// DryRun changes nothing and returns the changes that there would be.
 	DryRun bool `json:"dry_run"`
 }
 
@@ -76,7 +76,7 @@ type Series struct {
 	Revision int64 `json:"revision"`
 }
 
-// ApplyResult is what was changed, or would be.
+// ApplyResult has the changes that were made, or would be.
 type ApplyResult struct {
 	DryRun   bool           `json:"dry_run"`
 	Revision int64          `json:"revision"`
@@ -94,7 +94,7 @@ const (
 	ActionUnchanged = "unchanged"
 )
 
-// PolicyChange is what becomes of one policy.
+// PolicyChange is the change of one policy.
 type PolicyChange struct {
 	Name   string  `json:"name"`
 	Action string  `json:"action"`
@@ -105,7 +105,7 @@ type PolicyChange struct {
 // AuditPage is changes of policies, newest first.
 type AuditPage struct {
 	Entries []AuditEntry `json:"entries"`
-	// Next is what the following page is before; 0: there is none.
+	// Next is the parameter before of the following page; 0: there is none.
 	Next int64 `json:"next,omitempty"`
 }
 
@@ -121,7 +121,7 @@ type AuditEntry struct {
 	To       *Policy   `json:"to"`
 }
 
-// Identity is whom the control plane takes a caller for.
+// Identity is a caller's identity, as the control plane sees it.
 type Identity struct {
 	Name string `json:"name"`
 	Role string `json:"role"` // viewer, editor or admin

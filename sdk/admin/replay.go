@@ -22,14 +22,14 @@ type ReplayQuery struct {
 	Order   string // "asc" or "desc"
 	Key     string
 	Scope   string // "store" or "fleet"
-	// Partial, with the scope fleet, lets a page leave out what cannot be asked;
+	// Partial, with the scope fleet, lets a page leave out sidecars that cannot be asked;
 	// without it that is an error with [wire.PartialFleet].
 	Partial bool
 	// Cursor is the Next of a page: go on behind it. The page's topic, key, order
 	// and scope are in it; From, TS and AfterID are then not sent.
 	Cursor string
-	// Missing, if set, is called by those who yield events page by page, after
-	// each page that leaves something out, with what [ReplayPage] calls Missing.
+	// Missing, if set, is called after each page that leaves something out, with
+	// Missing of the [ReplayPage]; [HTTP.Replay] does not call it.
 	Missing func(names []string)
 }
 
@@ -46,8 +46,8 @@ type ReplayPage struct {
 	Events []wire.Event
 	// Next is the Cursor of the page that follows; "" means that this is the last.
 	Next string
-	// Missing names the parts of the fleet that a partial answer leaves out. One
-	// that is back by a later page hands out there what it could not here.
+	// Missing names the parts of the fleet that a partial answer leaves out. The
+	// events of a part that is back by a later page are on that page.
 	Missing []string
 }
 

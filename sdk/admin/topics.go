@@ -20,7 +20,7 @@ type Position struct {
 	Positions map[int]uint64 `json:"positions,omitempty"`
 }
 
-// TopicDeletion is what goes with a topic.
+// TopicDeletion is the data that is deleted with a topic.
 type TopicDeletion struct {
 	Events      int64    `json:"events"`
 	Bytes       int64    `json:"bytes"`
@@ -28,7 +28,7 @@ type TopicDeletion struct {
 	DeadLetters int64    `json:"dead_letters"`
 }
 
-// Retention is what a topic keeps: events of that age, of that size together, or the
+// Retention is the bound of a topic: it keeps events of that age, of that size together, or the
 // latest of each key. 0 is no bound.
 type Retention struct {
 	TTL      time.Duration
@@ -64,7 +64,7 @@ func (h *HTTP) DeleteTopic(ctx context.Context, topic string) error {
 	return err
 }
 
-// PlanTopicDeletion tells what DeleteTopic would delete.
+// PlanTopicDeletion returns the data that DeleteTopic would delete.
 func (h *HTTP) PlanTopicDeletion(ctx context.Context, topic string) (TopicDeletion, error) {
 	return ask[TopicDeletion](ctx, h, http.MethodDelete, h.AppURL, topicPath(topic)+"?dry_run=1", nil)
 }
@@ -84,7 +84,7 @@ func (h *HTTP) SeekGroup(ctx context.Context, topic, group string, to Position) 
 	return err
 }
 
-// PlanSeek tells what SeekGroup would do.
+// PlanSeek returns the effect that SeekGroup would have.
 func (h *HTTP) PlanSeek(ctx context.Context, topic, group string, to Position) (SeekPlan, error) {
 	body, err := json.Marshal(to)
 	if err != nil {

@@ -29,8 +29,8 @@ type Claim struct {
 }
 
 // Err returns nil while the claim is valid, and ErrLeaseLost after that. A
-// process that was paused between Err and what it did next does not know: that
-// is what Fence is for.
+// process that is paused right after Err cannot notice the loss; Fence is for
+// that case.
 func (c *Claim) Err() error {
 	if c.Remaining() <= 0 {
 		return ErrLeaseLost
@@ -58,7 +58,7 @@ func (c *Claim) hold(began time.Time) bool {
 	return time.Until(c.until) > 0
 }
 
-// newPauses are those between attempts at what may be repeated.
+// newPauses are the pauses between attempts of one operation.
 func newPauses() pause.Backoff {
 	return pause.Backoff{First: 5 * time.Millisecond, Most: time.Second}
 }
@@ -121,7 +121,7 @@ func (h *Handler) claim(ctx context.Context, id string, patient bool) (*Claim, e
 	}
 }
 
-// try looks who has the id, and takes it where that is allowed.
+// try finds the id's owner, and claims the id where that is allowed.
 func (x *claimant) try(ctx context.Context) (*Claim, error) {
 	err := x.insert(ctx, x.fresh)
 	if err == nil {

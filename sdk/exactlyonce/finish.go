@@ -51,7 +51,7 @@ func (h *Handler) transact(ctx context.Context, tx Transactor, c *Claim, effect 
 			return err
 		}
 		failed = false
-		// Last, so that who holds the lease by then need not wait for a
+		// Last, so that another owner of the lease need not wait for a
 		// transaction that was paused in the middle.
 		err := tx.Insert(ctx, h.doneRecord(c))
 		taken = errors.Is(err, ErrExists)
@@ -66,8 +66,8 @@ func (h *Handler) transact(ctx context.Context, tx Transactor, c *Claim, effect 
 	return h.resolve(ctx, c, taken, err)
 }
 
-// resolve finds out what has become of a transaction that failed with err, in
-// or behind the mark's insert.
+// resolve finds the outcome of a transaction that failed with err, in the mark's
+// insert or behind it.
 func (h *Handler) resolve(ctx context.Context, c *Claim, taken bool, cause error) (committed bool, err error) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), h.opts.Timeout)
 	defer cancel()

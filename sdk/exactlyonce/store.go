@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// Kind says what a record in a chain is.
+// Kind is the kind of a record in a chain.
 type Kind string
 
 // The kinds of records.
@@ -34,11 +34,11 @@ func (s Slot) Next() Slot {
 	return s
 }
 
-// Record is what is stored in a slot.
+// Record is the content of a slot.
 type Record struct {
 	Slot
 	Kind Kind
-	// Owner is the random token of who inserted it.
+	// Owner is the random token of the call that inserted it.
 	Owner string
 	// Lease is how long a claim holds without a beat.
 	Lease time.Duration
@@ -53,7 +53,7 @@ type Record struct {
 	ExpireAt time.Time
 }
 
-// Beat is what the owner of a claim changes in it.
+// Beat has the fields of a claim that its owner changes.
 type Beat struct {
 	Number   int64 // the record's Beat
 	Released bool  // true: the claim is given up, for good
@@ -63,8 +63,8 @@ type Beat struct {
 // Store holds the chains. Its methods may be called by several goroutines at
 // once.
 //
-// An error that is none of those named below says that the outcome is not
-// known: what was asked for may have happened, or may yet happen.
+// After an error other than those named below the outcome is not known: the
+// operation may have happened, or may yet happen.
 type Store interface {
 	// Insert puts the record into its slot, durably, or returns ErrExists where
 	// there is one already. Of several that insert into a slot one succeeds,

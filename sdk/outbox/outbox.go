@@ -152,7 +152,7 @@ func check(given *wire.Event) (*wire.Event, *wire.Error) {
 	return &e, nil
 }
 
-// counter is a document of <outbox>_keys: what was inserted last for one topic
+// counter is a document of <outbox>_keys: the place of the last event of one topic
 // and key.
 //
 //	{_id: "orders.created/customer-17", n: 42, ts: Date, last: ObjectId}
@@ -162,7 +162,7 @@ type counter struct {
 	Last bson.ObjectID `bson:"last"`
 }
 
-// raise counts n more events of a key, and returns what was there before. A
+// raise counts n more events of a key, and returns the counter before. A
 // transaction that has done so keeps others of the key out until it ends.
 func raise(ctx context.Context, coll *mongo.Collection, name string, n int, now time.Time, last bson.ObjectID) (was counter, _ error) {
 	update := bson.D{

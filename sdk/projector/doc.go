@@ -1,5 +1,5 @@
-// Package projector keeps a MongoDB collection equal to what a topic says: for
-// each key the document that its latest event is mapped to.
+// Package projector keeps a MongoDB collection equal to a topic: it has, for
+// each key, the document that the key's latest event is mapped to.
 //
 //	err := projector.Run(ctx, client, projector.Config{
 //		Topic: "customers", Group: "customers-view", Collection: db.Collection("customers"),
@@ -45,8 +45,8 @@
 //
 // # Rebuilding
 //
-// [Rebuild] has the collection built from scratch, after Map was changed for example, once all
-// processes run the new one. The topic is read from its first event into a collection beside it,
+// [Rebuild] makes the projection build the collection from scratch, for example after a change
+// of Map, once all processes run the new one. The topic is read from its first event into a collection beside it,
 // COLLECTION.rebuild-N with the same indexes, by a group of its own, GROUP.rebuild-N, which the
 // token must allow. Meanwhile the projection goes on. Then the new collection is renamed in place
 // of the old one; around that moment readers may see a document as it was a few events before. One

@@ -19,8 +19,8 @@ const GuardField = "_sluice"
 //	collection.Find(ctx, bson.D{{"city", "Bern"}, projector.Live()})
 func Live() bson.E { return bson.E{Key: GuardField + ".deleted", Value: nil} }
 
-// maxDocumentBytes leaves room for what a command adds to the largest document
-// that MongoDB stores.
+// maxDocumentBytes is less than the largest document that MongoDB stores, since a
+// command adds to it.
 const maxDocumentBytes = 16<<20 - 16<<10
 
 // guard says which event a document is of.
@@ -42,7 +42,7 @@ type refusal struct{ error }
 
 func (r *refusal) Unwrap() error { return r.error }
 
-// document is what becomes of an event.
+// document is the document of an event.
 func (p *projection) document(e *sluice.Event) (bson.D, error) {
 	if e.Key == "" {
 		return nil, &refusal{errNoKey}

@@ -40,7 +40,7 @@ const (
 	askTimeout  = 10 * time.Second // one question to the sidecar or the database
 )
 
-// Config says what is projected.
+// Config is the configuration of a projection.
 type Config struct {
 	Topic string
 	// Group is the consumer group; all processes of one projection have the same.
@@ -67,13 +67,12 @@ type Config struct {
 	// example.
 	Subscribe []option.Subscribe
 	Observer  Observer
-	// Logger is told what is tried again; nil: slog.Default().
+	// Logger gets the errors that are retried; nil: slog.Default().
 	Logger *slog.Logger
 }
 
-// An Observer is told what a projection does, for metrics. Functions may be nil.
-// They are called by several goroutines at once, and what they observe waits for
-// them.
+// An Observer has functions that a projection calls, for metrics. They may be nil.
+// Several goroutines call them at once, and wait for them.
 type Observer struct {
 	// Applied: events are in the collection; superseded of them were not written,
 	// because the document was further.
@@ -97,7 +96,7 @@ type projection struct {
 	work sync.WaitGroup // the rebuild
 	busy atomic.Bool    // it runs
 
-	// Of the goroutine of Run: who did a rebuild when it last changed, and when.
+	// For the goroutine of Run: the owner and the beat of a rebuild when they last changed, and when.
 	seen   [2]any
 	seenAt time.Time
 
@@ -209,7 +208,7 @@ func drain(sub *sluice.Subscription) {
 	cut.Stop()
 }
 
-// ensureIndex has deleted documents expire.
+// ensureIndex makes deleted documents expire.
 func (p *projection) ensureIndex(ctx context.Context) error {
 	_, err := p.coll.Indexes().CreateOne(ctx, mongo.IndexModel{
 		Keys:    bson.D{{Key: GuardField + ".expireAt", Value: 1}},
@@ -336,7 +335,7 @@ func (p *projection) project(ctx context.Context, coll *mongo.Collection, events
 	return errs
 }
 
-// verdict says what is to become of an event by what its document has met.
+// verdict is the handler's error for an event, given the error of its document.
 func (p *projection) verdict(m *sluice.Message, err error) error {
 	refused := errors.As(err, new(*refusal)) ||
 		errors.As(err, new(*violation)) && m.Attempt > 1 // and its handler was called again for retryFor before

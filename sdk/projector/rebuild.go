@@ -25,8 +25,8 @@ import (
 //     event into it. Before an event is acked the state is read again: a process
 //     that was replaced meanwhile acks nothing, so what is acked was there before
 //     the renaming.
-//  2. The state says that it is swapping. From here on nobody writes into it.
-//  3. It is renamed in place of the one that is there, which goes.
+//  2. The state says that it is swapping. From here on no process writes into it.
+//  3. It is renamed in place of the projection's collection, which is dropped.
 //  4. The group goes on into the collection under its own name, until it has passed
 //     the events that the topic had after the renaming: those between may have been
 //     written to the collection that went.
@@ -219,7 +219,7 @@ func (x *rebuilding) prepare(ctx context.Context) error {
 	}).Err()
 }
 
-// indexes are a collection's, the one on _id aside, as they are created.
+// indexes are a collection's indexes as they are created, without the one on _id.
 func indexes(ctx context.Context, coll *mongo.Collection) (specs []bson.D, err error) {
 	cursor, err := coll.Indexes().List(ctx)
 	if err != nil {
@@ -274,7 +274,7 @@ func (x *rebuilding) rename(ctx context.Context) error {
 	return x.shadow.Drop(ctx)
 }
 
-// read has the rebuild's group read into a collection until enough says so. Events
+// read reads the rebuild's group into a collection until enough says so. Events
 // are acked once check has no error.
 func (x *rebuilding) read(ctx context.Context, into *mongo.Collection, check func(context.Context) error, enough func(admin.GroupInfo) bool) error {
 	sub, err := x.client.SubscribeBatch(ctx, x.cfg.Topic, x.group, func(ctx context.Context, batch []*sluice.Message) error {

@@ -26,7 +26,7 @@ func (v *violation) Error() string {
 	return "a unique index of the collection has the value already: " + v.cause
 }
 
-// unavailable is why it is not known whether documents are written.
+// unavailable is an error after which the outcome of writes is not known.
 type unavailable struct{ error }
 
 func (u *unavailable) Unwrap() error { return u.error }
@@ -127,7 +127,7 @@ func indexOf(message string) string {
 	return message
 }
 
-// compareGuards finds out what has become of events whose insertion met a unique
+// compareGuards finds the outcome of events whose insertion violated a unique
 // index, given its error. With the document there it was the _id's, and the
 // document is as far.
 func compareGuards(ctx context.Context, coll *mongo.Collection, first map[*write]error) {

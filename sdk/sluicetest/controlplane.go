@@ -25,11 +25,11 @@ import (
 type ControlPlaneOptions struct {
 	// Token is asked of every request; "" asks none.
 	Token string
-	// Refuse returns what is wrong with a policy, by field; nil refuses nothing.
+	// Refuse returns the errors of a policy, by field; nil refuses nothing.
 	Refuse func(name string, document json.RawMessage) []wire.FieldError
 	// CheckSchema returns why a schema cannot become that of a policy; nil takes all.
 	CheckSchema func(name string, schema json.RawMessage, compatibility string) []string
-	// Sidecars and Topics are what is answered when the fleet is asked for; nil
+	// Sidecars and Topics are the answers about the fleet; nil
 	// is an empty fleet. They must not call the stand-in.
 	Sidecars func() []admin.Sidecar
 	Topics   func() []admin.FleetTopic
@@ -206,7 +206,7 @@ func (c *ControlPlane) remove(r *http.Request) (any, error) {
 	return nil, nil
 }
 
-// plan is what putting the fields, or deleting, would change.
+// plan is the change that putting the fields, or deleting, would make.
 func (c *ControlPlane) plan(name string, fields map[string]any) admin.ApplyResult {
 	return admin.ApplyResult{DryRun: true, Revision: c.revision, Changes: []admin.PolicyChange{c.change(name, fields)}}
 }
@@ -331,7 +331,7 @@ func decode(r *http.Request, into any) error {
 	return nil
 }
 
-// change says what putting the fields makes of a policy; nil deletes it.
+// change is the change of a policy by putting the fields; nil deletes it.
 func (c *ControlPlane) change(name string, fields map[string]any) admin.PolicyChange {
 	ch := admin.PolicyChange{Name: name, From: c.now(name), Action: admin.ActionUpdate}
 	if fields == nil {

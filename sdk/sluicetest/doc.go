@@ -1,5 +1,5 @@
 // Package sluicetest has a sidecar and a stand-in for a control plane, for tests
-// of what talks to one.
+// of their clients.
 //
 // The sidecar is the real one, in the test's own process, with a log in memory:
 // attempts, delays, dead letters, conflicts and filters are as they are in
@@ -8,5 +8,5 @@
 // overheard.
 //
 // The control plane is a stand-in: it does not validate policies, has no roles, and announces no
-// changes. They must not know what is tested with them.
+// changes. Tests must not rely on these.
 package sluicetest

@@ -113,7 +113,7 @@ func (l *link) pass(from *bufio.Reader, to func(*frame) error) {
 
 var errBroken = errors.New("the connection is to break")
 
-// fromClient decides what becomes of a request.
+// fromClient passes a request, answers it, or breaks the connection.
 func (l *link) fromClient(f *frame) error {
 	forward := func() error {
 		_, err := l.sidecar.Write(f.raw)
@@ -157,7 +157,7 @@ func (l *link) fromClient(f *frame) error {
 	return forward()
 }
 
-// fromSidecar passes what the client is to have.
+// fromSidecar passes frames to the client.
 func (l *link) fromSidecar(f *frame) error {
 	if !f.isText() || !bytes.HasPrefix(f.text, []byte(`{"op":"OK"`)) && !bytes.HasPrefix(f.text, []byte(`{"op":"ERR"`)) {
 		return l.send(f.raw)
@@ -213,8 +213,8 @@ func (l *link) send(raw []byte) error {
 	return err
 }
 
-// answer is what a request is answered that the sidecar is not to see; nil: it
-// is to be passed on, except for the items of a batch that it refuses.
+// answer is the answer to a request that the sidecar must not see; nil: the request
+// is passed on, without the items of a batch that are refused.
 func (s *Sidecar) answer(r *request) []byte {
 	s.asking.Lock()
 	defer s.asking.Unlock()
@@ -250,8 +250,8 @@ func (s *Sidecar) answer(r *request) []byte {
 	return nil
 }
 
-// publish is what the options say of an event: the refusal, or the receipt of
-// one that is forgotten.
+// publish is the result of an event by the options: the refusal, or the receipt of
+// an event that is forgotten.
 func (s *Sidecar) publish(topic string, item *wire.PublishItem) wire.ResultItem {
 	if item.Err != nil {
 		return wire.ResultItem{Err: item.Err}
@@ -269,7 +269,7 @@ func (s *Sidecar) publish(topic string, item *wire.PublishItem) wire.ResultItem 
 	return wire.ResultItem{Receipt: wire.Receipt{ID: e.ID, TS: e.TS, Seq: s.forgotten}}
 }
 
-// count counts what was answered with OK.
+// count counts requests that were answered with OK.
 func (s *Sidecar) count(r *codec.Request) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -17,7 +17,7 @@ import (
 // readyTimeout is how long a process may take until it is ready.
 const readyTimeout = time.Minute
 
-// maxComplaint bounds what is kept of what a process says on stderr.
+// maxComplaint bounds the kept part of a process's stderr.
 const maxComplaint = 64 << 10
 
 // startProcess runs Options.Program, on the data that an earlier process has left.

@@ -55,7 +55,7 @@ type run struct {
 
 type groupName struct{ topic, group string }
 
-// Fate is what becomes of a request.
+// Fate is the outcome of a request.
 type Fate int
 
 // A request is served; or its connection breaks before it has an effect, or
@@ -67,7 +67,7 @@ const (
 	Overheard
 )
 
-// Options say what differs from a sidecar that takes everything at once. Options about requests
+// Options are the differences from a sidecar that accepts everything at once. Options about requests
 // apply to WebSockets alone.
 type Options struct {
 	// Program is the path of a sluice-sidecar, which is run as a process with its data
@@ -86,7 +86,7 @@ type Options struct {
 	// RefuseToken is asked about the token of an AUTH; an error refuses it, which
 	// ends the connection. Calls come one at a time.
 	RefuseToken func(token string) *wire.Error
-	// Fate decides what becomes of a request, by its op. It may be called by
+	// Fate decides about a request, by its op. It may be called by
 	// several goroutines at once.
 	Fate func(op string) Fate
 	// AckDeadline is the ack timeout of the default policies (30 s).
@@ -100,7 +100,7 @@ type Options struct {
 	// SweepEvery is the time between two sweeps of what retention and compaction remove
 	// (5 s).
 	SweepEvery time.Duration
-	// Forget keeps no events: a publish is answered, and that is all.
+	// Forget keeps no events: a publish is only answered.
 	Forget bool
 	// BreakExportAfter ends every export abnormally behind that many lines; 0
 	// breaks none.
@@ -135,7 +135,7 @@ func Start(opts Options) *Sidecar {
 	return s
 }
 
-// nodeID is what the sidecar is called.
+// nodeID is the sidecar's node id.
 const nodeID = "sluicetest"
 
 func (s *Sidecar) start() (err error) {

@@ -1,6 +1,6 @@
-// Package snapshot keeps a consumer's state with the positions of the topic at which it is
-// so. A consumer that starts again takes the last good snapshot and then the events behind
-// it, instead of all that was ever published:
+// Package snapshot keeps a consumer's state together with its positions in the topic. A
+// consumer that starts again takes the last good snapshot and then the events behind
+// it, instead of all events that were ever published:
 //
 //	store := &snapshot.File{Dir: "/var/lib/billing", Name: "totals"}
 //	totals, err := snapshot.Follow(ctx, client, "orders", store, snapshot.Options[Totals]{

@@ -31,10 +31,10 @@ type Store interface {
 // ErrNone is matched by the error of a store that has no snapshot.
 var ErrNone = errors.New("snapshot: there is none")
 
-// ErrCorrupt is matched by the error of what is no whole snapshot.
+// ErrCorrupt is matched by the error of a snapshot that is incomplete or damaged.
 var ErrCorrupt = errors.New("snapshot: it is torn or corrupt")
 
-// head is what stands before the state.
+// head comes before the state.
 type head struct {
 	At        int64          `json:"at"` // in milliseconds since the epoch
 	Positions map[int]uint64 `json:"positions"`
@@ -63,7 +63,8 @@ func Encode(s Snapshot) ([]byte, error) {
 	return append(b, sum[:]...), nil
 }
 
-// Decode reads what Encode has written; where it is not whole the error matches [ErrCorrupt].
+// Decode reads a snapshot that Encode has written; where it is incomplete or damaged the error
+// matches [ErrCorrupt].
 // The state is part of b.
 func Decode(b []byte) (Snapshot, error) {
 	end := len(b) - sha256.Size

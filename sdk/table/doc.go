@@ -3,8 +3,8 @@
 //	customers, err := table.Open(ctx, client, "customers", table.Options[Customer]{})
 //	ann, ok := customers.Get("customer-17")
 //
-// [Open] reads the latest event of each key, which costs what is live and not what was
-// ever published, and follows the topic from exactly there. When the connection breaks,
+// [Open] reads the latest event of each key, which costs as much as there are keys and not as
+// there were events, and follows the topic from exactly there. When the connection breaks,
 // the table goes on right behind what it has. Where it cannot, because retention has
 // removed events meanwhile, or it had no connection for half a day, it reads the latest
 // events again, and what differs is a change like any other.

@@ -39,7 +39,7 @@ func running(err *wire.Error) bool { return opening(err) && err.Code != wire.Una
 func (t *Table[T]) run(sub *sluice.Subscription) {
 	defer close(t.done)
 	for {
-		why := "an event of it was waited for in vain"
+		why := "an expected event has not come"
 		select {
 		case <-sub.Closed():
 			if err := sub.Err(); err != nil {
@@ -203,7 +203,7 @@ func (t *Table[T]) tell(c Change[T]) {
 	}
 }
 
-// decode says in the log what it cannot decode.
+// decode logs the events that it cannot decode.
 func (t *Table[T]) decode(e *sluice.Event) (T, error) {
 	value, err := t.opts.Decode(e)
 	if err != nil {

@@ -36,7 +36,7 @@ type Options[T any] struct {
 	Logger *slog.Logger
 }
 
-// A Change is what became of a key.
+// A Change is a change of a key.
 type Change[T any] struct {
 	Key     string
 	Value   T
@@ -71,7 +71,7 @@ type Table[T any] struct {
 	positions positions.Positions // changed with rows
 }
 
-// row is what a key has.
+// row is the value of a key.
 type row[T any] struct {
 	value     T
 	partition int
@@ -147,7 +147,7 @@ func (t *Table[T]) Snapshot() (map[string]T, map[int]uint64) {
 // latest ones read again: those that it waits for may have been erased.
 const patience = time.Second
 
-// Current waits until the table has all that was published before the call.
+// Current waits until the table has all events that were published before the call.
 func (t *Table[T]) Current(ctx context.Context) error {
 	// One key is read: what counts is the positions.
 	heads, err := t.client.HTTP().Latest(ctx, admin.LatestQuery{Topic: t.topic, Keys: []string{"-"}}, func(wire.Event) error { return nil })

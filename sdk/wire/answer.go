@@ -1,6 +1,6 @@
 package wire
 
-// Receipt is what a publisher is told about an accepted event.
+// Receipt is the answer to a publisher for an accepted event.
 type Receipt struct {
 	ID string
 	TS int64

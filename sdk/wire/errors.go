@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// Code is a stable name of what went wrong: the same on HTTP, on WebSocket, in
+// Code is a stable name of an error: the same on HTTP, on WebSocket, in
 // metrics and in the SDK.
 type Code string
 

@@ -44,8 +44,8 @@ type Header struct{ Name, Value string }
 // Headers is a short list of headers; each name occurs once.
 type Headers []Header
 
-// HeaderSchemaVersion is on an event that was held to a schema when it was
-// published: which of the policy's it was. Sidecars set it, and drop what a publisher sets.
+// HeaderSchemaVersion is on an event whose payload a sidecar has validated: the version of
+// the policy's schema. Sidecars set it, and drop a publisher's value.
 const HeaderSchemaVersion = "sluice-schema-version"
 
 // Get returns the value of the header called name, and whether there is one.

@@ -30,7 +30,7 @@ type GroupMember struct {
 	BlockedBy   *string `json:"blocked_by"` // why it is sent nothing right now, or null
 }
 
-// SeekPlan is what moving a group would do.
+// SeekPlan is the effect that moving a group would have.
 type SeekPlan struct {
 	// Replays is how many seqs that are settled now would not be any more, and
 	// Skips how many would be that are not. Where events were removed there are
@@ -60,7 +60,7 @@ const (
 	FateDead     = "dead"    // see DeadLetter
 )
 
-// EventFate is what has become of an event in one group.
+// EventFate is the state of an event in one group.
 type EventFate struct {
 	Group    string `json:"group"`
 	State    string `json:"state"`
@@ -77,7 +77,7 @@ type EventFate struct {
 	DeadLetter *EventDeadLetter `json:"dead_letter,omitempty"`
 }
 
-// EventDeadLetter is what an event has become that a group could not process.
+// EventDeadLetter is the dead letter of an event that a group could not process.
 type EventDeadLetter struct {
 	Topic     string `json:"topic"`
 	ID        string `json:"id"`

@@ -2,7 +2,7 @@ package wire
 
 import "math"
 
-// Limits bound what a client may send. Every one is configurable.
+// Limits bound a client's requests. Every one is configurable.
 type Limits struct {
 	PayloadBytes int // of one event, as kept (compact JSON, or the bytes)
 	HeaderCount  int // the publisher's own headers of one event
@@ -62,7 +62,7 @@ const (
 	MaxDedupeTTLMS     = 10 * 365 * 24 * 60 * 60 * 1000 // ten years
 )
 
-// Bounds of a pull over HTTP, and what holds where it does not say.
+// Bounds and defaults of a pull over HTTP.
 const (
 	MaxPull           = 1000 // events of one answer
 	MaxPullWaitMS     = 60_000

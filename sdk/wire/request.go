@@ -110,7 +110,7 @@ func (f *Filter) Matches(e *Event) bool {
 	return true
 }
 
-// Nack is what a NACK says beside which events it is about.
+// Nack has the fields of a NACK other than the ids.
 type Nack struct {
 	Reason  string // kept with a dead letter; may be empty
 	DelayMS *int64 // until the next delivery; nil: the policy's backoff

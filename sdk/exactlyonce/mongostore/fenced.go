@@ -11,7 +11,7 @@ import (
 	"github.com/sluice-bus/sluice/sdk/exactlyonce"
 )
 
-// FenceField is the field in which SetFenced keeps the fence of who wrote last.
+// FenceField is the field in which SetFenced keeps the fence of the last write.
 const FenceField = "exactly_once_fence"
 
 // SetFenced sets fields of the document that has the outcome of one event's

@@ -32,7 +32,7 @@ type Options struct {
 	// SweepEvery is how often Run looks for documents that have expired, where
 	// the server does not; 0: DefaultSweepEvery.
 	SweepEvery time.Duration
-	// Logger is told what Run cannot do; nil: slog.Default().
+	// Logger gets the errors of Run; nil: slog.Default().
 	Logger *slog.Logger
 }
 

@@ -13,7 +13,7 @@ import (
 	"github.com/sluice-bus/sluice/sdk/exactlyonce"
 )
 
-// server is what differs between servers that speak MongoDB's protocol.
+// server has the differences between servers that speak MongoDB's protocol.
 type server struct {
 	// mongo says that it is MongoDB itself, not a compatible engine.
 	mongo bool
@@ -21,7 +21,7 @@ type server struct {
 	replicated bool
 }
 
-// ask asks the server what it is, until it has answered once.
+// ask asks the server for its kind, until it has answered once.
 func (s *Store) ask(ctx context.Context) (server, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -48,7 +48,7 @@ func (s *Store) EnsureIndexes(ctx context.Context) error {
 	return fmt.Errorf("exactlyonce: create the TTL index of %s: %w", s.opts.Collection, err)
 }
 
-// Run removes what has expired until ctx ends, and then returns nil. Where the server
+// Run removes expired documents until ctx ends, and then returns nil. Where the server
 // does that itself it only waits, so every program may run it; one at a time is
 // enough. Without it nothing is wrong on other servers, but documents stay.
 func (s *Store) Run(ctx context.Context) error {
@@ -74,8 +74,8 @@ func (s *Store) Run(ctx context.Context) error {
 	}
 }
 
-// Sweep removes once what has expired an hour before now, and returns how many
-// documents that were.
+// Sweep removes the documents that expired more than an hour before now, once, and returns
+// their number.
 func (s *Store) Sweep(ctx context.Context, now time.Time) (removed int64, err error) {
 	ctx, cancel := context.WithTimeout(ctx, sweepTimeout)
 	defer cancel()

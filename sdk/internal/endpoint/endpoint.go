@@ -1,4 +1,4 @@
-// Package endpoint knows how the listeners of sidecars and control planes are reached, and what they say where they refuse.
+// Package endpoint connects to the listeners of sidecars and control planes, and reads their refusals.
 package endpoint
 
 import (
@@ -92,7 +92,7 @@ func ReadError(resp *http.Response) error {
 }
 
 // UnwrapURLError drops the method and the whole URL, which http puts before
-// what went wrong.
+// the error.
 func UnwrapURLError(err error) error {
 	var u *url.Error
 	if errors.As(err, &u) {

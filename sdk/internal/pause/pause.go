@@ -1,4 +1,4 @@
-// Package pause waits for a time that may be cut short. It knows nothing of what is waited for.
+// Package pause waits for a time that may be cut short.
 package pause
 
 import (

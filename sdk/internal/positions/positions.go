@@ -1,5 +1,5 @@
-// Package positions keeps how far a reader of a topic has come in each partition, and wakes
-// those who wait until it has come further.
+// Package positions keeps a reader's position in each partition of a topic, and wakes
+// goroutines that wait until it has moved on.
 package positions
 
 import (

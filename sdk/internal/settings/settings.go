@@ -1,4 +1,4 @@
-// Package settings is what options set.
+// Package settings has the settings that options change.
 package settings
 
 import (

@@ -17,7 +17,7 @@ func AppendSubscribed(dst []byte, positions map[int]uint64, corr string, hasCorr
 	return append(AppendPositions(append(appendOKHead(dst, corr, hasCorr), `,"positions":`...), positions), '}')
 }
 
-// appendOKHead appends an OK frame up to what the op adds.
+// appendOKHead appends an OK frame up to the op's own members.
 func appendOKHead(dst []byte, corr string, hasCorr bool) []byte {
 	return appendCorr(append(dst, `{"op":"OK"`...), corr, hasCorr)
 }

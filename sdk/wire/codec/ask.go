@@ -14,8 +14,8 @@ func appendOp(dst []byte, op, corr string) []byte {
 	return appendCorr(dst, corr, corr != "")
 }
 
-// AppendPublish appends a PUBLISH of one event: its topic, payload and what of
-// the opts is set. Partition and Seq are not sent; TS only with HasTS.
+// AppendPublish appends a PUBLISH of one event: its topic, its payload and the
+// opts that are set. Partition and Seq are not sent; TS only with HasTS.
 func AppendPublish(dst []byte, corr string, p *wire.PublishItem) []byte {
 	dst = appendOp(dst, wire.OpPublish, corr)
 	dst = append(AppendString(append(dst, `,"topic":`...), p.Event.Topic), ',')
@@ -114,7 +114,7 @@ func appendOpts(dst []byte, o *wire.SubscribeOptions) []byte {
 // memberWriter appends the given members of an object.
 type memberWriter struct{ dst []byte }
 
-// name appends what stands before a member's value. Names need no escapes.
+// name appends a member's name, and the comma before it. Names need no escapes.
 func (w *memberWriter) name(name string) []byte {
 	if w.dst[len(w.dst)-1] != '{' {
 		w.dst = append(w.dst, ',')

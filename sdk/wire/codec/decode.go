@@ -8,7 +8,7 @@ import (
 )
 
 // DecodeRequest decodes one text frame of a client. It checks shape and
-// limits, so what it lets pass can be acted on. The request keeps nothing of
+// limits, so the caller need not. The request keeps nothing of
 // frame. It is never nil: with an error it still carries Corr, where that
 // could be read, for the answer.
 //
@@ -82,7 +82,7 @@ func (r *Request) fill(in *memberReader, f *frame, lim wire.Limits) {
 	}
 }
 
-// fillSubscription reads what names a subscription: a topic and maybe a group.
+// fillSubscription reads the name of a subscription: a topic and maybe a group.
 func (r *Request) fillSubscription(in *memberReader, f *frame) {
 	r.Topic = in.text("topic", &f.topic)
 	in.check(CheckReadTopic(r.Topic))
@@ -224,8 +224,8 @@ func base64Field(name string, v *value, lim wire.Limits) ([]byte, *wire.Error) {
 }
 
 // growFor gives the arena room for the strings of an event's members: one
-// allocation instead of one per string. For what could waste memory, which the
-// event would keep for as long as it lives, there is none.
+// allocation instead of one per string. Strings that could waste memory, which the
+// event would keep for as long as it lives, get no room.
 func (r *memberReader) growFor(members ...*value) {
 	const most = 512
 	size := 0

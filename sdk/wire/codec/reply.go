@@ -18,8 +18,8 @@ type Reply struct {
 	Receipt wire.Receipt      // OK of a single publish
 	Results []wire.ResultItem // OK of a batch
 	Err     *wire.Error       // ERR
-	// Positions is of the OK to a SUBSCRIBE without a group: what it starts
-	// behind, by partition. nil: an older sidecar did not say so.
+	// Positions is of the OK to a SUBSCRIBE without a group: the seqs right behind
+	// which it starts, by partition. nil: an older sidecar did not send them.
 	Positions map[int]uint64
 
 	Topic      string
@@ -99,7 +99,7 @@ func ParseResults(body []byte) ([]wire.ResultItem, error) {
 	return m.results, nil
 }
 
-// readWhole reads a body in which nothing may be wrong; what names it.
+// readWhole reads a body, named what in errors, and refuses it if any element is wrong.
 func (m *answer) readWhole(what string, body []byte) error {
 	err := m.read(body)
 	if err == nil && m.bad != nil {

@@ -41,7 +41,7 @@ func NewTokens(text []byte) Tokens { return Tokens{s: scanner{b: text}} }
 // Raw is a number's text.
 func (t *Tokens) Raw() []byte { return t.s.b[t.start:t.end] }
 
-// AppendText appends what a string or a name stands for. ok is false when it
+// AppendText appends the text of a string or a name, without escapes. ok is false when it
 // holds a lone surrogate escape, which no valid UTF-8 can stand for.
 func (t *Tokens) AppendText(dst []byte) (text []byte, ok bool) {
 	inner := t.s.b[t.start+1 : t.end-1]
@@ -53,7 +53,7 @@ func (t *Tokens) AppendText(dst []byte) (text []byte, ok bool) {
 }
 
 // Next goes to the next token: to TokenEnd, again and again, when there is none
-// left. After an error, which is a *SyntaxError, nothing more is to be had.
+// left. After an error, which is a *SyntaxError, there are no more tokens.
 func (t *Tokens) Next() error {
 	if err := t.next(); err != nil {
 		return err
