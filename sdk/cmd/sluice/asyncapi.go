@@ -33,9 +33,7 @@ Examples:
 type object = map[string]any
 
 // Run prints the document.
-func (s *schemaAsyncAPICommand) Run(ctx context.Context, app *program.App, c *client) error {
-	h := c.http()
-	defer h.CloseIdle()
+func (s *schemaAsyncAPICommand) Run(ctx context.Context, app *program.App, c *client, h *admin.HTTP) error {
 	channels, operations, messages, schemas := object{}, object{}, object{}, object{}
 	for _, topic := range s.Topics {
 		if bad := codec.CheckTopic(topic); bad != nil {

@@ -59,26 +59,16 @@ Examples:
 }
 
 // Run makes the topic.
-func (t *topicsCreateCommand) Run(ctx context.Context, app *program.App, c *client) error {
-	h := c.http()
-	defer h.CloseIdle()
-	var made bool
-	err := c.ask(ctx, func(ctx context.Context) (err error) {
-		made, err = h.MakeTopic(ctx, t.Topic)
-		return err
-	})
+func (t *topicsCreateCommand) Run(ctx context.Context, app *program.App, c *client, h *admin.HTTP) error {
+	made, err := ask(ctx, c, func(ctx context.Context) (bool, error) { return h.MakeTopic(ctx, t.Topic) })
 	if err != nil {
 		return err
-	}
-	if c.JSON {
-		return printJSON(app.Stdout, map[string]any{"topic": t.Topic, "made": made})
 	}
 	what := "was there"
 	if made {
 		what = "is made"
 	}
-	_, err = fmt.Fprintf(app.Stdout, "%s %s\n", t.Topic, what)
-	return err
+	return printDone(app, c, map[string]any{"topic": t.Topic, "made": made}, "%s %s", t.Topic, what)
 }
 
 type topicsDeleteCommand struct {
@@ -88,7 +78,7 @@ type topicsDeleteCommand struct {
 
 func (*topicsDeleteCommand) Help() string {
 	return `Deletes a topic, with its events, groups, marks and dead letters. It is refused
-while somebody is subscribed. Where it is broken off, doing it again goes on.
+while a client is subscribed. Run it again to continue an interrupted deletion.
 
 Examples:
 
@@ -97,15 +87,11 @@ Examples:
 }
 
 // Run deletes the topic.
-func (t *topicsDeleteCommand) Run(ctx context.Context, app *program.App, c *client) error {
-	h := c.http()
-	defer h.CloseIdle()
+func (t *topicsDeleteCommand) Run(ctx context.Context, app *program.App, c *client, h *admin.HTTP) error {
 	var plan admin.TopicDeletion
-	if !t.Yes { // what a broken deletion has left cannot be shown
-		err := c.ask(ctx, func(ctx context.Context) (err error) {
-			plan, err = h.PlanTopicDeletion(ctx, t.Topic)
-			return err
-		})
+	if !t.Yes { // the rest of a topic whose deletion was interrupted cannot be shown
+		var err error
+		plan, err = ask(ctx, c, func(ctx context.Context) (admin.TopicDeletion, error) { return h.PlanTopicDeletion(ctx, t.Topic) })
 		if err != nil {
 			return err
 		}
@@ -118,10 +104,10 @@ func (t *topicsDeleteCommand) Run(ctx context.Context, app *program.App, c *clie
 	if yes, err := t.may(ctx, app, c, plan, show, "Delete all of this? [y/N] "); err != nil || !yes {
 		return err
 	}
-	if err := c.ask(ctx, func(ctx context.Context) error { return h.DeleteTopic(ctx, t.Topic) }); err != nil {
+	if err := c.tell(ctx, func(ctx context.Context) error { return h.DeleteTopic(ctx, t.Topic) }); err != nil {
 		return err
 	}
-	return done(app, c, map[string]any{"topic": t.Topic, "deleted": true}, t.Topic+" is deleted")
+	return printDone(app, c, map[string]any{"topic": t.Topic, "deleted": true}, "%s is deleted", t.Topic)
 }
 
 func orNone(names []string) string {
@@ -131,15 +117,6 @@ func orNone(names []string) string {
 	return strings.Join(names, ", ")
 }
 
-// done says what was done.
-func done(app *program.App, c *client, document any, sentence string) error {
-	if c.JSON {
-		return printJSON(app.Stdout, document)
-	}
-	_, err := fmt.Fprintln(app.Stdout, sentence)
-	return err
-}
-
 type groupsDeleteCommand struct {
 	Topic string `arg:"" help:"The topic."`
 	Group string `arg:"" help:"The group."`
@@ -147,8 +124,8 @@ type groupsDeleteCommand struct {
 }
 
 func (*groupsDeleteCommand) Help() string {
-	return `Deletes a group and its progress. It is refused while the group has members. Whoever
-subscribes later begins where it asks to.
+	return `Deletes a group and its progress. It is refused while the group has members. A later
+subscriber begins where it asks to.
 
 Examples:
 
@@ -157,24 +134,18 @@ Examples:
 }
 
 // Run deletes the group.
-func (g *groupsDeleteCommand) Run(ctx context.Context, app *program.App, c *client) error {
-	h := c.http()
-	defer h.CloseIdle()
-	var info admin.GroupInfo
-	err := c.ask(ctx, func(ctx context.Context) (err error) {
-		info, err = h.GroupInfo(ctx, g.Topic, g.Group)
-		return err
-	})
+func (g *groupsDeleteCommand) Run(ctx context.Context, app *program.App, c *client, h *admin.HTTP) error {
+	info, err := ask(ctx, c, func(ctx context.Context) (admin.GroupInfo, error) { return h.GroupInfo(ctx, g.Topic, g.Group) })
 	if err != nil {
 		return err
 	}
 	if yes, err := g.may(ctx, app, c, info, func(w io.Writer) error { return printGroup(w, &info) }, "Delete this group? [y/N] "); err != nil || !yes {
 		return err
 	}
-	if err := c.ask(ctx, func(ctx context.Context) error { return h.DeleteGroup(ctx, g.Topic, g.Group) }); err != nil {
+	if err := c.tell(ctx, func(ctx context.Context) error { return h.DeleteGroup(ctx, g.Topic, g.Group) }); err != nil {
 		return err
 	}
-	return done(app, c, map[string]any{"topic": g.Topic, "group": g.Group, "deleted": true}, g.Group+" of "+g.Topic+" is deleted")
+	return printDone(app, c, map[string]any{"topic": g.Topic, "group": g.Group, "deleted": true}, "%s of %s is deleted", g.Group, g.Topic)
 }
 
 type groupsSeekCommand struct {
@@ -201,28 +172,22 @@ Examples:
 }
 
 // Run moves the group.
-func (g *groupsSeekCommand) Run(ctx context.Context, app *program.App, c *client) error {
+func (g *groupsSeekCommand) Run(ctx context.Context, app *program.App, c *client, h *admin.HTTP) error {
 	to, err := g.position()
 	if err != nil {
 		return err
 	}
-	h := c.http()
-	defer h.CloseIdle()
-	var plan admin.SeekPlan
-	err = c.ask(ctx, func(ctx context.Context) (err error) {
-		plan, err = h.PlanSeek(ctx, g.Topic, g.Group, to)
-		return err
-	})
+	plan, err := ask(ctx, c, func(ctx context.Context) (admin.SeekPlan, error) { return h.PlanSeek(ctx, g.Topic, g.Group, to) })
 	if err != nil {
 		return err
 	}
 	if yes, err := g.may(ctx, app, c, plan, func(w io.Writer) error { return printSeek(w, plan) }, "Move the group? [y/N] "); err != nil || !yes {
 		return err
 	}
-	if err := c.ask(ctx, func(ctx context.Context) error { return h.SeekGroup(ctx, g.Topic, g.Group, to) }); err != nil {
+	if err := c.tell(ctx, func(ctx context.Context) error { return h.SeekGroup(ctx, g.Topic, g.Group, to) }); err != nil {
 		return err
 	}
-	return done(app, c, plan, fmt.Sprintf("%s of %s is moved: %d events are replayed, %d skipped", g.Group, g.Topic, plan.Replays, plan.Skips))
+	return printDone(app, c, plan, "%s of %s is moved: %d events are replayed, %d skipped", g.Group, g.Topic, plan.Replays, plan.Skips)
 }
 
 func (g *groupsSeekCommand) position() (to admin.Position, err error) {

@@ -7,13 +7,16 @@ import (
 	"log/slog"
 	"time"
 
+	"github.com/alecthomas/kong"
+
 	"github.com/sluice-bus/sluice/internal/program"
 	"github.com/sluice-bus/sluice/internal/secrets"
 	sluice "github.com/sluice-bus/sluice/sdk"
 	"github.com/sluice-bus/sluice/sdk/admin"
 )
 
-// client is the flags that every command has: whom to ask, and how to print.
+// client is the flags that every command has: which sidecar to ask, and how to print. Its Provide methods, and that of
+// controlPlane, make parameters of the commands' Run.
 type client struct {
 	URL       string        `name:"url" group:"Sidecar:" default:"http://127.0.0.1:7070" help:"The sidecar's app API: http://host:port, https://host:port or unix:/path."`
 	ReplayURL string        `name:"replay-url" group:"Sidecar:" placeholder:"URL" default:"http://127.0.0.1:8083" help:"The sidecar's replay API."`
@@ -26,8 +29,9 @@ type client struct {
 	token func(context.Context) (string, error)
 }
 
-// readToken checks where the token comes from.
-func (c *client) readToken() error {
+// AfterApply checks where the token comes from, and hands the flags to the command's Run.
+func (c *client) AfterApply(parsed *kong.Context) error {
+	parsed.Bind(c)
 	c.token = func(context.Context) (string, error) { return c.Token, nil }
 	if c.TokenFile == "" {
 		return nil
@@ -40,42 +44,47 @@ func (c *client) readToken() error {
 	return nil
 }
 
-func (c *client) http() *admin.HTTP {
-	return &admin.HTTP{AppURL: c.URL, ReplayURL: c.ReplayURL, OpsURL: c.OpsURL, TokenFunc: c.token}
+// ProvideSidecar makes the client of the sidecar's HTTP APIs.
+func (c *client) ProvideSidecar(ctx context.Context) *admin.HTTP {
+	h := &admin.HTTP{AppURL: c.URL, ReplayURL: c.ReplayURL, OpsURL: c.OpsURL, TokenFunc: c.token}
+	context.AfterFunc(ctx, h.CloseIdle)
+	return h
 }
 
 // longestPause is the longest one between two attempts to connect again: a
 // person waits.
 const longestPause = time.Second
 
-// dial connects. What is there then reconnects by itself.
-func (c *client) dial(ctx context.Context, opts ...sluice.Option) (dialled *sluice.Client, err error) {
+// dial connects. The client then reconnects by itself.
+func (c *client) dial(ctx context.Context, opts ...sluice.Option) (*sluice.Client, error) {
 	opts = append(opts, sluice.WithBackoff(50*time.Millisecond, longestPause), sluice.WithLogger(slog.New(slog.DiscardHandler)))
 	if c.Token != "" || c.TokenFile != "" {
 		opts = append(opts, sluice.WithTokenFunc(c.token))
 	}
-	err = c.ask(ctx, func(ctx context.Context) error {
-		dialled, err = sluice.Dial(ctx, c.URL, opts...)
-		return err
-	})
-	return dialled, err
+	return ask(ctx, c, func(ctx context.Context) (*sluice.Client, error) { return sluice.Dial(ctx, c.URL, opts...) })
 }
 
 // ask calls do, which asks the sidecar, with a context that the timeout ends.
-func (c *client) ask(ctx context.Context, do func(context.Context) error) error {
-	return c.within(ctx, "the sidecar", do)
+func ask[T any](ctx context.Context, c *client, do func(context.Context) (T, error)) (T, error) {
+	return within(ctx, c, "the sidecar", do)
 }
 
-// within is ask for whom do asks.
-func (c *client) within(ctx context.Context, whom string, do func(context.Context) error) error {
+// tell is ask without an answer.
+func (c *client) tell(ctx context.Context, do func(context.Context) error) error {
+	_, err := ask(ctx, c, func(ctx context.Context) (any, error) { return nil, do(ctx) })
+	return err
+}
+
+// within calls do, which asks a server, with a context that the timeout ends.
+func within[T any](ctx context.Context, c *client, server string, do func(context.Context) (T, error)) (T, error) {
 	if c.Timeout <= 0 {
 		return do(ctx)
 	}
 	bounded, cancel := context.WithTimeout(ctx, c.Timeout)
 	defer cancel()
-	err := do(bounded)
+	answer, err := do(bounded)
 	if errors.Is(err, context.DeadlineExceeded) && ctx.Err() == nil {
-		return fmt.Errorf("%s did not answer within %v (--timeout)", whom, c.Timeout)
+		err = fmt.Errorf("%s did not answer within %v (--timeout)", server, c.Timeout)
 	}
-	return err
+	return answer, err
 }

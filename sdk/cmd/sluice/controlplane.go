@@ -25,12 +25,12 @@ type controlPlane struct {
 	User string `group:"plane" placeholder:"NAME" help:"Author of a change, for the audit log, where no token says so (default: the current user)."`
 }
 
-// open makes a client of the flags.
-func (p *controlPlane) open(c *client) (*admin.ControlPlane, error) {
+// ProvideControlPlane makes the client of the control plane.
+func (p *controlPlane) ProvideControlPlane(ctx context.Context, c *client) (*admin.ControlPlane, error) {
 	plane := &admin.ControlPlane{URL: p.URL, TokenFunc: c.token, User: p.User}
 	if plane.User == "" {
-		if who, err := user.Current(); err == nil { // a name is a courtesy
-			plane.User = who.Username
+		if current, err := user.Current(); err == nil { // a name is a courtesy
+			plane.User = current.Username
 		}
 	}
 	if p.CA != "" {
@@ -40,6 +40,7 @@ func (p *controlPlane) open(c *client) (*admin.ControlPlane, error) {
 		}
 		plane.Client = trusted
 	}
+	context.AfterFunc(ctx, plane.CloseIdle)
 	return plane, nil
 }
 
@@ -58,13 +59,10 @@ func trusting(file string) (*http.Client, error) {
 	return &http.Client{Transport: transport}, nil
 }
 
-// asked returns what do returns within the timeout. Its errors say what can be
-// done about them.
-func asked[T any](ctx context.Context, c *client, do func(context.Context) (T, error)) (answer T, err error) {
-	err = c.within(ctx, "the control plane", func(ctx context.Context) error {
-		answer, err = do(ctx)
-		return err
-	})
+// askPlane calls do, which asks the control plane, with a context that the timeout ends. Where a token is missing, the
+// error says how to give one.
+func askPlane[T any](ctx context.Context, c *client, do func(context.Context) (T, error)) (T, error) {
+	answer, err := within(ctx, c, "the control plane", do)
 	if errors.Is(err, &wire.Error{Code: wire.Unauthorized}) {
 		err = fmt.Errorf("%w (give a token with --token or --token-file)", err)
 	}

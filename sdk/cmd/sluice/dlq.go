@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/sluice-bus/sluice/internal/program"
@@ -51,33 +52,13 @@ Examples:
 }
 
 // Run prints the list.
-func (l *dlqListCommand) Run(ctx context.Context, app *program.App, c *client) error {
-	h := c.http()
-	defer h.CloseIdle()
-	var rows [][]string
-	n := 0
-	for d, err := range h.AllDeadLetters(ctx, l.Topic, admin.DeadLetterQuery{Group: l.Group, Reason: l.Reason, Ascending: l.Oldest}) {
-		if err != nil {
-			return err
-		}
-		if c.JSON {
-			if err := printJSON(app.Stdout, d); err != nil {
-				return err
-			}
-		} else {
-			rows = append(rows, []string{d.DLQID, visible(d.ID), visible(d.Group), fmt.Sprint(d.Attempts), d.State, died(d), visible(d.Reason)})
-		}
-		if n++; n == l.Max {
-			break
-		}
-	}
-	if c.JSON {
-		return nil
-	}
-	return table(app.Stdout, []string{"DLQ ID", "EVENT", "GROUP", "ATTEMPTS", "STATE", "DIED AT", "REASON"}, rows)
+func (l *dlqListCommand) Run(ctx context.Context, app *program.App, c *client, h *admin.HTTP) error {
+	all := h.AllDeadLetters(ctx, l.Topic, admin.DeadLetterQuery{Group: l.Group, Reason: l.Reason, Ascending: l.Oldest})
+	head := []string{"DLQ ID", "EVENT", "GROUP", "ATTEMPTS", "STATE", "DIED AT", "REASON"}
+	return printSeq(app, c, all, l.Max, head, func(d *admin.ListedDeadLetter) []string {
+		return []string{d.DLQID, visible(d.ID), visible(d.Group), fmt.Sprint(d.Attempts), d.State, milliseconds(d.DiedAt), visible(d.Reason)}
+	})
 }
-
-func died(d admin.ListedDeadLetter) string { return milliseconds(d.DiedAt) }
 
 type dlqShowCommand struct {
 	Topic string `arg:"" help:"The topic that it died in."`
@@ -92,9 +73,7 @@ func (*dlqShowCommand) Help() string {
 }
 
 // Run prints the dead letter.
-func (s *dlqShowCommand) Run(ctx context.Context, app *program.App, c *client) error {
-	h := c.http()
-	defer h.CloseIdle()
+func (s *dlqShowCommand) Run(ctx context.Context, app *program.App, c *client, h *admin.HTTP) error {
 	for d, err := range h.AllDeadLetters(ctx, s.Topic, admin.DeadLetterQuery{Limit: 1000}) {
 		if err != nil {
 			return err
@@ -106,7 +85,7 @@ func (s *dlqShowCommand) Run(ctx context.Context, app *program.App, c *client) e
 			return printJSON(app.Stdout, d)
 		}
 		if _, err := fmt.Fprintf(app.Stdout, "%s: %s, of group %s after %d attempts at %s\nreason: %s\n\n",
-			d.DLQID, d.State, visible(d.Group), d.Attempts, died(d), visible(d.Reason)); err != nil {
+			d.DLQID, d.State, visible(d.Group), d.Attempts, milliseconds(d.DiedAt), visible(d.Reason)); err != nil {
 			return err
 		}
 		e, err := codec.ParseEvent(d.Event)
@@ -147,25 +126,22 @@ func (s *dlqSelection) read() (sel admin.DeadLetterSelection, err error) {
 }
 
 // changeDead is a method of admin.HTTP.
-type changeDead func(h *admin.HTTP, ctx context.Context, topic string, s admin.DeadLetterSelection, progress func(done, of int)) (int, error)
+type changeDead func(ctx context.Context, topic string, s admin.DeadLetterSelection, progress func(done, of int)) (int, error)
 
-// run changes what is selected, and says how many that were; done is what became
-// of them.
-func (s *dlqSelection) run(ctx context.Context, app *program.App, c *client, done string, states []string, rate float64, change changeDead) error {
+// run changes the selected dead letters, and says how many they were; done is what happened to them.
+func (s *dlqSelection) run(ctx context.Context, app *program.App, c *client, h *admin.HTTP, done string, states []string, rate float64, change changeDead) error {
 	sel, err := s.read()
 	if err != nil {
 		return err
 	}
 	sel.Rate = rate
-	h := c.http()
-	defer h.CloseIdle()
 	var n int
 	if s.DryRun {
 		n, err = s.count(ctx, h, sel, states)
 		done = "would be " + done
 	} else {
 		progress, told := terminal.NewProgress(app.Stderr, done, 0), 0
-		n, err = change(h, ctx, s.Topic, sel, func(done, of int) {
+		n, err = change(ctx, s.Topic, sel, func(done, of int) {
 			progress.Add(int64(done - told))
 			told = done
 		})
@@ -174,27 +150,16 @@ func (s *dlqSelection) run(ctx context.Context, app *program.App, c *client, don
 	if err != nil {
 		return err
 	}
-	if c.JSON {
-		return printJSON(app.Stdout, map[string]any{"of": n, "dry_run": s.DryRun})
-	}
-	_, err = fmt.Fprintf(app.Stdout, "%d %s\n", n, done)
-	return err
+	return printDone(app, c, map[string]any{"of": n, "dry_run": s.DryRun}, "%d %s", n, done)
 }
 
 // count counts what is selected and in one of the states.
 func (s *dlqSelection) count(ctx context.Context, h *admin.HTTP, sel admin.DeadLetterSelection, states []string) (n int, err error) {
-	ids, of := map[string]bool{}, map[string]bool{}
-	for _, id := range sel.DLQIDs {
-		ids[id] = true
-	}
-	for _, state := range states {
-		of[state] = true
-	}
 	for d, err := range h.AllDeadLetters(ctx, s.Topic, admin.DeadLetterQuery{Group: sel.Group, Reason: sel.Reason, Limit: 1000}) {
 		if err != nil {
 			return 0, err
 		}
-		if of[d.State] && (len(ids) == 0 || ids[d.DLQID]) && (sel.Before == 0 || d.DiedAt < sel.Before) {
+		if slices.Contains(states, d.State) && (len(sel.DLQIDs) == 0 || slices.Contains(sel.DLQIDs, d.DLQID)) && (sel.Before == 0 || d.DiedAt < sel.Before) {
 			n++
 		}
 	}
@@ -217,8 +182,8 @@ Examples:
 }
 
 // Run redrives.
-func (r *dlqRedriveCommand) Run(ctx context.Context, app *program.App, c *client) error {
-	return r.run(ctx, app, c, "redriven", []string{admin.StateDead}, r.Rate, (*admin.HTTP).Redrive)
+func (r *dlqRedriveCommand) Run(ctx context.Context, app *program.App, c *client, h *admin.HTTP) error {
+	return r.run(ctx, app, c, h, "redriven", []string{admin.StateDead}, r.Rate, h.Redrive)
 }
 
 type dlqDiscardCommand struct{ dlqSelection }
@@ -233,6 +198,6 @@ Examples:
 }
 
 // Run discards.
-func (d *dlqDiscardCommand) Run(ctx context.Context, app *program.App, c *client) error {
-	return d.run(ctx, app, c, "discarded", []string{admin.StateDead, admin.StateRedriven}, 0, (*admin.HTTP).Discard)
+func (d *dlqDiscardCommand) Run(ctx context.Context, app *program.App, c *client, h *admin.HTTP) error {
+	return d.run(ctx, app, c, h, "discarded", []string{admin.StateDead, admin.StateRedriven}, 0, h.Discard)
 }

@@ -36,13 +36,11 @@ Examples:
 }
 
 // Run exports.
-func (x *exportCommand) Run(ctx context.Context, app *program.App, c *client) error {
+func (x *exportCommand) Run(ctx context.Context, app *program.App, c *client, h *admin.HTTP) error {
 	scope, err := x.scope()
 	if err != nil {
 		return err
 	}
-	h := c.http()
-	defer h.CloseIdle()
 	job := exporting{http: h, query: sluice.ExportQuery{
 		Topic: x.Topic, FromTS: x.FromTS, ToTS: x.ToTS, Key: x.Key, Scope: scope, Partial: x.Partial,
 	}}
@@ -58,18 +56,14 @@ func (x *exportCommand) Run(ctx context.Context, app *program.App, c *client) er
 		return x.explain(app.Stderr, err)
 	}
 	sayMissing(app.Stderr, job.missing)
-	switch {
-	case x.Output == "-":
+	if x.Output == "-" {
 		return nil
-	case c.JSON:
-		done := map[string]any{"exported": job.count, "file": x.Output}
-		if len(job.missing) > 0 {
-			done["missing"] = job.missing
-		}
-		return printJSON(app.Stdout, done)
 	}
-	_, err = fmt.Fprintf(app.Stdout, "exported %d events to %s\n", job.count, x.Output)
-	return err
+	done := map[string]any{"exported": job.count, "file": x.Output}
+	if len(job.missing) > 0 {
+		done["missing"] = job.missing
+	}
+	return printDone(app, c, done, "exported %d events to %s", job.count, x.Output)
 }
 
 // exporting is one export under way.

@@ -6,8 +6,6 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/alecthomas/kong"
-
 	"github.com/sluice-bus/sluice/internal/program"
 	"github.com/sluice-bus/sluice/sdk/admin"
 )
@@ -30,12 +28,6 @@ Examples:
   sluice fleet topics --watch`
 }
 
-// AfterApply hands the flags to the command's Run.
-func (f *fleetCommand) AfterApply(parsed *kong.Context) error {
-	parsed.Bind(&f.controlPlane)
-	return nil
-}
-
 type fleetSidecarsCommand struct{}
 
 func (*fleetSidecarsCommand) Help() string {
@@ -55,13 +47,8 @@ Examples:
 }
 
 // Run prints the sidecars.
-func (*fleetSidecarsCommand) Run(ctx context.Context, app *program.App, c *client, p *controlPlane) error {
-	plane, err := p.open(c)
-	if err != nil {
-		return err
-	}
-	defer plane.CloseIdle()
-	sidecars, err := asked(ctx, c, plane.Sidecars)
+func (*fleetSidecarsCommand) Run(ctx context.Context, app *program.App, c *client, plane *admin.ControlPlane) error {
+	sidecars, err := askPlane(ctx, c, plane.Sidecars)
 	if err != nil {
 		return err
 	}
@@ -69,10 +56,10 @@ func (*fleetSidecarsCommand) Run(ctx context.Context, app *program.App, c *clien
 		return printJSONLines(app.Stdout, sidecars)
 	}
 	if len(sidecars) == 0 {
-		_, err := fmt.Fprintln(app.Stdout, "no sidecars yet: they are told of the control plane with --control-plane HOST:PORT")
+		_, err := fmt.Fprintln(app.Stdout, "no sidecars yet: start them with --control-plane HOST:PORT")
 		return err
 	}
-	list, err := asked(ctx, c, plane.Policies)
+	list, err := askPlane(ctx, c, plane.Policies)
 	if err != nil {
 		return err
 	}
@@ -80,11 +67,8 @@ func (*fleetSidecarsCommand) Run(ctx context.Context, app *program.App, c *clien
 	for _, each := range list.Policies {
 		newest[each.Name] = each.Version
 	}
-	rows := make([][]string, len(sidecars))
-	for i := range sidecars {
-		rows[i] = sidecarRow(&sidecars[i], newest, time.Now())
-	}
-	return table(app.Stdout, []string{"NODE", "ADDRESS", "CONNECTED", "LAST SEEN", "ACKED", "BEHIND", "REJECTED"}, rows)
+	head := []string{"NODE", "ADDRESS", "CONNECTED", "LAST SEEN", "ACKED", "BEHIND", "REJECTED"}
+	return printList(app, c, sidecars, head, func(s *admin.Sidecar) []string { return sidecarRow(s, newest, time.Now()) })
 }
 
 func sidecarRow(s *admin.Sidecar, newest map[string]int64, now time.Time) []string {
@@ -129,20 +113,11 @@ Examples:
 }
 
 // Run forgets the sidecar.
-func (f *fleetForgetCommand) Run(ctx context.Context, app *program.App, c *client, p *controlPlane) error {
-	plane, err := p.open(c)
-	if err != nil {
+func (f *fleetForgetCommand) Run(ctx context.Context, app *program.App, c *client, plane *admin.ControlPlane) error {
+	if _, err := askPlane(ctx, c, func(ctx context.Context) (any, error) { return nil, plane.ForgetSidecar(ctx, f.Node) }); err != nil {
 		return err
 	}
-	defer plane.CloseIdle()
-	if _, err := asked(ctx, c, func(ctx context.Context) (any, error) { return nil, plane.ForgetSidecar(ctx, f.Node) }); err != nil {
-		return err
-	}
-	if c.JSON {
-		return printJSON(app.Stdout, map[string]string{"forgotten": f.Node})
-	}
-	_, err = fmt.Fprintf(app.Stdout, "forgot %s; replays of the fleet go without the events that it alone had\n", plain(f.Node))
-	return err
+	return printDone(app, c, map[string]string{"forgotten": f.Node}, "forgot %s; replays of the fleet go without the events that it alone had", plain(f.Node))
 }
 
 // ago writes how long something is past, roughly: 3s, 5m, 2h, 4d.

@@ -61,7 +61,7 @@ free    0          0         none     sidecar  *         0
 		}
 	}
 	empty := startPlane(t, sluicetest.ControlPlaneOptions{})
-	want(t, empty.ok("fleet"), "no sidecars yet: they are told of the control plane with --control-plane HOST:PORT\n")
+	want(t, empty.ok("fleet"), "no sidecars yet: start them with --control-plane HOST:PORT\n")
 	want(t, empty.ok("fleet", "topics"), "no topics: no sidecar has published, and no policy names one\n")
 }
 

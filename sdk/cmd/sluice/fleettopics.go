@@ -38,12 +38,7 @@ Examples:
 const watchInterval = time.Second
 
 // Run prints the topics.
-func (f *fleetTopicsCommand) Run(ctx context.Context, app *program.App, c *client, p *controlPlane) error {
-	plane, err := p.open(c)
-	if err != nil {
-		return err
-	}
-	defer plane.CloseIdle()
+func (f *fleetTopicsCommand) Run(ctx context.Context, app *program.App, c *client, plane *admin.ControlPlane) error {
 	if f.Watch {
 		return watchTopics(ctx, app, c, plane)
 	}
@@ -113,7 +108,7 @@ func printWatched(app *program.App, c *client, onScreen, first bool, topics []ad
 
 // askTopics returns the topics, the busiest first.
 func askTopics(ctx context.Context, c *client, plane *admin.ControlPlane) ([]admin.FleetTopic, error) {
-	topics, err := asked(ctx, c, func(ctx context.Context) ([]admin.FleetTopic, error) {
+	topics, err := askPlane(ctx, c, func(ctx context.Context) ([]admin.FleetTopic, error) {
 		return plane.FleetTopics(ctx, false)
 	})
 	slices.SortStableFunc(topics, func(a, b admin.FleetTopic) int {

@@ -48,8 +48,8 @@ func (*groupsShowCommand) Help() string {
 }
 
 // Run prints the group.
-func (g *groupsShowCommand) Run(ctx context.Context, app *program.App, c *client) error {
-	return (&groupsListCommand{g.Topic, g.Group}).Run(ctx, app, c)
+func (g *groupsShowCommand) Run(ctx context.Context, app *program.App, c *client, h *admin.HTTP) error {
+	return (&groupsListCommand{g.Topic, g.Group}).Run(ctx, app, c, h)
 }
 
 func (*groupsListCommand) Help() string {
@@ -72,31 +72,20 @@ Examples:
 }
 
 // Run prints the groups.
-func (g *groupsListCommand) Run(ctx context.Context, app *program.App, c *client) error {
-	var infos []admin.GroupInfo
-	err := c.ask(ctx, func(ctx context.Context) (err error) {
-		infos, err = g.ask(ctx, c)
-		return err
-	})
+func (g *groupsListCommand) Run(ctx context.Context, app *program.App, c *client, h *admin.HTTP) error {
+	infos, err := ask(ctx, c, func(ctx context.Context) ([]admin.GroupInfo, error) { return g.ask(ctx, h) })
 	if err != nil {
 		return err
 	}
-	if c.JSON {
-		return printJSONLines(app.Stdout, infos)
-	}
-	if g.Group != "" {
+	if g.Group != "" && !c.JSON {
 		return printGroup(app.Stdout, &infos[0])
 	}
-	rows := make([][]string, len(infos))
-	for i, info := range infos {
-		rows[i] = []string{info.Group, fmt.Sprint(info.Lag), fmt.Sprint(info.Inflight), fmt.Sprint(len(info.Members)), reasons(&info)}
-	}
-	return table(app.Stdout, []string{"GROUP", "LAG", "INFLIGHT", "MEMBERS", "BLOCKED BY"}, rows)
+	return printList(app, c, infos, []string{"GROUP", "LAG", "INFLIGHT", "MEMBERS", "BLOCKED BY"}, func(info *admin.GroupInfo) []string {
+		return []string{info.Group, fmt.Sprint(info.Lag), fmt.Sprint(info.Inflight), fmt.Sprint(len(info.Members)), reasons(info)}
+	})
 }
 
-func (g *groupsListCommand) ask(ctx context.Context, c *client) ([]admin.GroupInfo, error) {
-	h := c.http()
-	defer h.CloseIdle()
+func (g *groupsListCommand) ask(ctx context.Context, h *admin.HTTP) ([]admin.GroupInfo, error) {
 	names := []string{g.Group}
 	if g.Group == "" {
 		var err error

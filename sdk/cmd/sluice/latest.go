@@ -31,9 +31,7 @@ Examples:
 }
 
 // Run prints the events.
-func (l *latestCommand) Run(ctx context.Context, app *program.App, c *client) error {
-	h := c.http()
-	defer h.CloseIdle()
+func (l *latestCommand) Run(ctx context.Context, app *program.App, c *client, h *admin.HTTP) error {
 	out := bufio.NewWriter(app.Stdout)
 	printer := eventPrinter{asJSON: c.JSON}
 	var line []byte

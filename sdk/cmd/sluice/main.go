@@ -4,11 +4,7 @@
 // have their common code.
 package main
 
-import (
-	"github.com/alecthomas/kong"
-
-	"github.com/sluice-bus/sluice/internal/program"
-)
+import "github.com/sluice-bus/sluice/internal/program"
 
 // commandLine is everything that can be given.
 type commandLine struct {
@@ -28,12 +24,6 @@ type commandLine struct {
 	Policy    policyCommand    `cmd:"" help:"Show and change the policies of the control plane."`
 	Schema    schemaCommand    `cmd:"" help:"Check, list and print schemas, and describe topics as AsyncAPI."`
 	Fleet     fleetCommand     `cmd:"" help:"Show the sidecars of the control plane, and their topics."`
-}
-
-// AfterApply hands the common flags to the command's Run.
-func (c *commandLine) AfterApply(parsed *kong.Context) error {
-	parsed.Bind(&c.client)
-	return c.readToken()
 }
 
 func spec() program.Spec {

@@ -4,10 +4,12 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"iter"
 	"strings"
 	"text/tabwriter"
 	"time"
 
+	"github.com/sluice-bus/sluice/internal/program"
 	"github.com/sluice-bus/sluice/sdk/wire"
 	"github.com/sluice-bus/sluice/sdk/wire/codec"
 )
@@ -19,6 +21,42 @@ func printJSON(w io.Writer, v any) error {
 	return encoder.Encode(v)
 }
 
+// printList writes the elements of a list: with --json each on a line of its own, else as the rows of a table.
+func printList[T any](app *program.App, c *client, list []T, head []string, row func(v *T) []string) error {
+	if c.JSON {
+		return printJSONLines(app.Stdout, list)
+	}
+	rows := make([][]string, len(list))
+	for i := range list {
+		rows[i] = row(&list[i])
+	}
+	return table(app.Stdout, head, rows)
+}
+
+// printSeq is printList of a sequence, of which it prints the first most elements; 0: all.
+func printSeq[T any](app *program.App, c *client, seq iter.Seq2[T, error], most int, head []string, row func(v *T) []string) error {
+	var rows [][]string
+	n := 0
+	for v, err := range seq {
+		if err == nil && c.JSON {
+			err = printJSON(app.Stdout, v)
+		}
+		if err != nil {
+			return err
+		}
+		if !c.JSON {
+			rows = append(rows, row(&v))
+		}
+		if n++; n == most {
+			break
+		}
+	}
+	if c.JSON {
+		return nil
+	}
+	return table(app.Stdout, head, rows)
+}
+
 // printJSONLines writes each element as JSON, on a line of its own.
 func printJSONLines[T any](w io.Writer, list []T) error {
 	for _, v := range list {
@@ -27,6 +65,15 @@ func printJSONLines[T any](w io.Writer, list []T) error {
 		}
 	}
 	return nil
+}
+
+// printDone says what was done: with --json as a document, else in a sentence.
+func printDone(app *program.App, c *client, document any, sentence string, args ...any) error {
+	if c.JSON {
+		return printJSON(app.Stdout, document)
+	}
+	_, err := fmt.Fprintf(app.Stdout, sentence+"\n", args...)
+	return err
 }
 
 // table writes rows in aligned columns, the head first.

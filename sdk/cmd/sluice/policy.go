@@ -10,8 +10,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/alecthomas/kong"
-
 	"github.com/sluice-bus/sluice/internal/program"
 	"github.com/sluice-bus/sluice/sdk/admin"
 )
@@ -51,12 +49,6 @@ Examples:
   sluice policy history orders.created`
 }
 
-// AfterApply hands the flags to the command's Run.
-func (p *policyCommand) AfterApply(parsed *kong.Context) error {
-	parsed.Bind(&p.controlPlane)
-	return nil
-}
-
 type policyListCommand struct{}
 
 func (*policyListCommand) Help() string {
@@ -70,33 +62,18 @@ Examples:
 }
 
 // Run prints the policies.
-func (*policyListCommand) Run(ctx context.Context, app *program.App, c *client, p *controlPlane) error {
-	plane, err := p.open(c)
+func (*policyListCommand) Run(ctx context.Context, app *program.App, c *client, plane *admin.ControlPlane) error {
+	list, err := askPlane(ctx, c, plane.Policies)
 	if err != nil {
 		return err
 	}
-	defer plane.CloseIdle()
-	list, err := asked(ctx, c, plane.Policies)
-	if err != nil {
-		return err
-	}
-	if c.JSON {
-		return printJSONLines(app.Stdout, list.Policies)
-	}
-	if len(list.Policies) == 0 {
+	if len(list.Policies) == 0 && !c.JSON {
 		_, err := fmt.Fprintln(app.Stdout, "no policies: the defaults hold for every topic")
 		return err
 	}
-	rows := make([][]string, len(list.Policies))
-	for i := range list.Policies {
-		one := &list.Policies[i]
-		fields, err := diff(nil, one)
-		if err != nil {
-			return err
-		}
-		rows[i] = []string{one.Name, fmt.Sprint(one.Version), instant(one.UpdatedAt), plain(one.UpdatedBy), short(fields)}
-	}
-	return table(app.Stdout, []string{"NAME", "VERSION", "CHANGED", "BY", "SETS"}, rows)
+	return printList(app, c, list.Policies, []string{"NAME", "VERSION", "CHANGED", "BY", "SETS"}, func(p *admin.Policy) []string {
+		return []string{p.Name, fmt.Sprint(p.Version), instant(p.UpdatedAt), plain(p.UpdatedBy), short(diff(nil, p))}
+	})
 }
 
 // shortFields is how many fields a line of a table names.
@@ -142,13 +119,8 @@ Examples:
 }
 
 // Run prints the policy.
-func (g *policyGetCommand) Run(ctx context.Context, app *program.App, c *client, p *controlPlane) error {
-	plane, err := p.open(c)
-	if err != nil {
-		return err
-	}
-	defer plane.CloseIdle()
-	found, err := asked(ctx, c, func(ctx context.Context) (admin.Policy, error) { return plane.Policy(ctx, g.Name) })
+func (g *policyGetCommand) Run(ctx context.Context, app *program.App, c *client, plane *admin.ControlPlane) error {
+	found, err := askPlane(ctx, c, func(ctx context.Context) (admin.Policy, error) { return plane.Policy(ctx, g.Name) })
 	if err != nil {
 		return err
 	}
@@ -173,42 +145,28 @@ Examples:
 }
 
 // Run prints the versions.
-func (h *policyHistoryCommand) Run(ctx context.Context, app *program.App, c *client, p *controlPlane) error {
-	plane, err := p.open(c)
-	if err != nil {
-		return err
-	}
-	defer plane.CloseIdle()
-	versions, err := asked(ctx, c, func(ctx context.Context) ([]admin.PolicyVersion, error) {
+func (h *policyHistoryCommand) Run(ctx context.Context, app *program.App, c *client, plane *admin.ControlPlane) error {
+	versions, err := askPlane(ctx, c, func(ctx context.Context) ([]admin.PolicyVersion, error) {
 		return plane.PolicyHistory(ctx, h.Name)
 	})
 	if err != nil {
 		return err
 	}
-	if c.JSON {
-		return printJSONLines(app.Stdout, versions)
-	}
-	rows := make([][]string, len(versions))
-	for i, v := range versions {
+	older := versions
+	return printList(app, c, versions, []string{"VERSION", "ACTION", "AT", "BY", "CHANGES"}, func(v *admin.PolicyVersion) []string {
 		var before *admin.Policy
-		if i+1 < len(versions) {
-			before = versions[i+1].Policy
+		if older = older[1:]; len(older) > 0 {
+			before = older[0].Policy
 		}
-		fields, err := diff(before, v.Policy)
-		if err != nil {
-			return err
-		}
-		action := strings.ReplaceAll(v.Action, "_", " ")
+		action, changes := strings.ReplaceAll(v.Action, "_", " "), "-"
 		if v.To != 0 {
 			action += fmt.Sprintf(" to %d", v.To)
 		}
-		what := short(fields)
-		if v.Policy == nil {
-			what = "-"
+		if v.Policy != nil {
+			changes = short(diff(before, v.Policy))
 		}
-		rows[i] = []string{fmt.Sprint(v.Version), action, instant(v.At), plain(v.By), what}
-	}
-	return table(app.Stdout, []string{"VERSION", "ACTION", "AT", "BY", "CHANGES"}, rows)
+		return []string{fmt.Sprint(v.Version), action, instant(v.At), plain(v.By), changes}
+	})
 }
 
 type policyRollbackCommand struct {
@@ -228,17 +186,12 @@ Examples:
 }
 
 // Run rolls back and prints what that changed.
-func (r *policyRollbackCommand) Run(ctx context.Context, app *program.App, c *client, p *controlPlane) error {
-	plane, err := p.open(c)
-	if err != nil {
-		return err
-	}
-	defer plane.CloseIdle()
+func (r *policyRollbackCommand) Run(ctx context.Context, app *program.App, c *client, plane *admin.ControlPlane) error {
 	before, err := current(ctx, c, plane, r.Name)
 	if err != nil {
 		return err
 	}
-	now, err := asked(ctx, c, func(ctx context.Context) (admin.Policy, error) {
+	now, err := askPlane(ctx, c, func(ctx context.Context) (admin.Policy, error) {
 		return plane.RollbackPolicy(ctx, r.Name, r.Version)
 	})
 	if err != nil {
@@ -252,7 +205,7 @@ func (r *policyRollbackCommand) Run(ctx context.Context, app *program.App, c *cl
 
 // current returns the policy of that name, or nil.
 func current(ctx context.Context, c *client, plane *admin.ControlPlane, name string) (*admin.Policy, error) {
-	found, err := asked(ctx, c, func(ctx context.Context) (admin.Policy, error) { return plane.Policy(ctx, name) })
+	found, err := askPlane(ctx, c, func(ctx context.Context) (admin.Policy, error) { return plane.Policy(ctx, name) })
 	switch {
 	case isNotFound(err):
 		return nil, nil
@@ -268,9 +221,7 @@ func printSaved(w io.Writer, asJSON bool, before, now *admin.Policy) error {
 		return printJSON(w, now)
 	}
 	var out bytes.Buffer
-	if err := printFields(&out, inkFor(w), before, now); err != nil {
-		return err
-	}
+	printFields(&out, inkFor(w), before, now)
 	if before != nil && before.Version == now.Version {
 		fmt.Fprintf(&out, "%s is at version %d, as before: nothing to change\n", now.Name, now.Version)
 	} else {
@@ -296,14 +247,9 @@ Examples:
 }
 
 // Run deletes the version that is there now.
-func (d *policyDeleteCommand) Run(ctx context.Context, app *program.App, c *client, p *controlPlane) error {
-	plane, err := p.open(c)
-	if err != nil {
-		return err
-	}
-	defer plane.CloseIdle()
+func (d *policyDeleteCommand) Run(ctx context.Context, app *program.App, c *client, plane *admin.ControlPlane) error {
 	if d.DryRun {
-		plan, err := asked(ctx, c, func(ctx context.Context) (admin.ApplyResult, error) {
+		plan, err := askPlane(ctx, c, func(ctx context.Context) (admin.ApplyResult, error) {
 			return plane.PlanDeletePolicy(ctx, d.Name, admin.Condition{})
 		})
 		if err != nil {
@@ -314,7 +260,7 @@ func (d *policyDeleteCommand) Run(ctx context.Context, app *program.App, c *clie
 		}
 		return printPlan(app.Stdout, c.JSON, plan)
 	}
-	deleted, err := asked(ctx, c, func(ctx context.Context) (admin.Policy, error) {
+	deleted, err := askPlane(ctx, c, func(ctx context.Context) (admin.Policy, error) {
 		found, err := plane.Policy(ctx, d.Name)
 		if err != nil {
 			return found, err
@@ -324,12 +270,8 @@ func (d *policyDeleteCommand) Run(ctx context.Context, app *program.App, c *clie
 	if err != nil {
 		return listed(app.Stderr, err, d.Name)
 	}
-	if c.JSON {
-		err = printJSON(app.Stdout, map[string]any{"deleted": d.Name, "version": deleted.Version})
-	} else {
-		_, err = fmt.Fprintf(app.Stdout, "deleted %s; to bring it back: sluice policy rollback '%s' %d\n", d.Name, d.Name, deleted.Version)
-	}
-	if err != nil {
+	if err := printDone(app, c, map[string]any{"deleted": d.Name, "version": deleted.Version},
+		"deleted %s; to bring it back: sluice policy rollback '%s' %d", d.Name, d.Name, deleted.Version); err != nil {
 		return err
 	}
 	return d.await(ctx, app, c, plane, map[string]int64{d.Name: gone})
@@ -350,8 +292,8 @@ Examples:
 }
 
 // Run pauses.
-func (u *policyPauseCommand) Run(ctx context.Context, app *program.App, c *client, p *controlPlane) error {
-	return assign(ctx, app, c, p, u.Topic, []assignment{{"paused", json.RawMessage("true")}}, &u.changeFlags)
+func (u *policyPauseCommand) Run(ctx context.Context, app *program.App, c *client, plane *admin.ControlPlane) error {
+	return assign(ctx, app, c, plane, u.Topic, []assignment{{"paused", json.RawMessage("true")}}, &u.changeFlags)
 }
 
 type policyResumeCommand struct {
@@ -369,8 +311,8 @@ Examples:
 }
 
 // Run resumes.
-func (u *policyResumeCommand) Run(ctx context.Context, app *program.App, c *client, p *controlPlane) error {
-	return assign(ctx, app, c, p, u.Topic, []assignment{{"paused", json.RawMessage("false")}}, &u.changeFlags)
+func (u *policyResumeCommand) Run(ctx context.Context, app *program.App, c *client, plane *admin.ControlPlane) error {
+	return assign(ctx, app, c, plane, u.Topic, []assignment{{"paused", json.RawMessage("false")}}, &u.changeFlags)
 }
 
 type policyNewSeriesCommand struct{}
@@ -390,19 +332,10 @@ Examples:
 }
 
 // Run begins the series.
-func (*policyNewSeriesCommand) Run(ctx context.Context, app *program.App, c *client, p *controlPlane) error {
-	plane, err := p.open(c)
+func (*policyNewSeriesCommand) Run(ctx context.Context, app *program.App, c *client, plane *admin.ControlPlane) error {
+	begun, err := askPlane(ctx, c, plane.NewSeries)
 	if err != nil {
 		return err
 	}
-	defer plane.CloseIdle()
-	begun, err := asked(ctx, c, plane.NewSeries)
-	if err != nil {
-		return err
-	}
-	if c.JSON {
-		return printJSON(app.Stdout, begun)
-	}
-	_, err = fmt.Fprintf(app.Stdout, "a new series begins with revision %d; sidecars take it within seconds\n", begun.Revision)
-	return err
+	return printDone(app, c, begun, "a new series begins with revision %d; sidecars take it within seconds", begun.Revision)
 }

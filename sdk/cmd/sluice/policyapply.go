@@ -45,16 +45,11 @@ Examples:
 }
 
 // Run applies the file.
-func (a *policyApplyCommand) Run(ctx context.Context, app *program.App, c *client, p *controlPlane) error {
+func (a *policyApplyCommand) Run(ctx context.Context, app *program.App, c *client, plane *admin.ControlPlane) error {
 	wanted, err := readPolicies(app, a.File)
 	if err != nil {
 		return err
 	}
-	plane, err := p.open(c)
-	if err != nil {
-		return err
-	}
-	defer plane.CloseIdle()
 	request := admin.ApplyRequest{Prune: a.Prune, DryRun: true}
 	plan, err := apply(ctx, app, c, plane, wanted, request)
 	if err != nil {
@@ -84,7 +79,7 @@ func (a *policyApplyCommand) Run(ctx context.Context, app *program.App, c *clien
 		return err
 	}
 	if !c.JSON && !sameChanges(plan.Changes, result.Changes) {
-		fmt.Fprintln(app.Stderr, "Somebody else changed policies meanwhile. What was done:")
+		fmt.Fprintln(app.Stderr, "Someone else changed policies meanwhile. These are the changes:")
 		if err := printChanges(app.Stdout, result.Changes); err != nil {
 			return err
 		}
@@ -99,7 +94,7 @@ func apply(ctx context.Context, app *program.App, c *client, plane *admin.Contro
 		names[i] = wanted[i].Name
 		request.Policies = append(request.Policies, wanted[i].Document)
 	}
-	result, err := asked(ctx, c, func(ctx context.Context) (admin.ApplyResult, error) {
+	result, err := askPlane(ctx, c, func(ctx context.Context) (admin.ApplyResult, error) {
 		return plane.ApplyPolicies(ctx, request)
 	})
 	if err != nil {
@@ -147,8 +142,7 @@ func (a *policyApplyCommand) done(ctx context.Context, app *program.App, c *clie
 // sameChanges tells whether what was done is what was shown.
 func sameChanges(plan, done []admin.PolicyChange) bool {
 	return slices.EqualFunc(plan, done, func(a, b admin.PolicyChange) bool {
-		from, err := diff(a.From, b.From)
-		return a.Name == b.Name && a.Action == b.Action && err == nil && len(from) == 0
+		return a.Name == b.Name && a.Action == b.Action && len(diff(a.From, b.From)) == 0
 	})
 }
 

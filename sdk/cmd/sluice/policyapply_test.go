@@ -140,7 +140,7 @@ func TestPolicyApplyAgainstOthers(t *testing.T) {
 	plane := startPlane(t, sluicetest.ControlPlaneOptions{})
 	front := between(t, plane.URL, func() { plane.ok("policy", "set", "orders.created", "publish.rate=7") })
 	got := plane.run(twoPolicies, "policy", "apply", "-f", "-", "--control-plane", front)
-	if got.status != 0 || !strings.HasPrefix(got.stderr, "Somebody else changed policies") || !strings.Contains(got.stdout, "~ orders.created (version 1)\n    publish.rate: 7 -> 500\n") {
+	if got.status != 0 || !strings.HasPrefix(got.stderr, "Someone else changed policies") || !strings.Contains(got.stdout, "~ orders.created (version 1)\n    publish.rate: 7 -> 500\n") {
 		t.Errorf("%+v", got)
 	}
 }

@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -38,8 +39,8 @@ Examples:
 }
 
 // Run prints the differences.
-func (d *policyDiffCommand) Run(ctx context.Context, app *program.App, c *client, p *controlPlane) error {
-	different, err := d.run(ctx, app, c, p)
+func (d *policyDiffCommand) Run(ctx context.Context, app *program.App, c *client, plane *admin.ControlPlane) error {
+	different, err := d.run(ctx, app, c, plane)
 	if err != nil {
 		return program.Usagef("%w", err) // 1 means something else here
 	}
@@ -49,16 +50,11 @@ func (d *policyDiffCommand) Run(ctx context.Context, app *program.App, c *client
 	return nil
 }
 
-func (d *policyDiffCommand) run(ctx context.Context, app *program.App, c *client, p *controlPlane) (different bool, err error) {
+func (d *policyDiffCommand) run(ctx context.Context, app *program.App, c *client, plane *admin.ControlPlane) (different bool, err error) {
 	wanted, err := readPolicies(app, d.File)
 	if err != nil {
 		return false, err
 	}
-	plane, err := p.open(c)
-	if err != nil {
-		return false, err
-	}
-	defer plane.CloseIdle()
 	plan, err := apply(ctx, app, c, plane, wanted, admin.ApplyRequest{Prune: d.Prune, DryRun: true})
 	if err != nil {
 		return false, err
@@ -70,10 +66,7 @@ func (d *policyDiffCommand) run(ctx context.Context, app *program.App, c *client
 		}
 		return different, printPlan(app.Stdout, false, plan)
 	}
-	if err := printJSONLines(app.Stdout, plan.Changes); err != nil {
-		return false, err
-	}
-	return different, nil
+	return different, printJSONLines(app.Stdout, plan.Changes)
 }
 
 func isChange(c admin.PolicyChange) bool { return c.Action != admin.ActionUnchanged }
@@ -86,22 +79,14 @@ type fieldChange struct {
 
 // diff lists the fields that differ between two policies, of which either may
 // be nil.
-func diff(from, to *admin.Policy) ([]fieldChange, error) {
-	before, err := settings(from)
-	if err != nil {
-		return nil, err
-	}
-	after, err := settings(to)
-	if err != nil {
-		return nil, err
-	}
-	var changes []fieldChange
+func diff(from, to *admin.Policy) (changes []fieldChange) {
+	before, after := settings(from), settings(to)
 	for _, path := range paths(before, after) {
 		if !bytes.Equal(before[path], after[path]) {
 			changes = append(changes, fieldChange{path, before[path], after[path]})
 		}
 	}
-	return changes, nil
+	return changes
 }
 
 // documentOrder is the fields' places in the document.
@@ -121,58 +106,38 @@ func paths(policies ...map[string]json.RawMessage) []string {
 	for _, set := range policies {
 		all = slices.AppendSeq(all, maps.Keys(set))
 	}
-	place := func(path string) int {
-		if n, ok := documentOrder[path]; ok {
-			return n
-		}
-		return len(documentOrder) + 1
-	}
-	slices.SortFunc(all, func(a, b string) int {
-		if n := place(a) - place(b); n != 0 {
-			return n
-		}
-		return strings.Compare(a, b)
-	})
+	place := func(path string) int { return cmp.Or(documentOrder[path], len(documentOrder)+1) }
+	slices.SortFunc(all, func(a, b string) int { return cmp.Or(place(a)-place(b), strings.Compare(a, b)) })
 	return slices.Compact(all)
 }
 
 // settings are the fields that a policy sets, by their paths.
-func settings(p *admin.Policy) (map[string]json.RawMessage, error) {
+func settings(p *admin.Policy) map[string]json.RawMessage {
 	set := map[string]json.RawMessage{}
-	if p == nil {
-		return set, nil
+	if p != nil {
+		flatten(set, "", p.Document)
 	}
-	if err := flatten(set, "", p.Document); err != nil {
-		return nil, fmt.Errorf("the policy %s: %w", p.Name, err)
-	}
-	for _, path := range []string{"name", "version", "updated_at", "updated_by"} {
+	for _, path := range head {
 		delete(set, path)
 	}
-	return set, nil
+	return set
 }
 
 // flatten puts the members of sections into set. A JSON Schema is one value.
-func flatten(set map[string]json.RawMessage, path string, value json.RawMessage) error {
-	_, known := documentOrder[path]
-	if text := bytes.TrimSpace(value); known || len(text) == 0 || text[0] != '{' {
-		var compact bytes.Buffer
-		err := json.Compact(&compact, value)
-		set[path] = compact.Bytes()
-		return err
-	}
+func flatten(set map[string]json.RawMessage, path string, value json.RawMessage) {
 	var members map[string]json.RawMessage
-	if err := json.Unmarshal(value, &members); err != nil {
-		return err
+	if _, known := documentOrder[path]; known || json.Unmarshal(value, &members) != nil || members == nil {
+		var compact bytes.Buffer
+		_ = json.Compact(&compact, value) // decoding the policy has found it valid
+		set[path] = compact.Bytes()
+		return
 	}
 	for name, member := range members {
 		if path != "" {
 			name = path + "." + name
 		}
-		if err := flatten(set, name, member); err != nil {
-			return err
-		}
+		flatten(set, name, member)
 	}
-	return nil
 }
 
 // shown writes a field's value for people: a text without its quotes, where
@@ -204,9 +169,7 @@ func printChanges(w io.Writer, changes []admin.PolicyChange) error {
 		default:
 			fmt.Fprintln(&out, ink.yellow("~ "+change.Name)+version(change.From))
 		}
-		if err := printFields(&out, ink, change.From, change.To); err != nil {
-			return err
-		}
+		printFields(&out, ink, change.From, change.To)
 	}
 	if out.Len() > 0 {
 		out.WriteByte('\n')
@@ -233,9 +196,8 @@ func version(p *admin.Policy) string {
 }
 
 // printFields prints the fields that differ.
-func printFields(out *bytes.Buffer, ink ink, from, to *admin.Policy) error {
-	fields, err := diff(from, to)
-	for _, f := range fields {
+func printFields(out *bytes.Buffer, ink ink, from, to *admin.Policy) {
+	for _, f := range diff(from, to) {
 		switch {
 		case f.from == nil:
 			fmt.Fprintln(out, ink.green(fmt.Sprintf("    %s: %s", f.path, shown(f.to))))
@@ -245,5 +207,4 @@ func printFields(out *bytes.Buffer, ink ink, from, to *admin.Policy) error {
 			fmt.Fprintf(out, "    %s: %s -> %s\n", f.path, ink.red(shown(f.from)), ink.green(shown(f.to)))
 		}
 	}
-	return err
 }

@@ -21,23 +21,17 @@ type lossFlags struct {
 // withLosses adds to a plan how many events it removes from the sidecar's store, by
 // topic. Where that is not known it says why.
 func withLosses(ctx context.Context, app *program.App, c *client, plane *admin.ControlPlane, plan *admin.ApplyResult) {
-	touched, err := touchesRetention(plan.Changes)
-	if err == nil && touched {
-		plan.Events, err = losses(ctx, c, plane, plan.Changes)
+	if !slices.ContainsFunc(plan.Changes, touchesRetention) {
+		return
 	}
-	if err != nil {
+	var err error
+	if plan.Events, err = losses(ctx, c, plane, plan.Changes); err != nil {
 		fmt.Fprintf(app.Stderr, "How many events this removes is not known: %s\n", plain(err.Error()))
 	}
 }
 
-func touchesRetention(changes []admin.PolicyChange) (bool, error) {
-	for _, change := range changes {
-		fields, err := diff(change.From, change.To)
-		if err != nil || slices.ContainsFunc(fields, func(f fieldChange) bool { return strings.HasPrefix(f.path, "retention.") }) {
-			return true, err
-		}
-	}
-	return false, nil
+func touchesRetention(change admin.PolicyChange) bool {
+	return slices.ContainsFunc(diff(change.From, change.To), func(f fieldChange) bool { return strings.HasPrefix(f.path, "retention.") })
 }
 
 // losses asks the sidecar about each topic whose retention changes.
@@ -46,10 +40,9 @@ func losses(ctx context.Context, c *client, plane *admin.ControlPlane, changes [
 	if err != nil {
 		return nil, err
 	}
-	h := c.http()
-	defer h.CloseIdle()
+	h := c.ProvideSidecar(ctx)
 	lost := map[string]admin.RetentionPlan{}
-	return lost, c.ask(ctx, func(ctx context.Context) error {
+	return lost, c.tell(ctx, func(ctx context.Context) error {
 		topics, err := h.Topics(ctx)
 		for _, topic := range topics {
 			was, is := before.Topic(topic.Topic).Retention, after.Topic(topic.Topic).Retention
@@ -70,7 +63,7 @@ func losses(ctx context.Context, c *client, plane *admin.ControlPlane, changes [
 
 // snapshots are the policies as they are, and as they are to be.
 func snapshots(ctx context.Context, c *client, plane *admin.ControlPlane, changes []admin.PolicyChange) (before, after *policy.Snapshot, err error) {
-	list, err := asked(ctx, c, plane.Policies)
+	list, err := askPlane(ctx, c, plane.Policies)
 	if err != nil {
 		return nil, nil, err
 	}

@@ -43,7 +43,7 @@ Examples:
 }
 
 // Run changes the policy.
-func (s *policySetCommand) Run(ctx context.Context, app *program.App, c *client, p *controlPlane) error {
+func (s *policySetCommand) Run(ctx context.Context, app *program.App, c *client, plane *admin.ControlPlane) error {
 	assignments := make([]assignment, len(s.Fields))
 	for i, text := range s.Fields {
 		var err error
@@ -51,7 +51,7 @@ func (s *policySetCommand) Run(ctx context.Context, app *program.App, c *client,
 			return err
 		}
 	}
-	return assign(ctx, app, c, p, s.Name, assignments, &s.changeFlags)
+	return assign(ctx, app, c, plane, s.Name, assignments, &s.changeFlags)
 }
 
 // assignment gives a field a value; nil takes it away.
@@ -87,12 +87,7 @@ const assignTries = 5
 
 // assign changes fields of a policy, also while other clients change other fields, and prints its
 // changes.
-func assign(ctx context.Context, app *program.App, c *client, p *controlPlane, name string, assignments []assignment, flags *changeFlags) error {
-	plane, err := p.open(c)
-	if err != nil {
-		return err
-	}
-	defer plane.CloseIdle()
+func assign(ctx context.Context, app *program.App, c *client, plane *admin.ControlPlane, name string, assignments []assignment, flags *changeFlags) error {
 	for try := 1; ; try++ {
 		before, err := current(ctx, c, plane, name)
 		if err != nil {
@@ -105,11 +100,11 @@ func assign(ctx context.Context, app *program.App, c *client, p *controlPlane, n
 		var plan admin.ApplyResult
 		var now admin.Policy
 		if flags.DryRun {
-			plan, err = asked(ctx, c, func(ctx context.Context) (admin.ApplyResult, error) {
+			plan, err = askPlane(ctx, c, func(ctx context.Context) (admin.ApplyResult, error) {
 				return plane.PlanPutPolicy(ctx, name, document, when)
 			})
 		} else {
-			now, err = asked(ctx, c, func(ctx context.Context) (admin.Policy, error) {
+			now, err = askPlane(ctx, c, func(ctx context.Context) (admin.Policy, error) {
 				return plane.PutPolicy(ctx, name, document, when)
 			})
 		}

@@ -43,12 +43,7 @@ func (f *waitFlags) await(ctx context.Context, app *program.App, c *client, plan
 	if err != nil {
 		return err
 	}
-	if c.JSON {
-		err = printJSON(app.Stdout, now)
-	} else {
-		_, err = fmt.Fprintln(app.Stdout, now.String())
-	}
-	if err != nil || len(now.Pending)+len(now.Refused) == 0 {
+	if err := printDone(app, c, now, "%v", now); err != nil || len(now.Pending)+len(now.Refused) == 0 {
 		return err
 	}
 	for _, s := range now.Refused {
@@ -76,7 +71,7 @@ func (f *waitFlags) poll(ctx context.Context, app *program.App, c *client, plane
 	line := newStatusLine(app.Stderr)
 	defer line.show("")
 	for until := time.Now().Add(f.WaitTimeout); ; {
-		sidecars, err := asked(ctx, c, plane.Sidecars)
+		sidecars, err := askPlane(ctx, c, plane.Sidecars)
 		if err != nil {
 			return acks{}, err
 		}
@@ -131,7 +126,7 @@ func usersOf(ctx context.Context, c *client, plane *admin.ControlPlane, targets 
 		if version == gone || strings.HasSuffix(name, "*") {
 			continue
 		}
-		using, err := asked(ctx, c, func(ctx context.Context) ([]admin.Sidecar, error) { return plane.SidecarsUsing(ctx, name) })
+		using, err := askPlane(ctx, c, func(ctx context.Context) ([]admin.Sidecar, error) { return plane.SidecarsUsing(ctx, name) })
 		if err != nil {
 			return nil, err
 		}

@@ -16,10 +16,7 @@ import (
 // printYAML prints a policy as a file of policies has it, behind a comment that
 // says who made it.
 func printYAML(w io.Writer, p *admin.Policy) error {
-	set, err := settings(p)
-	if err != nil {
-		return err
-	}
+	set := settings(p)
 	document := &yaml.Node{Kind: yaml.MappingNode}
 	addMember(document, "name", textNode(p.Name))
 	for _, path := range paths(set) {
@@ -38,7 +35,7 @@ func printYAML(w io.Writer, p *admin.Policy) error {
 	if err := encoder.Encode(&yaml.Node{Kind: yaml.SequenceNode, Content: []*yaml.Node{document}}); err != nil {
 		return err
 	}
-	_, err = out.WriteTo(w)
+	_, err := out.WriteTo(w)
 	return err
 }
 

@@ -37,7 +37,7 @@ Examples:
 const replayPage = 1000
 
 // Run asks for page after page.
-func (r *replayCommand) Run(ctx context.Context, app *program.App, c *client) error {
+func (r *replayCommand) Run(ctx context.Context, app *program.App, c *client, h *admin.HTTP) error {
 	if err := codec.CheckFrom(r.From, r.TS, r.AfterID); err != nil {
 		return program.Usagef("%s (--ts, --after-id)", err.Msg)
 	}
@@ -48,8 +48,6 @@ func (r *replayCommand) Run(ctx context.Context, app *program.App, c *client) er
 	query := sluice.ReplayQuery{
 		Topic: r.Topic, From: r.From, TS: r.TS, AfterID: r.AfterID, Order: r.Order, Key: r.Key, Scope: scope, Partial: r.Partial,
 	}
-	h := c.http()
-	defer h.CloseIdle()
 	out := bufio.NewWriter(app.Stdout)
 	printer := eventPrinter{asJSON: c.JSON}
 	var line []byte
@@ -60,11 +58,7 @@ func (r *replayCommand) Run(ctx context.Context, app *program.App, c *client) er
 		if r.Max > 0 {
 			query.Limit = min(replayPage, r.Max-printed)
 		}
-		var page admin.ReplayPage
-		err := c.ask(ctx, func(ctx context.Context) (err error) {
-			page, err = h.Replay(ctx, query)
-			return err
-		})
+		page, err := ask(ctx, c, func(ctx context.Context) (admin.ReplayPage, error) { return h.Replay(ctx, query) })
 		if err != nil {
 			return r.explain(app.Stderr, err)
 		}

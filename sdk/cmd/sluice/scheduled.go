@@ -5,6 +5,7 @@ import (
 	"fmt"
 
 	"github.com/sluice-bus/sluice/internal/program"
+	"github.com/sluice-bus/sluice/sdk/admin"
 )
 
 // scheduledCommand is the commands about events that are put into the log later.
@@ -38,30 +39,11 @@ Examples:
 }
 
 // Run prints the list.
-func (l *scheduledListCommand) Run(ctx context.Context, app *program.App, c *client) error {
-	h := c.http()
-	defer h.CloseIdle()
-	var rows [][]string
-	n := 0
-	for e, err := range h.AllScheduled(ctx, l.Topic) {
-		if err != nil {
-			return err
-		}
-		if c.JSON {
-			if err := printJSON(app.Stdout, e); err != nil {
-				return err
-			}
-		} else {
-			rows = append(rows, []string{visible(e.ID), visible(e.Key), milliseconds(e.DeliverAt)})
-		}
-		if n++; n == l.Max {
-			break
-		}
-	}
-	if c.JSON {
-		return nil
-	}
-	return table(app.Stdout, []string{"EVENT", "KEY", "DELIVER AT"}, rows)
+func (l *scheduledListCommand) Run(ctx context.Context, app *program.App, c *client, h *admin.HTTP) error {
+	head := []string{"EVENT", "KEY", "DELIVER AT"}
+	return printSeq(app, c, h.AllScheduled(ctx, l.Topic), l.Max, head, func(e *admin.ScheduledEvent) []string {
+		return []string{visible(e.ID), visible(e.Key), milliseconds(e.DeliverAt)}
+	})
 }
 
 type scheduledCancelCommand struct {
@@ -78,18 +60,12 @@ Examples:
 }
 
 // Run cancels one after the other.
-func (s *scheduledCancelCommand) Run(ctx context.Context, app *program.App, c *client) error {
-	h := c.http()
-	defer h.CloseIdle()
+func (s *scheduledCancelCommand) Run(ctx context.Context, app *program.App, c *client, h *admin.HTTP) error {
 	for _, id := range s.IDs {
-		if err := c.ask(ctx, func(ctx context.Context) error { return h.CancelScheduled(ctx, s.Topic, id) }); err != nil {
+		if err := c.tell(ctx, func(ctx context.Context) error { return h.CancelScheduled(ctx, s.Topic, id) }); err != nil {
 			return fmt.Errorf("event %q: %w", id, err)
 		}
-		if c.JSON {
-			if err := printJSON(app.Stdout, map[string]string{"cancelled": id}); err != nil {
-				return err
-			}
-		} else if _, err := fmt.Fprintf(app.Stdout, "%s  cancelled\n", visible(id)); err != nil {
+		if err := printDone(app, c, map[string]string{"cancelled": id}, "%s  cancelled", visible(id)); err != nil {
 			return err
 		}
 	}

@@ -9,8 +9,6 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/alecthomas/kong"
-
 	"github.com/sluice-bus/sluice/internal/policy"
 	"github.com/sluice-bus/sluice/internal/program"
 	"github.com/sluice-bus/sluice/internal/schema"
@@ -40,12 +38,6 @@ Examples:
   sluice schema asyncapi orders.created payments`
 }
 
-// AfterApply hands the flags to the command's Run.
-func (s *schemaCommand) AfterApply(parsed *kong.Context) error {
-	parsed.Bind(&s.controlPlane)
-	return nil
-}
-
 type schemaCheckCommand struct {
 	File          string   `arg:"" help:"The JSON Schema; - is standard input."`
 	Topic         string   `xor:"with" help:"Compare with the schemas of the policy from which this topic has its schema."`
@@ -70,8 +62,8 @@ Examples:
 }
 
 // Run prints whether the schema is compatible.
-func (s *schemaCheckCommand) Run(ctx context.Context, app *program.App, c *client, p *controlPlane) error {
-	check, err := s.check(ctx, app, c, p)
+func (s *schemaCheckCommand) Run(ctx context.Context, app *program.App, c *client, plane *admin.ControlPlane) error {
+	check, err := s.check(ctx, app, c, plane)
 	if err != nil {
 		return program.Usagef("%w", err) // 1 means something else here
 	}
@@ -93,7 +85,7 @@ func (s *schemaCheckCommand) Run(ctx context.Context, app *program.App, c *clien
 	return err
 }
 
-func (s *schemaCheckCommand) check(ctx context.Context, app *program.App, c *client, p *controlPlane) (check admin.SchemaCheck, err error) {
+func (s *schemaCheckCommand) check(ctx context.Context, app *program.App, c *client, plane *admin.ControlPlane) (check admin.SchemaCheck, err error) {
 	if len(s.Against) == 0 && s.Topic == "" && s.Policy == "" {
 		return check, fmt.Errorf("one of --topic, --policy and --against is needed: what to compare with")
 	}
@@ -104,18 +96,13 @@ func (s *schemaCheckCommand) check(ctx context.Context, app *program.App, c *cli
 	if len(s.Against) > 0 {
 		return s.compare(app, text)
 	}
-	plane, err := p.open(c)
-	if err != nil {
-		return check, err
-	}
-	defer plane.CloseIdle()
 	name := s.Policy
 	if name == "" {
 		if name, err = schemaPolicy(ctx, c, plane, s.Topic); err != nil {
 			return check, err
 		}
 	}
-	return asked(ctx, c, func(ctx context.Context) (admin.SchemaCheck, error) {
+	return askPlane(ctx, c, func(ctx context.Context) (admin.SchemaCheck, error) {
 		return plane.CheckSchema(ctx, name, text, s.Compatibility)
 	})
 }
@@ -171,19 +158,15 @@ func readSchema(app *program.App, file string) (json.RawMessage, error) {
 
 // schemaPolicy names the policy from which a topic has its schema.
 func schemaPolicy(ctx context.Context, c *client, plane *admin.ControlPlane, topic string) (string, error) {
-	list, err := asked(ctx, c, plane.Policies)
+	list, err := askPlane(ctx, c, plane.Policies)
 	if err != nil {
 		return "", err
 	}
 	best, text := "", ""
 	for i := range list.Policies {
 		p := &list.Policies[i]
-		set, err := settings(p)
-		if err != nil {
-			return "", err
-		}
 		prefix, glob := strings.CutSuffix(p.Name, "*")
-		its, has := set["schema.json_schema"]
+		its, has := settings(p)["schema.json_schema"]
 		if !has || p.Name != topic && !(glob && strings.HasPrefix(topic, prefix)) {
 			continue
 		}
@@ -202,28 +185,18 @@ type schemaListCommand struct {
 }
 
 // Run prints the versions.
-func (s *schemaListCommand) Run(ctx context.Context, app *program.App, c *client, p *controlPlane) error {
-	versions, err := schemasOf(ctx, c, p, s.Policy)
+func (s *schemaListCommand) Run(ctx context.Context, app *program.App, c *client, plane *admin.ControlPlane) error {
+	versions, err := schemasOf(ctx, c, plane, s.Policy)
 	if err != nil {
 		return err
 	}
-	if c.JSON {
-		return printJSONLines(app.Stdout, versions)
-	}
-	rows := make([][]string, len(versions))
-	for i, v := range versions {
-		rows[i] = []string{fmt.Sprint(v.Version), instant(v.At), plain(v.By), fmt.Sprint(len(v.JSONSchema))}
-	}
-	return table(app.Stdout, []string{"VERSION", "SINCE", "BY", "BYTES"}, rows)
+	return printList(app, c, versions, []string{"VERSION", "SINCE", "BY", "BYTES"}, func(v *admin.SchemaVersion) []string {
+		return []string{fmt.Sprint(v.Version), instant(v.At), plain(v.By), fmt.Sprint(len(v.JSONSchema))}
+	})
 }
 
-func schemasOf(ctx context.Context, c *client, p *controlPlane, name string) ([]admin.SchemaVersion, error) {
-	plane, err := p.open(c)
-	if err != nil {
-		return nil, err
-	}
-	defer plane.CloseIdle()
-	return asked(ctx, c, func(ctx context.Context) ([]admin.SchemaVersion, error) { return plane.Schemas(ctx, name) })
+func schemasOf(ctx context.Context, c *client, plane *admin.ControlPlane, name string) ([]admin.SchemaVersion, error) {
+	return askPlane(ctx, c, func(ctx context.Context) ([]admin.SchemaVersion, error) { return plane.Schemas(ctx, name) })
 }
 
 type schemaShowCommand struct {
@@ -241,17 +214,15 @@ Examples:
 }
 
 // Run prints the schema.
-func (s *schemaShowCommand) Run(ctx context.Context, app *program.App, c *client, p *controlPlane) error {
+func (s *schemaShowCommand) Run(ctx context.Context, app *program.App, c *client, h *admin.HTTP, plane *admin.ControlPlane) error {
 	if s.Version == 0 {
-		h := c.http()
-		defer h.CloseIdle()
 		is, err := topicSchema(ctx, c, h, s.Name)
 		if err != nil {
 			return err
 		}
 		return printIndented(app, c, is.JSONSchema)
 	}
-	versions, err := schemasOf(ctx, c, p, s.Name)
+	versions, err := schemasOf(ctx, c, plane, s.Name)
 	if err != nil {
 		return err
 	}
@@ -262,12 +233,8 @@ func (s *schemaShowCommand) Run(ctx context.Context, app *program.App, c *client
 	return printIndented(app, c, versions[i].JSONSchema)
 }
 
-func topicSchema(ctx context.Context, c *client, h *admin.HTTP, topic string) (is admin.TopicSchema, err error) {
-	err = c.ask(ctx, func(ctx context.Context) error {
-		is, err = h.Schema(ctx, topic)
-		return err
-	})
-	return is, err
+func topicSchema(ctx context.Context, c *client, h *admin.HTTP, topic string) (admin.TopicSchema, error) {
+	return ask(ctx, c, func(ctx context.Context) (admin.TopicSchema, error) { return h.Schema(ctx, topic) })
 }
 
 // printIndented prints JSON: for people in lines, with --json in one.

@@ -28,17 +28,15 @@ Examples:
 }
 
 // Run prints the status.
-func (s *statusCommand) Run(ctx context.Context, app *program.App, c *client) error {
-	h := c.http()
-	defer h.CloseIdle()
+func (s *statusCommand) Run(ctx context.Context, app *program.App, c *client, h *admin.HTTP) error {
 	if s.Ready {
-		return printReady(ctx, app, c, h)
-	}
-	var body []byte
-	err := c.ask(ctx, func(ctx context.Context) (err error) {
-		body, err = h.StatusJSON(ctx)
+		answer, err := ask(ctx, c, h.Ready)
+		if err == nil {
+			_, err = fmt.Fprintln(app.Stdout, answer)
+		}
 		return err
-	})
+	}
+	body, err := ask(ctx, c, h.StatusJSON)
 	if err != nil {
 		return err
 	}
@@ -70,18 +68,4 @@ func (s *statusCommand) Run(ctx context.Context, app *program.App, c *client) er
 		{"queues", fmt.Sprintf("%d events, %d bytes", status.Queues.Events, status.Queues.Bytes)},
 		{"spool", fmt.Sprintf("%d events, %d bytes", status.Spool.Events, status.Spool.Bytes)},
 	})
-}
-
-// printReady prints what the server says of its readiness.
-func printReady(ctx context.Context, app *program.App, c *client, h *admin.HTTP) error {
-	var says string
-	err := c.ask(ctx, func(ctx context.Context) (err error) {
-		says, err = h.Ready(ctx)
-		return err
-	})
-	if err != nil {
-		return err
-	}
-	_, err = fmt.Fprintln(app.Stdout, says)
-	return err
 }

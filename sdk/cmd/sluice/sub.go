@@ -64,14 +64,13 @@ func (s *subCommand) Run(ctx context.Context, app *program.App, c *client) error
 	if err != nil {
 		return err
 	}
-	err = c.ask(ctx, func(ctx context.Context) error {
-		_, err := client.Subscribe(ctx, s.Topic, s.Group, v.handle, opts...)
-		return err
+	_, err = ask(ctx, c, func(ctx context.Context) (*sluice.Subscription, error) {
+		return client.Subscribe(ctx, s.Topic, s.Group, v.handle, opts...)
 	})
 	if err == nil {
 		err = v.run(ctx, s.orders(app.Stdin))
 		// The context may have ended; the good-bye has the timeout to itself.
-		err = errors.Join(err, c.ask(context.WithoutCancel(ctx), v.drain))
+		err = errors.Join(err, c.tell(context.WithoutCancel(ctx), v.drain))
 	}
 	_ = client.Close() // gives back what is not settled
 	v.acks.Wait()

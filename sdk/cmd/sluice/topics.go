@@ -40,29 +40,18 @@ Examples:
 }
 
 // Run prints the topics.
-func (l *topicsListCommand) Run(ctx context.Context, app *program.App, c *client) error {
-	h := c.http()
-	defer h.CloseIdle()
-	var topics []admin.TopicInfo
-	err := c.ask(ctx, func(ctx context.Context) (err error) {
-		topics, err = h.TopicsWithPrefix(ctx, l.Prefix)
-		return err
-	})
+func (l *topicsListCommand) Run(ctx context.Context, app *program.App, c *client, h *admin.HTTP) error {
+	topics, err := ask(ctx, c, func(ctx context.Context) ([]admin.TopicInfo, error) { return h.TopicsWithPrefix(ctx, l.Prefix) })
 	if err != nil {
 		return err
 	}
-	if c.JSON {
-		return printJSONLines(app.Stdout, topics)
-	}
-	rows := make([][]string, len(topics))
-	for i, t := range topics {
+	return printList(app, c, topics, []string{"TOPIC", "PARTITIONS", "EVENTS"}, func(t *admin.TopicInfo) []string {
 		events := t.Events
 		for _, p := range t.Partitions {
 			if t.Events == 0 && p.Head >= p.First { // an older sidecar does not count
 				events += int64(p.Head - max(p.First, 1) + 1)
 			}
 		}
-		rows[i] = []string{t.Topic, fmt.Sprint(len(t.Partitions)), fmt.Sprint(events)}
-	}
-	return table(app.Stdout, []string{"TOPIC", "PARTITIONS", "EVENTS"}, rows)
+		return []string{t.Topic, fmt.Sprint(len(t.Partitions)), fmt.Sprint(events)}
+	})
 }

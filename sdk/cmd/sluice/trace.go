@@ -39,14 +39,8 @@ Examples:
 }
 
 // Run prints the life of the event.
-func (t *traceCommand) Run(ctx context.Context, app *program.App, c *client) error {
-	h := c.http()
-	defer h.CloseIdle()
-	var body []byte
-	err := c.ask(ctx, func(ctx context.Context) (err error) {
-		body, err = h.EventLifeJSON(ctx, t.Topic, t.ID)
-		return err
-	})
+func (t *traceCommand) Run(ctx context.Context, app *program.App, c *client, h *admin.HTTP) error {
+	body, err := ask(ctx, c, func(ctx context.Context) ([]byte, error) { return h.EventLifeJSON(ctx, t.Topic, t.ID) })
 	if err != nil {
 		return err
 	}
@@ -60,9 +54,6 @@ func (t *traceCommand) Run(ctx context.Context, app *program.App, c *client) err
 	}
 	return printLife(app.Stdout, &life)
 }
-
-// stageTime is how times are shown.
-const stageTime = "2006-01-02T15:04:05.000Z"
 
 // stage is one line of a life, and those below it.
 type stage struct {
@@ -108,11 +99,11 @@ func published(l *admin.EventLife) stage {
 	if len(l.Event.CausedBy) > 0 {
 		more = append(more, "caused by "+visible(strings.Join(l.Event.CausedBy, ",")))
 	}
-	return stage{name: "published", state: time.UnixMilli(l.Event.TS).UTC().Format(stageTime), detail: strings.Join(more, ", ")}
+	return stage{name: "published", state: milliseconds(l.Event.TS), detail: strings.Join(more, ", ")}
 }
 
 func kept(l *admin.EventLife) stage {
-	at := l.AcceptedAt.UTC().Format(stageTime)
+	at := milliseconds(l.AcceptedAt.UnixMilli())
 	if l.Stored == nil {
 		who := "a sidecar"
 		if l.Spooled != nil {
@@ -153,7 +144,7 @@ func fateOf(f *admin.EventFate, l *admin.EventLife) stage {
 			if d.Seq > 0 {
 				at = fmt.Sprintf("partition %d, seq %d", d.Partition, d.Seq)
 			}
-			s.below = []string{fmt.Sprintf("%s  %s  %s  %s", d.Topic, visible(d.ID), time.UnixMilli(d.TS).UTC().Format(stageTime), at)}
+			s.below = []string{fmt.Sprintf("%s  %s  %s  %s", d.Topic, visible(d.ID), milliseconds(d.TS), at)}
 		}
 	}
 	return s
