@@ -50,7 +50,8 @@ func (p *Progress) Add(n int64) {
 	p.done += n
 	if now := time.Now(); now.Sub(p.drawn) >= redrawEvery {
 		p.drawn = now
-		p.draw(p.line(now.Sub(p.began), width(p.out)-1)) // a full last column makes some terminals wrap
+		columns, _ := Size(p.out)
+		p.draw(p.line(now.Sub(p.began), columns-1)) // a full last column makes some terminals wrap
 	}
 }
 
@@ -81,7 +82,7 @@ func (p *Progress) line(elapsed time.Duration, columns int) string {
 		rate = float64(p.done) / elapsed.Seconds()
 	}
 	if p.total <= 0 {
-		return fit(fmt.Sprintf("%s  %s  %s/s  %s", p.label, count(p.done), count(int64(rate)), clock(elapsed)), columns)
+		return fit(fmt.Sprintf("%s  %s  %s/s  %s", p.label, Count(p.done), Count(int64(rate)), clock(elapsed)), columns)
 	}
 	// A task may turn out larger than was announced; it is then nearly done for a while.
 	fraction := min(float64(p.done)/float64(p.total), 1)
@@ -90,7 +91,7 @@ func (p *Progress) line(elapsed time.Duration, columns int) string {
 		eta = clock(time.Duration(float64(max(p.total-p.done, 0)) / rate * float64(time.Second)))
 	}
 	head := p.label + " "
-	tail := fmt.Sprintf(" %3.0f%%  %s/%s  %s/s  ETA %s", 100*fraction, count(p.done), count(p.total), count(int64(rate)), eta)
+	tail := fmt.Sprintf(" %3.0f%%  %s/%s  %s/s  ETA %s", 100*fraction, Count(p.done), Count(p.total), Count(int64(rate)), eta)
 	const least, most = 10, 40 // cells of a bar that is worth its place
 	cells := min(columns-len(head)-len(tail)-len("[]"), most)
 	if cells < least {
@@ -109,8 +110,8 @@ func bar(fraction float64, cells int) string {
 
 func fit(line string, columns int) string { return line[:min(len(line), max(columns, 0))] }
 
-// count writes n with commas between thousands. n is not negative.
-func count(n int64) string {
+// Count writes n with commas between thousands. n is not negative.
+func Count(n int64) string {
 	digits := strconv.FormatInt(n, 10)
 	for i := len(digits) - 3; i > 0; i -= 3 {
 		digits = digits[:i] + "," + digits[i:]

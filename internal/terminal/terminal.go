@@ -15,14 +15,12 @@ func Is(w io.Writer) bool {
 	return ok && term.IsTerminal(int(file.Fd()))
 }
 
-// defaultWidth is what a terminal that does not tell its width is taken to have.
-const defaultWidth = 80
-
-func width(w io.Writer) int {
+// Size returns the columns and rows of a terminal: 80 and 24 where it does not tell them.
+func Size(w io.Writer) (columns, rows int) {
 	if file, ok := Raw(w).(*os.File); ok {
-		if columns, _, err := term.GetSize(int(file.Fd())); err == nil && columns > 0 {
-			return columns
+		if columns, rows, err := term.GetSize(int(file.Fd())); err == nil && columns > 0 {
+			return columns, rows
 		}
 	}
-	return defaultWidth
+	return 80, 24
 }

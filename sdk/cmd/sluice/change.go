@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"github.com/sluice-bus/sluice/internal/program"
-	"github.com/sluice-bus/sluice/internal/terminal"
 	"github.com/sluice-bus/sluice/sdk/admin"
 	"github.com/sluice-bus/sluice/sdk/wire"
 )
@@ -24,7 +23,6 @@ type change struct {
 // may shows the change, and reports whether to make it: it asks at a terminal, and elsewhere
 // requires --yes.
 func (x change) may(ctx context.Context, app *program.App, c *client, plan any, show func(io.Writer) error, question string) (bool, error) {
-	asks := !x.Yes && !x.DryRun && isTerminal(app.Stdin) && terminal.Is(app.Stderr)
 	switch {
 	case c.JSON && x.DryRun:
 		return false, printJSON(app.Stdout, plan)
@@ -32,7 +30,7 @@ func (x change) may(ctx context.Context, app *program.App, c *client, plan any, 
 		return false, show(app.Stdout)
 	case x.Yes:
 		return true, nil
-	case !asks:
+	case !interactive(app):
 		return false, program.Usagef("this cannot be taken back: see what it does with --dry-run, and do it with --yes")
 	}
 	if err := show(app.Stderr); err != nil {

@@ -1,15 +1,11 @@
 package main
 
 import (
-	"bytes"
+	"encoding/json"
 	"fmt"
 	"io"
-	"os"
-	"strconv"
 	"strings"
 	"time"
-
-	"golang.org/x/term"
 
 	"github.com/sluice-bus/sluice/internal/terminal"
 	"github.com/sluice-bus/sluice/sdk/admin"
@@ -26,10 +22,9 @@ const fleetRedraw = 200 * time.Millisecond
 //	  spool of node-2  204,000
 //	  not reached: node-3 (10.0.0.3:8083): connection refused
 //
-// On anything but a terminal it shows nothing. It is for one goroutine.
+// Elsewhere it shows nothing. It is for one goroutine.
 type fleetProgress struct {
 	out   io.Writer // nil: nothing is shown
-	size  func() (columns, rows int)
 	now   func() time.Time
 	began time.Time
 	drawn time.Time
@@ -42,23 +37,16 @@ type fleetProgress struct {
 }
 
 func newFleetProgress(w io.Writer) *fleetProgress {
-	p := &fleetProgress{now: time.Now, size: func() (int, int) { return 80, 24 }}
-	if file, ok := terminal.Raw(w).(*os.File); ok && terminal.Is(w) {
+	p := &fleetProgress{now: time.Now}
+	if terminal.Is(w) {
 		p.out = w
-		p.size = func() (int, int) {
-			columns, rows, err := term.GetSize(int(file.Fd()))
-			if err != nil {
-				return 80, 24
-			}
-			return columns, rows
-		}
 	}
 	p.began = p.now()
 	p.drawn = p.began // short exports show nothing
 	return p
 }
 
-// shown says that somebody watches.
+// shown reports whether there is a terminal.
 func (p *fleetProgress) shown() bool { return p.out != nil }
 
 // fleet remembers which sidecars do not answer.
@@ -73,10 +61,12 @@ func (p *fleetProgress) fleet(peers []admin.Peer) {
 // event counts one.
 func (p *fleetProgress) event(line []byte) {
 	p.events++
-	if !p.shown() || p.events%64 != 0 {
+	if p.events%64 != 0 || !p.due() {
 		return
 	}
-	p.ts = tsOf(line)
+	var e struct{ TS int64 }
+	_ = json.Unmarshal(line, &e) // of a line that is no event, no time is shown
+	p.ts = e.TS
 	p.draw()
 }
 
@@ -86,15 +76,16 @@ func (p *fleetProgress) told(parts []admin.PartCount) {
 	p.draw()
 }
 
+// due reports whether it is time to draw again.
+func (p *fleetProgress) due() bool { return p.shown() && p.now().Sub(p.drawn) >= fleetRedraw }
+
 func (p *fleetProgress) draw() {
-	now := p.now()
-	if !p.shown() || now.Sub(p.drawn) < fleetRedraw {
+	if !p.due() {
 		return
 	}
-	p.drawn = now
-	columns, rows := p.size()
-	text := crop(p.text(now.Sub(p.began)), columns, rows-1)
-	p.replace(text)
+	p.drawn = p.now()
+	columns, rows := terminal.Size(p.out)
+	p.replace(crop(p.text(p.drawn.Sub(p.began)), columns, rows-1))
 }
 
 // finish takes the lines away.
@@ -120,13 +111,13 @@ func (p *fleetProgress) text(elapsed time.Duration) string {
 	if elapsed > 0 {
 		rate = int64(float64(p.events) / elapsed.Seconds())
 	}
-	fmt.Fprintf(&b, "exporting  %s events  %s/s  %s", thousands(p.events), thousands(rate), elapsed.Round(time.Second))
+	fmt.Fprintf(&b, "exporting  %s events  %s/s  %s", terminal.Count(p.events), terminal.Count(rate), elapsed.Round(time.Second))
 	if p.ts > 0 {
 		fmt.Fprintf(&b, "  at %s", time.UnixMilli(p.ts).UTC().Format("2006-01-02 15:04:05"))
 	}
 	b.WriteByte('\n')
 	for _, part := range p.parts {
-		fmt.Fprintf(&b, "  %s  %s\n", plain(part.Part), thousands(part.Events))
+		fmt.Fprintf(&b, "  %s  %s\n", plain(part.Part), terminal.Count(part.Events))
 	}
 	for _, peer := range p.away {
 		fmt.Fprintf(&b, "  not reached: %s: %s\n", plain(peerName(peer)), plain(peer.Reason))
@@ -134,37 +125,9 @@ func (p *fleetProgress) text(elapsed time.Duration) string {
 	return b.String()
 }
 
-// thousands writes n with commas between them.
-func thousands(n int64) string {
-	digits := strconv.FormatInt(n, 10)
-	for i := len(digits) - 3; i > 0; i -= 3 {
-		digits = digits[:i] + "," + digits[i:]
-	}
-	return digits
-}
-
 func peerName(p admin.Peer) string {
 	if p.NodeID == "" {
 		return p.Address
 	}
 	return fmt.Sprintf("%s (%s)", p.NodeID, p.Address)
-}
-
-// tsOf is the ts of an event as it is sent, or 0: {"id":"…","ts":1723140000000,…
-func tsOf(line []byte) int64 {
-	const name = `","ts":`
-	i := bytes.Index(line, []byte(name))
-	if i < 0 {
-		return 0
-	}
-	digits := line[i+len(name):]
-	end := bytes.IndexByte(digits, ',')
-	if end < 0 {
-		return 0
-	}
-	ts, err := strconv.ParseInt(string(digits[:end]), 10, 64)
-	if err != nil {
-		return 0
-	}
-	return ts
 }

@@ -93,7 +93,6 @@ func TestFleetProgress(t *testing.T) {
 	}
 	p.event([]byte(`{}`)) // and nothing happens
 	p.out, p.now, p.began, p.drawn = &out, func() time.Time { return now }, now, now
-	p.size = func() (int, int) { return 60, 10 }
 	p.events = 0
 	p.fleet([]admin.Peer{{NodeID: "n1", Reachable: true}, {NodeID: "n3", Address: "x:1", Reason: "no\nanswer"}, {Address: "y:1", Reason: "gone"}})
 	now = now.Add(2 * time.Second)

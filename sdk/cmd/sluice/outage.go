@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"io"
 	"sync"
-	"time"
 
 	sluice "github.com/sluice-bus/sluice/sdk"
 	"github.com/sluice-bus/sluice/sdk/wire"
@@ -46,15 +45,7 @@ func (o *outage) happened(c sluice.ConnectionChange, back string) {
 	o.lost = c.Err != nil
 }
 
-// patience tells whether the same request may succeed after a wait. The length of a store's outage
-// is unknown.
-func patience(err error) (refusal *wire.Error, ok bool) {
-	refusal, ok = errors.AsType[*wire.Error](err)
-	return refusal, ok && (refusal.Code == wire.RateLimited || refusal.Code == wire.Overloaded)
-}
-
-// final tells whether the sidecar refuses for good, so that it is no use to ask
-// again.
+// final reports whether the sidecar refuses for good, so that another attempt does not help.
 func final(err error) bool {
 	refusal, ok := errors.AsType[*wire.Error](err)
 	if !ok {
@@ -65,9 +56,4 @@ func final(err error) bool {
 		return false
 	}
 	return true
-}
-
-// shortly writes a wait for people.
-func shortly(wait time.Duration) time.Duration {
-	return max(wait.Round(10*time.Millisecond), time.Millisecond)
 }

@@ -55,7 +55,7 @@ func (a *policyApplyCommand) Run(ctx context.Context, app *program.App, c *clien
 	if err != nil {
 		return err
 	}
-	asks := !a.Yes && !a.DryRun && isTerminal(app.Stdin) && terminal.Is(app.Stderr)
+	asks := !a.Yes && !a.DryRun && interactive(app)
 	if a.Events || asks {
 		withLosses(ctx, app, c, plane, &plan)
 	}
@@ -193,6 +193,9 @@ func readAll(app *program.App, name string) ([]byte, error) {
 	}
 	return text, nil
 }
+
+// interactive reports whether a question can be asked.
+func interactive(app *program.App) bool { return isTerminal(app.Stdin) && terminal.Is(app.Stderr) }
 
 // confirm asks a question, and returns whether the answer is y or yes.
 func confirm(ctx context.Context, in io.Reader, out io.Writer, question string) (bool, error) {

@@ -80,14 +80,14 @@ func (w *pubWatch) asked(refusal *wire.Error, wait time.Duration) {
 	w.mu.Lock()
 	w.waits++
 	first := w.waits == 1
-	if _, ok := patience(refusal); ok {
+	if refusal.Code == wire.RateLimited || refusal.Code == wire.Overloaded { // the length of a store's outage is unknown
 		w.since, w.reason = time.Now().Add(wait), nil
 	} else {
 		w.reason = refusal
 	}
 	w.mu.Unlock()
 	if first && w.notes.watched {
-		w.notes.say("waiting %v, as the sidecar asks: %v", shortly(wait), refusal)
+		w.notes.say("waiting %v, as the sidecar asks: %v", max(wait.Round(10*time.Millisecond), time.Millisecond), refusal)
 	}
 }
 

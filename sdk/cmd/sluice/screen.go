@@ -7,8 +7,6 @@ import (
 	"strings"
 	"unicode"
 
-	"golang.org/x/term"
-
 	"github.com/sluice-bus/sluice/internal/terminal"
 )
 
@@ -38,8 +36,7 @@ func plain(text string) string {
 	return text
 }
 
-// status is a line on a terminal that is drawn over and over; elsewhere it is
-// none.
+// statusLine is a line on a terminal that is drawn again and again; elsewhere it shows nothing.
 type statusLine struct{ out io.Writer }
 
 func newStatusLine(w io.Writer) statusLine {
@@ -57,20 +54,14 @@ func (l statusLine) show(text string) {
 // redraw draws text, whose lines end with a newline, over the whole terminal,
 // as much of it as there is room for.
 func redraw(w io.Writer, text string) error {
-	w = terminal.Raw(w)
-	text = terminal.Shown(text)
-	if file, ok := w.(*os.File); ok {
-		if columns, rows, err := term.GetSize(int(file.Fd())); err == nil {
-			text = crop(text, columns, rows-1)
-		}
-	}
+	columns, rows := terminal.Size(w)
+	text = crop(terminal.Shown(text), columns, rows-1)
 	// Home, each line cleared to its end, then the rest of the screen.
-	_, err := io.WriteString(w, "\x1b[H"+strings.ReplaceAll(text, "\n", "\x1b[K\n")+"\x1b[J")
+	_, err := io.WriteString(terminal.Raw(w), "\x1b[H"+strings.ReplaceAll(text, "\n", "\x1b[K\n")+"\x1b[J")
 	return err
 }
 
-// crop leaves as many lines as there are rows, the last of them saying how many
-// are missing, and of each as many characters as there are columns.
+// crop cuts text to the rows, of which the last then says how many are missing, and each line to the columns.
 func crop(text string, columns, rows int) string {
 	lines := strings.Split(strings.TrimSuffix(text, "\n"), "\n")
 	if len(lines) > rows && rows > 1 {
