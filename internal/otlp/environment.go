@@ -1,6 +1,7 @@
 package otlp
 
 import (
+	"cmp"
 	"crypto/tls"
 	"crypto/x509"
 	"errors"
@@ -15,21 +16,19 @@ import (
 // environment looks a variable up; "" is unset.
 type environment func(name string) string
 
-// signals are the signals that can be exported, as named in the variables.
+// The signals that can be exported; the variables have their names in capitals.
 const (
-	traces  = "TRACES"
-	metrics = "METRICS"
-	logs    = "LOGS"
+	traces  = "traces"
+	metrics = "metrics"
+	logs    = "logs"
 )
 
-// protocolGRPC is the protocol that is not the exporters' own choice, which is protocolHTTP.
+// The kinds of exporters: two protocols, of which HTTP is the default, and standard error.
 const (
-	protocolGRPC = "grpc"
-	protocolHTTP = "http/protobuf"
+	kindGRPC    = "grpc"
+	kindHTTP    = "http/protobuf"
+	kindConsole = "console"
 )
-
-// request is the environment's configuration of one signal.
-type request struct{ otlp, grpc, console bool }
 
 func (env environment) disabled() bool {
 	return strings.EqualFold(env("OTEL_SDK_DISABLED"), "true")
@@ -37,13 +36,13 @@ func (env environment) disabled() bool {
 
 // read reads the configuration of each signal. It checks every variable that the exporters and the SDK would read
 // silently, wrong or not: a typing error would mean no data and no reason.
-func (env environment) read() (map[string]request, error) {
-	asked := map[string]request{}
+func (env environment) read() (map[string][]string, error) {
+	asked := map[string][]string{}
 	var errs []error
 	for _, signal := range []string{traces, metrics, logs} {
-		r, err := env.request(signal)
-		if errs = append(errs, err); r.otlp || r.console {
-			asked[signal] = r
+		kinds, err := env.kinds(signal)
+		if errs = append(errs, err); len(kinds) > 0 {
+			asked[signal] = kinds
 		}
 	}
 	for _, name := range []string{
@@ -62,39 +61,41 @@ func (env environment) read() (map[string]request, error) {
 	return asked, errors.Join(errs...)
 }
 
-// request reads the configuration of one signal: an endpoint alone enables it.
-func (env environment) request(signal string) (r request, err error) {
+// kinds reads which exporters one signal has: an endpoint alone enables it.
+func (env environment) kinds(signal string) (kinds []string, err error) {
 	_, endpoint := env.ofSignal(signal, "ENDPOINT")
-	name := "OTEL_" + signal + "_EXPORTER"
+	name := "OTEL_" + strings.ToUpper(signal) + "_EXPORTER"
 	exporters := env(name)
 	if exporters == "" && endpoint != "" {
 		exporters = "otlp"
 	}
+	otlp := false
 	for exporter := range strings.SplitSeq(exporters, ",") {
 		switch exporter = strings.TrimSpace(exporter); {
 		case exporter == "otlp":
-			r.otlp = true
-		case exporter == "console":
-			r.console = true
+			otlp = true
+		case exporter == kindConsole:
+			kinds = []string{kindConsole}
 		case exporter == "prometheus" && signal == metrics: // every server has it anyway, at /metrics
 		default:
-			if err := check(name, exporter, oneOf("", "otlp", "console", "none")); err != nil {
-				return r, err
+			if err := check(name, exporter, oneOf("", "otlp", kindConsole, "none")); err != nil {
+				return nil, err
 			}
 		}
 	}
-	if !r.otlp {
-		return r, nil
+	if !otlp {
+		return kinds, nil
 	}
 	_, protocol := env.ofSignal(signal, "PROTOCOL")
-	r.grpc = protocol == protocolGRPC
+	protocol = cmp.Or(protocol, kindHTTP)
+	kinds = append(kinds, protocol)
 	isEndpoint := isURL
-	if r.grpc {
+	if protocol == kindGRPC {
 		isEndpoint = isTarget
 	}
 	var errs []error
 	for what, is := range map[string]func(string) error{
-		"PROTOCOL": oneOf("", protocolGRPC, protocolHTTP), "COMPRESSION": oneOf("", "gzip", "none"), "ENDPOINT": isEndpoint,
+		"PROTOCOL": oneOf("", kindGRPC, kindHTTP), "COMPRESSION": oneOf("", "gzip", "none"), "ENDPOINT": isEndpoint,
 		"TIMEOUT": whole, "HEADERS": isHeaders, "CERTIFICATE": isCertificate,
 	} {
 		name, value := env.ofSignal(signal, what)
@@ -107,13 +108,13 @@ func (env environment) request(signal string) (r request, err error) {
 	} else if cert != "" {
 		errs = append(errs, check(certName, cert, func(string) error { _, err := tls.LoadX509KeyPair(cert, key); return err }))
 	}
-	return r, errors.Join(errs...)
+	return kinds, errors.Join(errs...)
 }
 
 // ofSignal reads a variable of the exporters: the signal's own, else that of all signals. It also returns the
 // variable's name.
 func (env environment) ofSignal(signal, what string) (name, value string) {
-	name = "OTEL_EXPORTER_OTLP_" + signal + "_" + what
+	name = "OTEL_EXPORTER_OTLP_" + strings.ToUpper(signal) + "_" + what
 	if value = env(name); value != "" {
 		return name, value
 	}

@@ -2,7 +2,6 @@ package otlp
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io"
 
@@ -25,11 +24,11 @@ import (
 // The exporters read their endpoint and options from the environment
 // themselves. They connect when they first export.
 
-func (e *Exports) openTraces(ctx context.Context, asked request, console io.Writer) error {
-	exporters, err := open(traces, asked, makers[sdktrace.SpanExporter]{
-		grpc:    func() (sdktrace.SpanExporter, error) { return otlptracegrpc.New(ctx) },
-		http:    func() (sdktrace.SpanExporter, error) { return otlptracehttp.New(ctx) },
-		console: func() (sdktrace.SpanExporter, error) { return stdouttrace.New(stdouttrace.WithWriter(console)) },
+func (e *Exports) openTraces(kinds []string, console io.Writer) error {
+	exporters, err := open(traces, kinds, map[string]func() (sdktrace.SpanExporter, error){
+		kindGRPC:    func() (sdktrace.SpanExporter, error) { return otlptracegrpc.New(e.lasting) },
+		kindHTTP:    func() (sdktrace.SpanExporter, error) { return otlptracehttp.New(e.lasting) },
+		kindConsole: func() (sdktrace.SpanExporter, error) { return stdouttrace.New(stdouttrace.WithWriter(console)) },
 	})
 	if len(exporters) == 0 {
 		return err
@@ -37,7 +36,7 @@ func (e *Exports) openTraces(ctx context.Context, asked request, console io.Writ
 	opts := []sdktrace.TracerProviderOption{sdktrace.WithResource(e.about)}
 	for _, x := range exporters {
 		q := &spanQueue{report: e.report}
-		q.SpanProcessor = sdktrace.NewBatchSpanProcessor(&spanExporter{x, q, e.link(ctx, "traces")},
+		q.SpanProcessor = sdktrace.NewBatchSpanProcessor(&spanExporter{x, q, e},
 			func(o *sdktrace.BatchSpanProcessorOptions) { q.most = int64(o.MaxQueueSize) })
 		opts = append(opts, sdktrace.WithSpanProcessor(q))
 	}
@@ -45,56 +44,46 @@ func (e *Exports) openTraces(ctx context.Context, asked request, console io.Writ
 	return err
 }
 
-func (e *Exports) openMetrics(ctx context.Context, asked request, console io.Writer) error {
-	exporters, err := open(metrics, asked, makers[sdkmetric.Exporter]{
-		grpc:    func() (sdkmetric.Exporter, error) { return otlpmetricgrpc.New(ctx) },
-		http:    func() (sdkmetric.Exporter, error) { return otlpmetrichttp.New(ctx) },
-		console: func() (sdkmetric.Exporter, error) { return stdoutmetric.New(stdoutmetric.WithWriter(console)) },
+func (e *Exports) openMetrics(kinds []string, console io.Writer) error {
+	exporters, err := open(metrics, kinds, map[string]func() (sdkmetric.Exporter, error){
+		kindGRPC:    func() (sdkmetric.Exporter, error) { return otlpmetricgrpc.New(e.lasting) },
+		kindHTTP:    func() (sdkmetric.Exporter, error) { return otlpmetrichttp.New(e.lasting) },
+		kindConsole: func() (sdkmetric.Exporter, error) { return stdoutmetric.New(stdoutmetric.WithWriter(console)) },
 	})
 	for _, x := range exporters {
-		e.readers = append(e.readers, sdkmetric.NewPeriodicReader(&metricExporter{x, e.link(ctx, "metrics")}))
+		e.readers = append(e.readers, sdkmetric.NewPeriodicReader(&metricExporter{x, e}))
 	}
 	return err
 }
 
-func (e *Exports) openLogs(ctx context.Context, asked request, console io.Writer) error {
-	exporters, err := open(logs, asked, makers[sdklog.Exporter]{
-		grpc:    func() (sdklog.Exporter, error) { return otlploggrpc.New(ctx) },
-		http:    func() (sdklog.Exporter, error) { return otlploghttp.New(ctx) },
-		console: func() (sdklog.Exporter, error) { return stdoutlog.New(stdoutlog.WithWriter(console)) },
+func (e *Exports) openLogs(kinds []string, console io.Writer) error {
+	exporters, err := open(logs, kinds, map[string]func() (sdklog.Exporter, error){
+		kindGRPC:    func() (sdklog.Exporter, error) { return otlploggrpc.New(e.lasting) },
+		kindHTTP:    func() (sdklog.Exporter, error) { return otlploghttp.New(e.lasting) },
+		kindConsole: func() (sdklog.Exporter, error) { return stdoutlog.New(stdoutlog.WithWriter(console)) },
 	})
 	if len(exporters) == 0 {
 		return err
 	}
 	opts := []sdklog.LoggerProviderOption{sdklog.WithResource(e.about)}
 	for _, x := range exporters {
-		opts = append(opts, sdklog.WithProcessor(sdklog.NewBatchProcessor(&logExporter{x, e.link(ctx, "logs")})))
+		opts = append(opts, sdklog.WithProcessor(sdklog.NewBatchProcessor(&logExporter{x, e})))
 	}
 	e.logging = sdklog.NewLoggerProvider(opts...)
 	return err
 }
 
-// makers make the exporters of one signal.
-type makers[T any] struct{ grpc, http, console func() (T, error) }
-
-// open opens the enabled exporters. It also returns those opened before an
-// error, so that they can be closed.
-func open[T any](signal string, asked request, m makers[T]) (made []T, err error) {
-	var errs []error
-	for _, one := range []struct {
-		wanted bool
-		make   func() (T, error)
-	}{{asked.otlp && asked.grpc, m.grpc}, {asked.otlp && !asked.grpc, m.http}, {asked.console, m.console}} {
-		if !one.wanted {
-			continue
+// open opens the exporters of a signal, of these kinds. It also returns those
+// opened before an error, so that they can be closed.
+func open[T any](signal string, kinds []string, makers map[string]func() (T, error)) (made []T, err error) {
+	for _, kind := range kinds {
+		x, failed := makers[kind]()
+		if failed != nil {
+			return made, fmt.Errorf("otlp: exporter of %s: %w", signal, failed)
 		}
-		if x, err := one.make(); err != nil {
-			errs = append(errs, fmt.Errorf("otlp: exporter of %s: %w", signal, err))
-		} else {
-			made = append(made, x)
-		}
+		made = append(made, x)
 	}
-	return made, errors.Join(errs...)
+	return made, nil
 }
 
 // describe returns the resource of the program. OTEL_RESOURCE_ATTRIBUTES and

@@ -51,7 +51,8 @@ type Exports struct {
 	readers []sdkmetric.Reader
 
 	report  *reporter
-	abandon context.CancelFunc // ends exports under way
+	lasting context.Context    // of all exports
+	abandon context.CancelFunc // ends it, and so the exports under way
 	once    sync.Once
 }
 
@@ -80,16 +81,15 @@ func Open(ctx context.Context, cfg Config) (*Exports, error) {
 	e.report.install()
 	// Exports outlive ctx, so that the program's last data is exported when it
 	// is over.
-	lasting, abandon := context.WithCancel(context.WithoutCancel(ctx))
-	e.abandon = abandon
+	e.lasting, e.abandon = context.WithCancel(context.WithoutCancel(ctx))
 	err = errors.Join(
-		e.openTraces(lasting, asked[traces], cfg.Console),
-		e.openMetrics(lasting, asked[metrics], cfg.Console),
-		e.openLogs(lasting, asked[logs], cfg.Console),
+		e.openTraces(asked[traces], cfg.Console),
+		e.openMetrics(asked[metrics], cfg.Console),
+		e.openLogs(asked[logs], cfg.Console),
 	)
 	if err != nil {
-		abandon()
-		return nil, errors.Join(err, e.Shutdown(lasting))
+		e.abandon()
+		return nil, errors.Join(err, e.Shutdown(e.lasting))
 	}
 	return e, nil
 }
@@ -120,23 +120,33 @@ func (e *Exports) Resource() *resource.Resource {
 	return e.about
 }
 
-// LogHandler exports log records of every level; nil if logs are off. Records
-// logged with a context that has a span carry its ids.
-func (e *Exports) LogHandler() slog.Handler {
-	if e == nil || e.logging == nil {
-		return nil
-	}
-	return otelslog.NewHandler(scope, otelslog.WithLoggerProvider(e.logging))
-}
-
 // Logger logs to base and exports the records that base would log; it is base
-// if logs are off.
+// if logs are off. Records logged with a context that has a span carry its ids.
 func (e *Exports) Logger(base *slog.Logger) *slog.Logger {
-	h := e.LogHandler()
-	if h == nil {
+	if e == nil || e.logging == nil {
 		return base
 	}
-	return slog.New(slog.NewMultiHandler(base.Handler(), levelled{Handler: h, as: base.Handler()}))
+	h := otelslog.NewHandler(scope, otelslog.WithLoggerProvider(e.logging))
+	return slog.New(slog.NewMultiHandler(base.Handler(), levelled{Handler: h, base: base.Handler()}))
+}
+
+// levelled exports records of the levels that another handler logs, so that
+// --log-level applies to both.
+type levelled struct {
+	slog.Handler
+	base slog.Handler
+}
+
+func (l levelled) Enabled(ctx context.Context, level slog.Level) bool {
+	return l.base.Enabled(ctx, level) && l.Handler.Enabled(ctx, level)
+}
+
+func (l levelled) WithAttrs(attrs []slog.Attr) slog.Handler {
+	return levelled{l.Handler.WithAttrs(attrs), l.base}
+}
+
+func (l levelled) WithGroup(name string) slog.Handler {
+	return levelled{l.Handler.WithGroup(name), l.base}
 }
 
 // Shutdown exports the waiting data, and closes everything. If ctx ends first,

@@ -68,7 +68,7 @@ func TestOffUnlessAskedFor(t *testing.T) {
 			log, _ := text(slog.LevelInfo)
 			e := open1(t, log)
 			for _, e := range []*Exports{nil, e} {
-				if e.Tracer() != nil || e.MetricReaders() != nil || e.LogHandler() != nil || e.Resource() != nil || e.Logger(log) != log {
+				if e.Tracer() != nil || e.MetricReaders() != nil || e.Resource() != nil || e.Logger(log) != log {
 					t.Error("not everything is off")
 				}
 				if err := e.Shutdown(t.Context()); err != nil {
@@ -216,7 +216,8 @@ func TestConsole(t *testing.T) {
 	bare(t)
 	t.Setenv("OTEL_TRACES_EXPORTER", "console")
 	var console bytes.Buffer
-	e, err := Open(t.Context(), Config{Service: "program", Log: slog.New(slog.DiscardHandler), Console: &console})
+	log := slog.New(slog.DiscardHandler)
+	e, err := Open(t.Context(), Config{Service: "program", Log: log, Console: &console})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -225,7 +226,7 @@ func TestConsole(t *testing.T) {
 	if err := e.Shutdown(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	if !strings.Contains(console.String(), `"Name":"work"`) || e.MetricReaders() != nil || e.LogHandler() != nil {
+	if !strings.Contains(console.String(), `"Name":"work"`) || e.MetricReaders() != nil || e.Logger(log) != log {
 		t.Errorf("the console has %s", &console)
 	}
 }

@@ -25,66 +25,57 @@ func (q *spanQueue) OnEnd(s sdktrace.ReadOnlySpan) {
 	case !s.SpanContext().IsSampled(): // it would not be sent
 	case q.waiting.Add(1) > q.most:
 		q.waiting.Add(-1)
-		q.report.dropped("traces")
+		q.report.dropped(traces)
 	default:
 		q.SpanProcessor.OnEnd(s)
 	}
 }
 
-// link is the last stage of each queue: it exports and handles failures.
-type link struct {
-	signal  string
-	report  *reporter
-	lasting context.Context // over once what is under way is given up
-}
-
-func (e *Exports) link(lasting context.Context, signal string) link {
-	return link{signal: signal, report: e.report, lasting: lasting}
-}
-
 // send calls f, which sends n items, under a context that also ends when exports are given up. It reports the error and
 // does not return it, since callers could do no more. A failed export of metrics loses nothing: the next one has the
 // totals again.
-func (l link) send(ctx context.Context, n int, f func(context.Context) error) {
+func (e *Exports) send(ctx context.Context, signal string, n int, f func(context.Context) error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	defer context.AfterFunc(l.lasting, cancel)()
+	defer context.AfterFunc(e.lasting, cancel)()
 	if err := f(ctx); err != nil {
-		l.report.failed(l.signal, n, err)
+		e.report.failed(signal, n, err)
 	}
 }
+
+// The exporters at the ends of the queues handle failures.
 
 type spanExporter struct {
 	sdktrace.SpanExporter
 	queue *spanQueue
-	link  link
+	of    *Exports
 }
 
 func (x *spanExporter) ExportSpans(ctx context.Context, spans []sdktrace.ReadOnlySpan) error {
-	x.link.send(ctx, len(spans), func(ctx context.Context) error { return x.SpanExporter.ExportSpans(ctx, spans) })
+	x.of.send(ctx, traces, len(spans), func(ctx context.Context) error { return x.SpanExporter.ExportSpans(ctx, spans) })
 	x.queue.waiting.Add(-int64(len(spans)))
 	return nil
 }
 
 type logExporter struct {
 	sdklog.Exporter
-	link link
+	of *Exports
 }
 
 func (x *logExporter) Export(ctx context.Context, records []sdklog.Record) error {
-	x.link.send(ctx, len(records), func(ctx context.Context) error { return x.Exporter.Export(ctx, records) })
+	x.of.send(ctx, logs, len(records), func(ctx context.Context) error { return x.Exporter.Export(ctx, records) })
 	return nil
 }
 
 type metricExporter struct {
 	sdkmetric.Exporter
-	link link
+	of *Exports
 }
 
 func (x *metricExporter) Export(ctx context.Context, data *metricdata.ResourceMetrics) error {
-	x.link.send(ctx, 0, func(sending context.Context) error {
+	x.of.send(ctx, metrics, 0, func(sending context.Context) error {
 		err := x.Exporter.Export(sending, data)
-		if errors.Is(ctx.Err(), context.Canceled) && x.link.lasting.Err() == nil {
+		if errors.Is(ctx.Err(), context.Canceled) && x.of.lasting.Err() == nil {
 			return nil // the reader ends, and its last export has the totals
 		}
 		return err

@@ -1,14 +1,15 @@
 package otlp
 
 import (
-	"context"
+	"bytes"
+	"errors"
 	"log/slog"
-	"slices"
 	"sync"
 	"time"
 
 	"github.com/go-logr/logr"
 	"go.opentelemetry.io/otel"
+	"golang.org/x/time/rate"
 )
 
 // quiet is the pause between two log lines about a signal.
@@ -17,23 +18,22 @@ const quiet = time.Minute
 // reporter logs export failures at a bounded rate.
 type reporter struct {
 	log *slog.Logger
-	now func() time.Time
 
 	mu      sync.Mutex
 	signals map[string]*trouble
 }
 
-// trouble counts the failures of one signal since it was last logged.
+// trouble counts the failures of one signal since they were last logged.
 type trouble struct {
-	told    time.Time
-	untold  bool
-	lost    int   // sent in vain
-	dropped int   // without room to wait in
-	cause   error // of the last failure
+	sometimes rate.Sometimes
+	pending   bool  // there is something to log
+	lost      int   // items whose export failed
+	dropped   int   // items that found the queue full
+	cause     error // of the last failure
 }
 
 func newReporter(log *slog.Logger) *reporter {
-	return &reporter{log: log, now: time.Now, signals: make(map[string]*trouble)}
+	return &reporter{log: log, signals: make(map[string]*trouble)}
 }
 
 // failed counts a failure that lost n items of a signal.
@@ -49,20 +49,17 @@ func (r *reporter) dropped(signal string) {
 	r.note(signal, func(t *trouble) { t.dropped++ })
 }
 
-func (r *reporter) note(signal string, what func(*trouble)) {
+func (r *reporter) note(signal string, count func(*trouble)) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	t := r.signals[signal]
 	if t == nil {
-		t = &trouble{}
+		t = &trouble{sometimes: rate.Sometimes{Interval: quiet}}
 		r.signals[signal] = t
 	}
-	what(t)
-	t.untold = true
-	if now := r.now(); t.told.IsZero() || now.Sub(t.told) >= quiet {
-		t.told = now
-		r.tell(signal, t)
-	}
+	count(t)
+	t.pending = true
+	t.sometimes.Do(func() { r.tell(signal, t) })
 }
 
 // flush logs the counts that were held back.
@@ -70,7 +67,7 @@ func (r *reporter) flush() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for signal, t := range r.signals {
-		if t.untold {
+		if t.pending {
 			r.tell(signal, t)
 		}
 	}
@@ -85,61 +82,48 @@ func (r *reporter) tell(signal string, t *trouble) {
 	if t.dropped > 0 {
 		attrs = append(attrs, "dropped", t.dropped)
 	}
+	why := " come faster than they can be sent"
 	if t.cause != nil {
 		attrs = append(attrs, "error", t.cause)
-		r.log.Warn("OpenTelemetry: "+signal+" cannot be sent", attrs...)
-	} else {
-		r.log.Warn("OpenTelemetry: "+signal+" come faster than they can be sent", attrs...)
+		why = " cannot be sent"
 	}
-	*t = trouble{told: t.told}
+	r.log.Warn("OpenTelemetry: "+signal+why, attrs...)
+	t.pending, t.lost, t.dropped, t.cause = false, 0, 0, nil
 }
 
-// machinery is the signal of failures in OpenTelemetry itself.
-const machinery = "data"
+// sdk is the signal of failures in OpenTelemetry itself.
+const sdk = "data"
 
 // install makes the reporter receive the messages that the SDK and the
 // exporters send only to process-wide handlers.
 func (r *reporter) install() {
 	otel.SetErrorHandler(otel.ErrorHandlerFunc(func(err error) {
 		if !isClosed(err) {
-			r.failed(machinery, 0, err)
+			r.failed(sdk, 0, err)
 		}
 	}))
-	otel.SetLogger(logr.FromSlogHandler(&inner{report: r}))
+	otel.SetLogger(r.sdkLog())
 }
 
-// inner receives OpenTelemetry's own log.
-type inner struct {
-	report *reporter
-	attrs  []slog.Attr
-}
-
-// innerWarning is the level of OpenTelemetry's warnings here: logr's levels
+// sdkWarning is the level of OpenTelemetry's warnings here: logr's levels
 // grow with detail, and warnings have the first.
-const innerWarning = slog.LevelInfo - 1
+const sdkWarning = slog.LevelInfo - 1
 
-func (h *inner) Enabled(_ context.Context, level slog.Level) bool { return level >= innerWarning }
-
-func (h *inner) Handle(_ context.Context, record slog.Record) error {
-	text := record.Message
-	add := func(a slog.Attr) bool {
-		text += ", " + a.String()
-		return true
-	}
-	for _, a := range h.attrs {
-		add(a)
-	}
-	record.Attrs(add)
-	h.report.failed(machinery, 0, innerError(text))
-	return nil
+// sdkLog is the log that OpenTelemetry writes to.
+func (r *reporter) sdkLog() logr.Logger {
+	return logr.FromSlogHandler(slog.NewTextHandler(r, &slog.HandlerOptions{
+		Level: sdkWarning,
+		ReplaceAttr: func(groups []string, a slog.Attr) slog.Attr {
+			if len(groups) == 0 && (a.Key == slog.TimeKey || a.Key == slog.LevelKey) {
+				return slog.Attr{} // the program's own line has them
+			}
+			return a
+		},
+	}))
 }
 
-func (h *inner) WithAttrs(attrs []slog.Attr) slog.Handler {
-	return &inner{report: h.report, attrs: append(slices.Clip(h.attrs), attrs...)}
+// Write takes a line of OpenTelemetry's log.
+func (r *reporter) Write(line []byte) (int, error) {
+	r.failed(sdk, 0, errors.New(string(bytes.TrimSpace(line))))
+	return len(line), nil
 }
-
-func (h *inner) WithGroup(string) slog.Handler { return h }
-
-type innerError string
-
-func (e innerError) Error() string { return string(e) }

@@ -5,16 +5,17 @@ import (
 	"log/slog"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
-
-	"github.com/go-logr/logr"
 )
 
 func TestReportsComeOnceAMinute(t *testing.T) {
+	synctest.Test(t, testReports)
+}
+
+func testReports(t *testing.T) {
 	log, said := text(slog.LevelInfo)
 	r := newReporter(log)
-	now := time.Unix(0, 0)
-	r.now = func() time.Time { return now }
 	lines := func() []string {
 		all := strings.Split(strings.TrimSpace(said.String()), "\n")
 		said.Reset()
@@ -26,7 +27,7 @@ func TestReportsComeOnceAMinute(t *testing.T) {
 		t.Errorf("first: %q", got)
 	}
 	for range 10 {
-		now = now.Add(time.Second)
+		time.Sleep(time.Second)
 		r.failed("traces", 2, errors.New("refused again"))
 		r.dropped("traces")
 	}
@@ -37,7 +38,7 @@ func TestReportsComeOnceAMinute(t *testing.T) {
 	if got := lines(); len(got) != 1 || !strings.Contains(got[0], "logs come faster than they can be sent") || !strings.Contains(got[0], "dropped=1") {
 		t.Errorf("another signal: %q", got)
 	}
-	now = now.Add(time.Minute)
+	time.Sleep(time.Minute)
 	r.failed("traces", 2, errors.New("still"))
 	if got := lines(); len(got) != 1 || !strings.Contains(got[0], "lost=22 dropped=10 error=still") {
 		t.Errorf("after the minute: %q", got)
@@ -52,13 +53,13 @@ func TestReportsComeOnceAMinute(t *testing.T) {
 
 func TestWhatOpenTelemetrySaysItself(t *testing.T) {
 	log, said := text(slog.LevelInfo)
-	l := logr.FromSlogHandler(&inner{report: newReporter(log)})
+	l := newReporter(log).sdkLog()
 	l.V(4).Info("created a provider")
 	if said.Len() > 0 {
 		t.Errorf("the log has what concerns nobody: %s", said)
 	}
 	l.WithValues("in", "a test").V(1).Info("dropped log records", "dropped", 3)
-	if !strings.Contains(said.String(), "dropped log records, in=a test, dropped=3") {
+	if !strings.Contains(said.String(), `error="msg=\"dropped log records\" in=\"a test\" dropped=3"`) {
 		t.Errorf("the log says %s", said)
 	}
 }
