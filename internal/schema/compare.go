@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
@@ -253,12 +254,12 @@ func (c *comparer) excluded(w world, form *jsonschema.Schema) bool {
 // numbers goes through the keywords about numbers.
 func (c *comparer) numbers(w world, r *jsonschema.Schema, at string) (bad []string) {
 	whole := c.types(w)&typeFraction == 0
-	have, asked := limitsOf(w.fits, whole), limitsOf([]*jsonschema.Schema{r}, whole)
-	if asked.low != nil && (have.low == nil || asked.low.above(*have.low)) {
-		bad = append(bad, c.says(at, "{R} refuses numbers below %s, and {W} allows some", asked.low)...)
+	reader := []*jsonschema.Schema{r}
+	if have, asked := lowest(w.fits, whole, false), lowest(reader, whole, false); asked != nil && (have == nil || asked.above(*have)) {
+		bad = append(bad, c.says(at, "{R} refuses numbers below %s, and {W} allows some", asked)...)
 	}
-	if asked.high != nil && (have.high == nil || asked.high.below(*have.high)) {
-		bad = append(bad, c.says(at, "{R} refuses numbers above %s, and {W} allows some", asked.high)...)
+	if have, asked := lowest(w.fits, whole, true), lowest(reader, whole, true); asked != nil && (have == nil || asked.above(*have)) {
+		bad = append(bad, c.says(at, "{R} refuses numbers above %s, and {W} allows some", asked.negated())...)
 	}
 	if r.MultipleOf != nil && !slices.ContainsFunc(w.fits, func(s *jsonschema.Schema) bool { return isMultiple(s.MultipleOf, r.MultipleOf) }) &&
 		!(whole && isMultiple(ratOne, r.MultipleOf)) {
@@ -311,10 +312,5 @@ func maxProperties(s *jsonschema.Schema) *int { return s.MaxProperties }
 // sortedKeys are the keys of a map in order, so that reasons and steps are the
 // same every time.
 func sortedKeys[K cmp.Ordered, V any](m map[K]V) []K {
-	keys := make([]K, 0, len(m))
-	for k := range m {
-		keys = append(keys, k)
-	}
-	slices.Sort(keys)
-	return keys
+	return slices.Sorted(maps.Keys(m))
 }

@@ -159,8 +159,9 @@ func (c *comparer) empty(w world) bool {
 	}
 	switch types := c.types(w); {
 	case types&^anyNumber == 0:
-		l := limitsOf(w.fits, types&typeFraction == 0)
-		return types == 0 || l.low != nil && l.high != nil && l.low.past(*l.high)
+		whole := types&typeFraction == 0
+		low, high := lowest(w.fits, whole, false), lowest(w.fits, whole, true)
+		return types == 0 || low != nil && high != nil && low.past(high.negated())
 	case types == typeString:
 		return least(w.fits, minLength) > most(w.fits, maxLength)
 	case types == typeArray:
@@ -283,10 +284,8 @@ func (k kinds) each(w world) (cases []world) {
 	return cases
 }
 
-// limits are the lowest and the highest number; nil: there is none.
-type limits struct{ low, high *limit }
-
-// limit is a number, and whether it is itself outside.
+// limit is a lower limit of numbers, and whether it is itself outside. An upper limit is a lower one of the negated
+// numbers.
 type limit struct {
 	at      *big.Rat
 	outside bool
@@ -300,7 +299,10 @@ func (l limit) String() string {
 	return text
 }
 
-// above reports whether, as lower limits, l leaves out more than m.
+// negated is the limit in the other direction.
+func (l limit) negated() limit { return limit{new(big.Rat).Neg(l.at), l.outside} }
+
+// above reports whether l leaves out more than m.
 func (l limit) above(m limit) bool {
 	order := l.at.Cmp(m.at)
 	return order > 0 || order == 0 && l.outside && !m.outside
@@ -312,38 +314,30 @@ func (l limit) past(high limit) bool {
 	return order > 0 || order == 0 && (l.outside || high.outside)
 }
 
-// limitsOf are those that all of some forms set together, for whole numbers as whole numbers.
-func limitsOf(forms []*jsonschema.Schema, whole bool) (l limits) {
+// lowest is the limit that all of some forms set together, for whole numbers a whole number; nil: there is none. The
+// upper one is negated.
+func lowest(forms []*jsonschema.Schema, whole, upper bool) (strictest *limit) {
 	for _, s := range forms {
-		for _, low := range []limit{{s.Minimum, false}, {s.ExclusiveMinimum, true}} {
-			if low.at != nil {
-				if whole {
-					low = low.wholeUp()
-				}
-				if l.low == nil || low.above(*l.low) {
-					l.low = &low
-				}
-			}
+		limits := []limit{{s.Minimum, false}, {s.ExclusiveMinimum, true}}
+		if upper {
+			limits = []limit{{s.Maximum, false}, {s.ExclusiveMaximum, true}}
 		}
-		for _, high := range []limit{{s.Maximum, false}, {s.ExclusiveMaximum, true}} {
-			if high.at != nil {
-				if whole {
-					up := limit{new(big.Rat).Neg(high.at), high.outside}.wholeUp()
-					high = limit{up.at.Neg(up.at), false}
-				}
-				if l.high == nil || high.below(*l.high) {
-					l.high = &high
-				}
+		for _, l := range limits {
+			if l.at == nil {
+				continue
+			}
+			if upper {
+				l = l.negated()
+			}
+			if whole {
+				l = l.wholeUp()
+			}
+			if strictest == nil || l.above(*strictest) {
+				strictest = &l
 			}
 		}
 	}
-	return l
-}
-
-// below reports whether, as upper limits, l leaves out more than m.
-func (l limit) below(m limit) bool {
-	order := l.at.Cmp(m.at)
-	return order < 0 || order == 0 && l.outside && !m.outside
+	return strictest
 }
 
 // wholeUp is a lower limit as the lowest whole number that it lets in.

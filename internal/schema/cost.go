@@ -55,7 +55,7 @@ func costOf(s *jsonschema.Schema) (steps, error) {
 	return c.most(), err
 }
 
-func (m meter) of(s *jsonschema.Schema) (cost, error) {
+func (m meter) of(s *jsonschema.Schema) (c cost, err error) {
 	if c, seen := m[s]; seen {
 		if c == nil {
 			return cost{}, fmt.Errorf("at %q refers to itself: recursive schemas are not supported", place(s))
@@ -66,32 +66,30 @@ func (m meter) of(s *jsonschema.Schema) (cost, error) {
 		return cost{}, fmt.Errorf("at %q has a $dynamicRef or a $recursiveRef, which are for schemas that refer to themselves: those are not supported", place(s))
 	}
 	m[s] = nil
-	c := cost{here: ownSteps(s)}
+	c.here = ownSteps(s)
 	if s.UniqueItems {
 		c.below.value = uniqueSteps
-	}
-	var failed error
-	each := func(forms []*jsonschema.Schema, add func(cost)) {
-		for _, form := range forms {
-			if form != nil && failed == nil {
-				var of cost
-				if of, failed = m.of(form); failed == nil {
-					add(of)
-				}
-			}
-		}
-	}
-	each(onTheSame(s), func(of cost) { c.here, c.below = c.here.plus(of.here), c.below.plus(of.below) })
-	var most steps
-	each(onOneInside(s), func(of cost) { most = most.most(of.most()) })
-	c.below = c.below.plus(most)
-	each(onEachInside(s), func(of cost) { c.below = c.below.plus(of.most()) })
-	if failed != nil {
-		return cost{}, failed
 	}
 	for p := range s.PatternProperties {
 		c.below.text += instructions(p)
 	}
+	each := func(forms []*jsonschema.Schema, add func(cost)) {
+		for _, form := range forms {
+			if form != nil && err == nil {
+				var of cost
+				of, err = m.of(form)
+				add(of)
+			}
+		}
+	}
+	var most steps
+	each(onTheSame(s), func(of cost) { c.here, c.below = c.here.plus(of.here), c.below.plus(of.below) })
+	each(onOneInside(s), func(of cost) { most = most.most(of.most()) })
+	each(onEachInside(s), func(of cost) { c.below = c.below.plus(of.most()) })
+	if err != nil {
+		return cost{}, err
+	}
+	c.below = c.below.plus(most)
 	if most := c.most(); most.value > maxValueSteps || most.text > maxTextSteps {
 		return cost{}, fmt.Errorf("at %q compares one value with too much: it takes %d steps a value and %d a character, at most %d and %d are allowed; "+
 			"have fewer values in enum, forms in allOf, anyOf and oneOf, or names in required, or simpler patterns",
@@ -128,19 +126,17 @@ func ownSteps(s *jsonschema.Schema) steps {
 // comparison is how many steps it takes to compare something with a value of a
 // schema.
 func comparison(v any) (n int) {
-	switch v := v.(type) {
-	case json.Number:
-		return 2 * formSteps * sizeOf(v)
-	case map[string]any:
-		for _, member := range v {
-			n += nameSteps + comparison(member)
+	walk(v, func(v any) {
+		switch v := v.(type) {
+		case json.Number:
+			n += 2 * formSteps * numberSize(v)
+		case map[string]any:
+			n += 1 + nameSteps*len(v)
+		default:
+			n++
 		}
-	case []any:
-		for _, item := range v {
-			n += comparison(item)
-		}
-	}
-	return n + 1
+	})
+	return n
 }
 
 func instructions(p jsonschema.Regexp) int {
@@ -179,20 +175,33 @@ func formIn(v any) *jsonschema.Schema {
 }
 
 // sizeOf counts the values in one: as several those numbers that take long.
-func sizeOf(v any) int {
-	n := 1
+func sizeOf(v any) (n int) {
+	walk(v, func(v any) {
+		if number, ok := v.(json.Number); ok {
+			n += numberSize(number)
+		} else {
+			n++
+		}
+	})
+	return n
+}
+
+func numberSize(n json.Number) int {
+	digits, exponent := extent(string(n))
+	return 1 + (digits+max(exponent, -exponent))/50
+}
+
+// walk visits a value and all values inside of it.
+func walk(v any, visit func(any)) {
+	visit(v)
 	switch v := v.(type) {
-	case json.Number:
-		digits, exponent := extent(string(v))
-		n += (digits + max(exponent, -exponent)) / 50
 	case map[string]any:
 		for _, member := range v {
-			n += sizeOf(member)
+			walk(member, visit)
 		}
 	case []any:
 		for _, item := range v {
-			n += sizeOf(item)
+			walk(item, visit)
 		}
 	}
-	return n
 }

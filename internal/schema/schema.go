@@ -159,20 +159,13 @@ func decode(text []byte) (any, error) {
 	return v, nil
 }
 
-// subschemas counts what may be a schema of its own.
+// subschemas counts the values that may be a schema of their own.
 func subschemas(v any) (n int) {
-	switch v := v.(type) {
-	case bool:
-		return 1
-	case map[string]any:
-		n = 1
-		for _, member := range v {
-			n += subschemas(member)
+	walk(v, func(v any) {
+		switch v.(type) {
+		case bool, map[string]any:
+			n++
 		}
-	case []any:
-		for _, item := range v {
-			n += subschemas(item)
-		}
-	}
+	})
 	return n
 }
