@@ -14,11 +14,11 @@ import (
 // A comparison decides whether the reader's schema accepts every document that
 // the writer's schema accepts. Its yes is right. It says no, with a reason, if
 // there is a document that the reader refuses, and also if it cannot decide:
-// pattern against pattern, for example. The facts known of a value are a world:
-// forms (subschemas) that the value fits, and forms that it does not fit. Each
-// of the reader's keywords has to follow from the world. If one does not, the
-// world is divided into cases (the forms of the writer's anyOf and oneOf, then
-// the types), and the keyword has to follow from each case.
+// pattern against pattern, for example. The facts about a value are the schemas
+// that it fits, and those that it does not fit. Each of the reader's keywords
+// has to follow from the facts. If one does not, the facts are divided into
+// cases (the subschemas of the writer's anyOf and oneOf, then the types), and
+// the keyword has to follow from each case.
 
 // Bounds of a comparison.
 const (
@@ -27,8 +27,8 @@ const (
 	maxCompared = 4 * maxSteps
 	// maxReasons is how many reasons one comparison gives.
 	maxReasons = 20
-	// worldSteps are those of looking at one form of a world.
-	worldSteps = 32
+	// factSteps are those of looking at one of the facts.
+	factSteps = 32
 	// maxCases is how many ways there may be in which patternProperties may
 	// concern a name; past it, less is known of the name.
 	maxCases = 16
@@ -49,9 +49,9 @@ func (b *Budget) Breaks(writer, reader *Schema, writerName, readerName string) [
 		writer: writerName, reader: readerName,
 		digests: map[*jsonschema.Schema]digest{}, typeOnly: map[*jsonschema.Schema]bool{},
 	}
-	reasons := c.within(c.worldOf(writer.compiled), reader.compiled, "")
+	reasons := c.within(c.factsOf(writer.compiled), reader.compiled, "")
 	if b.left = c.left; c.left <= 0 {
-		return []string{fmt.Sprintf("%s and %s are too large to be compared, which counts as incompatible: have fewer forms and references in them", writerName, readerName)}
+		return []string{fmt.Sprintf("%s and %s are too large to be compared, which counts as incompatible: have fewer subschemas and references in them", writerName, readerName)}
 	}
 	slices.Sort(reasons)
 	reasons = slices.Compact(reasons)
@@ -75,10 +75,10 @@ func (c *comparer) spend(n int) bool {
 	return c.left > 0
 }
 
-// accepts reports whether a value fits a form.
+// accepts reports whether a value fits a subschema.
 func (c *comparer) accepts(s *jsonschema.Schema, v any) bool {
 	text, _ := v.(string)
-	return c.spend(worldSteps+sizeOf(v)*c.cost.value+len(text)*c.cost.text/textShare) && s.Validate(v) == nil
+	return c.spend(factSteps+sizeOf(v)*c.cost.value+len(text)*c.cost.text/textShare) && s.Validate(v) == nil
 }
 
 // says is a reason: R and W stand for the reader's and the writer's names.
@@ -92,9 +92,9 @@ func (c *comparer) says(at, format string, args ...any) []string {
 
 const undecided = "; where it cannot be decided, that counts as incompatible"
 
-// within returns why the reader may refuse what fits a world; nil: it does not.
-func (c *comparer) within(w world, r *jsonschema.Schema, at string) []string {
-	if !c.spend(worldSteps * (1 + len(w.fits))) {
+// within returns why the reader may refuse a value of these facts; nil: it does not.
+func (c *comparer) within(w facts, r *jsonschema.Schema, at string) []string {
+	if !c.spend(factSteps * (1 + len(w.fits))) {
 		return c.says(at, "the comparison takes too many steps")
 	}
 	if isTrue(r) || c.empty(w) {
@@ -112,7 +112,7 @@ func (c *comparer) within(w world, r *jsonschema.Schema, at string) []string {
 	if bad == nil {
 		return nil
 	}
-	cases := c.forms(w)
+	cases := c.alternatives(w)
 	if cases == nil && byCases(r) {
 		cases = c.types(w).each(w)
 	}
@@ -126,7 +126,7 @@ func (c *comparer) within(w world, r *jsonschema.Schema, at string) []string {
 	return bad
 }
 
-// outside returns the first of some values that a form refuses.
+// outside returns the first of some values that a subschema refuses.
 func (c *comparer) outside(values []any, r *jsonschema.Schema, at string) []string {
 	for _, v := range values {
 		if !c.accepts(r, v) {
@@ -137,14 +137,14 @@ func (c *comparer) outside(values []any, r *jsonschema.Schema, at string) []stri
 	return nil
 }
 
-// byCases reports whether a form may hold of each case of a world and of the
-// whole world not so that it shows.
+// byCases reports whether a schema may follow from each case of the facts, and not
+// visibly from all of them together.
 func byCases(r *jsonschema.Schema) bool {
 	return r.AnyOf != nil || r.OneOf != nil || r.Not != nil || r.If != nil || r.Enum != nil || r.Const != nil || r.Ref != nil || r.AllOf != nil
 }
 
-// direct goes through the keywords of the reader's form.
-func (c *comparer) direct(w world, r *jsonschema.Schema, at string) (bad []string) {
+// direct goes through the keywords of the reader's subschema.
+func (c *comparer) direct(w facts, r *jsonschema.Schema, at string) (bad []string) {
 	add := func(reasons []string) { bad = append(bad, reasons...) }
 	if r.Bool != nil {
 		return c.says(at, "{R} allows no value here, and {W} does")
@@ -162,8 +162,8 @@ func (c *comparer) direct(w world, r *jsonschema.Schema, at string) (bad []strin
 	if r.Ref != nil {
 		add(c.within(w, r.Ref, at))
 	}
-	for _, form := range r.AllOf {
-		add(c.within(w, form, at))
+	for _, sub := range r.AllOf {
+		add(c.within(w, sub, at))
 	}
 	add(c.choices(w, r, at))
 	if types&anyNumber != 0 {
@@ -184,13 +184,13 @@ func (c *comparer) direct(w world, r *jsonschema.Schema, at string) (bad []strin
 	return bad
 }
 
-// choices goes through the keywords that combine forms, allOf and $ref aside.
-func (c *comparer) choices(w world, r *jsonschema.Schema, at string) (bad []string) {
-	if r.AnyOf != nil && !slices.ContainsFunc(r.AnyOf, func(form *jsonschema.Schema) bool { return c.within(w, form, at) == nil }) {
+// choices goes through the keywords that combine subschemas, allOf and $ref aside.
+func (c *comparer) choices(w facts, r *jsonschema.Schema, at string) (bad []string) {
+	if r.AnyOf != nil && !slices.ContainsFunc(r.AnyOf, func(sub *jsonschema.Schema) bool { return c.within(w, sub, at) == nil }) {
 		if len(r.AnyOf) == 1 {
 			bad = append(bad, c.within(w, r.AnyOf[0], at)...)
 		} else {
-			bad = append(bad, c.says(at, "no form of {R}'s anyOf allows all that {W} does"+undecided)...)
+			bad = append(bad, c.says(at, "no subschema of {R}'s anyOf allows all that {W} does"+undecided)...)
 		}
 	}
 	if r.OneOf != nil {
@@ -211,14 +211,14 @@ func (c *comparer) choices(w world, r *jsonschema.Schema, at string) (bad []stri
 	return bad
 }
 
-func (c *comparer) oneOf(w world, r *jsonschema.Schema, at string) []string {
+func (c *comparer) oneOf(w facts, r *jsonschema.Schema, at string) []string {
 	for _, s := range w.fits {
-		if s.OneOf != nil && c.sameForms(s.OneOf, r.OneOf) {
+		if s.OneOf != nil && c.sameSubschemas(s.OneOf, r.OneOf) {
 			return nil
 		}
 	}
-	for i, form := range r.OneOf {
-		if c.within(w, form, at) != nil {
+	for i, sub := range r.OneOf {
+		if c.within(w, sub, at) != nil {
 			continue
 		}
 		alone := true
@@ -228,31 +228,31 @@ func (c *comparer) oneOf(w world, r *jsonschema.Schema, at string) []string {
 		if alone {
 			return nil
 		}
-		return c.says(at, "what {W} allows may fit several forms of {R}'s oneOf"+undecided)
+		return c.says(at, "what {W} allows may fit several subschemas of {R}'s oneOf"+undecided)
 	}
 	if len(r.OneOf) == 1 {
 		return c.within(w, r.OneOf[0], at)
 	}
-	return c.says(at, "no form of {R}'s oneOf allows all that {W} does"+undecided)
+	return c.says(at, "no subschema of {R}'s oneOf allows all that {W} does"+undecided)
 }
 
-// excluded reports whether nothing of a world fits a form.
-func (c *comparer) excluded(w world, form *jsonschema.Schema) bool {
+// excluded reports whether no value of these facts fits a schema.
+func (c *comparer) excluded(w facts, sub *jsonschema.Schema) bool {
 	for _, n := range w.fitsNot {
-		if c.within(c.worldOf(form), n, "") == nil {
+		if c.within(c.factsOf(sub), n, "") == nil {
 			return true
 		}
 	}
-	both := c.with(w, form)
+	both := c.with(w, sub)
 	if c.empty(both) {
 		return true
 	}
-	cases := c.forms(both)
-	return cases != nil && !slices.ContainsFunc(cases, func(one world) bool { return !c.empty(one) })
+	cases := c.alternatives(both)
+	return cases != nil && !slices.ContainsFunc(cases, func(one facts) bool { return !c.empty(one) })
 }
 
 // numbers goes through the keywords about numbers.
-func (c *comparer) numbers(w world, r *jsonschema.Schema, at string) (bad []string) {
+func (c *comparer) numbers(w facts, r *jsonschema.Schema, at string) (bad []string) {
 	whole := c.types(w)&typeFraction == 0
 	reader := []*jsonschema.Schema{r}
 	if have, asked := lowest(w.fits, whole, false), lowest(reader, whole, false); asked != nil && (have == nil || asked.above(*have)) {
@@ -269,7 +269,7 @@ func (c *comparer) numbers(w world, r *jsonschema.Schema, at string) (bad []stri
 }
 
 // texts goes through the keywords about strings.
-func (c *comparer) texts(w world, r *jsonschema.Schema, at string) (bad []string) {
+func (c *comparer) texts(w facts, r *jsonschema.Schema, at string) (bad []string) {
 	if r.MinLength != nil && least(w.fits, minLength) < *r.MinLength {
 		bad = append(bad, c.says(at, "{R} refuses texts shorter than %d, and {W} allows some", *r.MinLength)...)
 	}
@@ -283,8 +283,8 @@ func (c *comparer) texts(w world, r *jsonschema.Schema, at string) (bad []string
 }
 
 // least is the highest of the lower bounds, 0 for none; most the lowest of the upper ones.
-func least(forms []*jsonschema.Schema, bound func(*jsonschema.Schema) *int) (n int) {
-	for _, s := range forms {
+func least(schemas []*jsonschema.Schema, bound func(*jsonschema.Schema) *int) (n int) {
+	for _, s := range schemas {
 		if b := bound(s); b != nil {
 			n = max(n, *b)
 		}
@@ -292,9 +292,9 @@ func least(forms []*jsonschema.Schema, bound func(*jsonschema.Schema) *int) (n i
 	return n
 }
 
-func most(forms []*jsonschema.Schema, bound func(*jsonschema.Schema) *int) int {
+func most(schemas []*jsonschema.Schema, bound func(*jsonschema.Schema) *int) int {
 	n := int(^uint(0) >> 1)
-	for _, s := range forms {
+	for _, s := range schemas {
 		if b := bound(s); b != nil {
 			n = min(n, *b)
 		}

@@ -7,29 +7,29 @@ import (
 	"github.com/santhosh-tekuri/jsonschema/v6"
 )
 
-// never is the form that no value fits.
-var never = func() *jsonschema.Schema {
+// falseSchema is the schema that no value fits.
+var falseSchema = func() *jsonschema.Schema {
 	no := false
 	return &jsonschema.Schema{Bool: &no}
 }()
 
-var textForm, objectForm = typeForm("string"), typeForm("object")
+var stringSchema, objectSchema = typeSchema("string"), typeSchema("object")
 
-func typeForm(name string) *jsonschema.Schema {
+func typeSchema(name string) *jsonschema.Schema {
 	var t jsonschema.Types
 	t.Add(name)
 	return &jsonschema.Schema{Types: &t}
 }
 
-// isTrue reports whether every value fits a form because it says so, or says nothing.
+// isTrue reports whether a schema is true, or missing: every value fits it.
 func isTrue(s *jsonschema.Schema) bool { return s == nil || s.Bool != nil && *s.Bool }
 
-// formOf is a keyword that is a form or a boolean; nil: everything fits.
-func formOf(v any) *jsonschema.Schema {
+// subschemaOf is the value of a keyword, a schema or a boolean; nil: everything fits.
+func subschemaOf(v any) *jsonschema.Schema {
 	switch v := v.(type) {
 	case bool:
 		if !v {
-			return never
+			return falseSchema
 		}
 	case *jsonschema.Schema:
 		if !isTrue(v) {
@@ -39,33 +39,33 @@ func formOf(v any) *jsonschema.Schema {
 	return nil
 }
 
-// items are the forms of an array's first elements, and that of the others; nil: everything fits.
+// items are the schemas of an array's first elements, and the one of the others; nil: everything fits.
 func items(s *jsonschema.Schema) (first []*jsonschema.Schema, others *jsonschema.Schema) {
 	if s.PrefixItems != nil || s.Items2020 != nil {
-		return s.PrefixItems, formOf(s.Items2020)
+		return s.PrefixItems, subschemaOf(s.Items2020)
 	}
 	if first, ok := s.Items.([]*jsonschema.Schema); ok {
-		return first, formOf(s.AdditionalItems)
+		return first, subschemaOf(s.AdditionalItems)
 	}
-	return nil, formOf(s.Items)
+	return nil, subschemaOf(s.Items)
 }
 
-// itemForms are those of the element at an index.
-func itemForms(forms []*jsonschema.Schema, at int) (of []*jsonschema.Schema) {
-	for _, s := range forms {
-		first, form := items(s)
+// itemSchemas are the schemas of the element at an index.
+func itemSchemas(schemas []*jsonschema.Schema, at int) (of []*jsonschema.Schema) {
+	for _, s := range schemas {
+		first, sub := items(s)
 		if at < len(first) {
-			form = first[at]
+			sub = first[at]
 		}
-		if !isTrue(form) {
-			of = append(of, form)
+		if !isTrue(sub) {
+			of = append(of, sub)
 		}
 	}
 	return of
 }
 
 // arrays goes through the keywords about arrays.
-func (c *comparer) arrays(w world, r *jsonschema.Schema, at string) (bad []string) {
+func (c *comparer) arrays(w facts, r *jsonschema.Schema, at string) (bad []string) {
 	add := func(reasons []string) { bad = append(bad, reasons...) }
 	longest := most(w.fits, maxItems)
 	if r.MinItems != nil && least(w.fits, minItems) < *r.MinItems {
@@ -91,15 +91,15 @@ func (c *comparer) arrays(w world, r *jsonschema.Schema, at string) (bad []strin
 		if i == n {
 			place = at + "/items"
 		}
-		for _, form := range itemForms([]*jsonschema.Schema{r}, i) {
-			add(c.within(c.worldOf(itemForms(w.fits, i)...), form, place))
+		for _, sub := range itemSchemas([]*jsonschema.Schema{r}, i) {
+			add(c.within(c.factsOf(itemSchemas(w.fits, i)...), sub, place))
 		}
 	}
 	return bad
 }
 
 // contains goes through contains, and through how often.
-func (c *comparer) contains(w world, r *jsonschema.Schema, at string) (bad []string) {
+func (c *comparer) contains(w facts, r *jsonschema.Schema, at string) (bad []string) {
 	fewest := func(s *jsonschema.Schema) int {
 		if s.MinContains != nil {
 			return *s.MinContains
@@ -107,54 +107,54 @@ func (c *comparer) contains(w world, r *jsonschema.Schema, at string) (bad []str
 		return 1
 	}
 	if n := fewest(r); n > 0 && !slices.ContainsFunc(w.fits, func(s *jsonschema.Schema) bool {
-		return s.Contains != nil && fewest(s) >= n && c.within(c.worldOf(s.Contains), r.Contains, at) == nil
+		return s.Contains != nil && fewest(s) >= n && c.within(c.factsOf(s.Contains), r.Contains, at) == nil
 	}) {
 		bad = append(bad, c.says(at, "{R} has a contains that may refuse what {W} allows"+undecided)...)
 	}
 	if r.MaxContains != nil && most(w.fits, maxItems) > *r.MaxContains && !slices.ContainsFunc(w.fits, func(s *jsonschema.Schema) bool {
-		return s.Contains != nil && s.MaxContains != nil && *s.MaxContains <= *r.MaxContains && c.within(c.worldOf(r.Contains), s.Contains, at) == nil
+		return s.Contains != nil && s.MaxContains != nil && *s.MaxContains <= *r.MaxContains && c.within(c.factsOf(r.Contains), s.Contains, at) == nil
 	}) {
 		bad = append(bad, c.says(at, "{R} has a maxContains that may refuse what {W} allows"+undecided)...)
 	}
 	return bad
 }
 
-func (c *comparer) noArray(w world) bool {
+func (c *comparer) noArray(w facts) bool {
 	fewest := least(w.fits, minItems)
 	if fewest > most(w.fits, maxItems) {
 		return true
 	}
 	for i := range min(fewest, maxCases) {
-		if forms := itemForms(w.fits, i); forms != nil && c.empty(c.worldOf(forms...)) {
+		if schemas := itemSchemas(w.fits, i); schemas != nil && c.empty(c.factsOf(schemas...)) {
 			return true
 		}
 	}
 	return false
 }
 
-// memberForms are those of the member of a name.
-func memberForms(forms []*jsonschema.Schema, name string) (of []*jsonschema.Schema) {
-	for _, s := range forms {
-		form, known := s.Properties[name]
-		if known && !isTrue(form) {
-			of = append(of, form)
+// memberSchemas are the schemas of the member of a name.
+func memberSchemas(schemas []*jsonschema.Schema, name string) (of []*jsonschema.Schema) {
+	for _, s := range schemas {
+		sub, known := s.Properties[name]
+		if known && !isTrue(sub) {
+			of = append(of, sub)
 		}
 		for _, p := range patterns(s) {
 			if p.MatchString(name) {
 				known = true
-				if form := s.PatternProperties[p]; !isTrue(form) {
-					of = append(of, form)
+				if sub := s.PatternProperties[p]; !isTrue(sub) {
+					of = append(of, sub)
 				}
 			}
 		}
-		if rest := formOf(s.AdditionalProperties); !known && rest != nil {
+		if rest := subschemaOf(s.AdditionalProperties); !known && rest != nil {
 			of = append(of, rest)
 		}
 	}
 	return of
 }
 
-// patterns are those of a form's patternProperties, in order.
+// patterns are those of a subschema's patternProperties, in order.
 func patterns(s *jsonschema.Schema) []jsonschema.Regexp {
 	if len(s.PatternProperties) == 0 {
 		return nil
@@ -171,7 +171,7 @@ func patterns(s *jsonschema.Schema) []jsonschema.Regexp {
 }
 
 // objects goes through the keywords about objects.
-func (c *comparer) objects(w world, r *jsonschema.Schema, at string) (bad []string) {
+func (c *comparer) objects(w facts, r *jsonschema.Schema, at string) (bad []string) {
 	add := func(reasons []string) { bad = append(bad, reasons...) }
 	for _, name := range r.Required {
 		if !w.requires(name) {
@@ -200,7 +200,7 @@ type knownNames struct {
 	closed   bool            // there are no others
 }
 
-func (c *comparer) names(w world) knownNames {
+func (c *comparer) names(w facts) knownNames {
 	k := knownNames{names: map[string]bool{}}
 	required := map[string]bool{}
 	for _, s := range w.fits {
@@ -211,21 +211,21 @@ func (c *comparer) names(w world) knownNames {
 		for _, name := range s.Required {
 			required[name] = true
 		}
-		rest := formOf(s.AdditionalProperties)
+		rest := subschemaOf(s.AdditionalProperties)
 		k.closed = k.closed || rest != nil && rest.Bool != nil && len(s.PatternProperties) == 0
 	}
 	k.required = len(required)
 	return k
 }
 
-func (c *comparer) propertyNames(w world, r *jsonschema.Schema, known knownNames, at string) []string {
-	names := []*jsonschema.Schema{textForm}
+func (c *comparer) propertyNames(w facts, r *jsonschema.Schema, known knownNames, at string) []string {
+	names := []*jsonschema.Schema{stringSchema}
 	for _, s := range w.fits {
 		if !isTrue(s.PropertyNames) {
 			names = append(names, s.PropertyNames)
 		}
 	}
-	bad := c.within(c.worldOf(names...), r.PropertyNames, at+"/propertyNames")
+	bad := c.within(c.factsOf(names...), r.PropertyNames, at+"/propertyNames")
 	if bad == nil || !known.closed {
 		return bad
 	}
@@ -237,33 +237,33 @@ func (c *comparer) propertyNames(w world, r *jsonschema.Schema, known knownNames
 	return nil
 }
 
-// noMember reports whether an object in a world cannot have a member of a name.
-func (c *comparer) noMember(w world, name string) bool {
-	forms := memberForms(w.fits, name)
-	return forms != nil && c.empty(c.worldOf(forms...))
+// noMember reports whether an object of these facts cannot have a member of a name.
+func (c *comparer) noMember(w facts, name string) bool {
+	schemas := memberSchemas(w.fits, name)
+	return schemas != nil && c.empty(c.factsOf(schemas...))
 }
 
 // dependencies goes through what a member brings with it.
-func (c *comparer) dependencies(w world, r *jsonschema.Schema, at string) (bad []string) {
-	having := func(name string) world { return c.with(w, objectForm, &jsonschema.Schema{Required: []string{name}}) }
+func (c *comparer) dependencies(w facts, r *jsonschema.Schema, at string) (bad []string) {
+	having := func(name string) facts { return c.with(w, objectSchema, &jsonschema.Schema{Required: []string{name}}) }
 	required := dependents(r)
 	for _, name := range sortedKeys(required) {
 		if there := having(name); !there.requires(required[name]...) && !c.noMember(w, name) {
 			bad = append(bad, c.says(at, "{R} requires with %s other properties that {W} does not", shown(name))...)
 		}
 	}
-	forms := map[string]*jsonschema.Schema{}
-	for name, form := range r.DependentSchemas {
-		forms[name] = form
+	schemas := map[string]*jsonschema.Schema{}
+	for name, sub := range r.DependentSchemas {
+		schemas[name] = sub
 	}
 	for name, dependency := range r.Dependencies {
-		if form := formIn(dependency); form != nil {
-			forms[name] = form
+		if sub := asSchema(dependency); sub != nil {
+			schemas[name] = sub
 		}
 	}
-	for _, name := range sortedKeys(forms) {
+	for _, name := range sortedKeys(schemas) {
 		if !c.noMember(w, name) {
-			bad = append(bad, c.within(having(name), forms[name], at+"/dependentSchemas/"+pointerEscapes.Replace(name))...)
+			bad = append(bad, c.within(having(name), schemas[name], at+"/dependentSchemas/"+pointerEscapes.Replace(name))...)
 		}
 	}
 	return bad
@@ -271,8 +271,8 @@ func (c *comparer) dependencies(w world, r *jsonschema.Schema, at string) (bad [
 
 // members goes through properties, patternProperties and additionalProperties:
 // first for each name that either side lists, then for all others.
-func (c *comparer) members(w world, r *jsonschema.Schema, known knownNames, at string) (bad []string) {
-	rest := formOf(r.AdditionalProperties)
+func (c *comparer) members(w facts, r *jsonschema.Schema, known knownNames, at string) (bad []string) {
+	rest := subschemaOf(r.AdditionalProperties)
 	if len(r.Properties) == 0 && len(r.PatternProperties) == 0 && rest == nil {
 		return nil
 	}
@@ -280,35 +280,35 @@ func (c *comparer) members(w world, r *jsonschema.Schema, known knownNames, at s
 		known.names[name] = true
 	}
 	for _, name := range sortedKeys(known.names) {
-		if !c.spend(worldSteps * (1 + len(w.fits)) * (1 + instructionsOf(w.fits)) * (1 + len(name)/16)) {
+		if !c.spend(factSteps * (1 + len(w.fits)) * (1 + instructionsOf(w.fits)) * (1 + len(name)/16)) {
 			return append(bad, c.says(at, "the comparison takes too many steps")...)
 		}
-		for _, form := range memberForms([]*jsonschema.Schema{r}, name) {
-			bad = append(bad, c.within(c.worldOf(memberForms(w.fits, name)...), form, at+"/properties/"+pointerEscapes.Replace(name))...)
+		for _, sub := range memberSchemas([]*jsonschema.Schema{r}, name) {
+			bad = append(bad, c.within(c.factsOf(memberSchemas(w.fits, name)...), sub, at+"/properties/"+pointerEscapes.Replace(name))...)
 		}
 	}
 	own := map[string]bool{} // the reader's patterns
 	for _, p := range patterns(r) {
 		own[p.String()] = true
-		for _, forms := range otherForms(w, p, nil) {
-			bad = append(bad, c.within(c.worldOf(forms...), r.PatternProperties[p], at+"/patternProperties/"+pointerEscapes.Replace(p.String()))...)
+		for _, schemas := range otherMemberSchemas(w, p, nil) {
+			bad = append(bad, c.within(c.factsOf(schemas...), r.PatternProperties[p], at+"/patternProperties/"+pointerEscapes.Replace(p.String()))...)
 		}
 	}
 	if rest == nil {
 		return bad
 	}
-	for _, forms := range otherForms(w, nil, own) {
-		if rest == never && !c.empty(c.worldOf(forms...)) {
+	for _, schemas := range otherMemberSchemas(w, nil, own) {
+		if rest == falseSchema && !c.empty(c.factsOf(schemas...)) {
 			return append(bad, c.says(at, "{R} allows no properties but those that it lists, and {W} allows others")...)
 		}
-		bad = append(bad, c.within(c.worldOf(forms...), rest, at+"/additionalProperties")...)
+		bad = append(bad, c.within(c.factsOf(schemas...), rest, at+"/additionalProperties")...)
 	}
 	return bad
 }
 
 // instructionsOf are those of all patterns that names are held to, in thousands.
-func instructionsOf(forms []*jsonschema.Schema) (n int) {
-	for _, s := range forms {
+func instructionsOf(schemas []*jsonschema.Schema) (n int) {
+	for _, s := range schemas {
 		for p := range s.PatternProperties {
 			n += instructions(p)
 		}
@@ -316,9 +316,9 @@ func instructionsOf(forms []*jsonschema.Schema) (n int) {
 	return n / 1000
 }
 
-// otherForms are the cases of what holds for a member whose name nobody lists: one
+// otherMemberSchemas are the cases of what applies to a member whose name neither side lists: one
 // that matches the pattern, if there is one, and none of the patterns in unmatched.
-func otherForms(w world, pattern jsonschema.Regexp, unmatched map[string]bool) [][]*jsonschema.Schema {
+func otherMemberSchemas(w facts, pattern jsonschema.Regexp, unmatched map[string]bool) [][]*jsonschema.Schema {
 	cases := [][]*jsonschema.Schema{nil}
 	for _, s := range w.fits {
 		var ways []*jsonschema.Schema // any of them, or more than one
@@ -332,10 +332,10 @@ func otherForms(w world, pattern jsonschema.Regexp, unmatched map[string]bool) [
 			}
 		}
 		if !certain {
-			ways = append(ways, formOf(s.AdditionalProperties))
+			ways = append(ways, subschemaOf(s.AdditionalProperties))
 		}
 		if slices.ContainsFunc(ways, isTrue) || len(ways)*len(cases) > maxCases {
-			continue // nothing is known by this form
+			continue // nothing is known by this schema
 		}
 		var next [][]*jsonschema.Schema
 		for _, one := range cases {
@@ -348,7 +348,7 @@ func otherForms(w world, pattern jsonschema.Regexp, unmatched map[string]bool) [
 	return cases
 }
 
-func (c *comparer) noObject(w world) bool {
+func (c *comparer) noObject(w facts) bool {
 	known := c.names(w)
 	if max(least(w.fits, minProperties), known.required) > most(w.fits, maxProperties) {
 		return true

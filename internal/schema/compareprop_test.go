@@ -261,7 +261,7 @@ func changedKeyword(t *rapid.T, k string, v any) any {
 			return v
 		}
 		out := append([]any{}, v...)
-		i := rapid.IntRange(0, len(out)-1).Draw(t, "form")
+		i := rapid.IntRange(0, len(out)-1).Draw(t, "subschema")
 		out[i] = changed(t, out[i])
 		if rapid.IntRange(0, 3).Draw(t, "longer") == 0 {
 			out = append(out, anySchema(t, 1))

@@ -10,23 +10,23 @@ import (
 	"github.com/santhosh-tekuri/jsonschema/v6"
 )
 
-// digest is that of what a form says, wherever it stands and whatever leads to it.
+// digest is the digest of a schema's assertions, independent of its place and of references to it.
 type digest [sha256.Size]byte
 
-// same reports whether two forms say the same; false where it does not show.
+// same reports whether two schemas assert the same; false where it cannot tell.
 func (c *comparer) same(a, b *jsonschema.Schema) bool {
 	return a == b || c.digest(a) == c.digest(b)
 }
 
-// sameForms reports whether two lists are the same, in any order.
-func (c *comparer) sameForms(a, b []*jsonschema.Schema) bool {
+// sameSubschemas reports whether two lists are the same, in any order.
+func (c *comparer) sameSubschemas(a, b []*jsonschema.Schema) bool {
 	if len(a) != len(b) {
 		return false
 	}
-	sorted := func(forms []*jsonschema.Schema) []string {
-		list := make([]string, len(forms))
-		for i, form := range forms {
-			d := c.digest(form)
+	sorted := func(schemas []*jsonschema.Schema) []string {
+		list := make([]string, len(schemas))
+		for i, sub := range schemas {
+			d := c.digest(sub)
 			list[i] = string(d[:])
 		}
 		slices.Sort(list)
@@ -35,7 +35,7 @@ func (c *comparer) sameForms(a, b []*jsonschema.Schema) bool {
 	return slices.Equal(sorted(a), sorted(b))
 }
 
-// saysTypesOnly reports whether a form is a type keyword and nothing else.
+// saysTypesOnly reports whether a schema is a type keyword and nothing else.
 func (c *comparer) saysTypesOnly(s *jsonschema.Schema) bool {
 	only, known := c.typeOnly[s]
 	if !known {
@@ -48,7 +48,7 @@ func (c *comparer) saysTypesOnly(s *jsonschema.Schema) bool {
 
 func (c *comparer) digest(s *jsonschema.Schema) digest {
 	if isTrue(s) {
-		s = noForm
+		s = emptySchema
 	}
 	d, known := c.digests[s]
 	if !known {
@@ -58,10 +58,10 @@ func (c *comparer) digest(s *jsonschema.Schema) digest {
 	return d
 }
 
-// sum is a form's digest: of all its keywords but the annotations. One that is a
+// sum is a schema's digest: of all its keywords except annotations. One that is a
 // reference and nothing else has the digest of what it refers to.
 func (c *comparer) sum(s *jsonschema.Schema) (d digest) {
-	c.spend(worldSteps)
+	c.spend(factSteps)
 	w := summer{c, sha256.New()}
 	w.say("bool", s.Bool)
 	if s.Types != nil {
@@ -85,15 +85,15 @@ func (c *comparer) sum(s *jsonschema.Schema) (d digest) {
 	w.say("unique", s.UniqueItems)
 	w.say("required", slices.Sorted(slices.Values(s.Required)))
 	first, others := items(s)
-	for i, forms := range [][]*jsonschema.Schema{s.AllOf, s.AnyOf, s.OneOf, first} {
-		w.say("forms", i, len(forms))
-		for _, form := range forms {
-			w.form(form)
+	for i, schemas := range [][]*jsonschema.Schema{s.AllOf, s.AnyOf, s.OneOf, first} {
+		w.say("subschemas", i, len(schemas))
+		for _, sub := range schemas {
+			w.subschema(sub)
 		}
 	}
-	for i, form := range []*jsonschema.Schema{s.Not, s.If, s.Then, s.Else, others, s.Contains, s.PropertyNames, formOf(s.AdditionalProperties)} {
-		w.say("form", i)
-		w.form(form)
+	for i, sub := range []*jsonschema.Schema{s.Not, s.If, s.Then, s.Else, others, s.Contains, s.PropertyNames, subschemaOf(s.AdditionalProperties)} {
+		w.say("subschema", i)
+		w.subschema(sub)
 	}
 	// A subschema that accepts everything still counts for an unevaluatedProperties or unevaluatedItems around it.
 	w.say("covers", s.AdditionalProperties != nil, s.Items != nil, s.AdditionalItems != nil, s.Items2020 != nil)
@@ -102,28 +102,28 @@ func (c *comparer) sum(s *jsonschema.Schema) (d digest) {
 	}
 	for _, name := range sortedKeys(s.Properties) {
 		w.say("property", name)
-		w.form(s.Properties[name])
+		w.subschema(s.Properties[name])
 	}
 	for _, p := range patterns(s) {
 		w.say("patternProperty", p.String())
-		w.form(s.PatternProperties[p])
+		w.subschema(s.PatternProperties[p])
 	}
 	for _, name := range sortedKeys(s.DependentRequired) {
 		w.say("dependentRequired", name, s.DependentRequired[name])
 	}
 	for _, name := range sortedKeys(s.DependentSchemas) {
 		w.say("dependentSchema", name)
-		w.form(s.DependentSchemas[name])
+		w.subschema(s.DependentSchemas[name])
 	}
 	for _, name := range sortedKeys(s.Dependencies) {
 		names, _ := s.Dependencies[name].([]string)
 		w.say("dependency", name, names)
-		w.form(formIn(s.Dependencies[name]))
+		w.subschema(asSchema(s.Dependencies[name]))
 	}
 	if s.UnevaluatedItems != nil || s.UnevaluatedProperties != nil { // what counts as evaluated is the draft's to say
 		w.say("unevaluated", s.DraftVersion)
-		w.form(s.UnevaluatedItems)
-		w.form(s.UnevaluatedProperties)
+		w.subschema(s.UnevaluatedItems)
+		w.subschema(s.UnevaluatedProperties)
 	}
 	w.Sum(d[:0])
 	if s.Ref == nil {
@@ -133,17 +133,17 @@ func (c *comparer) sum(s *jsonschema.Schema) (d digest) {
 		return c.digest(s.Ref)
 	}
 	w.say("ref")
-	w.form(s.Ref)
+	w.subschema(s.Ref)
 	w.Sum(d[:0])
 	return d
 }
 
-// nothing is the digest of a form that says nothing.
-func (c *comparer) nothing() digest { return c.digest(noForm) }
+// nothing is the digest of a schema that asserts nothing.
+func (c *comparer) nothing() digest { return c.digest(emptySchema) }
 
-var noForm = &jsonschema.Schema{}
+var emptySchema = &jsonschema.Schema{}
 
-// summer writes what a form says so that two texts are equal only if it is the same.
+// summer writes the assertions of a schema so that two texts are equal only if the assertions are.
 type summer struct {
 	c *comparer
 	hash.Hash
@@ -157,8 +157,8 @@ func (w summer) say(what string, values ...any) {
 	w.Write(append(text, '\n'))
 }
 
-func (w summer) form(s *jsonschema.Schema) {
-	var d digest // of no form, which is another thing than one that everything fits
+func (w summer) subschema(s *jsonschema.Schema) {
+	var d digest // zero: there is no subschema, unlike one that every value fits
 	if s != nil {
 		d = w.c.digest(s)
 	}

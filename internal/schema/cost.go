@@ -16,18 +16,18 @@ import (
 // with one instruction of a pattern.
 const (
 	// maxSteps is for one check: about half a second of a payload that is made
-	// to take long. One of 1 MiB may have 100,000 values in five forms each.
+	// to take long. One of 1 MiB may have 100,000 values with five subschemas each.
 	maxSteps = 32_000_000
 	// maxValueSteps and maxTextSteps are what a schema may take on one value, and
 	// on one byte of a text.
 	maxValueSteps = 64_000
 	maxTextSteps  = 1000
-	// formSteps are those of one form on one value, whose refusal is noted.
-	formSteps = 64
+	// schemaSteps are those of one schema on one value, whose refusal is noted.
+	schemaSteps = 64
 	// nameSteps are those of looking for one member.
 	nameSteps = 8
 	// uniqueSteps are those of comparing an element of up to 20 with the others.
-	uniqueSteps = 10 * formSteps
+	uniqueSteps = 10 * schemaSteps
 	// textShare is how many instructions of a pattern make a step: most patterns
 	// look at a character by one of them.
 	textShare = 2
@@ -73,26 +73,26 @@ func (m meter) of(s *jsonschema.Schema) (c cost, err error) {
 	for p := range s.PatternProperties {
 		c.below.text += instructions(p)
 	}
-	each := func(forms []*jsonschema.Schema, add func(cost)) {
-		for _, form := range forms {
-			if form != nil && err == nil {
+	each := func(schemas []*jsonschema.Schema, add func(cost)) {
+		for _, sub := range schemas {
+			if sub != nil && err == nil {
 				var of cost
-				of, err = m.of(form)
+				of, err = m.of(sub)
 				add(of)
 			}
 		}
 	}
 	var most steps
-	each(onTheSame(s), func(of cost) { c.here, c.below = c.here.plus(of.here), c.below.plus(of.below) })
-	each(onOneInside(s), func(of cost) { most = most.most(of.most()) })
-	each(onEachInside(s), func(of cost) { c.below = c.below.plus(of.most()) })
+	each(inPlace(s), func(of cost) { c.here, c.below = c.here.plus(of.here), c.below.plus(of.below) })
+	each(onOneChild(s), func(of cost) { most = most.most(of.most()) })
+	each(onAnyChild(s), func(of cost) { c.below = c.below.plus(of.most()) })
 	if err != nil {
 		return cost{}, err
 	}
 	c.below = c.below.plus(most)
 	if most := c.most(); most.value > maxValueSteps || most.text > maxTextSteps {
 		return cost{}, fmt.Errorf("at %q compares one value with too much: it takes %d steps a value and %d a character, at most %d and %d are allowed; "+
-			"have fewer values in enum, forms in allOf, anyOf and oneOf, or names in required, or simpler patterns",
+			"have fewer values in enum, subschemas in allOf, anyOf and oneOf, or names in required, or simpler patterns",
 			place(s), most.value, most.text, maxValueSteps, maxTextSteps)
 	}
 	m[s] = &c
@@ -102,9 +102,9 @@ func (m meter) of(s *jsonschema.Schema) (c cost, err error) {
 // place is where a schema is in its text.
 func place(s *jsonschema.Schema) string { return strings.TrimPrefix(s.Location, base+"#") }
 
-// ownSteps are those of a schema on one value, without its forms.
+// ownSteps are those of a schema on one value, without its subschemas.
 func ownSteps(s *jsonschema.Schema) steps {
-	n := formSteps + nameSteps*(len(s.Required)+len(s.Dependencies)+len(s.DependentRequired)+len(s.DependentSchemas))
+	n := schemaSteps + nameSteps*(len(s.Required)+len(s.Dependencies)+len(s.DependentRequired)+len(s.DependentSchemas))
 	for _, required := range s.DependentRequired {
 		n += nameSteps * len(required)
 	}
@@ -129,7 +129,7 @@ func comparison(v any) (n int) {
 	walk(v, func(v any) {
 		switch v := v.(type) {
 		case json.Number:
-			n += 2 * formSteps * numberSize(v)
+			n += 2 * schemaSteps * numberSize(v)
 		case map[string]any:
 			n += 1 + nameSteps*len(v)
 		default:
@@ -146,30 +146,30 @@ func instructions(p jsonschema.Regexp) int {
 	return 0
 }
 
-// onTheSame are the forms that a schema holds the same value to. In this and the next two, nil is no form.
-func onTheSame(s *jsonschema.Schema) []*jsonschema.Schema {
-	forms := slices.Concat([]*jsonschema.Schema{s.Ref, s.Not, s.If, s.Then, s.Else}, s.AllOf, s.AnyOf, s.OneOf)
-	forms = slices.AppendSeq(forms, maps.Values(s.DependentSchemas))
+// inPlace are the subschemas that a schema applies to the same value. In this and the next two, nil is no subschema.
+func inPlace(s *jsonschema.Schema) []*jsonschema.Schema {
+	schemas := slices.Concat([]*jsonschema.Schema{s.Ref, s.Not, s.If, s.Then, s.Else}, s.AllOf, s.AnyOf, s.OneOf)
+	schemas = slices.AppendSeq(schemas, maps.Values(s.DependentSchemas))
 	for _, dependency := range s.Dependencies {
-		forms = append(forms, formIn(dependency))
+		schemas = append(schemas, asSchema(dependency))
 	}
-	return forms
+	return schemas
 }
 
-// onOneInside are the forms that a schema holds one member or element each to.
-func onOneInside(s *jsonschema.Schema) []*jsonschema.Schema {
+// onOneChild are the subschemas that a schema applies to one member or element each.
+func onOneChild(s *jsonschema.Schema) []*jsonschema.Schema {
 	items, _ := s.Items.([]*jsonschema.Schema)
 	return slices.AppendSeq(slices.Concat(s.PrefixItems, items), maps.Values(s.Properties))
 }
 
-// onEachInside are those that it may hold any member or element to.
-func onEachInside(s *jsonschema.Schema) []*jsonschema.Schema {
+// onAnyChild are the subschemas that it may apply to any member or element.
+func onAnyChild(s *jsonschema.Schema) []*jsonschema.Schema {
 	return slices.AppendSeq([]*jsonschema.Schema{s.PropertyNames, s.UnevaluatedProperties, s.UnevaluatedItems, s.Contains, s.Items2020,
-		formIn(s.Items), formIn(s.AdditionalItems), formIn(s.AdditionalProperties)}, maps.Values(s.PatternProperties))
+		asSchema(s.Items), asSchema(s.AdditionalItems), asSchema(s.AdditionalProperties)}, maps.Values(s.PatternProperties))
 }
 
-// formIn is nil for what is no schema, as a list of names or a boolean.
-func formIn(v any) *jsonschema.Schema {
+// asSchema is nil for a value that is no schema, such as a list of names or a boolean.
+func asSchema(v any) *jsonschema.Schema {
 	s, _ := v.(*jsonschema.Schema)
 	return s
 }

@@ -37,10 +37,10 @@ func TestCostlySchemasAreRefused(t *testing.T) {
 		{"numbers in objects to compare", `{"items":{"enum":[` + list(500, `{"a":[%d,%d]}`) + `]}}`, `at "/items" ` + tooMuch},
 		{"numbers of a const", `{"const":[` + list(1000, "%d") + `]}`, `at "" ` + tooMuch},
 		{"texts to compare", `{"enum":[` + list(50_000, `"a"`) + `,` + list(14_000, `""`) + `]}`, `at "" ` + tooMuch},
-		{"forms", `{"items":{"oneOf":[` + list(2000, `{"type":"string"}`) + `]}}`, `at "/items" ` + tooMuch},
-		{"forms of forms", `{"anyOf":[` + list(40, `{"anyOf":[`+list(40, `{"type":"string"}`)+`]}`) + `]}`, `at "" ` + tooMuch},
-		{"forms that meet inside", `{"allOf":[` + list(600, `{"properties":{"a":{"maximum":1}}}`) + `,{"required":["a"]}]}`, ""},
-		{"forms that meet inside, more", `{"allOf":[` + list(1100, `{"properties":{"a":{"maximum":1}}}`) + `]}`, tooMuch},
+		{"subschemas", `{"items":{"oneOf":[` + list(2000, `{"type":"string"}`) + `]}}`, `at "/items" ` + tooMuch},
+		{"subschemas of subschemas", `{"anyOf":[` + list(40, `{"anyOf":[`+list(40, `{"type":"string"}`)+`]}`) + `]}`, `at "" ` + tooMuch},
+		{"subschemas that meet inside", `{"allOf":[` + list(600, `{"properties":{"a":{"maximum":1}}}`) + `,{"required":["a"]}]}`, ""},
+		{"subschemas that meet inside, more", `{"allOf":[` + list(1100, `{"properties":{"a":{"maximum":1}}}`) + `]}`, tooMuch},
 		{"names that are missing", `{"items":{"required":[` + list(20_000, `"k%d"`) + `]}}`, `at "/items" ` + tooMuch},
 		{"names that depend", `{"dependentRequired":{"a":[` + list(20_000, `"k%d"`) + `]}}`, tooMuch},
 		{"a pattern", `{"pattern":"(a?){1000}b"}`, "it repeats too much"},
@@ -75,7 +75,7 @@ func TestCostlyPayloadsAreRefused(t *testing.T) {
 		{"many values", kinds, "[" + list(6000, `"100099"`) + "]", tooCostly},
 		{"many values inside", kinds, `[{"a":[` + list(6000, "1") + "]}]", tooCostly},
 		{"large numbers", kinds, "[" + list(600, "1e999") + "]", tooCostly},
-		{"many values and few forms", `{"items":{"type":"object","properties":{"n":{"type":"number"}}}}`, "[" + list(50_000, `{"n":1}`) + "]", ""},
+		{"many values and few subschemas", `{"items":{"type":"object","properties":{"n":{"type":"number"}}}}`, "[" + list(50_000, `{"n":1}`) + "]", ""},
 		{"texts", email, "[" + list(10_000, `"a@b.de"`) + "]", ""},
 		{"long texts", email, `["` + strings.Repeat("a", 1<<20) + `"]`, tooCostly},
 	} {
@@ -86,10 +86,10 @@ func TestCostlyPayloadsAreRefused(t *testing.T) {
 	}
 }
 
-// A form is a schema that counts its evaluations: by a format, which the
-// library looks at once each time. It refers to those of the definitions.
-func drawForm(t *rapid.T, draft string, depth int, defs ...string) map[string]any {
-	form := map[string]any{"format": "counted"}
+// drawSchema draws a schema that counts its evaluations: by a format, which the
+// library looks at once each time. It refers to the schemas of the definitions.
+func drawSchema(t *rapid.T, draft string, depth int, defs ...string) map[string]any {
+	schema := map[string]any{"format": "counted"}
 	below := func() any {
 		switch {
 		case len(defs) > 0 && rapid.Bool().Draw(t, "refer"):
@@ -97,7 +97,7 @@ func drawForm(t *rapid.T, draft string, depth int, defs ...string) map[string]an
 		case depth == 0:
 			return map[string]any{"format": "counted"}
 		}
-		return drawForm(t, draft, depth-1, defs...)
+		return drawSchema(t, draft, depth-1, defs...)
 	}
 	some := func() []any { return []any{below(), below()} }
 	keywords := []string{"none", "allOf", "anyOf", "oneOf", "not", "if", "properties", "patternProperties", "additionalProperties",
@@ -105,25 +105,25 @@ func drawForm(t *rapid.T, draft string, depth int, defs ...string) map[string]an
 	for _, k := range rapid.SliceOfNDistinct(rapid.SampledFrom(keywords), 1, 3, rapid.ID).Draw(t, "keywords") {
 		switch k {
 		case "allOf", "anyOf", "oneOf":
-			form[k] = some()
+			schema[k] = some()
 		case "if":
-			form["if"], form["then"], form["else"] = below(), below(), below()
+			schema["if"], schema["then"], schema["else"] = below(), below(), below()
 		case "properties", "dependencies", "dependentSchemas":
-			form[k] = map[string]any{"p": below(), "q": below()}
+			schema[k] = map[string]any{"p": below(), "q": below()}
 		case "patternProperties":
-			form[k] = map[string]any{"p": below(), "p|q": below()}
+			schema[k] = map[string]any{"p": below(), "p|q": below()}
 		case "prefix":
 			if draft == "2020-12" {
-				form["prefixItems"] = some()
+				schema["prefixItems"] = some()
 			} else {
-				form["items"], form["additionalItems"] = some(), below()
+				schema["items"], schema["additionalItems"] = some(), below()
 			}
 		case "none":
 		default:
-			form[k] = below()
+			schema[k] = below()
 		}
 	}
-	return form
+	return schema
 }
 
 func drawValue(t *rapid.T, depth int) any {
@@ -144,9 +144,9 @@ func drawValue(t *rapid.T, depth int) any {
 func TestNoEvaluationIsMissed(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		draft := rapid.SampledFrom([]string{"2019-09", "2020-12"}).Draw(t, "draft")
-		doc := drawForm(t, draft, 1, "a", "b")
+		doc := drawSchema(t, draft, 1, "a", "b")
 		doc["$schema"] = "https://json-schema.org/draft/" + draft + "/schema"
-		doc["$defs"] = map[string]any{"a": drawForm(t, draft, 1, "b"), "b": drawForm(t, draft, 1)}
+		doc["$defs"] = map[string]any{"a": drawSchema(t, draft, 1, "b"), "b": drawSchema(t, draft, 1)}
 		evaluations := 0
 		c := jsonschema.NewCompiler()
 		c.AssertFormat()
@@ -163,7 +163,7 @@ func TestNoEvaluationIsMissed(t *testing.T) {
 			t.Fatal(err)
 		}
 		v := drawValue(t, 3)
-		if _ = s.Validate(v); evaluations*formSteps > sizeOf(v)*cost.value {
+		if _ = s.Validate(v); evaluations*schemaSteps > sizeOf(v)*cost.value {
 			t.Errorf("%d evaluations of %d values, and %d steps a value were reckoned", evaluations, sizeOf(v), cost.value)
 		}
 	})
@@ -172,12 +172,12 @@ func TestNoEvaluationIsMissed(t *testing.T) {
 // BenchmarkCheckCostly is near the most that a check may take.
 func BenchmarkCheckCostly(b *testing.B) {
 	for name, of := range map[string][2]string{
-		"numbers": {`{"items":{"enum":[` + list(450, "%d") + `]}}`, "[" + list(540, "1") + "]"},
-		"forms":   {`{"items":{"oneOf":[` + list(90, `{"type":"string"}`) + `]}}`, "[" + list(5000, "1") + "]"},
-		"minimum": {`{"items":{"allOf":[` + list(90, `{"minimum":3}`) + `]}}`, "[" + list(5000, "5") + "]"},
-		"names":   {`{"items":{"required":[` + list(7000, `"k%d"`) + `]}}`, "[" + list(560, "{}") + "]"},
-		"texts":   {`{"items":{"enum":[` + list(25_000, `"k%d"`) + `]}}`, "[" + list(1200, `"k200000"`) + "]"},
-		"pattern": {`{"pattern":"(a?){150}b"}`, `"` + strings.Repeat("a", 100_000) + `"`},
+		"numbers":    {`{"items":{"enum":[` + list(450, "%d") + `]}}`, "[" + list(540, "1") + "]"},
+		"subschemas": {`{"items":{"oneOf":[` + list(90, `{"type":"string"}`) + `]}}`, "[" + list(5000, "1") + "]"},
+		"minimum":    {`{"items":{"allOf":[` + list(90, `{"minimum":3}`) + `]}}`, "[" + list(5000, "5") + "]"},
+		"names":      {`{"items":{"required":[` + list(7000, `"k%d"`) + `]}}`, "[" + list(560, "{}") + "]"},
+		"texts":      {`{"items":{"enum":[` + list(25_000, `"k%d"`) + `]}}`, "[" + list(1200, `"k200000"`) + "]"},
+		"pattern":    {`{"pattern":"(a?){150}b"}`, `"` + strings.Repeat("a", 100_000) + `"`},
 	} {
 		s := compile(b, of[0])
 		b.Run(name, func(b *testing.B) {

@@ -8,58 +8,58 @@ import (
 	"github.com/santhosh-tekuri/jsonschema/v6"
 )
 
-// world is what is known of a value.
-type world struct {
-	fits    []*jsonschema.Schema // forms that it fits, with all that follows from them
+// facts are what is known of a value.
+type facts struct {
+	fits    []*jsonschema.Schema // the schemas that it fits, with all that follow from them
 	fitsNot []*jsonschema.Schema
-	// divided are the forms whose anyOf and oneOf this is one case of already.
+	// divided are the choices of which these facts are one case already.
 	divided []choice
 }
 
-// choice is the anyOf or the oneOf of a form.
+// choice is the anyOf or the oneOf of a schema.
 type choice struct {
 	of    *jsonschema.Schema
 	oneOf bool
 }
 
-func (c *comparer) worldOf(forms ...*jsonschema.Schema) world { return c.with(world{}, forms...) }
+func (c *comparer) factsOf(schemas ...*jsonschema.Schema) facts { return c.with(facts{}, schemas...) }
 
-// with is a world of which more is known.
-func (c *comparer) with(w world, forms ...*jsonschema.Schema) world {
+// with adds schemas that the value fits.
+func (c *comparer) with(w facts, schemas ...*jsonschema.Schema) facts {
 	w.fits, w.fitsNot, w.divided = slices.Clone(w.fits), slices.Clone(w.fitsNot), slices.Clone(w.divided)
-	for _, form := range forms {
-		c.learn(&w, form)
+	for _, sub := range schemas {
+		c.learn(&w, sub)
 	}
 	c.conclude(&w)
 	return w
 }
 
-// without is a world whose values do not fit a form.
-func (c *comparer) without(w world, form *jsonschema.Schema) world {
+// without adds a schema that the value does not fit.
+func (c *comparer) without(w facts, sub *jsonschema.Schema) facts {
 	w = c.with(w)
-	w.fitsNot = append(w.fitsNot, form)
+	w.fitsNot = append(w.fitsNot, sub)
 	c.conclude(&w)
 	return w
 }
 
-// learn adds a form, and those that it says a value fits as a whole.
-func (c *comparer) learn(w *world, form *jsonschema.Schema) {
-	if form == nil || slices.Contains(w.fits, form) || !c.spend(worldSteps) {
+// learn adds a schema, and the subschemas that it applies to the value itself.
+func (c *comparer) learn(w *facts, sub *jsonschema.Schema) {
+	if sub == nil || slices.Contains(w.fits, sub) || !c.spend(factSteps) {
 		return
 	}
-	w.fits = append(w.fits, form)
-	if form.Not != nil {
-		w.fitsNot = append(w.fitsNot, form.Not)
+	w.fits = append(w.fits, sub)
+	if sub.Not != nil {
+		w.fitsNot = append(w.fitsNot, sub.Not)
 	}
-	c.learn(w, form.Ref)
-	for _, part := range form.AllOf {
+	c.learn(w, sub.Ref)
+	for _, part := range sub.AllOf {
 		c.learn(w, part)
 	}
 }
 
 // conclude adds what follows from if, and from what a required member brings
 // with it.
-func (c *comparer) conclude(w *world) {
+func (c *comparer) conclude(w *facts) {
 	for before := -1; before < len(w.fits) && c.left > 0; {
 		before = len(w.fits)
 		for _, s := range w.fits[:before] {
@@ -79,7 +79,7 @@ func (c *comparer) conclude(w *world) {
 			}
 			for _, name := range sortedKeys(s.Dependencies) {
 				if w.requires(name) {
-					c.learn(w, formIn(s.Dependencies[name]))
+					c.learn(w, asSchema(s.Dependencies[name]))
 				}
 			}
 			for name, names := range dependents(s) {
@@ -109,7 +109,7 @@ func dependents(s *jsonschema.Schema) map[string][]string {
 }
 
 // requires reports whether an object that fits has all of some members.
-func (w *world) requires(names ...string) bool {
+func (w *facts) requires(names ...string) bool {
 	for _, name := range names {
 		if !slices.ContainsFunc(w.fits, func(s *jsonschema.Schema) bool { return slices.Contains(s.Required, name) }) {
 			return false
@@ -118,25 +118,25 @@ func (w *world) requires(names ...string) bool {
 	return true
 }
 
-// forms divides a world into cases by the next anyOf or oneOf; nil: there is none.
-func (c *comparer) forms(w world) []world {
+// alternatives divides facts into cases by the next anyOf or oneOf; nil: there is none.
+func (c *comparer) alternatives(w facts) []facts {
 	for _, s := range w.fits {
 		for _, choice := range []choice{{s, false}, {s, true}} {
-			forms := s.AnyOf
+			schemas := s.AnyOf
 			if choice.oneOf {
-				forms = s.OneOf
+				schemas = s.OneOf
 			}
-			if forms == nil || slices.Contains(w.divided, choice) {
+			if schemas == nil || slices.Contains(w.divided, choice) {
 				continue
 			}
-			cases := make([]world, len(forms))
-			for i, form := range forms {
+			cases := make([]facts, len(schemas))
+			for i, sub := range schemas {
 				one := c.with(w)
 				one.divided = append(one.divided, choice)
 				if choice.oneOf {
-					one.fitsNot = append(slices.Concat(one.fitsNot, forms[:i]), forms[i+1:]...)
+					one.fitsNot = append(slices.Concat(one.fitsNot, schemas[:i]), schemas[i+1:]...)
 				}
-				cases[i] = c.with(one, form)
+				cases[i] = c.with(one, sub)
 			}
 			return cases
 		}
@@ -144,9 +144,9 @@ func (c *comparer) forms(w world) []world {
 	return nil
 }
 
-// empty reports whether no value can be in a world; false where it cannot tell.
-func (c *comparer) empty(w world) bool {
-	if !c.spend(worldSteps * (1 + len(w.fits))) {
+// empty reports whether there is no value of these facts; false where it cannot tell.
+func (c *comparer) empty(w facts) bool {
+	if !c.spend(factSteps * (1 + len(w.fits))) {
 		return false
 	}
 	for _, s := range w.fits {
@@ -172,8 +172,8 @@ func (c *comparer) empty(w world) bool {
 	return false
 }
 
-// values are all that can be in a world, where they can be counted.
-func (c *comparer) values(w world) (all []any, finite bool) {
+// values are all values of these facts, where they can be counted.
+func (c *comparer) values(w facts) (all []any, finite bool) {
 	var candidates []any
 	for _, s := range w.fits {
 		if s.Const != nil {
@@ -233,7 +233,7 @@ func (k kinds) String() string {
 	return strings.Join(names, " or ")
 }
 
-// typesOf are those that the form's own type keyword allows.
+// typesOf are the types that the schema's own type keyword allows.
 func typesOf(s *jsonschema.Schema) kinds {
 	if s.Types == nil {
 		return anyKind
@@ -249,8 +249,8 @@ func typesOf(s *jsonschema.Schema) kinds {
 	return k
 }
 
-// types are those that values in a world may have.
-func (c *comparer) types(w world) kinds {
+// types are the types that values of these facts may have.
+func (c *comparer) types(w facts) kinds {
 	k := anyKind
 	for _, s := range w.fits {
 		k &= typesOf(s)
@@ -263,8 +263,8 @@ func (c *comparer) types(w world) kinds {
 	return k
 }
 
-// each divides a world into one for each type that is among these; nil: there is one only.
-func (k kinds) each(w world) (cases []world) {
+// each divides facts into a case for each of these types; nil: there is only one.
+func (k kinds) each(w facts) (cases []facts) {
 	if k&(k-1) == 0 || k == anyNumber {
 		return nil
 	}
@@ -278,7 +278,7 @@ func (k kinds) each(w world) (cases []world) {
 			name = "number" // the whole ones are excluded already
 		}
 		one := w
-		one.fits = append(slices.Clone(w.fits), typeForm(name))
+		one.fits = append(slices.Clone(w.fits), typeSchema(name))
 		cases = append(cases, one)
 	}
 	return cases
@@ -314,10 +314,10 @@ func (l limit) past(high limit) bool {
 	return order > 0 || order == 0 && (l.outside || high.outside)
 }
 
-// lowest is the limit that all of some forms set together, for whole numbers a whole number; nil: there is none. The
-// upper one is negated.
-func lowest(forms []*jsonschema.Schema, whole, upper bool) (strictest *limit) {
-	for _, s := range forms {
+// lowest is the lower limit that all of some schemas set together, for whole numbers a whole number; nil: there is none.
+// With upper it is their upper limit, negated.
+func lowest(schemas []*jsonschema.Schema, whole, upper bool) (strictest *limit) {
+	for _, s := range schemas {
 		limits := []limit{{s.Minimum, false}, {s.ExclusiveMinimum, true}}
 		if upper {
 			limits = []limit{{s.Maximum, false}, {s.ExclusiveMaximum, true}}
