@@ -41,7 +41,7 @@ func (s *Snapshot) Change(put []Policy, remove []string, source string) (*Snapsh
 	for _, p := range order {
 		place[p.Name] = p.place
 	}
-	next.policies, next.list = s.merge(order, place, source)
+	next.policies = s.merge(order, place, source)
 	order = next.concerned(slices.Sorted(maps.Keys(place)))
 	for i, p := range order {
 		if at, ok := place[p.Name]; ok {
@@ -60,33 +60,29 @@ func (s *Snapshot) Change(put []Policy, remove []string, source string) (*Snapsh
 	return next, nil
 }
 
-// merge returns the policies and their list without those of the changed names,
-// and with those that are put.
-func (s *Snapshot) merge(put []placed, changed map[string]int, source string) (policies []*Policy, list []InForce) {
-	put = slices.SortedFunc(slices.Values(put), func(a, b placed) int { return strings.Compare(a.Name, b.Name) })
-	policies, list = make([]*Policy, 0, len(s.policies)+len(put)), make([]InForce, 0, len(s.policies)+len(put))
-	next := 0
-	before := func(name string) {
-		for ; next < len(put) && put[next].Name < name; next++ {
-			policies, list = append(policies, put[next].Policy), append(list, put[next].inForce(source))
-		}
+// merge returns the policies without those of the changed names, and with those
+// that are put.
+func (s *Snapshot) merge(put []placed, changed map[string]int, source string) []listed {
+	added := make([]listed, len(put))
+	for i, p := range put {
+		added[i] = p.listed(source)
 	}
-	for i, p := range s.policies {
-		before(p.Name)
+	slices.SortFunc(added, func(a, b listed) int { return strings.Compare(a.Name, b.Name) })
+	policies := make([]listed, 0, len(s.policies)+len(put))
+	for _, p := range s.policies {
+		for len(added) > 0 && added[0].Name < p.Name {
+			policies, added = append(policies, added[0]), added[1:]
+		}
 		if _, ok := changed[p.Name]; !ok {
-			policies, list = append(policies, p), append(list, s.list[i])
+			policies = append(policies, p)
 		}
 	}
-	before(afterNames)
-	return policies, list
+	return append(policies, added...)
 }
-
-// afterNames sorts behind every name of a policy.
-const afterNames = "\x7f"
 
 // find returns the place of a name in the list, or the one that it would have.
 func (s *Snapshot) find(name string) (int, bool) {
-	return slices.BinarySearchFunc(s.policies, name, func(p *Policy, name string) int { return strings.Compare(p.Name, name) })
+	return slices.BinarySearchFunc(s.policies, name, func(p listed, name string) int { return strings.Compare(p.Name, name) })
 }
 
 // forget removes the resolved values of a name. The empty prefix always has
@@ -116,9 +112,9 @@ func (s *Snapshot) concerned(changed []string) (order []placed) {
 			if glob && !strings.HasPrefix(p.Name, prefix) || !glob && p.Name != name {
 				break
 			}
-			if !seen[p] {
-				seen[p] = true
-				order = append(order, placed{p, -1})
+			if !seen[p.Policy] {
+				seen[p.Policy] = true
+				order = append(order, placed{p.Policy, -1})
 			}
 		}
 	}

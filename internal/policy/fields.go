@@ -107,6 +107,11 @@ var fields = []field{
 	at("paused", func(e *Effective) *bool { return &e.Paused }, boolean),
 }
 
+// fieldAt is the index of a field; -1: there is none.
+func fieldAt(path string) int {
+	return slices.IndexFunc(fields, func(f field) bool { return f.path == path })
+}
+
 // shown quotes a node in an error, shortened, and never a whole subtree.
 func shown(n *yaml.Node) string {
 	switch n.Kind {

@@ -2,14 +2,11 @@ package policy
 
 import (
 	"fmt"
-	"slices"
 	"strconv"
 	"strings"
 	"time"
 
 	"go.yaml.in/yaml/v3"
-
-	"github.com/sluice-bus/sluice/sdk/wire"
 )
 
 // MarshalJSON encodes the policy as a document: its name and the fields that it
@@ -109,7 +106,7 @@ func (p *Policy) UnmarshalJSON(data []byte) error {
 		return err
 	}
 	if read.Name == "" {
-		return refusal([]wire.FieldError{{Field: "name", Message: "is missing; a topic, or a prefix and * such as orders.*"}})
+		return refused("name", "is missing; a topic, or a prefix and * such as orders.*")
 	}
 	*p = read
 	return nil
@@ -136,11 +133,10 @@ func parsePolicy(data []byte, p parser) (Policy, error) {
 	}
 	root, err := jsonRoot(data)
 	if err != nil {
-		return Policy{}, refusal([]wire.FieldError{{Field: "policy", Message: err.Error()}})
+		return Policy{}, refused("policy", "%v", err)
 	}
 	if root.Kind != yaml.MappingNode {
-		return Policy{}, refusal([]wire.FieldError{{Field: "policy",
-			Message: "must be an object such as {\"name\":\"orders.*\"}, not " + shown(root)}})
+		return Policy{}, refused("policy", `must be an object such as {"name":"orders.*"}, not %s`, shown(root))
 	}
 	policy := p.policy(root, "")
 	if len(p.bad) > 0 {
@@ -158,7 +154,7 @@ func ParseList(data []byte, ignored ...string) ([]Policy, error) {
 	}
 	root, err := jsonRoot(data)
 	if err != nil {
-		return nil, refusal([]wire.FieldError{{Field: "policies", Message: err.Error()}})
+		return nil, refused("policies", "%v", err)
 	}
 	p := parser{ignored: ignored}
 	policies := p.document(root)
@@ -168,13 +164,6 @@ func ParseList(data []byte, ignored ...string) ([]Policy, error) {
 	}
 	return policies, nil
 }
-
-// ValidName reports whether a policy may have that name: a topic, or a prefix
-// of one followed by *.
-func ValidName(name string) bool { return validName(name) }
-
-// Version is a short hash of the policy's content, independent of its spelling.
-func (p *Policy) Version() string { return p.version() }
 
 // Equal reports whether two policies have the same content, independent of
 // their spelling and their schemas' versions.
@@ -198,11 +187,7 @@ func (s *Snapshot) Match(topic string) string {
 			return topic[:n] + "*"
 		}
 	}
-	if s.topics != nil && s.prefixes["*"] != nil {
-		return "*"
-	}
-	_, found := slices.BinarySearchFunc(s.list, "*", func(p InForce, name string) int { return strings.Compare(p.Name, name) })
-	if found {
+	if _, found := s.find("*"); found || s.prefixes["*"] != nil {
 		return "*"
 	}
 	return ""

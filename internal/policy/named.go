@@ -145,36 +145,22 @@ func merged[T any](text, below string, both func(member, below T) T) string {
 	return textOf(members)
 }
 
-// memberErrors are the mistakes in the members of a field.
-type memberErrors []memberError
+// memberErrors are the mistakes in the members of a field, each with its path
+// below the field.
+type memberErrors []wire.FieldError
 
-type memberError struct {
-	path string // below the field's
-	line int
-	msg  string
-}
+func (e memberErrors) Error() string { return e[0].Field + ": " + e[0].Message }
 
-func (e memberErrors) Error() string { return e[0].path + ": " + e[0].msg }
-
-// add records the error of parsing the member of that path.
-func (e *memberErrors) add(path string, line int, err error) {
-	var members memberErrors
-	if !errors.As(err, &members) {
-		members = memberErrors{{line: line, msg: err.Error()}}
+// fieldErrors are the mistakes in err, the error of parsing the field at path.
+func fieldErrors(line int, path string, err error) []wire.FieldError {
+	members, ok := errors.AsType[memberErrors](err)
+	if !ok {
+		return []wire.FieldError{fieldError(line, path, err.Error())}
 	}
-	for _, m := range members {
-		*e = append(*e, memberError{join(path, m.path), m.line, m.msg})
+	for i := range members {
+		members[i].Field = join(path, members[i].Field)
 	}
-}
-
-// fieldErrors converts err, the error of parsing the field at path.
-func fieldErrors(line int, path string, err error) (bad []wire.FieldError) {
-	var members memberErrors
-	members.add(path, line, err)
-	for _, m := range members {
-		bad = append(bad, fieldError(m.line, m.path, m.msg))
-	}
-	return bad
+	return members
 }
 
 // readNamed parses an object, or a string that holds one, with named members,
@@ -195,24 +181,14 @@ func readNamed(n *yaml.Node, most int, example string, one func(name string, val
 	if len(n.Content) > 2*most {
 		return fmt.Errorf("has %d members; at most %d are allowed", len(n.Content)/2, most)
 	}
-	var bad memberErrors
-	seen := map[string]bool{}
-	for i := 0; i+1 < len(n.Content); i += 2 {
-		name, value := n.Content[i], n.Content[i+1]
-		switch {
-		case name.Kind != yaml.ScalarNode:
-			bad.add("", name.Line, fmt.Errorf("a key must be a string, not %s", shown(name)))
-		case seen[name.Value]:
-			bad.add(name.Value, name.Line, errors.New("the key occurs twice"))
-		default:
-			if err := one(name.Value, value); err != nil {
-				bad.add(name.Value, value.Line, err)
-			}
+	var p parser
+	for name, value := range p.members(n, "") {
+		if err := one(name.Value, value); err != nil {
+			p.bad = append(p.bad, fieldErrors(value.Line, name.Value, err)...)
 		}
-		seen[name.Value] = true
 	}
-	if len(bad) > 0 {
-		return bad
+	if len(p.bad) > 0 {
+		return memberErrors(p.bad)
 	}
 	return nil
 }

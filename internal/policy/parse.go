@@ -2,6 +2,7 @@ package policy
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -32,7 +33,7 @@ func ParseYAML(data []byte) ([]Policy, error) {
 		return nil, tooLarge(len(data))
 	}
 	if indicators(data) > 2*MaxDocumentNodes {
-		return nil, refusal([]wire.FieldError{{Field: "policies", Message: errTooManyNodes.Error()}})
+		return nil, refused("policies", "%v", errTooManyNodes)
 	}
 	dec := yaml.NewDecoder(bytes.NewReader(data))
 	var doc yaml.Node
@@ -44,7 +45,7 @@ func ParseYAML(data []byte) ([]Policy, error) {
 	}
 	switch err := dec.Decode(new(yaml.Node)); {
 	case err == nil:
-		return nil, refusal([]wire.FieldError{{Field: "policies", Message: "the file has more than one YAML document; write one list"}})
+		return nil, refused("policies", "the file has more than one YAML document; write one list")
 	case !errors.Is(err, io.EOF):
 		return nil, notYAML(err)
 	}
@@ -58,7 +59,7 @@ func ParseJSON(data []byte) ([]Policy, error) {
 	}
 	root, err := jsonRoot(data)
 	if err != nil {
-		return nil, refusal([]wire.FieldError{{Field: "policies", Message: err.Error()}})
+		return nil, refused("policies", "%v", err)
 	}
 	return parse(root)
 }
@@ -156,20 +157,25 @@ func (dec *nodeReader) node(depth int) (*yaml.Node, error) {
 }
 
 func tooLarge(size int) error {
-	return refusal([]wire.FieldError{{Field: "policies",
-		Message: fmt.Sprintf("the document has %d bytes; at most %d are read", size, MaxDocumentBytes)}})
+	return refused("policies", "the document has %d bytes; at most %d are read", size, MaxDocumentBytes)
 }
 
 func notYAML(err error) error {
-	return refusal([]wire.FieldError{{Field: "policies", Message: "not YAML: " + strings.TrimPrefix(err.Error(), "yaml: ")}})
+	return refused("policies", "not YAML: %s", strings.TrimPrefix(err.Error(), "yaml: "))
 }
 
-// refusal makes one error of all bad fields; its message names each of them,
+// refused is the error of one bad field.
+func refused(field, format string, args ...any) error {
+	return refusal([]wire.FieldError{{Field: field, Message: fmt.Sprintf(format, args...)}})
+}
+
+// refusal makes one error of all bad fields. Its message names each of them,
 // too.
 func refusal(bad []wire.FieldError) error {
 	reasons := make([]string, len(bad))
-	for i, f := range bad {
-		reasons[i] = f.Field + ": " + f.Message
+	for i := range bad {
+		bad[i].Field = cmp.Or(bad[i].Field, "policies") // the document itself
+		reasons[i] = bad[i].Field + ": " + bad[i].Message
 	}
 	e := wire.Errorf(wire.InvalidPolicy, "%s", strings.Join(reasons, "; "))
 	e.Fields = bad
@@ -246,7 +252,7 @@ func (p *parser) members(n *yaml.Node, path string) iter.Seq2[*yaml.Node, *yaml.
 			name, value := n.Content[i], n.Content[i+1]
 			switch {
 			case name.Kind != yaml.ScalarNode:
-				p.refuse(name, orPolicies(path), "a key must be a string, not %s", shown(name))
+				p.refuse(name, path, "a key must be a string, not %s", shown(name))
 			case seen[name.Value]:
 				p.refuse(name, join(path, name.Value), "the key occurs twice")
 			case !yield(name, value):
@@ -287,12 +293,12 @@ func (p *parser) policy(n *yaml.Node, path string) Policy {
 // member parses the value of one key in a section of the policy: a field, or a
 // section.
 func (p *parser) member(out *Policy, policyPath, section string, name, value *yaml.Node) {
-	if allowed := keysOf(section); !slices.Contains(allowed, name.Value) {
+	if allowed := keysIn[section]; !slices.Contains(allowed, name.Value) {
 		p.refuse(name, join(join(policyPath, section), name.Value), "unknown key; allowed here: %s", strings.Join(allowed, ", "))
 		return
 	}
 	path := join(section, name.Value)
-	if i := slices.IndexFunc(fields, func(f field) bool { return f.path == path }); i >= 0 {
+	if i := fieldAt(path); i >= 0 {
 		read := fields[i].read
 		if p.stored && path == schemaPath {
 			read = storedSchema
@@ -311,14 +317,11 @@ func (p *parser) member(out *Policy, policyPath, section string, name, value *ya
 		}
 	case value.Kind == yaml.ScalarNode && value.ShortTag() == "!!null": // a section left empty
 	default:
-		p.refuse(value, join(policyPath, path), "must be an object with %s, not %s", strings.Join(keysOf(path), ", "), shown(value))
+		p.refuse(value, join(policyPath, path), "must be an object with %s, not %s", strings.Join(keysIn[path], ", "), shown(value))
 	}
 }
 
-// keysOf lists the keys that are allowed in a section; "" is the policy itself.
-func keysOf(section string) []string { return keysIn[section] }
-
-// keysIn are the keys that are allowed, by section.
+// keysIn are the keys that are allowed, by section; "" is the policy itself.
 var keysIn = func() map[string][]string {
 	keys := map[string][]string{"": {"name"}}
 	for _, f := range fields {
@@ -334,7 +337,7 @@ var keysIn = func() map[string][]string {
 }()
 
 func (p *parser) name(n *yaml.Node, path string) string {
-	if n.Kind == yaml.ScalarNode && validName(n.Value) {
+	if n.Kind == yaml.ScalarNode && ValidName(n.Value) {
 		return n.Value
 	}
 	p.refuse(n, path, "must be a topic (1 to %d of A-Z a-z 0-9 . _ -), or a prefix of one and a * at the end, not %s",
@@ -342,7 +345,9 @@ func (p *parser) name(n *yaml.Node, path string) string {
 	return ""
 }
 
-func validName(name string) bool {
+// ValidName reports whether a policy may have that name: a topic, or a prefix
+// of one followed by *.
+func ValidName(name string) bool {
 	literal := strings.TrimSuffix(name, "*")
 	return name != "" && len(name) <= wire.MaxTopicBytes && strings.Trim(literal,
 		"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-") == ""
@@ -354,11 +359,4 @@ func join(path, key string) string {
 		return path + key
 	}
 	return path + "." + key
-}
-
-func orPolicies(path string) string {
-	if path == "" {
-		return "policies"
-	}
-	return path
 }

@@ -16,7 +16,6 @@
 package policy
 
 import (
-	"slices"
 	"strings"
 	"time"
 )
@@ -223,7 +222,7 @@ func (p *Policy) applyTo(e *Effective) {
 
 // sets reports whether the policy sets the field of that path.
 func (p *Policy) sets(path string) bool {
-	i := slices.IndexFunc(fields, func(f field) bool { return f.path == path })
+	i := fieldAt(path)
 	return i >= 0 && p.set.has(i)
 }
 

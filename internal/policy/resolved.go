@@ -111,17 +111,14 @@ func (s *Snapshot) Replace(remove, put []*Resolved) *Snapshot {
 	return next
 }
 
-// listed names the policies, in no order.
-func (s *Snapshot) listed() (list []InForce) {
-	add := func(p *Resolved) {
-		list = append(list, InForce{Name: p.Name, Version: VersionNumber(p.Version), Source: p.Source})
+// resolved names the policies of a resolved snapshot, in no order.
+func (s *Snapshot) resolved() (list []InForce) {
+	if s.topics == nil {
+		return nil
 	}
-	for _, p := range s.prefixes {
-		add(p)
-	}
-	for _, part := range s.topics {
+	for _, part := range append(s.topics[:], s.prefixes) {
 		for _, p := range part {
-			add(p)
+			list = append(list, InForce{Name: p.Name, Version: VersionNumber(p.Version), Source: p.Source})
 		}
 	}
 	return list

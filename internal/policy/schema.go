@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"sync"
 
 	"go.yaml.in/yaml/v3"
 
@@ -15,40 +14,21 @@ import (
 // schemaPath is the field of the schema.
 const schemaPath = "schema.json_schema"
 
-// goodSchemas are those that compiled recently: a schema is parsed again with
-// every change of its policies.
-var goodSchemas = seen{size: 4096}
+// goodSchemas are the digests of schemas that compiled recently: a schema is
+// parsed again with every change of its policies.
+var goodSchemas = schema.Recent[[sha256.Size]byte, struct{}]{Size: 4096}
 
-// seen keeps the digests of texts: the latest size, and as many before them.
-type seen struct {
-	size int
-
-	mu            sync.Mutex
-	recent, older map[[sha256.Size]byte]struct{}
-}
-
-// checked compiles a schema, unless it has compiled recently.
-func (s *seen) checked(text string) error {
+// checkSchema compiles a schema, unless it has compiled recently.
+func checkSchema(text string) error {
 	digest := sha256.Sum256([]byte(text))
-	s.mu.Lock()
-	_, known := s.recent[digest]
-	if !known {
-		_, known = s.older[digest]
-	}
-	s.mu.Unlock()
-	if known {
+	if _, known := goodSchemas.Get(digest); known {
 		return nil
 	}
-	if _, err := schema.Compile(text); err != nil {
-		return err
+	_, err := schema.Compile(text)
+	if err == nil {
+		goodSchemas.Put(digest, struct{}{})
 	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.recent == nil || len(s.recent) >= s.size {
-		s.recent, s.older = make(map[[sha256.Size]byte]struct{}), s.recent
-	}
-	s.recent[digest] = struct{}{}
-	return nil
+	return err
 }
 
 // jsonSchema parses a schema like schemaText, and refuses one that does not
@@ -56,7 +36,7 @@ func (s *seen) checked(text string) error {
 func jsonSchema(n *yaml.Node) (string, error) {
 	text, err := schemaText(n)
 	if err == nil && text != "" {
-		err = goodSchemas.checked(text)
+		err = checkSchema(text)
 	}
 	return text, err
 }

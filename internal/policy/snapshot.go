@@ -25,15 +25,18 @@ type Snapshot struct {
 	lengths []int
 	// letters has the values of dead letter topics that no policy names: '*'
 	// matches them but does not name them.
-	letters *Effective
-	// policies and list are ascending by name, one element of each for a policy.
-	policies []*Policy
-	list     []InForce
+	letters  *Effective
+	policies []listed // ascending by name
 
-	// Of a snapshot of resolved policies; exact, policies and list are empty
-	// then.
+	// Of a snapshot of resolved policies; exact and policies are empty then.
 	topics   *topics
 	prefixes map[string]*Resolved // by name
+}
+
+// listed is a policy of a snapshot, and its place in [Snapshot.List].
+type listed struct {
+	*Policy
+	InForce InForce
 }
 
 // InForce names a policy that is in force.
@@ -53,15 +56,15 @@ func NewSnapshot(policies []Policy, source string) (*Snapshot, error) {
 	}
 	policies = slices.Clone(policies)
 	slices.SortFunc(policies, func(a, b Policy) int { return cmp.Compare(a.Name, b.Name) })
-	s.policies, s.list = make([]*Policy, len(policies)), make([]InForce, len(policies))
+	s.policies = make([]listed, len(policies))
 	for i := range policies {
-		s.policies[i], s.list[i] = &policies[i], policies[i].inForce(source)
+		s.policies[i] = policies[i].listed(source)
 	}
 	return s, nil
 }
 
-func (p *Policy) inForce(source string) InForce {
-	return InForce{Name: p.Name, Version: Version{hash: p.version()}, Source: source}
+func (p *Policy) listed(source string) listed {
+	return listed{p, InForce{Name: p.Name, Version: Version{hash: p.Version()}, Source: source}}
 }
 
 // Topic returns the values of a topic. They are shared: read only.
@@ -120,10 +123,10 @@ func (s *Snapshot) Connection() Rate { return s.globs[""].Connection }
 
 // List names the policies in force, by name.
 func (s *Snapshot) List() []InForce {
-	if s.topics == nil {
-		return slices.Clone(s.list)
+	list := s.resolved()
+	for _, p := range s.policies {
+		list = append(list, p.InForce)
 	}
-	list := s.listed()
 	slices.SortFunc(list, func(a, b InForce) int { return cmp.Compare(a.Name, b.Name) })
 	return list
 }
@@ -254,8 +257,8 @@ func relations(p *Policy, e *Effective) (bad []wire.FieldError) {
 	return bad
 }
 
-// version is a short hash of the policy's content, independent of its spelling.
-func (p *Policy) version() string {
+// Version is a short hash of the policy's content, independent of its spelling.
+func (p *Policy) Version() string {
 	var text strings.Builder
 	fmt.Fprintf(&text, "name=%q\n", p.Name)
 	for i, f := range fields {

@@ -3,7 +3,7 @@ package policy
 import (
 	"fmt"
 	"iter"
-	"slices"
+	"reflect"
 	"strconv"
 	"time"
 
@@ -37,25 +37,11 @@ func (p *Policy) Values() iter.Seq2[string, any] {
 
 // plain converts a field's value to one of a few types.
 func plain(v any) any {
-	switch v := v.(type) {
-	case int:
-		return int64(v)
-	case Scope:
-		return string(v)
-	case OnLimit:
-		return string(v)
-	case OnStoreUnavailable:
-		return string(v)
-	case Compatibility:
-		return string(v)
-	case Expired:
-		return string(v)
-	case Grouping:
-		return string(v)
-	case Groups:
-		return string(v)
-	case Weights:
-		return string(v)
+	switch r := reflect.ValueOf(v); r.Kind() {
+	case reflect.Int:
+		return r.Int()
+	case reflect.String:
+		return r.String()
 	}
 	return v
 }
@@ -67,7 +53,7 @@ func FromValues(values iter.Seq2[string, any]) (*Effective, error) {
 	p := Policy{Name: "*"}
 	var bad []wire.FieldError
 	for path, v := range values {
-		i := slices.IndexFunc(fields, func(f field) bool { return f.path == path })
+		i := fieldAt(path)
 		if i < 0 {
 			bad = append(bad, fieldError(0, path, "unknown field"))
 			continue

@@ -2,46 +2,58 @@ package schema
 
 import "sync"
 
-// Cache keeps compiled schemas by their texts, a bounded number of them: those
-// asked for since about the last Size other ones. It is safe for concurrent
-// use.
-type Cache struct {
-	size int
-
-	mu sync.RWMutex
-	// recent gets what is asked for; when it is full, it becomes older, and
-	// what was older is forgotten.
-	recent, older map[string]*Schema
-}
+// Cache keeps compiled schemas by their texts, a bounded number of them. It is
+// safe for concurrent use.
+type Cache struct{ Recent[string, *Schema] }
 
 // NewCache makes a cache of up to size schemas, and again as many that have not
 // been asked for lately.
-func NewCache(size int) *Cache {
-	return &Cache{size: size, recent: make(map[string]*Schema)}
-}
+func NewCache(size int) *Cache { return &Cache{Recent[string, *Schema]{Size: size}} }
 
 // Get compiles a schema, unless it did so lately. Errors are not kept.
 func (c *Cache) Get(text string) (*Schema, error) {
-	c.mu.RLock()
-	s, known := c.recent[text]
-	if !known {
-		s = c.older[text]
-	}
-	c.mu.RUnlock()
-	if known {
+	if s, known := c.Recent.Get(text); known {
 		return s, nil
 	}
-	if s == nil {
-		var err error
-		if s, err = Compile(text); err != nil {
-			return nil, err
-		}
+	s, err := Compile(text)
+	if err == nil {
+		c.Put(text, s)
 	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if len(c.recent) == c.size {
-		c.recent, c.older = make(map[string]*Schema), c.recent
+	return s, err
+}
+
+// Recent keeps values by keys: those that were asked for since about the last
+// Size other ones. It is safe for concurrent use.
+type Recent[K comparable, V any] struct {
+	Size int
+
+	mu sync.RWMutex
+	// recent gets what is asked for. When it is full, it becomes older, and the
+	// former older is forgotten.
+	recent, older map[K]V
+}
+
+// Get returns the value of a key, if it is kept.
+func (r *Recent[K, V]) Get(key K) (V, bool) {
+	r.mu.RLock()
+	v, recent := r.recent[key]
+	old := false
+	if !recent {
+		v, old = r.older[key]
 	}
-	c.recent[text] = s
-	return s, nil
+	r.mu.RUnlock()
+	if old {
+		r.Put(key, v)
+	}
+	return v, recent || old
+}
+
+// Put keeps a value.
+func (r *Recent[K, V]) Put(key K, v V) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.recent == nil || len(r.recent) >= r.Size {
+		r.recent, r.older = make(map[K]V), r.recent
+	}
+	r.recent[key] = v
 }
