@@ -6,6 +6,8 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -33,10 +35,8 @@ type Access struct {
 	told    *rate.Limiter // of attempts that were refused
 	guesses guesses
 
-	mu        sync.Mutex
-	changed   []func()
-	certified map[*certifiedConn]struct{} // of gRPC
-	lasting   map[*lasting]struct{}
+	mu      sync.Mutex
+	changed map[*func()]struct{} // is called after each change
 
 	// The state of Run between polls.
 	decided digest // what was last decided on, taken or refused
@@ -67,7 +67,7 @@ func Open(path string, program Program, log *slog.Logger) (*Access, error) {
 	}
 	a := &Access{
 		path: path, program: program, log: log, every: pollEvery,
-		told: rate.NewLimiter(1, 10), certified: make(map[*certifiedConn]struct{}), lasting: make(map[*lasting]struct{}), decided: s.sum, pending: s.sum,
+		told: rate.NewLimiter(1, 10), changed: make(map[*func()]struct{}), decided: s.sum, pending: s.sum,
 	}
 	a.now.Store(r)
 	a.fetchKeys(context.Background())
@@ -96,12 +96,22 @@ func (a *Access) Run(ctx context.Context) error {
 // OnChange makes Run call f after each change that is in force. f must not
 // block.
 func (a *Access) OnChange(f func()) {
-	if a == nil {
-		return
+	if a != nil {
+		a.onChange(f)
 	}
+}
+
+// onChange makes Run call f after each change, until stop is called; one more
+// call may be under way then.
+func (a *Access) onChange(f func()) (stop func()) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	a.changed = append(a.changed, f)
+	a.changed[&f] = struct{}{}
+	return func() {
+		a.mu.Lock()
+		defer a.mu.Unlock()
+		delete(a.changed, &f)
+	}
 }
 
 func (a *Access) look() {
@@ -153,18 +163,17 @@ func (a *Access) take(s *source) {
 // enforce puts rules in force.
 func (a *Access) enforce(r *rules) {
 	a.now.Store(r)
-	a.closeLapsed(r)
 	a.tellChange()
 }
 
-// tellChange ends the requests and connections that have lost their rights.
+// tellChange ends, among others, the requests and connections that have lost
+// their rights.
 func (a *Access) tellChange() {
-	a.endLasting()
 	a.mu.Lock()
-	changed := a.changed
+	changed := slices.Collect(maps.Keys(a.changed))
 	a.mu.Unlock()
 	for _, f := range changed {
-		f()
+		(*f)()
 	}
 }
 
@@ -190,23 +199,18 @@ func (a *Access) byToken(ctx context.Context, token, from string) (Identity, err
 	if err == nil && id.entry.used.Load() {
 		return id, nil
 	}
-	asJWT := err != nil && r.jwt != nil && isJWT(token)
+	asJWT, verified := err != nil && r.jwt != nil && isJWT(token), false
 	if asJWT {
-		if c, known := r.jwt.known(d); known {
-			id, err = r.byClaims(c, token, d)
-			a.noteExpiry(&id)
-			return id, err
+		_, verified = r.jwt.known(d)
+	}
+	if !verified {
+		if tooMany := a.guesses.check(from); tooMany != nil {
+			return Identity{}, tooMany
 		}
 	}
-	if tooMany := a.guesses.check(from); tooMany != nil {
-		return Identity{}, tooMany
-	}
 	if asJWT {
-		c, forged, bad := r.jwt.verify(token, d)
-		if err = bad; err == nil {
-			id, err = r.byClaims(c, token, d)
-		}
-		if !forged {
+		var forged bool
+		if id, forged, err = r.byJWT(token, d); !forged {
 			a.noteExpiry(&id)
 			return id, err
 		}

@@ -3,7 +3,6 @@ package access
 import (
 	"context"
 	"crypto/tls"
-	"crypto/x509"
 	"errors"
 	"fmt"
 	"net"
@@ -193,13 +192,9 @@ func (c ClientConfig) readTLS() (*tls.Config, error) {
 		if f.err != nil {
 			return nil, f.err
 		}
-		certs, err := certificates(f.data)
-		if err != nil {
+		var err error
+		if config.RootCAs, _, err = certificates(f.data); err != nil {
 			return nil, fmt.Errorf("%s: %w", c.CA, err)
-		}
-		config.RootCAs = x509.NewCertPool()
-		for _, cert := range certs {
-			config.RootCAs.AddCert(cert)
 		}
 	}
 	if c.Cert != "" {

@@ -122,11 +122,11 @@ func (r *reader) entries(n *yaml.Node, at string, tokens bool) []entry {
 			{name: "role", only: onlyControlPlane, must: true, read: r.role(&e.may.role)},
 			{name: "sidecar", only: onlyControlPlane, read: r.nodes(&e.may.nodes)},
 			{name: "policies", only: onlyControlPlane, read: r.patterns(&e.may.policies)},
-			{name: "publish", only: onlySidecar, read: r.patterns(&e.may.publish)},
-			{name: "subscribe", only: onlySidecar, read: r.patterns(&e.may.subscribe)},
+			{name: "publish", only: onlySidecar, read: r.patterns(&e.may.topics[Publish])},
+			{name: "subscribe", only: onlySidecar, read: r.patterns(&e.may.topics[Subscribe])},
 			{name: "groups", only: onlySidecar, read: r.patterns(&e.may.groups)},
-			{name: "replay", only: onlySidecar, read: r.patterns(&e.may.replay)},
-			{name: "admin", only: onlySidecar, read: r.patterns(&e.may.admin)},
+			{name: "replay", only: onlySidecar, read: r.patterns(&e.may.topics[Replay])},
+			{name: "admin", only: onlySidecar, read: r.patterns(&e.may.topics[Admin])},
 			{name: "ops", only: onlySidecar, read: r.flag(&e.may.operate)},
 		}
 		if tokens {

@@ -30,7 +30,7 @@ tls: {cert: server.pem, key: server.key, client_ca: ca.pem}
 		t.Fatal(err)
 	}
 	e := doc.tokens[0]
-	if e.name != "orders-service" || e.tokenFile != "orders" || !e.may.operate || e.may.groups.String() != "billing, billing-*" || e.may.admin.String() != "orders.*" ||
+	if e.name != "orders-service" || e.tokenFile != "orders" || !e.may.operate || e.may.groups.String() != "billing, billing-*" || e.may.topics[Admin].String() != "orders.*" ||
 		doc.tokens[1].digest == nil || doc.tokens[1].may.groups != nil || doc.certs[0].name != "node-7" || doc.tls.clientCA != "ca.pem" {
 		t.Errorf("%+v %+v", doc, doc.tls)
 	}

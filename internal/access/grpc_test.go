@@ -179,8 +179,8 @@ func TestGRPCRotation(t *testing.T) {
 	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if len(a.certified) != 1 {
-		t.Errorf("%d connections are kept", len(a.certified))
+	if len(a.changed) != 1 {
+		t.Errorf("%d connections are kept", len(a.changed))
 	}
 }
 

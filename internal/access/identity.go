@@ -132,29 +132,27 @@ func (id Identity) mayAtControlPlane(do Action, on string) error {
 
 // grant has the rights of one entry of the file.
 type grant struct {
-	role                       Role     // at a control plane
-	nodes                      patterns // at a control plane, as which sidecars; nil: all
-	policies                   patterns // at a control plane, which an editor may change; nil: all
-	publish, subscribe, replay patterns
-	admin                      patterns
-	groups                     patterns // nil: all
-	operate                    bool
+	role     Role      // at a control plane
+	nodes    patterns  // at a control plane, as which sidecars; nil: all
+	policies patterns  // at a control plane, which an editor may change; nil: all
+	topics   topicsFor // at a sidecar
+	groups   patterns  // nil: all
+	operate  bool
 }
 
+// topicsFor are topics by the action on them, which comes before Operate.
+type topicsFor [Operate]patterns
+
 func (g *grant) allows(do Action, topic, group string) bool {
-	switch do {
-	case Publish:
-		return g.publish.match(topic)
-	case Subscribe:
-		return g.subscribe.match(topic) && (group == "" || g.groups == nil || g.groups.match(group))
-	case Replay:
-		return g.replay.match(topic)
-	case Admin:
-		return g.admin.match(topic)
-	case Operate:
+	if do == Operate {
 		return g.operate
 	}
-	return false
+	return g.topics[do].match(topic) && (do != Subscribe || group == "" || g.groups == nil || g.groups.match(group))
+}
+
+// lacks describes in errors what an identity may not do with a topic.
+var lacks = [Operate]string{
+	Publish: "may not publish to", Subscribe: "may not subscribe to", Replay: "may not replay or export", Admin: "has no right admin on",
 }
 
 // refusal is the error of a missing right at a sidecar. It names the allowed
@@ -166,18 +164,12 @@ func (id Identity) refusal(do Action, topic, group string) *wire.Error {
 	}
 	name := shown(id.Name)
 	switch {
-	case do == Publish:
-		return wire.Errorf(wire.Forbidden, "%s may not publish to topic %s; allowed are %s", name, shown(topic), g.publish)
-	case do == Subscribe && g.subscribe.match(topic):
+	case do == Operate:
+		return wire.Errorf(wire.Forbidden, "%s may not see the sidecar's state and metrics: its entry has no ops: true", name)
+	case do == Subscribe && g.topics[do].match(topic):
 		return wire.Errorf(wire.Forbidden, "%s may not use group %s of topic %s; allowed are the groups %s", name, shown(group), shown(topic), g.groups)
-	case do == Subscribe:
-		return wire.Errorf(wire.Forbidden, "%s may not subscribe to topic %s; allowed are %s", name, shown(topic), g.subscribe)
-	case do == Replay:
-		return wire.Errorf(wire.Forbidden, "%s may not replay or export topic %s; allowed are %s", name, shown(topic), g.replay)
-	case do == Admin:
-		return wire.Errorf(wire.Forbidden, "%s has no right admin on topic %s; allowed are %s", name, shown(topic), g.admin)
 	}
-	return wire.Errorf(wire.Forbidden, "%s may not see the sidecar's state and metrics: its entry has no ops: true", name)
+	return wire.Errorf(wire.Forbidden, "%s %s topic %s; allowed are %s", name, lacks[do], shown(topic), g.topics[do])
 }
 
 func errNobody() *wire.Error {

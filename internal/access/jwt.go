@@ -108,14 +108,11 @@ func (b *builder) jwt(s *jwtSection) {
 	b.rules.jwt = v
 	if s.rootsCA != "" {
 		ca := b.files[s.rootsCA]
-		authorities, err := certificates(ca.data)
+		roots, _, err := certificates(ca.data)
 		if ca.err != nil || err != nil {
 			b.refuse(s.line, "jwt.jwks_ca", "%s: %v", s.rootsCA, errors.Join(ca.err, err))
 		}
-		v.roots = x509.NewCertPool()
-		for _, cert := range authorities {
-			v.roots.AddCert(cert)
-		}
+		v.roots = roots
 	}
 	if s.keysFile == "" {
 		return

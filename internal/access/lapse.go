@@ -1,7 +1,6 @@
 package access
 
 import (
-	"crypto/tls"
 	"net"
 
 	"google.golang.org/grpc/credentials"
@@ -21,13 +20,13 @@ func (l lapsing) ServerHandshake(raw net.Conn) (net.Conn, credentials.AuthInfo, 
 	if err != nil || !ok || len(secured.State.VerifiedChains) == 0 {
 		return conn, info, err
 	}
-	c := &certifiedConn{Conn: conn, state: &secured.State, access: l.access}
-	l.access.mu.Lock()
-	l.access.certified[c] = struct{}{}
-	l.access.mu.Unlock()
-	if l.access.now.Load().client(c.state) == nil { // a change before it was known
-		_ = c.Close()
+	check := func() {
+		if l.access.now.Load().client(&secured.State) == nil {
+			_ = conn.Close() // the reader gets an error, and closes the rest
+		}
 	}
+	c := &certifiedConn{Conn: conn, stop: l.access.onChange(check)}
+	check() // for a change before onChange
 	return c, info, nil
 }
 
@@ -35,32 +34,14 @@ func (l lapsing) Clone() credentials.TransportCredentials {
 	return lapsing{l.TransportCredentials.Clone(), l.access}
 }
 
-// certifiedConn is a connection with a client certificate, until it is closed.
+// certifiedConn is a connection whose client certificate is checked until it is
+// closed.
 type certifiedConn struct {
 	net.Conn
-	state  *tls.ConnectionState
-	access *Access
+	stop func()
 }
 
 func (c *certifiedConn) Close() error {
-	c.access.mu.Lock()
-	delete(c.access.certified, c)
-	c.access.mu.Unlock()
+	c.stop()
 	return c.Conn.Close()
-}
-
-// closeLapsed closes the connections whose certificates are not valid any more.
-// Their readers get an error.
-func (a *Access) closeLapsed(r *rules) {
-	var lapsed []*certifiedConn
-	a.mu.Lock()
-	for c := range a.certified {
-		if r.client(c.state) == nil {
-			lapsed = append(lapsed, c)
-		}
-	}
-	a.mu.Unlock()
-	for _, c := range lapsed {
-		_ = c.Close() // the other side is gone, or will know
-	}
 }

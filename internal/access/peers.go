@@ -52,7 +52,7 @@ type peerTokens struct {
 
 // peerGrant has the rights of a peer, and anyPeer is its identity.
 var (
-	peerGrant = grant{replay: patterns{"*"}}
+	peerGrant = grant{topics: topicsFor{Replay: {"*"}}}
 	anyPeer   = Identity{Name: "peer", Verified: true, may: &peerGrant}
 )
 
@@ -254,7 +254,7 @@ func (p *PeerTokens) MayAsk(a *Access, r *http.Request) error {
 		return nil
 	case a == nil:
 		return wire.Errorf(wire.Unauthorized, "only the other sidecars may ask this: it needs the token of --peer-token-file as Authorization: Bearer …")
-	case id.may == nil || len(id.may.replay) == 0:
+	case id.may == nil || len(id.may.topics[Replay]) == 0:
 		return wire.Errorf(wire.Forbidden, "%s may not replay or export any topic", shown(id.Name))
 	}
 	return nil

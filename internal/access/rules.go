@@ -106,7 +106,7 @@ func (b *builder) token(e *entry) {
 		}
 		d := digestOf(token)
 		sum = &d
-		b.checkMode(e.tokenFile, f)
+		warnOfReadable(b.log, e.tokenFile, f)
 	}
 	if before, twice := b.rules.tokens[*sum]; twice {
 		b.refuse(e.line, e.at, "it is the token of %s already; for a rotation, give the name a second entry with a new token", before.at)
@@ -147,7 +147,7 @@ func (b *builder) tls(t *tlsFiles) {
 		b.refuse(t.line, "tls", "%s and %s are no certificate and its key: %v", t.cert, t.key, err)
 	default:
 		c.Certificates = []tls.Certificate{pair}
-		b.checkMode(t.key, key)
+		warnOfReadable(b.log, t.key, key)
 		if left := time.Until(pair.Leaf.NotAfter); left < endsSoon {
 			b.log.Warn("the certificate of this server ends soon, or has ended", "file", t.cert, "not_after", pair.Leaf.NotAfter)
 		}
@@ -160,24 +160,20 @@ func (b *builder) tls(t *tlsFiles) {
 		b.refuse(t.line, "tls.client_ca", "%v", ca.err)
 		return
 	}
-	certs, err := certificates(ca.data)
+	pool, roots, err := certificates(ca.data)
 	if err != nil {
 		b.refuse(t.line, "tls.client_ca", "%s: %v", t.clientCA, err)
 		return
 	}
-	c.ClientAuth, c.ClientCAs = tls.VerifyClientCertIfGiven, x509.NewCertPool()
+	c.ClientAuth, c.ClientCAs = tls.VerifyClientCertIfGiven, pool
 	b.rules.roots = make(map[digest]bool)
-	for _, root := range certs {
-		c.ClientCAs.AddCert(root)
+	for _, root := range roots {
 		b.rules.roots[sha256.Sum256(root.Raw)] = true
 	}
 }
 
 // othersRead is the permission that a secret's file should not have.
 const othersRead fs.FileMode = 0o004
-
-// checkMode warns of secrets that every user of the machine may read.
-func (b *builder) checkMode(path string, f file) { warnOfReadable(b.log, path, f) }
 
 // warnOfReadable warns of a file with a secret that other users can read.
 func warnOfReadable(log *slog.Logger, path string, f file) {

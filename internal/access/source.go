@@ -98,20 +98,21 @@ func readFile(path string, most int64) file {
 }
 
 // certificates reads the certificates of a PEM file: at least one.
-func certificates(data []byte) ([]*x509.Certificate, error) {
-	var out []*x509.Certificate
+func certificates(data []byte) (pool *x509.CertPool, all []*x509.Certificate, err error) {
+	pool = x509.NewCertPool()
 	for block, rest := pem.Decode(data); block != nil; block, rest = pem.Decode(rest) {
 		if block.Type != "CERTIFICATE" {
 			continue
 		}
 		cert, err := x509.ParseCertificate(block.Bytes)
 		if err != nil {
-			return nil, err
+			return nil, nil, err
 		}
-		out = append(out, cert)
+		pool.AddCert(cert)
+		all = append(all, cert)
 	}
-	if len(out) == 0 {
-		return nil, errors.New("it has no certificate in PEM form")
+	if len(all) == 0 {
+		return nil, nil, errors.New("it has no certificate in PEM form")
 	}
-	return out, nil
+	return pool, all, nil
 }

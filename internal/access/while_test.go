@@ -25,8 +25,8 @@ func TestWhile(t *testing.T) {
 	lasting, peers, over := begin(id), begin(anyPeer), begin(id)
 	if ctx, end := a.While(over, Replay, "orders", ""); true {
 		end()
-		if len(a.lasting) != 2 || ctx.Err() == nil {
-			t.Errorf("%d are left, %v", len(a.lasting), ctx.Err())
+		if len(a.changed) != 2 || ctx.Err() == nil {
+			t.Errorf("%d are left, %v", len(a.changed), ctx.Err())
 		}
 	}
 	f.writef("auth.yaml", both, sumOf(aliceToken), "orders, payments")
