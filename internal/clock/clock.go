@@ -66,19 +66,17 @@ func (c Clock) Sleep(ctx context.Context, d time.Duration) bool { return c.Sleep
 
 // SleepUnless waits for d, or until early says that it is enough. It reports whether ctx has not ended meanwhile.
 func (c Clock) SleepUnless(ctx context.Context, d time.Duration, early <-chan struct{}) bool {
+	var over <-chan time.Time
 	if c.source == nil {
 		timer := time.NewTimer(d)
 		defer timer.Stop()
-		select {
-		case <-timer.C:
-		case <-early:
-		case <-ctx.Done():
-		}
-		return ctx.Err() == nil
+		over = timer.C
+	} else {
+		fired := make(chan time.Time)
+		timer := c.source.AfterFunc(d, func() { close(fired) })
+		defer timer.Stop()
+		over = fired
 	}
-	over := make(chan struct{})
-	timer := c.source.AfterFunc(d, func() { close(over) })
-	defer timer.Stop()
 	select {
 	case <-over:
 	case <-early:

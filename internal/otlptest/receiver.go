@@ -27,7 +27,7 @@ import (
 // that is full refuses more.
 const maxKept = 200_000
 
-// Receiver takes what is sent until it is closed.
+// Receiver keeps all that it receives, until it is closed.
 type Receiver struct {
 	grpc net.Listener
 	http net.Listener
@@ -40,7 +40,7 @@ type Receiver struct {
 	spans   []Span
 	points  []Point
 	records []Record
-	changed chan struct{} // closed with the next thing that comes
+	changed chan struct{} // closed when more is received
 }
 
 // Open starts a receiver on two free ports of this machine. Close has to follow.
@@ -95,40 +95,34 @@ func (r *Receiver) Endpoint(protocol string) string {
 	return "http://" + r.http.Addr().String()
 }
 
-// Env are the variables, as name=value, that have a program send here what it
-// has as soon as it has it.
+// Env are the variables, as name=value, with which a program sends its data
+// here at once.
 func (r *Receiver) Env(protocol string) []string {
 	return append(EnvFor(protocol, r.Endpoint(protocol)),
 		"OTEL_BSP_SCHEDULE_DELAY=50", "OTEL_BLRP_SCHEDULE_DELAY=50", "OTEL_METRIC_EXPORT_INTERVAL=200")
 }
 
-// EnvFor are the variables that have a program send to an endpoint.
+// EnvFor are the variables with which a program sends to an endpoint.
 func EnvFor(protocol, endpoint string) []string {
 	return []string{"OTEL_EXPORTER_OTLP_PROTOCOL=" + protocol, "OTEL_EXPORTER_OTLP_ENDPOINT=" + endpoint}
 }
 
-// Spans are those received so far, in the order in which they came.
-func (r *Receiver) Spans() []Span {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return slices.Clone(r.spans)
-}
+// Spans are the spans received so far, in the order in which they came.
+func (r *Receiver) Spans() []Span { return kept(r, &r.spans) }
 
 // Points are the last value of each metric and set of labels, in no order.
-func (r *Receiver) Points() []Point {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return slices.Clone(r.points)
-}
+func (r *Receiver) Points() []Point { return kept(r, &r.points) }
 
 // Records are the log records received so far, in the order in which they came.
-func (r *Receiver) Records() []Record {
+func (r *Receiver) Records() []Record { return kept(r, &r.records) }
+
+func kept[T any](r *Receiver, list *[]T) []T {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return slices.Clone(r.records)
+	return slices.Clone(*list)
 }
 
-// Await asks enough after everything that comes, until it says true or ctx ends.
+// Await calls enough whenever more is received, until it returns true or ctx ends.
 func (r *Receiver) Await(ctx context.Context, enough func(*Receiver) bool) error {
 	for {
 		r.mu.Lock()
@@ -145,71 +139,56 @@ func (r *Receiver) Await(ctx context.Context, enough func(*Receiver) bool) error
 	}
 }
 
-// patience is how long tests wait for what has been sent.
+// patience is how long tests wait for sent data.
 const patience = 30 * time.Second
 
-// WaitSpans waits until enough says so of all spans, and returns them. Without
-// that the test fails, showing the tree of what has come.
+// WaitSpans waits until enough accepts all spans, and returns them. After a
+// time the test fails, and shows the tree of the received ones.
 func (r *Receiver) WaitSpans(t testing.TB, enough func([]Span) bool) []Span {
 	t.Helper()
-	var spans []Span
-	err := r.wait(t, func(r *Receiver) bool {
-		spans = r.Spans()
-		return enough(spans)
-	})
-	if err != nil {
-		t.Fatalf("the spans waited for did not come within %s; these did:\n%s", patience, Drawing{Services: true}.Tree(spans))
-	}
-	return spans
+	return wait(t, r, r.Spans, enough, "spans", Drawing{Services: true}.Tree)
 }
 
 // WaitPoints is WaitSpans for metrics.
 func (r *Receiver) WaitPoints(t testing.TB, enough func([]Point) bool) []Point {
 	t.Helper()
-	var points []Point
-	err := r.wait(t, func(r *Receiver) bool {
-		points = r.Points()
-		return enough(points)
-	})
-	if err != nil {
-		t.Fatalf("the metrics waited for did not come within %s; these did: %v", patience, points)
-	}
-	return points
+	return wait(t, r, r.Points, enough, "metrics", func(points []Point) string { return fmt.Sprint(points) })
 }
 
 // WaitRecord waits for a log record that matches.
 func (r *Receiver) WaitRecord(t testing.TB, matches func(Record) bool) Record {
 	t.Helper()
-	var found Record
-	err := r.wait(t, func(r *Receiver) bool {
-		records := r.Records()
-		i := slices.IndexFunc(records, matches)
-		if i >= 0 {
-			found = records[i]
-		}
-		return i >= 0
-	})
-	if err != nil {
-		t.Fatalf("the log record waited for did not come within %s; these did: %v", patience, r.Records())
-	}
-	return found
+	records := wait(t, r, r.Records, func(records []Record) bool { return slices.ContainsFunc(records, matches) },
+		"log records", func(records []Record) string { return fmt.Sprint(records) })
+	return records[slices.IndexFunc(records, matches)]
 }
 
-func (r *Receiver) wait(t testing.TB, enough func(*Receiver) bool) error {
+func wait[T any](t testing.TB, r *Receiver, list func() []T, enough func([]T) bool, what string, show func([]T) string) (all []T) {
+	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
-	return r.Await(ctx, enough)
+	err := r.Await(ctx, func(*Receiver) bool {
+		all = list()
+		return enough(all)
+	})
+	if err != nil {
+		t.Fatalf("the test waited %s for %s; these came:\n%s", patience, what, show(all))
+	}
+	return all
 }
 
-// keep runs f, which adds n things to have, and wakes who waits for them.
-func (r *Receiver) keep(have func() int, n int, f func()) error {
+// keep merges received things into the kept ones, and wakes the goroutines that
+// wait for them.
+func keep[T any](r *Receiver, kept *[]T, came []T, merge func(kept, came []T) []T) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if have()+n > maxKept {
+	if len(*kept)+len(came) > maxKept {
 		return status.Error(codes.ResourceExhausted, "otlptest: the receiver is full")
 	}
-	f()
+	*kept = merge(*kept, came)
 	close(r.changed)
 	r.changed = make(chan struct{})
 	return nil
 }
+
+func appendAll[T any](kept, came []T) []T { return append(kept, came...) }

@@ -20,10 +20,8 @@ type traceService struct {
 }
 
 func (s traceService) Export(_ context.Context, q *tracepb.ExportTraceServiceRequest) (*tracepb.ExportTraceServiceResponse, error) {
-	spans := spansOf(q.GetResourceSpans())
 	r := s.receiver
-	err := r.keep(func() int { return len(r.spans) }, len(spans), func() { r.spans = append(r.spans, spans...) })
-	return &tracepb.ExportTraceServiceResponse{}, err
+	return &tracepb.ExportTraceServiceResponse{}, keep(r, &r.spans, spansOf(q.GetResourceSpans()), appendAll)
 }
 
 type metricsService struct {
@@ -32,10 +30,8 @@ type metricsService struct {
 }
 
 func (s metricsService) Export(_ context.Context, q *metricspb.ExportMetricsServiceRequest) (*metricspb.ExportMetricsServiceResponse, error) {
-	points := pointsOf(q.GetResourceMetrics())
 	r := s.receiver
-	err := r.keep(func() int { return len(r.points) }, len(points), func() { r.points = latest(r.points, points) })
-	return &metricspb.ExportMetricsServiceResponse{}, err
+	return &metricspb.ExportMetricsServiceResponse{}, keep(r, &r.points, pointsOf(q.GetResourceMetrics()), latest)
 }
 
 type logsService struct {
@@ -44,10 +40,8 @@ type logsService struct {
 }
 
 func (s logsService) Export(_ context.Context, q *logspb.ExportLogsServiceRequest) (*logspb.ExportLogsServiceResponse, error) {
-	records := recordsOf(q.GetResourceLogs())
 	r := s.receiver
-	err := r.keep(func() int { return len(r.records) }, len(records), func() { r.records = append(r.records, records...) })
-	return &logspb.ExportLogsServiceResponse{}, err
+	return &logspb.ExportLogsServiceResponse{}, keep(r, &r.records, recordsOf(q.GetResourceLogs()), appendAll)
 }
 
 // maxBody bounds a request over HTTP, unpacked.

@@ -1,8 +1,8 @@
 package program
 
 import (
-	"bytes"
 	"encoding/json"
+	"fmt"
 	"io"
 )
 
@@ -12,16 +12,11 @@ type Field struct{ Name, Value string }
 // Ready writes the line that says that the program can be used, in one write: {"ready":true,"listen":"…",…}, with the
 // fields in the order they are given. Values are the addresses really bound.
 func Ready(w io.Writer, fields ...Field) error {
-	var line bytes.Buffer
-	line.WriteString(`{"ready":true`)
+	line := []byte(`{"ready":true`)
 	for _, field := range fields {
-		line.WriteByte(',')
-		line.Write(quote(field.Name))
-		line.WriteByte(':')
-		line.Write(quote(field.Value))
+		line = fmt.Appendf(line, ",%s:%s", quote(field.Name), quote(field.Value))
 	}
-	line.WriteString("}\n")
-	_, err := w.Write(line.Bytes())
+	_, err := w.Write(append(line, "}\n"...))
 	return err
 }
 

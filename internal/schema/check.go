@@ -37,8 +37,8 @@ func (s *Schema) Check(payload []byte) *Violation {
 	if err == nil {
 		return nil
 	}
-	var why *jsonschema.ValidationError
-	if !errors.As(err, &why) {
+	why, ok := errors.AsType[*jsonschema.ValidationError](err)
+	if !ok {
 		return &Violation{Msg: "cannot be checked: " + err.Error()}
 	}
 	first := violationOf(why)

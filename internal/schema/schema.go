@@ -124,23 +124,24 @@ func compilePattern(text string) (jsonschema.Regexp, error) {
 // sentence says what is wrong with a schema, without the library's words for
 // where it believes the schema to be.
 func sentence(err error) error {
-	var invalid *jsonschema.SchemaValidationError
-	var away *jsonschema.LoadURLError
-	var meta *jsonschema.InvalidMetaSchemaURLError
-	var regex *jsonschema.InvalidRegexError
-	switch {
-	case errors.As(err, &invalid):
-		var why *jsonschema.ValidationError
-		if errors.As(invalid.Err, &why) {
+	away := ""
+	switch err := err.(type) {
+	case *jsonschema.SchemaValidationError:
+		if why, ok := errors.AsType[*jsonschema.ValidationError](err.Err); ok {
 			v := violationOf(why)
 			return fmt.Errorf("is no JSON Schema: at %q, %s", v.Pointer, v.Msg)
 		}
-	case errors.As(err, &away):
-		return fmt.Errorf("refers to %s: %w", shown(strings.TrimPrefix(away.URL, "sluice:///")), errElsewhere)
-	case errors.As(err, &meta) && errors.Is(meta.Err, errElsewhere):
-		return fmt.Errorf("refers to %s: %w", shown(strings.TrimPrefix(meta.URL, "sluice:///")), errElsewhere)
-	case errors.As(err, &regex):
-		return fmt.Errorf("at %q has the pattern %s: %w", strings.TrimPrefix(regex.URL, base+"#"), shown(regex.Regex), regex.Err)
+	case *jsonschema.LoadURLError:
+		away = err.URL
+	case *jsonschema.InvalidMetaSchemaURLError:
+		if errors.Is(err.Err, errElsewhere) {
+			away = err.URL
+		}
+	case *jsonschema.InvalidRegexError:
+		return fmt.Errorf("at %q has the pattern %s: %w", strings.TrimPrefix(err.URL, base+"#"), shown(err.Regex), err.Err)
+	}
+	if away != "" {
+		return fmt.Errorf("refers to %s: %w", shown(strings.TrimPrefix(away, "sluice:///")), errElsewhere)
 	}
 	return fmt.Errorf("is no JSON Schema: %s", strings.ReplaceAll(err.Error(), base, ""))
 }
