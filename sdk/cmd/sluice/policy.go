@@ -6,7 +6,6 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"io"
 	"strings"
 	"time"
 
@@ -197,10 +196,7 @@ func (r *policyRollbackCommand) Run(ctx context.Context, app *program.App, c *cl
 	if err != nil {
 		return listed(app.Stderr, err, r.Name)
 	}
-	if err := printSaved(app.Stdout, c.JSON, before, &now); err != nil {
-		return err
-	}
-	return r.await(ctx, app, c, plane, map[string]int64{r.Name: now.Version})
+	return r.saved(ctx, app, c, plane, before, &now)
 }
 
 // current returns the policy of that name, or nil.
@@ -215,20 +211,18 @@ func current(ctx context.Context, c *client, plane *admin.ControlPlane, name str
 	return &found, nil
 }
 
-// printSaved prints a policy that was changed, and how.
-func printSaved(w io.Writer, asJSON bool, before, now *admin.Policy) error {
-	if asJSON {
-		return printJSON(w, now)
-	}
-	var out bytes.Buffer
-	printFields(&out, inkFor(w), before, now)
+// saved prints a policy that was changed, and how, and waits for the sidecars if that is wanted.
+func (f *waitFlags) saved(ctx context.Context, app *program.App, c *client, plane *admin.ControlPlane, before, now *admin.Policy) error {
+	var fields bytes.Buffer
+	printFields(&fields, inkFor(app.Stdout), before, now)
+	sentence := "%s%s is now at version %d"
 	if before != nil && before.Version == now.Version {
-		fmt.Fprintf(&out, "%s is at version %d, as before: nothing to change\n", now.Name, now.Version)
-	} else {
-		fmt.Fprintf(&out, "%s is now at version %d\n", now.Name, now.Version)
+		sentence = "%s%s is at version %d, as before: nothing to change"
 	}
-	_, err := out.WriteTo(w)
-	return err
+	if err := printDone(app, c, now, sentence, &fields, now.Name, now.Version); err != nil {
+		return err
+	}
+	return f.await(ctx, app, c, plane, map[string]int64{now.Name: now.Version})
 }
 
 type policyDeleteCommand struct {
@@ -255,10 +249,7 @@ func (d *policyDeleteCommand) Run(ctx context.Context, app *program.App, c *clie
 		if err != nil {
 			return listed(app.Stderr, err, d.Name)
 		}
-		if d.Events {
-			withLosses(ctx, app, c, plane, &plan)
-		}
-		return printPlan(app.Stdout, c.JSON, plan)
+		return d.printPlan(ctx, app, c, plane, plan)
 	}
 	deleted, err := askPlane(ctx, c, func(ctx context.Context) (admin.Policy, error) {
 		found, err := plane.Policy(ctx, d.Name)

@@ -60,13 +60,10 @@ func (d *policyDiffCommand) run(ctx context.Context, app *program.App, c *client
 		return false, err
 	}
 	different = slices.ContainsFunc(plan.Changes, isChange)
-	if !c.JSON {
-		if d.Events {
-			withLosses(ctx, app, c, plane, &plan)
-		}
-		return different, printPlan(app.Stdout, false, plan)
+	if c.JSON {
+		return different, printJSONLines(app.Stdout, plan.Changes)
 	}
-	return different, printJSONLines(app.Stdout, plan.Changes)
+	return different, d.printPlan(ctx, app, c, plane, plan)
 }
 
 func isChange(c admin.PolicyChange) bool { return c.Action != admin.ActionUnchanged }

@@ -18,6 +18,14 @@ type lossFlags struct {
 	Events bool `help:"Also say how many events the change removes from the store of the sidecar at --url."`
 }
 
+// printPlan prints what would change, with --events also what that removes.
+func (f *lossFlags) printPlan(ctx context.Context, app *program.App, c *client, plane *admin.ControlPlane, plan admin.ApplyResult) error {
+	if f.Events {
+		withLosses(ctx, app, c, plane, &plan)
+	}
+	return printPlan(app.Stdout, c.JSON, plan)
+}
+
 // withLosses adds to a plan how many events it removes from the sidecar's store, by
 // topic. Where that is not known it says why.
 func withLosses(ctx context.Context, app *program.App, c *client, plane *admin.ControlPlane, plan *admin.ApplyResult) {

@@ -97,33 +97,24 @@ func assign(ctx context.Context, app *program.App, c *client, plane *admin.Contr
 		if err != nil {
 			return err
 		}
-		var plan admin.ApplyResult
-		var now admin.Policy
 		if flags.DryRun {
-			plan, err = askPlane(ctx, c, func(ctx context.Context) (admin.ApplyResult, error) {
+			var plan admin.ApplyResult
+			if plan, err = askPlane(ctx, c, func(ctx context.Context) (admin.ApplyResult, error) {
 				return plane.PlanPutPolicy(ctx, name, document, when)
-			})
+			}); err == nil {
+				return flags.printPlan(ctx, app, c, plane, plan)
+			}
 		} else {
-			now, err = askPlane(ctx, c, func(ctx context.Context) (admin.Policy, error) {
+			var now admin.Policy
+			if now, err = askPlane(ctx, c, func(ctx context.Context) (admin.Policy, error) {
 				return plane.PutPolicy(ctx, name, document, when)
-			})
+			}); err == nil {
+				return flags.saved(ctx, app, c, plane, before, &now)
+			}
 		}
-		if errors.Is(err, &wire.Error{Code: wire.PreconditionFailed}) && try < assignTries {
-			continue
-		}
-		if err != nil {
+		if !errors.Is(err, &wire.Error{Code: wire.PreconditionFailed}) || try == assignTries {
 			return listed(app.Stderr, err, name)
 		}
-		if flags.DryRun {
-			if flags.Events {
-				withLosses(ctx, app, c, plane, &plan)
-			}
-			return printPlan(app.Stdout, c.JSON, plan)
-		}
-		if err := printSaved(app.Stdout, c.JSON, before, &now); err != nil {
-			return err
-		}
-		return flags.await(ctx, app, c, plane, map[string]int64{name: now.Version})
 	}
 }
 
