@@ -19,7 +19,7 @@ type Program int
 
 // The programs.
 const (
-	ControlPlane Program = iota
+	ControlPlane Program = iota + 1
 	Sidecar
 )
 
@@ -100,7 +100,7 @@ func documentKeys(r *reader, doc *document) []key {
 				{name: "client_ca", read: r.text(&doc.tls.clientCA)},
 			})
 		}},
-		{name: "xds", only: onlyControlPlane, read: func(n *yaml.Node, at string) {
+		{name: "xds", only: ControlPlane, read: func(n *yaml.Node, at string) {
 			r.object(n, at, []key{{name: "require_client_cert", read: r.flag(&doc.xds.requireClientCert)}})
 		}},
 	}
@@ -119,15 +119,15 @@ func (r *reader) entries(n *yaml.Node, at string, tokens bool) []entry {
 		e.at, e.line = fmt.Sprintf("%s[%d]", at, i), item.Line
 		keys := []key{
 			{name: "name", must: true, read: r.name(&e.name)},
-			{name: "role", only: onlyControlPlane, must: true, read: r.role(&e.may.role)},
-			{name: "sidecar", only: onlyControlPlane, read: r.nodes(&e.may.nodes)},
-			{name: "policies", only: onlyControlPlane, read: r.patterns(&e.may.policies)},
-			{name: "publish", only: onlySidecar, read: r.patterns(&e.may.topics[Publish])},
-			{name: "subscribe", only: onlySidecar, read: r.patterns(&e.may.topics[Subscribe])},
-			{name: "groups", only: onlySidecar, read: r.patterns(&e.may.groups)},
-			{name: "replay", only: onlySidecar, read: r.patterns(&e.may.topics[Replay])},
-			{name: "admin", only: onlySidecar, read: r.patterns(&e.may.topics[Admin])},
-			{name: "ops", only: onlySidecar, read: r.flag(&e.may.operate)},
+			{name: "role", only: ControlPlane, must: true, read: r.role(&e.may.role)},
+			{name: "sidecar", only: ControlPlane, read: r.nodes(&e.may.nodes)},
+			{name: "policies", only: ControlPlane, read: r.patterns(&e.may.policies)},
+			{name: "publish", only: Sidecar, read: r.patterns(&e.may.topics[Publish])},
+			{name: "subscribe", only: Sidecar, read: r.patterns(&e.may.topics[Subscribe])},
+			{name: "groups", only: Sidecar, read: r.patterns(&e.may.groups)},
+			{name: "replay", only: Sidecar, read: r.patterns(&e.may.topics[Replay])},
+			{name: "admin", only: Sidecar, read: r.patterns(&e.may.topics[Admin])},
+			{name: "ops", only: Sidecar, read: r.flag(&e.may.operate)},
 		}
 		if tokens {
 			keys = append(keys,

@@ -57,68 +57,28 @@ func (a *Access) StreamInterceptor() grpc.StreamServerInterceptor {
 		if err != nil {
 			return err
 		}
-		c := &claim{id: id}
-		return handle(srv, &guardedStream{ServerStream: stream, access: a, claim: c, ctx: context.WithValue(stream.Context(), claimKey{}, c)})
+		s := &guardedStream{ServerStream: stream, access: a, id: id}
+		s.ctx = context.WithValue(stream.Context(), streamKey{}, s)
+		return handle(srv, s)
 	}
-}
-
-// claim is the identity of a stream's caller, and the node id that it uses.
-type claim struct {
-	id   Identity // as it came in
-	node atomic.Pointer[string]
-}
-
-type claimKey struct{}
-
-// Claim binds a node id to the caller of a stream. The error, with
-// PermissionDenied, says which node ids its credential covers. ctx is the
-// stream's.
-func (a *Access) Claim(ctx context.Context, node string) error {
-	if a == nil {
-		return nil
-	}
-	c, ok := ctx.Value(claimKey{}).(*claim)
-	if !ok {
-		return status.Error(codes.Unauthenticated, errNobody().Msg)
-	}
-	c.node.Store(&node)
-	return a.covers(ctx, c)
-}
-
-// covers reports whether a stream's caller may still join as the node of its
-// claim.
-func (a *Access) covers(ctx context.Context, c *claim) error {
-	id := c.id
-	if id.rules != a.now.Load() || id.expired() {
-		var err error
-		if id, err = a.join(ctx); err != nil {
-			return err
-		}
-	}
-	node := c.node.Load()
-	if node == nil {
-		return nil
-	}
-	err := id.May(Join, *node, "")
-	if err == nil {
-		return nil
-	}
-	_, from := comesFrom(ctx)
-	return a.refused(from, err)
 }
 
 // guardedStream checks before each message whether its caller may still join.
 type guardedStream struct {
 	grpc.ServerStream
 	access *Access
-	claim  *claim
-	ctx    context.Context // with the claim
+	ctx    context.Context // from which Claim gets the stream
+
+	id   Identity               // of the caller, as it came in
+	node atomic.Pointer[string] // that it claims to be
 }
+
+type streamKey struct{}
 
 func (s *guardedStream) Context() context.Context { return s.ctx }
 
 func (s *guardedStream) SendMsg(m any) error {
-	if err := s.check(); err != nil {
+	if err := s.check(false); err != nil {
 		return err
 	}
 	return s.ServerStream.SendMsg(m)
@@ -128,14 +88,48 @@ func (s *guardedStream) RecvMsg(m any) error {
 	if err := s.ServerStream.RecvMsg(m); err != nil {
 		return err
 	}
-	return s.check()
+	return s.check(false)
 }
 
-func (s *guardedStream) check() error {
-	if s.claim.id.rules == s.access.now.Load() && !s.claim.id.expired() {
+// check reports whether the caller may still join, as the node that it claims to
+// be; first says that it claims so now.
+func (s *guardedStream) check(first bool) error {
+	changed := s.id.rules != s.access.now.Load() || s.id.expired()
+	if !changed && !first {
 		return nil
 	}
-	return s.access.covers(s.ctx, s.claim)
+	id := s.id
+	if changed {
+		var err error
+		if id, err = s.access.join(s.ctx); err != nil {
+			return err
+		}
+	}
+	node := s.node.Load()
+	if node == nil {
+		return nil
+	}
+	err := id.May(Join, *node, "")
+	if err == nil {
+		return nil
+	}
+	_, from := comesFrom(s.ctx)
+	return s.access.refused(from, err)
+}
+
+// Claim binds a node id to the caller of a stream. The error, with
+// PermissionDenied, says which node ids its credential covers. ctx is the
+// stream's.
+func (a *Access) Claim(ctx context.Context, node string) error {
+	if a == nil {
+		return nil
+	}
+	s, ok := ctx.Value(streamKey{}).(*guardedStream)
+	if !ok {
+		return status.Error(codes.Unauthenticated, errNobody().Msg)
+	}
+	s.node.Store(&node)
+	return s.check(true)
 }
 
 // join finds the caller's identity and checks that it may join. Errors have a

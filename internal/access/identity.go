@@ -117,17 +117,16 @@ var enough = map[Action]struct {
 
 func (id Identity) mayAtControlPlane(do Action, on string) error {
 	need := enough[do]
-	if slices.Contains(need.roles, id.Role) {
-		switch {
-		case on == "" || id.may == nil:
-		case do == Join && id.may.nodes != nil && !id.may.nodes.match(on):
-			return wire.Errorf(wire.Forbidden, "%s may not join as node %s; allowed are %s", shown(id.Name), shown(on), id.may.nodes)
-		case do == Edit && id.may.policies != nil && !id.may.policies.match(on):
-			return wire.Errorf(wire.Forbidden, "%s may not change policy %s; allowed are %s", shown(id.Name), shown(on), id.may.policies)
-		}
-		return nil
+	switch {
+	case !slices.Contains(need.roles, id.Role):
+		return wire.Errorf(wire.Forbidden, "%s may not %s: its role is %q, and one of %v is needed", shown(id.Name), need.what, id.Role, need.roles)
+	case on == "" || id.may == nil:
+	case do == Join && id.may.nodes != nil && !id.may.nodes.match(on):
+		return wire.Errorf(wire.Forbidden, "%s may not join as node %s; allowed are %s", shown(id.Name), shown(on), id.may.nodes)
+	case do == Edit && id.may.policies != nil && !id.may.policies.match(on):
+		return wire.Errorf(wire.Forbidden, "%s may not change policy %s; allowed are %s", shown(id.Name), shown(on), id.may.policies)
 	}
-	return wire.Errorf(wire.Forbidden, "%s may not %s: its role is %q, and one of %v is needed", shown(id.Name), need.what, id.Role, need.roles)
+	return nil
 }
 
 // grant has the rights of one entry of the file.

@@ -20,22 +20,12 @@ type reader struct {
 type key struct {
 	name string
 	must bool
-	only only
+	only Program // that uses it; 0: both
 	read func(n *yaml.Node, at string)
 }
 
-// only names the program that uses a key.
-type only int
-
-const (
-	both only = iota
-	onlyControlPlane
-	onlySidecar
-)
-
-func (o only) concerns(p Program) bool {
-	return o == both || (o == onlyControlPlane) == (p == ControlPlane)
-}
+// uses reports whether the program uses a key.
+func (r *reader) uses(k key) bool { return k.only == 0 || k.only == r.program }
 
 // refuse records a mistake at a node, or without a line.
 func (r *reader) refuse(n *yaml.Node, at, format string, args ...any) {
@@ -71,7 +61,7 @@ func (r *reader) object(n *yaml.Node, at string, keys []key) {
 			r.refuse(name, place, "unknown key; allowed here: %s", r.names(keys))
 		case seen[name.Value]:
 			r.refuse(name, place, "the key occurs twice")
-		case !keys[k].only.concerns(r.program):
+		case !r.uses(keys[k]):
 			r.refuse(name, place, "means nothing to %s; allowed here: %s", r.program, r.names(keys))
 		case value.Kind == yaml.AliasNode:
 			r.refuse(value, place, "is an alias; write the value out")
@@ -81,7 +71,7 @@ func (r *reader) object(n *yaml.Node, at string, keys []key) {
 		seen[name.Value] = true
 	}
 	for _, k := range keys {
-		if k.must && k.only.concerns(r.program) && !seen[k.name] {
+		if k.must && r.uses(k) && !seen[k.name] {
 			r.refuse(n, join(at, k.name), "is missing")
 		}
 	}
@@ -91,7 +81,7 @@ func (r *reader) object(n *yaml.Node, at string, keys []key) {
 func (r *reader) names(keys []key) string {
 	var names []string
 	for _, k := range keys {
-		if k.only.concerns(r.program) {
+		if r.uses(k) {
 			names = append(names, k.name)
 		}
 	}

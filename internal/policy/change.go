@@ -93,8 +93,7 @@ func (s *Snapshot) forget(name string) {
 	case !glob:
 		delete(s.exact, name)
 	case prefix == "":
-		base := Defaults()
-		s.globs[""] = &base
+		s.globs[""] = new(Defaults())
 	default:
 		delete(s.globs, prefix)
 	}

@@ -45,9 +45,9 @@ type Groups string
 
 // GroupLimits are the limits of one consumer group in a policy.
 type GroupLimits struct {
-	Paused      bool    // nothing is delivered to it
-	Rate        float64 // events per second to all of its members together; 0: no limit
-	MaxInflight int     // events in flight at all of its members together; 0: no limit but their own
+	Paused      bool    `json:"paused"`       // nothing is delivered to it
+	Rate        float64 `json:"rate"`         // events per second to all of its members together; 0: no limit
+	MaxInflight int     `json:"max_inflight"` // events in flight at all of its members together; 0: no limit but their own
 }
 
 // groupFields marks the limits that are set.
@@ -59,21 +59,10 @@ type groupFields struct {
 
 // Of returns the limits of a group. It parses all groups: keep its result.
 func (g Groups) Of(name string) GroupLimits {
-	var l GroupLimits
 	if g == "" {
-		return l
+		return GroupLimits{}
 	}
-	f := named[groupFields](string(g))[name]
-	if f.Paused != nil {
-		l.Paused = *f.Paused
-	}
-	if f.Rate != nil {
-		l.Rate = *f.Rate
-	}
-	if f.MaxInflight != nil {
-		l.MaxInflight = *f.MaxInflight
-	}
-	return l
+	return named[GroupLimits](string(g))[name]
 }
 
 // over returns the groups, which inherit unset limits from below.

@@ -100,8 +100,7 @@ func (s *Snapshot) Replace(remove, put []*Resolved) *Snapshot {
 		part(p.Name)[p.Name] = p
 	}
 	if ownGlobs {
-		base := Defaults()
-		next.globs = map[string]*Effective{"": &base}
+		next.globs = map[string]*Effective{"": new(Defaults())}
 		for name, p := range next.prefixes {
 			next.globs[strings.TrimSuffix(name, "*")] = p.Effective
 		}

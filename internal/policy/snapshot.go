@@ -112,9 +112,8 @@ const DeadLetterTTL = 720 * time.Hour
 
 // keepLetters sets letters, once globs is complete.
 func (s *Snapshot) keepLetters() {
-	e := *s.globs[""]
-	e.Retention = Retention{TTL: DeadLetterTTL, Expired: ExpiredDrop}
-	s.letters = &e
+	s.letters = new(*s.globs[""])
+	s.letters.Retention = Retention{TTL: DeadLetterTTL, Expired: ExpiredDrop}
 }
 
 // Connection returns the limit of each connection, which only the policy '*'
@@ -145,10 +144,9 @@ func (s *Snapshot) byPrefix(name string) *Effective {
 // resolve computes every policy's effective values. It returns the mistakes in
 // the policies, if there are any.
 func resolve(policies []Policy) (*Snapshot, []wire.FieldError) {
-	base := Defaults()
 	s := &Snapshot{
 		exact:   map[string]*Effective{},
-		globs:   map[string]*Effective{"": &base},
+		globs:   map[string]*Effective{"": new(Defaults())},
 		lengths: []int{0},
 	}
 	order, bad := inOrder(policies)

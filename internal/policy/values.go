@@ -14,21 +14,16 @@ import (
 
 // Values yields every field's path in the document ("publish.rate") and its
 // value: a float64, an int64, a bool, a string or a [time.Duration].
-func (e *Effective) Values() iter.Seq2[string, any] {
-	return func(yield func(string, any) bool) {
-		for _, f := range fields {
-			if !yield(f.path, plain(f.get(e))) {
-				return
-			}
-		}
-	}
-}
+func (e *Effective) Values() iter.Seq2[string, any] { return e.only(^fieldSet(0)) }
 
 // Values yields the fields that the policy sets, as [Effective.Values] does.
-func (p *Policy) Values() iter.Seq2[string, any] {
+func (p *Policy) Values() iter.Seq2[string, any] { return p.values.only(p.set) }
+
+// only yields the fields of a set.
+func (e *Effective) only(set fieldSet) iter.Seq2[string, any] {
 	return func(yield func(string, any) bool) {
 		for i, f := range fields {
-			if p.set.has(i) && !yield(f.path, plain(f.get(&p.values))) {
+			if set.has(i) && !yield(f.path, plain(f.get(e))) {
 				return
 			}
 		}

@@ -17,8 +17,8 @@ A flag wins over the environment, that over the file, that over the default.
 `
 
 // helpOptions sets up --help: kong's own layout, defaults beside the flags, then how to give settings, then examples.
-func helpOptions(examples string) kong.Option {
-	options := []kong.Option{
+func helpOptions(examples string) []kong.Option {
+	return []kong.Option{
 		kong.ConfigureHelp(kong.HelpOptions{Compact: true, FlagsLast: true, WrapUpperBound: helpWidth}),
 		kong.ExplicitGroups([]kong.Group{{Key: "common", Title: "Common flags:"}}),
 		kong.ValueFormatter(describe),
@@ -40,14 +40,6 @@ func helpOptions(examples string) kong.Option {
 			return nil
 		}),
 	}
-	return kong.OptionFunc(func(k *kong.Kong) error {
-		for _, option := range options {
-			if err := option.Apply(k); err != nil {
-				return err
-			}
-		}
-		return nil
-	})
 }
 
 // describe is the help of one flag or argument with its default, where it has one that is worth showing.

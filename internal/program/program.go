@@ -146,7 +146,7 @@ func warnOfShown(log *slog.Logger, command *kong.Context) {
 func parse(spec Spec, process Process) (*kong.Context, *commonFlags, error) {
 	var common commonFlags
 	printed := false
-	parser, err := kong.New(spec.Settings,
+	parser, err := kong.New(spec.Settings, append(helpOptions(spec.Examples),
 		kong.Name(spec.Name),
 		kong.Description(spec.Description),
 		kong.Embed(&common),
@@ -158,8 +158,7 @@ func parse(spec Spec, process Process) (*kong.Context, *commonFlags, error) {
 		kong.Writers(process.Stdout, process.Stderr),
 		// kong ends the process where it prints help or version. Instead the parse goes on, and its result is ignored.
 		kong.Exit(func(int) { printed = true }),
-		helpOptions(spec.Examples),
-	)
+	)...)
 	if err != nil {
 		panic(fmt.Sprintf("%s: unusable settings: %v", spec.Name, err))
 	}

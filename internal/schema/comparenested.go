@@ -8,10 +8,7 @@ import (
 )
 
 // falseSchema is the schema that no value fits.
-var falseSchema = func() *jsonschema.Schema {
-	no := false
-	return &jsonschema.Schema{Bool: &no}
-}()
+var falseSchema = &jsonschema.Schema{Bool: new(false)}
 
 var stringSchema, objectSchema = typeSchema("string"), typeSchema("object")
 

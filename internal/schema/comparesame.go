@@ -100,9 +100,11 @@ func (c *comparer) sum(s *jsonschema.Schema) (d digest) {
 	if s.Contains != nil {
 		w.say("draft", s.DraftVersion)
 	}
-	for _, name := range sortedKeys(s.Properties) {
-		w.say("property", name)
-		w.subschema(s.Properties[name])
+	for i, byName := range []map[string]*jsonschema.Schema{s.Properties, s.DependentSchemas} {
+		for _, name := range sortedKeys(byName) {
+			w.say("member", i, name)
+			w.subschema(byName[name])
+		}
 	}
 	for _, p := range patterns(s) {
 		w.say("patternProperty", p.String())
@@ -110,10 +112,6 @@ func (c *comparer) sum(s *jsonschema.Schema) (d digest) {
 	}
 	for _, name := range sortedKeys(s.DependentRequired) {
 		w.say("dependentRequired", name, s.DependentRequired[name])
-	}
-	for _, name := range sortedKeys(s.DependentSchemas) {
-		w.say("dependentSchema", name)
-		w.subschema(s.DependentSchemas[name])
 	}
 	for _, name := range sortedKeys(s.Dependencies) {
 		names, _ := s.Dependencies[name].([]string)

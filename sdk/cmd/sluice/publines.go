@@ -118,7 +118,11 @@ func (l *linePublisher) run(in io.Reader) error {
 		select {
 		case next, ok := <-l.lines:
 			if !ok {
-				return errors.Join(l.flush(ctx), <-readError)
+				err := l.publisher.Flush(ctx)
+				if err != nil {
+					err = l.watch.cause(err)
+				}
+				return errors.Join(err, <-readError)
 			}
 			if err := l.publish(ctx, next); err != nil {
 				return l.watch.cause(err)
@@ -127,14 +131,6 @@ func (l *linePublisher) run(in io.Reader) error {
 			return context.Cause(ctx)
 		}
 	}
-}
-
-// flush waits until every line is answered.
-func (l *linePublisher) flush(ctx context.Context) error {
-	if err := l.publisher.Flush(ctx); err != nil {
-		return l.watch.cause(err)
-	}
-	return nil
 }
 
 // read passes on the lines that hold anything.
