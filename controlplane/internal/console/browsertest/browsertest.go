@@ -1,11 +1,11 @@
-// Package browsertest uses the console in a real browser, as people do. The
-// script, console.mjs, knows a control plane by its URL alone; Run runs it.
+// Package browsertest uses the console in a real browser, as people do. Run runs
+// the script console.mjs, which knows only the URL of a control plane.
 package browsertest
 
 import (
+	"bytes"
 	"cmp"
 	"context"
-	"errors"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -22,24 +22,23 @@ const (
 	browserTimeout = 8 * time.Minute
 )
 
-// Target is what the console is used with.
+// Target has the control planes that the script uses.
 type Target struct {
-	// URL is a control plane where everybody may do everything.
+	// URL is a control plane without authentication.
 	URL string
-	// Topic is one in use there, by well more than 20 events/s, and by so many
-	// that with a rate of 100 for each sidecar some are refused.
+	// Topic is a topic in use there, with well above 20 events/s, of which a rate
+	// of 100 for each sidecar refuses some.
 	Topic string
-	// AuthURL is a control plane that asks for tokens, and which has the same
-	// topic.
+	// AuthURL is a control plane that needs tokens, with the same topic.
 	AuthURL, ViewerToken, AdminToken string
-	// Shots is the folder below out that the screenshots go to.
+	// Shots is the folder of the screenshots, below out.
 	Shots string
 	// Only is a regular expression of the tests that run; "" runs all.
 	Only string
 }
 
-// Run fails the test if something about the console does. Without a browser to
-// look at it with, the test is left out.
+// Run runs the script, and fails the test if the script fails. Without a browser
+// the test is skipped.
 func Run(t testing.TB, target Target) {
 	t.Helper()
 	node := testenv.Need(t, testenv.Node)
@@ -64,7 +63,7 @@ func Run(t testing.TB, target Target) {
 	t.Logf("%s", out)
 }
 
-// folder is this package's, looked for upwards from the test's.
+// folder finds the folder of this package, upwards from that of the test.
 func folder(t testing.TB) string {
 	t.Helper()
 	dir, err := os.Getwd()
@@ -82,64 +81,36 @@ func folder(t testing.TB) string {
 	}
 }
 
-// installed is written into node_modules by the one who has filled it: the
-// package-lock.json that it was filled by.
-const installed = ".package-lock-installed.json"
-
-// install puts what package-lock.json names into node_modules, unless that was
-// done already. It does so beside it first, since tests of several packages may
-// come at once.
+// install puts the packages of package-lock.json into node_modules, unless they are
+// there. Tests of several packages may call it at the same time.
 func install(t testing.TB, dir string) {
 	t.Helper()
-	lock := read(t, filepath.Join(dir, "package-lock.json"))
-	modules := filepath.Join(dir, "node_modules")
-	done := func() bool {
-		got, err := os.ReadFile(filepath.Join(modules, installed))
-		return err == nil && string(got) == string(lock)
-	}
-	if done() {
-		return
-	}
-	npm := testenv.Need(t, testenv.NPM)
-	beside, err := os.MkdirTemp(dir, "node_modules.")
+	turn, err := os.OpenFile(filepath.Join(dir, "node_modules.lock"), os.O_CREATE|os.O_RDWR, 0o666)
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer os.RemoveAll(beside)
-	write(t, filepath.Join(beside, "package-lock.json"), lock)
-	write(t, filepath.Join(beside, "package.json"), read(t, filepath.Join(dir, "package.json")))
+	defer turn.Close() // which also unlocks it
+	if err := syscall.Flock(int(turn.Fd()), syscall.LOCK_EX); err != nil {
+		t.Fatal(err)
+	}
+	lock, err := os.ReadFile(filepath.Join(dir, "package-lock.json"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	installed := filepath.Join(dir, "node_modules", ".package-lock-installed.json")
+	if got, err := os.ReadFile(installed); err == nil && bytes.Equal(got, lock) {
+		return
+	}
+	npm := testenv.Need(t, testenv.NPM)
 	ctx, cancel := context.WithTimeout(context.Background(), installTimeout)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, npm, "ci", "--ignore-scripts", "--no-audit", "--no-fund")
-	cmd.Dir = beside
+	cmd.Dir = dir
 	cmd.WaitDelay = time.Second
 	if out, err := cmd.CombinedOutput(); err != nil {
 		t.Fatalf("npm ci, which needs the registry the first time: %v\n%s", err, out)
 	}
-	write(t, filepath.Join(beside, "node_modules", installed), lock)
-	if done() {
-		return // another test process has installed it
-	}
-	if err := os.RemoveAll(modules); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.Rename(filepath.Join(beside, "node_modules"), modules); err != nil && !(errors.Is(err, os.ErrExist) && done()) {
-		t.Fatal(err)
-	}
-}
-
-func read(t testing.TB, path string) []byte {
-	t.Helper()
-	content, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return content
-}
-
-func write(t testing.TB, path string, content []byte) {
-	t.Helper()
-	if err := os.WriteFile(path, content, 0o666); err != nil {
+	if err := os.WriteFile(installed, lock, 0o666); err != nil {
 		t.Fatal(err)
 	}
 }
