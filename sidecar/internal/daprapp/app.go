@@ -152,7 +152,7 @@ func (a *App) ask(ctx context.Context) ([]subscription, bool) {
 			return a.usable(list), true
 		}
 		if !told && ctx.Err() == nil {
-			a.cfg.Logger.Info("waiting for the application to tell its subscriptions", "app", a.cfg.Address.String(), "error", err)
+			a.cfg.Logger.Info("waiting for the list of subscriptions of the application", "app", a.cfg.Address.String(), "error", err)
 			told = true
 		}
 		if !pause.For(ctx, backoff.Step()) {

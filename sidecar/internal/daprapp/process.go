@@ -93,7 +93,7 @@ func (a *App) push(ctx context.Context, s *subscription, d group.Delivery) (what
 	defer res.Body.Close()
 	text, err := io.ReadAll(io.LimitReader(res.Body, maxAnswer))
 	if err != nil {
-		return retry, "", fmt.Errorf("the application's answer breaks off: %w", err)
+		return retry, "", fmt.Errorf("the application's answer could not be read to its end: %w", err)
 	}
 	what, why = judge(res, text)
 	return what, why, nil
@@ -121,5 +121,5 @@ func judge(res *http.Response, text []byte) (what outcome, why string) {
 	case "DROP":
 		return drop, "the application says DROP"
 	}
-	return retry, fmt.Sprintf("the application says %.40q, which is none of SUCCESS, RETRY and DROP", answer.Status)
+	return retry, fmt.Sprintf("the application says %.40q, instead of SUCCESS, RETRY or DROP", answer.Status)
 }

@@ -47,7 +47,7 @@ func (a *App) list(ctx context.Context) ([]subscription, error) {
 	}
 	var subs []subscription
 	if err := json.Unmarshal(text, &subs); err != nil {
-		return nil, fmt.Errorf("the answer to GET /dapr/subscribe is no list of subscriptions: %w", err)
+		return nil, fmt.Errorf("the answer to GET /dapr/subscribe is not a list of subscriptions: %w", err)
 	}
 	return subs, nil
 }

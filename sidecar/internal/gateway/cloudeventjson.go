@@ -26,7 +26,7 @@ func structuredItemOf(topic string, h http.Header, text []byte, lim wire.Limits)
 // wrong is refused by itself.
 func batchedItemsOf(topic string, h http.Header, content []byte, lim wire.Limits) ([]wire.PublishItem, *wire.Error) {
 	if name := headerOfOne(h); name != "" {
-		return nil, wire.Errorf(wire.BadRequest, "header %s speaks of one event: in a batch each has its own attributes", name)
+		return nil, wire.Errorf(wire.BadRequest, "header %s is about one event: in a batch each has its own attributes", name)
 	}
 	var items []wire.PublishItem
 	err := eachElement(content, "CloudEvents", lim, func(text json.RawMessage) *wire.Error {

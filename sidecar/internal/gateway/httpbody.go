@@ -104,7 +104,7 @@ func (g *Gateway) readAtMost(w http.ResponseWriter, r *http.Request, most int) (
 		return nil, errStopping()
 	case errors.Is(err, os.ErrDeadlineExceeded) && !time.Now().Before(u.due):
 		g.cfg.Metrics.Shed(telemetry.ShedLate)
-		return nil, wire.Errorf(wire.BadRequest, "the body has not come whole within %v", g.cfg.Bounds.ReceiveTimeout)
+		return nil, wire.Errorf(wire.BadRequest, "the body did not arrive completely within %v", g.cfg.Bounds.ReceiveTimeout)
 	case errors.Is(err, os.ErrDeadlineExceeded):
 		return nil, wire.Errorf(wire.BadRequest, "the body cannot be read to its end: nothing more came for %v", u.patience)
 	}

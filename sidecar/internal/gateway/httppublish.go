@@ -72,7 +72,7 @@ func (g *Gateway) readBody(w http.ResponseWriter, r *http.Request, kind body) ([
 // itemsOf makes an event of every line that is not blank.
 func itemsOf(topic string, h http.Header, content []byte, lim wire.Limits) ([]wire.PublishItem, *wire.Error) {
 	if name := headerOfOne(h); name != "" {
-		return nil, wire.Errorf(wire.BadRequest, "header %s speaks of one event: in a batch give each line its own opts", name)
+		return nil, wire.Errorf(wire.BadRequest, "header %s is about one event: in a batch give each line its own opts", name)
 	}
 	var items []wire.PublishItem
 	for line := range bytes.Lines(content) {

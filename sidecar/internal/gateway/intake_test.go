@@ -149,12 +149,12 @@ func TestMessageThatDoesNotComeWhole(t *testing.T) {
 	_, _ = c.Write(append(head, make([]byte, 4+100_000)...))
 	var got bytes.Buffer
 	_, _ = got.ReadFrom(c) // until it is closed
-	if text := got.String(); !strings.Contains(text, `"code":"bad_request"`) || !strings.Contains(text, "has not come whole within 50ms") || !strings.Contains(text, "\x03\xf0a message has not come whole") {
+	if text := got.String(); !strings.Contains(text, `"code":"bad_request"`) || !strings.Contains(text, "did not arrive completely within 50ms") || !strings.Contains(text, "\x03\xf0a message did not arrive completely") {
 		t.Errorf("%q", text)
 	}
 	awaitUnused(t, memory)
 
-	if status, text := rawPost(t, s, "Content-Length: 1000\r\n", strings.NewReader("1")); status != http.StatusBadRequest || !strings.Contains(text, "has not come whole within 50ms") {
+	if status, text := rawPost(t, s, "Content-Length: 1000\r\n", strings.NewReader("1")); status != http.StatusBadRequest || !strings.Contains(text, "did not arrive completely within 50ms") {
 		t.Errorf("%d %s", status, text)
 	}
 }

@@ -91,8 +91,8 @@ func (c *conn) unread(err error) *closing {
 		return new(afterError(err))
 	}
 	c.cfg.Metrics.Shed(telemetry.ShedLate)
-	c.replyError(new(codec.Request), wire.Errorf(wire.BadRequest, "the message has not come whole within %v of its beginning", c.cfg.Bounds.ReceiveTimeout))
-	return &closing{websocket.StatusPolicyViolation, "a message has not come whole in time"}
+	c.replyError(new(codec.Request), wire.Errorf(wire.BadRequest, "the message did not arrive completely within %v of its beginning", c.cfg.Bounds.ReceiveTimeout))
+	return &closing{websocket.StatusPolicyViolation, "a message did not arrive completely in time"}
 }
 
 // afterError says how to close a connection that cannot be read: where the peer
