@@ -86,7 +86,7 @@ func (a *Access) Run(ctx context.Context) error {
 		a.look()
 		a.fetchKeys(ctx)
 		if at := a.expires.Load(); at != 0 && time.Now().UnixNano() > at {
-			a.expires.Store(0) // those that are still valid are noted again
+			a.expires.Store(0) // identities that are still valid are noted again
 			a.tellChange()
 		}
 	}

@@ -23,7 +23,7 @@ import (
 // for each connection, the token for each call.
 type ClientConfig struct {
 	TLS       bool   // use TLS also where no other field asks for it
-	CA        string // who vouches for the server; "" for those whom the system trusts
+	CA        string // the authorities of the server's certificate; "" for the system's
 	Cert, Key string // the client's own
 	TokenFile string
 }

@@ -30,7 +30,7 @@ type Action int
 const (
 	Publish   Action = iota
 	Subscribe        // read on, with or without a group: also pull, settle and seek
-	Replay           // read what is past: replay and export
+	Replay           // read stored events: replay and export
 	Admin            // make and delete topics, delete events, discard dead letters
 	Operate          // see the sidecar's state, metrics and profiles
 )
@@ -55,7 +55,7 @@ type Identity struct {
 	// --auth-config.
 	Verified bool
 
-	may   *grant // what the file says; nil for nobody and for those not verified
+	may   *grant // the entry's rights; nil for the zero Identity and without authentication
 	rules *rules // that may is part of
 
 	// How the client authenticated, unless the program chose the identity

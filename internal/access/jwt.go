@@ -80,7 +80,7 @@ func (r *reader) jwt(to **jwtSection) func(*yaml.Node, string) {
 		if s.keysURL != "" {
 			u, err := url.Parse(s.keysURL)
 			if err != nil || u.Host == "" || u.Scheme != "https" && (u.Scheme != "http" || !listen.IsLoopback(net.JoinHostPort(u.Hostname(), "0"))) {
-				r.refuse(n, at+".jwks_url", "must be https://…, or http:// to this machine: whoever changes the keys on their way may sign")
+				r.refuse(n, at+".jwks_url", "must be https://…, or http:// to this machine: an attacker on the way could replace the keys")
 			}
 		}
 	}
@@ -89,7 +89,7 @@ func (r *reader) jwt(to **jwtSection) func(*yaml.Node, string) {
 // verifier verifies the tokens of one issuer. Its keys do not change.
 type verifier struct {
 	section  jwtSection
-	roots    *x509.CertPool // who vouches for the server of jwks_url; nil: the system's authorities
+	roots    *x509.CertPool // the authorities of the server of jwks_url; nil: the system's
 	keys     *jose.JSONWebKeySet
 	unknown  *atomic.Bool // a token had a key that is not among them
 	mu       sync.Mutex

@@ -27,7 +27,7 @@ type rules struct {
 	subjects          []*holder          // of its tokens, as certs
 	roots             map[digest]bool
 	tls               *tls.Config // nil without the section
-	requireClientCert bool        // of those who join
+	requireClientCert bool        // of clients that join
 }
 
 // holder is the entry of a token.

@@ -43,7 +43,7 @@ func read(path string, program Program) (*source, error) {
 		sum.Write(f.data)
 	}
 	part(main)
-	doc, _ := parse(main.data, program) // build tells what is wrong with it
+	doc, _ := parse(main.data, program) // build reports its mistakes
 	for _, name := range doc.names() {
 		at := name
 		if !filepath.IsAbs(at) {

@@ -15,7 +15,7 @@ import (
 )
 
 const (
-	// Percent is the collector's own default, and what is right where nothing is
+	// Percent is the collector's own default, which is right where nothing is
 	// held; leastPercent bounds how often it may have to look.
 	Percent      = 100
 	leastPercent = 20

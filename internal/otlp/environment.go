@@ -122,7 +122,7 @@ func (env environment) ofSignal(signal, what string) (name, value string) {
 	return name, env(name)
 }
 
-// check names the variable whose value is not what is required. An unset one is right.
+// check names a variable with a wrong value. An unset one is right.
 func check(name, value string, is func(string) error) error {
 	if value == "" {
 		return nil

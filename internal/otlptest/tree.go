@@ -19,8 +19,8 @@ type Drawing struct {
 	// Attributes are shown, where a span has them, in this order. What is given
 	// as long.name=short is called short.
 	Attributes []string
-	// ByName has siblings in the order of what is shown of them instead of the
-	// order in which they began, for those that go on at the same time.
+	// ByName sorts siblings by their labels instead of by their starts, for
+	// siblings that are under way at the same time.
 	ByName bool
 }
 
@@ -56,7 +56,7 @@ func (d Drawing) Tree(spans []Span) string {
 	return b.String()
 }
 
-// forest is the spans with what is under each.
+// forest is the spans with the children of each.
 type forest struct {
 	Drawing
 	spans    []Span

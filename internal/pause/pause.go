@@ -1,4 +1,4 @@
-// Package pause waits for a time that may be cut short, and for what there is to do. It knows nothing of what is waited for.
+// Package pause waits for a time that may be cut short, and for work. It must not know the work.
 package pause
 
 import (

@@ -2,7 +2,7 @@
 // retention and the rest of the contract's section 7. It reads policies,
 // refuses bad ones with every reason at once, and resolves them into immutable
 // snapshots that are swapped whole. It knows nothing of how a limit is
-// enforced, how an event is stored or who asks.
+// enforced, how an event is stored or which client asks.
 //
 // # Resolution
 //

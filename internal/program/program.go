@@ -22,7 +22,7 @@ import (
 const (
 	StatusOK      = 0
 	StatusFailure = 1
-	// StatusUsage is for whatever the operator has to change in the flags, environment or file.
+	// StatusUsage is for mistakes in the flags, the environment or the file.
 	StatusUsage = 2
 )
 

@@ -18,7 +18,7 @@ type settings struct {
 	file      *configFile // nil until the first flag is resolved
 }
 
-// settingError says what is wrong with a setting, beginning with where it was given.
+// settingError is a mistake in a setting. Its message begins with the place of the setting.
 type settingError struct {
 	where string // "config.yaml:3" or "SLUICE_LISTEN"
 	what  string
@@ -89,7 +89,7 @@ func envName(flag string) string {
 
 const configFlag = "config"
 
-// isSetting tells the flags that configure from those that ask for something to be printed.
+// isSetting reports whether a flag configures the program, and does not just print something.
 func isSetting(flag *kong.Flag) bool { return flag.Name != "help" && flag.Name != "version" }
 
 // settingNames lists what a file may set: the flags of all commands, so that one file can serve them all.

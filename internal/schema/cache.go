@@ -22,14 +22,14 @@ func (c *Cache) Get(text string) (*Schema, error) {
 	return s, err
 }
 
-// Recent keeps values by keys: those that were asked for since about the last
-// Size other ones. It is safe for concurrent use.
+// Recent keeps a bounded number of values by keys: the recently used ones, at
+// least Size of them. It is safe for concurrent use.
 type Recent[K comparable, V any] struct {
 	Size int
 
 	mu sync.RWMutex
-	// recent gets what is asked for. When it is full, it becomes older, and the
-	// former older is forgotten.
+	// recent gets each value that is used. When it is full, it becomes older, and
+	// the former older is forgotten.
 	recent, older map[K]V
 }
 

@@ -13,8 +13,8 @@ import (
 
 var english = message.NewPrinter(language.English)
 
-// complaint says what is wrong with a value, in the library's words but where these would quote all of the value or of what
-// is allowed.
+// complaint describes a violation in the library's words, except where these would quote the whole value or all allowed
+// values.
 func complaint(k jsonschema.ErrorKind) string {
 	why := ""
 	switch k := k.(type) {

@@ -81,14 +81,14 @@ func Compile(text string) (*Schema, error) {
 	return &Schema{compiled, cost}, nil
 }
 
-// assertedFormats are those that the library would check in drafts up to 7,
-// where whether to do so is left open.
+// assertedFormats are the formats that the library would check in drafts up to 7,
+// which leave that open.
 var assertedFormats = []string{
 	"json-pointer", "relative-json-pointer", "uuid", "duration", "period", "ipv4", "ipv6", "hostname", "email",
 	"date", "time", "date-time", "uri", "iri", "uri-reference", "iri-reference", "uri-template", "semver",
 }
 
-// nothingElse is what a schema can refer to, besides itself.
+// nothingElse refuses every reference of a schema to another document.
 type nothingElse struct{}
 
 var errElsewhere = errors.New("a schema is whole in itself: $ref and $schema may not lead elsewhere")
@@ -121,8 +121,8 @@ func compilePattern(text string) (jsonschema.Regexp, error) {
 	return pattern{re, len(prog.Inst)}, err
 }
 
-// sentence says what is wrong with a schema, without the library's words for
-// where it believes the schema to be.
+// sentence describes a mistake in a schema, without the URL by which the library
+// knows it.
 func sentence(err error) error {
 	away := ""
 	switch err := err.(type) {

@@ -55,7 +55,7 @@ func (p *Progress) Add(n int64) {
 	}
 }
 
-// Finish removes the line, so that whatever is printed next, a summary or an error, stands in its place.
+// Finish removes the line, so that the next output, a summary or an error, takes its place.
 func (p *Progress) Finish() {
 	if p.out == nil {
 		return
@@ -65,7 +65,7 @@ func (p *Progress) Finish() {
 	p.draw("")
 }
 
-// draw replaces the line: back to its start, clear it, write. An error is left to those who write what matters.
+// draw replaces the line: back to its start, clear it, write. Writers of the results report errors.
 func (p *Progress) draw(line string) {
 	_, _ = io.WriteString(p.out, "\r\x1b[K"+line)
 }

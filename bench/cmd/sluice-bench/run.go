@@ -15,7 +15,7 @@ import (
 	"github.com/sluice-bus/sluice/internal/terminal"
 )
 
-// target is the flags of both commands: what is loaded, and with what.
+// target is the flags of both commands: the sidecar and the load.
 type target struct {
 	URL    string `name:"url" default:"http://127.0.0.1:7070" help:"The sidecar's app API: http://host:port, https://host:port or unix:/path."`
 	Token  string `secret:"--token-file, or SLUICE_TOKEN" help:"The token to authenticate with; other users of this machine see it: use --token-file."`
@@ -44,13 +44,13 @@ func (t *target) validate() (err error) {
 	return nil
 }
 
-// freshName is a name that nobody has used.
+// freshName is an unused name.
 func freshName(kind string) string {
 	return "bench." + kind + "." + strconv.FormatInt(time.Now().UnixNano(), 36)
 }
 
-// watch shows how far a run is, where somebody watches, until the function that
-// it returns is called.
+// watch shows the progress of a run on a terminal, until the returned function
+// is called.
 func watch(app *program.App, label string, total int, done func() int64) (finish func()) {
 	if !terminal.Is(app.Stderr) {
 		return func() {}

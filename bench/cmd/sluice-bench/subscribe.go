@@ -85,7 +85,7 @@ func (s *subscribeCommand) Run(ctx context.Context, app *program.App) error {
 
 // measure runs both sides to their ends.
 func (s *subscribeCommand) measure(ctx context.Context, consumer *load.Consumer, publisher *load.Publisher) (*report.Report, error) {
-	start := time.Now() // what is there already comes with the subscription
+	start := time.Now() // stored events come with the subscription
 	if err := consumer.Subscribe(ctx); err != nil {
 		return nil, err
 	}
@@ -108,7 +108,7 @@ func (s *subscribeCommand) measure(ctx context.Context, consumer *load.Consumer,
 	err := both.Wait()
 	took := time.Since(start)
 	if publisher == nil && !s.Drain {
-		took = consumer.SinceFirst() // whoever publishes began when they liked
+		took = consumer.SinceFirst() // the publisher is another process
 	}
 	r := &report.Report{Command: "subscribe", Consumed: &consumed.Done, Parameters: s.parameters()}
 	r.Rate(consumed.Done, took)

@@ -10,7 +10,7 @@ import (
 	"github.com/HdrHistogram/hdrhistogram-go"
 )
 
-// longest is the longest time that is told apart; a longer one counts as this.
+// longest is the longest time that can be recorded; a longer one counts as this.
 const longest = 10 * time.Minute
 
 // Histogram counts times. It is for one goroutine at a time.

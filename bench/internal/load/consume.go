@@ -120,7 +120,7 @@ func (c *Consumer) Wait(ctx context.Context) (*Tally, error) {
 	return tally, err
 }
 
-// await waits until every reader, or all together, saw what is wanted.
+// await waits until every reader, or all together, saw the wanted events.
 func (c *Consumer) await(ctx context.Context) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)

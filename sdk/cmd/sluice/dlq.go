@@ -153,7 +153,7 @@ func (s *dlqSelection) run(ctx context.Context, app *program.App, c *client, h *
 	return printDone(app, c, map[string]any{"of": n, "dry_run": s.DryRun}, "%d %s", n, done)
 }
 
-// count counts what is selected and in one of the states.
+// count counts the selected dead letters in one of the states.
 func (s *dlqSelection) count(ctx context.Context, h *admin.HTTP, sel admin.DeadLetterSelection, states []string) (n int, err error) {
 	for d, err := range h.AllDeadLetters(ctx, s.Topic, admin.DeadLetterQuery{Group: sel.Group, Reason: sel.Reason, Limit: 1000}) {
 		if err != nil {

@@ -28,8 +28,8 @@ func (f *fleetFlags) scope() (string, error) {
 	return f.Scope, nil
 }
 
-// explain tells of a fleet that cannot be asked as a whole what is missing, and
-// adds to the error how to go without.
+// explain prints which parts of a fleet cannot be asked, and adds to the error
+// how to leave them out.
 func (f *fleetFlags) explain(stderr io.Writer, err error) error {
 	refusal, ok := errors.AsType[*wire.Error](err)
 	if !ok || refusal.Code != wire.PartialFleet {
@@ -42,7 +42,7 @@ func (f *fleetFlags) explain(stderr io.Writer, err error) error {
 	return fmt.Errorf("%w (here: --partial)", err)
 }
 
-// sayMissing tells what a partial answer left out.
+// sayMissing prints the parts that an answer left out.
 func sayMissing(stderr io.Writer, names []string) {
 	if len(names) > 0 {
 		fmt.Fprintf(stderr, "missing: %s\n", nameList(names)) // there is nowhere else to say it

@@ -30,11 +30,11 @@ type changeFlags struct {
 // gone is the version of a policy that was deleted.
 const gone = 0
 
-// waitInterval is how often the control plane is asked who has acked.
+// waitInterval is how often the control plane is asked for the acks.
 const waitInterval = 200 * time.Millisecond
 
 // await waits until the sidecars have acked the policies at these versions, or have refused them,
-// and prints who has not. For a deleted policy it waits until no sidecar has it.
+// and prints the others. For a deleted policy it waits until no sidecar has it.
 func (f *waitFlags) await(ctx context.Context, app *program.App, c *client, plane *admin.ControlPlane, targets map[string]int64) error {
 	if !f.Wait || len(targets) == 0 {
 		return nil
@@ -62,7 +62,7 @@ func (f *waitFlags) await(ctx context.Context, app *program.App, c *client, plan
 	return errors.New("sidecars have refused the change, and keep the policies that they had")
 }
 
-// poll asks until everybody has acked or refused, or the time is up.
+// poll asks until every sidecar has acked or refused, or the time is up.
 func (f *waitFlags) poll(ctx context.Context, app *program.App, c *client, plane *admin.ControlPlane, targets map[string]int64) (acks, error) {
 	users, err := usersOf(ctx, c, plane, targets)
 	if err != nil {

@@ -14,7 +14,7 @@ import (
 )
 
 // printYAML prints a policy as a file of policies has it, behind a comment that
-// says who made it.
+// names its author.
 func printYAML(w io.Writer, p *admin.Policy) error {
 	set := settings(p)
 	document := &yaml.Node{Kind: yaml.MappingNode}

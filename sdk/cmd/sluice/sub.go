@@ -72,7 +72,7 @@ func (s *subCommand) Run(ctx context.Context, app *program.App, c *client) error
 		// The context may have ended; the good-bye has the timeout to itself.
 		err = errors.Join(err, c.tell(context.WithoutCancel(ctx), v.drain))
 	}
-	_ = client.Close() // gives back what is not settled
+	_ = client.Close() // gives back unsettled events
 	v.acks.Wait()
 	return err
 }
@@ -282,7 +282,7 @@ func (v *view) obey(text string) error {
 	return fmt.Errorf("standard input: %q is not understood; allowed are \"ack ID…\" and \"nack ID…\"", text)
 }
 
-// settleByHand settles what is in hand of some ids. Acks of others are harmless.
+// settleByHand settles the events in hand with some ids. Acks of others are harmless.
 func (v *view) settleByHand(ids []string, settle func(*sluice.Message) error) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
