@@ -3,7 +3,6 @@ package source
 import (
 	"context"
 	"errors"
-	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -90,7 +89,7 @@ func TestMaxEvents(t *testing.T) {
 	limits := wire.Limits{BatchEvents: 3}
 	for topic, want := range map[string]int{"": 3, "t": 1, "topic": 3} {
 		if got := MaxEvents(answers(nil), topic, limits); got != want {
-			t.Error(fmt.Sprintf("%q: %d, want %d", topic, got, want))
+			t.Errorf("%q: %d, want %d", topic, got, want)
 		}
 	}
 }
