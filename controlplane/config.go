@@ -12,8 +12,8 @@ import (
 	"github.com/sluice-bus/sluice/internal/setting"
 )
 
-// Config has the settings of a control plane. Every field is required unless it
-// may be empty or false.
+// Config has the settings of a control plane. Every field is required unless it may be empty or
+// false.
 type Config struct {
 	XDSListen  string // gRPC, for sidecars: host:port or unix:/path
 	HTTPListen string // REST and the console

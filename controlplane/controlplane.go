@@ -1,6 +1,6 @@
-// Package controlplane is one control plane: New assembles its parts from a
-// Config, Run owns everything that they start and stops it in order. It must
-// not know flags, the environment or the process that it runs in.
+// Package controlplane is one control plane: New assembles its parts from a Config, Run owns
+// everything that they start and stops it in order. It must not know flags, the environment or the
+// process that it runs in.
 package controlplane
 
 import (
@@ -61,9 +61,8 @@ type ControlPlane struct {
 	stopping  atomic.Bool
 }
 
-// New opens the store, loads the policies, and opens the listeners. Nothing
-// runs until Run is called, which also closes the control plane. Wrong settings
-// are a *ConfigError.
+// New opens the store, loads the policies, and opens the listeners. Nothing runs until Run is
+// called, which also closes the control plane. Wrong settings are a *ConfigError.
 func New(ctx context.Context, cfg Config) (_ *ControlPlane, err error) {
 	if err := cfg.Validate(); err != nil {
 		return nil, err
@@ -157,8 +156,8 @@ func (c *ControlPlane) openStore() (err error) {
 	return nil
 }
 
-// peersSecret is the store's name of the secret that signs sidecars'
-// credentials. All control planes of the store use the same secret.
+// peersSecret is the store's name of the secret that signs sidecars' credentials. All control
+// planes of the store use the same secret.
 const peersSecret = "peers"
 
 func (c *ControlPlane) openIssuer(ctx context.Context) (*access.PeerIssuer, error) {
@@ -195,9 +194,9 @@ func (c *ControlPlane) Addresses() (xds, http string) {
 	return listen.Address(c.xdsListener), listen.Address(c.httpListener)
 }
 
-// Run serves until ctx ends, then stops in order: it refuses new requests,
-// answers pending ones, ends streams, and closes the store. It calls ready once
-// it serves. The error says why it could not serve, or what did not stop.
+// Run serves until ctx ends, then stops in order: it refuses new requests, answers pending ones,
+// ends streams, and closes the store. It calls ready once it serves. The error says why it could
+// not serve, or what did not stop.
 func (c *ControlPlane) Run(ctx context.Context, ready func() error) error {
 	defer c.release()
 	// The parts outlive ctx: Run ends them below, in order.

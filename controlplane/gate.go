@@ -10,18 +10,17 @@ import (
 )
 
 const (
-	// maxUnread is how long sidecars are served policies that were not compared
-	// with the store: other control planes may have changed them since.
+	// maxUnread is how long sidecars are served policies that were not compared with the store:
+	// other control planes may have changed them since.
 	maxUnread = 10 * time.Second
 	lookEvery = 200 * time.Millisecond
 )
 
-// current reports whether the policies in force were compared with the store
-// within maxUnread.
+// current reports whether the policies in force were compared with the store within maxUnread.
 func (c *ControlPlane) current() bool { return c.catalog.Unread() < maxUnread }
 
-// watchGate disconnects sidecars while the store cannot be read, so that they
-// connect to another control plane.
+// watchGate disconnects sidecars while the store cannot be read, so that they connect to another
+// control plane.
 func (c *ControlPlane) watchGate(ctx context.Context) error {
 	open := true
 	for pause.For(ctx, lookEvery) {
@@ -39,9 +38,8 @@ func (c *ControlPlane) watchGate(ctx context.Context) error {
 	return nil
 }
 
-// gate is a listener that can be shut. A shut gate closes all open and new
-// connections, so that clients try another address; clients would stay on a
-// connection that refuses only their streams.
+// gate is a listener that can be shut. A shut gate closes all open and new connections, so that
+// clients try another address; clients would stay on a connection that refuses only their streams.
 type gate struct {
 	net.Listener
 

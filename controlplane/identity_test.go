@@ -29,8 +29,8 @@ import (
 	"github.com/sluice-bus/sluice/internal/setting"
 )
 
-// serve runs a control plane that knows these tokens, each "NAME" the token of an
-// entry of role sidecar with the text of its further keys.
+// serve runs a control plane that knows these tokens, each "NAME" the token of an entry of role
+// sidecar with the text of its further keys.
 func serve(t *testing.T, tokens map[string]string) (c *ControlPlane, conn *grpc.ClientConn) {
 	t.Helper()
 	auth := "tokens:\n"
@@ -112,8 +112,8 @@ func askQuota(t *testing.T, conn *grpc.ClientConn, token, node, instance string)
 	return err
 }
 
-// A sidecar's token is used under another sidecar's node id: for policies, for the
-// list of peers, for a goodbye in the other's name, and for its quota.
+// A sidecar's token is used under another sidecar's node id: for policies, for the list of peers,
+// for a goodbye in the other's name, and for its quota.
 func TestATokenIsForItsNodesAlone(t *testing.T) {
 	c, conn := serve(t, map[string]string{"orders-token-0123456789": `, sidecar: "orders-*"`, "any-token-0123456789": "", "two-token-0123456789": `, sidecar: [a, "b-*"]`})
 	goodbye := map[string]*structpb.Value{"drained": structpb.NewBoolValue(true)}

@@ -13,16 +13,14 @@ import (
 )
 
 const (
-	// shareEvery is how often control planes of one store exchange the states
-	// of their sidecars, and shareBusy how often while parts of fleet-wide
-	// rates are in use: it takes several exchanges to move a rate from one
-	// control plane to another.
+	// shareEvery is how often control planes of one store exchange the states of their sidecars,
+	// and shareBusy how often while parts of fleet-wide rates are in use: it takes several
+	// exchanges to move a rate from one control plane to another.
 	shareEvery = 500 * time.Millisecond
 	shareBusy  = 100 * time.Millisecond
 	// forgetAfter is how long the document of a stopped control plane is kept.
 	forgetAfter = time.Hour
-	// leaveWithin bounds the time in which a stopping control plane tells the
-	// others.
+	// leaveWithin bounds the time in which a stopping control plane tells the others.
 	leaveWithin = 2 * time.Second
 )
 
@@ -32,8 +30,8 @@ type knowledge struct {
 	Quota []byte `json:"quota"` // of the shares of fleet-wide rates
 }
 
-// shareKnowledge exchanges documents with the other control planes of the store
-// until ctx ends. With an embedded store there are no others.
+// shareKnowledge exchanges documents with the other control planes of the store until ctx ends.
+// With an embedded store there are no others.
 func (c *ControlPlane) shareKnowledge(ctx context.Context) error {
 	if c.shared == nil {
 		return nil
@@ -60,8 +58,8 @@ func (c *ControlPlane) shareKnowledge(ctx context.Context) error {
 	return nil
 }
 
-// leave tells the others that this control plane has no sidecars any more. Its
-// document stays, since its shares act for some time.
+// leave tells the others that this control plane has no sidecars any more. Its document stays,
+// since its shares act for some time.
 func (c *ControlPlane) leave(ctx context.Context) error {
 	last, err := json.Marshal(knowledge{Quota: c.quota.Export()})
 	if err != nil {
@@ -73,15 +71,14 @@ func (c *ControlPlane) leave(ctx context.Context) error {
 // lastExchange is the state that an exchange leaves to the next one.
 type lastExchange struct {
 	alive store.Alive
-	// fleet is the registry's document as of fleetAt. It is large and only
-	// displayed, so it is updated less often than the shares.
+	// fleet is the registry's document as of fleetAt. It is large and only displayed, so it is
+	// updated less often than the shares.
 	fleet   []byte
 	fleetAt time.Time
 }
 
-// exchange reads and writes the documents once. If the store cannot be read,
-// the others stay known as before: a fleet that seemed smaller would be
-// replayed in part, and get more than its rates.
+// exchange reads and writes the documents once. If the store cannot be read, the others stay known
+// as before: a fleet that seemed smaller would be replayed in part, and get more than its rates.
 func (c *ControlPlane) exchange(ctx context.Context, x *lastExchange) (quotas map[string][]byte, err error) {
 	due := time.Since(x.fleetAt) >= shareEvery
 	if due {

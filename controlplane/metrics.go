@@ -16,8 +16,7 @@ import (
 	sdkmetric "go.opentelemetry.io/otel/sdk/metric"
 )
 
-// metrics exports the control plane's metrics as Prometheus text and to other
-// readers.
+// metrics exports the control plane's metrics as Prometheus text and to other readers.
 type metrics struct {
 	registry *prometheus.Registry
 	provider *sdkmetric.MeterProvider

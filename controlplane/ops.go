@@ -11,8 +11,8 @@ import (
 	"github.com/sluice-bus/sluice/internal/secrets"
 )
 
-// status is the body of GET /v1/status. All programs have the same members, so
-// that one monitor can read all of them; a sidecar's own members are empty here.
+// status is the body of GET /v1/status. All programs have the same members, so that one monitor can
+// read all of them; a sidecar's own members are empty here.
 type status struct {
 	Version  string      `json:"version"`
 	NodeID   string      `json:"node_id"` // the control plane's name
@@ -83,8 +83,8 @@ func (c *ControlPlane) ping() error {
 	return c.store.Ping(ctx)
 }
 
-// ready returns why policies cannot be changed, or nil. Sidecars are served the
-// policies in force for some time more.
+// ready returns why policies cannot be changed, or nil. Sidecars are served the policies in force
+// for some time more.
 func (c *ControlPlane) ready() error {
 	if c.stopping.Load() {
 		return errors.New("the control plane is stopping")

@@ -19,8 +19,8 @@ func (c *ControlPlane) admit(ctx context.Context, nodeID string) error {
 	return err
 }
 
-// newQuota creates the quota service, with the policies in force, and with the
-// registry as the receiver of usage reports.
+// newQuota creates the quota service, with the policies in force, and with the registry as the
+// receiver of usage reports.
 func (c *ControlPlane) newQuota() *quota.Server {
 	fleetWide := func(s *policy.Snapshot, topic string) (policy.Publish, bool) {
 		p := s.Topic(topic).Publish

@@ -16,22 +16,18 @@ import (
 )
 
 const (
-	// rosterEvery is how often the sidecars that other control planes have
-	// entered or forgotten are read.
+	// rosterEvery is how often the sidecars that other control planes have entered or forgotten are
+	// read.
 	rosterEvery = 2 * time.Second
-	// rosterRest is the pause in which further sidecars that connect are
-	// collected.
+	// rosterRest is the pause in which further sidecars that connect are collected.
 	rosterRest = 20 * time.Millisecond
-	// rosterAtOnce bounds the concurrent writes: after a start all sidecars
-	// connect.
+	// rosterAtOnce bounds the concurrent writes: after a start all sidecars connect.
 	rosterAtOnce = 16
-	// drainedWithin is less than the time that a sidecar waits for the answer
-	// to its goodbye.
+	// drainedWithin is less than the time that a sidecar waits for the answer to its goodbye.
 	drainedWithin = 2500 * time.Millisecond
 )
 
-// keepRoster stores this control plane's sidecars, and reads those of the
-// others, until ctx ends.
+// keepRoster stores this control plane's sidecars, and reads those of the others, until ctx ends.
 func (c *ControlPlane) keepRoster(ctx context.Context) error {
 	failing := false
 	for tick := time.NewTicker(rosterEvery); ; {
@@ -96,8 +92,8 @@ func (c *ControlPlane) readRoster(ctx context.Context) error {
 	return c.remove(ctx, "", c.registry.Superseded()...)
 }
 
-// remove removes entries from the store. With a life, an entry of that life that
-// is written later is ignored, too.
+// remove removes entries from the store. With a life, an entry of that life that is written later
+// is ignored, too.
 func (c *ControlPlane) remove(ctx context.Context, life string, entries ...fleet.Entry) error {
 	for _, e := range entries {
 		if err := c.store.Leave(ctx, e.Key(), life); err != nil {
@@ -125,8 +121,7 @@ func (c *ControlPlane) drained(n fleet.Node) error {
 	return nil
 }
 
-// forget removes a missing sidecar, of all stores that it used, and reports
-// whether there is one.
+// forget removes a missing sidecar, of all stores that it used, and reports whether there is one.
 func (c *ControlPlane) forget(ctx context.Context, nodeID string) (found bool, err error) {
 	c.roster.Lock()
 	defer c.roster.Unlock()

@@ -13,8 +13,8 @@ import (
 	"github.com/sluice-bus/sluice/internal/httpapi"
 )
 
-// traced makes a span of each API request, which continues the request's trace.
-// Requests for the console's files and for liveness and readiness have none.
+// traced makes a span of each API request, which continues the request's trace. Requests for the
+// console's files and for liveness and readiness have none.
 func (c *ControlPlane) traced(next http.Handler) http.Handler {
 	tracer := c.cfg.Exports.Tracer()
 	if tracer == nil {

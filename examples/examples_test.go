@@ -21,14 +21,15 @@ import (
 	"github.com/sluice-bus/sluice/internal/testenv"
 )
 
-// patience is how long one example may take on a loaded machine, the building of its program included.
+// patience is how long one example may take on a loaded machine, the building of its program
+// included.
 const patience = 3 * time.Minute
 
 // needs are what examples run beside Go and a shell.
 var needs = map[string][]testenv.Tool{"curl": {testenv.Curl}, "node-websocket": {testenv.Node, testenv.NPM}}
 
-// Every example ends by itself and checks itself what it is about; what is looked for here is what its reader is told to
-// look at, in any order: much of it goes on at the same time.
+// Every example ends by itself and checks itself what it is about; what is looked for here is what
+// its reader is told to look at, in any order: much of it goes on at the same time.
 func TestExamples(t *testing.T) {
 	dependOnFiles(t)
 	bin := programs(t)
@@ -147,8 +148,9 @@ func contains(t *testing.T, out string, patterns []string) {
 	}
 }
 
-// dependOnFiles opens all that the examples are made of, so that go test runs them again when any of it has changed: it
-// cannot know what a program that it starts reads. What Go programs import has a digest.
+// dependOnFiles opens all that the examples are made of, so that go test runs them again when any
+// of it has changed: it cannot know what a program that it starts reads. What Go programs import
+// has a digest.
 func dependOnFiles(t *testing.T) {
 	t.Helper()
 	if _, err := testenv.Input("examples"); err != nil {

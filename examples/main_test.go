@@ -1,4 +1,5 @@
-// Package examples runs every example as a reader would, with its one command. It has no code of its own but tests.
+// Package examples runs every example as a reader would, with its one command. It has no code of
+// its own but tests.
 package examples
 
 import (

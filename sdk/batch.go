@@ -9,10 +9,10 @@ import (
 	"github.com/sluice-bus/sluice/sdk/option"
 )
 
-// A BatchHandler handles events together. When it returns nil all are acked; a
-// [BatchErrors] has the error of each event; any other error counts for every event. [Handler]
-// describes the effect of an error. Events without an error are acked meanwhile. The context
-// ends as that of a [Handler] that has all of the events; [WithPropagator] adds nothing to it.
+// A BatchHandler handles events together. When it returns nil all are acked; a [BatchErrors] has
+// the error of each event; any other error counts for every event. [Handler] describes the effect
+// of an error. Events without an error are acked meanwhile. The context ends as that of a [Handler]
+// that has all of the events; [WithPropagator] adds nothing to it.
 type BatchHandler func(ctx context.Context, batch []*Message) error
 
 // BatchErrors are the errors of a batch's events, in order; nil acks the event.
@@ -39,10 +39,9 @@ const (
 	defaultBatchWait   = 100 * time.Millisecond
 )
 
-// SubscribeBatch is [Client.Subscribe] with a handler that takes several events at
-// a time, no two of one key: the next event of a key comes in a later batch.
-// Batches are handled one after the other, or as many at a time as [option.Concurrency]
-// says.
+// SubscribeBatch is [Client.Subscribe] with a handler that takes several events at a time, no two
+// of one key: the next event of a key comes in a later batch. Batches are handled one after the
+// other, or as many at a time as [option.Concurrency] says.
 func (c *Client) SubscribeBatch(ctx context.Context, topic, group string, handler BatchHandler, opts ...option.Subscribe) (*Subscription, error) {
 	if handler == nil {
 		return nil, fmt.Errorf("%w: the handler of a subscription", ErrNil)
@@ -58,8 +57,8 @@ func (c *Client) SubscribeBatch(ctx context.Context, topic, group string, handle
 	return c.subscribe(ctx, topic, group, cfg)
 }
 
-// gather waits until there is a whole batch, or the first event of it has waited
-// long enough. It is false where another handler's goroutine does so already.
+// gather waits until there is a whole batch, or the first event of it has waited long enough. It is
+// false where another handler's goroutine does so already.
 func (s *Subscription) gather() bool {
 	if s.config.Batch <= 1 || len(s.ready) >= s.config.Batch {
 		return true

@@ -8,8 +8,8 @@ import (
 	"github.com/sluice-bus/sluice/sdk/wire/codec"
 )
 
-// call is a request that was not answered yet. Exactly one of receipt and reply
-// is called for it, once: receipt for a single publish, reply for all else.
+// call is a request that was not answered yet. Exactly one of receipt and reply is called for it,
+// once: receipt for a single publish, reply for all else.
 type call struct {
 	receipt func(wire.Receipt, error)
 	reply   func(*codec.Reply, error)
@@ -32,9 +32,8 @@ func (c *call) answer(r *codec.Reply, err error) {
 	}
 }
 
-// callTable holds the calls by number. A number is used again once its call is
-// answered, so the table is as long as there ever were calls at one time, and
-// a number's corr is made only once.
+// callTable holds the calls by number. A number is used again once its call is answered, so the
+// table is as long as there ever were calls at one time, and a number's corr is made only once.
 type callTable struct {
 	calls []call
 	corrs []string
@@ -81,8 +80,8 @@ func (t *callTable) removeAny() (call, bool) {
 // encoder appends a request's frame with the given corr.
 type encoder func(dst []byte, corr string) []byte
 
-// start queues a request. It does not wait. An error means that it was not
-// queued, and that no callback will be called.
+// start queues a request. It does not wait. An error means that it was not queued, and that no
+// callback will be called.
 func (c *Conn) start(encode encoder, reply func(*codec.Reply, error)) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -108,8 +107,8 @@ func (c *Conn) queued() {
 	}
 }
 
-// wait queues a request and waits for its answer. When the context ends first,
-// the request may still take effect.
+// wait queues a request and waits for its answer. When the context ends first, the request may
+// still take effect.
 func (c *Conn) wait(ctx context.Context, encode encoder) (*codec.Reply, error) {
 	w := newWaiter[*codec.Reply]()
 	if err := c.start(encode, w.done); err != nil {

@@ -16,13 +16,12 @@ import (
 	"github.com/sluice-bus/sluice/sdk/option"
 )
 
-// connWindow is the window of a client's connections; the publisher's own
-// bounds are lower.
+// connWindow is the window of a client's connections; the publisher's own bounds are lower.
 const connWindow = 1024
 
-// A Client talks to one sidecar, and keeps doing so when the connection breaks
-// or the sidecar restarts. Its methods may be called by several goroutines at
-// once. [Client.Close] or [Client.Drain] ends it.
+// A Client talks to one sidecar, and keeps doing so when the connection breaks or the sidecar
+// restarts. Its methods may be called by several goroutines at once. [Client.Close] or
+// [Client.Drain] ends it.
 type Client struct {
 	url    string
 	config config
@@ -37,10 +36,9 @@ type Client struct {
 	subs   map[*Subscription]struct{}
 }
 
-// Dial connects to the application listener of a sidecar: http://host:port,
-// https://host:port or unix:/path. The context bounds the dialling alone. A
-// sidecar that is not there is an error at once, unless [WithWait] is given;
-// from then on the client reconnects by itself.
+// Dial connects to the application listener of a sidecar: http://host:port, https://host:port or
+// unix:/path. The context bounds the dialling alone. A sidecar that is not there is an error at
+// once, unless [WithWait] is given; from then on the client reconnects by itself.
 func Dial(ctx context.Context, address string, opts ...Option) (*Client, error) {
 	c := &Client{
 		url: address, config: newConfig(opts),
@@ -69,8 +67,8 @@ func Dial(ctx context.Context, address string, opts ...Option) (*Client, error) 
 	return c, nil
 }
 
-// besideReplay is where a sidecar's replay API is by default, given the address
-// of its application listener; "" where that is a socket.
+// besideReplay is where a sidecar's replay API is by default, given the address of its application
+// listener; "" where that is a socket.
 func besideReplay(address string) string {
 	u, err := url.Parse(address)
 	if err != nil || u.Host == "" {
@@ -79,8 +77,8 @@ func besideReplay(address string) string {
 	return (&url.URL{Scheme: u.Scheme, Host: net.JoinHostPort(u.Hostname(), "8083")}).String()
 }
 
-// HTTP asks the same sidecar by HTTP, about topics and groups for example. It
-// is the client's: its fields must not be changed.
+// HTTP asks the same sidecar by HTTP, about topics and groups for example. It is the client's: its
+// fields must not be changed.
 func (c *Client) HTTP() *admin.HTTP { return c.http }
 
 // Publish publishes one event and returns once it is durable. [Publisher] describes its handling of
@@ -91,17 +89,16 @@ func (c *Client) Publish(ctx context.Context, e *Event, opts ...option.Event) (R
 	return c.main.publish(ctx, e, opts)
 }
 
-// PublishBatch publishes events and returns once each of them is durable or
-// refused: one result for each, in order. Events of one key are logged in the
-// order of the batch; each succeeds or fails for itself. The error is nil if all
-// are accepted, and else one of the failures. The options are those of each event.
+// PublishBatch publishes events and returns once each of them is durable or refused: one result for
+// each, in order. Events of one key are logged in the order of the batch; each succeeds or fails
+// for itself. The error is nil if all are accepted, and else one of the failures. The options are
+// those of each event.
 func (c *Client) PublishBatch(ctx context.Context, events []Event, opts ...option.Event) ([]Result, error) {
 	return c.main.publishBatch(ctx, events, opts)
 }
 
-// Publisher is the publisher behind [Client.Publish] and [Client.PublishBatch],
-// with the options of [WithPublisher]. It ends with the client, which is the one
-// to close.
+// Publisher is the publisher behind [Client.Publish] and [Client.PublishBatch], with the options of
+// [WithPublisher]. It ends with the client, which is the one to close.
 func (c *Client) Publisher() *Publisher { return c.main }
 
 // A Result is the outcome of one event of a batch: Err, or else Receipt.
@@ -110,9 +107,9 @@ type Result struct {
 	Err     error
 }
 
-// Close ends the client: subscriptions stop at once (see [Subscription.Stop]),
-// publishes that were not answered fail with [ErrClosed]. It waits for handlers
-// that run, so it must not be called by one.
+// Close ends the client: subscriptions stop at once (see [Subscription.Stop]), publishes that were
+// not answered fail with [ErrClosed]. It waits for handlers that run, so it must not be called by
+// one.
 func (c *Client) Close() error {
 	c.mu.Lock()
 	already := c.closed

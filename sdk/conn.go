@@ -28,8 +28,8 @@ var ErrClosed = errors.New("sluice: the connection is closed")
 type ConnOptions struct {
 	// Token is sent with AUTH before anything else; "" sends none.
 	Token string
-	// Window is how many publishes may wait for their answers; the next one
-	// waits for one of them. 0 means 1024. A batch counts as one.
+	// Window is how many publishes may wait for their answers; the next one waits for one of them.
+	// 0 means 1024. A batch counts as one.
 	Window int
 	// TLSConfig is for https; nil trusts what the system trusts.
 	TLSConfig *tls.Config
@@ -39,8 +39,8 @@ type ConnOptions struct {
 
 const defaultWindow = 1024
 
-// A Conn is one WebSocket connection to a sidecar. Its methods may be called by
-// several goroutines at once.
+// A Conn is one WebSocket connection to a sidecar. Its methods may be called by several goroutines
+// at once.
 //
 // Requests are pipelined: each is queued, and answered as it completes. Publishes of one goroutine
 // reach the sidecar in the order of their calls. Callbacks (answers and deliveries) run one after
@@ -72,9 +72,8 @@ type Conn struct {
 	subs      map[subKey]*ConnSubscription
 }
 
-// DialConn connects to the application listener of a sidecar: http://host:port,
-// https://host:port or unix:/path. The context bounds the dialling alone.
-// A nil opts means the defaults.
+// DialConn connects to the application listener of a sidecar: http://host:port, https://host:port
+// or unix:/path. The context bounds the dialling alone. A nil opts means the defaults.
 func DialConn(ctx context.Context, url string, opts *ConnOptions) (*Conn, error) {
 	if opts == nil {
 		opts = new(ConnOptions)
@@ -165,8 +164,7 @@ func (c *Conn) Flush(ctx context.Context) error {
 // Done is closed when the connection has ended and no callback runs any more.
 func (c *Conn) Done() <-chan struct{} { return c.done }
 
-// Err is nil while the connection is open, and then says why it ended: it
-// matches ErrClosed.
+// Err is nil while the connection is open, and then says why it ended: it matches ErrClosed.
 func (c *Conn) Err() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -176,11 +174,10 @@ func (c *Conn) Err() error {
 // closeTimeout is how long Close tries to send what is queued.
 const closeTimeout = 5 * time.Second
 
-// Close sends what is queued, says good-bye and waits for the connection's
-// goroutines, a few seconds at most where the sidecar does not take part.
-// Requests without an answer fail with ErrClosed; use [Conn.Flush] before it to
-// wait for answers. It must not be called by a callback. The error is why the
-// connection had ended before, or nil.
+// Close sends what is queued, says good-bye and waits for the connection's goroutines, a few
+// seconds at most where the sidecar does not take part. Requests without an answer fail with
+// ErrClosed; use [Conn.Flush] before it to wait for answers. It must not be called by a callback.
+// The error is why the connection had ended before, or nil.
 func (c *Conn) Close() error {
 	c.mu.Lock()
 	before := c.cause

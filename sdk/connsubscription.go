@@ -10,14 +10,13 @@ import (
 
 type subKey struct{ topic, group string }
 
-// A ConnSubscription is one (topic, group) of a connection. Its methods may be
-// called by several goroutines at once; those whose names end in Async do not
-// wait, and may be called by callbacks, too.
+// A ConnSubscription is one (topic, group) of a connection. Its methods may be called by several
+// goroutines at once; those whose names end in Async do not wait, and may be called by callbacks,
+// too.
 //
-// The Async methods call done, which may be nil, with what the others return;
-// where they return an error themselves, nothing was sent and done is never
-// called. Their queue has no bound of its own: there are never more events
-// to settle than the subscription's window.
+// The Async methods call done, which may be nil, with what the others return; where they return an
+// error themselves, nothing was sent and done is never called. Their queue has no bound of its own:
+// there are never more events to settle than the subscription's window.
 type ConnSubscription struct {
 	conn         *Conn
 	topic, group string
@@ -26,14 +25,13 @@ type ConnSubscription struct {
 	divide       func(op string, partitions []int) // gets ASSIGNED and REVOKED; nil: nobody asked for them
 }
 
-// Subscribe subscribes to a topic and waits for the answer. With a group, events
-// are to be settled; without one ("") this connection alone gets every event. A
-// nil opts leaves everything to the topic's policy.
+// Subscribe subscribes to a topic and waits for the answer. With a group, events are to be settled;
+// without one ("") this connection alone gets every event. A nil opts leaves everything to the
+// topic's policy.
 //
-// deliver gets the events, in the order in which they come, one call at a time,
-// on the connection's reading goroutine (see [Conn]); it may be called before
-// Subscribe returns. While it runs nothing is read: the socket slows the
-// sidecar down. The deliveries are deliver's to keep.
+// deliver gets the events, in the order in which they come, one call at a time, on the connection's
+// reading goroutine (see [Conn]); it may be called before Subscribe returns. While it runs nothing
+// is read: the socket slows the sidecar down. The deliveries are deliver's to keep.
 //
 // When ctx ends first, the connection may or may not be subscribed: close it.
 func (c *Conn) Subscribe(ctx context.Context, topic, group string, opts *wire.SubscribeOptions, deliver func([]wire.Delivery)) (*ConnSubscription, error) {
@@ -83,8 +81,8 @@ func (s *ConnSubscription) forget() {
 	delete(s.conn.subs, subKey{s.topic, s.group})
 }
 
-// Unsubscribe ends the subscription: unsettled events go back to the group at
-// once. Deliveries may come until it returns.
+// Unsubscribe ends the subscription: unsettled events go back to the group at once. Deliveries may
+// come until it returns.
 func (s *ConnSubscription) Unsubscribe(ctx context.Context) error {
 	w := newWaiter[*codec.Reply]()
 	err := s.conn.start(s.encode(wire.OpUnsubscribe), func(r *codec.Reply, err error) {

@@ -11,10 +11,9 @@ const (
 	corkedBytes = 64 << 10 // what may wait in a corked connection
 )
 
-// corkedConn is a connection whose writes can be held back. The WebSocket
-// library writes, and means to send, frame by frame; between cork and uncork
-// the frames gather and leave in few system calls. Frames that the library
-// sends by itself (pong, close) meanwhile wait for uncork; the writer corks
+// corkedConn is a connection whose writes can be held back. The WebSocket library writes, and means
+// to send, frame by frame; between cork and uncork the frames gather and leave in few system calls.
+// Frames that the library sends by itself (pong, close) meanwhile wait for uncork; the writer corks
 // only while it has frames at hand, so that is soon.
 type corkedConn struct {
 	net.Conn

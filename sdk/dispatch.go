@@ -5,18 +5,17 @@ import (
 	"time"
 )
 
-// dispatcher decides which event is handled next: in the order in which they
-// came, and those of one key one after the other. The subscription's lock guards
-// it.
+// dispatcher decides which event is handled next: in the order in which they came, and those of one
+// key one after the other. The subscription's lock guards it.
 type dispatcher struct {
 	plain bool // one after the other, and none again: no key waits behind another
 	ready []*item
-	// behind has each key of which one event is ready or with a handler, and the
-	// events behind that one.
+	// behind has each key of which one event is ready or with a handler, and the events behind that
+	// one.
 	behind  map[string][]*item
 	waiting int // items that no handler has yet
-	// retrying are the items whose handler has failed, and is called again soon.
-	// Their keys wait for them.
+	// retrying are the items whose handler has failed, and is called again soon. Their keys wait
+	// for them.
 	retrying map[*item]*time.Timer
 }
 
@@ -79,8 +78,7 @@ func (d *dispatcher) cancelRetry(it *item) bool {
 	return true
 }
 
-// release lets the key of an item go on, whose handler has returned or which
-// was dropped.
+// release lets the key of an item go on, whose handler has returned or which was dropped.
 func (d *dispatcher) release(it *item) {
 	key := it.message.Event.Key
 	switch behind := d.behind[key]; {

@@ -1,5 +1,5 @@
-// Package sluice is Sluice's client for Go. It talks to the sidecar beside the
-// application, by WebSocket and HTTP.
+// Package sluice is Sluice's client for Go. It talks to the sidecar beside the application, by
+// WebSocket and HTTP.
 //
 //	client, err := sluice.Dial(ctx, "http://127.0.0.1:7070")
 //
@@ -21,35 +21,32 @@
 //
 // # What the client does
 //
-// A [Client] outlives its connections. When one breaks, or the sidecar restarts,
-// it connects again with backoff, authenticates, subscribes, and publishes again
-// what was not answered. [WithConnectionHook] tells of it.
+// A [Client] outlives its connections. When one breaks, or the sidecar restarts, it connects again
+// with backoff, authenticates, subscribes, and publishes again what was not answered.
+// [WithConnectionHook] tells of it.
 //
-// Publishing ([Client.Publish], [Client.PublishBatch], and without waiting for
-// each: [Publisher]): every event has an id before it is sent, so repeating a
-// publish stores nothing twice. A sidecar that asks for time (rate_limited,
-// overloaded, store_unavailable) gets it, for as long as the context allows.
-// Events of one key are logged in the order in which they were published.
+// Publishing ([Client.Publish], [Client.PublishBatch], and without waiting for each: [Publisher]):
+// every event has an id before it is sent, so repeating a publish stores nothing twice. A sidecar
+// that asks for time (rate_limited, overloaded, store_unavailable) gets it, for as long as the
+// context allows. Events of one key are logged in the order in which they were published.
 //
-// Consuming ([Client.Subscribe]): with a group, every event is delivered until a
-// handler of the group succeeded, or it became a dead letter. A handler that fails
-// is called again for 5 minutes before that counts ([option.RetryFor]). Deadlines are
-// extended while a handler runs. With [option.Concurrency] several handlers run, but
-// those of one key one after the other. [Client.SubscribeBatch] hands over several
-// events at a time. Without a group ("") a subscription gets
-// every event, once, and nothing is remembered.
+// Consuming ([Client.Subscribe]): with a group, every event is delivered until a handler of the
+// group succeeded, or it became a dead letter. A handler that fails is called again for 5 minutes
+// before that counts ([option.RetryFor]). Deadlines are extended while a handler runs. With
+// [option.Concurrency] several handlers run, but those of one key one after the other.
+// [Client.SubscribeBatch] hands over several events at a time. Without a group ("") a subscription
+// gets every event, once, and nothing is remembered.
 //
-// A subscription is held up by [Subscription.Pause] (no handler starts until
-// [Subscription.Resume]) and ended in one of two ways:
+// A subscription is held up by [Subscription.Pause] (no handler starts until [Subscription.Resume])
+// and ended in one of two ways:
 //
-//   - [Subscription.Stop], at once: the contexts of handlers end, and the sidecar
-//     delivers the unsettled events to other consumers.
+//   - [Subscription.Stop], at once: the contexts of handlers end, and the sidecar delivers the
+//     unsettled events to other consumers.
 //   - [Subscription.Drain], in order: the subscription handles and acks the delivered events.
 //
 // [Subscription.Closed] tells when it has ended and no handler runs any more.
 //
-// Looking back ([Client.Replay], [Client.Export]): the history of a topic as an
-// iterator.
+// Looking back ([Client.Replay], [Client.Export]): the history of a topic as an iterator.
 //
 // # Errors
 //
@@ -61,28 +58,28 @@
 //
 // # Around it
 //
-// [WithTLSConfig] and [WithDialer] are for other ways to the sidecar, and
-// [WithObserver] for metrics: it tells how long everything takes.
+// [WithTLSConfig] and [WithDialer] are for other ways to the sidecar, and [WithObserver] for
+// metrics: it tells how long everything takes.
 //
-// Options of a client are here ([WithToken]); those of subscriptions and publishers
-// are in package option ([option.FromEarliest]).
+// Options of a client are here ([WithToken]); those of subscriptions and publishers are in package
+// option ([option.FromEarliest]).
 //
 // # Bounds
 //
-// A publisher holds 10,000 events or 32 MiB ([option.Window]), a subscription what the
-// sidecar lets be in flight ([option.MaxInflight]) or 64 MiB ([option.MaxBytes]). At the bound
-// publishing waits, and a subscription's connection is not read. No goroutine is
-// left when [Client.Close] or [Client.Drain] has returned.
+// A publisher holds 10,000 events or 32 MiB ([option.Window]), a subscription what the sidecar lets
+// be in flight ([option.MaxInflight]) or 64 MiB ([option.MaxBytes]). At the bound publishing waits,
+// and a subscription's connection is not read. No goroutine is left when [Client.Close] or
+// [Client.Drain] has returned.
 //
 // # Below and beside
 //
-// Package table keeps the latest event of each key in memory, and follows the topic.
-// Package snapshot keeps a consumer's state with its positions, so that it starts again
-// with the events behind them.
+// Package table keeps the latest event of each key in memory, and follows the topic. Package
+// snapshot keeps a consumer's state with its positions, so that it starts again with the events
+// behind them.
 //
-// [Conn] is one connection and no more: nothing reconnects, nothing is sent
-// again, the caller acks. It is for tools and load generators. Package admin asks a
-// sidecar by HTTP about topics, groups and dead letters, and a control plane about
-// policies and the fleet. The contract's types and codes are those of package wire.
-// Package sluicetest runs a sidecar in memory, for tests of programs that use this package.
+// [Conn] is one connection and no more: nothing reconnects, nothing is sent again, the caller acks.
+// It is for tools and load generators. Package admin asks a sidecar by HTTP about topics, groups
+// and dead letters, and a control plane about policies and the fleet. The contract's types and
+// codes are those of package wire. Package sluicetest runs a sidecar in memory, for tests of
+// programs that use this package.
 package sluice

@@ -36,8 +36,8 @@ func Example() {
 	}
 }
 
-// A refusal is a value to compare with. Most that ask for time never come here:
-// the client waits and tries again.
+// A refusal is a value to compare with. Most that ask for time never come here: the client waits
+// and tries again.
 func ExampleClient_Publish() {
 	publish := func(ctx context.Context, client *sluice.Client, order string) error {
 		_, err := client.Publish(ctx, &sluice.Event{Topic: "orders", ID: order, Payload: []byte(`{}`)})

@@ -9,8 +9,8 @@ import (
 	"github.com/sluice-bus/sluice/sdk/wire"
 )
 
-// deliver takes deliveries from a connection's reader, and keeps it waiting
-// while there is no room for more.
+// deliver takes deliveries from a connection's reader, and keeps it waiting while there is no room
+// for more.
 func (s *Subscription) deliver(conn *ConnSubscription, deliveries []wire.Delivery) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -100,8 +100,8 @@ func (s *Subscription) spawn(taken int) {
 	}
 }
 
-// handle handles events until there is none to handle. The application's own
-// functions find no lock held.
+// handle handles events until there is none to handle. The application's own functions find no lock
+// held.
 func (s *Subscription) handle() {
 	var batch []*item
 	s.mu.Lock()
@@ -203,17 +203,17 @@ func (s *Subscription) handled(it *item, err error) {
 	}
 }
 
-// Pauses before a handler is called again for the same event: they double from
-// the first to the last.
+// Pauses before a handler is called again for the same event: they double from the first to the
+// last.
 const (
 	firstRetryPause = 100 * time.Millisecond
 	lastRetryPause  = 5 * time.Second
 )
 
-// retryInHand calls an event's handler again after a pause, unless the error
-// decides about the event, or the handler has failed for too long. The
-// event stays with this subscription: no attempt is counted, its deadline is
-// extended, later events of its key wait, and others are handled meanwhile.
+// retryInHand calls an event's handler again after a pause, unless the error decides about the
+// event, or the handler has failed for too long. The event stays with this subscription: no attempt
+// is counted, its deadline is extended, later events of its key wait, and others are handled
+// meanwhile.
 func (s *Subscription) retryInHand(it *item, err error) (wait time.Duration, again bool) {
 	if err == nil || !isPlain(err) || s.group == "" || it.decided || it.gone || it.conn == nil || s.draining || s.stopping {
 		return 0, false
@@ -318,8 +318,7 @@ func (s *Subscription) giveUp(items []*item) {
 	s.changed.Broadcast()
 }
 
-// keep extends deadlines, and sends settlements again, until the subscription
-// leaves.
+// keep extends deadlines, and sends settlements again, until the subscription leaves.
 func (s *Subscription) keep() {
 	timer := time.NewTimer(farAway)
 	defer timer.Stop()

@@ -49,8 +49,8 @@ func (p *pipes) dial(context.Context, string, string) (net.Conn, error) {
 	return here, nil
 }
 
-// The answer to a ping may be far behind the events of a slow subscription: a connection on which an event was taken since is
-// alive, also at a moment at which no handler is waited for.
+// The answer to a ping may be far behind the events of a slow subscription: a connection on which
+// an event was taken since is alive, also at a moment at which no handler is waited for.
 func TestAConnectionThatDeliversIsAlive(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var subscribes, pings atomic.Int64

@@ -21,10 +21,9 @@ var ErrTruncated = admin.ErrTruncated
 
 var errNoReplayURL = errors.New("sluice: where the replay API is is not known; give it with WithReplayURL")
 
-// Replay yields the history of a topic, ascending by (ts, id) unless the query
-// says otherwise, page by page; nothing is held open between two pages, so the
-// loop may take its time. An error is the last that is yielded; without one the
-// replay is complete.
+// Replay yields the history of a topic, ascending by (ts, id) unless the query says otherwise, page
+// by page; nothing is held open between two pages, so the loop may take its time. An error is the
+// last that is yielded; without one the replay is complete.
 func (c *Client) Replay(ctx context.Context, q ReplayQuery) iter.Seq2[Event, error] {
 	if c.http.ReplayURL == "" {
 		return func(yield func(Event, error) bool) { yield(Event{}, errNoReplayURL) }
@@ -32,10 +31,9 @@ func (c *Client) Replay(ctx context.Context, q ReplayQuery) iter.Seq2[Event, err
 	return c.http.ReplayEvents(ctx, q)
 }
 
-// Export yields the history of a topic as one stream, which is faster than
-// [Client.Replay]; the sidecar waits for a slow loop. An error is the last that
-// is yielded, one that matches [ErrTruncated] where the stream broke off;
-// without one the export is complete.
+// Export yields the history of a topic as one stream, which is faster than [Client.Replay]; the
+// sidecar waits for a slow loop. An error is the last that is yielded, one that matches
+// [ErrTruncated] where the stream broke off; without one the export is complete.
 func (c *Client) Export(ctx context.Context, q ExportQuery) iter.Seq2[Event, error] {
 	if c.http.ReplayURL == "" {
 		return func(yield func(Event, error) bool) { yield(Event{}, errNoReplayURL) }

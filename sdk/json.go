@@ -17,9 +17,8 @@ func Decode[T any](e *Event) (v T, err error) {
 	return v, nil
 }
 
-// JSON makes a handler of a function that takes the event's payload decoded. An
-// event whose payload cannot be decoded goes to the dead letters at once: no
-// other attempt would change it.
+// JSON makes a handler of a function that takes the event's payload decoded. An event whose payload
+// cannot be decoded goes to the dead letters at once: no other attempt would change it.
 func JSON[T any](handle func(ctx context.Context, m *Message, v T) error) Handler {
 	return func(ctx context.Context, m *Message) error {
 		v, err := Decode[T](&m.Event)

@@ -11,23 +11,22 @@ import (
 	"github.com/sluice-bus/sluice/sdk/wire"
 )
 
-// link keeps a connection to the sidecar. Publishers and subscriptions have one
-// each, so that a slow one does not hold up the others.
+// link keeps a connection to the sidecar. Publishers and subscriptions have one each, so that a
+// slow one does not hold up the others.
 type link struct {
 	client *Client
 	name   string           // for the log
 	change ConnectionChange // for the hook
 	lost   bool             // the hook was told so
-	// serve uses a connection until it ends or ctx does, and calls up once it is set
-	// up. An error that is not the connection's own is one of setting it up.
+	// serve uses a connection until it ends or ctx does, and calls up once it is set up. An error
+	// that is not the connection's own is one of setting it up.
 	serve func(ctx context.Context, conn *Conn, up func()) error
 	// ended says whether it is over, after serve; nil: it never is.
 	ended func() bool
 }
 
-// run connects and serves, again and again, until ctx ends. A conn that is not
-// nil is the first connection, which is served even if ctx has ended, so that its events
-// are given back in order.
+// run connects and serves, again and again, until ctx ends. A conn that is not nil is the first
+// connection, which is served even if ctx has ended, so that its events are given back in order.
 func (l *link) run(ctx context.Context, conn *Conn) {
 	cfg := &l.client.config
 	pauses := pause.Backoff{First: cfg.minPause, Most: cfg.maxPause}
@@ -87,10 +86,9 @@ func (l *link) hold(ctx context.Context, conn *Conn) error {
 	return err
 }
 
-// watch ends a connection that gives no sign of life. One whose reader waits
-// for a subscription to take its events is alive, and so is one of which a
-// subscription took events since the connection was asked: the answer may be far
-// behind them.
+// watch ends a connection that gives no sign of life. One whose reader waits for a subscription to
+// take its events is alive, and so is one of which a subscription took events since the connection
+// was asked: the answer may be far behind them.
 func (l *link) watch(ctx context.Context, conn *Conn) {
 	every := l.client.config.heartbeat
 	for pause.Unless(ctx, every, conn.Done()) && conn.Err() == nil {
@@ -124,8 +122,8 @@ func (c *Client) connect(ctx context.Context) (conn *Conn, err error) {
 	return DialConn(ctx, c.url, &opts)
 }
 
-// reach connects for the first time. Where it may wait, it tries until ctx ends
-// or the sidecar refuses for good.
+// reach connects for the first time. Where it may wait, it tries until ctx ends or the sidecar
+// refuses for good.
 func (c *Client) reach(ctx context.Context, wait bool, then func(*Conn) error) (*Conn, error) {
 	pauses := pause.Backoff{First: c.config.minPause, Most: c.config.maxPause}
 	for {
@@ -152,9 +150,8 @@ func (c *Client) reach(ctx context.Context, wait bool, then func(*Conn) error) (
 // defaultRetryAfter is for a refusal that names no time.
 const defaultRetryAfter = 50 * time.Millisecond
 
-// worthRetrying tells whether the same request can succeed later, and after
-// which time at the earliest: a refusal that only asks for time, or no answer at
-// all.
+// worthRetrying tells whether the same request can succeed later, and after which time at the
+// earliest: a refusal that only asks for time, or no answer at all.
 func worthRetrying(err error) (after time.Duration, ok bool) {
 	refusal, refused := asType[*wire.Error](err)
 	if !refused {

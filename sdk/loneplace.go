@@ -15,14 +15,14 @@ type lonePlace struct {
 	last   int64          // the highest ts, but not beyond the time of its delivery
 	latest int64          // the highest ts
 	seen   map[int]uint64 // the highest seq by partition
-	// places are the positions to go on behind: as the sidecar said where it
-	// starts, and moved on by what came. nil: not known.
+	// places are the positions to go on behind: as the sidecar said where it starts, and moved on
+	// by what came. nil: not known.
 	places map[int]uint64
 	lost   time.Time // when its connection was; zero: it has one, or had none yet
 }
 
-// longestAway is for how long a subscription with [option.EndOnGap] may have had no
-// connection: well below the day for which a compacted topic keeps deletions of keys.
+// longestAway is for how long a subscription with [option.EndOnGap] may have had no connection:
+// well below the day for which a compacted topic keeps deletions of keys.
 const longestAway = 12 * time.Hour
 
 // away is for how long it has had no connection.
@@ -47,9 +47,8 @@ func (l *lonePlace) started(positions map[int]uint64) {
 	}
 }
 
-// misplaced reports whether a subscription was refused because of the positions
-// that it wanted to go on behind: retention has passed them, or the log is
-// another one. The next try goes by time.
+// misplaced reports whether a subscription was refused because of the positions that it wanted to
+// go on behind: retention has passed them, or the log is another one. The next try goes by time.
 func (l *lonePlace) misplaced(err error) bool {
 	refusal, ok := asType[*wire.Error](err)
 	if !ok || l.places == nil || refusal.Code != wire.OutOfRange && refusal.Code != wire.BadRequest {
@@ -59,13 +58,13 @@ func (l *lonePlace) misplaced(err error) bool {
 	return true
 }
 
-// loneSlack is how much older than events before it an event may say it is, and
-// not be missed by a subscription that comes again.
+// loneSlack is how much older than events before it an event may say it is, and not be missed by a
+// subscription that comes again.
 const loneSlack = time.Minute
 
-// pass notes an event, and reports whether it is new. One behind its partition's
-// highest seq that is younger than all before it was published after them: the
-// log is another one, whose seqs started over.
+// pass notes an event, and reports whether it is new. One behind its partition's highest seq that
+// is younger than all before it was published after them: the log is another one, whose seqs
+// started over.
 func (l *lonePlace) pass(e *wire.Event, now time.Time) bool {
 	if l.seen == nil {
 		l.seen = map[int]uint64{}

@@ -20,20 +20,19 @@ type Message struct {
 	item *item
 }
 
-// ErrLost is matched by the error of settling a message whose connection broke
-// meanwhile: it is delivered again, unless the settlement had arrived.
+// ErrLost is matched by the error of settling a message whose connection broke meanwhile: it is
+// delivered again, unless the settlement had arrived.
 var ErrLost = fmt.Errorf("%w: the event is delivered again", ErrClosed)
 
-// ErrRevoked is the cause of a handler's context that ended because the event's
-// partition is another consumer's by now. It matches [ErrLost].
+// ErrRevoked is the cause of a handler's context that ended because the event's partition is
+// another consumer's by now. It matches [ErrLost].
 var ErrRevoked = fmt.Errorf("%w: its partition was revoked", ErrLost)
 
 var errNoGroup = errors.New("sluice: without a group nothing is delivered again")
 
-// Ack settles the event and returns once that is durable. Of several
-// settlements of a message the first counts, and all have its result. An error
-// that matches [ErrLost] means that the event is delivered again, or was acked
-// after all.
+// Ack settles the event and returns once that is durable. Of several settlements of a message the
+// first counts, and all have its result. An error that matches [ErrLost] means that the event is
+// delivered again, or was acked after all.
 func (m *Message) Ack(ctx context.Context) error { return m.settle(ctx, true, Nack{}) }
 
 // Nack gives the event back, to be delivered again.
@@ -58,9 +57,9 @@ func (m *Message) settle(ctx context.Context, ack bool, n Nack) error {
 	}
 }
 
-// Extend moves the event's deadline to d from now. While a handler runs the
-// deadline is extended without that; it is for more time than [option.MaxExtension]
-// gives. The code unknown_id means that the event is another consumer's by now.
+// Extend moves the event's deadline to d from now. While a handler runs the deadline is extended
+// without that; it is for more time than [option.MaxExtension] gives. The code unknown_id means
+// that the event is another consumer's by now.
 func (m *Message) Extend(ctx context.Context, d time.Duration) error {
 	s, it := m.of, m.item
 	if s.group == "" {
@@ -160,16 +159,16 @@ func (s *Subscription) answered(it *item, conn *ConnSubscription, err error) {
 	}
 }
 
-// uncertainFor is how long an ack is remembered that may not have arrived. It is
-// short, because meanwhile an event that comes again on purpose, after the
-// group's cursor was set back, is taken for one that comes by mistake.
+// uncertainFor is how long an ack is remembered that may not have arrived. It is short, because
+// meanwhile an event that comes again on purpose, after the group's cursor was set back, is taken
+// for one that comes by mistake.
 const uncertainFor = 2 * time.Minute
 
 // maxUncertain bounds these acks.
 const maxUncertain = 10_000
 
-// forgetUncertain ends an item whose settlement may not arrive. Where it is an ack,
-// the event is acked when it comes again, instead of handled twice.
+// forgetUncertain ends an item whose settlement may not arrive. Where it is an ack, the event is
+// acked when it comes again, instead of handled twice.
 func (s *Subscription) forgetUncertain(it *item) {
 	if it.ack && !s.stopping && len(s.uncertain) < maxUncertain {
 		s.uncertain[it.message.Event.ID] = time.Now().Add(uncertainFor)

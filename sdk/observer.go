@@ -2,8 +2,8 @@ package sluice
 
 import "time"
 
-// An Observer has functions that a client calls, for metrics. They may be nil. Several
-// goroutines call them at once, and wait for them.
+// An Observer has functions that a client calls, for metrics. They may be nil. Several goroutines
+// call them at once, and wait for them.
 type Observer struct {
 	// Published: an event has its result, took after it was handed over.
 	Published func(topic string, took time.Duration, err error)

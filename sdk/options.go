@@ -37,13 +37,13 @@ func (c *config) need(given bool, what string) {
 	}
 }
 
-// A ConnectionChange is the loss or the return of one of a client's connections: each
-// subscription has one, and each publisher.
+// A ConnectionChange is the loss or the return of one of a client's connections: each subscription
+// has one, and each publisher.
 type ConnectionChange struct {
 	Topic, Group string // of the subscription; "" of publishers
-	// Err is why there is no connection, after its end and after each attempt to
-	// replace it that failed; an [*Error] where the sidecar refused. It is nil once
-	// there is one again, and subscribed.
+	// Err is why there is no connection, after its end and after each attempt to replace it that
+	// failed; an [*Error] where the sidecar refused. It is nil once there is one again, and
+	// subscribed.
 	Err error
 }
 
@@ -78,9 +78,8 @@ func WithToken(token string) Option {
 	return WithTokenFunc(func(context.Context) (string, error) { return token, nil })
 }
 
-// WithTokenFunc asks for the token whenever a connection is made or an HTTP
-// request is sent, for tokens that expire. It may be called by several
-// goroutines at once.
+// WithTokenFunc asks for the token whenever a connection is made or an HTTP request is sent, for
+// tokens that expire. It may be called by several goroutines at once.
 func WithTokenFunc(token func(context.Context) (string, error)) Option {
 	return func(c *config) {
 		c.token = token
@@ -88,12 +87,12 @@ func WithTokenFunc(token func(context.Context) (string, error)) Option {
 	}
 }
 
-// WithReplayURL says where the sidecar's replay API is. Without it, it is
-// expected at port 8083 of the host that is dialled.
+// WithReplayURL says where the sidecar's replay API is. Without it, it is expected at port 8083 of
+// the host that is dialled.
 func WithReplayURL(url string) Option { return func(c *config) { c.replayURL = url } }
 
-// WithLogger sets the logger of lost and new connections and of retries. Without
-// it that is slog.Default.
+// WithLogger sets the logger of lost and new connections and of retries. Without it that is
+// slog.Default.
 func WithLogger(log *slog.Logger) Option {
 	return func(c *config) {
 		c.log = log
@@ -101,9 +100,8 @@ func WithLogger(log *slog.Logger) Option {
 	}
 }
 
-// WithTLSConfig says how connections to https://host:port are secured: which
-// certificates are trusted, and which is the application's own. It must not be
-// changed afterwards.
+// WithTLSConfig says how connections to https://host:port are secured: which certificates are
+// trusted, and which is the application's own. It must not be changed afterwards.
 func WithTLSConfig(t *tls.Config) Option {
 	return func(c *config) {
 		c.tls = t
@@ -111,8 +109,8 @@ func WithTLSConfig(t *tls.Config) Option {
 	}
 }
 
-// WithDialer makes all connections with dial, through a proxy for example: to the
-// address of a host on the network tcp, or to the path of a socket on unix.
+// WithDialer makes all connections with dial, through a proxy for example: to the address of a host
+// on the network tcp, or to the path of a socket on unix.
 func WithDialer(dial func(ctx context.Context, network, address string) (net.Conn, error)) Option {
 	return func(c *config) {
 		c.dialer = dial
@@ -120,8 +118,8 @@ func WithDialer(dial func(ctx context.Context, network, address string) (net.Con
 	}
 }
 
-// WithBackoff bounds the pause between two attempts to connect, which doubles
-// from shortest (50 ms) to longest (5 s), with jitter.
+// WithBackoff bounds the pause between two attempts to connect, which doubles from shortest (50 ms)
+// to longest (5 s), with jitter.
 func WithBackoff(shortest, longest time.Duration) Option {
 	return func(c *config) {
 		c.minPause = max(shortest, time.Millisecond)
@@ -129,24 +127,22 @@ func WithBackoff(shortest, longest time.Duration) Option {
 	}
 }
 
-// WithWait lets [Dial] wait for a sidecar that is not there yet, until its
-// context ends. Without it Dial fails at once.
+// WithWait lets [Dial] wait for a sidecar that is not there yet, until its context ends. Without it
+// Dial fails at once.
 func WithWait() Option { return func(c *config) { c.untilReached = true } }
 
-// WithHeartbeat says how often a connection is asked for a sign of life (15 s),
-// and how long that may take: one that gives none is replaced.
+// WithHeartbeat says how often a connection is asked for a sign of life (15 s), and how long that
+// may take: one that gives none is replaced.
 func WithHeartbeat(every time.Duration) Option {
 	return func(c *config) { c.heartbeat = max(every, time.Millisecond) }
 }
 
-// WithPublisher sets options of the publisher behind [Client.Publish] and
-// [Client.PublishBatch].
+// WithPublisher sets options of the publisher behind [Client.Publish] and [Client.PublishBatch].
 func WithPublisher(opts ...option.Publish) Option { return func(c *config) { c.publisher = opts } }
 
-// WithConnectionHook calls f when a connection is lost, when an attempt to
-// replace it failed, and when it is there again. The first connection, of which
-// [Dial] and [Client.Subscribe] tell, is no change. Calls about one connection
-// come one after the other, and hold its next attempt up.
+// WithConnectionHook calls f when a connection is lost, when an attempt to replace it failed, and
+// when it is there again. The first connection, of which [Dial] and [Client.Subscribe] tell, is no
+// change. Calls about one connection come one after the other, and hold its next attempt up.
 func WithConnectionHook(f func(ConnectionChange)) Option {
 	return func(c *config) {
 		c.changed = f
@@ -154,10 +150,9 @@ func WithConnectionHook(f func(ConnectionChange)) Option {
 	}
 }
 
-// WithPropagator carries the context of a trace through Sluice. inject is
-// called for each publish with the context of the call, to add headers
-// (traceparent, tracestate, baggage; headers that the event has stay as they
-// are); extract is called for each delivery with the event's headers, and
+// WithPropagator carries the context of a trace through Sluice. inject is called for each publish
+// with the context of the call, to add headers (traceparent, tracestate, baggage; headers that the
+// event has stay as they are); extract is called for each delivery with the event's headers, and
 // returns the context for the handler. Either may be nil. With OpenTelemetry:
 //
 //	p := otel.GetTextMapPropagator()

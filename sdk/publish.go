@@ -8,15 +8,13 @@ import (
 	"github.com/sluice-bus/sluice/sdk/wire/codec"
 )
 
-// PublishAsync queues one event, and calls done, which must not be nil, with the
-// answer. It waits while
-// the window or the queue is full, until ctx ends. An error means that the event
-// was not queued; done is then never called.
+// PublishAsync queues one event, and calls done, which must not be nil, with the answer. It waits
+// while the window or the queue is full, until ctx ends. An error means that the event was not
+// queued; done is then never called.
 //
-// Topic and Payload of the event are needed, its other fields are optional; a TS of 0
-// lets the sidecar set the time. Payload must be JSON text, unless Binary is
-// set. The event is encoded before PublishAsync returns and is the caller's
-// again.
+// Topic and Payload of the event are needed, its other fields are optional; a TS of 0 lets the
+// sidecar set the time. Payload must be JSON text, unless Binary is set. The event is encoded
+// before PublishAsync returns and is the caller's again.
 func (c *Conn) PublishAsync(ctx context.Context, e *wire.Event, done func(wire.Receipt, error), opts ...option.Event) error {
 	item := wire.NewPublishItem(e, opts)
 	return c.publishAsync(ctx, &item, done)
@@ -34,8 +32,8 @@ func (c *Conn) publishAsync(ctx context.Context, p *wire.PublishItem, done func(
 	return nil
 }
 
-// Publish publishes one event and waits for its receipt. When ctx ends first,
-// the event may still be accepted.
+// Publish publishes one event and waits for its receipt. When ctx ends first, the event may still
+// be accepted.
 func (c *Conn) Publish(ctx context.Context, e *wire.Event, opts ...option.Event) (wire.Receipt, error) {
 	w := newWaiter[wire.Receipt]()
 	if err := c.PublishAsync(ctx, e, w.done, opts...); err != nil {
@@ -44,10 +42,9 @@ func (c *Conn) Publish(ctx context.Context, e *wire.Event, opts ...option.Event)
 	return w.wait(ctx)
 }
 
-// PublishBatchAsync queues a batch as one request and calls done with one result
-// for each event, in order, or with the error that refused the batch as a
-// whole. An event without a Topic of its own gets topic. Else it is as
-// [Conn.PublishAsync].
+// PublishBatchAsync queues a batch as one request and calls done with one result for each event, in
+// order, or with the error that refused the batch as a whole. An event without a Topic of its own
+// gets topic. Else it is as [Conn.PublishAsync].
 func (c *Conn) PublishBatchAsync(ctx context.Context, topic string, events []wire.Event, done func([]wire.ResultItem, error), opts ...option.Event) error {
 	return c.publishBatchAsync(ctx, topic, len(events), func(i int) wire.PublishItem { return wire.NewPublishItem(&events[i], opts) }, done)
 }
@@ -80,8 +77,8 @@ func (c *Conn) publishBatchAsync(ctx context.Context, topic string, n int, item 
 	return nil
 }
 
-// PublishBatch publishes a batch as one request and waits for the results: one
-// for each event, in order.
+// PublishBatch publishes a batch as one request and waits for the results: one for each event, in
+// order.
 func (c *Conn) PublishBatch(ctx context.Context, topic string, events []wire.Event, opts ...option.Event) ([]wire.ResultItem, error) {
 	w := newWaiter[[]wire.ResultItem]()
 	if err := c.PublishBatchAsync(ctx, topic, events, w.done, opts...); err != nil {
@@ -90,8 +87,8 @@ func (c *Conn) PublishBatch(ctx context.Context, topic string, events []wire.Eve
 	return w.wait(ctx)
 }
 
-// admit waits until another publish has room, in the window and in the queue,
-// and counts it. The lock is held.
+// admit waits until another publish has room, in the window and in the queue, and counts it. The
+// lock is held.
 func (c *Conn) admit(ctx context.Context) error {
 	if err := ctx.Err(); err != nil {
 		return err

@@ -14,16 +14,15 @@ import (
 	"github.com/sluice-bus/sluice/sdk/wire"
 )
 
-// A Publisher publishes events without waiting for each: many are on their way
-// at a time, on a connection of the publisher's own. Its methods may be called
-// by several goroutines at once.
+// A Publisher publishes events without waiting for each: many are on their way at a time, on a
+// connection of the publisher's own. Its methods may be called by several goroutines at once.
 //
-// Every event has an id before it is sent for the first time (a UUIDv7, unless
-// it brought one), so that sending it again is harmless. It is sent again
+// Every event has an id before it is sent for the first time (a UUIDv7, unless it brought one), so
+// that sending it again is harmless. It is sent again
 //
 //   - when the connection broke before the answer came;
-//   - when the sidecar asks for time (rate_limited, overloaded,
-//     store_unavailable), after the time that it names.
+//   - when the sidecar asks for time (rate_limited, overloaded, store_unavailable), after the time
+//     that it names.
 //
 // Any other refusal is the event's result, a [*PublishError] of an [*Error].
 //
@@ -53,16 +52,15 @@ const (
 	defaultWindowBytes  = 32 << 20
 )
 
-// ErrKeyStopped is matched by the errors of events that were not sent because
-// one of their key failed before them: see [option.StopKeyOnError].
+// ErrKeyStopped is matched by the errors of events that were not sent because one of their key
+// failed before them: see [option.StopKeyOnError].
 var ErrKeyStopped = errors.New("an event of the same key failed before it")
 
 // ErrNil is matched by the errors of arguments that are nil and must not be.
 var ErrNil = errors.New("sluice: nil is not allowed here")
 
-// A PublishError is the error of each event that was not published, or whose
-// publishing is not known to have succeeded. To publish it again, give it that
-// id: it is stored once.
+// A PublishError is the error of each event that was not published, or whose publishing is not
+// known to have succeeded. To publish it again, give it that id: it is stored once.
 type PublishError struct {
 	Topic, ID string
 	Err       error
@@ -80,8 +78,7 @@ func (e *entry) failed(err error) error {
 	return &PublishError{Topic: e.event.Topic, ID: e.event.ID, Err: err}
 }
 
-// NewPublisher makes a publisher; [Publisher.Close] or the client's Close ends
-// it.
+// NewPublisher makes a publisher; [Publisher.Close] or the client's Close ends it.
 func (c *Client) NewPublisher(opts ...option.Publish) *Publisher { return c.newPublisher(opts, nil) }
 
 func (c *Client) newPublisher(opts []option.Publish, first *Conn) *Publisher {
@@ -111,17 +108,16 @@ func (c *Client) newPublisher(opts []option.Publish, first *Conn) *Publisher {
 	return p
 }
 
-// Publish hands over one event and calls done once with its result, unless
-// Publish returns an error itself: then nothing was sent. It waits while the
-// window is full, until ctx ends; once the event is handed over, ctx has no
-// effect on it.
+// Publish hands over one event and calls done once with its result, unless Publish returns an error
+// itself: then nothing was sent. It waits while the window is full, until ctx ends; once the event
+// is handed over, ctx has no effect on it.
 //
-// Topic and Payload of the event are needed, its other fields are optional; a TS of 0
-// lets the sidecar set the time. Payload must be JSON text, unless Binary is
-// set. The event is the caller's again when Publish returns.
+// Topic and Payload of the event are needed, its other fields are optional; a TS of 0 lets the
+// sidecar set the time. Payload must be JSON text, unless Binary is set. The event is the caller's
+// again when Publish returns.
 //
-// done must not be nil and must not wait, neither for results nor for room. The
-// results of one key come in its order.
+// done must not be nil and must not wait, neither for results nor for room. The results of one key
+// come in its order.
 func (p *Publisher) Publish(ctx context.Context, e *Event, done func(Receipt, error), opts ...option.Event) error {
 	_, err := p.submit(ctx, e, opts, done)
 	return err
@@ -236,8 +232,7 @@ func (p *Publisher) publishBatch(ctx context.Context, events []Event, opts []opt
 	return results, nil
 }
 
-// Flush waits until every event that was handed over before has its result, or
-// ctx ends.
+// Flush waits until every event that was handed over before has its result, or ctx ends.
 func (p *Publisher) Flush(ctx context.Context) error {
 	p.mu.Lock()
 	last := p.queue.flushed()
@@ -250,9 +245,8 @@ func (p *Publisher) Flush(ctx context.Context) error {
 	}
 }
 
-// Close ends the publisher: events without a result fail with [ErrClosed]; use
-// [Publisher.Flush] before it to wait for them. It must not be called by a
-// callback.
+// Close ends the publisher: events without a result fail with [ErrClosed]; use [Publisher.Flush]
+// before it to wait for them. It must not be called by a callback.
 func (p *Publisher) Close() {
 	p.mu.Lock()
 	p.closed = true
@@ -271,8 +265,8 @@ func (p *Publisher) Close() {
 	p.client.mu.Unlock()
 }
 
-// abandon ends a publish whose caller waits no longer. If it is on its way, its
-// outcome stays unknown.
+// abandon ends a publish whose caller waits no longer. If it is on its way, its outcome stays
+// unknown.
 func (p *Publisher) abandon(e *entry, cause error) {
 	var over results
 	p.mu.Lock()
@@ -292,8 +286,8 @@ func (p *Publisher) abandon(e *entry, cause error) {
 	p.tell(over)
 }
 
-// result is a callback that is due, of the event with that number; 0: the event
-// itself is not at its end.
+// result is a callback that is due, of the event with that number; 0: the event itself is not at
+// its end.
 type result struct {
 	number  uint64
 	done    func(Receipt, error)

@@ -18,9 +18,9 @@ import (
 	"github.com/sluice-bus/sluice/sdk/wire/codec"
 )
 
-// prepare makes the event independent of the caller's, gives it an id, and refuses
-// an event that would break the frame that it shares with others, or that JSON
-// would change. The sidecar checks the limits.
+// prepare makes the event independent of the caller's, gives it an id, and refuses an event that
+// would break the frame that it shares with others, or that JSON would change. The sidecar checks
+// the limits.
 func (e *entry) prepare() error {
 	ev := &e.event
 	const most = math.MaxInt
@@ -56,8 +56,8 @@ func (p *Publisher) nudge() {
 	}
 }
 
-// serve sends the queued events over one connection, until it ends or ctx does.
-// When it returns, nothing is on its way.
+// serve sends the queued events over one connection, until it ends or ctx does. When it returns,
+// nothing is on its way.
 func (p *Publisher) serve(ctx context.Context, conn *Conn, up func()) error {
 	up()
 	timer := time.NewTimer(farAway)
@@ -94,8 +94,7 @@ func (p *Publisher) serve(ctx context.Context, conn *Conn, up func()) error {
 	}
 }
 
-// send sends a batch of one topic. After an error it was not sent, and is ready
-// again.
+// send sends a batch of one topic. After an error it was not sent, and is ready again.
 func (p *Publisher) send(ctx context.Context, conn *Conn, batch []*entry) error {
 	var err error
 	if len(batch) == 1 {
@@ -117,8 +116,7 @@ func (p *Publisher) send(ctx context.Context, conn *Conn, batch []*entry) error 
 	return err
 }
 
-// answered takes the answer to a batch: its results, or the error of the whole
-// batch.
+// answered takes the answer to a batch: its results, or the error of the whole batch.
 func (p *Publisher) answered(batch []*entry, items []wire.ResultItem, err error) {
 	var over results
 	var asked *wire.Error // for the longest time
@@ -212,8 +210,8 @@ func checkTexts(e *Event) *wire.Error {
 	return nil
 }
 
-// unbearable returns the code of the refusal where the sidecar ended the connection
-// because of a message; "" otherwise.
+// unbearable returns the code of the refusal where the sidecar ended the connection because of a
+// message; "" otherwise.
 func unbearable(err error) wire.Code {
 	closed, ok := asType[closedError](err)
 	switch {

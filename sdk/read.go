@@ -11,8 +11,8 @@ import (
 	"github.com/sluice-bus/sluice/sdk/wire/codec"
 )
 
-// read handles the sidecar's messages until the connection ends, and then fails
-// the calls that have no answer.
+// read handles the sidecar's messages until the connection ends, and then fails the calls that have
+// no answer.
 func (c *Conn) read() {
 	defer close(c.done)
 	var text bytes.Buffer
@@ -42,8 +42,7 @@ func (c *Conn) read() {
 	}
 }
 
-// ending says in one sentence how the sidecar closed the connection, where it
-// did so in order.
+// ending says in one sentence how the sidecar closed the connection, where it did so in order.
 func ending(err error) error {
 	if closed, ok := asType[websocket.CloseError](err); ok {
 		return closedError{closed}

@@ -22,8 +22,8 @@ import (
 	"github.com/sluice-bus/sluice/sdk/option"
 )
 
-// scripted is a server that answers frames as it is told: with that text, whose %s is the corr, and by closing the connection
-// where it is "". All that comes by HTTP has the status 204.
+// scripted is a server that answers frames as it is told: with that text, whose %s is the corr, and
+// by closing the connection where it is "". All that comes by HTTP has the status 204.
 func scripted(t *testing.T, answer func(conn int, op string) string) *httptest.Server {
 	var conns atomic.Int64
 	return httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -63,7 +63,8 @@ const okay = `{"op":"OK","corr":"%s"}`
 
 func nothing(context.Context, *sluice.Message) error { return nil }
 
-// TestARefusalForGoodEndsASubscription: it says why, and a token that is refused may be followed by another.
+// TestARefusalForGoodEndsASubscription: it says why, and a token that is refused may be followed by
+// another.
 func TestARefusalForGoodEndsASubscription(t *testing.T) {
 	for code, ends := range map[string]bool{"forbidden": true, "not_found": true, "unauthorized": false, "overloaded": false} {
 		t.Run(code, func(t *testing.T) {

@@ -9,8 +9,8 @@ import (
 )
 
 const (
-	// batchEvents is the most events of one request. It fits the burst that a
-	// connection has by default; where a burst is less, its topic learns it.
+	// batchEvents is the most events of one request. It fits the burst that a connection has by
+	// default; where a burst is less, its topic learns it.
 	batchEvents = 100
 	batchBytes  = 1 << 20 // the event that crosses it is the last of its batch
 	maxRequests = 64      // on their way at a time
@@ -46,8 +46,8 @@ type entry struct {
 	refusal   *wire.Error   // the last one
 }
 
-// keyQueue has the events of one key behind the first one, which is ready or on its
-// way, with keyedBatches together with some of those that were behind it.
+// keyQueue has the events of one key behind the first one, which is ready or on its way, with
+// keyedBatches together with some of those that were behind it.
 type keyQueue struct {
 	key    string
 	out    int // events that are not behind: one, or what is on its way in one batch
@@ -59,8 +59,8 @@ type sendTopic struct {
 	name  string
 	ready list.List // of *entry
 	keys  map[string]*keyQueue
-	// After a refusal that asks for time the topic is on hold until then, and goes
-	// on with few requests at a time.
+	// After a refusal that asks for time the topic is on hold until then, and goes on with few
+	// requests at a time.
 	until    time.Time
 	width    int
 	most     int // events of a batch
@@ -68,9 +68,9 @@ type sendTopic struct {
 	left     int // entries in any state
 }
 
-// sendQueue holds the events without a result, and decides which are sent next.
-// At most one event of a key is on its way, with keyedBatches one batch. Its methods are called under the
-// publisher's lock.
+// sendQueue holds the events without a result, and decides which are sent next. At most one event
+// of a key is on its way, with keyedBatches one batch. Its methods are called under the publisher's
+// lock.
 type sendQueue struct {
 	entries  map[*entry]struct{}
 	topics   map[string]*sendTopic
@@ -120,8 +120,8 @@ func (q *sendQueue) add(e *entry) {
 	e.state, e.at = queued, t.ready.PushBack(e)
 }
 
-// next removes the next batch, whose events then count as sent. Where there is none,
-// wait is how long to wait unless something happens.
+// next removes the next batch, whose events then count as sent. Where there is none, wait is how
+// long to wait unless something happens.
 func (q *sendQueue) next(now time.Time) (batch []*entry, wait time.Duration) {
 	if q.requests >= maxRequests || q.solo && q.requests > 0 {
 		return nil, farAway
@@ -170,8 +170,8 @@ func (q *sendQueue) nextOf(t *sendTopic) (batch []*entry) {
 	return batch
 }
 
-// putBack makes the events of a batch ready again, before all others; of a key,
-// the first of them, before the others.
+// putBack makes the events of a batch ready again, before all others; of a key, the first of them,
+// before the others.
 func (q *sendQueue) putBack(batch []*entry) {
 	for i := len(batch) - 1; i >= 0; i-- {
 		e := batch[i]
@@ -203,8 +203,7 @@ func (q *sendQueue) flows(t *sendTopic) { t.width = min(2*t.width, maxRequests) 
 // tooLarge notes that a batch of that many events was refused for its size.
 func (q *sendQueue) tooLarge(t *sendTopic, size int) { t.most = max(1, min(t.most, size/2)) }
 
-// remove forgets an event that has its result, and lets the next one of its key
-// go.
+// remove forgets an event that has its result, and lets the next one of its key go.
 func (q *sendQueue) remove(e *entry) {
 	t := e.topic
 	switch e.state {
@@ -225,8 +224,8 @@ func (q *sendQueue) remove(e *entry) {
 	}
 }
 
-// goOn lets the next event of a key go, once all that were on their way with the
-// one that was removed have their results.
+// goOn lets the next event of a key go, once all that were on their way with the one that was
+// removed have their results.
 func (t *sendTopic) goOn(l *keyQueue) {
 	if l.out--; l.out > 0 {
 		return
@@ -257,8 +256,8 @@ func (q *sendQueue) forget(t *sendTopic) {
 	q.turns = slices.DeleteFunc(q.turns, func(other *sendTopic) bool { return other == t })
 }
 
-// flushed returns a channel that is closed once the callbacks of all that is
-// there now have returned.
+// flushed returns a channel that is closed once the callbacks of all that is there now have
+// returned.
 func (q *sendQueue) flushed() <-chan struct{} {
 	f := flush{number: q.number, left: q.untold, done: make(chan struct{})}
 	if f.left == 0 {

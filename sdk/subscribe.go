@@ -11,20 +11,18 @@ import (
 	"github.com/sluice-bus/sluice/sdk/wire"
 )
 
-// A Handler handles one event. When it returns nil the event is acked. When it
-// returns an error it is called again for the same event after a pause, for up
-// to [option.RetryFor]; that counts no attempt, and later events of the key wait. Only
-// then the event is given back, to be delivered again after the policy's
-// backoff, and after maxAttempts moved to the dead-letter topic with the error's
-// text as the reason. [RetryIn], [Hold] and [DeadLetter] wrap errors that say
-// more. The result of a handler that settled its message itself, with [Message.Ack]
-// or [Message.Nack], does not count.
+// A Handler handles one event. When it returns nil the event is acked. When it returns an error it
+// is called again for the same event after a pause, for up to [option.RetryFor]; that counts no
+// attempt, and later events of the key wait. Only then the event is given back, to be delivered
+// again after the policy's backoff, and after maxAttempts moved to the dead-letter topic with the
+// error's text as the reason. [RetryIn], [Hold] and [DeadLetter] wrap errors that say more. The
+// result of a handler that settled its message itself, with [Message.Ack] or [Message.Nack], does
+// not count.
 //
-// The context ends with [Subscription.Stop]; with the cause [ErrLost] when the
-// connection is lost, for then the event is delivered again; and with
-// [ErrRevoked] when its partition is another consumer's, where [option.OnAssigned] or
-// [option.OnRevoked] ask for partitions. It carries the values of the context given to
-// Subscribe, and what [WithPropagator] extracts.
+// The context ends with [Subscription.Stop]; with the cause [ErrLost] when the connection is lost,
+// for then the event is delivered again; and with [ErrRevoked] when its partition is another
+// consumer's, where [option.OnAssigned] or [option.OnRevoked] ask for partitions. It carries the
+// values of the context given to Subscribe, and what [WithPropagator] extracts.
 type Handler func(ctx context.Context, m *Message) error
 
 type subscribeConfig struct {
@@ -39,19 +37,18 @@ const (
 	defaultHeldBytes    = 64 << 20
 	// deliverBatch is the most events of one frame.
 	deliverBatch = 100
-	// loneWindow is the most events that a subscription without a group holds;
-	// with a group the sidecar counts.
+	// loneWindow is the most events that a subscription without a group holds; with a group the
+	// sidecar counts.
 	loneWindow = 1000
 )
 
-// Subscribe subscribes to a topic and calls handler for its events. Consumers
-// with the same group share the events, each of which is delivered until it is
-// acked. Without a group ("") this subscription alone gets every event, nothing
-// is acked, and what the handler returns is ignored.
+// Subscribe subscribes to a topic and calls handler for its events. Consumers with the same group
+// share the events, each of which is delivered until it is acked. Without a group ("") this
+// subscription alone gets every event, nothing is acked, and what the handler returns is ignored.
 //
-// The context bounds the subscribing alone, which is tried again while it can
-// succeed; the subscription ends with Stop, Drain or the client's Close. It has a
-// connection of its own, and makes it again when it breaks.
+// The context bounds the subscribing alone, which is tried again while it can succeed; the
+// subscription ends with Stop, Drain or the client's Close. It has a connection of its own, and
+// makes it again when it breaks.
 func (c *Client) Subscribe(ctx context.Context, topic, group string, handler Handler, opts ...option.Subscribe) (*Subscription, error) {
 	if handler == nil {
 		return nil, fmt.Errorf("%w: the handler of a subscription", ErrNil)
@@ -102,21 +99,20 @@ func (c *subscribeConfig) check(group string) error {
 	return nil
 }
 
-// RetryIn wraps the error of a handler so that its event is delivered again
-// after d, instead of after the policy's backoff.
+// RetryIn wraps the error of a handler so that its event is delivered again after d, instead of
+// after the policy's backoff.
 func RetryIn(d time.Duration, err error) error {
 	return &nackAs{Nack{DelayMS: delayMS(d)}, err}
 }
 
-// Hold wraps the error of a handler that cannot handle its event yet: the
-// event is delivered again after d without counting an attempt, and later events
-// of its key wait for it.
+// Hold wraps the error of a handler that cannot handle its event yet: the event is delivered again
+// after d without counting an attempt, and later events of its key wait for it.
 func Hold(d time.Duration, err error) error {
 	return &nackAs{Nack{DelayMS: delayMS(d), Hold: true}, err}
 }
 
-// DeadLetter wraps the error of a handler that no other attempt would change: the
-// event goes to the dead letters at once, with the error's text as the reason.
+// DeadLetter wraps the error of a handler that no other attempt would change: the event goes to the
+// dead letters at once, with the error's text as the reason.
 func DeadLetter(err error) error { return &nackAs{Nack{DeadLetter: true}, err} }
 
 func delayMS(d time.Duration) *int64 {

@@ -10,21 +10,19 @@ import (
 	"github.com/sluice-bus/sluice/sdk/wire"
 )
 
-// A Subscription handles the events of one (topic, group). When its connection
-// breaks it makes a new one. Events that no handler has by then are forgotten,
-// since they are delivered again; handlers that run go on, and when one of their
-// events comes again meanwhile it is not handled twice, but settled with the
-// result of the handler that has it. An event whose ack was lost on the way is
-// acked when it comes again.
+// A Subscription handles the events of one (topic, group). When its connection breaks it makes a
+// new one. Events that no handler has by then are forgotten, since they are delivered again;
+// handlers that run go on, and when one of their events comes again meanwhile it is not handled
+// twice, but settled with the result of the handler that has it. An event whose ack was lost on the
+// way is acked when it comes again.
 //
-// That makes it rare that an event is handled twice, but another consumer of
-// the group may have got it. For effects that must happen once, see package
-// exactlyonce.
+// That makes it rare that an event is handled twice, but another consumer of the group may have got
+// it. For effects that must happen once, see package exactlyonce.
 //
-// A subscription without a group goes on right behind the last event that it saw
-// of each partition: it hands out each event once and misses none, unless retention
-// removes some while it has no connection; [option.EndOnGap] ends it then. With one
-// handler at a time, the events of a partition come in the order of their seqs.
+// A subscription without a group goes on right behind the last event that it saw of each partition:
+// it hands out each event once and misses none, unless retention removes some while it has no
+// connection; [option.EndOnGap] ends it then. With one handler at a time, the events of a partition
+// come in the order of their seqs.
 type Subscription struct {
 	client       *Client
 	topic, group string
@@ -72,8 +70,7 @@ func newSubscription(ctx context.Context, c *Client, topic, group string, cfg su
 	return s
 }
 
-// start registers the subscription, and keeps it going from its first
-// connection on.
+// start registers the subscription, and keeps it going from its first connection on.
 func (s *Subscription) start(conn *Conn) error {
 	c := s.client
 	c.mu.Lock()
@@ -194,8 +191,8 @@ func (s *Subscription) serve(ctx context.Context, conn *Conn, up func()) error {
 	return nil
 }
 
-// leaveTimeout is how long a subscription tries to give back its events; the end
-// of its connection gives them back, too, but counts as an attempt.
+// leaveTimeout is how long a subscription tries to give back its events; the end of its connection
+// gives them back, too, but counts as an attempt.
 const leaveTimeout = 2 * time.Second
 
 func (s *Subscription) leave(joined *ConnSubscription) {
@@ -246,21 +243,20 @@ func (s *Subscription) checkDrained() {
 	}
 }
 
-// Closed is closed when the subscription has ended, no handler runs and the last
-// hook has returned.
+// Closed is closed when the subscription has ended, no handler runs and the last hook has returned.
 func (s *Subscription) Closed() <-chan struct{} { return s.closed }
 
-// Err is why the subscription ended by itself: the [*Error] with which the sidecar
-// refused it for good, after a connection was lost. It is nil while the
-// subscription goes on, and after Stop, Drain and the client's Close.
+// Err is why the subscription ended by itself: the [*Error] with which the sidecar refused it for
+// good, after a connection was lost. It is nil while the subscription goes on, and after Stop,
+// Drain and the client's Close.
 func (s *Subscription) Err() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.err
 }
 
-// refused notes a refusal that trying again would not change. A token that is not
-// valid is none: the next one may be.
+// refused notes a refusal that trying again would not change. A token that is not valid is none:
+// the next one may be.
 func (s *Subscription) refused(err error) {
 	refusal, ok := asType[*wire.Error](err)
 	if !ok {

@@ -2,8 +2,7 @@ package sluice
 
 import "github.com/sluice-bus/sluice/sdk/wire"
 
-// The contract's types under this package's name, so that most programs import
-// nothing else.
+// The contract's types under this package's name, so that most programs import nothing else.
 type (
 	// Event is one event: to publish, Topic and Payload are enough.
 	Event = wire.Event

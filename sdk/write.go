@@ -6,8 +6,8 @@ import (
 	"github.com/coder/websocket"
 )
 
-// queueBytes bounds the publishes that wait to be written; the frame that
-// crosses it is the last one that is let in.
+// queueBytes bounds the publishes that wait to be written; the frame that crosses it is the last
+// one that is let in.
 const queueBytes = 4 << 20
 
 // frames are encoded messages one after the other.
@@ -21,8 +21,8 @@ func (f *frames) seal() { f.ends = append(f.ends, len(f.bytes)) }
 
 func (f *frames) reset() { f.bytes, f.ends = f.bytes[:0], f.ends[:0] }
 
-// keptBytes is the largest buffer that is used again; a larger one was needed
-// for something unusual.
+// keptBytes is the largest buffer that is used again; a larger one was needed for something
+// unusual.
 const keptBytes = 2 * queueBytes
 
 // write sends the queued frames until the connection ends. Frames that gather while one load is
@@ -60,8 +60,8 @@ func (c *Conn) send(load *frames) error {
 	c.cork.cork()
 	start := 0
 	for _, end := range load.ends {
-		// A context that can end would cost a timer for each message; closing
-		// the connection ends a blocked write, too.
+		// A context that can end would cost a timer for each message; closing the connection ends a
+		// blocked write, too.
 		if err := c.ws.Write(context.Background(), websocket.MessageText, load.bytes[start:end]); err != nil {
 			return err
 		}

@@ -13,7 +13,8 @@ import (
 	"github.com/sluice-bus/sluice/sidecar/internal/telemetry"
 )
 
-// capturesName is the file in the data folder that has the places of captures, where the log is there, too.
+// capturesName is the file in the data folder that has the places of captures, where the log is
+// there, too.
 const capturesName = "captures.json"
 
 // validateCaptures checks the collections that are captured.

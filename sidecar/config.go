@@ -40,25 +40,25 @@ type Config struct {
 	StoreLinger   time.Duration // after a batch of a topic, for the next one to grow
 	SpoolMaxBytes int64         // of all topics together, while the store is away
 
-	// DiskLowWater is how much of the disk has to be free for events to be stored
-	// there: bytes, 0 for none, or LowWaterAuto.
+	// DiskLowWater is how much of the disk has to be free for events to be stored there: bytes, 0
+	// for none, or LowWaterAuto.
 	DiskLowWater int64
 
-	// Outboxes are collections whose documents are published: a MongoDB
-	// connection string, '#' and the collection.
+	// Outboxes are collections whose documents are published: a MongoDB connection string, '#' and
+	// the collection.
 	Outboxes []string
 
-	// Captures are collections whose changes are published: DATABASE.COLLECTION, in Store, or as in Outboxes; with =TOPIC
-	// behind it, or without. CaptureReread has all of their documents published once, for each word that it is given.
+	// Captures are collections whose changes are published: DATABASE.COLLECTION, in Store, or as in
+	// Outboxes; with =TOPIC behind it, or without. CaptureReread has all of their documents
+	// published once, for each word that it is given.
 	Captures      []string
 	CaptureReread string
 
-	// DaprApp is an application that was written for Dapr, and is given the
-	// events of its subscriptions: http://127.0.0.1:PORT; "" for none. DaprAppID
-	// names its consumer groups; "": NodeID.
+	// DaprApp is an application that was written for Dapr, and is given the events of its
+	// subscriptions: http://127.0.0.1:PORT; "" for none. DaprAppID names its consumer groups; "":
+	// NodeID.
 	DaprApp, DaprAppID string
-	// DaprAppIdentity is the entry of AuthConfig whose rights that application
-	// has; "" for all.
+	// DaprAppIdentity is the entry of AuthConfig whose rights that application has; "" for all.
 	DaprAppIdentity string
 
 	ControlPlane    string              // host:port or unix:/path; "" for none
@@ -126,15 +126,14 @@ func DefaultConfig() Config {
 	}
 }
 
-// LowWaterAuto is a twentieth of the disk: 64 MiB at least, 1 GiB at the most, and
-// no more than half of it.
+// LowWaterAuto is a twentieth of the disk: 64 MiB at least, 1 GiB at the most, and no more than
+// half of it.
 const LowWaterAuto = pebblelog.LowWaterAuto
 
 // ConfigError says that a setting is wrong.
 type ConfigError = setting.Error
 
-// Validate reports every setting that is wrong, or that does not go with
-// another.
+// Validate reports every setting that is wrong, or that does not go with another.
 func (c Config) Validate() error {
 	errs := []error{setting.CheckStore(c.Store)}
 	bad := func(format string, args ...any) { errs = append(errs, fmt.Errorf(format, args...)) }
@@ -191,8 +190,8 @@ func (c Config) listeners() []listener {
 	return []listener{{"listen", c.Listen}, {"replay-listen", c.ReplayListen}, {"ops-listen", c.OpsListen}}
 }
 
-// isName says whether a text can name a sidecar to people and in headers, which
-// lose the space around it.
+// isName says whether a text can name a sidecar to people and in headers, which lose the space
+// around it.
 func isName(text string) bool {
 	return utf8.ValidString(text) && text == strings.TrimSpace(text) && !strings.ContainsFunc(text, unicode.IsControl)
 }

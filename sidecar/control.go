@@ -102,8 +102,7 @@ func (s *Sidecar) farewell() {
 // policyOf is the policy in force for a topic.
 func (s *Sidecar) policyOf(topic string) *policy.Effective { return s.policies.Load().Topic(topic) }
 
-// knowsPolicies says whether all policies are in force, and are not about to be found
-// out of date.
+// knowsPolicies says whether all policies are in force, and are not about to be found out of date.
 func (s *Sidecar) knowsPolicies() bool {
 	return s.control == nil || s.control.Cached() && s.control.Confirmed()
 }

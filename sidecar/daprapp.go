@@ -60,8 +60,8 @@ func (s *Sidecar) openDaprApp(context.Context) error {
 	return nil
 }
 
-// daprRights returns the check of a topic that the application subscribes to; nil if it may subscribe
-// to every topic.
+// daprRights returns the check of a topic that the application subscribes to; nil if it may
+// subscribe to every topic.
 func (s *Sidecar) daprRights() (func(topic string) error, error) {
 	if s.access == nil {
 		return nil, nil

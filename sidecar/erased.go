@@ -9,9 +9,9 @@ import (
 	"github.com/sluice-bus/sluice/internal/pause"
 )
 
-// erasures are the topics of which other sidecars have erased events, until the
-// groups here have let go of these. A topic waits once, however many signals name
-// it, so that there are never more than topics.
+// erasures are the topics of which other sidecars have erased events, until the groups here have
+// let go of these. A topic waits once, however many signals name it, so that there are never more
+// than topics.
 type erasures struct {
 	mu     sync.Mutex
 	topics map[string]bool

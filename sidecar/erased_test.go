@@ -10,8 +10,8 @@ import (
 	"time"
 )
 
-// Signals that name a topic again and again, while the store does not answer, are
-// one recheck at a time and one more after it; what fails is tried again.
+// Signals that name a topic again and again, while the store does not answer, are one recheck at a
+// time and one more after it; what fails is tried again.
 func TestErasures(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e := newErasures()

@@ -26,10 +26,9 @@ type MigrateConfig struct {
 // MigrateReport is what a migration did, or would do.
 type MigrateReport = mongolog.MigrateReport
 
-// Migrate brings the indexes of a store in MongoDB, and the times at which its
-// documents expire, to what this version and the policies want. It is safe to
-// run twice, and next to sidecars that use the store. Settings that are wrong
-// are a *ConfigError.
+// Migrate brings the indexes of a store in MongoDB, and the times at which its documents expire, to
+// what this version and the policies want. It is safe to run twice, and next to sidecars that use
+// the store. Settings that are wrong are a *ConfigError.
 func Migrate(ctx context.Context, cfg MigrateConfig) (MigrateReport, error) {
 	if !setting.IsMongoDB(cfg.Store) {
 		return MigrateReport{}, &ConfigError{Err: errors.New("store: only a store in MongoDB is migrated (mongodb://… or mongodb+srv://…); an embedded log migrates itself when it is opened")}

@@ -42,8 +42,8 @@ type storeStatus struct {
 	URL   string `json:"url"`
 	ID    string `json:"id"`
 	State string `json:"state"` // one of those below
-	// UnmetConcerns are the write concerns of topics whose events are refused,
-	// because fewer members of the store acknowledge them than that, by topic.
+	// UnmetConcerns are the write concerns of topics whose events are refused, because fewer
+	// members of the store acknowledge them than that, by topic.
 	UnmetConcerns map[string]string `json:"unmet_concerns,omitempty"`
 }
 
@@ -59,8 +59,8 @@ const (
 	stateStopping = "stopping"
 )
 
-// startOps serves the ops listener before the store is open, since that may
-// take long: on a full disk, until there is room.
+// startOps serves the ops listener before the store is open, since that may take long: on a full
+// disk, until there is room.
 func (s *Sidecar) startOps(ctx context.Context) (err error) {
 	const name = "ops-listen"
 	if s.ops, err = listen.On(ctx, s.cfg.OpsListen); err != nil {
@@ -72,8 +72,8 @@ func (s *Sidecar) startOps(ctx context.Context) (err error) {
 	return nil
 }
 
-// opsHandler serves the ops listener. Until the sidecar is assembled it knows no
-// more than that the process lives.
+// opsHandler serves the ops listener. Until the sidecar is assembled it knows no more than that the
+// process lives.
 func (s *Sidecar) opsHandler() http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) {

@@ -95,8 +95,8 @@ func (s *Sidecar) parts() replay.Parts {
 	return p
 }
 
-// knownPeers are the other sidecars that the control plane and the settings
-// name; one that both name is listed twice.
+// knownPeers are the other sidecars that the control plane and the settings name; one that both
+// name is listed twice.
 func (s *Sidecar) knownPeers() []federation.Peer {
 	var peers []federation.Peer
 	if s.control != nil {

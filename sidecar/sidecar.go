@@ -1,6 +1,6 @@
-// Package sidecar is one sidecar: New assembles its parts from a Config, Run
-// owns everything that they start and stops it in order. It must not know
-// flags, the environment or the process that it runs in.
+// Package sidecar is one sidecar: New assembles its parts from a Config, Run owns everything that
+// they start and stops it in order. It must not know flags, the environment or the process that it
+// runs in.
 package sidecar
 
 import (
@@ -158,8 +158,8 @@ func (s *Sidecar) openAudit(context.Context) (err error) {
 	return nil
 }
 
-// assemble connects the parts: publishes go gateway → admit → writer → spool,
-// if there is one → log, deliveries log → group → gateway.
+// assemble connects the parts: publishes go gateway → admit → writer → spool, if there is one →
+// log, deliveries log → group → gateway.
 func (s *Sidecar) assemble(context.Context) error {
 	groupCtx, abort := context.WithCancel(context.Background())
 	s.abort = abort
@@ -227,13 +227,13 @@ func (s *Sidecar) Addresses() (app, replay, ops string) {
 	return listen.Address(s.app), listen.Address(s.replay), listen.Address(s.ops)
 }
 
-// Held is how many bytes of the heap the collector's headroom need not cover: memory that is kept for
-// as long as the sidecar lives, and the memory of connections.
+// Held is how many bytes of the heap the collector's headroom need not cover: memory that is kept
+// for as long as the sidecar lives, and the memory of connections.
 func (s *Sidecar) Held() int64 { return s.store.held() + s.memory.Used() }
 
-// Run serves until ctx ends, then stops in order: no new ops, those under way
-// answered, connections closed, groups saved and released, the log closed. It calls ready once it serves. The error says why it could not
-// serve, or what a stop left undone.
+// Run serves until ctx ends, then stops in order: no new ops, those under way answered, connections
+// closed, groups saved and released, the log closed. It calls ready once it serves. The error says
+// why it could not serve, or what a stop left undone.
 func (s *Sidecar) Run(ctx context.Context, ready func() error) error {
 	defer s.release()
 	// The goroutines outlive ctx: stop ends them in order.
@@ -344,8 +344,8 @@ func (s *Sidecar) Run(ctx context.Context, ready func() error) error {
 	return err
 }
 
-// bounded lets only so many connections in at a listener. With TLS the one that
-// is refused is only closed.
+// bounded lets only so many connections in at a listener. With TLS the one that is refused is only
+// closed.
 func (s *Sidecar) bounded(name string, ln net.Listener) net.Listener {
 	s.metrics.ConnectionsRefused(name, 0)
 	clear := ln.Addr().Network() == "unix" || s.access.TLS() == nil
@@ -421,8 +421,8 @@ func (s *Sidecar) release() {
 	}
 }
 
-// followPolicies tells the groups about every change. It watches for the next
-// one before it tells of the last, so that none comes unseen in between.
+// followPolicies tells the groups about every change. It watches for the next one before it tells
+// of the last, so that none comes unseen in between.
 func (s *Sidecar) followPolicies(ctx context.Context) error {
 	for {
 		_, changed := s.policies.Watch()

@@ -43,8 +43,8 @@ type store struct {
 	// state says whether publishes can be accepted, and why not.
 	state func() (state, detail string)
 
-	// waiting counts what the spool has for the store, and unmetConcerns are the write concerns that
-	// the store does not meet, by topic.
+	// waiting counts what the spool has for the store, and unmetConcerns are the write concerns
+	// that the store does not meet, by topic.
 	waiting       func() telemetry.SpoolStat
 	unmetConcerns func() map[string]string
 	// countEvery is how often scheduled events are counted, at most.
@@ -59,8 +59,8 @@ type store struct {
 	slots func(int) bool
 	// away says that the store does not answer now.
 	away func() bool
-	// ackTimeout is how long an ack may wait to be durable, and ackLinger for others to be saved with:
-	// the embedded log either answers at once or has failed, and a save costs little.
+	// ackTimeout is how long an ack may wait to be durable, and ackLinger for others to be saved
+	// with: the embedded log either answers at once or has failed, and a save costs little.
 	ackTimeout, ackLinger time.Duration
 }
 
@@ -122,8 +122,7 @@ func (s *Sidecar) openPebble(ctx context.Context, o pebblelog.Options) (*pebblel
 	return pebblelog.Open(o)
 }
 
-// openShared opens the log in MongoDB, which may not be there yet, and the
-// spool in front of it.
+// openShared opens the log in MongoDB, which may not be there yet, and the spool in front of it.
 func (s *Sidecar) openShared(ctx context.Context) error {
 	linger := s.cfg.StoreLinger
 	if linger == 0 {
@@ -225,8 +224,8 @@ func (s *Sidecar) released(topic string, partition int, head uint64) {
 	}
 }
 
-// forgetErased drops the events of topics from memory after another sidecar has erased some. It must
-// not block.
+// forgetErased drops the events of topics from memory after another sidecar has erased some. It
+// must not block.
 func (s *Sidecar) forgetErased(names []string) {
 	for _, name := range names {
 		s.tails.Forget(name)
@@ -248,8 +247,8 @@ type gatewaySpool struct {
 	log *mongolog.Log
 }
 
-// Erase erases events of a topic that wait in the spool. Other sidecars find a mark in the store, and
-// erase theirs before these get into the log.
+// Erase erases events of a topic that wait in the spool. Other sidecars find a mark in the store,
+// and erase theirs before these get into the log.
 func (s gatewaySpool) Erase(ctx context.Context, e eventlog.Erasure, r eventlog.Retention) (int, error) {
 	n, err := s.Log.Erase(ctx, e.Topic, e.Key(), e.Covers, r)
 	if err == nil {
@@ -258,8 +257,7 @@ func (s gatewaySpool) Erase(ctx context.Context, e eventlog.Erasure, r eventlog.
 	return n, err
 }
 
-// groupLog is the log as groups see it: subscribing makes the topics that
-// publishing would.
+// groupLog is the log as groups see it: subscribing makes the topics that publishing would.
 type groupLog struct {
 	eventlog.Log
 	topics *topics.Catalog
@@ -272,8 +270,7 @@ func (l groupLog) EnsureTopic(ctx context.Context, name string, partitions int) 
 	return l.topics.EnsureIn(ctx, l.Log, name, partitions)
 }
 
-// state of a shared store: while it is away, publishes are accepted as long as
-// the spool has room.
+// state of a shared store: while it is away, publishes are accepted as long as the spool has room.
 func (sh *sharedStore) state() (state, detail string) {
 	switch stats := sh.spool.Stats(); {
 	case sh.queue.Err() != nil:

@@ -1,6 +1,5 @@
-// Package policypb has the protobuf schema of policies between control planes
-// and sidecars, and converts it from and to the documents of internal/policy.
-// It must not know the transport.
+// Package policypb has the protobuf schema of policies between control planes and sidecars, and
+// converts it from and to the documents of internal/policy. It must not know the transport.
 package policypb
 
 import (
@@ -33,8 +32,8 @@ func FromEffective(e *policy.Effective) *Settings {
 	return s
 }
 
-// set stores a value at a path such as publish.rate. A test makes sure that the
-// schema has every field of the document, so a missing one is a defect.
+// set stores a value at a path such as publish.rate. A test makes sure that the schema has every
+// field of the document, so a missing one is a defect.
 func set(m protoreflect.Message, path string, v any) {
 	name, rest, nested := strings.Cut(path, ".")
 	field := m.Descriptor().Fields().ByName(protoreflect.Name(name))
@@ -52,10 +51,9 @@ func set(m protoreflect.Message, path string, v any) {
 	m.Set(field, protoreflect.ValueOf(v))
 }
 
-// Effective reads all fields that apply to a topic. An absent field has its
-// default. An unknown field is ignored, since a newer control plane sends all
-// fields, also unset ones. The error is a wire.Error with code invalid_policy
-// and every bad field.
+// Effective reads all fields that apply to a topic. An absent field has its default. An unknown
+// field is ignored, since a newer control plane sends all fields, also unset ones. The error is a
+// wire.Error with code invalid_policy and every bad field.
 func (s *Settings) Effective() (*policy.Effective, error) {
 	e, err := policy.FromValues(values(s.ProtoReflect(), ""))
 	if err == nil && e.Schema.JSONSchema != "" && s.GetSchema().Version != nil {

@@ -8,13 +8,11 @@ import (
 	"google.golang.org/protobuf/types/known/structpb"
 )
 
-// PeerCredentialType is the type of the resource with a sidecar's peer
-// credential, which has the sidecar's own name ([PeerCredentialName]). The
-// messages are structs that NewPeerCredential makes.
+// PeerCredentialType is the type of the resource with a sidecar's peer credential, which has the
+// sidecar's own name ([PeerCredentialName]). The messages are structs that NewPeerCredential makes.
 const PeerCredentialType = "type.googleapis.com/google.protobuf.Struct"
 
-// PeerKey is the key of a sidecar's public key in its node's metadata. Public
-// keys are base64.
+// PeerKey is the key of a sidecar's public key in its node's metadata. Public keys are base64.
 const PeerKey = "peer_key"
 
 const (
@@ -22,8 +20,7 @@ const (
 	credentialIssuer = "issuer"
 )
 
-// PeerCredentialName is the name of a sidecar's resource; no policy has such a
-// name.
+// PeerCredentialName is the name of a sidecar's resource; no policy has such a name.
 func PeerCredentialName(nodeID string) string {
 	sum := sha256.Sum256([]byte(nodeID))
 	return "peer-credential/" + hex.EncodeToString(sum[:16])

@@ -2,9 +2,8 @@ package policypb
 
 import "strings"
 
-// These are the names in the messages of the quota service: its domain, the
-// metadata of a stream, and the parts of a bucket's id. The control plane's
-// package quota documents them.
+// These are the names in the messages of the quota service: its domain, the metadata of a stream,
+// and the parts of a bucket's id. The control plane's package quota documents them.
 const (
 	QuotaDomain   = "sluice"
 	QuotaNodeID   = "sluice-node-id"
@@ -31,8 +30,7 @@ func QuotaName(topic, tenant string) string {
 	return topic + "/" + tenant
 }
 
-// QuotaParts splits a name. The tenant of a topic's name is "", since topics
-// have no slash.
+// QuotaParts splits a name. The tenant of a topic's name is "", since topics have no slash.
 func QuotaParts(name string) (topic, tenant string) {
 	topic, tenant, _ = strings.Cut(name, "/")
 	return topic, tenant

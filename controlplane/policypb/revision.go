@@ -7,18 +7,17 @@ import (
 	"strings"
 )
 
-// Revision is the change of the control planes' store that the policies of an
-// xDS response are as of. It is the response's system_version_info, as
-// SERIES/NUMBER. A sidecar never goes back to a lower one.
+// Revision is the change of the control planes' store that the policies of an xDS response are as
+// of. It is the response's system_version_info, as SERIES/NUMBER. A sidecar never goes back to a
+// lower one.
 type Revision struct {
-	// Series rises when an admin declares the store to be right in spite of its
-	// revisions, as after a restore from a backup.
+	// Series rises when an admin declares the store to be right in spite of its revisions, as after
+	// a restore from a backup.
 	Series int64
 	Number int64 // counts the changes
 }
 
-// Compare is negative if r comes before other, and positive if it comes after
-// it.
+// Compare is negative if r comes before other, and positive if it comes after it.
 func (r Revision) Compare(other Revision) int {
 	return cmp.Or(cmp.Compare(r.Series, other.Series), cmp.Compare(r.Number, other.Number))
 }
@@ -27,8 +26,8 @@ func (r Revision) String() string {
 	return strconv.FormatInt(r.Series, 10) + "/" + strconv.FormatInt(r.Number, 10)
 }
 
-// ParseRevision reads a revision that String wrote. Control planes without
-// revisions send another text.
+// ParseRevision reads a revision that String wrote. Control planes without revisions send another
+// text.
 func ParseRevision(text string) (r Revision, err error) {
 	series, number, _ := strings.Cut(text, "/")
 	if r.Series, err = strconv.ParseInt(series, 10, 64); err == nil {

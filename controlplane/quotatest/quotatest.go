@@ -1,5 +1,5 @@
-// Package quotatest lets tests of other programs run the control plane's quota
-// service as it is. It is for tests alone.
+// Package quotatest lets tests of other programs run the control plane's quota service as it is. It
+// is for tests alone.
 package quotatest
 
 import "github.com/sluice-bus/sluice/controlplane/internal/quota"

@@ -16,8 +16,8 @@ import (
 
 const topic = "orders.created"
 
-// TestConsoleUnderLoad changes limits in a browser while three sidecars publish
-// by them: a change is seen to arrive, and the graph to move.
+// TestConsoleUnderLoad changes limits in a browser while three sidecars publish by them: a change
+// is seen to arrive, and the graph to move.
 func TestConsoleUnderLoad(t *testing.T) {
 	control := controlplanetest.Start(t)
 	stop := make(chan struct{})
@@ -34,8 +34,8 @@ func TestConsoleUnderLoad(t *testing.T) {
 	})
 }
 
-// publish publishes 150 events a second in batches until stop is closed, and
-// minds no refusal. Each batch has a connection's limit to itself.
+// publish publishes 150 events a second in batches until stop is closed, and minds no refusal. Each
+// batch has a connection's limit to itself.
 func publish(url string, stop <-chan struct{}) {
 	tick := time.NewTicker(100 * time.Millisecond)
 	defer tick.Stop()

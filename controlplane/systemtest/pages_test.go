@@ -24,8 +24,8 @@ import (
 	"github.com/sluice-bus/sluice/internal/testenv"
 )
 
-// browsing is how long a browser may take to start and send what a page asks
-// it to, on a loaded machine.
+// browsing is how long a browser may take to start and send what a page asks it to, on a loaded
+// machine.
 const browsing = time.Minute
 
 // attempt is a request that a browser sent, and how it was answered.
@@ -40,8 +40,8 @@ type watched struct {
 	news chan struct{}
 }
 
-// watch puts a proxy before each listener, since a page does not learn how what
-// it asked for was answered. The query tells the proxy how the page asked.
+// watch puts a proxy before each listener, since a page does not learn how what it asked for was
+// answered. The query tells the proxy how the page asked.
 func watch(t *testing.T, listeners map[string]string) *watched {
 	w := &watched{urls: map[string]string{}, seen: map[attempt]int{}, news: make(chan struct{}, 1)}
 	for name, target := range listeners {
@@ -155,9 +155,8 @@ for (const other of others) open_(other);
 
 var ways = []string{"img", "iframe", "script", "fetch", "fetchpost", "cors", "beaconpost", "eventsource", "formpost", "location"}
 
-// A page that somebody opens in a browser can neither read nor change anything
-// through any listener of this machine, whatever host it comes from, while the
-// same addresses serve programs.
+// A page that somebody opens in a browser can neither read nor change anything through any listener
+// of this machine, whatever host it comes from, while the same addresses serve programs.
 func TestPagesOfElsewhere(t *testing.T) {
 	control := controlplanetest.Start(t)
 	side := sidecartest.Start(t, t.TempDir(), "--control-plane", control.XDS())
@@ -212,8 +211,7 @@ func TestPagesOfElsewhere(t *testing.T) {
 		want = append(want, attempt{name, "websocket", ""}) // which has an Origin, and no Sec-Fetch-Site
 	}
 	w.visit(t, serveOn(t, "127.0.0.2:0", page), want)
-	// A page at a typed address can redirect the browser as if the other
-	// address had been typed.
+	// A page at a typed address can redirect the browser as if the other address had been typed.
 	redirected := attempt{"app", "redirect", "none"}
 	w.visit(t, "http://evil.example"+port+"/redirect", []attempt{redirected})
 

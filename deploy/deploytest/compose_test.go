@@ -62,8 +62,7 @@ func TestCompose(t *testing.T) {
 	}
 }
 
-// checkVolume finds a file that is mounted and not there, and a volume that
-// nobody declared.
+// checkVolume finds a file that is mounted and not there, and a volume that nobody declared.
 func checkVolume(t *testing.T, doc object, service, volume string) {
 	t.Helper()
 	source, _, _ := strings.Cut(volume, ":")
@@ -81,8 +80,8 @@ func checkVolume(t *testing.T, doc object, service, volume string) {
 	}
 }
 
-// TestComposePorts holds the addresses that services call each other by against
-// the ones that they listen on.
+// TestComposePorts holds the addresses that services call each other by against the ones that they
+// listen on.
 func TestComposePorts(t *testing.T) {
 	services := composeServices(t)
 	port := func(service, variable string) string {
@@ -126,8 +125,8 @@ func TestCollector(t *testing.T) {
 	}
 }
 
-// TestComposeDatabaseHasUsers: nobody is let into the database without a password, and each program has its own user, with the rights
-// that mongodb.md names.
+// TestComposeDatabaseHasUsers: nobody is let into the database without a password, and each program
+// has its own user, with the rights that mongodb.md names.
 func TestComposeDatabaseHasUsers(t *testing.T) {
 	services, doc := composeServices(t), documents(t, read(t, "compose/compose.yaml"))[0]
 	for _, name := range []string{"mongo1", "mongo2", "mongo3"} {

@@ -9,9 +9,9 @@ import (
 	"testing"
 )
 
-// machine is a folder that stands for all programs of a machine. It differs in that nothing of it does anything but write
-// down that it was called: make and go fail in the step of $FAILS, apt-get in all unless $ONLINE, where it brings the program
-// that a package is named after.
+// machine is a folder that stands for all programs of a machine. It differs in that nothing of it
+// does anything but write down that it was called: make and go fail in the step of $FAILS, apt-get
+// in all unless $ONLINE, where it brings the program that a package is named after.
 type machine struct {
 	t   *testing.T
 	bin string
@@ -55,7 +55,8 @@ func newMachine(t *testing.T, without ...string) *machine {
 	return m
 }
 
-// test runs what `make test` does, and returns whether it is content, what it says, and which programs it has called.
+// test runs what `make test` does, and returns whether it is content, what it says, and which
+// programs it has called.
 func (m *machine) test(env ...string) (ok bool, said, calls string) {
 	m.t.Helper()
 	cmd := exec.CommandContext(m.t.Context(), "../dev/test.sh")

@@ -25,8 +25,8 @@ type stage struct {
 
 var healthCommand = regexp.MustCompile(`CMD (\[.*\])$`)
 
-// dockerfile reads the stages by name. It knows the instructions that the file
-// has, in the forms that it has them in.
+// dockerfile reads the stages by name. It knows the instructions that the file has, in the forms
+// that it has them in.
 func dockerfile(t *testing.T) map[string]*stage {
 	t.Helper()
 	lines := strings.ReplaceAll(read(t, "docker/Dockerfile"), "\\\n", "")
@@ -69,8 +69,7 @@ func dockerfile(t *testing.T) map[string]*stage {
 	return stages
 }
 
-// argv reads the form of a command that needs no shell; there is none in the
-// image.
+// argv reads the form of a command that needs no shell; there is none in the image.
 func argv(t *testing.T, text string) (words []string) {
 	t.Helper()
 	if err := json.Unmarshal([]byte(text), &words); err != nil {
@@ -120,8 +119,7 @@ func defaultPorts(t *testing.T, bin string, listeners ...string) (ports []string
 	return ports
 }
 
-// TestBuildContext finds a package that the programs need and the
-// .dockerignore keeps out.
+// TestBuildContext finds a package that the programs need and the .dockerignore keeps out.
 func TestBuildContext(t *testing.T) {
 	root, err := filepath.Abs("../..")
 	if err != nil {
@@ -154,8 +152,7 @@ func TestBuildContext(t *testing.T) {
 	}
 }
 
-// TestHealthChecks runs the images' health checks, as they are written, against
-// the programs.
+// TestHealthChecks runs the images' health checks, as they are written, against the programs.
 func TestHealthChecks(t *testing.T) {
 	stages := dockerfile(t)
 	sidecar, controlPlane := sidecartest.Start(t, t.TempDir()), controlplanetest.Start(t)

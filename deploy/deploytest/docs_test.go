@@ -29,8 +29,8 @@ func TestLinksLeadSomewhere(t *testing.T) {
 	}
 }
 
-// TestDatabaseIsDescribed holds the page on MongoDB against the collections that
-// the log makes; its own tests do so for the indexes.
+// TestDatabaseIsDescribed holds the page on MongoDB against the collections that the log makes; its
+// own tests do so for the indexes.
 func TestDatabaseIsDescribed(t *testing.T) {
 	page := read(t, "mongodb.md")
 	found := collName.FindAllStringSubmatch(read(t, "../sidecar/internal/eventlog/mongolog/collections.go"), -1)

@@ -52,8 +52,8 @@ func controlPlaneContainer(t *testing.T) object {
 	return list(at(pod, "containers"))[0].(object)
 }
 
-// TestPodsAreRestricted holds each container against what the namespace's level
-// of pod security asks for, and a little more.
+// TestPodsAreRestricted holds each container against what the namespace's level of pod security
+// asks for, and a little more.
 func TestPodsAreRestricted(t *testing.T) {
 	if level := at(manifest(t, "Namespace", "sluice"), "metadata", "labels", "pod-security.kubernetes.io/enforce"); level != "restricted" {
 		t.Errorf("pod security is %v", level)
@@ -104,8 +104,8 @@ func checkMounts(t *testing.T, name string, pod object, spec, container any) {
 	}
 }
 
-// checkProbes finds a probe of a port that the container does not name, or of a
-// path that the programs do not have.
+// checkProbes finds a probe of a port that the container does not name, or of a path that the
+// programs do not have.
 func checkProbes(t *testing.T, name string, container any) {
 	t.Helper()
 	var ports []any
@@ -138,9 +138,9 @@ func TestSidecarIsNative(t *testing.T) {
 	}
 }
 
-// TestSidecarHasItsOwn: its credential is for its own pods, others reach it by a name
-// that its certificate has, its database user is not the control plane's, and only
-// pods of the fleet's namespaces reach its replay listener and the control plane.
+// TestSidecarHasItsOwn: its credential is for its own pods, others reach it by a name that its
+// certificate has, its database user is not the control plane's, and only pods of the fleet's
+// namespaces reach its replay listener and the control plane.
 func TestSidecarHasItsOwn(t *testing.T) {
 	c, pod := sidecarContainer(t)
 	set := map[string]string{}
@@ -204,8 +204,7 @@ func literal(t *testing.T, configMap, variable string) string {
 	return ""
 }
 
-// TestKubernetesPorts holds containers, services, policies and discovery
-// against the listeners.
+// TestKubernetesPorts holds containers, services, policies and discovery against the listeners.
 func TestKubernetesPorts(t *testing.T) {
 	listen := func(configMap, variable string) string {
 		value := literal(t, configMap, variable)

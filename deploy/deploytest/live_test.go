@@ -22,8 +22,8 @@ import (
 	"github.com/sluice-bus/sluice/internal/testenv"
 )
 
-// authorities are those that secrets.sh has made; web believes them, and asks without
-// connections that outlive the request.
+// authorities are those that secrets.sh has made; web believes them, and asks without connections
+// that outlive the request.
 var (
 	authorities = x509.NewCertPool()
 	web         = &http.Client{Timeout: 30 * time.Second, Transport: &http.Transport{
@@ -56,8 +56,8 @@ func ask(t *testing.T, method, url, token, body string, headers ...string) (int,
 	return resp.StatusCode, string(data)
 }
 
-// deployment is a control plane and a sidecar that are set up as compose has
-// them, with TLS, on the log embedded and on loopback.
+// deployment is a control plane and a sidecar that are set up as compose has them, with TLS, on the
+// log embedded and on loopback.
 type deployment struct {
 	folder       string // Prometheus's
 	sidecar      *sidecartest.Process
@@ -115,8 +115,8 @@ func (d *deployment) mounted(t *testing.T, service string) string {
 // secured is a URL of a listener with TLS.
 func secured(url string) string { return strings.Replace(url, "http://", "https://", 1) }
 
-// TestTokens shows that what secrets.sh makes lets everybody do what they have
-// to, and not what others do.
+// TestTokens shows that what secrets.sh makes lets everybody do what they have to, and not what
+// others do.
 func TestTokens(t *testing.T) {
 	d := deploy(t)
 	for _, test := range []struct {
@@ -171,9 +171,8 @@ func TestTokens(t *testing.T) {
 	}
 }
 
-// TestPrometheusSeesEverything runs a Prometheus with the configuration of
-// compose on a sidecar and a control plane that have something to show, and
-// wants an answer to every query of the dashboard.
+// TestPrometheusSeesEverything runs a Prometheus with the configuration of compose on a sidecar and
+// a control plane that have something to show, and wants an answer to every query of the dashboard.
 func TestPrometheusSeesEverything(t *testing.T) {
 	prometheus := testenv.Need(t, testenv.Prometheus)
 	d := deploy(t)
@@ -237,8 +236,8 @@ func consume(t *testing.T, group, token string) {
 	}
 }
 
-// startPrometheus runs the program with the configuration as it is, except for the
-// addresses and the pace, and returns its URL.
+// startPrometheus runs the program with the configuration as it is, except for the addresses and
+// the pace, and returns its URL.
 func startPrometheus(t *testing.T, bin string, d *deployment) string {
 	t.Helper()
 	config := filepath.Join(d.folder, "prometheus.yml")

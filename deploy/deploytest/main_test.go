@@ -95,8 +95,9 @@ func list(v any) []any {
 	return l
 }
 
-// TestEveryYAMLFileParses finds what an editor broke in any of them. It opens the other files, too: go test then runs this
-// package's tests again when one has changed that a tool reads or a shell runs.
+// TestEveryYAMLFileParses finds what an editor broke in any of them. It opens the other files, too:
+// go test then runs this package's tests again when one has changed that a tool reads or a shell
+// runs.
 func TestEveryYAMLFileParses(t *testing.T) {
 	err := filepath.WalkDir("..", func(path string, d fs.DirEntry, err error) error {
 		if err != nil || d.IsDir() {

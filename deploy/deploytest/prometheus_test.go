@@ -16,8 +16,8 @@ import (
 	"github.com/sluice-bus/sluice/internal/testenv"
 )
 
-// prometheusFolder is what a Prometheus has at /etc/prometheus: the files of
-// deploy/prometheus, tokens, and the targets of compose.
+// prometheusFolder is what a Prometheus has at /etc/prometheus: the files of deploy/prometheus,
+// tokens, and the targets of compose.
 func prometheusFolder(t *testing.T) string {
 	t.Helper()
 	dir := t.TempDir()
@@ -81,8 +81,7 @@ func rules(t *testing.T, name string) (all []rule) {
 	return all
 }
 
-// TestAlertsSayWhatToDo holds each alert against the page that its runbook is
-// on.
+// TestAlertsSayWhatToDo holds each alert against the page that its runbook is on.
 func TestAlertsSayWhatToDo(t *testing.T) {
 	page := read(t, "README.md")
 	for _, r := range rules(t, "alerts.yaml") {
@@ -159,8 +158,7 @@ func filled(expr string) string {
 	return strings.NewReplacer("$__rate_interval", "1m", "$instance", ".*", "$topic", ".*").Replace(expr)
 }
 
-// TestDashboardParses has promtool read the dashboard's queries: as rules, which
-// is what it reads.
+// TestDashboardParses has promtool read the dashboard's queries: as rules, which is what it reads.
 func TestDashboardParses(t *testing.T) {
 	type recording struct {
 		Record string `yaml:"record"`
@@ -192,8 +190,8 @@ var (
 	histogram  = regexp.MustCompile(`_(bucket|sum|count)$`)
 )
 
-// TestMetricsExist finds names in rules and queries that the programs do not
-// have: the names are in their source as they are here.
+// TestMetricsExist finds names in rules and queries that the programs do not have: the names are in
+// their source as they are here.
 func TestMetricsExist(t *testing.T) {
 	known := map[string]bool{}
 	for _, folder := range []string{"sidecar", "controlplane"} {

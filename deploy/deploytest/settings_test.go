@@ -31,8 +31,8 @@ func flags(t *testing.T, bin string, args ...string) []string {
 	return names
 }
 
-// checkSettings finds variables that the program does not read. What begins
-// with another prefix is for somebody else.
+// checkSettings finds variables that the program does not read. What begins with another prefix is
+// for somebody else.
 func checkSettings(t *testing.T, where string, known []string, variables []string) {
 	t.Helper()
 	for _, v := range variables {
@@ -83,8 +83,7 @@ func TestSettingsExist(t *testing.T) {
 	checkSettings(t, "Dockerfile sidecar", sluice, keys(image["sidecar"].env))
 }
 
-// TestSecretsAndStoreAreGiven finds a file that a setting names and nobody
-// mounts.
+// TestSecretsAndStoreAreGiven finds a file that a setting names and nobody mounts.
 func TestSecretsAndStoreAreGiven(t *testing.T) {
 	services, doc := composeServices(t), documents(t, read(t, "compose/compose.yaml"))[0]
 	for name, s := range services {
@@ -96,7 +95,8 @@ func TestSecretsAndStoreAreGiven(t *testing.T) {
 			}
 		}
 	}
-	// In Kubernetes each file of a generator is mounted at /etc/sluice: by the ConfigMap's name, the secret's.
+	// In Kubernetes each file of a generator is mounted at /etc/sluice: by the ConfigMap's name,
+	// the secret's.
 	mounts := map[string]string{"sluice-controlplane": "sluice-controlplane", "sluice-sidecar": "orders-sidecar"}
 	k := kustomization(t)
 	for _, g := range list(k["configMapGenerator"]) {
@@ -118,8 +118,7 @@ func TestSecretsAndStoreAreGiven(t *testing.T) {
 	}
 }
 
-// composeSecrets are the files of a service's secrets, by what they are called in
-// it.
+// composeSecrets are the files of a service's secrets, by what they are called in it.
 func composeSecrets(doc, service object) map[string]string {
 	files := map[string]string{}
 	for _, s := range list(service["secrets"]) {

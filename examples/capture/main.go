@@ -1,6 +1,7 @@
-// Capture has two parts that know nothing of each other: a shop that writes the collection of its products, without Sluice,
-// and a service that keeps a table of them. A sidecar with --capture publishes what the shop writes. MONGODB_URI names the
-// replica set, and the argument the database, which is dropped at the end.
+// Capture has two parts that know nothing of each other: a shop that writes the collection of its
+// products, without Sluice, and a service that keeps a table of them. A sidecar with --capture
+// publishes what the shop writes. MONGODB_URI names the replica set, and the argument the database,
+// which is dropped at the end.
 package main
 
 import (

@@ -1,5 +1,5 @@
-// Fleet-limits shows one limit that holds for a fleet of sidecars together: publishers with unequal load, what of it
-// passes at each sidecar, and a change of the limit while they publish.
+// Fleet-limits shows one limit that holds for a fleet of sidecars together: publishers with unequal
+// load, what of it passes at each sidecar, and a change of the limit while they publish.
 //
 //	fleet-limits CONTROL-PLANE-URL NAME=SIDECAR-URL...
 package main
@@ -84,7 +84,8 @@ func setLimit(ctx context.Context, plane *admin.ControlPlane, limit, sidecars in
 	}
 }
 
-// watch prints a row a second of what passes and what is refused at each sidecar, and then what that was together.
+// watch prints a row a second of what passes and what is refused at each sidecar, and then what
+// that was together.
 func watch(publishers []*publisher, limit int) error {
 	fmt.Print("second ")
 	for _, p := range publishers {
@@ -108,7 +109,8 @@ func watch(publishers []*publisher, limit int) error {
 	took, all := last.at.Sub(began).Seconds(), last.sum.minus(first.sum)
 	fmt.Printf("\n%d passed in %.1f s: %.0f/s, the limit is %d/s; %d were refused.\n",
 		all.allowed, took, float64(all.allowed)/took, limit, all.denied)
-	// The promise is 10 % over 10 s, plus burst. This run is shorter, and begins with the shares of the limit before.
+	// The promise is 10 % over 10 s, plus burst. This run is shorter, and begins with the shares of
+	// the limit before.
 	if most := 2 * (burst + float64(limit)*took); float64(all.allowed) > most || all.allowed == 0 {
 		return fmt.Errorf("%d events passed; expected some, and at most %.0f", all.allowed, most)
 	}

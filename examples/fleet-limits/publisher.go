@@ -16,8 +16,9 @@ type count struct{ allowed, denied int }
 
 func (c count) minus(d count) count { return count{c.allowed - d.allowed, c.denied - d.denied} }
 
-// publisher publishes to one sidecar at a steady rate. It uses a [sluice.Conn] where an application would use a
-// [sluice.Client]: a client waits when it is told to, and this one wants to see what is refused.
+// publisher publishes to one sidecar at a steady rate. It uses a [sluice.Conn] where an application
+// would use a [sluice.Client]: a client waits when it is told to, and this one wants to see what is
+// refused.
 type publisher struct {
 	node string
 	rate int

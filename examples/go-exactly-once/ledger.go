@@ -12,8 +12,8 @@ import (
 
 // ledger adds up payments, each id once.
 type ledger interface {
-	// handler sees to it that payments are in the sum. It calls crash with each that was added, at the moment at which a
-	// crash would hurt most.
+	// handler sees to it that payments are in the sum. It calls crash with each that was added, at
+	// the moment at which a crash would hurt most.
 	handler(crash sluice.Handler) sluice.Handler
 	sum(ctx context.Context) (int, error)
 }
@@ -27,8 +27,8 @@ func amount(m *sluice.Message) (int, error) {
 	return payment.Amount, err
 }
 
-// crashing calls crash behind an effect that has run in this call, and says where it had run before. One event is handled at
-// a time.
+// crashing calls crash behind an effect that has run in this call, and says where it had run
+// before. One event is handled at a time.
 func crashing(once func(effect sluice.Handler) sluice.Handler, effect, crash sluice.Handler) sluice.Handler {
 	ran := false
 	handle := once(func(ctx context.Context, m *sluice.Message) error {
@@ -51,8 +51,8 @@ func crashing(once func(effect sluice.Handler) sluice.Handler, effect, crash slu
 
 var options = exactlyonce.Options{Scope: exactlyonce.Scope(topic, group)}
 
-// memoryLedger keeps the sum and the marks in memory: enough for a consumer that loses its connection, and nothing is left
-// of either when the process ends.
+// memoryLedger keeps the sum and the marks in memory: enough for a consumer that loses its
+// connection, and nothing is left of either when the process ends.
 type memoryLedger struct {
 	once  *exactlyonce.Handler
 	total atomic.Int64

@@ -15,7 +15,8 @@ import (
 	"github.com/sluice-bus/sluice/sdk/table"
 )
 
-// emit publishes the heartbeats of all rounds. It goes on behind the latest one of each process that is in the log.
+// emit publishes the heartbeats of all rounds. It goes on behind the latest one of each process
+// that is in the log.
 func emit(ctx context.Context, client *sluice.Client) error {
 	last := map[string]int{}
 	_, err := client.HTTP().Latest(ctx, admin.LatestQuery{Topic: heartbeats}, func(e sluice.Event) error {
@@ -62,9 +63,9 @@ type projection struct {
 // store is where the projector has its snapshots.
 func store(dir string) snapshot.Store { return &snapshot.File{Dir: dir, Name: "projector"} }
 
-// project follows the heartbeats behind its last snapshot, and publishes a process's state when it changes. What it has
-// published since that snapshot when it is killed is published again: the state's id is made from the heartbeat's, so that
-// stores nothing.
+// project follows the heartbeats behind its last snapshot, and publishes a process's state when it
+// changes. What it has published since that snapshot when it is killed is published again: the
+// state's id is made from the heartbeat's, so that stores nothing.
 func project(ctx context.Context, client *sluice.Client, dir string) error {
 	switch last, err := store(dir).Load(ctx); {
 	case errors.Is(err, snapshot.ErrNone):

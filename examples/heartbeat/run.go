@@ -110,7 +110,8 @@ func followRounds(ctx context.Context, client *sluice.Client) (<-chan int, error
 	return reached, err
 }
 
-// coldStart opens a table of the states, as one who has seen nothing of all that, and waits until they are as expected.
+// coldStart opens a table of the states, as one who has seen nothing of all that, and waits until
+// they are as expected.
 func coldStart(ctx context.Context, client *sluice.Client) error {
 	changed := make(chan struct{}, 1)
 	t, err := table.Open(ctx, client, states, table.Options[state]{OnChange: func(table.Change[state]) {

@@ -1,4 +1,5 @@
-// Mongodb-view keeps a collection of MongoDB equal to a topic: the latest of each customer. MONGODB_URI names the server.
+// Mongodb-view keeps a collection of MongoDB equal to a topic: the latest of each customer.
+// MONGODB_URI names the server.
 package main
 
 import (
@@ -93,7 +94,8 @@ func run(ctx context.Context) (err error) {
 	return rebuild(ctx, client, coll)
 }
 
-// publish publishes the customers' changes. The last ones of every fourth customer are that it is gone.
+// publish publishes the customers' changes. The last ones of every fourth customer are that it is
+// gone.
 func publish(ctx context.Context, client *sluice.Client) error {
 	events := make([]sluice.Event, changes)
 	for i := range events {

@@ -1,5 +1,6 @@
-// Outbox stores orders and the events that tell of them in one transaction each. A sidecar with --outbox publishes the events.
-// MONGODB_URI names the replica set, and the argument the database, which is dropped at the end.
+// Outbox stores orders and the events that tell of them in one transaction each. A sidecar with
+// --outbox publishes the events. MONGODB_URI names the replica set, and the argument the database,
+// which is dropped at the end.
 package main
 
 import (

@@ -1,5 +1,5 @@
-// Tracing follows one event from a publisher through the sidecar to two consumer groups: as spans of one trace, which the
-// sidecar sends wherever OTEL_EXPORTER_OTLP_ENDPOINT says.
+// Tracing follows one event from a publisher through the sidecar to two consumer groups: as spans
+// of one trace, which the sidecar sends wherever OTEL_EXPORTER_OTLP_ENDPOINT says.
 //
 //	tracing work       publish an event as part of a trace, and consume it in two groups
 //	tracing receive    receive spans in place of a collector, and draw the tree of that trace
@@ -41,8 +41,8 @@ func main() {
 	}
 }
 
-// work is an application. With OpenTelemetry in it, sluice.WithPropagator writes and reads the headers; they are all that
-// there is to it, so this one does without.
+// work is an application. With OpenTelemetry in it, sluice.WithPropagator writes and reads the
+// headers; they are all that there is to it, so this one does without.
 func work(ctx context.Context) error {
 	client, err := sluice.Dial(ctx, cmp.Or(os.Getenv("SLUICE_URL"), "http://127.0.0.1:7070"))
 	if err != nil {

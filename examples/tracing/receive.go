@@ -25,8 +25,8 @@ func receive(ctx context.Context) error {
 	return nil
 }
 
-// whole says whether all is there: one publish, delivered to one group once and to the other twice, and each of these
-// deliveries settled.
+// whole says whether all is there: one publish, delivered to one group once and to the other twice,
+// and each of these deliveries settled.
 func whole(receiver *otlptest.Receiver) bool {
 	count := map[string]int{}
 	for _, span := range receiver.Spans() {

@@ -18,14 +18,12 @@ import (
 	"github.com/sluice-bus/sluice/sdk/wire"
 )
 
-// pollEvery is the interval at which the files are read. A change acts once two
-// reads in a row have found it, so within two polls, and files that are still
-// being written do not act.
+// pollEvery is the interval at which the files are read. A change acts once two reads in a row have
+// found it, so within two polls, and files that are still being written do not act.
 const pollEvery = time.Second
 
-// Access is the state in force of a file of --auth-config. Its methods are safe
-// for concurrent use, and for a nil *Access, which allows everything to every
-// client.
+// Access is the state in force of a file of --auth-config. Its methods are safe for concurrent use,
+// and for a nil *Access, which allows everything to every client.
 type Access struct {
 	path    string
 	program Program
@@ -50,9 +48,8 @@ type Access struct {
 	expires atomic.Int64 // the earliest end of an identity that came in, in nanoseconds since the epoch; 0 for none
 }
 
-// Open reads a file for a program and puts it in force. An unreadable file is
-// an error, and so is an invalid one: a *FileError with all mistakes. Call
-// [Access.Run] to follow the file's changes.
+// Open reads a file for a program and puts it in force. An unreadable file is an error, and so is
+// an invalid one: a *FileError with all mistakes. Call [Access.Run] to follow the file's changes.
 func Open(path string, program Program, log *slog.Logger) (*Access, error) {
 	s, err := read(path, program)
 	if err != nil {
@@ -74,9 +71,8 @@ func Open(path string, program Program, log *slog.Logger) (*Access, error) {
 	return a, nil
 }
 
-// Run follows the files until the context ends, and returns nil then. If a
-// change is invalid or a file cannot be read, Run logs each mistake, and the
-// last valid state stays in force.
+// Run follows the files until the context ends, and returns nil then. If a change is invalid or a
+// file cannot be read, Run logs each mistake, and the last valid state stays in force.
 func (a *Access) Run(ctx context.Context) error {
 	if a == nil {
 		<-ctx.Done()
@@ -93,16 +89,15 @@ func (a *Access) Run(ctx context.Context) error {
 	return nil
 }
 
-// OnChange makes Run call f after each change that is in force. f must not
-// block.
+// OnChange makes Run call f after each change that is in force. f must not block.
 func (a *Access) OnChange(f func()) {
 	if a != nil {
 		a.onChange(f)
 	}
 }
 
-// onChange makes Run call f after each change, until stop is called; one more
-// call may be under way then.
+// onChange makes Run call f after each change, until stop is called; one more call may be under way
+// then.
 func (a *Access) onChange(f func()) (stop func()) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -166,8 +161,7 @@ func (a *Access) enforce(r *rules) {
 	a.tellChange()
 }
 
-// tellChange ends, among others, the requests and connections that have lost
-// their rights.
+// tellChange ends, among others, the requests and connections that have lost their rights.
 func (a *Access) tellChange() {
 	a.mu.Lock()
 	changed := slices.Collect(maps.Keys(a.changed))
@@ -177,10 +171,9 @@ func (a *Access) tellChange() {
 	}
 }
 
-// Token finds the identity of a token that came from an address; without
-// authentication every client has the same. The error is a *wire.Error with
-// unauthorized, which is delayed more for each wrong token of the address, or
-// rate_limited.
+// Token finds the identity of a token that came from an address; without authentication every
+// client has the same. The error is a *wire.Error with unauthorized, which is delayed more for each
+// wrong token of the address, or rate_limited.
 func (a *Access) Token(ctx context.Context, token, from string) (Identity, error) {
 	if a == nil {
 		return everybody, nil
@@ -223,8 +216,8 @@ func (a *Access) byToken(ctx context.Context, token, from string) (Identity, err
 	return id, nil
 }
 
-// Failures counts the wrong tokens so far, and the tokens that were not checked
-// because their address had sent too many wrong ones.
+// Failures counts the wrong tokens so far, and the tokens that were not checked because their
+// address had sent too many wrong ones.
 func (a *Access) Failures() (refused, unseen int64) {
 	if a == nil {
 		return 0, 0
@@ -232,10 +225,9 @@ func (a *Access) Failures() (refused, unseen int64) {
 	return a.guesses.failures()
 }
 
-// Renew returns the current identity of a client that has authenticated before.
-// It is id while nothing has changed, and costs a comparison. The error says
-// that the token, or the certificate's authority, is not in the files any more,
-// or that a JSON Web Token has expired.
+// Renew returns the current identity of a client that has authenticated before. It is id while
+// nothing has changed, and costs a comparison. The error says that the token, or the certificate's
+// authority, is not in the files any more, or that a JSON Web Token has expired.
 func (a *Access) Renew(id *Identity) (*Identity, error) {
 	if a == nil {
 		return id, nil
@@ -264,8 +256,8 @@ func (a *Access) Renew(id *Identity) (*Identity, error) {
 	return &now, nil
 }
 
-// identify finds the identity of a client from the values of Authorization and
-// the state of the connection. A token comes before a certificate.
+// identify finds the identity of a client from the values of Authorization and the state of the
+// connection. A token comes before a certificate.
 func (a *Access) identify(ctx context.Context, authorization []string, cs *tls.ConnectionState, from string) (Identity, error) {
 	if len(authorization) == 0 {
 		return a.now.Load().byCertificate(cs)

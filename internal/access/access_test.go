@@ -119,8 +119,7 @@ func TestIdentifyByToken(t *testing.T) {
 	}
 }
 
-// An editor of some policies changes those that the prefixes cover whole, however
-// it comes in.
+// An editor of some policies changes those that the prefixes cover whole, however it comes in.
 func TestEditorsOfSomePolicies(t *testing.T) {
 	i, ca := newIssuer(t, "one"), newAuthority(t, "fleet")
 	f := newFolder(t)

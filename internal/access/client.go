@@ -18,9 +18,8 @@ import (
 	"github.com/sluice-bus/sluice/sdk/wire"
 )
 
-// ClientConfig says how a client authenticates itself and its server. Each
-// field but TLS is a file, and may be "". Files are read again: certificates
-// for each connection, the token for each call.
+// ClientConfig says how a client authenticates itself and its server. Each field but TLS is a file,
+// and may be "". Files are read again: certificates for each connection, the token for each call.
 type ClientConfig struct {
 	TLS       bool   // use TLS also where no other field asks for it
 	CA        string // the authorities of the server's certificate; "" for the system's
@@ -28,8 +27,8 @@ type ClientConfig struct {
 	TokenFile string
 }
 
-// Client makes connections as its ClientConfig says. It is safe for concurrent
-// use. A nil Client has no TLS and no token.
+// Client makes connections as its ClientConfig says. It is safe for concurrent use. A nil Client
+// has no TLS and no token.
 type Client struct {
 	cfg ClientConfig
 
@@ -57,9 +56,8 @@ func (c ClientConfig) Open() (*Client, error) {
 // Secure reports whether connections use TLS.
 func (c ClientConfig) Secure() bool { return c.TLS || c.CA != "" || c.Cert != "" }
 
-// CheckDial refuses an address on another machine that would be dialled without
-// TLS, unless insecure. name is the setting's name, and settings are the
-// settings that enable TLS there.
+// CheckDial refuses an address on another machine that would be dialled without TLS, unless
+// insecure. name is the setting's name, and settings are the settings that enable TLS there.
 func (c ClientConfig) CheckDial(name, addr, settings string, insecure bool) error {
 	if insecure || c.Secure() || listen.IsLoopback(addr) {
 		return nil
@@ -117,12 +115,12 @@ func (t tokenCredentials) GetRequestMetadata(context.Context, ...string) (map[st
 	return nil, nil
 }
 
-// RequireTransportSecurity allows a token in clear text only if there is no TLS
-// at all: within one machine, or on a network that encrypts by itself.
+// RequireTransportSecurity allows a token in clear text only if there is no TLS at all: within one
+// machine, or on a network that encrypts by itself.
 func (t tokenCredentials) RequireTransportSecurity() bool { return t.client.Secure() }
 
-// Token returns the token in its file, or the last one while the file cannot be
-// read; "" without a file.
+// Token returns the token in its file, or the last one while the file cannot be read; "" without a
+// file.
 func (c *Client) Token() string {
 	if c == nil || c.cfg.TokenFile == "" {
 		return ""
@@ -143,8 +141,7 @@ func (c *Client) Authorize(r *http.Request) {
 	}
 }
 
-// UseIn makes a transport connect like the client. Its https requests are then
-// HTTP/1.1.
+// UseIn makes a transport connect like the client. Its https requests are then HTTP/1.1.
 func (c *Client) UseIn(t *http.Transport) {
 	if !c.Secure() {
 		return
@@ -173,8 +170,7 @@ func (c *Client) UseIn(t *http.Transport) {
 	}
 }
 
-// config returns the TLS configuration of the current files, or of the last
-// valid ones.
+// config returns the TLS configuration of the current files, or of the last valid ones.
 func (c *Client) config() *tls.Config {
 	config, err := c.cfg.readTLS()
 	c.mu.Lock()

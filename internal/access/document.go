@@ -36,8 +36,7 @@ const (
 	maxNameBytes     = 255
 )
 
-// FileError has all mistakes in a file of --auth-config, with their lines if
-// they have any.
+// FileError has all mistakes in a file of --auth-config, with their lines if they have any.
 type FileError struct{ Problems []string }
 
 func (e *FileError) Error() string { return strings.Join(e.Problems, "; ") }
@@ -66,8 +65,8 @@ type tlsFiles struct {
 	cert, key, clientCA string
 }
 
-// parse reads a file for a program. The error is a *FileError; the valid parts
-// are returned with it, since they name further files.
+// parse reads a file for a program. The error is a *FileError; the valid parts are returned with
+// it, since they name further files.
 func parse(data []byte, program Program) (*document, error) {
 	r := reader{program: program}
 	doc := new(document)
@@ -106,8 +105,7 @@ func documentKeys(r *reader, doc *document) []key {
 	}
 }
 
-// entries reads the list of tokens, or one of names authenticated in another
-// way.
+// entries reads the list of tokens, or one of names authenticated in another way.
 func (r *reader) entries(n *yaml.Node, at string, tokens bool) []entry {
 	if n.Kind != yaml.SequenceNode {
 		r.refuse(n, at, "must be a list such as [{name: …}], not %s", kindOf(n))
@@ -192,8 +190,7 @@ func (r *reader) role(to *Role) func(*yaml.Node, string) {
 	}
 }
 
-// sha256 reads a digest. The error does not quote invalid text: it may be the
-// token.
+// sha256 reads a digest. The error does not quote invalid text: it may be the token.
 func (r *reader) sha256(to **digest) func(*yaml.Node, string) {
 	return func(n *yaml.Node, at string) {
 		var d digest

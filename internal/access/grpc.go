@@ -16,9 +16,8 @@ import (
 	"github.com/sluice-bus/sluice/sdk/wire"
 )
 
-// ServerOptions are the options of a gRPC server on ln that allows only clients
-// with the right to join: TLS if the file enables it, and the interceptors.
-// name is that of the listener's setting.
+// ServerOptions are the options of a gRPC server on ln that allows only clients with the right to
+// join: TLS if the file enables it, and the interceptors. name is that of the listener's setting.
 func (a *Access) ServerOptions(name string, ln net.Listener) []grpc.ServerOption {
 	if a == nil {
 		return nil
@@ -37,9 +36,9 @@ func (a *Access) ServerOptions(name string, ln net.Listener) []grpc.ServerOption
 	return options
 }
 
-// UnaryInterceptor allows calls of sidecars and admins: with a token in the
-// metadata "authorization", or with a client certificate. Other calls end with
-// Unauthenticated or PermissionDenied.
+// UnaryInterceptor allows calls of sidecars and admins: with a token in the metadata
+// "authorization", or with a client certificate. Other calls end with Unauthenticated or
+// PermissionDenied.
 func (a *Access) UnaryInterceptor() grpc.UnaryServerInterceptor {
 	return func(ctx context.Context, req any, _ *grpc.UnaryServerInfo, handle grpc.UnaryHandler) (any, error) {
 		if _, err := a.join(ctx); err != nil {
@@ -49,8 +48,8 @@ func (a *Access) UnaryInterceptor() grpc.UnaryServerInterceptor {
 	}
 }
 
-// StreamInterceptor is UnaryInterceptor for streams. A stream whose caller
-// loses its right ends with the next message in either direction.
+// StreamInterceptor is UnaryInterceptor for streams. A stream whose caller loses its right ends
+// with the next message in either direction.
 func (a *Access) StreamInterceptor() grpc.StreamServerInterceptor {
 	return func(srv any, stream grpc.ServerStream, _ *grpc.StreamServerInfo, handle grpc.StreamHandler) error {
 		id, err := a.join(stream.Context())
@@ -91,8 +90,8 @@ func (s *guardedStream) RecvMsg(m any) error {
 	return s.check(false)
 }
 
-// check reports whether the caller may still join, as the node that it claims to
-// be; first says that it claims so now.
+// check reports whether the caller may still join, as the node that it claims to be; first says
+// that it claims so now.
 func (s *guardedStream) check(first bool) error {
 	changed := s.id.rules != s.access.now.Load() || s.id.expired()
 	if !changed && !first {
@@ -117,9 +116,8 @@ func (s *guardedStream) check(first bool) error {
 	return s.access.refused(from, err)
 }
 
-// Claim binds a node id to the caller of a stream. The error, with
-// PermissionDenied, says which node ids its credential covers. ctx is the
-// stream's.
+// Claim binds a node id to the caller of a stream. The error, with PermissionDenied, says which
+// node ids its credential covers. ctx is the stream's.
 func (a *Access) Claim(ctx context.Context, node string) error {
 	if a == nil {
 		return nil
@@ -132,8 +130,7 @@ func (a *Access) Claim(ctx context.Context, node string) error {
 	return s.check(true)
 }
 
-// join finds the caller's identity and checks that it may join. Errors have a
-// gRPC status.
+// join finds the caller's identity and checks that it may join. Errors have a gRPC status.
 func (a *Access) join(ctx context.Context) (Identity, error) {
 	cs, from := comesFrom(ctx)
 	id, err := a.joins(ctx, metadata.ValueFromIncomingContext(ctx, "authorization"), cs, from)
@@ -143,8 +140,7 @@ func (a *Access) join(ctx context.Context) (Identity, error) {
 	return Identity{}, a.refused(from, err)
 }
 
-// comesFrom returns the caller's TLS connection, if it has one, and its
-// address.
+// comesFrom returns the caller's TLS connection, if it has one, and its address.
 func comesFrom(ctx context.Context) (cs *tls.ConnectionState, from string) {
 	p, ok := peer.FromContext(ctx)
 	if !ok {

@@ -166,8 +166,8 @@ func TestGRPCRotation(t *testing.T) {
 	}
 	f.withTLS(young, "node-7")
 	a.settle()
-	// The connection that the old authority vouched for is closed, and the next
-	// one, of the same client, is made with the new files.
+	// The connection that the old authority vouched for is closed, and the next one, of the same
+	// client, is made with the new files.
 	for deadline := time.Now().Add(patience); ; time.Sleep(time.Millisecond) {
 		_, err := first.Check(callOf(t), &healthpb.HealthCheckRequest{})
 		if err == nil {

@@ -14,24 +14,22 @@ import (
 
 // Bounds of wrong tokens.
 const (
-	// freeGuesses of an address are answered at once, and then one each
-	// guessInterval, so that mistakes cost no time and guessing is slow.
+	// freeGuesses of an address are answered at once, and then one each guessInterval, so that
+	// mistakes cost no time and guessing is slow.
 	freeGuesses   = 10
 	guessInterval = 200 * time.Millisecond
-	// maxGuessDelay is the longest delay of an answer. Unknown tokens of an
-	// address with that delay are refused unchecked.
+	// maxGuessDelay is the longest delay of an answer. Unknown tokens of an address with that delay
+	// are refused unchecked.
 	maxGuessDelay = 5 * time.Second
-	// maxSuspects bounds the addresses that are counted separately; further
-	// ones share one count.
+	// maxSuspects bounds the addresses that are counted separately; further ones share one count.
 	maxSuspects = 10000
 )
 
-// guesses slows down guessing of tokens: answers to an address with wrong
-// tokens are delayed. A right token is never delayed. A token that has been
-// right before is not checked here, so that its owner is not affected by
-// guesses from the same machine. An unknown token is refused unchecked while
-// the address has maxGuessDelay, since a quick answer to right tokens alone
-// would tell the guesser which are right.
+// guesses slows down guessing of tokens: answers to an address with wrong tokens are delayed. A
+// right token is never delayed. A token that has been right before is not checked here, so that its
+// owner is not affected by guesses from the same machine. An unknown token is refused unchecked
+// while the address has maxGuessDelay, since a quick answer to right tokens alone would tell the
+// guesser which are right.
 type guesses struct {
 	mu    sync.Mutex
 	until map[string]time.Time // by address: when the last of its failures is paid for
@@ -92,8 +90,8 @@ func (g *guesses) forget(now time.Time) {
 	}
 }
 
-// suspect groups the addresses of one computer: an IPv6 network counts as one,
-// since each computer has its own.
+// suspect groups the addresses of one computer: an IPv6 network counts as one, since each computer
+// has its own.
 func suspect(from string) string {
 	host, _, err := net.SplitHostPort(from)
 	if err != nil {

@@ -22,8 +22,8 @@ import (
 // guess is a wrong token that was not shown before.
 func guess(i int) string { return fmt.Sprintf("wrong-token-%08d", i) }
 
-// A search for a token gets few answers, whether it waits for them or not, and
-// those who use theirs notice nothing of it.
+// A search for a token gets few answers, whether it waits for them or not, and those who use theirs
+// notice nothing of it.
 func TestGuessesAreSlow(t *testing.T) {
 	for _, patient := range []bool{true, false} {
 		t.Run(fmt.Sprintf("patient %t", patient), func(t *testing.T) {

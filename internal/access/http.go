@@ -10,9 +10,9 @@ import (
 	"github.com/sluice-bus/sluice/sdk/wire"
 )
 
-// Identify finds the identity of a request: by its bearer token, or without one
-// by the client certificate of its connection. Without authentication all
-// requests have the same identity. The error is that of [Access.Token].
+// Identify finds the identity of a request: by its bearer token, or without one by the client
+// certificate of its connection. Without authentication all requests have the same identity. The
+// error is that of [Access.Token].
 func (a *Access) Identify(r *http.Request) (Identity, error) {
 	if a == nil {
 		return everybody, nil
@@ -33,15 +33,14 @@ func bearer(values []string) (string, *wire.Error) {
 	return token, nil
 }
 
-// Authenticate passes authenticated requests to next, which gets the identity
-// by [Access.From], and refuses others with 401. It passes requests for the
-// paths in open without a check. For a nil Access it is next.
+// Authenticate passes authenticated requests to next, which gets the identity by [Access.From], and
+// refuses others with 401. It passes requests for the paths in open without a check. For a nil
+// Access it is next.
 func (a *Access) Authenticate(next http.Handler, open ...string) http.Handler {
 	return a.guard(next, open, func(Identity) error { return nil })
 }
 
-// Require is Authenticate, and also refuses identities without the right with
-// 403.
+// Require is Authenticate, and also refuses identities without the right with 403.
 func (a *Access) Require(do Action, next http.Handler, open ...string) http.Handler {
 	return a.guard(next, open, func(id Identity) error { return id.May(do, "", "") })
 }
@@ -68,8 +67,8 @@ func (a *Access) guard(next http.Handler, open []string, allowed func(Identity) 
 	})
 }
 
-// Challenge answers a request that Identify has refused: with 401 and the kind
-// of authentication that is needed, or with 429.
+// Challenge answers a request that Identify has refused: with 401 and the kind of authentication
+// that is needed, or with 429.
 func (a *Access) Challenge(w http.ResponseWriter, r *http.Request, err error) {
 	challenge := `Bearer realm="sluice"`
 	if len(r.Header["Authorization"]) > 0 {
@@ -85,9 +84,8 @@ func (a *Access) Challenge(w http.ResponseWriter, r *http.Request, err error) {
 
 type identityKey struct{}
 
-// From returns the identity that Authenticate found, or without authentication
-// that of every client. With authentication, a context that did not pass
-// Authenticate has the zero Identity.
+// From returns the identity that Authenticate found, or without authentication that of every
+// client. With authentication, a context that did not pass Authenticate has the zero Identity.
 func (a *Access) From(ctx context.Context) Identity {
 	if a == nil {
 		return everybody

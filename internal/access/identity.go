@@ -25,8 +25,7 @@ const (
 // Action is an action that needs a right.
 type Action int
 
-// The actions at a sidecar, with a topic if one is named; only Subscribe has a
-// group.
+// The actions at a sidecar, with a topic if one is named; only Subscribe has a group.
 const (
 	Publish   Action = iota
 	Subscribe        // read on, with or without a group: also pull, settle and seek
@@ -43,23 +42,21 @@ const (
 	Join              // xDS and RLQS, as the sidecar whose node id stands for the topic; "" for any
 )
 
-// Identity is an authenticated client. The zero Identity has no rights. It is
-// passed by value and safe for concurrent use.
+// Identity is an authenticated client. The zero Identity has no rights. It is passed by value and
+// safe for concurrent use.
 type Identity struct {
-	// Name is the name in the file or in the certificate; "anonymous" without
-	// authentication.
+	// Name is the name in the file or in the certificate; "anonymous" without authentication.
 	Name string
 	// Role is admin without authentication, and "" at a sidecar with it.
 	Role Role
-	// Verified says that the client was authenticated. It is false without
-	// --auth-config.
+	// Verified says that the client was authenticated. It is false without --auth-config.
 	Verified bool
 
 	may   *grant // the entry's rights; nil for the zero Identity and without authentication
 	rules *rules // that may is part of
 
-	// How the client authenticated, unless the program chose the identity
-	// itself (named): one of the three.
+	// How the client authenticated, unless the program chose the identity itself (named): one of
+	// the three.
 	named   bool
 	entry   *holder // of a token
 	digest  digest  // of that, or of jwt
@@ -77,8 +74,7 @@ type digest = [sha256.Size]byte
 // everybody is the identity of every client without authentication.
 var everybody = Identity{Name: "anonymous", Role: RoleAdmin}
 
-// Policies are the policies that an editor may change, by name or prefix and *;
-// nil: all.
+// Policies are the policies that an editor may change, by name or prefix and *; nil: all.
 func (id Identity) Policies() []string {
 	if id.may == nil {
 		return nil
@@ -86,9 +82,9 @@ func (id Identity) Policies() []string {
 	return slices.Clone(id.may.policies)
 }
 
-// May returns nil if the identity has the right, on that topic as that group;
-// "" is none. The error is a *wire.Error with forbidden that names what is
-// missing and what is allowed; for the zero Identity it is unauthorized.
+// May returns nil if the identity has the right, on that topic as that group; "" is none. The error
+// is a *wire.Error with forbidden that names what is missing and what is allowed; for the zero
+// Identity it is unauthorized.
 func (id Identity) May(do Action, topic, group string) error {
 	switch {
 	case id.Role == RoleAdmin && !id.Verified:
@@ -103,8 +99,8 @@ func (id Identity) May(do Action, topic, group string) error {
 	return nil
 }
 
-// enough has the roles that each action at a control plane needs, and the
-// action's description in errors.
+// enough has the roles that each action at a control plane needs, and the action's description in
+// errors.
 var enough = map[Action]struct {
 	roles []Role
 	what  string
@@ -154,8 +150,7 @@ var lacks = [Operate]string{
 	Publish: "may not publish to", Subscribe: "may not subscribe to", Replay: "may not replay or export", Admin: "has no right admin on",
 }
 
-// refusal is the error of a missing right at a sidecar. It names the allowed
-// topics.
+// refusal is the error of a missing right at a sidecar. It names the allowed topics.
 func (id Identity) refusal(do Action, topic, group string) *wire.Error {
 	g := id.may
 	if g == nil {

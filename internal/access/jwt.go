@@ -28,21 +28,19 @@ import (
 const (
 	defaultLeeway = 30 * time.Second
 	maxLeeway     = 5 * time.Minute
-	// keysEvery is how often the keys at jwks_url are fetched, and keysSoon the
-	// least time between fetches after a token had an unknown key, or a fetch
-	// failed.
+	// keysEvery is how often the keys at jwks_url are fetched, and keysSoon the least time between
+	// fetches after a token had an unknown key, or a fetch failed.
 	keysEvery = 5 * time.Minute
 	keysSoon  = 10 * time.Second
 	// keysTimeout bounds one fetch.
 	keysTimeout = 5 * time.Second
-	// maxVerified bounds the verified tokens that are remembered. All are
-	// removed when there are more.
+	// maxVerified bounds the verified tokens that are remembered. All are removed when there are
+	// more.
 	maxVerified = 4096
 )
 
-// signatures are the accepted algorithms of RFC 7518 and RFC 8037: those with a
-// public key. HMAC is not among them, since every holder of a shared secret
-// could sign.
+// signatures are the accepted algorithms of RFC 7518 and RFC 8037: those with a public key. HMAC is
+// not among them, since every holder of a shared secret could sign.
 var signatures = []jose.SignatureAlgorithm{
 	jose.RS256, jose.RS384, jose.RS512, jose.PS256, jose.PS384, jose.PS512, jose.ES256, jose.ES384, jose.ES512, jose.EdDSA,
 }
@@ -129,8 +127,8 @@ func (b *builder) jwt(s *jwtSection) {
 	v.keys = keys
 }
 
-// parseKeys reads a JSON Web Key Set (RFC 7517, section 5) with public keys for
-// signatures. It leaves out other keys.
+// parseKeys reads a JSON Web Key Set (RFC 7517, section 5) with public keys for signatures. It
+// leaves out other keys.
 func parseKeys(data []byte) (*jose.JSONWebKeySet, error) {
 	var set jose.JSONWebKeySet
 	if err := json.Unmarshal(data, &set); err != nil {
@@ -151,8 +149,7 @@ func parseKeys(data []byte) (*jose.JSONWebKeySet, error) {
 // isJWT reports whether a token has the form of a signed JSON Web Token.
 func isJWT(token string) bool { return strings.Count(token, ".") == 2 }
 
-// known returns the claims of a token that was verified before and is still
-// valid.
+// known returns the claims of a token that was verified before and is still valid.
 func (v *verifier) known(d digest) (verifiedClaims, bool) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -160,8 +157,8 @@ func (v *verifier) known(d digest) (verifiedClaims, bool) {
 	return c, ok && !time.Now().After(c.expires)
 }
 
-// verify verifies a token (RFC 7519, section 7.2). forged says that the
-// signature is not one of the issuer's, so that it may be a guess.
+// verify verifies a token (RFC 7519, section 7.2). forged says that the signature is not one of the
+// issuer's, so that it may be a guess.
 func (v *verifier) verify(token string, d digest) (c verifiedClaims, forged bool, err error) {
 	if v.keys == nil {
 		return c, false, wire.Errorf(wire.Unauthorized, "the issuer's keys could not be fetched yet, so no JSON Web Token can be verified")
@@ -208,8 +205,7 @@ func (v *verifier) verify(token string, d digest) (c verifiedClaims, forged bool
 	return c, false, nil
 }
 
-// check verifies the signature by the key that the token names, or by each key
-// if it names none.
+// check verifies the signature by the key that the token names, or by each key if it names none.
 func (v *verifier) check(signed *jwt.JSONWebToken, to ...any) error {
 	keys := v.keys.Keys
 	if id := signed.Headers[0].KeyID; id != "" {

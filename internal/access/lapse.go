@@ -6,9 +6,9 @@ import (
 	"google.golang.org/grpc/credentials"
 )
 
-// lapsing are server credentials that close a connection once its client's
-// certificate is not valid any more. A gRPC client makes all its calls on one
-// connection, and would never use its new certificate otherwise.
+// lapsing are server credentials that close a connection once its client's certificate is not valid
+// any more. A gRPC client makes all its calls on one connection, and would never use its new
+// certificate otherwise.
 type lapsing struct {
 	credentials.TransportCredentials
 	access *Access
@@ -34,8 +34,7 @@ func (l lapsing) Clone() credentials.TransportCredentials {
 	return lapsing{l.TransportCredentials.Clone(), l.access}
 }
 
-// certifiedConn is a connection whose client certificate is checked until it is
-// closed.
+// certifiedConn is a connection whose client certificate is checked until it is closed.
 type certifiedConn struct {
 	net.Conn
 	stop func()

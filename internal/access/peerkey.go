@@ -15,19 +15,17 @@ import (
 	"github.com/sluice-bus/sluice/sdk/wire"
 )
 
-// The peers of a control plane authenticate by tokens that are for one target
-// and a short time:
+// The peers of a control plane authenticate by tokens that are for one target and a short time:
 //
 //	sluice1 . credential . signature . proof . signature
 //
-// The credential has a node id, its public key and an expiry, signed by the
-// control plane. The proof has the target's node id and an expiry; the sidecar has
-// signed it and all before it. All five are text, the last four base64url of JSON
-// or of an Ed25519 signature. The receiver of a token cannot use it: neither at
-// other sidecars, which are not its target, nor at the sender.
+// The credential has a node id, its public key and an expiry, signed by the control plane. The
+// proof has the target's node id and an expiry; the sidecar has signed it and all before it. All
+// five are text, the last four base64url of JSON or of an Ed25519 signature. The receiver of a
+// token cannot use it: neither at other sidecars, which are not its target, nor at the sender.
 const (
-	// PeerCredentialLife is the life of a credential, PeerCredentialRenew the
-	// time after which it is renewed.
+	// PeerCredentialLife is the life of a credential, PeerCredentialRenew the time after which it
+	// is renewed.
 	PeerCredentialLife  = 5 * time.Minute
 	PeerCredentialRenew = 2 * time.Minute
 	// peerTokenLife is the life of a token.
@@ -83,8 +81,8 @@ func signedText(key ed25519.PrivateKey, said, text string, statement any) string
 	return text + "." + base64.RawURLEncoding.EncodeToString(ed25519.Sign(key, []byte(said+text)))
 }
 
-// PeerKey is a sidecar's key, its credential, and the keys that verify others'
-// credentials. It is safe for concurrent use.
+// PeerKey is a sidecar's key, its credential, and the keys that verify others' credentials. It is
+// safe for concurrent use.
 type PeerKey struct {
 	node string
 	key  ed25519.PrivateKey
@@ -95,8 +93,8 @@ type PeerKey struct {
 	issuers    []peerIssuerKey
 }
 
-// peerIssuerKey verifies credentials. A replaced one stays valid as long as the
-// credentials that it has signed.
+// peerIssuerKey verifies credentials. A replaced one stays valid as long as the credentials that it
+// has signed.
 type peerIssuerKey struct {
 	key   ed25519.PublicKey
 	until time.Time // zero: it is in use
@@ -141,8 +139,7 @@ type peerProof struct {
 	Until int64  `json:"until"`
 }
 
-// Token returns a token for one other sidecar; "" while this sidecar has no
-// valid credential.
+// Token returns a token for one other sidecar; "" while this sidecar has no valid credential.
 func (k *PeerKey) Token(target string) string {
 	k.mu.Lock()
 	credential, until := k.credential, k.until
@@ -157,8 +154,7 @@ func (k *PeerKey) Token(target string) string {
 // isPeerToken reports whether a token has this form.
 func isPeerToken(token string) bool { return strings.HasPrefix(token, peerTokenKind) }
 
-// Check returns the sidecar of a token. The error is a *wire.Error with
-// unauthorized.
+// Check returns the sidecar of a token. The error is a *wire.Error with unauthorized.
 func (k *PeerKey) Check(token string) (node string, err error) {
 	if node, err = k.check(token); err != nil {
 		return "", wire.Errorf(wire.Unauthorized, "the peer token does not count here: %v", err)

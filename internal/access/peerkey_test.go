@@ -53,8 +53,8 @@ func refusedPeer(t *testing.T, what string, k *PeerKey, token, says string) {
 	}
 }
 
-// A sidecar joins with its own credential and announces an address of its own: what
-// others show it there opens no other sidecar.
+// A sidecar joins with its own credential and announces an address of its own: what others show it
+// there opens no other sidecar.
 func TestAPeerTokenIsForOneTarget(t *testing.T) {
 	cp := newPeerIssuer(t, 1)
 	a, b, mallory := vouched(t, cp, "a"), vouched(t, newPeerIssuer(t, 1), "b"), vouched(t, cp, "mallory")
@@ -110,8 +110,8 @@ func TestPeerTokensLapse(t *testing.T) {
 		}
 		refusedPeer(t, "after the credential's end", b, last, "it is over")
 
-		// Another key of the control planes: what the old one has signed counts until
-		// it lapses, as not all sidecars hear of it at once.
+		// Another key of the control planes: what the old one has signed counts until it lapses, as
+		// not all sidecars hear of it at once.
 		renew(t, cp, a)
 		renew(t, cp, b)
 		renew(t, newPeerIssuer(t, 2), b)
@@ -134,8 +134,8 @@ func TestPeerTokensLapse(t *testing.T) {
 	})
 }
 
-// Whom the control plane names is never shown the token of the file, and the file's
-// peers are not shown what is for others.
+// Whom the control plane names is never shown the token of the file, and the file's peers are not
+// shown what is for others.
 func TestWhichTokenIsShown(t *testing.T) {
 	cp := newPeerIssuer(t, 1)
 	a, b := vouched(t, cp, "a"), vouched(t, cp, "b")

@@ -18,14 +18,14 @@ import (
 	"github.com/sluice-bus/sluice/sdk/wire"
 )
 
-// maxPeerTokens bounds the tokens in a file of peers' tokens: the current one,
-// and another while they are rotated.
+// maxPeerTokens bounds the tokens in a file of peers' tokens: the current one, and another while
+// they are rotated.
 const maxPeerTokens = 2
 
-// PeerTokens authenticates the sidecars of a fleet to each other. Sidecars of a
-// control plane use signed tokens ([PeerKey]); those of --peers use the tokens
-// of one file, a line each: they send the first, and accept all. Its methods
-// are safe for concurrent use, and for nil *PeerTokens, which has no token.
+// PeerTokens authenticates the sidecars of a fleet to each other. Sidecars of a control plane use
+// signed tokens ([PeerKey]); those of --peers use the tokens of one file, a line each: they send
+// the first, and accept all. Its methods are safe for concurrent use, and for nil *PeerTokens,
+// which has no token.
 type PeerTokens struct {
 	path  string // "": there is no file
 	log   *slog.Logger
@@ -56,9 +56,8 @@ var (
 	anyPeer   = Identity{Name: "peer", Verified: true, may: &peerGrant}
 )
 
-// OpenPeerTokens reads a file with one or two tokens, if path is not "". key is
-// this sidecar's PeerKey, nil without a control plane. Call [PeerTokens.Run] to
-// follow the file's changes.
+// OpenPeerTokens reads a file with one or two tokens, if path is not "". key is this sidecar's
+// PeerKey, nil without a control plane. Call [PeerTokens.Run] to follow the file's changes.
 func OpenPeerTokens(path string, key *PeerKey, log *slog.Logger) (*PeerTokens, error) {
 	if path == "" && key == nil {
 		return nil, nil
@@ -114,9 +113,8 @@ func (p *PeerTokens) take(now *peerTokens, f file) {
 	p.now.Store(now)
 }
 
-// Run follows the file until the context ends, and returns nil then. A change
-// acts once two reads in a row have found it. If it is invalid, Run logs that,
-// and the last valid tokens stay in force.
+// Run follows the file until the context ends, and returns nil then. A change acts once two reads
+// in a row have found it. If it is invalid, Run logs that, and the last valid tokens stay in force.
 func (p *PeerTokens) Run(ctx context.Context) error {
 	if p == nil || p.path == "" {
 		return nil
@@ -148,10 +146,9 @@ func (p *PeerTokens) look() {
 	p.trouble = ""
 }
 
-// Authorize adds a token to a request to a peer: a token for that sidecar alone
-// if the control plane has named it, since any member of the fleet can announce
-// an address; the file's first one if node is "", since the settings name the
-// address.
+// Authorize adds a token to a request to a peer: a token for that sidecar alone if the control
+// plane has named it, since any member of the fleet can announce an address; the file's first one
+// if node is "", since the settings name the address.
 func (p *PeerTokens) Authorize(r *http.Request, node string) {
 	token := ""
 	switch {
@@ -178,8 +175,8 @@ func (p *PeerTokens) knows(token string) bool {
 	return found == 1
 }
 
-// Authenticate is [Access.Authenticate], and also accepts peers, which may
-// replay every topic and do nothing else.
+// Authenticate is [Access.Authenticate], and also accepts peers, which may replay every topic and
+// do nothing else.
 func (p *PeerTokens) Authenticate(a *Access, next http.Handler) http.Handler {
 	others := a.Authenticate(next)
 	if p == nil || a == nil && p.path == "" {
@@ -243,10 +240,9 @@ func (p *PeerTokens) Failures() (refused, unseen int64) {
 	return p.guesses.failures()
 }
 
-// MayAsk checks that the sender of a request that passed Authenticate may make
-// requests between sidecars: peers may, and identities that may replay some
-// topic. If only peers authenticate, only they may; without any authentication
-// every client may. The error is a *wire.Error.
+// MayAsk checks that the sender of a request that passed Authenticate may make requests between
+// sidecars: peers may, and identities that may replay some topic. If only peers authenticate, only
+// they may; without any authentication every client may. The error is a *wire.Error.
 func (p *PeerTokens) MayAsk(a *Access, r *http.Request) error {
 	id, _ := r.Context().Value(identityKey{}).(Identity)
 	switch {

@@ -44,8 +44,8 @@ const shortToken = 16
 // Certificates that expire sooner than this are logged.
 const endsSoon = 7 * 24 * time.Hour
 
-// build checks the files that were read and makes rules of them. The error is a
-// *FileError. It logs doubtful settings that are no error.
+// build checks the files that were read and makes rules of them. The error is a *FileError. It logs
+// doubtful settings that are no error.
 func build(s *source, program Program, log *slog.Logger) (*rules, error) {
 	doc, err := parse(s.document, program)
 	if err != nil {
@@ -182,8 +182,8 @@ func warnOfReadable(log *slog.Logger, path string, f file) {
 	}
 }
 
-// client returns the certificate that a connection proved, if an authority of
-// the rules in force has signed it; nil: none.
+// client returns the certificate that a connection proved, if an authority of the rules in force
+// has signed it; nil: none.
 func (r *rules) client(cs *tls.ConnectionState) *x509.Certificate {
 	if cs == nil {
 		return nil
@@ -229,8 +229,7 @@ func (r *rules) byCertificate(cs *tls.ConnectionState) (Identity, error) {
 	if r.program == Sidecar || len(names) == 0 {
 		return Identity{}, wire.Errorf(wire.Unauthorized, "no token, and none of the client certificate's names (%s) is listed under certs", patterns(names))
 	}
-	// A certificate that the file does not list is that of the sidecar that it
-	// names.
+	// A certificate that the file does not list is that of the sidecar that it names.
 	may := &grant{role: RoleSidecar, nodes: slices.DeleteFunc(slices.Clone(names), func(name string) bool { return strings.HasSuffix(name, "*") })}
 	return Identity{Name: names[0], Role: may.role, Verified: true, may: may, rules: r, cert: cs}, nil
 }

@@ -29,8 +29,8 @@ type file struct {
 	err  error
 }
 
-// read reads all files. Files that cannot be read have their error; an error of
-// the document itself is returned. Names in it are relative to its folder.
+// read reads all files. Files that cannot be read have their error; an error of the document itself
+// is returned. Names in it are relative to its folder.
 func read(path string, program Program) (*source, error) {
 	main := readFile(path, maxDocumentBytes+1)
 	if main.err != nil {

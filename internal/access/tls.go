@@ -11,10 +11,9 @@ import (
 // protocols are those of a server: gRPC is HTTP/2.
 var protocols = []string{"h2", "http/1.1"}
 
-// TLS is the configuration of a server that uses the certificates in force at
-// each handshake; nil if the file has no section tls. With a client_ca, client
-// certificates are optional, and verified if they are sent: a client without
-// one needs a token.
+// TLS is the configuration of a server that uses the certificates in force at each handshake; nil
+// if the file has no section tls. With a client_ca, client certificates are optional, and verified
+// if they are sent: a client without one needs a token.
 func (a *Access) TLS() *tls.Config {
 	if a == nil || a.now.Load().tls == nil {
 		return nil
@@ -28,9 +27,8 @@ func (a *Access) TLS() *tls.Config {
 	}
 }
 
-// Listener puts TLS on a listener if the file enables it; a unix socket stays
-// as it is. name is that of the setting, for a warning if tokens would be sent
-// to other machines in clear text.
+// Listener puts TLS on a listener if the file enables it; a unix socket stays as it is. name is
+// that of the setting, for a warning if tokens would be sent to other machines in clear text.
 func (a *Access) Listener(name string, ln net.Listener) net.Listener {
 	if a == nil || ln.Addr().Network() == "unix" {
 		return ln
@@ -42,8 +40,7 @@ func (a *Access) Listener(name string, ln net.Listener) net.Listener {
 	return ln
 }
 
-// CheckTLS refuses a listener that other machines reach without TLS, unless
-// insecure.
+// CheckTLS refuses a listener that other machines reach without TLS, unless insecure.
 func (a *Access) CheckTLS(name, addr string, insecure bool) error {
 	if a == nil || a.TLS() != nil || insecure || listen.IsLoopback(addr) {
 		return nil
@@ -59,8 +56,8 @@ func (a *Access) warnOfClear(name string, ln net.Listener) {
 	}
 }
 
-// CheckListener refuses a listener that other machines can reach without access
-// control: with neither --auth-config (authenticated) nor --insecure.
+// CheckListener refuses a listener that other machines can reach without access control: with
+// neither --auth-config (authenticated) nor --insecure.
 func CheckListener(name, addr string, authenticated, insecure bool) error {
 	if authenticated || insecure || listen.IsLoopback(addr) {
 		return nil

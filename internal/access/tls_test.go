@@ -220,8 +220,8 @@ func TestUnlistedCertificateIsASidecarsAtTheControlPlane(t *testing.T) {
 	}
 }
 
-// TestRotationUnderLoad replaces everything, the authority too, while clients
-// make a connection for each request.
+// TestRotationUnderLoad replaces everything, the authority too, while clients make a connection for
+// each request.
 func TestRotationUnderLoad(t *testing.T) {
 	f := newFolder(t)
 	old, young := newAuthority(t, "old"), newAuthority(t, "young")

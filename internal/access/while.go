@@ -2,9 +2,9 @@ package access
 
 import "context"
 
-// While returns a context for a long request, which ends once its identity
-// loses the right: its cause then is a *wire.Error. The caller must call the
-// returned function in the end. Requests of peers are not ended.
+// While returns a context for a long request, which ends once its identity loses the right: its
+// cause then is a *wire.Error. The caller must call the returned function in the end. Requests of
+// peers are not ended.
 func (a *Access) While(ctx context.Context, do Action, topic, group string) (context.Context, context.CancelFunc) {
 	id := a.From(ctx)
 	if a == nil || id.may == &peerGrant {
@@ -28,7 +28,6 @@ func (a *Access) While(ctx context.Context, do Action, topic, group string) (con
 	}
 }
 
-// Named returns an identity of the file by name, for which the program itself
-// acts: the first entry with that name. The error is a *wire.Error with
-// unauthorized.
+// Named returns an identity of the file by name, for which the program itself acts: the first entry
+// with that name. The error is a *wire.Error with unauthorized.
 func (a *Access) Named(name string) (Identity, error) { return a.now.Load().byName(name) }

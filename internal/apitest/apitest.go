@@ -1,7 +1,6 @@
-// Package apitest is for tests that talk to the programs over HTTP as any
-// client does: requests whose answers are read completely, JSON by the names of
-// its members, and waiting for a condition. It imports nothing of the programs,
-// so that a mistake there cannot hide here.
+// Package apitest is for tests that talk to the programs over HTTP as any client does: requests
+// whose answers are read completely, JSON by the names of its members, and waiting for a condition.
+// It imports nothing of the programs, so that a mistake there cannot hide here.
 package apitest
 
 import (
@@ -13,8 +12,7 @@ import (
 	"time"
 )
 
-// Patience bounds every wait for something that must happen, on a slow machine
-// too.
+// Patience bounds every wait for something that must happen, on a slow machine too.
 const Patience = time.Minute
 
 // Answer is an HTTP response with its body.

@@ -1,9 +1,10 @@
-// Package arch holds the directions in which Sluice's packages may import each other and the few dependencies that are
-// met in one place only. It has nothing but this test, and knows the packages by their paths alone.
+// Package arch holds the directions in which Sluice's packages may import each other and the few
+// dependencies that are met in one place only. It has nothing but this test, and knows the packages
+// by their paths alone.
 //
-// The rules are about what programs are made of; a test may import what it needs. The imports are read from the source
-// instead of from the go tool: they are then the same on every platform, and go test knows what its cached result
-// depends on.
+// The rules are about what programs are made of; a test may import what it needs. The imports are
+// read from the source instead of from the go tool: they are then the same on every platform, and
+// go test knows what its cached result depends on.
 package arch
 
 import (
@@ -36,12 +37,13 @@ const (
 	foreign = "foreign"
 )
 
-// A rule says that the packages in from, but not those in except, import nothing of to, but what is in allow. Packages
-// are patterns as the go tool has them, ours without the module's path.
+// A rule says that the packages in from, but not those in except, import nothing of to, but what is
+// in allow. Packages are patterns as the go tool has them, ours without the module's path.
 type rule struct {
 	name                    string
 	from, except, to, allow []string
-	// caught is an import, from and to, that the rule must refuse: it proves that the patterns say what they mean.
+	// caught is an import, from and to, that the rule must refuse: it proves that the patterns say
+	// what they mean.
 	caught [2]string
 }
 
@@ -288,7 +290,8 @@ func matchesAny(importPath string, patterns []string) bool {
 	})
 }
 
-// full returns the import path, or pattern of them, that is written without the module's path where it is ours.
+// full returns the import path, or pattern of them, that is written without the module's path where
+// it is ours.
 func full(short string) string {
 	if hasDomain(short) {
 		return short
@@ -374,7 +377,8 @@ func readImports(t *testing.T, root fs.FS) map[string]map[string]bool {
 	return imports
 }
 
-// skipFolder leaves out what the go tool leaves out: hidden folders, test data, and modules that are not of the workspace.
+// skipFolder leaves out what the go tool leaves out: hidden folders, test data, and modules that
+// are not of the workspace.
 func skipFolder(root fs.FS, workspace []string, name string) error {
 	if slices.Contains(workspace, name) {
 		return nil

@@ -11,8 +11,8 @@ import (
 	"testing"
 )
 
-// timed are the packages that take their time from a clock that they are given, so that a simulation can stop the time of
-// one sidecar while that of others goes on.
+// timed are the packages that take their time from a clock that they are given, so that a
+// simulation can stop the time of one sidecar while that of others goes on.
 var timed = []string{
 	"internal/mongowatch",
 	"sidecar/internal/admit",

@@ -13,7 +13,8 @@ import (
 	"testing"
 )
 
-// apart are the modules that the workspace leaves out, since what they need is large and for them alone.
+// apart are the modules that the workspace leaves out, since what they need is large and for them
+// alone.
 var apart = []string{"deploy/deploytest/schema", "internal/mongotest/ferretdb"}
 
 // workspace returns the folders of the modules that go.work uses.
@@ -27,7 +28,8 @@ func workspace(t *testing.T, root fs.FS) (folders []string) {
 	return folders
 }
 
-// directives returns the lines of a go.mod or go.work as words, those of a block with its verb before them.
+// directives returns the lines of a go.mod or go.work as words, those of a block with its verb
+// before them.
 func directives(t *testing.T, root fs.FS, name string) (lines [][]string) {
 	t.Helper()
 	text, err := fs.ReadFile(root, name)
@@ -52,7 +54,8 @@ func directives(t *testing.T, root fs.FS, name string) (lines [][]string) {
 	return lines
 }
 
-// requirements returns what a module requires: the versions by path, and whether its own packages import it.
+// requirements returns what a module requires: the versions by path, and whether its own packages
+// import it.
 func requirements(t *testing.T, root fs.FS, folder string) (versions map[string]string, direct map[string]bool) {
 	t.Helper()
 	versions, direct = map[string]string{}, map[string]bool{}
@@ -65,8 +68,9 @@ func requirements(t *testing.T, root fs.FS, folder string) (versions map[string]
 	return versions, direct
 }
 
-// TestTheSDKBringsLittle: an application that imports the SDK gets no other modules than these, and no newer versions of those that
-// it has. A test of the SDK that needs more is one of the module sdk/systemtest: what tests need is required of applications too.
+// TestTheSDKBringsLittle: an application that imports the SDK gets no other modules than these, and
+// no newer versions of those that it has. A test of the SDK that needs more is one of the module
+// sdk/systemtest: what tests need is required of applications too.
 func TestTheSDKBringsLittle(t *testing.T) {
 	root := os.DirFS("../..")
 	versions, _ := requirements(t, root, "sdk")
@@ -88,7 +92,8 @@ func TestTheSDKBringsLittle(t *testing.T) {
 	}
 }
 
-// TestModulesAgree: each module is one of the workspace, and is built by itself with what it is built with there.
+// TestModulesAgree: each module is one of the workspace, and is built by itself with what it is
+// built with there.
 func TestModulesAgree(t *testing.T) {
 	root := os.DirFS("../..")
 	folders := workspace(t, root)
@@ -122,8 +127,9 @@ func TestModulesAgree(t *testing.T) {
 	}
 }
 
-// TestTheSDKIsSmall: what an application needs is in few names. Options of subscriptions and publishers are package option's,
-// administration is package admin's, and the contract's types are package wire's.
+// TestTheSDKIsSmall: what an application needs is in few names. Options of subscriptions and
+// publishers are package option's, administration is package admin's, and the contract's types are
+// package wire's.
 func TestTheSDKIsSmall(t *testing.T) {
 	const most = 60
 	files, err := filepath.Glob("../../sdk/*.go")

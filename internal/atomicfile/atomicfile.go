@@ -1,5 +1,5 @@
-// Package atomicfile replaces small files so that a kill or a power failure at
-// any moment leaves the old content or the new.
+// Package atomicfile replaces small files so that a kill or a power failure at any moment leaves
+// the old content or the new.
 package atomicfile
 
 import (
@@ -10,8 +10,8 @@ import (
 	"github.com/sluice-bus/sluice/internal/private"
 )
 
-// Write replaces the file at path, or makes it, and returns once the content
-// is on the disk. Only one Write to a path may be under way.
+// Write replaces the file at path, or makes it, and returns once the content is on the disk. Only
+// one Write to a path may be under way.
 func Write(path string, content []byte) error {
 	next := path + ".new"
 	f, err := os.OpenFile(next, os.O_CREATE|os.O_WRONLY|os.O_TRUNC, private.File)
@@ -28,8 +28,7 @@ func Write(path string, content []byte) error {
 	return syncFolder(path)
 }
 
-// Remove removes the file at path, if there is one, and returns once that is
-// on the disk.
+// Remove removes the file at path, if there is one, and returns once that is on the disk.
 func Remove(path string) error {
 	if err := os.Remove(path); err != nil {
 		if errors.Is(err, os.ErrNotExist) {

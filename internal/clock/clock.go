@@ -1,9 +1,10 @@
-// Package clock is the time source of a sidecar's parts in a simulation, so that it can stop the time of one sidecar
-// while that of others goes on. It knows nothing of what is waited for.
+// Package clock is the time source of a sidecar's parts in a simulation, so that it can stop the
+// time of one sidecar while that of others goes on. It knows nothing of what is waited for.
 //
-// A time that Now returns has two readings, as package time's have. Sub, Before and After go by the monotonic one, which
-// on Linux stands still while the machine is suspended; the wall clock, t.Round(0), goes on, and may be set. What has to
-// end in a suspension as well goes by whichever says that more time has passed.
+// A time that Now returns has two readings, as package time's have. Sub, Before and After go by the
+// monotonic one, which on Linux stands still while the machine is suspended; the wall clock,
+// t.Round(0), goes on, and may be set. What has to end in a suspension as well goes by whichever
+// says that more time has passed.
 package clock
 
 import (
@@ -64,7 +65,8 @@ func (c Clock) AfterFunc(d time.Duration, f func()) Timer {
 // Sleep waits for d. It reports whether ctx has not ended meanwhile.
 func (c Clock) Sleep(ctx context.Context, d time.Duration) bool { return c.SleepUnless(ctx, d, nil) }
 
-// SleepUnless waits for d, or until early says that it is enough. It reports whether ctx has not ended meanwhile.
+// SleepUnless waits for d, or until early says that it is enough. It reports whether ctx has not
+// ended meanwhile.
 func (c Clock) SleepUnless(ctx context.Context, d time.Duration, early <-chan struct{}) bool {
 	var over <-chan time.Time
 	if c.source == nil {

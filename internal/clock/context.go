@@ -10,8 +10,8 @@ func (c Clock) WithTimeout(ctx context.Context, d time.Duration) (context.Contex
 	return c.WithTimeoutCause(ctx, d, nil)
 }
 
-// WithTimeoutCause is as context.WithTimeoutCause. If the clock is not the system's, receivers of the deadline, such as
-// a connection, still use package time: MongoDB's driver uses nothing else.
+// WithTimeoutCause is as context.WithTimeoutCause. If the clock is not the system's, receivers of
+// the deadline, such as a connection, still use package time: MongoDB's driver uses nothing else.
 func (c Clock) WithTimeoutCause(ctx context.Context, d time.Duration, cause error) (context.Context, context.CancelFunc) {
 	if c.source == nil {
 		return context.WithTimeoutCause(ctx, d, cause)
@@ -32,8 +32,8 @@ func (c Clock) WithTimeoutCause(ctx context.Context, d time.Duration, cause erro
 	}
 }
 
-// timed is a context that a timer may end. Its Err is DeadlineExceeded then, also for the contexts made of it: these
-// would take their Err from the context inside if both had the same Done.
+// timed is a context that a timer may end. Its Err is DeadlineExceeded then, also for the contexts
+// made of it: these would take their Err from the context inside if both had the same Done.
 type timed struct {
 	context.Context
 	expired  *expired
@@ -57,5 +57,6 @@ func (t *timed) Err() error {
 	return t.Context.Err()
 }
 
-// AfterFunc is for package context, which would need a goroutine for every context made of this one.
+// AfterFunc is for package context, which would need a goroutine for every context made of this
+// one.
 func (t *timed) AfterFunc(f func()) (stop func() bool) { return context.AfterFunc(t.Context, f) }

@@ -1,7 +1,6 @@
-// Package controlplanetest runs the real control plane program in tests: built
-// once per test binary, started on free ports of the loopback interface,
-// stopped or killed by the test. It talks to the program as an operator would
-// and imports nothing of it.
+// Package controlplanetest runs the real control plane program in tests: built once per test
+// binary, started on free ports of the loopback interface, stopped or killed by the test. It talks
+// to the program as an operator would and imports nothing of it.
 package controlplanetest
 
 import (
@@ -10,7 +9,8 @@ import (
 	"github.com/sluice-bus/sluice/internal/processtest"
 )
 
-// Binary is the path of the program. Launch starts it and waits for nothing, for tests of how it starts and ends.
+// Binary is the path of the program. Launch starts it and waits for nothing, for tests of how it
+// starts and ends.
 var (
 	Binary = processtest.ControlPlane.Binary
 	Launch = processtest.ControlPlane.Launch
@@ -28,10 +28,9 @@ func (p *Process) XDS() string { return p.xds }
 // URL is the address of the REST API and the console.
 func (p *Process) URL() string { return "http://" + p.http }
 
-// Start starts a control plane on free ports and waits until it is ready. Args
-// are flags; a later one wins, so --data-dir names a folder that outlives the
-// process, in place of one of its own. It is killed at the end of the test if
-// it still runs.
+// Start starts a control plane on free ports and waits until it is ready. Args are flags; a later
+// one wins, so --data-dir names a folder that outlives the process, in place of one of its own. It
+// is killed at the end of the test if it still runs.
 func Start(t testing.TB, args ...string) *Process {
 	t.Helper()
 	var ready struct{ XDS, HTTP string }

@@ -1,10 +1,11 @@
-// Package faultproxy is a TCP proxy for tests that breaks connections on demand: it refuses, cuts, pauses and delays them,
-// and it can lose a request before the server sees it, or the reply to a request that the server has carried out. It
-// knows nothing of the protocol that it forwards, except that a client waits for the reply to its request before it sends the
-// next one on the same connection.
+// Package faultproxy is a TCP proxy for tests that breaks connections on demand: it refuses, cuts,
+// pauses and delays them, and it can lose a request before the server sees it, or the reply to a
+// request that the server has carried out. It knows nothing of the protocol that it forwards,
+// except that a client waits for the reply to its request before it sends the next one on the same
+// connection.
 //
-// All methods may be called at any time and from any goroutine. A fault holds for the bytes that the proxy reads from then on;
-// bytes that it was just writing may still arrive.
+// All methods may be called at any time and from any goroutine. A fault holds for the bytes that
+// the proxy reads from then on; bytes that it was just writing may still arrive.
 package faultproxy
 
 import (
@@ -67,7 +68,8 @@ type Stats struct {
 	LostReplies  int
 }
 
-// New starts a proxy in front of target (host:port), without faults. It is closed at the end of the test.
+// New starts a proxy in front of target (host:port), without faults. It is closed at the end of the
+// test.
 func New(t testing.TB, target string) *Proxy {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -98,7 +100,8 @@ func (p *Proxy) Close() {
 	p.running.Wait()
 }
 
-// Refuse makes the proxy reset every new connection, or accept them again. Those that exist live on.
+// Refuse makes the proxy reset every new connection, or accept them again. Those that exist live
+// on.
 func (p *Proxy) Refuse(on bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -123,7 +126,8 @@ func (p *Proxy) Down() {
 // Up ends Down and Refuse.
 func (p *Proxy) Up() { p.Refuse(false) }
 
-// Pause stops forwarding in the direction, on all connections, until Resume. Nothing is lost, and the peers do not notice.
+// Pause stops forwarding in the direction, on all connections, until Resume. Nothing is lost, and
+// the peers do not notice.
 func (p *Proxy) Pause(d Direction) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -138,7 +142,8 @@ func (p *Proxy) Resume(d Direction) {
 	p.announce()
 }
 
-// Delay makes every piece of up to 32 KiB wait for that long in the direction; 0 ends it, also for pieces that wait.
+// Delay makes every piece of up to 32 KiB wait for that long in the direction; 0 ends it, also for
+// pieces that wait.
 func (p *Proxy) Delay(d Direction, wait time.Duration) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -150,29 +155,29 @@ func (p *Proxy) Delay(d Direction, wait time.Duration) {
 	p.announce()
 }
 
-// Seed starts the sequence of decisions of CutRequests and CutReplies again. With the same seed and the same order of
-// requests they are the same ones.
+// Seed starts the sequence of decisions of CutRequests and CutReplies again. With the same seed and
+// the same order of requests they are the same ones.
 func (p *Proxy) Seed(seed uint64) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.rand = rand.New(rand.NewPCG(seed, 0))
 }
 
-// Only limits the faults below to requests for which match returns true, given a piece of up to 32 KiB of them; nil is
-// all. Without it a driver's heartbeats count, too. It must be safe to call from several goroutines and must not call
-// the proxy.
+// Only limits the faults below to requests for which match returns true, given a piece of up to 32
+// KiB of them; nil is all. Without it a driver's heartbeats count, too. It must be safe to call
+// from several goroutines and must not call the proxy.
 func (p *Proxy) Only(match func(request []byte) bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.counts = match
 }
 
-// CutRequests makes the proxy lose requests with the probability: the server never sees them, and the connection is
-// reset.
+// CutRequests makes the proxy lose requests with the probability: the server never sees them, and
+// the connection is reset.
 func (p *Proxy) CutRequests(probability float64) { p.setProbability(theRequest, probability) }
 
-// CutReplies makes the proxy lose replies with the probability: the server gets the request and carries it out; when it
-// begins to answer, the connection is reset.
+// CutReplies makes the proxy lose replies with the probability: the server gets the request and
+// carries it out; when it begins to answer, the connection is reset.
 func (p *Proxy) CutReplies(probability float64) { p.setProbability(theReply, probability) }
 
 func (p *Proxy) setProbability(what int, probability float64) {
@@ -181,12 +186,13 @@ func (p *Proxy) setProbability(what int, probability float64) {
 	p.lose[what].probability = probability
 }
 
-// CutNextRequest loses the next request as CutRequests does, or one more of the next ones if it is called again before.
-// The channel is closed when that has happened.
+// CutNextRequest loses the next request as CutRequests does, or one more of the next ones if it is
+// called again before. The channel is closed when that has happened.
 func (p *Proxy) CutNextRequest() (happened <-chan struct{}) { return p.cutNext(theRequest) }
 
-// CutAfterNextReply loses the reply to the next request as CutReplies does, or to one more of the next ones if it is
-// called again before. The channel is closed when the reply has been swallowed, or can no longer come.
+// CutAfterNextReply loses the reply to the next request as CutReplies does, or to one more of the
+// next ones if it is called again before. The channel is closed when the reply has been swallowed,
+// or can no longer come.
 func (p *Proxy) CutAfterNextReply() (happened <-chan struct{}) { return p.cutNext(theReply) }
 
 func (p *Proxy) cutNext(what int) <-chan struct{} {

@@ -127,7 +127,8 @@ func (c client) wantCut(t *testing.T, request string) {
 	}
 }
 
-// wantRefused checks that a new connection is of no use. The reset may come before the dial is over, or after.
+// wantRefused checks that a new connection is of no use. The reset may come before the dial is
+// over, or after.
 func wantRefused(t *testing.T, p *Proxy) {
 	t.Helper()
 	c, err := net.Dial("tcp", p.Addr())

@@ -28,7 +28,8 @@ type conn struct {
 	happened chan struct{}
 }
 
-// reset ends both sides at once. Bytes that the peers have not read are lost. The caller holds the proxy's mu.
+// reset ends both sides at once. Bytes that the peers have not read are lost. The caller holds the
+// proxy's mu.
 func (c *conn) reset() {
 	c.cancel()
 	resetSide(c.client)
@@ -139,8 +140,8 @@ func (p *Proxy) abandon(c *conn) {
 	c.reset()
 }
 
-// pass holds a piece back for as long as the faults want it and tells whether to forward it. If not, the connection is
-// over.
+// pass holds a piece back for as long as the faults want it and tells whether to forward it. If
+// not, the connection is over.
 func (p *Proxy) pass(c *conn, way Direction, piece []byte) bool {
 	if way == ToClient && p.swallowed(c) {
 		return false
@@ -148,7 +149,8 @@ func (p *Proxy) pass(c *conn, way Direction, piece []byte) bool {
 	return p.hold(c, way) && (way == ToClient || p.requested(c, piece))
 }
 
-// hold waits while the way is paused, and for its delay. It tells whether the connection still lives.
+// hold waits while the way is paused, and for its delay. It tells whether the connection still
+// lives.
 func (p *Proxy) hold(c *conn, way Direction) bool {
 	begin := time.Now()
 	for {
@@ -173,8 +175,8 @@ func (p *Proxy) hold(c *conn, way Direction) bool {
 	}
 }
 
-// requested notes that the client sends a piece of a request, and decides about the request. It tells whether the piece
-// is to be forwarded.
+// requested notes that the client sends a piece of a request, and decides about the request. It
+// tells whether the piece is to be forwarded.
 func (p *Proxy) requested(c *conn, piece []byte) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -197,7 +199,8 @@ func (p *Proxy) requested(c *conn, piece []byte) bool {
 	return true
 }
 
-// decide tells whether to lose the request or its reply. Chance decides about a request once. The caller holds mu.
+// decide tells whether to lose the request or its reply. Chance decides about a request once. The
+// caller holds mu.
 func (p *Proxy) decide(what int, first bool) (lost bool, happened chan struct{}) {
 	l := &p.lose[what]
 	if len(l.next) > 0 {
@@ -207,7 +210,8 @@ func (p *Proxy) decide(what int, first bool) (lost bool, happened chan struct{})
 	return first && l.probability > 0 && p.rand.Float64() < l.probability, nil
 }
 
-// swallowed notes that the server answers, and tells whether the answer is lost and the connection therefore over.
+// swallowed notes that the server answers, and tells whether the answer is lost and the connection
+// therefore over.
 func (p *Proxy) swallowed(c *conn) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -1,8 +1,7 @@
-// Package gcpace keeps the garbage collector's headroom in proportion to what
-// it can collect. By default the collector lets the heap double before it looks
-// again. Where a library keeps large buffers on the heap for as long as it
-// lives, that doubles them, too, for nothing. The package must not know whose
-// they are.
+// Package gcpace keeps the garbage collector's headroom in proportion to what it can collect. By
+// default the collector lets the heap double before it looks again. Where a library keeps large
+// buffers on the heap for as long as it lives, that doubles them, too, for nothing. The package
+// must not know whose they are.
 package gcpace
 
 import (
@@ -15,19 +14,19 @@ import (
 )
 
 const (
-	// Percent is the collector's own default, which is right where nothing is
-	// held; leastPercent bounds how often it may have to look.
+	// Percent is the collector's own default, which is right where nothing is held; leastPercent
+	// bounds how often it may have to look.
 	Percent      = 100
 	leastPercent = 20
-	// step is the least change that is worth telling the collector, which stops
-	// the program for a moment.
+	// step is the least change that is worth telling the collector, which stops the program for a
+	// moment.
 	step = 5
 	// every is how often it is looked at.
 	every = time.Second
 )
 
-// Follow paces the collector until ctx ends: held is how many bytes of the heap
-// are kept for good. It belongs into programs whose users have not set GOGC.
+// Follow paces the collector until ctx ends: held is how many bytes of the heap are kept for good.
+// It belongs into programs whose users have not set GOGC.
 func Follow(ctx context.Context, held func() int64) {
 	sample := []metrics.Sample{{Name: "/gc/heap/live:bytes"}}
 	defer debug.SetGCPercent(Percent)

@@ -1,5 +1,4 @@
-// Package httpapi is shared by the programs' HTTP listeners: errors as JSON,
-// the guard against web pages, strict query parameters, routes, and a server
-// with an owner. It knows the error codes and nothing of topics, events or
-// stores.
+// Package httpapi is shared by the programs' HTTP listeners: errors as JSON, the guard against web
+// pages, strict query parameters, routes, and a server with an owner. It knows the error codes and
+// nothing of topics, events or stores.
 package httpapi

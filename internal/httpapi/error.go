@@ -11,13 +11,11 @@ import (
 	"github.com/sluice-bus/sluice/sdk/wire/codec"
 )
 
-// WriteError answers r with err: the status, the JSON body and, if the error
-// has a retry time, Retry-After in whole seconds rounded up. An error that is
-// not a *wire.Error is internal: logger gets its detail, the client does not.
-// Nothing may have been written to w before.
+// WriteError answers r with err: the status, the JSON body and, if the error has a retry time,
+// Retry-After in whole seconds rounded up. An error that is not a *wire.Error is internal: logger
+// gets its detail, the client does not. Nothing may have been written to w before.
 //
-// An error that only says that the client went away is neither sent nor logged
-// as a defect.
+// An error that only says that the client went away is neither sent nor logged as a defect.
 func WriteError(w http.ResponseWriter, r *http.Request, err error, logger *slog.Logger) {
 	e := wire.AsError(err)
 	if e.Code == wire.Internal {
@@ -35,8 +33,7 @@ func refuse(w http.ResponseWriter, e *wire.Error) {
 	refuseStatus(w, e, e.Code.HTTPStatus())
 }
 
-// refuseStatus is for statuses of HTTP itself without a code of their own, such
-// as 405.
+// refuseStatus is for statuses of HTTP itself without a code of their own, such as 405.
 func refuseStatus(w http.ResponseWriter, e *wire.Error, status int) {
 	body := append(codec.AppendErrorBody(nil, e), '\n')
 	h := w.Header()

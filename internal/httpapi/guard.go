@@ -11,28 +11,25 @@ import (
 	"github.com/sluice-bus/sluice/sdk/wire"
 )
 
-// Guard refuses requests of web pages. A page that a visitor opens may send
-// requests to the visitor's localhost. The browser then sends the page's origin:
-// Origin, and Sec-Fetch-Site also if a request has no Origin, as those for images,
-// frames, links and all else that a page loads by GET. If the page's own name was
-// made to resolve to localhost (DNS rebinding), Host has that name.
+// Guard refuses requests of web pages. A page that a visitor opens may send requests to the
+// visitor's localhost. The browser then sends the page's origin: Origin, and Sec-Fetch-Site also if
+// a request has no Origin, as those for images, frames, links and all else that a page loads by
+// GET. If the page's own name was made to resolve to localhost (DNS rebinding), Host has that name.
 //
-// An address that a person typed, or opened in another program, is allowed: such a
-// request has Sec-Fetch-Site: none. A page can still cause it by a redirect, so a
-// GET with an effect needs [CheckNavigation] too.
+// An address that a person typed, or opened in another program, is allowed: such a request has
+// Sec-Fetch-Site: none. A page can still cause it by a redirect, so a GET with an effect needs
+// [CheckNavigation] too.
 type Guard struct {
-	// AllowedOrigins are the origins whose pages may use the listener, as
-	// scheme://host[:port]. Every other Origin is refused, also "null".
+	// AllowedOrigins are the origins whose pages may use the listener, as scheme://host[:port].
+	// Every other Origin is refused, also "null".
 	AllowedOrigins []string
-	// Addr is the listener's bound address. On a loopback address Host must
-	// name this machine; the program cannot know the names of a listener for
-	// other machines, and a unix socket has none.
+	// Addr is the listener's bound address. On a loopback address Host must name this machine; the
+	// program cannot know the names of a listener for other machines, and a unix socket has none.
 	Addr net.Addr
-	// SameOrigin allows the listener's own pages: their Origin has the host and
-	// port of the request.
+	// SameOrigin allows the listener's own pages: their Origin has the host and port of the
+	// request.
 	SameOrigin bool
-	// Pages reports the paths of pages, to which links of other origins may
-	// lead; nil: none.
+	// Pages reports the paths of pages, to which links of other origins may lead; nil: none.
 	Pages func(path string) bool
 }
 
@@ -46,9 +43,8 @@ func (g Guard) Validate() error {
 	return nil
 }
 
-// Handler passes allowed requests to next, refuses the others with 403, and
-// implements CORS for the allowed origins: it answers their preflight requests
-// and lets their pages read the answers.
+// Handler passes allowed requests to next, refuses the others with 403, and implements CORS for the
+// allowed origins: it answers their preflight requests and lets their pages read the answers.
 func (g Guard) Handler(next http.Handler) http.Handler {
 	allowed := make(map[string]bool, len(g.AllowedOrigins))
 	for _, o := range g.AllowedOrigins {
@@ -96,15 +92,14 @@ func (g Guard) allowedPages() string {
 	return "the web pages that may use this listener are those of the allowed origins: " + pages
 }
 
-// fromElsewhere reports whether a browser sends a request for a page of another
-// origin. Browsers before 2023, and other clients, do not tell.
+// fromElsewhere reports whether a browser sends a request for a page of another origin. Browsers
+// before 2023, and other clients, do not tell.
 func fromElsewhere(h http.Header) bool {
 	site := h["Sec-Fetch-Site"]
 	return len(site) > 1 || len(site) == 1 && site[0] != "same-origin" && site[0] != "none"
 }
 
-// leadsToPage reports whether a request is that of a link, to a page that is
-// not shown in a frame.
+// leadsToPage reports whether a request is that of a link, to a page that is not shown in a frame.
 func (g Guard) leadsToPage(r *http.Request) bool {
 	return g.Pages != nil && (r.Method == http.MethodGet || r.Method == http.MethodHead) && isNavigation(r.Header) &&
 		r.Header.Get("Sec-Fetch-Dest") == "document" && g.Pages(r.URL.Path)
@@ -112,10 +107,9 @@ func (g Guard) leadsToPage(r *http.Request) bool {
 
 func isNavigation(h http.Header) bool { return h.Get("Sec-Fetch-Mode") == "navigate" }
 
-// CheckNavigation refuses a request that a browser sends to show its answer. It
-// is for a GET with an effect: a page may redirect the browser there, and such
-// a request looks like a typed address. The error is a *wire.Error with
-// forbidden that names the effect.
+// CheckNavigation refuses a request that a browser sends to show its answer. It is for a GET with
+// an effect: a page may redirect the browser there, and such a request looks like a typed address.
+// The error is a *wire.Error with forbidden that names the effect.
 func CheckNavigation(r *http.Request, what string) error {
 	if !isNavigation(r.Header) {
 		return nil
@@ -123,9 +117,8 @@ func CheckNavigation(r *http.Request, what string) error {
 	return wire.Errorf(wire.Forbidden, "%s has an effect and is no page to open in a browser: use a program, such as curl, or fetch and EventSource of a page of an allowed origin", what)
 }
 
-// allowCORS sets the headers that a browser needs for the page of an allowed
-// origin, and reports whether r was a preflight request, which they answer
-// completely.
+// allowCORS sets the headers that a browser needs for the page of an allowed origin, and reports
+// whether r was a preflight request, which they answer completely.
 func allowCORS(h http.Header, r *http.Request) (preflight bool) {
 	h.Set("Access-Control-Allow-Origin", r.Header.Get("Origin"))
 	method := r.Header.Get("Access-Control-Request-Method")
@@ -146,8 +139,8 @@ func allowCORS(h http.Header, r *http.Request) (preflight bool) {
 	return true
 }
 
-// sameOrigin reports whether a page of that origin has the host of the request.
-// Schemes are not compared: a proxy in front may have terminated TLS.
+// sameOrigin reports whether a page of that origin has the host of the request. Schemes are not
+// compared: a proxy in front may have terminated TLS.
 func sameOrigin(origin, host string) bool {
 	c, ok := CanonicalOrigin(origin)
 	if !ok {
@@ -163,9 +156,8 @@ func originIn(allowed map[string]bool, origin string) bool {
 	return ok && allowed[c]
 }
 
-// CanonicalOrigin returns the origin in lower case and without its scheme's
-// default port, as browsers send it; an operator may write it otherwise. ok is
-// false if s is no origin.
+// CanonicalOrigin returns the origin in lower case and without its scheme's default port, as
+// browsers send it; an operator may write it otherwise. ok is false if s is no origin.
 func CanonicalOrigin(s string) (origin string, ok bool) {
 	u, err := url.Parse(strings.ToLower(s))
 	if err != nil || u.Scheme == "" || u.Hostname() == "" || u.User != nil ||
@@ -184,9 +176,9 @@ func isLoopback(a net.Addr) bool {
 	return ok && t.IP.IsLoopback()
 }
 
-// namesThisMachine reports whether a Host header is localhost or a loopback
-// address, with any port: the listener may be reached through a forwarded one.
-// No other DNS name is allowed, since its owner decides its address.
+// namesThisMachine reports whether a Host header is localhost or a loopback address, with any port:
+// the listener may be reached through a forwarded one. No other DNS name is allowed, since its
+// owner decides its address.
 func namesThisMachine(host string) bool {
 	name, ok := cutPort(host)
 	if !ok {
@@ -204,8 +196,7 @@ func namesThisMachine(host string) bool {
 	return err == nil && ip.Is4() && ip.IsLoopback()
 }
 
-// cutPort removes the port from host[:port]; ok is false if the port is no
-// number.
+// cutPort removes the port from host[:port]; ok is false if the port is no number.
 func cutPort(host string) (name string, ok bool) {
 	i := strings.LastIndexByte(host, ':')
 	if i < 0 || strings.HasSuffix(host, "]") {

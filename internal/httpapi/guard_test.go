@@ -196,8 +196,7 @@ func TestGuardValidate(t *testing.T) {
 	}
 }
 
-// The headers of browsers without Origin, for a page of another origin and for
-// a typed address.
+// The headers of browsers without Origin, for a page of another origin and for a typed address.
 func TestGuardFetchMetadata(t *testing.T) {
 	console := func(path string) bool { return path == "/x" }
 	plain := Guard{Addr: loopback}

@@ -11,17 +11,16 @@ import (
 	"github.com/sluice-bus/sluice/sdk/wire"
 )
 
-// Params are the parameters of a query string. Unknown parameters are ignored,
-// so that a newer client may send them. Errors are *wire.Error with bad_request
-// and name the parameter.
+// Params are the parameters of a query string. Unknown parameters are ignored, so that a newer
+// client may send them. Errors are *wire.Error with bad_request and name the parameter.
 type Params struct {
 	values map[string]string
 	lists  map[string][]string
 }
 
-// ParseParams reads a raw query string (the text after the "?"), which must be percent-encoded UTF-8.
-// It may give a parameter once, and a list several times. Parameters are separated by "&" alone; "+"
-// is a space.
+// ParseParams reads a raw query string (the text after the "?"), which must be percent-encoded
+// UTF-8. It may give a parameter once, and a list several times. Parameters are separated by "&"
+// alone; "+" is a space.
 func ParseParams(rawQuery string, lists ...string) (Params, error) {
 	p := Params{values: make(map[string]string), lists: make(map[string][]string)}
 	for pair := range strings.SplitSeq(rawQuery, "&") {
@@ -64,8 +63,8 @@ func unescape(raw string) (string, error) {
 	return s, nil
 }
 
-// BadParam is the error of a parameter, for the reason that its reader gives. The name is quoted, since it
-// may hold anything.
+// BadParam is the error of a parameter, for the reason that its reader gives. The name is quoted,
+// since it may hold anything.
 func BadParam(name, format string, args ...any) error {
 	return wire.Errorf(wire.BadRequest, "parameter %q: %s", name, fmt.Sprintf(format, args...))
 }
@@ -76,9 +75,9 @@ func (p Params) Has(name string) bool {
 	return ok
 }
 
-// Text returns the parameter's value, or "" if it is not given. A given but
-// empty parameter is refused: it is mostly a variable that its sender forgot to
-// set, and treating it as "no filter" would return too much.
+// Text returns the parameter's value, or "" if it is not given. A given but empty parameter is
+// refused: it is mostly a variable that its sender forgot to set, and treating it as "no filter"
+// would return too much.
 func (p Params) Text(name string) (string, error) {
 	v, given := p.values[name]
 	if given && v == "" {
@@ -92,8 +91,8 @@ const noValue = "it is given without a value; leave it out or give it one"
 // List returns the values of a parameter that is a list, in order.
 func (p Params) List(name string) []string { return p.lists[name] }
 
-// Whole returns the parameter as a whole number from low to high, in decimal
-// digits; def if it is not given.
+// Whole returns the parameter as a whole number from low to high, in decimal digits; def if it is
+// not given.
 func (p Params) Whole(name string, def, low, high int64) (int64, error) {
 	v, given := p.values[name]
 	if !given {
@@ -107,8 +106,7 @@ func (p Params) Whole(name string, def, low, high int64) (int64, error) {
 	return n, nil
 }
 
-// Choice returns the parameter as one of the choices; the first one if it is
-// not given.
+// Choice returns the parameter as one of the choices; the first one if it is not given.
 func (p Params) Choice(name string, choices ...string) (string, error) {
 	v, given := p.values[name]
 	switch {

@@ -90,8 +90,8 @@ func FuzzParseParams(f *testing.F) {
 			}
 			return
 		}
-		// An accepted query means the same as in the standard library, which
-		// also refuses semicolons.
+		// An accepted query means the same as in the standard library, which also refuses
+		// semicolons.
 		want, err := url.ParseQuery(strings.ReplaceAll(query, ";", "%3B"))
 		if err != nil {
 			t.Fatalf("%q taken, but: %v", query, err)

@@ -10,11 +10,10 @@ import (
 	"github.com/sluice-bus/sluice/sdk/wire/codec"
 )
 
-// RefuseConn answers the first request of a refused connection with an HTTP
-// error. It waits for the request's first byte, because clients take an earlier
-// answer for a broken connection. Then it reads until the peer has gone, or the
-// connection's deadline: closing the connection while the peer still sends
-// could destroy the answer.
+// RefuseConn answers the first request of a refused connection with an HTTP error. It waits for the
+// request's first byte, because clients take an earlier answer for a broken connection. Then it
+// reads until the peer has gone, or the connection's deadline: closing the connection while the
+// peer still sends could destroy the answer.
 func RefuseConn(c net.Conn, e *wire.Error) {
 	if _, err := io.ReadFull(c, make([]byte, 1)); err != nil {
 		return

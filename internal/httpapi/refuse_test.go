@@ -12,8 +12,8 @@ import (
 	"github.com/sluice-bus/sluice/sdk/wire"
 )
 
-// A client that is not let in gets the answer of any other refusal once it has
-// begun to ask, and not before, whatever it sends.
+// A client that is not let in gets the answer of any other refusal once it has begun to ask, and
+// not before, whatever it sends.
 func TestRefusedConnection(t *testing.T) {
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

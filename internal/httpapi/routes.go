@@ -6,9 +6,8 @@ import (
 	"github.com/sluice-bus/sluice/sdk/wire"
 )
 
-// Routes serves mux, with JSON errors instead of a ServeMux's texts if no
-// pattern matches: 404, and 405 with Allow if the path exists for other
-// methods.
+// Routes serves mux, with JSON errors instead of a ServeMux's texts if no pattern matches: 404, and
+// 405 with Allow if the path exists for other methods.
 func Routes(mux *http.ServeMux) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		fallback, pattern := mux.Handler(r)
@@ -27,8 +26,8 @@ func Routes(mux *http.ServeMux) http.Handler {
 	})
 }
 
-// RefuseMethod answers a request whose path has other methods. The hint, if it
-// is not empty, is appended to the message.
+// RefuseMethod answers a request whose path has other methods. The hint, if it is not empty, is
+// appended to the message.
 func RefuseMethod(w http.ResponseWriter, r *http.Request, allow, hint string) {
 	w.Header().Set("Allow", allow)
 	refuseStatus(w, wire.Errorf(wire.NotFound, "no such route: %s %s; the methods here are %s%s", r.Method, r.URL.Path, allow, hint),

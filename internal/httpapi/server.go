@@ -10,8 +10,8 @@ import (
 	"time"
 )
 
-// Bounds of a connection before its first request. The time of an answer has no
-// bound: streams are long on purpose, and their writers bound each write.
+// Bounds of a connection before its first request. The time of an answer has no bound: streams are
+// long on purpose, and their writers bound each write.
 const (
 	readHeaderTimeout = 10 * time.Second
 	idleTimeout       = 2 * time.Minute
@@ -22,23 +22,21 @@ const (
 type Server struct {
 	Handler http.Handler
 	Logger  *slog.Logger
-	// DrainTimeout is how long pending requests may go on once the server
-	// stops; 0 ends them at once.
+	// DrainTimeout is how long pending requests may go on once the server stops; 0 ends them at
+	// once.
 	DrainTimeout time.Duration
-	// ConnContext, if set, adds to the context of each new connection's
-	// requests.
+	// ConnContext, if set, adds to the context of each new connection's requests.
 	ConnContext func(ctx context.Context, c net.Conn) context.Context
 }
 
-// Serve accepts connections on ln until ctx ends. It then closes ln, lets
-// pending requests finish for DrainTimeout, and aborts the rest: their contexts
-// end and their connections close. Serve does not wait for hijacked
-// connections, such as WebSockets, and their contexts end only if requests have
-// to be aborted.
+// Serve accepts connections on ln until ctx ends. It then closes ln, lets pending requests finish
+// for DrainTimeout, and aborts the rest: their contexts end and their connections close. Serve does
+// not wait for hijacked connections, such as WebSockets, and their contexts end only if requests
+// have to be aborted.
 //
-// It returns nil after a stop that ctx asked for, also if requests had to be
-// aborted; else it returns why the listener failed. Aborted handlers may take a
-// moment more to notice; nothing else runs on.
+// It returns nil after a stop that ctx asked for, also if requests had to be aborted; else it
+// returns why the listener failed. Aborted handlers may take a moment more to notice; nothing else
+// runs on.
 func (s *Server) Serve(ctx context.Context, ln net.Listener) error {
 	// Requests outlive ctx by the drain time: only the abort ends them.
 	base, cut := context.WithCancel(context.WithoutCancel(ctx))
@@ -68,9 +66,8 @@ func (s *Server) Serve(ctx context.Context, ln net.Listener) error {
 	return nil
 }
 
-// drain waits for pending requests, within the drain time, and aborts the
-// others. Only then do contexts end, since those of hijacked connections are
-// not the server's to end.
+// drain waits for pending requests, within the drain time, and aborts the others. Only then do
+// contexts end, since those of hijacked connections are not the server's to end.
 func (s *Server) drain(srv *http.Server, cut context.CancelFunc) {
 	ctx, cancel := context.WithTimeout(context.Background(), s.DrainTimeout)
 	defer cancel()

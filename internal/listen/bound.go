@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// Bound is a listener with a bound on its connections. Further connections get
-// an error and are closed.
+// Bound is a listener with a bound on its connections. Further connections get an error and are
+// closed.
 type Bound struct {
 	net.Listener
 	most   int64
@@ -20,15 +20,15 @@ type Bound struct {
 }
 
 const (
-	// maxRefusing bounds the connections that are being refused at a time;
-	// others are closed at once.
+	// maxRefusing bounds the connections that are being refused at a time; others are closed at
+	// once.
 	maxRefusing = 64
 	// refusalTime bounds the time of a refusal.
 	refusalTime = time.Second
 )
 
-// NewBound bounds the connections of ln. refuse answers a refused connection;
-// it need not close it, and its deadline is set.
+// NewBound bounds the connections of ln. refuse answers a refused connection; it need not close it,
+// and its deadline is set.
 func NewBound(ln net.Listener, most int, refuse func(net.Conn)) *Bound {
 	return &Bound{Listener: ln, most: int64(most), refuse: refuse}
 }

@@ -1,6 +1,6 @@
-// Package listen opens the listeners of Sluice's servers from the addresses that operators write: host:port and
-// unix:/path. It must not know what is served on them, nor whether an address is allowed without authentication; it
-// only tells which ones stay on this machine.
+// Package listen opens the listeners of Sluice's servers from the addresses that operators write:
+// host:port and unix:/path. It must not know what is served on them, nor whether an address is
+// allowed without authentication; it only tells which ones stay on this machine.
 package listen
 
 import (
@@ -19,15 +19,17 @@ import (
 
 const (
 	unixPrefix = "unix:"
-	// maxSocketPath is what fits into a socket address on every system Go listens on, with its closing zero.
+	// maxSocketPath is what fits into a socket address on every system Go listens on, with its
+	// closing zero.
 	maxSocketPath = 103
 	// probeTimeout bounds the check whether a process listens on an existing socket.
 	probeTimeout = time.Second
 )
 
-// On listens on addr: "host:port", where port 0 picks a free one and no host means every interface, or "unix:/path". It
-// replaces a socket file without a listening process; closing the listener removes its own. The folder of a socket and
-// the process's umask decide which users may connect to it.
+// On listens on addr: "host:port", where port 0 picks a free one and no host means every interface,
+// or "unix:/path". It replaces a socket file without a listening process; closing the listener
+// removes its own. The folder of a socket and the process's umask decide which users may connect to
+// it.
 func On(ctx context.Context, addr string) (net.Listener, error) {
 	var config net.ListenConfig
 	path, isUnix := strings.CutPrefix(addr, unixPrefix)
@@ -57,7 +59,8 @@ func checkHostPort(addr string) error {
 	return nil
 }
 
-// removeStale removes the socket at path if no process listens on it any more. Any other file stays and is an error.
+// removeStale removes the socket at path if no process listens on it any more. Any other file stays
+// and is an error.
 func removeStale(ctx context.Context, path string) error {
 	info, err := os.Lstat(path)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -89,8 +92,9 @@ func Address(l net.Listener) string {
 	return l.Addr().String()
 }
 
-// IsLoopback tells whether only this machine can reach addr: a unix socket, or a host that is localhost or a loopback
-// address. A name is not looked up, and what cannot be parsed is not loopback.
+// IsLoopback tells whether only this machine can reach addr: a unix socket, or a host that is
+// localhost or a loopback address. A name is not looked up, and what cannot be parsed is not
+// loopback.
 func IsLoopback(addr string) bool {
 	if strings.HasPrefix(addr, unixPrefix) {
 		return true

@@ -256,7 +256,8 @@ func runListDatabases(c *call) (bson.D, error) {
 	return bson.D{{Key: "databases", Value: docs}, {Key: "totalSize", Value: int64(4096 * len(docs))}}, err
 }
 
-// passTTL deletes the documents on the primary whose time in a TTL index is over, and sets the time of the next pass.
+// passTTL deletes the documents on the primary whose time in a TTL index is over, and sets the time
+// of the next pass.
 func (s *Set) passTTL() {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -24,7 +24,8 @@ type spec struct {
 	sequence string
 	// writes says that only a primary executes it, and that it has a write concern.
 	writes bool
-	// reads says that a secondary executes it only if the read preference allows that, and that it has a read concern.
+	// reads says that a secondary executes it only if the read preference allows that, and that it
+	// has a read concern.
 	reads bool
 	// transacts says that it may be part of a transaction.
 	transacts bool
@@ -404,8 +405,8 @@ func (c *call) stillPrimary() bool {
 	return c.member.primary && c.member.term == c.term && !c.member.down
 }
 
-// waitForWrites waits until the members that the write concern names have the command's writes; where it has written nothing, the
-// newest write of all.
+// waitForWrites waits until the members that the write concern names have the command's writes;
+// where it has written nothing, the newest write of all.
 func (c *call) waitForWrites() *Error {
 	m, wc := c.member, c.writeConcern
 	at := c.written
@@ -470,7 +471,8 @@ func (c *call) view() (*store.Store, error) {
 		return !m.time(at).Before(c.after)
 	}
 	if !seen() {
-		// The time may be of another shard or of a lost write, so the primary has to write something newer.
+		// The time may be of another shard or of a lost write, so the primary has to write
+		// something newer.
 		if p := c.set.primaryOf(m); p != nil && p.time(p.last()).Before(c.after) {
 			p.clock = m.clock
 			c.set.note(p)

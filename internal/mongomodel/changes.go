@@ -15,7 +15,8 @@ import (
 	"github.com/sluice-bus/sluice/internal/mongomodel/store"
 )
 
-// changes is the source of a change stream's cursor: the committed entries of the oplog that are about one collection.
+// changes is the source of a change stream's cursor: the committed entries of the oplog that are
+// about one collection.
 type changes struct {
 	ns       string
 	lookup   bool // fullDocument: updateLookup
@@ -235,7 +236,8 @@ func currentOf(view *store.Store, op store.Entry) (any, error) {
 	return docs[0], nil
 }
 
-// difference is an update's description, by whole fields: the server also tells of fields within them.
+// difference is an update's description, by whole fields: the server also tells of fields within
+// them.
 func difference(before, after bson.Raw) bson.D {
 	updated, removed := bson.D{}, []string{}
 	for k, v := range query.Fields(after) {
@@ -251,8 +253,9 @@ func difference(before, after bson.Raw) bson.D {
 	return bson.D{{Key: "updatedFields", Value: updated}, {Key: "removedFields", Value: removed}, {Key: "truncatedArrays", Value: bson.A{}}}
 }
 
-// ForgetOplog makes every member forget the committed entries except the newest, like an oplog that is too small for the writes:
-// streams that are behind, or are resumed from before, lose their place.
+// ForgetOplog makes every member forget the committed entries except the newest, like an oplog that
+// is too small for the writes: streams that are behind, or are resumed from before, lose their
+// place.
 func (s *Set) ForgetOplog() {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -79,7 +79,8 @@ type Request struct {
 	Command    string
 	Database   string
 	Collection string
-	// Body is the command, and Documents are its document sequence: the documents, updates or deletes of a write.
+	// Body is the command, and Documents are its document sequence: the documents, updates or
+	// deletes of a write.
 	Body      bson.Raw
 	Documents []bson.Raw
 }
@@ -88,14 +89,16 @@ type Request struct {
 type Fault struct {
 	// Delay holds it up before it is executed.
 	Delay time.Duration
-	// LoseRequest: it is not executed. LoseAnswer: it is executed, and the answer is lost. The client's connection breaks.
+	// LoseRequest: it is not executed. LoseAnswer: it is executed, and the answer is lost. The
+	// client's connection breaks.
 	LoseRequest, LoseAnswer bool
-	// Silent leaves the connection open where something is lost: the client waits for an answer as long as it cares to.
+	// Silent leaves the connection open where something is lost: the client waits for an answer as
+	// long as it cares to.
 	Silent bool
 	// Late has a lost request executed after that time: it was on its way while its sender gave up.
 	Late time.Duration
-	// Halt ends the member's work on a write of several statements after as many: the rest is not executed, the answer is
-	// lost. 0: all are.
+	// Halt ends the member's work on a write of several statements after as many: the rest is not
+	// executed, the answer is lost. 0: all are.
 	Halt int
 }
 
@@ -139,7 +142,8 @@ func (s *Set) later(d time.Duration, call *call) {
 	})
 }
 
-// lose records a command whose request or answer is lost, and ends the connection. It returns false.
+// lose records a command whose request or answer is lost, and ends the connection. It returns
+// false.
 func (c *conn) lose(call *call, outcome string, silent bool) bool {
 	c.set.mu.Lock()
 	c.set.record(call, outcome)
@@ -147,7 +151,8 @@ func (c *conn) lose(call *call, outcome string, silent bool) bool {
 	return c.idle(silent)
 }
 
-// idle ends a connection without an answer: if silent, only when the client closes it. It returns false.
+// idle ends a connection without an answer: if silent, only when the client closes it. It returns
+// false.
 func (c *conn) idle(silent bool) bool {
 	if silent {
 		var b [1]byte

@@ -30,7 +30,8 @@ func (s *Set) near(m *member) []*member {
 	return near
 }
 
-// primaryOf is the primary that a member follows: of the primaries that it can talk to, the one of the newest term.
+// primaryOf is the primary that a member follows: of the primaries that it can talk to, the one of
+// the newest term.
 func (s *Set) primaryOf(m *member) *member {
 	if m.down {
 		return nil
@@ -44,8 +45,8 @@ func (s *Set) primaryOf(m *member) *member {
 	return p
 }
 
-// look lets the members notice changes: members that are gone or back, and times that are over. It is called at every change and
-// whenever something is due, and sets the alarm for the next time.
+// look lets the members notice changes: members that are gone or back, and times that are over. It
+// is called at every change and whenever something is due, and sets the alarm for the next time.
 func (s *Set) look() {
 	if s.closed {
 		return
@@ -130,7 +131,8 @@ func (s *Set) lookOnce(now time.Time) bool {
 	return false
 }
 
-// termOf is m's term after a heartbeat with o. A primary that hears of a newer term is none any more.
+// termOf is m's term after a heartbeat with o. A primary that hears of a newer term is none any
+// more.
 func (s *Set) termOf(m, o *member) int64 {
 	if o.term > m.term && m.primary {
 		s.resign(m)
@@ -178,7 +180,8 @@ func compareOplogs(a, b *member) int {
 	return cmp.Or(cmp.Compare(a.lastTerm(), b.lastTerm()), cmp.Compare(a.last(), b.last()))
 }
 
-// resign makes a primary a secondary. Reads go on there, writes that wait fail, open transactions end.
+// resign makes a primary a secondary. Reads go on there, writes that wait fail, open transactions
+// end.
 func (s *Set) resign(m *member) {
 	m.primary, m.lost = false, time.Time{}
 	m.dropTransactions()
@@ -188,7 +191,8 @@ func (s *Set) resign(m *member) {
 	s.wake()
 }
 
-// stepDown executes a requested stepdown: the others catch up and elect one of them soon, and this one does not stand for some time.
+// stepDown executes a requested stepdown: the others catch up and elect one of them soon, and this
+// one does not stand for some time.
 func (s *Set) stepDown(m *member, bar time.Duration) {
 	for _, o := range s.near(m) {
 		s.replicate(o, 0)

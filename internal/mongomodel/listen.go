@@ -2,9 +2,9 @@ package mongomodel
 
 import "net"
 
-// Listen starts a set that is reached over the network, each member at a listener of its own; the options' Members and
-// Addresses are these. Close closes the listeners. All clients are called "net". A member that is down keeps its
-// listener and closes the connections.
+// Listen starts a set that is reached over the network, each member at a listener of its own; the
+// options' Members and Addresses are these. Close closes the listeners. All clients are called
+// "net". A member that is down keeps its listener and closes the connections.
 func Listen(o Options, listeners []net.Listener) *Set {
 	o.Members, o.Addresses = len(listeners), nil
 	for _, l := range listeners {

@@ -11,9 +11,11 @@ import (
 )
 
 const (
-	// snapshotLag is how many entries the kept committed state may be behind before it is brought up.
+	// snapshotLag is how many entries the kept committed state may be behind before it is brought
+	// up.
 	snapshotLag = 64
-	// oplogBound is how many entries a member keeps. A member that is further behind copies the whole state of the primary.
+	// oplogBound is how many entries a member keeps. A member that is further behind copies the
+	// whole state of the primary.
 	oplogBound = 20_000
 	// maxCursors bounds the cursors that are open on one member.
 	maxCursors = 10_000
@@ -42,7 +44,8 @@ type member struct {
 	lag      time.Duration // of replication to here, added to the set's
 	topology int64         // counts the changes that a streaming hello waits for
 
-	// The oplog: position p is the entry log[p-base-1], and what came before base is only in the stores.
+	// The oplog: position p is the entry log[p-base-1], and what came before base is only in the
+	// stores.
 	log  []*entry
 	base int
 	// live is the data at the position applied, which a read brings up to the oplog's end.
@@ -80,7 +83,8 @@ func (m *member) lastTerm() int64 {
 	return m.log[len(m.log)-1].term
 }
 
-// time is the time of an entry; of an entry that is no longer in the oplog it is zero, which is before everything.
+// time is the time of an entry; of an entry that is no longer in the oplog it is zero, which is
+// before everything.
 func (m *member) time(position int) bson.Timestamp {
 	if position <= m.base {
 		return bson.Timestamp{}
@@ -192,7 +196,8 @@ func (s *Set) note(m *member) int {
 	return s.append(m, &entry{})
 }
 
-// replicateFrom brings a primary's new entries to the others, now or after the delay of replication.
+// replicateFrom brings a primary's new entries to the others, now or after the delay of
+// replication.
 func (s *Set) replicateFrom(p *member) {
 	for _, m := range s.members {
 		if m != p && !m.down {
@@ -221,8 +226,8 @@ func (s *Set) replicateAfter(m *member, d time.Duration) {
 	})
 }
 
-// replicate rolls back the entries that a member's primary has not, and brings the member the entries that the primary had before
-// the delay of replication.
+// replicate rolls back the entries that a member's primary has not, and brings the member the
+// entries that the primary had before the delay of replication.
 func (s *Set) replicate(m *member, lag time.Duration) {
 	p := s.primaryOf(m)
 	if p == nil || p == m || m.down {
@@ -278,7 +283,8 @@ func (m *member) learnCommit(p *member) {
 	}
 }
 
-// commonWith is the last position up to which two oplogs are the same; false says that neither keeps it any more.
+// commonWith is the last position up to which two oplogs are the same; false says that neither
+// keeps it any more.
 func (m *member) commonWith(p *member) (int, bool) {
 	oldest := max(m.base, p.base)
 	at := min(m.last(), p.last())
@@ -312,7 +318,8 @@ func (s *Set) commit(p *member) {
 
 func (s *Set) quorum() int { return len(s.members)/2 + 1 }
 
-// truncate forgets the entries that every member has committed; a member that is too far back is left behind.
+// truncate forgets the entries that every member has committed; a member that is too far back is
+// left behind.
 func (s *Set) truncate() {
 	newest := 0
 	for _, m := range s.members {

@@ -28,7 +28,8 @@ func once(command string, f mongomodel.Fault) func(mongomodel.Request) mongomode
 	}
 }
 
-// TestARetriedWriteIsExecutedOnce loses an answer, in one case together with the primary that wrote it.
+// TestARetriedWriteIsExecutedOnce loses an answer, in one case together with the primary that wrote
+// it.
 func TestARetriedWriteIsExecutedOnce(t *testing.T) {
 	for name, kill := range map[string]bool{"same primary": false, "next primary": true} {
 		t.Run(name, func(t *testing.T) {
@@ -136,7 +137,8 @@ func TestTransactions(t *testing.T) {
 	})
 }
 
-// TestAnAbandonedTransactionHoldsItsWrites has another transaction conflict with it, and a plain write wait for its end.
+// TestAnAbandonedTransactionHoldsItsWrites has another transaction conflict with it, and a plain
+// write wait for its end.
 func TestAnAbandonedTransactionHoldsItsWrites(t *testing.T) {
 	simulate(t, mongomodel.Options{}, func(t *testing.T, s *mongomodel.Set, db *mongo.Database) {
 		c := with(db, writeconcern.Majority(), readconcern.Majority())

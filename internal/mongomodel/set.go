@@ -21,21 +21,24 @@ import (
 // Name is the replica set's.
 const Name = "model"
 
-// Options describe a set. The zero value is three members that answer at once, with MongoDB's own times.
+// Options describe a set. The zero value is three members that answer at once, with MongoDB's own
+// times.
 type Options struct {
 	Members int    // 0: three
 	Seed    uint64 // decides which of equal members is elected, and ids
 	// ElectionTimeout is after which time without a primary a member stands for election. 0: 10 s.
 	ElectionTimeout time.Duration
-	// StepdownAnswering is for how much longer than that a primary without a majority goes on answering. 0: 10 s.
+	// StepdownAnswering is for how much longer than that a primary without a majority goes on
+	// answering. 0: 10 s.
 	StepdownAnswering time.Duration
 	// TransactionLifetime is after which time an open transaction is aborted. 0: 60 s.
 	TransactionLifetime time.Duration
 	// TTLInterval is the time between two passes over the TTL indexes. 0: 60 s.
 	TTLInterval time.Duration
 	Latencies   Latencies
-	// HelloWait is for how long at most a client waits at the server for changes. 0: as long as it asks, which is 10 s. A
-	// driver that is disconnected right after it has connected waits as long for its monitors.
+	// HelloWait is for how long at most a client waits at the server for changes. 0: as long as it
+	// asks, which is 10 s. A driver that is disconnected right after it has connected waits as long
+	// for its monitors.
 	HelloWait time.Duration
 	// Polling has clients ask for changes every 10 s instead of waiting for them at the server.
 	Polling bool
@@ -43,10 +46,12 @@ type Options struct {
 	NoChangeStreams bool
 	// Version is the version that the set names: "8.0" or "4.4". Empty: "8.0".
 	Version string
-	// Fault decides how a command is disturbed. It is called for each command except monitoring, without locks held, and may be
-	// called from several goroutines at once. nil: nothing happens to any.
+	// Fault decides how a command is disturbed. It is called for each command except monitoring,
+	// without locks held, and may be called from several goroutines at once. nil: nothing happens
+	// to any.
 	Fault func(Request) Fault
-	// Addresses are the members' as clients see them. nil: m0:27017 and so on, which the dialer of Client knows.
+	// Addresses are the members' as clients see them. nil: m0:27017 and so on, which the dialer of
+	// Client knows.
 	Addresses []string
 }
 
@@ -169,7 +174,8 @@ func (s *Set) wake() {
 
 var errClosed = errors.New("the set is closed")
 
-// wait waits, with the lock let go of meanwhile, until it is time or ok says so. It tells whether ok did.
+// wait waits, with the lock let go of meanwhile, until it is time or ok says so. It tells whether
+// ok did.
 func (s *Set) wait(until time.Time, ok func() bool) bool {
 	var timer *time.Timer
 	var due <-chan time.Time
@@ -209,7 +215,8 @@ func (s *Set) sleep(d time.Duration) bool {
 	}
 }
 
-// URI is the connection string; the addresses in it mean something to Client's dialer, or where the set listens.
+// URI is the connection string; the addresses in it mean something to Client's dialer, or where the
+// set listens.
 func (s *Set) URI() string {
 	var addrs []string
 	for _, m := range s.members {
@@ -218,8 +225,8 @@ func (s *Set) URI() string {
 	return "mongodb://" + strings.Join(addrs, ",") + "/?replicaSet=" + Name
 }
 
-// Client returns options of a client that talks to the set over connections in memory. Partitions, faults and traces call
-// it by the name given.
+// Client returns options of a client that talks to the set over connections in memory. Partitions,
+// faults and traces call it by the name given.
 func (s *Set) Client(from string) *options.ClientOptions {
 	return options.Client().ApplyURI(s.URI()).SetDialer(s.Dialer(from))
 }
@@ -275,7 +282,8 @@ func (s *Set) Primary() int {
 	return best
 }
 
-// StepDown has the primary i step down, as replSetStepDown does: another takes over after about a second.
+// StepDown has the primary i step down, as replSetStepDown does: another takes over after about a
+// second.
 func (s *Set) StepDown(i int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -309,8 +317,8 @@ func (s *Set) Restart(i int) {
 	s.catchUp()
 }
 
-// Part cuts the link between two parties, both ways: members are m0, m1 and so on, clients have the names given to
-// Client. Messages between them arrive when the link is joined again.
+// Part cuts the link between two parties, both ways: members are m0, m1 and so on, clients have the
+// names given to Client. Messages between them arrive when the link is joined again.
 func (s *Set) Part(a, b string) { s.setCut(a, b, true) }
 
 // Join undoes Part.

@@ -45,8 +45,8 @@ func (s *Set) record(c *call, outcome string) {
 	t.oldest = (t.oldest + 1) % traceBound
 }
 
-// WriteTrace writes the last commands that were executed or lost, oldest first: one line a command, with times since the set
-// began.
+// WriteTrace writes the last commands that were executed or lost, oldest first: one line a command,
+// with times since the set began.
 func (s *Set) WriteTrace(w io.Writer) {
 	s.mu.Lock()
 	last := slices.Concat(s.trace.records[s.trace.oldest:], s.trace.records[:s.trace.oldest])

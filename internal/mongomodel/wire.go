@@ -62,7 +62,8 @@ func readMessage(r io.Reader) (*message, error) {
 	return nil, fmt.Errorf("the opcode %s is not known to the model", op)
 }
 
-// parse reads the sections of an OP_MSG. The documents share the message's bytes, which do not change.
+// parse reads the sections of an OP_MSG. The documents share the message's bytes, which do not
+// change.
 func (m *message) parse(b []byte) error {
 	flags, b, ok := wiremessage.ReadMsgFlags(b)
 	if !ok {
@@ -113,7 +114,8 @@ func (m *message) parse(b []byte) error {
 	return m.body.Validate()
 }
 
-// parseLegacy reads an OP_QUERY: flags, the collection's name, the numbers to skip and to return, the command.
+// parseLegacy reads an OP_QUERY: flags, the collection's name, the numbers to skip and to return,
+// the command.
 func (m *message) parseLegacy(b []byte) error {
 	if len(b) < 4 {
 		return errMalformed

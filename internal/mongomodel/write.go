@@ -11,8 +11,8 @@ import (
 	"github.com/sluice-bus/sluice/internal/mongomodel/store"
 )
 
-// record is a statement of a session that was executed: sending it again gets its result. It is replicated with the statement's
-// entries.
+// record is a statement of a session that was executed: sending it again gets its result. It is
+// replicated with the statement's entries.
 type record struct {
 	number    int64 // txnNumber
 	statement int32
@@ -47,8 +47,9 @@ func (c *call) done() map[int32]bson.D {
 
 var errBlocked = errors.New("an open transaction is in the way")
 
-// write does op to the data, and appends its entries to the oplog with the result of the statement that it was. A plain
-// write that conflicts with an open transaction waits for its end. An entry may be written beside an error.
+// write does op to the data, and appends its entries to the oplog with the result of the statement
+// that it was. A plain write that conflicts with an open transaction waits for its end. An entry
+// may be written beside an error.
 func (c *call) write(statement int, op func(*store.Store) ([]store.Entry, bson.D, error)) (bson.D, error) {
 	if c.txn != nil {
 		entries, result, err := op(c.txn.view)
@@ -83,7 +84,8 @@ func (c *call) write(statement int, op func(*store.Store) ([]store.Entry, bson.D
 	}
 }
 
-// unlessBlocked is true once one of the transactions that were open has ended, or this is no primary any more.
+// unlessBlocked is true once one of the transactions that were open has ended, or this is no
+// primary any more.
 func (c *call) unlessBlocked(transactions map[string]*transaction) func() bool {
 	var open []*transaction
 	for _, t := range transactions {

@@ -81,8 +81,8 @@ func (s *Server) Describe() string {
 	return fmt.Sprintf("mongotest: the tests run on %s: %s", how, s.info)
 }
 
-// Needs skips a test on a server that lacks the feature, and says so on standard error, where skipping is
-// seen.
+// Needs skips a test on a server that lacks the feature, and says so on standard error, where
+// skipping is seen.
 func (s *Server) Needs(t testing.TB, f Feature) {
 	t.Helper()
 	if !s.info.Has(f) {
@@ -91,14 +91,16 @@ func (s *Server) Needs(t testing.TB, f Feature) {
 	}
 }
 
-// described is the description of the process's first server that is not FerretDB: all others are like it.
+// described is the description of the process's first server that is not FerretDB: all others are
+// like it.
 var described struct {
 	sync.Mutex
 	done bool
 	info Info
 }
 
-// inform asks the server for its description, the first time in a process, and then writes it to standard error.
+// inform asks the server for its description, the first time in a process, and then writes it to
+// standard error.
 func (s *Server) inform(ferretDB bool) error {
 	described.Lock()
 	defer described.Unlock()

@@ -1,8 +1,10 @@
-// Package mongotest gives tests a server that speaks MongoDB's protocol: the one that MONGODB_URI names, else the model of
-// internal/mongomodel as a process of their own on free ports of the loopback interface. A few tests ask for FerretDB, which
-// Sluice works on too. It says on standard error which server the tests ran on, and knows nothing of Sluice's data there.
+// Package mongotest gives tests a server that speaks MongoDB's protocol: the one that MONGODB_URI
+// names, else the model of internal/mongomodel as a process of their own on free ports of the
+// loopback interface. A few tests ask for FerretDB, which Sluice works on too. It says on standard
+// error which server the tests ran on, and knows nothing of Sluice's data there.
 //
-// A running server has no goroutine in the test process, so tests that look for leaks find their own only.
+// A running server has no goroutine in the test process, so tests that look for leaks find their
+// own only.
 package mongotest
 
 import (
@@ -22,7 +24,8 @@ import (
 	"github.com/sluice-bus/sluice/internal/testenv"
 )
 
-// URIVariable names the environment variable with the connection string of the real server to test on.
+// URIVariable names the environment variable with the connection string of the real server to test
+// on.
 const URIVariable = "MONGODB_URI"
 
 // commandTimeout is how long the server may take to answer this package.
@@ -39,8 +42,9 @@ type Server struct {
 	info   Info
 }
 
-// Start starts a replica set of one member for this test alone, which it may stop, kill and restart; it ends with the test.
-// With MONGODB_URI it starts nothing and returns that server, which a test cannot stop.
+// Start starts a replica set of one member for this test alone, which it may stop, kill and
+// restart; it ends with the test. With MONGODB_URI it starts nothing and returns that server, which
+// a test cannot stop.
 func Start(t testing.TB) *Server {
 	t.Helper()
 	if os.Getenv(URIVariable) != "" {
@@ -74,9 +78,9 @@ func started(t testing.TB, program *processtest.Program, args ...string) *proces
 	return p
 }
 
-// Shared returns the one server that all tests of the process share: the server of MONGODB_URI, else a replica set of three
-// members that is started for the first of them and ends with the test process, even if that is killed. Each test should
-// work in a database of its own, see NewDatabase.
+// Shared returns the one server that all tests of the process share: the server of MONGODB_URI,
+// else a replica set of three members that is started for the first of them and ends with the test
+// process, even if that is killed. Each test should work in a database of its own, see NewDatabase.
 func Shared(t testing.TB) *Server {
 	t.Helper()
 	if os.Getenv(URIVariable) != "" {
@@ -89,7 +93,8 @@ func Shared(t testing.TB) *Server {
 	return newServer(t, p, true)
 }
 
-// The shared process is held here for as long as the test process lives: the end of its standard input tells it to end.
+// The shared process is held here for as long as the test process lives: the end of its standard
+// input tells it to end.
 var sharedProcess = sync.OnceValues(func() (*process, error) {
 	bin, err := processtest.MongoModel.Build()
 	if err != nil {
@@ -121,14 +126,15 @@ func (s *Server) URI(database string) string {
 	return withDatabase(s.base(), database)
 }
 
-// URIVia is the connection string for a database through a proxy at addr (host:port) in front of Addr. The driver
-// then talks to this address alone, also where the server is a member of a replica set.
+// URIVia is the connection string for a database through a proxy at addr (host:port) in front of
+// Addr. The driver then talks to this address alone, also where the server is a member of a replica
+// set.
 func (s *Server) URIVia(addr, database string) string {
 	return withDatabase(withHost(s.base(), addr), database)
 }
 
-// Addr is the server's host:port, for a proxy. Of a real server with several hosts it is the first, and that one must be
-// the primary; one of a mongodb+srv URI has none and fails the test.
+// Addr is the server's host:port, for a proxy. Of a real server with several hosts it is the first,
+// and that one must be the primary; one of a mongodb+srv URI has none and fails the test.
 func (s *Server) Addr() string {
 	s.t.Helper()
 	c := splitURI(s.base())
@@ -161,8 +167,8 @@ func (s *Server) Kill() {
 	s.order("kill 0")
 }
 
-// Restart starts the server again, on the same port with the same data, and returns once it serves. One that still runs
-// is stopped first.
+// Restart starts the server again, on the same port with the same data, and returns once it serves.
+// One that still runs is stopped first.
 func (s *Server) Restart() {
 	s.t.Helper()
 	s.order("kill 0")
@@ -182,11 +188,12 @@ func (s *Server) order(what string) {
 	}
 }
 
-// CanStop tells whether Stop, Kill and Restart are allowed: this server is neither a real nor a shared one.
+// CanStop tells whether Stop, Kill and Restart are allowed: this server is neither a real nor a
+// shared one.
 func (s *Server) CanStop() bool { return s.own != nil && !s.shared }
 
-// NewDatabase returns the name of a database that nobody else uses. It is dropped at the end of the test where the server
-// lives on.
+// NewDatabase returns the name of a database that nobody else uses. It is dropped at the end of the
+// test where the server lives on.
 func (s *Server) NewDatabase(t testing.TB) string {
 	t.Helper()
 	name := "slu_" + strings.ToLower(rand.Text()[:12])

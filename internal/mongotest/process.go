@@ -13,14 +13,15 @@ import (
 )
 
 const (
-	// readyTimeout is how long a server may take to start, or to execute an order, on a loaded machine.
+	// readyTimeout is how long a server may take to start, or to execute an order, on a loaded
+	// machine.
 	readyTimeout = 60 * time.Second
 	// logTailBytes is how much of a server's log a failed test shows.
 	logTailBytes = 16 << 10
 )
 
-// process is a server that this test process starts. It has no goroutines: the log goes to a file, and the caller that
-// ends the server waits for it.
+// process is a server that this test process starts. It has no goroutines: the log goes to a file,
+// and the caller that ends the server waits for it.
 type process struct {
 	bin, dir string
 	args     []string
@@ -105,7 +106,8 @@ func (p *process) stop() {
 	}
 }
 
-// end waits for the server to end, which how causes. It ignores the exit status: the server may have ended before.
+// end waits for the server to end, which how causes. It ignores the exit status: the server may
+// have ended before.
 func (p *process) end(how func() error) {
 	_ = how()
 	_ = p.cmd.Wait() // which closes the pipes

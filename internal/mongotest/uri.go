@@ -7,7 +7,8 @@ import (
 	"strings"
 )
 
-// connString is a MongoDB connection string in parts. It is taken apart by hand, as net/url refuses lists of hosts.
+// connString is a MongoDB connection string in parts. It is taken apart by hand, as net/url refuses
+// lists of hosts.
 type connString struct {
 	scheme, user, hosts, database string
 	options                       []string // name=value
@@ -53,7 +54,8 @@ func (c connString) without(names ...string) []string {
 	return kept
 }
 
-// withDatabase names the database. Authentication stays with the database that was named before, or with admin.
+// withDatabase names the database. Authentication stays with the database that was named before, or
+// with admin.
 func withDatabase(uri, database string) string {
 	c := splitURI(uri)
 	if c.user != "" && len(c.without("authSource")) == len(c.options) {

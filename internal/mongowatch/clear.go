@@ -10,9 +10,9 @@ import (
 	"github.com/sluice-bus/sluice/internal/listen"
 )
 
-// InClear reports whether the network can read the traffic to the servers of a URL: it is
-// without TLS, and goes to other machines. It looks up no names: a mongodb+srv URL counts
-// as TLS unless it says otherwise.
+// InClear reports whether the network can read the traffic to the servers of a URL: it is without
+// TLS, and goes to other machines. It looks up no names: a mongodb+srv URL counts as TLS unless it
+// says otherwise.
 func InClear(url string) bool {
 	if strings.HasPrefix(url, "mongodb+srv:") {
 		return strings.Contains(url, "tls=false") || strings.Contains(url, "ssl=false")

@@ -13,9 +13,9 @@ import (
 	"github.com/sluice-bus/sluice/internal/clock"
 )
 
-// ClientOptions are the options that a URL sets, except for those that no program of ours
-// leaves to it: clients name their application, read from the primary, and give a server up
-// after a timeout. A nil dialer stands for the network.
+// ClientOptions are the options that a URL sets, except for those that no program of ours leaves to
+// it: clients name their application, read from the primary, and give a server up after a timeout.
+// A nil dialer stands for the network.
 func ClientOptions(url, app string, timeout time.Duration, dialer options.ContextDialer) *options.ClientOptions {
 	const maxAppName = 128 // bytes, MongoDB's
 	o := options.Client().ApplyURI(url).
@@ -29,15 +29,15 @@ func ClientOptions(url, app string, timeout time.Duration, dialer options.Contex
 	return o
 }
 
-// PlaceLost reports whether a server says that its oplog no longer has the place at which a
-// change stream is to go on: ChangeStreamFatalError or ChangeStreamHistoryLost.
+// PlaceLost reports whether a server says that its oplog no longer has the place at which a change
+// stream is to go on: ChangeStreamFatalError or ChangeStreamHistoryLost.
 func PlaceLost(err error) bool {
 	var server mongo.ServerError
 	return errors.As(err, &server) && (server.HasErrorCode(280) || server.HasErrorCode(286))
 }
 
-// Next moves a cursor on, as its own Next does, and gives the server no longer than timeout to
-// send more documents.
+// Next moves a cursor on, as its own Next does, and gives the server no longer than timeout to send
+// more documents.
 func Next(ctx context.Context, c clock.Clock, cursor *mongo.Cursor, timeout time.Duration) bool {
 	if cursor.RemainingBatchLength() == 0 {
 		timed, cancel := c.WithTimeout(ctx, timeout)

@@ -15,8 +15,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/mongo"
 )
 
-// Command is one command under way. Of the applications' and users' content it has only
-// names.
+// Command is one command under way. Of the applications' and users' content it has only names.
 type Command struct {
 	Name       string
 	Database   string
@@ -25,10 +24,10 @@ type Command struct {
 	Port       int // 0 where the server is a unix socket
 }
 
-// Monitor calls sent for every command, with the context of its operation. It calls the
-// function that sent returns, unless it is nil, once when the command is over, with ""
-// or the kind of its failure. Both have to be quick, and may be called from several
-// goroutines at once. Monitor returns nil for a nil sent.
+// Monitor calls sent for every command, with the context of its operation. It calls the function
+// that sent returns, unless it is nil, once when the command is over, with "" or the kind of its
+// failure. Both have to be quick, and may be called from several goroutines at once. Monitor
+// returns nil for a nil sent.
 func Monitor(sent func(context.Context, Command) (over func(failure string))) *event.CommandMonitor {
 	if sent == nil {
 		return nil
@@ -56,8 +55,8 @@ func Monitor(sent func(context.Context, Command) (over func(failure string))) *e
 	}
 }
 
-// collectionOf is the value of the command's own element, if that is the name of a
-// collection; getMore has it in another element.
+// collectionOf is the value of the command's own element, if that is the name of a collection;
+// getMore has it in another element.
 func collectionOf(e *event.CommandStartedEvent) string {
 	field := e.CommandName
 	if field == "getMore" {
@@ -67,8 +66,8 @@ func collectionOf(e *event.CommandStartedEvent) string {
 	return name
 }
 
-// serverOf reads the address out of a connection's id, which is the address and
-// a number in square brackets.
+// serverOf reads the address out of a connection's id, which is the address and a number in square
+// brackets.
 func serverOf(connection string) (host string, port int) {
 	address, _, _ := strings.Cut(connection, "[-")
 	host, text, err := net.SplitHostPort(address)
@@ -79,8 +78,8 @@ func serverOf(connection string) (host string, port int) {
 	return host, port
 }
 
-// kindOf returns the kind of a failure. It leaves the error's text out, which may have
-// values of documents.
+// kindOf returns the kind of a failure. It leaves the error's text out, which may have values of
+// documents.
 func kindOf(err error) string {
 	var server mongo.CommandError
 	switch {

@@ -34,8 +34,8 @@ func (env environment) disabled() bool {
 	return strings.EqualFold(env("OTEL_SDK_DISABLED"), "true")
 }
 
-// read reads the configuration of each signal. It checks every variable that the exporters and the SDK would read
-// silently, wrong or not: a typing error would mean no data and no reason.
+// read reads the configuration of each signal. It checks every variable that the exporters and the
+// SDK would read silently, wrong or not: a typing error would mean no data and no reason.
 func (env environment) read() (map[string][]string, error) {
 	asked := map[string][]string{}
 	var errs []error
@@ -111,8 +111,8 @@ func (env environment) kinds(signal string) (kinds []string, err error) {
 	return kinds, errors.Join(errs...)
 }
 
-// ofSignal reads a variable of the exporters: the signal's own, else that of all signals. It also returns the
-// variable's name.
+// ofSignal reads a variable of the exporters: the signal's own, else that of all signals. It also
+// returns the variable's name.
 func (env environment) ofSignal(signal, what string) (name, value string) {
 	name = "OTEL_EXPORTER_OTLP_" + strings.ToUpper(signal) + "_" + what
 	if value = env(name); value != "" {
@@ -157,7 +157,8 @@ func ratio(value string) error {
 	return nil
 }
 
-// Endpoints and headers may hold secrets, which the errors do not quote. gRPC knows targets beside URLs, like unix:/path.
+// Endpoints and headers may hold secrets, which the errors do not quote. gRPC knows targets beside
+// URLs, like unix:/path.
 
 var errEndpoint = errors.New("must be http://host:port or https://host:port")
 

@@ -21,8 +21,8 @@ import (
 	semconv "go.opentelemetry.io/otel/semconv/v1.43.0"
 )
 
-// The exporters read their endpoint and options from the environment
-// themselves. They connect when they first export.
+// The exporters read their endpoint and options from the environment themselves. They connect when
+// they first export.
 
 func (e *Exports) openTraces(kinds []string, console io.Writer) error {
 	exporters, err := open(traces, kinds, map[string]func() (sdktrace.SpanExporter, error){
@@ -73,8 +73,8 @@ func (e *Exports) openLogs(kinds []string, console io.Writer) error {
 	return err
 }
 
-// open opens the exporters of a signal, of these kinds. It also returns those
-// opened before an error, so that they can be closed.
+// open opens the exporters of a signal, of these kinds. It also returns those opened before an
+// error, so that they can be closed.
 func open[T any](signal string, kinds []string, makers map[string]func() (T, error)) (made []T, err error) {
 	for _, kind := range kinds {
 		x, failed := makers[kind]()
@@ -86,8 +86,8 @@ func open[T any](signal string, kinds []string, makers map[string]func() (T, err
 	return made, nil
 }
 
-// describe returns the resource of the program. OTEL_RESOURCE_ATTRIBUTES and
-// OTEL_SERVICE_NAME override it.
+// describe returns the resource of the program. OTEL_RESOURCE_ATTRIBUTES and OTEL_SERVICE_NAME
+// override it.
 func describe(ctx context.Context, cfg Config) *resource.Resource {
 	// A failed detector leaves out its part, and is logged below.
 	about, err := resource.New(ctx,

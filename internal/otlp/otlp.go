@@ -1,9 +1,9 @@
-// Package otlp exports a program's traces, metrics and logs over
-// OpenTelemetry's own protocol, as the standard OTEL_… environment variables
-// say. It must not know the content of a program's telemetry.
+// Package otlp exports a program's traces, metrics and logs over OpenTelemetry's own protocol, as
+// the standard OTEL_… environment variables say. It must not know the content of a program's
+// telemetry.
 //
-// Exports never block the work that is traced: data waits in bounded queues,
-// and data beyond the bound is dropped and counted in the log.
+// Exports never block the work that is traced: data waits in bounded queues, and data beyond the
+// bound is dropped and counted in the log.
 package otlp
 
 import (
@@ -31,19 +31,19 @@ const scope = "github.com/sluice-bus/sluice"
 
 // Config describes the exporting program.
 type Config struct {
-	// Service is the program's name, which OTEL_SERVICE_NAME overrides; Version
-	// is the program's, and Instance distinguishes it from others of its name.
+	// Service is the program's name, which OTEL_SERVICE_NAME overrides; Version is the program's,
+	// and Instance distinguishes it from others of its name.
 	Service, Version, Instance string
-	// Log receives export failures, at most once a minute for each signal. Its
-	// lines are not exported.
+	// Log receives export failures, at most once a minute for each signal. Its lines are not
+	// exported.
 	Log *slog.Logger
 	// Console is the output of the console exporter; nil: standard error.
 	Console io.Writer
 }
 
-// Exports receives a program's traces, metrics and logs. A signal that the
-// environment does not enable is off: it has no goroutine, and its method
-// returns nil. A nil *Exports has all of them off.
+// Exports receives a program's traces, metrics and logs. A signal that the environment does not
+// enable is off: it has no goroutine, and its method returns nil. A nil *Exports has all of them
+// off.
 type Exports struct {
 	about   *resource.Resource
 	tracing *sdktrace.TracerProvider // nil: off, as are the others
@@ -56,12 +56,11 @@ type Exports struct {
 	once    sync.Once
 }
 
-// Open opens the exporters that the environment enables. If it enables none, or
-// has OTEL_SDK_DISABLED=true, everything is off. A wrong variable is a
-// *setting.Error that names it. The caller must call Shutdown.
+// Open opens the exporters that the environment enables. If it enables none, or has
+// OTEL_SDK_DISABLED=true, everything is off. A wrong variable is a *setting.Error that names it.
+// The caller must call Shutdown.
 //
-// Errors of OpenTelemetry's own process-wide handlers go to the Log of the last
-// call.
+// Errors of OpenTelemetry's own process-wide handlers go to the Log of the last call.
 func Open(ctx context.Context, cfg Config) (*Exports, error) {
 	env := environment(func(name string) string { return strings.TrimSpace(os.Getenv(name)) })
 	if env.disabled() {
@@ -79,8 +78,7 @@ func Open(ctx context.Context, cfg Config) (*Exports, error) {
 	}
 	e := &Exports{about: describe(ctx, cfg), report: newReporter(cfg.Log)}
 	e.report.install()
-	// Exports outlive ctx, so that the program's last data is exported when it
-	// is over.
+	// Exports outlive ctx, so that the program's last data is exported when it is over.
 	e.lasting, e.abandon = context.WithCancel(context.WithoutCancel(ctx))
 	err = errors.Join(
 		e.openTraces(asked[traces], cfg.Console),
@@ -94,8 +92,8 @@ func Open(ctx context.Context, cfg Config) (*Exports, error) {
 	return e, nil
 }
 
-// Tracer makes spans; it is nil if traces are off. Its sampler is that of
-// OTEL_TRACES_SAMPLER: by default the parent's decision, and every root.
+// Tracer makes spans; it is nil if traces are off. Its sampler is that of OTEL_TRACES_SAMPLER: by
+// default the parent's decision, and every root.
 func (e *Exports) Tracer() trace.Tracer {
 	if e == nil || e.tracing == nil {
 		return nil
@@ -103,8 +101,8 @@ func (e *Exports) Tracer() trace.Tracer {
 	return e.tracing.Tracer(scope)
 }
 
-// MetricReaders are for the program's single MeterProvider, which closes them;
-// nil if metrics are off.
+// MetricReaders are for the program's single MeterProvider, which closes them; nil if metrics are
+// off.
 func (e *Exports) MetricReaders() []sdkmetric.Reader {
 	if e == nil {
 		return nil
@@ -120,8 +118,8 @@ func (e *Exports) Resource() *resource.Resource {
 	return e.about
 }
 
-// Logger logs to base and exports the records that base would log; it is base
-// if logs are off. Records logged with a context that has a span carry its ids.
+// Logger logs to base and exports the records that base would log; it is base if logs are off.
+// Records logged with a context that has a span carry its ids.
 func (e *Exports) Logger(base *slog.Logger) *slog.Logger {
 	if e == nil || e.logging == nil {
 		return base
@@ -130,8 +128,8 @@ func (e *Exports) Logger(base *slog.Logger) *slog.Logger {
 	return slog.New(slog.NewMultiHandler(base.Handler(), levelled{Handler: h, base: base.Handler()}))
 }
 
-// levelled exports records of the levels that another handler logs, so that
-// --log-level applies to both.
+// levelled exports records of the levels that another handler logs, so that --log-level applies to
+// both.
 type levelled struct {
 	slog.Handler
 	base slog.Handler
@@ -149,8 +147,8 @@ func (l levelled) WithGroup(name string) slog.Handler {
 	return levelled{l.Handler.WithGroup(name), l.base}
 }
 
-// Shutdown exports the waiting data, and closes everything. If ctx ends first,
-// it drops the rest, and says so. Later calls do nothing.
+// Shutdown exports the waiting data, and closes everything. If ctx ends first, it drops the rest,
+// and says so. Later calls do nothing.
 func (e *Exports) Shutdown(ctx context.Context) (err error) {
 	if e == nil || e.report == nil {
 		return nil
@@ -161,8 +159,8 @@ func (e *Exports) Shutdown(ctx context.Context) (err error) {
 
 func (e *Exports) shutdown(ctx context.Context) error {
 	defer e.abandon()
-	// Shutdown waits for the providers even after ctx: they end soon after
-	// their exports, which end with ctx.
+	// Shutdown waits for the providers even after ctx: they end soon after their exports, which end
+	// with ctx.
 	defer context.AfterFunc(ctx, e.abandon)()
 	var errs []error
 	lasting := context.WithoutCancel(ctx)
@@ -184,8 +182,7 @@ func (e *Exports) shutdown(ctx context.Context) error {
 // closing bounds the time of Close.
 const closing = 5 * time.Second
 
-// Close is Shutdown at a program's end: with a deadline, and with errors in the
-// log.
+// Close is Shutdown at a program's end: with a deadline, and with errors in the log.
 func (e *Exports) Close() {
 	ctx, cancel := context.WithTimeoutCause(context.Background(), closing, errGivenUp)
 	defer cancel()
@@ -196,8 +193,7 @@ func (e *Exports) Close() {
 
 var errGivenUp = errors.New("it took too long")
 
-// isClosed recognises the error of a reader whose MeterProvider is closed, or
-// that never had one.
+// isClosed recognises the error of a reader whose MeterProvider is closed, or that never had one.
 func isClosed(err error) bool {
 	return err == nil || errors.Is(err, sdkmetric.ErrReaderShutdown) || errors.Is(err, sdkmetric.ErrReaderNotRegistered)
 }

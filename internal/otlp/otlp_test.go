@@ -165,8 +165,7 @@ func TestSamplerOfTheEnvironment(t *testing.T) {
 	}
 }
 
-// nobody is an address that refuses connections, or takes them and never says a
-// word.
+// nobody is an address that refuses connections, or takes them and never says a word.
 func nobody(t *testing.T, silent bool) string {
 	t.Helper()
 	ln, err := net.Listen("tcp", "127.0.0.1:0")

@@ -11,8 +11,9 @@ import (
 	sdktrace "go.opentelemetry.io/otel/sdk/trace"
 )
 
-// spanQueue queues ended spans for their exporter. It counts waiting spans, so that drops can be logged: the SDK's
-// queue, which has the same bound, would drop them silently. The queue of log records reports drops itself.
+// spanQueue queues ended spans for their exporter. It counts waiting spans, so that drops can be
+// logged: the SDK's queue, which has the same bound, would drop them silently. The queue of log
+// records reports drops itself.
 type spanQueue struct {
 	sdktrace.SpanProcessor
 	most    int64
@@ -31,9 +32,9 @@ func (q *spanQueue) OnEnd(s sdktrace.ReadOnlySpan) {
 	}
 }
 
-// send calls f, which sends n items, under a context that also ends when exports are given up. It reports the error and
-// does not return it, since callers could do no more. A failed export of metrics loses nothing: the next one has the
-// totals again.
+// send calls f, which sends n items, under a context that also ends when exports are given up. It
+// reports the error and does not return it, since callers could do no more. A failed export of
+// metrics loses nothing: the next one has the totals again.
 func (e *Exports) send(ctx context.Context, signal string, n int, f func(context.Context) error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()

@@ -94,8 +94,8 @@ func (r *reporter) tell(signal string, t *trouble) {
 // sdk is the signal of failures in OpenTelemetry itself.
 const sdk = "data"
 
-// install makes the reporter receive the messages that the SDK and the
-// exporters send only to process-wide handlers.
+// install makes the reporter receive the messages that the SDK and the exporters send only to
+// process-wide handlers.
 func (r *reporter) install() {
 	otel.SetErrorHandler(otel.ErrorHandlerFunc(func(err error) {
 		if !isClosed(err) {
@@ -105,8 +105,8 @@ func (r *reporter) install() {
 	otel.SetLogger(r.sdkLog())
 }
 
-// sdkWarning is the level of OpenTelemetry's warnings here: logr's levels
-// grow with detail, and warnings have the first.
+// sdkWarning is the level of OpenTelemetry's warnings here: logr's levels grow with detail, and
+// warnings have the first.
 const sdkWarning = slog.LevelInfo - 1
 
 // sdkLog is the log that OpenTelemetry writes to.

@@ -1,7 +1,6 @@
-// Package otlptest is a receiver of OpenTelemetry data for tests and examples,
-// made of the protocol's own server stubs: it takes traces, metrics and logs
-// over gRPC and over HTTP, keeps them, and draws the tree that spans form. It
-// must not know what sends them.
+// Package otlptest is a receiver of OpenTelemetry data for tests and examples, made of the
+// protocol's own server stubs: it takes traces, metrics and logs over gRPC and over HTTP, keeps
+// them, and draws the tree that spans form. It must not know what sends them.
 package otlptest
 
 import (
@@ -23,8 +22,8 @@ import (
 	"google.golang.org/grpc/status"
 )
 
-// maxKept is how many spans, points and records are kept of each; a receiver
-// that is full refuses more.
+// maxKept is how many spans, points and records are kept of each; a receiver that is full refuses
+// more.
 const maxKept = 200_000
 
 // Receiver keeps all that it receives, until it is closed.
@@ -95,8 +94,7 @@ func (r *Receiver) Endpoint(protocol string) string {
 	return "http://" + r.http.Addr().String()
 }
 
-// Env are the variables, as name=value, with which a program sends its data
-// here at once.
+// Env are the variables, as name=value, with which a program sends its data here at once.
 func (r *Receiver) Env(protocol string) []string {
 	return append(EnvFor(protocol, r.Endpoint(protocol)),
 		"OTEL_BSP_SCHEDULE_DELAY=50", "OTEL_BLRP_SCHEDULE_DELAY=50", "OTEL_METRIC_EXPORT_INTERVAL=200")
@@ -142,8 +140,8 @@ func (r *Receiver) Await(ctx context.Context, enough func(*Receiver) bool) error
 // patience is how long tests wait for sent data.
 const patience = 30 * time.Second
 
-// WaitSpans waits until enough accepts all spans, and returns them. After a
-// time the test fails, and shows the tree of the received ones.
+// WaitSpans waits until enough accepts all spans, and returns them. After a time the test fails,
+// and shows the tree of the received ones.
 func (r *Receiver) WaitSpans(t testing.TB, enough func([]Span) bool) []Span {
 	t.Helper()
 	return wait(t, r, r.Spans, enough, "spans", Drawing{Services: true}.Tree)
@@ -177,8 +175,7 @@ func wait[T any](t testing.TB, r *Receiver, list func() []T, enough func([]T) bo
 	return all
 }
 
-// keep merges received things into the kept ones, and wakes the goroutines that
-// wait for them.
+// keep merges received things into the kept ones, and wakes the goroutines that wait for them.
 func keep[T any](r *Receiver, kept *[]T, came []T, merge func(kept, came []T) []T) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -8,25 +8,24 @@ import (
 	"time"
 )
 
-// Drawing is how a tree of spans is drawn. The zero value draws names and kinds
-// alone, which no two runs differ in.
+// Drawing is how a tree of spans is drawn. The zero value draws names and kinds alone, which no two
+// runs differ in.
 type Drawing struct {
 	// Services shows whose each span is, as service or service/instance.
 	Services bool
-	// Times shows how long after its trace began each span did, and how long it
-	// took.
+	// Times shows how long after its trace began each span did, and how long it took.
 	Times bool
-	// Attributes are shown, where a span has them, in this order. What is given
-	// as long.name=short is called short.
+	// Attributes are shown, where a span has them, in this order. What is given as long.name=short
+	// is called short.
 	Attributes []string
-	// ByName sorts siblings by their labels instead of by their starts, for
-	// siblings that are under way at the same time.
+	// ByName sorts siblings by their labels instead of by their starts, for siblings that are under
+	// way at the same time.
 	ByName bool
 }
 
-// Tree draws the spans, one line each: every trace by itself, every span under
-// its parent. A span whose parent is not among them is drawn as a root, with a
-// word on that; a link is drawn below its span.
+// Tree draws the spans, one line each: every trace by itself, every span under its parent. A span
+// whose parent is not among them is drawn as a root, with a word on that; a link is drawn below its
+// span.
 //
 //	send orders.created (producer) shop +0s 1.2ms
 //	├─ send orders.created (producer) sluice-sidecar +0.3ms 0.7ms
@@ -95,8 +94,7 @@ func (f *forest) sort(of []int) {
 	})
 }
 
-// draw writes the span and all below it: its own line after lead, the others
-// after indent.
+// draw writes the span and all below it: its own line after lead, the others after indent.
 func (f *forest) draw(b *strings.Builder, i int, lead, indent string) {
 	s := f.spans[i]
 	b.WriteString(lead + f.label(i))

@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// Backoff is a wait before the next attempt that doubles, from First to Most. Half of each is random, so that callers
-// that failed together do not retry together. It is for one goroutine.
+// Backoff is a wait before the next attempt that doubles, from First to Most. Half of each is
+// random, so that callers that failed together do not retry together. It is for one goroutine.
 type Backoff struct {
 	First, Most time.Duration
 

@@ -11,7 +11,8 @@ import (
 // For waits for d. It reports whether ctx has not ended meanwhile.
 func For(ctx context.Context, d time.Duration) bool { return clock.System().Sleep(ctx, d) }
 
-// Unless waits for d, or until early says that it is enough. It reports whether ctx has not ended meanwhile.
+// Unless waits for d, or until early says that it is enough. It reports whether ctx has not ended
+// meanwhile.
 func Unless(ctx context.Context, d time.Duration, early <-chan struct{}) bool {
 	return clock.System().SleepUnless(ctx, d, early)
 }

@@ -8,8 +8,7 @@ import (
 	"github.com/sluice-bus/sluice/sdk/wire"
 )
 
-// Effective returns the effective values of a policy's name; nil: there is
-// none.
+// Effective returns the effective values of a policy's name; nil: there is none.
 func (s *Snapshot) Effective(name string) *Effective {
 	prefix, glob := strings.CutSuffix(name, "*")
 	if !glob {
@@ -21,14 +20,14 @@ func (s *Snapshot) Effective(name string) *Effective {
 	return s.globs[prefix]
 }
 
-// Change returns the snapshot after some policies were put, in place of those
-// of the same names, and others removed. The result is that of [NewSnapshot]
-// with all of them, at the cost of the change alone; unchanged values keep
-// their pointers. The snapshot must be one of NewSnapshot or Change.
+// Change returns the snapshot after some policies were put, in place of those of the same names,
+// and others removed. The result is that of [NewSnapshot] with all of them, at the cost of the
+// change alone; unchanged values keep their pointers. The snapshot must be one of NewSnapshot or
+// Change.
 //
-// The error is like that of NewSnapshot. A field of a policy that was put is
-// policies[i].field, where i is its index in put; a field of another policy
-// that the change makes invalid is policies["name"].field.
+// The error is like that of NewSnapshot. A field of a policy that was put is policies[i].field,
+// where i is its index in put; a field of another policy that the change makes invalid is
+// policies["name"].field.
 func (s *Snapshot) Change(put []Policy, remove []string, source string) (*Snapshot, error) {
 	put = slices.Clone(put)
 	order, bad := inOrder(put)
@@ -60,8 +59,7 @@ func (s *Snapshot) Change(put []Policy, remove []string, source string) (*Snapsh
 	return next, nil
 }
 
-// merge returns the policies without those of the changed names, and with those
-// that are put.
+// merge returns the policies without those of the changed names, and with those that are put.
 func (s *Snapshot) merge(put []placed, changed map[string]int, source string) []listed {
 	added := make([]listed, len(put))
 	for i, p := range put {
@@ -85,8 +83,7 @@ func (s *Snapshot) find(name string) (int, bool) {
 	return slices.BinarySearchFunc(s.policies, name, func(p listed, name string) int { return strings.Compare(p.Name, name) })
 }
 
-// forget removes the resolved values of a name. The empty prefix always has
-// some: the defaults.
+// forget removes the resolved values of a name. The empty prefix always has some: the defaults.
 func (s *Snapshot) forget(name string) {
 	prefix, glob := strings.CutSuffix(name, "*")
 	switch {
@@ -99,8 +96,8 @@ func (s *Snapshot) forget(name string) {
 	}
 }
 
-// concerned returns the policies that are of a changed name or take values from
-// one, in the order in which they are resolved.
+// concerned returns the policies that are of a changed name or take values from one, in the order
+// in which they are resolved.
 func (s *Snapshot) concerned(changed []string) (order []placed) {
 	seen := map[*Policy]bool{}
 	for _, name := range changed {

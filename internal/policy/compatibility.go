@@ -9,10 +9,10 @@ import (
 	"github.com/sluice-bus/sluice/internal/schema"
 )
 
-// Compatibility is between readers and writers of different schemas. Backward
-// is for readers with the new schema and events of an older one; forward is for
-// readers with the older schema and events of the new one; full is both. A
-// transitive one compares with all kept versions, the others with the latest.
+// Compatibility is between readers and writers of different schemas. Backward is for readers with
+// the new schema and events of an older one; forward is for readers with the older schema and
+// events of the new one; full is both. A transitive one compares with all kept versions, the others
+// with the latest.
 func (c Compatibility) backward() bool {
 	return strings.HasPrefix(string(c), "backward") || strings.HasPrefix(string(c), "full")
 }
@@ -30,8 +30,8 @@ type Older struct {
 	Text string
 }
 
-// Breaks returns why a new schema, which compiles, is incompatible with older
-// ones; none: it is compatible. The comparison spends from a budget.
+// Breaks returns why a new schema, which compiles, is incompatible with older ones; none: it is
+// compatible. The comparison spends from a budget.
 func (c Compatibility) Breaks(budget *schema.Budget, text string, older []Older) (reasons []string) {
 	if c == CompatibilityNone || len(older) == 0 {
 		return nil
@@ -57,8 +57,8 @@ func (c Compatibility) Breaks(budget *schema.Budget, text string, older []Older)
 	return reasons
 }
 
-// SchemaDigest identifies a schema: schemas that differ only in spelling
-// (spaces, the order of members) have the same digest.
+// SchemaDigest identifies a schema: schemas that differ only in spelling (spaces, the order of
+// members) have the same digest.
 type SchemaDigest [sha256.Size]byte
 
 // DigestOf returns the digest of a schema's text, which is JSON.

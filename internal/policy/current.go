@@ -18,13 +18,11 @@ func NewCurrent(s *Snapshot) *Current {
 	return c
 }
 
-// Load returns the snapshot in force. A publish loads it once and uses it to
-// its end.
+// Load returns the snapshot in force. A publish loads it once and uses it to its end.
 func (c *Current) Load() *Snapshot { return c.now.Load().snapshot }
 
-// Watch returns the snapshot in force and a channel that is closed once another
-// one is. A caller that waits for it misses no change, though it may see only
-// the last of several.
+// Watch returns the snapshot in force and a channel that is closed once another one is. A caller
+// that waits for it misses no change, though it may see only the last of several.
 func (c *Current) Watch() (*Snapshot, <-chan struct{}) {
 	r := c.now.Load()
 	return r.snapshot, r.ended

@@ -11,9 +11,8 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// field is one field of the policy document: its path, how it is parsed, and
-// where its value is stored. The table of fields is the whole schema: parsing,
-// inheritance and hashing all use it.
+// field is one field of the policy document: its path, how it is parsed, and where its value is
+// stored. The table of fields is the whole schema: parsing, inheritance and hashing all use it.
 type field struct {
 	path string
 	// read sets the field in e from the node; the error says what is allowed.

@@ -9,9 +9,9 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// MarshalJSON encodes the policy as a document: its name and the fields that it
-// sets, in the order of the contract. Equal policies have equal texts, and
-// [Policy.UnmarshalJSON] reads them back equal.
+// MarshalJSON encodes the policy as a document: its name and the fields that it sets, in the order
+// of the contract. Equal policies have equal texts, and [Policy.UnmarshalJSON] reads them back
+// equal.
 func (p Policy) MarshalJSON() ([]byte, error) { return p.AppendJSON(nil), nil }
 
 // AppendJSON is MarshalJSON into an existing buffer.
@@ -42,8 +42,7 @@ func common(a, b []string) int {
 	return n
 }
 
-// appendKey appends the name of a member, with a comma unless it is the first
-// of its object.
+// appendKey appends the name of a member, with a comma unless it is the first of its object.
 func appendKey(out []byte, key string) []byte {
 	if out[len(out)-1] != '{' {
 		out = append(out, ',')
@@ -74,8 +73,7 @@ func appendValue(out []byte, path string, v any) []byte {
 	panic(fmt.Sprintf("policy: %s has a value of type %T", path, v))
 }
 
-// emptyJSON has the fields whose values are JSON themselves, with their empty
-// values.
+// emptyJSON has the fields whose values are JSON themselves, with their empty values.
 var emptyJSON = map[string]string{schemaPath: "null", "groups": "{}", "delivery.fairness.weights": "{}"}
 
 // durationText shortens the text of time.Duration: 168h instead of 168h0m0s.
@@ -90,8 +88,8 @@ func durationText(d time.Duration) string {
 	return text
 }
 
-// appendNumber writes large and tiny numbers with an exponent: a number without
-// one has to be a whole number that the document can hold exactly.
+// appendNumber writes large and tiny numbers with an exponent: a number without one has to be a
+// whole number that the document can hold exactly.
 func appendNumber(out []byte, v float64) []byte {
 	if v != 0 && (v < 1e-6 || v >= maxExactNumber) {
 		return strconv.AppendFloat(out, v, 'e', -1, 64)
@@ -112,17 +110,16 @@ func (p *Policy) UnmarshalJSON(data []byte) error {
 	return nil
 }
 
-// ParsePolicy parses one policy as JSON. It ignores the members named in
-// ignored, and the name may be absent: then it is empty. It does not check the
-// fields against those of other policies; [NewSnapshot] does. The error is a
-// *[wire.Error] with code invalid_policy and every bad field by its path, such
-// as publish.rate.
+// ParsePolicy parses one policy as JSON. It ignores the members named in ignored, and the name may
+// be absent: then it is empty. It does not check the fields against those of other policies;
+// [NewSnapshot] does. The error is a *[wire.Error] with code invalid_policy and every bad field by
+// its path, such as publish.rate.
 func ParsePolicy(data []byte, ignored ...string) (Policy, error) {
 	return parsePolicy(data, parser{ignored: ignored, unnamed: true})
 }
 
-// ParseStored is ParsePolicy for a stored policy: it does not compile the
-// schema, since an older program may have accepted one that does not compile.
+// ParseStored is ParsePolicy for a stored policy: it does not compile the schema, since an older
+// program may have accepted one that does not compile.
 func ParseStored(data []byte) (Policy, error) {
 	return parsePolicy(data, parser{unnamed: true, stored: true})
 }
@@ -145,9 +142,9 @@ func parsePolicy(data []byte, p parser) (Policy, error) {
 	return policy, nil
 }
 
-// ParseList parses the document of [ParseJSON], but ignores the members of
-// policies that ignored names, and does not check fields against each other:
-// for policies that are completed by others outside of the document.
+// ParseList parses the document of [ParseJSON], but ignores the members of policies that ignored
+// names, and does not check fields against each other: for policies that are completed by others
+// outside of the document.
 func ParseList(data []byte, ignored ...string) ([]Policy, error) {
 	if len(data) > MaxDocumentBytes {
 		return nil, tooLarge(len(data))
@@ -165,16 +162,15 @@ func ParseList(data []byte, ignored ...string) ([]Policy, error) {
 	return policies, nil
 }
 
-// Equal reports whether two policies have the same content, independent of
-// their spelling and their schemas' versions.
+// Equal reports whether two policies have the same content, independent of their spelling and their
+// schemas' versions.
 func (p *Policy) Equal(q *Policy) bool {
 	ours, theirs := p.values, q.values
 	ours.Schema.Version, theirs.Schema.Version = 0, 0
 	return p.Name == q.Name && p.set == q.set && ours == theirs
 }
 
-// Match names the most specific policy of a topic; "": there is none, so that
-// the defaults hold.
+// Match names the most specific policy of a topic; "": there is none, so that the defaults hold.
 func (s *Snapshot) Match(topic string) string {
 	if s.own(topic) != nil {
 		return topic

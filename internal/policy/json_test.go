@@ -43,8 +43,7 @@ func TestMarshalJSON(t *testing.T) {
 	}
 }
 
-// drawn is a document of one policy that sets some fields to anything that is
-// allowed.
+// drawn is a document of one policy that sets some fields to anything that is allowed.
 func drawn(t *rapid.T) string {
 	duration := rapid.Map(rapid.Int64Range(0, math.MaxInt64), func(n int64) any { return time.Duration(n).String() })
 	schema := rapid.Map(rapid.MapOf(rapid.String(), rapid.String()), func(m map[string]string) any {

@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// Dead letters are kept for 720 hours and never compacted where no policy names
-// their topic, and '*' does not.
+// Dead letters are kept for 720 hours and never compacted where no policy names their topic, and
+// '*' does not.
 func TestDeadLetterTopics(t *testing.T) {
 	list, err := ParseYAML([]byte(`
 - {name: "*", paused: true, retention: {ttl: 1h, compact: true}}

@@ -19,15 +19,13 @@ import (
 const (
 	MaxGroups  = 1000 // consumer groups in groups
 	MaxWeights = 1000 // tenants in delivery.fairness.weights
-	// MaxMergedBytes bounds the text that groups and weights of policies
-	// resolved together inherit: each policy that sets some has a copy of all
-	// of them.
+	// MaxMergedBytes bounds the text that groups and weights of policies resolved together inherit:
+	// each policy that sets some has a copy of all of them.
 	MaxMergedBytes = 32 << 20
 )
 
-// Merged is how many bytes of text the policy's own groups and weights have
-// inherited; e has the effective values of its name. A policy that sets none
-// shares them.
+// Merged is how many bytes of text the policy's own groups and weights have inherited; e has the
+// effective values of its name. A policy that sets none shares them.
 func (p *Policy) Merged(e *Effective) (n int) {
 	if own := p.values.Groups; own != "" {
 		n += len(e.Groups) - len(own)
@@ -38,9 +36,8 @@ func (p *Policy) Merged(e *Effective) (n int) {
 	return n
 }
 
-// Groups are the limits of consumer groups by their names: the object of the
-// document as JSON text, in the order of names, so that equal ones are ==. "":
-// there are none.
+// Groups are the limits of consumer groups by their names: the object of the document as JSON text,
+// in the order of names, so that equal ones are ==. "": there are none.
 type Groups string
 
 // GroupLimits are the limits of one consumer group in a policy.
@@ -76,8 +73,8 @@ func (g Groups) over(below Groups) Groups {
 	}))
 }
 
-// Weights are the weights of tenants by their names, like [Groups]; a tenant
-// without one has weight 1.
+// Weights are the weights of tenants by their names, like [Groups]; a tenant without one has weight
+// 1.
 type Weights string
 
 // All returns the weights by the names of the tenants.
@@ -134,8 +131,7 @@ func merged[T any](text, below string, both func(member, below T) T) string {
 	return textOf(members)
 }
 
-// memberErrors are the mistakes in the members of a field, each with its path
-// below the field.
+// memberErrors are the mistakes in the members of a field, each with its path below the field.
 type memberErrors []wire.FieldError
 
 func (e memberErrors) Error() string { return e[0].Field + ": " + e[0].Message }
@@ -152,8 +148,8 @@ func fieldErrors(line int, path string, err error) []wire.FieldError {
 	return members
 }
 
-// readNamed parses an object, or a string that holds one, with named members,
-// each of which one parses.
+// readNamed parses an object, or a string that holds one, with named members, each of which one
+// parses.
 func readNamed(n *yaml.Node, most int, example string, one func(name string, value *yaml.Node) error) error {
 	shows := shown(n)
 	if n.Kind == yaml.ScalarNode && n.ShortTag() == "!!str" {
@@ -238,8 +234,7 @@ type Grouping string
 // PerHeader begins a Grouping by the value of a header, whose name follows.
 const PerHeader = "header:"
 
-// KeyPrefix is the Grouping by the beginning of the key; a colon and a separator
-// may follow.
+// KeyPrefix is the Grouping by the beginning of the key; a colon and a separator may follow.
 const KeyPrefix = "key_prefix"
 
 // perHeader reads publish.per.
@@ -280,8 +275,8 @@ func grouping(n *yaml.Node) (Grouping, bool) {
 // maxTenantName bounds the name of a tenant.
 const maxTenantName = 128
 
-// Tenant returns the tenant of an event, or the hash of its name if that is
-// long; "" is that of events without the header, or without a key.
+// Tenant returns the tenant of an event, or the hash of its name if that is long; "" is that of
+// events without the header, or without a key.
 func (g Grouping) Tenant(key string, headers wire.Headers) string {
 	name := g.tenant(key, headers)
 	if len(name) <= maxTenantName {
@@ -312,8 +307,8 @@ func (g Grouping) tenant(key string, headers wire.Headers) string {
 	return key[:end]
 }
 
-// endsPrefix reports whether a character ends the prefix of a key: any but
-// letters, digits, dash and underscore.
+// endsPrefix reports whether a character ends the prefix of a key: any but letters, digits, dash
+// and underscore.
 func endsPrefix(c rune) bool {
 	return !('a' <= c && c <= 'z' || 'A' <= c && c <= 'Z' || '0' <= c && c <= '9' || c == '-' || c == '_' || c >= 0x80)
 }

@@ -87,8 +87,7 @@ func TestTenant(t *testing.T) {
 	}
 }
 
-// The groups that many policies inherit are bounded, since each policy has all
-// of them.
+// The groups that many policies inherit are bounded, since each policy has all of them.
 func TestMergedGroupsAreBounded(t *testing.T) {
 	var many strings.Builder
 	for i := range policy.MaxGroups {

@@ -17,17 +17,16 @@ import (
 	"github.com/sluice-bus/sluice/sdk/wire"
 )
 
-// Bounds of a policy document. Each of its values and names is a node, which
-// takes 160 bytes while it is parsed; ten thousand policies that set every
-// field have 800,000.
+// Bounds of a policy document. Each of its values and names is a node, which takes 160 bytes while
+// it is parsed; ten thousand policies that set every field have 800,000.
 const (
 	MaxDocumentBytes = 16 << 20
 	MaxDocumentNodes = 1_000_000
 )
 
-// ParseYAML reads a document: a list of policies, or an object whose member
-// "policies" is one. The error is a *[wire.Error] with code invalid_policy
-// that lists every bad field, each with its line; then no policy is returned.
+// ParseYAML reads a document: a list of policies, or an object whose member "policies" is one. The
+// error is a *[wire.Error] with code invalid_policy that lists every bad field, each with its line;
+// then no policy is returned.
 func ParseYAML(data []byte) ([]Policy, error) {
 	if len(data) > MaxDocumentBytes {
 		return nil, tooLarge(len(data))
@@ -64,9 +63,8 @@ func ParseJSON(data []byte) ([]Policy, error) {
 	return parse(root)
 }
 
-// indicators counts the characters that begin or end nodes of a YAML document:
-// there is at least one for each node, also for an alias, which is never
-// followed.
+// indicators counts the characters that begin or end nodes of a YAML document: there is at least
+// one for each node, also for an alias, which is never followed.
 func indicators(data []byte) (n int) {
 	for _, c := range data {
 		switch c {
@@ -107,8 +105,8 @@ type nodeReader struct {
 	left int
 }
 
-// node parses the next JSON value as the node that YAML would make of it,
-// without a line; depth is its depth.
+// node parses the next JSON value as the node that YAML would make of it, without a line; depth is
+// its depth.
 func (dec *nodeReader) node(depth int) (*yaml.Node, error) {
 	if dec.left--; dec.left < 0 {
 		return nil, errTooManyNodes
@@ -169,8 +167,7 @@ func refused(field, format string, args ...any) error {
 	return refusal([]wire.FieldError{{Field: field, Message: fmt.Sprintf(format, args...)}})
 }
 
-// refusal makes one error of all bad fields. Its message names each of them,
-// too.
+// refusal makes one error of all bad fields. Its message names each of them, too.
 func refusal(bad []wire.FieldError) error {
 	reasons := make([]string, len(bad))
 	for i := range bad {
@@ -189,8 +186,7 @@ type parser struct {
 	ignored []string
 	// unnamed allows a policy without a name.
 	unnamed bool
-	// stored says that the policy was stored before: its schema is not
-	// compiled.
+	// stored says that the policy was stored before: its schema is not compiled.
 	stored bool
 }
 
@@ -243,8 +239,8 @@ func (p *parser) document(root *yaml.Node) []Policy {
 	return policies
 }
 
-// members yields the names and values of an object, refusing names that are not
-// scalars or occur twice.
+// members yields the names and values of an object, refusing names that are not scalars or occur
+// twice.
 func (p *parser) members(n *yaml.Node, path string) iter.Seq2[*yaml.Node, *yaml.Node] {
 	return func(yield func(name, value *yaml.Node) bool) {
 		seen := map[string]bool{}
@@ -290,8 +286,7 @@ func (p *parser) policy(n *yaml.Node, path string) Policy {
 	return out
 }
 
-// member parses the value of one key in a section of the policy: a field, or a
-// section.
+// member parses the value of one key in a section of the policy: a field, or a section.
 func (p *parser) member(out *Policy, policyPath, section string, name, value *yaml.Node) {
 	if allowed := keysIn[section]; !slices.Contains(allowed, name.Value) {
 		p.refuse(name, join(join(policyPath, section), name.Value), "unknown key; allowed here: %s", strings.Join(allowed, ", "))
@@ -345,8 +340,7 @@ func (p *parser) name(n *yaml.Node, path string) string {
 	return ""
 }
 
-// ValidName reports whether a policy may have that name: a topic, or a prefix
-// of one followed by *.
+// ValidName reports whether a policy may have that name: a topic, or a prefix of one followed by *.
 func ValidName(name string) bool {
 	literal := strings.TrimSuffix(name, "*")
 	return name != "" && len(name) <= wire.MaxTopicBytes && strings.Trim(literal,

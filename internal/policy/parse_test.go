@@ -14,8 +14,7 @@ import (
 	"github.com/sluice-bus/sluice/sdk/wire"
 )
 
-// contract is the document of the contract's section 7, whose values are the
-// defaults.
+// contract is the document of the contract's section 7, whose values are the defaults.
 const contract = `
 - name: orders.*
   publish:   {rate: 1000, burst: 1000, bytes_per_second: 0, scope: sidecar, on_limit: reject, max_wait: 0s, per: ""}   # scope: sidecar | fleet; on_limit: reject | wait
@@ -146,8 +145,7 @@ func TestSpellings(t *testing.T) {
 	}
 }
 
-// badFields parses a document that must be refused and returns what was said,
-// by field.
+// badFields parses a document that must be refused and returns what was said, by field.
 func badFields(t *testing.T, parse func([]byte) ([]policy.Policy, error), document string) map[string]string {
 	t.Helper()
 	policies, err := parse([]byte(document))
@@ -266,8 +264,8 @@ func TestRefusedDocuments(t *testing.T) {
 	}
 }
 
-// A document that would take much memory is refused before it is parsed: nodes
-// are counted, and so are aliases, which are not followed.
+// A document that would take much memory is refused before it is parsed: nodes are counted, and so
+// are aliases, which are not followed.
 func TestNodesAreCounted(t *testing.T) {
 	const n = policy.MaxDocumentNodes
 	for _, c := range []struct {

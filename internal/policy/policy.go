@@ -1,18 +1,15 @@
-// Package policy says how each topic is to be treated: its rates, windows,
-// retention and the rest of the contract's section 7. It reads policies,
-// refuses bad ones with every reason at once, and resolves them into immutable
-// snapshots that are swapped whole. It knows nothing of how a limit is
+// Package policy says how each topic is to be treated: its rates, windows, retention and the rest
+// of the contract's section 7. It reads policies, refuses bad ones with every reason at once, and
+// resolves them into immutable snapshots that are swapped whole. It knows nothing of how a limit is
 // enforced, how an event is stored or which client asks.
 //
 // # Resolution
 //
-// A policy's name is a topic, or a prefix followed by '*'. A topic takes each
-// field from the policy of exactly its name if that sets the field, else from
-// the matching prefix policy with the longest prefix that does, down to '*',
-// else from [Defaults].
+// A policy's name is a topic, or a prefix followed by '*'. A topic takes each field from the policy
+// of exactly its name if that sets the field, else from the matching prefix policy with the longest
+// prefix that does, down to '*', else from [Defaults].
 //
-// [Policy.Ineffective] names the fields of a policy that have no effect in a
-// sidecar's file.
+// [Policy.Ineffective] names the fields of a policy that have no effect in a sidecar's file.
 package policy
 
 import (
@@ -71,18 +68,17 @@ const (
 	ExpiredDeadLetter Expired = "dead_letter"
 )
 
-// WriteConcernMajority is the write concern that waits for a majority of the
-// replica set; the others are "w:1", "w:2" and so on.
+// WriteConcernMajority is the write concern that waits for a majority of the replica set; the
+// others are "w:1", "w:2" and so on.
 const WriteConcernMajority = "majority"
 
-// Effective has all fields of a topic. Those returned by a [Snapshot] are
-// shared: read only. Values are comparable with ==.
+// Effective has all fields of a topic. Those returned by a [Snapshot] are shared: read only. Values
+// are comparable with ==.
 type Effective struct {
 	Publish    Publish
 	Connection Rate
 	Delivery   Delivery
-	// Partitions is the number of partitions of a new topic; existing topics
-	// keep theirs.
+	// Partitions is the number of partitions of a new topic; existing topics keep theirs.
 	Partitions int
 	Dedupe     Dedupe
 	Retention  Retention
@@ -132,40 +128,37 @@ type Fairness struct {
 	Weights Weights
 }
 
-// Dedupe is how long after its acceptance an id is remembered even if its event
-// is not kept.
+// Dedupe is how long after its acceptance an id is remembered even if its event is not kept.
 type Dedupe struct{ Window time.Duration }
 
 // Retention is which events a topic keeps.
 type Retention struct {
 	TTL     time.Duration // 0: for ever
 	Compact bool          // keep the latest event of each key only
-	// MaxBytes is about how many bytes the topic's events may have; the oldest
-	// are removed. 0: no limit.
+	// MaxBytes is about how many bytes the topic's events may have; the oldest are removed. 0: no
+	// limit.
 	MaxBytes int64
 	// Expired is what happens for a group to an event whose own ttl has passed.
 	Expired Expired
 }
 
-// Durability is when a publish counts as stored. It applies to a remote store:
-// the embedded log has no replicas to wait for, and is never away.
+// Durability is when a publish counts as stored. It applies to a remote store: the embedded log has
+// no replicas to wait for, and is never away.
 type Durability struct {
 	WriteConcern       string // WriteConcernMajority, or "w:" and a number
 	OnStoreUnavailable OnStoreUnavailable
 	SpoolMaxBytes      int64 // of the topic's events in the spool; 0: no limit
 }
 
-// MayVanish reports whether acknowledged events may be lost with a primary of
-// the store.
+// MayVanish reports whether acknowledged events may be lost with a primary of the store.
 func (d Durability) MayVanish() bool { return d.WriteConcern != WriteConcernMajority }
 
 // Schema is the schema of payloads.
 type Schema struct {
 	JSONSchema    string // compact JSON text of the schema; "": any payload
 	Compatibility Compatibility
-	// Version is the schema's version, and not a field of the document: a
-	// control plane counts the schemas of each policy from 1. It is 1 in a
-	// file's policies, and 0 without a schema.
+	// Version is the schema's version, and not a field of the document: a control plane counts the
+	// schemas of each policy from 1. It is 1 in a file's policies, and 0 without a schema.
 	Version int64
 }
 
@@ -195,9 +188,9 @@ func Defaults() Effective {
 	}
 }
 
-// Policy is one policy as written: a name, and values of the fields that it
-// sets. It comes from [ParseYAML], [ParseJSON], [ParsePolicy] or [ParseList];
-// == also compares the position in the document, [Policy.Equal] does not.
+// Policy is one policy as written: a name, and values of the fields that it sets. It comes from
+// [ParseYAML], [ParseJSON], [ParsePolicy] or [ParseList]; == also compares the position in the
+// document, [Policy.Equal] does not.
 type Policy struct {
 	Name string
 
@@ -238,9 +231,9 @@ func (p *Policy) SetSchemaVersion(n int64) { p.values.Schema.Version = n }
 // SchemaVersion is the version of the schema that the policy sets; 0: it sets none.
 func (p *Policy) SchemaVersion() int64 { return p.values.Schema.Version }
 
-// Ineffective names the fields that have no effect in a sidecar's file:
-// publish.scope fleet, since a control plane divides the rate of a fleet; and
-// connection outside of '*', the only policy that has it.
+// Ineffective names the fields that have no effect in a sidecar's file: publish.scope fleet, since
+// a control plane divides the rate of a fleet; and connection outside of '*', the only policy that
+// has it.
 func (p *Policy) Ineffective() []string {
 	var out []string
 	for i, f := range fields {

@@ -7,8 +7,8 @@ import (
 	"strings"
 )
 
-// Version identifies the content of a policy: the number that a control plane
-// gave it, or a hash of a file's policy. The zero value is that of no policy.
+// Version identifies the content of a policy: the number that a control plane gave it, or a hash of
+// a file's policy. The zero value is that of no policy.
 type Version struct {
 	number int64
 	hash   string
@@ -33,8 +33,8 @@ func (v Version) MarshalJSON() ([]byte, error) {
 	return strconv.AppendInt(nil, v.number, 10), nil
 }
 
-// Resolved is a policy with all fields: inherited ones are filled in, so it
-// depends on no other policy.
+// Resolved is a policy with all fields: inherited ones are filled in, so it depends on no other
+// policy.
 type Resolved struct {
 	Name      string // a topic, or a prefix and '*'
 	Version   int64
@@ -42,9 +42,8 @@ type Resolved struct {
 	Effective *Effective
 }
 
-// topics has the policies of topics in a snapshot of resolved ones, in parts,
-// of which a change copies few: a sidecar has all policies, and applies every
-// change.
+// topics has the policies of topics in a snapshot of resolved ones, in parts, of which a change
+// copies few: a sidecar has all policies, and applies every change.
 type topics [256]map[string]*Resolved
 
 var seed = maphash.MakeSeed()
@@ -53,9 +52,9 @@ func partOf(topic string) uint8 { return uint8(maphash.String(seed, topic)) }
 
 func (t *topics) find(topic string) *Resolved { return t[partOf(topic)][topic] }
 
-// NewResolvedSnapshot makes a snapshot of resolved policies: a topic has the
-// policy of its name, else that of the longest matching prefix, else the
-// defaults. If a name is given twice, the last one counts.
+// NewResolvedSnapshot makes a snapshot of resolved policies: a topic has the policy of its name,
+// else that of the longest matching prefix, else the defaults. If a name is given twice, the last
+// one counts.
 func NewResolvedSnapshot(policies []Resolved) *Snapshot {
 	put := make([]*Resolved, len(policies))
 	for i := range policies {
@@ -64,10 +63,10 @@ func NewResolvedSnapshot(policies []Resolved) *Snapshot {
 	return (&Snapshot{topics: &topics{}}).Replace(nil, put)
 }
 
-// Replace returns the snapshot after some policies were removed and others put,
-// in place of those of the same names. A policy to be removed stays if the
-// snapshot has another one of its name. The snapshot must be one of
-// NewResolvedSnapshot or Replace, and put policies must not change any more.
+// Replace returns the snapshot after some policies were removed and others put, in place of those
+// of the same names. A policy to be removed stays if the snapshot has another one of its name. The
+// snapshot must be one of NewResolvedSnapshot or Replace, and put policies must not change any
+// more.
 func (s *Snapshot) Replace(remove, put []*Resolved) *Snapshot {
 	next := &Snapshot{topics: new(*s.topics), prefixes: s.prefixes, globs: s.globs, lengths: s.lengths, letters: s.letters}
 	var own [len(next.topics)]bool

@@ -64,8 +64,7 @@ func TestVersionOfAFileIsText(t *testing.T) {
 	}
 }
 
-// Policies that a control plane resolves and a sidecar applies have the values
-// of the documents.
+// Policies that a control plane resolves and a sidecar applies have the values of the documents.
 func TestResolvedEqualsTheSnapshotItCameFrom(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		names := rapid.SliceOfDistinct(rapid.StringMatching(`[ab.]{0,4}\*|[ab.]{1,5}`), rapid.ID[string]).Draw(t, "names")
@@ -111,8 +110,8 @@ func BenchmarkResolvedSnapshot(b *testing.B) {
 	}
 }
 
-// A snapshot after any replacements equals a new one of its policies, and
-// earlier snapshots stay as they are.
+// A snapshot after any replacements equals a new one of its policies, and earlier snapshots stay as
+// they are.
 func TestReplacing(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		s := policy.NewResolvedSnapshot(nil)

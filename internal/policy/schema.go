@@ -14,8 +14,8 @@ import (
 // schemaPath is the field of the schema.
 const schemaPath = "schema.json_schema"
 
-// goodSchemas are the digests of schemas that compiled recently: a schema is
-// parsed again with every change of its policies.
+// goodSchemas are the digests of schemas that compiled recently: a schema is parsed again with
+// every change of its policies.
 var goodSchemas = schema.Recent[[sha256.Size]byte, struct{}]{Size: 4096}
 
 // checkSchema compiles a schema, unless it has compiled recently.
@@ -31,8 +31,7 @@ func checkSchema(text string) error {
 	return err
 }
 
-// jsonSchema parses a schema like schemaText, and refuses one that does not
-// compile.
+// jsonSchema parses a schema like schemaText, and refuses one that does not compile.
 func jsonSchema(n *yaml.Node) (string, error) {
 	text, err := schemaText(n)
 	if err == nil && text != "" {
@@ -66,9 +65,8 @@ var schemaField = field{
 	get: func(e *Effective) any { return e.Schema.JSONSchema },
 }
 
-// schemaText parses a schema written as an object or as a string of JSON text,
-// with one result for both; an explicit null is no schema, and ends
-// inheritance.
+// schemaText parses a schema written as an object or as a string of JSON text, with one result for
+// both; an explicit null is no schema, and ends inheritance.
 func schemaText(n *yaml.Node) (string, error) {
 	bad := fmt.Errorf("must be null, a JSON Schema object, or a string that holds one, not %s", shown(n))
 	switch {
@@ -90,12 +88,10 @@ func schemaText(n *yaml.Node) (string, error) {
 	return "", bad
 }
 
-// maxSchemaNesting bounds the depth of a schema, so that its documents can be
-// parsed.
+// maxSchemaNesting bounds the depth of a schema, so that its documents can be parsed.
 const maxSchemaNesting = maxNesting / 2
 
-// appendJSON encodes a YAML value as JSON, members in their order; depth is its
-// depth.
+// appendJSON encodes a YAML value as JSON, members in their order; depth is its depth.
 func appendJSON(out []byte, n *yaml.Node, depth int) ([]byte, error) {
 	if depth > maxSchemaNesting {
 		return nil, fmt.Errorf("nested more than %d deep", maxSchemaNesting)

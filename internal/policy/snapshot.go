@@ -12,19 +12,18 @@ import (
 	"github.com/sluice-bus/sluice/sdk/wire"
 )
 
-// Snapshot is a set of policies, resolved. It is immutable, and safe for
-// concurrent use.
+// Snapshot is a set of policies, resolved. It is immutable, and safe for concurrent use.
 //
-// A topic's effective policy is that of the most specific policy that matches
-// it, so there are no more of them than policies. They are all made when the
-// snapshot is, and the same topic always gets the same pointer from it.
+// A topic's effective policy is that of the most specific policy that matches it, so there are no
+// more of them than policies. They are all made when the snapshot is, and the same topic always
+// gets the same pointer from it.
 type Snapshot struct {
 	exact map[string]*Effective
 	globs map[string]*Effective // by literal prefix; "" is '*' or the defaults
 	// lengths are those of the prefixes in globs, longest first.
 	lengths []int
-	// letters has the values of dead letter topics that no policy names: '*'
-	// matches them but does not name them.
+	// letters has the values of dead letter topics that no policy names: '*' matches them but does
+	// not name them.
 	letters  *Effective
 	policies []listed // ascending by name
 
@@ -46,9 +45,8 @@ type InForce struct {
 	Source  string  `json:"source"` // where it came from
 }
 
-// NewSnapshot resolves policies; source is their source. The error is a
-// *[wire.Error] that lists every name given twice, and every combination of
-// fields that inheritance makes invalid.
+// NewSnapshot resolves policies; source is their source. The error is a *[wire.Error] that lists
+// every name given twice, and every combination of fields that inheritance makes invalid.
 func NewSnapshot(policies []Policy, source string) (*Snapshot, error) {
 	s, bad := resolve(policies)
 	if len(bad) > 0 {
@@ -90,9 +88,9 @@ func (s *Snapshot) own(topic string) *Effective {
 	return nil
 }
 
-// Retention returns the retention of the topics of a policy's name, with or
-// without such a policy, and of the dead letter topics among them: the topic of
-// that name, or those with its prefix that no more specific policy names.
+// Retention returns the retention of the topics of a policy's name, with or without such a policy,
+// and of the dead letter topics among them: the topic of that name, or those with its prefix that
+// no more specific policy names.
 func (s *Snapshot) Retention(name string) (topics, letters Retention) {
 	prefix, glob := strings.CutSuffix(name, "*")
 	if !glob {
@@ -106,8 +104,7 @@ func (s *Snapshot) Retention(name string) (topics, letters Retention) {
 	return e.Retention, e.Retention
 }
 
-// DeadLetterTTL is how long a dead letter topic keeps its events if no policy
-// names it.
+// DeadLetterTTL is how long a dead letter topic keeps its events if no policy names it.
 const DeadLetterTTL = 720 * time.Hour
 
 // keepLetters sets letters, once globs is complete.
@@ -116,8 +113,7 @@ func (s *Snapshot) keepLetters() {
 	s.letters.Retention = Retention{TTL: DeadLetterTTL, Expired: ExpiredDrop}
 }
 
-// Connection returns the limit of each connection, which only the policy '*'
-// has.
+// Connection returns the limit of each connection, which only the policy '*' has.
 func (s *Snapshot) Connection() Rate { return s.globs[""].Connection }
 
 // List names the policies in force, by name.
@@ -141,8 +137,8 @@ func (s *Snapshot) byPrefix(name string) *Effective {
 	panic("policy: a snapshot without the empty prefix")
 }
 
-// resolve computes every policy's effective values. It returns the mistakes in
-// the policies, if there are any.
+// resolve computes every policy's effective values. It returns the mistakes in the policies, if
+// there are any.
 func resolve(policies []Policy) (*Snapshot, []wire.FieldError) {
 	s := &Snapshot{
 		exact:   map[string]*Effective{},
@@ -169,8 +165,7 @@ func (p placed) at() string {
 	return fmt.Sprintf("policies[%d]", p.place)
 }
 
-// specific ranks names: the longer the prefix, the higher, and exact names
-// highest.
+// specific ranks names: the longer the prefix, the higher, and exact names highest.
 func specific(p placed) int {
 	if prefix, glob := p.prefix(); glob {
 		return len(prefix)
@@ -178,8 +173,8 @@ func specific(p placed) int {
 	return wire.MaxTopicBytes + 1
 }
 
-// inOrder returns the policies, shortest prefix first and exact names last, and
-// a field error for each name that is given twice.
+// inOrder returns the policies, shortest prefix first and exact names last, and a field error for
+// each name that is given twice.
 func inOrder(policies []Policy) (order []placed, bad []wire.FieldError) {
 	first := make(map[string]int, len(policies))
 	order = make([]placed, 0, len(policies))
@@ -200,8 +195,8 @@ func inOrder(policies []Policy) (order []placed, bad []wire.FieldError) {
 	return order, bad
 }
 
-// add computes the effective values of policies, each from those of the next
-// less specific one, which has to come before it.
+// add computes the effective values of policies, each from those of the next less specific one,
+// which has to come before it.
 func (s *Snapshot) add(order []placed) (bad []wire.FieldError) {
 	merged := 0
 	doubtful := map[*Effective]bool{} // built on a refused policy: relations mean nothing
@@ -234,8 +229,8 @@ func (s *Snapshot) add(order []placed) (bad []wire.FieldError) {
 	return bad
 }
 
-// relations checks fields that depend on each other, if the policy sets at
-// least one of them: the other may be inherited.
+// relations checks fields that depend on each other, if the policy sets at least one of them: the
+// other may be inherited.
 func relations(p *Policy, e *Effective) (bad []wire.FieldError) {
 	check := func(ok bool, path, other, format string, args ...any) {
 		if ok || !p.sets(path) && !p.sets(other) {

@@ -12,8 +12,8 @@ import (
 	"github.com/sluice-bus/sluice/sdk/wire"
 )
 
-// Values yields every field's path in the document ("publish.rate") and its
-// value: a float64, an int64, a bool, a string or a [time.Duration].
+// Values yields every field's path in the document ("publish.rate") and its value: a float64, an
+// int64, a bool, a string or a [time.Duration].
 func (e *Effective) Values() iter.Seq2[string, any] { return e.only(^fieldSet(0)) }
 
 // Values yields the fields that the policy sets, as [Effective.Values] does.
@@ -41,9 +41,9 @@ func plain(v any) any {
 	return v
 }
 
-// FromValues makes the values of a topic from values as [Effective.Values]
-// yields them, with the defaults for the others. The error is a *[wire.Error]
-// with every bad field, unknown ones included.
+// FromValues makes the values of a topic from values as [Effective.Values] yields them, with the
+// defaults for the others. The error is a *[wire.Error] with every bad field, unknown ones
+// included.
 func FromValues(values iter.Seq2[string, any]) (*Effective, error) {
 	p := Policy{Name: "*"}
 	var bad []wire.FieldError

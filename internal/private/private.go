@@ -1,6 +1,5 @@
-// Package private protects stored data from other users of the machine: files
-// and folders are accessible only to their owner. It must not know their
-// content.
+// Package private protects stored data from other users of the machine: files and folders are
+// accessible only to their owner. It must not know their content.
 package private
 
 import (
@@ -20,10 +19,9 @@ const (
 // others are the permissions of other users.
 const others fs.FileMode = 0o077
 
-// Tighten removes other users' permissions of the files and folders at paths,
-// and of everything below: an older version, or an operator, may have given
-// them. It logs its changes and failures: another user may own a mounted
-// folder.
+// Tighten removes other users' permissions of the files and folders at paths, and of everything
+// below: an older version, or an operator, may have given them. It logs its changes and failures:
+// another user may own a mounted folder.
 func Tighten(log *slog.Logger, paths ...string) {
 	if runtime.GOOS == "windows" {
 		return // its rights are not the mode's

@@ -1,8 +1,9 @@
-// Package processtest runs the module's own programs in tests as operators do: built once, started, waited for until they are
-// ready, stopped or killed by the test. It must not know the programs' purposes.
+// Package processtest runs the module's own programs in tests as operators do: built once, started,
+// waited for until they are ready, stopped or killed by the test. It must not know the programs'
+// purposes.
 //
-// It builds them in a folder of the module that all test processes share: linking takes seconds, and detecting that nothing
-// has changed a third of one.
+// It builds them in a folder of the module that all test processes share: linking takes seconds,
+// and detecting that nothing has changed a third of one.
 package processtest
 
 import (
@@ -33,7 +34,8 @@ type Program struct {
 	err   error
 }
 
-// Self is the test program itself, for tests whose TestMain is another program where the arguments say so.
+// Self is the test program itself, for tests whose TestMain is another program where the arguments
+// say so.
 func Self() *Program {
 	p := &Program{Name: "the test program"}
 	p.built.Do(func() { p.bin, p.err = os.Executable() })
@@ -50,9 +52,8 @@ func (p *Program) Binary(t testing.TB) string {
 	return p.bin
 }
 
-// Build returns the path of the program for a test, whose result depends on it.
-// It uses the program that make test has built before the tests, else it builds
-// the program.
+// Build returns the path of the program for a test, whose result depends on it. It uses the program
+// that make test has built before the tests, else it builds the program.
 func (p *Program) Build() (string, error) {
 	digest, err := testenv.Input(p.Name)
 	if err != nil {
@@ -69,9 +70,8 @@ func (p *Program) Build() (string, error) {
 	return bin, err
 }
 
-// Update builds the program if it is missing or out of date, and returns its
-// path and digest. An unchanged file keeps its time. Concurrent processes build
-// one after the other.
+// Update builds the program if it is missing or out of date, and returns its path and digest. An
+// unchanged file keeps its time. Concurrent processes build one after the other.
 func (p *Program) Update() (bin, digest string, err error) {
 	if bin, err = p.path(); err != nil {
 		return "", "", err

@@ -11,8 +11,7 @@ import (
 	"time"
 )
 
-// Launched is a program that was started by hand, for tests of how it starts
-// and ends.
+// Launched is a program that was started by hand, for tests of how it starts and ends.
 type Launched struct {
 	Process *os.Process
 	Stdout  *bufio.Reader
@@ -21,8 +20,8 @@ type Launched struct {
 	stderr bytes.Buffer
 }
 
-// Launch starts the program with further variables in its environment and
-// waits for nothing. It is killed at the end of the test if it still runs.
+// Launch starts the program with further variables in its environment and waits for nothing. It is
+// killed at the end of the test if it still runs.
 func (p *Program) Launch(t testing.TB, env []string, args ...string) *Launched {
 	t.Helper()
 	l := &Launched{cmd: exec.Command(p.Binary(t), args...)}
@@ -44,8 +43,8 @@ func (p *Program) Launch(t testing.TB, env []string, args ...string) *Launched {
 	return l
 }
 
-// Ended waits for the program's end and returns the rest of its standard
-// output, all of its standard error and its exit status.
+// Ended waits for the program's end and returns the rest of its standard output, all of its
+// standard error and its exit status.
 func (l *Launched) Ended(t testing.TB) (stdout, stderr string, status int) {
 	t.Helper()
 	kill := time.AfterFunc(readyTimeout, func() { l.Process.Kill() })

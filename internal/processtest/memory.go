@@ -6,8 +6,8 @@ import (
 	"strings"
 )
 
-// Memory is the resident memory of the process, in bytes: now, and the most so far or
-// since ResetPeak. It fails where the system does not tell.
+// Memory is the resident memory of the process, in bytes: now, and the most so far or since
+// ResetPeak. It fails where the system does not tell.
 func (p *Process) Memory() (now, most int, err error) {
 	text, err := os.ReadFile(p.proc("status"))
 	if err != nil {

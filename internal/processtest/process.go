@@ -34,8 +34,8 @@ type Process struct {
 	err    error
 }
 
-// Start starts the program and waits for its ready line, whose members it puts
-// into ready. The process is killed at the end of the test if it still runs.
+// Start starts the program and waits for its ready line, whose members it puts into ready. The
+// process is killed at the end of the test if it still runs.
 func (p *Program) Start(t testing.TB, ready any, args ...string) *Process {
 	t.Helper()
 	process, err := start(p.Binary(t), ready, args)
@@ -45,8 +45,7 @@ func (p *Program) Start(t testing.TB, ready any, args ...string) *Process {
 	t.Cleanup(func() {
 		asked := process.asked.Load()
 		process.Kill()
-		// The test may have ended dozens of processes itself: their logs would
-		// bury the failure.
+		// The test may have ended dozens of processes itself: their logs would bury the failure.
 		if t.Failed() && !asked {
 			t.Logf("the log of %s:\n%s", p.Name, process.stderr.last(logTailBytes))
 		}

@@ -26,7 +26,8 @@ type fileValue struct {
 	node *yaml.Node
 }
 
-// readConfigFile reads the file at path, whose keys must be among known. Errors begin with path and line.
+// readConfigFile reads the file at path, whose keys must be among known. Errors begin with path and
+// line.
 func readConfigFile(path string, known []string) (*configFile, error) {
 	opened, err := os.Open(path)
 	if err != nil {
@@ -93,8 +94,8 @@ func (f *configFile) value(flag *kong.Flag) (any, error) {
 	return value, nil
 }
 
-// kongValue converts a YAML value: scalars to their text as written, so that a number keeps its digits and a list or
-// map of text its exact elements.
+// kongValue converts a YAML value: scalars to their text as written, so that a number keeps its
+// digits and a list or map of text its exact elements.
 func kongValue(flag *kong.Flag, node *yaml.Node) (any, error) {
 	switch {
 	case node.Kind == yaml.SequenceNode && flag.IsSlice():
@@ -156,7 +157,8 @@ func (f *configFile) errorf(line int, format string, args ...any) error {
 
 var yamlLine = regexp.MustCompile(`^yaml: line (\d+): `)
 
-// syntaxError puts the line that the YAML library's message begins with where our other errors have it.
+// syntaxError puts the line that the YAML library's message begins with where our other errors have
+// it.
 func (f *configFile) syntaxError(err error) error {
 	where, what := f.path, err.Error()
 	if match := yamlLine.FindStringSubmatch(what); match != nil {

@@ -82,7 +82,8 @@ func TestAnchors(t *testing.T) {
 	}
 }
 
-// FuzzConfigFile: whatever the file holds, the program runs or refuses it with one line that names the file.
+// FuzzConfigFile: whatever the file holds, the program runs or refuses it with one line that names
+// the file.
 func FuzzConfigFile(f *testing.F) {
 	for _, seed := range []string{
 		"listen: a\nlimit: 3\n", "listn: x", "peers: [a, b]", "labels: {a: b}", "a: &a [*a]", "<<: {limit: 1}",

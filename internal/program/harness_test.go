@@ -34,7 +34,8 @@ type outcome struct {
 	ran            bool
 }
 
-// start runs a server with the given environment ("NAME=value"), configuration file ("" for none) and arguments.
+// start runs a server with the given environment ("NAME=value"), configuration file ("" for none)
+// and arguments.
 func start(t *testing.T, env []string, file string, args ...string) outcome {
 	t.Helper()
 	if file != "" {
@@ -69,7 +70,8 @@ func lookup(env []string) func(string) (string, bool) {
 	}
 }
 
-// writeFile writes config.yaml into a folder that becomes the working one, so that messages name it by that alone.
+// writeFile writes config.yaml into a folder that becomes the working one, so that messages name it
+// by that alone.
 func writeFile(t *testing.T, content string) string {
 	t.Helper()
 	t.Chdir(t.TempDir())

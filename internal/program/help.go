@@ -16,7 +16,8 @@ capitals, dashes as underscores) and a key of the file given with --config.
 A flag wins over the environment, that over the file, that over the default.
 `
 
-// helpOptions sets up --help: kong's own layout, defaults beside the flags, then how to give settings, then examples.
+// helpOptions sets up --help: kong's own layout, defaults beside the flags, then how to give
+// settings, then examples.
 func helpOptions(examples string) []kong.Option {
 	return []kong.Option{
 		kong.ConfigureHelp(kong.HelpOptions{Compact: true, FlagsLast: true, WrapUpperBound: helpWidth}),
@@ -42,7 +43,8 @@ func helpOptions(examples string) []kong.Option {
 	}
 }
 
-// describe is the help of one flag or argument with its default, where it has one that is worth showing.
+// describe is the help of one flag or argument with its default, where it has one that is worth
+// showing.
 func describe(value *kong.Value) string {
 	if value.Flag == nil || value.Default == "" || value.IsBool() || kong.HasInterpolatedVar(value.OrigHelp, "default") {
 		return value.Help
@@ -50,7 +52,8 @@ func describe(value *kong.Value) string {
 	return fmt.Sprintf("%s (default: %s).", strings.TrimSuffix(value.Help, "."), value.Default)
 }
 
-// namePlaceholders keeps kong from showing defaults in the place of placeholders, where a long one breaks the columns.
+// namePlaceholders keeps kong from showing defaults in the place of placeholders, where a long one
+// breaks the columns.
 func namePlaceholders(node *kong.Node) {
 	for _, flag := range node.Flags {
 		if flag.PlaceHolder == "" {

@@ -12,7 +12,8 @@ import (
 	"go.uber.org/goleak"
 )
 
-// asProgram, set in the environment, makes the test binary a program instead, so that Main can be tested.
+// asProgram, set in the environment, makes the test binary a program instead, so that Main can be
+// tested.
 const asProgram = "SLUICE_TEST_AS_PROGRAM"
 
 func TestMain(m *testing.M) {
@@ -22,7 +23,8 @@ func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m)
 }
 
-// serve is a server that says when the first signal reached it, and stops when its standard input ends.
+// serve is a server that says when the first signal reached it, and stops when its standard input
+// ends.
 func serve(ctx context.Context, app *App) error {
 	if err := Ready(app.Stdout, Field{"listen", "nowhere"}); err != nil {
 		return err

@@ -17,8 +17,8 @@ import (
 	"github.com/sluice-bus/sluice/internal/terminal"
 )
 
-// The exit statuses. A program stopped by a signal before its work was done, or by a second signal while it was
-// stopping, exits with 128 + the signal's number, as a shell would report it.
+// The exit statuses. A program stopped by a signal before its work was done, or by a second signal
+// while it was stopping, exits with 128 + the signal's number, as a shell would report it.
 const (
 	StatusOK      = 0
 	StatusFailure = 1
@@ -28,21 +28,26 @@ const (
 
 // A Spec describes one program.
 type Spec struct {
-	// Name is the program's file name, which also starts each of its error lines and names its data folder.
+	// Name is the program's file name, which also starts each of its error lines and names its data
+	// folder.
 	Name string
 	// Description is one or two sentences for --help.
 	Description string
 	// Examples is printed by --help under "Examples:", as it is. Lines fit in 78 columns.
 	Examples string
-	// Settings points to the struct, with kong's tags, that the settings are put into. Its tags may use ${data_dir},
-	// the default data folder. A flag that holds a secret is tagged secret:"INSTEAD", with what to use in its place: the
-	// flag works, with a warning, since the list of processes shows it. The flags --config, --log-format, --log-level, --version and --help are added to it.
+	// Settings points to the struct, with kong's tags, that the settings are put into. Its tags may
+	// use ${data_dir}, the default data folder. A flag that holds a secret is tagged
+	// secret:"INSTEAD", with what to use in its place: the flag works, with a warning, since the
+	// list of processes shows it. The flags --config, --log-format, --log-level, --version and
+	// --help are added to it.
 	Settings any
-	// Run does the work. Its context ends with the first SIGINT or SIGTERM; it then stops in order and returns nil.
-	// Where it is nil, the method Run(context.Context, *App) error of the command that was given is called.
+	// Run does the work. Its context ends with the first SIGINT or SIGTERM; it then stops in order
+	// and returns nil. Where it is nil, the method Run(context.Context, *App) error of the command
+	// that was given is called.
 	Run func(ctx context.Context, app *App) error
-	// Commands are programs of their own under this one's name: one runs instead, with the arguments behind it, when
-	// the first argument is its Name. They share no settings, and have no commands.
+	// Commands are programs of their own under this one's name: one runs instead, with the
+	// arguments behind it, when the first argument is its Name. They share no settings, and have no
+	// commands.
 	Commands []Spec
 }
 
@@ -56,7 +61,8 @@ type App struct {
 	Stdout, Stderr io.Writer
 }
 
-// A Process is what a program is given by its operating system, so that tests can give it something else.
+// A Process is what a program is given by its operating system, so that tests can give it something
+// else.
 type Process struct {
 	// Args are the arguments, without the program's name.
 	Args []string
@@ -76,7 +82,8 @@ type commonFlags struct {
 	Version   kong.VersionFlag `group:"common" help:"Print the version and exit."`
 }
 
-// Main runs the program that spec describes in this process and exits with its status. It does not return.
+// Main runs the program that spec describes in this process and exits with its status. It does not
+// return.
 func Main(spec Spec) {
 	// Room for the two that have a meaning; signal.Notify drops what finds no room.
 	signals := make(chan os.Signal, 2)
@@ -91,8 +98,9 @@ func Main(spec Spec) {
 	}))
 }
 
-// Run runs the program that spec describes in the given process and returns its exit status. An error is one line on
-// process.Stderr. A spec that kong cannot use is a defect of the program, and panics.
+// Run runs the program that spec describes in the given process and returns its exit status. An
+// error is one line on process.Stderr. A spec that kong cannot use is a defect of the program, and
+// panics.
 func Run(spec Spec, process Process) int {
 	process.Stdout, process.Stderr = terminal.Shield(process.Stdout), terminal.Shield(process.Stderr)
 	for _, c := range spec.Commands {
@@ -129,7 +137,8 @@ func Run(spec Spec, process Process) int {
 	return report(spec.Name, process.Stderr, err)
 }
 
-// warnOfShown tells of secrets that are given as flags. Of URLs those are secrets that have a password.
+// warnOfShown tells of secrets that are given as flags. Of URLs those are secrets that have a
+// password.
 func warnOfShown(log *slog.Logger, command *kong.Context) {
 	for _, at := range command.Path {
 		if at.Flag == nil || at.Resolved || !at.Flag.Tag.Has("secret") {
@@ -142,7 +151,8 @@ func warnOfShown(log *slog.Logger, command *kong.Context) {
 	}
 }
 
-// parse fills the settings. The command is nil when the arguments only asked for something to be printed.
+// parse fills the settings. The command is nil when the arguments only asked for something to be
+// printed.
 func parse(spec Spec, process Process) (*kong.Context, *commonFlags, error) {
 	var common commonFlags
 	printed := false
@@ -156,7 +166,8 @@ func parse(spec Spec, process Process) (*kong.Context, *commonFlags, error) {
 			"data_dir": dataDir(process.LookupEnv, spec.Name),
 		},
 		kong.Writers(process.Stdout, process.Stderr),
-		// kong ends the process where it prints help or version. Instead the parse goes on, and its result is ignored.
+		// kong ends the process where it prints help or version. Instead the parse goes on, and its
+		// result is ignored.
 		kong.Exit(func(int) { printed = true }),
 	)...)
 	if err != nil {
@@ -197,20 +208,20 @@ type exitError struct {
 func (e *exitError) Error() string { return e.cause.Error() }
 func (e *exitError) Unwrap() error { return e.cause }
 
-// Usagef makes an error, formatted as by fmt.Errorf, that ends the program with StatusUsage: for settings that are
-// wrong, or that do not go together.
+// Usagef makes an error, formatted as by fmt.Errorf, that ends the program with StatusUsage: for
+// settings that are wrong, or that do not go together.
 func Usagef(format string, args ...any) error {
 	return &exitError{status: StatusUsage, cause: fmt.Errorf(format, args...)}
 }
 
-// Silent makes an error that ends the program with the status and prints nothing: for programs whose status is an
-// answer, as diff's is.
+// Silent makes an error that ends the program with the status and prints nothing: for programs
+// whose status is an answer, as diff's is.
 func Silent(status int) error { return &exitError{status: status, cause: errSilent} }
 
 var errSilent = errors.New("the status says it all")
 
-// report prints err, if there is one, on one line, and returns the exit status that belongs to it: a wrong setting's is
-// StatusUsage.
+// report prints err, if there is one, on one line, and returns the exit status that belongs to it:
+// a wrong setting's is StatusUsage.
 func report(name string, stderr io.Writer, err error) int {
 	if err == nil {
 		return StatusOK

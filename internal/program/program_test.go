@@ -282,8 +282,8 @@ func TestCommandRunsInstead(t *testing.T) {
 	}
 }
 
-// A secret that is given as a flag works, with a warning that does not repeat it;
-// from elsewhere there is none to give.
+// A secret that is given as a flag works, with a warning that does not repeat it; from elsewhere
+// there is none to give.
 func TestSecretsOnTheCommandLine(t *testing.T) {
 	for _, tc := range []struct {
 		args []string

@@ -9,8 +9,9 @@ import (
 // A Field is one name and value of the ready line.
 type Field struct{ Name, Value string }
 
-// Ready writes the line that says that the program can be used, in one write: {"ready":true,"listen":"…",…}, with the
-// fields in the order they are given. Values are the addresses really bound.
+// Ready writes the line that says that the program can be used, in one write:
+// {"ready":true,"listen":"…",…}, with the fields in the order they are given. Values are the
+// addresses really bound.
 func Ready(w io.Writer, fields ...Field) error {
 	line := []byte(`{"ready":true`)
 	for _, field := range fields {

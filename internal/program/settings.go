@@ -9,10 +9,11 @@ import (
 	"github.com/alecthomas/kong"
 )
 
-// settings resolves the flags that the command line does not give: from the environment, else from the file.
+// settings resolves the flags that the command line does not give: from the environment, else from
+// the file.
 //
-// kong could read both by itself, but then the file would win over the environment: kong puts environment values in as
-// defaults, which any resolver overrides.
+// kong could read both by itself, but then the file would win over the environment: kong puts
+// environment values in as defaults, which any resolver overrides.
 type settings struct {
 	lookupEnv func(string) (string, bool)
 	file      *configFile // nil until the first flag is resolved
@@ -26,10 +27,12 @@ type settingError struct {
 
 func (e *settingError) Error() string { return e.where + ": " + e.what }
 
-// Validate is part of kong.Resolver. There is nothing left to check: reading the file has refused unknown settings.
+// Validate is part of kong.Resolver. There is nothing left to check: reading the file has refused
+// unknown settings.
 func (s *settings) Validate(*kong.Application) error { return nil }
 
-// Resolve is part of kong.Resolver: it returns the value of a flag that was not on the command line, or nil.
+// Resolve is part of kong.Resolver: it returns the value of a flag that was not on the command
+// line, or nil.
 func (s *settings) Resolve(parsed *kong.Context, _ *kong.Path, flag *kong.Flag) (any, error) {
 	if s.file == nil {
 		file, err := s.readFile(parsed)
@@ -70,8 +73,9 @@ func (s *settings) env(flag string) string {
 	return value
 }
 
-// envValue is a variable's value in a form that kong decodes. The elements of a list that has no separator on the command
-// line, where each has a flag of its own, are separated by spaces: URLs of several servers have commas in them.
+// envValue is a variable's value in a form that kong decodes. The elements of a list that has no
+// separator on the command line, where each has a flag of its own, are separated by spaces: URLs of
+// several servers have commas in them.
 func envValue(flag *kong.Flag, text string) any {
 	if !flag.IsSlice() || flag.Tag.Sep != -1 {
 		return text
@@ -92,7 +96,8 @@ const configFlag = "config"
 // isSetting reports whether a flag configures the program, and does not just print something.
 func isSetting(flag *kong.Flag) bool { return flag.Name != "help" && flag.Name != "version" }
 
-// settingNames lists what a file may set: the flags of all commands, so that one file can serve them all.
+// settingNames lists what a file may set: the flags of all commands, so that one file can serve
+// them all.
 func settingNames(node *kong.Node) []string {
 	var names []string
 	for _, flag := range node.Flags {
@@ -107,7 +112,8 @@ func settingNames(node *kong.Node) []string {
 	return slices.Compact(names)
 }
 
-// tryDecode tells whether kong will take value for flag, so that the error can name the place it comes from.
+// tryDecode tells whether kong will take value for flag, so that the error can name the place it
+// comes from.
 func tryDecode(flag *kong.Flag, value any) error {
 	target := reflect.New(flag.Target.Type()).Elem()
 	if target.Kind() == reflect.Pointer {

@@ -114,8 +114,8 @@ func TestAskingFlagsAreNotSettings(t *testing.T) {
 	wantRan(t, start(t, []string{"SLUICE_VERSION=1.2.3", "SLUICE_HELP=1"}, ""))
 }
 
-// TestListsOfURLs: the URL of several servers has commas in it, so that a list of such has no separator where each element
-// has a flag or a line of its own, and spaces in the environment.
+// TestListsOfURLs: the URL of several servers has commas in it, so that a list of such has no
+// separator where each element has a flag or a line of its own, and spaces in the environment.
 func TestListsOfURLs(t *testing.T) {
 	const one, two = "mongodb://a,b,c/db?replicaSet=rs0#outbox", "mongodb://d:1,e:2/db#other"
 	for name, test := range map[string]struct {

@@ -8,11 +8,12 @@ import (
 	"syscall"
 )
 
-// untilSignal calls run with a context that the first signal ends, and returns what run returns. After a second signal
-// it does not wait any longer: run is left behind, and the caller is expected to end the process.
+// untilSignal calls run with a context that the first signal ends, and returns what run returns.
+// After a second signal it does not wait any longer: run is left behind, and the caller is expected
+// to end the process.
 //
-// Where run gives up with context.Canceled after a signal, its work was cut short, and the error says so. A run for
-// which the signal is the ordinary end, as for a server, returns nil.
+// Where run gives up with context.Canceled after a signal, its work was cut short, and the error
+// says so. A run for which the signal is the ordinary end, as for a server, returns nil.
 func untilSignal(signals <-chan os.Signal, run func(context.Context) error) error {
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()

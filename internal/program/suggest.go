@@ -5,7 +5,8 @@ import (
 	"slices"
 )
 
-// suggestion returns ` (did you mean "…"?)` with the known name that is most like name, or "" where none is alike.
+// suggestion returns ` (did you mean "…"?)` with the known name that is most like name, or "" where
+// none is alike.
 func suggestion(name string, known []string) string {
 	best, least := "", max(2, len(name)/3)+1
 	for _, candidate := range known {
@@ -19,8 +20,8 @@ func suggestion(name string, known []string) string {
 	return fmt.Sprintf(" (did you mean %q?)", best)
 }
 
-// editDistance is the Levenshtein distance in bytes: the least number of insertions, deletions and replacements that
-// turn a into b.
+// editDistance is the Levenshtein distance in bytes: the least number of insertions, deletions and
+// replacements that turn a into b.
 func editDistance(a, b string) int {
 	row := make([]int, len(b)+1) // distances from a[:i] to every b[:j]
 	for j := range row {

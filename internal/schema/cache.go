@@ -2,12 +2,12 @@ package schema
 
 import "sync"
 
-// Cache keeps compiled schemas by their texts, a bounded number of them. It is
-// safe for concurrent use.
+// Cache keeps compiled schemas by their texts, a bounded number of them. It is safe for concurrent
+// use.
 type Cache struct{ Recent[string, *Schema] }
 
-// NewCache makes a cache of up to size schemas, and again as many that have not
-// been asked for lately.
+// NewCache makes a cache of up to size schemas, and again as many that have not been asked for
+// lately.
 func NewCache(size int) *Cache { return &Cache{Recent[string, *Schema]{Size: size}} }
 
 // Get compiles a schema, unless it did so lately. Errors are not kept.
@@ -22,14 +22,14 @@ func (c *Cache) Get(text string) (*Schema, error) {
 	return s, err
 }
 
-// Recent keeps a bounded number of values by keys: the recently used ones, at
-// least Size of them. It is safe for concurrent use.
+// Recent keeps a bounded number of values by keys: the recently used ones, at least Size of them.
+// It is safe for concurrent use.
 type Recent[K comparable, V any] struct {
 	Size int
 
 	mu sync.RWMutex
-	// recent gets each value that is used. When it is full, it becomes older, and
-	// the former older is forgotten.
+	// recent gets each value that is used. When it is full, it becomes older, and the former older
+	// is forgotten.
 	recent, older map[K]V
 }
 

@@ -18,10 +18,9 @@ type Violation struct {
 	Msg     string // what is wrong with the value, as the rest of a sentence
 }
 
-// Check returns the violation of a payload, which is JSON; nil: there is none.
-// Of several it is the one whose pointer comes first, an object's before those
-// of its members. Of members with the same name the last one counts, and a lone
-// surrogate escape counts as U+FFFD.
+// Check returns the violation of a payload, which is JSON; nil: there is none. Of several it is the
+// one whose pointer comes first, an object's before those of its members. Of members with the same
+// name the last one counts, and a lone surrogate escape counts as U+FFFD.
 func (s *Schema) Check(payload []byte) *Violation {
 	v, err := decode(payload)
 	if err != nil {
@@ -51,8 +50,8 @@ func violationOf(e *jsonschema.ValidationError) Violation {
 	return Violation{Pointer: pointerOf(first.InstanceLocation), Msg: complaint(first.ErrorKind)}
 }
 
-// leaves collects the errors below groups, allOf and references. It keeps an
-// error of anyOf or oneOf itself, since each subschema has errors of its own.
+// leaves collects the errors below groups, allOf and references. It keeps an error of anyOf or
+// oneOf itself, since each subschema has errors of its own.
 func leaves(e *jsonschema.ValidationError, out []*jsonschema.ValidationError) []*jsonschema.ValidationError {
 	switch e.ErrorKind.(type) {
 	case *kind.Schema, *kind.Group, *kind.AllOf, *kind.Reference:
@@ -66,8 +65,8 @@ func leaves(e *jsonschema.ValidationError, out []*jsonschema.ValidationError) []
 	return append(out, e)
 }
 
-// inOrder sorts a value before its members by name and its elements by index;
-// errors of one value are in the schema's own order of keywords.
+// inOrder sorts a value before its members by name and its elements by index; errors of one value
+// are in the schema's own order of keywords.
 func inOrder(a, b *jsonschema.ValidationError) int {
 	if c := slices.CompareFunc(a.InstanceLocation, b.InstanceLocation, byToken); c != 0 {
 		return c
@@ -99,8 +98,8 @@ func pointerOf(tokens []string) string {
 	return p.String()
 }
 
-// Numbers are compared as exact fractions, whose cost grows with their
-// exponents and digits: numbers beyond these bounds are not compared.
+// Numbers are compared as exact fractions, whose cost grows with their exponents and digits:
+// numbers beyond these bounds are not compared.
 const (
 	maxNumberBytes = 1000
 	maxExponent    = 1000

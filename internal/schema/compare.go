@@ -11,26 +11,24 @@ import (
 	"github.com/santhosh-tekuri/jsonschema/v6"
 )
 
-// A comparison decides whether the reader's schema accepts every document that
-// the writer's schema accepts. Its yes is right. It says no, with a reason, if
-// there is a document that the reader refuses, and also if it cannot decide:
-// pattern against pattern, for example. The facts about a value are the schemas
-// that it fits, and those that it does not fit. Each of the reader's keywords
-// has to follow from the facts. If one does not, the facts are divided into
-// cases (the subschemas of the writer's anyOf and oneOf, then the types), and
-// the keyword has to follow from each case.
+// A comparison decides whether the reader's schema accepts every document that the writer's schema
+// accepts. Its yes is right. It says no, with a reason, if there is a document that the reader
+// refuses, and also if it cannot decide: pattern against pattern, for example. The facts about a
+// value are the schemas that it fits, and those that it does not fit. Each of the reader's keywords
+// has to follow from the facts. If one does not, the facts are divided into cases (the subschemas
+// of the writer's anyOf and oneOf, then the types), and the keyword has to follow from each case.
 
 // Bounds of a comparison.
 const (
-	// maxCompared is how many steps the comparisons of one budget take at most, each
-	// about as long as one of a check: a second or two.
+	// maxCompared is how many steps the comparisons of one budget take at most, each about as long
+	// as one of a check: a second or two.
 	maxCompared = 4 * maxSteps
 	// maxReasons is how many reasons one comparison gives.
 	maxReasons = 20
 	// factSteps are those of looking at one of the facts.
 	factSteps = 32
-	// maxCases is how many ways there may be in which patternProperties may
-	// concern a name; past it, less is known of the name.
+	// maxCases is how many ways there may be in which patternProperties may concern a name; past
+	// it, less is known of the name.
 	maxCases = 16
 )
 
@@ -40,9 +38,9 @@ type Budget struct{ left int }
 // NewBudget is enough for many comparisons of schemas as people write them.
 func NewBudget() *Budget { return &Budget{left: maxCompared} }
 
-// Breaks says why a reader with one schema may refuse what a writer with another
-// one may write; none: it refuses nothing of that. The names are what the reasons
-// call the two, such as "the new schema" and "version 3".
+// Breaks says why a reader with one schema may refuse what a writer with another one may write;
+// none: it refuses nothing of that. The names are what the reasons call the two, such as "the new
+// schema" and "version 3".
 func (b *Budget) Breaks(writer, reader *Schema, writerName, readerName string) []string {
 	c := &comparer{
 		left: b.left, cost: steps{max(writer.cost.value, reader.cost.value), max(writer.cost.text, reader.cost.text)},
@@ -137,8 +135,8 @@ func (c *comparer) outside(values []any, r *jsonschema.Schema, at string) []stri
 	return nil
 }
 
-// byCases reports whether a schema may follow from each case of the facts, and not
-// visibly from all of them together.
+// byCases reports whether a schema may follow from each case of the facts, and not visibly from all
+// of them together.
 func byCases(r *jsonschema.Schema) bool {
 	return r.AnyOf != nil || r.OneOf != nil || r.Not != nil || r.If != nil || r.Enum != nil || r.Const != nil || r.Ref != nil || r.AllOf != nil
 }
@@ -309,8 +307,7 @@ func maxItems(s *jsonschema.Schema) *int      { return s.MaxItems }
 func minProperties(s *jsonschema.Schema) *int { return s.MinProperties }
 func maxProperties(s *jsonschema.Schema) *int { return s.MaxProperties }
 
-// sortedKeys are the keys of a map in order, so that reasons and steps are the
-// same every time.
+// sortedKeys are the keys of a map in order, so that reasons and steps are the same every time.
 func sortedKeys[K cmp.Ordered, V any](m map[K]V) []K {
 	return slices.Sorted(maps.Keys(m))
 }

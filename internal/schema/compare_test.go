@@ -7,16 +7,16 @@ import (
 	"time"
 )
 
-// The changes come from the tables that Confluent's Schema Registry is tested
-// with, where "compatible" means that the updated schema reads what was written
-// with the original one:
+// The changes come from the tables that Confluent's Schema Registry is tested with, where
+// "compatible" means that the updated schema reads what was written with the original one:
 //
 //	https://github.com/confluentinc/schema-registry/tree/master/json-schema-provider/src/test/resources
 //	diff-schema-examples-2020-12.json and diff-combined-schema-examples-2020-12.json
 //
-// and https://docs.confluent.io/platform/current/schema-registry/fundamentals/serdes-develop/serdes-json.html#json-schema-compatibility-rules.
-// Where the registry goes by which keywords changed and the documents say
-// otherwise, the documents count, and differs says so.
+// and
+// https://docs.confluent.io/platform/current/schema-registry/fundamentals/serdes-develop/serdes-json.html#json-schema-compatibility-rules.
+// Where the registry goes by which keywords changed and the documents say otherwise, the documents
+// count, and differs says so.
 var changes = []struct {
 	what, from, to string
 	ok             bool
@@ -212,8 +212,8 @@ the new schema requires the property "a", and version 1 does not`},
 	}
 }
 
-// Schemas that are made to take long to compare are incompatible after a bounded
-// number of steps, and so is what comes after them out of the same budget.
+// Schemas that are made to take long to compare are incompatible after a bounded number of steps,
+// and so is what comes after them out of the same budget.
 func TestComparisonsAreBounded(t *testing.T) {
 	forms := func(key string, n int, form func(int) string) string {
 		list := make([]string, n)

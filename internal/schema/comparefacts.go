@@ -57,8 +57,7 @@ func (c *comparer) learn(w *facts, sub *jsonschema.Schema) {
 	}
 }
 
-// conclude adds what follows from if, and from what a required member brings
-// with it.
+// conclude adds what follows from if, and from what a required member brings with it.
 func (c *comparer) conclude(w *facts) {
 	for before := -1; before < len(w.fits) && c.left > 0; {
 		before = len(w.fits)
@@ -284,8 +283,8 @@ func (k kinds) each(w facts) (cases []facts) {
 	return cases
 }
 
-// limit is a lower limit of numbers, and whether it is itself outside. An upper limit is a lower one of the negated
-// numbers.
+// limit is a lower limit of numbers, and whether it is itself outside. An upper limit is a lower
+// one of the negated numbers.
 type limit struct {
 	at      *big.Rat
 	outside bool
@@ -314,8 +313,8 @@ func (l limit) past(high limit) bool {
 	return order > 0 || order == 0 && (l.outside || high.outside)
 }
 
-// lowest is the lower limit that all of some schemas set together, for whole numbers a whole number; nil: there is none.
-// With upper it is their upper limit, negated.
+// lowest is the lower limit that all of some schemas set together, for whole numbers a whole
+// number; nil: there is none. With upper it is their upper limit, negated.
 func lowest(schemas []*jsonschema.Schema, whole, upper bool) (strictest *limit) {
 	for _, s := range schemas {
 		limits := []limit{{s.Minimum, false}, {s.ExclusiveMinimum, true}}
@@ -357,8 +356,8 @@ func (l limit) wholeUp() limit {
 
 var ratOne = big.NewRat(1, 1)
 
-// isMultiple reports whether the multiples of one number, nil for none, are
-// multiples of another one.
+// isMultiple reports whether the multiples of one number, nil for none, are multiples of another
+// one.
 func isMultiple(of, asked *big.Rat) bool {
 	return of != nil && new(big.Rat).Quo(of, asked).IsInt()
 }

@@ -36,7 +36,8 @@ func subschemaOf(v any) *jsonschema.Schema {
 	return nil
 }
 
-// items are the schemas of an array's first elements, and the one of the others; nil: everything fits.
+// items are the schemas of an array's first elements, and the one of the others; nil: everything
+// fits.
 func items(s *jsonschema.Schema) (first []*jsonschema.Schema, others *jsonschema.Schema) {
 	if s.PrefixItems != nil || s.Items2020 != nil {
 		return s.PrefixItems, subschemaOf(s.Items2020)
@@ -266,8 +267,8 @@ func (c *comparer) dependencies(w facts, r *jsonschema.Schema, at string) (bad [
 	return bad
 }
 
-// members goes through properties, patternProperties and additionalProperties:
-// first for each name that either side lists, then for all others.
+// members goes through properties, patternProperties and additionalProperties: first for each name
+// that either side lists, then for all others.
 func (c *comparer) members(w facts, r *jsonschema.Schema, known knownNames, at string) (bad []string) {
 	rest := subschemaOf(r.AdditionalProperties)
 	if len(r.Properties) == 0 && len(r.PatternProperties) == 0 && rest == nil {

@@ -10,8 +10,8 @@ import (
 	"pgregory.net/rapid"
 )
 
-// TestNoCounterexample looks for a document that the writer's schema accepts and
-// the reader's refuses where the comparison has said that there is none.
+// TestNoCounterexample looks for a document that the writer's schema accepts and the reader's
+// refuses where the comparison has said that there is none.
 func TestNoCounterexample(t *testing.T) {
 	var compared, compatible, accepted int
 	rapid.Check(t, func(t *rapid.T) {

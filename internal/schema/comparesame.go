@@ -58,8 +58,8 @@ func (c *comparer) digest(s *jsonschema.Schema) digest {
 	return d
 }
 
-// sum is a schema's digest: of all its keywords except annotations. One that is a
-// reference and nothing else has the digest of what it refers to.
+// sum is a schema's digest: of all its keywords except annotations. One that is a reference and
+// nothing else has the digest of what it refers to.
 func (c *comparer) sum(s *jsonschema.Schema) (d digest) {
 	c.spend(factSteps)
 	w := summer{c, sha256.New()}
@@ -95,7 +95,8 @@ func (c *comparer) sum(s *jsonschema.Schema) (d digest) {
 		w.say("subschema", i)
 		w.subschema(sub)
 	}
-	// A subschema that accepts everything still counts for an unevaluatedProperties or unevaluatedItems around it.
+	// A subschema that accepts everything still counts for an unevaluatedProperties or
+	// unevaluatedItems around it.
 	w.say("covers", s.AdditionalProperties != nil, s.Items != nil, s.AdditionalItems != nil, s.Items2020 != nil)
 	if s.Contains != nil {
 		w.say("draft", s.DraftVersion)

@@ -13,8 +13,8 @@ import (
 
 var english = message.NewPrinter(language.English)
 
-// complaint describes a violation in the library's words, except where these would quote the whole value or all allowed
-// values.
+// complaint describes a violation in the library's words, except where these would quote the whole
+// value or all allowed values.
 func complaint(k jsonschema.ErrorKind) string {
 	why := ""
 	switch k := k.(type) {
@@ -33,7 +33,8 @@ func complaint(k jsonschema.ErrorKind) string {
 	return "is refused: " + why
 }
 
-// mostShown is how much of a text a sentence quotes, in bytes, and mostSaid how long the library's sentences may be.
+// mostShown is how much of a text a sentence quotes, in bytes, and mostSaid how long the library's
+// sentences may be.
 const (
 	mostShown = 100
 	mostSaid  = 300

@@ -10,16 +10,16 @@ import (
 	"github.com/santhosh-tekuri/jsonschema/v6"
 )
 
-// A check takes at most as many steps as its payload has values, times the steps of the schema on one value, and as
-// many as the payload has bytes, times the steps of the patterns on one byte. Both factors of a schema are computed
-// when it is compiled, and bounded. A step is about 15 ns: the comparison of one text of an enum, or of one character
-// with one instruction of a pattern.
+// A check takes at most as many steps as its payload has values, times the steps of the schema on
+// one value, and as many as the payload has bytes, times the steps of the patterns on one byte.
+// Both factors of a schema are computed when it is compiled, and bounded. A step is about 15 ns:
+// the comparison of one text of an enum, or of one character with one instruction of a pattern.
 const (
-	// maxSteps is for one check: about half a second of a payload that is made
-	// to take long. One of 1 MiB may have 100,000 values with five subschemas each.
+	// maxSteps is for one check: about half a second of a payload that is made to take long. One of
+	// 1 MiB may have 100,000 values with five subschemas each.
 	maxSteps = 32_000_000
-	// maxValueSteps and maxTextSteps are what a schema may take on one value, and
-	// on one byte of a text.
+	// maxValueSteps and maxTextSteps are what a schema may take on one value, and on one byte of a
+	// text.
 	maxValueSteps = 64_000
 	maxTextSteps  = 1000
 	// schemaSteps are those of one schema on one value, whose refusal is noted.
@@ -28,8 +28,8 @@ const (
 	nameSteps = 8
 	// uniqueSteps are those of comparing an element of up to 20 with the others.
 	uniqueSteps = 10 * schemaSteps
-	// textShare is how many instructions of a pattern make a step: most patterns
-	// look at a character by one of them.
+	// textShare is how many instructions of a pattern make a step: most patterns look at a
+	// character by one of them.
 	textShare = 2
 )
 
@@ -123,8 +123,7 @@ func ownSteps(s *jsonschema.Schema) steps {
 	return steps{n, instructions(s.Pattern)}
 }
 
-// comparison is how many steps it takes to compare something with a value of a
-// schema.
+// comparison is how many steps it takes to compare something with a value of a schema.
 func comparison(v any) (n int) {
 	walk(v, func(v any) {
 		switch v := v.(type) {
@@ -146,7 +145,8 @@ func instructions(p jsonschema.Regexp) int {
 	return 0
 }
 
-// inPlace are the subschemas that a schema applies to the same value. In this and the next two, nil is no subschema.
+// inPlace are the subschemas that a schema applies to the same value. In this and the next two, nil
+// is no subschema.
 func inPlace(s *jsonschema.Schema) []*jsonschema.Schema {
 	schemas := slices.Concat([]*jsonschema.Schema{s.Ref, s.Not, s.If, s.Then, s.Else}, s.AllOf, s.AnyOf, s.OneOf)
 	schemas = slices.AppendSeq(schemas, maps.Values(s.DependentSchemas))

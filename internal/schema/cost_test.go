@@ -65,8 +65,7 @@ func TestCostlySchemasAreRefused(t *testing.T) {
 	}
 }
 
-// A payload of many values, or of long texts, is not held to a schema that
-// compares each with much.
+// A payload of many values, or of long texts, is not held to a schema that compares each with much.
 func TestCostlyPayloadsAreRefused(t *testing.T) {
 	kinds := `{"items":{"anyOf":[` + list(100, `{"const":"%d"}`) + `]}}`
 	email := `{"items":{"pattern":"^[a-z0-9._%+-]{1,64}@([a-z0-9-]{1,63}\\.){1,4}[a-z]{2,24}$"}}`
@@ -86,8 +85,8 @@ func TestCostlyPayloadsAreRefused(t *testing.T) {
 	}
 }
 
-// drawSchema draws a schema that counts its evaluations: by a format, which the
-// library looks at once each time. It refers to the schemas of the definitions.
+// drawSchema draws a schema that counts its evaluations: by a format, which the library looks at
+// once each time. It refers to the schemas of the definitions.
 func drawSchema(t *rapid.T, draft string, depth int, defs ...string) map[string]any {
 	schema := map[string]any{"format": "counted"}
 	below := func() any {

@@ -1,15 +1,14 @@
-// Package schema validates payloads against a JSON Schema. It wraps the library
-// for that: it bounds the cost of a schema, refuses references to other documents,
-// and describes violations in sentences. It knows neither policies nor events.
+// Package schema validates payloads against a JSON Schema. It wraps the library for that: it bounds
+// the cost of a schema, refuses references to other documents, and describes violations in
+// sentences. It knows neither policies nor events.
 //
 // # Supported schemas
 //
-// Draft 2020-12, and the drafts 4, 6, 7 and 2019-09 if "$schema" names one. A
-// "$ref" may refer to the schema itself and to the drafts' own meta-schemas, and
-// nowhere else. "format", "contentEncoding" and
-// "contentMediaType" are annotations, and assert nothing, in every draft.
-// Patterns are Go's regular expressions: they take time in proportion to the
-// text, and know no look-around and no back-references.
+// Draft 2020-12, and the drafts 4, 6, 7 and 2019-09 if "$schema" names one. A "$ref" may refer to
+// the schema itself and to the drafts' own meta-schemas, and nowhere else. "format",
+// "contentEncoding" and "contentMediaType" are annotations, and assert nothing, in every draft.
+// Patterns are Go's regular expressions: they take time in proportion to the text, and know no
+// look-around and no back-references.
 package schema
 
 import (
@@ -30,8 +29,8 @@ const (
 	MaxBytes        = 256 << 10 // of its text
 	MaxSubschemas   = 5000      // objects and booleans in it
 	MaxPatternBytes = 1024      // of one regular expression
-	// maxPatternSize is how many instructions a regular expression may have:
-	// what "x{1000}" says in few bytes is matched in as many steps a character.
+	// maxPatternSize is how many instructions a regular expression may have: what "x{1000}" says in
+	// few bytes is matched in as many steps a character.
 	maxPatternSize = maxTextSteps
 )
 
@@ -44,8 +43,7 @@ type Schema struct {
 // base is where a schema is, for its references.
 const base = "sluice:///schema"
 
-// Compile compiles a schema of its JSON text. The error is a sentence about the
-// text.
+// Compile compiles a schema of its JSON text. The error is a sentence about the text.
 func Compile(text string) (*Schema, error) {
 	if len(text) > MaxBytes {
 		return nil, fmt.Errorf("has %d bytes; at most %d are allowed", len(text), MaxBytes)
@@ -81,8 +79,8 @@ func Compile(text string) (*Schema, error) {
 	return &Schema{compiled, cost}, nil
 }
 
-// assertedFormats are the formats that the library would check in drafts up to 7,
-// which leave that open.
+// assertedFormats are the formats that the library would check in drafts up to 7, which leave that
+// open.
 var assertedFormats = []string{
 	"json-pointer", "relative-json-pointer", "uuid", "duration", "period", "ipv4", "ipv6", "hostname", "email",
 	"date", "time", "date-time", "uri", "iri", "uri-reference", "iri-reference", "uri-template", "semver",
@@ -121,8 +119,7 @@ func compilePattern(text string) (jsonschema.Regexp, error) {
 	return pattern{re, len(prog.Inst)}, err
 }
 
-// sentence describes a mistake in a schema, without the URL by which the library
-// knows it.
+// sentence describes a mistake in a schema, without the URL by which the library knows it.
 func sentence(err error) error {
 	away := ""
 	switch err := err.(type) {

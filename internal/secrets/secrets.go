@@ -1,7 +1,6 @@
-// Package secrets removes secrets from connection strings before they are
-// shown, and reads secrets from files, which the list of processes does not
-// show. It knows the form of a URL with a user and options, also of an invalid
-// one, and nothing of its server.
+// Package secrets removes secrets from connection strings before they are shown, and reads secrets
+// from files, which the list of processes does not show. It knows the form of a URL with a user and
+// options, also of an invalid one, and nothing of its server.
 package secrets
 
 import (
@@ -40,9 +39,8 @@ func FromFile(path string) (string, error) {
 	return secret, nil
 }
 
-// Follow checks a secret's file and returns a function that reads it again each
-// time, and returns the last secret while the file cannot be read. The function
-// is safe for concurrent use.
+// Follow checks a secret's file and returns a function that reads it again each time, and returns
+// the last secret while the file cannot be read. The function is safe for concurrent use.
 func Follow(path string) (func() string, error) {
 	first, err := FromFile(path)
 	if err != nil {
@@ -58,15 +56,15 @@ func Follow(path string) (func() string, error) {
 	}, nil
 }
 
-// Without returns a URL that may be shown: without user, password and options,
-// some of which are secrets.
+// Without returns a URL that may be shown: without user, password and options, some of which are
+// secrets.
 func Without(text string) string {
 	scheme, _, rest, _ := split(text)
 	return scheme + "://" + rest
 }
 
-// Redact returns the message of an error about a URL without secrets: parsers
-// quote parts that they do not understand.
+// Redact returns the message of an error about a URL without secrets: parsers quote parts that they
+// do not understand.
 func Redact(err error, text string) string {
 	if _, bad := errors.AsType[url.EscapeError](err); bad {
 		return "a % in the user, the password or an option begins no escape; a percent sign itself is written %25"
@@ -89,8 +87,8 @@ func Redact(err error, text string) string {
 	return message
 }
 
-// split splits a URL where its parts end at the latest, so that the rest
-// contains no part of a secret.
+// split splits a URL where its parts end at the latest, so that the rest contains no part of a
+// secret.
 func split(text string) (scheme, user, rest, query string) {
 	scheme, rest, _ = strings.Cut(text, "://")
 	rest, query, _ = strings.Cut(rest, "?")

@@ -1,5 +1,4 @@
-// Package setting has the servers' shared settings. It must not know how they
-// are given.
+// Package setting has the servers' shared settings. It must not know how they are given.
 package setting
 
 import (
@@ -18,8 +17,8 @@ func IsMongoDB(store string) bool {
 	return strings.HasPrefix(store, "mongodb://") || strings.HasPrefix(store, "mongodb+srv://")
 }
 
-// StoreOf returns the store of two settings: one has its URL, the other a file
-// with it. The error is an *Error.
+// StoreOf returns the store of two settings: one has its URL, the other a file with it. The error
+// is an *Error.
 func StoreOf(store, file string) (string, error) {
 	if file == "" {
 		return store, nil
@@ -34,8 +33,8 @@ func StoreOf(store, file string) (string, error) {
 	return store, nil
 }
 
-// CheckStore refuses a store of an unknown kind. It quotes only the scheme,
-// since the rest may have a password.
+// CheckStore refuses a store of an unknown kind. It quotes only the scheme, since the rest may have
+// a password.
 func CheckStore(store string) error {
 	if store == Embedded || IsMongoDB(store) {
 		return nil

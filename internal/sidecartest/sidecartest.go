@@ -1,6 +1,6 @@
-// Package sidecartest runs the real sidecar program in tests: built once,
-// started on free ports of the loopback interface, stopped or killed by the
-// test. It talks to the program as an operator would and imports nothing of it.
+// Package sidecartest runs the real sidecar program in tests: built once, started on free ports of
+// the loopback interface, stopped or killed by the test. It talks to the program as an operator
+// would and imports nothing of it.
 package sidecartest
 
 import (
@@ -9,7 +9,8 @@ import (
 	"github.com/sluice-bus/sluice/internal/processtest"
 )
 
-// Binary is the path of the program. Launch starts it and waits for nothing, for tests of how it starts and ends.
+// Binary is the path of the program. Launch starts it and waits for nothing, for tests of how it
+// starts and ends.
 var (
 	Binary = processtest.Sidecar.Binary
 	Launch = processtest.Sidecar.Launch
@@ -30,8 +31,8 @@ func (p *Process) ReplayURL() string { return "http://" + p.Replay }
 // OpsURL is the address of the ops listener.
 func (p *Process) OpsURL() string { return "http://" + p.Ops }
 
-// Start starts a sidecar on a data folder and waits until it is ready. Further
-// args are flags. It is killed at the end of the test if it still runs.
+// Start starts a sidecar on a data folder and waits until it is ready. Further args are flags. It
+// is killed at the end of the test if it still runs.
 func Start(t testing.TB, dataDir string, args ...string) *Process {
 	t.Helper()
 	var ready struct{ Listen, Replay, Ops string }

@@ -1,5 +1,6 @@
-// Package soak repeats tests that are left to chance: `go test` runs one short round of each, with another seed every time,
-// and `make soak` as many as there is time for. It must not know the tests.
+// Package soak repeats tests that are left to chance: `go test` runs one short round of each, with
+// another seed every time, and `make soak` as many as there is time for. It must not know the
+// tests.
 package soak
 
 import (
@@ -20,8 +21,9 @@ const (
 // tellEvery is how long a soak is silent.
 const tellEvery = 10 * time.Second
 
-// Rounds runs the round as a subtest: once, or with successive seeds until the soak's time is over or one has failed. All
-// chance in a round comes from its seed. A failure is followed by the command that repeats it.
+// Rounds runs the round as a subtest: once, or with successive seeds until the soak's time is over
+// or one has failed. All chance in a round comes from its seed. A failure is followed by the
+// command that repeats it.
 func Rounds(t *testing.T, round func(t *testing.T, seed uint64)) {
 	t.Helper()
 	s, err := read(os.Getenv)

@@ -9,11 +9,12 @@ import (
 	"time"
 )
 
-// redrawEvery bounds how often a progress line is drawn: ten times a second, which is as fast as it can be read.
+// redrawEvery bounds how often a progress line is drawn: ten times a second, which is as fast as it
+// can be read.
 const redrawEvery = 100 * time.Millisecond
 
-// Progress is one line on a terminal that says how far a task has come. On anything but a terminal it shows nothing.
-// Its methods may be called from several goroutines at once.
+// Progress is one line on a terminal that says how far a task has come. On anything but a terminal
+// it shows nothing. Its methods may be called from several goroutines at once.
 type Progress struct {
 	label string
 	total int64
@@ -25,8 +26,8 @@ type Progress struct {
 	drawn time.Time
 }
 
-// NewProgress starts a line on w that begins with label and counts up to total, or, where total is 0 because it is not
-// known, just counts.
+// NewProgress starts a line on w that begins with label and counts up to total, or, where total is
+// 0 because it is not known, just counts.
 func NewProgress(w io.Writer, label string, total int64) *Progress {
 	if !Is(w) {
 		w = nil
@@ -36,7 +37,8 @@ func NewProgress(w io.Writer, label string, total int64) *Progress {
 
 func newProgress(out io.Writer, label string, total int64) *Progress {
 	now := time.Now()
-	// Counting as drawn keeps the first line back until there is a rate to show, and short tasks from showing any.
+	// Counting as drawn keeps the first line back until there is a rate to show, and short tasks
+	// from showing any.
 	return &Progress{label: label, total: total, out: out, began: now, drawn: now}
 }
 

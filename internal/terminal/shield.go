@@ -11,9 +11,9 @@ import (
 	"unicode/utf8"
 )
 
-// Shield returns w, protected against harmful text if it is a terminal: control characters, invisible characters and
-// those that change the direction of text are written as in JSON, \u001b. Lines, tabs and the colours of Colours pass.
-// If w is not a terminal, it is w itself.
+// Shield returns w, protected against harmful text if it is a terminal: control characters,
+// invisible characters and those that change the direction of text are written as in JSON, \u001b.
+// Lines, tabs and the colours of Colours pass. If w is not a terminal, it is w itself.
 func Shield(w io.Writer) io.Writer {
 	if file, ok := w.(*os.File); ok && Is(w) {
 		return &shield{out: file, file: file}

@@ -1,5 +1,5 @@
-// Package terminal is the output of the command line programs on a terminal: whether there is one, and the progress of
-// a long task. It must not know the task.
+// Package terminal is the output of the command line programs on a terminal: whether there is one,
+// and the progress of a long task. It must not know the task.
 package terminal
 
 import (

@@ -11,13 +11,15 @@ import (
 // Folder has the files built for tests, below the root.
 var Folder = filepath.Join("bin", "test")
 
-// Variable is the environment variable with the digest of a named input. The program testinputs sets it for make test.
+// Variable is the environment variable with the digest of a named input. The program testinputs
+// sets it for make test.
 func Variable(name string) string {
 	return "TESTINPUT_" + strings.ToUpper(strings.ReplaceAll(name, "-", "_"))
 }
 
-// Input makes the result depend on the input of a name, and returns its digest. It is "" if the digest was not computed
-// before the tests, as when a package's tests are run by hand: the result is not cached then.
+// Input makes the result depend on the input of a name, and returns its digest. It is "" if the
+// digest was not computed before the tests, as when a package's tests are run by hand: the result
+// is not cached then.
 func Input(name string) (digest string, err error) {
 	if digest = os.Getenv(Variable(name)); digest == "" {
 		err = Never()
@@ -25,8 +27,8 @@ func Input(name string) (digest string, err error) {
 	return digest, err
 }
 
-// Never keeps go test from caching the result: go test does not cache one if the test opened a file of the module that
-// changed just now, or is about to.
+// Never keeps go test from caching the result: go test does not cache one if the test opened a file
+// of the module that changed just now, or is about to.
 func Never() error {
 	root, err := above("go.mod") // go test looks at the files of this module alone
 	if err != nil {

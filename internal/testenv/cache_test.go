@@ -7,7 +7,8 @@ import (
 	"time"
 )
 
-// TestInput is about a module in a temporary folder: opening the real one's file would keep this result, too, from being cached.
+// TestInput is about a module in a temporary folder: opening the real one's file would keep this
+// result, too, from being cached.
 func TestInput(t *testing.T) {
 	root := t.TempDir()
 	if err := os.WriteFile(filepath.Join(root, "go.mod"), []byte("module m\n"), 0o600); err != nil {

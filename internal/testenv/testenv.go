@@ -1,8 +1,9 @@
-// Package testenv is what tests know of the machine. It skips a test if the machine lacks a tool that the test runs, and
-// says how to get it; if no test may be skipped, as in CI, the test fails instead. It also tells go test the inputs of a
-// result beyond the test's own code: tools, and programs that the module is built into. go test reuses a cached result if the
-// variables that the test reads and the module's files that it opens are unchanged; it does not see programs that a test
-// starts. The package does not know the tests.
+// Package testenv is what tests know of the machine. It skips a test if the machine lacks a tool
+// that the test runs, and says how to get it; if no test may be skipped, as in CI, the test fails
+// instead. It also tells go test the inputs of a result beyond the test's own code: tools, and
+// programs that the module is built into. go test reuses a cached result if the variables that the
+// test reads and the module's files that it opens are unchanged; it does not see programs that a
+// test starts. The package does not know the tests.
 package testenv
 
 import (
@@ -13,8 +14,8 @@ import (
 	"testing"
 )
 
-// Tool is a program that not every machine has: its names, of which one is enough. The same names are in
-// deploy/dev/deps.sh, which installs it.
+// Tool is a program that not every machine has: its names, of which one is enough. The same names
+// are in deploy/dev/deps.sh, which installs it.
 type Tool string
 
 // The tools that tests run beside Go and the programs of every Debian.
@@ -44,8 +45,8 @@ func (t Tool) Path() (path string, found bool) {
 // Name is the first of the tool's names.
 func (t Tool) Name() string { return strings.Fields(string(t))[0] }
 
-// Need returns the path of the tool, which becomes an input of the test's result. Without the tool, the test is
-// skipped, or fails if no test may be skipped.
+// Need returns the path of the tool, which becomes an input of the test's result. Without the tool,
+// the test is skipped, or fails if no test may be skipped.
 func Need(t testing.TB, tool Tool) string {
 	t.Helper()
 	if _, err := Input(tool.Name()); err != nil {
@@ -74,9 +75,8 @@ func strict() bool {
 	return false
 }
 
-// SmallDisk returns the folder of an empty disk of so many bytes, in memory, which
-// is gone with the test. Only root may make one: where the test may not, it is
-// left out like one that lacks a tool.
+// SmallDisk returns the folder of an empty disk of so many bytes, in memory, which is gone with the
+// test. Only root may make one: where the test may not, it is left out like one that lacks a tool.
 func SmallDisk(t testing.TB, bytes int) string {
 	t.Helper()
 	dir := t.TempDir()

@@ -5,8 +5,8 @@ import (
 	"testing"
 )
 
-// printed is output of go test -json of three packages, shortened: one passes with a skipped test, one fails in a
-// subtest, one is not built.
+// printed is output of go test -json of three packages, shortened: one passes with a skipped test,
+// one fails in a subtest, one is not built.
 const printed = `{"Action":"start","Package":"m/a"}
 {"Action":"output","Package":"m/a","Test":"TestNoise","Output":"=== RUN   TestNoise\n"}
 {"Action":"output","Package":"m/a","Test":"TestNoise","Output":"    a_test.go:3: noise\n"}

@@ -13,23 +13,22 @@ import (
 	"github.com/sluice-bus/sluice/sdk/internal/endpoint"
 )
 
-// ControlPlane is a client of a control plane's REST API: for the policies, their history,
-// and their state in the fleet. The fields must not be changed
-// after the first call. Methods may be called by several goroutines at once;
-// refusals are [*wire.Error], those of a policy with every bad field.
+// ControlPlane is a client of a control plane's REST API: for the policies, their history, and
+// their state in the fleet. The fields must not be changed after the first call. Methods may be
+// called by several goroutines at once; refusals are [*wire.Error], those of a policy with every
+// bad field.
 type ControlPlane struct {
 	// URL is http://host:port, https://host:port or unix:/path.
 	URL string
 	// Token is sent as a bearer token; "" sends none.
 	Token string
-	// TokenFunc, where it is set, is asked for the token of each request, instead
-	// of Token.
+	// TokenFunc, where it is set, is asked for the token of each request, instead of Token.
 	TokenFunc func(context.Context) (string, error)
-	// User is the author of changes where there is no token: the control plane
-	// records the name as not verified.
+	// User is the author of changes where there is no token: the control plane records the name as
+	// not verified.
 	User string
-	// Client makes the requests, for instance with a certificate authority of
-	// its own; nil is a client that reaches unix:/path, too.
+	// Client makes the requests, for instance with a certificate authority of its own; nil is a
+	// client that reaches unix:/path, too.
 	Client *http.Client
 
 	once sync.Once
@@ -38,13 +37,12 @@ type ControlPlane struct {
 	bad  error        // what is wrong with URL
 }
 
-// maxAnswerBytes is the most that an answer of a control plane may have: tens of
-// thousands of policies.
+// maxAnswerBytes is the most that an answer of a control plane may have: tens of thousands of
+// policies.
 const maxAnswerBytes = 256 << 20
 
-// A Condition is a precondition of a change of a policy; where it does not hold,
-// the change is refused as precondition_failed. The zero value
-// makes the change in any case.
+// A Condition is a precondition of a change of a policy; where it does not hold, the change is
+// refused as precondition_failed. The zero value makes the change in any case.
 type Condition struct {
 	// Version is the one that the policy still has to have; 0 allows any.
 	Version int64
@@ -57,8 +55,8 @@ func (c *ControlPlane) Policies(ctx context.Context) (PolicyList, error) {
 	return fetch[PolicyList](ctx, c, "/v1/policies")
 }
 
-// Policy returns the policy of that name, which is a topic, or a prefix and '*'.
-// It is not_found where no policy has exactly this name.
+// Policy returns the policy of that name, which is a topic, or a prefix and '*'. It is not_found
+// where no policy has exactly this name.
 func (c *ControlPlane) Policy(ctx context.Context, name string) (Policy, error) {
 	return fetch[Policy](ctx, c, policyPath(name))
 }
@@ -85,8 +83,7 @@ func (c *ControlPlane) DeletePolicy(ctx context.Context, name string, when Condi
 	return c.call(ctx, http.MethodDelete, policyPath(name), nil, when, nil)
 }
 
-// PolicyHistory returns every version of a policy, also of one that was
-// deleted, newest first.
+// PolicyHistory returns every version of a policy, also of one that was deleted, newest first.
 func (c *ControlPlane) PolicyHistory(ctx context.Context, name string) ([]PolicyVersion, error) {
 	body, err := fetch[struct{ Versions []PolicyVersion }](ctx, c, policyPath(name)+"/history")
 	return body.Versions, err
@@ -116,8 +113,8 @@ func (c *ControlPlane) NewSeries(ctx context.Context) (Series, error) {
 	return change[Series](ctx, c, http.MethodPost, "/v1/series", nil, Condition{})
 }
 
-// Audit returns changes of policies, newest first: at most limit of them (0: as
-// many as the control plane likes) of revisions below before (0: the newest).
+// Audit returns changes of policies, newest first: at most limit of them (0: as many as the control
+// plane likes) of revisions below before (0: the newest).
 func (c *ControlPlane) Audit(ctx context.Context, limit int, before int64) (AuditPage, error) {
 	return fetch[AuditPage](ctx, c, "/v1/audit"+query("limit", number(max(limit, 0)), "before", number(max(before, 0))))
 }
@@ -138,15 +135,14 @@ func (c *ControlPlane) sidecars(ctx context.Context, query string) ([]Sidecar, e
 	return body.Sidecars, err
 }
 
-// ForgetSidecar makes replays of the fleet leave out a sidecar that is gone for
-// good, and the events that it alone had. It is not_found where no such
-// sidecar is missing.
+// ForgetSidecar makes replays of the fleet leave out a sidecar that is gone for good, and the
+// events that it alone had. It is not_found where no such sidecar is missing.
 func (c *ControlPlane) ForgetSidecar(ctx context.Context, nodeID string) error {
 	return c.call(ctx, http.MethodDelete, "/v1/sidecars/"+url.PathEscape(nodeID), nil, Condition{}, nil)
 }
 
-// FleetTopics returns the usage of each topic in the fleet, with the last 60
-// seconds of each if history is set.
+// FleetTopics returns the usage of each topic in the fleet, with the last 60 seconds of each if
+// history is set.
 func (c *ControlPlane) FleetTopics(ctx context.Context, history bool) ([]FleetTopic, error) {
 	body, err := fetch[struct{ Topics []FleetTopic }](ctx, c, "/v1/topics"+query("history", onlyIf(history, "1")))
 	return body.Topics, err
@@ -176,8 +172,8 @@ func change[T any](ctx context.Context, c *ControlPlane, method, path string, bo
 	return answer, err
 }
 
-// call makes a request and decodes its answer into the value that into points to;
-// nil expects no answer.
+// call makes a request and decodes its answer into the value that into points to; nil expects no
+// answer.
 func (c *ControlPlane) call(ctx context.Context, method, path string, body []byte, when Condition, into any) error {
 	client, err := c.client()
 	if err != nil {

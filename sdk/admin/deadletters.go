@@ -39,8 +39,7 @@ type DeadLetterPage struct {
 	Next        string             `json:"next"` // the cursor of the next page; "": this is the last
 }
 
-// DeadLetterQuery selects dead letters; the zero value selects all, the latest
-// first.
+// DeadLetterQuery selects dead letters; the zero value selects all, the latest first.
 type DeadLetterQuery struct {
 	Group, Reason string
 	Ascending     bool   // the earliest first
@@ -55,8 +54,8 @@ func (h *HTTP) DeadLetters(ctx context.Context, topic string, q DeadLetterQuery)
 	return ask[DeadLetterPage](ctx, h, http.MethodGet, h.AppURL, path, nil)
 }
 
-// AllDeadLetters yields what DeadLetters does, page after page; an error is the
-// last that is yielded.
+// AllDeadLetters yields what DeadLetters does, page after page; an error is the last that is
+// yielded.
 func (h *HTTP) AllDeadLetters(ctx context.Context, topic string, q DeadLetterQuery) iter.Seq2[ListedDeadLetter, error] {
 	return pages(q.Cursor, func(cursor string) ([]ListedDeadLetter, string, error) {
 		q.Cursor = cursor
@@ -65,8 +64,8 @@ func (h *HTTP) AllDeadLetters(ctx context.Context, topic string, q DeadLetterQue
 	})
 }
 
-// DeadLetterSelection says which dead letters are redriven or discarded: those of
-// these ids, or those of a group.
+// DeadLetterSelection says which dead letters are redriven or discarded: those of these ids, or
+// those of a group.
 type DeadLetterSelection struct {
 	DLQIDs []string `json:"dlq_ids,omitempty"`
 
@@ -77,9 +76,9 @@ type DeadLetterSelection struct {
 	Rate float64 `json:"rate,omitempty"` // a second; 0: 100 for a redrive, and no bound for a discard
 }
 
-// Redrive has dead letters delivered again, to the groups that failed them. It
-// returns once all are on their way; progress, if not nil, is told how many are.
-// Where it is broken off, the same again does the rest.
+// Redrive has dead letters delivered again, to the groups that failed them. It returns once all are
+// on their way; progress, if not nil, is told how many are. Where it is broken off, the same again
+// does the rest.
 func (h *HTTP) Redrive(ctx context.Context, topic string, s DeadLetterSelection, progress func(done, of int)) (of int, err error) {
 	return h.changeDead(ctx, topicPath(topic, "dlq", "redrive"), s, progress)
 }
@@ -89,8 +88,8 @@ func (h *HTTP) Discard(ctx context.Context, topic string, s DeadLetterSelection,
 	return h.changeDead(ctx, topicPath(topic, "dlq", "discard"), s, progress)
 }
 
-// ErrBrokenOff is matched by the error of a change whose answer ended before it
-// said that all is done.
+// ErrBrokenOff is matched by the error of a change whose answer ended before it said that all is
+// done.
 var ErrBrokenOff = errors.New("sluice: the answer broke off before all was done; the same again does the rest")
 
 func (h *HTTP) changeDead(ctx context.Context, path string, s DeadLetterSelection, progress func(done, of int)) (of int, err error) {
@@ -107,8 +106,7 @@ func (h *HTTP) changeDead(ctx context.Context, path string, s DeadLetterSelectio
 	return of, err
 }
 
-// follow makes a change whose answer tells of its progress in lines, until all is
-// done.
+// follow makes a change whose answer tells of its progress in lines, until all is done.
 func (h *HTTP) follow(ctx context.Context, method, path string, body []byte, progress func(done, of int)) error {
 	header := http.Header{}
 	if body != nil {

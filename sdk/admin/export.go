@@ -18,23 +18,22 @@ import (
 	"github.com/sluice-bus/sluice/sdk/wire/codec"
 )
 
-// ExportQuery says which events to export: all that fit every part that is
-// given.
+// ExportQuery says which events to export: all that fit every part that is given.
 type ExportQuery struct {
 	Topic  string
 	FromTS *int64 // milliseconds since the epoch, inclusive, as ToTS is
 	ToTS   *int64
 	Key    string
 	Scope  string // "store" or "fleet"; "" is store
-	// Partial, with the scope fleet, lets an export leave out sidecars that cannot be
-	// asked; without it that is an error with [wire.PartialFleet].
+	// Partial, with the scope fleet, lets an export leave out sidecars that cannot be asked;
+	// without it that is an error with [wire.PartialFleet].
 	Partial bool
-	// Missing, if set, is called once at the end of an export that is complete
-	// except for what it names: the parts of the fleet that were left out. It is
-	// not called where nothing is missing, and not without Partial.
+	// Missing, if set, is called once at the end of an export that is complete except for what it
+	// names: the parts of the fleet that were left out. It is not called where nothing is missing,
+	// and not without Partial.
 	Missing func(names []string)
-	// Progress, if set, is called now and then during an export of the fleet,
-	// and at its end, with how many events each part has given so far.
+	// Progress, if set, is called now and then during an export of the fleet, and at its end, with
+	// how many events each part has given so far.
 	Progress func(parts []PartCount)
 }
 
@@ -53,10 +52,9 @@ func (q *ExportQuery) path() string {
 // are missing.
 var ErrTruncated = errors.New("sluice: the answer broke off before its end")
 
-// ExportLines yields the events of an export as the sidecar sent them: JSON
-// texts without a newline. A text is valid until the next one. An error is the
-// last that is yielded; without one the export is complete, except for the parts
-// that it passes to Missing of [ExportQuery].
+// ExportLines yields the events of an export as the sidecar sent them: JSON texts without a
+// newline. A text is valid until the next one. An error is the last that is yielded; without one
+// the export is complete, except for the parts that it passes to Missing of [ExportQuery].
 func (h *HTTP) ExportLines(ctx context.Context, q ExportQuery) iter.Seq2[[]byte, error] {
 	return func(yield func([]byte, error) bool) {
 		resp, err := h.call(ctx, http.MethodGet, h.ReplayURL, q.path(), nil, nil)
@@ -127,8 +125,8 @@ type lineReader struct {
 	long []byte // a line that is longer than the buffer
 }
 
-// next returns the next line without its newline, valid until it is called
-// again; io.EOF is the whole end.
+// next returns the next line without its newline, valid until it is called again; io.EOF is the
+// whole end.
 func (l *lineReader) next() ([]byte, error) {
 	l.long = l.long[:0]
 	for {
@@ -150,8 +148,7 @@ func (l *lineReader) next() ([]byte, error) {
 	}
 }
 
-// broken says why a stream ended early; the caller's own context is not the
-// stream's fault.
+// broken says why a stream ended early; the caller's own context is not the stream's fault.
 func broken(ctx context.Context, err error) error {
 	if ctx.Err() != nil {
 		return ctx.Err()
@@ -159,8 +156,8 @@ func broken(ctx context.Context, err error) error {
 	return fmt.Errorf("%w: %w", ErrTruncated, err)
 }
 
-// Export yields the events of an export. An error is the last that is yielded;
-// without one the export is complete.
+// Export yields the events of an export. An error is the last that is yielded; without one the
+// export is complete.
 func (h *HTTP) Export(ctx context.Context, q ExportQuery) iter.Seq2[wire.Event, error] {
 	return func(yield func(wire.Event, error) bool) {
 		for line, err := range h.ExportLines(ctx, q) {

@@ -13,8 +13,7 @@ import (
 	"github.com/sluice-bus/sluice/sdk/wire"
 )
 
-// fleetServer answers as a sidecar whose fleet lacks a part, unless a partial
-// answer will not do.
+// fleetServer answers as a sidecar whose fleet lacks a part, unless a partial answer will not do.
 func fleetServer(t *testing.T, trailers bool) *admin.HTTP {
 	t.Helper()
 	mux := http.NewServeMux()

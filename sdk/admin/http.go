@@ -18,17 +18,16 @@ import (
 	"github.com/sluice-bus/sluice/sdk/internal/endpoint"
 )
 
-// HTTP asks the HTTP listeners of a sidecar. An address is http://host:port,
-// https://host:port or unix:/path; one that is empty only fails the methods that
-// need it. The fields must not be changed after the first call. Methods may be
-// called by several goroutines at once; refusals are [*wire.Error].
+// HTTP asks the HTTP listeners of a sidecar. An address is http://host:port, https://host:port or
+// unix:/path; one that is empty only fails the methods that need it. The fields must not be changed
+// after the first call. Methods may be called by several goroutines at once; refusals are
+// [*wire.Error].
 type HTTP struct {
 	AppURL    string // publishing, topics and groups
 	ReplayURL string // replay and export
 	OpsURL    string // status
 	Token     string // sent as a bearer token; "" sends none
-	// TokenFunc, where it is set, is asked for the token of each request, instead
-	// of Token.
+	// TokenFunc, where it is set, is asked for the token of each request, instead of Token.
 	TokenFunc func(context.Context) (string, error)
 	TLSConfig *tls.Config                                                          // for https; nil trusts what the system trusts
 	Dialer    func(ctx context.Context, network, address string) (net.Conn, error) // makes connections; nil is package net's
@@ -70,8 +69,7 @@ func (h *HTTP) client(address string) (*client, error) {
 	return c, nil
 }
 
-// call makes a request and returns its answer, which is below 300 and whose
-// body the caller closes.
+// call makes a request and returns its answer, which is below 300 and whose body the caller closes.
 func (h *HTTP) call(ctx context.Context, method, address, path string, body []byte, header http.Header) (*http.Response, error) {
 	c, err := h.client(address)
 	if err != nil {
@@ -103,8 +101,8 @@ func authorize(req *http.Request, token string, tokenFunc func(context.Context) 
 	return token != "", nil
 }
 
-// send sends a request to an address and returns its answer, which is below 300
-// and whose body the caller closes.
+// send sends a request to an address and returns its answer, which is below 300 and whose body the
+// caller closes.
 func send(client *http.Client, address string, req *http.Request) (*http.Response, error) {
 	resp, err := client.Do(req)
 	if err != nil {
@@ -146,9 +144,8 @@ func ask[T any](ctx context.Context, h *HTTP, method, address, path string, body
 	return answer, err
 }
 
-// pages yields the elements of a list, page after page. page returns the page at
-// a cursor, "" at first, and the cursor of the next one. An error is the last
-// that is yielded.
+// pages yields the elements of a list, page after page. page returns the page at a cursor, "" at
+// first, and the cursor of the next one. An error is the last that is yielded.
 func pages[T any](cursor string, page func(cursor string) (elements []T, next string, err error)) iter.Seq2[T, error] {
 	return func(yield func(T, error) bool) {
 		for {
@@ -170,8 +167,8 @@ func pages[T any](cursor string, page func(cursor string) (elements []T, next st
 	}
 }
 
-// query is the part of a URL with these parameters, names and values in turn.
-// One whose value is "" is not given.
+// query is the part of a URL with these parameters, names and values in turn. One whose value is ""
+// is not given.
 func query(parameters ...string) string {
 	v := url.Values{}
 	for pair := range slices.Chunk(parameters, 2) {

@@ -87,8 +87,7 @@ func ExampleHTTP_Stream() {
 	// order-2
 }
 
-// The history of all sidecars, from any of them; here without what cannot be
-// asked, which is named.
+// The history of all sidecars, from any of them; here without what cannot be asked, which is named.
 func ExampleHTTP_Export_fleet() {
 	sidecar := canned()
 	defer sidecar.Close()

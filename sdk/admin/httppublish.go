@@ -29,8 +29,8 @@ func (h *HTTP) PublishBatch(ctx context.Context, topic string, events []wire.Eve
 	return results, err
 }
 
-// Publish publishes one event with a request of its own. Tags, CausedBy and SID,
-// for which there are no HTTP headers, are not sent.
+// Publish publishes one event with a request of its own. Tags, CausedBy and SID, for which there
+// are no HTTP headers, are not sent.
 func (h *HTTP) Publish(ctx context.Context, e *wire.Event, opts ...func(*wire.PublishItem)) (wire.Receipt, error) {
 	item := wire.NewPublishItem(e, opts)
 	e = &item.Event

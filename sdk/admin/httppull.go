@@ -10,22 +10,20 @@ import (
 	"github.com/sluice-bus/sluice/sdk/wire/codec"
 )
 
-// PullQuery selects the events to pull. The sidecar's default holds for a field that is
-// zero, except Wait.
+// PullQuery selects the events to pull. The sidecar's default holds for a field that is zero,
+// except Wait.
 type PullQuery struct {
 	Topic, Group string
 	Max          int // events of one answer, 1 to 1,000 (100)
-	// Wait is how long the sidecar waits for the first event, up to a minute; 0
-	// does not wait.
+	// Wait is how long the sidecar waits for the first event, up to a minute; 0 does not wait.
 	Wait time.Duration
-	// Options are those of a subscription. Pulls with equal options, From, TS
-	// and AfterID aside, share one: their events in flight count together.
+	// Options are those of a subscription. Pulls with equal options, From, TS and AfterID aside,
+	// share one: their events in flight count together.
 	Options wire.SubscribeOptions
 }
 
-// Pull returns events of a group, or none once q.Wait is over. Each has a Lease,
-// by which it is settled with [HTTP.Ack] or [HTTP.Nack] until AckDeadlineMS is
-// over; then it is delivered again.
+// Pull returns events of a group, or none once q.Wait is over. Each has a Lease, by which it is
+// settled with [HTTP.Ack] or [HTTP.Nack] until AckDeadlineMS is over; then it is delivered again.
 func (h *HTTP) Pull(ctx context.Context, q PullQuery) ([]wire.Delivery, error) {
 	p := codec.Pull{Max: q.Max, WaitMS: q.Wait.Milliseconds(), Subscribe: q.Options}
 	if p.Max == 0 {
@@ -38,21 +36,20 @@ func (h *HTTP) Pull(ctx context.Context, q PullQuery) ([]wire.Delivery, error) {
 	return codec.ParsePulled(answer)
 }
 
-// Ack settles pulled events, and returns once that is durable. It gives one
-// result for each lease, in order: nil, or an error with the code stale_lease
-// where the event has been settled before, or given to be delivered again.
+// Ack settles pulled events, and returns once that is durable. It gives one result for each lease,
+// in order: nil, or an error with the code stale_lease where the event has been settled before, or
+// given to be delivered again.
 func (h *HTTP) Ack(ctx context.Context, topic, group string, leases ...string) ([]*wire.Error, error) {
 	return h.settle(ctx, topic, group, "ack", codec.Settlement{Leases: leases})
 }
 
-// Nack gives pulled events back, to be delivered again. The results are those of
-// [HTTP.Ack].
+// Nack gives pulled events back, to be delivered again. The results are those of [HTTP.Ack].
 func (h *HTTP) Nack(ctx context.Context, topic, group string, n wire.Nack, leases ...string) ([]*wire.Error, error) {
 	return h.settle(ctx, topic, group, "nack", codec.Settlement{Leases: leases, Nack: n})
 }
 
-// Modack moves the deadlines of pulled events to extend from now. The results
-// are those of [HTTP.Ack].
+// Modack moves the deadlines of pulled events to extend from now. The results are those of
+// [HTTP.Ack].
 func (h *HTTP) Modack(ctx context.Context, topic, group string, extend time.Duration, leases ...string) ([]*wire.Error, error) {
 	ms := extend.Milliseconds()
 	return h.settle(ctx, topic, group, "modack", codec.Settlement{Leases: leases, ExtendMS: &ms})

@@ -15,8 +15,7 @@ import (
 	"github.com/sluice-bus/sluice/sdk/wire"
 )
 
-// answering is a client of a server that answers everything so, and notes what
-// it was asked.
+// answering is a client of a server that answers everything so, and notes what it was asked.
 func answering(t *testing.T, status int, body string) (*admin.HTTP, *[]string) {
 	asked := &[]string{}
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

@@ -17,9 +17,8 @@ import (
 // StreamQuery selects the events to stream.
 type StreamQuery struct {
 	Topic string
-	// Group makes the stream a member of a consumer group: an event counts as
-	// acked once it is written to the socket. Without it the stream alone gets
-	// every event.
+	// Group makes the stream a member of a consumer group: an event counts as acked once it is
+	// written to the socket. Without it the stream alone gets every event.
 	Group   string
 	From    string // where to start: wire.FromLatest (where it is not said), FromEarliest, FromTS or FromAfterID
 	TS      *int64 // milliseconds since the epoch, inclusive
@@ -30,17 +29,15 @@ func (q *StreamQuery) path() string {
 	return topicPath(q.Topic, "stream") + query("group", q.Group, "from", q.From, "afterId", q.AfterID, "ts", optional(q.TS))
 }
 
-// ErrStreamEnded is matched by the error that ends a stream: the sidecar stops,
-// or the connection broke. Another stream with From wire.FromAfterID and the id
-// of the last event goes on behind it.
+// ErrStreamEnded is matched by the error that ends a stream: the sidecar stops, or the connection
+// broke. Another stream with From wire.FromAfterID and the id of the last event goes on behind it.
 var ErrStreamEnded = errors.New("sluice: the stream ended")
 
 // maxStreamLine bounds one event of a stream.
 const maxStreamLine = 64 << 20
 
-// Stream yields the events of a topic as they come, for as long as the caller
-// takes them: it asks once, and does not connect again. The last thing that is
-// yielded is an error.
+// Stream yields the events of a topic as they come, for as long as the caller takes them: it asks
+// once, and does not connect again. The last thing that is yielded is an error.
 func (h *HTTP) Stream(ctx context.Context, q StreamQuery) iter.Seq2[wire.Event, error] {
 	return func(yield func(wire.Event, error) bool) {
 		resp, err := h.call(ctx, http.MethodGet, h.AppURL, q.path(), nil, http.Header{"Accept": {"text/event-stream"}})
@@ -54,8 +51,8 @@ func (h *HTTP) Stream(ctx context.Context, q StreamQuery) iter.Seq2[wire.Event, 
 		var e wire.Event
 		has := false
 		for lines.Scan() {
-			// An event is its data, which the sidecar writes as one line, and
-			// whole once an empty line follows; id and comments are for others.
+			// An event is its data, which the sidecar writes as one line, and whole once an empty
+			// line follows; id and comments are for others.
 			switch data, isData := bytes.CutPrefix(lines.Bytes(), []byte("data: ")); {
 			case isData:
 				e, err = codec.ParseEvent(data)
@@ -71,8 +68,7 @@ func (h *HTTP) Stream(ctx context.Context, q StreamQuery) iter.Seq2[wire.Event, 
 	}
 }
 
-// streamEnd says why a stream ended; the caller's own context is not the
-// stream's fault.
+// streamEnd says why a stream ended; the caller's own context is not the stream's fault.
 func streamEnd(ctx context.Context, err error) error {
 	switch {
 	case ctx.Err() != nil:

@@ -54,8 +54,8 @@ type Status struct {
 type StoreStatus struct {
 	URL   string `json:"url"`
 	State string `json:"state"`
-	// UnmetConcerns are topics whose events are refused, because fewer members
-	// of the store acknowledge them than their policy asks for.
+	// UnmetConcerns are topics whose events are refused, because fewer members of the store
+	// acknowledge them than their policy asks for.
 	UnmetConcerns []UnmetConcern `json:"unmet_concerns,omitempty"`
 }
 
@@ -68,8 +68,7 @@ type UnmetConcern struct {
 // PolicyStatus is one policy in force and where it came from.
 type PolicyStatus struct {
 	Name string `json:"name"`
-	// Version is the number that the control plane gave it, or a hash of its text
-	// in a file.
+	// Version is the number that the control plane gave it, or a hash of its text in a file.
 	Version string `json:"version"`
 	Source  string `json:"source"`
 }
@@ -125,8 +124,7 @@ func (h *HTTP) Groups(ctx context.Context, topic string) ([]string, error) {
 	return body.Groups, err
 }
 
-// GroupInfo describes a group; the code not_found means that nobody ever
-// subscribed to it.
+// GroupInfo describes a group; the code not_found means that nobody ever subscribed to it.
 func (h *HTTP) GroupInfo(ctx context.Context, topic, group string) (GroupInfo, error) {
 	return ask[GroupInfo](ctx, h, http.MethodGet, h.AppURL, topicPath(topic, "groups", group), nil)
 }
@@ -136,14 +134,13 @@ func (h *HTTP) Status(ctx context.Context) (Status, error) {
 	return ask[Status](ctx, h, http.MethodGet, h.OpsURL, "/v1/status", nil)
 }
 
-// StatusJSON is Status as the sidecar sent it, with members that Status does not
-// know.
+// StatusJSON is Status as the sidecar sent it, with members that Status does not know.
 func (h *HTTP) StatusJSON(ctx context.Context) ([]byte, error) {
 	return h.get(ctx, h.OpsURL, "/v1/status")
 }
 
-// Ready says in words how far the server at OpsURL is ready, as a sidecar is that
-// accepts publishes; the error says why it is not. It needs no token.
+// Ready says in words how far the server at OpsURL is ready, as a sidecar is that accepts
+// publishes; the error says why it is not. It needs no token.
 func (h *HTTP) Ready(ctx context.Context) (string, error) {
 	body, err := h.get(ctx, h.OpsURL, "/readyz")
 	return strings.TrimSpace(string(body)), err

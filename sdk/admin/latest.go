@@ -22,13 +22,13 @@ type LatestQuery struct {
 	Prefix string
 }
 
-// Latest calls each for the latest event of each key, in no promised order, without keys whose latest event deletes
-// them. It returns the positions up to which they are the latest, by partition: a
-// subscription with [option.FromPositions] goes on right there. The code not_found says
-// that there is no such topic yet.
+// Latest calls each for the latest event of each key, in no promised order, without keys whose
+// latest event deletes them. It returns the positions up to which they are the latest, by
+// partition: a subscription with [option.FromPositions] goes on right there. The code not_found
+// says that there is no such topic yet.
 //
-// Positions mean that each was called for all of them. An error of each ends it and is
-// returned; where the answer broke off, the error matches [ErrTruncated].
+// Positions mean that each was called for all of them. An error of each ends it and is returned;
+// where the answer broke off, the error matches [ErrTruncated].
 func (h *HTTP) Latest(ctx context.Context, q LatestQuery, each func(wire.Event) error) (positions map[int]uint64, err error) {
 	v := url.Values{}
 	if len(q.Keys) > 0 {

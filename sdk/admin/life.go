@@ -11,8 +11,7 @@ import (
 	"github.com/sluice-bus/sluice/sdk/wire/codec"
 )
 
-// EventLife is an event, the place where it is kept, and its state in each
-// group of its topic.
+// EventLife is an event, the place where it is kept, and its state in each group of its topic.
 type EventLife struct {
 	Event      wire.Event  `json:"-"` // as it is stored
 	AcceptedAt time.Time   `json:"accepted_at"`
@@ -30,8 +29,7 @@ type StoredAt struct {
 	Seq       uint64 `json:"seq"`
 }
 
-// SpooledAt is the sidecar that has an event until its store is back. No group
-// gets it from there.
+// SpooledAt is the sidecar that has an event until its store is back. No group gets it from there.
 type SpooledAt struct {
 	NodeID string `json:"node_id"`
 }
@@ -69,14 +67,13 @@ func (l *EventLife) UnmarshalJSON(data []byte) error {
 	return nil
 }
 
-// EventLife returns the state of an event; the code not_found means that
-// the topic does not have it, or not any more.
+// EventLife returns the state of an event; the code not_found means that the topic does not have
+// it, or not any more.
 func (h *HTTP) EventLife(ctx context.Context, topic, id string) (EventLife, error) {
 	return ask[EventLife](ctx, h, http.MethodGet, h.AppURL, topicPath(topic, "events", id), nil)
 }
 
-// EventLifeJSON is EventLife as the sidecar sent it, with members that EventLife
-// does not know.
+// EventLifeJSON is EventLife as the sidecar sent it, with members that EventLife does not know.
 func (h *HTTP) EventLifeJSON(ctx context.Context, topic, id string) ([]byte, error) {
 	return h.get(ctx, h.AppURL, topicPath(topic, "events", id))
 }

@@ -15,8 +15,8 @@ type Peer struct {
 	Reason    string `json:"reason"` // why it is not
 }
 
-// Peers lists the sidecars whose history the one that is asked hands out with
-// the scope fleet, after asking each.
+// Peers lists the sidecars whose history the one that is asked hands out with the scope fleet,
+// after asking each.
 func (h *HTTP) Peers(ctx context.Context) ([]Peer, error) {
 	body, err := ask[struct{ Peers []Peer }](ctx, h, http.MethodGet, h.ReplayURL, "/peers", nil)
 	return body.Peers, err

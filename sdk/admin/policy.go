@@ -11,9 +11,9 @@ type Policy struct {
 	Version   int64 // counts the changes of this name from 1 on
 	UpdatedAt time.Time
 	UpdatedBy string
-	// Document is the whole object as the control plane sent it: the fields that
-	// the policy sets, in sections, and its name and version. PutPolicy and
-	// ApplyPolicies take it back, changed or not.
+	// Document is the whole object as the control plane sent it: the fields that the policy sets,
+	// in sections, and its name and version. PutPolicy and ApplyPolicies take it back, changed or
+	// not.
 	Document json.RawMessage
 }
 
@@ -40,8 +40,7 @@ func (p Policy) MarshalJSON() ([]byte, error) {
 	return p.Document, nil
 }
 
-// PolicyList is all policies as of one revision, which counts the changes of
-// the whole.
+// PolicyList is all policies as of one revision, which counts the changes of the whole.
 type PolicyList struct {
 	Policies []Policy `json:"policies"`
 	Revision int64    `json:"revision"`
@@ -69,8 +68,8 @@ type ApplyRequest struct {
 	DryRun bool `json:"dry_run"`
 }
 
-// Series is how far the policies are: Revision counts their changes, and comes
-// after all revisions of lower series.
+// Series is how far the policies are: Revision counts their changes, and comes after all revisions
+// of lower series.
 type Series struct {
 	Series   int64 `json:"series"`
 	Revision int64 `json:"revision"`
@@ -126,7 +125,6 @@ type Identity struct {
 	Name string `json:"name"`
 	Role string `json:"role"` // viewer, editor or admin
 	Auth bool   `json:"auth"` // whether it asks for tokens at all
-	// Policies are the names and prefixes of the policies that an editor may
-	// change; nil: all.
+	// Policies are the names and prefixes of the policies that an editor may change; nil: all.
 	Policies []string `json:"policies,omitempty"`
 }

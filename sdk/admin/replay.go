@@ -11,8 +11,8 @@ import (
 	"github.com/sluice-bus/sluice/sdk/wire/codec"
 )
 
-// ReplayQuery says which events to replay. A field that is zero is not sent,
-// and the sidecar's default holds.
+// ReplayQuery says which events to replay. A field that is zero is not sent, and the sidecar's
+// default holds.
 type ReplayQuery struct {
 	Topic   string
 	From    string // wire.FromEarliest, FromTS or FromAfterID
@@ -22,14 +22,14 @@ type ReplayQuery struct {
 	Order   string // "asc" or "desc"
 	Key     string
 	Scope   string // "store" or "fleet"
-	// Partial, with the scope fleet, lets a page leave out sidecars that cannot be asked;
-	// without it that is an error with [wire.PartialFleet].
+	// Partial, with the scope fleet, lets a page leave out sidecars that cannot be asked; without
+	// it that is an error with [wire.PartialFleet].
 	Partial bool
-	// Cursor is the Next of a page: go on behind it. The page's topic, key, order
-	// and scope are in it; From, TS and AfterID are then not sent.
+	// Cursor is the Next of a page: go on behind it. The page's topic, key, order and scope are in
+	// it; From, TS and AfterID are then not sent.
 	Cursor string
-	// Missing, if set, is called after each page that leaves something out, with
-	// Missing of the [ReplayPage]; [HTTP.Replay] does not call it.
+	// Missing, if set, is called after each page that leaves something out, with Missing of the
+	// [ReplayPage]; [HTTP.Replay] does not call it.
 	Missing func(names []string)
 }
 
@@ -46,8 +46,8 @@ type ReplayPage struct {
 	Events []wire.Event
 	// Next is the Cursor of the page that follows; "" means that this is the last.
 	Next string
-	// Missing names the parts of the fleet that a partial answer leaves out. The
-	// events of a part that is back by a later page are on that page.
+	// Missing names the parts of the fleet that a partial answer leaves out. The events of a part
+	// that is back by a later page are on that page.
 	Missing []string
 }
 
@@ -71,9 +71,9 @@ func (h *HTTP) Replay(ctx context.Context, q ReplayQuery) (ReplayPage, error) {
 	return page, nil
 }
 
-// ReplayEvents yields the events of a replay, page by page: all that the query
-// fits, from its Cursor or start on. Limit is the size of a page. An error is
-// the last that is yielded; without one the replay is complete.
+// ReplayEvents yields the events of a replay, page by page: all that the query fits, from its
+// Cursor or start on. Limit is the size of a page. An error is the last that is yielded; without
+// one the replay is complete.
 func (h *HTTP) ReplayEvents(ctx context.Context, q ReplayQuery) iter.Seq2[wire.Event, error] {
 	return func(yield func(wire.Event, error) bool) {
 		for {

@@ -20,15 +20,14 @@ type ScheduledPage struct {
 	Next      string           `json:"next"` // the cursor of the next page; "": this is the last
 }
 
-// Scheduled lists the scheduled events of a topic; limit is that of a page (0: 100), and
-// cursor the Next of the page before.
+// Scheduled lists the scheduled events of a topic; limit is that of a page (0: 100), and cursor the
+// Next of the page before.
 func (h *HTTP) Scheduled(ctx context.Context, topic string, limit int, cursor string) (ScheduledPage, error) {
 	path := topicPath(topic, "scheduled") + query("limit", number(max(limit, 0)), "cursor", cursor)
 	return ask[ScheduledPage](ctx, h, http.MethodGet, h.AppURL, path, nil)
 }
 
-// AllScheduled yields what Scheduled does, page after page; an error is the last that is
-// yielded.
+// AllScheduled yields what Scheduled does, page after page; an error is the last that is yielded.
 func (h *HTTP) AllScheduled(ctx context.Context, topic string) iter.Seq2[ScheduledEvent, error] {
 	return pages("", func(cursor string) ([]ScheduledEvent, string, error) {
 		page, err := h.Scheduled(ctx, topic, 1000, cursor)
@@ -36,8 +35,8 @@ func (h *HTTP) AllScheduled(ctx context.Context, topic string) iter.Seq2[Schedul
 	})
 }
 
-// CancelScheduled takes a scheduled event back, and frees its id; the code not_found
-// says that it is in the log, or that there is none.
+// CancelScheduled takes a scheduled event back, and frees its id; the code not_found says that it
+// is in the log, or that there is none.
 func (h *HTTP) CancelScheduled(ctx context.Context, topic, id string) error {
 	_, err := h.change(ctx, http.MethodDelete, topicPath(topic, "scheduled", id), nil)
 	return err

@@ -35,8 +35,8 @@ func (c *ControlPlane) Schemas(ctx context.Context, policy string) ([]SchemaVers
 	return body.Versions, err
 }
 
-// CheckSchema says whether a schema could become that of a policy; "" is the
-// compatibility in force. It changes nothing.
+// CheckSchema says whether a schema could become that of a policy; "" is the compatibility in
+// force. It changes nothing.
 func (c *ControlPlane) CheckSchema(ctx context.Context, policy string, schema json.RawMessage, compatibility string) (SchemaCheck, error) {
 	body, err := json.Marshal(struct {
 		JSONSchema    json.RawMessage `json:"json_schema"`
@@ -48,8 +48,8 @@ func (c *ControlPlane) CheckSchema(ctx context.Context, policy string, schema js
 	return change[SchemaCheck](ctx, c, http.MethodPost, policyPath(policy)+"/schemas/check", body, Condition{})
 }
 
-// Schema returns the schema that a topic's payloads are held to; the code
-// not_found means that there is none.
+// Schema returns the schema that a topic's payloads are held to; the code not_found means that
+// there is none.
 func (h *HTTP) Schema(ctx context.Context, topic string) (TopicSchema, error) {
 	return ask[TopicSchema](ctx, h, http.MethodGet, h.AppURL, topicPath(topic, "schema"), nil)
 }

@@ -10,9 +10,9 @@ import (
 	"time"
 )
 
-// Position is where a group is moved to. From is one of wire.FromLatest,
-// FromEarliest, FromTS (with TS), FromAfterID (with AfterID) and FromPositions
-// (with Positions, the seqs by partition that it goes on right after).
+// Position is where a group is moved to. From is one of wire.FromLatest, FromEarliest, FromTS (with
+// TS), FromAfterID (with AfterID) and FromPositions (with Positions, the seqs by partition that it
+// goes on right after).
 type Position struct {
 	From      string         `json:"from"`
 	TS        *int64         `json:"ts,omitempty"`
@@ -57,8 +57,8 @@ func (h *HTTP) MakeTopic(ctx context.Context, topic string) (made bool, err erro
 	return status == http.StatusCreated, err
 }
 
-// DeleteTopic deletes a topic with its groups and dead letters; the code in_use
-// says that somebody is subscribed.
+// DeleteTopic deletes a topic with its groups and dead letters; the code in_use says that somebody
+// is subscribed.
 func (h *HTTP) DeleteTopic(ctx context.Context, topic string) error {
 	_, err := h.change(ctx, http.MethodDelete, topicPath(topic), nil)
 	return err
@@ -93,16 +93,15 @@ func (h *HTTP) PlanSeek(ctx context.Context, topic, group string, to Position) (
 	return ask[SeekPlan](ctx, h, http.MethodPut, h.AppURL, topicPath(topic, "groups", group, "cursor")+"?dry_run=1", body)
 }
 
-// PlanRetention tells how many events of the sidecar's store would go if the topic kept
-// no more than that.
+// PlanRetention tells how many events of the sidecar's store would go if the topic kept no more
+// than that.
 func (h *HTTP) PlanRetention(ctx context.Context, topic string, keep Retention) (RetentionPlan, error) {
 	path := topicPath(topic, "retention") + query("ttl", keep.TTL.String(), "max_bytes", strconv.FormatInt(keep.MaxBytes, 10),
 		"compact", cmp.Or(onlyIf(keep.Compact, "1"), "0"))
 	return ask[RetentionPlan](ctx, h, http.MethodGet, h.AppURL, path, nil)
 }
 
-// DeleteEvent erases the event with that id, and its dead letters. It returns
-// how many there were.
+// DeleteEvent erases the event with that id, and its dead letters. It returns how many there were.
 func (h *HTTP) DeleteEvent(ctx context.Context, topic, id string) (int, error) {
 	return h.erase(ctx, topic, "id", id)
 }

@@ -14,9 +14,9 @@ import (
 type Claim struct {
 	// ID is the event's.
 	ID string
-	// Fence is the number of the claim among all claims of this id: a later one
-	// has a higher number. An effect that writes only where no higher fence
-	// has written yet cannot be spoilt by one that was paused and woke up.
+	// Fence is the number of the claim among all claims of this id: a later one has a higher
+	// number. An effect that writes only where no higher fence has written yet cannot be spoilt by
+	// one that was paused and woke up.
 	Fence int64
 
 	slot  Slot
@@ -28,9 +28,8 @@ type Claim struct {
 	beat  int64
 }
 
-// Err returns nil while the claim is valid, and ErrLeaseLost after that. A
-// process that is paused right after Err cannot notice the loss; Fence is for
-// that case.
+// Err returns nil while the claim is valid, and ErrLeaseLost after that. A process that is paused
+// right after Err cannot notice the loss; Fence is for that case.
 func (c *Claim) Err() error {
 	if c.Remaining() <= 0 {
 		return ErrLeaseLost
@@ -45,9 +44,8 @@ func (c *Claim) Remaining() time.Duration {
 	return time.Until(c.until)
 }
 
-// hold makes the claim valid again for its lease, less a part of it as a guard,
-// from when the write that says so was begun. One that is no longer valid stays
-// so.
+// hold makes the claim valid again for its lease, less a part of it as a guard, from when the write
+// that says so was begun. One that is no longer valid stays so.
 func (c *Claim) hold(began time.Time) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -84,8 +82,8 @@ type bid struct {
 	before Record    // whose place it takes
 }
 
-// claim claims the id, or returns errDone or an *InProgressError. It waits and
-// tries again as the options say; patient says that it tries until ctx ends.
+// claim claims the id, or returns errDone or an *InProgressError. It waits and tries again as the
+// options say; patient says that it tries until ctx ends.
 func (h *Handler) claim(ctx context.Context, id string, patient bool) (*Claim, error) {
 	began := time.Now()
 	x := &claimant{h: h, id: id, owner: newToken()}
@@ -188,8 +186,8 @@ func (x *claimant) insert(ctx context.Context, b bid) error {
 	})
 }
 
-// won returns the claim. One that was won too late to be relied on is released,
-// so that the next try can follow it at once.
+// won returns the claim. One that was won too late to be relied on is released, so that the next
+// try can follow it at once.
 func (x *claimant) won(ctx context.Context, b bid) (*Claim, error) {
 	x.h.watch.forget(x.id)
 	c := &Claim{ID: x.id, Fence: b.slot.Number, slot: b.slot, owner: x.owner, lease: x.h.opts.Lease}

@@ -9,19 +9,17 @@ import (
 	"github.com/sluice-bus/sluice/sdk/wire/codec"
 )
 
-// DedupeStore is the plainest form: ask before the effect, mark behind it. It
-// keeps an effect from running again once it is marked, but not two consumers
-// from running it at once.
+// DedupeStore is the plainest form: ask before the effect, mark behind it. It keeps an effect from
+// running again once it is marked, but not two consumers from running it at once.
 type DedupeStore interface {
 	// Seen reports whether the id is marked for the group's work on the topic.
 	Seen(ctx context.Context, topic, group, id string) (bool, error)
-	// Mark marks the id for ttl (0: DefaultTTL). A mark that is there stays as it
-	// is.
+	// Mark marks the id for ttl (0: DefaultTTL). A mark that is there stays as it is.
 	Mark(ctx context.Context, topic, group, id string, ttl time.Duration) error
 }
 
-// NewDedupeStore returns a DedupeStore whose marks are in store. They are those
-// of Handlers of the same [Scope].
+// NewDedupeStore returns a DedupeStore whose marks are in store. They are those of Handlers of the
+// same [Scope].
 func NewDedupeStore(store Store) DedupeStore { return dedupe{store} }
 
 type dedupe struct{ store Store }

@@ -18,16 +18,16 @@ var (
 	// ErrFenced: another process has claimed the id after the lease was lost, and this call's
 	// effect was not marked, or not committed.
 	ErrFenced = errors.New("fenced by a later claim")
-	// ErrNotMarked: the effect has run, but whether that could be marked is not
-	// known. When the event comes again it may run once more.
+	// ErrNotMarked: the effect has run, but whether that could be marked is not known. When the
+	// event comes again it may run once more.
 	ErrNotMarked = errors.New("the effect has run, but it is not known to be marked")
 )
 
 // InProgressError matches ErrInProgress.
 type InProgressError struct {
 	ID string
-	// RetryAfter is when it makes sense to try again: the claim is done by then,
-	// or extended, or this process may take it over.
+	// RetryAfter is when it makes sense to try again: the claim is done by then, or extended, or
+	// this process may take it over.
 	RetryAfter time.Duration
 }
 
@@ -38,8 +38,8 @@ func (e *InProgressError) Error() string {
 // Is makes it match ErrInProgress.
 func (e *InProgressError) Is(target error) bool { return target == ErrInProgress }
 
-// RetryAfter returns when to come back where err is that an effect is in
-// progress elsewhere: the delay to give an event back with.
+// RetryAfter returns when to come back where err is that an effect is in progress elsewhere: the
+// delay to give an event back with.
 func RetryAfter(err error) (time.Duration, bool) {
 	var p *InProgressError
 	if !errors.As(err, &p) {

@@ -9,9 +9,9 @@ import (
 	"github.com/sluice-bus/sluice/sdk/internal/pause"
 )
 
-// complete marks the claim's effect: the mark takes the slot behind the claim,
-// as a later claim would. Whichever is there first has it, and no clock is
-// asked. The caller's context may have ended: the effect has run.
+// complete marks the claim's effect: the mark takes the slot behind the claim, as a later claim
+// would. Whichever is there first has it, and no clock is asked. The caller's context may have
+// ended: the effect has run.
 func (h *Handler) complete(ctx context.Context, c *Claim) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), h.opts.Timeout)
 	defer cancel()
@@ -51,8 +51,8 @@ func (h *Handler) transact(ctx context.Context, tx Transactor, c *Claim, effect 
 			return err
 		}
 		failed = false
-		// Last, so that another owner of the lease need not wait for a
-		// transaction that was paused in the middle.
+		// Last, so that another owner of the lease need not wait for a transaction that was paused
+		// in the middle.
 		err := tx.Insert(ctx, h.doneRecord(c))
 		taken = errors.Is(err, ErrExists)
 		return err
@@ -66,8 +66,8 @@ func (h *Handler) transact(ctx context.Context, tx Transactor, c *Claim, effect 
 	return h.resolve(ctx, c, taken, err)
 }
 
-// resolve finds the outcome of a transaction that failed with err, in the mark's
-// insert or behind it.
+// resolve finds the outcome of a transaction that failed with err, in the mark's insert or behind
+// it.
 func (h *Handler) resolve(ctx context.Context, c *Claim, taken bool, cause error) (committed bool, err error) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), h.opts.Timeout)
 	defer cancel()
@@ -82,8 +82,8 @@ func (h *Handler) resolve(ctx context.Context, c *Claim, taken bool, cause error
 		case err == nil:
 			return false, fmt.Errorf("exactlyonce: %q: %w", c.ID, ErrFenced)
 		case errors.Is(err, ErrNotFound) && !taken:
-			// Not committed, or not yet: then the slot behind the claim decides
-			// between it and the next claim.
+			// Not committed, or not yet: then the slot behind the claim decides between it and the
+			// next claim.
 			return false, fmt.Errorf("exactlyonce: %q is not committed: %w", c.ID, cause)
 		}
 		if !pause.For(ctx, pauses.Step()) {

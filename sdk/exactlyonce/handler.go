@@ -7,17 +7,16 @@ import (
 	"time"
 )
 
-// Handler runs the effects of one scope. Its methods may be called by several
-// goroutines at once; it has no goroutines of its own beyond those calls.
+// Handler runs the effects of one scope. Its methods may be called by several goroutines at once;
+// it has no goroutines of its own beyond those calls.
 type Handler struct {
 	store Store
 	opts  Options
 	watch watch
 }
 
-// New returns a handler whose claims and marks are in store. Handlers of the
-// same scope on the same store, in any number of processes, work together,
-// also with different leases.
+// New returns a handler whose claims and marks are in store. Handlers of the same scope on the same
+// store, in any number of processes, work together, also with different leases.
 func New(store Store, o Options) (*Handler, error) {
 	o = o.withDefaults()
 	if err := o.validate(); err != nil {
@@ -38,15 +37,13 @@ func New(store Store, o Options) (*Handler, error) {
 //	true   ErrFenced      it has run, but so may another: the lease was lost
 //	true   ErrNotMarked   it has run, but whether it is marked is not known
 //
-// The effect's context ends with ctx, and with the lease (context.Cause is
-// ErrLeaseLost then); an effect should stop then. An effect that fails is
-// run again at the next Do, at once.
+// The effect's context ends with ctx, and with the lease (context.Cause is ErrLeaseLost then); an
+// effect should stop then. An effect that fails is run again at the next Do, at once.
 func (h *Handler) Do(ctx context.Context, id string, effect func(ctx context.Context) error) (ran bool, err error) {
 	return h.DoClaimed(ctx, id, func(ctx context.Context, _ *Claim) error { return effect(ctx) })
 }
 
-// DoClaimed is Do for an effect that makes its own writes conditional on its
-// claim's fence.
+// DoClaimed is Do for an effect that makes its own writes conditional on its claim's fence.
 func (h *Handler) DoClaimed(ctx context.Context, id string, effect func(ctx context.Context, c *Claim) error) (ran bool, err error) {
 	c, err := h.begin(ctx, id, false)
 	if c == nil {
@@ -62,9 +59,9 @@ func (h *Handler) DoClaimed(ctx context.Context, id string, effect func(ctx cont
 	return ran, err
 }
 
-// DoTx is Do for an effect whose writes are to the database that holds the
-// marks, made with the context it gets: they and the mark are committed
-// together or not at all. It reports whether it has committed them.
+// DoTx is Do for an effect whose writes are to the database that holds the marks, made with the
+// context it gets: they and the mark are committed together or not at all. It reports whether it
+// has committed them.
 //
 // The effect may be called several times, as the database asks for it; anything it does outside
 // that context's transaction happens each time. On a store without transactions DoTx runs nothing,

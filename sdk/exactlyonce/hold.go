@@ -9,9 +9,8 @@ import (
 	"github.com/sluice-bus/sluice/sdk/internal/pause"
 )
 
-// hold runs f, which runs the effect and marks it, and extends the claim
-// meanwhile. The context of f ends when the claim is lost. Where f fails, or
-// panics, the claim is released.
+// hold runs f, which runs the effect and marks it, and extends the claim meanwhile. The context of
+// f ends when the claim is lost. Where f fails, or panics, the claim is released.
 func (h *Handler) hold(ctx context.Context, c *Claim, f func(ctx context.Context) error) (err error) {
 	held, cancel := context.WithCancelCause(ctx)
 	stopped, stop := context.WithCancel(context.WithoutCancel(ctx))

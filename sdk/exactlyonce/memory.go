@@ -11,8 +11,8 @@ import (
 // DefaultMemoryIDs is how many ids a Memory remembers unless told otherwise.
 const DefaultMemoryIDs = 1_000_000
 
-// Memory is a Store in this process's memory, for tests and for programs that
-// run alone: it knows nothing after a restart.
+// Memory is a Store in this process's memory, for tests and for programs that run alone: it knows
+// nothing after a restart.
 //
 // It is bounded. Where it is full, it forgets the least recently used records first, before their
 // time, and counts them (see Forgotten). It does not forget a held claim; with only such claims an
@@ -33,8 +33,8 @@ type chain struct {
 	touched time.Time
 }
 
-// NewMemory returns a store that remembers at most maxIDs ids of all scopes
-// together; 0: DefaultMemoryIDs.
+// NewMemory returns a store that remembers at most maxIDs ids of all scopes together; 0:
+// DefaultMemoryIDs.
 func NewMemory(maxIDs int) *Memory {
 	return &Memory{maxIDs: cmp.Or(max(maxIDs, 0), DefaultMemoryIDs), chains: map[string]*list.Element{}}
 }
@@ -46,8 +46,8 @@ func (m *Memory) Len() int {
 	return len(m.chains)
 }
 
-// Forgotten is how many ids it has forgotten before their time, because it was
-// full. An event of those that comes again has its effect again.
+// Forgotten is how many ids it has forgotten before their time, because it was full. An event of
+// those that comes again has its effect again.
 func (m *Memory) Forgotten() int64 {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -169,8 +169,8 @@ func (m *Memory) remove(e *list.Element) {
 	m.order.Remove(e)
 }
 
-// room makes room for another chain. A claim that is held is touched with each
-// beat, so those are found at the end.
+// room makes room for another chain. A claim that is held is touched with each beat, so those are
+// found at the end.
 func (m *Memory) room(now time.Time) error {
 	for e := m.order.Front(); e != nil && e.Value.(*chain).expired(now); e = m.order.Front() {
 		m.remove(e)

@@ -6,11 +6,10 @@ import (
 	sluice "github.com/sluice-bus/sluice/sdk"
 )
 
-// Once makes a handler of an effect: [Handler.Do] with the event's id. The event
-// is acked once its effect has run, in this call or before. While another
-// consumer runs it the handler waits: it then is acked without running it again,
-// or this one's turn. An effect that fails is retried by the subscription (see
-// [option.RetryFor]); it may return [sluice.Hold] and [sluice.DeadLetter].
+// Once makes a handler of an effect: [Handler.Do] with the event's id. The event is acked once its
+// effect has run, in this call or before. While another consumer runs it the handler waits: it then
+// is acked without running it again, or this one's turn. An effect that fails is retried by the
+// subscription (see [option.RetryFor]); it may return [sluice.Hold] and [sluice.DeadLetter].
 func Once(h *Handler, f sluice.Handler) sluice.Handler {
 	return func(ctx context.Context, m *sluice.Message) error {
 		_, err := h.Do(ctx, m.Event.ID, func(ctx context.Context) error { return f(ctx, m) })
@@ -26,8 +25,8 @@ func OnceClaimed(h *Handler, f func(ctx context.Context, m *sluice.Message, c *C
 	}
 }
 
-// OnceTx is Once by [Handler.DoTx]: f writes with its context alone, and may be
-// called several times.
+// OnceTx is Once by [Handler.DoTx]: f writes with its context alone, and may be called several
+// times.
 func OnceTx(h *Handler, f sluice.Handler) sluice.Handler {
 	return func(ctx context.Context, m *sluice.Message) error {
 		_, err := h.DoTx(ctx, m.Event.ID, func(ctx context.Context) error { return f(ctx, m) })

@@ -21,36 +21,34 @@ const (
 	maxScopeBytes = 512
 	// minLease leaves time for an extension to get through.
 	minLease = 50 * time.Millisecond
-	// The lease is extended every lease/extendPart, and given up lease/guardPart
-	// before others may take it.
+	// The lease is extended every lease/extendPart, and given up lease/guardPart before others may
+	// take it.
 	extendPart = 3
 	guardPart  = 10
-	// keepLonger is for how much longer than a mark the claims before it are
-	// kept, at least: a chain loses its end first.
+	// keepLonger is for how much longer than a mark the claims before it are kept, at least: a
+	// chain loses its end first.
 	keepLonger = time.Hour
 )
 
 // Options say how a Handler works.
 type Options struct {
-	// Scope is what an id is unique in, for effects: usually a topic and a
-	// group, see [Scope]. It has 1 to 512 bytes of visible characters.
+	// Scope is what an id is unique in, for effects: usually a topic and a group, see [Scope]. It
+	// has 1 to 512 bytes of visible characters.
 	Scope string
-	// TTL is for how long it is remembered that an effect has run, from its end.
-	// It must be longer than the time after which an event can still come again:
-	// redelivery, replay, a group's cursor set back. 0: DefaultTTL.
+	// TTL is for how long it is remembered that an effect has run, from its end. It must be longer
+	// than the time after which an event can still come again: redelivery, replay, a group's cursor
+	// set back. 0: DefaultTTL.
 	TTL time.Duration
 	// Lease is for how long a claim holds without being extended; it is extended while its effect
 	// runs. After a crash no other process runs the effect for that long. 0: DefaultLease.
 	Lease time.Duration
-	// Wait is how long Do waits for an effect that is in progress elsewhere,
-	// before it returns ErrInProgress. 0: until its context ends; NoWait: not at
-	// all.
+	// Wait is how long Do waits for an effect that is in progress elsewhere, before it returns
+	// ErrInProgress. 0: until its context ends; NoWait: not at all.
 	Wait time.Duration
-	// Timeout is how long Do tries to reach a store that fails: once for the
-	// claim, and once for the mark. 0: DefaultTimeout. DoTx tries to claim until
-	// its context ends: where a process died within its transaction, the server
-	// keeps others from the mark's place until it gives that up, on MongoDB after
-	// 60 s.
+	// Timeout is how long Do tries to reach a store that fails: once for the claim, and once for
+	// the mark. 0: DefaultTimeout. DoTx tries to claim until its context ends: where a process died
+	// within its transaction, the server keeps others from the mark's place until it gives that up,
+	// on MongoDB after 60 s.
 	Timeout time.Duration
 }
 

@@ -23,8 +23,7 @@ type Slot struct {
 	// place of every record but the first, so that the rest of an expired chain belongs to no chain
 	// any more.
 	Chain string
-	// Number is 1 for the first record, and for each other one more than the
-	// record before it.
+	// Number is 1 for the first record, and for each other one more than the record before it.
 	Number int64
 }
 
@@ -46,8 +45,8 @@ type Record struct {
 	Beat int64
 	// Released says that the claim's owner has given up without an effect.
 	Released bool
-	// Head is the number of a record that is known to be there. Only the first
-	// record has it, and it may be behind the last.
+	// Head is the number of a record that is known to be there. Only the first record has it, and
+	// it may be behind the last.
 	Head int64
 	// ExpireAt is when the store may forget the record.
 	ExpireAt time.Time
@@ -60,36 +59,32 @@ type Beat struct {
 	ExpireAt time.Time
 }
 
-// Store holds the chains. Its methods may be called by several goroutines at
-// once.
+// Store holds the chains. Its methods may be called by several goroutines at once.
 //
-// After an error other than those named below the outcome is not known: the
-// operation may have happened, or may yet happen.
+// After an error other than those named below the outcome is not known: the operation may have
+// happened, or may yet happen.
 type Store interface {
-	// Insert puts the record into its slot, durably, or returns ErrExists where
-	// there is one already. Of several that insert into a slot one succeeds,
-	// which is all that everything else relies on. A store that sees that the
-	// slot's chain has expired may return ErrNotFound.
+	// Insert puts the record into its slot, durably, or returns ErrExists where there is one
+	// already. Of several that insert into a slot one succeeds, which is all that everything else
+	// relies on. A store that sees that the slot's chain has expired may return ErrNotFound.
 	Insert(ctx context.Context, r Record) error
-	// Get returns the record in a slot, or ErrNotFound. The Chain of the first
-	// slot does not count. It finds every record whose Insert has succeeded,
-	// unless that has expired.
+	// Get returns the record in a slot, or ErrNotFound. The Chain of the first slot does not count.
+	// It finds every record whose Insert has succeeded, unless that has expired.
 	Get(ctx context.Context, s Slot) (Record, error)
-	// Extend changes a claim, which only its owner does. Where there is none
-	// nothing changes.
+	// Extend changes a claim, which only its owner does. Where there is none nothing changes.
 	Extend(ctx context.Context, s Slot, b Beat) error
-	// Keep raises the ExpireAt of the records before the slot to until where
-	// that is later, and the Head of the first to the slot's number. It reports
-	// whether the first record is of the slot's chain still.
+	// Keep raises the ExpireAt of the records before the slot to until where that is later, and the
+	// Head of the first to the slot's number. It reports whether the first record is of the slot's
+	// chain still.
 	Keep(ctx context.Context, s Slot, until time.Time) (bool, error)
 }
 
-// Transactor is a Store whose Insert can be part of a transaction, together with
-// what the application itself writes to the same database server.
+// Transactor is a Store whose Insert can be part of a transaction, together with what the
+// application itself writes to the same database server.
 type Transactor interface {
 	Store
-	// CanTransact returns nil, or an error that matches ErrNoTransactions and
-	// says what is wrong with the server, or that the server cannot be asked.
+	// CanTransact returns nil, or an error that matches ErrNoTransactions and says what is wrong
+	// with the server, or that the server cannot be asked.
 	CanTransact(ctx context.Context) error
 	// Transact runs f in a transaction, again if the server asks for it, and commits unless f
 	// returns an error. Operations with f's context are part of the transaction. After an error of

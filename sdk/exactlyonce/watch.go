@@ -5,13 +5,13 @@ import (
 	"time"
 )
 
-// maxWatched bounds the claims of others that a handler remembers. Where there
-// are more, some are watched from the beginning again.
+// maxWatched bounds the claims of others that a handler remembers. Where there are more, some are
+// watched from the beginning again.
 const maxWatched = 10_000
 
-// watch remembers since when claims of others have not moved. Only this
-// process's monotonic clock counts, from when it saw a beat first: a claim's owner
-// counts from before it wrote that, so it gives up earlier.
+// watch remembers since when claims of others have not moved. Only this process's monotonic clock
+// counts, from when it saw a beat first: a claim's owner counts from before it wrote that, so it
+// gives up earlier.
 type watch struct {
 	mu   sync.Mutex
 	seen map[string]observation // by id
@@ -24,8 +24,7 @@ type observation struct {
 	since time.Time
 }
 
-// look returns how long the claim has to be left alone yet, at now, which is
-// after it was read.
+// look returns how long the claim has to be left alone yet, at now, which is after it was read.
 func (w *watch) look(id string, r Record, now time.Time) time.Duration {
 	w.mu.Lock()
 	defer w.mu.Unlock()

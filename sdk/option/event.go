@@ -16,8 +16,8 @@ func Delay(d time.Duration) Event {
 	return func(p *wire.PublishItem) { p.Later.DelayMS = &ms }
 }
 
-// DeliverAt is [Delay] with the time at which the event is put into the log; one
-// that is past means at once.
+// DeliverAt is [Delay] with the time at which the event is put into the log; one that is past means
+// at once.
 func DeliverAt(t time.Time) Event {
 	ms := t.UnixMilli()
 	if t.After(time.UnixMilli(ms)) {
@@ -26,8 +26,8 @@ func DeliverAt(t time.Time) Event {
 	return func(p *wire.PublishItem) { p.Later.DeliverAt = &ms }
 }
 
-// TTL has groups not get the event later than that after it is accepted. It
-// stays in the topic for as long as the policy says.
+// TTL has groups not get the event later than that after it is accepted. It stays in the topic for
+// as long as the policy says.
 func TTL(d time.Duration) Event {
 	ms := wholeMS(d)
 	return func(p *wire.PublishItem) { p.Event.TTLMS = ms }

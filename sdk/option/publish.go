@@ -10,32 +10,29 @@ import (
 // Publish sets something of a publisher.
 type Publish func(*settings.Publish)
 
-// Window bounds the events that have no result yet: their number (10,000) and
-// their size in bytes (32 MiB). At the bound, publishing waits. One event that
-// is larger than all bytes goes alone.
+// Window bounds the events that have no result yet: their number (10,000) and their size in bytes
+// (32 MiB). At the bound, publishing waits. One event that is larger than all bytes goes alone.
 func Window(count, bytes int) Publish {
 	return func(c *settings.Publish) { c.Count, c.Bytes = max(count, 1), max(bytes, 1) }
 }
 
-// KeyedBatches lets events of one key share a request, up to 100 of them, so that
-// few keys are as fast as many. The next request of the key is sent when that one
-// is answered whole. Where the sidecar accepts some events of a request and asks
-// for time for others, because a queue was full or the store failed in between,
-// those are logged behind: with this option their order is lost.
+// KeyedBatches lets events of one key share a request, up to 100 of them, so that few keys are as
+// fast as many. The next request of the key is sent when that one is answered whole. Where the
+// sidecar accepts some events of a request and asks for time for others, because a queue was full
+// or the store failed in between, those are logged behind: with this option their order is lost.
 func KeyedBatches() Publish {
 	return func(c *settings.Publish) { c.KeyedBatches = true }
 }
 
-// StopKeyOnError has an event that fails for good take those with it that were
-// handed over behind it and have its (topic, key): their error matches
-// [sluice.ErrKeyStopped]. Publishing them again, the failed one first, keeps the order
-// of the key. Without this option those behind go on.
+// StopKeyOnError has an event that fails for good take those with it that were handed over behind
+// it and have its (topic, key): their error matches [sluice.ErrKeyStopped]. Publishing them again,
+// the failed one first, keeps the order of the key. Without this option those behind go on.
 func StopKeyOnError() Publish {
 	return func(c *settings.Publish) { c.StopKey = true }
 }
 
-// OnWait is called when the sidecar asks for time, once for each request, with
-// its refusal and how long the events are held back. It must not wait.
+// OnWait is called when the sidecar asks for time, once for each request, with its refusal and how
+// long the events are held back. It must not wait.
 func OnWait(f func(refusal *wire.Error, wait time.Duration)) Publish {
 	return func(c *settings.Publish) {
 		if f != nil {

@@ -15,29 +15,27 @@ import (
 // Subscribe sets something of a subscription. Unset fields have the values of the topic's policy.
 type Subscribe func(*settings.Subscribe)
 
-// FromEarliest starts at the topic's first event, while the group has no place
-// in the topic. Without an option it starts with what is published from now on.
+// FromEarliest starts at the topic's first event, while the group has no place in the topic.
+// Without an option it starts with what is published from now on.
 func FromEarliest() Subscribe {
 	return func(c *settings.Subscribe) { c.Wire.From = wire.FromEarliest }
 }
 
-// FromTime starts at the first event of that time or later, while the group has
-// no place in the topic.
+// FromTime starts at the first event of that time or later, while the group has no place in the
+// topic.
 func FromTime(t time.Time) Subscribe {
 	ms := t.UnixMilli()
 	return func(c *settings.Subscribe) { c.Wire.From, c.Wire.TS = wire.FromTS, &ms }
 }
 
-// AfterID starts behind the event with that id, while the group has no place in
-// the topic.
+// AfterID starts behind the event with that id, while the group has no place in the topic.
 func AfterID(id string) Subscribe {
 	return func(c *settings.Subscribe) { c.Wire.From, c.Wire.AfterID = wire.FromAfterID, id }
 }
 
-// FromPositions starts right behind these seqs of the topic's partitions, and
-// with the first event of partitions that are not named, while the group has no
-// place in the topic. Where retention has removed the event behind one the
-// subscription is refused with the code out_of_range.
+// FromPositions starts right behind these seqs of the topic's partitions, and with the first event
+// of partitions that are not named, while the group has no place in the topic. Where retention has
+// removed the event behind one the subscription is refused with the code out_of_range.
 func FromPositions(positions map[int]uint64) Subscribe {
 	positions = maps.Clone(positions)
 	return func(c *settings.Subscribe) { c.Wire.From, c.Wire.Positions = wire.FromPositions, positions }
@@ -50,8 +48,8 @@ func FromPositions(positions map[int]uint64) Subscribe {
 // them.
 func EndOnGap() Subscribe { return func(c *settings.Subscribe) { c.EndOnGap = true } }
 
-// Concurrency lets n handlers run at a time (1). Events of one key are still
-// handled one after the other.
+// Concurrency lets n handlers run at a time (1). Events of one key are still handled one after the
+// other.
 func Concurrency(n int) Subscribe {
 	return func(c *settings.Subscribe) { c.Concurrency = max(n, 1) }
 }
@@ -61,25 +59,23 @@ func MaxInflight(n int) Subscribe {
 	return func(c *settings.Subscribe) { c.Wire.MaxInflight = &n }
 }
 
-// AckTimeout says after which time without a sign of life an event is delivered
-// to another consumer. It is extended for as long as a handler runs, so it need
-// not be as long as the handler takes.
+// AckTimeout says after which time without a sign of life an event is delivered to another
+// consumer. It is extended for as long as a handler runs, so it need not be as long as the handler
+// takes.
 func AckTimeout(d time.Duration) Subscribe {
 	ms := d.Milliseconds()
 	return func(c *settings.Subscribe) { c.Wire.AckTimeoutMS = &ms }
 }
 
-// MaxExtension bounds how long the deadline of an event is extended (1 h): after
-// that it goes to another consumer, though a handler of it still runs. 0 extends
-// nothing. Where such an event, left unsettled by [ManualAck], comes to this
-// subscription again, it is handled again.
+// MaxExtension bounds how long the deadline of an event is extended (1 h): after that it goes to
+// another consumer, though a handler of it still runs. 0 extends nothing. Where such an event, left
+// unsettled by [ManualAck], comes to this subscription again, it is handled again.
 func MaxExtension(d time.Duration) Subscribe {
 	return func(c *settings.Subscribe) { c.MaxExtension = d }
 }
 
-// RetryFor bounds how long a handler that fails is called again for the same
-// event before the event is given back, which counts an attempt (5 min). 0 gives
-// it back after the first error.
+// RetryFor bounds how long a handler that fails is called again for the same event before the event
+// is given back, which counts an attempt (5 min). 0 gives it back after the first error.
 func RetryFor(d time.Duration) Subscribe {
 	return func(c *settings.Subscribe) { c.RetryFor = d }
 }
@@ -89,15 +85,15 @@ func MaxAttempts(n int) Subscribe {
 	return func(c *settings.Subscribe) { c.Wire.MaxAttempts = &n }
 }
 
-// Unordered lets events of one key be with several consumers of the group at a
-// time. Within this subscription they are still handled one after the other.
+// Unordered lets events of one key be with several consumers of the group at a time. Within this
+// subscription they are still handled one after the other.
 func Unordered() Subscribe {
 	ordered := false
 	return func(c *settings.Subscribe) { c.Wire.Ordered = &ordered }
 }
 
-// RememberAcks has the sidecar remember acked ids for that long (0: the default
-// of 7 days), so that an id that was acked is not delivered to the group again.
+// RememberAcks has the sidecar remember acked ids for that long (0: the default of 7 days), so that
+// an id that was acked is not delivered to the group again.
 func RememberAcks(ttl time.Duration) Subscribe {
 	return func(c *settings.Subscribe) {
 		c.Wire.ExactlyOnce = true
@@ -112,38 +108,37 @@ func WithFilter(f wire.Filter) Subscribe {
 	return func(c *settings.Subscribe) { c.Wire.Filter = &f }
 }
 
-// ManualAck settles nothing when a handler returns nil: the message is to be
-// settled with [sluice.Message.Ack] or [sluice.Message.Nack], then or later, by any goroutine.
-// Until then its deadline is extended.
+// ManualAck settles nothing when a handler returns nil: the message is to be settled with
+// [sluice.Message.Ack] or [sluice.Message.Nack], then or later, by any goroutine. Until then its
+// deadline is extended.
 func ManualAck() Subscribe { return func(c *settings.Subscribe) { c.Manual = true } }
 
-// MaxBytes bounds the size of the events that wait for handlers (64 MiB). At the
-// bound the connection is not read, which slows the sidecar down.
+// MaxBytes bounds the size of the events that wait for handlers (64 MiB). At the bound the
+// connection is not read, which slows the sidecar down.
 func MaxBytes(n int) Subscribe {
 	return func(c *settings.Subscribe) { c.MaxBytes = max(n, 1) }
 }
 
-// OnAssigned is called when partitions of the topic become this subscription's
-// own, before any event of them is handled: the place to load state that is kept
-// by partition. Only subscriptions with a group have partitions of their own.
+// OnAssigned is called when partitions of the topic become this subscription's own, before any
+// event of them is handled: the place to load state that is kept by partition. Only subscriptions
+// with a group have partitions of their own.
 //
-// OnAssigned and [OnRevoked] are called one at a time, in order. Their context
-// does not end with [sluice.Subscription.Stop].
+// OnAssigned and [OnRevoked] are called one at a time, in order. Their context does not end with
+// [sluice.Subscription.Stop].
 func OnAssigned(f func(ctx context.Context, partitions []int)) Subscribe {
 	return func(c *settings.Subscribe) { c.Wire.Rebalance, c.Assigned = true, f }
 }
 
-// OnRevoked is called when partitions are not this subscription's own any more,
-// also because the connection broke or the subscription ends, after the last
-// handler of an event of them has returned. They may be another consumer's
-// already: what is written then must bear that.
+// OnRevoked is called when partitions are not this subscription's own any more, also because the
+// connection broke or the subscription ends, after the last handler of an event of them has
+// returned. They may be another consumer's already: what is written then must bear that.
 func OnRevoked(f func(ctx context.Context, partitions []int)) Subscribe {
 	return func(c *settings.Subscribe) { c.Wire.Rebalance, c.Revoked = true, f }
 }
 
-// Batch bounds the batches of [sluice.Client.SubscribeBatch]: n events (100), and how long
-// the first of them waits for others (100 ms). They are smaller where fewer may be
-// in flight ([MaxInflight], [MaxBytes]).
+// Batch bounds the batches of [sluice.Client.SubscribeBatch]: n events (100), and how long the
+// first of them waits for others (100 ms). They are smaller where fewer may be in flight
+// ([MaxInflight], [MaxBytes]).
 func Batch(n int, wait time.Duration) Subscribe {
 	return func(c *settings.Subscribe) { c.Batch, c.BatchWait = max(n, 1), max(wait, 0) }
 }

@@ -1,6 +1,6 @@
-// Package outbox inserts events into a collection of the application's own
-// MongoDB database, in the transaction that writes the application's data, for a
-// sidecar to publish (its flag --outbox): both happen, or neither does.
+// Package outbox inserts events into a collection of the application's own MongoDB database, in the
+// transaction that writes the application's data, for a sidecar to publish (its flag --outbox):
+// both happen, or neither does.
 //
 //	session.WithTransaction(ctx, func(ctx context.Context) (any, error) {
 //		if _, err := orders.InsertOne(ctx, order); err != nil {
@@ -11,15 +11,13 @@
 //
 // # Order
 //
-// Events of one topic and key are published in the order in which their
-// transactions wrote them. Clocks do not decide that: each topic and key has a
-// counter, a document of <outbox>_keys, which Insert raises within the
-// transaction. So of two transactions at a time that insert for the same key one
-// fails with a transient error, and Session.WithTransaction runs it again; those
-// of other keys do not meet. A counter for each key, and not for each of some
-// groups of keys, is what keeps them apart; Prepare has the server remove those
-// that were not used for [KeyKept]. Events without a key have no counter and no
-// order.
+// Events of one topic and key are published in the order in which their transactions wrote them.
+// Clocks do not decide that: each topic and key has a counter, a document of <outbox>_keys, which
+// Insert raises within the transaction. So of two transactions at a time that insert for the same
+// key one fails with a transient error, and Session.WithTransaction runs it again; those of other
+// keys do not meet. A counter for each key, and not for each of some groups of keys, is what keeps
+// them apart; Prepare has the server remove those that were not used for [KeyKept]. Events without
+// a key have no counter and no order.
 //
 // A document's ts, which is the event's, is the inserting process's time, or the previous ts of its
 // key where that is later.
@@ -57,15 +55,14 @@ func Insert(ctx context.Context, coll *mongo.Collection, events ...wire.Event) e
 	return insert(ctx, coll, nil, events)
 }
 
-// InsertAt is Insert for events that are put into the log at a time, by the
-// sidecars' clocks, and never before. They have no order among each other.
+// InsertAt is Insert for events that are put into the log at a time, by the sidecars' clocks, and
+// never before. They have no order among each other.
 func InsertAt(ctx context.Context, coll *mongo.Collection, at time.Time, events ...wire.Event) error {
 	return insert(ctx, coll, &at, events)
 }
 
-// Prepare makes the collection of counters and its index, which old servers do
-// not within a transaction. It should be called once before Insert; any number
-// of processes may, at any time.
+// Prepare makes the collection of counters and its index, which old servers do not within a
+// transaction. It should be called once before Insert; any number of processes may, at any time.
 func Prepare(ctx context.Context, coll *mongo.Collection) error {
 	index := mongo.IndexModel{
 		Keys:    bson.D{{Key: "ts", Value: 1}},
@@ -152,8 +149,7 @@ func check(given *wire.Event) (*wire.Event, *wire.Error) {
 	return &e, nil
 }
 
-// counter is a document of <outbox>_keys: the place of the last event of one topic
-// and key.
+// counter is a document of <outbox>_keys: the place of the last event of one topic and key.
 //
 //	{_id: "orders.created/customer-17", n: 42, ts: Date, last: ObjectId}
 type counter struct {
@@ -162,8 +158,8 @@ type counter struct {
 	Last bson.ObjectID `bson:"last"`
 }
 
-// raise counts n more events of a key, and returns the counter before. A
-// transaction that has done so keeps others of the key out until it ends.
+// raise counts n more events of a key, and returns the counter before. A transaction that has done
+// so keeps others of the key out until it ends.
 func raise(ctx context.Context, coll *mongo.Collection, name string, n int, now time.Time, last bson.ObjectID) (was counter, _ error) {
 	update := bson.D{
 		{Key: "$inc", Value: bson.D{{Key: "n", Value: int64(n)}}},
@@ -178,8 +174,8 @@ func raise(ctx context.Context, coll *mongo.Collection, name string, n int, now 
 	return was, err
 }
 
-// documents are those of one key, or of none. A sidecar orders them by ts and
-// _id, both of which rise, and waits for the one that after names.
+// documents are those of one key, or of none. A sidecar orders them by ts and _id, both of which
+// rise, and waits for the one that after names.
 func (c counter) documents(chain []*wire.Event, now time.Time, last bson.ObjectID, at *time.Time) []bson.D {
 	ts := now
 	if c.TS.After(ts) {

@@ -1,5 +1,5 @@
-// Package projector keeps a MongoDB collection equal to a topic: it has, for
-// each key, the document that the key's latest event is mapped to.
+// Package projector keeps a MongoDB collection equal to a topic: it has, for each key, the document
+// that the key's latest event is mapped to.
 //
 //	err := projector.Run(ctx, client, projector.Config{
 //		Topic: "customers", Group: "customers-view", Collection: db.Collection("customers"),
@@ -11,52 +11,49 @@
 //
 // # Documents
 //
-// A document has the event's key for its _id, the fields that Map returned, and
-// the guard, which says which event it is of:
+// A document has the event's key for its _id, the fields that Map returned, and the guard, which
+// says which event it is of:
 //
 //	{_id: "customer-17", city: "Bern", _sluice: {partition: 3, seq: 1042}}
 //
-// An event with the payload null deletes, and so does one that Map returns nil
-// for. Its guard stays for [Config.KeepDeleted], so that an earlier event that
-// comes late does not bring the document back:
+// An event with the payload null deletes, and so does one that Map returns nil for. Its guard stays
+// for [Config.KeepDeleted], so that an earlier event that comes late does not bring the document
+// back:
 //
 //	{_id: "customer-17", _sluice: {partition: 3, seq: 1043, deleted: true, expireAt: Date}}
 //
-// Readers leave those out with [Live]. Such a document has no field of the
-// application's, so a query for one does not find it. A unique index of the
-// application's must be sparse, or partial: two documents that lack its field
-// would violate it.
+// Readers leave those out with [Live]. Such a document has no field of the application's, so a
+// query for one does not find it. A unique index of the application's must be sparse, or partial:
+// two documents that lack its field would violate it.
 //
 // # Order
 //
-// A document is written only where its guard has a lower seq. The events of a key
-// are in one partition for as long as the topic exists in its store, so neither a
-// redelivery nor a second process, a slow one or a dead letter that is redriven
-// moves a document back. The write is one replacement of one document, which
-// MongoDB makes atomic; FerretDB 1 does not.
+// A document is written only where its guard has a lower seq. The events of a key are in one
+// partition for as long as the topic exists in its store, so neither a redelivery nor a second
+// process, a slow one or a dead letter that is redriven moves a document back. The write is one
+// replacement of one document, which MongoDB makes atomic; FerretDB 1 does not.
 //
 // # Events that cannot be projected
 //
-// An event without a key, and one whose document MongoDB cannot store, goes to the
-// dead letters with the reason. So does one that violates a unique index, which is
-// named, once it has been tried for ten seconds and once more: the event
-// of another key may free the value meanwhile. While MongoDB is away events wait,
-// which counts no attempt.
+// An event without a key, and one whose document MongoDB cannot store, goes to the dead letters
+// with the reason. So does one that violates a unique index, which is named, once it has been tried
+// for ten seconds and once more: the event of another key may free the value meanwhile. While
+// MongoDB is away events wait, which counts no attempt.
 //
 // # Rebuilding
 //
-// [Rebuild] makes the projection build the collection from scratch, for example after a change
-// of Map, once all processes run the new one. The topic is read from its first event into a collection beside it,
-// COLLECTION.rebuild-N with the same indexes, by a group of its own, GROUP.rebuild-N, which the
-// token must allow. Meanwhile the projection goes on. Then the new collection is renamed in place
-// of the old one; around that moment readers may see a document as it was a few events before. One
-// process does it, tells [Observer].Rebuild of the progress, and is replaced by another one that
-// goes on when it dies. The new collection lacks events that retention has removed from the topic.
-// Rights, validators and sharding of the collection do not pass to it; a sharded collection cannot
-// be renamed.
+// [Rebuild] makes the projection build the collection from scratch, for example after a change of
+// Map, once all processes run the new one. The topic is read from its first event into a collection
+// beside it, COLLECTION.rebuild-N with the same indexes, by a group of its own, GROUP.rebuild-N,
+// which the token must allow. Meanwhile the projection goes on. Then the new collection is renamed
+// in place of the old one; around that moment readers may see a document as it was a few events
+// before. One process does it, tells [Observer].Rebuild of the progress, and is replaced by another
+// one that goes on when it dies. The new collection lacks events that retention has removed from
+// the topic. Rights, validators and sharding of the collection do not pass to it; a sharded
+// collection cannot be renamed.
 //
-// The same happens by itself where the collection is of another history than the
-// topic: the topic or the group was deleted while no projection ran, the store was
-// restored from a backup, or it is another store. Positions that were projected
-// tell; they are kept, with the rebuild's state, in [StateCollection].
+// The same happens by itself where the collection is of another history than the topic: the topic
+// or the group was deleted while no projection ran, the store was restored from a backup, or it is
+// another store. Positions that were projected tell; they are kept, with the rebuild's state, in
+// [StateCollection].
 package projector

@@ -19,8 +19,8 @@ const GuardField = "_sluice"
 //	collection.Find(ctx, bson.D{{"city", "Bern"}, projector.Live()})
 func Live() bson.E { return bson.E{Key: GuardField + ".deleted", Value: nil} }
 
-// maxDocumentBytes is less than the largest document that MongoDB stores, since a
-// command adds to it.
+// maxDocumentBytes is less than the largest document that MongoDB stores, since a command adds to
+// it.
 const maxDocumentBytes = 16<<20 - 16<<10
 
 // guard says which event a document is of.
@@ -36,8 +36,7 @@ var (
 	errTooLarge = fmt.Errorf("the document is larger than the %d bytes that MongoDB stores", maxDocumentBytes)
 )
 
-// A refusal is why an event cannot be projected, which no other attempt would
-// change.
+// A refusal is why an event cannot be projected, which no other attempt would change.
 type refusal struct{ error }
 
 func (r *refusal) Unwrap() error { return r.error }

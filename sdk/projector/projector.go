@@ -24,8 +24,7 @@ import (
 
 // Defaults of Config.
 const (
-	// DefaultKeepDeleted is longer than the 30 days that topics of dead letters
-	// keep theirs.
+	// DefaultKeepDeleted is longer than the 30 days that topics of dead letters keep theirs.
 	DefaultKeepDeleted = 32 * 24 * time.Hour
 	DefaultBatch       = 500
 	DefaultCheckEvery  = 10 * time.Second
@@ -43,39 +42,37 @@ const (
 // Config is the configuration of a projection.
 type Config struct {
 	Topic string
-	// Group is the consumer group; all processes of one projection have the same.
-	// It starts at the topic's first event.
+	// Group is the consumer group; all processes of one projection have the same. It starts at the
+	// topic's first event.
 	Group      string
 	Collection *mongo.Collection
-	// Map returns the fields of the document that the event's key is to have: what
-	// package bson encodes as a document, without _id. nil deletes. An error is
-	// that of a handler: see sluice.Handler. It is called by several goroutines at
-	// once.
+	// Map returns the fields of the document that the event's key is to have: what package bson
+	// encodes as a document, without _id. nil deletes. An error is that of a handler: see
+	// sluice.Handler. It is called by several goroutines at once.
 	Map func(*sluice.Event) (any, error)
 
-	// KeepDeleted is for how long a deleted document's guard stays. An event that
-	// comes later than that brings the document back, so it is to be longer than
-	// the topic and its dead letters keep events; 0: DefaultKeepDeleted.
+	// KeepDeleted is for how long a deleted document's guard stays. An event that comes later than
+	// that brings the document back, so it is to be longer than the topic and its dead letters keep
+	// events; 0: DefaultKeepDeleted.
 	KeepDeleted time.Duration
 	// Batch bounds the events that are written together; 0: DefaultBatch.
 	Batch int
-	// CheckEvery is how often the lag is asked for, and whether the collection is of
-	// the topic's history; 0: DefaultCheckEvery. A process that has done nothing for
-	// a rebuild in three times as long is replaced.
+	// CheckEvery is how often the lag is asked for, and whether the collection is of the topic's
+	// history; 0: DefaultCheckEvery. A process that has done nothing for a rebuild in three times
+	// as long is replaced.
 	CheckEvery time.Duration
-	// Subscribe are further options of the subscription, option.MaxInflight for
-	// example.
+	// Subscribe are further options of the subscription, option.MaxInflight for example.
 	Subscribe []option.Subscribe
 	Observer  Observer
 	// Logger gets the errors that are retried; nil: slog.Default().
 	Logger *slog.Logger
 }
 
-// An Observer has functions that a projection calls, for metrics. They may be nil.
-// Several goroutines call them at once, and wait for them.
+// An Observer has functions that a projection calls, for metrics. They may be nil. Several
+// goroutines call them at once, and wait for them.
 type Observer struct {
-	// Applied: events are in the collection; superseded of them were not written,
-	// because the document was further.
+	// Applied: events are in the collection; superseded of them were not written, because the
+	// document was further.
 	Applied func(events, superseded int, took time.Duration)
 	// Refused: an event cannot be projected, and goes to the dead letters.
 	Refused func(e *sluice.Event, err error)
@@ -96,7 +93,8 @@ type projection struct {
 	work sync.WaitGroup // the rebuild
 	busy atomic.Bool    // it runs
 
-	// For the goroutine of Run: the owner and the beat of a rebuild when they last changed, and when.
+	// For the goroutine of Run: the owner and the beat of a rebuild when they last changed, and
+	// when.
 	seen   [2]any
 	seenAt time.Time
 
@@ -123,8 +121,8 @@ func newProjection(client *sluice.Client, cfg Config) (*projection, error) {
 	}, nil
 }
 
-// durable is the collection with writes that the majority acknowledges, and reads
-// of what they have written.
+// durable is the collection with writes that the majority acknowledges, and reads of what they have
+// written.
 func durable(coll *mongo.Collection) *mongo.Collection {
 	return coll.Clone(options.Collection().
 		SetReadConcern(readconcern.Majority()).
@@ -132,10 +130,9 @@ func durable(coll *mongo.Collection) *mongo.Collection {
 		SetWriteConcern(writeconcern.Majority()))
 }
 
-// Run projects the topic until ctx ends, and then settles what is in hand and
-// returns nil. Any number of processes may run the same projection: they share
-// the topic's partitions. The error is that of a setting, or of a subscription
-// that the sidecar refuses for good.
+// Run projects the topic until ctx ends, and then settles what is in hand and returns nil. Any
+// number of processes may run the same projection: they share the topic's partitions. The error is
+// that of a setting, or of a subscription that the sidecar refuses for good.
 func Run(ctx context.Context, client *sluice.Client, cfg Config) error {
 	p, err := newProjection(client, cfg)
 	if err != nil {
@@ -254,8 +251,8 @@ func (p *projection) check(ctx context.Context) error {
 	return begin(ctx, p.states, p.byID(), s, why)
 }
 
-// groupGone reports whether there is no such group, or no such topic. It asks until
-// that is known: subscribing makes both.
+// groupGone reports whether there is no such group, or no such topic. It asks until that is known:
+// subscribing makes both.
 func (p *projection) groupGone(ctx context.Context) (gone bool, err error) {
 	for {
 		_, err := p.groupInfo(ctx, p.cfg.Group)
@@ -299,8 +296,7 @@ func (p *projection) handle(ctx context.Context, batch []*sluice.Message) error 
 	return errs
 }
 
-// project writes the documents of events, no two of one key, and returns their
-// errors.
+// project writes the documents of events, no two of one key, and returns their errors.
 func (p *projection) project(ctx context.Context, coll *mongo.Collection, events []*sluice.Event) []error {
 	began := time.Now()
 	all, sent := make([]*write, len(events)), make([]*write, 0, len(events))

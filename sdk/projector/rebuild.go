@@ -17,24 +17,23 @@ import (
 	"github.com/sluice-bus/sluice/sdk/wire"
 )
 
-// A rebuild goes in steps. One process does them, and another one goes on where it
-// was when that has died:
+// A rebuild goes in steps. One process does them, and another one goes on where it was when that
+// has died:
 //
-//  1. A collection COLLECTION.rebuild-N gets the indexes of the one that is there,
-//     and a group of its own, GROUP.rebuild-N, reads the topic from its first
-//     event into it. Before an event is acked the state is read again: a process
-//     that was replaced meanwhile acks nothing, so what is acked was there before
-//     the renaming.
+//  1. A collection COLLECTION.rebuild-N gets the indexes of the one that is there, and a group of
+//     its own, GROUP.rebuild-N, reads the topic from its first event into it. Before an event is
+//     acked the state is read again: a process that was replaced meanwhile acks nothing, so what is
+//     acked was there before the renaming.
 //  2. The state says that it is swapping. From here on no process writes into it.
 //  3. It is renamed in place of the projection's collection, which is dropped.
-//  4. The group goes on into the collection under its own name, until it has passed
-//     the events that the topic had after the renaming: those between may have been
-//     written to the collection that went.
+//  4. The group goes on into the collection under its own name, until it has passed the events that
+//     the topic had after the renaming: those between may have been written to the collection that
+//     went.
 //  5. The state says that the rebuild is over, and the group is deleted.
 //
-// A process that was killed or stands still is a member of the group until the
-// sidecar misses it, and one that goes on late makes the group and the collection
-// again. So each check of each process deletes those of rebuilds that are over.
+// A process that was killed or stands still is a member of the group until the sidecar misses it,
+// and one that goes on late makes the group and the collection again. So each check of each process
+// deletes those of rebuilds that are over.
 //
 // All the time the projection itself goes on, into what has the collection's name.
 
@@ -52,8 +51,8 @@ type Progress struct {
 
 const (
 	rebuildLook = 100 * time.Millisecond // how often the group of a rebuild is looked at, at most
-	// swapPatience is how many looks a rebuild waits for a moment without lag; under
-	// load there may be none, and it swaps with less than a batch to come.
+	// swapPatience is how many looks a rebuild waits for a moment without lag; under load there may
+	// be none, and it swaps with less than a batch to come.
 	swapPatience = 50
 
 	rebuildSuffix         = ".rebuild-" // and the rebuild's number: of its collection and its group
@@ -75,8 +74,8 @@ type rebuilding struct {
 
 func suffix(number int64) string { return rebuildSuffix + strconv.FormatInt(number, 10) }
 
-// follow goes on with the rebuild that the state says is under way, where it is this
-// process's turn.
+// follow goes on with the rebuild that the state says is under way, where it is this process's
+// turn.
 func (p *projection) follow(ctx context.Context, r *rebuild) {
 	seen := [2]any{r.Owner, r.Beat}
 	if p.seen != seen {
@@ -145,8 +144,8 @@ func (x *rebuilding) steps(ctx context.Context) error {
 	return err
 }
 
-// sweep deletes the groups and the collections of rebuilds up to the last one that is
-// over. A group that has members stays until a later check.
+// sweep deletes the groups and the collections of rebuilds up to the last one that is over. A group
+// that has members stays until a later check.
 func (p *projection) sweep(ctx context.Context, last int64) {
 	if last == 0 {
 		return
@@ -192,8 +191,8 @@ func (x *rebuilding) set(ctx context.Context, fields ...bson.E) error {
 	return err
 }
 
-// owned is an error where another process has the rebuild, or it is swapping. Where
-// it is over, what was written since is in a collection that nobody needs.
+// owned is an error where another process has the rebuild, or it is swapping. Where it is over,
+// what was written since is in a collection that nobody needs.
 func (x *rebuilding) owned(ctx context.Context) error {
 	s, err := x.load(ctx)
 	switch {
@@ -247,9 +246,9 @@ func indexes(ctx context.Context, coll *mongo.Collection) (specs []bson.D, err e
 	return specs, nil
 }
 
-// rename puts the collection in place of the one that is there, unless that is done.
-// One that lacks its index is not what was built: a process that had stood still
-// has made it by writing after the renaming.
+// rename puts the collection in place of the one that is there, unless that is done. One that lacks
+// its index is not what was built: a process that had stood still has made it by writing after the
+// renaming.
 func (x *rebuilding) rename(ctx context.Context) error {
 	specs, err := indexes(ctx, x.shadow)
 	if err != nil {
@@ -274,8 +273,8 @@ func (x *rebuilding) rename(ctx context.Context) error {
 	return x.shadow.Drop(ctx)
 }
 
-// read reads the rebuild's group into a collection until enough says so. Events
-// are acked once check has no error.
+// read reads the rebuild's group into a collection until enough says so. Events are acked once
+// check has no error.
 func (x *rebuilding) read(ctx context.Context, into *mongo.Collection, check func(context.Context) error, enough func(admin.GroupInfo) bool) error {
 	sub, err := x.client.SubscribeBatch(ctx, x.cfg.Topic, x.group, func(ctx context.Context, batch []*sluice.Message) error {
 		return x.handle(ctx, into, batch, check)
@@ -318,8 +317,7 @@ func (x *rebuilding) await(ctx context.Context, sub *sluice.Subscription, enough
 	}
 }
 
-// caughtUp waits for a moment without lag, and for a lag of less than a batch if there
-// is none.
+// caughtUp waits for a moment without lag, and for a lag of less than a batch if there is none.
 func (x *rebuilding) caughtUp() func(admin.GroupInfo) bool {
 	close := 0
 	return func(info admin.GroupInfo) bool {
@@ -330,8 +328,7 @@ func (x *rebuilding) caughtUp() func(admin.GroupInfo) bool {
 	}
 }
 
-// passed waits until all events are settled that the topic had when it was first
-// asked.
+// passed waits until all events are settled that the topic had when it was first asked.
 func (x *rebuilding) passed() func(admin.GroupInfo) bool {
 	var heads map[int]uint64
 	return func(info admin.GroupInfo) bool {
@@ -350,8 +347,8 @@ func (x *rebuilding) passed() func(admin.GroupInfo) bool {
 	}
 }
 
-// handle is the handler of the rebuild's group. An event that cannot be projected is
-// left out: the projection itself has met it, too.
+// handle is the handler of the rebuild's group. An event that cannot be projected is left out: the
+// projection itself has met it, too.
 func (x *rebuilding) handle(ctx context.Context, into *mongo.Collection, batch []*sluice.Message, check func(context.Context) error) error {
 	errs := x.project(ctx, into, eventsOf(batch))
 	if err := check(ctx); err != nil {

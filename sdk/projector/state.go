@@ -16,16 +16,16 @@ import (
 	"github.com/sluice-bus/sluice/sdk/admin"
 )
 
-// StateCollection is the collection, of the same database, that has a document
-// for each projection, by the name of its collection.
+// StateCollection is the collection, of the same database, that has a document for each projection,
+// by the name of its collection.
 const StateCollection = "sluice_projections"
 
 // state is that document.
 type state struct {
 	Topic string `bson:"topic"`
 	Group string `bson:"group"`
-	// Positions are the highest events that were applied, by partition. A topic
-	// that does not have them has another history.
+	// Positions are the highest events that were applied, by partition. A topic that does not have
+	// them has another history.
 	Positions map[string]position `bson:"positions"`
 	Rebuilds  int64               `bson:"rebuilds"` // that were begun
 	Rebuild   *rebuild            `bson:"rebuild"`  // nil: none is under way
@@ -110,8 +110,7 @@ func (p *projection) reached(partition int, at position) {
 	}
 }
 
-// otherHistory says why the collection is not of the topic's history; "": it may
-// well be.
+// otherHistory says why the collection is not of the topic's history; "": it may well be.
 func (p *projection) otherHistory(ctx context.Context, s state, info admin.GroupInfo) (why string) {
 	heads := map[string]uint64{}
 	for _, part := range info.Partitions {
@@ -145,14 +144,14 @@ type rebuild struct {
 	Since  time.Time `bson:"since"`
 	Owner  string    `bson:"owner"` // the process that does it; "": none yet
 	Beat   int64     `bson:"beat"`  // rises while the owner is alive
-	// Swapping: nothing is written any more into the collection that was built,
-	// which is being renamed, or has been.
+	// Swapping: nothing is written any more into the collection that was built, which is being
+	// renamed, or has been.
 	Swapping bool `bson:"swapping"`
 }
 
-// Rebuild has the processes that run the projection into a collection build it
-// from scratch, beside the one that is there. It returns once that is noted;
-// Observer.Rebuild tells of the progress. While one is under way it does nothing.
+// Rebuild has the processes that run the projection into a collection build it from scratch, beside
+// the one that is there. It returns once that is noted; Observer.Rebuild tells of the progress.
+// While one is under way it does nothing.
 func Rebuild(ctx context.Context, coll *mongo.Collection, why string) error {
 	all := states(coll)
 	id := bson.D{{Key: "_id", Value: coll.Name()}}
@@ -185,8 +184,7 @@ func begin(ctx context.Context, all *mongo.Collection, id bson.D, s state, why s
 	return nil
 }
 
-// change changes the rebuild while it is as it was read; done is false where it is
-// not.
+// change changes the rebuild while it is as it was read; done is false where it is not.
 func (p *projection) change(ctx context.Context, r *rebuild, update bson.D) (done bool, err error) {
 	ctx, cancel := context.WithTimeout(ctx, askTimeout)
 	defer cancel()

@@ -36,8 +36,8 @@ var (
 	errReplaced = errors.New("the document was removed and inserted again meanwhile")
 )
 
-// historyError says that the collection is of another history of the topic than
-// what is delivered: the topic is another store's, or the store was restored.
+// historyError says that the collection is of another history of the topic than what is delivered:
+// the topic is another store's, or the store was restored.
 type historyError struct{ says string }
 
 func (e *historyError) Error() string {
@@ -61,13 +61,11 @@ func (w *write) model(upsert bool) mongo.WriteModel {
 	return mongo.NewReplaceOneModel().SetFilter(filter).SetReplacement(w.doc).SetUpsert(upsert)
 }
 
-// apply writes the documents of events, no two of one key. When it returns, each
-// event without an error is in the collection, or a later one of its key is, as
-// the majority has it.
+// apply writes the documents of events, no two of one key. When it returns, each event without an
+// error is in the collection, or a later one of its key is, as the majority has it.
 func apply(ctx context.Context, coll *mongo.Collection, writes []*write) {
-	// An upsert that does not find a lower guard inserts, which meets the _id of
-	// the document that is as far, or that another process has just inserted; or
-	// a unique index.
+	// An upsert that does not find a lower guard inserts, which meets the _id of the document that
+	// is as far, or that another process has just inserted; or a unique index.
 	met := bulk(ctx, coll, writes, true)
 	if len(met) == 0 {
 		return
@@ -117,8 +115,8 @@ func bulk(ctx context.Context, coll *mongo.Collection, writes []*write, upsert b
 	return met
 }
 
-// indexOf is the name of the index in the message of a duplicate key error; the
-// message itself where it has none.
+// indexOf is the name of the index in the message of a duplicate key error; the message itself
+// where it has none.
 func indexOf(message string) string {
 	_, after, found := strings.Cut(message, " index: ")
 	if name, _, _ := strings.Cut(after, " "); found && name != "" {
@@ -127,9 +125,8 @@ func indexOf(message string) string {
 	return message
 }
 
-// compareGuards finds the outcome of events whose insertion violated a unique
-// index, given its error. With the document there it was the _id's, and the
-// document is as far.
+// compareGuards finds the outcome of events whose insertion violated a unique index, given its
+// error. With the document there it was the _id's, and the document is as far.
 func compareGuards(ctx context.Context, coll *mongo.Collection, first map[*write]error) {
 	ids := bson.A{}
 	for w := range first {

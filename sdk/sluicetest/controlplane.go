@@ -20,8 +20,8 @@ import (
 	"github.com/sluice-bus/sluice/sdk/wire/codec"
 )
 
-// ControlPlaneOptions says how a stand-in for a control plane differs from one
-// that takes everything.
+// ControlPlaneOptions says how a stand-in for a control plane differs from one that takes
+// everything.
 type ControlPlaneOptions struct {
 	// Token is asked of every request; "" asks none.
 	Token string
@@ -29,15 +29,14 @@ type ControlPlaneOptions struct {
 	Refuse func(name string, document json.RawMessage) []wire.FieldError
 	// CheckSchema returns why a schema cannot become that of a policy; nil takes all.
 	CheckSchema func(name string, schema json.RawMessage, compatibility string) []string
-	// Sidecars and Topics are the answers about the fleet; nil
-	// is an empty fleet. They must not call the stand-in.
+	// Sidecars and Topics are the answers about the fleet; nil is an empty fleet. They must not
+	// call the stand-in.
 	Sidecars func() []admin.Sidecar
 	Topics   func() []admin.FleetTopic
 }
 
-// ControlPlane is a stand-in for a control plane: its REST API out of memory,
-// without sidecars, validation or roles. Its clock begins at Epoch and goes on
-// a second with each change.
+// ControlPlane is a stand-in for a control plane: its REST API out of memory, without sidecars,
+// validation or roles. Its clock begins at Epoch and goes on a second with each change.
 type ControlPlane struct {
 	URL string
 

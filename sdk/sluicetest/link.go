@@ -99,8 +99,7 @@ func (l *link) breakOff() {
 	_, _ = l.client.Close(), l.sidecar.Close() // it may be over already
 }
 
-// pass reads frames until one of the connections ends, or one of them is not to
-// be passed.
+// pass reads frames until one of the connections ends, or one of them is not to be passed.
 func (l *link) pass(from *bufio.Reader, to func(*frame) error) {
 	defer l.breakOff()
 	var f frame
@@ -213,8 +212,8 @@ func (l *link) send(raw []byte) error {
 	return err
 }
 
-// answer is the answer to a request that the sidecar must not see; nil: the request
-// is passed on, without the items of a batch that are refused.
+// answer is the answer to a request that the sidecar must not see; nil: the request is passed on,
+// without the items of a batch that are refused.
 func (s *Sidecar) answer(r *request) []byte {
 	s.asking.Lock()
 	defer s.asking.Unlock()
@@ -250,8 +249,8 @@ func (s *Sidecar) answer(r *request) []byte {
 	return nil
 }
 
-// publish is the result of an event by the options: the refusal, or the receipt of
-// an event that is forgotten.
+// publish is the result of an event by the options: the refusal, or the receipt of an event that is
+// forgotten.
 func (s *Sidecar) publish(topic string, item *wire.PublishItem) wire.ResultItem {
 	if item.Err != nil {
 		return wire.ResultItem{Err: item.Err}

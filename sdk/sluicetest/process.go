@@ -62,9 +62,8 @@ func (s *Sidecar) startProcess() error {
 	return nil
 }
 
-// Restart kills the process, as a machine that goes off does, and starts another one
-// on its data. It panics where it cannot, as with a sidecar in memory, which has
-// nothing to go on with.
+// Restart kills the process, as a machine that goes off does, and starts another one on its data.
+// It panics where it cannot, as with a sidecar in memory, which has nothing to go on with.
 func (s *Sidecar) Restart() {
 	if s.opts.Program == "" {
 		panic("sluicetest: a sidecar in memory cannot be restarted; set Options.Program")

@@ -25,8 +25,8 @@ import (
 	"github.com/sluice-bus/sluice/sidecar"
 )
 
-// A Sidecar is a real one, whose log is in memory, or a process of its own. All its
-// APIs are on one listener, at URL, where requests and answers can be lost and refused.
+// A Sidecar is a real one, whose log is in memory, or a process of its own. All its APIs are on one
+// listener, at URL, where requests and answers can be lost and refused.
 type Sidecar struct {
 	URL string
 
@@ -58,8 +58,8 @@ type groupName struct{ topic, group string }
 // Fate is the outcome of a request.
 type Fate int
 
-// A request is served; or its connection breaks before it has an effect, or
-// after that and before the answer; or it is overheard.
+// A request is served; or its connection breaks before it has an effect, or after that and before
+// the answer; or it is overheard.
 const (
 	Served Fate = iota
 	BrokenBefore
@@ -67,43 +67,39 @@ const (
 	Overheard
 )
 
-// Options are the differences from a sidecar that accepts everything at once. Options about requests
-// apply to WebSockets alone.
+// Options are the differences from a sidecar that accepts everything at once. Options about
+// requests apply to WebSockets alone.
 type Options struct {
-	// Program is the path of a sluice-sidecar, which is run as a process with its data
-	// in a temporary folder, and which Restart kills; "": the sidecar is in the test's
-	// own process, in memory.
+	// Program is the path of a sluice-sidecar, which is run as a process with its data in a
+	// temporary folder, and which Restart kills; "": the sidecar is in the test's own process, in
+	// memory.
 	Program string
-	// Policies are those in force, as a file of policies has them. "": a topic has
-	// one partition, and nothing is limited.
+	// Policies are those in force, as a file of policies has them. "": a topic has one partition,
+	// and nothing is limited.
 	Policies string
-	// Refuse is asked before an event is accepted; an error refuses it. Calls come
-	// one at a time.
+	// Refuse is asked before an event is accepted; an error refuses it. Calls come one at a time.
 	Refuse func(*wire.Event) *wire.Error
-	// RefuseSettling is asked before an ACK or NACK has an effect; an error refuses
-	// it. Calls come one at a time.
+	// RefuseSettling is asked before an ACK or NACK has an effect; an error refuses it. Calls come
+	// one at a time.
 	RefuseSettling func(op string, ids []string) *wire.Error
-	// RefuseToken is asked about the token of an AUTH; an error refuses it, which
-	// ends the connection. Calls come one at a time.
+	// RefuseToken is asked about the token of an AUTH; an error refuses it, which ends the
+	// connection. Calls come one at a time.
 	RefuseToken func(token string) *wire.Error
-	// Fate decides about a request, by its op. It may be called by
-	// several goroutines at once.
+	// Fate decides about a request, by its op. It may be called by several goroutines at once.
 	Fate func(op string) Fate
 	// AckDeadline is the ack timeout of the default policies (30 s).
 	AckDeadline time.Duration
-	// FrameBytes ends connections that send a longer frame, with the status 1009;
-	// 0: the sidecar's default.
+	// FrameBytes ends connections that send a longer frame, with the status 1009; 0: the sidecar's
+	// default.
 	FrameBytes int
-	// Burst is that of the topics' token buckets in the default policies, which no
-	// larger batch can pass; 0: there are none.
+	// Burst is that of the topics' token buckets in the default policies, which no larger batch can
+	// pass; 0: there are none.
 	Burst int
-	// SweepEvery is the time between two sweeps of what retention and compaction remove
-	// (5 s).
+	// SweepEvery is the time between two sweeps of what retention and compaction remove (5 s).
 	SweepEvery time.Duration
 	// Forget keeps no events: a publish is only answered.
 	Forget bool
-	// BreakExportAfter ends every export abnormally behind that many lines; 0
-	// breaks none.
+	// BreakExportAfter ends every export abnormally behind that many lines; 0 breaks none.
 	BreakExportAfter int
 }
 
@@ -122,8 +118,8 @@ func (o Options) policies() string {
 		publish, cmp.Or(o.AckDeadline, 30*time.Second))
 }
 
-// Start starts a sidecar. Close ends it. It panics where it cannot, as with
-// policies that are not valid.
+// Start starts a sidecar. Close ends it. It panics where it cannot, as with policies that are not
+// valid.
 func Start(opts Options) *Sidecar {
 	s := &Sidecar{
 		opts: opts, http: &http.Transport{},
@@ -266,8 +262,7 @@ func (s *Sidecar) Disconnect() {
 	}
 }
 
-// SetDown breaks all WebSocket connections and makes new ones fail, or takes
-// them again.
+// SetDown breaks all WebSocket connections and makes new ones fail, or takes them again.
 func (s *Sidecar) SetDown(down bool) {
 	s.mu.Lock()
 	s.down = down
@@ -312,8 +307,7 @@ func (s *Sidecar) Acked(topic, group string) int {
 	return int(n)
 }
 
-// Events returns what a topic holds, by partition and seq. It panics where it
-// cannot ask for them.
+// Events returns what a topic holds, by partition and seq. It panics where it cannot ask for them.
 func (s *Sidecar) Events(topic string) (events []wire.Event) {
 	h := &admin.HTTP{ReplayURL: "http://" + s.run.Load().replay}
 	defer h.CloseIdle()

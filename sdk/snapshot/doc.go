@@ -1,6 +1,6 @@
-// Package snapshot keeps a consumer's state together with its positions in the topic. A
-// consumer that starts again takes the last good snapshot and then the events behind
-// it, instead of all events that were ever published:
+// Package snapshot keeps a consumer's state together with its positions in the topic. A consumer
+// that starts again takes the last good snapshot and then the events behind it, instead of all
+// events that were ever published:
 //
 //	store := &snapshot.File{Dir: "/var/lib/billing", Name: "totals"}
 //	totals, err := snapshot.Follow(ctx, client, "orders", store, snapshot.Options[Totals]{
@@ -9,13 +9,13 @@
 //
 // Package mongostore beside this one, a module of its own, keeps snapshots in MongoDB.
 //
-// State and positions are saved together, so the state has each event once, whenever the
-// process is killed. What Apply does elsewhere is done again for the events behind the last
-// snapshot: give what it publishes an id that is made from the event's.
+// State and positions are saved together, so the state has each event once, whenever the process is
+// killed. What Apply does elsewhere is done again for the events behind the last snapshot: give
+// what it publishes an id that is made from the event's.
 //
-// A snapshot that is torn or corrupt is passed over for the one before. One that is so old
-// that the topic has not kept all events behind it is refused with [ErrTooOld].
+// A snapshot that is torn or corrupt is passed over for the one before. One that is so old that the
+// topic has not kept all events behind it is refused with [ErrTooOld].
 //
-// A consumer without a group gets all events, so each process has the whole state. For a
-// map of the latest event of each key no snapshot is needed: see package table.
+// A consumer without a group gets all events, so each process has the whole state. For a map of the
+// latest event of each key no snapshot is needed: see package table.
 package snapshot

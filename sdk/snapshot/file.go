@@ -14,9 +14,9 @@ import (
 	"strings"
 )
 
-// File keeps snapshots as files, NAME.NUMBER.snapshot, of which the highest number is the
-// last. Each is written beside, synced and renamed, so a kill at any time leaves the ones
-// before as they were.
+// File keeps snapshots as files, NAME.NUMBER.snapshot, of which the highest number is the last.
+// Each is written beside, synced and renamed, so a kill at any time leaves the ones before as they
+// were.
 type File struct {
 	Dir    string // is made where it is not there
 	Name   string // of the consumer
@@ -135,8 +135,8 @@ func writeSynced(name string, b []byte) error {
 	return errors.Join(err, file.Close())
 }
 
-// syncDir makes the names in a folder durable. Where that cannot be asked for, as on
-// Windows, the rename is as durable as it is.
+// syncDir makes the names in a folder durable. Where that cannot be asked for, as on Windows, the
+// rename is as durable as it is.
 func syncDir(name string) error {
 	dir, err := os.Open(name)
 	if err != nil {

@@ -18,23 +18,23 @@ import (
 	"github.com/sluice-bus/sluice/sdk/wire"
 )
 
-// Options are those of a consumer whose state is an S. The zero value of a field has the
-// default; Apply is needed.
+// Options are those of a consumer whose state is an S. The zero value of a field has the default;
+// Apply is needed.
 type Options[S any] struct {
-	// Apply changes the state by an event. Calls come one after the other, those of a
-	// partition in the order of their seqs. An error ends the consumer; what is saved then
-	// is the snapshot before. The context ends when that of Close does.
+	// Apply changes the state by an event. Calls come one after the other, those of a partition in
+	// the order of their seqs. An error ends the consumer; what is saved then is the snapshot
+	// before. The context ends when that of Close does.
 	Apply func(ctx context.Context, state *S, e *sluice.Event) error
 	// Encode and Decode are for states that are not kept as JSON.
 	Encode func(*S) ([]byte, error)
 	Decode func([]byte, *S) error
 	// Every is the time between two snapshots (30 s). Where nothing has come, none is saved.
 	Every time.Duration
-	// MaxAge refuses older snapshots with ErrTooOld; 0 refuses none. A topic with
-	// retention.compact keeps deletions of keys for a day: give less for one.
+	// MaxAge refuses older snapshots with ErrTooOld; 0 refuses none. A topic with retention.compact
+	// keeps deletions of keys for a day: give less for one.
 	MaxAge time.Duration
-	// Rebuild starts with the topic's earliest event, and a zero state, where the last
-	// snapshot is too old, instead of with ErrTooOld.
+	// Rebuild starts with the topic's earliest event, and a zero state, where the last snapshot is
+	// too old, instead of with ErrTooOld.
 	Rebuild bool
 	// Logger is told of snapshots that could not be saved; nil is slog.Default.
 	Logger *slog.Logger
@@ -42,8 +42,8 @@ type Options[S any] struct {
 
 const defaultEvery = 30 * time.Second
 
-// ErrTooOld is matched by the error of a consumer whose snapshot, or place, is so old that
-// the topic has not kept all events behind it.
+// ErrTooOld is matched by the error of a consumer whose snapshot, or place, is so old that the
+// topic has not kept all events behind it.
 var ErrTooOld = errors.New("snapshot: it is older than what the topic keeps")
 
 // A Consumer has a state that follows a topic. Its methods may be called by several goroutines at
@@ -65,13 +65,13 @@ type Consumer[S any] struct {
 	changed bool // since the last snapshot
 	broken  bool // Apply has failed, and the state may be half changed
 
-	// positions of applied events change under mu. Those that the subscription starts
-	// behind do not: Apply, which mu is held for, may come before Follow has returned.
+	// positions of applied events change under mu. Those that the subscription starts behind do
+	// not: Apply, which mu is held for, may come before Follow has returned.
 	positions positions.Positions
 }
 
-// Follow starts a consumer with the last good snapshot, or where there is none with the
-// topic's earliest event. The context bounds the start alone.
+// Follow starts a consumer with the last good snapshot, or where there is none with the topic's
+// earliest event. The context bounds the start alone.
 func Follow[S any](ctx context.Context, client *sluice.Client, topic string, store Store, opts Options[S]) (*Consumer[S], error) {
 	if opts.Apply == nil || store == nil {
 		return nil, fmt.Errorf("%w: Apply, or the store, of a consumer with snapshots", sluice.ErrNil)
@@ -136,9 +136,8 @@ func (c *Consumer[S]) subscribe(ctx context.Context) (err error) {
 	if at := c.positions.All(); len(at) > 0 {
 		from = option.FromPositions(at)
 	}
-	// Partitions of which nothing has come yet count, too: what comes may go before the next
-	// start. A later connection starts behind events that have come, of which some may not be
-	// applied yet.
+	// Partitions of which nothing has come yet count, too: what comes may go before the next start.
+	// A later connection starts behind events that have come, of which some may not be applied yet.
 	var once sync.Once
 	started := func(s *settings.Subscribe) {
 		s.Started = func(at map[int]uint64) { once.Do(func() { c.positions.Advance(at) }) }
@@ -221,8 +220,8 @@ func (c *Consumer[S]) Save(ctx context.Context) error {
 	return err
 }
 
-// Current waits until all that was published before the call is applied. Where an event
-// was erased before it came, it waits for the next one of its partition.
+// Current waits until all that was published before the call is applied. Where an event was erased
+// before it came, it waits for the next one of its partition.
 func (c *Consumer[S]) Current(ctx context.Context) error {
 	// One key is read: what counts is the positions.
 	heads, err := c.client.HTTP().Latest(ctx, admin.LatestQuery{Topic: c.topic, Keys: []string{"-"}}, func(wire.Event) error { return nil })
@@ -244,8 +243,8 @@ func (c *Consumer[S]) Current(ctx context.Context) error {
 	}
 }
 
-// Close ends the consumer and saves a snapshot as Save does. It waits for Apply, whose
-// context ends when ctx does.
+// Close ends the consumer and saves a snapshot as Save does. It waits for Apply, whose context ends
+// when ctx does.
 func (c *Consumer[S]) Close(ctx context.Context) error {
 	c.sub.Stop()
 	select {
@@ -261,8 +260,8 @@ func (c *Consumer[S]) Close(ctx context.Context) error {
 func (c *Consumer[S]) Done() <-chan struct{} { return c.done }
 
 // Err is nil while the consumer follows its topic, and then says why it does not:
-// [sluice.ErrClosed], one that matches [ErrTooOld], the error of Apply, or the [*sluice.Error]
-// with which the sidecar refuses it for good.
+// [sluice.ErrClosed], one that matches [ErrTooOld], the error of Apply, or the [*sluice.Error] with
+// which the sidecar refuses it for good.
 func (c *Consumer[S]) Err() error {
 	if c.ctx.Err() == nil {
 		return nil

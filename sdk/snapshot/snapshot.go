@@ -20,11 +20,10 @@ type Snapshot struct {
 
 // A Store keeps the snapshots of one consumer. One process at a time saves.
 type Store interface {
-	// Save keeps a snapshot; when it returns nil, Load returns that one, whatever is
-	// killed.
+	// Save keeps a snapshot; when it returns nil, Load returns that one, whatever is killed.
 	Save(context.Context, Snapshot) error
-	// Load returns the last snapshot that is good. The error is ErrNone where none was
-	// saved, and another one where none of those that were is good.
+	// Load returns the last snapshot that is good. The error is ErrNone where none was saved, and
+	// another one where none of those that were is good.
 	Load(context.Context) (Snapshot, error)
 }
 
@@ -64,8 +63,7 @@ func Encode(s Snapshot) ([]byte, error) {
 }
 
 // Decode reads a snapshot that Encode has written; where it is incomplete or damaged the error
-// matches [ErrCorrupt].
-// The state is part of b.
+// matches [ErrCorrupt]. The state is part of b.
 func Decode(b []byte) (Snapshot, error) {
 	end := len(b) - sha256.Size
 	if end < len(magic)+4 || !bytes.HasPrefix(b, []byte(magic)) {

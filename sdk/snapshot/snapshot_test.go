@@ -161,7 +161,8 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// A process that is killed while it saves has the snapshot that it saved last, or the one that it was about to save.
+// A process that is killed while it saves has the snapshot that it saved last, or the one that it
+// was about to save.
 func TestKilledWhileItSaves(t *testing.T) {
 	for kill := range 5 {
 		dir := t.TempDir()

@@ -32,13 +32,13 @@ const (
   publish: {rate: 0}
   delivery: {max_inflight: 100, max_attempts: 100000, ack_timeout: 2s, backoff: {min: 10ms, max: 50ms}}
 `
-	// patience is how long everything may take to come to rest, on a machine that
-	// has other things to do.
+	// patience is how long everything may take to come to rest, on a machine that has other things
+	// to do.
 	patience = 2 * time.Minute
 )
 
-// TestKilledUnderLoad publishes and consumes through clients that live as long
-// as the test, while the sidecar is killed with SIGKILL and started again.
+// TestKilledUnderLoad publishes and consumes through clients that live as long as the test, while
+// the sidecar is killed with SIGKILL and started again.
 func TestKilledUnderLoad(t *testing.T) { soak.Rounds(t, killUnderLoad) }
 
 func killUnderLoad(t *testing.T, seed uint64) {
@@ -104,8 +104,8 @@ func killUnderLoad(t *testing.T, seed uint64) {
 	}
 }
 
-// ledger is what the test knows of its events. A payload is
-// "publisher-key-number", and its first two parts are the event's key.
+// ledger is what the test knows of its events. A payload is "publisher-key-number", and its first
+// two parts are the event's key.
 type ledger struct {
 	mu       sync.Mutex
 	accepted map[string]int // results by payload
@@ -164,8 +164,8 @@ func (l *ledger) result(e *sluice.Event, err error) {
 	l.accepted[string(e.Payload)]++
 }
 
-// await waits until the group has settled everything, and the subscription
-// without a group has seen it.
+// await waits until the group has settled everything, and the subscription without a group has seen
+// it.
 func (l *ledger) await(ctx context.Context, t *testing.T, client *sluice.Client) {
 	l.mu.Lock()
 	want := len(l.accepted)

@@ -146,8 +146,8 @@ func TestLongHandlers(t *testing.T) {
 	}
 }
 
-// Two subscriptions of a group share its partitions, know whose each is, and
-// take over what the other leaves.
+// Two subscriptions of a group share its partitions, know whose each is, and take over what the
+// other leaves.
 func TestPartitionsMove(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()

@@ -25,8 +25,9 @@ const tablePolicies = `
   retention: {compact: true}
 `
 
-// TestTablesWhileTheSidecarIsKilled: one table that is there all the time, and one that is opened between two kills, have
-// the latest of each key in the end, while the topic is compacted all the time.
+// TestTablesWhileTheSidecarIsKilled: one table that is there all the time, and one that is opened
+// between two kills, have the latest of each key in the end, while the topic is compacted all the
+// time.
 func TestTablesWhileTheSidecarIsKilled(t *testing.T) { soak.Rounds(t, tablesThroughKills) }
 
 func tablesThroughKills(t *testing.T, seed uint64) {

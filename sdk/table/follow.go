@@ -108,8 +108,8 @@ func (t *Table[T]) try(ctx context.Context) (*sluice.Subscription, error) {
 	}, from, option.EndOnGap())
 }
 
-// load reads the latest events, and puts them in the place of the rows. Nothing else
-// changes these meanwhile.
+// load reads the latest events, and puts them in the place of the rows. Nothing else changes these
+// meanwhile.
 func (t *Table[T]) load(ctx context.Context) (map[int]uint64, error) {
 	rows, total := map[string]row[T]{}, 0
 	var changes []Change[T]
@@ -176,8 +176,8 @@ func (t *Table[T]) apply(e *sluice.Event) {
 	}
 }
 
-// change changes the row of a key; it reports whether there was anything to change. The lock
-// is held.
+// change changes the row of a key; it reports whether there was anything to change. The lock is
+// held.
 func (t *Table[T]) change(c *Change[T]) (changed bool, err error) {
 	old, had := t.rows[c.Key]
 	if c.Deleted {

@@ -21,18 +21,18 @@ import (
 type Options[T any] struct {
 	// Prefix selects the keys that begin with it.
 	Prefix string
-	// Decode makes a value of an event, which it may keep; nil reads the payload as JSON.
-	// A key whose latest event cannot be decoded is not in the table.
+	// Decode makes a value of an event, which it may keep; nil reads the payload as JSON. A key
+	// whose latest event cannot be decoded is not in the table.
 	Decode func(*sluice.Event) (T, error)
-	// OnChange is called for each key that Open has read, and then for each change, once the
-	// table has it: those of one key in the order of their seqs, and one at a time. It may
-	// use the table, except for Close and Current. While it runs the table does not go on.
+	// OnChange is called for each key that Open has read, and then for each change, once the table
+	// has it: those of one key in the order of their seqs, and one at a time. It may use the table,
+	// except for Close and Current. While it runs the table does not go on.
 	OnChange func(Change[T])
-	// MaxKeys (1,000,000) and MaxBytes (256 MiB, of keys and payloads) bound the table: one
-	// that would be larger ends with ErrTooLarge.
+	// MaxKeys (1,000,000) and MaxBytes (256 MiB, of keys and payloads) bound the table: one that
+	// would be larger ends with ErrTooLarge.
 	MaxKeys, MaxBytes int
-	// Logger is told why the latest events are read again, and of events that cannot be
-	// decoded; nil is slog.Default.
+	// Logger is told why the latest events are read again, and of events that cannot be decoded;
+	// nil is slog.Default.
 	Logger *slog.Logger
 }
 
@@ -41,8 +41,7 @@ type Change[T any] struct {
 	Key     string
 	Value   T
 	Deleted bool // Value is the zero value then
-	// Event made the change; nil where the latest events were read again, and had none of
-	// the key.
+	// Event made the change; nil where the latest events were read again, and had none of the key.
 	Event *sluice.Event
 }
 
@@ -54,8 +53,8 @@ const (
 // ErrTooLarge is matched by the error of a table that is at one of its bounds.
 var ErrTooLarge = errors.New("table: it is too large")
 
-// A Table has the latest event of each key. Its methods may be called by several goroutines
-// at once. [Table.Close] ends it, and so does the end of its client.
+// A Table has the latest event of each key. Its methods may be called by several goroutines at
+// once. [Table.Close] ends it, and so does the end of its client.
 type Table[T any] struct {
 	client *sluice.Client
 	topic  string
@@ -80,8 +79,8 @@ type row[T any] struct {
 	size      int
 }
 
-// Open returns a table that has all that was published to the topic before, and follows it.
-// The context bounds the opening alone, which is tried again while it can succeed.
+// Open returns a table that has all that was published to the topic before, and follows it. The
+// context bounds the opening alone, which is tried again while it can succeed.
 func Open[T any](ctx context.Context, client *sluice.Client, topic string, opts Options[T]) (*Table[T], error) {
 	if opts.Decode == nil {
 		opts.Decode = decodeJSON[T]
@@ -143,8 +142,8 @@ func (t *Table[T]) Snapshot() (map[string]T, map[int]uint64) {
 	return values, t.positions.All()
 }
 
-// patience is for how long Current waits for events that do not come, before it has the
-// latest ones read again: those that it waits for may have been erased.
+// patience is for how long Current waits for events that do not come, before it has the latest ones
+// read again: those that it waits for may have been erased.
 const patience = time.Second
 
 // Current waits until the table has all events that were published before the call.
@@ -195,9 +194,8 @@ func (t *Table[T]) Close() {
 // Done is closed when the table has ended.
 func (t *Table[T]) Done() <-chan struct{} { return t.done }
 
-// Err is nil while the table follows its topic, and then says why it does not:
-// [sluice.ErrClosed], [ErrTooLarge], or the [*sluice.Error] with which the sidecar refuses
-// it for good.
+// Err is nil while the table follows its topic, and then says why it does not: [sluice.ErrClosed],
+// [ErrTooLarge], or the [*sluice.Error] with which the sidecar refuses it for good.
 func (t *Table[T]) Err() error {
 	if t.ctx.Err() == nil {
 		return nil

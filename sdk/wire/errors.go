@@ -6,8 +6,7 @@ import (
 	"time"
 )
 
-// Code is a stable name of an error: the same on HTTP, on WebSocket, in
-// metrics and in the SDK.
+// Code is a stable name of an error: the same on HTTP, on WebSocket, in metrics and in the SDK.
 type Code string
 
 // The codes of the contract's section 3.
@@ -54,9 +53,9 @@ func (c Code) HTTPStatus() int {
 	return statusOf[Internal]
 }
 
-// CodeOfStatus is the table's way back, for an answer that carries no code. Of
-// several codes with one status it is the one that fits any server, and 502,
-// which a proxy sends when it finds no sidecar, is store_unavailable.
+// CodeOfStatus is the table's way back, for an answer that carries no code. Of several codes with
+// one status it is the one that fits any server, and 502, which a proxy sends when it finds no
+// sidecar, is store_unavailable.
 func CodeOfStatus(status int) Code {
 	switch {
 	case status == 503:
@@ -78,13 +77,13 @@ func CodeOfStatus(status int) Code {
 	return Internal
 }
 
-// Error is a refusal: a code for programs and a sentence for people that says
-// what was wrong and what is allowed. It never carries internal detail.
+// Error is a refusal: a code for programs and a sentence for people that says what was wrong and
+// what is allowed. It never carries internal detail.
 type Error struct {
 	Code Code
 	Msg  string
-	// RetryAfter is how long to wait before the same request can succeed; it
-	// is sent with rate_limited, overloaded and store_unavailable alone.
+	// RetryAfter is how long to wait before the same request can succeed; it is sent with
+	// rate_limited, overloaded and store_unavailable alone.
 	RetryAfter time.Duration
 	// Scope says whose bucket was empty: connection, topic or fleet.
 	Scope string
@@ -129,8 +128,8 @@ func AsError(err error) *Error {
 	return &Error{Code: Internal, Msg: "internal error; the server's log has the detail"}
 }
 
-// RetryAfterMS is RetryAfter in whole milliseconds, rounded up so that the
-// time is enough, and at least 1 where the code carries one.
+// RetryAfterMS is RetryAfter in whole milliseconds, rounded up so that the time is enough, and at
+// least 1 where the code carries one.
 func (e *Error) RetryAfterMS() (ms int64, ok bool) {
 	switch e.Code {
 	case RateLimited, Overloaded, StoreUnavailable:

@@ -2,12 +2,11 @@ package wire
 
 import "slices"
 
-// Event is one event as the contract's section 2 names it. The zero value of
-// an optional field means that the field is absent; absent fields are left out
-// of the JSON form.
+// Event is one event as the contract's section 2 names it. The zero value of an optional field
+// means that the field is absent; absent fields are left out of the JSON form.
 //
-// An Event that came out of a log is shared between readers: treat it and
-// everything it refers to as read-only.
+// An Event that came out of a log is shared between readers: treat it and everything it refers to
+// as read-only.
 type Event struct {
 	// ID is unique per topic: 1 to 128 visible characters.
 	ID string
@@ -15,9 +14,8 @@ type Event struct {
 	TS int64
 	// Topic is 1 to 255 of A-Z a-z 0-9 . _ -.
 	Topic string
-	// Partition and Seq are given by the log; Seq starts at 1, and 0 means
-	// that the event is not in the log (yet), in which case both are absent
-	// from the JSON form.
+	// Partition and Seq are given by the log; Seq starts at 1, and 0 means that the event is not in
+	// the log (yet), in which case both are absent from the JSON form.
 	Partition int
 	Seq       uint64
 	// Key orders events: those of one key are in one partition.
@@ -27,11 +25,11 @@ type Event struct {
 	Tags     []string
 	CausedBy []string
 	SID      string
-	// TTLMS is for how many milliseconds after its acceptance the event is
-	// delivered to groups; 0: for as long as the topic keeps it.
+	// TTLMS is for how many milliseconds after its acceptance the event is delivered to groups; 0:
+	// for as long as the topic keeps it.
 	TTLMS int64
-	// Payload is compact JSON text (no insignificant white space), or any
-	// bytes at all when Binary is set: those travel as "payload_base64".
+	// Payload is compact JSON text (no insignificant white space), or any bytes at all when Binary
+	// is set: those travel as "payload_base64".
 	Payload []byte
 	Binary  bool
 	// Spooled marks an event that waits in a sidecar's spool for its store.
@@ -44,8 +42,8 @@ type Header struct{ Name, Value string }
 // Headers is a short list of headers; each name occurs once.
 type Headers []Header
 
-// HeaderSchemaVersion is on an event whose payload a sidecar has validated: the version of
-// the policy's schema. Sidecars set it, and drop a publisher's value.
+// HeaderSchemaVersion is on an event whose payload a sidecar has validated: the version of the
+// policy's schema. Sidecars set it, and drop a publisher's value.
 const HeaderSchemaVersion = "sluice-schema-version"
 
 // Get returns the value of the header called name, and whether there is one.
@@ -58,8 +56,8 @@ func (h Headers) Get(name string) (string, bool) {
 	return "", false
 }
 
-// With returns the headers with name set to value. The receiver's own entries
-// are not changed, so it is safe on a shared event's headers.
+// With returns the headers with name set to value. The receiver's own entries are not changed, so
+// it is safe on a shared event's headers.
 func (h Headers) With(name, value string) Headers {
 	out := append(make(Headers, 0, len(h)+1), h...)
 	out = slices.DeleteFunc(out, func(x Header) bool { return x.Name == name })
@@ -75,8 +73,8 @@ func (h Headers) Size() int {
 	return n
 }
 
-// Size is about how many bytes of memory the event's content takes. Bounds in
-// bytes are counted with it.
+// Size is about how many bytes of memory the event's content takes. Bounds in bytes are counted
+// with it.
 func (e *Event) Size() int {
 	const overhead = 200 // the struct, slice and string headers
 	n := overhead + len(e.ID) + len(e.Topic) + len(e.Key) + len(e.SID) + len(e.Payload) + e.Headers.Size() + 32*len(e.Headers)

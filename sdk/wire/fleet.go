@@ -9,22 +9,21 @@ type Sidecar struct {
 	LastSeen time.Time `json:"last_seen"`
 	// Versions are the acked versions, by policy.
 	Versions map[string]int64 `json:"versions"`
-	// Rejected is the policy that it refused last and has not accepted since;
-	// nil: none.
+	// Rejected is the policy that it refused last and has not accepted since; nil: none.
 	Rejected *Rejection `json:"rejected"`
-	// UnmetConcerns are the write concerns that its store does not meet, by
-	// topic: it refuses their events.
+	// UnmetConcerns are the write concerns that its store does not meet, by topic: it refuses their
+	// events.
 	UnmetConcerns map[string]string `json:"unmet_concerns,omitempty"`
 
 	Connected bool `json:"connected"`
-	// RefusedSessions are the sessions of other processes under its node id that
-	// were refused in the last minute; nil: none.
+	// RefusedSessions are the sessions of other processes under its node id that were refused in
+	// the last minute; nil: none.
 	RefusedSessions *RefusedSessions `json:"refused_sessions,omitempty"`
-	// Drained says that it left without events that a replay of the fleet would
-	// miss: its store has others, its spool is empty.
+	// Drained says that it left without events that a replay of the fleet would miss: its store has
+	// others, its spool is empty.
 	Drained bool `json:"drained,omitempty"`
-	// Missing says that it is gone, and may have events that no other has:
-	// replays of the fleet name it until it is back, or forgotten.
+	// Missing says that it is gone, and may have events that no other has: replays of the fleet
+	// name it until it is back, or forgotten.
 	Missing bool   `json:"missing,omitempty"`
 	Version string `json:"version"`  // of the program
 	StoreID string `json:"store_id"` // equal for sidecars that share a store
@@ -39,8 +38,7 @@ type Rejection struct {
 	Reason  string `json:"reason"`
 }
 
-// RefusedSessions are the sessions that were refused because another process
-// uses their node id.
+// RefusedSessions are the sessions that were refused because another process uses their node id.
 type RefusedSessions struct {
 	Count   int64     `json:"count"`
 	Last    time.Time `json:"last"`
@@ -54,8 +52,7 @@ type FleetTopic struct {
 	DeniedPerSecond  float64        `json:"denied_per_second"`
 	Sidecars         []string       `json:"sidecars"` // node ids, ascending
 	BySidecar        []SidecarUsage `json:"by_sidecar"`
-	// History has the last 60 s, one element a second, the latest last; nil
-	// unless requested.
+	// History has the last 60 s, one element a second, the latest last; nil unless requested.
 	History []UsagePoint `json:"history,omitempty"`
 	Rate    float64      `json:"rate"`  // of its policy; 0: no limit
 	Scope   string       `json:"scope"` // of the rate: sidecar or fleet

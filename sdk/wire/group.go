@@ -32,9 +32,8 @@ type GroupMember struct {
 
 // SeekPlan is the effect that moving a group would have.
 type SeekPlan struct {
-	// Replays is how many seqs that are settled now would not be any more, and
-	// Skips how many would be that are not. Where events were removed there are
-	// fewer than seqs.
+	// Replays is how many seqs that are settled now would not be any more, and Skips how many would
+	// be that are not. Where events were removed there are fewer than seqs.
 	Replays    int64           `json:"replays"`
 	Skips      int64           `json:"skips"`
 	Partitions []PartitionMove `json:"partitions"`
@@ -51,9 +50,8 @@ type PartitionMove struct {
 const (
 	// FateAcked: a member acked it, and the group keeps a mark of that.
 	FateAcked = "acked"
-	// FateSettled: the group is through with it. The log does not tell an ack
-	// from what the group passed over, since it began behind the event or no
-	// member's filter let it pass.
+	// FateSettled: the group is through with it. The log does not tell an ack from what the group
+	// passed over, since it began behind the event or no member's filter let it pass.
 	FateSettled  = "settled"
 	FateInflight = "in_flight"
 	FateWaiting  = "waiting" // see WaitsFor
@@ -67,11 +65,11 @@ type EventFate struct {
 	Attempts int    `json:"attempts"` // deliveries so far, as far as they are remembered
 	Owner    string `json:"owner"`    // the sidecar that delivers its partition; "" if none does
 	Cursor   uint64 `json:"cursor"`   // the lowest seq of its partition that is not settled
-	// WaitsFor is turn, member, key_order, same_id, backoff, dead_letter or
-	// owner: it is with another sidecar, which alone knows more.
+	// WaitsFor is turn, member, key_order, same_id, backoff, dead_letter or owner: it is with
+	// another sidecar, which alone knows more.
 	WaitsFor string `json:"waits_for,omitempty"`
-	// Member has it in flight, and DueMS is how long until that is over, or
-	// until it is delivered again, in milliseconds.
+	// Member has it in flight, and DueMS is how long until that is over, or until it is delivered
+	// again, in milliseconds.
 	Member     string           `json:"member,omitempty"`
 	DueMS      *int64           `json:"due_ms,omitempty"`
 	DeadLetter *EventDeadLetter `json:"dead_letter,omitempty"`

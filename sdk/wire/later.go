@@ -3,8 +3,8 @@ package wire
 // MaxLaterMS is how far ahead an event may be scheduled: one year.
 const MaxLaterMS = 365 * 24 * 60 * 60 * 1000
 
-// Later is when an event is to go into the log, as its publisher said it; at
-// most one of the two is set.
+// Later is when an event is to go into the log, as its publisher said it; at most one of the two is
+// set.
 type Later struct {
 	DeliverAt *int64 // milliseconds since the epoch
 	DelayMS   *int64 // from its acceptance
@@ -13,8 +13,8 @@ type Later struct {
 // Given says that there is something to wait for.
 func (l Later) Given() bool { return l.DeliverAt != nil || l.DelayMS != nil }
 
-// DueAt is when an event that is accepted at now is due, both in milliseconds
-// since the epoch; 0 where its publisher did not say.
+// DueAt is when an event that is accepted at now is due, both in milliseconds since the epoch; 0
+// where its publisher did not say.
 func (p *PublishItem) DueAt(now int64) (int64, *Error) {
 	at := now
 	switch l := p.Later; {

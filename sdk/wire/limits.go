@@ -34,12 +34,11 @@ const (
 	// MaxIDBytes is the most that the UTF-8 form of an id takes.
 	MaxIDBytes    = MaxIDChars * 4
 	MaxTopicBytes = 255
-	// MaxReadTopicBytes bounds a topic's name with the ".dlq" suffixes that
-	// dead letters, and the dead letters of those, put behind it.
+	// MaxReadTopicBytes bounds a topic's name with the ".dlq" suffixes that dead letters, and the
+	// dead letters of those, put behind it.
 	MaxReadTopicBytes = 512
 	MaxGroupBytes     = 255
-	// MaxTS is the largest ts: 2^53-1, the largest whole number that every
-	// JSON reader keeps exact.
+	// MaxTS is the largest ts: 2^53-1, the largest whole number that every JSON reader keeps exact.
 	MaxTS = 1<<53 - 1
 
 	MaxTags       = 64 // and as many entries of caused_by

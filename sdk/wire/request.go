@@ -26,9 +26,9 @@ const (
 	OpRevoked  = "REVOKED"
 )
 
-// PublishItem is one event as a publisher sent it: shape-checked, within the
-// limits, its payload compacted. Err is set instead when this event alone is
-// not acceptable, so that the rest of its batch can go on.
+// PublishItem is one event as a publisher sent it: shape-checked, within the limits, its payload
+// compacted. Err is set instead when this event alone is not acceptable, so that the rest of its
+// batch can go on.
 type PublishItem struct {
 	Event Event // ID may be "": the sidecar makes one
 	HasTS bool  // whether Event.TS was given
@@ -36,8 +36,7 @@ type PublishItem struct {
 	Err   *Error
 }
 
-// NewPublishItem is the event as the options have it published; a TS of 0 is left
-// to the sidecar.
+// NewPublishItem is the event as the options have it published; a TS of 0 is left to the sidecar.
 func NewPublishItem(e *Event, opts []func(*PublishItem)) PublishItem {
 	if len(opts) == 0 {
 		return PublishItem{Event: *e, HasTS: e.TS != 0} // on the stack
@@ -58,14 +57,13 @@ const (
 	FromEarliest = "earliest"
 	FromTS       = "ts"
 	FromAfterID  = "afterId"
-	// FromPositions starts right behind a seq of each partition that is named; a
-	// subscription starts others at their first event, and what moves a group
-	// leaves them where they are.
+	// FromPositions starts right behind a seq of each partition that is named; a subscription
+	// starts others at their first event, and what moves a group leaves them where they are.
 	FromPositions = "positions"
 )
 
-// SubscribeOptions are the opts of SUBSCRIBE as sent; nil and "" mean not
-// given, so that a topic's policy can supply the default.
+// SubscribeOptions are the opts of SUBSCRIBE as sent; nil and "" mean not given, so that a topic's
+// policy can supply the default.
 type SubscribeOptions struct {
 	From         string
 	TS           *int64
@@ -90,8 +88,7 @@ type Filter struct {
 	Headers Headers
 }
 
-// Matches reports whether the filter lets the event pass; a nil filter lets
-// every event pass.
+// Matches reports whether the filter lets the event pass; a nil filter lets every event pass.
 func (f *Filter) Matches(e *Event) bool {
 	if f == nil {
 		return true
@@ -116,7 +113,7 @@ type Nack struct {
 	DelayMS *int64 // until the next delivery; nil: the policy's backoff
 	// DeadLetter sends the event to the dead letters at once.
 	DeadLetter bool
-	// Hold delivers the event again after DelayMS, which it needs, without
-	// counting an attempt. Later events of its key wait meanwhile.
+	// Hold delivers the event again after DelayMS, which it needs, without counting an attempt.
+	// Later events of its key wait meanwhile.
 	Hold bool
 }

@@ -11,9 +11,8 @@ import (
 	"github.com/sluice-bus/sluice/sdk/wire"
 )
 
-// TestAttemptsOverRestarts delivers one event over and over: a kill counts as
-// an attempt, a graceful stop does not, and the last attempt leads to the dead
-// letter topic.
+// TestAttemptsOverRestarts delivers one event over and over: a kill counts as an attempt, a
+// graceful stop does not, and the last attempt leads to the dead letter topic.
 func TestAttemptsOverRestarts(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()

@@ -35,8 +35,8 @@ const (
 `
 )
 
-// settleTimeout is how long everything may take to come to rest after the load,
-// on a machine that has other things to do.
+// settleTimeout is how long everything may take to come to rest after the load, on a machine that
+// has other things to do.
 const settleTimeout = 3 * time.Minute
 
 // clients use one sidecar through all its lives.
@@ -48,8 +48,8 @@ type clients struct {
 	late   atomic.Bool            // deliveries may be late, after others of the same event
 }
 
-// TestKilledUnderLoad publishes and consumes while the sidecar is killed with
-// SIGKILL at random moments and started again on the same folder.
+// TestKilledUnderLoad publishes and consumes while the sidecar is killed with SIGKILL at random
+// moments and started again on the same folder.
 func TestKilledUnderLoad(t *testing.T) { soak.Rounds(t, killUnderLoad) }
 
 func killUnderLoad(t *testing.T, seed uint64) {
@@ -147,8 +147,8 @@ func number(id string) (stream string, n int) {
 	return keyOf(p, n), n
 }
 
-// publish sends events pipelined, and after every kill those again that have no
-// answer, under the same ids and in the same order.
+// publish sends events pipelined, and after every kill those again that have no answer, under the
+// same ids and in the same order.
 func (s *clients) publish(ctx context.Context, publisher int) {
 	next := 0 // the first event without an answer in order
 	for {
@@ -184,8 +184,8 @@ func (s *clients) next() bool {
 	}
 }
 
-// publishOn publishes on one connection until it breaks or the test is done. It
-// returns the first event that has no answer.
+// publishOn publishes on one connection until it breaks or the test is done. It returns the first
+// event that has no answer.
 func (s *clients) publishOn(ctx context.Context, c *sluice.Conn, publisher, from int) int {
 	var answered atomic.Int64 // answers come in the order of one connection's publishes per key, not overall
 	answered.Store(int64(from))
@@ -224,8 +224,8 @@ func (s *clients) publishOn(ctx context.Context, c *sluice.Conn, publisher, from
 	}
 }
 
-// consume is one member of the group: it acks most events, gives some back, and
-// leaves some to their deadline.
+// consume is one member of the group: it acks most events, gives some back, and leaves some to
+// their deadline.
 func (s *clients) consume(ctx context.Context) {
 	for ctx.Err() == nil {
 		c := s.dial(ctx)
@@ -315,8 +315,8 @@ func isStoreAway(err error) bool {
 	return errors.As(err, &refused) && refused.Code == wire.StoreUnavailable
 }
 
-// export is everything that is stored. An export that is broken off says so, and
-// is asked for again.
+// export is everything that is stored. An export that is broken off says so, and is asked for
+// again.
 func export(t *testing.T, p *sidecartest.Process) []wire.Event {
 	t.Helper()
 	h := &admin.HTTP{ReplayURL: p.ReplayURL()}

@@ -23,8 +23,8 @@ import (
 	"github.com/sluice-bus/sluice/internal/testenv"
 )
 
-// TestFullDisk fills the disk of a sidecar, with events and then with something
-// else to the last byte, and frees it again.
+// TestFullDisk fills the disk of a sidecar, with events and then with something else to the last
+// byte, and frees it again.
 func TestFullDisk(t *testing.T) {
 	dir := testenv.SmallDisk(t, 192<<20)
 	data := filepath.Join(dir, "data")
@@ -33,7 +33,8 @@ func TestFullDisk(t *testing.T) {
 	published := 0
 	var status int
 	var body string
-	// Pebble removes files when it likes, and publishes are let in again where that has made room: then there are more of them.
+	// Pebble removes files when it likes, and publishes are let in again where that has made room:
+	// then there are more of them.
 	var untold []string
 	for deadline := time.Now().Add(time.Minute); time.Now().Before(deadline); {
 		if status, body = publishHere(); status == http.StatusCreated {
@@ -121,8 +122,8 @@ func unsaid(t *testing.T, ops string) (untold []string) {
 	return untold
 }
 
-// waitsForRoom starts a sidecar that finds no room, asks it on its ops socket what
-// it does, and stops it.
+// waitsForRoom starts a sidecar that finds no room, asks it on its ops socket what it does, and
+// stops it.
 func waitsForRoom(t *testing.T, data, socket string) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)

@@ -22,12 +22,12 @@ import (
 	"github.com/sluice-bus/sluice/sdk/wire"
 )
 
-// lease is short enough for a test to sit it out, and long enough for the
-// server to answer in on a loaded machine.
+// lease is short enough for a test to sit it out, and long enough for the server to answer in on a
+// loaded machine.
 const lease = 3 * time.Second
 
-// fleet is several sidecars on one store. Each keeps its name, its data folder
-// and its clients through all its lives.
+// fleet is several sidecars on one store. Each keeps its name, its data folder and its clients
+// through all its lives.
 type fleet struct {
 	store   string
 	file    string // policies
@@ -60,8 +60,8 @@ func (f *fleet) start(t *testing.T, i int) {
 	f.clients[i].use(f.lives[i])
 }
 
-// load publishes through every sidecar and has a member of the group on each,
-// until end is called; publishing ends with the first of its two steps.
+// load publishes through every sidecar and has a member of the group on each, until end is called;
+// publishing ends with the first of its two steps.
 func (f *fleet) load(t *testing.T) (endPublishing, endConsuming func()) {
 	ctx, cancel := context.WithCancel(t.Context())
 	var publishing, consuming sync.WaitGroup
@@ -123,9 +123,9 @@ func awaitEmptySpool(t *testing.T, i int, p *sidecartest.Process) {
 	}
 }
 
-// TestFleetIsKilledPausedAndRestarted lets three sidecars share a store, with
-// publishers and a member of one group on each, while they are killed, paused
-// for longer than their lease and restarted at random.
+// TestFleetIsKilledPausedAndRestarted lets three sidecars share a store, with publishers and a
+// member of one group on each, while they are killed, paused for longer than their lease and
+// restarted at random.
 func TestFleetIsKilledPausedAndRestarted(t *testing.T) {
 	t.Parallel()
 	soak.Rounds(t, disturbFleet)
@@ -160,9 +160,9 @@ func disturbFleet(t *testing.T, seed uint64) {
 	}
 }
 
-// pause stops a sidecar's process for some time, and lets it go on. What it had
-// written for its clients may reach them only then: deliveries whose leases are
-// long over, and that nobody can take back.
+// pause stops a sidecar's process for some time, and lets it go on. What it had written for its
+// clients may reach them only then: deliveries whose leases are long over, and that nobody can take
+// back.
 func (f *fleet) pause(t *testing.T, i int, d time.Duration) {
 	t.Helper()
 	pid := f.lives[i].PID()
@@ -330,8 +330,7 @@ func awaitEvent(t *testing.T, events <-chan wire.Delivery, id string) wire.Deliv
 	}
 }
 
-// TestEventReachesAnotherSidecar publishes through one sidecar to a group that
-// waits at another.
+// TestEventReachesAnotherSidecar publishes through one sidecar to a group that waits at another.
 func TestEventReachesAnotherSidecar(t *testing.T) {
 	db := mongotest.Shared(t)
 	f := newFleet(t, db.URI(db.NewDatabase(t)), 2, policies)
@@ -378,8 +377,8 @@ func TestTakeover(t *testing.T) {
 	t.Logf("taken over %v after the kill, with a lease of %v", time.Since(killed), lease)
 }
 
-// TestSeekThroughAnotherSidecar moves a group that another sidecar owns, and
-// that is caught up there.
+// TestSeekThroughAnotherSidecar moves a group that another sidecar owns, and that is caught up
+// there.
 func TestSeekThroughAnotherSidecar(t *testing.T) {
 	db := mongotest.Shared(t)
 	f := newFleet(t, db.URI(db.NewDatabase(t)), 2, policies)

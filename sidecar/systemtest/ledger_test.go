@@ -9,8 +9,8 @@ import (
 	"github.com/sluice-bus/sluice/sdk/wire"
 )
 
-// ledger is everything that the sidecar promised and delivered, over all its
-// lives, to be held against what it has in the end.
+// ledger is everything that the sidecar promised and delivered, over all its lives, to be held
+// against what it has in the end.
 type ledger struct {
 	mu       sync.Mutex
 	receipts map[string]wire.Receipt // by id, of publishes answered OK
@@ -18,9 +18,9 @@ type ledger struct {
 	acked    map[string]bool         // acks answered OK
 	faults   []string
 
-	// moving says that partitions change hands: an ack that comes after that
-	// is answered OK, and settles nothing; and what was in flight comes again
-	// under the same attempt, for a rebalance and a graceful stop count none.
+	// moving says that partitions change hands: an ack that comes after that is answered OK, and
+	// settles nothing; and what was in flight comes again under the same attempt, for a rebalance
+	// and a graceful stop count none.
 	moving bool
 }
 
@@ -34,10 +34,9 @@ func (l *ledger) fault(format string, args ...any) {
 	}
 }
 
-// accepted notes the receipt of a publish, which may be a later answer to the
-// same id: it must then say the same, once the event has its place in the log. A
-// spool cannot ask the store what it has, so an answer from there says nothing
-// of an earlier one.
+// accepted notes the receipt of a publish, which may be a later answer to the same id: it must then
+// say the same, once the event has its place in the log. A spool cannot ask the store what it has,
+// so an answer from there says nothing of an earlier one.
 func (l *ledger) accepted(r wire.Receipt) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -73,8 +72,8 @@ func (l *ledger) count(is func(wire.Receipt) bool) int {
 	return n
 }
 
-// delivered notes a delivery: its attempt is above the last one's, and it is
-// not acked yet, unless it was late or partitions change hands.
+// delivered notes a delivery: its attempt is above the last one's, and it is not acked yet, unless
+// it was late or partitions change hands.
 func (l *ledger) delivered(d wire.Delivery, late bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -97,9 +96,8 @@ func (l *ledger) ackedOK(id string) {
 	l.acked[id] = true
 }
 
-// unseen counts accepted events that the group was never sent. One whose ack
-// got no answer may be settled all the same, so acks are not counted here: the
-// group's lag says whether all are settled.
+// unseen counts accepted events that the group was never sent. One whose ack got no answer may be
+// settled all the same, so acks are not counted here: the group's lag says whether all are settled.
 func (l *ledger) unseen() int {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -125,9 +123,8 @@ func (l *ledger) redelivered() int {
 	return n
 }
 
-// checkExport holds the log against the receipts: every accepted event once,
-// under its seq; seqs are given once; and a publisher's events of one key are
-// in the order in which it sent them.
+// checkExport holds the log against the receipts: every accepted event once, under its seq; seqs
+// are given once; and a publisher's events of one key are in the order in which it sent them.
 func (l *ledger) checkExport(events []wire.Event, number func(id string) (stream string, n int)) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

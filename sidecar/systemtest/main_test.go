@@ -1,6 +1,5 @@
-// Package systemtest tests the real sidecar program from outside: as processes
-// that are started, used, starved and killed. It has no code of its own but
-// tests.
+// Package systemtest tests the real sidecar program from outside: as processes that are started,
+// used, starved and killed. It has no code of its own but tests.
 package systemtest
 
 import (

@@ -22,9 +22,8 @@ import (
 	"github.com/sluice-bus/sluice/sdk/wire"
 )
 
-// TestReaderThatNeverReads publishes 200,000 events into a topic whose only
-// reader never reads its socket: the sidecar must not keep them in memory for
-// it.
+// TestReaderThatNeverReads publishes 200,000 events into a topic whose only reader never reads its
+// socket: the sidecar must not keep them in memory for it.
 func TestReaderThatNeverReads(t *testing.T) {
 	const most = 200 << 20
 	for _, c := range []struct{ name, subscribe string }{
@@ -105,8 +104,8 @@ func resident(t *testing.T, p *sidecartest.Process) int {
 	return now
 }
 
-// TestHalfSentMessages sends the beginnings of 30 messages of nearly the longest
-// that is allowed, and never the rest.
+// TestHalfSentMessages sends the beginnings of 30 messages of nearly the longest that is allowed,
+// and never the rest.
 func TestHalfSentMessages(t *testing.T) {
 	p := sidecartest.Start(t, t.TempDir(), "--policies", unlimited(t))
 	idle := resident(t, p)
@@ -152,8 +151,7 @@ func upgradeByHand(t *testing.T, c net.Conn, host string) {
 	}
 }
 
-// TestManyGroupsThatNeverAck has 40 groups hold what their one client reads and
-// never acks.
+// TestManyGroupsThatNeverAck has 40 groups hold what their one client reads and never acks.
 func TestManyGroupsThatNeverAck(t *testing.T) {
 	p := sidecartest.Start(t, t.TempDir(), "--policies", unlimited(t))
 	idle := resident(t, p)

@@ -25,8 +25,8 @@ type pair struct {
 	procs [2]*sidecartest.Process
 }
 
-// startPair starts them, their replay listeners on sockets: which address a
-// peer has must be known before it runs.
+// startPair starts them, their replay listeners on sockets: which address a peer has must be known
+// before it runs.
 func startPair(t *testing.T, token string, args ...string) *pair {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "sluice") // a socket's path must be short
@@ -81,8 +81,8 @@ func (p *pair) taken(t *testing.T, i, times int) {
 	})
 }
 
-// TestPeersRotateTheirToken follows the steps of deploy/security.md. Whenever it
-// asks for the history of both, one of them is a step behind the other.
+// TestPeersRotateTheirToken follows the steps of deploy/security.md. Whenever it asks for the
+// history of both, one of them is a step behind the other.
 func TestPeersRotateTheirToken(t *testing.T) {
 	t.Parallel()
 	const before, after = "before-before-before", "after-after-after"

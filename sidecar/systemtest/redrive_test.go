@@ -17,10 +17,9 @@ import (
 	"github.com/sluice-bus/sluice/sdk/wire"
 )
 
-// TestRedriveKilledHalfWay makes 2,000 dead letters, redrives them, kills the
-// sidecar half-way and redrives the rest: none is lost, none is in the list
-// twice, and the list is empty once all are acked. Of each key they come in log
-// order.
+// TestRedriveKilledHalfWay makes 2,000 dead letters, redrives them, kills the sidecar half-way and
+// redrives the rest: none is lost, none is in the list twice, and the list is empty once all are
+// acked. Of each key they come in log order.
 func TestRedriveKilledHalfWay(t *testing.T) {
 	t.Parallel()
 	const n, keys = 2000, 50
@@ -127,8 +126,8 @@ func TestRedriveKilledHalfWay(t *testing.T) {
 // pullAll pulls for the group from the topic's first event on.
 var pullAll = admin.PullQuery{Topic: topic, Group: groupName, Max: 1000, Wait: time.Second, Options: wire.SubscribeOptions{From: wire.FromEarliest}}
 
-// makeDead publishes events e0000, e0001 and so on, and has all of them be dead
-// letters of the group.
+// makeDead publishes events e0000, e0001 and so on, and has all of them be dead letters of the
+// group.
 func makeDead(t *testing.T, h *admin.HTTP, n, keys int) {
 	t.Helper()
 	for from := 0; from < n; from += 500 {
@@ -155,10 +154,9 @@ func makeDead(t *testing.T, h *admin.HTTP, n, keys int) {
 	wantDead(t, h, n)
 }
 
-// TestRedriveWhileTheGroupWorks redrives dead letters at 1,000 a second to a group that
-// is given new events meanwhile: each comes to that group once, in the order of its key
-// among the redriven, and to no other group; what is new comes as well, and no more are
-// in flight than may be.
+// TestRedriveWhileTheGroupWorks redrives dead letters at 1,000 a second to a group that is given
+// new events meanwhile: each comes to that group once, in the order of its key among the redriven,
+// and to no other group; what is new comes as well, and no more are in flight than may be.
 func TestRedriveWhileTheGroupWorks(t *testing.T) {
 	t.Parallel()
 	const n, keys, rate, window = 3000, 50, 1000, 40

@@ -99,7 +99,8 @@ func TestSecondSidecarIsToldWhoHasTheFolder(t *testing.T) {
 	}
 }
 
-// TestSpoolOfAnotherStore starts a sidecar on one store, with events in its spool that are for another.
+// TestSpoolOfAnotherStore starts a sidecar on one store, with events in its spool that are for
+// another.
 func TestSpoolOfAnotherStore(t *testing.T) {
 	t.Parallel()
 	db := mongotest.Start(t)
@@ -124,8 +125,7 @@ func TestSpoolOfAnotherStore(t *testing.T) {
 	awaitEmptySpool(t, 0, p)
 }
 
-// TestGracefulStop stops a sidecar with SIGTERM: exit status 0, and its folder
-// opens again.
+// TestGracefulStop stops a sidecar with SIGTERM: exit status 0, and its folder opens again.
 func TestGracefulStop(t *testing.T) {
 	dir := t.TempDir()
 	for range 2 {
@@ -182,8 +182,8 @@ func TestPoliciesReload(t *testing.T) {
 	eventually(t, func() bool { return tryPost(t, url, `4`) == http.StatusCreated })
 }
 
-// eventually waits until the condition holds; policies are to be in force
-// within 3 s, and machines under test are slow.
+// eventually waits until the condition holds; policies are to be in force within 3 s, and machines
+// under test are slow.
 func eventually(t *testing.T, ok func() bool) {
 	t.Helper()
 	deadline := time.Now().Add(20 * time.Second)

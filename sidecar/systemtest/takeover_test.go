@@ -54,8 +54,9 @@ func (x *times) tell(t *testing.T, what string, lease time.Duration) {
 	t.Log(string(line))
 }
 
-// TestTakeoverTimes measures how long a group stands still whose partition's owner ends, until another sidecar delivers from
-// it. It logs the time and does not check it, since that depends on the machine.
+// TestTakeoverTimes measures how long a group stands still whose partition's owner ends, until
+// another sidecar delivers from it. It logs the time and does not check it, since that depends on
+// the machine.
 func TestTakeoverTimes(t *testing.T) {
 	t.Parallel()
 	for _, way := range ways {
@@ -77,8 +78,8 @@ func TestTakeoverTimes(t *testing.T) {
 	}
 }
 
-// rivals are the sidecars of a fleet that have members of one group, of which one owns its only partition. Another sidecar
-// publishes.
+// rivals are the sidecars of a fleet that have members of one group, of which one owns its only
+// partition. Another sidecar publishes.
 type rivals struct {
 	*fleet
 	comes [2]<-chan wire.Delivery
@@ -177,8 +178,8 @@ func (f *rivals) settle(t *testing.T) int {
 	return 0
 }
 
-// TestRestartTimes measures how long a sidecar with an embedded log is away that ends and is started again, until an event that
-// is published through it is delivered.
+// TestRestartTimes measures how long a sidecar with an embedded log is away that ends and is
+// started again, until an event that is published through it is delivered.
 func TestRestartTimes(t *testing.T) {
 	t.Parallel()
 	for _, way := range ways[:2] {

@@ -49,8 +49,7 @@ func freshName(kind string) string {
 	return "bench." + kind + "." + strconv.FormatInt(time.Now().UnixNano(), 36)
 }
 
-// watch shows the progress of a run on a terminal, until the returned function
-// is called.
+// watch shows the progress of a run on a terminal, until the returned function is called.
 func watch(app *program.App, label string, total int, done func() int64) (finish func()) {
 	if !terminal.Is(app.Stderr) {
 		return func() {}
@@ -87,8 +86,7 @@ func fill(r *report.Report, t *load.Tally, measures string) {
 	}
 }
 
-// finish prints the report and says whether the run was a success: err is what
-// ended it early.
+// finish prints the report and says whether the run was a success: err is what ended it early.
 func finish(app *program.App, r *report.Report, err error) error {
 	if err := r.JSON(app.Stdout); err != nil {
 		return err

@@ -142,8 +142,7 @@ func (s *subscribeCommand) validate() error {
 	return s.target.validate()
 }
 
-// prepare names what the flags leave open, and makes sure that there is
-// something to drain.
+// prepare names what the flags leave open, and makes sure that there is something to drain.
 func (s *subscribeCommand) prepare(ctx context.Context, app *program.App) error {
 	if s.Group == "" && !s.NoGroup {
 		s.Group = freshName("group")

@@ -1,7 +1,6 @@
-// Package latency counts how long things took, for percentiles that can be
-// trusted: exact counts in a high dynamic range histogram (three digits), and
-// histograms that are merged, never percentiles that are averaged. It must not
-// know what took the time.
+// Package latency counts how long things took, for percentiles that can be trusted: exact counts in
+// a high dynamic range histogram (three digits), and histograms that are merged, never percentiles
+// that are averaged. It must not know what took the time.
 package latency
 
 import (
@@ -71,8 +70,7 @@ func (h *Histogram) Summary() Summary {
 	return s
 }
 
-// Milliseconds gives a duration as a decimal of milliseconds, down to a
-// microsecond.
+// Milliseconds gives a duration as a decimal of milliseconds, down to a microsecond.
 func Milliseconds(d time.Duration) float64 {
 	return float64(d.Round(time.Microsecond)/time.Microsecond) / 1000
 }

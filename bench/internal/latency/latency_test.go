@@ -26,8 +26,8 @@ func TestOutOfRange(t *testing.T) {
 	}
 }
 
-// Merged histograms say the same as one that saw everything, and each
-// percentile is what sorting gives, within the histogram's precision.
+// Merged histograms say the same as one that saw everything, and each percentile is what sorting
+// gives, within the histogram's precision.
 func TestMergedPercentilesAreThoseOfAllValues(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		values := rapid.SliceOfN(rapid.Int64Range(0, int64(time.Minute)), 1, 300).Draw(t, "values")

@@ -16,16 +16,16 @@ const (
 
 // carrier is one connection that carries publishes. One goroutine uses it.
 type carrier interface {
-	// send publishes events, which are the caller's again when it returns. The
-	// slot's callback gets the answer, then or later, unless send fails.
+	// send publishes events, which are the caller's again when it returns. The slot's callback gets
+	// the answer, then or later, unless send fails.
 	send(events []wire.Event, s *slot) error
 	// flush waits until every send is answered.
 	flush() error
 	close()
 }
 
-// open opens a connection. Where the plan has a batch of 1, events go in
-// requests of their own, not in batches of one.
+// open opens a connection. Where the plan has a batch of 1, events go in requests of their own, not
+// in batches of one.
 func (p *Publishing) open(ctx context.Context) (carrier, error) {
 	if p.Transport == TransportHTTP {
 		h := &admin.HTTP{AppURL: p.URL, Token: p.Token}
@@ -48,8 +48,8 @@ type wsCarrier struct {
 	batched bool
 }
 
-// send waits for nothing but the socket: the lane's slots are the window. The
-// end of the connection ends that wait.
+// send waits for nothing but the socket: the lane's slots are the window. The end of the connection
+// ends that wait.
 func (c *wsCarrier) send(events []wire.Event, s *slot) error {
 	if c.batched {
 		return c.conn.PublishBatchAsync(context.Background(), c.topic, events, s.onResults)

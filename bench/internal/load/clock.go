@@ -2,8 +2,8 @@ package load
 
 import "time"
 
-// clock tells the time of day in nanoseconds, from one reading of it and the
-// monotonic clock: differences are exact within the process.
+// clock tells the time of day in nanoseconds, from one reading of it and the monotonic clock:
+// differences are exact within the process.
 type clock struct {
 	start time.Time
 	wall  int64
@@ -34,8 +34,8 @@ func (s schedule) open() bool { return s.interval > 0 }
 // at is the time of the send with that number, from 0.
 func (s schedule) at(number int) int64 { return s.start + int64(float64(number)*s.interval) }
 
-// wait returns when the time of a send has come, or with false when stop closes
-// before it. Long waits are made of short ones, so that stop is seen.
+// wait returns when the time of a send has come, or with false when stop closes before it. Long
+// waits are made of short ones, so that stop is seen.
 func (c clock) wait(until int64, stop <-chan struct{}) bool {
 	const longest = 20 * time.Millisecond
 	for {

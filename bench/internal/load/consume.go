@@ -77,8 +77,8 @@ func (c *Consumer) Close() {
 	}
 }
 
-// Subscribe subscribes on every connection. Events may come from then on, and
-// the consumption's time begins.
+// Subscribe subscribes on every connection. Events may come from then on, and the consumption's
+// time begins.
 func (c *Consumer) Subscribe(ctx context.Context) error {
 	opts := &wire.SubscribeOptions{From: c.plan.From, MaxInflight: &c.plan.Window, MaxBatch: &c.plan.MaxBatch}
 	for _, r := range c.readers {
@@ -95,8 +95,8 @@ func (c *Consumer) Subscribe(ctx context.Context) error {
 	return nil
 }
 
-// Wait waits until all events came and their acks are answered. The tally counts
-// what came also where there is an error.
+// Wait waits until all events came and their acks are answered. The tally counts what came also
+// where there is an error.
 func (c *Consumer) Wait(ctx context.Context) (*Tally, error) {
 	err := c.await(ctx)
 	if err == nil {
@@ -171,9 +171,8 @@ type reader struct {
 	tally *Tally
 }
 
-// deliver acks deliveries of a group, and counts them: in this order, so that
-// when all are counted all acks are queued. Further events belong to other
-// members, and go back to the group.
+// deliver acks deliveries of a group, and counts them: in this order, so that when all are counted
+// all acks are queued. Further events belong to other members, and go back to the group.
 func (r *reader) deliver(deliveries []wire.Delivery) {
 	now := r.consumer.clock.now()
 	if r.consumer.began.Load() == 0 {
@@ -215,8 +214,7 @@ func (r *reader) ack(deliveries []wire.Delivery) {
 	}
 }
 
-// settled counts an ack that was refused; Done and Duplicates are counted by
-// what was seen.
+// settled counts an ack that was refused; Done and Duplicates are counted by what was seen.
 func (r *reader) settled(err error) {
 	if err == nil {
 		return

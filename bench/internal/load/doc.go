@@ -1,11 +1,9 @@
-// Package load publishes and consumes events at a running sidecar, and measures
-// it. It knows a sidecar from outside, as the SDK shows it, and nothing of how
-// the results are shown.
+// Package load publishes and consumes events at a running sidecar, and measures it. It knows a
+// sidecar from outside, as the SDK shows it, and nothing of how the results are shown.
 //
-// All connections are dialled, and subscribed, before the clock starts. With a
-// rate the load is open: each send has a time at which it is meant to happen,
-// and its latency counts from that time, so that a stall of the sidecar shows
-// in every event that it held up and not in the one that was under way. Without
-// a rate the load is closed: a latency counts from the send, and the next send
+// All connections are dialled, and subscribed, before the clock starts. With a rate the load is
+// open: each send has a time at which it is meant to happen, and its latency counts from that time,
+// so that a stall of the sidecar shows in every event that it held up and not in the one that was
+// under way. Without a rate the load is closed: a latency counts from the send, and the next send
 // waits for a place in the pipeline.
 package load

@@ -91,8 +91,8 @@ func TestOpenLoadCountsFromWhenASendWasDue(t *testing.T) {
 	if err != nil || took < 99*time.Millisecond {
 		t.Fatalf("%v, %v", took, err)
 	}
-	// The stall of 60 ms held up about 60 sends that were due meanwhile; counted
-	// from the send itself, it would be in one.
+	// The stall of 60 ms held up about 60 sends that were due meanwhile; counted from the send
+	// itself, it would be in one.
 	if s := tally.Latency.Summary(); s.P50 < 1 || s.Max < 55 {
 		t.Errorf("the stall is left out: %+v", s)
 	}
@@ -224,8 +224,7 @@ func TestConsumerGivesUp(t *testing.T) {
 	}
 }
 
-// BenchmarkPublish is what the bench itself can do: sidecar, client and all
-// share the machine.
+// BenchmarkPublish is what the bench itself can do: sidecar, client and all share the machine.
 func BenchmarkPublish(b *testing.B) {
 	p := plan(start(b, sluicetest.Options{Forget: true}))
 	p.Connections, p.Depth, p.Events, p.Size = 1, 256, b.N, 256

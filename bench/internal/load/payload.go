@@ -6,8 +6,8 @@ import (
 	"strings"
 )
 
-// A payload is {"t0":1723140000000000000,"pad":"xxx…"}: when it was (meant to
-// be) published, in nanoseconds since the epoch, and what makes it long enough.
+// A payload is {"t0":1723140000000000000,"pad":"xxx…"}: when it was (meant to be) published, in
+// nanoseconds since the epoch, and what makes it long enough.
 const (
 	payloadHead = `{"t0":`
 	t0Digits    = 19 // until the year 2286

@@ -62,10 +62,9 @@ func NewPublisher(ctx context.Context, plan Publishing) (*Publisher, error) {
 // Done is how many events were answered so far. It may be called at any time.
 func (p *Publisher) Done() int64 { return p.done.Load() }
 
-// Run publishes, until everything is answered or ctx ends, and closes the
-// connections. A rate limit ends the run, too; the error is then that refusal.
-// The tally is whole in any case, the duration from the first send to the last
-// answer. A Publisher runs once.
+// Run publishes, until everything is answered or ctx ends, and closes the connections. A rate limit
+// ends the run, too; the error is then that refusal. The tally is whole in any case, the duration
+// from the first send to the last answer. A Publisher runs once.
 func (p *Publisher) Run(ctx context.Context) (*Tally, time.Duration, error) {
 	defer p.Close()
 	ctx, stop := context.WithCancelCause(ctx)
@@ -104,8 +103,8 @@ type lane struct {
 	tally *Tally
 }
 
-// slot is a place in a lane's pipeline. Its callbacks are made once, so that a
-// send makes no garbage.
+// slot is a place in a lane's pipeline. Its callbacks are made once, so that a send makes no
+// garbage.
 type slot struct {
 	lane   *lane
 	t0     int64 // from when the latency counts

@@ -1,5 +1,5 @@
-// Package report is what a bench run found, as JSON for programs and as a table
-// for people. It must not know how it was found.
+// Package report is what a bench run found, as JSON for programs and as a table for people. It must
+// not know how it was found.
 package report
 
 import (
@@ -14,8 +14,7 @@ import (
 	"github.com/sluice-bus/sluice/bench/internal/latency"
 )
 
-// A Report is one run. Its JSON has everything in one object; times are
-// milliseconds as decimals.
+// A Report is one run. Its JSON has everything in one object; times are milliseconds as decimals.
 type Report struct {
 	Command string `json:"command"`
 	// Published and Consumed are events; the one that the run was about is not nil.
@@ -24,8 +23,7 @@ type Report struct {
 	// MS is from the start barrier to the last answer, MPS events a second of it.
 	MS  float64 `json:"ms"`
 	MPS float64 `json:"mps"`
-	// Measures says from where to where the latencies are; "" is nowhere, and
-	// there are none.
+	// Measures says from where to where the latencies are; "" is nowhere, and there are none.
 	Measures string `json:"measures,omitempty"`
 	*latency.Summary
 	// Failed counts events, by code in Errors.

@@ -1,5 +1,5 @@
-// Command sluice-controlplane is the control plane: settings, signals, the
-// ready line and the exit status around package controlplane.
+// Command sluice-controlplane is the control plane: settings, signals, the ready line and the exit
+// status around package controlplane.
 package main
 
 import (
@@ -13,8 +13,7 @@ import (
 	"github.com/sluice-bus/sluice/internal/setting"
 )
 
-// settings are the flags; each is also an environment variable and a key of
-// the configuration file.
+// settings are the flags; each is also an environment variable and a key of the configuration file.
 type settings struct {
 	XDSListen  string `name:"xds-listen" default:"127.0.0.1:18000" placeholder:"ADDR" help:"gRPC for sidecars (xDS and rate limit quotas): host:port (port 0 picks one) or unix:/path."`
 	HTTPListen string `name:"http-listen" default:"127.0.0.1:7080" placeholder:"ADDR" help:"REST API, console, health and metrics."`

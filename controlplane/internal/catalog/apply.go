@@ -25,10 +25,9 @@ type Applied struct {
 	Changes  []Change // ascending by name, unchanged policies included
 }
 
-// Apply puts several policies in one commit, and with prune removes all others.
-// A dry run returns the result, with the new versions, and changes nothing.
-// Errors are those of [Catalog.Put], except that bad fields of applied policies
-// are named policies[i].field.
+// Apply puts several policies in one commit, and with prune removes all others. A dry run returns
+// the result, with the new versions, and changes nothing. Errors are those of [Catalog.Put], except
+// that bad fields of applied policies are named policies[i].field.
 func (c *Catalog) Apply(ctx context.Context, by Author, policies []policy.Policy, prune, dryRun bool) (Applied, error) {
 	places, err := placesOf(policies)
 	if err != nil {
@@ -54,8 +53,8 @@ func (c *Catalog) Apply(ctx context.Context, by Author, policies []policy.Policy
 	})
 }
 
-// applied commits a wish, unless it is a dry run, and compares the states before
-// and after it. asked has the names of the request.
+// applied commits a wish, unless it is a dry run, and compares the states before and after it.
+// asked has the names of the request.
 func (c *Catalog) applied(ctx context.Context, by Author, dryRun bool, asked map[string]int, what decide) (Applied, error) {
 	before, after, err := c.commit(ctx, by, dryRun, what)
 	if err != nil {
@@ -68,8 +67,8 @@ func (c *Catalog) applied(ctx context.Context, by Author, dryRun bool, asked map
 	return done, nil
 }
 
-// changes compares two states. It leaves out policies that are equal in both
-// and were not in the request.
+// changes compares two states. It leaves out policies that are equal in both and were not in the
+// request.
 func changes(before, after *State, asked map[string]int) []Change {
 	names := slices.Collect(maps.Keys(asked))
 	for i := range before.Entries {
@@ -95,8 +94,8 @@ func changes(before, after *State, asked map[string]int) []Change {
 	return list
 }
 
-// Seed puts the first policies into a store that has never had any, and reports
-// whether it did. Of several control planes that start at once only one does.
+// Seed puts the first policies into a store that has never had any, and reports whether it did. Of
+// several control planes that start at once only one does.
 func (c *Catalog) Seed(ctx context.Context, policies []policy.Policy) (seeded bool, _ error) {
 	places, err := placesOf(policies)
 	if err != nil {
@@ -111,8 +110,7 @@ func (c *Catalog) Seed(ctx context.Context, policies []policy.Policy) (seeded bo
 	return err == nil && before.Revision == 0, err
 }
 
-// placesOf returns the policies' positions by name, and refuses invalid and
-// duplicate names.
+// placesOf returns the policies' positions by name, and refuses invalid and duplicate names.
 func placesOf(policies []policy.Policy) (map[string]int, error) {
 	places := make(map[string]int, len(policies))
 	var bad []wire.FieldError
@@ -134,8 +132,7 @@ func placesOf(policies []policy.Policy) (map[string]int, error) {
 	return places, nil
 }
 
-// callPlaces names policies by their positions in a list, and others by their
-// names.
+// callPlaces names policies by their positions in a list, and others by their names.
 func callPlaces(places map[string]int) func(string) string {
 	return func(name string) string {
 		if i, ok := places[name]; ok {

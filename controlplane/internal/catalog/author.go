@@ -11,15 +11,13 @@ import (
 // Author is the author of a change.
 type Author struct {
 	Name string // in the history
-	// Admin allows changes that remove events: other authors may not shorten
-	// what topics keep.
+	// Admin allows changes that remove events: other authors may not shorten what topics keep.
 	Admin bool
 }
 
-// mayShorten returns a *wire.Error with forbidden if topics keep less after a
-// change than before and the author is no admin. It compares the values in
-// force of every policy, since others inherit from the changed ones. It is for
-// changes that remove no policy: only admins may remove one.
+// mayShorten returns a *wire.Error with forbidden if topics keep less after a change than before
+// and the author is no admin. It compares the values in force of every policy, since others inherit
+// from the changed ones. It is for changes that remove no policy: only admins may remove one.
 func (a Author) mayShorten(before, after *State) error {
 	if a.Admin {
 		return nil

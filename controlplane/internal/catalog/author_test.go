@@ -14,8 +14,8 @@ import (
 
 var root = Author{Name: "root", Admin: true}
 
-// Only admins can make changes that remove events: by a field, by a glob that
-// others inherit from, by a new policy, or by an old version.
+// Only admins can make changes that remove events: by a field, by a glob that others inherit from,
+// by a new policy, or by an old version.
 func TestOnlyAdminsShortenRetention(t *testing.T) {
 	for _, tc := range []struct {
 		what, before, put string
@@ -92,8 +92,8 @@ func TestOnlyAdminsShortenRetention(t *testing.T) {
 	}
 }
 
-// TestShorteningIsFound compares what is refused with what topics would keep, for
-// a topic, and a dead letter topic, of each policy that may be the one that counts.
+// TestShorteningIsFound compares what is refused with what topics would keep, for a topic, and a
+// dead letter topic, of each policy that may be the one that counts.
 func TestShorteningIsFound(t *testing.T) {
 	topics := []string{"a", "ab", "abc", "b", "ax", "abx", "z", "a.dlq", "ab.dlq", "abc.dlq", "ax.dlq", "z.dlq"}
 	names := append(slices.Clone(modelNames), "z.dlq", "a.dlq")

@@ -18,8 +18,8 @@ func manyPolicies(tb testing.TB, count int) []policy.Policy {
 	return policies
 }
 
-// BenchmarkTenThousandPolicies is what changes and a start cost, in memory and
-// on a disk that is synced.
+// BenchmarkTenThousandPolicies is what changes and a start cost, in memory and on a disk that is
+// synced.
 func BenchmarkTenThousandPolicies(b *testing.B) {
 	policies := manyPolicies(b, 10_000)
 	synced, err := boltstore.Open(b.TempDir())

@@ -1,12 +1,10 @@
-// Package catalog keeps the policies of a fleet, their history, and changes
-// them: each change validates the whole set and is committed whole or not at
-// all. It must not know REST, xDS or the kind of store. A change passes these
-// files: put.go and apply.go make a request of the current policies, commit.go
-// makes a commit and the state that follows, and starts over if another commit
-// came first; author.go checks the author's rights; state.go has the policies
-// as of one revision; load.go follows the commits of others, and restored.go
-// detects that the store's history was replaced; history.go has the earlier
-// versions.
+// Package catalog keeps the policies of a fleet, their history, and changes them: each change
+// validates the whole set and is committed whole or not at all. It must not know REST, xDS or the
+// kind of store. A change passes these files: put.go and apply.go make a request of the current
+// policies, commit.go makes a commit and the state that follows, and starts over if another commit
+// came first; author.go checks the author's rights; state.go has the policies as of one revision;
+// load.go follows the commits of others, and restored.go detects that the store's history was
+// replaced; history.go has the earlier versions.
 package catalog
 
 import (
@@ -27,8 +25,8 @@ type Config struct {
 	Now    func() time.Time // nil: time.Now
 }
 
-// Catalog is the policies of one store, which other catalogs may change, too.
-// It is safe for concurrent use.
+// Catalog is the policies of one store, which other catalogs may change, too. It is safe for
+// concurrent use.
 type Catalog struct {
 	cfg Config
 	// wait pauses between two attempts.
@@ -39,8 +37,7 @@ type Catalog struct {
 	current atomic.Pointer[reign]
 	read    atomic.Pointer[time.Time] // when the last look at the store began that succeeded
 
-	// history has the position of every change in the store; it is never behind
-	// the state.
+	// history has the position of every change in the store; it is never behind the state.
 	mu      sync.RWMutex
 	history history
 }
@@ -51,8 +48,8 @@ type reign struct {
 	ended chan struct{}
 }
 
-// Open reads all commits of a store. The error wraps store.ErrUnavailable if
-// another attempt may succeed.
+// Open reads all commits of a store. The error wraps store.ErrUnavailable if another attempt may
+// succeed.
 func Open(ctx context.Context, cfg Config) (*Catalog, error) {
 	if cfg.Logger == nil {
 		cfg.Logger = slog.Default()
@@ -71,20 +68,18 @@ func Open(ctx context.Context, cfg Config) (*Catalog, error) {
 // State returns the policies in force.
 func (c *Catalog) State() *State { return c.current.Load().state }
 
-// Watch returns the policies in force and a channel that is closed once others
-// are. A caller that waits for it misses no change, though it may see only the
-// last of several.
+// Watch returns the policies in force and a channel that is closed once others are. A caller that
+// waits for it misses no change, though it may see only the last of several.
 func (c *Catalog) Watch() (*State, <-chan struct{}) {
 	r := c.current.Load()
 	return r.state, r.ended
 }
 
-// Unread returns how long ago the policies in force were compared with the
-// store: others may have changed them since. Run compares every two seconds.
+// Unread returns how long ago the policies in force were compared with the store: others may have
+// changed them since. Run compares every two seconds.
 func (c *Catalog) Unread() time.Duration { return time.Since(*c.read.Load()) }
 
-// put puts a state in force. The noted commits led to it. The caller has the
-// turn.
+// put puts a state in force. The noted commits led to it. The caller has the turn.
 func (c *Catalog) put(next *State, notes ...note) {
 	c.mu.Lock()
 	c.history.add(notes)

@@ -51,8 +51,8 @@ func fieldsOf(t *testing.T, err error) []string {
 	return fields
 }
 
-// Clients see the fields of what they sent by their own names, and policies that
-// a change would break by theirs.
+// Clients see the fields of what they sent by their own names, and policies that a change would
+// break by theirs.
 func TestFieldsInErrors(t *testing.T) {
 	f := newFake()
 	c := catalogOn(t, f)
@@ -402,8 +402,8 @@ func TestReopen(t *testing.T) {
 	}
 }
 
-// A change through one control plane is in force at another one within a second;
-// on a busy machine one of a few is.
+// A change through one control plane is in force at another one within a second; on a busy machine
+// one of a few is.
 func TestTwoOnMongoDB(t *testing.T) {
 	server := mongotest.Shared(t)
 	url := server.URI(server.NewDatabase(t))

@@ -16,15 +16,14 @@ import (
 )
 
 const (
-	// MaxPoliciesBytes bounds the policies in force together, as JSON: they are
-	// kept in memory, about three times.
+	// MaxPoliciesBytes bounds the policies in force together, as JSON: they are kept in memory,
+	// about three times.
 	MaxPoliciesBytes = 32 << 20
 	// maxLost is how many other commits may come first before a change fails.
 	maxLost = 20
 	// maxUnknown is how often a commit with an unknown result is sent.
 	maxUnknown = 3
-	// unknownWait is the pause in between, and lostWait the longest pause after
-	// a lost race.
+	// unknownWait is the pause in between, and lostWait the longest pause after a lost race.
 	unknownWait = 100 * time.Millisecond
 	lostWait    = 20 * time.Millisecond
 	// retryAfter is the retry time in errors while the store is away.
@@ -35,8 +34,8 @@ const (
 type wish struct {
 	put    []policy.Policy
 	remove []string
-	// action is that of a put that is not created or updated; to is the version
-	// that a rollback restores.
+	// action is that of a put that is not created or updated; to is the version that a rollback
+	// restores.
 	action store.Action
 	to     int64
 	series bool // a new one begins
@@ -44,12 +43,12 @@ type wish struct {
 	call func(name string) string
 }
 
-// decide makes a wish of the current policies, or refuses; nil: nothing is to
-// be changed. commit may call it again with later policies.
+// decide makes a wish of the current policies, or refuses; nil: nothing is to be changed. commit
+// may call it again with later policies.
 type decide func(*State) (*wish, error)
 
-// commit makes one commit of a decided wish, and returns the states before and
-// after it, which are the same if nothing changes. A rehearsal stores nothing.
+// commit makes one commit of a decided wish, and returns the states before and after it, which are
+// the same if nothing changes. A rehearsal stores nothing.
 func (c *Catalog) commit(ctx context.Context, by Author, rehearsal bool, what decide) (before, after *State, _ error) {
 	if err := c.turn.Lock(ctx); err != nil {
 		return nil, nil, err
@@ -106,8 +105,7 @@ func (c *Catalog) draft(now *State, by Author, w *wish) (store.Commit, *State, e
 		At: c.cfg.Now().UTC().Truncate(time.Millisecond),
 	}
 	if w.series {
-		// A restored backup may lack the last series, so its number is the
-		// time.
+		// A restored backup may lack the last series, so its number is the time.
 		commit.Series = max(now.Series+1, commit.At.UnixMilli())
 	}
 	put := make([]Entry, len(w.put))
@@ -146,8 +144,8 @@ func (c *Catalog) draft(now *State, by Author, w *wish) (store.Commit, *State, e
 	return commit, next, nil
 }
 
-// append stores a commit. It sends the commit again while its result is
-// unknown: the store recognises it by its token.
+// append stores a commit. It sends the commit again while its result is unknown: the store
+// recognises it by its token.
 func (c *Catalog) append(ctx context.Context, commit store.Commit) error {
 	err := c.cfg.Store.Append(ctx, commit)
 	for n := 1; n < maxUnknown && errors.Is(err, store.ErrUnavailable) && c.wait(ctx, unknownWait); n++ {
@@ -156,8 +154,8 @@ func (c *Catalog) append(ctx context.Context, commit store.Commit) error {
 	return err
 }
 
-// explain converts an error of the store for clients. unknown says that a
-// commit may have been stored.
+// explain converts an error of the store for clients. unknown says that a commit may have been
+// stored.
 func (c *Catalog) explain(err error, unknown bool) error {
 	switch {
 	case errors.Is(err, store.ErrTooLarge):
@@ -192,8 +190,8 @@ func (w *wish) refused(err error) error {
 	return invalid(fields)
 }
 
-// locate splits a field of policy.Snapshot.Change: policies[2].paused, of a
-// policy in the request, or policies["name"].paused, of another one.
+// locate splits a field of policy.Snapshot.Change: policies[2].paused, of a policy in the request,
+// or policies["name"].paused, of another one.
 func (w *wish) locate(field string) (name, rest string) {
 	inside := strings.TrimPrefix(field, "policies[")
 	at := strings.IndexByte(inside, ']') // no name has one

@@ -12,14 +12,13 @@ import (
 
 // Bounds of an answer and of the history.
 const (
-	// MaxVersions is how many of the latest versions of a policy are shown and
-	// can be rolled back to. The audit log has all.
+	// MaxVersions is how many of the latest versions of a policy are shown and can be rolled back
+	// to. The audit log has all.
 	MaxVersions = 1000
 	// maxAnswerBytes bounds the policies in an answer.
 	maxAnswerBytes = 8 << 20
-	// MaxHistoryBytes bounds the contents kept of policies that are not in
-	// force any more, beside MaxVersions of each. The oldest are removed first;
-	// their author and time stay.
+	// MaxHistoryBytes bounds the contents kept of policies that are not in force any more, beside
+	// MaxVersions of each. The oldest are removed first; their author and time stay.
 	MaxHistoryBytes = 256 << 20
 )
 
@@ -37,8 +36,8 @@ func newHistory() history {
 	return history{places: map[string][]place{}, schemas: map[string]schemas{}, most: MaxHistoryBytes}
 }
 
-// place is the revision of a change of a policy, its version, and the size of
-// its content in the store.
+// place is the revision of a change of a policy, its version, and the size of its content in the
+// store.
 type place struct{ revision, version, bytes int64 }
 
 // note is the part of a commit that the history keeps.
@@ -78,9 +77,8 @@ func (h *history) add(notes []note) {
 	}
 }
 
-// excess returns the contents to remove: of each policy those beyond
-// MaxVersions without one of its latest schemas, and of all policies the
-// oldest, a tenth at a time.
+// excess returns the contents to remove: of each policy those beyond MaxVersions without one of its
+// latest schemas, and of all policies the oldest, a tenth at a time.
 func (h *history) excess() (list []noted) {
 	bytes := h.bytes
 	pick := func(name string, p place) {
@@ -130,12 +128,11 @@ func (h *history) forgot(list []noted) {
 	}
 }
 
-// maxTrimmed is how many commits are trimmed at a time, since a client waits
-// for it.
+// maxTrimmed is how many commits are trimmed at a time, since a client waits for it.
 const maxTrimmed = 100
 
-// trim removes the contents beyond the bounds from the store. A failure is
-// retried with the next change. The caller has the turn.
+// trim removes the contents beyond the bounds from the store. A failure is retried with the next
+// change. The caller has the turn.
 func (c *Catalog) trim(ctx context.Context) {
 	list := c.history.excess()
 	if len(list) == 0 {
@@ -197,8 +194,7 @@ type Version struct {
 	To      int64        `json:"to,omitempty"` // the version that a rollback restored
 }
 
-// Record is the effect of a commit on one policy, or on none if it begins a
-// series.
+// Record is the effect of a commit on one policy, or on none if it begins a series.
 type Record struct {
 	Revision int64        `json:"revision"`
 	At       Time         `json:"at"`
@@ -210,9 +206,8 @@ type Record struct {
 	To       *Entry       `json:"to"`   // nil: there is none after, or it is not kept any more
 }
 
-// History returns the versions of a policy, newest first, also of a deleted
-// one: the latest MaxVersions, or fewer if they are large. The error is
-// not_found for a policy that never existed.
+// History returns the versions of a policy, newest first, also of a deleted one: the latest
+// MaxVersions, or fewer if they are large. The error is not_found for a policy that never existed.
 func (c *Catalog) History(ctx context.Context, name string) ([]Version, error) {
 	places := c.placesOf(name)
 	if len(places) == 0 {
@@ -238,10 +233,9 @@ func (c *Catalog) History(ctx context.Context, name string) ([]Version, error) {
 	return versions, nil
 }
 
-// Audit returns the records of revisions below before, newest first. It ends
-// after the commit with which there are limit records, or many bytes of
-// policies, so that no commit is split. next is the before of the next page, 0
-// at the end.
+// Audit returns the records of revisions below before, newest first. It ends after the commit with
+// which there are limit records, or many bytes of policies, so that no commit is split. next is the
+// before of the next page, 0 at the end.
 func (c *Catalog) Audit(ctx context.Context, before int64, limit int) (records []Record, next int64, _ error) {
 	records = []Record{}
 	size := 0

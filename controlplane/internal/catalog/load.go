@@ -12,13 +12,13 @@ import (
 const (
 	// retryEvery is Run's pause after a failure.
 	retryEvery = time.Second
-	// verifyEvery is how often Run checks that the store still has the policies
-	// in force, while there are no new commits.
+	// verifyEvery is how often Run checks that the store still has the policies in force, while
+	// there are no new commits.
 	verifyEvery = 2 * time.Second
 )
 
-// Run follows the commits of others until ctx ends. If it cannot read them, the
-// policies in force stay, and it tries again.
+// Run follows the commits of others until ctx ends. If it cannot read them, the policies in force
+// stay, and it tries again.
 func (c *Catalog) Run(ctx context.Context) error {
 	failing := false
 	for {
@@ -82,8 +82,8 @@ func (c *Catalog) load(ctx context.Context) error {
 	return nil
 }
 
-// gathered collects the changes of several commits. Only the state after all of
-// them is valid: contents of those in between may have been removed.
+// gathered collects the changes of several commits. Only the state after all of them is valid:
+// contents of those in between may have been removed.
 type gathered struct {
 	from             *State
 	revision, series int64
@@ -111,9 +111,8 @@ func (c *Catalog) gather(ctx context.Context, from *State, before map[string]sch
 	}
 }
 
-// add collects the changes of a commit. The commit was validated when it was
-// made, so an error means that another version made it, or that the store was
-// edited.
+// add collects the changes of a commit. The commit was validated when it was made, so an error
+// means that another version made it, or that the store was edited.
 func (g *gathered) add(c *store.Commit) error {
 	g.revision, g.series = c.Revision, max(g.series, c.Series)
 	for i := range c.Changes {
@@ -132,8 +131,7 @@ func (g *gathered) add(c *store.Commit) error {
 	return nil
 }
 
-// addSchema collects the schema of a change, and numbers one that an older
-// program did not number.
+// addSchema collects the schema of a change, and numbers one that an older program did not number.
 func (g *gathered) addSchema(revision int64, ch *store.Change, e *Entry) {
 	now, changed := g.after[ch.Name]
 	if !changed {
@@ -171,8 +169,7 @@ func (g *gathered) state() (*State, error) {
 	return next, nil
 }
 
-// entryOf returns the policy after a change; nil: it is deleted, or its content
-// was removed.
+// entryOf returns the policy after a change; nil: it is deleted, or its content was removed.
 func entryOf(c *store.Commit, ch *store.Change) (*Entry, error) {
 	if ch.Policy == nil {
 		return nil, nil

@@ -87,8 +87,8 @@ func TestPoliciesAreBounded(t *testing.T) {
 	}
 }
 
-// Versions that cannot be brought back are said so: they are too old, or an older
-// program has let in what is refused now. What is in force stays so.
+// Versions that cannot be brought back are said so: they are too old, or an older program has let
+// in what is refused now. What is in force stays so.
 func TestVersionsOfBefore(t *testing.T) {
 	f := newFake()
 	f.add(store.Commit{Revision: 1, Token: "1", Changes: []store.Change{
@@ -111,8 +111,9 @@ func TestVersionsOfBefore(t *testing.T) {
 	}
 }
 
-// TestHistoryIsBounded: policies that are changed again and again take no more of the disk than the bound, and older
-// versions are removed first. Authors and times stay, and so do the policies in force, for every reader.
+// TestHistoryIsBounded: policies that are changed again and again take no more of the disk than the
+// bound, and older versions are removed first. Authors and times stay, and so do the policies in
+// force, for every reader.
 func TestHistoryIsBounded(t *testing.T) {
 	for what, s := range map[string]func(t *testing.T) store.Store{
 		"memory": func(*testing.T) store.Store { return newFake() },

@@ -85,9 +85,8 @@ func drawText(t *rapid.T, name string) string {
 	return string(p.AppendJSON(nil))
 }
 
-// TestCatalogFollowsTheModel makes changes through two catalogs on a store that
-// loses answers, commits and races, and checks every one of them against the
-// commits that are there afterwards.
+// TestCatalogFollowsTheModel makes changes through two catalogs on a store that loses answers,
+// commits and races, and checks every one of them against the commits that are there afterwards.
 func TestCatalogFollowsTheModel(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		m := &machine{store: newFake()}

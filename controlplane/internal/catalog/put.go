@@ -9,10 +9,9 @@ import (
 	"github.com/sluice-bus/sluice/sdk/wire"
 )
 
-// Permits is the condition of a change of a policy whose version is current, 0
-// if there is none. It is evaluated for the latest state, and again for a later
-// one if another commit came first. The change fails with its error; a nil
-// Permits permits everything.
+// Permits is the condition of a change of a policy whose version is current, 0 if there is none. It
+// is evaluated for the latest state, and again for a later one if another commit came first. The
+// change fails with its error; a nil Permits permits everything.
 type Permits = func(current int64) error
 
 // allowed evaluates permits for a policy that may be nil.
@@ -38,15 +37,14 @@ func notFound(name string) error {
 	return wire.Errorf(wire.NotFound, "there is no policy %q", name)
 }
 
-// Put creates or replaces a policy. A policy that is equal to the current one
-// changes nothing, also no version. The result has one change. A dry run returns
-// the result, with the new version, and changes nothing.
+// Put creates or replaces a policy. A policy that is equal to the current one changes nothing, also
+// no version. The result has one change. A dry run returns the result, with the new version, and
+// changes nothing.
 //
-// Like all changes, its errors are *[wire.Error]: the error of permits,
-// invalid_policy, payload_too_large, or store_unavailable, whose message says
-// if the change may have been made. Bad fields are named publish.rate if they
-// are of the given policy, and policies["name"].publish.rate if the change
-// makes another one invalid.
+// Like all changes, its errors are *[wire.Error]: the error of permits, invalid_policy,
+// payload_too_large, or store_unavailable, whose message says if the change may have been made. Bad
+// fields are named publish.rate if they are of the given policy, and policies["name"].publish.rate
+// if the change makes another one invalid.
 func (c *Catalog) Put(ctx context.Context, by Author, p policy.Policy, permits Permits, dryRun bool) (Applied, error) {
 	if !policy.ValidName(p.Name) {
 		return Applied{}, badName("name", p.Name)
@@ -63,8 +61,7 @@ func (c *Catalog) Put(ctx context.Context, by Author, p policy.Policy, permits P
 	})
 }
 
-// Delete removes a policy, as Put puts one; the error is not_found if there is
-// none.
+// Delete removes a policy, as Put puts one; the error is not_found if there is none.
 func (c *Catalog) Delete(ctx context.Context, by Author, name string, permits Permits, dryRun bool) (Applied, error) {
 	return c.applied(ctx, by, dryRun, map[string]int{name: 0}, func(s *State) (*wish, error) {
 		e := s.Find(name)
@@ -78,10 +75,9 @@ func (c *Catalog) Delete(ctx context.Context, by Author, name string, permits Pe
 	})
 }
 
-// Rollback restores the content of an earlier version as a new version, also if
-// it is equal to the current one or the policy is deleted. The error is
-// not_found for a version that does not exist or is a deletion, and
-// invalid_policy if the content is invalid together with the other policies.
+// Rollback restores the content of an earlier version as a new version, also if it is equal to the
+// current one or the policy is deleted. The error is not_found for a version that does not exist or
+// is a deletion, and invalid_policy if the content is invalid together with the other policies.
 func (c *Catalog) Rollback(ctx context.Context, by Author, name string, version int64, permits Permits) (Entry, error) {
 	_, after, err := c.commit(ctx, by, false, func(s *State) (*wish, error) {
 		old, err := c.version(ctx, name, version)
@@ -99,16 +95,15 @@ func (c *Catalog) Rollback(ctx context.Context, by Author, name string, version 
 	return *after.Find(name), nil
 }
 
-// NewSeries declares the policies in force to be right: sidecars refuse lower
-// revisions than their own, such as those of a store that was restored from a
-// backup. The policies do not change.
+// NewSeries declares the policies in force to be right: sidecars refuse lower revisions than their
+// own, such as those of a store that was restored from a backup. The policies do not change.
 func (c *Catalog) NewSeries(ctx context.Context, by Author) (*State, error) {
 	_, after, err := c.commit(ctx, by, false, func(*State) (*wish, error) { return &wish{series: true}, nil })
 	return after, err
 }
 
-// version reads the content of a version as if it was put now: an older program
-// may have accepted it.
+// version reads the content of a version as if it was put now: an older program may have accepted
+// it.
 func (c *Catalog) version(ctx context.Context, name string, version int64) (policy.Policy, error) {
 	places := c.placesOf(name)
 	last, oldest := int64(len(places)), max(int64(len(places))-MaxVersions, 0)+1
@@ -130,8 +125,7 @@ func (c *Catalog) version(ctx context.Context, name string, version int64) (poli
 	return policy.ParsePolicy(ch.Policy)
 }
 
-// callOthers names the policies, other than self, in errors of a change of
-// self.
+// callOthers names the policies, other than self, in errors of a change of self.
 func callOthers(self string) func(string) string {
 	return func(name string) string {
 		if name == self {

@@ -8,14 +8,13 @@ import (
 	"github.com/sluice-bus/sluice/controlplane/internal/store"
 )
 
-// errBehind says that the store lacks commits that are in force: its server
-// lags, or it was restored from an older backup.
+// errBehind says that the store lacks commits that are in force: its server lags, or it was
+// restored from an older backup.
 var errBehind = fmt.Errorf("%w: it ends before the policies in force; if it was restored from a backup, restart the control planes", store.ErrUnavailable)
 
-// verify checks that the commits of the store follow the state in force. If the
-// store was restored from a backup and has new commits since, all of it is read
-// again: revisions of the same numbers differ. A store that ends too early is
-// an error, since it may only lag. The caller has the turn.
+// verify checks that the commits of the store follow the state in force. If the store was restored
+// from a backup and has new commits since, all of it is read again: revisions of the same numbers
+// differ. A store that ends too early is an error, since it may only lag. The caller has the turn.
 func (c *Catalog) verify(ctx context.Context) error {
 	revision := c.State().Revision
 	if revision == 0 {
@@ -41,8 +40,7 @@ func (c *Catalog) lastToken() string {
 	return c.history.token
 }
 
-// reload puts the store's policies in force, in place of all earlier ones. The
-// caller has the turn.
+// reload puts the store's policies in force, in place of all earlier ones. The caller has the turn.
 func (c *Catalog) reload(ctx context.Context) error {
 	g, err := c.gather(ctx, emptyState(), nil)
 	if err != nil {

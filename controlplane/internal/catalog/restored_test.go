@@ -15,8 +15,8 @@ func (f *fakeStore) restore(revision int64) {
 	f.commits = f.commits[:revision:revision]
 }
 
-// A store that was restored from a backup while a control plane runs goes on
-// with another history: nothing is made of both.
+// A store that was restored from a backup while a control plane runs goes on with another history:
+// nothing is made of both.
 func TestRestoredWhileRunning(t *testing.T) {
 	f := newFake()
 	old := catalogOn(t, f)
@@ -51,7 +51,8 @@ func TestRestoredWhileRunning(t *testing.T) {
 	}
 }
 
-// A new series has the same policies, comes after all that were, also after those that the store forgot, and is in the audit log.
+// A new series has the same policies, comes after all that were, also after those that the store
+// forgot, and is in the audit log.
 func TestNewSeries(t *testing.T) {
 	f := newFake()
 	one, two := catalogOn(t, f), catalogOn(t, f)

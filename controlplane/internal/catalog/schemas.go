@@ -13,13 +13,12 @@ import (
 	"github.com/sluice-bus/sluice/sdk/wire"
 )
 
-// MaxSchemas is how many of the latest versions of a policy's schema are kept,
-// even if more than MaxVersions changes of the policy came after them.
-// MaxHistoryBytes bounds their bytes, too.
+// MaxSchemas is how many of the latest versions of a policy's schema are kept, even if more than
+// MaxVersions changes of the policy came after them. MaxHistoryBytes bounds their bytes, too.
 const MaxSchemas = 100
 
-// schemas are the versions of one policy's schema. A schema gets a new number
-// when it differs from the one before in more than spelling.
+// schemas are the versions of one policy's schema. A schema gets a new number when it differs from
+// the one before in more than spelling.
 type schemas struct {
 	last   int64               // the highest version; 0: there never was a schema
 	digest policy.SchemaDigest // of that one; zero: it is not kept
@@ -65,9 +64,9 @@ type Schema struct {
 	JSONSchema json.RawMessage `json:"json_schema"`
 }
 
-// Schemas returns the versions of a policy's schema, newest first, also of a
-// deleted policy: the latest MaxSchemas, or fewer if they are large or not kept
-// any more. The error is not_found for a policy that never existed.
+// Schemas returns the versions of a policy's schema, newest first, also of a deleted policy: the
+// latest MaxSchemas, or fewer if they are large or not kept any more. The error is not_found for a
+// policy that never existed.
 func (c *Catalog) Schemas(ctx context.Context, name string) ([]Schema, error) {
 	if len(c.placesOf(name)) == 0 {
 		return nil, wire.Errorf(wire.NotFound, "there never was a policy %q", name)
@@ -100,9 +99,9 @@ func (c *Catalog) readSchemas(ctx context.Context, name string, most int) ([]Sch
 	return list, nil
 }
 
-// CheckSchema returns the reasons why a schema is incompatible with those of a
-// policy; none: it is compatible. The default compatibility is the one in
-// force. The error is not_found for a policy that never existed.
+// CheckSchema returns the reasons why a schema is incompatible with those of a policy; none: it is
+// compatible. The default compatibility is the one in force. The error is not_found for a policy
+// that never existed.
 func (c *Catalog) CheckSchema(ctx context.Context, name, text string, how policy.Compatibility) ([]string, error) {
 	if len(c.placesOf(name)) == 0 {
 		return nil, wire.Errorf(wire.NotFound, "there never was a policy %q", name)
@@ -122,8 +121,7 @@ func (s *State) compatibility(name string) policy.Compatibility {
 	return e.Schema.Compatibility
 }
 
-// breaks returns the reasons why a schema is incompatible with earlier
-// versions.
+// breaks returns the reasons why a schema is incompatible with earlier versions.
 func (c *Catalog) breaks(ctx context.Context, budget *schema.Budget, name, text string, how policy.Compatibility) ([]string, error) {
 	was := c.schemasOf(name)
 	if was.last == 0 || was.digest == policy.DigestOf(text) && !how.Transitive() || how == policy.CompatibilityNone {
@@ -147,8 +145,7 @@ func (c *Catalog) breaks(ctx context.Context, budget *schema.Budget, name, text 
 	return how.Breaks(budget, text, older), nil
 }
 
-// holdToSchemas refuses a put policy whose schema is incompatible with earlier
-// versions.
+// holdToSchemas refuses a put policy whose schema is incompatible with earlier versions.
 func (c *Catalog) holdToSchemas(ctx context.Context, w *wish, next *State) error {
 	budget := schema.NewBudget()
 	var bad []wire.FieldError

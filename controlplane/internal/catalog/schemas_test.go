@@ -35,8 +35,8 @@ func putThree(t *testing.T, catalogs ...*Catalog) {
 	}
 }
 
-// Several control planes count the schemas of their store together, and topics
-// that inherit one have its number.
+// Several control planes count the schemas of their store together, and topics that inherit one
+// have its number.
 func TestSchemasAreCountedTogether(t *testing.T) {
 	f := newFake()
 	a, b := catalogOn(t, f), catalogOn(t, f)
@@ -56,8 +56,7 @@ func TestSchemasAreCountedTogether(t *testing.T) {
 	}
 }
 
-// A store whose commits an older program made has no numbers: they are counted
-// when it is read.
+// A store whose commits an older program made has no numbers: they are counted when it is read.
 func TestSchemasOfOlderPrograms(t *testing.T) {
 	f := newFake()
 	putThree(t, catalogOn(t, f))
@@ -97,8 +96,8 @@ func TestSchemasOutliveVersions(t *testing.T) {
 	}
 }
 
-// Versions beyond the bound of schemas, or of the history's bytes, are not
-// compared with any more; without any version left, a schema is incompatible.
+// Versions beyond the bound of schemas, or of the history's bytes, are not compared with any more;
+// without any version left, a schema is incompatible.
 func TestSchemasAreBounded(t *testing.T) {
 	f := newFake()
 	c := catalogOn(t, f)

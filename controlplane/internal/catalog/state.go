@@ -75,8 +75,7 @@ func emptyState() *State {
 	return &State{Snapshot: s, Entries: []Entry{}}
 }
 
-// Find returns the policy of a name, which is shared and read only; nil: there
-// is none.
+// Find returns the policy of a name, which is shared and read only; nil: there is none.
 func (s *State) Find(name string) *Entry {
 	i, found := slices.BinarySearchFunc(s.Entries, name, func(e Entry, name string) int { return strings.Compare(e.Policy.Name, name) })
 	if !found {
@@ -85,9 +84,8 @@ func (s *State) Find(name string) *Entry {
 	return &s.Entries[i]
 }
 
-// with returns the state after policies were put and others removed; a name
-// occurs only once in both together. The error is that of
-// policy.Snapshot.Change.
+// with returns the state after policies were put and others removed; a name occurs only once in
+// both together. The error is that of policy.Snapshot.Change.
 func (s *State) with(revision int64, put []Entry, remove []string) (*State, error) {
 	policies := make([]policy.Policy, len(put))
 	for i := range put {
@@ -108,8 +106,7 @@ func (s *State) with(revision int64, put []Entry, remove []string) (*State, erro
 	return next, nil
 }
 
-// merge returns the entries without the removed ones and with the put ones, which
-// it sorts.
+// merge returns the entries without the removed ones and with the put ones, which it sorts.
 func (s *State) merge(put []Entry, remove []string) []Entry {
 	slices.SortFunc(put, func(a, b Entry) int { return cmp.Compare(a.Policy.Name, b.Policy.Name) })
 	gone := make(map[string]bool, len(remove))

@@ -1,7 +1,6 @@
-// Package console serves the web page of the control plane: static files that
-// are part of the program, under headers that let them load nothing from
-// elsewhere and run nothing but themselves. It must not know the REST API,
-// which the page in the browser calls like any other client.
+// Package console serves the web page of the control plane: static files that are part of the
+// program, under headers that let them load nothing from elsewhere and run nothing but themselves.
+// It must not know the REST API, which the page in the browser calls like any other client.
 package console
 
 import (
@@ -21,14 +20,14 @@ import (
 //go:embed static
 var static embed.FS
 
-// Policy is the Content-Security-Policy of every answer: only the page's own files
-// and the API of the same origin, no inline script or style, no frame around it.
+// Policy is the Content-Security-Policy of every answer: only the page's own files and the API of
+// the same origin, no inline script or style, no frame around it.
 const Policy = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; " +
 	"connect-src 'self'; base-uri 'none'; form-action 'self'; frame-ancestors 'none'"
 
-// types are the content types of the served files, by extension; other files
-// (licences, notes on their origin) are for readers of the source. They are listed
-// here because the mime package's types differ from machine to machine.
+// types are the content types of the served files, by extension; other files (licences, notes on
+// their origin) are for readers of the source. They are listed here because the mime package's
+// types differ from machine to machine.
 var types = map[string]string{
 	".html": "text/html; charset=utf-8",
 	".css":  "text/css; charset=utf-8",
@@ -37,8 +36,7 @@ var types = map[string]string{
 	".svg":  "image/svg+xml",
 }
 
-// Handler serves the page at / and its files below. Other paths get the JSON
-// errors of the API.
+// Handler serves the page at / and its files below. Other paths get the JSON errors of the API.
 func Handler() http.Handler {
 	mux := http.NewServeMux()
 	err := fs.WalkDir(static, "static", func(name string, entry fs.DirEntry, err error) error {
@@ -71,8 +69,8 @@ func Handler() http.Handler {
 	})
 }
 
-// file serves one file. Browsers cache it and validate it on each request, so that
-// a page never mixes the files of two versions of the program.
+// file serves one file. Browsers cache it and validate it on each request, so that a page never
+// mixes the files of two versions of the program.
 func file(name string, content []byte) http.Handler {
 	sum := sha256.Sum256(content)
 	etag := `"` + hex.EncodeToString(sum[:12]) + `"`

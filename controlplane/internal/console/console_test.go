@@ -27,8 +27,8 @@ func request(method, at string, header ...string) *httptest.ResponseRecorder {
 	return w
 }
 
-// sources are the files of the page, by their path below it; own ones only, or
-// those of others, too.
+// sources are the files of the page, by their path below it; own ones only, or those of others,
+// too.
 func sources(t *testing.T, vendored bool) map[string]string {
 	t.Helper()
 	out := map[string]string{}
@@ -156,8 +156,8 @@ func TestNothingInline(t *testing.T) {
 	}
 }
 
-// TestComplete follows every reference between the files: what is not embedded
-// would only be missed in a browser, and what nobody refers to is dead.
+// TestComplete follows every reference between the files: what is not embedded would only be missed
+// in a browser, and what nobody refers to is dead.
 func TestComplete(t *testing.T) {
 	files := sources(t, true)
 	used := map[string]bool{"index.html": true}
@@ -209,8 +209,8 @@ func TestFetchesNothingFromElsewhere(t *testing.T) {
 	}
 }
 
-// TestFieldsAreThePolicys holds the list of fields that the page has against
-// the program's: no field may be missing, none may have another default.
+// TestFieldsAreThePolicys holds the list of fields that the page has against the program's: no
+// field may be missing, none may have another default.
 func TestFieldsAreThePolicys(t *testing.T) {
 	content := []byte(sources(t, false)["fields.js"])
 	from, to := bytes.IndexByte(content, '['), bytes.LastIndexByte(content, ']')

@@ -7,8 +7,8 @@ import (
 	"github.com/sluice-bus/sluice/controlplane/internal/fleet"
 )
 
-// BenchmarkExport is what a control plane with 1,000 sidecars pays to tell the
-// others, and they to hear it.
+// BenchmarkExport is what a control plane with 1,000 sidecars pays to tell the others, and they to
+// hear it.
 func BenchmarkExport(b *testing.B) {
 	c := newClock()
 	r := fleet.NewRegistry(fleet.Config{ControlPlane: "cp1", Now: c.now})

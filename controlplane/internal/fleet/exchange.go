@@ -13,19 +13,18 @@ import (
 
 // Bounds of the documents that control planes exchange.
 const (
-	// MaxExport bounds a document; a database takes 16 MiB at most. Beyond it a
-	// document leaves out histories first, then acked versions and unmet write
-	// concerns, then topics, and last the sidecars that left.
+	// MaxExport bounds a document; a database takes 16 MiB at most. Beyond it a document leaves out
+	// histories first, then acked versions and unmet write concerns, then topics, and last the
+	// sidecars that left.
 	MaxExport = 8 << 20
-	// exportedHistories is how many topics, the busiest, have their history in
-	// a document.
+	// exportedHistories is how many topics, the busiest, have their history in a document.
 	exportedHistories = 1_000
 	// maxDocument bounds an unpacked document.
 	maxDocument = 256 << 20
 )
 
-// document is what one control plane tells the others: gob, compressed. Fields
-// may be added; unknown ones are ignored.
+// document is what one control plane tells the others: gob, compressed. Fields may be added;
+// unknown ones are ignored.
 type document struct {
 	ControlPlane string
 	Sidecars     []instance
@@ -175,8 +174,8 @@ func (d *document) encode() []byte {
 	return out.Bytes()
 }
 
-// Merge replaces the documents of the other control planes; the one of self is
-// ignored. A document that cannot be read is left out, and named in the error.
+// Merge replaces the documents of the other control planes; the one of self is ignored. A document
+// that cannot be read is left out, and named in the error.
 func (r *Registry) Merge(self string, docs [][]byte) error {
 	r.mu.Lock()
 	before := r.others

@@ -1,13 +1,12 @@
-// Package fleet has the control plane's knowledge of its sidecars: their
-// identities, when they were last seen, which policies they run or refuse,
-// their rates by topic, and their shares of fleet-wide limits. It must not know
-// xDS, quotas or REST, which write and read it.
+// Package fleet has the control plane's knowledge of its sidecars: their identities, when they were
+// last seen, which policies they run or refuse, their rates by topic, and their shares of
+// fleet-wide limits. It must not know xDS, quotas or REST, which write and read it.
 package fleet
 
 import "github.com/sluice-bus/sluice/sdk/wire"
 
-// The sidecars and topics as they are shown. The registry leaves out the limits of
-// a topic, which policies have.
+// The sidecars and topics as they are shown. The registry leaves out the limits of a topic, which
+// policies have.
 type (
 	Sidecar   = wire.Sidecar
 	Rejection = wire.Rejection

@@ -8,8 +8,8 @@ import (
 	"github.com/sluice-bus/sluice/controlplane/internal/fleet"
 )
 
-// A sidecar that has all policies shows those of its parts, here and at another control
-// plane, and a change of any policy has to reach it.
+// A sidecar that has all policies shows those of its parts, here and at another control plane, and
+// a change of any policy has to reach it.
 func TestParts(t *testing.T) {
 	here, there := fleet.NewRegistry(fleet.Config{ControlPlane: "cp1"}), fleet.NewRegistry(fleet.Config{ControlPlane: "cp2"})
 	one := &fleet.Part{ID: "h1", Versions: map[string]int64{"a": 1, "b": 2}}

@@ -13,15 +13,13 @@ import (
 const (
 	// MaxConnected bounds the sidecars connected to one control plane.
 	MaxConnected = 20_000
-	// MaxDisconnected bounds the sidecars that left whose versions are kept;
-	// beyond it the versions of those that left first are removed. Missing
-	// sidecars stay missing.
+	// MaxDisconnected bounds the sidecars that left whose versions are kept; beyond it the versions
+	// of those that left first are removed. Missing sidecars stay missing.
 	MaxDisconnected = 1_000
-	// MaxVersions bounds the versions shown of all sidecars together; beyond it
-	// versions that all sidecars share are left out.
+	// MaxVersions bounds the versions shown of all sidecars together; beyond it versions that all
+	// sidecars share are left out.
 	MaxVersions = 100_000
-	// KeepDisconnected is how long the versions of a sidecar that left are
-	// kept.
+	// KeepDisconnected is how long the versions of a sidecar that left are kept.
 	KeepDisconnected = time.Hour
 )
 
@@ -35,8 +33,8 @@ type Config struct {
 	Now func() time.Time
 }
 
-// Registry is what one control plane knows of its sidecars and of those of
-// other control planes. It is safe for concurrent use.
+// Registry is what one control plane knows of its sidecars and of those of other control planes. It
+// is safe for concurrent use.
 type Registry struct {
 	name  string
 	now   func() time.Time
@@ -53,8 +51,8 @@ type Registry struct {
 	refused  int64
 }
 
-// identity tells sidecars apart, even two with the same node id that are
-// connected to two control planes.
+// identity tells sidecars apart, even two with the same node id that are connected to two control
+// planes.
 type identity struct{ node, instance string }
 
 // member is one sidecar of this control plane.
@@ -94,16 +92,14 @@ func NewRegistry(c Config) *Registry {
 	}
 }
 
-// Session is one connection of a sidecar. If a sidecar connects again before
-// its dead connection is detected, only the new session counts: calls of the
-// old one change nothing.
+// Session is one connection of a sidecar. If a sidecar connects again before its dead connection is
+// detected, only the new session counts: calls of the old one change nothing.
 type Session struct {
 	registry *Registry
 	node     string
 }
 
-// Connect adds a sidecar. The error is a *TakenError, or says that there are
-// too many.
+// Connect adds a sidecar. The error is a *TakenError, or says that there are too many.
 func (r *Registry) Connect(n Node) (*Session, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -121,12 +117,11 @@ func (r *Registry) Connect(n Node) (*Session, error) {
 	return s, nil
 }
 
-// NoPolicy is the version of a missing policy, at a sidecar that uses the topic
-// of its name.
+// NoPolicy is the version of a missing policy, at a sidecar that uses the topic of its name.
 const NoPolicy = 0
 
-// Acked records that the sidecar runs these versions of policies, or knows that
-// there is [NoPolicy], and no longer has the gone ones.
+// Acked records that the sidecar runs these versions of policies, or knows that there is
+// [NoPolicy], and no longer has the gone ones.
 func (s *Session) Acked(versions map[string]int64, gone []string) {
 	s.update(func(m *member) {
 		for _, name := range gone {
@@ -142,9 +137,8 @@ type Part struct {
 	Versions map[string]int64
 }
 
-// Holds records that the sidecar runs the policies of these parts, by the names of
-// the parts, and no longer has the gone parts. A sidecar with parts has all
-// policies.
+// Holds records that the sidecar runs the policies of these parts, by the names of the parts, and
+// no longer has the gone parts. A sidecar with parts has all policies.
 func (s *Session) Holds(parts map[string]*Part, gone []string) {
 	s.update(func(m *member) {
 		if m.parts == nil {
@@ -184,8 +178,8 @@ func (s *Session) Close() {
 	})
 }
 
-// Drained says that a sidecar has left, or is about to, without events of its
-// own: it is no peer from now on.
+// Drained says that a sidecar has left, or is about to, without events of its own: it is no peer
+// from now on.
 func (r *Registry) Drained(n Node) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -208,8 +202,8 @@ func (s *Session) update(change func(*member)) {
 	}
 }
 
-// remember keeps a sidecar that left. It removes the sidecars that left long ago
-// and, if there are too many, the one that left first.
+// remember keeps a sidecar that left. It removes the sidecars that left long ago and, if there are
+// too many, the one that left first.
 func (r *Registry) remember(m *member) {
 	r.left[m.ID] = m
 	var first *member
@@ -233,9 +227,9 @@ type instance struct {
 	parts    []*Part // nil: it has none
 }
 
-// Sidecars returns those of all control planes, ascending by node id. A
-// connected one was last seen now: its connection is probed. One that left is
-// shown unless another of the same node id is connected or left later.
+// Sidecars returns those of all control planes, ascending by node id. A connected one was last seen
+// now: its connection is probed. One that left is shown unless another of the same node id is
+// connected or left later.
 func (r *Registry) Sidecars() []Sidecar {
 	r.mu.Lock()
 	list := r.instances(true)
@@ -264,8 +258,8 @@ func (r *Registry) Sidecars() []Sidecar {
 	return out
 }
 
-// alike returns the parts that all sidecars with parts share, if there are more
-// than MaxVersions to show.
+// alike returns the parts that all sidecars with parts share, if there are more than MaxVersions to
+// show.
 func alike(list []instance) map[string]bool {
 	count, holders, versions := map[string]int{}, 0, 0
 	for i := range list {
@@ -287,8 +281,7 @@ func alike(list []instance) map[string]bool {
 	return all
 }
 
-// withMissing adds the missing sidecars that are not in a list, and marks the
-// others as missing.
+// withMissing adds the missing sidecars that are not in a list, and marks the others as missing.
 func (r *Registry) withMissing(list []instance, missing []Entry) []instance {
 	for _, e := range missing {
 		i := slices.IndexFunc(list, func(s instance) bool { return !s.Connected && !s.Drained && e.covers(&s) })
@@ -321,9 +314,9 @@ func (r *Registry) Known() int {
 	return n
 }
 
-// Peers returns the sidecars of all control planes that have a replay API,
-// ascending by id and instance. One that has left stays unless it was drained
-// or forgotten: replays must name it, since its events are missing.
+// Peers returns the sidecars of all control planes that have a replay API, ascending by id and
+// instance. One that has left stays unless it was drained or forgotten: replays must name it, since
+// its events are missing.
 func (r *Registry) Peers() []Node {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -339,8 +332,7 @@ func (r *Registry) Peers() []Node {
 	return out
 }
 
-// instances merges the sidecars of all control planes, with their versions if
-// requested.
+// instances merges the sidecars of all control planes, with their versions if requested.
 func (r *Registry) instances(versions bool) []instance {
 	list := r.own(versions)
 	for _, o := range r.others {
@@ -357,8 +349,8 @@ func (r *Registry) instances(versions bool) []instance {
 	return out
 }
 
-// compare orders instances by node id. Of one node id the instance that is shown
-// comes first: connected ones first, then the one seen last.
+// compare orders instances by node id. Of one node id the instance that is shown comes first:
+// connected ones first, then the one seen last.
 func compare(a, b instance) int {
 	later := b.LastSeen.Compare(a.LastSeen)
 	switch {
@@ -411,9 +403,9 @@ func (m *member) list() []*Part {
 	return slices.AppendSeq([]*Part{}, maps.Values(m.parts))
 }
 
-// Using returns the sidecars of all control planes that have a policy, or all
-// policies, each with its version of that policy alone, and those of this
-// control plane that use the topic of its name, ascending by node id.
+// Using returns the sidecars of all control planes that have a policy, or all policies, each with
+// its version of that policy alone, and those of this control plane that use the topic of its name,
+// ascending by node id.
 func (r *Registry) Using(policy string) []Sidecar {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -223,8 +223,8 @@ func TestASecondProcessWithANodeIDIsRefused(t *testing.T) {
 	connect(t, other, "a", "i2")
 }
 
-// The end of a sidecar's last life may be known a moment after its next one is
-// there; that is no second sidecar.
+// The end of a sidecar's last life may be known a moment after its next one is there; that is no
+// second sidecar.
 func TestARestartWaitsForTheEndOfTheLastLife(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := fleet.NewRegistry(fleet.Config{ControlPlane: "cp1"})

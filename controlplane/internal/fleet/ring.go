@@ -8,9 +8,8 @@ const (
 	historySlots = 60
 	// rateSlots is over how many seconds a rate is measured.
 	rateSlots = 5
-	// lagSlots is how many seconds before now the last second of a rate or
-	// history ended at the latest: sidecars report every second, and reports
-	// under way would show as a dip.
+	// lagSlots is how many seconds before now the last second of a rate or history ended at the
+	// latest: sidecars report every second, and reports under way would show as a dip.
 	lagSlots = 2
 )
 
@@ -20,8 +19,8 @@ const (
 	rateRing    = rateSlots + lagSlots
 )
 
-// ring counts allowed and denied events in each of the last seconds. Times are
-// durations since some start.
+// ring counts allowed and denied events in each of the last seconds. Times are durations since some
+// start.
 type ring struct {
 	slots []Point
 	last  int64 // the second of the newest slot
@@ -43,8 +42,8 @@ func (r *ring) slot(s int64) *Point {
 	return &r.slots[s%size]
 }
 
-// add counts events spread evenly over some time before at. Events of a second
-// that is over count in the oldest slot: none is lost.
+// add counts events spread evenly over some time before at. Events of a second that is over count
+// in the oldest slot: none is lost.
 func (r *ring) add(at, over time.Duration, p Point) {
 	for s := max(r.last+1, second(at)-int64(len(r.slots))+1); s <= second(at); s++ {
 		r.last = s

@@ -9,22 +9,21 @@ import (
 	"github.com/sluice-bus/sluice/internal/pause"
 )
 
-// Entry is a sidecar in the store's roster, from its connection until it leaves
-// without events of its own, or is forgotten.
+// Entry is a sidecar in the store's roster, from its connection until it leaves without events of
+// its own, or is forgotten.
 type Entry struct {
 	Node
 	Seen time.Time // when it connected, or was gone
 }
 
-// Key is the same in all lives of a sidecar on one store: on another store it
-// has other events.
+// Key is the same in all lives of a sidecar on one store: on another store it has other events.
 func (e Entry) Key() string { return e.ID + "\n" + e.StoreID }
 
 // Unknown is the entry of a sidecar whose store is not known yet.
 func (e Entry) Unknown() Entry { return Entry{Node: Node{ID: e.ID}} }
 
-// covers reports whether a connected sidecar is that of an entry. One whose
-// store is not known yet is that of every store.
+// covers reports whether a connected sidecar is that of an entry. One whose store is not known yet
+// is that of every store.
 func (e Entry) covers(s *instance) bool {
 	return e.ID == s.NodeID && (e.StoreID == s.StoreID || e.StoreID == "")
 }
@@ -76,10 +75,9 @@ func (r *Registry) Stored(e Entry) {
 	}
 }
 
-// Remember replaces the known entries of the store. An entry that is neither
-// there nor due was forgotten through some control plane; if its sidecar is
-// connected it is due again. A due entry of a sidecar that is gone is dropped
-// if another life of it is stored: it has connected elsewhere.
+// Remember replaces the known entries of the store. An entry that is neither there nor due was
+// forgotten through some control plane; if its sidecar is connected it is due again. A due entry of
+// a sidecar that is gone is dropped if another life of it is stored: it has connected elsewhere.
 func (r *Registry) Remember(list []Entry) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -111,8 +109,7 @@ func (r *Registry) here(n Node) bool {
 	return m != nil && m.Instance == n.Instance
 }
 
-// Superseded are stored entries of connected sidecars from before their store
-// was known.
+// Superseded are stored entries of connected sidecars from before their store was known.
 func (r *Registry) Superseded() (out []Entry) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -131,8 +128,7 @@ func (r *Registry) Missing() []Entry {
 	return r.missing(r.instances(false))
 }
 
-// missing returns them, given the connected ones; ascending by node id and
-// store.
+// missing returns them, given the connected ones; ascending by node id and store.
 func (r *Registry) missing(known []instance) []Entry {
 	byNode := map[string][]*instance{}
 	for i := range known {

@@ -10,12 +10,11 @@ import (
 )
 
 const (
-	// KeepRefusals is how long a refused session is shown. A sidecar tries
-	// again every few seconds.
+	// KeepRefusals is how long a refused session is shown. A sidecar tries again every few seconds.
 	KeepRefusals = time.Minute
-	// AwaitEnd is how long a session waits for the end of another one of its
-	// node id before it is refused: the knowledge of a restarted sidecar's last
-	// life is up to a second old at other control planes.
+	// AwaitEnd is how long a session waits for the end of another one of its node id before it is
+	// refused: the knowledge of a restarted sidecar's last life is up to a second old at other
+	// control planes.
 	AwaitEnd = 2 * time.Second
 	// awaitStep is the interval of the checks whether it has ended.
 	awaitStep = 20 * time.Millisecond
@@ -39,8 +38,8 @@ func (e *TakenError) Error() string {
 		"the connection of a machine that is gone ends within 15 s; else give one of the two another --node-id", e.NodeID, e.Address, e.ControlPlane)
 }
 
-// Await waits up to AwaitEnd for another process's session of a node id to end.
-// The error is a *TakenError.
+// Await waits up to AwaitEnd for another process's session of a node id to end. The error is a
+// *TakenError.
 func (r *Registry) Await(ctx context.Context, nodeID, instance string) error {
 	for deadline := time.Now().Add(r.await); ; {
 		taken := r.Taken(nodeID, instance)
@@ -53,8 +52,7 @@ func (r *Registry) Await(ctx context.Context, nodeID, instance string) error {
 	}
 }
 
-// Taken checks whether another process of a node id is connected; the error is
-// a *TakenError.
+// Taken checks whether another process of a node id is connected; the error is a *TakenError.
 func (r *Registry) Taken(nodeID, instance string) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -64,8 +62,7 @@ func (r *Registry) Taken(nodeID, instance string) error {
 	return nil
 }
 
-// taken returns the other process of a node id that is connected to any control
-// plane; nil: none.
+// taken returns the other process of a node id that is connected to any control plane; nil: none.
 func (r *Registry) taken(nodeID, instance string) *TakenError {
 	if m := r.members[nodeID]; m != nil {
 		if m.Instance == instance {
@@ -82,8 +79,7 @@ func (r *Registry) taken(nodeID, instance string) *TakenError {
 	return nil
 }
 
-// refuse records a refused session, and reports whether its process was refused
-// recently.
+// refuse records a refused session, and reports whether its process was refused recently.
 func (r *Registry) refuse(n Node) (again bool) {
 	now := r.now()
 	maps.DeleteFunc(r.refusals, func(_ string, was refusals) bool { return now.Sub(was.Last) > KeepRefusals })
@@ -103,8 +99,7 @@ func (r *Registry) Refused() int64 {
 	return r.refused
 }
 
-// refusalsOf returns the recent refusals of a node id at all control planes;
-// nil: none.
+// refusalsOf returns the recent refusals of a node id at all control planes; nil: none.
 func (r *Registry) refusalsOf(nodeID string) *Refusals {
 	var all *Refusals
 	add := func(one Refusals) {

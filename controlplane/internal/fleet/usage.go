@@ -10,17 +10,15 @@ import (
 
 // Bounds of the topics.
 const (
-	// MaxTopics and MaxUsages bound the topics, and the pairs of a topic and a
-	// sidecar, that one control plane counts. Further ones are not shown, and
-	// counted by Uncounted.
+	// MaxTopics and MaxUsages bound the topics, and the pairs of a topic and a sidecar, that one
+	// control plane counts. Further ones are not shown, and counted by Uncounted.
 	MaxTopics = 20_000
 	MaxUsages = 200_000
-	// KeepTopic is how long a topic, or a sidecar's part of it, is shown after
-	// its last use.
+	// KeepTopic is how long a topic, or a sidecar's part of it, is shown after its last use.
 	KeepTopic = 10 * time.Minute
 
-	// reportEvery is the least interval of sidecars' reports while there is
-	// anything to report: the events of a report happened since the last one.
+	// reportEvery is the least interval of sidecars' reports while there is anything to report: the
+	// events of a report happened since the last one.
 	reportEvery = time.Second
 	// sweepEvery is the interval of the sweeps.
 	sweepEvery = time.Minute
@@ -48,8 +46,8 @@ type use struct {
 	share  *float64
 }
 
-// Usage adds the events of a topic that a sidecar let through and refused since
-// its last report. Two sidecars of one node id are added up.
+// Usage adds the events of a topic that a sidecar let through and refused since its last report.
+// Two sidecars of one node id are added up.
 func (r *Registry) Usage(node, topic string, allowed, denied uint64, at time.Time) {
 	if allowed == 0 && denied == 0 {
 		return
@@ -68,8 +66,7 @@ func (r *Registry) Usage(node, topic string, allowed, denied uint64, at time.Tim
 	}
 }
 
-// Share sets a sidecar's share of a topic's fleet-wide rate; below zero: it has
-// none.
+// Share sets a sidecar's share of a topic's fleet-wide rate; below zero: it has none.
 func (r *Registry) Share(node, topic string, perSecond float64) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -84,8 +81,7 @@ func (r *Registry) Share(node, topic string, perSecond float64) {
 	}
 }
 
-// Uncounted returns how many reports were left out because of MaxTopics and
-// MaxUsages.
+// Uncounted returns how many reports were left out because of MaxTopics and MaxUsages.
 func (r *Registry) Uncounted() int64 {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -95,8 +91,7 @@ func (r *Registry) Uncounted() int64 {
 // elapsed is the time since the registry began.
 func (r *Registry) elapsed(at time.Time) time.Duration { return max(at.Sub(r.start), 0) }
 
-// use returns a sidecar's use of a topic. It adds one if there is room, else it
-// returns nil.
+// use returns a sidecar's use of a topic. It adds one if there is room, else it returns nil.
 func (r *Registry) use(node, topic string, now time.Duration) (*topicUse, *use) {
 	if now-r.usage.swept >= sweepEvery {
 		r.usage.sweep(now)
@@ -131,9 +126,9 @@ func (u *usage) sweep(now time.Duration) {
 	}
 }
 
-// Topics returns the use by all sidecars of all control planes within the last
-// ten minutes, ascending by name. Rates and histories end one to two seconds
-// ago, when all sidecars have reported.
+// Topics returns the use by all sidecars of all control planes within the last ten minutes,
+// ascending by name. Rates and histories end one to two seconds ago, when all sidecars have
+// reported.
 func (r *Registry) Topics(history bool) []Topic {
 	r.mu.Lock()
 	own := r.ownTopics(history)
@@ -172,8 +167,7 @@ func (r *Registry) ownTopics(history bool) []Topic {
 	return out
 }
 
-// mergeTopics adds up the topics of several control planes. It does not change
-// its arguments.
+// mergeTopics adds up the topics of several control planes. It does not change its arguments.
 func mergeTopics(sets [][]Topic, history bool) []Topic {
 	sums := map[string]*Topic{}
 	for _, set := range sets {
@@ -203,8 +197,7 @@ func mergeTopics(sets [][]Topic, history bool) []Topic {
 	return out
 }
 
-// finish prepares a sum to be shown: one element per node id, with rounded
-// numbers.
+// finish prepares a sum to be shown: one element per node id, with rounded numbers.
 func finish(t *Topic) {
 	slices.SortStableFunc(t.BySidecar, func(a, b Usage) int { return cmp.Compare(a.NodeID, b.NodeID) })
 	parts := make([]Usage, 0, len(t.BySidecar))
@@ -227,8 +220,8 @@ func finish(t *Topic) {
 	}
 }
 
-// addUsage adds the use of a sidecar of the same node id at another control plane:
-// another sidecar, or the same one after it moved.
+// addUsage adds the use of a sidecar of the same node id at another control plane: another sidecar,
+// or the same one after it moved.
 func addUsage(u *Usage, v Usage) {
 	u.AllowedPerSecond += v.AllowedPerSecond
 	u.DeniedPerSecond += v.DeniedPerSecond

@@ -118,8 +118,7 @@ func TestBeyondTheBoundNothingIsCounted(t *testing.T) {
 	}
 }
 
-// Histories add up to the reports of the last minute, whenever these come, and
-// so do the parts.
+// Histories add up to the reports of the last minute, whenever these come, and so do the parts.
 func TestNothingIsLostOrCountedTwice(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		r, c := newRegistry("cp1")

@@ -12,14 +12,14 @@ const (
 	idleAfter = time.Second
 	// wantsFor is how long a publish that lacked tokens is expected to come again.
 	wantsFor = time.Second
-	// largeBatchFor is how long a sidecar that has published a large batch is
-	// expected to publish another one.
+	// largeBatchFor is how long a sidecar that has published a large batch is expected to publish
+	// another one.
 	largeBatchFor = 10 * time.Second
-	// silentAfter is how long a connected sidecar may report nothing of a topic
-	// before it is assigned nothing new: a share's lifetime counts from a report.
+	// silentAfter is how long a connected sidecar may report nothing of a topic before it is
+	// assigned nothing new: a share's lifetime counts from a report.
 	silentAfter = lifetime / 2
-	// rounding is subtracted from a sidecar's remaining tokens before they are
-	// rounded up: a bucket that does not fill gains less than that in its lifetime.
+	// rounding is subtracted from a sidecar's remaining tokens before they are rounded up: a bucket
+	// that does not fill gains less than that in its lifetime.
 	rounding = 1e-6
 	// maxActing bounds the unacknowledged changes of a share.
 	maxActing = 8
@@ -33,8 +33,8 @@ type assignment struct {
 	until  time.Time
 }
 
-// memberID names one life of a sidecar. Another sidecar may report the same
-// instance, since a credential is bound to the node id alone.
+// memberID names one life of a sidecar. Another sidecar may report the same instance, since a
+// credential is bound to the node id alone.
 type memberID struct{ node, instance string }
 
 func (m *member) id() memberID { return memberID{m.node, m.instance} }
@@ -61,9 +61,8 @@ type member struct {
 	waiting      float64 // tokens that waiting publishes want
 	askedAt      time.Time
 
-	// acting are the assignments that the sidecar may be using, the newest last.
-	// The first may be the one that it acknowledged last. rate and burst are the
-	// largest of them.
+	// acting are the assignments that the sidecar may be using, the newest last. The first may be
+	// the one that it acknowledged last. rate and burst are the largest of them.
 	acting []assignment
 	rate   float64
 	burst  float64
@@ -121,8 +120,8 @@ func (m *member) demand() float64 {
 // lacksTokens reports whether publishes lacked tokens within wantsFor.
 func (m *member) lacksTokens(now time.Time) bool { return m.wants > 0 && now.Sub(m.wantsAt) < wantsFor }
 
-// recentBatch is the size of the largest batch that lacked tokens within
-// largeBatchFor; 0: none did.
+// recentBatch is the size of the largest batch that lacked tokens within largeBatchFor; 0: none
+// did.
 func (m *member) recentBatch(now time.Time) float64 {
 	if now.Sub(m.largeBatchAt) > largeBatchFor {
 		return 0
@@ -161,8 +160,8 @@ func (m *member) settle(now time.Time) {
 	}
 }
 
-// acknowledge records which assignment the sidecar uses, and drops earlier ones.
-// It returns by how much the tokens that the sidecar may hold became fewer.
+// acknowledge records which assignment the sidecar uses, and drops earlier ones. It returns by how
+// much the tokens that the sidecar may hold became fewer.
 func (m *member) acknowledge(number uint64, left float64, now time.Time) (released float64) {
 	before := m.burst
 	m.acked = max(m.acked, number)

@@ -168,8 +168,8 @@ func (a *answer) action(name string) *rlqs.RateLimitQuotaResponse_BucketAction {
 	return out
 }
 
-// bucket writes a rate as tokens per interval, never a higher one. A bucket
-// that does not fill has 0 tokens in the interval in which one is expected.
+// bucket writes a rate as tokens per interval, never a higher one. A bucket that does not fill has
+// 0 tokens in the interval in which one is expected.
 func (a *answer) bucket() *envoytype.TokenBucket {
 	perSecond := a.rate
 	if a.rate <= 0 {
@@ -187,8 +187,8 @@ func (a *answer) bucket() *envoytype.TokenBucket {
 	}
 }
 
-// stream sends answers to one sidecar. Only the newest answer of each topic
-// waits to be sent, so the number of topics bounds what waits.
+// stream sends answers to one sidecar. Only the newest answer of each topic waits to be sent, so
+// the number of topics bounds what waits.
 type stream struct {
 	node, instance string
 	topics         map[string]bool // fleet-wide topics that it reported; of the goroutine that receives
@@ -200,8 +200,7 @@ type stream struct {
 
 func (st *stream) id() memberID { return memberID{st.node, st.instance} }
 
-// tell queues an answer. It replaces an answer that still waits, and takes over
-// its grant.
+// tell queues an answer. It replaces an answer that still waits, and takes over its grant.
 func (st *stream) tell(topic string, a *answer) {
 	st.mu.Lock()
 	if old := st.waiting[topic]; old != nil && !a.abandon {
@@ -212,8 +211,7 @@ func (st *stream) tell(topic string, a *answer) {
 	st.ready.Set()
 }
 
-// send sends the waiting answers until ctx ends or sending fails. Receiving fails
-// then, too.
+// send sends the waiting answers until ctx ends or sending fails. Receiving fails then, too.
 func (st *stream) send(ctx context.Context, send func(*rlqs.RateLimitQuotaResponse) error) {
 	for {
 		select {

@@ -10,9 +10,9 @@ import (
 )
 
 const (
-	// fenceAfter is how long this control plane goes on handing out its part
-	// without a Merge. Together with the lifetime of a share it is less than the
-	// time after which the others treat this control plane as gone.
+	// fenceAfter is how long this control plane goes on handing out its part without a Merge.
+	// Together with the lifetime of a share it is less than the time after which the others treat
+	// this control plane as gone.
 	fenceAfter = 2 * time.Second
 	// stepBy is the least difference by which a part is changed.
 	stepBy = 0.05
@@ -45,32 +45,31 @@ type portion struct {
 	used    time.Time
 }
 
-// peers divides topics among the control planes of a store. Each control plane
-// writes its parts into its document. It claims a larger part first, and may
-// hand it out once every other control plane has shown that it knows of the
-// claim, as far as the others' parts leave room. So the parts never add up to
-// more than 1, however old the documents are that a control plane sees.
+// peers divides topics among the control planes of a store. Each control plane writes its parts
+// into its document. It claims a larger part first, and may hand it out once every other control
+// plane has shown that it knows of the claim, as far as the others' parts leave room. So the parts
+// never add up to more than 1, however old the documents are that a control plane sees.
 type peers struct {
 	mu     sync.Mutex
 	self   string
 	number uint64 // of the last document
-	// told is when the last document was made, and merged when the last document
-	// that is known to have reached the others was made.
+	// told is when the last document was made, and merged when the last document that is known to
+	// have reached the others was made.
 	told, merged time.Time
 	alone        time.Time // since when there are no others; zero: there are others
 	others       map[string]peer
 	topics       map[string]*portion
 }
 
-// newPeers makes the peers of a control plane that knows of no other yet.
-// Document numbers begin with the time, so they rise over restarts too.
+// newPeers makes the peers of a control plane that knows of no other yet. Document numbers begin
+// with the time, so they rise over restarts too.
 func newPeers(now time.Time) *peers {
 	return &peers{number: uint64(now.UnixNano()), others: map[string]peer{}, topics: map[string]*portion{}}
 }
 
-// part returns the part of a topic that this control plane may hand out. demand
-// and acting are what its sidecars want and may be using, as parts of the rate.
-// Since idle no other control plane has handed out any of it; zero: one may have.
+// part returns the part of a topic that this control plane may hand out. demand and acting are what
+// its sidecars want and may be using, as parts of the rate. Since idle no other control plane has
+// handed out any of it; zero: one may have.
 func (p *peers) part(topic string, demand, acting float64, now time.Time) (part float64, idle time.Time) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -120,9 +119,8 @@ func (p *peers) adjustPart(topic string, mine *portion) {
 	}
 }
 
-// fairPart returns the part of a control plane that wants mine, where wants has
-// what each wants: by max-min fairness, and the rest is divided equally among
-// the control planes that want something.
+// fairPart returns the part of a control plane that wants mine, where wants has what each wants: by
+// max-min fairness, and the rest is divided equally among the control planes that want something.
 func fairPart(wants []float64, mine float64) float64 {
 	wants = slices.DeleteFunc(wants, func(w float64) bool { return w <= 0 })
 	slices.Sort(wants)
@@ -145,8 +143,8 @@ func fairPart(wants []float64, mine float64) float64 {
 	return min(mine, level) + max(0, 1-sum)/float64(len(wants))
 }
 
-// Export returns the document for the other control planes of the store. Each of
-// them passes it to its [Server.Merge].
+// Export returns the document for the other control planes of the store. Each of them passes it to
+// its [Server.Merge].
 func (s *Server) Export() []byte {
 	p := s.peers
 	p.mu.Lock()
@@ -174,12 +172,11 @@ func (s *Server) Export() []byte {
 	return out
 }
 
-// Merge reads the documents that the live control planes of the store have
-// exported, this one's own under its name self. Call it once the others can read
-// the last Export. A control plane that is no longer in docs is gone. A document
-// has to stay for 4 s after its writer could no longer replace it. The error
-// names the documents that cannot be read; their writers' earlier documents
-// stay in use.
+// Merge reads the documents that the live control planes of the store have exported, this one's own
+// under its name self. Call it once the others can read the last Export. A control plane that is no
+// longer in docs is gone. A document has to stay for 4 s after its writer could no longer replace
+// it. The error names the documents that cannot be read; their writers' earlier documents stay in
+// use.
 func (s *Server) Merge(self string, docs map[string][]byte) error {
 	p := s.peers
 	now := s.cfg.Now()

@@ -36,8 +36,8 @@ func newMember(name string) *stream {
 	return &stream{node: name, instance: name, ready: make(chan struct{}, 1), waiting: map[string]*answer{}, topics: map[string]bool{}}
 }
 
-// Rates that may act never add up to more than the rate, nor tokens that may be
-// there to more than burst and slack, with any reports of sidecars.
+// Rates that may act never add up to more than the rate, nor tokens that may be there to more than
+// burst and slack, with any reports of sidecars.
 func TestEntitlementsStayWithinTheRate(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		var now time.Time
@@ -114,8 +114,7 @@ func TestDivide(t *testing.T) {
 	})
 }
 
-// The parts of the control planes add up to at most 1, even if documents are
-// delayed and lost.
+// The parts of the control planes add up to at most 1, even if documents are delayed and lost.
 func TestPartsAddUpToOne(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		now := epoch
@@ -268,8 +267,8 @@ func TestLeaving(t *testing.T) {
 	}
 }
 
-// A sidecar that leaves its fallback gets a share of what the others leave, also
-// while another one that is cut off may still be using its own.
+// A sidecar that leaves its fallback gets a share of what the others leave, also while another one
+// that is cut off may still be using its own.
 func TestBackFromTheFallback(t *testing.T) {
 	var now time.Time
 	s := newServer(100, 10, &now)

@@ -13,25 +13,21 @@ import (
 const (
 	// headroom is a sidecar's share divided by its demand.
 	headroom = 1.05
-	// growth multiplies the share of a sidecar where publishes wait: their
-	// number is not known.
+	// growth multiplies the share of a sidecar where publishes wait: their number is not known.
 	growth = 1.5
 	// waitsFor is how long publishes count as waiting after a report of them.
 	waitsFor = 300 * time.Millisecond
-	// smoothFrom is the lowest rate that a sidecar gets as a share; a sidecar
-	// that has a share keeps it down to smoothTo. Below, the sidecar asks for
-	// each publish: its bucket would hold so few tokens that it would often be
-	// full while no publish came.
+	// smoothFrom is the lowest rate that a sidecar gets as a share; a sidecar that has a share
+	// keeps it down to smoothTo. Below, the sidecar asks for each publish: its bucket would hold so
+	// few tokens that it would often be full while no publish came.
 	smoothFrom, smoothTo = 16, 12
-	// slackFor is how many seconds of the rate the buckets may hold above the
-	// burst.
+	// slackFor is how many seconds of the rate the buckets may hold above the burst.
 	slackFor = time.Second / 4
-	// overfillFor is how long the reservoir goes on filling when it holds the
-	// burst, up to one token. A burst of one would otherwise lose that time with
-	// every token.
+	// overfillFor is how long the reservoir goes on filling when it holds the burst, up to one
+	// token. A burst of one would otherwise lose that time with every token.
 	overfillFor = 20 * time.Millisecond
-	// answerWithin is how long a sidecar that asks waits until others have
-	// acknowledged lower shares.
+	// answerWithin is how long a sidecar that asks waits until others have acknowledged lower
+	// shares.
 	answerWithin = 200 * time.Millisecond
 	// keepGrant is how long granted tokens may stay unused.
 	keepGrant = time.Second
@@ -39,8 +35,8 @@ const (
 
 func shareName(epoch string, number uint64) string { return epoch + strconv.FormatUint(number, 10) }
 
-// round divides a topic's rate if that is due. It returns when the next round
-// is due, and whether the topic is unused.
+// round divides a topic's rate if that is due. It returns when the next round is due, and whether
+// the topic is unused.
 func (s *Server) round(t *topic, now time.Time) (next time.Duration, unused bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -84,9 +80,8 @@ func (s *Server) round(t *topic, now time.Time) (next time.Duration, unused bool
 // forever is long enough to fill any reservoir.
 const forever = math.MaxInt64
 
-// part returns which part of the topic this control plane may hand out. Since
-// idle no sidecar has had a share that this control plane does not know of;
-// zero: one may have.
+// part returns which part of the topic this control plane may hand out. Since idle no sidecar has
+// had a share that this control plane does not know of; zero: one may have.
 func (s *Server) part(t *topic, rate float64, now time.Time) (part float64, idle time.Time) {
 	if !s.cfg.Shared {
 		return 1, s.began.Add(lapse)
@@ -108,8 +103,7 @@ func (t *topic) abandon() {
 	t.rate, t.burst, t.reservoir = 0, 0, 0
 }
 
-// sendToFallback tells the sidecars that ask to use their fallback: nothing may
-// be handed out now.
+// sendToFallback tells the sidecars that ask to use their fallback: nothing may be handed out now.
 func (t *topic) sendToFallback() {
 	for _, m := range t.members {
 		if m.asked && m.out != nil {
@@ -140,10 +134,9 @@ func (t *topic) measureDemand(now time.Time) {
 	}
 }
 
-// divideRate divides the rate by max-min fairness: each member gets what it
-// wants, and the members that want more than is left get equal parts. Half of
-// the rest is divided equally, so that every member can grow. A single member
-// gets the whole rate.
+// divideRate divides the rate by max-min fairness: each member gets what it wants, and the members
+// that want more than is left get equal parts. Half of the rest is divided equally, so that every
+// member can grow. A single member gets the whole rate.
 func (t *topic) divideRate() {
 	slices.SortFunc(t.active, func(a, b *member) int {
 		return cmp.Or(cmp.Compare(a.want, b.want), cmp.Compare(a.instance, b.instance))
@@ -162,10 +155,9 @@ func (t *topic) divideRate() {
 	}
 }
 
-// setTargets sets each member's target: a rate, with a bucket for a part of the
-// slack and of half the burst, or only the tokens that it asks for. A bucket has
-// to hold two of the member's batches, or it would stay full from when it holds
-// one batch until that is published.
+// setTargets sets each member's target: a rate, with a bucket for a part of the slack and of half
+// the burst, or only the tokens that it asks for. A bucket has to hold two of the member's batches,
+// or it would stay full from when it holds one batch until that is published.
 func (t *topic) setTargets(now time.Time) {
 	sum, largest := 0.0, 0.0
 	for _, m := range t.active {
@@ -211,8 +203,8 @@ func (t *topic) contended() bool {
 	return rates > t.rate-t.rates || bursts > t.room()+t.reservoir
 }
 
-// replaceFallbacks assigns a share to each member that uses its fallback: of
-// what the others leave, even if that is nothing, since shares keep the bound.
+// replaceFallbacks assigns a share to each member that uses its fallback: of what the others leave,
+// even if that is nothing, since shares keep the bound.
 func (t *topic) replaceFallbacks(now time.Time) {
 	for _, m := range t.all {
 		cur := m.current()
@@ -228,8 +220,8 @@ func (t *topic) replaceFallbacks(now time.Time) {
 	}
 }
 
-// lowerShares assigns lower shares where a target is lower. The difference is
-// free only once the sidecar has acknowledged the lower share.
+// lowerShares assigns lower shares where a target is lower. The difference is free only once the
+// sidecar has acknowledged the lower share.
 func (t *topic) lowerShares(now time.Time) {
 	threshold := 0.7
 	if t.contended() {
@@ -250,8 +242,7 @@ func (t *topic) lowerShares(now time.Time) {
 	}
 }
 
-// raiseShares hands out the free rate, to each member in proportion to what it
-// lacks.
+// raiseShares hands out the free rate, to each member in proportion to what it lacks.
 func (t *topic) raiseShares(now time.Time) {
 	lacking := 0.0
 	for _, m := range t.active {
@@ -284,8 +275,8 @@ func (t *topic) raiseShares(now time.Time) {
 	}
 }
 
-// grantAsked grants tokens of the reservoir: first to the members that ask, in
-// the order in which they asked, then to members whose share is too small.
+// grantAsked grants tokens of the reservoir: first to the members that ask, in the order in which
+// they asked, then to members whose share is too small.
 func (t *topic) grantAsked(now time.Time) {
 	asking := slices.DeleteFunc(slices.Clone(t.active), func(m *member) bool {
 		return !m.asked || m.targetRate > 0 && m.current().rate > 0 || len(m.acting) >= maxActing
@@ -310,8 +301,7 @@ func (t *topic) grantAsked(now time.Time) {
 	t.grantRest(now)
 }
 
-// grantRest grants the reservoir's remaining tokens to members whose share is too
-// small.
+// grantRest grants the reservoir's remaining tokens to members whose share is too small.
 func (t *topic) grantRest(now time.Time) {
 	queue := slices.DeleteFunc(slices.Clone(t.active), func(m *member) bool {
 		return !m.lacksTokens(now) || m.targetRate <= 0 || m.current().rate <= 0 || len(m.acting) >= maxActing
@@ -328,8 +318,7 @@ func (t *topic) grantRest(now time.Time) {
 	}
 }
 
-// answerAsked answers the members that still wait, and renews the shares that
-// are about to end.
+// answerAsked answers the members that still wait, and renews the shares that are about to end.
 func (t *topic) answerAsked(now time.Time) {
 	rates, bursts := 0.0, 0.0
 	for _, m := range t.all {

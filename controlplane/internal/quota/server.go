@@ -22,37 +22,36 @@ import (
 )
 
 const (
-	// lifetime is how long a share holds, counted from when the sidecar made
-	// the report that the share answers.
+	// lifetime is how long a share holds, counted from when the sidecar made the report that the
+	// share answers.
 	lifetime = 1500 * time.Millisecond
-	// lapse is when a share has ended for the control plane: the two clocks may
-	// run at rates that differ by 1 %.
+	// lapse is when a share has ended for the control plane: the two clocks may run at rates that
+	// differ by 1 %.
 	lapse = lifetime + lifetime/100
 	// renewBelow is how much of its lifetime a share has left when it is renewed.
 	renewBelow = lifetime * 2 / 3
-	// roundEvery is the time between two rounds of a topic. unlessUrgent and
-	// perMember are the least time between two when a sidecar waits: a round
-	// takes about 1 µs for each sidecar.
+	// roundEvery is the time between two rounds of a topic. unlessUrgent and perMember are the
+	// least time between two when a sidecar waits: a round takes about 1 µs for each sidecar.
 	roundEvery   = 100 * time.Millisecond
 	unlessUrgent = 2 * time.Millisecond
 	perMember    = 20 * time.Microsecond
 	// forgetAfter is how long a topic that no sidecar reports is kept.
 	forgetAfter = 10 * time.Second
-	// maxTopics bounds the fleet-wide topics and tenants, maxMembers the sidecars
-	// of one of them: reports of more are counted and get no share.
+	// maxTopics bounds the fleet-wide topics and tenants, maxMembers the sidecars of one of them:
+	// reports of more are counted and get no share.
 	maxTopics  = 20_000
 	maxTenants = maxTopics / 2 // no tenant is added while there are so many topics and tenants
 	maxMembers = 20_000
 )
 
-// Sink receives what sidecars report. It is called often, from several
-// goroutines at once, and must not block.
+// Sink receives what sidecars report. It is called often, from several goroutines at once, and must
+// not block.
 type Sink interface {
-	// Usage reports how many events of a topic a sidecar let through and refused
-	// since its last report.
+	// Usage reports how many events of a topic a sidecar let through and refused since its last
+	// report.
 	Usage(node, topic string, allowed, denied uint64, at time.Time)
-	// Share reports how many events per second of a fleet-wide topic a sidecar
-	// may let through; [NoShare]: it holds no share any more.
+	// Share reports how many events per second of a fleet-wide topic a sidecar may let through;
+	// [NoShare]: it holds no share any more.
 	Share(node, topic string, perSecond float64)
 }
 
@@ -61,18 +60,18 @@ const NoShare = -1
 
 // Config is what a Server needs; Policies is required.
 type Config struct {
-	// Policies returns the limits of publishes to a topic, and whether they are
-	// for the whole fleet.
+	// Policies returns the limits of publishes to a topic, and whether they are for the whole
+	// fleet.
 	Policies func(topic string) (p policy.Publish, fleet bool)
 	Usage    Sink // nil: none
-	// Admit returns whether the caller of the stream with this context may use a
-	// node id and instance; the error has a gRPC status. nil: every caller may.
+	// Admit returns whether the caller of the stream with this context may use a node id and
+	// instance; the error has a gRPC status. nil: every caller may.
 	Admit func(ctx context.Context, nodeID, instance string) error
-	// Fresh reports that a topic was not fleet-wide when this control plane
-	// started, so that none of its burst has been used. nil: no topic is fresh.
+	// Fresh reports that a topic was not fleet-wide when this control plane started, so that none
+	// of its burst has been used. nil: no topic is fresh.
 	Fresh func(topic string) bool
-	// Shared allows other control planes on the same store: nothing is handed
-	// out before the first [Server.Merge].
+	// Shared allows other control planes on the same store: nothing is handed out before the first
+	// [Server.Merge].
 	Shared bool
 	Now    func() time.Time // nil: time.Now
 	Logger *slog.Logger     // nil: none
@@ -92,8 +91,7 @@ type Server struct {
 	topics map[string]*topic // the fleet-wide ones
 }
 
-// New makes a Server. Shares are handed out while Run runs, after a grace of
-// one lifetime.
+// New makes a Server. Shares are handed out while Run runs, after a grace of one lifetime.
 func New(cfg Config) *Server {
 	if cfg.Now == nil {
 		cfg.Now = time.Now
@@ -122,8 +120,8 @@ func (s *Server) Run(ctx context.Context) error {
 	}
 }
 
-// rounds divides the rates of the topics that are due, and returns how long to
-// wait until the next are.
+// rounds divides the rates of the topics that are due, and returns how long to wait until the next
+// are.
 func (s *Server) rounds(now time.Time) time.Duration {
 	s.mu.RLock()
 	due := make([]*topic, 0, len(s.topics))
@@ -209,8 +207,8 @@ func first(md metadata.MD, key string) string {
 	return ""
 }
 
-// report records one message. After an error, which describes the fault, nothing of
-// the message has counted.
+// report records one message. After an error, which describes the fault, nothing of the message has
+// counted.
 func (s *Server) report(st *stream, message *rlqs.RateLimitQuotaUsageReports) error {
 	now := s.cfg.Now()
 	usages, err := readReport(message)
@@ -252,16 +250,16 @@ func (s *Server) share(st *stream, u *usage, now time.Time) {
 	}
 }
 
-// policy returns the limits of a topic or tenant. The topic of a tenant may have
-// stopped giving each tenant its own rate.
+// policy returns the limits of a topic or tenant. The topic of a tenant may have stopped giving
+// each tenant its own rate.
 func (s *Server) policy(name string) (p policy.Publish, fleet bool) {
 	topic, tenant := policypb.QuotaParts(name)
 	p, fleet = s.cfg.Policies(topic)
 	return p, fleet && (tenant == "" || p.Per != "")
 }
 
-// divided adds the usage to the division of that name. It returns false where
-// there is no room for another one.
+// divided adds the usage to the division of that name. It returns false where there is no room for
+// another one.
 func (s *Server) divided(st *stream, name string, u *usage, now time.Time) bool {
 	for {
 		t := s.topic(name, now)
@@ -305,8 +303,8 @@ func (s *Server) topic(name string, now time.Time) *topic {
 	return t
 }
 
-// detach records that a sidecar's stream has ended: left is true if the sidecar
-// stopped in order and holds nothing any more, else its shares act until they lapse.
+// detach records that a sidecar's stream has ended: left is true if the sidecar stopped in order
+// and holds nothing any more, else its shares act until they lapse.
 func (s *Server) detach(st *stream, left bool) {
 	for name := range st.topics {
 		s.mu.RLock()

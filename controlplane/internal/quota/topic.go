@@ -14,8 +14,8 @@ type topic struct {
 
 	mu   sync.Mutex
 	gone bool // no longer the server's
-	// rate and burst may be handed out by this control plane; the buckets may
-	// hold slack more than the burst.
+	// rate and burst may be handed out by this control plane; the buckets may hold slack more than
+	// the burst.
 	rate, burst, slack float64
 	// reservoir is the number of tokens that no sidecar has, as of at.
 	reservoir float64
@@ -89,8 +89,7 @@ func (t *topic) remove(m *member) {
 	t.rates, t.bursts = t.rates-m.rate, t.bursts-m.burst
 }
 
-// advance fills the reservoir up to now, with the part of the rate that no
-// sidecar may be using.
+// advance fills the reservoir up to now, with the part of the rate that no sidecar may be using.
 func (t *topic) advance(now time.Time) {
 	if d := now.Sub(t.at); d > 0 {
 		t.reservoir += max(0, t.rate-t.rates) * d.Seconds()
@@ -116,14 +115,13 @@ func (t *topic) trim() {
 	t.reservoir = max(0, min(t.reservoir, t.burst+min(1, t.rate*overfillFor.Seconds()), t.burst+t.slack-t.bursts))
 }
 
-// room is how many more tokens the buckets may hold without taking them out of
-// the reservoir.
+// room is how many more tokens the buckets may hold without taking them out of the reservoir.
 func (t *topic) room() float64 {
 	return max(0, t.burst+t.slack-t.bursts-t.reservoir)
 }
 
-// setLimits sets what may be handed out. Since idle no sidecar has had a share
-// of the topic, so the reservoir of a new topic has filled since then.
+// setLimits sets what may be handed out. Since idle no sidecar has had a share of the topic, so the
+// reservoir of a new topic has filled since then.
 func (t *topic) setLimits(rate, burst, part float64, idle, now time.Time) {
 	fresh := t.rate == 0 && part > 0 && t.reservoir == 0
 	t.rate, t.burst, t.slack = rate*part, burst*part, max(1, rate*slackFor.Seconds())*part
@@ -133,8 +131,7 @@ func (t *topic) setLimits(rate, burst, part float64, idle, now time.Time) {
 	t.trim()
 }
 
-// unused reports whether the topic can be removed: its reservoir is as full as
-// that of a new one.
+// unused reports whether the topic can be removed: its reservoir is as full as that of a new one.
 func (t *topic) unused(now time.Time) bool {
 	return len(t.members) == 0 && now.Sub(t.used) > forgetAfter && t.reservoir >= math.Floor(t.burst)
 }

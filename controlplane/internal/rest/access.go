@@ -15,11 +15,9 @@ type Identity struct {
 	Name string
 	// Role is viewer, editor or admin; another role has no rights here.
 	Role string
-	// Verified says that the name was authenticated. It is false without
-	// authentication.
+	// Verified says that the name was authenticated. It is false without authentication.
 	Verified bool
-	// Edit reports whether an editor may change the policy of a name; nil: all
-	// of them.
+	// Edit reports whether an editor may change the policy of a name; nil: all of them.
 	Edit func(policy string) error
 	// Policies are the names and prefixes that Edit allows; nil: all.
 	Policies []string
@@ -27,8 +25,7 @@ type Identity struct {
 
 // Access authenticates requests. It is safe for concurrent use.
 type Access interface {
-	// Identify returns the sender; the error says that the sender could not be
-	// authenticated.
+	// Identify returns the sender; the error says that the sender could not be authenticated.
 	Identify(r *http.Request) (Identity, error)
 	// Challenge answers a request that Identify has refused.
 	Challenge(w http.ResponseWriter, r *http.Request, err error)
@@ -71,8 +68,8 @@ func named(id Identity, r *http.Request) (Identity, error) {
 	if id.Verified {
 		return id, nil
 	}
-	// Without authentication a sender may still give a name, so that the audit
-	// log has more than "anonymous". Such a name is marked as not verified.
+	// Without authentication a sender may still give a name, so that the audit log has more than
+	// "anonymous". Such a name is marked as not verified.
 	claims := r.Header.Values("Sluice-User")
 	if len(claims) == 0 {
 		return id, nil
@@ -86,8 +83,7 @@ func named(id Identity, r *http.Request) (Identity, error) {
 	return id, nil
 }
 
-// headerText decodes a header's value: UTF-8, or else Latin-1, which browsers
-// send.
+// headerText decodes a header's value: UTF-8, or else Latin-1, which browsers send.
 func headerText(s string) string {
 	if utf8.ValidString(s) {
 		return s

@@ -26,8 +26,8 @@ func (h *handler) answer(w http.ResponseWriter, r *http.Request, status int, v a
 	}
 	w.Header().Set("Content-Type", "application/json")
 	w.Header().Set("Content-Length", strconv.Itoa(body.Len()))
-	// The deadline ends the wait for a client that does not read. A writer
-	// without deadlines, as in tests, cannot block.
+	// The deadline ends the wait for a client that does not read. A writer without deadlines, as in
+	// tests, cannot block.
 	control := http.NewResponseController(w)
 	_ = control.SetWriteDeadline(time.Now().Add(bodyTimeout))
 	w.WriteHeader(status)

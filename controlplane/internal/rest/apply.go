@@ -30,12 +30,11 @@ func (a applyRequest) needs() string {
 	return editor
 }
 
-// maxWaitingApplies bounds the concurrent applies of viewers, and those of
-// other roles.
+// maxWaitingApplies bounds the concurrent applies of viewers, and those of other roles.
 const maxWaitingApplies = 4
 
-// gate bounds the memory of documents: few applies are under way at a time, and
-// documents are read and processed one after another.
+// gate bounds the memory of documents: few applies are under way at a time, and documents are read
+// and processed one after another.
 type gate struct {
 	viewers, others chan struct{} // a token for each apply that is under way
 	turn            pause.Mutex   // for the document that is worked out
@@ -45,8 +44,7 @@ func newGate() gate {
 	return gate{make(chan struct{}, maxWaitingApplies), make(chan struct{}, maxWaitingApplies), pause.NewMutex()}
 }
 
-// inTurn calls f once no other document is processed. f must not wait for a
-// client.
+// inTurn calls f once no other document is processed. f must not wait for a client.
 func (g *gate) inTurn(ctx context.Context, f func() error) error {
 	if err := g.turn.Lock(ctx); err != nil {
 		return err
@@ -55,8 +53,8 @@ func (g *gate) inTurn(ctx context.Context, f func() error) error {
 	return f()
 }
 
-// enter takes a place among the applies and plans under way, until leave is
-// called; the error is overloaded if there is none.
+// enter takes a place among the applies and plans under way, until leave is called; the error is
+// overloaded if there is none.
 func (g *gate) enter(sender Identity) (leave func(), _ error) {
 	underWay := g.others
 	if sender.may(editor) != nil {
@@ -123,8 +121,8 @@ func (h *handler) answerChanges(w http.ResponseWriter, r *request, dryRun bool, 
 	}{dryRun, done.Revision, done.Changes, events})
 }
 
-// newSeries begins a new series, so that sidecars accept the policies in force
-// regardless of their revision.
+// newSeries begins a new series, so that sidecars accept the policies in force regardless of their
+// revision.
 func (h *handler) newSeries(w http.ResponseWriter, r *request) error {
 	if err := r.sender.may(admin); err != nil {
 		return err
@@ -140,8 +138,8 @@ func (h *handler) newSeries(w http.ResponseWriter, r *request) error {
 	}{state.Series, state.Revision})
 }
 
-// readApply reads the body of an apply. It checks the sender's rights by may
-// before it parses the policies.
+// readApply reads the body of an apply. It checks the sender's rights by may before it parses the
+// policies.
 func readApply(body []byte, may func(role string) error) (req applyRequest, err error) {
 	fields, err := members(body, "policies", "prune", "dry_run")
 	if err != nil {

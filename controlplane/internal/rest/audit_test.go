@@ -30,8 +30,7 @@ func TestAudit(t *testing.T) {
 	want(t, a.send("GET", "/v1/audit?before=1", ""), 200, `{"entries":[]}`)
 }
 
-// Paging finds every entry once, also where one change has more of them than a
-// page.
+// Paging finds every entry once, also where one change has more of them than a page.
 func TestAuditPages(t *testing.T) {
 	a := newAPI(t)
 	total := 0

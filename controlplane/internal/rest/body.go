@@ -17,18 +17,17 @@ import (
 )
 
 const (
-	// Only senders that may change policies may send a document of many
-	// policies; other bodies are small.
+	// Only senders that may change policies may send a document of many policies; other bodies are
+	// small.
 	maxBodyBytes   = 1 << 20
 	maxApplyBytes  = policy.MaxDocumentBytes
 	maxBodyNesting = 512
-	// bodyTimeout bounds the time in which a client sends a body, and reads an
-	// answer.
+	// bodyTimeout bounds the time in which a client sends a body, and reads an answer.
 	bodyTimeout = time.Minute
 )
 
-// readBody reads a request's body of up to a number of bytes, which must be one
-// JSON value in UTF-8.
+// readBody reads a request's body of up to a number of bytes, which must be one JSON value in
+// UTF-8.
 func readBody(w http.ResponseWriter, r *http.Request, most int64) ([]byte, error) {
 	if err := checkContentType(r); err != nil {
 		return nil, err
@@ -56,9 +55,9 @@ func readBody(w http.ResponseWriter, r *http.Request, most int64) ([]byte, error
 	}
 }
 
-// checkContentType refuses types that a web page may send without a preflight
-// request. Programs may also leave the type out or send curl's default;
-// browsers are recognised by Origin or Sec-Fetch-Site.
+// checkContentType refuses types that a web page may send without a preflight request. Programs may
+// also leave the type out or send curl's default; browsers are recognised by Origin or
+// Sec-Fetch-Site.
 func checkContentType(r *http.Request) error {
 	given := r.Header.Get("Content-Type")
 	kind, _, err := mime.ParseMediaType(given)
@@ -72,8 +71,8 @@ func checkContentType(r *http.Request) error {
 	return wire.Errorf(wire.BadRequest, "header Content-Type: %q is not application/json", given)
 }
 
-// members parses a JSON object. The errors are bad_request and name a member
-// that is not in allowed or is given twice; null counts as absent.
+// members parses a JSON object. The errors are bad_request and name a member that is not in allowed
+// or is given twice; null counts as absent.
 func members(body []byte, allowed ...string) (map[string]json.RawMessage, error) {
 	dec := json.NewDecoder(bytes.NewReader(body))
 	if tok, err := dec.Token(); err != nil || tok != json.Delim('{') {

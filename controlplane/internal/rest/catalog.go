@@ -7,22 +7,22 @@ import (
 	"github.com/sluice-bus/sluice/internal/policy"
 )
 
-// Catalog reads and changes the policies; a *[catalog.Catalog] is one. It is
-// safe for concurrent use. A change is made completely or not at all, and its
-// errors are *wire.Error if they are meant for the client.
+// Catalog reads and changes the policies; a *[catalog.Catalog] is one. It is safe for concurrent
+// use. A change is made completely or not at all, and its errors are *wire.Error if they are meant
+// for the client.
 type Catalog interface {
 	State() *catalog.State
 	// Get returns a policy as it is now; the error is not_found.
 	Get(name string) (catalog.Entry, error)
-	// Put, Delete and Rollback evaluate permits for the state that they change,
-	// and fail with its error.
+	// Put, Delete and Rollback evaluate permits for the state that they change, and fail with its
+	// error.
 	Put(ctx context.Context, by catalog.Author, p policy.Policy, permits catalog.Permits, dryRun bool) (catalog.Applied, error)
 	Delete(ctx context.Context, by catalog.Author, name string, permits catalog.Permits, dryRun bool) (catalog.Applied, error)
 	Rollback(ctx context.Context, by catalog.Author, name string, version int64, permits catalog.Permits) (catalog.Entry, error)
 	Apply(ctx context.Context, by catalog.Author, policies []policy.Policy, prune, dryRun bool) (catalog.Applied, error)
 	NewSeries(ctx context.Context, by catalog.Author) (*catalog.State, error)
-	// CheckSchema returns the reasons why a schema would be incompatible; "" is
-	// the compatibility in force.
+	// CheckSchema returns the reasons why a schema would be incompatible; "" is the compatibility
+	// in force.
 	CheckSchema(ctx context.Context, name, text string, how policy.Compatibility) (reasons []string, err error)
 	// History, Schemas and Audit are newest first.
 	History(ctx context.Context, name string) ([]catalog.Version, error)

@@ -13,8 +13,7 @@ import (
 // etag returns the strong entity tag of a policy's version.
 func etag(version int64) string { return `"` + strconv.FormatInt(version, 10) + `"` }
 
-// condition is the If-Match and If-None-Match of a request (RFC 9110, sections
-// 13.1.1 and 13.1.2).
+// condition is the If-Match and If-None-Match of a request (RFC 9110, sections 13.1.1 and 13.1.2).
 type condition struct{ match, noneMatch tags }
 
 // tags are the value of one of the two headers; zero: there is no such header.
@@ -37,8 +36,8 @@ var (
 	tagList = regexp.MustCompile(`^[ \t,]*` + entityTag + `[ \t]*(,[ \t,]*(` + entityTag + `[ \t]*)?)*$`)
 )
 
-// readCondition reads both headers. The error names a malformed one: ignoring
-// it would make a change that its sender wanted to prevent.
+// readCondition reads both headers. The error names a malformed one: ignoring it would make a
+// change that its sender wanted to prevent.
 func readCondition(h http.Header) (c condition, err error) {
 	if c.match, err = readTags(h, "If-Match"); err != nil {
 		return c, err
@@ -63,9 +62,8 @@ func readTags(h http.Header, name string) (t tags, _ error) {
 	return t, nil
 }
 
-// permits checks whether a change may be made to a policy whose version is
-// current, 0 if there is none. A weak tag never equals a policy's in If-Match,
-// which compares strongly.
+// permits checks whether a change may be made to a policy whose version is current, 0 if there is
+// none. A weak tag never equals a policy's in If-Match, which compares strongly.
 func (c condition) permits(current int64) error {
 	same := func(t tag) bool { return current > 0 && t.opaque == etag(current) }
 	strong := func(t tag) bool { return !t.weak && same(t) }
@@ -85,8 +83,8 @@ func (c condition) permits(current int64) error {
 	return nil
 }
 
-// fresh reports whether the reader has the current version of the policy
-// already. If-None-Match compares weakly.
+// fresh reports whether the reader has the current version of the policy already. If-None-Match
+// compares weakly.
 func (c condition) fresh(current int64) bool {
 	return c.noneMatch.any || slices.ContainsFunc(c.noneMatch.list, func(t tag) bool { return t.opaque == etag(current) })
 }

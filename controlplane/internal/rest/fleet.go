@@ -11,8 +11,8 @@ import (
 	"github.com/sluice-bus/sluice/sdk/wire"
 )
 
-// Registry has the state of the sidecars. Its results belong to the caller. It
-// is safe for concurrent use.
+// Registry has the state of the sidecars. Its results belong to the caller. It is safe for
+// concurrent use.
 type Registry interface {
 	// Sidecars are ascending by node id.
 	Sidecars() []fleet.Sidecar
@@ -58,8 +58,7 @@ func (h *handler) sidecars(w http.ResponseWriter, r *request) error {
 	return h.answer(w, r.Request, http.StatusOK, map[string]any{"sidecars": list})
 }
 
-// forget removes a missing sidecar, so that replays of the fleet do not name it
-// any more.
+// forget removes a missing sidecar, so that replays of the fleet do not name it any more.
 func (h *handler) forget(w http.ResponseWriter, r *request) error {
 	if err := r.sender.may(admin); err != nil {
 		return err
@@ -77,8 +76,7 @@ func (h *handler) forget(w http.ResponseWriter, r *request) error {
 	return nil
 }
 
-// topics answers with the topics in use, and the topics with a policy of their
-// own, by name.
+// topics answers with the topics in use, and the topics with a policy of their own, by name.
 func (h *handler) topics(w http.ResponseWriter, r *request) error {
 	history, err := r.params.Choice("history", "0", "1")
 	if err != nil {
@@ -134,8 +132,8 @@ func (h *handler) metrics(w http.ResponseWriter, r *request) error {
 	return nil
 }
 
-// debug serves profiles of the process to admins: profiles contain names of
-// policies, and take processor time.
+// debug serves profiles of the process to admins: profiles contain names of policies, and take
+// processor time.
 func (h *handler) debug(w http.ResponseWriter, r *request) error {
 	if err := r.sender.may(admin); err != nil {
 		return err

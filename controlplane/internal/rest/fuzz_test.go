@@ -5,8 +5,8 @@ import (
 	"testing"
 )
 
-// After any bytes the answer is a policy that is in force, or an error with its
-// reasons and no change.
+// After any bytes the answer is a policy that is in force, or an error with its reasons and no
+// change.
 func FuzzPut(f *testing.F) {
 	for _, body := range []string{
 		`{}`, `{"publish":{"rate":1,"burst":0}}`, `{"name":"t","partitions":1e1}`, `{"schema":{"json_schema":{"a":[1,"\ud800"]}}}`,

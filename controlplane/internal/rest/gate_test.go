@@ -14,8 +14,8 @@ import (
 	"github.com/sluice-bus/sluice/sdk/wire"
 )
 
-// A viewer cannot send a document that takes much memory, and no role one that
-// takes more than some hundred MiB.
+// A viewer cannot send a document that takes much memory, and no role one that takes more than some
+// hundred MiB.
 func TestDocumentsAreBounded(t *testing.T) {
 	a := newAPI(t, func(c *Config) { c.Access = tokens{} })
 	dry := func(role string, bytes int) (w *httptest.ResponseRecorder, took uint64) {
@@ -63,8 +63,8 @@ func (s slow) Apply(context.Context, catalog.Author, []policy.Policy, bool, bool
 	return catalog.Applied{}, nil
 }
 
-// Applies are worked out one after another, and few may wait: those of viewers
-// keep nobody out who may change something.
+// Applies are worked out one after another, and few may wait: those of viewers keep nobody out who
+// may change something.
 func TestOneApplyAtATime(t *testing.T) {
 	s := slow{begun: make(chan struct{}, 100), end: make(chan struct{})}
 	a := newAPI(t, func(c *Config) { s.Catalog = c.Catalog; c.Catalog = s; c.Access = tokens{} })

@@ -27,8 +27,8 @@ type api struct {
 	cfg Config
 }
 
-// newAPI serves a catalog of its own, empty, to anonymous admins. change may
-// put something else in the place of any part.
+// newAPI serves a catalog of its own, empty, to anonymous admins. change may put something else in
+// the place of any part.
 func newAPI(t testing.TB, change ...func(*Config)) *api {
 	cfg := Config{
 		Catalog:  newCatalog(t),
@@ -107,8 +107,8 @@ func (a *api) send(method, path, body string, header ...string) *httptest.Respon
 	return w
 }
 
-// want fails unless the answer has the status and, with times made "T", the
-// body: JSON, or "" for none.
+// want fails unless the answer has the status and, with times made "T", the body: JSON, or "" for
+// none.
 func want(t *testing.T, w *httptest.ResponseRecorder, status int, body string) {
 	t.Helper()
 	got := strings.TrimSuffix(timestamp.ReplaceAllString(w.Body.String(), `"T"`), "\n")
@@ -122,8 +122,8 @@ func want(t *testing.T, w *httptest.ResponseRecorder, status int, body string) {
 
 var timestamp = regexp.MustCompile(`"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z"`)
 
-// refused fails unless the answer is that error, in the contract's form; it
-// returns the fields that the error names.
+// refused fails unless the answer is that error, in the contract's form; it returns the fields that
+// the error names.
 func refused(t *testing.T, w *httptest.ResponseRecorder, code wire.Code) (fields []string) {
 	t.Helper()
 	var e struct {

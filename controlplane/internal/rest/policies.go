@@ -12,8 +12,8 @@ import (
 	"github.com/sluice-bus/sluice/sdk/wire"
 )
 
-// given are the members that answers add to a policy. A client may send them
-// back; they are ignored.
+// given are the members that answers add to a policy. A client may send them back; they are
+// ignored.
 var given = []string{"version", "updated_at", "updated_by"}
 
 func (h *handler) listPolicies(w http.ResponseWriter, r *request) error {
@@ -44,8 +44,7 @@ func (h *handler) getPolicy(w http.ResponseWriter, r *request) error {
 	return h.answer(w, r.Request, http.StatusOK, entry)
 }
 
-// readChange reads the condition and the body of a change. A dry run needs only
-// the right to read.
+// readChange reads the condition and the body of a change. A dry run needs only the right to read.
 func readChange(w http.ResponseWriter, r *request, planned bool) (asked condition, body []byte, err error) {
 	if !planned {
 		err = r.sender.mayEdit(r.PathValue("name"))
@@ -100,8 +99,8 @@ func (h *handler) putPolicy(w http.ResponseWriter, r *request) error {
 	return h.answer(w, r.Request, status, change.To)
 }
 
-// namedPolicy parses the policy in a body, with the name of the path. The error
-// has every bad field, the name among them.
+// namedPolicy parses the policy in a body, with the name of the path. The error has every bad
+// field, the name among them.
 func namedPolicy(name string, body []byte) (policy.Policy, error) {
 	p, err := policy.ParsePolicy(body, given...)
 	said := p.Name
@@ -124,8 +123,8 @@ func namedPolicy(name string, body []byte) (policy.Policy, error) {
 	return policy.Policy{}, all
 }
 
-// nameFault describes a fault of the name in the path, or of the name in the
-// body, "" for none; "" if both are right.
+// nameFault describes a fault of the name in the path, or of the name in the body, "" for none; ""
+// if both are right.
 func nameFault(path, said string) string {
 	switch {
 	case !policy.ValidName(path):

@@ -175,8 +175,8 @@ func TestConditionalRequests(t *testing.T) {
 	}
 }
 
-// An unchanged policy under a condition that does not hold is refused as well:
-// its sender believes something that is not so.
+// An unchanged policy under a condition that does not hold is refused as well: its sender believes
+// something that is not so.
 func TestConditionsOfWhatChangesNothing(t *testing.T) {
 	a := newAPI(t)
 	a.send("PUT", "/v1/policies/a", `{"partitions":1}`)
@@ -283,8 +283,7 @@ func TestBadPolicies(t *testing.T) {
 
 func nested(depth int) string { return strings.Repeat("[", depth) + strings.Repeat("]", depth) }
 
-// A change of one policy that makes another one invalid is refused whole, and
-// says which.
+// A change of one policy that makes another one invalid is refused whole, and says which.
 func TestPolicyThatBreaksAnother(t *testing.T) {
 	a := newAPI(t)
 	a.send("PUT", "/v1/policies/*", `{"publish":{"rate":0}}`)

@@ -1,7 +1,6 @@
-// Package rest is the HTTP API of the control plane, by which people and
-// programs read and change policies and read the state of the fleet, and serves
-// the console's files. It calls the catalog and answers in JSON; it must not
-// know how policies are stored or how they reach a sidecar.
+// Package rest is the HTTP API of the control plane, by which people and programs read and change
+// policies and read the state of the fleet, and serves the console's files. It calls the catalog
+// and answers in JSON; it must not know how policies are stored or how they reach a sidecar.
 package rest
 
 import (
@@ -14,8 +13,7 @@ import (
 	"github.com/sluice-bus/sluice/internal/httpapi"
 )
 
-// Config has the dependencies of a handler. Every field is required unless it
-// says otherwise.
+// Config has the dependencies of a handler. Every field is required unless it says otherwise.
 type Config struct {
 	Catalog  Catalog
 	Registry Registry
@@ -25,15 +23,14 @@ type Config struct {
 	Debug    http.Handler // "/debug/pprof/" and all below it
 	// Status is the body of GET /v1/status.
 	Status func() any
-	// Ready returns why the control plane cannot serve, or nil; everyone may
-	// read the reason.
+	// Ready returns why the control plane cannot serve, or nil; everyone may read the reason.
 	Ready func() error
 	// Forget removes a missing sidecar, and reports whether it was missing.
 	Forget func(ctx context.Context, nodeID string) (bool, error)
 	// Addr is the listener's bound address.
 	Addr net.Addr
-	// AllowedOrigins are the origins, beside the console's own, whose pages may
-	// use the API; it may be empty.
+	// AllowedOrigins are the origins, beside the console's own, whose pages may use the API; it may
+	// be empty.
 	AllowedOrigins []string
 	Logger         *slog.Logger
 }
@@ -44,8 +41,8 @@ type handler struct {
 	gate gate
 }
 
-// New returns the handler of the control plane's HTTP listener, behind the
-// guards against web pages of other origins.
+// New returns the handler of the control plane's HTTP listener, behind the guards against web pages
+// of other origins.
 func New(c Config) http.Handler {
 	h := &handler{Config: c, gate: newGate()}
 	api := secured(httpapi.Routes(h.routes()))
@@ -62,8 +59,8 @@ func New(c Config) http.Handler {
 	return guard.Handler(all)
 }
 
-// isAPI tells the API's paths from the console's, so that an unknown route is
-// answered as one of the API.
+// isAPI tells the API's paths from the console's, so that an unknown route is answered as one of
+// the API.
 func isAPI(path string) bool {
 	switch path {
 	case "/v1", "/healthz", "/readyz", "/metrics":

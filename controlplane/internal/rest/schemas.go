@@ -16,8 +16,7 @@ func (h *handler) schemas(w http.ResponseWriter, r *request) error {
 	return h.answer(w, r.Request, http.StatusOK, map[string]any{"versions": versions})
 }
 
-// checkSchema compares a schema with the versions of a policy's schema, for
-// senders that may read.
+// checkSchema compares a schema with the versions of a policy's schema, for senders that may read.
 func (h *handler) checkSchema(w http.ResponseWriter, r *request) error {
 	leave, err := h.gate.enter(r.sender)
 	if err != nil {

@@ -70,8 +70,8 @@ func TestSchemaVersions(t *testing.T) {
 	}
 }
 
-// Every way to change a policy holds its schema to those before it, and says why
-// it is refused, for the field.
+// Every way to change a policy holds its schema to those before it, and says why it is refused, for
+// the field.
 func TestIncompatibleSchemas(t *testing.T) {
 	a := newAPI(t)
 	a.send("PUT", "/v1/policies/shop", shop(shopV1))

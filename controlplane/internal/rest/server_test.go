@@ -16,8 +16,8 @@ import (
 	"github.com/sluice-bus/sluice/internal/httpapi"
 )
 
-// serve runs a handler on a listener of its own until the test ends; it
-// returns its address and a client.
+// serve runs a handler on a listener of its own until the test ends; it returns its address and a
+// client.
 func serve(t *testing.T, change ...func(*Config)) (string, *http.Client) {
 	t.Helper()
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
@@ -63,8 +63,8 @@ func call(t *testing.T, c *http.Client, method, url, body string, header ...stri
 	return w.StatusCode, w.Header, string(text)
 }
 
-// Of editors who have read the same version, one wins each round and the
-// others learn that somebody was faster.
+// Of editors who have read the same version, one wins each round and the others learn that somebody
+// was faster.
 func TestEditorsDoNotOverwriteEachOther(t *testing.T) {
 	const editors, rounds = 4, 5
 	url, client := serve(t)

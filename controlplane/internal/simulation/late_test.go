@@ -15,7 +15,8 @@ import (
 // lateness is by how much updates come late.
 const lateness = time.Minute
 
-// withLateStore runs do with a store whose updates come late, without an answer, while losing is set.
+// withLateStore runs do with a store whose updates come late, without an answer, while losing is
+// set.
 func withLateStore(t *testing.T, do func(t *testing.T, s *mongostore.Store, losing *atomic.Bool)) {
 	synctest.Test(t, func(t *testing.T) {
 		var losing atomic.Bool
@@ -38,8 +39,8 @@ func withLateStore(t *testing.T, do func(t *testing.T, s *mongostore.Store, losi
 	})
 }
 
-// A sign of life that is carried out when its sender has given it up replaces none that was given after it, and does not bring
-// back a control plane that was removed meanwhile.
+// A sign of life that is carried out when its sender has given it up replaces none that was given
+// after it, and does not bring back a control plane that was removed meanwhile.
 func TestALateSignOfLifeChangesNothing(t *testing.T) {
 	for _, late := range []string{"first", "second"} {
 		for _, then := range []string{"put", "remove"} {
@@ -86,7 +87,8 @@ func TestALateSignOfLifeChangesNothing(t *testing.T) {
 	}
 }
 
-// An entry of a sidecar that is carried out after it has left does not bring it back; that of a later life does.
+// An entry of a sidecar that is carried out after it has left does not bring it back; that of a
+// later life does.
 func TestALateEntryOfASidecarChangesNothing(t *testing.T) {
 	withLateStore(t, func(t *testing.T, s *mongostore.Store, losing *atomic.Bool) {
 		ctx := context.Background()

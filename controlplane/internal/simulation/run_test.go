@@ -229,7 +229,8 @@ func (l *life) run() {
 	}
 }
 
-// heard looks for control planes that have left, and are back. For a while one that was primary may say how it was before.
+// heard looks for control planes that have left, and are back. For a while one that was primary may
+// say how it was before.
 func (r *run) heard(who string, docs []store.PresenceDoc, asked time.Time) {
 	const stale = 30 * time.Second
 	r.mu.Lock()

@@ -15,8 +15,8 @@ var (
 	seedFlag = flag.Uint64("seed", 0, "run the schedule of this seed alone, not several")
 )
 
-// TestSchedules runs schedules: whatever goes wrong in them, the promises are kept. They are the same each time, except for
-// make soak, which gives it fresh seeds.
+// TestSchedules runs schedules: whatever goes wrong in them, the promises are kept. They are the
+// same each time, except for make soak, which gives it fresh seeds.
 func TestSchedules(t *testing.T) {
 	if *seedFlag != 0 {
 		one(t, *seedFlag)

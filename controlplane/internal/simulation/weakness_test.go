@@ -18,8 +18,9 @@ func (w weakStore) Append(ctx context.Context, c store.Commit) error {
 	return w.append(w.Store, ctx, c)
 }
 
-// TestWeaknesses puts weaknesses into the store, and expects that schedules find each: one that has found it in each of 20
-// runs, or a later one. Each is run several times, since the order of goroutines differs from run to run.
+// TestWeaknesses puts weaknesses into the store, and expects that schedules find each: one that has
+// found it in each of 20 runs, or a later one. Each is run several times, since the order of
+// goroutines differs from run to run.
 func TestWeaknesses(t *testing.T) {
 	const (
 		most  = 200 // runs

@@ -2,9 +2,8 @@ package store
 
 import "time"
 
-// PresenceDoc is the document of one control plane, in which it tells the others
-// of its store its state. Only the display and the shares of rates depend on it,
-// so a document may be lost.
+// PresenceDoc is the document of one control plane, in which it tells the others of its store its
+// state. Only the display and the shares of rates depend on it, so a document may be lost.
 type PresenceDoc struct {
 	Self string
 	Doc  []byte
@@ -14,11 +13,10 @@ type PresenceDoc struct {
 // AliveFor is how long a control plane counts as alive without a new beat.
 const AliveFor = 5 * time.Second
 
-// Alive tells the control planes that are alive from those that are gone. It
-// uses the beats and its caller's own monotonic clock, so that it compares no
-// clocks of different machines. A control plane that it sees for the first time
-// counts as alive for AliveFor. The zero value is ready; it is for one
-// goroutine.
+// Alive tells the control planes that are alive from those that are gone. It uses the beats and its
+// caller's own monotonic clock, so that it compares no clocks of different machines. A control
+// plane that it sees for the first time counts as alive for AliveFor. The zero value is ready; it
+// is for one goroutine.
 type Alive struct{ seen map[string]beat }
 
 // beat is the last beat of a control plane, and when it was first seen.
@@ -45,8 +43,8 @@ func (a *Alive) Of(docs []PresenceDoc, now time.Time) []PresenceDoc {
 	return alive
 }
 
-// Gone returns the control planes that were not alive in the last call of Of,
-// each with its beat, so that their documents can be removed.
+// Gone returns the control planes that were not alive in the last call of Of, each with its beat,
+// so that their documents can be removed.
 func (a *Alive) Gone(now time.Time, after time.Duration) map[string]int64 {
 	gone := map[string]int64{}
 	for self, b := range a.seen {

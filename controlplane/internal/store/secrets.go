@@ -11,10 +11,10 @@ type Backend interface {
 	Ping(ctx context.Context) error
 }
 
-// Secrets are shared by the control planes of one store, and by no other
-// program. It is safe for concurrent use.
+// Secrets are shared by the control planes of one store, and by no other program. It is safe for
+// concurrent use.
 type Secrets interface {
-	// Secret returns the store's secret of a name. If there is none, it stores
-	// fresh and returns it, to all callers from then on.
+	// Secret returns the store's secret of a name. If there is none, it stores fresh and returns
+	// it, to all callers from then on.
 	Secret(ctx context.Context, name string, fresh []byte) ([]byte, error)
 }

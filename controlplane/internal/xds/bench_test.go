@@ -28,11 +28,10 @@ const (
 	benchKinds    = 50 // policies that say the same are made once
 )
 
-// BenchmarkChange measures how long it takes from a new state of the catalog to
-// the last response that it causes, with every sidecar on a connection of its
-// own, and how long until all have everything at first. Every sidecar asks for
-// all policies. Memory and time are those of both ends: server and clients are
-// one process.
+// BenchmarkChange measures how long it takes from a new state of the catalog to the last response
+// that it causes, with every sidecar on a connection of its own, and how long until all have
+// everything at first. Every sidecar asks for all policies. Memory and time are those of both ends:
+// server and clients are one process.
 func BenchmarkChange(b *testing.B) {
 	f := newBenchFleet(b)
 	for _, of := range []struct {
@@ -158,8 +157,7 @@ func (f *benchFleet) put(first, n int) {
 	f.states.put(next)
 }
 
-// change makes one policy new, or all, and waits until all sidecars have heard
-// of it.
+// change makes one policy new, or all, and waits until all sidecars have heard of it.
 func (f *benchFleet) change(first, n int) {
 	f.put(first, n)
 	if n > 1 {

@@ -5,9 +5,8 @@ import (
 	"testing"
 )
 
-// A change of globs and topics at once, such as one apply makes, comes in two
-// responses. At no time in between does a topic fall through to what neither
-// the old policies nor the new ones say of it.
+// A change of globs and topics at once, such as one apply makes, comes in two responses. At no time
+// in between does a topic fall through to what neither the old policies nor the new ones say of it.
 func TestNothingElseHoldsInBetween(t *testing.T) {
 	glob := policies{"*": 1, "x.*": 5}
 	exact := policies{"*": 1, "x.new": 7}
@@ -46,8 +45,8 @@ func TestNothingElseHoldsInBetween(t *testing.T) {
 	}
 }
 
-// A sidecar that asks for a topic is answered by the policies as they are, also
-// while changes that come in quick succession are collected.
+// A sidecar that asks for a topic is answered by the policies as they are, also while changes that
+// come in quick succession are collected.
 func TestWhoAsksIsAnsweredByTheLatest(t *testing.T) {
 	f := serve(t, policies{"*": 1})
 	all := policies{"*": 1}

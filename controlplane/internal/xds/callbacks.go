@@ -24,8 +24,8 @@ const (
 	maxUnmet    = 64 << 10
 )
 
-// callbacks implements the library's callbacks: open first, closed last, and
-// all of one stream from the same goroutine.
+// callbacks implements the library's callbacks: open first, closed last, and all of one stream from
+// the same goroutine.
 type callbacks struct{ *Server }
 
 // stream returns the open stream of the library's number.
@@ -114,8 +114,8 @@ func (c callbacks) OnStreamDeltaRequest(id int64, r *discovery.DeltaDiscoveryReq
 // connect begins a session. The error has a gRPC status.
 func (c callbacks) connect(ctx context.Context, node fleet.Node, from net.Addr) (*fleet.Session, error) {
 	_ = c.cfg.Registry.Await(ctx, node.ID, node.Instance) // Connect returns the error
-	// The first request of a stream that its sidecar has given up may be handled
-	// after that of the next stream: it must not replace the next stream's session.
+	// The first request of a stream that its sidecar has given up may be handled after that of the
+	// next stream: it must not replace the next stream's session.
 	c.connecting.Lock()
 	defer c.connecting.Unlock()
 	if err := ctx.Err(); err != nil {
@@ -141,8 +141,8 @@ func (c callbacks) OnStreamDeltaResponse(id int64, _ *discovery.DeltaDiscoveryRe
 	c.policies.mark(r)
 }
 
-// errFarewell ends a stream whose first request says that the sidecar is
-// drained: such a stream has no other purpose.
+// errFarewell ends a stream whose first request says that the sidecar is drained: such a stream has
+// no other purpose.
 var errFarewell = status.Error(codes.Aborted, "goodbye")
 
 // nodeOf reads the sidecar's description of itself in its first request.

@@ -12,8 +12,8 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 )
 
-// Sidecars come, subscribe, go and come again while policies change; in the end
-// each one has the last version of all that it subscribes to.
+// Sidecars come, subscribe, go and come again while policies change; in the end each one has the
+// last version of all that it subscribes to.
 func TestChurn(t *testing.T) {
 	const sidecars, names, rounds = 200, 50, 3
 	all := func(version int64) policies {
@@ -53,8 +53,8 @@ func TestChurn(t *testing.T) {
 	eventually(t, "all have left", func() bool { return f.registry.Known() == 0 })
 }
 
-// churn is one stream: it subscribes to some names, drops some again, and stays
-// until it has the last version of the rest if it is to see the end.
+// churn is one stream: it subscribes to some names, drops some again, and stays until it has the
+// last version of the rest if it is to see the end.
 func churn(t *testing.T, conn *grpc.ClientConn, id string, random *rand.Rand, names int, toTheEnd bool, want policies) {
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()

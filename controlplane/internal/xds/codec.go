@@ -9,15 +9,13 @@ import (
 	protobuf "google.golang.org/protobuf/proto"
 )
 
-// codec encodes messages as gRPC's own codec does, without copying the
-// resources of a response: a thousand sidecars that connect at once are sent
-// the same bytes of all policies.
+// codec encodes messages as gRPC's own codec does, without copying the resources of a response: a
+// thousand sidecars that connect at once are sent the same bytes of all policies.
 type codec struct{ encoding.CodecV2 }
 
 func newCodec() codec { return codec{encoding.GetCodecV2(proto.Name)} }
 
-// Marshal implements [encoding.CodecV2]. Its result shares the resources'
-// bytes.
+// Marshal implements [encoding.CodecV2]. Its result shares the resources' bytes.
 func (c codec) Marshal(v any) (mem.BufferSlice, error) {
 	r, ok := v.(*discovery.DeltaDiscoveryResponse)
 	if !ok || len(r.GetResources()) == 0 {

@@ -11,9 +11,8 @@ import (
 	"github.com/sluice-bus/sluice/internal/access"
 )
 
-// credentials are the peer credentials of connected sidecars: a resource for
-// each, whose private key only the sidecar has. They are renewed before they
-// expire.
+// credentials are the peer credentials of connected sidecars: a resource for each, whose private
+// key only the sidecar has. They are renewed before they expire.
 type credentials struct {
 	issuer *access.PeerIssuer // nil: there are none
 	cache  *cache.LinearCache

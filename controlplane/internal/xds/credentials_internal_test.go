@@ -11,8 +11,8 @@ import (
 	"github.com/sluice-bus/sluice/internal/access"
 )
 
-// Credentials are made again before they lapse, and go with the stream that they were
-// made for, unless the sidecar has another one by then.
+// Credentials are made again before they lapse, and go with the stream that they were made for,
+// unless the sidecar has another one by then.
 func TestCredentialsAreRenewed(t *testing.T) {
 	issuer, err := access.NewPeerIssuer(bytes.Repeat([]byte{1}, access.PeerSeedBytes))
 	if err != nil {

@@ -224,8 +224,8 @@ func (c *client) end() error {
 	}
 }
 
-// expect takes the next response, checks that it is of that type and has
-// exactly these policies, where version -1 is a removed one, and acks it.
+// expect takes the next response, checks that it is of that type and has exactly these policies,
+// where version -1 is a removed one, and acks it.
 func (c *client) expect(typeURL string, want policies) *discovery.DeltaDiscoveryResponse {
 	c.t.Helper()
 	r := c.next()

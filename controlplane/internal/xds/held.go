@@ -7,11 +7,10 @@ import (
 	"github.com/envoyproxy/go-control-plane/pkg/cache/v3"
 )
 
-// held are the subscriptions to replay peers of sidecars that connected with
-// known peers while the control plane is young: after its restart it would tell
-// the first sidecars that all others are gone, and then that each of them is
-// back. The sidecars keep their peers until all others had time to connect;
-// then the server sends only differences.
+// held are the subscriptions to replay peers of sidecars that connected with known peers while the
+// control plane is young: after its restart it would tell the first sidecars that all others are
+// gone, and then that each of them is back. The sidecars keep their peers until all others had time
+// to connect; then the server sends only differences.
 type held struct {
 	cache *cache.LinearCache
 

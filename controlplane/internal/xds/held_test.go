@@ -35,8 +35,8 @@ func (c *client) comeWith(has map[string]string) {
 	c.send(&discovery.DeltaDiscoveryRequest{TypeUrl: peers, ResourceNamesSubscribe: []string{"*"}, InitialResourceVersions: has})
 }
 
-// After a restart nobody is told that the others are gone before they had the
-// time to return; those who return are not told of again.
+// After a restart nobody is told that the others are gone before they had the time to return; those
+// who return are not told of again.
 func TestAYoungControlPlaneLeavesSidecarsTheirPeers(t *testing.T) {
 	const settle = time.Second
 	old := serve(t, policies{"a": 1})

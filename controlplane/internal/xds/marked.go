@@ -10,10 +10,9 @@ import (
 	"github.com/sluice-bus/sluice/controlplane/policypb"
 )
 
-// marked is a cache of policies that knows the revision of its content. A
-// response has the cache's version of when it was made, and may be sent later;
-// with a lower or a higher revision than its content it could let a sidecar go
-// back. policies.mu guards it.
+// marked is a cache of policies that knows the revision of its content. A response has the cache's
+// version of when it was made, and may be sent later; with a lower or a higher revision than its
+// content it could let a sidecar go back. policies.mu guards it.
 type marked struct {
 	*cache.LinearCache
 	version uint64            // the cache's: it counts its changes
@@ -32,8 +31,7 @@ const maxPast = 10_000
 
 func newMarked(typeURL string) *marked { return &marked{LinearCache: cache.NewLinearCache(typeURL)} }
 
-// follow says that the content is of a revision once the next updates, if any,
-// are made.
+// follow says that the content is of a revision once the next updates, if any, are made.
 func (m *marked) follow(r policypb.Revision, changes bool) {
 	if changes {
 		m.past = append(m.past, content{m.version, m.now})

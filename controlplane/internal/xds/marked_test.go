@@ -7,8 +7,8 @@ import (
 	"github.com/sluice-bus/sluice/controlplane/policypb"
 )
 
-// Each response of policies says of which revision they are, be it pushed, asked for, or of a type that the revision left as
-// it was.
+// Each response of policies says of which revision they are, be it pushed, asked for, or of a type
+// that the revision left as it was.
 func TestResponsesSayTheirRevision(t *testing.T) {
 	f := serve(t, policies{"*": 1, "a": 1})
 	c := f.connect(t, "n1", "i1")

@@ -16,10 +16,9 @@ import (
 	"github.com/sluice-bus/sluice/internal/policy"
 )
 
-// perPack is the average number of policies in a pack. Large packs save memory,
-// since the server keeps a version for each pack and stream; small packs save
-// bandwidth, since a change of one policy sends its whole pack to every
-// sidecar.
+// perPack is the average number of policies in a pack. Large packs save memory, since the server
+// keeps a version for each pack and stream; small packs save bandwidth, since a change of one
+// policy sends its whole pack to every sidecar.
 const perPack = 64
 
 // pack is a resource with policies of neighbouring names.
@@ -28,10 +27,9 @@ type pack struct {
 	part     *fleet.Part // its version as a resource, and those of the policies
 }
 
-// packsOf divides policies into packs. The hash of a name decides whether a
-// pack begins with it, and the pack has that name: adding or removing a policy
-// changes one pack, or two if a pack begins with it. The policies are ascending
-// by name.
+// packsOf divides policies into packs. The hash of a name decides whether a pack begins with it,
+// and the pack has that name: adding or removing a policy changes one pack, or two if a pack begins
+// with it. The policies are ascending by name.
 func packsOf(all []catalog.Resolved) map[string][]catalog.Resolved {
 	packs := map[string][]catalog.Resolved{}
 	name, from := "policies/", 0
@@ -63,8 +61,7 @@ func (p *pack) is(resolved []catalog.Resolved) bool {
 	return true
 }
 
-// same compares policies. A policy that a change leaves unchanged mostly keeps
-// its pointer.
+// same compares policies. A policy that a change leaves unchanged mostly keeps its pointer.
 func same(a, b *policy.Effective) bool { return a == b || *a == *b }
 
 // packOf makes the resource of policies, and its fleet.Part.
@@ -93,8 +90,7 @@ func packOf(resolved []catalog.Resolved) (types.Resource, *pack, error) {
 	return m, &pack{resolved: resolved, part: &fleet.Part{ID: cache.HashResource(text), Versions: versions}}, nil
 }
 
-// packVersions reads the versions of a pack that was sent and has been
-// replaced.
+// packVersions reads the versions of a pack that was sent and has been replaced.
 func packVersions(value []byte) map[string]int64 {
 	var m policypb.PolicyPack
 	if proto.Unmarshal(value, &m) != nil {

@@ -21,21 +21,19 @@ import (
 )
 
 const (
-	// peerGroups is how many resources the replay peers are divided into. Empty
-	// ones are left out.
+	// peerGroups is how many resources the replay peers are divided into. Empty ones are left out.
 	peerGroups = 64
 	// metadataKey is the key of a sidecar's identity in an endpoint's metadata.
 	metadataKey = "sluice"
-	// peersPerSecond bounds the bytes of replay peers sent to the whole fleet
-	// per second, and peersAtOnce the bytes before a pause. When a thousand
-	// sidecars join at once, each has to be told of all others, 180 MiB
-	// together; that must not delay policies.
+	// peersPerSecond bounds the bytes of replay peers sent to the whole fleet per second, and
+	// peersAtOnce the bytes before a pause. When a thousand sidecars join at once, each has to be
+	// told of all others, 180 MiB together; that must not delay policies.
 	peersPerSecond = 4 << 20
 	peersAtOnce    = 16 << 20
 )
 
-// peers are the sidecars with a replay API, as resources; those that have left
-// are unhealthy. Only the goroutine of Run changes them.
+// peers are the sidecars with a replay API, as resources; those that have left are unhealthy. Only
+// the goroutine of Run changes them.
 type peers struct {
 	cache  *cache.LinearCache
 	groups [peerGroups][]fleet.Node // as they were sent last
@@ -47,17 +45,15 @@ func newPeers() *peers { return &peers{cache: cache.NewLinearCache(resource.Endp
 
 func groupName(i int) string { return "replay-peers/" + strconv.Itoa(i) }
 
-// groupOf returns the group of a sidecar, by its id, so that it does not
-// change.
+// groupOf returns the group of a sidecar, by its id, so that it does not change.
 func groupOf(id string) int {
 	h := fnv.New32a()
 	h.Write([]byte(id))
 	return int(h.Sum32() % peerGroups)
 }
 
-// replace sends the changed groups to so many receivers, and reports whether it
-// sent all of them: later calls send the rest. The nodes are in the same order
-// each time.
+// replace sends the changed groups to so many receivers, and reports whether it sent all of them:
+// later calls send the rest. The nodes are in the same order each time.
 func (p *peers) replace(nodes []fleet.Node, receivers int, now time.Time) (all bool, err error) {
 	if now.Before(p.free) {
 		return false, nil
@@ -91,8 +87,8 @@ func (p *peers) replace(nodes []fleet.Node, receivers int, now time.Time) (all b
 	return spent < peersAtOnce, update(p.cache, changed, gone)
 }
 
-// assignment makes the resource of a group. A node whose address cannot be
-// parsed is left out: it cannot be reached.
+// assignment makes the resource of a group. A node whose address cannot be parsed is left out: it
+// cannot be reached.
 func assignment(name string, nodes []fleet.Node) *endpoint.ClusterLoadAssignment {
 	group := &endpoint.LocalityLbEndpoints{}
 	for _, n := range nodes {
@@ -141,8 +137,8 @@ func addressOf(text string) (*core.Address, error) {
 	}}}, nil
 }
 
-// reachable is a sidecar's address as others reach it: a sidecar that listens
-// on every interface is reached at the address of its connection.
+// reachable is a sidecar's address as others reach it: a sidecar that listens on every interface is
+// reached at the address of its connection.
 func reachable(address string, from net.Addr) string {
 	host, port, err := net.SplitHostPort(address)
 	if err != nil {

@@ -34,8 +34,7 @@ func TestReachable(t *testing.T) {
 	}
 }
 
-// A thousand sidecars that join at once are told of each other bit by bit, and
-// in the end of all.
+// A thousand sidecars that join at once are told of each other bit by bit, and in the end of all.
 func TestPeersArePaced(t *testing.T) {
 	const sidecars = 1000
 	var nodes []fleet.Node

@@ -16,8 +16,7 @@ import (
 	"github.com/sluice-bus/sluice/controlplane/internal/fleet"
 )
 
-// fleetView is what a sidecar knows of its peers: node ids with addresses, by
-// resource.
+// fleetView is what a sidecar knows of its peers: node ids with addresses, by resource.
 type fleetView map[string][]string
 
 // take reads one response into the view, and returns how many resources it had.
@@ -92,8 +91,8 @@ func TestReplayPeersArrive(t *testing.T) {
 	}
 }
 
-// Each of the two is in a group of its own. One that leaves stays a peer, for it
-// may have events that nobody else has, until it says that it has none.
+// Each of the two is in a group of its own. One that leaves stays a peer, for it may have events
+// that nobody else has, until it says that it has none.
 func TestAJoinChangesOneResource(t *testing.T) {
 	f := serve(t, policies{})
 	c := f.connect(t, "n1", "i")

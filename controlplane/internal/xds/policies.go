@@ -46,10 +46,9 @@ func newPolicies() *policies {
 	}
 }
 
-// replace puts a state in force and returns how many resources it changed.
-// Unchanged ones cost a comparison and are not sent. Calls are serial, so the
-// policies in force do not change meanwhile, and streams wait only for the last
-// step.
+// replace puts a state in force and returns how many resources it changed. Unchanged ones cost a
+// comparison and are not sent. Calls are serial, so the policies in force do not change meanwhile,
+// and streams wait only for the last step.
 func (p *policies) replace(state *catalog.State) (int, error) {
 	topics := newChange(p.topics, topicPolicy)
 	globs := newChange(p.globs, globPolicy)
@@ -75,8 +74,8 @@ func (p *policies) replace(state *catalog.State) (int, error) {
 	p.packCache.follow(revision, len(packsChanged)+len(packsGone) > 0)
 	p.topicCache.follow(revision, len(topics.update)+len(gone) > 0)
 	p.globCache.follow(revision, len(globs.update)+len(globsGone) > 0)
-	// Exact policies are added before the globs change, and removed after that,
-	// so that no topic inherits values of neither state.
+	// Exact policies are added before the globs change, and removed after that, so that no topic
+	// inherits values of neither state.
 	return len(topics.update) + len(gone) + len(globs.update) + len(globsGone), errors.Join(
 		p.packCache.update(packsChanged, packsGone),
 		p.topicCache.update(topics.update, nil),
@@ -108,8 +107,8 @@ type change struct {
 	before, after map[string]inForce
 	update        map[string]types.Resource
 	resource      func(catalog.Resolved, *policypb.Settings) types.Resource
-	// settings are shared by policies with equal fields: of ten thousand few
-	// differ in more than their names.
+	// settings are shared by policies with equal fields: of ten thousand few differ in more than
+	// their names.
 	settings map[policy.Effective]*policypb.Settings
 }
 
@@ -168,8 +167,8 @@ func update(c *cache.LinearCache, resources map[string]types.Resource, gone []st
 	return c.UpdateResources(resources, gone)
 }
 
-// versions finds, by their hashes, the policies in force among the resources
-// that a sidecar has when it connects.
+// versions finds, by their hashes, the policies in force among the resources that a sidecar has
+// when it connects.
 func (p *policies) versions(typeURL string, hashes map[string]string) map[string]int64 {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -183,8 +182,7 @@ func (p *policies) versions(typeURL string, hashes map[string]string) map[string
 	return found
 }
 
-// ofType returns the policies in force of a type; none if it is no type of
-// policies.
+// ofType returns the policies in force of a type; none if it is no type of policies.
 func (p *policies) ofType(typeURL string) map[string]inForce {
 	switch typeURL {
 	case policypb.TopicPolicyType:
@@ -245,8 +243,7 @@ func (p *policies) partOf(r *discovery.Resource) *fleet.Part {
 	return &fleet.Part{ID: r.GetVersion(), Versions: packVersions(r.GetResource().GetValue())}
 }
 
-// parts returns the packs in force among the resources that a sidecar has when
-// it connects.
+// parts returns the packs in force among the resources that a sidecar has when it connects.
 func (p *policies) parts(hashes map[string]string) map[string]*fleet.Part {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -8,8 +8,8 @@ import (
 	"github.com/sluice-bus/sluice/internal/policy"
 )
 
-// The version of a resource is a hash of its content: that of the first release
-// is the same today, so that an upgrade does not make everything be sent again.
+// The version of a resource is a hash of its content: that of the first release is the same today,
+// so that an upgrade does not make everything be sent again.
 func TestVersionsDoNotDependOnTheProcess(t *testing.T) {
 	hash := func() string {
 		p := newPolicies()

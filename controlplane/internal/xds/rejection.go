@@ -12,9 +12,8 @@ import (
 // maxReason bounds the stored reason of a rejection.
 const maxReason = 2 << 10
 
-// rejection returns the rejection to show of a refused response. A sidecar
-// refuses all of a response; the policy is the first one that the reason
-// quotes, else the first one of the response.
+// rejection returns the rejection to show of a refused response. A sidecar refuses all of a
+// response; the policy is the first one that the reason quotes, else the first one of the response.
 func (s sent) rejection(reason string) *fleet.Rejection {
 	r := &fleet.Rejection{Reason: reason}
 	if len(reason) > maxReason {

@@ -1,40 +1,35 @@
-// Package xds sends sidecars their policies and replay peers: delta xDS over one
-// ADS stream per sidecar, on go-control-plane. It reports to the fleet's registry
-// which sidecars are connected and what each one acked or refused. It must not
-// know where policies come from, nor which sidecar a credential is for.
+// Package xds sends sidecars their policies and replay peers: delta xDS over one ADS stream per
+// sidecar, on go-control-plane. It reports to the fleet's registry which sidecars are connected and
+// what each one acked or refused. It must not know where policies come from, nor which sidecar a
+// credential is for.
 //
 // # Resources
 //
-//   - PolicyPack: all policies, many in each resource, subscribed to with the
-//     wildcard (packs.go). It is what sidecars ask for.
-//   - TopicPolicy: the policies of exact names, subscribed to by name. A name
-//     without a policy is answered too: it is removed.
-//   - GlobPolicy: the policies whose names end in '*', subscribed to with the
-//     wildcard. These two are for other clients, and for older sidecars.
-//   - ClusterLoadAssignment: the replay peers, in peerGroups resources so that
-//     a sidecar that joins does not send the whole fleet again, and at most
-//     peersPerSecond of them. A sidecar keeps those of an earlier connection
-//     while the control plane is young (held.go).
-//   - Struct: the peer credentials (credentials.go). Each sidecar subscribes to
-//     its own.
+//   - PolicyPack: all policies, many in each resource, subscribed to with the wildcard (packs.go).
+//     It is what sidecars ask for.
+//   - TopicPolicy: the policies of exact names, subscribed to by name. A name without a policy is
+//     answered too: it is removed.
+//   - GlobPolicy: the policies whose names end in '*', subscribed to with the wildcard. These two
+//     are for other clients, and for older sidecars.
+//   - ClusterLoadAssignment: the replay peers, in peerGroups resources so that a sidecar that joins
+//     does not send the whole fleet again, and at most peersPerSecond of them. A sidecar keeps
+//     those of an earlier connection while the control plane is young (held.go).
+//   - Struct: the peer credentials (credentials.go). Each sidecar subscribes to its own.
 //
-// Each resource's version is a hash of its content, so it is the same on every
-// control plane and after a restart: a sidecar that connects again with
-// initial_resource_versions gets only changes. A subscription to resources of
-// other types is not answered, and the stream goes on, so that a newer sidecar may
-// subscribe to types that this server does not know.
+// Each resource's version is a hash of its content, so it is the same on every control plane and
+// after a restart: a sidecar that connects again with initial_resource_versions gets only changes.
+// A subscription to resources of other types is not answered, and the stream goes on, so that a
+// newer sidecar may subscribe to types that this server does not know.
 //
-// A response has all changes of a stream, of any size: a client that subscribes
-// to thousands of names at once should allow messages above gRPC's 4 MiB, or
-// subscribe in parts.
+// A response has all changes of a stream, of any size: a client that subscribes to thousands of
+// names at once should allow messages above gRPC's 4 MiB, or subscribe in parts.
 //
 // # Journey of a change
 //
-// [Server.Run] waits for a new state of the catalog, finds the policies that
-// differ from the last one, and updates the caches (policies.go). The caches
-// answer the watches of the streams that subscribe to them (watcher.go), and
-// the callbacks record the resources of each nonce and their acks and
-// rejections (stream.go).
+// [Server.Run] waits for a new state of the catalog, finds the policies that differ from the last
+// one, and updates the caches (policies.go). The caches answer the watches of the streams that
+// subscribe to them (watcher.go), and the callbacks record the resources of each nonce and their
+// acks and rejections (stream.go).
 package xds
 
 import (
@@ -60,35 +55,31 @@ import (
 )
 
 const (
-	// coalesce is how long further states of the catalog are collected after
-	// one was applied, so that several changes in a row are sent together. The
-	// first one after a pause does not wait.
+	// coalesce is how long further states of the catalog are collected after one was applied, so
+	// that several changes in a row are sent together. The first one after a pause does not wait.
 	coalesce = 50 * time.Millisecond
 	// peersInterval is the least interval between updates of the replay peers.
 	peersInterval = time.Second
-	// peersSettle is how long after its start a control plane waits until it
-	// expects all sidecars to be connected. Sidecars wait at most 5 s between
-	// two attempts, and their connections 7.5 s.
+	// peersSettle is how long after its start a control plane waits until it expects all sidecars
+	// to be connected. Sidecars wait at most 5 s between two attempts, and their connections 7.5 s.
 	peersSettle = 15 * time.Second
 
-	// A sidecar that sends nothing for pingAfter is pinged, and treated as dead
-	// after another pongWithin.
+	// A sidecar that sends nothing for pingAfter is pinged, and treated as dead after another
+	// pongWithin.
 	pingAfter  = 10 * time.Second
 	pongWithin = 5 * time.Second
 	// pingsEvery is the least interval of a sidecar's own pings.
 	pingsEvery = 5 * time.Second
-	// maxRequestBytes bounds one request: the first one may have the names and
-	// versions of MaxSubscribed topics.
+	// maxRequestBytes bounds one request: the first one may have the names and versions of
+	// MaxSubscribed topics.
 	maxRequestBytes = 32 << 20
-	// readBuffer is the size of a connection's read buffer; sidecars send
-	// little.
+	// readBuffer is the size of a connection's read buffer; sidecars send little.
 	readBuffer = 4 << 10
 )
 
 // States is the source of policies.
 type States interface {
-	// Watch returns the state in force, and a channel that is closed once
-	// another one is.
+	// Watch returns the state in force, and a channel that is closed once another one is.
 	Watch() (*catalog.State, <-chan struct{})
 }
 
@@ -96,20 +87,19 @@ type States interface {
 type Config struct {
 	States   States
 	Registry *fleet.Registry
-	// Admit returns whether the caller of the stream with this context may use
-	// a node id; the error has a gRPC status. nil: every caller may use any.
+	// Admit returns whether the caller of the stream with this context may use a node id; the error
+	// has a gRPC status. nil: every caller may use any.
 	Admit func(ctx context.Context, nodeID string) error
 	// Issuer signs the peer credentials of sidecars; nil: there are none.
 	Issuer *access.PeerIssuer
-	// Drained records that a sidecar leaves no events behind, in the store;
-	// nil: only the registry does. The sidecar gets the error.
+	// Drained records that a sidecar leaves no events behind, in the store; nil: only the registry
+	// does. The sidecar gets the error.
 	Drained func(fleet.Node) error
 	Logger  *slog.Logger // nil: none
-	// PeersInterval is the least interval between updates of the replay peers;
-	// 0: 1 s.
+	// PeersInterval is the least interval between updates of the replay peers; 0: 1 s.
 	PeersInterval time.Duration
-	// PeersSettle is how long after the start sidecars keep the replay peers of
-	// their earlier connection; 0: 15 s.
+	// PeersSettle is how long after the start sidecars keep the replay peers of their earlier
+	// connection; 0: 15 s.
 	PeersSettle time.Duration
 }
 
@@ -134,8 +124,8 @@ type Server struct {
 	stop        context.CancelFunc // ends the streams
 }
 
-// New makes a server with the state in force, so that no sidecar is told that a
-// policy does not exist when it was only not loaded yet.
+// New makes a server with the state in force, so that no sidecar is told that a policy does not
+// exist when it was only not loaded yet.
 func New(c Config) *Server {
 	if c.Logger == nil {
 		c.Logger = slog.New(slog.DiscardHandler)
@@ -168,8 +158,7 @@ func (s *Server) Register(g *grpc.Server) {
 	discovery.RegisterAggregatedDiscoveryServiceServer(g, s)
 }
 
-// ServerOptions are the options that the gRPC server needs: it detects dead
-// sidecars within 15 s.
+// ServerOptions are the options that the gRPC server needs: it detects dead sidecars within 15 s.
 func ServerOptions() []grpc.ServerOption {
 	return []grpc.ServerOption{
 		grpc.KeepaliveParams(keepalive.ServerParameters{Time: pingAfter, Timeout: pongWithin}),
@@ -181,9 +170,8 @@ func ServerOptions() []grpc.ServerOption {
 	}
 }
 
-// messages is the buffer pool of messages being sent. gRPC's own pool has no
-// size between 32 KiB and 1 MiB: replay peers, or many policies, for a thousand
-// sidecars would take a gigabyte.
+// messages is the buffer pool of messages being sent. gRPC's own pool has no size between 32 KiB
+// and 1 MiB: replay peers, or many policies, for a thousand sidecars would take a gigabyte.
 var messages = mem.NewTieredBufferPool(256, 4<<10, 16<<10, 32<<10, 64<<10, 128<<10, 256<<10, 512<<10, 1<<20)
 
 // DeltaAggregatedResources serves one sidecar.
@@ -191,8 +179,7 @@ func (s *Server) DeltaAggregatedResources(stream discovery.AggregatedDiscoverySe
 	return s.delta.DeltaStreamHandler(stream, resource.AnyType)
 }
 
-// Run sends changes to the sidecars until the context ends; then all streams
-// end, too.
+// Run sends changes to the sidecars until the context ends; then all streams end, too.
 func (s *Server) Run(ctx context.Context) error {
 	defer s.stop()
 	tick := time.NewTicker(s.cfg.PeersInterval)
@@ -225,10 +212,9 @@ func (s *Server) Run(ctx context.Context) error {
 	}
 }
 
-// apply puts the latest state in force, unless it is already. It is also called
-// before a sidecar that subscribes to topics is answered: states in quick
-// succession are collected, but the first publish to a topic depends on the
-// answer.
+// apply puts the latest state in force, unless it is already. It is also called before a sidecar
+// that subscribes to topics is answered: states in quick succession are collected, but the first
+// publish to a topic depends on the answer.
 func (s *Server) apply() {
 	s.applying.Lock()
 	defer s.applying.Unlock()

@@ -61,7 +61,8 @@ func TestPoliciesArrive(t *testing.T) {
 	f.acked(t, policies{"a": 11, "none": 12, "*": 4, "y.*": 13})
 }
 
-// A sidecar says which write concerns are not met when it comes, and later as that changes; it is sent nothing for it.
+// A sidecar says which write concerns are not met when it comes, and later as that changes; it is
+// sent nothing for it.
 func TestUnmetConcerns(t *testing.T) {
 	f := serve(t, policies{"*": 4})
 	c := f.connect(t, "n", "i")
@@ -89,8 +90,8 @@ func TestUnmetConcerns(t *testing.T) {
 	}
 }
 
-// A sidecar that asks for packs is sent all policies, hears of a change at once and of
-// nothing else, and after a restart of what has changed.
+// A sidecar that asks for packs is sent all policies, hears of a change at once and of nothing
+// else, and after a restart of what has changed.
 func TestPacksArrive(t *testing.T) {
 	set := policies{"*": 1, "a": 1, "x.*": 5}
 	for i := range 500 {
@@ -322,9 +323,9 @@ func TestAskingForOneOfAllAgain(t *testing.T) {
 	f.acked(t, policies{"*": 1, "a*": 2, "b*": 1})
 }
 
-// A second process with the node id of one that is connected is refused, and the
-// first one goes on. The same process may come again over another connection, and
-// so may a restarted one as soon as its last connection has ended.
+// A second process with the node id of one that is connected is refused, and the first one goes on.
+// The same process may come again over another connection, and so may a restarted one as soon as
+// its last connection has ended.
 func TestASecondSessionOfANodeIsRefused(t *testing.T) {
 	f := serve(t, policies{"a": 1})
 	one, two := f.connect(t, "n", "i1"), f.connect(t, "n", "i2")

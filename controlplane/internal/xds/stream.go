@@ -16,18 +16,17 @@ import (
 
 // Bounds of one stream. Beyond them it ends with ResourceExhausted.
 const (
-	// MaxSubscribed is how many names a stream may subscribe to, of all types
-	// together.
+	// MaxSubscribed is how many names a stream may subscribe to, of all types together.
 	MaxSubscribed = 100_000
 	// maxTypes is how many types of resources it may name.
 	maxTypes = 32
-	// maxUnacked bounds the resources sent and neither acked nor rejected. Each
-	// response counts as one, too.
+	// maxUnacked bounds the resources sent and neither acked nor rejected. Each response counts as
+	// one, too.
 	maxUnacked = 4 * MaxSubscribed
 )
 
-// stream is one sidecar's stream. The library calls back from one goroutine,
-// so nothing needs a lock.
+// stream is one sidecar's stream. The library calls back from one goroutine, so nothing needs a
+// lock.
 type stream struct {
 	ctx      context.Context
 	from     net.Addr
@@ -62,8 +61,8 @@ type sent struct {
 	removed   []string
 }
 
-// sentResource is one resource of a response; the version is 0 if it is not a
-// policy, or was removed.
+// sentResource is one resource of a response; the version is 0 if it is not a policy, or was
+// removed.
 type sentResource struct {
 	name    string
 	version int64
@@ -76,8 +75,7 @@ func newStream(from net.Addr, p *policies) *stream {
 	return &stream{from: from, policies: p, types: map[string]*interest{}, unacked: map[string]sent{}}
 }
 
-// request handles a subscription and the answer to a response; an error ends
-// the stream.
+// request handles a subscription and the answer to a response; an error ends the stream.
 func (s *stream) request(r *discovery.DeltaDiscoveryRequest) error {
 	i, known := s.types[r.GetTypeUrl()]
 	if !known {
@@ -122,8 +120,7 @@ func (s *stream) subscribe(r *discovery.DeltaDiscoveryRequest, i *interest) erro
 	return nil
 }
 
-// add subscribes to names, and returns the new ones. It subscribes to none if
-// there are too many.
+// add subscribes to names, and returns the new ones. It subscribes to none if there are too many.
 func (i *interest) add(names []string, room int) (added []string, ok bool) {
 	for _, name := range names {
 		if name == wildcard {
@@ -145,8 +142,8 @@ func (i *interest) add(names []string, room int) (added []string, ok bool) {
 	return added, true
 }
 
-// remove unsubscribes from names, and returns those that the stream was
-// subscribed to, and whether it no longer has the wildcard.
+// remove unsubscribes from names, and returns those that the stream was subscribed to, and whether
+// it no longer has the wildcard.
 func (i *interest) remove(names []string) (removed []string, lostAll bool) {
 	for _, name := range names {
 		if name == wildcard {

@@ -65,8 +65,7 @@ func TestAnswersToOtherStreamsMeanNothing(t *testing.T) {
 	}
 }
 
-// A stream that its sidecar has given up is not taken for the sidecar's, whenever it is
-// looked at.
+// A stream that its sidecar has given up is not taken for the sidecar's, whenever it is looked at.
 func TestAStreamThatIsGivenUpTakesNoPlace(t *testing.T) {
 	r := fleet.NewRegistry(fleet.Config{})
 	node := fleet.Node{ID: "n", Instance: "i"}

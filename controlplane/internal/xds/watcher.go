@@ -10,8 +10,8 @@ import (
 	"github.com/sluice-bus/sluice/controlplane/policypb"
 )
 
-// wildcard subscribes to all resources of a type. It is also the name of a
-// policy, which matters only for subscriptions.
+// wildcard subscribes to all resources of a type. It is also the name of a policy, which matters
+// only for subscriptions.
 const wildcard = "*"
 
 // watcher passes each stream's subscription to the cache of its type.
@@ -35,8 +35,8 @@ func newWatcher(p *policies, e *peers, h *held, c *credentials) *watcher {
 	}}
 }
 
-// CreateDeltaWatch answers a subscription once there are changes. An unknown
-// type is that of a newer sidecar; the mux would end the stream.
+// CreateDeltaWatch answers a subscription once there are changes. An unknown type is that of a
+// newer sidecar; the mux would end the stream.
 func (w *watcher) CreateDeltaWatch(request *cache.DeltaRequest, sub cache.Subscription, value chan cache.DeltaResponse) (func(), error) {
 	from, served := w.Caches[request.GetTypeUrl()]
 	if !served {
@@ -58,11 +58,10 @@ type subscription struct {
 // ReturnedResources are the resources that the client has, by version.
 func (s subscription) ReturnedResources() map[string]string { return s.returned }
 
-// again answers a name that is subscribed to again, as the protocol asks, even
-// if the server believes that the client has the resource: the client may have
-// dropped or refused it. A missing resource is answered as removed. The cache
-// alone would answer neither. A wildcard that is subscribed to again gets all
-// resources again.
+// again answers a name that is subscribed to again, as the protocol asks, even if the server
+// believes that the client has the resource: the client may have dropped or refused it. A missing
+// resource is answered as removed. The cache alone would answer neither. A wildcard that is
+// subscribed to again gets all resources again.
 func again(request *cache.DeltaRequest, sub cache.Subscription) cache.Subscription {
 	initial := request.GetInitialResourceVersions()
 	var forget []string
@@ -86,10 +85,9 @@ func again(request *cache.DeltaRequest, sub cache.Subscription) cache.Subscripti
 	return subscription{Subscription: sub, returned: returned}
 }
 
-// keepWildcard keeps a wildcard subscription that the client did not cancel. A
-// client asks again for one resource of a wildcard by subscribing to its name
-// and unsubscribing in one request. With the policy named '*' that would cancel
-// the wildcard.
+// keepWildcard keeps a wildcard subscription that the client did not cancel. A client asks again
+// for one resource of a wildcard by subscribing to its name and unsubscribing in one request. With
+// the policy named '*' that would cancel the wildcard.
 func keepWildcard(request *cache.DeltaRequest) {
 	if slices.Contains(request.GetResourceNamesSubscribe(), wildcard) {
 		request.ResourceNamesUnsubscribe = slices.DeleteFunc(request.GetResourceNamesUnsubscribe(),

@@ -1,6 +1,7 @@
-// Package schema holds the manifests of deploy/kubernetes against the types of Kubernetes' API, by kustomize, and
-// deploy/compose against Compose's own loader. It is a module of its own, so that their dependencies are not Sluice's, and
-// is run by `make check-deploy`: building them takes minutes the first time.
+// Package schema holds the manifests of deploy/kubernetes against the types of Kubernetes' API, by
+// kustomize, and deploy/compose against Compose's own loader. It is a module of its own, so that
+// their dependencies are not Sluice's, and is run by `make check-deploy`: building them takes
+// minutes the first time.
 package schema
 
 import (

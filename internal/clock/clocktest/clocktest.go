@@ -1,9 +1,9 @@
-// Package clocktest has a clock that tests stop and set. It goes by package time, and so by the time of a
-// testing/synctest bubble inside of one. A simulation gives each sidecar one of its own.
+// Package clocktest has a clock that tests stop and set. It goes by package time, and so by the
+// time of a testing/synctest bubble inside of one. A simulation gives each sidecar one of its own.
 //
-// It stands for the clocks and timers of one process. It does not stop the process's goroutines: those that other
-// events wake run on in a pause, so a simulation also has to hold back the process's messages. Its times and those of
-// package time are compared by the wall clock.
+// It stands for the clocks and timers of one process. It does not stop the process's goroutines:
+// those that other events wake run on in a pause, so a simulation also has to hold back the
+// process's messages. Its times and those of package time are compared by the wall clock.
 package clocktest
 
 import (
@@ -53,9 +53,9 @@ func (c *Clock) lag(at time.Time) time.Duration {
 	return c.lost + at.Sub(c.suspended)
 }
 
-// withReadings is a time with a wall clock's and a monotonic reading. Package time has no way to make one, and its Now
-// leaves the monotonic reading out in a bubble; but since Go 1.9 a Time has been these three words. The tests of this
-// package would show if that changed.
+// withReadings is a time with a wall clock's and a monotonic reading. Package time has no way to
+// make one, and its Now leaves the monotonic reading out in a bubble; but since Go 1.9 a Time has
+// been these three words. The tests of this package would show if that changed.
 func withReadings(wall time.Time, monotonic time.Duration) (t time.Time) {
 	const (
 		hasMonotonic = 1 << 63
@@ -79,8 +79,8 @@ func (c *Clock) Pause() {
 	c.stopped = true
 }
 
-// Suspend stops the process for d as a suspended machine does: its timers do not fire, its monotonic clock stands still,
-// its wall clock goes on. Resume ends it earlier.
+// Suspend stops the process for d as a suspended machine does: its timers do not fire, its
+// monotonic clock stands still, its wall clock goes on. Resume ends it earlier.
 func (c *Clock) Suspend(d time.Duration) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -139,7 +139,8 @@ type timer struct {
 	inner   *time.Timer // fires when due, or earlier where a suspension comes in between
 }
 
-// AfterFunc calls f in a goroutine of its own once d has passed by the monotonic clock and the process is not stopped.
+// AfterFunc calls f in a goroutine of its own once d has passed by the monotonic clock and the
+// process is not stopped.
 func (c *Clock) AfterFunc(d time.Duration, f func()) clock.Timer {
 	t := &timer{clock: c, f: f}
 	t.Reset(d)
@@ -189,7 +190,8 @@ func (t *timer) arm(d time.Duration) {
 	t.inner = own
 }
 
-// over reports whether the timer fires now that it has been looked at; if it is not due yet, it is set again.
+// over reports whether the timer fires now that it has been looked at; if it is not due yet, it is
+// set again.
 func (t *timer) over(now time.Time) bool {
 	if !t.pending {
 		return false

@@ -1,6 +1,9 @@
-// Package facts is a list of facts about MongoDB, as a driver sees it, that are checked one by one: on the model, or on the server
-// that MONGODB_URI names. Each fact names its source: a page of MongoDB's documentation, or a measurement on a real replica set. A fact that holds on the one and not on the other is a defect of the model.
+// Package facts is a list of facts about MongoDB, as a driver sees it, that are checked one by one:
+// on the model, or on the server that MONGODB_URI names. Each fact names its source: a page of
+// MongoDB's documentation, or a measurement on a real replica set. A fact that holds on the one and
+// not on the other is a defect of the model.
 //
-// To add a fact, add a line to one of the tables, or a function where a table cannot say it. What a test needs of a server
-// besides answering is in the fact's needs; on a server that has it not, the fact is skipped by that name.
+// To add a fact, add a line to one of the tables, or a function where a table cannot say it. What a
+// test needs of a server besides answering is in the fact's needs; on a server that has it not, the
+// fact is skipped by that name.
 package facts

@@ -1,7 +1,7 @@
 package facts
 
-// refuses says with which code a command is refused, and what the error says. Documents, and a command that has to succeed,
-// may come before it.
+// refuses says with which code a command is refused, and what the error says. Documents, and a
+// command that has to succeed, may come before it.
 func refuses(name, page, docs, before, command string, code int, said string) fact {
 	source := manual + page
 	return fact{name: name, source: source, check: func(t *trial) {

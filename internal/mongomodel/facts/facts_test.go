@@ -23,8 +23,8 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// manual is where MongoDB's documentation is. measured says that a fact was seen on a real
-// replica set of version 4.4 with three members.
+// manual is where MongoDB's documentation is. measured says that a fact was seen on a real replica
+// set of version 4.4 with three members.
 const (
 	manual   = "https://www.mongodb.com/docs/manual/"
 	measured = "measured"

@@ -42,7 +42,8 @@ func (b Bounds) Points() ([]bson.RawValue, bool) {
 	return all, true
 }
 
-// isPoint counts null with undefined as one: no index that is used has undefined, which only empty arrays leave there.
+// isPoint counts null with undefined as one: no index that is used has undefined, which only empty
+// arrays leave there.
 func (i Interval) isPoint() bool {
 	return !i.LowOpen && !i.HighOpen && equal(i.Low, i.High)
 }

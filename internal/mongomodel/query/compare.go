@@ -11,7 +11,8 @@ import (
 )
 
 // class is a type's place among all types, as
-// https://www.mongodb.com/docs/manual/reference/bson-type-comparison-order/ has it. Types of one class are compared by value.
+// https://www.mongodb.com/docs/manual/reference/bson-type-comparison-order/ has it. Types of one
+// class are compared by value.
 func class(t bson.Type) int {
 	switch t {
 	case bson.TypeMinKey:
@@ -50,7 +51,8 @@ func class(t bson.Type) int {
 	return 127 // MaxKey
 }
 
-// Compare orders two values as MongoDB does across types. A zero RawValue stands for a missing field, which is below null.
+// Compare orders two values as MongoDB does across types. A zero RawValue stands for a missing
+// field, which is below null.
 func Compare(a, b bson.RawValue) int {
 	if c := cmp.Compare(class(a.Type), class(b.Type)); c != 0 {
 		return c
@@ -106,8 +108,8 @@ func compareBinaries(a, b bson.RawValue) int {
 	return cmp.Or(cmp.Compare(len(dataA), len(dataB)), cmp.Compare(subtypeA, subtypeB), bytes.Compare(dataA, dataB))
 }
 
-// AppendKey appends a value's bytes to dst, such that values have the same if and only if they compare as equal, and none is
-// the beginning of another's.
+// AppendKey appends a value's bytes to dst, such that values have the same if and only if they
+// compare as equal, and none is the beginning of another's.
 func AppendKey(dst []byte, v bson.RawValue) []byte {
 	dst = append(dst, byte(class(v.Type)))
 	switch class(v.Type) {

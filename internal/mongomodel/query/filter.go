@@ -16,7 +16,8 @@ var All = &Filter{root: and{}}
 // A node is one condition on a document.
 type node interface {
 	match(doc bson.Raw) bool
-	// bounds returns a superset of the values that the field at path has in documents that match, arrays aside.
+	// bounds returns a superset of the values that the field at path has in documents that match,
+	// arrays aside.
 	bounds(path string) Bounds
 }
 
@@ -35,12 +36,13 @@ func ParseFilter(doc bson.Raw) (*Filter, error) {
 // Match tells whether the filter selects the document.
 func (f *Filter) Match(doc bson.Raw) bool { return f.root.match(doc) }
 
-// Bounds returns a superset of the values that the field at path has in documents that the filter selects and that have no array
-// on the path.
+// Bounds returns a superset of the values that the field at path has in documents that the filter
+// selects and that have no array on the path.
 func (f *Filter) Bounds(path string) Bounds { return f.root.bounds(path) }
 
-// Implies tells whether all documents that f selects are selected by other too, as far as that is plain to see: each of
-// other's conditions is one of f's, or holds for all values within f's bounds. A partial index serves the finds that imply it.
+// Implies tells whether all documents that f selects are selected by other too, as far as that is
+// plain to see: each of other's conditions is one of f's, or holds for all values within f's
+// bounds. A partial index serves the finds that imply it.
 func (f *Filter) Implies(other *Filter) bool {
 	mine, ok := f.root.(and)
 	theirs, alsoOK := other.root.(and)
@@ -67,7 +69,8 @@ func (a and) implies(want node) bool {
 	return leaf.exact() && mine.within(leaf.bounds(leaf.name))
 }
 
-// UpsertSeed returns the document that an upsert starts from: the fields which the filter says to be equal to something.
+// UpsertSeed returns the document that an upsert starts from: the fields which the filter says to
+// be equal to something.
 func (f *Filter) UpsertSeed() (bson.Raw, error) {
 	var doc bson.Raw = newBuilder(0).doc()
 	seen := map[string]bool{}
@@ -245,7 +248,8 @@ func parseField(name string, v bson.RawValue) ([]node, error) {
 	return all, nil
 }
 
-// isOperators tells {$gt: 1} from a document to be equal to. A reference to another document is a value.
+// isOperators tells {$gt: 1} from a document to be equal to. A reference to another document is a
+// value.
 func isOperators(v bson.RawValue) bool {
 	if !isDocument(v) {
 		return false

@@ -7,7 +7,8 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 )
 
-// An expression computes a value from a document. The zero value is that of a field which is not there.
+// An expression computes a value from a document. The zero value is that of a field which is not
+// there.
 type expression func(doc bson.Raw) bson.RawValue
 
 // parseExpression reads a constant, or a path such as "$a.b".
@@ -31,7 +32,8 @@ func parseExpression(v bson.RawValue) (expression, error) {
 	}, nil
 }
 
-// follow returns the value at a path in an expression: an array on the way gives an array of the values in its elements.
+// follow returns the value at a path in an expression: an array on the way gives an array of the
+// values in its elements.
 func follow(v bson.RawValue, path []string) bson.RawValue {
 	switch {
 	case len(path) == 0:
@@ -50,7 +52,8 @@ func follow(v bson.RawValue, path []string) bson.RawValue {
 	return bson.RawValue{}
 }
 
-// A sumField is a field of $group's documents: the sum of an expression's values; values that are no numbers do not count.
+// A sumField is a field of $group's documents: the sum of an expression's values; values that are
+// no numbers do not count.
 type sumField struct {
 	name       string
 	expression expression
@@ -93,7 +96,8 @@ func parseSum(name string, v bson.RawValue) (sumField, error) {
 	return sumField{name, e}, err
 }
 
-// group makes one document for each value of id, in the order in which they are met. The server promises no order.
+// group makes one document for each value of id, in the order in which they are met. The server
+// promises no order.
 func group(docs []bson.Raw, id expression, sums []sumField) ([]bson.Raw, error) {
 	type entry struct {
 		id     bson.RawValue

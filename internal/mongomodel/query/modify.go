@@ -6,14 +6,16 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 )
 
-// maxPadding is how many elements an array may grow by when a position beyond its end is set, as on the server.
+// maxPadding is how many elements an array may grow by when a position beyond its end is set, as on
+// the server.
 const maxPadding = 1_500_000
 
-// A change makes a field's new value of its old one. The zero value stands for a field that is not there, before or after.
+// A change makes a field's new value of its old one. The zero value stands for a field that is not
+// there, before or after.
 type change func(old bson.RawValue) (bson.RawValue, error)
 
-// modify returns the document with the field at path changed. With create, documents that the path names and that are not
-// there are made; else nothing is done then.
+// modify returns the document with the field at path changed. With create, documents that the path
+// names and that are not there are made; else nothing is done then.
 func modify(doc bson.Raw, path []string, create bool, f change) (bson.Raw, error) {
 	v, err := modifyIn("", bson.RawValue{Type: bson.TypeEmbeddedDocument, Value: doc}, path, create, f)
 	return v.Value, err
@@ -71,7 +73,8 @@ func setField(container bson.RawValue, key string, old, v bson.RawValue) bson.Ra
 	return bson.RawValue{Type: container.Type, Value: b.doc()}
 }
 
-// setElement sets an array's element. A removed one leaves null, and an array that grows is filled with null.
+// setElement sets an array's element. A removed one leaves null, and an array that grows is filled
+// with null.
 func setElement(container bson.RawValue, key string, v bson.RawValue) (bson.RawValue, error) {
 	all := values(container.Value)
 	at, err := strconv.Atoi(key)

@@ -106,8 +106,8 @@ func compareNumbers(a, b bson.RawValue) int {
 	return x.Cmp(y)
 }
 
-// add adds two numbers as the server does: in the wider of their types. ok is false where whole numbers leave 64 bits. The
-// model does not add decimals: see addable.
+// add adds two numbers as the server does: in the wider of their types. ok is false where whole
+// numbers leave 64 bits. The model does not add decimals: see addable.
 func add(a, b bson.RawValue) (result bson.RawValue, ok bool) {
 	if a.Type == bson.TypeDouble || b.Type == bson.TypeDouble {
 		return doubleValue(a.AsFloat64() + b.AsFloat64()), true

@@ -25,9 +25,9 @@ func at(array []byte, component string) bson.RawValue {
 	return Lookup(array, component)
 }
 
-// visit calls found with each value that a path leads to, until it returns true. Arrays on the way are gone into, so one
-// path may lead to many. A zero value stands for a path that leads nowhere. An array at its end counts for each of its
-// elements and then for itself.
+// visit calls found with each value that a path leads to, until it returns true. Arrays on the way
+// are gone into, so one path may lead to many. A zero value stands for a path that leads nowhere.
+// An array at its end counts for each of its elements and then for itself.
 func visit(doc []byte, path []string, found func(bson.RawValue) bool) bool {
 	v := Lookup(doc, path[0])
 	rest := path[1:]
@@ -87,8 +87,8 @@ func (p *KeyPattern) Compare(a, b []bson.RawValue) int {
 	return 0
 }
 
-// Keys returns a document's keys in an index: one, unless a path leads through an array, which multikey then says. A missing
-// field is null in them. Arrays in two different fields are an error.
+// Keys returns a document's keys in an index: one, unless a path leads through an array, which
+// multikey then says. A missing field is null in them. Arrays in two different fields are an error.
 func (p *KeyPattern) Keys(doc bson.Raw) (keys [][]bson.RawValue, multikey bool, err error) {
 	key := make([]bson.RawValue, len(p.split))
 	single := true
@@ -115,8 +115,8 @@ type place struct {
 	done bool
 }
 
-// walk follows the path to its end, or to the array that it leads through. An array that the path names a position of is
-// passed.
+// walk follows the path to its end, or to the array that it leads through. An array that the path
+// names a position of is passed.
 func (p place) walk() place {
 	for len(p.rest) > 0 {
 		switch p.in.Type {
@@ -174,8 +174,8 @@ func (p *KeyPattern) collect(key []bson.RawValue, places []place, emit func([]bs
 	return nil
 }
 
-// collectElement goes on with one element of the array that some paths have led to. It is the zero value for an empty array,
-// whose key is undefined where a path ends at it, else null.
+// collectElement goes on with one element of the array that some paths have led to. It is the zero
+// value for an empty array, whose key is undefined where a path ends at it, else null.
 func (p *KeyPattern) collectElement(key []bson.RawValue, places []place, x bson.RawValue, emit func([]bson.RawValue), multikey *bool) error {
 	inside := make([]place, len(places))
 	for i, at := range places {
@@ -217,7 +217,8 @@ func ParseKeyPattern(doc bson.Raw) (*KeyPattern, error) {
 	return p, nil
 }
 
-// Validate refuses bytes that are no document, or too deep a one. An empty or nil slice stands for an empty document.
+// Validate refuses bytes that are no document, or too deep a one. An empty or nil slice stands for
+// an empty document.
 func Validate(doc bson.Raw) error {
 	if len(doc) == 0 {
 		return nil

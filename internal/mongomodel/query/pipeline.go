@@ -44,7 +44,8 @@ func ParsePipeline(stages []byte) (*Pipeline, error) {
 	return p, nil
 }
 
-// Leading returns the filter of the $match that the pipeline starts with, or nil: an index may serve it.
+// Leading returns the filter of the $match that the pipeline starts with, or nil: an index may
+// serve it.
 func (p *Pipeline) Leading() *Filter { return p.leading }
 
 // Run runs the stages on the documents: all of the collection, or all that Leading selects.

@@ -26,7 +26,8 @@ func ParseProjection(doc bson.Raw) (*Projection, error) {
 	return r.finish()
 }
 
-// A projectionReader collects the fields that a projection names until its kind is known: the _id may be an exception.
+// A projectionReader collects the fields that a projection names until its kind is known: the _id
+// may be an exception.
 type projectionReader struct {
 	p                  *Projection
 	included, excluded string // a field of the kind, other than _id

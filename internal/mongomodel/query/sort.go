@@ -6,10 +6,12 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 )
 
-// Empty says that the pattern, which may be nil, has no fields. As a sort it is no order: all documents are equal in it.
+// Empty says that the pattern, which may be nil, has no fields. As a sort it is no order: all
+// documents are equal in it.
 func (p *KeyPattern) Empty() bool { return p == nil || len(p.Paths) == 0 }
 
-// SortKey returns the key by which a document is sorted: the least of its keys, in the order of the pattern.
+// SortKey returns the key by which a document is sorted: the least of its keys, in the order of the
+// pattern.
 func (p *KeyPattern) SortKey(doc bson.Raw) ([]bson.RawValue, error) {
 	keys, _, err := p.Keys(doc)
 	if err != nil {

@@ -133,8 +133,8 @@ func (u *Update) conflicts() error {
 // Replacement tells whether the update replaces the whole document, which no update of many may.
 func (u *Update) Replacement() bool { return u.replacement != nil }
 
-// Apply returns the document after the update. The one given is not changed, and is returned where nothing changes.
-// inserting says that an upsert inserts it, for $setOnInsert.
+// Apply returns the document after the update. The one given is not changed, and is returned where
+// nothing changes. inserting says that an upsert inserts it, for $setOnInsert.
 func (u *Update) Apply(doc bson.Raw, inserting bool) (bson.Raw, error) {
 	old := Lookup(doc, "_id")
 	if u.replacement != nil {

@@ -18,7 +18,8 @@ type element struct {
 	value bson.RawValue
 }
 
-// Fields returns a document's or an array's fields. It ends where the bytes are no document any more.
+// Fields returns a document's or an array's fields. It ends where the bytes are no document any
+// more.
 func Fields(doc []byte) iter.Seq2[[]byte, bson.RawValue] {
 	return func(yield func([]byte, bson.RawValue) bool) {
 		if len(doc) < 5 {
@@ -39,7 +40,8 @@ func Fields(doc []byte) iter.Seq2[[]byte, bson.RawValue] {
 	}
 }
 
-// Lookup returns a document's field, or the zero value. It does not look at paths: a dot is part of the name.
+// Lookup returns a document's field, or the zero value. It does not look at paths: a dot is part of
+// the name.
 func Lookup(doc bson.Raw, key string) bson.RawValue {
 	if len(doc) < 5 {
 		return bson.RawValue{}

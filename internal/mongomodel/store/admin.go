@@ -66,8 +66,8 @@ func (s *Store) Drop(ns string) ([]Entry, error) {
 	return w.entries, err
 }
 
-// Rename gives a collection another name. A collection that has the name is an error with code 48, unless it is to be
-// dropped; one that is not there is an error with code 26.
+// Rename gives a collection another name. A collection that has the name is an error with code 48,
+// unless it is to be dropped; one that is not there is an error with code 26.
 func (s *Store) Rename(from, to string, dropTarget bool) ([]Entry, error) {
 	if s.collections[from] == nil {
 		return nil, query.Errorf(query.NamespaceNotFound, "Source collection %s does not exist", from)
@@ -102,7 +102,8 @@ func (s *Store) DropDatabase(db string) ([]Entry, error) {
 	return w.entries, nil
 }
 
-// CreateIndexes creates the indexes that are not there yet, and returns how many there were before and after.
+// CreateIndexes creates the indexes that are not there yet, and returns how many there were before
+// and after.
 func (s *Store) CreateIndexes(ns string, specs []bson.Raw) (entries []Entry, before, after int, err error) {
 	w := &writing{store: s}
 	c, err := w.collection(ns)
@@ -131,8 +132,8 @@ func (s *Store) CreateIndexes(ns string, specs []bson.Raw) (entries []Entry, bef
 	return w.entries, before, len(s.collections[ns].indexes), err
 }
 
-// hasIndex tells whether the collection has the index that a specification says. One that is like it, but not the same, is
-// an error.
+// hasIndex tells whether the collection has the index that a specification says. One that is like
+// it, but not the same, is an error.
 func (c *collection) hasIndex(spec bson.Raw) (bool, error) {
 	name := query.Lookup(spec, "name").StringValue()
 	for _, x := range c.indexes {
@@ -218,8 +219,8 @@ func (c *collection) createIndex(spec bson.Raw) error {
 	return nil
 }
 
-// DropIndexes removes the index that a string or a key pattern names, the indexes that an array of strings names, or with "*"
-// all except the one on _id. It returns how many there were.
+// DropIndexes removes the index that a string or a key pattern names, the indexes that an array of
+// strings names, or with "*" all except the one on _id. It returns how many there were.
 func (s *Store) DropIndexes(ns string, which bson.RawValue) (entries []Entry, before int, err error) {
 	c := s.collections[ns]
 	if c == nil {
@@ -278,8 +279,8 @@ func (c *collection) index(which bson.RawValue) *index {
 	return nil
 }
 
-// Indexes returns the specifications of a collection's indexes, the one on _id first. A collection that is not there is an
-// error with code 26.
+// Indexes returns the specifications of a collection's indexes, the one on _id first. A collection
+// that is not there is an error with code 26.
 func (s *Store) Indexes(ns string) ([]bson.Raw, error) {
 	c := s.collections[ns]
 	if c == nil {

@@ -9,7 +9,8 @@ import (
 	"github.com/sluice-bus/sluice/internal/mongomodel/query"
 )
 
-// A record is a document with its number: documents are numbered in the order in which they were inserted.
+// A record is a document with its number: documents are numbered in the order in which they were
+// inserted.
 type record struct {
 	number uint64
 	doc    bson.Raw
@@ -103,7 +104,8 @@ func (c *collection) delete(id bson.RawValue) error {
 	return nil
 }
 
-// duplicate returns an error where the document has a key that another one has in a unique index, or cannot be indexed.
+// duplicate returns an error where the document has a key that another one has in a unique index,
+// or cannot be indexed.
 func (c *collection) duplicate(doc bson.Raw) error {
 	own, _ := c.byID(query.Lookup(doc, "_id"))
 	for _, x := range c.indexes {

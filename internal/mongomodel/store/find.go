@@ -21,13 +21,14 @@ type FindRequest struct {
 	Tailable   bool  // of a capped collection: the cursor goes on after the end
 }
 
-// Work counts the index keys and documents that finds and writes have examined, as in the server's explain, and the documents
-// that they sorted in memory.
+// Work counts the index keys and documents that finds and writes have examined, as in the server's
+// explain, and the documents that they sorted in memory.
 type Work struct{ Keys, Documents, Sorted int }
 
-// A Cursor is where a find has got to. It holds no data: each Next names the store to read from, which may have moved on
-// since the last, as the server's cursors see later moments in later batches. The server may also yield within a batch, so
-// that its parts see different moments; a Next sees one. A sort that no index serves is done once, at the first Next.
+// A Cursor is where a find has got to. It holds no data: each Next names the store to read from,
+// which may have moved on since the last, as the server's cursors see later moments in later
+// batches. The server may also yield within a batch, so that its parts see different moments; a
+// Next sees one. A sort that no index serves is done once, at the first Next.
 type Cursor struct {
 	Examined Work
 
@@ -69,10 +70,11 @@ func (s *Store) Find(ns string, r FindRequest) (*Cursor, error) {
 	return cur, nil
 }
 
-// Next returns up to limit documents, and no more of them than fit in bytes, though at least one. done says that the end was
-// reached: where the batch is full, it may be that nothing follows and that this is not known yet, as with the server. A
-// tailable cursor ends only where it has never met a document. That its position was overwritten is an error; so is
-// that its collection or index was dropped.
+// Next returns up to limit documents, and no more of them than fit in bytes, though at least one.
+// done says that the end was reached: where the batch is full, it may be that nothing follows and
+// that this is not known yet, as with the server. A tailable cursor ends only where it has never
+// met a document. That its position was overwritten is an error; so is that its collection or index
+// was dropped.
 func (cur *Cursor) Next(s *Store, limit, bytes int) (docs []bson.Raw, done bool, err error) {
 	c := s.collections[cur.ns]
 	switch {
@@ -132,7 +134,8 @@ type batch struct {
 	full         bool
 }
 
-// take looks at the next document and tells whether it was dealt with: a full batch leaves it to the next.
+// take looks at the next document and tells whether it was dealt with: a full batch leaves it to
+// the next.
 func (b *batch) take(doc bson.Raw) bool {
 	cur := b.cursor
 	r := cur.request
@@ -157,12 +160,14 @@ func (b *batch) take(doc bson.Raw) bool {
 	}
 	b.docs = append(b.docs, doc)
 	cur.returned++
-	// A batch is full with its last document, whether or not another one follows: that was not examined.
+	// A batch is full with its last document, whether or not another one follows: that was not
+	// examined.
 	b.full = len(b.docs) == b.limit
 	return true
 }
 
-// scan calls take with the records after the cursor's position, and moves the position past each that take has taken.
+// scan calls take with the records after the cursor's position, and moves the position past each
+// that take has taken.
 func (cur *Cursor) scan(c *collection, take func(record) bool) error {
 	if cur.plan.index == "" {
 		return cur.scanRecords(c, take)

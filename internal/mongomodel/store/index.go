@@ -19,8 +19,8 @@ type index struct {
 	unique, sparse bool
 	partial        *query.Filter // nil: covers all documents
 	expireAfter    *int64        // seconds after the date in its field
-	// multikey says that a document had an array in an indexed field. Then no bounds hold for its entries, and it serves no
-	// find.
+	// multikey says that a document had an array in an indexed field. Then no bounds hold for its
+	// entries, and it serves no find.
 	multikey bool
 	entries  tree[indexEntry]
 }
@@ -42,7 +42,8 @@ func must(doc bson.Raw, err error) bson.Raw {
 	return doc
 }
 
-// newIndex returns an index that covers nothing yet. The specification is one that normalize returned.
+// newIndex returns an index that covers nothing yet. The specification is one that normalize
+// returned.
 func newIndex(o *owner, spec bson.Raw) (*index, error) {
 	x := &index{spec: spec}
 	var err error
@@ -113,7 +114,8 @@ func normalize(spec bson.Raw) (bson.Raw, error) {
 	return bson.Marshal(listed)
 }
 
-// keys returns the keys that the index has of a document: none of one that it does not cover, and none of nil.
+// keys returns the keys that the index has of a document: none of one that it does not cover, and
+// none of nil.
 func (x *index) keys(doc bson.Raw) (keys [][]bson.RawValue, multikey bool, err error) {
 	if doc == nil || x.partial != nil && !x.partial.Match(doc) || x.sparse && !x.hasAny(doc) {
 		return nil, false, nil
@@ -126,7 +128,8 @@ func (x *index) keys(doc bson.Raw) (keys [][]bson.RawValue, multikey bool, err e
 	return keys, multikey, err
 }
 
-// hasAny tells whether a document has any of the indexed fields: a sparse index leaves out documents without them.
+// hasAny tells whether a document has any of the indexed fields: a sparse index leaves out
+// documents without them.
 func (x *index) hasAny(doc bson.Raw) bool {
 	for _, path := range x.pattern.Paths {
 		if query.HasPath(doc, path) {

@@ -8,20 +8,24 @@ import (
 	"github.com/sluice-bus/sluice/internal/mongomodel/query"
 )
 
-// maxRanges is how many ranges of an index one plan may have. With more, fewer of the index's fields bound them.
+// maxRanges is how many ranges of an index one plan may have. With more, fewer of the index's
+// fields bound them.
 const maxRanges = 10_000
 
-// A plan is how a find goes about it: over an index's ranges or the whole collection, and whether in the order asked for.
+// A plan is how a find goes about it: over an index's ranges or the whole collection, and whether
+// in the order asked for.
 type plan struct {
 	index   string // "": the collection, in the order of insertion
 	ranges  []keyRange
 	reverse bool
 	ordered bool // no sort is needed
-	// equalities, bounded and partial say how good the plan is: how many of the index's first fields have single values,
-	// whether the next has bounds, and whether the index leaves out documents that are not asked for.
+	// equalities, bounded and partial say how good the plan is: how many of the index's first
+	// fields have single values, whether the next has bounds, and whether the index leaves out
+	// documents that are not asked for.
 	equalities       int
 	bounded, partial bool
-	// rest are the bounds of the fields behind the ranges: an entry's document is read only if its key is within them.
+	// rest are the bounds of the fields behind the ranges: an entry's document is read only if its
+	// key is within them.
 	rest []query.Bounds
 }
 
@@ -31,7 +35,8 @@ type keyRange struct {
 	lowOpen, highOpen bool
 }
 
-// plan chooses how to find. It need not be the server's choice, but reads as little where that is plain to see.
+// plan chooses how to find. It need not be the server's choice, but reads as little where that is
+// plain to see.
 func (c *collection) plan(r FindRequest) (plan, error) {
 	natural := r.Natural
 	if hint, ok := r.Hint.DocumentOK(); ok {
@@ -72,7 +77,8 @@ func (c *collection) hinted(r FindRequest, scan plan) (plan, error) {
 	return x.plan(r), nil
 }
 
-// serves tells whether the index has all documents that the filter selects, with their values in the filter's bounds.
+// serves tells whether the index has all documents that the filter selects, with their values in
+// the filter's bounds.
 func (x *index) serves(f *query.Filter) bool {
 	if x.multikey || x.partial != nil && !f.Implies(x.partial) {
 		return false
@@ -122,8 +128,8 @@ func (x *index) plan(r FindRequest) plan {
 	return p
 }
 
-// times returns the ranges, all of which are points, each divided by the bounds of the next field. They stay in the order of
-// the index.
+// times returns the ranges, all of which are points, each divided by the bounds of the next field.
+// They stay in the order of the index.
 func times(ranges []keyRange, b query.Bounds, direction int) []keyRange {
 	intervals := slices.Clone(b)
 	if direction < 0 {
@@ -142,8 +148,8 @@ func times(ranges []keyRange, b query.Bounds, direction int) []keyRange {
 	return all
 }
 
-// orders tells whether the index has its entries in the order asked for, or against it. Fields with one value in all
-// documents make no difference.
+// orders tells whether the index has its entries in the order asked for, or against it. Fields with
+// one value in all documents make no difference.
 func (x *index) orders(sort *query.KeyPattern, single map[string]bool) (ordered, reverse bool) {
 	if sort.Empty() {
 		return true, false

@@ -1,9 +1,11 @@
-// Package store is the data of one member of a model of a replica set: collections, their documents and indexes, in
-// memory. It knows nothing of other members, of time or of goroutines: one caller at a time uses a Store and its forks, and
-// its writes return idempotent entries, by which another Store becomes equal to it.
+// Package store is the data of one member of a model of a replica set: collections, their documents
+// and indexes, in memory. It knows nothing of other members, of time or of goroutines: one caller
+// at a time uses a Store and its forks, and its writes return idempotent entries, by which another
+// Store becomes equal to it.
 //
-// A Store is cheap to have often. Fork returns one that shares all of its data, so that the committed state of a member, a
-// transaction's view and the state to roll back to are a Store each. Documents are never changed, only replaced.
+// A Store is cheap to have often. Fork returns one that shares all of its data, so that the
+// committed state of a member, a transaction's view and the state to roll back to are a Store each.
+// Documents are never changed, only replaced.
 package store
 
 import (
@@ -38,20 +40,21 @@ type Entry struct {
 	NS  string
 	ID  bson.RawValue
 	Doc bson.Raw
-	// Before is the document that a Put or Delete replaced or removed, and Replaced says that a Put was no update by
-	// operators. They are for change streams: applying an entry does not look at them.
+	// Before is the document that a Put or Delete replaced or removed, and Replaced says that a Put
+	// was no update by operators. They are for change streams: applying an entry does not look at
+	// them.
 	Before   bson.Raw
 	Replaced bool
 }
 
 // A Store is one member's data. Its zero value is not ready: use New.
 //
-// Every write method applies its change and returns its entries, also beside an error: a write of many documents that
-// fails in the middle keeps the changes before. A collection that is written to and is not there is created, with an
-// entry of its own.
+// Every write method applies its change and returns its entries, also beside an error: a write of
+// many documents that fails in the middle keeps the changes before. A collection that is written to
+// and is not there is created, with an entry of its own.
 type Store struct {
-	// Guard, if set, is asked before a write's entry is applied; its error ends the write. It is for locks and conflicts
-	// of transactions. Apply and Fork do not know it.
+	// Guard, if set, is asked before a write's entry is applied; its error ends the write. It is
+	// for locks and conflicts of transactions. Apply and Fork do not know it.
 	Guard func(Entry) error
 	// Work, if set, counts the examined keys and documents, also of the forks.
 	Work *Work
@@ -65,7 +68,8 @@ type Store struct {
 // New returns an empty store.
 func New() *Store { return &Store{owner: &owner{}, collections: map[string]*collection{}} }
 
-// Fork returns a store with the same data. Writes to either are not seen in the other. It takes constant time.
+// Fork returns a store with the same data. Writes to either are not seen in the other. It takes
+// constant time.
 func (s *Store) Fork() *Store {
 	s.owner, s.shared = &owner{}, true
 	return &Store{Work: s.Work, owner: &owner{}, collections: s.collections, shared: true, created: s.created}
@@ -98,7 +102,8 @@ func (s *Store) change(ns string) (*collection, error) {
 
 func notFound(ns string) error { return query.Errorf(query.NamespaceNotFound, "ns not found %s", ns) }
 
-// Apply applies an entry, as a member does with another one's writes. It does not check unique indexes.
+// Apply applies an entry, as a member does with another one's writes. It does not check unique
+// indexes.
 func (s *Store) Apply(e Entry) error {
 	_, there := s.collections[e.NS]
 	switch e.Op {
@@ -139,7 +144,8 @@ func (s *Store) Apply(e Entry) error {
 	return fmt.Errorf("the op %q is not known to the model", e.Op)
 }
 
-// rename gives a collection another name. It counts as another collection than both names had before.
+// rename gives a collection another name. It counts as another collection than both names had
+// before.
 func (s *Store) rename(from, to string) error {
 	c, err := s.change(from)
 	if err != nil {
@@ -152,8 +158,9 @@ func (s *Store) rename(from, to string) error {
 	return nil
 }
 
-// Claims returns the claims of a write of the entry, as strings: the document, and every key in a unique index that it adds or
-// removes. Two transactions whose entries have a claim in common conflict.
+// Claims returns the claims of a write of the entry, as strings: the document, and every key in a
+// unique index that it adds or removes. Two transactions whose entries have a claim in common
+// conflict.
 func (s *Store) Claims(e Entry) []string {
 	c := s.collections[e.NS]
 	if c == nil || e.Op != Put && e.Op != Delete {

@@ -1,10 +1,11 @@
 package store
 
-// An owner may change its nodes in place. Nodes of another owner are shared, and copied before they are changed.
+// An owner may change its nodes in place. Nodes of another owner are shared, and copied before they
+// are changed.
 type owner struct{ _ byte }
 
-// A tree is an ordered set that is copied in constant time: a treap (Seidel and Aragon, 1996) whose shared nodes are never
-// changed.
+// A tree is an ordered set that is copied in constant time: a treap (Seidel and Aragon, 1996) whose
+// shared nodes are never changed.
 type tree[T any] struct {
 	root    *treeNode[T]
 	size    int
@@ -109,8 +110,8 @@ func join[T any](o *owner, a, b *treeNode[T]) *treeNode[T] {
 	return b
 }
 
-// scan calls yield with the items in order, or against it, until it returns false. It begins after the items that skip
-// is true for, which are the first ones in that direction; nil skips none.
+// scan calls yield with the items in order, or against it, until it returns false. It begins after
+// the items that skip is true for, which are the first ones in that direction; nil skips none.
 func (t *tree[T]) scan(reverse bool, skip, yield func(T) bool) { t.root.scan(reverse, skip, yield) }
 
 func (n *treeNode[T]) scan(reverse bool, skip, yield func(T) bool) bool {
@@ -127,7 +128,8 @@ func (n *treeNode[T]) scan(reverse bool, skip, yield func(T) bool) bool {
 	return near.scan(reverse, skip, yield) && yield(n.item) && far.scan(reverse, nil, yield)
 }
 
-// spread makes numbers that follow each other look random (the finalizer of SplitMix64, Steele, Lea and Flood 2014).
+// spread makes numbers that follow each other look random (the finalizer of SplitMix64, Steele, Lea
+// and Flood 2014).
 func spread(n uint64) uint64 {
 	n += 0x9e3779b97f4a7c15
 	n = (n ^ n>>30) * 0xbf58476d1ce4e5b9

@@ -50,7 +50,8 @@ func (w *writing) create(ns string, options bson.Raw) error {
 	return w.do(Entry{Op: CreateCollection, NS: ns, Doc: options})
 }
 
-// put stores a document, unless a unique index forbids it. before is the one that it takes the place of, if any.
+// put stores a document, unless a unique index forbids it. before is the one that it takes the
+// place of, if any.
 func (w *writing) put(ns string, doc, before bson.Raw, replaced bool) error {
 	c, err := w.collection(ns)
 	if err != nil {
@@ -114,8 +115,8 @@ type UpdateRequest struct {
 	NewID func() bson.RawValue
 }
 
-// An UpdateResult is the result of an update. Before and After are the last updated document's; Before is nil where one was
-// upserted.
+// An UpdateResult is the result of an update. Before and After are the last updated document's;
+// Before is nil where one was upserted.
 type UpdateResult struct {
 	Matched, Modified int
 	UpsertedID        bson.RawValue // its zero value: nothing was upserted
@@ -221,7 +222,8 @@ func (s *Store) Delete(ns string, r DeleteRequest) (DeleteResult, error) {
 	return result, err
 }
 
-// Expired returns the deletions of a TTL pass: of the documents whose time in a TTL index is over at now.
+// Expired returns the deletions of a TTL pass: of the documents whose time in a TTL index is over
+// at now.
 func (s *Store) Expired(now time.Time) []Entry {
 	var due []Entry
 	for _, ns := range s.names() {

@@ -1,10 +1,10 @@
-// Command ferretdb is FerretDB 1.24, embedded, on SQLite, for tests that Sluice works on a server that is only compatible
-// with MongoDB. It is a module of its own, so that nothing of it reaches the programs' dependencies, and knows
-// nothing of Sluice.
+// Command ferretdb is FerretDB 1.24, embedded, on SQLite, for tests that Sluice works on a server
+// that is only compatible with MongoDB. It is a module of its own, so that nothing of it reaches
+// the programs' dependencies, and knows nothing of Sluice.
 //
 // Once it serves, on a free port of the loopback interface, it prints one line of JSON to stdout:
-// {"ready":true,"uri":"mongodb://127.0.0.1:PORT/"}. It ends when its standard input does, so that it cannot outlive a test
-// process that was killed.
+// {"ready":true,"uri":"mongodb://127.0.0.1:PORT/"}. It ends when its standard input does, so that
+// it cannot outlive a test process that was killed.
 package main
 
 import (
@@ -24,8 +24,9 @@ import (
 	"github.com/FerretDB/FerretDB/ferretdb"
 )
 
-// drainTimeout is how long clients that stay connected may hold up the end: FerretDB itself would give them three
-// seconds. What was answered is in the files by then, and SQLite recovers from what was not.
+// drainTimeout is how long clients that stay connected may hold up the end: FerretDB itself would
+// give them three seconds. What was answered is in the files by then, and SQLite recovers from what
+// was not.
 const drainTimeout = 200 * time.Millisecond
 
 func main() {
@@ -79,8 +80,8 @@ func run(dataDir string) error {
 	}
 }
 
-// sqliteURL is the folder of the databases as FerretDB wants it. Its writes are not synced: answered ones survive a kill, but
-// not a power cut.
+// sqliteURL is the folder of the databases as FerretDB wants it. Its writes are not synced:
+// answered ones survive a kill, but not a power cut.
 func sqliteURL(dir string) (string, error) {
 	if dir == "" {
 		return "", errors.New("--data-dir must be given")

@@ -1,5 +1,6 @@
-// Testinputs builds the programs that tests start, and prints, for a shell to read, the variables by which go test knows what
-// results depend on. Where a program cannot be built it says so and ends with an error; of that program no result is then cached.
+// Testinputs builds the programs that tests start, and prints, for a shell to read, the variables
+// by which go test knows what results depend on. Where a program cannot be built it says so and
+// ends with an error; of that program no result is then cached.
 package main
 
 import (
@@ -51,7 +52,8 @@ func state(tool testenv.Tool) string {
 	return fmt.Sprint(path, info.Size(), info.ModTime().UnixNano())
 }
 
-// compiled names what packages and all that they need are compiled to: what go run, in a test, will have of them.
+// compiled names what packages and all that they need are compiled to: what go run, in a test, will
+// have of them.
 func compiled(packages string) (string, error) {
 	cmd := exec.Command("go", "list", "-trimpath", "-deps", "-export", "-f", "{{.ImportPath}} {{.BuildID}}", packages)
 	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")

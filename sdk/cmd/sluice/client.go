@@ -15,8 +15,8 @@ import (
 	"github.com/sluice-bus/sluice/sdk/admin"
 )
 
-// client is the flags that every command has: which sidecar to ask, and how to print. Its Provide methods, and that of
-// controlPlane, make parameters of the commands' Run.
+// client is the flags that every command has: which sidecar to ask, and how to print. Its Provide
+// methods, and that of controlPlane, make parameters of the commands' Run.
 type client struct {
 	URL       string        `name:"url" group:"Sidecar:" default:"http://127.0.0.1:7070" help:"The sidecar's app API: http://host:port, https://host:port or unix:/path."`
 	ReplayURL string        `name:"replay-url" group:"Sidecar:" placeholder:"URL" default:"http://127.0.0.1:8083" help:"The sidecar's replay API."`
@@ -51,8 +51,7 @@ func (c *client) ProvideSidecar(ctx context.Context) *admin.HTTP {
 	return h
 }
 
-// longestPause is the longest one between two attempts to connect again: a
-// person waits.
+// longestPause is the longest one between two attempts to connect again: a person waits.
 const longestPause = time.Second
 
 // dial connects. The client then reconnects by itself.

@@ -59,8 +59,8 @@ func trusting(file string) (*http.Client, error) {
 	return &http.Client{Transport: transport}, nil
 }
 
-// askPlane calls do, which asks the control plane, with a context that the timeout ends. Where a token is missing, the
-// error says how to give one.
+// askPlane calls do, which asks the control plane, with a context that the timeout ends. Where a
+// token is missing, the error says how to give one.
 func askPlane[T any](ctx context.Context, c *client, do func(context.Context) (T, error)) (T, error) {
 	answer, err := within(ctx, c, "the control plane", do)
 	if errors.Is(err, &wire.Error{Code: wire.Unauthorized}) {
@@ -71,9 +71,9 @@ func askPlane[T any](ctx context.Context, c *client, do func(context.Context) (T
 
 func isNotFound(err error) bool { return errors.Is(err, &wire.Error{Code: wire.NotFound}) }
 
-// listed prints each bad field of a policy that was refused on a line of its
-// own, and returns an error that sums them up. Other errors it returns as they
-// are. names are the policies that were sent, in their order.
+// listed prints each bad field of a policy that was refused on a line of its own, and returns an
+// error that sums them up. Other errors it returns as they are. names are the policies that were
+// sent, in their order.
 func listed(stderr io.Writer, err error, names ...string) error {
 	refusal, ok := errors.AsType[*wire.Error](err)
 	if !ok || len(refusal.Fields) == 0 {

@@ -128,7 +128,8 @@ func (s *dlqSelection) read() (sel admin.DeadLetterSelection, err error) {
 // changeDead is a method of admin.HTTP.
 type changeDead func(ctx context.Context, topic string, s admin.DeadLetterSelection, progress func(done, of int)) (int, error)
 
-// run changes the selected dead letters, and says how many they were; done is what happened to them.
+// run changes the selected dead letters, and says how many they were; done is what happened to
+// them.
 func (s *dlqSelection) run(ctx context.Context, app *program.App, c *client, h *admin.HTTP, done string, states []string, rate float64, change changeDead) error {
 	sel, err := s.read()
 	if err != nil {

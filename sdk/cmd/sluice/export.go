@@ -109,8 +109,8 @@ func (e *exporting) copy(ctx context.Context, w io.Writer) error {
 	return out.Flush()
 }
 
-// writeWhole writes a file under another name beside it, and renames it when
-// all of it is on the disk.
+// writeWhole writes a file under another name beside it, and renames it when all of it is on the
+// disk.
 func writeWhole(name string, write func(io.Writer) error) (err error) {
 	partial := filepath.Join(filepath.Dir(name), fmt.Sprintf(".%s.%d.partial", filepath.Base(name), os.Getpid()))
 	file, err := os.OpenFile(partial, os.O_CREATE|os.O_TRUNC|os.O_WRONLY, 0o666)

@@ -14,8 +14,8 @@ import (
 // fleetRedraw bounds how often the progress of a fleet's export is drawn.
 const fleetRedraw = 200 * time.Millisecond
 
-// fleetProgress is a few lines on a terminal that say how far an export of the
-// fleet has come, and how much each part has given:
+// fleetProgress is a few lines on a terminal that say how far an export of the fleet has come, and
+// how much each part has given:
 //
 //	exporting  1,204,000 events  48,160/s  0:25  at 2026-01-02 15:04:05
 //	  store of node-1  1,000,000

@@ -28,8 +28,8 @@ func (f *fleetFlags) scope() (string, error) {
 	return f.Scope, nil
 }
 
-// explain prints which parts of a fleet cannot be asked, and adds to the error
-// how to leave them out.
+// explain prints which parts of a fleet cannot be asked, and adds to the error how to leave them
+// out.
 func (f *fleetFlags) explain(stderr io.Writer, err error) error {
 	refusal, ok := errors.AsType[*wire.Error](err)
 	if !ok || refusal.Code != wire.PartialFleet {

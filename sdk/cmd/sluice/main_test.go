@@ -193,8 +193,8 @@ func TestTables(t *testing.T) {
 	run(t, sidecar, "", "groups", "orders", "none").wantFailure(t, 1, "not_found")
 }
 
-// TestChangesAreAskedFor: nothing is deleted or moved by somebody who is at no
-// terminal and has not given --yes.
+// TestChangesAreAskedFor: nothing is deleted or moved by somebody who is at no terminal and has not
+// given --yes.
 func TestChangesAreAskedFor(t *testing.T) {
 	sidecar := start(t, sluicetest.Options{})
 	fill(t, sidecar, "orders", 3)

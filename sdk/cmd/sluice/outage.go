@@ -27,8 +27,8 @@ func (n *notes) say(format string, args ...any) {
 	fmt.Fprintf(n.out, format+"\n", args...)
 }
 
-// outage says once that the connection is lost, and once that it is back. Its
-// methods are called by one goroutine.
+// outage says once that the connection is lost, and once that it is back. Its methods are called by
+// one goroutine.
 type outage struct {
 	notes *notes
 	lost  bool

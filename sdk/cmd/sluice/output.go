@@ -21,7 +21,8 @@ func printJSON(w io.Writer, v any) error {
 	return encoder.Encode(v)
 }
 
-// printList writes the elements of a list: with --json each on a line of its own, else as the rows of a table.
+// printList writes the elements of a list: with --json each on a line of its own, else as the rows
+// of a table.
 func printList[T any](app *program.App, c *client, list []T, head []string, row func(v *T) []string) error {
 	if c.JSON {
 		return printJSONLines(app.Stdout, list)

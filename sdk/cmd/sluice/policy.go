@@ -13,8 +13,8 @@ import (
 	"github.com/sluice-bus/sluice/sdk/admin"
 )
 
-// policyCommand is the commands about policies. Those that take more than a few
-// lines have files of their own.
+// policyCommand is the commands about policies. Those that take more than a few lines have files of
+// their own.
 type policyCommand struct {
 	controlPlane
 

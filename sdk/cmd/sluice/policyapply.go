@@ -146,8 +146,8 @@ func sameChanges(plan, done []admin.PolicyChange) bool {
 	})
 }
 
-// readPolicies reads a file of policies. It prints every bad field with its
-// line, and then returns none.
+// readPolicies reads a file of policies. It prints every bad field with its line, and then returns
+// none.
 func readPolicies(app *program.App, name string) ([]admin.Policy, error) {
 	text, err := readAll(app, name)
 	if err != nil {

@@ -17,8 +17,8 @@ import (
 	"github.com/sluice-bus/sluice/sdk/wire"
 )
 
-// between is a way to the control plane on which before is called ahead of each
-// change, and returns its address.
+// between is a way to the control plane on which before is called ahead of each change, and returns
+// its address.
 func between(t *testing.T, target string, before func()) string {
 	t.Helper()
 	to, err := url.Parse(target)

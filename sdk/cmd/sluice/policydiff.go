@@ -74,8 +74,7 @@ type fieldChange struct {
 	from, to json.RawMessage
 }
 
-// diff lists the fields that differ between two policies, of which either may
-// be nil.
+// diff lists the fields that differ between two policies, of which either may be nil.
 func diff(from, to *admin.Policy) (changes []fieldChange) {
 	before, after := settings(from), settings(to)
 	for _, path := range paths(before, after) {
@@ -137,8 +136,8 @@ func flatten(set map[string]json.RawMessage, path string, value json.RawMessage)
 	}
 }
 
-// shown writes a field's value for people: a text without its quotes, where
-// they make no difference.
+// shown writes a field's value for people: a text without its quotes, where they make no
+// difference.
 func shown(value json.RawMessage) string {
 	var text string
 	if json.Unmarshal(value, &text) == nil && value[0] == '"' {
@@ -147,8 +146,7 @@ func shown(value json.RawMessage) string {
 	return string(value)
 }
 
-// printChanges prints what becomes of each policy, and how many there are of
-// each kind.
+// printChanges prints what becomes of each policy, and how many there are of each kind.
 func printChanges(w io.Writer, changes []admin.PolicyChange) error {
 	ink := inkFor(w)
 	count := map[string]int{}

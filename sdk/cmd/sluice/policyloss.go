@@ -26,8 +26,8 @@ func (f *lossFlags) printPlan(ctx context.Context, app *program.App, c *client, 
 	return printPlan(app.Stdout, c.JSON, plan)
 }
 
-// withLosses adds to a plan how many events it removes from the sidecar's store, by
-// topic. Where that is not known it says why.
+// withLosses adds to a plan how many events it removes from the sidecar's store, by topic. Where
+// that is not known it says why.
 func withLosses(ctx context.Context, app *program.App, c *client, plane *admin.ControlPlane, plan *admin.ApplyResult) {
 	if !slices.ContainsFunc(plan.Changes, touchesRetention) {
 		return

@@ -7,8 +7,8 @@ import (
 	"github.com/sluice-bus/sluice/sdk/sluicetest"
 )
 
-// TestPlansSayHowManyEventsGo: a plan that shortens what topics keep says how many
-// events that removes, where that is asked for; others ask no sidecar.
+// TestPlansSayHowManyEventsGo: a plan that shortens what topics keep says how many events that
+// removes, where that is asked for; others ask no sidecar.
 func TestPlansSayHowManyEventsGo(t *testing.T) {
 	plane := startPlane(t, sluicetest.ControlPlaneOptions{})
 	sidecar := start(t, sluicetest.Options{})

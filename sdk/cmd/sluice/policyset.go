@@ -118,8 +118,8 @@ func assign(ctx context.Context, app *program.App, c *client, plane *admin.Contr
 	}
 }
 
-// assigned is the policy before with the assignments, and the condition that it
-// is still the one that is there.
+// assigned is the policy before with the assignments, and the condition that it is still the one
+// that is there.
 func assigned(name string, before *admin.Policy, assignments []assignment) (document json.RawMessage, when admin.Condition, err error) {
 	document, when = json.RawMessage(`{}`), admin.Condition{Absent: true}
 	if before != nil {
@@ -135,8 +135,8 @@ func assigned(name string, before *admin.Policy, assignments []assignment) (docu
 	return document, when, nil
 }
 
-// withMember returns the object with the member at path set, or taken away
-// where the value is nil. A section that this leaves empty goes, too.
+// withMember returns the object with the member at path set, or taken away where the value is nil.
+// A section that this leaves empty goes, too.
 func withMember(object json.RawMessage, path []string, value json.RawMessage) (json.RawMessage, error) {
 	members := map[string]json.RawMessage{}
 	if object != nil {

@@ -13,8 +13,7 @@ import (
 	"github.com/sluice-bus/sluice/sdk/admin"
 )
 
-// printYAML prints a policy as a file of policies has it, behind a comment that
-// names its author.
+// printYAML prints a policy as a file of policies has it, behind a comment that names its author.
 func printYAML(w io.Writer, p *admin.Policy) error {
 	set := settings(p)
 	document := &yaml.Node{Kind: yaml.MappingNode}
@@ -43,8 +42,7 @@ func addMember(object *yaml.Node, name string, value *yaml.Node) {
 	object.Content = append(object.Content, textNode(name), value)
 }
 
-// section returns the object's section of that name, which it adds if there is
-// none.
+// section returns the object's section of that name, which it adds if there is none.
 func section(object *yaml.Node, name string) *yaml.Node {
 	for pair := range slices.Chunk(object.Content, 2) {
 		if pair[0].Value == name {
@@ -62,8 +60,8 @@ func textNode(text string) *yaml.Node {
 	return n
 }
 
-// valueNode makes YAML of a field's JSON: numbers as they are written, and a
-// JSON Schema as the text that it is.
+// valueNode makes YAML of a field's JSON: numbers as they are written, and a JSON Schema as the
+// text that it is.
 func valueNode(value json.RawMessage) *yaml.Node {
 	var text string
 	switch {

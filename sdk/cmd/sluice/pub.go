@@ -175,8 +175,7 @@ func isTerminal(r io.Reader) bool {
 	return ok && terminal.Is(file)
 }
 
-// compactJSON leaves all limits to the sidecar, which may have other ones than
-// the defaults.
+// compactJSON leaves all limits to the sidecar, which may have other ones than the defaults.
 func compactJSON(text []byte) ([]byte, error) {
 	return codec.AppendCompact(nil, text, math.MaxInt32)
 }

@@ -69,8 +69,7 @@ func TestPubRefusesWhatMakesNoSense(t *testing.T) {
 	run(t, sidecar, "", "pub", "t", "--file", "not-there").wantFailure(t, 1, "not-there")
 }
 
-// refusing makes a sidecar that refuses every nth try, telling to come back in
-// a millisecond.
+// refusing makes a sidecar that refuses every nth try, telling to come back in a millisecond.
 func refusing(n int) sluicetest.Options {
 	tries := 0
 	return sluicetest.Options{Refuse: func(*wire.Event) *wire.Error {
@@ -180,8 +179,8 @@ func TestPubThatGetsNoAnswerGivesUp(t *testing.T) {
 	}
 }
 
-// Being asked for time is an answer: however long it takes in all, the time to
-// wait for an answer starts over.
+// Being asked for time is an answer: however long it takes in all, the time to wait for an answer
+// starts over.
 func TestPubWatch(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var said bytes.Buffer

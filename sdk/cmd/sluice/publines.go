@@ -154,8 +154,8 @@ func (l *linePublisher) read(ctx context.Context, in io.Reader) error {
 	}
 }
 
-// publish hands a line over; its result is counted when it comes. An error means
-// that it is no use to go on.
+// publish hands a line over; its result is counted when it comes. An error means that it is no use
+// to go on.
 func (l *linePublisher) publish(ctx context.Context, next line) error {
 	e := l.template
 	e.Payload = next.payload
@@ -212,8 +212,7 @@ func (l *linePublisher) failed(number int, err error) {
 	}
 }
 
-// print writes the summary. Where it is the whole story, its error says that
-// lines failed.
+// print writes the summary. Where it is the whole story, its error says that lines failed.
 func (s *pubSummary) print(w io.Writer, asJSON, whole bool) error {
 	if asJSON {
 		if err := printJSON(w, s); err != nil {

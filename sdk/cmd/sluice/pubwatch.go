@@ -14,9 +14,9 @@ import (
 	"github.com/sluice-bus/sluice/sdk/wire"
 )
 
-// pubWatch gives publishing up once the sidecar has answered nothing for the time
-// of --timeout while events wait for it: context ends then. A refusal that asks
-// for time is an answer, unless its store is away, which may take for ever.
+// pubWatch gives publishing up once the sidecar has answered nothing for the time of --timeout
+// while events wait for it: context ends then. A refusal that asks for time is an answer, unless
+// its store is away, which may take for ever.
 type pubWatch struct {
 	timeout time.Duration // 0: it never gives up
 	notes   *notes

@@ -51,8 +51,8 @@ func (l statusLine) show(text string) {
 	fmt.Fprint(terminal.Raw(l.out), "\r\x1b[K"+terminal.Shown(text))
 }
 
-// redraw draws text, whose lines end with a newline, over the whole terminal,
-// as much of it as there is room for.
+// redraw draws text, whose lines end with a newline, over the whole terminal, as much of it as
+// there is room for.
 func redraw(w io.Writer, text string) error {
 	columns, rows := terminal.Size(w)
 	text = crop(terminal.Shown(text), columns, rows-1)
@@ -61,7 +61,8 @@ func redraw(w io.Writer, text string) error {
 	return err
 }
 
-// crop cuts text to the rows, of which the last then says how many are missing, and each line to the columns.
+// crop cuts text to the rows, of which the last then says how many are missing, and each line to
+// the columns.
 func crop(text string, columns, rows int) string {
 	lines := strings.Split(strings.TrimSuffix(text, "\n"), "\n")
 	if len(lines) > rows && rows > 1 {

@@ -115,8 +115,8 @@ func (s *subCommand) options() ([]option.Subscribe, error) {
 	return opts, nil
 }
 
-// orders passes on the lines of standard input with --ack manual, and closes
-// the channel at its end; else there are none.
+// orders passes on the lines of standard input with --ack manual, and closes the channel at its
+// end; else there are none.
 func (s *subCommand) orders(stdin io.Reader) <-chan string {
 	if s.Ack != "manual" {
 		return nil

@@ -1,6 +1,6 @@
-// Package mongostore keeps the claims and marks of package exactlyonce in a
-// collection of a MongoDB database. It knows nothing of effects, but lets their
-// writes to the same cluster be committed together with the mark.
+// Package mongostore keeps the claims and marks of package exactlyonce in a collection of a MongoDB
+// database. It knows nothing of effects, but lets their writes to the same cluster be committed
+// together with the mark.
 //
 // Each record is a document:
 //
@@ -8,13 +8,12 @@
 //	 lease_ms: 30000, beat: 4, released: false, head: 2, expireAt: Date}
 //	{_id: "billing/orders.created 0197… 5F3K… 2", chain: "5F3K…", n: 2, kind: "done", owner: "X2PL…", …}
 //
-// The first document of an id has the scope and the id for its _id, each other
-// also the chain and its number. Every read and write names one _id and nothing
-// else, so it is a point operation on every engine, and goes to one shard of a
-// collection that is sharded by _id (hashed). The unique insert is the only
-// compare-and-set.
+// The first document of an id has the scope and the id for its _id, each other also the chain and
+// its number. Every read and write names one _id and nothing else, so it is a point operation on
+// every engine, and goes to one shard of a collection that is sharded by _id (hashed). The unique
+// insert is the only compare-and-set.
 //
-// Writes are acknowledged by the majority and reads are of what is. On engines
-// that are compatible with MongoDB all but transactions works; those need a
-// replica set or a sharded cluster of MongoDB itself.
+// Writes are acknowledged by the majority and reads are of what is. On engines that are compatible
+// with MongoDB all but transactions works; those need a replica set or a sharded cluster of MongoDB
+// itself.
 package mongostore

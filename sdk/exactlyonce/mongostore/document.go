@@ -32,8 +32,7 @@ func documentID(s exactlyonce.Slot) string {
 
 func byID(s exactlyonce.Slot) bson.D { return bson.D{{Key: "_id", Value: documentID(s)}} }
 
-// encode rounds the lease up: other processes must wait at least as long as the
-// owner counts.
+// encode rounds the lease up: other processes must wait at least as long as the owner counts.
 func encode(r exactlyonce.Record) document {
 	return document{
 		ID: documentID(r.Slot), Chain: r.Chain, Number: r.Number, Kind: string(r.Kind), Owner: r.Owner,

@@ -12,8 +12,8 @@ import (
 	"github.com/sluice-bus/sluice/sdk/exactlyonce/mongostore"
 )
 
-// The effect's writes and the mark are committed together. (It needs a replica
-// set, so this is compiled here but not run; TestTransaction runs the same.)
+// The effect's writes and the mark are committed together. (It needs a replica set, so this is
+// compiled here but not run; TestTransaction runs the same.)
 func Example_transaction() {
 	ctx := context.Background()
 	client, err := mongo.Connect(options.Client().ApplyURI("mongodb://127.0.0.1:27017/?replicaSet=rs0"))
@@ -43,9 +43,8 @@ func Example_transaction() {
 	log.Println("acknowledge; committed just now:", committed)
 }
 
-// The outcome is a document of its own, which only a later claim may write
-// over. (It needs a server, so this is compiled here but not run; TestSetFenced
-// runs the same.)
+// The outcome is a document of its own, which only a later claim may write over. (It needs a
+// server, so this is compiled here but not run; TestSetFenced runs the same.)
 func ExampleSetFenced() {
 	ctx := context.Background()
 	client, err := mongo.Connect(options.Client().ApplyURI("mongodb://127.0.0.1:27017"))

@@ -29,15 +29,14 @@ const (
 type Options struct {
 	// Collection is the collection's name; "": DefaultCollection.
 	Collection string
-	// SweepEvery is how often Run looks for documents that have expired, where
-	// the server does not; 0: DefaultSweepEvery.
+	// SweepEvery is how often Run looks for documents that have expired, where the server does not;
+	// 0: DefaultSweepEvery.
 	SweepEvery time.Duration
 	// Logger gets the errors of Run; nil: slog.Default().
 	Logger *slog.Logger
 }
 
-// Store is an [exactlyonce.Transactor]. Its methods may be called by several
-// goroutines at once.
+// Store is an [exactlyonce.Transactor]. Its methods may be called by several goroutines at once.
 type Store struct {
 	db   *mongo.Database
 	coll *mongo.Collection
@@ -101,8 +100,8 @@ func (s *Store) Extend(ctx context.Context, slot exactlyonce.Slot, b exactlyonce
 	return nil
 }
 
-// Keep implements exactlyonce.Store. The first document is read behind the
-// write: a chain that is there then has been all the time.
+// Keep implements exactlyonce.Store. The first document is read behind the write: a chain that is
+// there then has been all the time.
 func (s *Store) Keep(ctx context.Context, slot exactlyonce.Slot, until time.Time) (bool, error) {
 	models := make([]mongo.WriteModel, 0, slot.Number)
 	for at := slot; at.Number > 1; {

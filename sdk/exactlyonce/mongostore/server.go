@@ -63,10 +63,9 @@ func (s *Store) CanTransact(ctx context.Context) error {
 	return nil
 }
 
-// Transact implements exactlyonce.Transactor with the driver's
-// Session.WithTransaction, which runs f again on transient errors, and commits
-// again where the outcome is not known. Reads are of one snapshot of the
-// majority's data.
+// Transact implements exactlyonce.Transactor with the driver's Session.WithTransaction, which runs
+// f again on transient errors, and commits again where the outcome is not known. Reads are of one
+// snapshot of the majority's data.
 func (s *Store) Transact(ctx context.Context, f func(ctx context.Context) error) error {
 	session, err := s.db.Client().StartSession()
 	if err != nil {

@@ -14,10 +14,9 @@ import (
 const (
 	// sweepBatch bounds the documents of one sweep's step.
 	sweepBatch = 1000
-	// sweepLate is for how much longer than asked the sweeper keeps documents.
-	// Engines that need it may delete a document although it was changed at the
-	// same moment, and a chain whose time is over is hardly ever extended so
-	// late.
+	// sweepLate is for how much longer than asked the sweeper keeps documents. Engines that need it
+	// may delete a document although it was changed at the same moment, and a chain whose time is
+	// over is hardly ever extended so late.
 	sweepLate    = time.Hour
 	sweepTimeout = time.Minute
 
@@ -25,9 +24,9 @@ const (
 	codeIndexKeySpecsConflict = 86
 )
 
-// EnsureIndexes creates the collection, which a transaction on an old server
-// cannot, and its TTL index. It does nothing where they are there, and may be
-// called by any number of processes at once.
+// EnsureIndexes creates the collection, which a transaction on an old server cannot, and its TTL
+// index. It does nothing where they are there, and may be called by any number of processes at
+// once.
 func (s *Store) EnsureIndexes(ctx context.Context) error {
 	is, err := s.ask(ctx)
 	if err != nil {
@@ -48,9 +47,9 @@ func (s *Store) EnsureIndexes(ctx context.Context) error {
 	return fmt.Errorf("exactlyonce: create the TTL index of %s: %w", s.opts.Collection, err)
 }
 
-// Run removes expired documents until ctx ends, and then returns nil. Where the server
-// does that itself it only waits, so every program may run it; one at a time is
-// enough. Without it nothing is wrong on other servers, but documents stay.
+// Run removes expired documents until ctx ends, and then returns nil. Where the server does that
+// itself it only waits, so every program may run it; one at a time is enough. Without it nothing is
+// wrong on other servers, but documents stay.
 func (s *Store) Run(ctx context.Context) error {
 	for {
 		is, err := s.ask(ctx)
@@ -74,8 +73,8 @@ func (s *Store) Run(ctx context.Context) error {
 	}
 }
 
-// Sweep removes the documents that expired more than an hour before now, once, and returns
-// their number.
+// Sweep removes the documents that expired more than an hour before now, once, and returns their
+// number.
 func (s *Store) Sweep(ctx context.Context, now time.Time) (removed int64, err error) {
 	ctx, cancel := context.WithTimeout(ctx, sweepTimeout)
 	defer cancel()

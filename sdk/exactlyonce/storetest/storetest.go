@@ -1,5 +1,4 @@
-// Package storetest is the conformance suite of [exactlyonce.Store]: every
-// store passes all of it.
+// Package storetest is the conformance suite of [exactlyonce.Store]: every store passes all of it.
 package storetest
 
 import (

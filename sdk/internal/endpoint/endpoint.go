@@ -1,4 +1,5 @@
-// Package endpoint connects to the listeners of sidecars and control planes, and reads their refusals.
+// Package endpoint connects to the listeners of sidecars and control planes, and reads their
+// refusals.
 package endpoint
 
 import (
@@ -29,8 +30,8 @@ func (e Endpoint) With(c *tls.Config, by func(ctx context.Context, network, addr
 	return e
 }
 
-// Parse reads http://host:port, https://host:port (or ws and wss, which
-// mean the same), or unix:/path.
+// Parse reads http://host:port, https://host:port (or ws and wss, which mean the same), or
+// unix:/path.
 func Parse(text string) (Endpoint, error) {
 	if path, ok := strings.CutPrefix(text, "unix:"); ok {
 		if path == "" {
@@ -91,8 +92,7 @@ func ReadError(resp *http.Response) error {
 	return codec.ParseErrorBody(resp.StatusCode, body)
 }
 
-// UnwrapURLError drops the method and the whole URL, which http puts before
-// the error.
+// UnwrapURLError drops the method and the whole URL, which http puts before the error.
 func UnwrapURLError(err error) error {
 	var u *url.Error
 	if errors.As(err, &u) {

@@ -10,7 +10,8 @@ import (
 // For waits for d. It reports whether ctx has not ended meanwhile.
 func For(ctx context.Context, d time.Duration) bool { return Unless(ctx, d, nil) }
 
-// Unless waits for d, or until early says that it is enough. It reports whether ctx has not ended meanwhile.
+// Unless waits for d, or until early says that it is enough. It reports whether ctx has not ended
+// meanwhile.
 func Unless(ctx context.Context, d time.Duration, early <-chan struct{}) bool {
 	timer := time.NewTimer(d)
 	defer timer.Stop()
@@ -22,8 +23,8 @@ func Unless(ctx context.Context, d time.Duration, early <-chan struct{}) bool {
 	return ctx.Err() == nil
 }
 
-// Backoff is a wait before the next try that doubles, from First to Most. Half of each is random, so that callers that
-// failed together do not retry together. It is for one goroutine.
+// Backoff is a wait before the next try that doubles, from First to Most. Half of each is random,
+// so that callers that failed together do not retry together. It is for one goroutine.
 type Backoff struct {
 	First, Most time.Duration
 

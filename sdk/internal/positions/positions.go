@@ -1,5 +1,5 @@
-// Package positions keeps a reader's position in each partition of a topic, and wakes
-// goroutines that wait until it has moved on.
+// Package positions keeps a reader's position in each partition of a topic, and wakes goroutines
+// that wait until it has moved on.
 package positions
 
 import (
@@ -7,8 +7,8 @@ import (
 	"sync"
 )
 
-// Positions are the seqs that a reader has come to, by partition. The zero value is the
-// beginning of a topic. Its methods may be called by several goroutines at once.
+// Positions are the seqs that a reader has come to, by partition. The zero value is the beginning
+// of a topic. Its methods may be called by several goroutines at once.
 type Positions struct {
 	mu    sync.Mutex
 	at    map[int]uint64

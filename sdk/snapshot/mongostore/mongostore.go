@@ -1,15 +1,15 @@
 // Package mongostore keeps snapshots of package snapshot in a collection of a MongoDB database.
 //
-// A snapshot is a document, and its bytes are in others, each below the most that a document
-// may have:
+// A snapshot is a document, and its bytes are in others, each below the most that a document may
+// have:
 //
 //	{_id: "totals #00000000000000000012", save: "5F3K…", chunks: 2, at: Date}
 //	{_id: "totals 5F3K… 00000", save: "5F3K…", data: Binary, at: Date}
 //	{_id: "totals 5F3K… 00001", …}
 //
-// The chunks are there before the document that names them, and go after it, so a kill at any
-// time leaves the snapshots before as they were. Writes are acknowledged by the majority and
-// reads are of what is. No index but that of _id is needed.
+// The chunks are there before the document that names them, and go after it, so a kill at any time
+// leaves the snapshots before as they were. Writes are acknowledged by the majority and reads are
+// of what is. No index but that of _id is needed.
 package mongostore
 
 import (
@@ -45,8 +45,8 @@ type Store struct {
 const (
 	defaultKeep = 3
 	chunkBytes  = 8 << 20
-	// orphansAfter is when chunks that no snapshot names, of a process that was killed
-	// while it saved, are removed.
+	// orphansAfter is when chunks that no snapshot names, of a process that was killed while it
+	// saved, are removed.
 	orphansAfter = 24 * time.Hour
 	maxTries     = 10 // to be the one with the next number
 )

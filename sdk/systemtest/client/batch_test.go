@@ -31,7 +31,8 @@ func idsOf(batch []*sluice.Message) (ids []string) {
 	return ids
 }
 
-// Batches are as large as they may be, hold one event of each key, and come in the order of each key.
+// Batches are as large as they may be, hold one event of each key, and come in the order of each
+// key.
 func TestBatches(t *testing.T) {
 	sidecar, client := open(t, sluicetest.Options{})
 	var all []string
@@ -73,7 +74,8 @@ func TestBatches(t *testing.T) {
 	}
 }
 
-// A batch that does not fill up is handled once its first event has waited, and at once when the subscription drains.
+// A batch that does not fill up is handled once its first event has waited, and at once when the
+// subscription drains.
 func TestABatchThatDoesNotFillUp(t *testing.T) {
 	_, client := open(t, sluicetest.Options{})
 	publishKeyed(t, client, "a-1", "b-1")
@@ -133,7 +135,8 @@ func TestResultsOfABatch(t *testing.T) {
 	}
 }
 
-// A failed event is in a later batch again, and its key waits for it meanwhile; a number of results that does not fit fails all.
+// A failed event is in a later batch again, and its key waits for it meanwhile; a number of results
+// that does not fit fails all.
 func TestFailuresInBatches(t *testing.T) {
 	sidecar, client := open(t, sluicetest.Options{})
 	publishKeyed(t, client, "a-1", "a-2", "b-1")

@@ -13,8 +13,7 @@ import (
 	"github.com/sluice-bus/sluice/sdk/wire"
 )
 
-// stand starts what stands in for a sidecar at http://127.0.0.1:7070, and
-// connects to it.
+// stand starts what stands in for a sidecar at http://127.0.0.1:7070, and connects to it.
 func stand(ctx context.Context) (client *sluice.Client, end func()) {
 	sidecar := sluicetest.Start(sluicetest.Options{})
 	client, err := sluice.Dial(ctx, sidecar.URL, sluice.WithReplayURL(sidecar.URL))
@@ -70,8 +69,8 @@ func Example() {
 	// billing customer-17: {"order":1}
 }
 
-// A client that starts together with its sidecar waits for it, and asks for a
-// token whenever it connects.
+// A client that starts together with its sidecar waits for it, and asks for a token whenever it
+// connects.
 func Example_dial() {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
@@ -231,8 +230,7 @@ func Example_messageAck() {
 	// archived 3
 }
 
-// State that is kept by partition is loaded when the partition comes, and saved
-// when it goes.
+// State that is kept by partition is loaded when the partition comes, and saved when it goes.
 func Example_onAssigned() {
 	ctx := context.Background()
 	client, end := stand(ctx)
@@ -293,8 +291,8 @@ func Example_clientExport() {
 	// 3 events
 }
 
-// The trace of a publisher goes on in the handler. In a program, inject and
-// extract are those of OpenTelemetry's propagator.
+// The trace of a publisher goes on in the handler. In a program, inject and extract are those of
+// OpenTelemetry's propagator.
 func Example_withPropagator() {
 	ctx := context.Background()
 	sidecar := sluicetest.Start(sluicetest.Options{}) // in place of a sidecar at http://127.0.0.1:7070

@@ -18,8 +18,7 @@ import (
 	"github.com/sluice-bus/sluice/sdk/wire"
 )
 
-// mishaps decides what goes wrong, by chance, until it is told that it is
-// enough.
+// mishaps decides what goes wrong, by chance, until it is told that it is enough.
 type mishaps struct {
 	mu   sync.Mutex
 	rnd  *rand.Rand
@@ -179,8 +178,8 @@ func TestKeyedBatchesProperty(t *testing.T) {
 	})
 }
 
-// wantInOrder checks that the events, whose payloads are numbers, are there
-// once, and those of each key in order.
+// wantInOrder checks that the events, whose payloads are numbers, are there once, and those of each
+// key in order.
 func wantInOrder(t rapid.TB, events []wire.Event) {
 	seen := map[string]bool{}
 	last := map[string]int{}
@@ -198,8 +197,8 @@ func wantInOrder(t rapid.TB, events []wire.Event) {
 	}
 }
 
-// Whichever connections break: one consumer handles every event, those of a key
-// in order and one at a time, and none twice, since what comes again is known.
+// Whichever connections break: one consumer handles every event, those of a key in order and one at
+// a time, and none twice, since what comes again is known.
 func TestSubscriptionProperty(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		m := drawMishaps(rt)

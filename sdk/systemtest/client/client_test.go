@@ -429,8 +429,8 @@ func TestDrainAndCloseOfTheClient(t *testing.T) {
 	}
 }
 
-// Client and test sidecar together: events a second with many on their way, and one
-// after the other of one key.
+// Client and test sidecar together: events a second with many on their way, and one after the other
+// of one key.
 func BenchmarkPublisher(b *testing.B) {
 	for _, keys := range []int{0, 1, 64} {
 		b.Run(fmt.Sprint(keys, " keys"), func(b *testing.B) {

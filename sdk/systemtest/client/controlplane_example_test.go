@@ -11,8 +11,8 @@ import (
 	"github.com/sluice-bus/sluice/sdk/wire"
 )
 
-// A change that names the version it was made of does not undo one that
-// somebody else made in between.
+// A change that names the version it was made of does not undo one that somebody else made in
+// between.
 func Example_controlPlane() {
 	ctx := context.Background()
 	standIn := sluicetest.StartControlPlane(sluicetest.ControlPlaneOptions{}) // in place of http://127.0.0.1:7080

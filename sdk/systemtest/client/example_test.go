@@ -10,8 +10,7 @@ import (
 	"github.com/sluice-bus/sluice/sdk/wire"
 )
 
-// Events are pipelined: each is on its way before the one before it is
-// answered.
+// Events are pipelined: each is on its way before the one before it is answered.
 func Example_connPublishAsync() {
 	ctx := context.Background()
 	sidecar := sluicetest.Start(sluicetest.Options{}) // in place of a sidecar at http://127.0.0.1:7070

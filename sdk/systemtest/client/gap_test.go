@@ -38,7 +38,8 @@ func TestEventsComeInTheOrderOfTheLog(t *testing.T) {
 	}
 }
 
-// A subscription that cannot go on right behind what it got ends where that is asked for, and else goes on with what there is.
+// A subscription that cannot go on right behind what it got ends where that is asked for, and else
+// goes on with what there is.
 func TestEndOnGap(t *testing.T) {
 	for _, ends := range []bool{true, false} {
 		t.Run(fmt.Sprint(ends), func(t *testing.T) {

@@ -50,7 +50,8 @@ func publishKeyed(t *testing.T, client *sluice.Client, ids ...string) {
 	}
 }
 
-// A handler that fails for a while costs no attempt, keeps the order of its key, and holds up no other key.
+// A handler that fails for a while costs no attempt, keeps the order of its key, and holds up no
+// other key.
 func TestFailuresAreRetriedInHand(t *testing.T) {
 	var said settlements
 	_, client := open(t, said.options())

@@ -277,8 +277,8 @@ func TestWithoutAGroup(t *testing.T) {
 	}
 }
 
-// A slow handler bounds what is held: the rest is not read, and the connection
-// that is not read is not taken for dead.
+// A slow handler bounds what is held: the rest is not read, and the connection that is not read is
+// not taken for dead.
 func TestASlowHandlerKeepsItsConnection(t *testing.T) {
 	var pings, subscribes atomic.Int64
 	sidecar, client := open(t, sluicetest.Options{Fate: func(op string) sluicetest.Fate {

@@ -60,8 +60,8 @@ func (s *recorder) Insert(ctx context.Context, r exactlyonce.Record) error {
 	return err
 }
 
-// A machine whose clock stood still does not see that its lease is over, but
-// finds out at the next extension.
+// A machine whose clock stood still does not see that its lease is over, but finds out at the next
+// extension.
 func TestExtendingFindsOutThatItIsFenced(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := newHandler(t, exactlyonce.NewMemory(0), exactlyonce.Options{Lease: 30 * time.Second})
@@ -101,8 +101,8 @@ func (s *stale) Get(ctx context.Context, at exactlyonce.Slot) (exactlyonce.Recor
 	return r, err
 }
 
-// A store that answers from the past lets a living claim be taken over; then
-// both let go before anybody else runs.
+// A store that answers from the past lets a living claim be taken over; then both let go before
+// anybody else runs.
 func TestTakingOverAClaimThatLives(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const lease = 30 * time.Second

@@ -15,8 +15,8 @@ var (
 	errLost   = errors.New("the connection broke")
 )
 
-// proc is the store as one process reaches it. The process may be killed or
-// paused between any two steps, and what it asks for or the answer may be lost.
+// proc is the store as one process reaches it. The process may be killed or paused between any two
+// steps, and what it asks for or the answer may be lost.
 type proc struct {
 	db *database
 
@@ -169,8 +169,7 @@ func (p *proc) Transact(ctx context.Context, f func(context.Context) error) erro
 	}
 }
 
-// database is a memory store that has counters beside the records, and
-// transactions over both.
+// database is a memory store that has counters beside the records, and transactions over both.
 type database struct {
 	*exactlyonce.Memory
 

@@ -94,8 +94,7 @@ func TestAnEffectThatPanicsRunsAgainAtOnce(t *testing.T) {
 	mustRun(t, h, "a")
 }
 
-// An effect that takes ten leases keeps its claim, and who waits for it sees
-// that it has run.
+// An effect that takes ten leases keeps its claim, and who waits for it sees that it has run.
 func TestLongEffect(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const lease = 30 * time.Second
@@ -124,8 +123,8 @@ func TestLongEffect(t *testing.T) {
 	})
 }
 
-// stopped is a store as a process has it that is killed, or paused: from then on
-// nothing is done, and nothing comes back before it is resumed.
+// stopped is a store as a process has it that is killed, or paused: from then on nothing is done,
+// and nothing comes back before it is resumed.
 type stopped struct {
 	exactlyonce.Store
 	stop atomic.Pointer[chan struct{}]

@@ -23,8 +23,8 @@ const (
 
 var errMishap = errors.New("mishap")
 
-// trial is several processes that are given the same events again and again,
-// and are killed, paused and cut off at any point.
+// trial is several processes that are given the same events again and again, and are killed, paused
+// and cut off at any point.
 type trial struct {
 	db      *database
 	workers [trialWorkers]*worker

@@ -46,10 +46,9 @@ func (s *counted) Transact(ctx context.Context, f func(context.Context) error) e
 	return s.Store.Transact(ctx, f)
 }
 
-// BenchmarkForms is what an event costs in each form, with an effect that does
-// nothing (but one write, where its name says so), one consumer, on the test
-// server, and how often the store is asked. "insert" is one insert of a small
-// document: a round trip.
+// BenchmarkForms is what an event costs in each form, with an effect that does nothing (but one
+// write, where its name says so), one consumer, on the test server, and how often the store is
+// asked. "insert" is one insert of a small document: a round trip.
 func BenchmarkForms(b *testing.B) {
 	ctx := b.Context()
 	db := newDatabase(b)

@@ -36,17 +36,17 @@ const (
 
 	// Long enough that a busy machine does not lose it.
 	killLease = 2 * time.Second
-	// A transaction that was cut off is ended by the server after a minute, and
-	// until then what it has written cannot be written by others.
+	// A transaction that was cut off is ended by the server after a minute, and until then what it
+	// has written cannot be written by others.
 	killPatience = 3 * time.Minute
 )
 
-// outcome is what is in the database when all is over: how often the effect has begun, and
-// how often it is there.
+// outcome is what is in the database when all is over: how often the effect has begun, and how
+// often it is there.
 type outcome struct{ begun, there int }
 
-// TestKilled kills a consumer with SIGKILL at each point, lets the next one have
-// the event, and compares what is in the database with what is documented.
+// TestKilled kills a consumer with SIGKILL at each point, lets the next one have the event, and
+// compares what is in the database with what is documented.
 func TestKilled(t *testing.T) {
 	if os.Getenv(killURI) != "" {
 		consume(t)
@@ -98,8 +98,7 @@ func results(t *testing.T, db *mongo.Database) int {
 	return int(n)
 }
 
-// runConsumer runs a consumer until it has said something, kills it, and
-// returns what that was.
+// runConsumer runs a consumer until it has said something, kills it, and returns what that was.
 func runConsumer(t *testing.T, uri, database, form, point string) string {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), killPatience)
@@ -125,8 +124,7 @@ func runConsumer(t *testing.T, uri, database, form, point string) string {
 	return strings.TrimSuffix(line, "\n")
 }
 
-// consume is the consumer: it does the event's work, and stops for good where it is
-// to be killed.
+// consume is the consumer: it does the event's work, and stops for good where it is to be killed.
 func consume(t *testing.T) {
 	time.AfterFunc(killPatience, func() { os.Exit(1) }) // nobody has killed it
 	db := connect(t, os.Getenv(killURI), os.Getenv(killDatabase))

@@ -1,4 +1,5 @@
-// Package outbox_test tests inserts into an outbox on a replica set, with the sidecar program that publishes them.
+// Package outbox_test tests inserts into an outbox on a replica set, with the sidecar program that
+// publishes them.
 package outbox_test
 
 import (
@@ -102,8 +103,9 @@ func (a *app) export(p *sidecartest.Process, topic string, n int) []wire.Event {
 	}
 }
 
-// TestOrder has writers insert for the same keys while the sidecar is killed: the events of a key come in the order in which its
-// transactions committed, also where one of the writers' clocks was an hour ahead of the others'.
+// TestOrder has writers insert for the same keys while the sidecar is killed: the events of a key
+// come in the order in which its transactions committed, also where one of the writers' clocks was
+// an hour ahead of the others'.
 func TestOrder(t *testing.T) {
 	const writers, each, keys = 4, 25, 3
 	a := newApp(t)
@@ -195,7 +197,8 @@ func TestWholeEvents(t *testing.T) {
 	}
 }
 
-// TestNothingIsInserted: outside of a transaction, in one that is aborted, and of events that nobody would publish.
+// TestNothingIsInserted: outside of a transaction, in one that is aborted, and of events that
+// nobody would publish.
 func TestNothingIsInserted(t *testing.T) {
 	a := newApp(t)
 	good := wire.Event{Topic: "orders", Key: "k", Payload: []byte("1")}

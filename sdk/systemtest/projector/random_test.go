@@ -61,8 +61,8 @@ func watch(t testing.TB, coll *mongo.Collection) (stop func()) {
 	return sync.OnceFunc(func() { cancel(); <-ended })
 }
 
-// Two processes project what is delivered late, twice and to both, and start and stop at any time: the documents are those of
-// the topic's latest events, and none ever goes back.
+// Two processes project what is delivered late, twice and to both, and start and stop at any time:
+// the documents are those of the topic's latest events, and none ever goes back.
 func TestRandomDeliveries(t *testing.T) {
 	soak.Rounds(t, func(t *testing.T, seed uint64) {
 		random := rand.New(rand.NewPCG(seed, 0))
@@ -122,7 +122,8 @@ func TestRandomDeliveries(t *testing.T) {
 	})
 }
 
-// A process is killed with SIGKILL again and again while it projects, beside another one that is not.
+// A process is killed with SIGKILL again and again while it projects, beside another one that is
+// not.
 func TestKilled(t *testing.T) {
 	if url := os.Getenv(killSidecar); url != "" {
 		projectUntilKilled(t, url)

@@ -49,8 +49,8 @@ func tell(cfg *projector.Config) <-chan projector.Progress {
 	return told
 }
 
-// wantNothingElse waits until no rebuild has a collection or a group left. A group stays until the sidecar misses a process
-// that was killed.
+// wantNothingElse waits until no rebuild has a collection or a group left. A group stays until the
+// sidecar misses a process that was killed.
 func wantNothingElse(t testing.TB, client *sluice.Client, coll *mongo.Collection, others ...string) {
 	t.Helper()
 	collections, groups := []string{coll.Name(), projector.StateCollection}, []string{group}
@@ -123,8 +123,8 @@ func TestRebuild(t *testing.T) {
 	}
 }
 
-// A process that goes on late makes the group and the collection of a rebuild again that is over. Collections of no
-// rebuild, or of a future one, stay.
+// A process that goes on late makes the group and the collection of a rebuild again that is over.
+// Collections of no rebuild, or of a future one, stay.
 func TestLeftByEarlierRebuilds(t *testing.T) {
 	t.Parallel()
 	coll, _ := newCollection(t)
@@ -235,7 +235,8 @@ func TestAnotherProjectionOfTheCollection(t *testing.T) {
 	}
 }
 
-// The processes that rebuild are killed with SIGKILL one after the other, while events come. Readers always find all customers.
+// The processes that rebuild are killed with SIGKILL one after the other, while events come.
+// Readers always find all customers.
 func TestRebuildIsKilled(t *testing.T) {
 	if url := os.Getenv(killSidecar); url != "" {
 		rebuildUntilKilled(t, url)
@@ -340,7 +341,8 @@ func TestRebuildStandsStill(t *testing.T) {
 	wantNothingElse(t, client, coll)
 }
 
-// startRebuilding starts a process that runs the projection, and says when its rebuild has read some events.
+// startRebuilding starts a process that runs the projection, and says when its rebuild has read
+// some events.
 func startRebuilding(t *testing.T, sidecar, uri string, coll *mongo.Collection, after int) (process *exec.Cmd, out io.Reader) {
 	t.Helper()
 	child := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^TestRebuildIsKilled$")

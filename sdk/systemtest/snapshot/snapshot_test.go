@@ -77,8 +77,8 @@ func wholeSnapshots(t rapid.TB, dir string) (good []string) {
 	return good
 }
 
-// Wherever a consumer is killed, whichever connections break, and though its last snapshot is torn: its state has each
-// event once.
+// Wherever a consumer is killed, whichever connections break, and though its last snapshot is torn:
+// its state has each event once.
 func TestConsumerProperty(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		sidecar := sluicetest.Start(sluicetest.Options{Policies: "- name: \"*\"\n  connection: {rate: 0}\n  publish: {rate: 0}\n  partitions: 3\n"})
@@ -160,8 +160,9 @@ func start(t *testing.T) (*sluicetest.Sidecar, *sluice.Client) {
 	return sidecar, client
 }
 
-// A snapshot behind which events are gone is refused, and the error says what to do; with Rebuild the consumer starts without
-// it. So does one that is too old, and a consumer that has lost events while it had no connection.
+// A snapshot behind which events are gone is refused, and the error says what to do; with Rebuild
+// the consumer starts without it. So does one that is too old, and a consumer that has lost events
+// while it had no connection.
 func TestTooOld(t *testing.T) {
 	sidecar, client := start(t)
 	store := &snapshot.File{Dir: t.TempDir(), Name: "totals", Logger: quiet}
@@ -261,7 +262,8 @@ func TestApplyFails(t *testing.T) {
 	}
 }
 
-// An event that has come and is not applied yet, when the connection is made again, is not taken for one that is applied.
+// An event that has come and is not applied yet, when the connection is made again, is not taken
+// for one that is applied.
 func TestCurrentAfterANewConnection(t *testing.T) {
 	sidecar, publisher := start(t)
 	back := make(chan struct{}, 100)
@@ -304,8 +306,8 @@ func TestCurrentAfterANewConnection(t *testing.T) {
 	}
 }
 
-// Close waits for the event that is being applied, which is in the snapshot then; where it cannot wait any longer nothing is
-// saved of it.
+// Close waits for the event that is being applied, which is in the snapshot then; where it cannot
+// wait any longer nothing is saved of it.
 func TestCloseWaitsForApply(t *testing.T) {
 	_, client := start(t)
 	publish(t, client, "a")
@@ -342,7 +344,8 @@ func TestCloseWaitsForApply(t *testing.T) {
 	}
 }
 
-// The snapshot names the partitions of which nothing has come, so that what comes there and goes again is missed.
+// The snapshot names the partitions of which nothing has come, so that what comes there and goes
+// again is missed.
 func TestPartitionsWithoutEvents(t *testing.T) {
 	sidecar := sluicetest.Start(sluicetest.Options{Policies: "- name: \"*\"\n  partitions: 2\n"})
 	defer sidecar.Close()

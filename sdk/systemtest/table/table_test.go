@@ -110,7 +110,8 @@ func (m *model) publish(key string, deletes bool) {
 	}
 }
 
-// recreate deletes the topic while the table has no connection, and an event with it that the table has not seen.
+// recreate deletes the topic while the table has no connection, and an event with it that the table
+// has not seen.
 func (m *model) recreate() {
 	m.t.Helper()
 	ctx, cancel := within()
@@ -158,9 +159,9 @@ func (m *model) check(whole bool) {
 	}
 }
 
-// Events are published, deleted and compacted, and connections break. The table has the latest event of each key, and so does
-// a copy made from its changes: the changes of a key come in the order of their seqs, none twice, and none missing that
-// compaction leaves.
+// Events are published, deleted and compacted, and connections break. The table has the latest
+// event of each key, and so does a copy made from its changes: the changes of a key come in the
+// order of their seqs, none twice, and none missing that compaction leaves.
 func TestTableProperty(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		compact := rapid.Bool().Draw(rt, "compact")
@@ -320,7 +321,8 @@ func TestATableHasBounds(t *testing.T) {
 	}
 }
 
-// An event that was erased while the table had no connection never comes: Current does not wait for it, and the row goes.
+// An event that was erased while the table had no connection never comes: Current does not wait for
+// it, and the row goes.
 func TestCurrentAfterAnErasure(t *testing.T) {
 	sidecar, client := start(t)
 	publish(t, client, "a", `1`)

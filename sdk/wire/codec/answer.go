@@ -11,8 +11,8 @@ func AppendOK(dst []byte, corr string, hasCorr bool) []byte {
 	return append(appendOKHead(dst, corr, hasCorr), '}')
 }
 
-// AppendSubscribed appends the OK frame of a SUBSCRIBE without a group, with the
-// positions that it starts right behind.
+// AppendSubscribed appends the OK frame of a SUBSCRIBE without a group, with the positions that it
+// starts right behind.
 func AppendSubscribed(dst []byte, positions map[int]uint64, corr string, hasCorr bool) []byte {
 	return append(AppendPositions(append(appendOKHead(dst, corr, hasCorr), `,"positions":`...), positions), '}')
 }
@@ -137,8 +137,8 @@ func AppendEvent(dst []byte, topic, group string, ev *wire.Event, attempt int, a
 	return append(appendDelivery(dst, ev, attempt, ackDeadlineMS), '}')
 }
 
-// AppendEventsStart begins an EVENTS frame: AppendEventsItem for each delivery
-// and AppendEventsEnd follow.
+// AppendEventsStart begins an EVENTS frame: AppendEventsItem for each delivery and AppendEventsEnd
+// follow.
 func AppendEventsStart(dst []byte, topic, group string) []byte {
 	return append(appendNames(append(dst, `{"op":"EVENTS"`...), topic, group), `,"events":[`...)
 }

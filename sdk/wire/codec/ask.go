@@ -6,24 +6,23 @@ import (
 	"github.com/sluice-bus/sluice/sdk/wire"
 )
 
-// The functions below append a client's frames. An empty corr, group, reason
-// or token is left out.
+// The functions below append a client's frames. An empty corr, group, reason or token is left out.
 
 func appendOp(dst []byte, op, corr string) []byte {
 	dst = append(append(append(dst, `{"op":"`...), op...), '"')
 	return appendCorr(dst, corr, corr != "")
 }
 
-// AppendPublish appends a PUBLISH of one event: its topic, its payload and the
-// opts that are set. Partition and Seq are not sent; TS only with HasTS.
+// AppendPublish appends a PUBLISH of one event: its topic, its payload and the opts that are set.
+// Partition and Seq are not sent; TS only with HasTS.
 func AppendPublish(dst []byte, corr string, p *wire.PublishItem) []byte {
 	dst = appendOp(dst, wire.OpPublish, corr)
 	dst = append(AppendString(append(dst, `,"topic":`...), p.Event.Topic), ',')
 	return append(appendPublished(dst, p), '}')
 }
 
-// AppendPublishBatch appends a PUBLISH of several events; topic is that of
-// every event whose own Topic is empty or the same.
+// AppendPublishBatch appends a PUBLISH of several events; topic is that of every event whose own
+// Topic is empty or the same.
 func AppendPublishBatch(dst []byte, corr, topic string, items []wire.PublishItem) []byte {
 	dst = appendOp(dst, wire.OpPublish, corr)
 	if topic != "" {

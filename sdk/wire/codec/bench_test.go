@@ -113,8 +113,8 @@ func BenchmarkContentHash(b *testing.B) {
 	}
 }
 
-// BenchmarkSameContent compares an event with itself, and with one whose
-// payload has its members in another order.
+// BenchmarkSameContent compares an event with itself, and with one whose payload has its members in
+// another order.
 func BenchmarkSameContent(b *testing.B) {
 	e, other := orderEvent(), orderEvent()
 	other.Payload = []byte(strings.Replace(orderPayload, `"note":null,`, ``, 1))

@@ -12,13 +12,12 @@ import (
 	"github.com/sluice-bus/sluice/sdk/wire"
 )
 
-// SameContent reports whether a and b are the same event published twice, as
-// the code conflict defines it: same key, same headers (order, the trace
-// headers traceparent, tracestate and baggage, and those that begin with sluice-
-// aside, which Sluice sets itself) and same payload. Bytes
-// are compared as bytes. JSON is compared as JSON: numbers as decimals of any
-// size, strings after unescaping, objects whatever the order of their members.
-// Of members with the same name the order does count.
+// SameContent reports whether a and b are the same event published twice, as the code conflict
+// defines it: same key, same headers (order, the trace headers traceparent, tracestate and baggage,
+// and those that begin with sluice- aside, which Sluice sets itself) and same payload. Bytes are
+// compared as bytes. JSON is compared as JSON: numbers as decimals of any size, strings after
+// unescaping, objects whatever the order of their members. Of members with the same name the order
+// does count.
 func SameContent(a, b *wire.Event) bool {
 	if a.Key != b.Key || a.Binary != b.Binary {
 		return false
@@ -38,10 +37,9 @@ func SameContent(a, b *wire.Event) bool {
 // ownHeader begins the names of the headers that Sluice sets.
 const ownHeader = "sluice-"
 
-// ContentHash is the SHA-256 of a canonical form of exactly what SameContent
-// compares, so two events have the same hash when, and only when (collisions
-// of SHA-256 aside), SameContent holds. Stores may keep it: the canonical form
-// is part of their format and must not change.
+// ContentHash is the SHA-256 of a canonical form of exactly what SameContent compares, so two
+// events have the same hash when, and only when (collisions of SHA-256 aside), SameContent holds.
+// Stores may keep it: the canonical form is part of their format and must not change.
 func ContentHash(e *wire.Event) [32]byte {
 	c := canons.Get().(*canon)
 	defer c.giveBack()
@@ -97,8 +95,8 @@ func (c *canon) sameJSON(a, b []byte) bool {
 	return bytes.Equal(c.buf[:n], c.buf[n:])
 }
 
-// appendHeaders appends how many headers there are without those of tracing and
-// of Sluice, and these by name.
+// appendHeaders appends how many headers there are without those of tracing and of Sluice, and
+// these by name.
 func (c *canon) appendHeaders(dst []byte, h wire.Headers) []byte {
 	order := c.tree.order[:0]
 	for i := range h {
@@ -127,9 +125,8 @@ func (c *canon) appendHeaders(dst []byte, h wire.Headers) []byte {
 // different ones. It takes time and memory in proportion to the text, apart from sorting names.
 // Text that is not JSON, which no checked payload is, counts byte for byte.
 //
-// The form: n, t, f for the literals; d, the decimal and a zero byte for a
-// number; s, length and bytes for a string; [ values ] for an array; { names
-// and values } for an object, by name.
+// The form: n, t, f for the literals; d, the decimal and a zero byte for a number; s, length and
+// bytes for a string; [ values ] for an array; { names and values } for an object, by name.
 func (c *canon) appendJSON(dst, text []byte) []byte {
 	if checkUTF8(text) != nil || c.tree.parse(text) != nil {
 		return append(append(dst, 'x'), text...)
@@ -146,9 +143,9 @@ func appendCanonicalText[T string | []byte](dst []byte, text T) []byte {
 	return append(dst, text...)
 }
 
-// tree holds a JSON value's nodes in the order of the text, so that a node's
-// first child follows it at once. A tree, instead of sorting while scanning,
-// keeps deep nesting from copying its inside once per level.
+// tree holds a JSON value's nodes in the order of the text, so that a node's first child follows it
+// at once. A tree, instead of sorting while scanning, keeps deep nesting from copying its inside
+// once per level.
 type tree struct {
 	s     scanner
 	nodes []node
@@ -156,13 +153,13 @@ type tree struct {
 	order []int32 // the sorted members of the objects being written
 }
 
-// node is a value. It refers to the text by positions: pointers would have to
-// be cleared, and cost more to write while garbage is collected.
+// node is a value. It refers to the text by positions: pointers would have to be cleared, and cost
+// more to write while garbage is collected.
 type node struct {
 	start, end int        // of a number, or of what is between a string's quotes
 	name       memberName // in an object
-	// next is the index of the node that follows this one and all within it.
-	// Until that is known, it is the index of the node that this one is in.
+	// next is the index of the node that follows this one and all within it. Until that is known,
+	// it is the index of the node that this one is in.
 	next    int32
 	kind    byte
 	escaped bool
@@ -217,9 +214,8 @@ func (t *tree) parse(text []byte) (err *SyntaxError) {
 	}
 }
 
-// toNext goes to the next value or member, and closes what ends before it. in
-// is the innermost open node, before and after; it opens here, or else the
-// scanner is behind a value.
+// toNext goes to the next value or member, and closes what ends before it. in is the innermost open
+// node, before and after; it opens here, or else the scanner is behind a value.
 func (t *tree) toNext(in int32, opens bool) (int32, *SyntaxError) {
 	s := &t.s
 	for in != outside {
@@ -261,8 +257,8 @@ func (t *tree) scanName(n *memberName) (err *SyntaxError) {
 	return nil
 }
 
-// head is the first eight bytes of b[start:end] as a number that orders as they
-// do, with zeros behind where there are fewer.
+// head is the first eight bytes of b[start:end] as a number that orders as they do, with zeros
+// behind where there are fewer.
 func head(b []byte, start, end int) (h uint64) {
 	n := end - start
 	if len(b)-start >= 8 {
@@ -329,8 +325,7 @@ func (t *tree) appendMembers(dst []byte, at int32) []byte {
 	return dst
 }
 
-// sort puts members in the order of their names, and those of one name in the
-// order of the text.
+// sort puts members in the order of their names, and those of one name in the order of the text.
 func (t *tree) sort(members []int32) {
 	const few = 16
 	if len(members) > few {

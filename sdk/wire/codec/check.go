@@ -29,9 +29,8 @@ func CheckTopic(name string) *wire.Error {
 	return checkTopicName(name, name)
 }
 
-// CheckReadTopic checks the name of a topic to read from. Reserved topics may
-// be read, and so may dead-letter topics, whose names can pass MaxTopicBytes
-// by their ".dlq" suffixes.
+// CheckReadTopic checks the name of a topic to read from. Reserved topics may be read, and so may
+// dead-letter topics, whose names can pass MaxTopicBytes by their ".dlq" suffixes.
 func CheckReadTopic(name string) *wire.Error {
 	if name == "" {
 		return wire.Errorf(wire.BadRequest, "topic is missing")
@@ -43,8 +42,8 @@ func CheckReadTopic(name string) *wire.Error {
 	return checkTopicName(name, base)
 }
 
-// checkTopicName checks the characters of name, and the length of base, which
-// is the part of it that counts.
+// checkTopicName checks the characters of name, and the length of base, which is the part of it
+// that counts.
 func checkTopicName(name, base string) *wire.Error {
 	if len(base) > wire.MaxTopicBytes {
 		return wire.Errorf(wire.BadRequest, "topic is %d bytes long; at most %d are allowed", len(name), wire.MaxTopicBytes)
@@ -68,8 +67,8 @@ var topicByte = func() (set [256]bool) {
 	return set
 }()
 
-// CheckGroup checks the name of a consumer group: 1 to 255 bytes of visible
-// characters other than the slash, which would divide a URL's path.
+// CheckGroup checks the name of a consumer group: 1 to 255 bytes of visible characters other than
+// the slash, which would divide a URL's path.
 func CheckGroup(name string) *wire.Error {
 	switch {
 	case name == "":
@@ -82,9 +81,8 @@ func CheckGroup(name string) *wire.Error {
 	return nil
 }
 
-// CheckID checks an event's id: 1 to 128 visible characters, where a character
-// is a Unicode code point, and visible is what Unicode calls graphic, other
-// than spaces.
+// CheckID checks an event's id: 1 to 128 visible characters, where a character is a Unicode code
+// point, and visible is what Unicode calls graphic, other than spaces.
 func CheckID(id string) *wire.Error { return checkID("id", id) }
 
 func checkID(field, id string) *wire.Error {
@@ -174,9 +172,9 @@ func CheckPayloadBytes(b []byte, lim wire.Limits) *wire.Error {
 	return nil
 }
 
-// CompactPayload validates a JSON payload and returns a compact copy of it:
-// bad_json when it is not JSON, bad_request when it is nested too deep,
-// payload_too_large when the compact form is over the limit.
+// CompactPayload validates a JSON payload and returns a compact copy of it: bad_json when it is not
+// JSON, bad_request when it is nested too deep, payload_too_large when the compact form is over the
+// limit.
 func CompactPayload(b []byte, lim wire.Limits) ([]byte, *wire.Error) {
 	v, err := scanWhole(b)
 	if err != nil {

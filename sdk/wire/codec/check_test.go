@@ -19,8 +19,8 @@ func TestTopicsAreNoSteps(t *testing.T) {
 	}
 }
 
-// Names and ids are shown in logs, on terminals and in paths: what they hold is visible,
-// in both directions of text, and ends no line.
+// Names and ids are shown in logs, on terminals and in paths: what they hold is visible, in both
+// directions of text, and ends no line.
 func TestNamesAreVisible(t *testing.T) {
 	for _, bad := range []string{"a\nb", "a\rb", "a\x00b", "a\x1b[2Jb", "a\u202eb", "a\u200bb", "a\u0085b", "a b", "a\xffb", "a\x7fb"} {
 		checks := map[string]*wire.Error{"topic": CheckTopic(bad), "topic to read": CheckReadTopic(bad), "group": CheckGroup(bad), "id": CheckID(bad)}

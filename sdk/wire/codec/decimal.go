@@ -5,11 +5,10 @@ import (
 	"strconv"
 )
 
-// AppendDecimal appends a JSON number's one shortest form: 0, or a sign where
-// it is negative, digits without zeros at either end, e, and the exponent.
-// Numbers are equal as decimals when, and only when, these forms are. It works
-// on the text alone, in linear time, so neither 1e400 nor an exponent of a
-// thousand digits is rounded, overflows or costs more than reading it.
+// AppendDecimal appends a JSON number's one shortest form: 0, or a sign where it is negative,
+// digits without zeros at either end, e, and the exponent. Numbers are equal as decimals when, and
+// only when, these forms are. It works on the text alone, in linear time, so neither 1e400 nor an
+// exponent of a thousand digits is rounded, overflows or costs more than reading it.
 func AppendDecimal(dst, number []byte) []byte {
 	start, rest := len(dst), number
 	if rest[0] == '-' {
@@ -56,8 +55,8 @@ func appendExponent(dst []byte, exp int64) []byte {
 	return strconv.AppendInt(dst, exp, 10)
 }
 
-// appendSum appends the whole number that text stands for, plus n, which is at
-// most a text's length.
+// appendSum appends the whole number that text stands for, plus n, which is at most a text's
+// length.
 func appendSum(dst, text []byte, n int64) []byte {
 	negative := text[0] == '-'
 	if negative || text[0] == '+' {
@@ -84,8 +83,8 @@ func appendSum(dst, text []byte, n int64) []byte {
 	return append(dst, bytes.TrimLeft(sum, "0")...)
 }
 
-// wholeNumber reads a valid JSON number that is a whole one of at most 18
-// digits, however it is written: 1000, 1e3 and 1000.0 are the same.
+// wholeNumber reads a valid JSON number that is a whole one of at most 18 digits, however it is
+// written: 1000, 1e3 and 1000.0 are the same.
 func wholeNumber(raw []byte) (n int64, ok bool) {
 	if n, ok := parseDigits(raw); ok {
 		return n, true

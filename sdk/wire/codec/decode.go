@@ -7,13 +7,12 @@ import (
 	"github.com/sluice-bus/sluice/sdk/wire"
 )
 
-// DecodeRequest decodes one text frame of a client. It checks shape and
-// limits, so the caller need not. The request keeps nothing of
-// frame. It is never nil: with an error it still carries Corr, where that
-// could be read, for the answer.
+// DecodeRequest decodes one text frame of a client. It checks shape and limits, so the caller need
+// not. The request keeps nothing of frame. It is never nil: with an error it still carries Corr,
+// where that could be read, for the answer.
 //
-// Members that the op does not know are ignored, null counts as absent (except
-// as a payload), and of members with the same name the last counts.
+// Members that the op does not know are ignored, null counts as absent (except as a payload), and
+// of members with the same name the last counts.
 func DecodeRequest(text []byte, lim wire.Limits) (*Request, *wire.Error) {
 	r := new(Request)
 	var f frame
@@ -223,9 +222,9 @@ func base64Field(name string, v *value, lim wire.Limits) ([]byte, *wire.Error) {
 	return payload[:n:n], CheckPayloadBytes(payload[:n], lim)
 }
 
-// growFor gives the arena room for the strings of an event's members: one
-// allocation instead of one per string. Strings that could waste memory, which the
-// event would keep for as long as it lives, get no room.
+// growFor gives the arena room for the strings of an event's members: one allocation instead of one
+// per string. Strings that could waste memory, which the event would keep for as long as it lives,
+// get no room.
 func (r *memberReader) growFor(members ...*value) {
 	const most = 512
 	size := 0

@@ -9,9 +9,9 @@ import (
 	"github.com/sluice-bus/sluice/sdk/wire"
 )
 
-// AppendEventJSON appends the event as the contract's section 2 shows it. It
-// allocates nothing but dst, and trusts the event: Payload must be the compact
-// JSON (or, with Binary, the bytes) that the checks of this package let pass.
+// AppendEventJSON appends the event as the contract's section 2 shows it. It allocates nothing but
+// dst, and trusts the event: Payload must be the compact JSON (or, with Binary, the bytes) that the
+// checks of this package let pass.
 func AppendEventJSON(dst []byte, e *wire.Event) []byte {
 	w := memberWriter{dst: AppendString(append(dst, `{"id":`...), e.ID)}
 	w.dst = strconv.AppendInt(append(w.dst, `,"ts":`...), e.TS, 10)
@@ -74,9 +74,9 @@ func appendStrings(dst []byte, list []string) []byte {
 	return append(dst, ']')
 }
 
-// ParseEvent reads an event as AppendEventJSON writes it, white space and unknown
-// members aside. It is for readers that trust their sidecar: it checks types,
-// not limits. The event keeps nothing of b.
+// ParseEvent reads an event as AppendEventJSON writes it, white space and unknown members aside. It
+// is for readers that trust their sidecar: it checks types, not limits. The event keeps nothing of
+// b.
 func ParseEvent(b []byte) (wire.Event, error) {
 	var m eventMembers
 	s := scanner{b: b}

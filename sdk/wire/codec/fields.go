@@ -7,8 +7,8 @@ import (
 	"github.com/sluice-bus/sluice/sdk/wire"
 )
 
-// memberReader turns members of a frame into Go values, and keeps the first error, after which no value counts. An absent
-// member and an explicit null are both "not given".
+// memberReader turns members of a frame into Go values, and keeps the first error, after which no
+// value counts. An absent member and an explicit null are both "not given".
 type memberReader struct {
 	arena strings.Builder // the memory of strings, where it has room for them
 	err   *wire.Error
@@ -140,8 +140,8 @@ func checkTag(field, s string) *wire.Error {
 	return nil
 }
 
-// headers reads an object of strings. Of a name given twice the last value
-// wins, and null is no value.
+// headers reads an object of strings. Of a name given twice the last value wins, and null is no
+// value.
 func (r *memberReader) headers(name string, v *value, lim wire.Limits) (list wire.Headers) {
 	if r.err != nil || !v.given() {
 		return nil

@@ -2,8 +2,8 @@ package codec
 
 import "github.com/sluice-bus/sluice/sdk/wire"
 
-// frame holds where a client frame's members are, found in one pass over its
-// text. The last of members with the same name wins.
+// frame holds where a client frame's members are, found in one pass over its text. The last of
+// members with the same name wins.
 type frame struct {
 	op, corr, topic, group, token value
 	item                          item // payload, payload_base64 and opts
@@ -23,8 +23,8 @@ type item struct {
 	opts                      options
 }
 
-// options holds the members of opts, of PUBLISH and SUBSCRIBE alike: which op
-// it is may stand behind them in the frame.
+// options holds the members of opts, of PUBLISH and SUBSCRIBE alike: which op it is may stand
+// behind them in the frame.
 type options struct {
 	id, key, headers, tags, causedBy, sid value
 	ts, ttlMS, deliverAt, delayMS         value
@@ -160,9 +160,8 @@ func (o *options) slot(name []byte) *value {
 	return nil
 }
 
-// readEvents scans the array of a batch and decodes its events on the way, so
-// that a batch of megabytes is read once. Those over the limit are counted
-// only: their batch is refused anyway.
+// readEvents scans the array of a batch and decodes its events on the way, so that a batch of
+// megabytes is read once. Those over the limit are counted only: their batch is refused anyway.
 func (f *frame) readEvents(s *scanner, lim wire.Limits) *SyntaxError {
 	f.batch, f.batchEvents = nil, 0
 	start := s.i

@@ -13,13 +13,13 @@ import (
 	"github.com/sluice-bus/sluice/sdk/wire"
 )
 
-// golden is what stores hold on disk and in databases. A test here that fails
-// shows a change of the format, not of the expectations: an event kept by an
-// older sidecar would count as different from its own repetition.
+// golden is what stores hold on disk and in databases. A test here that fails shows a change of the
+// format, not of the expectations: an event kept by an older sidecar would count as different from
+// its own repetition.
 const golden = "testdata/contenthash.txt"
 
-// TestContentHashNeverChanges compares with the hashes in the golden file: one
-// line for each event, its hash and its description.
+// TestContentHashNeverChanges compares with the hashes in the golden file: one line for each event,
+// its hash and its description.
 func TestContentHashNeverChanges(t *testing.T) {
 	f, err := os.Open(golden)
 	if err != nil {
@@ -47,8 +47,8 @@ func TestContentHashNeverChanges(t *testing.T) {
 	}
 }
 
-// TestContentHashesOfManyNeverChange takes one hash over those of many events
-// that a fixed sequence of numbers makes up.
+// TestContentHashesOfManyNeverChange takes one hash over those of many events that a fixed sequence
+// of numbers makes up.
 func TestContentHashesOfManyNeverChange(t *testing.T) {
 	const want = "ff47cba25fb73c6c2a5c3c99f7d579a50b2a2460bd15d15a3c39647452a8d268"
 	all := sha256.New()
@@ -99,8 +99,8 @@ func goldenEvents() []goldenEvent {
 	return events
 }
 
-// excerpt is a text's name in the golden file: the text, or where that is long
-// its start, its end and its length.
+// excerpt is a text's name in the golden file: the text, or where that is long its start, its end
+// and its length.
 func excerpt(text string) string {
 	if len(text) > 70 {
 		return fmt.Sprintf("%+q…%+q %d bytes", text[:30], text[len(text)-20:], len(text))
@@ -151,8 +151,8 @@ func goldenTexts() []string {
 	return slices.Compact(texts)
 }
 
-// maker makes up events from the sequence of numbers known as SplitMix64
-// (Steele, Lea, Flood 2014), which no release of Go changes.
+// maker makes up events from the sequence of numbers known as SplitMix64 (Steele, Lea, Flood 2014),
+// which no release of Go changes.
 type maker uint64
 
 func (m *maker) below(n int) int {

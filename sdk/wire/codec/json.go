@@ -20,11 +20,10 @@ func (e *DepthError) Error() string {
 	return fmt.Sprintf("nested %d deep; at most %d is allowed", e.Depth, e.Max)
 }
 
-// AppendCompact validates src as one JSON value (RFC 8259, valid UTF-8, arrays
-// and objects nested at most maxDepth deep) and appends it to dst without
-// insignificant white space. Member order, numbers and string escapes stay
-// exactly as they came. The error is a *SyntaxError or a *DepthError, and dst
-// is then returned as it was.
+// AppendCompact validates src as one JSON value (RFC 8259, valid UTF-8, arrays and objects nested
+// at most maxDepth deep) and appends it to dst without insignificant white space. Member order,
+// numbers and string escapes stay exactly as they came. The error is a *SyntaxError or a
+// *DepthError, and dst is then returned as it was.
 func AppendCompact(dst, src []byte, maxDepth int) ([]byte, error) {
 	v, err := scanWhole(src)
 	if err != nil {
@@ -63,8 +62,7 @@ func checkUTF8(b []byte) *SyntaxError {
 	}
 }
 
-// value is one validated JSON value inside a text. The zero value means that
-// there is none.
+// value is one validated JSON value inside a text. The zero value means that there is none.
 type value struct {
 	raw []byte
 	// kind is the first byte of raw, and '0' for every number.
@@ -99,10 +97,9 @@ func (v *value) appendCompact(dst []byte) []byte {
 	return dst
 }
 
-// scanner walks over a JSON text once and checks its grammar. It does not
-// check UTF-8: outside of strings every byte beyond ASCII is refused anyway,
-// and one utf8.Valid over the whole text is far cheaper than one per string.
-// It does not recurse, so nesting costs a bit a level and no stack.
+// scanner walks over a JSON text once and checks its grammar. It does not check UTF-8: outside of
+// strings every byte beyond ASCII is refused anyway, and one utf8.Valid over the whole text is far
+// cheaper than one per string. It does not recurse, so nesting costs a bit a level and no stack.
 type scanner struct {
 	b []byte
 	i int
@@ -203,8 +200,8 @@ func (s *scanner) nameUpTo() (escaped bool, end int, err *SyntaxError) {
 	return escaped, end, nil
 }
 
-// members walks over the object that starts at the next byte. each is called
-// with every name and must scan the value.
+// members walks over the object that starts at the next byte. each is called with every name and
+// must scan the value.
 func (s *scanner) members(each func(name []byte) *SyntaxError) *SyntaxError {
 	s.i++
 	s.space()
@@ -234,8 +231,8 @@ func (s *scanner) members(each func(name []byte) *SyntaxError) *SyntaxError {
 	}
 }
 
-// elements walks over the array, or the object, that starts at the next byte.
-// each is called before every element or member and must scan it.
+// elements walks over the array, or the object, that starts at the next byte. each is called before
+// every element or member and must scan it.
 func (s *scanner) elements(each func() *SyntaxError) *SyntaxError {
 	end := closing(s.peek())
 	s.i++
@@ -262,8 +259,8 @@ func (s *scanner) elements(each func() *SyntaxError) *SyntaxError {
 	}
 }
 
-// object scans the whole text, and calls member with each name of an object,
-// whose value it must scan. isObject is false where the text is another value.
+// object scans the whole text, and calls member with each name of an object, whose value it must
+// scan. isObject is false where the text is another value.
 func (s *scanner) object(member func(name []byte) *SyntaxError) (isObject bool, err *SyntaxError) {
 	s.space()
 	if isObject = s.peek() == '{'; isObject {

@@ -87,8 +87,7 @@ func FuzzCompact(f *testing.F) {
 		f.Add([]byte(c.text))
 	}
 	f.Fuzz(func(t *testing.T, text []byte) {
-		// encoding/json lets invalid UTF-8 pass, and refuses what is nested
-		// more than 10,000 deep.
+		// encoding/json lets invalid UTF-8 pass, and refuses what is nested more than 10,000 deep.
 		valid := json.Valid(text) && utf8.Valid(text)
 		got, err := AppendCompact(nil, text, 10_000)
 		if valid != (err == nil) {

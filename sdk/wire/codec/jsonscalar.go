@@ -80,8 +80,8 @@ func countDigits(b []byte) int {
 	return len(b)
 }
 
-// str scans the string that starts at the next byte, quotes included, and
-// reports whether it holds escapes.
+// str scans the string that starts at the next byte, quotes included, and reports whether it holds
+// escapes.
 func (s *scanner) str() (escaped bool, err *SyntaxError) {
 	s.i++
 	if len(s.b)-s.i >= 8 { // most names are short: they end within this word
@@ -142,8 +142,8 @@ func unhex(c byte) (rune, bool) {
 	return 0, false
 }
 
-// plainPrefix counts the leading bytes of b that stand for themselves in a
-// JSON string: no quote, no backslash, no control character.
+// plainPrefix counts the leading bytes of b that stand for themselves in a JSON string: no quote,
+// no backslash, no control character.
 func plainPrefix(b []byte) int {
 	i := 0
 	for ; len(b)-i >= 8; i += 8 {
@@ -159,9 +159,8 @@ func plainPrefix(b []byte) int {
 	return i
 }
 
-// notPlain looks at eight bytes at a time: in each word below, a byte's top bit
-// is set where the byte is none that stands for itself, and nothing below the
-// first such byte is set by mistake.
+// notPlain looks at eight bytes at a time: in each word below, a byte's top bit is set where the
+// byte is none that stands for itself, and nothing below the first such byte is set by mistake.
 func notPlain(x uint64) uint64 {
 	const (
 		ones  = 0x0101010101010101
@@ -174,8 +173,8 @@ func notPlain(x uint64) uint64 {
 	return ((q-ones)&^q | (s-ones)&^s | (x-space)&^x) & tops
 }
 
-// text decodes a string value. ok is false when it holds a lone surrogate
-// escape, which no Go string (valid UTF-8) can stand for.
+// text decodes a string value. ok is false when it holds a lone surrogate escape, which no Go
+// string (valid UTF-8) can stand for.
 func (v *value) text() (text string, ok bool) {
 	inner := v.raw[1 : len(v.raw)-1]
 	if !v.escaped {
@@ -185,8 +184,7 @@ func (v *value) text() (text string, ok bool) {
 	return string(b), !lone
 }
 
-// name returns a member's name for comparing, without copying it where that
-// can be helped.
+// name returns a member's name for comparing, without copying it where that can be helped.
 func (v *value) name() []byte {
 	inner := v.raw[1 : len(v.raw)-1]
 	if !v.escaped {
@@ -196,9 +194,9 @@ func (v *value) name() []byte {
 	return b
 }
 
-// unescape appends the characters that the inside of a validated JSON string
-// stands for. A lone surrogate is appended in UTF-8's manner (three bytes that
-// no valid UTF-8 contains), so different strings stay different.
+// unescape appends the characters that the inside of a validated JSON string stands for. A lone
+// surrogate is appended in UTF-8's manner (three bytes that no valid UTF-8 contains), so different
+// strings stay different.
 func unescape(dst, inner []byte) (out []byte, lone bool) {
 	for i := 0; i < len(inner); {
 		c := inner[i]
@@ -255,8 +253,8 @@ func hex4(b []byte) (r rune) {
 	return r
 }
 
-// secondHalf joins the surrogate first with an escape at the start of rest, or
-// returns RuneError when the two are no pair.
+// secondHalf joins the surrogate first with an escape at the start of rest, or returns RuneError
+// when the two are no pair.
 func secondHalf(first rune, rest []byte) rune {
 	if len(rest) < 6 || rest[0] != '\\' || rest[1] != 'u' {
 		return utf8.RuneError
@@ -264,9 +262,9 @@ func secondHalf(first rune, rest []byte) rune {
 	return utf16.DecodeRune(first, hex4(rest[2:]))
 }
 
-// AppendString appends s as a JSON string. Only what must be escaped is:
-// quotes, backslashes and control characters. Bytes that are not valid UTF-8,
-// which no checked event holds, become U+FFFD so that the text stays JSON.
+// AppendString appends s as a JSON string. Only what must be escaped is: quotes, backslashes and
+// control characters. Bytes that are not valid UTF-8, which no checked event holds, become U+FFFD
+// so that the text stays JSON.
 func AppendString(dst []byte, s string) []byte {
 	dst = append(dst, '"')
 	start := len(dst)

@@ -10,13 +10,13 @@ import (
 type Pull struct {
 	Max    int // how many events the answer may hold
 	WaitMS int64
-	// Subscribe are the opts. MaxBatch, AutoAck and Rebalance are read, but what
-	// they say is up to the server.
+	// Subscribe are the opts. MaxBatch, AutoAck and Rebalance are read, but what they say is up to
+	// the server.
 	Subscribe wire.SubscribeOptions
 }
 
-// DecodePull decodes the body of a pull, as DecodeRequest does a frame. An
-// empty body is a pull that says nothing.
+// DecodePull decodes the body of a pull, as DecodeRequest does a frame. An empty body is a pull
+// that says nothing.
 func DecodePull(body []byte, lim wire.Limits) (p Pull, bad *wire.Error) {
 	p = Pull{Max: wire.DefaultPull, WaitMS: wire.DefaultPullWaitMS}
 	var most, wait value
@@ -49,8 +49,8 @@ type Settlement struct {
 	ExtendMS *int64    // of a modack
 }
 
-// DecodeSettlement decodes the body of an ack, a nack or a modack; op is the one
-// of a frame that does the same.
+// DecodeSettlement decodes the body of an ack, a nack or a modack; op is the one of a frame that
+// does the same.
 func DecodeSettlement(op string, body []byte) (t Settlement, bad *wire.Error) {
 	var leases, extend value
 	var nack nackValues
@@ -95,8 +95,8 @@ func (s *scanner) body(member func(name []byte) *SyntaxError) *wire.Error {
 	return nil
 }
 
-// AppendPulledStart begins the answer to a pull: AppendPulledItem for each
-// delivery and AppendEventsEnd follow.
+// AppendPulledStart begins the answer to a pull: AppendPulledItem for each delivery and
+// AppendEventsEnd follow.
 func AppendPulledStart(dst []byte) []byte { return append(dst, `{"events":[`...) }
 
 // AppendPulledItem appends one delivery to the answer to a pull.
@@ -147,8 +147,8 @@ func ParsePulled(body []byte) ([]wire.Delivery, error) {
 	return m.deliveries, nil
 }
 
-// ParseSettled reads the answer to an ack, a nack or a modack: one error for
-// each lease, nil where it is settled.
+// ParseSettled reads the answer to an ack, a nack or a modack: one error for each lease, nil where
+// it is settled.
 func ParseSettled(body []byte) ([]*wire.Error, error) {
 	var m answer
 	if err := m.readWhole("a settlement's answer", body); err != nil {

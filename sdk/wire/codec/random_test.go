@@ -13,7 +13,8 @@ func atRandom(t *testing.T, check func(t *testing.T, r *rand.Rand)) {
 	}
 }
 
-// number spells a JSON number whose parts have at most so many digits, zeros more often than others.
+// number spells a JSON number whose parts have at most so many digits, zeros more often than
+// others.
 func number(r *rand.Rand, whole, fraction, exponent int) string {
 	var b strings.Builder
 	digits := func(most int) {

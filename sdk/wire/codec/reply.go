@@ -18,8 +18,8 @@ type Reply struct {
 	Receipt wire.Receipt      // OK of a single publish
 	Results []wire.ResultItem // OK of a batch
 	Err     *wire.Error       // ERR
-	// Positions is of the OK to a SUBSCRIBE without a group: the seqs right behind
-	// which it starts, by partition. nil: an older sidecar did not send them.
+	// Positions is of the OK to a SUBSCRIBE without a group: the seqs right behind which it starts,
+	// by partition. nil: an older sidecar did not send them.
 	Positions map[int]uint64
 
 	Topic      string
@@ -28,9 +28,8 @@ type Reply struct {
 	Partitions []int           // ASSIGNED and REVOKED
 }
 
-// DecodeReply decodes one text frame of a sidecar. Ops and members that it
-// does not know are no error: a newer sidecar may send them. The reply keeps
-// nothing of text.
+// DecodeReply decodes one text frame of a sidecar. Ops and members that it does not know are no
+// error: a newer sidecar may send them. The reply keeps nothing of text.
 func DecodeReply(text []byte) (*Reply, error) {
 	var m answer
 	if err := m.read(text); err != nil {
@@ -111,9 +110,8 @@ func (m *answer) readWhole(what string, body []byte) error {
 	return nil
 }
 
-// ParseErrorBody makes an Error of an HTTP answer's status and body. A body
-// that is not Sluice's, such as a proxy's page, gets the code that goes with
-// the status.
+// ParseErrorBody makes an Error of an HTTP answer's status and body. A body that is not Sluice's,
+// such as a proxy's page, gets the code that goes with the status.
 func ParseErrorBody(status int, body []byte) *wire.Error {
 	var m answer
 	if m.read(body) == nil && m.code.given() {

@@ -12,8 +12,8 @@ type Request struct {
 	Group string
 	Token string
 
-	// Publish is the event of a single PUBLISH, Events those of a batch
-	// (IsBatch tells an empty batch from a single publish).
+	// Publish is the event of a single PUBLISH, Events those of a batch (IsBatch tells an empty
+	// batch from a single publish).
 	Publish wire.PublishItem
 	IsBatch bool
 	Events  []wire.PublishItem

@@ -39,8 +39,8 @@ func (r *memberReader) options(o *wire.SubscribeOptions, it *item, lim wire.Limi
 	o.Filter = r.filter(&in.filter, lim)
 }
 
-// CheckFrom checks how a start is given, except for positions: from one of the four
-// other names or absent, with the ts or afterId that it needs.
+// CheckFrom checks how a start is given, except for positions: from one of the four other names or
+// absent, with the ts or afterId that it needs.
 func CheckFrom(from string, ts *int64, afterID string) *wire.Error {
 	switch from {
 	case "", wire.FromLatest, wire.FromEarliest:

@@ -13,8 +13,7 @@ const (
 // the text as AppendCompact does, only that nesting has no bound, and keeps nothing but a bit for
 // each level. It stands on one token at a time, at first on none.
 type Tokens struct {
-	// Kind is TokenEnd, TokenName, TokenNumber, or the token's first byte: one
-	// of { } [ ] " t f n.
+	// Kind is TokenEnd, TokenName, TokenNumber, or the token's first byte: one of { } [ ] " t f n.
 	Kind    byte
 	escaped bool
 	spaced  bool // there was white space so far
@@ -41,8 +40,8 @@ func NewTokens(text []byte) Tokens { return Tokens{s: scanner{b: text}} }
 // Raw is a number's text.
 func (t *Tokens) Raw() []byte { return t.s.b[t.start:t.end] }
 
-// AppendText appends the text of a string or a name, without escapes. ok is false when it
-// holds a lone surrogate escape, which no valid UTF-8 can stand for.
+// AppendText appends the text of a string or a name, without escapes. ok is false when it holds a
+// lone surrogate escape, which no valid UTF-8 can stand for.
 func (t *Tokens) AppendText(dst []byte) (text []byte, ok bool) {
 	inner := t.s.b[t.start+1 : t.end-1]
 	if !t.escaped {
@@ -52,8 +51,8 @@ func (t *Tokens) AppendText(dst []byte) (text []byte, ok bool) {
 	return dst, !lone
 }
 
-// Next goes to the next token: to TokenEnd, again and again, when there is none
-// left. After an error, which is a *SyntaxError, there are no more tokens.
+// Next goes to the next token: to TokenEnd, again and again, when there is none left. After an
+// error, which is a *SyntaxError, there are no more tokens.
 func (t *Tokens) Next() error {
 	if err := t.next(); err != nil {
 		return err

@@ -109,7 +109,8 @@ func TestAppendDecimal(t *testing.T) {
 	}
 }
 
-// TestAppendDecimalIsTheDecimal: the form has the number's digits and, however long that is, its exponent.
+// TestAppendDecimalIsTheDecimal: the form has the number's digits and, however long that is, its
+// exponent.
 func TestAppendDecimalIsTheDecimal(t *testing.T) {
 	atRandom(t, func(t *testing.T, r *rand.Rand) {
 		text := number(r, 25, 20, 22)

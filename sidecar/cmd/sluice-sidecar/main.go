@@ -1,5 +1,5 @@
-// Command sluice-sidecar is the sidecar: settings, signals, the ready line and
-// the exit status around package sidecar.
+// Command sluice-sidecar is the sidecar: settings, signals, the ready line and the exit status
+// around package sidecar.
 package main
 
 import (
@@ -17,8 +17,7 @@ import (
 	"github.com/sluice-bus/sluice/sidecar"
 )
 
-// settings are the flags; each is also an environment variable and a key of
-// the configuration file.
+// settings are the flags; each is also an environment variable and a key of the configuration file.
 type settings struct {
 	Listen       string `default:"127.0.0.1:7070" placeholder:"ADDR" help:"App API, HTTP and WebSocket: host:port (port 0 picks one) or unix:/path."`
 	ReplayListen string `default:"127.0.0.1:8083" placeholder:"ADDR" help:"Replay and export API."`
@@ -153,8 +152,8 @@ func run(ctx context.Context, app *program.App, s *settings) error {
 	return sc.Run(ctx, ready)
 }
 
-// paceCollector keeps the collector's headroom free of the memory that the log keeps for good, until
-// end is called.
+// paceCollector keeps the collector's headroom free of the memory that the log keeps for good,
+// until end is called.
 func paceCollector(sc *sidecar.Sidecar) (end func()) {
 	ctx, cancel := context.WithCancel(context.Background())
 	var pacing sync.WaitGroup

@@ -12,7 +12,8 @@ import (
 )
 
 // admission is one call of Publish. It collects the outcomes of its events and answers when all are
-// known. One goroutine writes each index; all other fields are set before the first event is queued.
+// known. One goroutine writes each index; all other fields are set before the first event is
+// queued.
 type admission struct {
 	p           *Publisher
 	began       time.Time

@@ -1,6 +1,6 @@
-// Package admit takes a publish from the decoded request to the receipt, in stages. Each stage admits
-// or refuses events, and a refused event leaves nothing behind. The package knows no transport and
-// no log file: events come decoded and leave through the writer.
+// Package admit takes a publish from the decoded request to the receipt, in stages. Each stage
+// admits or refuses events, and a refused event leaves nothing behind. The package knows no
+// transport and no log file: events come decoded and leave through the writer.
 package admit
 
 import (
@@ -29,12 +29,11 @@ type Catalog interface {
 
 // Quota shares out the rates that are for all sidecars together.
 type Quota interface {
-	// Bucket is this sidecar's share of a topic's rate, tuned as it is now, for
-	// a publish of n events. It may wait, for a bounded time or until ctx ends,
-	// where tokens have to be asked for.
+	// Bucket is this sidecar's share of a topic's rate, tuned as it is now, for a publish of n
+	// events. It may wait, for a bounded time or until ctx ends, where tokens have to be asked for.
 	Bucket(ctx context.Context, topic string, n int, p policy.Publish, now time.Time) *limit.Bucket
-	// Tenants is Bucket for tenants of a topic that have shares of their own: it
-	// sets the buckets of the charges, of which there is one for each.
+	// Tenants is Bucket for tenants of a topic that have shares of their own: it sets the buckets
+	// of the charges, of which there is one for each.
 	Tenants(ctx context.Context, topic string, tenants []string, charges []limit.Charge, p policy.Publish, now time.Time)
 	// Count counts the events of a topic that got tokens, and those that did not.
 	Count(topic string, allowed, denied int)
@@ -45,16 +44,16 @@ type Quota interface {
 
 // Scheduler keeps account of scheduled events. It must not block.
 type Scheduler interface {
-	// Reserve lets one more event of a topic be scheduled, or says why not.
-	// Return takes that back where the event is not, and Accepted says that it
-	// is, and when it is due in milliseconds since the epoch.
+	// Reserve lets one more event of a topic be scheduled, or says why not. Return takes that back
+	// where the event is not, and Accepted says that it is, and when it is due in milliseconds
+	// since the epoch.
 	Reserve(topic string) error
 	Return(topic string)
 	Accepted(topic string, due int64)
 }
 
-// Config is what a Publisher needs; every field is required but Quota, Tracing,
-// Scheduler and Clock.
+// Config is what a Publisher needs; every field is required but Quota, Tracing, Scheduler and
+// Clock.
 type Config struct {
 	Catalog  Catalog
 	Writer   *writer.Writer
@@ -102,10 +101,9 @@ func (p *Publisher) Tenants() map[string]int { return p.buckets.Tenants() }
 // NewConnection makes a connection with a full bucket.
 func (p *Publisher) NewConnection() *Connection { return p.connection(false) }
 
-// NewLogOnlyConnection makes one for publishes out of a store of their own,
-// which any sidecar may go on with: only the limits of topics are for them, and
-// they go into the log or are refused. If they could wait in this sidecar's
-// spool, another one's would overtake them.
+// NewLogOnlyConnection makes one for publishes out of a store of their own, which any sidecar may
+// go on with: only the limits of topics are for them, and they go into the log or are refused. If
+// they could wait in this sidecar's spool, another one's would overtake them.
 func (p *Publisher) NewLogOnlyConnection() *Connection { return p.connection(true) }
 
 func (p *Publisher) connection(logOnly bool) *Connection {
@@ -124,28 +122,25 @@ func (c *Connection) rate(s *policy.Snapshot) limit.Rate {
 
 // Publish takes events through every stage, in the order of this function:
 //
-//  1. shape: an item that arrives with an Err is refused with it, and so is
-//     one that is to be scheduled for a time that cannot be;
+//  1. shape: an item that arrives with an Err is refused with it, and so is one that is to be
+//     scheduled for a time that cannot be;
 //  2. policy: it is made known; a paused topic refuses its items;
 //  3. limits: all tokens of all items at once, or the whole call is refused;
-//  4. schema: the items whose payloads it does not allow are refused, and their
-//     tokens go back, and the others get its version as a header; it comes after
-//     the limits since a check takes time;
-//  5. topic: one that cannot be created refuses its items, and their tokens
-//     go back;
+//  4. schema: the items whose payloads it does not allow are refused, and their tokens go back, and
+//     the others get its version as a header; it comes after the limits since a check takes time;
+//  5. topic: one that cannot be created refuses its items, and their tokens go back;
 //  6. identity and queue: a full queue refuses the item, and its tokens go back;
 //  7. log: the outcome, and the tokens go back where it is a refusal.
 //
-// A non-nil error refuses everything, and done is never called. Otherwise done
-// is called exactly once with one result per item, in order, possibly before
-// Publish returns and from any goroutine; it must not block. Events of calls
-// that follow one another reach their partitions' queues in that order.
+// A non-nil error refuses everything, and done is never called. Otherwise done is called exactly
+// once with one result per item, in order, possibly before Publish returns and from any goroutine;
+// it must not block. Events of calls that follow one another reach their partitions' queues in that
+// order.
 //
-// Where the policies of all topics say wait, Publish blocks for up to the
-// shortest max_wait, or until ctx ends, for tokens; it also waits for a first
-// share of a fleet-wide rate, and for the log to create a topic. It keeps what the
-// items' events refer to, but not items itself, of which it may set the Err and the
-// event's Headers.
+// Where the policies of all topics say wait, Publish blocks for up to the shortest max_wait, or
+// until ctx ends, for tokens; it also waits for a first share of a fleet-wide rate, and for the log
+// to create a topic. It keeps what the items' events refer to, but not items itself, of which it
+// may set the Err and the event's Headers.
 func (p *Publisher) Publish(ctx context.Context, c *Connection, items []wire.PublishItem, done func([]wire.ResultItem)) *wire.Error {
 	a := newAdmission(p, len(items), done)
 	refuseUndue(items, a.began.UnixMilli())
@@ -200,8 +195,8 @@ func (p *Publisher) locate(ctx context.Context, t *reservation) {
 	}
 }
 
-// partitionsOf is how many partitions a topic has. One that is new is created
-// with as many as wanted.
+// partitionsOf is how many partitions a topic has. One that is new is created with as many as
+// wanted.
 func (p *Publisher) partitionsOf(ctx context.Context, topic string, wanted int) (int, error) {
 	p.mu.RLock()
 	n, known := p.partitions[topic]

@@ -9,11 +9,10 @@ import (
 	"github.com/sluice-bus/sluice/sidecar/internal/writer"
 )
 
-// AppendDeadLetter appends a dead letter to its topic: past limits and pauses,
-// since it comes of an event that passed them, and uncounted, since no client
-// published it. done is called once, with nil when the event is durable, in the
-// log or in the spool, now or from an earlier try under the same id; possibly
-// before AppendDeadLetter returns and from any goroutine. It must not block. The
+// AppendDeadLetter appends a dead letter to its topic: past limits and pauses, since it comes of an
+// event that passed them, and uncounted, since no client published it. done is called once, with
+// nil when the event is durable, in the log or in the spool, now or from an earlier try under the
+// same id; possibly before AppendDeadLetter returns and from any goroutine. It must not block. The
 // record is the log's from here on.
 func (p *Publisher) AppendDeadLetter(ctx context.Context, rec *eventlog.Record, done func(error)) {
 	span := p.cfg.Tracing.SendDeadLetter(ctx, &rec.Event)

@@ -6,16 +6,14 @@ import (
 	"github.com/sluice-bus/sluice/sidecar/internal/limit"
 )
 
-// Tokens are how many events and bytes are left of a topic's limits, and of a
-// connection's.
+// Tokens are how many events and bytes are left of a topic's limits, and of a connection's.
 func (p *Publisher) Tokens(c *Connection, topic string) (connection, events, bytes int) {
 	now := time.Now()
 	b := p.buckets.Topic(topic, rates(p.cfg.Policies.Load().Topic(topic)), now)
 	return left(c.bucket, now), left(b.Events, now), left(b.Bytes, now)
 }
 
-// left counts the whole tokens of a limited bucket by looking for the most that
-// can be taken.
+// left counts the whole tokens of a limited bucket by looking for the most that can be taken.
 func left(b *limit.Bucket, now time.Time) int {
 	low, high := 0, 1<<30
 	for low < high {
@@ -31,8 +29,8 @@ func left(b *limit.Bucket, now time.Time) int {
 	return low
 }
 
-// TenantTokens are how many events are left of a tenant's limit; tenant "" is
-// those without the header.
+// TenantTokens are how many events are left of a tenant's limit; tenant "" is those without the
+// header.
 func (p *Publisher) TenantTokens(topic, tenant string) int {
 	now := time.Now()
 	r := rates(p.cfg.Policies.Load().Topic(topic))

@@ -22,8 +22,8 @@ import (
 	"github.com/sluice-bus/sluice/sidecar/internal/writer"
 )
 
-// fakeLog answers an event by how its id begins: see outcomeOf. Topics whose
-// names begin with "lost" cannot be created.
+// fakeLog answers an event by how its id begins: see outcomeOf. Topics whose names begin with
+// "lost" cannot be created.
 type fakeLog struct {
 	gate   chan struct{} // nil: open; else an append waits for it to close
 	forget bool          // what it is given, for benchmarks
@@ -230,8 +230,8 @@ func (f *fixture) counted() (lines []string) {
 	return lines
 }
 
-// small are limits that tests can use up: 20 events of the connection, 10 of
-// topics a…, which also take 8 MiB and then 1000 bytes a second.
+// small are limits that tests can use up: 20 events of the connection, 10 of topics a…, which also
+// take 8 MiB and then 1000 bytes a second.
 const small = `[
   {name: "*", connection: {rate: 1, burst: 20}},
   {name: "a*", publish: {rate: 2, burst: 10, bytes_per_second: 1000}},

@@ -91,8 +91,8 @@ func TestTokensGoneAreEventsAccepted(t *testing.T) {
 	})
 }
 
-// The same from many goroutines at once, whose calls share topics and are
-// settled by several partitions.
+// The same from many goroutines at once, whose calls share topics and are settled by several
+// partitions.
 func TestConcurrentPublishes(t *testing.T) {
 	const publishers, calls, burst = 8, 100, 1_000_000
 	// So slow that no token comes back by itself while the test runs.

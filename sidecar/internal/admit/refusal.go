@@ -16,8 +16,8 @@ import (
 // so it is a moderate pause.
 const retryStore = time.Second
 
-// refusal says in the contract's words why an event was not stored, and logs
-// the cause where the words hide it.
+// refusal says in the contract's words why an event was not stored, and logs the cause where the
+// words hide it.
 func (p *Publisher) refusal(topic string, err error) *wire.Error {
 	var conflict *eventlog.ConflictError
 	var spoolFull *spool.FullError
@@ -67,9 +67,8 @@ func (p *Publisher) refusal(topic string, err error) *wire.Error {
 // retryDisk is when to try again where the disk is full, until retention or an operator makes room.
 const retryDisk = 5 * time.Second
 
-// DiskFull refuses a publish or a change for want of room on the disk, as the
-// log's error says. Where that error wraps eventlog.ErrUnavailable, the log may
-// have stored it all the same.
+// DiskFull refuses a publish or a change for want of room on the disk, as the log's error says.
+// Where that error wraps eventlog.ErrUnavailable, the log may have stored it all the same.
 func DiskFull(err error) *wire.Error {
 	e := &wire.Error{
 		Code: wire.Overloaded, Reason: "disk", RetryAfter: retryDisk,

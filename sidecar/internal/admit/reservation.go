@@ -11,18 +11,16 @@ import (
 	"github.com/sluice-bus/sluice/sidecar/internal/limit"
 )
 
-// reservation is the tokens that one call of Publish took: from the connection's
-// bucket first, then two charges for each topic (events and bytes), in the
-// order of their names, and then one for each tenant, in the order of topics and
-// names. That is the order of locking for all calls. Once
-// taken, its charges do not change, so that refunds may come from several
-// goroutines.
+// reservation is the tokens that one call of Publish took: from the connection's bucket first, then
+// two charges for each topic (events and bytes), in the order of their names, and then one for each
+// tenant, in the order of topics and names. That is the order of locking for all calls. Once taken,
+// its charges do not change, so that refunds may come from several goroutines.
 type reservation struct {
 	topics  []destination
 	tenants []tenant
 	charges []limit.Charge // [1+2*i] and the next are those of topics[i], [1+2*len(topics)+j] is that of tenants[j]
-	// charged has for each item the charge that its event is part of; nil: for all
-	// it is their topic's.
+	// charged has for each item the charge that its event is part of; nil: for all it is their
+	// topic's.
 	charged []int
 
 	// Most calls name one topic: these save its slices' allocations.
@@ -107,8 +105,7 @@ func (r *reservation) take(ctx context.Context, p *Publisher, c *Connection, pol
 	return limit.TakeAll(r.charges, now)
 }
 
-// eventsOf is the place of the charge that an item's event is part of, given that
-// of its topic.
+// eventsOf is the place of the charge that an item's event is part of, given that of its topic.
 func (r *reservation) eventsOf(item, topic int) int {
 	if r.charged == nil {
 		return 2*topic + eventsCharge
@@ -159,8 +156,8 @@ func (r *reservation) report(q Quota, v limit.Verdict) {
 	}
 }
 
-// refusedTopic is the place of the topic whose charge, or whose tenant's, was
-// refused; -1: none was.
+// refusedTopic is the place of the topic whose charge, or whose tenant's, was refused; -1: none
+// was.
 func (r *reservation) refusedTopic(v limit.Verdict) int {
 	switch j := v.Refused - 1 - 2*len(r.topics); {
 	case v.OK || v.Refused == 0:

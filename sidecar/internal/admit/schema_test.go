@@ -10,8 +10,7 @@ import (
 	"github.com/sluice-bus/sluice/sidecar/internal/writer"
 )
 
-// withSchema has a schema on the topics shop.…, except for the one without, and
-// few tokens.
+// withSchema has a schema on the topics shop.…, except for the one without, and few tokens.
 const withSchema = `[
   {name: "*", connection: {rate: 0.001, burst: 8}},
   {name: "shop.*", publish: {rate: 0.001, burst: 6}, schema: {json_schema: {type: object, required: [id], properties: {id: {type: integer}, "a/b": {maxLength: 1}}}}},
@@ -22,8 +21,8 @@ func with(topic, payload string) wire.PublishItem {
 	return wire.PublishItem{Event: wire.Event{Topic: topic, Payload: []byte(payload)}}
 }
 
-// Each event of a batch is held to the schema of its topic by itself, and what
-// is refused gives its tokens back.
+// Each event of a batch is held to the schema of its topic by itself, and what is refused gives its
+// tokens back.
 func TestSchema(t *testing.T) {
 	f := open(t, withSchema)
 	binary := with("shop.orders", `{"id":1}`)
@@ -84,8 +83,8 @@ func TestLimitsComeBeforeTheSchema(t *testing.T) {
 	}
 }
 
-// A schema acts from the moment on in which its policy is in force, also on who
-// has waited for tokens.
+// A schema acts from the moment on in which its policy is in force, also on who has waited for
+// tokens.
 func TestSchemaIsSwappedWithItsPolicy(t *testing.T) {
 	const waits = `{name: "a", publish: {rate: 0.001, burst: 1, on_limit: wait, max_wait: 1h}`
 	f := open(t, `[`+waits+`}]`)

@@ -13,8 +13,7 @@ import (
 	"github.com/sluice-bus/sluice/sidecar/internal/limit"
 )
 
-// tenant is one tenant of a topic that the call publishes for, and that has a
-// bucket of its own.
+// tenant is one tenant of a topic that the call publishes for, and that has a bucket of its own.
 type tenant struct {
 	topic int // its place in the topics
 	name  string
@@ -24,9 +23,8 @@ func (t tenant) compare(u tenant) int {
 	return cmp.Or(cmp.Compare(t.topic, u.topic), strings.Compare(t.name, u.name))
 }
 
-// divide finds the tenants of the topics whose policy gives each a bucket, and
-// which charge each item is part of. Those without the header, and those past the
-// bound, share the topic's.
+// divide finds the tenants of the topics whose policy gives each a bucket, and which charge each
+// item is part of. Those without the header, and those past the bound, share the topic's.
 func (r *reservation) divide(buckets *limit.Set, items []wire.PublishItem, now time.Time) {
 	of := make([]tenant, len(items)) // without a name: the item's is the topic's charge
 	r.charged = make([]int, len(items))

@@ -14,8 +14,7 @@ import (
 	"github.com/sluice-bus/sluice/sidecar/internal/writer"
 )
 
-// perTenant has buckets of five for each tenant of the topics t…, which hardly
-// refill.
+// perTenant has buckets of five for each tenant of the topics t…, which hardly refill.
 const perTenant = `[
   {name: "*", connection: {rate: 0}, publish: {rate: 0}},
   {name: "t*", publish: {rate: 0.000001, burst: 5, per: "header:Tenant"}},
@@ -57,8 +56,8 @@ func TestEachTenantHasABucket(t *testing.T) {
 	}
 }
 
-// A batch takes the tokens of all of its tenants, or none; what is refused later
-// gives the token back to the tenant that it came from.
+// A batch takes the tokens of all of its tenants, or none; what is refused later gives the token
+// back to the tenant that it came from.
 func TestBatchesOfTenants(t *testing.T) {
 	f := open(t, perTenant)
 	batch := func(tenants string) (items []wire.PublishItem) {
@@ -194,8 +193,8 @@ func TestTokensGoneAreEventsAcceptedOfEachTenant(t *testing.T) {
 	})
 }
 
-// BenchmarkPublishPerTenant is what tenants cost a publish: none, one of a
-// thousand, and a batch of a hundred tenants.
+// BenchmarkPublishPerTenant is what tenants cost a publish: none, one of a thousand, and a batch of
+// a hundred tenants.
 func BenchmarkPublishPerTenant(b *testing.B) {
 	const policies = `[{name: "*", connection: {rate: 0}, publish: {rate: 1e9, burst: 1000000000}}, {name: t, publish: {per: "header:tenant"}}]`
 	for _, bench := range []struct {

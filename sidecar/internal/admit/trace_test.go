@@ -199,8 +199,8 @@ func TestSpanOfADeadLetter(t *testing.T) {
 	}
 }
 
-// A context that would end a line of HTTP is not kept, with tracing or without;
-// all other headers are.
+// A context that would end a line of HTTP is not kept, with tracing or without; all other headers
+// are.
 func TestBrokenContextsAreLeftOut(t *testing.T) {
 	for _, on := range []bool{true, false} {
 		log := &fakeLog{}

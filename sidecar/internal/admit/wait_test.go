@@ -10,8 +10,8 @@ import (
 	"github.com/sluice-bus/sluice/sdk/wire"
 )
 
-// waiting lets publishes to w… wait for a minute, those to w.short for five
-// seconds, and all others be refused.
+// waiting lets publishes to w… wait for a minute, those to w.short for five seconds, and all others
+// be refused.
 const waiting = `[
   {name: "*", publish: {rate: 1, burst: 10}, connection: {rate: 0}},
   {name: "w*", publish: {on_limit: wait, max_wait: 1m}},
@@ -137,8 +137,8 @@ func TestAChangeOfPoliciesReachesThoseThatWait(t *testing.T) {
 	}
 }
 
-// A change retunes the buckets that there are: the tokens stay, up to the new
-// burst, and fill at the new rate; also those of connections.
+// A change retunes the buckets that there are: the tokens stay, up to the new burst, and fill at
+// the new rate; also those of connections.
 func TestAChangeOfPoliciesRetunesLiveBuckets(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := open(t, `[{name: "*", connection: {rate: 1, burst: 20}, publish: {rate: 1, burst: 10, bytes_per_second: 1000}}]`)

@@ -1,5 +1,6 @@
-// Package audit writes the access log. Each line names an identity, an address, a topic and an action, such as a publish, a
-// subscription, a replay or a deletion. The package knows HTTP and identities, and nothing of events.
+// Package audit writes the access log. Each line names an identity, an address, a topic and an
+// action, such as a publish, a subscription, a replay or a deletion. The package knows HTTP and
+// identities, and nothing of events.
 package audit
 
 import (
@@ -25,14 +26,15 @@ const (
 	Unsubscribe = "unsubscribe"
 )
 
-// Log is an access log. The line of a publish is written before its answer, that of another HTTP request when its answer
-// has ended. A nil *Log is off. Its methods are safe for concurrent use.
+// Log is an access log. The line of a publish is written before its answer, that of another HTTP
+// request when its answer has ended. A nil *Log is off. Its methods are safe for concurrent use.
 type Log struct {
 	topics []string
 	to     *slog.Logger
 }
 
-// New makes an access log of topics, each a name or a prefix followed by *. Without topics it is off.
+// New makes an access log of topics, each a name or a prefix followed by *. Without topics it is
+// off.
 func New(topics []string, to *slog.Logger) *Log {
 	if len(topics) == 0 {
 		return nil
@@ -57,7 +59,8 @@ func CheckTopics(topics []string) error {
 	return nil
 }
 
-// Note writes a line. err is why the action was refused; nil: it was not. Note leaves out attributes that are "".
+// Note writes a line. err is why the action was refused; nil: it was not. Note leaves out
+// attributes that are "".
 func (l *Log) Note(action, topic string, who access.Identity, from string, err error, more ...slog.Attr) {
 	if l == nil || !access.Covers(l.topics, topic) {
 		return
@@ -113,8 +116,9 @@ func (l *Log) Published(items []wire.PublishItem, results []wire.ResultItem, who
 	}
 }
 
-// HTTP writes a line for each request about a topic once it was answered, except for those of the routes that are left out. The
-// topic is the part of the path that the route calls so, or the parameter.
+// HTTP writes a line for each request about a topic once it was answered, except for those of the
+// routes that are left out. The topic is the part of the path that the route calls so, or the
+// parameter.
 func (l *Log) HTTP(who func(context.Context) access.Identity, next http.Handler, leftOut ...string) http.Handler {
 	if l == nil {
 		return next

@@ -1,11 +1,11 @@
-// Package budget bounds the memory that all connections of a sidecar use
-// together. It counts bytes, and must not know their content.
+// Package budget bounds the memory that all connections of a sidecar use together. It counts bytes,
+// and must not know their content.
 package budget
 
 import "sync/atomic"
 
-// Budget is a number of bytes that many take from. A nil one has no bound. Its
-// methods may be called from many goroutines at once.
+// Budget is a number of bytes that many take from. A nil one has no bound. Its methods may be
+// called from many goroutines at once.
 type Budget struct {
 	limit int64
 	used  atomic.Int64

@@ -21,8 +21,8 @@ import (
 	"github.com/sluice-bus/sluice/sidecar/internal/roster"
 )
 
-// Topic is the topic of the groups as which sidecars announce captures, and of signals about them. It is reserved, so no
-// application's group is mistaken for a capture.
+// Topic is the topic of the groups as which sidecars announce captures, and of signals about them.
+// It is reserved, so no application's group is mistaken for a capture.
 const Topic = "_capture"
 
 const (
@@ -31,7 +31,8 @@ const (
 	retryMax = 5 * time.Second
 	// retryStopped is the wait while a capture has stopped and needs an operator.
 	retryStopped = time.Minute
-	// idleLook is how often a sidecar that does not capture checks whether it should, beside the looks of the roster.
+	// idleLook is how often a sidecar that does not capture checks whether it should, beside the
+	// looks of the roster.
 	idleLook = time.Second
 	// operationTimeout bounds one operation on the servers.
 	operationTimeout = 30 * time.Second
@@ -66,8 +67,8 @@ func New(c Config) (*Capture, error) {
 	return x, nil
 }
 
-// Run captures until ctx ends, and leaves the capture to another sidecar then. It goes on while the servers are away. It can be
-// called once.
+// Run captures until ctx ends, and leaves the capture to another sidecar then. It goes on while the
+// servers are away. It can be called once.
 func (c *Capture) Run(ctx context.Context) error {
 	client, err := mongo.Connect(c.clientOptions(c.cfg.Source.URL))
 	if err != nil {
@@ -118,8 +119,8 @@ func (c *Capture) pump(ctx context.Context) {
 	c.health.waits()
 }
 
-// session goes on from the saved place, until it fails or the capture is another sidecar's. It reports whether it has followed
-// the stream.
+// session goes on from the saved place, until it fails or the capture is another sidecar's. It
+// reports whether it has followed the stream.
 func (c *Capture) session(ctx context.Context) (followed bool, err error) {
 	if c.place, err = c.load(ctx); err != nil {
 		return false, err
@@ -180,8 +181,8 @@ func (c *Capture) save(ctx context.Context, p place) error {
 	return nil
 }
 
-// saveLast saves the place at the end of a session, if it has moved. Without the save some changes are published again, as
-// duplicates.
+// saveLast saves the place at the end of a session, if it has moved. Without the save some changes
+// are published again, as duplicates.
 func (c *Capture) saveLast(ctx context.Context, p place) {
 	if p.At.Equal(c.place.At) && string(p.Token) == string(c.place.Token) && string(p.Reading) == string(c.place.Reading) {
 		return

@@ -27,13 +27,15 @@ type Source struct {
 // Namespace is the collection's name as MongoDB writes it.
 func (s Source) Namespace() string { return s.Database + "." + s.Collection }
 
-// name identifies a capture among those of one log. It has no part of the URL, so the servers' addresses may change.
+// name identifies a capture among those of one log. It has no part of the URL, so the servers'
+// addresses may change.
 func (s Source) name() string { return s.Namespace() + "=" + s.Topic }
 
 var errSource = errors.New("must be DATABASE.COLLECTION, in the MongoDB of --store, or a MongoDB connection string that names the database, '#' and the collection, like mongodb://host/shop#orders; =TOPIC behind it names the topic")
 
-// ParseSource reads a source: DATABASE.COLLECTION, which is in the store, or URL#COLLECTION. '=' and the topic may follow; the
-// default topic is DATABASE.COLLECTION. The error has no part of a URL.
+// ParseSource reads a source: DATABASE.COLLECTION, which is in the store, or URL#COLLECTION. '='
+// and the topic may follow; the default topic is DATABASE.COLLECTION. The error has no part of a
+// URL.
 func ParseSource(text, store string) (Source, error) {
 	s := Source{URL: store}
 	connection, collection, hasURL := strings.Cut(text, "#")

@@ -46,7 +46,8 @@ func (c *change) at() time.Time {
 	return time.Unix(int64(c.ClusterTime.T), 0)
 }
 
-// item makes the event of a change; that of a delete is a tombstone. The item's Err says why the change cannot be an event.
+// item makes the event of a change; that of a delete is a tombstone. The item's Err says why the
+// change cannot be an event.
 func (s Source) item(id, op string, at time.Time, key, document bson.RawValue, lim wire.Limits) wire.PublishItem {
 	it := wire.PublishItem{HasTS: true, Event: wire.Event{
 		ID: id, TS: max(at.UnixMilli(), 0), Topic: s.Topic,
@@ -85,8 +86,8 @@ func (s Source) payload(op string, key, document bson.RawValue, lim wire.Limits)
 	return codec.CompactPayload(text, lim)
 }
 
-// keyOf is the event's key: an ObjectId in hexadecimal digits, a string as it is, and any other value in MongoDB's extended JSON,
-// as well as the empty string, which is no key.
+// keyOf is the event's key: an ObjectId in hexadecimal digits, a string as it is, and any other
+// value in MongoDB's extended JSON, as well as the empty string, which is no key.
 func keyOf(id bson.RawValue) (string, error) {
 	switch id.Type {
 	case bson.TypeObjectID:
@@ -109,7 +110,8 @@ func extended(v bson.RawValue) ([]byte, error) {
 	return text[len(`{"v":`) : len(text)-len(`}`)], nil
 }
 
-// digest is an event's id: the digest of a change's token, or of a re-read's token and the document's _id.
+// digest is an event's id: the digest of a change's token, or of a re-read's token and the
+// document's _id.
 func digest(kind string, parts ...[]byte) string {
 	h := sha256.New()
 	h.Write([]byte(kind))

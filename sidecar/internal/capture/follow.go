@@ -20,8 +20,8 @@ const (
 	// pageChanges and pageBytes bound a page of changes; the last change may exceed pageBytes.
 	pageChanges = 1000
 	pageBytes   = 8 << 20
-	// saveEvery is how often the place is saved while there are changes, and saveIdle while there are none: the oplog passes a
-	// place that is not saved again.
+	// saveEvery is how often the place is saved while there are changes, and saveIdle while there
+	// are none: the oplog passes a place that is not saved again.
 	saveEvery = 200 * time.Millisecond
 	saveIdle  = time.Minute
 )
@@ -29,7 +29,8 @@ const (
 // codeTokenInvalid is the code with which a server refuses a place that is not in its oplog.
 const codeTokenInvalid = 260
 
-// wanted are the fields that an event is made of. With the description of an update a change may be too large for the stream.
+// wanted are the fields that an event is made of. With the description of an update a change may be
+// too large for the stream.
 var wanted = mongo.Pipeline{{{Key: "$project", Value: bson.D{
 	{Key: "operationType", Value: 1}, {Key: "clusterTime", Value: 1}, {Key: "wallTime", Value: 1},
 	{Key: "documentKey", Value: 1}, {Key: "fullDocument", Value: 1},
@@ -131,7 +132,8 @@ type page struct {
 	at    time.Time // the time of the place, about
 }
 
-// fill reads up to a page, and waits for the server only while the page is empty. With an error the page is valid as well.
+// fill reads up to a page, and waits for the server only while the page is empty. With an error the
+// page is valid as well.
 func (c *Capture) fill(ctx context.Context, stream *mongo.ChangeStream) (p page, _ error) {
 	for size := 0; len(p.items) < pageChanges && size < pageBytes; {
 		if len(p.items) > 0 && stream.RemainingBatchLength() == 0 {

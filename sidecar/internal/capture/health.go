@@ -51,7 +51,8 @@ func (h *health) reached(at time.Time) {
 	h.until = at
 }
 
-// fails notes the error that ended a session. The lag of a capture that has never followed its stream counts from then on.
+// fails notes the error that ended a session. The lag of a capture that has never followed its
+// stream counts from then on.
 func (h *health) fails(err error, now time.Time) {
 	if errors.Is(err, errTaken) || errors.Is(err, errNotMine) {
 		return // the next look notes that another sidecar captures
@@ -84,9 +85,11 @@ type Stats struct {
 	Topic   string `json:"topic"`
 	State   string `json:"state"`  // "ok", that another sidecar captures, or the fault
 	Active  bool   `json:"active"` // this sidecar captures, or tries to
-	// Stopped says that the capture needs an operator: its place is lost, or the collection was dropped.
+	// Stopped says that the capture needs an operator: its place is lost, or the collection was
+	// dropped.
 	Stopped bool `json:"stopped"`
-	// Lag is how long ago everything was captured, in seconds; null where this sidecar does not capture.
+	// Lag is how long ago everything was captured, in seconds; null where this sidecar does not
+	// capture.
 	Lag       *float64 `json:"lag_seconds"`
 	Published int64    `json:"published"` // since the start
 	Failed    int64    `json:"failed"`    // since the start

@@ -31,8 +31,8 @@ type place struct {
 	Token bson.Raw  `bson:"token" json:"token"` // everything before it is in the log
 	At    time.Time `bson:"at" json:"at"`       // the time of the token, about
 	Words []string  `bson:"words,omitempty" json:"words,omitempty"`
-	// Reading has the _id of the last document that a re-read has published, and is empty before the first; nil: no re-read is
-	// under way. The re-read is for the last word.
+	// Reading has the _id of the last document that a re-read has published, and is empty before
+	// the first; nil: no re-read is under way. The re-read is for the last word.
 	Reading bson.Raw `bson:"reading,omitempty" json:"reading,omitempty"`
 }
 
@@ -44,8 +44,8 @@ var errTaken = errors.New("another sidecar has saved the place")
 // places keeps places by the captures' names.
 type places interface {
 	load(ctx context.Context, name string) (place, error)
-	// save replaces the place whose Rev is one less. The error is errTaken if the stored place has another Rev; after any other
-	// error the save may have been executed, and may still be.
+	// save replaces the place whose Rev is one less. The error is errTaken if the stored place has
+	// another Rev; after any other error the save may have been executed, and may still be.
 	save(ctx context.Context, name string, p place) error
 }
 

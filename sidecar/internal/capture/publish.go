@@ -9,10 +9,12 @@ import (
 	"github.com/sluice-bus/sluice/sidecar/internal/source"
 )
 
-// errNotMine says that the capture is another sidecar's, or that others may have declared this sidecar dead.
+// errNotMine says that the capture is another sidecar's, or that others may have declared this
+// sidecar dead.
 var errNotMine = errors.New("this sidecar does not capture now")
 
-// publish returns once each of the events is in the log or refused for good. The events of a key get there in their order.
+// publish returns once each of the events is in the log or refused for good. The events of a key
+// get there in their order.
 func (c *Capture) publish(ctx context.Context, items []wire.PublishItem) error {
 	most := source.MaxEvents(c.cfg.Publisher, c.cfg.Source.Topic, c.cfg.Limits)
 	items = slices.DeleteFunc(items, func(it wire.PublishItem) bool {
@@ -63,8 +65,8 @@ func (c *Capture) publish(ctx context.Context, items []wire.PublishItem) error {
 	return nil
 }
 
-// record counts an event that is in the log or was refused for good. With a conflict the change is in the log: its update was
-// looked up again, and its document had changed meanwhile.
+// record counts an event that is in the log or was refused for good. With a conflict the change is
+// in the log: its update was looked up again, and its document had changed meanwhile.
 func (c *Capture) record(it *wire.PublishItem, err *wire.Error) {
 	if err == nil || err.Code == wire.Conflict {
 		c.published.Add(1)

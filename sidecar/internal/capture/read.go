@@ -12,13 +12,14 @@ import (
 	"github.com/sluice-bus/sluice/sdk/wire"
 )
 
-// readAll publishes the documents of the collection that the re-read has not published yet, in the order of _id. It returns
-// without an error, and with the re-read under way, if the capture is another sidecar's.
+// readAll publishes the documents of the collection that the re-read has not published yet, in the
+// order of _id. It returns without an error, and with the re-read under way, if the capture is
+// another sidecar's.
 func (c *Capture) readAll(ctx context.Context) error {
 	p := c.place
 	defer func() { c.saveLast(ctx, p) }()
-	// $gt would find only values of the same type. With $not and $lte, documents whose _id has an earlier type come again, under
-	// their ids.
+	// $gt would find only values of the same type. With $not and $lte, documents whose _id has an
+	// earlier type come again, under their ids.
 	filter := bson.D{}
 	if last, err := p.Reading.LookupErr("_id"); err == nil {
 		filter = bson.D{{Key: "_id", Value: bson.D{{Key: "$not", Value: bson.D{{Key: "$lte", Value: last}}}}}}
@@ -60,7 +61,8 @@ func (c *Capture) find(ctx context.Context, filter bson.D) (*mongo.Cursor, error
 	return c.coll.Find(ctx, filter, options.Find().SetSort(bson.D{{Key: "_id", Value: 1}}).SetBatchSize(pageChanges))
 }
 
-// fillDocuments reads up to a page; last has the _id of its last document. An empty page is the end.
+// fillDocuments reads up to a page; last has the _id of its last document. An empty page is the
+// end.
 func (c *Capture) fillDocuments(ctx context.Context, cursor *mongo.Cursor, p place) (items []wire.PublishItem, last bson.Raw, _ error) {
 	var id bson.RawValue
 	for size := 0; len(items) < pageChanges && size < pageBytes && mongowatch.Next(ctx, c.cfg.Clock, cursor, operationTimeout); {

@@ -13,8 +13,8 @@ import (
 	"github.com/sluice-bus/sluice/sidecar/internal/xds"
 )
 
-// apply puts an update in force completely, or returns an error that names the
-// bad resources and their fields.
+// apply puts an update in force completely, or returns an error that names the bad resources and
+// their fields.
 func (c *Control) apply(ctx context.Context, u xds.Update) error {
 	if u.Type == policypb.PeerCredentialType {
 		return c.vouched(u)
@@ -71,8 +71,8 @@ func (c *Control) apply(ctx context.Context, u xds.Update) error {
 	return nil
 }
 
-// vouched accepts this sidecar's peer credential. It is not stored: it is for this
-// process only, and expires soon.
+// vouched accepts this sidecar's peer credential. It is not stored: it is for this process only,
+// and expires soon.
 func (c *Control) vouched(u xds.Update) error {
 	for _, r := range u.Resources {
 		var m structpb.Struct
@@ -90,9 +90,9 @@ func (c *Control) vouched(u xds.Update) error {
 	return nil
 }
 
-// notBefore refuses policies of a lower revision than the one in force: they are
-// from a control plane that was cut off, or from a store that was restored from a
-// backup. It returns the revision in force after the update.
+// notBefore refuses policies of a lower revision than the one in force: they are from a control
+// plane that was cut off, or from a store that was restored from a backup. It returns the revision
+// in force after the update.
 func (c *Control) notBefore(u xds.Update) (policypb.Revision, error) {
 	c.mu.Lock()
 	has := c.revision
@@ -108,8 +108,8 @@ func (c *Control) notBefore(u xds.Update) (policypb.Revision, error) {
 	return given, nil
 }
 
-// merge stores the update's resources in held. It returns the policies that the
-// update removes or replaces, and the new ones.
+// merge stores the update's resources in held. It returns the policies that the update removes or
+// replaces, and the new ones.
 func (c *Control) merge(u xds.Update, entries map[string]*entry) (remove, put []*policy.Resolved) {
 	held := c.held[u.Type]
 	follow := func(name string, e *entry) {

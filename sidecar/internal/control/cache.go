@@ -24,9 +24,9 @@ import (
 //
 //	cacheHeader | SHA-256 of the rest | a DeltaDiscoveryResponse
 //
-// The message has the accepted resources, each with its type and version, and
-// their revision; its control_plane.identifier is the instance that wrote the file.
-// The file is replaced atomically, so a reader finds the old or the new content.
+// The message has the accepted resources, each with its type and version, and their revision; its
+// control_plane.identifier is the instance that wrote the file. The file is replaced atomically, so
+// a reader finds the old or the new content.
 const (
 	cacheHeader   = "sluice control plane cache 1\n"
 	maxCacheBytes = 512 << 20
@@ -64,8 +64,8 @@ func decodeCache(data []byte) (*kept, error) {
 	return decodeContent(body)
 }
 
-// decodeContent reads the message. The checksum was right, but another version of
-// the program may have written it.
+// decodeContent reads the message. The checksum was right, but another version of the program may
+// have written it.
 func decodeContent(body []byte) (*kept, error) {
 	var content discoveryv3.DeltaDiscoveryResponse
 	if err := proto.Unmarshal(body, &content); err != nil {
@@ -105,8 +105,8 @@ func decodeContent(body []byte) (*kept, error) {
 	return out, err
 }
 
-// singles is the name of the pack with the policies of a cache that an older program,
-// without packs, wrote. The control plane has no such pack, and removes it.
+// singles is the name of the pack with the policies of a cache that an older program, without
+// packs, wrote. The control plane has no such pack, and removes it.
 const singles = "policies/one-by-one"
 
 // single adds a policy of such a cache to the pack.
@@ -148,8 +148,7 @@ func readCache(path string) (*kept, error) {
 	return decodeCache(data)
 }
 
-// writeCache replaces the file so that a kill at any moment leaves the old one
-// or the new one.
+// writeCache replaces the file so that a kill at any moment leaves the old one or the new one.
 func writeCache(path string, content *discoveryv3.DeltaDiscoveryResponse) error {
 	body, err := proto.Marshal(content)
 	if err != nil {

@@ -260,8 +260,7 @@ func TestAFullDiskIsToldToTheControlPlane(t *testing.T) {
 	}
 }
 
-// A kill in the middle of a save leaves a new file that is not whole beside the
-// old one.
+// A kill in the middle of a save leaves a new file that is not whole beside the old one.
 func TestAnInterruptedSaveLeavesTheOldFile(t *testing.T) {
 	dir := t.TempDir()
 	data := smallCache(t, dir)

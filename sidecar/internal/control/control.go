@@ -1,7 +1,7 @@
-// Package control is the sidecar's side of its control plane: the policies in
-// force, the other sidecars, and a connection that other packages share. It has all
-// policies, and stores them on disk, so that a sidecar that starts without a control
-// plane uses the last ones. It must not know how a policy is enforced.
+// Package control is the sidecar's side of its control plane: the policies in force, the other
+// sidecars, and a connection that other packages share. It has all policies, and stores them on
+// disk, so that a sidecar that starts without a control plane uses the last ones. It must not know
+// how a policy is enforced.
 package control
 
 import (
@@ -32,14 +32,14 @@ import (
 )
 
 const (
-	// confirmedAfter is how long policies of an earlier process may not remove
-	// events unless the control plane has confirmed them.
+	// confirmedAfter is how long policies of an earlier process may not remove events unless the
+	// control plane has confirmed them.
 	confirmedAfter = time.Minute
-	// introduceEvery is the interval of the checks whether the node has changed
-	// since the control plane was told.
+	// introduceEvery is the interval of the checks whether the node has changed since the control
+	// plane was told.
 	introduceEvery = time.Second
-	// answerWithin is how long a control plane may send no policies before it counts
-	// as an earlier version without packs.
+	// answerWithin is how long a control plane may send no policies before it counts as an earlier
+	// version without packs.
 	answerWithin = 10 * time.Second
 	// maxSettingsRead bounds the parsed contents of policies that are remembered.
 	maxSettingsRead = 4096
@@ -52,19 +52,18 @@ const (
 )
 
 const (
-	// connectBackoff bounds the wait between two attempts to connect, which is
-	// added to that between two streams.
+	// connectBackoff bounds the wait between two attempts to connect, which is added to that
+	// between two streams.
 	connectBackoff = time.Second
 	// connectTimeout bounds one attempt.
 	connectTimeout = 5 * time.Second
-	// pingAfter is how long a connection may be silent before it is pinged, and
-	// pingTimeout how long the answer may take.
+	// pingAfter is how long a connection may be silent before it is pinged, and pingTimeout how
+	// long the answer may take.
 	pingAfter   = 15 * time.Second
 	pingTimeout = 10 * time.Second
 )
 
-// Config is what a Control needs. Address, NodeID, Instance and Logger are
-// required.
+// Config is what a Control needs. Address, NodeID, Instance and Logger are required.
 type Config struct {
 	// Address is the control plane's: host:port, or unix:/path.
 	Address     string
@@ -74,28 +73,27 @@ type Config struct {
 	NodeID   string
 	Instance string // unique to this process
 	Version  string // of the program
-	// StoreID identifies the sidecar's store, and Replay is the address of its
-	// replay API, host:port or unix:/path; nil: there is none.
+	// StoreID identifies the sidecar's store, and Replay is the address of its replay API,
+	// host:port or unix:/path; nil: there is none.
 	StoreID, Replay func() string
-	// UnmetConcerns are the write concerns that the store does not meet, by topic;
-	// nil: there are none.
+	// UnmetConcerns are the write concerns that the store does not meet, by topic; nil: there are
+	// none.
 	UnmetConcerns func() map[string]string
 
-	// PeerKey is this sidecar's public key. Vouched receives the credential that the
-	// control plane issues for it, with the issuer's key; nil: none is requested.
+	// PeerKey is this sidecar's public key. Vouched receives the credential that the control plane
+	// issues for it, with the issuer's key; nil: none is requested.
 	PeerKey []byte
 	Vouched func(credential string, issuer []byte) error
 
 	// Dir is the folder of the cache; "": there is none.
 	Dir string
-	// Fallback is in force until there are policies of the control plane, or of the
-	// cache; nil: the defaults are.
+	// Fallback is in force until there are policies of the control plane, or of the cache; nil: the
+	// defaults are.
 	Fallback *policy.Snapshot
 	Logger   *slog.Logger
 }
 
-// Control is the sidecar's side of its control plane. Its methods are safe for
-// concurrent use.
+// Control is the sidecar's side of its control plane. Its methods are safe for concurrent use.
 type Control struct {
 	cfg     Config
 	conn    *grpc.ClientConn
@@ -110,15 +108,14 @@ type Control struct {
 	mu sync.Mutex
 	// held has the accepted resources, by type and name.
 	held map[string]map[string]*entry
-	// have says that held has all policies, from the control plane or the cache;
-	// before that nothing in held is in force.
+	// have says that held has all policies, from the control plane or the cache; before that
+	// nothing in held is in force.
 	have bool
 	// peersKnown says that held has all peers.
 	peersKnown bool
 	// live says that this process has received the policies.
 	live bool
-	// revision is the highest that was in force, also in earlier processes: lower
-	// ones are refused.
+	// revision is the highest that was in force, also in earlier processes: lower ones are refused.
 	revision policypb.Revision
 	// unsaved says that held differs from the cache.
 	unsaved bool
@@ -136,8 +133,7 @@ type Control struct {
 	failing bool       // the last save has failed
 }
 
-// Open reads the cache, and puts its policies in force. It requests nothing before
-// [Control.Run].
+// Open reads the cache, and puts its policies in force. It requests nothing before [Control.Run].
 func Open(cfg Config) (*Control, error) {
 	c := &Control{
 		cfg: cfg, opened: time.Now(), synced: make(chan struct{}), changed: pause.NewWake(), read: settingsRead{},
@@ -161,9 +157,8 @@ func Open(cfg Config) (*Control, error) {
 		{URL: peersType, Versions: c.versions(peersType)},
 	}
 	if cfg.Vouched != nil {
-		// The server answers in this order. When a whole fleet connects at once, all
-		// policies may take longer than the first answer may: the small credential
-		// comes first.
+		// The server answers in this order. When a whole fleet connects at once, all policies may
+		// take longer than the first answer may: the small credential comes first.
 		types = append([]xds.Type{{URL: policypb.PeerCredentialType, Names: []string{policypb.PeerCredentialName(cfg.NodeID)}}}, types...)
 	}
 	c.client, err = xds.New(xds.Config{
@@ -231,15 +226,17 @@ func (c *Control) node() *corev3.Node {
 }
 
 // Farewell tells the control plane that this sidecar leaves no events behind: its store has other
-// sidecars, and its spool is empty. A replay of the fleet then does not report it as missing. Call it
-// after [Control.Run] has returned. After an error the control plane may show the sidecar as missing.
+// sidecars, and its spool is empty. A replay of the fleet then does not report it as missing. Call
+// it after [Control.Run] has returned. After an error the control plane may show the sidecar as
+// missing.
 func (c *Control) Farewell(ctx context.Context) error {
 	node := c.node()
 	node.Metadata.Fields["drained"] = structpb.NewBoolValue(true)
 	return c.client.Say(ctx, peersType, node)
 }
 
-// tellIfEarlier logs once that the control plane is of an earlier version, and reports whether it is.
+// tellIfEarlier logs once that the control plane is of an earlier version, and reports whether it
+// is.
 func (c *Control) tellIfEarlier(now time.Time) bool {
 	state := c.client.State()
 	if c.heard.Load() || !state.Connected || now.Sub(state.Since) < answerWithin {
@@ -250,9 +247,8 @@ func (c *Control) tellIfEarlier(now time.Time) bool {
 	return true
 }
 
-// introduce tells the control plane the write concerns that the store does not
-// meet, and the store once it is known: a shared one may be reached only after the
-// stream was opened.
+// introduce tells the control plane the write concerns that the store does not meet, and the store
+// once it is known: a shared one may be reached only after the stream was opened.
 func (c *Control) introduce(ctx context.Context) error {
 	tick := time.NewTicker(introduceEvery)
 	defer tick.Stop()
@@ -274,8 +270,8 @@ func (c *Control) introduce(ctx context.Context) error {
 	}
 }
 
-// Run talks to the control plane until ctx ends, saves what is not saved, and
-// returns nil. It is called once.
+// Run talks to the control plane until ctx ends, saves what is not saved, and returns nil. It is
+// called once.
 func (c *Control) Run(ctx context.Context) error {
 	g, running := errgroup.WithContext(ctx)
 	g.Go(func() error { return c.client.Run(running) })
@@ -286,8 +282,8 @@ func (c *Control) Run(ctx context.Context) error {
 	return err
 }
 
-// Close closes the connection. It is called once, when Run has returned and no
-// other package uses [Control.Conn] any more, or instead of Run.
+// Close closes the connection. It is called once, when Run has returned and no other package uses
+// [Control.Conn] any more, or instead of Run.
 func (c *Control) Close() error { return c.conn.Close() }
 
 // Policies returns the policies in force.
@@ -296,25 +292,24 @@ func (c *Control) Policies() *policy.Current { return c.current }
 // Conn returns the connection to the control plane.
 func (c *Control) Conn() grpc.ClientConnInterface { return c.conn }
 
-// Cached reports whether policies of the control plane are in force, also those
-// of an earlier process.
+// Cached reports whether policies of the control plane are in force, also those of an earlier
+// process.
 func (c *Control) Cached() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.have
 }
 
-// Confirmed reports whether the policies in force may remove events: the control
-// plane has sent or confirmed them to this process, or was away for so long that
-// those of an earlier process count.
+// Confirmed reports whether the policies in force may remove events: the control plane has sent or
+// confirmed them to this process, or was away for so long that those of an earlier process count.
 func (c *Control) Confirmed() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.live || time.Since(c.opened) >= confirmedAfter
 }
 
-// AwaitSynced waits until the control plane has sent all policies to this process.
-// The error is the context's.
+// AwaitSynced waits until the control plane has sent all policies to this process. The error is the
+// context's.
 func (c *Control) AwaitSynced(ctx context.Context) error {
 	select {
 	case <-c.synced:
@@ -324,8 +319,8 @@ func (c *Control) AwaitSynced(ctx context.Context) error {
 	}
 }
 
-// AwaitSyncedOrAway waits until the control plane has sent all policies or cannot be
-// reached: no newer policies are expected soon.
+// AwaitSyncedOrAway waits until the control plane has sent all policies or cannot be reached: no
+// newer policies are expected soon.
 func (c *Control) AwaitSyncedOrAway(ctx context.Context) {
 	for {
 		state, changed := c.client.Watch()

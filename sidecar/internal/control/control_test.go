@@ -37,8 +37,8 @@ func TestPoliciesComeAndChange(t *testing.T) {
 	xdstest.Soon(t, "the removals", func() bool { return s.version("orders.new") == 6 && s.version("orders.old") == 6 })
 }
 
-// A policy that goes from one pack to another one is in force all the while, and one of a
-// pack that stays as it was keeps its pointer, which is what others know it by.
+// A policy that goes from one pack to another one is in force all the while, and one of a pack that
+// stays as it was keeps its pointer, which is what others know it by.
 func TestPoliciesMoveBetweenPacks(t *testing.T) {
 	p := newPlane(t)
 	p.Put(packType, map[string]proto.Message{"policies/1": packOf(policyOf("a", 1), policyOf("b", 2)), "policies/2": packOf(policyOf("c", 3), policyOf("d", 4))})
@@ -217,7 +217,8 @@ func TestTellsWhoItIs(t *testing.T) {
 	}
 }
 
-// The control plane hears of write concerns that are not met, and that they are met again, on the stream that is there.
+// The control plane hears of write concerns that are not met, and that they are met again, on the
+// stream that is there.
 func TestTellsOfUnmetConcerns(t *testing.T) {
 	p := newPlane(t)
 	p.Start()

@@ -85,8 +85,8 @@ func policiesOf(p *policypb.PolicyPack, read settingsRead, source string) (out [
 	return out, errors.Join(bad...)
 }
 
-// settingsRead has parsed contents of policies: most policies are equal to others,
-// and most of a changed pack is unchanged.
+// settingsRead has parsed contents of policies: most policies are equal to others, and most of a
+// changed pack is unchanged.
 type settingsRead map[string]*policy.Effective
 
 func (read settingsRead) settings(p *policypb.PolicyPack, of *policypb.PolicyPack_Policy) (*policy.Effective, error) {
@@ -109,8 +109,8 @@ func (read settingsRead) settings(p *policypb.PolicyPack, of *policypb.PolicyPac
 	return e, err
 }
 
-// follow compares an entry with the older one that it replaces. It reuses the older
-// one's unchanged policies, and returns the removed policies and the new ones.
+// follow compares an entry with the older one that it replaces. It reuses the older one's unchanged
+// policies, and returns the removed policies and the new ones.
 func (e *entry) follow(older *entry) (remove, put []*policy.Resolved) {
 	was := make(map[string]*policy.Resolved, len(older.policies))
 	for _, p := range older.policies {

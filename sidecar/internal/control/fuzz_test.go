@@ -25,8 +25,8 @@ func sound(t *testing.T, s *policy.Snapshot, names ...string) {
 	}
 }
 
-// FuzzApply gives two resources with any bytes to a sidecar that has good ones:
-// both act, or there is a reason and what was there stays.
+// FuzzApply gives two resources with any bytes to a sidecar that has good ones: both act, or there
+// is a reason and what was there stays.
 func FuzzApply(f *testing.F) {
 	good, err := proto.Marshal(packOf(policyOf("t", 5), policyOf("u", 6)))
 	if err != nil {
@@ -68,8 +68,7 @@ func FuzzApply(f *testing.F) {
 	})
 }
 
-// FuzzCache reads a file with any bytes behind a right checksum, and any bytes
-// at all.
+// FuzzCache reads a file with any bytes behind a right checksum, and any bytes at all.
 func FuzzCache(f *testing.F) {
 	data := smallCache(f, f.TempDir())
 	f.Add(data)
@@ -90,8 +89,8 @@ func FuzzCache(f *testing.F) {
 	})
 }
 
-// A cache of another version of the program, with something in it that this one
-// refuses, is ignored as a whole.
+// A cache of another version of the program, with something in it that this one refuses, is ignored
+// as a whole.
 func TestACacheWithABadPolicyIsIgnored(t *testing.T) {
 	bad := policyOf("a*", 2)
 	bad.settings.Partitions = proto.Int64(-5)

@@ -25,8 +25,8 @@ type plane struct{ *xdstest.Server }
 
 func newPlane(t testing.TB) plane { return plane{xdstest.New(t, packType, peersType)} }
 
-// put puts policies that have their version as their number of partitions, each in a
-// pack of its own; 0: there is none of that name any more.
+// put puts policies that have their version as their number of partitions, each in a pack of its
+// own; 0: there is none of that name any more.
 func (p plane) put(versions map[string]int64) {
 	packs := map[string]proto.Message{}
 	for name, version := range versions {

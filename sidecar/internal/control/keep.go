@@ -17,8 +17,7 @@ const fileName = "control-plane.cache"
 const (
 	// saveAfter is how long a change waits for others before all are saved.
 	saveAfter = 250 * time.Millisecond
-	// saveShare bounds the part of the time that saving takes, to 1/saveShare: acks
-	// wait for it.
+	// saveShare bounds the part of the time that saving takes, to 1/saveShare: acks wait for it.
 	saveShare = 4
 	// retrySaveAfter is the wait after a failure.
 	retrySaveAfter = 5 * time.Second
@@ -96,8 +95,8 @@ func (c *Control) saveNow() {
 	}
 }
 
-// save writes the cache if held has changed. It writes nothing before held is
-// complete: the next start would treat a part as all policies.
+// save writes the cache if held has changed. It writes nothing before held is complete: the next
+// start would treat a part as all policies.
 func (c *Control) save(ctx context.Context) error {
 	if c.cfg.Dir == "" {
 		return nil

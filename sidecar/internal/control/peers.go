@@ -15,20 +15,20 @@ type Peer struct {
 	Gone bool
 }
 
-// Peers returns the other sidecars that the control plane knows, or knew when it
-// was last connected, by instance. The slice is shared: read only.
+// Peers returns the other sidecars that the control plane knows, or knew when it was last
+// connected, by instance. The slice is shared: read only.
 func (c *Control) Peers() []Peer { return *c.peers.Load() }
 
-// PeersKnown reports whether the control plane has ever sent the peers, to this
-// process or the last one.
+// PeersKnown reports whether the control plane has ever sent the peers, to this process or the last
+// one.
 func (c *Control) PeersKnown() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.peersKnown
 }
 
-// KnownSidecars counts the sidecars that the control plane has, or had when it
-// was last connected, and this one.
+// KnownSidecars counts the sidecars that the control plane has, or had when it was last connected,
+// and this one.
 func (c *Control) KnownSidecars() int {
 	n := 1
 	for _, p := range c.Peers() {
@@ -39,8 +39,8 @@ func (c *Control) KnownSidecars() int {
 	return n
 }
 
-// listPeers updates the list of peers from held. This process and the sidecar's last
-// process are not peers. c.mu is held, or c is not in use yet.
+// listPeers updates the list of peers from held. This process and the sidecar's last process are
+// not peers. c.mu is held, or c is not in use yet.
 func (c *Control) listPeers() {
 	peers := []Peer{}
 	for _, e := range c.held[peersType] {

@@ -45,7 +45,8 @@ func TestPoliciesNeverGoBack(t *testing.T) {
 			}
 		}
 	}
-	// The control plane reads on, and what the sidecar has refused is as it was: it is asked for again.
+	// The control plane reads on, and what the sidecar has refused is as it was: it is asked for
+	// again.
 	p.Version("0/9")
 	xdstest.Soon(t, "what was refused", func() bool {
 		return s.version("t") == 5 && s.version("x") == 5 && s.version("new") == 5 && s.Confirmed()

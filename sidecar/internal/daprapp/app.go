@@ -1,8 +1,7 @@
-// Package daprapp delivers events to an application that was written for Dapr:
-// it asks the application for its subscriptions, and posts each event to the
-// route that is for it, as a CloudEvent. It is one more member of consumer
-// groups, beside those that the gateway has, and must not know how an event is
-// stored.
+// Package daprapp delivers events to an application that was written for Dapr: it asks the
+// application for its subscriptions, and posts each event to the route that is for it, as a
+// CloudEvent. It is one more member of consumer groups, beside those that the gateway has, and must
+// not know how an event is stored.
 //
 // # Its life
 //
@@ -38,8 +37,8 @@ const (
 	Concurrency = 16
 	// maxSubscriptions is how many subscriptions it may have.
 	maxSubscriptions = 1000
-	// maxAnswer is how much of its answer to an event is read; maxList is that
-	// for its subscriptions.
+	// maxAnswer is how much of its answer to an event is read; maxList is that for its
+	// subscriptions.
 	maxAnswer = 64 << 10
 	maxList   = 1 << 20
 	// askTimeout is how long it may take to answer with its subscriptions.
@@ -53,19 +52,18 @@ type Config struct {
 	Groups   *group.Manager
 	Policies *policy.Current
 	Logger   *slog.Logger
-	// May returns why the application may not subscribe to a topic, if it may not;
-	// nil lets it subscribe to all. Its answers may change: see RightsChanged.
+	// May returns why the application may not subscribe to a topic, if it may not; nil lets it
+	// subscribe to all. Its answers may change: see RightsChanged.
 	May func(topic string) error
 }
 
-// App is the application's side. Its methods are safe for concurrent use; Run
-// may be called once.
+// App is the application's side. Its methods are safe for concurrent use; Run may be called once.
 type App struct {
 	cfg    Config
 	client *http.Client
 
-	// pushing is the context of the events at the application. It outlives that
-	// of Run, so that the application can finish.
+	// pushing is the context of the events at the application. It outlives that of Run, so that the
+	// application can finish.
 	pushing context.Context
 	abort   context.CancelFunc
 	done    chan struct{} // closed when Run returns
@@ -84,8 +82,7 @@ func New(cfg Config) *App {
 	return a
 }
 
-// ParseAddress reads the address of an application: http://HOST:PORT, HOST being
-// this machine.
+// ParseAddress reads the address of an application: http://HOST:PORT, HOST being this machine.
 func ParseAddress(text string) (*url.URL, error) {
 	u, err := url.Parse(text)
 	if err != nil || u.Scheme != "http" || u.Port() == "" || u.Path != "" || u.RawQuery != "" || u.Fragment != "" || u.User != nil {
@@ -128,8 +125,8 @@ func (a *App) Run(ctx context.Context) error {
 // RightsChanged makes Run ask Config.May again.
 func (a *App) RightsChanged() { a.rights.Set() }
 
-// Shutdown waits until Run has returned, whose context has ended. When ctx ends,
-// the application is given no more time.
+// Shutdown waits until Run has returned, whose context has ended. When ctx ends, the application is
+// given no more time.
 func (a *App) Shutdown(ctx context.Context) {
 	defer context.AfterFunc(ctx, a.abort)()
 	<-a.done
@@ -141,8 +138,7 @@ const (
 	mostPause  = 5 * time.Second
 )
 
-// ask asks the application for its subscriptions until it answers; false: ctx
-// has ended.
+// ask asks the application for its subscriptions until it answers; false: ctx has ended.
 func (a *App) ask(ctx context.Context) ([]subscription, bool) {
 	backoff := pause.Backoff{First: firstPause, Most: mostPause}
 	told := false

@@ -28,8 +28,8 @@ var given = map[string]bool{
 	"data": true, "topic": true, "pubsubname": true, "partitionkey": true, "traceparent": true, "tracestate": true,
 }
 
-// appendCloudEvent writes an event as a CloudEvent 1.0 in JSON, with the
-// attributes that it was published with, and Dapr's topic and pubsubname.
+// appendCloudEvent writes an event as a CloudEvent 1.0 in JSON, with the attributes that it was
+// published with, and Dapr's topic and pubsubname.
 func appendCloudEvent(dst []byte, ev *wire.Event, pubsub string) []byte {
 	attribute := func(name, value string) {
 		dst = append(codec.AppendString(append(dst, ','), name), ':')

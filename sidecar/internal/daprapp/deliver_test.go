@@ -60,8 +60,8 @@ func (c taken) Deliver(ds []group.Delivery) {
 	}
 }
 
-// An answer that comes after the event was given again settles nothing: neither
-// does it cost the new delivery its attempt, nor end it.
+// An answer that comes after the event was given again settles nothing: neither does it cost the
+// new delivery its attempt, nor end it.
 func TestLateAnswerSettlesNothing(t *testing.T) {
 	s := newSidecar(t, `[{name: "*", publish: {rate: 0}, delivery: {max_attempts: 100, ack_timeout: 1m, backoff: {min: 1ms, max: 1ms}}}]`)
 	app := startApplication(t, "127.0.0.1:0", oneTopic)
@@ -99,8 +99,8 @@ func TestLateAnswerSettlesNothing(t *testing.T) {
 	}
 }
 
-// Events of one key come one after the other; those of several keys at once, but
-// never more than Concurrency.
+// Events of one key come one after the other; those of several keys at once, but never more than
+// Concurrency.
 func TestConcurrencyAndOrder(t *testing.T) {
 	s := newSidecar(t, quick)
 	app := startApplication(t, "127.0.0.1:0", oneTopic)
@@ -141,8 +141,8 @@ func TestConcurrencyAndOrder(t *testing.T) {
 	eventually(t, "all are acked", func() bool { return s.lag(t, "t") == 0 })
 }
 
-// An application that goes away is asked again when it is back, and its events
-// lose no attempt meanwhile.
+// An application that goes away is asked again when it is back, and its events lose no attempt
+// meanwhile.
 func TestApplicationRestarts(t *testing.T) {
 	s := newSidecar(t, quick)
 	app := startApplication(t, "127.0.0.1:0", oneTopic)
@@ -212,8 +212,8 @@ func TestApplicationWithoutSubscriptions(t *testing.T) {
 	stop()
 }
 
-// An event of before headers were looked at gets to the application, without the
-// trace that HTTP cannot carry.
+// An event of before headers were looked at gets to the application, without the trace that HTTP
+// cannot carry.
 func TestHeadersThatEndALine(t *testing.T) {
 	s := newSidecar(t, quick)
 	app := startApplication(t, "127.0.0.1:0", oneTopic)

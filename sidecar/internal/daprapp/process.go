@@ -48,8 +48,8 @@ func (m *member) process(d group.Delivery) {
 			log.Warn("the outcome of an event at the application is not recorded: the event may be delivered again", "error", err)
 		}
 	}
-	// By lease, since the event may have been given to the application again by
-	// now: an answer that is too late must not settle that delivery.
+	// By lease, since the event may have been given to the application again by now: an answer that
+	// is too late must not settle that delivery.
 	var stale []bool
 	switch what {
 	case retry:

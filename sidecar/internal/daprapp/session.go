@@ -105,8 +105,8 @@ func (m *member) join() bool {
 // Room reports whether the application may get more events.
 func (m *member) Room() bool { return m.running.Load() < Concurrency }
 
-// Deliver gives events to the application, each by itself; the group's window
-// and Room bound how many, and events of one key come one after the other.
+// Deliver gives events to the application, each by itself; the group's window and Room bound how
+// many, and events of one key come one after the other.
 func (m *member) Deliver(ds []group.Delivery) {
 	for _, d := range ds {
 		m.running.Add(1)

@@ -52,8 +52,8 @@ func (a *App) list(ctx context.Context) ([]subscription, error) {
 	return subs, nil
 }
 
-// usable are the subscriptions that can be served, each with its route; the log
-// says why others are not.
+// usable are the subscriptions that can be served, each with its route; the log says why others are
+// not.
 func (a *App) usable(list []subscription) (out []subscription) {
 	seen := map[string]bool{}
 	for i := range list {

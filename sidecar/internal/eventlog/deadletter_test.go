@@ -28,8 +28,8 @@ func TestLetterIDs(t *testing.T) {
 	}
 }
 
-// A dead letter tells what died, and one that an older version wrote is completed
-// by the event of its topic, and by no other.
+// A dead letter tells what died, and one that an older version wrote is completed by the event of
+// its topic, and by no other.
 func TestReadDead(t *testing.T) {
 	event := &Record{Event: wire.Event{ID: "e", TS: 7, Topic: "t", Partition: 3, Seq: 42, Key: "k", Payload: []byte("1"),
 		Headers: wire.Headers{}.With("h", "v").With(wire.HeaderRedriven, "x")}}

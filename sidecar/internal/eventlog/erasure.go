@@ -95,8 +95,8 @@ func Erased(ctx context.Context, marked Marked, topic string, recs []*Record) ([
 			}
 		}
 	}
-	// A mark is in force at a time of acceptance plus erasureKept, less one, if it was
-	// made then or later.
+	// A mark is in force at a time of acceptance plus erasureKept, less one, if it was made then or
+	// later.
 	inForce := func(marks []string, acceptedAt int64) ([]bool, error) {
 		return marked(ctx, topic, "", marks, acceptedAt+erasureKept.Milliseconds()-1)
 	}

@@ -110,8 +110,8 @@ type Outcome struct {
 	// it has no Partition, Seq or TS yet.
 	DeliverAt int64
 	// Err is a *ConflictError or *RefusedError, or wraps ErrUnavailable when it is not known
-	// whether the event was stored, or wraps ErrNotFound when there is no such
-	// topic or partition. Nothing else is set with it.
+	// whether the event was stored, or wraps ErrNotFound when there is no such topic or partition.
+	// Nothing else is set with it.
 	Err error
 }
 
@@ -142,8 +142,8 @@ type Extent struct {
 	Hidden int64
 }
 
-// Log is all of a store. Every method may be called from many goroutines at
-// once. Every method returns soon after its context ends.
+// Log is all of a store. Every method may be called from many goroutines at once. Every method
+// returns soon after its context ends.
 type Log interface {
 	Appender
 	Reader
@@ -153,8 +153,8 @@ type Log interface {
 	Deleter
 	Redrives
 	Scheduler
-	// Close waits for calls under way, makes everything durable and releases
-	// the store. Methods called later wrap ErrUnavailable.
+	// Close waits for calls under way, makes everything durable and releases the store. Methods
+	// called later wrap ErrUnavailable.
 	Close() error
 }
 
@@ -165,20 +165,18 @@ type Appender interface {
 	// partitions. ErrDeleting while an earlier topic of that name is being deleted.
 	EnsureTopic(ctx context.Context, name string, partitions int) (Topic, error)
 
-	// Append stores a batch in one partition of an existing topic and returns
-	// one Outcome per event, in order. It promises:
+	// Append stores a batch in one partition of an existing topic and returns one Outcome per
+	// event, in order. It promises:
 	//
-	//   - An Outcome without Err means durable: it survives a kill and a
-	//     power cut.
-	//   - New events get seqs in batch order, above every seq given before in
-	//     that partition, and become readable in seq order: a reader that has
-	//     seen seq N never later finds a new event below N.
+	//   - An Outcome without Err means durable: it survives a kill and a power cut.
+	//   - New events get seqs in batch order, above every seq given before in that partition, and
+	//     become readable in seq order: a reader that has seen seq N never later finds a new event
+	//     below N.
 	//   - An id is stored once per topic, in any partition and with any number of concurrent
 	//     appends. The other appends get Duplicate with the stored seq if codec.SameContent is
 	//     true, else a *ConflictError. This includes ids that occur twice in the batch, and ids
 	//     whose event retention has removed, during their deduplication window.
-	//   - After Err wrapping ErrUnavailable, appending the same events again
-	//     is safe.
+	//   - After Err wrapping ErrUnavailable, appending the same events again is safe.
 	//   - An event with a DeliverAt reserves its id and is scheduled; the partition does not
 	//     matter. A Duplicate of a scheduled event does not change its time. A *ConflictError with
 	//     a scheduled event has no Seq.
@@ -234,11 +232,10 @@ type Point struct {
 // Compare orders points: by ts, then by the id's bytes.
 func (p Point) Compare(q Point) int { return cmp.Or(cmp.Compare(p.TS, q.TS), cmp.Compare(p.ID, q.ID)) }
 
-// ScanQuery selects events by (ts, id). The zero value selects the whole topic,
-// ascending.
+// ScanQuery selects events by (ts, id). The zero value selects the whole topic, ascending.
 type ScanQuery struct {
-	// MinTS and MaxTS are inclusive; MaxTS 0 means no upper bound unless
-	// HasMaxTS is set. Any other MaxTS counts either way.
+	// MinTS and MaxTS are inclusive; MaxTS 0 means no upper bound unless HasMaxTS is set. Any other
+	// MaxTS counts either way.
 	MinTS    int64
 	MaxTS    int64
 	HasMaxTS bool
@@ -282,11 +279,11 @@ func (q ScanQuery) Upper() int64 {
 type Position struct {
 	// From is one of wire.FromLatest, FromEarliest, FromTS, FromAfterID.
 	From string
-	// TS with FromTS: each partition starts at its lowest seq whose event has
-	// that ts or a later one.
+	// TS with FromTS: each partition starts at its lowest seq whose event has that ts or a later
+	// one.
 	TS int64
-	// After with FromAfterID: each partition starts at its lowest seq whose
-	// event comes after this point in (ts, id) order.
+	// After with FromAfterID: each partition starts at its lowest seq whose event comes after this
+	// point in (ts, id) order.
 	After Point
 }
 
@@ -306,8 +303,7 @@ type Epoch struct {
 	Released bool   // the owner has finished with it
 	// Deleted says that the group was deleted with this epoch. The next owner does not continue
 	// from its progress: the group has no position in the partition yet. The number stays taken, so
-	// that
-	// late writes of earlier owners have no effect.
+	// that late writes of earlier owners have no effect.
 	Deleted  bool
 	Progress Progress
 	// Inherit is for TakeEpochs alone: the epoch continues from the progress of the epoch before

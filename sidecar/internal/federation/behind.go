@@ -15,9 +15,8 @@ const (
 	storePrefix   = "store:"
 	spoolPrefix   = "spool:"
 	unknownPrefix = "store-of:" // a sidecar's store whose id is not known
-	// askedPrefix is before the name of a part that is not behind. It is in a
-	// cursor only beside parts that are not known: one of these may turn out to
-	// be it.
+	// askedPrefix is before the name of a part that is not behind. It is in a cursor only beside
+	// parts that are not known: one of these may turn out to be it.
 	askedPrefix = "asked:"
 	// restPart is all that is not known of the fleet.
 	restPart = "rest:"
@@ -72,7 +71,8 @@ func spoolAfter(q replay.FleetQuery, s *sidecar) *eventlog.Point {
 	return partAfter(q, parts, []string{restPart})
 }
 
-// partAfter is where the part with one of the names goes on. While the part was not known, names in maybe may have stood for it.
+// partAfter is where the part with one of the names goes on. While the part was not known, names in
+// maybe may have stood for it.
 func partAfter(q replay.FleetQuery, parts, maybe []string) *eventlog.Point {
 	if at, found := entry(q, parts...); found {
 		return at
@@ -132,7 +132,8 @@ func (p *plan) forgotten(all []*sidecar) []gap {
 	return out
 }
 
-// behind lists the parts that the next page's cursor has to hold, when this page ends at last; nil: it has no event.
+// behind lists the parts that the next page's cursor has to hold, when this page ends at last; nil:
+// it has no event.
 func (p *plan) behind(parts []*part, last *eventlog.Point) []replay.Behind {
 	q := p.query
 	var out []replay.Behind

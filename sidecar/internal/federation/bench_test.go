@@ -40,8 +40,8 @@ func benchText(n, first, parts, size int) []byte {
 	return out
 }
 
-// cpuTime is what the process has used of the processors: a figure that means
-// something also on a machine that others use.
+// cpuTime is what the process has used of the processors: a figure that means something also on a
+// machine that others use.
 func cpuTime() time.Duration {
 	var u syscall.Rusage
 	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {
@@ -50,8 +50,8 @@ func cpuTime() time.Duration {
 	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }
 
-// BenchmarkMerge is the federation alone: parts that are in memory, one store
-// each, merged and let through once.
+// BenchmarkMerge is the federation alone: parts that are in memory, one store each, merged and let
+// through once.
 func BenchmarkMerge(b *testing.B) {
 	for _, size := range []int{200, 1000} {
 		for _, parts := range []int{1, 3, 5} {

@@ -1,19 +1,18 @@
-// Package federation answers replays of a whole fleet: it asks one sidecar for
-// each distinct store and every sidecar for its spool, and merges their events
-// by (ts, id). It knows how sidecars ask each other; it must not know how a
-// store keeps its events, nor how an answer is written to a client.
+// Package federation answers replays of a whole fleet: it asks one sidecar for each distinct store
+// and every sidecar for its spool, and merges their events by (ts, id). It knows how sidecars ask
+// each other; it must not know how a store keeps its events, nor how an answer is written to a
+// client.
 //
 // # Nothing is missed
 //
-// An event is in a spool until it is in the store, and at some moment in both.
-// All spools are opened first, and each freezes a snapshot before it answers;
-// only when all of them have answered are the stores opened. So an event that
-// was accepted before the replay began is in a snapshot, or it was drained
-// before that was taken, and then the store has it when it is read later.
+// An event is in a spool until it is in the store, and at some moment in both. All spools are
+// opened first, and each freezes a snapshot before it answers; only when all of them have answered
+// are the stores opened. So an event that was accepted before the replay began is in a snapshot, or
+// it was drained before that was taken, and then the store has it when it is read later.
 //
 // A store's part that fails midway is opened again, at the same sidecar or at another one on that
-// store, behind the last complete event. That is later still, so the argument holds, unless
-// the events did not come in order: then the events behind the last one are not all, and the answer
+// store, behind the last complete event. That is later still, so the argument holds, unless the
+// events did not come in order: then the events behind the last one are not all, and the answer
 // fails. A spool's part cannot be opened elsewhere, nor again, since events that left it meanwhile
 // may be where the store has been read already: if its sidecar dies midway, the answer fails
 // visibly.

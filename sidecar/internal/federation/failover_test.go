@@ -10,8 +10,8 @@ import (
 	"github.com/sluice-bus/sluice/sidecar/internal/replay"
 )
 
-// TestFailover: the sidecar in front dies midway, and another one on its store
-// goes on, with nothing twice and nothing missed.
+// TestFailover: the sidecar in front dies midway, and another one on its store goes on, with
+// nothing twice and nothing missed.
 func TestFailover(t *testing.T) {
 	for name, trouble := range map[string]func(*server){
 		"dies":                  func(s *server) { s.dieAfter.Store(617) },
@@ -46,8 +46,8 @@ func TestFailover(t *testing.T) {
 	}
 }
 
-// TestAStoreIsAskedAgain where its one sidecar breaks off and is still there, as
-// one does whose client took too long.
+// TestAStoreIsAskedAgain where its one sidecar breaks off and is still there, as one does whose
+// client took too long.
 func TestAStoreIsAskedAgain(t *testing.T) {
 	self, a := edge("self", 1000, 1, 3), edge("a", 5000, 2, 2)
 	s := serve(t, a)
@@ -58,8 +58,8 @@ func TestAStoreIsAskedAgain(t *testing.T) {
 	}
 }
 
-// TestADeadStoreBreaksTheAnswerOff, and is never taken for its end, also where a
-// partial answer would do.
+// TestADeadStoreBreaksTheAnswerOff, and is never taken for its end, also where a partial answer
+// would do.
 func TestADeadStoreBreaksTheAnswerOff(t *testing.T) {
 	self, a := edge("self", 1000, 1, 3), edge("a", 5000, 2, 2)
 	s := serve(t, a)
@@ -100,8 +100,8 @@ func TestDisorderBreaksTheAnswerOff(t *testing.T) {
 	}
 }
 
-// TestADeadSpoolBreaksTheAnswerOff though its sidecar would answer again: what it
-// has then is not what it had.
+// TestADeadSpoolBreaksTheAnswerOff though its sidecar would answer again: what it has then is not
+// what it had.
 func TestADeadSpoolBreaksTheAnswerOff(t *testing.T) {
 	region := newMemory(series(2000, 1, 2, "region")...)
 	b := serve(t, newNode("b", "region", region, newMemory(series(2000, 2, 2, "spool")...)))

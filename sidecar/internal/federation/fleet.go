@@ -19,26 +19,25 @@ import (
 	"github.com/sluice-bus/sluice/sidecar/internal/replay"
 )
 
-// Config is what a Fleet is built from. Bounds and times that are 0 have the
-// defaults below.
+// Config is what a Fleet is built from. Bounds and times that are 0 have the defaults below.
 type Config struct {
 	// Self is this sidecar's identity.
 	Self func() replay.Peer
 	// Parts are its store and its spool; Store merges both, for look-ups.
 	Parts replay.Parts
 	Store replay.Source
-	// Peers lists the others, as they are known now. It may name one twice, and
-	// this sidecar, too. nil: there are none.
+	// Peers lists the others, as they are known now. It may name one twice, and this sidecar, too.
+	// nil: there are none.
 	Peers func() []Peer
-	// Unknown names the directory that may list further sidecars and cannot be
-	// reached, for people; "" when all sidecars are known. nil: they are.
+	// Unknown names the directory that may list further sidecars and cannot be reached, for people;
+	// "" when all sidecars are known. nil: they are.
 	Unknown func() string
 	// Client is how peers are connected to; nil is without TLS.
 	Client *access.Client
 	// Insecure has peers on other machines asked without TLS, too.
 	Insecure bool
-	// Authorize adds this sidecar's credentials to a request to the peer with the node id that the control plane
-	// lists, "" for a peer of --peers; nil adds none.
+	// Authorize adds this sidecar's credentials to a request to the peer with the node id that the
+	// control plane lists, "" for a peer of --peers; nil adds none.
 	Authorize func(r *http.Request, nodeID string)
 	// Transport wraps the way to peers; nil leaves it as it is.
 	Transport func(http.RoundTripper) http.RoundTripper
@@ -67,12 +66,11 @@ const (
 // minShare is the least that one part may read ahead.
 const minShare = 2 * chunkBytes
 
-// atOnce bounds the requests that one answer has under way at sidecars.
-// Parts that have begun to answer do not count: a merge needs all of them.
+// atOnce bounds the requests that one answer has under way at sidecars. Parts that have begun to
+// answer do not count: a merge needs all of them.
 const atOnce = 32
 
-// Fleet asks all sidecars, this one included. It has no goroutines but those of
-// its streams.
+// Fleet asks all sidecars, this one included. It has no goroutines but those of its streams.
 type Fleet struct {
 	cfg     Config
 	local   *local

@@ -73,8 +73,8 @@ func wantPartial(t *testing.T, err error, missing ...string) {
 	}
 }
 
-// TestCopiedStoreIsMissing: a folder that was copied keeps its store's id, and has
-// gone its own way since: it is not taken for another way to the same events.
+// TestCopiedStoreIsMissing: a folder that was copied keeps its store's id, and has gone its own way
+// since: it is not taken for another way to the same events.
 func TestCopiedStoreIsMissing(t *testing.T) {
 	self, a, b := edge("self", 10, 1, 7), edge("a", 10, 2, 7), edge("b", 10, 3, 7)
 	for _, id := range []string{a.who.StoreID, self.who.StoreID} {
@@ -266,8 +266,8 @@ func TestAnEmbeddedSidecarThatDied(t *testing.T) {
 	}
 }
 
-// TestBackpressure: a client that does not read stops the peers, within what the
-// stream may read ahead and what their connections hold.
+// TestBackpressure: a client that does not read stops the peers, within what the stream may read
+// ahead and what their connections hold.
 func TestBackpressure(t *testing.T) {
 	const events, payload = 30_000, 1000
 	var log []*eventlog.Record
@@ -364,8 +364,8 @@ func TestASlowPartIsNamed(t *testing.T) {
 	}
 }
 
-// TestPagesAskForLittle: a peer is not made to send much more than a page, and a
-// page is whole also where it is not all new.
+// TestPagesAskForLittle: a peer is not made to send much more than a page, and a page is whole also
+// where it is not all new.
 func TestPagesAskForLittle(t *testing.T) {
 	self, a := edge("self", 0, 1, 1), edge("a", 3000, 1, 1)
 	for _, r := range a.log.events[:500] { // with a's ids, but elsewhere

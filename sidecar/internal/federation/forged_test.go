@@ -8,8 +8,8 @@ import (
 	"github.com/sluice-bus/sluice/sidecar/internal/replay"
 )
 
-// A peer sends what is no event, or not one that was asked for: it is named and
-// counts as missing, and nothing of it is passed on.
+// A peer sends what is no event, or not one that was asked for: it is named and counts as missing,
+// and nothing of it is passed on.
 func TestForgedPeerLines(t *testing.T) {
 	const good = `{"id":"a","ts":5,"topic":"orders","key":"k","payload":1}`
 	key := "k"

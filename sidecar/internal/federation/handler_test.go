@@ -25,8 +25,8 @@ func serveReally(t *testing.T, n *node) Peer {
 	return Peer{NodeID: n.who.NodeID, Instance: n.who.Instance, StoreID: n.who.StoreID, Address: strings.TrimPrefix(s.URL, "http://")}
 }
 
-// TestWithTheHandler: peers and the sidecar that is asked behind the handler
-// that sidecars have; an export, and pages by their cursors, are the same.
+// TestWithTheHandler: peers and the sidecar that is asked behind the handler that sidecars have; an
+// export, and pages by their cursors, are the same.
 func TestWithTheHandler(t *testing.T) {
 	self, a := edge("self", 700, 1, 7), edge("a", 900, 2, 5)
 	region := newMemory(series(800, 3, 6, "region")...)

@@ -19,16 +19,16 @@ const (
 	minRead = 2 << 10
 )
 
-// chunk is a stretch of a part's text, cut into lines. Its lines are
-// valid until it is released; its ids are strings of their own.
+// chunk is a stretch of a part's text, cut into lines. Its lines are valid until it is released;
+// its ids are strings of their own.
 type chunk struct {
 	text  []byte
 	lines []line
 	ids   string // of all lines, one after the other
 }
 
-// line is where a line and its id are in their chunk. The id begins where that
-// of the line before ended.
+// line is where a line and its id are in their chunk. The id begins where that of the line before
+// ended.
 type line struct {
 	ts         int64
 	start, end int // without the line feed
@@ -51,9 +51,8 @@ func (c *chunk) release() {
 // size is the memory that the chunk takes of its part's share of the buffers.
 func (c *chunk) size() int64 { return int64(cap(c.text)) }
 
-// splitter splits a part's text into chunks of lines, and checks that their
-// events are in order. It outlives the sources that it reads from: after a
-// failure the next one goes on behind last.
+// splitter splits a part's text into chunks of lines, and checks that their events are in order. It
+// outlives the sources that it reads from: after a failure the next one goes on behind last.
 type splitter struct {
 	desc    bool
 	maxLine int
@@ -65,8 +64,8 @@ type splitter struct {
 	place eventlog.Point
 }
 
-// errTruncated is the end of a text within a line, errDisorder an event that
-// should have come before the last one, errForeign a line that was not asked for.
+// errTruncated is the end of a text within a line, errDisorder an event that should have come
+// before the last one, errForeign a line that was not asked for.
 var (
 	errForeign   = errors.New("it sent something else than the events that it was asked for")
 	errTruncated = errors.New("the answer ends in the middle of a line")
@@ -129,8 +128,7 @@ func (t *splitter) fill(c *chunk, src io.Reader, hungry func() bool) error {
 // restart drops the incomplete line of a source that failed.
 func (t *splitter) restart() { t.rest = t.rest[:0] }
 
-// split adds the line of c.text between start and end. An empty one is a sign of
-// life and no event.
+// split adds the line of c.text between start and end. An empty one is a sign of life and no event.
 func (t *splitter) split(c *chunk, start, end int) error {
 	if start == end || end == start+1 && c.text[start] == '\r' {
 		return nil
@@ -148,8 +146,7 @@ func (t *splitter) split(c *chunk, start, end int) error {
 	return nil
 }
 
-// inOrder says whether (ts, id) comes behind the line before, whose id ends at
-// begun in t.ids.
+// inOrder says whether (ts, id) comes behind the line before, whose id ends at begun in t.ids.
 func (t *splitter) inOrder(c *chunk, begun int, ts int64, id []byte) bool {
 	var lastTS int64
 	order := 0
@@ -186,8 +183,8 @@ func (t *splitter) keepLast(c *chunk) {
 	t.last = &t.place
 }
 
-// appendPlace reads the place of an event. A peer's is read whole, and has to be one
-// that was asked for: it is passed on as it came.
+// appendPlace reads the place of an event. A peer's is read whole, and has to be one that was asked
+// for: it is passed on as it came.
 func (t *splitter) appendPlace(dst, text []byte) (ts int64, _ []byte, err error) {
 	if t.asked == nil {
 		return appendPlace(dst, text)
@@ -212,8 +209,8 @@ func (t *splitter) appendPlace(dst, text []byte) (ts int64, _ []byte, err error)
 // lineStart is how every event begins that a sidecar writes.
 const lineStart = `{"id":"`
 
-// appendPlace reads an event's ts, and appends its id to dst. Lines that a
-// sidecar has written are read no further than that.
+// appendPlace reads an event's ts, and appends its id to dst. Lines that a sidecar has written are
+// read no further than that.
 func appendPlace(dst, text []byte) (ts int64, _ []byte, err error) {
 	if n := len(text); n > len(lineStart) && string(text[:len(lineStart)]) == lineStart && text[n-1] == '}' {
 		rest := text[len(lineStart):]

@@ -102,8 +102,8 @@ func (b *beats) Read(p []byte) (int, error) {
 	return copy(p, strings.Repeat("\n", len(p))), nil
 }
 
-// TestSignsOfLifeNeedNoRoom: a part that is alive and finds nothing, or whose
-// sidecar is up to no good, fills no buffer.
+// TestSignsOfLifeNeedNoRoom: a part that is alive and finds nothing, or whose sidecar is up to no
+// good, fills no buffer.
 func TestSignsOfLifeNeedNoRoom(t *testing.T) {
 	begun := `{"id":"a","ts":1,"topic":"t","payload":"`
 	end := strings.Repeat("x", chunkBytes) + `"}` + "\n"
@@ -125,8 +125,7 @@ func TestSignsOfLifeNeedNoRoom(t *testing.T) {
 	}
 }
 
-// TestGoingOn: a source that goes on behind another one's last line must not
-// come before it.
+// TestGoingOn: a source that goes on behind another one's last line must not come before it.
 func TestGoingOn(t *testing.T) {
 	line := func(id string, ts int) string {
 		return fmt.Sprintf(`{"id":%q,"ts":%d,"topic":"t","payload":1}`+"\n", id, ts)

@@ -11,8 +11,8 @@ import (
 	"github.com/sluice-bus/sluice/sidecar/internal/replay"
 )
 
-// lookahead holds events that have left the merge before it is their turn, so
-// that many are looked up in other parts at once.
+// lookahead holds events that have left the merge before it is their turn, so that many are looked
+// up in other parts at once.
 type lookahead struct {
 	held  []held
 	texts []byte // of all of them
@@ -135,8 +135,8 @@ func (s *stream) times(ctx context.Context, p *part, ids []string) (out []*int64
 	return nil, partialFleet([]gap{s.gapOf(p, err)})
 }
 
-// handedOut says whether the copy of an event that another part has at ts came,
-// or would have come, before the one at place.
+// handedOut says whether the copy of an event that another part has at ts came, or would have come,
+// before the one at place.
 func (s *stream) handedOut(other *part, place eventlog.Point, ts int64) bool {
 	q := s.plan.query
 	copied := eventlog.Point{TS: ts, ID: place.ID}
@@ -150,8 +150,8 @@ func (s *stream) handedOut(other *part, place eventlog.Point, ts int64) bool {
 	if precedes(copied, place, q.Scan.Descending) {
 		return true
 	}
-	// Where place is of a part that was behind, the other may have been read
-	// further on an earlier page.
+	// Where place is of a part that was behind, the other may have been read further on an earlier
+	// page.
 	begun := other.after()
 	return begun != nil && !precedes(*begun, copied, q.Scan.Descending)
 }

@@ -4,10 +4,9 @@ import (
 	"strings"
 )
 
-// merge brings the parts' events into one order: (ts, id), ascending or
-// descending, of equal ones the lower-ranked part's first. It is a heap of the
-// parts by their heads, which knows also which part comes second: a part that
-// has a run of events is compared with that one alone.
+// merge brings the parts' events into one order: (ts, id), ascending or descending, of equal ones
+// the lower-ranked part's first. It is a heap of the parts by their heads, which knows also which
+// part comes second: a part that has a run of events is compared with that one alone.
 type merge struct {
 	desc   bool
 	heap   []*part
@@ -47,8 +46,7 @@ func (m *merge) top() *part {
 	return m.heap[0]
 }
 
-// next moves the top part on. Its error is the top part's; the heap is then not
-// to be used again.
+// next moves the top part on. Its error is the top part's; the heap is then not to be used again.
 func (m *merge) next() error {
 	more, err := m.heap[0].next()
 	if err != nil {
@@ -83,8 +81,7 @@ func (m *merge) sink() {
 	}
 }
 
-// lesser is whichever comes first of the part at i and its sibling; 0: there is
-// none.
+// lesser is whichever comes first of the part at i and its sibling; 0: there is none.
 func (m *merge) lesser(i int) int {
 	switch {
 	case i >= len(m.heap):

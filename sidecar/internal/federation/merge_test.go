@@ -19,8 +19,8 @@ type world struct {
 	nodes  []*node
 }
 
-// drawWorld makes stores with ids that others may have, too. A spool has events
-// of its own and copies of its store's; free lets the copies have another ts.
+// drawWorld makes stores with ids that others may have, too. A spool has events of its own and
+// copies of its store's; free lets the copies have another ts.
 func drawWorld(t *rapid.T, free bool) *world {
 	w := &world{}
 	ts := rapid.Int64Range(1, 12)
@@ -160,9 +160,8 @@ func (w *world) stored(q eventlog.ScanQuery, p eventlog.Point) bool {
 	})
 }
 
-// TestPagesAreTheExport: pages of any size, each by a stream that knows nothing
-// of those before, and of a fleet some of which is missing for a while, hand out
-// every event once.
+// TestPagesAreTheExport: pages of any size, each by a stream that knows nothing of those before,
+// and of a fleet some of which is missing for a while, hand out every event once.
 func TestPagesAreTheExport(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		w := drawWorld(t, false)
@@ -192,9 +191,9 @@ func TestPagesAreTheExport(t *testing.T) {
 	})
 }
 
-// TestPagesOfAPartialFleet: what is missing on some pages comes on later ones,
-// all of it. Twice comes only what another part had handed out that is itself
-// missing when the copy comes, so that nobody can say so.
+// TestPagesOfAPartialFleet: what is missing on some pages comes on later ones, all of it. Twice
+// comes only what another part had handed out that is itself missing when the copy comes, so that
+// nobody can say so.
 func TestPagesOfAPartialFleet(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		w := drawWorld(t, false)

@@ -28,8 +28,8 @@ type partConfig struct {
 	slow    [2]time.Duration // when to complain of it: first, and each time after
 }
 
-// part is one part of the fleet in one stream: a goroutine reads ahead, from one
-// sidecar after another where they are on the same store, and the merge takes.
+// part is one part of the fleet in one stream: a goroutine reads ahead, from one sidecar after
+// another where they are on the same store, and the merge takes.
 type part struct {
 	partConfig
 
@@ -188,8 +188,8 @@ func (p *part) open(ctx context.Context, s *sidecar, a ask) (text io.ReadCloser,
 // hungry says that the merge has nothing more to take.
 func (p *part) hungry() bool { return len(p.ready) == 0 }
 
-// awaitHeld waits until less than that is held. It is where a reader waits for a
-// slow client: unread bytes fill the peer's connection, and stop the peer.
+// awaitHeld waits until less than that is held. It is where a reader waits for a slow client:
+// unread bytes fill the peer's connection, and stop the peer.
 func (p *part) awaitHeld(ctx context.Context, less int64) error {
 	for p.held.Load() >= less {
 		select {
@@ -239,8 +239,8 @@ func (p *part) releaseChunk() {
 	p.room.Set()
 }
 
-// receive waits for the next chunk, and logs a long wait. The reader ends with its
-// context, so receive does not wait for ever.
+// receive waits for the next chunk, and logs a long wait. The reader ends with its context, so
+// receive does not wait for ever.
 func (p *part) receive() (c *chunk, open bool) {
 	select {
 	case c, open = <-p.ready:

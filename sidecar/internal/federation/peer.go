@@ -39,8 +39,8 @@ const (
 // unixHost is the end of the host names that stand for unix sockets in URLs.
 const unixHost = "unix-socket"
 
-// newTransport makes the one transport to all peers. Its timeouts are those of
-// the requests' contexts.
+// newTransport makes the one transport to all peers. Its timeouts are those of the requests'
+// contexts.
 func newTransport(client *access.Client) *http.Transport {
 	dialer := &net.Dialer{KeepAlive: 15 * time.Second}
 	t := &http.Transport{
@@ -61,8 +61,8 @@ func newTransport(client *access.Client) *http.Transport {
 	return t
 }
 
-// socketHost turns a socket's path into a host name, each socket having its
-// own, so that connections are kept apart.
+// socketHost turns a socket's path into a host name, each socket having its own, so that
+// connections are kept apart.
 func socketHost(path string) string { return fmt.Sprintf("%x.%s", path, unixHost) }
 
 // socketOf is the way back, from host:port.
@@ -254,8 +254,8 @@ func readJSON(r io.Reader, most int64, into any) error {
 	return json.Unmarshal(text, into)
 }
 
-// patientBody is a text that ends with errStalled when a Read has waited too
-// long. The time between Reads does not count: that is this side's.
+// patientBody is a text that ends with errStalled when a Read has waited too long. The time between
+// Reads does not count: that is this side's.
 type patientBody struct {
 	ctx      context.Context
 	cancel   context.CancelCauseFunc

@@ -85,9 +85,9 @@ func (f *Fleet) plan(all []*sidecar, q replay.FleetQuery) *plan {
 	return p
 }
 
-// copiedBy says whether a sidecar answers with the store's id that cannot be on
-// that store: one that is a sidecar's own has no other on it, so the folder was
-// copied, and the copy has gone its own way since.
+// copiedBy says whether a sidecar answers with the store's id that cannot be on that store: one
+// that is a sidecar's own has no other on it, so the folder was copied, and the copy has gone its
+// own way since.
 func (st *storePlan) copiedBy(s *sidecar) bool {
 	return s.err == nil && slices.ContainsFunc(st.on, func(other *sidecar) bool {
 		return other.err == nil && !(s.said.Shared && other.said.Shared)

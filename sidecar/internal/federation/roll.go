@@ -13,16 +13,16 @@ import (
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog"
 )
 
-// errSilent: the peer did not answer GET /peer in time. errClear: the peer is not asked, for want of TLS. errCopied: the folder of
-// its store was copied from another sidecar.
+// errSilent: the peer did not answer GET /peer in time. errClear: the peer is not asked, for want
+// of TLS. errCopied: the folder of its store was copied from another sidecar.
 var (
 	errSilent = errors.New("it did not answer in time")
 	errClear  = errors.New("it is on another machine, and there is no TLS to it")
 	errCopied = errors.New("its store is a copy of another sidecar's")
 )
 
-// roll asks every sidecar for its identity, this one first. Each is in the result once, however many addresses it has, also where
-// it did not answer.
+// roll asks every sidecar for its identity, this one first. Each is in the result once, however
+// many addresses it has, also where it did not answer.
 func (f *Fleet) roll(ctx context.Context) []*sidecar {
 	self := &sidecar{member: f.local, self: true}
 	self.said, _ = f.local.hello(ctx)
@@ -101,8 +101,7 @@ func (f *Fleet) learn(s *sidecar) {
 	f.shared[s.said.StoreID] = s.said.Shared
 }
 
-// hasNoSpool says that a sidecar that did not answer is known to be on a store
-// of its own.
+// hasNoSpool says that a sidecar that did not answer is known to be on a store of its own.
 func (f *Fleet) hasNoSpool(s *sidecar) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -110,8 +109,8 @@ func (f *Fleet) hasNoSpool(s *sidecar) bool {
 	return known && !shared
 }
 
-// reasonOf says in a few words why a sidecar cannot be asked. One that answers, and
-// yet knows no store, has no error.
+// reasonOf says in a few words why a sidecar cannot be asked. One that answers, and yet knows no
+// store, has no error.
 func reasonOf(err error) string {
 	var refused *wire.Error
 	var unknown *net.DNSError

@@ -14,8 +14,8 @@ type seen struct {
 	room      int // ids of one idSet
 }
 
-// rememberedIDs is how many of the last ids are remembered at least as long as
-// nothing was forgotten: both halves together, 4 MiB.
+// rememberedIDs is how many of the last ids are remembered at least as long as nothing was
+// forgotten: both halves together, 4 MiB.
 const rememberedIDs = 1 << 17
 
 func newSeen(room int) *seen {
@@ -25,8 +25,8 @@ func newSeen(room int) *seen {
 // any says whether anything is remembered.
 func (s *seen) any() bool { return s.young.n > 0 || s.old.n > 0 }
 
-// look says whether the id has been added before: known, or maybe, when only
-// the filter suspects it. With add it is remembered from now on.
+// look says whether the id has been added before: known, or maybe, when only the filter suspects
+// it. With add it is remembered from now on.
 func (s *seen) look(id string, add bool) (known, maybe bool) {
 	f := s.fingerprint(id)
 	if s.old.n > 0 && s.old.has(f) {
@@ -137,9 +137,9 @@ func (l filters) has(f fingerprint) bool {
 	return false
 }
 
-// filter is a Bloom filter in blocks of one cache line each (Putze, Sanders and
-// Singler, "Cache-, hash- and space-efficient Bloom filters"). Until it is full,
-// it suspects less than 1 in 200 that was not added.
+// filter is a Bloom filter in blocks of one cache line each (Putze, Sanders and Singler, "Cache-,
+// hash- and space-efficient Bloom filters"). Until it is full, it suspects less than 1 in 200 that
+// was not added.
 type filter struct {
 	blocks [][8]uint64 // their number is a power of two
 	n      int

@@ -8,8 +8,8 @@ import (
 	"pgregory.net/rapid"
 )
 
-// TestSeen: an id that was added is known while it is among the last, and never
-// less than suspected.
+// TestSeen: an id that was added is known while it is among the last, and never less than
+// suspected.
 func TestSeen(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		room := rapid.IntRange(2, 64).Draw(t, "room")

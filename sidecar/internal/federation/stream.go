@@ -11,8 +11,8 @@ import (
 	"github.com/sluice-bus/sluice/sidecar/internal/replay"
 )
 
-// stream is one answer: parts are read ahead by a goroutine each, merged, and
-// each event is let through once.
+// stream is one answer: parts are read ahead by a goroutine each, merged, and each event is let
+// through once.
 type stream struct {
 	fleet *Fleet
 	plan  *plan
@@ -47,9 +47,8 @@ func (s *stream) mayBePartial() error {
 	return s.plan.refusal(s.fleet.cfg.Logger)
 }
 
-// start opens the parts, first all spools, then the stores, and returns when
-// each has its first event, or its end, or is missing. Why in this order is in
-// the package's comment.
+// start opens the parts, first all spools, then the stores, and returns when each has its first
+// event, or its end, or is missing. Why in this order is in the package's comment.
 func (s *stream) start(ctx context.Context) error {
 	s.ctx, s.cancel = context.WithCancel(ctx)
 	logs, spools := s.newParts()
@@ -180,9 +179,8 @@ func (s *stream) once() (eventlog.Point, []byte, error) {
 	}
 }
 
-// unique moves the merge to the next event that the stream does not remember.
-// Its part's head is that event until the next call; suspect says to ask the
-// other parts whether it was sent.
+// unique moves the merge to the next event that the stream does not remember. Its part's head is
+// that event until the next call; suspect says to ask the other parts whether it was sent.
 func (s *stream) unique() (p *part, suspect bool, err error) {
 	for {
 		if s.moving {
@@ -194,8 +192,8 @@ func (s *stream) unique() (p *part, suspect bool, err error) {
 			return nil, false, io.EOF
 		}
 		s.moving = true
-		// A part has no id twice, so the last one that is left needs to be
-		// compared with the events of the others alone.
+		// A part has no id twice, so the last one that is left needs to be compared with the events
+		// of the others alone.
 		known, maybe := false, false
 		if s.live > 1 || s.seen.any() {
 			known, maybe = s.seen.look(p.id, s.live > 1)

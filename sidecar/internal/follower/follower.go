@@ -1,6 +1,5 @@
-// Package follower implements subscriptions without a group: each gets every event of a
-// topic, each partition in log order, and no progress is saved. It must not know how
-// they are connected.
+// Package follower implements subscriptions without a group: each gets every event of a topic, each
+// partition in log order, and no progress is saved. It must not know how they are connected.
 package follower
 
 import (
@@ -21,17 +20,15 @@ import (
 
 // Sink is the connection's side of a subscription.
 type Sink interface {
-	// Room reports whether the connection takes more events now. After a false
-	// the connection calls Wake when it has room again. It must be quick and not
-	// call back.
+	// Room reports whether the connection takes more events now. After a false the connection calls
+	// Wake when it has room again. It must be quick and not call back.
 	Room() bool
-	// Deliver hands over events in order. It must not block, call back or keep the
-	// slice.
+	// Deliver hands over events in order. It must not block, call back or keep the slice.
 	Deliver(recs []*eventlog.Record)
 }
 
-// Pacer is the connection's delivery bucket. Take takes one token, or takes none and
-// returns a wait above 0 until the next try.
+// Pacer is the connection's delivery bucket. Take takes one token, or takes none and returns a wait
+// above 0 until the next try.
 type Pacer interface {
 	Take(now time.Time) (wait time.Duration, ok bool)
 }
@@ -43,16 +40,14 @@ type Config struct {
 	Log     eventlog.Reader
 	Tails   *tail.Tails
 	Topic   string
-	// Starts returns the first seq of each partition. It is called once the topic
-	// is watched.
+	// Starts returns the first seq of each partition. It is called once the topic is watched.
 	Starts func(ctx context.Context) ([]uint64, error)
 	Filter *wire.Filter
 	Sink   Sink
 	Pacer  Pacer
 	// Merged delivers stored events in (ts, id) order across partitions.
 	Merged bool
-	// FetchEvents and TurnBytes bound one read from the log, and the deliveries
-	// of one call.
+	// FetchEvents and TurnBytes bound one read from the log, and the deliveries of one call.
 	FetchEvents, TurnBytes int
 	Memory                 *budget.Budget // of all connections
 	Clock                  clock.Clock
@@ -60,8 +55,7 @@ type Config struct {
 	Gone                   func() // is called once when it has closed
 }
 
-// Follower is one subscription. Its methods are safe for concurrent use, but not
-// from its Sink.
+// Follower is one subscription. Its methods are safe for concurrent use, but not from its Sink.
 type Follower struct {
 	cfg    Config
 	watch  *tail.Watch
@@ -69,8 +63,8 @@ type Follower struct {
 	worker worker.Worker
 	alarm  clock.Timer
 
-	// send is held while events are handed to the sink, so that none follows the
-	// return of Pause or Close.
+	// send is held while events are handed to the sink, so that none follows the return of Pause or
+	// Close.
 	send    sync.Mutex
 	paused  bool
 	started bool
@@ -80,11 +74,10 @@ type Follower struct {
 	parts   []*reader.Place
 	rotate  int
 	pending []*eventlog.Record // read, not delivered
-	// heads are the events of each partition that are read and not merged; the
-	// lowest in (ts, id) order is next. So stored events come in that order as far
-	// as each partition is in it, and a client that resumes behind an event that it
-	// has seen misses none of the events stored by then. nil: partitions come page
-	// by page.
+	// heads are the events of each partition that are read and not merged; the lowest in (ts, id)
+	// order is next. So stored events come in that order as far as each partition is in it, and a
+	// client that resumes behind an event that it has seen misses none of the events stored by
+	// then. nil: partitions come page by page.
 	heads [][]*eventlog.Record
 }
 
@@ -146,8 +139,7 @@ func (f *Follower) set(change func()) {
 	f.worker.Wake()
 }
 
-// turn delivers until the sink is full, the bucket is empty or the end of the
-// log is reached.
+// turn delivers until the sink is full, the bucket is empty or the end of the log is reached.
 func (f *Follower) turn() {
 	for {
 		f.send.Lock()
@@ -164,9 +156,8 @@ func (f *Follower) open() bool {
 	return f.started && !f.paused && !f.closed && f.cfg.Sink.Room()
 }
 
-// read reads a page of the next partition that has more into pending, which may
-// add nothing. It reports false at the end of the log. A partition that cannot
-// be read is read again later.
+// read reads a page of the next partition that has more into pending, which may add nothing. It
+// reports false at the end of the log. A partition that cannot be read is read again later.
 func (f *Follower) read() bool {
 	if f.heads != nil {
 		return f.readMerged()
@@ -192,8 +183,8 @@ func (f *Follower) read() bool {
 	return false
 }
 
-// readPart reads a page of a partition, which may add nothing. ok is false if the
-// partition cannot be read, and then it is not readable for a while.
+// readPart reads a page of a partition, which may add nothing. ok is false if the partition cannot
+// be read, and then it is not readable for a while.
 func (f *Follower) readPart(p *reader.Place, b eventlog.Bounds, now time.Time) (passing []*eventlog.Record, ok bool) {
 	pg, err := reader.Read(f.cfg.Context, f.cfg.Log, f.cfg.Topic, f.watch.Read(p.Index, p.Next, b), p.Index, p.Next, b)
 	if err != nil {
@@ -213,8 +204,8 @@ func (f *Follower) readPart(p *reader.Place, b eventlog.Bounds, now time.Time) (
 	return passing, true
 }
 
-// readMerged is read for a follower that merges. Nothing is merged while a
-// partition that has more could not be read.
+// readMerged is read for a follower that merges. Nothing is merged while a partition that has more
+// could not be read.
 func (f *Follower) readMerged() bool {
 	again, ready := f.fillHeads(f.cfg.Clock.Now())
 	if again || !ready {
@@ -236,8 +227,7 @@ func (f *Follower) readMerged() bool {
 	return len(f.pending) > 0
 }
 
-// lowest is the partition whose first event is the lowest in (ts, id) order; -1:
-// there is none.
+// lowest is the partition whose first event is the lowest in (ts, id) order; -1: there is none.
 func (f *Follower) lowest() int {
 	best := -1
 	var low eventlog.Point
@@ -252,9 +242,8 @@ func (f *Follower) lowest() int {
 	return best
 }
 
-// fillHeads reads a page of every partition that has more and has no event left in
-// heads. again: a page added nothing, and another may; ready: no partition is
-// missing.
+// fillHeads reads a page of every partition that has more and has no event left in heads. again: a
+// page added nothing, and another may; ready: no partition is missing.
 func (f *Follower) fillHeads(now time.Time) (again, ready bool) {
 	ready = true
 	for i, p := range f.parts {
@@ -306,8 +295,8 @@ func (f *Follower) retry(now time.Time) {
 	}
 }
 
-// deliver hands over the pending events that the bucket has tokens for. It reports
-// whether to go on.
+// deliver hands over the pending events that the bucket has tokens for. It reports whether to go
+// on.
 func (f *Follower) deliver() bool {
 	f.send.Lock()
 	defer f.send.Unlock()

@@ -48,9 +48,8 @@ func (g *Gateway) serveSocket(w http.ResponseWriter, r *http.Request) {
 // closingReason goes with the close code 1001.
 const closingReason = "the sidecar is shutting down"
 
-// upgrade is a ResponseWriter that puts a send buffer between the WebSocket library
-// and the connection, and keeps the library's own refusals, which are plain
-// text, from the client.
+// upgrade is a ResponseWriter that puts a send buffer between the WebSocket library and the
+// connection, and keeps the library's own refusals, which are plain text, from the client.
 type upgrade struct {
 	http.ResponseWriter
 	cfg        *Config
@@ -59,8 +58,8 @@ type upgrade struct {
 	text       bytes.Buffer // of a refusal
 }
 
-// controlFrame is room for a whole control frame, so that the library hands
-// each of them over with one write, and data frames with two.
+// controlFrame is room for a whole control frame, so that the library hands each of them over with
+// one write, and data frames with two.
 const controlFrame = 256
 
 // Hijack takes the connection over; the library calls it.

@@ -14,8 +14,8 @@ import (
 	"github.com/sluice-bus/sluice/sidecar/internal/group"
 )
 
-// strangerFrameBytes is the longest message of a connection that has not
-// authenticated: room for an AUTH with the longest token.
+// strangerFrameBytes is the longest message of a connection that has not authenticated: room for an
+// AUTH with the longest token.
 const strangerFrameBytes = 2 * wire.MaxTokenBytes
 
 // Reasons that go with the close code 1008.
@@ -38,8 +38,8 @@ func (g *Gateway) arrival(r *http.Request) (*access.Identity, error) {
 	return nil, nil
 }
 
-// authenticate handles AUTH. It may come again, to go on with another token.
-// One that fails ends the connection.
+// authenticate handles AUTH. It may come again, to go on with another token. One that fails ends
+// the connection.
 func (c *conn) authenticate(req *codec.Request) {
 	id, err := c.cfg.Access.Token(c.ctx, req.Token, c.from())
 	if err == nil {
@@ -112,8 +112,8 @@ func (c *conn) keeps(id *access.Identity) error {
 	return nil
 }
 
-// stillMay checks the rights to the subscriptions again after one was added: rightsChanged sees only
-// later changes. An error ends the connection.
+// stillMay checks the rights to the subscriptions again after one was added: rightsChanged sees
+// only later changes. An error ends the connection.
 func (c *conn) stillMay() error {
 	err := c.mayKeep()
 	if err != nil {
@@ -131,8 +131,8 @@ func (c *conn) mayKeep() error {
 	return c.keeps(id)
 }
 
-// expel ends a connection that has no right to be there: ops are refused with
-// why, and subscriptions end before the client is told.
+// expel ends a connection that has no right to be there: ops are refused with why, and
+// subscriptions end before the client is told.
 func (c *conn) expel(why *wire.Error, reason string) {
 	if !c.end(why) {
 		return // it is ending already

@@ -23,8 +23,8 @@ func smallLimits() wire.Limits {
 	}
 }
 
-// badFrames is every kind of frame that the contract refuses, with the code and
-// what the sentence must name.
+// badFrames is every kind of frame that the contract refuses, with the code and what the sentence
+// must name.
 var badFrames = []struct{ name, frame, code, names string }{
 	{"not JSON", `{"op":`, "bad_json", ""},
 	{"empty", ``, "bad_json", ""},

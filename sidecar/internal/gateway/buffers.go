@@ -14,8 +14,7 @@ var (
 	largeChunks = sync.Pool{New: func() any { return new([largeChunk]byte) }}
 )
 
-// newChunk returns an empty chunk to stand behind so many others, when so many
-// bytes are at hand.
+// newChunk returns an empty chunk to stand behind so many others, when so many bytes are at hand.
 func newChunk(before, bytes int) []byte {
 	if before == 0 && bytes <= smallChunk {
 		return smallChunks.Get().(*[smallChunk]byte)[:0]
@@ -35,8 +34,8 @@ func freeChunk(c []byte) {
 // scratch is a buffer for one frame, on its way in or out.
 type scratch struct{ b []byte }
 
-// keepScratch is how large a buffer may be to be used again: one that held an
-// exceptional frame is not kept.
+// keepScratch is how large a buffer may be to be used again: one that held an exceptional frame is
+// not kept.
 const keepScratch = 256 << 10
 
 var scratches = sync.Pool{New: func() any { return &scratch{b: make([]byte, 0, 1024)} }}

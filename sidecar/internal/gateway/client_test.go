@@ -108,8 +108,7 @@ func (c *client) read() (frame, error) {
 	return f, nil
 }
 
-// want reads the next frame, which must have the op (and, where it is ERR, the
-// code after a slash).
+// want reads the next frame, which must have the op (and, where it is ERR, the code after a slash).
 func (c *client) want(op string) frame {
 	c.t.Helper()
 	f := c.next()

@@ -12,9 +12,9 @@ import (
 	"github.com/sluice-bus/sluice/sdk/wire/codec"
 )
 
-// CloudEvents 1.0 as they are published: https://github.com/cloudevents/spec,
-// its HTTP binding and its JSON format. An attribute has a string here, which is
-// its canonical form, whichever way it came.
+// CloudEvents 1.0 as they are published: https://github.com/cloudevents/spec, its HTTP binding and
+// its JSON format. An attribute has a string here, which is its canonical form, whichever way it
+// came.
 
 // The media types of CloudEvents in JSON.
 const (
@@ -23,8 +23,8 @@ const (
 	mediaBatched     = "application/cloudevents-batch+json"
 )
 
-// cePrefix begins the request headers that carry attributes in binary mode, as
-// net/http writes it, and, in lower case, the event's headers that keep them.
+// cePrefix begins the request headers that carry attributes in binary mode, as net/http writes it,
+// and, in lower case, the event's headers that keep them.
 const cePrefix = "Ce-"
 
 // attributes are those of one CloudEvent, by name, without datacontenttype.
@@ -71,8 +71,8 @@ func checkAttribute(name, value string) *wire.Error {
 	return nil
 }
 
-// eventTime is the ts that an event's time gives; false where it lies before
-// the epoch, or past what a ts may be.
+// eventTime is the ts that an event's time gives; false where it lies before the epoch, or past
+// what a ts may be.
 func eventTime(value string) (ts int64, fits bool, err *wire.Error) {
 	t, bad := time.Parse(time.RFC3339Nano, strings.ToUpper(value))
 	if bad != nil {
@@ -89,8 +89,8 @@ var ceTrace = []string{"traceparent", "tracestate"}
 const ceTTL = "ttlms"
 
 // fill puts the attributes into an event that has the values of the request's own headers already.
-// The two must agree. The exceptions are ts, which wins over the attribute time, and the trace of the
-// headers, which wins over that of the attributes.
+// The two must agree. The exceptions are ts, which wins over the attribute time, and the trace of
+// the headers, which wins over that of the attributes.
 func (a attributes) fill(it *wire.PublishItem) *wire.Error {
 	if err := a.check(); err != nil {
 		return err
@@ -132,8 +132,8 @@ func (a attributes) fill(it *wire.PublishItem) *wire.Error {
 	return nil
 }
 
-// addHeaders keeps the attributes that are nothing else of the event as headers,
-// in place of those of their names that a request gave it.
+// addHeaders keeps the attributes that are nothing else of the event as headers, in place of those
+// of their names that a request gave it.
 func (a attributes) addHeaders(e *wire.Event) {
 	_, traced := e.Headers.Get(ceTrace[0])
 	given := e.Headers

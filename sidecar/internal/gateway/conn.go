@@ -73,8 +73,7 @@ func (c *conn) serve() {
 	}
 }
 
-// closing is how a connection is to be closed; without a status the peer has
-// gone already.
+// closing is how a connection is to be closed; without a status the peer has gone already.
 type closing struct {
 	status websocket.StatusCode
 	reason string
@@ -169,8 +168,8 @@ func (c *conn) wakeSubscriptions() {
 	}
 }
 
-// write puts one frame into the send buffer. An error says that the connection has
-// ended, which its reader learns as well.
+// write puts one frame into the send buffer. An error says that the connection has ended, which its
+// reader learns as well.
 func (c *conn) write(frame []byte) {
 	c.out.cork()
 	_ = c.ws.Write(context.Background(), websocket.MessageText, frame)

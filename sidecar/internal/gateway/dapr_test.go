@@ -134,8 +134,7 @@ func TestDaprEntries(t *testing.T) {
 	}
 }
 
-// TestDaprRoutesAreThePublishersOwn: limits and stopping are those of the plain
-// publish.
+// TestDaprRoutesAreThePublishersOwn: limits and stopping are those of the plain publish.
 func TestDaprRoutesAreThePublishersOwn(t *testing.T) {
 	lim := smallLimits()
 	s := start(t, setup{limits: &lim})

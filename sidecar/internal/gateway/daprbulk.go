@@ -53,8 +53,8 @@ func (g *Gateway) publishDaprBulk(w http.ResponseWriter, r *http.Request) error 
 	return marshalTo(w, http.StatusInternalServerError, map[string][]daprFailure{"failedEntries": failed})
 }
 
-// daprItemsOf makes an event of each entry. One that is wrong is refused by
-// itself, once it has a name to be refused under.
+// daprItemsOf makes an event of each entry. One that is wrong is refused by itself, once it has a
+// name to be refused under.
 func daprItemsOf(topic, query string, content []byte, lim wire.Limits) ([]daprEntry, []wire.PublishItem, *wire.Error) {
 	meta, bad := daprMetadataOf(query)
 	if bad != nil {
@@ -111,8 +111,7 @@ func (en *daprEntry) item(topic string, meta daprMetadata, lim wire.Limits) (it 
 	return it, bad
 }
 
-// setBytes takes an event that is not JSON: a string that is its text, or its
-// base64.
+// setBytes takes an event that is not JSON: a string that is its text, or its base64.
 func (en *daprEntry) setBytes(it *wire.PublishItem, isText bool, lim wire.Limits) *wire.Error {
 	var text []byte
 	ok := en.Event[0] == '"'

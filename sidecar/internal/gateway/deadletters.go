@@ -49,7 +49,8 @@ func (q *deadLetters) selects(d *eventlog.Dead) bool {
 		(q.before == 0 || d.Letter.TS < q.before) && (q.ids == nil || q.ids[d.ID]) && q.sees(d.Group)
 }
 
-// eachDead visits pages of the selected dead letters, by the time of death, until visit returns false.
+// eachDead visits pages of the selected dead letters, by the time of death, until visit returns
+// false.
 func (g *Gateway) eachDead(ctx context.Context, q deadLetters, visit func([]eventlog.Dead) (more bool, err error)) error {
 	scan := eventlog.ScanQuery{Descending: q.order == "desc", After: q.after}
 	for page, err := range eventlog.Pages(ctx, g.cfg.Log, q.topic+wire.DeadLetterSuffix, scan, eventlog.Bounds{Events: deadPage, Bytes: maxSettleBody}) {
@@ -96,8 +97,8 @@ func (g *Gateway) complete(ctx context.Context, topic string, dead []eventlog.De
 	return nil
 }
 
-// count counts the selected dead letters. Dead letters in over were redriven and have died again: the next
-// ones are stored already, and these are being removed.
+// count counts the selected dead letters. Dead letters in over were redriven and have died again:
+// the next ones are stored already, and these are being removed.
 func (g *Gateway) count(ctx context.Context, q deadLetters) (total int, over map[string]bool, err error) {
 	over = map[string]bool{}
 	q.after = nil
@@ -222,7 +223,8 @@ func (g *Gateway) deadQuery(r *http.Request) (q deadLetters, limit int, err erro
 	return q, limit, nil
 }
 
-// deadOf selects all dead letters of the request's topic, of the groups that its sender may subscribe with.
+// deadOf selects all dead letters of the request's topic, of the groups that its sender may
+// subscribe with.
 func (g *Gateway) deadOf(r *http.Request) deadLetters {
 	q := deadLetters{topic: r.PathValue("topic")}
 	allowed := map[string]bool{}

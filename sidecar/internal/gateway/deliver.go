@@ -8,8 +8,7 @@ import (
 // Room reports whether the client reads fast enough to be sent more.
 func (s *subscription) Room() bool { return s.conn.out.hasRoom() }
 
-// Deliver puts deliveries into the send buffer, as many in one frame as the client
-// asked for.
+// Deliver puts deliveries into the send buffer, as many in one frame as the client asked for.
 func (s *subscription) Deliver(ds []group.Delivery) {
 	out := s.conn.out
 	out.cork()
@@ -51,8 +50,8 @@ func (s *subscription) appendFrame(dst []byte, ds []group.Delivery) []byte {
 // attempt is 1 without a group, since nothing is delivered again.
 func attempt(d group.Delivery) int { return max(d.Attempt, 1) }
 
-// ackWhenWritten acks deliveries once they are on the socket. Nobody waits for
-// the ack: where it fails, they come again.
+// ackWhenWritten acks deliveries once they are on the socket. Nobody waits for the ack: where it
+// fails, they come again.
 func (s *subscription) ackWhenWritten(ds []group.Delivery) {
 	ids := make([]string, len(ds))
 	for i := range ds {

@@ -1,7 +1,7 @@
-// Package gateway is the side of the sidecar that its application sees: a
-// WebSocket with frames of JSON, and HTTP. It turns what arrives into calls of
-// the packages behind it, and their answers into frames and responses. It must
-// not know how an event is limited, stored or shared out among consumers.
+// Package gateway is the side of the sidecar that its application sees: a WebSocket with frames of
+// JSON, and HTTP. It turns what arrives into calls of the packages behind it, and their answers
+// into frames and responses. It must not know how an event is limited, stored or shared out among
+// consumers.
 //
 // # A WebSocket connection
 //
@@ -33,17 +33,15 @@
 //	pull ──▶ tokens of its connection ──▶ puller ──▶ group
 //	ack, nack, modack: lease ────────────────────────▶ group
 //
-// A stream (server-sent events) is a subscription whose events count as acked
-// once they are written. The request's goroutine writes what the group has put
-// into the stream's buffer, which is bounded as a send buffer is.
+// A stream (server-sent events) is a subscription whose events count as acked once they are
+// written. The request's goroutine writes what the group has put into the stream's buffer, which is
+// bounded as a send buffer is.
 //
 // # Who may do what
 //
-// Config.Access decides; without it everybody may do everything. A request over
-// HTTP has to show a token or a certificate; a WebSocket may also send one with
-// AUTH, for which it has a short time and short frames. Each op is checked
-// against what is in force when it comes, the events of a PUBLISH one by one:
-// after their shape, before any limit. A change of rights ends the connections
-// that may not be there, or not with their subscriptions, by closing them with
-// 1008.
+// Config.Access decides; without it everybody may do everything. A request over HTTP has to show a
+// token or a certificate; a WebSocket may also send one with AUTH, for which it has a short time
+// and short frames. Each op is checked against what is in force when it comes, the events of a
+// PUBLISH one by one: after their shape, before any limit. A change of rights ends the connections
+// that may not be there, or not with their subscriptions, by closing them with 1008.
 package gateway

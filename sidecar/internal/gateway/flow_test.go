@@ -13,8 +13,8 @@ import (
 	"github.com/coder/websocket"
 )
 
-// only is the sidecar's one connection. It is registered after its client has
-// been told that it is a WebSocket.
+// only is the sidecar's one connection. It is registered after its client has been told that it is
+// a WebSocket.
 func (s *sidecar) only(t testing.TB) *conn {
 	t.Helper()
 	eventually(t, "there is one connection", func() bool { return s.gateway.Stats().Connections == 1 })
@@ -47,8 +47,8 @@ func (s *sidecar) fill(t testing.TB, topic string) (events int) {
 	return events
 }
 
-// TestSlowReader: a client that does not read is not buffered for without
-// bound, and misses nothing once it reads.
+// TestSlowReader: a client that does not read is not buffered for without bound, and misses nothing
+// once it reads.
 func TestSlowReader(t *testing.T) {
 	const bound = 256 << 10
 	b := DefaultBounds()
@@ -127,8 +127,7 @@ func TestSlowClientIsDisconnected(t *testing.T) {
 	}
 }
 
-// TestPublishWindow: of what a client pipelines no more is taken at a time than
-// the window allows.
+// TestPublishWindow: of what a client pipelines no more is taken at a time than the window allows.
 func TestPublishWindow(t *testing.T) {
 	const window, publishes = 10, 500
 	b := DefaultBounds()
@@ -162,8 +161,8 @@ func TestPublishWindow(t *testing.T) {
 	}
 }
 
-// TestPipelining: publishes of one connection with the same key are logged in
-// the order they were sent.
+// TestPipelining: publishes of one connection with the same key are logged in the order they were
+// sent.
 func TestPipelining(t *testing.T) {
 	const publishes, keys, publishers = 400, 5, 3
 	s := start(t, setup{})
@@ -202,8 +201,8 @@ func TestPipelining(t *testing.T) {
 	busy.Wait()
 }
 
-// TestShutdown: what is under way is answered, what is in flight goes back
-// without counting an attempt, and everybody is told.
+// TestShutdown: what is under way is answered, what is in flight goes back without counting an
+// attempt, and everybody is told.
 func TestShutdown(t *testing.T) {
 	s := start(t, setup{})
 	c := s.dial(t)
@@ -248,8 +247,8 @@ func TestShutdown(t *testing.T) {
 	}
 }
 
-// TestShutdownDoesNotWaitForEver: a client that does not answer the close frame
-// is cut off when the time is up.
+// TestShutdownDoesNotWaitForEver: a client that does not answer the close frame is cut off when the
+// time is up.
 func TestShutdownDoesNotWaitForEver(t *testing.T) {
 	s := start(t, setup{})
 	c := s.dial(t)

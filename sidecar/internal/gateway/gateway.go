@@ -31,13 +31,13 @@ type Bounds struct {
 	// SendBufferBytes is how much may wait for the client to read it. It may be exceeded by one
 	// turn's deliveries, and by the replies to requests that were read already.
 	SendBufferBytes int
-	// UnansweredEvents is how many events of publishes, and other ops that
-	// wait for the log, may be without their reply; UnansweredBytes is the
-	// size of their frames. One op is always let through.
+	// UnansweredEvents is how many events of publishes, and other ops that wait for the log, may be
+	// without their reply; UnansweredBytes is the size of their frames. One op is always let
+	// through.
 	UnansweredEvents int
 	UnansweredBytes  int
-	// ReceiveTimeout is how long a message, or the body of a request, may take to
-	// come once it has begun.
+	// ReceiveTimeout is how long a message, or the body of a request, may take to come once it has
+	// begun.
 	ReceiveTimeout time.Duration
 	// SlowClientTimeout is how long a client may read nothing while data waits for it. It is
 	// disconnected after that, and after twice that time at the latest.
@@ -85,7 +85,8 @@ type Spool interface {
 	// Holds reports whether it has events of a topic, and Waits whether it has one.
 	Holds(topic string) bool
 	Waits(ctx context.Context, topic, id string) (bool, error)
-	// Erase erases events here, and makes other sidecars erase theirs, and returns how many were here.
+	// Erase erases events here, and makes other sidecars erase theirs, and returns how many were
+	// here.
 	Erase(ctx context.Context, e eventlog.Erasure, r eventlog.Retention) (int, error)
 }
 
@@ -109,8 +110,8 @@ type Config struct {
 	Logger   *slog.Logger
 	// Audit is the access log; nil is off.
 	Audit *audit.Log
-	// Memory bounds the requests of all connections until they are answered, and the data for
-	// them until it is written; nil: no bound.
+	// Memory bounds the requests of all connections until they are answered, and the data for them
+	// until it is written; nil: no bound.
 	Memory *budget.Budget
 	// Lookup finds events, also those on their way into the Log, and StoreID names it.
 	Lookup  group.Lookup
@@ -152,9 +153,9 @@ func New(cfg Config) *Gateway {
 	return g
 }
 
-// Handler has the routes of the app listener, behind Config.Access: a WebSocket
-// may authenticate once it is open, all else has to at once. It trusts Origin
-// and Host: the caller puts httpapi.Guard in front of it.
+// Handler has the routes of the app listener, behind Config.Access: a WebSocket may authenticate
+// once it is open, all else has to at once. It trusts Origin and Host: the caller puts
+// httpapi.Guard in front of it.
 func (g *Gateway) Handler() http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET "+socketPath, g.serveSocket)
@@ -208,9 +209,8 @@ const socketPath = "/ws"
 
 type connectionKey struct{}
 
-// ConnContext makes the requests of one TCP connection share its rate limits;
-// it is for httpapi.Server.ConnContext. Without it each request is a
-// connection of its own.
+// ConnContext makes the requests of one TCP connection share its rate limits; it is for
+// httpapi.Server.ConnContext. Without it each request is a connection of its own.
 func (g *Gateway) ConnContext(ctx context.Context, _ net.Conn) context.Context {
 	return context.WithValue(ctx, connectionKey{}, g.newHTTPConn())
 }
@@ -248,8 +248,7 @@ func (g *Gateway) Stats() Stats {
 	return st
 }
 
-// admitSocket registers a connection and starts to serve it; false while the
-// sidecar shuts down.
+// admitSocket registers a connection and starts to serve it; false while the sidecar shuts down.
 func (g *Gateway) admitSocket(build func(name string) *conn) bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -273,11 +272,11 @@ func (g *Gateway) admitSocket(build func(name string) *conn) bool {
 // refusing reports whether the sidecar shuts down.
 func (g *Gateway) refusing() bool { return g.stopping.Err() != nil }
 
-// Shutdown refuses new connections, publishes and ops. It gives events in flight at subscriptions and
-// pulls back to their groups without counting an attempt, sends the replies to pending ops, ends every
-// stream, waits a moment for pending bodies, and closes every WebSocket with 1001. It cuts off
-// connections that have not finished when ctx ends, and returns once none is left. Call it while the
-// groups and the writer still run: pending ops need them.
+// Shutdown refuses new connections, publishes and ops. It gives events in flight at subscriptions
+// and pulls back to their groups without counting an attempt, sends the replies to pending ops,
+// ends every stream, waits a moment for pending bodies, and closes every WebSocket with 1001. It
+// cuts off connections that have not finished when ctx ends, and returns once none is left. Call it
+// while the groups and the writer still run: pending ops need them.
 func (g *Gateway) Shutdown(ctx context.Context) {
 	g.mu.Lock()
 	g.stop()

@@ -85,7 +85,8 @@ func named(route string, h handler) handler {
 	}
 }
 
-// mayJoin says whether the sender may subscribe to the topic, and with the group, that the path names.
+// mayJoin says whether the sender may subscribe to the topic, and with the group, that the path
+// names.
 func (g *Gateway) mayJoin(r *http.Request) error {
 	return g.may(r, access.Subscribe, r.PathValue("topic"), r.PathValue("group"))
 }

@@ -166,8 +166,7 @@ func start(t testing.TB, s setup) *sidecar {
 	return &sidecar{gateway: g, addr: ln.Addr().String(), log: log, policies: policies, stop: stop}
 }
 
-// tightBuffer keeps the kernel from holding megabytes for a client that does not
-// read.
+// tightBuffer keeps the kernel from holding megabytes for a client that does not read.
 const tightBuffer = 64 << 10
 
 // tightListener accepts connections with small write buffers.

@@ -89,8 +89,8 @@ func TestPublishNDJSON(t *testing.T) {
 	}
 }
 
-// TestConnectionRate: the publishes of one TCP connection share a bucket, and
-// other connections have their own.
+// TestConnectionRate: the publishes of one TCP connection share a bucket, and other connections
+// have their own.
 func TestConnectionRate(t *testing.T) {
 	s := start(t, setup{policies: `[{"name":"*","connection":{"rate":0.001,"burst":1}}]`})
 	if res, body := s.do(t, "POST", "/v1/topics/t/events", "1"); res.StatusCode != 201 {
@@ -137,8 +137,7 @@ func TestTopicsAndGroups(t *testing.T) {
 	}
 }
 
-// TestSeek: a cursor moves at once, also while members are connected, whose
-// leases become stale.
+// TestSeek: a cursor moves at once, also while members are connected, whose leases become stale.
 func TestSeek(t *testing.T) {
 	s := start(t, setup{})
 	for i := range 3 {

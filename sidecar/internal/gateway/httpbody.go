@@ -14,8 +14,8 @@ import (
 )
 
 const (
-	// maxEagerBody is how much of a body there is room for before it has come: a
-	// client that announces a body has not sent it.
+	// maxEagerBody is how much of a body there is room for before it has come: a client that
+	// announces a body has not sent it.
 	maxEagerBody = 64 << 10
 	// maxDiscard and discardTime bound the reading of a body that is too long.
 	maxDiscard  = 64 << 20
@@ -24,9 +24,8 @@ const (
 	uploadLinger = 2 * time.Second
 )
 
-// upload is a request's body while it is read: for as long as something comes of
-// it now and then, until it is due at the latest, and once the sidecar stops, for
-// a moment.
+// upload is a request's body while it is read: for as long as something comes of it now and then,
+// until it is due at the latest, and once the sidecar stops, for a moment.
 type upload struct {
 	body     io.Reader
 	out      *http.ResponseController
@@ -61,9 +60,8 @@ func (u *upload) fix(deadline time.Time) {
 	}
 }
 
-// readAtMost reads the whole body of at most so many bytes. After an error the
-// deadline stays, for what the server still reads of the body. The memory is
-// the request's until that has ended.
+// readAtMost reads the whole body of at most so many bytes. After an error the deadline stays, for
+// what the server still reads of the body. The memory is the request's until that has ended.
 func (g *Gateway) readAtMost(w http.ResponseWriter, r *http.Request, most int) ([]byte, *wire.Error) {
 	u := &upload{
 		body: http.MaxBytesReader(w, r.Body, int64(most)), out: http.NewResponseController(w),
@@ -111,9 +109,9 @@ func (g *Gateway) readAtMost(w http.ResponseWriter, r *http.Request, most int) (
 	return nil, wire.Errorf(wire.BadRequest, "the body cannot be read to its end: %v", err)
 }
 
-// discard reads what is left of a body that is too large, for a moment: a client
-// that reads no answer before it has sent its whole body would see a broken
-// connection and not the refusal. One that waits to be told to go on is not told.
+// discard reads what is left of a body that is too large, for a moment: a client that reads no
+// answer before it has sent its whole body would see a broken connection and not the refusal. One
+// that waits to be told to go on is not told.
 func (u *upload) discard(r *http.Request) {
 	if r.Header.Get("Expect") != "" {
 		return

@@ -59,8 +59,7 @@ func TestTooLargeBodyIsReadToItsEnd(t *testing.T) {
 	}
 }
 
-// A client that stops in the middle of a body holds up neither a stop nor, for
-// ever, the sidecar.
+// A client that stops in the middle of a body holds up neither a stop nor, for ever, the sidecar.
 func TestBodyThatDoesNotCome(t *testing.T) {
 	t.Parallel()
 	const headers = "Content-Type: application/x-ndjson\r\nContent-Length: 8388608\r\n"
@@ -100,8 +99,7 @@ func TestBodyThatDoesNotCome(t *testing.T) {
 	}
 }
 
-// One that sends a body slowly is waited for, and its connection is good for
-// more.
+// One that sends a body slowly is waited for, and its connection is good for more.
 func TestBodyThatComesSlowly(t *testing.T) {
 	t.Parallel()
 	s := start(t, setup{})

@@ -15,8 +15,8 @@ import (
 	"github.com/sluice-bus/sluice/sidecar/internal/retention"
 )
 
-// deleteEvents erases events with their dead letters. It streams its progress;
-// done again it goes on.
+// deleteEvents erases events with their dead letters. It streams its progress; done again it goes
+// on.
 func (g *Gateway) deleteEvents(w http.ResponseWriter, r *http.Request) error {
 	if r.URL.RawQuery == "" { // as what deletes all of them would be
 		httpapi.RefuseMethod(w, r, "POST", ", and DELETE with one of the parameters id and key")
@@ -65,8 +65,9 @@ func errOnItsWay(topic string) *wire.Error {
 }
 
 // toErase finds the events: dead letters first, so that they are not forgotten where it stops
-// before the event itself. Before it searches the log, it erases events in the spools of all sidecars
-// and cancels scheduled ones, so that none comes into the log behind it; cancelled counts both.
+// before the event itself. Before it searches the log, it erases events in the spools of all
+// sidecars and cancels scheduled ones, so that none comes into the log behind it; cancelled counts
+// both.
 func (g *Gateway) toErase(ctx context.Context, own eventlog.Erasure) (found []*eventlog.Record, cancelled int, err error) {
 	letters := own
 	letters.Topic += wire.DeadLetterSuffix
@@ -102,8 +103,8 @@ func (g *Gateway) toErase(ctx context.Context, own eventlog.Erasure) (found []*e
 
 func notFound(err error) bool { return err != nil && wire.AsError(refusal(err)).Code == wire.NotFound }
 
-// scan finds the events of an erasure; its topic need not be there. Of each only what
-// says where it is is kept.
+// scan finds the events of an erasure; its topic need not be there. Of each only what says where it
+// is is kept.
 func (g *Gateway) scan(ctx context.Context, e eventlog.Erasure) (found []*eventlog.Record, err error) {
 	for page, err := range eventlog.Pages(ctx, g.cfg.Log, e.Topic, eventlog.ScanQuery{Key: e.Key()}, eventlog.Bounds{Events: 1000, Bytes: 1 << 20}) {
 		if notFound(err) {

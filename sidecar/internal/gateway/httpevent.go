@@ -11,8 +11,7 @@ import (
 	"github.com/sluice-bus/sluice/sdk/wire/codec"
 )
 
-// The request headers that say something about the event which the body is the
-// payload of.
+// The request headers that say something about the event which the body is the payload of.
 const (
 	headerIdempotencyKey = "Idempotency-Key"
 	headerID             = "Sluice-Id"
@@ -24,13 +23,11 @@ const (
 	headerPrefix         = "Sluice-Header-"
 )
 
-// eventContentType is the event's header that keeps the type of a payload which
-// is not JSON.
+// eventContentType is the event's header that keeps the type of a payload which is not JSON.
 const eventContentType = "content-type"
 
-// traceHeaders are kept as the event's headers of the same names. The first
-// has one value by its definition; the others are lists, and may be spread over
-// several lines.
+// traceHeaders are kept as the event's headers of the same names. The first has one value by its
+// definition; the others are lists, and may be spread over several lines.
 var traceHeaders = []string{"Traceparent", "Tracestate", "Baggage"}
 
 // body says how a request's body is read.
@@ -47,9 +44,8 @@ const (
 	batchedBody    // an array of such objects
 )
 
-// bodyOf tells the kind of body from the content type. JSON is what comes
-// without a type, and with the type of forms, which is what curl says of
-// everything.
+// bodyOf tells the kind of body from the content type. JSON is what comes without a type, and with
+// the type of forms, which is what curl says of everything.
 func bodyOf(h http.Header) (body, *wire.Error) {
 	contentType, _, err := singleHeader(h, "Content-Type")
 	if err != nil {
@@ -77,8 +73,8 @@ func bodyOf(h http.Header) (body, *wire.Error) {
 	return bytesBody, nil
 }
 
-// itemOf makes an event of a request's headers and body, within the limits;
-// kind is not linesBody or batchedBody.
+// itemOf makes an event of a request's headers and body, within the limits; kind is not linesBody
+// or batchedBody.
 func itemOf(topic string, h http.Header, kind body, payload []byte, lim wire.Limits) (it wire.PublishItem, err *wire.Error) {
 	switch kind {
 	case binaryBody:

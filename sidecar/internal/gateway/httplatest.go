@@ -22,8 +22,8 @@ const (
 // latestPage is what an answer with latest events holds in memory.
 var latestPage = eventlog.Bounds{Events: 1000, Bytes: 256 << 10}
 
-// readLatest answers with the latest event of each key, and then with the
-// positions up to which these are the latest: a line each.
+// readLatest answers with the latest event of each key, and then with the positions up to which
+// these are the latest: a line each.
 func (g *Gateway) readLatest(w http.ResponseWriter, r *http.Request) error {
 	queries, err := g.latestOf(r)
 	if err != nil {
@@ -73,8 +73,8 @@ func (g *Gateway) latestOf(r *http.Request) ([]eventlog.LatestQuery, error) {
 	return queries, nil
 }
 
-// sendLatest goes page by page, so that memory is bounded. From the first line
-// on an error is a line, too, and no positions follow.
+// sendLatest goes page by page, so that memory is bounded. From the first line on an error is a
+// line, too, and no positions follow.
 func (g *Gateway) sendLatest(w http.ResponseWriter, r *http.Request, queries []eventlog.LatestQuery) error {
 	topic := r.PathValue("topic")
 	extents, err := g.cfg.Log.Extents(r.Context(), topic)

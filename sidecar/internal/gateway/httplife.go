@@ -13,8 +13,8 @@ import (
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog"
 )
 
-// life is the body of GET /v1/topics/{topic}/events/{id}: an event, where it is
-// kept, and what has become of it in each group.
+// life is the body of GET /v1/topics/{topic}/events/{id}: an event, where it is kept, and what has
+// become of it in each group.
 type life struct {
 	Event      json.RawMessage  `json:"event"`
 	AcceptedAt string           `json:"accepted_at"`
@@ -78,8 +78,7 @@ func (g *Gateway) mayRead(r *http.Request, topic string) error {
 	return err
 }
 
-// traceID is the trace that an event belongs to, "" if to none: the second part
-// of its traceparent.
+// traceID is the trace that an event belongs to, "" if to none: the second part of its traceparent.
 func traceID(h wire.Headers) string {
 	parent, _ := h.Get("traceparent")
 	parts := strings.Split(parent, "-")

@@ -20,8 +20,8 @@ const (
 	// firstLook is the least time that a pull waits for the group to look for events: for the first
 	// pull of a sidecar, the group has to take partitions.
 	firstLook = time.Second
-	// pullLinger is the most that an answer with events waits for more: until
-	// the group has handed out what there is, which seldom takes as long.
+	// pullLinger is the most that an answer with events waits for more: until the group has handed
+	// out what there is, which seldom takes as long.
 	pullLinger = 20 * time.Millisecond
 )
 
@@ -79,8 +79,8 @@ func (g *Gateway) identityMay(id *access.Identity, topic, name string) error {
 	return now.May(access.Subscribe, topic, name)
 }
 
-// collect waits for events, of which the connection's delivery rate says how
-// many there may be. at is when the last of them was delivered.
+// collect waits for events, of which the connection's delivery rate says how many there may be. at
+// is when the last of them was delivered.
 func (g *Gateway) collect(r *http.Request, p *puller, req codec.Pull) (ds []group.Delivery, at time.Time, err error) {
 	began := time.Now()
 	wait := time.Duration(req.WaitMS) * time.Millisecond
@@ -119,8 +119,8 @@ func (p *puller) awaitTokens(ctx context.Context, pace *pacer.Pacer, n int, wait
 	return taken, false
 }
 
-// await returns once the answer is full; once it holds what there is, if that is
-// something or wait is over; or when the client has gone.
+// await returns once the answer is full; once it holds what there is, if that is something or wait
+// is over; or when the client has gone.
 func (q *pull) await(ctx context.Context, p *puller, wait, atMost time.Duration) {
 	over, last := time.NewTimer(wait), time.NewTimer(atMost)
 	defer over.Stop()
@@ -156,8 +156,7 @@ func (q *pull) await(ctx context.Context, p *puller, wait, atMost time.Duration)
 // writeError says that an answer could not be written, so the client cannot be told.
 type writeError struct{ error }
 
-// writePulled writes the answer. It returns an error unless all of it is on the
-// socket.
+// writePulled writes the answer. It returns an error unless all of it is on the socket.
 func (g *Gateway) writePulled(w http.ResponseWriter, r *http.Request, p *puller, ds []group.Delivery, at time.Time) error {
 	s := newScratch()
 	defer s.free()

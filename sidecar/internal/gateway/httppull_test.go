@@ -297,8 +297,7 @@ func TestPullAutoAck(t *testing.T) {
 	s.pull(t, `{"wait_ms":0}`).wants(t, "")
 }
 
-// Each TCP connection has a delivery bucket of its own; what finds no token
-// waits.
+// Each TCP connection has a delivery bucket of its own; what finds no token waits.
 func TestPullRate(t *testing.T) {
 	s := start(t, setup{policies: `[{"name":"*","partitions":1,"delivery":{"rate":2}},{"name":"slow","partitions":1,"delivery":{"rate":0.001}}]`})
 	for i := range 5 {

@@ -5,8 +5,8 @@ import (
 	"testing"
 )
 
-// TestPlanRetention: a shorter retention says how many events it removes before
-// anybody asks for it.
+// TestPlanRetention: a shorter retention says how many events it removes before anybody asks for
+// it.
 func TestPlanRetention(t *testing.T) {
 	s := start(t, setup{policies: `[{"name":"*","publish":{"rate":0},"connection":{"rate":0},"partitions":2}]`})
 	for i := range 10 {

@@ -12,7 +12,8 @@ import (
 // maxSettleBody is more than the most leases that one request may name.
 const maxSettleBody = 4 << 20
 
-// settleLeases handles ack, nack and modack. It answers an ack or a nack once the group's progress is durable.
+// settleLeases handles ack, nack and modack. It answers an ack or a nack once the group's progress
+// is durable.
 func (g *Gateway) settleLeases(op string) handler {
 	return func(w http.ResponseWriter, r *http.Request) error {
 		if err := g.mayJoin(r); err != nil {
@@ -60,8 +61,8 @@ func (g *Gateway) settleLeases(op string) handler {
 	}
 }
 
-// readLeases reads the leases of a request. at says which of the request's each
-// one is; the others, which this process did not give, have their result.
+// readLeases reads the leases of a request. at says which of the request's each one is; the others,
+// which this process did not give, have their result.
 func (g *Gateway) readLeases(topic, name string, tokens []string) (leases []group.Lease, at []int, results []*wire.Error, bad *wire.Error) {
 	results = make([]*wire.Error, len(tokens))
 	for i, token := range tokens {

@@ -37,8 +37,8 @@ func (g *Gateway) streamEvents(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-// openStream checks the request and subscribes; nil, where the request asks for
-// no more than the head of the answer.
+// openStream checks the request and subscribes; nil, where the request asks for no more than the
+// head of the answer.
 func (g *Gateway) openStream(w http.ResponseWriter, r *http.Request) (*stream, error) {
 	k, o, last, err := streamOptions(r)
 	if err != nil {
@@ -75,8 +75,8 @@ func (g *Gateway) openStream(w http.ResponseWriter, r *http.Request) (*stream, e
 	return s, nil
 }
 
-// streamOptions reads what a stream is of and where it starts. last is the
-// event that the client was sent last, if it says so.
+// streamOptions reads what a stream is of and where it starts. last is the event that the client
+// was sent last, if it says so.
 func streamOptions(r *http.Request) (k subKey, o wire.SubscribeOptions, last string, err error) {
 	p, err := httpapi.ParseParams(r.URL.RawQuery)
 	if err != nil {
@@ -132,8 +132,8 @@ func streamHead(w http.ResponseWriter) {
 	w.WriteHeader(http.StatusOK)
 }
 
-// join subscribes with the group, or alone, behind the event that the client was
-// sent last, if there is one.
+// join subscribes with the group, or alone, behind the event that the client was sent last, if
+// there is one.
 func (s *stream) join(ctx context.Context, g *Gateway, o wire.SubscribeOptions, ps *pacers) error {
 	asked := group.Subscription{
 		Topic: s.topic, Group: s.group, Options: o,
@@ -156,8 +156,7 @@ func (s *stream) join(ctx context.Context, g *Gateway, o wire.SubscribeOptions, 
 	return err
 }
 
-// admitStream counts a stream in, unless its rights have gone or the sidecar
-// shuts down.
+// admitStream counts a stream in, unless its rights have gone or the sidecar shuts down.
 func (g *Gateway) admitStream(s *stream) error {
 	g.mu.Lock()
 	defer g.mu.Unlock()

@@ -155,8 +155,8 @@ func TestStreamResumes(t *testing.T) {
 	}
 }
 
-// Events that a client has not seen come after Last-Event-ID, also where they
-// were stored later in other partitions with a lower ts, or the same.
+// Events that a client has not seen come after Last-Event-ID, also where they were stored later in
+// other partitions with a lower ts, or the same.
 func TestStreamResumesBehindWhatItSent(t *testing.T) {
 	s := start(t, setup{})
 	post := func(ts int, ids ...string) {
@@ -420,8 +420,8 @@ func TestChangedRightsEndStreams(t *testing.T) {
 	kept.close()
 }
 
-// A browser that somebody was led to follow an address drains no group; what it
-// only shows has no effect, and an EventSource is no navigation.
+// A browser that somebody was led to follow an address drains no group; what it only shows has no
+// effect, and an EventSource is no navigation.
 func TestStreamIsNoPageToOpen(t *testing.T) {
 	s := start(t, setup{})
 	for _, tc := range []struct {

@@ -24,8 +24,8 @@ type topicInfo struct {
 	Groups []string `json:"groups"`
 }
 
-// partitionInfo is what a partition holds: seqs from First to Head, and nothing
-// where First is above Head.
+// partitionInfo is what a partition holds: seqs from First to Head, and nothing where First is
+// above Head.
 type partitionInfo struct {
 	Partition int    `json:"partition"`
 	First     uint64 `json:"first"`
@@ -200,8 +200,7 @@ func (g *Gateway) ensureTopic(ctx context.Context, topic string) (tp eventlog.To
 	return tp, true, err
 }
 
-// deleteTopic removes a topic, its groups and its dead letters, or tells what
-// would go.
+// deleteTopic removes a topic, its groups and its dead letters, or tells what would go.
 func (g *Gateway) deleteTopic(_ http.ResponseWriter, r *http.Request) (any, error) {
 	topic := r.PathValue("topic")
 	dry, err := dryRun(r)
@@ -245,8 +244,8 @@ func (g *Gateway) planDeletion(ctx context.Context, topic string) (deletionPlan,
 	return plan, nil
 }
 
-// removeTopic removes a topic after its dead letters, so that where it stops
-// half-way the topic is there to be deleted again.
+// removeTopic removes a topic after its dead letters, so that where it stops half-way the topic is
+// there to be deleted again.
 func (g *Gateway) removeTopic(ctx context.Context, topic string) error {
 	parts := []string{topic}
 	if !strings.HasSuffix(topic, wire.DeadLetterSuffix) {

@@ -10,8 +10,8 @@ import (
 	"github.com/sluice-bus/sluice/sidecar/internal/budget"
 )
 
-// freeIntake is how much of a message or body may come without memory of the
-// budget, so that small publishes pass also while others have used it up.
+// freeIntake is how much of a message or body may come without memory of the budget, so that small
+// publishes pass also while others have used it up.
 const freeIntake = 4 << 10
 
 // intake is a message or a body while it comes, and until it is done with. Bytes beyond freeIntake
@@ -26,8 +26,8 @@ type intake struct {
 // errNoMemory says that the budget has too little for the rest of the message or body.
 var errNoMemory = errors.New("the budget of all connections is used up")
 
-// retryMemory is when there may be memory again. Others free it when they are answered, or read their
-// events, which takes moments, or at their time-outs.
+// retryMemory is when there may be memory again. Others free it when they are answered, or read
+// their events, which takes moments, or at their time-outs.
 const retryMemory = time.Second
 
 func refuseMemory(b *budget.Budget) *wire.Error {
@@ -37,8 +37,7 @@ func refuseMemory(b *budget.Budget) *wire.Error {
 	}
 }
 
-// readAll reads all of r into b. After errNoMemory b has the beginning, and r
-// gives the rest.
+// readAll reads all of r into b. After errNoMemory b has the beginning, and r gives the rest.
 func (in *intake) readAll(r io.Reader) error {
 	for {
 		if err := in.makeRoom(); err != nil {

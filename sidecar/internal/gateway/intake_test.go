@@ -52,8 +52,8 @@ func awaitUnused(t *testing.T, memory *budget.Budget) {
 	eventually(t, "all memory is given back", func() bool { return memory.Used() == 0 })
 }
 
-// While others have used up the memory, a large message or body is refused, and
-// told so under its corr; small ones pass, and the connection goes on.
+// While others have used up the memory, a large message or body is refused, and told so under its
+// corr; small ones pass, and the connection goes on.
 func TestLargeMessagesAreRefusedWithoutMemory(t *testing.T) {
 	memory := budget.New(1 << 20)
 	s := start(t, setup{memory: memory})
@@ -81,8 +81,7 @@ func TestLargeMessagesAreRefusedWithoutMemory(t *testing.T) {
 	awaitUnused(t, memory)
 }
 
-// A client that is not answered yet, or does not read, has memory of the budget
-// until it is gone.
+// A client that is not answered yet, or does not read, has memory of the budget until it is gone.
 func TestWhatIsUnderWayIsCounted(t *testing.T) {
 	memory := budget.New(1 << 20)
 	s := start(t, setup{memory: memory})
@@ -101,8 +100,8 @@ func TestWhatIsUnderWayIsCounted(t *testing.T) {
 	eventually(t, "what the connection had is given back", func() bool { return memory.Used() <= 64<<10 })
 }
 
-// While there is no memory, a connection is sent events only once it has read
-// what waits for it; one that reads gets them all.
+// While there is no memory, a connection is sent events only once it has read what waits for it;
+// one that reads gets them all.
 func TestDeliveriesWithoutMemory(t *testing.T) {
 	memory := budget.New(1)
 	s := start(t, setup{memory: memory, policies: onePartition})
@@ -130,8 +129,8 @@ func TestDeliveriesWithoutMemory(t *testing.T) {
 	awaitUnused(t, memory)
 }
 
-// A message or a body that does not come whole in time ends its connection, and
-// the client is told why.
+// A message or a body that does not come whole in time ends its connection, and the client is told
+// why.
 func TestMessageThatDoesNotComeWhole(t *testing.T) {
 	t.Parallel()
 	bounds := DefaultBounds()
@@ -159,8 +158,7 @@ func TestMessageThatDoesNotComeWhole(t *testing.T) {
 	}
 }
 
-// A message has its deadline from its beginning on, and between two there is
-// none.
+// A message has its deadline from its beginning on, and between two there is none.
 func TestDeadlineOfAMessage(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		o, peer := pipedSendBuffer(Bounds{SendBufferBytes: 1000, SlowClientTimeout: time.Hour, ReceiveTimeout: time.Minute})

@@ -49,9 +49,8 @@ func (l *leaser) appendLease(dst []byte, topic, name string, d group.Lease) []by
 	return base64.RawURLEncoding.AppendEncode(dst, text)
 }
 
-// readLease reads a lease of a group. ours says that this process gave it; node
-// is the name of the sidecar that did. ok is false where it is no lease of the
-// group at all.
+// readLease reads a lease of a group. ours says that this process gave it; node is the name of the
+// sidecar that did. ok is false where it is no lease of the group at all.
 func (l *leaser) readLease(topic, name, token string) (d group.Lease, node string, ours, ok bool) {
 	if len(token) > maxLeaseBytes {
 		return d, "", false, false

@@ -17,8 +17,8 @@ import (
 	"github.com/sluice-bus/sluice/sdk/option"
 )
 
-// pipes is a listener whose connections are in memory, so that time in a bubble goes
-// on while they are quiet.
+// pipes is a listener whose connections are in memory, so that time in a bubble goes on while they
+// are quiet.
 type pipes struct {
 	conns chan net.Conn
 	once  sync.Once
@@ -64,9 +64,9 @@ type consumed struct {
 	began   time.Time
 }
 
-// consume publishes ten events of each of a hundred keys, and handles them with the SDK
-// and all settings as they are by default. away says for how long the effect of a key
-// fails. It returns once the group has no lag.
+// consume publishes ten events of each of a hundred keys, and handles them with the SDK and all
+// settings as they are by default. away says for how long the effect of a key fails. It returns
+// once the group has no lag.
 func consume(t *testing.T, away func(key string) time.Duration) *consumed {
 	t.Helper()
 	const keys, each = 100, 10
@@ -133,8 +133,8 @@ func consume(t *testing.T, away func(key string) time.Duration) *consumed {
 	return c
 }
 
-// TestDatabaseAwayForTenMinutes: by default no event becomes a dead letter, and the
-// order of keys is kept.
+// TestDatabaseAwayForTenMinutes: by default no event becomes a dead letter, and the order of keys
+// is kept.
 func TestDatabaseAwayForTenMinutes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		consume(t, func(string) time.Duration { return 10 * time.Minute })

@@ -16,8 +16,8 @@ const (
 	maxPage     = 1000
 )
 
-// limitAndCursor reads the size of a page, and the text that nextCursor made the cursor from; "" for
-// the first page.
+// limitAndCursor reads the size of a page, and the text that nextCursor made the cursor from; ""
+// for the first page.
 func limitAndCursor(p httpapi.Params) (limit int, cursor string, err error) {
 	n, err := p.Whole("limit", defaultPage, 1, maxPage)
 	if err != nil {

@@ -11,8 +11,8 @@ import (
 // progressEvery is the least time between two lines of progress.
 const progressEvery = 100 * time.Millisecond
 
-// progress answers a request with the lines of a long change of so many things. A client that has gone gets none: its
-// request's context is over.
+// progress answers a request with the lines of a long change of so many things. A client that has
+// gone gets none: its request's context is over.
 type progress struct {
 	w    http.ResponseWriter
 	of   int

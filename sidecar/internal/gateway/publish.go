@@ -6,8 +6,8 @@ import (
 	"github.com/sluice-bus/sluice/sdk/wire/codec"
 )
 
-// publish admits the events of a PUBLISH. The reply follows when the log has
-// answered for all of them.
+// publish admits the events of a PUBLISH. The reply follows when the log has answered for all of
+// them.
 func (c *conn) publish(who *access.Identity, req *codec.Request, size int) {
 	items := req.Events
 	if !req.IsBatch {
@@ -46,8 +46,8 @@ func (c *conn) replyPublished(req *codec.Request, results []wire.ResultItem) {
 	})
 }
 
-// countRefused counts a PUBLISH that could not be decoded among the refusals of
-// its topic, unless a stranger sent it.
+// countRefused counts a PUBLISH that could not be decoded among the refusals of its topic, unless a
+// stranger sent it.
 func (c *conn) countRefused(req *codec.Request, err *wire.Error) {
 	if req.Op == wire.OpPublish && c.who.Load() != nil {
 		c.cfg.Publisher.Refused(req.Topic, err.Code, 1)

@@ -50,9 +50,9 @@ type pull struct {
 	ended  *wire.Error
 }
 
-// pullBytes bounds the size of an answer, before the deliveries of the last turn. Later events wait for
-// the next pull. While the budget of all connections is used up, an answer has the deliveries of one
-// turn.
+// pullBytes bounds the size of an answer, before the deliveries of the last turn. Later events wait
+// for the next pull. While the budget of all connections is used up, an answer has the deliveries
+// of one turn.
 const pullBytes = 4 << 20
 
 // Room reports whether some pull waits.

@@ -49,8 +49,8 @@ func (x *pullers) enter(ctx context.Context, topic, name string, o wire.Subscrib
 	if err != nil {
 		return nil, err
 	}
-	// One request subscribes, and the others wait. Where it fails the next one tries: the failure may
-	// have been the request's own.
+	// One request subscribes, and the others wait. Where it fails the next one tries: the failure
+	// may have been the request's own.
 	if err = p.joining.Acquire(ctx, 1); err == nil {
 		if p.member == nil {
 			err = x.subscribe(ctx, p, o)
@@ -112,8 +112,8 @@ func (x *pullers) subscribe(ctx context.Context, p *puller, o wire.SubscribeOpti
 	return nil
 }
 
-// unpaced is the delivery bucket of a puller: the requests have taken the tokens
-// of their connections before.
+// unpaced is the delivery bucket of a puller: the requests have taken the tokens of their
+// connections before.
 type unpaced struct{}
 
 func (unpaced) Take(time.Time) (time.Duration, bool) { return 0, true }

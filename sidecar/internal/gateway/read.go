@@ -20,8 +20,8 @@ import (
 // read handles frames until the connection ends, and says how to close it.
 func (c *conn) read() closing {
 	for {
-		// A context that could end would cost a timer per frame; what ends the
-		// connection closes the send buffer, and reading with it.
+		// A context that could end would cost a timer per frame; what ends the connection closes
+		// the send buffer, and reading with it.
 		kind, r, err := c.ws.Reader(context.Background())
 		if err != nil {
 			return afterError(err)
@@ -35,8 +35,8 @@ func (c *conn) read() closing {
 	}
 }
 
-// message receives and handles one message, and says how to close the
-// connection where it has to end.
+// message receives and handles one message, and says how to close the connection where it has to
+// end.
 func (c *conn) message(kind websocket.MessageType, r io.Reader) *closing {
 	s := newScratch()
 	defer s.free()
@@ -61,8 +61,8 @@ func (c *conn) message(kind websocket.MessageType, r io.Reader) *closing {
 	return nil
 }
 
-// shed refuses a message that there is no memory for, once the rest of it has
-// come. It is answered under its corr, where that is at its beginning.
+// shed refuses a message that there is no memory for, once the rest of it has come. It is answered
+// under its corr, where that is at its beginning.
 func (c *conn) shed(r io.Reader, beginning []byte) *closing {
 	req, _ := codec.DecodeRequest(beginning, c.cfg.Limits)
 	known := &codec.Request{Op: req.Op, Topic: req.Topic, Corr: req.Corr, HasCorr: req.HasCorr}
@@ -95,9 +95,9 @@ func (c *conn) unread(err error) *closing {
 	return &closing{websocket.StatusPolicyViolation, "a message did not arrive completely in time"}
 }
 
-// afterError says how to close a connection that cannot be read: where the peer
-// broke the protocol it is told so and may finish what it is sending, since
-// closing the socket at once could destroy the close frame.
+// afterError says how to close a connection that cannot be read: where the peer broke the protocol
+// it is told so and may finish what it is sending, since closing the socket at once could destroy
+// the close frame.
 func afterError(err error) closing {
 	var network net.Error
 	switch {

@@ -17,8 +17,8 @@ import (
 )
 
 const (
-	// redriveRate is how many dead letters a second are redriven unless the
-	// request says, and maxRedriveRate how many at the most.
+	// redriveRate is how many dead letters a second are redriven unless the request says, and
+	// maxRedriveRate how many at the most.
 	redriveRate    = 100
 	maxRedriveRate = 100_000
 	// maxDeadIDs is how many dead letters a request may name.
@@ -78,7 +78,8 @@ type change struct {
 // planner plans the change of the selected dead letters.
 type planner func(*http.Request, deadLetters, deadSelection) (change, error)
 
-// changeDead changes the selected dead letters. Errors after the first line of progress are lines, too.
+// changeDead changes the selected dead letters. Errors after the first line of progress are lines,
+// too.
 func (g *Gateway) changeDead(plan planner) handler {
 	return func(w http.ResponseWriter, r *http.Request) error {
 		content, bad := g.readAtMost(w, r, maxSettleBody)

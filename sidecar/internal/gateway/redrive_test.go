@@ -38,8 +38,7 @@ func (s *sidecar) dead(t testing.TB, query string) (l deadList) {
 	return l
 }
 
-// shows is the list as "id/attempts/state …", by id: what died in one millisecond
-// is in any order.
+// shows is the list as "id/attempts/state …", by id: what died in one millisecond is in any order.
 func (l deadList) shows() string {
 	var out []string
 	for _, d := range l.Dead {
@@ -169,8 +168,8 @@ func TestDeadLettersAndTheWayBack(t *testing.T) {
 	}
 }
 
-// A redrive that its client gives up stops; what is done stays done, and the same
-// again does the rest.
+// A redrive that its client gives up stops; what is done stays done, and the same again does the
+// rest.
 func TestRedriveStopsWithItsClient(t *testing.T) {
 	s := start(t, setup{policies: onePartition})
 	s.publishKeyed(t, 40)

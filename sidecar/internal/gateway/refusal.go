@@ -13,8 +13,8 @@ import (
 // that takes is unknown, so it is a moderate pause.
 const retryStore = time.Second
 
-// refusal translates an error of the log or of a group into the contract's error. It returns nil for
-// nil, and an error without a code in the contract as it is: that one is internal.
+// refusal translates an error of the log or of a group into the contract's error. It returns nil
+// for nil, and an error without a code in the contract as it is: that one is internal.
 func refusal(err error) error {
 	var known *wire.Error
 	var disk *eventlog.DiskFullError

@@ -11,11 +11,11 @@ import (
 	"github.com/sluice-bus/sluice/sidecar/internal/budget"
 )
 
-// sendBuffer is the network connection under a WebSocket. What is written to it
-// waits in memory for a goroutine that hands it to the socket, many frames with
-// one system call, and that runs only while there is something to write. So
-// writing never blocks, and the WebSocket library, whose pongs and close frames
-// go the same way, never holds one of its locks for longer than a copy takes.
+// sendBuffer is the network connection under a WebSocket. What is written to it waits in memory for
+// a goroutine that hands it to the socket, many frames with one system call, and that runs only
+// while there is something to write. So writing never blocks, and the WebSocket library, whose
+// pongs and close frames go the same way, never holds one of its locks for longer than a copy
+// takes.
 //
 // Nothing keeps a writer below the bound: a subscription asks hasRoom before it writes, and Read
 // holds ops back while the bound is exceeded.
@@ -104,8 +104,7 @@ func (o *sendBuffer) Read(p []byte) (int, error) {
 // beginMessage says that the reader has got the beginning of a message.
 func (o *sendBuffer) beginMessage() { o.receiving.Store(true) }
 
-// endMessage says that it has got the end. The error is that of a connection
-// that has ended.
+// endMessage says that it has got the end. The error is that of a connection that has ended.
 func (o *sendBuffer) endMessage() error {
 	o.receiving.Store(false)
 	o.mu.Lock()
@@ -117,10 +116,9 @@ func (o *sendBuffer) endMessage() error {
 	return o.Conn.SetReadDeadline(time.Time{})
 }
 
-// hasRoom reports whether the send buffer is below its bound; that is 0 while the
-// budget of all connections is used up. After a false there is
-// none until half of the bound is free, and then wake is called: deliveries
-// come in bursts, and not one for each byte that the client reads.
+// hasRoom reports whether the send buffer is below its bound; that is 0 while the budget of all
+// connections is used up. After a false there is none until half of the bound is free, and then
+// wake is called: deliveries come in bursts, and not one for each byte that the client reads.
 func (o *sendBuffer) hasRoom() bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -145,8 +143,8 @@ func (o *sendBuffer) uncork() {
 	o.mu.Unlock()
 }
 
-// whenWritten calls done from the flusher once everything accepted so far is on
-// the socket; never, when the connection ends before.
+// whenWritten calls done from the flusher once everything accepted so far is on the socket; never,
+// when the connection ends before.
 func (o *sendBuffer) whenWritten(done func()) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -185,8 +183,7 @@ func (o *sendBuffer) run() {
 	}
 }
 
-// next takes what is to be written, calling receipts that are due; nil ends the
-// flusher.
+// next takes what is to be written, calling receipts that are due; nil ends the flusher.
 func (o *sendBuffer) next(spare [][]byte) [][]byte {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -315,8 +312,7 @@ func (o *sendBuffer) wait() {
 	}
 }
 
-// isStalled reports whether the connection ended because its peer took nothing
-// for too long.
+// isStalled reports whether the connection ended because its peer took nothing for too long.
 func (o *sendBuffer) isStalled() bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()

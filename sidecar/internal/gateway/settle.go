@@ -7,8 +7,7 @@ import (
 	"github.com/sluice-bus/sluice/sdk/wire/codec"
 )
 
-// settle handles ACK and NACK. The reply follows when the group's progress is
-// durable.
+// settle handles ACK and NACK. The reply follows when the group's progress is durable.
 func (c *conn) settle(req *codec.Request, size int) {
 	s, err := c.subscription(req)
 	if err != nil {

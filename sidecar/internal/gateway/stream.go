@@ -21,8 +21,8 @@ const (
 	streamPiece = 64 << 10
 )
 
-// stream is one connection that is sent events (server-sent events). The
-// request's goroutine alone writes to it.
+// stream is one connection that is sent events (server-sent events). The request's goroutine alone
+// writes to it.
 type stream struct {
 	subKey
 	feed
@@ -117,8 +117,7 @@ func (s *stream) wrote(n int) {
 	}
 }
 
-// serve writes until the client has gone or reads nothing for too long, or the
-// stream is ended.
+// serve writes until the client has gone or reads nothing for too long, or the stream is ended.
 func (s *stream) serve(w http.ResponseWriter, r *http.Request, patience time.Duration) error {
 	beat := time.NewTicker(heartbeat)
 	defer beat.Stop()

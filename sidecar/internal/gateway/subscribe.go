@@ -53,8 +53,7 @@ func (s *subscription) tell(op string, partitions []int) {
 	s.conn.reply(func(dst []byte) []byte { return codec.AppendAssignment(dst, op, s.topic, s.group, partitions) })
 }
 
-// subscribe adds a subscription. Its OK is in the send buffer before the first
-// event.
+// subscribe adds a subscription. Its OK is in the send buffer before the first event.
 func (c *conn) subscribe(req *codec.Request) {
 	s, err := c.addSubscription(req)
 	c.note(audit.Subscribe, subKey{req.Topic, req.Group}, err)
@@ -78,9 +77,8 @@ func (c *conn) subscribe(req *codec.Request) {
 	s.Start()
 }
 
-// addSubscription makes a subscription that is not started. Only the reader
-// adds and removes, so what it has looked up stays, except for a shutdown
-// or a loss of rights.
+// addSubscription makes a subscription that is not started. Only the reader adds and removes, so
+// what it has looked up stays, except for a shutdown or a loss of rights.
 func (c *conn) addSubscription(req *codec.Request) (*subscription, error) {
 	s := &subscription{subKey: subKey{req.Topic, req.Group}, conn: c, maxBatch: 1, autoAck: req.Subscribe.AutoAck}
 	if n := req.Subscribe.MaxBatch; n != nil {
@@ -185,8 +183,7 @@ func (c *conn) pause(req *codec.Request) {
 	s.Resume()
 }
 
-// revoked tells the client of a subscription that was closed that its
-// partitions are gone.
+// revoked tells the client of a subscription that was closed that its partitions are gone.
 func (c *conn) revoked(s *subscription) {
 	if len(s.partitions) > 0 {
 		slices.Sort(s.partitions)

@@ -14,11 +14,10 @@ import (
 )
 
 const (
-	// trailSteps is how many events a stream may have sent since the one that
-	// its client saw last, for it to go on exactly there.
+	// trailSteps is how many events a stream may have sent since the one that its client saw last,
+	// for it to go on exactly there.
 	trailSteps = 1024
-	// keptTrails is of how many streams that ended it is remembered where they
-	// were.
+	// keptTrails is of how many streams that ended it is remembered where they were.
 	keptTrails = 128
 )
 
@@ -87,10 +86,10 @@ func (t *trail) after(id string) (steps []step, known bool) {
 	return nil, false
 }
 
-// resume is where a client without a group goes on that was sent an event last
-// by some stream of this sidecar; nil: none remembers it. Streams may have sent
-// events of several partitions in different orders. It is not told which was the
-// client's, so it misses nothing of any, and may be sent an event again.
+// resume is where a client without a group goes on that was sent an event last by some stream of
+// this sidecar; nil: none remembers it. Streams may have sent events of several partitions in
+// different orders. It is not told which was the client's, so it misses nothing of any, and may be
+// sent an event again.
 func (g *Gateway) resume(k subKey, id string) (starts []uint64) {
 	g.mu.Lock()
 	ended := append([]*trail(nil), g.trails...) // they change no more
@@ -114,8 +113,7 @@ func (g *Gateway) resume(k subKey, id string) (starts []uint64) {
 	return starts
 }
 
-// lowest puts the lower start of each partition into a. Either may be nil: it
-// does not count.
+// lowest puts the lower start of each partition into a. Either may be nil: it does not count.
 func lowest(a, b []uint64) []uint64 {
 	if a == nil {
 		return b
@@ -126,8 +124,7 @@ func lowest(a, b []uint64) []uint64 {
 	return a
 }
 
-// keepTrail remembers the trail of a stream that has ended. The caller holds
-// g.mu.
+// keepTrail remembers the trail of a stream that has ended. The caller holds g.mu.
 func (g *Gateway) keepTrail(t *trail) {
 	if t == nil || len(t.steps) == 0 {
 		return
@@ -138,9 +135,9 @@ func (g *Gateway) keepTrail(t *trail) {
 	g.trails = append(g.trails, t)
 }
 
-// unseen returns the events that a stream of a group wrote, and so acked, after the last one that its
-// client has seen. The client has come back, and does not read from that stream any more: if it is
-// still open, unseen ends it.
+// unseen returns the events that a stream of a group wrote, and so acked, after the last one that
+// its client has seen. The client has come back, and does not read from that stream any more: if it
+// is still open, unseen ends it.
 func (g *Gateway) unseen(ctx context.Context, k subKey, last string) []step {
 	g.mu.Lock()
 	var old *stream
@@ -178,8 +175,8 @@ func (s *stream) sent(id string) bool {
 	return known
 }
 
-// resend writes the events that an earlier stream of the group wrote and the client has not seen, if
-// the topic still has them.
+// resend writes the events that an earlier stream of the group wrote and the client has not seen,
+// if the topic still has them.
 func (s *stream) resend(w http.ResponseWriter, r *http.Request, g *Gateway) error {
 	if s.group == "" || s.last == "" {
 		return nil

@@ -7,8 +7,8 @@ import (
 	"github.com/sluice-bus/sluice/sidecar/internal/budget"
 )
 
-// window counts the ops of one connection that have no reply yet, and holds the
-// reader back while they are too many.
+// window counts the ops of one connection that have no reply yet, and holds the reader back while
+// they are too many.
 type window struct {
 	maxEvents, maxBytes int
 	budget              *budget.Budget
@@ -24,8 +24,8 @@ func (w *window) init(b Bounds, memory *budget.Budget) {
 	w.changed.L = &w.mu
 }
 
-// enter counts an op in, once there is room for it or nothing else is under
-// way. It reports false when the connection has ended.
+// enter counts an op in, once there is room for it or nothing else is under way. It reports false
+// when the connection has ended.
 func (w *window) enter(events, bytes int) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()

@@ -16,8 +16,7 @@ type round struct {
 	paceDue time.Time // when there is a token again; zero: nobody waits for one
 }
 
-// assign gives ready events to members with room, in rotation, until either
-// runs out.
+// assign gives ready events to members with room, in rotation, until either runs out.
 func (d *dispatch) assign(now time.Time) {
 	d.round = round{spare: d.room()}
 	for _, m := range d.members {
@@ -63,8 +62,7 @@ func (d *dispatch) retune(eff *policy.Effective, owns, of int, now time.Time) {
 	d.limits.tune(owns, of, now)
 }
 
-// place assigns a ready event, ends it, or lets it wait. It reports false if the
-// event stays ready.
+// place assigns a ready event, ends it, or lets it wait. It reports false if the event stays ready.
 func (d *dispatch) place(e *entry, now time.Time) bool {
 	switch {
 	case e.state != ready:
@@ -115,12 +113,12 @@ func (d *dispatch) place(e *entry, now time.Time) bool {
 	}
 }
 
-// maxUnsure bounds the deliveries beyond the attempts that an event gets whose
-// sidecar died each time.
+// maxUnsure bounds the deliveries beyond the attempts that an event gets whose sidecar died each
+// time.
 const maxUnsure = 5
 
-// exhausted reports whether the event's attempts are used up. An event that was on
-// its way when sidecars died gets some more, since it may have reached no member.
+// exhausted reports whether the event's attempts are used up. An event that was on its way when
+// sidecars died gets some more, since it may have reached no member.
 func (e *entry) exhausted(most int) bool {
 	if e.unsure {
 		most += maxUnsure
@@ -128,8 +126,8 @@ func (e *entry) exhausted(most int) bool {
 	return e.attempts >= most
 }
 
-// outlived reports whether the event's own ttl has passed. A redriven dead letter
-// is delivered all the same.
+// outlived reports whether the event's own ttl has passed. A redriven dead letter is delivered all
+// the same.
 func (e *entry) outlived(now time.Time) bool {
 	return e.rec.TTLMS > 0 && e.letter == "" && now.UnixMilli()-e.rec.AcceptedAt > e.rec.TTLMS
 }
@@ -144,8 +142,8 @@ const (
 	fits
 )
 
-// pick finds the next member in rotation that takes the event now; where
-// members have partitions of their own, the one that has this one.
+// pick finds the next member in rotation that takes the event now; where members have partitions of
+// their own, the one that has this one.
 func (d *dispatch) pick(e *entry) (*Member, fit) {
 	if m := e.part.assignee; m != nil && (m.closed || m.opts.Filter.Matches(&e.rec.Event)) {
 		switch {
@@ -174,8 +172,8 @@ func (d *dispatch) pick(e *entry) (*Member, fit) {
 	return nil, best
 }
 
-// pace takes a delivery token of the group and one of the member's connection;
-// without one the group or the member gets no more in this turn.
+// pace takes a delivery token of the group and one of the member's connection; without one the
+// group or the member gets no more in this turn.
 func (d *dispatch) pace(m *Member, now time.Time) bool {
 	wait, ok := d.limits.take(now)
 	if !ok {
@@ -193,8 +191,7 @@ func (d *dispatch) pace(m *Member, now time.Time) bool {
 	return false
 }
 
-// lease puts an event in flight at a member. It is sent once its attempt is
-// saved.
+// lease puts an event in flight at a member. It is sent once its attempt is saved.
 func (d *dispatch) lease(e *entry, m *Member) {
 	d.leases++
 	e.state, e.member, e.sent, e.lease = inflight, m, false, d.leases

@@ -12,13 +12,13 @@ import (
 	"github.com/sluice-bus/sluice/sidecar/internal/roster"
 )
 
-// lookAgain is the wait before the next look at a partition that is due here and
-// still another sidecar's, unless a signal comes before.
+// lookAgain is the wait before the next look at a partition that is due here and still another
+// sidecar's, unless a signal comes before.
 const lookAgain = time.Second
 
-// balance compares the partitions that this sidecar has with those that are due
-// here, begins to drain the others and takes the free ones. It asks the store only
-// if a partition is missing or in doubt.
+// balance compares the partitions that this sidecar has with those that are due here, begins to
+// drain the others and takes the free ones. It asks the store only if a partition is missing or in
+// doubt.
 func (g *Group) balance() {
 	g.moving.Lock()
 	defer g.moving.Unlock()
@@ -79,8 +79,8 @@ func (g *Group) plan(st *roster.Standing, view *roster.View) todo {
 	return x
 }
 
-// latest asks for the highest epoch of every partition; the zero value stands
-// for those without one.
+// latest asks for the highest epoch of every partition; the zero value stands for those without
+// one.
 func (g *Group) latest(ctx context.Context) ([]eventlog.Epoch, error) {
 	stored, err := g.cfg.Log.LatestEpochs(ctx, g.topic, g.name)
 	if err != nil {
@@ -102,8 +102,8 @@ func byPartition(stored []eventlog.Epoch, n int) []eventlog.Epoch {
 	return all
 }
 
-// abandonTaken abandons the partitions that others have taken over, and reports whether
-// there were any.
+// abandonTaken abandons the partitions that others have taken over, and reports whether there were
+// any.
 func (g *Group) abandonTaken(latest []eventlog.Epoch) bool {
 	var waiters []func(error)
 	g.mu.Lock()
@@ -123,9 +123,8 @@ func (g *Group) abandonTaken(latest []eventlog.Epoch) bool {
 	return len(lost) > 0
 }
 
-// recreateDeleted creates the group again where another sidecar has deleted it just as
-// members came here: it starts where the first member asked for. It reports whether it
-// has done so.
+// recreateDeleted creates the group again where another sidecar has deleted it just as members came
+// here: it starts where the first member asked for. It reports whether it has done so.
 func (g *Group) recreateDeleted(missing []int, latest []eventlog.Epoch) bool {
 	if !slices.ContainsFunc(missing, func(i int) bool { return latest[i].Deleted }) {
 		return false
@@ -145,9 +144,9 @@ func (g *Group) recreateDeleted(missing []int, latest []eventlog.Epoch) bool {
 	return true
 }
 
-// takeEpochs takes epochs, and returns those that it got. After a failure the next
-// balance asks the store: another sidecar has taken the epoch, or a take without an
-// answer was executed, or may be later.
+// takeEpochs takes epochs, and returns those that it got. After a failure the next balance asks the
+// store: another sidecar has taken the epoch, or a take without an answer was executed, or may be
+// later.
 func (g *Group) takeEpochs(ctx context.Context, next []eventlog.Epoch) (won []eventlog.Epoch, err error) {
 	if len(next) == 0 {
 		return nil, nil
@@ -166,8 +165,8 @@ func (g *Group) takeEpochs(ctx context.Context, next []eventlog.Epoch) (won []ev
 	return won, errors.Join(errs...)
 }
 
-// renewAll takes the next epoch of partitions that this sidecar owned until its
-// life was over. It reports whether nothing is left of that.
+// renewAll takes the next epoch of partitions that this sidecar owned until its life was over. It
+// reports whether nothing is left of that.
 func (g *Group) renewAll(ctx context.Context, st *roster.Standing, frozen []int, latest []eventlog.Epoch) bool {
 	g.mu.Lock()
 	next := g.own.renewals(st, frozen, latest)
@@ -191,8 +190,7 @@ func (g *Group) renewAll(ctx context.Context, st *roster.Standing, frozen []int,
 	return err == nil
 }
 
-// takeAll takes the missing partitions that are free, and reports whether it got all
-// missing ones.
+// takeAll takes the missing partitions that are free, and reports whether it got all missing ones.
 func (g *Group) takeAll(ctx context.Context, st *roster.Standing, view *roster.View, missing []int, latest []eventlog.Epoch) bool {
 	g.mu.Lock()
 	next := g.own.free(st, view, missing, latest, g.cfg.Clock.Now())
@@ -215,8 +213,7 @@ func (g *Group) takeAll(ctx context.Context, st *roster.Standing, view *roster.V
 	return false
 }
 
-// adopt begins to own partitions whose epochs were taken; all says that no other
-// one is missing.
+// adopt begins to own partitions whose epochs were taken; all says that no other one is missing.
 func (g *Group) adopt(won, inherits []eventlog.Epoch, extents []eventlog.Extent, all bool) {
 	now, ended := g.cfg.Clock.Now(), g.cfg.Roster.View().Ended
 	g.mu.Lock()
@@ -277,8 +274,7 @@ func (g *Group) looked(changed bool) {
 	}
 }
 
-// check makes the group ask whether it still owns its partitions; it reports false if
-// it has none.
+// check makes the group ask whether it still owns its partitions; it reports false if it has none.
 func (g *Group) check() bool {
 	g.mu.Lock()
 	owns := g.own.parts.any()

@@ -37,8 +37,8 @@ func (s *ackSink) Deliver(ds []Delivery) {
 	}
 }
 
-// BenchmarkConsumeAndAck is one member on a log in memory whose saves take no
-// time. An op is an event.
+// BenchmarkConsumeAndAck is one member on a log in memory whose saves take no time. An op is an
+// event.
 func BenchmarkConsumeAndAck(b *testing.B) {
 	for name, c := range map[string]struct {
 		window, keys int
@@ -51,8 +51,8 @@ func BenchmarkConsumeAndAck(b *testing.B) {
 	}
 }
 
-// BenchmarkConsumeAndAckTraced is the same with spans that are gathered for an
-// exporter which throws them away.
+// BenchmarkConsumeAndAckTraced is the same with spans that are gathered for an exporter which
+// throws them away.
 func BenchmarkConsumeAndAckTraced(b *testing.B) {
 	always := sdktrace.ParentBased(sdktrace.AlwaysSample())
 	for _, c := range []struct {

@@ -16,9 +16,9 @@ func (m *Manager) countFollower(topic string, by int) {
 	}
 }
 
-// Unused returns an error with in_use while the topic has subscriptions: to one
-// of its groups on any sidecar of the store, as far as its roster tells, or
-// without a group here. Other sidecars are not told of the latter.
+// Unused returns an error with in_use while the topic has subscriptions: to one of its groups on
+// any sidecar of the store, as far as its roster tells, or without a group here. Other sidecars are
+// not told of the latter.
 func (m *Manager) Unused(ctx context.Context, topic string) error {
 	m.mu.Lock()
 	followers := m.followers[topic]
@@ -63,11 +63,10 @@ func (m *Manager) unusedElsewhere(topic, name string) error {
 	return nil
 }
 
-// Delete removes a group, its progress and its marks. ErrNotFound if there is
-// none, and a *wire.Error with in_use while it has members, on any sidecar.
-// Members that come to it elsewhere in the moment before the roster tells of
-// them begin again where they asked to start. After another error it may be done
-// again.
+// Delete removes a group, its progress and its marks. ErrNotFound if there is none, and a
+// *wire.Error with in_use while it has members, on any sidecar. Members that come to it elsewhere
+// in the moment before the roster tells of them begin again where they asked to start. After
+// another error it may be done again.
 func (m *Manager) Delete(ctx context.Context, topic, name string) error {
 	g, err := m.known(ctx, topic, name)
 	if err != nil {
@@ -92,8 +91,8 @@ func (m *Manager) Delete(ctx context.Context, topic, name string) error {
 	return m.cfg.Log.ForgetGroup(ctx, topic, name)
 }
 
-// endRedrives removes the group's redrives, since no sidecar would deliver them. The
-// dead letters stay.
+// endRedrives removes the group's redrives, since no sidecar would deliver them. The dead letters
+// stay.
 func (g *Group) endRedrives(ctx context.Context) error {
 	const some = 1000
 	for _, p := range g.own.parts {
@@ -113,9 +112,9 @@ func (g *Group) endRedrives(ctx context.Context) error {
 	return nil
 }
 
-// delete takes the next epoch of all partitions, of other sidecars too, and then
-// stores that the group is deleted with them. Until then each goes on from where
-// it was, so that nothing is lost where that fails half-way.
+// delete takes the next epoch of all partitions, of other sidecars too, and then stores that the
+// group is deleted with them. Until then each goes on from where it was, so that nothing is lost
+// where that fails half-way.
 func (g *Group) delete(ctx context.Context) error {
 	g.moving.Lock()
 	defer g.moving.Unlock()

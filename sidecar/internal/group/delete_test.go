@@ -37,8 +37,8 @@ func TestDeleteGroup(t *testing.T) {
 	})
 }
 
-// TestDeleteIsBrokenOff: where a step fails, the group is as it was, and goes
-// when it is deleted again.
+// TestDeleteIsBrokenOff: where a step fails, the group is as it was, and goes when it is deleted
+// again.
 func TestDeleteIsBrokenOff(t *testing.T) {
 	run(t, func(t *testing.T, w *world) {
 		w.publish("a", "b")
@@ -152,7 +152,8 @@ func TestTooManyGroups(t *testing.T) {
 	})
 }
 
-// TestRecheckForgetsErased: an event that was erased is not delivered from memory, and another one may have its id.
+// TestRecheckForgetsErased: an event that was erased is not delivered from memory, and another one
+// may have its id.
 func TestRecheckForgetsErased(t *testing.T) {
 	run(t, func(t *testing.T, w *world) {
 		w.publish("a:k", "b:k", "c:k")
@@ -174,8 +175,8 @@ func TestRecheckForgetsErased(t *testing.T) {
 	})
 }
 
-// TestRecheckForgetsRedriven: a dead letter that was erased is not redriven from
-// memory, and what asks for one is gone with its group.
+// TestRecheckForgetsRedriven: a dead letter that was erased is not redriven from memory, and what
+// asks for one is gone with its group.
 func TestRecheckForgetsRedriven(t *testing.T) {
 	run(t, func(t *testing.T, w *world) {
 		w.publish("a:k", "b:k", "c:k")

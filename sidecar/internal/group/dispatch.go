@@ -10,10 +10,10 @@ import (
 	"github.com/sluice-bus/sluice/sidecar/internal/tracing"
 )
 
-// dispatch is a group's events on their way to its members. It has the events that
-// were fetched and are not settled, each in one of the states of an entry (doc.go draws
-// how they change), and assigns them to members. It asks neither the log nor the store
-// nor the roster. The group's mutex guards it.
+// dispatch is a group's events on their way to its members. It has the events that were fetched and
+// are not settled, each in one of the states of an entry (doc.go draws how they change), and
+// assigns them to members. It asks neither the log nor the store nor the roster. The group's mutex
+// guards it.
 type dispatch struct {
 	group   string // as the policy names it
 	metrics *telemetry.Group
@@ -136,8 +136,7 @@ func (d *dispatch) settle(e *entry) {
 	d.wakeSameID(id)
 }
 
-// settleID settles the events with an id that are not on their way to the dead
-// letter topic.
+// settleID settles the events with an id that are not on their way to the dead letter topic.
 func (d *dispatch) settleID(id string) {
 	for e := d.ids[id]; e != nil; {
 		next := e.sameID
@@ -186,9 +185,8 @@ func (d *dispatch) giveBack(e *entry) {
 	d.wakeSameID(e.rec.ID)
 }
 
-// fail ends a delivery that did not lead to an ack: the event comes again after
-// wait, or goes to the dead letter topic when it has had as many attempts as
-// most.
+// fail ends a delivery that did not lead to an ack: the event comes again after wait, or goes to
+// the dead letter topic when it has had as many attempts as most.
 func (d *dispatch) fail(e *entry, how tracing.Outcome, reason string, now time.Time, wait time.Duration, most int) {
 	e.unsure, e.part.dirty = false, true
 	if e.attempts >= most {
@@ -205,8 +203,8 @@ func (d *dispatch) fail(e *entry, how tracing.Outcome, reason string, now time.T
 	d.wakeSameID(e.rec.ID)
 }
 
-// delay takes an event back, which its member gets no earlier than after wait.
-// The delivery counts no attempt.
+// delay takes an event back, which its member gets no earlier than after wait. The delivery counts
+// no attempt.
 func (d *dispatch) delay(e *entry, reason string, now time.Time, wait time.Duration) {
 	e.process.End(tracing.Nacked, reason)
 	d.detach(e)
@@ -226,8 +224,7 @@ func (d *dispatch) retry(e *entry, now time.Time, wait time.Duration) {
 	d.wakeSameID(e.rec.ID)
 }
 
-// deadLetter sends an event to the dead letter topic; it is settled once it is
-// durable there.
+// deadLetter sends an event to the dead letter topic; it is settled once it is durable there.
 func (d *dispatch) deadLetter(e *entry) {
 	e.state = deadLettering
 	d.deadLettering++
@@ -248,8 +245,8 @@ func (d *dispatch) expire(now time.Time) {
 	}
 }
 
-// drop forgets the fetched events of a partition, and returns those that were on their
-// way to the dead letter topic: their callers are answered after the progress is saved.
+// drop forgets the fetched events of a partition, and returns those that were on their way to the
+// dead letter topic: their callers are answered after the progress is saved.
 func (d *dispatch) drop(p *partition) (dying []*entry) {
 	if len(p.entries)+len(p.redrive.entries) == 0 {
 		return nil
@@ -287,15 +284,15 @@ func (d *dispatch) urgent() bool {
 	return len(d.deadLetters) > 0 || slices.ContainsFunc(d.members, func(m *Member) bool { return len(m.out) > 0 })
 }
 
-// looksAhead reports whether more is fetched than members have room for: with
-// fairness, so that the events of a tenant are found behind any number of another's.
-// It takes no more than half of the memory that is for all.
+// looksAhead reports whether more is fetched than members have room for: with fairness, so that the
+// events of a tenant are found behind any number of another's. It takes no more than half of the
+// memory that is for all.
 func (d *dispatch) looksAhead() bool {
 	return d.fair != nil && len(d.members) > 0 && !d.limits.Paused && !d.memory.Scarce()
 }
 
-// want is how many events members have room for beyond the ready ones, or as many as
-// may be looked ahead.
+// want is how many events members have room for beyond the ready ones, or as many as may be looked
+// ahead.
 func (d *dispatch) want() int {
 	switch {
 	case d.held >= d.bounds.HeldBytes:

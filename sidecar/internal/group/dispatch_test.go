@@ -16,8 +16,9 @@ import (
 	"github.com/sluice-bus/sluice/sidecar/internal/tracing"
 )
 
-// TestDispatch does to the events of a group, without a group around them, what turns and members do, in any order. What is
-// counted of them stays what is there, and in the end members get all of them acked.
+// TestDispatch does to the events of a group, without a group around them, what turns and members
+// do, in any order. What is counted of them stays what is there, and in the end members get all of
+// them acked.
 func TestDispatch(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		x := newDispatchExam(t)

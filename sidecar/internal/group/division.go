@@ -8,9 +8,9 @@ import (
 	"github.com/sluice-bus/sluice/sidecar/internal/roster"
 )
 
-// Rebalancer is a Sink that learns which partitions its member has for itself, if the
-// subscription asked for it. The calls must not block or call back; no event of a
-// partition comes before its Assigned, or after its Revoked.
+// Rebalancer is a Sink that learns which partitions its member has for itself, if the subscription
+// asked for it. The calls must not block or call back; no event of a partition comes before its
+// Assigned, or after its Revoked.
 type Rebalancer interface {
 	// Assigned adds partitions. The first call may add none.
 	Assigned(partitions []int)
@@ -24,9 +24,9 @@ type share struct {
 	lost, won []int
 }
 
-// divide gives each member partitions of its own if one of them is a Rebalancer, and
-// tells the Rebalancers. Only turns assign events, and divide is part of one, so
-// nothing is assigned in between.
+// divide gives each member partitions of its own if one of them is a Rebalancer, and tells the
+// Rebalancers. Only turns assign events, and divide is part of one, so nothing is assigned in
+// between.
 func (g *Group) divide(now time.Time) {
 	g.mu.Lock()
 	if !g.dispatch.assignDue || g.stopped {
@@ -57,8 +57,8 @@ func (g *Group) divide(now time.Time) {
 	}
 }
 
-// divide decides which member has which partition: by rendezvous hashing, so that
-// little moves when members come and go.
+// divide decides which member has which partition: by rendezvous hashing, so that little moves when
+// members come and go.
 func (d *dispatch) divide(parts partitions, st *roster.Standing, now time.Time) []*Member {
 	to := make([]*Member, len(parts))
 	d.divided = false
@@ -85,8 +85,8 @@ func (d *dispatch) divide(parts partitions, st *roster.Standing, now time.Time) 
 	return to
 }
 
-// shares compares a division with the one in force. When no member asks for a division
-// any more, its end takes no partition from a member.
+// shares compares a division with the one in force. When no member asks for a division any more,
+// its end takes no partition from a member.
 func (d *dispatch) shares(parts partitions, to []*Member) []share {
 	shares := make([]share, 0, len(d.members))
 	for _, m := range d.members {
@@ -106,8 +106,7 @@ func (d *dispatch) shares(parts partitions, to []*Member) []share {
 	return shares
 }
 
-// revoke takes a partition from the member that has it for itself; the next
-// turn tells it.
+// revoke takes a partition from the member that has it for itself; the next turn tells it.
 func (d *dispatch) revoke(p *partition) {
 	d.assignDue = true
 	if p.assignee != nil {
@@ -116,8 +115,8 @@ func (d *dispatch) revoke(p *partition) {
 	}
 }
 
-// revoke takes partitions from a member and tells it. Their events in flight go back
-// without counting.
+// revoke takes partitions from a member and tells it. Their events in flight go back without
+// counting.
 func (m *Member) revoke(lost []int) {
 	if len(lost) == 0 {
 		return
@@ -143,8 +142,8 @@ func (m *Member) revoke(lost []int) {
 	}
 }
 
-// assign tells a member of partitions that have become its own. It tells a member that
-// it has none only once, when that is certain.
+// assign tells a member of partitions that have become its own. It tells a member that it has none
+// only once, when that is certain.
 func (m *Member) assign(won []int) {
 	if m.rebalancer == nil {
 		return

@@ -149,8 +149,8 @@ func TestDivision(t *testing.T) {
 	})
 }
 
-// An event that the filter of its partition's member does not let pass goes to
-// another member that wants it.
+// An event that the filter of its partition's member does not let pass goes to another member that
+// wants it.
 func TestDivisionAndFilters(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, 2)
@@ -169,8 +169,8 @@ func TestDivisionAndFilters(t *testing.T) {
 	})
 }
 
-// More members than partitions: those that have none are told so, once, and
-// what they are blocked by.
+// More members than partitions: those that have none are told so, once, and what they are blocked
+// by.
 func TestDivisionOfTooFew(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, 1)
@@ -196,8 +196,8 @@ func TestDivisionOfTooFew(t *testing.T) {
 	})
 }
 
-// Members hear of what happens between sidecars, and of a lapse before anybody
-// else can have their partitions.
+// Members hear of what happens between sidecars, and of a lapse before anybody else can have their
+// partitions.
 func TestDivisionAcrossSidecars(t *testing.T) {
 	runFleet(t, 4, func(t *testing.T, f *fleet) {
 		a, b := f.start("a"), f.start("b")

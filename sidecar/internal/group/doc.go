@@ -1,21 +1,19 @@
-// Package group delivers a topic's events to consumer groups: members with
-// windows, leases on events with deadlines, redelivery with backoff, dead
-// letters, order by key, and progress that survives a kill. It reads the log,
-// and must not know how members are connected or how events are published.
+// Package group delivers a topic's events to consumer groups: members with windows, leases on
+// events with deadlines, redelivery with backoff, dead letters, order by key, and progress that
+// survives a kill. It reads the log, and must not know how members are connected or how events are
+// published.
 //
-// A [Group] is the members of one (topic, group) that are connected to this
-// sidecar, and the partitions that this sidecar delivers to them from. Its
-// state is guarded by one mutex and moved on by three workers. Its ownership has
-// the partitions, and decides which of them to take; its dispatch has the events
-// that were fetched, and assigns them to members; its saver has the progress on its
-// way to the store, and the callers that wait for it.
+// A [Group] is the members of one (topic, group) that are connected to this sidecar, and the
+// partitions that this sidecar delivers to them from. Its state is guarded by one mutex and moved
+// on by three workers. Its ownership has the partitions, and decides which of them to take; its
+// dispatch has the events that were fetched, and assigns them to members; its saver has the
+// progress on its way to the store, and the callers that wait for it.
 //
-// Turns deliver: a turn fetches the events that members have room for, assigns them,
-// saves all progress since the last turn in one write, and only then
-// sends deliveries. Acks are answered once that write is synced, beside the
-// turns. So an ack that was answered survives a power cut, an attempt that a
-// client has seen survives a kill, no delivery waits for the disk, and
-// everything that happens during a sync shares the next one.
+// Turns deliver: a turn fetches the events that members have room for, assigns them, saves all
+// progress since the last turn in one write, and only then sends deliveries. Acks are answered once
+// that write is synced, beside the turns. So an ack that was answered survives a power cut, an
+// attempt that a client has seen survives a kill, no delivery waits for the disk, and everything
+// that happens during a sync shares the next one.
 //
 //	          fetch                assign, save, send            ack
 //	log ────────────▶ ready ─────────────────────▶ in flight ─────────▶ settled
@@ -24,14 +22,13 @@
 //	        waiting         ready / delayed ◀───────┤                      │
 //	                                                └── attempts used up: dead letter
 //
-// A turn runs while there is something to do and leaves no goroutine behind: a
-// group that waits costs a timer at the most. Each event that gives the group work
-// wakes it, and a turn wakes the next one only if that one has work for sure; the
-// timer repeats calls that have failed.
+// A turn runs while there is something to do and leaves no goroutine behind: a group that waits
+// costs a timer at the most. Each event that gives the group work wakes it, and a turn wakes the
+// next one only if that one has work for sure; the timer repeats calls that have failed.
 //
-// Balances decide which partitions this sidecar has: rendezvous hashing divides them
-// among the sidecars that have members of the group. Balances ask the store only if a
-// partition is missing or in doubt.
+// Balances decide which partitions this sidecar has: rendezvous hashing divides them among the
+// sidecars that have members of the group. Balances ask the store only if a partition is missing or
+// in doubt.
 //
 //	             the last epoch is released,
 //	             or its owner is dead: take the next
@@ -45,33 +42,31 @@
 //	                                  nothing in flight, or DrainWait is over:
 //	                                  what is left goes back uncounted
 //
-// On an embedded log all of this holds with a roster of one: every earlier owner is
-// dead, and all partitions are this sidecar's.
+// On an embedded log all of this holds with a roster of one: every earlier owner is dead, and all
+// partitions are this sidecar's.
 //
 // Three rules keep two sidecars from delivering the same events at once:
 //
-//   - The store refuses the progress of an epoch that is not the last one
-//     (fenced), and a turn sends only what it has saved. The next owner
-//     inherits all that was saved before.
-//   - Between that save and the sending, the roster must still be valid
-//     ([roster.Roster]): others take over only after it has become invalid for
-//     certain. While it is invalid, nothing is delivered, and no deadline or
-//     backoff ends; acks are still saved, for the store knows whether they count.
-//   - A life that was declared dead is over. Partitions that it has are frozen
-//     until the sidecar has taken their next epochs as its next life. If it can,
-//     no other sidecar had them in between, and it goes on where it was, with the
-//     events in flight; if not, it abandons them. A life that was silent, and was
-//     not declared dead, goes on as it was; deadlines begin where they were.
+//   - The store refuses the progress of an epoch that is not the last one (fenced), and a turn
+//     sends only what it has saved. The next owner inherits all that was saved before.
+//   - Between that save and the sending, the roster must still be valid ([roster.Roster]): others
+//     take over only after it has become invalid for certain. While it is invalid, nothing is
+//     delivered, and no deadline or backoff ends; acks are still saved, for the store knows whether
+//     they count.
+//   - A life that was declared dead is over. Partitions that it has are frozen until the sidecar
+//     has taken their next epochs as its next life. If it can, no other sidecar had them in
+//     between, and it goes on where it was, with the events in flight; if not, it abandons them. A
+//     life that was silent, and was not declared dead, goes on as it was; deadlines begin where
+//     they were.
 //
-// An ack whose save was refused is answered with an error; once a partition is
-// abandoned, nothing of it is in flight here, and acks of it settle nothing.
+// An ack whose save was refused is answered with an error; once a partition is abandoned, nothing
+// of it is in flight here, and acks of it settle nothing.
 //
-// Signals between sidecars (Config.Moved, the roster's) only save time. Without them
-// the roster looks around now and then, groups ask again for missing partitions after
-// a while, and once in a lease one group asks whether its partitions are still its
-// own; a fenced group learns of it with its next save.
+// Signals between sidecars (Config.Moved, the roster's) only save time. Without them the roster
+// looks around now and then, groups ask again for missing partitions after a while, and once in a
+// lease one group asks whether its partitions are still its own; a fenced group learns of it with
+// its next save.
 //
-// Locks are taken in this order: Group.moving, Manager.mu, Member.send,
-// Group.mu, and then those of the sink, the pacer, the tail, the roster and the
-// workers, which call back into nothing.
+// Locks are taken in this order: Group.moving, Manager.mu, Member.send, Group.mu, and then those of
+// the sink, the pacer, the tail, the roster and the workers, which call back into nothing.
 package group

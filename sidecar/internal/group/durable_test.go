@@ -41,8 +41,8 @@ func TestAckIsAnsweredOnceDurable(t *testing.T) {
 	})
 }
 
-// A store that does not answer holds an ack's answer up for AckTimeout, and the
-// ack itself no longer than it is away.
+// A store that does not answer holds an ack's answer up for AckTimeout, and the ack itself no
+// longer than it is away.
 func TestAckIsAnsweredInTime(t *testing.T) {
 	run(t, func(t *testing.T, w *world) {
 		w.stop()
@@ -70,8 +70,8 @@ func TestAckIsAnsweredInTime(t *testing.T) {
 	})
 }
 
-// Deliveries wait for a save, which a kill cannot undo; acks' answers wait for a
-// sync as well, and syncs are shared.
+// Deliveries wait for a save, which a kill cannot undo; acks' answers wait for a sync as well, and
+// syncs are shared.
 func TestSyncHoldsUpAnswersOnly(t *testing.T) {
 	run(t, func(t *testing.T, w *world) {
 		w.publish("a", "b", "c")
@@ -141,8 +141,8 @@ func TestFailedSave(t *testing.T) {
 	})
 }
 
-// A save that failed is tried again when that is due, also for an ack that
-// lingers beyond that time: turns would follow each other until then.
+// A save that failed is tried again when that is due, also for an ack that lingers beyond that
+// time: turns would follow each other until then.
 func TestARetriedSaveDoesNotLinger(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, 1)
@@ -169,8 +169,8 @@ func TestARetriedSaveDoesNotLinger(t *testing.T) {
 	})
 }
 
-// A deadline that passes while the store is away is not missed, nor is what
-// has been settled forgotten.
+// A deadline that passes while the store is away is not missed, nor is what has been settled
+// forgotten.
 func TestDeadlineWhileSavesFail(t *testing.T) {
 	run(t, func(t *testing.T, w *world) {
 		w.publish("a", "b")
@@ -300,8 +300,8 @@ func TestMarksOutliveAFailedSave(t *testing.T) {
 	})
 }
 
-// Events that were fetched before their sameID was acked are not delivered
-// either, be they delayed or ready.
+// Events that were fetched before their sameID was acked are not delivered either, be they delayed
+// or ready.
 func TestExactlyOnceOfFetchedTwins(t *testing.T) {
 	run(t, func(t *testing.T, w *world) {
 		c := w.join(exactlyOnce, window(1))
@@ -330,8 +330,7 @@ func TestExactlyOnceOfFetchedTwins(t *testing.T) {
 	})
 }
 
-// Without exactlyOnce a sameID is an event of its own, but the two are never in
-// flight together.
+// Without exactlyOnce a sameID is an event of its own, but the two are never in flight together.
 func TestTwins(t *testing.T) {
 	run(t, func(t *testing.T, w *world) {
 		c, d := w.join(), w.join()
@@ -352,8 +351,7 @@ func TestTwins(t *testing.T) {
 	})
 }
 
-// A nack that is late for one delivery does not count against the next, which
-// is still being saved.
+// A nack that is late for one delivery does not count against the next, which is still being saved.
 func TestLateNackOfADeliveryOnItsWay(t *testing.T) {
 	run(t, func(t *testing.T, w *world) {
 		w.publish("a")

@@ -23,8 +23,8 @@ const (
 	dropped                    // forgotten: the group was moved or has no members any more
 )
 
-// entry is one fetched event of a group that is not settled, or that is
-// settled behind one that is not.
+// entry is one fetched event of a group that is not settled, or that is settled behind one that is
+// not.
 type entry struct {
 	rec    *eventlog.Record // nil once settled
 	part   *partition

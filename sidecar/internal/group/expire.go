@@ -10,17 +10,15 @@ import (
 )
 
 const (
-	// expiryOfGroups is the task of one sidecar of a store: it looks for groups
-	// that have expired.
+	// expiryOfGroups is the task of one sidecar of a store: it looks for groups that have expired.
 	expiryOfGroups = "group expiry"
-	// expiryLook is the longest time between two looks. The first look comes as
-	// late after the start, so that members have come back by then.
+	// expiryLook is the longest time between two looks. The first look comes as late after the
+	// start, so that members have come back by then.
 	expiryLook = 10 * time.Minute
 )
 
-// Expire deletes, until ctx ends, the groups that have settled no event and have
-// had no member for as long as after; 0: none. A group with progress never
-// expires.
+// Expire deletes, until ctx ends, the groups that have settled no event and have had no member for
+// as long as after; 0: none. A group with progress never expires.
 func (m *Manager) Expire(ctx context.Context, after time.Duration) error {
 	if after == 0 {
 		<-ctx.Done()

@@ -10,12 +10,11 @@ import (
 	"github.com/sluice-bus/sluice/internal/policy"
 )
 
-// fairQueue has the ready events of a group whose policy says delivery.fairness,
-// by tenant. It is start-time fair queueing (Goyal, Vin, Cheng: Start-time Fair
-// Queuing, SIGCOMM 1996): each event has a start tag, which is the virtual time
-// or the finish tag of its tenant's event before it, whichever is later, and a
-// finish tag, which is 1 ÷ weight behind that. The event with the lowest start tag
-// is delivered next, and its start tag is the virtual time. That needs no rate of
+// fairQueue has the ready events of a group whose policy says delivery.fairness, by tenant. It is
+// start-time fair queueing (Goyal, Vin, Cheng: Start-time Fair Queuing, SIGCOMM 1996): each event
+// has a start tag, which is the virtual time or the finish tag of its tenant's event before it,
+// whichever is later, and a finish tag, which is 1 ÷ weight behind that. The event with the lowest
+// start tag is delivered next, and its start tag is the virtual time. That needs no rate of
 // service, which consumers do not have.
 type fairQueue struct {
 	policy  policy.Fairness
@@ -118,8 +117,8 @@ func (q *fairQueue) endTurn() {
 	}
 }
 
-// forgetIdle forgets the flows without events that have had no more than others, and
-// all flows without events if that is not enough.
+// forgetIdle forgets the flows without events that have had no more than others, and all flows
+// without events if that is not enough.
 func (q *fairQueue) forgetIdle() {
 	forget := func(which func(*flow) bool) {
 		for name, f := range q.flows {
@@ -166,8 +165,8 @@ func (d *dispatch) share(p policy.Fairness) {
 	}
 }
 
-// assignFairly gives ready events to members with room, until either runs out. The
-// tenant that has had least comes first.
+// assignFairly gives ready events to members with room, until either runs out. The tenant that has
+// had least comes first.
 func (d *dispatch) assignFairly(now time.Time) {
 	q := d.fair
 	for {

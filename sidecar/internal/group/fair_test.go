@@ -34,8 +34,8 @@ func (w *world) publishOf(tenant string, n int) {
 	}
 }
 
-// works has a client ack each event after it has worked on it, and notes how long
-// each waited for that since it was published.
+// works has a client ack each event after it has worked on it, and notes how long each waited for
+// that since it was published.
 func (w *world) works(most int, each time.Duration) *waits {
 	ws := &waits{longest: map[string]time.Duration{}, sum: map[string]time.Duration{}, n: map[string]int{}}
 	var c *client
@@ -79,10 +79,9 @@ func (w *waits) tenants() []string {
 
 func (w *waits) mean(tenant string) time.Duration { return w.sum[tenant] / time.Duration(w.n[tenant]) }
 
-// Ten tenants have a tenth of what a group can do each. While one of them has
-// 1,000 times as much to do as the others, these wait at most twice as long as
-// without it, and without fairness until it is done: as far as the look-ahead
-// reaches.
+// Ten tenants have a tenth of what a group can do each. While one of them has 1,000 times as much
+// to do as the others, these wait at most twice as long as without it, and without fairness until
+// it is done: as far as the look-ahead reaches.
 func TestTenantsWaitNoLongerThanTwice(t *testing.T) {
 	const others, flood = 9, 9000
 	run := func(t *testing.T, flood int, by string) *waits {
@@ -167,8 +166,7 @@ func TestWeights(t *testing.T) {
 	})
 }
 
-// A tenant that had nothing to do for a while has saved up nothing, and has nothing to
-// make up for.
+// A tenant that had nothing to do for a while has saved up nothing, and has nothing to make up for.
 func TestIdleTenantsSaveNothing(t *testing.T) {
 	run(t, func(t *testing.T, w *world) {
 		w.setPolicy(fairness("header:tenant", ""))
@@ -190,8 +188,8 @@ func TestIdleTenantsSaveNothing(t *testing.T) {
 	})
 }
 
-// Looking ahead takes no more than half of the memory of all connections: beyond
-// that a group fetches what its members have room for.
+// Looking ahead takes no more than half of the memory of all connections: beyond that a group
+// fetches what its members have room for.
 func TestLookingAheadLeavesMemoryToOthers(t *testing.T) {
 	run(t, func(t *testing.T, w *world) {
 		w.memory = budget.New(1 << 20)
@@ -271,8 +269,8 @@ func TestIdleTenantsAreForgotten(t *testing.T) {
 	})
 }
 
-// BenchmarkConsumeFairly is BenchmarkConsumeAndAck with fairness between a greedy
-// tenant and a hundred others, of which the log has one event in ten.
+// BenchmarkConsumeFairly is BenchmarkConsumeAndAck with fairness between a greedy tenant and a
+// hundred others, of which the log has one event in ten.
 func BenchmarkConsumeFairly(b *testing.B) {
 	for _, by := range []string{"", "header:tenant"} {
 		b.Run("by="+by, func(b *testing.B) {

@@ -13,8 +13,8 @@ import (
 	"github.com/sluice-bus/sluice/sidecar/internal/tail"
 )
 
-// fakeLog is an event log in memory whose saves and reads can be made to fail
-// and to wait. What groups do not need of a log is nil.
+// fakeLog is an event log in memory whose saves and reads can be made to fail and to wait. What
+// groups do not need of a log is nil.
 type fakeLog struct {
 	eventlog.Reader
 	tails *tail.Tails
@@ -66,8 +66,8 @@ func (l *fakeLog) append(topic string, recs ...*eventlog.Record) {
 	}
 }
 
-// store stores an event. An id that is there already becomes a sameID, as after
-// the end of its deduplication window.
+// store stores an event. An id that is there already becomes a sameID, as after the end of its
+// deduplication window.
 func (l *fakeLog) store(topic string, rec *eventlog.Record) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -300,8 +300,8 @@ func (l *fakeLog) Marked(_ context.Context, topic, group string, ids []string, n
 	return marked, nil
 }
 
-// mortalLog is the log as one process sees it: after its death nothing that it
-// does reaches the log.
+// mortalLog is the log as one process sees it: after its death nothing that it does reaches the
+// log.
 type mortalLog struct {
 	*fakeLog
 	mu   sync.Mutex

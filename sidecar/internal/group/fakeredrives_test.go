@@ -10,8 +10,7 @@ import (
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog"
 )
 
-// fakeRedrives are the redrives of a fakeLog, and its dead letter topics as far
-// as redrives go.
+// fakeRedrives are the redrives of a fakeLog, and its dead letter topics as far as redrives go.
 type fakeRedrives struct {
 	redrives map[string]eventlog.Redrive // by letter
 	letters  map[string]*eventlog.Record // by id; nil: it was removed

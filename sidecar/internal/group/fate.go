@@ -25,8 +25,8 @@ const (
 // Lookup finds an event, as eventlog.Reader does.
 type Lookup func(ctx context.Context, topic, id string) (*eventlog.Record, error)
 
-// Fates returns the fate of a stored event in each group of its topic that sees
-// accepts. Partitions of other sidecars are as those saved them last.
+// Fates returns the fate of a stored event in each group of its topic that sees accepts. Partitions
+// of other sidecars are as those saved them last.
 func (m *Manager) Fates(ctx context.Context, rec *eventlog.Record, sees func(group string) bool, lookup Lookup) ([]wire.EventFate, error) {
 	names, err := m.Groups(ctx, rec.Topic)
 	if err != nil {
@@ -81,8 +81,8 @@ func (m *Manager) fate(ctx context.Context, rec *eventlog.Record, name string, l
 	return f, nil
 }
 
-// fate is the event's fate as the group itself knows it; in a partition that is not
-// owned here, as its last epoch has it, with that epoch's owner.
+// fate is the event's fate as the group itself knows it; in a partition that is not owned here, as
+// its last epoch has it, with that epoch's owner.
 func (g *Group) fate(rec *eventlog.Record, last *eventlog.Epoch, owner string, now time.Time) (f wire.EventFate, since int64) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -146,8 +146,8 @@ func (e *entry) tell(f *wire.EventFate, now time.Time) {
 // deathsLooked is the number of redrives after which a dead letter is still looked for.
 const deathsLooked = 4
 
-// deadLetterOf finds the dead letter that an event became for the group; nil if
-// there is none. Its id follows from the event's.
+// deadLetterOf finds the dead letter that an event became for the group; nil if there is none. Its
+// id follows from the event's.
 func deadLetterOf(ctx context.Context, rec *eventlog.Record, group string, since int64, lookup Lookup) (*wire.EventDeadLetter, error) {
 	d := deadLetter(&entry{rec: rec}, group, since, time.Time{})
 	id := d.ID

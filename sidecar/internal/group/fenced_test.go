@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// An ack that waited for a save of a partition that is lost is refused, even if
-// no save has begun with it.
+// An ack that waited for a save of a partition that is lost is refused, even if no save has begun
+// with it.
 func TestAcksOfALostPartition(t *testing.T) {
 	runFleet(t, 1, func(t *testing.T, f *fleet) {
 		first, second := f.pair()
@@ -28,8 +28,7 @@ func TestAcksOfALostPartition(t *testing.T) {
 	})
 }
 
-// pair starts two sidecars; with members on both, the first is to have the only
-// partition.
+// pair starts two sidecars; with members on both, the first is to have the only partition.
 func (f *fleet) pair() (first, second *sidecar) {
 	a, b := f.start("a"), f.start("b")
 	if f.rendezvous("a", "b") == "b" {
@@ -94,8 +93,8 @@ func TestNoDeadLetterAfterATakeover(t *testing.T) {
 	})
 }
 
-// While no primary is there, nobody delivers and nobody dies: in the end all is
-// as it was, and no deadline has passed.
+// While no primary is there, nobody delivers and nobody dies: in the end all is as it was, and no
+// deadline has passed.
 func TestAnElectionThatOutlastsTheLease(t *testing.T) {
 	runFleet(t, 1, func(t *testing.T, f *fleet) {
 		eff := *f.policy.Load()
@@ -129,8 +128,8 @@ func TestAnElectionThatOutlastsTheLease(t *testing.T) {
 	})
 }
 
-// A stop that the store does not hear of counts no attempt once the next process
-// has told it, also where only one is allowed; a delay outlasts the owner.
+// A stop that the store does not hear of counts no attempt once the next process has told it, also
+// where only one is allowed; a delay outlasts the owner.
 func TestAStopWhileTheStoreIsAway(t *testing.T) {
 	runFleet(t, 1, func(t *testing.T, f *fleet) {
 		first, second := f.pair()

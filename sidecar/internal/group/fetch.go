@@ -12,17 +12,16 @@ import (
 const (
 	// retryAfterFailure is the pause before the store is asked again.
 	retryAfterFailure = 250 * time.Millisecond
-	// aloneAfter is how often a partition is read in vain together with others.
-	// A read of it alone also finds the seqs where no event will come.
+	// aloneAfter is how often a partition is read in vain together with others. A read of it alone
+	// also finds the seqs where no event will come.
 	aloneAfter = 2
-	// pagesPerTurn bounds how long acks and deadlines wait for a group that
-	// reads through events that its filters do not let pass.
+	// pagesPerTurn bounds how long acks and deadlines wait for a group that reads through events
+	// that its filters do not let pass.
 	pagesPerTurn = 16
 )
 
-// fetch reads as many events as members have room for beyond the ready ones.
-// Only the worker fetches, so a partition's next moves here alone, and in drop,
-// which the generation tells.
+// fetch reads as many events as members have room for beyond the ready ones. Only the worker
+// fetches, so a partition's next moves here alone, and in drop, which the generation tells.
 func (g *Group) fetch(ctx context.Context) {
 	for range pagesPerTurn {
 		g.mu.Lock()
@@ -42,8 +41,7 @@ func (g *Group) fetch(ctx context.Context) {
 type fetching struct {
 	parts  []*fetchingPart
 	bounds eventlog.Bounds
-	// exactlyOnce asks for marked: the ids of read events that the group acked
-	// before.
+	// exactlyOnce asks for marked: the ids of read events that the group acked before.
 	exactlyOnce bool
 	marked      map[string]bool
 }
@@ -64,9 +62,9 @@ type eachReader interface {
 	ReadEach(ctx context.Context, topic string, places []eventlog.Place, b eventlog.Bounds) ([][]*eventlog.Record, error)
 }
 
-// nextFetch picks the partitions to read next; nil if there is nothing to read, or
-// no room. A partition whose next events are in the tail is read from there;
-// others are read at once where the log can do that.
+// nextFetch picks the partitions to read next; nil if there is nothing to read, or no room. A
+// partition whose next events are in the tail is read from there; others are read at once where the
+// log can do that.
 func (g *Group) nextFetch(now time.Time) *fetching {
 	p := g.nextToFetch(now)
 	if g.stopped || p == nil {
@@ -138,8 +136,8 @@ func (f *fetching) read(ctx context.Context, g *Group) (err error) {
 	return err
 }
 
-// lookForDead finds out which events of the page an earlier owner has
-// dead-lettered, but not settled before it died. They were delivered before.
+// lookForDead finds out which events of the page an earlier owner has dead-lettered, but not
+// settled before it died. They were delivered before.
 func (p *fetchingPart) lookForDead(ctx context.Context, g *Group) error {
 	if p.since == 0 { // the ids of dead letters do not show a set-back
 		return nil
@@ -163,8 +161,8 @@ func (p *fetchingPart) lookForDead(ctx context.Context, g *Group) error {
 	return err
 }
 
-// nextToFetch picks the partition to read next, in rotation; nil if there is
-// nothing to read, or no room.
+// nextToFetch picks the partition to read next, in rotation; nil if there is nothing to read, or no
+// room.
 func (g *Group) nextToFetch(now time.Time) *partition {
 	g.scarce = false
 	if g.watch == nil || g.lapsed || g.dispatch.want() <= 0 {
@@ -182,8 +180,7 @@ func (g *Group) nextToFetch(now time.Time) *partition {
 	return nil
 }
 
-// fetchable reports whether there is something to read of the partition, and
-// room for it.
+// fetchable reports whether there is something to read of the partition, and room for it.
 func (g *Group) fetchable(p *partition, now time.Time) bool {
 	return p.own == owned && p.Readable(g.watch, now) && p.ahead < g.cfg.Bounds.Lookahead
 }
@@ -203,8 +200,7 @@ func (g *Group) admit(f *fetching, err error) {
 	}
 }
 
-// admitPage takes in a page of a partition; marked has the ids that the group
-// acked before.
+// admitPage takes in a page of a partition; marked has the ids that the group acked before.
 func (g *Group) admitPage(p *fetchingPart, marked map[string]bool) {
 	pg := p.page
 	for _, rec := range pg.Records {

@@ -42,8 +42,7 @@ func TestFilters(t *testing.T) {
 	})
 }
 
-// An event whose reading the last member does not live to see is not passed
-// over.
+// An event whose reading the last member does not live to see is not passed over.
 func TestMemberLeavesDuringARead(t *testing.T) {
 	run(t, func(t *testing.T, w *world) {
 		w.publish("a", "b")
@@ -96,8 +95,8 @@ func TestLookahead(t *testing.T) {
 	}
 }
 
-// TestWhatIsAckedBehindAnotherTakesNoMemory: of events that settled behind one that does
-// not, next to nothing stays, and they count as looked ahead all the same.
+// TestWhatIsAckedBehindAnotherTakesNoMemory: of events that settled behind one that does not, next
+// to nothing stays, and they count as looked ahead all the same.
 func TestWhatIsAckedBehindAnotherTakesNoMemory(t *testing.T) {
 	run(t, func(t *testing.T, w *world) {
 		const n, most = 500, 300
@@ -132,9 +131,9 @@ func TestWhatIsAckedBehindAnotherTakesNoMemory(t *testing.T) {
 	})
 }
 
-// While the memory of all connections is used up, a group holds one event, and
-// gets on with it; once there is memory again it fetches what it has room for,
-// though nothing else happens. All is given back in the end.
+// While the memory of all connections is used up, a group holds one event, and gets on with it;
+// once there is memory again it fetches what it has room for, though nothing else happens. All is
+// given back in the end.
 func TestWithoutMemory(t *testing.T) {
 	run(t, func(t *testing.T, w *world) {
 		w.memory = budget.New(1 << 20)
@@ -160,8 +159,7 @@ func TestWithoutMemory(t *testing.T) {
 	})
 }
 
-// A log that cannot be read is asked again now and then, and holds up nothing
-// but what is in it.
+// A log that cannot be read is asked again now and then, and holds up nothing but what is in it.
 func TestUnreadableLog(t *testing.T) {
 	run(t, func(t *testing.T, w *world) {
 		w.publish("a", "b")
@@ -187,8 +185,7 @@ func TestUnreadableLog(t *testing.T) {
 	})
 }
 
-// Events that were announced before the log shows them are looked for now and
-// then.
+// Events that were announced before the log shows them are looked for now and then.
 func TestAnnouncedBeforeReadable(t *testing.T) {
 	run(t, func(t *testing.T, w *world) {
 		c := w.join()
@@ -224,8 +221,7 @@ func TestRetention(t *testing.T) {
 	})
 }
 
-// What was settled above the cursor stays settled when retention has removed
-// what was below.
+// What was settled above the cursor stays settled when retention has removed what was below.
 func TestRetentionBelowSettledEvents(t *testing.T) {
 	run(t, func(t *testing.T, w *world) {
 		w.publish("a", "b", "c")

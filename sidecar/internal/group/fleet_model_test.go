@@ -23,7 +23,8 @@ type trial struct {
 	events  map[string]*trialEvent
 	keys    map[string][]*trialEvent // in log order
 	clients []*trialClient
-	// behind are those that were paused when the group was moved: what they had saved before, they deliver once they go on.
+	// behind are those that were paused when the group was moved: what they had saved before, they
+	// deliver once they go on.
 	behind map[*sidecar]bool
 }
 
@@ -114,8 +115,8 @@ func (x *trial) checkDelivery(c *trialClient, e *trialEvent, d Delivery, others 
 	}
 }
 
-// leases are the members that have the event in flight under a lease that
-// could still be settled, except for c.
+// leases are the members that have the event in flight under a lease that could still be settled,
+// except for c.
 func (x *trial) leases(rec *eventlog.Record, c *trialClient) (names []string) {
 	x.mu.Lock()
 	clients := slices.Clone(x.clients)
@@ -164,8 +165,8 @@ func (c *trialClient) held() (ids []string) {
 	return ids
 }
 
-// ack acks what is in flight as far as the client's sidecar knows. An answer
-// without an error is a promise.
+// ack acks what is in flight as far as the client's sidecar knows. An answer without an error is a
+// promise.
 func (x *trial) ack(c *trialClient, ids []string) {
 	seeks := x.seeks
 	versions := make(map[string]int)

@@ -12,18 +12,17 @@ import (
 	"github.com/sluice-bus/sluice/sdk/wire"
 )
 
-// TestFleetKeepsItsPromises lets sidecars of one store join, stop, die, sleep for
-// longer than their lease and lose the store, while their members do what they
-// like to one group, and checks every delivery: no key overtakes itself,
-// nothing that was answered as acked comes again, no event is in flight twice,
-// attempts do not fall. In the end every event is settled, and every partition
-// is where rendezvous hashing puts it.
+// TestFleetKeepsItsPromises lets sidecars of one store join, stop, die, sleep for longer than their
+// lease and lose the store, while their members do what they like to one group, and checks every
+// delivery: no key overtakes itself, nothing that was answered as acked comes again, no event is in
+// flight twice, attempts do not fall. In the end every event is settled, and every partition is
+// where rendezvous hashing puts it.
 func TestFleetKeepsItsPromises(t *testing.T) {
 	testFleet(t, false)
 }
 
-// TestNothingCountsInAGentleFleet lets members and sidecars come and go in order
-// only, with a single attempt for every event: nothing ever becomes a dead letter.
+// TestNothingCountsInAGentleFleet lets members and sidecars come and go in order only, with a
+// single attempt for every event: nothing ever becomes a dead letter.
 func TestNothingCountsInAGentleFleet(t *testing.T) {
 	testFleet(t, true)
 }

@@ -38,8 +38,7 @@ type fleet struct {
 	sidecars []*sidecar
 }
 
-// sidecar is one process of a fleet: what it has of Sluice and its way to the
-// store.
+// sidecar is one process of a fleet: what it has of Sluice and its way to the store.
 type sidecar struct {
 	*fleet
 	name   string
@@ -158,8 +157,7 @@ func (s *sidecar) stop() {
 	synctest.Wait()
 }
 
-// kill ends the process without a word: nothing it does after this reaches the
-// store.
+// kill ends the process without a word: nothing it does after this reaches the store.
 func (s *sidecar) kill() {
 	s.remove(s)
 	s.path.die()

@@ -11,9 +11,8 @@ import (
 	"github.com/sluice-bus/sluice/sidecar/internal/telemetry"
 )
 
-// gaugesInterval is the shortest time between two queries of the store, and
-// gaugesPerDocument the time for each document that a query reads: the gauges of a
-// large fleet's groups may be older.
+// gaugesInterval is the shortest time between two queries of the store, and gaugesPerDocument the
+// time for each document that a query reads: the gauges of a large fleet's groups may be older.
 const (
 	gaugesInterval    = 5 * time.Second
 	gaugesPerDocument = 5 * time.Millisecond
@@ -47,8 +46,8 @@ func (g *Gauges) Run(ctx context.Context, m *Manager) error {
 const (
 	// deadStatsInterval is how often dead letters are counted.
 	deadStatsInterval = time.Minute
-	// deadStatsMost bounds how many of a topic are counted, and deadStatsBytes how
-	// much of them is read for that. Above that the number does not matter.
+	// deadStatsMost bounds how many of a topic are counted, and deadStatsBytes how much of them is
+	// read for that. Above that the number does not matter.
 	deadStatsMost  = 10_000
 	deadStatsBytes = 8 << 20
 	// statsOfDead is the task of one sidecar of a store: it counts dead letters.

@@ -11,8 +11,8 @@ import (
 	"github.com/sluice-bus/sluice/sidecar/internal/worker"
 )
 
-// Group is one consumer group on one topic, with the partitions of it that this
-// sidecar owns and the members that are connected here.
+// Group is one consumer group on one topic, with the partitions of it that this sidecar owns and
+// the members that are connected here.
 type Group struct {
 	topic, name  string
 	cfg          Config

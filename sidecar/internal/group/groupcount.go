@@ -10,8 +10,8 @@ import (
 	"github.com/sluice-bus/sluice/sidecar/internal/topics"
 )
 
-// groupCount estimates how many groups the store has, and how many were made for each
-// identity: the last count, and the groups that were made here since.
+// groupCount estimates how many groups the store has, and how many were made for each identity: the
+// last count, and the groups that were made here since.
 type groupCount struct {
 	mu      sync.Mutex
 	counted time.Time
@@ -22,8 +22,8 @@ type groupCount struct {
 // countEvery is how old the count may be when another group is made.
 const countEvery = 10 * time.Second
 
-// reserve counts one more group, made for the identity that ctx names, or returns an
-// error if there are too many.
+// reserve counts one more group, made for the identity that ctx names, or returns an error if there
+// are too many.
 func (c *groupCount) reserve(ctx context.Context, cfg *Config) error {
 	by, now, most, each := eventlog.Maker(ctx), cfg.Clock.Now(), cfg.MaxGroups, cfg.MaxGroupsEach
 	if by == "" {

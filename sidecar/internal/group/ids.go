@@ -1,8 +1,8 @@
 package group
 
-// ids finds unsettled events by id. One id can stand for several of them: once
-// its deduplication window is over it may be published again. Since members
-// settle by id, at most one of them is in flight at a time.
+// ids finds unsettled events by id. One id can stand for several of them: once its deduplication
+// window is over it may be published again. Since members settle by id, at most one of them is in
+// flight at a time.
 type ids map[string]*entry
 
 func (x ids) add(e *entry) {

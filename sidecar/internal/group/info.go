@@ -23,9 +23,8 @@ const (
 	BlockedCaughtUp    = "caught_up"
 )
 
-// Info describes a group; eventlog.ErrNotFound if it never had a subscription.
-// Partitions of other sidecars are as those saved them last; members and events in
-// flight are only this sidecar's.
+// Info describes a group; eventlog.ErrNotFound if it never had a subscription. Partitions of other
+// sidecars are as those saved them last; members and events in flight are only this sidecar's.
 func (m *Manager) Info(ctx context.Context, topic, name string) (wire.GroupInfo, error) {
 	g, err := m.known(ctx, topic, name)
 	if err != nil {
@@ -72,8 +71,7 @@ func (m *Manager) Info(ctx context.Context, topic, name string) (wire.GroupInfo,
 	return info, nil
 }
 
-// owner is the name of the sidecar that owns an epoch which is not owned here,
-// "" if none does.
+// owner is the name of the sidecar that owns an epoch which is not owned here, "" if none does.
 func (m *Manager) owner(e *eventlog.Epoch) string {
 	if e.Released || m.cfg.Roster.Ours(e.Owner) {
 		return ""
@@ -116,8 +114,7 @@ func (g *Group) blockedBy(m *Member) string {
 	return BlockedCaughtUp
 }
 
-// serves reports whether there is a partition here whose events the member may
-// be sent.
+// serves reports whether there is a partition here whose events the member may be sent.
 func (g *Group) serves(m *Member) bool {
 	st, now := g.cfg.Roster.Standing(), g.cfg.Clock.Now()
 	return slices.ContainsFunc(g.own.parts, func(p *partition) bool {
@@ -145,10 +142,10 @@ func (m *Manager) Groups(ctx context.Context, topic string) ([]string, error) {
 	return m.cfg.Log.ListGroups(ctx, topic)
 }
 
-// Stats are the gauges of the groups that have members here or partitions that this
-// sidecar owns, and the lag of partitions without an owner if this sidecar is chosen
-// to report them. A group may have several entries: sums over them, and over all
-// sidecars, are right. read is how many documents of a store were read for it, roughly.
+// Stats are the gauges of the groups that have members here or partitions that this sidecar owns,
+// and the lag of partitions without an owner if this sidecar is chosen to report them. A group may
+// have several entries: sums over them, and over all sidecars, are right. read is how many
+// documents of a store were read for it, roughly.
 func (m *Manager) Stats() (stats []telemetry.GroupStat, read int) {
 	unfollowed, read, err := m.ownerless() // partitions whose heads are not known here
 	for _, g := range m.all() {
@@ -179,9 +176,8 @@ func (m *Manager) Stats() (stats []telemetry.GroupStat, read int) {
 	return stats, read + len(heads)
 }
 
-// stat is the group's own figures; ok says that it has some. A group without members
-// does not follow its topic, so it does not know the lag of its partitions, and returns
-// them in owned.
+// stat is the group's own figures; ok says that it has some. A group without members does not
+// follow its topic, so it does not know the lag of its partitions, and returns them in owned.
 func (g *Group) stat() (st telemetry.GroupStat, owned []eventlog.Epoch, ok bool) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -199,12 +195,12 @@ func (g *Group) stat() (st telemetry.GroupStat, owned []eventlog.Epoch, ok bool)
 	return st, owned, ok || len(g.dispatch.members) > 0
 }
 
-// statsOfOwnerless is the task of one sidecar of a store: it reports the lag of
-// partitions without an owner.
+// statsOfOwnerless is the task of one sidecar of a store: it reports the lag of partitions without
+// an owner.
 const statsOfOwnerless = "group statistics"
 
-// ownerless are the latest epochs of the partitions without an owner, if this sidecar
-// is chosen to report them.
+// ownerless are the latest epochs of the partitions without an owner, if this sidecar is chosen to
+// report them.
 func (m *Manager) ownerless() (epochs []eventlog.Epoch, read int, err error) {
 	if !m.cfg.Roster.Mine(statsOfOwnerless) {
 		return nil, 0, nil

@@ -8,10 +8,9 @@ import (
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog"
 )
 
-// inherited is the progress of an earlier owner as the next one goes on from
-// it. A delivery under way counts an attempt, unless the owner has ended in order, and
-// saved that last. A delay lasts no longer than it would have for that owner, whose
-// clock may be ahead.
+// inherited is the progress of an earlier owner as the next one goes on from it. A delivery under
+// way counts an attempt, unless the owner has ended in order, and saved that last. A delay lasts no
+// longer than it would have for that owner, whose clock may be ahead.
 func inherited(pr eventlog.Progress, ended func(life string) bool, now time.Time) eventlog.Progress {
 	over := pr.OutBy != "" && ended(pr.OutBy)
 	switch {

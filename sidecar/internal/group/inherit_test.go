@@ -13,8 +13,7 @@ import (
 	"github.com/sluice-bus/sluice/sidecar/internal/reader"
 )
 
-// Deliveries under way count if their owner died, and not if it ended in order, seq
-// by seq.
+// Deliveries under way count if their owner died, and not if it ended in order, seq by seq.
 func TestInherited(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		const seqs = 12
@@ -58,8 +57,8 @@ func TestInherited(t *testing.T) {
 	})
 }
 
-// A delay is no longer for the next owner than it was for the owner that saved it, whose clock may be ahead; if that is
-// behind, the time itself counts.
+// A delay is no longer for the next owner than it was for the owner that saved it, whose clock may
+// be ahead; if that is behind, the time itself counts.
 func TestInheritedDelays(t *testing.T) {
 	const wait = 5 * time.Second
 	now := time.UnixMilli(1_723_140_000_000)
@@ -88,8 +87,8 @@ func TestInheritedDelays(t *testing.T) {
 	}
 }
 
-// For the next owner a delay has its full length also where the owner's wall clock is set right after it began,
-// whether the event is in memory or not.
+// For the next owner a delay has its full length also where the owner's wall clock is set right
+// after it began, whether the event is in memory or not.
 func TestDelaysOfAClockThatIsSetRight(t *testing.T) {
 	const wait = 5 * time.Second
 	synctest.Test(t, func(t *testing.T) {

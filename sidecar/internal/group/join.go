@@ -32,10 +32,10 @@ func (g *Group) inUse() bool {
 	return len(g.dispatch.members)+g.joining > 0 || g.own.parts.any()
 }
 
-// create gives a first epoch to the partitions that have had no owner, or none
-// since the group was deleted, at the position that o asks for. It is released
-// from the start, so the sidecar that is to have the partition takes it from
-// there, and of racing subscribers the first one's position counts.
+// create gives a first epoch to the partitions that have had no owner, or none since the group was
+// deleted, at the position that o asks for. It is released from the start, so the sidecar that is
+// to have the partition takes it from there, and of racing subscribers the first one's position
+// counts.
 func (g *Group) create(ctx context.Context, o wire.SubscribeOptions) error {
 	g.mu.Lock()
 	created, stopped := g.own.created, g.stopped
@@ -92,8 +92,7 @@ func (g *Group) create(ctx context.Context, o wire.SubscribeOptions) error {
 	return nil
 }
 
-// seek turns a position as a client gives it into the seq to start at, per
-// partition.
+// seek turns a position as a client gives it into the seq to start at, per partition.
 func seek(ctx context.Context, log eventlog.Reader, topic string, o wire.SubscribeOptions, keeps policy.Retention) ([]uint64, error) {
 	p := eventlog.Position{From: o.From}
 	switch o.From {
@@ -116,8 +115,8 @@ func seek(ctx context.Context, log eventlog.Reader, topic string, o wire.Subscri
 	return log.Seek(ctx, topic, p)
 }
 
-// startsOf is where a subscription starts in each partition: at its first event if
-// the position names no seq of it.
+// startsOf is where a subscription starts in each partition: at its first event if the position
+// names no seq of it.
 func startsOf(ctx context.Context, log eventlog.Reader, topic string, o wire.SubscribeOptions, keeps policy.Retention) ([]uint64, error) {
 	starts, err := seek(ctx, log, topic, o, keeps)
 	if err != nil || !slices.Contains(starts, 0) {
@@ -132,9 +131,9 @@ func startsOf(ctx context.Context, log eventlog.Reader, topic string, o wire.Sub
 	return starts, err
 }
 
-// behindPositions starts each partition right behind its position; 0 stands for
-// a partition without one. Where only compaction removes events, each that is
-// missing was replaced, and no position is too old.
+// behindPositions starts each partition right behind its position; 0 stands for a partition without
+// one. Where only compaction removes events, each that is missing was replaced, and no position is
+// too old.
 func behindPositions(ctx context.Context, log eventlog.Reader, topic string, positions map[int]uint64, keeps policy.Retention) ([]uint64, error) {
 	expires := !keeps.Compact || keeps.TTL > 0 || keeps.MaxBytes > 0
 	extents, err := log.Extents(ctx, topic)
@@ -156,8 +155,7 @@ func behindPositions(ctx context.Context, log eventlog.Reader, topic string, pos
 	return starts, nil
 }
 
-// join adds a member. The group follows its topic from here on, until it has no
-// members any more.
+// join adds a member. The group follows its topic from here on, until it has no members any more.
 func (g *Group) join(ctx context.Context, m *Member) error {
 	g.mu.Lock()
 	if g.stopped {

@@ -1,13 +1,12 @@
 package group
 
-// keys is the order of events by key: for each key with unsettled events their
-// list, in log order. The first of a list may be delivered, the others wait.
+// keys is the order of events by key: for each key with unsettled events their list, in log order.
+// The first of a list may be delivered, the others wait.
 type keys map[string]*keyQueue
 
 type keyQueue struct{ head, tail *entry }
 
-// add puts an event behind the earlier ones of its key, and reports whether it
-// is the first.
+// add puts an event behind the earlier ones of its key, and reports whether it is the first.
 func (k keys) add(e *entry) (first bool) {
 	key := e.rec.Key
 	if key == "" {
@@ -28,9 +27,9 @@ func (k keys) first(e *entry) bool {
 	return e.rec.Key == "" || k[e.rec.Key].head == e
 }
 
-// remove takes out a settled event and returns the one that has become the
-// key's first, if another has. Without key order events may settle in the
-// middle of the list; those leave once they are at its head.
+// remove takes out a settled event and returns the one that has become the key's first, if another
+// has. Without key order events may settle in the middle of the list; those leave once they are at
+// its head.
 func (k keys) remove(key string, e *entry) (head *entry) {
 	if key == "" {
 		return nil

@@ -8,32 +8,29 @@ import (
 	"github.com/sluice-bus/sluice/sdk/wire"
 )
 
-// Lease names one delivery of a group by this process: the same event delivered
-// again is under another lease. A lease is stale once the delivery has ended (by an
-// ack, its deadline, a seek, another sidecar's takeover).
+// Lease names one delivery of a group by this process: the same event delivered again is under
+// another lease. A lease is stale once the delivery has ended (by an ack, its deadline, a seek,
+// another sidecar's takeover).
 type Lease struct {
 	Partition   int
 	Seq, Number uint64
 }
 
-// Puller is a Sink whose client asks for events instead of being sent them. A
-// turn assigns no more than it wants.
+// Puller is a Sink whose client asks for events instead of being sent them. A turn assigns no more
+// than it wants.
 type Puller interface {
 	Sink
-	// Wants is how many deliveries the client asks for now, and the number of
-	// the last time that it asked; the connection calls Wake after that.
-	// It must be quick and not call back.
+	// Wants is how many deliveries the client asks for now, and the number of the last time that it
+	// asked; the connection calls Wake after that. It must be quick and not call back.
 	Wants() (n int, asked uint64)
-	// Looked says that the group has delivered all that it could for the requests
-	// up to that number. It must be quick and not call back.
+	// Looked says that the group has delivered all that it could for the requests up to that
+	// number. It must be quick and not call back.
 	Looked(asked uint64)
-	// Blocked says why the client wants nothing: one of the reasons of
-	// wire.GroupMember.
+	// Blocked says why the client wants nothing: one of the reasons of wire.GroupMember.
 	Blocked() string
 }
 
-// tellPullers tells pullers at the end of a turn that they have all that there is for
-// them now.
+// tellPullers tells pullers at the end of a turn that they have all that there is for them now.
 func (g *Group) tellPullers() {
 	if !g.own.complete || g.lapsed {
 		return
@@ -71,8 +68,8 @@ func (e *entry) ifSent() *entry {
 	return nil
 }
 
-// each locks the group, calls do for each of n events that find finds, and reports the
-// others as stale.
+// each locks the group, calls do for each of n events that find finds, and reports the others as
+// stale.
 func (g *Group) each(n int, find func(i int) *entry, do func(*entry)) (stale []bool, found int) {
 	stale = make([]bool, n)
 	g.mu.Lock()
@@ -129,8 +126,8 @@ func (g *Group) under(leases []Lease) func(i int) *entry {
 	return func(i int) *entry { return g.own.parts.leased(leases[i]) }
 }
 
-// AckLeases settles the events in flight under the leases, and reports which leases
-// were stale. done is as with Member.Ack.
+// AckLeases settles the events in flight under the leases, and reports which leases were stale.
+// done is as with Member.Ack.
 func (m *Manager) AckLeases(topic, name string, leases []Lease, done func(error)) (stale []bool) {
 	if g := m.loaded(topic, name); g != nil {
 		return g.ackEach(len(leases), g.under(leases), done)
@@ -139,8 +136,8 @@ func (m *Manager) AckLeases(topic, name string, leases []Lease, done func(error)
 	return allStale(leases)
 }
 
-// NackLeases is Member.Nack for the events in flight under the leases, and reports
-// which leases were stale.
+// NackLeases is Member.Nack for the events in flight under the leases, and reports which leases
+// were stale.
 func (m *Manager) NackLeases(topic, name string, leases []Lease, how wire.Nack, done func(error)) (stale []bool) {
 	if g := m.loaded(topic, name); g != nil {
 		return g.nackEach(len(leases), g.under(leases), how, done)
@@ -149,8 +146,8 @@ func (m *Manager) NackLeases(topic, name string, leases []Lease, how wire.Nack, 
 	return allStale(leases)
 }
 
-// ExtendLeases sets the deadlines of the events in flight under the leases to extend
-// from now, and reports which leases were stale.
+// ExtendLeases sets the deadlines of the events in flight under the leases to extend from now, and
+// reports which leases were stale.
 func (m *Manager) ExtendLeases(topic, name string, leases []Lease, extend time.Duration) (stale []bool) {
 	if g := m.loaded(topic, name); g != nil {
 		return g.extendEach(len(leases), g.under(leases), extend)
@@ -158,8 +155,7 @@ func (m *Manager) ExtendLeases(topic, name string, leases []Lease, extend time.D
 	return allStale(leases)
 }
 
-// ReturnLeases gives deliveries back that have not reached their client; they
-// count no attempt.
+// ReturnLeases gives deliveries back that have not reached their client; they count no attempt.
 func (m *Manager) ReturnLeases(topic, name string, leases []Lease) {
 	if g := m.loaded(topic, name); g != nil {
 		g.moveEach(len(leases), g.under(leases), g.dispatch.giveBack)

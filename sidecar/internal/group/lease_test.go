@@ -188,8 +188,8 @@ func TestLeaseNamesOneDelivery(t *testing.T) {
 	})
 }
 
-// TestMergedFollower: partitions come in (ts, id) order, and starting behind any
-// event goes on right there.
+// TestMergedFollower: partitions come in (ts, id) order, and starting behind any event goes on
+// right there.
 func TestMergedFollower(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, 4)
@@ -243,9 +243,9 @@ type loan struct {
 	due   time.Time
 }
 
-// TestLeasesKeepTheirPromises pulls, acks, nacks, extends, returns, lets time
-// pass and seeks in any order. A lease is good until the model says that it is
-// over, and never after; in the end every event is delivered and acked.
+// TestLeasesKeepTheirPromises pulls, acks, nacks, extends, returns, lets time pass and seeks in any
+// order. A lease is good until the model says that it is over, and never after; in the end every
+// event is delivered and acked.
 func TestLeasesKeepTheirPromises(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		rapid.Check(struct{ rapid.TB }{t}, func(t *rapid.T) {

@@ -9,9 +9,9 @@ import (
 	"github.com/sluice-bus/sluice/sidecar/internal/limit"
 )
 
-// The policy's limits of a group are for all of its members on all sidecars together.
-// A sidecar's part of them is its part of the partitions: no partition has two owners,
-// so the parts never exceed the whole, and sidecars need not ask each other.
+// The policy's limits of a group are for all of its members on all sidecars together. A sidecar's
+// part of them is its part of the partitions: no partition has two owners, so the parts never
+// exceed the whole, and sidecars need not ask each other.
 
 // limits are those of the policy in force.
 type limits struct {
@@ -30,8 +30,8 @@ func (l *limits) resolve(o wire.SubscribeOptions) Options {
 	return resolve(o, d)
 }
 
-// inflight is how many events the group may have in flight here. A sidecar that
-// has partitions may have one.
+// inflight is how many events the group may have in flight here. A sidecar that has partitions may
+// have one.
 func (l *limits) inflight() int {
 	switch {
 	case l.Paused:
@@ -42,8 +42,8 @@ func (l *limits) inflight() int {
 	return max(1, l.MaxInflight*l.owns/max(1, l.of))
 }
 
-// tune follows the rate, and the partitions that this sidecar owns of all. The bucket
-// starts full, and gains no tokens when its rate grows.
+// tune follows the rate, and the partitions that this sidecar owns of all. The bucket starts full,
+// and gains no tokens when its rate grows.
 func (l *limits) tune(owns, of int, now time.Time) {
 	l.owns, l.of = owns, of
 	switch {

@@ -16,8 +16,8 @@ func groups(text policy.Groups) func(*policy.Effective) {
 	return func(e *policy.Effective) { e.Groups = text }
 }
 
-// A group that its policy pauses is sent nothing, its acks count, and others of
-// the topic get theirs; without the pause it goes on at once.
+// A group that its policy pauses is sent nothing, its acks count, and others of the topic get
+// theirs; without the pause it goes on at once.
 func TestPausedByPolicy(t *testing.T) {
 	run(t, func(t *testing.T, w *world) {
 		c, other := w.join(window(2)), w.join(inGroup("h"))
@@ -45,8 +45,7 @@ func TestPausedByPolicy(t *testing.T) {
 	})
 }
 
-// What a group has in flight when it is paused times out as ever, and comes again
-// after the pause.
+// What a group has in flight when it is paused times out as ever, and comes again after the pause.
 func TestDeadlinesRunWhilePaused(t *testing.T) {
 	run(t, func(t *testing.T, w *world) {
 		c := w.join()
@@ -63,8 +62,8 @@ func TestDeadlinesRunWhilePaused(t *testing.T) {
 	})
 }
 
-// The rate is for all members of the group together, and takes nothing from the
-// bucket of a connection that has to wait for it.
+// The rate is for all members of the group together, and takes nothing from the bucket of a
+// connection that has to wait for it.
 func TestGroupRate(t *testing.T) {
 	run(t, func(t *testing.T, w *world) {
 		w.setPolicy(groups(`{"g":{"rate":10}}`))
@@ -104,8 +103,8 @@ func TestGroupRateGivesTokensBack(t *testing.T) {
 	})
 }
 
-// The limit of events in flight is for all members together, and takes the place
-// of the topic's for each of them.
+// The limit of events in flight is for all members together, and takes the place of the topic's for
+// each of them.
 func TestGroupMaxInflight(t *testing.T) {
 	run(t, func(t *testing.T, w *world) {
 		w.setPolicy(func(e *policy.Effective) { e.Groups, e.Delivery.MaxInflight = `{"g":{"max_inflight":3}}`, 1 })

@@ -22,8 +22,8 @@ import (
 
 // Bounds of what a group keeps in memory.
 type Bounds struct {
-	// Lookahead is how many events of a partition are fetched from the lowest
-	// unsettled one on: how far other keys may get ahead of one that is stuck.
+	// Lookahead is how many events of a partition are fetched from the lowest unsettled one on: how
+	// far other keys may get ahead of one that is stuck.
 	Lookahead int
 	// HeldBytes is how much of fetched events that are not settled.
 	HeldBytes int
@@ -46,8 +46,7 @@ type Log interface {
 	ForgetGroup(ctx context.Context, topic, group string) error
 }
 
-// Config is what a Manager needs; every field but Moved, Memory, Tracing and
-// Clock is required.
+// Config is what a Manager needs; every field but Moved, Memory, Tracing and Clock is required.
 type Config struct {
 	// Context ends when stopping may not wait any longer.
 	Context     context.Context
@@ -57,28 +56,26 @@ type Config struct {
 	DeadLetters DeadLetters
 	Metrics     *telemetry.Metrics
 	Tracing     *tracing.Tracing
-	// Roster says which sidecars are alive; it is run beside the Manager, and
-	// ends after the Manager has stopped.
+	// Roster says which sidecars are alive; it is run beside the Manager, and ends after the
+	// Manager has stopped.
 	Roster *roster.Roster
-	// AckTimeout bounds how long an ack waits for its progress to be durable;
-	// 0: no bound.
+	// AckTimeout bounds how long an ack waits for its progress to be durable; 0: no bound.
 	AckTimeout time.Duration
-	// AckLinger is how long acks wait for the next deliveries, to share a save
-	// with them; those of a Puller do not wait.
+	// AckLinger is how long acks wait for the next deliveries, to share a save with them; those of
+	// a Puller do not wait.
 	AckLinger time.Duration
-	// Moved, if set, calls Manager.Moved of the other sidecars, which look at the
-	// owners of the group's partitions. It must not block.
+	// Moved, if set, calls Manager.Moved of the other sidecars, which look at the owners of the
+	// group's partitions. It must not block.
 	Moved  func(eventlog.GroupName)
 	Logger *slog.Logger
 	Bounds Bounds
-	// Memory counts the bytes of all connections and of the events that groups
-	// hold. Once it is used up, a group that holds events fetches no more.
+	// Memory counts the bytes of all connections and of the events that groups hold. Once it is
+	// used up, a group that holds events fetches no more.
 	Memory *budget.Budget
 	Clock  clock.Clock
 	// MaxGroups bounds the groups of the store; 0: any number.
 	MaxGroups int
-	// MaxGroupsEach bounds the groups that were made for one identity; 0: any
-	// number.
+	// MaxGroupsEach bounds the groups that were made for one identity; 0: any number.
 	MaxGroupsEach int
 	count         *groupCount // the Manager's
 }
@@ -92,8 +89,7 @@ func (c *Config) tellMoved(topic, group string) {
 	}
 }
 
-// Manager has the groups of all topics. Its methods are safe for concurrent
-// use.
+// Manager has the groups of all topics. Its methods are safe for concurrent use.
 type Manager struct {
 	cfg Config
 	// asking ends when the Manager stops, for queries that are not needed then.
@@ -135,10 +131,9 @@ type Subscription struct {
 	Starts []uint64
 }
 
-// Subscribe adds a member to its group, which it creates on first use.
-// Deliveries begin after Start, and once this sidecar has partitions of it. The
-// error is a *wire.Error for a position that does not exist, or wraps
-// eventlog.ErrUnavailable.
+// Subscribe adds a member to its group, which it creates on first use. Deliveries begin after
+// Start, and once this sidecar has partitions of it. The error is a *wire.Error for a position that
+// does not exist, or wraps eventlog.ErrUnavailable.
 func (m *Manager) Subscribe(ctx context.Context, s Subscription) (*Member, error) {
 	g, err := m.hold(s.Topic, s.Group)
 	if err != nil {
@@ -159,8 +154,7 @@ func (m *Manager) Subscribe(ctx context.Context, s Subscription) (*Member, error
 	return member, nil
 }
 
-// hold finds or makes the group in memory, where it stays until release at
-// least.
+// hold finds or makes the group in memory, where it stays until release at least.
 func (m *Manager) hold(topic, name string) (*Group, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -193,8 +187,7 @@ func (m *Manager) forget(g *Group) {
 	}
 }
 
-// retire ends a group that has neither members nor partitions here, and no save or
-// query under way.
+// retire ends a group that has neither members nor partitions here, and no save or query under way.
 func (g *Group) retire() bool {
 	if !g.moving.TryLock() { // partitions are being taken, and would have no group
 		return false
@@ -211,8 +204,8 @@ func (g *Group) retire() bool {
 	return true
 }
 
-// known finds a group in memory or in the store, and holds it; ErrNotFound if it
-// never had a subscription. It takes no ownership.
+// known finds a group in memory or in the store, and holds it; ErrNotFound if it never had a
+// subscription. It takes no ownership.
 func (m *Manager) known(ctx context.Context, topic, name string) (*Group, error) {
 	g, err := m.hold(topic, name)
 	if err != nil || g.inUse() {
@@ -247,8 +240,8 @@ func (m *Manager) all() []*Group {
 	return slices.Clone(m.list)
 }
 
-// Moved says that another sidecar has taken or released partitions of these groups,
-// which ask for their owners soon.
+// Moved says that another sidecar has taken or released partitions of these groups, which ask for
+// their owners soon.
 func (m *Manager) Moved(names []eventlog.GroupName) {
 	for _, n := range names {
 		if g := m.loaded(n.Topic, n.Group); g != nil {
@@ -266,9 +259,9 @@ func (m *Manager) MaybeMoved(topics []string) {
 	}
 }
 
-// looked follows the roster. Signals may get lost, so once in a lease one of the
-// groups that own partitions here asks whether it still does. A group learns of a
-// takeover with its next save at the latest.
+// looked follows the roster. Signals may get lost, so once in a lease one of the groups that own
+// partitions here asks whether it still does. A group learns of a takeover with its next save at
+// the latest.
 func (m *Manager) looked() {
 	version, life := m.cfg.Roster.View().Version, m.cfg.Roster.Standing().ID
 	changed := version != m.version || life != m.life
@@ -300,8 +293,8 @@ func (m *Manager) PoliciesChanged() {
 	}
 }
 
-// Stop gives all events in flight back without counting an attempt, saves the
-// progress of every group and releases it. It ends all subscriptions.
+// Stop gives all events in flight back without counting an attempt, saves the progress of every
+// group and releases it. It ends all subscriptions.
 func (m *Manager) Stop(ctx context.Context) error {
 	m.mu.Lock()
 	m.stopped = true

@@ -11,20 +11,18 @@ import (
 
 // Sink is the connection's side of a subscription.
 type Sink interface {
-	// Room reports whether the connection takes more deliveries now. After a
-	// false the connection calls Wake when it has room again. It must be
-	// quick and not call back.
+	// Room reports whether the connection takes more deliveries now. After a false the connection
+	// calls Wake when it has room again. It must be quick and not call back.
 	Room() bool
-	// Deliver hands over deliveries in order. It must not block or call back;
-	// turnBytes bounds the deliveries of one turn.
+	// Deliver hands over deliveries in order. It must not block or call back; turnBytes bounds the
+	// deliveries of one turn.
 	Deliver(ds []Delivery)
 }
 
 // Pacer is the connection's delivery bucket.
 type Pacer = follower.Pacer
 
-// Delivery is one event for a member. Attempt and AckTimeout are 0 without a
-// group.
+// Delivery is one event for a member. Attempt and AckTimeout are 0 without a group.
 type Delivery struct {
 	Record     *eventlog.Record
 	Attempt    int
@@ -32,8 +30,8 @@ type Delivery struct {
 	Lease      Lease
 }
 
-// Member is one subscription to a group. Its methods may be called from any
-// goroutine, but not from its Sink.
+// Member is one subscription to a group. Its methods may be called from any goroutine, but not from
+// its Sink.
 type Member struct {
 	group     *Group
 	id        string
@@ -44,8 +42,8 @@ type Member struct {
 	rebalancer Rebalancer
 	puller     Puller // the sink, if it is one
 
-	// send is held while deliveries are handed to the sink, so that none
-	// follows the return of Pause or Close. It is taken before group.mu.
+	// send is held while deliveries are handed to the sink, so that none follows the return of
+	// Pause or Close. It is taken before group.mu.
 	send sync.Mutex
 
 	// Guarded by group.mu.
@@ -67,8 +65,8 @@ type Member struct {
 	asked   uint64 // the puller's request when the turn began to assign
 }
 
-// assignment is a delivery that has not been sent yet. It counts as long as the
-// entry is still under the same lease.
+// assignment is a delivery that has not been sent yet. It counts as long as the entry is still
+// under the same lease.
 type assignment struct {
 	entry *entry
 	lease uint64
@@ -77,8 +75,7 @@ type assignment struct {
 // holds reports whether the delivery is still to be made.
 func (a assignment) holds() bool { return a.entry.state == inflight && a.entry.lease == a.lease }
 
-// turnBytes bounds what one turn hands to one sink, except that one event
-// always goes.
+// turnBytes bounds what one turn hands to one sink, except that one event always goes.
 const turnBytes = 256 << 10
 
 // room is how many events the member could be assigned now.
@@ -94,8 +91,8 @@ func (m *Member) room() int {
 	return max(0, free)
 }
 
-// Start lets deliveries begin: the connection calls it once the reply to the
-// subscription is on its way.
+// Start lets deliveries begin: the connection calls it once the reply to the subscription is on its
+// way.
 func (m *Member) Start() {
 	m.group.mu.Lock()
 	m.started, m.group.dispatch.assignDue = true, true
@@ -123,22 +120,21 @@ func (m *Member) Resume() {
 	m.group.worker.Wake()
 }
 
-// Ack settles events that are in flight at this member; ids of others are
-// passed over. done is called with nil once the progress is durable, or with an
-// error if it cannot be; possibly before Ack returns. It must not block. The save
-// may wait for AckLinger.
+// Ack settles events that are in flight at this member; ids of others are passed over. done is
+// called with nil once the progress is durable, or with an error if it cannot be; possibly before
+// Ack returns. It must not block. The save may wait for AckLinger.
 func (m *Member) Ack(ids []string, done func(error)) {
 	m.group.ackEach(len(ids), func(i int) *entry { return m.holding(ids[i]) }, done)
 }
 
-// Nack gives events back that this member could not process; it counts as an
-// attempt, unless it holds them. done is as with Ack.
+// Nack gives events back that this member could not process; it counts as an attempt, unless it
+// holds them. done is as with Ack.
 func (m *Member) Nack(ids []string, how wire.Nack, done func(error)) {
 	m.group.nackEach(len(ids), func(i int) *entry { return m.holding(ids[i]).ifSent() }, how, done)
 }
 
-// Extend sets the deadline of an event in flight to extend from now. It reports
-// false if the event is not in flight at this member.
+// Extend sets the deadline of an event in flight to extend from now. It reports false if the event
+// is not in flight at this member.
 func (m *Member) Extend(id string, extend time.Duration) bool {
 	return !m.group.extendEach(1, func(int) *entry { return m.holding(id).ifSent() }, extend)[0]
 }
@@ -161,8 +157,8 @@ const (
 	Disconnected
 )
 
-// Close ends the subscription: events in flight go back to the group, and nothing is
-// delivered after it returned.
+// Close ends the subscription: events in flight go back to the group, and nothing is delivered
+// after it returned.
 func (m *Member) Close(how Leaving) {
 	m.send.Lock()
 	defer m.send.Unlock()
@@ -201,8 +197,8 @@ func (m *Member) flush() {
 	m.sink.Deliver(ds)
 }
 
-// deliveries starts the deadlines of the assigned events, and gives back those that
-// the member no longer takes, or whose partition no longer delivers.
+// deliveries starts the deadlines of the assigned events, and gives back those that the member no
+// longer takes, or whose partition no longer delivers.
 func (m *Member) deliveries(now time.Time) []Delivery {
 	g := m.group
 	g.mu.Lock()

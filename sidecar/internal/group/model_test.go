@@ -158,8 +158,8 @@ func (x *exam) deadLettered(rec *eventlog.Record) {
 	}
 }
 
-// gone gives back what a member has in flight. With a slow store the group may
-// not have noticed a deadline yet.
+// gone gives back what a member has in flight. With a slow store the group may not have noticed a
+// deadline yet.
 func (x *exam) gone(c *examClient, how Leaving) {
 	for _, e := range x.events {
 		if e.holder != c {

@@ -83,8 +83,7 @@ func TestNackToDeadLettersCannotBeMade(t *testing.T) {
 	}
 }
 
-// An event that is held counts no attempt, and its key waits; both survive a
-// kill and a stop.
+// An event that is held counts no attempt, and its key waits; both survive a kill and a stop.
 func TestNackHold(t *testing.T) {
 	run(t, func(t *testing.T, w *world) {
 		w.publish("a:k", "b:k", "c:other")
@@ -143,8 +142,8 @@ func TestBackoffJitterOnlyAdds(t *testing.T) {
 	}
 }
 
-// An event that became a dead letter is not delivered again, though its sidecar was
-// killed before that was saved.
+// An event that became a dead letter is not delivered again, though its sidecar was killed before
+// that was saved.
 func TestDeadLetterOfWhoWasKilled(t *testing.T) {
 	run(t, func(t *testing.T, w *world) {
 		w.publish("a:k", "b:k")

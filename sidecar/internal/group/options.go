@@ -8,8 +8,8 @@ import (
 	"github.com/sluice-bus/sluice/sdk/wire"
 )
 
-// Options are a subscription's options in force: the client's, bounded by the policy's,
-// and the policy's where the client set none.
+// Options are a subscription's options in force: the client's, bounded by the policy's, and the
+// policy's where the client set none.
 type Options struct {
 	MaxInflight int
 	AckTimeout  time.Duration
@@ -54,9 +54,9 @@ func resolve(o wire.SubscribeOptions, d policy.Delivery) Options {
 	return r
 }
 
-// backoffJitter is the part of a backoff that is added to it at the most, so that
-// events that failed together do not come again together. Nothing is subtracted: a
-// backoff promises the time that it takes until an event is a dead letter.
+// backoffJitter is the part of a backoff that is added to it at the most, so that events that
+// failed together do not come again together. Nothing is subtracted: a backoff promises the time
+// that it takes until an event is a dead letter.
 const backoffJitter = 0.25
 
 // pause is the backoff before delivery number attempts+1, with jitter.
@@ -65,8 +65,8 @@ func (o Options) pause(attempts int) time.Duration {
 	return d + time.Duration(backoffJitter*rand.Float64()*float64(d))
 }
 
-// backoff is the least wait before delivery number attempts+1: the policy's
-// minimum, doubled with every attempt, up to its maximum.
+// backoff is the least wait before delivery number attempts+1: the policy's minimum, doubled with
+// every attempt, up to its maximum.
 func (o Options) backoff(attempts int) time.Duration {
 	d := o.Backoff.Min
 	for i := 1; i < attempts && d < o.Backoff.Max; i++ {

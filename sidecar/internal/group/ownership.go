@@ -11,9 +11,9 @@ import (
 	"github.com/sluice-bus/sluice/sidecar/internal/roster"
 )
 
-// ownership knows the partitions of its topic that a group has here, and those that are
-// due here. It asks the roster, and never the store: a balance reads the latest epochs
-// (latest, by partition) and passes them. The group's mutex guards it.
+// ownership knows the partitions of its topic that a group has here, and those that are due here.
+// It asks the roster, and never the store: a balance reads the latest epochs (latest, by partition)
+// and passes them. The group's mutex guards it.
 type ownership struct {
 	group    eventlog.GroupName
 	roster   *roster.Roster
@@ -33,12 +33,12 @@ const (
 	leaving                    // drained: the next save says that it is released
 )
 
-// DrainWait is how long a partition that is due elsewhere waits for its events in
-// flight; events that are left then go back without counting.
+// DrainWait is how long a partition that is due elsewhere waits for its events in flight; events
+// that are left then go back without counting.
 const DrainWait = 3 * time.Second
 
-// errTakenOver answers settlements that were too late: another sidecar took the
-// partition over before they were saved.
+// errTakenOver answers settlements that were too late: another sidecar took the partition over
+// before they were saved.
 var errTakenOver = fmt.Errorf("another sidecar has taken over: %w", errors.Join(eventlog.ErrFenced, eventlog.ErrUnavailable))
 
 // idle reports whether this sidecar certainly has none of the partitions.
@@ -54,8 +54,8 @@ type todo struct {
 	frozen  []int // partitions owned by a life of this sidecar that is over
 }
 
-// plan compares the owned partitions with those that are due here, and begins and ends
-// drains, which needs no store. used says that the group has members here.
+// plan compares the owned partitions with those that are due here, and begins and ends drains,
+// which needs no store. used says that the group has members here.
 func (o *ownership) plan(st *roster.Standing, view *roster.View, used bool, now time.Time) (x todo, changed bool) {
 	x.doubt, o.doubt = o.doubt, false
 	due := o.due(view, used)
@@ -77,16 +77,16 @@ func (o *ownership) plan(st *roster.Standing, view *roster.View, used bool, now 
 	return x, o.completed(len(x.missing) == 0) || changed
 }
 
-// completed notes whether all partitions that are due here are here, and reports
-// whether that is new: members without a partition learn it then.
+// completed notes whether all partitions that are due here are here, and reports whether that is
+// new: members without a partition learn it then.
 func (o *ownership) completed(is bool) (newly bool) {
 	newly = is && !o.complete
 	o.complete = is
 	return newly
 }
 
-// due returns which partitions are due here: they are divided among the sidecars that
-// have members of the group. While none has, every sidecar keeps its partitions.
+// due returns which partitions are due here: they are divided among the sidecars that have members
+// of the group. While none has, every sidecar keeps its partitions.
 func (o *ownership) due(view *roster.View, used bool) func(*partition) bool {
 	others := view.Others(o.group)
 	switch {
@@ -102,9 +102,9 @@ func (o *ownership) due(view *roster.View, used bool) func(*partition) bool {
 	}
 }
 
-// superseded finds the partitions that others have taken over. found says that there
-// are some, or later epochs of this sidecar's own: a renewal whose answer got lost,
-// with which it goes on owning the partition.
+// superseded finds the partitions that others have taken over. found says that there are some, or
+// later epochs of this sidecar's own: a renewal whose answer got lost, with which it goes on owning
+// the partition.
 func (o *ownership) superseded(latest []eventlog.Epoch) (lost []*partition, found bool) {
 	for i, e := range latest {
 		p := o.parts[i]
@@ -124,10 +124,9 @@ func (o *ownership) superseded(latest []eventlog.Epoch) (lost []*partition, foun
 	return lost, found
 }
 
-// orphans are those of the partitions that are this sidecar's in the store, though not
-// here, or may become so when a take whose answer got lost is executed; it cannot be
-// once the number is taken. No other sidecar can have them before this one takes them
-// again and releases them.
+// orphans are those of the partitions that are this sidecar's in the store, though not here, or may
+// become so when a take whose answer got lost is executed; it cannot be once the number is taken.
+// No other sidecar can have them before this one takes them again and releases them.
 func (o *ownership) orphans(of []int, latest []eventlog.Epoch) (orphans []int) {
 	for _, i := range of {
 		if e := latest[i]; !e.Released && o.roster.Ours(e.Owner) || o.parts[i].tried > e.Number {
@@ -151,8 +150,7 @@ func (o *ownership) after(e eventlog.Epoch, life string) eventlog.Epoch {
 	return next
 }
 
-// renewals are the next epochs of partitions that this sidecar owned until its life
-// was over.
+// renewals are the next epochs of partitions that this sidecar owned until its life was over.
 func (o *ownership) renewals(st *roster.Standing, frozen []int, latest []eventlog.Epoch) (next []eventlog.Epoch) {
 	for _, i := range frozen {
 		if p := o.parts[i]; p.own == owned && p.life != st.ID && latest[i].Number == p.epoch {
@@ -169,8 +167,7 @@ func (o *ownership) free(st *roster.Standing, view *roster.View, missing []int, 
 		if p.owner != e.Owner {
 			p.owner, p.ownerSince = e.Owner, now
 		}
-		// An epoch of this process's own that is not here is from a take whose
-		// answer got lost.
+		// An epoch of this process's own that is not here is from a take whose answer got lost.
 		if e.Number > 0 && !e.Deleted && (e.Released || o.roster.Ours(e.Owner) || view.Gone(e.Owner, p.ownerSince)) {
 			next = append(next, o.after(e, st.ID))
 			continue
@@ -187,14 +184,14 @@ func (p *partition) delivers(st *roster.Standing, now time.Time) bool {
 	return p.own == owned && p.life == st.ID && st.Valid(now)
 }
 
-// renew goes on owning a partition in a later life: since this sidecar has had the
-// epoch before, too, no other can have had the partition in between.
+// renew goes on owning a partition in a later life: since this sidecar has had the epoch before,
+// too, no other can have had the partition in between.
 func (p *partition) renew(number uint64, life string) {
 	p.epoch, p.life, p.dirty = number, life, true
 }
 
-// abandon forgets a partition that was taken over, without saving. It returns the
-// callers that wait for progress that is lost with it.
+// abandon forgets a partition that was taken over, without saving. It returns the callers that wait
+// for progress that is lost with it.
 func (g *Group) abandon(p *partition) (waiters []func(error)) {
 	g.drop(p)
 	if p.dirty {
@@ -210,8 +207,7 @@ func (g *Group) disown(p *partition) {
 	p.own, p.epoch, p.life, p.dirty = foreign, 0, "", false
 }
 
-// finishDrains ends the drains of partitions that are drained, or have waited for
-// DrainWait.
+// finishDrains ends the drains of partitions that are drained, or have waited for DrainWait.
 func (g *Group) finishDrains(now time.Time) {
 	for _, p := range g.own.parts {
 		if p.own != draining || now.Before(p.drainDue) && p.busy() {
@@ -228,8 +224,8 @@ func (g *Group) finishDrains(now time.Time) {
 	}
 }
 
-// busy reports whether events of the partition are in flight, or on their way to the
-// dead letter topic.
+// busy reports whether events of the partition are in flight, or on their way to the dead letter
+// topic.
 func (p *partition) busy() bool {
 	for e := range p.all() {
 		if e.state == inflight || e.state == deadLettering {

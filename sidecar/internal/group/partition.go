@@ -19,25 +19,25 @@ type partition struct {
 	open     bool      // the turn under way may assign its events
 	assignee *Member   // the member that has it for itself, where members have partitions of their own
 
-	// Only balance uses these: the life that had it at the last query, and since when
-	// that is known.
+	// Only balance uses these: the life that had it at the last query, and since when that is
+	// known.
 	owner      string
 	ownerSince time.Time
-	// tried is the highest epoch that a take without an answer may have inserted,
-	// or may insert later; 0: there is none above the latest.
+	// tried is the highest epoch that a take without an answer may have inserted, or may insert
+	// later; 0: there is none above the latest.
 	tried uint64
 
 	generation int // rises when everything fetched is forgotten
 
-	// entries are the fetched events from the lowest unsettled one on, ascending,
-	// without many that settled behind it. ahead counts these, too.
+	// entries are the fetched events from the lowest unsettled one on, ascending, without many that
+	// settled behind it. ahead counts these, too.
 	entries []*entry
 	ahead   int
 	trims   int // since entries was last without any that are settled
 
-	// skip, carried, unsure and delays are the stored progress of seqs that are not
-	// fetched: settled ones, deliveries counted, those whose last delivery may not
-	// have reached a member, and when they are due.
+	// skip, carried, unsure and delays are the stored progress of seqs that are not fetched:
+	// settled ones, deliveries counted, those whose last delivery may not have reached a member,
+	// and when they are due.
 	skip    []eventlog.SeqRange
 	carried []eventlog.AttemptRange
 	unsure  []eventlog.SeqRange
@@ -79,8 +79,8 @@ type delay struct {
 	due time.Time
 }
 
-// restore starts from stored progress: nothing is fetched yet. Delays end as the wall
-// clock has it now, even if it is set later.
+// restore starts from stored progress: nothing is fetched yet. Delays end as the wall clock has it
+// now, even if it is set later.
 func (p *partition) restore(pr eventlog.Progress, now time.Time) {
 	p.forget()
 	p.Next = max(pr.Cursor, 1)
@@ -96,8 +96,8 @@ func (p *partition) restore(pr eventlog.Progress, now time.Time) {
 	p.advance()
 }
 
-// passOver moves on to seq next, and counts the seqs in between that are not
-// settled: retention or compaction has removed their events.
+// passOver moves on to seq next, and counts the seqs in between that are not settled: retention or
+// compaction has removed their events.
 func (p *partition) passOver(next uint64) {
 	for p.Next < next {
 		end := next
@@ -128,8 +128,8 @@ func (p *partition) advance() {
 	}
 }
 
-// fetched takes in one event at or above next; those between next and it are
-// gone from the log. nil means that it was settled before.
+// fetched takes in one event at or above next; those between next and it are gone from the log. nil
+// means that it was settled before.
 func (p *partition) fetched(rec *eventlog.Record) *entry {
 	p.passOver(rec.Seq)
 	if rec.Seq < p.Next {
@@ -152,8 +152,8 @@ func (p *partition) fetched(rec *eventlog.Record) *entry {
 
 func (p *partition) forget() { p.entries, p.ahead, p.trims = nil, 0, 0 }
 
-// trim drops settled events from the front, and now and then those behind: so events
-// that were acked behind one that no member acks take no memory.
+// trim drops settled events from the front, and now and then those behind: so events that were
+// acked behind one that no member acks take no memory.
 func (p *partition) trim() {
 	n := 0
 	for n < len(p.entries) && p.entries[n].state == settled {
@@ -188,8 +188,8 @@ func (p *partition) cursor() uint64 {
 	return p.Next
 }
 
-// unsettled counts the events that are not settled, taking every seq that is
-// not fetched for an event.
+// unsettled counts the events that are not settled, taking every seq that is not fetched for an
+// event.
 func (p *partition) unsettled(x eventlog.Extent) int64 {
 	var n int64
 	for _, e := range p.entries {
@@ -264,9 +264,8 @@ func (p *partition) progress(now time.Time) eventlog.Progress {
 	return pr
 }
 
-// dueAt is a stored time, in milliseconds since the epoch by the wall clock of
-// now, with now's monotonic reading: it stays as far away when the wall clock is
-// set. 0 is none.
+// dueAt is a stored time, in milliseconds since the epoch by the wall clock of now, with now's
+// monotonic reading: it stays as far away when the wall clock is set. 0 is none.
 func dueAt(until int64, now time.Time) (due time.Time) {
 	if until == 0 {
 		return due
@@ -274,15 +273,15 @@ func dueAt(until int64, now time.Time) (due time.Time) {
 	return now.Add(time.UnixMilli(until).Sub(now))
 }
 
-// untilDue is such a time by the wall clock of now, and how far away it is: 1 ms
-// at least, since 0 is not known.
+// untilDue is such a time by the wall clock of now, and how far away it is: 1 ms at least, since 0
+// is not known.
 func untilDue(due, now time.Time) (until, left int64) {
 	d := due.Sub(now)
 	return now.Add(d).UnixMilli(), max(d.Milliseconds(), 1)
 }
 
-// maxDelays bounds the stored delays of fetched events: a takeover delivers events
-// beyond that early.
+// maxDelays bounds the stored delays of fetched events: a takeover delivers events beyond that
+// early.
 const maxDelays = 1000
 
 // addSeq appends a seq, as part of the last range if it fits.

@@ -19,8 +19,8 @@ import (
 	"github.com/sluice-bus/sluice/sidecar/internal/telemetry"
 )
 
-// TestOnTheEmbeddedLog takes a group through a failure and two restarts on the
-// log that a sidecar has: attempts, acks and marks are still there.
+// TestOnTheEmbeddedLog takes a group through a failure and two restarts on the log that a sidecar
+// has: attempts, acks and marks are still there.
 func TestOnTheEmbeddedLog(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		fs := vfs.NewMem()

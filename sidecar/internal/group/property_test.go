@@ -16,10 +16,9 @@ import (
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog"
 )
 
-// TestGroupKeepsItsPromises lets members, a failing store and a mortal process
-// do what they like to one group, and checks every delivery against what the
-// members know: window, key order, attempts, and nothing after an ack, a pause
-// or a close. In the end every event is acked or a dead letter.
+// TestGroupKeepsItsPromises lets members, a failing store and a mortal process do what they like to
+// one group, and checks every delivery against what the members know: window, key order, attempts,
+// and nothing after an ack, a pause or a close. In the end every event is acked or a dead letter.
 func TestGroupKeepsItsPromises(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		// A bubble's T does not tell rapid its deadline.
@@ -323,8 +322,8 @@ func (x *exam) seekEarliest(*rapid.T) {
 	synctest.Wait()
 }
 
-// restart ends the process, by a stop that gives everything back or by a kill
-// that loses what is not durable.
+// restart ends the process, by a stop that gives everything back or by a kill that loses what is
+// not durable.
 func (x *exam) restart(t *rapid.T) {
 	kill := rapid.Bool().Draw(t, "kill")
 	if !kill {
@@ -452,8 +451,8 @@ func (x *exam) redriveSome(t *rapid.T) {
 	synctest.Wait()
 }
 
-// nobodyWaits checks that no wake-up was lost: once everything has come to
-// rest, a member that is sent nothing has a reason.
+// nobodyWaits checks that no wake-up was lost: once everything has come to rest, a member that is
+// sent nothing has a reason.
 func (x *exam) nobodyWaits(t *rapid.T) {
 	synctest.Wait()
 	if x.shaky || len(x.clients) == 0 {

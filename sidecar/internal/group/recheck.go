@@ -9,9 +9,9 @@ import (
 	"github.com/sluice-bus/sluice/sidecar/internal/tracing"
 )
 
-// Recheck makes the groups of a topic skip events that are no longer in the log: once it
-// returns nil, erased events are not delivered any more. It does not take events back
-// from members, or from their way to the dead letter topic.
+// Recheck makes the groups of a topic skip events that are no longer in the log: once it returns
+// nil, erased events are not delivered any more. It does not take events back from members, or from
+// their way to the dead letter topic.
 func (m *Manager) Recheck(ctx context.Context, topic string) (err error) {
 	for _, g := range m.all() {
 		if g.topic == topic || g.topic+wire.DeadLetterSuffix == topic { // it may have redriven dead letters of the topic
@@ -37,8 +37,8 @@ func (g *Group) recheck(ctx context.Context) error {
 	return nil
 }
 
-// recheckPartition looks the fetched events of a partition up in the log, and the dead
-// letters of the redriven ones.
+// recheckPartition looks the fetched events of a partition up in the log, and the dead letters of
+// the redriven ones.
 func (g *Group) recheckPartition(ctx context.Context, p *partition) error {
 	g.mu.Lock()
 	var ids, letters []string

@@ -16,15 +16,15 @@ import (
 // redrivesAhead bounds the redriven dead letters of a partition that are in memory.
 const redrivesAhead = 512
 
-// redriveQueue is the redriven dead letters of a partition: they are beside the cursor,
-// and delivered like the events behind it. A redrive inserts them into the store, where
-// they stay until their dead letters are gone; the owner of the partition reads them
-// there. Their state so far is part of its progress.
+// redriveQueue is the redriven dead letters of a partition: they are beside the cursor, and
+// delivered like the events behind it. A redrive inserts them into the store, where they stay until
+// their dead letters are gone; the owner of the partition reads them there. Their state so far is
+// part of its progress.
 //
-// An ack is saved first (done), and the dead letter is removed only after that: an owner
-// that was fenced removes nothing. The ack is answered after the removal, so no list
-// has an acked event. An event that dies again is appended under the next id before the
-// dead letter that it came from is removed.
+// An ack is saved first (done), and the dead letter is removed only after that: an owner that was
+// fenced removes nothing. The ack is answered after the removal, so no list has an acked event. An
+// event that dies again is appended under the next id before the dead letter that it came from is
+// removed.
 type redriveQueue struct {
 	// entries are those in memory, by arrival, until their dead letters are gone.
 	entries []*entry
@@ -134,8 +134,7 @@ func (g *Group) lookForRedrives() {
 	g.worker.Wake()
 }
 
-// redrivesToFetch are the partitions that may have new redrives, and have room for
-// them.
+// redrivesToFetch are the partitions that may have new redrives, and have room for them.
 func (g *Group) redrivesToFetch(now time.Time) (parts []*partition) {
 	if g.stopped || g.lapsed || g.watch == nil || len(g.dispatch.members) == 0 || g.redriveDue.After(now) || g.dispatch.want() <= 0 {
 		return nil
@@ -195,9 +194,9 @@ func (g *Group) fetchRedrives(ctx context.Context) {
 	}
 }
 
-// readRedrives reads the redrives of partitions, at first with one query, which mostly
-// finds none. dead has the events of those whose dead letters are there; the others are
-// ended. over has the letters that are settled.
+// readRedrives reads the redrives of partitions, at first with one query, which mostly finds none.
+// dead has the events of those whose dead letters are there; the others are ended. over has the
+// letters that are settled.
 func (g *Group) readRedrives(ctx context.Context, list []*redriving, exactlyOnce bool) (dead map[string]*eventlog.Record, over map[string]bool, err error) {
 	const most = 2 * redrivesAhead
 	all, err := g.cfg.Log.ListRedrives(ctx, g.topic, g.name, -1, most)
@@ -241,8 +240,8 @@ func (g *Group) readRedrives(ctx context.Context, list []*redriving, exactlyOnce
 	return dead, over, err
 }
 
-// redrivesOver finds the letters that are settled: an earlier owner has appended the
-// next one, but died before it saved that, or the group acked the event.
+// redrivesOver finds the letters that are settled: an earlier owner has appended the next one, but
+// died before it saved that, or the group acked the event.
 func (g *Group) redrivesOver(ctx context.Context, dead map[string]*eventlog.Record, exactlyOnce bool) (map[string]bool, error) {
 	var letters, next, ids []string
 	for letter, rec := range dead {
@@ -277,8 +276,8 @@ func lookupDead(ctx context.Context, log Log, topic string, letters []string) ([
 	return found, err
 }
 
-// firstOfEach are the redrives of a partition, one for each seq: where there are two,
-// the earlier dead letter is about to be removed.
+// firstOfEach are the redrives of a partition, one for each seq: where there are two, the earlier
+// dead letter is about to be removed.
 func firstOfEach(all []eventlog.Redrive, partition int) (rs []eventlog.Redrive) {
 	for _, r := range all {
 		n := len(rs)
@@ -295,8 +294,8 @@ func firstOfEach(all []eventlog.Redrive, partition int) (rs []eventlog.Redrive) 
 	return rs
 }
 
-// deadEvents are the events of the dead letters that are there: the topic's, or else
-// the dead letter's copy.
+// deadEvents are the events of the dead letters that are there: the topic's, or else the dead
+// letter's copy.
 func deadEvents(ctx context.Context, log Log, topic string, letters []string) (map[string]*eventlog.Record, error) {
 	found, err := lookupDead(ctx, log, topic, letters)
 	if err != nil {
@@ -362,8 +361,8 @@ func (g *Group) admitRedrives(r *redriving, dead map[string]*eventlog.Record, ov
 	}
 }
 
-// end removes redrives that are settled and saved as such, unless that save failed:
-// first the dead letters, and then the redrives. After a failure it is tried again.
+// end removes redrives that are settled and saved as such, unless that save failed: first the dead
+// letters, and then the redrives. After a failure it is tried again.
 func (g *Group) end(rs []eventlog.Redrive, failed error) error {
 	ctx := g.cfg.Context
 	letters := make([]string, len(rs))

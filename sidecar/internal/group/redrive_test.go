@@ -100,8 +100,8 @@ func TestRedrive(t *testing.T) {
 	})
 }
 
-// What a redrive has come to survives a kill, a stop, and an owner that had no
-// time to take the dead letter away.
+// What a redrive has come to survives a kill, a stop, and an owner that had no time to take the
+// dead letter away.
 func TestRedriveSurvives(t *testing.T) {
 	run(t, func(t *testing.T, w *world) {
 		w.publish("a", "b")
@@ -138,8 +138,8 @@ func TestRedriveSurvives(t *testing.T) {
 	})
 }
 
-// A redrive that comes late, when its dead letter is gone, asks for nothing; and
-// an event that retention has removed is delivered as its dead letter has it.
+// A redrive that comes late, when its dead letter is gone, asks for nothing; and an event that
+// retention has removed is delivered as its dead letter has it.
 func TestRedriveOfWhatIsGone(t *testing.T) {
 	run(t, func(t *testing.T, w *world) {
 		w.publish("a:k", "b")
@@ -169,8 +169,8 @@ func TestRedriveOfWhatIsGone(t *testing.T) {
 	})
 }
 
-// A group that was set back appends its earlier dead letters under another id: the
-// dead letter of then is gone.
+// A group that was set back appends its earlier dead letters under another id: the dead letter of
+// then is gone.
 func TestDeadAgainAfterSeek(t *testing.T) {
 	run(t, func(t *testing.T, w *world) {
 		w.publish("a")

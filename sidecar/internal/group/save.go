@@ -12,8 +12,8 @@ import (
 // errStopped answers calls after the sidecar has begun to stop.
 var errStopped = fmt.Errorf("shutting down: %w", eventlog.ErrUnavailable)
 
-// save is the progress of one turn on its way to the store, with the work that follows
-// once it is stored.
+// save is the progress of one turn on its way to the store, with the work that follows once it is
+// stored.
 type save struct {
 	epochs      []eventlog.Epoch
 	marks       []eventlog.Mark
@@ -23,9 +23,8 @@ type save struct {
 	ended       []eventlog.Redrive // that are settled
 }
 
-// collect collects all progress that is not saved. The store refuses progress of
-// partitions that are no longer this sidecar's, so collect does not ask whether the
-// roster is valid.
+// collect collects all progress that is not saved. The store refuses progress of partitions that
+// are no longer this sidecar's, so collect does not ask whether the roster is valid.
 func (g *Group) collect() save {
 	s := g.saver.begin()
 	s.deadLetters, g.dispatch.deadLetters = g.dispatch.deadLetters, nil
@@ -65,8 +64,8 @@ func (s save) store(ctx context.Context, log eventlog.Groups) error {
 	return log.SaveEpochs(ctx, s.epochs, s.marks)
 }
 
-// saved handles the outcome of a save. After a failure it takes the turn's deliveries
-// back, and the progress is saved again later.
+// saved handles the outcome of a save. After a failure it takes the turn's deliveries back, and the
+// progress is saved again later.
 func (g *Group) saved(s save, err error) {
 	g.mu.Lock()
 	moved := false
@@ -127,8 +126,8 @@ func (g *Group) unsave(s save, err error) {
 	}
 }
 
-// sync makes saved progress durable and answers the callers that wait for it. It runs
-// beside the turns, so that no delivery waits for it.
+// sync makes saved progress durable and answers the callers that wait for it. It runs beside the
+// turns, so that no delivery waits for it.
 func (g *Group) sync() {
 	g.mu.Lock()
 	waiters, upTo, ended := g.saver.unsynced, g.saver.saves, g.saver.ended
@@ -155,8 +154,8 @@ func answerAll(waiters []func(error), err error) {
 	}
 }
 
-// whenDurable arranges for done to be called once all progress so far is
-// durable. It is called with mu held and releases it.
+// whenDurable arranges for done to be called once all progress so far is durable. It is called with
+// mu held and releases it.
 func (g *Group) whenDurable(done func(error)) {
 	done = g.saver.traced(done)
 	switch {

@@ -11,8 +11,8 @@ import (
 	"github.com/sluice-bus/sluice/sidecar/internal/tracing"
 )
 
-// saver has the parts of a group's progress that are not its partitions': marks, the
-// callers that wait, and when a save is tried again. The group's mutex guards it.
+// saver has the parts of a group's progress that are not its partitions': marks, the callers that
+// wait, and when a save is tried again. The group's mutex guards it.
 type saver struct {
 	clock   clock.Clock
 	timeout time.Duration // of the callers that wait; 0: none
@@ -70,8 +70,7 @@ func (s *saver) saved(x save) {
 	s.ended = append(s.ended, x.ended...)
 }
 
-// failed takes the parts of a failed save back. first says that the save before has
-// succeeded.
+// failed takes the parts of a failed save back. first says that the save before has succeeded.
 func (s *saver) failed(x save) (first bool) {
 	first = s.again.IsZero()
 	s.busy, s.again = false, s.clock.Now().Add(retryAfterFailure)
@@ -83,8 +82,8 @@ func (s *saver) failed(x save) (first bool) {
 	return first
 }
 
-// settling begins the span of an ack or nack that has arrived; the next call of
-// traced, under the same lock, ends it.
+// settling begins the span of an ack or nack that has arrived; the next call of traced, under the
+// same lock, ends it.
 func (s *saver) settling(span *tracing.Settle) {
 	if span != nil {
 		s.settles = append(s.settles, span)
@@ -106,8 +105,8 @@ func (s *saver) traced(done func(error)) func(error) {
 	}
 }
 
-// timed returns done, called with an error if the store does not answer within the
-// timeout. The progress may still be saved later.
+// timed returns done, called with an error if the store does not answer within the timeout. The
+// progress may still be saved later.
 func (s *saver) timed(done func(error)) func(error) {
 	if s.timeout == 0 {
 		return done
@@ -122,8 +121,8 @@ func (s *saver) timed(done func(error)) func(error) {
 	}
 }
 
-// deadLettered takes an event off the nack that waits for it, if one does; err
-// says that this sidecar will not make it a dead letter.
+// deadLettered takes an event off the nack that waits for it, if one does; err says that this
+// sidecar will not make it a dead letter.
 func (s *saver) deadLettered(e *entry, err error) {
 	n := e.nack
 	if n == nil {

@@ -8,13 +8,12 @@ import (
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog"
 )
 
-// seekTries bounds how often a seek is repeated after other sidecars took the same
-// partitions.
+// seekTries bounds how often a seek is repeated after other sidecars took the same partitions.
 const seekTries = 8
 
-// Seek moves a group, also while it has members here or elsewhere: the leases of their
-// events in flight become stale. ErrNotFound if the group never had a subscription.
-// After another error the group may have moved all the same.
+// Seek moves a group, also while it has members here or elsewhere: the leases of their events in
+// flight become stale. ErrNotFound if the group never had a subscription. After another error the
+// group may have moved all the same.
 func (m *Manager) Seek(ctx context.Context, topic, name string, o wire.SubscribeOptions) error {
 	g, starts, err := m.starts(ctx, topic, name, o)
 	if err != nil {
@@ -49,10 +48,9 @@ func (m *Manager) starts(ctx context.Context, topic, name string, o wire.Subscri
 	return g, starts, err
 }
 
-// move sets the cursors: of partitions that are owned here as an ack would, of
-// the others by an epoch of its own, which is released from the start and
-// fences their owners. saved gets nil once the former are durable, or an error; a nil
-// saved says that nothing was moved.
+// move sets the cursors: of partitions that are owned here as an ack would, of the others by an
+// epoch of its own, which is released from the start and fences their owners. saved gets nil once
+// the former are durable, or an error; a nil saved says that nothing was moved.
 func (g *Group) move(ctx context.Context, starts []uint64) (saved <-chan error, err error) {
 	g.moving.Lock()
 	defer g.moving.Unlock()

@@ -50,8 +50,8 @@ func TestSeekFromElsewhere(t *testing.T) {
 	}
 }
 
-// A group at rest asks the store for nothing, but to see now and then whether it
-// still owns what it has.
+// A group at rest asks the store for nothing, but to see now and then whether it still owns what it
+// has.
 func TestIdleGroupsAskNothing(t *testing.T) {
 	runFleet(t, 4, func(t *testing.T, f *fleet) {
 		a, b := f.start("a"), f.start("b")
@@ -70,8 +70,7 @@ func TestIdleGroupsAskNothing(t *testing.T) {
 	})
 }
 
-// Each sidecar tells the lag of what it owns, and one of them that of partitions
-// without an owner.
+// Each sidecar tells the lag of what it owns, and one of them that of partitions without an owner.
 func TestLagOfTheFleet(t *testing.T) {
 	runFleet(t, 4, func(t *testing.T, f *fleet) {
 		a, b := f.start("a"), f.start("b")
@@ -125,8 +124,7 @@ func TestNoPartition(t *testing.T) {
 	})
 }
 
-// Dead letters that are on their way when their partition is lost are not
-// settled by its owner.
+// Dead letters that are on their way when their partition is lost are not settled by its owner.
 func TestLateDeadLetter(t *testing.T) {
 	runFleet(t, 1, func(t *testing.T, f *fleet) {
 		a := f.start("a")

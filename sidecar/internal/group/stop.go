@@ -8,8 +8,8 @@ import (
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog"
 )
 
-// stop ends the group in this process: events in flight go back, and the progress is
-// saved as released.
+// stop ends the group in this process: events in flight go back, and the progress is saved as
+// released.
 func (g *Group) stop(ctx context.Context) error {
 	g.mu.Lock()
 	g.stopped = true
@@ -66,8 +66,8 @@ func (g *Group) release() (s save, ok bool) {
 	return s, !s.empty() || len(s.waiters) > 0
 }
 
-// storeReleased saves the partitions that are not taken over yet. It returns the
-// callers that wait for the outcome.
+// storeReleased saves the partitions that are not taken over yet. It returns the callers that wait
+// for the outcome.
 func (g *Group) storeReleased(ctx context.Context, s save) (waiters []func(error), err error) {
 	for {
 		err = s.store(ctx, g.cfg.Log)

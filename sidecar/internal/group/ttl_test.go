@@ -16,8 +16,8 @@ func (w *world) publishFor(ttl time.Duration, id, key string) {
 	advance(0)
 }
 
-// An event whose ttl has passed is delivered no more, for the first time or
-// again, lets the next of its key go, and is settled for good.
+// An event whose ttl has passed is delivered no more, for the first time or again, lets the next of
+// its key go, and is settled for good.
 func TestTTL(t *testing.T) {
 	run(t, func(t *testing.T, w *world) {
 		c := w.join(window(1))
@@ -47,8 +47,8 @@ func TestTTL(t *testing.T) {
 	})
 }
 
-// With retention.expired: dead_letter an expired event is a dead letter, whose redrive
-// is delivered.
+// With retention.expired: dead_letter an expired event is a dead letter, whose redrive is
+// delivered.
 func TestTTLDeadLetter(t *testing.T) {
 	run(t, func(t *testing.T, w *world) {
 		w.setPolicy(func(e *policy.Effective) { e.Retention.Expired = policy.ExpiredDeadLetter })

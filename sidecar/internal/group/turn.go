@@ -31,8 +31,8 @@ func (g *Group) turn() {
 	g.rest(g.cfg.Clock.Now())
 }
 
-// prepare follows the roster and the policy, ends drains, and divides the partitions
-// among the members.
+// prepare follows the roster and the policy, ends drains, and divides the partitions among the
+// members.
 func (g *Group) prepare(now time.Time) {
 	g.mu.Lock()
 	if !g.stopped {
@@ -44,8 +44,8 @@ func (g *Group) prepare(now time.Time) {
 	g.divide(now)
 }
 
-// lapse notes whether the roster is valid. While it is not, nothing is delivered, and
-// no deadline or backoff ends: deadlines begin where they were.
+// lapse notes whether the roster is valid. While it is not, nothing is delivered, and no deadline
+// or backoff ends: deadlines begin where they were.
 func (g *Group) lapse(now time.Time) {
 	st := g.cfg.Roster.Standing()
 	if lapsed := !st.Valid(now); lapsed != g.lapsed {
@@ -64,8 +64,8 @@ func (g *Group) retune(now time.Time) {
 	g.dispatch.retune(g.cfg.Policy(g.topic), g.own.parts.owned(), len(g.own.parts), now)
 }
 
-// step moves due events on, assigns ready ones, and collects the progress to save. For a
-// while after a failed save nothing is saved, hence nothing is sent.
+// step moves due events on, assigns ready ones, and collects the progress to save. For a while
+// after a failed save nothing is saved, hence nothing is sent.
 func (g *Group) step(now time.Time) (save, bool) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -93,8 +93,8 @@ func (g *Group) step(now time.Time) (save, bool) {
 	return g.collect(), true
 }
 
-// rest ends a turn: it parks a group without members, asks for another turn if
-// there is more to do at once, and sets the timer for the next due time.
+// rest ends a turn: it parks a group without members, asks for another turn if there is more to do
+// at once, and sets the timer for the next due time.
 func (g *Group) rest(now time.Time) {
 	if g.stopped {
 		return

@@ -1,31 +1,28 @@
-// Package limit keeps token buckets: how many events or bytes may pass, and
-// when to come back. It knows neither events nor policies nor clocks: rates
-// and the time are handed in.
+// Package limit keeps token buckets: how many events or bytes may pass, and when to come back. It
+// knows neither events nor policies nor clocks: rates and the time are handed in.
 //
 // # The bound
 //
-// A bucket of golang.org/x/time/rate holds up to burst tokens, starts full and
-// gains rate tokens a second. In any window of t seconds in which it is not
-// retuned it admits at most
+// A bucket of golang.org/x/time/rate holds up to burst tokens, starts full and gains rate tokens a
+// second. In any window of t seconds in which it is not retuned it admits at most
 //
 //	burst + rate × t
 //
 // tokens. Three things are added to what x/time/rate does, so that the bound is exact:
 //
-//   - Time never runs backwards within a bucket. Callers read their clocks
-//     before they reach its lock, so times arrive out of order, and
-//     rate.Limiter would pay out the interval between two of them twice.
-//   - Tokens are taken only when they are there; rate.Limiter rounds a debt
-//     of less than a nanosecond down to none.
-//   - Tokens given back fill the bucket at most up to its burst. Those that
-//     are given back a time d after they were taken can have been replaced in
-//     the meantime, by at most rate × d: what is refunded late loosens the
-//     bound to burst + rate × (t + d), and what is refunded within the call
-//     that took it loosens it by nothing that counts.
+//   - Time never runs backwards within a bucket. Callers read their clocks before they reach its
+//     lock, so times arrive out of order, and rate.Limiter would pay out the interval between two
+//     of them twice.
+//   - Tokens are taken only when they are there; rate.Limiter rounds a debt of less than a
+//     nanosecond down to none.
+//   - Tokens given back fill the bucket at most up to its burst. Those that are given back a time d
+//     after they were taken can have been replaced in the meantime, by at most rate × d: what is
+//     refunded late loosens the bound to burst + rate × (t + d), and what is refunded within the
+//     call that took it loosens it by nothing that counts.
 //
-// [Bucket.Retune] keeps the tokens that there are, up to the new burst, so each
-// stretch of time between two changes keeps to the bound of its own rate and
-// burst, except for tokens that were taken before a change and refunded after it.
+// [Bucket.Retune] keeps the tokens that there are, up to the new burst, so each stretch of time
+// between two changes keeps to the bound of its own rate and burst, except for tokens that were
+// taken before a change and refunded after it.
 //
 // # Refusals
 //
@@ -59,17 +56,17 @@ type Rate struct {
 	// wait until Burst grows, which the assigner of shares decides: such a bucket may have a Burst
 	// of 0.
 	Most int
-	// Pace is how many tokens a second are expected to come, by assignments
-	// too, where that is more than PerSecond. Waits are told by it.
+	// Pace is how many tokens a second are expected to come, by assignments too, where that is more
+	// than PerSecond. Waits are told by it.
 	Pace float64
 }
 
-// Still is the rate of a bucket that does not fill: it has the tokens that it
-// is given. (A rate of 0 would be no limit.)
+// Still is the rate of a bucket that does not fill: it has the tokens that it is given. (A rate of
+// 0 would be no limit.)
 const Still = 1e-12
 
-// OneSecond is the rate whose burst is one second's worth of it, and at least
-// one token: that of deliveries.
+// OneSecond is the rate whose burst is one second's worth of it, and at least one token: that of
+// deliveries.
 func OneSecond(perSecond float64) Rate {
 	return Rate{PerSecond: perSecond, Burst: int(min(max(perSecond, 1), math.MaxInt32))}
 }
@@ -110,9 +107,8 @@ func (b *Bucket) start(r Rate, now time.Time) {
 	}
 }
 
-// Retune changes the rate from now on. The tokens that there are stay, up to
-// the new burst; a bucket that had no limit starts full. It costs little when
-// nothing changes.
+// Retune changes the rate from now on. The tokens that there are stay, up to the new burst; a
+// bucket that had no limit starts full. It costs little when nothing changes.
 func (b *Bucket) Retune(r Rate, now time.Time) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -122,8 +118,8 @@ func (b *Bucket) Retune(r Rate, now time.Time) {
 	b.retune(r, b.forward(now))
 }
 
-// retune returns how many tokens there were above the new burst, which are
-// gone. It requires b.mu, and a time from forward.
+// retune returns how many tokens there were above the new burst, which are gone. It requires b.mu,
+// and a time from forward.
 func (b *Bucket) retune(r Rate, now time.Time) (removed float64) {
 	if b.tokens == nil || r.PerSecond <= 0 {
 		b.start(r, now)
@@ -136,10 +132,9 @@ func (b *Bucket) retune(r Rate, now time.Time) (removed float64) {
 	return removed
 }
 
-// Assign changes the rate from now on and adds granted tokens, up to the new
-// burst. It returns how many tokens the bucket held above the new burst before
-// the grant, which are gone. A bucket without a limit gets one that starts with
-// the granted tokens.
+// Assign changes the rate from now on and adds granted tokens, up to the new burst. It returns how
+// many tokens the bucket held above the new burst before the grant, which are gone. A bucket
+// without a limit gets one that starts with the granted tokens.
 func (b *Bucket) Assign(r Rate, granted int, now time.Time) (removed float64) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -167,8 +162,8 @@ func (b *Bucket) Tokens(now time.Time) float64 {
 	return b.tokens.TokensAt(b.forward(now))
 }
 
-// Missed is the largest number of tokens that was refused for want of them
-// since it was last called; 0: none was.
+// Missed is the largest number of tokens that was refused for want of them since it was last
+// called; 0: none was.
 func (b *Bucket) Missed() int {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -183,16 +178,15 @@ func (b *Bucket) Take(n int, now time.Time) Verdict {
 	return TakeAll(charges[:], now)
 }
 
-// Full reports whether the bucket has all the tokens that it can hold, so that
-// it is the same as a new one.
+// Full reports whether the bucket has all the tokens that it can hold, so that it is the same as a
+// new one.
 func (b *Bucket) Full(now time.Time) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return b.tokens == nil || b.tokens.TokensAt(b.forward(now)) >= float64(b.tuned.Burst)
 }
 
-// forward is now, or the latest time that the bucket has seen if that is later.
-// It requires b.mu.
+// forward is now, or the latest time that the bucket has seen if that is later. It requires b.mu.
 func (b *Bucket) forward(now time.Time) time.Time {
 	if now.After(b.latest) {
 		b.latest = now
@@ -200,8 +194,7 @@ func (b *Bucket) forward(now time.Time) time.Time {
 	return b.latest
 }
 
-// lacks reports whether n tokens are missing at now, a time from forward. It
-// requires b.mu.
+// lacks reports whether n tokens are missing at now, a time from forward. It requires b.mu.
 func (b *Bucket) lacks(n int, now time.Time) bool {
 	return b.tokens != nil && b.tokens.TokensAt(now) < float64(n)
 }

@@ -22,8 +22,8 @@ func available(b *limit.Bucket, now time.Time) int {
 	return n
 }
 
-// The refund rests on rate.Limiter taking negative numbers, and capping what
-// it holds whenever it is looked at. This pins that behaviour of our version.
+// The refund rests on rate.Limiter taking negative numbers, and capping what it holds whenever it
+// is looked at. This pins that behaviour of our version.
 func TestLimiterTakesNegativeNumbers(t *testing.T) {
 	l := rate.NewLimiter(10, 5)
 	l.AllowN(epoch, 4)

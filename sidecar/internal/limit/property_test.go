@@ -30,9 +30,9 @@ func somePause(t *rapid.T) time.Duration {
 // tolerance is what sums of floating point numbers may be off by.
 const tolerance = 1e-6
 
-// In any window without a retune: admitted ≤ burst + rate × (t + d), with times
-// that arrive out of order, and d the longest time for which tokens that are
-// refunded were taken; 0 where they are refunded at once.
+// In any window without a retune: admitted ≤ burst + rate × (t + d), with times that arrive out of
+// order, and d the longest time for which tokens that are refunded were taken; 0 where they are
+// refunded at once.
 func TestAnyWindowKeepsTheBound(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		type admission struct {
@@ -109,8 +109,8 @@ func (m *model) advance(now time.Time) {
 	m.last = now
 }
 
-// The bucket decides as the model does, save where rounding decides; the bound
-// of the model then is the bucket's.
+// The bucket decides as the model does, save where rounding decides; the bound of the model then is
+// the bucket's.
 func TestBucketEqualsModel(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		m := &model{tuned: someRate(t, "first"), last: epoch}
@@ -160,8 +160,8 @@ func TestBucketEqualsModel(t *testing.T) {
 	})
 }
 
-// A sole user that comes back after the wait is admitted, and one that comes
-// back clearly earlier is not.
+// A sole user that comes back after the wait is admitted, and one that comes back clearly earlier
+// is not.
 func TestWaitIsEnoughAndNotTooLong(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		first, second := someRate(t, "first"), someRate(t, "second")

@@ -7,8 +7,7 @@ import (
 )
 
 const (
-	// idleAfter is how long a topic's buckets stay unused, once full, before
-	// they may be forgotten.
+	// idleAfter is how long a topic's buckets stay unused, once full, before they may be forgotten.
 	idleAfter = time.Minute
 	// sweepAt is the number of topics below which nothing is forgotten.
 	sweepAt = 1024
@@ -28,11 +27,10 @@ type TopicBuckets struct {
 	Bytes  *Bucket
 }
 
-// Set is the buckets of all topics in use. They are made when a topic is first
-// asked for and forgotten when they are full and idle, a full bucket being the
-// same as a new one: it holds at most twice the topics that were in use within
-// a minute or are still refilling, or a thousand. It is safe for concurrent
-// use.
+// Set is the buckets of all topics in use. They are made when a topic is first asked for and
+// forgotten when they are full and idle, a full bucket being the same as a new one: it holds at
+// most twice the topics that were in use within a minute or are still refilling, or a thousand. It
+// is safe for concurrent use.
 type Set struct {
 	largestPublish int64
 
@@ -51,9 +49,9 @@ type topicEntry struct {
 	tenants tenants
 }
 
-// NewSet makes an empty set. A bytes bucket holds one second's worth, or
-// largestPublish bytes where that is more: what a single publish may send, a
-// batch included, could otherwise never pass a small limit.
+// NewSet makes an empty set. A bytes bucket holds one second's worth, or largestPublish bytes where
+// that is more: what a single publish may send, a batch included, could otherwise never pass a
+// small limit.
 func NewSet(largestPublish int) *Set {
 	return &Set{largestPublish: int64(largestPublish), topics: map[string]*topicEntry{}, sweepAt: sweepAt}
 }
@@ -89,8 +87,8 @@ func (s *Set) bytes(r TopicRates) Rate {
 	return Rate{PerSecond: float64(r.BytesPerSecond), Burst: int(min(max(r.BytesPerSecond, s.largestPublish), math.MaxInt))}
 }
 
-// forgetIdle drops the buckets of topics that are idle and full. The next sweep comes when the number
-// of topics has doubled, so that its cost per topic stays the same. It requires s.mu.
+// forgetIdle drops the buckets of topics that are idle and full. The next sweep comes when the
+// number of topics has doubled, so that its cost per topic stays the same. It requires s.mu.
 func (s *Set) forgetIdle(now time.Time) {
 	for name, t := range s.topics {
 		if now.Sub(t.used) < idleAfter {

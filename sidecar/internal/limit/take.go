@@ -5,8 +5,7 @@ import (
 	"time"
 )
 
-// Charge is a number of tokens to take from a bucket. [TakeAll] notes in it
-// what [RefundAll] needs.
+// Charge is a number of tokens to take from a bucket. [TakeAll] notes in it what [RefundAll] needs.
 type Charge struct {
 	Bucket *Bucket
 	N      int // 0 or less takes nothing
@@ -17,25 +16,24 @@ type Charge struct {
 // Verdict says whether tokens were taken, and if not, why.
 type Verdict struct {
 	OK bool
-	// Refused is the index of the charge that was refused: of several, the one
-	// that can never be met, else the one with the longest wait.
+	// Refused is the index of the charge that was refused: of several, the one that can never be
+	// met, else the one with the longest wait.
 	Refused int
 	// Wait is after how long the same charges can be met, if no tokens are taken in the meantime;
 	// never 0 unless OK or OverBurst. Waits of more than 70 years are cut short. It is an estimate
 	// where it rests on Rate.Pace, or on a Burst that has to grow to Rate.Most.
 	Wait time.Duration
-	// OverBurst says that the bucket never holds that many tokens, so that
-	// waiting does not help; no more than Burst may be asked for.
+	// OverBurst says that the bucket never holds that many tokens, so that waiting does not help;
+	// no more than Burst may be asked for.
 	OverBurst bool
 	Burst     int
 }
 
-// TakeAll takes the tokens of all charges at once, or none of any. No other
-// caller ever sees some of them taken.
+// TakeAll takes the tokens of all charges at once, or none of any. No other caller ever sees some
+// of them taken.
 //
-// It locks the buckets in the order of the charges, so all callers have to
-// name buckets that they share in the same order (connection, topic, bytes),
-// and each bucket once.
+// It locks the buckets in the order of the charges, so all callers have to name buckets that they
+// share in the same order (connection, topic, bytes), and each bucket once.
 func TakeAll(charges []Charge, now time.Time) Verdict {
 	for i := range charges {
 		b := charges[i].Bucket
@@ -76,8 +74,9 @@ func judge(charges []Charge, now time.Time) Verdict {
 	return v
 }
 
-// RefundAll gives the tokens of a TakeAll of the same charges back. The buckets are then as if nothing
-// had been taken, but never fuller than their burst. Call it at most once for each TakeAll that was OK.
+// RefundAll gives the tokens of a TakeAll of the same charges back. The buckets are then as if
+// nothing had been taken, but never fuller than their burst. Call it at most once for each TakeAll
+// that was OK.
 func RefundAll(charges []Charge, now time.Time) {
 	for i := range charges {
 		charges[i].refund(now)
@@ -91,7 +90,7 @@ func (c *Charge) refund(now time.Time) {
 	if b.tokens == nil || c.N <= 0 || c.era != b.era {
 		return
 	}
-	// Taking a negative number adds it, and every later look at the bucket
-	// caps what it finds at the burst.
+	// Taking a negative number adds it, and every later look at the bucket caps what it finds at
+	// the burst.
 	b.tokens.AllowN(b.forward(now), -c.N)
 }

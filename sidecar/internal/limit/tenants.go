@@ -8,11 +8,10 @@ const (
 	MaxTenants = 10_000
 	// MaxTenantsInAll is how many there are of all topics.
 	MaxTenantsInAll = 20_000
-	// sweepTenantsAt is the number of a topic's tenants below which none is
-	// forgotten.
+	// sweepTenantsAt is the number of a topic's tenants below which none is forgotten.
 	sweepTenantsAt = 64
-	// sweepAgain is how long a topic whose tenants are at a bound is left alone
-	// before idle ones are looked for again.
+	// sweepAgain is how long a topic whose tenants are at a bound is left alone before idle ones
+	// are looked for again.
 	sweepAgain = time.Second
 )
 
@@ -29,10 +28,9 @@ type tenantEntry struct {
 	used   time.Time
 }
 
-// Tenant returns the bucket of a topic's tenant, tuned to rate. It reports false
-// where there is none, since as many tenants as may have buckets of their own do.
-// A bucket that was idle for a minute, and is full, may be forgotten. The topic is
-// one that [Set.Topic] was asked for just now.
+// Tenant returns the bucket of a topic's tenant, tuned to rate. It reports false where there is
+// none, since as many tenants as may have buckets of their own do. A bucket that was idle for a
+// minute, and is full, may be forgotten. The topic is one that [Set.Topic] was asked for just now.
 func (s *Set) Tenant(topic, tenant string, rate Rate, now time.Time) (*Bucket, bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -69,8 +67,7 @@ func (s *Set) Tenant(topic, tenant string, rate Rate, now time.Time) (*Bucket, b
 	return e.bucket, true
 }
 
-// Tenants is how many tenants have buckets of their own, of each topic that has
-// any.
+// Tenants is how many tenants have buckets of their own, of each topic that has any.
 func (s *Set) Tenants() map[string]int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -86,9 +83,8 @@ func (s *Set) Tenants() map[string]int {
 	return counts
 }
 
-// forgetTenants drops the idle tenants of a topic, unless that was done just now.
-// Its cost for each tenant stays the same, as that of forgetIdle does. It requires
-// s.mu.
+// forgetTenants drops the idle tenants of a topic, unless that was done just now. Its cost for each
+// tenant stays the same, as that of forgetIdle does. It requires s.mu.
 func (s *Set) forgetTenants(t *topicEntry, now time.Time) {
 	if now.Sub(t.tenants.swept) < sweepAgain {
 		return

@@ -13,8 +13,8 @@ import (
 	"github.com/sluice-bus/sluice/internal/pause"
 )
 
-// BenchmarkDrain is how fast documents are drained by a publisher that takes no
-// time. On a server without indexes it depends on the size of the backlog.
+// BenchmarkDrain is how fast documents are drained by a publisher that takes no time. On a server
+// without indexes it depends on the size of the backlog.
 func BenchmarkDrain(b *testing.B) {
 	for _, drainers := range []int{1, 3} {
 		b.Run(fmt.Sprint(drainers), func(b *testing.B) {
@@ -63,7 +63,8 @@ func BenchmarkDrain(b *testing.B) {
 	}
 }
 
-// counting dials connections, and counts the messages that are written to them: one for each command.
+// counting dials connections, and counts the messages that are written to them: one for each
+// command.
 type counting struct{ messages *atomic.Int64 }
 
 func (c counting) DialContext(ctx context.Context, network, address string) (net.Conn, error) {
@@ -81,8 +82,8 @@ func (c countedConn) Write(b []byte) (int, error) {
 	return c.Conn.Write(b)
 }
 
-// BenchmarkIdle is how many commands a drainer sends while there is nothing to
-// do. Each iteration takes a second.
+// BenchmarkIdle is how many commands a drainer sends while there is nothing to do. Each iteration
+// takes a second.
 func BenchmarkIdle(b *testing.B) {
 	a := newApp(b)
 	var commands atomic.Int64

@@ -11,7 +11,8 @@ import (
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog/eventlogtest"
 )
 
-// TestOnACompatibleServer: one without change streams is polled, and one without causal sessions read all the same.
+// TestOnACompatibleServer: one without change streams is polled, and one without causal sessions
+// read all the same.
 func TestOnACompatibleServer(t *testing.T) {
 	s := mongotest.FerretDB(t)
 	a := &app{t: t, server: s, name: s.NewDatabase(t), log: newFakeLog(), fleet: fleet{Nodes: eventlogtest.NewNodes()}}

@@ -27,8 +27,8 @@ type Observer interface {
 
 // Config is what a Drainer needs.
 type Config struct {
-	// URL is a MongoDB connection string. Its path names the database;
-	// DefaultDatabase if it names none.
+	// URL is a MongoDB connection string. Its path names the database; DefaultDatabase if it names
+	// none.
 	URL        string
 	Collection string
 	NodeID     string // the sidecar's, for people

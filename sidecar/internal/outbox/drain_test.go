@@ -61,8 +61,8 @@ func TestDrainsEachDocumentOnceInOrder(t *testing.T) {
 	}
 }
 
-// TestSuccessor: a drainer that is cut off, with work under way, loses its
-// shards to another one, which publishes documents without a mark again.
+// TestSuccessor: a drainer that is cut off, with work under way, loses its shards to another one,
+// which publishes documents without a mark again.
 func TestSuccessor(t *testing.T) {
 	t.Parallel()
 	a := newApp(t)
@@ -95,8 +95,8 @@ func TestSuccessor(t *testing.T) {
 	}
 }
 
-// TestPausedOwner: a drainer that is stopped between looking at its shards and
-// publishing, past its lease, and goes on: at most its call comes once more.
+// TestPausedOwner: a drainer that is stopped between looking at its shards and publishing, past its
+// lease, and goes on: at most its call comes once more.
 func TestPausedOwner(t *testing.T) {
 	t.Parallel()
 	a := newApp(t)
@@ -195,8 +195,8 @@ func TestRefusedForGood(t *testing.T) {
 	}
 }
 
-// TestRefusedForNow: nothing overtakes documents that have to wait, no attempt counts,
-// and other topics go on.
+// TestRefusedForNow: nothing overtakes documents that have to wait, no attempt counts, and other
+// topics go on.
 func TestRefusedForNow(t *testing.T) {
 	for _, code := range []wire.Code{wire.RateLimited, wire.Overloaded, wire.StoreUnavailable, wire.TopicPaused, wire.NotFound, wire.InUse} {
 		for _, whole := range []bool{false, true} {
@@ -259,7 +259,8 @@ func TestPausedTopicBlocksNobodyElse(t *testing.T) {
 	a.inKeyOrder()
 }
 
-// TestTopicIsMissing: documents of a topic that may not be made wait until an operator makes it, and the state says so.
+// TestTopicIsMissing: documents of a topic that may not be made wait until an operator makes it,
+// and the state says so.
 func TestTopicIsMissing(t *testing.T) {
 	t.Parallel()
 	a := newApp(t)
@@ -300,8 +301,8 @@ func TestBurst(t *testing.T) {
 	a.inKeyOrder()
 }
 
-// TestUnclear: after an internal error a document is tried again, while its key waits,
-// and becomes an error after the attempts.
+// TestUnclear: after an internal error a document is tried again, while its key waits, and becomes
+// an error after the attempts.
 func TestUnclear(t *testing.T) {
 	t.Parallel()
 	a := newApp(t)
@@ -447,8 +448,8 @@ func TestSettings(t *testing.T) {
 	}
 }
 
-// TestLargeDocuments: with a part of the shards, documents are read whole by as
-// many as fit into a page.
+// TestLargeDocuments: with a part of the shards, documents are read whole by as many as fit into a
+// page.
 func TestLargeDocuments(t *testing.T) {
 	a := newApp(t)
 	first, second := a.startIn("first"), a.startIn("second")

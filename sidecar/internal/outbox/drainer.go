@@ -18,14 +18,14 @@ import (
 )
 
 const (
-	// pollMin and pollMax are the first and the longest wait before the next
-	// look for documents after one that found nothing to do. pollFollowing is
-	// the longest where a change stream reports new documents.
+	// pollMin and pollMax are the first and the longest wait before the next look for documents
+	// after one that found nothing to do. pollFollowing is the longest where a change stream
+	// reports new documents.
 	pollMin       = 50 * time.Millisecond
 	pollMax       = time.Second
 	pollFollowing = 10 * time.Second
-	// operationTimeout bounds one operation on the outbox. A compatible server
-	// without indexes may need long for a large one.
+	// operationTimeout bounds one operation on the outbox. A compatible server without indexes may
+	// need long for a large one.
 	operationTimeout = 30 * time.Second
 	// stopGrace is how long a drainer that stops may take for calls under way.
 	stopGrace = 5 * time.Second
@@ -72,10 +72,9 @@ func New(c Config) (*Drainer, error) {
 	return d, nil
 }
 
-// Run drains until ctx ends. Then it finishes the calls under way, for a few
-// seconds at most, and leaves its shards to others. It goes on while the server is
-// away. It can be called once. The error is about the settings, such as an
-// outbox that is drained into another log.
+// Run drains until ctx ends. Then it finishes the calls under way, for a few seconds at most, and
+// leaves its shards to others. It goes on while the server is away. It can be called once. The
+// error is about the settings, such as an outbox that is drained into another log.
 func (d *Drainer) Run(ctx context.Context) error {
 	client, err := mongo.Connect(mongowatch.ClientOptions(d.cfg.URL, "sluice-sidecar outbox "+d.cfg.NodeID, stopGrace, d.cfg.Dialer).
 		SetReadConcern(readconcern.Majority()).SetWriteConcern(writeconcern.Majority()))
@@ -116,8 +115,7 @@ func (d *Drainer) Run(ctx context.Context) error {
 	return nil
 }
 
-// leave lets others go on at once: the sidecars of the log, or another log if
-// there are none.
+// leave lets others go on at once: the sidecars of the log, or another log if there are none.
 func (d *Drainer) leave() {
 	if g := d.group.Load(); g != nil {
 		d.cfg.Roster.Leave(*g)
@@ -166,7 +164,8 @@ func (d *Drainer) pump(ctx context.Context) {
 			if at, any := d.rests.next(); any {
 				rest = min(rest, max(d.cfg.Clock.Until(at), 0))
 			}
-			// A sweep that passed over many documents in vain is followed by a rest as long as it took.
+			// A sweep that passed over many documents in vain is followed by a rest as long as it
+			// took.
 			d.cfg.Clock.SleepUnless(ctx, result.took, nil)
 		}
 		d.cfg.Clock.SleepUnless(ctx, rest, d.wake)
@@ -179,11 +178,9 @@ type Stats struct {
 	State  string `json:"state"`  // "ok", or a description of the fault
 	// Shards is how many of the outbox's Shards are this drainer's.
 	Shards int `json:"shards"`
-	// Following says that a change stream reports new documents; else the
-	// outbox is polled.
+	// Following says that a change stream reports new documents; else the outbox is polled.
 	Following bool `json:"following"`
-	// Pending documents of these shards were found by the latest look, which
-	// did not mark them.
+	// Pending documents of these shards were found by the latest look, which did not mark them.
 	Pending   int64 `json:"pending"`
 	Published int64 `json:"published"` // since the start
 	Errors    int64 `json:"errors"`    // since the start

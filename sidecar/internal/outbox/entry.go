@@ -12,8 +12,8 @@ import (
 	"github.com/sluice-bus/sluice/sdk/wire/codec"
 )
 
-// The fields of a document. The application writes those of the first group,
-// and status "pending"; the drainer changes those of the second alone.
+// The fields of a document. The application writes those of the first group, and status "pending";
+// the drainer changes those of the second alone.
 const (
 	fieldID       = "_id"
 	fieldEventID  = "id"
@@ -65,8 +65,7 @@ type entry struct {
 	size     int
 }
 
-// newEntry reads the fields that place a document. The result keeps nothing of
-// doc.
+// newEntry reads the fields that place a document. The result keeps nothing of doc.
 func newEntry(doc bson.Raw) *entry {
 	r := fieldReader{doc: doc}
 	e := &entry{id: clone(r.get(fieldID)), after: clone(r.get(fieldAfter))}

@@ -7,8 +7,7 @@ import (
 	"github.com/sluice-bus/sluice/sdk/wire"
 )
 
-// fakeLog is a publisher that stores each (topic, id) once, in one partition
-// per topic.
+// fakeLog is a publisher that stores each (topic, id) once, in one partition per topic.
 type fakeLog struct {
 	most int // of MaxEvents
 

@@ -14,11 +14,10 @@ import (
 )
 
 const (
-	// followAwait is how long the server waits for a change before it answers
-	// that there is none.
+	// followAwait is how long the server waits for a change before it answers that there is none.
 	followAwait = 5 * time.Second
-	// followRetry is the wait before the next try on a server that has no change
-	// streams, or does not let this user follow them.
+	// followRetry is the wait before the next try on a server that has no change streams, or does
+	// not let this user follow them.
 	followRetry = time.Minute
 )
 
@@ -61,8 +60,8 @@ func (d *Drainer) follow(ctx context.Context) {
 	}
 }
 
-// passes reports whether the error is of a server that is electing or stopping,
-// and not of one without change streams.
+// passes reports whether the error is of a server that is electing or stopping, and not of one
+// without change streams.
 func passes(err mongo.ServerError) bool {
 	return err.HasErrorLabel("ResumableChangeStreamError") || err.HasErrorLabel("RetryableWriteError") || err.HasErrorLabel("NetworkError") ||
 		err.HasErrorCode(codeNotPrimary) || err.HasErrorCode(codeNotPrimaryNoSecondary) || err.HasErrorCode(codeInterrupted)

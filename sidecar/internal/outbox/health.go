@@ -5,8 +5,7 @@ import (
 	"sync"
 )
 
-// health remembers which kinds of the drainer's work fail, and logs when that
-// changes.
+// health remembers which kinds of the drainer's work fail, and logs when that changes.
 type health struct {
 	logger *slog.Logger
 

@@ -31,9 +31,9 @@ var indexKeys = []bson.D{
 	{{Key: fieldStatus, Value: 1}, {Key: fieldLeaseUntil, Value: 1}},                   // for claims that have run out
 }
 
-// createIndexes creates the missing indexes, unless the outbox has more than most
-// documents. An index with the same keys and another name serves as well. Where the
-// server refuses an index, the drainer logs a warning and works without it.
+// createIndexes creates the missing indexes, unless the outbox has more than most documents. An
+// index with the same keys and another name serves as well. Where the server refuses an index, the
+// drainer logs a warning and works without it.
 func (d *Drainer) createIndexes(ctx context.Context, most int64) error {
 	ctx, cancel := d.cfg.Clock.WithTimeout(ctx, operationTimeout)
 	defer cancel()
@@ -69,8 +69,7 @@ func (d *Drainer) createIndexes(ctx context.Context, most int64) error {
 	return nil
 }
 
-// indexes returns the keys of the existing indexes; none for a user who may not
-// list them.
+// indexes returns the keys of the existing indexes; none for a user who may not list them.
 func (d *Drainer) indexes(ctx context.Context) (map[string]bool, error) {
 	var list []struct{ Key bson.D }
 	cursor, err := d.outbox.Indexes().List(ctx)
@@ -97,8 +96,8 @@ func keysText(keys bson.D) string {
 	return strings.Join(text, ",")
 }
 
-// reviveClaims makes documents pending whose claim has run out. Only other programs claim documents,
-// and their clocks have set the end of a claim.
+// reviveClaims makes documents pending whose claim has run out. Only other programs claim
+// documents, and their clocks have set the end of a claim.
 func (d *Drainer) reviveClaims(ctx context.Context) error {
 	if !d.usable().has(0) || d.cfg.Clock.Since(d.revived) < d.cfg.Lease {
 		return nil // one drainer is enough

@@ -83,8 +83,7 @@ func appendDouble(dst []byte, f float64) ([]byte, *fault) {
 	return strconv.AppendFloat(dst, f, 'f', -1, 64), nil
 }
 
-// appendDate writes years beyond four digits with a sign and six of them, as
-// JavaScript does.
+// appendDate writes years beyond four digits with a sign and six of them, as JavaScript does.
 func appendDate(dst []byte, ms int64) []byte {
 	t := time.UnixMilli(ms).UTC()
 	if year := t.Year(); year < 0 || year > 9999 {

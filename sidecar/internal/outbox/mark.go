@@ -21,16 +21,16 @@ type mark struct {
 }
 
 const (
-	// restUnmarked is how long a topic rests after one of its documents was
-	// published and could not be marked.
+	// restUnmarked is how long a topic rests after one of its documents was published and could not
+	// be marked.
 	restUnmarked = 10 * time.Second
 	// maxLogged bounds the log's lines about the documents of one page.
 	maxLogged = 10
 )
 
-// mark writes the outcomes of a page to its documents, in one command, and returns
-// how many it could mark. It tries until the server answers, or until the time for
-// stopping is over: then the documents are published once more, as duplicates.
+// mark writes the outcomes of a page to its documents, in one command, and returns how many it
+// could mark. It tries until the server answers, or until the time for stopping is over: then the
+// documents are published once more, as duplicates.
 func (d *Drainer) mark(marks []mark) (marked int) {
 	if len(marks) == 0 {
 		return 0
@@ -58,8 +58,8 @@ func (d *Drainer) mark(marks []mark) (marked int) {
 	}
 }
 
-// write returns the updates that the server refused, by index, or an error if the
-// outcome is not known.
+// write returns the updates that the server refused, by index, or an error if the outcome is not
+// known.
 func (d *Drainer) write(models []mongo.WriteModel) (refused map[int]error, err error) {
 	ctx, cancel := d.cfg.Clock.WithTimeout(d.grace, operationTimeout)
 	defer cancel()
@@ -75,10 +75,10 @@ func (d *Drainer) write(models []mongo.WriteModel) (refused map[int]error, err e
 	return nil, err
 }
 
-// model is the update of one document. Its filter is the _id alone where it
-// may be, which every engine finds at once. It is formally one of many, since
-// for each update of one, FerretDB keeps a connection to its own store until
-// the command is over, and with a hundred in a command it waits for ever.
+// model is the update of one document. Its filter is the _id alone where it may be, which every
+// engine finds at once. It is formally one of many, since for each update of one, FerretDB keeps a
+// connection to its own store until the command is over, and with a hundred in a command it waits
+// for ever.
 func (m *mark) model(now time.Time) mongo.WriteModel {
 	filter := bson.D{{Key: fieldID, Value: m.e.id}}
 	set := bson.D{}
@@ -104,8 +104,7 @@ func (m *mark) model(now time.Time) mongo.WriteModel {
 	return mongo.NewUpdateManyModel().SetFilter(filter).SetUpdate(append(update, bson.E{Key: "$set", Value: set}))
 }
 
-// count counts and logs the outcomes of a page, and returns how many documents were
-// marked.
+// count counts and logs the outcomes of a page, and returns how many documents were marked.
 func (d *Drainer) count(marks []mark, refused map[int]error) (marked int) {
 	done, logged := 0, 0
 	for i := range marks {

@@ -22,20 +22,20 @@ type owner struct {
 	Beat   int64  `bson:"beat"`   // rises with every write; 0: there is no document
 }
 
-// ownerStore keeps the owner. A write that returned an error may have been executed,
-// and may still be.
+// ownerStore keeps the owner. A write that returned an error may have been executed, and may still
+// be.
 type ownerStore interface {
 	find(ctx context.Context) (owner, error)
-	// write replaces the document with now, and returns it with the next beat,
-	// if it still has the Log and the Beat of was; else ok is false. A Beat of 0
-	// in was stands for no document, anyBeat for any.
+	// write replaces the document with now, and returns it with the next beat, if it still has the
+	// Log and the Beat of was; else ok is false. A Beat of 0 in was stands for no document, anyBeat
+	// for any.
 	write(ctx context.Context, was, now owner) (_ owner, ok bool, _ error)
 }
 
 const (
 	anyBeat = -1
-	// earlierVersion is the Log of an outbox that sidecars drain whose version
-	// divided it by leases in the outbox's own database.
+	// earlierVersion is the Log of an outbox that sidecars drain whose version divided it by leases
+	// in the outbox's own database.
 	earlierVersion = "earlier version"
 )
 
@@ -43,17 +43,16 @@ const (
 // margin for clocks that run at other speeds.
 const renewWithin = 0.75
 
-// ownership is a log's hold on an outbox, as one of its sidecars has it. Its
-// safety is in three rules:
+// ownership is a log's hold on an outbox, as one of its sidecars has it. Its safety is in three
+// rules:
 //
-//   - A sidecar relies on it until renewWithin of the lease time has passed
-//     since it began its last accepted write. Each write names the log, so its
-//     acceptance proves that no other log has taken the outbox before.
-//   - Another log takes it over when the beat did not move between two reads, the
-//     first of which ended at least the lease time before the second began, on
-//     the reader's monotonic clock.
-//   - The write that takes it over names the log and the beat which it replaces,
-//     so it does nothing once the beat has moved, however late.
+//   - A sidecar relies on it until renewWithin of the lease time has passed since it began its last
+//     accepted write. Each write names the log, so its acceptance proves that no other log has
+//     taken the outbox before.
+//   - Another log takes it over when the beat did not move between two reads, the first of which
+//     ended at least the lease time before the second began, on the reader's monotonic clock.
+//   - The write that takes it over names the log and the beat which it replaces, so it does nothing
+//     once the beat has moved, however late.
 //
 // One goroutine calls run; valid may be called by any.
 type ownership struct {
@@ -86,8 +85,8 @@ var errNoLog = errors.New("no log")
 // errAlive says that another log's sidecar is at work.
 var errAlive = errors.New("stop those, or give all the same shared --store")
 
-// run keeps the ownership until ctx ends, and reports the outcome of each tick. It
-// returns an error if another log has had the outbox from the beginning on.
+// run keeps the ownership until ctx ends, and reports the outcome of each tick. It returns an error
+// if another log has had the outbox from the beginning on.
 func (o *ownership) run(ctx context.Context, report func(error)) error {
 	retry := pause.Backoff{First: o.lease / 100, Most: o.lease / 10}
 	for {
@@ -173,8 +172,8 @@ func (o *ownership) acquire(ctx context.Context, mine owner, began time.Time) (_
 	return got, ok, err
 }
 
-// leave gives the outbox up at once, unless another process has written since.
-// It is for a log that no other sidecar uses.
+// leave gives the outbox up at once, unless another process has written since. It is for a log that
+// no other sidecar uses.
 func (o *ownership) leave(ctx context.Context) error {
 	o.standing.Store(nil)
 	if o.last == (owner{}) {

@@ -43,8 +43,8 @@ func (m *memoryOwner) write(_ context.Context, was, now owner) (owner, bool, err
 
 var errLost = errors.New("lost")
 
-// slowOwner is a store over a bad network: it may execute a call long after the caller
-// has given up, or not at all, and answers take long.
+// slowOwner is a store over a bad network: it may execute a call long after the caller has given
+// up, or not at all, and answers take long.
 type slowOwner struct {
 	ownerStore
 	longest time.Duration
@@ -155,8 +155,7 @@ func twoLogs(actors []*actor) string {
 	return ""
 }
 
-// simulate lets sidecars of some logs fight over a bad network, ends some, and
-// heals it.
+// simulate lets sidecars of some logs fight over a bad network, ends some, and heals it.
 func simulate(n, logs, ended int, seed uint64) (problem string) {
 	store := &memoryOwner{}
 	var wg sync.WaitGroup
@@ -223,8 +222,8 @@ func TestOneLogOwnsAnOutbox(t *testing.T) {
 	})
 }
 
-// TestTakeover: at once where the owner has left, and after its lease where it
-// was silent; a sidecar of the same log needs to wait for nothing.
+// TestTakeover: at once where the owner has left, and after its lease where it was silent; a
+// sidecar of the same log needs to wait for nothing.
 func TestTakeover(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := &memoryOwner{}
@@ -365,8 +364,8 @@ func TestOwnerStore(t *testing.T) {
 	}
 }
 
-// TestEarlierVersion: the drainer waits whether one that goes by leases is at
-// work, and gives up if it is.
+// TestEarlierVersion: the drainer waits whether one that goes by leases is at work, and gives up if
+// it is.
 func TestEarlierVersion(t *testing.T) {
 	t.Parallel()
 	a := newApp(t)

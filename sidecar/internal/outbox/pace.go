@@ -2,8 +2,8 @@ package outbox
 
 import "sync"
 
-// paces is how many events of a topic go into one call: as many as are allowed,
-// fewer after a whole call was refused, and more again after one was accepted.
+// paces is how many events of a topic go into one call: as many as are allowed, fewer after a whole
+// call was refused, and more again after one was accepted.
 type paces struct {
 	mu    sync.Mutex
 	width map[string]int // of topics that do not go at full width

@@ -13,16 +13,15 @@ import (
 const (
 	// topicsAtOnce is how many topics of a page are published at the same time.
 	topicsAtOnce = 8
-	// failedMin and failedMax are how long a document rests after its first
-	// failure, and at most.
+	// failedMin and failedMax are how long a document rests after its first failure, and at most.
 	failedMin = time.Second
 	failedMax = 30 * time.Second
 	// maxAttempts is how many times a document may fail.
 	maxAttempts = 5
 )
 
-// publishPage publishes the documents of a page that are still this drainer's, and
-// returns the marks to write.
+// publishPage publishes the documents of a page that are still this drainer's, and returns the
+// marks to write.
 func (d *Drainer) publishPage(ctx context.Context, page []*entry) []mark {
 	usable := d.usable()
 	d.rests.restShards(allShards &^ usable)
@@ -100,8 +99,8 @@ func (r *run) publish(ctx context.Context) {
 	}
 }
 
-// nextCall removes the next call of up to most events from the documents that are left. It drops documents that rest or that are
-// no longer this drainer's.
+// nextCall removes the next call of up to most events from the documents that are left. It drops
+// documents that rest or that are no longer this drainer's.
 func (r *run) nextCall(most int) (call []*entry) {
 	r.d.rests.restShards(allShards &^ r.d.usable())
 	call, r.left = source.NextCall(r.left, most, r.d.cfg.Limits.BatchBytes, func(e *entry) (chain string, size int, wanted bool) {

@@ -16,23 +16,22 @@ const (
 	// pageDocuments and pageBytes bound a page, as wire.Event.Size counts.
 	pageDocuments = 1000
 	pageBytes     = 8 << 20
-	// keysBatch is how many documents' keys the server sends at once, where
-	// most of the documents are for others.
+	// keysBatch is how many documents' keys the server sends at once, where most of the documents
+	// are for others.
 	keysBatch = 5000
 	// pagesInMemory bounds the pages that are read and not marked yet.
 	pagesInMemory = 4
-	// restOutOfOrder is how long a key rests after its documents were found out
-	// of order.
+	// restOutOfOrder is how long a key rests after its documents were found out of order.
 	restOutOfOrder = 100 * time.Millisecond
-	// sweepAtLeast is how long a sweep goes on publishing before it gives way to
-	// one that begins with the topics and keys that have rested enough.
+	// sweepAtLeast is how long a sweep goes on publishing before it gives way to one that begins
+	// with the topics and keys that have rested enough.
 	sweepAtLeast = 250 * time.Millisecond
 )
 
 // reader reads the pending documents of some shards for one sweep.
 //
-// With all shards it reads whole documents. With a part of them it reads only the
-// placing fields of each document, and then the documents of its shards whole.
+// With all shards it reads whole documents. With a part of them it reads only the placing fields of
+// each document, and then the documents of its shards whole.
 type reader struct {
 	d      *Drainer
 	shards shardSet
@@ -52,9 +51,8 @@ var inOrder = bson.D{{Key: fieldTS, Value: 1}, {Key: fieldID, Value: 1}}
 // placing are the fields that newEntry reads.
 var placing = bson.D{{Key: fieldEventID, Value: 1}, {Key: fieldTopic, Value: 1}, {Key: fieldKey, Value: 1}, {Key: fieldAfter, Value: 1}}
 
-// read sends pages until everything was read, or there is reason to begin again.
-// The cursor stays open, so the next page does not pass again over documents that
-// rest or are for others.
+// read sends pages until everything was read, or there is reason to begin again. The cursor stays
+// open, so the next page does not pass again over documents that rest or are for others.
 func (r *reader) read(ctx context.Context) error {
 	whole := r.shards == allShards
 	find := options.Find().SetSort(inOrder).SetBatchSize(pageDocuments)
@@ -132,10 +130,9 @@ func (r *reader) fill(ctx context.Context, cursor *mongo.Cursor, whole bool) (en
 	return entries, true, nil
 }
 
-// holdBack leaves out documents that the cursor has found without the one before
-// them in their chain: that became visible after the cursor had passed its place,
-// and the next sweep finds both. The query for it comes after those behind it were
-// seen, in a session that is causally consistent.
+// holdBack leaves out documents that the cursor has found without the one before them in their
+// chain: that became visible after the cursor had passed its place, and the next sweep finds both.
+// The query for it comes after those behind it were seen, in a session that is causally consistent.
 func (r *reader) holdBack(ctx context.Context, entries []*entry) ([]*entry, error) {
 	copy(r.recent[1:], r.recent[:])
 	seen := make(map[string]bool, len(entries))
@@ -236,9 +233,9 @@ func (r *reader) send(ctx context.Context, entries []*entry) bool {
 	return !r.shouldRestart()
 }
 
-// shouldRestart reports whether a document at the front can be published again, and
-// this sweep has published for as long as it took to get to the first page: so
-// sweeps that begin again still reach the documents further on.
+// shouldRestart reports whether a document at the front can be published again, and this sweep has
+// published for as long as it took to get to the first page: so sweeps that begin again still reach
+// the documents further on.
 func (r *reader) shouldRestart() bool {
 	now := r.d.cfg.Clock.Now()
 	if now.Sub(r.first) < max(sweepAtLeast, r.first.Sub(r.began)) {

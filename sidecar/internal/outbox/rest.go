@@ -8,13 +8,13 @@ import (
 	"github.com/sluice-bus/sluice/sdk/wire"
 )
 
-// maxRestingChains bounds how many single keys rest; a topic that has more of
-// them rests as a whole.
+// maxRestingChains bounds how many single keys rest; a topic that has more of them rests as a
+// whole.
 const maxRestingChains = 10_000
 
 // rests are the topics that were refused and the keys whose first document failed: they are not
-// published for a while. An entry rests for the remainder of the sweep at least: once one document of a
-// key was skipped, the later ones have to wait until it is read again.
+// published for a while. An entry rests for the remainder of the sweep at least: once one document
+// of a key was skipped, the later ones have to wait until it is read again.
 type rests struct {
 	mu   sync.Mutex
 	by   map[string]rest // by topic, or by chain

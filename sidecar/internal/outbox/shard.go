@@ -2,13 +2,12 @@ package outbox
 
 import "github.com/sluice-bus/sluice/sidecar/internal/eventlog"
 
-// Shards is the number of parts of an outbox. Drainers with different numbers would
-// publish the same documents.
+// Shards is the number of parts of an outbox. Drainers with different numbers would publish the
+// same documents.
 const Shards = 16
 
-// shardOf places a document: by topic and key, or by topic and id where there
-// is no key. It is part of the data format, too: FNV-1a with 64 bits over topic,
-// a zero byte and key, modulo Shards.
+// shardOf places a document: by topic and key, or by topic and id where there is no key. It is part
+// of the data format, too: FNV-1a with 64 bits over topic, a zero byte and key, modulo Shards.
 func shardOf(topic, key string) int { return int(hash(topic, key) % Shards) }
 
 func hash(a, b string) uint64 {

@@ -7,9 +7,8 @@ import (
 	"github.com/sluice-bus/sluice/sidecar/internal/roster"
 )
 
-// Topic is the topic of the groups as which sidecars announce outboxes, and of
-// signals about them. It is reserved, so no application's group is mistaken for an
-// outbox.
+// Topic is the topic of the groups as which sidecars announce outboxes, and of signals about them.
+// It is reserved, so no application's group is mistaken for an outbox.
 const Topic = "_outbox"
 
 // announce tells the other sidecars of the log that this one drains the outbox.

@@ -11,8 +11,8 @@ import (
 	"github.com/sluice-bus/sluice/sdk/wire"
 )
 
-// TestAllAtOnce drains all shards by several drainers at the same time: more overlap
-// than between sidecars that have not seen each other yet.
+// TestAllAtOnce drains all shards by several drainers at the same time: more overlap than between
+// sidecars that have not seen each other yet.
 func TestAllAtOnce(t *testing.T) {
 	t.Parallel()
 	a := newApp(t)
@@ -45,8 +45,8 @@ func (l tardyLog) Publish(ctx context.Context, items []wire.PublishItem, done fu
 	})
 }
 
-// TestHandover: a drainer that stops leaves its shards to the others at once,
-// and one that dies leaves them to them after its lease.
+// TestHandover: a drainer that stops leaves its shards to the others at once, and one that dies
+// leaves them to them after its lease.
 func TestHandover(t *testing.T) {
 	t.Parallel()
 	a := newApp(t)

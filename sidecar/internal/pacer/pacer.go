@@ -1,5 +1,5 @@
-// Package pacer limits deliveries to the rate in the current policy of their topic. It must not know
-// their receivers.
+// Package pacer limits deliveries to the rate in the current policy of their topic. It must not
+// know their receivers.
 package pacer
 
 import (
@@ -38,8 +38,7 @@ func (p *Pacer) Take(now time.Time) (wait time.Duration, ok bool) {
 	return v.Wait, v.OK
 }
 
-// TakeSome takes as many tokens as there are, up to n; or none, and says when
-// there is one again.
+// TakeSome takes as many tokens as there are, up to n; or none, and says when there is one again.
 func (p *Pacer) TakeSome(n int, now time.Time) (taken limit.Charge, wait time.Duration) {
 	p.bucket.Retune(p.rate(), now)
 	n = int(min(float64(n), max(p.bucket.Tokens(now), 1)))

@@ -1,5 +1,5 @@
-// Package policyfile puts the policies of a file in force, and follows its changes.
-// It must not know the content of policies.
+// Package policyfile puts the policies of a file in force, and follows its changes. It must not
+// know the content of policies.
 package policyfile
 
 import (
@@ -17,15 +17,14 @@ import (
 	"github.com/sluice-bus/sluice/sdk/wire"
 )
 
-// pollEvery is the interval of the polls. A change is applied once two consecutive
-// polls have read the same content, so it acts within two polls, and a file that is
-// being written is not read as a shorter one.
+// pollEvery is the interval of the polls. A change is applied once two consecutive polls have read
+// the same content, so it acts within two polls, and a file that is being written is not read as a
+// shorter one.
 const pollEvery = 500 * time.Millisecond
 
-// Source follows a YAML file of policies. Each poll reads the whole file: it is
-// small, and only its content shows all kinds of changes (a rewrite in place within
-// one tick of the file system's clock, a rename, Kubernetes' swapped symbolic
-// links).
+// Source follows a YAML file of policies. Each poll reads the whole file: it is small, and only its
+// content shows all kinds of changes (a rewrite in place within one tick of the file system's
+// clock, a rename, Kubernetes' swapped symbolic links).
 type Source struct {
 	path    string
 	current *policy.Current
@@ -37,9 +36,9 @@ type Source struct {
 	trouble string // why the last poll failed, so that it is logged once
 }
 
-// Open reads the policies of a file and puts them in force, in the
-// [policy.Current] that it returns with the source. A file that cannot be read or is
-// invalid is an error. Call [Source.Run] to follow its changes.
+// Open reads the policies of a file and puts them in force, in the [policy.Current] that it returns
+// with the source. A file that cannot be read or is invalid is an error. Call [Source.Run] to
+// follow its changes.
 func Open(path string, log *slog.Logger) (*Source, *policy.Current, error) {
 	data, err := readFile(path)
 	if err != nil {
@@ -53,9 +52,8 @@ func Open(path string, log *slog.Logger) (*Source, *policy.Current, error) {
 	return &Source{path: path, current: current, log: log, decided: data}, current, nil
 }
 
-// Run follows the file until the context ends, and returns nil then. It logs an
-// invalid change with every bad field, and an unreadable file; the policies in force
-// stay.
+// Run follows the file until the context ends, and returns nil then. It logs an invalid change with
+// every bad field, and an unreadable file; the policies in force stay.
 func (f *Source) Run(ctx context.Context) error {
 	tick := time.NewTicker(pollEvery)
 	defer tick.Stop()

@@ -15,8 +15,7 @@ import (
 	"github.com/sluice-bus/sluice/sidecar/internal/policyfile"
 )
 
-// follow starts following a file in a bubble and returns what is in force and
-// what is logged.
+// follow starts following a file in a bubble and returns what is in force and what is logged.
 func follow(t *testing.T, path string) (*policy.Current, *bytes.Buffer) {
 	t.Helper()
 	var logged bytes.Buffer
@@ -103,8 +102,8 @@ func TestFileIsReloaded(t *testing.T) {
 	}
 }
 
-// Kubernetes replaces a link to a folder, which changes neither the path nor
-// the link that is opened.
+// Kubernetes replaces a link to a folder, which changes neither the path nor the link that is
+// opened.
 func TestSwappedLinkIsReloaded(t *testing.T) {
 	dir := t.TempDir()
 	for folder, document := range map[string]string{"v1": two, "v2": three} {

@@ -1,31 +1,27 @@
-// Package quota is the sidecar's side of fleet-wide rates: it counts accepted and
-// refused publishes, reports them to the control plane, and sets the buckets of
-// fleet-wide topics to the sidecar's shares. It must not know how rates are divided,
-// nor what a publish is.
+// Package quota is the sidecar's side of fleet-wide rates: it counts accepted and refused
+// publishes, reports them to the control plane, and sets the buckets of fleet-wide topics to the
+// sidecar's shares. It must not know how rates are divided, nor what a publish is.
 //
 // # The states of a topic
 //
-// The control plane's package quota describes the bound for all sidecars together,
-// and the messages. A fleet-wide topic has one of these states:
+// The control plane's package quota describes the bound for all sidecars together, and the
+// messages. A fleet-wide topic has one of these states:
 //
-//   - a share: the bucket fills at the share's rate. A share ends with its
-//     lifetime, which this process's clock counts from the report that the share
-//     answers.
-//   - asking: the bucket does not fill. A publish that finds too few tokens asks
-//     the control plane for them and waits for the answer, at most [AwaitShare].
-//     After an answer without tokens the topic asks again 50 ms to 200 ms later,
-//     and publishes in between are refused.
+//   - a share: the bucket fills at the share's rate. A share ends with its lifetime, which this
+//     process's clock counts from the report that the share answers.
+//   - asking: the bucket does not fill. A publish that finds too few tokens asks the control plane
+//     for them and waits for the answer, at most [AwaitShare]. After an answer without tokens the
+//     topic asks again 50 ms to 200 ms later, and publishes in between are refused.
 //   - none: there were no publishes lately. The next publish asks.
-//   - the fallback: rate ÷ known sidecars, with burst ÷ known as burst (at least
-//     1), from at most the remaining tokens. It begins when a share ends without
-//     a new one, when a question is not answered in time, at once if there is no
-//     connection, or when the control plane says so. It ends with the next share,
-//     which starts without the tokens that the fallback saved up. A topic that had
-//     none begins its fallback with one token. All fallbacks of a topic use the
-//     same bucket, however often it falls back.
+//   - the fallback: rate ÷ known sidecars, with burst ÷ known as burst (at least 1), from at most
+//     the remaining tokens. It begins when a share ends without a new one, when a question is not
+//     answered in time, at once if there is no connection, or when the control plane says so. It
+//     ends with the next share, which starts without the tokens that the fallback saved up. A topic
+//     that had none begins its fallback with one token. All fallbacks of a topic use the same
+//     bucket, however often it falls back.
 //
-// A topic has one bucket in all states, so that it keeps its place in the lock
-// order of limit.TakeAll.
+// A topic has one bucket in all states, so that it keeps its place in the lock order of
+// limit.TakeAll.
 package quota
 
 import (
@@ -44,21 +40,19 @@ import (
 )
 
 const (
-	// AwaitShare is how long a publish waits for the control plane's answer if
-	// this sidecar has no tokens of the topic.
+	// AwaitShare is how long a publish waits for the control plane's answer if this sidecar has no
+	// tokens of the topic.
 	AwaitShare = 500 * time.Millisecond
-	// reportEvery is the interval of the reports of fleet-wide topics, countEvery
-	// that of the others.
+	// reportEvery is the interval of the reports of fleet-wide topics, countEvery that of the
+	// others.
 	reportEvery = 200 * time.Millisecond
 	countEvery  = time.Second
-	// askEvery is the least interval of a topic's reports that ask for tokens, if
-	// the last one got some.
+	// askEvery is the least interval of a topic's reports that ask for tokens, if the last one got
+	// some.
 	askEvery = 50 * time.Millisecond
-	// rememberMissed is how long a publish that lacked tokens is expected to come
-	// again.
+	// rememberMissed is how long a publish that lacked tokens is expected to come again.
 	rememberMissed = 2 * time.Second
-	// idleAfter is when a topic counts as unused, and forgetShare when its share
-	// is removed.
+	// idleAfter is when a topic counts as unused, and forgetShare when its share is removed.
 	idleAfter   = time.Second
 	forgetShare = time.Minute
 )
@@ -72,8 +66,7 @@ type Config struct {
 	Logger   *slog.Logger // nil: none
 }
 
-// Client is the sidecar's part of the quota service. Its methods are safe for
-// concurrent use.
+// Client is the sidecar's part of the quota service. Its methods are safe for concurrent use.
 type Client struct {
 	cfg       Config
 	connected atomic.Bool
@@ -112,10 +105,9 @@ func New(cfg Config) *Client {
 
 func (c *Client) sidecars() float64 { return float64(max(1, c.cfg.Known())) }
 
-// Bucket returns this sidecar's bucket of a fleet-wide topic, set to its share,
-// for a publish of n events. If the topic has to ask for tokens, Bucket asks for n
-// and waits for the answer, at most [AwaitShare] or until ctx ends; then the topic
-// uses its fallback.
+// Bucket returns this sidecar's bucket of a fleet-wide topic, set to its share, for a publish of n
+// events. If the topic has to ask for tokens, Bucket asks for n and waits for the answer, at most
+// [AwaitShare] or until ctx ends; then the topic uses its fallback.
 func (c *Client) Bucket(ctx context.Context, topic string, n int, p policy.Publish, now time.Time) *limit.Bucket {
 	b, q := c.ask(topic, n, p, now)
 	if q.answers != nil {
@@ -125,8 +117,8 @@ func (c *Client) Bucket(ctx context.Context, topic string, n int, p policy.Publi
 	return b
 }
 
-// Tenants is Bucket for tenants of a topic: it sets the buckets of the charges, one
-// for each tenant. It asks for all of them before it waits.
+// Tenants is Bucket for tenants of a topic: it sets the buckets of the charges, one for each
+// tenant. It asks for all of them before it waits.
 func (c *Client) Tenants(ctx context.Context, topic string, tenants []string, charges []limit.Charge, p policy.Publish, now time.Time) {
 	var asked []question
 	for i, tenant := range tenants {
@@ -151,8 +143,7 @@ type question struct {
 	answers <-chan struct{}
 }
 
-// ask returns the bucket of that name, and the question that a publish of n events
-// has to wait for.
+// ask returns the bucket of that name, and the question that a publish of n events has to wait for.
 func (c *Client) ask(name string, n int, p policy.Publish, now time.Time) (*limit.Bucket, question) {
 	if p.Rate <= 0 {
 		return limit.NewBucket(limit.Rate{}, now), question{}
@@ -197,8 +188,7 @@ func (c *Client) share(name string, p policy.Publish, now time.Time) *share {
 	return s
 }
 
-// count returns the counter of shares like s, and its maximum. The caller holds
-// starts.
+// count returns the counter of shares like s, and its maximum. The caller holds starts.
 func (c *Client) count(s *share) (n *int, most int) {
 	if s.tenant == "" {
 		return &c.topics, maxFleetTopics

@@ -63,8 +63,8 @@ func eventually(t *testing.T, what string, is func() bool) {
 	}
 }
 
-// The whole way over gRPC: counts arrive, shares come back, a sidecar that
-// leaves frees its share, and one that is alone goes on.
+// The whole way over gRPC: counts arrive, shares come back, a sidecar that leaves frees its share,
+// and one that is alone goes on.
 func TestOverGRPC(t *testing.T) {
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -156,8 +156,8 @@ func TestWhoIsNotUnderstoodIsToldWhy(t *testing.T) {
 	})
 }
 
-// A publish that finds no control plane does not wait, one whose question is
-// not answered waits no longer than AwaitShare, and the next not at all.
+// A publish that finds no control plane does not wait, one whose question is not answered waits no
+// longer than AwaitShare, and the next not at all.
 func TestWaitingForAShareIsBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFleet(100, 10, time.Millisecond)
@@ -232,8 +232,7 @@ func TestNoLimit(t *testing.T) {
 	})
 }
 
-// Without a control plane a sidecar takes its part by how many it knows of, as
-// that changes.
+// Without a control plane a sidecar takes its part by how many it knows of, as that changes.
 func TestFallbackFollowsTheKnownSidecars(t *testing.T) {
 	known := 0
 	c := quota.New(quota.Config{Known: func() int { return known }})

@@ -13,12 +13,12 @@ const (
 	// shares, at a time; further topics are not counted, or use the fallback.
 	maxTopics      = 20_000
 	maxFleetTopics = 10_000
-	// maxFleetTenants is how many tenants of fleet-wide topics have shares of
-	// their own. It is more than limit.MaxTenantsInAll, since a tenant is
-	// forgotten there a little before its share is here.
+	// maxFleetTenants is how many tenants of fleet-wide topics have shares of their own. It is more
+	// than limit.MaxTenantsInAll, since a tenant is forgotten there a little before its share is
+	// here.
 	maxFleetTenants = 25_000
-	// forgetCounter is the number of reports without a publish after which a
-	// topic's counter is removed.
+	// forgetCounter is the number of reports without a publish after which a topic's counter is
+	// removed.
 	forgetCounter = 30
 )
 
@@ -50,8 +50,8 @@ func (c *counters) of(topic string) *counter {
 	return v.(*counter)
 }
 
-// collect takes the counts of the topics for which fleet is false, and calls
-// report with those that are not zero.
+// collect takes the counts of the topics for which fleet is false, and calls report with those that
+// are not zero.
 func (c *counters) collect(now time.Time, fleet func(topic string) bool, report func(*usage)) {
 	elapsed := now.Sub(c.since)
 	c.since = now

@@ -211,8 +211,8 @@ func (f *fleet) ideal(rate float64, burst int) []acceptance {
 	return out
 }
 
-// excess is the most by which what was accepted in any window was above
-// rate × its length: what a token bucket of that rate would have to hold.
+// excess is the most by which what was accepted in any window was above rate × its length: what a
+// token bucket of that rate would have to hold.
 func excess(accepted []acceptance, rate float64) float64 {
 	level, most, last := 0.0, 0.0, time.Duration(0)
 	for _, a := range accepted {

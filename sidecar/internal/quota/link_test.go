@@ -16,8 +16,8 @@ import (
 	"github.com/sluice-bus/sluice/controlplane/quotatest"
 )
 
-// network is the way from sidecars to the control plane, in memory: messages
-// take time, and connections break.
+// network is the way from sidecars to the control plane, in memory: messages take time, and
+// connections break.
 type network struct {
 	delay func() time.Duration
 

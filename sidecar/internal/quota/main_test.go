@@ -8,9 +8,8 @@ import (
 	"go.uber.org/goleak"
 )
 
-// TestMain runs fewer histories than rapid's hundred where -rapid.checks says
-// nothing: each is minutes of a fleet, and takes a second with the race
-// detector.
+// TestMain runs fewer histories than rapid's hundred where -rapid.checks says nothing: each is
+// minutes of a fleet, and takes a second with the race detector.
 func TestMain(m *testing.M) {
 	if err := flag.Set("rapid.checks", "25"); err != nil {
 		panic(err)

@@ -8,8 +8,8 @@ import (
 	"github.com/sluice-bus/sluice/controlplane/quotatest"
 )
 
-// exchange hands each server the others' documents, every 500 ms until stop is
-// closed, as control planes of one store do.
+// exchange hands each server the others' documents, every 500 ms until stop is closed, as control
+// planes of one store do.
 func exchange(servers map[string]*quotatest.Server, cutOff func(name string) bool, stop <-chan struct{}) {
 	documents := map[string][]byte{}
 	for {
@@ -29,8 +29,7 @@ func exchange(servers map[string]*quotatest.Server, cutOff func(name string) boo
 	}
 }
 
-// Two control planes share one rate; the load moves from the sidecars of one
-// to those of the other.
+// Two control planes share one rate; the load moves from the sidecars of one to those of the other.
 func TestControlPlanesShareARate(t *testing.T) {
 	const rate, burst = 200, 100
 	synctest.Test(t, func(t *testing.T) {

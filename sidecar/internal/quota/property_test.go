@@ -97,8 +97,8 @@ func TestAnyHistoryKeepsTheBound(t *testing.T) {
 	})
 }
 
-// However the load is spread, once it is settled at least 90 % are used of the
-// rate, or of what one bucket for all would have let through.
+// However the load is spread, once it is settled at least 90 % are used of the rate, or of what one
+// bucket for all would have let through.
 func TestAnySpreadUsesTheRate(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		rate := rapid.SampledFrom([]float64{3, 10, 40}).Draw(rt, "rate")

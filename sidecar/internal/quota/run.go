@@ -21,13 +21,13 @@ import (
 const (
 	leastBackoff = 100 * time.Millisecond
 	mostBackoff  = 2 * time.Second
-	// leaveWithin is how long the control plane may take to end the stream of
-	// a sidecar that leaves.
+	// leaveWithin is how long the control plane may take to end the stream of a sidecar that
+	// leaves.
 	leaveWithin = 500 * time.Millisecond
 	// maxSent is the number of remembered reports: a share's lifetime begins with its report.
 	maxSent = 1024
-	// maxReported is the number of topics and tenants with shares in one message;
-	// the rest goes into further messages.
+	// maxReported is the number of topics and tenants with shares in one message; the rest goes
+	// into further messages.
 	maxReported = 5000
 )
 

@@ -13,8 +13,8 @@ import (
 // slack is how much more than its burst a topic may let through at once.
 func slack(rate float64) float64 { return max(1, rate/4) }
 
-// scenario is a fleet with a script, in which demand is above the rate from
-// settled on, or at least in the 10 s from each of the times in calm.
+// scenario is a fleet with a script, in which demand is above the rate from settled on, or at least
+// in the 10 s from each of the times in calm.
 type scenario struct {
 	name     string
 	rate     float64
@@ -138,8 +138,8 @@ func moving(every time.Duration) func(*fleet) {
 	}
 }
 
-// TestScenarios holds the bound, and 90 % of the rate, in fixed scenarios; -v
-// shows how near they come.
+// TestScenarios holds the bound, and 90 % of the rate, in fixed scenarios; -v shows how near they
+// come.
 func TestScenarios(t *testing.T) {
 	table := []string{fmt.Sprintf("%-36s %7s %6s %4s | %8s %8s | %9s %9s %9s", "scenario", "rate", "burst", "n", "at once", "bound", "most/10s", "least/10s", "of ideal")}
 	for _, c := range scenarios {
@@ -160,9 +160,8 @@ func TestScenarios(t *testing.T) {
 	t.Log("\n" + strings.Join(table, "\n"))
 }
 
-// check holds the bound over all windows, and over those of 10 s, once settled,
-// that 90 % were used of the rate, or of what one bucket for all would have let
-// through of the same publishes.
+// check holds the bound over all windows, and over those of 10 s, once settled, that 90 % were used
+// of the rate, or of what one bucket for all would have let through of the same publishes.
 func (c *scenario) check(t *testing.T, f *fleet, end time.Duration) string {
 	f.sort()
 	accepted, ideal := f.accepted(0), f.ideal(c.rate, c.burst)
@@ -188,8 +187,8 @@ func (c *scenario) check(t *testing.T, f *fleet, end time.Duration) string {
 		c.name, c.rate, c.burst, c.sidecars, at, bound, 100*most, 100*least, 100*ofIdeal)
 }
 
-// used holds what was accepted within 10 s to 90 % of the rate, or of what one
-// bucket for all could have let through; batch is by how much it may be less.
+// used holds what was accepted within 10 s to 90 % of the rate, or of what one bucket for all could
+// have let through; batch is by how much it may be less.
 func (c *scenario) used(t *testing.T, got, could, batch float64) {
 	t.Helper()
 	if ten := 10 * c.rate; got < 0.9*min(ten, could)-batch {

@@ -22,16 +22,16 @@ const (
 	fallback              // rate ÷ known sidecars
 )
 
-// share is this sidecar's part of one fleet-wide topic, or of a tenant of one. All
-// of its changes go through bucket, which is made once.
+// share is this sidecar's part of one fleet-wide topic, or of a tenant of one. All of its changes
+// go through bucket, which is made once.
 type share struct {
 	topic  string
 	tenant string  // "": the topic's own
 	own    counter // of a tenant
 	client *Client
 	bucket *limit.Bucket
-	// central and hurry are for Count: whether consumption has to be reported
-	// soon, and whether a report is requested.
+	// central and hurry are for Count: whether consumption has to be reported soon, and whether a
+	// report is requested.
 	central atomic.Bool
 	hurry   atomic.Bool
 
@@ -49,8 +49,8 @@ type share struct {
 	waiting int    // tokens that all publishes that ask want
 	askedAt time.Time
 	dry     bool // the last answer had no tokens
-	// gap is the least interval of reports that ask for tokens: it doubles, up to
-	// reportEvery, with each report that gets none.
+	// gap is the least interval of reports that ask for tokens: it doubles, up to reportEvery, with
+	// each report that gets none.
 	gap      time.Duration
 	back     float64 // tokens that the change to number removed
 	ack      bool    // number has to be acknowledged at once
@@ -58,8 +58,8 @@ type share struct {
 	missedAt time.Time
 	told     bool // missed is in a report
 	usedAt   time.Time
-	// spare is the number of tokens at spareAt in the bucket of all fallbacks. A
-	// fallback begins with at most these tokens.
+	// spare is the number of tokens at spareAt in the bucket of all fallbacks. A fallback begins
+	// with at most these tokens.
 	spare    float64
 	spareAt  time.Time
 	reported time.Time
@@ -123,8 +123,8 @@ func (s *share) use(n int, p policy.Publish, now time.Time) <-chan struct{} {
 	return s.answers
 }
 
-// between is the least interval of questions: a tenth of the time in which a
-// token is expected, so that few tokens wait for a question.
+// between is the least interval of questions: a tenth of the time in which a token is expected, so
+// that few tokens wait for a question.
 func (s *share) between() time.Duration {
 	return min(max(time.Duration(float64(time.Second)/(10*max(s.rate, 0.1))), askEvery), reportEvery)
 }
@@ -193,9 +193,8 @@ func (s *share) spared(now time.Time) float64 {
 	return min(burst, s.spare+perSecond*max(0, now.Sub(s.spareAt).Seconds()))
 }
 
-// fallBack switches the topic to its fallback, with the remaining tokens, or with
-// one if it had none: else each sidecar that starts alone would refuse its first
-// publish.
+// fallBack switches the topic to its fallback, with the remaining tokens, or with one if it had
+// none: else each sidecar that starts alone would refuse its first publish.
 func (s *share) fallBack(now time.Time) {
 	if s.state == fallback {
 		return
@@ -235,8 +234,8 @@ func (s *share) retune(granted int, now time.Time) float64 {
 	return s.bucket.Assign(r, granted, now)
 }
 
-// apply applies an assignment; made is the time of the report that it answers. It
-// reports whether the assignment has to be acknowledged at once.
+// apply applies an assignment; made is the time of the report that it answers. It reports whether
+// the assignment has to be acknowledged at once.
 func (s *share) apply(a *assignment, made, now time.Time) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -281,8 +280,8 @@ func (s *share) apply(a *assignment, made, now time.Time) bool {
 	return s.ack
 }
 
-// report returns the topic's usage for report k; nil: there is nothing to report.
-// keep is false if the share can be forgotten.
+// report returns the topic's usage for report k; nil: there is nothing to report. keep is false if
+// the share can be forgotten.
 func (s *share) report(k uint64, regular bool, now time.Time) (u *usage, keep bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

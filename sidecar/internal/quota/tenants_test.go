@@ -80,8 +80,7 @@ func (s *sidecar) publishFor(ctx context.Context, tenant string, p policy.Publis
 	return true
 }
 
-// Many tenants are asked for at once: a batch of a thousand waits no longer than
-// one of them.
+// Many tenants are asked for at once: a batch of a thousand waits no longer than one of them.
 func TestManyTenantsAreAskedForTogether(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFleet(100, 20, 10*time.Millisecond)

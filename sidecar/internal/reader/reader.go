@@ -1,5 +1,5 @@
-// Package reader reads a partition continuously, from its tail where that has the
-// events, else from the log. It does not know the purpose.
+// Package reader reads a partition continuously, from its tail where that has the events, else from
+// the log. It does not know the purpose.
 package reader
 
 import (
@@ -13,8 +13,8 @@ import (
 const (
 	// readAgain is the pause after a read that failed.
 	readAgain = 250 * time.Millisecond
-	// readBehind is the pause after a read that did not find announced events. It
-	// doubles, up to readAgain.
+	// readBehind is the pause after a read that did not find announced events. It doubles, up to
+	// readAgain.
 	readBehind = 5 * time.Millisecond
 )
 
@@ -51,10 +51,9 @@ func (p *Place) Failed(now time.Time) { p.due = now.Add(readAgain) }
 // Passed notes that the event with that seq was read.
 func (p *Place) Passed(seq uint64) { p.Next, p.vain = seq+1, 0 }
 
-// Empty notes that the log has no events below seq next, and reports whether next is
-// behind the place. If not, the log does not show announced events yet, since others
-// before them are still to come. Then it is read again, at first soon, as they mostly
-// come at once.
+// Empty notes that the log has no events below seq next, and reports whether next is behind the
+// place. If not, the log does not show announced events yet, since others before them are still to
+// come. Then it is read again, at first soon, as they mostly come at once.
 func (p *Place) Empty(next uint64, now time.Time) (forward bool) {
 	if next <= p.Next {
 		p.due = now.Add(min(readBehind<<min(p.vain, 16), readAgain))
@@ -71,9 +70,9 @@ type Page struct {
 	Next    uint64
 }
 
-// Read reads from the log if the tail has found nothing. If the log has nothing
-// either, retention or compaction has removed the announced events, and the
-// partition's extent, as it was before the last read, says where to go on.
+// Read reads from the log if the tail has found nothing. If the log has nothing either, retention
+// or compaction has removed the announced events, and the partition's extent, as it was before the
+// last read, says where to go on.
 func Read(ctx context.Context, log eventlog.Reader, topic string, found []*eventlog.Record, partition int, from uint64, b eventlog.Bounds) (Page, error) {
 	if len(found) > 0 {
 		return Page{Records: found}, nil

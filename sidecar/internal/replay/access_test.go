@@ -66,8 +66,8 @@ func TestReplayByTopic(t *testing.T) {
 	}
 }
 
-// An export ends when the one who asked for it may not have it any more, and not
-// as if it were whole.
+// An export ends when the one who asked for it may not have it any more, and not as if it were
+// whole.
 func TestRevokedExportEnds(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "auth.yaml")
 	rights := func(topics string) {

@@ -35,8 +35,7 @@ type body struct {
 	enc     encoder // nil: not compressed, or nothing written yet
 	buf     []byte
 	started bool // the header is on its way
-	// trailing says that trailers follow; told is how much is missing by the
-	// header.
+	// trailing says that trailers follow; told is how much is missing by the header.
 	trailing bool
 	told     int
 }
@@ -100,8 +99,8 @@ func (b *body) flush() {
 	b.must(b.conn.Flush())
 }
 
-// announce names in the header the parts of the fleet that are missing so far, and
-// announces trailers with the final list.
+// announce names in the header the parts of the fleet that are missing so far, and announces
+// trailers with the final list.
 func (b *body) announce(missing []string) {
 	h := b.w.Header()
 	h.Set("Trailer", HeaderMissing+", "+HeaderParts)
@@ -139,9 +138,9 @@ func (b *body) finish(in reading) {
 	}
 }
 
-// fail ends the answer with err: as a JSON error while nothing is sent, else by
-// breaking the body off, without the compression's end and without HTTP's, so
-// that no client can take it for complete. In the latter case it does not return.
+// fail ends the answer with err: as a JSON error while nothing is sent, else by breaking the body
+// off, without the compression's end and without HTTP's, so that no client can take it for
+// complete. In the latter case it does not return.
 func (b *body) fail(err error) {
 	if !b.started {
 		httpapi.WriteError(b.w, b.r, err, b.logger)
@@ -161,8 +160,8 @@ func (b *body) abort() {
 	panic(http.ErrAbortHandler)
 }
 
-// reset breaks a connection of HTTP/1.0, where the end of the connection is the
-// proper end of a body and only a TCP reset tells a broken one.
+// reset breaks a connection of HTTP/1.0, where the end of the connection is the proper end of a
+// body and only a TCP reset tells a broken one.
 func (b *body) reset() {
 	conn, _, err := b.conn.Hijack()
 	if err != nil {
@@ -206,8 +205,8 @@ func (b *body) drain() {
 	b.buf = b.buf[:0]
 }
 
-// must aborts unless err is nil, or says that the ResponseWriter, being a
-// recorder or a wrapper of one, has no connection to treat so.
+// must aborts unless err is nil, or says that the ResponseWriter, being a recorder or a wrapper of
+// one, has no connection to treat so.
 func (b *body) must(err error) {
 	if err != nil && !errors.Is(err, http.ErrNotSupported) {
 		b.abort()

@@ -11,8 +11,8 @@ import (
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog"
 )
 
-// cursor is where a page ended, and all that the next one needs to be the same
-// replay's. Clients see it as opaque text.
+// cursor is where a page ended, and all that the next one needs to be the same replay's. Clients
+// see it as opaque text.
 //
 // It is base64url of
 //
@@ -26,26 +26,25 @@ import (
 //	         or 1 and a ts (varint) and an id
 //	sum      4 bytes, CRC-32C of all before
 //
-// with each text as its length (uvarint) and its bytes. Version 2 is of a replay
-// of the fleet of which parts could not be asked. The sum detects a cursor
-// that was cut off or mistyped. It does not stop forgery, and need not: a
-// cursor opens nothing that the same parameters would not.
+// with each text as its length (uvarint) and its bytes. Version 2 is of a replay of the fleet of
+// which parts could not be asked. The sum detects a cursor that was cut off or mistyped. It does
+// not stop forgery, and need not: a cursor opens nothing that the same parameters would not.
 type cursor struct {
 	view
 	last   eventlog.Point
 	behind []Behind // parts that are not as far as last
 }
 
-// pass goes on to an event that was handed out. One from a part that is behind
-// may be short of where the others are.
+// pass goes on to an event that was handed out. One from a part that is behind may be short of
+// where the others are.
 func (c *cursor) pass(p eventlog.Point) {
 	if order := p.Compare(c.last); c.last == (eventlog.Point{}) || order > 0 != c.desc && order != 0 {
 		c.last = p
 	}
 }
 
-// maxCursorBytes is the longest cursor that is given out, and taken: one that
-// fits into a request, together with the rest of it.
+// maxCursorBytes is the longest cursor that is given out, and taken: one that fits into a request,
+// together with the rest of it.
 const maxCursorBytes = 32 << 10
 
 const (
@@ -156,8 +155,7 @@ func appendText(b []byte, s string) []byte {
 	return append(binary.AppendUvarint(b, uint64(len(s))), s...)
 }
 
-// decoder takes values off the front of rest; short is set once one of them is
-// not all there.
+// decoder takes values off the front of rest; short is set once one of them is not all there.
 type decoder struct {
 	rest  []byte
 	short bool

@@ -52,8 +52,8 @@ func TestCursorOfAStoreHasNoParts(t *testing.T) {
 	}
 }
 
-// TestCursorOfTooManyPartsIsRefused: each part is compared with each, so one that
-// somebody made up, as long as a request can be, would keep the sidecar busy.
+// TestCursorOfTooManyPartsIsRefused: each part is compared with each, so one that somebody made up,
+// as long as a request can be, would keep the sidecar busy.
 func TestCursorOfTooManyPartsIsRefused(t *testing.T) {
 	c := sampleCursors()[2]
 	c.behind = slices.Repeat(c.behind, maxCursorBytes/len(c.encode()))
@@ -89,8 +89,8 @@ func TestEveryMangledCursorIsRefused(t *testing.T) {
 	}
 }
 
-// FuzzDecodeCursor takes any bytes, and puts the right sum behind them so that
-// what lies behind that check is reached as well.
+// FuzzDecodeCursor takes any bytes, and puts the right sum behind them so that what lies behind
+// that check is reached as well.
 func FuzzDecodeCursor(f *testing.F) {
 	f.Add([]byte{})
 	f.Add([]byte{cursorVersion})

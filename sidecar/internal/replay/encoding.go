@@ -17,8 +17,9 @@ const (
 	codingZstd     = "zstd"
 )
 
-// encoder compresses the bytes that are written to it. Flush brings all of them to the client; Close marks the end of a complete
-// text, so an incomplete one is not closed. A closed or broken encoder can be used again after Reset.
+// encoder compresses the bytes that are written to it. Flush brings all of them to the client;
+// Close marks the end of a complete text, so an incomplete one is not closed. A closed or broken
+// encoder can be used again after Reset.
 type encoder interface {
 	io.WriteCloser
 	Flush() error
@@ -28,8 +29,9 @@ type encoder interface {
 // zstdWindow bounds what a zstd encoder holds, on both ends.
 const zstdWindow = 512 << 10
 
-// encoders keeps encoders for reuse, by their coding: each has tables and a window that cost more to make than a small answer
-// does to compress. They have no goroutines. Their settings are constant and valid, so the constructors cannot fail.
+// encoders keeps encoders for reuse, by their coding: each has tables and a window that cost more
+// to make than a small answer does to compress. They have no goroutines. Their settings are
+// constant and valid, so the constructors cannot fail.
 var encoders = map[string]*sync.Pool{
 	codingGzip: {New: func() any {
 		e, err := gzip.NewWriterLevel(io.Discard, gzip.BestSpeed)

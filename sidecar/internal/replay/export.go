@@ -65,8 +65,8 @@ func (r *exportRequest) parseForm(p httpapi.Params) error {
 	return nil
 }
 
-// parseOrder reads which way round, and behind which event: a point that need
-// not be one of an event's.
+// parseOrder reads which way round, and behind which event: a point that need not be one of an
+// event's.
 func (r *exportRequest) parseOrder(p httpapi.Params) error {
 	order, err1 := p.Choice("order", orderAsc, orderDesc)
 	ts, err2 := p.Whole("afterTs", 0, 0, wire.MaxTS)
@@ -104,9 +104,9 @@ func (r *exportRequest) parsePart(p httpapi.Params) (err error) {
 	return err
 }
 
-// exportRange reads fromTs and toTs, both inclusive. toTs is by default the
-// present, as it is when the export begins; a fromTs beyond that selects
-// nothing, so that a client may go on from where its last export ended.
+// exportRange reads fromTs and toTs, both inclusive. toTs is by default the present, as it is when
+// the export begins; a fromTs beyond that selects nothing, so that a client may go on from where
+// its last export ended.
 func (h *handler) exportRange(p httpapi.Params) (from, to int64, err error) {
 	from, err1 := p.Whole("fromTs", 0, 0, wire.MaxTS)
 	given, err2 := p.Text("toTs")

@@ -318,8 +318,8 @@ func TestExportHandsOutWhatItHasWhileTheStoreIsSlow(t *testing.T) {
 	}
 }
 
-// TestExportMemoryIsFlat: an export ten times as long holds no more at a time,
-// which shows in what it allocates per event.
+// TestExportMemoryIsFlat: an export ten times as long holds no more at a time, which shows in what
+// it allocates per event.
 func TestExportMemoryIsFlat(t *testing.T) {
 	allocs := func(n int) float64 {
 		h := newHandler(newMemory(many(n, 100)...))

@@ -16,8 +16,8 @@ import (
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog"
 )
 
-// memory is a Source over one sorted slice per topic. onScan, if set, is asked
-// before each scan whether it fails.
+// memory is a Source over one sorted slice per topic. onScan, if set, is asked before each scan
+// whether it fails.
 type memory struct {
 	topics map[string][]*eventlog.Record
 	onScan func(n int) error

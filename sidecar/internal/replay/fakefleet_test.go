@@ -22,15 +22,13 @@ type place struct {
 	away   bool
 }
 
-// fakeFleet is a Fleet over slices, as simple as its promises allow. Ids are
-// unique in it.
+// fakeFleet is a Fleet over slices, as simple as its promises allow. Ids are unique in it.
 type fakeFleet struct {
 	places  []*place
 	members []Member
 	asked   []FleetQuery
 	closed  int
-	// block is called before each event, if set; not ready says that it may
-	// wait.
+	// block is called before each event, if set; not ready says that it may wait.
 	block func(n int) error
 	ready func(n int) bool
 }

@@ -9,17 +9,16 @@ import (
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog"
 )
 
-// Fleet answers scope=fleet: the stores and spools of all sidecars as one
-// history. Its methods may be called from many goroutines at once.
+// Fleet answers scope=fleet: the stores and spools of all sidecars as one history. Its methods may
+// be called from many goroutines at once.
 type Fleet interface {
-	// Open asks every part of the fleet for its share of what q selects, and
-	// returns once each has begun to answer or is known to be missing. Missing
-	// parts are a *wire.Error with partial_fleet that names them, unless q says
-	// that a partial answer will do.
+	// Open asks every part of the fleet for its share of what q selects, and returns once each has
+	// begun to answer or is known to be missing. Missing parts are a *wire.Error with partial_fleet
+	// that names them, unless q says that a partial answer will do.
 	Open(ctx context.Context, q FleetQuery) (FleetStream, error)
-	// Lookup finds the (ts, id) of an event by its id: the lowest, where several
-	// stores have it; eventlog.ErrNotFound if none has. A part that could not be
-	// asked is a *wire.Error with partial_fleet unless partial is set.
+	// Lookup finds the (ts, id) of an event by its id: the lowest, where several stores have it;
+	// eventlog.ErrNotFound if none has. A part that could not be asked is a *wire.Error with
+	// partial_fleet unless partial is set.
 	Lookup(ctx context.Context, topic, id string, partial bool) (eventlog.Point, error)
 	// Members asks every sidecar for its identity. This sidecar comes first; sidecars that do not
 	// answer in time are listed with the reason.
@@ -32,15 +31,15 @@ type FleetQuery struct {
 	Scan  eventlog.ScanQuery
 	// Limit is how many events the caller will take; 0: all there are.
 	Limit int
-	// Behind are the parts that an earlier page could not ask: each goes on from
-	// where it was asked last, not from Scan.After.
+	// Behind are the parts that an earlier page could not ask: each goes on from where it was asked
+	// last, not from Scan.After.
 	Behind []Behind
 	// Partial lets an answer leave out parts that cannot be asked.
 	Partial bool
 	// Continued says that earlier pages exist whose events are not known here.
 	Continued bool
-	// Start is what Scan.After was on the first page: with from=afterId the
-	// place of that event, else nil.
+	// Start is what Scan.After was on the first page: with from=afterId the place of that event,
+	// else nil.
 	Start *eventlog.Point
 }
 
@@ -52,21 +51,19 @@ type Behind struct {
 
 // FleetStream is an answer under way, for one goroutine.
 type FleetStream interface {
-	// Next returns the next event: its place, and its JSON text, which is valid
-	// until the next call. io.EOF is the whole end; any other error says that
-	// the answer cannot be completed.
+	// Next returns the next event: its place, and its JSON text, which is valid until the next
+	// call. io.EOF is the whole end; any other error says that the answer cannot be completed.
 	Next() (eventlog.Point, []byte, error)
 	// Ready says that Next returns without waiting for a part.
 	Ready() bool
-	// Missing names the parts that were left out, for people: "node-3
-	// (10.0.0.3:8083)". It is final once Next has returned an error.
+	// Missing names the parts that were left out, for people: "node-3 (10.0.0.3:8083)". It is final
+	// once Next has returned an error.
 	Missing() []string
-	// Behind lists the parts that have not come as far as the last event that Next
-	// has returned, or as Scan.After where that is further in the direction of the
-	// scan. A cursor holds them too.
+	// Behind lists the parts that have not come as far as the last event that Next has returned, or
+	// as Scan.After where that is further in the direction of the scan. A cursor holds them too.
 	Behind() []Behind
-	// Parts counts the events that each part has given to the answer so far,
-	// always in the same order. The slice is the caller's.
+	// Parts counts the events that each part has given to the answer so far, always in the same
+	// order. The slice is the caller's.
 	Parts() []PartCount
 	// Close ends the stream and waits for its goroutines.
 	Close()
@@ -93,8 +90,7 @@ type Peer struct {
 	NodeID   string `json:"node_id"`
 	Instance string `json:"instance"` // of one life of its process
 	StoreID  string `json:"store_id"` // "" while its store was never reached
-	// Shared says that the store is not the sidecar's own, so that there is a
-	// spool in front of it.
+	// Shared says that the store is not the sidecar's own, so that there is a spool in front of it.
 	Shared  bool   `json:"shared"`
 	Version string `json:"version"`
 }
@@ -105,13 +101,12 @@ type Parts struct {
 	Log Source
 	// Spool freezes a topic of the spool; nil: there is none.
 	Spool func(ctx context.Context, topic string) (eventlog.Snapshot, error)
-	// Waiting finds an event in the spool by its id, the store away or not;
-	// eventlog.ErrNotFound if it is not there. nil: there is none.
+	// Waiting finds an event in the spool by its id, the store away or not; eventlog.ErrNotFound if
+	// it is not there. nil: there is none.
 	Waiting func(ctx context.Context, topic, id string) (*eventlog.Record, error)
 }
 
-// Freeze freezes a topic of the spool; nil: there is no spool, or it has nothing
-// of the topic.
+// Freeze freezes a topic of the spool; nil: there is no spool, or it has nothing of the topic.
 func (p Parts) Freeze(ctx context.Context, topic string) (eventlog.Snapshot, error) {
 	if p.Spool == nil {
 		return nil, nil
@@ -141,9 +136,8 @@ const (
 // parallelLookups bounds the look-ups at once of one call of Times.
 const parallelLookups = 8
 
-// Times tells for each id at which ts a part holds it: nil where it does not, or
-// where its event has another key than the one that is asked for. Anywhere is the
-// store and the spool in one.
+// Times tells for each id at which ts a part holds it: nil where it does not, or where its event
+// has another key than the one that is asked for. Anywhere is the store and the spool in one.
 func (p Parts) Times(ctx context.Context, anywhere Source, part, topic string, key *string, ids []string) ([]*int64, error) {
 	find := anywhere.Lookup
 	switch part {
@@ -185,8 +179,8 @@ const (
 // MaxPeerIDs is the most ids of one POST /peer/ids.
 const MaxPeerIDs = 1000
 
-// PeerIDs is the body of POST /peer/ids, PeerTimes its answer: for each id the
-// ts at which it is held, or null.
+// PeerIDs is the body of POST /peer/ids, PeerTimes its answer: for each id the ts at which it is
+// held, or null.
 type (
 	PeerIDs struct {
 		IDs []string `json:"ids"`

@@ -122,8 +122,8 @@ func TestNamesInHeaders(t *testing.T) {
 	}
 }
 
-// TestPagingAFleetOfWhichPartsComeAndGo: over all pages, every event of a part
-// that is there on the last ones is handed out once, however often it was away.
+// TestPagingAFleetOfWhichPartsComeAndGo: over all pages, every event of a part that is there on the
+// last ones is handed out once, however often it was away.
 func TestPagingAFleetOfWhichPartsComeAndGo(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		f := &fakeFleet{}
@@ -230,8 +230,8 @@ func TestAFleetThatFailsMidway(t *testing.T) {
 	}
 }
 
-// TestFleetExportHandsOutWhatItHas waits for a part after each event, and reads
-// what was there before.
+// TestFleetExportHandsOutWhatItHas waits for a part after each event, and reads what was there
+// before.
 func TestFleetExportHandsOutWhatItHas(t *testing.T) {
 	for accept := range codings {
 		f := twoPlaces()

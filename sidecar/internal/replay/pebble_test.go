@@ -46,8 +46,8 @@ func embedded(t testing.TB, events []*eventlog.Record) eventlog.Log {
 	return log
 }
 
-// TestOnTheEmbeddedLog reads a whole topic by pages and by export, both ways
-// round and with a key, from the log that a sidecar has.
+// TestOnTheEmbeddedLog reads a whole topic by pages and by export, both ways round and with a key,
+// from the log that a sidecar has.
 func TestOnTheEmbeddedLog(t *testing.T) {
 	events := many(3000, 20) // ten share each ts
 	for i, r := range events {

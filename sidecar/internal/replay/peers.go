@@ -33,13 +33,11 @@ func (h *handler) peers(w http.ResponseWriter, r *http.Request) {
 	writeJSON(w, map[string][]Member{"peers": members})
 }
 
-// maxPeerIDsBytes bounds the body of POST /peer/ids: MaxPeerIDs ids, each
-// character escaped.
+// maxPeerIDsBytes bounds the body of POST /peer/ids: MaxPeerIDs ids, each character escaped.
 const maxPeerIDsBytes = 4 << 20
 
-// peerIDs says at which ts the store, else the spool, or the part that is named
-// holds each id; null where it does not, or where the event has another key than
-// the one asked for.
+// peerIDs says at which ts the store, else the spool, or the part that is named holds each id; null
+// where it does not, or where the event has another key than the one asked for.
 func (h *handler) peerIDs(w http.ResponseWriter, r *http.Request) {
 	times, err := h.timesOf(w, r)
 	if err != nil {

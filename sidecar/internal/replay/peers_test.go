@@ -103,9 +103,8 @@ func TestAPartThatCannotBeRead(t *testing.T) {
 	}
 }
 
-// TestThePartThatFindsNothingIsAlive: while one scan takes long, empty lines say
-// that the answer goes on; the header of a spool comes before its events are
-// looked for.
+// TestThePartThatFindsNothingIsAlive: while one scan takes long, empty lines say that the answer
+// goes on; the header of a spool comes before its events are looked for.
 func TestThePartThatFindsNothingIsAlive(t *testing.T) {
 	c, _ := sidecarOf(Config{Beat: time.Millisecond}, []*eventlog.Record{record(1, "a", "")}, []*eventlog.Record{record(2, "b", "")})
 	for first, part := range []string{"log", "spool"} { // whether a spool has anything at all is looked up before
@@ -224,8 +223,8 @@ func TestPeerIDs(t *testing.T) {
 	}
 }
 
-// TestWhoIsAPeer asks with every token where the file of --auth-config is given
-// and where it is not.
+// TestWhoIsAPeer asks with every token where the file of --auth-config is given and where it is
+// not.
 func TestWhoIsAPeer(t *testing.T) {
 	dir := t.TempDir()
 	write := func(name, text string) string {

@@ -12,9 +12,8 @@ const progressEvery = 500 * time.Millisecond
 // progressLook is how many events pass between two looks at the clock.
 const progressLook = 256
 
-// progress tells between the events of an export how many came from where, as
-// lines of the form {"progress":[{"part":"store of node-1","events":17},…]}. A
-// nil *progress tells nothing.
+// progress tells between the events of an export how many came from where, as lines of the form
+// {"progress":[{"part":"store of node-1","events":17},…]}. A nil *progress tells nothing.
 type progress struct {
 	told time.Time
 	seen int
@@ -56,8 +55,7 @@ func (p *progress) line(out *body, in reading) {
 	}
 }
 
-// partsText is counts as a header has them: "store of node-1=17, spool of
-// node-2=4".
+// partsText is counts as a header has them: "store of node-1=17, spool of node-2=4".
 func partsText(parts []PartCount) string {
 	texts := make([]string, len(parts))
 	for i, p := range parts {
@@ -75,8 +73,8 @@ func missingText(names []string) string {
 	return strings.Join(texts, ", ")
 }
 
-// headerText is a name as it can stand in a list in a header: with % and two
-// hexadecimal digits for each byte that is not visible ASCII, or would end it.
+// headerText is a name as it can stand in a list in a header: with % and two hexadecimal digits for
+// each byte that is not visible ASCII, or would end it.
 func headerText(name string) string {
 	var b strings.Builder
 	for i := range len(name) {

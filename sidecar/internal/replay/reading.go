@@ -13,8 +13,8 @@ import (
 
 // reading yields the events that a request selects. It is for one goroutine.
 type reading interface {
-	// events yields it in order. Errors are *wire.Error where the client may
-	// know them, and the last thing that is yielded.
+	// events yields it in order. Errors are *wire.Error where the client may know them, and the
+	// last thing that is yielded.
 	events() iter.Seq2[item, error]
 	// missing names the parts that are left out; it is final once events has ended.
 	missing() []string
@@ -25,8 +25,8 @@ type reading interface {
 	close()
 }
 
-// item is one event: of this sidecar, or the text of it that another one sent,
-// which is valid until the next item.
+// item is one event: of this sidecar, or the text of it that another one sent, which is valid until
+// the next item.
 type item struct {
 	at    eventlog.Point
 	event *wire.Event // nil: text has it

@@ -1,12 +1,11 @@
-// Package replay answers questions about the past over HTTP: GET /replay hands
-// out pages of a topic, GET /export all of a stretch of it, both by (ts, id).
-// It reads events and turns them into JSON; it knows nothing of publishing, of
-// consumer groups, or of how a store keeps its order. Other sidecars are
-// reached through a Fleet; they ask this one for its identity and for single parts
-// (peers.go).
+// Package replay answers questions about the past over HTTP: GET /replay hands out pages of a
+// topic, GET /export all of a stretch of it, both by (ts, id). It reads events and turns them into
+// JSON; it knows nothing of publishing, of consumer groups, or of how a store keeps its order.
+// Other sidecars are reached through a Fleet; they ask this one for its identity and for single
+// parts (peers.go).
 //
-// An answer is complete or visibly broken: an error before the first byte is an
-// ordinary JSON error, a later one ends the body without its proper end.
+// An answer is complete or visibly broken: an error before the first byte is an ordinary JSON
+// error, a later one ends the body without its proper end.
 package replay
 
 import (
@@ -26,9 +25,9 @@ import (
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog"
 )
 
-// Source is where events are read from: an eventlog.Reader, or several stores
-// merged into one order. Its methods may be called from many goroutines at
-// once and keep the promises of eventlog.Reader's methods of the same name.
+// Source is where events are read from: an eventlog.Reader, or several stores merged into one
+// order. Its methods may be called from many goroutines at once and keep the promises of
+// eventlog.Reader's methods of the same name.
 type Source interface {
 	Scanner
 	Lookup(ctx context.Context, topic, id string) (*eventlog.Record, error)
@@ -41,15 +40,14 @@ type Scanner interface {
 
 // Config is what a handler is built from.
 type Config struct {
-	// Store answers scope=store: this sidecar's store, with its spool where
-	// there is one.
+	// Store answers scope=store: this sidecar's store, with its spool where there is one.
 	Store Source
 	// Parts are the store and the spool by themselves, for other sidecars.
 	Parts Parts
 	// Self is this sidecar's identity for the others; nil: none.
 	Self func() Peer
-	// Fleet answers scope=fleet. nil says that this sidecar knows no others:
-	// its store is the fleet.
+	// Fleet answers scope=fleet. nil says that this sidecar knows no others: its store is the
+	// fleet.
 	Fleet Fleet
 	// Access says which topics a client may replay; nil lets every client replay all.
 	Access *access.Access
@@ -60,11 +58,11 @@ type Config struct {
 	Audit *audit.Log
 	// Now is the clock behind toTs=now; nil means time.Now.
 	Now func() time.Time
-	// StallTimeout is how long a client may take to accept one write before
-	// its connection is cut; 0 means the default of 5 minutes.
+	// StallTimeout is how long a client may take to accept one write before its connection is cut;
+	// 0 means the default of 5 minutes.
 	StallTimeout time.Duration
-	// Beat is after how long of looking without finding a part's answer says
-	// that it is alive; 0 means the default of 5 seconds.
+	// Beat is after how long of looking without finding a part's answer says that it is alive; 0
+	// means the default of 5 seconds.
 	Beat time.Duration
 }
 
@@ -74,8 +72,8 @@ const (
 )
 
 // The bounds of one page that is read from a source: the memory that an answer of any length needs
-// beside its buffers. 1,024 leaves room for a page of the default
-// limit and the event that says whether more follow.
+// beside its buffers. 1,024 leaves room for a page of the default limit and the event that says
+// whether more follow.
 const (
 	pageEvents = 1024
 	pageBytes  = 1 << 20
@@ -87,9 +85,8 @@ const retryAfter = time.Second
 // handler serves the routes.
 type handler struct{ Config }
 
-// New makes the handler of GET /replay and GET /export, and of the routes between
-// sidecars, behind Config.Access; it answers every other path and method with a
-// JSON error.
+// New makes the handler of GET /replay and GET /export, and of the routes between sidecars, behind
+// Config.Access; it answers every other path and method with a JSON error.
 func New(c Config) http.Handler {
 	if c.Self == nil {
 		c.Self = func() Peer { return Peer{} }
@@ -113,8 +110,8 @@ func New(c Config) http.Handler {
 	return c.PeerTokens.Authenticate(c.Access, c.Audit.HTTP(c.Access.From, httpapi.Routes(mux)))
 }
 
-// replay answers one page: {"topic","events","count","next"}. The events come
-// before their count, so that they need not be held until they are counted.
+// replay answers one page: {"topic","events","count","next"}. The events come before their count,
+// so that they need not be held until they are counted.
 func (h *handler) replay(w http.ResponseWriter, r *http.Request) {
 	req, err := h.parseReplay(r)
 	if err != nil {
@@ -168,8 +165,7 @@ func (h *handler) replay(w http.ResponseWriter, r *http.Request) {
 	out.finish(nil)
 }
 
-// export answers everything between two times, one event per line or as one
-// array.
+// export answers everything between two times, one event per line or as one array.
 func (h *handler) export(w http.ResponseWriter, r *http.Request) {
 	req, err := h.parseExport(r)
 	if err != nil {

@@ -26,14 +26,13 @@ const (
 	orderDesc = "desc"
 )
 
-// selection selects events: of one topic in one scope, the ones that query
-// selects down to the floor.
+// selection selects events: of one topic in one scope, the ones that query selects down to the
+// floor.
 type selection struct {
 	topic string
 	scope string
 	query eventlog.ScanQuery
-	// floor ends a descending scan before this point, as After begins an
-	// ascending one behind it.
+	// floor ends a descending scan before this point, as After begins an ascending one behind it.
 	floor *eventlog.Point
 
 	part string // "": all of it
@@ -58,10 +57,9 @@ func (s selection) aboveFloor(page []*eventlog.Record) []*eventlog.Record {
 	return page
 }
 
-// view has the parameters that all pages of one replay share. Where it starts and in which
-// order it goes are independent: from, ts and afterId select the events, order
-// turns them round. So from=ts with order=desc goes from the newest event down
-// to ts.
+// view has the parameters that all pages of one replay share. Where it starts and in which order it
+// goes are independent: from, ts and afterId select the events, order turns them round. So from=ts
+// with order=desc goes from the newest event down to ts.
 type view struct {
 	topic string
 	scope string
@@ -159,8 +157,8 @@ func (h *handler) lookup(ctx context.Context, v view, partial bool) (eventlog.Po
 	return pointOf(rec), nil
 }
 
-// parseView reads every parameter but cursor and checks each by itself. The
-// start of from=afterId has only its ID yet.
+// parseView reads every parameter but cursor and checks each by itself. The start of from=afterId
+// has only its ID yet.
 func parseView(p httpapi.Params) (view, int, error) {
 	topic, err1 := topicParam(p, "")
 	scope, err2 := p.Choice("scope", scopeStore, scopeFleet)
@@ -172,8 +170,8 @@ func parseView(p httpapi.Params) (view, int, error) {
 	return v, int(limit), errors.Join(err1, err2, err3, err4, err5, err6)
 }
 
-// startParams reads from, ts and afterId. ts and afterId are checked whenever
-// they are given, and count when from asks for them.
+// startParams reads from, ts and afterId. ts and afterId are checked whenever they are given, and
+// count when from asks for them.
 func startParams(p httpapi.Params) (from string, start eventlog.Point, err error) {
 	from, err1 := p.Choice("from", wire.FromEarliest, wire.FromTS, wire.FromAfterID)
 	ts, err2 := p.Whole("ts", 0, 0, wire.MaxTS)
@@ -201,8 +199,8 @@ func startParams(p httpapi.Params) (from string, start eventlog.Point, err error
 	return from, start, nil
 }
 
-// parseCursor reads the cursor and refuses parameters beside it that say
-// something else than it does.
+// parseCursor reads the cursor and refuses parameters beside it that say something else than it
+// does.
 func parseCursor(p httpapi.Params, asked view) (cursor, error) {
 	text, err := p.Text("cursor")
 	if err != nil {
@@ -236,8 +234,7 @@ func (h *handler) mayRead(r *http.Request, topic string) error {
 	return h.Access.From(r.Context()).May(access.Replay, topic, "")
 }
 
-// topicParam is the topic. Without one it refuses with missing, or is "" where
-// that is "".
+// topicParam is the topic. Without one it refuses with missing, or is "" where that is "".
 func topicParam(p httpapi.Params, missing string) (string, error) {
 	topic, err := p.Text("topic")
 	switch {

@@ -160,8 +160,7 @@ func TestCompactionAgainstAModel(t *testing.T) {
 				from = next
 			}
 		}
-		// Of what a few steps remove, a later pass finds nothing that it would
-		// have kept.
+		// Of what a few steps remove, a later pass finds nothing that it would have kept.
 		rules := func() eventlog.Compaction { return eventlog.Compaction{Now: now, TombstonesBefore: now - 2} }
 		r.Repeat(map[string]func(*rapid.T){
 			"append": func(r *rapid.T) {

@@ -17,9 +17,8 @@ import (
 	"github.com/sluice-bus/sluice/sidecar/internal/retention"
 )
 
-// shifted is a log that is asked about another time than the sweeper's clock
-// shows. It tells when a round over its one topic is over: the marks, which are
-// swept first, have nothing to remove.
+// shifted is a log that is asked about another time than the sweeper's clock shows. It tells when a
+// round over its one topic is over: the marks, which are swept first, have nothing to remove.
 type shifted struct {
 	*pebblelog.Log
 	by     time.Duration
@@ -34,8 +33,8 @@ func (l *shifted) Sweep(ctx context.Context, topic string, r eventlog.Retention,
 	return n, more, err
 }
 
-// Through the real log: events go with their ttl, their ids are remembered for
-// the window and then forgotten, and the head stays where it was.
+// Through the real log: events go with their ttl, their ids are remembered for the window and then
+// forgotten, and the head stays where it was.
 func TestLifeOfAnEventInTheEmbeddedLog(t *testing.T) {
 	log, err := pebblelog.Open(pebblelog.Options{Dir: "data", FS: vfs.NewMem(), Logger: slog.New(slog.DiscardHandler)})
 	if err != nil {

@@ -25,8 +25,8 @@ type Log interface {
 	Topics(ctx context.Context) ([]eventlog.Topic, error)
 }
 
-// Sweeper removes expired events, remembered ids and marks, and superseded
-// events. Every field is required but Mine, Known and Clock.
+// Sweeper removes expired events, remembered ids and marks, and superseded events. Every field is
+// required but Mine, Known and Clock.
 type Sweeper struct {
 	Log      Log
 	Policies *policy.Current

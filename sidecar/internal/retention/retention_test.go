@@ -21,9 +21,8 @@ import (
 
 const interval = time.Minute
 
-// fakeLog has expired events per topic, and marks under the name "marks". Only
-// the sweeper's goroutine calls it; tests look once that one sleeps, and change
-// it with change.
+// fakeLog has expired events per topic, and marks under the name "marks". Only the sweeper's
+// goroutine calls it; tests look once that one sleeps, and change it with change.
 type fakeLog struct {
 	mu      sync.Mutex
 	expired map[string]int

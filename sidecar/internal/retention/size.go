@@ -40,8 +40,8 @@ type piece struct {
 	bytes      int64
 }
 
-// start prepares a round, and forgets events that were removed meanwhile. A
-// topic that was deleted and made again is counted from its start.
+// start prepares a round, and forgets events that were removed meanwhile. A topic that was deleted
+// and made again is counted from its start.
 func (z *sizing) start(ctx context.Context, log Counted, topic string) error {
 	extents, err := log.Extents(ctx, topic)
 	if err != nil {

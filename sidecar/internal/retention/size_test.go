@@ -69,8 +69,7 @@ func (l *sized) kept(t *testing.T) (list []int64) {
 	return list
 }
 
-// newest wants the newest events of the log to be left, at least so many and not
-// more than that.
+// newest wants the newest events of the log to be left, at least so many and not more than that.
 func (l *sized) newest(t *testing.T, when string, least, most int) {
 	t.Helper()
 	kept := l.kept(t)
@@ -100,8 +99,8 @@ func nextRound() {
 
 func noKey(int) string { return "" }
 
-// The oldest events go once a topic holds more than its policy lets it, and no
-// more of them than that.
+// The oldest events go once a topic holds more than its policy lets it, and no more of them than
+// that.
 func TestBytesOfATopicAreBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		log := openSized(t)
@@ -135,8 +134,7 @@ func TestBytesOfATopicAreBounded(t *testing.T) {
 	})
 }
 
-// A piece is as large as what is counted at once: of large topics a little more
-// goes than has to.
+// A piece is as large as what is counted at once: of large topics a little more goes than has to.
 func TestATopicLosesAPieceTooMuchAtMost(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		log := openSized(t)

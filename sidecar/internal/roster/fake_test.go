@@ -72,8 +72,8 @@ func (p *fakePath) set(change func()) {
 	change()
 }
 
-// call acts as what the path is like says. A call that waits is not to be
-// cancelled, like those of a process that is stopped.
+// call acts as what the path is like says. A call that waits is not to be cancelled, like those of
+// a process that is stopped.
 func (p *fakePath) call(act func()) error {
 	p.mu.Lock()
 	err, before, after := p.err, p.before, p.after

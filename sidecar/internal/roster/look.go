@@ -29,8 +29,8 @@ func (r *Roster) begin() {
 	r.standing.Store(&Standing{ID: r.life.id})
 }
 
-// look reads the news of the roll. When a beat is due, or there is a change to save, it also saves the own beat and watches the
-// others. It returns when to look again.
+// look reads the news of the roll. When a beat is due, or there is a change to save, it also saves
+// the own beat and watches the others. It returns when to look again.
 func (r *Roster) look(ctx context.Context) (again time.Duration) {
 	r.mu.Lock()
 	whole := r.unsaved

@@ -15,9 +15,10 @@ import (
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog"
 )
 
-// TestNobodyIsTakenForDeadWhileValid lets sidecars start, stop, die (several together, and with their watchers), sleep and lose
-// the store, and loses or delays their entries in the roll. While a run is valid, no sidecar takes it for gone. Once all faults
-// are over, every sidecar sees exactly the live ones, each that was valid and died is declared dead, and a look is one query.
+// TestNobodyIsTakenForDeadWhileValid lets sidecars start, stop, die (several together, and with
+// their watchers), sleep and lose the store, and loses or delays their entries in the roll. While a
+// run is valid, no sidecar takes it for gone. Once all faults are over, every sidecar sees exactly
+// the live ones, each that was valid and died is declared dead, and a look is one query.
 func TestNobodyIsTakenForDeadWhileValid(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		rapid.Check(struct{ rapid.TB }{t}, func(t *rapid.T) {

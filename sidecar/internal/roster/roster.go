@@ -1,14 +1,13 @@
-// Package roster knows which sidecars are alive on a store and which consumer
-// groups they have members of, and for how long this sidecar itself counts
-// as alive. It must not know how groups use that.
+// Package roster knows which sidecars are alive on a store and which consumer groups they have
+// members of, and for how long this sidecar itself counts as alive. It must not know how groups use
+// that.
 //
-// Every sidecar saves a document of its own with a beat that rises, and watches
-// the beats of some others on its own monotonic clock: no clock is ever compared
-// with another machine's. Those are the next few live ones in the order of a
-// hash, so that each is watched by as many. Where all watchers of a life die together with it, others
-// find it once the watchers have been declared dead. Of all other sidecars
-// it knows by the roll, which lists each change of a
-// document: see watch.go.
+// Every sidecar saves a document of its own with a beat that rises, and watches the beats of some
+// others on its own monotonic clock: no clock is ever compared with another machine's. Those are
+// the next few live ones in the order of a hash, so that each is watched by as many. Where all
+// watchers of a life die together with it, others find it once the watchers have been declared
+// dead. Of all other sidecars it knows by the roll, which lists each change of a document: see
+// watch.go.
 //
 //	our beat:   start ─── accepted             │ start + Lease − margin │ start + Lease
 //	we are            valid (Standing.Until) ──▶ not valid, until the next beat is accepted
@@ -43,9 +42,9 @@ import (
 const (
 	// DefaultLease is how long a silent sidecar counts as alive.
 	DefaultLease = 10 * time.Second
-	// marginShare is the part of the lease, 1/marginShare, by which a sidecar
-	// stops before others may declare it dead: for clocks that run unevenly,
-	// and for deliveries just before it looks at the clock.
+	// marginShare is the part of the lease, 1/marginShare, by which a sidecar stops before others
+	// may declare it dead: for clocks that run unevenly, and for deliveries just before it looks at
+	// the clock.
 	marginShare = 5
 	// beatsPerLease is how often a sidecar looks around while it hears nothing.
 	beatsPerLease = 4
@@ -58,8 +57,8 @@ const (
 	// watched is how many others a sidecar watches.
 	watched = 5
 	// MaxGroups is how many groups a node announces at the most, so that its document stays far
-	// below a store's limit. Other sidecars do not know of its members of further groups: a
-	// sidecar that has a partition of one of those keeps it.
+	// below a store's limit. Other sidecars do not know of its members of further groups: a sidecar
+	// that has a partition of one of those keeps it.
 	MaxGroups = 10_000
 )
 
@@ -69,14 +68,13 @@ type Config struct {
 	Name   string        // the sidecar's node id
 	Lease  time.Duration // 0: DefaultLease
 	Logger *slog.Logger
-	// Announced, if set, is called after a change that other sidecars should look at,
-	// with the groups that it is about: groups that this sidecar joined
-	// or left; where its life began or ended, all groups that it serves or served;
-	// and the groups of another life whose change this sidecar entered in the roll.
-	// It must not block.
+	// Announced, if set, is called after a change that other sidecars should look at, with the
+	// groups that it is about: groups that this sidecar joined or left; where its life began or
+	// ended, all groups that it serves or served; and the groups of another life whose change this
+	// sidecar entered in the roll. It must not block.
 	Announced func([]eventlog.GroupName)
-	// PendingEnds, if set, keeps for the next process the lives that have ended in
-	// order while the store was away.
+	// PendingEnds, if set, keeps for the next process the lives that have ended in order while the
+	// store was away.
 	PendingEnds PendingEnds
 	Clock       clock.Clock
 }
@@ -87,8 +85,7 @@ type PendingEnds interface {
 	Save(ids []string) error
 }
 
-// Roster watches the sidecars of a store. Its methods are safe for concurrent
-// use.
+// Roster watches the sidecars of a store. Its methods are safe for concurrent use.
 type Roster struct {
 	cfg     Config
 	process string // begins the ids of all runs of this process
@@ -174,8 +171,8 @@ func (r *Roster) Standing() *Standing { return r.standing.Load() }
 // Valid reports whether no sidecar can have declared this one dead at now.
 func (r *Roster) Valid(now time.Time) bool { return r.Standing().Valid(now) }
 
-// ValidUntil is when this sidecar has to stop unless its beat is renewed; far
-// away where it is alone.
+// ValidUntil is when this sidecar has to stop unless its beat is renewed; far away where it is
+// alone.
 func (r *Roster) ValidUntil() time.Time {
 	if s := r.Standing(); !s.forever {
 		return s.Until
@@ -186,15 +183,14 @@ func (r *Roster) ValidUntil() time.Time {
 // View is the newest view; it is not changed.
 func (r *Roster) View() *View { return r.view.Load() }
 
-// Mine reports whether this sidecar is the one that does a task for which one sidecar is
-// enough, as for a topic. Now and then two sidecars find that they are, or none.
+// Mine reports whether this sidecar is the one that does a task for which one sidecar is enough, as
+// for a topic. Now and then two sidecars find that they are, or none.
 func (r *Roster) Mine(what string) bool {
 	v := r.View()
 	return r.Valid(r.cfg.Clock.Now()) && (v.alone || Owner(v.all, what) == v.Name)
 }
 
-// Ours reports whether an id is of this process: of the life under way or of one
-// that is over.
+// Ours reports whether an id is of this process: of the life under way or of one that is over.
 func (r *Roster) Ours(id string) bool {
 	if r.IsAlone() {
 		return id == r.cfg.Name
@@ -226,8 +222,8 @@ func (r *Roster) announce(g eventlog.GroupName, members bool) {
 	}
 }
 
-// Ask looks soon whether the life with this id, which no view knows, is still in the
-// store. It never blocks.
+// Ask looks soon whether the life with this id, which no view knows, is still in the store. It
+// never blocks.
 func (r *Roster) Ask(id string) {
 	if !r.IsAlone() {
 		r.ask(id)
@@ -251,8 +247,8 @@ func (r *Roster) Poke() {
 	r.poked.Set()
 }
 
-// Watch calls f after every look around, whether anything has changed or not.
-// It must not block. Watching begins before Run.
+// Watch calls f after every look around, whether anything has changed or not. It must not block.
+// Watching begins before Run.
 func (r *Roster) Watch(f func()) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -269,8 +265,8 @@ func (r *Roster) tell() {
 	}
 }
 
-// Run looks around until ctx ends, and then ends this sidecar's life: ctx must
-// not end before the groups have released what they own.
+// Run looks around until ctx ends, and then ends this sidecar's life: ctx must not end before the
+// groups have released what they own.
 func (r *Roster) Run(ctx context.Context) error {
 	if r.IsAlone() {
 		<-ctx.Done()

@@ -143,7 +143,8 @@ func TestGroupsAreAnnouncedAtOnce(t *testing.T) {
 	})
 }
 
-// While nothing changes, views do not either, and the store is asked rarely: a save and a look each time.
+// While nothing changes, views do not either, and the store is asked rarely: a save and a look each
+// time.
 func TestIdle(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := newFakeNodes()
@@ -167,8 +168,7 @@ func TestIdle(t *testing.T) {
 	})
 }
 
-// A sidecar that cannot beat stops before others take it for dead, and goes on
-// as another run.
+// A sidecar that cannot beat stops before others take it for dead, and goes on as another run.
 func TestOutageOfOne(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := newFakeNodes()
@@ -271,7 +271,8 @@ func (k *kept) Save(ids []string) error {
 	return nil
 }
 
-// A sidecar that stops in order while the store is away has the next process tell the store, so that it did not die.
+// A sidecar that stops in order while the store is away has the next process tell the store, so
+// that it did not die.
 func TestAnEndThatTheStoreDoesNotHearOf(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store, disk := newFakeNodes(), &kept{}
@@ -289,8 +290,8 @@ func TestAnEndThatTheStoreDoesNotHearOf(t *testing.T) {
 	})
 }
 
-// A beat that arrives although it was given up for lost, or is answered late,
-// does not make a run valid that others may have taken for dead.
+// A beat that arrives although it was given up for lost, or is answered late, does not make a run
+// valid that others may have taken for dead.
 func TestPausedRunIsOver(t *testing.T) {
 	for _, when := range []string{"before", "after"} {
 		synctest.Test(t, func(t *testing.T) {
@@ -433,8 +434,8 @@ func TestOwner(t *testing.T) {
 
 var _ eventlog.Nodes = (*fakePath)(nil)
 
-// Sidecars that were given one name, as by the host that they share, are told
-// apart, in the same way by all.
+// Sidecars that were given one name, as by the host that they share, are told apart, in the same
+// way by all.
 func TestOneNameForSeveral(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := newFakeNodes()
@@ -470,7 +471,8 @@ func TestOneNameForSeveral(t *testing.T) {
 	})
 }
 
-// Others have declared a life dead, though it does not know of any reason: its clock stood still, maybe.
+// Others have declared a life dead, though it does not know of any reason: its clock stood still,
+// maybe.
 func TestADeadLifeIsOver(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := newFakeNodes()

@@ -11,8 +11,8 @@ import (
 
 // View holds the live sidecars at one time, as one sidecar saw them.
 type View struct {
-	// Version rises whenever something differs from the view before: the own
-	// life, the live sidecars, or their groups.
+	// Version rises whenever something differs from the view before: the own life, the live
+	// sidecars, or their groups.
 	Version uint64
 	ID      string // of the own life
 	Name    string // of this sidecar, as alias makes it
@@ -57,10 +57,9 @@ func (v *View) following(id, name string, o others) *View {
 	return x
 }
 
-// alias names the lives, the own one included, so that no two sidecars have
-// one name: of several with the same configured name, as on a host that runs several,
-// all but the oldest get a number. All sidecars that see the same lives give the
-// same names.
+// alias names the lives, the own one included, so that no two sidecars have one name: of several
+// with the same configured name, as on a host that runs several, all but the oldest get a number.
+// All sidecars that see the same lives give the same names.
 func alias(id, name string, live map[string]eventlog.Node) map[string]string {
 	aliases := map[string]string{id: name}
 	for id, n := range live {
@@ -104,10 +103,10 @@ func (v *View) Alive(id string) (name string, ok bool) {
 	return name, ok
 }
 
-// Gone reports whether the life with this id, which was heard of before the time heard, has
-// ended and will never act again: it is over, or the store no longer had it after that time. A life
-// that is neither alive nor gone by a view is unknown to it: see Roster.Ask. A view does not judge
-// the own life and earlier ones of this process: see Roster.Ours.
+// Gone reports whether the life with this id, which was heard of before the time heard, has ended
+// and will never act again: it is over, or the store no longer had it after that time. A life that
+// is neither alive nor gone by a view is unknown to it: see Roster.Ask. A view does not judge the
+// own life and earlier ones of this process: see Roster.Ours.
 func (v *View) Gone(id string, heard time.Time) bool {
 	if v.alone {
 		return true

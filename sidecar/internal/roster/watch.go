@@ -17,10 +17,10 @@ import (
 //	     ├──────────────────────────────┼────────────────────────────┤ (a signal makes it soon)
 //	     └ its watchers see it there    ┴ all see it in the roll, and read the document
 //
-// A sidecar that writes a document enters that in the roll. Where it dies in between, the watchers of the life see the
-// document and enter it. A life that died before it was in the roll owns nothing, and beat once; a sidecar that finds it
-// in a list watches it, too. An entry may come late or twice, since it only says where to look, and a life that is over
-// does not change any more.
+// A sidecar that writes a document enters that in the roll. Where it dies in between, the watchers
+// of the life see the document and enter it. A life that died before it was in the roll owns
+// nothing, and beat once; a sidecar that finds it in a list watches it, too. An entry may come late
+// or twice, since it only says where to look, and a life that is over does not change any more.
 
 // others holds the other lives, as far as this sidecar knows them.
 type others struct {
@@ -38,7 +38,8 @@ type end struct {
 	at    time.Time          // when that was learned; began to be asked, where it was not to be found
 }
 
-// overRemembered is for how long ends are known. After that a life that something still belongs to is asked for.
+// overRemembered is for how long ends are known. After that a life that something still belongs to
+// is asked for.
 const overRemembered = 10 * time.Minute
 
 // observation is the state in which a watched node was seen.
@@ -88,8 +89,7 @@ func (r *Roster) watch(ctx context.Context, whole bool) error {
 	return err
 }
 
-// learn takes in the result of a look: the nodes with these ids that the store has, and
-// the roll.
+// learn takes in the result of a look: the nodes with these ids that the store has, and the roll.
 func (r *Roster) learn(ctx context.Context, ids []string, nodes []eventlog.Node, roll eventlog.Roll, start time.Time) error {
 	o := &r.others
 	if behind := roll.Number - o.number; !o.listed || behind > uint64(len(roll.Changes)) {
@@ -177,8 +177,8 @@ func (r *Roster) list(ctx context.Context, start time.Time) error {
 	return nil
 }
 
-// lacks reports whether this sidecar has to read the document of a live node to know
-// this version of it. A life that is over stays over.
+// lacks reports whether this sidecar has to read the document of a live node to know this version
+// of it. A life that is over stays over.
 func (o *others) lacks(id string, version uint64) bool {
 	n, live := o.live[id]
 	return o.over[id].state == eventlog.NodeLive && (!live || n.Version < version)

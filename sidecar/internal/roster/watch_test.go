@@ -28,8 +28,9 @@ func (f *fakeNodes) since(c cost) cost {
 	return cost{now.writes - c.writes, now.reads - c.reads, now.documents - c.documents}
 }
 
-// A fleet costs in proportion to its size, and so does a restart. When each sidecar read all documents at each look, 200 cost 181
-// commands and 18,200 documents a second, and the second of a restart 79,600 documents and 396 writes.
+// A fleet costs in proportion to its size, and so does a restart. When each sidecar read all
+// documents at each look, 200 cost 181 commands and 18,200 documents a second, and the second of a
+// restart 79,600 documents and 396 writes.
 func TestCostOfAFleet(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := newFakeNodes()

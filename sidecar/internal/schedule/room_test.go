@@ -11,8 +11,8 @@ import (
 	"github.com/sluice-bus/sluice/sdk/wire"
 )
 
-// A topic never has more scheduled events than it may, and all releasing sidecars count. Events that were not scheduled in the
-// end, released or cancelled make room.
+// A topic never has more scheduled events than it may, and all releasing sidecars count. Events
+// that were not scheduled in the end, released or cancelled make room.
 func TestTopicsAreBounded(t *testing.T) {
 	for _, mine := range []func(int) bool{nil, func(int) bool { return false }} {
 		synctest.Test(t, func(t *testing.T) {

@@ -28,8 +28,7 @@ const (
 	// grace is how long the sidecar that scheduled an event leaves it to the owner of its slot
 	// after its time.
 	grace = 50 * time.Millisecond
-	// page is how many events are released at a time, and parallel of how many
-	// topics at once.
+	// page is how many events are released at a time, and parallel of how many topics at once.
 	page     = 1000
 	parallel = 8
 	// retryFirst and retryMost bound the pause after a release that failed.
@@ -39,8 +38,7 @@ const (
 	countShare = 100
 )
 
-// Config is what a Scheduler needs; every field but Mine, Late, Most and Clock is
-// required.
+// Config is what a Scheduler needs; every field but Mine, Late, Most and Clock is required.
 type Config struct {
 	Log eventlog.Scheduler
 	// Mine reports whether this sidecar releases the events of a slot. It is safe if two sidecars
@@ -126,8 +124,8 @@ func (s *Scheduler) slots() []int {
 	return own
 }
 
-// Counts is how many events of each topic are scheduled, in the slots of this
-// sidecar, as they were counted last.
+// Counts is how many events of each topic are scheduled, in the slots of this sidecar, as they were
+// counted last.
 func (s *Scheduler) Counts() map[string]int64 {
 	return *s.counts.Load()
 }

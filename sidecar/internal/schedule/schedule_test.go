@@ -16,8 +16,8 @@ import (
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog"
 )
 
-// fakeLog is what several schedulers have in common: what is scheduled, and when
-// each event came into the log.
+// fakeLog is what several schedulers have in common: what is scheduled, and when each event came
+// into the log.
 type fakeLog struct {
 	eventlog.Scheduler
 
@@ -129,8 +129,7 @@ func start(l *fakeLog, mine func(int) bool, c clock.Clock) (s *Scheduler, stop f
 	}
 }
 
-// late fails unless all of these events came, none of them early and none later
-// than by that.
+// late fails unless all of these events came, none of them early and none later than by that.
 func late(t *testing.T, l *fakeLog, due map[string]int64, most time.Duration) {
 	t.Helper()
 	l.mu.Lock()
@@ -171,8 +170,8 @@ func TestReleasesWhatIsDue(t *testing.T) {
 	})
 }
 
-// A store that is away, and a topic that does not take its events, hold up
-// nothing else, and lose nothing.
+// A store that is away, and a topic that does not take its events, hold up nothing else, and lose
+// nothing.
 func TestStoreAndTopicsThatFail(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l, due := newLog(), map[string]int64{}
@@ -205,9 +204,9 @@ func TestStoreAndTopicsThatFail(t *testing.T) {
 	})
 }
 
-// The store is looked at once for each time that a topic is tried again, also by
-// a clock between two milliseconds: a look a fraction before that time would be
-// followed by another at once, until it has come.
+// The store is looked at once for each time that a topic is tried again, also by a clock between
+// two milliseconds: a look a fraction before that time would be followed by another at once, until
+// it has come.
 func TestTopicThatFailsIsLeftAlone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		time.Sleep(300 * time.Microsecond)
@@ -245,8 +244,8 @@ func (c *setBack) Now() time.Time {
 
 func (c *setBack) AfterFunc(d time.Duration, f func()) clock.Timer { return time.AfterFunc(d, f) }
 
-// By a clock that is set back, or forward, while an event waits, it is not early,
-// and not late by more than a second.
+// By a clock that is set back, or forward, while an event waits, it is not early, and not late by
+// more than a second.
 func TestClockIsSet(t *testing.T) {
 	for _, by := range []time.Duration{-time.Minute, time.Minute} {
 		synctest.Test(t, func(t *testing.T) {
@@ -269,7 +268,8 @@ func TestClockIsSet(t *testing.T) {
 	}
 }
 
-// A look while the clock is ahead puts the next one off by no more than other looks do, once the clock is set right.
+// A look while the clock is ahead puts the next one off by no more than other looks do, once the
+// clock is set right.
 func TestClockWasAhead(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := clocktest.New()

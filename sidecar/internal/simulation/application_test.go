@@ -163,7 +163,8 @@ func (p *publisher) answered(life *process, items []item, tries []*publish, resu
 	a <- left
 }
 
-// finish waits for the answer, and publishes what it does not settle again, there or elsewhere, until nothing is left.
+// finish waits for the answer, and publishes what it does not settle again, there or elsewhere,
+// until nothing is left.
 func (p *publisher) finish(items []item, a answer) {
 	for tries := 0; ; tries++ {
 		if a != nil {
@@ -282,7 +283,8 @@ func (c *connection) leave(breaks bool) {
 	c.end(&how)
 }
 
-// end notes what the end of the connection means for what is open. A sidecar that stops in order gives it back.
+// end notes what the end of the connection means for what is open. A sidecar that stops in order
+// gives it back.
 func (c *connection) end(how *group.Leaving) {
 	if how != nil {
 		c.life.machine.gate.pass()

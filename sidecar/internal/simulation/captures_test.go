@@ -19,14 +19,16 @@ import (
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog/mongolog"
 )
 
-// The collection that sidecars capture, and the topic of its changes. No other application publishes to it.
+// The collection that sidecars capture, and the topic of its changes. No other application
+// publishes to it.
 const (
 	capturedDatabase   = "shop"
 	capturedCollection = "orders"
 	capturedTopic      = capturedDatabase + "." + capturedCollection
 )
 
-// changerPlan is an application that changes documents of the captured collection, one after the other.
+// changerPlan is an application that changes documents of the captured collection, one after the
+// other.
 type changerPlan struct {
 	Seed    uint64 `json:"seed"`
 	Start   ms     `json:"start"`
@@ -162,8 +164,8 @@ func (a *changer) next() *documentChange {
 	return c
 }
 
-// change makes the change unless it is made already, and reports whether a majority has it. Its filter names the version before
-// it, so that it takes effect once, however often it is tried.
+// change makes the change unless it is made already, and reports whether a majority has it. Its
+// filter names the version before it, so that it takes effect once, however often it is tried.
 func (a *changer) change(c *documentChange) bool {
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
@@ -209,8 +211,8 @@ func (r *run) captured() bool {
 	return err == nil && len(recs) >= changes || changes == 0
 }
 
-// checkCaptured holds the events of each document against its changes. The event of an update has the document as it was when the
-// capture looked it up, which may be after later changes.
+// checkCaptured holds the events of each document against its changes. The event of an update has
+// the document as it was when the capture looked it up, which may be after later changes.
 func checkCaptured(v *view, broken func(string, ...any)) {
 	changes, events := map[string][]*documentChange{}, map[string][]*stored{}
 	for _, c := range v.Changes {

@@ -7,7 +7,8 @@ import (
 	"time"
 )
 
-// A teller writes a history by hand: one topic t with the group g, whose members have until 10 s and 3 attempts.
+// A teller writes a history by hand: one topic t with the group g, whose members have until 10 s
+// and 3 attempts.
 type teller struct{ *history }
 
 func tell(what func(h *teller)) *history {
@@ -59,7 +60,8 @@ func (h *teller) insert(id string, seq uint64) *entry {
 	return e
 }
 
-// schedule is a publish that was answered OK, of an event that is due some time after the start, and of which the log has the time ts.
+// schedule is a publish that was answered OK, of an event that is due some time after the start,
+// and of which the log has the time ts.
 func (h *teller) schedule(id string, due, ts time.Duration) {
 	h.publish(id, 0).DeliverAt = h.start.Add(due).UnixMilli()
 	h.take(id, 1)
@@ -73,8 +75,8 @@ func (h *teller) cancel(id string) {
 	h.Cancels = append(h.Cancels, c)
 }
 
-// capture is a document that was inserted, updated and deleted, with these events of it in the log; the versions of its document
-// stand for the first two.
+// capture is a document that was inserted, updated and deleted, with these events of it in the log;
+// the versions of its document stand for the first two.
 func (h *teller) capture(contents ...string) {
 	for i, op := range []string{"insert", "update", "delete"} {
 		c := &documentChange{Op: op, ID: "d", Version: min(i+1, 2), Began: h.now()}
@@ -101,7 +103,8 @@ func (h *teller) bury(id string, attempts int) {
 	h.Stored = append(h.Stored, stored{Topic: "t.dlq", ID: "dlq-" + id, Seq: uint64(len(h.Stored) + 1), DeadID: id, DeadGroup: "g", DeadAttempts: attempts})
 }
 
-// redrive is a call for dead letters of events that were published, and have used up their attempts.
+// redrive is a call for dead letters of events that were published, and have used up their
+// attempts.
 func (h *teller) redrive(ids ...string) *redrive {
 	call := &redrive{Topic: "t", Group: "g"}
 	for i, id := range ids {
@@ -148,7 +151,8 @@ func (h *teller) whole(id string, seq uint64) {
 	h.settle(h.deliver(id, seq, 1), "ack")
 }
 
-// TestRules holds every rule against a history that breaks it and nothing else, and against one that comes close.
+// TestRules holds every rule against a history that breaks it and nothing else, and against one
+// that comes close.
 func TestRules(t *testing.T) {
 	broken := map[string]bool{}
 	for _, c := range []struct {

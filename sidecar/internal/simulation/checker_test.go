@@ -187,8 +187,8 @@ func checkUnstored(v *view, broken func(string, ...any)) {
 // later is true of what is to come into the log at a time of its own.
 func later(p *publish) bool { return p.DeliverAt != 0 }
 
-// checkOrder walks through all events by when they were first attempted; the highest seq that had been answered until
-// then is below them.
+// checkOrder walks through all events by when they were first attempted; the highest seq that had
+// been answered until then is below them.
 func checkOrder(v *view, broken func(string, ...any)) {
 	type mark struct {
 		order int
@@ -223,8 +223,9 @@ func checkOrder(v *view, broken func(string, ...any)) {
 	}
 }
 
-// checkOvertaken looks at events that were published through one sidecar alone: whichever way they took into the log, the
-// spool included, those of a key are there in the order in which they were answered.
+// checkOvertaken looks at events that were published through one sidecar alone: whichever way they
+// took into the log, the spool included, those of a key are there in the order in which they were
+// answered.
 func checkOvertaken(v *view, broken func(string, ...any)) {
 	type lane struct{ sidecar, topic, key string }
 	lanes := map[lane][]*publish{}
@@ -328,8 +329,9 @@ func checkSkipped(v *view, broken func(string, ...any)) {
 	}
 }
 
-// checkFates looks for events that groups are through with although no member asked for that: those at seqs that a group had
-// passed with events that a change of primary has taken back since, or the others.
+// checkFates looks for events that groups are through with although no member asked for that: those
+// at seqs that a group had passed with events that a change of primary has taken back since, or the
+// others.
 func (v *view) checkFates(takenBack bool, broken func(string, ...any)) {
 	for g := range v.groups {
 		passed := map[int]uint64{} // by partition
@@ -384,9 +386,10 @@ func checkDeaths(v *view, broken func(string, ...any)) {
 	}
 }
 
-// unseen is how many attempts of one event can have been counted that no member saw: a process that is killed, or silent for
-// longer than its lease, may have saved one and not sent the delivery. One that stopped while the store was away, and was
-// declared dead before the next process could tell, counts what it gave back.
+// unseen is how many attempts of one event can have been counted that no member saw: a process that
+// is killed, or silent for longer than its lease, may have saved one and not sent the delivery. One
+// that stopped while the store was away, and was declared dead before the next process could tell,
+// counts what it gave back.
 func (v *view) unseen(until int) (n int) {
 	for _, l := range v.Lives {
 		if l.Killed && l.Ended.Order < until {
@@ -432,7 +435,8 @@ func (d *delivery) countedBefore(m moment) bool {
 		slices.ContainsFunc(d.Settles, func(s *settle) bool { return s.Kind == "nack" && s.Began.Order < m.Order })
 }
 
-// checkKeyOrder: once a later event of a key has come to a group, an earlier one is settled for good.
+// checkKeyOrder: once a later event of a key has come to a group, an earlier one is settled for
+// good.
 func checkKeyOrder(v *view, broken func(string, ...any)) {
 	type key struct{ topic, group, key string }
 	latest := map[key]*delivery{}
@@ -453,7 +457,8 @@ func checkKeyOrder(v *view, broken func(string, ...any)) {
 	}
 }
 
-// asked reports whether somebody had asked for the event to be settled before a moment, or it is a dead letter, or was removed.
+// asked reports whether somebody had asked for the event to be settled before a moment, or it is a
+// dead letter, or was removed.
 func (v *view) asked(d *delivery, by moment) bool {
 	k := [3]string{d.Topic, d.Group, d.ID}
 	return len(v.dead[k]) > 0 || v.died[k] || v.bySeq[place{part{d.Topic, d.Partition}, d.Seq}].goneBy(by.At) || slices.ContainsFunc(v.byEvt[k], func(o *delivery) bool {
@@ -479,8 +484,9 @@ func checkSettledAgain(v *view, broken func(string, ...any)) {
 	}
 }
 
-// checkLeases: of two deliveries of one event, an ack of one alone can be accepted. As long as nothing has kept a sidecar from
-// being heard of, there are no two in force at all, for members that are told what they lose.
+// checkLeases: of two deliveries of one event, an ack of one alone can be accepted. As long as
+// nothing has kept a sidecar from being heard of, there are no two in force at all, for members
+// that are told what they lose.
 func checkLeases(v *view, broken func(string, ...any)) {
 	for k, ds := range v.byEvt {
 		if !v.lasting(k[0]) { // it may have been lost, and published again
@@ -507,7 +513,8 @@ func checkLeases(v *view, broken func(string, ...any)) {
 	}
 }
 
-// checkWindows counts for members that are told what they lose; the others cannot know what still counts.
+// checkWindows counts for members that are told what they lose; the others cannot know what still
+// counts.
 func checkWindows(v *view, broken func(string, ...any)) {
 	held := map[string][]*delivery{}
 	for _, d := range v.Deliveries {

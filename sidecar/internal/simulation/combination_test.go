@@ -2,7 +2,8 @@ package simulation
 
 import "slices"
 
-// combinations draw faults that hurt together, each in a way that faults which are drawn one by one hardly ever come to.
+// combinations draw faults that hurt together, each in a way that faults which are drawn one by one
+// hardly ever come to.
 var combinations = []struct {
 	name string
 	draw func(d dice, p *plan) []fault
@@ -11,7 +12,8 @@ var combinations = []struct {
 	{"frozen", frozen}, {"one-request", oneRequest}, {"deployment", deployment}, {"late-insert", lateInsert}, {"caught", caught},
 }
 
-// combination draws one, or the mix's; where the mix lacks one of its kinds, a single fault stands for it.
+// combination draws one, or the mix's; where the mix lacks one of its kinds, a single fault stands
+// for it.
 func (d dice) combination(p *plan, m mix) []fault {
 	c := combinations[d.IntN(len(combinations))]
 	for _, only := range combinations {
@@ -33,8 +35,9 @@ func (d dice) combination(p *plan, m mix) []fault {
 // when is a moment for a combination to begin.
 func (d dice) when(p *plan) ms { return d.between(1000, p.Lasts*2/3) }
 
-// usurped parts the primary from the other members, not from the sidecars, until another has long been elected. What it takes in
-// meanwhile is rolled back. Sidecars turn to the new one when the old one is killed, or when they are parted from it.
+// usurped parts the primary from the other members, not from the sidecars, until another has long
+// been elected. What it takes in meanwhile is rolled back. Sidecars turn to the new one when the
+// old one is killed, or when they are parted from it.
 func usurped(d dice, p *plan) []fault {
 	f := fault{Kind: partMember, Primary: true, At: d.when(p), For: d.between(11_000, 40_000)}
 	switch d.IntN(3) {
@@ -79,7 +82,8 @@ func lagging(d dice, p *plan) []fault {
 	return faults
 }
 
-// lateSave has saves of a sidecar come late, and has it go before they do: what comes late is the last that is saved.
+// lateSave has saves of a sidecar come late, and has it go before they do: what comes late is the
+// last that is saved.
 func lateSave(d dice, p *plan) []fault {
 	s := d.IntN(p.Sidecars)
 	f := fault{
@@ -94,7 +98,8 @@ func lateSave(d dice, p *plan) []fault {
 	return []fault{f}
 }
 
-// lateTake has what is saved of epochs come late while partitions move, and has one who has taken them go.
+// lateTake has what is saved of epochs come late while partitions move, and has one who has taken
+// them go.
 func lateTake(d dice, p *plan) []fault {
 	moves := []faultKind{stopSidecar, stopSidecar, killSidecar, pauseSidecar}
 	f := fault{Kind: moves[d.IntN(len(moves))], Sidecar: d.IntN(p.Sidecars), At: d.when(p), For: d.between(50, 20_000)}
@@ -112,7 +117,8 @@ func lateTake(d dice, p *plan) []fault {
 	return []fault{f}
 }
 
-// slowTake keeps a sidecar quiet until others take what it has, and has them take their time, so that it comes back meanwhile.
+// slowTake keeps a sidecar quiet until others take what it has, and has them take their time, so
+// that it comes back meanwhile.
 func slowTake(d dice, p *plan) []fault {
 	quiet := []faultKind{pauseSidecar, isolate, suspendSidecar}
 	return []fault{{
@@ -124,7 +130,8 @@ func slowTake(d dice, p *plan) []fault {
 	}}
 }
 
-// frozen stops several sidecars for longer than their leases, now and then while a member is behind the others.
+// frozen stops several sidecars for longer than their leases, now and then while a member is behind
+// the others.
 func frozen(d dice, p *plan) (faults []fault) {
 	quiet := []faultKind{pauseSidecar, suspendSidecar, isolate}
 	if d.chance(50) {
@@ -158,7 +165,8 @@ func oneRequest(d dice, p *plan) []fault {
 	return []fault{f}
 }
 
-// lateInsert has inserts of a sidecar come when their seqs are void, and kills it, with all who publish through it, until then.
+// lateInsert has inserts of a sidecar come when their seqs are void, and kills it, with all who
+// publish through it, until then.
 func lateInsert(d dice, p *plan) []fault {
 	s, by := d.IntN(p.Sidecars), d.between(70_000, 200_000)
 	for i := range p.Publishers {
@@ -173,7 +181,8 @@ func lateInsert(d dice, p *plan) []fault {
 	}}
 }
 
-// deployment ends all sidecars, one after the other, and starts them again; now and then while the store is away.
+// deployment ends all sidecars, one after the other, and starts them again; now and then while the
+// store is away.
 func deployment(d dice, p *plan) (faults []fault) {
 	at, kind := d.when(p), stopSidecar
 	if d.chance(30) {

@@ -13,9 +13,9 @@ import (
 	"github.com/sluice-bus/sluice/internal/mongomodel"
 )
 
-// flow is a plan in which sidecars publish so many events a second in all, one by one, into one topic of 8 partitions, whose
-// one group acks each at once, on a replica set that takes its time. Either one sidecar publishes and another consumes, or
-// both do both.
+// flow is a plan in which sidecars publish so many events a second in all, one by one, into one
+// topic of 8 partitions, whose one group acks each at once, on a replica set that takes its time.
+// Either one sidecar publishes and another consumes, or both do both.
 func flow(perSecond int, both bool) *plan {
 	p := &plan{
 		Seed: 1, Sidecars: 2, Members: 3, Measured: true, Lasts: 7000,
@@ -110,9 +110,9 @@ func deliveryLatencies(h *history) (all []time.Duration) {
 	return all
 }
 
-// TestCommands counts what publish, delivery and ack of events cost the store in commands, above those of idle sidecars. Before
-// sidecars saved and read for many partitions at once it was 947 and 1,221 a second where one publishes and one consumes, and
-// 1,507 and 2,152 where both do both.
+// TestCommands counts what publish, delivery and ack of events cost the store in commands, above
+// those of idle sidecars. Before sidecars saved and read for many partitions at once it was 947 and
+// 1,221 a second where one publishes and one consumes, and 1,507 and 2,152 where both do both.
 func TestCommands(t *testing.T) {
 	for _, c := range []struct {
 		perSecond int
@@ -133,8 +133,8 @@ func TestCommands(t *testing.T) {
 	}
 }
 
-// TestASidecarComes: sidecars that are there already greet nobody who comes, and who comes greets none of them; before, each of
-// them did. The sidecar that comes has no members of groups.
+// TestASidecarComes: sidecars that are there already greet nobody who comes, and who comes greets
+// none of them; before, each of them did. The sidecar that comes has no members of groups.
 func TestASidecarComes(t *testing.T) {
 	p := flow(0, false)
 	p.Sidecars = 5

@@ -10,8 +10,8 @@ import (
 	"github.com/sluice-bus/sluice/internal/mongomodel"
 )
 
-// busyServer has work for each command and each document that is inserted, and does one thing after the other. What its client
-// has given up waiting for takes as long as everything else.
+// busyServer has work for each command and each document that is inserted, and does one thing after
+// the other. What its client has given up waiting for takes as long as everything else.
 type busyServer struct {
 	command, document time.Duration
 
@@ -35,9 +35,10 @@ func (s *busyServer) meet(q mongomodel.Request) mongomodel.Fault {
 	return mongomodel.Fault{Delay: s.free.Sub(now)}
 }
 
-// TestDrainOfAFleet: 20 sidecars whose store was away for three minutes, and that are all back at once, bring what they have
-// spooled of 8 topics into it. It is too slow for whole pages of all of them at once, most of which it would do for nobody: before
-// drains went by how long a page takes, 9,286 of 17,982 events were left 70 s after an outage at 1 ms a document, and at 4 ms all.
+// TestDrainOfAFleet: 20 sidecars whose store was away for three minutes, and that are all back at
+// once, bring what they have spooled of 8 topics into it. It is too slow for whole pages of all of
+// them at once, most of which it would do for nobody: before drains went by how long a page takes,
+// 9,286 of 17,982 events were left 70 s after an outage at 1 ms a document, and at 4 ms all.
 func TestDrainOfAFleet(t *testing.T) {
 	for _, c := range []struct{ document, most time.Duration }{{time.Millisecond, 40 * time.Second}, {4 * time.Millisecond, 4 * time.Minute}} {
 		t.Run(fmt.Sprintf("%v a document", c.document), func(t *testing.T) {

@@ -13,8 +13,8 @@ import (
 	"github.com/sluice-bus/sluice/internal/mongomodel/store"
 )
 
-// fleetOf is a plan of n idle sidecars on n topics of 8 partitions with two groups each: one has a member on the topic's sidecar,
-// the other one there and one on the next.
+// fleetOf is a plan of n idle sidecars on n topics of 8 partitions with two groups each: one has a
+// member on the topic's sidecar, the other one there and one on the next.
 func fleetOf(n int) *plan {
 	p := &plan{Seed: 1, Sidecars: n, Members: 3, Measured: true}
 	for i := range n {
@@ -82,15 +82,16 @@ func (c cost) log(t *testing.T, what string) {
 
 var fleetFlag = flag.Int("fleet", 50, "how many sidecars TestFleet has")
 
-// TestFleet counts what a fleet costs the store: of all kinds, and in documents that the primary looks at.
+// TestFleet counts what a fleet costs the store: of all kinds, and in documents that the primary
+// looks at.
 func TestFleet(t *testing.T) {
 	for _, gauges := range []bool{true, false} {
 		synctest.Test(t, func(t *testing.T) { testFleet(t, *fleetFlag, gauges) })
 	}
 }
 
-// testFleet measures an idle fleet, with the gauges of groups, which one sidecar reads all epochs for now and then; without
-// them it measures what a fleet costs that something happens to.
+// testFleet measures an idle fleet, with the gauges of groups, which one sidecar reads all epochs
+// for now and then; without them it measures what a fleet costs that something happens to.
 func testFleet(t *testing.T, n int, gauges bool) {
 	const span = 30 * time.Second
 	r := newRun(fleetOf(n))

@@ -9,8 +9,8 @@ import (
 	"github.com/sluice-bus/sluice/sdk/wire/codec"
 )
 
-// history is what applications asked and were told. Order is one count over everything in it, so it says what came before
-// what; times are virtual, from the start of the run.
+// history is what applications asked and were told. Order is one count over everything in it, so it
+// says what came before what; times are virtual, from the start of the run.
 type history struct {
 	start time.Time
 
@@ -155,8 +155,8 @@ type stored struct {
 	TS                      int64
 	DeadID, DeadGroup       string // of a dead letter
 	DeadAttempts            int
-	// Of an event that retention or compaction has removed: when, by the server's clock or a little before it, and when nothing
-	// of it was left; 0: its stub was.
+	// Of an event that retention or compaction has removed: when, by the server's clock or a little
+	// before it, and when nothing of it was left; 0: its stub was.
 	Gone              bool
 	GoneAt, Forgotten time.Duration
 }

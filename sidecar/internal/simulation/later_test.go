@@ -18,8 +18,8 @@ import (
 	"github.com/sluice-bus/sluice/sidecar/internal/schedule"
 )
 
-// addLater has publishers of some plans schedule events for later and cancel some of them, while inserts and updates of events
-// come late, get lost, or take their time.
+// addLater has publishers of some plans schedule events for later and cancel some of them, while
+// inserts and updates of events come late, get lost, or take their time.
 func (p *plan) addLater(m mix) {
 	d := newDice(p.Seed, 13)
 	if !d.chance(m.later) {
@@ -49,7 +49,8 @@ func (p *plan) addLater(m mix) {
 	}
 }
 
-// laterPlan is a plan that schedules events, of the faults that sidecars, their store and their clocks have.
+// laterPlan is a plan that schedules events, of the faults that sidecars, their store and their
+// clocks have.
 func laterPlan(seed uint64) *plan {
 	m := usualMix()
 	m.later, m.outbox, m.sweeps = 100, 0, 10
@@ -89,7 +90,8 @@ type cancel struct {
 
 func (c *cancel) ok() bool { return c.Ended.came() && !c.NotFound }
 
-// takeBack cancels a scheduled event, mostly once its publish is answered, and publishes something else under its id now and then.
+// takeBack cancels a scheduled event, mostly once its publish is answered, and publishes something
+// else under its id now and then.
 func (p *publisher) takeBack(it item, answered <-chan struct{}) {
 	d := newDice(p.plan.Seed, hash(it.id, 14))
 	if d.chance(80) {
@@ -165,12 +167,14 @@ func (r *run) waiting() bool {
 	return err != nil
 }
 
-// mayBeCancelled reports whether somebody has asked for an id to be cancelled, and was not told that it is not scheduled.
+// mayBeCancelled reports whether somebody has asked for an id to be cancelled, and was not told
+// that it is not scheduled.
 func (v *view) mayBeCancelled(topic, id string) bool {
 	return slices.ContainsFunc(v.Cancels, func(c *cancel) bool { return c.Topic == topic && c.ID == id && (c.ok() || !c.Ended.came()) })
 }
 
-// isOver reports whether nothing of a publish was under way any more at a moment: it was answered, or its sidecar had ended.
+// isOver reports whether nothing of a publish was under way any more at a moment: it was answered,
+// or its sidecar had ended.
 func (v *view) isOver(p *publish, at moment) bool {
 	if p.Ended.came() {
 		return p.Ended.Order < at.Order
@@ -185,8 +189,8 @@ func (v *view) mayBeSpooled(p *publish, than string) bool {
 	return p.Sidecar != than && (p.Spooled || !p.Ended.came() && !v.topics[p.Topic].Rejects)
 }
 
-// checkScheduled: an event that was scheduled comes into the log no earlier than any of those who published it asked for, and not
-// at all once it was cancelled, unless somebody publishes it again.
+// checkScheduled: an event that was scheduled comes into the log no earlier than any of those who
+// published it asked for, and not at all once it was cancelled, unless somebody publishes it again.
 func checkScheduled(v *view, broken func(string, ...any)) {
 	seen := map[place]time.Duration{} // first
 	see := func(at part, seq uint64, when time.Duration) {
@@ -281,8 +285,9 @@ func (w weakScheduler) Cancel(ctx context.Context, topic, id string) error {
 	return w.Scheduler.Cancel(ctx, topic, id)
 }
 
-// TestLaterSchedules schedules events and cancels them while sidecars are killed, the store is away, calls come late and clocks
-// are set: none comes early, twice or not at all, and none that was cancelled.
+// TestLaterSchedules schedules events and cancels them while sidecars are killed, the store is
+// away, calls come late and clocks are set: none comes early, twice or not at all, and none that
+// was cancelled.
 func TestLaterSchedules(t *testing.T) {
 	soak.Rounds(t, func(t *testing.T, seed uint64) {
 		var scheduled, cancelled atomic.Int64
@@ -315,8 +320,9 @@ func TestLaterSchedules(t *testing.T) {
 
 const enoughLater = 15 * time.Second
 
-// TestLateness: while all is well, scheduled events come to a member of a group within 100 ms of their time, at 500 a second on a
-// replica set that takes its time, whichever of two sidecars they were published through.
+// TestLateness: while all is well, scheduled events come to a member of a group within 100 ms of
+// their time, at 500 a second on a replica set that takes its time, whichever of two sidecars they
+// were published through.
 func TestLateness(t *testing.T) {
 	p := flow(500, true)
 	for i := range p.Publishers {

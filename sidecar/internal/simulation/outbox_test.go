@@ -165,7 +165,8 @@ func (o *outboxClient) close() error {
 	return o.coll.Database().Client().Disconnect(ctx)
 }
 
-// inserter inserts what its plan says, one call after the other, and goes on trying until each is answered for.
+// inserter inserts what its plan says, one call after the other, and goes on trying until each is
+// answered for.
 type inserter struct {
 	client *outboxClient
 	name   string

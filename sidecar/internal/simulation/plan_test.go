@@ -31,7 +31,8 @@ type plan struct {
 	Redrivers  []redriverPlan  `json:"redrivers,omitempty"`
 	Changers   []changerPlan   `json:"changers,omitempty"`
 	Faults     []fault         `json:"faults,omitempty"`
-	// Rests is how long all sidecars are stopped once everything is settled, before they go on; 0: they never are.
+	// Rests is how long all sidecars are stopped once everything is settled, before they go on; 0:
+	// they never are.
 	Rests ms `json:"rests,omitempty"`
 }
 
@@ -77,7 +78,8 @@ type publisherPlan struct {
 	Lasts    ms     `json:"lasts,omitempty"`    // calls are made for so long; 0: until all are
 	// Tombstones is the share of events, in percent, that say that their key is gone.
 	Tombstones int `json:"tombstones,omitempty"`
-	// Later is the share of events, in percent, that are scheduled, for up to Ahead; Cancels the share of these that are cancelled.
+	// Later is the share of events, in percent, that are scheduled, for up to Ahead; Cancels the
+	// share of these that are cancelled.
 	Later   int `json:"later,omitempty"`
 	Ahead   ms  `json:"ahead,omitempty"`
 	Cancels int `json:"cancels,omitempty"`
@@ -209,7 +211,8 @@ func (d dice) some(percent, most int) int {
 	return d.upTo(most)
 }
 
-// newPlan makes the plan of a seed. Half of them have faults that hurt together, beside those that are drawn one by one.
+// newPlan makes the plan of a seed. Half of them have faults that hurt together, beside those that
+// are drawn one by one.
 func newPlan(seed uint64, m mix) *plan {
 	d := newDice(seed, 1)
 	p := &plan{Seed: seed, Sidecars: 1 + d.upTo(4), Members: 3, Lasts: d.between(m.lasts/2, m.lasts), Measured: d.chance(20)}
@@ -263,8 +266,8 @@ func newPlan(seed uint64, m mix) *plan {
 	return p
 }
 
-// addRetention has some topics expire or be compacted while the plan runs, and has some plans go on after stubs and voids have
-// been deleted.
+// addRetention has some topics expire or be compacted while the plan runs, and has some plans go on
+// after stubs and voids have been deleted.
 func (p *plan) addRetention(m mix) {
 	d := newDice(p.Seed, 8)
 	for i := range p.Topics {

@@ -34,7 +34,8 @@ type redrive struct {
 	Began, Ended moment // Ended: answered OK
 }
 
-// redrivenPlan has groups of one topic whose events die often, and are redriven while everything goes on.
+// redrivenPlan has groups of one topic whose events die often, and are redriven while everything
+// goes on.
 func redrivenPlan(seed uint64) *plan {
 	d := newDice(seed, 11)
 	p := &plan{Seed: seed, Sidecars: 2 + d.IntN(2), Members: 3, Lasts: d.between(20_000, 40_000)}
@@ -156,7 +157,8 @@ func (r *run) redriving() bool {
 	return false
 }
 
-// processRedriven does with a redriven event what a member that was mended does, except for now and then.
+// processRedriven does with a redriven event what a member that was mended does, except for now and
+// then.
 func (c *connection) processRedriven(d *delivery, lease group.Lease) {
 	dice := newDice(c.plan.Seed, hash(d.ID+" again", d.Attempt))
 	takes := time.Duration(dice.Int64N(int64(c.plan.Takes.d()) + 1))
@@ -171,8 +173,9 @@ func (c *connection) processRedriven(d *delivery, lease group.Lease) {
 	}
 }
 
-// checkRedriven: a redriven event comes to the group that failed it and to no other, until one ack of it is answered OK, in the
-// order of its key as far as it was redriven with others of it; then it is in the list no more, and nothing is there twice.
+// checkRedriven: a redriven event comes to the group that failed it and to no other, until one ack
+// of it is answered OK, in the order of its key as far as it was redriven with others of it; then
+// it is in the list no more, and nothing is there twice.
 func checkRedriven(v *view, broken func(string, ...any)) {
 	calls, first := map[[3]string][]*redrive{}, map[[3]string]moment{}
 	for _, call := range v.Redrives {
@@ -308,7 +311,8 @@ func (w weakRedrives) EndRedrives(ctx context.Context, topic string, rs []eventl
 	return w.end(ctx, topic, rs)
 }
 
-// TestRedrivenSchedules redrives and discards dead letters while sidecars are killed and calls lost: the promises are kept.
+// TestRedrivenSchedules redrives and discards dead letters while sidecars are killed and calls
+// lost: the promises are kept.
 func TestRedrivenSchedules(t *testing.T) {
 	soak.Rounds(t, func(t *testing.T, seed uint64) {
 		var redelivered, calls atomic.Int64

@@ -10,8 +10,9 @@ import (
 	"time"
 )
 
-// rivals is a plan in which so many sidecars publish on a replica set that takes its time, into so many partitions of one topic
-// or of a topic for each. Each publishes 50 events a second, every one by itself, or as fast as it can with so many under way.
+// rivals is a plan in which so many sidecars publish on a replica set that takes its time, into so
+// many partitions of one topic or of a topic for each. Each publishes 50 events a second, every one
+// by itself, or as fast as it can with so many under way.
 func rivals(sidecars, partitions int, together bool, underWay int) *plan {
 	p := &plan{Seed: uint64(sidecars), Sidecars: sidecars, Members: 3, Measured: true, Lasts: 6000}
 	for i := range sidecars {
@@ -33,7 +34,8 @@ func rivals(sidecars, partitions int, together bool, underWay int) *plan {
 	return p
 }
 
-// latencies are how long each event of a history took from its first publish to its answer, ascending.
+// latencies are how long each event of a history took from its first publish to its answer,
+// ascending.
 func latencies(h *history) (all []time.Duration) {
 	began := map[string]time.Duration{}
 	for _, p := range h.Publishes {
@@ -48,8 +50,8 @@ func latencies(h *history) (all []time.Duration) {
 	return all
 }
 
-// TestRivals: sidecars that publish into one topic cost each other no more than their load does. All of them publish what they
-// have, so that their shares are alike.
+// TestRivals: sidecars that publish into one topic cost each other no more than their load does.
+// All of them publish what they have, so that their shares are alike.
 func TestRivals(t *testing.T) {
 	for _, c := range []struct{ sidecars, partitions int }{{8, 1}, {8, 8}} {
 		t.Run(fmt.Sprintf("%d sidecars, %d partitions", c.sidecars, c.partitions), func(t *testing.T) {
@@ -69,8 +71,8 @@ func TestRivals(t *testing.T) {
 	}
 }
 
-// TestRivalsInAClosedLoop: sidecars that publish into one topic as fast as they can get on about as well as with a topic each,
-// and each of them does.
+// TestRivalsInAClosedLoop: sidecars that publish into one topic as fast as they can get on about as
+// well as with a topic each, and each of them does.
 func TestRivalsInAClosedLoop(t *testing.T) {
 	each, _ := closedLoop(t, rivals(8, 8, false, 16))
 	all, least := closedLoop(t, rivals(8, 8, true, 16))
@@ -100,7 +102,8 @@ func closedLoop(t *testing.T, p *plan) (all, least float64) {
 
 var tableFlag = flag.Bool("table", false, "have TestTable measure throughput and latency of many writers")
 
-// TestTable measures the latency of publishes at 50 a second from each of so many sidecars, and the throughput in a closed loop.
+// TestTable measures the latency of publishes at 50 a second from each of so many sidecars, and the
+// throughput in a closed loop.
 func TestTable(t *testing.T) {
 	if !*tableFlag {
 		t.Skip("without -table nothing is measured")

@@ -32,8 +32,9 @@ import (
 )
 
 const (
-	// settling is how long after the last fault was mended everything has to be published and settled. Consumers that take 3 s
-	// for an event, one after the other of a key, and let some run into their deadlines, take 5 minutes for what there is at most.
+	// settling is how long after the last fault was mended everything has to be published and
+	// settled. Consumers that take 3 s for an event, one after the other of a key, and let some run
+	// into their deadlines, take 5 minutes for what there is at most.
 	settling = 10 * time.Minute
 	// lingering is how long a run goes on after that, for what comes late.
 	lingering = 15 * time.Second
@@ -42,8 +43,8 @@ const (
 // tooLong is far beyond what any run takes: somebody waits for what does not come.
 const tooLong = 6 * time.Hour
 
-// slowSchedule is how much time of the machine a schedule may take before it says which one it is: a usual one takes a
-// tenth of a second to a few seconds.
+// slowSchedule is how much time of the machine a schedule may take before it says which one it is:
+// a usual one takes a tenth of a second to a few seconds.
 const slowSchedule = 30 * time.Second
 
 // run is one schedule that runs.
@@ -247,8 +248,8 @@ func (r *run) mend() {
 	}
 }
 
-// rest stops all sidecars until what remembers ids and seqs may be deleted, and goes on with what is new, and with ids that
-// are still known.
+// rest stops all sidecars until what remembers ids and seqs may be deleted, and goes on with what
+// is new, and with ids that are still known.
 func (r *run) rest() {
 	r.resting.Store(true)
 	for _, m := range r.machines {
@@ -274,7 +275,8 @@ func (r *run) rest() {
 	again.Wait()
 }
 
-// remembered are some of the ids that a publisher has published before, as far as they are not forgotten after a rest.
+// remembered are some of the ids that a publisher has published before, as far as they are not
+// forgotten after a rest.
 func (r *run) remembered(b publisherPlan) (sent []item) {
 	if t := r.history.topics[b.Topic]; t.Window > 0 || t.WriteConcern != "" {
 		return nil
@@ -324,7 +326,8 @@ func (r *run) latest() (d time.Duration) {
 	return d
 }
 
-// quiet reports whether all calls are answered, nothing is spooled, all that is stored is readable, and no group has anything left.
+// quiet reports whether all calls are answered, nothing is spooled, all that is stored is readable,
+// and no group has anything left.
 func (r *run) quiet() bool {
 	r.history.mu.Lock()
 	open := r.going.Load() > 0
@@ -491,8 +494,8 @@ func (r *run) takeStock() error {
 	return nil
 }
 
-// takeStockOfStubs notes what retention and compaction have removed. Of what was there before the rest and is not any more
-// there is nothing left but what was noted then.
+// takeStockOfStubs notes what retention and compaction have removed. Of what was there before the
+// rest and is not any more there is nothing left but what was noted then.
 func (r *run) takeStockOfStubs(ctx context.Context, before []stored) error {
 	client, err := mongo.Connect(r.set.Client("stock").SetServerMonitoringMode(options.ServerMonitoringModePoll).
 		SetReadConcern(readconcern.Majority()))

@@ -84,7 +84,8 @@ func (c *tally) tell(t *testing.T, took time.Duration) {
 		time.Duration(c.virtual.Load()).Hours()/took.Minutes())
 }
 
-// each calls do with the numbers below n, on all processors at once, until one says that it is enough.
+// each calls do with the numbers below n, on all processors at once, until one says that it is
+// enough.
 func each(t *testing.T, n int, do func(t *testing.T, i int) (enough bool)) {
 	t.Helper()
 	var next atomic.Int64
@@ -103,7 +104,8 @@ func each(t *testing.T, n int, do func(t *testing.T, i int) (enough bool)) {
 	})
 }
 
-// A machine that has other things to do runs fewer schedules: as many as it can in this time, and the fewest.
+// A machine that has other things to do runs fewer schedules: as many as it can in this time, and
+// the fewest.
 const (
 	enough = 90 * time.Second
 	fewest = 20
@@ -136,14 +138,16 @@ func TestSchedules(t *testing.T) {
 // soaks reports whether make soak runs this.
 func soaks() bool { return os.Getenv("SLUICE_SOAK_TIME") != "" || os.Getenv("SLUICE_SOAK_SEED") != "" }
 
-// How many schedules a round of TestWeaknesses searches: what one of five finds, all of a hundred miss once in 10^9 times.
+// How many schedules a round of TestWeaknesses searches: what one of five finds, all of a hundred
+// miss once in 10^9 times.
 const (
 	mustFind = 100
 	mayFind  = 40
 )
 
-// TestWeaknesses searches fresh schedules for one weakness after the other, so that it is known what random schedules find
-// now, and not only what recorded ones do. It fails where a weakness that hardly any schedule misses is found by none.
+// TestWeaknesses searches fresh schedules for one weakness after the other, so that it is known
+// what random schedules find now, and not only what recorded ones do. It fails where a weakness
+// that hardly any schedule misses is found by none.
 func TestWeaknesses(t *testing.T) {
 	if !soaks() {
 		t.Skip("make soak has the time for this")
@@ -166,7 +170,8 @@ func TestWeaknesses(t *testing.T) {
 	})
 }
 
-// TestPlan runs the schedule that -plan names; with -record it records what is left of it once it is shrunk.
+// TestPlan runs the schedule that -plan names; with -record it records what is left of it once it
+// is shrunk.
 func TestPlan(t *testing.T) {
 	if *planFlag == "" {
 		t.Skip("without -plan there is none")
@@ -204,8 +209,9 @@ func recorded(t *testing.T, folder string, do func(t *testing.T, name string, p 
 	}
 }
 
-// replays is how often a plan is run before it counts as harmless: the order of goroutines differs from run to run, and with
-// the load of the machine. What one run of ten finds, all of them miss once in 10^9 times.
+// replays is how often a plan is run before it counts as harmless: the order of goroutines differs
+// from run to run, and with the load of the machine. What one run of ten finds, all of them miss
+// once in 10^9 times.
 const replays = 200
 
 // TestFixed replays plans under which a promise was broken once.
@@ -256,8 +262,8 @@ var (
 	lastingFlag = flag.Int64("lasts", 60_000, "milliseconds of a schedule to search with, at most")
 )
 
-// TestSearch looks for a schedule that breaks a promise, and records what is left of it once all is left out that it
-// does not need.
+// TestSearch looks for a schedule that breaks a promise, and records what is left of it once all is
+// left out that it does not need.
 func TestSearch(t *testing.T) {
 	if *searchFlag == "" {
 		t.Skip("without -search there is nothing to look for")
@@ -304,7 +310,8 @@ func TestSearch(t *testing.T) {
 	}
 }
 
-// search returns the first plan that breaks a rule and that the caller accepts, and how many there were until then.
+// search returns the first plan that breaks a rule and that the caller accepts, and how many there
+// were until then.
 func search(t *testing.T, m mix, weakness, rule string, first uint64, most int, accept func(*plan, result) bool) (found *plan, n int) {
 	t.Helper()
 	var mu sync.Mutex
@@ -347,13 +354,15 @@ func unweakened(t *testing.T, p *plan) bool {
 	return len(runPlan(t, q).violations) == 0
 }
 
-// A recorded plan breaks its rule in nearly all of its runs, so that a test of several of them never passes it over.
+// A recorded plan breaks its rule in nearly all of its runs, so that a test of several of them
+// never passes it over.
 const (
 	steadyRuns = 10
 	steadyHits = 9
 )
 
-// steady reports whether nearly all runs of a plan break the rule, if one is named, or else one that it finds.
+// steady reports whether nearly all runs of a plan break the rule, if one is named, or else one
+// that it finds.
 func steady(t *testing.T, p *plan, rule string) bool {
 	t.Helper()
 	hits := map[string]int{}
@@ -380,7 +389,8 @@ func steady(t *testing.T, p *plan, rule string) bool {
 	return true
 }
 
-// shrink leaves out of a plan what its violation does not need. What counts is the rule that it breaks.
+// shrink leaves out of a plan what its violation does not need. What counts is the rule that it
+// breaks.
 func shrink(t *testing.T, p *plan, atMost time.Duration) *plan {
 	t.Helper()
 	end := time.Now().Add(atMost)

@@ -400,7 +400,8 @@ func (p *process) release() {
 	})
 }
 
-// kill ends a life at once: nothing that it does from here on is heard of, and its spool is as it was at this moment.
+// kill ends a life at once: nothing that it does from here on is heard of, and its spool is as it
+// was at this moment.
 func (p *process) kill() {
 	p.machine.run.history.note(func(now moment) { p.record.Ended, p.record.Killed = now, true })
 	p.over.Store(true)

@@ -15,8 +15,8 @@ import (
 
 var takeoversFlag = flag.Int("takeovers", 10, "how often TestTakeover ends a sidecar in each way")
 
-// TestTakeover measures how long partitions have no other owner after the sidecar that had them is stopped, killed or frozen; or
-// killed together with one of those that watch it.
+// TestTakeover measures how long partitions have no other owner after the sidecar that had them is
+// stopped, killed or frozen; or killed together with one of those that watch it.
 func TestTakeover(t *testing.T) {
 	const sidecars = 5
 	for _, c := range []struct {

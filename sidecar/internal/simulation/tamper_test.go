@@ -10,8 +10,8 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 )
 
-// command is a command on its way to the replica set, which a weakness changes. A value stands for the same in the body and
-// in a sequence of documents beside it.
+// command is a command on its way to the replica set, which a weakness changes. A value stands for
+// the same in the body and in a sequence of documents beside it.
 type command struct {
 	name, collection string
 	body             bson.D
@@ -95,7 +95,8 @@ const (
 	headerBytes = 16
 )
 
-// command is a message of OP_MSG with what becomes of its command, and that; any other message is itself.
+// command is a message of OP_MSG with what becomes of its command, and that; any other message is
+// itself.
 func (t *tampering) command(b []byte) ([]byte, *command) {
 	if len(b) < headerBytes+5 || binary.LittleEndian.Uint32(b[12:]) != opMsg {
 		return b, nil
@@ -160,7 +161,8 @@ func mustUnmarshal(b []byte, d *bson.D) {
 	}
 }
 
-// refusedSuffix ends the ids of events that the store does not take, as a validator of its own would have it.
+// refusedSuffix ends the ids of events that the store does not take, as a validator of its own
+// would have it.
 const refusedSuffix = "-refused"
 
 // refuse nests documents of such events deeper than a replica set takes them.

@@ -9,23 +9,29 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 )
 
-// logWeaknesses are ways to weaken how events get into the log and out of it, beside those of weaknesses.
+// logWeaknesses are ways to weaken how events get into the log and out of it, beside those of
+// weaknesses.
 //
 // Not among them is what other parts make up for:
-//   - Duplicates whose ids are looked up locally, or are taken for stored where they are not visible yet: the server answers that a
-//     key is taken only once a majority has all that was written before, and its own lookup follows.
-//   - Voids that are passed over before they are read back: the answer that a seq is taken comes as late, and from no older primary
-//     than the one that is read next. Voids that are written at w: 1: they are passed over once a majority has them.
-//   - Holes that are voided at once, or after a time by the wall clock: a void holds against whoever comes late, so it costs writers
-//     another reservation and nothing is passed over.
-//   - Documents behind one whose seq is void that are inserted at their old seqs: what one request reserved is voided as a whole.
-//     Duplicates in a batch that leave holes instead of voids: readers void them, which takes time only.
-//   - Events whose outcome is not known that are inserted again at new seqs: an id is stored once, whichever insert comes first.
-//   - Events above the head that are passed over without raising it: heads of majority topics do not fall, and the order of w: 1
-//     topics across sidecars may break.
+//   - Duplicates whose ids are looked up locally, or are taken for stored where they are not
+//     visible yet: the server answers that a key is taken only once a majority has all that was
+//     written before, and its own lookup follows.
+//   - Voids that are passed over before they are read back: the answer that a seq is taken comes as
+//     late, and from no older primary than the one that is read next. Voids that are written at w:
+//     1: they are passed over once a majority has them.
+//   - Holes that are voided at once, or after a time by the wall clock: a void holds against
+//     whoever comes late, so it costs writers another reservation and nothing is passed over.
+//   - Documents behind one whose seq is void that are inserted at their old seqs: what one request
+//     reserved is voided as a whole. Duplicates in a batch that leave holes instead of voids:
+//     readers void them, which takes time only.
+//   - Events whose outcome is not known that are inserted again at new seqs: an id is stored once,
+//     whichever insert comes first.
+//   - Events above the head that are passed over without raising it: heads of majority topics do
+//     not fall, and the order of w: 1 topics across sidecars may break.
 //
-// Nor is what schedules do not come to: a head that is made from a local read or without cursors, as there are events without a head
-// in logs of earlier versions only; and reservations that count for longer than an hour, as their seqs stay taken for a day.
+// Nor is what schedules do not come to: a head that is made from a local read or without cursors,
+// as there are events without a head in logs of earlier versions only; and reservations that count
+// for longer than an hour, as their seqs stay taken for a day.
 var logWeaknesses = []weakness{
 	{name: "w1-reservations", is: "seqs are reserved at w: 1 for topics whose events are not", commands: func(c *command) {
 		if c.name == "findAndModify" {
@@ -136,7 +142,8 @@ func (m *memory) each(head bson.D, do func(p string, given, settled int64)) {
 	}
 }
 
-// head is what was given out of a partition of the topic whose head the command changes, as far as is known.
+// head is what was given out of a partition of the topic whose head the command changes, as far as
+// is known.
 func (m *memory) head(c *command, p string) int64 {
 	m.mu.Lock()
 	defer m.mu.Unlock()

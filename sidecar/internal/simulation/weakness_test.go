@@ -14,8 +14,9 @@ import (
 	"github.com/sluice-bus/sluice/sidecar/internal/spool"
 )
 
-// weakness is one way to build the product wrong. It is put around the parts of a sidecar, or between the driver and the
-// replica set, so that the product itself has no way to be weakened. What it stands for is said of it.
+// weakness is one way to build the product wrong. It is put around the parts of a sidecar, or
+// between the driver and the replica set, so that the product itself has no way to be weakened.
+// What it stands for is said of it.
 type weakness struct {
 	name    string
 	is      string
@@ -32,11 +33,12 @@ type weakness struct {
 	scheduler func(eventlog.Scheduler) eventlog.Scheduler
 }
 
-// Not among them is what other parts make up for. Epochs and nodes that are read locally, or outside of causally consistent
-// sessions: each such read follows a write at majority by the same driver, which never goes back to a primary that it knows to be
-// replaced, and only primaries are read; a look that follows none errs only about a life that a replaced primary has not heard
-// of. A beat that is saved whatever was saved before: epochs alone decide who delivers, so it costs the others no more than a
-// lease of waiting.
+// Not among them is what other parts make up for. Epochs and nodes that are read locally, or
+// outside of causally consistent sessions: each such read follows a write at majority by the same
+// driver, which never goes back to a primary that it knows to be replaced, and only primaries are
+// read; a look that follows none errs only about a life that a replaced primary has not heard of. A
+// beat that is saved whatever was saved before: epochs alone decide who delivers, so it costs the
+// others no more than a lease of waiting.
 var weaknesses = []weakness{
 	{name: "local-heads", is: "events and heads are read locally", commands: func(c *command) {
 		if c.collection == "events" || c.collection == "heads" {

@@ -1,6 +1,6 @@
-// Package source publishes events whose source is another store than the log: an outbox, or a captured collection. It decides how
-// many go into a call and how long a refused event waits. It knows neither documents nor their changes, and nothing of the way
-// into the log.
+// Package source publishes events whose source is another store than the log: an outbox, or a
+// captured collection. It decides how many go into a call and how long a refused event waits. It
+// knows neither documents nor their changes, and nothing of the way into the log.
 package source
 
 import (
@@ -12,17 +12,20 @@ import (
 	"github.com/sluice-bus/sluice/sdk/wire"
 )
 
-// Publisher takes the events. Its methods may be called from several goroutines at once, but one call after the other for each
-// topic.
+// Publisher takes the events. Its methods may be called from several goroutines at once, but one
+// call after the other for each topic.
 type Publisher interface {
-	// Publish publishes a batch, all of one topic, checked and within the limits. A non-nil error refuses everything, and done is
-	// never called. Otherwise done is called exactly once, with one result for each event, in order, possibly before Publish
-	// returns and from any goroutine. A result without Err means that the event is in the log, not in a spool, where the events of
-	// another sidecar would overtake it. Events of calls that follow one another are logged in that order. An event that comes
-	// again under its id with the same content is answered as a duplicate.
+	// Publish publishes a batch, all of one topic, checked and within the limits. A non-nil error
+	// refuses everything, and done is never called. Otherwise done is called exactly once, with one
+	// result for each event, in order, possibly before Publish returns and from any goroutine. A
+	// result without Err means that the event is in the log, not in a spool, where the events of
+	// another sidecar would overtake it. Events of calls that follow one another are logged in that
+	// order. An event that comes again under its id with the same content is answered as a
+	// duplicate.
 	Publish(ctx context.Context, items []wire.PublishItem, done func([]wire.ResultItem)) *wire.Error
 
-	// MaxEvents is the most events of one call to the topic, such as the burst of its rate limit; 0 is as many as a batch may have.
+	// MaxEvents is the most events of one call to the topic, such as the burst of its rate limit; 0
+	// is as many as a batch may have.
 	MaxEvents(topic string) int
 }
 
@@ -40,7 +43,8 @@ type Observer interface {
 type Verdict int
 
 const (
-	// Passing refuses the event for now: its topic is paused, being deleted or not there, a rate is used up, the store is away.
+	// Passing refuses the event for now: its topic is paused, being deleted or not there, a rate is
+	// used up, the store is away.
 	Passing Verdict = iota
 	// Final refuses the event itself, so the log would refuse it again.
 	Final
@@ -48,8 +52,8 @@ const (
 	Unclear
 )
 
-// VerdictOf decides by the code of a refusal. Only codes about the event itself are final: no event may be lost over what an
-// operator can mend.
+// VerdictOf decides by the code of a refusal. Only codes about the event itself are final: no event
+// may be lost over what an operator can mend.
 func VerdictOf(code wire.Code) Verdict {
 	switch code {
 	case wire.BadJSON, wire.BadRequest, wire.Conflict, wire.PayloadTooLarge, wire.SchemaViolation:
@@ -81,9 +85,9 @@ func MaxEvents(p Publisher, topic string, limits wire.Limits) int {
 	return limits.BatchEvents
 }
 
-// NextCall divides events into those of the next call and the rest: at most n events with at most so many bytes, but at least one,
-// and no two of one key, since the Publisher may refuse the first of them and publish the second. It leaves out events that of
-// does not want.
+// NextCall divides events into those of the next call and the rest: at most n events with at most
+// so many bytes, but at least one, and no two of one key, since the Publisher may refuse the first
+// of them and publish the second. It leaves out events that of does not want.
 func NextCall[T any](events []T, n, bytes int, of func(T) (key string, size int, wanted bool)) (call, rest []T) {
 	seen := make(map[string]bool, min(n, len(events)))
 	for i, e := range events {
@@ -105,8 +109,8 @@ func NextCall[T any](events []T, n, bytes int, of func(T) (key string, size int,
 	return call, rest
 }
 
-// Publish publishes a call, and waits for its results until giveUp ends. Events whose results it does not wait for are published
-// again later, under the same ids.
+// Publish publishes a call, and waits for its results until giveUp ends. Events whose results it
+// does not wait for are published again later, under the same ids.
 func Publish(ctx, giveUp context.Context, p Publisher, items []wire.PublishItem) ([]wire.ResultItem, *wire.Error) {
 	answer := make(chan []wire.ResultItem, 1)
 	if err := p.Publish(ctx, items, func(r []wire.ResultItem) { answer <- r }); err != nil {

@@ -82,8 +82,7 @@ func batchOf(partition, first, n int) []*eventlog.Record {
 	return recs
 }
 
-// BenchmarkDirect is what the wrapper adds to an append that the store answers:
-// compare the two.
+// BenchmarkDirect is what the wrapper adds to an append that the store answers: compare the two.
 func BenchmarkDirect(b *testing.B) {
 	for _, n := range []int{1, 100} {
 		log := &fastLog{outs: make([]eventlog.Outcome, n)}
@@ -109,8 +108,7 @@ func TestDirectCostsNoAllocation(t *testing.T) {
 	}
 }
 
-// BenchmarkSpooled is what eight publishers get into the spool while the store is
-// away, fsynced.
+// BenchmarkSpooled is what eight publishers get into the spool while the store is away, fsynced.
 func BenchmarkSpooled(b *testing.B) {
 	for _, n := range []int{1, 100} {
 		b.Run(fmt.Sprintf("batch=%d", n), func(b *testing.B) {

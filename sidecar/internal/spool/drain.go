@@ -246,8 +246,8 @@ func (l *Log) forwardUnerased(ctx context.Context, t *topic, page []*eventlog.Re
 	return took, late
 }
 
-// forward appends a page to the log, each partition's events in order. It
-// returns nil when every one of them is stored, there or as a dead letter.
+// forward appends a page to the log, each partition's events in order. It returns nil when every
+// one of them is stored, there or as a dead letter.
 func (l *Log) forward(ctx context.Context, t *topic, page []*eventlog.Record) error {
 	partitions, err := l.ensured(ctx, t)
 	if err != nil {

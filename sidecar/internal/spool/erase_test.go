@@ -8,8 +8,8 @@ import (
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog"
 )
 
-// TestEraseWhatWaits: events that are erased while they wait do not come into the
-// log, also where the process is killed right after that.
+// TestEraseWhatWaits: events that are erased while they wait do not come into the log, also where
+// the process is killed right after that.
 func TestEraseWhatWaits(t *testing.T) {
 	within(t, standard, func(t *testing.T, f *fixture) {
 		f.shared.set(down)
@@ -66,8 +66,8 @@ func accepted(id string, at int64) *eventlog.Record {
 	return rec
 }
 
-// TestErasedElsewhere: what another sidecar erased while it waited here does not come
-// into the log; what was published under the same key later does.
+// TestErasedElsewhere: what another sidecar erased while it waited here does not come into the log;
+// what was published under the same key later does.
 func TestErasedElsewhere(t *testing.T) {
 	within(t, standard, func(t *testing.T, f *fixture) {
 		f.shared.set(down)
@@ -90,9 +90,9 @@ func TestErasedElsewhere(t *testing.T) {
 	})
 }
 
-// TestErasedOnItsWay: an erasure that comes while a page is appended, or after an
-// append that got no answer, has the log rid of what it brought there. An event that
-// somebody else published under the same id since stays.
+// TestErasedOnItsWay: an erasure that comes while a page is appended, or after an append that got
+// no answer, has the log rid of what it brought there. An event that somebody else published under
+// the same id since stays.
 func TestErasedOnItsWay(t *testing.T) {
 	secret := eventlog.Erasure{Topic: "t", By: eventlog.ErasedByKey, Value: "secret"}
 	within(t, standard, func(t *testing.T, f *fixture) {
@@ -115,8 +115,8 @@ func TestErasedOnItsWay(t *testing.T) {
 	})
 }
 
-// TestErasedIsNoDeadLetter: an event that the log would not take does not become a dead
-// letter once it is erased.
+// TestErasedIsNoDeadLetter: an event that the log would not take does not become a dead letter once
+// it is erased.
 func TestErasedIsNoDeadLetter(t *testing.T) {
 	for _, during := range []bool{false, true} {
 		within(t, standard, func(t *testing.T, f *fixture) {

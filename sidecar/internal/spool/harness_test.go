@@ -33,8 +33,7 @@ type fixture struct {
 	maxBytes int64
 	url      string // of the shared log
 	page     int    // events; 0: as it is
-	// spoolLatency is before and after every append to the spool; spooling
-	// counts those under way.
+	// spoolLatency is before and after every append to the spool; spooling counts those under way.
 	spoolLatency time.Duration
 	spooling     atomic.Int32
 	diskFull     atomic.Bool // appends to the spool are refused for want of room
@@ -207,8 +206,8 @@ func (f *fixture) stop() {
 	}
 }
 
-// crash cuts the power: nothing that was not synced is kept. The spool starts
-// again on what is left.
+// crash cuts the power: nothing that was not synced is kept. The spool starts again on what is
+// left.
 func (f *fixture) crash() {
 	f.t.Helper()
 	after := f.disk.(*vfs.MemFS).CrashClone(vfs.CrashCloneCfg{})
@@ -237,9 +236,8 @@ func record(id string) *eventlog.Record {
 	}
 }
 
-// publish appends events to the partitions that they belong to, and returns one word
-// for each: ok, spooled, away, full, unknown, conflict, and duplicate with what
-// it is.
+// publish appends events to the partitions that they belong to, and returns one word for each: ok,
+// spooled, away, full, unknown, conflict, and duplicate with what it is.
 func (f *fixture) publish(topic string, ids ...string) []string {
 	f.t.Helper()
 	recs := make([]*eventlog.Record, len(ids))
@@ -285,8 +283,7 @@ func (f *fixture) want(got []string, want ...string) {
 	}
 }
 
-// wantLogged: the log holds exactly these ids of the topic, each partition's in
-// the order given.
+// wantLogged: the log holds exactly these ids of the topic, each partition's in the order given.
 func (f *fixture) wantLogged(topic string, ids ...string) {
 	f.t.Helper()
 	n := len(f.shared.create(topic, 1).partitions)

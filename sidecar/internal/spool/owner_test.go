@@ -74,7 +74,8 @@ func TestSpoolOfAnotherStore(t *testing.T) {
 	})
 }
 
-// TestOtherURLWhileTheStoreIsAway: until it is known to be the same store, nothing goes into a spool that has events.
+// TestOtherURLWhileTheStoreIsAway: until it is known to be the same store, nothing goes into a
+// spool that has events.
 func TestOtherURLWhileTheStoreIsAway(t *testing.T) {
 	within(t, standard, func(t *testing.T, f *fixture) {
 		one, two := f.shared, otherLog()
@@ -113,8 +114,8 @@ func TestOtherURLWhileTheStoreIsAway(t *testing.T) {
 	})
 }
 
-// TestSpoolWithoutAStore takes the first that it sees: one that was filled before any was reached, by a URL that was wrong, and
-// one of a version that did not say.
+// TestSpoolWithoutAStore takes the first that it sees: one that was filled before any was reached,
+// by a URL that was wrong, and one of a version that did not say.
 func TestSpoolWithoutAStore(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFixture(t, standard)

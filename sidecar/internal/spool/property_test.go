@@ -17,8 +17,7 @@ import (
 	"github.com/sluice-bus/sluice/sidecar/internal/writer"
 )
 
-// The plan of a run is drawn first and then carried out in a bubble, where
-// rapid must not be asked.
+// The plan of a run is drawn first and then carried out in a bubble, where rapid must not be asked.
 type step struct {
 	do     string
 	topic  string
@@ -64,8 +63,8 @@ type try struct {
 	told    []string // the words it was answered with
 }
 
-// run is a plan under way: a spool behind a real writer, before a log that
-// another sidecar uses, too.
+// run is a plan under way: a spool behind a real writer, before a log that another sidecar uses,
+// too.
 type run struct {
 	*fixture
 	writer  *writer.Writer
@@ -260,8 +259,8 @@ func (r *run) isDeadLetter(rec *eventlog.Record) bool {
 	})
 }
 
-// report is a testing.TB that gathers failures, so that they can be told to
-// rapid outside the bubble.
+// report is a testing.TB that gathers failures, so that they can be told to rapid outside the
+// bubble.
 type report struct {
 	testing.TB
 	failures []string

@@ -10,9 +10,9 @@ import (
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog"
 )
 
-// Source is the log and the spool as one, for replays: its methods keep the
-// promises of eventlog.Reader's. An event that only the spool has is marked
-// Spooled and has no Partition and Seq.
+// Source is the log and the spool as one, for replays: its methods keep the promises of
+// eventlog.Reader's. An event that only the spool has is marked Spooled and has no Partition and
+// Seq.
 type Source struct {
 	spool *Log
 	log   Reader
@@ -39,9 +39,8 @@ func (s *Source) Lookup(ctx context.Context, topic, id string) (*eventlog.Record
 	return stored, err
 }
 
-// Scan returns a page of both, ordered by (ts, id), each id once. An event that
-// moves from the spool to the log between two pages, or while one is read, is
-// not missed.
+// Scan returns a page of both, ordered by (ts, id), each id once. An event that moves from the
+// spool to the log between two pages, or while one is read, is not missed.
 func (s *Source) Scan(ctx context.Context, topic string, q eventlog.ScanQuery, b eventlog.Bounds) ([]*eventlog.Record, error) {
 	for {
 		t := s.spool.find(topic)

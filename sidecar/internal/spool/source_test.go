@@ -16,8 +16,8 @@ import (
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog"
 )
 
-// world is a topic of which some events are in the log and some in the spool,
-// with a drainer that takes a step whenever the test says so.
+// world is a topic of which some events are in the log and some in the spool, with a drainer that
+// takes a step whenever the test says so.
 type world struct {
 	*fixture
 
@@ -205,8 +205,7 @@ func TestSource(t *testing.T) {
 			`{"id":"b-1","ts":1000,"topic":"t","key":"b","payload":{"id":"b-1"},"spooled":true}` {
 			t.Errorf("as JSON: %s", json)
 		}
-		// The log holds the id with another key: the spooled one is on its way
-		// to the dead letters.
+		// The log holds the id with another key: the spooled one is on its way to the dead letters.
 		f.shared.create("t", 2)
 		other := &eventlog.Record{Event: wire.Event{ID: "b-1", TS: 1000, Topic: "t", Key: "z", Payload: []byte("1")}}
 		f.shared.Append(t.Context(), "t", 0, []*eventlog.Record{other})

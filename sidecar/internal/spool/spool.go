@@ -10,11 +10,11 @@
 //
 // # What holds the order
 //
-// The writer has one batch in flight per (topic, partition), and a key is in one
-// partition. A topic is direct or spooling. It becomes spooling with the first event
-// that is spooled, and from then on every batch of every partition goes behind it.
-// It becomes direct again only while the topic's gate keeps all batches out, and with nothing left
-// in the spool. So no event can overtake an earlier one of its partition.
+// The writer has one batch in flight per (topic, partition), and a key is in one partition. A topic
+// is direct or spooling. It becomes spooling with the first event that is spooled, and from then on
+// every batch of every partition goes behind it. It becomes direct again only while the topic's
+// gate keeps all batches out, and with nothing left in the spool. So no event can overtake an
+// earlier one of its partition.
 //
 // # What makes it safe to repeat
 //
@@ -73,8 +73,7 @@ const queue = 0
 
 // Config is what a Log needs. Heard and DeadLettered may be nil.
 type Config struct {
-	// Log is the store's. Its appends give up by themselves when the store
-	// does not answer.
+	// Log is the store's. Its appends give up by themselves when the store does not answer.
 	Log eventlog.Appender
 	// Ping returns nil if the store answers. From then on StoreID identifies it. StoreURL is its
 	// address, without secrets.
@@ -179,8 +178,7 @@ type Stats struct {
 	Away bool `json:"-"`
 	// Draining: the store is there, and the spool is on its way into it.
 	Draining bool `json:"-"`
-	// Full: an event was refused because of MaxBytes, and there has been no
-	// room since.
+	// Full: an event was refused because of MaxBytes, and there has been no room since.
 	Full bool `json:"-"`
 	// Shut: nothing is spooled until it is known whether the spool's events are for this store.
 	Shut bool `json:"-"`

@@ -140,8 +140,8 @@ func TestLogOnly(t *testing.T) {
 	})
 }
 
-// TestUnknownOutcome: events of which the log said nothing are stored once,
-// whether they were stored then or not, and their readers hear of them.
+// TestUnknownOutcome: events of which the log said nothing are stored once, whether they were
+// stored then or not, and their readers hear of them.
 func TestUnknownOutcome(t *testing.T) {
 	for _, w := range []weather{losing, halfLosing, down} {
 		within(t, standard, func(t *testing.T, f *fixture) {
@@ -162,9 +162,8 @@ func TestUnknownOutcome(t *testing.T) {
 	}
 }
 
-// TestUnmetConcern: a write concern that the store does not meet is its topic's
-// refusal. The store is not away for it, and what other topics have in the spool
-// is drained.
+// TestUnmetConcern: a write concern that the store does not meet is its topic's refusal. The store
+// is not away for it, and what other topics have in the spool is drained.
 func TestUnmetConcern(t *testing.T) {
 	within(t, standard, func(t *testing.T, f *fixture) {
 		f.shared.setUnmet("strict")
@@ -225,8 +224,8 @@ func TestCallerGivesUp(t *testing.T) {
 	})
 }
 
-// TestRestart: what was spooled before a power cut is counted and stays ahead of
-// everything that comes later, though the store is there again.
+// TestRestart: what was spooled before a power cut is counted and stays ahead of everything that
+// comes later, though the store is there again.
 func TestRestart(t *testing.T) {
 	within(t, standard, func(t *testing.T, f *fixture) {
 		f.shared.set(down)
@@ -252,8 +251,8 @@ func TestRestart(t *testing.T) {
 	})
 }
 
-// TestKilledWhileDraining: a kill between the append to the log and the removal
-// from the spool repeats harmlessly.
+// TestKilledWhileDraining: a kill between the append to the log and the removal from the spool
+// repeats harmlessly.
 func TestKilledWhileDraining(t *testing.T) {
 	within(t, standard, func(t *testing.T, f *fixture) {
 		f.shared.set(down)
@@ -271,8 +270,8 @@ func TestKilledWhileDraining(t *testing.T) {
 	})
 }
 
-// TestHangingStoreHoldsUpNobody: as long as the store only seems to be back, all
-// publishes are answered at once.
+// TestHangingStoreHoldsUpNobody: as long as the store only seems to be back, all publishes are
+// answered at once.
 func TestHangingStoreHoldsUpNobody(t *testing.T) {
 	within(t, standard, func(t *testing.T, f *fixture) {
 		f.shared.set(down)
@@ -311,8 +310,8 @@ func TestIdsInTheSpool(t *testing.T) {
 	})
 }
 
-// TestPolicyChanges: a topic that spools no longer refuses while the store is
-// away, and does not let anything overtake once it is back.
+// TestPolicyChanges: a topic that spools no longer refuses while the store is away, and does not
+// let anything overtake once it is back.
 func TestPolicyChanges(t *testing.T) {
 	within(t, standard, func(t *testing.T, f *fixture) {
 		f.shared.set(down)
@@ -335,8 +334,8 @@ func TestPolicyChanges(t *testing.T) {
 	})
 }
 
-// TestOtherNumberOfPartitions: somebody else has created the topic with another
-// number of partitions than this sidecar used.
+// TestOtherNumberOfPartitions: somebody else has created the topic with another number of
+// partitions than this sidecar used.
 func TestOtherNumberOfPartitions(t *testing.T) {
 	within(t, standard, func(t *testing.T, f *fixture) {
 		f.shared.set(down)
@@ -363,8 +362,8 @@ func TestOtherNumberOfPartitions(t *testing.T) {
 	})
 }
 
-// TestKnownTopicsAfterRestart: without the store, too, a sidecar knows how many
-// partitions the topics have that it has met.
+// TestKnownTopicsAfterRestart: without the store, too, a sidecar knows how many partitions the
+// topics have that it has met.
 func TestKnownTopicsAfterRestart(t *testing.T) {
 	within(t, standard, func(t *testing.T, f *fixture) {
 		f.shared.create("t", 7)
@@ -426,8 +425,8 @@ func TestBounds(t *testing.T) {
 	})
 }
 
-// TestDiskIsFull: what the spool's disk has no room for is refused and does not
-// count; what goes straight into the store needs none, and it goes on by itself.
+// TestDiskIsFull: what the spool's disk has no room for is refused and does not count; what goes
+// straight into the store needs none, and it goes on by itself.
 func TestDiskIsFull(t *testing.T) {
 	within(t, standard, func(t *testing.T, f *fixture) {
 		f.want(f.publish("t", "a-1"), "ok")
@@ -516,7 +515,8 @@ func TestConflictBecomesDeadLetter(t *testing.T) {
 	})
 }
 
-// TestRefusedBecomesDeadLetter: what the store does not take holds up nothing of what is spooled behind it.
+// TestRefusedBecomesDeadLetter: what the store does not take holds up nothing of what is spooled
+// behind it.
 func TestRefusedBecomesDeadLetter(t *testing.T) {
 	within(t, standard, func(t *testing.T, f *fixture) {
 		f.shared.refused = "-no"
@@ -593,8 +593,8 @@ func TestRefusedDeadLetterIsKeptInAFile(t *testing.T) {
 	})
 }
 
-// TestSpooledDeadLetter: one whose dead letter had to be spooled, and that is stored
-// from an earlier try with another reason, is no conflict.
+// TestSpooledDeadLetter: one whose dead letter had to be spooled, and that is stored from an
+// earlier try with another reason, is no conflict.
 func TestSpooledDeadLetter(t *testing.T) {
 	within(t, standard, func(t *testing.T, f *fixture) {
 		letter := func(reason string) *eventlog.Record {
@@ -613,8 +613,8 @@ func TestSpooledDeadLetter(t *testing.T) {
 	})
 }
 
-// TestDiskFails: while the spool cannot be written nothing is answered OK that
-// needs it, and the store is not blamed.
+// TestDiskFails: while the spool cannot be written nothing is answered OK that needs it, and the
+// store is not blamed.
 func TestDiskFails(t *testing.T) {
 	within(t, standard, func(t *testing.T, f *fixture) {
 		f.want(f.publish("direct", "a-1"), "ok")
@@ -671,8 +671,8 @@ func TestWaitingForTheDrainEnds(t *testing.T) {
 	})
 }
 
-// TestDeadLettersDoNotWaitForTheDrain that waits for them: their topic is so far
-// behind that other events would be held up.
+// TestDeadLettersDoNotWaitForTheDrain that waits for them: their topic is so far behind that other
+// events would be held up.
 func TestDeadLettersDoNotWaitForTheDrain(t *testing.T) {
 	within(t, `[{name: "*", partitions: 1}]`, func(t *testing.T, f *fixture) {
 		f.onDeadLetter = func(rec *eventlog.Record, done func(error)) {
@@ -703,8 +703,8 @@ func TestDeadLettersDoNotWaitForTheDrain(t *testing.T) {
 	})
 }
 
-// TestConvergence: a topic becomes direct again while publishers never rest, and
-// could be four times as fast as the log.
+// TestConvergence: a topic becomes direct again while publishers never rest, and could be four
+// times as fast as the log.
 func TestConvergence(t *testing.T) {
 	within(t, `[{name: "*", partitions: 4}]`, func(t *testing.T, f *fixture) {
 		f.shared.set(down)
@@ -771,8 +771,8 @@ type published struct {
 	longest time.Duration // that a batch waited for its answer
 }
 
-// publishUntil has one batch in flight, and the next one at once: 40,000 events
-// a second to four partitions, if the spool took them all.
+// publishUntil has one batch in flight, and the next one at once: 40,000 events a second to four
+// partitions, if the spool took them all.
 func (f *fixture) publishUntil(stop <-chan struct{}, partition, partitions int) (p published) {
 	key := keyOf(partition, partitions)
 	for {

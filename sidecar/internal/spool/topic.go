@@ -70,9 +70,9 @@ func (l *Log) add(name string, known, partitions int, by string) *topic {
 	return t
 }
 
-// EnsureTopic implements eventlog.Appender. A topic that is new while the store
-// is away gets the wanted number of partitions, at least until it is known what
-// the store has; the answer for a topic never changes while the process runs.
+// EnsureTopic implements eventlog.Appender. A topic that is new while the store is away gets the
+// wanted number of partitions, at least until it is known what the store has; the answer for a
+// topic never changes while the process runs.
 func (l *Log) EnsureTopic(ctx context.Context, name string, partitions int) (eventlog.Topic, error) {
 	if t := l.find(name); t != nil {
 		return eventlog.Topic{Name: name, Partitions: t.known}, nil

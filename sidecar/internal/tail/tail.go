@@ -105,8 +105,7 @@ func (w *Watch) Close() {
 	clear(tp.rings)
 }
 
-// Appended announces events that have become readable in one partition, in seq
-// order.
+// Appended announces events that have become readable in one partition, in seq order.
 func (t *Tails) Appended(name string, partition int, recs []*eventlog.Record) {
 	if len(recs) == 0 {
 		return
@@ -196,8 +195,7 @@ func (t *Tails) Watched() map[string]map[int]uint64 {
 	return all
 }
 
-// Head is the highest seq that was announced in the partition since the watch
-// began, or 0.
+// Head is the highest seq that was announced in the partition since the watch began, or 0.
 func (w *Watch) Head(partition int) uint64 {
 	w.topic.mu.Lock()
 	defer w.topic.mu.Unlock()
@@ -207,8 +205,7 @@ func (w *Watch) Head(partition int) uint64 {
 	return 0
 }
 
-// Read returns events from seq from on, ascending; none when the ring does not
-// hold that seq.
+// Read returns events from seq from on, ascending; none when the ring does not hold that seq.
 func (w *Watch) Read(partition int, from uint64, b eventlog.Bounds) []*eventlog.Record {
 	w.topic.mu.Lock()
 	defer w.topic.mu.Unlock()

@@ -11,12 +11,12 @@ import (
 	"github.com/sluice-bus/sluice/sdk/wire"
 )
 
-// otherLabel is shared by all names past the bound. No topic of a client can
-// have it, since a first "_" is reserved.
+// otherLabel is shared by all names past the bound. No topic of a client can have it, since a first
+// "_" is reserved.
 const otherLabel = "_other"
 
-// labelOrOther is the name itself where it can be a label. One that is too long
-// or not UTF-8 was refused and would spoil the exposition.
+// labelOrOther is the name itself where it can be a label. One that is too long or not UTF-8 was
+// refused and would spoil the exposition.
 func labelOrOther(name string, maxBytes int) string {
 	if len(name) > maxBytes || !utf8.ValidString(name) {
 		return otherLabel
@@ -24,8 +24,8 @@ func labelOrOther(name string, maxBytes int) string {
 	return name
 }
 
-// labels are one attribute set as the options of every kind of measurement:
-// made once, since making them costs more than counting.
+// labels are one attribute set as the options of every kind of measurement: made once, since making
+// them costs more than counting.
 type labels struct {
 	add     []metric.AddOption
 	record  []metric.RecordOption
@@ -41,16 +41,15 @@ func newLabels(kvs ...attribute.KeyValue) labels {
 	}
 }
 
-// counter returns a function that counts under the labels. It begins with 0: a
-// counter that first appears at 1 hides that event from every rate.
+// counter returns a function that counts under the labels. It begins with 0: a counter that first
+// appears at 1 hides that event from every rate.
 func (l labels) counter(c metric.Int64Counter) func(n int) {
 	count := func(n int) { c.Add(context.Background(), int64(n), l.add...) }
 	count(0)
 	return count
 }
 
-// handles are the values of keys that were asked for, at most max and those of
-// folded keys.
+// handles are the values of keys that were asked for, at most max and those of folded keys.
 type handles[K comparable, V any] struct {
 	max  int
 	make func(K) *V
@@ -99,14 +98,14 @@ func (h *handles[K, V]) find(k K) *V {
 	return h.byKey[h.fold(k)]
 }
 
-// Topic is the handle of one topic, or of all that share "_other". Keep it
-// where many events are counted.
+// Topic is the handle of one topic, or of all that share "_other". Keep it where many events are
+// counted.
 func (m *Metrics) Topic(name string) *Topic {
 	return m.topics.get(labelOrOther(name, wire.MaxTopicBytes))
 }
 
-// Group is the handle of one consumer group of a topic. The empty group stands
-// for subscriptions without one.
+// Group is the handle of one consumer group of a topic. The empty group stands for subscriptions
+// without one.
 func (m *Metrics) Group(topic, group string) *Group {
 	return m.groups.get(groupKey{
 		topic: m.Topic(topic).label,

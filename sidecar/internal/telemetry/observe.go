@@ -37,9 +37,9 @@ type DiskStat struct {
 	Short    bool  `json:"short"` // nothing is stored
 }
 
-// ObserveGroups makes every scrape call f. A group that f does not return any more disappears from the
-// exposition. Several goroutines may call f at once, and it must return soon, since the scrape waits
-// for it. Call ObserveGroups once.
+// ObserveGroups makes every scrape call f. A group that f does not return any more disappears from
+// the exposition. Several goroutines may call f at once, and it must return soon, since the scrape
+// waits for it. Call ObserveGroups once.
 func (m *Metrics) ObserveGroups(f func() []GroupStat) {
 	m.observe(func(o metric.Observer) { m.observeGroups(o, f()) })
 }
@@ -60,8 +60,8 @@ func (m *Metrics) ObservePolicies(f func() []policy.InForce) {
 	})
 }
 
-// ObserveSpool has f read at every scrape, on the terms of ObserveGroups. Without
-// it the spool is empty: the store is a local one.
+// ObserveSpool has f read at every scrape, on the terms of ObserveGroups. Without it the spool is
+// empty: the store is a local one.
 func (m *Metrics) ObserveSpool(f func() SpoolStat) {
 	m.observe(func(o metric.Observer) {
 		spool := f()
@@ -70,8 +70,8 @@ func (m *Metrics) ObserveSpool(f func() SpoolStat) {
 	})
 }
 
-// ObserveAuthFailures has f read at every scrape, on the terms of ObserveGroups.
-// It counts wrong tokens since the start: checked ones, and unchecked ones.
+// ObserveAuthFailures has f read at every scrape, on the terms of ObserveGroups. It counts wrong
+// tokens since the start: checked ones, and unchecked ones.
 func (m *Metrics) ObserveAuthFailures(f func() (refused, unseen int64)) {
 	m.observe(func(o metric.Observer) {
 		refused, unseen := f()
@@ -80,8 +80,8 @@ func (m *Metrics) ObserveAuthFailures(f func() (refused, unseen int64)) {
 	})
 }
 
-// ObserveBuffered has f read at every scrape, on the terms of ObserveGroups: the
-// memory of all connections, in bytes.
+// ObserveBuffered has f read at every scrape, on the terms of ObserveGroups: the memory of all
+// connections, in bytes.
 func (m *Metrics) ObserveBuffered(f func() int64) {
 	m.observe(func(o metric.Observer) { o.ObserveInt64(m.inst.bufferedBytes, f()) })
 }
@@ -101,14 +101,14 @@ func (m *Metrics) ObserveDead(f func() []DeadStat) {
 	m.observe(func(o metric.Observer) { m.observeDead(o, f(), time.Now()) })
 }
 
-// ObserveScheduled has f read at every scrape, on the terms of ObserveGroups: how
-// many events of each topic are scheduled.
+// ObserveScheduled has f read at every scrape, on the terms of ObserveGroups: how many events of
+// each topic are scheduled.
 func (m *Metrics) ObserveScheduled(f func() map[string]int64) {
 	m.observe(func(o metric.Observer) { observeTopics(m, o, m.inst.scheduled, f()) })
 }
 
-// ObserveTenants has f read at every scrape, on the terms of ObserveGroups: how
-// many tenants of each topic have a bucket of their own.
+// ObserveTenants has f read at every scrape, on the terms of ObserveGroups: how many tenants of
+// each topic have a bucket of their own.
 func (m *Metrics) ObserveTenants(f func() map[string]int) {
 	m.observe(func(o metric.Observer) { observeTopics(m, o, m.inst.tenants, f()) })
 }
@@ -170,8 +170,8 @@ func oneIf(yes bool) int64 {
 	return 0
 }
 
-// observeGroups adds up the groups that share a handle: of several
-// observations with the same labels the last would win.
+// observeGroups adds up the groups that share a handle: of several observations with the same
+// labels the last would win.
 func (m *Metrics) observeGroups(o metric.Observer, stats []GroupStat) {
 	sums := make(map[*Group]GroupStat, len(stats))
 	for _, s := range stats {

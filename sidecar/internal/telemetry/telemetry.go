@@ -2,8 +2,8 @@
 // exports the numbers: as Prometheus text on the ops listener, and to any other configured reader.
 // It knows names and labels and must not know its callers.
 //
-// Counting is cheap enough for every event: a caller takes the handle of its
-// topic or group once (Metrics.Topic, Metrics.Group) and counts through that.
+// Counting is cheap enough for every event: a caller takes the handle of its topic or group once
+// (Metrics.Topic, Metrics.Group) and counts through that.
 package telemetry
 
 import (
@@ -29,14 +29,12 @@ import (
 
 // Config of the metrics. The zero value is usable.
 type Config struct {
-	// MaxTopics is how many topics get a label of their own; the others share
-	// "_other". 0 means 1,000. Four times as many (topic, group) pairs do.
+	// MaxTopics is how many topics get a label of their own; the others share "_other". 0 means
+	// 1,000. Four times as many (topic, group) pairs do.
 	MaxTopics int
-	// Version and NodeID describe this sidecar to the Readers, unless About
-	// does.
+	// Version and NodeID describe this sidecar to the Readers, unless About does.
 	Version, NodeID string
-	// Readers get every metric too, beside the Prometheus text. Shutdown
-	// closes them.
+	// Readers get every metric too, beside the Prometheus text. Shutdown closes them.
 	Readers []sdkmetric.Reader
 	About   *resource.Resource
 }
@@ -46,8 +44,8 @@ const (
 	groupsPerTopic   = 4 // on average; bounds the pairs together
 )
 
-// Metrics are all metrics of one sidecar. Its methods, and those of the handles
-// that it gives out, may be called from many goroutines at once.
+// Metrics are all metrics of one sidecar. Its methods, and those of the handles that it gives out,
+// may be called from many goroutines at once.
 type Metrics struct {
 	registry *prometheus.Registry
 	provider *sdkmetric.MeterProvider // nil when everything is discarded
@@ -87,8 +85,8 @@ func New(cfg Config) (*Metrics, error) {
 	opts := []sdkmetric.Option{
 		sdkmetric.WithReader(exporter),
 		sdkmetric.WithResource(about),
-		// The handles bound the labels, by names that the contract gives; the
-		// SDK's own bound would fold them into a label of its own.
+		// The handles bound the labels, by names that the contract gives; the SDK's own bound would
+		// fold them into a label of its own.
 		sdkmetric.WithCardinalityLimit(0),
 		// Measurements carry no context, so no exemplar could ever be taken.
 		sdkmetric.WithExemplarFilter(exemplar.AlwaysOffFilter),
@@ -139,8 +137,7 @@ func (m *Metrics) Handler() http.Handler {
 	})
 }
 
-// Shutdown gives the Readers their last numbers and closes them.
-// Counting goes on without effect.
+// Shutdown gives the Readers their last numbers and closes them. Counting goes on without effect.
 func (m *Metrics) Shutdown(ctx context.Context) error {
 	if m.provider == nil {
 		return nil
@@ -171,8 +168,7 @@ func (m *Metrics) shed(why string, n int64) {
 	m.inst.shed.Add(context.Background(), n, newLabels(attribute.String("reason", why)).add...)
 }
 
-// ConnectionsRefused counts connections that a listener, which a setting names,
-// has refused.
+// ConnectionsRefused counts connections that a listener, which a setting names, has refused.
 func (m *Metrics) ConnectionsRefused(listener string, n int) {
 	m.inst.refusedConnections.Add(context.Background(), int64(n), newLabels(attribute.String("listener", listener)).add...)
 }

@@ -33,8 +33,8 @@ func newMetrics(t testing.TB, cfg telemetry.Config) *telemetry.Metrics {
 	return m
 }
 
-// scrape returns the lines of the exposition that tell of Sluice, sorted, less
-// the help texts and the histograms' buckets and sums.
+// scrape returns the lines of the exposition that tell of Sluice, sorted, less the help texts and
+// the histograms' buckets and sums.
 func scrape(t testing.TB, m *telemetry.Metrics) []string {
 	t.Helper()
 	rec := httptest.NewRecorder()

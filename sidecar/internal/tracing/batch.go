@@ -20,8 +20,8 @@ const maxLinks = 128
 // Batch is the span of one operation on several events; nil if none of them is recorded.
 type Batch struct{ span trace.Span }
 
-// Append begins the span of a batch on its way into the log. What the log does
-// for it belongs under the context that is returned.
+// Append begins the span of a batch on its way into the log. What the log does for it belongs under
+// the context that is returned.
 func (t *Tracing) Append(ctx context.Context, topic string, partition, events, bytes int, sends []*Send) (context.Context, *Batch) {
 	if t == nil || len(sends) == 0 {
 		return ctx, nil
@@ -33,8 +33,7 @@ func (t *Tracing) Append(ctx context.Context, topic string, partition, events, b
 	return t.batch(ctx, to.first(), "append "+topic, topic, events, bytes, &to, partitionID(partition))
 }
 
-// Spool begins the span of a batch on its way into the spool, below the one of
-// its append.
+// Spool begins the span of a batch on its way into the spool, below the one of its append.
 func (t *Tracing) Spool(ctx context.Context, topic string, recs []*eventlog.Record) *Batch {
 	if t == nil || len(recs) == 0 || !trace.SpanFromContext(ctx).IsRecording() {
 		return nil
@@ -43,8 +42,8 @@ func (t *Tracing) Spool(ctx context.Context, topic string, recs []*eventlog.Reco
 	return b
 }
 
-// Drain begins the span of a batch on its way from the spool into the log. What
-// the log does for it belongs under the context that is returned.
+// Drain begins the span of a batch on its way from the spool into the log. What the log does for it
+// belongs under the context that is returned.
 func (t *Tracing) Drain(ctx context.Context, topic string, partition int, recs []*eventlog.Record) (context.Context, *Batch) {
 	if t == nil {
 		return ctx, nil
@@ -128,8 +127,7 @@ func sizeOf(recs []*eventlog.Record) (n int) {
 	return n
 }
 
-// Outbox gathers what becomes of documents of an outbox that are published in
-// one call.
+// Outbox gathers what becomes of documents of an outbox that are published in one call.
 type Outbox struct {
 	t     *Tracing
 	topic string
@@ -143,8 +141,8 @@ type Outbox struct {
 
 type outboxKey struct{}
 
-// Outbox begins a call, whose events are of one topic; what is published under
-// the context belongs to it.
+// Outbox begins a call, whose events are of one topic; what is published under the context belongs
+// to it.
 func (t *Tracing) Outbox(ctx context.Context, items []wire.PublishItem) (context.Context, *Outbox) {
 	if t == nil || len(items) == 0 {
 		return ctx, nil
@@ -172,8 +170,8 @@ func (o *Outbox) add(parent, sent trace.SpanContext) {
 	o.to.add(sent)
 }
 
-// End makes the call's span, if any of its events is recorded. It is beside the
-// first event's send, and linked to all.
+// End makes the call's span, if any of its events is recorded. It is beside the first event's send,
+// and linked to all.
 func (o *Outbox) End() {
 	if o == nil {
 		return

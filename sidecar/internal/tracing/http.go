@@ -113,9 +113,8 @@ func traceHeaders(h http.Header) (out wire.Headers) {
 	return out
 }
 
-// Transport makes a client span of each request whose context has a trace that
-// is recorded, until its answer is read, and hands every trace on. With nil for
-// base it is http.DefaultTransport.
+// Transport makes a client span of each request whose context has a trace that is recorded, until
+// its answer is read, and hands every trace on. With nil for base it is http.DefaultTransport.
 func (t *Tracing) Transport(base http.RoundTripper) http.RoundTripper {
 	if base == nil {
 		base = http.DefaultTransport

@@ -18,8 +18,8 @@ const (
 	unsampled = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-00"
 )
 
-// ask sends a request to a sidecar that asks a peer in turn, and returns the
-// traceparent that the peer got.
+// ask sends a request to a sidecar that asks a peer in turn, and returns the traceparent that the
+// peer got.
 func ask(t *testing.T, rec *tracingtest.Recorder, traceparent string, peer http.HandlerFunc) (got string) {
 	t.Helper()
 	far := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

@@ -25,8 +25,8 @@ const (
 	DeadLettered Outcome = "dead_lettered" // any but the first and Revoked, and it was the last attempt
 )
 
-// Process is the span of one delivery of an event to a group; nil where none is
-// recorded. It is the caller's to have one goroutine use it at a time.
+// Process is the span of one delivery of an event to a group; nil where none is recorded. It is the
+// caller's to have one goroutine use it at a time.
 type Process struct {
 	t       *Tracing
 	span    trace.Span // nil once it has ended
@@ -35,9 +35,8 @@ type Process struct {
 	about   []attribute.KeyValue // what a settle span says, too; spans are told all at once
 }
 
-// Process begins the span of a delivery, under the context that the event's
-// headers carry; an event without one is not recorded. before is the delivery
-// before this one, if it is known.
+// Process begins the span of a delivery, under the context that the event's headers carry; an event
+// without one is not recorded. before is the delivery before this one, if it is known.
 func (t *Tracing) Process(e *eventlog.Record, group string, attempt int, before *Process) *Process {
 	if t == nil {
 		return nil
@@ -95,8 +94,7 @@ func (p *Process) Within(ctx context.Context) context.Context {
 // Settle is the span of an ack or a nack, from its arrival until it is durable.
 type Settle struct{ span trace.Span }
 
-// Settle begins the span of how the delivery is settled, Acked or Nacked. It
-// comes before End.
+// Settle begins the span of how the delivery is settled, Acked or Nacked. It comes before End.
 func (p *Process) Settle(how Outcome, arrived time.Time) *Settle {
 	if p == nil || p.span == nil {
 		return nil

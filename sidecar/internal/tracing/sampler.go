@@ -8,9 +8,9 @@ import (
 	"go.opentelemetry.io/otel/trace"
 )
 
-// place orders traces by their ids: a ratio lets those below a bound be
-// recorded. It is the order of OpenTelemetry's own ratio, so of one there and
-// one here the lower counts, and every sidecar decides alike.
+// place orders traces by their ids: a ratio lets those below a bound be recorded. It is the order
+// of OpenTelemetry's own ratio, so of one there and one here the lower counts, and every sidecar
+// decides alike.
 type place uint64
 
 // places is how many there are.
@@ -21,9 +21,9 @@ func placeOf(id trace.TraceID) place { return place(binary.BigEndian.Uint64(id[8
 // placesOf is the bound of a ratio from 0 to 1.
 func placesOf(ratio float64) place { return place(ratio * places) }
 
-// sampler is what the provider's sampler does, so that what it drops need not be
-// begun to find out. All samplers that the environment can name are of this
-// kind: they follow the parent, or go by the trace's id.
+// sampler is what the provider's sampler does, so that what it drops need not be begun to find out.
+// All samplers that the environment can name are of this kind: they follow the parent, or go by the
+// trace's id.
 type sampler struct {
 	sampled   follow // where the parent is recorded
 	unsampled follow // and where it is not

@@ -13,16 +13,16 @@ import (
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog"
 )
 
-// Send is the span of one publish; nil where none is recorded. Its methods are
-// called one after the other.
+// Send is the span of one publish; nil where none is recorded. Its methods are called one after the
+// other.
 type Send struct {
 	span  trace.Span
 	topic string
 	root  bool // it begins the trace
 }
 
-// Send begins the span of an event that is published: at began, under the
-// context that its headers carry.
+// Send begins the span of an event that is published: at began, under the context that its headers
+// carry.
 func (t *Tracing) Send(ctx context.Context, e *wire.Event, began time.Time) *Send {
 	if t == nil {
 		return nil
@@ -35,8 +35,8 @@ func (t *Tracing) Send(ctx context.Context, e *wire.Event, began time.Time) *Sen
 	return s
 }
 
-// SendDeadLetter is Send for a dead letter, under the last delivery of what it
-// is a dead letter of where ctx has that (Process.Within).
+// SendDeadLetter is Send for a dead letter, under the last delivery of what it is a dead letter of
+// where ctx has that (Process.Within).
 func (t *Tracing) SendDeadLetter(ctx context.Context, e *wire.Event) *Send {
 	if t == nil {
 		return nil
@@ -86,8 +86,7 @@ func (s *Send) Accepted(id string, out eventlog.Outcome) {
 	s.span.End()
 }
 
-// Refused ends the span of an event that is not stored, as far as is known. id
-// may be "".
+// Refused ends the span of an event that is not stored, as far as is known. id may be "".
 func (s *Send) Refused(id string, err *wire.Error) {
 	if s == nil {
 		return
@@ -97,8 +96,8 @@ func (s *Send) Refused(id string, err *wire.Error) {
 	s.span.End()
 }
 
-// about is what every such span says. Spans are told it at their end, all at
-// once, since each time costs.
+// about is what every such span says. Spans are told it at their end, all at once, since each time
+// costs.
 func (s *Send) about(id string) []attribute.KeyValue {
 	const most = 9
 	attrs := append(make([]attribute.KeyValue, 0, most),

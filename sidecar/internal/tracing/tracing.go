@@ -19,15 +19,14 @@
 //
 // # What is recorded
 //
-// The sampler of the environment decides, which by default follows the
-// publisher's own decision, and then the topic's policy limits it:
-// tracing.sample_ratio is compared with the trace id, so that all sidecars agree
-// without asking each other. A trace that begins here gets its id before that,
-// and all of it is decided before a span is made: an event that is not recorded
-// costs the look at its headers.
+// The sampler of the environment decides, which by default follows the publisher's own decision,
+// and then the topic's policy limits it: tracing.sample_ratio is compared with the trace id, so
+// that all sidecars agree without asking each other. A trace that begins here gets its id before
+// that, and all of it is decided before a span is made: an event that is not recorded costs the
+// look at its headers.
 //
-// Every method works on nil, and does nothing then: that is how tracing is off,
-// and how an event is not recorded.
+// Every method works on nil, and does nothing then: that is how tracing is off, and how an event is
+// not recorded.
 package tracing
 
 import (
@@ -43,13 +42,12 @@ import (
 type Config struct {
 	// Tracer makes the spans that are recorded; nil turns tracing off.
 	Tracer trace.Tracer
-	// Ratio is tracing.sample_ratio of a topic's policy; nil: 1 for all. It
-	// must be quick.
+	// Ratio is tracing.sample_ratio of a topic's policy; nil: 1 for all. It must be quick.
 	Ratio func(topic string) float64
 }
 
-// Tracing makes spans. Its methods, and those of what it makes, may be called
-// from many goroutines at once unless they say otherwise.
+// Tracing makes spans. Its methods, and those of what it makes, may be called from many goroutines
+// at once unless they say otherwise.
 type Tracing struct {
 	tracer  trace.Tracer
 	sampler sampler
@@ -67,9 +65,9 @@ func New(c Config) *Tracing {
 	return &Tracing{tracer: c.Tracer, sampler: learn(c.Tracer), ratio: c.Ratio}
 }
 
-// records decides whether something of a topic is recorded that continues
-// parent, or begins a trace where there is none. If so, it is to be begun under
-// origin: that is parent, or a trace's id without a span.
+// records decides whether something of a topic is recorded that continues parent, or begins a trace
+// where there is none. If so, it is to be begun under origin: that is parent, or a trace's id
+// without a span.
 func (t *Tracing) records(topic string, parent trace.SpanContext) (origin trace.SpanContext, yes bool) {
 	ratio := t.ratio(topic)
 	if ratio <= 0 {

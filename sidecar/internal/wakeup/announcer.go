@@ -11,9 +11,8 @@ import (
 // maxUntold bounds the partitions that an Announcer remembers.
 const maxUntold = 1024
 
-// Announcer signals appends to the other sidecars. While there are
-// none it sends no signals, and remembers the partitions: a sidecar that starts
-// later may have read one just before.
+// Announcer signals appends to the other sidecars. While there are none it sends no signals, and
+// remembers the partitions: a sidecar that starts later may have read one just before.
 type Announcer struct {
 	Company func() bool // reports whether there are other sidecars
 	Send    func(eventlog.Signal)
@@ -44,8 +43,8 @@ func (a *Announcer) Appended(h eventlog.Hint) {
 	}
 }
 
-// Looked signals the remembered partitions, if there are others by now. The roster calls it
-// after every look.
+// Looked signals the remembered partitions, if there are others by now. The roster calls it after
+// every look.
 func (a *Announcer) Looked() {
 	if !a.Company() {
 		return

@@ -1,7 +1,6 @@
-// Package wakeup wakes readers when another sidecar on the same store has
-// appended events that they wait for: by that sidecar's signals, and, since any of
-// them may be lost, by asking the log now and then. It must not know how
-// signals travel, nor the content of events.
+// Package wakeup wakes readers when another sidecar on the same store has appended events that they
+// wait for: by that sidecar's signals, and, since any of them may be lost, by asking the log now
+// and then. It must not know how signals travel, nor the content of events.
 package wakeup
 
 import (
@@ -44,10 +43,9 @@ type Config struct {
 }
 
 const (
-	// interval is how often the Waker asks the log at the most, in case a signal was
-	// lost, which costs a few cheap queries. It bounds how late an event can be
-	// whose signal was lost shortly after others were heard, as when their sender
-	// dies.
+	// interval is how often the Waker asks the log at the most, in case a signal was lost, which
+	// costs a few cheap queries. It bounds how late an event can be whose signal was lost shortly
+	// after others were heard, as when their sender dies.
 	interval = 5 * time.Second
 	// quietIntervals is the number of intervals after which the Waker asks the log where it has
 	// heard nothing: it bounds how late an event can be at all.
@@ -60,8 +58,7 @@ type Waker struct {
 	check pause.Wake  // holds one token: ask the log at once
 	due   atomic.Bool // something was heard or missed since it was asked
 
-	// topics are the watched ones that the log was asked about, with their
-	// heads then; ask's own.
+	// topics are the watched ones that the log was asked about, with their heads then; ask's own.
 	topics map[string][]uint64
 }
 
@@ -151,8 +148,8 @@ func (w *Waker) askOnce(ctx context.Context) error {
 	return err
 }
 
-// known are the heads of all watched partitions, as far as this sidecar knows.
-// A topic that is new here is asked for its extents once.
+// known are the heads of all watched partitions, as far as this sidecar knows. A topic that is new
+// here is asked for its extents once.
 func (w *Waker) known(ctx context.Context) ([]eventlog.Hint, error) {
 	watched := w.cfg.Tails.Watched()
 	for topic := range w.topics {

@@ -71,8 +71,7 @@ func (l *fakeLog) set(topic string, heads ...uint64) {
 	l.heads[topic] = heads
 }
 
-// bench runs a Waker on a fakeLog, and counts how often the one watch of topic
-// "a" is woken.
+// bench runs a Waker on a fakeLog, and counts how often the one watch of topic "a" is woken.
 func bench(t *testing.T, run func(log *fakeLog, watch *tail.Watch, woken func() int)) {
 	synctest.Test(t, func(t *testing.T) {
 		log := &fakeLog{signals: make(chan eventlog.Signal), missed: make(chan []string), heads: map[string][]uint64{"a": {0, 0}}}
@@ -132,7 +131,8 @@ func TestASignalWakes(t *testing.T) {
 	})
 }
 
-// An event whose signal was lost is found soon where others were heard, and after some time in any case.
+// An event whose signal was lost is found soon where others were heard, and after some time in any
+// case.
 func TestALostSignal(t *testing.T) {
 	for name, c := range map[string]struct {
 		before func(*fakeLog, *tail.Watch)

@@ -10,7 +10,8 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// However often it is woken while it works, it works once more; one at a time; and not after it was stopped.
+// However often it is woken while it works, it works once more; one at a time; and not after it was
+// stopped.
 func TestWorker(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		running, runs := 0, 0

@@ -15,8 +15,8 @@ import (
 	"github.com/sluice-bus/sluice/sidecar/internal/writer"
 )
 
-// fakeLog stores everything in memory and gives seqs. Its hook runs at the
-// start of every append and may block; with an error nothing is stored.
+// fakeLog stores everything in memory and gives seqs. Its hook runs at the start of every append
+// and may block; with an error nothing is stored.
 type fakeLog struct {
 	hook func(ctx context.Context, topic string, batch []*eventlog.Record) error
 

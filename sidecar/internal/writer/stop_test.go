@@ -72,8 +72,8 @@ func TestStopGivesUp(t *testing.T) {
 	})
 }
 
-// Every event that Enqueue took is settled once before Stop returns, wherever
-// Stop falls between the enqueuers.
+// Every event that Enqueue took is settled once before Stop returns, wherever Stop falls between
+// the enqueuers.
 func TestStopAmongEnqueuers(t *testing.T) {
 	for range 50 {
 		log := newFakeLog()

@@ -38,8 +38,8 @@ func DefaultBounds() Bounds {
 
 // Receiver gets the outcomes of the events that it queued.
 type Receiver interface {
-	// Completed is called once per queued event with the index that it was
-	// queued under. It must not block.
+	// Completed is called once per queued event with the index that it was queued under. It must
+	// not block.
 	Completed(index int, out eventlog.Outcome)
 }
 
@@ -67,8 +67,8 @@ type Config struct {
 	Clock    clock.Clock
 }
 
-// Writer owns the queues and the goroutines that empty them: one per partition
-// that has something waiting, none for the others.
+// Writer owns the queues and the goroutines that empty them: one per partition that has something
+// waiting, none for the others.
 type Writer struct {
 	cfg    Config
 	ctx    context.Context // ends when Stop gives up waiting
@@ -102,9 +102,9 @@ func full(queue string, empty time.Duration) *wire.Error {
 // ErrStopped refuses events while the sidecar shuts down.
 var ErrStopped = fmt.Errorf("shutting down: %w", eventlog.ErrUnavailable)
 
-// Enqueue queues an event of an existing topic behind those queued before it.
-// Without an error the item's Receiver will be told the outcome; with one (a
-// *wire.Error with overloaded, or ErrStopped) nothing was queued.
+// Enqueue queues an event of an existing topic behind those queued before it. Without an error the
+// item's Receiver will be told the outcome; with one (a *wire.Error with overloaded, or ErrStopped)
+// nothing was queued.
 func (w *Writer) Enqueue(topic string, partition int, it Item) error {
 	q, err := w.queue(partitionKey{topic, partition})
 	if err != nil {
@@ -127,8 +127,8 @@ func (w *Writer) Enqueue(topic string, partition int, it Item) error {
 	return nil
 }
 
-// queue finds or makes the queue and, without an error, raises busy for the
-// caller, so that Stop cannot pass between the check and the start of a drain.
+// queue finds or makes the queue and, without an error, raises busy for the caller, so that Stop
+// cannot pass between the check and the start of a drain.
 func (w *Writer) queue(k partitionKey) (*queue, error) {
 	w.mu.RLock()
 	q, stopped := w.queues[k], w.stopped

@@ -257,8 +257,8 @@ func TestRetryAfterWhileTheLogHangs(t *testing.T) {
 	})
 }
 
-// Readers are woken when the events are stored, before the publisher knows,
-// and find the new ones alone.
+// Readers are woken when the events are stored, before the publisher knows, and find the new ones
+// alone.
 func TestTailsAreToldBetweenAppendAndOutcome(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		log, to := newFakeLog(), newOutcomes()

@@ -1,15 +1,14 @@
-// Package xds is a client of the incremental xDS protocol: one aggregated
-// stream to a management server, over which it requests resources by name, or
-// all of a type, and receives each change. It applies a response completely or
-// not at all, tells the server which, and continues on a new stream where the
-// last one ended. It must not know the content of resources, or how the
-// connection is made.
+// Package xds is a client of the incremental xDS protocol: one aggregated stream to a management
+// server, over which it requests resources by name, or all of a type, and receives each change. It
+// applies a response completely or not at all, tells the server which, and continues on a new
+// stream where the last one ended. It must not know the content of resources, or how the connection
+// is made.
 //
 // # What a stream carries
 //
-// The first request of each type has the wanted names and the versions that the
-// client has, so that the server sends only differences. Each response is
-// answered: with its nonce to acknowledge it, and with an error too to refuse it.
+// The first request of each type has the wanted names and the versions that the client has, so that
+// the server sends only differences. Each response is answered: with its nonce to acknowledge it,
+// and with an error too to refuse it.
 //
 // The server treats sent resources as known, refused or not. The client therefore requests the
 // resources of a refused response again, name by name, once it has accepted a later response of its
@@ -53,8 +52,7 @@ var ErrLater = errors.New("not now")
 const (
 	// askLater is when an update that failed with ErrLater is requested again.
 	askLater = 5 * time.Second
-	// firstAnswer is how long the server may take for its first answer on a
-	// stream.
+	// firstAnswer is how long the server may take for its first answer on a stream.
 	firstAnswer = 15 * time.Second
 	// maxName bounds a resource's name.
 	maxName = 1 << 10
@@ -65,11 +63,10 @@ type Type struct {
 	URL string
 	// Names are the wanted resources; none: all of the type.
 	Names []string
-	// Together requests the resources of refused responses again in one request,
-	// since some may be invalid without the others; else one by one.
+	// Together requests the resources of refused responses again in one request, since some may be
+	// invalid without the others; else one by one.
 	Together bool
-	// Versions are the versions of the resources that the client has already, by
-	// name.
+	// Versions are the versions of the resources that the client has already, by name.
 	Versions map[string]string
 }
 
@@ -86,30 +83,26 @@ type Update struct {
 	Version   string // of the server's data, its system_version_info
 	Resources []Resource
 	Removed   []string
-	// Whole says that all resources of the type are wanted, and that the client
-	// has all of the server's with this update.
+	// Whole says that all resources of the type are wanted, and that the client has all of the
+	// server's with this update.
 	Whole bool
 }
 
-// Config is what a Client needs. Conn, Node, Types, Apply and Logger are
-// required.
+// Config is what a Client needs. Conn, Node, Types, Apply and Logger are required.
 type Config struct {
 	Conn grpc.ClientConnInterface
 	// Node describes this client, for each stream and each [Client.Introduce].
 	Node func() *corev3.Node
-	// Types are requested in this order; the server handles the requests in
-	// that order too.
+	// Types are requested in this order; the server handles the requests in that order too.
 	Types []Type
-	// Apply puts an update in force completely, or returns why it has not; the
-	// server gets the error. After an error that wraps ErrLater all is requested
-	// again later. One goroutine calls it, which does not read the stream
-	// meanwhile.
+	// Apply puts an update in force completely, or returns why it has not; the server gets the
+	// error. After an error that wraps ErrLater all is requested again later. One goroutine calls
+	// it, which does not read the stream meanwhile.
 	Apply func(context.Context, Update) error
-	// Keep stores the applied updates: a response is acknowledged only once a
-	// Keep that began after its Apply has returned true. An error refuses the
-	// response, though it stays in force; false says that there is too little to
-	// store yet: Keep is called again after the next response. nil: nothing is
-	// stored.
+	// Keep stores the applied updates: a response is acknowledged only once a Keep that began after
+	// its Apply has returned true. An error refuses the response, though it stays in force; false
+	// says that there is too little to store yet: Keep is called again after the next response.
+	// nil: nothing is stored.
 	Keep   func(context.Context) (bool, error)
 	Logger *slog.Logger
 
@@ -152,8 +145,7 @@ func New(cfg Config) (*Client, error) {
 	return c, nil
 }
 
-// Run keeps a stream open until ctx ends, and returns nil then. It is called
-// once.
+// Run keeps a stream open until ctx ends, and returns nil then. It is called once.
 func (c *Client) Run(ctx context.Context) error {
 	wait := pause.Backoff{First: c.cfg.MinBackoff, Most: c.cfg.MaxBackoff}
 	defer c.state.set(false, errEnded)
@@ -180,8 +172,8 @@ func (c *Client) Run(ctx context.Context) error {
 	}
 }
 
-// Connected reports whether there is a stream that the server has answered on.
-// It costs almost nothing.
+// Connected reports whether there is a stream that the server has answered on. It costs almost
+// nothing.
 func (c *Client) Connected() bool { return c.state.connected.Load() }
 
 // State returns the state of the connection to the server.
@@ -193,8 +185,8 @@ func (c *Client) State() State {
 // Watch returns the state and a channel that is closed once it changes.
 func (c *Client) Watch() (State, <-chan struct{}) { return c.state.watch() }
 
-// Reopen replaces the stream by another one, which sends the current node and requests
-// nothing again. The reason is for the log.
+// Reopen replaces the stream by another one, which sends the current node and requests nothing
+// again. The reason is for the log.
 func (c *Client) Reopen(reason string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -208,8 +200,8 @@ func (c *Client) Introduce() {
 	c.wake.Set()
 }
 
-// Say sends one request with that node on a stream of its own, and returns once
-// the server has ended the stream.
+// Say sends one request with that node on a stream of its own, and returns once the server has
+// ended the stream.
 func (c *Client) Say(ctx context.Context, typeURL string, node *corev3.Node) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()

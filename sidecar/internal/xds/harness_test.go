@@ -53,8 +53,7 @@ func (s server) put(typeURL string, texts map[string]string) {
 	s.Put(typeURL, resources)
 }
 
-// holder is what a client applies its updates to. It refuses those with a
-// resource that says "bad".
+// holder is what a client applies its updates to. It refuses those with a resource that says "bad".
 type holder struct {
 	*xds.Client
 	logged *bytes.Buffer // read it when the client has stopped
@@ -100,8 +99,8 @@ func (h *holder) count() int {
 	return len(h.updates)
 }
 
-// newHolder makes a client of the server without running it. It wants all globs, and
-// the topics of those names.
+// newHolder makes a client of the server without running it. It wants all globs, and the topics of
+// those names.
 func newHolder(t *testing.T, s server, change func(*xds.Config), names ...string) *holder {
 	t.Helper()
 	conn, err := grpc.NewClient(s.Address,

@@ -8,12 +8,12 @@ import (
 	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
 )
 
-// wildcard is the name that stands for all resources of a type. It is always
-// sent: an empty first request may mean the same, or nothing.
+// wildcard is the name that stands for all resources of a type. It is always sent: an empty first
+// request may mean the same, or nothing.
 const wildcard = "*"
 
-// askSingly is the number of resources of refused responses up to which each is
-// requested by itself, so that a valid one does not come with the invalid one.
+// askSingly is the number of resources of refused responses up to which each is requested by
+// itself, so that a valid one does not come with the invalid one.
 const askSingly = 64
 
 type names map[string]struct{}
@@ -74,8 +74,8 @@ func (k *kind) requests() (out []*discoveryv3.DeltaDiscoveryRequest) {
 	}
 	for group := range slices.Chunk(again, size) {
 		if k.wildcard() {
-			// Subscribing to a name and unsubscribing at once requests a single
-			// resource of a wildcard: the server sends it, or its removal.
+			// Subscribing to a name and unsubscribing at once requests a single resource of a
+			// wildcard: the server sends it, or its removal.
 			tell(group, group)
 		} else {
 			tell(group, nil)
@@ -125,8 +125,8 @@ func (k *kind) completedBy(u *Update) bool {
 	return true
 }
 
-// accepted records that an update is in force. It reports whether resources of earlier
-// responses are to be requested again now.
+// accepted records that an update is in force. It reports whether resources of earlier responses
+// are to be requested again now.
 func (k *kind) accepted(u *Update) (news bool) {
 	k.answered = true
 	unasked := false // one of its resources was not requested again

@@ -14,8 +14,7 @@ type State struct {
 	Err       error     // why there is no connection; nil: there is one, or the client is connecting
 }
 
-// Away reports whether there is no connection, and the client has failed to make
-// one.
+// Away reports whether there is no connection, and the client has failed to make one.
 func (s State) Away() bool { return !s.Connected && s.Err != nil }
 
 // errEnded is the Err of a client whose Run has returned.

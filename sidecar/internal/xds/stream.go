@@ -19,8 +19,8 @@ import (
 )
 
 const (
-	// maxVerdicts bounds the answers that wait to be sent. The stream of a server
-	// that sends that many responses without reading one ends.
+	// maxVerdicts bounds the answers that wait to be sent. The stream of a server that sends that
+	// many responses without reading one ends.
 	maxVerdicts = 1024
 	// maxReasons bounds the reasons that the server gets for a refused response.
 	maxReasons = 8 << 10
@@ -29,9 +29,8 @@ const (
 // errReopen ends a stream so that the next one begins.
 var errReopen = errors.New("another stream is needed")
 
-// stream is one stream. One goroutine reads and another writes, and neither waits
-// for the other: the client must not block a server that reads nothing while it
-// sends.
+// stream is one stream. One goroutine reads and another writes, and neither waits for the other:
+// the client must not block a server that reads nothing while it sends.
 type stream struct {
 	c   *Client
 	rpc discoveryv3.AggregatedDiscoveryService_DeltaAggregatedResourcesClient
@@ -80,8 +79,7 @@ func (c *Client) stream(ctx context.Context) error {
 	return err
 }
 
-// reason returns why the client gave up a stream, rather than the error that this
-// caused.
+// reason returns why the client gave up a stream, rather than the error that this caused.
 func reason(ctx context.Context, err error) error {
 	if cause := context.Cause(ctx); cause != nil && !errors.Is(cause, context.Canceled) {
 		return cause
@@ -145,8 +143,8 @@ func (s *stream) keepFirst(t taken) error {
 	return nil
 }
 
-// keep stores accepted updates, all that wait at a time, and then acknowledges
-// them. The reader does not wait for it: updates act at once.
+// keep stores accepted updates, all that wait at a time, and then acknowledges them. The reader
+// does not wait for it: updates act at once.
 func (s *stream) keep(ctx context.Context) error {
 	for {
 		select {
@@ -208,8 +206,8 @@ func (s *stream) drainVerdicts() []*discoveryv3.DeltaDiscoveryRequest {
 	return out
 }
 
-// write sends requests until the stream ends. If the server has ended it, the
-// reader gets the reason.
+// write sends requests until the stream ends. If the server has ended it, the reader gets the
+// reason.
 func (s *stream) write(ctx context.Context) error {
 	err := s.writeOn(ctx)
 	if errors.Is(err, io.EOF) {
@@ -263,8 +261,7 @@ func (c *Client) begin() (out []*discoveryv3.DeltaDiscoveryRequest) {
 	return out
 }
 
-// changes returns the further requests. The error says that another stream is
-// needed.
+// changes returns the further requests. The error says that another stream is needed.
 func (c *Client) changes() (out []*discoveryv3.DeltaDiscoveryRequest, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -284,8 +281,8 @@ func (c *Client) changes() (out []*discoveryv3.DeltaDiscoveryRequest, err error)
 	return out, nil
 }
 
-// unkept records that updates are in force and not stored: the server has to send
-// them again, on another stream.
+// unkept records that updates are in force and not stored: the server has to send them again, on
+// another stream.
 func (c *Client) unkept(batch []taken) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -327,8 +324,7 @@ func (c *Client) apply(ctx context.Context, response *discoveryv3.DeltaDiscovery
 	return update, nil
 }
 
-// updateOf reads a response. With an error too, the update has all readable
-// names.
+// updateOf reads a response. With an error too, the update has all readable names.
 func updateOf(response *discoveryv3.DeltaDiscoveryResponse) (Update, error) {
 	u := Update{Type: response.GetTypeUrl(), Version: response.GetSystemVersionInfo()}
 	seen := make(names, len(response.GetResources()))

@@ -1,6 +1,6 @@
-// Package application tests what Sluice is for: an application of three services, written with the SDK, each in processes of
-// its own, while the sidecar, the services and their database are killed, paused and away. It has no code of its own but
-// tests.
+// Package application tests what Sluice is for: an application of three services, written with the
+// SDK, each in processes of its own, while the sidecar, the services and their database are killed,
+// paused and away. It has no code of its own but tests.
 package application
 
 import (

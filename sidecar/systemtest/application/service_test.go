@@ -34,8 +34,8 @@ const (
 	stopTimeout = 30 * time.Second
 )
 
-// An order is a document of the orders service, and the payload of its event. The number counts the orders of a customer,
-// who is the event's key.
+// An order is a document of the orders service, and the payload of its event. The number counts the
+// orders of a customer, who is the event's key.
 type order struct {
 	ID       string `bson:"_id" json:"-"`
 	Customer string `json:"customer"`
@@ -72,7 +72,8 @@ type service struct {
 	store    *mongostore.Store
 }
 
-// serve is the program of each service. It is ready at once: it waits for its sidecar and its database.
+// serve is the program of each service. It is ready at once: it waits for its sidecar and its
+// database.
 func serve(args []string) int {
 	ctx, cancel := signal.NotifyContext(context.Background(), syscall.SIGTERM)
 	defer cancel()
@@ -128,7 +129,8 @@ func ended(ctx context.Context, err error) error {
 	return err
 }
 
-// sell publishes the orders of the database, each customer's one after the other, and marks them there: an outbox.
+// sell publishes the orders of the database, each customer's one after the other, and marks them
+// there: an outbox.
 func (s *service) sell(ctx context.Context) error {
 	for ctx.Err() == nil {
 		if err := s.sellOnce(ctx); err != nil {
@@ -181,8 +183,8 @@ func (s *service) sellTo(ctx context.Context, orders []order) error {
 	return nil
 }
 
-// charge adds each order to its customer's account, once, and publishes a payment behind that, which is the same one however
-// often.
+// charge adds each order to its customer's account, once, and publishes a payment behind that,
+// which is the same one however often.
 func (s *service) charge(ctx context.Context) error {
 	once, err := s.once(ctx, ordersTopic, payingGroup)
 	if err != nil {
@@ -213,8 +215,8 @@ func (s *service) charge(ctx context.Context) error {
 	})
 }
 
-// read makes rows of orders and payments. Of an order the row is its outcome; the payment is added to it by a write that
-// may come twice.
+// read makes rows of orders and payments. Of an order the row is its outcome; the payment is added
+// to it by a write that may come twice.
 func (s *service) read(ctx context.Context) error {
 	ofOrders, err := s.once(ctx, ordersTopic, readingGroup)
 	if err != nil {
@@ -244,7 +246,8 @@ func (s *service) read(ctx context.Context) error {
 	}))
 }
 
-// next notes which of a customer's orders the read model has got to. One may come again, and none is left out.
+// next notes which of a customer's orders the read model has got to. One may come again, and none
+// is left out.
 func (s *service) next(ctx context.Context, m *sluice.Message) (o order, err error) {
 	if o, err = sluice.Decode[order](&m.Event); err != nil {
 		return o, sluice.DeadLetter(err)
@@ -263,7 +266,8 @@ func (s *service) next(ctx context.Context, m *sluice.Message) (o order, err err
 	return o, err
 }
 
-// fault keeps what must not be for the test. Who cannot, has failed: it is said when the event comes again.
+// fault keeps what must not be for the test. Who cannot, has failed: it is said when the event
+// comes again.
 func (s *service) fault(ctx context.Context, format string, args ...any) error {
 	_, err := s.faults.InsertOne(ctx, bson.D{{Key: "says", Value: fmt.Sprintf(format, args...)}})
 	return err

@@ -28,19 +28,20 @@ const (
 	// troubleTime is for how long one round disturbs the application.
 	troubleTime = 12 * time.Second
 	customers   = 6
-	// patience is how long everything may take to come to rest, on a machine that has other things to do: a real MongoDB keeps
-	// what a killed transaction has locked for a minute.
+	// patience is how long everything may take to come to rest, on a machine that has other things
+	// to do: a real MongoDB keeps what a killed transaction has locked for a minute.
 	patience = 4 * time.Minute
-	// policies are the defaults, except for a deadline after which others get what a paused service has.
+	// policies are the defaults, except for a deadline after which others get what a paused service
+	// has.
 	policies = `
 - name: "*"
   delivery: {ack_timeout: 2s}
 `
 )
 
-// TestEffectsHappenOnce runs a shop while its sidecar is killed and paused, its services are killed and paused, and their
-// database is away and hangs, all at random: each order is charged and in the read model once, none is missing, and of each
-// customer they come in order.
+// TestEffectsHappenOnce runs a shop while its sidecar is killed and paused, its services are killed
+// and paused, and their database is away and hangs, all at random: each order is charged and in the
+// read model once, none is missing, and of each customer they come in order.
 func TestEffectsHappenOnce(t *testing.T) { soak.Rounds(t, keepShop) }
 
 // shop is the application and what it needs, as the test sees them.

@@ -22,8 +22,9 @@ type trouble struct {
 	begin func(random *rand.Rand) (end func())
 }
 
-// disturb disturbs the sidecar, the services and their ways to the database until ctx ends, each independently of the
-// others. The function that it returns waits until all is well again, and tells how often what has happened.
+// disturb disturbs the sidecar, the services and their ways to the database until ctx ends, each
+// independently of the others. The function that it returns waits until all is well again, and
+// tells how often what has happened.
 func (s *shop) disturb(ctx context.Context, seed uint64) (ended func() string) {
 	var mu sync.Mutex
 	counts := map[string]int{}

@@ -21,8 +21,8 @@ func (s *server) replayed(t testing.TB, topic, id string) object {
 	return nil
 }
 
-// "binary (ce-* headers), structured, batched: id is the id, source, type,
-// subject… kept in headers as ce-*, partitionkey is the key."
+// "binary (ce-* headers), structured, batched: id is the id, source, type, subject… kept in headers
+// as ce-*, partitionkey is the key."
 func TestCloudEventModes(t *testing.T) {
 	t.Parallel()
 	s := shared(t)
@@ -129,8 +129,8 @@ func TestCloudEventRefusals(t *testing.T) {
 	}
 }
 
-// "POST /v1.0/publish/{pubsub}/{topic}: the same publish under the path that
-// Dapr clients use (204 on success)".
+// "POST /v1.0/publish/{pubsub}/{topic}: the same publish under the path that Dapr clients use (204
+// on success)".
 func TestDaprPublish(t *testing.T) {
 	t.Parallel()
 	s := shared(t)

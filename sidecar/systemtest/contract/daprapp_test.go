@@ -19,8 +19,8 @@ type given struct {
 	event             object
 }
 
-// "see the project's docs for the Dapr subscription forms": the application tells
-// its subscriptions and is given their events, which its answers settle.
+// "see the project's docs for the Dapr subscription forms": the application tells its subscriptions
+// and is given their events, which its answers settle.
 func TestDaprApplication(t *testing.T) {
 	t.Parallel()
 	events := make(chan given, 100)

@@ -9,9 +9,8 @@ import (
 	"github.com/sluice-bus/sluice/internal/apitest"
 )
 
-// "An ack that does not come within the deadline … redelivery, with attempt one
-// higher." "ctx.attempt starts at 1; ctx.ack_deadline_ms is the time that is
-// left."
+// "An ack that does not come within the deadline … redelivery, with attempt one higher."
+// "ctx.attempt starts at 1; ctx.ack_deadline_ms is the time that is left."
 func TestAckDeadline(t *testing.T) {
 	t.Parallel()
 	s := shared(t)
@@ -54,8 +53,8 @@ func TestModack(t *testing.T) {
 	k.refused("unknown_id", `{"op":"MODACK","topic":"one.modack","group":"g","id":"x","extend_ms":50}`)
 }
 
-// "NACK: OK; redelivered after the delay (0: at once), else the policy's backoff;
-// counts an attempt"
+// "NACK: OK; redelivered after the delay (0: at once), else the policy's backoff; counts an
+// attempt"
 func TestNack(t *testing.T) {
 	t.Parallel()
 	s := own(t, `[{name: "*", publish: {rate: 0}, connection: {rate: 0}, delivery: {backoff: {min: 4m, max: 4m}}}, {name: one.soon, delivery: {backoff: {min: 500ms, max: 500ms}}}]`)
@@ -86,8 +85,8 @@ func TestNack(t *testing.T) {
 	k.silent("it was acked before the nack")
 }
 
-// "after maxAttempts, moved to the topic <topic>.dlq with headers
-// sluice-dlq-reason, -group, -attempts, -id. Nothing is dropped in silence."
+// "after maxAttempts, moved to the topic <topic>.dlq with headers sluice-dlq-reason, -group,
+// -attempts, -id. Nothing is dropped in silence."
 func TestDeadLetters(t *testing.T) {
 	t.Parallel()
 	s := shared(t)
@@ -116,9 +115,8 @@ func TestDeadLetters(t *testing.T) {
 	k.await("the next event", func(f object) bool { return f.Text("event.id") == "good" })
 }
 
-// "a closed connection: redelivery, with attempt one higher"; "UNSUBSCRIBE …
-// give events back without counting an attempt"; "unacked events go back to the
-// group at once"; "a graceful stop".
+// "a closed connection: redelivery, with attempt one higher"; "UNSUBSCRIBE … give events back
+// without counting an attempt"; "unacked events go back to the group at once"; "a graceful stop".
 func TestGivingBack(t *testing.T) {
 	t.Parallel()
 	h := newHome(t)
@@ -165,8 +163,7 @@ func TestGivingBack(t *testing.T) {
 	}
 }
 
-// "An ack that arrives after its event was redelivered elsewhere settles nothing
-// there."
+// "An ack that arrives after its event was redelivered elsewhere settles nothing there."
 func TestLateAck(t *testing.T) {
 	t.Parallel()
 	s := shared(t)
@@ -231,8 +228,7 @@ func TestMaxInflight(t *testing.T) {
 	}
 }
 
-// "with ordered, events of one key reach the group in log order, one in flight at
-// a time per key"
+// "with ordered, events of one key reach the group in log order, one in flight at a time per key"
 func TestKeyOrder(t *testing.T) {
 	t.Parallel()
 	s := shared(t)

@@ -7,8 +7,8 @@ import (
 	"github.com/sluice-bus/sluice/internal/apitest"
 )
 
-// TestWebSocketErrors is bad input of every kind, its code, and what the
-// sentence must name; "an error never closes a WebSocket".
+// TestWebSocketErrors is bad input of every kind, its code, and what the sentence must name; "an
+// error never closes a WebSocket".
 func TestWebSocketErrors(t *testing.T) {
 	t.Parallel()
 	k := shared(t).dial(t)
@@ -135,8 +135,8 @@ func TestHTTPErrors(t *testing.T) {
 	}
 }
 
-// "requests that carry an Origin not in --allowed-origins are refused (403), as
-// are Host values other than localhost, a loopback address or the listener's own".
+// "requests that carry an Origin not in --allowed-origins are refused (403), as are Host values
+// other than localhost, a loopback address or the listener's own".
 func TestOriginAndHost(t *testing.T) {
 	t.Parallel()
 	s := own(t, "", "--allowed-origins", "https://good.example")

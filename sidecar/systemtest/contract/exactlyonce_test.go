@@ -6,8 +6,8 @@ import (
 	"github.com/sluice-bus/sluice/internal/apitest"
 )
 
-// "an id that was acked is not delivered again to that group, even where its
-// cursor is set back"; other groups, and groups that did not ask, get it again.
+// "an id that was acked is not delivered again to that group, even where its cursor is set back";
+// other groups, and groups that did not ask, get it again.
 func TestExactlyOnceAfterASeek(t *testing.T) {
 	t.Parallel()
 	h := newHome(t)
@@ -59,8 +59,8 @@ func TestExactlyOnceAfterASeek(t *testing.T) {
 	}
 }
 
-// "or it was published again under another seq": once retention has removed the
-// event and the dedupe window is over, its id may be published again.
+// "or it was published again under another seq": once retention has removed the event and the
+// dedupe window is over, its id may be published again.
 func TestExactlyOnceAfterARepublish(t *testing.T) {
 	t.Parallel()
 	s := own(t, `[{name: "*", publish: {rate: 0}, connection: {rate: 0}, partitions: 1, retention: {ttl: 200ms}, dedupe: {window: 100ms}}]`,

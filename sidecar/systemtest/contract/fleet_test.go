@@ -12,8 +12,8 @@ import (
 	"github.com/sluice-bus/sluice/internal/apitest"
 )
 
-// This file is about several sidecars on one store: "shared by all connections of
-// the group on every sidecar of the same store".
+// This file is about several sidecars on one store: "shared by all connections of the group on
+// every sidecar of the same store".
 
 // two starts two sidecars, a and b, on an empty shared store.
 func two(t *testing.T, policies string, args ...string) (a, b *server) {
@@ -36,8 +36,8 @@ func (s *server) owners(t *testing.T, topic, group string) []string {
 	return nodes
 }
 
-// share waits until every partition of a group has an owner, and each of the
-// nodes has one at least; both sidecars must agree.
+// share waits until every partition of a group has an owner, and each of the nodes has one at
+// least; both sidecars must agree.
 func share(t *testing.T, a, b *server, topic, group string, nodes ...string) {
 	t.Helper()
 	apitest.Eventually(t, fmt.Sprintf("%s of %s is shared by %v", group, topic, nodes), func() bool {
@@ -84,9 +84,9 @@ func TestOneIDThroughTwoSidecars(t *testing.T) {
 	}
 }
 
-// A group has members on both sidecars: each event goes to one of them, once,
-// whichever it came through; the events of a key in order; each sidecar has
-// partitions of its own, as it is asked for and as it tells its members.
+// A group has members on both sidecars: each event goes to one of them, once, whichever it came
+// through; the events of a key in order; each sidecar has partitions of its own, as it is asked for
+// and as it tells its members.
 func TestGroupOverTwoSidecars(t *testing.T) {
 	t.Parallel()
 	a, b := two(t, sharedPolicies)
@@ -144,8 +144,8 @@ func TestGroupOverTwoSidecars(t *testing.T) {
 	}
 }
 
-// "a killed sidecar: redelivery, with attempt one higher", at another one too, and
-// what is acked there is acked for the first when it is back.
+// "a killed sidecar: redelivery, with attempt one higher", at another one too, and what is acked
+// there is acked for the first when it is back.
 func TestTakeover(t *testing.T) {
 	t.Parallel()
 	store := newStore(t)
@@ -174,8 +174,8 @@ func TestTakeover(t *testing.T) {
 	}
 }
 
-// "rebalancing and a graceful stop give events back without counting an attempt",
-// and at once: long before a lease runs out.
+// "rebalancing and a graceful stop give events back without counting an attempt", and at once: long
+// before a lease runs out.
 func TestHandOver(t *testing.T) {
 	t.Parallel()
 	a, b := two(t, sharedPolicies, "--lease", "10m")
@@ -218,8 +218,8 @@ func TestHandOver(t *testing.T) {
 	apitest.Eventually(t, "the lag is 0", func() bool { return b.group(t, "t", "g").Text("lag") == "0" })
 }
 
-// "the sidecar keeps marks of acked ids for (topic, group)": in the store, so that
-// every sidecar goes by them.
+// "the sidecar keeps marks of acked ids for (topic, group)": in the store, so that every sidecar
+// goes by them.
 func TestExactlyOnceOnTheOther(t *testing.T) {
 	t.Parallel()
 	a, b := two(t, sharedPolicies)
@@ -276,8 +276,8 @@ func TestTwoSidecarsOfOneName(t *testing.T) {
 	})
 }
 
-// Pulls at two sidecars share a group. A lease is settled at the sidecar that gave
-// it, which the other one names; what a killed one has given comes from the other.
+// Pulls at two sidecars share a group. A lease is settled at the sidecar that gave it, which the
+// other one names; what a killed one has given comes from the other.
 func TestPullOverTwoSidecars(t *testing.T) {
 	t.Parallel()
 	a, b := two(t, sharedPolicies, soon...)
@@ -348,8 +348,8 @@ func TestNoPartition(t *testing.T) {
 	})
 }
 
-// "PUT …/cursor: move a group (seek), 204, at once also while members are connected
-// (their in-flight leases become stale)", through whichever sidecar.
+// "PUT …/cursor: move a group (seek), 204, at once also while members are connected (their
+// in-flight leases become stale)", through whichever sidecar.
 func TestSeekThroughTheOther(t *testing.T) {
 	t.Parallel()
 	a, b := two(t, sharedPolicies)
@@ -430,8 +430,7 @@ func TestReadingThroughEither(t *testing.T) {
 	}
 }
 
-// "store: {url without secrets}": neither status nor log has the URL's user,
-// password or options.
+// "store: {url without secrets}": neither status nor log has the URL's user, password or options.
 func TestStoreURLWithoutSecrets(t *testing.T) {
 	t.Parallel()
 	h := home{t.TempDir(), "mongodb://somebody:s3cret%40@127.0.0.1:1/events?authSource=vault&appName=t0ken"}

@@ -18,8 +18,8 @@ func blockedBy(t *testing.T, s *server, topic, group, reason string) {
 	})
 }
 
-// "for each member blocked_by: why it is sent nothing right now"; "cursor per
-// partition, lag, members, in flight"
+// "for each member blocked_by: why it is sent nothing right now"; "cursor per partition, lag,
+// members, in flight"
 func TestBlockedBy(t *testing.T) {
 	t.Parallel()
 	s := shared(t)
@@ -55,8 +55,8 @@ func TestBlockedBy(t *testing.T) {
 	}
 }
 
-// blocked_by "rate": "a delivery that finds no token waits, and is never
-// dropped". "delivery.rate has one second's worth as burst."
+// blocked_by "rate": "a delivery that finds no token waits, and is never dropped". "delivery.rate
+// has one second's worth as burst."
 func TestDeliveryRate(t *testing.T) {
 	t.Parallel()
 	s := own(t, `[{name: "*", publish: {rate: 0}, connection: {rate: 0}}, {name: slow, delivery: {rate: 10}}]`)
@@ -94,8 +94,8 @@ func TestSlowReader(t *testing.T) {
 	blockedBy(t, s, "one.slow", "slow", "slow_reader")
 }
 
-// "no_partition": more members than partitions, if members own partitions; a
-// member that shares one is not blocked so.
+// "no_partition": more members than partitions, if members own partitions; a member that shares one
+// is not blocked so.
 func TestMoreMembersThanPartitions(t *testing.T) {
 	t.Parallel()
 	s := shared(t)
@@ -110,8 +110,8 @@ func TestMoreMembersThanPartitions(t *testing.T) {
 	})
 }
 
-// "PUT …/cursor {from, ts, afterId}: move a group (seek), 204, at once also while
-// members are connected (their in-flight leases become stale)"
+// "PUT …/cursor {from, ts, afterId}: move a group (seek), 204, at once also while members are
+// connected (their in-flight leases become stale)"
 func TestSeek(t *testing.T) {
 	t.Parallel()
 	s := shared(t)

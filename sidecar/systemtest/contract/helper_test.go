@@ -9,8 +9,8 @@ import (
 	"github.com/sluice-bus/sluice/internal/sidecartest"
 )
 
-// instant is how long a test listens for something that must not happen, where
-// nothing observable marks the moment after which it cannot.
+// instant is how long a test listens for something that must not happen, where nothing observable
+// marks the moment after which it cannot.
 const instant = 150 * time.Millisecond
 
 // object is a JSON object whose numbers are json.Number.

@@ -27,8 +27,8 @@ func (s *server) cancel(t testing.TB, topic, id string) int {
 	return apitest.Call(t, "DELETE", s.URL()+"/v1/topics/"+topic+"/scheduled/"+id, "").Status
 }
 
-// "202 OK {id, deliver_at, durability}: kept, and put into the log when it is
-// due by the sidecars' clocks (ts = then), never before; past: at once"
+// "202 OK {id, deliver_at, durability}: kept, and put into the log when it is due by the sidecars'
+// clocks (ts = then), never before; past: at once"
 func TestScheduledDelivery(t *testing.T) {
 	t.Parallel()
 	s := shared(t)

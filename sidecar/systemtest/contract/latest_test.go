@@ -9,9 +9,9 @@ import (
 	"github.com/sluice-bus/sluice/internal/apitest"
 )
 
-// "the latest event of each key by seq … then one line {"positions":…}. SUBSCRIBE
-// (and pull, stream) with opts.from:"positions" and these positions goes on right
-// there: no gap, no overlap", on a topic that is compacted meanwhile.
+// "the latest event of each key by seq … then one line {"positions":…}. SUBSCRIBE (and pull,
+// stream) with opts.from:"positions" and these positions goes on right there: no gap, no overlap",
+// on a topic that is compacted meanwhile.
 func TestLatestAndLive(t *testing.T) {
 	t.Parallel()
 	s := own(t, `

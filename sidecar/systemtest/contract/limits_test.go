@@ -15,8 +15,7 @@ import (
 // text is a JSON string whose text has n bytes, quotes included.
 func text(n int) string { return `"` + strings.Repeat("x", n-2) + `"` }
 
-// TestFieldLimits holds section 2's limits, each at its edge and one beyond,
-// over WebSocket.
+// TestFieldLimits holds section 2's limits, each at its edge and one beyond, over WebSocket.
 func TestFieldLimits(t *testing.T) {
 	t.Parallel()
 	k := shared(t).dial(t)
@@ -154,9 +153,8 @@ func TestBatchLimitOverWebSocket(t *testing.T) {
 	k.usable()
 }
 
-// "An error never closes a WebSocket, except protocol violations of RFC 6455
-// (text that is not UTF-8: 1007), a message over the frame limit (1009)". "A
-// binary frame is bad_request."
+// "An error never closes a WebSocket, except protocol violations of RFC 6455 (text that is not
+// UTF-8: 1007), a message over the frame limit (1009)". "A binary frame is bad_request."
 func TestWhatClosesAWebSocket(t *testing.T) {
 	t.Parallel()
 	s := shared(t)

@@ -1,7 +1,6 @@
-// Package contract holds the sidecar to its external contract as somebody would
-// who has read that page and nothing else: the real program, raw HTTP and raw
-// WebSocket frames, JSON written out by hand. It knows no package of the
-// implementation, so that a mistake in one cannot hide here.
+// Package contract holds the sidecar to its external contract as somebody would who has read that
+// page and nothing else: the real program, raw HTTP and raw WebSocket frames, JSON written out by
+// hand. It knows no package of the implementation, so that a mistake in one cannot hide here.
 package contract
 
 import (
@@ -54,8 +53,7 @@ func (l *packageLife) end() {
 	}
 }
 
-// sharedPolicies lift the rate limits, which are the subject of tests that start
-// their own sidecar.
+// sharedPolicies lift the rate limits, which are the subject of tests that start their own sidecar.
 const sharedPolicies = `
 - name: "*"
   publish: {rate: 0}
@@ -74,10 +72,10 @@ var rounds struct {
 	servers []*server
 }
 
-// shared is the sidecar without rate limits that most tests use, each with
-// topics of its own. A test that runs again (-count) gets a new one with all
-// others that do. On a shared store, each test has a sidecar and a database to
-// itself: the tests' server would read the events of all tests for each of them.
+// shared is the sidecar without rate limits that most tests use, each with topics of its own. A
+// test that runs again (-count) gets a new one with all others that do. On a shared store, each
+// test has a sidecar and a database to itself: the tests' server would read the events of all tests
+// for each of them.
 func shared(t *testing.T) *server {
 	t.Helper()
 	if sharesStore(t) {

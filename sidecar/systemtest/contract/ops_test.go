@@ -9,8 +9,8 @@ import (
 	"github.com/sluice-bus/sluice/internal/apitest"
 )
 
-// metric is the value of one sample; labels are given as they are printed, in
-// any order. NaN-free: -1 where there is none.
+// metric is the value of one sample; labels are given as they are printed, in any order. NaN-free:
+// -1 where there is none.
 func (s *server) metric(t *testing.T, name string, labels ...string) float64 {
 	t.Helper()
 	for line := range strings.Lines(string(apitest.Call(t, "GET", s.OpsURL()+"/metrics", "").Body)) {
@@ -104,8 +104,8 @@ func TestTopicLabels(t *testing.T) {
 	}
 }
 
-// "GET /healthz (alive), GET /readyz (200 only when it can accept publishes), GET
-// /metrics (Prometheus text), GET /v1/status (JSON: …)"
+// "GET /healthz (alive), GET /readyz (200 only when it can accept publishes), GET /metrics
+// (Prometheus text), GET /v1/status (JSON: …)"
 func TestOps(t *testing.T) {
 	t.Parallel()
 	s := own(t, `[{name: "*", partitions: 2}]`, "--node-id", "node-7")

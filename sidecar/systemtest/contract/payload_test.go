@@ -14,8 +14,8 @@ import (
 	"github.com/sluice-bus/sluice/internal/apitest"
 )
 
-// faithful are payloads that must be "handed out equal to what came in: object
-// member order kept, numbers equal as decimals, strings exact".
+// faithful are payloads that must be "handed out equal to what came in: object member order kept,
+// numbers equal as decimals, strings exact".
 var faithful = []string{
 	`null`, `true`, `false`, `""`, `[]`, `{}`, `0`, `-0`, `"text"`,
 	`12345678901234567890`, `0.1`, `1e400`, `-1E-400`, `1.10`, `123456789.123456789123456789`, `1e+5`,
@@ -71,8 +71,8 @@ func payloadOf(t testing.TB, frame object) []byte {
 	return f.Event.Payload
 }
 
-// TestPayloadsAreHandedOutEqual publishes every payload over each way in and
-// reads it over each way out.
+// TestPayloadsAreHandedOutEqual publishes every payload over each way in and reads it over each way
+// out.
 func TestPayloadsAreHandedOutEqual(t *testing.T) {
 	t.Parallel()
 	s := shared(t)
@@ -143,8 +143,8 @@ func TestLoneSurrogates(t *testing.T) {
 	k.usable()
 }
 
-// "A payload that is not JSON travels as payload_base64 with
-// headers["content-type"], byte for byte."
+// "A payload that is not JSON travels as payload_base64 with headers["content-type"], byte for
+// byte."
 func TestPayloadsThatAreNotJSON(t *testing.T) {
 	t.Parallel()
 	s := shared(t)
@@ -178,8 +178,8 @@ func TestPayloadsThatAreNotJSON(t *testing.T) {
 	k.refused("bad_request", `{"op":"PUBLISH","topic":"one.bytes"}`)
 }
 
-// "JSON is expected with application/json, …+json, no content type, and curl's
-// default form type; any other type is kept as bytes."
+// "JSON is expected with application/json, …+json, no content type, and curl's default form type;
+// any other type is kept as bytes."
 func TestContentTypes(t *testing.T) {
 	t.Parallel()
 	s := shared(t)
@@ -212,9 +212,9 @@ func TestContentTypes(t *testing.T) {
 	}
 }
 
-// "Absent optional fields are left out, not null", and the fields that were given
-// come out as they went in, the same in EVENT, replay and export: "A replayed or
-// exported event is the same JSON object that subscribers get."
+// "Absent optional fields are left out, not null", and the fields that were given come out as they
+// went in, the same in EVENT, replay and export: "A replayed or exported event is the same JSON
+// object that subscribers get."
 func TestEventFields(t *testing.T) {
 	t.Parallel()
 	s := shared(t)

@@ -26,9 +26,8 @@ func (k *socket) burstOf(topic string) string {
 	return fmt.Sprint(r)
 }
 
-// "for a topic, exact beats longer literal prefix beats *, and unset fields fall
-// through to the next match, then to the defaults"; "connection is read from the
-// policy * alone".
+// "for a topic, exact beats longer literal prefix beats *, and unset fields fall through to the
+// next match, then to the defaults"; "connection is read from the policy * alone".
 func TestPolicyMatching(t *testing.T) {
 	t.Parallel()
 	s := own(t, `
@@ -64,8 +63,8 @@ func TestPolicyMatching(t *testing.T) {
 	}
 }
 
-// "delivery values are the defaults of a subscription that does not say, and the
-// most for one that does."
+// "delivery values are the defaults of a subscription that does not say, and the most for one that
+// does."
 func TestDeliveryMaxima(t *testing.T) {
 	t.Parallel()
 	s := own(t, `[{name: "*", publish: {rate: 0}, connection: {rate: 0}, partitions: 1, delivery: {max_inflight: 3, ack_timeout: 400ms, max_attempts: 2, backoff: {min: 1ms, max: 2ms}}}]`)
@@ -101,9 +100,8 @@ func TestDeliveryMaxima(t *testing.T) {
 	}
 }
 
-// "A changed --policies file takes effect within 3 s", on live connections and
-// subscriptions too; "An invalid policy is refused whole, and what was in force
-// stays in force."
+// "A changed --policies file takes effect within 3 s", on live connections and subscriptions too;
+// "An invalid policy is refused whole, and what was in force stays in force."
 func TestReload(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -155,8 +153,7 @@ func TestReload(t *testing.T) {
 	k.event() // max_inflight is what the subscription asked for again
 }
 
-// "groups: {NAME: {paused, rate, max_inflight}}": for that group alone, also
-// while it has members.
+// "groups: {NAME: {paused, rate, max_inflight}}": for that group alone, also while it has members.
 func TestGroupPolicies(t *testing.T) {
 	t.Parallel()
 	const policies = `[{name: "*", publish: {rate: 0}, connection: {rate: 0}}, {name: in, groups: {held: {paused: %v}, few: {max_inflight: 2}, slow: {rate: 0.01}}}]`
@@ -200,8 +197,8 @@ func TestGroupPolicies(t *testing.T) {
 	await("held", 5)
 }
 
-// "delivery: {fairness: {by, weights}}": who has little to do does not wait until
-// who has much is done, and each key keeps its order.
+// "delivery: {fairness: {by, weights}}": who has little to do does not wait until who has much is
+// done, and each key keeps its order.
 func TestFairness(t *testing.T) {
 	t.Parallel()
 	s := own(t, `[{name: "*", publish: {rate: 0}, connection: {rate: 0}}, {name: by.header, delivery: {fairness: {by: "header:tenant"}}},
@@ -242,8 +239,8 @@ func TestFairness(t *testing.T) {
 	}
 }
 
-// Live retuning: a connection that was limited is not, once its rate is lifted,
-// and is again when the limit comes back.
+// Live retuning: a connection that was limited is not, once its rate is lifted, and is again when
+// the limit comes back.
 func TestBucketsAreRetuned(t *testing.T) {
 	t.Parallel()
 	file := write(t, t.TempDir()+"/p.yaml", `[{name: "*", connection: {rate: 0.01, burst: 2}}]`)

@@ -10,8 +10,8 @@ import (
 	"time"
 )
 
-// "OK {id,ts,partition,seq,duplicate?,durability}"; over HTTP "201 with the OK
-// body of PUBLISH; 200 when duplicate". "ts: … or the time of acceptance".
+// "OK {id,ts,partition,seq,duplicate?,durability}"; over HTTP "201 with the OK body of PUBLISH; 200
+// when duplicate". "ts: … or the time of acceptance".
 func TestPublishAnswers(t *testing.T) {
 	t.Parallel()
 	s := shared(t)
@@ -43,8 +43,8 @@ func TestPublishAnswers(t *testing.T) {
 	}
 }
 
-// "conflict 409: an id that this topic already holds, published again with another
-// key, other headers or another payload; names the stored event's seq".
+// "conflict 409: an id that this topic already holds, published again with another key, other
+// headers or another payload; names the stored event's seq".
 func TestConflict(t *testing.T) {
 	t.Parallel()
 	s := shared(t)
@@ -71,8 +71,8 @@ func TestConflict(t *testing.T) {
 	s.put(t, "publish.conflict.other", "x", "2") // "Unique per topic"
 }
 
-// The headers of an HTTP publish; "names are lower-cased when they come as HTTP
-// headers"; "Two id headers that differ: bad_request".
+// The headers of an HTTP publish; "names are lower-cased when they come as HTTP headers"; "Two id
+// headers that differ: bad_request".
 func TestPublishHeaders(t *testing.T) {
 	t.Parallel()
 	s := shared(t)
@@ -96,8 +96,8 @@ func TestPublishHeaders(t *testing.T) {
 	}
 }
 
-// "application/x-ndjson: one event object per line (payload, opts), 200
-// {results} in order, an OK body or {code, error} each".
+// "application/x-ndjson: one event object per line (payload, opts), 200 {results} in order, an OK
+// body or {code, error} each".
 func TestLines(t *testing.T) {
 	t.Parallel()
 	s := shared(t)
@@ -131,8 +131,8 @@ not JSON
 	}
 }
 
-// "OK {results: [one OK body or {code, msg} each, in order]}", and a batch's
-// events may name topics of their own.
+// "OK {results: [one OK body or {code, msg} each, in order]}", and a batch's events may name topics
+// of their own.
 func TestBatch(t *testing.T) {
 	t.Parallel()
 	s := shared(t)
@@ -158,8 +158,8 @@ func TestBatch(t *testing.T) {
 	}
 }
 
-// "Publishes of one connection with the same key are logged in the order they
-// were sent", however far they are pipelined, and each has its one reply.
+// "Publishes of one connection with the same key are logged in the order they were sent", however
+// far they are pipelined, and each has its one reply.
 func TestPipelining(t *testing.T) {
 	t.Parallel()
 	s := shared(t)
@@ -186,8 +186,8 @@ func TestPipelining(t *testing.T) {
 	}
 }
 
-// Partition = hash of key: events of one key share one. Many publishers of one id
-// at once store one event.
+// Partition = hash of key: events of one key share one. Many publishers of one id at once store one
+// event.
 func TestOneIDFromManyPublishers(t *testing.T) {
 	t.Parallel()
 	s := shared(t)

@@ -57,9 +57,8 @@ func (s *server) settle(t testing.TB, topic, group, verb string, events []object
 
 const fromStart = `{"wait_ms":5000,"opts":{"from":"earliest"}}`
 
-// "long poll: {events:[{event, ctx}]} (empty after wait_ms)"; "each came with
-// ctx.lease"; "results in order: {ok:true}, or stale_lease where the event has
-// been redelivered or settled since"
+// "long poll: {events:[{event, ctx}]} (empty after wait_ms)"; "each came with ctx.lease"; "results
+// in order: {ok:true}, or stale_lease where the event has been redelivered or settled since"
 func TestPull(t *testing.T) {
 	t.Parallel()
 	s := shared(t)
@@ -130,9 +129,9 @@ func TestPullsShareAGroupWithSockets(t *testing.T) {
 	}
 }
 
-// "a killed sidecar: redelivery, with attempt one higher"; "OK once the progress is
-// recorded durably, so it survives a kill"; "a graceful stop give[s] events back
-// without counting an attempt".
+// "a killed sidecar: redelivery, with attempt one higher"; "OK once the progress is recorded
+// durably, so it survives a kill"; "a graceful stop give[s] events back without counting an
+// attempt".
 func TestPullOverRestarts(t *testing.T) {
 	t.Parallel()
 	h := newHome(t)
@@ -173,8 +172,8 @@ func TestPullOverRestarts(t *testing.T) {
 	}
 }
 
-// "server-sent events: id: event id, data: the event; Last-Event-ID resumes after
-// that id"; "A replayed event is the same JSON object that subscribers get."
+// "server-sent events: id: event id, data: the event; Last-Event-ID resumes after that id"; "A
+// replayed event is the same JSON object that subscribers get."
 func TestStream(t *testing.T) {
 	t.Parallel()
 	s := shared(t)
@@ -217,8 +216,8 @@ func TestStream(t *testing.T) {
 	}
 }
 
-// "Last-Event-ID resumes after that id", whatever is published meanwhile, and in
-// which order it is stored.
+// "Last-Event-ID resumes after that id", whatever is published meanwhile, and in which order it is
+// stored.
 func TestStreamMissesNothing(t *testing.T) {
 	t.Parallel()
 	s := shared(t)
@@ -277,7 +276,8 @@ func TestStreamWithAGroup(t *testing.T) {
 	apitest.Eventually(t, "it is acked again", func() bool { return s.group(t, topic, "g").Text("lag") == "0" })
 	again.end()
 	apitest.Eventually(t, "the stream has ended", func() bool { return len(s.group(t, topic, "g").List("members")) == 0 })
-	// A stream tells nobody when its acks are durable; the answer to an ack behind them in the partition does.
+	// A stream tells nobody when its acks are durable; the answer to an ack behind them in the
+	// partition does.
 	s.put(t, topic, "last", "1")
 	if got := fmt.Sprint(s.settle(t, topic, "g", "ack", s.pulled(t, topic, "g", "", 1), "")); got != "[ok]" {
 		t.Errorf("ack: %s", got)
@@ -290,8 +290,7 @@ func TestStreamWithAGroup(t *testing.T) {
 	}
 }
 
-// A sidecar that is told to stop ends its streams and pulls, and does not wait
-// for them.
+// A sidecar that is told to stop ends its streams and pulls, and does not wait for them.
 func TestStopEndsStreamsAndPulls(t *testing.T) {
 	t.Parallel()
 	s := own(t, sharedPolicies)

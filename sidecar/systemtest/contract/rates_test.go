@@ -50,9 +50,8 @@ func (k *socket) untilLimited(scope, format string, args ...any) time.Duration {
 	return k.limitedIn(scope, r)
 }
 
-// "publish: {per: header:NAME}: a bucket of rate and burst for each value, those
-// without the header share one; scope in the error: tenant". However the header
-// comes.
+// "publish: {per: header:NAME}: a bucket of rate and burst for each value, those without the header
+// share one; scope in the error: tenant". However the header comes.
 func TestTenants(t *testing.T) {
 	t.Parallel()
 	s := own(t, `[{name: "*", connection: {rate: 0}, publish: {rate: 0.01, burst: 3, per: "header:Tenant"}}]`)
@@ -78,10 +77,9 @@ func TestTenants(t *testing.T) {
 	k.limited("tenant", one, "c")
 }
 
-// "a publish takes one token per event from the connection's bucket and from the
-// topic's; a batch takes its count, all or nothing, and is refused with one error;
-// a batch larger than the burst is bad_request naming the burst. Whatever refuses
-// a publish, no token of it stays taken."
+// "a publish takes one token per event from the connection's bucket and from the topic's; a batch
+// takes its count, all or nothing, and is refused with one error; a batch larger than the burst is
+// bad_request naming the burst. Whatever refuses a publish, no token of it stays taken."
 func TestTokens(t *testing.T) {
 	t.Parallel()
 	s := own(t, still)
@@ -123,8 +121,8 @@ func TestTokens(t *testing.T) {
 	m.usable()
 }
 
-// "retry_after_ms is enough", and "a whole number"; HTTP "adds Retry-After (whole
-// seconds, rounded up)"; "for HTTP the TCP connection".
+// "retry_after_ms is enough", and "a whole number"; HTTP "adds Retry-After (whole seconds, rounded
+// up)"; "for HTTP the TCP connection".
 func TestRetryAfterIsEnough(t *testing.T) {
 	t.Parallel()
 	s := own(t, `[{name: "*", connection: {rate: 10, burst: 5}, publish: {rate: 0}}, {name: t, publish: {rate: 4, burst: 2}}]`)
@@ -163,8 +161,8 @@ func TestRetryAfterIsEnough(t *testing.T) {
 	}
 }
 
-// The defaults: "connection's bucket (default 200/s, burst 200)", "the topic's
-// (default 1000/s, burst 1000)".
+// The defaults: "connection's bucket (default 200/s, burst 200)", "the topic's (default 1000/s,
+// burst 1000)".
 func TestDefaultRates(t *testing.T) {
 	t.Parallel()
 	s := own(t, "")
@@ -195,8 +193,8 @@ func TestOnLimitWait(t *testing.T) {
 	k.limited("topic", `{"op":"PUBLISH","topic":"short","payload":1}`)
 }
 
-// bytes_per_second: a topic's publishes are limited by their size as well. Its
-// burst is one second's worth, or a whole batch of 8 MiB where that is more.
+// bytes_per_second: a topic's publishes are limited by their size as well. Its burst is one
+// second's worth, or a whole batch of 8 MiB where that is more.
 func TestBytesPerSecond(t *testing.T) {
 	t.Parallel()
 	s := own(t, `[{name: "*", publish: {bytes_per_second: 1000}}]`)

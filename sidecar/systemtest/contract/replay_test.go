@@ -17,8 +17,8 @@ import (
 	"github.com/sluice-bus/sluice/internal/apitest"
 )
 
-// fill publishes n events on four partitions with ties: three share each
-// millisecond. It returns their ids in (ts, id) order.
+// fill publishes n events on four partitions with ties: three share each millisecond. It returns
+// their ids in (ts, id) order.
 func fill(t *testing.T, s *server, topic string, n int) []string {
 	t.Helper()
 	var lines strings.Builder
@@ -55,8 +55,8 @@ func (s *server) pages(t *testing.T, query string, more ...string) []string {
 	}
 }
 
-// "cursor=<next> continues exactly where this page ended, however many events
-// share a millisecond"; "Events ascend by (ts,id)".
+// "cursor=<next> continues exactly where this page ended, however many events share a millisecond";
+// "Events ascend by (ts,id)".
 func TestReplayPages(t *testing.T) {
 	t.Parallel()
 	s := shared(t)
@@ -160,8 +160,8 @@ func TestReplayBadInput(t *testing.T) {
 	}
 }
 
-// "GET /export …: one event per line, ascending by (ts,id), both bounds
-// inclusive; ndjson=0 one JSON array"
+// "GET /export …: one event per line, ascending by (ts,id), both bounds inclusive; ndjson=0 one
+// JSON array"
 func TestExport(t *testing.T) {
 	t.Parallel()
 	s := shared(t)

@@ -9,8 +9,8 @@ import (
 
 const shopSchema = `{type: object, required: [id], properties: {id: {type: integer, maximum: 12345678901234567890}, lines: {items: {required: [sku]}}}}`
 
-// "schema_violation 422: the topic's schema refuses the payload; gives the JSON
-// Pointer", on every way in.
+// "schema_violation 422: the topic's schema refuses the payload; gives the JSON Pointer", on every
+// way in.
 func TestSchemaViolation(t *testing.T) {
 	t.Parallel()
 	s := own(t, `[{name: "shop.*", publish: {rate: 0.001, burst: 3}, schema: {json_schema: `+shopSchema+`}}]`)
@@ -56,8 +56,8 @@ func TestSchemaViolation(t *testing.T) {
 	}
 }
 
-// A changed schema acts within 3 s, and one that does not compile is an invalid
-// policy, named by its field: what was in force stays.
+// A changed schema acts within 3 s, and one that does not compile is an invalid policy, named by
+// its field: what was in force stays.
 func TestSchemaChanges(t *testing.T) {
 	t.Parallel()
 	file := write(t, t.TempDir()+"/p.yaml", `[{name: a, publish: {rate: 0}, schema: {json_schema: {type: number}}}]`)
@@ -79,8 +79,8 @@ func TestSchemaChanges(t *testing.T) {
 	becomes(`"x"`, 201)
 }
 
-// "Events carry headers["sluice-schema-version"]", "GET /v1/topics/{topic}/schema →
-// the one in force, 404 without", and "headers sluice-* aside" of a conflict.
+// "Events carry headers["sluice-schema-version"]", "GET /v1/topics/{topic}/schema → the one in
+// force, 404 without", and "headers sluice-* aside" of a conflict.
 func TestSchemaVersion(t *testing.T) {
 	t.Parallel()
 	file := write(t, t.TempDir()+"/p.yaml", `[{name: "shop.*", schema: {json_schema: {type: object}, compatibility: full}}]`)

@@ -34,9 +34,9 @@ func TestHelpAndVersion(t *testing.T) {
 	}
 }
 
-// "Once ready, each program prints exactly one line to stdout: a JSON object … with
-// the addresses really bound". "unix:/path" listens on a socket. "SIGTERM/SIGINT
-// drain and exit 0." "Logs are structured … --log-format text|json … on stderr."
+// "Once ready, each program prints exactly one line to stdout: a JSON object … with the addresses
+// really bound". "unix:/path" listens on a socket. "SIGTERM/SIGINT drain and exit 0." "Logs are
+// structured … --log-format text|json … on stderr."
 func TestReadyLine(t *testing.T) {
 	t.Parallel()
 	for _, signal := range []os.Signal{syscall.SIGTERM, os.Interrupt} {
@@ -89,8 +89,8 @@ func TestReadyLine(t *testing.T) {
 	}
 }
 
-// "precedence flag > environment > file > default"; "Keys in the file are the
-// flags' names"; "SLUICE_ + the flag's name in capitals, dashes as underscores".
+// "precedence flag > environment > file > default"; "Keys in the file are the flags' names";
+// "SLUICE_ + the flag's name in capitals, dashes as underscores".
 func TestPrecedence(t *testing.T) {
 	dir := t.TempDir()
 	file := write(t, filepath.Join(dir, "c.yaml"), "node-id: of-the-file\nallowed-origins: [\"https://of.the.file\"]\n")
@@ -122,10 +122,9 @@ func TestPrecedence(t *testing.T) {
 	}
 }
 
-// "an unknown key in the file is an error that names the key and its line"; "A
-// listener that is not loopback refuses to start without --auth-config (exit
-// status 2, saying why) unless --insecure is given"; issue 2: what is not
-// supported yet says so with exit status 2.
+// "an unknown key in the file is an error that names the key and its line"; "A listener that is not
+// loopback refuses to start without --auth-config (exit status 2, saying why) unless --insecure is
+// given"; issue 2: what is not supported yet says so with exit status 2.
 func TestRefusals(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()

@@ -9,10 +9,9 @@ import (
 	"github.com/sluice-bus/sluice/internal/apitest"
 )
 
-// TestFrom holds where a subscription starts: "from latest | earliest | ts |
-// afterId"; "Default from: latest"; "ts and afterId start each partition at its
-// lowest seq with that ts or later, or with (ts, id) after that event's; from
-// there on, log order".
+// TestFrom holds where a subscription starts: "from latest | earliest | ts | afterId"; "Default
+// from: latest"; "ts and afterId start each partition at its lowest seq with that ts or later, or
+// with (ts, id) after that event's; from there on, log order".
 func TestFrom(t *testing.T) {
 	t.Parallel()
 	s := shared(t)
@@ -53,9 +52,9 @@ func TestFrom(t *testing.T) {
 	}
 }
 
-// "With a group: durable, … shared by all connections of the group. from counts
-// only while the group has no cursor." "Without a group: this connection alone
-// gets every event; nothing is remembered; autoAck is implied."
+// "With a group: durable, … shared by all connections of the group. from counts only while the
+// group has no cursor." "Without a group: this connection alone gets every event; nothing is
+// remembered; autoAck is implied."
 func TestGroupsShareAndOthersDoNot(t *testing.T) {
 	t.Parallel()
 	s := shared(t)
@@ -224,8 +223,8 @@ func TestAutoAck(t *testing.T) {
 	})
 }
 
-// "PAUSE / RESUME: while paused no EVENT is sent, in-flight ones can still be
-// acked, and their deadlines still run"
+// "PAUSE / RESUME: while paused no EVENT is sent, in-flight ones can still be acked, and their
+// deadlines still run"
 func TestPause(t *testing.T) {
 	t.Parallel()
 	s := shared(t)

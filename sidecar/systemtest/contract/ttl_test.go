@@ -10,8 +10,8 @@ import (
 )
 
 // "not delivered to a group later than that after acceptance; counted in
-// sluice_events_expired_total{topic,group}", whichever way the event was
-// published; replay still has it.
+// sluice_events_expired_total{topic,group}", whichever way the event was published; replay still
+// has it.
 func TestTTL(t *testing.T) {
 	t.Parallel()
 	s := own(t, `

@@ -11,8 +11,8 @@ import (
 	"github.com/sluice-bus/sluice/internal/apitest"
 )
 
-// section7 is the policy of the contract's section 7, in JSON, with its comments'
-// other values where alternative is true.
+// section7 is the policy of the contract's section 7, in JSON, with its comments' other values
+// where alternative is true.
 func section7(alternative bool) string {
 	document := `{
 	"publish": {"rate": 1000, "burst": 1000, "bytes_per_second": 0, "scope": "sidecar", "on_limit": "reject", "max_wait": "0s"},
@@ -48,8 +48,7 @@ const section7YAML = `
   paused: false
 `
 
-// content is a policy without what the control plane adds. Numbers are compared
-// as such: 1 is 1.0.
+// content is a policy without what the control plane adds. Numbers are compared as such: 1 is 1.0.
 func content(t testing.TB, text []byte) map[string]any {
 	t.Helper()
 	var o map[string]any
@@ -62,8 +61,7 @@ func content(t testing.TB, text []byte) map[string]any {
 	return o
 }
 
-// "each the policy as above in JSON": what was PUT is GET, field by field, and
-// nothing else.
+// "each the policy as above in JSON": what was PUT is GET, field by field, and nothing else.
 func TestDocuments(t *testing.T) {
 	t.Parallel()
 	p := start(t)
@@ -129,8 +127,7 @@ func TestNames(t *testing.T) {
 	hasField(t, "another name", p.call(t, "PUT", "/v1/policies/a", `{"name":"b"}`), "name")
 }
 
-// hasField holds a refusal to `"fields":[{"field","message"}…]`, every bad field,
-// and no other.
+// hasField holds a refusal to `"fields":[{"field","message"}…]`, every bad field, and no other.
 func hasField(t testing.TB, what string, a apitest.Answer, fields ...string) {
 	t.Helper()
 	o := refused(t, what, a, 422, "invalid_policy")
@@ -151,8 +148,7 @@ func hasField(t testing.TB, what string, a apitest.Answer, fields ...string) {
 	}
 }
 
-// "An invalid policy is refused whole (invalid_policy), and what was in force
-// stays in force."
+// "An invalid policy is refused whole (invalid_policy), and what was in force stays in force."
 func TestInvalidChangesNothing(t *testing.T) {
 	t.Parallel()
 	p := start(t)

@@ -13,8 +13,8 @@ import (
 	"github.com/sluice-bus/sluice/internal/mongotest"
 )
 
-// enforcedWithin is the contract's "enforced by every connected sidecar within
-// 2 s"; a loaded machine gets as much again.
+// enforcedWithin is the contract's "enforced by every connected sidecar within 2 s"; a loaded
+// machine gets as much again.
 const enforcedWithin, slack = 2 * time.Second, 2 * time.Second
 
 // enforced waits until a change that was made just now acts.
@@ -29,9 +29,9 @@ func enforced(t testing.TB, what string, acts func() bool) {
 	t.Logf("%s: enforced after %v", what, took)
 }
 
-// "for a topic, exact beats longer literal prefix beats *, and unset fields fall
-// through to the next match, then to the defaults"; "connection is read from the
-// policy * alone". The first publish to a topic is under its policy already.
+// "for a topic, exact beats longer literal prefix beats *, and unset fields fall through to the
+// next match, then to the defaults"; "connection is read from the policy * alone". The first
+// publish to a topic is under its policy already.
 func TestResolution(t *testing.T) {
 	t.Parallel()
 	p := start(t)
@@ -208,8 +208,8 @@ func TestSeed(t *testing.T) {
 	}
 }
 
-// "--store URL (same forms)": control planes on one database have the same
-// policies, and sidecars of either are told.
+// "--store URL (same forms)": control planes on one database have the same policies, and sidecars
+// of either are told.
 func TestOnMongoDBTwoControlPlanes(t *testing.T) {
 	t.Parallel()
 	kept := []string{"--store", mongoStore(t)}
@@ -233,8 +233,8 @@ func TestOnMongoDBTwoControlPlanes(t *testing.T) {
 	})
 }
 
-// "store_unavailable (+ retry_after_ms) | 503": while the store is away, policies
-// are read and enforced, and not changed; "GET /readyz (200 only when …)".
+// "store_unavailable (+ retry_after_ms) | 503": while the store is away, policies are read and
+// enforced, and not changed; "GET /readyz (200 only when …)".
 func TestOnMongoDBStoreAway(t *testing.T) {
 	t.Parallel()
 	db := mongotest.Shared(t)
@@ -270,8 +270,8 @@ func TestOnMongoDBStoreAway(t *testing.T) {
 	}
 }
 
-// "GET /v1/sidecars → {"sidecars":[{"node_id","address","last_seen","versions":
-// {policy: acked version},"rejected":{…} or null}…]}; GET /v1/topics →
+// "GET /v1/sidecars → {"sidecars":[{"node_id","address","last_seen","versions": {policy: acked
+// version},"rejected":{…} or null}…]}; GET /v1/topics →
 // {"topics":[{"topic","allowed_per_second","denied_per_second","sidecars":[…]}…]}".
 func TestFleetPages(t *testing.T) {
 	t.Parallel()

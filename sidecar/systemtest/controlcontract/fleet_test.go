@@ -81,8 +81,8 @@ func TestFleetBurst(t *testing.T) {
 	}
 }
 
-// rate_limited: "retry_after_ms, scope: connection, topic or fleet"; "HTTP adds
-// Retry-After (whole seconds, rounded up)"; "retry_after_ms is a whole number".
+// rate_limited: "retry_after_ms, scope: connection, topic or fleet"; "HTTP adds Retry-After (whole
+// seconds, rounded up)"; "retry_after_ms is a whole number".
 func TestFleetRefusals(t *testing.T) {
 	t.Parallel()
 	p := start(t)
@@ -153,8 +153,8 @@ func TestFleetBatchBeyondTheBurst(t *testing.T) {
 	}
 }
 
-// "on_limit: wait" with "scope: fleet": a publish waits for its token up to
-// max_wait, and is refused in the fleet's name after that.
+// "on_limit: wait" with "scope: fleet": a publish waits for its token up to max_wait, and is
+// refused in the fleet's name after that.
 func TestFleetWait(t *testing.T) {
 	t.Parallel()
 	p := start(t)
@@ -184,9 +184,8 @@ func TestFleetWait(t *testing.T) {
 	})
 }
 
-// "scope: fleet makes rate the total for all sidecars together: … within 10 % of
-// rate × time (plus burst), within 2 s of a change in where the load is", as its
-// beginning is.
+// "scope: fleet makes rate the total for all sidecars together: … within 10 % of rate × time (plus
+// burst), within 2 s of a change in where the load is", as its beginning is.
 func TestFleetTotal(t *testing.T) {
 	t.Parallel()
 	p := start(t)

@@ -17,9 +17,8 @@ import (
 
 type object = apitest.Object
 
-// onBoth are the tests of promises that a store of policies could break. They
-// run on the embedded store, and again on a shared one as subtests of
-// TestOnMongoDB.
+// onBoth are the tests of promises that a store of policies could break. They run on the embedded
+// store, and again on a shared one as subtests of TestOnMongoDB.
 var onBoth = []func(*testing.T){
 	TestPutGetDelete, TestPreconditions, TestOneOfManyWins, TestHistoryAndRollback, TestDocuments, TestNames,
 	TestInvalidChangesNothing, TestSeed, TestEnforcement, TestSchemasEvolve,
@@ -86,8 +85,7 @@ func (p plane) put(t testing.TB, name, document string) object {
 	return a.JSON(t)
 }
 
-// refused holds an answer to section 3: the status of the code, and the body
-// {"error","code"}.
+// refused holds an answer to section 3: the status of the code, and the body {"error","code"}.
 func refused(t testing.TB, what string, a apitest.Answer, status int, code string) object {
 	t.Helper()
 	if a.Status != status || !strings.HasPrefix(a.Header.Get("Content-Type"), "application/json") {
@@ -123,8 +121,8 @@ func (s app) batch(t testing.TB, topic string, n int) apitest.Answer {
 		"Content-Type: application/x-ndjson")
 }
 
-// burst reads a topic's burst, one of 11 to 19, from the refusal of a batch that
-// is too large; "none" where it is not.
+// burst reads a topic's burst, one of 11 to 19, from the refusal of a batch that is too large;
+// "none" where it is not.
 func (s app) burst(t testing.TB, topic string) string {
 	t.Helper()
 	a := s.batch(t, topic, 100)

@@ -41,9 +41,9 @@ func TestConsole(t *testing.T) {
 	}
 }
 
-// A page of elsewhere can neither read nor change: "requests that carry an Origin
-// not in --allowed-origins are refused (403), as are Host values other than
-// localhost, a loopback address or the listener's own on a loopback listener".
+// A page of elsewhere can neither read nor change: "requests that carry an Origin not in
+// --allowed-origins are refused (403), as are Host values other than localhost, a loopback address
+// or the listener's own on a loopback listener".
 func TestForeignPages(t *testing.T) {
 	t.Parallel()
 	p := start(t, "--allowed-origins", "https://tools.example")

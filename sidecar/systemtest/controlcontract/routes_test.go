@@ -21,8 +21,8 @@ func instant(t testing.TB, text string) time.Time {
 	return at
 }
 
-// "GET|PUT|DELETE /v1/policies/{name} (PUT 201 or 200, DELETE 204)"; "each the
-// policy as above in JSON with version, updated_at, updated_by".
+// "GET|PUT|DELETE /v1/policies/{name} (PUT 201 or 200, DELETE 204)"; "each the policy as above in
+// JSON with version, updated_at, updated_by".
 func TestPutGetDelete(t *testing.T) {
 	t.Parallel()
 	p := start(t)
@@ -105,8 +105,7 @@ func TestPreconditions(t *testing.T) {
 	}
 }
 
-// Of several who change what they have all read, one does, and the others hear
-// of it.
+// Of several who change what they have all read, one does, and the others hear of it.
 func TestOneOfManyWins(t *testing.T) {
 	t.Parallel()
 	p := start(t)
@@ -135,8 +134,8 @@ func TestOneOfManyWins(t *testing.T) {
 	}
 }
 
-// "GET …/history → {"versions":[{"version","at","by","policy"}…]}, newest first;
-// POST …/rollback {"version":n} → a new version with that content".
+// "GET …/history → {"versions":[{"version","at","by","policy"}…]}, newest first; POST …/rollback
+// {"version":n} → a new version with that content".
 func TestHistoryAndRollback(t *testing.T) {
 	t.Parallel()
 	p := start(t)

@@ -27,9 +27,9 @@ func TestSchemaThatDoesNotCompile(t *testing.T) {
 	p.put(t, "t", `{"schema":{"json_schema":{"$schema":"http://json-schema.org/draft-07/schema#","properties":{"a":{"$ref":"#/definitions/n"}},"definitions":{"n":{"type":"number"}}}}}`)
 }
 
-// "a policy change that breaks compatibility is invalid_policy for the field
-// schema.json_schema, with each reason"; "Events carry headers["sluice-schema-version"]",
-// which the control plane counts.
+// "a policy change that breaks compatibility is invalid_policy for the field schema.json_schema,
+// with each reason"; "Events carry headers["sluice-schema-version"]", which the control plane
+// counts.
 func TestSchemasEvolve(t *testing.T) {
 	t.Parallel()
 	p := start(t)

@@ -43,9 +43,9 @@ func overSocket(t testing.TB, path string) *http.Client {
 	return &http.Client{Transport: transport}
 }
 
-// "Once ready, each program prints exactly one line to stdout: a JSON object …
-// with the addresses really bound (the control plane: xds, http)"; "unix:/path";
-// "SIGTERM/SIGINT drain and exit 0"; "Logs are structured … on stderr".
+// "Once ready, each program prints exactly one line to stdout: a JSON object … with the addresses
+// really bound (the control plane: xds, http)"; "unix:/path"; "SIGTERM/SIGINT drain and exit 0";
+// "Logs are structured … on stderr".
 func TestReadyLine(t *testing.T) {
 	t.Parallel()
 	for _, signal := range []os.Signal{syscall.SIGTERM, os.Interrupt} {
@@ -109,8 +109,8 @@ func TestAddresses(t *testing.T) {
 	}
 }
 
-// "precedence flag > environment > file > default"; "Keys in the file are the
-// flags' names"; "SLUICE_ + the flag's name in capitals, dashes as underscores".
+// "precedence flag > environment > file > default"; "Keys in the file are the flags' names";
+// "SLUICE_ + the flag's name in capitals, dashes as underscores".
 func TestPrecedence(t *testing.T) {
 	t.Parallel()
 	dir := shortDir(t)
@@ -133,9 +133,9 @@ func TestPrecedence(t *testing.T) {
 	}
 }
 
-// "an unknown key in the file is an error that names the key and its line"; "A
-// listener that is not loopback refuses to start without --auth-config (exit
-// status 2, saying why) unless --insecure is given".
+// "an unknown key in the file is an error that names the key and its line"; "A listener that is not
+// loopback refuses to start without --auth-config (exit status 2, saying why) unless --insecure is
+// given".
 func TestRefusals(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()

@@ -16,10 +16,10 @@ import (
 // disturbances of one round
 const disturbances = 3
 
-// TestExportIsTheUnionOrFails publishes through every sidecar of a fleet, some
-// events into spools, and kills sidecars at random while exports of the fleet
-// run. Each export has exactly what was accepted before it, or has visibly
-// failed; in the end, with everything back, there is a whole one.
+// TestExportIsTheUnionOrFails publishes through every sidecar of a fleet, some events into spools,
+// and kills sidecars at random while exports of the fleet run. Each export has exactly what was
+// accepted before it, or has visibly failed; in the end, with everything back, there is a whole
+// one.
 func TestExportIsTheUnionOrFails(t *testing.T) { soak.Rounds(t, exportWhileDisturbed) }
 
 func exportWhileDisturbed(t *testing.T, seed uint64) {
@@ -47,8 +47,8 @@ func exportWhileDisturbed(t *testing.T, seed uint64) {
 	t.Logf("%d exports were whole and %d failed; %d events accepted, %d of them by a spool", h.count.whole, h.count.failed, len(h.accepted), h.count.spooled)
 }
 
-// disturb takes the shared store away for a while, kills sidecars and starts them again: first one of each, then by chance.
-// After each, exports come to be whole again.
+// disturb takes the shared store away for a while, kills sidecars and starts them again: first one
+// of each, then by chance. After each, exports come to be whole again.
 func (f *fleet) disturb(t *testing.T, h *history, random *rand.Rand) {
 	for n := range disturbances {
 		wait(t.Context(), time.Duration(random.IntN(2000))*time.Millisecond)
@@ -89,8 +89,8 @@ func (f *fleet) exportAll(t *testing.T, ctx context.Context, h *history) {
 	}
 }
 
-// awaitWhole exports from every sidecar until that works, and checks the result.
-// Failures on the way have to say what is missing, or that they broke off.
+// awaitWhole exports from every sidecar until that works, and checks the result. Failures on the
+// way have to say what is missing, or that they broke off.
 func (f *fleet) awaitWhole(t *testing.T, h *history) {
 	t.Helper()
 	deadline := time.Now().Add(patience)
@@ -113,8 +113,8 @@ func (f *fleet) awaitWhole(t *testing.T, h *history) {
 	}
 }
 
-// covers says whether events of every site are there: before all sidecars know
-// of all others, the fleet is smaller.
+// covers says whether events of every site are there: before all sidecars know of all others, the
+// fleet is smaller.
 func covers(events []wire.Event, f *fleet) bool {
 	from := map[string]bool{}
 	for _, e := range events {

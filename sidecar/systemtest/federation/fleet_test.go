@@ -28,8 +28,7 @@ const (
 // policies let publishers do as they like, and spool while the store is away.
 const policies = `[{name: "*", connection: {rate: 0}, publish: {rate: 0}, partitions: 4}]`
 
-// site is one sidecar of a fleet, with its data and its store through all its
-// lives.
+// site is one sidecar of a fleet, with its data and its store through all its lives.
 type site struct {
 	name string
 	args []string
@@ -39,8 +38,8 @@ type site struct {
 	now *sidecartest.Process // nil: it is down
 }
 
-// fleet is five sidecars of one control plane: the first two share a store that
-// can be cut off, each of the others has its own.
+// fleet is five sidecars of one control plane: the first two share a store that can be cut off,
+// each of the others has its own.
 type fleet struct {
 	sites []*site
 	store *faultproxy.Proxy // between the shared store and its sidecars
@@ -150,8 +149,8 @@ func (h *history) known() map[string]bool {
 	return out
 }
 
-// publish sends events to a site until ctx ends: most with ids of its own, some
-// with ids that other sites publish as well.
+// publish sends events to a site until ctx ends: most with ids of its own, some with ids that other
+// sites publish as well.
 func (h *history) publish(ctx context.Context, s *site, seed uint64) {
 	random := rand.New(rand.NewPCG(seed, 7))
 	for n := 0; ctx.Err() == nil; n++ {
@@ -192,8 +191,8 @@ func export(ctx context.Context, p *sidecartest.Process) (events []wire.Event, e
 	return events, nil
 }
 
-// check holds a whole export against what was accepted before it was asked for:
-// all of that, each id once, in order, and nothing that nobody has sent.
+// check holds a whole export against what was accepted before it was asked for: all of that, each
+// id once, in order, and nothing that nobody has sent.
 func (h *history) check(t *testing.T, events []wire.Event, before map[string]bool) {
 	t.Helper()
 	h.mu.Lock()

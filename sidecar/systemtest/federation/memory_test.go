@@ -20,8 +20,8 @@ import (
 // 1,000,000 takes a minute; memory is the same.
 var manyEvents = flag.Int("events", 150_000, "how many events a large export of a fleet has")
 
-// TestMemoryOfALargeExport exports many events of three sidecars through each of
-// them, one after the other, and looks at what every process needed at its peak.
+// TestMemoryOfALargeExport exports many events of three sidecars through each of them, one after
+// the other, and looks at what every process needed at its peak.
 func TestMemoryOfALargeExport(t *testing.T) {
 	const most = 150 << 20
 	e := newSockets(t, 3)

@@ -19,16 +19,16 @@ import (
 	"github.com/sluice-bus/sluice/sdk/wire"
 )
 
-// edge is three sidecars with a log each that know each other by --peers, over
-// unix sockets, and what they hold together.
+// edge is three sidecars with a log each that know each other by --peers, over unix sockets, and
+// what they hold together.
 type edge struct {
 	sites   []*site
 	sockets []string
 	held    []place // by any of them: some ids at several places
 }
 
-// first is what a replay of the places that keep fits has: ascending, each id
-// once, at its first place of those.
+// first is what a replay of the places that keep fits has: ascending, each id once, at its first
+// place of those.
 func (e *edge) first(keep func(place) bool) (out []place) {
 	seen := map[string]bool{}
 	for _, p := range slices.SortedFunc(slices.Values(e.held), before) {
@@ -63,8 +63,8 @@ func newEdge(t *testing.T) *edge {
 	return e
 }
 
-// fill publishes events with many ties in their times; some ids go to two
-// sites, at the same time or another.
+// fill publishes events with many ties in their times; some ids go to two sites, at the same time
+// or another.
 func (e *edge) fill(t *testing.T) {
 	t.Helper()
 	random := rand.New(rand.NewPCG(5, 5))
@@ -229,8 +229,8 @@ func (e *edge) partialExport(t *testing.T) {
 	client.CloseIdle()
 }
 
-// TestWhoLeavesInGoodOrderIsNotMissed stops one of two sidecars on a shared
-// store, and kills another.
+// TestWhoLeavesInGoodOrderIsNotMissed stops one of two sidecars on a shared store, and kills
+// another.
 func TestWhoLeavesInGoodOrderIsNotMissed(t *testing.T) {
 	f := newFleet(t)
 	h := newHistory()

@@ -20,8 +20,7 @@ import (
 // began is the ts of the first document.
 const began = 1_700_000_000_000
 
-// written is a document that an application has inserted, and what is to
-// become of it.
+// written is a document that an application has inserted, and what is to become of it.
 type written struct {
 	id     any // _id
 	doc    bson.D
@@ -30,8 +29,8 @@ type written struct {
 	reason string // of an error; "" for a document that can be published
 }
 
-// place is what decides the order of the documents of one key: (ts, _id), by
-// MongoDB's order of values. A missing ts is before all others.
+// place is what decides the order of the documents of one key: (ts, _id), by MongoDB's order of
+// values. A missing ts is before all others.
 func (w *written) place(o *written) int {
 	return cmp.Or(cmp.Compare(w.want.TS, o.want.TS), compareID(w.id, o.id))
 }
@@ -99,9 +98,9 @@ var payloads = []struct {
 // topics are where the application's documents go.
 var topics = []string{"orders.created", "orders.paid"}
 
-// newDocument is the n-th of an application. A key of its own has no ts, so
-// that _id alone orders its documents; the others have one that rises every ten
-// documents, or with steadily with every one.
+// newDocument is the n-th of an application. A key of its own has no ts, so that _id alone orders
+// its documents; the others have one that rises every ten documents, or with steadily with every
+// one.
 func newDocument(n int, steadily bool) *written {
 	w := &written{}
 	var text string
@@ -189,8 +188,8 @@ func badDocuments() []*written {
 	return list
 }
 
-// largeDocument cannot be published either. It is for tests with few documents:
-// a server without indexes reads it with every one of them.
+// largeDocument cannot be published either. It is for tests with few documents: a server without
+// indexes reads it with every one of them.
 func largeDocument() *written {
 	const id = "large"
 	return &written{id: id, reason: "payload_too_large: ", doc: bson.D{
@@ -298,9 +297,8 @@ func checkMarks(t *testing.T, docs map[string]found, all []*written) {
 	}
 }
 
-// checkEvents holds the events of a topic against its documents: each is there
-// once, as it was written and where its mark says; those of one key are in the
-// order of (ts, _id).
+// checkEvents holds the events of a topic against its documents: each is there once, as it was
+// written and where its mark says; those of one key are in the order of (ts, _id).
 func checkEvents(t *testing.T, topic string, events []wire.Event, docs map[string]found, all []*written) {
 	t.Helper()
 	byID := map[string]wire.Event{}

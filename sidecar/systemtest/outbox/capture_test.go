@@ -98,8 +98,9 @@ func statusOfCapture(t *testing.T, p *sidecartest.Process) captureStatus {
 	return status.Captures[0]
 }
 
-// TestCapture kills the sidecar that captures a collection, while that changes, again and again: the other one goes on, each
-// change is in the topic once, and those of a document are in their order.
+// TestCapture kills the sidecar that captures a collection, while that changes, again and again:
+// the other one goes on, each change is in the topic once, and those of a document are in their
+// order.
 func TestCapture(t *testing.T) {
 	db, dir := newDatabase(t), t.TempDir()
 	c := &captured{T: t, coll: db.Collection("orders"), did: map[string][]string{}}
@@ -140,8 +141,9 @@ func TestCapture(t *testing.T) {
 	}
 }
 
-// TestCaptureIntoAnEmbeddedLog has the place in the data folder: changes that are made while the sidecar is down are published
-// when it starts again, and a word of --capture-reread has everything published once.
+// TestCaptureIntoAnEmbeddedLog has the place in the data folder: changes that are made while the
+// sidecar is down are published when it starts again, and a word of --capture-reread has everything
+// published once.
 func TestCaptureIntoAnEmbeddedLog(t *testing.T) {
 	t.Parallel()
 	db, dir := newDatabase(t), t.TempDir()

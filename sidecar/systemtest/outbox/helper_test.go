@@ -147,8 +147,7 @@ func metrics(t *testing.T, p *sidecartest.Process) string {
 	return string(text)
 }
 
-// metric is the sum of the samples of one metric whose labels have all of the
-// parts.
+// metric is the sum of the samples of one metric whose labels have all of the parts.
 func metric(t *testing.T, p *sidecartest.Process, name string, labels ...string) float64 {
 	t.Helper()
 	sum := 0.0

@@ -20,8 +20,8 @@ import (
 	"github.com/sluice-bus/sluice/sdk/wire"
 )
 
-// Names of what is in a store: they are documented for people, who look and
-// create there what the tests look for and create.
+// Names of what is in a store: they are documented for people, who look and create there what the
+// tests look for and create.
 const (
 	eventsName = "events"
 	seqIndex   = "topic_partition_seq"
@@ -157,8 +157,8 @@ func TestMigrateAnEmptyDatabase(t *testing.T) {
 	}
 }
 
-// TestMigrateBesideASidecar replaces an index of a store through which events are
-// published all the time.
+// TestMigrateBesideASidecar replaces an index of a store through which events are published all the
+// time.
 func TestMigrateBesideASidecar(t *testing.T) {
 	const topic = "orders"
 	db := newDatabase(t)
@@ -206,8 +206,8 @@ func TestMigrateBesideASidecar(t *testing.T) {
 	quiet(t, p)
 }
 
-// besides does something while publishes go on, of which none may fail, and
-// some more come afterwards.
+// besides does something while publishes go on, of which none may fail, and some more come
+// afterwards.
 func besides(t *testing.T, publish func(context.Context) error, do func()) {
 	t.Helper()
 	const afterwards = 10
@@ -231,8 +231,7 @@ func besides(t *testing.T, publish func(context.Context) error, do func()) {
 	do()
 }
 
-// checkReceipts wants each event that was answered where the answer said, and
-// no others.
+// checkReceipts wants each event that was answered where the answer said, and no others.
 func checkReceipts(t *testing.T, receipts []wire.Receipt, events []wire.Event) {
 	t.Helper()
 	type place struct {
@@ -261,8 +260,8 @@ func checkReceipts(t *testing.T, receipts []wire.Receipt, events []wire.Event) {
 	}
 }
 
-// TestSidecarWaitsForAMigration starts a sidecar on a store whose unique index
-// is none: it must not append there, and says what to do.
+// TestSidecarWaitsForAMigration starts a sidecar on a store whose unique index is none: it must not
+// append there, and says what to do.
 func TestSidecarWaitsForAMigration(t *testing.T) {
 	const topic = "orders"
 	db := newDatabase(t)

@@ -21,8 +21,8 @@ import (
 // refusedLine is in the log of a sidecar that gives a document up.
 const refusedLine = "a document of the outbox cannot be published"
 
-// TestTwoSidecarsDrainAnOutbox lets an application insert while one of two
-// sidecars is killed and started again, and the other one stopped.
+// TestTwoSidecarsDrainAnOutbox lets an application insert while one of two sidecars is killed and
+// started again, and the other one stopped.
 func TestTwoSidecarsDrainAnOutbox(t *testing.T) {
 	const waiting, later = 160, 100 // documents from before the sidecars start, and from afterwards
 	db := newDatabase(t)
@@ -80,9 +80,8 @@ func TestTwoSidecarsDrainAnOutbox(t *testing.T) {
 	t.Logf("%v events came again after the kill", metric(t, a, "sluice_events_duplicate_total"))
 }
 
-// insertAgain inserts a document that the topic has an event of: once as it
-// was, which is done by the same event, and once with other content. It returns
-// those that are an error.
+// insertAgain inserts a document that the topic has an event of: once as it was, which is done by
+// the same event, and once with other content. It returns those that are an error.
 func insertAgain(t *testing.T, db database, first *written) []*written {
 	t.Helper()
 	coll := db.Collection("outbox")
@@ -112,8 +111,7 @@ func insertAgain(t *testing.T, db database, first *written) []*written {
 	return []*written{other}
 }
 
-// members is one member of a group on each of the topics, through all lives of
-// a sidecar.
+// members is one member of a group on each of the topics, through all lives of a sidecar.
 type members struct {
 	url  atomic.Pointer[string]
 	mu   sync.Mutex
@@ -186,8 +184,8 @@ func (m *members) missing(topic string, events []wire.Event) string {
 	return fmt.Sprintf("%d of %d events of %s have not reached the group", n, len(events), topic)
 }
 
-// TestOutboxOfAnEmbeddedLog drains an outbox into a log that no one shares,
-// with one topic paused at first.
+// TestOutboxOfAnEmbeddedLog drains an outbox into a log that no one shares, with one topic paused
+// at first.
 func TestOutboxOfAnEmbeddedLog(t *testing.T) {
 	db := newDatabase(t)
 	coll := db.Collection("events_to_send")
@@ -232,8 +230,8 @@ func TestOutboxOfAnEmbeddedLog(t *testing.T) {
 	quiet(t, p)
 }
 
-// TestOutboxOfTwoLogs starts sidecars on an outbox that another log's drains:
-// they are refused while that one is at work, and go on once it is not.
+// TestOutboxOfTwoLogs starts sidecars on an outbox that another log's drains: they are refused
+// while that one is at work, and go on once it is not.
 func TestOutboxOfTwoLogs(t *testing.T) {
 	t.Parallel()
 	db := newDatabase(t)
@@ -282,9 +280,8 @@ func TestOutboxOfTwoLogs(t *testing.T) {
 	quiet(t, c)
 }
 
-// TestOperatorSetsADocumentToPending has documents tried once more: one that
-// was done, and one that was an error and is corrected. One that is an error,
-// too, stays so.
+// TestOperatorSetsADocumentToPending has documents tried once more: one that was done, and one that
+// was an error and is corrected. One that is an error, too, stays so.
 func TestOperatorSetsADocumentToPending(t *testing.T) {
 	db := newDatabase(t)
 	coll := db.Collection("outbox")
@@ -317,8 +314,8 @@ func TestOperatorSetsADocumentToPending(t *testing.T) {
 	checkEvents(t, topics[0], export(t, client(t, p), topics[0]), docs, all)
 }
 
-// TestOutboxIsAway starts a sidecar whose outbox cannot be reached: it serves
-// all the same, says so, and keeps the password to itself.
+// TestOutboxIsAway starts a sidecar whose outbox cannot be reached: it serves all the same, says
+// so, and keeps the password to itself.
 func TestOutboxIsAway(t *testing.T) {
 	t.Parallel()
 	const secret = "s3cr3t-word"

@@ -13,8 +13,8 @@ import (
 	"github.com/sluice-bus/sluice/sdk/wire"
 )
 
-// startSweepers starts two sidecars that sweep often, with partitions enough
-// for both. change brings other policies into force at both of them.
+// startSweepers starts two sidecars that sweep often, with partitions enough for both. change
+// brings other policies into force at both of them.
 func startSweepers(t *testing.T) (two []*sidecartest.Process, change func(policies string)) {
 	t.Helper()
 	const always = "- {name: '*', partitions: 2}\n"
@@ -95,8 +95,8 @@ func TestRetentionOfASharedStore(t *testing.T) {
 	}
 }
 
-// continues publishes an event of each key to a group that is behind the
-// earliest, at the other sidecar, which gets these and counts what it missed.
+// continues publishes an event of each key to a group that is behind the earliest, at the other
+// sidecar, which gets these and counts what it missed.
 func continues(t *testing.T, two []*sidecartest.Process, topic, group string, missed int) {
 	t.Helper()
 	got := subscribe(t, two[0], topic, group, &wire.SubscribeOptions{From: wire.FromEarliest, AutoAck: true})
@@ -190,8 +190,7 @@ func readOne(t *testing.T, p *sidecartest.Process, topic, group string) {
 	}
 }
 
-// TestCompactionOfASharedStore has two sidecars compact a topic as soon as its
-// policy says so.
+// TestCompactionOfASharedStore has two sidecars compact a topic as soon as its policy says so.
 func TestCompactionOfASharedStore(t *testing.T) {
 	const topic = "customers"
 	two, change := startSweepers(t)

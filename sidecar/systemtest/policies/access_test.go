@@ -125,8 +125,7 @@ func TestRolesOfTheControlPlane(t *testing.T) {
 
 const notLetIn = "no connection to the control plane"
 
-// TestSidecarsNeedTheirToken connects sidecars with and without the token of
-// their role.
+// TestSidecarsNeedTheirToken connects sidecars with and without the token of their role.
 func TestSidecarsNeedTheirToken(t *testing.T) {
 	t.Parallel()
 	g := startGuarded(t, "")
@@ -178,8 +177,8 @@ func TestSidecarsNeedTheirToken(t *testing.T) {
 	eventually(t, "the sidecar goes on with its new token", func() bool { return in.burst(t, "a") == 8 })
 }
 
-// TestMutualTLS lets sidecars in by their certificates alone, and replaces the
-// certificates of both sides.
+// TestMutualTLS lets sidecars in by their certificates alone, and replaces the certificates of both
+// sides.
 func TestMutualTLS(t *testing.T) {
 	t.Parallel()
 	g := startGuarded(t, "xds: {require_client_cert: true}\n")

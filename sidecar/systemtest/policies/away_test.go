@@ -19,12 +19,10 @@ const (
 	sourceCached = "control-plane (cached)"
 )
 
-// The policy of the topic limited, of which each sidecar takes its own part of
-// the load.
+// The policy of the topic limited, of which each sidecar takes its own part of the load.
 const limitedRate, limitedBurst = 2, 5
 
-// TestBadDayOfTheControlPlane kills it under load, restarts sidecars meanwhile,
-// and brings it back.
+// TestBadDayOfTheControlPlane kills it under load, restarts sidecars meanwhile, and brings it back.
 func TestBadDayOfTheControlPlane(t *testing.T) {
 	t.Parallel()
 	p := startPlane(t)
@@ -98,13 +96,13 @@ func TestBadDayOfTheControlPlane(t *testing.T) {
 	noStorm(t, proxies, tries, gone)
 }
 
-// noStorm bounds the connections that sidecars made while the control plane was
-// away, of which tries is the count, and since then.
+// noStorm bounds the connections that sidecars made while the control plane was away, of which
+// tries is the count, and since then.
 func noStorm(t *testing.T, proxies []*faultproxy.Proxy, tries []int, gone time.Duration) {
 	t.Helper()
 	for i, n := range connections(proxies) {
-		// Tries are 100 ms apart at first, and then ever more; a sidecar that is
-		// restarted starts over.
+		// Tries are 100 ms apart at first, and then ever more; a sidecar that is restarted starts
+		// over.
 		t.Logf("sidecar %d made %d connections while the control plane was away, for %v, and %d when it was back",
 			i, tries[i]-1, gone.Round(time.Millisecond), n-tries[i])
 		if tries[i] > 50 || n-tries[i] > 2 {
@@ -122,8 +120,8 @@ func connections(proxies []*faultproxy.Proxy) []int {
 	return out
 }
 
-// TestControlPlaneThatHangs leaves connections open on which nothing comes any
-// more, and then everything at once.
+// TestControlPlaneThatHangs leaves connections open on which nothing comes any more, and then
+// everything at once.
 func TestControlPlaneThatHangs(t *testing.T) {
 	t.Parallel()
 	p := startPlane(t)
@@ -159,8 +157,8 @@ func TestControlPlaneThatHangs(t *testing.T) {
 	}
 }
 
-// awaitCache waits until the sidecar has kept what it was told last: that is
-// saved a quarter of a second later.
+// awaitCache waits until the sidecar has kept what it was told last: that is saved a quarter of a
+// second later.
 func awaitCache(t *testing.T, m *member, names ...string) {
 	t.Helper()
 	eventually(t, m.name+" has kept its policies", func() bool {
@@ -172,8 +170,8 @@ func awaitCache(t *testing.T, m *member, names ...string) {
 	})
 }
 
-// startWithout starts two sidecars that have never heard of any control plane,
-// one of them with a file of policies, while there is none.
+// startWithout starts two sidecars that have never heard of any control plane, one of them with a
+// file of policies, while there is none.
 func startWithout(t *testing.T, p *plane) []*member {
 	t.Helper()
 	file := write(t, filepath.Join(t.TempDir(), "policies.yaml"), `[{name: "*", connection: {rate: 0}}, {name: exact, publish: {burst: 9}}, {name: "paused.*", paused: true}]`)
@@ -200,8 +198,8 @@ func startWithout(t *testing.T, p *plane) []*member {
 	return out
 }
 
-// load publishes to a sidecar, steadily: to a topic without limits, where
-// nothing may be refused, and to the topic limited.
+// load publishes to a sidecar, steadily: to a topic without limits, where nothing may be refused,
+// and to the topic limited.
 type load struct {
 	m       *member
 	cancel  context.CancelFunc
@@ -256,8 +254,7 @@ func (l *load) publish(ctx context.Context) {
 	}
 }
 
-// phase lets loads go on for a hundred publishes more each, and says how these
-// went.
+// phase lets loads go on for a hundred publishes more each, and says how these went.
 func phase(t *testing.T, name string, loads ...*load) {
 	t.Helper()
 	for _, l := range loads {

@@ -19,8 +19,8 @@ import (
 	"time"
 )
 
-// secrets is a folder with what operators keep for --auth-config: an authority
-// and the certificates that it issues, tokens and the file itself.
+// secrets is a folder with what operators keep for --auth-config: an authority and the certificates
+// that it issues, tokens and the file itself.
 type secrets struct {
 	dir  string
 	cert *x509.Certificate // of the authority
@@ -41,8 +41,7 @@ func (s *secrets) path(name string) string { return filepath.Join(s.dir, name) }
 
 var serials atomic.Int64
 
-// issue writes name.pem and name.key, which the authority signs if there is one
-// already.
+// issue writes name.pem and name.key, which the authority signs if there is one already.
 func (s *secrets) issue(t *testing.T, name string, template *x509.Certificate) (*x509.Certificate, *ecdsa.PrivateKey) {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)

@@ -14,9 +14,8 @@ import (
 	"github.com/sluice-bus/sluice/sdk/wire"
 )
 
-// TestEveryChangeIsInForceEverywhere makes every kind of change and waits for
-// each of three sidecars to go by it, for topics that they use and for one that
-// nobody has used before.
+// TestEveryChangeIsInForceEverywhere makes every kind of change and waits for each of three
+// sidecars to go by it, for topics that they use and for one that nobody has used before.
 func TestEveryChangeIsInForceEverywhere(t *testing.T) {
 	t.Parallel()
 	f := startFleet(t)
@@ -79,8 +78,8 @@ func TestEveryChangeIsInForceEverywhere(t *testing.T) {
 	everywhere(t, f.sidecars, "nothing in force", time.Now(), func(m *member) bool { return len(m.inForce(t)) == 0 })
 }
 
-// TestFirstPublishIsJudgedByTheTopicsOwnPolicy publishes to topics that a
-// sidecar has never heard of, and that have policies.
+// TestFirstPublishIsJudgedByTheTopicsOwnPolicy publishes to topics that a sidecar has never heard
+// of, and that have policies.
 func TestFirstPublishIsJudgedByTheTopicsOwnPolicy(t *testing.T) {
 	t.Parallel()
 	p := startPlane(t)

@@ -22,15 +22,14 @@ import (
 	"github.com/sluice-bus/sluice/sdk/wire"
 )
 
-// patience is how long what has to happen within 2 s may take on a machine
-// that is busy with other things.
+// patience is how long what has to happen within 2 s may take on a machine that is busy with other
+// things.
 const patience = 20 * time.Second
 
 // unlimited lets a test's one connection publish as fast as it likes.
 const unlimited = `{"connection":{"rate":0},"publish":{"rate":0}}`
 
-// plane is a control plane that keeps its ports and its data through all its
-// lives.
+// plane is a control plane that keeps its ports and its data through all its lives.
 type plane struct {
 	*controlplanetest.Process
 	api  *admin.ControlPlane
@@ -53,8 +52,8 @@ func (p *plane) start(t *testing.T) {
 	p.Process = controlplanetest.Start(t, p.args...)
 }
 
-// freeAddress is one that is free and stays so: below the ports that the system
-// gives to others, among them to sidecars that look for a control plane.
+// freeAddress is one that is free and stays so: below the ports that the system gives to others,
+// among them to sidecars that look for a control plane.
 func freeAddress(t *testing.T) string {
 	t.Helper()
 	for range 100 {
@@ -84,8 +83,7 @@ func (p *plane) remove(t *testing.T, name string) {
 	}
 }
 
-// member is a sidecar that keeps its name, its settings and its data folder
-// through all its lives.
+// member is a sidecar that keeps its name, its settings and its data folder through all its lives.
 type member struct {
 	*sidecartest.Process
 	api  *admin.HTTP
@@ -124,8 +122,7 @@ func startFleet(t *testing.T, args ...string) *fleet {
 	return f
 }
 
-// everywhere waits until each sidecar is as it should be, and logs how long
-// that took since begin.
+// everywhere waits until each sidecar is as it should be, and logs how long that took since begin.
 func everywhere(t *testing.T, sidecars []*member, what string, begin time.Time, is func(*member) bool) {
 	t.Helper()
 	for _, m := range sidecars {
@@ -182,8 +179,8 @@ func (m *member) paused(t *testing.T, topic string) bool {
 // overBurst is how a batch is refused that no wait would let through.
 var overBurst = regexp.MustCompile(`is larger than the burst of .+, which is (\d+)`)
 
-// burst is the most that may be published to a topic at once, as the refusal of
-// a large batch tells; 0 where there is no bound. It takes no tokens.
+// burst is the most that may be published to a topic at once, as the refusal of a large batch
+// tells; 0 where there is no bound. It takes no tokens.
 func (m *member) burst(t *testing.T, topic string) int {
 	t.Helper()
 	batch := slices.Repeat([]wire.Event{{Topic: topic, Payload: []byte("1")}}, 1000)

@@ -26,8 +26,8 @@ type writer struct {
 	faults   []error
 }
 
-// TestAnsweredChangesSurviveKills kills the control plane at random moments
-// while clients put policies as fast as they can.
+// TestAnsweredChangesSurviveKills kills the control plane at random moments while clients put
+// policies as fast as they can.
 func TestAnsweredChangesSurviveKills(t *testing.T) {
 	t.Parallel()
 	soak.Rounds(t, putWhileKilled)
@@ -93,8 +93,8 @@ func (w *writer) write(ctx context.Context, api *admin.ControlPlane) {
 	}
 }
 
-// check wants every version that was answered, and no gap between versions. It
-// returns how many there are.
+// check wants every version that was answered, and no gap between versions. It returns how many
+// there are.
 func (w *writer) check(t *testing.T, api *admin.ControlPlane) int64 {
 	t.Helper()
 	for _, err := range w.faults {

@@ -14,8 +14,8 @@ import (
 
 var toggles = flag.Int("toggles", 10, "how often a topic is paused and resumed to measure how long that takes to be in force")
 
-// TestPutToEnforced measures how long after a PUT was sent a publisher at each
-// of three sidecars finds the change in force: -toggles 50 -v
+// TestPutToEnforced measures how long after a PUT was sent a publisher at each of three sidecars
+// finds the change in force: -toggles 50 -v
 func TestPutToEnforced(t *testing.T) {
 	f := startFleet(t)
 	ctx, cancel := context.WithCancel(t.Context())
@@ -62,8 +62,8 @@ func TestPutToEnforced(t *testing.T) {
 	}
 }
 
-// watch publishes in a loop and tells each time that the topic is found paused
-// where it was not, or the other way round.
+// watch publishes in a loop and tells each time that the topic is found paused where it was not, or
+// the other way round.
 func (m *member) watch(ctx context.Context, topic string, turned chan<- time.Time) {
 	for paused := false; ctx.Err() == nil; {
 		begin := time.Now()

@@ -64,7 +64,8 @@ func (m *member) misses(t *testing.T, what, topic string, want ...string) {
 	})
 }
 
-// TestAGoneSidecarIsMissedUntilItIsBackOrForgotten kills sidecars that have events of their own, and all control planes.
+// TestAGoneSidecarIsMissedUntilItIsBackOrForgotten kills sidecars that have events of their own,
+// and all control planes.
 func TestAGoneSidecarIsMissedUntilItIsBackOrForgotten(t *testing.T) {
 	t.Parallel()
 	db := mongotest.Shared(t)
@@ -99,7 +100,8 @@ func TestAGoneSidecarIsMissedUntilItIsBackOrForgotten(t *testing.T) {
 		p.start(t)
 	}
 	for i, p := range planes {
-		// Until what the control planes before them have told is too old, those count as connected, and are asked in vain.
+		// Until what the control planes before them have told is too old, those count as connected,
+		// and are asked in vain.
 		eventually(t, fmt.Sprintf("control plane %d misses both", i), func() bool { return missingAt(t, p) == "alone spooling" })
 		m := startSidecar(t, fmt.Sprint("asked", i), "--control-plane", p.XDS(), "--store", db.URI(events))
 		m.misses(t, "both are missing", "t", "alone", "spooling")

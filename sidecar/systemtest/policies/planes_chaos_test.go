@@ -32,8 +32,8 @@ const (
 	told    = "told"           // the topic of the events
 )
 
-// chaos is three control planes on one store, and three sidecars that may reach any of them: two on one store of events, and
-// one with its own.
+// chaos is three control planes on one store, and three sidecars that may reach any of them: two on
+// one store of events, and one with its own.
 type chaos struct {
 	planes   []*plane
 	toStore  []*faultproxy.Proxy // from each control plane
@@ -60,9 +60,9 @@ type watched struct {
 	seen int // the highest burst that it has enforced; of its watcher alone
 }
 
-// TestControlPlanesOnABadDay kills, freezes and cuts off control planes, and kills sidecars, while policies change and events are
-// published. No sidecar goes back in what it enforces, no replay of the fleet is called whole that lacks an event, and in the
-// end all are at the last policy.
+// TestControlPlanesOnABadDay kills, freezes and cuts off control planes, and kills sidecars, while
+// policies change and events are published. No sidecar goes back in what it enforces, no replay of
+// the fleet is called whole that lacks an event, and in the end all are at the last policy.
 func TestControlPlanesOnABadDay(t *testing.T) {
 	t.Parallel()
 	soak.Rounds(t, badDayOfControlPlanes)
@@ -274,7 +274,8 @@ func (c *chaos) change(ctx context.Context, api *admin.ControlPlane) {
 	}
 }
 
-// putBurst puts the policy with this burst, unless a higher one is there: what was asked for earlier may come late.
+// putBurst puts the policy with this burst, unless a higher one is there: what was asked for
+// earlier may come late.
 func (c *chaos) putBurst(ctx context.Context, api *admin.ControlPlane, burst int) error {
 	ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
 	defer cancel()
@@ -370,7 +371,8 @@ func (c *chaos) replay(ctx context.Context, s *watched) {
 	}
 }
 
-// replayOnce reports whether the answer is said to be whole, and then holds it against what was accepted before.
+// replayOnce reports whether the answer is said to be whole, and then holds it against what was
+// accepted before.
 func (c *chaos) replayOnce(ctx context.Context, s *watched) bool {
 	api := s.life.Load()
 	if api == nil {

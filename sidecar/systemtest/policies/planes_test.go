@@ -13,8 +13,8 @@ import (
 	"github.com/sluice-bus/sluice/sdk/wire"
 )
 
-// TestTwoControlPlanesOnOneStore has sidecars at each of two control planes
-// that share a store in MongoDB.
+// TestTwoControlPlanesOnOneStore has sidecars at each of two control planes that share a store in
+// MongoDB.
 func TestTwoControlPlanesOnOneStore(t *testing.T) {
 	t.Parallel()
 	db := mongotest.Shared(t)
@@ -34,8 +34,7 @@ func TestTwoControlPlanesOnOneStore(t *testing.T) {
 	t.Run("fleet limit", func(t *testing.T) { fleetLimitOverBoth(t, planes, sidecars) })
 }
 
-// changesReachTheOther puts policies through each and sees them at the
-// sidecars of the other.
+// changesReachTheOther puts policies through each and sees them at the sidecars of the other.
 func changesReachTheOther(t *testing.T, planes []*plane, sidecars []*member) {
 	for _, m := range sidecars {
 		if err := m.publish(t.Context(), "a"); err != nil {
@@ -94,8 +93,8 @@ func oneOfManyWins(t *testing.T, planes []*plane) {
 	}
 }
 
-// allKnowAllSidecars waits until the control planes know both sidecars, and each sidecar
-// knows the other: a rate's fallback goes by how many a sidecar knows of.
+// allKnowAllSidecars waits until the control planes know both sidecars, and each sidecar knows the
+// other: a rate's fallback goes by how many a sidecar knows of.
 func allKnowAllSidecars(t *testing.T, planes []*plane, sidecars []*member) {
 	for i, p := range planes {
 		eventually(t, fmt.Sprint("all sidecars at ", i), func() bool {
@@ -127,8 +126,7 @@ func allKnowAllSidecars(t *testing.T, planes []*plane, sidecars []*member) {
 	}
 }
 
-// fleetLimitOverBoth publishes through sidecars of both more than the limit of
-// the fleet allows.
+// fleetLimitOverBoth publishes through sidecars of both more than the limit of the fleet allows.
 func fleetLimitOverBoth(t *testing.T, planes []*plane, sidecars []*member) {
 	planes[0].put(t, "shared", fleetPolicy)
 	for i, p := range planes {
@@ -153,8 +151,8 @@ func fleetLimitOverBoth(t *testing.T, planes []*plane, sidecars []*member) {
 	for _, err := range c.faults {
 		t.Error(err)
 	}
-	// Until the control planes have divided the rate the sidecars go by their
-	// fallback, with two of them known.
+	// Until the control planes have divided the rate the sidecars go by their fallback, with two of
+	// them known.
 	const known = 2
 	c.bounded(t, "over two control planes", 0, end, fleetBurst+slack+known*(fleetBurst/known+1))
 	c.bounded(t, "over two control planes, settled", from, end, fleetBurst+slack)

@@ -19,8 +19,8 @@ const fleetRate, fleetBurst = 100, 100
 
 var fleetPolicy = fmt.Sprintf(`{"publish":{"rate":%d,"burst":%d,"scope":"fleet"}}`, fleetRate, fleetBurst)
 
-// slack is how much more than the burst and rate × time may be accepted, as the
-// control plane's package quota documents.
+// slack is how much more than the burst and rate × time may be accepted, as the control plane's
+// package quota documents.
 const slack = fleetRate / 4
 
 // attempt is one publish.
@@ -101,8 +101,7 @@ func (c *crowd) note(i int, a attempt, err error) {
 	c.attempts = append(c.attempts, a)
 }
 
-// load turns the rates, lets them go on for a while, and returns when that
-// began and ended.
+// load turns the rates, lets them go on for a while, and returns when that began and ended.
 func (c *crowd) load(t *testing.T, d time.Duration, rates ...int64) (from, to time.Duration) {
 	from = c.turn(rates...)
 	pass(t, d)
@@ -136,8 +135,8 @@ func (c *crowd) within(from, to time.Duration) (accepted, all int) {
 	return accepted, all
 }
 
-// excess is the most by which what was accepted in a window, of those within
-// from and to, was more than rate × time; at least zero.
+// excess is the most by which what was accepted in a window, of those within from and to, was more
+// than rate × time; at least zero.
 func (c *crowd) excess(from, to time.Duration) float64 {
 	var accepted []attempt
 	for _, a := range c.attempts {
@@ -179,8 +178,7 @@ func (c *crowd) used(t *testing.T, what string, from, to time.Duration) {
 	}
 }
 
-// parts are what was accepted and what was demanded in a window, in parts of
-// the rate.
+// parts are what was accepted and what was demanded in a window, in parts of the rate.
 func (c *crowd) parts(t *testing.T, what string, from, to time.Duration) (part, demanded float64) {
 	t.Helper()
 	accepted, all := c.within(from, to)
@@ -190,8 +188,7 @@ func (c *crowd) parts(t *testing.T, what string, from, to time.Duration) (part, 
 	return part, demanded
 }
 
-// TestFleetWideLimit moves load between three sidecars, and takes the control
-// plane away.
+// TestFleetWideLimit moves load between three sidecars, and takes the control plane away.
 func TestFleetWideLimit(t *testing.T) {
 	t.Parallel()
 	f := startFleet(t)

@@ -9,9 +9,9 @@ import (
 	sluice "github.com/sluice-bus/sluice/sdk"
 )
 
-// TestRetentionWaitsForTheTopicsOwnPolicy restarts a sidecar that has nothing
-// but a file with a glob's short lifetime, while the control plane, which knows
-// better, is away: what a topic keeps for ever must not be swept meanwhile.
+// TestRetentionWaitsForTheTopicsOwnPolicy restarts a sidecar that has nothing but a file with a
+// glob's short lifetime, while the control plane, which knows better, is away: what a topic keeps
+// for ever must not be swept meanwhile.
 func TestRetentionWaitsForTheTopicsOwnPolicy(t *testing.T) {
 	t.Parallel()
 	p := startPlane(t)

@@ -109,7 +109,8 @@ func (p *plane) ready(t *testing.T) (ok bool, why string) {
 	return r.StatusCode == http.StatusOK, string(text)
 }
 
-// TestAControlPlaneThatIsCutOff cuts one of two off from their store, and leads a sidecar of the other to it.
+// TestAControlPlaneThatIsCutOff cuts one of two off from their store, and leads a sidecar of the
+// other to it.
 func TestAControlPlaneThatIsCutOff(t *testing.T) {
 	t.Parallel()
 	db := mongotest.Shared(t)

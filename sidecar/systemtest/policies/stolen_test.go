@@ -66,9 +66,9 @@ func (g *guarded) joinAs(t *testing.T, role, node, address string) {
 	}
 }
 
-// TestStolenPeerToken: two sidecars replay each other's history, with nothing set for
-// that but their control plane. A third one with a credential of its own announces an
-// address where it collects what it is shown, and shows that to the two.
+// TestStolenPeerToken: two sidecars replay each other's history, with nothing set for that but
+// their control plane. A third one with a credential of its own announces an address where it
+// collects what it is shown, and shows that to the two.
 func TestStolenPeerToken(t *testing.T) {
 	t.Parallel()
 	g := startGuarded(t, "")

@@ -11,8 +11,8 @@ import (
 	"github.com/sluice-bus/sluice/sdk/wire"
 )
 
-// TestTenantsOfAFleet gives each tenant a burst over three sidecars together, by
-// a policy of the control plane.
+// TestTenantsOfAFleet gives each tenant a burst over three sidecars together, by a policy of the
+// control plane.
 func TestTenantsOfAFleet(t *testing.T) {
 	t.Parallel()
 	f := startFleet(t)
@@ -21,8 +21,8 @@ func TestTenantsOfAFleet(t *testing.T) {
 	}
 	const burst = 9
 	f.put(t, "shared", `{"publish":{"rate":0.001,"burst":9,"scope":"fleet","per":"header:tenant"}}`)
-	// A large batch, which finds the burst elsewhere, would ask for tokens of those
-	// without the header.
+	// A large batch, which finds the burst elsewhere, would ask for tokens of those without the
+	// header.
 	everywhere(t, f.sidecars, "the policy", time.Now(), func(m *member) bool { return m.inForce(t)["shared"].Source == sourceLive })
 	for _, tenant := range []string{"a", "b", ""} {
 		accepted := 0
@@ -40,8 +40,8 @@ func TestTenantsOfAFleet(t *testing.T) {
 				}
 			}
 		}
-		// A sidecar whose question is not answered in time, as on a busy machine, goes
-		// by its fallback, which is a third of the burst.
+		// A sidecar whose question is not answered in time, as on a busy machine, goes by its
+		// fallback, which is a third of the burst.
 		if accepted < burst || accepted > 2*burst+1 {
 			t.Errorf("tenant %q published %d events over three sidecars with a burst of %d", tenant, accepted, burst)
 		}
@@ -58,8 +58,8 @@ func (m *member) publishFor(ctx context.Context, topic, tenant string) error {
 	return err
 }
 
-// TestGroupsAreHeldByThePlane pauses a group at the control plane, and lets it go
-// on; what is wrong with the limits of a group is said of its field.
+// TestGroupsAreHeldByThePlane pauses a group at the control plane, and lets it go on; what is wrong
+// with the limits of a group is said of its field.
 func TestGroupsAreHeldByThePlane(t *testing.T) {
 	t.Parallel()
 	p := startPlane(t)

@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// TestFleet brings changes to all sidecars, each what has changed and not much more, also
-// over the end of a control plane.
+// TestFleet brings changes to all sidecars, each what has changed and not much more, also over the
+// end of a control plane.
 func TestFleet(t *testing.T) {
 	p := startPlane(t)
 	f := newFleet(t, p)
@@ -45,8 +45,8 @@ func change(t *testing.T, p *plane, f *fleet, name string, packs int) {
 	}
 }
 
-// comeBack kills the control plane, changes some policies where no sidecar is
-// connected, and lets all of them come back at once.
+// comeBack kills the control plane, changes some policies where no sidecar is connected, and lets
+// all of them come back at once.
 func comeBack(t *testing.T, p *plane, f *fleet, names []string) {
 	p.Kill()
 	f.awaitConnected(t, false)

@@ -13,14 +13,14 @@ import (
 )
 
 const (
-	// inUse is how many topics a sidecar uses: the hot one, one without a
-	// policy, and others that it shares with a neighbour.
+	// inUse is how many topics a sidecar uses: the hot one, one without a policy, and others that
+	// it shares with a neighbour.
 	inUse  = 20
 	shared = inUse - 2
 	// patience is how long anything may take before it counts as never.
 	patience = 2 * time.Minute
-	// pollEvery is how often it is looked whether something is so. When policies
-	// came into force the sidecars note themselves.
+	// pollEvery is how often it is looked whether something is so. When policies came into force
+	// the sidecars note themselves.
 	pollEvery = time.Millisecond
 )
 
@@ -122,8 +122,8 @@ func (f *fleet) awaitConnected(t *testing.T, connected bool) {
 	until(t, fmt.Sprint("connected ", connected), f.list, func(s *sidecar) bool { return s.control.Status().Connected == connected })
 }
 
-// awaitRate waits until a rate is in force for some sidecars, and tells since
-// when it is for the last one.
+// awaitRate waits until a rate is in force for some sidecars, and tells since when it is for the
+// last one.
 func awaitRate(t *testing.T, of []*sidecar, name string, rate float64) (last time.Time) {
 	t.Helper()
 	until(t, fmt.Sprintf("%s has rate %v", name, rate), of, func(s *sidecar) bool {
@@ -136,8 +136,7 @@ func awaitRate(t *testing.T, of []*sidecar, name string, rate float64) (last tim
 	return last
 }
 
-// awaitAcks waits until the control plane shows that as many sidecars have
-// acked a version.
+// awaitAcks waits until the control plane shows that as many sidecars have acked a version.
 func awaitAcks(t *testing.T, p *plane, name string, version int64, want int) {
 	t.Helper()
 	const askEvery = 20 * time.Millisecond // the answer is large

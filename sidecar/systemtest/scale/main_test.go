@@ -1,18 +1,16 @@
-// Package scale connects many sidecars to one control plane: the real program,
-// and in this process the real clients that sidecars are, each with a connection
-// of its own. It counts who is sent what, and measures how long changes take and
-// what the control plane needs for it.
+// Package scale connects many sidecars to one control plane: the real program, and in this process
+// the real clients that sidecars are, each with a connection of its own. It counts who is sent
+// what, and measures how long changes take and what the control plane needs for it.
 //
-// By default it is small enough to run with all tests. At the size of the
-// project's goals, with figures that can be compared from one version to the
-// next:
+// By default it is small enough to run with all tests. At the size of the project's goals, with
+// figures that can be compared from one version to the next:
 //
 //	go test ./sidecar/systemtest/scale -run Measure -v -timeout 30m \
 //	    -sidecars 1000 -policies 10000 -rounds 200 -json scale.json
 //
-// Each sidecar is an open file here and another one in the control plane. Both
-// processes raise their limit of open files as far as they may (ulimit -Hn); the
-// tests say so where that is too little.
+// Each sidecar is an open file here and another one in the control plane. Both processes raise
+// their limit of open files as far as they may (ulimit -Hn); the tests say so where that is too
+// little.
 package scale
 
 import (

@@ -47,8 +47,8 @@ func (r report) String() string {
 	return text.String()
 }
 
-// TestMeasure reports times, memory and processor time. It asserts none of
-// them: they are those of this machine, and of what else runs on it.
+// TestMeasure reports times, memory and processor time. It asserts none of them: they are those of
+// this machine, and of what else runs on it.
 func TestMeasure(t *testing.T) {
 	p := startPlane(t)
 	var r report
@@ -115,8 +115,7 @@ func reportTraffic(r *report, all []seen, when string) {
 	}
 }
 
-// window is for how long processor time is counted: some times the second in
-// which sidecars report.
+// window is for how long processor time is counted: some times the second in which sidecars report.
 func window() time.Duration { return time.Duration(max(2, min(*rounds/5, 20))) * time.Second }
 
 // measureIdle has everybody connected and reporting, and nothing changes.
@@ -134,8 +133,8 @@ func measureIdle(t *testing.T, p *plane, f *fleet, r *report) {
 	r.add("B/s", float64(sum)/float64(len(f.list))/window().Seconds(), "idle: received by a sidecar")
 }
 
-// measureChanges makes changes one after another. Every fifth is followed to its
-// ACKs; to ask for those costs more than the change.
+// measureChanges makes changes one after another. Every fifth is followed to its ACKs; to ask for
+// those costs more than the change.
 func measureChanges(t *testing.T, p *plane, f *fleet, what, name string, r *report) {
 	t.Helper()
 	var acts, shown []time.Duration
@@ -161,8 +160,7 @@ func measureChanges(t *testing.T, p *plane, f *fleet, what, name string, r *repo
 	r.add("ms", float64((mine/n).Microseconds())/1000, "processor time of all the sidecars for each of these")
 }
 
-// apart is the time between two changes: those closer to each other are sent
-// together.
+// apart is the time between two changes: those closer to each other are sent together.
 const apart = 100 * time.Millisecond
 
 // ownCPU is the processor time that this process has used.

@@ -20,8 +20,8 @@ import (
 
 const (
 	teams = 100
-	// hot is the topic that every sidecar uses, changedGlob the glob whose
-	// changes are measured: one topic in teams falls under it.
+	// hot is the topic that every sidecar uses, changedGlob the glob whose changes are measured:
+	// one topic in teams falls under it.
 	hot         = "team-00.service-0.events"
 	changedGlob = "team-07.*"
 	seededRate  = 1000
@@ -30,8 +30,7 @@ const (
 // topicName is that of the i-th policy that is not a glob.
 func topicName(i int) string { return fmt.Sprintf("team-%02d.service-%d.events", i%teams, i) }
 
-// ownRate tells whether that policy has a rate of its own; the others have that
-// of their glob.
+// ownRate tells whether that policy has a rate of its own; the others have that of their glob.
 func ownRate(i int) bool { return i/teams%2 == 0 }
 
 // topicPolicies is how many policies are not globs.
@@ -78,8 +77,8 @@ func startPlane(t *testing.T) *plane {
 	return p
 }
 
-// needFiles ends the test where there can be too few open files. The programs
-// raise their limits to the hard one by themselves.
+// needFiles ends the test where there can be too few open files. The programs raise their limits to
+// the hard one by themselves.
 func needFiles(t *testing.T) {
 	t.Helper()
 	const others = 200
@@ -93,8 +92,8 @@ func needFiles(t *testing.T) {
 	}
 }
 
-// restart begins another life where the last one was killed. The sidecars do
-// not find it if it is elsewhere.
+// restart begins another life where the last one was killed. The sidecars do not find it if it is
+// elsewhere.
 func (p *plane) restart(t *testing.T, elsewhere bool) {
 	t.Helper()
 	address := p.address
@@ -104,8 +103,7 @@ func (p *plane) restart(t *testing.T, elsewhere bool) {
 	p.Process = controlplanetest.Start(t, "--data-dir", p.dir, "--xds-listen", address)
 }
 
-// put gives a policy a rate that no other had, and returns it, the version and
-// when it was sent.
+// put gives a policy a rate that no other had, and returns it, the version and when it was sent.
 func (p *plane) put(t *testing.T, name string) (rate float64, version int64, at time.Time) {
 	t.Helper()
 	p.rate++
@@ -157,8 +155,8 @@ func (p *plane) call(t *testing.T, method, path, body string, answer any) {
 	}
 }
 
-// ticks is how many units of /proc's processor times make a second, on every
-// platform that Linux has.
+// ticks is how many units of /proc's processor times make a second, on every platform that Linux
+// has.
 const ticks = 100
 
 // cpu is the processor time that the process has used.

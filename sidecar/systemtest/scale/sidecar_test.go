@@ -31,8 +31,8 @@ type sidecar struct {
 	swaps   int             // how often policies changed
 }
 
-// mark is a rate and when it came into force. Each change makes another rate,
-// so that it is known by it, also where a topic falls through to what changed.
+// mark is a rate and when it came into force. Each change makes another rate, so that it is known
+// by it, also where a topic falls through to what changed.
 type mark struct {
 	rate float64
 	at   time.Time

@@ -23,9 +23,9 @@ const (
 	kinds
 )
 
-// wire counts what comes and goes over a sidecar's connections, of all its
-// lives. Nothing is encrypted or compressed, so the name of a type is seen once
-// for each response of that type and once for each resource in it.
+// wire counts what comes and goes over a sidecar's connections, of all its lives. Nothing is
+// encrypted or compressed, so the name of a type is seen once for each response of that type and
+// once for each resource in it.
 type wire struct {
 	read, written atomic.Int64
 	names         [kinds]atomic.Int64

@@ -21,8 +21,8 @@ import (
 	"github.com/sluice-bus/sluice/sdk/wire"
 )
 
-// exportTo has the programs that the test starts from now on send as the
-// variables say, and in no other way.
+// exportTo has the programs that the test starts from now on send as the variables say, and in no
+// other way.
 func exportTo(t *testing.T, env []string) {
 	t.Helper()
 	for _, kv := range os.Environ() {
@@ -38,9 +38,9 @@ func exportTo(t *testing.T, env []string) {
 
 const patience = 30 * time.Second
 
-// work has the sidecar do everything that is counted: events accepted,
-// repeated, refused, delivered, acked, nacked, delivered again and dead-lettered. What
-// is not done when it returns goes on until the end of the test.
+// work has the sidecar do everything that is counted: events accepted, repeated, refused,
+// delivered, acked, nacked, delivered again and dead-lettered. What is not done when it returns
+// goes on until the end of the test.
 func work(t *testing.T, sc *sidecartest.Process) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
@@ -141,8 +141,7 @@ func TestEveryMetricAndTheLogArrive(t *testing.T) {
 	}
 }
 
-// lacking are the contract's metrics that are not there, or not as they should
-// be.
+// lacking are the contract's metrics that are not there, or not as they should be.
 func lacking(points []otlptest.Point) (names []string) {
 	for _, name := range slices.Sorted(maps.Keys(contractMetrics)) {
 		ok := slices.ContainsFunc(points, func(p otlptest.Point) bool {

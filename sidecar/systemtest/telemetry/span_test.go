@@ -26,8 +26,8 @@ const (
 	parent    = "00-" + traceID + "-" + publisher + "-01"
 )
 
-// pair is two sidecars on one store, which send their spans to one receiver. The
-// first knows the second as a peer.
+// pair is two sidecars on one store, which send their spans to one receiver. The first knows the
+// second as a peer.
 type pair struct {
 	*otlptest.Receiver
 	first, second *sidecartest.Process
@@ -152,8 +152,8 @@ send orders.created (producer) sluice-sidecar/a system=sluice operation=send top
 	}
 }
 
-// A handler that fails: another delivery, and in the end a dead letter, all in
-// the publisher's trace.
+// A handler that fails: another delivery, and in the end a dead letter, all in the publisher's
+// trace.
 func TestSpansOfADeadLetter(t *testing.T) {
 	p := startPair(t, otlptest.HTTP, `[{name: "*", delivery: {backoff: {min: 1ms, max: 1ms}}}]`)
 	consume(t, p.second, topic, "billing", func(ctx context.Context, m *sluice.Message) error {

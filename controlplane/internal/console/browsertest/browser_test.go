@@ -2,8 +2,8 @@ package browsertest
 
 import "testing"
 
-// TestConsole uses the console with a fleet that is made up, so that everything
-// that can be seen there is.
+// TestConsole uses the console with a fleet that is made up, so that everything that can be seen
+// there is.
 func TestConsole(t *testing.T) {
 	Run(t, Target{
 		URL:         startControlPlane(t, everybody{}),

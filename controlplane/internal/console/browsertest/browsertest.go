@@ -1,5 +1,5 @@
-// Package browsertest uses the console in a real browser, as people do. Run runs
-// the script console.mjs, which knows only the URL of a control plane.
+// Package browsertest uses the console in a real browser, as people do. Run runs the script
+// console.mjs, which knows only the URL of a control plane.
 package browsertest
 
 import (
@@ -26,8 +26,8 @@ const (
 type Target struct {
 	// URL is a control plane without authentication.
 	URL string
-	// Topic is a topic in use there, with well above 20 events/s, of which a rate
-	// of 100 for each sidecar refuses some.
+	// Topic is a topic in use there, with well above 20 events/s, of which a rate of 100 for each
+	// sidecar refuses some.
 	Topic string
 	// AuthURL is a control plane that needs tokens, with the same topic.
 	AuthURL, ViewerToken, AdminToken string
@@ -37,8 +37,8 @@ type Target struct {
 	Only string
 }
 
-// Run runs the script, and fails the test if the script fails. Without a browser
-// the test is skipped.
+// Run runs the script, and fails the test if the script fails. Without a browser the test is
+// skipped.
 func Run(t testing.TB, target Target) {
 	t.Helper()
 	node := testenv.Need(t, testenv.Node)
@@ -81,8 +81,8 @@ func folder(t testing.TB) string {
 	}
 }
 
-// install puts the packages of package-lock.json into node_modules, unless they are
-// there. Tests of several packages may call it at the same time.
+// install puts the packages of package-lock.json into node_modules, unless they are there. Tests of
+// several packages may call it at the same time.
 func install(t testing.TB, dir string) {
 	t.Helper()
 	turn, err := os.OpenFile(filepath.Join(dir, "node_modules.lock"), os.O_CREATE|os.O_RDWR, 0o666)

@@ -17,8 +17,8 @@ import (
 	"github.com/sluice-bus/sluice/sdk/wire"
 )
 
-// startControlPlane serves the console with the API and the policies of the
-// program, and with a fleet that is made up. It returns its URL.
+// startControlPlane serves the console with the API and the policies of the program, and with a
+// fleet that is made up. It returns its URL.
 func startControlPlane(t *testing.T, access rest.Access) string {
 	t.Helper()
 	store, err := boltstore.Open(t.TempDir())

@@ -13,8 +13,7 @@ import (
 	"github.com/sluice-bus/sluice/internal/policy"
 )
 
-// demand is how many events a second are published to each topic through each
-// sidecar, about.
+// demand is how many events a second are published to each topic through each sidecar, about.
 var demand = map[string]map[string]float64{
 	"orders.created":   {"edge-eu-1": 140, "edge-eu-2": 90, "edge-us-1": 30},
 	"orders.paid":      {"edge-eu-1": 60, "edge-eu-2": 45},
@@ -41,8 +40,8 @@ var nodes = []struct {
 
 const remembered = 60 // seconds of history
 
-// madeUpFleet is sidecars under a load that hardly changes. They take a change
-// of policies after a moment, and let through what it allows.
+// madeUpFleet is sidecars under a load that hardly changes. They take a change of policies after a
+// moment, and let through what it allows.
 type madeUpFleet struct {
 	policies *catalog.Catalog
 	begin    time.Time
@@ -79,8 +78,7 @@ func (f *madeUpFleet) advance() {
 	}
 }
 
-// limit is what a sidecar may let through: its part by demand, where the rate is
-// for the fleet.
+// limit is what a sidecar may let through: its part by demand, where the rate is for the fleet.
 func limit(e *policy.Effective, wants map[string]float64, node string) float64 {
 	switch {
 	case e.Paused:

@@ -40,8 +40,8 @@ func open(t *testing.T, dir string) *boltstore.Store {
 // appenderDir is set for a process that is to append until it is killed.
 const appenderDir = "SLUICE_TEST_BOLTSTORE_DIR"
 
-// appendUntilKilled appends behind what is there, and prints every revision once
-// it is acknowledged.
+// appendUntilKilled appends behind what is there, and prints every revision once it is
+// acknowledged.
 func appendUntilKilled(dir string) {
 	fail := func(err error) {
 		if err != nil {
@@ -60,8 +60,8 @@ func appendUntilKilled(dir string) {
 	}
 }
 
-// A process is killed while it appends; what it has acknowledged is there, and
-// all that is there is whole.
+// A process is killed while it appends; what it has acknowledged is there, and all that is there is
+// whole.
 func TestKill(t *testing.T) {
 	dir := t.TempDir()
 	stored := int64(0)
@@ -91,8 +91,8 @@ func TestKill(t *testing.T) {
 	}
 }
 
-// killAfter kills an appender once it has printed some lines, and returns the
-// highest revision that it acknowledged.
+// killAfter kills an appender once it has printed some lines, and returns the highest revision that
+// it acknowledged.
 func killAfter(t *testing.T, dir string, lines int) (acked int64) {
 	t.Helper()
 	cmd := exec.Command(os.Args[0])
@@ -187,8 +187,7 @@ func TestOtherFiles(t *testing.T) {
 	}
 }
 
-// A file that a kill left unfinished is not opened as a store, and is removed
-// with the next one.
+// A file that a kill left unfinished is not opened as a store, and is removed with the next one.
 func TestUnfinishedFile(t *testing.T) {
 	dir := t.TempDir()
 	unfinished := filepath.Join(dir, boltstore.FileName+".new-123")

@@ -20,8 +20,7 @@ import (
 const (
 	// FileName is the store's file in the data folder.
 	FileName = "policies.db"
-	// format is the number of the written format, and the highest that can be
-	// read.
+	// format is the number of the written format, and the highest that can be read.
 	format = 1
 	// lockTimeout bounds the wait for another process to release the file.
 	lockTimeout = time.Second
@@ -36,8 +35,8 @@ var (
 	formatKey     = []byte("format")
 )
 
-// Open opens the store in a folder, and creates both if they are missing. It
-// fails soon while another process has the store open.
+// Open opens the store in a folder, and creates both if they are missing. It fails soon while
+// another process has the store open.
 func Open(dir string) (*Store, error) {
 	path := filepath.Join(dir, FileName)
 	if _, err := os.Stat(path); errors.Is(err, fs.ErrNotExist) {
@@ -57,8 +56,8 @@ func Open(dir string) (*Store, error) {
 	return s, nil
 }
 
-// Private are the paths that only the store uses: its file, or the folder if it
-// contains nothing else.
+// Private are the paths that only the store uses: its file, or the folder if it contains nothing
+// else.
 func (s *Store) Private() []string {
 	path := s.db.Path()
 	dir := filepath.Dir(path)
@@ -79,8 +78,8 @@ func openFile(path string) (*bbolt.DB, error) {
 	return db, nil
 }
 
-// create makes an empty store under another name and renames it when it is
-// complete, so that a kill in between leaves no file that looks like a store.
+// create makes an empty store under another name and renames it when it is complete, so that a kill
+// in between leaves no file that looks like a store.
 func create(dir, path string) error {
 	if err := os.MkdirAll(dir, private.Folder); err != nil {
 		return err
@@ -129,8 +128,7 @@ func initialize(tx *bbolt.Tx) error {
 	return meta.Put(formatKey, strconv.AppendInt(nil, format, 10))
 }
 
-// inspect refuses a file that this version cannot read, and returns the highest
-// revision.
+// inspect refuses a file that this version cannot read, and returns the highest revision.
 func inspect(db *bbolt.DB) (last int64, err error) {
 	err = db.View(func(tx *bbolt.Tx) error {
 		meta, commits := tx.Bucket(metaBucket), tx.Bucket(commitsBucket)
@@ -161,8 +159,7 @@ func syncDir(dir string) error {
 	return errors.Join(d.Sync(), d.Close())
 }
 
-// isFault reports whether an error is one of the file system, or of a closed
-// store.
+// isFault reports whether an error is one of the file system, or of a closed store.
 func isFault(err error) bool {
 	var number syscall.Errno
 	return errors.As(err, &number) || errors.Is(err, bolterrors.ErrDatabaseNotOpen) || errors.Is(err, bolterrors.ErrMaxSizeReached)

@@ -33,8 +33,8 @@ func (s *Store) Leave(_ context.Context, key, life string) error {
 	})
 }
 
-// changeRoster changes a sidecar's value, if change says so, in one transaction
-// with concurrent calls: after a start all sidecars connect.
+// changeRoster changes a sidecar's value, if change says so, in one transaction with concurrent
+// calls: after a start all sidecars connect.
 func (s *Store) changeRoster(key, op string, change func(*rosterValue) bool) error {
 	err := s.db.Batch(func(tx *bbolt.Tx) error {
 		roster, err := tx.CreateBucketIfNotExists(rosterBucket) // a file of before there was one has none

@@ -17,12 +17,11 @@ import (
 const (
 	// pollEvery is the interval of the polls for commits of others.
 	pollEvery = 250 * time.Millisecond
-	// settleEvery is the interval of the checks of an insert that is not
-	// settled: it is not yet at a majority, or about to be rolled back.
+	// settleEvery is the interval of the checks of an insert that is not settled: it is not yet at
+	// a majority, or about to be rolled back.
 	settleEvery = 50 * time.Millisecond
-	// pointReads is how many commits are read one by one before a query reads
-	// all that follow: some servers scan the whole collection for any filter
-	// that is not {_id: value}.
+	// pointReads is how many commits are read one by one before a query reads all that follow: some
+	// servers scan the whole collection for any filter that is not {_id: value}.
 	pointReads = 4
 )
 
@@ -129,10 +128,9 @@ func (s *Store) Append(ctx context.Context, c store.Commit) error {
 	return nil
 }
 
-// insert inserts the document, unless its revision is taken. The document that
-// prevents the insert may not have reached the majority yet, where it can be
-// read, or may be about to be rolled back: until that is settled, insert tries
-// both.
+// insert inserts the document, unless its revision is taken. The document that prevents the insert
+// may not have reached the majority yet, where it can be read, or may be about to be rolled back:
+// until that is settled, insert tries both.
 func (s *Store) insert(ctx context.Context, c store.Commit, doc bson.Raw) error {
 	const op = "write to the policy store"
 	for {
@@ -160,8 +158,8 @@ func (s *Store) insert(ctx context.Context, c store.Commit, doc bson.Raw) error 
 	}
 }
 
-// Forget implements store.Store. If two calls remove different policies of one
-// commit at a time, the earlier one may have to repeat it.
+// Forget implements store.Store. If two calls remove different policies of one commit at a time,
+// the earlier one may have to repeat it.
 func (s *Store) Forget(ctx context.Context, changes map[int64][]string) error {
 	for revision, names := range changes {
 		if err := s.forget(ctx, revision, names); err != nil {

@@ -18,8 +18,8 @@ const (
 	codeObjectTooLarge       = 10334
 )
 
-// failed is the error of an operation that failed because of the network or the
-// server; ctx is begin's. The error of the caller's own context stays as it is.
+// failed is the error of an operation that failed because of the network or the server; ctx is
+// begin's. The error of the caller's own context stays as it is.
 func failed(ctx context.Context, op string, err error) error {
 	switch cause := context.Cause(ctx); {
 	case errors.Is(cause, errTimeout):

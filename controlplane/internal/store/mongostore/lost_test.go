@@ -15,8 +15,8 @@ import (
 	"github.com/sluice-bus/sluice/internal/mongotest"
 )
 
-// Inserts and their answers are lost; who sends a commit again learns what has
-// become of it, and nobody's commit is stored twice or taken for another's.
+// Inserts and their answers are lost; who sends a commit again learns what has become of it, and
+// nobody's commit is stored twice or taken for another's.
 func TestLostInserts(t *testing.T) {
 	server := mongotest.Shared(t)
 	database := server.NewDatabase(t)
@@ -70,8 +70,8 @@ func TestLostInserts(t *testing.T) {
 	t.Logf("%d commits, %d answers or inserts lost", len(all), lost)
 }
 
-// appendUntilKnown appends behind whatever is there, and sends the same commit
-// again while its outcome is not known.
+// appendUntilKnown appends behind whatever is there, and sends the same commit again while its
+// outcome is not known.
 func appendUntilKnown(ctx context.Context, s *Store, token string) (revision int64, unheard int, _ error) {
 	for {
 		all, err := storetest.All(ctx, s, revision)

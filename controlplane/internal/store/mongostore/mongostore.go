@@ -1,15 +1,15 @@
-// Package mongostore is the policy store of any number of control planes: four
-// collections in a MongoDB database. It must not know the content of policies.
+// Package mongostore is the policy store of any number of control planes: four collections in a
+// MongoDB database. It must not know the content of policies.
 //
 // Collection sluice_policy_commits has a document for each commit:
 //
 //	{_id: 7, format: 1, at: Date, by: "alice", token: "…",
 //	 changes: [{name: "orders.*", version: 2, action: "updated", policy: "{…}", to: 1}]}
 //
-// _id is the revision (int64), and its unique insert is the only compare-and-set.
-// A policy is JSON text, since BSON does not allow every name of a member.
-// Before revision n is inserted, n-1 is read at majority, so that n-1 precedes n
-// in the store's own history, and every reader of n can read n-1.
+// _id is the revision (int64), and its unique insert is the only compare-and-set. A policy is JSON
+// text, since BSON does not allow every name of a member. Before revision n is inserted, n-1 is
+// read at majority, so that n-1 precedes n in the store's own history, and every reader of n can
+// read n-1.
 //
 // Collection sluice_controlplanes has a document for each control plane:
 //
@@ -19,14 +19,14 @@
 //
 //	{_id: "its key", life: "…", doc: BinData, left: "an earlier life", left_at: Date}
 //
-// Collection sluice_controlplane_secrets has a document for each secret that the
-// control planes share; no other user may read it:
+// Collection sluice_controlplane_secrets has a document for each secret that the control planes
+// share; no other user may read it:
 //
 //	{_id: "peers", secret: BinData}
 //
-// A request may be carried out long after its sender has given up. So a Put
-// replaces only a lower beat, and the mark of a removed control plane or sidecar
-// stays for leftKept: an earlier Put does not restore its document.
+// A request may be carried out long after its sender has given up. So a Put replaces only a lower
+// beat, and the mark of a removed control plane or sidecar stays for leftKept: an earlier Put does
+// not restore its document.
 package mongostore
 
 import (
@@ -54,8 +54,7 @@ const (
 	DefaultDatabase = "sluice"
 	// DefaultTimeout is mostly enough for a replica set to elect a primary.
 	DefaultTimeout = 5 * time.Second
-	// closeTimeout bounds the time in which Close tells the server, which would
-	// notice by itself.
+	// closeTimeout bounds the time in which Close tells the server, which would notice by itself.
 	closeTimeout = time.Second
 
 	commitsName  = "sluice_policy_commits"
@@ -68,17 +67,15 @@ const (
 type Options struct {
 	// URL is a MongoDB connection string. Its path names the database.
 	URL string
-	// Name identifies the client in MongoDB's own logs; at most 128 bytes
-	// count.
+	// Name identifies the client in MongoDB's own logs; at most 128 bytes count.
 	Name string
 	// Timeout bounds one operation; 0: DefaultTimeout.
 	Timeout time.Duration
 	Dialer  options.ContextDialer // nil: the network
 }
 
-// Store is a [store.Store], a [store.Roster] and [store.Secrets], and has the
-// documents in which the control planes of the store exchange their states. It is
-// safe for concurrent use.
+// Store is a [store.Store], a [store.Roster] and [store.Secrets], and has the documents in which
+// the control planes of the store exchange their states. It is safe for concurrent use.
 type Store struct {
 	timeout  time.Duration
 	client   *mongo.Client
@@ -93,17 +90,16 @@ type Store struct {
 
 	mu     sync.Mutex
 	closed bool
-	// grown is closed when a commit was appended through this store, and by
-	// Close.
+	// grown is closed when a commit was appended through this store, and by Close.
 	grown chan struct{}
 	calls sync.WaitGroup
 	beats map[string]int64 // the last beat that Put has sent, by control plane
 }
 
-// Open creates a store. It does not wait for the server: every operation wraps
-// store.ErrUnavailable until the server can be reached. An error is one of the
-// URL, unless it wraps store.ErrUnavailable: the servers of a mongodb+srv URL
-// are resolved here, and the name service does not answer.
+// Open creates a store. It does not wait for the server: every operation wraps store.ErrUnavailable
+// until the server can be reached. An error is one of the URL, unless it wraps
+// store.ErrUnavailable: the servers of a mongodb+srv URL are resolved here, and the name service
+// does not answer.
 func Open(o Options) (*Store, error) {
 	cs, err := connstring.ParseAndValidate(o.URL)
 	if err != nil {
@@ -145,8 +141,8 @@ var (
 	errTimeout = errors.New("no answer in time")
 )
 
-// begin starts every operation. Its context ends with the caller's, with Close
-// and after the timeout; end must be called when the operation is over.
+// begin starts every operation. Its context ends with the caller's, with Close and after the
+// timeout; end must be called when the operation is over.
 func (s *Store) begin(ctx context.Context) (_ context.Context, end func(), _ error) {
 	if err := ctx.Err(); err != nil {
 		return nil, nil, err
@@ -211,8 +207,8 @@ func (s *Store) Close() error {
 	s.grown = make(chan struct{})
 	s.mu.Unlock()
 	s.calls.Wait()
-	// Close passes no deadline: with one the driver spins while a connection is
-	// in use, and no call that it would wait for is under way.
+	// Close passes no deadline: with one the driver spins while a connection is in use, and no call
+	// that it would wait for is under way.
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
 	defer time.AfterFunc(min(s.timeout, closeTimeout), cancel).Stop()

@@ -25,9 +25,9 @@ const leftKept = 24 * time.Hour
 // there selects the control planes that were not removed.
 var there = bson.E{Key: "left", Value: bson.D{{Key: "$ne", Value: true}}}
 
-// Put replaces the document of self, and counts a beat; only one handle of the
-// store puts it. A document is at most MaxCommitBytes. After an error the document
-// may be there, now or later, but never in place of a later one.
+// Put replaces the document of self, and counts a beat; only one handle of the store puts it. A
+// document is at most MaxCommitBytes. After an error the document may be there, now or later, but
+// never in place of a later one.
 func (s *Store) Put(ctx context.Context, self string, doc []byte) error {
 	const op = "tell other control planes"
 	if len(doc) > store.MaxCommitBytes {
@@ -66,8 +66,7 @@ func (s *Store) Put(ctx context.Context, self string, doc []byte) error {
 	return nil
 }
 
-// List returns all documents, also those of control planes that are gone,
-// ascending by Self.
+// List returns all documents, also those of control planes that are gone, ascending by Self.
 func (s *Store) List(ctx context.Context) ([]store.PresenceDoc, error) {
 	found, err := all[presenceDoc](ctx, s, s.presence, "ask for other control planes", there)
 	if err != nil {
@@ -80,8 +79,8 @@ func (s *Store) List(ctx context.Context) ([]store.PresenceDoc, error) {
 	return docs, nil
 }
 
-// Remove removes the document of a control plane that has been gone for long, if
-// it still has this beat. Only a Put that begins later restores it.
+// Remove removes the document of a control plane that has been gone for long, if it still has this
+// beat. Only a Put that begins later restores it.
 func (s *Store) Remove(ctx context.Context, self string, beat int64) error {
 	ctx, end, err := s.begin(ctx)
 	if err != nil {

@@ -41,8 +41,8 @@ func (s *Store) Enter(ctx context.Context, e store.RosterEntry) error {
 	return nil
 }
 
-// Leave implements store.Roster. The mark of a sidecar that has left stays for
-// leftKept, without its document.
+// Leave implements store.Roster. The mark of a sidecar that has left stays for leftKept, without
+// its document.
 func (s *Store) Leave(ctx context.Context, key, life string) error {
 	ctx, end, err := s.begin(ctx)
 	if err != nil {

@@ -16,9 +16,8 @@ type secretDoc struct {
 	Secret []byte `bson:"secret"`
 }
 
-// Secret implements store.Secrets. The document that prevents the insert may
-// not have reached the majority yet, where it can be read: until that is
-// settled, Secret tries both.
+// Secret implements store.Secrets. The document that prevents the insert may not have reached the
+// majority yet, where it can be read: until that is settled, Secret tries both.
 func (s *Store) Secret(ctx context.Context, name string, fresh []byte) ([]byte, error) {
 	ctx, end, err := s.begin(ctx)
 	if err != nil {

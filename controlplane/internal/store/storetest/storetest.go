@@ -172,8 +172,8 @@ func testRefusals(t *testing.T, p Place) {
 	}
 }
 
-// Ten thousand policies fit that set every field; more than any store takes is
-// refused, and nothing of it is there.
+// Ten thousand policies fit that set every field; more than any store takes is refused, and nothing
+// of it is there.
 func testLarge(t *testing.T, p Place) {
 	s := p.open(t)
 	text := json.RawMessage(`{"name":"` + strings.Repeat("a", 800) + `"}`)
@@ -217,8 +217,7 @@ func testPages(t *testing.T, p Place) {
 	}
 }
 
-// Of several appenders one gets a revision, and every commit that was
-// acknowledged is there once.
+// Of several appenders one gets a revision, and every commit that was acknowledged is there once.
 func testAppenders(t *testing.T, p Place) {
 	const appenders, each = 4, 6
 	handles := make([]store.Backend, min(p.Handles, 2))
@@ -278,8 +277,7 @@ func appendSomewhere(ctx context.Context, s store.Store, token string) (revision
 	}
 }
 
-// A forgotten policy's change keeps its place, author and time, and other
-// changes stay.
+// A forgotten policy's change keeps its place, author and time, and other changes stay.
 func testForget(t *testing.T, p Place) {
 	s := p.open(t)
 	for r := int64(1); r <= 3; r++ {
@@ -302,8 +300,8 @@ func testForget(t *testing.T, p Place) {
 	}
 }
 
-// A waiting call returns within a second after any append; on a busy machine
-// one of a few tries has to.
+// A waiting call returns within a second after any append; on a busy machine one of a few tries has
+// to.
 func testAwait(t *testing.T, p Place) {
 	s := p.open(t)
 	waiters := []store.Backend{s}

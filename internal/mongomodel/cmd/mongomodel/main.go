@@ -1,9 +1,10 @@
-// Command mongomodel is a replica set of package mongomodel that programs under test connect to over TCP, each member at a free
-// port of the loopback interface.
+// Command mongomodel is a replica set of package mongomodel that programs under test connect to
+// over TCP, each member at a free port of the loopback interface.
 //
-// Once it serves, it prints {"ready":true,"uri":"mongodb://…"} to stdout. It ends when its standard input does, so that it
-// cannot outlive a test process that was killed, and then writes its last commands to stderr. Lines on standard input are
-// orders, each answered by a line {"done":"…"} or {"error":"…"}: "kill N" and "restart N" for member N, "stepdown" for the primary.
+// Once it serves, it prints {"ready":true,"uri":"mongodb://…"} to stdout. It ends when its standard
+// input does, so that it cannot outlive a test process that was killed, and then writes its last
+// commands to stderr. Lines on standard input are orders, each answered by a line {"done":"…"} or
+// {"error":"…"}: "kill N" and "restart N" for member N, "stepdown" for the primary.
 package main
 
 import (

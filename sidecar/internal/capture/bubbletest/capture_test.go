@@ -131,7 +131,8 @@ func TestGoesOnFromThePlace(t *testing.T) {
 	}
 }
 
-// A sidecar that is killed between publishing and saving its place has the next one publish the same changes under their ids.
+// A sidecar that is killed between publishing and saving its place has the next one publish the
+// same changes under their ids.
 func TestKilledBeforeItSaves(t *testing.T) {
 	var killed atomic.Bool
 	onModel(t, mongomodel.Options{Fault: func(r mongomodel.Request) mongomodel.Fault {
@@ -163,7 +164,8 @@ func TestKilledBeforeItSaves(t *testing.T) {
 	})
 }
 
-// Elections and lost answers break streams and saves: no change is lost, doubled or out of its order.
+// Elections and lost answers break streams and saves: no change is lost, doubled or out of its
+// order.
 func TestFailovers(t *testing.T) {
 	var n atomic.Int64
 	onModel(t, mongomodel.Options{Seed: 7, Fault: func(r mongomodel.Request) mongomodel.Fault {
@@ -194,7 +196,8 @@ func TestFailovers(t *testing.T) {
 	})
 }
 
-// Changes of one document keep their order where the log refuses some for now, and one that it refuses for good is left out.
+// Changes of one document keep their order where the log refuses some for now, and one that it
+// refuses for good is left out.
 func TestRefusals(t *testing.T) {
 	onModel(t, mongomodel.Options{}, func(s *shop) {
 		s.start(s.config("node"))
@@ -264,7 +267,8 @@ func TestOverTheLimits(t *testing.T) {
 	})
 }
 
-// A place that the oplog has passed stops the capture with an error that names the gap, and a re-read cures it.
+// A place that the oplog has passed stops the capture with an error that names the gap, and a
+// re-read cures it.
 func TestPlaceInTheOplogLost(t *testing.T) {
 	onModel(t, mongomodel.Options{}, func(s *shop) {
 		c := s.config("node")
@@ -321,7 +325,8 @@ func TestPlaceInTheOplogLost(t *testing.T) {
 	})
 }
 
-// The lag shows a database that is away from the start on, and later changes are captured once it is back.
+// The lag shows a database that is away from the start on, and later changes are captured once it
+// is back.
 func TestAwayFromTheStart(t *testing.T) {
 	onModel(t, mongomodel.Options{}, func(s *shop) {
 		for i := range 3 {
@@ -408,7 +413,8 @@ func TestDropped(t *testing.T) {
 	})
 }
 
-// A re-read goes on where it was killed, for all types of _id, and changes made meanwhile come last.
+// A re-read goes on where it was killed, for all types of _id, and changes made meanwhile come
+// last.
 func TestRereadIsGoneOnWith(t *testing.T) {
 	const each = 1500
 	var killed atomic.Bool
@@ -487,7 +493,8 @@ func (p path) SaveNode(ctx context.Context, n eventlog.Node) error {
 	return p.Nodes.SaveNode(ctx, n)
 }
 
-// One of two sidecars captures. The other one goes on where that one stops, is cut off, or is paused and comes back.
+// One of two sidecars captures. The other one goes on where that one stops, is cut off, or is
+// paused and comes back.
 func TestOneSidecarAtATime(t *testing.T) {
 	onModel(t, mongomodel.Options{}, func(s *shop) {
 		f := &fleet{Nodes: eventlogtest.NewNodes()}

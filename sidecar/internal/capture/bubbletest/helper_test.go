@@ -136,7 +136,8 @@ func (s *shop) do(changes ...string) {
 	}
 }
 
-// wants compares the events in the log, each as the change of which it is, with those that are wanted.
+// wants compares the events in the log, each as the change of which it is, with those that are
+// wanted.
 func (s *shop) wants(want ...string) {
 	s.Helper()
 	if got := s.changes(); !slices.Equal(got, want) {

@@ -54,9 +54,8 @@ func (s *suite) wantStep(t tester, topic string, from uint64, c eventlog.Compact
 	}
 }
 
-// keyed appends events to partition 0: for each word of text an event whose key
-// is the word, and no key for "-"; a word that ends with "!" is a tombstone.
-// The ids are a letter and the seq.
+// keyed appends events to partition 0: for each word of text an event whose key is the word, and no
+// key for "-"; a word that ends with "!" is a tombstone. The ids are a letter and the seq.
 func (s *suite) keyed(t tester, topic, text string) []*eventlog.Record {
 	t.Helper()
 	var batch []*eventlog.Record

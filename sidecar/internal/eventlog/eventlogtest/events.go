@@ -10,8 +10,8 @@ import (
 // start is the time of the suite's first events, in milliseconds since the epoch.
 const start = int64(1_723_140_000_000)
 
-// Event makes an event with that id; options change it. Two with the same
-// arguments have the same content.
+// Event makes an event with that id; options change it. Two with the same arguments have the same
+// content.
 func Event(id string, options ...func(*eventlog.Record)) *eventlog.Record {
 	r := &eventlog.Record{AcceptedAt: start}
 	r.ID, r.TS, r.Payload = id, start, []byte(`{"of":"`+id+`"}`)

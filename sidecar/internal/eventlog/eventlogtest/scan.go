@@ -99,8 +99,8 @@ func selected(all []*eventlog.Record, q eventlog.ScanQuery) []*eventlog.Record {
 	return list
 }
 
-// pages scans page by page, each continuing behind the last event of the one
-// before, until one is empty.
+// pages scans page by page, each continuing behind the last event of the one before, until one is
+// empty.
 func (s *suite) pages(t tester, topic string, q eventlog.ScanQuery, b eventlog.Bounds) []*eventlog.Record {
 	t.Helper()
 	var all []*eventlog.Record

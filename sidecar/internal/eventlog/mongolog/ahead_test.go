@@ -50,8 +50,8 @@ func TestAhead(t *testing.T) {
 	})
 }
 
-// TestAheadOfAFullPartition: a partition with more events than one query looks
-// at does not hide the others.
+// TestAheadOfAFullPartition: a partition with more events than one query looks at does not hide the
+// others.
 func TestAheadOfAFullPartition(t *testing.T) {
 	open := sharedStore(t, func(*engine) {})
 	l := open()

@@ -19,8 +19,9 @@ import (
 const (
 	// maxInsertBytes bounds one insert, well below the server's 48 MB.
 	maxInsertBytes = 16 << 20
-	// maxRivalInsert bounds the documents of one insert while other sidecars append to the topic, too: MongoDB inserts neighbours
-	// in a unique index at the same time at a much higher cost than one after the other.
+	// maxRivalInsert bounds the documents of one insert while other sidecars append to the topic,
+	// too: MongoDB inserts neighbours in a unique index at the same time at a much higher cost than
+	// one after the other.
 	maxRivalInsert = 100
 	// rivalsFor is for how long after an append another sidecar counts as one that appends.
 	rivalsFor = 10 * time.Second
@@ -30,17 +31,21 @@ const (
 	reservedFor = time.Hour
 )
 
-// Append implements eventlog.Appender: reserve, then insert, as CORFU does (Balakrishnan et al., NSDI 2012). Calls for a
-// topic that come while one batch is under way make up the next one, over all partitions, so that a sidecar has one batch of
-// a topic under way at a time.
+// Append implements eventlog.Appender: reserve, then insert, as CORFU does (Balakrishnan et al.,
+// NSDI 2012). Calls for a topic that come while one batch is under way make up the next one, over
+// all partitions, so that a sidecar has one batch of a topic under way at a time.
 //
-//   - A batch first reserves seqs at the topic's head (heads.go), which one request does for all its partitions. So seqs
-//     are in the order in which appends were answered and begun, through all sidecars.
-//   - It inserts the events at these seqs, in order. Readers go as far as nothing is missing (holes.go).
-//   - A duplicate (topic, id) is a repeated publish, or an earlier try whose answer was lost; a void takes the seq.
-//   - A duplicate (topic, partition, seq) is a void: readers waited for long enough. The rest of the partition's
-//     events reserve again, in order.
-//   - Where the outcome is unknown, the log inserts the same documents at the same seqs again: ids and seqs make that safe.
+//   - A batch first reserves seqs at the topic's head (heads.go), which one request does for all
+//     its partitions. So seqs are in the order in which appends were answered and begun, through
+//     all sidecars.
+//   - It inserts the events at these seqs, in order. Readers go as far as nothing is missing
+//     (holes.go).
+//   - A duplicate (topic, id) is a repeated publish, or an earlier try whose answer was lost; a
+//     void takes the seq.
+//   - A duplicate (topic, partition, seq) is a void: readers waited for long enough. The rest of
+//     the partition's events reserve again, in order.
+//   - Where the outcome is unknown, the log inserts the same documents at the same seqs again: ids
+//     and seqs make that safe.
 func (l *Log) Append(ctx context.Context, name string, p int, batch []*eventlog.Record) []eventlog.Outcome {
 	out := make([]eventlog.Outcome, len(batch))
 	var failed error
@@ -75,8 +80,7 @@ func (l *Log) Append(ctx context.Context, name string, p int, batch []*eventlog.
 func (l *Log) appendNow(ctx context.Context, name string, p int, batch []*eventlog.Record, out []eventlog.Outcome) {
 	err := l.appendOnce(ctx, name, p, batch, out)
 	for err == nil {
-		// The topic was deleted meanwhile, and maybe made again: events without
-		// a place start over.
+		// The topic was deleted meanwhile, and maybe made again: events without a place start over.
 		var rest []*eventlog.Record
 		var at []int
 		for i := range out {
@@ -149,7 +153,8 @@ type call struct {
 	done       chan struct{}
 }
 
-// pending is a document on its way: an event's, or the void that takes the seq of one that is not stored.
+// pending is a document on its way: an event's, or the void that takes the seq of one that is not
+// stored.
 type pending struct {
 	call   *call // nil: a void
 	at     int   // in the call's batch
@@ -357,8 +362,8 @@ func (b *batch) step(ctx context.Context) error {
 	return failure.err
 }
 
-// reserve gives a seq to each event that has none that counts, by one request for all partitions. Where its answer is lost
-// the seqs are left to the readers, who void them.
+// reserve gives a seq to each event that has none that counts, by one request for all partitions.
+// Where its answer is lost the seqs are left to the readers, who void them.
 func (b *batch) reserve(ctx context.Context) error {
 	var inc, longer bson.D
 	for _, at := range b.lines {
@@ -420,7 +425,8 @@ func (at *line) give(last uint64, since moment) {
 	}
 }
 
-// restart takes the seqs of the events back, so that they reserve again, and drops voids, whose seqs are given up.
+// restart takes the seqs of the events back, so that they reserve again, and drops voids, whose
+// seqs are given up.
 func (at *line) restart() {
 	var events []*pending
 	for _, d := range at.pending {

@@ -12,11 +12,12 @@ import (
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog/mongolog/document"
 )
 
-// fewSeqs is how many seqs above a known head Backlog looks at: none of them may have an event, as after a writer that died. Of
-// more it takes for granted that some have.
+// fewSeqs is how many seqs above a known head Backlog looks at: none of them may have an event, as
+// after a writer that died. Of more it takes for granted that some have.
 const fewSeqs = 100
 
-// Backlog implements eventlog.Groups. The heads of topics tell; only where they say that there is little, events are looked for.
+// Backlog implements eventlog.Groups. The heads of topics tell; only where they say that there is
+// little, events are looked for.
 func (l *Log) Backlog(ctx context.Context, known []eventlog.Hint) ([]eventlog.Extent, error) {
 	ctx, end, err := l.begin(ctx)
 	if err != nil {

@@ -5,16 +5,16 @@ import (
 	"time"
 )
 
-// batcher writes one batch at a time. Calls that come meanwhile are the next batch. Its callers bound it, since each
-// waits for its answer.
+// batcher writes one batch at a time. Calls that come meanwhile are the next batch. Its callers
+// bound it, since each waits for its answer.
 type batcher[T any] struct {
 	mu      sync.Mutex
 	waiting []T
 	running bool
 }
 
-// add makes the item part of the next batch. The next batch waits for linger after the previous one: callers that were just
-// answered may have more.
+// add makes the item part of the next batch. The next batch waits for linger after the previous
+// one: callers that were just answered may have more.
 func (b *batcher[T]) add(l *Log, item T, linger time.Duration, write func([]T)) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()

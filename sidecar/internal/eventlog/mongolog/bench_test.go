@@ -14,9 +14,9 @@ import (
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog/eventlogtest"
 )
 
-// BenchmarkAppend compares appending through the log with ordered insertMany of
-// the same documents into a collection with the same indexes, at the same write
-// concern, and with one insertOne per event.
+// BenchmarkAppend compares appending through the log with ordered insertMany of the same documents
+// into a collection with the same indexes, at the same write concern, and with one insertOne per
+// event.
 func BenchmarkAppend(b *testing.B) {
 	s := mongotest.Shared(b)
 	for _, size := range []int{100, 1000} {

@@ -20,20 +20,22 @@ import (
 // maxPartitions is the interface's bound.
 const maxPartitions = 1024
 
-// catalog holds the topics that this sidecar has read, also deleted ones. It is never larger
-// than the store's. Deleting and creating a topic again does not change its name and partitions, so these
-// stay right. A topic's generation is the last one that was read, and operations that depend on it find out if
-// there is a later one.
+// catalog holds the topics that this sidecar has read, also deleted ones. It is never larger than
+// the store's. Deleting and creating a topic again does not change its name and partitions, so
+// these stay right. A topic's generation is the last one that was read, and operations that depend
+// on it find out if there is a later one.
 type catalog struct {
 	mu     sync.RWMutex
 	topics map[string]*topic
 	listed time.Time // when all of the store's were read last
 }
 
-// listAgain is how long the number of topics is trusted, which a server that crashed may have wrong.
+// listAgain is how long the number of topics is trusted, which a server that crashed may have
+// wrong.
 const listAgain = 10 * time.Minute
 
-// all are the topics by name, if there are n, none was deleted and the list is not too old; else nil.
+// all are the topics by name, if there are n, none was deleted and the list is not too old; else
+// nil.
 func (c *catalog) all(n int64, now time.Time) []eventlog.Topic {
 	c.mu.RLock()
 	defer c.mu.RUnlock()
@@ -55,12 +57,12 @@ func (c *catalog) all(n int64, now time.Time) []eventlog.Topic {
 type topic struct {
 	eventlog.Topic
 	partitions []partition
-	// generation is the highest that was read; see delete.go. made is By of that
-	// generation, in place of the Topic's.
+	// generation is the highest that was read; see delete.go. made is By of that generation, in
+	// place of the Topic's.
 	generation atomic.Int64
 	made       atomic.Pointer[string]
-	// eventBytes is about how large an event of the topic is, as wire.Event.Size
-	// counts; 0 until one was read.
+	// eventBytes is about how large an event of the topic is, as wire.Event.Size counts; 0 until
+	// one was read.
 	eventBytes atomic.Int64
 	// calls are those of Append.
 	calls batcher[*call]
@@ -68,7 +70,8 @@ type topic struct {
 	rivals atomic.Int64
 	// watermarkDue is when this log may raise the watermark again, in nanoseconds since the epoch.
 	watermarkDue atomic.Int64
-	// uncancelDue is when a sweep may look for the stubs of cancelled events again, in nanoseconds since the epoch.
+	// uncancelDue is when a sweep may look for the stubs of cancelled events again, in nanoseconds
+	// since the epoch.
 	uncancelDue atomic.Int64
 }
 
@@ -84,8 +87,8 @@ type partition struct {
 	floor atomic.Uint64
 	// unswept is the floor at which no stub was found; 0: one may be there.
 	unswept atomic.Uint64
-	// oldest is when the lowest live event was accepted, as a sweep found it;
-	// 0 when that is not known. It only rises, since seqs do.
+	// oldest is when the lowest live event was accepted, as a sweep found it; 0 when that is not
+	// known. It only rises, since seqs do.
 	oldest atomic.Int64
 }
 
@@ -112,8 +115,8 @@ type topicDocument struct {
 	Name       string `bson:"_id"`
 	Partitions int    `bson:"partitions"`
 	By         string `bson:"by,omitempty"` // whom it was made for
-	// Generation is odd where the topic is deleted, and Emptied says that
-	// nothing of it is left then.
+	// Generation is odd where the topic is deleted, and Emptied says that nothing of it is left
+	// then.
 	Generation int64 `bson:"generation,omitempty"`
 	Emptied    bool  `bson:"emptied,omitempty"`
 }
@@ -216,8 +219,7 @@ func (l *Log) topicRaw(ctx context.Context, name string) (raw bson.Raw, err erro
 
 func notThere(name string) error { return fmt.Errorf("topic %q: %w", name, eventlog.ErrNotFound) }
 
-// partition finds a partition of a topic; it must be called between begin and
-// its end.
+// partition finds a partition of a topic; it must be called between begin and its end.
 func (l *Log) partition(ctx context.Context, name string, p int) (*topic, *partition, error) {
 	t, err := l.topic(ctx, name)
 	if err != nil {
@@ -277,8 +279,8 @@ func (l *Log) EnsureTopic(ctx context.Context, name string, partitions int) (eve
 	}
 }
 
-// Topics implements eventlog.Reader. Sidecars ask for them all the time; as long as there are as many as are known, nothing is
-// read.
+// Topics implements eventlog.Reader. Sidecars ask for them all the time; as long as there are as
+// many as are known, nothing is read.
 func (l *Log) Topics(ctx context.Context) ([]eventlog.Topic, error) {
 	ctx, end, err := l.begin(ctx)
 	if err != nil {

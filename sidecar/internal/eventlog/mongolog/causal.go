@@ -9,15 +9,17 @@ import (
 	"go.mongodb.org/mongo-driver/v2/mongo/options"
 )
 
-// A save counts until a later epoch is taken. The taker of epoch e+1 inserts it, then fences e, then reads e. An
-// owner saves e only while it is not fenced. Both write the same document, so one comes after the other in the order of the
-// writes that a majority has, which never changes once they are acknowledged: either the taker reads the save, or the save finds
-// e fenced and changes nothing. A save costs one command, and only one that changed nothing asks why.
+// A save counts until a later epoch is taken. The taker of epoch e+1 inserts it, then fences e,
+// then reads e. An owner saves e only while it is not fenced. Both write the same document, so one
+// comes after the other in the order of the writes that a majority has, which never changes once
+// they are acknowledged: either the taker reads the save, or the save finds e fenced and changes
+// nothing. A save costs one command, and only one that changed nothing asks why.
 //
-// The taker's read has to see all of that order up to its own fence, and up to the insert after which it read the epochs to fence.
-// In a replica set a client (or one of several mongos) may read from a primary that does not know yet that it was replaced.
-// Majority reads in a causally consistent session rule that out: the server waits until its majority-committed data
-// has reached the session's time, which a replaced primary's never does.
+// The taker's read has to see all of that order up to its own fence, and up to the insert after
+// which it read the epochs to fence. In a replica set a client (or one of several mongos) may read
+// from a primary that does not know yet that it was replaced. Majority reads in a causally
+// consistent session rule that out: the server waits until its majority-committed data has reached
+// the session's time, which a replaced primary's never does.
 //
 // The collection of epochs must not be spread over shards other than by topic, group and partition.
 
@@ -28,8 +30,8 @@ type causality struct {
 	operation *bson.Timestamp // of the newest operation
 }
 
-// causally runs operations in a causally consistent session. Each sees everything that earlier operations of this
-// log have read and written, also those of other calls.
+// causally runs operations in a causally consistent session. Each sees everything that earlier
+// operations of this log have read and written, also those of other calls.
 func (l *Log) causally(ctx context.Context, do func(ctx context.Context) error) error {
 	return l.causallyOn(ctx, l.client, do)
 }

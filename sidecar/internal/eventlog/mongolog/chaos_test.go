@@ -84,16 +84,16 @@ func chaos(t *testing.T, s *mongotest.Server, seed uint64) {
 	checkHistory(t, events, told[:], tails[:])
 }
 
-// told is one answer about one event. again says that an earlier append of it
-// ended without an answer.
+// told is one answer about one event. again says that an earlier append of it ended without an
+// answer.
 type told struct {
 	record  *eventlog.Record
 	outcome eventlog.Outcome
 	again   bool
 }
 
-// write appends batches of own events and of such that others append too, each
-// until it has all its answers.
+// write appends batches of own events and of such that others append too, each until it has all its
+// answers.
 func write(ctx context.Context, t *testing.T, l *Log, proxy *faultproxy.Proxy, rng *rand.Rand, w int) (all []told) {
 	for b := range chaosBatches {
 		upset(proxy, rng)
@@ -122,9 +122,8 @@ func write(ctx context.Context, t *testing.T, l *Log, proxy *faultproxy.Proxy, r
 	return all
 }
 
-// upset changes what the network does to the writer. After a cut the driver
-// takes half a second to look for its server again, so four of them in a row
-// outlast an append.
+// upset changes what the network does to the writer. After a cut the driver takes half a second to
+// look for its server again, so four of them in a row outlast an append.
 func upset(proxy *faultproxy.Proxy, rng *rand.Rand) {
 	proxy.Heal()
 	proxy.Only(isInsert)
@@ -144,8 +143,8 @@ func upset(proxy *faultproxy.Proxy, rng *rand.Rand) {
 	}
 }
 
-// tailLog reads up to the last event. Where nothing is to be read there may be more behind: a duplicate is answered before
-// the void that takes its seq is stored.
+// tailLog reads up to the last event. Where nothing is to be read there may be more behind: a
+// duplicate is answered before the void that takes its seq is stored.
 func tailLog(ctx context.Context, t *testing.T, l *Log, proxy *faultproxy.Proxy, done <-chan uint64) (seen []*eventlog.Record) {
 	next, last := uint64(1), uint64(math.MaxUint64)
 	proxy.CutReplies(0.01)

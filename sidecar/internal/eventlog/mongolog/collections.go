@@ -18,11 +18,10 @@ import "strings"
 //	boards   {_id: log id, last, signals}                      the same, on servers without capped collections
 //	meta     {_id: "store", id, format}                        inserted once; format: set once in older stores
 //
-// The server may execute a request long after its sender has given it up. So every
-// update and delete names in its filter the state that it replaces: a number
-// that only rises (save, beat, last), a claim or a seq that is given once, or
-// that the document is over (gone, expired), or is not (live).
-// Only a push on the roll may be late.
+// The server may execute a request long after its sender has given it up. So every update and
+// delete names in its filter the state that it replaces: a number that only rises (save, beat,
+// last), a claim or a seq that is given once, or that the document is over (gone, expired), or is
+// not (live). Only a push on the roll may be late.
 const (
 	topicsName  = "topics"
 	eventsName  = "events"

@@ -12,15 +12,15 @@ import (
 
 const concernMajority = "majority"
 
-// majorityWrites is the write concern of everything except events of topics
-// whose policy names another.
+// majorityWrites is the write concern of everything except events of topics whose policy names
+// another.
 var majorityWrites = &writeconcern.WriteConcern{W: "majority", Journal: new(true)}
 
 // concern is the store as the operations of a topic see it: writes have the write concern of the
 // topic's policy, and reads return events that are at least as durable.
 type concern struct {
-	// Inserts go to events, and reservations to heads, which is the same collection. Reads
-	// are at majority for every write concern.
+	// Inserts go to events, and reservations to heads, which is the same collection. Reads are at
+	// majority for every write concern.
 	events, heads *mongo.Collection
 	// name is the policy's, and members the number in it, 0 for majority.
 	name    string
@@ -67,8 +67,8 @@ func (l *Log) readConcern() *readconcern.ReadConcern {
 	return readconcern.Majority()
 }
 
-// majority is a collection that is written and read at majority; it must be
-// called between begin and its end.
+// majority is a collection that is written and read at majority; it must be called between begin
+// and its end.
 func (l *Log) majority(name string) *mongo.Collection { return l.majorityIn(l.db, name) }
 
 func (l *Log) majorityIn(db *mongo.Database, name string) *mongo.Collection {

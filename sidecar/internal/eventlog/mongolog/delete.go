@@ -14,28 +14,26 @@ import (
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog/mongolog/document"
 )
 
-// A topic's generation is even while it exists and odd while it is deleted. It
-// is in the topic's document, which is written first, and in the head,
-// which decides about appends. It only rises, and neither document is ever deleted.
+// A topic's generation is even while it exists and odd while it is deleted. It is in the topic's
+// document, which is written first, and in the head, which decides about appends. It only rises,
+// and neither document is ever deleted.
 //
 // Deleting has these steps, in this order. Any sidecar may repeat each of them:
 //
 //  1. The topic's document gets the next, odd generation.
-//  2. So does the head. A reservation names the generation that it is for, so
-//     from here on no seq is given out: the head's numbers are final.
-//  3. Voids take the seqs up to there that nothing is stored at. Inserts that are still
-//     on their way meet them, as they do those of a hole.
-//  4. Live events up to there become stubs, whose seqs stay taken as those of
-//     other stubs do.
-//  5. The head's first goes above. Heads are never lowered, so that no reader
-//     takes an event that comes later for one of these.
+//  2. So does the head. A reservation names the generation that it is for, so from here on no seq
+//     is given out: the head's numbers are final.
+//  3. Voids take the seqs up to there that nothing is stored at. Inserts that are still on their
+//     way meet them, as they do those of a hole.
+//  4. Live events up to there become stubs, whose seqs stay taken as those of other stubs do.
+//  5. The head's first goes above. Heads are never lowered, so that no reader takes an event that
+//     comes later for one of these.
 //  6. The topic's document gets the mark "emptied".
 //
-// Making it again gives it the next, even generation. An event's _id begins with
-// the generation, so that ids are free though stubs have them, and so does a
-// mark's. Sidecars that know an earlier generation find out by the head: when
-// they reserve, when they read, and when they look for an id that they do not
-// find.
+// Making it again gives it the next, even generation. An event's _id begins with the generation, so
+// that ids are free though stubs have them, and so does a mark's. Sidecars that know an earlier
+// generation find out by the head: when they reserve, when they read, and when they look for an id
+// that they do not find.
 
 // errAnotherGeneration: the append is of a generation that is over.
 var errAnotherGeneration = errors.New("the topic was deleted meanwhile")
@@ -45,9 +43,9 @@ func (h topicHead) generation() int64 {
 	return n
 }
 
-// meet compares a head's generation with the topic's as this log knows it.
-// Where the head has a later one, the log reads the topic's document; where it has an earlier one, the log raises it. Then the
-// caller reads the head again. A deleted topic is an error.
+// meet compares a head's generation with the topic's as this log knows it. Where the head has a
+// later one, the log reads the topic's document; where it has an earlier one, the log raises it.
+// Then the caller reads the head again. A deleted topic is an error.
 func (l *Log) meet(ctx context.Context, t *topic, head topicHead) (same bool, err error) {
 	switch known := t.generation.Load(); {
 	case head.generation() < known:
@@ -224,8 +222,8 @@ func (l *Log) emptyPartition(ctx context.Context, op string, t *topic, p int, he
 // forgetful keeps stubs for the sake of their seqs alone.
 var forgetful = remembering{windowMS: 1, now: math.MaxInt64 / 2}
 
-// ForgetGroup implements eventlog.Deleter. The server's TTL index, where there is one, removes the last epochs
-// once no late save of their owners can come any more.
+// ForgetGroup implements eventlog.Deleter. The server's TTL index, where there is one, removes the
+// last epochs once no late save of their owners can come any more.
 func (l *Log) ForgetGroup(ctx context.Context, topic, group string) error {
 	ctx, renew, end, err := l.beginSteps(ctx)
 	if err != nil {

@@ -16,8 +16,8 @@ import (
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog/mongolog/document"
 )
 
-// resolve finds out why the document at the front of a line is a duplicate: its id
-// is there already, or its seq is taken.
+// resolve finds out why the document at the front of a line is a duplicate: its id is there
+// already, or its seq is taken.
 func (b *batch) resolve(ctx context.Context, at *line, of key) error {
 	if at.pending[0].call == nil {
 		at.pending = at.pending[1:] // another sidecar has voided the seq
@@ -63,11 +63,10 @@ func (b *batch) giveWay(ctx context.Context, at *line) error {
 	return nil
 }
 
-// resolveStored looks up the ids of the events at the front of a line, gives the
-// stored ones their outcome, and reports whether there were any. Repeats come in
-// runs, so each call that finds one doubles the number of ids of the next. Events
-// that take the place of others (schedule.go) are not looked up: their ids are
-// stored in any case.
+// resolveStored looks up the ids of the events at the front of a line, gives the stored ones their
+// outcome, and reports whether there were any. Repeats come in runs, so each call that finds one
+// doubles the number of ids of the next. Events that take the place of others (schedule.go) are not
+// looked up: their ids are stored in any case.
 func (b *batch) resolveStored(ctx context.Context, at *line) (bool, error) {
 	events := at.pending[:min(b.lookup, len(at.pending))]
 	if i := slices.IndexFunc(events, func(d *pending) bool { return d.token != 0 }); i >= 0 {

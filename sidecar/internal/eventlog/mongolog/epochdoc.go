@@ -14,8 +14,8 @@ import (
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog"
 )
 
-// epochDoc is an epoch in the store. BSON's whole numbers are signed; seqs and
-// numbers stay below 2^63.
+// epochDoc is an epoch in the store. BSON's whole numbers are signed; seqs and numbers stay below
+// 2^63.
 type epochDoc struct {
 	ID                      string `bson:"_id"`
 	eventlog.GroupPartition `bson:",inline"`
@@ -23,26 +23,25 @@ type epochDoc struct {
 	Owner                   string `bson:"owner"`
 	Beat                    uint64 `bson:"beat"`
 	Released                bool   `bson:"released"`
-	// Deleted says that the group was; expireAt is when nothing of its owners
-	// can come any more.
+	// Deleted says that the group was; expireAt is when nothing of its owners can come any more.
 	Deleted  bool      `bson:"deleted,omitempty"`
 	ExpireAt time.Time `bson:"expireAt,omitempty"`
-	// Claim is of the TakeEpochs call that inserted it: that call knows its
-	// own document by it after a lost reply.
+	// Claim is of the TakeEpochs call that inserted it: that call knows its own document by it
+	// after a lost reply.
 	Claim string `bson:"claim"`
-	// Save is the number of the owner's last save, 0 before the first. It only rises, so that a save that comes late, when
-	// its sender has given up, replaces no later one.
+	// Save is the number of the owner's last save, 0 before the first. It only rises, so that a
+	// save that comes late, when its sender has given up, replaces no later one.
 	Save int64 `bson:"save"`
-	// Fenced says that a later epoch was taken, whose taker has read the saves or will read them: no save is accepted any more.
+	// Fenced says that a later epoch was taken, whose taker has read the saves or will read them:
+	// no save is accepted any more.
 	Fenced bool `bson:"fenced,omitempty"`
-	// Inherit says that the progress is that of the epoch before it, if there
-	// is one: its taker has not yet made it its own.
+	// Inherit says that the progress is that of the epoch before it, if there is one: its taker has
+	// not yet made it its own.
 	Inherit  bool        `bson:"inherit"`
 	Progress progressDoc `bson:"progress"`
 }
 
-// progressDoc is a progress with its lists laid flat, since not every engine
-// has arrays of arrays.
+// progressDoc is a progress with its lists laid flat, since not every engine has arrays of arrays.
 type progressDoc struct {
 	Cursor   uint64  `bson:"cursor"`
 	Settled  []int64 `bson:"settled"`  // first, last, first, last, …
@@ -70,8 +69,8 @@ type redriveProgressDoc struct {
 	Done     bool   `bson:"done,omitempty"`
 }
 
-// epochID is unambiguous although a group's name may hold a slash: a topic's
-// does not, and of the parts behind the group there are always two.
+// epochID is unambiguous although a group's name may hold a slash: a topic's does not, and of the
+// parts behind the group there are always two.
 func epochID(e *eventlog.Epoch) string {
 	return e.Topic + "/" + e.Group + "/" + strconv.Itoa(e.Partition) + "/" + strconv.FormatUint(e.Number, 10)
 }
@@ -193,8 +192,8 @@ func (c chain) progress(number uint64) progressDoc {
 	return c[i].Progress
 }
 
-// refusal is ErrEpochTaken unless e is in the chain by that claim and nothing
-// of others is above it, nor an epoch that the same call took before.
+// refusal is ErrEpochTaken unless e is in the chain by that claim and nothing of others is above
+// it, nor an epoch that the same call took before.
 func (c chain) refusal(e *eventlog.Epoch, claim string, taken uint64) error {
 	own := false
 	for _, d := range c {
@@ -211,8 +210,8 @@ func (c chain) refusal(e *eventlog.Epoch, claim string, taken uint64) error {
 	return nil
 }
 
-// outdated are the epochs below the one before number. That one stays: a reader
-// that came before number was inserted may be about to inherit from it.
+// outdated are the epochs below the one before number. That one stays: a reader that came before
+// number was inserted may be about to inherit from it.
 func (c chain) outdated(number uint64) chain {
 	i := slices.IndexFunc(c, func(d epochDoc) bool { return d.Number == number })
 	return c[:max(0, i-1)]
@@ -222,7 +221,8 @@ func byID(id string) bson.D { return bson.D{{Key: "_id", Value: id}} }
 
 func idAmong(ids []string) bson.E { return bson.E{Key: "_id", Value: bson.D{{Key: "$in", Value: ids}}} }
 
-// idsUnder selects the ids that begin with a prefix, which ends with a slash; '0' is the character behind that.
+// idsUnder selects the ids that begin with a prefix, which ends with a slash; '0' is the character
+// behind that.
 func idsUnder(prefix string) bson.D {
 	return bson.D{{Key: "_id", Value: bson.D{{Key: "$gt", Value: prefix}, {Key: "$lt", Value: prefix[:len(prefix)-1] + "0"}}}}
 }
@@ -262,8 +262,7 @@ func saveUpdate(e *eventlog.Epoch, save int64) mongo.WriteModel {
 // withoutProgress leaves out the field that is long.
 var withoutProgress = bson.D{{Key: "progress", Value: 0}}
 
-// partitionFilters select the partitions of the epochs, with one filter for
-// each group.
+// partitionFilters select the partitions of the epochs, with one filter for each group.
 func partitionFilters(epochs []eventlog.Epoch) bson.A {
 	partitions := map[eventlog.GroupName]bson.A{}
 	var order []eventlog.GroupName
@@ -284,13 +283,13 @@ func partitionFilters(epochs []eventlog.Epoch) bson.A {
 	return filters
 }
 
-// maxBranches bounds the alternatives of one query, where more than one query
-// costs less than planning a huge one.
+// maxBranches bounds the alternatives of one query, where more than one query costs less than
+// planning a huge one.
 const maxBranches = 100
 
-// readChains reads the epochs that any of the filters selects. One group's are
-// read in rising order: a reader that finds an epoch has then seen all that it
-// may inherit from, though others are deleting.
+// readChains reads the epochs that any of the filters selects. One group's are read in rising
+// order: a reader that finds an epoch has then seen all that it may inherit from, though others are
+// deleting.
 func (l *Log) readChains(ctx context.Context, filters bson.A, projection bson.D) (chains, error) {
 	o := options.Find().SetSort(bson.D{{Key: "topic", Value: 1}, {Key: "group", Value: 1}, {Key: "partition", Value: 1}, {Key: "number", Value: 1}})
 	if projection != nil {
@@ -330,16 +329,16 @@ func (l *Log) insertNew(ctx context.Context, collection string, docs any) error 
 	})
 }
 
-// Statements of one command of updates or deletes. FerretDB keeps a connection
-// to its database for each until the command is over, and stands still for good
-// when the commands under way have used up all of them.
+// Statements of one command of updates or deletes. FerretDB keeps a connection to its database for
+// each until the command is over, and stands still for good when the commands under way have used
+// up all of them.
 const (
 	mongoStatements  = 1000
 	compatStatements = 1
 )
 
-// bulkWrite makes writes that may come in any order, and more than once. It returns how many documents matched the filters of
-// updates; one that an earlier try has written does not count.
+// bulkWrite makes writes that may come in any order, and more than once. It returns how many
+// documents matched the filters of updates; one that an earlier try has written does not count.
 func (l *Log) bulkWrite(ctx context.Context, coll *mongo.Collection, models []mongo.WriteModel) (matched int, err error) {
 	size := compatStatements
 	if l.engine().mongo {
@@ -361,8 +360,8 @@ func (l *Log) bulkWrite(ctx context.Context, coll *mongo.Collection, models []mo
 	return matched, nil
 }
 
-// findAll reads all documents that a filter selects. It decodes by itself, as all code here that reads many: a cursor would make a
-// buffer of 4 KiB for each document.
+// findAll reads all documents that a filter selects. It decodes by itself, as all code here that
+// reads many: a cursor would make a buffer of 4 KiB for each document.
 func findAll[T any](ctx context.Context, l *Log, coll *mongo.Collection, filter bson.D, o *options.FindOptionsBuilder) ([]T, error) {
 	var docs []T
 	err := l.persist(ctx, func() error {

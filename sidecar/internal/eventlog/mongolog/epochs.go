@@ -67,9 +67,9 @@ func (l *Log) AllEpochs(ctx context.Context) ([]eventlog.Epoch, error) {
 	return slices.DeleteFunc(found.latest(), func(e eventlog.Epoch) bool { return e.Deleted }), nil
 }
 
-// TakeEpochs implements eventlog.Groups. The insert decides which sidecar has an epoch;
-// reads afterwards tell the rest, so that an insert with a lost reply may be
-// repeated any number of times.
+// TakeEpochs implements eventlog.Groups. The insert decides which sidecar has an epoch; reads
+// afterwards tell the rest, so that an insert with a lost reply may be repeated any number of
+// times.
 func (l *Log) TakeEpochs(ctx context.Context, epochs []eventlog.Epoch) []error {
 	errs := make([]error, len(epochs))
 	err := l.withinSession(ctx, "take epochs", func(ctx context.Context) error { return l.takeEpochs(ctx, epochs, errs) })
@@ -181,11 +181,12 @@ func refusal(e *eventlog.Epoch, why error, latest uint64) error {
 		e.Number, e.Topic, e.Group, e.Partition, why, latest)
 }
 
-// maxFences bounds the partitions that fences remember. Forgetting one costs a write without an effect.
+// maxFences bounds the partitions that fences remember. Forgetting one costs a write without an
+// effect.
 const maxFences = 1 << 14
 
-// fences are the latest epochs that this log knows of, so that a save by an
-// owner that it knows to be replaced is refused before it writes anything.
+// fences are the latest epochs that this log knows of, so that a save by an owner that it knows to
+// be replaced is refused before it writes anything.
 type fences struct {
 	mu     sync.Mutex
 	latest map[eventlog.GroupPartition]uint64

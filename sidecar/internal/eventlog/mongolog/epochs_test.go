@@ -45,9 +45,8 @@ func latestEpoch(t *testing.T, l *Log) eventlog.Epoch {
 	return epochs[0]
 }
 
-// eachWay runs a test the way that fits the server, and the ways that fit
-// others: with sessions as on a replica set. They
-// are right on any server.
+// eachWay runs a test the way that fits the server, and the ways that fit others: with sessions as
+// on a replica set. They are right on any server.
 func eachWay(t *testing.T, test func(t *testing.T, open func() *Log)) {
 	t.Run("as detected", func(t *testing.T) {
 		test(t, sharedStore(t, func(*engine) {}))
@@ -111,8 +110,8 @@ func TestFencedByAnotherLog(t *testing.T) {
 	})
 }
 
-// TestTakerThatDied: an epoch whose taker died before it had made the progress
-// its own passes it on all the same.
+// TestTakerThatDied: an epoch whose taker died before it had made the progress its own passes it on
+// all the same.
 func TestTakerThatDied(t *testing.T) {
 	eachWay(t, func(t *testing.T, open func() *Log) {
 		l := open()
@@ -136,8 +135,8 @@ func TestTakerThatDied(t *testing.T) {
 	})
 }
 
-// TestTakeoverRace has two logs take one partition from each other, each
-// saving as long as it can: what was saved is never lost.
+// TestTakeoverRace has two logs take one partition from each other, each saving as long as it can:
+// what was saved is never lost.
 func TestTakeoverRace(t *testing.T) {
 	eachWay(t, func(t *testing.T, open func() *Log) {
 		const rounds = 12
@@ -178,8 +177,8 @@ func TestTakeoverRace(t *testing.T) {
 	})
 }
 
-// TestEpochsWithFaults loses requests and replies of what takes and saves
-// epochs: the answers are true all the same.
+// TestEpochsWithFaults loses requests and replies of what takes and saves epochs: the answers are
+// true all the same.
 func TestEpochsWithFaults(t *testing.T) {
 	s := mongotest.Shared(t)
 	proxy := faultproxy.New(t, s.Addr())
@@ -309,8 +308,8 @@ func TestProgressDocument(t *testing.T) {
 	}
 }
 
-// TestDocumentIDs: what differs in anything has another id, though groups and
-// event ids may hold any character.
+// TestDocumentIDs: what differs in anything has another id, though groups and event ids may hold
+// any character.
 func TestDocumentIDs(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		topic := rapid.StringMatching(`[ab.]{1,3}`)

@@ -22,17 +22,15 @@ const (
 	codeDuplicateKey              = 11000
 )
 
-// badDocument are the codes of errors that a document brings with it, so that
-// another try is no use: BadValue, TypeMismatch, Overflow, InvalidBSON,
-// DollarPrefixedFieldName, EmptyFieldName, DottedFieldName,
-// DocumentValidationFailure, BSONObjectTooLarge, KeyTooLong and two of "the
+// badDocument are the codes of errors that a document brings with it, so that another try is no
+// use: BadValue, TypeMismatch, Overflow, InvalidBSON, DollarPrefixedFieldName, EmptyFieldName,
+// DottedFieldName, DocumentValidationFailure, BSONObjectTooLarge, KeyTooLong and two of "the
 // document is too large".
 var badDocument = []int{2, 14, 15, 22, 52, 56, 57, 121, 10334, 17280, 17419, 17420}
 
-// notOffered are the codes of errors by which servers refuse what they do not
-// have: BadValue, FailedToParse, IllegalOperation, CommandNotFound,
-// InvalidOptions, CommandNotSupported, NotImplemented, APIStrictError, and
-// Atlas's own.
+// notOffered are the codes of errors by which servers refuse what they do not have: BadValue,
+// FailedToParse, IllegalOperation, CommandNotFound, InvalidOptions, CommandNotSupported,
+// NotImplemented, APIStrictError, and Atlas's own.
 var notOffered = []int{2, 9, 20, 59, 72, 115, 238, 323, 8000}
 
 // hasCode reports whether the server answered with one of these error codes.

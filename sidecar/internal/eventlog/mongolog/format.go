@@ -12,14 +12,14 @@ import (
 	"go.mongodb.org/mongo-driver/v2/mongo/options"
 )
 
-// storeFormat numbers the rules by which sidecars share a store. Sidecars with different numbers may not use one
-// store at a time. The number is in the store's document in meta. Sidecars of format 3 publish to topics that are deleted, and
-// sidecars of format 2 do not enter their changes in the roll; versions that appended without reservations wrote no number, and
-// check none.
+// storeFormat numbers the rules by which sidecars share a store. Sidecars with different numbers
+// may not use one store at a time. The number is in the store's document in meta. Sidecars of
+// format 3 publish to topics that are deleted, and sidecars of format 2 do not enter their changes
+// in the roll; versions that appended without reservations wrote no number, and check none.
 const storeFormat = 4
 
-// quietFor is the silence after which sidecars of an older version count as stopped. It is several times the
-// longest pause between two of their beats.
+// quietFor is the silence after which sidecars of an older version count as stopped. It is several
+// times the longest pause between two of their beats.
 const quietFor = 30 * time.Second
 
 var errLastOlder = errors.New("the store was last used by an older version")
@@ -30,14 +30,15 @@ type meta struct {
 	Format  int    `bson:"format"`
 }
 
-// older holds observations of a store of an older format: the time since when its nodes are watched, and their last beats.
+// older holds observations of a store of an older format: the time since when its nodes are
+// watched, and their last beats.
 type older struct {
 	since time.Time
 	beats map[string]int64
 }
 
-// ensureMeta reads the store's document, which the first sidecar on it inserts, and refuses a store that this version must
-// not use. It is called with the turn to do the setup.
+// ensureMeta reads the store's document, which the first sidecar on it inserts, and refuses a store
+// that this version must not use. It is called with the turn to do the setup.
 func (l *Log) ensureMeta(ctx context.Context) (meta, error) {
 	coll := l.db.Collection(l.opts.Prefix+metaName, options.Collection().SetWriteConcern(majorityWrites))
 	_, err := coll.InsertOne(ctx, bson.D{{Key: "_id", Value: "store"}, {Key: "id", Value: uuid.NewString()}, {Key: "format", Value: storeFormat}})
@@ -69,7 +70,8 @@ func (l *Log) ensureMeta(ctx context.Context) (meta, error) {
 	}
 }
 
-// awaitOlderNodes is ensureMeta, which waits until it is known whether sidecars of an older version live.
+// awaitOlderNodes is ensureMeta, which waits until it is known whether sidecars of an older version
+// live.
 func (l *Log) awaitOlderNodes(ctx context.Context) error {
 	l.setupTurn <- struct{}{}
 	defer func() { <-l.setupTurn }()
@@ -81,8 +83,8 @@ func (l *Log) awaitOlderNodes(ctx context.Context) error {
 	}
 }
 
-// refuseOlderNodes returns nil once the nodes of a store of an older format have been silent for quietFor. Their documents have no
-// version, and those of the oldest no state.
+// refuseOlderNodes returns nil once the nodes of a store of an older format have been silent for
+// quietFor. Their documents have no version, and those of the oldest no state.
 func (l *Log) refuseOlderNodes(ctx context.Context) error {
 	cursor, err := l.db.Collection(l.opts.Prefix+nodesName).Find(ctx, bson.D{
 		{Key: "beat", Value: bson.D{{Key: "$exists", Value: true}}}, {Key: "version", Value: nil}, {Key: "state", Value: bson.D{{Key: "$in", Value: bson.A{nil, isLive.Value}}}}})

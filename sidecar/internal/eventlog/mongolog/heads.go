@@ -23,10 +23,11 @@ import (
 //	generation  see delete.go
 //	patience  in milliseconds: how long a hole has to stand before readers void it, where that is more than leastPatience
 //
-// A number that is left out is 0. head rises by $inc and $max, settled, first and patience by $max; a sidecar that
-// raises settled lowers patience by an update that names the value that it had. The document is neither upserted nor deleted, so
-// that no seq is given out twice. Its place in the index of seqs, before all partitions, lets a reader read it and the
-// events in one scan, in this order.
+// A number that is left out is 0. head rises by $inc and $max, settled, first and patience by $max;
+// a sidecar that raises settled lowers patience by an update that names the value that it had. The
+// document is neither upserted nor deleted, so that no seq is given out twice. Its place in the
+// index of seqs, before all partitions, lets a reader read it and the events in one scan, in this
+// order.
 const (
 	fieldHead      = "head"
 	fieldWatermark = "settled"
@@ -67,8 +68,7 @@ func byHead(topic string) bson.D {
 	return bson.D{{Key: "_id", Value: headID(topic)}, {Key: document.FieldTopic, Value: topic}}
 }
 
-// readHead reads a topic's head, and makes it if there is none. A deleted
-// topic is an error.
+// readHead reads a topic's head, and makes it if there is none. A deleted topic is an error.
 func (l *Log) readHead(ctx context.Context, t *topic) (topicHead, error) {
 	for {
 		head, err := l.findHead(ctx, t)
@@ -103,8 +103,8 @@ func (l *Log) findHead(ctx context.Context, t *topic) (topicHead, error) {
 	}
 }
 
-// makeHead inserts a topic's head if there is none. A log of a version without heads has events and cursors: seqs are
-// given out above them from now on.
+// makeHead inserts a topic's head if there is none. A log of a version without heads has events and
+// cursors: seqs are given out above them from now on.
 func (l *Log) makeHead(ctx context.Context, t *topic) error {
 	return l.causally(ctx, func(ctx context.Context) error {
 		highest, err := l.highestGiven(ctx, t)
@@ -134,7 +134,8 @@ func (l *Log) makeHead(ctx context.Context, t *topic) error {
 	})
 }
 
-// highestGiven is the highest seq of each partition that an event has or had, as far as events and cursors tell.
+// highestGiven is the highest seq of each partition that an event has or had, as far as events and
+// cursors tell.
 func (l *Log) highestGiven(ctx context.Context, t *topic) ([]int64, error) {
 	highest := make([]int64, len(t.partitions))
 	if any, err := l.findSeq(ctx, bson.D{{Key: document.FieldTopic, Value: t.Name}}, bySeq, 0); err != nil {
@@ -182,8 +183,8 @@ func (l *Log) findSeq(ctx context.Context, filter, index bson.D, order int) (uin
 	return uint64(found[0].Seq), nil
 }
 
-// moment is a point in time by both clocks: the monotonic one stands still
-// while a machine sleeps, and the other may be set back.
+// moment is a point in time by both clocks: the monotonic one stands still while a machine sleeps,
+// and the other may be set back.
 type moment struct{ mono, wall time.Time }
 
 func now(c clock.Clock) moment {

@@ -15,13 +15,13 @@ import (
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog/mongolog/document"
 )
 
-// A hole is seqs that were given out and that nothing is stored at: an append is on its way, or will never come. Readers
-// wait for as long as it may be on its way. Then they put a void at each seq, which by the unique index refuses late
-// inserts, and go on once they have read it back. Voids and stubs keep a seq taken for DefaultSeqTaken, so that late
-// inserts meet them.
+// A hole is seqs that were given out and that nothing is stored at: an append is on its way, or
+// will never come. Readers wait for as long as it may be on its way. Then they put a void at each
+// seq, which by the unique index refuses late inserts, and go on once they have read it back. Voids
+// and stubs keep a seq taken for DefaultSeqTaken, so that late inserts meet them.
 const (
-	// leastPatience is how long a hole has to stand for readers to void it. Writers that were voided and were alive ask for
-	// more, up to mostPatience.
+	// leastPatience is how long a hole has to stand for readers to void it. Writers that were
+	// voided and were alive ask for more, up to mostPatience.
 	leastPatience = 5 * time.Second
 	mostPatience  = time.Minute
 	// maxVoids bounds the voids of one insert.
@@ -37,7 +37,8 @@ type hole struct {
 	since       time.Time
 }
 
-// stood notes that the seqs from first to last are missing, and returns up to which of them have been for so long; 0: none.
+// stood notes that the seqs from first to last are missing, and returns up to which of them have
+// been for so long; 0: none.
 func (h *hole) stood(c clock.Clock, first, last uint64, patience time.Duration) uint64 {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -78,7 +79,8 @@ func (l *Log) fill(ctx context.Context, t *topic, p int, first, last uint64) err
 	return l.insertNew(ctx, eventsName, docs)
 }
 
-// onlyDuplicates reports whether nothing but duplicate keys kept an unordered insert from storing everything.
+// onlyDuplicates reports whether nothing but duplicate keys kept an unordered insert from storing
+// everything.
 func onlyDuplicates(err error) bool {
 	var bulk mongo.BulkWriteException
 	if !errors.As(err, &bulk) || bulk.WriteConcernError != nil {
@@ -123,7 +125,8 @@ func (l *Log) serverTime(ctx context.Context) (time.Time, error) {
 	return told.Add(l.opts.Clock.Since(at.mono)), nil
 }
 
-// morePatience is the wait that a writer asks readers for whose seqs were voided though it is alive.
+// morePatience is the wait that a writer asks readers for whose seqs were voided though it is
+// alive.
 func (l *Log) morePatience(ctx context.Context, t *topic, p int) (time.Duration, error) {
 	head, err := l.readHead(ctx, t)
 	if err != nil {
@@ -148,8 +151,8 @@ func (l *Log) updateHead(ctx context.Context, t *topic, update bson.D, expected 
 	})
 }
 
-// contiguous is the highest seq up to which nothing is missing; nothing is missing up to end. It voids holes that have stood
-// for too long.
+// contiguous is the highest seq up to which nothing is missing; nothing is missing up to end. It
+// voids holes that have stood for too long.
 func (l *Log) contiguous(ctx context.Context, t *topic, p int, head topicHead, end uint64) (uint64, error) {
 	o := options.Find().SetHint(bySeq).SetLimit(maxBatch).SetSort(bson.D{{Key: document.FieldSeq, Value: 1}}).
 		SetProjection(bson.D{{Key: "_id", Value: 0}, {Key: document.FieldSeq, Value: 1}, {Key: fieldVoid, Value: 1}})
@@ -193,7 +196,8 @@ type newest struct {
 	last, exact uint64
 }
 
-// saw notes that a reader has seen all documents from first to to, and that last is the highest event among them; 0: none is.
+// saw notes that a reader has seen all documents from first to to, and that last is the highest
+// event among them; 0: none is.
 func (x *newest) saw(first, to, last uint64) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -212,7 +216,8 @@ func (x *newest) at(end uint64) (last uint64, known bool) {
 // see notes that nothing is missing up to a seq, as a majority has it.
 func (p *partition) see(seq uint64) { raise(&p.seen, seq) }
 
-// raiseWatermarkSoon raises the watermark to the seqs that this log has read up to, at most once in watermarkEvery.
+// raiseWatermarkSoon raises the watermark to the seqs that this log has read up to, at most once in
+// watermarkEvery.
 func (l *Log) raiseWatermarkSoon(t *topic, head topicHead) {
 	due := t.watermarkDue.Load()
 	now := l.opts.Clock.Now().UnixNano()
@@ -227,7 +232,8 @@ func (l *Log) raiseWatermarkSoon(t *topic, head topicHead) {
 	})
 }
 
-// raiseWatermark raises the watermark of each partition to the seq that this log has seen, and lowers the patience of those partitions.
+// raiseWatermark raises the watermark of each partition to the seq that this log has seen, and
+// lowers the patience of those partitions.
 func (l *Log) raiseWatermark(ctx context.Context, t *topic, head topicHead) error {
 	var raise bson.D
 	for p := range t.partitions {

@@ -47,15 +47,16 @@ func (x index) model(name string) mongo.IndexModel {
 	return mongo.IndexModel{Keys: x.keys, Options: o}
 }
 
-// live are the documents of events that nothing has removed, and heads. It is written as the filters of partial indexes have to
-// be, so that these have no entries of stubs and voids.
+// live are the documents of events that nothing has removed, and heads. It is written as the
+// filters of partial indexes have to be, so that these have no entries of stubs and voids.
 var live = bson.E{Key: document.FieldGone, Value: nil}
 
 // The indexes of events, as hints. All but the first have live events alone.
 var (
 	// A seq is taken once; and the order of reads where something may be missing.
 	bySeq = ascending(document.FieldTopic, document.FieldPartition, document.FieldSeq)
-	// The order of reads elsewhere; ts is there for seeks, which then read no other event than they look for.
+	// The order of reads elsewhere; ts is there for seeks, which then read no other event than they
+	// look for.
 	byLiveSeq = append(slices.Clip(bySeq), bson.E{Key: document.FieldTS, Value: 1})
 	// Replay and export, of all keys or one.
 	byTS    = ascending(document.FieldTopic, document.FieldTS, document.FieldEventID)
@@ -113,10 +114,9 @@ const maxIndexOnConnect = 50_000
 // errNotMigrated is advice about a store that cannot be used as it is.
 var errNotMigrated = errors.New("run \"sluice-sidecar migrate --store …\" once, also while sidecars use the store, and follow its messages")
 
-// ensureIndexes creates the indexes that are missing in collections of at most
-// so many documents. A migration has to create the others: without
-// the unique ones the log does not work at all,
-// without the rest, unindexed, it is slow.
+// ensureIndexes creates the indexes that are missing in collections of at most so many documents. A
+// migration has to create the others: without the unique ones the log does not work at all, without
+// the rest, unindexed, it is slow.
 func (l *Log) ensureIndexes(ctx context.Context, e engine, most int64) (unindexed bool, _ error) {
 	stored := map[string][]storedIndex{}
 	for _, x := range indexes(e) {
@@ -152,8 +152,8 @@ func (l *Log) ensureIndexes(ctx context.Context, e engine, most int64) (unindexe
 	return unindexed, nil
 }
 
-// ensureIndex creates an index if it is missing and the collection has at most
-// so many documents. wrong says how the stored index differs, or that it is missing; "" if it is right.
+// ensureIndex creates an index if it is missing and the collection has at most so many documents.
+// wrong says how the stored index differs, or that it is missing; "" if it is right.
 func (l *Log) ensureIndex(ctx context.Context, e engine, x index, stored []storedIndex, most int64) (wrong string, err error) {
 	want := x.spec()
 	if s := like(x, stored); s != nil {
@@ -176,9 +176,8 @@ func (l *Log) ensureIndex(ctx context.Context, e engine, x index, stored []store
 	return "", err
 }
 
-// like is the stored index in place of one: an index that is the same by any name, since
-// the server takes no second one, else an index with its name, or with its keys, by which
-// hints name it.
+// like is the stored index in place of one: an index that is the same by any name, since the server
+// takes no second one, else an index with its name, or with its keys, by which hints name it.
 func like(x index, stored []storedIndex) *storedIndex {
 	want := x.spec()
 	at := slices.IndexFunc(stored, func(s storedIndex) bool { return s.differs(want) == "" })
@@ -191,9 +190,9 @@ func like(x index, stored []storedIndex) *storedIndex {
 	return &stored[at]
 }
 
-// awaitIndex waits for a stored unique index. MongoDB lists indexes that
-// are still being built, too, which keep nothing unique before they are done.
-// Creating it again waits for that, and does nothing if it is done.
+// awaitIndex waits for a stored unique index. MongoDB lists indexes that are still being built,
+// too, which keep nothing unique before they are done. Creating it again waits for that, and does
+// nothing if it is done.
 func (l *Log) awaitIndex(ctx context.Context, e engine, x index, s storedIndex) error {
 	if !e.mongo || !s.unique {
 		return nil

@@ -20,8 +20,8 @@ import (
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog"
 )
 
-// indexing is a log on a new store that nothing was done with, what it logs,
-// and the indexes that it creates.
+// indexing is a log on a new store that nothing was done with, what it logs, and the indexes that
+// it creates.
 type indexing struct {
 	*Log
 	lines bytes.Buffer
@@ -166,8 +166,7 @@ func TestIndexesOfLargeCollections(t *testing.T) {
 	}
 }
 
-// Two sidecars may create an index at the same time, and another one may have
-// come in between.
+// Two sidecars may create an index at the same time, and another one may have come in between.
 func TestIndexConflict(t *testing.T) {
 	x := newIndexing(t)
 	x.createIndex(t, eventsName, "topic_ts_id", false, "topic", "ts")

@@ -10,16 +10,16 @@ import (
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog/mongolog/document"
 )
 
-// failure is why an insert stored no more than it did; the zero value says that
-// it stored all. At most one of duplicate and refused is set, and if none is
-// and there is an err, the outcome is unknown.
+// failure is why an insert stored no more than it did; the zero value says that it stored all. At
+// most one of duplicate and refused is set, and if none is and there is an err, the outcome is
+// unknown.
 type failure struct {
 	err error
 	// duplicate: the next document met a duplicate key.
 	duplicate bool
 	key       key // of which index
-	// refused: the next document is one that the server does not take; whole
-	// says that the server does not say which it is.
+	// refused: the next document is one that the server does not take; whole says that the server
+	// does not say which it is.
 	refused, whole bool
 }
 
@@ -32,8 +32,7 @@ const (
 	seqKey
 )
 
-// insert inserts documents and returns how many of them, from the front, are
-// stored for certain.
+// insert inserts documents and returns how many of them, from the front, are stored for certain.
 func (b *batch) insert(ctx context.Context, chunk []*pending) (stored int, f failure) {
 	// Half of the time is left for another try if there is no answer.
 	ctx, cancel := b.log.opts.Clock.WithTimeout(ctx, b.log.opts.Timeout/2)
@@ -75,8 +74,8 @@ func judge(err error) (stored int, f failure) {
 	return 0, f
 }
 
-// keyOf is the index of a duplicate key error, as far as the server says. The
-// message is no help, since ids are in it.
+// keyOf is the index of a duplicate key error, as far as the server says. The message is no help,
+// since ids are in it.
 func keyOf(e mongo.WriteError) key {
 	keys, ok := e.Raw.Lookup("keyPattern").DocumentOK()
 	if !ok {
@@ -88,8 +87,8 @@ func keyOf(e mongo.WriteError) key {
 	return idKey
 }
 
-// confirmStored returns nil once a document, and so all that were stored before it, is acknowledged as the topic's write
-// concern asks for.
+// confirmStored returns nil once a document, and so all that were stored before it, is acknowledged
+// as the topic's write concern asks for.
 func (b *batch) confirmStored(ctx context.Context, d *pending) error {
 	id := d.raw.Lookup(document.FieldID)
 	err := b.log.majority(eventsName).FindOne(ctx, bson.D{{Key: document.FieldID, Value: id}}).Err()

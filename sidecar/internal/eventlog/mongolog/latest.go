@@ -10,8 +10,8 @@ import (
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog/mongolog/document"
 )
 
-// Latest implements eventlog.Reader. The index of keys and seqs, which has live
-// events alone, is read from its end: of each key the latest event comes first.
+// Latest implements eventlog.Reader. The index of keys and seqs, which has live events alone, is
+// read from its end: of each key the latest event comes first.
 func (l *Log) Latest(ctx context.Context, name string, q eventlog.LatestQuery, b eventlog.Bounds) ([]*eventlog.Record, error) {
 	ctx, renew, end, err := l.beginSteps(ctx)
 	if err != nil {
@@ -48,14 +48,16 @@ type latestReading struct {
 	limit int // documents that the next query looks at
 }
 
-// passedOver is how many events of a key are read after its latest one before the next key is asked for.
+// passedOver is how many events of a key are read after its latest one before the next key is asked
+// for.
 const passedOver = 64
 
 // read is one query; more says that there may be more.
 func (r *latestReading) read(ctx context.Context) (more bool, _ error) {
 	if r.query.UpTo != nil && r.log.engine().replicated {
-		// A primary that was replaced may lack events that the caller has seen. A primary that has acknowledged a write since
-		// then has them, even where the write changes nothing, and later reads in the session see them.
+		// A primary that was replaced may lack events that the caller has seen. A primary that has
+		// acknowledged a write since then has them, even where the write changes nothing, and later
+		// reads in the session see them.
 		if err := r.log.updateHead(ctx, r.topic, bson.D{{Key: "$max", Value: bson.D{{Key: of(fieldHead, 0), Value: int64(0)}}}}); err != nil {
 			return false, err
 		}

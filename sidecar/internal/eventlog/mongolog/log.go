@@ -1,14 +1,13 @@
-// Package mongolog is the shared event log: an eventlog.Shared in one MongoDB
-// database, for any number of sidecars. The package knows events and documents, and nothing
-// of their publishers, limits or consumers.
+// Package mongolog is the shared event log: an eventlog.Shared in one MongoDB database, for any
+// number of sidecars. The package knows events and documents, and nothing of their publishers,
+// limits or consumers.
 //
-// An event's path: append.go reserves a seq at its topic's head (heads.go)
-// and inserts the event there (insert.go); duplicate.go tells repeated publishes from
-// seqs that readers have voided; read.go, scan.go and seek.go return events, up to the
-// first seq that is missing (holes.go); retention.go removes them. collections.go
-// lists the documents. epochs.go has the progress of groups. nodes.go and signals.go
-// have the messages between sidecars (sender.go sends them; tail.go follows them
-// or, where there are no capped collections, mailbox.go).
+// An event's path: append.go reserves a seq at its topic's head (heads.go) and inserts the event
+// there (insert.go); duplicate.go tells repeated publishes from seqs that readers have voided;
+// read.go, scan.go and seek.go return events, up to the first seq that is missing (holes.go);
+// retention.go removes them. collections.go lists the documents. epochs.go has the progress of
+// groups. nodes.go and signals.go have the messages between sidecars (sender.go sends them; tail.go
+// follows them or, where there are no capped collections, mailbox.go).
 package mongolog
 
 import (
@@ -46,30 +45,29 @@ type Options struct {
 	Prefix string
 	// NodeID names the client in MongoDB's own logs.
 	NodeID string
-	// WriteConcern is a topic's, as policies write it ("majority" or "w:1");
-	// nil means majority for every topic. It must be quick.
+	// WriteConcern is a topic's, as policies write it ("majority" or "w:1"); nil means majority for
+	// every topic. It must be quick.
 	WriteConcern func(topic string) string
 	// Timeout bounds one operation, retries included; 0: DefaultTimeout.
 	Timeout time.Duration
-	// Linger is how long a topic's next batch waits after the previous one:
-	// callers that were just answered may have more events. Below 0: no wait;
-	// 0: DefaultLinger.
+	// Linger is how long a topic's next batch waits after the previous one: callers that were just
+	// answered may have more events. Below 0: no wait; 0: DefaultLinger.
 	Linger time.Duration
-	// SeqTaken is for how long the seq of a removed event stays taken: an
-	// append that is executed later than that may break promises.
-	// 0: DefaultSeqTaken.
+	// SeqTaken is for how long the seq of a removed event stays taken: an append that is executed
+	// later than that may break promises. 0: DefaultSeqTaken.
 	SeqTaken time.Duration
 	// Monitor is told about every command; it may be nil.
 	Monitor *event.CommandMonitor
-	// Dialer connects to the servers; nil: over the network. A test's servers may be in its own process.
+	// Dialer connects to the servers; nil: over the network. A test's servers may be in its own
+	// process.
 	Dialer options.ContextDialer
 	Logger *slog.Logger // nil: slog.Default
 	Clock  clock.Clock
 }
 
 const (
-	// DefaultTimeout is short enough for a publisher to wait for, and long
-	// enough for a replica set to elect a primary in most cases.
+	// DefaultTimeout is short enough for a publisher to wait for, and long enough for a replica set
+	// to elect a primary in most cases.
 	DefaultTimeout = 5 * time.Second
 	// DefaultLinger is short beside the time that a batch takes.
 	DefaultLinger = time.Millisecond
@@ -82,26 +80,28 @@ type Log struct {
 	opts   Options
 	client *mongo.Client
 	db     *mongo.Database
-	// beats has connections of its own for the signs of life of sidecars,
-	// which must not wait behind appends.
+	// beats has connections of its own for the signs of life of sidecars, which must not wait
+	// behind appends.
 	beats *mongo.Client
 
-	// ctx ends with Close. Goroutines that run until then use it. Operations under way
-	// end by themselves, within Options.Timeout.
+	// ctx ends with Close. Goroutines that run until then use it. Operations under way end by
+	// themselves, within Options.Timeout.
 	ctx    context.Context
 	cancel context.CancelFunc
 
 	catalog catalog
 	health  atomic.Pointer[error] // how the last operation that asked the server failed; nil: it did not
-	// unmet are the write concerns of topics whose last append was stored, and acknowledged by fewer members than the
-	// concern asks for. There are no more of them than topics whose policy names a number of members.
+	// unmet are the write concerns of topics whose last append was stored, and acknowledged by
+	// fewer members than the concern asks for. There are no more of them than topics whose policy
+	// names a number of members.
 	unmet       sync.Map
 	serverClock serverClock
 	causal      causality
 	fences      fences
 	unsent      signalQueue
 	primary     primary
-	// saves numbers the saves of epochs. It begins with the time, so that an owner may go on with another Log.
+	// saves numbers the saves of epochs. It begins with the time, so that an owner may go on with
+	// another Log.
 	saves   atomic.Int64
 	savings batcher[*saving]
 
@@ -109,8 +109,8 @@ type Log struct {
 	closed bool
 	calls  sync.WaitGroup
 
-	// setup holds facts about the server. The first operation that reaches it finds them out, and creates
-	// missing collections and indexes; nil until then.
+	// setup holds facts about the server. The first operation that reaches it finds them out, and
+	// creates missing collections and indexes; nil until then.
 	setup     atomic.Pointer[setup]
 	setupTurn chan struct{}   // holds one token, for the goroutine that does the setup
 	older     older           // guarded by setupTurn
@@ -125,10 +125,10 @@ type setup struct {
 	unindexed bool
 }
 
-// Open makes a log. It does not wait for the server: every operation wraps
-// eventlog.ErrUnavailable until the server can be reached. An error is about the URL, except
-// one that wraps eventlog.ErrUnavailable: Open looks up the servers of a mongodb+srv URL,
-// and then the name service has not answered.
+// Open makes a log. It does not wait for the server: every operation wraps eventlog.ErrUnavailable
+// until the server can be reached. An error is about the URL, except one that wraps
+// eventlog.ErrUnavailable: Open looks up the servers of a mongodb+srv URL, and then the name
+// service has not answered.
 func Open(o Options) (*Log, error) {
 	cs, err := connstring.ParseAndValidate(o.URL)
 	if err != nil {
@@ -161,13 +161,14 @@ func Open(o Options) (*Log, error) {
 const (
 	// beatConnections is for one beat under way, and one that takes over.
 	beatConnections = 2
-	// maxConnections holds where the URL names no other number. An operation holds a connection for one command at a time,
-	// and a command that finds none waits until one is free.
+	// maxConnections holds where the URL names no other number. An operation holds a connection for
+	// one command at a time, and a command that finds none waits until one is free.
 	maxConnections = 16
 	// minConnections leaves operations some connections for any URL: followers of signals hold one
 	// each.
 	minConnections = signalShards + 4
-	// connectionIdle is the time without a command after which a connection is closed, where the URL names no other.
+	// connectionIdle is the time without a command after which a connection is closed, where the
+	// URL names no other.
 	connectionIdle = time.Minute
 )
 
@@ -202,16 +203,14 @@ func (l *Log) clientOptions() *options.ClientOptions {
 
 var errClosed = fmt.Errorf("the log is closed: %w", eventlog.ErrUnavailable)
 
-// begin starts an operation: it refuses calls after Close and
-// contexts that are over, and makes sure that the server is set up. The caller
-// calls end when the operation is over. The context ends with the
-// caller's and after Options.Timeout.
+// begin starts an operation: it refuses calls after Close and contexts that are over, and makes
+// sure that the server is set up. The caller calls end when the operation is over. The context ends
+// with the caller's and after Options.Timeout.
 func (l *Log) begin(ctx context.Context) (_ context.Context, end func(), _ error) {
 	return l.beginWithin(ctx, l.opts.Timeout)
 }
 
-// seekTimeout is how long a Seek may take: it may have to go through a large
-// part of a topic.
+// seekTimeout is how long a Seek may take: it may have to go through a large part of a topic.
 func (l *Log) seekTimeout() time.Duration { return 12 * l.opts.Timeout }
 
 // beginWithin is begin for operations that may take longer.
@@ -222,9 +221,8 @@ func (l *Log) beginWithin(ctx context.Context, timeout time.Duration) (_ context
 	})
 }
 
-// beginSteps is begin for an operation of many steps: Options.Timeout begins
-// again with every call of renew, so that a server that is slow but makes progress
-// does not count as away.
+// beginSteps is begin for an operation of many steps: Options.Timeout begins again with every call
+// of renew, so that a server that is slow but makes progress does not count as away.
 func (l *Log) beginSteps(ctx context.Context) (_ context.Context, renew, end func(), err error) {
 	var timer clock.Timer
 	ctx, end, err = l.beginAs(ctx, func(ctx context.Context) (context.Context, func()) {
@@ -260,9 +258,8 @@ func (l *Log) beginAs(ctx context.Context, limited func(context.Context) (contex
 	return ctx, end, nil
 }
 
-// unavailable is the error of an operation that failed for reasons of the
-// network or the server; ctx is begin's. Where the caller's context has ended, the
-// error is its cause.
+// unavailable is the error of an operation that failed for reasons of the network or the server;
+// ctx is begin's. Where the caller's context has ended, the error is its cause.
 func (l *Log) unavailable(ctx context.Context, op string, err error) error {
 	_, broken := errors.AsType[*document.Error](err)
 	if broken || errors.Is(err, eventlog.ErrNotFound) { // the server has answered
@@ -294,8 +291,7 @@ func hint(err error) string {
 	return ""
 }
 
-// Close waits for the operations under way, ends the log's goroutines, and closes
-// the connections.
+// Close waits for the operations under way, ends the log's goroutines, and closes the connections.
 func (l *Log) Close() error {
 	l.mu.Lock()
 	if l.closed {
@@ -307,8 +303,8 @@ func (l *Log) Close() error {
 	l.cancel()
 	l.calls.Wait()
 	l.sendLast()
-	// Until a deadline that it is told, the driver spins where a connection is still in use. No call is under way that it
-	// would have to wait for, so it is told none.
+	// Until a deadline that it is told, the driver spins where a connection is still in use. No
+	// call is under way that it would have to wait for, so it is told none.
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
 	defer l.opts.Clock.AfterFunc(l.opts.Timeout, cancel).Stop()

@@ -16,7 +16,8 @@ func TestConformance(t *testing.T) {
 	conformance(t, Options{SeqTaken: time.Nanosecond}, asItIs)
 }
 
-// TestConformanceWithoutTTL goes the way that is for servers which are only compatible with MongoDB.
+// TestConformanceWithoutTTL goes the way that is for servers which are only compatible with
+// MongoDB.
 func TestConformanceWithoutTTL(t *testing.T) {
 	t.Parallel()
 	conformance(t, Options{SeqTaken: time.Nanosecond}, withoutTTL, "Retention", "Deduplication", "Compaction", "Scheduled")
@@ -40,8 +41,7 @@ func conformanceOn(t *testing.T, server *mongotest.Server, o Options, adapt func
 	}, groups...)
 }
 
-// reopening is a store of logs that open opens, for as long as a whole group of
-// the suite runs.
+// reopening is a store of logs that open opens, for as long as a whole group of the suite runs.
 func reopening(open func() *Log) eventlogtest.Store {
 	l := open()
 	return eventlogtest.Store{

@@ -8,27 +8,27 @@ import (
 	"go.mongodb.org/mongo-driver/v2/mongo/options"
 )
 
-// Where there is no capped collection to follow, signals go another way: each log has one document, its mailbox, with its last
-// few signals, and followers read all mailboxes now and then. There are as many as
-// sidecars, so that this is cheap.
+// Where there is no capped collection to follow, signals go another way: each log has one document,
+// its mailbox, with its last few signals, and followers read all mailboxes now and then. There are
+// as many as sidecars, so that this is cheap.
 const mailboxesName = "boards" // stores have it under this name
 
-// Bounds of a mailbox: older signals leave it, and followers that have not seen
-// them know by their numbers that they missed some.
+// Bounds of a mailbox: older signals leave it, and followers that have not seen them know by their
+// numbers that they missed some.
 const (
 	mailboxSignals = 32
 	mailboxBytes   = 128 << 10
 )
 
-// How often mailboxes are looked at: soon after something was heard, and in the
-// end when it has been quiet.
+// How often mailboxes are looked at: soon after something was heard, and in the end when it has
+// been quiet.
 const (
 	mailboxBusy = 15 * time.Millisecond
 	mailboxIdle = 100 * time.Millisecond
 )
 
-// mailboxKept is for how long a mailbox may stay as it is before it counts as
-// one of a dead sidecar, and is removed. A living sidecar stores it again.
+// mailboxKept is for how long a mailbox may stay as it is before it counts as one of a dead
+// sidecar, and is removed. A living sidecar stores it again.
 const mailboxKept = 10 * time.Minute
 
 // mailbox is the document of one log.
@@ -39,8 +39,7 @@ type mailbox struct {
 	Signals []signalDoc `bson:"signals"` // oldest first
 }
 
-// mailboxes reports whether signals go by mailboxes; it must be called between begin
-// and its end.
+// mailboxes reports whether signals go by mailboxes; it must be called between begin and its end.
 func (l *Log) mailboxes() bool { return l.engine().uncapped }
 
 // add adds a signal to the mailbox and drops the oldest ones over the bounds.
@@ -67,8 +66,8 @@ func (l *Log) postSignal(ctx context.Context, d *signalDoc) error {
 	earlier := append(byID(b.Node), bson.E{Key: "last", Value: bson.D{{Key: "$lt", Value: b.Last}}})
 	_, err := l.majority(mailboxesName).ReplaceOne(ctx, earlier, b, options.Replace().SetUpsert(true))
 	if err != nil {
-		// It may be stored all the same, so its number is used up. The next
-		// signal's number shows that all before it are lost.
+		// It may be stored all the same, so its number is used up. The next signal's number shows
+		// that all before it are lost.
 		b.Signals = nil
 	}
 	l.unsent.mailbox = b

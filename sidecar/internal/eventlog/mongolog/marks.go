@@ -15,8 +15,8 @@ import (
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog/mongolog/document"
 )
 
-// markDoc is a mark in the store. The same time is in it twice: as a date for
-// the server's TTL index, and as it was given.
+// markDoc is a mark in the store. The same time is in it twice: as a date for the server's TTL
+// index, and as it was given.
 type markDoc struct {
 	ID      string `bson:"_id"`
 	Expires int64  `bson:"expires"`
@@ -44,8 +44,7 @@ func (l *Log) generationOf(ctx context.Context, topic string) (int64, error) {
 	return t.generation.Load(), nil
 }
 
-// saveMarks returns once the marks are durable. One that is renewed keeps the
-// later of its times.
+// saveMarks returns once the marks are durable. One that is renewed keeps the later of its times.
 func (l *Log) saveMarks(ctx context.Context, marks []eventlog.Mark) error {
 	if len(marks) == 0 {
 		return nil
@@ -102,10 +101,9 @@ func (l *Log) Marked(ctx context.Context, topic, group string, ids []string, now
 	return marked, err
 }
 
-// SweepMarks implements eventlog.Retainer. Where the server has a TTL index
-// there is little left for it. A mark that is renewed while it runs stays,
-// other than on engines whose filtered deletes are not atomic: there it may go
-// if it had expired already.
+// SweepMarks implements eventlog.Retainer. Where the server has a TTL index there is little left
+// for it. A mark that is renewed while it runs stays, other than on engines whose filtered deletes
+// are not atomic: there it may go if it had expired already.
 func (l *Log) SweepMarks(ctx context.Context, now int64, limit int) (removed int, more bool, err error) {
 	if limit <= 0 {
 		return 0, true, nil

@@ -19,11 +19,11 @@ import (
 type MigrateOptions struct {
 	// DryRun changes nothing and reports the changes that are due.
 	DryRun bool
-	// Retention is a topic's by the policies that will be in
-	// force; nil leaves the times of stubs as they are.
+	// Retention is a topic's by the policies that will be in force; nil leaves the times of stubs
+	// as they are.
 	Retention func(topic string) eventlog.Retention
-	// Progress is told how far a step has come; it may be nil. total may be
-	// an estimate, and done may pass it.
+	// Progress is told how far a step has come; it may be nil. total may be an estimate, and done
+	// may pass it.
 	Progress func(step string, done, total int64)
 }
 
@@ -41,8 +41,8 @@ type MigrateReport struct {
 	Indexes  []IndexReport `json:"indexes"`
 	Stubs    []StubReport  `json:"stubs"`
 	Notes    []string      `json:"notes,omitempty"`
-	// FailedIndex is the index, collection.name, that could not be created: the
-	// migration has ended there.
+	// FailedIndex is the index, collection.name, that could not be created: the migration has ended
+	// there.
 	FailedIndex string `json:"failed_index,omitempty"`
 }
 
@@ -53,8 +53,8 @@ type IndexAction string
 const (
 	IndexKept    IndexAction = "keep"
 	IndexCreated IndexAction = "create"
-	// IndexWrong: it has the log's name, but is not what the log needs. It
-	// stays, and has to be dropped by hand.
+	// IndexWrong: it has the log's name, but is not what the log needs. It stays, and has to be
+	// dropped by hand.
 	IndexWrong IndexAction = "wrong"
 	// IndexForeign: an index of another program, which stays as it is.
 	IndexForeign IndexAction = "not ours"
@@ -129,10 +129,10 @@ func (r *MigrateReport) WriteTable(w io.Writer) error {
 }
 
 // Migrate creates the indexes that this version of the log needs and the store lacks, and gives the
-// stubs of removed events the times of the policies that will be in force. A wrong
-// index is an error, which says what to do. Migrate may run twice, after an
-// interrupted run, and while sidecars use the store. The report has the changes made before an
-// error. Options.Timeout does not bound it: building an index takes its time.
+// stubs of removed events the times of the policies that will be in force. A wrong index is an
+// error, which says what to do. Migrate may run twice, after an interrupted run, and while sidecars
+// use the store. The report has the changes made before an error. Options.Timeout does not bound
+// it: building an index takes its time.
 func (l *Log) Migrate(ctx context.Context, o MigrateOptions) (MigrateReport, error) {
 	if err := ctx.Err(); err != nil {
 		return MigrateReport{}, err
@@ -144,8 +144,7 @@ func (l *Log) Migrate(ctx context.Context, o MigrateOptions) (MigrateReport, err
 	if o.Progress == nil {
 		o.Progress = func(string, int64, int64) {}
 	}
-	// Operations create what is missing; a dry run must not. So it does not
-	// begin like one.
+	// Operations create what is missing; a dry run must not. So it does not begin like one.
 	e, err := l.detect(ctx)
 	if err != nil {
 		return MigrateReport{}, l.unavailable(ctx, "connect", err)
@@ -237,8 +236,8 @@ func (m *migration) index(ctx context.Context, x index, stored []storedIndex) er
 	return err
 }
 
-// isDuplicates reports whether an index cannot be unique. FerretDB passes on
-// its database's message, without a code.
+// isDuplicates reports whether an index cannot be unique. FerretDB passes on its database's
+// message, without a code.
 func isDuplicates(err error) bool {
 	return mongo.IsDuplicateKeyError(err) || err != nil && strings.Contains(err.Error(), "UNIQUE constraint failed")
 }

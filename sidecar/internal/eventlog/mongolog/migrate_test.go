@@ -126,8 +126,8 @@ func TestMigrateTellsOfDuplicates(t *testing.T) {
 	}
 }
 
-// An index that does what is needed by another name stays, since the server
-// would not take a second one.
+// An index that does what is needed by another name stays, since the server would not take a second
+// one.
 func TestMigrateTakesAnotherName(t *testing.T) {
 	l := untouched(t)
 	l.createIndex(t, eventsName, "somebodys", true, "topic", "partition", "seq")
@@ -143,7 +143,8 @@ func TestRestamp(t *testing.T) {
 	publish(t, l, eventlogtest.Events("a", 6, eventlogtest.Accepted(now-2*hour))...)
 	publish(t, l, eventlogtest.Event("live", eventlogtest.Accepted(now)))
 	sweepOnce(t, l, eventlog.Retention{TTLMS: hour, DedupeWindowMS: 24 * hour}, now)
-	// Someone has set other times. They are ahead, since the server removes documents whose time is over.
+	// Someone has set other times. They are ahead, since the server removes documents whose time is
+	// over.
 	set := bson.D{{Key: "$set", Value: bson.D{{Key: "expireAt", Value: time.UnixMilli(now + hour)}}}}
 	for _, id := range []string{"t/live", "t/a-003"} {
 		if _, err := l.db.Collection(eventsName).UpdateOne(t.Context(), bson.D{{Key: "_id", Value: id}}, set); err != nil {

@@ -14,8 +14,8 @@ import (
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog"
 )
 
-// nodeDoc is a node in the store. It is inserted with its first beat and never upserted, so that no late request brings
-// it back; one that is over stays for overKept.
+// nodeDoc is a node in the store. It is inserted with its first beat and never upserted, so that no
+// late request brings it back; one that is over stays for overKept.
 type nodeDoc struct {
 	ID      string               `bson:"_id"`
 	Name    string               `bson:"name"`
@@ -30,8 +30,9 @@ type nodeDoc struct {
 // rollID is of the one document among those of nodes that has a number: the roll.
 const rollID = "roll"
 
-// rollDoc is an eventlog.Roll. Its number rises by how many changes are pushed at once, so that those need none of their own.
-// A push that is executed late or twice enters changes that were made before, and that a reader looks up or knows already.
+// rollDoc is an eventlog.Roll. Its number rises by how many changes are pushed at once, so that
+// those need none of their own. A push that is executed late or twice enters changes that were made
+// before, and that a reader looks up or knows already.
 type rollDoc struct {
 	Number  int64       `bson:"n"`
 	Changes []changeDoc `bson:"changes"`
@@ -156,8 +157,8 @@ func (l *Log) Enter(ctx context.Context, changes ...eventlog.NodeChange) error {
 	})
 }
 
-// enterPlainly enters changes on servers that may not have $slice. Where another sidecar does so at the
-// same time, the upsert fails as a duplicate.
+// enterPlainly enters changes on servers that may not have $slice. Where another sidecar does so at
+// the same time, the upsert fails as a duplicate.
 func (l *Log) enterPlainly(ctx context.Context, docs []changeDoc) error {
 	var roll rollDoc
 	if err := l.nodes().FindOne(ctx, byID(rollID)).Decode(&roll); err != nil && !errors.Is(err, mongo.ErrNoDocuments) {

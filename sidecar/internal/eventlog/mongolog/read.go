@@ -14,9 +14,9 @@ import (
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog/mongolog/document"
 )
 
-// Read implements eventlog.Reader. One scan of the index returns the topic's head and then the documents from the seq on, so
-// that the watermark was true before the events were read. Below it a gap is a removed event. Above it a gap is a hole,
-// which ends the page.
+// Read implements eventlog.Reader. One scan of the index returns the topic's head and then the
+// documents from the seq on, so that the watermark was true before the events were read. Below it a
+// gap is a removed event. Above it a gap is a hole, which ends the page.
 func (l *Log) Read(ctx context.Context, name string, p int, from uint64, b eventlog.Bounds) ([]*eventlog.Record, error) {
 	ctx, renew, end, err := l.beginSteps(ctx)
 	if err != nil {
@@ -80,12 +80,12 @@ type reading struct {
 	watermark uint64
 }
 
-// minWindow is the least number of documents that a window reads where the window before had no events; and as many stubs and
-// voids may be read below the watermark.
+// minWindow is the least number of documents that a window reads where the window before had no
+// events; and as many stubs and voids may be read below the watermark.
 const minWindow = 64
 
-// window reads the documents from next on, and reports whether there may be more. Below the watermark
-// it reads live ones alone, so removed events cost nothing.
+// window reads the documents from next on, and reports whether there may be more. Below the
+// watermark it reads live ones alone, so removed events cost nothing.
 func (r *reading) window(ctx context.Context) (more bool, _ error) {
 	l, began, index := r.log, r.next, any(bySeq)
 	filter := bson.D{
@@ -202,8 +202,8 @@ func (r *reading) hole(ctx context.Context, head topicHead, first, last uint64) 
 	return true, r.log.fill(ctx, r.topic, r.p, first, upTo)
 }
 
-// beyond is for an event above the head: the event is younger than the head that was read, or a reservation at w: 1 is gone
-// with a primary.
+// beyond is for an event above the head: the event is younger than the head that was read, or a
+// reservation at w: 1 is gone with a primary.
 func (r *reading) beyond(ctx context.Context) (more bool, _ error) {
 	if len(r.events) > 0 {
 		return false, nil
@@ -215,7 +215,8 @@ func (r *reading) beyond(ctx context.Context) (more bool, _ error) {
 	return true, r.log.raiseHead(ctx, r.topic, r.p)
 }
 
-// ReadEach implements eventlog.Shared. Events that follow each other without a gap need no head to be read.
+// ReadEach implements eventlog.Shared. Events that follow each other without a gap need no head to
+// be read.
 func (l *Log) ReadEach(ctx context.Context, name string, places []eventlog.Place, b eventlog.Bounds) ([][]*eventlog.Record, error) {
 	ctx, t, end, err := l.beginOn(ctx, name)
 	if err != nil {
@@ -277,8 +278,8 @@ func (t *topic) sized(events []*eventlog.Record, bytes int) {
 	}
 }
 
-// batchSize is how many documents to ask for at once, for a page to be one
-// round trip that carries little more than the page.
+// batchSize is how many documents to ask for at once, for a page to be one round trip that carries
+// little more than the page.
 func (t *topic) batchSize(limit, bytes int) int32 {
 	size := t.eventBytes.Load()
 	if bytes <= 0 || size == 0 {
@@ -287,8 +288,8 @@ func (t *topic) batchSize(limit, bytes int) int32 {
 	return int32(min(int64(limit), int64(bytes)/size+1, maxBatch))
 }
 
-// maxBatch bounds the documents that one answer of the server has. It has at
-// most 16 MB in any case.
+// maxBatch bounds the documents that one answer of the server has. It has at most 16 MB in any
+// case.
 const maxBatch = 10_000
 
 // Lookup implements eventlog.Reader.

@@ -8,8 +8,8 @@ import (
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog/eventlogtest"
 )
 
-// Several partitions are read at once: each from its place on, up to the first seq at which there is no event, and together no
-// more than was asked for.
+// Several partitions are read at once: each from its place on, up to the first seq at which there
+// is no event, and together no more than was asked for.
 func TestReadEach(t *testing.T) {
 	l := sharedStore(t, asItIs)()
 	ensure(t, l, "t", 3)

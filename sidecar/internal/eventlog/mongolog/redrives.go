@@ -15,8 +15,8 @@ import (
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog/mongolog/document"
 )
 
-// redrivePrefix begins the ids of a group's redrives, and of those of one of its
-// partitions where that is 0 or more. Ids sort by partition, seq and letter.
+// redrivePrefix begins the ids of a group's redrives, and of those of one of its partitions where
+// that is 0 or more. Ids sort by partition, seq and letter.
 func redrivePrefix(topic, group string, partition int) string {
 	prefix := topic + "/" + url.PathEscape(group) + "/"
 	if partition >= 0 {

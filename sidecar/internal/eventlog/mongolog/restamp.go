@@ -54,9 +54,8 @@ func (m *migration) restamp(ctx context.Context) error {
 
 var stampedFields = append(slices.Clone(entryFields), bson.E{Key: document.FieldExpireAt, Value: 1})
 
-// restampBatch looks at the documents of a partition from a seq on. It returns
-// how many there were and where to go on, -1 at the end. The counts are of the
-// topic that was reported last.
+// restampBatch looks at the documents of a partition from a seq on. It returns how many there were
+// and where to go on, -1 at the end. The counts are of the topic that was reported last.
 func (m *migration) restampBatch(ctx context.Context, topic string, p int, from int64) (next int64, n int, err error) {
 	ctx, cancel := m.log.opts.Clock.WithTimeoutCause(ctx, m.log.seekTimeout(), eventlog.ErrTimeout)
 	defer cancel()
@@ -107,9 +106,9 @@ type change struct {
 	gone           bool // they are stubs
 }
 
-// stamp writes the changes to the documents with these seqs. A sidecar may sweep at the same
-// time: an event that has become a stub since got its expireAt by that. A document whose expireAt
-// has changed since the read keeps it: this may be executed long after its sender has given up.
+// stamp writes the changes to the documents with these seqs. A sidecar may sweep at the same time:
+// an event that has become a stub since got its expireAt by that. A document whose expireAt has
+// changed since the read keeps it: this may be executed long after its sender has given up.
 func (m *migration) stamp(ctx context.Context, topic string, p int, changes map[change][]int64) error {
 	var models []mongo.WriteModel
 	for c, seqs := range changes {

@@ -14,9 +14,9 @@ import (
 // sweepBatch bounds the documents that one step of a sweep reads and changes.
 const sweepBatch = 1000
 
-// Sweep implements eventlog.Retainer. Expired events become stubs, and stubs
-// are deleted when nothing needs them any more; see stubs.go. Several sweeps may run
-// at once: then each counts the events that it found to remove.
+// Sweep implements eventlog.Retainer. Expired events become stubs, and stubs are deleted when
+// nothing needs them any more; see stubs.go. Several sweeps may run at once: then each counts the
+// events that it found to remove.
 func (l *Log) Sweep(ctx context.Context, name string, r eventlog.Retention, now int64, limit int) (removed int, more bool, err error) {
 	t, err := l.known(ctx, name)
 	if err != nil {
@@ -38,8 +38,8 @@ func (l *Log) Sweep(ctx context.Context, name string, r eventlog.Retention, now 
 	return s.removed, s.more, l.forgetCancelled(ctx, t)
 }
 
-// within runs one step of something long as an operation of its own, so that
-// Options.Timeout is for the step.
+// within runs one step of something long as an operation of its own, so that Options.Timeout is for
+// the step.
 func (l *Log) within(ctx context.Context, op string, step func(ctx context.Context) error) error {
 	ctx, end, err := l.begin(ctx)
 	if err != nil {
@@ -145,8 +145,9 @@ func (s *sweep) expireBatch(ctx context.Context, p, size int) (on bool, err erro
 	return on, nil
 }
 
-// forget deletes stubs whose time is over at the low ends of partitions, which is where sweeps leave them. A TTL
-// index deletes them too, and stubs that compaction leaves in the middle. Here the policy in force counts.
+// forget deletes stubs whose time is over at the low ends of partitions, which is where sweeps
+// leave them. A TTL index deletes them too, and stubs that compaction leaves in the middle. Here
+// the policy in force counts.
 func (s *sweep) forget(ctx context.Context) error {
 	if s.keep.DedupeWindowMS <= 0 {
 		return nil
@@ -216,8 +217,8 @@ func (s *sweep) raiseWatermark(ctx context.Context) (err error) {
 	return err
 }
 
-// forgetBatch looks at so many of a partition's lowest documents, and returns
-// how many to look at next; 0 is the end.
+// forgetBatch looks at so many of a partition's lowest documents, and returns how many to look at
+// next; 0 is the end.
 func (s *sweep) forgetBatch(ctx context.Context, p, size int) (next int, err error) {
 	page, err := findAll[entry](ctx, s.log, s.log.majority(eventsName), inPartition(s.topic.Name, p, between(0, int64(s.head.watermark(p)))),
 		options.Find().SetHint(bySeq).SetSort(bson.D{{Key: document.FieldSeq, Value: 1}}).SetLimit(int64(size)).SetProjection(entryFields))

@@ -23,8 +23,8 @@ func withoutTTL(e *engine) { e.ttl = false }
 
 const hour = int64(time.Hour / time.Millisecond)
 
-// opened is a log on a new store, and what opens others on it. It has a topic
-// "t" with one partition.
+// opened is a log on a new store, and what opens others on it. It has a topic "t" with one
+// partition.
 func opened(t *testing.T, o Options, adapt func(*engine)) (l *Log, again func() *Log) {
 	t.Helper()
 	server := mongotest.Shared(t)

@@ -11,8 +11,8 @@ import (
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog"
 )
 
-// saveLinger is how long the next save waits after the previous one. A delivery waits for one save and its ack for another, so
-// that a busy group always has something to save.
+// saveLinger is how long the next save waits after the previous one. A delivery waits for one save
+// and its ack for another, so that a busy group always has something to save.
 const saveLinger = 5 * time.Millisecond
 
 // saving is one call of SaveEpochs.
@@ -24,8 +24,9 @@ type saving struct {
 	done   chan error // holds the answer
 }
 
-// SaveEpochs implements eventlog.Groups. Calls that come while one write is under way travel together in the next. A save that
-// finds its epoch fenced changes nothing; causal.go says why that is enough.
+// SaveEpochs implements eventlog.Groups. Calls that come while one write is under way travel
+// together in the next. A save that finds its epoch fenced changes nothing; causal.go says why that
+// is enough.
 func (l *Log) SaveEpochs(ctx context.Context, epochs []eventlog.Epoch, marks []eventlog.Mark) error {
 	_, end, err := l.begin(ctx)
 	if err != nil {
@@ -64,7 +65,8 @@ func (l *Log) saveAll(calls []*saving) {
 	}
 }
 
-// saveEpochs writes first the marks, then the epochs. Where it could not save every epoch, it returns the epochs that are stored.
+// saveEpochs writes first the marks, then the epochs. Where it could not save every epoch, it
+// returns the epochs that are stored.
 func (l *Log) saveEpochs(ctx context.Context, calls []*saving) (chains, error) {
 	var marks []eventlog.Mark
 	var epochs []eventlog.Epoch

@@ -11,8 +11,8 @@ import (
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog"
 )
 
-// Scan implements eventlog.Reader, by the index on (topic, ts, id) or the one
-// on (topic, key, ts, id).
+// Scan implements eventlog.Reader, by the index on (topic, ts, id) or the one on (topic, key, ts,
+// id).
 func (l *Log) Scan(ctx context.Context, name string, q eventlog.ScanQuery, b eventlog.Bounds) ([]*eventlog.Record, error) {
 	ctx, t, end, err := l.beginOn(ctx, name)
 	if err != nil {
@@ -34,9 +34,9 @@ func (l *Log) Scan(ctx context.Context, name string, q eventlog.ScanQuery, b eve
 	return l.page(ctx, t, anyOf(filters), o, b)
 }
 
-// scanFilters select, together, the events of q within a scope; no filter: there are none. Where the query goes on behind a
-// point, one selects the events of its own ts with ids beyond, and one those of other times: two ranges of one index, each in the
-// wanted order, which the server merges.
+// scanFilters select, together, the events of q within a scope; no filter: there are none. Where
+// the query goes on behind a point, one selects the events of its own ts with ids beyond, and one
+// those of other times: two ranges of one index, each in the wanted order, which the server merges.
 func scanFilters(scope bson.D, q eventlog.ScanQuery) (filters bson.A) {
 	if q.Key != nil {
 		scope = append(scope, bson.E{Key: "key", Value: *q.Key})

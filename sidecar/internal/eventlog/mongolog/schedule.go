@@ -19,21 +19,20 @@ import (
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog/mongolog/document"
 )
 
-// A scheduled event is among the events under the _id that it keeps, so that its
-// id is taken without a look elsewhere. It is not live, and in a partition of no
-// readers, with a random number for a seq, which no other time of this id has.
+// A scheduled event is among the events under the _id that it keeps, so that its id is taken
+// without a look elsewhere. It is not live, and in a partition of no readers, with a random number
+// for a seq, which no other time of this id has.
 //
-// One update releases it: it sets partition, seq and times, and
-// names that number, so that of all updates that release or cancel it, late ones included, one has an effect.
-// It is a step of a batch that appends (append.go), with seqs that are reserved
-// as for any event; a void takes the seq of an event that has gone meanwhile.
+// One update releases it: it sets partition, seq and times, and names that number, so that of all
+// updates that release or cancel it, late ones included, one has an effect. It is a step of a batch
+// that appends (append.go), with seqs that are reserved as for any event; a void takes the seq of
+// an event that has gone meanwhile.
 //
-// One that is cancelled leaves its _id taken for Options.SeqTaken, so that an
-// insert of it that comes late meets something. The id is free all the same:
-// the next publish of it replaces that document, and names its number.
+// One that is cancelled leaves its _id taken for Options.SeqTaken, so that an insert of it that
+// comes late meets something. The id is free all the same: the next publish of it replaces that
+// document, and names its number.
 //
-// One whose generation is over went with its topic, and is removed when it is
-// found.
+// One whose generation is over went with its topic, and is removed when it is found.
 
 // byDue and byTopicDue have entries of scheduled events alone.
 var (
@@ -130,8 +129,8 @@ func (s *scheduling) left() (left []int) {
 	return left
 }
 
-// step inserts the events that are left, and looks up ids that are taken. Where the
-// outcome is unknown, the next step inserts the same documents again.
+// step inserts the events that are left, and looks up ids that are taken. Where the outcome is
+// unknown, the next step inserts the same documents again.
 func (s *scheduling) step(ctx context.Context) error {
 	enc := s.log.engine().encoder(s.generation)
 	var docs []any
@@ -219,8 +218,8 @@ func (s *scheduling) resolve(ctx context.Context, repeats []int) error {
 	return nil
 }
 
-// replace puts an event where a cancelled one is. Where that has changed
-// meanwhile, it is left for the next step.
+// replace puts an event where a cancelled one is. Where that has changed meanwhile, it is left for
+// the next step.
 func (s *scheduling) replace(ctx context.Context, i int, id string, token int64) error {
 	r, err := s.log.majority(eventsName).ReplaceOne(ctx, still(id, s.topic.Name, token), s.docs[i])
 	if err == nil && r.MatchedCount == 1 {
@@ -457,8 +456,8 @@ func (l *Log) Cancel(ctx context.Context, name, id string) error {
 			}
 			notFound := fmt.Errorf("scheduled event %q: %w", id, eventlog.ErrNotFound)
 			if unsure != nil && (len(docs) == 0 || docs[0].Seq != unsure.Seq) {
-				// It was cancelled, unless it was released: an event that was published under
-				// the id since then has another writer.
+				// It was cancelled, unless it was released: an event that was published under the
+				// id since then has another writer.
 				n, err := l.majority(eventsName).CountDocuments(ctx, append(byID(key),
 					bson.E{Key: document.FieldPartition, Value: bson.D{{Key: "$gte", Value: 0}}}, bson.E{Key: document.FieldWriter, Value: unsure.Writer}))
 				if err == nil && n > 0 {
@@ -526,9 +525,8 @@ func (l *Log) forgetScheduled(ctx context.Context, op, name string, generation i
 	return nil
 }
 
-// move stores documents of a batch at their seqs, which all take the place of
-// others: scheduled events are released, cancelled ones are replaced. It draws
-// the conclusions.
+// move stores documents of a batch at their seqs, which all take the place of others: scheduled
+// events are released, cancelled ones are replaced. It draws the conclusions.
 func (b *batch) move(ctx context.Context, lines []*line, chunk []*pending) error {
 	within, cancel := b.log.opts.Clock.WithTimeout(ctx, b.log.opts.Timeout/2)
 	defer cancel()
@@ -576,8 +574,8 @@ var onlyScheduled = bson.D{{Key: document.FieldDeliverAt, Value: ""}, {Key: docu
 
 func (b *batch) idOf(d *pending) string { return document.ID(b.topic.Name, b.generation, d.record.ID) }
 
-// settleMoved looks up the documents at the front of a line that a move stores. It gives
-// an outcome to each event that is stored, or that has no place to take any more.
+// settleMoved looks up the documents at the front of a line that a move stores. It gives an outcome
+// to each event that is stored, or that has no place to take any more.
 func (b *batch) settleMoved(ctx context.Context, at *line) error {
 	n := 0
 	for n < len(at.pending) && at.pending[n].token != 0 && n < b.most {

@@ -83,8 +83,8 @@ func (l *Log) extent(ctx context.Context, t *topic, p int, head topicHead) (x ev
 	return x, err
 }
 
-// lastEvent is the highest seq up to end that an event has: groups need not wait for voids above it. Where no event is left, it
-// is end.
+// lastEvent is the highest seq up to end that an event has: groups need not wait for voids above
+// it. Where no event is left, it is end.
 func (l *Log) lastEvent(ctx context.Context, t *topic, p int, end uint64) (uint64, error) {
 	newest := &t.partitions[p].newest
 	if last, known := newest.at(end); known || end == 0 {
@@ -141,8 +141,7 @@ func (l *Log) Seek(ctx context.Context, name string, p eventlog.Position) ([]uin
 	return seqs, nil
 }
 
-// seek starts from the extents, so that it passes over no event that is appended
-// meanwhile.
+// seek starts from the extents, so that it passes over no event that is appended meanwhile.
 func (l *Log) seek(ctx context.Context, renew func(), t *topic, from string, q eventlog.ScanQuery) ([]uint64, error) {
 	extents, err := l.extents(ctx, t)
 	if err != nil {
@@ -188,7 +187,8 @@ func (l *Log) seek(ctx context.Context, renew func(), t *topic, from string, q e
 const (
 	// seekWindow is how many seqs one query of a seek goes through.
 	seekWindow = 100_000
-	// seekEvents is how many events are looked at by ts before a seek goes through more seqs than that.
+	// seekEvents is how many events are looked at by ts before a seek goes through more seqs than
+	// that.
 	seekEvents = 1000
 )
 

@@ -31,8 +31,8 @@ func (l *Log) Send(s eventlog.Signal) {
 	}
 }
 
-// sendPending sends until nothing is left to send into a collection, or the log
-// is closed. Only one runs at a time for each.
+// sendPending sends until nothing is left to send into a collection, or the log is closed. Only one
+// runs at a time for each.
 func (l *Log) sendPending(shard int) {
 	o := &l.unsent
 	var retry backoff
@@ -78,9 +78,9 @@ func (l *Log) writeSignal(ctx context.Context, shard int, d *signalDoc) error {
 // lastSignalTimeout is how long the end of a log waits for its last signals.
 const lastSignalTimeout = time.Second
 
-// sendLast sends the waiting signals when the log is closed: often that this sidecar has
-// left. Without them the others would find that out only when they look around, long
-// after where leases are long. Nothing else sends any more.
+// sendLast sends the waiting signals when the log is closed: often that this sidecar has left.
+// Without them the others would find that out only when they look around, long after where leases
+// are long. Nothing else sends any more.
 func (l *Log) sendLast() {
 	ctx, cancel := l.opts.Clock.WithTimeout(context.Background(), lastSignalTimeout)
 	defer cancel()
@@ -143,8 +143,8 @@ func (o *signalQueue) add(s eventlog.Signal) {
 	}
 }
 
-// pop removes and returns all that waits for a collection. Where nothing waits, the
-// sending is over.
+// pop removes and returns all that waits for a collection. Where nothing waits, the sending is
+// over.
 func (o *signalQueue) pop(shard int) (*signalDoc, bool) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -199,7 +199,8 @@ func (s *signalSet) addNodes(topic string) { put(s, &s.nodes, topic, struct{}{},
 
 func (s *signalSet) addErased(topic string) { put(s, &s.gone, topic, struct{}{}, topic, "") }
 
-// put puts something about a topic into one of the maps, which had nothing by that key or the same, if there is room.
+// put puts something about a topic into one of the maps, which had nothing by that key or the same,
+// if there is room.
 func put[K comparable, V any](s *signalSet, into *map[K]V, key K, value V, topic, group string) {
 	if _, known := (*into)[key]; known {
 		return

@@ -9,8 +9,8 @@ import (
 	"go.mongodb.org/mongo-driver/v2/mongo/options"
 )
 
-// prepare detects the server and creates missing collections and indexes. One call
-// does it; the others wait for that one.
+// prepare detects the server and creates missing collections and indexes. One call does it; the
+// others wait for that one.
 func (l *Log) prepare(ctx context.Context) error {
 	select {
 	case l.setupTurn <- struct{}{}:
@@ -46,8 +46,8 @@ func (l *Log) prepare(ctx context.Context) error {
 // engine is the server's; it must be called between begin and its end.
 func (l *Log) engine() engine { return l.setup.Load().engine }
 
-// StoreID names the store: the same for every sidecar on it. It is empty until
-// the server was reached once.
+// StoreID names the store: the same for every sidecar on it. It is empty until the server was
+// reached once.
 func (l *Log) StoreID() string {
 	if s := l.setup.Load(); s != nil {
 		return s.storeID
@@ -83,9 +83,9 @@ func (l *Log) detect(ctx context.Context) (engine, error) {
 	return e, nil
 }
 
-// createSignals creates the capped collections of signals that are missing. It
-// reports whether signals have to go another way: not every server has such
-// collections, and a tool that restored the store may have made plain ones of them.
+// createSignals creates the capped collections of signals that are missing. It reports whether
+// signals have to go another way: not every server has such collections, and a tool that restored
+// the store may have made plain ones of them.
 func (l *Log) createSignals(ctx context.Context) (uncapped bool, err error) {
 	var names bson.A
 	for shard := range signalShards {

@@ -12,14 +12,15 @@ import (
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog"
 )
 
-// Signals are selected by the topics that they are about. A topic's hash says which of signalSlots slots it has, and a slot
-// which of signalShards collections its signals go to. A follower has a cursor on each collection of its topics, and the server
-// returns only signals about their slots:
+// Signals are selected by the topics that they are about. A topic's hash says which of signalSlots
+// slots it has, and a slot which of signalShards collections its signals go to. A follower has a
+// cursor on each collection of its topics, and the server returns only signals about their slots:
 //
-//   - One more collection costs a sidecar that reads many topics one more cursor, and a connection that waits at the server. It
-//     saves the server work: an insert wakes fewer cursors that do not want it.
-//   - With one more slot fewer sidecars hear signals of topics that they do not read. A cursor's filter does not grow beyond a
-//     collection's slots, however many topics there are.
+//   - One more collection costs a sidecar that reads many topics one more cursor, and a connection
+//     that waits at the server. It saves the server work: an insert wakes fewer cursors that do not
+//     want it.
+//   - With one more slot fewer sidecars hear signals of topics that they do not read. A cursor's
+//     filter does not grow beyond a collection's slots, however many topics there are.
 const (
 	signalShards = 8
 	signalSlots  = 1024
@@ -79,8 +80,8 @@ func (l *Log) spawn(f func()) bool {
 	return true
 }
 
-// join is the start of something that Close has to wait for, and whose end is
-// l.calls.Done; it reports false when the log is closed.
+// join is the start of something that Close has to wait for, and whose end is l.calls.Done; it
+// reports false when the log is closed.
 func (l *Log) join() bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -107,8 +108,8 @@ func (l *Log) Follow(ctx context.Context, wanted eventlog.Topics, heard func(s e
 	return nil
 }
 
-// followSpacing is the wait after a change of topics before followers are changed again. Subscriptions to many
-// topics come one after the other.
+// followSpacing is the wait after a change of topics before followers are changed again.
+// Subscriptions to many topics come one after the other.
 const followSpacing = 100 * time.Millisecond
 
 // following is one Follow.
@@ -122,8 +123,8 @@ type following struct {
 	heard func(s eventlog.Signal, missed []string)
 }
 
-// run keeps a follower for each collection that has signals of wanted topics, until ctx ends. A follower that follows more than
-// wanted goes on like that for tailAwait: readers come back.
+// run keeps a follower for each collection that has signals of wanted topics, until ctx ends. A
+// follower that follows more than wanted goes on like that for tailAwait: readers come back.
 func (f *following) run(ctx context.Context) {
 	if f.retry(ctx, f.prepare) != nil {
 		return
@@ -263,7 +264,8 @@ func (f *follower) has(slot int32) bool {
 	return found
 }
 
-// hear passes a signal on, unless it is this log's own or about nothing that is followed. missed says that some before it may be lost.
+// hear passes a signal on, unless it is this log's own or about nothing that is followed. missed
+// says that some before it may be lost.
 func (f *follower) hear(d *signalDoc, missed bool) {
 	if d.Node == f.node || !missed && !slices.ContainsFunc(d.Slots, f.has) {
 		return

@@ -23,8 +23,8 @@ type heardSignal struct {
 	at     time.Time
 }
 
-// follow follows topics, by default all that these tests have, until the test ends, and returns what was heard, after
-// it was said of each that signals may have been missed.
+// follow follows topics, by default all that these tests have, until the test ends, and returns
+// what was heard, after it was said of each that signals may have been missed.
 func follow(t *testing.T, l *Log, topics ...string) <-chan heardSignal {
 	t.Helper()
 	if topics == nil {
@@ -128,8 +128,7 @@ func TestSignals(t *testing.T) {
 	})
 }
 
-// TestSignalsWhileBusy: nothing of what is sent gets lost on the way, merged
-// or not.
+// TestSignalsWhileBusy: nothing of what is sent gets lost on the way, merged or not.
 func TestSignalsWhileBusy(t *testing.T) {
 	bothWays(t, func(t *testing.T, adapt func(*engine)) {
 		open := sharedStore(t, adapt)
@@ -159,8 +158,8 @@ func TestSignalsWhileBusy(t *testing.T) {
 	})
 }
 
-// TestSignalsAcrossRestart stops the server: what is sent meanwhile arrives, or
-// followers say that they may have missed some.
+// TestSignalsAcrossRestart stops the server: what is sent meanwhile arrives, or followers say that
+// they may have missed some.
 func TestSignalsAcrossRestart(t *testing.T) {
 	t.Parallel()
 	bothWays(t, func(t *testing.T, adapt func(*engine)) {
@@ -192,8 +191,8 @@ func TestSignalsAcrossRestart(t *testing.T) {
 			for _, h := range s.Appended {
 				head = max(head, h.Head)
 			}
-			// A signal that came before the follower was back is lost,
-			// and has to be asked for; here it is simply sent again.
+			// A signal that came before the follower was back is lost, and has to be asked for;
+			// here it is simply sent again.
 			if s.missed != nil {
 				from.Send(appended("orders", 0, 1001))
 				from.Send(eventlog.Signal{Nodes: []string{"orders"}})
@@ -223,8 +222,7 @@ func TestCloseEndsFollowing(t *testing.T) {
 	})
 }
 
-// TestSignalLatency measures from Send to heard, and what following costs
-// while nothing is sent.
+// TestSignalLatency measures from Send to heard, and what following costs while nothing is sent.
 func TestSignalLatency(t *testing.T) {
 	t.Parallel()
 	bothWays(t, func(t *testing.T, adapt func(*engine)) {
@@ -385,8 +383,7 @@ func TestMailbox(t *testing.T) {
 	}
 }
 
-// TestMailboxNumbers: a follower hears each signal once, and knows when it has
-// missed some.
+// TestMailboxNumbers: a follower hears each signal once, and knows when it has missed some.
 func TestMailboxNumbers(t *testing.T) {
 	var got []string
 	l := &Log{opts: Options{Logger: slog.New(slog.DiscardHandler)}}

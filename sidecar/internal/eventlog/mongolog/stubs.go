@@ -12,29 +12,26 @@ import (
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog/mongolog/document"
 )
 
-// The life of an event's document: it is live until retention or compaction
-// removes the event, from then on a stub that remembers its id and its seq, and
-// deleted when both of these are over:
+// The life of an event's document: it is live until retention or compaction removes the event, from
+// then on a stub that remembers its id and its seq, and deleted when both of these are over:
 //
 //   - the topic's deduplication window, which counts from acceptance;
-//   - Options.SeqTaken, which counts from the moment it became a stub. Until
-//     then a request that is executed late meets the document at its seq. When
-//     the event was accepted says nothing here: it may have been on its way into
-//     the log for hours.
+//   - Options.SeqTaken, which counts from the moment it became a stub. Until then a request that is
+//     executed late meets the document at its seq. When the event was accepted says nothing here:
+//     it may have been on its way into the log for hours.
 //
-// The server's TTL index deletes stubs, where there is one, by the expireAt
-// that they are given; elsewhere a sweep does. Nothing above the watermark is
-// removed: a gap there is taken for events that are still to come.
+// The server's TTL index deletes stubs, where there is one, by the expireAt that they are given;
+// elsewhere a sweep does. Nothing above the watermark is removed: a gap there is taken for events
+// that are still to come.
 //
-// Every step names seqs, which are given once, and may be repeated or done by
-// several sidecars at the same time.
+// Every step names seqs, which are given once, and may be repeated or done by several sidecars at
+// the same time.
 
-// fieldGoneAt is when the document became a stub, in milliseconds since
-// the epoch.
+// fieldGoneAt is when the document became a stub, in milliseconds since the epoch.
 const fieldGoneAt = "gone_at"
 
-// stubDelay is how exact expireAt is: stubs that are near in time are made by
-// one statement. A TTL index works no more often than that either.
+// stubDelay is how exact expireAt is: stubs that are near in time are made by one statement. A TTL
+// index works no more often than that either.
 const stubDelay = time.Minute
 
 // stubless are the fields that a stub has no more.
@@ -109,9 +106,8 @@ func (r remembering) over(accepted int64) bool {
 	return r.windowMS > 0 && accepted <= r.now-r.windowMS
 }
 
-// expireAt is when the server may delete a stub, by the server's own clock:
-// now plus the rest of the window, and never before SeqTaken. The zero
-// time is never.
+// expireAt is when the server may delete a stub, by the server's own clock: now plus the rest of
+// the window, and never before SeqTaken. The zero time is never.
 func (r remembering) expireAt(accepted int64, now time.Time, seqTaken time.Duration) time.Time {
 	if r.windowMS <= 0 {
 		return time.Time{}
@@ -121,8 +117,7 @@ func (r remembering) expireAt(accepted int64, now time.Time, seqTaken time.Durat
 	return now.Add(time.Duration(left) * time.Millisecond).Truncate(stubDelay).Add(stubDelay)
 }
 
-// makeStubs turns events of a partition into stubs, in seq order, which lose
-// also these fields.
+// makeStubs turns events of a partition into stubs, in seq order, which lose also these fields.
 func (l *Log) makeStubs(ctx context.Context, t *topic, p int, victims []entry, r remembering, also ...bson.E) error {
 	now, err := l.serverTime(ctx)
 	if err != nil {

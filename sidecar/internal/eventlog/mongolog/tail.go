@@ -13,27 +13,28 @@ import (
 )
 
 const (
-	// tailAwait is how long the server lets a follower wait while there are no
-	// signals for it: an idle cursor costs one command in that time. A follower notices
-	// a dead connection so much later, unless the driver does.
+	// tailAwait is how long the server lets a follower wait while there are no signals for it: an
+	// idle cursor costs one command in that time. A follower notices a dead connection so much
+	// later, unless the driver does.
 	tailAwait = 10 * time.Second
 	tailBatch = 1000
-	// tailSpacing is how long a follower waits after a signal before it asks for more: those of many sidecars come at once then.
+	// tailSpacing is how long a follower waits after a signal before it asks for more: those of
+	// many sidecars come at once then.
 	tailSpacing = 5 * time.Millisecond
 )
 
 var errTailEnded = errors.New("the server ended the cursor on signals")
 
-// signals is a capped collection that signals are inserted into. They are
-// worth nothing tomorrow, so one server is enough to have them.
+// signals is a capped collection that signals are inserted into. They are worth nothing tomorrow,
+// so one server is enough to have them.
 func (l *Log) signals(shard int) *mongo.Collection {
 	return l.db.Collection(l.signalsName(shard), options.Collection().
 		SetWriteConcern(writeconcern.W1()).SetReadConcern(&readconcern.ReadConcern{}))
 }
 
-// tail follows a capped collection. A cursor on one begins at its oldest
-// document, so tail skips stored signals: they are in the order in
-// which the server got them, not in that of any field, and filters do not help.
+// tail follows a capped collection. A cursor on one begins at its oldest document, so tail skips
+// stored signals: they are in the order in which the server got them, not in that of any field, and
+// filters do not help.
 func (f *follower) tail(ctx context.Context, progress func()) error {
 	last, err := f.lastSignal(ctx)
 	if err != nil {
@@ -65,9 +66,8 @@ func (f *follower) tail(ctx context.Context, progress func()) error {
 		case cur.ID() == 0 && !more:
 			return errTailEnded
 		case skipping:
-			// If the end comes first, newer signals have pushed the last
-			// one out, and may have been skipped. It comes with a batch
-			// that is not full; the first one is of 1.
+			// If the end comes first, newer signals have pushed the last one out, and may have been
+			// skipped. It comes with a batch that is not full; the first one is of 1.
 			ended := !more || cur.RemainingBatchLength() == 0 && n%tailBatch != 1
 			skipping = d.ID != last && !ended
 			if d.ID != last && ended {
@@ -93,8 +93,8 @@ func (f *follower) next(ctx context.Context, cur *mongo.Cursor, d *signalDoc) (b
 	return true, bson.Unmarshal(cur.Current, d)
 }
 
-// lastSignal is the newest signal's id. Where there is none it says hello,
-// because the server keeps no cursor on an empty collection.
+// lastSignal is the newest signal's id. Where there is none it says hello, because the server keeps
+// no cursor on an empty collection.
 func (f *follower) lastSignal(ctx context.Context) (bson.ObjectID, error) {
 	ctx, end, err := f.log.begin(ctx)
 	if err != nil {

@@ -134,8 +134,8 @@ func (a *appending) decideAndApply(ctx context.Context, part *partition, lookUp 
 	return x, nil
 }
 
-// decide sorts the batch into new events, repeats within the batch, and ids
-// that the topic already holds, whose outcome it sets.
+// decide sorts the batch into new events, repeats within the batch, and ids that the topic already
+// holds, whose outcome it sets.
 func (a *appending) decide(ctx context.Context, lookUp bool) error {
 	a.fresh = make([]int, 0, len(a.batch))
 	if !lookUp {

@@ -16,8 +16,7 @@ import (
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog"
 )
 
-// benchRecord is an event of about 300 bytes with a new id that rises, as a
-// UUIDv7 does.
+// benchRecord is an event of about 300 bytes with a new id that rises, as a UUIDv7 does.
 func benchRecord(n int64, fresh bool) *eventlog.Record {
 	r := &eventlog.Record{AcceptedAt: 1_723_140_000_000 + n/1000, FreshID: fresh}
 	r.ID = fmt.Sprintf("0197c0de-%012x-7000-8000", n)
@@ -75,8 +74,7 @@ func BenchmarkAppend(b *testing.B) {
 	}
 }
 
-// filled is a log with a topic of many events, compacted as it would be after
-// a while.
+// filled is a log with a topic of many events, compacted as it would be after a while.
 func filled(b *testing.B, events int) *Log {
 	l := benchLog(b)
 	const size = 1000
@@ -137,8 +135,8 @@ func BenchmarkScan(b *testing.B) {
 	b.ReportMetric(float64(b.N*events)/b.Elapsed().Seconds(), "events/s")
 }
 
-// BenchmarkRawScan is what Scan is measured against: one iterator over the
-// same events, copying each value.
+// BenchmarkRawScan is what Scan is measured against: one iterator over the same events, copying
+// each value.
 func BenchmarkRawScan(b *testing.B) {
 	const events = 200_000
 	l := filled(b, events)
@@ -159,8 +157,8 @@ func BenchmarkRawScan(b *testing.B) {
 	b.ReportMetric(float64(b.N*events)/b.Elapsed().Seconds(), "events/s")
 }
 
-// BenchmarkRawCommit is what single-event appends are measured against: the
-// same three entries, committed by Pebble's own path.
+// BenchmarkRawCommit is what single-event appends are measured against: the same three entries,
+// committed by Pebble's own path.
 func BenchmarkRawCommit(b *testing.B) {
 	for _, writers := range []int{1, 16, 64} {
 		b.Run(fmt.Sprintf("writers=%d", writers), func(b *testing.B) {
@@ -188,8 +186,8 @@ func BenchmarkRawCommit(b *testing.B) {
 	}
 }
 
-// BenchmarkSave saves one epoch of about 150 bytes at a time while others sync
-// without rest, append without rest, or both.
+// BenchmarkSave saves one epoch of about 150 bytes at a time while others sync without rest, append
+// without rest, or both.
 func BenchmarkSave(b *testing.B) {
 	for _, beside := range []struct{ syncs, appends bool }{{false, false}, {true, false}, {true, true}} {
 		b.Run(fmt.Sprintf("syncs=%v/appends=%v", beside.syncs, beside.appends), func(b *testing.B) {

@@ -26,8 +26,8 @@ type committer struct {
 	turn pause.Mutex
 	// slots has an element for each commit without a result.
 	slots chan struct{}
-	// applied are the commits that wait for their sync, in the order of the
-	// write-ahead log. Sending needs the turn, and a slot so as not to block.
+	// applied are the commits that wait for their sync, in the order of the write-ahead log.
+	// Sending needs the turn, and a slot so as not to block.
 	applied chan *commit
 	stopped chan struct{}
 	// wedged says that Pebble panicked in a commit and still holds its locks.

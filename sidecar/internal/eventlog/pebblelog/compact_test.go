@@ -12,8 +12,8 @@ import (
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog/eventlogtest"
 )
 
-// However much of a compaction a power cut takes back: every key still has the
-// value that it had last, and the head is where it was.
+// However much of a compaction a power cut takes back: every key still has the value that it had
+// last, and the head is where it was.
 func TestCompactionSurvivesACrash(t *testing.T) { soak.Rounds(t, crashWhileCompacting) }
 
 func crashWhileCompacting(t *testing.T, seed uint64) {
@@ -60,8 +60,8 @@ func crashWhileCompacting(t *testing.T, seed uint64) {
 	}
 }
 
-// checkValues wants each key's last event to say this, and none or a tombstone
-// where it says nothing.
+// checkValues wants each key's last event to say this, and none or a tombstone where it says
+// nothing.
 func checkValues(t *testing.T, l *Log, want map[string]string, head uint64) {
 	t.Helper()
 	events, err := l.Read(t.Context(), "t", 0, 1, eventlog.Bounds{Events: 1000})

@@ -20,8 +20,8 @@ import (
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog/eventlogtest"
 )
 
-// witness writes down what the log has promised: the seq of every event that
-// was answered OK or read.
+// witness writes down what the log has promised: the seq of every event that was answered OK or
+// read.
 type witness struct {
 	mu   sync.Mutex
 	seqs map[string]uint64
@@ -45,8 +45,8 @@ func (w *witness) count() int {
 	return len(w.seqs)
 }
 
-// traffic is what goroutines do turn by turn until it is over. It can be held
-// up, so that what they write does not grow while somebody looks at it.
+// traffic is what goroutines do turn by turn until it is over. It can be held up, so that what they
+// write does not grow while somebody looks at it.
 type traffic struct {
 	hold sync.RWMutex
 	over atomic.Bool
@@ -140,8 +140,8 @@ func keepReading(t *testing.T, l *Log, w *witness, tr *traffic) {
 	}
 }
 
-// keepSaving moves a group's cursor and marks what it passes; saved and synced
-// are the cursors that were promised to survive a kill and a power cut.
+// keepSaving moves a group's cursor and marks what it passes; saved and synced are the cursors that
+// were promised to survive a kill and a power cut.
 func keepSaving(t *testing.T, l *Log, saved, synced *atomic.Uint64, tr *traffic) {
 	e := eventlog.Epoch{GroupPartition: eventlog.GroupPartition{Topic: "t", Group: "g"}, Number: 1, Owner: "n"}
 	if err := l.TakeEpochs(t.Context(), []eventlog.Epoch{e})[0]; err != nil {
@@ -169,8 +169,7 @@ func keepSaving(t *testing.T, l *Log, saved, synced *atomic.Uint64, tr *traffic)
 	}
 }
 
-// checkPromised opens what a power cut has left and looks for everything that
-// was promised before.
+// checkPromised opens what a power cut has left and looks for everything that was promised before.
 func checkPromised(t *testing.T, disk vfs.FS, promised map[string]uint64, cursor uint64) {
 	t.Helper()
 	l := mustOpen(t, Options{Dir: "data", FS: disk})
@@ -200,8 +199,8 @@ func checkPromised(t *testing.T, disk vfs.FS, promised map[string]uint64, cursor
 	}
 }
 
-// checkProgress looks for a group's cursor, or a later one, and whether no
-// progress has survived its mark.
+// checkProgress looks for a group's cursor, or a later one, and whether no progress has survived
+// its mark.
 func checkProgress(t *testing.T, l *Log, promised uint64) {
 	t.Helper()
 	epochs := latest(t, l)
@@ -235,8 +234,8 @@ func (f *failing) String() string { return "failing" }
 
 var syncs = []errorfs.OpKind{errorfs.OpFileSync, errorfs.OpFileSyncData, errorfs.OpFileSyncTo}
 
-// TestFailedWrite: after one failed write or sync nothing is answered OK any
-// more, though the disk recovers; a restart finds everything that was.
+// TestFailedWrite: after one failed write or sync nothing is answered OK any more, though the disk
+// recovers; a restart finds everything that was.
 func TestFailedWrite(t *testing.T) {
 	cases := []struct {
 		name  string
@@ -330,8 +329,8 @@ func checkRepeat(t *testing.T, disk vfs.FS, records []*eventlog.Record) {
 	}
 }
 
-// TestFailedProgress: the same for a write or sync of the progress journal,
-// and what was saved before is there after a restart.
+// TestFailedProgress: the same for a write or sync of the progress journal, and what was saved
+// before is there after a restart.
 func TestFailedProgress(t *testing.T) {
 	for name, kinds := range map[string][]errorfs.OpKind{"sync": syncs, "write": {errorfs.OpFileWrite}} {
 		t.Run(name, func(t *testing.T) {

@@ -15,8 +15,8 @@ import (
 const ofTopic = string(kindEvent) + string(kindID) + string(kindTime) + string(kindKeyTime) + string(kindKeySeq) +
 	string(kindRemnant) + string(kindMark) + string(kindGiven) + string(kindRedrive) + string(kindWaiting)
 
-// DeleteTopic implements eventlog.Deleter, by one commit. The catalog's entry
-// stays, and so do the partitions' floors, which say where seqs go on.
+// DeleteTopic implements eventlog.Deleter, by one commit. The catalog's entry stays, and so do the
+// partitions' floors, which say where seqs go on.
 func (l *Log) DeleteTopic(ctx context.Context, name string) error {
 	if err := l.enter(ctx); err != nil {
 		return err

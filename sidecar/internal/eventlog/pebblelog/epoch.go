@@ -7,11 +7,10 @@ import (
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog"
 )
 
-// The progress journal has an entry for every partition that a group has had
-// an epoch of: the latest. Its key is the topic's number, 4 bytes, the
-// partition, 2 bytes, both big-endian, and the group's name. In its value all
-// whole numbers are unsigned varints; the seqs of a list are written as
-// distances from the one before, so that long lists stay small.
+// The progress journal has an entry for every partition that a group has had an epoch of: the
+// latest. Its key is the topic's number, 4 bytes, the partition, 2 bytes, both big-endian, and the
+// group's name. In its value all whole numbers are unsigned varints; the seqs of a list are written
+// as distances from the one before, so that long lists stay small.
 //
 //	version  1 byte, 1
 //	flags    1 byte: bit 0 released, bit 1 deleted

@@ -30,8 +30,8 @@ const (
 	tempSuffix   = ".tmp"
 )
 
-// formatVersion is what this program writes and the highest that it reads.
-// Raise it with any change that an older program would misread.
+// formatVersion is what this program writes and the highest that it reads. Raise it with any change
+// that an older program would misread.
 const formatVersion = 1
 
 const formatProgram = "sluice"
@@ -81,8 +81,8 @@ func checkOwned(fsys vfs.FS, dir string, beside []string) error {
 	return nil
 }
 
-// openFormat reads the folder's format and creates it in an empty folder. The
-// caller holds the lock.
+// openFormat reads the folder's format and creates it in an empty folder. The caller holds the
+// lock.
 func openFormat(fsys vfs.FS, dir string) (format, error) {
 	text, err := readWhole(fsys, dir, formatFile)
 	if errors.Is(err, fs.ErrNotExist) {

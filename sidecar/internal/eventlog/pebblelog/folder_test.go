@@ -17,8 +17,7 @@ import (
 
 var quiet = slog.New(slog.DiscardHandler)
 
-// refused checks that the folder is refused with a sentence that has all of
-// the words.
+// refused checks that the folder is refused with a sentence that has all of the words.
 func refused(t *testing.T, dir string, target any, words ...string) {
 	t.Helper()
 	l, err := Open(Options{Dir: dir, NodeID: "second", Logger: quiet})
@@ -96,8 +95,8 @@ func TestSecondOpenerIsToldWhoHasTheFolder(t *testing.T) {
 	mustOpen(t, Options{Dir: dir}).Close()
 }
 
-// TestKilledOwnerFreesTheFolder runs this test once more as the owner that
-// dies without closing anything.
+// TestKilledOwnerFreesTheFolder runs this test once more as the owner that dies without closing
+// anything.
 func TestKilledOwnerFreesTheFolder(t *testing.T) {
 	const env = "PEBBLELOG_TEST_DIR"
 	if dir := os.Getenv(env); dir != "" {
@@ -113,8 +112,8 @@ func TestKilledOwnerFreesTheFolder(t *testing.T) {
 	mustOpen(t, Options{Dir: dir}).Close()
 }
 
-// TestCreationSurvivesACrashAnywhere fails each operation of the creation in
-// turn, cuts the power and starts again.
+// TestCreationSurvivesACrashAnywhere fails each operation of the creation in turn, cuts the power
+// and starts again.
 func TestCreationSurvivesACrashAnywhere(t *testing.T) {
 	create := func(fsys vfs.FS) error {
 		if err := claimFolder(fsys, "data", nil); err != nil {

@@ -141,8 +141,7 @@ func (l *Log) takeEpochs(ctx context.Context, epochs []eventlog.Epoch, errs []er
 	return l.epochs.sync(ctx)
 }
 
-// SaveEpochs implements eventlog.Groups. The marks are durable before the
-// epochs are written.
+// SaveEpochs implements eventlog.Groups. The marks are durable before the epochs are written.
 func (l *Log) SaveEpochs(ctx context.Context, epochs []eventlog.Epoch, marks []eventlog.Mark) error {
 	if err := l.enter(ctx); err != nil {
 		return err

@@ -12,9 +12,9 @@ import (
 //   - A failed write or sync of a write-ahead log fails the store before Pebble gets the error.
 //     Pebble reports the error to the commits that waited for that sync. But before these see it,
 //     Pebble may switch to a new log file and succeed there, while the old file has a hole.
-//   - Once the store has failed, the disk is frozen: nothing is created,
-//     written, renamed or removed. The folder stays as a crash at that moment would have left it,
-//     and recovery handles that. So it does not matter what Pebble does after Fatalf has returned.
+//   - Once the store has failed, the disk is frozen: nothing is created, written, renamed or
+//     removed. The folder stays as a crash at that moment would have left it, and recovery handles
+//     that. So it does not matter what Pebble does after Fatalf has returned.
 //   - An operation that finds no room on the disk waits for room. Pebble cannot continue without
 //     its write-ahead log and manifest. A write that found no room has written as many bytes as it
 //     says, and continues from there. A sync that finds no room has failed like any other sync. The

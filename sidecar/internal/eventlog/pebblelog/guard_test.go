@@ -10,9 +10,8 @@ import (
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog"
 )
 
-// TestLogFailureIsKnownBeforePebbleHearsOfIt: by the time a failed operation
-// on a write-ahead log returns, the store has failed. Other files' failures
-// are Pebble's to judge: it repeats a flush.
+// TestLogFailureIsKnownBeforePebbleHearsOfIt: by the time a failed operation on a write-ahead log
+// returns, the store has failed. Other files' failures are Pebble's to judge: it repeats a flush.
 func TestLogFailureIsKnownBeforePebbleHearsOfIt(t *testing.T) {
 	operations := map[string]func(f vfs.File) error{
 		"Write":    func(f vfs.File) error { _, err := f.Write([]byte("x")); return err },

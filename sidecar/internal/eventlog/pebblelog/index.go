@@ -5,8 +5,7 @@ import (
 	"fmt"
 )
 
-// location is the value of the s and k entries: partition and seq, as
-// unsigned varints.
+// location is the value of the s and k entries: partition and seq, as unsigned varints.
 type location struct {
 	partition int
 	seq       uint64

@@ -7,12 +7,11 @@ import (
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog"
 )
 
-// The layout of the store, format 1. A key is one letter for the kind of
-// entry, then its parts without separators. Topics are interned: t is the
-// topic's number, 4 bytes. Whole numbers in keys are big-endian, so that the
-// order of the bytes is the order of the numbers: partition p 2 bytes, seq 8,
-// times 8 with the sign bit flipped. Text in the middle of a key (key, group)
-// is escaped and terminated, see appendText; text at its end stands as it is.
+// The layout of the store, format 1. A key is one letter for the kind of entry, then its parts
+// without separators. Topics are interned: t is the topic's number, 4 bytes. Whole numbers in keys
+// are big-endian, so that the order of the bytes is the order of the numbers: partition p 2 bytes,
+// seq 8, times 8 with the sign bit flipped. Text in the middle of a key (key, group) is escaped and
+// terminated, see appendText; text at its end stands as it is.
 //
 //	kind  key                     value
 //	t     name                    catalog: topic number, partitions; 1 if it is deleted
@@ -30,9 +29,9 @@ import (
 //	w     t due id                a scheduled event (record.go)
 //	q     due t id                its key: the scheduled events of all topics by time
 //
-// An event without a key costs three entries (e, i, s), one with a key five.
-// l is separate from k because the latest by seq is not the latest by ts.
-// The epochs of groups are not in Pebble, see epoch.go.
+// An event without a key costs three entries (e, i, s), one with a key five. l is separate from k
+// because the latest by seq is not the latest by ts. The epochs of groups are not in Pebble, see
+// epoch.go.
 const (
 	kindCatalog  = 't'
 	kindEvent    = 'e'

@@ -1,6 +1,5 @@
-// Package pebblelog is the embedded event log: an eventlog.Log in one folder,
-// for one process, on Pebble. It knows events and bytes, and not how they are published, limited or
-// consumed.
+// Package pebblelog is the embedded event log: an eventlog.Log in one folder, for one process, on
+// Pebble. It knows events and bytes, and not how they are published, limited or consumed.
 //
 // The way of an event: append.go decides whether it is new, commit.go makes it durable, read.go and
 // scan.go read it, and retention.go removes it. keys.go draws the layout on disk. register.go
@@ -28,13 +27,13 @@ import (
 
 // Options are the options of Open.
 type Options struct {
-	// Dir is the data folder. It is created if it is missing, and refused if
-	// it is neither empty nor a data folder.
+	// Dir is the data folder. It is created if it is missing, and refused if it is neither empty
+	// nor a data folder.
 	Dir string
 	// Beside names files that a new folder may already contain.
 	Beside []string
-	// FS is the file system that Dir is on; nil: the operating system's. The
-	// folder is locked against other processes on the latter only.
+	// FS is the file system that Dir is on; nil: the operating system's. The folder is locked
+	// against other processes on the latter only.
 	FS vfs.FS
 	// InMemory keeps everything in memory instead of on FS, for tests.
 	InMemory bool
@@ -48,8 +47,8 @@ type Options struct {
 	// Queue says that events wait here for another log. An event with a DeliverAt is stored like
 	// the others, and the other log schedules it.
 	Queue bool
-	// GiveUp, once it is closed, ends all waits for room on the disk, Open's too;
-	// nil: only Close does.
+	// GiveUp, once it is closed, ends all waits for room on the disk, Open's too; nil: only Close
+	// does.
 	GiveUp <-chan struct{}
 }
 
@@ -67,8 +66,7 @@ type Log struct {
 	catalog *catalog
 	epochs  *register
 
-	// marksTurn keeps marks from being renewed while a sweep decides that they
-	// have expired.
+	// marksTurn keeps marks from being renewed while a sweep decides that they have expired.
 	marksTurn pause.Mutex
 
 	// calls is held for reading by every call under way. Close locks it, after closed has kept new

@@ -12,28 +12,25 @@ func tuning(fsys vfs.FS, h *health) *pebble.Options {
 	o := &pebble.Options{
 		FS:     fsys,
 		Logger: h,
-		// With sync chunks recovery can tell a torn end of the log from
-		// damage in its middle. Pinned: a newer Pebble must not raise it
-		// without a new formatVersion.
+		// With sync chunks recovery can tell a torn end of the log from damage in its middle.
+		// Pinned: a newer Pebble must not raise it without a new formatVersion.
 		FormatMajorVersion: pebble.FormatWALSyncChunks,
-		// A memtable holds a few seconds of appends. Pebble starts with 256 KiB
-		// and doubles, so an idle sidecar does not pay for it. Up to three
-		// exist while flushes lag behind.
+		// A memtable holds a few seconds of appends. Pebble starts with 256 KiB and doubles, so an
+		// idle sidecar does not pay for it. Up to three exist while flushes lag behind.
 		MemTableSize:                16 << 20,
 		MemTableStopWritesThreshold: 3,
-		// Pebble counts memtables towards the cache's size, so this bounds both
-		// together. One memtable filling and one being flushed leave 16 MiB for
-		// filters, indexes and replays; with 16 MiB in all, the filters would
-		// be read from disk for every look-up of an id. Readers of the tail get events from memory
-		// instead.
+		// Pebble counts memtables towards the cache's size, so this bounds both together. One
+		// memtable filling and one being flushed leave 16 MiB for filters, indexes and replays;
+		// with 16 MiB in all, the filters would be read from disk for every look-up of an id.
+		// Readers of the tail get events from memory instead.
 		CacheSize: 48 << 20,
 		// If writes stopped until L0 is compacted, they would stall for seconds; more read
 		// amplification for a while is better.
 		L0CompactionThreshold: 4,
 		L0StopWritesThreshold: 64,
 		LBaseMaxBytes:         64 << 20,
-		// One compaction in the usual case, so that it takes one core at most;
-		// a second when the first cannot keep up.
+		// One compaction in the usual case, so that it takes one core at most; a second when the
+		// first cannot keep up.
 		CompactionConcurrencyRange: func() (int, int) { return 1, 2 },
 		MaxOpenFiles:               512,
 		EventListener: &pebble.EventListener{

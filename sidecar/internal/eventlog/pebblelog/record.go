@@ -10,8 +10,8 @@ import (
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog"
 )
 
-// The value of an event's entry; topic, partition and seq are in its key.
-// n is an unsigned and z a zigzag varint, text is n and that many bytes.
+// The value of an event's entry; topic, partition and seq are in its key. n is an unsigned and z a
+// zigzag varint, text is n and that many bytes.
 //
 //	version  1 byte: 1, 2 for an event with a ttl, or 3 for one that is scheduled
 //	flags    1 byte: bit 0 the payload is binary
@@ -132,8 +132,8 @@ func (d *decoder) versioned(version byte) (ttl, due int64) {
 	return ttl, due
 }
 
-// decoder reads varints and texts off the front of rest. After an error rest is
-// nil, so that it returns zero values and callers check err at the end only.
+// decoder reads varints and texts off the front of rest. After an error rest is nil, so that it
+// returns zero values and callers check err at the end only.
 type decoder struct {
 	rest []byte
 	err  error
@@ -159,8 +159,8 @@ func (d *decoder) varint() int64 {
 	return v
 }
 
-// count reads the length of a list whose elements take at least size bytes
-// each, so that damage cannot ask for more memory than the value has.
+// count reads the length of a list whose elements take at least size bytes each, so that damage
+// cannot ask for more memory than the value has.
 func (d *decoder) count(size int) int {
 	n := d.uvarint()
 	if n > uint64(len(d.rest)/size) {

@@ -64,8 +64,8 @@ func TestRecordsWithoutTTL(t *testing.T) {
 	}
 }
 
-// FuzzDecodeRecord: damage is an error, never a panic or a huge allocation,
-// and what decodes means the same when it is written again.
+// FuzzDecodeRecord: damage is an error, never a panic or a huge allocation, and what decodes means
+// the same when it is written again.
 func FuzzDecodeRecord(f *testing.F) {
 	r := &eventlog.Record{AcceptedAt: 5}
 	r.ID, r.Key, r.SID, r.TS = "id", "key", "sid", 4
@@ -92,8 +92,8 @@ func FuzzDecodeRecord(f *testing.F) {
 	})
 }
 
-// TestOlderEpoch: the value of an older version ends before whom the group was made
-// for, and that of one before it before what is left of delays.
+// TestOlderEpoch: the value of an older version ends before whom the group was made for, and that
+// of one before it before what is left of delays.
 func TestOlderEpoch(t *testing.T) {
 	e := eventlog.Epoch{Progress: eventlog.Progress{By: "x", Unused: 1, Delays: []eventlog.Delay{{Seq: 3, Until: 7, Left: 1}},
 		Redrives: []eventlog.RedriveProgress{{Seq: 2, Letter: "a", Until: 8, Left: 1}}}}
@@ -134,8 +134,8 @@ func FuzzDecodeEntries(f *testing.F) {
 	})
 }
 
-// TestTextsInKeysSortByTheirBytes: escaped texts compare as the texts do, and
-// none is another's prefix.
+// TestTextsInKeysSortByTheirBytes: escaped texts compare as the texts do, and none is another's
+// prefix.
 func TestTextsInKeysSortByTheirBytes(t *testing.T) {
 	texts := rapid.StringOf(rapid.SampledFrom([]rune{0, 1, 'a', 'b', 0xff, 0x7ff}))
 	rapid.Check(t, func(t *rapid.T) {

@@ -14,8 +14,8 @@ import (
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog/pebblelog/progress"
 )
 
-// register is the latest epoch of each partition of each group, in memory and
-// in the progress journal. Earlier epochs are not kept: fencing needs no more.
+// register is the latest epoch of each partition of each group, in memory and in the progress
+// journal. Earlier epochs are not kept: fencing needs no more.
 type register struct {
 	journal *progress.Journal
 	health  *health

@@ -10,8 +10,8 @@ import (
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog"
 )
 
-// Sweep implements eventlog.Retainer. Its commits are not synced: what a crash
-// brings back, the next sweep removes again.
+// Sweep implements eventlog.Retainer. Its commits are not synced: what a crash brings back, the
+// next sweep removes again.
 func (l *Log) Sweep(ctx context.Context, name string, r eventlog.Retention, now int64, limit int) (removed int, more bool, err error) {
 	t, leave, err := l.enterSweep(ctx, name)
 	if err != nil {

@@ -11,8 +11,8 @@ import (
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog"
 )
 
-// Scan implements eventlog.Reader: it walks the (ts, id) index, of the topic
-// or of one key, and fetches the events that it names.
+// Scan implements eventlog.Reader: it walks the (ts, id) index, of the topic or of one key, and
+// fetches the events that it names.
 func (l *Log) Scan(ctx context.Context, name string, q eventlog.ScanQuery, b eventlog.Bounds) ([]*eventlog.Record, error) {
 	t, heads, err := l.enterHeads(ctx, name)
 	if err != nil {
@@ -150,9 +150,8 @@ func (f *fetcher) close() {
 	}
 }
 
-// Seek implements eventlog.Reader. From a ts or an event on it reads the whole
-// rest of the (ts, id) index: seqs need not rise with ts, so any entry may name
-// a partition's lowest.
+// Seek implements eventlog.Reader. From a ts or an event on it reads the whole rest of the (ts, id)
+// index: seqs need not rise with ts, so any entry may name a partition's lowest.
 func (l *Log) Seek(ctx context.Context, name string, p eventlog.Position) ([]uint64, error) {
 	t, heads, err := l.enterHeads(ctx, name)
 	if err != nil {

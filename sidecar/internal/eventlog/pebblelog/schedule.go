@@ -137,8 +137,8 @@ func (a *appending) schedule(b *pebble.Batch) (delta int) {
 // maxReleaseBytes bounds the events in memory of one Release, except for the last.
 const maxReleaseBytes = 8 << 20
 
-// Release implements eventlog.Scheduler: the commit that stores an event in its
-// partition removes what is scheduled.
+// Release implements eventlog.Scheduler: the commit that stores an event in its partition removes
+// what is scheduled.
 func (l *Log) Release(ctx context.Context, name string, due []eventlog.Scheduled, now int64) []eventlog.Outcome {
 	outs := make([]eventlog.Outcome, len(due))
 	if err := l.release(ctx, name, due, now, outs); err != nil {

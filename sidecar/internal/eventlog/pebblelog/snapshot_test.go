@@ -10,8 +10,8 @@ import (
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog/eventlogtest"
 )
 
-// TestSnapshotKeepsWhatIsRemoved reads a snapshot page by page, with a key and
-// without, both ways, while its events are truncated and others come.
+// TestSnapshotKeepsWhatIsRemoved reads a snapshot page by page, with a key and without, both ways,
+// while its events are truncated and others come.
 func TestSnapshotKeepsWhatIsRemoved(t *testing.T) {
 	l := mustOpen(t, Options{Dir: "data", FS: vfs.NewMem()})
 	defer func() { l.Close() }()

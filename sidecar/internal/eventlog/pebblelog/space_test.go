@@ -17,8 +17,8 @@ import (
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog/eventlogtest"
 )
 
-// crowded is a disk of which a test says how much is free, and that has no room
-// for what is written to some files while it is full.
+// crowded is a disk of which a test says how much is free, and that has no room for what is written
+// to some files while it is full.
 type crowded struct {
 	vfs.FS
 	free atomic.Uint64
@@ -55,8 +55,8 @@ func add(t *testing.T, l *Log, id string) error {
 	return l.Append(t.Context(), "t", 0, []*eventlog.Record{eventlogtest.Event(id)})[0].Err
 }
 
-// wantDisk wants an append refused for want of room: unsure, where it may have
-// been stored all the same.
+// wantDisk wants an append refused for want of room: unsure, where it may have been stored all the
+// same.
 func wantDisk(t *testing.T, when string, err error, unsure bool) {
 	t.Helper()
 	if _, full := errors.AsType[*eventlog.DiskFullError](err); !full || errors.Is(err, eventlog.ErrUnavailable) != unsure {
@@ -96,8 +96,8 @@ func openCrowded(t *testing.T, disk *crowded, low int64) (*Log, *eventlog.Epoch)
 	return l, &e
 }
 
-// TestLowWater: below the mark nothing is appended, and all else goes on; it is
-// appended again once a quarter more than the mark is free.
+// TestLowWater: below the mark nothing is appended, and all else goes on; it is appended again once
+// a quarter more than the mark is free.
 func TestLowWater(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		disk := newCrowded()
@@ -146,9 +146,9 @@ func (d sizedDisk) GetDiskUsage(string) (vfs.DiskUsage, error) {
 	return vfs.DiskUsage{AvailBytes: d.total, TotalBytes: d.total}, nil
 }
 
-// TestNoRoomIsWaitedFor: an append that finds no room is answered soon, as one
-// whose outcome is not known; those that follow are refused; reading goes on; and
-// once there is room so does everything, without a restart.
+// TestNoRoomIsWaitedFor: an append that finds no room is answered soon, as one whose outcome is not
+// known; those that follow are refused; reading goes on; and once there is room so does everything,
+// without a restart.
 func TestNoRoomIsWaitedFor(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		disk := newCrowded(".log")
@@ -233,8 +233,8 @@ func TestTablesWithoutRoomAreWrittenAgain(t *testing.T) {
 	})
 }
 
-// TestShortBetweenAttempts: appends are refused as well while a write that found
-// no room is being tried again, and no longer.
+// TestShortBetweenAttempts: appends are refused as well while a write that found no room is being
+// tried again, and no longer.
 func TestShortBetweenAttempts(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newSpace(Options{FS: newCrowded(), Logger: quiet})
@@ -251,8 +251,8 @@ func TestShortBetweenAttempts(t *testing.T) {
 	})
 }
 
-// TestFullDiskHoldsUpNoStop: Close ends what waits for room, and what was answered
-// is there after the next start.
+// TestFullDiskHoldsUpNoStop: Close ends what waits for room, and what was answered is there after
+// the next start.
 func TestFullDiskHoldsUpNoStop(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		disk := newCrowded(".log", "MANIFEST", progressFile)

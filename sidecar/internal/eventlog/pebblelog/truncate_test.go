@@ -28,8 +28,8 @@ func appendAll(t testing.TB, l *Log, records []*eventlog.Record) (last uint64) {
 	return last
 }
 
-// wantLeft: Read and Scan both find exactly the events with these seqs, and the
-// partition's extent says so.
+// wantLeft: Read and Scan both find exactly the events with these seqs, and the partition's extent
+// says so.
 func wantLeft(t testing.TB, l *Log, first, head uint64) {
 	t.Helper()
 	read, err := l.Read(t.Context(), "t", 0, 0, everything)
@@ -87,9 +87,9 @@ func TestTruncate(t *testing.T) {
 	}
 }
 
-// TestTruncateUnderPowerCuts cuts the power while one goroutine appends and
-// another takes events away behind it: what is left is always one run of seqs
-// without a hole, up to the newest event that was answered.
+// TestTruncateUnderPowerCuts cuts the power while one goroutine appends and another takes events
+// away behind it: what is left is always one run of seqs without a hole, up to the newest event
+// that was answered.
 func TestTruncateUnderPowerCuts(t *testing.T) { soak.Rounds(t, truncateUnderPowerCuts) }
 
 func truncateUnderPowerCuts(t *testing.T, seed uint64) {
@@ -140,8 +140,8 @@ func checkRun(t *testing.T, disk vfs.FS, removed, head uint64) uint64 {
 	return first
 }
 
-// TestTruncateWhileIdsRepeat: an id that is appended again and again while its
-// event is removed is stored at most once at any time, and never half.
+// TestTruncateWhileIdsRepeat: an id that is appended again and again while its event is removed is
+// stored at most once at any time, and never half.
 func TestTruncateWhileIdsRepeat(t *testing.T) {
 	l := mustOpen(t, Options{Dir: "data", FS: vfs.NewMem()})
 	defer l.Close()

@@ -50,8 +50,8 @@ func (s *slow) MaybeError(op errorfs.Op) error {
 
 func (s *slow) String() string { return "slow" }
 
-// holdSyncs has the disk hold syncs up, once no commit waits for one: an append is answered a moment before its own does not any
-// more.
+// holdSyncs has the disk hold syncs up, once no commit waits for one: an append is answered a
+// moment before its own does not any more.
 func holdSyncs(l *Log, disk *slow) {
 	for len(l.commits.slots) > 0 {
 		runtime.Gosched()
@@ -90,8 +90,8 @@ func readable(t *testing.T, l *Log) (found []string) {
 	return found
 }
 
-// TestNothingIsReadableBeforeItsSync holds a sync up while an event is in
-// Pebble already, and looks for the event in every way there is.
+// TestNothingIsReadableBeforeItsSync holds a sync up while an event is in Pebble already, and looks
+// for the event in every way there is.
 func TestNothingIsReadableBeforeItsSync(t *testing.T) {
 	disk := &slow{}
 	l := mustOpen(t, Options{Dir: "data", FS: errorfs.Wrap(vfs.NewMem(), disk)})
@@ -155,8 +155,8 @@ func TestNothingIsReadableBeforeItsSync(t *testing.T) {
 	}
 }
 
-// TestSavesDoNotWaitForSyncs holds the syncs up: an owner takes its epoch only
-// once they go on, but saves, and reads what it saved, meanwhile.
+// TestSavesDoNotWaitForSyncs holds the syncs up: an owner takes its epoch only once they go on, but
+// saves, and reads what it saved, meanwhile.
 func TestSavesDoNotWaitForSyncs(t *testing.T) {
 	disk := &slow{}
 	l := mustOpen(t, Options{Dir: "data", FS: errorfs.Wrap(vfs.NewMem(), disk)})

@@ -187,7 +187,8 @@ func TestPollsWithoutChangeStreams(t *testing.T) {
 	})
 }
 
-// A failover, and an outbox that is dropped, break the stream: another one follows, and nothing is missed.
+// A failover, and an outbox that is dropped, break the stream: another one follows, and nothing is
+// missed.
 func TestFollowsAnotherStream(t *testing.T) {
 	onModel(t, mongomodel.Options{}, func(a *app) {
 		defer a.drain()()
@@ -219,7 +220,8 @@ func TestFollowsAnotherStream(t *testing.T) {
 	})
 }
 
-// The drainer notices a stream that has fallen out of the oplog, and publishes the documents inserted meanwhile at once.
+// The drainer notices a stream that has fallen out of the oplog, and publishes the documents
+// inserted meanwhile at once.
 func TestPlaceInTheOplogLost(t *testing.T) {
 	onModel(t, mongomodel.Options{}, func(a *app) {
 		defer a.drain()()
@@ -251,8 +253,8 @@ func TestPlaceInTheOplogLost(t *testing.T) {
 	})
 }
 
-// A document that becomes visible when a look at the outbox has passed its place is published before the one behind it, which
-// that look finds.
+// A document that becomes visible when a look at the outbox has passed its place is published
+// before the one behind it, which that look finds.
 func TestWaitsForTheOneBefore(t *testing.T) {
 	var once sync.Once
 	var late func()

@@ -21,8 +21,8 @@ type Recorder struct {
 	memory *tracetest.InMemoryExporter
 }
 
-// New records what the sampler samples; nil: what the parent says, and every
-// root. ratio is that of all topics' policies.
+// New records what the sampler samples; nil: what the parent says, and every root. ratio is that of
+// all topics' policies.
 func New(t testing.TB, sampler sdktrace.Sampler, ratio float64) *Recorder {
 	t.Helper()
 	if sampler == nil {
@@ -54,10 +54,9 @@ func (r *Recorder) Named(name string) tracetest.SpanStubs {
 	return slices.DeleteFunc(r.Spans(), func(s tracetest.SpanStub) bool { return s.Name != name })
 }
 
-// Tree draws the spans, a line each: the name, the kind, the attributes that are
-// asked for, what went wrong, and the names of the spans that it is linked to.
-// Those whose parent has not been recorded here are at the left, with the
-// parent's span id if there is one.
+// Tree draws the spans, a line each: the name, the kind, the attributes that are asked for, what
+// went wrong, and the names of the spans that it is linked to. Those whose parent has not been
+// recorded here are at the left, with the parent's span id if there is one.
 func (r *Recorder) Tree(attributes ...string) string {
 	spans := r.Spans()
 	known := map[trace.SpanID]string{}
@@ -117,8 +116,8 @@ func describe(s tracetest.SpanStub, attributes []string, known map[trace.SpanID]
 	return out.String()
 }
 
-// Discard records spans up to the queue of an exporter that drops them, for benchmarks; a nil sampler
-// turns tracing off.
+// Discard records spans up to the queue of an exporter that drops them, for benchmarks; a nil
+// sampler turns tracing off.
 func Discard(t testing.TB, sampler sdktrace.Sampler) *tracing.Tracing {
 	t.Helper()
 	if sampler == nil {

@@ -1,6 +1,6 @@
-// Package xdstest is a management server for tests: go-control-plane's, which
-// tests start and stop behind one address, and which records its requests and the
-// resources that it sends. It must not know the content of resources.
+// Package xdstest is a management server for tests: go-control-plane's, which tests start and stop
+// behind one address, and which records its requests and the resources that it sends. It must not
+// know the content of resources.
 package xdstest
 
 import (
@@ -38,8 +38,7 @@ type Server struct {
 	sent     []string
 }
 
-// New makes a server of resources of some types. It is stopped when the test
-// ends.
+// New makes a server of resources of some types. It is stopped when the test ends.
 func New(t testing.TB, typeURLs ...string) *Server {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "xds") // the test's own folder may be too long a path for a socket

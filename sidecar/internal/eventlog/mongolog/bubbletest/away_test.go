@@ -72,8 +72,8 @@ func TestAnOutageIsUnavailable(t *testing.T) {
 	})
 }
 
-// A server that is slow, and gets on, is not taken for one that is away: the whole takes longer than the timeout, and no single
-// answer does.
+// A server that is slow, and gets on, is not taken for one that is away: the whole takes longer
+// than the timeout, and no single answer does.
 func TestASlowServerIsNotAway(t *testing.T) {
 	withTimeout(t, func(t *testing.T, set *mongomodel.Set, l *mongolog.Log) {
 		for i := range 3 {

@@ -47,8 +47,8 @@ func wantIDs(t *testing.T, l *mongolog.Log, want ...string) {
 	}
 }
 
-// TestALateAppendBringsNothingBack: what was on its way to a topic that is
-// deleted is not in the one that is made again.
+// TestALateAppendBringsNothingBack: what was on its way to a topic that is deleted is not in the
+// one that is made again.
 func TestALateAppendBringsNothingBack(t *testing.T) {
 	for _, command := range []string{"findAndModify", "insert"} {
 		t.Run(command, func(t *testing.T) {
@@ -76,8 +76,8 @@ func TestALateAppendBringsNothingBack(t *testing.T) {
 	}
 }
 
-// TestADeletionIsFoundOutElsewhere: a sidecar that knows a topic goes on right
-// after another one has deleted it, and after it was made again.
+// TestADeletionIsFoundOutElsewhere: a sidecar that knows a topic goes on right after another one
+// has deleted it, and after it was made again.
 func TestADeletionIsFoundOutElsewhere(t *testing.T) {
 	withLateStore(t, func(t *testing.T, s *lateStore) {
 		ensure(t, s.Log)
@@ -112,8 +112,8 @@ func TestADeletionIsFoundOutElsewhere(t *testing.T) {
 	})
 }
 
-// TestABrokenOffDeletionGoesOn: whichever request is the last that is sent, the
-// topic is not there, nobody makes it again, and deleting again finishes.
+// TestABrokenOffDeletionGoesOn: whichever request is the last that is sent, the topic is not there,
+// nobody makes it again, and deleting again finishes.
 func TestABrokenOffDeletionGoesOn(t *testing.T) {
 	for _, lost := range []struct{ command, collection string }{{"update", topics}, {"update", events}, {"find", events}} {
 		t.Run(lost.command+" "+lost.collection, func(t *testing.T) {

@@ -16,8 +16,8 @@ import (
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog/mongolog"
 )
 
-// A store of an older version is refused while one of that version's sidecars lives, and is this version's for good once they
-// are silent. One with a higher number is refused.
+// A store of an older version is refused while one of that version's sidecars lives, and is this
+// version's for good once they are silent. One with a higher number is refused.
 func TestFormat(t *testing.T) {
 	t.Run("without a number", func(t *testing.T) {
 		testFormat(t, bson.D{}, bson.D{})

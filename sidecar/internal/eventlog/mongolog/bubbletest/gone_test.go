@@ -22,9 +22,9 @@ const (
 	goneEvents = 20_000
 )
 
-// Removed events cost readers nothing. With twenty stubs for each event, before all of them or in between, every read examines
-// the documents that it returns alone, and sends no more commands than in a topic without stubs. On a real server the hints
-// select these plans.
+// Removed events cost readers nothing. With twenty stubs for each event, before all of them or in
+// between, every read examines the documents that it returns alone, and sends no more commands than
+// in a topic without stubs. On a real server the hints select these plans.
 func TestWhatIsGoneCostsReadersNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		set := mongomodel.New(mongomodel.Options{Members: 1, Polling: true})
@@ -54,8 +54,9 @@ func TestWhatIsGoneCostsReadersNothing(t *testing.T) {
 	})
 }
 
-// A seek over many seqs goes by time: it looks at the events behind the place that it looks for, at 1000 at most, and asks once
-// for them, however many seqs there are. Where more are behind the place, it goes by seqs, as elsewhere.
+// A seek over many seqs goes by time: it looks at the events behind the place that it looks for, at
+// 1000 at most, and asks once for them, however many seqs there are. Where more are behind the
+// place, it goes by seqs, as elsewhere.
 func TestASeekOverManySeqsGoesByTime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		set := mongomodel.New(mongomodel.Options{Members: 1, Polling: true})
@@ -79,8 +80,9 @@ func TestASeekOverManySeqsGoesByTime(t *testing.T) {
 // cost is what a read hands out, looks at, and asks.
 type cost struct{ events, documents, commands int }
 
-// readers are all that read events. besides are the documents that are looked at beside those that are handed out: the topic's, its
-// head, the first and the last event; where pages follow each other, the model also begins with the last event of the one before.
+// readers are all that read events. besides are the documents that are looked at beside those that
+// are handed out: the topic's, its head, the first and the last event; where pages follow each
+// other, the model also begins with the last event of the one before.
 var readers = []struct {
 	name            string
 	events, besides int
@@ -159,7 +161,8 @@ const firstTS = int64(1_700_000_000_000)
 // places are where the events of the topics are.
 var places = map[string]func(i int) int64{"t": func(i int) int64 { return int64(i) + 1 }}
 
-// withPlain makes the topic t, with events of 100 keys and nothing else, all of them below the watermark.
+// withPlain makes the topic t, with events of 100 keys and nothing else, all of them below the
+// watermark.
 func withPlain(t *testing.T, set *mongomodel.Set) {
 	t.Helper()
 	l := open(t, set, mongolog.Options{})

@@ -25,8 +25,9 @@ const (
 	nodes    = "nodes"
 )
 
-// open opens a log on a set, which is closed with the test. Its driver does not send a write again by itself: the server would
-// know a late one by its number then, whatever the log has written into it.
+// open opens a log on a set, which is closed with the test. Its driver does not send a write again
+// by itself: the server would know a late one by its number then, whatever the log has written into
+// it.
 func open(t *testing.T, set *mongomodel.Set, o mongolog.Options) *mongolog.Log {
 	t.Helper()
 	o.URL, o.Dialer = strings.Replace(set.URI(), "/?", "/"+database+"?retryWrites=false&", 1), set.Dialer("sidecar")

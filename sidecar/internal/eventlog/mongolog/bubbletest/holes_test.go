@@ -19,7 +19,8 @@ import (
 // patience is how long a hole has to stand for readers to void it.
 const patience = 5 * time.Second
 
-// wantNext follows the partition of t from a seq on until there are events, which are at these seqs.
+// wantNext follows the partition of t from a seq on until there are events, which are at these
+// seqs.
 func wantNext(t *testing.T, l *mongolog.Log, from uint64, want ...uint64) {
 	t.Helper()
 	for began := time.Now(); time.Since(began) < time.Hour; time.Sleep(100 * time.Millisecond) {
@@ -51,8 +52,9 @@ func wantExtent(t *testing.T, l *mongolog.Log, want eventlog.Extent) {
 	}
 }
 
-// A sidecar reserves and does not come to insert, or only much later: readers go on after their patience, what comes late is
-// refused by the void, and the event gets another seq when it is appended again.
+// A sidecar reserves and does not come to insert, or only much later: readers go on after their
+// patience, what comes late is refused by the void, and the event gets another seq when it is
+// appended again.
 func TestALateInsertMeetsAVoid(t *testing.T) {
 	withLateStore(t, func(t *testing.T, s *lateStore) {
 		withTopic(t, s.Log)
@@ -82,7 +84,8 @@ func TestALateInsertMeetsAVoid(t *testing.T) {
 	})
 }
 
-// A process that was stopped between its reservation and its insert goes on after hours, on a store that others have read on.
+// A process that was stopped between its reservation and its insert goes on after hours, on a store
+// that others have read on.
 func TestASidecarIsStoppedBeforeItInserts(t *testing.T) {
 	withLateStore(t, func(t *testing.T, s *lateStore) {
 		var stopped func() // before the next insert is sent
@@ -108,7 +111,8 @@ func TestASidecarIsStoppedBeforeItInserts(t *testing.T) {
 	})
 }
 
-// A writer that was voided and is alive asks readers for more patience, which they give back when nothing needs it.
+// A writer that was voided and is alive asks readers for more patience, which they give back when
+// nothing needs it.
 func TestVoidedWritersAskForPatience(t *testing.T) {
 	withLateStore(t, func(t *testing.T, s *lateStore) {
 		slow := open(t, s.set, mongolog.Options{Timeout: 2 * lateness})

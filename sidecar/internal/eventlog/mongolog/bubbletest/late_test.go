@@ -19,7 +19,8 @@ import (
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog/mongolog"
 )
 
-// lateness is by how much the request is late that a lateStore loses: by then its sender has given up.
+// lateness is by how much the request is late that a lateStore loses: by then its sender has given
+// up.
 const lateness = time.Minute
 
 // lateStore is a store on a model of a replica set, of which some requests come late.
@@ -201,8 +202,8 @@ func TestALateStampChangesNothing(t *testing.T) {
 	})
 }
 
-// A scheduled event does not come back once it was cancelled, by whichever request for it comes late. Its id is free, and nothing
-// of it is left after a day.
+// A scheduled event does not come back once it was cancelled, by whichever request for it comes
+// late. Its id is free, and nothing of it is left after a day.
 func TestALatePublishDoesNotUndoACancel(t *testing.T) {
 	event := func() *eventlog.Record {
 		return eventlogtest.Event("a", eventlogtest.Due(time.Now().Add(10*lateness).UnixMilli()))
@@ -252,8 +253,8 @@ func TestALatePublishDoesNotUndoACancel(t *testing.T) {
 	})
 }
 
-// A cancel whose answer is lost returns nil where it was carried out, whatever is published under the id before it asks again, and
-// ErrNotFound where the event was released instead.
+// A cancel whose answer is lost returns nil where it was carried out, whatever is published under
+// the id before it asks again, and ErrNotFound where the event was released instead.
 func TestCancelWhoseAnswerIsLost(t *testing.T) {
 	carriedOut, lost := mongomodel.Fault{LoseAnswer: true, Silent: true}, mongomodel.Fault{LoseRequest: true, Silent: true}
 	publish := func(t *testing.T, l *mongolog.Log, options ...func(*eventlog.Record)) {

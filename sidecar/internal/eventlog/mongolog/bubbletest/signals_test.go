@@ -20,7 +20,8 @@ import (
 	"github.com/sluice-bus/sluice/sidecar/internal/wakeup"
 )
 
-// follower is a log that follows some topics, and counts what it hears and how often it asks the server for more.
+// follower is a log that follows some topics, and counts what it hears and how often it asks the
+// server for more.
 type follower struct {
 	log    *mongolog.Log
 	tails  *tail.Tails
@@ -91,8 +92,8 @@ func appended(topic string) eventlog.Signal {
 	return eventlog.Signal{Appended: []eventlog.Hint{{Topic: topic, Partition: 1, Head: 7}}}
 }
 
-// TestALoneEventWakesItsReaders: of 200 sidecars that read 200 topics, a signal wakes the two that read its topic, and few others
-// whose topics share its slot.
+// TestALoneEventWakesItsReaders: of 200 sidecars that read 200 topics, a signal wakes the two that
+// read its topic, and few others whose topics share its slot.
 func TestALoneEventWakesItsReaders(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		set := mongomodel.New(mongomodel.Options{Members: 1, Polling: true})
@@ -131,8 +132,8 @@ func TestALoneEventWakesItsReaders(t *testing.T) {
 	})
 }
 
-// A topic that is new to a follower is said to be missed, with those alone whose signals are in the same collection; and one that
-// is not wanted any more is not followed for long.
+// A topic that is new to a follower is said to be missed, with those alone whose signals are in the
+// same collection; and one that is not wanted any more is not followed for long.
 func TestWantedTopicsChange(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		set := mongomodel.New(mongomodel.Options{Members: 1, Polling: true})
@@ -182,8 +183,8 @@ func TestWantedTopicsChange(t *testing.T) {
 	})
 }
 
-// TestSignalsAcrossAnElection: followers go to the new primary once their driver knows it, though the old one keeps their cursors,
-// and say that they may have missed something.
+// TestSignalsAcrossAnElection: followers go to the new primary once their driver knows it, though
+// the old one keeps their cursors, and say that they may have missed something.
 func TestSignalsAcrossAnElection(t *testing.T) {
 	for name, fail := range map[string]func(set *mongomodel.Set, primary int){
 		"step down": (*mongomodel.Set).StepDown,
@@ -216,8 +217,8 @@ func TestSignalsAcrossAnElection(t *testing.T) {
 	}
 }
 
-// TestManySignalsWhileFollowingBegins: a follower that finds the signals gone behind which it wanted to begin says that it missed
-// some, and hears what comes then, however many there are.
+// TestManySignalsWhileFollowingBegins: a follower that finds the signals gone behind which it
+// wanted to begin says that it missed some, and hears what comes then, however many there are.
 func TestManySignalsWhileFollowingBegins(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		set := mongomodel.New(mongomodel.Options{Members: 1, Polling: true, Fault: func(q mongomodel.Request) (f mongomodel.Fault) {
@@ -242,8 +243,8 @@ func TestManySignalsWhileFollowingBegins(t *testing.T) {
 	})
 }
 
-// TestFollowingWhileIdle counts what sidecars cost that read two topics of 8 partitions each, and nothing is published: the
-// cursors of signals, and asking the log in case one was lost.
+// TestFollowingWhileIdle counts what sidecars cost that read two topics of 8 partitions each, and
+// nothing is published: the cursors of signals, and asking the log in case one was lost.
 func TestFollowingWhileIdle(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		set := mongomodel.New(mongomodel.Options{Members: 1, Polling: true})

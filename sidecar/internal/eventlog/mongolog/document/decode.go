@@ -18,11 +18,10 @@ type Stored struct {
 	Record *eventlog.Record
 	Hash   []byte // what Hash returned for the event; nil if there is none
 	Writer int64  // 0 if there is none
-	// Gone says that this is the stub of an event that retention removed, or that
-	// it has no place in a partition.
+	// Gone says that this is the stub of an event that retention removed, or that it has no place
+	// in a partition.
 	Gone bool
-	// ExpireAt is when the document may be removed, in milliseconds since the
-	// epoch, or 0.
+	// ExpireAt is when the document may be removed, in milliseconds since the epoch, or 0.
 	ExpireAt int64
 }
 
@@ -38,8 +37,7 @@ var (
 	errNotNumber = errors.New("it is not a whole number")
 )
 
-// Decode reads a document. The result keeps nothing of raw. An error is an
-// *Error.
+// Decode reads a document. The result keeps nothing of raw. An error is an *Error.
 func Decode(raw []byte) (Stored, error) {
 	var d decoder
 	if !d.collect(raw) {
@@ -211,8 +209,8 @@ func (d *decoder) keep(text []byte) string {
 	return d.arena.String()[start:]
 }
 
-// whole reads a whole number of least or more, of any numeric type, since
-// people's tools turn one into another; absent is 0.
+// whole reads a whole number of least or more, of any numeric type, since people's tools turn one
+// into another; absent is 0.
 func (d *decoder) whole(field string, v *bsoncore.Value, least int64) int64 {
 	if v.Type == 0 {
 		return 0

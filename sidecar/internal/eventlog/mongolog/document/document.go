@@ -1,5 +1,5 @@
-// Package document is the event as a MongoDB document, both ways. It knows the
-// event and BSON, and nothing of connections, collections or queries.
+// Package document is the event as a MongoDB document, both ways. It knows the event and BSON, and
+// nothing of connections, collections or queries.
 //
 // A document's fields, in this order:
 //
@@ -21,18 +21,18 @@
 //	hash          binary, what Hash returns
 //	writer        int64, a random number of the call that wrote it
 //
-// People can query a BSON payload in MongoDB's shell. It is exact when it
-// reads back with every member in its order, every number equal as a decimal
-// and every string the same, on every engine: see Encoder and payload.go.
+// People can query a BSON payload in MongoDB's shell. It is exact when it reads back with every
+// member in its order, every number equal as a decimal and every string the same, on every engine:
+// see Encoder and payload.go.
 //
-// An event that is scheduled has no place yet, see Unplaced, and is not live: it
-// has gone (true), deliver_at (int64, milliseconds since the epoch), due_slot
-// (int32) and generation (int64), too. Once it is cancelled, gone, _id, topic,
-// partition, a new seq, ts, accepted, id and expireAt stay for a while.
+// An event that is scheduled has no place yet, see Unplaced, and is not live: it has gone (true),
+// deliver_at (int64, milliseconds since the epoch), due_slot (int32) and generation (int64), too.
+// Once it is cancelled, gone, _id, topic, partition, a new seq, ts, accepted, id and expireAt stay
+// for a while.
 //
-// Of an event that retention removed a stub stays while its id is remembered:
-// gone (true), _id, topic, partition, seq, ts, accepted, id, hash and expireAt
-// (a date), some of which may be left out. Other fields are passed over.
+// Of an event that retention removed a stub stays while its id is remembered: gone (true), _id,
+// topic, partition, seq, ts, accepted, id, hash and expireAt (a date), some of which may be left
+// out. Other fields are passed over.
 package document
 
 import (
@@ -76,8 +76,8 @@ const Unplaced = -2
 // MaxBytes is the largest document that MongoDB takes.
 const MaxBytes = 16 << 20
 
-// MaxPayload is how large payloads may be for every event within the other limits, and its dead letter, to make a document
-// that MongoDB takes; 0 where the other limits leave no room for one.
+// MaxPayload is how large payloads may be for every event within the other limits, and its dead
+// letter, to make a document that MongoDB takes; 0 where the other limits leave no room for one.
 func MaxPayload(lim wire.Limits) int {
 	const (
 		element = 48       // around a header or an entry of a list
@@ -94,13 +94,12 @@ func MaxPayload(lim wire.Limits) int {
 	return room
 }
 
-// ID is the _id of a topic's event: no topic holds a slash, so it is unique.
-// The generation is 0 until the topic is deleted, and another one whenever it is
-// made again: so ids are free then, though stubs still have them.
+// ID is the _id of a topic's event: no topic holds a slash, so it is unique. The generation is 0
+// until the topic is deleted, and another one whenever it is made again: so ids are free then,
+// though stubs still have them.
 func ID(topic string, generation int64, id string) string { return Prefix(topic, generation) + id }
 
-// Prefix begins the _id of all events of a topic and generation. No topic holds
-// a tilde either.
+// Prefix begins the _id of all events of a topic and generation. No topic holds a tilde either.
 func Prefix(topic string, generation int64) string {
 	if generation == 0 {
 		return topic + "/"

@@ -114,7 +114,8 @@ func TestAppendRefusesWhatMongoDBWould(t *testing.T) {
 	}
 }
 
-// TestMaxPayload: the largest event within the limits makes a document, and so does its dead letter.
+// TestMaxPayload: the largest event within the limits makes a document, and so does its dead
+// letter.
 func TestMaxPayload(t *testing.T) {
 	lim := wire.DefaultLimits()
 	if got := MaxPayload(lim); got < 15<<20 {
@@ -217,8 +218,8 @@ func TestDamagedDocumentsSayWhatIsWrong(t *testing.T) {
 	}
 }
 
-// TestEditedDocumentsAreRead: people edit documents in a shell, and tools turn
-// numbers into other types.
+// TestEditedDocumentsAreRead: people edit documents in a shell, and tools turn numbers into other
+// types.
 func TestEditedDocumentsAreRead(t *testing.T) {
 	oid, _ := bson.ObjectIDFromHex("5ef7fdd91c19e3222b41b839")
 	tiny, _ := bson.ParseDecimal128("1.5E-400")

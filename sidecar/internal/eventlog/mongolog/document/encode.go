@@ -16,15 +16,15 @@ import (
 type Encoder struct {
 	// Decimals says that the engine holds Decimal128.
 	Decimals bool
-	// NestedArrays says that the engine holds arrays right within arrays, as
-	// MongoDB does and FerretDB does not.
+	// NestedArrays says that the engine holds arrays right within arrays, as MongoDB does and
+	// FerretDB does not.
 	NestedArrays bool
 	// Generation is the topic's.
 	Generation int64
 }
 
-// Append appends the record as a whole document. On an error, which says that
-// the document would be larger than MongoDB takes, dst is returned as it was.
+// Append appends the record as a whole document. On an error, which says that the document would be
+// larger than MongoDB takes, dst is returned as it was.
 func (c Encoder) Append(dst []byte, topic string, r *eventlog.Record, writer int64) ([]byte, error) {
 	start, dst := bsoncore.ReserveLength(dst)
 	dst = appendID(dst, Prefix(topic, c.Generation), r.ID)
@@ -65,8 +65,8 @@ func appendID(dst []byte, prefix, id string) []byte {
 	return closeString(dst, at)
 }
 
-// closeString ends the string whose length is at start. That length counts the
-// zero byte but, unlike a document's, not itself.
+// closeString ends the string whose length is at start. That length counts the zero byte but,
+// unlike a document's, not itself.
 func closeString(dst []byte, start int32) []byte {
 	dst = append(dst, 0)
 	return bsoncore.UpdateLength(dst, start, int32(len(dst))-start-4)

@@ -10,10 +10,9 @@ import (
 	"go.mongodb.org/mongo-driver/v2/x/bsonx/bsoncore"
 )
 
-// number writes a JSON number as the first of int32, int64, double and
-// Decimal128 that holds it. Whole numbers with a fraction or an exponent are
-// doubles, as their writer had them; those of plain digits are none if there is
-// another way, since a double does not come back as such.
+// number writes a JSON number as the first of int32, int64, double and Decimal128 that holds it.
+// Whole numbers with a fraction or an exponent are doubles, as their writer had them; those of
+// plain digits are none if there is another way, since a double does not come back as such.
 func (w *builder) number(raw []byte) bool {
 	if isWhole(raw) {
 		if n, err := strconv.ParseInt(string(raw), 10, 64); err == nil {
@@ -62,8 +61,8 @@ func exactDouble(raw []byte) (f float64, ok bool) {
 	return f, bytes.Equal(codec.AppendDecimal(a[:0], raw), codec.AppendDecimal(b[:0], short))
 }
 
-// shortDecimal reports whether raw is one of the decimals that survive the way
-// through a double for certain: up to 15 significant digits, near enough to 1.
+// shortDecimal reports whether raw is one of the decimals that survive the way through a double for
+// certain: up to 15 significant digits, near enough to 1.
 func shortDecimal(raw []byte) bool {
 	if len(raw) > 30 {
 		return false
@@ -101,8 +100,8 @@ func (w *builder) decimal(raw []byte) bool {
 	return true
 }
 
-// appendDecimal appends a finite Decimal128 as a JSON number. A whole one that it has enough digits for is plain digits, for
-// readers to whom anything else is not whole.
+// appendDecimal appends a finite Decimal128 as a JSON number. A whole one that it has enough digits
+// for is plain digits, for readers to whom anything else is not whole.
 func appendDecimal(dst []byte, d bson.Decimal128) []byte {
 	digits, exponent, err := d.BigInt()
 	if err != nil || exponent <= 0 || digits.Sign() == 0 {
@@ -116,8 +115,8 @@ func appendDecimal(dst []byte, d bson.Decimal128) []byte {
 	return append(dst, bytes.Repeat([]byte{'0'}, exponent)...)
 }
 
-// appendDouble appends a finite double as a JSON number that is equal to its
-// shortest decimal form and still looks like a double.
+// appendDouble appends a finite double as a JSON number that is equal to its shortest decimal form
+// and still looks like a double.
 func appendDouble(dst []byte, f float64) []byte {
 	size := math.Abs(f)
 	if size != 0 && (size < 1e-6 || size >= 1e21) {

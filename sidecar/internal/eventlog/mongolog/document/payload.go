@@ -10,24 +10,24 @@ import (
 )
 
 const (
-	// maxDepth is how deep a BSON payload's documents and arrays are nested.
-	// MongoDB takes 100 levels, of which the event takes one.
+	// maxDepth is how deep a BSON payload's documents and arrays are nested. MongoDB takes 100
+	// levels, of which the event takes one.
 	maxDepth = 80
-	// maxValueBytes keeps the document of a payload that is larger in BSON than
-	// in JSON (an array's elements carry their index) under MaxBytes.
+	// maxValueBytes keeps the document of a payload that is larger in BSON than in JSON (an array's
+	// elements carry their index) under MaxBytes.
 	maxValueBytes = 8 << 20
-	// maxSearched is the most members of an object whose names are looked
-	// through one by one for a name that comes twice. More are sorted.
+	// maxSearched is the most members of an object whose names are looked through one by one for a
+	// name that comes twice. More are sorted.
 	maxSearched = 32
 )
 
-// appendValue appends the element key with a JSON text as its BSON value, if
-// that is exact; if not, dst comes back with part of it. Not exact are, besides
-// numbers (see number.go) and what is nested too deep or gets too large:
+// appendValue appends the element key with a JSON text as its BSON value, if that is exact; if not,
+// dst comes back with part of it. Not exact are, besides numbers (see number.go) and what is nested
+// too deep or gets too large:
 //
 //   - a lone surrogate escape, which is no UTF-8;
-//   - a member's name that comes twice, is empty, holds a dot or a zero byte or
-//     starts with a dollar sign: engines refuse it, or take it for a path;
+//   - a member's name that comes twice, is empty, holds a dot or a zero byte or starts with a
+//     dollar sign: engines refuse it, or take it for a path;
 //   - a member _id behind others, which FerretDB moves to the front;
 //   - an array right within an array, where the engine has none.
 func (c Encoder) appendValue(dst []byte, key string, text []byte) (out []byte, exact bool) {
@@ -42,8 +42,7 @@ func (c Encoder) appendValue(dst []byte, key string, text []byte) (out []byte, e
 	return out, exact
 }
 
-// builder makes a BSON value. Its methods return false when the value is not
-// exact.
+// builder makes a BSON value. Its methods return false when the value is not exact.
 type builder struct {
 	Encoder
 	dst    []byte
@@ -58,8 +57,7 @@ type level struct {
 	array bool
 	count int // of elements so far
 	names int // where its own begin in builder.names
-	// seen has a bit for each name's hash, so that most names need not be
-	// compared with any.
+	// seen has a bit for each name's hash, so that most names need not be compared with any.
 	seen uint64
 }
 

@@ -93,8 +93,7 @@ func record(text string) *eventlog.Record {
 	return &eventlog.Record{AcceptedAt: 2, Event: wire.Event{ID: "id-1", TS: 1, Topic: "t", Partition: 3, Seq: 4, Payload: []byte(text)}}
 }
 
-// there is the record's way into a document and back. It says which field the
-// payload was in.
+// there is the record's way into a document and back. It says which field the payload was in.
 func there(t rapid.TB, c Encoder, r *eventlog.Record) (s Stored, field string) {
 	doc, err := c.Append([]byte("before"), r.Topic, r, 77)
 	if err != nil {
@@ -145,8 +144,7 @@ func TestPayloadsReadBackEqual(t *testing.T) {
 	}
 }
 
-// TestPayloadsThatGetTooLarge: an array of small numbers takes far more bytes as
-// BSON than as JSON.
+// TestPayloadsThatGetTooLarge: an array of small numbers takes far more bytes as BSON than as JSON.
 func TestPayloadsThatGetTooLarge(t *testing.T) {
 	for text, want := range map[string]bool{
 		`[` + strings.Repeat("1,", 600_000) + `1]`:         true,
@@ -199,8 +197,8 @@ func TestWhatIsNotJSONStaysAsItIs(t *testing.T) {
 	}
 }
 
-// TestDoublesReadBackEqual: the short way of telling that a number is an exact
-// double agrees with the long one.
+// TestDoublesReadBackEqual: the short way of telling that a number is an exact double agrees with
+// the long one.
 func TestDoublesReadBackEqual(t *testing.T) {
 	number := rapid.StringMatching(`-?(0|[1-9][0-9]{0,25})(\.[0-9]{1,20})?([eE][+-]?[0-9]{1,3})?`)
 	rapid.Check(t, func(rt *rapid.T) {
@@ -298,7 +296,8 @@ func FuzzPayload(f *testing.F) {
 	})
 }
 
-// TestWholeNumbersStayWhole: equal as a decimal is not enough for a reader to whom 1E+20 and 1.0 are no whole numbers.
+// TestWholeNumbersStayWhole: equal as a decimal is not enough for a reader to whom 1E+20 and 1.0
+// are no whole numbers.
 func TestWholeNumbersStayWhole(t *testing.T) {
 	rapid.Check(t, func(r *rapid.T) {
 		text := rapid.StringMatching(`0|-?[1-9][0-9]{0,20}0{0,13}`).Draw(r, "number")

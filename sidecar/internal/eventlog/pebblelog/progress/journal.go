@@ -3,8 +3,8 @@
 // for few values that change often. It holds all of them in memory, and does not know what they
 // mean.
 //
-// On disk it is one file that only grows (record.go draws it), until it is
-// replaced by a shorter one with the same values (rewrite.go).
+// On disk it is one file that only grows (record.go draws it), until it is replaced by a shorter
+// one with the same values (rewrite.go).
 package progress
 
 import (
@@ -56,8 +56,7 @@ type Journal struct {
 // rewriteAbove is the size that a file may always have.
 const rewriteAbove = 16 << 20
 
-// rewriteFactor is how many times the size of its live entries a larger file
-// may have.
+// rewriteFactor is how many times the size of its live entries a larger file may have.
 const rewriteFactor = 4
 
 // Open opens the journal at path, whose folder exists, and creates it if it is missing. It drops

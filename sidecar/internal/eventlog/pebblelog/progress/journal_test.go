@@ -36,8 +36,7 @@ func folder(t testing.TB) *vfs.MemFS {
 	return disk
 }
 
-// mustOpen opens a journal that is rewritten above least bytes and must not
-// fail.
+// mustOpen opens a journal that is rewritten above least bytes and must not fail.
 func mustOpen(t testing.TB, disk vfs.FS, least int64) *Journal {
 	t.Helper()
 	j, _, err := open(disk, path, func(err error) { t.Errorf("the journal has failed: %v", err) }, least)
@@ -70,8 +69,8 @@ func put(t testing.TB, j *Journal, pairs ...string) {
 	}
 }
 
-// TestTornTail cuts the last record at every byte: its entries are gone
-// together, those before it stay, and what is put then is found later.
+// TestTornTail cuts the last record at every byte: its entries are gone together, those before it
+// stay, and what is put then is found later.
 func TestTornTail(t *testing.T) {
 	disk := folder(t)
 	j := mustOpen(t, disk, rewriteAbove)
@@ -131,9 +130,8 @@ func writeAllTo(t *testing.T, disk vfs.FS, b []byte) {
 	}
 }
 
-// script is puts, syncs and several rewrites; it stops at the first error. It
-// returns the last generation of values that was put and that was synced, and
-// whether another was begun.
+// script is puts, syncs and several rewrites; it stops at the first error. It returns the last
+// generation of values that was put and that was synced, and whether another was begun.
 func script(j *Journal) (put, synced int, begun bool) {
 	for n := 1; n <= 30; n++ {
 		entries := []Entry{
@@ -154,9 +152,8 @@ func script(j *Journal) (put, synced int, begun bool) {
 	return put, synced, false
 }
 
-// TestCrashAnywhere fails each operation on the disk in turn, in the journal's
-// opening, puts, syncs and rewrites, and looks at what a kill and a power cut
-// would leave then.
+// TestCrashAnywhere fails each operation on the disk in turn, in the journal's opening, puts, syncs
+// and rewrites, and looks at what a kill and a power cut would leave then.
 func TestCrashAnywhere(t *testing.T) { soak.Rounds(t, crashAnywhere) }
 
 func crashAnywhere(t *testing.T, seed uint64) {
@@ -198,8 +195,8 @@ func crashAnywhere(t *testing.T, seed uint64) {
 	}
 }
 
-// checkGeneration: a and b are of one generation, which is neither older than
-// the oldest allowed nor newer than the newest that may be there.
+// checkGeneration: a and b are of one generation, which is neither older than the oldest allowed
+// nor newer than the newest that may be there.
 func checkGeneration(t *testing.T, when string, got map[string]string, oldest, newest int, begun bool) {
 	t.Helper()
 	if begun {
@@ -216,8 +213,8 @@ func checkGeneration(t *testing.T, when string, got map[string]string, oldest, n
 	}
 }
 
-// TestCrashUnderLoad clones the disk again and again under puts and syncs that
-// never rest, with a rewrite every few puts.
+// TestCrashUnderLoad clones the disk again and again under puts and syncs that never rest, with a
+// rewrite every few puts.
 func TestCrashUnderLoad(t *testing.T) { soak.Rounds(t, crashUnderLoad) }
 
 func crashUnderLoad(t *testing.T, seed uint64) {

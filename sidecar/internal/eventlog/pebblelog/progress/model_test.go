@@ -10,8 +10,8 @@ import (
 	"pgregory.net/rapid"
 )
 
-// model is a journal beside what it may hold after a power cut: the state at
-// the last sync or one of those since. The last is what it holds now.
+// model is a journal beside what it may hold after a power cut: the state at the last sync or one
+// of those since. The last is what it holds now.
 type model struct {
 	disk   *vfs.MemFS
 	j      *Journal

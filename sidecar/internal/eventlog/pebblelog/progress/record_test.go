@@ -47,8 +47,8 @@ func TestRecordsReplay(t *testing.T) {
 	})
 }
 
-// FuzzReplay: any bytes are read to the first that are no record, and what was
-// read, written again, reads the same.
+// FuzzReplay: any bytes are read to the first that are no record, and what was read, written again,
+// reads the same.
 func FuzzReplay(f *testing.F) {
 	log := append(record(Entry{"a", []byte("1")}, Entry{"", nil}), record(Entry{"a", []byte("2")})...)
 	for i := range log {
@@ -64,8 +64,7 @@ func FuzzReplay(f *testing.F) {
 		if valid > len(log) {
 			t.Fatalf("%d of %d bytes are valid", valid, len(log))
 		}
-		// The checksum keeps most mutations away from the entries: seal what
-		// there is.
+		// The checksum keeps most mutations away from the entries: seal what there is.
 		if len(log) >= headerSize {
 			sealed := bytes.Clone(log)
 			sealRecord(sealed)

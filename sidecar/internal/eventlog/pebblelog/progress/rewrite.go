@@ -12,15 +12,14 @@ import (
 // that was promised:
 //
 //  1. Copy the map of live values.
-//  2. Write the copy to a new file beside the old one, and sync it. Puts go to
-//     the old file meanwhile and are remembered.
-//  3. With Puts held up: write what is remembered to the new file, rename it
-//     over the old one, and write there from now on. A killed process leaves
-//     the one file or the other; both hold every Put.
-//  4. Sync the new file again, then its folder. A power cut before that leaves
-//     the one file or the other; both hold, synced, every Put that a Sync has
-//     promised, for no Sync is answered between the steps. Of what step 3 wrote
-//     all or nothing is left, for it is one record.
+//  2. Write the copy to a new file beside the old one, and sync it. Puts go to the old file
+//     meanwhile and are remembered.
+//  3. With Puts held up: write what is remembered to the new file, rename it over the old one, and
+//     write there from now on. A killed process leaves the one file or the other; both hold every
+//     Put.
+//  4. Sync the new file again, then its folder. A power cut before that leaves the one file or the
+//     other; both hold, synced, every Put that a Sync has promised, for no Sync is answered between
+//     the steps. Of what step 3 wrote all or nothing is left, for it is one record.
 //
 // So a Put waits at most for the copy of the map, or for the write and the rename of step 3, and
 // never for a sync. A Sync waits for all steps.
@@ -29,8 +28,8 @@ import (
 // counts only once all of it is synced.
 const chunk = 256 << 10
 
-// rewrite replaces the file by one with the live entries alone. Only syncLoop
-// calls it, so that no sync runs at the same time.
+// rewrite replaces the file by one with the live entries alone. Only syncLoop calls it, so that no
+// sync runs at the same time.
 func (j *Journal) rewrite() error {
 	j.mu.Lock()
 	live := maps.Clone(j.live)

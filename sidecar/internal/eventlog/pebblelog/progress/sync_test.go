@@ -44,8 +44,8 @@ func (g *gate) reached(n int32) {
 	}
 }
 
-// TestSyncsShare: all Syncs that come while one is under way are served by one
-// more, and no Put waits for either.
+// TestSyncsShare: all Syncs that come while one is under way are served by one more, and no Put
+// waits for either.
 func TestSyncsShare(t *testing.T) {
 	g := &gate{}
 	j := mustOpen(t, errorfs.Wrap(folder(t), g), rewriteAbove)
@@ -104,8 +104,8 @@ func TestSyncPromisesNoMoreThanItDid(t *testing.T) {
 	}
 }
 
-// TestRewriteHoldsNoPutUp: puts go on while a rewrite waits for the disk, and
-// what they wrote is in the file that it ends with.
+// TestRewriteHoldsNoPutUp: puts go on while a rewrite waits for the disk, and what they wrote is in
+// the file that it ends with.
 func TestRewriteHoldsNoPutUp(t *testing.T) {
 	disk := folder(t)
 	g := &gate{file: ".tmp"}
