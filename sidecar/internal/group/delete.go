@@ -51,7 +51,7 @@ func (m *Manager) unused(g *Group) error {
 	members := len(g.dispatch.members) + g.joining
 	g.mu.Unlock()
 	if members > 0 {
-		return wire.Errorf(wire.InUse, "group %q of topic %q has %d members here; it can go once they have left", g.name, g.topic, members)
+		return wire.Errorf(wire.InUse, "group %q of topic %q still has members here (%d); it can go once they have left", g.name, g.topic, members)
 	}
 	return m.unusedElsewhere(g.topic, g.name)
 }
