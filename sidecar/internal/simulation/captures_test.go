@@ -14,9 +14,11 @@ import (
 	"go.mongodb.org/mongo-driver/v2/mongo/readconcern"
 	"go.mongodb.org/mongo-driver/v2/mongo/writeconcern"
 
+	"github.com/sluice-bus/sluice/sdk/wire"
 	"github.com/sluice-bus/sluice/sidecar/internal/capture"
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog"
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog/mongolog"
+	"github.com/sluice-bus/sluice/sidecar/internal/telemetry"
 )
 
 // The collection that sidecars capture, and the topic of its changes. No other application
@@ -63,6 +65,7 @@ func (p *process) newCapture() (*capture.Capture, error) {
 	}
 	return capture.New(capture.Config{
 		Source: source, Store: url, Database: mongolog.DefaultDatabase, NodeID: p.machine.name, Roster: p.roster,
+		Limits: wire.DefaultLimits(), Observer: telemetry.Discard().Capture(capturedTopic, capturedTopic),
 		Publisher: outboxPublisher{p.publisher, p.publisher.NewLogOnlyConnection()}, Clock: p.machine.clock.Clock(), Logger: p.machine.logger(),
 		Dialer: gated{p.machine.run.set.Client(p.link).Dialer, &p.machine.gate, nil},
 	})
