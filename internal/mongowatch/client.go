@@ -29,6 +29,16 @@ func ClientOptions(url, app string, timeout time.Duration, dialer options.Contex
 	return o
 }
 
+// Disconnect closes a client's connections, and ends its sessions if the server answers within the
+// given time. The caller's operations have ended. The driver takes no deadline from here: with one it
+// spins, without a pause, while a connection is in use, also one that only waits for a late answer.
+func Disconnect(client *mongo.Client, c clock.Clock, within time.Duration) error {
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	defer c.AfterFunc(within, cancel).Stop()
+	return client.Disconnect(ctx)
+}
+
 // PlaceLost reports whether a server says that its oplog no longer has the place at which a change
 // stream is to go on: ChangeStreamFatalError or ChangeStreamHistoryLost.
 func PlaceLost(err error) bool {

@@ -74,7 +74,7 @@ func (c *Capture) Run(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("capture: %w", err)
 	}
-	defer c.disconnect(ctx, client)
+	defer c.disconnect(client)
 	c.coll = client.Database(c.cfg.Source.Database).Collection(c.cfg.Source.Collection)
 	c.places = filePlaces{c.cfg.File}
 	if url := c.cfg.Store; url != "" {
@@ -83,7 +83,7 @@ func (c *Capture) Run(ctx context.Context) error {
 			if store, err = mongo.Connect(c.clientOptions(url)); err != nil {
 				return fmt.Errorf("capture: %w", err)
 			}
-			defer c.disconnect(ctx, store)
+			defer c.disconnect(store)
 		}
 		c.places = mongoPlaces{store.Database(c.cfg.Database).Collection(Places)}
 	}
@@ -201,10 +201,8 @@ func (c *Capture) release(ctx context.Context, cursor interface{ Close(context.C
 	_ = cursor.Close(ctx)
 }
 
-func (c *Capture) disconnect(ctx context.Context, client *mongo.Client) {
-	ctx, cancel := c.cfg.Clock.WithTimeout(context.WithoutCancel(ctx), stopGrace)
-	defer cancel()
-	if err := client.Disconnect(ctx); err != nil {
+func (c *Capture) disconnect(client *mongo.Client) {
+	if err := mongowatch.Disconnect(client, c.cfg.Clock, stopGrace); err != nil {
 		c.cfg.Logger.Warn("closing the connections of a capture failed", "error", err)
 	}
 }

@@ -12,7 +12,7 @@ import (
 // States of a capture in Stats, beside errors.
 const (
 	stateCapturing = "ok"
-	stateWaiting   = "another sidecar captures"
+	stateWaiting   = "not capturing: another sidecar does, or the store is away"
 )
 
 // health remembers the state of a capture, and logs when it changes.

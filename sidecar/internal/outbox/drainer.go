@@ -106,7 +106,7 @@ func (d *Drainer) Run(ctx context.Context) error {
 	stopRenewing()
 	renewal.Wait()
 	d.leave()
-	if err := client.Disconnect(d.grace); err != nil {
+	if err := mongowatch.Disconnect(client, d.cfg.Clock, stopGrace); err != nil {
 		d.cfg.Logger.Warn("closing the connections to the outbox failed", "error", err)
 	}
 	if refused != nil {

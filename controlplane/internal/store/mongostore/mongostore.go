@@ -45,6 +45,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/x/mongo/driver/connstring"
 
 	"github.com/sluice-bus/sluice/controlplane/internal/store"
+	"github.com/sluice-bus/sluice/internal/clock"
 	"github.com/sluice-bus/sluice/internal/mongowatch"
 	"github.com/sluice-bus/sluice/internal/secrets"
 )
@@ -207,10 +208,5 @@ func (s *Store) Close() error {
 	s.grown = make(chan struct{})
 	s.mu.Unlock()
 	s.calls.Wait()
-	// Close passes no deadline: with one the driver spins while a connection is in use, and no call
-	// that it would wait for is under way.
-	ctx, cancel := context.WithCancel(context.Background())
-	defer cancel()
-	defer time.AfterFunc(min(s.timeout, closeTimeout), cancel).Stop()
-	return s.client.Disconnect(ctx)
+	return mongowatch.Disconnect(s.client, clock.Clock{}, min(s.timeout, closeTimeout))
 }

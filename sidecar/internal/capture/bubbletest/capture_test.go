@@ -564,3 +564,24 @@ func TestOneSidecarAtATime(t *testing.T) {
 		s.wantsOfEachKey(want...)
 	})
 }
+
+// A sidecar stops within its grace although the server does not answer its last commands. The driver
+// keeps the connection of such a command for a moment, for a late answer.
+func TestStopWhileTheServerIsSilent(t *testing.T) {
+	var silent atomic.Bool
+	o := mongomodel.Options{Fault: func(mongomodel.Request) mongomodel.Fault {
+		return mongomodel.Fault{LoseAnswer: silent.Load(), Silent: silent.Load()}
+	}}
+	onModel(t, o, func(s *shop) {
+		c := s.start(s.config("a"))
+		s.do("+a")
+		time.Sleep(5 * time.Second)
+		silent.Store(true)
+		began := time.Now()
+		c.stop()
+		if took := time.Since(began); took > 20*time.Second {
+			t.Errorf("the stop took %v", took)
+		}
+		silent.Store(false)
+	})
+}

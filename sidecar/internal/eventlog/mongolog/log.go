@@ -303,10 +303,5 @@ func (l *Log) Close() error {
 	l.cancel()
 	l.calls.Wait()
 	l.sendLast()
-	// Until a deadline that it is told, the driver spins where a connection is still in use. No
-	// call is under way that it would have to wait for, so it is told none.
-	ctx, cancel := context.WithCancel(context.Background())
-	defer cancel()
-	defer l.opts.Clock.AfterFunc(l.opts.Timeout, cancel).Stop()
-	return errors.Join(l.client.Disconnect(ctx), l.beats.Disconnect(ctx))
+	return errors.Join(mongowatch.Disconnect(l.client, l.opts.Clock, l.opts.Timeout), mongowatch.Disconnect(l.beats, l.opts.Clock, l.opts.Timeout))
 }
