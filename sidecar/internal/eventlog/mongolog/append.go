@@ -27,8 +27,6 @@ const (
 	rivalsFor = 10 * time.Second
 	// maxLookup bounds the ids that are looked up at once.
 	maxLookup = 256
-	// maxIdleSteps bounds the steps of a batch without a pause that store and answer nothing.
-	maxIdleSteps = 50
 	// reservedFor is how long seqs that were given out count. It is far below seqTaken.
 	reservedFor = time.Hour
 )
@@ -299,20 +297,15 @@ func (b *batch) run(ctx context.Context) error {
 			return err
 		}
 	}
-	idle := 0 // steps since one stored or answered an event
 	for left := b.left(); left > 0; {
 		err := b.step(ctx)
 		if n := b.left(); n < left {
 			left = n
 			b.renew()
 			b.wait = backoff{}
-			idle = 0
 		}
-		if idle++; err == nil && idle < maxIdleSteps {
+		if err == nil {
 			continue
-		}
-		if err == nil { // the server contradicts itself; the batch gets until its timeout
-			err = errBehind
 		}
 		if ctx.Err() != nil || isPermanent(err) || isUnmet(err) || errors.Is(err, errAnotherGeneration) {
 			return err
