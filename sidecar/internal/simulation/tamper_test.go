@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"io"
 	"net"
+	"slices"
 	"strings"
 	"sync"
 
@@ -33,6 +34,7 @@ type tamperingConn struct {
 	*tampering
 	mu   sync.Mutex
 	sent map[uint32]*command // by the number of its message, until it is answered
+	part []byte              // of an answer that has not arrived whole
 	rest []byte              // of an answer that is read piece by piece
 }
 
@@ -56,19 +58,34 @@ func (c *tamperingConn) Read(b []byte) (int, error) {
 		return c.Conn.Read(b)
 	}
 	if len(c.rest) == 0 {
-		message := make([]byte, headerBytes)
-		if _, err := io.ReadFull(c.Conn, message); err != nil {
+		if err := c.receive(); err != nil {
 			return 0, err
 		}
-		message = append(message, make([]byte, binary.LittleEndian.Uint32(message)-headerBytes)...)
-		if _, err := io.ReadFull(c.Conn, message[headerBytes:]); err != nil {
-			return 0, err
-		}
-		c.rest = c.answer(message)
+		c.rest = c.answer(c.part)
+		c.part = nil
 	}
 	n := copy(b, c.rest)
 	c.rest = c.rest[n:]
 	return n, nil
+}
+
+// receive reads the next message. A deadline may pass in the middle of it: the driver reads the rest
+// later, from where it was.
+func (c *tamperingConn) receive() error {
+	for {
+		at, size := len(c.part), headerBytes
+		if at >= headerBytes {
+			size = int(binary.LittleEndian.Uint32(c.part))
+		}
+		if at == size {
+			return nil
+		}
+		c.part = slices.Grow(c.part, size-at)[:size]
+		n, err := io.ReadFull(c.Conn, c.part[at:])
+		if c.part = c.part[:at+n]; err != nil {
+			return err
+		}
+	}
 }
 
 // answer is a message with what becomes of the answer in it.
