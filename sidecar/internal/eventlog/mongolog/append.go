@@ -339,9 +339,9 @@ func (b *batch) step(ctx context.Context) error {
 	}
 	for i, d := range chunk[:stored] {
 		b.accept(lines[i], d)
-	}
-	if stored > 0 {
-		b.lookup = 1
+		if d.call != nil { // a void says nothing about the run of repeats that it is in
+			b.lookup = 1
+		}
 	}
 	if stored == len(chunk) {
 		return failure.err

@@ -24,8 +24,8 @@ func (b *batch) resolve(ctx context.Context, at *line, of key) error {
 		return nil
 	}
 	if of != seqKey {
-		found, err := b.resolveStored(ctx, at)
-		if err != nil || found {
+		decided, err := b.resolveStored(ctx, at)
+		if err != nil || decided {
 			return err
 		}
 	}
@@ -64,8 +64,9 @@ func (b *batch) giveWay(ctx context.Context, at *line) error {
 }
 
 // resolveStored looks up the ids of the events at the front of a line, gives the stored ones their
-// outcome, and reports whether there were any. Repeats come in runs, so each call that finds one
-// doubles the number of ids of the next. Events that take the place of others (schedule.go) are not
+// outcome, and reports whether the line changed: an event that is found at its own seq, behind one
+// that is not found, changes nothing. Repeats come in runs, so each call that finds one doubles the
+// number of ids of the next. Events that take the place of others (schedule.go) are not
 // looked up: their ids are stored in any case.
 func (b *batch) resolveStored(ctx context.Context, at *line) (bool, error) {
 	events := at.pending[:min(b.lookup, len(at.pending))]
@@ -80,6 +81,7 @@ func (b *batch) resolveStored(ctx context.Context, at *line) (bool, error) {
 		return false, err
 	}
 	b.met()
+	decided := false
 	stored := 0 // from the front, by an earlier try whose answer was lost
 	for i, d := range events {
 		if d.call == nil {
@@ -99,7 +101,7 @@ func (b *batch) resolveStored(ctx context.Context, at *line) (bool, error) {
 			}
 			continue
 		case s.Cancelled():
-			d.token = int64(s.Record.Seq)
+			d.token, decided = int64(s.Record.Seq), true
 			continue
 		default:
 			o = repeated(d, s)
@@ -107,12 +109,13 @@ func (b *batch) resolveStored(ctx context.Context, at *line) (bool, error) {
 		if err := b.replace(ctx, at, i, o); err != nil {
 			return false, err
 		}
+		decided = true
 	}
 	for _, d := range events[:stored] {
 		b.accept(at, d)
 	}
 	b.lookup = min(2*b.lookup, maxLookup)
-	return true, nil
+	return decided || stored > 0, nil
 }
 
 // unreadable is the outcome of an event whose id a broken document has.

@@ -69,3 +69,26 @@ func TestReleaseBehindAnInsertWhoseAnswerIsLost(t *testing.T) {
 		})
 	}
 }
+
+// A batch that another sidecar has stored already, as where a client tries it again there, costs a
+// few commands, not some for each event.
+func TestRepeatsAreLookedUpTogether(t *testing.T) {
+	const n, most = 500, 25
+	synctest.Test(t, func(t *testing.T) {
+		set := mongomodel.New(mongomodel.Options{Polling: true})
+		t.Cleanup(set.Close)
+		first := open(t, set, mongolog.Options{})
+		withTopic(t, first)
+		first.Append(t.Context(), "t", 0, eventlogtest.Events("e", n))
+		l, commands := counted(t, set)
+		before := commands.Load()
+		for i, o := range l.Append(t.Context(), "t", 0, eventlogtest.Events("e", n)) {
+			if o.Err != nil || !o.Duplicate || o.Seq != uint64(i+1) {
+				t.Fatalf("event %d: %+v; want a duplicate of seq %d", i, o, i+1)
+			}
+		}
+		if sent := commands.Load() - before; sent > most {
+			t.Errorf("%d repeats cost %d commands; want %d at most", n, sent, most)
+		}
+	})
+}
