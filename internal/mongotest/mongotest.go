@@ -20,6 +20,8 @@ import (
 	"go.mongodb.org/mongo-driver/v2/mongo"
 	"go.mongodb.org/mongo-driver/v2/mongo/options"
 
+	"github.com/sluice-bus/sluice/internal/clock"
+	"github.com/sluice-bus/sluice/internal/mongowatch"
 	"github.com/sluice-bus/sluice/internal/processtest"
 	"github.com/sluice-bus/sluice/internal/testenv"
 )
@@ -220,7 +222,7 @@ func withClient(uri string, f func(context.Context, *mongo.Client) error) error 
 		return err
 	}
 	err = f(ctx, c)
-	if closeErr := c.Disconnect(ctx); err == nil {
+	if closeErr := mongowatch.Disconnect(c, clock.System(), commandTimeout); err == nil {
 		err = closeErr
 	}
 	return err

@@ -27,7 +27,7 @@ type health struct {
 	until   time.Time // everything before it was captured, about; zero: not known here
 }
 
-// waits notes that another sidecar captures.
+// waits notes that this sidecar does not capture: another one does, or the store is away.
 func (h *health) waits() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -55,7 +55,7 @@ func (h *health) reached(at time.Time) {
 // stream counts from then on.
 func (h *health) fails(err error, now time.Time) {
 	if errors.Is(err, errTaken) || errors.Is(err, errNotMine) {
-		return // the next look notes that another sidecar captures
+		return // the next look notes that this sidecar does not capture
 	}
 	_, stopped := errors.AsType[*stoppedError](err)
 	h.mu.Lock()

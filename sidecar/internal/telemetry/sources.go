@@ -54,7 +54,7 @@ func (o *Outbox) PlaceLost() { o.placeLost(1) }
 type CaptureStat struct {
 	Capture, Topic string
 	Stopped        bool
-	Lag            *float64 // seconds; nil where another sidecar captures
+	Lag            *float64 // seconds; nil where this sidecar does not capture
 }
 
 // Capture makes the counters of a collection that is captured to a topic.
