@@ -121,7 +121,8 @@ func TestSlowClientIsDisconnected(t *testing.T) {
 	s.fill(t, "t")
 	eventually(t, "the connection is gone", func() bool { return s.gateway.Stats().Connections == 0 })
 	other := s.dial(t)
-	other.ask(`{"op":"SUBSCRIBE","topic":"t","group":"g"}`)
+	// One event fits into the socket's buffer, however slowly this process reads it.
+	other.ask(`{"op":"SUBSCRIBE","topic":"t","group":"g","opts":{"maxInflight":1}}`)
 	if f := other.wantEvent("0"); f.Ctx.Attempt < 2 {
 		t.Errorf("attempt %d", f.Ctx.Attempt)
 	}
