@@ -129,7 +129,7 @@ func run(t *testing.T, bin, name string, env ...string) string {
 	cmd.Env = append(append(os.Environ(), "SLUICE_BIN="+bin, "CGO_ENABLED=0", "GOFLAGS=-trimpath"), env...)
 	var stdout, stderr bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &stdout, &stderr
-	// What takes too long goes with all that it has started.
+	// An example that takes too long is killed with all processes that it has started.
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
 	cmd.WaitDelay = 10 * time.Second

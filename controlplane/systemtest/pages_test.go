@@ -223,7 +223,7 @@ func TestPagesOfElsewhere(t *testing.T) {
 	}
 	w.mu.Unlock()
 
-	// What was typed and has no effect is shown.
+	// The page shows the setting that was typed and has no effect.
 	typed := attempt{"ops", "typed", "none"}
 	w.visit(t, w.urls["ops"]+"/metrics?group=typed", []attempt{typed})
 	if status := w.seen[typed]; status != http.StatusOK {

@@ -64,7 +64,7 @@ func TestWhatIsNotWholeIsCorrupt(t *testing.T) {
 	}
 }
 
-// What is read is what was written, and nothing that comes out of a file breaks the reader.
+// A snapshot is read as it was written, and no content of a file breaks the reader.
 func FuzzDecode(f *testing.F) {
 	f.Add(encode(f, Snapshot{}))
 	f.Add(encode(f, some(20)))

@@ -200,7 +200,7 @@ func TestFetchesNothingFromElsewhere(t *testing.T) {
 				t.Errorf("%s refers to %s…", name, found)
 			}
 		}
-		// What would turn text into code or markup, or outlive the tab.
+		// These would turn text into code or markup, or outlive the tab.
 		for _, word := range []string{"eval(", "new Function", "innerHTML", "dangerouslySet", "insertAdjacentHTML", "document.write", "localStorage", "document.cookie"} {
 			if strings.Contains(content, word) {
 				t.Errorf("%s uses %s", name, word)

@@ -45,7 +45,7 @@ type member struct {
 	out            *stream // nil: not connected
 	removed        bool    // no longer the topic's
 
-	// What it reports.
+	// The member's last report.
 	report       uint64
 	reportAt     time.Time
 	average      float64 // events per second, weighed by weight

@@ -34,7 +34,7 @@ func FuzzPut(f *testing.F) {
 			}
 			return
 		}
-		// What came out may go in again, and changes nothing.
+		// A policy that was read may be written again, and changes nothing.
 		read := a.send("GET", "/v1/policies/t", "")
 		if read.Code != 200 || read.Body.String() != w.Body.String() {
 			t.Fatalf("%q: put %s, read %s", body, w.Body, read.Body)

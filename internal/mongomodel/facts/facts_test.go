@@ -30,7 +30,7 @@ const (
 	measured = "measured"
 )
 
-// What a fact may need of a server.
+// A fact may need these of a server.
 const (
 	// stepdowns: it may be told to step down.
 	stepdowns = "stepdowns"

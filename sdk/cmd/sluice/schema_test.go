@@ -115,7 +115,7 @@ func TestSchemaShowAndAsyncAPI(t *testing.T) {
 		t.Fatal(err)
 	}
 	wantAsyncAPI(t, text)
-	// What the command promises. https://www.asyncapi.com/docs/reference/specification/v3.0.0
+	// The command promises these. https://www.asyncapi.com/docs/reference/specification/v3.0.0
 	for path, want := range map[string]any{
 		"/asyncapi": "3.0.0", "/info/title": "Shop", "/info/version": "1.0.0", "/servers/sidecar/protocol": "ws", "/servers/sidecar/pathname": "/ws",
 		"/servers/sidecar/host":    strings.TrimPrefix(s.URL, "http://"),

@@ -221,7 +221,7 @@ func TestRetention(t *testing.T) {
 	})
 }
 
-// What was settled above the cursor stays settled when retention has removed what was below.
+// Events that were settled above the cursor stay settled when retention has removed those below.
 func TestRetentionBelowSettledEvents(t *testing.T) {
 	run(t, func(t *testing.T, w *world) {
 		w.publish("a", "b", "c")

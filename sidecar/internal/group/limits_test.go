@@ -45,7 +45,8 @@ func TestPausedByPolicy(t *testing.T) {
 	})
 }
 
-// What a group has in flight when it is paused times out as ever, and comes again after the pause.
+// Events that a group has in flight when it is paused time out as ever, and come again after the
+// pause.
 func TestDeadlinesRunWhilePaused(t *testing.T) {
 	run(t, func(t *testing.T, w *world) {
 		c := w.join()

@@ -59,7 +59,7 @@ func (f *fleet) takeUnheard(t *testing.T) (first, second *sidecar) {
 	return first, second
 }
 
-// What is missing is asked for again also if the store is back before the roster knows.
+// Missing events are asked for again also if the store is back before the roster knows.
 func TestStoreIsBackBeforeTheRoster(t *testing.T) {
 	runFleet(t, 1, func(t *testing.T, f *fleet) {
 		_, second := f.takeUnheard(t)

@@ -61,7 +61,7 @@ func (x *exam) actions() map[string]func(*rapid.T) {
 			x.setPolicy(groups(policy.Groups(limits)))
 		},
 		"store":   x.breakOrMendStore,
-		"graves":  x.breakOrMendDeadLetters,
+		"dlq":     x.breakOrMendDeadLetters,
 		"seek":    x.seekEarliest,
 		"redrive": x.redriveSome,
 		"restart": x.restart,
@@ -302,7 +302,7 @@ func (x *exam) mendStore() {
 }
 
 func (x *exam) breakOrMendDeadLetters(t *rapid.T) {
-	err := rapid.SampledFrom([]error{nil, errStore}).Draw(t, "graves")
+	err := rapid.SampledFrom([]error{nil, errStore}).Draw(t, "dlq")
 	x.deadLetters.set(func() { x.deadLetters.err = err })
 }
 

@@ -100,7 +100,7 @@ func TestRedrive(t *testing.T) {
 	})
 }
 
-// What a redrive has come to survives a kill, a stop, and an owner that had no time to take the
+// The progress of a redrive survives a kill, a stop, and an owner that had no time to take the
 // dead letter away.
 func TestRedriveSurvives(t *testing.T) {
 	run(t, func(t *testing.T, w *world) {

@@ -99,7 +99,7 @@ func (h *teller) take(id string, seq uint64) {
 	h.settle(h.deliver(id, seq, 1), "ack")
 }
 
-func (h *teller) bury(id string, attempts int) {
+func (h *teller) deadLetter(id string, attempts int) {
 	h.Stored = append(h.Stored, stored{Topic: "t.dlq", ID: "dlq-" + id, Seq: uint64(len(h.Stored) + 1), DeadID: id, DeadGroup: "g", DeadAttempts: attempts})
 }
 
@@ -177,7 +177,7 @@ func TestRules(t *testing.T) {
 		{"a seq is given twice", []string{"once", "unstored"}, func(h *teller) {
 			h.whole("a", 1)
 			h.publish("b", 1)
-			h.bury("b", 3)
+			h.deadLetter("b", 3)
 			h.store("b", 1)
 		}},
 		{"a delivered event is not there", []string{"unstored"}, func(h *teller) {
@@ -255,15 +255,15 @@ func TestRules(t *testing.T) {
 			for n := range 3 {
 				h.settle(h.deliver("a", 1, n+1), "nack")
 			}
-			h.bury("a", 3)
+			h.deadLetter("a", 3)
 		}},
 		{"a dead letter before its time", []string{"false-death"}, func(h *teller) {
 			h.publish("a", 1)
 			h.store("a", 1)
 			h.settle(h.deliver("a", 1, 1), "nack")
-			h.bury("a", 1)
+			h.deadLetter("a", 1)
 		}},
-		{"a dead letter that was acked", []string{"false-death"}, func(h *teller) { h.whole("a", 1); h.bury("a", 3) }},
+		{"a dead letter that was acked", []string{"false-death"}, func(h *teller) { h.whole("a", 1); h.deadLetter("a", 3) }},
 		{"attempts that fall", []string{"attempts"}, func(h *teller) {
 			h.publish("a", 1)
 			h.store("a", 1)
@@ -319,11 +319,11 @@ func TestRules(t *testing.T) {
 			h.settle(h.again("a", 1, call), "ack")
 			h.again("a", 1, call)
 		}},
-		{"a redriven event that never comes", []string{"redriven"}, func(h *teller) { h.redrive("a"); h.bury("a", 3) }},
+		{"a redriven event that never comes", []string{"redriven"}, func(h *teller) { h.redrive("a"); h.deadLetter("a", 3) }},
 		{"a redriven event that is neither acked nor listed", []string{"redriven"}, func(h *teller) { h.again("a", 1, h.redrive("a")) }},
 		{"a redriven event that was acked and is listed", []string{"redriven"}, func(h *teller) {
 			h.settle(h.again("a", 1, h.redrive("a")), "ack")
-			h.bury("a", 3)
+			h.deadLetter("a", 3)
 		}},
 		{"redriven events of a key upside down", []string{"redriven"}, func(h *teller) {
 			call := h.redrive("a", "b")
@@ -331,7 +331,7 @@ func TestRules(t *testing.T) {
 			h.settle(h.again("a", 1, call), "ack")
 		}},
 		{"a discarded dead letter", nil, func(h *teller) { h.redrive("a").Discards = true }},
-		{"a discarded dead letter that is listed", []string{"redriven"}, func(h *teller) { h.redrive("a").Discards = true; h.bury("a", 3) }},
+		{"a discarded dead letter that is listed", []string{"redriven"}, func(h *teller) { h.redrive("a").Discards = true; h.deadLetter("a", 3) }},
 		{"redrives that come to no end", []string{"stuck"}, func(h *teller) { h.Lags = append(h.Lags, lag{Topic: "t", Group: "g", Redriven: true}) }},
 		{"two live leases", []string{"two-leases"}, func(h *teller) {
 			h.publish("a", 1)

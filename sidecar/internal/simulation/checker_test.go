@@ -227,16 +227,16 @@ func checkOrder(v *view, broken func(string, ...any)) {
 // took into the log, the spool included, those of a key are there in the order in which they were
 // answered.
 func checkOvertaken(v *view, broken func(string, ...any)) {
-	type lane struct{ sidecar, topic, key string }
-	lanes := map[lane][]*publish{}
+	type route struct{ sidecar, topic, key string }
+	routes := map[route][]*publish{}
 	for _, tries := range v.tries {
 		p := tries[0]
 		if p.Key != "" && !slices.ContainsFunc(tries, func(q *publish) bool { return q.Sidecar != p.Sidecar || q.Content != p.Content || later(q) }) {
-			k := lane{p.Sidecar, p.Topic, p.Key}
-			lanes[k] = append(lanes[k], p)
+			k := route{p.Sidecar, p.Topic, p.Key}
+			routes[k] = append(routes[k], p)
 		}
 	}
-	for k, ps := range lanes {
+	for k, ps := range routes {
 		if !v.lasting(k.topic) {
 			continue
 		}

@@ -12,7 +12,7 @@
 //	          ▲                faults ──────┴──────────────┘                                     │
 //	testdata ─┘◀─────────────────────────── shrunk while the violation stays ◀───────────────────┘
 //
-// What a sidecar is here: the log in MongoDB by the real driver, the spool on an embedded log whose
+// A sidecar is here: the log in MongoDB by the real driver, the spool on an embedded log whose
 // file system is in memory, writer, publisher, groups, roster, tails, waker, sweeper, the scheduler
 // and the drainer of an outbox, as the program assembles them. What it is not: listeners, control
 // plane, quotas, tracing. An application calls the publisher and the groups directly, as the

@@ -31,7 +31,7 @@ type history struct {
 	Declared    []declared        `json:"declared"` // lives that others have declared dead, or tried to
 	Troubled    moment            `json:"troubled"` // the first fault, except for sidecars that were stopped in order
 
-	// What there is in the end.
+	// The state in the end.
 	Stored []stored `json:"stored"`
 	Lags   []lag    `json:"lags"`
 	Unmet  []string `json:"unmet,omitempty"` // what did not come about in time

@@ -95,7 +95,7 @@ type entry struct {
 	Inserter, Topic, ID, Key, Content string
 	Began, Ended                      moment // Ended: the insert was answered OK
 
-	// What the document said in the end.
+	// The document's fields in the end.
 	Status, Error string
 	Partition     int
 	Seq           uint64 // 0: it did not say

@@ -35,7 +35,7 @@ import (
 	"github.com/sluice-bus/sluice/sidecar/internal/writer"
 )
 
-// What the program's settings would say.
+// Settings that are flags of the program.
 const (
 	storeTimeout      = 5 * time.Second
 	lease             = 10 * time.Second

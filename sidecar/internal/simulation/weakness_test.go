@@ -16,12 +16,12 @@ import (
 
 // weakness is one way to build the product wrong. It is put around the parts of a sidecar, or
 // between the driver and the replica set, so that the product itself has no way to be weakened.
-// What it stands for is said of it.
+// The field is says which mistake it stands for.
 type weakness struct {
 	name    string
 	is      string
 	obvious bool // one schedule of five finds it, at the least
-	// What is set of these.
+	// Any of these is set.
 	commands func(*command)
 	answers  func(*command, *answered)
 	hasty    bool // what may vanish with a primary is announced before the log shows it

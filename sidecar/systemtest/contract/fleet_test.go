@@ -254,7 +254,7 @@ func TestTwoSidecarsOfOneName(t *testing.T) {
 	var sides []*server
 	var members []*socket
 	for range 2 {
-		s := home{t.TempDir(), store}.start(t, sharedPolicies, "--node-id", "twin")
+		s := home{t.TempDir(), store}.start(t, sharedPolicies, "--node-id", "same")
 		k := s.dial(t)
 		k.ok(`{"op":"SUBSCRIBE","topic":"t","group":"g","opts":{"from":"earliest"}}`)
 		sides, members = append(sides, s), append(members, k)
