@@ -17,9 +17,12 @@ func (m *Manager) countFollower(topic string, by int) {
 }
 
 // Unused returns an error with in_use while the topic has subscriptions: to one of its groups on
-// any sidecar of the store, as far as its roster tells, or without a group here. Other sidecars are
-// not told of the latter.
+// any sidecar of the store, as far as the roster tells at the time of the call, or without a group
+// here. Other sidecars are not told of the latter.
 func (m *Manager) Unused(ctx context.Context, topic string) error {
+	if err := m.cfg.Roster.Refresh(ctx); err != nil {
+		return err
+	}
 	m.mu.Lock()
 	followers := m.followers[topic]
 	m.mu.Unlock()
@@ -73,6 +76,9 @@ func (m *Manager) Delete(ctx context.Context, topic, name string) error {
 		return err
 	}
 	defer m.release(g)
+	if err = m.cfg.Roster.Refresh(ctx); err != nil {
+		return err
+	}
 	for range seekTries {
 		if err = m.unused(g); err != nil {
 			return err

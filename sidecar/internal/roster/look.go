@@ -33,7 +33,8 @@ func (r *Roster) begin() {
 // the own beat and watches the others. It returns when to look again.
 func (r *Roster) look(ctx context.Context) (again time.Duration) {
 	r.mu.Lock()
-	whole := r.unsaved
+	whole, awaited := r.unsaved, r.awaited
+	r.awaited = nil
 	r.mu.Unlock()
 	whole = whole || r.failing || !r.cfg.Clock.Now().Before(r.due)
 	bounded, cancel := r.cfg.Clock.WithTimeout(ctx, r.cfg.Lease/triesPerLease)
@@ -52,6 +53,9 @@ func (r *Roster) look(ctx context.Context) (again time.Duration) {
 		r.cfg.Logger.Warn("cannot keep up with the other sidecars of the store; trying again", "error", err)
 	}
 	r.failing = err != nil
+	for _, looked := range awaited {
+		looked <- err
+	}
 	now := r.cfg.Clock.Now()
 	switch {
 	case err != nil || !r.Valid(now):

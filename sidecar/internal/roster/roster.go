@@ -99,6 +99,7 @@ type Roster struct {
 	unsaved  bool // groups differ from those that were saved and entered
 	asked    map[string]struct{}
 	watchers []func()
+	awaited  []chan<- error // each wants the result of a look that has not begun
 
 	// Run's own.
 	failing     bool      // the last look around was incomplete
@@ -245,6 +246,25 @@ func (r *Roster) Lease() time.Duration { return r.cfg.Lease }
 // Poke looks around soon: something may have changed. It never blocks.
 func (r *Roster) Poke() {
 	r.poked.Set()
+}
+
+// Refresh waits for a look that begins after the call, so that the view holds all that was saved
+// before it. An error says that this sidecar could not look.
+func (r *Roster) Refresh(ctx context.Context) error {
+	if r.IsAlone() {
+		return nil
+	}
+	looked := make(chan error, 1)
+	r.mu.Lock()
+	r.awaited = append(r.awaited, looked)
+	r.mu.Unlock()
+	r.Poke()
+	select {
+	case err := <-looked:
+		return err
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
 }
 
 // Watch calls f after every look around, whether anything has changed or not. It must not block.

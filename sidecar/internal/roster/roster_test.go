@@ -1,6 +1,8 @@
 package roster
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -484,6 +486,38 @@ func TestADeadLifeIsOver(t *testing.T) {
 		pass(lease / beatsPerLease)
 		if now := a.Standing().ID; now == former || !a.Valid(time.Now()) || store.names() != "a" {
 			t.Errorf("%s goes on as %s, valid %v; the store has %q", former, now, a.Valid(time.Now()), store.names())
+		}
+		a.stop()
+	})
+}
+
+// A refresh tells what was saved before it, without the wait for the next look, or why it cannot.
+func TestRefresh(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := newFakeNodes()
+		a, b := store.start("a"), store.start("b")
+		pass(time.Second)
+		a.Join(groupName(1))
+		pass(lease / 100)
+		if got := b.View().Others(groupName(1)); len(got) != 0 {
+			t.Fatalf("others %v without a look", got)
+		}
+		if err := b.Refresh(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if got := b.View().Others(groupName(1)); len(got) != 1 || got[0] != "a" {
+			t.Errorf("others %v", got)
+		}
+		b.path.set(func() { b.path.err = errStore })
+		if err := b.Refresh(t.Context()); !errors.Is(err, errStore) {
+			t.Errorf("Refresh: %v; want %v", err, errStore)
+		}
+		b.path.set(func() { b.path.err = nil })
+		b.stop()
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		if err := b.Refresh(ctx); !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("Refresh after the end: %v", err)
 		}
 		a.stop()
 	})
