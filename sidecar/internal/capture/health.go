@@ -83,7 +83,7 @@ func (h *health) defers(err *wire.Error) {
 type Stats struct {
 	Capture string `json:"capture"` // database.collection
 	Topic   string `json:"topic"`
-	State   string `json:"state"`  // "ok", that another sidecar captures, or the fault
+	State   string `json:"state"`  // "ok", that this sidecar does not capture, or the fault
 	Active  bool   `json:"active"` // this sidecar captures, or tries to
 	// Stopped says that the capture needs an operator: its place is lost, or the collection was
 	// dropped.

@@ -12,11 +12,11 @@
 //	          ▲                faults ──────┴──────────────┘                                     │
 //	testdata ─┘◀─────────────────────────── shrunk while the violation stays ◀───────────────────┘
 //
-// A sidecar is here: the log in MongoDB by the real driver, the spool on an embedded log whose
-// file system is in memory, writer, publisher, groups, roster, tails, waker, sweeper, the scheduler
-// and the drainer of an outbox, as the program assembles them. What it is not: listeners, control
-// plane, quotas, tracing. An application calls the publisher and the groups directly, as the
-// gateway does for a connection. A sidecar that is killed loses all of its connections at once and
+// A sidecar has, as the program assembles them: the log in MongoDB by the real driver, the spool on
+// an embedded log whose file system is in memory, writer, publisher, groups, roster, tails, waker,
+// sweeper, the scheduler, the drainer of an outbox and captures. It has no listeners, control plane,
+// quotas and tracing. An application calls the publisher and the groups directly, as the gateway
+// does for a connection. A sidecar that is killed loses all of its connections at once and
 // everything but its spool.
 //
 // Some topics expire or are compacted while a plan runs. What was removed is known from its stub,

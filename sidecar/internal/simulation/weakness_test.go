@@ -16,11 +16,10 @@ import (
 
 // weakness is one way to build the product wrong. It is put around the parts of a sidecar, or
 // between the driver and the replica set, so that the product itself has no way to be weakened.
-// The field is says which mistake it stands for.
 type weakness struct {
 	name    string
-	is      string
-	obvious bool // one schedule of five finds it, at the least
+	is      string // the mistake that it stands for
+	obvious bool   // one schedule of five finds it, at the least
 	// Any of these is set.
 	commands func(*command)
 	answers  func(*command, *answered)

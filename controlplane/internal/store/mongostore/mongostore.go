@@ -208,5 +208,5 @@ func (s *Store) Close() error {
 	s.grown = make(chan struct{})
 	s.mu.Unlock()
 	s.calls.Wait()
-	return mongowatch.Disconnect(s.client, clock.Clock{}, min(s.timeout, closeTimeout))
+	return mongowatch.Disconnect(s.client, clock.System(), min(s.timeout, closeTimeout))
 }

@@ -66,8 +66,8 @@ func (b *batch) giveWay(ctx context.Context, at *line) error {
 // resolveStored looks up the ids of the events at the front of a line, gives the stored ones their
 // outcome, and reports whether the line changed: an event that is found at its own seq, behind one
 // that is not found, changes nothing. Repeats come in runs, so each call that finds one doubles the
-// number of ids of the next. Events that take the place of others (schedule.go) are not
-// looked up: their ids are stored in any case.
+// number of ids of the next. Events that take the place of others (schedule.go) are not looked up:
+// their ids are stored in any case.
 func (b *batch) resolveStored(ctx context.Context, at *line) (bool, error) {
 	events := at.pending[:min(b.lookup, len(at.pending))]
 	if i := slices.IndexFunc(events, func(d *pending) bool { return d.token != 0 }); i >= 0 {
