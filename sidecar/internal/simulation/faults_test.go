@@ -1,6 +1,7 @@
 package simulation
 
 import (
+	"fmt"
 	"strings"
 	"sync"
 	"time"
@@ -145,6 +146,26 @@ func (r *run) relink(p *process) {
 	}
 }
 
+// crowd is more commands than sidecars send without any time between them: 300 is the most that was
+// seen.
+const crowd = 10_000
+
+// pace is the delay of a command. The model takes no time to answer: a sidecar that repeats a
+// command without a pause keeps the clock from moving, and the run would never end. From the first
+// crowd on, which is reported, each command takes 10 ms. The caller holds mu.
+func (r *run) pace(q mongomodel.Request) time.Duration {
+	if r.crowded == crowd {
+		return 10 * time.Millisecond
+	}
+	if now := time.Now(); !now.Equal(r.instant) {
+		r.instant, r.crowded = now, 0
+	}
+	if r.crowded++; r.crowded == crowd {
+		r.failures = append(r.failures, fmt.Sprintf("%d commands in one instant, the last of them %s in %s from %s", crowd, q.Command, q.Collection, q.From))
+	}
+	return 0
+}
+
 // meet decides what happens to a request.
 func (r *run) meet(q mongomodel.Request) (f mongomodel.Fault) {
 	name, _, of := strings.Cut(q.From, "/")
@@ -160,6 +181,7 @@ func (r *run) meet(q mongomodel.Request) (f mongomodel.Fault) {
 	if r.meter != nil {
 		return r.meter.meet(q)
 	}
+	f.Delay = r.pace(q)
 	for t := range r.troubles {
 		if t.Sidecar != everySidecar && sidecarName(t.Sidecar) != name || t.Command != "" && t.Command != q.Command || t.Collection != "" && t.Collection != q.Collection ||
 			!t.dice.chance(t.Percent) {
@@ -174,7 +196,7 @@ func (r *run) meet(q mongomodel.Request) (f mongomodel.Fault) {
 		case late:
 			f.Late = t.By.d()
 		case slowRequests:
-			f.Delay = t.By.d()
+			f.Delay += t.By.d()
 		case halve:
 			f.Halt, f.LoseAnswer = t.dice.upTo(4), true
 		}

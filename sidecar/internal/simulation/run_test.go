@@ -76,6 +76,8 @@ type run struct {
 	parted   map[[2]int]int    // (sidecar, member): by how many faults
 	killed   map[string]bool   // lives, as the replica set calls them
 	failures []string          // of the simulation itself
+	instant  time.Time         // of the last command
+	crowded  int               // commands at that instant; it stays at crowd
 }
 
 // meter sees all requests of sidecars.
