@@ -81,7 +81,7 @@ type partition struct {
 	reserved atomic.Uint64
 	// watermark was read from the head, and seen is a seq up to which nothing is missing.
 	watermark, seen atomic.Uint64
-	hole            hole
+	holes           holes
 	newest          newest
 	// floor is a seq below which nothing is readable any more.
 	floor atomic.Uint64

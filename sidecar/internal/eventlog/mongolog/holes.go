@@ -30,26 +30,28 @@ const (
 	watermarkEvery = time.Second
 )
 
-// hole is the lowest one of a partition as this log sees it.
-type hole struct {
-	mu          sync.Mutex
-	first, last uint64
-	since       time.Time
+// holes are those of a partition as this log sees them.
+type holes struct {
+	mu sync.Mutex
+	// The seqs up to reserved had been given out at that time, so what is missing among them has
+	// been missing since then.
+	reserved uint64
+	since    time.Time
 }
 
 // stood notes that the seqs from first to last are missing, and returns up to which of them have
-// been for so long; 0: none.
-func (h *hole) stood(c clock.Clock, first, last uint64, patience time.Duration) uint64 {
+// been for so long; 0: none. head is the highest seq that is given out.
+func (h *holes) stood(c clock.Clock, first, last, head uint64, patience time.Duration) uint64 {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if h.first != first || h.since.IsZero() {
-		h.first, h.last, h.since = first, last, c.Now()
+	if first > h.reserved || h.since.IsZero() {
+		h.reserved, h.since = head, c.Now()
 		return 0
 	}
 	if c.Since(h.since) < patience {
 		return 0
 	}
-	return min(last, h.last, first+maxVoids-1)
+	return min(last, h.reserved, first+maxVoids-1)
 }
 
 // fieldVoid marks a document that stands for no event.
@@ -152,10 +154,11 @@ func (l *Log) updateHead(ctx context.Context, t *topic, update bson.D, expected 
 }
 
 // contiguous is the highest seq up to which nothing is missing; nothing is missing up to end. It
-// voids holes that have stood for too long.
+// voids holes that have stood for too long, once each.
 func (l *Log) contiguous(ctx context.Context, t *topic, p int, head topicHead, end uint64) (uint64, error) {
 	o := options.Find().SetHint(bySeq).SetLimit(maxBatch).SetSort(bson.D{{Key: document.FieldSeq, Value: 1}}).
 		SetProjection(bson.D{{Key: "_id", Value: 0}, {Key: document.FieldSeq, Value: 1}, {Key: fieldVoid, Value: 1}})
+	var voided uint64 // the highest
 	for highest := head.head(p); end < highest; {
 		docs, err := findAll[struct {
 			Seq  int64 `bson:"seq"`
@@ -178,13 +181,14 @@ func (l *Log) contiguous(ctx context.Context, t *topic, p int, head topicHead, e
 		if end == highest || len(docs) == maxBatch && missing == highest {
 			continue
 		}
-		upTo := t.partitions[p].hole.stood(l.opts.Clock, end+1, missing, head.patience(p))
-		if upTo == 0 {
+		upTo := t.partitions[p].holes.stood(l.opts.Clock, end+1, missing, highest, head.patience(p))
+		if upTo <= voided {
 			break
 		}
 		if err := l.fill(ctx, t, p, end+1, upTo); err != nil {
 			return 0, err
 		}
+		voided = upTo
 	}
 	return end, nil
 }

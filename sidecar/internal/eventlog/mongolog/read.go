@@ -77,6 +77,7 @@ type reading struct {
 	next      uint64 // to go on at
 	least     int    // documents that the next window looks at
 	waited    bool   // for the head to be as far as an event
+	voided    uint64 // the highest seq that is
 	watermark uint64
 }
 
@@ -192,14 +193,19 @@ func (r *reading) see(began, to uint64, head topicHead) {
 	}
 }
 
-// hole ends the page, unless the seqs have been missing for so long that they are void now.
+// hole ends the page, unless the seqs have been missing for so long that they are void now. It voids
+// them once: a page ends as well where a void is not there to be read.
 func (r *reading) hole(ctx context.Context, head topicHead, first, last uint64) (more bool, _ error) {
-	upTo := r.part.hole.stood(r.log.opts.Clock, first, last, head.patience(r.p))
-	if upTo == 0 {
+	upTo := r.part.holes.stood(r.log.opts.Clock, first, last, head.head(r.p), head.patience(r.p))
+	if upTo <= r.voided {
 		return false, nil
 	}
 	r.next = max(r.next, first)
-	return true, r.log.fill(ctx, r.topic, r.p, first, upTo)
+	if err := r.log.fill(ctx, r.topic, r.p, first, upTo); err != nil {
+		return false, err
+	}
+	r.voided = upTo
+	return true, nil
 }
 
 // beyond is for an event above the head: the event is younger than the head that was read, or a

@@ -3,6 +3,7 @@ package bubbletest
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"testing"
 	"time"
@@ -82,6 +83,44 @@ func TestALateInsertMeetsAVoid(t *testing.T) {
 		stored(t, s.Log, eventlogtest.Events("late", 3), next+1, next+2, next+3)
 		wantNext(t, other, 6, next, next+1, next+2, next+3)
 	})
+}
+
+// reserve gives out seqs of the partition of t, to a sidecar that is killed before it inserts.
+func reserve(t *testing.T, s *lateStore, seqs int) {
+	t.Helper()
+	withEvents(t, s.set, func(c *mongo.Collection) error {
+		_, err := c.UpdateOne(t.Context(), bson.D{{Key: "partition", Value: -1}}, bson.D{{Key: "$inc", Value: bson.D{{Key: "head.0", Value: int64(seqs)}}}})
+		return err
+	})
+}
+
+// Many sidecars are killed at one time, between their reservations and their inserts, beside others
+// that go on: readers wait once, and not for each of them.
+func TestManyReservationsOfTheDead(t *testing.T) {
+	for name, c := range map[string]struct{ times, seqs int }{
+		"holes between events":           {20, 3},
+		"more than one insert has voids": {1, 3500},
+	} {
+		t.Run(name, func(t *testing.T) {
+			withLateStore(t, func(t *testing.T, s *lateStore) {
+				withTopic(t, s.Log)
+				stored(t, s.Log, eventlogtest.Events("before", 1), 1)
+				want := []uint64{1}
+				for i := range c.times {
+					reserve(t, s, c.seqs)
+					seq := uint64(1 + (i+1)*(c.seqs+1))
+					stored(t, s.Log, eventlogtest.Events(fmt.Sprintf("alive-%d", i), 1), seq)
+					want = append(want, seq)
+				}
+				began := time.Now()
+				wantNext(t, s.Log, 1, want[0])
+				wantNext(t, s.Log, 2, want[1:]...)
+				if took := time.Since(began); took < patience || took > 2*patience {
+					t.Errorf("it waited %v; want a little more than %v", took, patience)
+				}
+			})
+		})
+	}
 }
 
 // A process that was stopped between its reservation and its insert goes on after hours, on a store
