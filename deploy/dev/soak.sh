@@ -33,10 +33,8 @@ log=$(mktemp)
 trap 'rm -f "$log"' EXIT
 while read -r folder name; do
   seconds=$((share * $(shares "$folder $name")))
-  if [ "$share" != 0 ]; then
-    export SLUICE_SOAK_TIME=${seconds}s
-  fi
-  echo "=== $name in $folder, ${SLUICE_SOAK_TIME:-one round}"
+  export SLUICE_SOAK_TIME=${seconds}s # 0s is one round
+  echo "=== $name in $folder, $SLUICE_SOAK_TIME"
   race=$detector
   case $folder in */simulation) race='' ;; esac # see test.sh
   # A round that has begun is waited for.

@@ -12,7 +12,8 @@ import (
 	"time"
 )
 
-// The variables that make soak sets: how long rounds are repeated, and the seed of the first one.
+// The variables that make soak sets: how long rounds are repeated, 0s for one round, and the seed of
+// the first one. The seed alone is for go test, whose rounds are the same then.
 const (
 	timeVar = "SLUICE_SOAK_TIME"
 	seedVar = "SLUICE_SOAK_SEED"
@@ -44,6 +45,13 @@ func Rounds(t *testing.T, round func(t *testing.T, seed uint64)) {
 		return
 	}
 	tell(n)
+}
+
+// Share is how long make soak repeats the rounds of one test; running is false in go test.
+func Share() (share time.Duration, running bool) {
+	text := os.Getenv(timeVar)
+	share, _ = time.ParseDuration(text) // Rounds reports an error
+	return share, text != ""
 }
 
 // soak says which rounds to run.

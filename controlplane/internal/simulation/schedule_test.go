@@ -22,7 +22,7 @@ func TestSchedules(t *testing.T) {
 		one(t, *seedFlag)
 		return
 	}
-	fresh := os.Getenv("SLUICE_SOAK_TIME") != "" || os.Getenv("SLUICE_SOAK_SEED") != ""
+	_, fresh := soak.Share()
 	soak.Rounds(t, func(t *testing.T, seed uint64) {
 		if !fresh {
 			seed = 1

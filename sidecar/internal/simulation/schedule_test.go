@@ -104,8 +104,8 @@ func each(t *testing.T, n int, do func(t *testing.T, i int) (enough bool)) {
 	})
 }
 
-// A machine that has other things to do runs fewer schedules: as many as it can in this time, and
-// the fewest.
+// A machine that has other things to do runs fewer schedules: as many as it can in this time, or in
+// make soak's share, and the fewest.
 const (
 	enough = 90 * time.Second
 	fewest = 20
@@ -118,11 +118,15 @@ func TestSchedules(t *testing.T) {
 		report(t, p, runPlan(t, p))
 		return
 	}
+	within := enough
+	if share, soaking := soak.Share(); soaking && share > 0 {
+		within = min(within, share)
+	}
 	soak.Rounds(t, func(t *testing.T, seed uint64) {
 		var all tally
 		began := time.Now()
 		each(t, *manyFlag, func(t *testing.T, i int) bool {
-			if i >= fewest && time.Since(began) > enough {
+			if i >= fewest && time.Since(began) > within {
 				return true
 			}
 			p := newPlan(seed<<16+uint64(i), usualMix())
@@ -135,9 +139,6 @@ func TestSchedules(t *testing.T) {
 	})
 }
 
-// soaks reports whether make soak runs this.
-func soaks() bool { return os.Getenv("SLUICE_SOAK_TIME") != "" || os.Getenv("SLUICE_SOAK_SEED") != "" }
-
 // How many schedules a round of TestWeaknesses searches: what one of five finds, all of a hundred
 // miss once in 10^9 times.
 const (
@@ -149,7 +150,7 @@ const (
 // what random schedules find now, and not only what recorded ones do. It fails where a weakness
 // that hardly any schedule misses is found by none.
 func TestWeaknesses(t *testing.T) {
-	if !soaks() {
+	if _, soaking := soak.Share(); !soaking {
 		t.Skip("make soak has the time for this")
 	}
 	soak.Rounds(t, func(t *testing.T, seed uint64) {
