@@ -34,7 +34,9 @@ trap 'rm -f "$log"' EXIT
 while read -r folder name; do
   seconds=$((share * $(shares "$folder $name")))
   export SLUICE_SOAK_TIME=${seconds}s # 0s is one round
-  echo "=== $name in $folder, $SLUICE_SOAK_TIME"
+  lasts=$SLUICE_SOAK_TIME
+  [ "$share" != 0 ] || lasts='one round'
+  echo "=== $name in $folder, $lasts"
   race=$detector
   case $folder in */simulation) race='' ;; esac # see test.sh
   # A round that has begun is waited for.

@@ -57,8 +57,8 @@ tests() {
   packages=$(go list -e work)
   bubbled=$(grep -E "$bubbles" <<<"$packages") packages=$(grep -vE "$bubbles" <<<"$packages")
   # Bubbles keep one processor busy; what they say waits for the end, since lines of two would mix. The other tests mostly wait,
-  # for processes and for what they limit to so much a second. A package that hangs is ended: the slowest takes 5 minutes where
-  # it has the machine to itself, and 13 beside all others.
+  # for processes and for what they limit to so much a second. A package that hangs is ended: the slowest takes 3 minutes where
+  # it has the machine to itself, and 14 beside all others.
   # shellcheck disable=SC2046,SC2086 # the packages are words
   {
     result=0

@@ -146,22 +146,21 @@ func (r *run) relink(p *process) {
 	}
 }
 
-// crowd is more commands than sidecars send without any time between them: 300 is the most that was
-// seen.
-const crowd = 10_000
+// maxAtOnce is more commands than sidecars send in one instant: 300 is the most that was seen.
+const maxAtOnce = 10_000
 
 // pace is the delay of a command. The model takes no time to answer: a sidecar that repeats a
-// command without a pause keeps the clock from moving, and the run would never end. From the first
-// crowd on, which is reported, each command takes 10 ms. The caller holds mu.
+// command without a pause keeps the clock from moving, and the run would never end. Once
+// there were maxAtOnce, which is reported, each command takes 10 ms. The caller holds mu.
 func (r *run) pace(q mongomodel.Request) time.Duration {
-	if r.crowded == crowd {
+	if r.atOnce == maxAtOnce {
 		return 10 * time.Millisecond
 	}
 	if now := time.Now(); !now.Equal(r.instant) {
-		r.instant, r.crowded = now, 0
+		r.instant, r.atOnce = now, 0
 	}
-	if r.crowded++; r.crowded == crowd {
-		r.failures = append(r.failures, fmt.Sprintf("%d commands in one instant, the last of them %s in %s from %s", crowd, q.Command, q.Collection, q.From))
+	if r.atOnce++; r.atOnce == maxAtOnce {
+		r.failures = append(r.failures, fmt.Sprintf("%d commands in one instant, the last of them %s in %s from %s", maxAtOnce, q.Command, q.Collection, q.From))
 	}
 	return 0
 }

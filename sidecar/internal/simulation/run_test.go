@@ -77,7 +77,7 @@ type run struct {
 	killed   map[string]bool   // lives, as the replica set calls them
 	failures []string          // of the simulation itself
 	instant  time.Time         // of the last command
-	crowded  int               // commands at that instant; it stays at crowd
+	atOnce   int               // commands at that instant; it stays at maxAtOnce
 }
 
 // meter sees all requests of sidecars.

@@ -30,11 +30,11 @@ const (
 	watermarkEvery = time.Second
 )
 
-// holes are those of a partition as this log sees them.
+// holes are the missing seqs of a partition as this log sees them.
 type holes struct {
 	mu sync.Mutex
-	// The seqs up to reserved had been given out at that time, so what is missing among them has
-	// been missing since then.
+	// reserved was the highest seq given out at the time since: a seq up to it that is missing has
+	// been missing for as long.
 	reserved uint64
 	since    time.Time
 }
@@ -158,7 +158,7 @@ func (l *Log) updateHead(ctx context.Context, t *topic, update bson.D, expected 
 func (l *Log) contiguous(ctx context.Context, t *topic, p int, head topicHead, end uint64) (uint64, error) {
 	o := options.Find().SetHint(bySeq).SetLimit(maxBatch).SetSort(bson.D{{Key: document.FieldSeq, Value: 1}}).
 		SetProjection(bson.D{{Key: "_id", Value: 0}, {Key: document.FieldSeq, Value: 1}, {Key: fieldVoid, Value: 1}})
-	var voided uint64 // the highest
+	var voided uint64 // the highest seq that this call has voided
 	for highest := head.head(p); end < highest; {
 		docs, err := findAll[struct {
 			Seq  int64 `bson:"seq"`

@@ -77,7 +77,7 @@ type reading struct {
 	next      uint64 // to go on at
 	least     int    // documents that the next window looks at
 	waited    bool   // for the head to be as far as an event
-	voided    uint64 // the highest seq that is
+	voided    uint64 // the highest seq that this call has voided
 	watermark uint64
 }
 
