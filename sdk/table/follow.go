@@ -145,6 +145,7 @@ func (t *Table[T]) load(ctx context.Context) (map[int]uint64, error) {
 	for i := range changes {
 		t.tell(changes[i])
 	}
+	t.told.Replace(positions)
 	return positions, err
 }
 
@@ -171,9 +172,12 @@ func (t *Table[T]) apply(e *sluice.Event) {
 	t.mu.Unlock()
 	if err != nil {
 		t.cancel(err)
-	} else if changed {
+		return
+	}
+	if changed {
 		t.tell(change)
 	}
+	t.told.AdvanceOne(e.Partition, e.Seq)
 }
 
 // change changes the row of a key; it reports whether there was anything to change. The lock is

@@ -68,6 +68,7 @@ type Table[T any] struct {
 	rows      map[string]row[T]
 	bytes     int
 	positions positions.Positions // changed with rows
+	told      positions.Positions // those whose OnChange has returned
 }
 
 // row is the value of a key.
@@ -146,7 +147,8 @@ func (t *Table[T]) Snapshot() (map[string]T, map[int]uint64) {
 // read again: those that it waits for may have been erased.
 const patience = time.Second
 
-// Current waits until the table has all events that were published before the call.
+// Current waits until the table has all events that were published before the call, and OnChange
+// has returned from their changes.
 func (t *Table[T]) Current(ctx context.Context) error {
 	// One key is read: what counts is the positions.
 	heads, err := t.client.HTTP().Latest(ctx, admin.LatestQuery{Topic: t.topic, Keys: []string{"-"}}, func(wire.Event) error { return nil })
@@ -159,7 +161,7 @@ func (t *Table[T]) Current(ctx context.Context) error {
 	timer := time.NewTimer(patience)
 	defer timer.Stop()
 	for {
-		moved := t.positions.Behind(heads)
+		moved := t.told.Behind(heads)
 		if moved == nil {
 			return t.Err()
 		}
@@ -167,7 +169,9 @@ func (t *Table[T]) Current(ctx context.Context) error {
 		case <-moved:
 			timer.Reset(patience)
 		case <-timer.C:
-			t.readAgain()
+			if t.positions.Behind(heads) != nil { // and OnChange is not what takes its time
+				t.readAgain()
+			}
 			timer.Reset(patience)
 		case <-t.ctx.Done():
 			return t.Err()

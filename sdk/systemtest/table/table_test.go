@@ -10,6 +10,7 @@ import (
 	"maps"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -318,6 +319,24 @@ func TestATableHasBounds(t *testing.T) {
 	}
 	if _, err := table.Open(t.Context(), client, "no/topic", table.Options[int]{}); !errors.Is(err, sluice.ErrBadRequest) {
 		t.Errorf("of no topic: %v", err)
+	}
+}
+
+// The table has a change before its OnChange is called: Current waits for both.
+func TestCurrentWaitsForOnChange(t *testing.T) {
+	_, client := start(t)
+	publish(t, client, "a", `1`)
+	var told atomic.Int64
+	c := open(t, client, table.Options[int]{OnChange: func(table.Change[int]) {
+		time.Sleep(20 * time.Millisecond)
+		told.Add(1)
+	}})
+	for range 3 {
+		publish(t, client, "a", `2`)
+	}
+	current(t, c)
+	if n := told.Load(); n != 4 {
+		t.Errorf("OnChange had returned from %d of 4 changes", n)
 	}
 }
 
