@@ -35,7 +35,7 @@ type Quota interface {
 	// Tenants is Bucket for tenants of a topic that have shares of their own: it sets the buckets
 	// of the charges, of which there is one for each.
 	Tenants(ctx context.Context, topic string, tenants []string, charges []limit.Charge, p policy.Publish, now time.Time)
-	// Count counts the events of a topic that got tokens, and those that did not.
+	// Count counts the events of a topic that got tokens, and the events that did not.
 	Count(topic string, allowed, denied int)
 	// CountTenant is Count for the events of a tenant that has a share of its own. Count does not
 	// count these.

@@ -168,7 +168,7 @@ func TestFullQueueAndStop(t *testing.T) {
 			t.Error("answered before all outcomes are there")
 		}
 
-		// Stopping gives up at once: what is queued is refused, and so is what comes.
+		// Stopping gives up at once: queued events are refused, and so are new ones.
 		ended, cancel := context.WithCancel(t.Context())
 		cancel()
 		f.writer.Stop(ended)

@@ -21,7 +21,7 @@ func with(topic, payload string) wire.PublishItem {
 	return wire.PublishItem{Event: wire.Event{Topic: topic, Payload: []byte(payload)}}
 }
 
-// Each event of a batch is held to the schema of its topic by itself, and what is refused gives its
+// Each event of a batch is held to the schema of its topic by itself. A refused event gives its
 // tokens back.
 func TestSchema(t *testing.T) {
 	f := open(t, withSchema)

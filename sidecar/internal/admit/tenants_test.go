@@ -56,8 +56,8 @@ func TestEachTenantHasABucket(t *testing.T) {
 	}
 }
 
-// A batch takes the tokens of all of its tenants, or none; what is refused later gives the token
-// back to the tenant that it came from.
+// A batch takes the tokens of all of its tenants, or none. An event that is refused later gives its
+// token back to its tenant.
 func TestBatchesOfTenants(t *testing.T) {
 	f := open(t, perTenant)
 	batch := func(tenants string) (items []wire.PublishItem) {

@@ -10,8 +10,8 @@
 //	 │       ▼
 //	 │      serve: one member for each subscription ──▶ POST the event ──▶ ack, nack
 //	 │       │
-//	 └───────┘ nothing listens there any more: members leave, what is in flight
-//	           goes back without counting an attempt
+//	 └───────┘ nothing listens there any more: members leave, deliveries in
+//	           flight go back without counting an attempt
 //
 // An application that restarts is so asked again, and loses no attempts.
 package daprapp

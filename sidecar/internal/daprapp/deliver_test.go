@@ -119,7 +119,7 @@ func TestConcurrencyAndOrder(t *testing.T) {
 	}
 	last := map[any]string{}
 	for done := 0; done < 2*keys; done++ {
-		if len(held) == 0 { // what is left is of keys that were held
+		if len(held) == 0 { // the rest is of keys that were held
 			held = append(held, app.next(t))
 		}
 		c := held[0]

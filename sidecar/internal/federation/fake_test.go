@@ -208,7 +208,7 @@ type server struct {
 	exports    atomic.Int64
 	asks       atomic.Int64 // POST /peer/ids
 	lastQuery  atomic.Pointer[string]
-	release    chan struct{} // closed at the end: those that stall go
+	release    chan struct{} // closed at the end: stalled answers end
 }
 
 func serve(t testing.TB, n *node) *server {

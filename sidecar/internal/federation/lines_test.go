@@ -150,7 +150,7 @@ func TestGoingOn(t *testing.T) {
 	}
 }
 
-// FuzzPlace: what is read off a line's beginning is what the whole line says.
+// FuzzPlace checks that the place read off a line's beginning is that of the whole line.
 func FuzzPlace(f *testing.F) {
 	for _, s := range []string{
 		`{"id":"a","ts":1,"topic":"t","payload":{"id":"b"}}`, `{"id":"a\"","ts":12,"topic":"t","payload":1}`, `{"id":"","ts":1}`,

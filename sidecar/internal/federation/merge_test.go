@@ -191,9 +191,9 @@ func TestPagesAreTheExport(t *testing.T) {
 	})
 }
 
-// TestPagesOfAPartialFleet: what is missing on some pages comes on later ones, all of it. Twice
-// comes only what another part had handed out that is itself missing when the copy comes, so that
-// nobody can say so.
+// TestPagesOfAPartialFleet checks that all events missing on some pages come on later ones. An
+// event comes twice only if another part handed it out and that part is missing when the copy
+// comes: no sidecar can tell then.
 func TestPagesOfAPartialFleet(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		w := drawWorld(t, false)

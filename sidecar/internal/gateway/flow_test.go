@@ -202,8 +202,8 @@ func TestPipelining(t *testing.T) {
 	busy.Wait()
 }
 
-// TestShutdown: what is under way is answered, what is in flight goes back without counting an
-// attempt, and everybody is told.
+// TestShutdown checks that a stopping gateway answers publishes under way, gives deliveries in
+// flight back without counting an attempt, and tells every client.
 func TestShutdown(t *testing.T) {
 	s := start(t, setup{})
 	c := s.dial(t)

@@ -38,8 +38,8 @@ func TestEraseByID(t *testing.T) {
 	}
 }
 
-// TestEraseByKey: what a group has in memory, and what was delivered once, is not delivered any
-// more.
+// TestEraseByKey checks that a group delivers no erased event any more, neither one in its memory
+// nor one that it has delivered before.
 func TestEraseByKey(t *testing.T) {
 	s := start(t, setup{policies: `[{"name":"*","publish":{"rate":0},"connection":{"rate":0},"partitions":1}]`})
 	c := s.dial(t)

@@ -332,7 +332,7 @@ func TestPullerRetires(t *testing.T) {
 	s.publish(t, "t", "a", "")
 	ls := s.pull(t, fromStart).wants(t, "a/1").leases()
 	p := s.onlyPuller(t)
-	s.gateway.pulls.retire(p) // as its timer does: what is in flight keeps it
+	s.gateway.pulls.retire(p) // as its timer does: events in flight keep it
 	if got := s.settle(t, "ack", ls); got != "ok" {
 		t.Errorf("ack: %s", got)
 	}

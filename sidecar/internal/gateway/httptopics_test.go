@@ -198,8 +198,8 @@ func TestTooManyTopics(t *testing.T) {
 	s.want(t, 201, "", "PUT", orders, "")
 }
 
-// TestTooManyOfOneIdentity: an identity makes no more topics and groups than it may, by whichever
-// way. Others, and what is there, go on.
+// TestTooManyOfOneIdentity: an identity makes no more topics and groups than it may, by any way.
+// Other identities, and the topics and groups that it has, go on.
 func TestTooManyOfOneIdentity(t *testing.T) {
 	rights := `publish: ["*"], subscribe: ["*"], admin: ["*"]`
 	s := start(t, setup{mostEach: 2, access: authOf(t, "tokens:\n"+entry("mallory", rights)+entry("app", rights)).Access})

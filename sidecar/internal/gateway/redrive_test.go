@@ -168,8 +168,8 @@ func TestDeadLettersAndTheWayBack(t *testing.T) {
 	}
 }
 
-// A redrive that its client gives up stops; what is done stays done, and the same again does the
-// rest.
+// A redrive that its client gives up stops. Finished letters stay finished, and the same call again
+// does the rest.
 func TestRedriveStopsWithItsClient(t *testing.T) {
 	s := start(t, setup{policies: onePartition})
 	s.publishKeyed(t, 40)

@@ -11,11 +11,10 @@ import (
 	"github.com/sluice-bus/sluice/sidecar/internal/budget"
 )
 
-// sendBuffer is the network connection under a WebSocket. What is written to it waits in memory for
-// a goroutine that hands it to the socket, many frames with one system call, and that runs only
-// while there is something to write. So writing never blocks, and the WebSocket library, whose
-// pongs and close frames go the same way, never holds one of its locks for longer than a copy
-// takes.
+// sendBuffer is the network connection under a WebSocket. Written bytes wait in memory for a
+// goroutine that hands them to the socket, many frames with one system call. It runs only while
+// there is something to write. So writing never blocks, and the WebSocket library, whose pongs and
+// close frames go the same way, never holds one of its locks for longer than a copy takes.
 //
 // Nothing keeps a writer below the bound: a subscription asks hasRoom before it writes, and Read
 // holds ops back while the bound is exceeded.

@@ -24,7 +24,7 @@ func TestSendBufferKeepsOrder(t *testing.T) {
 		o, peer := pipedSendBuffer(Bounds{SendBufferBytes: 1000, SlowClientTimeout: time.Minute})
 		var want []byte
 		corked := false
-		var receipts []uint64 // what was accepted when each was asked for, and written when it came
+		var receipts []uint64 // the bytes accepted when each was asked for, if fewer were written when it came
 		fill := byte(0)
 		for range rapid.IntRange(1, 20).Draw(t, "steps") {
 			switch rapid.IntRange(0, 3).Draw(t, "step") {

@@ -46,7 +46,7 @@ type stream struct {
 	going    []step                   // of what is with the writer
 	queued   int                      // bytes in buf and with the writer
 	refused  bool                     // there is no room until half of the bound is free
-	lastWord time.Time                // not zero: what is written has to be by then
+	lastWord time.Time                // not zero: the deadline of all writes
 	how      group.Leaving
 }
 

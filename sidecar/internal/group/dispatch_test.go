@@ -17,8 +17,8 @@ import (
 )
 
 // TestDispatch does to the events of a group, without a group around them, what turns and members
-// do, in any order. What is counted of them stays what is there, and in the end members get all of
-// them acked.
+// do, in any order. The counts stay those of the events that are there, and in the end members get
+// all of them acked.
 func TestDispatch(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		x := newDispatchExam(t)

@@ -169,8 +169,8 @@ func TestDivisionAndFilters(t *testing.T) {
 	})
 }
 
-// More members than partitions: those that have none are told so, once, and what they are blocked
-// by.
+// With more members than partitions, the group tells each member without a partition so, once, and
+// what it is blocked by.
 func TestDivisionOfTooFew(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, 1)

@@ -30,7 +30,7 @@ type exam struct {
 	clients []*examClient
 	window  int
 	store   string // "ok", "fails" or "slow"
-	shaky   bool   // it was not ok, and what was not saved then may not be yet
+	shaky   bool   // it was not ok, and progress that was not saved then may not be yet
 }
 
 type examEvent struct {

@@ -11,9 +11,9 @@ import (
 	"github.com/sluice-bus/sluice/sidecar/internal/roster"
 )
 
-// ownership knows the partitions of its topic that a group has here, and those that are due here.
-// It asks the roster, and never the store: a balance reads the latest epochs (latest, by partition)
-// and passes them. The group's mutex guards it.
+// ownership knows the partitions of its topic that a group has here, and the ones that are due
+// here. It asks the roster, and never the store: a balance reads the latest epochs (latest, by
+// partition) and passes them. The group's mutex guards it.
 type ownership struct {
 	group    eventlog.GroupName
 	roster   *roster.Roster

@@ -15,10 +15,10 @@
 //     of them twice.
 //   - Tokens are taken only when they are there; rate.Limiter rounds a debt of less than a
 //     nanosecond down to none.
-//   - Tokens given back fill the bucket at most up to its burst. Those that are given back a time d
-//     after they were taken can have been replaced in the meantime, by at most rate × d: what is
-//     refunded late loosens the bound to burst + rate × (t + d), and what is refunded within the
-//     call that took it loosens it by nothing that counts.
+//   - Tokens given back fill the bucket at most up to its burst. Tokens given back a time d after
+//     they were taken can have been replaced in the meantime, by at most rate × d. So a late refund
+//     loosens the bound to burst + rate × (t + d). A refund within the call that took the tokens
+//     loosens it by nothing that counts.
 //
 // [Bucket.Retune] keeps the tokens that there are, up to the new burst, so each stretch of time
 // between two changes keeps to the bound of its own rate and burst, except for tokens that were

@@ -30,7 +30,7 @@ func newNetwork(delay func() time.Duration) *network {
 	return &network{delay: delay, links: map[*link]bool{}}
 }
 
-// serve puts a control plane there, nil: none; what was connected is cut off.
+// serve puts a control plane there (nil: none), and cuts all connections.
 func (n *network) serve(s *quotatest.Server) {
 	n.mu.Lock()
 	n.server = s

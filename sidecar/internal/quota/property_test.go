@@ -60,7 +60,7 @@ func (f *fleet) happen(e event) {
 }
 
 // Under any history, the events admitted by shares stay within burst + slack + rate × time in every
-// window. Those that a sidecar admits by its fallback stay within the fallback's own bound.
+// window. Events that a sidecar admits by its fallback stay within the fallback's own bound.
 func TestAnyHistoryKeepsTheBound(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		rate := rapid.SampledFrom([]float64{0.5, 3, 20, 100}).Draw(rt, "rate")

@@ -9,7 +9,7 @@ import (
 	"github.com/sluice-bus/sluice/sidecar/internal/retention"
 )
 
-// TestPlan: what is planned to go is what a sweep removes.
+// TestPlan checks that Plan counts the events that a sweep removes.
 func TestPlan(t *testing.T) {
 	const n = 1000 // a millisecond apart
 	for name, c := range map[string]struct {

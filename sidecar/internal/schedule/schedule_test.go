@@ -16,7 +16,7 @@ import (
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog"
 )
 
-// fakeLog is what several schedulers have in common: what is scheduled, and when each event came
+// fakeLog is the log that several schedulers share: the scheduled events, and when each event came
 // into the log.
 type fakeLog struct {
 	eventlog.Scheduler

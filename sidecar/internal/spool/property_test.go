@@ -161,7 +161,7 @@ func (r *run) publishElsewhere(was *eventlog.Record) {
 	r.foreign[rec.Topic+"/"+rec.ID] = true
 }
 
-// checkAccount: what is counted is what is on the disk.
+// checkAccount checks that the spool counts the events that are on the disk.
 func (r *run) checkAccount() {
 	if r.spooling.Load() == 0 {
 		r.wantSpooled(r.Stats().Events)

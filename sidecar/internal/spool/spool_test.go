@@ -224,8 +224,8 @@ func TestCallerGivesUp(t *testing.T) {
 	})
 }
 
-// TestRestart: what was spooled before a power cut is counted and stays ahead of everything that
-// comes later, though the store is there again.
+// TestRestart: events spooled before a power cut are counted, and stay ahead of all later ones,
+// though the store is there again.
 func TestRestart(t *testing.T) {
 	within(t, standard, func(t *testing.T, f *fixture) {
 		f.shared.set(down)
@@ -265,7 +265,7 @@ func TestKilledWhileDraining(t *testing.T) {
 		f.shared.set(up)
 		f.drained()
 		f.wantLogged("t", "a-1", "b-1", "a-2")
-		f.crash() // what was drained stays away
+		f.crash() // drained events do not come back
 		f.wantSpooled(0)
 	})
 }
@@ -636,7 +636,7 @@ func TestDiskFails(t *testing.T) {
 		f.stop()
 		f.diskFails.Store(false)
 		f.open()
-		f.wantSpooled(4) // those that were not answered may be there
+		f.wantSpooled(4) // the spool may hold the events without an answer
 		f.run()
 		f.drained()
 		f.wantLogged("t", "a-1", "a-2", "a-3")

@@ -157,7 +157,7 @@ func TestGapWithinABatch(t *testing.T) {
 	wantSeqs(t, w.Read(0, 5, page), 5, 6)
 }
 
-// At the total bound appends are announced and not kept, and what is kept elsewhere stays.
+// At the total bound appends are announced and not kept, and records kept elsewhere stay.
 func TestTotalBytes(t *testing.T) {
 	tails := tail.New(tail.Bounds{RingEvents: 1000, RingBytes: 1 << 20, TotalBytes: int64(5 * recordSize)})
 	woken := 0

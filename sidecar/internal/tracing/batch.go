@@ -20,8 +20,8 @@ const maxLinks = 128
 // Batch is the span of one operation on several events; nil if none of them is recorded.
 type Batch struct{ span trace.Span }
 
-// Append begins the span of a batch on its way into the log. What the log does for it belongs under
-// the context that is returned.
+// Append begins the span of a batch on its way into the log. The log's own spans for it belong
+// under the returned context.
 func (t *Tracing) Append(ctx context.Context, topic string, partition, events, bytes int, sends []*Send) (context.Context, *Batch) {
 	if t == nil || len(sends) == 0 {
 		return ctx, nil
@@ -42,8 +42,8 @@ func (t *Tracing) Spool(ctx context.Context, topic string, recs []*eventlog.Reco
 	return b
 }
 
-// Drain begins the span of a batch on its way from the spool into the log. What the log does for it
-// belongs under the context that is returned.
+// Drain begins the span of a batch on its way from the spool into the log. The log's own spans for
+// it belong under the returned context.
 func (t *Tracing) Drain(ctx context.Context, topic string, partition int, recs []*eventlog.Record) (context.Context, *Batch) {
 	if t == nil {
 		return ctx, nil
@@ -141,7 +141,7 @@ type Outbox struct {
 
 type outboxKey struct{}
 
-// Outbox begins a call, whose events are of one topic; what is published under the context belongs
+// Outbox begins a call, whose events are of one topic. Publishes under the returned context belong
 // to it.
 func (t *Tracing) Outbox(ctx context.Context, items []wire.PublishItem) (context.Context, *Outbox) {
 	if t == nil || len(items) == 0 {

@@ -78,7 +78,7 @@ func (p *Process) End(how Outcome, reason string) {
 		failed(p.span, string(how), reason)
 	}
 	p.span.End()
-	p.span, p.about = nil, nil // what is kept of it waits for the next delivery
+	p.span, p.about = nil, nil // the other fields are for the next delivery
 }
 
 type processKey struct{}
