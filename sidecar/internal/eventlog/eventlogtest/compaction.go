@@ -229,7 +229,7 @@ func (s *suite) compactInSteps(t *testing.T) {
 		s.reopen(t)
 	}
 	s.stored(t, topic, 0, Event("new", Keyed("c")))
-	s.wantStep(t, topic, from, step, 10, 0) // what was appended since
+	s.wantStep(t, topic, from, step, 10, 0) // the event that was appended since
 	s.wantStep(t, topic, 8, step, 10, 1)
 }
 

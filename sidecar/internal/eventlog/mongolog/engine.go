@@ -17,8 +17,8 @@ type engine struct {
 	decimals bool
 	// uncapped says that signals cannot go by a capped collection.
 	uncapped bool
-	// maxOrdered bounds the documents of one ordered insert: on a server that goes on after a
-	// failure, what is behind it must not be in there.
+	// maxOrdered bounds the documents of one ordered insert. A server that goes on after a failure
+	// must not insert the documents behind the failed one.
 	maxOrdered int
 }
 

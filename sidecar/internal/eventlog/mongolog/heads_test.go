@@ -37,8 +37,8 @@ func ensure(t testing.TB, l *Log, topic string, partitions int) {
 	}
 }
 
-// A log of a version that had no heads goes on above all that it gave out: what is stored, what
-// was, and what groups have read.
+// A log of a version without heads goes on above all seqs that it gave out: those of stored events,
+// of removed events, and of events that groups have read.
 func TestAnOlderLogGoesOn(t *testing.T) {
 	for name, c := range map[string]struct {
 		seq, removed, cursor int64

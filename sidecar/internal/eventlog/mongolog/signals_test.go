@@ -158,8 +158,8 @@ func TestSignalsWhileBusy(t *testing.T) {
 	})
 }
 
-// TestSignalsAcrossRestart stops the server: what is sent meanwhile arrives, or followers say that
-// they may have missed some.
+// TestSignalsAcrossRestart stops the server. Signals that are sent meanwhile arrive, or followers
+// say that they may have missed some.
 func TestSignalsAcrossRestart(t *testing.T) {
 	t.Parallel()
 	bothWays(t, func(t *testing.T, adapt func(*engine)) {

@@ -234,8 +234,8 @@ func (f *failing) String() string { return "failing" }
 
 var syncs = []errorfs.OpKind{errorfs.OpFileSync, errorfs.OpFileSyncData, errorfs.OpFileSyncTo}
 
-// TestFailedWrite: after one failed write or sync nothing is answered OK any more, though the disk
-// recovers; a restart finds everything that was.
+// TestFailedWrite: after one failed write or sync the log answers nothing OK any more, though the
+// disk recovers. A restart finds every event that was answered OK.
 func TestFailedWrite(t *testing.T) {
 	cases := []struct {
 		name  string
@@ -329,8 +329,8 @@ func checkRepeat(t *testing.T, disk vfs.FS, records []*eventlog.Record) {
 	}
 }
 
-// TestFailedProgress: the same for a write or sync of the progress journal, and what was saved
-// before is there after a restart.
+// TestFailedProgress is TestFailedWrite for a write or sync of the progress journal. Progress that
+// was saved before is there after a restart.
 func TestFailedProgress(t *testing.T) {
 	for name, kinds := range map[string][]errorfs.OpKind{"sync": syncs, "write": {errorfs.OpFileWrite}} {
 		t.Run(name, func(t *testing.T) {

@@ -146,8 +146,8 @@ func (d sizedDisk) GetDiskUsage(string) (vfs.DiskUsage, error) {
 	return vfs.DiskUsage{AvailBytes: d.total, TotalBytes: d.total}, nil
 }
 
-// TestNoRoomIsWaitedFor: an append that finds no room is answered soon, as one whose outcome is not
-// known; those that follow are refused; reading goes on; and once there is room so does everything,
+// TestNoRoomIsWaitedFor: the log answers an append that finds no room soon, as one whose outcome is
+// not known, and refuses the next ones. Reading goes on. Once there is room everything goes on,
 // without a restart.
 func TestNoRoomIsWaitedFor(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -251,8 +251,8 @@ func TestShortBetweenAttempts(t *testing.T) {
 	})
 }
 
-// TestFullDiskHoldsUpNoStop: Close ends what waits for room, and what was answered is there after
-// the next start.
+// TestFullDiskHoldsUpNoStop: Close ends the writes that wait for room. Events that were answered OK
+// are there after the next start.
 func TestFullDiskHoldsUpNoStop(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		disk := newCrowded(".log", "MANIFEST", progressFile)

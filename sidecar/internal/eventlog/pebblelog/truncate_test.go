@@ -88,7 +88,7 @@ func TestTruncate(t *testing.T) {
 }
 
 // TestTruncateUnderPowerCuts cuts the power while one goroutine appends and another takes events
-// away behind it: what is left is always one run of seqs without a hole, up to the newest event
+// away behind it. The events left are always one run of seqs without a hole, up to the newest event
 // that was answered.
 func TestTruncateUnderPowerCuts(t *testing.T) { soak.Rounds(t, truncateUnderPowerCuts) }
 

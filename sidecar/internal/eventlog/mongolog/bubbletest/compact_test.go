@@ -11,9 +11,9 @@ import (
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog/eventlogtest"
 )
 
-// A call of Compact looks at its page, at as many events behind it as tell what is superseded, and
-// again at what it removes or reads as a tombstone. Nothing is sorted in memory, and what is behind
-// the page is asked for in few commands: one for each time eight times more.
+// A call of Compact looks at its page, at as many events behind it as tell which are superseded,
+// and again at each event that it removes or reads as a tombstone. Nothing is sorted in memory. The
+// call reads the events behind the page in few commands: one for each time eight times more.
 func TestCompactionCostsWhatItLooksAt(t *testing.T) {
 	const total, page = 10_000, 1000
 	for name, key := range map[string]func(i int) int{

@@ -47,8 +47,8 @@ func wantIDs(t *testing.T, l *mongolog.Log, want ...string) {
 	}
 }
 
-// TestALateAppendBringsNothingBack: what was on its way to a topic that is deleted is not in the
-// one that is made again.
+// TestALateAppendBringsNothingBack checks that an append on its way to a deleted topic stores
+// nothing in the topic that is made again.
 func TestALateAppendBringsNothingBack(t *testing.T) {
 	for _, command := range []string{"findAndModify", "insert"} {
 		t.Run(command, func(t *testing.T) {
@@ -133,7 +133,7 @@ func TestABrokenOffDeletionGoesOn(t *testing.T) {
 				}
 				ensure(t, other)
 				appendOne(t, other, "a")
-				time.Sleep(2 * lateness) // what was lost is executed now
+				time.Sleep(2 * lateness) // the lost request is executed now
 				wantIDs(t, other, "a-000")
 				wantIDs(t, s.Log, "a-000")
 			})

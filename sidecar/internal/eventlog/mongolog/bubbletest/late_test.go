@@ -220,7 +220,7 @@ func TestALatePublishDoesNotUndoACancel(t *testing.T) {
 	withLateStore(t, func(t *testing.T, s *lateStore) {
 		withTopic(t, s.Log)
 		s.silent = true
-		for _, command := range []string{"insert", "update"} { // the second time, what was cancelled is replaced
+		for _, command := range []string{"insert", "update"} { // the second time, the event replaces the cancelled one
 			s.late(t, command, events, func(ctx context.Context) error { return schedule(ctx, s.Log) })
 			if err := schedule(t.Context(), s.Log); err != nil {
 				t.Fatal(err)

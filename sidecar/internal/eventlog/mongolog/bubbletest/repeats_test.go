@@ -46,7 +46,7 @@ func TestReleaseBehindAnInsertWhoseAnswerIsLost(t *testing.T) {
 						t.Fatal(err)
 					}
 				}
-				stored(t, l, eventlogtest.Events("first", 1), 1) // those that follow linger, and are one batch
+				stored(t, l, eventlogtest.Events("first", 1), 1) // the next ones linger, and are one batch
 				losing.Store(true)
 				var calls sync.WaitGroup
 				calls.Go(func() { stored(t, l, eventlogtest.Events("now", 2), 2, 3) })

@@ -13,9 +13,9 @@ import (
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog/mongolog"
 )
 
-// TestUnmetConcern: a topic's write concern that the replica set does not meet is that topic's
-// refusal, by the server's word or by waiting for it in vain. Neither the store nor another topic
-// is away for it, and what was refused is stored once when it is appended again.
+// TestUnmetConcern: if the replica set does not meet a topic's write concern, that topic's appends
+// are refused, by the server's word or after waiting in vain. The store and other topics stay
+// available. A refused event is stored once when it is appended again.
 func TestUnmetConcern(t *testing.T) {
 	for _, c := range []struct {
 		name, concern string

@@ -69,8 +69,8 @@ func put(t testing.TB, j *Journal, pairs ...string) {
 	}
 }
 
-// TestTornTail cuts the last record at every byte: its entries are gone together, those before it
-// stay, and what is put then is found later.
+// TestTornTail cuts the last record at every byte. Its entries are gone together, the entries
+// before it stay, and entries that are put then are found later.
 func TestTornTail(t *testing.T) {
 	disk := folder(t)
 	j := mustOpen(t, disk, rewriteAbove)

@@ -47,8 +47,8 @@ func TestRecordsReplay(t *testing.T) {
 	})
 }
 
-// FuzzReplay: any bytes are read to the first that are no record, and what was read, written again,
-// reads the same.
+// FuzzReplay: a replay reads any bytes up to the first that are no record. Its entries, written
+// again, read the same.
 func FuzzReplay(f *testing.F) {
 	log := append(record(Entry{"a", []byte("1")}, Entry{"", nil}), record(Entry{"a", []byte("2")})...)
 	for i := range log {

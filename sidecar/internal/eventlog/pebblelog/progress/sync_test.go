@@ -84,7 +84,7 @@ func TestSyncsShare(t *testing.T) {
 	}
 }
 
-// TestSyncPromisesNoMoreThanItDid: what was put while a sync ran needs another.
+// TestSyncPromisesNoMoreThanItDid: an entry that was put while a sync ran needs another sync.
 func TestSyncPromisesNoMoreThanItDid(t *testing.T) {
 	g := &gate{}
 	j := mustOpen(t, errorfs.Wrap(folder(t), g), rewriteAbove)
