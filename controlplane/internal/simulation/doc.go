@@ -5,6 +5,6 @@
 // (golang/go#78156).
 //
 // A control plane is here: the store in MongoDB by the real driver, the catalog of policies that
-// follows it, and the signs of life with their documents. What it is not: listeners, xDS, the
-// registry of sidecars, quotas.
+// follows it, and the signs of life with their documents. It has no listeners, xDS, registry of
+// sidecars or quotas.
 package simulation

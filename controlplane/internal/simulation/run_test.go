@@ -137,7 +137,7 @@ func (r *run) work(t *testing.T) {
 		p.start()
 	}
 	apps.Wait()
-	time.Sleep(time.Minute + settling) // what is late has come
+	time.Sleep(time.Minute + settling) // late requests have come
 	r.compare()
 	for _, p := range r.planes {
 		p.stop(false)

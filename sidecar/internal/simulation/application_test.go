@@ -23,7 +23,7 @@ type publisher struct {
 	name  string
 	plan  publisherPlan
 	dice  dice
-	place atomic.Int64 // in plan.Sidecars: who is asked next
+	place atomic.Int64 // in plan.Sidecars: the sidecar that is asked next
 	sent  []item
 	calls sync.WaitGroup
 }

@@ -77,7 +77,7 @@ type view struct {
 	tries map[[2]string][]*publish  // (topic, id), in the order in which they began
 	byEvt map[[3]string][]*delivery // (topic, group, id), in the order in which they came
 	dead  map[[3]string][]*stored   // (topic, group, id)
-	died  map[[3]string]bool        // those that were redriven or discarded
+	died  map[[3]string]bool        // by (topic, group, id): redriven or discarded
 	parts map[part][]*stored        // by seq
 }
 
@@ -156,7 +156,7 @@ func checkLost(v *view, broken func(string, ...any)) {
 		case p.DeliverAt != 0 && (s == nil || s.Content != p.Content) && v.mayBeCancelled(p.Topic, p.ID):
 		case s == nil:
 			broken("%s/%s was answered OK through %s and is not in the log", p.Topic, p.ID, p.Sidecar)
-		case s.Content != p.Content && p.Spooled && buried: // what was in the log before had its id
+		case s.Content != p.Content && p.Spooled && buried: // an event that was in the log before had its id
 		case s.Content != p.Content:
 			broken("%s/%s was answered OK through %s, and the log has other content", p.Topic, p.ID, p.Sidecar)
 		case p.DeliverAt != 0: // it had no place then

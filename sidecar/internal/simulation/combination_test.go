@@ -36,8 +36,8 @@ func (d dice) combination(p *plan, m mix) []fault {
 func (d dice) when(p *plan) ms { return d.between(1000, p.Lasts*2/3) }
 
 // usurped parts the primary from the other members, not from the sidecars, until another has long
-// been elected. What it takes in meanwhile is rolled back. Sidecars turn to the new one when the
-// old one is killed, or when they are parted from it.
+// been elected. Its writes meanwhile are rolled back. Sidecars turn to the new primary when the old
+// one is killed, or when they are parted from it.
 func usurped(d dice, p *plan) []fault {
 	f := fault{Kind: partMember, Primary: true, At: d.when(p), For: d.between(11_000, 40_000)}
 	switch d.IntN(3) {

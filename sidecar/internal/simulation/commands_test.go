@@ -133,8 +133,8 @@ func TestCommands(t *testing.T) {
 	}
 }
 
-// TestASidecarComes: sidecars that are there already greet nobody who comes, and who comes greets
-// none of them; before, each of them did. The sidecar that comes has no members of groups.
+// TestASidecarComes: a sidecar that comes greets none of the others, and they do not greet it.
+// Before, each of them greeted it. The sidecar that comes has no members of groups.
 func TestASidecarComes(t *testing.T) {
 	p := flow(0, false)
 	p.Sidecars = 5

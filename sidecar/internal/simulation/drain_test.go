@@ -11,7 +11,7 @@ import (
 )
 
 // busyServer has work for each command and each document that is inserted, and does one thing after
-// the other. What its client has given up waiting for takes as long as everything else.
+// the other. A request that its client has given up waiting for takes as long as any other.
 type busyServer struct {
 	command, document time.Duration
 

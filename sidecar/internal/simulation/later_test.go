@@ -28,7 +28,7 @@ func (p *plan) addLater(m mix) {
 	for i := range p.Publishers {
 		b := &p.Publishers[i]
 		if j := slices.IndexFunc(p.Topics, func(t topicPlan) bool { return t.Name == b.Topic }); p.Topics[j].WriteConcern != "" {
-			continue // what was released may be taken back with a primary, and is released again
+			continue // a change of primary may undo a release; the event is then released again
 		}
 		b.Later, b.Ahead, b.Cancels = 20+d.IntN(80), d.between(1000, 60_000), d.IntN(60)
 	}

@@ -507,7 +507,7 @@ func (r *run) takeStockOfStubs(ctx context.Context, before []stored) error {
 	defer func() { _ = client.Disconnect(ctx) }()
 	cursor, err := client.Database(mongolog.DefaultDatabase).Collection("events").Find(ctx,
 		bson.D{{Key: "gone", Value: true}, {Key: "void", Value: bson.D{{Key: "$exists", Value: false}}},
-			{Key: "partition", Value: bson.D{{Key: "$gte", Value: 0}}}}) // what is or was scheduled has none
+			{Key: "partition", Value: bson.D{{Key: "$gte", Value: 0}}}}) // scheduled events, also past ones, have no partition
 	if err != nil {
 		return err
 	}

@@ -211,8 +211,8 @@ func recorded(t *testing.T, folder string, do func(t *testing.T, name string, p 
 }
 
 // replays is how often a plan is run before it counts as harmless: the order of goroutines differs
-// from run to run, and with the load of the machine. What one run of ten finds, all of them miss
-// once in 10^9 times.
+// from run to run, and with the load of the machine. If one run of ten finds a violation, all of
+// these runs miss it once in 10^9 times.
 const replays = 200
 
 // TestFixed replays plans under which a promise was broken once.
@@ -390,8 +390,8 @@ func steady(t *testing.T, p *plan, rule string) bool {
 	return true
 }
 
-// shrink leaves out of a plan what its violation does not need. What counts is the rule that it
-// breaks.
+// shrink leaves out of a plan what its violation does not need. The violation is the same if it
+// breaks the same rule.
 func shrink(t *testing.T, p *plan, atMost time.Duration) *plan {
 	t.Helper()
 	end := time.Now().Add(atMost)

@@ -43,7 +43,7 @@ const (
 	retentionInterval = 5 * time.Second
 )
 
-// machine is where a sidecar runs: what is there before its first process and after its last.
+// machine is where a sidecar runs: it has the things that outlive the sidecar's processes.
 type machine struct {
 	run   *run
 	name  string
