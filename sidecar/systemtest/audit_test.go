@@ -16,7 +16,7 @@ import (
 	"github.com/sluice-bus/sluice/internal/sidecartest"
 )
 
-// TestAccessLog does what is to be found in the access log, and what is not.
+// TestAccessLog does things that the access log has to show, and things that it must not show.
 func TestAccessLog(t *testing.T) {
 	dir := t.TempDir()
 	auth := write(t, filepath.Join(dir, "auth.yaml"), `

@@ -233,7 +233,7 @@ func (s *clients) consume(ctx context.Context) {
 			return
 		}
 		var sub atomic.Pointer[sluice.ConnSubscription]
-		early := make(chan []wire.Delivery, 100) // those that come before Subscribe has returned
+		early := make(chan []wire.Delivery, 100) // deliveries that come before Subscribe has returned
 		settle := func(ds []wire.Delivery, sub *sluice.ConnSubscription) {
 			for _, d := range ds {
 				s.settle(sub, d)

@@ -160,9 +160,9 @@ func disturbFleet(t *testing.T, seed uint64) {
 	}
 }
 
-// pause stops a sidecar's process for some time, and lets it go on. What it had written for its
-// clients may reach them only then: deliveries whose leases are long over, and that nobody can take
-// back.
+// pause stops a sidecar's process for some time, and lets it go on. Frames that it had written for
+// its clients may reach them only then: deliveries whose leases are long over, and that the sidecar
+// cannot take back.
 func (f *fleet) pause(t *testing.T, i int, d time.Duration) {
 	t.Helper()
 	pid := f.lives[i].PID()

@@ -18,9 +18,9 @@ type ledger struct {
 	acked    map[string]bool         // acks answered OK
 	faults   []string
 
-	// moving says that partitions change hands: an ack that comes after that is answered OK, and
-	// settles nothing; and what was in flight comes again under the same attempt, for a rebalance
-	// and a graceful stop count none.
+	// moving says that partitions change hands. An ack that comes after that is answered OK, and
+	// settles nothing. Events in flight come again under the same attempt, for a rebalance and a
+	// graceful stop count none.
 	moving bool
 }
 

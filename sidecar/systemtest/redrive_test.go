@@ -155,8 +155,9 @@ func makeDead(t *testing.T, h *admin.HTTP, n, keys int) {
 }
 
 // TestRedriveWhileTheGroupWorks redrives dead letters at 1,000 a second to a group that is given
-// new events meanwhile: each comes to that group once, in the order of its key among the redriven,
-// and to no other group; what is new comes as well, and no more are in flight than may be.
+// new events meanwhile. Each dead letter comes to that group once, in the order of its key among
+// the redriven, and to no other group. New events come as well, and no more are in flight than may
+// be.
 func TestRedriveWhileTheGroupWorks(t *testing.T) {
 	t.Parallel()
 	const n, keys, rate, window = 3000, 50, 1000, 40

@@ -175,7 +175,7 @@ func TestPoliciesReload(t *testing.T) {
 	post(t, url, `1`, http.StatusCreated)
 	write(t, file, `[{name: a, paused: true}]`)
 	eventually(t, func() bool { return tryPost(t, url, `2`) == http.StatusServiceUnavailable })
-	write(t, file, `[{name: a, paused: maybe}]`) // refused: what was in force stays
+	write(t, file, `[{name: a, paused: maybe}]`) // refused: the policy in force stays
 	eventually(t, func() bool { return strings.Contains(p.Log(), "policies[0].paused") })
 	post(t, url, `3`, http.StatusServiceUnavailable)
 	write(t, file, `[]`)

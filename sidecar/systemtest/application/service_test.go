@@ -35,7 +35,7 @@ const (
 )
 
 // An order is a document of the orders service, and the payload of its event. The number counts the
-// orders of a customer, who is the event's key.
+// orders of a customer. The customer is the event's key.
 type order struct {
 	ID       string `bson:"_id" json:"-"`
 	Customer string `json:"customer"`
@@ -266,8 +266,8 @@ func (s *service) next(ctx context.Context, m *sluice.Message) (o order, err err
 	return o, err
 }
 
-// fault keeps what must not be for the test. Who cannot, has failed: it is said when the event
-// comes again.
+// fault keeps a broken promise for the test. If the database does not take it, the error makes the
+// event come again.
 func (s *service) fault(ctx context.Context, format string, args ...any) error {
 	_, err := s.faults.InsertOne(ctx, bson.D{{Key: "says", Value: fmt.Sprintf(format, args...)}})
 	return err

@@ -144,8 +144,8 @@ func TestGroupOverTwoSidecars(t *testing.T) {
 	}
 }
 
-// "a killed sidecar: redelivery, with attempt one higher", at another one too, and what is acked
-// there is acked for the first when it is back.
+// "a killed sidecar: redelivery, with attempt one higher", at another sidecar too. An event that is
+// acked there is acked for the first sidecar when it is back.
 func TestTakeover(t *testing.T) {
 	t.Parallel()
 	store := newStore(t)

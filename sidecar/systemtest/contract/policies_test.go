@@ -197,8 +197,8 @@ func TestGroupPolicies(t *testing.T) {
 	await("held", 5)
 }
 
-// "delivery: {fairness: {by, weights}}": who has little to do does not wait until who has much is
-// done, and each key keeps its order.
+// "delivery: {fairness: {by, weights}}": a tenant with few events does not wait until one with many
+// is done, and each key keeps its order.
 func TestFairness(t *testing.T) {
 	t.Parallel()
 	s := own(t, `[{name: "*", publish: {rate: 0}, connection: {rate: 0}}, {name: by.header, delivery: {fairness: {by: "header:tenant"}}},

@@ -127,7 +127,7 @@ func TestRetryAfterIsEnough(t *testing.T) {
 	t.Parallel()
 	s := own(t, `[{name: "*", connection: {rate: 10, burst: 5}, publish: {rate: 0}}, {name: t, publish: {rate: 4, burst: 2}}]`)
 	k := s.dial(t)
-	time.Sleep(k.untilLimited("topic", `{"op":"PUBLISH","topic":"t","payload":1}`)) // what is promised is this very time
+	time.Sleep(k.untilLimited("topic", `{"op":"PUBLISH","topic":"t","payload":1}`)) // the wait is exactly as long as promised
 	k.ok(`{"op":"PUBLISH","topic":"t","payload":1}`)
 	time.Sleep(k.untilLimited("connection", `{"op":"PUBLISH","topic":"u","events":%s}`, batch(5)))
 	k.ok(`{"op":"PUBLISH","topic":"u","events":%s}`, batch(5))

@@ -56,8 +56,8 @@ func TestSchemaViolation(t *testing.T) {
 	}
 }
 
-// A changed schema acts within 3 s, and one that does not compile is an invalid policy, named by
-// its field: what was in force stays.
+// A changed schema acts within 3 s. One that does not compile is an invalid policy whose error
+// names the field: the policy in force stays.
 func TestSchemaChanges(t *testing.T) {
 	t.Parallel()
 	file := write(t, t.TempDir()+"/p.yaml", `[{name: a, publish: {rate: 0}, schema: {json_schema: {type: number}}}]`)

@@ -124,7 +124,7 @@ func TestPrecedence(t *testing.T) {
 
 // "an unknown key in the file is an error that names the key and its line"; "A listener that is not
 // loopback refuses to start without --auth-config (exit status 2, saying why) unless --insecure is
-// given"; issue 2: what is not supported yet says so with exit status 2.
+// given"; issue 2: the sidecar refuses settings that it does not support yet with exit status 2.
 func TestRefusals(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()

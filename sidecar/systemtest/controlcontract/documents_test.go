@@ -61,7 +61,8 @@ func content(t testing.TB, text []byte) map[string]any {
 	return o
 }
 
-// "each the policy as above in JSON": what was PUT is GET, field by field, and nothing else.
+// "each the policy as above in JSON": GET answers the document that was PUT, field by field, and
+// nothing else.
 func TestDocuments(t *testing.T) {
 	t.Parallel()
 	p := start(t)

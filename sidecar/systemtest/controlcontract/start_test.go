@@ -181,7 +181,7 @@ func TestRefusals(t *testing.T) {
 	}
 }
 
-// "--control-plane HOST:PORT": what is no address cannot become one.
+// "--control-plane HOST:PORT": the sidecar refuses a value that is no address.
 func TestControlPlaneAddress(t *testing.T) {
 	t.Parallel()
 	for _, address := range []string{"nonsense", "http://127.0.0.1:18000", ":18000", "127.0.0.1:", "unix:"} {

@@ -91,7 +91,7 @@ func (s *site) process() *sidecartest.Process {
 	return s.now
 }
 
-// history has the ids that publishers have sent, and those that were answered OK.
+// history has the ids that publishers have sent, and the ids that were answered OK.
 type history struct {
 	mu       sync.Mutex
 	sent     map[string]bool

@@ -20,7 +20,7 @@ import (
 // began is the ts of the first document.
 const began = 1_700_000_000_000
 
-// written is a document that an application has inserted, and what is to become of it.
+// written is a document that an application has inserted, and its expected outcome.
 type written struct {
 	id     any // _id
 	doc    bson.D

@@ -274,8 +274,8 @@ func (c *chaos) change(ctx context.Context, api *admin.ControlPlane) {
 	}
 }
 
-// putBurst puts the policy with this burst, unless a higher one is there: what was asked for
-// earlier may come late.
+// putBurst puts the policy with this burst, unless a higher one is there: an earlier request may
+// come late.
 func (c *chaos) putBurst(ctx context.Context, api *admin.ControlPlane, burst int) error {
 	ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
 	defer cancel()

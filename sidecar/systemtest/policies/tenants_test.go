@@ -58,8 +58,8 @@ func (m *member) publishFor(ctx context.Context, topic, tenant string) error {
 	return err
 }
 
-// TestGroupsAreHeldByThePlane pauses a group at the control plane, and lets it go on; what is wrong
-// with the limits of a group is said of its field.
+// TestGroupsAreHeldByThePlane pauses a group at the control plane, and lets it go on. An error in
+// the limits of a group names its field.
 func TestGroupsAreHeldByThePlane(t *testing.T) {
 	t.Parallel()
 	p := startPlane(t)

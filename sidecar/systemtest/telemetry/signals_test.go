@@ -39,8 +39,8 @@ func exportTo(t *testing.T, env []string) {
 const patience = 30 * time.Second
 
 // work has the sidecar do everything that is counted: events accepted, repeated, refused,
-// delivered, acked, nacked, delivered again and dead-lettered. What is not done when it returns
-// goes on until the end of the test.
+// delivered, acked, nacked, delivered again and dead-lettered. Work that is not done when it
+// returns goes on until the end of the test.
 func work(t *testing.T, sc *sidecartest.Process) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
