@@ -88,7 +88,7 @@ func join(t *testing.T, conn *grpc.ClientConn, token, node, instance string, mor
 	for key, value := range more {
 		about[key] = value
 	}
-	_ = stream.Send(&discovery.DeltaDiscoveryRequest{ // what is wrong with it, receiving tells
+	_ = stream.Send(&discovery.DeltaDiscoveryRequest{ // Recv returns the error of the stream
 		Node: &core.Node{Id: node, Metadata: &structpb.Struct{Fields: about}}, TypeUrl: policypb.GlobPolicyType, ResourceNamesSubscribe: []string{"*"},
 	})
 	_, err = stream.Recv()

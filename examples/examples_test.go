@@ -28,8 +28,8 @@ const patience = 3 * time.Minute
 // needs are what examples run beside Go and a shell.
 var needs = map[string][]testenv.Tool{"curl": {testenv.Curl}, "node-websocket": {testenv.Node, testenv.NPM}}
 
-// Every example ends by itself and checks itself what it is about; what is looked for here is what
-// its reader is told to look at, in any order: much of it goes on at the same time.
+// Every example ends by itself and checks its own results. This test looks for the lines that the
+// example tells its reader to look at, in any order: much of it goes on at the same time.
 func TestExamples(t *testing.T) {
 	dependOnFiles(t)
 	bin := programs(t)
@@ -100,7 +100,7 @@ func TestExamples(t *testing.T) {
 	t.Run("capture", func(t *testing.T) {
 		t.Parallel()
 		server := mongotest.Shared(t)
-		server.Needs(t, mongotest.Transactions) // what has them has change streams
+		server.Needs(t, mongotest.Transactions) // a server with transactions has change streams
 		contains(t, run(t, bin, "capture", mongotest.URIVariable+"="+server.URI("")), []string{
 			`bread costs 4\n`, `The table has the 3 products of the shop`,
 		})
@@ -148,9 +148,9 @@ func contains(t *testing.T, out string, patterns []string) {
 	}
 }
 
-// dependOnFiles opens all that the examples are made of, so that go test runs them again when any
-// of it has changed: it cannot know what a program that it starts reads. What Go programs import
-// has a digest.
+// dependOnFiles opens all files that the examples are made of, so that go test runs them again when
+// any of these has changed: it cannot know what a started program reads. Packages that Go programs
+// import have a digest.
 func dependOnFiles(t *testing.T) {
 	t.Helper()
 	if _, err := testenv.Input("examples"); err != nil {

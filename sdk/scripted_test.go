@@ -222,7 +222,7 @@ func TestErrorsAreValues(t *testing.T) {
 	}
 }
 
-// TestResumeWhileItSubscribesAgain: what was said last holds on the new connection.
+// TestResumeWhileItSubscribesAgain: the last of Pause and Resume holds on the new connection.
 func TestResumeWhileItSubscribesAgain(t *testing.T) {
 	var mu sync.Mutex
 	var ops []string

@@ -1,6 +1,5 @@
 // Package systemtest uses the real control plane program, with real sidecars, as a platform team
-// does. It has no code of its own but tests; those that look from the sidecar's side are in
-// sidecar/systemtest.
+// does. It has nothing but tests; the tests from the sidecar's side are in sidecar/systemtest.
 package systemtest
 
 import (

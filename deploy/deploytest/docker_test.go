@@ -20,7 +20,7 @@ type stage struct {
 	env              object
 	expose           []string
 	health, entry    []string
-	targets, volumes []string // what is copied to where; volumes
+	targets, volumes []string // targets of COPY; volumes
 }
 
 var healthCommand = regexp.MustCompile(`CMD (\[.*\])$`)

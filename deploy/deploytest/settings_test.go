@@ -31,8 +31,8 @@ func flags(t *testing.T, bin string, args ...string) []string {
 	return names
 }
 
-// checkSettings finds variables that the program does not read. What begins with another prefix is
-// for somebody else.
+// checkSettings finds variables that the program does not read. Variables with another prefix are
+// for other programs.
 func checkSettings(t *testing.T, where string, known []string, variables []string) {
 	t.Helper()
 	for _, v := range variables {

@@ -54,7 +54,7 @@ func emit(ctx context.Context, client *sluice.Client) error {
 	return nil
 }
 
-// projection is what the projector knows, and what is in its snapshots.
+// projection is the projector's state, and the content of its snapshots.
 type projection struct {
 	Beats  int              `json:"beats"`
 	States map[string]state `json:"states"`
@@ -64,8 +64,8 @@ type projection struct {
 func store(dir string) snapshot.Store { return &snapshot.File{Dir: dir, Name: "projector"} }
 
 // project follows the heartbeats behind its last snapshot, and publishes a process's state when it
-// changes. What it has published since that snapshot when it is killed is published again: the
-// state's id is made from the heartbeat's, so that stores nothing.
+// changes. A projector that was killed publishes the states since that snapshot again. A state's id
+// is made from the heartbeat's, so the log stores none of them twice.
 func project(ctx context.Context, client *sluice.Client, dir string) error {
 	switch last, err := store(dir).Load(ctx); {
 	case errors.Is(err, snapshot.ErrNone):

@@ -37,7 +37,7 @@ type Access struct {
 	changed map[*func()]struct{} // is called after each change
 
 	// The state of Run between polls.
-	decided digest // what was last decided on, taken or refused
+	decided digest // of the last state that was taken or refused
 	pending digest // what the last look found, where it differs
 	trouble string // why the last look read nothing, so that it is told once
 

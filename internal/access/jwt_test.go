@@ -180,8 +180,8 @@ func TestJWTExpires(t *testing.T) {
 	})
 }
 
-// Keys at a URL are fetched when a token has one that is not known, and those that are gone do not
-// count any more.
+// Keys at a URL are fetched when a token has one that is not known, and removed keys do not count
+// any more.
 func TestJWTKeysRotate(t *testing.T) {
 	old, next := newIssuer(t, "old"), newIssuer(t, "new")
 	var now atomic.Pointer[issuer]

@@ -2,9 +2,9 @@
 // time of one sidecar while that of others goes on. It knows nothing of what is waited for.
 //
 // A time that Now returns has two readings, as package time's have. Sub, Before and After go by the
-// monotonic one, which on Linux stands still while the machine is suspended; the wall clock,
-// t.Round(0), goes on, and may be set. What has to end in a suspension as well goes by whichever
-// says that more time has passed.
+// monotonic one, which on Linux stands still while the machine is suspended. The wall clock,
+// t.Round(0), goes on, and may be set. A wait that has to end in a suspension as well goes by the
+// reading that says that more time has passed.
 package clock
 
 import (

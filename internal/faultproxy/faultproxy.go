@@ -100,7 +100,7 @@ func (p *Proxy) Close() {
 	p.running.Wait()
 }
 
-// Refuse makes the proxy reset every new connection, or accept them again. Those that exist live
+// Refuse makes the proxy reset every new connection, or accept them again. Open connections live
 // on.
 func (p *Proxy) Refuse(on bool) {
 	p.mu.Lock()

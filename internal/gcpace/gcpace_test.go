@@ -19,7 +19,7 @@ func TestPercent(t *testing.T) {
 		{0, 0, 100}, {10 * mib, 0, 100}, {0, 10 * mib, 100},
 		{80 * mib, 40 * mib, 50},
 		{100 * mib, 90 * mib, leastPercent},
-		{50 * mib, 60 * mib, leastPercent}, // what is held has grown since the last look
+		{50 * mib, 60 * mib, leastPercent}, // held has grown since the last look
 	} {
 		if got := percent(c.live, c.held); got != c.want {
 			t.Errorf("%d live, %d held: %d, want %d", c.live, c.held, got, c.want)

@@ -15,8 +15,8 @@ type Drawing struct {
 	Services bool
 	// Times shows how long after its trace began each span did, and how long it took.
 	Times bool
-	// Attributes are shown, where a span has them, in this order. What is given as long.name=short
-	// is called short.
+	// Attributes are shown, where a span has them, in this order. An attribute given as
+	// long.name=short is called short.
 	Attributes []string
 	// ByName sorts siblings by their labels instead of by their starts, for siblings that are under
 	// way at the same time.

@@ -14,9 +14,10 @@ import (
 // A comparison decides whether the reader's schema accepts every document that the writer's schema
 // accepts. Its yes is right. It says no, with a reason, if there is a document that the reader
 // refuses, and also if it cannot decide: pattern against pattern, for example. The facts about a
-// value are the schemas that it fits, and those that it does not fit. Each of the reader's keywords
-// has to follow from the facts. If one does not, the facts are divided into cases (the subschemas
-// of the writer's anyOf and oneOf, then the types), and the keyword has to follow from each case.
+// value are the schemas that it fits, and the schemas that it does not fit. Each of the reader's
+// keywords has to follow from the facts. If one does not, the facts are divided into cases (the
+// subschemas of the writer's anyOf and oneOf, then the types), and the keyword has to follow from
+// each case.
 
 // Bounds of a comparison.
 const (

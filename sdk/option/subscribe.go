@@ -131,7 +131,7 @@ func OnAssigned(f func(ctx context.Context, partitions []int)) Subscribe {
 
 // OnRevoked is called when partitions are not this subscription's own any more, also because the
 // connection broke or the subscription ends, after the last handler of an event of them has
-// returned. They may be another consumer's already: what is written then must bear that.
+// returned. They may be another consumer's already: writes of f must bear that.
 func OnRevoked(f func(ctx context.Context, partitions []int)) Subscribe {
 	return func(c *settings.Subscribe) { c.Wire.Rebalance, c.Revoked = true, f }
 }

@@ -22,7 +22,7 @@ type link struct {
 	client, sidecar net.Conn
 
 	mu    sync.Mutex          // of writing to the client, and of asked
-	asked map[string]*request // those that need a look at their answer, by corr
+	asked map[string]*request // the requests whose answer needs a look, by corr
 	mute  bool                // the client gets nothing any more
 }
 

@@ -12,8 +12,8 @@ import (
 	"github.com/sluice-bus/sluice/sdk/wire"
 )
 
-// TestAProcessIsKilled: what was answered outlives the process, an event that was being handled
-// comes again as another attempt, and requests can be refused as in memory.
+// TestAProcessIsKilled: events that were answered OK outlive the process. An event that was being
+// handled comes again as another attempt. Requests can be refused as in memory.
 func TestAProcessIsKilled(t *testing.T) {
 	s, client := open(t, Options{Program: sidecartest.Binary(t), Refuse: func(e *wire.Event) *wire.Error {
 		if e.ID == "refused" {

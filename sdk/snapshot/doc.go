@@ -10,8 +10,8 @@
 // Package mongostore beside this one, a module of its own, keeps snapshots in MongoDB.
 //
 // State and positions are saved together, so the state has each event once, whenever the process is
-// killed. What Apply does elsewhere is done again for the events behind the last snapshot: give
-// what it publishes an id that is made from the event's.
+// killed. A consumer that starts again calls Apply again for the events behind the last snapshot.
+// Events that Apply publishes need an id that is made from the event's.
 //
 // A snapshot that is torn or corrupt is passed over for the one before. One that is so old that the
 // topic has not kept all events behind it is refused with [ErrTooOld].

@@ -22,7 +22,7 @@ import (
 // Apply is needed.
 type Options[S any] struct {
 	// Apply changes the state by an event. Calls come one after the other, those of a partition in
-	// the order of their seqs. An error ends the consumer; what is saved then is the snapshot
+	// the order of their seqs. An error ends the consumer, and the last snapshot stays the one
 	// before. The context ends when that of Close does.
 	Apply func(ctx context.Context, state *S, e *sluice.Event) error
 	// Encode and Decode are for states that are not kept as JSON.
@@ -65,8 +65,8 @@ type Consumer[S any] struct {
 	changed bool // since the last snapshot
 	broken  bool // Apply has failed, and the state may be half changed
 
-	// positions of applied events change under mu. Those that the subscription starts behind do
-	// not: Apply, which mu is held for, may come before Follow has returned.
+	// positions of applied events change under mu. The positions that the subscription starts
+	// behind do not: Apply, which mu is held for, may come before Follow has returned.
 	positions positions.Positions
 }
 

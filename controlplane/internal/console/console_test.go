@@ -156,8 +156,8 @@ func TestNothingInline(t *testing.T) {
 	}
 }
 
-// TestComplete follows every reference between the files: what is not embedded would only be missed
-// in a browser, and what nobody refers to is dead.
+// TestComplete follows every reference between the files. Only a browser would miss a file that is
+// not embedded; a file that no other refers to is dead.
 func TestComplete(t *testing.T) {
 	files := sources(t, true)
 	used := map[string]bool{"index.html": true}

@@ -63,7 +63,8 @@ func TestSchemaVersions(t *testing.T) {
 	if e, _ := c.Get("shop"); e.Policy.SchemaVersion() != 3 {
 		t.Errorf("version %d", e.Policy.SchemaVersion())
 	}
-	// A schema that comes back gets a number of its own: what was written since is of others.
+	// A schema that comes back gets a number of its own: events written since then have the other
+	// schema.
 	w := a.send("POST", "/v1/policies/shop/rollback", `{"version":2}`)
 	if e, _ := c.Get("shop"); w.Code != 200 || e.Policy.SchemaVersion() != 4 {
 		t.Errorf("%d %s, version %d", w.Code, w.Body, e.Policy.SchemaVersion())

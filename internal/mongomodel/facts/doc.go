@@ -3,7 +3,7 @@
 // MongoDB's documentation, or a measurement on a real replica set. A fact that holds on the one and
 // not on the other is a defect of the model.
 //
-// To add a fact, add a line to one of the tables, or a function where a table cannot say it. What a
-// test needs of a server besides answering is in the fact's needs; on a server that has it not, the
-// fact is skipped by that name.
+// To add a fact, add a line to one of the tables, or a function where a table cannot say it. The
+// fact's needs are the features that its test needs of a server. On a server without one of them,
+// the fact is skipped by that name.
 package facts

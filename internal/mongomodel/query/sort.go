@@ -20,7 +20,7 @@ func (p *KeyPattern) SortKey(doc bson.Raw) ([]bson.RawValue, error) {
 	return slices.MinFunc(keys, p.Compare), nil
 }
 
-// Sort sorts documents. Those that are equal in the order stay as they were among themselves.
+// Sort sorts documents. Documents that are equal in the order stay as they were among themselves.
 func (p *KeyPattern) Sort(docs []bson.Raw) ([]bson.Raw, error) {
 	if p.Empty() {
 		return docs, nil

@@ -25,8 +25,8 @@ import (
 )
 
 // drainTimeout is how long clients that stay connected may hold up the end: FerretDB itself would
-// give them three seconds. What was answered is in the files by then, and SQLite recovers from what
-// was not.
+// give them three seconds. Answered writes are in the files by then, and SQLite recovers from the
+// others.
 const drainTimeout = 200 * time.Millisecond
 
 func main() {

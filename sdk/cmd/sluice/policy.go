@@ -13,7 +13,7 @@ import (
 	"github.com/sluice-bus/sluice/sdk/admin"
 )
 
-// policyCommand is the commands about policies. Those that take more than a few lines have files of
+// policyCommand is the commands about policies. Commands of more than a few lines have files of
 // their own.
 type policyCommand struct {
 	controlPlane

@@ -38,7 +38,7 @@ func TestAcked(t *testing.T) {
 	if got := now.String(); got != "acked by 2 of 6 sidecars, refused by 1, 1 not connected" {
 		t.Error(got)
 	}
-	// Without the globs, those that have nothing to do with it do not count.
+	// Without the globs, sidecars that do not use the policy do not count.
 	if now := acked(map[string]int64{"payments": 2}, nil, []admin.Sidecar{{NodeID: "a", Connected: true}}); now.String() != "no connected sidecar uses it" {
 		t.Errorf("%+v", now)
 	}

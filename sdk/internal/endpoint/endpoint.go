@@ -75,7 +75,7 @@ func (e Endpoint) Transport() *http.Transport {
 	if e.TLS != nil {
 		t.TLSClientConfig = e.TLS.Clone()
 	}
-	t.DisableCompression = true // what is asked for is said at the request
+	t.DisableCompression = true // a request that wants compression asks for it
 	return t
 }
 

@@ -127,7 +127,7 @@ func TestResultsOfABatch(t *testing.T) {
 	eventually(t, "all are settled as the handler says", func() bool {
 		got := said.all()
 		slices.Sort(got)
-		return slices.Equal(slices.Compact(got), want) // what is given back may come again
+		return slices.Equal(slices.Compact(got), want) // an event given back may come again
 	})
 	sub.Stop()
 	if err := error(sluice.BatchErrors{nil, no}); !errors.Is(err, no) || err.Error() != "1 of 2 events failed, the first with: no" {

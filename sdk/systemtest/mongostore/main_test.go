@@ -7,8 +7,8 @@ import (
 	"go.uber.org/goleak"
 )
 
-// TestMain lets more tests run at once than there are processors: what is parallel here waits most
-// of its time.
+// TestMain lets more tests run at once than there are processors: parallel tests here wait most of
+// their time.
 func TestMain(m *testing.M) {
 	_ = flag.Set("test.parallel", "8")
 	goleak.VerifyTestMain(m)

@@ -203,7 +203,7 @@ func TestSweep(t *testing.T) {
 	}
 }
 
-// TestSweepSparesWhatIsKept: what is kept longer after the sweep has seen it stays.
+// TestSweepSparesWhatIsKept: the sweep spares a record that is extended after it was found.
 func TestSweepSparesWhatIsKept(t *testing.T) {
 	ctx := t.Context()
 	server := mongotest.Shared(t)

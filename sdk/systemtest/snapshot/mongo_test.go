@@ -54,8 +54,8 @@ func saves(t *testing.T, s snapshot.Store, snap snapshot.Snapshot) {
 	}
 }
 
-// Snapshots are kept as in files: the last ones stay, what is larger than a document is whole, and
-// one that is torn or corrupt is passed over.
+// Snapshots are kept as in files: the last ones stay, one larger than a document is whole, and a
+// torn or corrupt one is passed over.
 func TestMongoStore(t *testing.T) {
 	ctx, coll := t.Context(), collection(t)
 	s := &mongostore.Store{Collection: coll, Name: "totals", Keep: 2, Logger: quiet}

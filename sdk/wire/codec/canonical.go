@@ -183,7 +183,7 @@ func (t *tree) parse(text []byte) (err *SyntaxError) {
 	for {
 		at := int32(len(t.nodes))
 		t.nodes = slices.Grow(t.nodes, 1)[:at+1]
-		n := &t.nodes[at] // of an earlier text: what is not set below is not read
+		n := &t.nodes[at] // of an earlier text: fields not set below are not read
 		if in != outside && t.nodes[in].kind == '{' {
 			if err = t.scanName(&n.name); err != nil {
 				return err
