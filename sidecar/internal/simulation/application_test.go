@@ -102,7 +102,7 @@ func (p *publisher) next(n int) (items, cancelled []item) {
 // answer is what comes of one call: the items that it did not settle.
 type answer chan []item
 
-// start sends a call through whichever sidecar is next; nil: none answers.
+// start sends a call through the next sidecar; nil: none answers.
 func (p *publisher) start(items []item) answer {
 	m := p.run.machines[p.plan.Sidecars[int(p.place.Load())%len(p.plan.Sidecars)]]
 	life := m.process()
@@ -163,8 +163,8 @@ func (p *publisher) answered(life *process, items []item, tries []*publish, resu
 	a <- left
 }
 
-// finish waits for the answer, and publishes what it does not settle again, there or elsewhere,
-// until nothing is left.
+// finish waits for the answer, and publishes the items that it does not settle again, through this
+// sidecar or another, until none is left.
 func (p *publisher) finish(items []item, a answer) {
 	for tries := 0; ; tries++ {
 		if a != nil {
@@ -283,8 +283,8 @@ func (c *connection) leave(breaks bool) {
 	c.end(&how)
 }
 
-// end notes what the end of the connection means for what is open. A sidecar that stops in order
-// gives it back.
+// end notes the end of the connection for its open deliveries. A sidecar that stops in order gives
+// them back.
 func (c *connection) end(how *group.Leaving) {
 	if how != nil {
 		c.life.machine.gate.pass()
@@ -357,7 +357,7 @@ func (c *connection) Deliver(ds []group.Delivery) {
 	}
 }
 
-// process does with a delivery what the plan has for its event and attempt.
+// process treats a delivery as the plan says for its event and attempt.
 func (c *connection) process(d *delivery, lease group.Lease) {
 	dice := newDice(c.plan.Seed, hash(d.ID, d.Attempt))
 	takes := time.Duration(dice.Int64N(int64(c.plan.Takes.d()) + 1))
@@ -453,7 +453,7 @@ type unpaced struct{}
 
 func (unpaced) Take(time.Time) (time.Duration, bool) { return 0, true }
 
-// reader follows all partitions of a topic through one sidecar after the other.
+// read follows all partitions of a topic through one sidecar after the other.
 func (r *run) read(name, topic string, partitions int, dice dice) {
 	next := slices.Repeat([]uint64{1}, partitions)
 	m := r.machines[dice.IntN(len(r.machines))]

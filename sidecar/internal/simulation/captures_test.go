@@ -74,11 +74,11 @@ func (p *process) newCapture() (*capture.Capture, error) {
 // documentChange is one change of a document, which takes effect exactly once.
 type documentChange struct {
 	Op, ID       string
-	Version      int // of the document behind it, or that a delete removes
+	Version      int // of the document behind the change, or that a delete removes
 	Began, Ended moment
 }
 
-// changer makes the changes of its plan. No fault but those of the replica set is for it.
+// changer makes the changes of its plan. Of all faults, it meets only those of the replica set.
 type changer struct {
 	run      *run
 	name     string
@@ -215,7 +215,7 @@ func (r *run) captured() bool {
 }
 
 // checkCaptured holds the events of each document against its changes. The event of an update has
-// the document as it was when the capture looked it up, which may be after later changes.
+// the document as the capture found it when it looked, which may be after later changes.
 func checkCaptured(v *view, broken func(string, ...any)) {
 	changes, events := map[string][]*documentChange{}, map[string][]*stored{}
 	for _, c := range v.Changes {

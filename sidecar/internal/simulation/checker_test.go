@@ -184,11 +184,11 @@ func checkUnstored(v *view, broken func(string, ...any)) {
 	}
 }
 
-// later is true of what is to come into the log at a time of its own.
+// later reports whether a publish is of a scheduled event.
 func later(p *publish) bool { return p.DeliverAt != 0 }
 
-// checkOrder walks through all events by when they were first attempted; the highest seq that had
-// been answered until then is below them.
+// checkOrder goes through all events in the order of their first attempts. The highest seq that had
+// been answered before an event's first attempt is below the event's own.
 func checkOrder(v *view, broken func(string, ...any)) {
 	type mark struct {
 		order int
@@ -223,9 +223,8 @@ func checkOrder(v *view, broken func(string, ...any)) {
 	}
 }
 
-// checkOvertaken looks at events that were published through one sidecar alone: whichever way they
-// took into the log, the spool included, those of a key are there in the order in which they were
-// answered.
+// checkOvertaken looks at events that were published through one sidecar alone. The events of a key
+// are in the log in the order of their answers, whichever way they took, the spool included.
 func checkOvertaken(v *view, broken func(string, ...any)) {
 	type route struct{ sidecar, topic, key string }
 	routes := map[route][]*publish{}
@@ -329,9 +328,9 @@ func checkSkipped(v *view, broken func(string, ...any)) {
 	}
 }
 
-// checkFates looks for events that groups are through with although no member asked for that: those
-// at seqs that a group had passed with events that a change of primary has taken back since, or the
-// others.
+// checkFates looks for events that groups are through with although no member asked for that. With
+// takenBack it looks at seqs that a group had passed with events that a change of primary has taken
+// back since; without it, at all others.
 func (v *view) checkFates(takenBack bool, broken func(string, ...any)) {
 	for g := range v.groups {
 		passed := map[int]uint64{} // by partition
@@ -386,10 +385,10 @@ func checkDeaths(v *view, broken func(string, ...any)) {
 	}
 }
 
-// unseen is how many attempts of one event can have been counted that no member saw: a process that
-// is killed, or silent for longer than its lease, may have saved one and not sent the delivery. One
-// that stopped while the store was away, and was declared dead before the next process could tell,
-// counts what it gave back.
+// unseen is how many attempts of one event can have been counted without a member seeing them. A
+// process that is killed, or silent for longer than its lease, may have saved an attempt and not
+// sent the delivery. A process that stopped while the store was away, and was declared dead before
+// the next process could tell, has an attempt counted for each delivery that it gave back.
 func (v *view) unseen(until int) (n int) {
 	for _, l := range v.Lives {
 		if l.Killed && l.Ended.Order < until {
@@ -457,8 +456,8 @@ func checkKeyOrder(v *view, broken func(string, ...any)) {
 	}
 }
 
-// asked reports whether somebody had asked for the event to be settled before a moment, or it is a
-// dead letter, or was removed.
+// asked reports whether a member had asked for the event to be settled before a moment, or the
+// event is a dead letter, or was removed.
 func (v *view) asked(d *delivery, by moment) bool {
 	k := [3]string{d.Topic, d.Group, d.ID}
 	return len(v.dead[k]) > 0 || v.died[k] || v.bySeq[place{part{d.Topic, d.Partition}, d.Seq}].goneBy(by.At) || slices.ContainsFunc(v.byEvt[k], func(o *delivery) bool {
@@ -484,9 +483,9 @@ func checkSettledAgain(v *view, broken func(string, ...any)) {
 	}
 }
 
-// checkLeases: of two deliveries of one event, an ack of one alone can be accepted. As long as
-// nothing has kept a sidecar from being heard of, there are no two in force at all, for members
-// that are told what they lose.
+// checkLeases: of two deliveries of one event, the group accepts the ack of one alone. Before the
+// first fault, a member that is told what it loses never gets an event whose earlier delivery is
+// still in force.
 func checkLeases(v *view, broken func(string, ...any)) {
 	for k, ds := range v.byEvt {
 		if !v.lasting(k[0]) { // it may have been lost, and published again
@@ -513,8 +512,8 @@ func checkLeases(v *view, broken func(string, ...any)) {
 	}
 }
 
-// checkWindows counts for members that are told what they lose; the others cannot know what still
-// counts.
+// checkWindows counts for members that are told what they lose; other members cannot know which
+// deliveries still count.
 func checkWindows(v *view, broken func(string, ...any)) {
 	held := map[string][]*delivery{}
 	for _, d := range v.Deliveries {
@@ -538,7 +537,7 @@ func (d *delivery) over(at moment) bool {
 		slices.ContainsFunc(d.Settles, func(s *settle) bool { return s.Kind != "extend" && s.Began.Order < at.Order })
 }
 
-// checkRemoved looks at what is not in the log any more, and at what nothing remembers.
+// checkRemoved looks at events that are not in the log any more, and at events that are forgotten.
 func checkRemoved(v *view, broken func(string, ...any)) {
 	for at, events := range v.parts {
 		t := v.topics[at.topic]
@@ -567,7 +566,7 @@ func checkRemoved(v *view, broken func(string, ...any)) {
 	}
 }
 
-// checkSpooled looks at what was published before anything went wrong.
+// checkSpooled looks at events that were published before the first fault.
 func checkSpooled(v *view, broken func(string, ...any)) {
 	for _, p := range v.Publishes {
 		if calm := !v.Troubled.came() || p.Ended.Order < v.Troubled.Order; p.Spooled && calm && v.lasting(p.Topic) {

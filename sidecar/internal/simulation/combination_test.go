@@ -2,8 +2,8 @@ package simulation
 
 import "slices"
 
-// combinations draw faults that hurt together, each in a way that faults which are drawn one by one
-// hardly ever come to.
+// combinations draw faults that hurt together. Faults that are drawn one by one hardly ever meet in
+// these ways.
 var combinations = []struct {
 	name string
 	draw func(d dice, p *plan) []fault
@@ -12,8 +12,8 @@ var combinations = []struct {
 	{"frozen", frozen}, {"one-request", oneRequest}, {"deployment", deployment}, {"late-insert", lateInsert}, {"caught", caught},
 }
 
-// combination draws one, or the mix's; where the mix lacks one of its kinds, a single fault stands
-// for it.
+// combination draws a combination, or takes the mix's. If the mix lacks one of its kinds of faults,
+// a single fault takes its place.
 func (d dice) combination(p *plan, m mix) []fault {
 	c := combinations[d.IntN(len(combinations))]
 	for _, only := range combinations {
@@ -82,8 +82,8 @@ func lagging(d dice, p *plan) []fault {
 	return faults
 }
 
-// lateSave has saves of a sidecar come late, and has it go before they do: what comes late is the
-// last that is saved.
+// lateSave delays saves of a sidecar, and ends the sidecar before they arrive: a late save is its
+// last.
 func lateSave(d dice, p *plan) []fault {
 	s := d.IntN(p.Sidecars)
 	f := fault{
@@ -98,8 +98,8 @@ func lateSave(d dice, p *plan) []fault {
 	return []fault{f}
 }
 
-// lateTake has what is saved of epochs come late while partitions move, and has one who has taken
-// them go.
+// lateTake delays commands on epochs while partitions move, and kills a sidecar that may have taken
+// some.
 func lateTake(d dice, p *plan) []fault {
 	moves := []faultKind{stopSidecar, stopSidecar, killSidecar, pauseSidecar}
 	f := fault{Kind: moves[d.IntN(len(moves))], Sidecar: d.IntN(p.Sidecars), At: d.when(p), For: d.between(50, 20_000)}
@@ -117,7 +117,7 @@ func lateTake(d dice, p *plan) []fault {
 	return []fault{f}
 }
 
-// slowTake keeps a sidecar quiet until others take what it has, and has them take their time, so
+// slowTake keeps a sidecar quiet until others take its partitions, and slows the others down, so
 // that it comes back meanwhile.
 func slowTake(d dice, p *plan) []fault {
 	quiet := []faultKind{pauseSidecar, isolate, suspendSidecar}
@@ -139,7 +139,7 @@ func frozen(d dice, p *plan) (faults []fault) {
 	}
 	for range d.upTo(2) {
 		f := fault{Kind: quiet[d.IntN(len(quiet))], Sidecar: d.IntN(p.Sidecars), At: d.when(p), For: d.between(10_000, 40_000)}
-		if d.chance(50) { // comes back while what its members have is still theirs
+		if d.chance(50) { // comes back while its members' deliveries are still in force
 			f.Kind, f.For = pauseSidecar, d.between(10_000, 16_000)
 		}
 		faults = append(faults, f)
@@ -165,8 +165,8 @@ func oneRequest(d dice, p *plan) []fault {
 	return []fault{f}
 }
 
-// lateInsert has inserts of a sidecar come when their seqs are void, and kills it, with all who
-// publish through it, until then.
+// lateInsert has inserts of a sidecar arrive when their seqs are void, and keeps the sidecar dead
+// until then. Most publishers use no other sidecar.
 func lateInsert(d dice, p *plan) []fault {
 	s, by := d.IntN(p.Sidecars), d.between(70_000, 200_000)
 	for i := range p.Publishers {

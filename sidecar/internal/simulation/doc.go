@@ -2,11 +2,11 @@
 // all in one bubble of virtual time, and holds what applications saw against the promises of the
 // design. It has tests alone.
 //
-// A schedule is a [plan]: a topology, what applications publish and consume, and what goes wrong
-// meanwhile. It is made from a seed, or read from a JSON document that an earlier run has recorded.
-// A run gives a history: what each application asked and was told, in the order in which it was,
-// and what the log held in the end. The rules of the checker know the history alone, never the
-// inside of a sidecar.
+// A schedule is a [plan]: a topology, what applications publish and consume, and the faults
+// meanwhile. A plan is made from a seed, or read from a JSON document that an earlier run has
+// recorded. A run gives a history: every request of the applications and its answer, in their
+// order, and the log's content in the end. The rules of the checker know the history alone, never
+// the inside of a sidecar.
 //
 //	seed ──▶ plan ──▶ run: applications ── sidecars ── replica set ──▶ history ──▶ rules ──▶ violations
 //	          ▲                faults ──────┴──────────────┘                                     │
@@ -19,25 +19,25 @@
 // does for a connection. A sidecar that is killed loses all of its connections at once and
 // everything but its spool.
 //
-// Some topics expire or are compacted while a plan runs. What was removed is known from its stub,
-// which stays for a day. Where a plan rests, all sidecars are stopped for longer than that once
-// everything is settled, and go on.
+// Some topics expire or are compacted while a plan runs. A removed event is known from its stub,
+// which stays for a day. Where a plan rests, all sidecars stop once everything is settled, for
+// longer than a day, and go on.
 //
 // Plans of their own have dead letters redriven and discarded while everything goes on
-// (redrive_test.go): what comes of that has rules of its own, and an event that was redriven or
-// discarded is no more a silent drop than one that was acked.
+// (redrive_test.go). Redriven events have rules of their own. An event that was redriven or
+// discarded is no silent drop, as an acked one is none.
 //
 // In some plans sidecars capture a collection (captures_test.go): each change of a document is
 // published once, in the order of the document, whichever sidecar captures.
 //
 // In some plans publishers schedule events for later, and take some of them back (later_test.go).
-// None comes before it is due by the clocks of the sidecars, or once it was cancelled while nobody
-// was publishing it.
+// No event comes before it is due by the clocks of the sidecars. None comes after it was cancelled
+// while nobody was publishing it.
 //
 // Random plans draw faults one by one, and half of them also in combinations that hurt together
-// (combination_test.go). How often they find what is wrong is known from weaknesses: ways to build
-// the product wrong, which tests put around its parts.
+// (combination_test.go). Weaknesses tell how often plans find a mistake: they are ways to build the
+// product wrong, which tests put around its parts.
 //
-// testdata/fixed has plans that once broke a promise, with the reason; testdata/planted those that
-// find a weakness which a test puts into the log or the groups.
+// testdata/fixed has plans that once broke a promise, with the reason. testdata/planted has plans
+// that find a weakness which a test puts into the log or the groups.
 package simulation

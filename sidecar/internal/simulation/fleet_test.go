@@ -30,14 +30,14 @@ func fleetOf(n int) *plan {
 	return p
 }
 
-// cost is what the store was asked for in some time.
+// cost is what the store did in some time.
 type cost struct {
 	span time.Duration
 	kind map[string]int // commands
 	work store.Work
 }
 
-// costOf counts what the store is asked for while do runs.
+// costOf counts the store's work while do runs.
 func (r *run) costOf(c *counting, do func()) cost {
 	began, work := time.Now(), r.set.Work()
 	c.set(true)
@@ -49,7 +49,7 @@ func (r *run) costOf(c *counting, do func()) cost {
 	return got
 }
 
-// commands counts those that begin with one of the prefixes; without any it counts all.
+// commands counts the commands that begin with one of the prefixes; without any it counts all.
 func (c cost) commands(prefixes ...string) (n int) {
 	for kind, of := range c.kind {
 		if len(prefixes) == 0 || slices.ContainsFunc(prefixes, func(p string) bool { return strings.HasPrefix(kind, p) }) {
@@ -59,7 +59,7 @@ func (c cost) commands(prefixes ...string) (n int) {
 	return n
 }
 
-// writes are those that a majority answers, except for beats; of signals one member does.
+// writes are the commands that a majority answers, except for beats; one member answers signals.
 var writes = []string{"insert events", "insert epochs", "insert nodes", "insert meta", "update ", "delete ", "findAndModify "}
 
 // above is what c costs beyond as much time of idling.
@@ -82,7 +82,7 @@ func (c cost) log(t *testing.T, what string) {
 
 var fleetFlag = flag.Int("fleet", 50, "how many sidecars TestFleet has")
 
-// TestFleet counts what a fleet costs the store: of all kinds, and in documents that the primary
+// TestFleet counts what a fleet costs the store: its commands, and the documents that the primary
 // looks at.
 func TestFleet(t *testing.T) {
 	for _, gauges := range []bool{true, false} {
@@ -90,8 +90,9 @@ func TestFleet(t *testing.T) {
 	}
 }
 
-// testFleet measures an idle fleet, with the gauges of groups, which one sidecar reads all epochs
-// for now and then; without them it measures what a fleet costs that something happens to.
+// testFleet measures an idle fleet with the gauges of groups: for these, one sidecar reads all
+// epochs now and then. Without the gauges it measures what an event, restarts, a kill and an
+// election cost.
 func testFleet(t *testing.T, n int, gauges bool) {
 	const span = 30 * time.Second
 	r := newRun(fleetOf(n))
@@ -155,7 +156,7 @@ func testFleet(t *testing.T, n int, gauges bool) {
 	}
 }
 
-// TestStopOfManyEpochs counts what the stop of a sidecar costs that owns 3,008 epochs.
+// TestStopOfManyEpochs counts the store's work when a sidecar stops that owns 3,008 epochs.
 func TestStopOfManyEpochs(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := fleetOf(188)

@@ -9,8 +9,8 @@ import (
 	"github.com/sluice-bus/sluice/sdk/wire/codec"
 )
 
-// history is what applications asked and were told. Order is one count over everything in it, so it
-// says what came before what; times are virtual, from the start of the run.
+// history is the requests and answers of applications. Order is one count over everything in it, so
+// it says which of two things came first. Times are virtual, from the start of the run.
 type history struct {
 	start time.Time
 
@@ -19,7 +19,7 @@ type history struct {
 
 	Publishes  []*publish  `json:"publishes"`
 	Deliveries []*delivery `json:"deliveries"`
-	// Redelivered are those of redriven dead letters, for which other rules hold.
+	// Redelivered are deliveries of redriven dead letters, which have other rules.
 	Redelivered []*delivery       `json:"redelivered,omitempty"`
 	Redrives    []*redrive        `json:"redrives,omitempty"`
 	Cancels     []*cancel         `json:"cancels,omitempty"`
@@ -101,7 +101,7 @@ type delivery struct {
 	Lost              moment // the member's connection broke
 }
 
-// settle is what a member said of a delivery.
+// settle is a member's answer to a delivery.
 type settle struct {
 	Kind         string // ack, nack or extend
 	Began, Ended moment
@@ -121,7 +121,7 @@ func (d *delivery) acked() moment {
 	return moment{}
 }
 
-// read is an event as somebody read it who follows a partition.
+// read is an event as a reader of its partition saw it.
 type read struct {
 	Reader    string
 	Topic     string
@@ -141,7 +141,7 @@ type lifetime struct {
 	PendingEnds []string
 }
 
-// declared is that somebody declared a life dead, or tried to.
+// declared says that a sidecar declared a life dead, or tried to.
 type declared struct {
 	Life string
 	At   moment
@@ -156,7 +156,7 @@ type stored struct {
 	DeadID, DeadGroup       string // of a dead letter
 	DeadAttempts            int
 	// Of an event that retention or compaction has removed: when, by the server's clock or a little
-	// before it, and when nothing of it was left; 0: its stub was.
+	// before it, and when it had no stub any more; 0: it still had one.
 	Gone              bool
 	GoneAt, Forgotten time.Duration
 }

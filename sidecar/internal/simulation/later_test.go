@@ -49,8 +49,7 @@ func (p *plan) addLater(m mix) {
 	}
 }
 
-// laterPlan is a plan that schedules events, of the faults that sidecars, their store and their
-// clocks have.
+// laterPlan is a plan that schedules events, with faults of sidecars, of the store and of clocks.
 func laterPlan(seed uint64) *plan {
 	m := usualMix()
 	m.later, m.outbox, m.sweeps = 100, 0, 10
@@ -184,13 +183,13 @@ func (v *view) isOver(p *publish, at moment) bool {
 	})
 }
 
-// mayBeSpooled reports whether the spool of another sidecar than that may have what was published.
+// mayBeSpooled reports whether the spool of a sidecar other than the given one may have the event.
 func (v *view) mayBeSpooled(p *publish, than string) bool {
 	return p.Sidecar != than && (p.Spooled || !p.Ended.came() && !v.topics[p.Topic].Rejects)
 }
 
-// checkScheduled: an event that was scheduled comes into the log no earlier than any of those who
-// published it asked for, and not at all once it was cancelled, unless somebody publishes it again.
+// checkScheduled: a scheduled event comes into the log no earlier than at the earliest time that a
+// publish of it asked for. A cancelled event comes only if it is published again.
 func checkScheduled(v *view, broken func(string, ...any)) {
 	seen := map[place]time.Duration{} // first
 	see := func(at part, seq uint64, when time.Duration) {
@@ -235,7 +234,7 @@ func checkScheduled(v *view, broken func(string, ...any)) {
 	}
 }
 
-// laterWeaknesses are ways to weaken how scheduled events come, and do not come.
+// laterWeaknesses are ways to build scheduled events wrong.
 var laterWeaknesses = []weakness{
 	{name: "scheduled-early", obvious: true, is: "an event is released before it is due", scheduler: func(l eventlog.Scheduler) eventlog.Scheduler {
 		return weakScheduler{Scheduler: l, early: 5000}
@@ -286,8 +285,8 @@ func (w weakScheduler) Cancel(ctx context.Context, topic, id string) error {
 }
 
 // TestLaterSchedules schedules events and cancels them while sidecars are killed, the store is
-// away, calls come late and clocks are set: none comes early, twice or not at all, and none that
-// was cancelled.
+// away, calls come late and clocks are set. No event comes early, twice or not at all, and no
+// cancelled one comes.
 func TestLaterSchedules(t *testing.T) {
 	soak.Rounds(t, func(t *testing.T, seed uint64) {
 		var scheduled, cancelled atomic.Int64
@@ -354,7 +353,7 @@ func TestLateness(t *testing.T) {
 	}
 }
 
-// TestLaterWeaknesses: the schedules find what is built wrong on purpose.
+// TestLaterWeaknesses checks that the schedules find mistakes that are built in on purpose.
 func TestLaterWeaknesses(t *testing.T) {
 	for _, w := range laterWeaknesses {
 		t.Run(w.name, func(t *testing.T) {

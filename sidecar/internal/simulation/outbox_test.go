@@ -101,7 +101,7 @@ type entry struct {
 	Seq           uint64 // 0: it did not say
 }
 
-// outboxClient is what applications insert with. No fault but those of the replica set is for it.
+// outboxClient inserts for applications. Of all faults, it meets only those of the replica set.
 type outboxClient struct {
 	run  *run
 	coll *mongo.Collection
@@ -135,7 +135,7 @@ func (o *outboxClient) drained() bool {
 	return err == nil && n == 0
 }
 
-// close notes what the documents say in the end.
+// close notes the state of the documents in the end.
 func (o *outboxClient) close() error {
 	if o == nil {
 		return nil

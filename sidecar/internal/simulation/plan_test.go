@@ -15,7 +15,7 @@ type plan struct {
 	About string `json:"about,omitempty"`
 	// Breaks is the rule that a run of a recorded plan breaks.
 	Breaks string `json:"breaks,omitempty"`
-	// Weakness is what a test has put into the product for it: one of mongolog's.
+	// Weakness is the mistake that a test has put into the product for the plan: one of mongolog's.
 	Weakness string `json:"weakness,omitempty"`
 
 	Seed       uint64          `json:"seed"`
@@ -109,7 +109,7 @@ type fault struct {
 	Seed       uint64    `json:"seed,omitempty"`
 	Sidecar    int       `json:"sidecar,omitempty"` // everySidecar: of requests only
 	Member     int       `json:"member,omitempty"`
-	Primary    bool      `json:"primary,omitempty"`    // the member is whoever is primary when it strikes
+	Primary    bool      `json:"primary,omitempty"`    // the member is the primary at the time
 	Percent    int       `json:"percent,omitempty"`    // of requests
 	By         ms        `json:"by,omitempty"`         // how much later or slower
 	Command    string    `json:"command,omitempty"`    // only requests of this command, and
@@ -118,7 +118,7 @@ type fault struct {
 	Then []fault `json:"then,omitempty"`
 }
 
-// everySidecar has a fault of requests meet those of all sidecars.
+// everySidecar is for faults that meet the requests of all sidecars.
 const everySidecar = -1
 
 // each calls do with the fault and all that follow it, and when they strike at the latest.
@@ -155,7 +155,7 @@ const (
 	shiftClock     faultKind = "shift-clock"     // a sidecar's wall clock, by By
 )
 
-// mix is what random plans are made of.
+// mix says what random plans are made of.
 type mix struct {
 	kinds    []faultKind
 	faults   int // at most
@@ -171,7 +171,8 @@ type mix struct {
 var everyFault = []faultKind{loseRequests, loseAnswers, late, halve, slowRequests, partSidecar, isolate, outage, partMember,
 	slowMember, lagMember, stepdown, killMember, killSidecar, stopSidecar, pauseSidecar, suspendSidecar, shiftClock}
 
-// ofRequests are the kinds that a command and a collection may narrow down, to one of requests.
+// ofRequests are kinds of faults that can be narrowed down to one of requests, by command and
+// collection.
 var (
 	ofRequests = []faultKind{loseRequests, loseAnswers, late, halve, slowRequests}
 	requests   = [][2]string{
@@ -184,7 +185,7 @@ func usualMix() mix {
 	return mix{kinds: everyFault, faults: 8, lasts: 40_000, outbox: 30, sweeps: 40, later: 25, captures: 15}
 }
 
-// searchMix has less go wrong, so that a weakness shows before it is lost among other things.
+// searchMix has fewer faults, so that they do not hide a weakness.
 func searchMix() mix {
 	return mix{kinds: everyFault, faults: 6, lasts: 60_000, sweeps: 20}
 }
@@ -211,8 +212,8 @@ func (d dice) some(percent, most int) int {
 	return d.upTo(most)
 }
 
-// newPlan makes the plan of a seed. Half of them have faults that hurt together, beside those that
-// are drawn one by one.
+// newPlan makes the plan of a seed. Half of the plans have faults that hurt together, beside faults
+// that are drawn one by one.
 func newPlan(seed uint64, m mix) *plan {
 	d := newDice(seed, 1)
 	p := &plan{Seed: seed, Sidecars: 1 + d.upTo(4), Members: 3, Lasts: d.between(m.lasts/2, m.lasts), Measured: d.chance(20)}
@@ -227,7 +228,7 @@ func newPlan(seed uint64, m mix) *plan {
 				Topic: t.Name, Name: fmt.Sprintf("g%d", g), AckTimeout: d.between(3_000, 20_000), Attempts: 2 + d.IntN(6),
 				Unordered: d.chance(20), Poison: d.some(30, 10),
 			}
-			if d.chance(30) { // outlasts what keeps a sidecar from its members
+			if d.chance(30) { // outlasts the faults that keep a sidecar from its members
 				g.AckTimeout = d.between(20_000, 60_000)
 			}
 			p.Groups = append(p.Groups, g)

@@ -16,7 +16,7 @@ import (
 	"github.com/sluice-bus/sluice/sidecar/internal/retention"
 )
 
-// redriverPlan is somebody who redrives dead letters of a group until all is calm.
+// redriverPlan is an operator who redrives dead letters of a group until all is calm.
 type redriverPlan struct {
 	Seed     uint64 `json:"seed"`
 	Group    int    `json:"group"` // in the plan's groups
@@ -63,7 +63,7 @@ func redrivenPlan(seed uint64) *plan {
 	return p
 }
 
-// redrives redrives what a group's dead letters are, a part of them at a time.
+// redrives redrives a group's dead letters, a part of them at a time.
 func (r *run) redrives(b redriverPlan) {
 	d, g := newDice(b.Seed, 12), r.plan.Groups[b.Group]
 	for wait := b.Start; r.sleep(wait.d()) && !r.isCalm(); wait = d.between(0, 2*b.Every) {
@@ -73,11 +73,11 @@ func (r *run) redrives(b redriverPlan) {
 			continue
 		}
 		m.gate.pass()
-		_ = r.redriveSome(life, g, d, d.chance(b.Discards)) // or when it is tried again
+		_ = r.redriveSome(life, g, d, d.chance(b.Discards)) // a later call tries again
 	}
 }
 
-// redriveSome does what the gateway does for such a request.
+// redriveSome redrives or discards letters as the gateway does.
 func (r *run) redriveSome(life *process, g groupPlan, d dice, discards bool) error {
 	ctx, dead := context.Background(), g.Topic+wire.DeadLetterSuffix
 	var letters []eventlog.Dead
@@ -157,8 +157,7 @@ func (r *run) redriving() bool {
 	return false
 }
 
-// processRedriven does with a redriven event what a member that was mended does, except for now and
-// then.
+// processRedriven treats a redriven event as a repaired member does; now and then it fails again.
 func (c *connection) processRedriven(d *delivery, lease group.Lease) {
 	dice := newDice(c.plan.Seed, hash(d.ID+" again", d.Attempt))
 	takes := time.Duration(dice.Int64N(int64(c.plan.Takes.d()) + 1))
@@ -174,8 +173,8 @@ func (c *connection) processRedriven(d *delivery, lease group.Lease) {
 }
 
 // checkRedriven: a redriven event comes to the group that failed it and to no other, until one ack
-// of it is answered OK, in the order of its key as far as it was redriven with others of it; then
-// it is in the list no more, and nothing is there twice.
+// of it is answered OK. Events of a key that were redriven together come in their order. An acked
+// event is not in the list of dead letters any more, and nothing is there twice.
 func checkRedriven(v *view, broken func(string, ...any)) {
 	calls, first := map[[3]string][]*redrive{}, map[[3]string]moment{}
 	for _, call := range v.Redrives {
@@ -245,7 +244,7 @@ func checkRedriven(v *view, broken func(string, ...any)) {
 	}
 }
 
-// redriveWeaknesses are ways to weaken how dead letters come back.
+// redriveWeaknesses are ways to build redrives wrong.
 var redriveWeaknesses = []weakness{
 	{name: "redriven-to-all", obvious: true, is: "what is redriven for one group comes to another", groups: func(l group.Log) group.Log {
 		return weakRedrives{Log: l, list: func(ctx context.Context, topic, _ string, partition, limit int) ([]eventlog.Redrive, error) {
@@ -312,7 +311,7 @@ func (w weakRedrives) EndRedrives(ctx context.Context, topic string, rs []eventl
 }
 
 // TestRedrivenSchedules redrives and discards dead letters while sidecars are killed and calls
-// lost: the promises are kept.
+// lost, and checks that the promises are kept.
 func TestRedrivenSchedules(t *testing.T) {
 	soak.Rounds(t, func(t *testing.T, seed uint64) {
 		var redelivered, calls atomic.Int64
@@ -335,7 +334,7 @@ func TestRedrivenSchedules(t *testing.T) {
 	})
 }
 
-// TestRedriveWeaknesses: the schedules find what is built wrong on purpose.
+// TestRedriveWeaknesses checks that the schedules find mistakes that are built in on purpose.
 func TestRedriveWeaknesses(t *testing.T) {
 	for _, w := range redriveWeaknesses {
 		t.Run(w.name, func(t *testing.T) {

@@ -85,7 +85,8 @@ func TestRivalsInAClosedLoop(t *testing.T) {
 	}
 }
 
-// closedLoop returns how many events a second all publish, and who publishes the least.
+// closedLoop returns how many events a second all sidecars publish together, and how many the
+// slowest publishes.
 func closedLoop(t *testing.T, p *plan) (all, least float64) {
 	t.Helper()
 	res := runPlan(t, p)

@@ -32,15 +32,15 @@ import (
 )
 
 const (
-	// settling is how long after the last fault was mended everything has to be published and
+	// settling is how long after the end of the last fault everything has to be published and
 	// settled. Consumers that take 3 s for an event, one after the other of a key, and let some run
-	// into their deadlines, take 5 minutes for what there is at most.
+	// into their deadlines, take 5 minutes at most.
 	settling = 10 * time.Minute
-	// lingering is how long a run goes on after that, for what comes late.
+	// lingering is how long a run goes on after that, for late requests.
 	lingering = 15 * time.Second
 )
 
-// tooLong is far beyond what any run takes: somebody waits for what does not come.
+// tooLong is far beyond any run: something waits for an event that does not come.
 const tooLong = 6 * time.Hour
 
 // slowSchedule is how much time of the machine a schedule may take before it says which one it is:
@@ -85,7 +85,7 @@ type meter interface {
 	meet(mongomodel.Request) mongomodel.Fault
 }
 
-// result is what came of a run.
+// result is the result of a run.
 type result struct {
 	history    *history
 	violations []violation
@@ -169,7 +169,7 @@ func (p *plan) policies() *policy.Snapshot {
 	return s
 }
 
-// work is the run from its start until nothing is left to come.
+// work is the run from its start until everything is settled.
 func (r *run) work() {
 	r.startApplications()
 	var faults sync.WaitGroup
@@ -187,7 +187,7 @@ func (r *run) work() {
 	r.stopApplications()
 }
 
-// startApplications starts the sidecars and those that use them.
+// startApplications starts the sidecars and their applications.
 func (r *run) startApplications() {
 	for _, m := range r.machines {
 		r.start(m)
@@ -217,7 +217,7 @@ func (r *run) startApplications() {
 	}
 }
 
-// stopApplications has them come to their ends, and then the sidecars.
+// stopApplications lets the applications end, and then stops the sidecars.
 func (r *run) stopApplications() {
 	close(r.over)
 	r.apps.Wait()
@@ -234,7 +234,7 @@ func (r *run) start(m *machine) {
 	}
 }
 
-// mend makes the world a good one, with a member of each group in it.
+// mend resumes and starts all sidecars, and gives each group a member that works well.
 func (r *run) mend() {
 	r.mu.Lock()
 	r.calm, r.deadline = true, time.Now().Add(settling/2)
@@ -250,8 +250,8 @@ func (r *run) mend() {
 	}
 }
 
-// rest stops all sidecars until what remembers ids and seqs may be deleted, and goes on with what
-// is new, and with ids that are still known.
+// rest stops all sidecars until records of ids and seqs may be deleted. Then it publishes new
+// events, and earlier ones whose ids are still known.
 func (r *run) rest() {
 	r.resting.Store(true)
 	for _, m := range r.machines {
@@ -293,7 +293,7 @@ func (r *run) remembered(b publisherPlan) (sent []item) {
 	return sent
 }
 
-// tryAgain is after how long applications try what was refused again.
+// tryAgain is how long applications wait before they try a refused request again.
 func (r *run) tryAgain() time.Duration {
 	if r.resting.Load() {
 		return time.Minute
@@ -328,7 +328,7 @@ func (r *run) latest() (d time.Duration) {
 	return d
 }
 
-// quiet reports whether all calls are answered, nothing is spooled, all that is stored is readable,
+// quiet reports whether all calls are answered, nothing is spooled, all stored events are readable,
 // and no group has anything left.
 func (r *run) quiet() bool {
 	r.history.mu.Lock()
@@ -340,7 +340,7 @@ func (r *run) quiet() bool {
 	if open || !r.outbox.drained() || !r.captured() || r.spooled() > 0 || r.waiting() {
 		return false
 	}
-	if r.plan.Weakness == "" && !r.readable() { // with some of them nothing ever mends a hole
+	if r.plan.Weakness == "" && !r.readable() { // with some weaknesses nothing ever mends a hole
 		return false
 	}
 	if len(r.plan.Redrivers) > 0 && r.redriving() {
@@ -354,7 +354,7 @@ func (r *run) quiet() bool {
 	return true
 }
 
-// process reports whether that life of a sidecar is the one that runs.
+// process reports whether the sidecar's running process is that life.
 func (r *run) process(sidecar string, life int) bool {
 	for _, m := range r.machines {
 		if p := m.process(); m.name == sidecar && p != nil {
@@ -426,7 +426,7 @@ func (r *run) finish() (res result) {
 	return res
 }
 
-// takeStock notes all that the log has, through a client that no fault is for.
+// takeStock notes the whole log, through a client without faults.
 func (r *run) takeStock() error {
 	log, err := mongolog.Open(mongolog.Options{
 		URL: r.set.URI() + "&serverMonitoringMode=poll", NodeID: "stock", Logger: r.logger, Dialer: r.set.Client("stock").Dialer,
@@ -476,7 +476,7 @@ func (r *run) takeStock() error {
 			x := extents[e.Partition]
 			from := max(e.Progress.Cursor, x.First)
 			left.Events += max(int64(x.Head+1-from), 0)
-			for _, done := range e.Progress.Settled { // above an event that somebody had when it was removed
+			for _, done := range e.Progress.Settled { // above an event that a member had when it was removed
 				left.Events -= max(int64(min(done.Last, x.Head)+1-max(done.First, from)), 0)
 			}
 			left.Ahead += max(int64(e.Progress.Cursor-x.Head-1), 0)
@@ -496,8 +496,8 @@ func (r *run) takeStock() error {
 	return nil
 }
 
-// takeStockOfStubs notes what retention and compaction have removed. Of what was there before the
-// rest and is not any more there is nothing left but what was noted then.
+// takeStockOfStubs notes the events that retention and compaction have removed. An event whose stub
+// is gone since before the rest is known from the earlier notes alone.
 func (r *run) takeStockOfStubs(ctx context.Context, before []stored) error {
 	client, err := mongo.Connect(r.set.Client("stock").SetServerMonitoringMode(options.ServerMonitoringModePoll).
 		SetReadConcern(readconcern.Majority()))
@@ -583,7 +583,7 @@ func (r *run) fail(format string, args ...any) {
 	r.failures = append(r.failures, fmt.Sprintf(format, args...))
 }
 
-// unmet notes what an application did not get.
+// unmet notes an answer that an application did not get.
 func (r *run) unmet(format string, args ...any) {
 	r.history.note(func(now moment) {
 		r.history.Unmet = append(r.history.Unmet, fmt.Sprintf("%v: ", now.At)+fmt.Sprintf(format, args...))

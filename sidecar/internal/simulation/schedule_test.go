@@ -30,7 +30,7 @@ func repeated(p *plan) string {
 	return fmt.Sprintf("go test ./sidecar/internal/simulation -run TestSchedules -seed %d", p.Seed)
 }
 
-// report fails the test with what a run has broken, and says where the rest of it is.
+// report fails the test with the violations of a run, and says where the rest of it is.
 func report(t *testing.T, p *plan, res result) {
 	t.Helper()
 	if len(res.violations)+len(res.failures) == 0 {
@@ -57,7 +57,7 @@ func report(t *testing.T, p *plan, res result) {
 		p.Seed, told.String(), dir, repeated(p))
 }
 
-// tally is what several runs were together.
+// tally counts over several runs.
 type tally struct {
 	schedules, publishes, deliveries, removed, forgotten, virtual, faults atomic.Int64
 }
@@ -111,7 +111,7 @@ const (
 	fewest = 20
 )
 
-// TestSchedules runs fresh schedules: whatever goes wrong in them, the promises are kept.
+// TestSchedules runs fresh schedules, and checks that the promises are kept in all of them.
 func TestSchedules(t *testing.T) {
 	if *seedFlag != 0 {
 		p := newPlan(*seedFlag, usualMix())
@@ -139,16 +139,16 @@ func TestSchedules(t *testing.T) {
 	})
 }
 
-// How many schedules a round of TestWeaknesses searches: what one of five finds, all of a hundred
-// miss once in 10^9 times.
+// mustFind and mayFind are how many schedules a round of TestWeaknesses searches. If one of five
+// finds a weakness, a hundred miss it once in 10^9 times.
 const (
 	mustFind = 100
 	mayFind  = 40
 )
 
-// TestWeaknesses searches fresh schedules for one weakness after the other, so that it is known
-// what random schedules find now, and not only what recorded ones do. It fails where a weakness
-// that hardly any schedule misses is found by none.
+// TestWeaknesses searches fresh schedules for one weakness after the other. So it shows what random
+// schedules find now, beside the recorded ones. It fails if no schedule finds a weakness that
+// hardly any should miss.
 func TestWeaknesses(t *testing.T) {
 	if _, soaking := soak.Share(); !soaking {
 		t.Skip("make soak has the time for this")
@@ -171,8 +171,7 @@ func TestWeaknesses(t *testing.T) {
 	})
 }
 
-// TestPlan runs the schedule that -plan names; with -record it records what is left of it once it
-// is shrunk.
+// TestPlan runs the schedule that -plan names; with -record it shrinks the schedule and records it.
 func TestPlan(t *testing.T) {
 	if *planFlag == "" {
 		t.Skip("without -plan there is none")
@@ -236,7 +235,7 @@ func TestPlanted(t *testing.T) {
 	})
 }
 
-// replay runs a plan until it breaks what it is said to break.
+// replay runs a plan until it breaks the rule that it names.
 func replay(t *testing.T, p *plan) bool {
 	t.Helper()
 	for range replays {
@@ -263,8 +262,8 @@ var (
 	lastingFlag = flag.Int64("lasts", 60_000, "milliseconds of a schedule to search with, at most")
 )
 
-// TestSearch looks for a schedule that breaks a promise, and records what is left of it once all is
-// left out that it does not need.
+// TestSearch looks for a schedule that breaks a promise, leaves out the parts that it does not
+// need, and records it.
 func TestSearch(t *testing.T) {
 	if *searchFlag == "" {
 		t.Skip("without -search there is nothing to look for")
@@ -311,8 +310,8 @@ func TestSearch(t *testing.T) {
 	}
 }
 
-// search returns the first plan that breaks a rule and that the caller accepts, and how many there
-// were until then.
+// search returns the first plan that breaks a rule and that the caller accepts, and how many plans
+// it has run.
 func search(t *testing.T, m mix, weakness, rule string, first uint64, most int, accept func(*plan, result) bool) (found *plan, n int) {
 	t.Helper()
 	var mu sync.Mutex
@@ -344,7 +343,7 @@ func search(t *testing.T, m mix, weakness, rule string, first uint64, most int, 
 	return found, n
 }
 
-// unweakened reports whether it is the weakness that breaks the plan, where there is one.
+// unweakened reports whether the plan breaks nothing without its weakness, if it has one.
 func unweakened(t *testing.T, p *plan) bool {
 	t.Helper()
 	if p.Weakness == "" {
@@ -362,7 +361,7 @@ const (
 	steadyHits = 9
 )
 
-// steady reports whether nearly all runs of a plan break the rule, if one is named, or else one
+// steady reports whether nearly all runs of a plan break the named rule; without a name, one rule
 // that it finds.
 func steady(t *testing.T, p *plan, rule string) bool {
 	t.Helper()

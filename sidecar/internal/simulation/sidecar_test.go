@@ -78,7 +78,7 @@ func (e *ended) Save(ids []string) error {
 	return nil
 }
 
-// notingNodes notes whom a sidecar declares dead, or tries to.
+// notingNodes notes which sidecars a sidecar declares dead, or tries to.
 type notingNodes struct {
 	eventlog.Nodes
 	history *history
@@ -89,7 +89,7 @@ func (n notingNodes) DeclareDead(ctx context.Context, id string, beat uint64) (b
 	return n.Nodes.DeclareDead(ctx, id, beat)
 }
 
-// gate holds up whoever passes while it is shut.
+// gate holds up every caller of pass while it is shut.
 type gate struct {
 	mu   sync.Mutex
 	shut chan struct{} // nil: open
@@ -221,14 +221,14 @@ func (m *machine) connected() (all []*process) {
 	return all
 }
 
-// process is the one that runs; nil: none.
+// process is the running process; nil: none.
 func (m *machine) process() *process {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return m.life
 }
 
-// take is process, which does not run as the machine's any more.
+// take returns the running process, and takes it off the machine.
 func (m *machine) take() *process {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -345,7 +345,7 @@ func (p *process) announce(topic string, partition int, recs []*eventlog.Record)
 	p.writer.Announce(topic, partition, recs, outs)
 }
 
-// serve starts what runs until the end.
+// serve starts the parts that run until the end.
 func (p *process) serve() {
 	var helpersCtx, storeCtx context.Context
 	helpersCtx, p.endHelpers = context.WithCancel(context.Background())
@@ -378,14 +378,14 @@ func (p *process) stop() {
 	ctx, cancel := context.WithTimeout(context.Background(), drainTimeout)
 	defer cancel()
 	defer context.AfterFunc(ctx, p.abort)()
-	_ = p.groups.Stop(ctx) // what cannot be saved comes again
+	_ = p.groups.Stop(ctx) // events that cannot be saved come again
 	p.writer.Stop(ctx)
 	p.abort()
 	p.endStore()
 	p.release()
 }
 
-// release waits for what runs, and closes what open has opened.
+// release waits for the running parts, and closes all that open has opened.
 func (p *process) release() {
 	_, _ = p.helpers.Wait(), p.ownership.Wait()
 	if err := p.queue.Close(); err != nil {
@@ -400,7 +400,7 @@ func (p *process) release() {
 	})
 }
 
-// kill ends a life at once: nothing that it does from here on is heard of, and its spool is as it
+// kill ends a life at once: nothing that it does from now on has an effect, and its spool is as it
 // was at this moment.
 func (p *process) kill() {
 	p.machine.run.history.note(func(now moment) { p.record.Ended, p.record.Killed = now, true })

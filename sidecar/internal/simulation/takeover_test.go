@@ -15,8 +15,8 @@ import (
 
 var takeoversFlag = flag.Int("takeovers", 10, "how often TestTakeover ends a sidecar in each way")
 
-// TestTakeover measures how long partitions have no other owner after the sidecar that had them is
-// stopped, killed or frozen; or killed together with one of those that watch it.
+// TestTakeover measures how long partitions have no new owner after their sidecar is stopped,
+// killed or frozen, or killed together with one of the sidecars that watch it.
 func TestTakeover(t *testing.T) {
 	const sidecars = 5
 	for _, c := range []struct {
@@ -45,7 +45,8 @@ func TestTakeover(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				// owned says whether one of these sidecars has a partition, or nobody has one.
+				// owned reports whether one of these sidecars has a partition, or a partition has
+				// no owner.
 				owned := func(names ...string) bool {
 					epochs, err := log.LatestEpochs(context.Background(), "t0", "g0")
 					return err != nil || len(epochs) < 16 || slices.ContainsFunc(epochs, func(e eventlog.Epoch) bool {

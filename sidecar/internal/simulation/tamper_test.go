@@ -28,7 +28,7 @@ type tampering struct {
 	memory   *memory
 }
 
-// tamperingConn is a connection on which that happens.
+// tamperingConn is a connection whose commands and answers a tampering changes.
 type tamperingConn struct {
 	net.Conn
 	*tampering
@@ -88,7 +88,7 @@ func (c *tamperingConn) receive() error {
 	}
 }
 
-// answer is a message with what becomes of the answer in it.
+// answer returns a message with the changed answer.
 func (c *tamperingConn) answer(b []byte) []byte {
 	number := binary.LittleEndian.Uint32(b[8:])
 	c.mu.Lock()
@@ -112,8 +112,8 @@ const (
 	headerBytes = 16
 )
 
-// command is a message of OP_MSG with what becomes of its command, and that; any other message is
-// itself.
+// command returns an OP_MSG message with its command changed, and the command. Any other message
+// stays as it is.
 func (t *tampering) command(b []byte) ([]byte, *command) {
 	if len(b) < headerBytes+5 || binary.LittleEndian.Uint32(b[12:]) != opMsg {
 		return b, nil
@@ -178,8 +178,8 @@ func mustUnmarshal(b []byte, d *bson.D) {
 	}
 }
 
-// refusedSuffix ends the ids of events that the store does not take, as a validator of its own
-// would have it.
+// refusedSuffix ends the ids of events that the store does not take, as if it had a validator
+// against them.
 const refusedSuffix = "-refused"
 
 // refuse nests documents of such events deeper than a replica set takes them.

@@ -12,7 +12,7 @@ import (
 // logWeaknesses are ways to weaken how events get into the log and out of it, beside those of
 // weaknesses.
 //
-// Not among them is what other parts make up for:
+// The list leaves out mistakes that other parts make up for:
 //   - Duplicates whose ids are looked up locally, or are taken for stored where they are not
 //     visible yet: the server answers that a key is taken only once a majority has all that was
 //     written before, and its own lookup follows.
@@ -29,8 +29,9 @@ import (
 //   - Events above the head that are passed over without raising it: heads of majority topics do
 //     not fall, and the order of w: 1 topics across sidecars may break.
 //
-// Nor is what schedules do not come to: a head that is made from a local read or without cursors,
-// as there are events without a head in logs of earlier versions only; and reservations that count
+// It also leaves out mistakes that schedules do not reach: a head that is made from a local read or
+// without cursors, as there are events without a head in logs of earlier versions only; and
+// reservations that count for longer than an hour, as their seqs stay taken for a day.
 // for longer than an hour, as their seqs stay taken for a day.
 var logWeaknesses = []weakness{
 	{name: "w1-reservations", is: "seqs are reserved at w: 1 for topics whose events are not", commands: func(c *command) {
@@ -100,7 +101,7 @@ var logWeaknesses = []weakness{
 	{name: "hasty-tails", is: "what may vanish with a primary is announced before the log shows it", hasty: true},
 }
 
-// learning is for weaknesses that need no more than what every answer says.
+// learning is for weaknesses that use only what memory learns from every answer.
 func learning(*command, *answered) {}
 
 // memory is what one process has learned from answers.
@@ -142,8 +143,8 @@ func (m *memory) each(head bson.D, do func(p string, given, settled int64)) {
 	}
 }
 
-// head is what was given out of a partition of the topic whose head the command changes, as far as
-// is known.
+// head is the highest known seq that was given out in a partition, of the topic whose head the
+// command changes.
 func (m *memory) head(c *command, p string) int64 {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -251,7 +252,7 @@ func cutField(path, field string) (p string, of bool) {
 	return "", false
 }
 
-// isVoiding reports whether it is how readers fill holes.
+// isVoiding reports whether the command is a reader's that fills holes.
 func (c *command) isVoiding() bool {
 	return c.name == "insert" && c.collection == "events" && get(c.body, "ordered") == false && len(c.docs) > 0 && get(c.docs[0], "void") == true
 }

@@ -23,7 +23,7 @@ type weakness struct {
 	// Any of these is set.
 	commands func(*command)
 	answers  func(*command, *answered)
-	hasty    bool // what may vanish with a primary is announced before the log shows it
+	hasty    bool // events that may vanish with a primary are announced before the log shows them
 	groups   func(group.Log) group.Log
 	nodes    func(eventlog.Nodes) eventlog.Nodes
 	appender func(eventlog.Appender) eventlog.Appender
@@ -32,12 +32,13 @@ type weakness struct {
 	scheduler func(eventlog.Scheduler) eventlog.Scheduler
 }
 
-// Not among them is what other parts make up for. Epochs and nodes that are read locally, or
-// outside of causally consistent sessions: each such read follows a write at majority by the same
-// driver, which never goes back to a primary that it knows to be replaced, and only primaries are
-// read; a look that follows none errs only about a life that a replaced primary has not heard of. A
-// beat that is saved whatever was saved before: epochs alone decide who delivers, so it costs the
-// others no more than a lease of waiting.
+// The list leaves out mistakes that other parts make up for. One is epochs and nodes that are read
+// locally, or outside of causally consistent sessions. Each such read follows a write at majority
+// by the same driver. The driver never goes back to a primary that it knows to be replaced, and
+// reads only from primaries. A look that follows no write errs only about a life that a replaced
+// primary has not heard of. Another is a beat that is saved regardless of the beat saved before:
+// epochs alone decide which sidecar delivers, so the mistake costs the others no more than a lease
+// of waiting.
 var weaknesses = []weakness{
 	{name: "local-heads", is: "events and heads are read locally", commands: func(c *command) {
 		if c.collection == "events" || c.collection == "heads" {
@@ -278,7 +279,7 @@ func (n *hastyNodes) Look(ctx context.Context, ids []string, known uint64) (left
 	return left, roll, err
 }
 
-// weakAppender makes other outcomes of some.
+// weakAppender changes some outcomes.
 type weakAppender struct {
 	eventlog.Appender
 	change func(outs []eventlog.Outcome, batch []*eventlog.Record, partition int)
