@@ -51,7 +51,7 @@ func BenchmarkConsumeAndAck(b *testing.B) {
 	}
 }
 
-// BenchmarkConsumeAndAckTraced is the same with spans that are gathered for an exporter which
+// BenchmarkConsumeAndAckTraced is the same with spans, which are gathered for an exporter that
 // throws them away.
 func BenchmarkConsumeAndAckTraced(b *testing.B) {
 	always := sdktrace.ParentBased(sdktrace.AlwaysSample())

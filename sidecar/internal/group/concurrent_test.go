@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// TestConcurrentUse calls everything at once, for the race detector and for deadlocks; in the end
-// every event has been acked.
+// TestConcurrentUse calls everything at once, to find data races and deadlocks. In the end every
+// event has been acked.
 func TestConcurrentUse(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const events = 2000

@@ -37,8 +37,8 @@ func TestDeleteGroup(t *testing.T) {
 	})
 }
 
-// TestDeleteIsBrokenOff: where a step fails, the group is as it was, and goes when it is deleted
-// again.
+// TestDeleteIsBrokenOff: where a step of a deletion fails, the group is as it was. Another deletion
+// deletes it.
 func TestDeleteIsBrokenOff(t *testing.T) {
 	run(t, func(t *testing.T, w *world) {
 		w.publish("a", "b")
@@ -175,8 +175,8 @@ func TestRecheckForgetsErased(t *testing.T) {
 	})
 }
 
-// TestRecheckForgetsRedriven: a dead letter that was erased is not redriven from memory, and what
-// asks for one is gone with its group.
+// TestRecheckForgetsRedriven: the group does not redrive an erased dead letter from memory. A
+// request to redrive is gone with its group.
 func TestRecheckForgetsRedriven(t *testing.T) {
 	run(t, func(t *testing.T, w *world) {
 		w.publish("a:k", "b:k", "c:k")

@@ -213,8 +213,9 @@ func TestDeadLetterReasons(t *testing.T) {
 	}
 }
 
-// A sidecar that died with the last attempt out may not have sent it: the event is delivered once
-// more, and a dead letter when that fails, or has cost too many lives.
+// A sidecar that died with the last attempt in flight may not have sent it. So the event is
+// delivered once more. It is a dead letter when that fails, or when too many sidecars have died
+// with it.
 func TestDeadLetterAfterAKill(t *testing.T) {
 	run(t, func(t *testing.T, w *world) {
 		w.publish("a:k", "b:k")

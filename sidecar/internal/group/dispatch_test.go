@@ -16,9 +16,9 @@ import (
 	"github.com/sluice-bus/sluice/sidecar/internal/tracing"
 )
 
-// TestDispatch does to the events of a group, without a group around them, what turns and members
-// do, in any order. The counts stay those of the events that are there, and in the end members get
-// all of them acked.
+// TestDispatch changes the events of a group in any order, as turns and members do, without a group
+// around them. The counts stay those of the events that are there, and in the end members get all
+// of them acked.
 func TestDispatch(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		x := newDispatchExam(t)
@@ -62,7 +62,7 @@ func TestDispatch(t *testing.T) {
 	})
 }
 
-// dispatchExam is a dispatch, and who does what a group does with it.
+// dispatchExam is a dispatch, and plays the group and the members that use it.
 type dispatchExam struct {
 	d       dispatch
 	parts   partitions
@@ -163,7 +163,7 @@ func (x *dispatchExam) in(s state) (es []*entry) {
 	return es
 }
 
-// draw picks one; the zero value stands for none.
+// draw picks one of the values; the zero value stands for none.
 func draw[T any](t *rapid.T, of []T) (one T) {
 	if len(of) > 0 {
 		one = rapid.SampledFrom(of).Draw(t, "which")
@@ -234,7 +234,7 @@ func (x *dispatchExam) check(t *rapid.T) {
 	}
 }
 
-// finish has one member ack all that is left.
+// finish has one member ack all events that are left.
 func (x *dispatchExam) finish(t *rapid.T) {
 	for len(x.d.members) > 0 {
 		x.d.leave(x.d.members[0], Unsubscribed, x.now)

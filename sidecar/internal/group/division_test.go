@@ -149,8 +149,8 @@ func TestDivision(t *testing.T) {
 	})
 }
 
-// An event that the filter of its partition's member does not let pass goes to another member that
-// wants it.
+// If the filter of a partition's member keeps an event out, another member that wants the event
+// gets it.
 func TestDivisionAndFilters(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, 2)
@@ -169,8 +169,8 @@ func TestDivisionAndFilters(t *testing.T) {
 	})
 }
 
-// With more members than partitions, the group tells each member without a partition so, once, and
-// what it is blocked by.
+// With more members than partitions, the group tells each member without a partition once that it
+// has none, and Info says so.
 func TestDivisionOfTooFew(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, 1)
@@ -196,8 +196,8 @@ func TestDivisionOfTooFew(t *testing.T) {
 	})
 }
 
-// Members hear of what happens between sidecars, and of a lapse before anybody else can have their
-// partitions.
+// Members are told when partitions move between sidecars. They are told of a lapse before another
+// sidecar can have their partitions.
 func TestDivisionAcrossSidecars(t *testing.T) {
 	runFleet(t, 4, func(t *testing.T, f *fleet) {
 		a, b := f.start("a"), f.start("b")

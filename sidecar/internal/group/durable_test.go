@@ -41,8 +41,8 @@ func TestAckIsAnsweredOnceDurable(t *testing.T) {
 	})
 }
 
-// A store that does not answer holds an ack's answer up for AckTimeout, and the ack itself no
-// longer than it is away.
+// An ack whose save the store does not answer is refused after AckTimeout. The ack itself takes
+// effect once the store is back.
 func TestAckIsAnsweredInTime(t *testing.T) {
 	run(t, func(t *testing.T, w *world) {
 		w.stop()
@@ -141,8 +141,8 @@ func TestFailedSave(t *testing.T) {
 	})
 }
 
-// A save that failed is tried again when that is due, also for an ack that lingers beyond that
-// time: turns would follow each other until then.
+// A failed save is tried again when that is due, also for an ack that lingers longer: otherwise one
+// turn would follow the other until then.
 func TestARetriedSaveDoesNotLinger(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, 1)
@@ -169,8 +169,7 @@ func TestARetriedSaveDoesNotLinger(t *testing.T) {
 	})
 }
 
-// A deadline that passes while the store is away is not missed, nor is what has been settled
-// forgotten.
+// A deadline that passes while the store is away is not missed, and settled events stay settled.
 func TestDeadlineWhileSavesFail(t *testing.T) {
 	run(t, func(t *testing.T, w *world) {
 		w.publish("a", "b")
@@ -351,7 +350,8 @@ func TestTwins(t *testing.T) {
 	})
 }
 
-// A nack that is late for one delivery does not count against the next, which is still being saved.
+// A nack that is too late for one delivery does not count against the next, which is still being
+// saved.
 func TestLateNackOfADeliveryOnItsWay(t *testing.T) {
 	run(t, func(t *testing.T, w *world) {
 		w.publish("a")

@@ -10,8 +10,8 @@ import (
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog"
 )
 
-// TestUnusedGroupsExpire: a group goes once it has settled nothing and has had no member for the
-// time. One with progress stays, also where it wanted none of the events or has been put somewhere.
+// TestUnusedGroupsExpire: a group without progress goes once it has had no member for the given
+// time. A group with progress stays. So does one that wanted none of the events, or that was moved.
 func TestUnusedGroupsExpire(t *testing.T) {
 	run(t, func(t *testing.T, w *world) {
 		w.publish("a:k", "b:k")
@@ -78,8 +78,8 @@ func TestUnusedGroupsExpire(t *testing.T) {
 	})
 }
 
-// TestTooManyGroupsOfOne: an identity makes no more groups than it may, whoever looks and however
-// often the process has been restarted; others do.
+// TestTooManyGroupsOfOne: an identity makes no more groups than it may, whichever sidecar counts
+// and however often the process has been restarted. Other identities still make groups.
 func TestTooManyGroupsOfOne(t *testing.T) {
 	run(t, func(t *testing.T, w *world) {
 		subscribe := func(by, name string) error {

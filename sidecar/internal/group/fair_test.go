@@ -24,7 +24,7 @@ func fairness(by, weights string) func(*policy.Effective) {
 	}
 }
 
-// publishOf stores n events of a tenant, which are named "tenant-number".
+// publishOf stores n events of a tenant, with ids "tenant-number".
 func (w *world) publishOf(tenant string, n int) {
 	for range n {
 		w.ids++
@@ -34,8 +34,8 @@ func (w *world) publishOf(tenant string, n int) {
 	}
 }
 
-// works has a client ack each event after it has worked on it, and notes how long each waited for
-// that since it was published.
+// works has a client work on each event and ack it, and notes how long each event waited for that
+// since its publish.
 func (w *world) works(most int, each time.Duration) *waits {
 	ws := &waits{longest: map[string]time.Duration{}, sum: map[string]time.Duration{}, n: map[string]int{}}
 	var c *client
@@ -52,7 +52,7 @@ func (w *world) works(most int, each time.Duration) *waits {
 	return ws
 }
 
-// waits are how long events of each tenant waited until they were done.
+// waits is how long events of each tenant waited until they were done.
 type waits struct {
 	mu      sync.Mutex
 	longest map[string]time.Duration
@@ -70,7 +70,7 @@ func (w *waits) done(tenant string, after time.Duration) {
 	w.order = append(w.order, tenant)
 }
 
-// tenants are those of the events that are done, in order.
+// tenants are the tenants of the events that are done, in order.
 func (w *waits) tenants() []string {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -79,9 +79,9 @@ func (w *waits) tenants() []string {
 
 func (w *waits) mean(tenant string) time.Duration { return w.sum[tenant] / time.Duration(w.n[tenant]) }
 
-// Ten tenants have a tenth of what a group can do each. While one of them has 1,000 times as much
-// to do as the others, these wait at most twice as long as without it, and without fairness until
-// it is done: as far as the look-ahead reaches.
+// Each of ten tenants uses a tenth of a group's capacity. Then one of them has 1,000 times as many
+// events as the others. With fairness, the others wait at most twice as long as before, as far as
+// the look-ahead reaches. Without it they wait until that one is done.
 func TestTenantsWaitNoLongerThanTwice(t *testing.T) {
 	const others, flood = 9, 9000
 	run := func(t *testing.T, flood int, by string) *waits {
@@ -188,8 +188,8 @@ func TestIdleTenantsSaveNothing(t *testing.T) {
 	})
 }
 
-// Looking ahead takes no more than half of the memory of all connections: beyond that a group
-// fetches what its members have room for.
+// Looking ahead takes no more than half of the memory of all connections. Beyond that a group
+// fetches only as many events as its members have room for.
 func TestLookingAheadLeavesMemoryToOthers(t *testing.T) {
 	run(t, func(t *testing.T, w *world) {
 		w.memory = budget.New(1 << 20)

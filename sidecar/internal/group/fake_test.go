@@ -13,8 +13,8 @@ import (
 	"github.com/sluice-bus/sluice/sidecar/internal/tail"
 )
 
-// fakeLog is an event log in memory whose saves and reads can be made to fail and to wait. What
-// groups do not need of a log is nil.
+// fakeLog is an event log in memory whose saves and reads can be made to fail and to wait. Parts of
+// a log that groups do not need are nil.
 type fakeLog struct {
 	eventlog.Reader
 	tails *tail.Tails
@@ -300,8 +300,8 @@ func (l *fakeLog) Marked(_ context.Context, topic, group string, ids []string, n
 	return marked, nil
 }
 
-// mortalLog is the log as one process sees it: after its death nothing that it does reaches the
-// log.
+// mortalLog is the log as one process sees it. After the death of the process its calls do not
+// reach the log.
 type mortalLog struct {
 	*fakeLog
 	mu   sync.Mutex

@@ -47,7 +47,7 @@ func (s *fakeSink) Deliver(ds []Delivery) {
 	}
 }
 
-// waiting is how many came since the last take.
+// waiting is how many deliveries came since the last take.
 func (s *fakeSink) waiting() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -93,8 +93,8 @@ func TestNoDeadLetterAfterATakeover(t *testing.T) {
 	})
 }
 
-// While no primary is there, nobody delivers and nobody dies: in the end all is as it was, and no
-// deadline has passed.
+// While there is no primary, sidecars deliver nothing and declare no one dead. In the end all is as
+// it was, and no deadline has passed.
 func TestAnElectionThatOutlastsTheLease(t *testing.T) {
 	runFleet(t, 1, func(t *testing.T, f *fleet) {
 		eff := *f.policy.Load()
@@ -128,8 +128,8 @@ func TestAnElectionThatOutlastsTheLease(t *testing.T) {
 	})
 }
 
-// A stop that the store does not hear of counts no attempt once the next process has told it, also
-// where only one is allowed; a delay outlasts the owner.
+// The store does not hear of a sidecar's stop. Once the next process has told it, the stop counts
+// no attempt, even where only one is allowed. A delay outlasts the owner.
 func TestAStopWhileTheStoreIsAway(t *testing.T) {
 	runFleet(t, 1, func(t *testing.T, f *fleet) {
 		first, second := f.pair()

@@ -42,7 +42,7 @@ func TestFilters(t *testing.T) {
 	})
 }
 
-// An event whose reading the last member does not live to see is not passed over.
+// The last member leaves while an event is being read. The group does not pass that event over.
 func TestMemberLeavesDuringARead(t *testing.T) {
 	run(t, func(t *testing.T, w *world) {
 		w.publish("a", "b")
@@ -95,8 +95,8 @@ func TestLookahead(t *testing.T) {
 	}
 }
 
-// TestWhatIsAckedBehindAnotherTakesNoMemory: of events that settled behind one that does not, next
-// to nothing stays, and they count as looked ahead all the same.
+// TestWhatIsAckedBehindAnotherTakesNoMemory: events that settled behind one that does not take next
+// to no memory, and still count as looked ahead.
 func TestWhatIsAckedBehindAnotherTakesNoMemory(t *testing.T) {
 	run(t, func(t *testing.T, w *world) {
 		const n, most = 500, 300
@@ -131,9 +131,9 @@ func TestWhatIsAckedBehindAnotherTakesNoMemory(t *testing.T) {
 	})
 }
 
-// While the memory of all connections is used up, a group holds one event, and gets on with it;
-// once there is memory again it fetches what it has room for, though nothing else happens. All is
-// given back in the end.
+// While the memory of all connections is used up, a group holds one event, and gets on with it.
+// Once there is memory again it fetches as many as it has room for, though nothing else happens. In
+// the end it gives all memory back.
 func TestWithoutMemory(t *testing.T) {
 	run(t, func(t *testing.T, w *world) {
 		w.memory = budget.New(1 << 20)
@@ -159,7 +159,7 @@ func TestWithoutMemory(t *testing.T) {
 	})
 }
 
-// A log that cannot be read is asked again now and then, and holds up nothing but what is in it.
+// A group asks a log that cannot be read again now and then. Only the events in it are held up.
 func TestUnreadableLog(t *testing.T) {
 	run(t, func(t *testing.T, w *world) {
 		w.publish("a", "b")
@@ -301,7 +301,7 @@ func TestWhereAGroupStarts(t *testing.T) {
 	}
 }
 
-// The lag of a group is told before anybody has subscribed to it since the start.
+// A sidecar tells the lag of a group that nobody has subscribed to since the start.
 func TestStatsOfAGroupThatNobodyServes(t *testing.T) {
 	run(t, func(t *testing.T, w *world) {
 		w.publish("a", "b", "c")

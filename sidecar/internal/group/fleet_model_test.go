@@ -23,8 +23,8 @@ type trial struct {
 	events  map[string]*trialEvent
 	keys    map[string][]*trialEvent // in log order
 	clients []*trialClient
-	// behind are those that were paused when the group was moved: what they had saved before, they
-	// deliver once they go on.
+	// behind are the sidecars that were paused when the group was moved. Once they go on, they
+	// deliver the events that they had saved before.
 	behind map[*sidecar]bool
 }
 
@@ -40,7 +40,7 @@ type trialClient struct {
 	x      *trial
 	s      *sidecar
 	m      *Member
-	silent bool // closed, or its process is gone: nothing may come, except for what was on its way when that was killed
+	silent bool // closed, or its process is gone: nothing may come, except for deliveries on their way at a kill
 }
 
 func newTrial(t *rapid.T, gentle bool) *trial {
@@ -115,8 +115,8 @@ func (x *trial) checkDelivery(c *trialClient, e *trialEvent, d Delivery, others 
 	}
 }
 
-// leases are the members that have the event in flight under a lease that could still be settled,
-// except for c.
+// leases are the members, except for c, that have the event in flight under a lease that could
+// still be settled.
 func (x *trial) leases(rec *eventlog.Record, c *trialClient) (names []string) {
 	x.mu.Lock()
 	clients := slices.Clone(x.clients)
@@ -165,8 +165,8 @@ func (c *trialClient) held() (ids []string) {
 	return ids
 }
 
-// ack acks what is in flight as far as the client's sidecar knows. An answer without an error is a
-// promise.
+// ack acks the events that are in flight as far as the client's sidecar knows. An answer without an
+// error is a promise.
 func (x *trial) ack(c *trialClient, ids []string) {
 	seeks := x.seeks
 	versions := make(map[string]int)

@@ -13,9 +13,9 @@ import (
 )
 
 // TestFleetKeepsItsPromises lets sidecars of one store join, stop, die, sleep for longer than their
-// lease and lose the store, while their members do what they like to one group, and checks every
-// delivery: no key overtakes itself, nothing that was answered as acked comes again, no event is in
-// flight twice, attempts do not fall. In the end every event is settled, and every partition is
+// lease and lose the store, while the members of one group do as they like. It checks every
+// delivery: no key overtakes itself, no event comes again after its ack was answered, no event is
+// in flight twice, attempts do not fall. In the end every event is settled, and every partition is
 // where rendezvous hashing puts it.
 func TestFleetKeepsItsPromises(t *testing.T) {
 	testFleet(t, false)

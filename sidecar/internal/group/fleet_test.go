@@ -38,7 +38,7 @@ type fleet struct {
 	sidecars []*sidecar
 }
 
-// sidecar is one process of a fleet: what it has of Sluice and its way to the store.
+// sidecar is one process of a fleet: its parts of Sluice, and its way to the store.
 type sidecar struct {
 	*fleet
 	name   string

@@ -105,8 +105,8 @@ func TestTurnBytes(t *testing.T) {
 	})
 }
 
-// A turn that stopped at its bound does not go on at once when its save failed, nor does one that
-// waits for a token.
+// A turn that stopped at its bound does not go on at once when its save failed. A turn that waits
+// for a token does not either.
 func TestTurnsRestWhileSavesFail(t *testing.T) {
 	run(t, func(t *testing.T, w *world) {
 		w.log.saveErr = errStore

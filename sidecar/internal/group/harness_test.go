@@ -40,8 +40,8 @@ type fataler interface {
 	Errorf(format string, args ...any)
 }
 
-// run gives a scenario a world of its own, with a topic of one partition, and checks that nothing
-// of it is left.
+// run gives a scenario a world of its own, with a topic of one partition, and checks that it leaves
+// nothing behind.
 func run(t *testing.T, scenario func(t *testing.T, w *world)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {

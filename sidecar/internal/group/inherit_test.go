@@ -57,8 +57,8 @@ func TestInherited(t *testing.T) {
 	})
 }
 
-// A delay is no longer for the next owner than it was for the owner that saved it, whose clock may
-// be ahead; if that is behind, the time itself counts.
+// A delay does not get longer for the next owner, although the clock of the owner that saved it may
+// be ahead. If that clock is behind, the time itself counts.
 func TestInheritedDelays(t *testing.T) {
 	const wait = 5 * time.Second
 	now := time.UnixMilli(1_723_140_000_000)

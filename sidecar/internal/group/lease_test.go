@@ -188,8 +188,8 @@ func TestLeaseNamesOneDelivery(t *testing.T) {
 	})
 }
 
-// TestMergedFollower: partitions come in (ts, id) order, and starting behind any event goes on
-// right there.
+// TestMergedFollower: partitions come in (ts, id) order. A follower may start behind any event, and
+// goes on right there.
 func TestMergedFollower(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, 4)
@@ -244,7 +244,7 @@ type loan struct {
 }
 
 // TestLeasesKeepTheirPromises pulls, acks, nacks, extends, returns, lets time pass and seeks in any
-// order. A lease is good until the model says that it is over, and never after; in the end every
+// order. A lease is good until the model says that it is over, and never after. In the end every
 // event is delivered and acked.
 func TestLeasesKeepTheirPromises(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -338,7 +338,7 @@ func (x *drive) settle(t *rapid.T, how string) {
 	})
 }
 
-// over takes note of leases that are.
+// over notes the leases that are over.
 func (x *drive) over(is func(loan) bool) {
 	x.held = slices.DeleteFunc(x.held, func(l loan) bool {
 		if !is(l) {

@@ -16,8 +16,8 @@ func groups(text policy.Groups) func(*policy.Effective) {
 	return func(e *policy.Effective) { e.Groups = text }
 }
 
-// A group that its policy pauses is sent nothing, its acks count, and others of the topic get
-// theirs; without the pause it goes on at once.
+// A group that its policy pauses is sent nothing, its acks count, and other groups of the topic get
+// their events. Without the pause it goes on at once.
 func TestPausedByPolicy(t *testing.T) {
 	run(t, func(t *testing.T, w *world) {
 		c, other := w.join(window(2)), w.join(inGroup("h"))
@@ -104,8 +104,8 @@ func TestGroupRateGivesTokensBack(t *testing.T) {
 	})
 }
 
-// The limit of events in flight is for all members together, and takes the place of the topic's for
-// each of them.
+// A group's limit of events in flight is for all its members together, and takes the place of the
+// topic's limit for each of them.
 func TestGroupMaxInflight(t *testing.T) {
 	run(t, func(t *testing.T, w *world) {
 		w.setPolicy(func(e *policy.Effective) { e.Groups, e.Delivery.MaxInflight = `{"g":{"max_inflight":3}}`, 1 })
@@ -189,7 +189,7 @@ func (f *fleet) setPolicy(change func(*policy.Effective)) {
 	synctest.Wait()
 }
 
-// idsGot are those of all that came.
+// idsGot are the ids of all events that came.
 func (c *client) idsGot() (ids []string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

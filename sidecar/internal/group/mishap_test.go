@@ -10,8 +10,8 @@ import (
 	"github.com/sluice-bus/sluice/sdk/wire"
 )
 
-// A partition that was taken, but not for sure, is let go of again if it is to be somebody else's
-// by then.
+// A sidecar takes a partition and does not hear of it. It lets the partition go if another sidecar
+// is to have it by then.
 func TestTakeThatWasNotHeardOf(t *testing.T) {
 	runFleet(t, 1, func(t *testing.T, f *fleet) {
 		first, second := f.pair()
@@ -37,8 +37,8 @@ func TestTakeThatWasNotHeardOf(t *testing.T) {
 	})
 }
 
-// takeUnheard has the second sidecar take the partition of the first, and not hear of it, until its
-// roster has lapsed.
+// takeUnheard has the second sidecar take the partition of the first without hearing of it, until
+// its roster has lapsed.
 func (f *fleet) takeUnheard(t *testing.T) (first, second *sidecar) {
 	t.Helper()
 	first, second = f.pair()
@@ -59,7 +59,7 @@ func (f *fleet) takeUnheard(t *testing.T) (first, second *sidecar) {
 	return first, second
 }
 
-// Missing events are asked for again also if the store is back before the roster knows.
+// A group asks for missing events again also if the store is back before the roster knows.
 func TestStoreIsBackBeforeTheRoster(t *testing.T) {
 	runFleet(t, 1, func(t *testing.T, f *fleet) {
 		_, second := f.takeUnheard(t)
@@ -73,8 +73,8 @@ func TestStoreIsBackBeforeTheRoster(t *testing.T) {
 	})
 }
 
-// A partition that was taken, but not for sure, is let go of also if the store is back before the
-// roster knows, and the partition is somebody else's once it does.
+// A sidecar takes a partition and does not hear of it. It also lets the partition go if the store
+// is back before the roster knows, and another sidecar is to have the partition once it does.
 func TestTakeThatWasNotHeardOfBeforeTheRosterLapsed(t *testing.T) {
 	runFleet(t, 1, func(t *testing.T, f *fleet) {
 		first, second := f.takeUnheard(t)
@@ -124,7 +124,7 @@ func TestNothingIsAssignedToAMemberThatHasGone(t *testing.T) {
 	})
 }
 
-// revokeSink does something before its member is told that partitions are lost.
+// revokeSink calls before when its member is about to hear that partitions are lost.
 type revokeSink struct {
 	*partSink
 	before func()
@@ -138,8 +138,8 @@ func (s *revokeSink) Revoked(partitions []int) {
 	s.partSink.Revoked(partitions)
 }
 
-// A partition that is lost while its member is told of others is its own again only once it is
-// told.
+// A partition is lost while its member is told of others. The member gets it back only after it was
+// told of the loss.
 func TestPartitionThatIsLostDuringADivision(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, 2)
@@ -168,8 +168,8 @@ func TestPartitionThatIsLostDuringADivision(t *testing.T) {
 	})
 }
 
-// A dead letter that met a roster that was not valid goes its way once it is valid again, whatever
-// else happens.
+// A dead letter that had to wait for a valid roster is appended once the roster is valid again,
+// whatever else happens.
 func TestDeadLetterDuringALapse(t *testing.T) {
 	runFleet(t, 1, func(t *testing.T, f *fleet) {
 		eff := *f.policy.Load()
@@ -236,7 +236,7 @@ func TestStopDuringASeek(t *testing.T) {
 }
 
 // A store that does not answer keeps the gauges waiting once, and a stop not at all. A sidecar
-// keeps what it owns of groups without members.
+// keeps groups without members while it owns a partition of them.
 func TestStatsOfAStoreThatHangs(t *testing.T) {
 	runFleet(t, 1, func(t *testing.T, f *fleet) {
 		a := f.start("a")
@@ -264,8 +264,8 @@ func TestStatsOfAStoreThatHangs(t *testing.T) {
 	})
 }
 
-// A sidecar keeps nothing of groups that it has nothing of, and one of all asks for the lag of
-// those that nobody owns: once for all groups.
+// A sidecar keeps no group of which it owns nothing. One of all sidecars asks for the lag of groups
+// without owners: once for all groups.
 func TestGroupsOfOthers(t *testing.T) {
 	runFleet(t, 1, func(t *testing.T, f *fleet) {
 		a, b := f.start("a"), f.start("b")

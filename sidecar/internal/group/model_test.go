@@ -36,12 +36,12 @@ type exam struct {
 type examEvent struct {
 	id, key  string
 	attempts int // deliveries counted
-	most     int // as above, with those that may be counted after a kill
-	kills    int // that may have come between a save and what it was for
+	most     int // deliveries counted, with those that may be counted after a kill
+	kills    int // that may have come between a save and its purpose
 	holder   *examClient
 	deadline time.Time
 	fate     fate
-	twice    bool // it may be a dead letter and unsettled: a kill came before it was recorded that it is a dead letter
+	twice    bool // it may be a dead letter and unsettled: a kill came before the group recorded the dead letter
 	redriven bool // out of the order of its key, therefore
 	doomed   bool // nacked to the dead letters, and not delivered since
 }

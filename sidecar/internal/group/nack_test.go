@@ -60,7 +60,7 @@ func TestNackToDeadLetters(t *testing.T) {
 	})
 }
 
-// A nack that waits for a dead letter that will not be appended here is told so.
+// A nack waits for a dead letter that will not be appended here. Its answer says so.
 func TestNackToDeadLettersCannotBeMade(t *testing.T) {
 	for name, end := range map[string]func(w *world){
 		"seek": func(w *world) { w.seekEarliest() },
@@ -83,7 +83,7 @@ func TestNackToDeadLettersCannotBeMade(t *testing.T) {
 	}
 }
 
-// An event that is held counts no attempt, and its key waits; both survive a kill and a stop.
+// An event nacked with hold counts no attempt, and its key waits. Both survive a kill and a stop.
 func TestNackHold(t *testing.T) {
 	run(t, func(t *testing.T, w *world) {
 		w.publish("a:k", "b:k", "c:other")
@@ -143,7 +143,7 @@ func TestBackoffJitterOnlyAdds(t *testing.T) {
 }
 
 // An event that became a dead letter is not delivered again, though its sidecar was killed before
-// that was saved.
+// it saved that.
 func TestDeadLetterOfWhoWasKilled(t *testing.T) {
 	run(t, func(t *testing.T, w *world) {
 		w.publish("a:k", "b:k")

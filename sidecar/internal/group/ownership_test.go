@@ -11,7 +11,7 @@ import (
 	"github.com/sluice-bus/sluice/sidecar/internal/roster"
 )
 
-// TestOwnership asks an ownership, without a group around it, for its plans, from the first epochs
+// TestOwnership asks an ownership for its plans, without a group around it, from the first epochs
 // of three partitions on.
 func TestOwnership(t *testing.T) {
 	const life = "node" // of a sidecar that is alone
@@ -45,8 +45,8 @@ func TestOwnership(t *testing.T) {
 		o.parts[i].own, o.parts[i].epoch, o.parts[i].life = state, epoch, by
 	}
 
-	// Without members nothing is to be had; with one, all of it is, as far as it was ever created
-	// and not deleted.
+	// Without members there is nothing to take. With one, the partitions that were ever created and
+	// not deleted are to be taken.
 	plan(false, "missing [] absent [] frozen [] changed true")
 	plan(true, "missing [0 1 2] absent [] frozen [] changed false")
 	latest[0] = o.epochOf(0, 1, "another")

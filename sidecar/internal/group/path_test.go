@@ -28,8 +28,8 @@ func (p *path) set(change func()) {
 
 func (p *path) fail(err error) { p.set(func() { p.err = err }) }
 
-// pause holds up what the process does, like a stopped one. Calls that are under way then act when
-// it wakes, or have acted and do not know.
+// pause holds the process's calls up, as if it were stopped. With late, calls act when the process
+// wakes; without it they act, and return only then.
 func (p *path) pause(late bool) {
 	p.set(func() { p.paused, p.late = make(chan struct{}), late })
 }

@@ -16,9 +16,10 @@ import (
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog"
 )
 
-// TestGroupKeepsItsPromises lets members, a failing store and a mortal process do what they like to
-// one group, and checks every delivery against what the members know: window, key order, attempts,
-// and nothing after an ack, a pause or a close. In the end every event is acked or a dead letter.
+// TestGroupKeepsItsPromises lets the members of one group, a failing store and a mortal process do
+// as they like. It checks every delivery against the members' knowledge: window, key order,
+// attempts, and nothing after an ack, a pause or a close. In the end every event is acked or a dead
+// letter.
 func TestGroupKeepsItsPromises(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		// A bubble's T does not tell rapid its deadline.
@@ -322,8 +323,8 @@ func (x *exam) seekEarliest(*rapid.T) {
 	synctest.Wait()
 }
 
-// restart ends the process, by a stop that gives everything back or by a kill that loses what is
-// not durable.
+// restart ends the process, by a stop that gives everything back or by a kill that loses all that
+// is not durable.
 func (x *exam) restart(t *rapid.T) {
 	kill := rapid.Bool().Draw(t, "kill")
 	if !kill {
@@ -424,7 +425,7 @@ func (x *exam) finish() {
 
 func (x *exam) drained() bool { return x.info().Lag == 0 && !x.redriving() }
 
-// redriving reports whether there is something redriven that is not settled.
+// redriving reports whether a redriven event is not settled yet.
 func (x *exam) redriving() (is bool) {
 	x.log.locked(func() { is = len(x.log.redrives) > 0 })
 	return is
@@ -451,8 +452,8 @@ func (x *exam) redriveSome(t *rapid.T) {
 	synctest.Wait()
 }
 
-// nobodyWaits checks that no wake-up was lost: once everything has come to rest, a member that is
-// sent nothing has a reason.
+// nobodyWaits checks that no wake-up was lost: once all is at rest, a member that gets no events
+// has a reason.
 func (x *exam) nobodyWaits(t *rapid.T) {
 	synctest.Wait()
 	if x.shaky || len(x.clients) == 0 {

@@ -138,8 +138,8 @@ func TestRedriveSurvives(t *testing.T) {
 	})
 }
 
-// A redrive that comes late, when its dead letter is gone, asks for nothing; and an event that
-// retention has removed is delivered as its dead letter has it.
+// A redrive that comes after its dead letter is gone has no effect. An event that retention has
+// removed is delivered from its dead letter.
 func TestRedriveOfWhatIsGone(t *testing.T) {
 	run(t, func(t *testing.T, w *world) {
 		w.publish("a:k", "b")
@@ -169,8 +169,8 @@ func TestRedriveOfWhatIsGone(t *testing.T) {
 	})
 }
 
-// A group that was set back appends its earlier dead letters under another id: the dead letter of
-// then is gone.
+// A group that was moved back appends dead letters of earlier events under another id: their first
+// dead letters are gone.
 func TestDeadAgainAfterSeek(t *testing.T) {
 	run(t, func(t *testing.T, w *world) {
 		w.publish("a")
@@ -189,7 +189,7 @@ func TestDeadAgainAfterSeek(t *testing.T) {
 	})
 }
 
-// Redriven events stay within the window, and all of many come.
+// Redriven events stay within the window, and each of many comes.
 func TestRedriveMany(t *testing.T) {
 	run(t, func(t *testing.T, w *world) {
 		const n = 3*redrivesAhead + 7

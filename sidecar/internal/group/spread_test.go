@@ -11,7 +11,7 @@ import (
 	"github.com/sluice-bus/sluice/sidecar/internal/reader"
 )
 
-// A seek moves partitions that others own, too, which stop at once.
+// A seek moves all partitions, also those that other sidecars own, which stop at once.
 func TestSeekFromElsewhere(t *testing.T) {
 	for _, deaf := range []bool{false, true} {
 		runFleet(t, 4, func(t *testing.T, f *fleet) {
@@ -50,8 +50,7 @@ func TestSeekFromElsewhere(t *testing.T) {
 	}
 }
 
-// A group at rest asks the store for nothing, but to see now and then whether it still owns what it
-// has.
+// A group at rest asks the store only now and then, whether it still owns its partitions.
 func TestIdleGroupsAskNothing(t *testing.T) {
 	runFleet(t, 4, func(t *testing.T, f *fleet) {
 		a, b := f.start("a"), f.start("b")
@@ -70,7 +69,8 @@ func TestIdleGroupsAskNothing(t *testing.T) {
 	})
 }
 
-// Each sidecar tells the lag of what it owns, and one of them that of partitions without an owner.
+// Each sidecar tells the lag of its own partitions, and one of them the lag of partitions without
+// an owner.
 func TestLagOfTheFleet(t *testing.T) {
 	runFleet(t, 4, func(t *testing.T, f *fleet) {
 		a, b := f.start("a"), f.start("b")

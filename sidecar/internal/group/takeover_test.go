@@ -16,7 +16,7 @@ func (f *fleet) wantOwners(want string) {
 	}
 }
 
-// Sidecars that come and go get their share at once, as long as signals arrive, and nothing is
+// Sidecars that come and go get their share at once, as long as signals arrive, and no event is
 // delivered twice.
 func TestPartitionsFollowMembers(t *testing.T) {
 	runFleet(t, 8, func(t *testing.T, f *fleet) {
@@ -129,8 +129,8 @@ func TestTakeoverTime(t *testing.T) {
 	})
 }
 
-// A partition waits for its events in flight before it goes elsewhere, for a bounded time, and
-// deliveries that are left then do not count.
+// A partition waits for its events in flight before it goes elsewhere, for a bounded time.
+// Deliveries that are still in flight then do not count.
 func TestDrain(t *testing.T) {
 	runFleet(t, 1, func(t *testing.T, f *fleet) {
 		last := f.rendezvous("a", "b")
@@ -167,7 +167,7 @@ func TestDrain(t *testing.T) {
 	})
 }
 
-// A partition that turns out to stay goes on being delivered from.
+// If a partition is to stay after all, its owner goes on delivering from it.
 func TestDrainIsCalledOff(t *testing.T) {
 	runFleet(t, 1, func(t *testing.T, f *fleet) {
 		last := f.rendezvous("a", "b")
@@ -189,8 +189,8 @@ func TestDrainIsCalledOff(t *testing.T) {
 	})
 }
 
-// A paused owner that wakes up after a takeover changes nothing: its deliveries are not made, its
-// acks are refused, and it takes part again.
+// A paused owner that wakes up after a takeover changes nothing: it makes no deliveries, its acks
+// are refused, and it takes part again.
 func TestPausedOwner(t *testing.T) {
 	for _, late := range []bool{false, true} {
 		runFleet(t, 1, func(t *testing.T, f *fleet) {
@@ -261,8 +261,8 @@ func TestTakeoverInherits(t *testing.T) {
 	})
 }
 
-// While the store is away from everybody nothing is delivered for long; when it is back everything
-// goes on where it was, with what is in flight.
+// While the store is away from all sidecars they soon deliver nothing. When it is back, all goes on
+// where it was, with the events in flight.
 func TestStoreAway(t *testing.T) {
 	runFleet(t, 4, func(t *testing.T, f *fleet) {
 		a, b := f.start("a"), f.start("b")
@@ -293,7 +293,7 @@ func TestStoreAway(t *testing.T) {
 	})
 }
 
-// A save that meets one partition that was taken over does not lose what it has of the others.
+// A save that meets one partition that was taken over still saves the others.
 func TestFencedSave(t *testing.T) {
 	runFleet(t, 2, func(t *testing.T, f *fleet) {
 		a := f.start("a")

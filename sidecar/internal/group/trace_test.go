@@ -31,7 +31,7 @@ func (d *tracedDeadLetters) AppendDeadLetter(ctx context.Context, rec *eventlog.
 	})
 }
 
-// runTraced is run with spans.
+// runTraced does as run, with spans.
 func runTraced(t *testing.T, ratio float64, scenario func(t *testing.T, w *world, rec *tracingtest.Recorder)) {
 	run(t, func(t *testing.T, w *world) {
 		rec := tracingtest.New(t, nil, ratio)

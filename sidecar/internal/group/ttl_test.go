@@ -16,8 +16,8 @@ func (w *world) publishFor(ttl time.Duration, id, key string) {
 	advance(0)
 }
 
-// An event whose ttl has passed is delivered no more, for the first time or again, lets the next of
-// its key go, and is settled for good.
+// A group delivers no event whose ttl has passed, neither for the first time nor again. The next
+// event of its key goes on, and the expired one is settled for good.
 func TestTTL(t *testing.T) {
 	run(t, func(t *testing.T, w *world) {
 		c := w.join(window(1))
