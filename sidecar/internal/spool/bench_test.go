@@ -82,7 +82,8 @@ func batchOf(partition, first, n int) []*eventlog.Record {
 	return recs
 }
 
-// BenchmarkDirect is what the wrapper adds to an append that the store answers: compare the two.
+// BenchmarkDirect measures what the wrapper adds to an append that the store answers: compare the
+// two.
 func BenchmarkDirect(b *testing.B) {
 	for _, n := range []int{1, 100} {
 		log := &fastLog{outs: make([]eventlog.Outcome, n)}
@@ -99,7 +100,8 @@ func BenchmarkDirect(b *testing.B) {
 	}
 }
 
-// TestDirectCostsNoAllocation beside those of the log's own append.
+// TestDirectCostsNoAllocation checks that the wrapper allocates nothing beside the log's own
+// append.
 func TestDirectCostsNoAllocation(t *testing.T) {
 	log := &fastLog{outs: make([]eventlog.Outcome, 10)}
 	l, batch := newBench(t, log), batchOf(0, 0, 10)
@@ -108,7 +110,8 @@ func TestDirectCostsNoAllocation(t *testing.T) {
 	}
 }
 
-// BenchmarkSpooled is what eight publishers get into the spool while the store is away, fsynced.
+// BenchmarkSpooled measures how much eight publishers get into the spool, with fsync, while the
+// store is away.
 func BenchmarkSpooled(b *testing.B) {
 	for _, n := range []int{1, 100} {
 		b.Run(fmt.Sprintf("batch=%d", n), func(b *testing.B) {
@@ -156,7 +159,7 @@ func BenchmarkDrain(b *testing.B) {
 	running.Wait()
 }
 
-// BenchmarkOpen is how fast a start counts what an earlier run has left.
+// BenchmarkOpen is how fast a start counts the events that an earlier run has left.
 func BenchmarkOpen(b *testing.B) {
 	l, cfg := newBenchOn(b, &fastLog{away: true})
 	spoolEvents(b, l, b.N, 100)

@@ -8,8 +8,8 @@ import (
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog"
 )
 
-// TestEraseWhatWaits: events that are erased while they wait do not come into the log, also where
-// the process is killed right after that.
+// TestEraseWhatWaits: events that are erased while they wait do not come into the log, even if the
+// process is killed right after that.
 func TestEraseWhatWaits(t *testing.T) {
 	within(t, standard, func(t *testing.T, f *fixture) {
 		f.shared.set(down)
@@ -36,7 +36,7 @@ func TestEraseWhatWaits(t *testing.T) {
 	})
 }
 
-// Without a spool there is nothing to erase, and a key's events go by it.
+// Without spooled events there is nothing to erase. An erasure of a key goes by the events' keys.
 func TestEraseOfAKey(t *testing.T) {
 	within(t, standard, func(t *testing.T, f *fixture) {
 		all := func(*eventlog.Record) bool { return true }
@@ -66,8 +66,8 @@ func accepted(id string, at int64) *eventlog.Record {
 	return rec
 }
 
-// TestErasedElsewhere: what another sidecar erased while it waited here does not come into the log;
-// what was published under the same key later does.
+// TestErasedElsewhere: events that another sidecar erased while they waited here do not come into
+// the log. Later events of the same key do.
 func TestErasedElsewhere(t *testing.T) {
 	within(t, standard, func(t *testing.T, f *fixture) {
 		f.shared.set(down)
@@ -90,9 +90,9 @@ func TestErasedElsewhere(t *testing.T) {
 	})
 }
 
-// TestErasedOnItsWay: an erasure that comes while a page is appended, or after an append that got
-// no answer, has the log rid of what it brought there. An event that somebody else published under
-// the same id since stays.
+// TestErasedOnItsWay: an erasure comes while a page is appended, or after an append that got no
+// answer. The spool takes the erased events out of the log again. An event that another sidecar
+// published under the same id since then stays.
 func TestErasedOnItsWay(t *testing.T) {
 	secret := eventlog.Erasure{Topic: "t", By: eventlog.ErasedByKey, Value: "secret"}
 	within(t, standard, func(t *testing.T, f *fixture) {

@@ -25,12 +25,12 @@ const (
 	pingingOnly         // as hanging, but the ping succeeds
 )
 
-// timeout is after how long a call of the fake fails when it hangs.
+// timeout is how long a call of the fake takes to fail when it hangs.
 const timeout = 5 * time.Second
 
 var errDown = fmt.Errorf("the fake is down: %w", eventlog.ErrUnavailable)
 
-// fakeLog is a shared log in memory, which keeps the promises of eventlog's.
+// fakeLog is a shared log in memory, which keeps the promises of package eventlog.
 type fakeLog struct {
 	before func() // every read, if set
 	during func() // every append that is answered, before it is, if set
@@ -207,7 +207,7 @@ func (f *fakeLog) store(topic string, partition int, batch []*eventlog.Record, o
 	}
 }
 
-// ids are those of a partition, in order.
+// ids are the ids of a partition, in order.
 func (f *fakeLog) ids(topic string, partition int) (ids []string) {
 	f.mu.Lock()
 	defer f.mu.Unlock()

@@ -206,8 +206,7 @@ func (f *fixture) stop() {
 	}
 }
 
-// crash cuts the power: nothing that was not synced is kept. The spool starts again on what is
-// left.
+// crash cuts the power: only synced data is kept. The spool starts again on it.
 func (f *fixture) crash() {
 	f.t.Helper()
 	after := f.disk.(*vfs.MemFS).CrashClone(vfs.CrashCloneCfg{})
@@ -236,8 +235,8 @@ func record(id string) *eventlog.Record {
 	}
 }
 
-// publish appends events to the partitions that they belong to, and returns one word for each: ok,
-// spooled, away, full, unknown, conflict, and duplicate with what it is.
+// publish appends events to their partitions, and returns one word for each: ok, spooled, away,
+// full, unknown, conflict, and duplicate with the first outcome.
 func (f *fixture) publish(topic string, ids ...string) []string {
 	f.t.Helper()
 	recs := make([]*eventlog.Record, len(ids))
@@ -283,7 +282,8 @@ func (f *fixture) want(got []string, want ...string) {
 	}
 }
 
-// wantLogged: the log holds exactly these ids of the topic, each partition's in the order given.
+// wantLogged checks that the log holds exactly these ids of the topic, each partition's in this
+// order.
 func (f *fixture) wantLogged(topic string, ids ...string) {
 	f.t.Helper()
 	n := len(f.shared.create(topic, 1).partitions)
@@ -306,7 +306,7 @@ func (f *fixture) wantLogged(topic string, ids ...string) {
 	}
 }
 
-// wantSpooled: that many events wait, and they are what the disk has.
+// wantSpooled checks that this many events wait, and that they are those on the disk.
 func (f *fixture) wantSpooled(events int) {
 	f.t.Helper()
 	var bytes int64

@@ -20,7 +20,7 @@ func (f *fixture) move(shared *fakeLog, url string) {
 	f.start()
 }
 
-// wantForeign: Run refuses the spool, which keeps its events.
+// wantForeign checks that Run refuses the spool, which keeps its events.
 func (f *fixture) wantForeign(events int, says ...string) {
 	f.t.Helper()
 	var foreign *spool.ForeignError
@@ -74,8 +74,8 @@ func TestSpoolOfAnotherStore(t *testing.T) {
 	})
 }
 
-// TestOtherURLWhileTheStoreIsAway: until it is known to be the same store, nothing goes into a
-// spool that has events.
+// TestOtherURLWhileTheStoreIsAway: a spool with events takes no more of them until the store is
+// known to be the same one.
 func TestOtherURLWhileTheStoreIsAway(t *testing.T) {
 	within(t, standard, func(t *testing.T, f *fixture) {
 		one, two := f.shared, otherLog()
@@ -114,8 +114,8 @@ func TestOtherURLWhileTheStoreIsAway(t *testing.T) {
 	})
 }
 
-// TestSpoolWithoutAStore takes the first that it sees: one that was filled before any was reached,
-// by a URL that was wrong, and one of a version that did not say.
+// TestSpoolWithoutAStore: a spool that knows no store takes the first one that it reaches. One such
+// spool was filled under a wrong URL; another is of a version that did not note its store.
 func TestSpoolWithoutAStore(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFixture(t, standard)
@@ -141,7 +141,7 @@ func TestSpoolWithoutAStore(t *testing.T) {
 	})
 }
 
-// TestDamagedOwner: whose a spool is is not guessed.
+// TestDamagedOwner: a sidecar does not guess which store a spool belongs to.
 func TestDamagedOwner(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFixture(t, standard)

@@ -63,13 +63,13 @@ type try struct {
 	told    []string // the words it was answered with
 }
 
-// run is a plan under way: a spool behind a real writer, before a log that another sidecar uses,
-// too.
+// run is a plan under way: a spool behind a real writer, before a log that another sidecar also
+// uses.
 type run struct {
 	*fixture
 	writer  *writer.Writer
 	mu      sync.Mutex
-	dead    bool // whoever is answered now does not hear it
+	dead    bool // answers are lost
 	tries   []*try
 	foreign map[string]bool // topic/id that the other sidecar has published
 }
@@ -135,7 +135,7 @@ func (r *run) do(s step) {
 	}
 }
 
-// enqueue is what admit does with an event.
+// enqueue enqueues an event as package admit does.
 func (r *run) enqueue(i int) {
 	rec := *r.tries[i].rec
 	if r.tries[i].repeats > 0 {
@@ -168,7 +168,7 @@ func (r *run) checkAccount() {
 	}
 }
 
-// crash cuts the power while appends may be under way: they are told nothing.
+// crash cuts the power while appends may be under way. These get no answer.
 func (r *run) crash() {
 	r.setDead(true)
 	after := r.disk.(*vfs.MemFS).CrashClone(vfs.CrashCloneCfg{})
@@ -201,7 +201,7 @@ func (r *run) finish() {
 	r.checkAccount()
 }
 
-// check compares what was answered with what is in the log.
+// check compares the answers with the events in the log.
 func (r *run) check() {
 	keys := map[string][]*try{}
 	for _, x := range r.tries {
@@ -237,7 +237,7 @@ func (r *run) check() {
 	}
 }
 
-// checkOrder: the events of a key are in the log in the order of their publishes.
+// checkOrder checks that the events of a key are in the log in the order of their publishes.
 func (r *run) checkOrder(key string, list []*try) {
 	var last *eventlog.Record
 	for _, x := range list {
@@ -259,7 +259,7 @@ func (r *run) isDeadLetter(rec *eventlog.Record) bool {
 	})
 }
 
-// report is a testing.TB that gathers failures, so that they can be told to rapid outside the
+// report is a testing.TB that gathers failures, so that the test can pass them to rapid outside the
 // bubble.
 type report struct {
 	testing.TB

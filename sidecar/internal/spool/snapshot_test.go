@@ -10,8 +10,8 @@ import (
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog"
 )
 
-// TestSnapshotThenLogMissesNothing is what a replay of the whole fleet goes by: it freezes the
-// spool and reads the log later, while events move from one to the other.
+// TestSnapshotThenLogMissesNothing: a replay of the whole fleet freezes the spool first and reads
+// the log later, while events move from one to the other. It misses none of them.
 func TestSnapshotThenLogMissesNothing(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		w := newWorld(rt, t)

@@ -16,8 +16,8 @@ import (
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog"
 )
 
-// world is a topic of which some events are in the log and some in the spool, with a drainer that
-// takes a step whenever the test says so.
+// world is a topic with some events in the log and some in the spool. Its drainer takes a step when
+// the test says so.
 type world struct {
 	*fixture
 

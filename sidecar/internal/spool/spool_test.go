@@ -16,7 +16,7 @@ import (
 	"github.com/sluice-bus/sluice/sidecar/internal/spool"
 )
 
-// word says what became of an event.
+// word is the outcome of an event in a word.
 func word(out eventlog.Outcome) string {
 	var full *spool.FullError
 	var away *spool.AwayError
@@ -119,7 +119,8 @@ func TestOutage(t *testing.T) {
 	})
 }
 
-// TestLogOnly: what must not be spooled is refused until all before it have left the spool.
+// TestLogOnly: the spool refuses an event that must not be spooled until all events before it have
+// left.
 func TestLogOnly(t *testing.T) {
 	logOnly := func(id string) *eventlog.Record {
 		r := record(id)
@@ -140,8 +141,8 @@ func TestLogOnly(t *testing.T) {
 	})
 }
 
-// TestUnknownOutcome: events of which the log said nothing are stored once, whether they were
-// stored then or not, and their readers hear of them.
+// TestUnknownOutcome: events without an answer of the log are stored once, whether or not the log
+// had stored them, and their readers hear of them.
 func TestUnknownOutcome(t *testing.T) {
 	for _, w := range []weather{losing, halfLosing, down} {
 		within(t, standard, func(t *testing.T, f *fixture) {
@@ -162,8 +163,8 @@ func TestUnknownOutcome(t *testing.T) {
 	}
 }
 
-// TestUnmetConcern: a write concern that the store does not meet is its topic's refusal. The store
-// is not away for it, and what other topics have in the spool is drained.
+// TestUnmetConcern: if the store does not meet a topic's write concern, it refuses that topic
+// alone. The store is not away then, and the spooled events of other topics are drained.
 func TestUnmetConcern(t *testing.T) {
 	within(t, standard, func(t *testing.T, f *fixture) {
 		f.shared.setUnmet("strict")
@@ -205,7 +206,8 @@ func TestUnknownOutcomeOfTopicThatRejects(t *testing.T) {
 	})
 }
 
-// TestCallerGivesUp: an append that its caller ends says nothing of the store.
+// TestCallerGivesUp: if an append ends because its caller gives up, the store is not taken to be
+// away.
 func TestCallerGivesUp(t *testing.T) {
 	within(t, standard, func(t *testing.T, f *fixture) {
 		f.want(f.publish("t", "a-1"), "ok")
@@ -251,8 +253,8 @@ func TestRestart(t *testing.T) {
 	})
 }
 
-// TestKilledWhileDraining: a kill between the append to the log and the removal from the spool
-// repeats harmlessly.
+// TestKilledWhileDraining: after a kill between the append to the log and the removal from the
+// spool, the append is repeated without harm.
 func TestKilledWhileDraining(t *testing.T) {
 	within(t, standard, func(t *testing.T, f *fixture) {
 		f.shared.set(down)
@@ -310,8 +312,8 @@ func TestIdsInTheSpool(t *testing.T) {
 	})
 }
 
-// TestPolicyChanges: a topic that spools no longer refuses while the store is away, and does not
-// let anything overtake once it is back.
+// TestPolicyChanges: a topic whose policy does not spool any more refuses while the store is away.
+// Once the store is back, no event overtakes the spooled ones.
 func TestPolicyChanges(t *testing.T) {
 	within(t, standard, func(t *testing.T, f *fixture) {
 		f.shared.set(down)
@@ -334,8 +336,8 @@ func TestPolicyChanges(t *testing.T) {
 	})
 }
 
-// TestOtherNumberOfPartitions: somebody else has created the topic with another number of
-// partitions than this sidecar used.
+// TestOtherNumberOfPartitions: another sidecar has created the topic with another number of
+// partitions than this one used.
 func TestOtherNumberOfPartitions(t *testing.T) {
 	within(t, standard, func(t *testing.T, f *fixture) {
 		f.shared.set(down)
@@ -354,7 +356,7 @@ func TestOtherNumberOfPartitions(t *testing.T) {
 		if tp, err := f.EnsureTopic(t.Context(), "t", 9); err != nil || tp.Partitions != 2 {
 			t.Errorf("EnsureTopic: %+v, %v; the number never changes", tp, err)
 		}
-		// The next process learns the real one.
+		// The next process learns the real number.
 		f.crash()
 		if tp, err := f.EnsureTopic(t.Context(), "t", 9); err != nil || tp.Partitions != 5 {
 			t.Errorf("EnsureTopic after a restart: %+v, %v", tp, err)
@@ -362,8 +364,8 @@ func TestOtherNumberOfPartitions(t *testing.T) {
 	})
 }
 
-// TestKnownTopicsAfterRestart: without the store, too, a sidecar knows how many partitions the
-// topics have that it has met.
+// TestKnownTopicsAfterRestart: a sidecar knows the number of partitions of topics that it has met,
+// without the store, too.
 func TestKnownTopicsAfterRestart(t *testing.T) {
 	within(t, standard, func(t *testing.T, f *fixture) {
 		f.shared.create("t", 7)
@@ -425,8 +427,9 @@ func TestBounds(t *testing.T) {
 	})
 }
 
-// TestDiskIsFull: what the spool's disk has no room for is refused and does not count; what goes
-// straight into the store needs none, and it goes on by itself.
+// TestDiskIsFull: if the spool's disk is full, an event that needs it is refused and does not
+// count. Events that go straight into the store need no room. Once there is room, the spool goes on
+// by itself.
 func TestDiskIsFull(t *testing.T) {
 	within(t, standard, func(t *testing.T, f *fixture) {
 		f.want(f.publish("t", "a-1"), "ok")
@@ -515,7 +518,7 @@ func TestConflictBecomesDeadLetter(t *testing.T) {
 	})
 }
 
-// TestRefusedBecomesDeadLetter: what the store does not take holds up nothing of what is spooled
+// TestRefusedBecomesDeadLetter: an event that the store refuses does not hold up the events spooled
 // behind it.
 func TestRefusedBecomesDeadLetter(t *testing.T) {
 	within(t, standard, func(t *testing.T, f *fixture) {
@@ -545,7 +548,8 @@ func TestRefusedBecomesDeadLetter(t *testing.T) {
 	})
 }
 
-// TestRefusedDeadLetterIsKeptInAFile, whether it is refused at once or was spooled itself.
+// TestRefusedDeadLetterIsKeptInAFile refuses a dead letter at once, and one that was spooled
+// itself.
 func TestRefusedDeadLetterIsKeptInAFile(t *testing.T) {
 	within(t, standard, func(t *testing.T, f *fixture) {
 		f.shared.refused = "-no"
@@ -593,8 +597,8 @@ func TestRefusedDeadLetterIsKeptInAFile(t *testing.T) {
 	})
 }
 
-// TestSpooledDeadLetter: one whose dead letter had to be spooled, and that is stored from an
-// earlier try with another reason, is no conflict.
+// TestSpooledDeadLetter: a spooled dead letter is no conflict if an earlier try has stored it with
+// another reason.
 func TestSpooledDeadLetter(t *testing.T) {
 	within(t, standard, func(t *testing.T, f *fixture) {
 		letter := func(reason string) *eventlog.Record {
@@ -613,8 +617,8 @@ func TestSpooledDeadLetter(t *testing.T) {
 	})
 }
 
-// TestDiskFails: while the spool cannot be written nothing is answered OK that needs it, and the
-// store is not blamed.
+// TestDiskFails: while the spool cannot be written, no event that needs it is answered OK, and the
+// store is not taken to be away.
 func TestDiskFails(t *testing.T) {
 	within(t, standard, func(t *testing.T, f *fixture) {
 		f.want(f.publish("direct", "a-1"), "ok")
@@ -644,7 +648,8 @@ func TestDiskFails(t *testing.T) {
 	})
 }
 
-// TestWaitingForTheDrainEnds with the caller's patience.
+// TestWaitingForTheDrainEnds checks that an append waits for the drain as long as its context
+// lasts.
 func TestWaitingForTheDrainEnds(t *testing.T) {
 	within(t, `[{name: "*", partitions: 1}]`, func(t *testing.T, f *fixture) {
 		f.shared.set(down)
@@ -671,8 +676,8 @@ func TestWaitingForTheDrainEnds(t *testing.T) {
 	})
 }
 
-// TestDeadLettersDoNotWaitForTheDrain that waits for them: their topic is so far behind that other
-// events would be held up.
+// TestDeadLettersDoNotWaitForTheDrain: a drain waits for dead letters to be stored. So these do not
+// wait for the drain of their own topic, which is far behind.
 func TestDeadLettersDoNotWaitForTheDrain(t *testing.T) {
 	within(t, `[{name: "*", partitions: 1}]`, func(t *testing.T, f *fixture) {
 		f.onDeadLetter = func(rec *eventlog.Record, done func(error)) {
@@ -703,8 +708,8 @@ func TestDeadLettersDoNotWaitForTheDrain(t *testing.T) {
 	})
 }
 
-// TestConvergence: a topic becomes direct again while publishers never rest, and could be four
-// times as fast as the log.
+// TestConvergence: a topic becomes direct again while publishers never rest, although the spool
+// would take four times as many events as the log.
 func TestConvergence(t *testing.T) {
 	within(t, `[{name: "*", partitions: 4}]`, func(t *testing.T, f *fixture) {
 		f.shared.set(down)
@@ -797,7 +802,7 @@ func (f *fixture) publishUntil(stop <-chan struct{}, partition, partitions int) 
 	}
 }
 
-// keyOf is a key of that partition, and of none of the other tests'.
+// keyOf is a key of that partition that no other test uses.
 func keyOf(partition, partitions int) string {
 	for i := 0; ; i++ {
 		if key := fmt.Sprint("partition", i); eventlog.PartitionOf(key, "", partitions) == partition {

@@ -7,8 +7,9 @@ import (
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog"
 )
 
-// TestWindow: from a little at once to whole pages of a store that is quick, as little as there is
-// for one that is too slow, and more by steps for one that is far away.
+// TestWindow: a drain begins with small pages. It comes to whole pages at once for a quick store,
+// to very small ones for a store that is too slow, and to larger ones by steps for a store that is
+// far away.
 func TestWindow(t *testing.T) {
 	whole := eventlog.Bounds{Events: 1000, Bytes: 4 << 20}
 	var w window
