@@ -13,7 +13,7 @@ import (
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog"
 )
 
-// insertEvents puts what Ahead looks at of events into the store, all at once.
+// insertEvents inserts events with the fields that Ahead looks at, all at once.
 func insertEvents(t *testing.T, l *Log, hints ...eventlog.Hint) {
 	t.Helper()
 	docs := make([]bson.D, len(hints))

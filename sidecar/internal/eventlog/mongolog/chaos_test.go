@@ -92,8 +92,8 @@ type told struct {
 	again   bool
 }
 
-// write appends batches of own events and of such that others append too, each until it has all its
-// answers.
+// write appends batches of its own events and of events that others append too, and repeats each
+// batch until it has all its answers.
 func write(ctx context.Context, t *testing.T, l *Log, proxy *faultproxy.Proxy, rng *rand.Rand, w int) (all []told) {
 	for b := range chaosBatches {
 		upset(proxy, rng)
@@ -122,8 +122,8 @@ func write(ctx context.Context, t *testing.T, l *Log, proxy *faultproxy.Proxy, r
 	return all
 }
 
-// upset changes what the network does to the writer. After a cut the driver takes half a second to
-// look for its server again, so four of them in a row outlast an append.
+// upset changes the network of the writer. After a cut the driver takes half a second to look for
+// its server again, so four cuts in a row outlast an append.
 func upset(proxy *faultproxy.Proxy, rng *rand.Rand) {
 	proxy.Heal()
 	proxy.Only(isInsert)
@@ -168,7 +168,7 @@ func tailLog(ctx context.Context, t *testing.T, l *Log, proxy *faultproxy.Proxy,
 	return seen
 }
 
-// checkHistory puts what everybody was told and has seen against the log.
+// checkHistory holds all answers and reads against the log.
 func checkHistory(t *testing.T, events []*eventlog.Record, writers [][]told, tails [][]*eventlog.Record) {
 	t.Helper()
 	stored := map[string]*eventlog.Record{}

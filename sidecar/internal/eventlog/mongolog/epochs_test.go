@@ -45,8 +45,8 @@ func latestEpoch(t *testing.T, l *Log) eventlog.Epoch {
 	return epochs[0]
 }
 
-// eachWay runs a test the way that fits the server, and the ways that fit others: with sessions as
-// on a replica set. They are right on any server.
+// eachWay runs a test as the log detects the server, and with sessions as on a replica set. Both
+// are right on any server.
 func eachWay(t *testing.T, test func(t *testing.T, open func() *Log)) {
 	t.Run("as detected", func(t *testing.T) {
 		test(t, sharedStore(t, func(*engine) {}))
@@ -76,7 +76,7 @@ func TestOldEpochsAreForgotten(t *testing.T) {
 				t.Errorf("with epoch %d there are %d documents, %v; want that one and the one before", number, left, err)
 			}
 		}
-		// One who has slept since the first epoch finds its number free.
+		// A sidecar that has slept since the first epoch finds none of the numbers free.
 		for number := range uint64(6) {
 			if err := takeEpoch(t, open(), anEpoch(0, number+1, "late")); !errors.Is(err, eventlog.ErrEpochTaken) {
 				t.Errorf("epoch %d of a late taker: %v; want ErrEpochTaken", number+1, err)
@@ -99,7 +99,7 @@ func TestFencedByAnotherLog(t *testing.T) {
 			t.Fatal(err)
 		}
 		own.Progress.Cursor = 9
-		for range 2 { // the second is refused by what the first has learned
+		for range 2 { // the log refuses the second by itself: it has learned from the first
 			if err := one.SaveEpochs(t.Context(), []eventlog.Epoch{own}, nil); !errors.Is(err, eventlog.ErrFenced) {
 				t.Errorf("SaveEpochs: %v; want ErrFenced", err)
 			}
@@ -110,8 +110,8 @@ func TestFencedByAnotherLog(t *testing.T) {
 	})
 }
 
-// TestTakerThatDied: an epoch whose taker died before it had made the progress its own passes it on
-// all the same.
+// TestTakerThatDied: a taker inserts its epoch, and dies before it has made the progress its own.
+// The next epoch still gets the progress.
 func TestTakerThatDied(t *testing.T) {
 	eachWay(t, func(t *testing.T, open func() *Log) {
 		l := open()
@@ -135,8 +135,8 @@ func TestTakerThatDied(t *testing.T) {
 	})
 }
 
-// TestTakeoverRace has two logs take one partition from each other, each saving as long as it can:
-// what was saved is never lost.
+// TestTakeoverRace has two logs take one partition from each other, each saving as long as it can.
+// Saved progress is never lost.
 func TestTakeoverRace(t *testing.T) {
 	eachWay(t, func(t *testing.T, open func() *Log) {
 		const rounds = 12
@@ -177,8 +177,8 @@ func TestTakeoverRace(t *testing.T) {
 	})
 }
 
-// TestEpochsWithFaults loses requests and replies of what takes and saves epochs: the answers are
-// true all the same.
+// TestEpochsWithFaults loses requests and replies of the commands that take and save epochs. The
+// answers are still true.
 func TestEpochsWithFaults(t *testing.T) {
 	s := mongotest.Shared(t)
 	proxy := faultproxy.New(t, s.Addr())
@@ -308,8 +308,8 @@ func TestProgressDocument(t *testing.T) {
 	}
 }
 
-// TestDocumentIDs: what differs in anything has another id, though groups and event ids may hold
-// any character.
+// TestDocumentIDs: two epochs or marks that differ in any part have different ids, though groups
+// and event ids may hold any character.
 func TestDocumentIDs(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		topic := rapid.StringMatching(`[ab.]{1,3}`)
@@ -341,7 +341,7 @@ func TestDocumentIDs(t *testing.T) {
 	})
 }
 
-// TestManyEpochs goes over what one query or one insert of an engine holds.
+// TestManyEpochs uses more epochs than one query or one insert of an engine takes.
 func TestManyEpochs(t *testing.T) {
 	eachWay(t, func(t *testing.T, open func() *Log) {
 		l := open()

@@ -20,8 +20,7 @@ import (
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog"
 )
 
-// indexing is a log on a new store that nothing was done with, what it logs, and the indexes that
-// it creates.
+// indexing is a log on a new, unused store, with its log lines and the indexes that it creates.
 type indexing struct {
 	*Log
 	lines bytes.Buffer
@@ -51,7 +50,7 @@ func newIndexing(t *testing.T) *indexing {
 	return x
 }
 
-// creates are the indexes that do creates.
+// creates returns the indexes that do creates.
 func (x *indexing) creates(t *testing.T, do func(ctx context.Context) error) []string {
 	t.Helper()
 	x.mu.Lock()
@@ -189,7 +188,7 @@ func TestWriteConcernOf(t *testing.T) {
 		w      any
 	}{
 		{"majority", replicated, "majority"}, {"", alone, "majority"}, {"w:0", alone, "majority"}, {"w:1", replicated, 1}, {"w:3", replicated, 3},
-		{"w:3", alone, 1}, // there is nobody else to wait for
+		{"w:3", alone, 1}, // a server that is alone has no other to wait for
 	} {
 		if got := writeConcernOf(c.name, c.engine); got.W != c.w {
 			t.Errorf("%q: w %v; want %v", c.name, got.W, c.w)

@@ -16,14 +16,14 @@ func TestConformance(t *testing.T) {
 	conformance(t, Options{SeqTaken: time.Nanosecond}, asItIs)
 }
 
-// TestConformanceWithoutTTL goes the way that is for servers which are only compatible with
-// MongoDB.
+// TestConformanceWithoutTTL tests the way for servers that are only compatible with MongoDB.
 func TestConformanceWithoutTTL(t *testing.T) {
 	t.Parallel()
 	conformance(t, Options{SeqTaken: time.Nanosecond}, withoutTTL, "Retention", "Deduplication", "Compaction", "Scheduled")
 }
 
-// Every query of FerretDB reads all that earlier ones left, so it is asked for the basics only.
+// Every query of FerretDB reads all documents that earlier ones left, so this tests only the
+// basics.
 func TestConformanceOnFerretDB(t *testing.T) {
 	t.Parallel()
 	conformanceOn(t, mongotest.FerretDB(t), Options{SeqTaken: time.Nanosecond}, asItIs, "Append", "Read", "Seek", "Marks")

@@ -15,7 +15,7 @@ import (
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog/eventlogtest"
 )
 
-// untouched is a log on a new store that nothing was done with.
+// untouched is a log on a new, unused store.
 func untouched(t *testing.T) *Log {
 	t.Helper()
 	server := mongotest.Shared(t)
@@ -68,13 +68,13 @@ func TestMigrateANewStore(t *testing.T) {
 		if again := migrate(t, l, MigrateOptions{}); again.Changes() != 0 || len(again.Indexes) != len(r.Indexes) {
 			t.Errorf("done again it did %q", actions(again))
 		}
-		if err := l.Ping(t.Context()); err != nil { // creates what it misses, which is no index
+		if err := l.Ping(t.Context()); err != nil { // creates all that is missing, which is no index
 			t.Fatal(err)
 		}
 	}
 }
 
-// A wrong index stays, and has to be dropped by hand; the others are created.
+// A wrong index stays, and has to be dropped by hand. Migrate creates the others.
 func TestMigrateRefusesWhatIsWrong(t *testing.T) {
 	l := untouched(t)
 	l.createIndex(t, eventsName, "topic_partition_seq", false, "topic", "partition", "seq")
@@ -126,8 +126,8 @@ func TestMigrateTellsOfDuplicates(t *testing.T) {
 	}
 }
 
-// An index that does what is needed by another name stays, since the server would not take a second
-// one.
+// An index that serves the purpose under another name stays, since the server would not take a
+// second one.
 func TestMigrateTakesAnotherName(t *testing.T) {
 	l := untouched(t)
 	l.createIndex(t, eventsName, "somebodys", true, "topic", "partition", "seq")
@@ -143,8 +143,8 @@ func TestRestamp(t *testing.T) {
 	publish(t, l, eventlogtest.Events("a", 6, eventlogtest.Accepted(now-2*hour))...)
 	publish(t, l, eventlogtest.Event("live", eventlogtest.Accepted(now)))
 	sweepOnce(t, l, eventlog.Retention{TTLMS: hour, DedupeWindowMS: 24 * hour}, now)
-	// Someone has set other times. They are ahead, since the server removes documents whose time is
-	// over.
+	// Another program has set other times. They are in the future, since the server removes
+	// documents whose time is over.
 	set := bson.D{{Key: "$set", Value: bson.D{{Key: "expireAt", Value: time.UnixMilli(now + hour)}}}}
 	for _, id := range []string{"t/live", "t/a-003"} {
 		if _, err := l.db.Collection(eventsName).UpdateOne(t.Context(), bson.D{{Key: "_id", Value: id}}, set); err != nil {

@@ -14,7 +14,7 @@ func TestNodesOnFerretDB(t *testing.T) {
 	eventlogtest.RunNodes(t, l, l)
 }
 
-// Servers that cannot cut what is pushed enter changes in another way.
+// Servers that cannot trim a pushed array enter changes in another way.
 func TestNodes(t *testing.T) {
 	for _, plain := range []bool{false, true} {
 		t.Run(fmt.Sprintf("plainly %v", plain), func(t *testing.T) {

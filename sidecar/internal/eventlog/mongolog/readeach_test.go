@@ -8,8 +8,8 @@ import (
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog/eventlogtest"
 )
 
-// Several partitions are read at once: each from its place on, up to the first seq at which there
-// is no event, and together no more than was asked for.
+// ReadEach reads several partitions at once: each from its place on, up to the first seq without an
+// event, and together no more than the caller asked for.
 func TestReadEach(t *testing.T) {
 	l := sharedStore(t, asItIs)()
 	ensure(t, l, "t", 3)

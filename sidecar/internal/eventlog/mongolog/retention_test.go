@@ -18,13 +18,13 @@ import (
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog/eventlogtest"
 )
 
-// withoutTTL has the log take the server for one that deletes nothing by itself.
+// withoutTTL makes the log treat the server as one that deletes nothing by itself.
 func withoutTTL(e *engine) { e.ttl = false }
 
 const hour = int64(time.Hour / time.Millisecond)
 
-// opened is a log on a new store, and what opens others on it. It has a topic "t" with one
-// partition.
+// opened returns a log on a new store, and a function that opens others on it. The store has a
+// topic "t" with one partition.
 func opened(t *testing.T, o Options, adapt func(*engine)) (l *Log, again func() *Log) {
 	t.Helper()
 	server := mongotest.Shared(t)
@@ -60,7 +60,7 @@ func sweepOnce(t *testing.T, l *Log, r eventlog.Retention, now int64) int {
 	return n
 }
 
-// raw are the documents of a collection by _id, except for those of no event.
+// raw returns the documents of a collection by _id, without those whose _id is no string.
 func raw(t *testing.T, l *Log, collection string) map[string]bson.M {
 	t.Helper()
 	docs, err := findAll[bson.M](t.Context(), l, l.db.Collection(collection), bson.D{}, options.Find())
@@ -81,7 +81,7 @@ func TestStubs(t *testing.T) {
 		name   string
 		adapt  func(*engine)
 		window int64
-		// leftMS is what expireAt is from now; 0: there is none.
+		// leftMS is how far expireAt is in the future; 0: there is none.
 		leftMS int64
 	}{
 		{"with a TTL index", asItIs, 5 * hour, 3 * hour},
@@ -116,7 +116,7 @@ func TestStubs(t *testing.T) {
 	}
 }
 
-// deleteAllStubs has the effect of a TTL index, whatever its time and order: every stub is gone.
+// deleteAllStubs deletes every stub, as a TTL index does in the end.
 func deleteAllStubs(t *testing.T, l *Log) {
 	t.Helper()
 	if _, err := l.db.Collection(eventsName).DeleteMany(t.Context(), bson.D{stubs}); err != nil {
@@ -171,7 +171,7 @@ func TestStubsKeepTheirSeqs(t *testing.T) {
 	}
 }
 
-// Sidecars that sweep, compact and append at the same time do what one would.
+// Sidecars that sweep, compact and append at the same time have the same effect as one.
 func TestSweepsAtOnce(t *testing.T) {
 	for name, adapt := range map[string]func(*engine){"as it is": asItIs, "without TTL": withoutTTL} {
 		t.Run(name, func(t *testing.T) {

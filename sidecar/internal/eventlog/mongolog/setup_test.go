@@ -12,7 +12,7 @@ import (
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog"
 )
 
-// Where the collection of signals is not capped, nobody can follow it.
+// A sidecar cannot follow signals in a collection that is not capped.
 func TestSignalsThatAreNotCapped(t *testing.T) {
 	x := newIndexing(t)
 	if err := x.db.CreateCollection(t.Context(), x.signalsName(3)); err != nil {

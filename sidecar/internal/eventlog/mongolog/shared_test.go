@@ -8,11 +8,12 @@ import (
 	"github.com/sluice-bus/sluice/internal/mongotest"
 )
 
-// patience is how long a test waits for what comes soon, and operations for a slow test server.
+// patience is how long a test waits for an event that comes soon, and an operation for a slow test
+// server.
 const patience = 20 * time.Second
 
-// sharedStore makes an empty store on the shared server, and returns what opens logs on it. Each is
-// closed with the test.
+// sharedStore makes an empty store on the shared server, and returns a function that opens logs on
+// it. Each log is closed with the test.
 func sharedStore(t *testing.T, adapt func(*engine)) func() *Log {
 	t.Helper()
 	s := mongotest.Shared(t)
@@ -23,7 +24,7 @@ func sharedStore(t *testing.T, adapt func(*engine)) func() *Log {
 	}
 }
 
-// openAdapted opens a log on a server that is there, and changes what the log takes it for.
+// openAdapted opens a log on a running server, and changes the engine that the log takes it for.
 func openAdapted(t *testing.T, o Options, adapt func(*engine)) *Log {
 	t.Helper()
 	o.Logger = slog.New(slog.DiscardHandler)

@@ -23,8 +23,9 @@ type heardSignal struct {
 	at     time.Time
 }
 
-// follow follows topics, by default all that these tests have, until the test ends, and returns
-// what was heard, after it was said of each that signals may have been missed.
+// follow follows topics, by default all that these tests have, until the test ends. It returns the
+// heard signals, from the one on after the follower has said of each topic that it may have missed
+// some.
 func follow(t *testing.T, l *Log, topics ...string) <-chan heardSignal {
 	t.Helper()
 	if topics == nil {
@@ -78,7 +79,7 @@ func bothWays(t *testing.T, test func(t *testing.T, adapt func(*engine))) {
 	t.Run("tail", func(t *testing.T) { test(t, func(e *engine) { e.uncapped = false }) })
 }
 
-// A sidecar that leaves says so last of all; it closes its log at once.
+// A sidecar that leaves sends a last signal, and closes its log at once.
 func TestTheLastSignalIsSent(t *testing.T) {
 	bothWays(t, func(t *testing.T, adapt func(*engine)) {
 		open := sharedStore(t, adapt)
@@ -128,7 +129,7 @@ func TestSignals(t *testing.T) {
 	})
 }
 
-// TestSignalsWhileBusy: nothing of what is sent gets lost on the way, merged or not.
+// TestSignalsWhileBusy checks that no signal gets lost on the way, merged or not.
 func TestSignalsWhileBusy(t *testing.T) {
 	bothWays(t, func(t *testing.T, adapt func(*engine)) {
 		open := sharedStore(t, adapt)
@@ -222,7 +223,8 @@ func TestCloseEndsFollowing(t *testing.T) {
 	})
 }
 
-// TestSignalLatency measures from Send to heard, and what following costs while nothing is sent.
+// TestSignalLatency measures the time from Send to heard, and the cost of following while nothing
+// is sent.
 func TestSignalLatency(t *testing.T) {
 	t.Parallel()
 	bothWays(t, func(t *testing.T, adapt func(*engine)) {
@@ -268,7 +270,7 @@ func within(heard <-chan heardSignal, d time.Duration) (heardSignal, bool) {
 	}
 }
 
-// counter counts commands, but those of the driver's own.
+// counter counts commands, without the driver's own.
 type counter struct {
 	mu       sync.Mutex
 	commands []string

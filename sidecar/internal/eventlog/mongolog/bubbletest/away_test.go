@@ -47,7 +47,7 @@ func TestAnOutageIsUnavailable(t *testing.T) {
 		if err := l.Err(); !errors.Is(err, eventlog.ErrUnavailable) {
 			t.Errorf("Err = %v during an outage", err)
 		}
-		// A Seek may take twelve times as long, but not to find out that nobody is there.
+		// A Seek may take twelve times as long, but finds out sooner that no server is there.
 		began := time.Now()
 		if _, err := l.Seek(t.Context(), "t", eventlog.Position{From: wire.FromEarliest}); !errors.Is(err, eventlog.ErrUnavailable) || time.Since(began) > 6*timeout {
 			t.Errorf("Seek: %v after %v", err, time.Since(began))
@@ -72,8 +72,8 @@ func TestAnOutageIsUnavailable(t *testing.T) {
 	})
 }
 
-// A server that is slow, and gets on, is not taken for one that is away: the whole takes longer
-// than the timeout, and no single answer does.
+// A slow server that gets on is not taken for one that is away: the whole append takes longer than
+// the timeout, and no single answer does.
 func TestASlowServerIsNotAway(t *testing.T) {
 	withTimeout(t, func(t *testing.T, set *mongomodel.Set, l *mongolog.Log) {
 		for i := range 3 {

@@ -45,9 +45,9 @@ func (c dialedConn) Close() error {
 	return c.Conn.Close()
 }
 
-// TestConnections counts the connections of a sidecar on three members: idle ones that read two
-// topics or many, and a busy one. It appends to as many topics at once as it reads; followers of
-// signals do not keep that from going on, however few the URL allows.
+// TestConnections counts the connections of a sidecar on three members: of idle ones that read two
+// topics or many, and of a busy one. The busy one appends to as many topics at once as it reads.
+// Followers of signals do not hold its appends up, however few connections the URL allows.
 func TestConnections(t *testing.T) {
 	const monitors = 2 * 3 * 2 // for two clients, on each of three members
 	for _, c := range []struct {

@@ -112,8 +112,8 @@ func TestADeletionIsFoundOutElsewhere(t *testing.T) {
 	})
 }
 
-// TestABrokenOffDeletionGoesOn: whichever request is the last that is sent, the topic is not there,
-// nobody makes it again, and deleting again finishes.
+// TestABrokenOffDeletionGoesOn breaks a deletion off at each of its requests. Then the topic is not
+// there, no sidecar makes it again, and another deletion finishes.
 func TestABrokenOffDeletionGoesOn(t *testing.T) {
 	for _, lost := range []struct{ command, collection string }{{"update", topics}, {"update", events}, {"find", events}} {
 		t.Run(lost.command+" "+lost.collection, func(t *testing.T) {

@@ -77,12 +77,13 @@ func TestASeekOverManySeqsGoesByTime(t *testing.T) {
 	})
 }
 
-// cost is what a read hands out, looks at, and asks.
+// cost is how many events a read returns, how many documents it looks at, and how many commands it
+// sends.
 type cost struct{ events, documents, commands int }
 
-// readers are all that read events. besides are the documents that are looked at beside those that
-// are handed out: the topic's, its head, the first and the last event; where pages follow each
-// other, the model also begins with the last event of the one before.
+// readers are all ways to read events. besides counts the documents that a read looks at and does
+// not return: the topic's, its head, the first and the last event. Where pages follow each other,
+// the model also begins with the last event of the page before.
 var readers = []struct {
 	name            string
 	events, besides int

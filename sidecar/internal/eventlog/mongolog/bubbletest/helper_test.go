@@ -25,9 +25,9 @@ const (
 	nodes    = "nodes"
 )
 
-// open opens a log on a set, which is closed with the test. Its driver does not send a write again
-// by itself: the server would know a late one by its number then, whatever the log has written into
-// it.
+// open opens a log on a set, and closes it with the test. The log's driver does not send a write
+// again by itself: the server would know a late one by its number, whatever the log has written
+// into it.
 func open(t *testing.T, set *mongomodel.Set, o mongolog.Options) *mongolog.Log {
 	t.Helper()
 	o.URL, o.Dialer = strings.Replace(set.URI(), "/?", "/"+database+"?retryWrites=false&", 1), set.Dialer("sidecar")
@@ -53,7 +53,7 @@ func counted(t *testing.T, set *mongomodel.Set) (*mongolog.Log, *atomic.Int64) {
 	return countedOn(t, set, events)
 }
 
-// countedOn is counted for another collection.
+// countedOn does as counted, for another collection.
 func countedOn(t *testing.T, set *mongomodel.Set, collection string) (*mongolog.Log, *atomic.Int64) {
 	t.Helper()
 	var commands atomic.Int64
@@ -64,7 +64,7 @@ func countedOn(t *testing.T, set *mongomodel.Set, collection string) (*mongolog.
 	}}}), &commands
 }
 
-// withEvents runs do with the collection of events, as somebody beside the log meets it.
+// withEvents runs do with the collection of events, as another client sees it.
 func withEvents(t *testing.T, set *mongomodel.Set, do func(c *mongo.Collection) error) {
 	t.Helper()
 	client, err := mongo.Connect(set.Client("beside"))

@@ -44,7 +44,7 @@ func wantNext(t *testing.T, l *mongolog.Log, from uint64, want ...uint64) {
 	t.Fatalf("nothing came at or above seq %d", from)
 }
 
-// wantExtent looks at what the partition of t holds.
+// wantExtent checks the extent of the partition of t.
 func wantExtent(t *testing.T, l *mongolog.Log, want eventlog.Extent) {
 	t.Helper()
 	got, err := l.Extents(t.Context(), "t")
@@ -53,9 +53,9 @@ func wantExtent(t *testing.T, l *mongolog.Log, want eventlog.Extent) {
 	}
 }
 
-// A sidecar reserves and does not come to insert, or only much later: readers go on after their
-// patience, what comes late is refused by the void, and the event gets another seq when it is
-// appended again.
+// A sidecar reserves a seq and does not insert, or only much later. Readers go on after their
+// patience. The void refuses the late insert, and the event gets another seq when it is appended
+// again.
 func TestALateInsertMeetsAVoid(t *testing.T) {
 	withLateStore(t, func(t *testing.T, s *lateStore) {
 		withTopic(t, s.Log)
@@ -94,8 +94,8 @@ func reserve(t *testing.T, s *lateStore, seqs int) {
 	})
 }
 
-// Many sidecars are killed at one time, between their reservations and their inserts, beside others
-// that go on: readers wait once, and not for each of them.
+// Many sidecars are killed at one time, between their reservations and their inserts, and others go
+// on. Readers wait once, and not for each of them.
 func TestManyReservationsOfTheDead(t *testing.T) {
 	for name, c := range map[string]struct{ times, seqs int }{
 		"holes between events":           {20, 3},
@@ -150,7 +150,7 @@ func TestASidecarIsStoppedBeforeItInserts(t *testing.T) {
 	})
 }
 
-// A writer that was voided and is alive asks readers for more patience, which they give back when
+// A living writer whose seqs were voided asks readers for more patience, which they give back when
 // nothing needs it.
 func TestVoidedWritersAskForPatience(t *testing.T) {
 	withLateStore(t, func(t *testing.T, s *lateStore) {

@@ -19,8 +19,7 @@ import (
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog/mongolog"
 )
 
-// lateness is by how much the request is late that a lateStore loses: by then its sender has given
-// up.
+// lateness is how late a lost request of a lateStore arrives: its sender has given up by then.
 const lateness = time.Minute
 
 // lateStore is a store on a model of a replica set, of which some requests come late.
@@ -28,11 +27,11 @@ type lateStore struct {
 	*mongolog.Log
 	set                 *mongomodel.Set
 	losing              atomic.Bool
-	silent              bool   // whoever asked is kept waiting; else the connection ends
+	silent              bool   // the sender is kept waiting; else the connection ends
 	command, collection string // of the requests that are lost
 }
 
-// late makes a call whose commands of that name on the collection come late, so that it gives up.
+// late makes a call that gives up, since its commands of that name on the collection come late.
 func (s *lateStore) late(t *testing.T, command, collection string, call func(ctx context.Context) error) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), time.Second)
@@ -67,7 +66,7 @@ func withLateStore(t *testing.T, test func(t *testing.T, s *lateStore)) {
 	})
 }
 
-// anEpoch is one of a partition.
+// anEpoch is an epoch of a partition.
 func anEpoch(number uint64, owner string) eventlog.Epoch {
 	return eventlog.Epoch{
 		GroupPartition: eventlog.GroupPartition{Topic: "orders", Group: "billing"},
@@ -202,8 +201,8 @@ func TestALateStampChangesNothing(t *testing.T) {
 	})
 }
 
-// A scheduled event does not come back once it was cancelled, by whichever request for it comes
-// late. Its id is free, and nothing of it is left after a day.
+// A scheduled event does not come back once it was cancelled, whichever of its requests comes late.
+// Its id is free, and nothing of it is left after a day.
 func TestALatePublishDoesNotUndoACancel(t *testing.T) {
 	event := func() *eventlog.Record {
 		return eventlogtest.Event("a", eventlogtest.Due(time.Now().Add(10*lateness).UnixMilli()))

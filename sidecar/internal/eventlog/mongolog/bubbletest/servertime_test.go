@@ -14,8 +14,8 @@ import (
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog/mongolog"
 )
 
-// Each call that asks the server for its time waits for its own answer, not for that of an earlier
-// call.
+// Each call that asks the server for its time waits for its own answer, and not for the answer to
+// an earlier call.
 func TestServerTimeIsAskedForWithoutALock(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		set := mongomodel.New(mongomodel.Options{Polling: true})

@@ -72,7 +72,8 @@ func (f *follower) follow(t *testing.T) *follower {
 	return f
 }
 
-// since returns what was heard of and missed since the last call, each topic as often as it was.
+// since returns the topics of signals heard and missed since the last call, a topic once for each
+// signal.
 func (f *follower) since() (about, missed []string) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -132,8 +133,9 @@ func TestALoneEventWakesItsReaders(t *testing.T) {
 	})
 }
 
-// A topic that is new to a follower is said to be missed, with those alone whose signals are in the
-// same collection; and one that is not wanted any more is not followed for long.
+// If a topic is new to a follower, the follower says that it may have missed signals of this topic,
+// and of no others than those in the same collection. A follower soon stops to follow a topic that
+// is not wanted any more.
 func TestWantedTopicsChange(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		set := mongomodel.New(mongomodel.Options{Members: 1, Polling: true})
@@ -202,7 +204,7 @@ func TestSignalsAcrossAnElection(t *testing.T) {
 				for set.Primary() < 0 || set.Primary() == old {
 					time.Sleep(100 * time.Millisecond)
 				}
-				set.Lag(old, time.Hour) // it does not hear what comes
+				set.Lag(old, time.Hour) // the old primary does not hear later writes
 				time.Sleep(2 * time.Second)
 				if _, missed := f.since(); !slices.Equal(missed, []string{"a"}) {
 					t.Errorf("missed %v; want a", missed)
@@ -217,8 +219,8 @@ func TestSignalsAcrossAnElection(t *testing.T) {
 	}
 }
 
-// TestManySignalsWhileFollowingBegins: a follower that finds the signals gone behind which it
-// wanted to begin says that it missed some, and hears what comes then, however many there are.
+// TestManySignalsWhileFollowingBegins: the signals behind which a follower wanted to begin are
+// gone. It says that it missed some, and hears the later ones, however many there are.
 func TestManySignalsWhileFollowingBegins(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		set := mongomodel.New(mongomodel.Options{Members: 1, Polling: true, Fault: func(q mongomodel.Request) (f mongomodel.Fault) {

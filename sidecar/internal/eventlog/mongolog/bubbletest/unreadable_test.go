@@ -15,8 +15,8 @@ import (
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog/mongolog"
 )
 
-// A document that somebody broke by hand is named by its _id, and reads end before it. Once it is
-// deleted by hand, too, readers go on behind it, whether or not they had passed it before.
+// Reads name a document that was broken by hand by its _id, and end before it. Once it is deleted
+// by hand, too, readers go on behind it, whether or not they had passed it before.
 func TestDocumentThatCannotBeReadIsDeletedByHand(t *testing.T) {
 	for _, passed := range []bool{false, true} {
 		synctest.Test(t, func(t *testing.T) {

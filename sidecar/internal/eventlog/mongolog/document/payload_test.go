@@ -296,8 +296,8 @@ func FuzzPayload(f *testing.F) {
 	})
 }
 
-// TestWholeNumbersStayWhole: equal as a decimal is not enough for a reader to whom 1E+20 and 1.0
-// are no whole numbers.
+// TestWholeNumbersStayWhole: an equal decimal is not enough for a reader that takes 1E+20 and 1.0
+// for no whole numbers.
 func TestWholeNumbersStayWhole(t *testing.T) {
 	rapid.Check(t, func(r *rapid.T) {
 		text := rapid.StringMatching(`0|-?[1-9][0-9]{0,20}0{0,13}`).Draw(r, "number")

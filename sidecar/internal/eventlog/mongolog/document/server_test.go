@@ -14,7 +14,8 @@ import (
 	"go.mongodb.org/mongo-driver/v2/mongo/options"
 )
 
-// TestAServerKeepsPayloads: what a real engine hands out is still equal, with its members in order.
+// TestAServerKeepsPayloads checks that a real engine returns equal payloads, with their members in
+// order.
 func TestAServerKeepsPayloads(t *testing.T) {
 	server := mongotest.Shared(t)
 	database := server.NewDatabase(t)
