@@ -32,7 +32,6 @@ import (
 // It also leaves out mistakes that schedules do not reach: a head that is made from a local read or
 // without cursors, as there are events without a head in logs of earlier versions only; and
 // reservations that count for longer than an hour, as their seqs stay taken for a day.
-// for longer than an hour, as their seqs stay taken for a day.
 var logWeaknesses = []weakness{
 	{name: "w1-reservations", is: "seqs are reserved at w: 1 for topics whose events are not", commands: func(c *command) {
 		if c.name == "findAndModify" {
