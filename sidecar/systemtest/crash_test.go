@@ -35,8 +35,8 @@ const (
 `
 )
 
-// settleTimeout is how long everything may take to come to rest after the load, on a machine that
-// has other things to do.
+// settleTimeout is how long everything may take to come to rest after the load, on a machine with
+// other work.
 const settleTimeout = 3 * time.Minute
 
 // clients use one sidecar through all its lives.
@@ -106,7 +106,7 @@ func killUnderLoad(t *testing.T, seed uint64) {
 	}
 }
 
-// waitFor lets the load go on: what happens meanwhile is the test.
+// waitFor lets the load go on for a while.
 func waitFor(t *testing.T, d time.Duration) {
 	select {
 	case <-time.After(d):
@@ -139,7 +139,7 @@ func idOf(publisher, n int) string { return fmt.Sprintf("%d-%d", publisher, n) }
 
 func keyOf(publisher, n int) string { return fmt.Sprintf("%d/%d", publisher, n%100) }
 
-// number is the reverse: the stream is the key.
+// number is the reverse of idOf: the stream is the key.
 func number(id string) (stream string, n int) {
 	publisher, count, _ := strings.Cut(id, "-")
 	p, _ := strconv.Atoi(publisher)
@@ -147,8 +147,8 @@ func number(id string) (stream string, n int) {
 	return keyOf(p, n), n
 }
 
-// publish sends events pipelined, and after every kill those again that have no answer, under the
-// same ids and in the same order.
+// publish sends events pipelined. After every kill it sends the events without an answer again,
+// under the same ids and in the same order.
 func (s *clients) publish(ctx context.Context, publisher int) {
 	next := 0 // the first event without an answer in order
 	for {
@@ -308,15 +308,14 @@ func drained(t *testing.T, p *sidecartest.Process) (lag int64) {
 	}
 }
 
-// isStoreAway says that a sidecar has no answer from its store right now, which a slow machine may
-// cause: the caller asks again.
+// isStoreAway reports whether a sidecar has no answer from its store right now. A slow machine may
+// cause that, so the caller asks again.
 func isStoreAway(err error) bool {
 	var refused *wire.Error
 	return errors.As(err, &refused) && refused.Code == wire.StoreUnavailable
 }
 
-// export is everything that is stored. An export that is broken off says so, and is asked for
-// again.
+// export returns all stored events. An export that breaks off says so, and is tried again.
 func export(t *testing.T, p *sidecartest.Process) []wire.Event {
 	t.Helper()
 	h := &admin.HTTP{ReplayURL: p.ReplayURL()}

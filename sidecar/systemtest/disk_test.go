@@ -33,8 +33,8 @@ func TestFullDisk(t *testing.T) {
 	published := 0
 	var status int
 	var body string
-	// Pebble removes files when it likes, and publishes are let in again where that has made room:
-	// then there are more of them.
+	// Pebble removes files when it likes. Where that has made room, the sidecar lets publishes in
+	// again, and there are more events.
 	var untold []string
 	for deadline := time.Now().Add(time.Minute); time.Now().Before(deadline); {
 		if status, body = publishHere(); status == http.StatusCreated {
@@ -66,7 +66,7 @@ func TestFullDisk(t *testing.T) {
 
 	// A start on a disk that is full waits for room, and can be stopped.
 	more := filepath.Join(dir, "more")
-	fill(t, more) // what the stop has made free
+	fill(t, more) // fill the room that the stop has made
 	waitsForRoom(t, data, filepath.Join(t.TempDir(), "ops"))
 	for _, path := range []string{filler, more} {
 		if err := os.Remove(path); err != nil {
@@ -80,7 +80,8 @@ func TestFullDisk(t *testing.T) {
 	if _, body := exchange(t, "GET", p.ReplayURL()+"/export?topic=t", ""); strings.Count(body, "\n") != published+1 {
 		t.Errorf("%d events are exported, of %d", strings.Count(body, "\n"), published+1)
 	}
-	// And to the last byte while it runs, without a mark: it survives that.
+	// The disk fills to the last byte while the sidecar runs, without a mark: the sidecar survives
+	// that.
 	fill(t, filler)
 	for range 100 {
 		if status, body = publishHere(); status != http.StatusCreated {
@@ -106,7 +107,7 @@ func TestFullDisk(t *testing.T) {
 	stopSoon(t, p)
 }
 
-// unsaid are the answers that do not say that a sidecar has too little room.
+// unsaid returns the answers that do not say that a sidecar has too little room.
 func unsaid(t *testing.T, ops string) (untold []string) {
 	t.Helper()
 	status, ready := exchange(t, "GET", ops+"/readyz", "")
@@ -122,8 +123,8 @@ func unsaid(t *testing.T, ops string) (untold []string) {
 	return untold
 }
 
-// waitsForRoom starts a sidecar that finds no room, asks it on its ops socket what it does, and
-// stops it.
+// waitsForRoom starts a sidecar that finds no room, asks its ops socket for its state, and stops
+// it.
 func waitsForRoom(t *testing.T, data, socket string) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
@@ -236,7 +237,7 @@ func fill(t *testing.T, path string) {
 	}
 }
 
-// stopSoon tells the sidecar to stop, and wants that done without much ado.
+// stopSoon tells the sidecar to stop, and checks that it does so soon.
 func stopSoon(t *testing.T, p *sidecartest.Process) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)

@@ -22,8 +22,8 @@ import (
 	"github.com/sluice-bus/sluice/sdk/wire"
 )
 
-// lease is short enough for a test to sit it out, and long enough for the server to answer in on a
-// loaded machine.
+// lease is short enough for a test to wait for its end, and long enough for the server to answer in
+// on a loaded machine.
 const lease = 3 * time.Second
 
 // fleet is several sidecars on one store. Each keeps its name, its data folder and its clients
@@ -60,8 +60,8 @@ func (f *fleet) start(t *testing.T, i int) {
 	f.clients[i].use(f.lives[i])
 }
 
-// load publishes through every sidecar and has a member of the group on each, until end is called;
-// publishing ends with the first of its two steps.
+// load publishes through every sidecar, with a member of the group on each. endPublishing ends the
+// publishes, and endConsuming the members.
 func (f *fleet) load(t *testing.T) (endPublishing, endConsuming func()) {
 	ctx, cancel := context.WithCancel(t.Context())
 	var publishing, consuming sync.WaitGroup
@@ -81,7 +81,7 @@ func (f *fleet) load(t *testing.T) (endPublishing, endConsuming func()) {
 	return endPublishing, endConsuming
 }
 
-// settled checks what holds in the end of every test of a fleet.
+// settled makes the checks at the end of every test of a fleet.
 func (f *fleet) settled(t *testing.T, endPublishing, endConsuming func()) {
 	t.Helper()
 	endPublishing()
@@ -104,7 +104,7 @@ func (f *fleet) settled(t *testing.T, endPublishing, endConsuming func()) {
 		len(f.ledger.receipts), f.ledger.spooled(), len(events), f.ledger.redelivered())
 }
 
-// awaitEmptySpool waits until a sidecar has brought everything into the store.
+// awaitEmptySpool waits until a sidecar has moved its whole spool into the store.
 func awaitEmptySpool(t *testing.T, i int, p *sidecartest.Process) {
 	t.Helper()
 	h := &admin.HTTP{OpsURL: p.OpsURL()}
@@ -281,7 +281,7 @@ func TestSameIDThroughTwoSidecars(t *testing.T) {
 	}
 }
 
-// listen subscribes on one sidecar and passes on what comes, acked.
+// listen subscribes on one sidecar, acks the events and passes them on.
 func listen(t *testing.T, p *sidecartest.Process, group, from string) (events <-chan wire.Delivery, end func()) {
 	t.Helper()
 	c, err := sluice.DialConn(t.Context(), p.URL(), nil)
@@ -377,8 +377,7 @@ func TestTakeover(t *testing.T) {
 	t.Logf("taken over %v after the kill, with a lease of %v", time.Since(killed), lease)
 }
 
-// TestSeekThroughAnotherSidecar moves a group that another sidecar owns, and that is caught up
-// there.
+// TestSeekThroughAnotherSidecar moves a group that another sidecar owns and has caught up with.
 func TestSeekThroughAnotherSidecar(t *testing.T) {
 	db := mongotest.Shared(t)
 	f := newFleet(t, db.URI(db.NewDatabase(t)), 2, policies)

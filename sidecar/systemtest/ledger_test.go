@@ -9,8 +9,8 @@ import (
 	"github.com/sluice-bus/sluice/sdk/wire"
 )
 
-// ledger is everything that the sidecar promised and delivered, over all its lives, to be held
-// against what it has in the end.
+// ledger is all promises and deliveries of the sidecar, over all its lives. In the end the test
+// holds them against the log.
 type ledger struct {
 	mu       sync.Mutex
 	receipts map[string]wire.Receipt // by id, of publishes answered OK
@@ -34,9 +34,9 @@ func (l *ledger) fault(format string, args ...any) {
 	}
 }
 
-// accepted notes the receipt of a publish, which may be a later answer to the same id: it must then
-// say the same, once the event has its place in the log. A spool cannot ask the store what it has,
-// so an answer from there says nothing of an earlier one.
+// accepted notes the receipt of a publish. It may be a later answer to the same id, which must then
+// be the same once the event has its place in the log. A spool cannot ask the store, so an answer
+// from a spool says nothing of an earlier one.
 func (l *ledger) accepted(r wire.Receipt) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -72,8 +72,8 @@ func (l *ledger) count(is func(wire.Receipt) bool) int {
 	return n
 }
 
-// delivered notes a delivery: its attempt is above the last one's, and it is not acked yet, unless
-// it was late or partitions change hands.
+// delivered notes a delivery. Its attempt is above the last one's, and the event is not acked yet,
+// unless the delivery was late or partitions change hands.
 func (l *ledger) delivered(d wire.Delivery, late bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -96,8 +96,8 @@ func (l *ledger) ackedOK(id string) {
 	l.acked[id] = true
 }
 
-// unseen counts accepted events that the group was never sent. One whose ack got no answer may be
-// settled all the same, so acks are not counted here: the group's lag says whether all are settled.
+// unseen counts accepted events that never came to the group. An event whose ack got no answer may
+// be settled, so unseen does not count acks: the group's lag says whether all are settled.
 func (l *ledger) unseen() int {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -123,8 +123,8 @@ func (l *ledger) redelivered() int {
 	return n
 }
 
-// checkExport holds the log against the receipts: every accepted event once, under its seq; seqs
-// are given once; and a publisher's events of one key are in the order in which it sent them.
+// checkExport compares the log with the receipts: every accepted event is there once, at its seq.
+// No seq is there twice. A publisher's events of one key are in the order in which it sent them.
 func (l *ledger) checkExport(events []wire.Event, number func(id string) (stream string, n int)) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

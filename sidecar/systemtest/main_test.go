@@ -1,5 +1,5 @@
 // Package systemtest tests the real sidecar program from outside: as processes that are started,
-// used, starved and killed. It has no code of its own but tests.
+// used, starved and killed. It has nothing but tests.
 package systemtest
 
 import (

@@ -104,8 +104,8 @@ func resident(t *testing.T, p *sidecartest.Process) int {
 	return now
 }
 
-// TestHalfSentMessages sends the beginnings of 30 messages of nearly the longest that is allowed,
-// and never the rest.
+// TestHalfSentMessages sends only the beginnings of 30 messages of nearly the longest length that
+// is allowed.
 func TestHalfSentMessages(t *testing.T) {
 	p := sidecartest.Start(t, t.TempDir(), "--policies", unlimited(t))
 	idle := resident(t, p)
@@ -128,7 +128,7 @@ func TestHalfSentMessages(t *testing.T) {
 		}
 	}
 	atMost(t, p, idle, 256<<20)
-	// Everybody else goes on.
+	// All other clients go on.
 	res, err := http.Post(p.URL()+"/v1/topics/t/events", "application/json", strings.NewReader("1"))
 	if err != nil {
 		t.Fatal(err)
@@ -151,7 +151,7 @@ func upgradeByHand(t *testing.T, c net.Conn, host string) {
 	}
 }
 
-// TestManyGroupsThatNeverAck has 40 groups hold what their one client reads and never acks.
+// TestManyGroupsThatNeverAck has 40 groups, whose one client reads events and never acks them.
 func TestManyGroupsThatNeverAck(t *testing.T) {
 	p := sidecartest.Start(t, t.TempDir(), "--policies", unlimited(t))
 	idle := resident(t, p)
@@ -198,7 +198,7 @@ func TestManyGroupsThatNeverAck(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	atMost(t, p, idle, 400<<20) // the collector lets what comes within a second double
+	atMost(t, p, idle, 400<<20) // the collector lets the memory of one second's events double
 	select {
 	case <-all: // however little memory there is, no group stands still
 	case <-time.After(20 * time.Second):
@@ -206,7 +206,7 @@ func TestManyGroupsThatNeverAck(t *testing.T) {
 	}
 }
 
-// atMost wants the process to stay below so many bytes for a while.
+// atMost checks that the process stays below so many bytes for a while.
 func atMost(t *testing.T, p *sidecartest.Process, idle, most int) {
 	t.Helper()
 	highest := 0

@@ -25,7 +25,7 @@ type pair struct {
 	procs [2]*sidecartest.Process
 }
 
-// startPair starts them, their replay listeners on sockets: which address a peer has must be known
+// startPair starts both, with their replay listeners on sockets: a peer's address must be known
 // before it runs.
 func startPair(t *testing.T, token string, args ...string) *pair {
 	t.Helper()
@@ -82,7 +82,7 @@ func (p *pair) taken(t *testing.T, i, times int) {
 }
 
 // TestPeersRotateTheirToken follows the steps of deploy/security.md. Whenever it asks for the
-// history of both, one of them is a step behind the other.
+// history of both, one of the sidecars is a step behind the other.
 func TestPeersRotateTheirToken(t *testing.T) {
 	t.Parallel()
 	const before, after = "before-before-before", "after-after-after"

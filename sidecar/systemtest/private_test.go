@@ -14,9 +14,9 @@ import (
 	"github.com/sluice-bus/sluice/internal/sidecartest"
 )
 
-// TestStoredFilesArePrivate looks at everything that a sidecar and its control plane have stored
+// TestStoredFilesArePrivate looks at all files that a sidecar and its control plane have stored
 // under the usual umask: in folders of their own, in folders that were there, and where an older
-// version has let everybody read.
+// version has let all users read.
 func TestStoredFilesArePrivate(t *testing.T) {
 	defer syscall.Umask(syscall.Umask(0o022))
 	top := t.TempDir()

@@ -18,8 +18,8 @@ import (
 )
 
 // TestRedriveKilledHalfWay makes 2,000 dead letters, redrives them, kills the sidecar half-way and
-// redrives the rest: none is lost, none is in the list twice, and the list is empty once all are
-// acked. Of each key they come in log order.
+// redrives the rest. None is lost, none is in the list twice, and the list is empty once all are
+// acked. The events of each key come in log order.
 func TestRedriveKilledHalfWay(t *testing.T) {
 	t.Parallel()
 	const n, keys = 2000, 50
@@ -49,7 +49,7 @@ func TestRedriveKilledHalfWay(t *testing.T) {
 					t.Errorf("%s came though nobody redrove it", e.ID)
 				}
 				mu.Lock()
-				if d.Attempt == 1 && e.Seq < last[e.Key] { // later attempts are of what a kill took back
+				if d.Attempt == 1 && e.Seq < last[e.Key] { // later attempts are of events that the kill took back
 					t.Errorf("%s of key %s came after seq %d", e.ID, e.Key, last[e.Key])
 				}
 				last[e.Key] = max(last[e.Key], e.Seq)
@@ -126,7 +126,7 @@ func TestRedriveKilledHalfWay(t *testing.T) {
 // pullAll pulls for the group from the topic's first event on.
 var pullAll = admin.PullQuery{Topic: topic, Group: groupName, Max: 1000, Wait: time.Second, Options: wire.SubscribeOptions{From: wire.FromEarliest}}
 
-// makeDead publishes events e0000, e0001 and so on, and has all of them be dead letters of the
+// makeDead publishes events e0000, e0001 and so on, and makes all of them dead letters of the
 // group.
 func makeDead(t *testing.T, h *admin.HTTP, n, keys int) {
 	t.Helper()

@@ -18,7 +18,7 @@ import (
 	"github.com/sluice-bus/sluice/internal/sidecartest"
 )
 
-// TestRefusesToStart gives the program what it must refuse, and reads why.
+// TestRefusesToStart gives the program settings that it must refuse, and reads the reason.
 func TestRefusesToStart(t *testing.T) {
 	dir := t.TempDir()
 	foreign := filepath.Join(dir, "foreign")
@@ -139,7 +139,7 @@ func TestGracefulStop(t *testing.T) {
 	}
 }
 
-// TestOps asks the ops listener what operators ask.
+// TestOps sends an operator's requests to the ops listener.
 func TestOps(t *testing.T) {
 	p := sidecartest.Start(t, t.TempDir(), "--node-id", "n1")
 	post(t, p.URL()+"/v1/topics/a/events", `{"n":1}`, http.StatusCreated)

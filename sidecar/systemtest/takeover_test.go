@@ -25,7 +25,7 @@ var (
 	leaseFlag     = flag.Duration("takeover-lease", 2*time.Second, "the --lease of TestTakeoverTimes")
 )
 
-// ways are how a sidecar's process ends, or stands still.
+// ways are the ways in which a sidecar's process ends, or stands still.
 var ways = []string{"SIGTERM", "SIGKILL", "SIGSTOP"}
 
 // times are how long something took.
@@ -54,9 +54,9 @@ func (x *times) tell(t *testing.T, what string, lease time.Duration) {
 	t.Log(string(line))
 }
 
-// TestTakeoverTimes measures how long a group stands still whose partition's owner ends, until
-// another sidecar delivers from it. It logs the time and does not check it, since that depends on
-// the machine.
+// TestTakeoverTimes measures how long a group stands still when its partition's owner ends, until
+// another sidecar delivers from the partition. It logs the time and does not check it, since that
+// depends on the machine.
 func TestTakeoverTimes(t *testing.T) {
 	t.Parallel()
 	for _, way := range ways {
@@ -148,7 +148,7 @@ func (f *rivals) begin(t *testing.T, i int) {
 	f.comes[i], f.end[i] = listen(t, f.lives[i], groupName, wire.FromLatest)
 }
 
-// drain takes what has come to a member.
+// drain takes the events that have come to a member.
 func (f *rivals) drain(i int) (n int) {
 	for {
 		select {
@@ -160,7 +160,7 @@ func (f *rivals) drain(i int) (n int) {
 	}
 }
 
-// settle waits until one of them alone is delivered to, and returns which.
+// settle waits until only one of them gets deliveries, and returns which.
 func (f *rivals) settle(t *testing.T) int {
 	t.Helper()
 	for deadline := time.Now().Add(settleTimeout); time.Now().Before(deadline); {
@@ -178,8 +178,8 @@ func (f *rivals) settle(t *testing.T) int {
 	return 0
 }
 
-// TestRestartTimes measures how long a sidecar with an embedded log is away that ends and is
-// started again, until an event that is published through it is delivered.
+// TestRestartTimes measures how long a sidecar with an embedded log is away when it ends and is
+// started again, until it delivers an event that is published through it.
 func TestRestartTimes(t *testing.T) {
 	t.Parallel()
 	for _, way := range ways[:2] {

@@ -1,6 +1,6 @@
-// Package application tests what Sluice is for: an application of three services, written with the
+// Package application tests Sluice's purpose: an application of three services, written with the
 // SDK, each in processes of its own, while the sidecar, the services and their database are killed,
-// paused and away. It has no code of its own but tests.
+// paused and away. It has nothing but tests.
 package application
 
 import (
@@ -10,7 +10,7 @@ import (
 	"go.uber.org/goleak"
 )
 
-// TestMain is one of the services, too, where the first argument says so.
+// TestMain runs one of the services instead, where the first argument names it.
 func TestMain(m *testing.M) {
 	if len(os.Args) > 1 && os.Args[1] == serviceArgument {
 		os.Exit(serve(os.Args[2:]))

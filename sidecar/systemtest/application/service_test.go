@@ -28,9 +28,9 @@ const (
 	payingGroup, readingGroup  = "payments", "readmodel"
 	serviceArgument            = "service"
 
-	// claimLease is for how long the event of a consumer that has died waits for the next one.
+	// claimLease is how long the event of a consumer that has died waits for the next consumer.
 	claimLease = 2 * time.Second
-	// stopTimeout bounds how long a service that is asked to end settles what it has begun.
+	// stopTimeout bounds how long a service that is asked to end settles its open work.
 	stopTimeout = 30 * time.Second
 )
 
@@ -45,7 +45,7 @@ type order struct {
 	Published bool `json:"-"`
 }
 
-// An account is what the payments service keeps of a customer.
+// An account is the payments service's record of a customer.
 type account struct {
 	Customer string `bson:"_id"`
 	Charges  int
@@ -53,7 +53,7 @@ type account struct {
 	Last     int // the number of the last order
 }
 
-// A row of the read model is one order: what the two topics say of it.
+// A row of the read model is one order, as the two topics describe it.
 type row struct {
 	ID       string `bson:"_id"`
 	Customer string
@@ -68,7 +68,7 @@ type service struct {
 	accounts *mongo.Collection
 	rows     *mongo.Collection
 	progress *mongo.Collection // of the read model, by topic and customer
-	faults   *mongo.Collection // what a service has seen that must not be
+	faults   *mongo.Collection // broken promises that a service has seen
 	store    *mongostore.Store
 }
 
@@ -121,7 +121,7 @@ func run(ctx context.Context, args []string) (err error) {
 	return errors.Join(s.client.Drain(end), mongoClient.Disconnect(end))
 }
 
-// ended lets nothing be an error that is one because the service is to end.
+// ended drops an error that comes only because the service is to end.
 func ended(ctx context.Context, err error) error {
 	if ctx.Err() != nil {
 		return nil
@@ -129,8 +129,8 @@ func ended(ctx context.Context, err error) error {
 	return err
 }
 
-// sell publishes the orders of the database, each customer's one after the other, and marks them
-// there: an outbox.
+// sell publishes the orders of the database, those of a customer one after the other, and marks
+// them there: the collection is an outbox.
 func (s *service) sell(ctx context.Context) error {
 	for ctx.Err() == nil {
 		if err := s.sellOnce(ctx); err != nil {
@@ -183,8 +183,8 @@ func (s *service) sellTo(ctx context.Context, orders []order) error {
 	return nil
 }
 
-// charge adds each order to its customer's account, once, and publishes a payment behind that,
-// which is the same one however often.
+// charge adds each order to its customer's account, once, and publishes a payment after that. A
+// repeated publish sends the same payment.
 func (s *service) charge(ctx context.Context) error {
 	once, err := s.once(ctx, ordersTopic, payingGroup)
 	if err != nil {
@@ -215,8 +215,8 @@ func (s *service) charge(ctx context.Context) error {
 	})
 }
 
-// read makes rows of orders and payments. Of an order the row is its outcome; the payment is added
-// to it by a write that may come twice.
+// read makes rows of orders and payments. An order's row is the outcome of its event. The payment
+// is added to it by a write that may come twice.
 func (s *service) read(ctx context.Context) error {
 	ofOrders, err := s.once(ctx, ordersTopic, readingGroup)
 	if err != nil {
@@ -246,8 +246,8 @@ func (s *service) read(ctx context.Context) error {
 	}))
 }
 
-// next notes which of a customer's orders the read model has got to. One may come again, and none
-// is left out.
+// next notes how far the read model has got with a customer's orders. An order may come again, and
+// none is left out.
 func (s *service) next(ctx context.Context, m *sluice.Message) (o order, err error) {
 	if o, err = sluice.Decode[order](&m.Event); err != nil {
 		return o, sluice.DeadLetter(err)

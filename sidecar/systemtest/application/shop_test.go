@@ -25,14 +25,14 @@ import (
 )
 
 const (
-	// troubleTime is for how long one round disturbs the application.
+	// troubleTime is how long one round disturbs the application.
 	troubleTime = 12 * time.Second
 	customers   = 6
-	// patience is how long everything may take to come to rest, on a machine that has other things
-	// to do: a real MongoDB keeps what a killed transaction has locked for a minute.
+	// patience is how long everything may take to come to rest, on a machine with other work: a
+	// real MongoDB keeps the locks of a killed transaction for a minute.
 	patience = 4 * time.Minute
-	// policies are the defaults, except for a deadline after which others get what a paused service
-	// has.
+	// policies are the defaults, except for a deadline after which other services get the events of
+	// a paused one.
 	policies = `
 - name: "*"
   delivery: {ack_timeout: 2s}
@@ -40,11 +40,11 @@ const (
 )
 
 // TestEffectsHappenOnce runs a shop while its sidecar is killed and paused, its services are killed
-// and paused, and their database is away and hangs, all at random: each order is charged and in the
-// read model once, none is missing, and of each customer they come in order.
+// and paused, and their database is away and hangs, all at random. Each order is charged and in the
+// read model once, none is missing, and the orders of each customer come in order.
 func TestEffectsHappenOnce(t *testing.T) { soak.Rounds(t, keepShop) }
 
-// shop is the application and what it needs, as the test sees them.
+// shop is the application with its database and its sidecar, as the test sees them.
 type shop struct {
 	t       *testing.T
 	server  *mongotest.Server
@@ -162,7 +162,7 @@ func (s *shop) settle(ctx context.Context) {
 	}
 }
 
-// check compares what was ordered with what the services have and what the log has.
+// check compares the orders with the documents of the services and the events of the log.
 func (s *shop) check(ctx context.Context) {
 	t := s.t
 	accounts, rows := map[string]account{}, map[string]row{}
@@ -191,7 +191,7 @@ func (s *shop) check(ctx context.Context) {
 	}
 }
 
-// checkLog compares the events of a topic with what was ordered.
+// checkLog compares the events of a topic with the orders.
 func (s *shop) checkLog(ctx context.Context, h *admin.HTTP, topic, suffix string) {
 	seqs := map[string]uint64{}
 	for e, err := range h.Export(ctx, sluice.ExportQuery{Topic: topic}) {

@@ -16,15 +16,15 @@ import (
 	"github.com/sluice-bus/sluice/internal/processtest"
 )
 
-// trouble begins a disturbance and returns what ends it.
+// trouble begins a disturbance, and returns a function that ends it.
 type trouble struct {
 	name  string
 	begin func(random *rand.Rand) (end func())
 }
 
 // disturb disturbs the sidecar, the services and their ways to the database until ctx ends, each
-// independently of the others. The function that it returns waits until all is well again, and
-// tells how often what has happened.
+// independently of the others. It returns a function that waits until all is well again, and
+// returns how often each disturbance has happened.
 func (s *shop) disturb(ctx context.Context, seed uint64) (ended func() string) {
 	var mu sync.Mutex
 	counts := map[string]int{}
@@ -71,7 +71,7 @@ func (s *shop) ofSidecar() []trouble {
 	}
 }
 
-// ofParts are those of the services: a part that is in trouble has no other one.
+// ofParts are the troubles of the services: a service in trouble has no other one.
 func (s *shop) ofParts() []trouble {
 	on := func(begin func(p *part) func()) func(*rand.Rand) func() {
 		return func(random *rand.Rand) func() {
@@ -95,7 +95,8 @@ func (s *shop) ofParts() []trouble {
 	}
 }
 
-// ofDatabase are those of a part's way to it. A second one at the same way ends with the first.
+// ofDatabase are the troubles of a service's way to the database. A second one at the same way ends
+// with the first.
 func (s *shop) ofDatabase() []trouble {
 	on := func(begin func(p *faultproxy.Proxy)) func(*rand.Rand) func() {
 		return func(random *rand.Rand) func() {
@@ -111,7 +112,7 @@ func (s *shop) ofDatabase() []trouble {
 	}
 }
 
-// freeze stops a process where it is, and lets it go on.
+// freeze stops a process, and returns a function that lets it go on.
 func (s *shop) freeze(p *processtest.Process) func() {
 	signal := func(what syscall.Signal) {
 		if err := syscall.Kill(p.PID(), what); err != nil {

@@ -27,8 +27,8 @@ func (s *server) letters(t *testing.T, topic string, n int) []object {
 	return events
 }
 
-// "Every event is … moved to <topic>.dlq … Nothing is dropped in silence": not where two groups
-// give up on one event, or a group twice, nor where the event is at every limit itself.
+// "Every event is … moved to <topic>.dlq … Nothing is dropped in silence": also where two groups
+// give up on one event, or a group twice, and where the event is at every limit itself.
 func TestDeadLettersAtTheEdges(t *testing.T) {
 	t.Parallel()
 	s := shared(t)
@@ -63,7 +63,7 @@ func TestDeadLettersAtTheEdges(t *testing.T) {
 }
 
 // A topic whose name leaves no room for ".dlq" loses nothing either: its events stay, or have a
-// dead letter somewhere; the connection and the topic live on.
+// dead letter in another topic. The connection and the topic live on.
 func TestDeadLetterOfTheLongestName(t *testing.T) {
 	t.Parallel()
 	s := shared(t)
@@ -85,8 +85,8 @@ func TestDeadLetterOfTheLongestName(t *testing.T) {
 	k.usable()
 }
 
-// A dead letter is not refused by the limits of publishers: neither a bucket that is empty nor a
-// paused topic makes one disappear.
+// The limits of publishers do not refuse a dead letter: it does not disappear because a bucket is
+// empty or its topic is paused.
 func TestDeadLettersPassLimits(t *testing.T) {
 	t.Parallel()
 	s := own(t, `[{name: "*", connection: {rate: 0}, partitions: 1}, {name: t.dlq, publish: {rate: 0.01, burst: 1}}, {name: u.dlq, paused: true}]`)

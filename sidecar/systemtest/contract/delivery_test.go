@@ -69,7 +69,7 @@ func TestNack(t *testing.T) {
 		attempt      string
 		from         time.Duration
 	}{
-		{"one.nack", `,"delay_ms":0`, "2", 0}, // the policy's backoff nobody here would wait for
+		{"one.nack", `,"delay_ms":0`, "2", 0}, // the policy's backoff is too long to wait for
 		{"one.nack", `,"delay_ms":500,"reason":"not yet"`, "3", 500 * time.Millisecond},
 		{"one.soon", ``, "2", 240 * time.Millisecond}, // half of min leaves room for jitter
 	} {
@@ -111,7 +111,7 @@ func TestDeadLetters(t *testing.T) {
 		t.Errorf("%v", d["event"])
 	}
 	apitest.Eventually(t, "the group has settled both", func() bool { return s.group(t, "one.dead", "g").Text("lag") == "0" })
-	s.put(t, "one.dead", "good", "1", "Sluice-Key: k") // what follows still comes
+	s.put(t, "one.dead", "good", "1", "Sluice-Key: k") // later events still come
 	k.await("the next event", func(f object) bool { return f.Text("event.id") == "good" })
 }
 

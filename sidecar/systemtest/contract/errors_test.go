@@ -7,8 +7,8 @@ import (
 	"github.com/sluice-bus/sluice/internal/apitest"
 )
 
-// TestWebSocketErrors is bad input of every kind, its code, and what the sentence must name; "an
-// error never closes a WebSocket".
+// TestWebSocketErrors sends bad input of every kind, and checks its code and the words that the
+// sentence must have; "an error never closes a WebSocket".
 func TestWebSocketErrors(t *testing.T) {
 	t.Parallel()
 	k := shared(t).dial(t)

@@ -91,7 +91,7 @@ func TestExactlyOnceAfterARepublish(t *testing.T) {
 	}
 }
 
-// "autoAck" acks: what it acked is marked as well.
+// "autoAck" acks: the events that it acked are marked as well.
 func TestExactlyOnceWithAutoAck(t *testing.T) {
 	t.Parallel()
 	s := shared(t)

@@ -25,7 +25,7 @@ func two(t *testing.T, policies string, args ...string) (a, b *server) {
 	return a, b
 }
 
-// owners are the nodes that have a group's partitions, as a sidecar tells.
+// owners are the nodes that have a group's partitions, by a sidecar's answer.
 func (s *server) owners(t *testing.T, topic, group string) []string {
 	t.Helper()
 	var nodes []string
@@ -84,9 +84,9 @@ func TestOneIDThroughTwoSidecars(t *testing.T) {
 	}
 }
 
-// A group has members on both sidecars: each event goes to one of them, once, whichever it came
-// through; the events of a key in order; each sidecar has partitions of its own, as it is asked for
-// and as it tells its members.
+// A group has members on both sidecars. Each event goes to one of them, once, whichever sidecar it
+// came through. The events of a key come in order. Each sidecar has partitions of its own, by its
+// answer and by its members.
 func TestGroupOverTwoSidecars(t *testing.T) {
 	t.Parallel()
 	a, b := two(t, sharedPolicies)
@@ -219,7 +219,7 @@ func TestHandOver(t *testing.T) {
 }
 
 // "the sidecar keeps marks of acked ids for (topic, group)": in the store, so that every sidecar
-// goes by them.
+// sees them.
 func TestExactlyOnceOnTheOther(t *testing.T) {
 	t.Parallel()
 	a, b := two(t, sharedPolicies)
@@ -245,7 +245,7 @@ func TestExactlyOnceOnTheOther(t *testing.T) {
 	}
 }
 
-// Two sidecars that were given one name share a group all the same.
+// Two sidecars with the same name still share a group.
 func TestTwoSidecarsOfOneName(t *testing.T) {
 	t.Parallel()
 	store := newStore(t)
@@ -276,8 +276,8 @@ func TestTwoSidecarsOfOneName(t *testing.T) {
 	})
 }
 
-// Pulls at two sidecars share a group. A lease is settled at the sidecar that gave it, which the
-// other one names; what a killed one has given comes from the other.
+// Pulls at two sidecars share a group. The sidecar that gave a lease settles it, and the other
+// sidecar names that one. The events of a killed sidecar come from the other.
 func TestPullOverTwoSidecars(t *testing.T) {
 	t.Parallel()
 	a, b := two(t, sharedPolicies, soon...)
@@ -387,7 +387,7 @@ func TestSeekThroughTheOther(t *testing.T) {
 	}
 }
 
-// Either sidecar serves the events that the other accepted: in replays, exports, the page after the
+// Each sidecar serves the events that the other accepted: in replays, exports, the page after the
 // other's, and subscriptions.
 func TestReadingThroughEither(t *testing.T) {
 	t.Parallel()

@@ -9,8 +9,8 @@ import (
 	"github.com/sluice-bus/sluice/internal/sidecartest"
 )
 
-// instant is how long a test listens for something that must not happen, where nothing observable
-// marks the moment after which it cannot.
+// instant is how long a test waits for something that must not happen, if no event marks the moment
+// after which it cannot.
 const instant = 150 * time.Millisecond
 
 // object is a JSON object whose numbers are json.Number.
@@ -38,7 +38,7 @@ func (s *server) post(t testing.TB, topic, body string, headers ...string) apite
 	return apitest.Call(t, "POST", s.URL()+"/v1/topics/"+topic+"/events", body, headers...)
 }
 
-// put publishes one event with an id and fails the test where that fails.
+// put publishes one event with an id, and fails the test if that fails.
 func (s *server) put(t testing.TB, topic, id, payload string, headers ...string) object {
 	t.Helper()
 	a := s.post(t, topic, payload, append([]string{"Sluice-Id: " + id}, headers...)...)

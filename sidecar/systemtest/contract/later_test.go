@@ -201,7 +201,7 @@ func TestScheduledAreBounded(t *testing.T) {
 	}
 }
 
-// Scheduled events survive a kill: none is early, lost or twice, also if it is due while no sidecar
+// Scheduled events survive a kill: none is early, lost or twice, even if it is due while no sidecar
 // runs.
 func TestScheduledOverAKill(t *testing.T) {
 	t.Parallel()

@@ -66,7 +66,7 @@ func TestFieldLimits(t *testing.T) {
 			t.Errorf("%s: want %s naming %s, got %v", c.name, c.code, c.names, r)
 		}
 	}
-	// Which code a nesting too deep has is left open; that it is refused is not.
+	// A nesting that is too deep must be refused. The contract leaves the code open.
 	if r := k.ask(`{"op":"PUBLISH","topic":%q,"payload":%s}`, topic, nested(513)); r["op"] != "ERR" || r["code"] == "internal" {
 		t.Errorf("nesting 513: %v", r)
 	}
@@ -174,7 +174,7 @@ func TestWhatClosesAWebSocket(t *testing.T) {
 		websocket.StatusMessageTooBig:           strings.Replace(frame, `""`, text(16<<20-len(frame)+3), 1),
 	} {
 		k := s.dial(t)
-		k.conn.Write(ctx, websocket.MessageText, []byte(send)) // fails where the server closes before it has read all
+		k.conn.Write(ctx, websocket.MessageText, []byte(send)) // fails if the server closes before it has read all
 		k.within(apitest.Patience, func(object) bool { return false })
 		if got := websocket.CloseStatus(k.closing); got != status {
 			t.Errorf("closed with %v (%v), want %v", got, k.closing, status)

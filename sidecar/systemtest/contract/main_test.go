@@ -1,6 +1,6 @@
-// Package contract holds the sidecar to its external contract as somebody would who has read that
-// page and nothing else: the real program, raw HTTP and raw WebSocket frames, JSON written out by
-// hand. It knows no package of the implementation, so that a mistake in one cannot hide here.
+// Package contract holds the sidecar to its external contract, as a reader of that page alone
+// would: the real program, raw HTTP and raw WebSocket frames, JSON written out by hand. It knows no
+// package of the implementation, so that a mistake in one cannot hide here.
 package contract
 
 import (
@@ -36,7 +36,7 @@ func (w withSidecar) Run() int {
 var sharedLife = &packageLife{}
 
 type packageLife struct {
-	testing.TB // never called: what the process's start needs is below
+	testing.TB // never called: the methods that the process's start needs are below
 
 	cleanups []func()
 }
@@ -72,10 +72,9 @@ var rounds struct {
 	servers []*server
 }
 
-// shared is the sidecar without rate limits that most tests use, each with topics of its own. A
-// test that runs again (-count) gets a new one with all others that do. On a shared store, each
-// test has a sidecar and a database to itself: the tests' server would read the events of all tests
-// for each of them.
+// shared is the sidecar without rate limits that most tests use, each with topics of its own. If a
+// test runs again (-count), all tests get a new one. On a shared store, each test has a sidecar and
+// a database of its own: otherwise the server would read the events of all tests for each of them.
 func shared(t *testing.T) *server {
 	t.Helper()
 	if sharesStore(t) {

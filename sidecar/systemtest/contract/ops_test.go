@@ -33,7 +33,7 @@ func (s *server) metric(t *testing.T, name string, labels ...string) float64 {
 	return -1
 }
 
-// Section 8's names, and that they count what they say.
+// Section 8's names, and the values of these metrics.
 func TestMetrics(t *testing.T) {
 	t.Parallel()
 	s := own(t, `[{name: "*", publish: {rate: 0}, connection: {rate: 0}, partitions: 1}, {name: shut, paused: true}]`)

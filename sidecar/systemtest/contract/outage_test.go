@@ -24,8 +24,8 @@ const awayPolicies = `
   durability: {spool_max_bytes: 20000}
 `
 
-// quick makes a sidecar find out soon that its store is away, and a loaded machine's still be
-// there.
+// quick makes a sidecar notice soon that its store is away, and leaves a loaded machine's store
+// enough time to answer.
 var quick = []string{"--store-timeout", "2s", "--lease", "3s"}
 
 // outage is a store that the test may stop, and the home of a sidecar on it.
@@ -54,7 +54,7 @@ func (s *server) spool(t *testing.T, topic, id, payload string, headers ...strin
 	return r
 }
 
-// spooled is how many events wait for the store, which status and metrics must agree on.
+// spooled waits until this many events wait for the store, by status and by metrics.
 func (s *server) spooled(t *testing.T, want int) {
 	t.Helper()
 	var o object
@@ -68,7 +68,7 @@ func (s *server) spooled(t *testing.T, want int) {
 }
 
 // fillSpool publishes to small.t until its part of the spool is full, and returns how many events
-// it has taken.
+// the spool has taken.
 func (s *server) fillSpool(t *testing.T) int {
 	t.Helper()
 	kept := 0
@@ -85,7 +85,7 @@ func (s *server) fillSpool(t *testing.T) int {
 }
 
 // readyToSpool waits until a sidecar has noticed that its store is away. It is ready all the time,
-// and then says how.
+// and then says that it spools.
 func (s *server) readyToSpool(t *testing.T) {
 	t.Helper()
 	apitest.Eventually(t, "readyz says that events are spooled, and status that the store is away", func() bool {
@@ -98,8 +98,8 @@ func (s *server) readyToSpool(t *testing.T) {
 	})
 }
 
-// retryLater holds a refusal to "store_unavailable" or "overloaded": 503 with retry_after_ms, and
-// Retry-After in whole seconds, rounded up.
+// retryLater checks that a refusal is "store_unavailable" or "overloaded": 503 with retry_after_ms,
+// and Retry-After in whole seconds, rounded up.
 func retryLater(t *testing.T, a apitest.Answer, code string) {
 	t.Helper()
 	if a.Status != 503 || a.JSON(t)["code"] != code || a.JSON(t).Text("error") == "" {
@@ -180,8 +180,8 @@ func TestPublishingWhileTheStoreIsAway(t *testing.T) {
 }
 
 // "store_unavailable (+ retry_after_ms): the store is down and the topic's policy does not spool";
-// "overloaded: a bounded queue is full"; what needs the store says that it is not there, and works
-// when it is back.
+// "overloaded: a bounded queue is full". A request that needs the store is told that it is away,
+// and works when it is back.
 func TestRefusalsWhileTheStoreIsAway(t *testing.T) {
 	t.Parallel()
 	db := newOutage(t)
@@ -250,8 +250,9 @@ func TestRefusalsWhileTheStoreIsAway(t *testing.T) {
 	}
 }
 
-// "Without its store a sidecar goes on spooling … also after a restart": it starts without one, is
-// killed with a full spool and starts again; nothing is lost, and an id is known as before.
+// "Without its store a sidecar goes on spooling … also after a restart": a sidecar starts without
+// its store, is killed with a full spool and starts again. It loses nothing, and still knows the
+// ids.
 func TestStartingWhileTheStoreIsAway(t *testing.T) {
 	t.Parallel()
 	db := newOutage(t)

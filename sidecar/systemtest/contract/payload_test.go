@@ -212,9 +212,9 @@ func TestContentTypes(t *testing.T) {
 	}
 }
 
-// "Absent optional fields are left out, not null", and the fields that were given come out as they
-// went in, the same in EVENT, replay and export: "A replayed or exported event is the same JSON
-// object that subscribers get."
+// "Absent optional fields are left out, not null". The given fields come out as they went in, the
+// same in EVENT, replay and export: "A replayed or exported event is the same JSON object that
+// subscribers get."
 func TestEventFields(t *testing.T) {
 	t.Parallel()
 	s := shared(t)

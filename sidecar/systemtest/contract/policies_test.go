@@ -239,7 +239,7 @@ func TestFairness(t *testing.T) {
 	}
 }
 
-// Live retuning: a connection that was limited is not, once its rate is lifted, and is again when
+// A limited connection is not limited any more once its rate is lifted, and is limited again when
 // the limit comes back.
 func TestBucketsAreRetuned(t *testing.T) {
 	t.Parallel()

@@ -276,7 +276,7 @@ func TestStreamWithAGroup(t *testing.T) {
 	apitest.Eventually(t, "it is acked again", func() bool { return s.group(t, topic, "g").Text("lag") == "0" })
 	again.end()
 	apitest.Eventually(t, "the stream has ended", func() bool { return len(s.group(t, topic, "g").List("members")) == 0 })
-	// A stream tells nobody when its acks are durable; the answer to an ack behind them in the
+	// A stream does not say when its acks are durable. The answer to an ack behind them in the
 	// partition does.
 	s.put(t, topic, "last", "1")
 	if got := fmt.Sprint(s.settle(t, topic, "g", "ack", s.pulled(t, topic, "g", "", 1), "")); got != "[ok]" {

@@ -11,7 +11,7 @@ import (
 	"github.com/sluice-bus/sluice/internal/apitest"
 )
 
-// still are buckets that hold a burst and hardly refill while a test runs.
+// still are buckets with a burst that hardly refill while a test runs.
 const still = `
 - {name: "*", publish: {rate: 0.01, burst: 20}, connection: {rate: 0.01, burst: 10}}
 - {name: small, publish: {burst: 3}}
@@ -21,7 +21,7 @@ const still = `
 
 func batch(n int) string { return "[" + strings.Repeat(`,{"payload":1}`, n)[1:] + "]" }
 
-// limited asks for a publish that must be rate_limited in a scope.
+// limited sends a publish that must be rate_limited in a scope.
 func (k *socket) limited(scope, format string, args ...any) time.Duration {
 	k.t.Helper()
 	return k.limitedIn(scope, k.refused("rate_limited", format, args...))
@@ -39,7 +39,8 @@ func (k *socket) limitedIn(scope string, r object) time.Duration {
 	return time.Duration(ms) * time.Millisecond
 }
 
-// untilLimited asks for a publish until it is rate_limited, which a slow machine needs more of.
+// untilLimited publishes until a publish is rate_limited, which takes more of them on a slow
+// machine.
 func (k *socket) untilLimited(scope, format string, args ...any) time.Duration {
 	k.t.Helper()
 	var r object

@@ -16,8 +16,8 @@ import (
 )
 
 // onBoth are the tests of promises that a store could break. They run on the embedded log, and
-// again on a shared store as subtests of TestOnMongoDB: what they start with shared, own or a home
-// is a sidecar on that store there.
+// again on a shared store as subtests of TestOnMongoDB. There, the sidecars that they start with
+// shared, own or a home are on that store.
 var onBoth = []func(*testing.T){
 	// cloudevents_test.go
 	TestCloudEventModes, TestCloudEventData, TestDaprPublish,
@@ -61,7 +61,7 @@ var onBoth = []func(*testing.T){
 	TestTTL,
 }
 
-// onEmbedded are the tests of what no store has a say in: the program's start, its listeners'
+// onEmbedded are the tests that do not depend on the store: the program's start, its listeners'
 // guards, frames that reach no store, buckets and policy files.
 var onEmbedded = []func(*testing.T){
 	TestHelpAndVersion, TestReadyLine, TestPrecedence, TestRefusals, TestInsecure, TestOriginAndHost,
@@ -83,8 +83,8 @@ func TestOnMongoDB(t *testing.T) {
 // sharesStore tells whether the test runs on a shared store.
 func sharesStore(t testing.TB) bool { return strings.HasPrefix(t.Name(), "TestOnMongoDB/") }
 
-// fewer is the number for the embedded log, or the smaller one for a shared store: the tests'
-// server reads a collection whole to find a part of it.
+// fewer is the number for the embedded log, or the smaller one for a shared store, whose server
+// reads a whole collection to find a part of it.
 func fewer(t testing.TB, embedded, shared int) int {
 	if sharesStore(t) {
 		return shared
@@ -97,8 +97,8 @@ func nameOf(test func(*testing.T)) string {
 	return name[strings.LastIndexByte(name, '.')+1:]
 }
 
-// TestEveryTestHasItsStores fails where a test is in none of the lists above, unless it is in a
-// file about shared stores.
+// TestEveryTestHasItsStores fails if a test is in none of the lists above, unless it is in a file
+// about shared stores.
 func TestEveryTestHasItsStores(t *testing.T) {
 	t.Parallel()
 	var listed []string
@@ -128,10 +128,10 @@ func TestEveryTestHasItsStores(t *testing.T) {
 }
 
 // soon lets a sidecar that comes back after a kill, or another one, take over groups soon. A loaded
-// machine must be able to renew a lease of this length.
+// machine can still renew a lease of this length.
 var soon = []string{"--lease", "3s"}
 
-// home is what outlives a sidecar: its data folder and its store.
+// home is the things that outlive a sidecar: its data folder and its store.
 type home struct{ dir, store string }
 
 // newHome is a home on the test's store: the embedded log, or a database of its own on the shared

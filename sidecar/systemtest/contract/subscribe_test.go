@@ -158,7 +158,7 @@ func TestFilter(t *testing.T) {
 					t.Errorf("%s %s: %v, want %s", group, c.filter, got, c.want)
 				}
 			}
-			if group != "" && c.want != "" { // what the filter passes over is settled for the group
+			if group != "" && c.want != "" { // events that the filter passes over are settled for the group
 				k.ok(`{"op":"ACK","topic":%q,%s"ids":["a","b","c","d","end"]}`, topic, group)
 			}
 			k.ok(`{"op":"UNSUBSCRIBE","topic":%q%s}`, topic, strings.TrimSuffix(","+group, ","))

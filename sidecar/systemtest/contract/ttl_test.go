@@ -32,7 +32,7 @@ func TestTTL(t *testing.T) {
 			t.Fatalf("%d %s", a.Status, a.Body)
 		}
 	}
-	time.Sleep((ttl + 1) * time.Millisecond) // its passing is what is tested
+	time.Sleep((ttl + 1) * time.Millisecond) // the time has to pass
 	for _, topic := range []string{"dropped", "kept"} {
 		k.ok(`{"op":"SUBSCRIBE","topic":%q,"group":"g","opts":{"from":"earliest"}}`, topic)
 		f := k.await("an event", func(f object) bool { return isEvent(f) && f["topic"] == topic })

@@ -33,7 +33,7 @@ func section7(alternative bool) string {
 		`1.0`, `0.25`, `false`, `true`).Replace(document)
 }
 
-// section7YAML is the same as section 7 spells it, for a file.
+// section7YAML is the same policy as section 7 spells it, for a file.
 const section7YAML = `
 - name: orders.*
   publish:   {rate: 1000, burst: 1000, bytes_per_second: 0, scope: sidecar, on_limit: reject, max_wait: 0s}   # scope: sidecar | fleet; on_limit: reject | wait
@@ -48,7 +48,8 @@ const section7YAML = `
   paused: false
 `
 
-// content is a policy without what the control plane adds. Numbers are compared as such: 1 is 1.0.
+// content is a policy without the fields that the control plane adds. Numbers are compared as
+// numbers: 1 is 1.0.
 func content(t testing.TB, text []byte) map[string]any {
 	t.Helper()
 	var o map[string]any
@@ -128,7 +129,8 @@ func TestNames(t *testing.T) {
 	hasField(t, "another name", p.call(t, "PUT", "/v1/policies/a", `{"name":"b"}`), "name")
 }
 
-// hasField holds a refusal to `"fields":[{"field","message"}…]`, every bad field, and no other.
+// hasField checks that a refusal has `"fields":[{"field","message"}…]`, with every bad field and no
+// other.
 func hasField(t testing.TB, what string, a apitest.Answer, fields ...string) {
 	t.Helper()
 	o := refused(t, what, a, 422, "invalid_policy")
@@ -175,7 +177,7 @@ func TestInvalidChangesNothing(t *testing.T) {
 	} {
 		hasField(t, c.document, p.call(t, "PUT", "/v1/policies/t", c.document), c.fields...)
 	}
-	// One that is bad for another: t has a rate and takes its burst from *.
+	// A policy that is bad for another one: t has a rate and takes its burst from *.
 	o := refused(t, "bad for another", p.call(t, "PUT", "/v1/policies/*", `{"publish":{"rate":0,"burst":0}}`), 422, "invalid_policy")
 	if fields := o.List("fields"); len(fields) == 0 || !strings.Contains(fields[0].Text("field")+fields[0].Text("message"), "t") {
 		t.Errorf("%v", o)

@@ -17,7 +17,7 @@ import (
 // machine gets as much again.
 const enforcedWithin, slack = 2 * time.Second, 2 * time.Second
 
-// enforced waits until a change that was made just now acts.
+// enforced waits until a change made just now acts.
 func enforced(t testing.TB, what string, acts func() bool) {
 	t.Helper()
 	began := time.Now()
@@ -117,9 +117,9 @@ func TestConnectionRate(t *testing.T) {
 	}
 }
 
-// "A change made at the control plane is enforced by every connected sidecar within 2 s": of a
-// policy that is new, that is changed, paused, rolled back and deleted, exact or not. A refused
-// policy changes nothing.
+// "A change made at the control plane is enforced by every connected sidecar within 2 s": a policy
+// that is new, changed, paused, rolled back or deleted, for a topic or a glob. A refused policy
+// changes nothing.
 func TestEnforcement(t *testing.T) {
 	t.Parallel()
 	p := start(t)

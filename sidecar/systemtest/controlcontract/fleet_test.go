@@ -49,13 +49,13 @@ func perSecond(rate float64, burst int, more string) string {
 	return fmt.Sprintf(`{"publish":{"scope":"fleet","rate":%v,"burst":%d%s}}`, rate, burst, more)
 }
 
-// burst: a topic that nobody has used has all of it, however slowly it fills.
+// burst: a topic without publishes has its whole burst, however slowly it fills.
 func TestFleetBurst(t *testing.T) {
 	t.Parallel()
 	p := start(t)
 	p.put(t, "*", `{"connection":{"rate":0}}`)
 	s := p.sidecar(t, "s")
-	// Until it has heard of the shares, a sidecar goes by a part of its own.
+	// Until a sidecar has heard of the shares, it uses a part of its own.
 	p.put(t, "any", perSecond(1000, 1000, ""))
 	apitest.Eventually(t, "there are shares", func() bool { return s.batch(t, "any", 1000).Status == 200 })
 	p.put(t, "t", perSecond(0.001, 5, ""))

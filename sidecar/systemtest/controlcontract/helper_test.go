@@ -34,7 +34,7 @@ func TestOnMongoDB(t *testing.T) {
 // sharesStore tells whether the test runs on a shared store.
 func sharesStore(t testing.TB) bool { return strings.HasPrefix(t.Name(), "TestOnMongoDB/") }
 
-// store are the flags of an empty store, the test's own.
+// store returns the flags of an empty store, the test's own.
 func store(t testing.TB) []string {
 	t.Helper()
 	if !sharesStore(t) {
@@ -65,7 +65,7 @@ func (p plane) call(t testing.TB, method, path, body string, headers ...string) 
 	return apitest.Call(t, method, p.URL()+path, body, headers...)
 }
 
-// get is what a path shows.
+// get is the answer at a path.
 func (p plane) get(t testing.TB, path string) object {
 	t.Helper()
 	a := p.call(t, "GET", path, "")
@@ -75,7 +75,7 @@ func (p plane) get(t testing.TB, path string) object {
 	return a.JSON(t)
 }
 
-// put makes a policy what the document says.
+// put sets a policy to the document.
 func (p plane) put(t testing.TB, name, document string) object {
 	t.Helper()
 	a := p.call(t, "PUT", "/v1/policies/"+name, document, "Content-Type: application/json")
@@ -85,7 +85,8 @@ func (p plane) put(t testing.TB, name, document string) object {
 	return a.JSON(t)
 }
 
-// refused holds an answer to section 3: the status of the code, and the body {"error","code"}.
+// refused checks an answer against section 3: the status of the code, and the body
+// {"error","code"}.
 func refused(t testing.TB, what string, a apitest.Answer, status int, code string) object {
 	t.Helper()
 	if a.Status != status || !strings.HasPrefix(a.Header.Get("Content-Type"), "application/json") {
@@ -102,7 +103,7 @@ func refused(t testing.TB, what string, a apitest.Answer, status int, code strin
 // app is a running sidecar.
 type app struct{ *sidecartest.Process }
 
-// sidecar starts one that has its policies from the control plane.
+// sidecar starts a sidecar that has its policies from the control plane.
 func (p plane) sidecar(t testing.TB, nodeID string, args ...string) app {
 	t.Helper()
 	return app{sidecartest.Start(t, t.TempDir(), append([]string{"--control-plane", p.XDS(), "--node-id", nodeID}, args...)...)}

@@ -1,7 +1,7 @@
-// Package controlcontract_test holds the control plane, and what a sidecar does with what it says,
-// to the external contract as somebody would who has read that page and nothing else: the real
-// programs, plain HTTP and WebSocket frames, JSON written out by hand. It knows no package of the
-// implementation, so that a mistake in one cannot hide here.
+// Package controlcontract_test holds the control plane, and the sidecars that follow it, to the
+// external contract, as a reader of that page alone would: the real programs, plain HTTP and
+// WebSocket frames, JSON written out by hand. It knows no package of the implementation, so that a
+// mistake in one cannot hide here.
 package controlcontract_test
 
 import (

@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// "/ is the console". A page that brings nothing from elsewhere, and says so.
+// "/ is the console": a page that loads nothing from other sites, and says so.
 func TestConsole(t *testing.T) {
 	t.Parallel()
 	p := start(t)
@@ -41,7 +41,7 @@ func TestConsole(t *testing.T) {
 	}
 }
 
-// A page of elsewhere can neither read nor change: "requests that carry an Origin not in
+// A page of another site can neither read nor change: "requests that carry an Origin not in
 // --allowed-origins are refused (403), as are Host values other than localhost, a loopback address
 // or the listener's own on a loopback listener".
 func TestForeignPages(t *testing.T) {
@@ -76,12 +76,13 @@ func TestForeignPages(t *testing.T) {
 			refused(t, origin+" posts "+simple, a, 403, "forbidden")
 		}
 	}
-	// A form or an image says no Origin in some browsers, but whence it comes.
+	// In some browsers a form or an image sends no Origin, and another header says which site it is
+	// from.
 	for _, site := range []string{"cross-site", "same-site"} {
 		a := p.call(t, "POST", "/v1/policies/t/rollback", `{"version":1}`, "Sec-Fetch-Site: "+site, "Content-Type: application/x-www-form-urlencoded")
 		refused(t, site, a, 403, "forbidden")
 	}
-	// DNS rebinding: the page's own name leads here, so nothing but Host tells.
+	// DNS rebinding: the page's own name leads here, so only Host tells.
 	for _, host := range []string{"evil.example", "evil.example:" + port, "127.0.0.1.evil.example", "localhost.evil.example", "10.0.0.1", "[::2]:" + port, "localhost:x"} {
 		for _, path := range []string{"/", "/v1/policies", "/v1/status", "/metrics"} {
 			refused(t, host+" reads "+path, p.call(t, "GET", path, "", "Host: "+host), 403, "forbidden")
@@ -92,7 +93,7 @@ func TestForeignPages(t *testing.T) {
 	if after := string(p.call(t, "GET", "/v1/policies", "").Body); after != before {
 		t.Errorf("a foreign page has changed %s\nto %s", before, after)
 	}
-	// Nor does what an element of a foreign page embeds.
+	// A page of another site cannot embed the policies in an element either.
 	for _, site := range []string{"cross-site", "same-site"} {
 		a := p.call(t, "GET", "/v1/policies", "", "Sec-Fetch-Site: "+site, "Sec-Fetch-Mode: no-cors")
 		refused(t, "an element, "+site, a, 403, "forbidden")
@@ -102,7 +103,7 @@ func TestForeignPages(t *testing.T) {
 	}
 }
 
-// The console's own page, and those of --allowed-origins, may.
+// The console's own page and pages of --allowed-origins may read and change.
 func TestKnownPages(t *testing.T) {
 	t.Parallel()
 	p := start(t, "--allowed-origins", "https://tools.example")

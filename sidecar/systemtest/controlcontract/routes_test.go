@@ -11,7 +11,7 @@ import (
 	"github.com/sluice-bus/sluice/internal/apitest"
 )
 
-// instant holds a text to RFC 3339, in UTC.
+// instant checks that a text is RFC 3339, in UTC.
 func instant(t testing.TB, text string) time.Time {
 	t.Helper()
 	at, err := time.Parse(time.RFC3339, text)
@@ -105,7 +105,8 @@ func TestPreconditions(t *testing.T) {
 	}
 }
 
-// Of several who change what they have all read, one does, and the others hear of it.
+// Several clients change a policy that they have all read. One succeeds, and the others are
+// refused.
 func TestOneOfManyWins(t *testing.T) {
 	t.Parallel()
 	p := start(t)
@@ -191,7 +192,7 @@ func TestHistoryAndRollback(t *testing.T) {
 	}
 }
 
-// Routes and methods that are not there say so as every error does.
+// Unknown routes and methods are answered with an error like any other.
 func TestNoSuchRoute(t *testing.T) {
 	t.Parallel()
 	p := start(t)

@@ -34,7 +34,7 @@ func TestHelpAndVersion(t *testing.T) {
 	}
 }
 
-// overSocket is a client that reaches everything through a unix socket.
+// overSocket is a client that connects through a unix socket.
 func overSocket(t testing.TB, path string) *http.Client {
 	transport := &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
 		return new(net.Dialer).DialContext(ctx, "unix", path)
@@ -90,7 +90,7 @@ func TestReadyLine(t *testing.T) {
 	}
 }
 
-// Addresses with port 0 are told as they are.
+// For addresses with port 0, the program says the port that it got.
 func TestAddresses(t *testing.T) {
 	t.Parallel()
 	p := controlplanetest.Launch(t, nil, "--data-dir", t.TempDir(), "--http-listen", "localhost:0", "--xds-listen", "127.0.0.1:0")
@@ -233,7 +233,7 @@ func TestOps(t *testing.T) {
 	}
 }
 
-// A token opens what its role may do; "unauthorized / forbidden: 401 / 403".
+// A token allows the requests of its role; "unauthorized / forbidden: 401 / 403".
 func TestAccess(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()

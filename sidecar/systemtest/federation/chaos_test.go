@@ -17,9 +17,8 @@ import (
 const disturbances = 3
 
 // TestExportIsTheUnionOrFails publishes through every sidecar of a fleet, some events into spools,
-// and kills sidecars at random while exports of the fleet run. Each export has exactly what was
-// accepted before it, or has visibly failed; in the end, with everything back, there is a whole
-// one.
+// and kills sidecars at random while exports of the fleet run. Each export has all events accepted
+// before it, or says that it has failed. In the end, with everything back, there is a complete one.
 func TestExportIsTheUnionOrFails(t *testing.T) { soak.Rounds(t, exportWhileDisturbed) }
 
 func exportWhileDisturbed(t *testing.T, seed uint64) {
@@ -31,7 +30,7 @@ func exportWhileDisturbed(t *testing.T, seed uint64) {
 	for i, s := range f.sites {
 		publishing.Go(func() { h.publish(ctx, s, seed+uint64(i)) })
 	}
-	f.awaitWhole(t, h) // everybody knows everybody
+	f.awaitWhole(t, h) // each sidecar knows all others
 
 	exporting, stop := context.WithCancel(ctx)
 	defer stop()
@@ -48,7 +47,7 @@ func exportWhileDisturbed(t *testing.T, seed uint64) {
 }
 
 // disturb takes the shared store away for a while, kills sidecars and starts them again: first one
-// of each, then by chance. After each, exports come to be whole again.
+// of each, then by chance. After each disturbance it waits for complete exports.
 func (f *fleet) disturb(t *testing.T, h *history, random *rand.Rand) {
 	for n := range disturbances {
 		wait(t.Context(), time.Duration(random.IntN(2000))*time.Millisecond)
@@ -89,8 +88,8 @@ func (f *fleet) exportAll(t *testing.T, ctx context.Context, h *history) {
 	}
 }
 
-// awaitWhole exports from every sidecar until that works, and checks the result. Failures on the
-// way have to say what is missing, or that they broke off.
+// awaitWhole exports from every sidecar until that works, and checks the result. A failure on the
+// way has to say what is missing, or that the export broke off.
 func (f *fleet) awaitWhole(t *testing.T, h *history) {
 	t.Helper()
 	deadline := time.Now().Add(patience)
@@ -113,7 +112,7 @@ func (f *fleet) awaitWhole(t *testing.T, h *history) {
 	}
 }
 
-// covers says whether events of every site are there: before all sidecars know of all others, the
+// covers reports whether there are events of every site: before all sidecars know all others, the
 // fleet is smaller.
 func covers(events []wire.Event, f *fleet) bool {
 	from := map[string]bool{}

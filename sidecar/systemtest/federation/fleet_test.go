@@ -21,7 +21,7 @@ import (
 
 const (
 	topic = "fleet.orders"
-	// patience is how long what has to happen may take on a busy machine.
+	// patience is how long a busy machine may take for anything.
 	patience = 2 * time.Minute
 )
 
@@ -99,7 +99,7 @@ type history struct {
 	count    counts
 }
 
-// counts is how often what the test is about has happened.
+// counts is how often the things that the test needs have happened.
 type counts struct {
 	spooled       int // events that a spool has accepted
 	whole, failed int // exports
@@ -138,7 +138,7 @@ func (h *history) counts() counts {
 	return h.count
 }
 
-// known is what was accepted so far.
+// known are the ids accepted so far.
 func (h *history) known() map[string]bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -191,8 +191,8 @@ func export(ctx context.Context, p *sidecartest.Process) (events []wire.Event, e
 	return events, nil
 }
 
-// check holds a whole export against what was accepted before it was asked for: all of that, each
-// id once, in order, and nothing that nobody has sent.
+// check compares a whole export with the ids that were accepted before it began: it has all of
+// them, each once, in order, and no id that no publisher has sent.
 func (h *history) check(t *testing.T, events []wire.Event, before map[string]bool) {
 	t.Helper()
 	h.mu.Lock()

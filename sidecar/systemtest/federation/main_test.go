@@ -1,6 +1,6 @@
-// Package federation_test tests replays of a fleet as it is run: real sidecars on stores of their
-// own and on shared ones, as processes that are used, cut off from their store and killed while
-// somebody asks for all that there is.
+// Package federation_test tests replays of a fleet in use: real sidecars on stores of their own and
+// on shared ones, as processes that are used, cut off from their store and killed while clients ask
+// for the whole history.
 package federation_test
 
 import (

@@ -17,11 +17,11 @@ import (
 	"github.com/sluice-bus/sluice/sdk/wire/codec"
 )
 
-// 1,000,000 takes a minute; memory is the same.
+// 1,000,000 events take a minute, with the same memory.
 var manyEvents = flag.Int("events", 150_000, "how many events a large export of a fleet has")
 
 // TestMemoryOfALargeExport exports many events of three sidecars through each of them, one after
-// the other, and looks at what every process needed at its peak.
+// the other, and looks at the peak memory of every process.
 func TestMemoryOfALargeExport(t *testing.T) {
 	const most = 150 << 20
 	e := newSockets(t, 3)

@@ -20,15 +20,15 @@ import (
 )
 
 // edge is three sidecars with a log each that know each other by --peers, over unix sockets, and
-// what they hold together.
+// the events that they hold together.
 type edge struct {
 	sites   []*site
 	sockets []string
 	held    []place // by any of them: some ids at several places
 }
 
-// first is what a replay of the places that keep fits has: ascending, each id once, at its first
-// place of those.
+// first is the replay of the places that keep accepts: ascending, each id once, at its first place
+// of those.
 func (e *edge) first(keep func(place) bool) (out []place) {
 	seen := map[string]bool{}
 	for _, p := range slices.SortedFunc(slices.Values(e.held), before) {
@@ -208,7 +208,7 @@ func TestPartOfAFleet(t *testing.T) {
 	}
 }
 
-// partialExport checks that an export that leaves something out says so.
+// partialExport checks that an export without all events says so.
 func (e *edge) partialExport(t *testing.T) {
 	t.Helper()
 	var missing []string
@@ -229,8 +229,8 @@ func (e *edge) partialExport(t *testing.T) {
 	client.CloseIdle()
 }
 
-// TestWhoLeavesInGoodOrderIsNotMissed stops one of two sidecars on a shared store, and kills
-// another.
+// TestWhoLeavesInGoodOrderIsNotMissed stops one of two sidecars on a shared store in order, and
+// kills another one.
 func TestWhoLeavesInGoodOrderIsNotMissed(t *testing.T) {
 	f := newFleet(t)
 	h := newHistory()
@@ -255,7 +255,7 @@ func TestWhoLeavesInGoodOrderIsNotMissed(t *testing.T) {
 		refused, ok := asError(err)
 		return ok && refused.Code == wire.PartialFleet && strings.Contains(strings.Join(refused.Missing, " "), "s1")
 	})
-	// It stays missed: nobody else can have what its spool may hold.
+	// It stays missed: no other sidecar can have the events that may be in its spool.
 	if _, err := export(t.Context(), asked); err == nil {
 		t.Error("an export without a sidecar that was killed is whole")
 	}

@@ -29,8 +29,8 @@ type written struct {
 	reason string // of an error; "" for a document that can be published
 }
 
-// place is what decides the order of the documents of one key: (ts, _id), by MongoDB's order of
-// values. A missing ts is before all others.
+// place compares two documents of one key by the order of their events: (ts, _id), by MongoDB's
+// order of values. A missing ts is before all others.
 func (w *written) place(o *written) int {
 	return cmp.Or(cmp.Compare(w.want.TS, o.want.TS), compareID(w.id, o.id))
 }
@@ -98,8 +98,8 @@ var payloads = []struct {
 // topics are where the application's documents go.
 var topics = []string{"orders.created", "orders.paid"}
 
-// newDocument is the n-th of an application. A key of its own has no ts, so that _id alone orders
-// its documents; the others have one that rises every ten documents, or with steadily with every
+// newDocument is the n-th document of an application. One key's documents have no ts, so that _id
+// alone orders them. The others have a ts that rises every ten documents, or (steadily) with every
 // one.
 func newDocument(n int, steadily bool) *written {
 	w := &written{}
@@ -152,7 +152,7 @@ func newDocument(n int, steadily bool) *written {
 	return w
 }
 
-// badDocuments are what no sidecar can publish.
+// badDocuments are documents that no sidecar can publish.
 func badDocuments() []*written {
 	var list []*written
 	bad := func(reason string, fields ...bson.E) {
@@ -189,7 +189,7 @@ func badDocuments() []*written {
 }
 
 // largeDocument cannot be published either. It is for tests with few documents: a server without
-// indexes reads it with every one of them.
+// indexes reads it with each of them.
 func largeDocument() *written {
 	const id = "large"
 	return &written{id: id, reason: "payload_too_large: ", doc: bson.D{
@@ -211,7 +211,7 @@ func insert(t *testing.T, coll *mongo.Collection, docs ...*written) {
 	}
 }
 
-// found is what is in the outbox of a document.
+// found is a document as it is in the outbox.
 type found struct {
 	ID        bson.RawValue `bson:"_id"`
 	Status    string
@@ -281,7 +281,7 @@ func awaitSettled(t *testing.T, coll *mongo.Collection) {
 	})
 }
 
-// checkMarks holds what stands in the outbox against what should.
+// checkMarks compares the marks in the outbox with the expected ones.
 func checkMarks(t *testing.T, docs map[string]found, all []*written) {
 	t.Helper()
 	for _, w := range all {
@@ -297,8 +297,8 @@ func checkMarks(t *testing.T, docs map[string]found, all []*written) {
 	}
 }
 
-// checkEvents holds the events of a topic against its documents: each is there once, as it was
-// written and where its mark says; those of one key are in the order of (ts, _id).
+// checkEvents compares the events of a topic with its documents. Each event is there once, as it
+// was written and where its mark says. Events of one key are in the order of (ts, _id).
 func checkEvents(t *testing.T, topic string, events []wire.Event, docs map[string]found, all []*written) {
 	t.Helper()
 	byID := map[string]wire.Event{}

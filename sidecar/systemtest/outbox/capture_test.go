@@ -16,7 +16,7 @@ import (
 	"github.com/sluice-bus/sluice/sdk/wire"
 )
 
-// captured is a collection of an application that is captured.
+// captured is an application's collection that a sidecar captures.
 type captured struct {
 	*testing.T
 	coll *mongo.Collection
@@ -51,7 +51,7 @@ func (c *captured) change(rounds int) {
 	}
 }
 
-// isIn wants each change in the topic once, and those of a document in their order.
+// isIn checks that each change is in the topic once, and those of a document in their order.
 func (c *captured) isIn(p *sidecartest.Process, topic string) {
 	c.Helper()
 	var events []wire.Event
@@ -61,7 +61,7 @@ func (c *captured) isIn(p *sidecartest.Process, topic string) {
 		}
 		return ""
 	})
-	slices.SortFunc(events, func(a, b wire.Event) int { return int(a.Seq) - int(b.Seq) }) // of a key all are in one partition
+	slices.SortFunc(events, func(a, b wire.Event) int { return int(a.Seq) - int(b.Seq) }) // all events of a key are in one partition
 	got := map[string][]string{}
 	for _, e := range events {
 		op, _ := e.Headers.Get("sluice-capture-op")
@@ -98,8 +98,8 @@ func statusOfCapture(t *testing.T, p *sidecartest.Process) captureStatus {
 	return status.Captures[0]
 }
 
-// TestCapture kills the sidecar that captures a collection, while that changes, again and again:
-// the other one goes on, each change is in the topic once, and those of a document are in their
+// TestCapture kills the sidecar that captures a changing collection, again and again. The other
+// sidecar goes on, each change is in the topic once, and the changes of a document are in their
 // order.
 func TestCapture(t *testing.T) {
 	db, dir := newDatabase(t), t.TempDir()
@@ -141,9 +141,9 @@ func TestCapture(t *testing.T) {
 	}
 }
 
-// TestCaptureIntoAnEmbeddedLog has the place in the data folder: changes that are made while the
-// sidecar is down are published when it starts again, and a word of --capture-reread has everything
-// published once.
+// TestCaptureIntoAnEmbeddedLog has the place in the data folder. A sidecar publishes the changes
+// that were made while it was down when it starts again. A new word of --capture-reread makes it
+// publish everything once.
 func TestCaptureIntoAnEmbeddedLog(t *testing.T) {
 	t.Parallel()
 	db, dir := newDatabase(t), t.TempDir()
@@ -184,7 +184,7 @@ func TestCaptureIntoAnEmbeddedLog(t *testing.T) {
 	}
 }
 
-// TestCaptureSettings has settings that cannot be.
+// TestCaptureSettings tries invalid settings.
 func TestCaptureSettings(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {

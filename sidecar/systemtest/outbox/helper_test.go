@@ -33,7 +33,7 @@ const (
 	storeTimeout = 30 * time.Second
 )
 
-// database is one of the test's own.
+// database is a database of the test's own.
 type database struct {
 	*mongo.Database
 	uri string
@@ -73,7 +73,7 @@ func stop(t *testing.T, p *sidecartest.Process) {
 	}
 }
 
-// quiet wants no lines of errors in a sidecar's log, except for some.
+// quiet checks that a sidecar's log has no lines of errors, except for some.
 func quiet(t *testing.T, p *sidecartest.Process, but ...string) {
 	t.Helper()
 lines:
@@ -90,7 +90,7 @@ lines:
 	}
 }
 
-// await polls until state returns "", which else says what is still missing.
+// await polls until state returns ""; until then state says what is missing.
 func await(t *testing.T, state func() string) {
 	t.Helper()
 	for deadline := time.Now().Add(patience); ; {
@@ -131,7 +131,7 @@ func export(t *testing.T, h *admin.HTTP, topic string) []wire.Event {
 	return events
 }
 
-// metrics is what a sidecar shows to Prometheus.
+// metrics returns a sidecar's metrics, as Prometheus reads them.
 func metrics(t *testing.T, p *sidecartest.Process) string {
 	t.Helper()
 	resp, err := http.Get(p.OpsURL() + "/metrics")

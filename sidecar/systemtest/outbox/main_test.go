@@ -1,6 +1,6 @@
-// Package outbox tests the real sidecar program on MongoDB: that it publishes what applications
-// leave in an outbox, migrates a shared store, and removes and compacts what is in one. It has no
-// code of its own but tests.
+// Package outbox tests the real sidecar program on MongoDB: that it publishes the documents of an
+// outbox, migrates a shared store, and removes and compacts events of one. It has nothing but
+// tests.
 package outbox
 
 import (

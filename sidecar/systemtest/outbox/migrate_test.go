@@ -20,8 +20,8 @@ import (
 	"github.com/sluice-bus/sluice/sdk/wire"
 )
 
-// Names of what is in a store: they are documented for people, who look and create there what the
-// tests look for and create.
+// Names in a store. They are documented for people, who look at and create the same things as the
+// tests.
 const (
 	eventsName = "events"
 	seqIndex   = "topic_partition_seq"
@@ -41,7 +41,7 @@ func migrated(t *testing.T, db database, args ...string) string {
 	return stdout
 }
 
-// report is what --json prints.
+// report is the output of --json.
 type report struct {
 	Server   string
 	Database string
@@ -63,7 +63,7 @@ func migratedJSON(t *testing.T, db database, args ...string) (r report) {
 	return r
 }
 
-// actions are what becomes of the indexes.
+// actions returns the action on each index.
 func (r report) actions() map[string]string {
 	by := map[string]string{}
 	for _, x := range r.Indexes {
@@ -104,7 +104,7 @@ func (db database) index(t *testing.T, name string) (keys string, unique bool) {
 	return "", false
 }
 
-// spoil puts an index that is not unique in the place of one of events.
+// spoil replaces a unique index of events by one that is not unique.
 func (db database) spoil(t *testing.T, name string, keys ...string) {
 	t.Helper()
 	ix := db.Collection(eventsName).Indexes()
@@ -157,8 +157,7 @@ func TestMigrateAnEmptyDatabase(t *testing.T) {
 	}
 }
 
-// TestMigrateBesideASidecar replaces an index of a store through which events are published all the
-// time.
+// TestMigrateBesideASidecar replaces an index of a store while events are published through it.
 func TestMigrateBesideASidecar(t *testing.T) {
 	const topic = "orders"
 	db := newDatabase(t)
@@ -206,8 +205,7 @@ func TestMigrateBesideASidecar(t *testing.T) {
 	quiet(t, p)
 }
 
-// besides does something while publishes go on, of which none may fail, and some more come
-// afterwards.
+// besides does something while publishes go on. None of them may fail, and some more follow.
 func besides(t *testing.T, publish func(context.Context) error, do func()) {
 	t.Helper()
 	const afterwards = 10
@@ -231,7 +229,8 @@ func besides(t *testing.T, publish func(context.Context) error, do func()) {
 	do()
 }
 
-// checkReceipts wants each event that was answered where the answer said, and no others.
+// checkReceipts checks that each answered event is where the answer said, and that there are no
+// others.
 func checkReceipts(t *testing.T, receipts []wire.Receipt, events []wire.Event) {
 	t.Helper()
 	type place struct {
@@ -260,8 +259,8 @@ func checkReceipts(t *testing.T, receipts []wire.Receipt, events []wire.Event) {
 	}
 }
 
-// TestSidecarWaitsForAMigration starts a sidecar on a store whose unique index is none: it must not
-// append there, and says what to do.
+// TestSidecarWaitsForAMigration starts a sidecar on a store whose index is not unique. The sidecar
+// must not append there, and says what to do.
 func TestSidecarWaitsForAMigration(t *testing.T) {
 	const topic = "orders"
 	db := newDatabase(t)
@@ -351,7 +350,7 @@ func TestMigrateRefuses(t *testing.T) {
 	}
 }
 
-// closedAddress is one at which nobody listens.
+// closedAddress is an address without a listener.
 func closedAddress(t *testing.T) string {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")

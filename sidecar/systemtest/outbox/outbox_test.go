@@ -24,7 +24,7 @@ const refusedLine = "a document of the outbox cannot be published"
 // TestTwoSidecarsDrainAnOutbox lets an application insert while one of two sidecars is killed and
 // started again, and the other one stopped.
 func TestTwoSidecarsDrainAnOutbox(t *testing.T) {
-	const waiting, later = 160, 100 // documents from before the sidecars start, and from afterwards
+	const waiting, later = 160, 100 // documents inserted before the sidecars start, and after
 	db := newDatabase(t)
 	coll := db.Collection("outbox")
 	var all []*written
@@ -80,8 +80,8 @@ func TestTwoSidecarsDrainAnOutbox(t *testing.T) {
 	t.Logf("%v events came again after the kill", metric(t, a, "sluice_events_duplicate_total"))
 }
 
-// insertAgain inserts a document that the topic has an event of: once as it was, which is done by
-// the same event, and once with other content. It returns those that are an error.
+// insertAgain inserts a document whose event is in the topic: once unchanged, which the same event
+// settles, and once with other content. It returns the documents that end as errors.
 func insertAgain(t *testing.T, db database, first *written) []*written {
 	t.Helper()
 	coll := db.Collection("outbox")
@@ -230,8 +230,8 @@ func TestOutboxOfAnEmbeddedLog(t *testing.T) {
 	quiet(t, p)
 }
 
-// TestOutboxOfTwoLogs starts sidecars on an outbox that another log's drains: they are refused
-// while that one is at work, and go on once it is not.
+// TestOutboxOfTwoLogs starts sidecars on an outbox that sidecars of another log drain. They are
+// refused while those work, and go on once those have stopped.
 func TestOutboxOfTwoLogs(t *testing.T) {
 	t.Parallel()
 	db := newDatabase(t)
@@ -281,7 +281,7 @@ func TestOutboxOfTwoLogs(t *testing.T) {
 }
 
 // TestOperatorSetsADocumentToPending has documents tried once more: one that was done, and one that
-// was an error and is corrected. One that is an error, too, stays so.
+// was an error and is corrected. A document that is an error again stays so.
 func TestOperatorSetsADocumentToPending(t *testing.T) {
 	db := newDatabase(t)
 	coll := db.Collection("outbox")
@@ -314,8 +314,8 @@ func TestOperatorSetsADocumentToPending(t *testing.T) {
 	checkEvents(t, topics[0], export(t, client(t, p), topics[0]), docs, all)
 }
 
-// TestOutboxIsAway starts a sidecar whose outbox cannot be reached: it serves all the same, says
-// so, and keeps the password to itself.
+// TestOutboxIsAway starts a sidecar whose outbox cannot be reached. It still serves, says that the
+// outbox is away, and does not log the password.
 func TestOutboxIsAway(t *testing.T) {
 	t.Parallel()
 	const secret = "s3cr3t-word"

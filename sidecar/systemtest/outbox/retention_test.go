@@ -13,8 +13,8 @@ import (
 	"github.com/sluice-bus/sluice/sdk/wire"
 )
 
-// startSweepers starts two sidecars that sweep often, with partitions enough for both. change
-// brings other policies into force at both of them.
+// startSweepers starts two sidecars that sweep often, with partitions enough for both. change puts
+// other policies into force at both of them.
 func startSweepers(t *testing.T) (two []*sidecartest.Process, change func(policies string)) {
 	t.Helper()
 	const always = "- {name: '*', partitions: 2}\n"
@@ -54,7 +54,7 @@ func publish(t *testing.T, h *admin.HTTP, events ...wire.Event) []wire.ResultIte
 	return results
 }
 
-// TestRetentionOfASharedStore lets events expire that a group has not come to.
+// TestRetentionOfASharedStore lets events expire before a group has got to them.
 func TestRetentionOfASharedStore(t *testing.T) {
 	const topic, group = "telemetry", "slow"
 	two, change := startSweepers(t)
@@ -76,7 +76,7 @@ func TestRetentionOfASharedStore(t *testing.T) {
 		}
 		return fmt.Sprintf("%d events are still there", len(page.Events))
 	})
-	change("- {name: " + topic + ", retention: {ttl: 1h}, dedupe: {window: 1h}}\n") // what comes now stays
+	change("- {name: " + topic + ", retention: {ttl: 1h}, dedupe: {window: 1h}}\n") // new events stay
 	continues(t, two, topic, group, len(events))
 	again := publish(t, other, events...)
 	for i, r := range again {
@@ -95,8 +95,8 @@ func TestRetentionOfASharedStore(t *testing.T) {
 	}
 }
 
-// continues publishes an event of each key to a group that is behind the earliest, at the other
-// sidecar, which gets these and counts what it missed.
+// continues publishes an event of each key, through the other sidecar, to a group that has missed
+// events. The group gets the new ones, and the sidecars count those that it missed.
 func continues(t *testing.T, two []*sidecartest.Process, topic, group string, missed int) {
 	t.Helper()
 	got := subscribe(t, two[0], topic, group, &wire.SubscribeOptions{From: wire.FromEarliest, AutoAck: true})
@@ -136,7 +136,7 @@ func continues(t *testing.T, two []*sidecartest.Process, topic, group string, mi
 	}
 }
 
-// subscribe passes on what a group gets. The connection ends with the test.
+// subscribe passes on a group's events. The connection ends with the test.
 func subscribe(t *testing.T, p *sidecartest.Process, topic, group string, o *wire.SubscribeOptions) <-chan wire.Delivery {
 	t.Helper()
 	c, err := sluice.DialConn(t.Context(), p.URL(), nil)

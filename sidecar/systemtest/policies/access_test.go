@@ -19,7 +19,7 @@ import (
 	"github.com/sluice-bus/sluice/sdk/wire"
 )
 
-// TestRefusesToListenBeyondLoopback starts control planes that everyone who reaches the port could
+// TestRefusesToListenBeyondLoopback starts control planes that every client on the network could
 // use.
 func TestRefusesToListenBeyondLoopback(t *testing.T) {
 	t.Parallel()
@@ -27,7 +27,7 @@ func TestRefusesToListenBeyondLoopback(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 		defer cancel()
 		var stdout, stderr bytes.Buffer
-		// Of a flag that is given twice the last one counts.
+		// If a flag is given twice the last one counts.
 		cmd := exec.CommandContext(ctx, controlplanetest.Binary(t), "--data-dir", t.TempDir(),
 			"--xds-listen", "127.0.0.1:0", "--http-listen", "127.0.0.1:0", "--"+setting, "0.0.0.0:0")
 		cmd.Stdout, cmd.Stderr = &stdout, &stderr
@@ -71,7 +71,7 @@ func startGuarded(t *testing.T, more string) *guarded {
 	return g
 }
 
-// onLoopback is where a listener of all interfaces is reached.
+// onLoopback is the address on loopback of a listener on all interfaces.
 func onLoopback(t *testing.T, addr string) string {
 	t.Helper()
 	_, port, err := net.SplitHostPort(addr)
@@ -81,7 +81,7 @@ func onLoopback(t *testing.T, addr string) string {
 	return net.JoinHostPort("127.0.0.1", port)
 }
 
-// as is the REST API as somebody with a role uses it; "" has no token.
+// as is the REST API with a role's token; "" has no token.
 func (g *guarded) as(t *testing.T, role string) *admin.ControlPlane {
 	return &admin.ControlPlane{URL: "https://" + g.http, Token: g.tokens[role], Client: g.client(t), User: "mallory"}
 }
@@ -165,7 +165,7 @@ func TestSidecarsNeedTheirToken(t *testing.T) {
 	if err != nil || len(sidecars) != 1 || sidecars[0].NodeID != "in" {
 		t.Errorf("the control plane knows %v, %v", sidecars, err)
 	}
-	// The token is changed at both ends: nobody has to restart.
+	// The token is changed at both ends, without any restart.
 	fresh := g.token(t, "sidecar")
 	write(t, g.path("auth.yaml"), fmt.Sprintf("tls: {cert: server.pem, key: server.key, client_ca: ca.pem}\ntokens:\n"+
 		"  - {name: the-admin, role: admin, sha256: %s}\n  - {name: the-sidecar, role: sidecar, sha256: %s}\n", digest(g.tokens["admin"]), digest(fresh)))

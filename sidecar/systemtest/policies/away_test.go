@@ -19,10 +19,11 @@ const (
 	sourceCached = "control-plane (cached)"
 )
 
-// The policy of the topic limited, of which each sidecar takes its own part of the load.
+// The policy of the topic limited. Each sidecar allows its own part of the load.
 const limitedRate, limitedBurst = 2, 5
 
-// TestBadDayOfTheControlPlane kills it under load, restarts sidecars meanwhile, and brings it back.
+// TestBadDayOfTheControlPlane kills the control plane under load, restarts sidecars meanwhile, and
+// brings it back.
 func TestBadDayOfTheControlPlane(t *testing.T) {
 	t.Parallel()
 	p := startPlane(t)
@@ -96,12 +97,12 @@ func TestBadDayOfTheControlPlane(t *testing.T) {
 	noStorm(t, proxies, tries, gone)
 }
 
-// noStorm bounds the connections that sidecars made while the control plane was away, of which
-// tries is the count, and since then.
+// noStorm bounds the connections that sidecars have made since the control plane went away. tries
+// is how many of them they made while it was away.
 func noStorm(t *testing.T, proxies []*faultproxy.Proxy, tries []int, gone time.Duration) {
 	t.Helper()
 	for i, n := range connections(proxies) {
-		// Tries are 100 ms apart at first, and then ever more; a sidecar that is restarted starts
+		// Tries are 100 ms apart at first, and later further; a sidecar that is restarted starts
 		// over.
 		t.Logf("sidecar %d made %d connections while the control plane was away, for %v, and %d when it was back",
 			i, tries[i]-1, gone.Round(time.Millisecond), n-tries[i])
@@ -120,8 +121,8 @@ func connections(proxies []*faultproxy.Proxy) []int {
 	return out
 }
 
-// TestControlPlaneThatHangs leaves connections open on which nothing comes any more, and then
-// everything at once.
+// TestControlPlaneThatHangs leaves connections open that carry nothing any more, and later lets
+// everything through at once.
 func TestControlPlaneThatHangs(t *testing.T) {
 	t.Parallel()
 	p := startPlane(t)
@@ -157,8 +158,8 @@ func TestControlPlaneThatHangs(t *testing.T) {
 	}
 }
 
-// awaitCache waits until the sidecar has kept what it was told last: that is saved a quarter of a
-// second later.
+// awaitCache waits until the sidecar has saved the policies that it was told last, which it does a
+// quarter of a second later.
 func awaitCache(t *testing.T, m *member, names ...string) {
 	t.Helper()
 	eventually(t, m.name+" has kept its policies", func() bool {
@@ -170,8 +171,8 @@ func awaitCache(t *testing.T, m *member, names ...string) {
 	})
 }
 
-// startWithout starts two sidecars that have never heard of any control plane, one of them with a
-// file of policies, while there is none.
+// startWithout starts two sidecars that have never heard of any control plane, while there is none.
+// One of them has a file of policies.
 func startWithout(t *testing.T, p *plane) []*member {
 	t.Helper()
 	file := write(t, filepath.Join(t.TempDir(), "policies.yaml"), `[{name: "*", connection: {rate: 0}}, {name: exact, publish: {burst: 9}}, {name: "paused.*", paused: true}]`)

@@ -19,7 +19,7 @@ import (
 	"time"
 )
 
-// secrets is a folder with what operators keep for --auth-config: an authority and the certificates
+// secrets is a folder with an operator's files for --auth-config: an authority and the certificates
 // that it issues, tokens and the file itself.
 type secrets struct {
 	dir  string
@@ -36,7 +36,7 @@ func newSecrets(t *testing.T) *secrets {
 	return s
 }
 
-// path is that of a file of the folder.
+// path is the path of a file in the folder.
 func (s *secrets) path(name string) string { return filepath.Join(s.dir, name) }
 
 var serials atomic.Int64
@@ -81,7 +81,7 @@ func (s *secrets) issueFor(t *testing.T, name string) *x509.Certificate {
 	return cert
 }
 
-// token makes one, with a file of its own.
+// token makes a token, with a file of its own.
 func (s *secrets) token(t *testing.T, name string) string {
 	t.Helper()
 	token := name + "-" + rand.Text()
@@ -94,7 +94,7 @@ func digest(token string) string {
 	return hex.EncodeToString(sum[:])
 }
 
-// tls is that of a client that believes the authority.
+// tls is the configuration of a client that trusts the authority.
 func (s *secrets) tls() *tls.Config {
 	roots := x509.NewCertPool()
 	roots.AddCert(s.cert)
@@ -107,7 +107,7 @@ func (s *secrets) client(t *testing.T) *http.Client {
 	return client
 }
 
-// serial is that of the certificate which a server shows now.
+// serial is the serial number of the certificate that a server shows now.
 func (s *secrets) serial(t *testing.T, addr string) int64 {
 	t.Helper()
 	conn, err := tls.Dial("tcp", addr, s.tls())

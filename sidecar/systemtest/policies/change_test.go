@@ -14,8 +14,8 @@ import (
 	"github.com/sluice-bus/sluice/sdk/wire"
 )
 
-// TestEveryChangeIsInForceEverywhere makes every kind of change and waits for each of three
-// sidecars to go by it, for topics that they use and for one that nobody has used before.
+// TestEveryChangeIsInForceEverywhere makes every kind of change, and waits for each of three
+// sidecars to enforce it, for used topics and for a new one.
 func TestEveryChangeIsInForceEverywhere(t *testing.T) {
 	t.Parallel()
 	f := startFleet(t)
@@ -123,7 +123,7 @@ func TestFirstPublishIsJudgedByTheTopicsOwnPolicy(t *testing.T) {
 	}
 }
 
-// TestInvalidChangesChangeNothing tries what must be refused whole.
+// TestInvalidChangesChangeNothing tries changes that must be refused whole.
 func TestInvalidChangesChangeNothing(t *testing.T) {
 	t.Parallel()
 	f := startFleet(t)
@@ -185,7 +185,7 @@ func TestInvalidChangesChangeNothing(t *testing.T) {
 	}
 }
 
-// refused wants an invalid policy, with these fields and a reason for each.
+// refused checks that the policy is invalid, with these fields and a reason for each.
 func refused(t *testing.T, what string, err error, fields ...string) {
 	t.Helper()
 	refusal, ok := errors.AsType[*wire.Error](err)

@@ -22,8 +22,7 @@ import (
 	"github.com/sluice-bus/sluice/sdk/wire"
 )
 
-// patience is how long what has to happen within 2 s may take on a machine that is busy with other
-// things.
+// patience is how long a busy machine may take for a change that has to be there within 2 s.
 const patience = 20 * time.Second
 
 // unlimited lets a test's one connection publish as fast as it likes.
@@ -52,8 +51,8 @@ func (p *plane) start(t *testing.T) {
 	p.Process = controlplanetest.Start(t, p.args...)
 }
 
-// freeAddress is one that is free and stays so: below the ports that the system gives to others,
-// among them to sidecars that look for a control plane.
+// freeAddress is a free address that stays free. It is below the ports that the system gives to
+// others, such as sidecars that look for a control plane.
 func freeAddress(t *testing.T) string {
 	t.Helper()
 	for range 100 {
@@ -145,7 +144,7 @@ func within(t *testing.T, most time.Duration, what string, is func() bool) {
 	}
 }
 
-// pass lets the load, or what must not happen, go on.
+// pass lets time pass, for a load or for something that must not happen.
 func pass(t *testing.T, d time.Duration) {
 	select {
 	case <-time.After(d):
@@ -153,7 +152,7 @@ func pass(t *testing.T, d time.Duration) {
 	}
 }
 
-// code is why a publish was refused; "" where it was not.
+// code is the code that refused a publish; "" if it was accepted.
 func code(t testing.TB, err error) wire.Code {
 	if err == nil {
 		return ""
@@ -176,11 +175,11 @@ func (m *member) paused(t *testing.T, topic string) bool {
 	return code(t, m.publish(t.Context(), topic)) == wire.TopicPaused
 }
 
-// overBurst is how a batch is refused that no wait would let through.
+// overBurst is the refusal of a batch that no wait would let through.
 var overBurst = regexp.MustCompile(`is larger than the burst of .+, which is (\d+)`)
 
-// burst is the most that may be published to a topic at once, as the refusal of a large batch
-// tells; 0 where there is no bound. It takes no tokens.
+// burst is the most events that may be published to a topic at once, as the refusal of a large
+// batch says; 0 if there is no bound. It takes no tokens.
 func (m *member) burst(t *testing.T, topic string) int {
 	t.Helper()
 	batch := slices.Repeat([]wire.Event{{Topic: topic, Payload: []byte("1")}}, 1000)
@@ -199,7 +198,7 @@ func (m *member) burst(t *testing.T, topic string) int {
 	return n
 }
 
-// inForce is what a sidecar says of the policies that it goes by.
+// inForce is a sidecar's answer about its policies.
 func (m *member) inForce(t *testing.T) map[string]admin.PolicyStatus {
 	t.Helper()
 	status, err := m.api.Status(t.Context())
@@ -213,7 +212,7 @@ func (m *member) inForce(t *testing.T) map[string]admin.PolicyStatus {
 	return out
 }
 
-// connection is how a sidecar stands with its control plane.
+// connection is the state of a sidecar's connection to its control plane.
 type connection struct {
 	Connected bool
 	Since     time.Time
@@ -229,7 +228,7 @@ func (m *member) connection(t *testing.T) connection {
 	return status.ControlPlane
 }
 
-// status reads what the sidecar says of itself.
+// status reads the sidecar's status.
 func (m *member) status(t *testing.T, into any) {
 	t.Helper()
 	text, err := m.api.StatusJSON(t.Context())

@@ -86,15 +86,15 @@ func (w *writer) write(ctx context.Context, api *admin.ControlPlane) {
 		if err == nil {
 			w.answered[policy.Version] = w.next
 		}
-		w.next++ // also where nobody knows what became of it
+		w.next++ // also if its outcome is not known
 		if err != nil {
 			return
 		}
 	}
 }
 
-// check wants every version that was answered, and no gap between versions. It returns how many
-// there are.
+// check checks that every answered version is there, without a gap between versions. It returns how
+// many there are.
 func (w *writer) check(t *testing.T, api *admin.ControlPlane) int64 {
 	t.Helper()
 	for _, err := range w.faults {

@@ -62,8 +62,8 @@ func TestPutToEnforced(t *testing.T) {
 	}
 }
 
-// watch publishes in a loop and tells each time that the topic is found paused where it was not, or
-// the other way round.
+// watch publishes in a loop, and tells each time that the topic has become paused, or is not paused
+// any more.
 func (m *member) watch(ctx context.Context, topic string, turned chan<- time.Time) {
 	for paused := false; ctx.Err() == nil; {
 		begin := time.Now()

@@ -1,6 +1,6 @@
-// Package policies_test tests a fleet as it is run: real sidecars and real control planes, as
-// processes that are started, used, cut off and killed. It asks what an operator would: is what was
-// changed in one place in force everywhere, and does a bad day of the control plane stop anything.
+// Package policies_test tests a fleet in use: real sidecars and real control planes, as processes
+// that are started, used, cut off and killed. It asks an operator's questions: is a change made in
+// one place in force everywhere, and does a bad day of the control plane stop anything.
 package policies_test
 
 import (

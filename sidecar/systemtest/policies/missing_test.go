@@ -16,7 +16,8 @@ import (
 	"github.com/sluice-bus/sluice/sdk/wire"
 )
 
-// replayed is a replay of the fleet through one sidecar: the ids of the events, or who is missing.
+// replayed is a replay of the fleet through one sidecar: the ids of the events, or the missing
+// sidecars.
 func (m *member) replayed(t *testing.T, topic string) (ids, missing []string) {
 	t.Helper()
 	r, err := http.Get(m.ReplayURL() + "/replay?scope=fleet&topic=" + url.QueryEscape(topic))
@@ -45,7 +46,7 @@ func (m *member) replayed(t *testing.T, topic string) (ids, missing []string) {
 	return ids, body.Missing
 }
 
-// whole waits until a replay is not refused, and wants these events of it.
+// whole waits until a replay is not refused, and checks that it has these events.
 func (m *member) whole(t *testing.T, what, topic string, want ...string) {
 	t.Helper()
 	var ids []string
@@ -55,7 +56,7 @@ func (m *member) whole(t *testing.T, what, topic string, want ...string) {
 	}
 }
 
-// misses waits until a replay names these.
+// misses waits until a replay names these sidecars as missing.
 func (m *member) misses(t *testing.T, what, topic string, want ...string) {
 	t.Helper()
 	eventually(t, what, func() bool {
@@ -95,13 +96,13 @@ func TestAGoneSidecarIsMissedUntilItIsBackOrForgotten(t *testing.T) {
 		kill()
 	}
 
-	// Nobody is left who remembers, except for the store.
+	// No control plane remembers them any more; the store does.
 	for _, p := range planes {
 		p.start(t)
 	}
 	for i, p := range planes {
-		// Until what the control planes before them have told is too old, those count as connected,
-		// and are asked in vain.
+		// The entries of the earlier control planes count as connected until they are too old.
+		// Until then these sidecars are asked in vain.
 		eventually(t, fmt.Sprintf("control plane %d misses both", i), func() bool { return missingAt(t, p) == "alone spooling" })
 		m := startSidecar(t, fmt.Sprint("asked", i), "--control-plane", p.XDS(), "--store", db.URI(events))
 		m.misses(t, "both are missing", "t", "alone", "spooling")

@@ -50,7 +50,7 @@ type chaos struct {
 	refused int
 }
 
-// watched is a sidecar of which the tests know what it has enforced.
+// watched is a sidecar whose enforced policies the test follows.
 type watched struct {
 	*member
 	way  *way
@@ -61,8 +61,8 @@ type watched struct {
 }
 
 // TestControlPlanesOnABadDay kills, freezes and cuts off control planes, and kills sidecars, while
-// policies change and events are published. No sidecar goes back in what it enforces, no replay of
-// the fleet is called whole that lacks an event, and in the end all are at the last policy.
+// policies change and events are published. No sidecar goes back to an earlier policy. No replay of
+// the fleet that is called whole lacks an event. In the end all have the last policy.
 func TestControlPlanesOnABadDay(t *testing.T) {
 	t.Parallel()
 	soak.Rounds(t, badDayOfControlPlanes)
@@ -154,7 +154,7 @@ func (c *chaos) problem(format string, args ...any) {
 	c.problems = append(c.problems, fmt.Sprintf(format, args...))
 }
 
-// disturb brings faults about, several at a time, and mends all of them in the end.
+// disturb causes faults, several at a time, and mends all of them in the end.
 func (c *chaos) disturb(t *testing.T, random *rand.Rand) {
 	type mending struct {
 		due time.Time
@@ -179,7 +179,8 @@ func (c *chaos) disturb(t *testing.T, random *rand.Rand) {
 	mend(true)
 }
 
-// fault brings one about, and returns what mends it, and when; nil: there is nothing to mend.
+// fault causes a fault, and returns a function that mends it, and when to; nil: there is nothing to
+// mend.
 func (c *chaos) fault(t *testing.T, random *rand.Rand) (mend func(), lasts time.Duration) {
 	i := random.IntN(len(c.planes))
 	p, s := c.planes[i], c.sidecars[i]
@@ -245,7 +246,7 @@ func (c *chaos) kill(t *testing.T, s *watched) (mend func()) {
 	}
 }
 
-// refusals counts how often a sidecar has refused what would have taken it back, in this life.
+// refusals counts how often a sidecar has refused an older policy, in this life.
 func refusals(s *watched) int { return strings.Count(s.Log(), ", below ") }
 
 func signal(t *testing.T, p *plane, s syscall.Signal) {
@@ -297,7 +298,7 @@ func (c *chaos) putBurst(ctx context.Context, api *admin.ControlPlane, burst int
 	return err
 }
 
-// probe tells which burst a sidecar enforces, if it answers.
+// probe returns the burst that a sidecar enforces, if it answers.
 func probe(ctx context.Context, api *admin.HTTP) (burst int, ok bool) {
 	if api == nil {
 		return 0, false
@@ -317,7 +318,7 @@ func probe(ctx context.Context, api *admin.HTTP) (burst int, ok bool) {
 	return burst, err == nil
 }
 
-// watch looks what a sidecar enforces, through all its lives.
+// watch follows the policies that a sidecar enforces, through all its lives.
 func (c *chaos) watch(ctx context.Context, s *watched) {
 	for ctx.Err() == nil {
 		if burst, ok := probe(ctx, s.life.Load()); ok {
@@ -371,8 +372,8 @@ func (c *chaos) replay(ctx context.Context, s *watched) {
 	}
 }
 
-// replayOnce reports whether the answer is said to be whole, and then holds it against what was
-// accepted before.
+// replayOnce reports whether the answer says that it is whole. If so, it checks that the answer has
+// all events accepted before.
 func (c *chaos) replayOnce(ctx context.Context, s *watched) bool {
 	api := s.life.Load()
 	if api == nil {

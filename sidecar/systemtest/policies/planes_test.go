@@ -34,7 +34,8 @@ func TestTwoControlPlanesOnOneStore(t *testing.T) {
 	t.Run("fleet limit", func(t *testing.T) { fleetLimitOverBoth(t, planes, sidecars) })
 }
 
-// changesReachTheOther puts policies through each and sees them at the sidecars of the other.
+// changesReachTheOther puts policies through each control plane, and checks the sidecars of the
+// other.
 func changesReachTheOther(t *testing.T, planes []*plane, sidecars []*member) {
 	for _, m := range sidecars {
 		if err := m.publish(t.Context(), "a"); err != nil {
@@ -54,7 +55,7 @@ func changesReachTheOther(t *testing.T, planes []*plane, sidecars []*member) {
 		took[len(took)/2].Round(time.Millisecond), took[len(took)-1].Round(time.Millisecond))
 }
 
-// oneOfManyWins puts one policy through both at once, for the same version.
+// oneOfManyWins puts one policy through both control planes at once, for the same version.
 func oneOfManyWins(t *testing.T, planes []*plane) {
 	policy := planes[0].put(t, "race", `{"publish":{"burst":1}}`)
 	for round := range 8 {
@@ -94,7 +95,7 @@ func oneOfManyWins(t *testing.T, planes []*plane) {
 }
 
 // allKnowAllSidecars waits until the control planes know both sidecars, and each sidecar knows the
-// other: a rate's fallback goes by how many a sidecar knows of.
+// other: a rate's fallback depends on how many a sidecar knows.
 func allKnowAllSidecars(t *testing.T, planes []*plane, sidecars []*member) {
 	for i, p := range planes {
 		eventually(t, fmt.Sprint("all sidecars at ", i), func() bool {
@@ -126,7 +127,8 @@ func allKnowAllSidecars(t *testing.T, planes []*plane, sidecars []*member) {
 	}
 }
 
-// fleetLimitOverBoth publishes through sidecars of both more than the limit of the fleet allows.
+// fleetLimitOverBoth publishes more than the fleet's limit, through sidecars of both control
+// planes.
 func fleetLimitOverBoth(t *testing.T, planes []*plane, sidecars []*member) {
 	planes[0].put(t, "shared", fleetPolicy)
 	for i, p := range planes {

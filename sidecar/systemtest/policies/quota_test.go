@@ -19,8 +19,8 @@ const fleetRate, fleetBurst = 100, 100
 
 var fleetPolicy = fmt.Sprintf(`{"publish":{"rate":%d,"burst":%d,"scope":"fleet"}}`, fleetRate, fleetBurst)
 
-// slack is how much more than the burst and rate × time may be accepted, as the control plane's
-// package quota documents.
+// slack is how many more events than the burst and rate × time may be accepted, as the control
+// plane's package quota documents.
 const slack = fleetRate / 4
 
 // attempt is one publish.
@@ -29,7 +29,7 @@ type attempt struct {
 	accepted       bool
 }
 
-// crowd publishes through several sidecars at rates that the test turns.
+// crowd publishes through several sidecars at rates that the test sets.
 type crowd struct {
 	began   time.Time
 	rates   []atomic.Int64 // publishes a second, by sidecar
@@ -60,7 +60,7 @@ func startCrowd(t *testing.T, topic string, sidecars []*member) *crowd {
 	return c
 }
 
-// publish sends what is due every few milliseconds, without waiting for answers.
+// publish sends the due events every few milliseconds, without waiting for answers.
 func (c *crowd) publish(ctx context.Context, conn *sluice.Conn, topic string, i int) {
 	tick := time.NewTicker(5 * time.Millisecond)
 	defer tick.Stop()
@@ -70,7 +70,7 @@ func (c *crowd) publish(ctx context.Context, conn *sluice.Conn, topic string, i 
 		case <-ctx.Done():
 			return
 		case now := <-tick.C:
-			// After a stall of this process not all of what it missed is sent at once.
+			// After a stall, this process sends only some of the events that it missed.
 			due += float64(c.rates[i].Load()) * min(now.Sub(last), 100*time.Millisecond).Seconds()
 			last = now
 		}
@@ -101,7 +101,7 @@ func (c *crowd) note(i int, a attempt, err error) {
 	c.attempts = append(c.attempts, a)
 }
 
-// load turns the rates, lets them go on for a while, and returns when that began and ended.
+// load sets the rates, lets them go on for a while, and returns when that began and ended.
 func (c *crowd) load(t *testing.T, d time.Duration, rates ...int64) (from, to time.Duration) {
 	from = c.turn(rates...)
 	pass(t, d)
@@ -121,7 +121,7 @@ func (c *crowd) end() {
 	c.running.Wait()
 }
 
-// within counts what was sent and answered in a window, so decided in it.
+// within counts the publishes that were sent and answered in a window, and so decided in it.
 func (c *crowd) within(from, to time.Duration) (accepted, all int) {
 	for _, a := range c.attempts {
 		if a.sent < from || a.answered > to {
@@ -135,8 +135,8 @@ func (c *crowd) within(from, to time.Duration) (accepted, all int) {
 	return accepted, all
 }
 
-// excess is the most by which what was accepted in a window, of those within from and to, was more
-// than rate × time; at least zero.
+// excess is how many more events than rate × time were accepted, in the worst window within from
+// and to; at least zero.
 func (c *crowd) excess(from, to time.Duration) float64 {
 	var accepted []attempt
 	for _, a := range c.attempts {
@@ -146,7 +146,7 @@ func (c *crowd) excess(from, to time.Duration) float64 {
 	}
 	slices.SortFunc(accepted, func(a, b attempt) int { return int(a.sent - b.sent) })
 	most := 0.0
-	var rest []time.Duration // when those were answered that were sent from here on, ascending
+	var rest []time.Duration // when publishes sent from here on were answered, ascending
 	for _, first := range slices.Backward(accepted) {
 		at, _ := slices.BinarySearch(rest, first.answered)
 		rest = slices.Insert(rest, at, first.answered)
@@ -167,7 +167,7 @@ func (c *crowd) bounded(t *testing.T, what string, from, to time.Duration, allow
 	}
 }
 
-// used wants 90 % of the rate in a window in which more was demanded all along.
+// used checks that 90 % of the rate were used in a window with a higher demand all along.
 func (c *crowd) used(t *testing.T, what string, from, to time.Duration) {
 	t.Helper()
 	part, demanded := c.parts(t, what, from, to)
@@ -178,7 +178,7 @@ func (c *crowd) used(t *testing.T, what string, from, to time.Duration) {
 	}
 }
 
-// parts are what was accepted and what was demanded in a window, in parts of the rate.
+// parts are the accepted and the demanded events of a window, in parts of the rate.
 func (c *crowd) parts(t *testing.T, what string, from, to time.Duration) (part, demanded float64) {
 	t.Helper()
 	accepted, all := c.within(from, to)

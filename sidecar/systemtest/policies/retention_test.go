@@ -9,9 +9,9 @@ import (
 	sluice "github.com/sluice-bus/sluice/sdk"
 )
 
-// TestRetentionWaitsForTheTopicsOwnPolicy restarts a sidecar that has nothing but a file with a
-// glob's short lifetime, while the control plane, which knows better, is away: what a topic keeps
-// for ever must not be swept meanwhile.
+// TestRetentionWaitsForTheTopicsOwnPolicy restarts a sidecar whose file has only a glob with a
+// short lifetime, while the control plane is away. The control plane has a policy that keeps the
+// topic for ever, so the sidecar must not sweep it meanwhile.
 func TestRetentionWaitsForTheTopicsOwnPolicy(t *testing.T) {
 	t.Parallel()
 	p := startPlane(t)
@@ -57,7 +57,7 @@ func TestRetentionWaitsForTheTopicsOwnPolicy(t *testing.T) {
 	}
 }
 
-// stored is how many events of a topic there are.
+// stored is how many events a topic has.
 func (m *member) stored(t *testing.T, topic string) int {
 	t.Helper()
 	page, err := m.api.Replay(t.Context(), sluice.ReplayQuery{Topic: topic})

@@ -15,7 +15,7 @@ import (
 	"github.com/sluice-bus/sluice/internal/mongotest"
 )
 
-// way leads to control planes in turn, as a name does that resolves to several.
+// way leads to control planes in turn, like a name that resolves to several addresses.
 type way struct {
 	addr string
 
@@ -50,7 +50,7 @@ func newWay(t *testing.T, to ...string) *way {
 	return w
 }
 
-// leads has it lead elsewhere from now on; none: nowhere.
+// leads makes the way lead to other addresses from now on; none: to no address.
 func (w *way) leads(to ...string) {
 	w.mu.Lock()
 	w.to, w.next = to, 0
@@ -58,7 +58,7 @@ func (w *way) leads(to ...string) {
 	w.cut()
 }
 
-// cut cuts what there is.
+// cut cuts all connections.
 func (w *way) cut() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -109,8 +109,8 @@ func (p *plane) ready(t *testing.T) (ok bool, why string) {
 	return r.StatusCode == http.StatusOK, string(text)
 }
 
-// TestAControlPlaneThatIsCutOff cuts one of two off from their store, and leads a sidecar of the
-// other to it.
+// TestAControlPlaneThatIsCutOff cuts one of two control planes off from their store, and leads a
+// sidecar of the other to it.
 func TestAControlPlaneThatIsCutOff(t *testing.T) {
 	t.Parallel()
 	db := mongotest.Shared(t)

@@ -20,7 +20,7 @@ import (
 	"github.com/sluice-bus/sluice/controlplane/policypb"
 )
 
-// history asks a sidecar's replay listener something, with a token.
+// history sends a request to a sidecar's replay listener, with a token.
 func (m *member) history(t *testing.T, path, token string) (int, string) {
 	t.Helper()
 	req, err := http.NewRequestWithContext(t.Context(), "GET", m.ReplayURL()+path, nil)
@@ -66,9 +66,9 @@ func (g *guarded) joinAs(t *testing.T, role, node, address string) {
 	}
 }
 
-// TestStolenPeerToken: two sidecars replay each other's history, with nothing set for that but
-// their control plane. A third one with a credential of its own announces an address where it
-// collects what it is shown, and shows that to the two.
+// TestStolenPeerToken: two sidecars replay each other's history, with no other setting than their
+// control plane. A third one with a credential of its own announces an address, collects the tokens
+// that it is shown there, and shows them to the two.
 func TestStolenPeerToken(t *testing.T) {
 	t.Parallel()
 	g := startGuarded(t, "")

@@ -21,8 +21,8 @@ func TestTenantsOfAFleet(t *testing.T) {
 	}
 	const burst = 9
 	f.put(t, "shared", `{"publish":{"rate":0.001,"burst":9,"scope":"fleet","per":"header:tenant"}}`)
-	// A large batch, which finds the burst elsewhere, would ask for tokens of those without the
-	// header.
+	// Elsewhere a large batch finds the burst. Here it would ask for tokens of publishers without
+	// the header.
 	everywhere(t, f.sidecars, "the policy", time.Now(), func(m *member) bool { return m.inForce(t)["shared"].Source == sourceLive })
 	for _, tenant := range []string{"a", "b", ""} {
 		accepted := 0
@@ -40,7 +40,7 @@ func TestTenantsOfAFleet(t *testing.T) {
 				}
 			}
 		}
-		// A sidecar whose question is not answered in time, as on a busy machine, goes by its
+		// On a busy machine a sidecar's question may not be answered in time. It then uses its
 		// fallback, which is a third of the burst.
 		if accepted < burst || accepted > 2*burst+1 {
 			t.Errorf("tenant %q published %d events over three sidecars with a burst of %d", tenant, accepted, burst)

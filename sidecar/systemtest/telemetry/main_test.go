@@ -1,5 +1,5 @@
-// Package telemetry_test tests what real sidecars and control planes send over OpenTelemetry's
-// protocol, with a real receiver of it.
+// Package telemetry_test tests the signals that real sidecars and control planes send over
+// OpenTelemetry's protocol, with a real receiver.
 package telemetry_test
 
 import (

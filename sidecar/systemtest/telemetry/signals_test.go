@@ -21,7 +21,7 @@ import (
 	"github.com/sluice-bus/sluice/sdk/wire"
 )
 
-// exportTo has the programs that the test starts from now on send as the variables say, and in no
+// exportTo makes the programs that the test starts from now on send as the variables say, and in no
 // other way.
 func exportTo(t *testing.T, env []string) {
 	t.Helper()
@@ -78,7 +78,7 @@ func work(t *testing.T, sc *sidecartest.Process) {
 	}
 }
 
-// contractMetrics are those of the contract, with their labels.
+// contractMetrics are the metrics of the contract, with their labels.
 var contractMetrics = map[string]string{
 	"sluice_events_published_total":        "topic=orders",
 	"sluice_events_duplicate_total":        "topic=orders",
@@ -106,7 +106,7 @@ var contractMetrics = map[string]string{
 	"sluice_policy_version_info":           "policy=orders",
 }
 
-// counts are how high the counters of work go.
+// counts are the values that work brings the counters to.
 var counts = map[string]float64{
 	"sluice_events_published_total": 2, "sluice_events_duplicate_total": 1, "sluice_events_rejected_total": 1,
 	"sluice_events_delivered_total": 3, "sluice_events_acked_total": 1, "sluice_events_nacked_total": 2,
@@ -141,7 +141,7 @@ func TestEveryMetricAndTheLogArrive(t *testing.T) {
 	}
 }
 
-// lacking are the contract's metrics that are not there, or not as they should be.
+// lacking are the contract's metrics that are missing, or wrong.
 func lacking(points []otlptest.Point) (names []string) {
 	for _, name := range slices.Sorted(maps.Keys(contractMetrics)) {
 		ok := slices.ContainsFunc(points, func(p otlptest.Point) bool {
@@ -196,7 +196,7 @@ func TestControlPlaneSendsToo(t *testing.T) {
 	to.WaitRecord(t, func(r otlptest.Record) bool { return r.Service == "sluice-controlplane" && r.Body == "stopping" })
 }
 
-// A receiver that nobody can reach must cost nothing but a line in the log.
+// A receiver that cannot be reached costs nothing but a line in the log.
 func TestReceiverThatIsDown(t *testing.T) {
 	for _, protocol := range []string{otlptest.GRPC, otlptest.HTTP} {
 		t.Run(strings.ReplaceAll(protocol, "/", "-"), func(t *testing.T) {
@@ -214,12 +214,12 @@ func TestReceiverThatIsDown(t *testing.T) {
 			defer cancel()
 			for !strings.Contains(sc.Log(), "metrics cannot be sent") && pause.For(ctx, 10*time.Millisecond) {
 			}
-			work(t, sc) // goes on as if nothing were
+			work(t, sc) // goes on as always
 			if err := sc.Stop(ctx); err != nil {
 				t.Fatal(err)
 			}
 			for _, signal := range []string{"metrics", "logs"} {
-				// At once, after every minute, and at the end for what came since.
+				// At once, after every minute, and at the end for the rest.
 				most := 2 + int(time.Since(began)/time.Minute)
 				if n := strings.Count(sc.Log(), signal+" cannot be sent"); n < 1 || n > most {
 					t.Errorf("%d lines about %s", n, signal)

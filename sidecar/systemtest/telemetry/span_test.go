@@ -33,7 +33,7 @@ type pair struct {
 	first, second *sidecartest.Process
 }
 
-// startPair starts them with policies; "" for the defaults.
+// startPair starts both with policies; "" for the defaults.
 func startPair(t *testing.T, protocol, policies string) *pair {
 	t.Helper()
 	p := &pair{Receiver: otlptest.Start(t)}
@@ -71,7 +71,7 @@ func consume(t *testing.T, p *sidecartest.Process, topic, group string, handler 
 
 func ack(context.Context, *sluice.Message) error { return nil }
 
-// publish publishes over HTTP, as the publisher's span would.
+// publish publishes over HTTP, under the publisher's span.
 func publish(t *testing.T, p *sidecartest.Process, id string, headers ...string) apitest.Object {
 	t.Helper()
 	headers = append([]string{"Sluice-Id: " + id, "traceparent: " + parent, "tracestate: shop=1", "baggage: user=7"}, headers...)
@@ -222,8 +222,8 @@ GET /export (server) sluice-sidecar/a topic=orders.created scope=fleet status=20
 	}
 }
 
-// A trace that the policy does not sample leaves no span, and the publisher's own context in the
-// event.
+// A trace that the policy does not sample leaves no span. The event keeps the publisher's own
+// context.
 func TestSpansThePolicyDoesNotWant(t *testing.T) {
 	p := startPair(t, otlptest.GRPC, `[{name: "*", tracing: {sample_ratio: 0}}, {name: seen, tracing: {sample_ratio: 1}}]`)
 	got := make(chan string, 1)
