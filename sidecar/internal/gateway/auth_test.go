@@ -27,7 +27,7 @@ import (
 	"github.com/sluice-bus/sluice/sdk/wire"
 )
 
-// rights is what most tests give the token "app".
+// rights are the rights that most tests give the token "app".
 const rights = "publish: [orders, in.*], subscribe: [orders, in.*], groups: [billing, b-*]"
 
 // auth is a file of tokens in force.
@@ -71,7 +71,7 @@ func (a auth) follow(t testing.TB) {
 	t.Cleanup(func() { cancel(); running.Wait() })
 }
 
-// closedWith reads until the connection ends, and wants it closed so.
+// closedWith reads until the connection ends, and checks the status of its end.
 func (c *client) closedWith(want websocket.StatusCode) {
 	c.t.Helper()
 	for {
@@ -142,7 +142,7 @@ func TestEveryOpWithAndWithoutRights(t *testing.T) {
 			t.Errorf("%s: %+v", op, f)
 		}
 	}
-	c.ask(`{"op":"SUBSCRIBE","topic":"in.x"}`) // groups do not limit who needs none
+	c.ask(`{"op":"SUBSCRIBE","topic":"in.x"}`) // a subscription without a group needs no right to groups
 	c.alive()
 }
 
@@ -196,7 +196,7 @@ func TestFailedAuthCloses(t *testing.T) {
 	again.want("ERR/forbidden")
 	again.ask(`{"op":"AUTH","token":"app"}`)
 	again.ask(`{"op":"SUBSCRIBE","topic":"orders"}`)
-	again.send(`{"op":"AUTH","token":"less"}`) // which may not have what is subscribed to
+	again.send(`{"op":"AUTH","token":"less"}`) // it has no right to the subscribed topic
 	again.want("ERR/forbidden")
 	again.closedWith(websocket.StatusPolicyViolation)
 }
@@ -259,7 +259,7 @@ func TestHTTPWithAndWithoutRights(t *testing.T) {
 	}
 	for _, tc := range []struct {
 		method, path, body string
-		allowed            int // status for who may; 403 for who may not at all
+		allowed            int // status for the token "app"
 		says               string
 	}{
 		{"POST", "/v1/topics/orders/events", "1", 201, ""},

@@ -23,8 +23,8 @@ func smallLimits() wire.Limits {
 	}
 }
 
-// badFrames is every kind of frame that the contract refuses, with the code and what the sentence
-// must name.
+// badFrames is every kind of frame that the contract refuses, with the code and the words that the
+// sentence must have.
 var badFrames = []struct{ name, frame, code, names string }{
 	{"not JSON", `{"op":`, "bad_json", ""},
 	{"empty", ``, "bad_json", ""},
@@ -165,7 +165,7 @@ func TestStoreUnavailable(t *testing.T) {
 	c.ask(`{"op":"PUBLISH","topic":"t","payload":1}`)
 }
 
-// TestProtocolViolations: these alone end a connection.
+// TestProtocolViolations: only these end a connection.
 func TestProtocolViolations(t *testing.T) {
 	limits := smallLimits()
 	s := start(t, setup{limits: &limits})

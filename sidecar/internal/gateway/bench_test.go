@@ -11,9 +11,9 @@ import (
 	"github.com/sluice-bus/sluice/sidecar/internal/budget"
 )
 
-// BenchmarkPublishWebSocket is a whole publish: from a client's frame through the gateway,
-// admission, the writer and the embedded log, which is in memory here, to the client's OK; alone,
-// and with 64 under way on a connection.
+// BenchmarkPublishWebSocket measures a whole publish: from a client's frame through the gateway,
+// admission, the writer and the embedded log (in memory) to the client's OK. It publishes one at a
+// time, and with 64 under way on a connection.
 func BenchmarkPublishWebSocket(b *testing.B) {
 	for _, size := range []int{256, 16 << 10} {
 		for _, window := range []int{1, 64} {

@@ -135,7 +135,7 @@ func (c *client) wantEvent(id string) frame {
 	return f
 }
 
-// alive shows that the connection is usable and that nothing else was sent.
+// alive checks that the connection is usable, and that the client was sent nothing else.
 func (c *client) alive() {
 	c.t.Helper()
 	c.send(`{"op":"PING","corr":"alive?"}`)

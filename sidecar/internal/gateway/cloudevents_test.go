@@ -13,7 +13,7 @@ import (
 	"github.com/sluice-bus/sluice/sdk/wire/codec"
 )
 
-// told is an event in one line: what a table can compare.
+// told is an event in one line, for a table to compare.
 func told(it wire.PublishItem, err *wire.Error) string {
 	if err == nil {
 		err = it.Err
@@ -57,7 +57,7 @@ func request(headers ...string) http.Header {
 	return h
 }
 
-// publishItem is what a request is published as.
+// publishItem is the item that a request is published as.
 func publishItem(h http.Header, content string, lim wire.Limits) (wire.PublishItem, *wire.Error) {
 	kind, err := bodyOf(h)
 	if err != nil {

@@ -10,7 +10,7 @@ import (
 	"github.com/sluice-bus/sluice/sdk/wire"
 )
 
-// TestPublishDapr: 204 and nothing more, errors as everywhere.
+// TestPublishDapr: the answer is 204 and nothing more; errors are as everywhere.
 func TestPublishDapr(t *testing.T) {
 	s := start(t, setup{})
 	c := s.dial(t)

@@ -13,8 +13,8 @@ import (
 	"github.com/coder/websocket"
 )
 
-// only is the sidecar's one connection. It is registered after its client has been told that it is
-// a WebSocket.
+// only returns the sidecar's one connection. A connection is registered after its client has been
+// told that it is a WebSocket.
 func (s *sidecar) only(t testing.TB) *conn {
 	t.Helper()
 	eventually(t, "there is one connection", func() bool { return s.gateway.Stats().Connections == 1 })
@@ -26,7 +26,7 @@ func (s *sidecar) only(t testing.TB) *conn {
 	return nil
 }
 
-// queued is what waits in a connection's send buffer.
+// queued is how many bytes wait in a connection's send buffer.
 func (c *conn) queued() int {
 	c.out.mu.Lock()
 	defer c.out.mu.Unlock()
@@ -47,8 +47,8 @@ func (s *sidecar) fill(t testing.TB, topic string) (events int) {
 	return events
 }
 
-// TestSlowReader: a client that does not read is not buffered for without bound, and misses nothing
-// once it reads.
+// TestSlowReader: the sidecar buffers a bounded number of events for a client that does not read.
+// The client misses nothing once it reads.
 func TestSlowReader(t *testing.T) {
 	const bound = 256 << 10
 	b := DefaultBounds()
@@ -79,7 +79,7 @@ func TestSlowReader(t *testing.T) {
 	}
 }
 
-// TestUnreadReplies: a client that does not read its replies is not read from.
+// TestUnreadReplies: the sidecar does not read from a client that does not read its replies.
 func TestUnreadReplies(t *testing.T) {
 	const bound, requests = 64 << 10, 50
 	b := DefaultBounds()
@@ -128,7 +128,8 @@ func TestSlowClientIsDisconnected(t *testing.T) {
 	}
 }
 
-// TestPublishWindow: of what a client pipelines no more is taken at a time than the window allows.
+// TestPublishWindow: the sidecar takes no more of a client's pipelined events at a time than the
+// window allows.
 func TestPublishWindow(t *testing.T) {
 	const window, publishes = 10, 500
 	b := DefaultBounds()
@@ -162,8 +163,8 @@ func TestPublishWindow(t *testing.T) {
 	}
 }
 
-// TestPipelining: publishes of one connection with the same key are logged in the order they were
-// sent.
+// TestPipelining: publishes of one connection with the same key are logged in the order in which
+// they were sent.
 func TestPipelining(t *testing.T) {
 	const publishes, keys, publishers = 400, 5, 3
 	s := start(t, setup{})

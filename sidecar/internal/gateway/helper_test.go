@@ -31,13 +31,13 @@ import (
 	"github.com/sluice-bus/sluice/sidecar/internal/writer"
 )
 
-// patience is how long a test waits for something that is sure to come.
+// patience is how long a test waits for an event that is sure to come.
 const patience = 20 * time.Second
 
 // unlimited lets tests publish as fast as they like.
 const unlimited = `[{"name":"*","publish":{"rate":0},"connection":{"rate":0},"delivery":{"max_inflight":10000,"backoff":{"min":"1ms","max":"1ms"}}}]`
 
-// setup is what a test may want of its sidecar; zero values are the defaults.
+// setup has a test's wishes for its sidecar; zero values are the defaults.
 type setup struct {
 	policies   string // JSON
 	bounds     *Bounds
@@ -326,7 +326,7 @@ func transport(t testing.TB) *http.Transport {
 
 func defaultLimits() wire.Limits { return wire.DefaultLimits() }
 
-// eventually waits until a condition holds that nothing announces.
+// eventually polls until a condition holds.
 func eventually(t testing.TB, what string, holds func() bool) {
 	t.Helper()
 	deadline := time.Now().Add(patience)

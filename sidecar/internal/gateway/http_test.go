@@ -137,7 +137,7 @@ func TestTopicsAndGroups(t *testing.T) {
 	}
 }
 
-// TestSeek: a cursor moves at once, also while members are connected, whose leases become stale.
+// TestSeek: a cursor moves at once, also while members are connected. Their leases become stale.
 func TestSeek(t *testing.T) {
 	s := start(t, setup{})
 	for i := range 3 {

@@ -38,7 +38,7 @@ func rawPost(t *testing.T, s *sidecar, headers string, body io.Reader) (status i
 	return res.StatusCode, string(content)
 }
 
-// A client that sends all of a body that is too large is told so.
+// A client that sends a whole body that is too large is told that it is too large.
 func TestTooLargeBodyIsReadToItsEnd(t *testing.T) {
 	t.Parallel()
 	s := start(t, setup{})
@@ -59,7 +59,8 @@ func TestTooLargeBodyIsReadToItsEnd(t *testing.T) {
 	}
 }
 
-// A client that stops in the middle of a body holds up neither a stop nor, for ever, the sidecar.
+// A client that stops in the middle of a body does not hold up a stop, and does not hold up the
+// sidecar for ever.
 func TestBodyThatDoesNotCome(t *testing.T) {
 	t.Parallel()
 	const headers = "Content-Type: application/x-ndjson\r\nContent-Length: 8388608\r\n"
@@ -99,7 +100,7 @@ func TestBodyThatDoesNotCome(t *testing.T) {
 	}
 }
 
-// One that sends a body slowly is waited for, and its connection is good for more.
+// The sidecar waits for a client that sends a body slowly. The connection stays usable.
 func TestBodyThatComesSlowly(t *testing.T) {
 	t.Parallel()
 	s := start(t, setup{})

@@ -68,7 +68,8 @@ func TestRightsToErase(t *testing.T) {
 	s.want(t, 200, erasedLine(1), "DELETE", orders+"/events?id=a", "", "Authorization: Bearer admin")
 }
 
-// TestEraseSpooled: what waits in the spool goes as well, and is enough to be found.
+// TestEraseSpooled: an erasure also removes spooled events, and finds a topic that has no other
+// ones.
 func TestEraseSpooled(t *testing.T) {
 	s := start(t, setup{spooled: []eventlog.Record{{Event: wire.Event{Topic: "orders", ID: "a", Key: "k"}}, {Event: wire.Event{Topic: "orders", ID: "b"}}}})
 	spool := s.gateway.cfg.Spool.(*testSpool)

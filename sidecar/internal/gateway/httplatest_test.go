@@ -89,7 +89,7 @@ func TestLatest(t *testing.T) {
 	}
 }
 
-// Answers are written page by page, and one more than may be under way is overloaded.
+// Answers are written page by page. A request beyond the bound of those under way is overloaded.
 func TestLatestIsBounded(t *testing.T) {
 	s := start(t, setup{})
 	c := s.dial(t)
@@ -114,8 +114,8 @@ func TestLatestIsBounded(t *testing.T) {
 	}
 }
 
-// Where only compaction removes events, positions do not grow too old; where retention does, they
-// are out of range, and the earliest is named.
+// Where only compaction removes events, positions do not grow too old. Where retention does, they
+// are out of range, and the error names the earliest.
 func TestPositionsThatRetentionHasPassed(t *testing.T) {
 	s := start(t, setup{policies: `[{"name":"*","partitions":1,"publish":{"rate":0}},{"name":"t","retention":{"ttl":"1h"}}]`})
 	for i := range 5 {

@@ -44,7 +44,7 @@ func (s *sidecar) pull(t testing.TB, format string, args ...any) pulled {
 	return p
 }
 
-// names are the ids and attempts of what came.
+// names are the ids and attempts of the pulled events.
 func (p pulled) names() string {
 	var out []string
 	for _, e := range p.Events {
@@ -60,7 +60,7 @@ func (p pulled) leases() (out []string) {
 	return out
 }
 
-// wants checks what was pulled.
+// wants checks the pulled events.
 func (p pulled) wants(t testing.TB, want string) pulled {
 	t.Helper()
 	if got := p.names(); got != want {
@@ -94,10 +94,10 @@ func (s *sidecar) settle(t testing.TB, verb string, leases []string, more ...str
 	return strings.Join(out, " ")
 }
 
-// onePartition has pulls come in the order of publishing.
+// onePartition makes pulls return events in the order of publishing.
 const onePartition = `[{"name":"*","partitions":1,"publish":{"rate":0},"connection":{"rate":0},"delivery":{"backoff":{"min":"1ms","max":"1ms"}}}]`
 
-// fromStart is a pull of what there is now.
+// fromStart is a pull of the events that are there now.
 const fromStart = `{"wait_ms":0,"opts":{"from":"earliest"}}`
 
 func TestPullAndAck(t *testing.T) {
@@ -209,7 +209,7 @@ func TestSeekMakesLeasesStale(t *testing.T) {
 	s.pull(t, `{}`).wants(t, "a/1")
 }
 
-// A client that has gone before it was answered leaves nothing behind.
+// A client that leaves before its answer leaves nothing behind.
 func TestPullGivenUp(t *testing.T) {
 	s := start(t, setup{policies: onePartition})
 	s.pull(t, fromStart).wants(t, "")
@@ -297,7 +297,7 @@ func TestPullAutoAck(t *testing.T) {
 	s.pull(t, `{"wait_ms":0}`).wants(t, "")
 }
 
-// Each TCP connection has a delivery bucket of its own; what finds no token waits.
+// Each TCP connection has a delivery bucket of its own; a delivery without a token waits.
 func TestPullRate(t *testing.T) {
 	s := start(t, setup{policies: `[{"name":"*","partitions":1,"delivery":{"rate":2}},{"name":"slow","partitions":1,"delivery":{"rate":0.001}}]`})
 	for i := range 5 {
@@ -446,7 +446,8 @@ func TestPullNeedsRights(t *testing.T) {
 			if res, text := s.do(t, "POST", path+verb, body, "Authorization: Bearer app"); res.StatusCode != want {
 				t.Errorf("%s%s: %s %s", path, verb, res.Status, text)
 			}
-			// A caller without the right to the group is not told what is wrong with the request.
+			// The answer to a caller without the right to the group does not say whether the
+			// request is wrong.
 			if res, text := s.do(t, "POST", path+verb, `{"wait_ms":0,"leases":["none"],"extend_ms":1}`, "Authorization: Bearer app"); want == 403 && res.StatusCode != 403 {
 				t.Errorf("%s%s with no lease: %s %s", path, verb, res.Status, text)
 			}

@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-// TestPlanRetention: a shorter retention says how many events it removes before anybody asks for
+// TestPlanRetention: an operator can ask how many events a shorter retention removes before setting
 // it.
 func TestPlanRetention(t *testing.T) {
 	s := start(t, setup{policies: `[{"name":"*","publish":{"rate":0},"connection":{"rate":0},"partitions":2}]`})

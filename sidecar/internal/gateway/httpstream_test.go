@@ -85,7 +85,7 @@ func (k *source) next() (id string, e event) {
 	return "", e
 }
 
-// wants reads as many events, which must be these.
+// wants reads the next events, which must be these.
 func (k *source) wants(ids ...string) {
 	k.t.Helper()
 	for _, want := range ids {
@@ -123,7 +123,7 @@ func TestStream(t *testing.T) {
 		t.Errorf("%+v", e)
 	}
 	s.listen(t, "?from=afterId&afterId=e17").wants("e18", "e19", "new")
-	s.listen(t, "?from=earliest", "Last-Event-ID: e17").wants("e18", "e19", "new") // it wins
+	s.listen(t, "?from=earliest", "Last-Event-ID: e17").wants("e18", "e19", "new") // the header wins over the query
 	s.listen(t, "?from=ts&ts=9007199254740991")                                    // and nothing else
 	eventually(t, "five streams are open", func() bool { return s.gateway.Stats().Subscriptions == 5 })
 }
@@ -155,8 +155,8 @@ func TestStreamResumes(t *testing.T) {
 	}
 }
 
-// Events that a client has not seen come after Last-Event-ID, also where they were stored later in
-// other partitions with a lower ts, or the same.
+// A stream that resumes sends the events that its client has not seen, also those that were stored
+// later in other partitions with a lower ts, or the same.
 func TestStreamResumesBehindWhatItSent(t *testing.T) {
 	s := start(t, setup{})
 	post := func(ts int, ids ...string) {
@@ -219,8 +219,8 @@ func TestStreamWithGroup(t *testing.T) {
 	eventually(t, "that is acked", settled("0"))
 }
 
-// Events that a group's stream wrote and its client never read come again after Last-Event-ID, and
-// later events follow.
+// A group's stream wrote events that its client never read. They come again after Last-Event-ID,
+// and later events follow.
 func TestStreamWithGroupResumes(t *testing.T) {
 	s := start(t, setup{policies: onePartition})
 	var ids []string
@@ -320,7 +320,8 @@ func TestStreamSlowReader(t *testing.T) {
 	fast.wants("last")
 }
 
-// An event that a stream never wrote counts no attempt. One that it may have written in part does.
+// An event that a stream never wrote counts no attempt. An event that it may have written in part
+// counts one.
 func TestStreamThatBreaksCountsLittle(t *testing.T) {
 	s := start(t, setup{policies: onePartition})
 	for i := range 3 {
@@ -351,7 +352,7 @@ func TestStreamThatBreaksCountsLittle(t *testing.T) {
 	}
 }
 
-// A stream on which nothing happens says every 15 s that it is alive.
+// An idle stream says every 15 s that it is alive.
 func TestStreamHeartbeats(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), 46*time.Second)
@@ -420,7 +421,7 @@ func TestChangedRightsEndStreams(t *testing.T) {
 	kept.close()
 }
 
-// A browser that somebody was led to follow an address drains no group; what it only shows has no
+// A link that a user is led to follow in a browser drains no group. A page without a group has no
 // effect, and an EventSource is no navigation.
 func TestStreamIsNoPageToOpen(t *testing.T) {
 	s := start(t, setup{})

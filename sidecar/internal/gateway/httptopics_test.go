@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// want makes a request and checks its status, and that the body has a part.
+// want makes a request, and checks its status and a part of the body.
 func (s *sidecar) want(t *testing.T, status int, part, method, path, body string, headers ...string) string {
 	t.Helper()
 	res, text := s.do(t, method, path, body, headers...)
@@ -184,7 +184,7 @@ func TestAutoCreate(t *testing.T) {
 	s.want(t, 201, "", "POST", publish, "1")
 }
 
-// TestTooManyTopics: no caller can make more topics than the store is to have.
+// TestTooManyTopics: no caller can make more topics than the store may have.
 func TestTooManyTopics(t *testing.T) {
 	s := start(t, setup{mostTopics: 2})
 	for i := range 5 {

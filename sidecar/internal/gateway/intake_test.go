@@ -19,8 +19,8 @@ import (
 	"github.com/sluice-bus/sluice/sidecar/internal/budget"
 )
 
-// TestIntake: text in any pieces is read completely, its memory is taken from the budget meanwhile,
-// and all of it is given back.
+// TestIntake: an intake reads text in any pieces completely, takes its memory from the budget
+// meanwhile, and gives all of it back.
 func TestIntake(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		text := bytes.Repeat([]byte("0123456789"), rapid.IntRange(0, 10_000).Draw(t, "tens"))
@@ -46,14 +46,14 @@ func TestIntake(t *testing.T) {
 	})
 }
 
-// awaitUnused waits until nothing of the budget is taken.
+// awaitUnused waits until the whole budget is free.
 func awaitUnused(t *testing.T, memory *budget.Budget) {
 	t.Helper()
 	eventually(t, "all memory is given back", func() bool { return memory.Used() == 0 })
 }
 
-// While others have used up the memory, a large message or body is refused, and told so under its
-// corr; small ones pass, and the connection goes on.
+// While others have used up the memory, the sidecar refuses a large message or body, under its
+// corr. Small ones pass, and the connection goes on.
 func TestLargeMessagesAreRefusedWithoutMemory(t *testing.T) {
 	memory := budget.New(1 << 20)
 	s := start(t, setup{memory: memory})
@@ -81,7 +81,7 @@ func TestLargeMessagesAreRefusedWithoutMemory(t *testing.T) {
 	awaitUnused(t, memory)
 }
 
-// A client that is not answered yet, or does not read, has memory of the budget until it is gone.
+// A client that is not answered yet, or does not read, takes memory of the budget until it is gone.
 func TestWhatIsUnderWayIsCounted(t *testing.T) {
 	memory := budget.New(1 << 20)
 	s := start(t, setup{memory: memory})
@@ -100,8 +100,8 @@ func TestWhatIsUnderWayIsCounted(t *testing.T) {
 	eventually(t, "what the connection had is given back", func() bool { return memory.Used() <= 64<<10 })
 }
 
-// While there is no memory, a connection is sent events only once it has read what waits for it;
-// one that reads gets them all.
+// While there is no memory, a connection is sent events only once it has read the waiting ones. A
+// client that reads gets them all.
 func TestDeliveriesWithoutMemory(t *testing.T) {
 	memory := budget.New(1)
 	s := start(t, setup{memory: memory, policies: onePartition})
@@ -129,8 +129,7 @@ func TestDeliveriesWithoutMemory(t *testing.T) {
 	awaitUnused(t, memory)
 }
 
-// A message or a body that does not come whole in time ends its connection, and the client is told
-// why.
+// A message or a body that is not complete in time ends its connection, and the client is told why.
 func TestMessageThatDoesNotComeWhole(t *testing.T) {
 	t.Parallel()
 	bounds := DefaultBounds()
@@ -158,7 +157,7 @@ func TestMessageThatDoesNotComeWhole(t *testing.T) {
 	}
 }
 
-// A message has its deadline from its beginning on, and between two there is none.
+// A message has its deadline from its beginning on. There is no deadline between two messages.
 func TestDeadlineOfAMessage(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		o, peer := pipedSendBuffer(Bounds{SendBufferBytes: 1000, SlowClientTimeout: time.Hour, ReceiveTimeout: time.Minute})

@@ -2,7 +2,7 @@ package gateway
 
 import "testing"
 
-// An event that the spool would bring back is not cancelled, also where the store has it.
+// An event that the spool would bring back cannot be cancelled, even if the store has it, too.
 func TestCancelOfWhatIsSpooled(t *testing.T) {
 	s := start(t, setup{policies: onePartition})
 	if res, body := s.do(t, "POST", "/v1/topics/t/events", "1", "Sluice-Id: spooled", "Sluice-Delay-Ms: 3600000"); res.StatusCode != 202 {

@@ -55,7 +55,7 @@ func (p *pipes) dial(ctx context.Context, _, _ string) (net.Conn, error) {
 	}
 }
 
-// consumed is what an application has made of events.
+// consumed is an application's record of its events.
 type consumed struct {
 	mu      sync.Mutex
 	effects map[string]int
@@ -65,7 +65,7 @@ type consumed struct {
 }
 
 // consume publishes ten events of each of a hundred keys, and handles them with the SDK and all
-// settings as they are by default. away says for how long the effect of a key fails. It returns
+// settings at their defaults. away says for how long the effect of a key fails. consume returns
 // once the group has no lag.
 func consume(t *testing.T, away func(key string) time.Duration) *consumed {
 	t.Helper()
@@ -141,7 +141,8 @@ func TestDatabaseAwayForTenMinutes(t *testing.T) {
 	})
 }
 
-// TestAKeyThatFailsHoldsUpNoOther: it takes one of the handlers that may run at once.
+// TestAKeyThatFailsHoldsUpNoOther: a failing key takes only one of the handlers that may run at
+// once.
 func TestAKeyThatFailsHoldsUpNoOther(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := consume(t, func(key string) time.Duration {

@@ -6,8 +6,8 @@ import (
 	"testing"
 )
 
-// A subscription starts right behind the positions that are given, in each of the three ways to
-// subscribe; a partition that is not named starts at its first event.
+// A subscription starts right behind the given positions, in each of the three ways to subscribe. A
+// partition without a position starts at its first event.
 func TestFromPositions(t *testing.T) {
 	s := start(t, setup{policies: `[{"name":"*","partitions":2,"publish":{"rate":0},"connection":{"rate":0}}]`})
 	c := s.dial(t)

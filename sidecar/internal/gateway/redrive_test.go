@@ -38,7 +38,7 @@ func (s *sidecar) dead(t testing.TB, query string) (l deadList) {
 	return l
 }
 
-// shows is the list as "id/attempts/state …", by id: what died in one millisecond is in any order.
+// shows is the list as "id/attempts/state …", by id: letters of one millisecond are in any order.
 func (l deadList) shows() string {
 	var out []string
 	for _, d := range l.Dead {

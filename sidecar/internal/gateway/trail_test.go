@@ -9,7 +9,7 @@ import (
 	"pgregory.net/rapid"
 )
 
-// A client that resumes behind an event is sent the later events, and nothing else.
+// A client that resumes behind an event is sent the later events, and no others.
 func TestTrail(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		parts := rapid.IntRange(1, 4).Draw(t, "partitions")
