@@ -14,7 +14,8 @@ import (
 	"github.com/sluice-bus/sluice/sdk/wire"
 )
 
-// TestTopicsAndGroupsComeAndGo, also over the death of the sidecar.
+// TestTopicsAndGroupsComeAndGo makes and deletes topics and groups, also over the death of the
+// sidecar.
 func TestTopicsAndGroupsComeAndGo(t *testing.T) {
 	t.Run("embedded", func(t *testing.T) { comeAndGo(t) })
 	t.Run("shared", func(t *testing.T) {

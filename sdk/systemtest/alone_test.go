@@ -14,8 +14,8 @@ import (
 	"github.com/sluice-bus/sluice/sdk"
 )
 
-// TestAReaderAloneMissesNothing kills the sidecar under a subscription without a group: it gets
-// every event once, for any ts of the events.
+// TestAReaderAloneMissesNothing kills the sidecar under a subscription without a group. The
+// subscription gets every event once, for any ts of the events.
 func TestAReaderAloneMissesNothing(t *testing.T) {
 	data := filepath.Join(t.TempDir(), "data")
 	p := sidecartest.Start(t, data)

@@ -16,8 +16,8 @@ import (
 	"github.com/sluice-bus/sluice/sdk/wire"
 )
 
-// TestErasedElsewhere: what one sidecar erases, another one that has it in memory for its group
-// does not deliver any more.
+// TestErasedElsewhere: one sidecar erases events that another one has in memory for its group. That
+// one does not deliver them any more.
 func TestErasedElsewhere(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
@@ -79,8 +79,8 @@ func TestErasedElsewhere(t *testing.T) {
 	}
 }
 
-// TestErasedInASpool: what waits in another sidecar's spool is erased as well: it comes into the
-// log neither as an event nor as a dead letter.
+// TestErasedInASpool: an erasure also erases events in another sidecar's spool. They come into the
+// log neither as events nor as dead letters.
 func TestErasedInASpool(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()

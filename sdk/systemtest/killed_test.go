@@ -32,8 +32,7 @@ const (
   publish: {rate: 0}
   delivery: {max_inflight: 100, max_attempts: 100000, ack_timeout: 2s, backoff: {min: 10ms, max: 50ms}}
 `
-	// patience is how long everything may take to come to rest, on a machine that has other things
-	// to do.
+	// patience is how long everything may take to come to rest, on a machine with other work.
 	patience = 2 * time.Minute
 )
 
@@ -104,8 +103,8 @@ func killUnderLoad(t *testing.T, seed uint64) {
 	}
 }
 
-// ledger is what the test knows of its events. A payload is "publisher-key-number", and its first
-// two parts are the event's key.
+// ledger is the test's record of its events. A payload is "publisher-key-number", and its first two
+// parts are the event's key.
 type ledger struct {
 	mu       sync.Mutex
 	accepted map[string]int // results by payload
@@ -184,7 +183,7 @@ func (l *ledger) await(ctx context.Context, t *testing.T, client *sluice.Client)
 	}
 }
 
-// check compares what was published, stored and handled.
+// check compares the published, the stored and the handled events.
 func (l *ledger) check(ctx context.Context, t *testing.T, p *sidecartest.Process) {
 	reader := &admin.HTTP{ReplayURL: p.ReplayURL()}
 	defer reader.CloseIdle()

@@ -1,5 +1,5 @@
 // Package systemtest uses the Go client with the real sidecar program, which is killed and started
-// again meanwhile. It has no code of its own but tests.
+// again meanwhile. It has nothing but tests.
 package systemtest
 
 import (

@@ -37,8 +37,8 @@ func until(ctx context.Context, t *testing.T, what string, is func() bool) {
 	}
 }
 
-// The client waits out the default limits of a connection, and splits batches that are larger than
-// the burst.
+// The client waits for tokens at the default limits of a connection, and splits batches that are
+// larger than the burst.
 func TestLimitsAreWaitedOut(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
@@ -71,7 +71,7 @@ func TestLimitsAreWaitedOut(t *testing.T) {
 	}
 }
 
-// Attempts, delays, dead letters and what Drain gives back.
+// Attempts, delays and dead letters, and the events that Drain gives back.
 func TestSettlements(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
@@ -146,8 +146,8 @@ func TestLongHandlers(t *testing.T) {
 	}
 }
 
-// Two subscriptions of a group share its partitions, know whose each is, and take over what the
-// other leaves.
+// Two subscriptions of a group share its partitions, know which are theirs, and take over the
+// partitions that the other leaves.
 func TestPartitionsMove(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()

@@ -105,7 +105,7 @@ func TestABatchThatDoesNotFillUp(t *testing.T) {
 	})
 }
 
-// Each event of a batch has its own result; an error that is not BatchErrors is that of all.
+// Each event of a batch has its own result; an error that is not BatchErrors is the result of all.
 func TestResultsOfABatch(t *testing.T) {
 	var said settlements
 	_, client := open(t, said.options())
@@ -135,8 +135,8 @@ func TestResultsOfABatch(t *testing.T) {
 	}
 }
 
-// A failed event is in a later batch again, and its key waits for it meanwhile; a number of results
-// that does not fit fails all.
+// A failed event is in a later batch again, and its key waits for it meanwhile. A wrong number of
+// results fails all events.
 func TestFailuresInBatches(t *testing.T) {
 	sidecar, client := open(t, sluicetest.Options{})
 	publishKeyed(t, client, "a-1", "a-2", "b-1")

@@ -18,7 +18,7 @@ import (
 	"github.com/sluice-bus/sluice/sdk/wire"
 )
 
-// mishaps decides what goes wrong, by chance, until it is told that it is enough.
+// mishaps decides by chance what goes wrong, a bounded number of times.
 type mishaps struct {
 	mu   sync.Mutex
 	rnd  *rand.Rand
@@ -68,8 +68,8 @@ func connect(t rapid.TB, sidecar *sluicetest.Sidecar, opts ...sluice.Option) *sl
 	return client
 }
 
-// Publishes are refused for a while and connections break. Each publish still has exactly one
-// result and is stored exactly once, and the order of each key is that of the calls. Where the
+// The sidecar refuses publishes for a while, and connections break. Each publish still has exactly
+// one result and is stored exactly once, and the order of each key is that of the calls. Where the
 // publisher is closed in the middle, each event with a receipt is stored.
 func TestPublisherProperty(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
@@ -178,8 +178,8 @@ func TestKeyedBatchesProperty(t *testing.T) {
 	})
 }
 
-// wantInOrder checks that the events, whose payloads are numbers, are there once, and those of each
-// key in order.
+// wantInOrder checks that the events, whose payloads are numbers, are there once, and the events of
+// each key in order.
 func wantInOrder(t rapid.TB, events []wire.Event) {
 	seen := map[string]bool{}
 	last := map[string]int{}
@@ -197,8 +197,8 @@ func wantInOrder(t rapid.TB, events []wire.Event) {
 	}
 }
 
-// Whichever connections break: one consumer handles every event, those of a key in order and one at
-// a time, and none twice, since what comes again is known.
+// Whichever connections break, one consumer handles every event, the events of a key in order and
+// one at a time. It handles none twice, since it knows the events that come again.
 func TestSubscriptionProperty(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		m := drawMishaps(rt)
@@ -249,7 +249,7 @@ func TestSubscriptionProperty(t *testing.T) {
 	})
 }
 
-// handled records what handlers got.
+// handled records the events of handlers.
 type handled struct {
 	mu    sync.Mutex
 	want  int

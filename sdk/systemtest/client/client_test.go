@@ -17,7 +17,7 @@ import (
 	"github.com/sluice-bus/sluice/sdk/wire"
 )
 
-// open is connect for a test that has a sidecar of its own.
+// open does as connect, for a test with a sidecar of its own.
 func open(t *testing.T, o sluicetest.Options, opts ...sluice.Option) (*sluicetest.Sidecar, *sluice.Client) {
 	t.Helper()
 	sidecar := start(t, o)
@@ -164,7 +164,7 @@ func TestPublishAgainAfterALostAnswer(t *testing.T) {
 	}
 }
 
-// One event that ends connections fails alone.
+// If an event ends connections, only that event fails.
 func TestAnEventThatEndsConnections(t *testing.T) {
 	sidecar, client := open(t, sluicetest.Options{FrameBytes: 10_000})
 	events := make([]wire.Event, 20)
@@ -214,7 +214,7 @@ func TestWindowAndClose(t *testing.T) {
 	}
 }
 
-// A topic that is refused does not keep others waiting.
+// A refused topic does not keep other topics waiting.
 func TestTopicsAreHeldAlone(t *testing.T) {
 	_, client := open(t, sluicetest.Options{Refuse: func(e *wire.Event) *wire.Error {
 		if e.Topic == "hot" {
@@ -429,8 +429,8 @@ func TestDrainAndCloseOfTheClient(t *testing.T) {
 	}
 }
 
-// Client and test sidecar together: events a second with many on their way, and one after the other
-// of one key.
+// Client and test sidecar together: how many events a second with many on their way, and one after
+// the other of one key.
 func BenchmarkPublisher(b *testing.B) {
 	for _, keys := range []int{0, 1, 64} {
 		b.Run(fmt.Sprint(keys, " keys"), func(b *testing.B) {

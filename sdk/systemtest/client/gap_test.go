@@ -38,8 +38,8 @@ func TestEventsComeInTheOrderOfTheLog(t *testing.T) {
 	}
 }
 
-// A subscription that cannot go on right behind what it got ends where that is asked for, and else
-// goes on with what there is.
+// A subscription that cannot go on right behind its last event ends with EndOnGap. Without it, the
+// subscription goes on with the events that are there.
 func TestEndOnGap(t *testing.T) {
 	for _, ends := range []bool{true, false} {
 		t.Run(fmt.Sprint(ends), func(t *testing.T) {

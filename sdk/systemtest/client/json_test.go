@@ -46,7 +46,7 @@ func TestJSON(t *testing.T) {
 	}
 }
 
-// A nil argument is an error at once, and not a panic later.
+// A nil argument is an error at once, and no panic later.
 func TestNil(t *testing.T) {
 	sidecar, client := open(t, sluicetest.Options{})
 	if _, err := client.Subscribe(t.Context(), "orders", "g", nil); !errors.Is(err, sluice.ErrNil) {

@@ -14,8 +14,8 @@ import (
 	"github.com/sluice-bus/sluice/sdk/wire"
 )
 
-// An event that is published for later is listed and can be taken back, however it is published; a
-// publish whose answer was lost, and that is sent again, schedules nothing twice.
+// An event that is published for later is listed and can be taken back, in each way to publish. A
+// publish whose answer was lost is sent again, and schedules nothing twice.
 func TestPublishingForLater(t *testing.T) {
 	sidecar, client := open(t, sluicetest.Options{Fate: once(wire.OpPublish, sluicetest.BrokenAfter)})
 	h := client.HTTP()
@@ -78,7 +78,7 @@ func TestPublishingForLater(t *testing.T) {
 	}
 }
 
-// Latest is whole, or an error.
+// Latest returns a complete result, or an error.
 func TestLatest(t *testing.T) {
 	sidecar := start(t, sluicetest.Options{})
 	h := httpClient(t, sidecar)

@@ -15,8 +15,8 @@ import (
 	"github.com/sluice-bus/sluice/sdk/wire"
 )
 
-// Each event of a batch whose time is over says its id, and publishing those again in order keeps
-// the order of the key.
+// When the time of a batch is over, each event's error has the event's id. Publishing these events
+// again in order keeps the order of the key.
 func TestABatchGivesUpFromTheBack(t *testing.T) {
 	const events = 400
 	_, client := open(t, sluicetest.Options{Refuse: func(*wire.Event) *wire.Error { return nil }})
@@ -54,8 +54,8 @@ func TestABatchGivesUpFromTheBack(t *testing.T) {
 	}
 }
 
-// With StopKeyOnError an event that is refused takes those of its key with it, and no other;
-// results come in the key's order.
+// With StopKeyOnError a refused event fails the later events of its key, and no others. Results
+// come in the key's order.
 func TestStopKeyOnError(t *testing.T) {
 	for _, stop := range []bool{false, true} {
 		handedOver := make(chan struct{})

@@ -82,7 +82,8 @@ func TestFailuresAreRetriedInHand(t *testing.T) {
 	}
 }
 
-// An event that fails for too long is given back, and one whose error is a RetryIn at once.
+// An event that fails for too long is given back. An event whose error is a RetryIn is given back
+// at once.
 func TestFailuresAreGivenBack(t *testing.T) {
 	var said settlements
 	sidecar, client := open(t, said.options())
@@ -119,7 +120,7 @@ func TestFailuresAreGivenBack(t *testing.T) {
 	}
 }
 
-// An event that waits for its next try goes back when the subscription ends, without an attempt.
+// An event that waits for its next try goes back when the subscription ends, and counts no attempt.
 func TestRetriesEndWithTheSubscription(t *testing.T) {
 	for name, end := range map[string]func(*sluice.Subscription){"stop": (*sluice.Subscription).Stop, "drain": (*sluice.Subscription).Drain} {
 		var said settlements
@@ -143,7 +144,7 @@ func TestRetriesEndWithTheSubscription(t *testing.T) {
 	}
 }
 
-// The context of a handler tells that its event was lost.
+// The context of a handler ends when its event is lost.
 func TestContextEndsWithTheConnection(t *testing.T) {
 	sidecar, client := open(t, sluicetest.Options{})
 	publishKeyed(t, client, "a-1")

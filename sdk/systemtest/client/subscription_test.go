@@ -69,7 +69,7 @@ func TestHandlersSettle(t *testing.T) {
 	}
 }
 
-// An ack that the sidecar has no time for is sent again.
+// The client sends an ack again that the sidecar had no time for.
 func TestAcksAreSentAgain(t *testing.T) {
 	var refusals atomic.Int64
 	sidecar, client := open(t, sluicetest.Options{RefuseSettling: func(string, []string) *wire.Error {
@@ -188,7 +188,7 @@ func TestDrainFinishesWhatIsInHand(t *testing.T) {
 	}
 }
 
-// A handler that outlives its connection is the one that counts.
+// If a handler outlives its connection, its result counts.
 func TestAHandlerOutlivesItsConnection(t *testing.T) {
 	sidecar, client := open(t, sluicetest.Options{})
 	publish(t, sidecar, "orders", 3)
@@ -277,8 +277,8 @@ func TestWithoutAGroup(t *testing.T) {
 	}
 }
 
-// A slow handler bounds what is held: the rest is not read, and the connection that is not read is
-// not taken for dead.
+// A slow handler bounds the events that the client holds. The client does not read the rest, and
+// does not take the unread connection for dead.
 func TestASlowHandlerKeepsItsConnection(t *testing.T) {
 	var pings, subscribes atomic.Int64
 	sidecar, client := open(t, sluicetest.Options{Fate: func(op string) sluicetest.Fate {

@@ -8,8 +8,8 @@ import (
 	"github.com/sluice-bus/sluice/sdk/exactlyonce"
 )
 
-// BenchmarkMemory is what an event costs in each form in memory, with an effect that does nothing.
-// Package mongostore has the same for MongoDB.
+// BenchmarkMemory measures the cost of an event in each form in memory, with an effect that does
+// nothing. Package mongostore has the same for MongoDB.
 func BenchmarkMemory(b *testing.B) {
 	ctx := b.Context()
 	h := newHandler(b, exactlyonce.NewMemory(100_000), exactlyonce.Options{})

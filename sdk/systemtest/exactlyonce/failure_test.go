@@ -11,8 +11,8 @@ import (
 	"github.com/sluice-bus/sluice/sdk/exactlyonce"
 )
 
-// A chain must not lose its beginning before its end: a process that found it without would begin
-// another.
+// A chain must not lose its beginning before its end: a process that found it without its beginning
+// would start another chain.
 func TestClaimsOutliveTheirMark(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		path := &recorder{Store: exactlyonce.NewMemory(0)}
@@ -46,7 +46,7 @@ func TestClaimsOutliveTheirMark(t *testing.T) {
 	})
 }
 
-// recorder remembers where the last claim went.
+// recorder remembers the slot of the last claim.
 type recorder struct {
 	exactlyonce.Store
 	last exactlyonce.Slot
@@ -60,7 +60,7 @@ func (s *recorder) Insert(ctx context.Context, r exactlyonce.Record) error {
 	return err
 }
 
-// A machine whose clock stood still does not see that its lease is over, but finds out at the next
+// A process whose clock stood still does not see that its lease is over. It finds out at the next
 // extension.
 func TestExtendingFindsOutThatItIsFenced(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -79,7 +79,7 @@ func TestExtendingFindsOutThatItIsFenced(t *testing.T) {
 	})
 }
 
-// stale answers from the past until somebody takes a claim over.
+// stale answers from the past until a process takes a claim over.
 type stale struct {
 	exactlyonce.Store
 	fresh atomic.Bool
@@ -101,8 +101,8 @@ func (s *stale) Get(ctx context.Context, at exactlyonce.Slot) (exactlyonce.Recor
 	return r, err
 }
 
-// A store that answers from the past lets a living claim be taken over; then both let go before
-// anybody else runs.
+// A store that answers from the past lets a process take over a living claim. Then both let go
+// before another process runs.
 func TestTakingOverAClaimThatLives(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const lease = 30 * time.Second
@@ -136,7 +136,7 @@ func TestTakingOverAClaimThatLives(t *testing.T) {
 	})
 }
 
-// broken fails some of what it is asked.
+// broken fails some of its calls.
 type broken struct {
 	*database
 	insert, commit func(do func() error) error // nil: just do
@@ -293,7 +293,7 @@ func TestPausedTransactionIsFenced(t *testing.T) {
 	})
 }
 
-// transactor has the transactions of one and all else of another.
+// transactor has the transactions of one store, and all else of another.
 type transactor struct {
 	exactlyonce.Store
 	tx *broken

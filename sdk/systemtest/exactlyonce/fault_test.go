@@ -16,7 +16,7 @@ var (
 )
 
 // proc is the store as one process reaches it. The process may be killed or paused between any two
-// steps, and what it asks for or the answer may be lost.
+// steps, and its requests or the answers may be lost.
 type proc struct {
 	db *database
 

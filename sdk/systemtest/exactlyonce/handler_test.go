@@ -94,7 +94,8 @@ func TestAnEffectThatPanicsRunsAgainAtOnce(t *testing.T) {
 	mustRun(t, h, "a")
 }
 
-// An effect that takes ten leases keeps its claim, and who waits for it sees that it has run.
+// An effect that takes ten leases keeps its claim. A handler that waits for it sees that it has
+// run.
 func TestLongEffect(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const lease = 30 * time.Second
@@ -123,8 +124,8 @@ func TestLongEffect(t *testing.T) {
 	})
 }
 
-// stopped is a store as a process has it that is killed, or paused: from then on nothing is done,
-// and nothing comes back before it is resumed.
+// stopped is the store of a process that is killed or paused: from then on it does nothing, and no
+// call returns before it is resumed.
 type stopped struct {
 	exactlyonce.Store
 	stop atomic.Pointer[chan struct{}]
@@ -206,7 +207,7 @@ func TestPausedClaimantIsFenced(t *testing.T) {
 	})
 }
 
-// Nobody has taken its place: then its mark saves an effect.
+// If no process has taken its place, the mark of a paused claimant saves an effect.
 func TestPausedClaimantMarksWhereNobodyFollowed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		path := &stopped{Store: exactlyonce.NewMemory(0)}
@@ -241,11 +242,11 @@ func TestTheEffectsContextEndsWithTheLease(t *testing.T) {
 		if ran || !errors.Is(err, exactlyonce.ErrLeaseLost) || !errors.Is(err, context.Canceled) {
 			t.Errorf("%v, %v", ran, err)
 		}
-		mustRun(t, h, "a") // given up, for others to run at once
+		mustRun(t, h, "a") // given up, so that others run at once
 	})
 }
 
-// The caller's patience is over while the effect runs, which it finishes.
+// The caller's context ends while the effect runs. The handler finishes the effect and marks it.
 func TestAnEffectThatHasRunIsMarkedWithoutItsCaller(t *testing.T) {
 	h := newHandler(t, exactlyonce.NewMemory(0), exactlyonce.Options{})
 	ctx, cancel := context.WithCancel(t.Context())

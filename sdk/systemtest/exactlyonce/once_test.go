@@ -18,7 +18,7 @@ import (
 	"github.com/sluice-bus/sluice/sdk/wire"
 )
 
-// mortal is a store as a process sees it that can die.
+// mortal is the store of a process that can die.
 type mortal struct {
 	exactlyonce.Store
 	dead atomic.Bool
@@ -38,8 +38,8 @@ func (s *mortal) Extend(ctx context.Context, slot exactlyonce.Slot, b exactlyonc
 	return s.Store.Extend(ctx, slot, b)
 }
 
-// Eight consumers of a group share ten events, and one of them dies in the middle of an effect:
-// each effect is there once, and no event was given back.
+// Eight consumers of a group share ten events, and one of them dies in the middle of an effect.
+// Each effect is there once, and no event was given back.
 func TestOnceWithADeadConsumer(t *testing.T) {
 	const replicas, events = 8, 10
 	var nacks atomic.Int64
@@ -110,8 +110,7 @@ func TestOnceWithADeadConsumer(t *testing.T) {
 	}
 }
 
-// blocked is a store in which a transaction of a process that died keeps the place behind the first
-// claim.
+// blocked is a store in which a dead process's transaction keeps the place behind the first claim.
 type blocked struct {
 	*broken
 	until time.Time
@@ -125,8 +124,8 @@ func (s *blocked) Insert(ctx context.Context, r exactlyonce.Record) error {
 	return s.broken.Insert(ctx, r)
 }
 
-// A transaction waits for that of a process that died in it, and says so where its context ends
-// before.
+// A transaction waits for the transaction of a process that died in it. If its context ends before,
+// the error says so.
 func TestDoTxWaitsForDeadTransactions(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &blocked{broken: &broken{database: newDatabase()}, until: time.Now().Add(time.Minute)}

@@ -23,8 +23,8 @@ const (
 
 var errMishap = errors.New("mishap")
 
-// trial is several processes that are given the same events again and again, and are killed, paused
-// and cut off at any point.
+// trial is several processes that are given the same events again and again. They are killed,
+// paused and cut off at any point.
 type trial struct {
 	db      *database
 	workers [trialWorkers]*worker
@@ -36,7 +36,7 @@ type trial struct {
 	ids        map[string]*work
 }
 
-// worker is a process; one that was killed is followed by another.
+// worker is a process; another one follows a killed one.
 type worker struct {
 	*proc
 	h    *exactlyonce.Handler
@@ -44,19 +44,19 @@ type worker struct {
 	busy string // the id that it works on
 }
 
-// work is what has become of an id.
+// work is the state of an id.
 type work struct {
-	inside    map[*worker]context.Context // whose effect runs
+	inside    map[*worker]context.Context // the workers whose effect runs
 	fence     int64                       // the highest claimed
 	finished  int                         // effects that have run to their end
 	settled   int                         // Do said that it has run, and is marked
-	known     bool                        // somebody was told that it is marked
+	known     bool                        // a worker was told that it is marked
 	disturbed bool                        // something happened to a worker meanwhile
-	written   int64                       // the fence of who wrote last where a higher one may not have
-	marked    int64                       // the fence of who was told that its effect is marked
+	written   int64                       // the highest fence of a write
+	marked    int64                       // the fence of the worker that was told that its effect is marked
 }
 
-// errand is how one delivery goes.
+// errand is the course of one delivery.
 type errand struct {
 	id       string
 	takes    time.Duration
@@ -128,7 +128,7 @@ func (x *trial) deliver(t *rapid.T) {
 	x.start(i, e)
 }
 
-// start lets a worker have an event, unless it has one.
+// start gives a worker an event, unless it has one.
 func (x *trial) start(i int, e errand) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -179,7 +179,7 @@ func (x *trial) do(w *worker, e errand) {
 	at := x.ids[e.id]
 	if w.isDead() {
 		at.disturbed = true
-		return // nobody hears what it says
+		return // the worker is dead
 	}
 	if err != nil {
 		return
@@ -319,7 +319,7 @@ func (x *trial) check(t *rapid.T) {
 	}
 }
 
-// finish mends everything and delivers until all is done.
+// finish ends all faults, and delivers until all is done.
 func (x *trial) finish(t *rapid.T) {
 	for range 60 {
 		for i, w := range x.workers {
@@ -353,7 +353,7 @@ func (x *trial) finish(t *rapid.T) {
 	}
 }
 
-// end leaves nothing behind.
+// end stops all workers.
 func (x *trial) end() {
 	for _, w := range x.workers {
 		w.proc.kill()

@@ -15,7 +15,7 @@ import (
 	"github.com/sluice-bus/sluice/sdk/exactlyonce/mongostore"
 )
 
-// counted counts what a handler asks of its store.
+// counted counts a handler's calls of its store.
 type counted struct {
 	*mongostore.Store
 	calls atomic.Int64
@@ -46,9 +46,9 @@ func (s *counted) Transact(ctx context.Context, f func(context.Context) error) e
 	return s.Store.Transact(ctx, f)
 }
 
-// BenchmarkForms is what an event costs in each form, with an effect that does nothing (but one
-// write, where its name says so), one consumer, on the test server, and how often the store is
-// asked. "insert" is one insert of a small document: a round trip.
+// BenchmarkForms measures the cost of an event in each form on the test server, and how many calls
+// of the store it makes, with one consumer. The effect does nothing, or one write where the name
+// says so. "insert" is one insert of a small document: a round trip.
 func BenchmarkForms(b *testing.B) {
 	ctx := b.Context()
 	db := newDatabase(b)

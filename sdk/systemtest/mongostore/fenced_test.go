@@ -42,8 +42,8 @@ func TestSetFenced(t *testing.T) {
 	}
 }
 
-// The whole way: the effect of a claim that failed is followed by that of the next, whose fence is
-// higher.
+// The whole way: the effect of a failed claim is followed by the effect of the next claim, whose
+// fence is higher.
 func TestSetFencedByClaims(t *testing.T) {
 	ctx := t.Context()
 	db := newDatabase(t)

@@ -19,13 +19,13 @@ import (
 	"github.com/sluice-bus/sluice/sdk/exactlyonce/mongostore"
 )
 
-// The points at which a consumer is killed, those of the README's table.
+// The points at which a consumer is killed, as in the README's table.
 const (
 	beforeClaim = "before claim"
 	afterClaim  = "after claim"
 	inEffect    = "during effect"
 	afterEffect = "after effect, before mark"
-	// In DoTx the mark that was inserted is not committed then.
+	// In DoTx the inserted mark is not committed then.
 	markInserted = "after inserting the mark"
 	afterMark    = "after mark, before ack"
 )
@@ -36,17 +36,17 @@ const (
 
 	// Long enough that a busy machine does not lose it.
 	killLease = 2 * time.Second
-	// A transaction that was cut off is ended by the server after a minute, and until then what it
-	// has written cannot be written by others.
+	// The server ends a transaction that was cut off after a minute. Until then no other process
+	// can write its documents.
 	killPatience = 3 * time.Minute
 )
 
-// outcome is what is in the database when all is over: how often the effect has begun, and how
+// outcome is the content of the database when all is over: how often the effect has begun, and how
 // often it is there.
 type outcome struct{ begun, there int }
 
 // TestKilled kills a consumer with SIGKILL at each point, lets the next one have the event, and
-// compares what is in the database with what is documented.
+// compares the database with the documentation.
 func TestKilled(t *testing.T) {
 	if os.Getenv(killURI) != "" {
 		consume(t)
@@ -98,7 +98,7 @@ func results(t *testing.T, db *mongo.Database) int {
 	return int(n)
 }
 
-// runConsumer runs a consumer until it has said something, kills it, and returns what that was.
+// runConsumer runs a consumer until it has printed a line, kills it, and returns the line.
 func runConsumer(t *testing.T, uri, database, form, point string) string {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), killPatience)
@@ -124,9 +124,9 @@ func runConsumer(t *testing.T, uri, database, form, point string) string {
 	return strings.TrimSuffix(line, "\n")
 }
 
-// consume is the consumer: it does the event's work, and stops for good where it is to be killed.
+// consume is the consumer: it does the event's work, and stops for good where the test kills it.
 func consume(t *testing.T) {
-	time.AfterFunc(killPatience, func() { os.Exit(1) }) // nobody has killed it
+	time.AfterFunc(killPatience, func() { os.Exit(1) }) // the test has not killed it
 	db := connect(t, os.Getenv(killURI), os.Getenv(killDatabase))
 	s := &killable{Store: mongostore.New(db, mongostore.Options{})}
 	h := newHandler(t, s, exactlyonce.Options{Lease: killLease, Wait: killPatience})
@@ -205,7 +205,7 @@ func (s *killable) Insert(ctx context.Context, r exactlyonce.Record) error {
 	return err
 }
 
-// reach stops this process for good where it is to be killed.
+// reach stops this process for good at the point where the test kills it.
 func reach(point string) {
 	if point != "" && os.Getenv(killPoint) == point {
 		say("reached " + point)

@@ -42,7 +42,7 @@ func newTxDatabase(t testing.TB) (uri string, db *mongo.Database) {
 	return server.URI(name), connect(t, server.URI(name), name)
 }
 
-// A server without transactions is refused before anything is done.
+// The handler refuses a server without transactions before it does anything.
 func TestTransactionsAreRefusedWhereThereAreNone(t *testing.T) {
 	server := mongotest.FerretDB(t)
 	name := server.NewDatabase(t)

@@ -12,8 +12,8 @@ import (
 	"github.com/sluice-bus/sluice/sdk/wire"
 )
 
-// BenchmarkLatency is how long it takes from a publish, or from the beginning of a transaction with
-// an insert into the outbox, to the event's delivery to a subscriber, one event at a time.
+// BenchmarkLatency measures the time from a publish, or from the beginning of a transaction with an
+// insert into the outbox, to the event's delivery to a subscriber, one event at a time.
 func BenchmarkLatency(b *testing.B) {
 	a := newApp(b)
 	p := a.sidecar(b.TempDir())

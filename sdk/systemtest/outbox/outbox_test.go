@@ -103,9 +103,9 @@ func (a *app) export(p *sidecartest.Process, topic string, n int) []wire.Event {
 	}
 }
 
-// TestOrder has writers insert for the same keys while the sidecar is killed: the events of a key
-// come in the order in which its transactions committed, also where one of the writers' clocks was
-// an hour ahead of the others'.
+// TestOrder has writers insert for the same keys while the sidecar is killed. The events of a key
+// come in the order in which its transactions committed, even if one of the writers' clocks was an
+// hour ahead of the others'.
 func TestOrder(t *testing.T) {
 	const writers, each, keys = 4, 25, 3
 	a := newApp(t)
@@ -164,7 +164,7 @@ func TestOrder(t *testing.T) {
 	}
 }
 
-// TestWholeEvents publishes all that an event can have, and for later.
+// TestWholeEvents publishes an event with all fields, and for later.
 func TestWholeEvents(t *testing.T) {
 	a := newApp(t)
 	p := a.sidecar(t.TempDir())
@@ -197,8 +197,8 @@ func TestWholeEvents(t *testing.T) {
 	}
 }
 
-// TestNothingIsInserted: outside of a transaction, in one that is aborted, and of events that
-// nobody would publish.
+// TestNothingIsInserted: an insert outside of a transaction, in an aborted one, or of events that
+// no sidecar would publish inserts nothing.
 func TestNothingIsInserted(t *testing.T) {
 	a := newApp(t)
 	good := wire.Event{Topic: "orders", Key: "k", Payload: []byte("1")}

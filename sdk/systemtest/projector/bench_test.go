@@ -10,8 +10,7 @@ import (
 	"github.com/sluice-bus/sluice/sdk/sluicetest"
 )
 
-// BenchmarkRun projects a topic that is full: an operation is an event, from the log into the
-// collection.
+// BenchmarkRun projects a full topic: an operation is an event, from the log into the collection.
 func BenchmarkRun(b *testing.B) {
 	for _, keys := range []int{1000, 100_000} {
 		b.Run(fmt.Sprint(keys, " keys"), func(b *testing.B) {

@@ -83,7 +83,7 @@ func dial(t testing.TB, url string) *sluice.Client {
 	return client
 }
 
-// customer is a payload of the topic, and what becomes of it.
+// customer is a payload of the topic, and its document.
 type customer struct {
 	City  string `json:"city" bson:"city"`
 	Email string `json:"email,omitempty" bson:"email,omitempty"`
@@ -156,7 +156,7 @@ func settled(t testing.TB, client *sluice.Client) {
 	})
 }
 
-// cities is what the collection says of customers that are there.
+// cities are the cities of the customers in the collection.
 func cities(t testing.TB, coll *mongo.Collection) map[string]string {
 	t.Helper()
 	cursor, err := coll.Find(t.Context(), bson.D{projector.Live()})
@@ -188,7 +188,7 @@ func TestRun(t *testing.T) {
 	t.Parallel()
 	coll, _ := newCollection(t)
 	client := dial(t, startSidecar(t, sluicetest.Options{}).URL)
-	publish(t, client, "ann", `{"city":"Bern"}`) // before anybody looks
+	publish(t, client, "ann", `{"city":"Bern"}`) // before a projection runs
 	lags := make(chan int64, 1)
 	cfg := configOf(coll)
 	cfg.Observer.Lag = func(events int64) {
@@ -325,7 +325,7 @@ func TestRefused(t *testing.T) {
 	}
 }
 
-// The value that an event needs is freed by the event of another key a moment later.
+// An event needs a unique value that the event of another key frees a moment later.
 func TestUniqueValueMovesOn(t *testing.T) {
 	t.Parallel()
 	coll, _ := newCollection(t)

@@ -24,10 +24,10 @@ import (
 	"github.com/sluice-bus/sluice/sdk/sluicetest"
 )
 
-// The child's surroundings.
+// The names of the child's environment variables.
 const killSidecar, killURI, killDatabase = "SLUICE_TEST_KILL_SIDECAR", "SLUICE_TEST_KILL_URI", "SLUICE_TEST_KILL_DATABASE"
 
-// watch follows the guards of a collection until stop is called, and fails where one goes back.
+// watch follows the guards of a collection until stop is called, and fails if one goes back.
 func watch(t testing.TB, coll *mongo.Collection) (stop func()) {
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan struct{})
@@ -61,8 +61,8 @@ func watch(t testing.TB, coll *mongo.Collection) (stop func()) {
 	return sync.OnceFunc(func() { cancel(); <-ended })
 }
 
-// Two processes project what is delivered late, twice and to both, and start and stop at any time:
-// the documents are those of the topic's latest events, and none ever goes back.
+// Two processes project events that are delivered late, twice and to both. They start and stop at
+// any time. The documents are those of the topic's latest events, and none ever goes back.
 func TestRandomDeliveries(t *testing.T) {
 	soak.Rounds(t, func(t *testing.T, seed uint64) {
 		random := rand.New(rand.NewPCG(seed, 0))
@@ -103,7 +103,7 @@ func TestRandomDeliveries(t *testing.T) {
 				stops[i]()
 			case 2:
 				if err := client.HTTP().SeekGroup(t.Context(), topic, group, admin.Position{From: "earliest"}); err != nil && step > 100 {
-					t.Log(err) // nobody has subscribed yet
+					t.Log(err) // there is no subscription yet
 				}
 			default:
 				key, city := fmt.Sprint("k", draw(5)), fmt.Sprint("city ", step)
@@ -123,7 +123,7 @@ func TestRandomDeliveries(t *testing.T) {
 }
 
 // A process is killed with SIGKILL again and again while it projects, beside another one that is
-// not.
+// not killed.
 func TestKilled(t *testing.T) {
 	if url := os.Getenv(killSidecar); url != "" {
 		projectUntilKilled(t, url)
@@ -165,7 +165,7 @@ func TestKilled(t *testing.T) {
 }
 
 func projectUntilKilled(t *testing.T, url string) {
-	time.AfterFunc(3*patience, func() { os.Exit(1) }) // nobody has killed it
+	time.AfterFunc(3*patience, func() { os.Exit(1) }) // the test has not killed it
 	client, err := sluice.Dial(t.Context(), url)
 	if err != nil {
 		t.Fatal(err)

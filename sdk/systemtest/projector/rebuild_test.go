@@ -25,7 +25,7 @@ import (
 	"github.com/sluice-bus/sluice/sdk/sluicetest"
 )
 
-// rebuilt waits until a rebuild has ended, and returns why it was begun.
+// rebuilt waits until a rebuild has ended, and returns the reason why it was begun.
 func rebuilt(t testing.TB, told <-chan projector.Progress) string {
 	t.Helper()
 	timeout := time.NewTimer(patience)
@@ -50,7 +50,7 @@ func tell(cfg *projector.Config) <-chan projector.Progress {
 }
 
 // wantNothingElse waits until no rebuild has a collection or a group left. A group stays until the
-// sidecar misses a process that was killed.
+// sidecar notices that a killed process is gone.
 func wantNothingElse(t testing.TB, client *sluice.Client, coll *mongo.Collection, others ...string) {
 	t.Helper()
 	collections, groups := []string{coll.Name(), projector.StateCollection}, []string{group}
@@ -123,8 +123,8 @@ func TestRebuild(t *testing.T) {
 	}
 }
 
-// A process that goes on late makes the group and the collection of a rebuild again that is over.
-// Collections of no rebuild, or of a future one, stay.
+// A process that goes on late makes the group and the collection of a finished rebuild again, and
+// these are removed. Collections of no rebuild, or of a future one, stay.
 func TestLeftByEarlierRebuilds(t *testing.T) {
 	t.Parallel()
 	coll, _ := newCollection(t)
@@ -168,7 +168,7 @@ func join(t testing.TB, client *sluice.Client, group string, opts ...option.Subs
 	}
 }
 
-// A topic that was deleted, and made again, has no events of what is in the collection.
+// A topic that was deleted and made again has none of the events in the collection.
 func TestTopicIsMadeAgain(t *testing.T) {
 	t.Parallel()
 	coll, _ := newCollection(t)
@@ -286,7 +286,7 @@ func TestRebuildIsKilled(t *testing.T) {
 	wantNothingElse(t, client, coll)
 }
 
-// The process that rebuilds stands still until another one has done it, and goes on then.
+// The process that rebuilds stands still until another one has rebuilt, and then goes on.
 func TestRebuildStandsStill(t *testing.T) {
 	t.Parallel()
 	coll, uri := newCollection(t)
@@ -310,7 +310,7 @@ func TestRebuildStandsStill(t *testing.T) {
 	if err := process.Process.Signal(syscall.SIGSTOP); err != nil {
 		t.Fatal(err)
 	}
-	// It may have done it before it stood still.
+	// The stopped process may have done it before it stood still.
 	if err := projector.Rebuild(t.Context(), coll, "test"); err != nil {
 		t.Fatal(err)
 	}
@@ -369,7 +369,7 @@ func onTheWay(t *testing.T, out io.Reader) {
 const killAfter = "SLUICE_TEST_KILL_AFTER"
 
 func rebuildUntilKilled(t *testing.T, url string) {
-	time.AfterFunc(3*patience, func() { os.Exit(1) }) // nobody has killed it
+	time.AfterFunc(3*patience, func() { os.Exit(1) }) // the test has not killed it
 	var most int64
 	if _, err := fmt.Sscan(os.Getenv(killAfter), &most); err != nil {
 		t.Fatal(err)

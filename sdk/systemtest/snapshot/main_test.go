@@ -1,4 +1,4 @@
-// Package snapshot tests package snapshot with a sidecar. It has no code of its own but tests.
+// Package snapshot tests package snapshot with a sidecar. It has nothing but tests.
 package snapshot_test
 
 import (

@@ -136,7 +136,7 @@ func TestMongoOrphans(t *testing.T) {
 	}
 }
 
-// Two processes that save at the same time, which none should, lose no snapshot that was
+// Two processes that save at the same time, which none should, do not lose the snapshot that was
 // acknowledged last.
 func TestMongoTwoSave(t *testing.T) {
 	coll := collection(t)

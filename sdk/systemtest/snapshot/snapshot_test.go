@@ -77,8 +77,8 @@ func wholeSnapshots(t rapid.TB, dir string) (good []string) {
 	return good
 }
 
-// Wherever a consumer is killed, whichever connections break, and though its last snapshot is torn:
-// its state has each event once.
+// Wherever a consumer is killed, whichever connections break, and even if its last snapshot is
+// torn, its state has each event once.
 func TestConsumerProperty(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		sidecar := sluicetest.Start(sluicetest.Options{Policies: "- name: \"*\"\n  connection: {rate: 0}\n  publish: {rate: 0}\n  partitions: 3\n"})
@@ -161,8 +161,8 @@ func start(t *testing.T) (*sluicetest.Sidecar, *sluice.Client) {
 }
 
 // A snapshot behind which events are gone is refused, and the error says what to do; with Rebuild
-// the consumer starts without it. So does one that is too old, and a consumer that has lost events
-// while it had no connection.
+// the consumer starts without it. The same holds for a snapshot that is too old, and for a consumer
+// that has lost events while it had no connection.
 func TestTooOld(t *testing.T) {
 	sidecar, client := start(t)
 	store := &snapshot.File{Dir: t.TempDir(), Name: "totals", Logger: quiet}
@@ -229,7 +229,7 @@ func TestTooOld(t *testing.T) {
 	}
 }
 
-// After an error of Apply nothing is saved: the state may be half changed.
+// After an error of Apply the consumer saves nothing: the state may be half changed.
 func TestApplyFails(t *testing.T) {
 	_, client := start(t)
 	store := &snapshot.File{Dir: t.TempDir(), Name: "totals", Logger: quiet}
@@ -262,8 +262,8 @@ func TestApplyFails(t *testing.T) {
 	}
 }
 
-// An event that has come and is not applied yet, when the connection is made again, is not taken
-// for one that is applied.
+// An event has come and is not applied yet when the connection is made again. The consumer does not
+// take it for an applied one.
 func TestCurrentAfterANewConnection(t *testing.T) {
 	sidecar, publisher := start(t)
 	back := make(chan struct{}, 100)
@@ -306,8 +306,8 @@ func TestCurrentAfterANewConnection(t *testing.T) {
 	}
 }
 
-// Close waits for the event that is being applied, which is in the snapshot then; where it cannot
-// wait any longer nothing is saved of it.
+// Close waits for the event that is being applied, which is in the snapshot then. If it cannot wait
+// any longer it saves nothing of that event.
 func TestCloseWaitsForApply(t *testing.T) {
 	_, client := start(t)
 	publish(t, client, "a")
@@ -344,8 +344,8 @@ func TestCloseWaitsForApply(t *testing.T) {
 	}
 }
 
-// The snapshot names the partitions of which nothing has come, so that what comes there and goes
-// again is missed.
+// The snapshot names the partitions without events, so that the consumer notices an event that
+// comes there and is removed again.
 func TestPartitionsWithoutEvents(t *testing.T) {
 	sidecar := sluicetest.Start(sluicetest.Options{Policies: "- name: \"*\"\n  partitions: 2\n"})
 	defer sidecar.Close()
