@@ -252,17 +252,17 @@ func (s *service) next(ctx context.Context, m *sluice.Message) (o order, err err
 	if o, err = sluice.Decode[order](&m.Event); err != nil {
 		return o, sluice.DeadLetter(err)
 	}
+	id := bson.D{{Key: "_id", Value: m.Event.Topic + "/" + o.Customer}}
 	var before account
-	err = s.progress.FindOneAndUpdate(ctx, bson.D{{Key: "_id", Value: m.Event.Topic + "/" + o.Customer}},
-		bson.D{{Key: "$max", Value: bson.D{{Key: "last", Value: o.Number}}}}, options.FindOneAndUpdate().SetUpsert(true)).Decode(&before)
-	if err != nil && !errors.Is(err, mongo.ErrNoDocuments) {
+	if err := s.progress.FindOne(ctx, id).Decode(&before); err != nil && !errors.Is(err, mongo.ErrNoDocuments) {
 		return o, err
 	}
-	if o.Number > before.Last+1 {
-		err = s.fault(ctx, "the read model got %s of %s behind number %d", m.Event.ID, m.Event.Topic, before.Last)
-	} else {
-		err = nil
+	if o.Number > before.Last+1 { // the fault comes first: where it cannot be kept, the event comes again
+		if err := s.fault(ctx, "the read model got %s of %s behind number %d", m.Event.ID, m.Event.Topic, before.Last); err != nil {
+			return o, err
+		}
 	}
+	_, err = s.progress.UpdateOne(ctx, id, bson.D{{Key: "$max", Value: bson.D{{Key: "last", Value: o.Number}}}}, options.UpdateOne().SetUpsert(true))
 	return o, err
 }
 
