@@ -45,7 +45,7 @@ func (p *Program) Start(t testing.TB, ready any, args ...string) *Process {
 	t.Cleanup(func() {
 		asked := process.asked.Load()
 		process.Kill()
-		// The test may have ended dozens of processes itself: their logs would bury the failure.
+		// The test may have ended dozens of processes itself: their logs would hide the failure.
 		if t.Failed() && !asked {
 			t.Logf("the log of %s:\n%s", p.Name, process.stderr.last(logTailBytes))
 		}

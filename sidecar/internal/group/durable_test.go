@@ -299,9 +299,9 @@ func TestMarksOutliveAFailedSave(t *testing.T) {
 	})
 }
 
-// Events that were fetched before their sameID was acked are not delivered either, be they delayed
-// or ready.
-func TestExactlyOnceOfFetchedTwins(t *testing.T) {
+// Two events have the same id. Once one of them is acked, the other is not delivered, also where it
+// was fetched before, whether delayed or ready.
+func TestExactlyOnceOfFetchedDuplicates(t *testing.T) {
 	run(t, func(t *testing.T, w *world) {
 		c := w.join(exactlyOnce, window(1))
 		w.publish("a:1", "a:2")
@@ -329,8 +329,8 @@ func TestExactlyOnceOfFetchedTwins(t *testing.T) {
 	})
 }
 
-// Without exactlyOnce a sameID is an event of its own, but the two are never in flight together.
-func TestTwins(t *testing.T) {
+// Without exactlyOnce two events with the same id are both delivered, but never in flight together.
+func TestDuplicates(t *testing.T) {
 	run(t, func(t *testing.T, w *world) {
 		c, d := w.join(), w.join()
 		w.publish("a:1", "a:2", "a:3", "b:2")
@@ -371,7 +371,7 @@ func TestLateNackOfADeliveryOnItsWay(t *testing.T) {
 	})
 }
 
-func TestTwinGoesOnWhenAnAssignmentIsTakenBack(t *testing.T) {
+func TestDuplicateGoesOnWhenAnAssignmentIsTakenBack(t *testing.T) {
 	run(t, func(t *testing.T, w *world) {
 		c := w.join(onlyKey("1"))
 		w.publish("a:1")

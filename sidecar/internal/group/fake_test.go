@@ -66,8 +66,7 @@ func (l *fakeLog) append(topic string, recs ...*eventlog.Record) {
 	}
 }
 
-// store stores an event. An id that is there already becomes a sameID, as after the end of its
-// deduplication window.
+// store stores an event. An id may be there already, as after the end of its deduplication window.
 func (l *fakeLog) store(topic string, rec *eventlog.Record) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
