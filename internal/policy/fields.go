@@ -139,6 +139,9 @@ func numeric(n *yaml.Node) (float64, bool) {
 	if n.Kind != yaml.ScalarNode || (n.ShortTag() != "!!int" && n.ShortTag() != "!!float") {
 		return 0, false
 	}
+	if v, ok := decimal(n.Value); ok {
+		return float64(v), true
+	}
 	var v float64
 	err := n.Decode(&v)
 	if err != nil { // a whole number that no integer holds
@@ -148,6 +151,15 @@ func numeric(n *yaml.Node) (float64, bool) {
 		return 0, false
 	}
 	return v, true
+}
+
+// decimal reads a whole number as most are written. YAML has other forms: 0x10, 010, 1_000.
+func decimal(text string) (int64, bool) {
+	if len(text) > 1 && (text[0] < '1' || text[0] > '9') {
+		return 0, false
+	}
+	v, err := strconv.ParseInt(text, 10, 64)
+	return v, err == nil
 }
 
 func number(least, most float64) func(*yaml.Node) (float64, error) {
@@ -175,25 +187,26 @@ func whole[T int | int64](least, most T) func(*yaml.Node) (T, error) {
 		allowed = fmt.Sprintf("of at least %d", least)
 	}
 	return func(n *yaml.Node) (T, error) {
-		bad := fmt.Errorf("must be a whole number %s, not %s", allowed, shown(n))
-		f, ok := numeric(n)
-		if !ok || f != math.Trunc(f) {
-			return 0, bad
-		}
-		v := int64(f)
-		switch {
-		case n.ShortTag() == "!!int":
-			if n.Decode(&v) != nil {
-				return 0, bad
-			}
-		case math.Abs(f) > maxExactNumber:
-			return 0, bad
-		}
-		if v < int64(least) || v > int64(most) {
-			return 0, bad
+		v, ok := integer(n)
+		if !ok || v < int64(least) || v > int64(most) {
+			return 0, fmt.Errorf("must be a whole number %s, not %s", allowed, shown(n))
 		}
 		return T(v), nil
 	}
+}
+
+func integer(n *yaml.Node) (v int64, ok bool) {
+	f, ok := numeric(n)
+	if !ok || f != math.Trunc(f) {
+		return 0, false
+	}
+	if n.ShortTag() != "!!int" {
+		return int64(f), math.Abs(f) <= maxExactNumber
+	}
+	if v, ok := decimal(n.Value); ok {
+		return v, true
+	}
+	return v, n.Decode(&v) == nil
 }
 
 func boolean(n *yaml.Node) (bool, error) {

@@ -343,8 +343,13 @@ func (p *parser) name(n *yaml.Node, path string) string {
 // ValidName reports whether a policy may have that name: a topic, or a prefix of one followed by *.
 func ValidName(name string) bool {
 	literal := strings.TrimSuffix(name, "*")
-	return name != "" && len(name) <= wire.MaxTopicBytes && strings.Trim(literal,
-		"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-") == ""
+	return name != "" && len(name) <= wire.MaxTopicBytes && strings.IndexFunc(literal, notInTopics) < 0
+}
+
+// notInTopics reports whether topics may not have a character.
+func notInTopics(c rune) bool {
+	letter := 'a' <= c && c <= 'z' || 'A' <= c && c <= 'Z'
+	return !letter && (c < '0' || '9' < c) && c != '.' && c != '_' && c != '-'
 }
 
 // join appends a key to the path of its section.

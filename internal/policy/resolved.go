@@ -85,7 +85,7 @@ func (s *Snapshot) Replace(remove, put []*Resolved) *Snapshot {
 		if !own[i] {
 			own[i] = true
 			if next.topics[i] = maps.Clone(s.topics[i]); next.topics[i] == nil {
-				next.topics[i] = map[string]*Resolved{}
+				next.topics[i] = make(map[string]*Resolved, len(put)/len(next.topics))
 			}
 		}
 		return next.topics[i]

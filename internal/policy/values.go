@@ -47,13 +47,15 @@ func plain(v any) any {
 func FromValues(values iter.Seq2[string, any]) (*Effective, error) {
 	p := Policy{Name: "*"}
 	var bad []wire.FieldError
+	var n yaml.Node // of each value
 	for path, v := range values {
 		i := fieldAt(path)
 		if i < 0 {
 			bad = append(bad, fieldError(0, path, "unknown field"))
 			continue
 		}
-		if err := fields[i].read(&p.values, valueNode(v)); err != nil {
+		n = valueNode(v)
+		if err := fields[i].read(&p.values, &n); err != nil {
 			bad = append(bad, fieldErrors(0, path, err)...)
 			continue
 		}
@@ -71,9 +73,9 @@ func FromValues(values iter.Seq2[string, any]) (*Effective, error) {
 }
 
 // valueNode encodes a value as in the document.
-func valueNode(v any) *yaml.Node {
-	scalar := func(tag, text string) *yaml.Node {
-		return &yaml.Node{Kind: yaml.ScalarNode, Tag: tag, Value: text}
+func valueNode(v any) yaml.Node {
+	scalar := func(tag, text string) yaml.Node {
+		return yaml.Node{Kind: yaml.ScalarNode, Tag: tag, Value: text}
 	}
 	switch v := v.(type) {
 	case float64:

@@ -14,6 +14,7 @@ import (
 
 	"github.com/sluice-bus/sluice/controlplane/policypb"
 	"github.com/sluice-bus/sluice/internal/policy"
+	"github.com/sluice-bus/sluice/sidecar/internal/xds"
 	"github.com/sluice-bus/sluice/sidecar/internal/xds/xdstest"
 )
 
@@ -267,5 +268,35 @@ func BenchmarkChange(b *testing.B) {
 				snapshot.Replace(all[:1], all[:1])
 			}
 		})
+	}
+}
+
+// BenchmarkStart puts 10,000 policies in force at a start, which have 150 different settings.
+func BenchmarkStart(b *testing.B) {
+	update := xds.Update{Type: packType, Whole: true}
+	for at := 0; at < 10_000; at += 64 {
+		var pack []settled
+		for i := range 64 {
+			pack = append(pack, policyOf(fmt.Sprintf("team-%02d.service-%05d.events", at/100, at+i), int64(1+at/64%150)))
+		}
+		m := packOf(pack...)
+		m.Settings = m.Settings[:1]
+		for _, p := range m.Policies {
+			p.Settings = 0
+		}
+		body, err := proto.Marshal(m)
+		if err != nil {
+			b.Fatal(err)
+		}
+		update.Resources = append(update.Resources, xds.Resource{Name: packName(fmt.Sprint(at)), Version: "1", Body: body})
+	}
+	p := newPlane(b)
+	b.ReportAllocs()
+	for b.Loop() {
+		s := open(b, p, nil)
+		if err := s.apply(b.Context(), update); err != nil {
+			b.Fatal(err)
+		}
+		s.stop()
 	}
 }

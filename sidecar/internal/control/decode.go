@@ -64,6 +64,7 @@ func decode(typeURL string, r xds.Resource, read settingsRead, source string) (*
 func policiesOf(p *policypb.PolicyPack, read settingsRead, source string) (out []*policy.Resolved, _ error) {
 	var bad []error
 	list := make([]policy.Resolved, len(p.GetPolicies()))
+	out = make([]*policy.Resolved, 0, len(list))
 	last := ""
 	for i, from := range p.GetPolicies() {
 		name := from.GetName()
@@ -112,6 +113,9 @@ func (read settingsRead) settings(p *policypb.PolicyPack, of *policypb.PolicyPac
 // follow compares an entry with the older one that it replaces. It reuses the older one's unchanged
 // policies, and returns the removed policies and the new ones.
 func (e *entry) follow(older *entry) (remove, put []*policy.Resolved) {
+	if len(older.policies) == 0 {
+		return nil, e.policies
+	}
 	was := make(map[string]*policy.Resolved, len(older.policies))
 	for _, p := range older.policies {
 		was[p.Name] = p
