@@ -31,7 +31,7 @@ func TestGuessesAreSlow(t *testing.T) {
 				f := newFolder(t)
 				f.writef("auth.yaml", "tokens: [{name: app, sha256: %s}, {name: late, sha256: %s}]", sumOf(aliceToken), sumOf(nodeToken))
 				a, _ := f.open(Sidecar)
-				const from, length = "127.0.0.1:4711", 30 * time.Second
+				const from, length = "127.0.0.1:4711", 10 * time.Second
 				if _, err := a.Token(t.Context(), aliceToken, from); err != nil {
 					t.Fatal(err)
 				}
