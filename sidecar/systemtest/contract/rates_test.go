@@ -181,7 +181,7 @@ func TestDefaultRates(t *testing.T) {
 // "on_limit: wait" lets a publish wait for its token, up to max_wait.
 func TestOnLimitWait(t *testing.T) {
 	t.Parallel()
-	s := own(t, `[{name: "*", connection: {rate: 0}, publish: {rate: 5, burst: 1, on_limit: wait, max_wait: 2s}}, {name: short, publish: {max_wait: 10ms}}]`)
+	s := own(t, `[{name: "*", connection: {rate: 0}, publish: {rate: 5, burst: 1, on_limit: wait, max_wait: 2s}}, {name: short, publish: {rate: 0.01, max_wait: 10ms}}]`)
 	k := s.dial(t)
 	began := time.Now()
 	for range 4 {
