@@ -42,9 +42,9 @@ func decode(typeURL string, r xds.Resource, read settingsRead, source string) (*
 	var err error
 	switch typeURL {
 	case policypb.PolicyPackType:
-		var p policypb.PolicyPack
-		if err = proto.Unmarshal(r.Body, &p); err == nil {
-			e.policies, err = policiesOf(&p, read, source)
+		var p policypb.Pack
+		if p, err = policypb.DecodePack(r.Body); err == nil {
+			e.policies, err = policiesOf(p, read, source)
 		}
 	case peersType:
 		var a endpointv3.ClusterLoadAssignment
@@ -61,13 +61,13 @@ func decode(typeURL string, r xds.Resource, read settingsRead, source string) (*
 }
 
 // policiesOf reads the policies of a pack; the error names every bad one.
-func policiesOf(p *policypb.PolicyPack, read settingsRead, source string) (out []*policy.Resolved, _ error) {
+func policiesOf(p policypb.Pack, read settingsRead, source string) (out []*policy.Resolved, _ error) {
 	var bad []error
-	list := make([]policy.Resolved, len(p.GetPolicies()))
+	list := make([]policy.Resolved, len(p.Policies))
 	out = make([]*policy.Resolved, 0, len(list))
 	last := ""
-	for i, from := range p.GetPolicies() {
-		name := from.GetName()
+	for i, from := range p.Policies {
+		name := from.Name
 		effective, err := read.settings(p, from)
 		switch {
 		case !policy.ValidName(name):
@@ -80,7 +80,7 @@ func policiesOf(p *policypb.PolicyPack, read settingsRead, source string) (out [
 			bad = append(bad, fmt.Errorf("%q: %w", name, err))
 			continue
 		}
-		list[i] = policy.Resolved{Name: name, Version: from.GetVersion(), Source: source, Effective: effective}
+		list[i] = policy.Resolved{Name: name, Version: from.Version, Source: source, Effective: effective}
 		out = append(out, &list[i])
 	}
 	return out, errors.Join(bad...)
@@ -90,12 +90,12 @@ func policiesOf(p *policypb.PolicyPack, read settingsRead, source string) (out [
 // changed pack is unchanged.
 type settingsRead map[string]*policy.Effective
 
-func (read settingsRead) settings(p *policypb.PolicyPack, of *policypb.PolicyPack_Policy) (*policy.Effective, error) {
-	i := int(of.GetSettings())
-	if i >= len(p.GetSettings()) {
-		return nil, fmt.Errorf("has settings %d of %d", i, len(p.GetSettings()))
+func (read settingsRead) settings(p policypb.Pack, of policypb.PackedPolicy) (*policy.Effective, error) {
+	i := int(of.Settings)
+	if i >= len(p.Settings) {
+		return nil, fmt.Errorf("has settings %d of %d", i, len(p.Settings))
 	}
-	body := p.GetSettings()[i]
+	body := p.Settings[i]
 	if e := read[string(body)]; e != nil {
 		return e, nil
 	}
