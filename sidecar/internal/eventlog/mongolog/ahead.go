@@ -29,9 +29,9 @@ func (l *Log) Ahead(ctx context.Context, known []eventlog.Hint) (ahead []eventlo
 	return ahead, err
 }
 
-// aheadOf looks for events above the heads. The index answers that without a single document as
-// long as there are none. A partition that has many could fill a query's bound; then the others are
-// asked for again without it.
+// aheadOf looks for events above the heads. If there are none, the index answers without reading a
+// document. The events of one partition may fill the query's bound; then aheadOf asks again without
+// that partition.
 func (l *Log) aheadOf(ctx context.Context, known []eventlog.Hint) ([]eventlog.Hint, error) {
 	o := options.Find().SetHint(bySeq).SetLimit(maxAheadEvents).SetBatchSize(maxAheadEvents + 1).
 		SetProjection(bson.D{{Key: document.FieldID, Value: 0},

@@ -19,11 +19,11 @@ import (
 const (
 	// maxInsertBytes bounds one insert, well below the server's 48 MB.
 	maxInsertBytes = 16 << 20
-	// maxRivalInsert bounds the documents of one insert while other sidecars append to the topic,
-	// too: MongoDB inserts neighbours in a unique index at the same time at a much higher cost than
+	// maxRivalInsert bounds the documents of one insert while other sidecars also append to the
+	// topic: concurrent inserts of neighbours in a unique index cost MongoDB much more than inserts
 	// one after the other.
 	maxRivalInsert = 100
-	// rivalsFor is for how long after an append another sidecar counts as one that appends.
+	// rivalsFor is how long after its append another sidecar still counts as appending.
 	rivalsFor = 10 * time.Second
 	// maxLookup bounds the ids that are looked up at once.
 	maxLookup = 256
@@ -32,20 +32,20 @@ const (
 )
 
 // Append implements eventlog.Appender: reserve, then insert, as CORFU does (Balakrishnan et al.,
-// NSDI 2012). Calls for a topic that come while one batch is under way make up the next one, over
-// all partitions, so that a sidecar has one batch of a topic under way at a time.
+// NSDI 2012). A sidecar has one batch of a topic under way at a time. Calls that arrive meanwhile,
+// for any partition of the topic, form the next batch.
 //
-//   - A batch first reserves seqs at the topic's head (heads.go), which one request does for all
-//     its partitions. So seqs are in the order in which appends were answered and begun, through
-//     all sidecars.
-//   - It inserts the events at these seqs, in order. Readers go as far as nothing is missing
+//   - A batch first reserves seqs at the topic's head (heads.go), with one request for all its
+//     partitions. So an append that begins after another was answered gets higher seqs in the same
+//     partition, on any sidecar.
+//   - It inserts the events at these seqs, in order. Readers read up to the first missing seq
 //     (holes.go).
 //   - A duplicate (topic, id) is a repeated publish, or an earlier try whose answer was lost; a
 //     void takes the seq.
-//   - A duplicate (topic, partition, seq) is a void: readers waited for long enough. The rest of
-//     the partition's events reserve again, in order.
-//   - Where the outcome is unknown, the log inserts the same documents at the same seqs again: ids
-//     and seqs make that safe.
+//   - A duplicate (topic, partition, seq) is a void: readers waited long enough and filled the seq.
+//     The rest of the partition's events reserve again, in order.
+//   - If the outcome is unknown, the log inserts the same documents at the same seqs again: the
+//     unique ids and seqs make that safe.
 func (l *Log) Append(ctx context.Context, name string, p int, batch []*eventlog.Record) []eventlog.Outcome {
 	out := make([]eventlog.Outcome, len(batch))
 	var failed error
@@ -114,7 +114,7 @@ func (l *Log) appendNow(ctx context.Context, name string, p int, batch []*eventl
 	}
 }
 
-// appendOnce is Append to the topic's generation that is known.
+// appendOnce is Append to the known generation of the topic.
 func (l *Log) appendOnce(ctx context.Context, name string, p int, batch []*eventlog.Record, out []eventlog.Outcome) error {
 	c, err := l.newCall(ctx, name, p, batch)
 	if err == nil {
@@ -132,7 +132,7 @@ func (l *Log) appendOnce(ctx context.Context, name string, p int, batch []*event
 	}
 }
 
-// unknown is the outcome of an event of which it is not known whether it is stored.
+// unknown is the outcome of an event that may or may not be stored.
 func unknown(err error) error {
 	if !errors.Is(err, eventlog.ErrNotFound) && !errors.Is(err, eventlog.ErrUnavailable) {
 		err = fmt.Errorf("%w: %w", eventlog.ErrUnavailable, err)
@@ -145,26 +145,26 @@ type call struct {
 	ctx   context.Context
 	topic *topic
 	p     int
-	// generation is the topic's that the documents are of.
+	// generation is the topic's generation in the documents.
 	generation int64
-	events     []*pending // the events that make a document
+	events     []*pending // the events that have a document
 	out        []eventlog.Outcome
 	left       int // events without an outcome
 	done       chan struct{}
 }
 
-// pending is a document on its way: an event's, or the void that takes the seq of one that is not
-// stored.
+// pending is a document that is not stored yet: of an event, or the void that takes the seq of an
+// event that is not stored.
 type pending struct {
 	call   *call // nil: a void
 	at     int   // in the call's batch
 	record *eventlog.Record
 	raw    bson.Raw // nil: a scheduled event is moved to the seq
-	seq    uint64   // that was reserved; 0: none
+	seq    uint64   // the reserved seq; 0: none
 	token  int64    // of the scheduled event, or of a cancelled one, whose place this takes; 0: the document is inserted
 }
 
-// newCall makes the documents of a call. An event that makes none gets its outcome.
+// newCall makes the documents of a call. An event that has no document gets its outcome here.
 func (l *Log) newCall(ctx context.Context, name string, p int, batch []*eventlog.Record) (*call, error) {
 	opened, end, err := l.begin(ctx)
 	if err != nil {
@@ -210,15 +210,15 @@ func (l *Log) enqueue(c *call) error {
 	return c.topic.calls.add(l, c, l.opts.Linger, func(calls []*call) { l.appendCalls(c.topic, calls) })
 }
 
-// batch holds the events that are appended to a topic at a time.
+// batch holds the events that one batch appends to a topic.
 type batch struct {
 	log   *Log
 	topic *topic
-	// generation is the topic's that the batch is for.
+	// generation is the topic's generation that the batch is for.
 	generation int64
 	concern    concern
 	lines      []*line
-	renew      func() // the time that is left starts over, since the server answers
+	renew      func() // begins the timeout again, since the server answers
 	most       int    // documents in the next insert
 	lookup     int    // ids to look up at the next duplicate
 	wait       backoff
@@ -229,7 +229,8 @@ type line struct {
 	p       int
 	pending []*pending
 	since   moment // before the seqs were reserved
-	// patience is the wait that the next reservation asks readers for; 0: no other than they have.
+	// patience is the wait that the next reservation asks of readers; 0: none beyond the present
+	// one.
 	patience time.Duration
 }
 
@@ -251,7 +252,7 @@ func (l *Log) appendCalls(t *topic, calls []*call) {
 		}
 		at.pending = append(at.pending, c.events...)
 	}
-	// Its callers may give up, and others wait for it, too.
+	// The first caller may give up; other callers wait for the batch too.
 	ctx, renew, end, err := l.beginSteps(context.WithoutCancel(calls[0].ctx))
 	if err != nil {
 		b.refuse(unknown(err))
@@ -286,10 +287,10 @@ func (b *batch) left() (n int) {
 	return n
 }
 
-// errBehind: a majority read does not return yet the document that an event met.
+// errBehind says that a majority read does not yet return the document that an event collided with.
 var errBehind = errors.New("events before these are not acknowledged by a majority yet")
 
-// run goes on until every event has its outcome, or another try is no use.
+// run continues until every event has its outcome or another try would not help.
 func (b *batch) run(ctx context.Context) error {
 	if _, unmet := b.log.unmet.Load(b.topic.Name); unmet {
 		// Events that would be refused again get no seqs.
@@ -332,14 +333,14 @@ func (b *batch) step(ctx context.Context) error {
 	}
 	stored, failure := b.insert(ctx, chunk)
 	if stored > 0 && failure.err != nil && b.log.engine().sharded {
-		// A mongos that has a write error to tell leaves out that the concern was not met.
+		// A mongos that reports a write error does not report that the write concern was not met.
 		if err := b.confirmStored(ctx, chunk[stored-1]); err != nil {
 			return err
 		}
 	}
 	for i, d := range chunk[:stored] {
 		b.accept(lines[i], d)
-		if d.call != nil { // a void says nothing about the run of repeats that it is in
+		if d.call != nil { // a void does not end a run of repeated publishes
 			b.lookup = 1
 		}
 	}
@@ -351,7 +352,7 @@ func (b *batch) step(ctx context.Context) error {
 	case failure.duplicate:
 		return b.resolve(ctx, next, failure.key)
 	case failure.refused && stored+1 < len(chunk) && failure.whole:
-		b.most = max(1, len(chunk)/2) // to find out which it is
+		b.most = max(1, len(chunk)/2) // to find the refused document
 		return nil
 	case failure.refused:
 		d := chunk[stored]
@@ -362,8 +363,8 @@ func (b *batch) step(ctx context.Context) error {
 	return failure.err
 }
 
-// reserve gives a seq to each event that has none that counts, by one request for all partitions.
-// Where its answer is lost the seqs are left to the readers, who void them.
+// reserve gives a seq to each event that has no valid one, with one request for all partitions. If
+// the answer is lost, nobody uses the seqs, and readers void them.
 func (b *batch) reserve(ctx context.Context) error {
 	var inc, longer bson.D
 	for _, at := range b.lines {
@@ -411,7 +412,7 @@ func (b *batch) reserve(ctx context.Context) error {
 	return nil
 }
 
-// give gives the events the seqs up to last.
+// give gives the events the seqs that end with last.
 func (at *line) give(last uint64, since moment) {
 	at.since, at.patience = since, 0
 	seq := last - uint64(len(at.pending))
@@ -425,8 +426,8 @@ func (at *line) give(last uint64, since moment) {
 	}
 }
 
-// restart takes the seqs of the events back, so that they reserve again, and drops voids, whose
-// seqs are given up.
+// restart takes the seqs back from the events, so that the events reserve again. It drops the
+// voids: the batch abandons their seqs.
 func (at *line) restart() {
 	var events []*pending
 	for _, d := range at.pending {
@@ -438,7 +439,7 @@ func (at *line) restart() {
 	at.pending = events
 }
 
-// chunk is the next documents to insert, and the lines that they are of.
+// chunk returns the next documents to insert, and the line of each.
 func (b *batch) chunk() (lines []*line, chunk []*pending) {
 	most := b.most
 	if b.log.opts.Clock.Since(time.Unix(0, b.topic.rivals.Load())) < rivalsFor {
@@ -457,7 +458,7 @@ func (b *batch) chunk() (lines []*line, chunk []*pending) {
 	return lines, chunk
 }
 
-// accept takes a document that is stored off the front of its line.
+// accept removes a stored document from the front of its line.
 func (b *batch) accept(at *line, d *pending) {
 	at.pending = at.pending[1:]
 	if d.call != nil {
@@ -466,7 +467,7 @@ func (b *batch) accept(at *line, d *pending) {
 	}
 }
 
-// met notes that the store is there and meets the topic's write concern.
+// met notes that the store is reachable and meets the topic's write concern.
 func (b *batch) met() {
 	b.log.reached()
 	if b.log.setUnmet(b.topic.Name, "") {

@@ -12,12 +12,12 @@ import (
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog/mongolog/document"
 )
 
-// fewSeqs is how many seqs above a known head Backlog looks at: none of them may have an event, as
-// after a writer that died. Of more it takes for granted that some have.
+// fewSeqs is how many seqs above a known head Backlog examines: perhaps none of them has an event,
+// as after a writer that died. If there are more, Backlog assumes that some have events.
 const fewSeqs = 100
 
-// Backlog implements eventlog.Groups. The heads of topics tell; only where they say that there is
-// little, events are looked for.
+// Backlog implements eventlog.Groups. It reads the heads of topics, and looks for events only where
+// few seqs are above the known head.
 func (l *Log) Backlog(ctx context.Context, known []eventlog.Hint) ([]eventlog.Extent, error) {
 	ctx, end, err := l.begin(ctx)
 	if err != nil {
@@ -58,7 +58,7 @@ func (l *Log) Backlog(ctx context.Context, known []eventlog.Hint) ([]eventlog.Ex
 	return extents, nil
 }
 
-// readHeads reads the heads of topics; one that has none yet holds nothing.
+// readHeads reads the heads of topics. A topic without a head is empty.
 func (l *Log) readHeads(ctx context.Context, known []eventlog.Hint) (map[string]topicHead, error) {
 	heads := map[string]topicHead{}
 	var ids bson.A

@@ -8,7 +8,7 @@ import (
 	"github.com/sluice-bus/sluice/internal/clock"
 )
 
-// Bounds of how long one wait between two tries is.
+// Bounds of one wait between two tries.
 const (
 	// shortWait: another sidecar's write is on its way to the majority.
 	shortWait = 20 * time.Millisecond
@@ -16,7 +16,7 @@ const (
 	longWait = 500 * time.Millisecond
 )
 
-// backoff is how often something was tried in vain. The zero value is new.
+// backoff counts failed tries. The zero value has none.
 type backoff struct{ tries int }
 
 // sleep waits 1, 2, 4, … ms, at most longest, less up to half of it, so that waiters for the same

@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// batcher writes one batch at a time. Calls that come meanwhile are the next batch. Its callers
-// bound it, since each waits for its answer.
+// batcher writes one batch at a time. Calls that arrive meanwhile form the next batch. The number
+// of callers bounds the batch, since each caller waits for its answer.
 type batcher[T any] struct {
 	mu      sync.Mutex
 	waiting []T

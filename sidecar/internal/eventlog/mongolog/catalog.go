@@ -20,21 +20,21 @@ import (
 // maxPartitions is the interface's bound.
 const maxPartitions = 1024
 
-// catalog holds the topics that this sidecar has read, also deleted ones. It is never larger than
-// the store's. Deleting and creating a topic again does not change its name and partitions, so
-// these stay right. A topic's generation is the last one that was read, and operations that depend
-// on it find out if there is a later one.
+// catalog holds the topics that this sidecar has read, including deleted ones. It never holds more
+// topics than the store. A topic that is deleted and created again keeps its name and partitions,
+// so these stay right. A topic's generation is the last one read; operations that depend on it
+// notice a later one.
 type catalog struct {
 	mu     sync.RWMutex
 	topics map[string]*topic
-	listed time.Time // when all of the store's were read last
+	listed time.Time // when all topics of the store were last read
 }
 
-// listAgain is how long the number of topics is trusted, which a server that crashed may have
-// wrong.
+// listAgain is how long the number of topics is trusted: a server that crashed may count them
+// wrongly.
 const listAgain = 10 * time.Minute
 
-// all are the topics by name, if there are n, none was deleted and the list is not too old; else
+// all returns the topics by name if there are n, none was deleted and the list is not too old; else
 // nil.
 func (c *catalog) all(n int64, now time.Time) []eventlog.Topic {
 	c.mu.RLock()
@@ -57,16 +57,17 @@ func (c *catalog) all(n int64, now time.Time) []eventlog.Topic {
 type topic struct {
 	eventlog.Topic
 	partitions []partition
-	// generation is the highest that was read; see delete.go. made is By of that generation, in
-	// place of the Topic's.
+	// generation is the highest generation that was read; see delete.go. made is the By of that
+	// generation, and replaces the Topic's.
 	generation atomic.Int64
 	made       atomic.Pointer[string]
-	// eventBytes is about how large an event of the topic is, as wire.Event.Size counts; 0 until
-	// one was read.
+	// eventBytes is the approximate size of an event of the topic, as wire.Event.Size counts; 0
+	// until one was read.
 	eventBytes atomic.Int64
-	// calls are those of Append.
+	// calls are the calls of Append.
 	calls batcher[*call]
-	// rivals is when others were seen to append, too, in nanoseconds since the epoch.
+	// rivals is when another sidecar was last seen to append to the topic, in nanoseconds since the
+	// epoch.
 	rivals atomic.Int64
 	// watermarkDue is when this log may raise the watermark again, in nanoseconds since the epoch.
 	watermarkDue atomic.Int64
@@ -87,12 +88,12 @@ type partition struct {
 	floor atomic.Uint64
 	// unswept is the floor at which no stub was found; 0: one may be there.
 	unswept atomic.Uint64
-	// oldest is when the lowest live event was accepted, as a sweep found it; 0 when that is not
-	// known. It only rises, since seqs do.
+	// oldest is when the lowest live event was accepted, as a sweep found it; 0 if it is not known.
+	// It only rises, since seqs do.
 	oldest atomic.Int64
 }
 
-// exists says whether the topic is not deleted, as far as is known.
+// exists reports whether the topic exists, as far as this log knows.
 func (t *topic) exists() bool { return t.generation.Load()%2 == 0 }
 
 // entry is the topic with By of its generation.
@@ -114,9 +115,9 @@ func raise(n *atomic.Uint64, to uint64) {
 type topicDocument struct {
 	Name       string `bson:"_id"`
 	Partitions int    `bson:"partitions"`
-	By         string `bson:"by,omitempty"` // whom it was made for
-	// Generation is odd where the topic is deleted, and Emptied says that nothing of it is left
-	// then.
+	By         string `bson:"by,omitempty"` // the identity that it was created for
+	// Generation is odd while the topic is deleted. Emptied says that nothing of the deleted topic
+	// is left.
 	Generation int64 `bson:"generation,omitempty"`
 	Emptied    bool  `bson:"emptied,omitempty"`
 }
@@ -169,7 +170,7 @@ func (c *catalog) remember(raw bson.Raw) (*topic, topicDocument, error) {
 	return t, d, nil
 }
 
-// beginOn is begin for an operation on a topic.
+// beginOn is begin, and finds a topic.
 func (l *Log) beginOn(ctx context.Context, name string) (_ context.Context, t *topic, end func(), err error) {
 	if ctx, end, err = l.begin(ctx); err != nil {
 		return nil, nil, nil, err
@@ -189,7 +190,7 @@ func (l *Log) topic(ctx context.Context, name string) (*topic, error) {
 	return l.storedTopic(ctx, name)
 }
 
-// storedTopic is the topic as the store has it.
+// storedTopic reads a topic from the store.
 func (l *Log) storedTopic(ctx context.Context, name string) (*topic, error) {
 	raw, err := l.topicRaw(ctx, name)
 	switch {
@@ -256,8 +257,8 @@ func (l *Log) EnsureTopic(ctx context.Context, name string, partitions int) (eve
 		if err := d.check(); err != nil {
 			return eventlog.Topic{}, err
 		}
-		// The first insert counts. The document is read at majority, where another sidecar's insert
-		// may show a moment later.
+		// The first insert wins. The document is read at majority; another sidecar's insert may
+		// appear there a moment later.
 		longest := shortWait
 		if _, err = l.majority(topicsName).InsertOne(ctx, d); mongo.IsDuplicateKeyError(err) {
 			var again bool
@@ -279,8 +280,8 @@ func (l *Log) EnsureTopic(ctx context.Context, name string, partitions int) (eve
 	}
 }
 
-// Topics implements eventlog.Reader. Sidecars ask for them all the time; as long as there are as
-// many as are known, nothing is read.
+// Topics implements eventlog.Reader. Sidecars call it often: while the number of topics in the
+// store equals the number known, it reads no documents.
 func (l *Log) Topics(ctx context.Context) ([]eventlog.Topic, error) {
 	ctx, end, err := l.begin(ctx)
 	if err != nil {
@@ -336,7 +337,7 @@ func (l *Log) LookupTopic(ctx context.Context, name string) (eventlog.Topic, err
 	return t.entry(), nil
 }
 
-// known is the topic, for callers that begin an operation of its own with each step.
+// known is topic, for callers whose steps each begin an operation of their own.
 func (l *Log) known(ctx context.Context, name string) (*topic, error) {
 	_, t, end, err := l.beginOn(ctx, name)
 	if err == nil {
@@ -353,7 +354,7 @@ func (l *Log) knownPartition(ctx context.Context, name string, p int) (t *topic,
 	return t, part, err
 }
 
-// reread learns the topic's generation from the store.
+// reread reads the topic's generation from the store.
 func (l *Log) reread(ctx context.Context, name string) error {
 	return l.within(ctx, "look up topic "+name, func(ctx context.Context) error {
 		_, err := l.storedTopic(ctx, name)

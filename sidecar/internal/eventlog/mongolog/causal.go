@@ -13,7 +13,7 @@ import (
 // then reads e. An owner saves e only while it is not fenced. Both write the same document, so one
 // comes after the other in the order of the writes that a majority has, which never changes once
 // they are acknowledged: either the taker reads the save, or the save finds e fenced and changes
-// nothing. A save costs one command, and only one that changed nothing asks why.
+// nothing. A save costs one command. A save that changed nothing costs another to find the reason.
 //
 // The taker's read has to see all of that order up to its own fence, and up to the insert after
 // which it read the epochs to fence. In a replica set a client (or one of several mongos) may read
@@ -23,25 +23,25 @@ import (
 //
 // The collection of epochs must not be spread over shards other than by topic, group and partition.
 
-// causality is how far this log has seen the order of the writes in the store.
+// causality is how far this log has seen the order of writes in the store.
 type causality struct {
 	mu        sync.Mutex
 	cluster   bson.Raw        // the newest cluster time, signed by the server
 	operation *bson.Timestamp // of the newest operation
 }
 
-// causally runs operations in a causally consistent session. Each sees everything that earlier
-// operations of this log have read and written, also those of other calls.
+// causally runs operations in a causally consistent session. Each operation sees everything that
+// earlier operations of this log have read and written, in any call.
 func (l *Log) causally(ctx context.Context, do func(ctx context.Context) error) error {
 	return l.causallyOn(ctx, l.client, do)
 }
 
-// withinSession is within, causally.
+// withinSession is within, with a causally consistent session.
 func (l *Log) withinSession(ctx context.Context, op string, step func(ctx context.Context) error) error {
 	return l.within(ctx, op, func(ctx context.Context) error { return l.causally(ctx, step) })
 }
 
-// causallyOn is causally for operations on connections of this client.
+// causallyOn is causally on connections of this client.
 func (l *Log) causallyOn(ctx context.Context, client *mongo.Client, do func(ctx context.Context) error) error {
 	if !l.engine().replicated {
 		return do(ctx)
@@ -72,7 +72,7 @@ func (p *causality) advance(s *mongo.Session) error {
 	return s.AdvanceOperationTime(p.operation)
 }
 
-// observe keeps the time up to which a session has come.
+// observe remembers the time that a session has reached.
 func (p *causality) observe(s *mongo.Session) {
 	at, cluster := s.OperationTime(), s.ClusterTime()
 	if at == nil || cluster == nil {

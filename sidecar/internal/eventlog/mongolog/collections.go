@@ -32,11 +32,12 @@ const (
 	signalsName = "signals"
 	metaName    = "meta"
 
-	// oldHeadsName is where versions that did not reserve kept the seqs of removed events.
+	// oldHeadsName is the collection in which versions without reservations kept the seqs of
+	// removed events.
 	oldHeadsName = "heads"
 )
 
-// Owns tells whether a collection of the log's database is the log's, where that has no prefix.
+// Owns reports whether a collection of the log's database belongs to the log, if Prefix is empty.
 func Owns(collection string) bool {
 	switch collection {
 	case topicsName, eventsName, epochsName, marksName, redriveName, nodesName, metaName, oldHeadsName, mailboxesName:

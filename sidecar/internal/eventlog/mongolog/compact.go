@@ -16,7 +16,7 @@ import (
 
 // Compact implements eventlog.Compactor. Removed events become stubs, see stubs.go. Other sidecars
 // may append, sweep and compact meanwhile: a superseded event stays superseded, and an event is
-// removed only once everything that it supersedes is gone.
+// removed only after all events that it supersedes.
 func (l *Log) Compact(ctx context.Context, name string, p int, from uint64, c eventlog.Compaction) (next uint64, removed int, err error) {
 	t, part, err := l.knownPartition(ctx, name, p)
 	if err != nil {
@@ -54,12 +54,12 @@ type compaction struct {
 	rules     eventlog.Compaction
 
 	page []entry // the events to look at
-	head int64   // the partition's
-	// keys are the keys of the page, with their events as far as known.
+	head int64   // those of the partition
+	// keys are the keys of the page, with the known events of each.
 	keys map[string]*keyed
 }
 
-// keyed is the live events of a key: the last of the page, and whether there are others.
+// keyed describes the live events of a key: the last one on the page, and whether there are others.
 type keyed struct {
 	last           int64
 	later, earlier bool // than the page
@@ -98,9 +98,9 @@ func (x *compaction) read(ctx context.Context) (err error) {
 	return err
 }
 
-// compare finds out which keys have events behind the page, and which of those that may be
-// tombstones have some before it. Most keys that come again do so soon: so the next few seqs are
-// looked through for all keys, and many more for each time fewer.
+// compare finds the keys that have events after the page. It also finds the keys of possible
+// tombstones that have events before the page. Most keys that occur again do so soon, so compare
+// searches the next few seqs for all keys, and then larger ranges for the keys that remain.
 func (x *compaction) compare(ctx context.Context, op string) error {
 	rest := slices.Collect(maps.Keys(x.keys))
 	first, span := x.page[len(x.page)-1].Seq+1, int64(len(x.page))
@@ -146,14 +146,14 @@ func (x *compaction) find(ctx context.Context, op string, keys []string, within 
 	return nil
 }
 
-// old says that the event goes if it is a tombstone.
+// old reports whether the event is to be removed if it is a tombstone.
 func (x *compaction) old(e entry) bool {
 	return e.Accepted < x.rules.TombstonesBefore && e.Seq < x.head
 }
 
-// victims are the events of the page that have to go, in seq order. A tombstone stays while there
-// are events of its key below the place where this call began, since they would be the key's latest
-// without it. The partition's newest event stays.
+// victims are the events of the page that are to be removed, in seq order. A tombstone stays while
+// its key has events below the seq where this call began: without the tombstone one of them would
+// be the key's latest. The partition's newest event stays.
 func (x *compaction) victims(ctx context.Context) ([]entry, error) {
 	var victims []entry
 	var maybe []int64 // tombstones
@@ -180,8 +180,8 @@ func (x *compaction) victims(ctx context.Context) ([]entry, error) {
 	return victims, err
 }
 
-// tombstones are those of the events that are tombstones. Only payloads that may be null are read;
-// an array that has a null in it is found, too.
+// tombstones returns the events that are tombstones. It reads only payloads that may be null; its
+// query also finds an array that contains a null.
 func (x *compaction) tombstones(ctx context.Context, seqs []int64) (map[int64]bool, error) {
 	null := bson.E{Key: document.FieldPayload, Value: bson.D{{Key: "$type", Value: "null"}}}
 	cursor, err := x.events().Find(ctx, inPartition(x.topic.Name, x.partition, among(seqs), null, live))

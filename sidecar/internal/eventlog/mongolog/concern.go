@@ -12,22 +12,22 @@ import (
 
 const concernMajority = "majority"
 
-// majorityWrites is the write concern of everything except events of topics whose policy names
-// another.
+// majorityWrites is the write concern of everything except the events of topics whose policy names
+// another one.
 var majorityWrites = &writeconcern.WriteConcern{W: "majority", Journal: new(true)}
 
 // concern is the store as the operations of a topic see it: writes have the write concern of the
 // topic's policy, and reads return events that are at least as durable.
 type concern struct {
-	// Inserts go to events, and reservations to heads, which is the same collection. Reads are at
+	// Inserts write to events, and reservations to heads, in the same collection. Reads are at
 	// majority for every write concern.
 	events, heads *mongo.Collection
-	// name is the policy's, and members the number in it, 0 for majority.
+	// name is the policy's concern, and members the number in it; 0 for majority.
 	name    string
 	members int
 }
 
-// concern is the topic's; it must be called between begin and its end.
+// concern returns the topic's concern; it must be called between begin and its end.
 func (l *Log) concern(topic string) concern {
 	name := concernMajority
 	if l.opts.WriteConcern != nil {
@@ -59,7 +59,7 @@ func writeConcernOf(name string, e engine) *writeconcern.WriteConcern {
 	return &writeconcern.WriteConcern{W: w}
 }
 
-// readConcern is majority where that means something.
+// readConcern is majority if the engine supports it.
 func (l *Log) readConcern() *readconcern.ReadConcern {
 	if !l.engine().replicated {
 		return &readconcern.ReadConcern{} // the server's own

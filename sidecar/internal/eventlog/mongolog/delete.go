@@ -15,27 +15,27 @@ import (
 )
 
 // A topic's generation is even while it exists and odd while it is deleted. It is in the topic's
-// document, which is written first, and in the head, which decides about appends. It only rises,
-// and neither document is ever deleted.
+// document, which is written first, and in the head. Appends depend on the head. It only rises, and
+// neither document is ever deleted.
 //
 // Deleting has these steps, in this order. Any sidecar may repeat each of them:
 //
 //  1. The topic's document gets the next, odd generation.
-//  2. So does the head. A reservation names the generation that it is for, so from here on no seq
-//     is given out: the head's numbers are final.
-//  3. Voids take the seqs up to there that nothing is stored at. Inserts that are still on their
-//     way meet them, as they do those of a hole.
-//  4. Live events up to there become stubs, whose seqs stay taken as those of other stubs do.
-//  5. The head's first goes above. Heads are never lowered, so that no reader takes an event that
-//     comes later for one of these.
+//  2. So does the head. A reservation names its generation, so from here on no seq is given out:
+//     the head's numbers are final.
+//  3. Voids take the empty seqs up to the head. Inserts that are still on their way collide with
+//     them, as with the voids of a hole.
+//  4. Live events up to the head become stubs. Their seqs stay taken, as those of other stubs do.
+//  5. The head's first is set above them. Heads are never lowered, so no reader confuses a later
+//     event with one of these.
 //  6. The topic's document gets the mark "emptied".
 //
-// Making it again gives it the next, even generation. An event's _id begins with the generation, so
-// that ids are free though stubs have them, and so does a mark's. Sidecars that know an earlier
-// generation find out by the head: when they reserve, when they read, and when they look for an id
-// that they do not find.
+// Creating the topic again gives it the next, even generation. The _id of an event or a mark begins
+// with the generation, so ids are free although stubs have them. Sidecars that know an earlier
+// generation notice the later one in the head: when they reserve, when they read, and when they
+// look for an id that they do not find.
 
-// errAnotherGeneration: the append is of a generation that is over.
+// errAnotherGeneration says that the append is for a generation that has ended.
 var errAnotherGeneration = errors.New("the topic was deleted meanwhile")
 
 func (h topicHead) generation() int64 {
@@ -43,9 +43,9 @@ func (h topicHead) generation() int64 {
 	return n
 }
 
-// meet compares a head's generation with the topic's as this log knows it. Where the head has a
-// later one, the log reads the topic's document; where it has an earlier one, the log raises it.
-// Then the caller reads the head again. A deleted topic is an error.
+// meet compares a head's generation with the topic's as this log knows it. If the head's is later,
+// the log reads the topic's document; if it is earlier, the log raises it. Then the caller reads
+// the head again. A deleted topic is an error.
 func (l *Log) meet(ctx context.Context, t *topic, head topicHead) (same bool, err error) {
 	switch known := t.generation.Load(); {
 	case head.generation() < known:
@@ -64,7 +64,7 @@ func (l *Log) meet(ctx context.Context, t *topic, head topicHead) (same bool, er
 	return same, err
 }
 
-// raiseGeneration gives the head that generation, unless it has a later one.
+// raiseGeneration raises the head to that generation, unless the head has a later one.
 func (l *Log) raiseGeneration(ctx context.Context, t *topic, to int64) error {
 	return l.updateHead(ctx, t, bson.D{{Key: "$set", Value: bson.D{{Key: fieldGeneration, Value: to}}}},
 		bson.E{Key: fieldGeneration, Value: bson.D{{Key: "$lt", Value: to}}})
@@ -82,7 +82,7 @@ func (b *batch) noHead(ctx context.Context) error {
 	return err
 }
 
-// ofGeneration finds a topic's document while it has that generation.
+// ofGeneration selects a topic's document while it has that generation.
 func ofGeneration(name string, generation int64) bson.D {
 	if generation == 0 {
 		return append(byID(name), bson.E{Key: fieldGeneration, Value: nil})
@@ -99,7 +99,7 @@ func (l *Log) storedDocument(ctx context.Context, name string) (t *topic, d topi
 	return l.catalog.remember(raw)
 }
 
-// makeAgain makes a deleted topic again; made is false where the topic is not deleted.
+// makeAgain creates a deleted topic again; made is false if the topic is not deleted.
 func (l *Log) makeAgain(ctx context.Context, name string) (made bool, err error) {
 	_, d, err := l.storedDocument(ctx, name)
 	switch {
@@ -156,13 +156,13 @@ func (l *Log) DeleteTopic(ctx context.Context, name string) error {
 func (l *Log) empty(ctx context.Context, op string, t *topic, generation int64) error {
 	var head topicHead
 	err := l.within(ctx, op, func(ctx context.Context) (err error) {
-		if _, err = l.findHead(ctx, t); err != nil { // there is one from here on
+		if _, err = l.findHead(ctx, t); err != nil { // the head exists from here on
 			return err
 		}
 		if err = l.raiseGeneration(ctx, t, generation); err != nil {
 			return err
 		}
-		// Where no sidecar has read the topic lately, this raises the watermark.
+		// If no sidecar has read the topic lately, this raises the watermark.
 		if head, err = l.findHead(ctx, t); err != nil {
 			return err
 		}
@@ -187,7 +187,7 @@ func (l *Log) empty(ctx context.Context, op string, t *topic, generation int64) 
 func (l *Log) emptyPartition(ctx context.Context, op string, t *topic, p int, head topicHead) error {
 	last := head.head(p)
 	if last < head.first(p) {
-		return nil // it was empty, or is emptied
+		return nil // the topic was empty, or was emptied before
 	}
 	for first := head.watermark(p) + 1; first <= last; first += maxVoids {
 		err := l.within(ctx, op, func(ctx context.Context) error { return l.fill(ctx, t, p, first, min(first+maxVoids-1, last)) })
@@ -219,11 +219,11 @@ func (l *Log) emptyPartition(ctx context.Context, op string, t *topic, p int, he
 	return err
 }
 
-// forgetful keeps stubs for the sake of their seqs alone.
+// forgetful keeps stubs only because their seqs stay taken.
 var forgetful = remembering{windowMS: 1, now: math.MaxInt64 / 2}
 
-// ForgetGroup implements eventlog.Deleter. The server's TTL index, where there is one, removes the
-// last epochs once no late save of their owners can come any more.
+// ForgetGroup implements eventlog.Deleter. If the server has a TTL index, it removes the last
+// epochs once no late save of their owners can arrive.
 func (l *Log) ForgetGroup(ctx context.Context, topic, group string) error {
 	ctx, renew, end, err := l.beginSteps(ctx)
 	if err != nil {
@@ -298,5 +298,5 @@ func (l *Log) Erase(ctx context.Context, name string, p int, seqs []uint64, r ev
 	return removed, err
 }
 
-// contentHash is the field that tells whether an event is published again.
+// contentHash is the field by which a repeated publish is recognized.
 var contentHash = bson.E{Key: document.FieldHash, Value: ""}

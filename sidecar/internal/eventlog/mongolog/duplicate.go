@@ -16,7 +16,7 @@ import (
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog/mongolog/document"
 )
 
-// resolve finds out why the document at the front of a line is a duplicate: its id is there
+// resolve finds out why the document at the front of a line is a duplicate: its id is stored
 // already, or its seq is taken.
 func (b *batch) resolve(ctx context.Context, at *line, of key) error {
 	if at.pending[0].call == nil {
@@ -53,8 +53,7 @@ func (b *batch) giveWay(ctx context.Context, at *line) error {
 		}
 		b.most = max(1, b.most/2)
 	default:
-		// The head is behind: seqs that were given out are gone with a primary. That happens at w:
-		// 1.
+		// The head is too low: the reservation was lost with a primary. That happens at w: 1.
 		if err := b.log.raiseHead(ctx, b.topic, at.p); err != nil {
 			return err
 		}
@@ -63,11 +62,11 @@ func (b *batch) giveWay(ctx context.Context, at *line) error {
 	return nil
 }
 
-// resolveStored looks up the ids of the events at the front of a line, gives the stored ones their
-// outcome, and reports whether the line changed: an event that is found at its own seq, behind one
-// that is not found, changes nothing. Repeats come in runs, so each call that finds one doubles the
-// number of ids of the next. Events that take the place of others (schedule.go) are not looked up:
-// their ids are stored in any case.
+// resolveStored looks up the ids of the events at the front of a line, gives the stored events
+// their outcome, and reports whether the line changed. An event that is found at its own seq, after
+// an event that is not found, changes nothing. Repeated publishes come in runs, so each call that
+// finds one doubles the number of ids of the next call. Events that replace others (schedule.go)
+// are not looked up: their ids are stored in any case.
 func (b *batch) resolveStored(ctx context.Context, at *line) (bool, error) {
 	events := at.pending[:min(b.lookup, len(at.pending))]
 	if i := slices.IndexFunc(events, func(d *pending) bool { return d.token != 0 }); i >= 0 {

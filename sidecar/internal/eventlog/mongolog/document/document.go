@@ -76,8 +76,8 @@ const Unplaced = -2
 // MaxBytes is the largest document that MongoDB takes.
 const MaxBytes = 16 << 20
 
-// MaxPayload is how large payloads may be for every event within the other limits, and its dead
-// letter, to make a document that MongoDB takes; 0 where the other limits leave no room for one.
+// MaxPayload is the largest payload for which every event within the other limits, and its dead
+// letter, makes a document that MongoDB takes; 0 if the other limits leave no room for a payload.
 func MaxPayload(lim wire.Limits) int {
 	const (
 		element = 48       // around a header or an entry of a list
@@ -94,12 +94,13 @@ func MaxPayload(lim wire.Limits) int {
 	return room
 }
 
-// ID is the _id of a topic's event: no topic holds a slash, so it is unique. The generation is 0
-// until the topic is deleted, and another one whenever it is made again: so ids are free then,
-// though stubs still have them.
+// ID is the _id of a topic's event. It is unique, since no topic's name holds a slash. The
+// generation is 0 until the topic is deleted, and changes whenever the topic is created again, so
+// ids are free then although stubs still have them.
 func ID(topic string, generation int64, id string) string { return Prefix(topic, generation) + id }
 
-// Prefix begins the _id of all events of a topic and generation. No topic holds a tilde either.
+// Prefix begins the _id of all events of a topic and generation. No topic's name holds a tilde
+// either.
 func Prefix(topic string, generation int64) string {
 	if generation == 0 {
 		return topic + "/"

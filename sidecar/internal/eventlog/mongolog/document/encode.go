@@ -23,8 +23,8 @@ type Encoder struct {
 	Generation int64
 }
 
-// Append appends the record as a whole document. On an error, which says that the document would be
-// larger than MongoDB takes, dst is returned as it was.
+// Append appends the record as a whole document. If the document would be larger than MongoDB
+// takes, it returns an error and dst as it was.
 func (c Encoder) Append(dst []byte, topic string, r *eventlog.Record, writer int64) ([]byte, error) {
 	start, dst := bsoncore.ReserveLength(dst)
 	dst = appendID(dst, Prefix(topic, c.Generation), r.ID)

@@ -38,7 +38,7 @@ func jsonOf(v bsoncore.Value) ([]byte, error) {
 }
 
 // appendJSON appends a BSON value as compact JSON. Values that this package writes read back equal.
-// Foreign values that JSON does not have become MongoDB's extended JSON.
+// Other programs' values that JSON cannot express become MongoDB's extended JSON.
 func appendJSON(dst []byte, v bsoncore.Value, depth int) ([]byte, error) {
 	switch v.Type {
 	case bsoncore.TypeEmbeddedDocument, bsoncore.TypeArray:

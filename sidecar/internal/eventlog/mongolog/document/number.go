@@ -11,8 +11,9 @@ import (
 )
 
 // number writes a JSON number as the first of int32, int64, double and Decimal128 that holds it.
-// Whole numbers with a fraction or an exponent are doubles, as their writer had them; those of
-// plain digits are none if there is another way, since a double does not come back as such.
+// Whole numbers with a fraction or an exponent become doubles, as their writer had them. Whole
+// numbers of plain digits become doubles only if no other type holds them, since a double does not
+// read back as plain digits.
 func (w *builder) number(raw []byte) bool {
 	if isWhole(raw) {
 		if n, err := strconv.ParseInt(string(raw), 10, 64); err == nil {
@@ -37,7 +38,8 @@ func (w *builder) number(raw []byte) bool {
 	return w.Decimals && w.decimal(raw)
 }
 
-// isWhole reports whether raw is plain digits. -0 is not, whose sign only a double keeps.
+// isWhole reports whether raw is plain digits. It is false for -0, since only a double keeps that
+// sign.
 func isWhole(raw []byte) bool {
 	for _, c := range raw {
 		if c == '.' || c|0x20 == 'e' {
@@ -61,8 +63,8 @@ func exactDouble(raw []byte) (f float64, ok bool) {
 	return f, bytes.Equal(codec.AppendDecimal(a[:0], raw), codec.AppendDecimal(b[:0], short))
 }
 
-// shortDecimal reports whether raw is one of the decimals that survive the way through a double for
-// certain: up to 15 significant digits, near enough to 1.
+// shortDecimal reports whether raw is a decimal that a double certainly returns unchanged: up to 15
+// significant digits, and not too far from 1.
 func shortDecimal(raw []byte) bool {
 	if len(raw) > 30 {
 		return false
@@ -88,7 +90,7 @@ func (w *builder) decimal(raw []byte) bool {
 	text := codec.AppendDecimal(nil, raw)
 	digits, exponent, _ := bytes.Cut(bytes.TrimPrefix(text, []byte{'-'}), []byte{'e'})
 	if len(digits) > maxDecimalDigits || len(exponent) > maxExponent {
-		return false // before it costs the parser time
+		return false // before the parser spends time on it
 	}
 	d, err := bson.ParseDecimal128(string(text))
 	if err != nil {
@@ -100,8 +102,8 @@ func (w *builder) decimal(raw []byte) bool {
 	return true
 }
 
-// appendDecimal appends a finite Decimal128 as a JSON number. A whole one that it has enough digits
-// for is plain digits, for readers to whom anything else is not whole.
+// appendDecimal appends a finite Decimal128 as a JSON number. A whole number with few enough digits
+// is written in plain digits, since some readers accept only those as whole.
 func appendDecimal(dst []byte, d bson.Decimal128) []byte {
 	digits, exponent, err := d.BigInt()
 	if err != nil || exponent <= 0 || digits.Sign() == 0 {

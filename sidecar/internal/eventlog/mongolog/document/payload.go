@@ -16,20 +16,20 @@ const (
 	// maxValueBytes keeps the document of a payload that is larger in BSON than in JSON (an array's
 	// elements carry their index) under MaxBytes.
 	maxValueBytes = 8 << 20
-	// maxSearched is the most members of an object whose names are looked through one by one for a
-	// name that comes twice. More are sorted.
+	// maxSearched is how many members of an object are searched one by one for a repeated name. If
+	// there are more, they are sorted.
 	maxSearched = 32
 )
 
 // appendValue appends the element key with a JSON text as its BSON value, if that is exact; if not,
-// dst comes back with part of it. Not exact are, besides numbers (see number.go) and what is nested
-// too deep or gets too large:
+// it returns dst with part of the value. Some numbers are not exact (see number.go), nor are values
+// that are nested too deep or become too large. These are not exact either:
 //
-//   - a lone surrogate escape, which is no UTF-8;
-//   - a member's name that comes twice, is empty, holds a dot or a zero byte or starts with a
-//     dollar sign: engines refuse it, or take it for a path;
+//   - a lone surrogate escape, which is not UTF-8;
+//   - a member's name that is repeated, is empty, holds a dot or a zero byte or starts with a
+//     dollar sign: engines refuse it, or read it as a path;
 //   - a member _id behind others, which FerretDB moves to the front;
-//   - an array right within an array, where the engine has none.
+//   - an array directly within an array, if the engine does not support that.
 func (c Encoder) appendValue(dst []byte, key string, text []byte) (out []byte, exact bool) {
 	if len(text) > maxValueBytes {
 		return dst, false
@@ -57,7 +57,7 @@ type level struct {
 	array bool
 	count int // of elements so far
 	names int // where its own begin in builder.names
-	// seen has a bit for each name's hash, so that most names need not be compared with any.
+	// seen has a bit for each name's hash. So most names need no comparison with other names.
 	seen uint64
 }
 
