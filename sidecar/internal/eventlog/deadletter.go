@@ -45,7 +45,7 @@ func LetterBefore(letter string) string {
 	}
 }
 
-// Death is why an event becomes a dead letter.
+// Death says why an event becomes a dead letter.
 type Death struct {
 	Group    string // the group that could not process it; "": no group had it
 	Reason   string

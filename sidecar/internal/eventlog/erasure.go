@@ -21,10 +21,10 @@ type Erasure struct {
 	Value string
 }
 
-// ErasedBy says what an erasure selects events by.
+// ErasedBy says by which property an erasure selects events.
 type ErasedBy string
 
-// The ways to name events.
+// The properties by which an erasure selects events.
 const (
 	ErasedByID     ErasedBy = "id"
 	ErasedByKey    ErasedBy = "key"
@@ -95,8 +95,9 @@ func Erased(ctx context.Context, marked Marked, topic string, recs []*Record) ([
 			}
 		}
 	}
-	// A mark is in force at a time of acceptance plus erasureKept, less one, if it was made then or
-	// later.
+	// The store considers a mark in force until the mark expires. An event accepted at acceptedAt
+	// is erased if the mark was made then or later, so the question is whether the mark is in force
+	// at acceptedAt plus erasureKept, less 1 ms.
 	inForce := func(marks []string, acceptedAt int64) ([]bool, error) {
 		return marked(ctx, topic, "", marks, acceptedAt+erasureKept.Milliseconds()-1)
 	}

@@ -7,7 +7,7 @@ type LatestQuery struct {
 	// From is the lowest key, and Below is above the highest; "": no bound. For the next page,
 	// Below is the last key of the page before it.
 	From, Below string
-	// UpTo is the highest seq in each partition that counts; nil: all do.
+	// UpTo is, by partition, the highest seq that counts; nil: all seqs count.
 	UpTo []uint64
 }
 

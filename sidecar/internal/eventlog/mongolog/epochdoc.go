@@ -23,25 +23,26 @@ type epochDoc struct {
 	Owner                   string `bson:"owner"`
 	Beat                    uint64 `bson:"beat"`
 	Released                bool   `bson:"released"`
-	// Deleted says that the group was; expireAt is when nothing of its owners can come any more.
+	// Deleted says that the group was deleted with this epoch. ExpireAt is when no late request of
+	// its owners can arrive any more.
 	Deleted  bool      `bson:"deleted,omitempty"`
 	ExpireAt time.Time `bson:"expireAt,omitempty"`
-	// Claim is of the TakeEpochs call that inserted it: that call knows its own document by it
-	// after a lost reply.
+	// Claim identifies the TakeEpochs call that inserted the document. After a lost reply the call
+	// recognizes its own document by it.
 	Claim string `bson:"claim"`
-	// Save is the number of the owner's last save, 0 before the first. It only rises, so that a
-	// save that comes late, when its sender has given up, replaces no later one.
+	// Save is the number of the owner's last save, 0 before the first. It only rises, so a save
+	// that arrives after its sender gave up replaces no later save.
 	Save int64 `bson:"save"`
-	// Fenced says that a later epoch was taken, whose taker has read the saves or will read them:
+	// Fenced says that a later epoch was taken. Its taker has read the saves or will read them, so
 	// no save is accepted any more.
 	Fenced bool `bson:"fenced,omitempty"`
-	// Inherit says that the progress is that of the epoch before it, if there is one: its taker has
-	// not yet made it its own.
+	// Inherit says that the progress is that of the epoch before it, if there is one: the taker has
+	// not yet copied that progress into this document.
 	Inherit  bool        `bson:"inherit"`
 	Progress progressDoc `bson:"progress"`
 }
 
-// progressDoc is a progress with its lists laid flat, since not every engine has arrays of arrays.
+// progressDoc is a progress with flat lists, since not every engine supports arrays of arrays.
 type progressDoc struct {
 	Cursor   uint64  `bson:"cursor"`
 	Settled  []int64 `bson:"settled"`  // first, last, first, last, …
@@ -69,8 +70,8 @@ type redriveProgressDoc struct {
 	Done     bool   `bson:"done,omitempty"`
 }
 
-// epochID is unambiguous although a group's name may hold a slash: a topic's does not, and of the
-// parts behind the group there are always two.
+// epochID is unambiguous although a group's name may hold a slash: a topic's name holds none, and
+// exactly two parts follow the group.
 func epochID(e *eventlog.Epoch) string {
 	return e.Topic + "/" + e.Group + "/" + strconv.Itoa(e.Partition) + "/" + strconv.FormatUint(e.Number, 10)
 }
@@ -125,7 +126,7 @@ func (d progressDoc) decode() eventlog.Progress {
 	return p
 }
 
-// flat lays ranges flat.
+// flat returns ranges as one flat list.
 func flat(ranges []eventlog.SeqRange) []int64 {
 	list := make([]int64, 0, 2*len(ranges))
 	for _, r := range ranges {
@@ -147,12 +148,12 @@ func seqRange(c []int64) eventlog.SeqRange {
 	return eventlog.SeqRange{First: uint64(c[0]), Last: uint64(c[1])}
 }
 
-// chain is epochs of one group's partition, by number.
+// chain is the epochs of one group's partition, by number.
 type chain []epochDoc
 
 type chains map[eventlog.GroupPartition]chain
 
-// latest are the highest epochs, with the progress that they go on from.
+// latest returns the highest epochs, with the progress that they continue from.
 func (cs chains) latest() []eventlog.Epoch {
 	epochs := make([]eventlog.Epoch, 0, len(cs))
 	for at, c := range cs {
@@ -181,9 +182,9 @@ func (c chain) has(number uint64) bool {
 	return slices.ContainsFunc(c, func(d epochDoc) bool { return d.Number == number })
 }
 
-// progress is what the epoch of that number, which is in the chain, goes on from: its own, or that
-// of the highest before it that has its own. The first epoch, which inherits from none, has its
-// own.
+// progress is the progress that the epoch of that number continues from: its own, or that of the
+// highest epoch below it that has its own. The epoch must be in the chain. The first epoch of the
+// chain inherits from none and has its own.
 func (c chain) progress(number uint64) progressDoc {
 	i := slices.IndexFunc(c, func(d epochDoc) bool { return d.Number == number })
 	for i > 0 && c[i].Inherit {
@@ -192,8 +193,8 @@ func (c chain) progress(number uint64) progressDoc {
 	return c[i].Progress
 }
 
-// refusal is ErrEpochTaken unless e is in the chain by that claim and nothing of others is above
-// it, nor an epoch that the same call took before.
+// refusal returns nil if e is in the chain with that claim, the chain has no higher epoch of
+// another claim, and the same call took no epoch from e on before. Else it is ErrEpochTaken.
 func (c chain) refusal(e *eventlog.Epoch, claim string, taken uint64) error {
 	own := false
 	for _, d := range c {
@@ -210,8 +211,8 @@ func (c chain) refusal(e *eventlog.Epoch, claim string, taken uint64) error {
 	return nil
 }
 
-// outdated are the epochs below the one before number. That one stays: a reader that came before
-// number was inserted may be about to inherit from it.
+// outdated are the epochs below the one before number. That one stays: a taker that read the chain
+// before number was inserted may be about to inherit from it.
 func (c chain) outdated(number uint64) chain {
 	i := slices.IndexFunc(c, func(d epochDoc) bool { return d.Number == number })
 	return c[:max(0, i-1)]
@@ -221,13 +222,13 @@ func byID(id string) bson.D { return bson.D{{Key: "_id", Value: id}} }
 
 func idAmong(ids []string) bson.E { return bson.E{Key: "_id", Value: bson.D{{Key: "$in", Value: ids}}} }
 
-// idsUnder selects the ids that begin with a prefix, which ends with a slash; '0' is the character
-// behind that.
+// idsUnder selects the ids that begin with a prefix that ends with a slash; '0' is the character
+// after the slash.
 func idsUnder(prefix string) bson.D {
 	return bson.D{{Key: "_id", Value: bson.D{{Key: "$gt", Value: prefix}, {Key: "$lt", Value: prefix[:len(prefix)-1] + "0"}}}}
 }
 
-// below is the condition on a number that only rises: n is higher, or there is none yet.
+// below is the condition that a number that only rises is less than n, or missing.
 func below(n int64) bson.D { return bson.D{{Key: "$not", Value: bson.D{{Key: "$gte", Value: n}}}} }
 
 // inheritUpdate stores the progress that the epoch inherits as its own, unless it has its own.
@@ -251,7 +252,7 @@ func (c chain) fenceUpdates(number uint64) (models []mongo.WriteModel) {
 	return models
 }
 
-// saveUpdate is one save of the epoch; it replaces earlier ones only.
+// saveUpdate is one save of the epoch; it replaces only earlier saves.
 func saveUpdate(e *eventlog.Epoch, save int64) mongo.WriteModel {
 	earlier := append(byID(epochID(e)), bson.E{Key: "save", Value: below(save)}, unfenced)
 	return mongo.NewUpdateOneModel().SetFilter(earlier).SetUpdate(bson.D{{Key: "$set", Value: bson.D{
@@ -259,7 +260,7 @@ func saveUpdate(e *eventlog.Epoch, save int64) mongo.WriteModel {
 		{Key: "inherit", Value: false}, {Key: "progress", Value: newProgressDoc(&e.Progress)}}}})
 }
 
-// withoutProgress leaves out the field that is long.
+// withoutProgress leaves out the long field.
 var withoutProgress = bson.D{{Key: "progress", Value: 0}}
 
 // partitionFilters select the partitions of the epochs, with one filter for each group.
@@ -283,13 +284,13 @@ func partitionFilters(epochs []eventlog.Epoch) bson.A {
 	return filters
 }
 
-// maxBranches bounds the alternatives of one query, where more than one query costs less than
-// planning a huge one.
+// maxBranches bounds the alternatives of one query. Several queries cost less than planning a huge
+// one.
 const maxBranches = 100
 
-// readChains reads the epochs that any of the filters selects. One group's are read in rising
-// order: a reader that finds an epoch has then seen all that it may inherit from, though others are
-// deleting.
+// readChains reads the epochs that any of the filters selects. It reads those of one group in
+// ascending order, so a reader that finds an epoch has seen every epoch that it may inherit from,
+// even if other sidecars delete epochs meanwhile.
 func (l *Log) readChains(ctx context.Context, filters bson.A, projection bson.D) (chains, error) {
 	o := options.Find().SetSort(bson.D{{Key: "topic", Value: 1}, {Key: "group", Value: 1}, {Key: "partition", Value: 1}, {Key: "number", Value: 1}})
 	if projection != nil {
@@ -318,7 +319,7 @@ func anyOf(filters bson.A) bson.D {
 	return bson.D{{Key: "$or", Value: filters}}
 }
 
-// insertNew inserts the documents that are not there yet.
+// insertNew inserts the documents that are not stored yet.
 func (l *Log) insertNew(ctx context.Context, collection string, docs any) error {
 	return l.persist(ctx, func() error {
 		_, err := l.majority(collection).InsertMany(ctx, docs, options.InsertMany().SetOrdered(false))
@@ -329,16 +330,17 @@ func (l *Log) insertNew(ctx context.Context, collection string, docs any) error 
 	})
 }
 
-// Statements of one command of updates or deletes. FerretDB keeps a connection to its database for
-// each until the command is over, and stands still for good when the commands under way have used
-// up all of them.
+// How many statements one command of updates or deletes has. FerretDB keeps a connection to its
+// database for each statement until the command ends. If the commands under way use up all
+// connections, FerretDB hangs for ever.
 const (
 	mongoStatements  = 1000
 	compatStatements = 1
 )
 
-// bulkWrite makes writes that may come in any order, and more than once. It returns how many
-// documents matched the filters of updates; one that an earlier try has written does not count.
+// bulkWrite makes writes that may be executed in any order, and repeatedly. It returns how many
+// documents matched the filters of updates; a document that an earlier try has updated does not
+// count.
 func (l *Log) bulkWrite(ctx context.Context, coll *mongo.Collection, models []mongo.WriteModel) (matched int, err error) {
 	size := compatStatements
 	if l.engine().mongo {
@@ -360,8 +362,8 @@ func (l *Log) bulkWrite(ctx context.Context, coll *mongo.Collection, models []mo
 	return matched, nil
 }
 
-// findAll reads all documents that a filter selects. It decodes by itself, as all code here that
-// reads many: a cursor would make a buffer of 4 KiB for each document.
+// findAll reads all documents that a filter selects. It decodes each document itself, since the
+// cursor's decoder allocates a buffer of 4 KiB for each.
 func findAll[T any](ctx context.Context, l *Log, coll *mongo.Collection, filter bson.D, o *options.FindOptionsBuilder) ([]T, error) {
 	var docs []T
 	err := l.persist(ctx, func() error {

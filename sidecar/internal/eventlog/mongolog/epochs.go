@@ -37,7 +37,7 @@ func (l *Log) ListGroups(ctx context.Context, topic string) (groups []string, er
 	return slices.Compact(groups), err
 }
 
-// notDeleted are the epochs that no group was deleted with.
+// notDeleted selects the epochs with which no group was deleted.
 var notDeleted = bson.E{Key: "deleted", Value: bson.D{{Key: "$ne", Value: true}}}
 
 // LatestEpochs implements eventlog.Groups.
@@ -67,9 +67,8 @@ func (l *Log) AllEpochs(ctx context.Context) ([]eventlog.Epoch, error) {
 	return slices.DeleteFunc(found.latest(), func(e eventlog.Epoch) bool { return e.Deleted }), nil
 }
 
-// TakeEpochs implements eventlog.Groups. The insert decides which sidecar has an epoch; reads
-// afterwards tell the rest, so that an insert with a lost reply may be repeated any number of
-// times.
+// TakeEpochs implements eventlog.Groups. The insert decides which sidecar has an epoch. Reads
+// afterwards find the outcome, so an insert with a lost reply may be repeated any number of times.
 func (l *Log) TakeEpochs(ctx context.Context, epochs []eventlog.Epoch) []error {
 	errs := make([]error, len(epochs))
 	err := l.withinSession(ctx, "take epochs", func(ctx context.Context) error { return l.takeEpochs(ctx, epochs, errs) })
@@ -115,7 +114,7 @@ func (l *Log) takeEpochs(ctx context.Context, epochs []eventlog.Epoch, errs []er
 			fencing = append(fencing, found[e.GroupPartition].fenceUpdates(e.Number)...)
 		}
 	}
-	// Only after that the saves of the owners before are final.
+	// Only after the fencing are the saves of earlier owners final.
 	if len(fencing) > 0 {
 		if _, err := l.bulkWrite(ctx, coll, fencing); err != nil {
 			return err
@@ -181,8 +180,8 @@ func refusal(e *eventlog.Epoch, why error, latest uint64) error {
 		e.Number, e.Topic, e.Group, e.Partition, why, latest)
 }
 
-// maxFences bounds the partitions that fences remember. Forgetting one costs a write without an
-// effect.
+// maxFences bounds the partitions that fences remember. A forgotten partition costs at most a write
+// without effect.
 const maxFences = 1 << 14
 
 // fences are the latest epochs that this log knows of, so that a save by an owner that it knows to

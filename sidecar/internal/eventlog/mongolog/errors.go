@@ -22,13 +22,13 @@ const (
 	codeDuplicateKey              = 11000
 )
 
-// badDocument are the codes of errors that a document brings with it, so that another try is no
-// use: BadValue, TypeMismatch, Overflow, InvalidBSON, DollarPrefixedFieldName, EmptyFieldName,
+// badDocument are the codes of errors that the document itself causes, so another try would not
+// help: BadValue, TypeMismatch, Overflow, InvalidBSON, DollarPrefixedFieldName, EmptyFieldName,
 // DottedFieldName, DocumentValidationFailure, BSONObjectTooLarge, KeyTooLong and two of "the
 // document is too large".
 var badDocument = []int{2, 14, 15, 22, 52, 56, 57, 121, 10334, 17280, 17419, 17420}
 
-// notOffered are the codes of errors by which servers refuse what they do not have: BadValue,
+// notOffered are the codes with which servers refuse a feature that they lack: BadValue,
 // FailedToParse, IllegalOperation, CommandNotFound, InvalidOptions, CommandNotSupported,
 // NotImplemented, APIStrictError, and Atlas's own.
 var notOffered = []int{2, 9, 20, 59, 72, 115, 238, 323, 8000}
@@ -39,7 +39,7 @@ func hasCode(err error, codes ...int) bool {
 	return ok && slices.ContainsFunc(codes, server.HasErrorCode)
 }
 
-// isBadDocument reports whether the server refused a document for what is in it.
+// isBadDocument reports whether the server refused a document because of its content.
 func isBadDocument(err error) bool { return hasCode(err, badDocument...) }
 
 // isPermanent reports whether another try would fail the same way.

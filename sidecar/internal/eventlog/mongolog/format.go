@@ -30,15 +30,15 @@ type meta struct {
 	Format  int    `bson:"format"`
 }
 
-// older holds observations of a store of an older format: the time since when its nodes are
-// watched, and their last beats.
+// older holds observations of a store of an older format: since when this sidecar watches its
+// nodes, and their last beats.
 type older struct {
 	since time.Time
 	beats map[string]int64
 }
 
 // ensureMeta reads the store's document, which the first sidecar on it inserts, and refuses a store
-// that this version must not use. It is called with the turn to do the setup.
+// that this version must not use. The caller holds the setup turn.
 func (l *Log) ensureMeta(ctx context.Context) (meta, error) {
 	coll := l.db.Collection(l.opts.Prefix+metaName, options.Collection().SetWriteConcern(majorityWrites))
 	_, err := coll.InsertOne(ctx, bson.D{{Key: "_id", Value: "store"}, {Key: "id", Value: uuid.NewString()}, {Key: "format", Value: storeFormat}})
@@ -70,8 +70,8 @@ func (l *Log) ensureMeta(ctx context.Context) (meta, error) {
 	}
 }
 
-// awaitOlderNodes is ensureMeta, which waits until it is known whether sidecars of an older version
-// live.
+// awaitOlderNodes is ensureMeta, and waits until it is known whether sidecars of an older version
+// are alive.
 func (l *Log) awaitOlderNodes(ctx context.Context) error {
 	l.setupTurn <- struct{}{}
 	defer func() { <-l.setupTurn }()

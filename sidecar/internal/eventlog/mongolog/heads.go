@@ -40,7 +40,7 @@ const (
 	headSeq       = math.MaxInt64
 )
 
-// topicHead is a head as it was read.
+// topicHead is a head as the log read it.
 type topicHead bson.Raw
 
 func (h topicHead) number(field string, p int) uint64 {
@@ -57,13 +57,13 @@ func (h topicHead) patience(p int) time.Duration {
 	return max(time.Duration(h.number(fieldPatience, p))*time.Millisecond, leastPatience)
 }
 
-// of is the path of a partition's number.
+// of is the path of a number in a head, for one partition.
 func of(field string, p int) string { return field + "." + strconv.Itoa(p) }
 
-// headID is the _id of a topic's head; an event's is a string.
+// headID is the _id of a topic's head. The _id of an event is a string.
 func headID(topic string) bson.D { return bson.D{{Key: "head", Value: topic}} }
 
-// byHead finds a topic's head, also where a shard key is asked for.
+// byHead selects a topic's head. It has the fields that a shard key may need.
 func byHead(topic string) bson.D {
 	return bson.D{{Key: "_id", Value: headID(topic)}, {Key: document.FieldTopic, Value: topic}}
 }
@@ -96,15 +96,15 @@ func (l *Log) findHead(ctx context.Context, t *topic) (topicHead, error) {
 		if err := l.makeHead(ctx, t); err != nil {
 			return nil, err
 		}
-		// A majority may not have another sidecar's yet.
+		// Another sidecar's head may not be on a majority yet.
 		if err := wait.sleep(ctx, l.opts.Clock, shortWait); err != nil {
 			return nil, err
 		}
 	}
 }
 
-// makeHead inserts a topic's head if there is none. A log of a version without heads has events and
-// cursors: seqs are given out above them from now on.
+// makeHead inserts a topic's head if there is none. Versions without heads stored events and
+// cursors: new seqs are above these.
 func (l *Log) makeHead(ctx context.Context, t *topic) error {
 	return l.causally(ctx, func(ctx context.Context) error {
 		highest, err := l.highestGiven(ctx, t)
@@ -134,14 +134,14 @@ func (l *Log) makeHead(ctx context.Context, t *topic) error {
 	})
 }
 
-// highestGiven is the highest seq of each partition that an event has or had, as far as events and
-// cursors tell.
+// highestGiven is, by partition, the highest seq that an event has or had, as far as events and
+// cursors show.
 func (l *Log) highestGiven(ctx context.Context, t *topic) ([]int64, error) {
 	highest := make([]int64, len(t.partitions))
 	if any, err := l.findSeq(ctx, bson.D{{Key: document.FieldTopic, Value: t.Name}}, bySeq, 0); err != nil {
 		return nil, err
 	} else if any > 0 {
-		for p := range highest { // one after the other, as sessions are
+		for p := range highest { // one after the other, since they share a session
 			seq, err := l.findSeq(ctx, inPartition(t.Name, p), bySeq, -1)
 			if err != nil {
 				return nil, err
@@ -192,7 +192,7 @@ func now(c clock.Clock) moment {
 	return moment{mono: t, wall: t.Round(0)}
 }
 
-// age is how long ago it was, by whichever clock says more.
+// age is the time since the moment, by the clock that shows the longer time.
 func (m moment) age(c clock.Clock) time.Duration {
 	t := c.Now()
 	return max(t.Sub(m.mono), t.Round(0).Sub(m.wall))

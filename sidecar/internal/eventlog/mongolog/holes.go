@@ -15,13 +15,14 @@ import (
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog/mongolog/document"
 )
 
-// A hole is seqs that were given out and that nothing is stored at: an append is on its way, or
-// will never come. Readers wait for as long as it may be on its way. Then they put a void at each
-// seq, which by the unique index refuses late inserts, and go on once they have read it back. Voids
-// and stubs keep a seq taken for DefaultSeqTaken, so that late inserts meet them.
+// A hole is a range of seqs that were given out and have no document: an append is on its way, or
+// will never arrive. Readers wait as long as it may be on its way. Then they insert a void at each
+// seq. The unique index makes voids refuse late inserts. Readers continue once they have read the
+// voids back. Voids and stubs keep a seq taken for DefaultSeqTaken, so that late inserts collide
+// with them.
 const (
-	// leastPatience is how long a hole has to stand for readers to void it. Writers that were
-	// voided and were alive ask for more, up to mostPatience.
+	// leastPatience is how long a hole must exist before readers void it. A live writer whose seqs
+	// were voided asks for more, up to mostPatience.
 	leastPatience = 5 * time.Second
 	mostPatience  = time.Minute
 	// maxVoids bounds the voids of one insert.
@@ -33,14 +34,14 @@ const (
 // holes are the missing seqs of a partition as this log sees them.
 type holes struct {
 	mu sync.Mutex
-	// reserved was the highest seq given out at the time since: a seq up to it that is missing has
-	// been missing for as long.
+	// reserved is the highest seq given out at the time since. A missing seq up to it has been
+	// missing at least since then.
 	reserved uint64
 	since    time.Time
 }
 
-// stood notes that the seqs from first to last are missing, and returns up to which of them have
-// been for so long; 0: none. head is the highest seq that is given out.
+// stood notes that the seqs from first to last are missing. It returns the highest of them that has
+// been missing for longer than patience; 0: none. head is the highest seq given out.
 func (h *holes) stood(c clock.Clock, first, last, head uint64, patience time.Duration) uint64 {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -54,10 +55,10 @@ func (h *holes) stood(c clock.Clock, first, last, head uint64, patience time.Dur
 	return min(last, h.reserved, first+maxVoids-1)
 }
 
-// fieldVoid marks a document that stands for no event.
+// fieldVoid marks a document without an event.
 const fieldVoid = "void"
 
-// void is the document that takes a seq; at is the server's time.
+// void is the document that takes a seq without an event; at is the server's time.
 func void(topic string, p int, seq uint64, at time.Time) bson.D {
 	return bson.D{
 		{Key: document.FieldID, Value: bson.D{{Key: fieldVoid, Value: topic}, {Key: "partition", Value: p}, {Key: "seq", Value: int64(seq)}}},
@@ -81,7 +82,7 @@ func (l *Log) fill(ctx context.Context, t *topic, p int, first, last uint64) err
 	return l.insertNew(ctx, eventsName, docs)
 }
 
-// onlyDuplicates reports whether nothing but duplicate keys kept an unordered insert from storing
+// onlyDuplicates reports whether duplicate keys alone prevented an unordered insert from storing
 // everything.
 func onlyDuplicates(err error) bool {
 	var bulk mongo.BulkWriteException
@@ -96,11 +97,11 @@ func onlyDuplicates(err error) bool {
 	return true
 }
 
-// serverClock is the server's time, as a reply gave it.
+// serverClock is the server's time in a reply.
 type serverClock struct {
 	mu   sync.Mutex
 	told time.Time
-	at   moment // when the reply came
+	at   moment // when the reply arrived
 }
 
 // serverTimeFor is for how long the log relies on a reply's time.
@@ -127,8 +128,7 @@ func (l *Log) serverTime(ctx context.Context) (time.Time, error) {
 	return told.Add(l.opts.Clock.Since(at.mono)), nil
 }
 
-// morePatience is the wait that a writer asks readers for whose seqs were voided though it is
-// alive.
+// morePatience is the wait that a live writer asks of readers after they voided its seqs.
 func (l *Log) morePatience(ctx context.Context, t *topic, p int) (time.Duration, error) {
 	head, err := l.readHead(ctx, t)
 	if err != nil {
@@ -137,7 +137,7 @@ func (l *Log) morePatience(ctx context.Context, t *topic, p int) (time.Duration,
 	return min(2*head.patience(p), mostPatience), nil
 }
 
-// raiseHead makes sure that nothing is given out at or below the highest seq that is stored.
+// raiseHead raises the head to the highest stored seq, so that no seq up to it is given out.
 func (l *Log) raiseHead(ctx context.Context, t *topic, p int) error {
 	highest, err := l.findSeq(ctx, inPartition(t.Name, p), bySeq, -1)
 	if err != nil {
@@ -153,8 +153,8 @@ func (l *Log) updateHead(ctx context.Context, t *topic, update bson.D, expected 
 	})
 }
 
-// contiguous is the highest seq up to which nothing is missing; nothing is missing up to end. It
-// voids holes that have stood for too long, once each.
+// contiguous is the highest seq up to which nothing is missing. The caller knows that nothing is
+// missing up to end. contiguous voids holes that are old enough, once each.
 func (l *Log) contiguous(ctx context.Context, t *topic, p int, head topicHead, end uint64) (uint64, error) {
 	o := options.Find().SetHint(bySeq).SetLimit(maxBatch).SetSort(bson.D{{Key: document.FieldSeq, Value: 1}}).
 		SetProjection(bson.D{{Key: "_id", Value: 0}, {Key: document.FieldSeq, Value: 1}, {Key: fieldVoid, Value: 1}})
@@ -167,7 +167,7 @@ func (l *Log) contiguous(ctx context.Context, t *topic, p int, head topicHead, e
 		if err != nil {
 			return 0, err
 		}
-		missing, first, last := highest, end+1, uint64(0) // missing: the last one that is
+		missing, first, last := highest, end+1, uint64(0) // missing is the last missing seq
 		for _, d := range docs {
 			if uint64(d.Seq) != end+1 {
 				missing = uint64(d.Seq) - 1
@@ -193,15 +193,15 @@ func (l *Log) contiguous(ctx context.Context, t *topic, p int, head topicHead, e
 	return end, nil
 }
 
-// newest is the highest seq of an event, where voids are above it.
+// newest is the highest seq of an event, for partitions that have voids above it.
 type newest struct {
 	mu sync.Mutex
-	// last is the highest seq of an event that is not above exact.
+	// last is the highest seq of an event up to exact.
 	last, exact uint64
 }
 
-// saw notes that a reader has seen all documents from first to to, and that last is the highest
-// event among them; 0: none is.
+// saw notes that a reader has seen all documents from first to to. last is the highest event among
+// them; 0: there is none.
 func (x *newest) saw(first, to, last uint64) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -217,7 +217,7 @@ func (x *newest) at(end uint64) (last uint64, known bool) {
 	return x.last, x.exact == end && x.last > 0
 }
 
-// see notes that nothing is missing up to a seq, as a majority has it.
+// see notes that a majority has everything up to a seq.
 func (p *partition) see(seq uint64) { raise(&p.seen, seq) }
 
 // raiseWatermarkSoon raises the watermark to the seqs that this log has read up to, at most once in

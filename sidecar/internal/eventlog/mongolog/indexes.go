@@ -19,11 +19,11 @@ type index struct {
 	collection string
 	keys       bson.D
 	unique     bool
-	expires    bool   // the server removes documents at the time that they have; others have no entry
+	expires    bool   // the server removes documents at the time in this field, if they have it
 	partial    bson.D // selects the documents that have entries; nil: all have
 }
 
-// name is the names of its fields.
+// name joins the names of the index's fields.
 func (x index) name() string {
 	var fields []string
 	for _, k := range x.keys {
@@ -32,7 +32,7 @@ func (x index) name() string {
 	return strings.Join(fields, "_")
 }
 
-// model is what the server is asked for.
+// model is the form in which the driver creates the index.
 func (x index) model(name string) mongo.IndexModel {
 	o := options.Index().SetName(name)
 	if x.unique {
@@ -47,15 +47,15 @@ func (x index) model(name string) mongo.IndexModel {
 	return mongo.IndexModel{Keys: x.keys, Options: o}
 }
 
-// live are the documents of events that nothing has removed, and heads. It is written as the
-// filters of partial indexes have to be, so that these have no entries of stubs and voids.
+// live selects the heads and the documents of events that nothing has removed. It has the form that
+// partial indexes need, so these indexes have no entries of stubs and voids.
 var live = bson.E{Key: document.FieldGone, Value: nil}
 
 // The indexes of events, as hints. All but the first have live events alone.
 var (
-	// A seq is taken once; and the order of reads where something may be missing.
+	// A seq is taken once. It is also the read order where seqs may be missing.
 	bySeq = ascending(document.FieldTopic, document.FieldPartition, document.FieldSeq)
-	// The order of reads elsewhere; ts is there for seeks, which then read no other event than they
+	// The read order elsewhere. It includes ts for seeks, which then read only the events that they
 	// look for.
 	byLiveSeq = append(slices.Clip(bySeq), bson.E{Key: document.FieldTS, Value: 1})
 	// Replay and export, of all keys or one.
@@ -72,7 +72,7 @@ func ascending(fields ...string) (keys bson.D) {
 	return keys
 }
 
-// hint is an index to read by. Where the store lacks some of them, the server chooses.
+// hint names an index to read by. If the store lacks some indexes, the server chooses.
 func (l *Log) hint(index bson.D) any {
 	if l.setup.Load().unindexed {
 		return nil
@@ -106,17 +106,17 @@ func indexes(e engine) []index {
 	return ix
 }
 
-// maxIndexOnConnect bounds the documents of a collection of which a sidecar makes an index while it
-// connects. The server aborts an index build when the caller's time runs out, so a larger one would
-// never get done.
+// maxIndexOnConnect bounds the size of a collection for which a sidecar builds an index while it
+// connects. The server aborts an index build when the caller's time is over, so a larger build
+// would never finish.
 const maxIndexOnConnect = 50_000
 
 // errNotMigrated is advice about a store that cannot be used as it is.
 var errNotMigrated = errors.New("run \"sluice-sidecar migrate --store …\" once, also while sidecars use the store, and follow its messages")
 
 // ensureIndexes creates the indexes that are missing in collections of at most so many documents. A
-// migration has to create the others: without the unique ones the log does not work at all, without
-// the rest, unindexed, it is slow.
+// migration has to create the others: the log does not work without the unique indexes, and is slow
+// (unindexed) without the rest.
 func (l *Log) ensureIndexes(ctx context.Context, e engine, most int64) (unindexed bool, _ error) {
 	stored := map[string][]storedIndex{}
 	for _, x := range indexes(e) {
@@ -176,8 +176,9 @@ func (l *Log) ensureIndex(ctx context.Context, e engine, x index, stored []store
 	return "", err
 }
 
-// like is the stored index in place of one: an index that is the same by any name, since the server
-// takes no second one, else an index with its name, or with its keys, by which hints name it.
+// like finds the stored index that stands for this one: an equal index under any name, since the
+// server accepts no second one; else an index with its name, or with its keys, since hints name an
+// index by its keys.
 func like(x index, stored []storedIndex) *storedIndex {
 	want := x.spec()
 	at := slices.IndexFunc(stored, func(s storedIndex) bool { return s.differs(want) == "" })
@@ -190,21 +191,21 @@ func like(x index, stored []storedIndex) *storedIndex {
 	return &stored[at]
 }
 
-// awaitIndex waits for a stored unique index. MongoDB lists indexes that are still being built,
-// too, which keep nothing unique before they are done. Creating it again waits for that, and does
-// nothing if it is done.
+// awaitIndex waits for a stored unique index. MongoDB also lists indexes that it is still building,
+// and these do not enforce uniqueness yet. Creating the index again waits until it is complete, and
+// otherwise does nothing.
 func (l *Log) awaitIndex(ctx context.Context, e engine, x index, s storedIndex) error {
 	if !e.mongo || !s.unique {
 		return nil
 	}
 	_, err := l.db.Collection(l.opts.Prefix+x.collection).Indexes().CreateOne(ctx, x.model(s.name))
 	if hasCode(err, codeUnauthorized) {
-		return nil // another sidecar has created it, and may have finished it
+		return nil // another sidecar has created it, and it may be complete
 	}
 	return err
 }
 
-// isIndexConflict reports that another index has the name, or the keys.
+// isIndexConflict reports whether another index has the name, or the keys.
 func isIndexConflict(err error) bool {
 	return hasCode(err, codeIndexOptionsConflict, codeIndexKeySpecsConflict)
 }

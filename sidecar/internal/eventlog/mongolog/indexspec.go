@@ -11,15 +11,15 @@ import (
 
 // indexSpec describes an index, except for its name.
 type indexSpec struct {
-	keys    string // as people write them: topic, -ts
+	keys    string // as in the shell: topic, -ts
 	unique  bool
 	sparse  bool
 	expires string // seconds; "" where nothing expires
-	partial string // the documents that it has; "" for all
-	others  string // options that no index of the log has
+	partial string // the documents that it covers; "" for all
+	others  string // options that no index of the log uses
 }
 
-// spec describes the index as it should be.
+// spec describes the wanted index.
 func (x index) spec() indexSpec {
 	s := indexSpec{unique: x.unique, sparse: x.expires, expires: choose(x.expires, "0", "")}
 	if x.partial != nil {
@@ -31,7 +31,7 @@ func (x index) spec() indexSpec {
 	return s
 }
 
-// only is the filter of a partial index, as people write it.
+// only is the filter of a partial index, in the shell's form.
 func only(filter any) string {
 	text, _ := bson.MarshalExtJSON(filter, false, false)
 	return string(text)
@@ -58,7 +58,7 @@ type storedIndex struct {
 	indexSpec
 }
 
-// plainOptions are the options that do not change what an index is used for.
+// plainOptions are the options that do not affect how an index can be used.
 var plainOptions = []string{"v", "key", "name", "ns", "unique", "sparse", "expireAfterSeconds", "partialFilterExpression", "background"}
 
 func readIndex(raw bson.Raw) storedIndex {
@@ -98,7 +98,7 @@ func truth(v bson.RawValue) bool {
 	return n != 0
 }
 
-// differs says how the index differs from the wanted one; "" if it does not.
+// differs says how the index differs from the wanted one; "" if it does not differ.
 func (s storedIndex) differs(want indexSpec) string {
 	var list []string
 	if s.keys != want.keys {
@@ -129,7 +129,7 @@ func choose(first bool, a, b string) string {
 	return b
 }
 
-// storedIndexes are those of a collection; none where there is no collection.
+// storedIndexes returns the indexes of a collection; none if the collection does not exist.
 func (l *Log) storedIndexes(ctx context.Context, collection string) ([]storedIndex, error) {
 	cursor, err := l.db.Collection(l.opts.Prefix + collection).Indexes().List(ctx)
 	if err != nil {

@@ -10,20 +10,20 @@ import (
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog/mongolog/document"
 )
 
-// failure is why an insert stored no more than it did; the zero value says that it stored all. At
-// most one of duplicate and refused is set, and if none is and there is an err, the outcome is
+// failure says why an insert did not store all documents; the zero value says that it stored all.
+// At most one of duplicate and refused is set. If none is set and err is not nil, the outcome is
 // unknown.
 type failure struct {
 	err error
-	// duplicate: the next document met a duplicate key.
+	// duplicate: the next document has a duplicate key.
 	duplicate bool
 	key       key // of which index
-	// refused: the next document is one that the server does not take; whole says that the server
-	// does not say which it is.
+	// refused: the server does not accept the next document. whole: the server does not say which
+	// document it refused.
 	refused, whole bool
 }
 
-// key is the unique index of a duplicate key error.
+// key names the unique index of a duplicate key error.
 type key int
 
 const (
@@ -32,7 +32,7 @@ const (
 	seqKey
 )
 
-// insert inserts documents and returns how many of them, from the front, are stored for certain.
+// insert inserts documents and returns how many of them, from the front, are certainly stored.
 func (b *batch) insert(ctx context.Context, chunk []*pending) (stored int, f failure) {
 	// Half of the time is left for another try if there is no answer.
 	ctx, cancel := b.log.opts.Clock.WithTimeout(ctx, b.log.opts.Timeout/2)
@@ -74,8 +74,8 @@ func judge(err error) (stored int, f failure) {
 	return 0, f
 }
 
-// keyOf is the index of a duplicate key error, as far as the server says. The message is no help,
-// since ids are in it.
+// keyOf is the index of a duplicate key error, if the server names it. The message does not help,
+// since it contains ids.
 func keyOf(e mongo.WriteError) key {
 	keys, ok := e.Raw.Lookup("keyPattern").DocumentOK()
 	if !ok {
@@ -87,8 +87,8 @@ func keyOf(e mongo.WriteError) key {
 	return idKey
 }
 
-// confirmStored returns nil once a document, and so all that were stored before it, is acknowledged
-// as the topic's write concern asks for.
+// confirmStored returns nil once the document, and so every document stored before it, is
+// acknowledged according to the topic's write concern.
 func (b *batch) confirmStored(ctx context.Context, d *pending) error {
 	id := d.raw.Lookup(document.FieldID)
 	err := b.log.majority(eventsName).FindOne(ctx, bson.D{{Key: document.FieldID, Value: id}}).Err()

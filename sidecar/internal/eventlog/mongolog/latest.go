@@ -10,8 +10,8 @@ import (
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog/mongolog/document"
 )
 
-// Latest implements eventlog.Reader. The index of keys and seqs, which has live events alone, is
-// read from its end: of each key the latest event comes first.
+// Latest implements eventlog.Reader. It reads the index of keys and seqs backwards. That index has
+// only live events, and the latest event of each key comes first.
 func (l *Log) Latest(ctx context.Context, name string, q eventlog.LatestQuery, b eventlog.Bounds) ([]*eventlog.Record, error) {
 	ctx, renew, end, err := l.beginSteps(ctx)
 	if err != nil {
@@ -39,20 +39,20 @@ func (l *Log) Latest(ctx context.Context, name string, q eventlog.LatestQuery, b
 	return r.events, nil
 }
 
-// latestReading is one call of Latest; the query goes on behind the page's last key.
+// latestReading is one call of Latest; each query starts after the page's last key.
 type latestReading struct {
 	page
 	log   *Log
 	topic *topic
 	query eventlog.LatestQuery
-	limit int // documents that the next query looks at
+	limit int // documents that the next query reads
 }
 
-// passedOver is how many events of a key are read after its latest one before the next key is asked
-// for.
+// passedOver is how many older events of a key one query reads before the next query starts at the
+// next key.
 const passedOver = 64
 
-// read is one query; more says that there may be more.
+// read makes one query; more says that there may be more events.
 func (r *latestReading) read(ctx context.Context) (more bool, _ error) {
 	if r.query.UpTo != nil && r.log.engine().replicated {
 		// A primary that was replaced may lack events that the caller has seen. A primary that has

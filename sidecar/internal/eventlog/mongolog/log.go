@@ -43,7 +43,7 @@ type Options struct {
 	URL string
 	// Prefix goes before the name of every collection; mostly empty.
 	Prefix string
-	// NodeID names the client in MongoDB's own logs.
+	// NodeID is the name of this client in MongoDB's own logs.
 	NodeID string
 	// WriteConcern is a topic's, as policies write it ("majority" or "w:1"); nil means majority for
 	// every topic. It must be quick.
@@ -53,13 +53,13 @@ type Options struct {
 	// Linger is how long a topic's next batch waits after the previous one: callers that were just
 	// answered may have more events. Below 0: no wait; 0: DefaultLinger.
 	Linger time.Duration
-	// SeqTaken is for how long the seq of a removed event stays taken: an append that is executed
-	// later than that may break promises. 0: DefaultSeqTaken.
+	// SeqTaken is how long the seq of a removed event stays taken. An append that the server
+	// executes later than that may break promises. 0: DefaultSeqTaken.
 	SeqTaken time.Duration
 	// Monitor is told about every command; it may be nil.
 	Monitor *event.CommandMonitor
-	// Dialer connects to the servers; nil: over the network. A test's servers may be in its own
-	// process.
+	// Dialer connects to the servers; nil: over the network. With a Dialer a test can run its
+	// servers in its own process.
 	Dialer options.ContextDialer
 	Logger *slog.Logger // nil: slog.Default
 	Clock  clock.Clock
@@ -69,9 +69,9 @@ const (
 	// DefaultTimeout is short enough for a publisher to wait for, and long enough for a replica set
 	// to elect a primary in most cases.
 	DefaultTimeout = 5 * time.Second
-	// DefaultLinger is short beside the time that a batch takes.
+	// DefaultLinger is short compared with the time that a batch takes.
 	DefaultLinger = time.Millisecond
-	// DefaultSeqTaken is many times the longest time that a request can be on its way.
+	// DefaultSeqTaken is many times longer than any request can be on its way.
 	DefaultSeqTaken = 24 * time.Hour
 )
 
@@ -80,28 +80,25 @@ type Log struct {
 	opts   Options
 	client *mongo.Client
 	db     *mongo.Database
-	// beats has connections of its own for the signs of life of sidecars, which must not wait
-	// behind appends.
+	// beats has connections of its own for the sidecars' beats, which must not wait behind appends.
 	beats *mongo.Client
 
-	// ctx ends with Close. Goroutines that run until then use it. Operations under way end by
-	// themselves, within Options.Timeout.
+	// ctx ends with Close, and with it the goroutines that run until then. Operations under way end
+	// by themselves, within Options.Timeout.
 	ctx    context.Context
 	cancel context.CancelFunc
 
 	catalog catalog
-	health  atomic.Pointer[error] // how the last operation that asked the server failed; nil: it did not
-	// unmet are the write concerns of topics whose last append was stored, and acknowledged by
-	// fewer members than the concern asks for. There are no more of them than topics whose policy
-	// names a number of members.
+	health  atomic.Pointer[error] // the error of the last operation that asked the server; nil: it succeeded
+	// the error of the last operation on the server; nil: none
 	unmet       sync.Map
 	serverClock serverClock
 	causal      causality
 	fences      fences
 	unsent      signalQueue
 	primary     primary
-	// saves numbers the saves of epochs. It begins with the time, so that an owner may go on with
-	// another Log.
+	// saves numbers the saves of epochs. It begins with the time, so that an owner can continue
+	// with another Log.
 	saves   atomic.Int64
 	savings batcher[*saving]
 
@@ -121,7 +118,7 @@ type Log struct {
 type setup struct {
 	engine  engine
 	storeID string
-	// unindexed says that the store lacks an index that is not needed to be right.
+	// unindexed says that the store lacks an index that only makes the log faster.
 	unindexed bool
 }
 
@@ -159,16 +156,16 @@ func Open(o Options) (*Log, error) {
 }
 
 const (
-	// beatConnections is for one beat under way, and one that takes over.
+	// beatConnections allow one beat under way, and one that replaces it.
 	beatConnections = 2
-	// maxConnections holds where the URL names no other number. An operation holds a connection for
+	// maxConnections applies if the URL names no other number. An operation holds a connection for
 	// one command at a time, and a command that finds none waits until one is free.
 	maxConnections = 16
 	// minConnections leaves operations some connections for any URL: followers of signals hold one
 	// each.
 	minConnections = signalShards + 4
-	// connectionIdle is the time without a command after which a connection is closed, where the
-	// URL names no other.
+	// connectionIdle is how long a connection may be idle before it is closed, if the URL names no
+	// other time.
 	connectionIdle = time.Minute
 )
 
@@ -213,7 +210,7 @@ func (l *Log) begin(ctx context.Context) (_ context.Context, end func(), _ error
 // seekTimeout is how long a Seek may take: it may have to go through a large part of a topic.
 func (l *Log) seekTimeout() time.Duration { return 12 * l.opts.Timeout }
 
-// beginWithin is begin for operations that may take longer.
+// beginWithin is begin with another timeout.
 func (l *Log) beginWithin(ctx context.Context, timeout time.Duration) (_ context.Context, end func(), _ error) {
 	return l.beginAs(ctx, func(ctx context.Context) (context.Context, func()) {
 		ctx, cancel := l.opts.Clock.WithTimeoutCause(ctx, timeout, eventlog.ErrTimeout)
@@ -221,8 +218,8 @@ func (l *Log) beginWithin(ctx context.Context, timeout time.Duration) (_ context
 	})
 }
 
-// beginSteps is begin for an operation of many steps: Options.Timeout begins again with every call
-// of renew, so that a server that is slow but makes progress does not count as away.
+// beginSteps is begin for an operation of many steps. Each call of renew begins Options.Timeout
+// again, so that a slow server that makes progress does not count as away.
 func (l *Log) beginSteps(ctx context.Context) (_ context.Context, renew, end func(), err error) {
 	var timer clock.Timer
 	ctx, end, err = l.beginAs(ctx, func(ctx context.Context) (context.Context, func()) {
@@ -258,8 +255,8 @@ func (l *Log) beginAs(ctx context.Context, limited func(context.Context) (contex
 	return ctx, end, nil
 }
 
-// unavailable is the error of an operation that failed for reasons of the network or the server;
-// ctx is begin's. Where the caller's context has ended, the error is its cause.
+// unavailable is the error of an operation that the network or the server made fail; ctx is
+// begin's. If the caller's context has ended, the error is its cause.
 func (l *Log) unavailable(ctx context.Context, op string, err error) error {
 	_, broken := errors.AsType[*document.Error](err)
 	if broken || errors.Is(err, eventlog.ErrNotFound) { // the server has answered

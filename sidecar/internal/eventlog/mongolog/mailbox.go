@@ -8,27 +8,27 @@ import (
 	"go.mongodb.org/mongo-driver/v2/mongo/options"
 )
 
-// Where there is no capped collection to follow, signals go another way: each log has one document,
-// its mailbox, with its last few signals, and followers read all mailboxes now and then. There are
-// as many as sidecars, so that this is cheap.
+// If the store has no capped collection to follow, each log keeps its last few signals in one
+// document, its mailbox, and followers read all mailboxes from time to time. There are only as many
+// mailboxes as sidecars, so this is cheap.
 const mailboxesName = "boards" // stores have it under this name
 
-// Bounds of a mailbox: older signals leave it, and followers that have not seen them know by their
-// numbers that they missed some.
+// Bounds of a mailbox. Older signals are dropped from it. Followers that have not seen these learn
+// from the signals' numbers that they missed some.
 const (
 	mailboxSignals = 32
 	mailboxBytes   = 128 << 10
 )
 
-// How often mailboxes are looked at: soon after something was heard, and in the end when it has
-// been quiet.
+// How often followers read the mailboxes: soon after they heard a signal, and less and less often
+// while it is quiet.
 const (
 	mailboxBusy = 15 * time.Millisecond
 	mailboxIdle = 100 * time.Millisecond
 )
 
-// mailboxKept is for how long a mailbox may stay as it is before it counts as one of a dead
-// sidecar, and is removed. A living sidecar stores it again.
+// mailboxKept is how long a mailbox may stay unchanged. Then it counts as a dead sidecar's, and is
+// removed. A live sidecar stores it again.
 const mailboxKept = 10 * time.Minute
 
 // mailbox is the document of one log.
@@ -39,10 +39,11 @@ type mailbox struct {
 	Signals []signalDoc `bson:"signals"` // oldest first
 }
 
-// mailboxes reports whether signals go by mailboxes; it must be called between begin and its end.
+// mailboxes reports whether the log sends signals by mailboxes; it must be called between begin and
+// its end.
 func (l *Log) mailboxes() bool { return l.engine().uncapped }
 
-// add adds a signal to the mailbox and drops the oldest ones over the bounds.
+// add adds a signal to the mailbox and drops the oldest signals that exceed the bounds.
 func (b *mailbox) add(d *signalDoc) {
 	b.Node, b.Last = d.Node, b.Last+1
 	b.Signals = append(b.Signals, *d)
@@ -56,7 +57,7 @@ func (b *mailbox) add(d *signalDoc) {
 	}
 }
 
-// postSignal writes the mailbox with one more signal on it.
+// postSignal writes the mailbox with one more signal in it.
 func (l *Log) postSignal(ctx context.Context, d *signalDoc) error {
 	l.unsent.mailboxMu.Lock()
 	defer l.unsent.mailboxMu.Unlock()
@@ -66,18 +67,18 @@ func (l *Log) postSignal(ctx context.Context, d *signalDoc) error {
 	earlier := append(byID(b.Node), bson.E{Key: "last", Value: bson.D{{Key: "$lt", Value: b.Last}}})
 	_, err := l.majority(mailboxesName).ReplaceOne(ctx, earlier, b, options.Replace().SetUpsert(true))
 	if err != nil {
-		// It may be stored all the same, so its number is used up. The next signal's number shows
-		// that all before it are lost.
+		// The write may have been executed nevertheless, so the signal's number stays used. The
+		// next signal's number shows that all signals before it are lost.
 		b.Signals = nil
 	}
 	l.unsent.mailbox = b
 	return err
 }
 
-// seenMailbox is the state in which a follower has seen a mailbox.
+// seenMailbox is the state in which a follower last saw a mailbox.
 type seenMailbox struct {
 	last  int64
-	moved time.Time // when it saw that
+	moved time.Time // when it saw the last change
 }
 
 // watchMailboxes follows the mailboxes.
@@ -146,8 +147,8 @@ func (f *follower) hearMailboxes(mailboxes []mailbox, seen map[string]seenMailbo
 	return any
 }
 
-// removeLeft removes one mailbox that has not moved for too long, if there is any. If that fails,
-// another sidecar may do it; it does no harm otherwise.
+// removeLeft removes one mailbox that has not changed for too long, if there is any. If that fails,
+// another sidecar may remove it; until then it does no harm.
 func (f *follower) removeLeft(ctx context.Context, seen map[string]seenMailbox, now time.Time) {
 	for node, s := range seen {
 		if node == f.node || now.Sub(s.moved) < mailboxKept {
@@ -159,7 +160,7 @@ func (f *follower) removeLeft(ctx context.Context, seen map[string]seenMailbox, 
 		}
 		defer end()
 		if _, err := f.log.majority(mailboxesName).DeleteOne(ctx, append(byID(node), bson.E{Key: "last", Value: s.last})); err == nil {
-			// When it comes back, the signals on it are heard again.
+			// When the mailbox comes back, followers hear its signals again.
 			delete(seen, node)
 		}
 		return

@@ -15,8 +15,8 @@ import (
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog/mongolog/document"
 )
 
-// markDoc is a mark in the store. The same time is in it twice: as a date for the server's TTL
-// index, and as it was given.
+// markDoc is a mark in the store. It has the time twice: as a date for the server's TTL index, and
+// as the caller gave it.
 type markDoc struct {
 	ID      string `bson:"_id"`
 	Expires int64  `bson:"expires"`
@@ -32,7 +32,7 @@ func marksPrefix(topic string, generation int64, group string) string {
 	return document.Prefix(topic, generation) + url.PathEscape(group) + "/"
 }
 
-// generationOf is a topic's generation; 0 where the topic is not there.
+// generationOf is a topic's generation; 0 if the topic does not exist.
 func (l *Log) generationOf(ctx context.Context, topic string) (int64, error) {
 	t, err := l.topic(ctx, topic)
 	switch {
@@ -44,7 +44,7 @@ func (l *Log) generationOf(ctx context.Context, topic string) (int64, error) {
 	return t.generation.Load(), nil
 }
 
-// saveMarks returns once the marks are durable. One that is renewed keeps the later of its times.
+// saveMarks returns once the marks are durable. A renewed mark keeps the later of its times.
 func (l *Log) saveMarks(ctx context.Context, marks []eventlog.Mark) error {
 	if len(marks) == 0 {
 		return nil
@@ -101,9 +101,9 @@ func (l *Log) Marked(ctx context.Context, topic, group string, ids []string, now
 	return marked, err
 }
 
-// SweepMarks implements eventlog.Retainer. Where the server has a TTL index there is little left
-// for it. A mark that is renewed while it runs stays, other than on engines whose filtered deletes
-// are not atomic: there it may go if it had expired already.
+// SweepMarks implements eventlog.Retainer. A TTL index leaves little for it to do. A mark that is
+// renewed meanwhile stays. Only on engines whose filtered deletes are not atomic, a renewed mark
+// that had already expired may be removed.
 func (l *Log) SweepMarks(ctx context.Context, now int64, limit int) (removed int, more bool, err error) {
 	if limit <= 0 {
 		return 0, true, nil
@@ -123,7 +123,7 @@ type idDoc struct {
 	ID string `bson:"_id"`
 }
 
-// deleteSome finds documents, and deletes those of them for which the conditions still hold.
+// deleteSome finds documents, and deletes each of them if the conditions still hold.
 func (l *Log) deleteSome(ctx context.Context, collection string, filter bson.D, o *options.FindOptionsBuilder, still ...bson.E) (found, removed int, err error) {
 	docs, err := findAll[idDoc](ctx, l, l.majority(collection), filter, o.SetProjection(bson.D{{Key: "_id", Value: 1}}))
 	if err != nil || len(docs) == 0 {

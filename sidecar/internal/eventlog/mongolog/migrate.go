@@ -19,15 +19,15 @@ import (
 type MigrateOptions struct {
 	// DryRun changes nothing and reports the changes that are due.
 	DryRun bool
-	// Retention is a topic's by the policies that will be in force; nil leaves the times of stubs
-	// as they are.
+	// Retention is a topic's retention by the policies that will be in force; nil leaves the times
+	// of stubs unchanged.
 	Retention func(topic string) eventlog.Retention
-	// Progress is told how far a step has come; it may be nil. total may be an estimate, and done
-	// may pass it.
+	// Progress is called with the progress of a step; it may be nil. total may be an estimate, and
+	// done may exceed it.
 	Progress func(step string, done, total int64)
 }
 
-// The steps that Progress is told of.
+// The steps for which Progress is called.
 const (
 	StepIndexes = "indexes"
 	StepStubs   = "stubs"
@@ -41,7 +41,7 @@ type MigrateReport struct {
 	Indexes  []IndexReport `json:"indexes"`
 	Stubs    []StubReport  `json:"stubs"`
 	Notes    []string      `json:"notes,omitempty"`
-	// FailedIndex is the index, collection.name, that could not be created: the migration has ended
+	// FailedIndex is the index, as collection.name, that could not be created. The migration ended
 	// there.
 	FailedIndex string `json:"failed_index,omitempty"`
 }
@@ -53,8 +53,8 @@ type IndexAction string
 const (
 	IndexKept    IndexAction = "keep"
 	IndexCreated IndexAction = "create"
-	// IndexWrong: it has the log's name, but is not what the log needs. It stays, and has to be
-	// dropped by hand.
+	// IndexWrong: it has the log's name, but is not the index that the log needs. It stays, and has
+	// to be dropped by hand.
 	IndexWrong IndexAction = "wrong"
 	// IndexForeign: an index of another program, which stays as it is.
 	IndexForeign IndexAction = "not ours"
@@ -79,7 +79,7 @@ type StubReport struct {
 	Changed  int64  `json:"changed"` // documents whose expireAt was wrong
 }
 
-// Changes is how many things the migration changed, or would.
+// Changes is how many changes the migration made, or would make.
 func (r *MigrateReport) Changes() int64 {
 	var n int64
 	for _, x := range r.Indexes {
@@ -130,9 +130,9 @@ func (r *MigrateReport) WriteTable(w io.Writer) error {
 
 // Migrate creates the indexes that this version of the log needs and the store lacks, and gives the
 // stubs of removed events the times of the policies that will be in force. A wrong index is an
-// error, which says what to do. Migrate may run twice, after an interrupted run, and while sidecars
-// use the store. The report has the changes made before an error. Options.Timeout does not bound
-// it: building an index takes its time.
+// error that says what to do. Migrate may run repeatedly, after an interrupted run, and while
+// sidecars use the store. The report has the changes made before an error. Options.Timeout does not
+// bound it: building an index takes its time.
 func (l *Log) Migrate(ctx context.Context, o MigrateOptions) (MigrateReport, error) {
 	if err := ctx.Err(); err != nil {
 		return MigrateReport{}, err
@@ -144,7 +144,8 @@ func (l *Log) Migrate(ctx context.Context, o MigrateOptions) (MigrateReport, err
 	if o.Progress == nil {
 		o.Progress = func(string, int64, int64) {}
 	}
-	// Operations create what is missing; a dry run must not. So it does not begin like one.
+	// begin would create missing collections and indexes, and a dry run must not. So Migrate does
+	// not use it.
 	e, err := l.detect(ctx)
 	if err != nil {
 		return MigrateReport{}, l.unavailable(ctx, "connect", err)
@@ -242,7 +243,7 @@ func isDuplicates(err error) bool {
 	return mongo.IsDuplicateKeyError(err) || err != nil && strings.Contains(err.Error(), "UNIQUE constraint failed")
 }
 
-// foreign mentions the indexes of a collection that are not the log's.
+// foreign reports the indexes of a collection that are not the log's.
 func (m *migration) foreign(collection string, stored []storedIndex, wanted []index) {
 	for _, s := range stored {
 		if s.name == "_id_" || slices.ContainsFunc(wanted, func(x index) bool {
@@ -261,7 +262,7 @@ func (m *migration) foreign(collection string, stored []storedIndex, wanted []in
 	}
 }
 
-// String is the server as people call it.
+// String is the server's name for people.
 func (e engine) String() string {
 	var s strings.Builder
 	if s.WriteString("MongoDB " + e.version); !e.mongo {

@@ -14,8 +14,8 @@ import (
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog"
 )
 
-// nodeDoc is a node in the store. It is inserted with its first beat and never upserted, so that no
-// late request brings it back; one that is over stays for overKept.
+// nodeDoc is a node in the store. It is inserted with the first beat and never upserted, so that no
+// late request brings it back. After its life has ended it stays for overKept.
 type nodeDoc struct {
 	ID      string               `bson:"_id"`
 	Name    string               `bson:"name"`
@@ -27,12 +27,12 @@ type nodeDoc struct {
 	OverAt  time.Time            `bson:"over_at,omitempty"` // by the clock of the sidecar that ended it
 }
 
-// rollID is of the one document among those of nodes that has a number: the roll.
+// rollID is the _id of the roll. Among the documents of nodes only the roll has a number.
 const rollID = "roll"
 
-// rollDoc is an eventlog.Roll. Its number rises by how many changes are pushed at once, so that
-// those need none of their own. A push that is executed late or twice enters changes that were made
-// before, and that a reader looks up or knows already.
+// rollDoc is an eventlog.Roll. Its number rises by the number of changes pushed at once, so the
+// changes need no numbers of their own. A push that is executed late or twice enters changes that
+// were made earlier. A reader looks these up or knows them already.
 type rollDoc struct {
 	Number  int64       `bson:"n"`
 	Changes []changeDoc `bson:"changes"`
@@ -45,17 +45,17 @@ type changeDoc struct {
 	State   string `bson:"state"`
 }
 
-// states are the states of a life, as documents have them.
+// states are the names of a life's states in documents.
 var states = []string{eventlog.NodeLive: "live", eventlog.NodeEnded: "ended", eventlog.NodeDead: "dead"}
 
 const (
-	// overKept is many times the longest time that a request can be on its way.
+	// overKept is many times longer than any request can be on its way.
 	overKept = 24 * time.Hour
-	// overListed is for how long after its end a life is listed.
+	// overListed is how long after its end a life is listed.
 	overListed = 10 * time.Minute
 )
 
-// isLive are the nodes whose lives have not ended.
+// isLive selects the nodes whose lives have not ended.
 var isLive = bson.E{Key: "state", Value: states[eventlog.NodeLive]}
 
 // nodes is the collection, on connections of its own.
@@ -82,7 +82,7 @@ func (l *Log) SaveNode(ctx context.Context, n eventlog.Node) error {
 			if over || err != nil || stored.Beat >= doc.Beat {
 				return err
 			}
-			return errBehind // a majority does not have it yet
+			return errBehind // a majority does not have the document yet
 		})
 		if over {
 			return fmt.Errorf("its life is over: %w", eventlog.ErrNotFound)
@@ -91,7 +91,8 @@ func (l *Log) SaveNode(ctx context.Context, n eventlog.Node) error {
 	})
 }
 
-// writeNode writes one beat; it reports whether the document was as it has to be for that.
+// writeNode writes one beat; it reports whether the document was in the state that the beat
+// replaces.
 func (l *Log) writeNode(ctx context.Context, doc *nodeDoc) (accepted bool, err error) {
 	if doc.Beat == 1 {
 		_, err := l.nodes().InsertOne(ctx, doc)
@@ -118,7 +119,8 @@ func (l *Log) DeclareDead(ctx context.Context, id string, beat uint64) (bool, er
 	return l.endLife(ctx, append(byID(id), isLive, bson.E{Key: "beat", Value: int64(beat)}), eventlog.NodeDead)
 }
 
-// endLife ends a life that the filter selects, and deletes those that ended long ago.
+// endLife ends a life that the filter selects, and deletes the documents of lives that ended long
+// ago.
 func (l *Log) endLife(ctx context.Context, filter bson.D, state eventlog.NodeState) (ended bool, err error) {
 	now := l.opts.Clock.Now()
 	over := bson.D{{Key: "$set", Value: bson.D{{Key: "state", Value: states[state]}, {Key: "over_at", Value: now}}}}
@@ -157,7 +159,7 @@ func (l *Log) Enter(ctx context.Context, changes ...eventlog.NodeChange) error {
 	})
 }
 
-// enterPlainly enters changes on servers that may not have $slice. Where another sidecar does so at
+// enterPlainly enters changes on servers that may not support $slice. If another sidecar does so at
 // the same time, the upsert fails as a duplicate.
 func (l *Log) enterPlainly(ctx context.Context, docs []changeDoc) error {
 	var roll rollDoc
@@ -209,7 +211,7 @@ func (l *Log) ListNodes(ctx context.Context, ids ...string) ([]eventlog.Node, er
 	return nodes, err
 }
 
-// readNodes reads causally after all that this log has seen in the store, on any connection.
+// readNodes reads causally after everything that this log has seen in the store, on any connection.
 func readNodes[T any](ctx context.Context, l *Log, filter bson.D, o *options.FindOptionsBuilder) (docs []T, err error) {
 	err = l.within(ctx, "look at the nodes", func(ctx context.Context) error {
 		return l.causallyOn(ctx, l.beats, func(ctx context.Context) (err error) {
@@ -235,7 +237,8 @@ func (d *rollDoc) roll() eventlog.Roll {
 	return r
 }
 
-// stateOf is the state that a document names; one of an older version names none, and is live.
+// stateOf is the state that a document names. A document of an older version names none, and is
+// live.
 func stateOf(name string) eventlog.NodeState {
 	return eventlog.NodeState(max(slices.Index(states, name), 0))
 }

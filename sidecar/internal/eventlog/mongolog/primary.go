@@ -25,8 +25,8 @@ func (p *primary) term() context.Context {
 	return p.ctx
 }
 
-// changed takes the driver's description of the servers. While there is no primary, addr is the
-// last one.
+// changed takes the driver's description of the servers. While there is no primary, addr stays that
+// of the last one.
 func (p *primary) changed(e *event.TopologyDescriptionChangedEvent) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -15,8 +15,8 @@ import (
 )
 
 // Read implements eventlog.Reader. One scan of the index returns the topic's head and then the
-// documents from the seq on, so that the watermark was true before the events were read. Below it a
-// gap is a removed event. Above it a gap is a hole, which ends the page.
+// documents from the seq on, so the watermark is older than the events that follow it. Below the
+// watermark a gap is a removed event. Above it a gap is a hole, which ends the page.
 func (l *Log) Read(ctx context.Context, name string, p int, from uint64, b eventlog.Bounds) ([]*eventlog.Record, error) {
 	ctx, renew, end, err := l.beginSteps(ctx)
 	if err != nil {
@@ -43,7 +43,7 @@ func (l *Log) Read(ctx context.Context, name string, p int, from uint64, b event
 	return r.events, nil
 }
 
-// page holds the events that were read so far, up to its bounds.
+// page holds the events read so far, up to its bounds.
 type page struct {
 	bounds eventlog.Bounds
 	events []*eventlog.Record
@@ -74,19 +74,19 @@ type reading struct {
 	p     int
 	part  *partition
 
-	next      uint64 // to go on at
-	least     int    // documents that the next window looks at
-	waited    bool   // for the head to be as far as an event
+	next      uint64 // the next seq to read
+	least     int    // documents that the next window reads at least
+	waited    bool   // it has read again since an event was above the head
 	voided    uint64 // the highest seq that this call has voided
 	watermark uint64
 }
 
-// minWindow is the least number of documents that a window reads where the window before had no
-// events; and as many stubs and voids may be read below the watermark.
+// minWindow is the least number of documents that a window reads after a window without events. It
+// is also the number of stubs and voids that may be read below the watermark.
 const minWindow = 64
 
 // window reads the documents from next on, and reports whether there may be more. Below the
-// watermark it reads live ones alone, so removed events cost nothing.
+// watermark it reads only live documents, so removed events cost nothing.
 func (r *reading) window(ctx context.Context) (more bool, _ error) {
 	l, began, index := r.log, r.next, any(bySeq)
 	filter := bson.D{
@@ -130,7 +130,7 @@ func (r *reading) window(ctx context.Context) (more bool, _ error) {
 		r.next = first
 		return true, nil
 	}
-	seen, last := 0, uint64(0) // last: the highest event
+	seen, last := 0, uint64(0) // last is the seq of the last event
 	defer func() { r.part.newest.saw(began, r.next-1, last) }()
 	for !r.full() && cursor.Next(ctx) {
 		seen++
@@ -184,7 +184,7 @@ func isHead(raw bson.Raw) bool {
 	return ok && p == headPartition
 }
 
-// see notes that nothing is missing from where the window began up to a seq.
+// see notes that nothing is missing from the beginning of the window up to a seq.
 func (r *reading) see(began, to uint64, head topicHead) {
 	r.part.see(r.watermark)
 	if began <= r.part.seen.Load()+1 && to > r.watermark {
@@ -193,8 +193,8 @@ func (r *reading) see(began, to uint64, head topicHead) {
 	}
 }
 
-// hole ends the page, unless the seqs have been missing for so long that they are void now. It voids
-// them once: a page ends as well where a void is not there to be read.
+// hole ends the page, unless the seqs have been missing for so long that hole voids them now. It
+// voids them once: the page also ends if a void cannot be read back yet.
 func (r *reading) hole(ctx context.Context, head topicHead, first, last uint64) (more bool, _ error) {
 	upTo := r.part.holes.stood(r.log.opts.Clock, first, last, head.head(r.p), head.patience(r.p))
 	if upTo <= r.voided {
@@ -208,8 +208,8 @@ func (r *reading) hole(ctx context.Context, head topicHead, first, last uint64) 
 	return true, nil
 }
 
-// beyond is for an event above the head: the event is younger than the head that was read, or a
-// reservation at w: 1 is gone with a primary.
+// beyond handles an event above the head. Either the event is newer than the head that was read, or
+// a reservation at w: 1 was lost with a primary.
 func (r *reading) beyond(ctx context.Context) (more bool, _ error) {
 	if len(r.events) > 0 {
 		return false, nil
@@ -221,8 +221,8 @@ func (r *reading) beyond(ctx context.Context) (more bool, _ error) {
 	return true, r.log.raiseHead(ctx, r.topic, r.p)
 }
 
-// ReadEach implements eventlog.Shared. Events that follow each other without a gap need no head to
-// be read.
+// ReadEach implements eventlog.Shared. Events without a gap between their seqs can be read without
+// a head.
 func (l *Log) ReadEach(ctx context.Context, name string, places []eventlog.Place, b eventlog.Bounds) ([][]*eventlog.Record, error) {
 	ctx, t, end, err := l.beginOn(ctx, name)
 	if err != nil {
@@ -250,7 +250,7 @@ func (l *Log) ReadEach(ctx context.Context, name string, places []eventlog.Place
 	return each, err
 }
 
-// page reads the first events of a query, up to the bounds.
+// page reads the first events that a query finds, up to the bounds.
 func (l *Log) page(ctx context.Context, t *topic, filter any, o *options.FindOptionsBuilder, b eventlog.Bounds) ([]*eventlog.Record, error) {
 	b.Events = max(b.Events, 1)
 	o.SetLimit(int64(b.Events)).SetBatchSize(t.batchSize(b.Events, b.Bytes))
@@ -277,15 +277,15 @@ func (l *Log) page(ctx context.Context, t *topic, filter any, o *options.FindOpt
 	return p.events, nil
 }
 
-// sized notes how large events are.
+// sized records the average size of the events.
 func (t *topic) sized(events []*eventlog.Record, bytes int) {
 	if len(events) > 0 {
 		t.eventBytes.Store(int64(bytes / len(events)))
 	}
 }
 
-// batchSize is how many documents to ask for at once, for a page to be one round trip that carries
-// little more than the page.
+// batchSize is how many documents to request at once, so that a page takes one round trip and
+// transfers little more than the page.
 func (t *topic) batchSize(limit, bytes int) int32 {
 	size := t.eventBytes.Load()
 	if bytes <= 0 || size == 0 {
@@ -294,8 +294,7 @@ func (t *topic) batchSize(limit, bytes int) int32 {
 	return int32(min(int64(limit), int64(bytes)/size+1, maxBatch))
 }
 
-// maxBatch bounds the documents that one answer of the server has. It has at most 16 MB in any
-// case.
+// maxBatch bounds the documents in one reply of the server. A reply never exceeds 16 MB.
 const maxBatch = 10_000
 
 // Lookup implements eventlog.Reader.
@@ -311,7 +310,7 @@ func (l *Log) Lookup(ctx context.Context, name, id string) (*eventlog.Record, er
 		if !errors.Is(err, eventlog.ErrNotFound) {
 			return rec, err
 		}
-		// There may be a later generation, which has it.
+		// A later generation may have it.
 		if _, gone := l.storedTopic(ctx, name); gone != nil {
 			return nil, gone
 		}
@@ -326,7 +325,7 @@ func (l *Log) lookup(ctx context.Context, t *topic, generation int64, id string)
 	what := fmt.Sprintf("event %q of topic %q", id, t.Name)
 	var s document.Stored
 	err := l.persist(ctx, func() error {
-		// On some servers any filter but this one reads the whole collection.
+		// On some servers any other filter reads the whole collection.
 		raw, err := l.majority(eventsName).FindOne(ctx, byID(document.ID(t.Name, generation, id))).Raw()
 		if err == nil {
 			s, err = document.Decode(raw)

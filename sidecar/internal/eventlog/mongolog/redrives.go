@@ -15,8 +15,8 @@ import (
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog/mongolog/document"
 )
 
-// redrivePrefix begins the ids of a group's redrives, and of those of one of its partitions where
-// that is 0 or more. Ids sort by partition, seq and letter.
+// redrivePrefix begins the ids of a group's redrives. If the partition is 0 or more, it begins only
+// that partition's ids. Ids sort by partition, seq and letter.
 func redrivePrefix(topic, group string, partition int) string {
 	prefix := topic + "/" + url.PathEscape(group) + "/"
 	if partition >= 0 {
@@ -29,7 +29,7 @@ func redriveID(r *eventlog.Redrive) string {
 	return redrivePrefix(r.Topic, r.Group, r.Partition) + fmt.Sprintf("%020d/", r.Seq) + r.Letter
 }
 
-// eachRedrives calls do with the ids of redrives, some at a time.
+// eachRedrives calls do with the ids of redrives, a bounded number at a time.
 func (l *Log) eachRedrives(ctx context.Context, op string, rs []eventlog.Redrive, do func(ctx context.Context, ids []string) error) error {
 	ids := make([]string, len(rs))
 	for i := range rs {
@@ -46,7 +46,7 @@ func (l *Log) eachRedrives(ctx context.Context, op string, rs []eventlog.Redrive
 // AddRedrives implements eventlog.Redrives.
 func (l *Log) AddRedrives(ctx context.Context, _ string, rs []eventlog.Redrive) error {
 	return l.eachRedrives(ctx, "add redrives", rs, func(ctx context.Context, ids []string) error {
-		docs := make([]bson.D, len(ids)) // an id says it all
+		docs := make([]bson.D, len(ids)) // the id has all the data
 		for i, id := range ids {
 			docs[i] = byID(id)
 		}
@@ -164,14 +164,14 @@ func (l *Log) lookupAll(ctx context.Context, topic string, ids []string, project
 	if err != nil || found == len(ids) {
 		return err
 	}
-	// There may be a later generation, which has the others.
+	// A later generation may have the others.
 	if err = l.reread(ctx, topic); err != nil || t.generation.Load() == generation {
 		return err
 	}
 	return l.lookupAll(ctx, topic, ids, projection, each)
 }
 
-// Remove implements eventlog.Redrives: what it removes becomes a stub, see stubs.go.
+// Remove implements eventlog.Redrives. A removed event becomes a stub, see stubs.go.
 func (l *Log) Remove(ctx context.Context, topic string, ids []string, r eventlog.Retention, now int64) (removed int, err error) {
 	for some := range slices.Chunk(ids, sweepBatch) {
 		victims := map[int][]entry{}

@@ -14,7 +14,7 @@ import (
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog/mongolog/document"
 )
 
-// restamp gives stubs the expireAt that goes with their topic's policy.
+// restamp sets the expireAt of stubs by their topic's policy.
 func (m *migration) restamp(ctx context.Context) error {
 	switch {
 	case !m.engine.ttl:
@@ -54,8 +54,8 @@ func (m *migration) restamp(ctx context.Context) error {
 
 var stampedFields = append(slices.Clone(entryFields), bson.E{Key: document.FieldExpireAt, Value: 1})
 
-// restampBatch looks at the documents of a partition from a seq on. It returns how many there were
-// and where to go on, -1 at the end. The counts are of the topic that was reported last.
+// restampBatch examines the documents of a partition from a seq on. It returns their number and the
+// seq to continue at; -1 is the end. It adds to the counts of the last topic in the report.
 func (m *migration) restampBatch(ctx context.Context, topic string, p int, from int64) (next int64, n int, err error) {
 	ctx, cancel := m.log.opts.Clock.WithTimeoutCause(ctx, m.log.seekTimeout(), eventlog.ErrTimeout)
 	defer cancel()
@@ -68,7 +68,7 @@ func (m *migration) restampBatch(ctx context.Context, topic string, p int, from 
 	report := &m.report.Stubs[len(m.report.Stubs)-1]
 	changes := map[change][]int64{}
 	for _, e := range page {
-		want := time.Time{} // an event that is still there has none
+		want := time.Time{} // a live event has none
 		if e.Gone {
 			report.Stubs++
 			want = m.expireAt(e, report.WindowMS)
@@ -91,7 +91,7 @@ func (m *migration) restampBatch(ctx context.Context, topic string, p int, from 
 	return page[len(page)-1].Seq + 1, len(page), nil
 }
 
-// expireAt is a stub's: the end of the window, and never before SeqTaken.
+// expireAt is when a stub expires: at the end of the window, and never before SeqTaken.
 func (m *migration) expireAt(e entry, windowMS int64) time.Time {
 	gone := time.UnixMilli(e.GoneAt)
 	if e.GoneAt == 0 { // it was removed by hand
@@ -100,15 +100,16 @@ func (m *migration) expireAt(e entry, windowMS int64) time.Time {
 	return remembering{windowMS: windowMS, now: gone.UnixMilli()}.expireAt(e.Accepted, gone, m.log.opts.SeqTaken)
 }
 
-// change is a change of the expireAt of documents; zero is none.
+// change is a change of the expireAt of documents; the zero time stands for none.
 type change struct {
 	from, expireAt time.Time
 	gone           bool // they are stubs
 }
 
 // stamp writes the changes to the documents with these seqs. A sidecar may sweep at the same time:
-// an event that has become a stub since got its expireAt by that. A document whose expireAt has
-// changed since the read keeps it: this may be executed long after its sender has given up.
+// an event that has become a stub since then has its expireAt from that sweep. A document whose
+// expireAt has changed since the read keeps it, since the server may execute this long after the
+// sender gave up.
 func (m *migration) stamp(ctx context.Context, topic string, p int, changes map[change][]int64) error {
 	var models []mongo.WriteModel
 	for c, seqs := range changes {

@@ -15,8 +15,8 @@ import (
 const sweepBatch = 1000
 
 // Sweep implements eventlog.Retainer. Expired events become stubs, and stubs are deleted when
-// nothing needs them any more; see stubs.go. Several sweeps may run at once: then each counts the
-// events that it found to remove.
+// nothing needs them any more; see stubs.go. Several sweeps may run at once; each then counts the
+// events that it tried to remove.
 func (l *Log) Sweep(ctx context.Context, name string, r eventlog.Retention, now int64, limit int) (removed int, more bool, err error) {
 	t, err := l.known(ctx, name)
 	if err != nil {
@@ -38,8 +38,8 @@ func (l *Log) Sweep(ctx context.Context, name string, r eventlog.Retention, now 
 	return s.removed, s.more, l.forgetCancelled(ctx, t)
 }
 
-// within runs one step of something long as an operation of its own, so that Options.Timeout is for
-// the step.
+// within runs one step of a long operation as an operation of its own, so that Options.Timeout
+// bounds the step.
 func (l *Log) within(ctx context.Context, op string, step func(ctx context.Context) error) error {
 	ctx, end, err := l.begin(ctx)
 	if err != nil {
@@ -57,7 +57,7 @@ func (l *Log) within(ctx context.Context, op string, step func(ctx context.Conte
 type sweep struct {
 	log   *Log
 	topic *topic
-	head  topicHead // as it was when the sweep began
+	head  topicHead // the head when the sweep began
 
 	keep     eventlog.Retention
 	remember remembering
@@ -68,7 +68,7 @@ type sweep struct {
 	more               bool
 }
 
-// expire makes stubs of expired events, partition by partition.
+// expire turns expired events into stubs, partition by partition.
 func (s *sweep) expire(ctx context.Context) error {
 	if s.keep.TTLMS <= 0 && s.keep.UpTo == nil {
 		return nil
@@ -77,19 +77,19 @@ func (s *sweep) expire(ctx context.Context) error {
 		if s.more {
 			break
 		}
-		// Events above the lowest live one wait for it.
+		// Events above the lowest live event are not removed before it.
 		part := &s.topic.partitions[p]
 		if oldest := part.oldest.Load(); oldest > 0 && !s.keep.Over(p, part.floor.Load(), oldest, s.now) {
 			continue
 		}
-		// One document tells whether there is anything to do.
+		// One document shows whether there is anything to do.
 		size, on := 1, true
 		for on {
 			err := s.log.within(ctx, "sweep topic "+s.topic.Name, func(ctx context.Context) (err error) {
 				on, err = s.expireBatch(ctx, p, size)
 				return err
 			})
-			// And one more than may go, whether more could.
+			// One document more than may be removed shows whether there are more.
 			size = min(s.limit-s.removed+1, sweepBatch)
 			if err != nil {
 				return err
@@ -99,8 +99,8 @@ func (s *sweep) expire(ctx context.Context) error {
 	return nil
 }
 
-// expireBatch looks at so many of the lowest events of a partition, makes stubs of the expired
-// ones, and reports whether there may be more of them.
+// expireBatch reads so many of the lowest events of a partition, turns the expired ones into stubs,
+// and reports whether there may be more of them.
 func (s *sweep) expireBatch(ctx context.Context, p, size int) (on bool, err error) {
 	from, watermark := s.topic.partitions[p].floor.Load(), s.head.watermark(p)
 	if from > watermark {
@@ -147,7 +147,7 @@ func (s *sweep) expireBatch(ctx context.Context, p, size int) (on bool, err erro
 
 // forget deletes stubs whose time is over at the low ends of partitions, which is where sweeps
 // leave them. A TTL index deletes them too, and stubs that compaction leaves in the middle. Here
-// the policy in force counts.
+// the policy in force decides.
 func (s *sweep) forget(ctx context.Context) error {
 	if s.keep.DedupeWindowMS <= 0 {
 		return nil
@@ -157,7 +157,7 @@ func (s *sweep) forget(ctx context.Context) error {
 		if part.unswept.Load() == part.floor.Load() {
 			continue
 		}
-		// One document tells whether there is anything to do.
+		// One document shows whether there is anything to do.
 		for size := 1; size > 0; {
 			err := s.log.within(ctx, "sweep topic "+s.topic.Name, func(ctx context.Context) (err error) {
 				size, err = s.forgetBatch(ctx, p, size)
@@ -174,7 +174,7 @@ func (s *sweep) forget(ctx context.Context) error {
 // uncancelEvery is how often a sweep looks for the stubs of cancelled events.
 const uncancelEvery = time.Hour
 
-// forgetCancelled deletes the stubs of cancelled events where no TTL index does.
+// forgetCancelled deletes the stubs of cancelled events if the server has no TTL index.
 func (l *Log) forgetCancelled(ctx context.Context, t *topic) error {
 	now := l.opts.Clock.Now()
 	if l.engine().ttl || now.UnixNano() < t.uncancelDue.Load() {
@@ -194,7 +194,7 @@ func (l *Log) forgetCancelled(ctx context.Context, t *topic) error {
 	})
 }
 
-// raiseWatermark raises the watermark of the topic, which otherwise only readers do.
+// raiseWatermark raises the watermark of the topic. Otherwise only readers raise it.
 func (s *sweep) raiseWatermark(ctx context.Context) (err error) {
 	if s.head, err = s.log.readHead(ctx, s.topic); err != nil {
 		return err
@@ -217,8 +217,8 @@ func (s *sweep) raiseWatermark(ctx context.Context) (err error) {
 	return err
 }
 
-// forgetBatch looks at so many of a partition's lowest documents, and returns how many to look at
-// next; 0 is the end.
+// forgetBatch reads so many of a partition's lowest documents, and returns how many to read next; 0
+// is the end.
 func (s *sweep) forgetBatch(ctx context.Context, p, size int) (next int, err error) {
 	page, err := findAll[entry](ctx, s.log, s.log.majority(eventsName), inPartition(s.topic.Name, p, between(0, int64(s.head.watermark(p)))),
 		options.Find().SetHint(bySeq).SetSort(bson.D{{Key: document.FieldSeq, Value: 1}}).SetLimit(int64(size)).SetProjection(entryFields))
@@ -245,7 +245,7 @@ func (s *sweep) forgetBatch(ctx context.Context, p, size int) (next int, err err
 		s.more = true
 		return 0, nil
 	}
-	last := n < size // the next one stays, or there is none
+	last := n < size // the next document stays, or there is none
 	if n > left {
 		n, last, s.more = left, true, true
 	}

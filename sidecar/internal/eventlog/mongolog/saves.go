@@ -12,7 +12,7 @@ import (
 )
 
 // saveLinger is how long the next save waits after the previous one. A delivery waits for one save
-// and its ack for another, so that a busy group always has something to save.
+// and its ack for another, so a busy group always has something to save.
 const saveLinger = 5 * time.Millisecond
 
 // saving is one call of SaveEpochs.
@@ -24,9 +24,8 @@ type saving struct {
 	done   chan error // holds the answer
 }
 
-// SaveEpochs implements eventlog.Groups. Calls that come while one write is under way travel
-// together in the next. A save that finds its epoch fenced changes nothing; causal.go says why that
-// is enough.
+// SaveEpochs implements eventlog.Groups. Calls that arrive during a write share the next one. A
+// save that finds its epoch fenced changes nothing; causal.go says why that is enough.
 func (l *Log) SaveEpochs(ctx context.Context, epochs []eventlog.Epoch, marks []eventlog.Mark) error {
 	_, end, err := l.begin(ctx)
 	if err != nil {
@@ -48,9 +47,9 @@ func (l *Log) SaveEpochs(ctx context.Context, epochs []eventlog.Epoch, marks []e
 	}
 }
 
-// saveAll makes one write of several calls, and answers them.
+// saveAll makes one write for several calls, and answers them.
 func (l *Log) saveAll(calls []*saving) {
-	// Its callers may give up, and others wait for it, too.
+	// The first caller may give up; other callers wait for the write too.
 	var found chains
 	err := l.withinSession(context.WithoutCancel(calls[0].ctx), "save epochs", func(ctx context.Context) (err error) {
 		found, err = l.saveEpochs(ctx, calls)
@@ -65,8 +64,8 @@ func (l *Log) saveAll(calls []*saving) {
 	}
 }
 
-// saveEpochs writes first the marks, then the epochs. Where it could not save every epoch, it
-// returns the epochs that are stored.
+// saveEpochs writes first the marks, then the epochs. If it could not save every epoch, it returns
+// the stored epochs.
 func (l *Log) saveEpochs(ctx context.Context, calls []*saving) (chains, error) {
 	var marks []eventlog.Mark
 	var epochs []eventlog.Epoch
@@ -87,7 +86,7 @@ func (l *Log) saveEpochs(ctx context.Context, calls []*saving) (chains, error) {
 	return l.readChains(ctx, partitionFilters(epochs), withoutProgress)
 }
 
-// refused is the error of a call of which not every epoch may have been saved.
+// refused is the error of a call whose epochs may not all have been saved.
 func (l *Log) refused(s *saving, found chains) (refused error) {
 	for i := range s.epochs {
 		e := &s.epochs[i]

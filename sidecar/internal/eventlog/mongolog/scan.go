@@ -11,7 +11,7 @@ import (
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog"
 )
 
-// Scan implements eventlog.Reader, by the index on (topic, ts, id) or the one on (topic, key, ts,
+// Scan implements eventlog.Reader with the index on (topic, ts, id) or the one on (topic, key, ts,
 // id).
 func (l *Log) Scan(ctx context.Context, name string, q eventlog.ScanQuery, b eventlog.Bounds) ([]*eventlog.Record, error) {
 	ctx, t, end, err := l.beginOn(ctx, name)
@@ -34,9 +34,10 @@ func (l *Log) Scan(ctx context.Context, name string, q eventlog.ScanQuery, b eve
 	return l.page(ctx, t, anyOf(filters), o, b)
 }
 
-// scanFilters select, together, the events of q within a scope; no filter: there are none. Where
-// the query goes on behind a point, one selects the events of its own ts with ids beyond, and one
-// those of other times: two ranges of one index, each in the wanted order, which the server merges.
+// scanFilters returns filters that together select the events of q within a scope; no filter means
+// that there are no such events. If the query continues after a point, one filter selects the
+// events with the point's ts and later ids, and another the events of other times. These are two
+// ranges of one index, each in the wanted order, and the server merges them.
 func scanFilters(scope bson.D, q eventlog.ScanQuery) (filters bson.A) {
 	if q.Key != nil {
 		scope = append(scope, bson.E{Key: "key", Value: *q.Key})

@@ -34,7 +34,7 @@ import (
 //
 // One whose generation is over went with its topic, and is removed when it is found.
 
-// byDue and byTopicDue have entries of scheduled events alone.
+// byDue and byTopicDue have entries of scheduled events only.
 var (
 	byDue      = ascending(document.FieldDueSlot, document.FieldDeliverAt, document.FieldID)
 	byTopicDue = ascending(document.FieldTopic, document.FieldDeliverAt, document.FieldEventID)
@@ -43,7 +43,7 @@ var (
 // isScheduled is the condition on scheduled events.
 var isScheduled = bson.E{Key: document.FieldDeliverAt, Value: bson.D{{Key: "$gt", Value: int64(0)}}}
 
-// scheduledDoc has the fields of a scheduled event that are read.
+// scheduledDoc has the fields of a scheduled event that this package reads.
 type scheduledDoc struct {
 	ID         string `bson:"_id"`
 	Topic      string `bson:"topic"`
@@ -116,7 +116,7 @@ type scheduling struct {
 	generation int64
 	batch      []*eventlog.Record
 	out        []eventlog.Outcome
-	docs       []bson.Raw // of the batch; nil: to be made
+	docs       []bson.Raw // of the batch's events; nil: not made yet
 }
 
 // left are the indexes of the events without an outcome.
@@ -129,8 +129,8 @@ func (s *scheduling) left() (left []int) {
 	return left
 }
 
-// step inserts the events that are left, and looks up ids that are taken. Where the outcome is
-// unknown, the next step inserts the same documents again.
+// step inserts the events without an outcome, and looks up ids that are taken. If the outcome of an
+// insert is unknown, the next step inserts the same documents again.
 func (s *scheduling) step(ctx context.Context) error {
 	enc := s.log.engine().encoder(s.generation)
 	var docs []any
@@ -151,7 +151,7 @@ func (s *scheduling) step(ctx context.Context) error {
 	if len(docs) == 0 {
 		return nil
 	}
-	taken := map[int]bool{} // by the place in docs
+	taken := map[int]bool{} // by index in docs
 	_, err := s.log.majority(eventsName).InsertMany(ctx, docs, options.InsertMany().SetOrdered(false))
 	var bulk mongo.BulkWriteException
 	if errors.As(err, &bulk) && bulk.WriteConcernError == nil {
@@ -197,7 +197,7 @@ func (s *scheduling) resolve(ctx context.Context, repeats []int) error {
 	}
 	for n, i := range repeats {
 		raw, ok := found[ids[n]]
-		if !ok { // a majority does not have it yet, it has just gone, or another number is needed
+		if !ok { // a majority does not have it yet, it was just removed, or the event needs another number
 			s.docs[i] = nil
 			continue
 		}
@@ -218,8 +218,8 @@ func (s *scheduling) resolve(ctx context.Context, repeats []int) error {
 	return nil
 }
 
-// replace puts an event where a cancelled one is. Where that has changed meanwhile, it is left for
-// the next step.
+// replace stores an event in place of a cancelled one. If the cancelled one has changed meanwhile,
+// the next step handles the event.
 func (s *scheduling) replace(ctx context.Context, i int, id string, token int64) error {
 	r, err := s.log.majority(eventsName).ReplaceOne(ctx, still(id, s.topic.Name, token), s.docs[i])
 	if err == nil && r.MatchedCount == 1 {
@@ -291,12 +291,12 @@ func (l *Log) release(ctx context.Context, name string, due []eventlog.Scheduled
 	if err != nil && !errors.Is(err, eventlog.ErrNotFound) {
 		return err
 	}
-	generation := int64(math.MaxInt64) // above all that went with the topic
+	generation := int64(math.MaxInt64) // above all generations that were deleted
 	if err == nil {
 		generation = t.generation.Load()
 	}
 	calls := map[int]*call{}
-	all := make([]eventlog.Outcome, len(due)) // of the calls, which may go on when this has ended
+	all := make([]eventlog.Outcome, len(due)) // of the calls, which may continue after this function returned
 	for i := range due {
 		w, was := &due[i], placeOf(&due[i])
 		if was.generation != generation {
@@ -339,7 +339,7 @@ func (l *Log) release(ctx context.Context, name string, due []eventlog.Scheduled
 	return nil
 }
 
-// ofDue is the topic of events that are due, as new as they are.
+// ofDue finds the topic of due events, in a generation no older than theirs.
 func (l *Log) ofDue(ctx context.Context, name string, due []eventlog.Scheduled) (*topic, error) {
 	t, err := l.known(ctx, name)
 	if err != nil {
@@ -456,7 +456,7 @@ func (l *Log) Cancel(ctx context.Context, name, id string) error {
 			}
 			notFound := fmt.Errorf("scheduled event %q: %w", id, eventlog.ErrNotFound)
 			if unsure != nil && (len(docs) == 0 || docs[0].Seq != unsure.Seq) {
-				// It was cancelled, unless it was released: an event that was published under the
+				// It was cancelled, unless it was released. An event that was published under the
 				// id since then has another writer.
 				n, err := l.majority(eventsName).CountDocuments(ctx, append(byID(key),
 					bson.E{Key: document.FieldPartition, Value: bson.D{{Key: "$gte", Value: 0}}}, bson.E{Key: document.FieldWriter, Value: unsure.Writer}))
@@ -490,7 +490,7 @@ func (l *Log) Cancel(ctx context.Context, name, id string) error {
 	}
 }
 
-// cancelled is the update that makes a scheduled event the stub of a cancelled one.
+// cancelled is the update that turns a scheduled event into the stub of a cancelled one.
 func (l *Log) cancelled(ctx context.Context) (bson.D, error) {
 	now, err := l.serverTime(ctx)
 	if err != nil {
@@ -506,10 +506,10 @@ func (l *Log) cancelled(ctx context.Context) (bson.D, error) {
 	return update, nil
 }
 
-// newToken is a seq of an event that has no place.
+// newToken is a random seq for a scheduled event.
 func newToken() int64 { return rand.Int64N(math.MaxInt64-1) + 1 }
 
-// forgetScheduled removes the scheduled events of a topic's generations up to one.
+// forgetScheduled removes the scheduled events of a topic's generations up to the given one.
 func (l *Log) forgetScheduled(ctx context.Context, op, name string, generation int64) error {
 	filter := bson.D{{Key: document.FieldTopic, Value: name}, isScheduled, {Key: fieldGeneration, Value: bson.D{{Key: "$lte", Value: generation}}}}
 	for found := 1; found > 0; {
@@ -525,8 +525,8 @@ func (l *Log) forgetScheduled(ctx context.Context, op, name string, generation i
 	return nil
 }
 
-// move stores documents of a batch at their seqs, which all take the place of others: scheduled
-// events are released, cancelled ones are replaced. It draws the conclusions.
+// move stores documents of a batch at their seqs. All of them replace other documents: scheduled
+// events are released, cancelled ones are replaced. move also handles the outcomes.
 func (b *batch) move(ctx context.Context, lines []*line, chunk []*pending) error {
 	within, cancel := b.log.opts.Clock.WithTimeout(ctx, b.log.opts.Timeout/2)
 	defer cancel()
@@ -548,7 +548,7 @@ func (b *batch) move(ctx context.Context, lines []*line, chunk []*pending) error
 		}
 		return nil
 	}
-	var taken *pending // whose seq is
+	var taken *pending // the document whose seq is taken
 	if err != nil {
 		at, f := judge(err)
 		if !f.duplicate {
@@ -574,8 +574,8 @@ var onlyScheduled = bson.D{{Key: document.FieldDeliverAt, Value: ""}, {Key: docu
 
 func (b *batch) idOf(d *pending) string { return document.ID(b.topic.Name, b.generation, d.record.ID) }
 
-// settleMoved looks up the documents at the front of a line that a move stores. It gives an outcome
-// to each event that is stored, or that has no place to take any more.
+// settleMoved looks up the documents that a move stores at the front of a line. It gives an outcome
+// to each event that is stored, or that has nothing to replace any more.
 func (b *batch) settleMoved(ctx context.Context, at *line) error {
 	n := 0
 	for n < len(at.pending) && at.pending[n].token != 0 && n < b.most {
@@ -606,12 +606,12 @@ func (b *batch) settleMoved(ctx context.Context, at *line) error {
 				stored = append(stored, d)
 				continue
 			case s.Cancelled() && d.raw != nil:
-				d.token = int64(s.Record.Seq) // as it was, or of another
+				d.token = int64(s.Record.Seq) // the same stub, or one of a later schedule
 				continue
 			case d.raw != nil:
 				o = repeated(d, s)
 			case s.Record.DeliverAt != 0 && int64(s.Record.Seq) == d.token:
-				continue // as it was
+				continue // unchanged
 			case s.Record.Partition == document.Unplaced: // cancelled, and maybe scheduled again
 			default:
 				o = eventlog.Outcome{Partition: s.Record.Partition, Seq: s.Record.Seq, TS: s.Record.TS, Duplicate: true}

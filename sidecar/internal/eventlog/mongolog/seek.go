@@ -40,7 +40,7 @@ func (l *Log) extents(ctx context.Context, t *topic) ([]eventlog.Extent, error) 
 	return l.extentsUnder(ctx, t, head)
 }
 
-// extentsUnder is extents, where the head was read already.
+// extentsUnder is extents with a head that the caller has read.
 func (l *Log) extentsUnder(ctx context.Context, t *topic, head topicHead) ([]eventlog.Extent, error) {
 	extents := make([]eventlog.Extent, len(t.partitions))
 	err := forEach(ctx, len(extents), func(ctx context.Context, p int) (err error) {
@@ -50,7 +50,7 @@ func (l *Log) extentsUnder(ctx context.Context, t *topic, head topicHead) ([]eve
 	return extents, err
 }
 
-// extent is one partition's. It ends where something is missing.
+// extent is the extent of one partition. It ends at the first missing seq.
 func (l *Log) extent(ctx context.Context, t *topic, p int, head topicHead) (x eventlog.Extent, err error) {
 	part := &t.partitions[p]
 	part.see(head.watermark(p))
@@ -83,8 +83,8 @@ func (l *Log) extent(ctx context.Context, t *topic, p int, head topicHead) (x ev
 	return x, err
 }
 
-// lastEvent is the highest seq up to end that an event has: groups need not wait for voids above
-// it. Where no event is left, it is end.
+// lastEvent is the highest seq up to end that an event has. Groups need not wait for voids above
+// it. If no event is left, it is end.
 func (l *Log) lastEvent(ctx context.Context, t *topic, p int, end uint64) (uint64, error) {
 	newest := &t.partitions[p].newest
 	if last, known := newest.at(end); known || end == 0 {
@@ -101,7 +101,7 @@ func (l *Log) lastEvent(ctx context.Context, t *topic, p int, end uint64) (uint6
 	return last, nil
 }
 
-// forEach calls f for 0 to n-1, some of them at once.
+// forEach calls f for 0 to n-1, a bounded number at a time.
 func forEach(ctx context.Context, n int, f func(ctx context.Context, i int) error) error {
 	g, ctx := errgroup.WithContext(ctx)
 	g.SetLimit(maxQueries)
@@ -141,7 +141,7 @@ func (l *Log) Seek(ctx context.Context, name string, p eventlog.Position) ([]uin
 	return seqs, nil
 }
 
-// seek starts from the extents, so that it passes over no event that is appended meanwhile.
+// seek starts from the extents, so it skips no event that is appended meanwhile.
 func (l *Log) seek(ctx context.Context, renew func(), t *topic, from string, q eventlog.ScanQuery) ([]uint64, error) {
 	extents, err := l.extents(ctx, t)
 	if err != nil {
@@ -165,7 +165,7 @@ func (l *Log) seek(ctx context.Context, renew func(), t *topic, from string, q e
 	}
 	return seqs, forEach(ctx, len(seqs), func(ctx context.Context, p int) error {
 		for first, head := int64(extents[p].First), int64(extents[p].Head); first <= head; first += seekWindow {
-			// Together the filters are not in the order of seqs.
+			// Together the filters do not return events in the order of seqs.
 			for _, filter := range scanFilters(inPartition(t.Name, p, between(first, min(first+seekWindow-1, head))), q) {
 				seq, err := l.findSeq(ctx, filter.(bson.D), byLiveSeq, 1)
 				if err != nil {
@@ -185,14 +185,14 @@ func (l *Log) seek(ctx context.Context, renew func(), t *topic, from string, q e
 }
 
 const (
-	// seekWindow is how many seqs one query of a seek goes through.
+	// seekWindow is how many seqs one query of a seek covers.
 	seekWindow = 100_000
-	// seekEvents is how many events are looked at by ts before a seek goes through more seqs than
-	// that.
+	// seekEvents is how many events a seek reads by ts. If there are that many or more, it goes
+	// through the seqs instead.
 	seekEvents = 1000
 )
 
-// seekByTS finds the seqs among the events of the time, if these are few, in all partitions.
+// seekByTS finds the seqs by reading the events of the time, in all partitions, if there are few.
 func (l *Log) seekByTS(ctx context.Context, t *topic, extents []eventlog.Extent, q eventlog.ScanQuery, seqs []uint64) (done bool, _ error) {
 	filters := scanFilters(bson.D{{Key: document.FieldTopic, Value: t.Name}}, q)
 	if len(filters) == 0 {

@@ -12,13 +12,15 @@ import (
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog"
 )
 
-// Bounds of one signal. Beyond them a signal says only that there is much to look at.
+// Bounds of one signal. A signal that exceeds them names only slots, and readers look at all topics
+// of these.
 const (
 	maxSignalParts = 256      // partitions, groups and topics
 	maxSignalBytes = 16 << 10 // of their names
 )
 
-// signalSpacing is the time between two signals of a sidecar. The next one has all news until then.
+// signalSpacing is the time between two signals of a sidecar. The next signal has all news since
+// the last one.
 const signalSpacing = 20 * time.Millisecond
 
 // signalRetry is the longest wait between two tries while the store is away.
@@ -32,7 +34,7 @@ func (l *Log) Send(s eventlog.Signal) {
 }
 
 // sendPending sends until nothing is left to send into a collection, or the log is closed. Only one
-// runs at a time for each.
+// sendPending runs at a time for each collection.
 func (l *Log) sendPending(shard int) {
 	o := &l.unsent
 	var retry backoff
@@ -75,18 +77,18 @@ func (l *Log) writeSignal(ctx context.Context, shard int, d *signalDoc) error {
 	return err
 }
 
-// lastSignalTimeout is how long the end of a log waits for its last signals.
+// lastSignalTimeout bounds the wait for the last signals when the log is closed.
 const lastSignalTimeout = time.Second
 
-// sendLast sends the waiting signals when the log is closed: often that this sidecar has left.
-// Without them the others would find that out only when they look around, long after where leases
-// are long. Nothing else sends any more.
+// sendLast sends the waiting signals when the log is closed; often they say that this sidecar has
+// left. Without them the other sidecars would learn that only from their next look, much later if
+// leases are long. Nothing else sends signals by then.
 func (l *Log) sendLast() {
 	ctx, cancel := l.opts.Clock.WithTimeout(context.Background(), lastSignalTimeout)
 	defer cancel()
 	for shard := range signalShards {
 		if d, any := l.unsent.pop(shard); any && l.writeSignal(ctx, shard, d) != nil {
-			return // sidecars that miss it find the events by their next look
+			return // sidecars that miss it find the changes with their next look
 		}
 	}
 }
@@ -106,7 +108,7 @@ type signalQueue struct {
 }
 
 // put adds to the waiting signals, and returns the collections for which the caller has to start
-// sending.
+// sendPending.
 func (o *signalQueue) put(s eventlog.Signal) (start []int) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -143,8 +145,7 @@ func (o *signalQueue) add(s eventlog.Signal) {
 	}
 }
 
-// pop removes and returns all that waits for a collection. Where nothing waits, the sending is
-// over.
+// pop removes and returns all signals that wait for a collection. If none waits, the sending ends.
 func (o *signalQueue) pop(shard int) (*signalDoc, bool) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -199,8 +200,8 @@ func (s *signalSet) addNodes(topic string) { put(s, &s.nodes, topic, struct{}{},
 
 func (s *signalSet) addErased(topic string) { put(s, &s.gone, topic, struct{}{}, topic, "") }
 
-// put puts something about a topic into one of the maps, which had nothing by that key or the same,
-// if there is room.
+// put adds an entry about a topic to one of the maps if there is room. The map has no entry under
+// that key, or the same one.
 func put[K comparable, V any](s *signalSet, into *map[K]V, key K, value V, topic, group string) {
 	if _, known := (*into)[key]; known {
 		return
@@ -230,7 +231,7 @@ func (s *signalSet) about(slots ...int32) {
 	}
 }
 
-// overflow drops all names but the slots of the topics so far, and adds these slots.
+// overflow drops all names. It keeps the slots of the topics so far, and adds these slots.
 func (s *signalSet) overflow(slots ...int32) {
 	*s = signalSet{slots: s.slots, all: true}
 	s.about(slots...)

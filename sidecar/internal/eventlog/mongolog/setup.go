@@ -9,8 +9,8 @@ import (
 	"go.mongodb.org/mongo-driver/v2/mongo/options"
 )
 
-// prepare detects the server and creates missing collections and indexes. One call does it; the
-// others wait for that one.
+// prepare detects the server and creates missing collections and indexes. One call does this, and
+// concurrent calls wait for it.
 func (l *Log) prepare(ctx context.Context) error {
 	select {
 	case l.setupTurn <- struct{}{}:
@@ -34,7 +34,7 @@ func (l *Log) prepare(ctx context.Context) error {
 	if s.engine.uncapped, err = l.createSignals(ctx); err != nil {
 		return l.unavailable(ctx, "create the collection of signals", err)
 	}
-	// Elsewhere a tailable cursor may make the server read the collection over and over.
+	// On other servers a tailable cursor may make the server read the collection over and over.
 	s.engine.uncapped = s.engine.uncapped || !s.engine.mongo
 	if s.unindexed, err = l.ensureIndexes(ctx, s.engine, maxIndexOnConnect); err != nil {
 		return l.unavailable(ctx, "look for the indexes", err)
@@ -43,11 +43,11 @@ func (l *Log) prepare(ctx context.Context) error {
 	return nil
 }
 
-// engine is the server's; it must be called between begin and its end.
+// engine describes the server; it must be called between begin and its end.
 func (l *Log) engine() engine { return l.setup.Load().engine }
 
-// StoreID names the store: the same for every sidecar on it. It is empty until the server was
-// reached once.
+// StoreID identifies the store, with the same id for every sidecar on it. It is empty until the log
+// has first reached the server.
 func (l *Log) StoreID() string {
 	if s := l.setup.Load(); s != nil {
 		return s.storeID
@@ -55,7 +55,7 @@ func (l *Log) StoreID() string {
 	return ""
 }
 
-// detect asks the server for its version and kind.
+// detect asks the server for its version and type.
 func (l *Log) detect(ctx context.Context) (engine, error) {
 	var build struct {
 		Version  string   `bson:"version"`
@@ -83,9 +83,9 @@ func (l *Log) detect(ctx context.Context) (engine, error) {
 	return e, nil
 }
 
-// createSignals creates the capped collections of signals that are missing. It reports whether
-// signals have to go another way: not every server has such collections, and a tool that restored
-// the store may have made plain ones of them.
+// createSignals creates missing capped collections of signals. It reports whether signals cannot
+// use capped collections: not every server has them, and a tool that restored the store may have
+// created plain collections instead.
 func (l *Log) createSignals(ctx context.Context) (uncapped bool, err error) {
 	var names bson.A
 	for shard := range signalShards {

@@ -12,15 +12,15 @@ import (
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog"
 )
 
-// Signals are selected by the topics that they are about. A topic's hash says which of signalSlots
-// slots it has, and a slot which of signalShards collections its signals go to. A follower has a
-// cursor on each collection of its topics, and the server returns only signals about their slots:
+// Signals are selected by their topics. The hash of a topic gives its slot, one of signalSlots, and
+// the slot gives the collection of its signals, one of signalShards. A follower has a cursor on
+// each collection of its topics, and the server returns only signals about their slots:
 //
 //   - One more collection costs a sidecar that reads many topics one more cursor, and a connection
-//     that waits at the server. It saves the server work: an insert wakes fewer cursors that do not
-//     want it.
-//   - With one more slot fewer sidecars hear signals of topics that they do not read. A cursor's
-//     filter does not grow beyond a collection's slots, however many topics there are.
+//     that waits at the server. It also saves the server work: an insert wakes fewer cursors in
+//     vain.
+//   - With more slots, fewer sidecars receive signals about topics that they do not read. A
+//     cursor's filter does not grow beyond a collection's slots, however many topics there are.
 const (
 	signalShards = 8
 	signalSlots  = 1024
@@ -39,13 +39,14 @@ func shardOf(slot int32) int { return int(slot % signalShards) }
 // signalDoc is a signal in the store.
 type signalDoc struct {
 	ID       bson.ObjectID        `bson:"_id,omitempty"`
-	Node     string               `bson:"node"`  // the log that sends it
-	Slots    []int32              `bson:"slots"` // of all topics that it is about
+	Node     string               `bson:"node"`  // the log that sends the signal
+	Slots    []int32              `bson:"slots"` // of all its topics
 	Appended []eventlog.Hint      `bson:"appended,omitempty"`
 	Moved    []eventlog.GroupName `bson:"moved,omitempty"`
 	Nodes    []string             `bson:"nodes,omitempty"`
 	Erased   []string             `bson:"erased,omitempty"`
-	// All says that there was more than one signal holds: look at all topics of its slots.
+	// All says that one signal could not hold all the news: receivers look at all topics of its
+	// slots.
 	All bool `bson:"all,omitempty"`
 }
 
@@ -80,8 +81,8 @@ func (l *Log) spawn(f func()) bool {
 	return true
 }
 
-// join is the start of something that Close has to wait for, and whose end is l.calls.Done; it
-// reports false when the log is closed.
+// join registers work that Close waits for; its end is l.calls.Done. It reports false when the log
+// is closed.
 func (l *Log) join() bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -108,8 +109,8 @@ func (l *Log) Follow(ctx context.Context, wanted eventlog.Topics, heard func(s e
 	return nil
 }
 
-// followSpacing is the wait after a change of topics before followers are changed again.
-// Subscriptions to many topics come one after the other.
+// followSpacing is the wait after a change of topics before followers change. Subscriptions to many
+// topics arrive one after the other.
 const followSpacing = 100 * time.Millisecond
 
 // following is one Follow.
@@ -117,14 +118,15 @@ type following struct {
 	log       *Log
 	node      string // this log's own
 	wanted    eventlog.Topics
-	mailboxes bool // signals go by mailboxes
+	mailboxes bool // the log sends signals by mailboxes
 
-	mu    sync.Mutex // held while heard is called
+	mu    sync.Mutex // held while heard runs
 	heard func(s eventlog.Signal, missed []string)
 }
 
-// run keeps a follower for each collection that has signals of wanted topics, until ctx ends. A
-// follower that follows more than wanted goes on like that for tailAwait: readers come back.
+// run keeps a follower for each collection with signals of wanted topics, until ctx ends. A
+// follower that follows unwanted topics too continues so for tailAwait, since readers often come
+// back.
 func (f *following) run(ctx context.Context) {
 	if f.retry(ctx, f.prepare) != nil {
 		return
@@ -155,7 +157,7 @@ func (f *following) run(ctx context.Context) {
 	}
 }
 
-// retry calls do until it succeeds, or ctx ends.
+// retry repeats do until it succeeds or ctx ends.
 func (f *following) retry(ctx context.Context, do func(ctx context.Context, progress func()) error) error {
 	var wait backoff
 	for {
@@ -170,7 +172,7 @@ func (f *following) retry(ctx context.Context, do func(ctx context.Context, prog
 	}
 }
 
-// prepare waits for the server to be there, and finds out how it carries signals.
+// prepare waits until the server answers, and finds out how the log sends signals.
 func (f *following) prepare(ctx context.Context, _ func()) error {
 	_, end, err := f.log.begin(ctx)
 	if err != nil {
@@ -181,7 +183,8 @@ func (f *following) prepare(ctx context.Context, _ func()) error {
 	return nil
 }
 
-// slots are those of topics by collection, each once, ascending. All mailboxes are in one.
+// slots are the slots of those topics by collection, each once, ascending. With mailboxes all slots
+// are in one collection.
 func (f *following) slots(topics []string) (by [signalShards][]int32) {
 	for _, topic := range topics {
 		slot := slotOf(topic)
@@ -212,7 +215,7 @@ type follower struct {
 	*following
 	shard  int
 	slots  []int32
-	spare  time.Time // since when it follows more than is wanted; zero: it does not
+	spare  time.Time // since when it also follows unwanted slots; zero: it does not
 	cancel context.CancelFunc
 	ended  chan struct{}
 }
@@ -242,7 +245,7 @@ func (f *follower) stop() {
 	}
 }
 
-// left is for how long the follower may go on if these slots are wanted.
+// left is how long the follower may continue if these slots are wanted.
 func (f *follower) left(wanted []int32) time.Duration {
 	const forever = time.Hour
 	switch {
@@ -264,8 +267,8 @@ func (f *follower) has(slot int32) bool {
 	return found
 }
 
-// hear passes a signal on, unless it is this log's own or about nothing that is followed. missed
-// says that some before it may be lost.
+// hear passes a signal on, unless it is this log's own or concerns none of the followed slots.
+// missed says that some signals before it may be lost.
 func (f *follower) hear(d *signalDoc, missed bool) {
 	if d.Node == f.node || !missed && !slices.ContainsFunc(d.Slots, f.has) {
 		return
@@ -282,7 +285,7 @@ func (f *follower) hear(d *signalDoc, missed bool) {
 	f.heard(d.signal(), topics)
 }
 
-// open says that following has begun, and that earlier signals are lost.
+// open says that the follower has begun, and that earlier signals are lost.
 func (f *follower) open() {
 	f.mu.Lock()
 	defer f.mu.Unlock()

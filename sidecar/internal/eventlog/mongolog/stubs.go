@@ -12,29 +12,28 @@ import (
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog/mongolog/document"
 )
 
-// The life of an event's document: it is live until retention or compaction removes the event, from
-// then on a stub that remembers its id and its seq, and deleted when both of these are over:
+// An event's document is live until retention or compaction removes the event. Then it is a stub
+// that remembers the id and the seq. The stub is deleted when both of these times are over:
 //
 //   - the topic's deduplication window, which counts from acceptance;
 //   - Options.SeqTaken, which counts from the moment it became a stub. Until then a request that is
-//     executed late meets the document at its seq. When the event was accepted says nothing here:
-//     it may have been on its way into the log for hours.
+//     executed late collides with the document at its seq. The time of acceptance does not matter
+//     here: the event may have been on its way into the log for hours.
 //
-// The server's TTL index deletes stubs, where there is one, by the expireAt that they are given;
-// elsewhere a sweep does. Nothing above the watermark is removed: a gap there is taken for events
-// that are still to come.
+// If the server has a TTL index, the index deletes stubs by their expireAt; else a sweep deletes
+// them. Nothing above the watermark is removed: readers expect events in a gap there.
 //
-// Every step names seqs, which are given once, and may be repeated or done by several sidecars at
-// the same time.
+// Every step names seqs, and each seq is given out once. So steps may be repeated, and several
+// sidecars may make them at the same time.
 
 // fieldGoneAt is when the document became a stub, in milliseconds since the epoch.
 const fieldGoneAt = "gone_at"
 
-// stubDelay is how exact expireAt is: stubs that are near in time are made by one statement. A TTL
-// index works no more often than that either.
+// stubDelay is the precision of expireAt: one statement makes the stubs whose times are this close.
+// A TTL index runs no more often either.
 const stubDelay = time.Minute
 
-// stubless are the fields that a stub has no more.
+// stubless are the fields that a stub lacks.
 var stubless = func() (fields bson.D) {
 	for _, name := range []string{
 		document.FieldKey, document.FieldSID, document.FieldTTL, document.FieldTags, document.FieldCausedBy,
@@ -57,11 +56,11 @@ type entry struct {
 	Key       string `bson:"key"`
 	Gone      bool   `bson:"gone"`
 	GoneAt    int64  `bson:"gone_at"`
-	// ExpireAt is read by migrations only; zero is never.
+	// ExpireAt is set by migrations only; the zero time means never.
 	ExpireAt time.Time `bson:"expireAt"`
 }
 
-// entryFields is the projection that goes with it.
+// entryFields is the projection for entry.
 var entryFields = bson.D{{Key: "_id", Value: 0},
 	{Key: document.FieldPartition, Value: 1}, {Key: document.FieldSeq, Value: 1}, {Key: document.FieldAccepted, Value: 1},
 	{Key: document.FieldKey, Value: 1}, {Key: document.FieldGone, Value: 1}, {Key: fieldGoneAt, Value: 1}}
@@ -76,7 +75,7 @@ func between(first, last int64) bson.E {
 	return bson.E{Key: document.FieldSeq, Value: bson.D{{Key: "$gte", Value: first}, {Key: "$lte", Value: last}}}
 }
 
-// among is the condition on seqs that are listed, ascending.
+// among is the condition on listed seqs, ascending.
 func among(seqs []int64) bson.E {
 	first, last := seqs[0], seqs[len(seqs)-1]
 	if last-first == int64(len(seqs))-1 {
@@ -95,29 +94,29 @@ func seqsOf(entries []entry) []int64 {
 	return seqs
 }
 
-// remembering is for how long stubs stay, by the policy that is in force.
+// remembering is how long stubs stay, by the policy in force.
 type remembering struct {
 	windowMS int64 // 0: for ever
 	now      int64 // the time to compare the policy's times with
 }
 
-// over says that the window of an event that was accepted then has ended.
+// over reports whether the window of an event that was accepted at that time has ended.
 func (r remembering) over(accepted int64) bool {
 	return r.windowMS > 0 && accepted <= r.now-r.windowMS
 }
 
 // expireAt is when the server may delete a stub, by the server's own clock: now plus the rest of
-// the window, and never before SeqTaken. The zero time is never.
+// the window, and never before SeqTaken. The zero time means never.
 func (r remembering) expireAt(accepted int64, now time.Time, seqTaken time.Duration) time.Time {
 	if r.windowMS <= 0 {
 		return time.Time{}
 	}
-	const farAway = int64(100 * 365 * 24 * time.Hour / time.Millisecond) // longer windows give times that no date holds
+	const farAway = int64(100 * 365 * 24 * time.Hour / time.Millisecond) // longer windows exceed the range of dates
 	left := min(max(accepted+min(r.windowMS, farAway)-r.now, seqTaken.Milliseconds()), farAway)
 	return now.Add(time.Duration(left) * time.Millisecond).Truncate(stubDelay).Add(stubDelay)
 }
 
-// makeStubs turns events of a partition into stubs, in seq order, which lose also these fields.
+// makeStubs turns events of a partition into stubs, in seq order, and also removes these fields.
 func (l *Log) makeStubs(ctx context.Context, t *topic, p int, victims []entry, r remembering, also ...bson.E) error {
 	now, err := l.serverTime(ctx)
 	if err != nil {
@@ -143,7 +142,7 @@ func (l *Log) makeStubs(ctx context.Context, t *topic, p int, victims []entry, r
 	return writeInOrder(ctx, l, l.majority(eventsName), models)
 }
 
-// writeInOrder makes writes that may be repeated, one after the other.
+// writeInOrder makes repeatable writes, one after the other.
 func writeInOrder(ctx context.Context, l *Log, c *mongo.Collection, models []mongo.WriteModel) error {
 	return l.persist(ctx, func() error {
 		_, err := c.BulkWrite(ctx, models, options.BulkWrite().SetOrdered(true))

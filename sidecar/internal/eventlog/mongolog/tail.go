@@ -13,39 +13,39 @@ import (
 )
 
 const (
-	// tailAwait is how long the server lets a follower wait while there are no signals for it: an
-	// idle cursor costs one command in that time. A follower notices a dead connection so much
-	// later, unless the driver does.
+	// tailAwait is how long the server keeps a follower waiting when it has no signals: an idle
+	// cursor costs one command in that time. A follower notices a dead connection up to this much
+	// later, unless the driver notices it first.
 	tailAwait = 10 * time.Second
 	tailBatch = 1000
-	// tailSpacing is how long a follower waits after a signal before it asks for more: those of
-	// many sidecars come at once then.
+	// tailSpacing is how long a follower waits after a signal before it asks for more. Then the
+	// signals of many sidecars arrive at once.
 	tailSpacing = 5 * time.Millisecond
 )
 
 var errTailEnded = errors.New("the server ended the cursor on signals")
 
-// signals is a capped collection that signals are inserted into. They are worth nothing tomorrow,
-// so one server is enough to have them.
+// signals is a capped collection for signals. Signals are useful for a short time only, so one
+// server is enough to hold them.
 func (l *Log) signals(shard int) *mongo.Collection {
 	return l.db.Collection(l.signalsName(shard), options.Collection().
 		SetWriteConcern(writeconcern.W1()).SetReadConcern(&readconcern.ReadConcern{}))
 }
 
-// tail follows a capped collection. A cursor on one begins at its oldest document, so tail skips
-// stored signals: they are in the order in which the server got them, not in that of any field, and
-// filters do not help.
+// tail follows a capped collection. A cursor on it begins at the oldest document, so tail skips
+// stored signals. Filters do not help: the order is that in which the server received the signals,
+// and no field has that order.
 func (f *follower) tail(ctx context.Context, progress func()) error {
 	last, err := f.lastSignal(ctx)
 	if err != nil {
 		return err
 	}
-	// Not every engine keeps a tailable cursor whose first batch is not full.
+	// Not every engine keeps a tailable cursor open if its first batch is not full.
 	o := options.Find().SetCursorType(options.TailableAwait).SetMaxAwaitTime(tailAwait).SetBatchSize(1)
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	defer context.AfterFunc(f.log.primary.term(), cancel)() // the cursor would go on, on what is a secondary then
-	// Not a deadline: the server would hold the cursor to it.
+	defer context.AfterFunc(f.log.primary.term(), cancel)() // else the cursor would continue on a server that is now a secondary
+	// This is no deadline of ctx, since the server would apply that to the whole cursor.
 	patience := f.log.opts.Clock.AfterFunc(f.log.opts.Timeout, cancel)
 	others := bson.D{{Key: "node", Value: bson.D{{Key: "$ne", Value: f.node}}}, {Key: "slots", Value: bson.D{{Key: "$in", Value: f.slots}}}}
 	cur, err := f.log.signals(f.shard).Find(ctx, anyOf(bson.A{others, bson.D{{Key: "_id", Value: last}}}), o)
@@ -66,8 +66,9 @@ func (f *follower) tail(ctx context.Context, progress func()) error {
 		case cur.ID() == 0 && !more:
 			return errTailEnded
 		case skipping:
-			// If the end comes first, newer signals have pushed the last one out, and may have been
-			// skipped. It comes with a batch that is not full; the first one is of 1.
+			// If the end comes first, newer signals have pushed the last one out of the collection,
+			// and tail may have skipped them. A batch that is not full shows the end; the first
+			// batch has size 1.
 			ended := !more || cur.RemainingBatchLength() == 0 && n%tailBatch != 1
 			skipping = d.ID != last && !ended
 			if d.ID != last && ended {
@@ -93,8 +94,8 @@ func (f *follower) next(ctx context.Context, cur *mongo.Cursor, d *signalDoc) (b
 	return true, bson.Unmarshal(cur.Current, d)
 }
 
-// lastSignal is the newest signal's id. Where there is none it says hello, because the server keeps
-// no cursor on an empty collection.
+// lastSignal is the newest signal's id. If there is no signal, lastSignal inserts a hello, because
+// the server keeps no cursor on an empty collection.
 func (f *follower) lastSignal(ctx context.Context) (bson.ObjectID, error) {
 	ctx, end, err := f.log.begin(ctx)
 	if err != nil {

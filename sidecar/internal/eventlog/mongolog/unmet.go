@@ -10,8 +10,8 @@ import (
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog/mongolog/document"
 )
 
-// setUnmet notes how the topic's last append went, and reports whether that is news; an empty
-// concern was met.
+// setUnmet notes whether the topic's last append met its concern, and reports whether that has
+// changed; an empty concern means that it was met.
 func (l *Log) setUnmet(topic, concern string) (changed bool) {
 	if concern == "" {
 		_, changed = l.unmet.LoadAndDelete(topic)
@@ -21,8 +21,8 @@ func (l *Log) setUnmet(topic, concern string) (changed bool) {
 	return was != concern
 }
 
-// UnmetConcerns are the write concerns, by topic, for which fewer members than they ask for
-// acknowledged the topic's last append.
+// UnmetConcerns are, by topic, the write concerns that the topic's last append did not meet, since
+// too few members acknowledged it.
 func (l *Log) UnmetConcerns() map[string]string {
 	concerns := map[string]string{}
 	for topic, concern := range l.unmet.Range {
@@ -31,13 +31,13 @@ func (l *Log) UnmetConcerns() map[string]string {
 	return concerns
 }
 
-// isUnmet reports whether the server says that no number of tries makes it meet the write concern:
-// it has too few members.
+// isUnmet reports whether the server says that it can never meet the write concern, since it has
+// too few members.
 func isUnmet(err error) bool { return hasCode(err, codeUnsatisfiableWriteConcern) }
 
 // unmetConcern is the topic's refusal, if the append failed for its write concern alone: the server
-// says so, or a majority has an event that the number of members that the topic asks for has not
-// acknowledged in time. It is nil if the store itself may be away.
+// says so, or a majority has an event that too few members for the concern acknowledged in time. It
+// is nil if the store itself may be away.
 func (b *batch) unmetConcern(ctx context.Context, cause error) *eventlog.ConcernError {
 	if b.concern.members < 2 {
 		return nil
@@ -48,8 +48,8 @@ func (b *batch) unmetConcern(ctx context.Context, cause error) *eventlog.Concern
 	return &eventlog.ConcernError{Topic: b.topic.Name, Concern: b.concern.name, Cause: cause}
 }
 
-// majorityHasNext reports whether a majority of the members has the first event that has no
-// outcome. It is not given up with the append's own patience, which is over.
+// majorityHasNext reports whether a majority of the members has the first event without an outcome.
+// It has a timeout of its own, since the append's is over.
 func (b *batch) majorityHasNext(ctx context.Context) bool {
 	if !errors.Is(context.Cause(ctx), eventlog.ErrTimeout) {
 		return false
@@ -59,7 +59,7 @@ func (b *batch) majorityHasNext(ctx context.Context) bool {
 	for _, at := range b.lines {
 		if len(at.pending) > 0 {
 			if at.pending[0].token != 0 {
-				return false // it has been there all along
+				return false // it was stored before the append
 			}
 			id := at.pending[0].raw.Lookup(document.FieldID)
 			return b.log.majority(eventsName).FindOne(ctx, bson.D{{Key: document.FieldID, Value: id}}).Err() == nil
@@ -68,9 +68,9 @@ func (b *batch) majorityHasNext(ctx context.Context) bool {
 	return false
 }
 
-// confirm returns nil once the events that are stored already are acknowledged as the topic's write
-// concern asks for. That they can be read does not say so where it names a number of members. A
-// write that changes nothing waits for all that was written before it.
+// confirm returns nil once the events that are stored already are acknowledged according to the
+// topic's write concern. If the concern names a number of members, being readable does not prove
+// that. A write that changes nothing waits for all earlier writes.
 func (b *batch) confirm(ctx context.Context) error {
 	if b.concern.members < 2 {
 		return nil
