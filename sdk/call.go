@@ -17,7 +17,7 @@ type call struct {
 	open    bool
 }
 
-// answer hands over the answer. An ERR is err.
+// answer passes the answer to the callback. It passes an ERR frame as err.
 func (c *call) answer(r *codec.Reply, err error) {
 	if err == nil && r.Err != nil {
 		r, err = nil, r.Err

@@ -67,8 +67,8 @@ func Dial(ctx context.Context, address string, opts ...Option) (*Client, error) 
 	return c, nil
 }
 
-// besideReplay is where a sidecar's replay API is by default, given the address of its application
-// listener; "" where that is a socket.
+// besideReplay is the default address of a sidecar's replay API, given the address of its
+// application listener; "" if that is a socket.
 func besideReplay(address string) string {
 	u, err := url.Parse(address)
 	if err != nil || u.Host == "" {
@@ -77,7 +77,7 @@ func besideReplay(address string) string {
 	return (&url.URL{Scheme: u.Scheme, Host: net.JoinHostPort(u.Hostname(), "8083")}).String()
 }
 
-// HTTP asks the same sidecar by HTTP, about topics and groups for example. It is the client's: its
+// HTTP returns a client of the same sidecar's HTTP APIs, about topics and groups for example. Its
 // fields must not be changed.
 func (c *Client) HTTP() *admin.HTTP { return c.http }
 
@@ -98,7 +98,7 @@ func (c *Client) PublishBatch(ctx context.Context, events []Event, opts ...optio
 }
 
 // Publisher is the publisher behind [Client.Publish] and [Client.PublishBatch], with the options of
-// [WithPublisher]. It ends with the client, which is the one to close.
+// [WithPublisher]. It ends when the client is closed; do not close it yourself.
 func (c *Client) Publisher() *Publisher { return c.main }
 
 // A Result is the outcome of one event of a batch: Err, or else Receipt.

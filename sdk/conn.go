@@ -33,7 +33,7 @@ type ConnOptions struct {
 	Window int
 	// TLSConfig is for https; nil trusts what the system trusts.
 	TLSConfig *tls.Config
-	// Dialer makes the connection, as net.Dialer.DialContext does, which nil stands for.
+	// Dialer makes the connection; nil means net.Dialer.DialContext.
 	Dialer func(ctx context.Context, network, address string) (net.Conn, error)
 }
 
@@ -150,7 +150,7 @@ func (c *Conn) Flush(ctx context.Context) error {
 		idle := c.idle
 		c.mu.Unlock()
 		if c.outstanding.Load() == 0 {
-			break // it became so before there was an idle to close
+			break // it became 0 before idle was made
 		}
 		select {
 		case <-idle:

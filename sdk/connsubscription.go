@@ -31,7 +31,7 @@ type ConnSubscription struct {
 //
 // deliver gets the events, in the order in which they come, one call at a time, on the connection's
 // reading goroutine (see [Conn]); it may be called before Subscribe returns. While it runs nothing
-// is read: the socket slows the sidecar down. The deliveries are deliver's to keep.
+// is read: the socket slows the sidecar down. deliver may keep the deliveries.
 //
 // When ctx ends first, the connection may or may not be subscribed: close it.
 func (c *Conn) Subscribe(ctx context.Context, topic, group string, opts *wire.SubscribeOptions, deliver func([]wire.Delivery)) (*ConnSubscription, error) {

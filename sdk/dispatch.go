@@ -8,7 +8,7 @@ import (
 // dispatcher decides which event is handled next: in the order in which they came, and those of one
 // key one after the other. The subscription's lock guards it.
 type dispatcher struct {
-	plain bool // one after the other, and none again: no key waits behind another
+	plain bool // one handler, no retries: no event has to wait for another of its key
 	ready []*item
 	// behind has each key of which one event is ready or with a handler, and the events behind that
 	// one.
@@ -78,7 +78,8 @@ func (d *dispatcher) cancelRetry(it *item) bool {
 	return true
 }
 
-// release lets the key of an item go on, whose handler has returned or which was dropped.
+// release lets the key of an item go on, once the item's handler has returned or the item was
+// dropped.
 func (d *dispatcher) release(it *item) {
 	key := it.message.Event.Key
 	switch behind := d.behind[key]; {
@@ -91,7 +92,8 @@ func (d *dispatcher) release(it *item) {
 	}
 }
 
-// drop removes and returns the items that which selects and no handler has.
+// drop removes and returns the items that the function which selects, except those that a handler
+// has.
 func (d *dispatcher) drop(which func(*item) bool) (dropped []*item) {
 	for key, behind := range d.behind {
 		d.behind[key] = slices.DeleteFunc(behind, func(it *item) bool {

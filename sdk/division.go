@@ -7,8 +7,8 @@ import (
 	"github.com/sluice-bus/sluice/sdk/wire"
 )
 
-// division is which partitions are the subscription's own, for the hooks. The subscription's lock
-// guards it.
+// division records which partitions are the subscription's own, for the hooks. The subscription's
+// lock guards it.
 type division struct {
 	owned   map[int]bool    // by what the sidecar said last
 	open    map[int]bool    // OnAssigned has returned
@@ -88,7 +88,7 @@ func (s *Subscription) revokeAll() {
 	}
 }
 
-// revoke takes partitions away. Their events that no handler has come again elsewhere.
+// revoke takes partitions away. Their events that no handler has are delivered again elsewhere.
 func (s *Subscription) revoke(partitions []int) {
 	d := &s.division
 	var lost []int
@@ -157,8 +157,8 @@ func (s *Subscription) tellHooks() {
 	s.mu.Unlock()
 }
 
-// openUp lets the events of partitions be handled whose hook has returned, unless it was overtaken
-// by their loss.
+// openUp gives handlers the events of partitions whose OnAssigned has returned, unless the
+// partitions were lost meanwhile.
 func (s *Subscription) openUp(partitions []int) {
 	d := &s.division
 	for _, p := range partitions {

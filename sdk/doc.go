@@ -26,14 +26,15 @@
 // [WithConnectionHook] tells of it.
 //
 // Publishing ([Client.Publish], [Client.PublishBatch], and without waiting for each: [Publisher]):
-// every event has an id before it is sent, so repeating a publish stores nothing twice. A sidecar
-// that asks for time (rate_limited, overloaded, store_unavailable) gets it, for as long as the
-// context allows. Events of one key are logged in the order in which they were published.
+// every event has an id before it is sent, so repeating a publish stores nothing twice. If the
+// sidecar asks for time (rate_limited, overloaded, store_unavailable), the client waits and tries
+// again, for as long as the context allows. Events of one key are logged in the order in which they
+// were published.
 //
 // Consuming ([Client.Subscribe]): with a group, every event is delivered until a handler of the
 // group succeeded, or it became a dead letter. A handler that fails is called again for 5 minutes
-// before that counts ([option.RetryFor]). Deadlines are extended while a handler runs. With
-// [option.Concurrency] several handlers run, but those of one key one after the other.
+// before that counts as an attempt ([option.RetryFor]). Deadlines are extended while a handler
+// runs. With [option.Concurrency] several handlers run, but those of one key one after the other.
 // [Client.SubscribeBatch] hands over several events at a time. Without a group ("") a subscription
 // gets every event, once, and nothing is remembered.
 //
@@ -56,22 +57,22 @@
 // publisher match [ErrClosed]. When a context ends before a publish is answered, the event may have
 // been accepted: publish it again under the same id.
 //
-// # Around it
+// # Connections and metrics
 //
-// [WithTLSConfig] and [WithDialer] are for other ways to the sidecar, and [WithObserver] for
-// metrics: it tells how long everything takes.
+// [WithTLSConfig] and [WithDialer] change how the client connects. [WithObserver] is for metrics:
+// it reports how long each operation takes.
 //
 // Options of a client are here ([WithToken]); those of subscriptions and publishers are in package
 // option ([option.FromEarliest]).
 //
 // # Bounds
 //
-// A publisher holds 10,000 events or 32 MiB ([option.Window]), a subscription what the sidecar lets
-// be in flight ([option.MaxInflight]) or 64 MiB ([option.MaxBytes]). At the bound publishing waits,
-// and a subscription's connection is not read. No goroutine is left when [Client.Close] or
-// [Client.Drain] has returned.
+// A publisher holds 10,000 events or 32 MiB ([option.Window]), a subscription as many as the
+// sidecar allows in flight ([option.MaxInflight]) or 64 MiB ([option.MaxBytes]). At the bound
+// publishing waits, and a subscription's connection is not read. No goroutine is left when
+// [Client.Close] or [Client.Drain] has returned.
 //
-// # Below and beside
+// # Other packages
 //
 // Package table keeps the latest event of each key in memory, and follows the topic. Package
 // snapshot keeps a consumer's state with its positions, so that it starts again with the events

@@ -15,8 +15,8 @@ var (
 	ErrTopicPaused     error = &Error{Code: wire.TopicPaused, Msg: "the policy pauses the topic"}
 	ErrUnauthorized    error = &Error{Code: wire.Unauthorized, Msg: "there is no valid token"}
 
-	// The client itself tries again after these, so they are met where a context ended meanwhile,
-	// and in what is done by HTTP.
+	// The client itself retries after these. A caller gets them only if its context ended
+	// meanwhile, and from calls by HTTP.
 	ErrOverloaded       error = &Error{Code: wire.Overloaded, Msg: "a queue of the sidecar is full"}
 	ErrRateLimited      error = &Error{Code: wire.RateLimited, Msg: "a rate limit is reached"}
 	ErrStoreUnavailable error = &Error{Code: wire.StoreUnavailable, Msg: "the store is down"}

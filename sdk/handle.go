@@ -100,8 +100,8 @@ func (s *Subscription) spawn(taken int) {
 	}
 }
 
-// handle handles events until there is none to handle. The application's own functions find no lock
-// held.
+// handle handles events until there is none to handle. It holds no lock while it calls the
+// application's functions.
 func (s *Subscription) handle() {
 	var batch []*item
 	s.mu.Lock()
@@ -265,7 +265,7 @@ func nackFor(err error) Nack {
 	return n
 }
 
-// clip makes a text fit a NACK's reason.
+// clip shortens a text to what fits a NACK's reason.
 func clip(text string) string {
 	if len(text) <= wire.MaxReasonBytes {
 		return text
@@ -290,7 +290,7 @@ func (s *Subscription) lost(conn *ConnSubscription) {
 		if s.lone.lost.IsZero() {
 			s.lone.lost = time.Now().Round(0) // by the wall clock, which does not stop when the machine sleeps
 		}
-		return // what came is to be handled all the same
+		return // the received event is to be handled all the same
 	}
 	s.giveUp(s.drop(everything))
 	s.revokeAll()

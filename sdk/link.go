@@ -21,7 +21,7 @@ type link struct {
 	// serve uses a connection until it ends or ctx does, and calls up once it is set up. An error
 	// that is not the connection's own is one of setting it up.
 	serve func(ctx context.Context, conn *Conn, up func()) error
-	// ended says whether it is over, after serve; nil: it never is.
+	// ended reports, after serve, whether to connect no more; nil: always connect again.
 	ended func() bool
 }
 
@@ -86,9 +86,9 @@ func (l *link) hold(ctx context.Context, conn *Conn) error {
 	return err
 }
 
-// watch ends a connection that gives no sign of life. One whose reader waits for a subscription to
-// take its events is alive, and so is one of which a subscription took events since the connection
-// was asked: the answer may be far behind them.
+// watch ends a connection that gives no sign of life. A connection whose reader waits for a
+// subscription to take its events is alive. So is one whose subscription has taken events since the
+// ping: the answer may be far behind them.
 func (l *link) watch(ctx context.Context, conn *Conn) {
 	every := l.client.config.heartbeat
 	for pause.Unless(ctx, every, conn.Done()) && conn.Err() == nil {

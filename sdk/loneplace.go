@@ -8,17 +8,17 @@ import (
 	"github.com/sluice-bus/sluice/sdk/wire"
 )
 
-// lonePlace is where a subscription without a group is, which only it knows.
+// lonePlace is the position of a subscription without a group, which no sidecar keeps.
 type lonePlace struct {
 	joined int64          // when it subscribed first, in ms
 	first  int64          // ts of the first event; 0: none came
 	last   int64          // the highest ts, but not beyond the time of its delivery
 	latest int64          // the highest ts
 	seen   map[int]uint64 // the highest seq by partition
-	// places are the positions to go on behind: as the sidecar said where it starts, and moved on
-	// by what came. nil: not known.
+	// places are the positions to go on behind: those that the sidecar gave at the start, moved on
+	// by the events that came. nil: not known.
 	places map[int]uint64
-	lost   time.Time // when its connection was; zero: it has one, or had none yet
+	lost   time.Time // when it lost its connection; zero: it has one, or had none yet
 }
 
 // longestAway is for how long a subscription with [option.EndOnGap] may have had no connection:
@@ -58,13 +58,13 @@ func (l *lonePlace) misplaced(err error) bool {
 	return true
 }
 
-// loneSlack is how much older than events before it an event may say it is, and not be missed by a
-// subscription that comes again.
+// loneSlack is by how much the ts of an event may be lower than that of an earlier event, without
+// the event being missed by a subscription that connects again.
 const loneSlack = time.Minute
 
-// pass notes an event, and reports whether it is new. One behind its partition's highest seq that
-// is younger than all before it was published after them: the log is another one, whose seqs
-// started over.
+// pass notes an event, and reports whether it is new. An event whose seq is not above its
+// partition's highest, but whose ts is above all earlier ones, is new, too: the log is another one,
+// whose seqs started over.
 func (l *lonePlace) pass(e *wire.Event, now time.Time) bool {
 	if l.seen == nil {
 		l.seen = map[int]uint64{}
@@ -88,8 +88,8 @@ func (l *lonePlace) pass(e *wire.Event, now time.Time) bool {
 }
 
 // from says where to subscribe: at first as the caller asked, and then behind the positions, or,
-// where these are not known, a while before the last event. Events that come twice by that do not
-// pass.
+// where these are not known, a while before the last event. pass drops the events that come twice
+// because of that.
 func (l *lonePlace) from(asked wire.SubscribeOptions, group string) wire.SubscribeOptions {
 	if group != "" {
 		return asked

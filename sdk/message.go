@@ -13,7 +13,7 @@ import (
 // A Message is one event with a handler. The handler may keep the event, which is not shared.
 type Message struct {
 	Event Event
-	// Attempt is which delivery of the event this is, from 1.
+	// Attempt counts the deliveries of the event, from 1.
 	Attempt int
 
 	of   *Subscription
@@ -42,7 +42,7 @@ func (m *Message) settle(ctx context.Context, ack bool, n Nack) error {
 	s, it := m.of, m.item
 	if s.group == "" {
 		if ack {
-			return nil // it is, by being delivered
+			return nil // its delivery has settled it
 		}
 		return errNoGroup
 	}
@@ -57,9 +57,9 @@ func (m *Message) settle(ctx context.Context, ack bool, n Nack) error {
 	}
 }
 
-// Extend moves the event's deadline to d from now. While a handler runs the deadline is extended
-// without that; it is for more time than [option.MaxExtension] gives. The code unknown_id means
-// that the event is another consumer's by now.
+// Extend moves the event's deadline to d from now. While a handler runs, the client extends the
+// deadline itself; Extend is for more time than [option.MaxExtension] gives. The code unknown_id
+// means that the event is another consumer's by now.
 func (m *Message) Extend(ctx context.Context, d time.Duration) error {
 	s, it := m.of, m.item
 	if s.group == "" {
@@ -100,7 +100,7 @@ type item struct {
 	retryAt  time.Time // its settlement is sent again
 }
 
-// decide settles an item, unless that is decided.
+// decide decides how an item is settled, unless that was decided before.
 func (s *Subscription) decide(it *item, ack bool, n Nack) {
 	if it.decided || it.gone {
 		return
@@ -159,9 +159,9 @@ func (s *Subscription) answered(it *item, conn *ConnSubscription, err error) {
 	}
 }
 
-// uncertainFor is how long an ack is remembered that may not have arrived. It is short, because
-// meanwhile an event that comes again on purpose, after the group's cursor was set back, is taken
-// for one that comes by mistake.
+// uncertainFor is how long the client remembers an ack that may not have arrived. It is short:
+// during that time the client also acks, without handling it, an event that is delivered again on
+// purpose, after the group's cursor was set back.
 const uncertainFor = 2 * time.Minute
 
 // maxUncertain bounds these acks.

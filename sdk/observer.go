@@ -5,9 +5,9 @@ import "time"
 // An Observer has functions that a client calls, for metrics. They may be nil. Several goroutines
 // call them at once, and wait for them.
 type Observer struct {
-	// Published: an event has its result, took after it was handed over.
+	// Published: an event has its result; took is the time since it was handed over.
 	Published func(topic string, took time.Duration, err error)
-	// Delivered: a handler begins with an event, waited after it came.
+	// Delivered: a handler begins with an event; waited is the time since it came.
 	Delivered func(topic, group string, attempt int, waited time.Duration)
 	// Handled: a handler has returned, for an event or for one of its batch.
 	Handled func(topic, group string, took time.Duration, err error)

@@ -131,8 +131,8 @@ func WithBackoff(shortest, longest time.Duration) Option {
 // Dial fails at once.
 func WithWait() Option { return func(c *config) { c.untilReached = true } }
 
-// WithHeartbeat says how often a connection is asked for a sign of life (15 s), and how long that
-// may take: one that gives none is replaced.
+// WithHeartbeat sets how often the client pings a connection (15 s), and how long the answer may
+// take. The client replaces a connection that does not answer.
 func WithHeartbeat(every time.Duration) Option {
 	return func(c *config) { c.heartbeat = max(every, time.Millisecond) }
 }
@@ -141,8 +141,8 @@ func WithHeartbeat(every time.Duration) Option {
 func WithPublisher(opts ...option.Publish) Option { return func(c *config) { c.publisher = opts } }
 
 // WithConnectionHook calls f when a connection is lost, when an attempt to replace it failed, and
-// when it is there again. The first connection, of which [Dial] and [Client.Subscribe] tell, is no
-// change. Calls about one connection come one after the other, and hold its next attempt up.
+// when it is there again. The first connection is no change: [Dial] and [Client.Subscribe] report
+// it. Calls about one connection come one after the other, and delay its next attempt.
 func WithConnectionHook(f func(ConnectionChange)) Option {
 	return func(c *config) {
 		c.changed = f

@@ -49,7 +49,7 @@ func (c *Conn) PublishBatchAsync(ctx context.Context, topic string, events []wir
 	return c.publishBatchAsync(ctx, topic, len(events), func(i int) wire.PublishItem { return wire.NewPublishItem(&events[i], opts) }, done)
 }
 
-// publishBatchAsync is PublishBatchAsync of n events, which it asks item for.
+// publishBatchAsync is PublishBatchAsync of n events, which item returns.
 func (c *Conn) publishBatchAsync(ctx context.Context, topic string, n int, item func(i int) wire.PublishItem, done func([]wire.ResultItem, error)) error {
 	reply := func(r *codec.Reply, err error) {
 		if err == nil && len(r.Results) != n {

@@ -312,7 +312,8 @@ func (p *Publisher) tell(over results) {
 	}
 }
 
-// finish gives an event its result; over is told once the lock is free.
+// finish gives an event its result and adds it to over, whose callbacks are called once the lock is
+// free.
 func (p *Publisher) finish(e *entry, r Receipt, err error, over *results) {
 	if e.state == removed {
 		return
@@ -331,7 +332,7 @@ func (p *Publisher) finish(e *entry, r Receipt, err error, over *results) {
 		p.room = nil
 	}
 	if e.uncertain && e.fresh {
-		r.Duplicate = false // of nothing but its own first try
+		r.Duplicate = false // it is only a duplicate of its own first try
 	}
 	*over = append(*over, result{e.number, e.done, r, e.failed(err)})
 	slices.Reverse(stopped)

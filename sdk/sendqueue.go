@@ -10,7 +10,7 @@ import (
 
 const (
 	// batchEvents is the most events of one request. It fits the burst that a connection has by
-	// default; where a burst is less, its topic learns it.
+	// default; where a burst is less, the publisher learns it for the topic.
 	batchEvents = 100
 	batchBytes  = 1 << 20 // the event that crosses it is the last of its batch
 	maxRequests = 64      // on their way at a time
@@ -197,7 +197,7 @@ func (q *sendQueue) hold(e *entry, until time.Time, all bool) {
 	e.topic.width = 1
 }
 
-// flows lets a topic that was refused nothing send more at a time.
+// flows lets a topic without refusals send more at a time.
 func (q *sendQueue) flows(t *sendTopic) { t.width = min(2*t.width, maxRequests) }
 
 // tooLarge notes that a batch of that many events was refused for its size.

@@ -13,11 +13,11 @@ import (
 
 // A Handler handles one event. When it returns nil the event is acked. When it returns an error it
 // is called again for the same event after a pause, for up to [option.RetryFor]; that counts no
-// attempt, and later events of the key wait. Only then the event is given back, to be delivered
-// again after the policy's backoff, and after maxAttempts moved to the dead-letter topic with the
-// error's text as the reason. [RetryIn], [Hold] and [DeadLetter] wrap errors that say more. The
-// result of a handler that settled its message itself, with [Message.Ack] or [Message.Nack], does
-// not count.
+// attempt, and later events of the key wait. After that the event is given back and delivered again
+// after the policy's backoff. After maxAttempts deliveries it is moved to the dead-letter topic,
+// with the error's text as the reason. [RetryIn], [Hold] and [DeadLetter] wrap errors that say
+// more. The result of a handler that settled its message itself, with [Message.Ack] or
+// [Message.Nack], does not count.
 //
 // The context ends with [Subscription.Stop]; with the cause [ErrLost] when the connection is lost,
 // for then the event is delivered again; and with [ErrRevoked] when its partition is another

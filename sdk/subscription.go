@@ -16,8 +16,8 @@ import (
 // twice, but settled with the result of the handler that has it. An event whose ack was lost on the
 // way is acked when it comes again.
 //
-// That makes it rare that an event is handled twice, but another consumer of the group may have got
-// it. For effects that must happen once, see package exactlyonce.
+// So a subscription rarely handles an event twice, but another consumer of the group may have got
+// the event, too. For effects that must happen once, see package exactlyonce.
 //
 // A subscription without a group goes on right behind the last event that it saw of each partition:
 // it hands out each event once and misses none, unless retention removes some while it has no
@@ -255,8 +255,8 @@ func (s *Subscription) Err() error {
 	return s.err
 }
 
-// refused notes a refusal that trying again would not change. A token that is not valid is none:
-// the next one may be.
+// refused notes a refusal that another try would not change. An invalid token is no such refusal:
+// the next token may be valid.
 func (s *Subscription) refused(err error) {
 	refusal, ok := asType[*wire.Error](err)
 	if !ok {

@@ -22,13 +22,13 @@ type ControlPlane struct {
 	URL string
 	// Token is sent as a bearer token; "" sends none.
 	Token string
-	// TokenFunc, where it is set, is asked for the token of each request, instead of Token.
+	// TokenFunc, if set, returns the token of each request; Token is then not used.
 	TokenFunc func(context.Context) (string, error)
-	// User is the author of changes where there is no token: the control plane records the name as
-	// not verified.
+	// User is the author of changes that are made without a token. The control plane records the
+	// name as not verified.
 	User string
-	// Client makes the requests, for instance with a certificate authority of its own; nil is a
-	// client that reaches unix:/path, too.
+	// Client makes the requests, for instance with its own certificate authorities. nil means a
+	// client that can reach unix:/path, too.
 	Client *http.Client
 
 	once sync.Once
@@ -37,16 +37,17 @@ type ControlPlane struct {
 	bad  error        // what is wrong with URL
 }
 
-// maxAnswerBytes is the most that an answer of a control plane may have: tens of thousands of
+// maxAnswerBytes bounds an answer of a control plane. It is enough for tens of thousands of
 // policies.
 const maxAnswerBytes = 256 << 20
 
-// A Condition is a precondition of a change of a policy; where it does not hold, the change is
-// refused as precondition_failed. The zero value makes the change in any case.
+// A Condition is a precondition of a change of a policy. If it does not hold, the control plane
+// refuses the change with the code precondition_failed. The zero value makes the change in any
+// case.
 type Condition struct {
-	// Version is the one that the policy still has to have; 0 allows any.
+	// Version is the version that the policy must still have; 0 allows any.
 	Version int64
-	// Absent wants no policy of that name to be there.
+	// Absent requires that there is no policy of that name.
 	Absent bool
 }
 
@@ -55,14 +56,14 @@ func (c *ControlPlane) Policies(ctx context.Context) (PolicyList, error) {
 	return fetch[PolicyList](ctx, c, "/v1/policies")
 }
 
-// Policy returns the policy of that name, which is a topic, or a prefix and '*'. It is not_found
-// where no policy has exactly this name.
+// Policy returns the policy of that name, which is a topic, or a prefix and '*'. The error has the
+// code not_found if no policy has exactly this name.
 func (c *ControlPlane) Policy(ctx context.Context, name string) (Policy, error) {
 	return fetch[Policy](ctx, c, policyPath(name))
 }
 
 // PutPolicy makes document, a JSON object of the fields to set, the policy of that name, and
-// returns it with its version. Unset fields are inherited, also those that the policy had set
+// returns it with its version. Unset fields are inherited, including those that the policy had set
 // before.
 func (c *ControlPlane) PutPolicy(ctx context.Context, name string, document json.RawMessage, when Condition) (Policy, error) {
 	return change[Policy](ctx, c, http.MethodPut, policyPath(name), document, when)
@@ -78,7 +79,7 @@ func (c *ControlPlane) PlanDeletePolicy(ctx context.Context, name string, when C
 	return change[ApplyResult](ctx, c, http.MethodDelete, policyPath(name)+"?dry_run=1", nil, when)
 }
 
-// DeletePolicy takes the policy away. Its history stays.
+// DeletePolicy deletes the policy. Its history stays.
 func (c *ControlPlane) DeletePolicy(ctx context.Context, name string, when Condition) error {
 	return c.call(ctx, http.MethodDelete, policyPath(name), nil, when, nil)
 }
@@ -95,7 +96,7 @@ func (c *ControlPlane) RollbackPolicy(ctx context.Context, name string, version 
 	return change[Policy](ctx, c, http.MethodPost, policyPath(name)+"/rollback", body, Condition{})
 }
 
-// ApplyPolicies changes policies to what the request says, all or none.
+// ApplyPolicies makes the changes of the request, all or none.
 func (c *ControlPlane) ApplyPolicies(ctx context.Context, r ApplyRequest) (ApplyResult, error) {
 	if r.Policies == nil {
 		r.Policies = []json.RawMessage{}
@@ -113,8 +114,8 @@ func (c *ControlPlane) NewSeries(ctx context.Context) (Series, error) {
 	return change[Series](ctx, c, http.MethodPost, "/v1/series", nil, Condition{})
 }
 
-// Audit returns changes of policies, newest first: at most limit of them (0: as many as the control
-// plane likes) of revisions below before (0: the newest).
+// Audit returns changes of policies, newest first: at most limit of them (0: the control plane's
+// default), with revisions below before (0: from the newest).
 func (c *ControlPlane) Audit(ctx context.Context, limit int, before int64) (AuditPage, error) {
 	return fetch[AuditPage](ctx, c, "/v1/audit"+query("limit", number(max(limit, 0)), "before", number(max(before, 0))))
 }
@@ -136,7 +137,8 @@ func (c *ControlPlane) sidecars(ctx context.Context, query string) ([]Sidecar, e
 }
 
 // ForgetSidecar makes replays of the fleet leave out a sidecar that is gone for good, and the
-// events that it alone had. It is not_found where no such sidecar is missing.
+// events that only this sidecar had. The error has the code not_found if no such sidecar is
+// missing.
 func (c *ControlPlane) ForgetSidecar(ctx context.Context, nodeID string) error {
 	return c.call(ctx, http.MethodDelete, "/v1/sidecars/"+url.PathEscape(nodeID), nil, Condition{}, nil)
 }

@@ -23,7 +23,7 @@ const (
 type ListedDeadLetter struct {
 	DLQID    string `json:"dlq_id"` // stays the same when it is redriven and dies again
 	ID       string `json:"id"`     // of the event
-	Group    string `json:"group"`  // "" where the event never came into its topic
+	Group    string `json:"group"`  // "" if the event was never in its topic
 	Reason   string `json:"reason"`
 	Attempts int    `json:"attempts"`
 	DiedAt   int64  `json:"died_at"` // in milliseconds since the epoch
@@ -76,20 +76,20 @@ type DeadLetterSelection struct {
 	Rate float64 `json:"rate,omitempty"` // a second; 0: 100 for a redrive, and no bound for a discard
 }
 
-// Redrive has dead letters delivered again, to the groups that failed them. It returns once all are
-// on their way; progress, if not nil, is told how many are. Where it is broken off, the same again
-// does the rest.
+// Redrive delivers dead letters again, to the groups that failed to process them. It returns once
+// all are on their way. It calls progress, if not nil, with their number so far. After an error,
+// the same call again does the rest.
 func (h *HTTP) Redrive(ctx context.Context, topic string, s DeadLetterSelection, progress func(done, of int)) (of int, err error) {
 	return h.changeDead(ctx, topicPath(topic, "dlq", "redrive"), s, progress)
 }
 
-// Discard removes dead letters. It goes as Redrive does.
+// Discard removes dead letters. Its progress and its errors are as those of Redrive.
 func (h *HTTP) Discard(ctx context.Context, topic string, s DeadLetterSelection, progress func(done, of int)) (of int, err error) {
 	return h.changeDead(ctx, topicPath(topic, "dlq", "discard"), s, progress)
 }
 
-// ErrBrokenOff is matched by the error of a change whose answer ended before it said that all is
-// done.
+// ErrBrokenOff is matched by the error of a change whose answer ended before it reported the end of
+// the change.
 var ErrBrokenOff = errors.New("sluice: the answer broke off before all was done; the same again does the rest")
 
 func (h *HTTP) changeDead(ctx context.Context, path string, s DeadLetterSelection, progress func(done, of int)) (of int, err error) {
@@ -106,7 +106,7 @@ func (h *HTTP) changeDead(ctx context.Context, path string, s DeadLetterSelectio
 	return of, err
 }
 
-// follow makes a change whose answer tells of its progress in lines, until all is done.
+// follow makes a change whose answer reports the progress line by line, and waits for its end.
 func (h *HTTP) follow(ctx context.Context, method, path string, body []byte, progress func(done, of int)) error {
 	header := http.Header{}
 	if body != nil {

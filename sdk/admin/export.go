@@ -18,7 +18,7 @@ import (
 	"github.com/sluice-bus/sluice/sdk/wire/codec"
 )
 
-// ExportQuery says which events to export: all that fit every part that is given.
+// ExportQuery selects the events to export: those that match every field that is set.
 type ExportQuery struct {
 	Topic  string
 	FromTS *int64 // milliseconds since the epoch, inclusive, as ToTS is
@@ -28,8 +28,8 @@ type ExportQuery struct {
 	// Partial, with the scope fleet, lets an export leave out sidecars that cannot be asked;
 	// without it that is an error with [wire.PartialFleet].
 	Partial bool
-	// Missing, if set, is called once at the end of an export that is complete except for what it
-	// names: the parts of the fleet that were left out. It is not called where nothing is missing,
+	// Missing, if set, is called once, at the end of an export that is complete except for some
+	// parts of the fleet. Its argument names these parts. It is not called if no part is missing,
 	// and not without Partial.
 	Missing func(names []string)
 	// Progress, if set, is called now and then during an export of the fleet, and at its end, with
@@ -87,7 +87,7 @@ func (h *HTTP) ExportLines(ctx context.Context, q ExportQuery) iter.Seq2[[]byte,
 	}
 }
 
-// progressPrefix begins the lines that are no events; those begin with their id.
+// progressPrefix begins the lines of progress. The lines of events begin with the id.
 const progressPrefix = `{"progress":`
 
 func (q *ExportQuery) tellProgress(line []byte) error {
@@ -101,8 +101,8 @@ func (q *ExportQuery) tellProgress(line []byte) error {
 	return nil
 }
 
-// missingHeader names the missing parts: as a trailer, and as a header those known by then, for
-// clients without trailers.
+// missingHeader names the missing parts. The trailer has all of them; the header, for clients
+// without trailers, has those that were known when the answer began.
 const missingHeader = "Sluice-Missing"
 
 func (q *ExportQuery) tellMissing(resp *http.Response) {
@@ -125,8 +125,8 @@ type lineReader struct {
 	long []byte // a line that is longer than the buffer
 }
 
-// next returns the next line without its newline, valid until it is called again; io.EOF is the
-// whole end.
+// next returns the next line without its newline, valid until it is called again; io.EOF means that
+// the stream ended after a complete line.
 func (l *lineReader) next() ([]byte, error) {
 	l.long = l.long[:0]
 	for {
@@ -148,7 +148,8 @@ func (l *lineReader) next() ([]byte, error) {
 	}
 }
 
-// broken says why a stream ended early; the caller's own context is not the stream's fault.
+// broken is the error of a stream that ended early: the context's, if that has ended, or else one
+// that matches ErrTruncated.
 func broken(ctx context.Context, err error) error {
 	if ctx.Err() != nil {
 		return ctx.Err()

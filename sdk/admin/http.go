@@ -19,7 +19,7 @@ import (
 )
 
 // HTTP asks the HTTP listeners of a sidecar. An address is http://host:port, https://host:port or
-// unix:/path; one that is empty only fails the methods that need it. The fields must not be changed
+// unix:/path; if one is empty, only the methods that need it fail. The fields must not be changed
 // after the first call. Methods may be called by several goroutines at once; refusals are
 // [*wire.Error].
 type HTTP struct {
@@ -27,7 +27,7 @@ type HTTP struct {
 	ReplayURL string // replay and export
 	OpsURL    string // status
 	Token     string // sent as a bearer token; "" sends none
-	// TokenFunc, where it is set, is asked for the token of each request, instead of Token.
+	// TokenFunc, if set, returns the token of each request; Token is then not used.
 	TokenFunc func(context.Context) (string, error)
 	TLSConfig *tls.Config                                                          // for https; nil trusts what the system trusts
 	Dialer    func(ctx context.Context, network, address string) (net.Conn, error) // makes connections; nil is package net's
@@ -69,7 +69,8 @@ func (h *HTTP) client(address string) (*client, error) {
 	return c, nil
 }
 
-// call makes a request and returns its answer, which is below 300 and whose body the caller closes.
+// call makes a request and returns its answer. The status is below 300, and the caller closes the
+// body.
 func (h *HTTP) call(ctx context.Context, method, address, path string, body []byte, header http.Header) (*http.Response, error) {
 	c, err := h.client(address)
 	if err != nil {
@@ -101,8 +102,8 @@ func authorize(req *http.Request, token string, tokenFunc func(context.Context) 
 	return token != "", nil
 }
 
-// send sends a request to an address and returns its answer, which is below 300 and whose body the
-// caller closes.
+// send sends a request to an address and returns its answer. The status is below 300, and the
+// caller closes the body.
 func send(client *http.Client, address string, req *http.Request) (*http.Response, error) {
 	resp, err := client.Do(req)
 	if err != nil {
@@ -114,7 +115,7 @@ func send(client *http.Client, address string, req *http.Request) (*http.Respons
 	return resp, nil
 }
 
-// body is call for the whole body of the answer.
+// body makes a request and returns the whole body of the answer.
 func (h *HTTP) body(ctx context.Context, method, address, path string, body []byte, header http.Header) ([]byte, error) {
 	resp, err := h.call(ctx, method, address, path, body, header)
 	if err != nil {
@@ -132,7 +133,7 @@ func (h *HTTP) get(ctx context.Context, address, path string) ([]byte, error) {
 	return h.body(ctx, http.MethodGet, address, path, nil, nil)
 }
 
-// ask is body for an answer of JSON.
+// ask makes a request and decodes its answer, which is JSON.
 func ask[T any](ctx context.Context, h *HTTP, method, address, path string, body []byte) (answer T, err error) {
 	text, err := h.body(ctx, method, address, path, body, nil)
 	if err != nil {
@@ -167,8 +168,8 @@ func pages[T any](cursor string, page func(cursor string) (elements []T, next st
 	}
 }
 
-// query is the part of a URL with these parameters, names and values in turn. One whose value is ""
-// is not given.
+// query is the part of a URL with these parameters, given as names and values in turn. It leaves
+// out parameters whose value is "".
 func query(parameters ...string) string {
 	v := url.Values{}
 	for pair := range slices.Chunk(parameters, 2) {
@@ -198,7 +199,7 @@ func optional(n *int64) string {
 	return strconv.FormatInt(*n, 10)
 }
 
-// onlyIf is the value of a parameter that is given only if so.
+// onlyIf is value if so is true, else "", which leaves the parameter out.
 func onlyIf(so bool, value string) string {
 	if so {
 		return value

@@ -10,20 +10,20 @@ import (
 	"github.com/sluice-bus/sluice/sdk/wire/codec"
 )
 
-// PullQuery selects the events to pull. The sidecar's default holds for a field that is zero,
-// except Wait.
+// PullQuery selects the events to pull. The sidecar's default holds for each zero field, except
+// Wait.
 type PullQuery struct {
 	Topic, Group string
 	Max          int // events of one answer, 1 to 1,000 (100)
 	// Wait is how long the sidecar waits for the first event, up to a minute; 0 does not wait.
 	Wait time.Duration
-	// Options are those of a subscription. Pulls with equal options, From, TS and AfterID aside,
-	// share one: their events in flight count together.
+	// Options are those of a subscription. Pulls whose options are equal, apart from From, TS and
+	// AfterID, share one subscription: their events in flight count together.
 	Options wire.SubscribeOptions
 }
 
-// Pull returns events of a group, or none once q.Wait is over. Each has a Lease, by which it is
-// settled with [HTTP.Ack] or [HTTP.Nack] until AckDeadlineMS is over; then it is delivered again.
+// Pull returns events of a group, or none once q.Wait is over. Each event has a Lease, with which
+// [HTTP.Ack] and [HTTP.Nack] settle it. After AckDeadlineMS without that, it is delivered again.
 func (h *HTTP) Pull(ctx context.Context, q PullQuery) ([]wire.Delivery, error) {
 	p := codec.Pull{Max: q.Max, WaitMS: q.Wait.Milliseconds(), Subscribe: q.Options}
 	if p.Max == 0 {
@@ -37,8 +37,8 @@ func (h *HTTP) Pull(ctx context.Context, q PullQuery) ([]wire.Delivery, error) {
 }
 
 // Ack settles pulled events, and returns once that is durable. It gives one result for each lease,
-// in order: nil, or an error with the code stale_lease where the event has been settled before, or
-// given to be delivered again.
+// in order: nil, or an error with the code stale_lease if the event was settled before or is to be
+// delivered again.
 func (h *HTTP) Ack(ctx context.Context, topic, group string, leases ...string) ([]*wire.Error, error) {
 	return h.settle(ctx, topic, group, "ack", codec.Settlement{Leases: leases})
 }

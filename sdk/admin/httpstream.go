@@ -36,8 +36,8 @@ var ErrStreamEnded = errors.New("sluice: the stream ended")
 // maxStreamLine bounds one event of a stream.
 const maxStreamLine = 64 << 20
 
-// Stream yields the events of a topic as they come, for as long as the caller takes them: it asks
-// once, and does not connect again. The last thing that is yielded is an error.
+// Stream yields the events of a topic as they come, for as long as the caller takes them. It makes
+// one request and does not reconnect. The last element is an error.
 func (h *HTTP) Stream(ctx context.Context, q StreamQuery) iter.Seq2[wire.Event, error] {
 	return func(yield func(wire.Event, error) bool) {
 		resp, err := h.call(ctx, http.MethodGet, h.AppURL, q.path(), nil, http.Header{"Accept": {"text/event-stream"}})
@@ -51,8 +51,8 @@ func (h *HTTP) Stream(ctx context.Context, q StreamQuery) iter.Seq2[wire.Event, 
 		var e wire.Event
 		has := false
 		for lines.Scan() {
-			// An event is its data, which the sidecar writes as one line, and whole once an empty
-			// line follows; id and comments are for others.
+			// The sidecar writes an event as one data line. The event is complete once an empty
+			// line follows. This client needs neither the id lines nor the comments.
 			switch data, isData := bytes.CutPrefix(lines.Bytes(), []byte("data: ")); {
 			case isData:
 				e, err = codec.ParseEvent(data)
@@ -68,7 +68,7 @@ func (h *HTTP) Stream(ctx context.Context, q StreamQuery) iter.Seq2[wire.Event, 
 	}
 }
 
-// streamEnd says why a stream ended; the caller's own context is not the stream's fault.
+// streamEnd is the error of a stream that ended: the context's, if that has ended.
 func streamEnd(ctx context.Context, err error) error {
 	switch {
 	case ctx.Err() != nil:

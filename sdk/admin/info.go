@@ -50,7 +50,7 @@ type Status struct {
 	Spool         Backlog        `json:"spool"` // durable, and not in the store yet
 }
 
-// StoreStatus tells where the events are kept, without secrets, and how it is.
+// StoreStatus tells where the events are kept, without secrets, and the state of that store.
 type StoreStatus struct {
 	URL   string `json:"url"`
 	State string `json:"state"`
@@ -87,7 +87,7 @@ func (p *PolicyStatus) UnmarshalJSON(data []byte) error {
 	return nil
 }
 
-// Backlog is how much waits.
+// Backlog is the number and the size of the events that wait.
 type Backlog struct {
 	Events int64 `json:"events"`
 	Bytes  int64 `json:"bytes"`
@@ -139,8 +139,8 @@ func (h *HTTP) StatusJSON(ctx context.Context) ([]byte, error) {
 	return h.get(ctx, h.OpsURL, "/v1/status")
 }
 
-// Ready says in words how far the server at OpsURL is ready, as a sidecar is that accepts
-// publishes; the error says why it is not. It needs no token.
+// Ready returns the readiness of the server at OpsURL in words. A sidecar is ready if it accepts
+// publishes. The error says why the server is not ready. Ready needs no token.
 func (h *HTTP) Ready(ctx context.Context) (string, error) {
 	body, err := h.get(ctx, h.OpsURL, "/readyz")
 	return strings.TrimSpace(string(body)), err

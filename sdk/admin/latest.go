@@ -24,11 +24,11 @@ type LatestQuery struct {
 
 // Latest calls each for the latest event of each key, in no promised order, without keys whose
 // latest event deletes them. It returns the positions up to which they are the latest, by
-// partition: a subscription with [option.FromPositions] goes on right there. The code not_found
-// says that there is no such topic yet.
+// partition: a subscription with [option.FromPositions] goes on right behind them. The code
+// not_found says that there is no such topic yet.
 //
-// Positions mean that each was called for all of them. An error of each ends it and is returned;
-// where the answer broke off, the error matches [ErrTruncated].
+// Latest returns positions only if it has called each for all of the events. An error of each ends
+// Latest and is returned. If the answer broke off, the error matches [ErrTruncated].
 func (h *HTTP) Latest(ctx context.Context, q LatestQuery, each func(wire.Event) error) (positions map[int]uint64, err error) {
 	v := url.Values{}
 	if len(q.Keys) > 0 {
@@ -66,7 +66,7 @@ func (h *HTTP) Latest(ctx context.Context, q LatestQuery, each func(wire.Event) 
 // eventPrefix begins the lines that are events.
 const eventPrefix = `{"id":`
 
-// latestEnd reads the last line: positions, or why they cannot be given.
+// latestEnd reads the last line: the positions, or the reason why there are none.
 func latestEnd(line []byte) (map[int]uint64, error) {
 	var end struct {
 		Positions map[int]uint64

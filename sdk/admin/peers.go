@@ -7,7 +7,7 @@ import (
 
 // Peer is one sidecar of the fleet, as another one sees it.
 type Peer struct {
-	NodeID    string `json:"node_id"` // "" while it was never heard of
+	NodeID    string `json:"node_id"` // "" if no one has heard of it yet
 	Address   string `json:"address"` // of its replay API
 	StoreID   string `json:"store_id"`
 	Self      bool   `json:"self"` // the one that was asked
@@ -15,8 +15,8 @@ type Peer struct {
 	Reason    string `json:"reason"` // why it is not
 }
 
-// Peers lists the sidecars whose history the one that is asked hands out with the scope fleet,
-// after asking each.
+// Peers lists the sidecars whose history is part of the scope fleet for the sidecar at ReplayURL,
+// which first asks each of them.
 func (h *HTTP) Peers(ctx context.Context) ([]Peer, error) {
 	body, err := ask[struct{ Peers []Peer }](ctx, h, http.MethodGet, h.ReplayURL, "/peers", nil)
 	return body.Peers, err

@@ -46,7 +46,7 @@ type PolicyList struct {
 	Revision int64    `json:"revision"`
 }
 
-// PolicyVersion is a policy as it was, or its deletion.
+// PolicyVersion is one version of a policy, or its deletion.
 type PolicyVersion struct {
 	Version int64     `json:"version"`
 	At      time.Time `json:"at"`
@@ -58,7 +58,7 @@ type PolicyVersion struct {
 	Policy *Policy `json:"policy"` // nil: it was deleted
 }
 
-// ApplyRequest says which policies there are to be.
+// ApplyRequest has the wanted policies.
 type ApplyRequest struct {
 	// Policies are JSON objects with a name each, as Policy.Document is.
 	Policies []json.RawMessage `json:"policies"`
@@ -68,8 +68,8 @@ type ApplyRequest struct {
 	DryRun bool `json:"dry_run"`
 }
 
-// Series is how far the policies are: Revision counts their changes, and comes after all revisions
-// of lower series.
+// Series is a position in the changes of the policies. Revision counts the changes; any revision of
+// a higher series is later than all revisions of a lower one.
 type Series struct {
 	Series   int64 `json:"series"`
 	Revision int64 `json:"revision"`
@@ -101,7 +101,7 @@ type PolicyChange struct {
 	To     *Policy `json:"to"`   // nil: there is none any more
 }
 
-// AuditPage is changes of policies, newest first.
+// AuditPage has changes of policies, newest first.
 type AuditPage struct {
 	Entries []AuditEntry `json:"entries"`
 	// Next is the parameter before of the following page; 0: there is none.

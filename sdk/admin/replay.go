@@ -11,8 +11,8 @@ import (
 	"github.com/sluice-bus/sluice/sdk/wire/codec"
 )
 
-// ReplayQuery says which events to replay. A field that is zero is not sent, and the sidecar's
-// default holds.
+// ReplayQuery selects the events to replay. Zero fields are not sent; the sidecar's defaults hold
+// for them.
 type ReplayQuery struct {
 	Topic   string
 	From    string // wire.FromEarliest, FromTS or FromAfterID
@@ -25,8 +25,8 @@ type ReplayQuery struct {
 	// Partial, with the scope fleet, lets a page leave out sidecars that cannot be asked; without
 	// it that is an error with [wire.PartialFleet].
 	Partial bool
-	// Cursor is the Next of a page: go on behind it. The page's topic, key, order and scope are in
-	// it; From, TS and AfterID are then not sent.
+	// Cursor is the Next of a page; the replay goes on behind that page. It contains the topic,
+	// key, order and scope; From, TS and AfterID are then not sent.
 	Cursor string
 	// Missing, if set, is called after each page that leaves something out, with Missing of the
 	// [ReplayPage]; [HTTP.Replay] does not call it.
@@ -71,7 +71,7 @@ func (h *HTTP) Replay(ctx context.Context, q ReplayQuery) (ReplayPage, error) {
 	return page, nil
 }
 
-// ReplayEvents yields the events of a replay, page by page: all that the query fits, from its
+// ReplayEvents yields the events of a replay, page by page: all that match the query, from its
 // Cursor or start on. Limit is the size of a page. An error is the last that is yielded; without
 // one the replay is complete.
 func (h *HTTP) ReplayEvents(ctx context.Context, q ReplayQuery) iter.Seq2[wire.Event, error] {

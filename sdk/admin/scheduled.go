@@ -35,8 +35,8 @@ func (h *HTTP) AllScheduled(ctx context.Context, topic string) iter.Seq2[Schedul
 	})
 }
 
-// CancelScheduled takes a scheduled event back, and frees its id; the code not_found says that it
-// is in the log, or that there is none.
+// CancelScheduled cancels a scheduled event and frees its id. The code not_found means that the
+// event is in the log already, or that there is no such event.
 func (h *HTTP) CancelScheduled(ctx context.Context, topic, id string) error {
 	_, err := h.change(ctx, http.MethodDelete, topicPath(topic, "scheduled", id), nil)
 	return err

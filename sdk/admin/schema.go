@@ -21,7 +21,7 @@ type SchemaCheck struct {
 	Reasons    []string `json:"reasons"`
 }
 
-// TopicSchema is the schema that a topic's payloads are held to.
+// TopicSchema is the schema that a topic's payloads must match.
 type TopicSchema struct {
 	Topic         string          `json:"topic"`
 	Version       int64           `json:"version"`
@@ -48,8 +48,8 @@ func (c *ControlPlane) CheckSchema(ctx context.Context, policy string, schema js
 	return change[SchemaCheck](ctx, c, http.MethodPost, policyPath(policy)+"/schemas/check", body, Condition{})
 }
 
-// Schema returns the schema that a topic's payloads are held to; the code not_found means that
-// there is none.
+// Schema returns the schema that a topic's payloads must match; the code not_found means that there
+// is none.
 func (h *HTTP) Schema(ctx context.Context, topic string) (TopicSchema, error) {
 	return ask[TopicSchema](ctx, h, http.MethodGet, h.AppURL, topicPath(topic, "schema"), nil)
 }

@@ -28,8 +28,8 @@ type TopicDeletion struct {
 	DeadLetters int64    `json:"dead_letters"`
 }
 
-// Retention is the bound of a topic: it keeps events of that age, of that size together, or the
-// latest of each key. 0 is no bound.
+// Retention is what a topic keeps: events up to that age, up to that total size, or only the latest
+// of each key. 0 is no bound.
 type Retention struct {
 	TTL      time.Duration
 	MaxBytes int64
@@ -42,7 +42,7 @@ type RetentionPlan struct {
 	AtLeast bool  `json:"at_least,omitempty"` // there are too many keys to tell
 }
 
-// change makes a request whose answer has nothing to tell.
+// change makes a request and returns only the status of its answer.
 func (h *HTTP) change(ctx context.Context, method, path string, body []byte) (status int, err error) {
 	resp, err := h.call(ctx, method, h.AppURL, path, body, nil)
 	if err != nil {
@@ -51,7 +51,7 @@ func (h *HTTP) change(ctx context.Context, method, path string, body []byte) (st
 	return resp.StatusCode, resp.Body.Close()
 }
 
-// MakeTopic makes a topic; made is false where it was there.
+// MakeTopic makes a topic; made is false if the topic existed.
 func (h *HTTP) MakeTopic(ctx context.Context, topic string) (made bool, err error) {
 	status, err := h.change(ctx, http.MethodPut, topicPath(topic), nil)
 	return status == http.StatusCreated, err
@@ -106,7 +106,7 @@ func (h *HTTP) DeleteEvent(ctx context.Context, topic, id string) (int, error) {
 	return h.erase(ctx, topic, "id", id)
 }
 
-// DeleteKey erases all events with that key. Where it fails, doing it again goes on.
+// DeleteKey erases all events with that key. After an error, the same call again erases the rest.
 func (h *HTTP) DeleteKey(ctx context.Context, topic, key string) (int, error) {
 	return h.erase(ctx, topic, "key", key)
 }

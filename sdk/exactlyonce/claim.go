@@ -15,8 +15,8 @@ type Claim struct {
 	// ID is the event's.
 	ID string
 	// Fence is the number of the claim among all claims of this id: a later one has a higher
-	// number. An effect that writes only where no higher fence has written yet cannot be spoilt by
-	// one that was paused and woke up.
+	// number. If an effect writes only where no higher fence has written yet, an older effect that
+	// was paused and wakes up cannot overwrite its result.
 	Fence int64
 
 	slot  Slot
@@ -44,8 +44,8 @@ func (c *Claim) Remaining() time.Duration {
 	return time.Until(c.until)
 }
 
-// hold makes the claim valid again for its lease, less a part of it as a guard, from when the write
-// that says so was begun. One that is no longer valid stays so.
+// hold makes the claim valid for its lease, less a guard, counted from the start of the write that
+// made or extended it. A claim that is no longer valid stays invalid.
 func (c *Claim) hold(began time.Time) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -155,7 +155,7 @@ func (x *claimant) try(ctx context.Context) (*Claim, error) {
 	return x.succeed(ctx)
 }
 
-// succeed makes sure of a claim that follows another.
+// succeed checks that a claim that follows another one counts.
 func (x *claimant) succeed(ctx context.Context) (*Claim, error) {
 	kept, err := x.h.store.Keep(ctx, x.next.slot, time.Now().Add(x.h.keep()))
 	if err != nil {
@@ -165,9 +165,9 @@ func (x *claimant) succeed(ctx context.Context) (*Claim, error) {
 		return nil, fmt.Errorf("the chain has just expired: %w", ErrNotFound) // ours does not count
 	}
 	if before := x.next.before; !before.Released {
-		// A beat that was not seen, because it was on its way or the store answered from the past,
-		// says that its owner runs. It is fenced now, and finds out; no process runs until our
-		// claim has run out as well.
+		// A beat that we did not see, because it was on its way or the read was stale, shows that
+		// the claim's owner still runs. The owner is fenced now and finds out. No process runs the
+		// effect until our claim has run out, too.
 		now, err := x.h.store.Get(ctx, before.Slot)
 		if err != nil && !errors.Is(err, ErrNotFound) {
 			return nil, err
@@ -186,8 +186,8 @@ func (x *claimant) insert(ctx context.Context, b bid) error {
 	})
 }
 
-// won returns the claim. One that was won too late to be relied on is released, so that the next
-// try can follow it at once.
+// won returns the claim. If it was won too late to be relied on, won releases it, so that the next
+// try can follow at once.
 func (x *claimant) won(ctx context.Context, b bid) (*Claim, error) {
 	x.h.watch.forget(x.id)
 	c := &Claim{ID: x.id, Fence: b.slot.Number, slot: b.slot, owner: x.owner, lease: x.h.opts.Lease}

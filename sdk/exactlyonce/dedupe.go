@@ -9,7 +9,7 @@ import (
 	"github.com/sluice-bus/sluice/sdk/wire/codec"
 )
 
-// DedupeStore is the plainest form: ask before the effect, mark behind it. It keeps an effect from
+// DedupeStore is the simplest form: ask before the effect, mark after it. It keeps an effect from
 // running again once it is marked, but not two consumers from running it at once.
 type DedupeStore interface {
 	// Seen reports whether the id is marked for the group's work on the topic.
@@ -18,8 +18,8 @@ type DedupeStore interface {
 	Mark(ctx context.Context, topic, group, id string, ttl time.Duration) error
 }
 
-// NewDedupeStore returns a DedupeStore whose marks are in store. They are those of Handlers of the
-// same [Scope].
+// NewDedupeStore returns a DedupeStore whose marks are in store. Handlers of the same [Scope] share
+// them.
 func NewDedupeStore(store Store) DedupeStore { return dedupe{store} }
 
 type dedupe struct{ store Store }

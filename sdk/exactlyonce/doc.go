@@ -1,6 +1,6 @@
 // Package exactlyonce keeps an event's effect from happening twice, although the event is delivered
 // more than once: claim the event's id, run the effect, mark it. Two consumers do not run the same
-// id at once, and what a crash or a pause at any point leads to is written down for each form.
+// id at once, and the table below says, for each form, what happens after a crash or a pause.
 //
 //	h, err := exactlyonce.New(store, exactlyonce.Options{Scope: exactlyonce.Scope("orders.created", "billing")})
 //	…
@@ -12,9 +12,9 @@
 //
 // # What each form guarantees
 //
-// Nothing that delivers at least once can make an effect elsewhere happen exactly once by itself:
-// between the effect and its mark there is a moment at which a crash leaves one without the other.
-// The forms differ in what that moment costs.
+// At-least-once delivery alone cannot make an effect in another system happen exactly once: a crash
+// between the effect and its mark leaves one without the other. The forms differ in what such a
+// crash costs.
 //
 //   - [Handler.Do]: at most one effect of an id runs at a time (unless a process is paused for
 //     longer than its lease), and none is begun after it is marked. A crash after the effect and
@@ -23,7 +23,7 @@
 //     its own write conditional. If that write is idempotent by the event's id, then it is there
 //     once, also after a crash or a pause.
 //   - [Handler.DoTx]: the effect's writes and the mark are one transaction. The writes are there
-//     exactly once, whatever crashes. It takes a store with transactions: MongoDB as a replica set
+//     exactly once, whatever crashes. It needs a store with transactions: MongoDB as a replica set
 //     or a sharded cluster.
 //   - [Handler.Seen] and [Handler.Mark], or a [DedupeStore]: the effect does not run after it is
 //     marked; two consumers may run it at once.
@@ -72,11 +72,11 @@
 //
 // An effect that returns an error, or panics, gives its claim up: the next delivery runs it at
 // once. A request to the store without an answer is repeated, for Options.Timeout, until its
-// outcome is known. Records have a random owner, so a process recognizes its own claim or mark.
-// Where the mark stays unknown Do returns [ErrNotMarked], and the event should come again: it is
-// done then, or its effect runs once more.
+// outcome is known. Records have a random owner, so a process recognizes its own claim or mark. If
+// it stays unknown whether the mark is stored, Do returns [ErrNotMarked], and the event should be
+// delivered again: it is then done, or its effect runs once more.
 //
 // Each failed try of an id adds a record to its chain, and the next one extends the time of all of
-// them. With an event that is given up after some attempts, as Sluice's dead letters are, that is
-// nothing to think about.
+// them. This does not matter for events that are given up after some attempts, as Sluice does with
+// dead letters.
 package exactlyonce

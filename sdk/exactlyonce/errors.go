@@ -35,11 +35,11 @@ func (e *InProgressError) Error() string {
 	return fmt.Sprintf("%q is %v; come back in %v", e.ID, ErrInProgress, e.RetryAfter)
 }
 
-// Is makes it match ErrInProgress.
+// Is reports whether target is ErrInProgress.
 func (e *InProgressError) Is(target error) bool { return target == ErrInProgress }
 
-// RetryAfter returns when to come back where err is that an effect is in progress elsewhere: the
-// delay to give an event back with.
+// RetryAfter returns after which time to try again if err says that an effect is in progress
+// elsewhere. Give the event back with this delay. The result is false for any other error.
 func RetryAfter(err error) (time.Duration, bool) {
 	var p *InProgressError
 	if !errors.As(err, &p) {

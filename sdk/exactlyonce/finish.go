@@ -10,8 +10,8 @@ import (
 )
 
 // complete marks the claim's effect: the mark takes the slot behind the claim, as a later claim
-// would. Whichever is there first has it, and no clock is asked. The caller's context may have
-// ended: the effect has run.
+// would. The first of the two gets the slot; no clock decides. The caller's context may have ended:
+// the effect has run.
 func (h *Handler) complete(ctx context.Context, c *Claim) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), h.opts.Timeout)
 	defer cancel()
@@ -66,7 +66,7 @@ func (h *Handler) transact(ctx context.Context, tx Transactor, c *Claim, effect 
 	return h.resolve(ctx, c, taken, err)
 }
 
-// resolve finds the outcome of a transaction that failed with err, in the mark's insert or behind
+// resolve finds the outcome of a transaction that failed with err, in the mark's insert or after
 // it.
 func (h *Handler) resolve(ctx context.Context, c *Claim, taken bool, cause error) (committed bool, err error) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), h.opts.Timeout)

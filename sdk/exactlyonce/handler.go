@@ -106,7 +106,7 @@ func (h *Handler) Mark(ctx context.Context, id string) error {
 	return h.mark(ctx, h.key(id), h.opts.TTL)
 }
 
-// begin claims the id. Without a claim and an error its effect has run.
+// begin claims the id. It returns neither a claim nor an error if the effect has run.
 func (h *Handler) begin(ctx context.Context, id string, patient bool) (*Claim, error) {
 	if err := checkID(id); err != nil {
 		return nil, err

@@ -43,7 +43,7 @@ func (h *Handler) hold(ctx context.Context, c *Claim, f func(ctx context.Context
 	return err
 }
 
-// extend extends the claim until ctx ends, or it is lost, which it says.
+// extend extends the claim until ctx ends or the claim is lost. It calls cancel if it is lost.
 func (h *Handler) extend(ctx context.Context, c *Claim, expiry *time.Timer, cancel func(cause error)) {
 	every := c.lease / extendPart
 	kept := time.Now()
@@ -74,8 +74,8 @@ func (h *Handler) extend(ctx context.Context, c *Claim, expiry *time.Timer, canc
 	}
 }
 
-// beat extends the claim in the store, and looks whether another process has fenced it: a machine
-// that was suspended does not always see it by its clock.
+// beat extends the claim in the store, and checks whether another process has fenced it: the clock
+// of a machine that was suspended does not always show that.
 func (h *Handler) beat(ctx context.Context, c *Claim) error {
 	ctx, cancel := context.WithTimeout(ctx, c.lease/extendPart)
 	defer cancel()

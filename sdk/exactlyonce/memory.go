@@ -46,8 +46,8 @@ func (m *Memory) Len() int {
 	return len(m.chains)
 }
 
-// Forgotten is how many ids it has forgotten before their time, because it was full. An event of
-// those that comes again has its effect again.
+// Forgotten is how many ids it has forgotten before their time, because it was full. If one of
+// their events comes again, its effect runs again.
 func (m *Memory) Forgotten() int64 {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -136,7 +136,7 @@ func later(a, b time.Time) time.Time {
 	return b
 }
 
-// record returns the slot's, or nil.
+// record returns the record in the slot, or nil.
 func (m *Memory) record(s Slot) *Record {
 	c := m.chain(s.Key, time.Now())
 	if c == nil || s.Number < 1 || s.Number > int64(len(c.records)) || s.Number > 1 && c.records[0].Chain != s.Chain {
@@ -145,7 +145,7 @@ func (m *Memory) record(s Slot) *Record {
 	return &c.records[s.Number-1]
 }
 
-// chain returns the key's, or nil. One that is over goes as a whole.
+// chain returns the chain of the key, or nil. It removes a chain that has expired.
 func (m *Memory) chain(key string, now time.Time) *chain {
 	e := m.chains[key]
 	if e == nil {
@@ -169,8 +169,8 @@ func (m *Memory) remove(e *list.Element) {
 	m.order.Remove(e)
 }
 
-// room makes room for another chain. A claim that is held is touched with each beat, so those are
-// found at the end.
+// room makes room for another chain. Each beat touches its claim, so held claims are at the end of
+// the order.
 func (m *Memory) room(now time.Time) error {
 	for e := m.order.Front(); e != nil && e.Value.(*chain).expired(now); e = m.order.Front() {
 		m.remove(e)

@@ -25,8 +25,8 @@ const (
 	// take it.
 	extendPart = 3
 	guardPart  = 10
-	// keepLonger is for how much longer than a mark the claims before it are kept, at least: a
-	// chain loses its end first.
+	// keepLonger is for how much longer than a mark the claims before it are kept, at least: the
+	// records of a chain must expire from its end.
 	keepLonger = time.Hour
 )
 

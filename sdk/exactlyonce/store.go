@@ -19,9 +19,9 @@ const (
 type Slot struct {
 	// Key is the scope and the event's id.
 	Key string
-	// Chain tells this chain of the key from one before it that has expired. It is part of the
-	// place of every record but the first, so that the rest of an expired chain belongs to no chain
-	// any more.
+	// Chain distinguishes this chain of the key from an earlier one that has expired. It is part of
+	// the place of every record except the first, so the remains of an expired chain belong to no
+	// chain.
 	Chain string
 	// Number is 1 for the first record, and for each other one more than the record before it.
 	Number int64

@@ -24,7 +24,8 @@ type observation struct {
 	since time.Time
 }
 
-// look returns how long the claim has to be left alone yet, at now, which is after it was read.
+// look returns how long this process must still leave the claim alone. now is a time after the
+// claim was read.
 func (w *watch) look(id string, r Record, now time.Time) time.Duration {
 	w.mu.Lock()
 	defer w.mu.Unlock()

@@ -9,7 +9,7 @@ import (
 // Event sets how an event, or each event of a batch, is published.
 type Event = func(*wire.PublishItem)
 
-// Delay has the event put into the log that long after the sidecar accepts it, up to a year. Until
+// Delay puts the event into the log that long after the sidecar accepts it, up to a year. Until
 // then no consumer reads it, and [admin.HTTP.CancelScheduled] cancels it.
 func Delay(d time.Duration) Event {
 	ms := wholeMS(d)
@@ -26,8 +26,8 @@ func DeliverAt(t time.Time) Event {
 	return func(p *wire.PublishItem) { p.Later.DeliverAt = &ms }
 }
 
-// TTL has groups not get the event later than that after it is accepted. It stays in the topic for
-// as long as the policy says.
+// TTL ends the delivery of the event to groups that long after the sidecar accepts it. The event
+// stays in the topic for as long as the policy says.
 func TTL(d time.Duration) Event {
 	ms := wholeMS(d)
 	return func(p *wire.PublishItem) { p.Event.TTLMS = ms }

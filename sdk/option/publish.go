@@ -17,16 +17,18 @@ func Window(count, bytes int) Publish {
 }
 
 // KeyedBatches lets events of one key share a request, up to 100 of them, so that few keys are as
-// fast as many. The next request of the key is sent when that one is answered whole. Where the
-// sidecar accepts some events of a request and asks for time for others, because a queue was full
-// or the store failed in between, those are logged behind: with this option their order is lost.
+// fast as many. The next request of the key is sent when all events of that one are answered. If
+// the sidecar accepts some events of a request and asks for time for others, because a queue was
+// full or the store failed in between, the others are logged later: with this option the order of
+// the key is then lost.
 func KeyedBatches() Publish {
 	return func(c *settings.Publish) { c.KeyedBatches = true }
 }
 
-// StopKeyOnError has an event that fails for good take those with it that were handed over behind
-// it and have its (topic, key): their error matches [sluice.ErrKeyStopped]. Publishing them again,
-// the failed one first, keeps the order of the key. Without this option those behind go on.
+// StopKeyOnError concerns an event that fails for good: the events of its (topic, key) that were
+// handed over after it and wait for it fail, too. Their error matches [sluice.ErrKeyStopped].
+// Publishing them again, the failed one first, keeps the order of the key. Without this option the
+// later events go on.
 func StopKeyOnError() Publish {
 	return func(c *settings.Publish) { c.StopKey = true }
 }

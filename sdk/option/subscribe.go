@@ -15,27 +15,26 @@ import (
 // Subscribe sets something of a subscription. Unset fields have the values of the topic's policy.
 type Subscribe func(*settings.Subscribe)
 
-// FromEarliest starts at the topic's first event, while the group has no place in the topic.
-// Without an option it starts with what is published from now on.
+// FromEarliest starts at the topic's first event, if the group has no cursor yet. Without an option
+// the group starts with the events that are published from now on.
 func FromEarliest() Subscribe {
 	return func(c *settings.Subscribe) { c.Wire.From = wire.FromEarliest }
 }
 
-// FromTime starts at the first event of that time or later, while the group has no place in the
-// topic.
+// FromTime starts at the first event of that time or later, if the group has no cursor yet.
 func FromTime(t time.Time) Subscribe {
 	ms := t.UnixMilli()
 	return func(c *settings.Subscribe) { c.Wire.From, c.Wire.TS = wire.FromTS, &ms }
 }
 
-// AfterID starts behind the event with that id, while the group has no place in the topic.
+// AfterID starts behind the event with that id, if the group has no cursor yet.
 func AfterID(id string) Subscribe {
 	return func(c *settings.Subscribe) { c.Wire.From, c.Wire.AfterID = wire.FromAfterID, id }
 }
 
 // FromPositions starts right behind these seqs of the topic's partitions, and with the first event
-// of partitions that are not named, while the group has no place in the topic. Where retention has
-// removed the event behind one the subscription is refused with the code out_of_range.
+// of partitions that are not named, if the group has no cursor yet. If retention has removed the
+// event behind one of the seqs, the sidecar refuses the subscription with the code out_of_range.
 func FromPositions(positions map[int]uint64) Subscribe {
 	positions = maps.Clone(positions)
 	return func(c *settings.Subscribe) { c.Wire.From, c.Wire.Positions = wire.FromPositions, positions }
@@ -43,9 +42,9 @@ func FromPositions(positions map[int]uint64) Subscribe {
 
 // EndOnGap ends a subscription without a group that cannot go on right behind the last events that
 // it got, because retention has removed some or it had no connection for half a day:
-// [sluice.Subscription.Err] has the code out_of_range. Without it the subscription goes on with
-// what there is. A consumer with a state of the events then reads the latest events, or all of
-// them.
+// [sluice.Subscription.Err] has the code out_of_range. Without it the subscription goes on with the
+// events that are left. A consumer that keeps a state made from the events then reads the latest
+// events, or all of them.
 func EndOnGap() Subscribe { return func(c *settings.Subscribe) { c.EndOnGap = true } }
 
 // Concurrency lets n handlers run at a time (1). Events of one key are still handled one after the
@@ -131,7 +130,7 @@ func OnAssigned(f func(ctx context.Context, partitions []int)) Subscribe {
 
 // OnRevoked is called when partitions are not this subscription's own any more, also because the
 // connection broke or the subscription ends, after the last handler of an event of them has
-// returned. They may be another consumer's already: writes of f must bear that.
+// returned. They may be another consumer's already: the writes of f must allow for that.
 func OnRevoked(f func(ctx context.Context, partitions []int)) Subscribe {
 	return func(c *settings.Subscribe) { c.Wire.Rebalance, c.Revoked = true, f }
 }

@@ -13,11 +13,11 @@
 //
 // Events of one topic and key are published in the order in which their transactions wrote them.
 // Clocks do not decide that: each topic and key has a counter, a document of <outbox>_keys, which
-// Insert raises within the transaction. So of two transactions at a time that insert for the same
-// key one fails with a transient error, and Session.WithTransaction runs it again; those of other
-// keys do not meet. A counter for each key, and not for each of some groups of keys, is what keeps
-// them apart; Prepare has the server remove those that were not used for [KeyKept]. Events without
-// a key have no counter and no order.
+// Insert raises within the transaction. So if two transactions insert for the same key at the same
+// time, one of them fails with a transient error, and Session.WithTransaction runs it again.
+// Transactions of different keys do not conflict, because each key has a counter of its own.
+// Prepare makes the server remove counters that were not used for [KeyKept]. Events without a key
+// have no counter and no order.
 //
 // A document's ts, which is the event's, is the inserting process's time, or the previous ts of its
 // key where that is later.
@@ -61,7 +61,7 @@ func InsertAt(ctx context.Context, coll *mongo.Collection, at time.Time, events 
 	return insert(ctx, coll, &at, events)
 }
 
-// Prepare makes the collection of counters and its index, which old servers do not within a
+// Prepare makes the collection of counters and its index, which old servers cannot do within a
 // transaction. It should be called once before Insert; any number of processes may, at any time.
 func Prepare(ctx context.Context, coll *mongo.Collection) error {
 	index := mongo.IndexModel{
@@ -174,8 +174,8 @@ func raise(ctx context.Context, coll *mongo.Collection, name string, n int, now 
 	return was, err
 }
 
-// documents are those of one key, or of none. A sidecar orders them by ts and _id, both of which
-// rise, and waits for the one that after names.
+// documents are the documents of one key, or of the events without a key. A sidecar orders them by
+// ts and _id, which both rise, and waits for the document that the field after names.
 func (c counter) documents(chain []*wire.Event, now time.Time, last bson.ObjectID, at *time.Time) []bson.D {
 	ts := now
 	if c.TS.After(ts) {

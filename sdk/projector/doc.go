@@ -17,7 +17,7 @@
 //	{_id: "customer-17", city: "Bern", _sluice: {partition: 3, seq: 1042}}
 //
 // An event with the payload null deletes, and so does one that Map returns nil for. Its guard stays
-// for [Config.KeepDeleted], so that an earlier event that comes late does not bring the document
+// for [Config.KeepDeleted], so that an earlier event that arrives late does not bring the document
 // back:
 //
 //	{_id: "customer-17", _sluice: {partition: 3, seq: 1043, deleted: true, expireAt: Date}}
@@ -29,9 +29,9 @@
 // # Order
 //
 // A document is written only where its guard has a lower seq. The events of a key are in one
-// partition for as long as the topic exists in its store, so neither a redelivery nor a second
-// process, a slow one or a dead letter that is redriven moves a document back. The write is one
-// replacement of one document, which MongoDB makes atomic; FerretDB 1 does not.
+// partition for as long as the topic exists in its store, so no redelivery, no second or slow
+// process, and no redriven dead letter moves a document back. The write is one replacement of one
+// document, which MongoDB makes atomic; FerretDB 1 does not.
 //
 // # Events that cannot be projected
 //
@@ -47,13 +47,13 @@
 // beside it, COLLECTION.rebuild-N with the same indexes, by a group of its own, GROUP.rebuild-N,
 // which the token must allow. Meanwhile the projection goes on. Then the new collection is renamed
 // in place of the old one; around that moment readers may see a document as it was a few events
-// before. One process does it, tells [Observer].Rebuild of the progress, and is replaced by another
-// one that goes on when it dies. The new collection lacks events that retention has removed from
-// the topic. Rights, validators and sharding of the collection do not pass to it; a sharded
-// collection cannot be renamed.
+// before. One process does it and reports the progress to [Observer].Rebuild. If it dies, another
+// process goes on. The new collection lacks events that retention has removed from the topic.
+// Rights, validators and sharding of the collection do not pass to it; a sharded collection cannot
+// be renamed.
 //
 // The same happens by itself where the collection is of another history than the topic: the topic
 // or the group was deleted while no projection ran, the store was restored from a backup, or it is
-// another store. Positions that were projected tell; they are kept, with the rebuild's state, in
-// [StateCollection].
+// another store. The projection recognizes this by the positions that it has projected. It keeps
+// them, with the rebuild's state, in [StateCollection].
 package projector

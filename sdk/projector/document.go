@@ -36,7 +36,7 @@ var (
 	errTooLarge = fmt.Errorf("the document is larger than the %d bytes that MongoDB stores", maxDocumentBytes)
 )
 
-// A refusal is why an event cannot be projected, which no other attempt would change.
+// A refusal is the reason why an event cannot be projected. Another attempt would not help.
 type refusal struct{ error }
 
 func (r *refusal) Unwrap() error { return r.error }

@@ -33,8 +33,8 @@ const (
 const (
 	batchWait   = 10 * time.Millisecond
 	inFlight    = 1000
-	holdFor     = time.Second      // events while MongoDB is away
-	retryFor    = 10 * time.Second // what one event's document meets
+	holdFor     = time.Second      // how long events are held while MongoDB is away
+	retryFor    = 10 * time.Second // errors about one event's document
 	stopTimeout = 10 * time.Second // of settling what is in hand
 	askTimeout  = 10 * time.Second // one question to the sidecar or the database
 )
@@ -57,9 +57,9 @@ type Config struct {
 	KeepDeleted time.Duration
 	// Batch bounds the events that are written together; 0: DefaultBatch.
 	Batch int
-	// CheckEvery is how often the lag is asked for, and whether the collection is of the topic's
-	// history; 0: DefaultCheckEvery. A process that has done nothing for a rebuild in three times
-	// as long is replaced.
+	// CheckEvery is how often the projection asks for the lag, and checks that the collection is of
+	// the topic's history; 0: DefaultCheckEvery. A process that has done nothing for a rebuild in
+	// three times as long is replaced.
 	CheckEvery time.Duration
 	// Subscribe are further options of the subscription, option.MaxInflight for example.
 	Subscribe []option.Subscribe

@@ -27,15 +27,15 @@ import (
 //  2. The state says that it is swapping. From here on no process writes into it.
 //  3. It is renamed in place of the projection's collection, which is dropped.
 //  4. The group goes on into the collection under its own name, until it has passed the events that
-//     the topic had after the renaming: those between may have been written to the collection that
-//     went.
+//     the topic had after the renaming: the events between may have been written to the dropped
+//     collection.
 //  5. The state says that the rebuild is over, and the group is deleted.
 //
 // A process that was killed or stands still is a member of the group until the sidecar misses it,
 // and one that goes on late makes the group and the collection again. So each check of each process
 // deletes those of rebuilds that are over.
 //
-// All the time the projection itself goes on, into what has the collection's name.
+// Meanwhile the projection itself goes on, into the collection that has its name.
 
 // Progress is how far a rebuild is.
 type Progress struct {
@@ -51,8 +51,8 @@ type Progress struct {
 
 const (
 	rebuildLook = 100 * time.Millisecond // how often the group of a rebuild is looked at, at most
-	// swapPatience is how many looks a rebuild waits for a moment without lag; under load there may
-	// be none, and it swaps with less than a batch to come.
+	// swapPatience is how many checks a rebuild waits for a moment without lag. Under load there
+	// may be none; the rebuild then swaps with less than a batch left.
 	swapPatience = 50
 
 	rebuildSuffix         = ".rebuild-" // and the rebuild's number: of its collection and its group
@@ -191,8 +191,8 @@ func (x *rebuilding) set(ctx context.Context, fields ...bson.E) error {
 	return err
 }
 
-// owned is an error where another process has the rebuild, or it is swapping. Where it is over,
-// what was written since is in a collection that nobody needs.
+// owned returns an error if another process has the rebuild, or if it is swapping or over. If it is
+// over, owned drops the collection that this process has written to since.
 func (x *rebuilding) owned(ctx context.Context) error {
 	s, err := x.load(ctx)
 	switch {
@@ -246,9 +246,9 @@ func indexes(ctx context.Context, coll *mongo.Collection) (specs []bson.D, err e
 	return specs, nil
 }
 
-// rename puts the collection in place of the one that is there, unless that is done. One that lacks
-// its index is not what was built: a process that had stood still has made it by writing after the
-// renaming.
+// rename puts the collection in place of the one that is there, unless that is done. A collection
+// that lacks its index is not the one that was built: a process that had stood still made it by
+// writing after the renaming.
 func (x *rebuilding) rename(ctx context.Context) error {
 	specs, err := indexes(ctx, x.shadow)
 	if err != nil {

@@ -149,9 +149,9 @@ type rebuild struct {
 	Swapping bool `bson:"swapping"`
 }
 
-// Rebuild has the processes that run the projection into a collection build it from scratch, beside
-// the one that is there. It returns once that is noted; Observer.Rebuild tells of the progress.
-// While one is under way it does nothing.
+// Rebuild makes the processes that run the projection into a collection build it from scratch,
+// beside the present one. It returns once the request is stored; Observer.Rebuild reports the
+// progress. It does nothing while a rebuild is under way.
 func Rebuild(ctx context.Context, coll *mongo.Collection, why string) error {
 	all := states(coll)
 	id := bson.D{{Key: "_id", Value: coll.Name()}}

@@ -19,7 +19,7 @@ const (
 	codeDocumentTooLarge   = 10334
 )
 
-// violation is a unique index that a document does not agree with.
+// violation is a unique index that a document violates.
 type violation struct{ cause string }
 
 func (v *violation) Error() string {

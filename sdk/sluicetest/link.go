@@ -96,7 +96,7 @@ func (l *link) shakeHands(r *http.Request, answers *bufio.Reader) error {
 }
 
 func (l *link) breakOff() {
-	_, _ = l.client.Close(), l.sidecar.Close() // it may be over already
+	_, _ = l.client.Close(), l.sidecar.Close() // they may be closed already
 }
 
 // pass reads frames until one of the connections ends, or one of them is not to be passed.

@@ -58,8 +58,8 @@ type groupName struct{ topic, group string }
 // Fate is the outcome of a request.
 type Fate int
 
-// A request is served; or its connection breaks before it has an effect, or after that and before
-// the answer; or it is overheard.
+// A request is served; or its connection breaks before the request has an effect, or after that and
+// before the answer; or the request is ignored and the connection stays.
 const (
 	Served Fate = iota
 	BrokenBefore

@@ -136,8 +136,9 @@ func (c *Consumer[S]) subscribe(ctx context.Context) (err error) {
 	if at := c.positions.All(); len(at) > 0 {
 		from = option.FromPositions(at)
 	}
-	// Partitions of which nothing has come yet count, too: what comes may go before the next start.
-	// A later connection starts behind events that have come, of which some may not be applied yet.
+	// The start positions of partitions without events count, too: retention may remove their
+	// events before the next start. Only the first connection counts: a later one starts behind
+	// events that have come, and some of those may not be applied yet.
 	var once sync.Once
 	started := func(s *settings.Subscribe) {
 		s.Started = func(at map[int]uint64) { once.Do(func() { c.positions.Advance(at) }) }

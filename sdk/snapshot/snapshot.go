@@ -20,10 +20,11 @@ type Snapshot struct {
 
 // A Store keeps the snapshots of one consumer. One process at a time saves.
 type Store interface {
-	// Save keeps a snapshot; when it returns nil, Load returns that one, whatever is killed.
+	// Save keeps a snapshot; when it returns nil, Load returns that one, even if the process is
+	// killed.
 	Save(context.Context, Snapshot) error
-	// Load returns the last snapshot that is good. The error is ErrNone where none was saved, and
-	// another one where none of those that were is good.
+	// Load returns the last good snapshot. The error is ErrNone if none was saved, and another one
+	// if none of the saved ones is good.
 	Load(context.Context) (Snapshot, error)
 }
 

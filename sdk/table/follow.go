@@ -58,11 +58,11 @@ func (t *Table[T]) run(sub *sluice.Subscription) {
 		t.opts.Logger.Warn("a table reads the latest events of its topic again", "topic", t.topic, "why", why)
 		var err error
 		if sub, err = t.begin(t.ctx, running); err != nil {
-			t.cancel(err) // where it has ended already that is why
+			t.cancel(err) // no effect if the table has ended already
 			return
 		}
 		select {
-		case <-t.again: // they have been
+		case <-t.again: // they have just been read
 		default:
 		}
 	}

@@ -7,8 +7,8 @@ type Receipt struct {
 	// Partition and Seq are not known, and left out, while the event is spooled.
 	Partition int
 	Seq       uint64
-	// DeliverAt is when the event is due, in milliseconds since the epoch, for one that was to be
-	// scheduled; 0 else. Until then it has no TS, Partition and Seq.
+	// DeliverAt is when a scheduled event is due, in milliseconds since the epoch; 0: it is not
+	// scheduled. Until then the event has no TS, Partition and Seq.
 	DeliverAt int64
 	// Duplicate: the topic held the event before.
 	Duplicate bool

@@ -53,9 +53,9 @@ func (c Code) HTTPStatus() int {
 	return statusOf[Internal]
 }
 
-// CodeOfStatus is the table's way back, for an answer that carries no code. Of several codes with
-// one status it is the one that fits any server, and 502, which a proxy sends when it finds no
-// sidecar, is store_unavailable.
+// CodeOfStatus returns the code for the status of an answer that carries no code. If several codes
+// have this status, it returns the one that fits any server. 502, which a proxy sends when it finds
+// no sidecar, is store_unavailable.
 func CodeOfStatus(status int) Code {
 	switch {
 	case status == 503:
@@ -87,7 +87,7 @@ type Error struct {
 	RetryAfter time.Duration
 	// Scope says whose bucket was empty: connection, topic or fleet.
 	Scope string
-	// Reason says which of its causes an overloaded has: "disk", or nothing.
+	// Reason is the cause of an overloaded: "disk", or "" for any other cause.
 	Reason string
 	// Seq is the stored event's seq, with conflict.
 	Seq uint64

@@ -19,11 +19,11 @@ type Sidecar struct {
 	// RefusedSessions are the sessions of other processes under its node id that were refused in
 	// the last minute; nil: none.
 	RefusedSessions *RefusedSessions `json:"refused_sessions,omitempty"`
-	// Drained says that it left without events that a replay of the fleet would miss: its store has
-	// others, its spool is empty.
+	// Drained says that the sidecar left, and that a replay of the fleet misses no events of it:
+	// other sidecars use its store, and its spool is empty.
 	Drained bool `json:"drained,omitempty"`
-	// Missing says that it is gone, and may have events that no other has: replays of the fleet
-	// name it until it is back, or forgotten.
+	// Missing says that the sidecar is gone, and may have events that no other sidecar has. Replays
+	// of the fleet name it until it is back, or forgotten.
 	Missing bool   `json:"missing,omitempty"`
 	Version string `json:"version"`  // of the program
 	StoreID string `json:"store_id"` // equal for sidecars that share a store

@@ -32,8 +32,8 @@ type GroupMember struct {
 
 // SeekPlan is the effect that moving a group would have.
 type SeekPlan struct {
-	// Replays is how many seqs that are settled now would not be any more, and Skips how many would
-	// be that are not. Where events were removed there are fewer than seqs.
+	// Replays is how many settled seqs would become unsettled, and Skips how many unsettled seqs
+	// would become settled. If events were removed, there are fewer events than seqs.
 	Replays    int64           `json:"replays"`
 	Skips      int64           `json:"skips"`
 	Partitions []PartitionMove `json:"partitions"`
@@ -50,8 +50,8 @@ type PartitionMove struct {
 const (
 	// FateAcked: a member acked it, and the group keeps a mark of that.
 	FateAcked = "acked"
-	// FateSettled: the group is through with it. The log does not tell an ack from what the group
-	// passed over, since it began behind the event or no member's filter let it pass.
+	// FateSettled: the group has settled it. The log does not say whether a member acked it, or the
+	// group passed it over because the group began behind it or no member's filter let it pass.
 	FateSettled  = "settled"
 	FateInflight = "in_flight"
 	FateWaiting  = "waiting" // see WaitsFor

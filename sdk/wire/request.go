@@ -57,8 +57,9 @@ const (
 	FromEarliest = "earliest"
 	FromTS       = "ts"
 	FromAfterID  = "afterId"
-	// FromPositions starts right behind a seq of each partition that is named; a subscription
-	// starts others at their first event, and what moves a group leaves them where they are.
+	// FromPositions starts right behind a seq of each partition that is named. A subscription
+	// starts the other partitions at their first event; a move of a group leaves them where they
+	// are.
 	FromPositions = "positions"
 )
 

@@ -91,8 +91,8 @@ func listed(stderr io.Writer, err error, names ...string) error {
 	return fmt.Errorf("%s: %s, so nothing was changed", refusal.Code, bad)
 }
 
-// named turns policies[2].publish.rate into orders.*: publish.rate, and so
-// policies["orders.*"].publish.rate, as a policy is called that was not sent.
+// named turns policies[2].publish.rate into orders.*: publish.rate, and also
+// policies["orders.*"].publish.rate, the form for a policy that was not sent.
 func named(field string, names []string) string {
 	rest, ok := strings.CutPrefix(field, "policies[")
 	which, path, closed := strings.Cut(rest, "].")

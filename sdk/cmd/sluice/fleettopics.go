@@ -52,8 +52,8 @@ func (f *fleetTopicsCommand) Run(ctx context.Context, app *program.App, c *clien
 	return printJSONLines(app.Stdout, topics)
 }
 
-// watchTopics prints the topics again and again. A control plane that goes away is waited for, once
-// it has been there.
+// watchTopics prints the topics again and again. If the control plane goes away after it has
+// answered once, watchTopics waits for it.
 func watchTopics(ctx context.Context, app *program.App, c *client, plane *admin.ControlPlane) error {
 	onScreen := terminal.Is(app.Stdout) && !c.JSON
 	if onScreen {

@@ -118,8 +118,8 @@ func (a acks) String() string {
 	return text
 }
 
-// usersOf returns which sidecars use topics that a policy has the name of, by policy. All of them
-// use the globs, which are not in it.
+// usersOf returns, by policy, the sidecars that use the topic with the policy's name. It leaves out
+// policies of a prefix, which all sidecars use.
 func usersOf(ctx context.Context, c *client, plane *admin.ControlPlane, targets map[string]int64) (map[string][]string, error) {
 	users := map[string][]string{}
 	for name, version := range targets {
@@ -137,8 +137,8 @@ func usersOf(ctx context.Context, c *client, plane *admin.ControlPlane, targets 
 	return users, nil
 }
 
-// acked sorts the sidecars that use any of the policies by what they make of them; the first policy
-// that one lacks is named.
+// acked sorts the sidecars that use any of the policies: acked, pending, refused or away. It names
+// the first policy that a sidecar lacks.
 func acked(targets map[string]int64, users map[string][]string, sidecars []admin.Sidecar) acks {
 	now := acks{Acked: []string{}, Pending: []behind{}, Refused: []behind{}}
 	names := slices.Sorted(maps.Keys(targets))

@@ -125,7 +125,7 @@ func (w *pubWatch) check() {
 	w.cancel(err)
 }
 
-// cause says what an error was that came because the watch had given up.
+// cause returns why the watch gave up if that caused err, else err.
 func (w *pubWatch) cause(err error) error {
 	if gaveUp := context.Cause(w.context); gaveUp != nil && (errors.Is(err, context.Canceled) || errors.Is(err, sluice.ErrClosed)) {
 		return gaveUp

@@ -149,7 +149,7 @@ type view struct {
 
 	ackMu   sync.Mutex
 	backs   int // how often the connection came back
-	unacked int // acks whose answer the outage of now has swallowed
+	unacked int // acks whose answer was lost in the present outage
 }
 
 func newView(s *subCommand, app *program.App, asJSON bool) *view {

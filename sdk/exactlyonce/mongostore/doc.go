@@ -13,7 +13,7 @@
 // every engine, and goes to one shard of a collection that is sharded by _id (hashed). The unique
 // insert is the only compare-and-set.
 //
-// Writes are acknowledged by the majority and reads are of what is. On engines that are compatible
-// with MongoDB all but transactions works; those need a replica set or a sharded cluster of MongoDB
-// itself.
+// Writes and reads have the concern majority; reads go to the primary. On engines that are
+// compatible with MongoDB everything works except transactions. Transactions need a replica set or
+// a sharded cluster of MongoDB itself.
 package mongostore

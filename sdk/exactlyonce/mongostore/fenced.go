@@ -15,9 +15,9 @@ import (
 const FenceField = "exactly_once_fence"
 
 // SetFenced sets fields of the document that has the outcome of one event's effect, and makes it if
-// there is none. Where a later claim of the same event has written it already nothing changes, and
-// the error matches exactlyonce.ErrFenced. The document's id must be made from the event's: fences
-// of different events say nothing about each other.
+// there is none. If a later claim of the same event has written it already, nothing changes and the
+// error matches exactlyonce.ErrFenced. The document's id must be made from the event's id: fences
+// of different events cannot be compared.
 //
 // Setting is idempotent, so a claim that follows a crash writes the same document once more. On a
 // server whose updates are not atomic (FerretDB 1) the condition does not hold against a write at

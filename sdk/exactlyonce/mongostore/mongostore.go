@@ -47,7 +47,7 @@ type Store struct {
 }
 
 // New returns a store in the database, which is reached with the client that db is from. For DoTx
-// that is the client that effects write with, too. It sends no command yet: EnsureIndexes should be
+// the effects must write with the same client. It sends no command yet: EnsureIndexes should be
 // called once before the store is used.
 func New(db *mongo.Database, o Options) *Store {
 	o.Collection = cmp.Or(o.Collection, DefaultCollection)
@@ -87,8 +87,8 @@ func (s *Store) Get(ctx context.Context, slot exactlyonce.Slot) (exactlyonce.Rec
 	return d.record(slot.Key), nil
 }
 
-// Extend implements exactlyonce.Store. A claim's number of beats never goes back, also where a
-// write comes late.
+// Extend implements exactlyonce.Store. A claim's number of beats never goes back, even if a write
+// arrives late.
 func (s *Store) Extend(ctx context.Context, slot exactlyonce.Slot, b exactlyonce.Beat) error {
 	update := bson.D{{Key: "$max", Value: bson.D{{Key: "beat", Value: b.Number}, {Key: "expireAt", Value: b.ExpireAt}}}}
 	if b.Released {
@@ -100,8 +100,8 @@ func (s *Store) Extend(ctx context.Context, slot exactlyonce.Slot, b exactlyonce
 	return nil
 }
 
-// Keep implements exactlyonce.Store. The first document is read behind the write: a chain that is
-// there then has been all the time.
+// Keep implements exactlyonce.Store. It reads the first document after the write: a chain that is
+// there then was there all the time.
 func (s *Store) Keep(ctx context.Context, slot exactlyonce.Slot, until time.Time) (bool, error) {
 	models := make([]mongo.WriteModel, 0, slot.Number)
 	for at := slot; at.Number > 1; {

@@ -24,9 +24,8 @@ const (
 	codeIndexKeySpecsConflict = 86
 )
 
-// EnsureIndexes creates the collection, which a transaction on an old server cannot, and its TTL
-// index. It does nothing where they are there, and may be called by any number of processes at
-// once.
+// EnsureIndexes creates the collection, which a transaction on an old server cannot create, and its
+// TTL index. It does nothing if they exist, and may be called by any number of processes at once.
 func (s *Store) EnsureIndexes(ctx context.Context) error {
 	is, err := s.ask(ctx)
 	if err != nil {
@@ -48,8 +47,8 @@ func (s *Store) EnsureIndexes(ctx context.Context) error {
 }
 
 // Run removes expired documents until ctx ends, and then returns nil. Where the server does that
-// itself it only waits, so every program may run it; one at a time is enough. Without it nothing is
-// wrong on other servers, but documents stay.
+// itself it only waits, so every program may run it; one at a time is enough. Without Run, other
+// servers keep expired documents, which does no harm otherwise.
 func (s *Store) Run(ctx context.Context) error {
 	for {
 		is, err := s.ask(ctx)

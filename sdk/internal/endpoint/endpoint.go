@@ -19,12 +19,12 @@ import (
 // Endpoint is one listener of a sidecar.
 type Endpoint struct {
 	Base string // of the URLs, without a slash at its end
-	unix string // the socket's path, or "": what base says
+	unix string // the socket's path; "": Base has the address
 	TLS  *tls.Config
 	by   func(ctx context.Context, network, address string) (net.Conn, error) // nil: package net's
 }
 
-// With returns the endpoint as it is reached with that.
+// With returns the endpoint with this TLS configuration and dialer.
 func (e Endpoint) With(c *tls.Config, by func(ctx context.Context, network, address string) (net.Conn, error)) Endpoint {
 	e.TLS, e.by = c, by
 	return e

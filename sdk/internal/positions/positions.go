@@ -15,7 +15,7 @@ type Positions struct {
 	moved chan struct{} // closed when at changes; nil: nobody waits for that
 }
 
-// Replace puts others in their place.
+// Replace sets all positions.
 func (p *Positions) Replace(at map[int]uint64) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -48,7 +48,7 @@ func (p *Positions) wake() {
 	}
 }
 
-// All are the positions now.
+// All returns a copy of the positions.
 func (p *Positions) All() map[int]uint64 {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -57,7 +57,8 @@ func (p *Positions) All() map[int]uint64 {
 	return all
 }
 
-// Behind is nil where the reader has come to all heads, and else closed when it moves.
+// Behind returns nil if the reader has come to all heads, else a channel that is closed when the
+// positions change.
 func (p *Positions) Behind(heads map[int]uint64) <-chan struct{} {
 	p.mu.Lock()
 	defer p.mu.Unlock()

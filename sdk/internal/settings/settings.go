@@ -17,7 +17,7 @@ type Subscribe struct {
 	RetryFor     time.Duration
 	MaxBytes     int
 	EndOnGap     bool
-	// Started is told where a subscription without a group has started: right behind these
+	// Started is called when a subscription without a group has started, right behind these
 	// positions.
 	Started   func(positions map[int]uint64)
 	Batch     int // 0: events are handled one by one

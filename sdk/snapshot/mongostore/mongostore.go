@@ -8,8 +8,8 @@
 //	{_id: "totals 5F3K… 00001", …}
 //
 // The chunks are there before the document that names them, and go after it, so a kill at any time
-// leaves the snapshots before as they were. Writes are acknowledged by the majority and reads are
-// of what is. No index but that of _id is needed.
+// leaves the snapshots before as they were. Writes and reads have the concern majority; reads go to
+// the primary. No index but that of _id is needed.
 package mongostore
 
 import (

@@ -277,7 +277,7 @@ func (s *scanner) object(member func(name []byte) *SyntaxError) (isObject bool, 
 	return isObject, err
 }
 
-// closing is the byte that closes what c opens: both pairs lie two apart.
+// closing is the byte that closes the bracket c. In both pairs it is c+2.
 func closing(c byte) byte { return c + 2 }
 
 // nesting remembers for each open level whether it is an object, one bit each.

@@ -25,7 +25,7 @@ import (
 
 const (
 	// patience is how long a test waits for a condition.
-	patience  = 40 * time.Second
+	patience  = 2 * time.Minute
 	testLease = 3 * time.Second
 )
 
