@@ -89,8 +89,10 @@ type Log struct {
 	cancel context.CancelFunc
 
 	catalog catalog
-	health  atomic.Pointer[error] // the error of the last operation that asked the server; nil: it succeeded
-	// the error of the last operation on the server; nil: none
+	health  atomic.Pointer[error] // the last operation's error; nil: none
+	// unmet has, by topic, the write concern that the topic's last append did not meet: the event was
+	// stored, but fewer members acknowledged it than the concern asks for. Only topics whose policy
+	// names a number of members are in it.
 	unmet       sync.Map
 	serverClock serverClock
 	causal      causality

@@ -19,20 +19,21 @@ import (
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog/mongolog/document"
 )
 
-// A scheduled event is among the events under the _id that it keeps, so that its id is taken
-// without a look elsewhere. It is not live, and in a partition of no readers, with a random number
-// for a seq, which no other time of this id has.
+// A scheduled event is among the events, under its permanent _id, so one look-up shows that its id
+// is taken. It is not live. Its partition has no readers. Its seq is a random number, another one
+// each time that the id is scheduled.
 //
-// One update releases it: it sets partition, seq and times, and names that number, so that of all
-// updates that release or cancel it, late ones included, one has an effect. It is a step of a batch
-// that appends (append.go), with seqs that are reserved as for any event; a void takes the seq of
-// an event that has gone meanwhile.
+// One update releases the event: it sets partition, seq and times, and its filter names that number.
+// So of all updates that release or cancel the event, including late ones, only one has an effect.
+// The update is a step of a batch that appends (append.go), with seqs that are reserved as for any
+// event. If the event is gone by then, a void takes the seq.
 //
-// One that is cancelled leaves its _id taken for Options.SeqTaken, so that an insert of it that
-// comes late meets something. The id is free all the same: the next publish of it replaces that
-// document, and names its number.
+// A cancelled event leaves its _id taken for Options.SeqTaken, so that a late insert of the event
+// collides with it. The id is free nevertheless: the next publish under it replaces that document,
+// and its filter names the number.
 //
-// One whose generation is over went with its topic, and is removed when it is found.
+// A scheduled event of an earlier generation was deleted with its topic. It is removed when it is
+// found.
 
 // byDue and byTopicDue have entries of scheduled events only.
 var (
@@ -197,7 +198,7 @@ func (s *scheduling) resolve(ctx context.Context, repeats []int) error {
 	}
 	for n, i := range repeats {
 		raw, ok := found[ids[n]]
-		if !ok { // a majority does not have it yet, it was just removed, or the event needs another number
+		if !ok { // not on a majority yet, just removed, or another number is needed
 			s.docs[i] = nil
 			continue
 		}
@@ -296,7 +297,7 @@ func (l *Log) release(ctx context.Context, name string, due []eventlog.Scheduled
 		generation = t.generation.Load()
 	}
 	calls := map[int]*call{}
-	all := make([]eventlog.Outcome, len(due)) // of the calls, which may continue after this function returned
+	all := make([]eventlog.Outcome, len(due)) // of the calls, which may outlast this function
 	for i := range due {
 		w, was := &due[i], placeOf(&due[i])
 		if was.generation != generation {

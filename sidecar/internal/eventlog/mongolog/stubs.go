@@ -111,7 +111,7 @@ func (r remembering) expireAt(accepted int64, now time.Time, seqTaken time.Durat
 	if r.windowMS <= 0 {
 		return time.Time{}
 	}
-	const farAway = int64(100 * 365 * 24 * time.Hour / time.Millisecond) // longer windows exceed the range of dates
+	const farAway = int64(100 * 365 * 24 * time.Hour / time.Millisecond) // the range of dates ends
 	left := min(max(accepted+min(r.windowMS, farAway)-r.now, seqTaken.Milliseconds()), farAway)
 	return now.Add(time.Duration(left) * time.Millisecond).Truncate(stubDelay).Add(stubDelay)
 }

@@ -44,7 +44,7 @@ func (f *follower) tail(ctx context.Context, progress func()) error {
 	o := options.Find().SetCursorType(options.TailableAwait).SetMaxAwaitTime(tailAwait).SetBatchSize(1)
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	defer context.AfterFunc(f.log.primary.term(), cancel)() // else the cursor would continue on a server that is now a secondary
+	defer context.AfterFunc(f.log.primary.term(), cancel)() // that server is then a secondary
 	// This is no deadline of ctx, since the server would apply that to the whole cursor.
 	patience := f.log.opts.Clock.AfterFunc(f.log.opts.Timeout, cancel)
 	others := bson.D{{Key: "node", Value: bson.D{{Key: "$ne", Value: f.node}}}, {Key: "slots", Value: bson.D{{Key: "$in", Value: f.slots}}}}
