@@ -9,10 +9,10 @@ import (
 // round is the result of one assign, for the rest of its turn.
 type round struct {
 	spare   int       // events that the group's limit still lets it have in flight
-	starved bool      // for lack of a token of the group's
+	starved bool      // since the group's rate had no token left
 	open    int       // members that could have been assigned more
-	stuck   int       // ready events that only members without room want
-	again   bool      // it stopped at a bound of the turn
+	stuck   int       // ready events that cannot be assigned now
+	again   bool      // assign stopped at a bound of the turn
 	paceDue time.Time // when there is a token again; zero: nobody waits for one
 }
 
@@ -89,7 +89,7 @@ func (d *dispatch) place(e *entry, now time.Time) bool {
 	for {
 		m, fit := d.pick(e)
 		switch {
-		case fit == unwanted && e.letter != "": // it stays a dead letter until a member wants it
+		case fit == unwanted && e.letter != "": // no filter lets it pass: it stays a dead letter
 			d.round.stuck++
 			return false
 		case fit == unwanted:
@@ -113,8 +113,8 @@ func (d *dispatch) place(e *entry, now time.Time) bool {
 	}
 }
 
-// maxUnsure bounds the deliveries beyond the attempts that an event gets whose sidecar died each
-// time.
+// maxUnsure is how many deliveries beyond its attempts an event gets if the sidecar died during
+// each.
 const maxUnsure = 5
 
 // exhausted reports whether the event's attempts are used up. An event that was on its way when
@@ -126,24 +126,24 @@ func (e *entry) exhausted(most int) bool {
 	return e.attempts >= most
 }
 
-// outlived reports whether the event's own ttl has passed. A redriven dead letter is delivered all
-// the same.
+// outlived reports whether the event's own ttl has passed. A redriven dead letter is delivered
+// nevertheless.
 func (e *entry) outlived(now time.Time) bool {
 	return e.rec.TTLMS > 0 && e.letter == "" && now.UnixMilli()-e.rec.AcceptedAt > e.rec.TTLMS
 }
 
-// fit is how well members and an event go together.
+// fit is whether members can take an event.
 type fit int
 
 const (
 	unwanted fit = iota // no member's filter lets the event pass
-	full                // only filters of members without room do
+	full                // only the filters of members without room let it pass
 	halted              // a member has room, but not in this turn
 	fits
 )
 
-// pick finds the next member in rotation that takes the event now; where members have partitions of
-// their own, the one that has this one.
+// pick finds the next member in rotation that can take the event now. If members have partitions of
+// their own, it is the member of this partition.
 func (d *dispatch) pick(e *entry) (*Member, fit) {
 	if m := e.part.assignee; m != nil && (m.closed || m.opts.Filter.Matches(&e.rec.Event)) {
 		switch {

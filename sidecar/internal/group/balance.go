@@ -12,8 +12,8 @@ import (
 	"github.com/sluice-bus/sluice/sidecar/internal/roster"
 )
 
-// lookAgain is the wait before the next look at a partition that is due here and still another
-// sidecar's, unless a signal comes before.
+// lookAgain is the wait before the next look at a partition that is due here but still another
+// sidecar's, unless a signal arrives first.
 const lookAgain = time.Second
 
 // balance compares the partitions that this sidecar has with those that are due here, begins to
@@ -48,7 +48,7 @@ func (g *Group) balance() {
 	g.mu.Lock()
 	orphans := g.own.orphans(todo.absent, latest)
 	missing := append(todo.missing, orphans...)
-	doubt := len(g.own.orphans(missing, latest)) > 0 // a missing partition may be due elsewhere at the next look
+	doubt := len(g.own.orphans(missing, latest)) > 0 // the next look may find it due elsewhere
 	g.mu.Unlock()
 	if !may {
 		if len(missing) > 0 || len(todo.frozen) > 0 {
@@ -113,7 +113,7 @@ func (g *Group) abandonTaken(latest []eventlog.Epoch) bool {
 		waiters = append(waiters, g.abandon(p)...)
 	}
 	if found {
-		g.saver.again = time.Time{} // a save that failed for this need not wait
+		g.saver.again = time.Time{} // a save that failed because of this need not wait
 	}
 	g.mu.Unlock()
 	answerAll(waiters, errTakenOver)
@@ -123,8 +123,8 @@ func (g *Group) abandonTaken(latest []eventlog.Epoch) bool {
 	return len(lost) > 0
 }
 
-// recreateDeleted creates the group again where another sidecar has deleted it just as members came
-// here: it starts where the first member asked for. It reports whether it has done so.
+// recreateDeleted creates the group again if another sidecar deleted it just as members arrived
+// here: it starts where the first member asked for. It reports whether it has created the group.
 func (g *Group) recreateDeleted(missing []int, latest []eventlog.Epoch) bool {
 	if !slices.ContainsFunc(missing, func(i int) bool { return latest[i].Deleted }) {
 		return false
@@ -145,8 +145,8 @@ func (g *Group) recreateDeleted(missing []int, latest []eventlog.Epoch) bool {
 }
 
 // takeEpochs takes epochs, and returns those that it got. After a failure the next balance asks the
-// store: another sidecar has taken the epoch, or a take without an answer was executed, or may be
-// later.
+// store: another sidecar has taken the epoch, or the store has executed, or may still execute, a
+// take whose answer was lost.
 func (g *Group) takeEpochs(ctx context.Context, next []eventlog.Epoch) (won []eventlog.Epoch, err error) {
 	if len(next) == 0 {
 		return nil, nil
@@ -166,7 +166,7 @@ func (g *Group) takeEpochs(ctx context.Context, next []eventlog.Epoch) (won []ev
 }
 
 // renewAll takes the next epoch of partitions that this sidecar owned until its life was over. It
-// reports whether nothing is left of that.
+// reports whether no such partition is left to renew.
 func (g *Group) renewAll(ctx context.Context, st *roster.Standing, frozen []int, latest []eventlog.Epoch) bool {
 	g.mu.Lock()
 	next := g.own.renewals(st, frozen, latest)
@@ -208,12 +208,13 @@ func (g *Group) takeAll(ctx context.Context, st *roster.Standing, view *roster.V
 			return all
 		}
 	}
-	g.failed("read the progress of what it has taken", err) // it is ours, and taken again
+	g.failed("read the progress of what it has taken", err) // it is ours, and is taken again
 	g.refreshOwners()
 	return false
 }
 
-// adopt begins to own partitions whose epochs were taken; all says that no other one is missing.
+// adopt begins to own partitions whose epochs were taken; all says that no other partition is
+// missing.
 func (g *Group) adopt(won, inherits []eventlog.Epoch, extents []eventlog.Extent, all bool) {
 	now, ended := g.cfg.Clock.Now(), g.cfg.Roster.View().Ended
 	g.mu.Lock()
@@ -238,7 +239,7 @@ func (g *Group) refreshOwners() {
 	g.mu.Unlock()
 }
 
-// lookLater balances again after a while, and asks then if there is doubt.
+// lookLater balances again after a while, and then asks the store if there is doubt.
 func (g *Group) lookLater(doubt bool) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -248,7 +249,7 @@ func (g *Group) lookLater(doubt bool) {
 	}
 }
 
-// failed logs that the store does not answer, unless the sidecar stops.
+// failed logs that the store does not answer, unless the sidecar is stopping.
 func (g *Group) failed(what string, err error) {
 	if g.cfg.Context.Err() == nil {
 		g.cfg.Logger.Warn("consumer group cannot "+what, "topic", g.topic, "group", g.name, "error", err)

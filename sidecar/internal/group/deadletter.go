@@ -12,19 +12,19 @@ import (
 type DeadLetters interface {
 	// AppendDeadLetter appends the record to its topic, which it creates if need be. It takes no
 	// rate limit's tokens. done is called once: with nil when an event with this id is durable
-	// there, be it from an earlier try with another reason.
+	// there, perhaps from an earlier try with another reason.
 	AppendDeadLetter(ctx context.Context, rec *eventlog.Record, done func(error))
 }
 
-// pendingNack is a nack that asks for dead letters: it is answered once they and the progress
-// behind them are durable.
+// pendingNack is a nack that asks for dead letters: it is answered once they, and after them the
+// progress, are durable.
 type pendingNack struct {
 	left int
 	done func(error)
 }
 
-// whenDeadLettered arranges for done to be called as n says; without events it is whenDurable. It
-// is called with mu held and releases it.
+// whenDeadLettered arranges for done to be called once the dead letters of n, and after them the
+// progress, are durable; without events it is whenDurable. It is called with mu held and releases it.
 func (g *Group) whenDeadLettered(n *pendingNack, done func(error)) {
 	if n.left == 0 {
 		g.whenDurable(done)
@@ -34,8 +34,9 @@ func (g *Group) whenDeadLettered(n *pendingNack, done func(error)) {
 	g.mu.Unlock()
 }
 
-// deadLetter makes the dead letter of an event; since is that of the progress. A group that was set
-// back makes new dead letters of the same events, since the earlier ones may be settled and gone.
+// deadLetter makes the dead letter of an event; since is that of the progress. A group that a seek
+// moved back makes new dead letters of the same events, since the earlier ones may be settled and
+// gone.
 func deadLetter(e *entry, group string, since int64, now time.Time) *eventlog.Record {
 	which := strconv.FormatUint(e.rec.Seq, 10)
 	if since != 0 {

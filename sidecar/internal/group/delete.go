@@ -67,9 +67,9 @@ func (m *Manager) unusedElsewhere(topic, name string) error {
 }
 
 // Delete removes a group, its progress and its marks. ErrNotFound if there is none, and a
-// *wire.Error with in_use while it has members, on any sidecar. Members that come to it elsewhere
-// in the moment before the roster tells of them begin again where they asked to start. After
-// another error it may be done again.
+// *wire.Error with in_use while it has members, on any sidecar. Members that join elsewhere just
+// before the roster shows them begin again where they asked to start. After another error the call
+// may be repeated.
 func (m *Manager) Delete(ctx context.Context, topic, name string) error {
 	g, err := m.known(ctx, topic, name)
 	if err != nil {
@@ -118,9 +118,9 @@ func (g *Group) endRedrives(ctx context.Context) error {
 	return nil
 }
 
-// delete takes the next epoch of all partitions, of other sidecars too, and then stores that the
-// group is deleted with them. Until then each goes on from where it was, so that nothing is lost
-// where that fails half-way.
+// delete takes the next epoch of all partitions, including those of other sidecars, and then stores
+// that the group is deleted with these epochs. Until then each partition continues from its
+// progress, so nothing is lost if delete fails half-way.
 func (g *Group) delete(ctx context.Context) error {
 	g.moving.Lock()
 	defer g.moving.Unlock()

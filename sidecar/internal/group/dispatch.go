@@ -28,18 +28,18 @@ type dispatch struct {
 	limits    limits
 	round     round
 
-	ordered       bool // some member wants key order
+	ordered       bool // a member wants key order
 	keys          keys
 	ids           ids
-	ready         []*entry   // and some that have been settled since
-	fair          *fairQueue // the ready events, where the policy says fairness; new ones come by way of ready. Else nil
+	ready         []*entry   // and events that have been settled since
+	fair          *fairQueue // with fairness the ready events, else nil; new ones come from ready
 	timers        timers
 	deadLetters   []*entry // to be handed to the dead letter topic by the next turn
 	deadLettering int      // events on their way to the dead letter topic
 	held          int      // bytes of events
 }
 
-// admit takes a fetched event in; passed says that the group does not get it.
+// admit takes in a fetched event; passed says that no filter of the group lets it pass.
 func (d *dispatch) admit(e *entry, passed bool, now time.Time) {
 	if passed {
 		e.state, e.rec = settled, nil
@@ -96,7 +96,7 @@ func (d *dispatch) inflight(m *Member) []*entry {
 	return es
 }
 
-// order begins or ends to keep the order of keys, as members want it.
+// order begins or ends keeping the order of keys, as members want it.
 func (d *dispatch) order() {
 	if d.ordered = d.members.ordered(); d.ordered {
 		return // assign holds back the later events of a key
@@ -115,7 +115,7 @@ func (d *dispatch) makeReady(e *entry) {
 	d.ready = append(d.ready, e)
 }
 
-// hold counts bytes of fetched events in, or out.
+// hold adds the bytes of a fetched event to those held, or subtracts them.
 func (d *dispatch) hold(n int) {
 	d.held += n
 	d.memory.Take(n)
@@ -157,7 +157,7 @@ func (d *dispatch) detach(e *entry) {
 	}
 }
 
-// wakeSameID lets events go on that waited for the same id in flight.
+// wakeSameID releases events that waited because the same id was in flight.
 func (d *dispatch) wakeSameID(id string) {
 	for e := d.ids[id]; e != nil; e = e.sameID {
 		if e.state == doubled {
@@ -185,8 +185,8 @@ func (d *dispatch) giveBack(e *entry) {
 	d.wakeSameID(e.rec.ID)
 }
 
-// fail ends a delivery that did not lead to an ack: the event comes again after wait, or goes to
-// the dead letter topic when it has had as many attempts as most.
+// fail ends a delivery that did not lead to an ack. The event is delivered again after wait, or
+// goes to the dead letter topic after most attempts.
 func (d *dispatch) fail(e *entry, how tracing.Outcome, reason string, now time.Time, wait time.Duration, most int) {
 	e.unsure, e.part.dirty = false, true
 	if e.attempts >= most {
@@ -203,8 +203,8 @@ func (d *dispatch) fail(e *entry, how tracing.Outcome, reason string, now time.T
 	d.wakeSameID(e.rec.ID)
 }
 
-// delay takes an event back, which its member gets no earlier than after wait. The delivery counts
-// no attempt.
+// delay takes an event back from its member, to deliver it again after wait at the earliest. The
+// delivery counts no attempt.
 func (d *dispatch) delay(e *entry, reason string, now time.Time, wait time.Duration) {
 	e.process.End(tracing.Nacked, reason)
 	d.detach(e)
@@ -231,7 +231,7 @@ func (d *dispatch) deadLetter(e *entry) {
 	d.deadLetters = append(d.deadLetters, e)
 }
 
-// expire moves on the events that are due.
+// expire handles the events whose time has come.
 func (d *dispatch) expire(now time.Time) {
 	for e := d.timers.expired(now); e != nil; e = d.timers.expired(now) {
 		switch e.state {
@@ -246,7 +246,7 @@ func (d *dispatch) expire(now time.Time) {
 }
 
 // drop forgets the fetched events of a partition, and returns those that were on their way to the
-// dead letter topic: their callers are answered after the progress is saved.
+// dead letter topic. The callers of their nacks are answered after the progress is saved.
 func (d *dispatch) drop(p *partition) (dying []*entry) {
 	if len(p.entries)+len(p.redrive.entries) == 0 {
 		return nil
@@ -284,15 +284,15 @@ func (d *dispatch) urgent() bool {
 	return len(d.deadLetters) > 0 || slices.ContainsFunc(d.members, func(m *Member) bool { return len(m.out) > 0 })
 }
 
-// looksAhead reports whether more is fetched than members have room for: with fairness, so that the
-// events of a tenant are found behind any number of another's. It takes no more than half of the
-// memory that is for all.
+// looksAhead reports whether the group fetches more events than members have room for. With
+// fairness it does, to find one tenant's events behind any number of another's. It uses at most
+// half of the memory of all connections.
 func (d *dispatch) looksAhead() bool {
 	return d.fair != nil && len(d.members) > 0 && !d.limits.Paused && !d.memory.Scarce()
 }
 
-// want is how many events members have room for beyond the ready ones, or as many as may be looked
-// ahead.
+// want is how many events members have room for in addition to the ready ones. If the group looks
+// ahead, it is the bound on that.
 func (d *dispatch) want() int {
 	switch {
 	case d.held >= d.bounds.HeldBytes:
@@ -311,7 +311,7 @@ func (d *dispatch) want() int {
 	return min(room, d.room()) - waiting
 }
 
-// room is how many events more the group's limit lets it have in flight here.
+// room is how many more events the group may have in flight here.
 func (d *dispatch) room() int {
 	if most := d.limits.inflight(); most < math.MaxInt {
 		return max(0, most-d.members.inflight())

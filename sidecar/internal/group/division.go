@@ -14,7 +14,7 @@ import (
 type Rebalancer interface {
 	// Assigned adds partitions. The first call may add none.
 	Assigned(partitions []int)
-	// Revoked takes partitions away; their events in flight go to others.
+	// Revoked removes partitions; their events in flight go to other members.
 	Revoked(partitions []int)
 }
 
@@ -57,8 +57,8 @@ func (g *Group) divide(now time.Time) {
 	}
 }
 
-// divide decides which member has which partition: by rendezvous hashing, so that little moves when
-// members come and go.
+// divide decides which member has which partition. It uses rendezvous hashing, so that few
+// partitions move when members come and go.
 func (d *dispatch) divide(parts partitions, st *roster.Standing, now time.Time) []*Member {
 	to := make([]*Member, len(parts))
 	d.divided = false
@@ -79,7 +79,7 @@ func (d *dispatch) divide(parts partitions, st *roster.Standing, now time.Time) 
 		case p.delivers(st, now):
 			to[i] = byName[roster.Owner(names, strconv.Itoa(i))]
 		case p.own == draining:
-			to[i] = p.assignee // until it is drained
+			to[i] = p.assignee // until the partition is drained
 		}
 	}
 	return to
@@ -142,8 +142,8 @@ func (m *Member) revoke(lost []int) {
 	}
 }
 
-// assign tells a member of partitions that have become its own. It tells a member that it has none
-// only once, when that is certain.
+// assign tells a member which partitions have become its own. That the member has none, assign says
+// only once, when it is certain.
 func (m *Member) assign(won []int) {
 	if m.rebalancer == nil {
 		return

@@ -23,7 +23,7 @@ const (
 	dropped                    // forgotten: the group was moved or has no members any more
 )
 
-// entry is one fetched event of a group that is not settled, or that is settled behind one that is
+// entry is a fetched event of a group. It is not settled, or is settled behind an event that is
 // not.
 type entry struct {
 	rec    *eventlog.Record // nil once settled
@@ -31,11 +31,11 @@ type entry struct {
 	seq    uint64
 	next   *entry // the key's next event
 	sameID *entry // another unsettled event with the same id
-	behind int    // settled ones between it and the next one that the partition has, which are dropped
+	behind int    // dropped settled events between this entry and the next one
 
 	state    state
 	attempts int  // deliveries counted
-	unsure   bool // the last of them may not have reached a member
+	unsure   bool // the last delivery may not have reached a member
 	lease    uint64
 	member   *Member // while in flight
 	sent     bool    // while in flight: handed to the member's sink
@@ -43,7 +43,7 @@ type entry struct {
 	due   time.Time
 	index int // in the timers, or -1
 
-	letter  string           // the dead letter that it is redriven from, or ""
+	letter  string           // the dead letter from which it is redriven, or ""
 	ending  bool             // settled: its dead letter is being removed
 	nack    *pendingNack     // while deadLettering: the nack that waits for it, or nil
 	reason  string           // why the last delivery failed
@@ -96,7 +96,7 @@ func (t *timers) postpone(d time.Duration) {
 	heap.Init(t)
 }
 
-// unset takes the entry's time away, if it has one.
+// unset removes the entry from the timers, if it is there.
 func (t *timers) unset(e *entry) {
 	if e.index >= 0 {
 		heap.Remove(t, e.index)

@@ -10,9 +10,10 @@ import (
 )
 
 const (
-	// expiryOfGroups is the task of one sidecar of a store: it looks for groups that have expired.
+	// expiryOfGroups is a task that one sidecar of a store does: it deletes groups that have
+	// expired.
 	expiryOfGroups = "group expiry"
-	// expiryLook is the longest time between two looks. The first look comes as late after the
+	// expiryLook is the longest time between two looks. The first look comes this long after the
 	// start, so that members have come back by then.
 	expiryLook = 10 * time.Minute
 )

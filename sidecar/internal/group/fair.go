@@ -38,7 +38,7 @@ type flow struct {
 	index  int // in the order, or -1
 }
 
-// maxIdleTenants bounds the tenants without events whose share so far is remembered.
+// maxIdleTenants is how many tenants without events the queue remembers with their shares.
 const maxIdleTenants = 10_000
 
 func (q *fairQueue) push(e *entry) {
@@ -165,8 +165,8 @@ func (d *dispatch) share(p policy.Fairness) {
 	}
 }
 
-// assignFairly gives ready events to members with room, until either runs out. The tenant that has
-// had least comes first.
+// assignFairly gives ready events to members with room, until either runs out. The tenant with the
+// lowest start tag comes first.
 func (d *dispatch) assignFairly(now time.Time) {
 	q := d.fair
 	for {

@@ -14,19 +14,19 @@ import (
 // The values of wire.EventFate.WaitsFor.
 const (
 	WaitsForTurn       = "turn"        // events before it
-	WaitsForMember     = "member"      // one that may be sent it
+	WaitsForMember     = "member"      // a member that may be sent it
 	WaitsForKey        = "key_order"   // earlier events of its key
-	WaitsForSameID     = "same_id"     // an event with its id that is in flight
+	WaitsForSameID     = "same_id"     // another event with its id that is in flight
 	WaitsForRetry      = "backoff"     // its next delivery is due later
-	WaitsForDeadLetter = "dead_letter" // to be in the dead letter topic
-	WaitsForOwner      = "owner"       // it is with another sidecar, which alone knows more
+	WaitsForDeadLetter = "dead_letter" // its dead letter to be durable
+	WaitsForOwner      = "owner"       // another sidecar has it, and only that sidecar knows more
 )
 
 // Lookup finds an event, as eventlog.Reader does.
 type Lookup func(ctx context.Context, topic, id string) (*eventlog.Record, error)
 
-// Fates returns the fate of a stored event in each group of its topic that sees accepts. Partitions
-// of other sidecars are as those saved them last.
+// Fates returns the fate of a stored event in each group of its topic that sees accepts. For
+// partitions of other sidecars it uses their last saved progress.
 func (m *Manager) Fates(ctx context.Context, rec *eventlog.Record, sees func(group string) bool, lookup Lookup) ([]wire.EventFate, error) {
 	names, err := m.Groups(ctx, rec.Topic)
 	if err != nil {
@@ -81,8 +81,8 @@ func (m *Manager) fate(ctx context.Context, rec *eventlog.Record, name string, l
 	return f, nil
 }
 
-// fate is the event's fate as the group itself knows it; in a partition that is not owned here, as
-// its last epoch has it, with that epoch's owner.
+// fate is the event's fate as this sidecar knows it. In a partition that this sidecar does not own,
+// it comes from the last epoch, with that epoch's owner.
 func (g *Group) fate(rec *eventlog.Record, last *eventlog.Epoch, owner string, now time.Time) (f wire.EventFate, since int64) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -123,7 +123,7 @@ func holds(seq uint64) func(eventlog.SeqRange) bool {
 	return func(r eventlog.SeqRange) bool { return r.First <= seq && seq <= r.Last }
 }
 
-// waitsFor has WaitsFor by the event's state.
+// waitsFor has the WaitsFor of each state of an event.
 var waitsFor = map[state]string{
 	waiting: WaitsForKey, doubled: WaitsForSameID, ready: WaitsForMember, delayed: WaitsForRetry, deadLettering: WaitsForDeadLetter,
 }
@@ -143,7 +143,7 @@ func (e *entry) tell(f *wire.EventFate, now time.Time) {
 	}
 }
 
-// deathsLooked is the number of redrives after which a dead letter is still looked for.
+// deathsLooked is the number of redrives up to which deadLetterOf looks for a dead letter.
 const deathsLooked = 4
 
 // deadLetterOf finds the dead letter that an event became for the group; nil if there is none. Its

@@ -12,16 +12,17 @@ import (
 const (
 	// retryAfterFailure is the pause before the store is asked again.
 	retryAfterFailure = 250 * time.Millisecond
-	// aloneAfter is how often a partition is read in vain together with others. A read of it alone
-	// also finds the seqs where no event will come.
+	// aloneAfter is how often a partition is read in vain together with others. A read of the
+	// partition alone also finds seqs that will never hold an event.
 	aloneAfter = 2
-	// pagesPerTurn bounds how long acks and deadlines wait for a group that reads through events
-	// that its filters do not let pass.
+	// pagesPerTurn bounds how long acks and deadlines wait while a group reads events that its
+	// filters do not let pass.
 	pagesPerTurn = 16
 )
 
-// fetch reads as many events as members have room for beyond the ready ones. Only the worker
-// fetches, so a partition's next moves here alone, and in drop, which the generation tells.
+// fetch reads as many events as members have room for in addition to the ready ones. Only the
+// worker fetches. So a partition's Next moves only here and in drop, and the generation shows
+// whether drop has moved it.
 func (g *Group) fetch(ctx context.Context) {
 	for range pagesPerTurn {
 		g.mu.Lock()
@@ -54,7 +55,7 @@ type fetchingPart struct {
 
 	carried []eventlog.AttemptRange // the partition's
 	since   int64
-	dead    map[uint64]bool // those of the page that have a dead letter already
+	dead    map[uint64]bool // the events of the page that have a dead letter already
 }
 
 // eachReader is a log that reads several partitions at once; see eventlog.Shared.
@@ -63,8 +64,8 @@ type eachReader interface {
 }
 
 // nextFetch picks the partitions to read next; nil if there is nothing to read, or no room. A
-// partition whose next events are in the tail is read from there; others are read at once where the
-// log can do that.
+// partition whose next events are in the tail is read from there. Other partitions are read
+// together if the log can do that.
 func (g *Group) nextFetch(now time.Time) *fetching {
 	p := g.nextToFetch(now)
 	if g.stopped || p == nil {
@@ -73,10 +74,10 @@ func (g *Group) nextFetch(now time.Time) *fetching {
 	g.fetchAt = p.Index
 	room := g.cfg.Bounds.HeldBytes - g.dispatch.held
 	if g.cfg.Memory.Full() {
-		room = 1 // an event, so that no group stands still for the sake of others
+		room = 1 // one event, so that other groups never stop this one
 	}
 	most := g.cfg.Bounds.Lookahead - p.ahead
-	if g.dispatch.looksAhead() { // one whole read beyond the bounds, instead of many of a few events each
+	if g.dispatch.looksAhead() { // one whole read beyond the bounds instead of many small ones
 		most, room = g.cfg.Bounds.FetchEvents, g.cfg.Bounds.FetchBytes
 	}
 	f := &fetching{bounds: eventlog.Bounds{
@@ -136,10 +137,10 @@ func (f *fetching) read(ctx context.Context, g *Group) (err error) {
 	return err
 }
 
-// lookForDead finds out which events of the page an earlier owner has dead-lettered, but not
-// settled before it died. They were delivered before.
+// lookForDead finds the events of the page that an earlier owner dead-lettered, but had not settled
+// when it died. They were delivered before.
 func (p *fetchingPart) lookForDead(ctx context.Context, g *Group) error {
-	if p.since == 0 { // the ids of dead letters do not show a set-back
+	if p.since == 0 { // the ids of dead letters do not show that a seek moved the group back
 		return nil
 	}
 	var letters []string
@@ -209,7 +210,7 @@ func (g *Group) admitPage(p *fetchingPart, marked map[string]bool) {
 			g.dispatch.admit(e, passed, g.cfg.Clock.Now())
 		}
 	}
-	if len(pg.Records) == 0 && p.Empty(pg.Next, g.cfg.Clock.Now()) { // the log has nothing below
+	if len(pg.Records) == 0 && p.Empty(pg.Next, g.cfg.Clock.Now()) { // nothing is below it
 		p.passOver(pg.Next)
 		p.dirty = true
 	}

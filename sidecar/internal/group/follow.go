@@ -12,12 +12,12 @@ import (
 // Manager.Subscribe. Options about acks do not apply. The caller closes the Follower: Manager.Stop
 // does not.
 //
-// With s.Merged, events that are stored come in (ts, id) order across partitions, and a
-// subscription that starts after an event starts right behind it in its partition: a later Follow
-// that starts after the last event that came goes on where this one ended, as far as events were
-// stored in (ts, id) order.
+// With s.Merged, stored events come in (ts, id) order across partitions, and a subscription that
+// starts after an event starts right behind it in its partition. So a later Follow that starts
+// after the last delivered event continues where this one ended, as far as events were stored in
+// (ts, id) order.
 //
-// s.Starts, the first seq of each partition, counts in place of the options if it is not empty.
+// s.Starts, the first seq of each partition, replaces the options' position if it is not empty.
 func (m *Manager) Follow(ctx context.Context, s Subscription) (*follower.Follower, error) {
 	m.mu.Lock()
 	stopped := m.stopped

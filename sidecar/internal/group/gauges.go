@@ -12,7 +12,7 @@ import (
 )
 
 // gaugesInterval is the shortest time between two queries of the store, and gaugesPerDocument the
-// time for each document that a query reads: the gauges of a large fleet's groups may be older.
+// time for each document that a query reads. So the gauges of a large fleet's groups may be older.
 const (
 	gaugesInterval    = 5 * time.Second
 	gaugesPerDocument = 5 * time.Millisecond
@@ -46,8 +46,8 @@ func (g *Gauges) Run(ctx context.Context, m *Manager) error {
 const (
 	// deadStatsInterval is how often dead letters are counted.
 	deadStatsInterval = time.Minute
-	// deadStatsMost bounds how many of a topic are counted, and deadStatsBytes how much of them is
-	// read for that. Above that the number does not matter.
+	// deadStatsMost bounds how many dead letters of a topic are counted, and deadStatsBytes how
+	// many bytes are read for that. A larger number would not matter.
 	deadStatsMost  = 10_000
 	deadStatsBytes = 8 << 20
 	// statsOfDead is the task of one sidecar of a store: it counts dead letters.
@@ -65,7 +65,7 @@ func (d *DeadStats) Run(ctx context.Context, m *Manager) error {
 		if m.cfg.Roster.Mine(statsOfDead) {
 			stats, err = m.deadStats(ctx)
 		}
-		if err == nil { // else the last count stays
+		if err == nil { // else the last count remains
 			d.last.Store(&stats)
 		}
 		if !m.cfg.Clock.Sleep(ctx, deadStatsInterval) {

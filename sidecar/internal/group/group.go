@@ -31,14 +31,14 @@ type Group struct {
 	stopped    bool        // no member joins and nothing is assigned any more
 	over       bool        // all partitions are released, too
 	lapsed     bool        // the roster was not valid when the last turn began
-	validUntil time.Time   // as the roster said when it last was
-	joining    int         // members on their way in
-	joined     int         // members ever
+	validUntil time.Time   // the end of its validity when it was last valid
+	joining    int         // members that are joining
+	joined     int         // members since the start
 	fetchAt    int         // the partition that was read last
 	watch      *tail.Watch // while there are members
 
 	scarce     bool      // the last look for something to fetch found no memory
-	redriveDue time.Time // when redrives are asked for again after that has failed
+	redriveDue time.Time // when to ask for redrives again after a failure
 
 	own      ownership
 	dispatch dispatch

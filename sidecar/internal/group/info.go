@@ -23,8 +23,9 @@ const (
 	BlockedCaughtUp    = "caught_up"
 )
 
-// Info describes a group; eventlog.ErrNotFound if it never had a subscription. Partitions of other
-// sidecars are as those saved them last; members and events in flight are only this sidecar's.
+// Info describes a group; eventlog.ErrNotFound if it never had a subscription. For partitions of
+// other sidecars it uses their last saved progress. Members and events in flight are only this
+// sidecar's.
 func (m *Manager) Info(ctx context.Context, topic, name string) (wire.GroupInfo, error) {
 	g, err := m.known(ctx, topic, name)
 	if err != nil {
@@ -62,7 +63,7 @@ func (m *Manager) Info(ctx context.Context, topic, name string) (wire.GroupInfo,
 		mi := wire.GroupMember{ID: mb.id, Inflight: mb.count, MaxInflight: mb.opts.MaxInflight, Paused: mb.paused}
 		if why := g.blockedBy(mb); why != "" {
 			if why == BlockedSlowReader && info.Lag == 0 {
-				why = BlockedCaughtUp // however fast it would read
+				why = BlockedCaughtUp // however fast it reads
 			}
 			mi.BlockedBy = &why
 		}
@@ -80,14 +81,14 @@ func (m *Manager) owner(e *eventlog.Epoch) string {
 	return name
 }
 
-// stored is a partition as an epoch in the store has it.
+// stored is a partition in the state of an epoch in the store.
 func stored(e *eventlog.Epoch) *partition {
 	p := &partition{Place: reader.Place{Index: e.Partition}}
-	p.restore(e.Progress, time.Time{}) // it is not asked when something is due
+	p.restore(e.Progress, time.Time{}) // nobody asks when its events are due
 	return p
 }
 
-// blockedBy says why a member is sent nothing right now, or "".
+// blockedBy says why a member gets nothing right now, or "".
 func (g *Group) blockedBy(m *Member) string {
 	switch {
 	case m.paused, g.dispatch.limits.Paused:
@@ -114,7 +115,7 @@ func (g *Group) blockedBy(m *Member) string {
 	return BlockedCaughtUp
 }
 
-// serves reports whether there is a partition here whose events the member may be sent.
+// serves reports whether this sidecar has a partition whose events the member may get.
 func (g *Group) serves(m *Member) bool {
 	st, now := g.cfg.Roster.Standing(), g.cfg.Clock.Now()
 	return slices.ContainsFunc(g.own.parts, func(p *partition) bool {
@@ -122,7 +123,7 @@ func (g *Group) serves(m *Member) bool {
 	})
 }
 
-// states tells which states the fetched events are in that a filter lets pass.
+// states reports in which states there are fetched events that the filter lets pass.
 func (ps partitions) states(f *wire.Filter) (has [dropped + 1]bool) {
 	for _, p := range ps {
 		if p.own != owned {
@@ -195,8 +196,8 @@ func (g *Group) stat() (st telemetry.GroupStat, owned []eventlog.Epoch, ok bool)
 	return st, owned, ok || len(g.dispatch.members) > 0
 }
 
-// statsOfOwnerless is the task of one sidecar of a store: it reports the lag of partitions without
-// an owner.
+// statsOfOwnerless is a task that one sidecar of a store does: it reports the lag of partitions
+// without an owner.
 const statsOfOwnerless = "group statistics"
 
 // ownerless are the latest epochs of the partitions without an owner, if this sidecar is chosen to

@@ -8,9 +8,9 @@ import (
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog"
 )
 
-// inherited is the progress of an earlier owner as the next one goes on from it. A delivery under
-// way counts an attempt, unless the owner has ended in order, and saved that last. A delay lasts no
-// longer than it would have for that owner, whose clock may be ahead.
+// inherited is the progress with which the next owner continues after an earlier one. A delivery
+// under way counts an attempt, unless the owner ended in order, with that as its last save. A delay
+// lasts no longer than it would have for that owner, whose clock may be ahead.
 func inherited(pr eventlog.Progress, ended func(life string) bool, now time.Time) eventlog.Progress {
 	over := pr.OutBy != "" && ended(pr.OutBy)
 	switch {
@@ -40,7 +40,8 @@ func inherited(pr eventlog.Progress, ended func(life string) bool, now time.Time
 	return pr
 }
 
-// noLater is the saved time until, or the time left from now on, whichever is sooner.
+// noLater is the earlier of the saved time until and the time when the saved rest, left, has passed
+// from now on.
 func noLater(until, left int64, now time.Time) int64 {
 	if left == 0 { // an older version has saved it
 		return until

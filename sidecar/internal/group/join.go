@@ -33,9 +33,8 @@ func (g *Group) inUse() bool {
 }
 
 // create gives a first epoch to the partitions that have had no owner, or none since the group was
-// deleted, at the position that o asks for. It is released from the start, so the sidecar that is
-// to have the partition takes it from there, and of racing subscribers the first one's position
-// counts.
+// deleted, at the position that o asks for. It is released from the start, so that the sidecar to
+// which the partition falls can take it. Of concurrent subscribers the first one's position counts.
 func (g *Group) create(ctx context.Context, o wire.SubscribeOptions) error {
 	g.mu.Lock()
 	created, stopped := g.own.created, g.stopped
@@ -132,8 +131,8 @@ func startsOf(ctx context.Context, log eventlog.Reader, topic string, o wire.Sub
 }
 
 // behindPositions starts each partition right behind its position; 0 stands for a partition without
-// one. Where only compaction removes events, each that is missing was replaced, and no position is
-// too old.
+// one. If only compaction removes events, every missing event was replaced by a later one, and no
+// position is too old.
 func behindPositions(ctx context.Context, log eventlog.Reader, topic string, positions map[int]uint64, keeps policy.Retention) ([]uint64, error) {
 	expires := !keeps.Compact || keeps.TTL > 0 || keeps.MaxBytes > 0
 	extents, err := log.Extents(ctx, topic)
@@ -155,7 +154,7 @@ func behindPositions(ctx context.Context, log eventlog.Reader, topic string, pos
 	return starts, nil
 }
 
-// join adds a member. The group follows its topic from here on, until it has no members any more.
+// join adds a member. From then on the group follows its topic, until it has no members.
 func (g *Group) join(ctx context.Context, m *Member) error {
 	g.mu.Lock()
 	if g.stopped {
@@ -187,7 +186,7 @@ func (g *Group) join(ctx context.Context, m *Member) error {
 	g.retune(g.cfg.Clock.Now())
 	m.opts = g.dispatch.limits.resolve(m.requested)
 	g.dispatch.join(m)
-	g.own.complete = g.own.complete && len(g.dispatch.members) > 1 // without members it was not known which partitions are due
+	g.own.complete = g.own.complete && len(g.dispatch.members) > 1 // the first member makes partitions due
 	g.cfg.Roster.Join(eventlog.GroupName{Topic: g.topic, Group: g.name})
 	g.balancer.Wake()
 	return nil

@@ -16,8 +16,7 @@ type Lease struct {
 	Seq, Number uint64
 }
 
-// Puller is a Sink whose client asks for events instead of being sent them. A turn assigns no more
-// than it wants.
+// Puller is a Sink whose client asks for events. A turn assigns no more events than it wants.
 type Puller interface {
 	Sink
 	// Wants is how many deliveries the client asks for now, and the number of the last time that it
@@ -30,7 +29,7 @@ type Puller interface {
 	Blocked() string
 }
 
-// tellPullers tells pullers at the end of a turn that they have all that there is for them now.
+// tellPullers tells pullers at the end of a turn that the group has no more for them now.
 func (g *Group) tellPullers() {
 	if !g.own.complete || g.lapsed {
 		return
@@ -60,7 +59,7 @@ func (ps partitions) leased(l Lease) *entry {
 	return p.entries[i].ifSent()
 }
 
-// ifSent is the event in flight where it has been sent, else nil.
+// ifSent is the event in flight if it has been sent, else nil.
 func (e *entry) ifSent() *entry {
 	if e != nil && e.sent {
 		return e
@@ -68,8 +67,8 @@ func (e *entry) ifSent() *entry {
 	return nil
 }
 
-// each locks the group, calls do for each of n events that find finds, and reports the others as
-// stale.
+// each locks the group, calls do for each of the n events that find finds, and reports the others
+// as stale.
 func (g *Group) each(n int, find func(i int) *entry, do func(*entry)) (stale []bool, found int) {
 	stale = make([]bool, n)
 	g.mu.Lock()
@@ -111,7 +110,7 @@ func (g *Group) extendEach(n int, find func(i int) *entry, extend time.Duration)
 	return g.moveEach(n, find, func(e *entry) { g.dispatch.timers.set(e, due) })
 }
 
-// moveEach changes events in flight by do, which needs no save.
+// moveEach changes events in flight with do; the change needs no save.
 func (g *Group) moveEach(n int, find func(i int) *entry, do func(*entry)) (stale []bool) {
 	stale, found := g.each(n, find, do)
 	g.mu.Unlock()

@@ -9,8 +9,8 @@ import (
 	"github.com/sluice-bus/sluice/sidecar/internal/limit"
 )
 
-// The policy's limits of a group are for all of its members on all sidecars together. A sidecar's
-// part of them is its part of the partitions: no partition has two owners, so the parts never
+// The policy's limits of a group apply to all of its members on all sidecars together. A sidecar's
+// part of a limit is its part of the partitions. No partition has two owners, so the parts never
 // exceed the whole, and sidecars need not ask each other.
 
 // limits are those of the policy in force.
@@ -49,7 +49,7 @@ func (l *limits) tune(owns, of int, now time.Time) {
 	switch {
 	case l.Rate == 0:
 		l.token = [1]limit.Charge{}
-	case owns > 0: // else nothing is delivered, and 0 would be no limit
+	case owns > 0: // else nothing is delivered, and a rate of 0 would mean no limit
 		r := limit.OneSecond(l.Rate * float64(owns) / float64(of))
 		if l.token[0].Bucket == nil {
 			l.token[0] = limit.Charge{Bucket: limit.NewBucket(r, now), N: 1}
@@ -58,7 +58,7 @@ func (l *limits) tune(owns, of int, now time.Time) {
 	}
 }
 
-// take takes a token for a delivery, or says when to ask again.
+// take takes a token for a delivery, or returns when to ask again.
 func (l *limits) take(now time.Time) (wait time.Duration, ok bool) {
 	if l.token[0].Bucket == nil {
 		return 0, true

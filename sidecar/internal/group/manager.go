@@ -22,10 +22,10 @@ import (
 
 // Bounds of what a group keeps in memory.
 type Bounds struct {
-	// Lookahead is how many events of a partition are fetched from the lowest unsettled one on: how
-	// far other keys may get ahead of one that is stuck.
+	// Lookahead is how many events of a partition are fetched, counted from the lowest unsettled
+	// one: so far other keys may get ahead of a stuck key.
 	Lookahead int
-	// HeldBytes is how much of fetched events that are not settled.
+	// HeldBytes bounds the bytes of fetched events that are not settled.
 	HeldBytes int
 	// FetchEvents and FetchBytes bound one read from the log.
 	FetchEvents int
@@ -64,8 +64,8 @@ type Config struct {
 	// AckLinger is how long acks wait for the next deliveries, to share a save with them; those of
 	// a Puller do not wait.
 	AckLinger time.Duration
-	// Moved, if set, calls Manager.Moved of the other sidecars, which look at the owners of the
-	// group's partitions. It must not block.
+	// Moved, if set, calls Manager.Moved on the other sidecars. These then look at the owners of
+	// the group's partitions. It must not block.
 	Moved  func(eventlog.GroupName)
 	Logger *slog.Logger
 	Bounds Bounds
@@ -80,7 +80,7 @@ type Config struct {
 	count         *groupCount // the Manager's
 }
 
-// DefaultAckLinger is for a log whose saves cost a store elsewhere a command.
+// DefaultAckLinger is for a log whose saves each cost a command to a remote store.
 const DefaultAckLinger = 20 * time.Millisecond
 
 func (c *Config) tellMoved(topic, group string) {
@@ -92,7 +92,7 @@ func (c *Config) tellMoved(topic, group string) {
 // Manager has the groups of all topics. Its methods are safe for concurrent use.
 type Manager struct {
 	cfg Config
-	// asking ends when the Manager stops, for queries that are not needed then.
+	// asking ends when the Manager stops, for queries whose answers a stop does not need.
 	asking     context.Context
 	stopAsking context.CancelFunc
 
@@ -189,7 +189,7 @@ func (m *Manager) forget(g *Group) {
 
 // retire ends a group that has neither members nor partitions here, and no save or query under way.
 func (g *Group) retire() bool {
-	if !g.moving.TryLock() { // partitions are being taken, and would have no group
+	if !g.moving.TryLock() { // partitions are being taken, and need a group
 		return false
 	}
 	defer g.moving.Unlock()
@@ -240,8 +240,8 @@ func (m *Manager) all() []*Group {
 	return slices.Clone(m.list)
 }
 
-// Moved says that another sidecar has taken or released partitions of these groups, which ask for
-// their owners soon.
+// Moved says that another sidecar has taken or released partitions of these groups. The groups soon
+// ask for the owners.
 func (m *Manager) Moved(names []eventlog.GroupName) {
 	for _, n := range names {
 		if g := m.loaded(n.Topic, n.Group); g != nil {

@@ -42,15 +42,15 @@ type Member struct {
 	rebalancer Rebalancer
 	puller     Puller // the sink, if it is one
 
-	// send is held while deliveries are handed to the sink, so that none follows the return of
-	// Pause or Close. It is taken before group.mu.
+	// send is held while deliveries are handed to the sink, so that none follows after Pause or
+	// Close has returned. It is taken before group.mu.
 	send sync.Mutex
 
 	// Guarded by group.mu.
 	opts    Options
 	name    string // unlike those of the group's other members here
-	revoked []int  // partitions that were its own until they were lost
-	told    bool   // of partitions, at least that it has none
+	revoked []int  // partitions that were its own before it lost them
+	told    bool   // it was told of partitions, or that it has none
 	started bool
 	paused  bool
 	closed  bool
@@ -60,8 +60,8 @@ type Member struct {
 	// The turn under way may still assign this.
 	free    int
 	budget  int    // bytes
-	halted  bool   // no more in this turn, even with room
-	starved bool   // for lack of a token
+	halted  bool   // gets no more in this turn, even with room
+	starved bool   // since its rate had no token left
 	asked   uint64 // the puller's request when the turn began to assign
 }
 
@@ -75,7 +75,7 @@ type assignment struct {
 // holds reports whether the delivery is still to be made.
 func (a assignment) holds() bool { return a.entry.state == inflight && a.entry.lease == a.lease }
 
-// turnBytes bounds what one turn hands to one sink, except that one event always goes.
+// turnBytes bounds the bytes that one turn hands to one sink. One event always goes.
 const turnBytes = 256 << 10
 
 // room is how many events the member could be assigned now.
@@ -103,7 +103,7 @@ func (m *Member) Start() {
 // Wake says that the sink has room again.
 func (m *Member) Wake() { m.group.worker.Wake() }
 
-// Pause stops deliveries: none is sent after it returned. Deadlines still run.
+// Pause stops deliveries: none is sent after it has returned. Deadlines still run.
 func (m *Member) Pause() {
 	m.send.Lock()
 	defer m.send.Unlock()
@@ -120,9 +120,9 @@ func (m *Member) Resume() {
 	m.group.worker.Wake()
 }
 
-// Ack settles events that are in flight at this member; ids of others are passed over. done is
-// called with nil once the progress is durable, or with an error if it cannot be; possibly before
-// Ack returns. It must not block. The save may wait for AckLinger.
+// Ack settles events that are in flight at this member, and ignores other ids. done is called with
+// nil once the progress is durable, or with an error if it cannot be; possibly before Ack returns.
+// It must not block. The save may wait for AckLinger.
 func (m *Member) Ack(ids []string, done func(error)) {
 	m.group.ackEach(len(ids), func(i int) *entry { return m.holding(ids[i]) }, done)
 }

@@ -54,9 +54,9 @@ func resolve(o wire.SubscribeOptions, d policy.Delivery) Options {
 	return r
 }
 
-// backoffJitter is the part of a backoff that is added to it at the most, so that events that
-// failed together do not come again together. Nothing is subtracted: a backoff promises the time
-// that it takes until an event is a dead letter.
+// backoffJitter is the largest part of a backoff that is added to it, so that events that failed
+// together are not delivered again together. Nothing is subtracted: a backoff promises a least time
+// before an event is a dead letter.
 const backoffJitter = 0.25
 
 // pause is the backoff before delivery number attempts+1, with jitter.

@@ -20,7 +20,7 @@ type ownership struct {
 	parts    partitions // all of the topic; nil before they are known
 	created  bool       // every partition has had an epoch
 	complete bool       // all partitions that are due here were here at the last look
-	doubt    bool       // the store may have other owners than is known here
+	doubt    bool       // the store may have owners that are not known here
 }
 
 // ownerState is this sidecar's hold on a partition; doc.go draws the changes.
@@ -30,15 +30,15 @@ const (
 	foreign  ownerState = iota // another sidecar's, or without an owner
 	owned                      // delivered from, while the roster is valid
 	draining                   // due at another sidecar: nothing new is delivered
-	leaving                    // drained: the next save says that it is released
+	leaving                    // drained: the next save releases it
 )
 
-// DrainWait is how long a partition that is due elsewhere waits for its events in flight; events
-// that are left then go back without counting.
+// DrainWait is how long a partition that is due elsewhere waits for its events in flight. After
+// that the remaining events go back without counting an attempt.
 const DrainWait = 3 * time.Second
 
-// errTakenOver answers settlements that were too late: another sidecar took the partition over
-// before they were saved.
+// errTakenOver answers late settlements: another sidecar took the partition over before they were
+// saved.
 var errTakenOver = fmt.Errorf("another sidecar has taken over: %w", errors.Join(eventlog.ErrFenced, eventlog.ErrUnavailable))
 
 // idle reports whether this sidecar certainly has none of the partitions.
@@ -48,7 +48,7 @@ func (o *ownership) idle() bool {
 
 // todo is a balance's work in the store.
 type todo struct {
-	doubt   bool  // ask whether another sidecar has taken something
+	doubt   bool  // ask whether another sidecar has taken a partition
 	missing []int // partitions that are due here, and another sidecar's
 	absent  []int // the other partitions that are not here, if there is doubt
 	frozen  []int // partitions owned by a life of this sidecar that is over
@@ -86,7 +86,7 @@ func (o *ownership) completed(is bool) (newly bool) {
 }
 
 // due returns which partitions are due here: they are divided among the sidecars that have members
-// of the group. While none has, every sidecar keeps its partitions.
+// of the group. If none has members, every sidecar keeps its partitions.
 func (o *ownership) due(view *roster.View, used bool) func(*partition) bool {
 	others := view.Others(o.group)
 	switch {
@@ -102,9 +102,9 @@ func (o *ownership) due(view *roster.View, used bool) func(*partition) bool {
 	}
 }
 
-// superseded finds the partitions that others have taken over. found says that there are some, or
-// later epochs of this sidecar's own: a renewal whose answer got lost, with which it goes on owning
-// the partition.
+// superseded finds the partitions that others have taken over. found says that the store has such
+// epochs, or later epochs of this sidecar's own. The latter come from a renewal whose answer was
+// lost: the sidecar still owns those partitions.
 func (o *ownership) superseded(latest []eventlog.Epoch) (lost []*partition, found bool) {
 	for i, e := range latest {
 		p := o.parts[i]
@@ -124,9 +124,9 @@ func (o *ownership) superseded(latest []eventlog.Epoch) (lost []*partition, foun
 	return lost, found
 }
 
-// orphans are those of the partitions that are this sidecar's in the store, though not here, or may
-// become so when a take whose answer got lost is executed; it cannot be once the number is taken.
-// No other sidecar can have them before this one takes them again and releases them.
+// orphans are partitions that are this sidecar's in the store, though not here, or that may become
+// so: a take whose answer was lost may still be executed, until its number is taken. No other
+// sidecar can have them before this one takes them again and releases them.
 func (o *ownership) orphans(of []int, latest []eventlog.Epoch) (orphans []int) {
 	for _, i := range of {
 		if e := latest[i]; !e.Released && o.roster.Ours(e.Owner) || o.parts[i].tried > e.Number {
@@ -173,7 +173,7 @@ func (o *ownership) free(st *roster.Standing, view *roster.View, missing []int, 
 			continue
 		}
 		if _, alive := view.Alive(e.Owner); !alive {
-			o.roster.Ask(e.Owner) // a later view knows
+			o.roster.Ask(e.Owner) // a later view may know
 		}
 	}
 	return next
@@ -184,14 +184,14 @@ func (p *partition) delivers(st *roster.Standing, now time.Time) bool {
 	return p.own == owned && p.life == st.ID && st.Valid(now)
 }
 
-// renew goes on owning a partition in a later life: since this sidecar has had the epoch before,
-// too, no other can have had the partition in between.
+// renew continues to own a partition in a later life: this sidecar also had the epoch before, so no
+// other can have had the partition in between.
 func (p *partition) renew(number uint64, life string) {
 	p.epoch, p.life, p.dirty = number, life, true
 }
 
 // abandon forgets a partition that was taken over, without saving. It returns the callers that wait
-// for progress that is lost with it.
+// for progress that is lost.
 func (g *Group) abandon(p *partition) (waiters []func(error)) {
 	g.drop(p)
 	if p.dirty {

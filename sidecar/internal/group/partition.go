@@ -17,27 +17,27 @@ type partition struct {
 	life     string    // under which it was taken
 	drainDue time.Time // while it is draining: when it is given up at the latest
 	open     bool      // the turn under way may assign its events
-	assignee *Member   // the member that has it for itself, where members have partitions of their own
+	assignee *Member   // the member whose own partition it is, if any
 
 	// Only balance uses these: the life that had it at the last query, and since when that is
 	// known.
 	owner      string
 	ownerSince time.Time
-	// tried is the highest epoch that a take without an answer may have inserted, or may insert
-	// later; 0: there is none above the latest.
+	// tried is the highest epoch that a take without an answer may have inserted, or may still
+	// insert; 0: no such epoch is above the latest.
 	tried uint64
 
 	generation int // rises when everything fetched is forgotten
 
-	// entries are the fetched events from the lowest unsettled one on, ascending, without many that
-	// settled behind it. ahead counts these, too.
+	// entries are the fetched events from the lowest unsettled one on, ascending. Many of those
+	// that settled behind it are dropped. ahead counts these, too.
 	entries []*entry
 	ahead   int
-	trims   int // since entries was last without any that are settled
+	trims   int // since settled entries were last dropped
 
-	// skip, carried, unsure and delays are the stored progress of seqs that are not fetched:
-	// settled ones, deliveries counted, those whose last delivery may not have reached a member,
-	// and when they are due.
+	// skip, carried, unsure and delays are the stored progress of seqs that are not fetched: the
+	// settled seqs, the counted deliveries, the seqs whose last delivery may not have reached a
+	// member, and when seqs are due.
 	skip    []eventlog.SeqRange
 	carried []eventlog.AttemptRange
 	unsure  []eventlog.SeqRange
@@ -48,7 +48,7 @@ type partition struct {
 	unused  bool   // nothing of it has been settled
 	redrive redriveQueue
 
-	passed int64 // events passed over that are not counted yet
+	passed int64 // skipped events that are not counted yet
 	dirty  bool  // progress differs from what was last saved
 }
 
@@ -79,8 +79,8 @@ type delay struct {
 	due time.Time
 }
 
-// restore starts from stored progress: nothing is fetched yet. Delays end as the wall clock has it
-// now, even if it is set later.
+// restore starts from stored progress: nothing is fetched yet. Delays end by the present wall
+// clock, even if it is set later.
 func (p *partition) restore(pr eventlog.Progress, now time.Time) {
 	p.forget()
 	p.Next = max(pr.Cursor, 1)
@@ -96,8 +96,8 @@ func (p *partition) restore(pr eventlog.Progress, now time.Time) {
 	p.advance()
 }
 
-// passOver moves on to seq next, and counts the seqs in between that are not settled: retention or
-// compaction has removed their events.
+// passOver moves on to seq next, and counts the unsettled seqs in between: retention or compaction
+// has removed their events.
 func (p *partition) passOver(next uint64) {
 	for p.Next < next {
 		end := next
@@ -152,8 +152,8 @@ func (p *partition) fetched(rec *eventlog.Record) *entry {
 
 func (p *partition) forget() { p.entries, p.ahead, p.trims = nil, 0, 0 }
 
-// trim drops settled events from the front, and now and then those behind: so events that were
-// acked behind one that no member acks take no memory.
+// trim drops settled events from the front, and from time to time those behind it. So events that
+// were acked behind an event that no member acks use no memory.
 func (p *partition) trim() {
 	n := 0
 	for n < len(p.entries) && p.entries[n].state == settled {
@@ -188,7 +188,7 @@ func (p *partition) cursor() uint64 {
 	return p.Next
 }
 
-// unsettled counts the events that are not settled, taking every seq that is not fetched for an
+// unsettled counts the events that are not settled. It counts every seq that is not fetched as an
 // event.
 func (p *partition) unsettled(x eventlog.Extent) int64 {
 	var n int64
@@ -264,8 +264,8 @@ func (p *partition) progress(now time.Time) eventlog.Progress {
 	return pr
 }
 
-// dueAt is a stored time, in milliseconds since the epoch by the wall clock of now, with now's
-// monotonic reading: it stays as far away when the wall clock is set. 0 is none.
+// dueAt converts a stored time, in milliseconds since the epoch by the wall clock, with now's
+// monotonic reading: the time stays as far away if the wall clock is set. 0 is none.
 func dueAt(until int64, now time.Time) (due time.Time) {
 	if until == 0 {
 		return due
@@ -273,23 +273,24 @@ func dueAt(until int64, now time.Time) (due time.Time) {
 	return now.Add(time.UnixMilli(until).Sub(now))
 }
 
-// untilDue is such a time by the wall clock of now, and how far away it is: 1 ms at least, since 0
-// is not known.
+// untilDue returns such a time by the wall clock of now, and how far away it is: at least 1 ms,
+// since 0 means not known.
 func untilDue(due, now time.Time) (until, left int64) {
 	d := due.Sub(now)
 	return now.Add(d).UnixMilli(), max(d.Milliseconds(), 1)
 }
 
-// maxDelays bounds the stored delays of fetched events: a takeover delivers events beyond that
-// early.
+// maxDelays bounds the stored delays of fetched events. After a takeover, events beyond that are
+// delivered early.
 const maxDelays = 1000
 
-// addSeq appends a seq, as part of the last range if it fits.
+// addSeq appends a seq, and extends the last range if it can.
 func addSeq(rs []eventlog.SeqRange, seq uint64) []eventlog.SeqRange {
 	return addRange(rs, eventlog.SeqRange{First: seq, Last: seq})
 }
 
-// addRange appends a range that begins no lower than the last one, as part of that if it fits.
+// addRange appends a range that begins no lower than the last one, and extends the last one if it
+// can.
 func addRange(rs []eventlog.SeqRange, r eventlog.SeqRange) []eventlog.SeqRange {
 	if n := len(rs); n > 0 && rs[n-1].Last+1 >= r.First {
 		rs[n-1].Last = max(rs[n-1].Last, r.Last)
@@ -298,7 +299,7 @@ func addRange(rs []eventlog.SeqRange, r eventlog.SeqRange) []eventlog.SeqRange {
 	return append(rs, r)
 }
 
-// addAttempts appends a seq's attempts, as part of the last range if it fits.
+// addAttempts appends a seq's attempts, and extends the last range if it can.
 func addAttempts(rs []eventlog.AttemptRange, seq uint64, attempts int) []eventlog.AttemptRange {
 	if attempts == 0 {
 		return rs

@@ -10,8 +10,8 @@ import (
 )
 
 // Recheck makes the groups of a topic skip events that are no longer in the log: once it returns
-// nil, erased events are not delivered any more. It does not take events back from members, or from
-// their way to the dead letter topic.
+// nil, erased events are not delivered any more. It does not take events back from members, nor
+// from their way to the dead letter topic.
 func (m *Manager) Recheck(ctx context.Context, topic string) (err error) {
 	for _, g := range m.all() {
 		if g.topic == topic || g.topic+wire.DeadLetterSuffix == topic { // it may have redriven dead letters of the topic
@@ -53,7 +53,7 @@ func (g *Group) recheckPartition(ctx context.Context, p *partition) error {
 		}
 	}
 	g.mu.Unlock()
-	gone := map[uint64]bool{} // by seq, since an id may come again
+	gone := map[uint64]bool{} // by seq, since an id may occur again
 	if len(ids) > 0 {
 		found, err := g.cfg.Log.LookupEach(ctx, g.topic, ids)
 		if err != nil {

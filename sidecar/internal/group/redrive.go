@@ -16,23 +16,23 @@ import (
 // redrivesAhead bounds the redriven dead letters of a partition that are in memory.
 const redrivesAhead = 512
 
-// redriveQueue is the redriven dead letters of a partition: they are beside the cursor, and
-// delivered like the events behind it. A redrive inserts them into the store, where they stay until
-// their dead letters are gone; the owner of the partition reads them there. Their state so far is
-// part of its progress.
+// redriveQueue is the redriven dead letters of a partition: they are independent of the cursor, and
+// delivered like other events. A redrive inserts them into the store, where they stay until their
+// dead letters are gone; the owner of the partition reads them there. Their state so far is part of
+// its progress.
 //
 // An ack is saved first (done), and the dead letter is removed only after that: an owner that was
-// fenced removes nothing. The ack is answered after the removal, so no list has an acked event. An
-// event that dies again is appended under the next id before the dead letter that it came from is
-// removed.
+// fenced removes nothing. The ack is answered after the removal, so no list shows an acked event.
+// If an event dies again, its next dead letter is appended, under the next id, before the earlier
+// one is removed.
 type redriveQueue struct {
 	// entries are those in memory, by arrival, until their dead letters are gone.
 	entries []*entry
 	// known is the stored progress of others, by letter.
 	known map[string]knownRedrive
-	// look says that the store may have others.
+	// look says that the store may have further redrives.
 	look bool
-	// more says that the store has others, beyond those in memory.
+	// more says that the store has redrives that are not in memory.
 	more bool
 }
 
@@ -93,7 +93,7 @@ func (q *redriveQueue) endAgain() {
 	}
 }
 
-// open are those in memory that are not settled.
+// open is the number of redrives in memory that are not settled.
 func (q *redriveQueue) open() (n int) {
 	for _, e := range q.entries {
 		if e.state != settled {
@@ -194,9 +194,9 @@ func (g *Group) fetchRedrives(ctx context.Context) {
 	}
 }
 
-// readRedrives reads the redrives of partitions, at first with one query, which mostly finds none.
-// dead has the events of those whose dead letters are there; the others are ended. over has the
-// letters that are settled.
+// readRedrives reads the redrives of partitions. Its first query usually finds none. dead has the
+// events of redrives whose dead letters exist; the other redrives are ended. over has the settled
+// letters.
 func (g *Group) readRedrives(ctx context.Context, list []*redriving, exactlyOnce bool) (dead map[string]*eventlog.Record, over map[string]bool, err error) {
 	const most = 2 * redrivesAhead
 	all, err := g.cfg.Log.ListRedrives(ctx, g.topic, g.name, -1, most)
@@ -240,8 +240,8 @@ func (g *Group) readRedrives(ctx context.Context, list []*redriving, exactlyOnce
 	return dead, over, err
 }
 
-// redrivesOver finds the letters that are settled: an earlier owner has appended the next one, but
-// died before it saved that, or the group acked the event.
+// redrivesOver finds the settled letters: an earlier owner appended the next dead letter but died
+// before it saved that, or the group acked the event.
 func (g *Group) redrivesOver(ctx context.Context, dead map[string]*eventlog.Record, exactlyOnce bool) (map[string]bool, error) {
 	var letters, next, ids []string
 	for letter, rec := range dead {
@@ -264,20 +264,20 @@ func (g *Group) redrivesOver(ctx context.Context, dead map[string]*eventlog.Reco
 	return over, nil
 }
 
-// lookupDead finds dead letters of a topic by id; nil where there is none.
+// lookupDead finds dead letters of a topic by id; nil for a missing one.
 func lookupDead(ctx context.Context, log Log, topic string, letters []string) ([]*eventlog.Record, error) {
 	if len(letters) == 0 {
 		return nil, nil
 	}
 	found, err := log.LookupEach(ctx, topic+wire.DeadLetterSuffix, letters)
-	if errors.Is(err, eventlog.ErrNotFound) { // there is no such topic
+	if errors.Is(err, eventlog.ErrNotFound) { // the topic does not exist
 		return make([]*eventlog.Record, len(letters)), nil
 	}
 	return found, err
 }
 
-// firstOfEach are the redrives of a partition, one for each seq: where there are two, the earlier
-// dead letter is about to be removed.
+// firstOfEach are the redrives of a partition. If there are two of one dead letter, it returns the
+// earlier one, which is about to be removed.
 func firstOfEach(all []eventlog.Redrive, partition int) (rs []eventlog.Redrive) {
 	for _, r := range all {
 		n := len(rs)
@@ -294,7 +294,7 @@ func firstOfEach(all []eventlog.Redrive, partition int) (rs []eventlog.Redrive) 
 	return rs
 }
 
-// deadEvents are the events of the dead letters that are there: the topic's, or else the dead
+// deadEvents are the events of the existing dead letters: the topic's event, or else the dead
 // letter's copy.
 func deadEvents(ctx context.Context, log Log, topic string, letters []string) (map[string]*eventlog.Record, error) {
 	found, err := lookupDead(ctx, log, topic, letters)
@@ -344,7 +344,7 @@ func (g *Group) admitRedrives(r *redriving, dead map[string]*eventlog.Record, ov
 			l.more = true
 			break
 		}
-		rec.Partition, rec.Seq = x.Partition, x.Seq // which dead letters of older versions do not say
+		rec.Partition, rec.Seq = x.Partition, x.Seq // older dead letters do not name it
 		k := l.known[x.Letter]
 		delete(l.known, x.Letter)
 		e := &entry{rec: rec, part: r.partition, seq: x.Seq, index: -1, letter: x.Letter, attempts: k.Attempts, unsure: k.Unsure, due: k.due}
@@ -361,8 +361,8 @@ func (g *Group) admitRedrives(r *redriving, dead map[string]*eventlog.Record, ov
 	}
 }
 
-// end removes redrives that are settled and saved as such, unless that save failed: first the dead
-// letters, and then the redrives. After a failure it is tried again.
+// end removes redrives that are settled and saved as settled, unless that save failed: first the
+// dead letters, and then the redrives. After a failure it tries again.
 func (g *Group) end(rs []eventlog.Redrive, failed error) error {
 	ctx := g.cfg.Context
 	letters := make([]string, len(rs))

@@ -11,7 +11,7 @@ import (
 	"github.com/sluice-bus/sluice/sidecar/internal/tracing"
 )
 
-// saver has the parts of a group's progress that are not its partitions': marks, the callers that
+// saver has the parts of a group's progress that belong to no partition: marks, the callers that
 // wait, and when a save is tried again. The group's mutex guards it.
 type saver struct {
 	clock   clock.Clock
@@ -121,7 +121,7 @@ func (s *saver) timed(done func(error)) func(error) {
 	}
 }
 
-// deadLettered takes an event off the nack that waits for it, if one does; err says that this
+// deadLettered takes an event off the nack that waits for it, if one does; err says why this
 // sidecar will not make it a dead letter.
 func (s *saver) deadLettered(e *entry, err error) {
 	n := e.nack

@@ -13,7 +13,7 @@ const seekTries = 8
 
 // Seek moves a group, also while it has members here or elsewhere: the leases of their events in
 // flight become stale. ErrNotFound if the group never had a subscription. After another error the
-// group may have moved all the same.
+// group may have moved nevertheless.
 func (m *Manager) Seek(ctx context.Context, topic, name string, o wire.SubscribeOptions) error {
 	g, starts, err := m.starts(ctx, topic, name, o)
 	if err != nil {
@@ -37,7 +37,7 @@ func (m *Manager) Seek(ctx context.Context, topic, name string, o wire.Subscribe
 	return errTakenOver
 }
 
-// starts holds a group, and finds out where a position is in its topic.
+// starts holds a group, and translates a position into seqs of its topic.
 func (m *Manager) starts(ctx context.Context, topic, name string, o wire.SubscribeOptions) (g *Group, starts []uint64, err error) {
 	if g, err = m.known(ctx, topic, name); err != nil {
 		return nil, nil, err
@@ -48,9 +48,10 @@ func (m *Manager) starts(ctx context.Context, topic, name string, o wire.Subscri
 	return g, starts, err
 }
 
-// move sets the cursors: of partitions that are owned here as an ack would, of the others by an
-// epoch of its own, which is released from the start and fences their owners. saved gets nil once
-// the former are durable, or an error; a nil saved says that nothing was moved.
+// move sets the cursors. Partitions that this sidecar owns move as with an ack. For each other
+// partition, move takes an epoch that is released from the start and fences the owner. saved gets
+// nil once the progress of the owned partitions is durable, or an error; a nil saved says that
+// nothing was moved.
 func (g *Group) move(ctx context.Context, starts []uint64) (saved <-chan error, err error) {
 	g.moving.Lock()
 	defer g.moving.Unlock()

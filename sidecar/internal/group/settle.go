@@ -14,7 +14,7 @@ func (g *Group) ack(e *entry, now time.Time) {
 	g.dispatch.metrics.Latency(now.Sub(time.UnixMilli(e.rec.AcceptedAt)))
 	g.saver.settling(e.process.Settle(tracing.Acked, now))
 	e.process.End(tracing.Acked, "")
-	if e.member.puller != nil { // which may ask for more only once this is saved
+	if e.member.puller != nil { // the puller may ask for more only once this is saved
 		g.saver.saveBy(now)
 	} else {
 		g.saver.saveBy(now.Add(g.cfg.AckLinger))
@@ -25,7 +25,7 @@ func (g *Group) ack(e *entry, now time.Time) {
 	}
 }
 
-// nack gives an event back that its member could not process, or does not want yet.
+// nack gives back an event that its member could not process, or does not want yet.
 func (g *Group) nack(e *entry, how wire.Nack, pending *pendingNack, now time.Time) {
 	reason := how.Reason
 	if reason == "" {
@@ -65,7 +65,7 @@ func (g *Group) appendDeadLetter(e *entry) {
 		return
 	}
 	if st := g.cfg.Roster.Standing(); e.part.life != st.ID || !st.Valid(g.cfg.Clock.Now()) {
-		g.dispatch.timers.set(e, g.cfg.Clock.Now().Add(retryAfterFailure)) // until it is known whether it still is ours
+		g.dispatch.timers.set(e, g.cfg.Clock.Now().Add(retryAfterFailure)) // until ownership is known
 		g.mu.Unlock()
 		return
 	}

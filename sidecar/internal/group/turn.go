@@ -16,7 +16,7 @@ func (g *Group) turn() {
 		for _, m := range s.members {
 			m.flush()
 		}
-		if err == nil { // the next owner would know now that the last delivery has failed
+		if err == nil { // the next owner would now know that the last delivery failed
 			for _, e := range s.deadLetters {
 				g.appendDeadLetter(e)
 			}
@@ -38,14 +38,14 @@ func (g *Group) prepare(now time.Time) {
 	if !g.stopped {
 		g.lapse(now)
 		g.finishDrains(now)
-		g.retune(now) // which says how far to read ahead
+		g.retune(now) // it decides how far to read ahead
 	}
 	g.mu.Unlock()
 	g.divide(now)
 }
 
 // lapse notes whether the roster is valid. While it is not, nothing is delivered, and no deadline
-// or backoff ends: deadlines begin where they were.
+// or backoff ends. Afterwards deadlines have as much time left as before.
 func (g *Group) lapse(now time.Time) {
 	st := g.cfg.Roster.Standing()
 	if lapsed := !st.Valid(now); lapsed != g.lapsed {
@@ -64,8 +64,8 @@ func (g *Group) retune(now time.Time) {
 	g.dispatch.retune(g.cfg.Policy(g.topic), g.own.parts.owned(), len(g.own.parts), now)
 }
 
-// step moves due events on, assigns ready ones, and collects the progress to save. For a while
-// after a failed save nothing is saved, hence nothing is sent.
+// step handles due events, assigns ready ones, and collects the progress to save. For a while after
+// a failed save nothing is saved, hence nothing is sent.
 func (g *Group) step(now time.Time) (save, bool) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
