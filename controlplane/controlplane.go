@@ -41,7 +41,7 @@ import (
 // ControlPlane is one control plane, between New and the return of Run.
 type ControlPlane struct {
 	cfg  Config
-	name string // unlike that of any other control plane, also one with the same Config.Name
+	name string // unique, even among control planes with the same Config.Name
 
 	xdsListener, httpListener net.Listener
 	gate                      *gate // of xdsListener

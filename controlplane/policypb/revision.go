@@ -7,9 +7,9 @@ import (
 	"strings"
 )
 
-// Revision is the change of the control planes' store that the policies of an xDS response are as
-// of. It is the response's system_version_info, as SERIES/NUMBER. A sidecar never goes back to a
-// lower one.
+// Revision names a change in the control planes' store: the policies of an xDS response are as they
+// were after it. It is the response's system_version_info, as SERIES/NUMBER. A sidecar never goes
+// back to a lower one.
 type Revision struct {
 	// Series rises when an admin declares the store to be right in spite of its revisions, as after
 	// a restore from a backup.

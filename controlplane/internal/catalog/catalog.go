@@ -35,7 +35,7 @@ type Catalog struct {
 	// turn is held by the goroutine that changes the fields below.
 	turn    pause.Mutex
 	current atomic.Pointer[reign]
-	read    atomic.Pointer[time.Time] // when the last look at the store began that succeeded
+	read    atomic.Pointer[time.Time] // when the last successful look at the store began
 
 	// history has the position of every change in the store; it is never behind the state.
 	mu      sync.RWMutex

@@ -22,8 +22,8 @@ func (e Entry) Key() string { return e.ID + "\n" + e.StoreID }
 // Unknown is the entry of a sidecar whose store is not known yet.
 func (e Entry) Unknown() Entry { return Entry{Node: Node{ID: e.ID}} }
 
-// covers reports whether a connected sidecar is that of an entry. One whose store is not known yet
-// is that of every store.
+// covers reports whether a connected sidecar is that of an entry. An entry whose store is not known
+// yet covers the sidecar on every store.
 func (e Entry) covers(s *instance) bool {
 	return e.ID == s.NodeID && (e.StoreID == s.StoreID || e.StoreID == "")
 }

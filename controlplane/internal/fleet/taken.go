@@ -10,7 +10,8 @@ import (
 )
 
 const (
-	// KeepRefusals is how long a refused session is shown. A sidecar tries again every few seconds.
+	// KeepRefusals is for how long a refused session is shown. A sidecar tries again every few
+	// seconds.
 	KeepRefusals = time.Minute
 	// AwaitEnd is how long a session waits for the end of another one of its node id before it is
 	// refused: the knowledge of a restarted sidecar's last life is up to a second old at other

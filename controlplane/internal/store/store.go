@@ -25,7 +25,7 @@ var ErrUnavailable = errors.New("policy store unavailable")
 var ErrTooLarge = fmt.Errorf("a change is larger than %d MiB; make it in parts", MaxCommitBytes>>20)
 
 // MaxCommitBytes bounds a stored commit. A MongoDB document holds 16 MiB; the rest is for its other
-// fields. Ten thousand policies fit that set every field.
+// fields. Ten thousand policies that set every field fit.
 const MaxCommitBytes = 15 << 20
 
 // PageBytes is about how many bytes After returns at once.

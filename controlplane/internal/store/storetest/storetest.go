@@ -172,8 +172,8 @@ func testRefusals(t *testing.T, p Place) {
 	}
 }
 
-// Ten thousand policies fit that set every field; more than any store takes is refused, and nothing
-// of it is there.
+// Ten thousand policies that set every field fit. A commit that is too large for any store is
+// refused, and nothing of it is stored.
 func testLarge(t *testing.T, p Place) {
 	s := p.open(t)
 	text := json.RawMessage(`{"name":"` + strings.Repeat("a", 800) + `"}`)
@@ -300,8 +300,8 @@ func testForget(t *testing.T, p Place) {
 	}
 }
 
-// A waiting call returns within a second after any append; on a busy machine one of a few tries has
-// to.
+// A waiting call returns within a second after any append; on a busy machine one of a few tries
+// must do so.
 func testAwait(t *testing.T, p Place) {
 	s := p.open(t)
 	waiters := []store.Backend{s}
