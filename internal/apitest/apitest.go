@@ -60,7 +60,7 @@ func CallWith(t testing.TB, client *http.Client, method, url, body string, heade
 	return Answer{res.StatusCode, res.Header, b}
 }
 
-// Eventually asks until it holds.
+// Eventually calls holds until it returns true. After Patience the test fails.
 func Eventually(t testing.TB, what string, holds func() bool) {
 	t.Helper()
 	tick := time.NewTicker(20 * time.Millisecond)

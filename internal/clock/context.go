@@ -57,6 +57,6 @@ func (t *timed) Err() error {
 	return t.Context.Err()
 }
 
-// AfterFunc is for package context, which would need a goroutine for every context made of this
-// one.
+// AfterFunc is for package context, which otherwise needs a goroutine for every context made of
+// this one.
 func (t *timed) AfterFunc(f func()) (stop func() bool) { return context.AfterFunc(t.Context, f) }

@@ -1,7 +1,7 @@
 // Package gcpace keeps the garbage collector's headroom in proportion to what it can collect. By
-// default the collector lets the heap double before it looks again. Where a library keeps large
-// buffers on the heap for as long as it lives, that doubles them, too, for nothing. The package
-// must not know whose they are.
+// default the collector lets the heap double before it runs again. If a library keeps large buffers
+// on the heap for good, the heap grows by their size once more, for nothing. The package must not
+// know which library keeps them.
 package gcpace
 
 import (
@@ -18,15 +18,15 @@ const (
 	// bounds how often it may have to look.
 	Percent      = 100
 	leastPercent = 20
-	// step is the least change that is worth telling the collector, which stops the program for a
+	// step is the least change for which the collector is set again, which stops the program for a
 	// moment.
 	step = 5
-	// every is how often it is looked at.
+	// every is the interval of the checks.
 	every = time.Second
 )
 
 // Follow paces the collector until ctx ends: held is how many bytes of the heap are kept for good.
-// It belongs into programs whose users have not set GOGC.
+// Use it only in programs whose users have not set GOGC.
 func Follow(ctx context.Context, held func() int64) {
 	sample := []metrics.Sample{{Name: "/gc/heap/live:bytes"}}
 	defer debug.SetGCPercent(Percent)

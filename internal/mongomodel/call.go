@@ -405,8 +405,8 @@ func (c *call) stillPrimary() bool {
 	return c.member.primary && c.member.term == c.term && !c.member.down
 }
 
-// waitForWrites waits until the members that the write concern names have the command's writes;
-// where it has written nothing, the newest write of all.
+// waitForWrites waits until the members that the write concern names have the command's writes; if
+// it has written nothing, it waits for the newest write of all.
 func (c *call) waitForWrites() *Error {
 	m, wc := c.member, c.writeConcern
 	at := c.written
@@ -453,7 +453,8 @@ func document(e *Error) bson.D {
 	return append(bson.D{{Key: "code", Value: e.Code}, {Key: "codeName", Value: e.CodeName}, {Key: "errmsg", Value: e.Message}}, e.Info...)
 }
 
-// view is the data that the command reads, once that is as new as its session wants it.
+// view is the data that the command reads, once the data is as new as the command's session
+// requires.
 func (c *call) view() (*store.Store, error) {
 	if c.txn != nil {
 		return c.txn.view, nil

@@ -75,7 +75,7 @@ func (c *conn) reachable() bool {
 type Request struct {
 	From       string // the client's name
 	Member     int
-	Primary    bool // the member takes itself for one
+	Primary    bool // the member believes that it is the primary
 	Command    string
 	Database   string
 	Collection string
@@ -92,13 +92,14 @@ type Fault struct {
 	// LoseRequest: it is not executed. LoseAnswer: it is executed, and the answer is lost. The
 	// client's connection breaks.
 	LoseRequest, LoseAnswer bool
-	// Silent leaves the connection open where something is lost: the client waits for an answer as
-	// long as it cares to.
+	// Silent leaves the connection open when a request or an answer is lost: the client waits until
+	// its own timeout.
 	Silent bool
-	// Late has a lost request executed after that time: it was on its way while its sender gave up.
+	// Late executes a lost request after that time: it was still on its way when its sender gave
+	// up.
 	Late time.Duration
-	// Halt ends the member's work on a write of several statements after as many: the rest is not
-	// executed, the answer is lost. 0: all are.
+	// Halt ends a write of several statements after that many of them: the rest is not executed,
+	// and the answer is lost. 0: all are executed.
 	Halt int
 }
 

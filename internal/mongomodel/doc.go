@@ -33,6 +33,6 @@
 // # How to add a command
 //
 // Write its run function beside those like it and enter it in the table of admin.go with the
-// options it reads. It runs with the set's lock held; [Set.wait] lets go of it meanwhile. Writes go
+// options it reads. It runs with the set's lock held; [Set.wait] releases it meanwhile. Writes go
 // through [call.write], reads through [call.view].
 package mongomodel

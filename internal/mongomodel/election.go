@@ -131,8 +131,7 @@ func (s *Set) lookOnce(now time.Time) bool {
 	return false
 }
 
-// termOf is m's term after a heartbeat with o. A primary that hears of a newer term is none any
-// more.
+// termOf is m's term after a heartbeat with o. A primary that hears of a newer term resigns.
 func (s *Set) termOf(m, o *member) int64 {
 	if o.term > m.term && m.primary {
 		s.resign(m)
@@ -140,7 +139,7 @@ func (s *Set) termOf(m, o *member) int64 {
 	return max(m.term, o.term)
 }
 
-// elect makes the one of them that has the newest oplog primary.
+// elect makes the member with the newest oplog the primary, among those near m.
 func (s *Set) elect(m *member, near []*member, now time.Time) bool {
 	if slices.ContainsFunc(near, func(o *member) bool { return o.primary }) {
 		return false

@@ -226,7 +226,7 @@ func (s *Set) replicateAfter(m *member, d time.Duration) {
 	})
 }
 
-// replicate rolls back the entries that a member's primary has not, and brings the member the
+// replicate rolls back the entries that a member's primary does not have, and brings the member the
 // entries that the primary had before the delay of replication.
 func (s *Set) replicate(m *member, lag time.Duration) {
 	p := s.primaryOf(m)

@@ -40,9 +40,9 @@ type Options struct {
 	// asks, which is 10 s. A driver that is disconnected right after it has connected waits as long
 	// for its monitors.
 	HelloWait time.Duration
-	// Polling has clients ask for changes every 10 s instead of waiting for them at the server.
+	// Polling makes clients ask for changes every 10 s instead of waiting for them at the server.
 	Polling bool
-	// NoChangeStreams has the set refuse them, as a standalone server does.
+	// NoChangeStreams makes the set refuse change streams, as a standalone server does.
 	NoChangeStreams bool
 	// Version is the version that the set names: "8.0" or "4.4". Empty: "8.0".
 	Version string
@@ -166,7 +166,7 @@ func (s *Set) Close() {
 	s.served.Wait()
 }
 
-// wake lets all that wait look again. The lock is held.
+// wake makes all waiting goroutines check again. The lock is held.
 func (s *Set) wake() {
 	close(s.changed)
 	s.changed = make(chan struct{})
@@ -174,8 +174,8 @@ func (s *Set) wake() {
 
 var errClosed = errors.New("the set is closed")
 
-// wait waits, with the lock let go of meanwhile, until it is time or ok says so. It tells whether
-// ok did.
+// wait waits, without the lock, until the time has come or ok returns true. It tells whether ok
+// did.
 func (s *Set) wait(until time.Time, ok func() bool) bool {
 	var timer *time.Timer
 	var due <-chan time.Time
@@ -239,7 +239,8 @@ type dialer struct {
 	from string
 }
 
-// DialContext implements options.ContextDialer. A part of the network that is cut off swallows it.
+// DialContext implements options.ContextDialer. While the link to the member is cut it waits, at
+// most until ctx ends.
 func (d dialer) DialContext(ctx context.Context, _, addr string) (net.Conn, error) {
 	s := d.set
 	s.mu.Lock()
@@ -282,7 +283,7 @@ func (s *Set) Primary() int {
 	return best
 }
 
-// StepDown has the primary i step down, as replSetStepDown does: another takes over after about a
+// StepDown makes the primary i step down, as replSetStepDown does: another takes over after about a
 // second.
 func (s *Set) StepDown(i int) {
 	s.mu.Lock()

@@ -13,9 +13,9 @@ import (
 	"github.com/sluice-bus/sluice/internal/clock"
 )
 
-// ClientOptions are the options that a URL sets, except for those that no program of ours leaves to
-// it: clients name their application, read from the primary, and give a server up after a timeout.
-// A nil dialer stands for the network.
+// ClientOptions are the options of a URL, except for those that our programs always set themselves:
+// the application's name, reads from the primary, and the timeouts of connecting and of selecting a
+// server. A nil dialer stands for the network.
 func ClientOptions(url, app string, timeout time.Duration, dialer options.ContextDialer) *options.ClientOptions {
 	const maxAppName = 128 // bytes, MongoDB's
 	o := options.Client().ApplyURI(url).

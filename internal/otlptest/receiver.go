@@ -56,7 +56,7 @@ func Open() (*Receiver, error) {
 	metricspb.RegisterMetricsServiceServer(r.rpc, metricsService{receiver: r})
 	logspb.RegisterLogsServiceServer(r.rpc, logsService{receiver: r})
 	r.web = &http.Server{Handler: r.handler(), ReadHeaderTimeout: 10 * time.Second}
-	// Both return when they are closed, and have nothing else to say.
+	// Both return when they are closed, with no other error.
 	r.serving.Go(func() { _ = r.rpc.Serve(r.grpc) })
 	r.serving.Go(func() { _ = r.web.Serve(r.http) })
 	return r, nil

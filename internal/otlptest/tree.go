@@ -23,9 +23,9 @@ type Drawing struct {
 	ByName bool
 }
 
-// Tree draws the spans, one line each: every trace by itself, every span under its parent. A span
-// whose parent is not among them is drawn as a root, with a word on that; a link is drawn below its
-// span.
+// Tree draws the spans, one line each: one tree for each trace, each span under its parent. A span
+// whose parent is not among them is drawn as a root, with a note about that; a link is drawn below
+// its span.
 //
 //	send orders.created (producer) shop +0s 1.2ms
 //	├─ send orders.created (producer) sluice-sidecar +0.3ms 0.7ms

@@ -15,7 +15,7 @@ func (s *Snapshot) Effective(name string) *Effective {
 		return s.own(name)
 	}
 	if _, there := s.find(name); prefix == "" && !there {
-		return nil // what holds for the empty prefix are the defaults
+		return nil // the empty prefix has the defaults
 	}
 	return s.globs[prefix]
 }

@@ -148,8 +148,8 @@ func fieldErrors(line int, path string, err error) []wire.FieldError {
 	return members
 }
 
-// readNamed parses an object, or a string that holds one, with named members, each of which one
-// parses.
+// readNamed parses an object with named members, or a string that holds such an object. The
+// function one parses each member.
 func readNamed(n *yaml.Node, most int, example string, one func(name string, value *yaml.Node) error) error {
 	shows := shown(n)
 	if n.Kind == yaml.ScalarNode && n.ShortTag() == "!!str" {

@@ -24,7 +24,7 @@ const others fs.FileMode = 0o077
 // another user may own a mounted folder.
 func Tighten(log *slog.Logger, paths ...string) {
 	if runtime.GOOS == "windows" {
-		return // its rights are not the mode's
+		return // the mode does not tell its rights
 	}
 	for _, path := range paths {
 		changed, err := tighten(path)

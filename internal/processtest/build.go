@@ -34,7 +34,7 @@ type Program struct {
 	err   error
 }
 
-// Self is the test program itself, for tests whose TestMain is another program where the arguments
+// Self is the test program itself, for tests whose TestMain runs another program if the arguments
 // say so.
 func Self() *Program {
 	p := &Program{Name: "the test program"}

@@ -2,5 +2,6 @@
 
 package processtest
 
-// lockFile leaves it to the go tool that processes may build the same program at once.
+// lockFile locks nothing: the go tool itself allows several processes to build the same program at
+// once.
 func lockFile(string) (unlock func() error, err error) { return func() error { return nil }, nil }

@@ -12,13 +12,13 @@ var (
 	Sidecar      = shipped("./sidecar/cmd/sluice-sidecar")
 	ControlPlane = shipped("./controlplane/cmd/sluice-controlplane")
 	Client       = shipped("./sdk/cmd/sluice")
-	// MongoModel is built as the steps of make test before the tests have it, which compile most of
-	// it.
+	// MongoModel is built with the flags that earlier steps of make test use: these compile most of
+	// its packages.
 	MongoModel = &Program{
 		Name: "mongomodel", Package: "./internal/mongomodel/cmd/mongomodel", Flags: []string{"-trimpath"}, Env: []string{"CGO_ENABLED=0"},
 	}
-	// FerretDB takes about a minute the first time on a machine, and a third of a second when there
-	// is nothing to do.
+	// FerretDB takes about a minute to build the first time on a machine, and a third of a second
+	// when there is nothing to do.
 	FerretDB = &Program{
 		Name: "mongotest-ferretdb", Dir: filepath.Join("internal", "mongotest", "ferretdb"), Package: ".",
 		Flags: []string{"-tags", "ferretdb_no_postgresql", "-ldflags", "-s -w"},

@@ -140,7 +140,8 @@ func isHuge(number string) bool {
 	return digits > maxNumberBytes || exponent < -maxExponent || exponent > maxExponent
 }
 
-// extent is how long a number is, and its exponent, or one that is too large.
+// extent is the length of a number and its exponent. An exponent that does not fit in an int counts
+// as one above maxExponent.
 func extent(number string) (digits, exponent int) {
 	if i := strings.IndexAny(number, "eE"); i >= 0 {
 		var err error

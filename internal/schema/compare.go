@@ -68,7 +68,7 @@ type comparer struct {
 	typeOnly       map[*jsonschema.Schema]bool
 }
 
-// spend takes steps, and reports whether there were as many.
+// spend takes steps, and reports whether enough were left.
 func (c *comparer) spend(n int) bool {
 	c.left -= n
 	return c.left > 0

@@ -57,7 +57,7 @@ func (c *comparer) learn(w *facts, sub *jsonschema.Schema) {
 	}
 }
 
-// conclude adds what follows from if, and from what a required member brings with it.
+// conclude adds what follows from the keyword if, and from the dependencies of required members.
 func (c *comparer) conclude(w *facts) {
 	for before := -1; before < len(w.fits) && c.left > 0; {
 		before = len(w.fits)
@@ -68,7 +68,7 @@ func (c *comparer) conclude(w *facts) {
 			if s.If != nil && slices.ContainsFunc(w.fitsNot, func(f *jsonschema.Schema) bool { return c.same(f, s.If) }) {
 				c.learn(w, s.Else)
 			}
-			if c.types(*w) != typeObject { // what holds for objects alone is not said of the value itself
+			if c.types(*w) != typeObject { // the rest holds only if the value is an object
 				continue
 			}
 			for _, name := range sortedKeys(s.DependentSchemas) {
@@ -198,7 +198,7 @@ func (c *comparer) values(w facts) (all []any, finite bool) {
 	return all, c.left > 0 // out of steps, nothing is accepted
 }
 
-// kinds is a set of types, numbers that are whole and others apart.
+// kinds is a set of types. Whole numbers and other numbers are two types in it.
 type kinds uint8
 
 const (

@@ -96,7 +96,7 @@ func (c *comparer) arrays(w facts, r *jsonschema.Schema, at string) (bad []strin
 	return bad
 }
 
-// contains goes through contains, and through how often.
+// contains goes through the keyword contains and its least and greatest counts.
 func (c *comparer) contains(w facts, r *jsonschema.Schema, at string) (bad []string) {
 	fewest := func(s *jsonschema.Schema) int {
 		if s.MinContains != nil {
@@ -241,7 +241,7 @@ func (c *comparer) noMember(w facts, name string) bool {
 	return schemas != nil && c.empty(c.factsOf(schemas...))
 }
 
-// dependencies goes through what a member brings with it.
+// dependencies goes through the keywords about what an object with some member must fulfil.
 func (c *comparer) dependencies(w facts, r *jsonschema.Schema, at string) (bad []string) {
 	having := func(name string) facts { return c.with(w, objectSchema, &jsonschema.Schema{Required: []string{name}}) }
 	required := dependents(r)
@@ -304,7 +304,7 @@ func (c *comparer) members(w facts, r *jsonschema.Schema, known knownNames, at s
 	return bad
 }
 
-// instructionsOf are those of all patterns that names are held to, in thousands.
+// instructionsOf is the number of instructions, in thousands, of all patterns for names.
 func instructionsOf(schemas []*jsonschema.Schema) (n int) {
 	for _, s := range schemas {
 		for p := range s.PatternProperties {

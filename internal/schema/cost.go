@@ -174,7 +174,7 @@ func asSchema(v any) *jsonschema.Schema {
 	return s
 }
 
-// sizeOf counts the values in one: as several those numbers that take long.
+// sizeOf counts the values inside of a value. Numbers that take long to compare count as several.
 func sizeOf(v any) (n int) {
 	walk(v, func(v any) {
 		if number, ok := v.(json.Number); ok {

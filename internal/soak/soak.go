@@ -1,4 +1,4 @@
-// Package soak repeats tests that are left to chance: `go test` runs one short round of each, with
+// Package soak repeats tests with random input: `go test` runs one short round of each, with
 // another seed every time, and `make soak` as many as there is time for. It must not know the
 // tests.
 package soak
@@ -19,7 +19,7 @@ const (
 	seedVar = "SLUICE_SOAK_SEED"
 )
 
-// tellEvery is how long a soak is silent.
+// tellEvery is the interval of a soak's messages.
 const tellEvery = 10 * time.Second
 
 // Rounds runs the round as a subtest: once, or with successive seeds until the soak's time is over

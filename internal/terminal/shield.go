@@ -56,7 +56,7 @@ func (s *shield) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// escape takes what todo begins with, and returns how much that was.
+// escape takes the colour or the character that todo begins with, and returns its length in bytes.
 func (s *shield) escape(todo []byte) int {
 	for _, colour := range []string{Colours.Red, Colours.Green, Colours.Yellow, Colours.End} {
 		if bytes.HasPrefix(todo, []byte(colour)) {

@@ -76,7 +76,7 @@ func strict() bool {
 }
 
 // SmallDisk returns the folder of an empty disk of so many bytes, in memory, which is gone with the
-// test. Only root may make one: where the test may not, it is left out like one that lacks a tool.
+// test. Only root may make one. A test that may not is skipped, like a test that lacks a tool.
 func SmallDisk(t testing.TB, bytes int) string {
 	t.Helper()
 	dir := t.TempDir()

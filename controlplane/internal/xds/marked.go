@@ -55,7 +55,7 @@ func (m *marked) update(resources map[string]types.Resource, gone []string) erro
 func (m *marked) revisionOf(version string) policypb.Revision {
 	v, err := strconv.ParseUint(version, 10, 64)
 	if err != nil || v > m.version {
-		panic("xds: the cache's version is " + version) // the cache does not count as this code assumes
+		panic("xds: the cache's version is " + version) // the cache counts in another way
 	}
 	i, _ := slices.BinarySearchFunc(m.past, v, func(c content, v uint64) int {
 		if c.upTo < v {

@@ -30,7 +30,7 @@ func (b Bounds) Everything() bool {
 	return len(b) == 1 && b[0].Low.Type == bson.TypeMinKey && b[0].High.Type == bson.TypeMaxKey && !b[0].LowOpen && !b[0].HighOpen
 }
 
-// Points returns the values where the bounds are nothing but single ones.
+// Points returns the values if the bounds consist of single values only.
 func (b Bounds) Points() ([]bson.RawValue, bool) {
 	var all []bson.RawValue
 	for _, i := range b {
@@ -42,8 +42,8 @@ func (b Bounds) Points() ([]bson.RawValue, bool) {
 	return all, true
 }
 
-// isPoint counts null with undefined as one: no index that is used has undefined, which only empty
-// arrays leave there.
+// isPoint counts null and undefined as one value: only empty arrays leave undefined in an index,
+// and such an index is not used.
 func (i Interval) isPoint() bool {
 	return !i.LowOpen && !i.HighOpen && equal(i.Low, i.High)
 }
@@ -134,7 +134,7 @@ func (b Bounds) union(other Bounds) Bounds {
 	return all
 }
 
-// apart tells whether there may be a value between the two, of which a begins first.
+// apart tells whether there may be a value between the two intervals; a begins first.
 func apart(a, b Interval) bool {
 	c := Compare(a.High, b.Low)
 	return c < 0 || c == 0 && a.HighOpen && b.LowOpen

@@ -108,8 +108,8 @@ func compareBinaries(a, b bson.RawValue) int {
 	return cmp.Or(cmp.Compare(len(dataA), len(dataB)), cmp.Compare(subtypeA, subtypeB), bytes.Compare(dataA, dataB))
 }
 
-// AppendKey appends a value's bytes to dst, such that values have the same if and only if they
-// compare as equal, and none is the beginning of another's.
+// AppendKey appends a value's bytes to dst, such that values have the same bytes if and only if
+// they compare as equal, and the bytes of no value begin with those of another.
 func AppendKey(dst []byte, v bson.RawValue) []byte {
 	dst = append(dst, byte(class(v.Type)))
 	switch class(v.Type) {

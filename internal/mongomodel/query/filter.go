@@ -40,9 +40,9 @@ func (f *Filter) Match(doc bson.Raw) bool { return f.root.match(doc) }
 // selects and that have no array on the path.
 func (f *Filter) Bounds(path string) Bounds { return f.root.bounds(path) }
 
-// Implies tells whether all documents that f selects are selected by other too, as far as that is
-// plain to see: each of other's conditions is one of f's, or holds for all values within f's
-// bounds. A partial index serves the finds that imply it.
+// Implies tells whether all documents that f selects are selected by other, too, as far as it can
+// tell: each of other's conditions is one of f's, or holds for all values within f's bounds. A
+// partial index serves the finds that imply it.
 func (f *Filter) Implies(other *Filter) bool {
 	mine, ok := f.root.(and)
 	theirs, alsoOK := other.root.(and)
@@ -69,8 +69,8 @@ func (a and) implies(want node) bool {
 	return leaf.exact() && mine.within(leaf.bounds(leaf.name))
 }
 
-// UpsertSeed returns the document that an upsert starts from: the fields which the filter says to
-// be equal to something.
+// UpsertSeed returns the document that an upsert starts from: the fields that the filter requires
+// to be equal to a value.
 func (f *Filter) UpsertSeed() (bson.Raw, error) {
 	var doc bson.Raw = newBuilder(0).doc()
 	seen := map[string]bool{}
@@ -158,7 +158,7 @@ func (f *field) bounds(path string) Bounds {
 	return f.test.bounds()
 }
 
-// An absent field is one that its path leads to nowhere.
+// An absent is the condition that a path leads to no value.
 type absent struct{ *field }
 
 func (a absent) match(doc bson.Raw) bool { return !a.field.match(doc) }
@@ -248,8 +248,8 @@ func parseField(name string, v bson.RawValue) ([]node, error) {
 	return all, nil
 }
 
-// isOperators tells {$gt: 1} from a document to be equal to. A reference to another document is a
-// value.
+// isOperators tells operators such as {$gt: 1} from a document that is a value to compare with. A
+// reference to another document is a value.
 func isOperators(v bson.RawValue) bool {
 	if !isDocument(v) {
 		return false

@@ -14,8 +14,8 @@ const maxPadding = 1_500_000
 // there, before or after.
 type change func(old bson.RawValue) (bson.RawValue, error)
 
-// modify returns the document with the field at path changed. With create, documents that the path
-// names and that are not there are made; else nothing is done then.
+// modify returns the document with the field at path changed. With create, modify makes the
+// documents on the path that are missing; without, it changes nothing if one is missing.
 func modify(doc bson.Raw, path []string, create bool, f change) (bson.Raw, error) {
 	v, err := modifyIn("", bson.RawValue{Type: bson.TypeEmbeddedDocument, Value: doc}, path, create, f)
 	return v.Value, err

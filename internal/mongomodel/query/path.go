@@ -25,9 +25,9 @@ func at(array []byte, component string) bson.RawValue {
 	return Lookup(array, component)
 }
 
-// visit calls found with each value that a path leads to, until it returns true. Arrays on the way
-// are gone into, so one path may lead to many. A zero value stands for a path that leads nowhere.
-// An array at its end counts for each of its elements and then for itself.
+// visit calls found with each value that a path leads to, until it returns true. It looks into
+// arrays on the way, so one path may lead to many values. A zero value stands for a path that leads
+// nowhere. An array at its end counts for each of its elements and then for itself.
 func visit(doc []byte, path []string, found func(bson.RawValue) bool) bool {
 	v := Lookup(doc, path[0])
 	rest := path[1:]
@@ -87,8 +87,8 @@ func (p *KeyPattern) Compare(a, b []bson.RawValue) int {
 	return 0
 }
 
-// Keys returns a document's keys in an index: one, unless a path leads through an array, which
-// multikey then says. A missing field is null in them. Arrays in two different fields are an error.
+// Keys returns a document's keys in an index: one, unless a path leads through an array; multikey
+// is then true. A missing field is null in them. Arrays in two different fields are an error.
 func (p *KeyPattern) Keys(doc bson.Raw) (keys [][]bson.RawValue, multikey bool, err error) {
 	key := make([]bson.RawValue, len(p.split))
 	single := true
@@ -97,7 +97,7 @@ func (p *KeyPattern) Keys(doc bson.Raw) (keys [][]bson.RawValue, multikey bool, 
 		key[i] = orNull(at.in)
 		single = single && !isArray(at.in)
 	}
-	if single { // as most are, which need nothing that collect does
+	if single { // as most are; collect is for the others
 		return [][]bson.RawValue{key}, false, nil
 	}
 	places := make([]place, len(p.split))

@@ -25,7 +25,7 @@ type FindRequest struct {
 // explain, and the documents that they sorted in memory.
 type Work struct{ Keys, Documents, Sorted int }
 
-// A Cursor is where a find has got to. It holds no data: each Next names the store to read from,
+// A Cursor is the position of a find. It holds no data: each Next names the store to read from,
 // which may have moved on since the last, as the server's cursors see later moments in later
 // batches. The server may also yield within a batch, so that its parts see different moments; a
 // Next sees one. A sort that no index serves is done once, at the first Next.
@@ -71,10 +71,9 @@ func (s *Store) Find(ns string, r FindRequest) (*Cursor, error) {
 }
 
 // Next returns up to limit documents, and no more of them than fit in bytes, though at least one.
-// done says that the end was reached: where the batch is full, it may be that nothing follows and
-// that this is not known yet, as with the server. A tailable cursor ends only where it has never
-// met a document. That its position was overwritten is an error; so is that its collection or index
-// was dropped.
+// done says that the end was reached. After a full batch it may be false although nothing follows,
+// as with the server. A tailable cursor ends only where it has never met a document. It is an error
+// if its position was overwritten, or if its collection or index was dropped.
 func (cur *Cursor) Next(s *Store, limit, bytes int) (docs []bson.Raw, done bool, err error) {
 	c := s.collections[cur.ns]
 	switch {

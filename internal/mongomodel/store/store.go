@@ -53,7 +53,7 @@ type Entry struct {
 // many documents that fails in the middle keeps the changes before. A collection that is written to
 // and is not there is created, with an entry of its own.
 type Store struct {
-	// Guard, if set, is asked before a write's entry is applied; its error ends the write. It is
+	// Guard, if set, is called before a write's entry is applied; its error ends the write. It is
 	// for locks and conflicts of transactions. Apply and Fork do not know it.
 	Guard func(Entry) error
 	// Work, if set, counts the examined keys and documents, also of the forks.

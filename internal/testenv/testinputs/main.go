@@ -52,8 +52,8 @@ func state(tool testenv.Tool) string {
 	return fmt.Sprint(path, info.Size(), info.ModTime().UnixNano())
 }
 
-// compiled names what packages and all that they need are compiled to: what go run, in a test, will
-// have of them.
+// compiled lists packages and all of their dependencies with their build ids, which tell what go
+// run in a test will run.
 func compiled(packages string) (string, error) {
 	cmd := exec.Command("go", "list", "-trimpath", "-deps", "-export", "-f", "{{.ImportPath}} {{.BuildID}}", packages)
 	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
