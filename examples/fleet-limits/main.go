@@ -1,5 +1,5 @@
 // Fleet-limits shows one limit that holds for a fleet of sidecars together: publishers with unequal
-// load, what of it passes at each sidecar, and a change of the limit while they publish.
+// load, the part of it that passes at each sidecar, and a change of the limit while they publish.
 //
 //	fleet-limits CONTROL-PLANE-URL NAME=SIDECAR-URL...
 package main
@@ -84,8 +84,8 @@ func setLimit(ctx context.Context, plane *admin.ControlPlane, limit, sidecars in
 	}
 }
 
-// watch prints a row a second of what passes and what is refused at each sidecar, and then what
-// that was together.
+// watch prints a row a second with the events that pass and are refused at each sidecar, and then
+// the totals.
 func watch(publishers []*publisher, limit int) error {
 	fmt.Print("second ")
 	for _, p := range publishers {

@@ -10,8 +10,8 @@ import (
 	"github.com/sluice-bus/sluice/sdk/option"
 )
 
-// consume adds up payments until the group has caught up. Where die is not nil the consumer dies on
-// the way, at the worst moment that its ledger has: by itself, or by what die is given.
+// consume adds up payments until the group has caught up. If die is not nil, the consumer dies on
+// the way, at the worst moment that its ledger has: by itself, or because die ends it.
 func consume(ctx context.Context, l ledger, die func(disconnect func())) error {
 	client, err := dial(ctx)
 	if err != nil {

@@ -27,8 +27,8 @@ func amount(m *sluice.Message) (int, error) {
 	return payment.Amount, err
 }
 
-// crashing calls crash behind an effect that has run in this call, and says where it had run
-// before. One event is handled at a time.
+// crashing calls crash after an effect that has run in this call. It prints a line about an effect
+// that had run before. One event is handled at a time.
 func crashing(once func(effect sluice.Handler) sluice.Handler, effect, crash sluice.Handler) sluice.Handler {
 	ran := false
 	handle := once(func(ctx context.Context, m *sluice.Message) error {

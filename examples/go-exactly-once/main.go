@@ -1,8 +1,10 @@
-// Go-exactly-once adds up payments. Each is published twice, a consumer is killed at the worst
-// moment, what it had in hand is delivered again to the next, and the sum is right.
+// Go-exactly-once adds up payments. Each is published twice. A consumer is killed at the worst
+// moment, and its unsettled payments are delivered again to the next consumer. The sum is right all
+// the same.
 //
 // MONGODB_URI names the database of the sum and of the marks that keep a payment from being counted
-// twice. Without it both are in memory, and the consumer loses its connection instead of its life.
+// twice. Without it both are in memory, and the consumer loses its connection instead of being
+// killed.
 package main
 
 import (

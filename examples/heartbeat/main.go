@@ -1,6 +1,6 @@
-// Heartbeat turns a stream of heartbeats into the state of each process, with three programs of
-// which each is killed on the way: heartbeat.received becomes process.state, and whoever needs the
-// states starts with the latest of each process.
+// Heartbeat turns a stream of heartbeats into the state of each process. It has three programs, and
+// each of them is killed on the way. heartbeat.received becomes process.state. A program that needs
+// the states starts with the latest one of each process.
 package main
 
 import (

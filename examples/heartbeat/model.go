@@ -23,7 +23,8 @@ type state struct {
 	Changes int    `json:"changes"` // one too many, or too few, would stay
 }
 
-// next is the rule of the projection: the state after a heartbeat, and whether it is another one.
+// next is the rule of the projection: the state after a heartbeat, and whether the state has
+// changed.
 func (s state) next(h heartbeat) (state, bool) {
 	now := "running"
 	switch {

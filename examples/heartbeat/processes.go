@@ -49,7 +49,7 @@ func emit(ctx context.Context, client *sluice.Client) error {
 		if _, err := client.PublishBatch(ctx, events); err != nil {
 			return err
 		}
-		time.Sleep(20 * time.Millisecond) // for whoever looks on; nothing depends on it
+		time.Sleep(20 * time.Millisecond) // for people who watch; nothing depends on it
 	}
 	return nil
 }
@@ -114,7 +114,7 @@ func project(ctx context.Context, client *sluice.Client, dir string) error {
 	}
 }
 
-// view shows the states: those of now, and then each change.
+// view shows the present states, and then each change.
 func view(ctx context.Context, client *sluice.Client) error {
 	fmt.Println("The viewer starts.")
 	t, err := table.Open(ctx, client, states, table.Options[state]{OnChange: func(c table.Change[state]) {

@@ -18,7 +18,7 @@ import (
 	"github.com/sluice-bus/sluice/sdk/table"
 )
 
-// killed is who is killed when a round is in the log.
+// killed names the program that is killed when a round is in the log.
 var killed = map[int]string{10: "projector", 18: "viewer", 25: "emitter", 33: "projector", 40: "emitter", 47: "viewer", 55: "projector"}
 
 // run starts the three, kills them on the way, and compares what is left with the model.
@@ -93,7 +93,8 @@ func run(ctx context.Context, client *sluice.Client) error {
 	return checkSnapshot(ctx, dir)
 }
 
-// followRounds tells of each round once a heartbeat of it is in the log. It holds them all.
+// followRounds reports each round once a heartbeat of it is in the log. The channel has room for
+// all rounds.
 func followRounds(ctx context.Context, client *sluice.Client) (<-chan int, error) {
 	reached, last := make(chan int, rounds), 0
 	_, err := client.Subscribe(ctx, heartbeats, "", func(_ context.Context, m *sluice.Message) error {
@@ -110,8 +111,8 @@ func followRounds(ctx context.Context, client *sluice.Client) (<-chan int, error
 	return reached, err
 }
 
-// coldStart opens a table of the states, as one who has seen nothing of all that, and waits until
-// they are as expected.
+// coldStart opens a table of the states, like a program that has seen no event before, and waits
+// until they are as expected.
 func coldStart(ctx context.Context, client *sluice.Client) error {
 	changed := make(chan struct{}, 1)
 	t, err := table.Open(ctx, client, states, table.Options[state]{OnChange: func(table.Change[state]) {

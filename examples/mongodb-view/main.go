@@ -94,8 +94,7 @@ func run(ctx context.Context) (err error) {
 	return rebuild(ctx, client, coll)
 }
 
-// publish publishes the customers' changes. The last ones of every fourth customer are that it is
-// gone.
+// publish publishes the customers' changes. The last changes of every fourth customer delete it.
 func publish(ctx context.Context, client *sluice.Client) error {
 	events := make([]sluice.Event, changes)
 	for i := range events {
@@ -147,7 +146,7 @@ func twice(ctx context.Context, client *sluice.Client, coll *mongo.Collection) e
 	return errors.Join(err, stop())
 }
 
-// rebuild projects the topic with another rule, and has what is there built again by it.
+// rebuild projects the topic with another rule, and rebuilds the collection with it.
 func rebuild(ctx context.Context, client *sluice.Client, coll *mongo.Collection) error {
 	ended := make(chan projector.Progress, 1)
 	stop := start(ctx, client, projector.Config{

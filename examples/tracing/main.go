@@ -41,8 +41,8 @@ func main() {
 	}
 }
 
-// work is an application. With OpenTelemetry in it, sluice.WithPropagator writes and reads the
-// headers; they are all that there is to it, so this one does without.
+// work is an application. An application with OpenTelemetry uses sluice.WithPropagator, which
+// writes and reads the headers. Nothing else is needed, so this one does that itself.
 func work(ctx context.Context) error {
 	client, err := sluice.Dial(ctx, cmp.Or(os.Getenv("SLUICE_URL"), "http://127.0.0.1:7070"))
 	if err != nil {

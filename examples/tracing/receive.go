@@ -8,7 +8,7 @@ import (
 	"github.com/sluice-bus/sluice/internal/otlptest"
 )
 
-// receive receives until the trace of the event has come, with what both groups made of it.
+// receive receives until the trace of the event has come, with the spans of both groups.
 func receive(ctx context.Context) error {
 	receiver, err := otlptest.Open()
 	if err != nil {

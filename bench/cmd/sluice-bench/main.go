@@ -1,5 +1,5 @@
-// Command sluice-bench loads a running sidecar and says how it did. Each command is a file of its
-// own; what they share is in run.go.
+// Command sluice-bench loads a running sidecar and reports its rates and latencies. Each command is
+// a file of its own; what they share is in run.go.
 package main
 
 import "github.com/sluice-bus/sluice/internal/program"

@@ -8,7 +8,7 @@ import (
 	"github.com/sluice-bus/sluice/internal/program"
 )
 
-// defaultDepth is what keeps a WebSocket busy without queueing for its own sake.
+// defaultDepth is enough to keep a WebSocket busy, without needless queueing.
 const defaultDepth = 64
 
 type publishCommand struct {

@@ -127,7 +127,7 @@ func newLane(p *Publisher, number int, c carrier) *lane {
 	return l
 }
 
-// run makes the lane's share of the sends, every so-many-th.
+// run makes the lane's share of the sends: with n lanes every nth, from the lane's number on.
 func (l *lane) run(ctx context.Context, stop context.CancelCauseFunc, times schedule) {
 	l.stop = stop
 	p := l.publisher
@@ -238,7 +238,7 @@ func (s *slot) fail(err error) {
 	l.free <- s
 }
 
-// refused counts n events, and ends the run where going on is of no use.
+// refused counts n events, and ends the run if it is useless to go on.
 func (l *lane) refused(err error, n int) {
 	l.tally.fail(err, n)
 	if _, refusal := errors.AsType[*wire.Error](err); !refusal || RateLimited(err) {

@@ -2,8 +2,8 @@ package load
 
 import "sync"
 
-// seen remembers which places of a topic's log were delivered: one bit each, so that telling
-// duplicates costs next to nothing and no guess.
+// seen remembers which places of a topic's log were delivered: one bit each, so that duplicates are
+// found exactly and at little cost.
 type seen struct {
 	mu         sync.Mutex
 	partitions [][]uint64 // bits by seq

@@ -42,6 +42,6 @@ func (t *Tally) merge(other *Tally) {
 	t.Latency.Merge(other.Latency)
 }
 
-// RateLimited reports whether a refusal is for want of tokens, so that the run measures a limit and
+// RateLimited reports whether a refusal is for lack of tokens: the run then measures a limit and
 // not the sidecar.
 func RateLimited(err error) bool { return errors.Is(err, &wire.Error{Code: wire.RateLimited}) }

@@ -23,7 +23,7 @@ type Report struct {
 	// MS is from the start barrier to the last answer, MPS events a second of it.
 	MS  float64 `json:"ms"`
 	MPS float64 `json:"mps"`
-	// Measures says from where to where the latencies are; "" is nowhere, and there are none.
+	// Measures says from which point to which the latencies are measured; "": there are none.
 	Measures string `json:"measures,omitempty"`
 	*latency.Summary
 	// Failed counts events, by code in Errors.
@@ -33,7 +33,7 @@ type Report struct {
 	Parameters any            `json:"parameters"`
 }
 
-// Rate fills in how long events took in all.
+// Rate fills in the time that all events took together, and the events per second.
 func (r *Report) Rate(events int, took time.Duration) {
 	r.MS = latency.Milliseconds(took)
 	if took > 0 {
