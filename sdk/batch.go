@@ -57,8 +57,8 @@ func (c *Client) SubscribeBatch(ctx context.Context, topic, group string, handle
 	return c.subscribe(ctx, topic, group, cfg)
 }
 
-// gather waits until there is a whole batch, or the first event of it has waited long enough. It is
-// false where another handler's goroutine does so already.
+// gather waits until there is a whole batch, or the first event of it has waited long enough. It
+// returns false if another handler's goroutine waits already.
 func (s *Subscription) gather() bool {
 	if s.config.Batch <= 1 || len(s.ready) >= s.config.Batch {
 		return true

@@ -33,7 +33,7 @@ func (c *call) answer(r *codec.Reply, err error) {
 }
 
 // callTable holds the calls by number. A number is used again once its call is answered, so the
-// table is as long as there ever were calls at one time, and a number's corr is made only once.
+// table is only as long as the most calls at one time, and a number's corr is made only once.
 type callTable struct {
 	calls []call
 	corrs []string

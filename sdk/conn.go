@@ -106,7 +106,7 @@ func DialConn(ctx context.Context, url string, opts *ConnOptions) (*Conn, error)
 		transport.CloseIdleConnections()
 		return nil, dialError(url, resp, err)
 	}
-	ws.SetReadLimit(-1) // the sidecar bounds what it sends, and is trusted
+	ws.SetReadLimit(-1) // the sidecar bounds its messages, and is trusted
 	c.ws = ws
 	goIn(&c.work, c.write)
 	goIn(&c.work, c.read)
@@ -174,10 +174,10 @@ func (c *Conn) Err() error {
 // closeTimeout is how long Close tries to send what is queued.
 const closeTimeout = 5 * time.Second
 
-// Close sends what is queued, says good-bye and waits for the connection's goroutines, a few
-// seconds at most where the sidecar does not take part. Requests without an answer fail with
-// ErrClosed; use [Conn.Flush] before it to wait for answers. It must not be called by a callback.
-// The error is why the connection had ended before, or nil.
+// Close sends the queued frames, closes the WebSocket in order and waits for the connection's
+// goroutines. It waits a few seconds at most if the sidecar does not answer. Requests without an
+// answer fail with ErrClosed; use [Conn.Flush] before it to wait for answers. It must not be called
+// by a callback. The error is why the connection had ended before, or nil.
 func (c *Conn) Close() error {
 	c.mu.Lock()
 	before := c.cause

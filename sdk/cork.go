@@ -11,10 +11,10 @@ const (
 	corkedBytes = 64 << 10 // what may wait in a corked connection
 )
 
-// corkedConn is a connection whose writes can be held back. The WebSocket library writes, and means
-// to send, frame by frame; between cork and uncork the frames gather and leave in few system calls.
-// Frames that the library sends by itself (pong, close) meanwhile wait for uncork; the writer corks
-// only while it has frames at hand, so that is soon.
+// corkedConn is a connection whose writes can be held back. The WebSocket library writes each frame
+// by itself, to send it at once. Between cork and uncork the connection gathers the frames, and
+// sends them in few system calls. Frames that the library sends by itself (pong, close) meanwhile
+// wait for uncork; the writer corks only while it has frames at hand, so that is soon.
 type corkedConn struct {
 	net.Conn
 	in *bufio.Reader // of the one goroutine that reads

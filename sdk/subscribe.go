@@ -44,7 +44,7 @@ const (
 
 // Subscribe subscribes to a topic and calls handler for its events. Consumers with the same group
 // share the events, each of which is delivered until it is acked. Without a group ("") this
-// subscription alone gets every event, nothing is acked, and what the handler returns is ignored.
+// subscription alone gets every event, nothing is acked, and the handler's result is ignored.
 //
 // The context bounds the subscribing alone, which is tried again while it can succeed; the
 // subscription ends with Stop, Drain or the client's Close. It has a connection of its own, and

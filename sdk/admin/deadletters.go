@@ -21,7 +21,7 @@ const (
 
 // ListedDeadLetter is an event that a group could not process.
 type ListedDeadLetter struct {
-	DLQID    string `json:"dlq_id"` // stays the same when it is redriven and dies again
+	DLQID    string `json:"dlq_id"` // stays the same when it is redriven and fails again
 	ID       string `json:"id"`     // of the event
 	Group    string `json:"group"`  // "" if the event was never in its topic
 	Reason   string `json:"reason"`

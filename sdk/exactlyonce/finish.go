@@ -22,7 +22,7 @@ func (h *Handler) complete(ctx context.Context, c *Claim) error {
 			return nil
 		}
 		switch next, getErr := h.store.Get(ctx, c.slot.Next()); {
-		case getErr != nil: // not there, not yet to be read, or not to be known now
+		case getErr != nil: // not there, not yet readable, or unknown for now
 		case next.Owner == c.owner:
 			return nil // an earlier try, whose answer was lost
 		default:

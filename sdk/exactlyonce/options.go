@@ -32,7 +32,7 @@ const (
 
 // Options say how a Handler works.
 type Options struct {
-	// Scope is what an id is unique in, for effects: usually a topic and a group, see [Scope]. It
+	// Scope is the namespace in which an id is unique, usually a topic and a group: see [Scope]. It
 	// has 1 to 512 bytes of visible characters.
 	Scope string
 	// TTL is for how long it is remembered that an effect has run, from its end. It must be longer

@@ -65,8 +65,8 @@ type Beat struct {
 // happened, or may yet happen.
 type Store interface {
 	// Insert puts the record into its slot, durably, or returns ErrExists where there is one
-	// already. Of several that insert into a slot one succeeds, which is all that everything else
-	// relies on. A store that sees that the slot's chain has expired may return ErrNotFound.
+	// already. If several callers insert into a slot, one succeeds. Everything else relies on that
+	// alone. A store that sees that the slot's chain has expired may return ErrNotFound.
 	Insert(ctx context.Context, r Record) error
 	// Get returns the record in a slot, or ErrNotFound. The Chain of the first slot does not count.
 	// It finds every record whose Insert has succeeded, unless that has expired.

@@ -121,8 +121,8 @@ func newProjection(client *sluice.Client, cfg Config) (*projection, error) {
 	}, nil
 }
 
-// durable is the collection with writes that the majority acknowledges, and reads of what they have
-// written.
+// durable is the collection with the write concern and the read concern majority, read from the
+// primary.
 func durable(coll *mongo.Collection) *mongo.Collection {
 	return coll.Clone(options.Collection().
 		SetReadConcern(readconcern.Majority()).

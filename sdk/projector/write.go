@@ -36,8 +36,8 @@ var (
 	errReplaced = errors.New("the document was removed and inserted again meanwhile")
 )
 
-// historyError says that the collection is of another history of the topic than what is delivered:
-// the topic is another store's, or the store was restored.
+// historyError says that the collection is of another history of the topic than the delivered
+// events: the topic is another store's, or the store was restored.
 type historyError struct{ says string }
 
 func (e *historyError) Error() string {

@@ -20,7 +20,7 @@ import (
 	"github.com/sluice-bus/sluice/sdk/wire/codec"
 )
 
-// ControlPlaneOptions says how a stand-in for a control plane differs from one that takes
+// ControlPlaneOptions says how a stand-in for a control plane differs from one that accepts
 // everything.
 type ControlPlaneOptions struct {
 	// Token is asked of every request; "" asks none.

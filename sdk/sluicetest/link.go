@@ -15,8 +15,8 @@ import (
 )
 
 // link is a client's connection and the one to the sidecar that belongs to it. Frames pass
-// unchanged, except for those that the options change. Messages in several frames pass unseen,
-// which no client of Sluice sends.
+// unchanged, except for those that the options change. Messages in several frames pass unseen; no
+// client of Sluice sends them.
 type link struct {
 	of              *Sidecar
 	client, sidecar net.Conn

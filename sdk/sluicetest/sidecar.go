@@ -250,7 +250,7 @@ func (s *Sidecar) Close() {
 	s.front.Close()
 	s.links.Wait()
 	s.halt()
-	_ = os.RemoveAll(s.dir) // there is nothing in it that anybody needs
+	_ = os.RemoveAll(s.dir) // its content is not needed any more
 }
 
 // Disconnect breaks all WebSocket connections without a good-bye.

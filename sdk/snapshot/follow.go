@@ -224,7 +224,7 @@ func (c *Consumer[S]) Save(ctx context.Context) error {
 // Current waits until all that was published before the call is applied. Where an event was erased
 // before it came, it waits for the next one of its partition.
 func (c *Consumer[S]) Current(ctx context.Context) error {
-	// One key is read: what counts is the positions.
+	// This reads one key; only the positions matter.
 	heads, err := c.client.HTTP().Latest(ctx, admin.LatestQuery{Topic: c.topic, Keys: []string{"-"}}, func(wire.Event) error { return nil })
 	if err != nil {
 		return err

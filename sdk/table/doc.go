@@ -6,7 +6,7 @@
 // [Open] reads the latest event of each key, which costs as much as there are keys and not as there
 // were events, and follows the topic from exactly there. When the connection breaks, the table goes
 // on right behind what it has. Where it cannot, because retention has removed events meanwhile, or
-// it had no connection for half a day, it reads the latest events again, and what differs is a
+// it had no connection for half a day, it reads the latest events again, and each difference is a
 // change like any other.
 //
 // An event with the payload null deletes its key. Events without a key are passed over. A table

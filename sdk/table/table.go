@@ -150,7 +150,7 @@ const patience = time.Second
 // Current waits until the table has all events that were published before the call, and OnChange
 // has returned from their changes.
 func (t *Table[T]) Current(ctx context.Context) error {
-	// One key is read: what counts is the positions.
+	// This reads one key; only the positions matter.
 	heads, err := t.client.HTTP().Latest(ctx, admin.LatestQuery{Topic: t.topic, Keys: []string{"-"}}, func(wire.Event) error { return nil })
 	if errors.Is(err, &wire.Error{Code: wire.NotFound}) {
 		return t.Err() // nothing was published

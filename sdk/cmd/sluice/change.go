@@ -14,7 +14,7 @@ import (
 	"github.com/sluice-bus/sluice/sdk/wire"
 )
 
-// change is the flags of a command that cannot be taken back.
+// change is the flags of a command that cannot be undone.
 type change struct {
 	DryRun bool `name:"dry-run" help:"Show the effect, and change nothing."`
 	Yes    bool `short:"y" help:"Do not ask before it is done."`

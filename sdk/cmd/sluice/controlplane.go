@@ -29,7 +29,7 @@ type controlPlane struct {
 func (p *controlPlane) ProvideControlPlane(ctx context.Context, c *client) (*admin.ControlPlane, error) {
 	plane := &admin.ControlPlane{URL: p.URL, TokenFunc: c.token, User: p.User}
 	if plane.User == "" {
-		if current, err := user.Current(); err == nil { // a name is a courtesy
+		if current, err := user.Current(); err == nil { // the name is optional
 			plane.User = current.Username
 		}
 	}

@@ -139,7 +139,7 @@ func (a *policyApplyCommand) done(ctx context.Context, app *program.App, c *clie
 	return a.await(ctx, app, c, plane, targets)
 }
 
-// sameChanges tells whether what was done is what was shown.
+// sameChanges tells whether the changes that were made are those that were shown.
 func sameChanges(plan, done []admin.PolicyChange) bool {
 	return slices.EqualFunc(plan, done, func(a, b admin.PolicyChange) bool {
 		return a.Name == b.Name && a.Action == b.Action && len(diff(a.From, b.From)) == 0

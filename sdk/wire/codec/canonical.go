@@ -13,11 +13,11 @@ import (
 )
 
 // SameContent reports whether a and b are the same event published twice, as the code conflict
-// defines it: same key, same headers (order, the trace headers traceparent, tracestate and baggage,
-// and those that begin with sluice- aside, which Sluice sets itself) and same payload. Bytes are
-// compared as bytes. JSON is compared as JSON: numbers as decimals of any size, strings after
-// unescaping, objects whatever the order of their members. Of members with the same name the order
-// does count.
+// defines it: same key, same headers and same payload. The order of headers does not count. Neither
+// do the trace headers traceparent, tracestate and baggage, and the headers that Sluice sets
+// itself, which begin with sluice-. Bytes are compared as bytes. JSON is compared as JSON: numbers
+// as decimals of any size, strings after unescaping, objects whatever the order of their members.
+// Of members with the same name the order does count.
 func SameContent(a, b *wire.Event) bool {
 	if a.Key != b.Key || a.Binary != b.Binary {
 		return false
@@ -214,8 +214,8 @@ func (t *tree) parse(text []byte) (err *SyntaxError) {
 	}
 }
 
-// toNext goes to the next value or member, and closes what ends before it. in is the innermost open
-// node, before and after; it opens here, or else the scanner is behind a value.
+// toNext goes to the next value or member, and closes the nodes that end before it. in is the
+// innermost open node, before and after; it opens here, or else the scanner is behind a value.
 func (t *tree) toNext(in int32, opens bool) (int32, *SyntaxError) {
 	s := &t.s
 	for in != outside {

@@ -10,8 +10,8 @@ import (
 type Pull struct {
 	Max    int // how many events the answer may hold
 	WaitMS int64
-	// Subscribe are the opts. MaxBatch, AutoAck and Rebalance are read, but what they say is up to
-	// the server.
+	// Subscribe are the opts. MaxBatch, AutoAck and Rebalance are read, but the server decides
+	// their effect.
 	Subscribe wire.SubscribeOptions
 }
 
