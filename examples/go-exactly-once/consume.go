@@ -11,7 +11,8 @@ import (
 )
 
 // consume adds up payments until the group has caught up. If die is not nil, the consumer dies on
-// the way, at the worst moment that its ledger has: by itself, or because die ends it.
+// the way, at the worst moment that its ledger has: it calls die with a function that breaks its
+// connection.
 func consume(ctx context.Context, l ledger, die func(disconnect func())) error {
 	client, err := dial(ctx)
 	if err != nil {

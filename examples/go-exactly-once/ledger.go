@@ -12,8 +12,8 @@ import (
 
 // ledger adds up payments, each id once.
 type ledger interface {
-	// handler sees to it that payments are in the sum. It calls crash with each that was added, at
-	// the moment at which a crash would hurt most.
+	// handler returns a handler that adds payments to the sum. It calls crash with each that was
+	// added, at the moment at which a crash would hurt most.
 	handler(crash sluice.Handler) sluice.Handler
 	sum(ctx context.Context) (int, error)
 }

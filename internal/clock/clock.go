@@ -1,5 +1,5 @@
 // Package clock is the time source of a sidecar's parts in a simulation, so that it can stop the
-// time of one sidecar while that of others goes on. It knows nothing of what is waited for.
+// time of one sidecar while that of others goes on. It must not know why its callers wait.
 //
 // A time that Now returns has two readings, as package time's have. Sub, Before and After go by the
 // monotonic one, which on Linux stands still while the machine is suspended. The wall clock,

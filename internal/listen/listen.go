@@ -93,8 +93,8 @@ func Address(l net.Listener) string {
 }
 
 // IsLoopback tells whether only this machine can reach addr: a unix socket, or a host that is
-// localhost or a loopback address. A name is not looked up, and what cannot be parsed is not
-// loopback.
+// localhost or a loopback address. A name is not looked up, and an address that cannot be parsed is
+// not loopback.
 func IsLoopback(addr string) bool {
 	if strings.HasPrefix(addr, unixPrefix) {
 		return true

@@ -44,7 +44,7 @@ type member struct {
 	lag      time.Duration // of replication to here, added to the set's
 	topology int64         // counts the changes that a streaming hello waits for
 
-	// The oplog: position p is the entry log[p-base-1], and what came before base is only in the
+	// The oplog: position p is the entry log[p-base-1], and the entries before base are only in the
 	// stores.
 	log  []*entry
 	base int

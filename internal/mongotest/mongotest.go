@@ -194,8 +194,8 @@ func (s *Server) order(what string) {
 // shared one.
 func (s *Server) CanStop() bool { return s.own != nil && !s.shared }
 
-// NewDatabase returns the name of a database that nobody else uses. It is dropped at the end of the
-// test where the server lives on.
+// NewDatabase returns the name of a database that nobody else uses. If the server outlives the
+// test, the database is dropped at the end of the test.
 func (s *Server) NewDatabase(t testing.TB) string {
 	t.Helper()
 	name := "slu_" + strings.ToLower(rand.Text()[:12])

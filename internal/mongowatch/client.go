@@ -30,8 +30,9 @@ func ClientOptions(url, app string, timeout time.Duration, dialer options.Contex
 }
 
 // Disconnect closes a client's connections, and ends its sessions if the server answers within the
-// given time. The caller's operations have ended. The driver takes no deadline from here: with one it
-// spins, without a pause, while a connection is in use, also one that only waits for a late answer.
+// given time. The caller's operations have ended. The driver takes no deadline from here: with one
+// it spins, without a pause, while a connection is in use, also one that only waits for a late
+// answer.
 func Disconnect(client *mongo.Client, c clock.Clock, within time.Duration) error {
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()

@@ -199,7 +199,7 @@ func newLogger(w io.Writer, format, level string) *slog.Logger {
 	return slog.New(slog.NewTextHandler(w, options))
 }
 
-// exitError is an error that knows the status it ends the program with.
+// exitError is an error that ends the program with a status of its own.
 type exitError struct {
 	status int
 	cause  error

@@ -12,7 +12,7 @@ import (
 type facts struct {
 	fits    []*jsonschema.Schema // the schemas that it fits, with all that follow from them
 	fitsNot []*jsonschema.Schema
-	// divided are the choices of which these facts are one case already.
+	// divided are the choices by whose cases these facts were divided already.
 	divided []choice
 }
 

@@ -119,7 +119,7 @@ func (c *comparer) sum(s *jsonschema.Schema) (d digest) {
 		w.say("dependency", name, names)
 		w.subschema(asSchema(s.Dependencies[name]))
 	}
-	if s.UnevaluatedItems != nil || s.UnevaluatedProperties != nil { // which ones are depends on the draft
+	if s.UnevaluatedItems != nil || s.UnevaluatedProperties != nil { // the draft decides which
 		w.say("unevaluated", s.DraftVersion)
 		w.subschema(s.UnevaluatedItems)
 		w.subschema(s.UnevaluatedProperties)

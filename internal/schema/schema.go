@@ -29,8 +29,8 @@ const (
 	MaxBytes        = 256 << 10 // of its text
 	MaxSubschemas   = 5000      // objects and booleans in it
 	MaxPatternBytes = 1024      // of one regular expression
-	// maxPatternSize is how many instructions a regular expression may have: what "x{1000}" says in
-	// few bytes is matched in as many steps a character.
+	// maxPatternSize is how many instructions a regular expression may have: a short one such as
+	// "x{1000}" may have many, and matching takes as many steps a character.
 	maxPatternSize = maxTextSteps
 )
 

@@ -12,8 +12,8 @@ import (
 	"time"
 )
 
-// The variables that make soak sets: how long rounds are repeated, 0s for one round, and the seed of
-// the first one. The seed alone is for go test, whose rounds are the same then.
+// The variables that make soak sets: how long rounds are repeated, 0s for one round, and the seed
+// of the first one. The seed alone is for go test, whose rounds are the same then.
 const (
 	timeVar = "SLUICE_SOAK_TIME"
 	seedVar = "SLUICE_SOAK_SEED"

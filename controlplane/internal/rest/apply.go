@@ -155,7 +155,7 @@ func readApply(body []byte, may func(role string) error) (req applyRequest, err 
 		return req, err
 	}
 	list, ok := fields["policies"]
-	if !ok { // nothing may be pruned for want of a list
+	if !ok { // a missing list must not prune everything
 		return req, wire.Errorf(wire.BadRequest, `field "policies" is missing; it is the list of policies, [] for none`)
 	}
 	if !bytes.HasPrefix(list, []byte("[")) {

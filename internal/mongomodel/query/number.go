@@ -35,7 +35,7 @@ func doubleValue(f float64) bson.RawValue {
 	return bson.RawValue{Type: bson.TypeDouble, Value: bsoncore.AppendDouble(nil, f)}
 }
 
-// asInt64 returns a number that is whole, whatever its type.
+// asInt64 returns a whole number of any numeric type.
 func asInt64(v bson.RawValue) (int64, bool) {
 	switch v.Type {
 	case bson.TypeInt32:
