@@ -27,7 +27,7 @@ func (g *Gateway) serveSocket(w http.ResponseWriter, r *http.Request) {
 	limits := g.httpConn(r).publish
 	up := &upgrade{ResponseWriter: w, cfg: &g.cfg}
 	ws, err := websocket.Accept(up, r, &websocket.AcceptOptions{
-		InsecureSkipVerify: true, // the guard has looked at Origin
+		InsecureSkipVerify: true, // httpapi.Guard has checked Origin
 		CompressionMode:    websocket.CompressionDisabled,
 	})
 	if err != nil {
@@ -49,17 +49,17 @@ func (g *Gateway) serveSocket(w http.ResponseWriter, r *http.Request) {
 const closingReason = "the sidecar is shutting down"
 
 // upgrade is a ResponseWriter that puts a send buffer between the WebSocket library and the
-// connection, and keeps the library's own refusals, which are plain text, from the client.
+// connection. It does not send the library's own refusals, which are plain text, to the client.
 type upgrade struct {
 	http.ResponseWriter
 	cfg        *Config
-	sendBuffer *sendBuffer // once hijacked
+	sendBuffer *sendBuffer // set once hijacked
 	status     int
 	text       bytes.Buffer // of a refusal
 }
 
-// controlFrame is room for a whole control frame, so that the library hands each of them over with
-// one write, and data frames with two.
+// controlFrame is the size of a whole control frame. So the library writes a control frame with one
+// call, and a data frame with two.
 const controlFrame = 256
 
 // Hijack takes the connection over; the library calls it.
@@ -72,7 +72,7 @@ func (u *upgrade) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 	return u.sendBuffer, bufio.NewReadWriter(brw.Reader, bufio.NewWriterSize(u.sendBuffer, controlFrame)), nil
 }
 
-// WriteHeader lets only the switch of protocols through.
+// WriteHeader passes on only the switch of protocols.
 func (u *upgrade) WriteHeader(status int) {
 	u.status = status
 	if status == http.StatusSwitchingProtocols {

@@ -14,8 +14,8 @@ import (
 	"github.com/sluice-bus/sluice/sidecar/internal/group"
 )
 
-// strangerFrameBytes is the longest message of a connection that has not authenticated: room for an
-// AUTH with the longest token.
+// strangerFrameBytes is the longest message of a connection that has not authenticated: enough for
+// an AUTH with the longest token.
 const strangerFrameBytes = 2 * wire.MaxTokenBytes
 
 // Reasons that go with the close code 1008.
@@ -25,8 +25,8 @@ const (
 	reasonRevoked = "the token may not do this any more"
 )
 
-// arrival returns the identity of a request for a WebSocket. It is nil if an AUTH has yet to
-// authenticate the client. An error says that the request itself has a wrong token.
+// arrival returns the identity of a WebSocket request. It is nil if the client has yet to
+// authenticate with AUTH. The error is that of a wrong token in the request.
 func (g *Gateway) arrival(r *http.Request) (*access.Identity, error) {
 	id, err := g.cfg.Access.Identify(r)
 	if err == nil {
@@ -38,8 +38,8 @@ func (g *Gateway) arrival(r *http.Request) (*access.Identity, error) {
 	return nil, nil
 }
 
-// authenticate handles AUTH. It may come again, to go on with another token. One that fails ends
-// the connection.
+// authenticate handles AUTH. A client may send it again to continue with another token. A failed
+// AUTH ends the connection.
 func (c *conn) authenticate(req *codec.Request) {
 	id, err := c.cfg.Access.Token(c.ctx, req.Token, c.from())
 	if err == nil {
@@ -65,7 +65,7 @@ func (c *conn) identity() (*access.Identity, error) {
 	return c.cfg.Access.Renew(who)
 }
 
-// allowed says whether id may do the op. authorize checks the events of a PUBLISH one by one.
+// allowed reports whether id may do the op. authorize checks the events of a PUBLISH one by one.
 func allowed(id *access.Identity, req *codec.Request) error {
 	switch req.Op {
 	case wire.OpPing, wire.OpPublish:
@@ -97,7 +97,7 @@ func (c *conn) expelStranger() {
 	}
 }
 
-// keeps says whether id may have the subscriptions of this connection.
+// keeps reports whether id may have the subscriptions of this connection.
 func (c *conn) keeps(id *access.Identity) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -112,8 +112,8 @@ func (c *conn) keeps(id *access.Identity) error {
 	return nil
 }
 
-// stillMay checks the rights to the subscriptions again after one was added: rightsChanged sees
-// only later changes. An error ends the connection.
+// stillMay checks the rights to the subscriptions again after a subscription was added, since
+// rightsChanged sees only later changes. An error ends the connection.
 func (c *conn) stillMay() error {
 	err := c.mayKeep()
 	if err != nil {
@@ -122,7 +122,7 @@ func (c *conn) stillMay() error {
 	return err
 }
 
-// mayKeep says whether the connection may keep its subscriptions, with the rights in force now.
+// mayKeep reports whether the connection may keep its subscriptions, with the rights in force now.
 func (c *conn) mayKeep() error {
 	id, err := c.identity()
 	if err != nil {
@@ -131,8 +131,8 @@ func (c *conn) mayKeep() error {
 	return c.keeps(id)
 }
 
-// expel ends a connection that has no right to be there: ops are refused with why, and
-// subscriptions end before the client is told.
+// expel ends a connection that has lost its rights. Ops are refused with why, and subscriptions end
+// before the client is told.
 func (c *conn) expel(why *wire.Error, reason string) {
 	if !c.end(why) {
 		return // it is ending already
@@ -143,8 +143,8 @@ func (c *conn) expel(why *wire.Error, reason string) {
 	c.hangUp(closing{websocket.StatusPolicyViolation, reason})
 }
 
-// rightsChanged ends the connections whose token is gone, or may not have their subscriptions any
-// more. The rights of the others are checked with each of their ops.
+// rightsChanged ends the connections whose token was removed, or whose token no longer allows their
+// subscriptions. The rights of the other connections are checked with each op.
 func (g *Gateway) rightsChanged() {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -153,7 +153,7 @@ func (g *Gateway) rightsChanged() {
 	}
 	for c := range g.conns {
 		if c.who.Load() == nil {
-			continue // expelStranger ends it
+			continue // expelStranger ends such a connection
 		}
 		if err := c.mayKeep(); err != nil {
 			g.busy.Go(func() { c.expel(wire.AsError(err), reasonRevoked) })
@@ -175,13 +175,13 @@ func madeFor(ctx context.Context, id *access.Identity) context.Context {
 	return eventlog.MadeBy(ctx, id.Name)
 }
 
-// madeFor does that for the sender of a request.
+// madeFor attributes created topics and groups to the sender of a request.
 func (g *Gateway) madeFor(r *http.Request) context.Context {
 	id := g.cfg.Access.From(r.Context())
 	return madeFor(r.Context(), &id)
 }
 
-// may says whether the sender of a request may do that; Handler has authenticated it.
+// may reports whether the sender of a request may do that; Handler has authenticated the sender.
 func (g *Gateway) may(r *http.Request, do access.Action, topic, group string) error {
 	return g.cfg.Access.From(r.Context()).May(do, topic, group)
 }

@@ -2,8 +2,8 @@ package gateway
 
 import "sync"
 
-// Sizes of the send buffer's chunks. The first is small, since a connection mostly has one reply or
-// one event to write. Large ones take a backlog.
+// Sizes of the send buffer's chunks. The first chunk is small, since a connection usually has one
+// reply or one event to write. Large chunks hold a backlog.
 const (
 	smallChunk = 4 << 10
 	largeChunk = 64 << 10
@@ -14,7 +14,7 @@ var (
 	largeChunks = sync.Pool{New: func() any { return new([largeChunk]byte) }}
 )
 
-// newChunk returns an empty chunk to stand behind so many others, when so many bytes are at hand.
+// newChunk returns an empty chunk to follow so many others, when so many bytes are to be added.
 func newChunk(before, bytes int) []byte {
 	if before == 0 && bytes <= smallChunk {
 		return smallChunks.Get().(*[smallChunk]byte)[:0]
@@ -31,7 +31,7 @@ func freeChunk(c []byte) {
 	}
 }
 
-// scratch is a buffer for one frame, on its way in or out.
+// scratch is a buffer for one frame that is read or written.
 type scratch struct{ b []byte }
 
 // keepScratch is how large a buffer may be to be used again: one that held an exceptional frame is

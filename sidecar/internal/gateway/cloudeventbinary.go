@@ -9,8 +9,8 @@ import (
 	"github.com/sluice-bus/sluice/sdk/wire"
 )
 
-// binaryItemOf makes an event of a CloudEvent in binary mode: its attributes are in ce- headers,
-// its data is the body, of the request's content type.
+// binaryItemOf makes an event of a CloudEvent in binary mode: the ce- headers are its attributes,
+// and the body is its data, of the request's content type.
 func binaryItemOf(topic string, h http.Header, data []byte, lim wire.Limits) (it wire.PublishItem, err *wire.Error) {
 	contentType, _, err := singleHeader(h, "Content-Type")
 	if err != nil {
@@ -31,7 +31,7 @@ func binaryItemOf(topic string, h http.Header, data []byte, lim wire.Limits) (it
 		return it, err
 	}
 	if mediaOf(contentType) == "application/x-www-form-urlencoded" {
-		contentType = "" // which is what curl says of everything
+		contentType = "" // curl's default type for every body
 	}
 	if err = setData(&it, contentType, isJSON(contentType), data, lim); err != nil {
 		return it, err
@@ -61,8 +61,8 @@ func binaryAttributes(h http.Header) (attributes, *wire.Error) {
 	return a, nil
 }
 
-// decodeHeader undoes the encoding of an attribute's value: double quotes around it, as older
-// senders have them, and then one round of percent encoding.
+// decodeHeader decodes an attribute's value: it removes double quotes around the value, which older
+// senders add, and then undoes one round of percent encoding.
 func decodeHeader(value string) (string, bool) {
 	value, ok := unquote(value)
 	if !ok {
@@ -72,7 +72,7 @@ func decodeHeader(value string) (string, bool) {
 	return value, err == nil && utf8.ValidString(value)
 }
 
-// unquote takes the quotes of a quoted-string of RFC 9110 away, and its backslashes.
+// unquote removes the quotes and backslashes of a quoted-string of RFC 9110.
 func unquote(value string) (string, bool) {
 	if !strings.HasPrefix(value, `"`) {
 		return value, true

@@ -13,8 +13,8 @@ import (
 	"github.com/sluice-bus/sluice/sdk/wire/codec"
 )
 
-// structuredItemOf makes an event of a CloudEvent in structured mode: one JSON object, which h, the
-// request's headers, may say more of.
+// structuredItemOf makes an event of a CloudEvent in structured mode, which is one JSON object. The
+// request's headers, h, may add to the event.
 func structuredItemOf(topic string, h http.Header, text []byte, lim wire.Limits) (it wire.PublishItem, err *wire.Error) {
 	if err = fillFromHeaders(&it, topic, h, structuredBody, lim); err != nil {
 		return it, err
@@ -22,8 +22,8 @@ func structuredItemOf(topic string, h http.Header, text []byte, lim wire.Limits)
 	return it, fillFromJSON(&it, text, lim)
 }
 
-// batchedItemsOf makes an event of each CloudEvent in a JSON array. One that is wrong is refused by
-// itself.
+// batchedItemsOf makes an event of each CloudEvent in a JSON array. It refuses wrong ones one by
+// one.
 func batchedItemsOf(topic string, h http.Header, content []byte, lim wire.Limits) ([]wire.PublishItem, *wire.Error) {
 	if name := headerOfOne(h); name != "" {
 		return nil, wire.Errorf(wire.BadRequest, "header %s is about one event: in a batch each has its own attributes", name)
@@ -40,8 +40,8 @@ func batchedItemsOf(topic string, h http.Header, content []byte, lim wire.Limits
 	return items, err
 }
 
-// eachElement calls f with each element of a JSON array, of which there may be as many as a batch
-// may have. An error of f ends it. The text is f's to keep.
+// eachElement calls f with each element of a JSON array, which may have as many as a batch. An
+// error of f ends the loop. f may keep the text.
 func eachElement(content []byte, what string, lim wire.Limits, f func(json.RawMessage) *wire.Error) *wire.Error {
 	notJSON := func(err error) *wire.Error {
 		return wire.Errorf(wire.BadJSON, "the batch is not JSON: %s", reason(err))
@@ -79,7 +79,7 @@ func eachElement(content []byte, what string, lim wire.Limits, f func(json.RawMe
 
 var errNotUTF8 = errors.New("it is not valid UTF-8")
 
-// reason is a decoder's error in words, also at the end of the text.
+// reason is a decoder's error in words. A text that ends too early has its own words.
 func reason(err error) string {
 	if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
 		return "the text ends too early"
@@ -87,8 +87,8 @@ func reason(err error) string {
 	return err.Error()
 }
 
-// fillFromJSON puts a CloudEvent in JSON into an event. Members that are null count as absent, and
-// of those with the same name the last counts.
+// fillFromJSON puts a CloudEvent in JSON into an event. Null members count as absent. Of members
+// with the same name the last counts.
 func fillFromJSON(it *wire.PublishItem, text []byte, lim wire.Limits) *wire.Error {
 	if !utf8.Valid(text) {
 		return wire.Errorf(wire.BadJSON, "the CloudEvent is not JSON: %v", errNotUTF8)
@@ -128,8 +128,8 @@ func fillFromJSON(it *wire.PublishItem, text []byte, lim wire.Limits) *wire.Erro
 	return checkItem(it, lim)
 }
 
-// isText reports whether an attribute's value must be a string: true for the attributes of the
-// specification; extensions may have other types.
+// isText reports whether an attribute's value must be a string. It is true for the attributes of
+// the specification; extensions may have other types.
 func isText(name string) bool {
 	switch name {
 	case "specversion", "id", "source", "type", "subject", "time", "datacontenttype", "dataschema":
@@ -138,8 +138,8 @@ func isText(name string) bool {
 	return false
 }
 
-// attributeOf is the string that an attribute's JSON value stands for: a string itself, an
-// extension's boolean and whole number as they are written.
+// attributeOf is an attribute's JSON value as a string. An extension's boolean or whole number
+// keeps its JSON text.
 func attributeOf(name string, raw json.RawMessage) (value string, given bool, err *wire.Error) {
 	switch c := raw[0]; {
 	case c == 'n':
@@ -160,8 +160,8 @@ func attributeOf(name string, raw json.RawMessage) (value string, given bool, er
 	return "", false, wire.Errorf(wire.BadRequest, "the CloudEvent's attribute %s must be a string, a boolean or a whole number", shorten(name))
 }
 
-// fillData puts the data into an event: that of data, a JSON value, or, where its type is none of
-// JSON, the text that a string holds; or that of data_base64.
+// fillData puts the data into an event. The member data is a JSON value or, if the content type is
+// not JSON, a string with the text; the member data_base64 has bytes.
 func fillData(it *wire.PublishItem, contentType string, data, data64 json.RawMessage, lim wire.Limits) *wire.Error {
 	json64 := given(data64)
 	switch {
@@ -187,7 +187,7 @@ func fillData(it *wire.PublishItem, contentType string, data, data64 json.RawMes
 	return setData(it, contentType, false, text, lim)
 }
 
-// given reports whether there is a value other than null.
+// given reports whether a member has a value other than null.
 func given(raw json.RawMessage) bool { return len(raw) > 0 && raw[0] != 'n' }
 
 func base64Of(raw json.RawMessage) ([]byte, *wire.Error) {
@@ -203,7 +203,7 @@ func base64Of(raw json.RawMessage) ([]byte, *wire.Error) {
 }
 
 // textOf is the text of a JSON string that a decoder has read. ok is false if the string holds a
-// lone surrogate escape: no text has one.
+// lone surrogate escape, which stands for no character.
 func textOf(raw []byte) (text []byte, ok bool) {
 	tokens := codec.NewTokens(raw)
 	if tokens.Next() != nil {

@@ -12,9 +12,9 @@ import (
 	"github.com/sluice-bus/sluice/sdk/wire/codec"
 )
 
-// CloudEvents 1.0 as they are published: https://github.com/cloudevents/spec, its HTTP binding and
-// its JSON format. An attribute has a string here, which is its canonical form, whichever way it
-// came.
+// Publishing CloudEvents 1.0, by their HTTP binding and JSON format:
+// https://github.com/cloudevents/spec. In this package an attribute is a string in its canonical
+// form, in every mode.
 
 // The media types of CloudEvents in JSON.
 const (
@@ -23,14 +23,15 @@ const (
 	mediaBatched     = "application/cloudevents-batch+json"
 )
 
-// cePrefix begins the request headers that carry attributes in binary mode, as net/http writes it,
-// and, in lower case, the event's headers that keep them.
+// cePrefix begins the request headers with attributes in binary mode, in net/http's spelling. In
+// lower case it begins the event's headers that keep attributes.
 const cePrefix = "Ce-"
 
 // attributes are those of one CloudEvent, by name, without datacontenttype.
 type attributes map[string]string
 
-// check says which attribute is missing, or does not follow the specification.
+// check returns an error that names an attribute that is missing or does not follow the
+// specification.
 func (a attributes) check() *wire.Error {
 	for _, name := range []string{"specversion", "id", "source", "type"} {
 		switch value, given := a[name]; {
@@ -71,8 +72,8 @@ func checkAttribute(name, value string) *wire.Error {
 	return nil
 }
 
-// eventTime is the ts that an event's time gives; false where it lies before the epoch, or past
-// what a ts may be.
+// eventTime is the ts from an event's time; false if the time is before the epoch, or later than a
+// ts may be.
 func eventTime(value string) (ts int64, fits bool, err *wire.Error) {
 	t, bad := time.Parse(time.RFC3339Nano, strings.ToUpper(value))
 	if bad != nil {
@@ -88,9 +89,9 @@ var ceTrace = []string{"traceparent", "tracestate"}
 // ceTTL is the extension that is the event's ttl_ms.
 const ceTTL = "ttlms"
 
-// fill puts the attributes into an event that has the values of the request's own headers already.
-// The two must agree. The exceptions are ts, which wins over the attribute time, and the trace of
-// the headers, which wins over that of the attributes.
+// fill puts the attributes into an event that already has the values of the request's own headers.
+// The two must agree, with two exceptions: the ts header wins over the attribute time, and the
+// trace headers win over the trace attributes.
 func (a attributes) fill(it *wire.PublishItem) *wire.Error {
 	if err := a.check(); err != nil {
 		return err
@@ -132,8 +133,8 @@ func (a attributes) fill(it *wire.PublishItem) *wire.Error {
 	return nil
 }
 
-// addHeaders keeps the attributes that are nothing else of the event as headers, in place of those
-// of their names that a request gave it.
+// addHeaders keeps as headers the attributes that set nothing else of the event. They replace
+// headers of the same names from the request.
 func (a attributes) addHeaders(e *wire.Event) {
 	_, traced := e.Headers.Get(ceTrace[0])
 	given := e.Headers
@@ -159,7 +160,7 @@ func mediaOf(contentType string) string {
 	return strings.ToLower(strings.TrimSpace(media))
 }
 
-// isJSON reports whether data of a content type is JSON; without one it is.
+// isJSON reports whether data of a content type is JSON. Data without a content type is JSON.
 func isJSON(contentType string) bool {
 	media := mediaOf(contentType)
 	return media == "" || strings.HasSuffix(media, "/json") || strings.HasSuffix(media, "+json")

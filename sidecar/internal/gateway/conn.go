@@ -20,7 +20,7 @@ import (
 // conn is one WebSocket connection.
 type conn struct {
 	cfg    *Config
-	name   string          // names it to people
+	name   string          // names the connection to people
 	ctx    context.Context // ends with the connection
 	cancel context.CancelFunc
 	ws     *websocket.Conn
@@ -30,7 +30,7 @@ type conn struct {
 	pacers pacers // of deliveries
 
 	who  atomic.Pointer[access.Identity] // nil until it is known
-	over *closing                        // the reader's: how to end after this op
+	over *closing                        // the reader's: how to close after this op
 
 	mu     sync.Mutex
 	ending *wire.Error // ops are refused with it
@@ -55,7 +55,7 @@ func newConn(ctx context.Context, cfg *Config, name string, ws *websocket.Conn, 
 	return c
 }
 
-// serve reads until the connection ends, and then takes it apart.
+// serve reads until the connection ends, and then releases everything that belongs to it.
 func (c *conn) serve() {
 	if c.who.Load() == nil {
 		defer time.AfterFunc(c.cfg.Bounds.AuthTimeout, c.expelStranger).Stop()
@@ -73,14 +73,14 @@ func (c *conn) serve() {
 	}
 }
 
-// closing is how a connection is to be closed; without a status the peer has gone already.
+// closing says how to close a connection; without a status the peer is already gone.
 type closing struct {
 	status websocket.StatusCode
 	reason string
 }
 
 func (c *conn) hangUp(how closing) {
-	// An error says that the peer has gone already.
+	// An error means that the peer is already gone.
 	if how.status == 0 {
 		_ = c.ws.CloseNow()
 		return
@@ -88,7 +88,7 @@ func (c *conn) hangUp(how closing) {
 	_ = c.ws.Close(how.status, how.reason)
 }
 
-// shutdown ends the connection in order; once ctx ends, at once.
+// shutdown ends the connection in order, or at once when ctx ends.
 func (c *conn) shutdown(ctx context.Context) {
 	stop := context.AfterFunc(ctx, c.out.abort)
 	defer stop()
@@ -101,7 +101,7 @@ func (c *conn) shutdown(ctx context.Context) {
 	c.hangUp(closing{websocket.StatusGoingAway, closingReason})
 }
 
-// end refuses ops from now on; false: they are refused already.
+// end refuses ops from now on; false: they were refused already.
 func (c *conn) end(why *wire.Error) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -119,7 +119,7 @@ func (c *conn) refusing() *wire.Error {
 	return c.ending
 }
 
-// removeSubscriptions empties the list of subscriptions, and returns it.
+// removeSubscriptions empties the list of subscriptions, and returns the removed ones.
 func (c *conn) removeSubscriptions() map[subKey]*subscription {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -131,7 +131,7 @@ func (c *conn) removeSubscriptions() map[subKey]*subscription {
 	return subs
 }
 
-// from is where the client is.
+// from is the client's address.
 func (c *conn) from() string { return c.out.RemoteAddr().String() }
 
 // notePublished writes the outcome of a PUBLISH to the access log.
@@ -159,7 +159,7 @@ func (c *conn) subscriptions() int {
 	return len(c.subs)
 }
 
-// wakeSubscriptions says that the send buffer has room again.
+// wakeSubscriptions tells the subscriptions that the send buffer has room again.
 func (c *conn) wakeSubscriptions() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -168,8 +168,8 @@ func (c *conn) wakeSubscriptions() {
 	}
 }
 
-// write puts one frame into the send buffer. An error says that the connection has ended, which its
-// reader learns as well.
+// write puts one frame into the send buffer. An error means that the connection has ended; the
+// connection's reader learns this too.
 func (c *conn) write(frame []byte) {
 	c.out.cork()
 	_ = c.ws.Write(context.Background(), websocket.MessageText, frame)
@@ -188,7 +188,7 @@ func (c *conn) replyOK(req *codec.Request) {
 	c.reply(func(dst []byte) []byte { return codec.AppendOK(dst, req.Corr, req.HasCorr) })
 }
 
-// replyError answers with a refusal. Any other error is a defect: the log has the detail, and the
+// replyError answers with a refusal. Any other error is a defect: the log gets the detail, and the
 // client does not.
 func (c *conn) replyError(req *codec.Request, err error) {
 	e := wire.AsError(err)

@@ -50,20 +50,20 @@ func (g *Gateway) publishDapr(w http.ResponseWriter, r *http.Request) error {
 	return err
 }
 
-// daprMetadata is the metadata of an event that a client of Dapr sends beside the payload.
+// daprMetadata is the metadata that a client of Dapr sends with an event, beside the payload.
 type daprMetadata struct {
-	raw   bool   // a CloudEvent is a payload like any other
-	key   string // orders the event
+	raw   bool   // a CloudEvent is treated like any other payload
+	key   string // keeps the order of events
 	id    string
 	ttlMS int64
 	attrs []wire.Header // of a CloudEvent, by name
 	later wire.Later
 }
 
-// metadataPrefix begins the names of those query parameters that are metadata.
+// metadataPrefix begins the names of query parameters with metadata.
 const metadataPrefix = "metadata."
 
-// daprMetadataOf reads the metadata among a request's query parameters.
+// daprMetadataOf reads the metadata in a request's query parameters.
 func daprMetadataOf(query string) (m daprMetadata, bad *wire.Error) {
 	values, err := url.ParseQuery(query)
 	if err != nil {
@@ -84,7 +84,7 @@ func daprMetadataOf(query string) (m daprMetadata, bad *wire.Error) {
 	return m, nil
 }
 
-// set takes one entry of metadata. Unknown ones are for other brokers, and ignored.
+// set reads one entry of metadata. It ignores unknown entries, which are meant for other brokers.
 func (m *daprMetadata) set(name, value string) *wire.Error {
 	attr, isAttribute := strings.CutPrefix(name, "cloudevent.")
 	switch {
@@ -111,7 +111,7 @@ func (m *daprMetadata) set(name, value string) *wire.Error {
 	return nil
 }
 
-// kind is how the body is read: as one event.
+// kind is the kind as which the body is read; Dapr's body is always one event.
 func (m *daprMetadata) kind(kind body, h http.Header) body {
 	switch {
 	case kind == linesBody, kind == binaryBody && m.raw && !isJSON(h.Get("Content-Type")):
@@ -140,7 +140,7 @@ func (m *daprMetadata) fill(it *wire.PublishItem, lim wire.Limits) *wire.Error {
 	if m.later.Given() {
 		it.Later = m.later
 		if _, given := e.Headers.Get(strings.ToLower(cePrefix) + "time"); given {
-			e.TS, it.HasTS = 0, false // which was the CloudEvent's time
+			e.TS, it.HasTS = 0, false // it came from the CloudEvent's time
 		}
 	}
 	for _, attr := range m.attrs {

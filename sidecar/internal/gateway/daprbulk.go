@@ -19,7 +19,7 @@ type daprEntry struct {
 	Metadata    map[string]string `json:"metadata"`
 }
 
-// daprFailure is one that was refused.
+// daprFailure is a refused entry.
 type daprFailure struct {
 	EntryID string    `json:"entryId"`
 	Error   string    `json:"error"`
@@ -49,12 +49,12 @@ func (g *Gateway) publishDaprBulk(w http.ResponseWriter, r *http.Request) error 
 		w.WriteHeader(http.StatusNoContent)
 		return nil
 	}
-	// Dapr's clients look for these in an answer with this status.
+	// Dapr's clients read the failed entries from an answer with this status.
 	return marshalTo(w, http.StatusInternalServerError, map[string][]daprFailure{"failedEntries": failed})
 }
 
-// daprItemsOf makes an event of each entry. One that is wrong is refused by itself, once it has a
-// name to be refused under.
+// daprItemsOf makes an event of each entry. A wrong entry with an entryId of its own is refused
+// alone. An entry without one makes the whole request fail.
 func daprItemsOf(topic, query string, content []byte, lim wire.Limits) ([]daprEntry, []wire.PublishItem, *wire.Error) {
 	meta, bad := daprMetadataOf(query)
 	if bad != nil {
@@ -85,10 +85,10 @@ func daprItemsOf(topic, query string, content []byte, lim wire.Limits) ([]daprEn
 	return entries, items, bad
 }
 
-// item makes an event of an entry; meta is the request's metadata for all of them.
+// item makes an event of an entry; meta is the request's metadata, which applies to all entries.
 func (en *daprEntry) item(topic string, meta daprMetadata, lim wire.Limits) (it wire.PublishItem, bad *wire.Error) {
 	it.Event.Topic = topic
-	meta.attrs = slices.Clip(meta.attrs) // which others append to, too
+	meta.attrs = slices.Clip(meta.attrs) // other entries append to it too
 	for _, name := range slices.Sorted(maps.Keys(en.Metadata)) {
 		if bad = meta.set(name, en.Metadata[name]); bad != nil {
 			return it, bad
@@ -111,7 +111,7 @@ func (en *daprEntry) item(topic string, meta daprMetadata, lim wire.Limits) (it 
 	return it, bad
 }
 
-// setBytes takes an event that is not JSON: a string that is its text, or its base64.
+// setBytes reads an event that is not JSON: its string is the text, or base64.
 func (en *daprEntry) setBytes(it *wire.PublishItem, isText bool, lim wire.Limits) *wire.Error {
 	var text []byte
 	ok := en.Event[0] == '"'

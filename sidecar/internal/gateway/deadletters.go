@@ -37,10 +37,10 @@ const deadPage = 1000
 type deadLetters struct {
 	topic         string
 	group, reason string
-	before        int64           // only those that died earlier; 0: all
+	before        int64           // only those that died before this time; 0: all
 	ids           map[string]bool // nil: all
 	sees          func(group string) bool
-	order         string          // by the time of death: asc, as "" is, or desc
+	order         string          // by time of death: "asc" (or ""), or "desc"
 	after         *eventlog.Point // in the dead letter topic
 }
 
@@ -55,7 +55,7 @@ func (g *Gateway) eachDead(ctx context.Context, q deadLetters, visit func([]even
 	scan := eventlog.ScanQuery{Descending: q.order == "desc", After: q.after}
 	for page, err := range eventlog.Pages(ctx, g.cfg.Log, q.topic+wire.DeadLetterSuffix, scan, eventlog.Bounds{Events: deadPage, Bytes: maxSettleBody}) {
 		if errors.Is(err, eventlog.ErrNotFound) {
-			return nil // nothing ever died
+			return nil // no event ever died
 		}
 		if err != nil {
 			return err
@@ -75,7 +75,8 @@ func (g *Gateway) eachDead(ctx context.Context, q deadLetters, visit func([]even
 	return nil
 }
 
-// complete looks up the events of dead letters of older versions, which do not have their places.
+// complete looks up the events of dead letters of older versions, which do not name the events'
+// places.
 func (g *Gateway) complete(ctx context.Context, topic string, dead []eventlog.Dead) error {
 	var ids []string
 	var old []*eventlog.Dead
@@ -97,8 +98,8 @@ func (g *Gateway) complete(ctx context.Context, topic string, dead []eventlog.De
 	return nil
 }
 
-// count counts the selected dead letters. Dead letters in over were redriven and have died again:
-// the next ones are stored already, and these are being removed.
+// count counts the selected dead letters, without those in over: these were redriven and have died
+// again. Their next dead letters are stored already, and they are about to be removed.
 func (g *Gateway) count(ctx context.Context, q deadLetters) (total int, over map[string]bool, err error) {
 	over = map[string]bool{}
 	q.after = nil
@@ -124,7 +125,7 @@ func (g *Gateway) count(ctx context.Context, q deadLetters) (total int, over map
 	})
 }
 
-// redriven tells of each dead letter whether it is to be delivered again.
+// redriven reports for each dead letter whether it is to be delivered again.
 func (g *Gateway) redriven(ctx context.Context, topic string, dead []eventlog.Dead) ([]bool, error) {
 	rs := make([]eventlog.Redrive, len(dead))
 	for i := range dead {
@@ -223,7 +224,7 @@ func (g *Gateway) deadQuery(r *http.Request) (q deadLetters, limit int, err erro
 	return q, limit, nil
 }
 
-// deadOf selects all dead letters of the request's topic, of the groups that its sender may
+// deadOf selects all dead letters of the request's topic of the groups that its sender may
 // subscribe with.
 func (g *Gateway) deadOf(r *http.Request) deadLetters {
 	q := deadLetters{topic: r.PathValue("topic")}

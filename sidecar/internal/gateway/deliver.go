@@ -5,7 +5,7 @@ import (
 	"github.com/sluice-bus/sluice/sidecar/internal/group"
 )
 
-// Room reports whether the client reads fast enough to be sent more.
+// Room reports whether the client reads fast enough to get more.
 func (s *subscription) Room() bool { return s.conn.out.hasRoom() }
 
 // Deliver puts deliveries into the send buffer, as many in one frame as the client asked for.
@@ -25,7 +25,7 @@ func (s *subscription) Deliver(ds []group.Delivery) {
 
 // frameOf is how many of the deliveries go into one frame.
 func (s *subscription) frameOf(ds []group.Delivery) int {
-	most := s.conn.cfg.Limits.FrameBytes / 4 // of content, which JSON makes longer
+	most := s.conn.cfg.Limits.FrameBytes / 4 // bytes of content; JSON makes it longer
 	n, size := 0, 0
 	for n < min(len(ds), s.maxBatch) {
 		if size += ds[n].Record.Size(); n > 0 && size > most {
@@ -47,11 +47,11 @@ func (s *subscription) appendFrame(dst []byte, ds []group.Delivery) []byte {
 	return codec.AppendEventsEnd(dst)
 }
 
-// attempt is 1 without a group, since nothing is delivered again.
+// attempt is 1 without a group, since no event is delivered again.
 func attempt(d group.Delivery) int { return max(d.Attempt, 1) }
 
-// ackWhenWritten acks deliveries once they are on the socket. Nobody waits for the ack: where it
-// fails, they come again.
+// ackWhenWritten acks deliveries once they are on the socket. Nobody waits for the ack. If it
+// fails, the events are delivered again.
 func (s *subscription) ackWhenWritten(ds []group.Delivery) {
 	ids := make([]string, len(ds))
 	for i := range ds {

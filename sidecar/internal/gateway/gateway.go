@@ -28,19 +28,19 @@ import (
 
 // Bounds of the resources of one WebSocket connection, and of all of HTTP.
 type Bounds struct {
-	// SendBufferBytes is how much may wait for the client to read it. It may be exceeded by one
-	// turn's deliveries, and by the replies to requests that were read already.
+	// SendBufferBytes is how much may wait for the client to read it. One turn's deliveries, and
+	// the replies to requests that were read already, may exceed it.
 	SendBufferBytes int
-	// UnansweredEvents is how many events of publishes, and other ops that wait for the log, may be
-	// without their reply; UnansweredBytes is the size of their frames. One op is always let
-	// through.
+	// UnansweredEvents is how many unanswered events of publishes, and other ops that wait for the
+	// log, a connection may have; UnansweredBytes is the size of their frames. One op is always
+	// admitted.
 	UnansweredEvents int
 	UnansweredBytes  int
-	// ReceiveTimeout is how long a message, or the body of a request, may take to come once it has
-	// begun.
+	// ReceiveTimeout is how long a message, or the body of a request, may take to arrive once it
+	// has begun.
 	ReceiveTimeout time.Duration
-	// SlowClientTimeout is how long a client may read nothing while data waits for it. It is
-	// disconnected after that, and after twice that time at the latest.
+	// SlowClientTimeout is how long a client may read nothing while data waits for it. The gateway
+	// disconnects the client after that time, and at the latest after twice that time.
 	SlowClientTimeout time.Duration
 	// Subscriptions is how many a connection may have.
 	Subscriptions int
@@ -55,7 +55,7 @@ type Bounds struct {
 	PullerIdle time.Duration
 }
 
-// DefaultBounds let a connection that does its worst hold some ten megabytes.
+// DefaultBounds let the worst client use about ten megabytes per connection.
 func DefaultBounds() Bounds {
 	return Bounds{
 		SendBufferBytes:   1 << 20,
@@ -80,9 +80,10 @@ type Log interface {
 	EnsureTopic(ctx context.Context, name string, partitions int) (eventlog.Topic, error)
 }
 
-// Spool has events that are on their way into the Log.
+// Spool has events that are not in the Log yet.
 type Spool interface {
-	// Holds reports whether it has events of a topic, and Waits whether it has one.
+	// Holds reports whether the spool has events of a topic, and Waits whether it has a given
+	// event.
 	Holds(topic string) bool
 	Waits(ctx context.Context, topic, id string) (bool, error)
 	// Erase erases events here, and makes other sidecars erase theirs, and returns how many were
@@ -99,9 +100,9 @@ type Config struct {
 	Log       Log
 	Topics    *topics.Catalog
 	// Erased drops the events of a topic from memory after some were erased, here and at other
-	// sidecars; it leaves Groups alone.
+	// sidecars. It does not affect Groups.
 	Erased   func(topic string)
-	Spool    Spool // nil: events go into the Log at once
+	Spool    Spool // nil: events go directly into the Log
 	Policies *policy.Current
 	Metrics  *telemetry.Metrics
 	Limits   wire.Limits
@@ -113,7 +114,7 @@ type Config struct {
 	// Memory bounds the requests of all connections until they are answered, and the data for them
 	// until it is written; nil: no bound.
 	Memory *budget.Budget
-	// Lookup finds events, also those on their way into the Log, and StoreID names it.
+	// Lookup finds events, including those that are not in the Log yet. StoreID identifies the Log.
 	Lookup  group.Lookup
 	StoreID func() string
 }
@@ -121,7 +122,7 @@ type Config struct {
 // Gateway serves applications. Its methods are safe for concurrent use.
 type Gateway struct {
 	cfg    Config
-	ctx    context.Context // of all that connections do; ends with Shutdown
+	ctx    context.Context // the context of all connections' work; ends with Shutdown
 	cancel context.CancelFunc
 	busy   sync.WaitGroup // connections
 
@@ -131,13 +132,13 @@ type Gateway struct {
 	leases leaser
 	pulls  pullers
 
-	latest *semaphore.Weighted // of answers with latest events
-	plans  *semaphore.Weighted // of topics that are counted
+	latest *semaphore.Weighted // answers with latest events under way
+	plans  *semaphore.Weighted // topics being counted
 
 	streaming sync.WaitGroup // streams
 
 	mu      sync.Mutex
-	number  uint64 // of the last connection
+	number  uint64 // the number of the last connection
 	conns   map[*conn]struct{}
 	streams map[*stream]struct{}
 	trails  []*trail // of streams that ended, the oldest first
@@ -153,9 +154,9 @@ func New(cfg Config) *Gateway {
 	return g
 }
 
-// Handler has the routes of the app listener, behind Config.Access: a WebSocket may authenticate
-// once it is open, all else has to at once. It trusts Origin and Host: the caller puts
-// httpapi.Guard in front of it.
+// Handler has the routes of the app listener, behind Config.Access. A WebSocket may authenticate
+// after it is open; all other requests have to at once. Handler trusts Origin and Host: the caller
+// puts httpapi.Guard in front of it.
 func (g *Gateway) Handler() http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET "+socketPath, g.serveSocket)
@@ -217,7 +218,7 @@ func (g *Gateway) ConnContext(ctx context.Context, _ net.Conn) context.Context {
 
 func (g *Gateway) newHTTPConn() *httpConn { return &httpConn{publish: g.cfg.Publisher.NewConnection()} }
 
-// httpConn is the limits that the requests of one TCP connection share.
+// httpConn has the limits that the requests of one TCP connection share.
 type httpConn struct {
 	publish *admit.Connection
 	pacers  pacers // of deliveries

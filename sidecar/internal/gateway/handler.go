@@ -36,7 +36,7 @@ func (g *Gateway) untilShutdown(h handler) handler {
 	}
 }
 
-// answer writes what ask returns as JSON, and no content for nil.
+// answer writes the result of ask as JSON, or an answer without content for nil.
 func answer(ask func(http.ResponseWriter, *http.Request) (any, error)) handler {
 	return func(w http.ResponseWriter, r *http.Request) error {
 		got, err := ask(w, r)
@@ -64,10 +64,10 @@ func writeJSON(w http.ResponseWriter, status int, content []byte) {
 	w.Header().Set("Content-Type", "application/json")
 	w.Header().Set("Content-Length", strconv.Itoa(len(content)))
 	w.WriteHeader(status)
-	_, _ = w.Write(content) // a client that does not take its answer has gone
+	_, _ = w.Write(content) // a client that does not read its answer is gone
 }
 
-// named checks the topic and the group that the paths of a route name.
+// named checks the topic and the group in the path of a route.
 func named(route string, h handler) handler {
 	topic, group := strings.Contains(route, "{topic}"), strings.Contains(route, "{group}")
 	return func(w http.ResponseWriter, r *http.Request) error {
@@ -85,13 +85,13 @@ func named(route string, h handler) handler {
 	}
 }
 
-// mayJoin says whether the sender may subscribe to the topic, and with the group, that the path
-// names.
+// mayJoin reports whether the sender may subscribe to the topic in the path, with the group in the
+// path.
 func (g *Gateway) mayJoin(r *http.Request) error {
 	return g.may(r, access.Subscribe, r.PathValue("topic"), r.PathValue("group"))
 }
 
-// dryRun reports whether nothing is to be changed.
+// dryRun reports whether the request must not change anything.
 func dryRun(r *http.Request) (bool, error) {
 	p, err := httpapi.ParseParams(r.URL.RawQuery)
 	if err != nil {
@@ -103,8 +103,8 @@ func dryRun(r *http.Request) (bool, error) {
 // sender is the name of the request's sender, for the log.
 func (g *Gateway) sender(r *http.Request) string { return g.cfg.Access.From(r.Context()).Name }
 
-// decodeBody reads a body that is a JSON object. For errors, kinds has the type of each member, and
-// object describes the whole.
+// decodeBody reads a body that is a JSON object. Its errors use kinds, the type of each member, and
+// object, a description of the whole.
 func decodeBody(content []byte, to any, object string, kinds map[string]string) *wire.Error {
 	if !utf8.Valid(content) {
 		return wire.Errorf(wire.BadJSON, "the body is not JSON: %v", errNotUTF8)

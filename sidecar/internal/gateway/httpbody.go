@@ -14,18 +14,18 @@ import (
 )
 
 const (
-	// maxEagerBody is how much of a body there is room for before it has come: a client that
-	// announces a body has not sent it.
+	// maxEagerBody is how much room is made for a body before it has arrived: a client that
+	// announces a body has not sent it yet.
 	maxEagerBody = 64 << 10
 	// maxDiscard and discardTime bound the reading of a body that is too long.
 	maxDiscard  = 64 << 20
 	discardTime = 5 * time.Second
-	// uploadLinger is how long a body may still come once the sidecar stops.
+	// uploadLinger is how long a body may still take to arrive once the sidecar stops.
 	uploadLinger = 2 * time.Second
 )
 
-// upload is a request's body while it is read: for as long as something comes of it now and then,
-// until it is due at the latest, and once the sidecar stops, for a moment.
+// upload is a request's body while it is read. Each Read has a deadline, and due is the deadline of
+// the whole body. Once the sidecar stops, the body has only a short time left.
 type upload struct {
 	body     io.Reader
 	out      *http.ResponseController
@@ -33,10 +33,10 @@ type upload struct {
 	due      time.Time
 
 	mu       sync.Mutex
-	lastWord bool // the deadline stays as it is
+	lastWord bool // the deadline does not change any more
 }
 
-// Read waits for more of the body, but not for ever.
+// Read waits for more of the body, up to a deadline.
 func (u *upload) Read(p []byte) (int, error) {
 	u.mu.Lock()
 	if !u.lastWord {
@@ -50,7 +50,7 @@ func (u *upload) Read(p []byte) (int, error) {
 	return u.body.Read(p)
 }
 
-// fix sets the deadline for good, unless it is.
+// fix sets the final deadline, unless it is set.
 func (u *upload) fix(deadline time.Time) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
@@ -60,8 +60,9 @@ func (u *upload) fix(deadline time.Time) {
 	}
 }
 
-// readAtMost reads the whole body of at most so many bytes. After an error the deadline stays, for
-// what the server still reads of the body. The memory is the request's until that has ended.
+// readAtMost reads the whole body of at most so many bytes. After an error the deadline stays in
+// force, for the rest of the body that the server still reads. The request keeps its memory until
+// then.
 func (g *Gateway) readAtMost(w http.ResponseWriter, r *http.Request, most int) ([]byte, *wire.Error) {
 	u := &upload{
 		body: http.MaxBytesReader(w, r.Body, int64(most)), out: http.NewResponseController(w),
@@ -74,7 +75,7 @@ func (g *Gateway) readAtMost(w http.ResponseWriter, r *http.Request, most int) (
 	if g.refusing() {
 		return nil, errStopping()
 	}
-	// A client that sends nothing more must not hold up a stop to the end of its time.
+	// A client that sends nothing more must not delay a stop until its deadline.
 	defer context.AfterFunc(g.stopping, func() { u.fix(time.Now().Add(uploadLinger)) })()
 	in := intake{
 		b:      make([]byte, 0, min(max(r.ContentLength, 0), maxEagerBody)+minRoom),
@@ -89,7 +90,7 @@ func (g *Gateway) readAtMost(w http.ResponseWriter, r *http.Request, most int) (
 	var tooLarge *http.MaxBytesError
 	switch {
 	case err == nil:
-		u.fix(time.Time{}) // none, for the next request on this connection
+		u.fix(time.Time{}) // no deadline for the next request on this connection
 		return in.b, nil
 	case err == errNoMemory:
 		g.cfg.Metrics.Shed(telemetry.ShedMemory)
@@ -109,9 +110,9 @@ func (g *Gateway) readAtMost(w http.ResponseWriter, r *http.Request, most int) (
 	return nil, wire.Errorf(wire.BadRequest, "the body cannot be read to its end: %v", err)
 }
 
-// discard reads what is left of a body that is too large, for a moment: a client that reads no
-// answer before it has sent its whole body would see a broken connection and not the refusal. One
-// that waits to be told to go on is not told.
+// discard reads the rest of a body that is too large, for a short time. Without that a client that
+// reads the answer only after its whole body would see a broken connection, and not the refusal. A
+// client that waits for "100 Continue" does not get it.
 func (u *upload) discard(r *http.Request) {
 	if r.Header.Get("Expect") != "" {
 		return

@@ -15,8 +15,8 @@ import (
 	"github.com/sluice-bus/sluice/sidecar/internal/retention"
 )
 
-// deleteEvents erases events with their dead letters. It streams its progress; done again it goes
-// on.
+// deleteEvents erases events with their dead letters. It streams its progress. A repeated request
+// continues.
 func (g *Gateway) deleteEvents(w http.ResponseWriter, r *http.Request) error {
 	if r.URL.RawQuery == "" { // as what deletes all of them would be
 		httpapi.RefuseMethod(w, r, "POST", ", and DELETE with one of the parameters id and key")
@@ -33,12 +33,12 @@ func (g *Gateway) deleteEvents(w http.ResponseWriter, r *http.Request) error {
 	of := cancelled + len(found)
 	lines := newProgress(w, of)
 	code := lines.end(g.erase(r.Context(), found, func(done int) { lines.at(cancelled + done) }))
-	// A log that is kept must not name the erased ids and keys.
+	// An access log that is kept must not name the erased ids and keys.
 	g.cfg.Logger.Info("events were erased", "topic", own.Topic, "selected_by", own.By, "events", of, "by", g.sender(r), "from", r.RemoteAddr, "code", code)
 	return nil
 }
 
-// erasureOf reads which events are to go: the one with an id, or all with a key.
+// erasureOf reads which events to erase: the one with an id, or all with a key.
 func (g *Gateway) erasureOf(r *http.Request) (own eventlog.Erasure, err error) {
 	p, err := httpapi.ParseParams(r.URL.RawQuery)
 	if err != nil {
@@ -59,15 +59,15 @@ func (g *Gateway) erasureOf(r *http.Request) (own eventlog.Erasure, err error) {
 	return own, g.may(r, access.Admin, own.Topic, "")
 }
 
-// errOnItsWay refuses to look for an event while the spool may have it.
+// errOnItsWay refuses to search for an event that may still be in the spool.
 func errOnItsWay(topic string) *wire.Error {
 	return overloaded("events of topic %q are on their way from this sidecar's spool into the store; try again when they are there", topic)
 }
 
-// toErase finds the events: dead letters first, so that they are not forgotten where it stops
-// before the event itself. Before it searches the log, it erases events in the spools of all
-// sidecars and cancels scheduled ones, so that none comes into the log behind it; cancelled counts
-// both.
+// toErase finds the events, dead letters first: if the erasure stops half-way, the event itself is
+// still there, and a repeated erasure continues. Before it searches the log, it erases events in
+// the spools of all sidecars and cancels scheduled events, so that none of these gets into the log
+// after the search. cancelled counts both.
 func (g *Gateway) toErase(ctx context.Context, own eventlog.Erasure) (found []*eventlog.Record, cancelled int, err error) {
 	letters := own
 	letters.Topic += wire.DeadLetterSuffix
@@ -103,8 +103,8 @@ func (g *Gateway) toErase(ctx context.Context, own eventlog.Erasure) (found []*e
 
 func notFound(err error) bool { return err != nil && wire.AsError(refusal(err)).Code == wire.NotFound }
 
-// scan finds the events of an erasure; its topic need not be there. Of each only what says where it
-// is is kept.
+// scan finds the events of an erasure; the topic need not exist. It keeps only the place of each
+// event.
 func (g *Gateway) scan(ctx context.Context, e eventlog.Erasure) (found []*eventlog.Record, err error) {
 	for page, err := range eventlog.Pages(ctx, g.cfg.Log, e.Topic, eventlog.ScanQuery{Key: e.Key()}, eventlog.Bounds{Events: 1000, Bytes: 1 << 20}) {
 		if notFound(err) {

@@ -11,7 +11,7 @@ import (
 	"github.com/sluice-bus/sluice/sdk/wire/codec"
 )
 
-// The request headers that say something about the event which the body is the payload of.
+// The request headers that describe the event whose payload is the body.
 const (
 	headerIdempotencyKey = "Idempotency-Key"
 	headerID             = "Sluice-Id"
@@ -23,11 +23,11 @@ const (
 	headerPrefix         = "Sluice-Header-"
 )
 
-// eventContentType is the event's header that keeps the type of a payload which is not JSON.
+// eventContentType is the event's header that keeps the type of a payload that is not JSON.
 const eventContentType = "content-type"
 
-// traceHeaders are kept as the event's headers of the same names. The first has one value by its
-// definition; the others are lists, and may be spread over several lines.
+// traceHeaders are kept as the event's headers of the same names. traceparent has one value by its
+// definition. The others are lists, and may be split over several lines.
 var traceHeaders = []string{"Traceparent", "Tracestate", "Baggage"}
 
 // body says how a request's body is read.
@@ -39,13 +39,13 @@ const (
 	linesBody             // NDJSON: an event per line
 
 	// CloudEvents.
-	binaryBody     // the data of one, whose attributes are headers
-	structuredBody // one, as a JSON object
+	binaryBody     // the data of one CloudEvent, whose attributes are headers
+	structuredBody // one CloudEvent, as a JSON object
 	batchedBody    // an array of such objects
 )
 
-// bodyOf tells the kind of body from the content type. JSON is what comes without a type, and with
-// the type of forms, which is what curl says of everything.
+// bodyOf finds the kind of body from the content type. A body without a type is JSON, and so is one
+// with the type of forms, since that is curl's default for every body.
 func bodyOf(h http.Header) (body, *wire.Error) {
 	contentType, _, err := singleHeader(h, "Content-Type")
 	if err != nil {
@@ -93,7 +93,7 @@ func itemOf(topic string, h http.Header, kind body, payload []byte, lim wire.Lim
 	return it, err
 }
 
-// fillFromHeaders puts what a request's headers say of its event into it.
+// fillFromHeaders reads the properties of an event from the request's headers.
 func fillFromHeaders(it *wire.PublishItem, topic string, h http.Header, kind body, lim wire.Limits) (err *wire.Error) {
 	e := &it.Event
 	e.Topic = topic
@@ -131,7 +131,7 @@ func fillFromHeaders(it *wire.PublishItem, topic string, h http.Header, kind bod
 	return err
 }
 
-// singleHeader is the value of a header that may be given once, in UTF-8.
+// singleHeader is the value of a header that may occur once, in UTF-8.
 func singleHeader(h http.Header, name string) (value string, given bool, err *wire.Error) {
 	values := h[http.CanonicalHeaderKey(name)]
 	switch {
@@ -145,7 +145,7 @@ func singleHeader(h http.Header, name string) (value string, given bool, err *wi
 	return values[0], true, nil
 }
 
-// firstWithPrefix is the first header by name that begins so; "": there is none.
+// firstWithPrefix is the first header, by name, whose name begins with a prefix; "": there is none.
 func firstWithPrefix(h http.Header, prefix string) (first string) {
 	for name := range h {
 		if strings.HasPrefix(name, prefix) && (first == "" || name < first) {
@@ -155,7 +155,7 @@ func firstWithPrefix(h http.Header, prefix string) (first string) {
 	return first
 }
 
-// idOf is the event's id; "" where neither header is given.
+// idOf is the event's id; "" if neither header is given.
 func idOf(h http.Header) (string, *wire.Error) {
 	var id string
 	for _, name := range []string{headerIdempotencyKey, headerID} {

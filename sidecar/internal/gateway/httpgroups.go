@@ -9,7 +9,7 @@ import (
 	"github.com/sluice-bus/sluice/sdk/wire/codec"
 )
 
-// sees says whether the sender may do anything with a topic.
+// sees reports whether the sender has any right to a topic.
 func (g *Gateway) sees(r *http.Request, topic string) bool {
 	return g.may(r, access.Subscribe, topic, "") == nil || g.may(r, access.Publish, topic, "") == nil || g.may(r, access.Replay, topic, "") == nil
 }
@@ -38,10 +38,10 @@ func (g *Gateway) showGroup(_ http.ResponseWriter, r *http.Request) (any, error)
 	return g.cfg.Groups.Info(r.Context(), r.PathValue("topic"), r.PathValue("group"))
 }
 
-// maxCursorBody is more than any cursor takes.
+// maxCursorBody is larger than any cursor.
 const maxCursorBody = 64 << 10
 
-// moveGroup sets a group's cursor, or tells what that would do.
+// moveGroup sets a group's cursor, or describes what that would do.
 func (g *Gateway) moveGroup(w http.ResponseWriter, r *http.Request) (any, error) {
 	topic, name := r.PathValue("topic"), r.PathValue("group")
 	dry, err := dryRun(r)
@@ -79,7 +79,7 @@ func (g *Gateway) deleteGroup(_ http.ResponseWriter, r *http.Request) (any, erro
 	return nil, nil
 }
 
-// cursorOf reads where a group is to be moved.
+// cursorOf reads the position to which a group is to be moved.
 func cursorOf(content []byte) (o wire.SubscribeOptions, bad *wire.Error) {
 	var in struct {
 		From      *string           `json:"from"`
@@ -115,5 +115,5 @@ func cursorOf(content []byte) (o wire.SubscribeOptions, bad *wire.Error) {
 	return o, codec.CheckFrom(o.From, o.TS, o.AfterID)
 }
 
-// kinds says what the members of a cursor are.
+// kinds describes the members of a cursor.
 var kinds = map[string]string{"from": "string", "ts": "whole number of milliseconds", "afterId": "string", "positions": "object of whole numbers"}

@@ -19,7 +19,7 @@ const (
 	maxLatest = 64
 )
 
-// latestPage is what an answer with latest events holds in memory.
+// latestPage bounds the memory of an answer with latest events.
 var latestPage = eventlog.Bounds{Events: 1000, Bytes: 256 << 10}
 
 // readLatest answers with the latest event of each key, and then with the positions up to which
@@ -36,7 +36,8 @@ func (g *Gateway) readLatest(w http.ResponseWriter, r *http.Request) error {
 	return g.sendLatest(w, r, queries)
 }
 
-// latestOf reads the requested keys: the named ones and those with the prefix; without either all.
+// latestOf reads the requested keys: the named ones and those with the prefix; without either, all
+// keys.
 func (g *Gateway) latestOf(r *http.Request) ([]eventlog.LatestQuery, error) {
 	p, err := httpapi.ParseParams(r.URL.RawQuery, "key")
 	if err != nil {
@@ -73,8 +74,8 @@ func (g *Gateway) latestOf(r *http.Request) ([]eventlog.LatestQuery, error) {
 	return queries, nil
 }
 
-// sendLatest goes page by page, so that memory is bounded. From the first line on an error is a
-// line, too, and no positions follow.
+// sendLatest reads page by page, so that memory is bounded. After the first line an error is also a
+// line, and no positions follow.
 func (g *Gateway) sendLatest(w http.ResponseWriter, r *http.Request, queries []eventlog.LatestQuery) error {
 	topic := r.PathValue("topic")
 	extents, err := g.cfg.Log.Extents(r.Context(), topic)
@@ -121,7 +122,7 @@ func (g *Gateway) sendLatest(w http.ResponseWriter, r *http.Request, queries []e
 				}
 			}
 			if g.writeLatest(w, out, s.b) != nil {
-				return nil // the client has gone, or does not read
+				return nil // the client is gone, or does not read
 			}
 			started = true
 			q.Below = page[len(page)-1].Key
@@ -131,7 +132,7 @@ func (g *Gateway) sendLatest(w http.ResponseWriter, r *http.Request, queries []e
 	return nil
 }
 
-// writeLatest gives a client that takes nothing the time of other slow ones.
+// writeLatest writes text. The client has SlowClientTimeout to read it.
 func (g *Gateway) writeLatest(w http.ResponseWriter, out *http.ResponseController, text []byte) error {
 	g.cfg.Memory.Take(len(text))
 	defer g.cfg.Memory.Give(len(text))

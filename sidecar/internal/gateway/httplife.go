@@ -13,13 +13,13 @@ import (
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog"
 )
 
-// life is the body of GET /v1/topics/{topic}/events/{id}: an event, where it is kept, and what has
-// become of it in each group.
+// life is the body of GET /v1/topics/{topic}/events/{id}: an event, where it is stored, and its
+// fate in each group.
 type life struct {
 	Event      json.RawMessage  `json:"event"`
 	AcceptedAt string           `json:"accepted_at"`
 	Stored     *storedAt        `json:"stored,omitempty"`  // either, or
-	Spooled    *spooledAt       `json:"spooled,omitempty"` // on its way there
+	Spooled    *spooledAt       `json:"spooled,omitempty"` // in the spool, on its way to the store
 	Groups     []wire.EventFate `json:"groups"`
 	TraceID    string           `json:"trace_id,omitempty"`
 }
@@ -37,7 +37,7 @@ type spooledAt struct {
 	NodeID string `json:"node_id"`
 }
 
-// showEvent tells the life of an event so far.
+// showEvent answers with the life of an event so far.
 func (g *Gateway) showEvent(_ http.ResponseWriter, r *http.Request) (any, error) {
 	topic, id := r.PathValue("topic"), r.PathValue("id")
 	if bad := codec.CheckID(id); bad != nil {
@@ -60,7 +60,7 @@ func (g *Gateway) showEvent(_ http.ResponseWriter, r *http.Request) (any, error)
 		TraceID:    traceID(rec.Headers),
 	}
 	if rec.Spooled {
-		l.Spooled = &spooledAt{NodeID: g.cfg.NodeID} // no group gets it from there
+		l.Spooled = &spooledAt{NodeID: g.cfg.NodeID} // no group gets it from the spool
 		return l, nil
 	}
 	l.Stored = &storedAt{StoreID: g.cfg.StoreID(), NodeID: g.cfg.NodeID, Partition: rec.Partition, Seq: rec.Seq}
@@ -69,7 +69,7 @@ func (g *Gateway) showEvent(_ http.ResponseWriter, r *http.Request) (any, error)
 	return l, err
 }
 
-// mayRead says whether the sender may replay a topic or subscribe to it.
+// mayRead reports whether the sender may replay a topic or subscribe to it.
 func (g *Gateway) mayRead(r *http.Request, topic string) error {
 	err := g.may(r, access.Subscribe, topic, "")
 	if err != nil && g.may(r, access.Replay, topic, "") == nil {

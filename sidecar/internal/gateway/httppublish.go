@@ -9,8 +9,7 @@ import (
 	"github.com/sluice-bus/sluice/sdk/wire/codec"
 )
 
-// jsonSlack is how many times as long as the payload may be, once compact, its JSON text may be in
-// a request.
+// jsonSlack is how many times as long as the compact payload its JSON text in a request may be.
 const jsonSlack = 2
 
 // publishHTTP publishes the body as one event, or its lines as a batch.
@@ -58,8 +57,8 @@ func statusOf(r *wire.Receipt) int {
 	return http.StatusCreated
 }
 
-// readBody reads the whole body, unless it is longer than its kind may be: then it is not read to
-// its end.
+// readBody reads the whole body, unless it is longer than its kind allows: then it does not read to
+// the end.
 func (g *Gateway) readBody(w http.ResponseWriter, r *http.Request, kind body) ([]byte, *wire.Error) {
 	most := map[body]int{
 		jsonBody: jsonSlack * g.cfg.Limits.PayloadBytes, bytesBody: g.cfg.Limits.PayloadBytes, linesBody: g.cfg.Limits.BatchBytes,
@@ -92,7 +91,7 @@ func itemsOf(topic string, h http.Header, content []byte, lim wire.Limits) ([]wi
 	return items, nil
 }
 
-// headerOfOne is a header of the request that is about a single event; "": there is none.
+// headerOfOne is a header of the request that describes a single event; "": there is none.
 func headerOfOne(h http.Header) string {
 	for _, name := range []string{headerIdempotencyKey, headerID, headerKey, headerTS, headerDeliverAt, headerDelay} {
 		if _, given := h[name]; given {
@@ -103,7 +102,7 @@ func headerOfOne(h http.Header) string {
 }
 
 // publish admits the events that read makes of a request, all of the path's topic, and waits for
-// what becomes of them. When the client goes away first, they may be stored all the same.
+// their results. If the client leaves first, the events may be stored nevertheless.
 func (g *Gateway) publish(r *http.Request, read func(topic string) ([]wire.PublishItem, *wire.Error)) (results []wire.ResultItem, err error) {
 	topic := r.PathValue("topic")
 	items, bad := g.itemsToPublish(topic, read)

@@ -15,13 +15,13 @@ import (
 )
 
 const (
-	// maxPullBody is more than the opts of a pull take.
+	// maxPullBody is larger than the opts of any pull.
 	maxPullBody = 64 << 10
-	// firstLook is the least time that a pull waits for the group to look for events: for the first
-	// pull of a sidecar, the group has to take partitions.
+	// firstLook is the least time that a pull waits for the group to look for events. At the first
+	// pull of a sidecar the group has to take partitions first.
 	firstLook = time.Second
-	// pullLinger is the most that an answer with events waits for more: until the group has handed
-	// out what there is, which seldom takes as long.
+	// pullLinger is the longest time that an answer with events waits for more. It ends when the
+	// group has handed out all events that there are, usually much sooner.
 	pullLinger = 20 * time.Millisecond
 )
 
@@ -59,18 +59,18 @@ func (g *Gateway) pullEvents(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	if req.Subscribe.AutoAck && len(ds) > 0 {
-		g.cfg.Groups.AckLeases(topic, name, leasesOf(ds), func(error) {}) // where it fails, they come again
+		g.cfg.Groups.AckLeases(topic, name, leasesOf(ds), func(error) {}) // without the ack they are delivered again
 	}
 	return nil
 }
 
-// mayStill looks again at the sender's rights, after a wait.
+// mayStill checks the sender's rights again, after a wait.
 func (g *Gateway) mayStill(r *http.Request, topic, name string) error {
 	id := g.cfg.Access.From(r.Context())
 	return g.identityMay(&id, topic, name)
 }
 
-// identityMay says whether id may subscribe, with the rights in force now.
+// identityMay returns an error unless id may subscribe, with the rights in force now.
 func (g *Gateway) identityMay(id *access.Identity, topic, name string) error {
 	now, err := g.cfg.Access.Renew(id)
 	if err != nil {
@@ -79,8 +79,8 @@ func (g *Gateway) identityMay(id *access.Identity, topic, name string) error {
 	return now.May(access.Subscribe, topic, name)
 }
 
-// collect waits for events, of which the connection's delivery rate says how many there may be. at
-// is when the last of them was delivered.
+// collect waits for events, up to the number that the connection's delivery rate allows. at is when
+// the last of them was delivered.
 func (g *Gateway) collect(r *http.Request, p *puller, req codec.Pull) (ds []group.Delivery, at time.Time, err error) {
 	began := time.Now()
 	wait := time.Duration(req.WaitMS) * time.Millisecond
@@ -119,8 +119,8 @@ func (p *puller) awaitTokens(ctx context.Context, pace *pacer.Pacer, n int, wait
 	return taken, false
 }
 
-// await returns once the answer is full; once it holds what there is, if that is something or wait
-// is over; or when the client has gone.
+// await returns once the answer is full; once the group has no more events for it, if the answer
+// has some or wait is over; or when the client is gone. It waits no longer than atMost.
 func (q *pull) await(ctx context.Context, p *puller, wait, atMost time.Duration) {
 	over, last := time.NewTimer(wait), time.NewTimer(atMost)
 	defer over.Stop()
@@ -156,7 +156,7 @@ func (q *pull) await(ctx context.Context, p *puller, wait, atMost time.Duration)
 // writeError says that an answer could not be written, so the client cannot be told.
 type writeError struct{ error }
 
-// writePulled writes the answer. It returns an error unless all of it is on the socket.
+// writePulled writes the answer. It returns an error unless the whole answer is on the socket.
 func (g *Gateway) writePulled(w http.ResponseWriter, r *http.Request, p *puller, ds []group.Delivery, at time.Time) error {
 	s := newScratch()
 	defer s.free()

@@ -11,7 +11,7 @@ import (
 	"github.com/sluice-bus/sluice/sidecar/internal/retention"
 )
 
-// maxPlans is how many plans of a retention may be under way: each reads a topic.
+// maxPlans bounds the plans of a retention under way: each reads a topic.
 const maxPlans = 2
 
 // retentionPlan counts the events that a topic would lose.
@@ -20,7 +20,7 @@ type retentionPlan struct {
 	AtLeast bool  `json:"at_least,omitempty"`
 }
 
-// planRetention tells how many events of a topic would go by another retention.
+// planRetention reports how many events of a topic another retention would remove.
 func (g *Gateway) planRetention(_ http.ResponseWriter, r *http.Request) (any, error) {
 	keep, err := g.retentionOf(r)
 	if err != nil {
@@ -35,7 +35,7 @@ func (g *Gateway) planRetention(_ http.ResponseWriter, r *http.Request) (any, er
 	return plan, err
 }
 
-// retentionOf is a topic's retention, with the parameters in place of its fields.
+// retentionOf is a topic's retention, with the parameters replacing its fields.
 func (g *Gateway) retentionOf(r *http.Request) (keep policy.Retention, err error) {
 	p, err := httpapi.ParseParams(r.URL.RawQuery)
 	if err != nil {

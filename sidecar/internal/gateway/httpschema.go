@@ -16,7 +16,7 @@ import (
 // schemaType is the media type of the schema alone.
 const schemaType = "application/schema+json"
 
-// topicSchema is the schema that a topic's events are held to.
+// topicSchema is the schema for a topic's events.
 type topicSchema struct {
 	Topic         string               `json:"topic"`
 	Version       int64                `json:"version"`
@@ -53,7 +53,7 @@ func (g *Gateway) showSchema(w http.ResponseWriter, r *http.Request) error {
 	return marshalTo(w, http.StatusOK, topicSchema{topic, s.Version, text, s.Compatibility})
 }
 
-// names reports whether lists of entity tags name one, which is compared weakly.
+// names reports whether lists of entity tags name a tag, by weak comparison.
 func names(lists []string, etag string) bool {
 	for _, list := range lists {
 		for tag := range strings.SplitSeq(list, ",") {
@@ -65,7 +65,7 @@ func names(lists []string, etag string) bool {
 	return false
 }
 
-// accepts reports whether a request names a media type in what it accepts.
+// accepts reports whether the Accept header of a request names a media type.
 func accepts(r *http.Request, kind string) bool {
 	for _, list := range r.Header.Values("Accept") {
 		for one := range strings.SplitSeq(list, ",") {

@@ -9,7 +9,7 @@ import (
 	"github.com/sluice-bus/sluice/sidecar/internal/group"
 )
 
-// maxSettleBody is more than the most leases that one request may name.
+// maxSettleBody is larger than a body with the most leases that one request may name.
 const maxSettleBody = 4 << 20
 
 // settleLeases handles ack, nack and modack. It answers an ack or a nack once the group's progress
@@ -61,8 +61,8 @@ func (g *Gateway) settleLeases(op string) handler {
 	}
 }
 
-// readLeases reads the leases of a request. at says which of the request's each one is; the others,
-// which this process did not give, have their result.
+// readLeases reads the leases of a request. at has the index of each in the request. Leases of
+// other processes are left out, and have their result already.
 func (g *Gateway) readLeases(topic, name string, tokens []string) (leases []group.Lease, at []int, results []*wire.Error, bad *wire.Error) {
 	results = make([]*wire.Error, len(tokens))
 	for i, token := range tokens {

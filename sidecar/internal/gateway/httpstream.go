@@ -15,7 +15,7 @@ import (
 	"github.com/sluice-bus/sluice/sidecar/internal/group"
 )
 
-// streamEvents sends events as they come, for as long as the client reads.
+// streamEvents sends events as they arrive, as long as the client reads.
 func (g *Gateway) streamEvents(w http.ResponseWriter, r *http.Request) error {
 	s, err := g.openStream(w, r)
 	if err != nil || s == nil { // HEAD
@@ -37,8 +37,8 @@ func (g *Gateway) streamEvents(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-// openStream checks the request and subscribes; nil, where the request asks for no more than the
-// head of the answer.
+// openStream checks the request and subscribes; nil if the request asks only for the head of the
+// answer.
 func (g *Gateway) openStream(w http.ResponseWriter, r *http.Request) (*stream, error) {
 	k, o, last, err := streamOptions(r)
 	if err != nil {
@@ -75,8 +75,8 @@ func (g *Gateway) openStream(w http.ResponseWriter, r *http.Request) (*stream, e
 	return s, nil
 }
 
-// streamOptions reads what a stream is of and where it starts. last is the event that the client
-// was sent last, if it says so.
+// streamOptions reads the topic, the group and the start of a stream. last is the last event that
+// the client got, if the client names it.
 func streamOptions(r *http.Request) (k subKey, o wire.SubscribeOptions, last string, err error) {
 	p, err := httpapi.ParseParams(r.URL.RawQuery)
 	if err != nil {
@@ -127,13 +127,13 @@ func streamHead(w http.ResponseWriter) {
 	h := w.Header()
 	h.Set("Content-Type", "text/event-stream; charset=utf-8")
 	h.Set("Cache-Control", "no-cache, no-transform")
-	h.Set("X-Accel-Buffering", "no") // a proxy is to pass events on as they come
+	h.Set("X-Accel-Buffering", "no") // a proxy must pass events on as they arrive
 	h.Set("X-Content-Type-Options", "nosniff")
 	w.WriteHeader(http.StatusOK)
 }
 
-// join subscribes with the group, or alone, behind the event that the client was sent last, if
-// there is one.
+// join subscribes with the group, or alone, after the last event that the client got, if it names
+// one.
 func (s *stream) join(ctx context.Context, g *Gateway, o wire.SubscribeOptions, ps *pacers) error {
 	asked := group.Subscription{
 		Topic: s.topic, Group: s.group, Options: o,
@@ -156,7 +156,7 @@ func (s *stream) join(ctx context.Context, g *Gateway, o wire.SubscribeOptions, 
 	return err
 }
 
-// admitStream counts a stream in, unless its rights have gone or the sidecar shuts down.
+// admitStream registers a stream, unless its rights are gone or the sidecar shuts down.
 func (g *Gateway) admitStream(s *stream) error {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -164,7 +164,7 @@ func (g *Gateway) admitStream(s *stream) error {
 		return errStopping()
 	}
 	if err := g.identityMay(&s.who, s.topic, s.group); err != nil {
-		return err // from now on rightsChanged looks after it
+		return err // from now on rightsChanged checks it
 	}
 	g.streams[s] = struct{}{}
 	g.streaming.Add(1)
@@ -181,7 +181,7 @@ func (g *Gateway) closeStream(s *stream) {
 	g.streaming.Done()
 }
 
-// endStreams ends all streams. A stream that is writing has a moment to finish, until ctx ends.
+// endStreams ends all streams. A stream that is writing has until ctx ends to finish.
 func (g *Gateway) endStreams(ctx context.Context) {
 	end := func(by time.Time) {
 		g.mu.Lock()

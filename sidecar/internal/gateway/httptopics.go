@@ -16,7 +16,7 @@ import (
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog"
 )
 
-// topicInfo is a topic as GET /v1/topics lists it.
+// topicInfo is a topic in the answer to GET /v1/topics.
 type topicInfo struct {
 	Topic      string          `json:"topic"`
 	Partitions []partitionInfo `json:"partitions"`
@@ -24,7 +24,7 @@ type topicInfo struct {
 	Groups []string `json:"groups"`
 }
 
-// partitionInfo is what a partition holds: seqs from First to Head, and nothing where First is
+// partitionInfo is the content of a partition: the seqs from First to Head, and nothing if First is
 // above Head.
 type partitionInfo struct {
 	Partition int    `json:"partition"`
@@ -74,7 +74,7 @@ func (g *Gateway) listTopics(_ http.ResponseWriter, r *http.Request) (any, error
 		Topics []*topicInfo `json:"topics"`
 		Next   string       `json:"next,omitempty"`
 	}{Topics: []*topicInfo{}}
-	for len(names) > 0 && len(l.Topics) < limit { // more than once where topics are deleted meanwhile
+	for len(names) > 0 && len(l.Topics) < limit { // more than once if topics are deleted meanwhile
 		n := min(len(names), limit-len(l.Topics))
 		infos, err := g.topicInfos(r, names[:n])
 		if err != nil {
@@ -88,7 +88,7 @@ func (g *Gateway) listTopics(_ http.ResponseWriter, r *http.Request) (any, error
 	return l, nil
 }
 
-// topicInfos are those of the topics that are still there.
+// topicInfos describes those of the topics that still exist.
 func (g *Gateway) topicInfos(r *http.Request, names []string) ([]*topicInfo, error) {
 	infos := make([]*topicInfo, len(names))
 	work, ctx := errgroup.WithContext(r.Context())
@@ -110,7 +110,7 @@ func (g *Gateway) topicInfos(r *http.Request, names []string) ([]*topicInfo, err
 	return slices.DeleteFunc(infos, func(info *topicInfo) bool { return info == nil }), err
 }
 
-// topicInfo tells of a topic and all of its groups.
+// topicInfo describes a topic and all of its groups.
 func (g *Gateway) topicInfo(ctx context.Context, name string) (*topicInfo, error) {
 	extents, err := g.cfg.Log.Extents(ctx, name)
 	if err != nil {
@@ -144,7 +144,7 @@ func (g *Gateway) holdingOf(ctx context.Context, topic string, extents []eventlo
 	}
 	h.FirstTS, h.LastTS = &first[0].TS, &first[len(first)-1].TS
 	if len(first) < sample.Events && h.Bytes < int64(sample.Bytes) {
-		h.Events = int64(len(first)) // that is all of it
+		h.Events = int64(len(first)) // that is the whole topic
 		return h, nil
 	}
 	h.Events = max(h.Events, int64(len(first)))
@@ -156,7 +156,7 @@ func (g *Gateway) holdingOf(ctx context.Context, topic string, extents []eventlo
 	return h, err
 }
 
-// makeTopic makes a topic, also where publishing does not.
+// makeTopic creates a topic, even if publishing does not create topics.
 func (g *Gateway) makeTopic(w http.ResponseWriter, r *http.Request) error {
 	topic := r.PathValue("topic")
 	if err := g.mayMake(r, topic); err != nil {
@@ -177,8 +177,8 @@ func (g *Gateway) makeTopic(w http.ResponseWriter, r *http.Request) error {
 	}{topic, tp.Partitions})
 }
 
-// mayMake says whether the sender may make a topic: with the right admin, or publish where
-// publishing makes it.
+// mayMake returns an error unless the sender may create a topic: with the right admin, or with
+// publish if publishing creates it.
 func (g *Gateway) mayMake(r *http.Request, topic string) error {
 	if bad := codec.CheckTopic(topic); bad != nil {
 		return bad
@@ -200,7 +200,7 @@ func (g *Gateway) ensureTopic(ctx context.Context, topic string) (tp eventlog.To
 	return tp, true, err
 }
 
-// deleteTopic removes a topic, its groups and its dead letters, or tells what would go.
+// deleteTopic removes a topic, its groups and its dead letters, or reports what would be removed.
 func (g *Gateway) deleteTopic(_ http.ResponseWriter, r *http.Request) (any, error) {
 	topic := r.PathValue("topic")
 	dry, err := dryRun(r)
@@ -221,7 +221,7 @@ func (g *Gateway) deleteTopic(_ http.ResponseWriter, r *http.Request) (any, erro
 	return nil, nil
 }
 
-// deletionPlan counts the data that goes with a topic.
+// deletionPlan counts the data that is removed with a topic.
 type deletionPlan struct {
 	Events      int64    `json:"events"`
 	Bytes       int64    `json:"bytes"`
@@ -244,8 +244,8 @@ func (g *Gateway) planDeletion(ctx context.Context, topic string) (deletionPlan,
 	return plan, nil
 }
 
-// removeTopic removes a topic after its dead letters, so that where it stops half-way the topic is
-// there to be deleted again.
+// removeTopic removes a topic after its dead letters. So if it stops half-way, the topic still
+// exists and can be deleted again.
 func (g *Gateway) removeTopic(ctx context.Context, topic string) error {
 	parts := []string{topic}
 	if !strings.HasSuffix(topic, wire.DeadLetterSuffix) {
@@ -255,7 +255,7 @@ func (g *Gateway) removeTopic(ctx context.Context, topic string) error {
 	for i, name := range parts {
 		_, err := g.cfg.Log.LookupTopic(ctx, name)
 		if errors.Is(err, eventlog.ErrNotFound) {
-			continue // or a deletion was broken off, once all groups had gone
+			continue // or an earlier deletion stopped after the last group
 		}
 		if err == nil {
 			err = g.cfg.Groups.Unused(ctx, name)

@@ -10,24 +10,24 @@ import (
 	"github.com/sluice-bus/sluice/sidecar/internal/budget"
 )
 
-// freeIntake is how much of a message or body may come without memory of the budget, so that small
-// publishes pass also while others have used it up.
+// freeIntake is how much of a message or body is read without memory of the budget, so that small
+// publishes still pass when others have used up the budget.
 const freeIntake = 4 << 10
 
-// intake is a message or a body while it comes, and until it is done with. Bytes beyond freeIntake
+// intake is a message or a body from its first byte until it is released. Bytes beyond freeIntake
 // are taken from the budget before they are read.
 type intake struct {
 	b      []byte
 	budget *budget.Budget
 	taken  int // of the budget
-	atMost int // what r gives at the most
+	atMost int // the most that r gives
 }
 
 // errNoMemory says that the budget has too little for the rest of the message or body.
 var errNoMemory = errors.New("the budget of all connections is used up")
 
-// retryMemory is when there may be memory again. Others free it when they are answered, or read
-// their events, which takes moments, or at their time-outs.
+// retryMemory is when there may be memory again. Other connections free memory when their requests
+// are answered or they read their events, both of which are quick, or when they time out.
 const retryMemory = time.Second
 
 func refuseMemory(b *budget.Budget) *wire.Error {
@@ -37,7 +37,7 @@ func refuseMemory(b *budget.Budget) *wire.Error {
 	}
 }
 
-// readAll reads all of r into b. After errNoMemory b has the beginning, and r gives the rest.
+// readAll reads all of r into b. After errNoMemory b has the beginning, and r still has the rest.
 func (in *intake) readAll(r io.Reader) error {
 	for {
 		if err := in.makeRoom(); err != nil {
@@ -58,7 +58,7 @@ func (in *intake) readAll(r io.Reader) error {
 	}
 }
 
-// makeRoom makes room for at least a byte more.
+// makeRoom makes room for at least one more byte.
 func (in *intake) makeRoom() error {
 	if len(in.b) >= freeIntake && in.taken == 0 && !in.take(cap(in.b)) {
 		return errNoMemory
@@ -71,7 +71,7 @@ func (in *intake) makeRoom() error {
 		in.b = append(make([]byte, 0, max(size, freeIntake)), in.b...)
 		return nil
 	}
-	before := in.taken // both are there for a moment
+	before := in.taken // both buffers exist for a moment
 	if !in.take(size) {
 		return errNoMemory
 	}
@@ -80,7 +80,7 @@ func (in *intake) makeRoom() error {
 	return nil
 }
 
-// minRoom is room to see the end.
+// minRoom is the room that a Read needs to report the end.
 const minRoom = 512
 
 func (in *intake) take(n int) bool {

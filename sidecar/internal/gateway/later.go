@@ -14,7 +14,7 @@ import (
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog"
 )
 
-// The extensions by which a CloudEvent says when it is to be delivered.
+// The extensions that set the delivery time of a CloudEvent.
 const (
 	ceDeliverAt = "deliverat"
 	ceDelay     = "delayms"
@@ -37,7 +37,7 @@ func laterOf(h http.Header) (l wire.Later, err *wire.Error) {
 	return l, nil
 }
 
-// wholeMS is a whole number of milliseconds, nil where the text is none.
+// wholeMS is a whole number of milliseconds, nil if the text is none.
 func wholeMS(text string) *int64 {
 	n, err := strconv.ParseInt(text, 10, 64)
 	if err != nil || n < 0 || n > wire.MaxTS || text[0] == '+' {
@@ -46,7 +46,7 @@ func wholeMS(text string) *int64 {
 	return &n
 }
 
-// timeMS is a time in milliseconds since the epoch, or as RFC 3339 writes it.
+// timeMS is a time in milliseconds since the epoch, from a number or the format of RFC 3339.
 func timeMS(text string) *int64 {
 	if t, err := time.Parse(time.RFC3339Nano, strings.ToUpper(text)); err == nil && t.UnixMilli() >= 0 {
 		ms := t.UnixMilli()
@@ -81,7 +81,8 @@ func (a attributes) later(l *wire.Later) *wire.Error {
 	return nil
 }
 
-// setLater reads the delivery time of an event, by the names that Dapr has for it in other brokers.
+// setLater reads the delivery time of an event, by the names that Dapr uses for it with other
+// brokers.
 func (m *daprMetadata) setLater(name, value string) *wire.Error {
 	if strings.EqualFold(name, "deliverAt") {
 		if m.later.DeliverAt = timeMS(value); m.later.DeliverAt == nil {
@@ -98,7 +99,7 @@ func (m *daprMetadata) setLater(name, value string) *wire.Error {
 	return nil
 }
 
-// scheduledInfo is a scheduled event as GET …/scheduled lists it.
+// scheduledInfo is a scheduled event in the answer to GET …/scheduled.
 type scheduledInfo struct {
 	ID        string `json:"id"`
 	Key       string `json:"key,omitempty"`

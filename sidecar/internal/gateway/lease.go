@@ -21,7 +21,7 @@ import (
 const (
 	checksumBytes = 4
 	processBytes  = 8
-	// maxLeaseBytes is more than a lease with the longest name takes.
+	// maxLeaseBytes is larger than a lease with the longest name.
 	maxLeaseBytes = 1024
 )
 
@@ -49,8 +49,8 @@ func (l *leaser) appendLease(dst []byte, topic, name string, d group.Lease) []by
 	return base64.RawURLEncoding.AppendEncode(dst, text)
 }
 
-// readLease reads a lease of a group. ours says that this process gave it; node is the name of the
-// sidecar that did. ok is false where it is no lease of the group at all.
+// readLease reads a lease of a group. ours says that this process gave the lease; node is the name
+// of the sidecar that gave it. ok is false if the text is no lease of the group.
 func (l *leaser) readLease(topic, name, token string) (d group.Lease, node string, ours, ok bool) {
 	if len(token) > maxLeaseBytes {
 		return d, "", false, false

@@ -20,8 +20,9 @@ type sharedPacer struct {
 	users int
 }
 
-// use returns the topic's pacer, for one user more until release. Before it makes one, it forgets
-// unused full ones, which are the same as new: a reconnect gains no tokens.
+// use returns the topic's pacer, and counts one more user until release. Before it makes a pacer,
+// it forgets unused full ones. These equal new ones, so a client gains no tokens by subscribing
+// again.
 func (ps *pacers) use(policies *policy.Current, topic string) (p *pacer.Pacer, release func()) {
 	ps.mu.Lock()
 	defer ps.mu.Unlock()

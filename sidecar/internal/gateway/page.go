@@ -34,7 +34,7 @@ func limitAndCursor(p httpapi.Params) (limit int, cursor string, err error) {
 	return int(n), string(text), nil
 }
 
-// nextCursor is the cursor with which a list goes on.
+// nextCursor is the cursor with which a list continues.
 func nextCursor(text string) string { return base64.RawURLEncoding.EncodeToString([]byte(text)) }
 
 func errCursor() error {

@@ -11,12 +11,12 @@ import (
 // progressEvery is the least time between two lines of progress.
 const progressEvery = 100 * time.Millisecond
 
-// progress answers a request with the lines of a long change of so many things. A client that has
-// gone gets none: its request's context is over.
+// progress answers a request with lines about a long change, of a known number of items. A client
+// that is gone gets none, since its request's context has ended.
 type progress struct {
 	w    http.ResponseWriter
 	of   int
-	last time.Time // when a line was written
+	last time.Time // when the last line was written
 }
 
 func newProgress(w http.ResponseWriter, of int) *progress {
@@ -37,7 +37,7 @@ type progressLine struct {
 	OK   bool `json:"ok,omitempty"`
 }
 
-// at says how many are done, unless a line was written just before.
+// at writes how many items are done, unless a line was written just before.
 func (p *progress) at(done int) {
 	if now := time.Now(); now.Sub(p.last) >= progressEvery {
 		p.last = now
@@ -45,7 +45,7 @@ func (p *progress) at(done int) {
 	}
 }
 
-// end writes the last line: all is done, or why not, whose code it returns.
+// end writes the last line: either all is done, or the error, whose code end returns.
 func (p *progress) end(err error) wire.Code {
 	if err == nil {
 		p.line(progressLine{Done: p.of, Of: p.of, OK: true})
@@ -56,7 +56,7 @@ func (p *progress) end(err error) wire.Code {
 	return code
 }
 
-// errorLine is the last line of an answer in lines that failed.
+// errorLine is the last line of an answer that failed after its first line.
 func errorLine(err error) (line map[string]string, code wire.Code) {
 	e := wire.AsError(refusal(err))
 	return map[string]string{"error": e.Msg, "code": string(e.Code)}, e.Code

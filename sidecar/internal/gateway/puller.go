@@ -13,18 +13,18 @@ import (
 	"github.com/sluice-bus/sluice/sidecar/internal/group"
 )
 
-// puller is the member of a group for all pulls with equal opts. Its events in flight outlive the
-// requests that they were delivered to.
+// puller is the member of a group that serves all pulls with equal opts. Its events in flight
+// outlive the requests that got them.
 type puller struct {
 	key    pullerKey
 	groups *group.Manager
 	budget *budget.Budget
-	giving sync.WaitGroup // deliveries without a waiting pull, on their way back
+	giving sync.WaitGroup // deliveries without a waiting pull, to be given back
 
 	joining *semaphore.Weighted // held by the request that makes member
 
 	// Guarded by pullers.mu.
-	member *group.Member // nil until it is made, then it does not change
+	member *group.Member // nil until it is made, then constant
 	gone   bool
 	users  int // requests
 	idle   *time.Timer
@@ -39,20 +39,20 @@ type puller struct {
 // pull is one request that waits for events.
 type pull struct {
 	number  uint64
-	changed pause.Wake // has a value when something below has changed
+	changed pause.Wake // has a value when a field below has changed
 
 	// Guarded by puller.mu.
-	wants  int // deliveries more
-	size   int // of what came
+	wants  int // deliveries that it still wants
+	size   int // bytes of the deliveries so far
 	got    []group.Delivery
-	gotAt  time.Time // when the last of them came
-	looked bool      // the group has nothing more for it, as of the last delivery
+	gotAt  time.Time // when the last delivery came
+	looked bool      // the group had no more for it after the last delivery
 	ended  *wire.Error
 }
 
-// pullBytes bounds the size of an answer, before the deliveries of the last turn. Later events wait
-// for the next pull. While the budget of all connections is used up, an answer has the deliveries
-// of one turn.
+// pullBytes bounds the size of an answer, apart from the deliveries of the last turn. Later events
+// wait for the next pull. While the budget of all connections is used up, an answer has the
+// deliveries of one turn.
 const pullBytes = 4 << 20
 
 // Room reports whether some pull waits.
@@ -93,8 +93,8 @@ func (p *puller) Looked(asked uint64) {
 	}
 }
 
-// Deliver hands events to the pulls: as many as the first one wants, then to the next. Events whose
-// pull has gone meanwhile go back to the group.
+// Deliver hands events to the pulls: to the first as many as it wants, then to the next. Events
+// whose pull is gone go back to the group.
 func (p *puller) Deliver(ds []group.Delivery) {
 	now := time.Now()
 	p.mu.Lock()
@@ -127,7 +127,7 @@ func (q *pull) add(ds []group.Delivery, now time.Time, memory *budget.Budget) {
 	q.changed.Set()
 }
 
-// join lets a request wait for n events.
+// join registers a request that waits for n events.
 func (p *puller) join(n int) *pull {
 	q := &pull{wants: n, changed: pause.NewWake()}
 	p.mu.Lock()

@@ -14,22 +14,22 @@ import (
 	"github.com/sluice-bus/sluice/sidecar/internal/group"
 )
 
-// pullers are the members that stand for pulls. The first pull with its opts makes one, and it ends
-// after a while without pulls and events in flight.
+// pullers are the members that serve pulls. The first pull with its opts makes such a member. The
+// member ends after some time without pulls and events in flight.
 type pullers struct {
 	cfg *Config
 
 	mu    sync.Mutex
-	ended *wire.Error // no pull is let in
+	ended *wire.Error // no new pull is admitted
 	users int         // requests
 	all   map[pullerKey]*puller
 }
 
-// pullerKey tells pullers apart; opts is the text of the opts that count.
+// pullerKey identifies a puller; opts is the text of the opts that matter.
 type pullerKey struct{ topic, group, opts string }
 
-// keyOf is the key of the puller for a pull, and its opts. The start does not count, since a group
-// begins once. Opts about deliveries to a connection have no meaning for pulls.
+// keyOf is the key of the puller for a pull, and its opts. The start does not matter, since a group
+// begins once. Opts about deliveries to a connection do not apply to pulls.
 func keyOf(topic, name string, o wire.SubscribeOptions) (pullerKey, wire.SubscribeOptions) {
 	o.MaxBatch, o.AutoAck, o.Rebalance = nil, false, false
 	same := o
@@ -42,15 +42,15 @@ func keyOf(topic, name string, o wire.SubscribeOptions) (pullerKey, wire.Subscri
 	return pullerKey{topic, name, string(codec.AppendSubscribe(nil, "", "", "", &same))}, o
 }
 
-// enter finds or makes the puller of a request, for which it stays until exit.
+// enter finds or makes the puller of a request. The puller stays until exit.
 func (x *pullers) enter(ctx context.Context, topic, name string, o wire.SubscribeOptions) (*puller, error) {
 	key, o := keyOf(topic, name, o)
 	p, err := x.find(key)
 	if err != nil {
 		return nil, err
 	}
-	// One request subscribes, and the others wait. Where it fails the next one tries: the failure
-	// may have been the request's own.
+	// One request subscribes, and the others wait. If it fails, the next request tries, since the
+	// failure may concern only the first request.
 	if err = p.joining.Acquire(ctx, 1); err == nil {
 		if p.member == nil {
 			err = x.subscribe(ctx, p, o)
@@ -64,7 +64,7 @@ func (x *pullers) enter(ctx context.Context, topic, name string, o wire.Subscrib
 	return p, nil
 }
 
-// find counts a request in.
+// find finds the puller and counts one more request.
 func (x *pullers) find(key pullerKey) (*puller, error) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -112,13 +112,13 @@ func (x *pullers) subscribe(ctx context.Context, p *puller, o wire.SubscribeOpti
 	return nil
 }
 
-// unpaced is the delivery bucket of a puller: the requests have taken the tokens of their
-// connections before.
+// unpaced is the delivery bucket of a puller: the requests have already taken tokens of their
+// connections.
 type unpaced struct{}
 
 func (unpaced) Take(time.Time) (time.Duration, bool) { return 0, true }
 
-// exit counts a request out.
+// exit counts one request less.
 func (x *pullers) exit(p *puller) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -133,8 +133,8 @@ func (x *pullers) exit(p *puller) {
 	}
 }
 
-// retire ends a puller that was unused for a while. Events in flight keep it, since an ack may
-// still come.
+// retire ends a puller that was unused for some time. Events in flight keep it, since an ack may
+// still arrive.
 func (x *pullers) retire(p *puller) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -191,7 +191,7 @@ func (x *pullers) end(why *wire.Error) {
 	x.ended = why
 	var ending []*puller
 	for _, p := range x.all {
-		if p.member != nil { // else the request that makes it sees that all is over
+		if p.member != nil { // else the request that makes it sees that the pullers have ended
 			p.gone = true
 			p.idle.Stop()
 			ending = append(ending, p)
@@ -204,7 +204,7 @@ func (x *pullers) end(why *wire.Error) {
 	}
 }
 
-// overloaded refuses a request at a bound.
+// overloaded refuses a request that exceeds a bound.
 func overloaded(format string, args ...any) *wire.Error {
 	e := wire.Errorf(wire.Overloaded, format, args...)
 	e.RetryAfter = retryStore

@@ -17,11 +17,11 @@ import (
 	"github.com/sluice-bus/sluice/sidecar/internal/telemetry"
 )
 
-// read handles frames until the connection ends, and says how to close it.
+// read handles frames until the connection ends, and returns how to close it.
 func (c *conn) read() closing {
 	for {
-		// A context that could end would cost a timer per frame; what ends the connection closes
-		// the send buffer, and reading with it.
+		// A context that could end would cost a timer per frame. When the connection ends, the send
+		// buffer is closed, and this ends the read.
 		kind, r, err := c.ws.Reader(context.Background())
 		if err != nil {
 			return afterError(err)
@@ -35,7 +35,7 @@ func (c *conn) read() closing {
 	}
 }
 
-// message receives and handles one message, and says how to close the connection where it has to
+// message receives and handles one message, and returns how to close the connection if it has to
 // end.
 func (c *conn) message(kind websocket.MessageType, r io.Reader) *closing {
 	s := newScratch()
@@ -61,8 +61,8 @@ func (c *conn) message(kind websocket.MessageType, r io.Reader) *closing {
 	return nil
 }
 
-// shed refuses a message that there is no memory for, once the rest of it has come. It is answered
-// under its corr, where that is at its beginning.
+// shed refuses a message for which there is no memory, once the rest of it has arrived. The refusal
+// has the message's corr if that is at the beginning of the message.
 func (c *conn) shed(r io.Reader, beginning []byte) *closing {
 	req, _ := codec.DecodeRequest(beginning, c.cfg.Limits)
 	known := &codec.Request{Op: req.Op, Topic: req.Topic, Corr: req.Corr, HasCorr: req.HasCorr}
@@ -85,7 +85,7 @@ type discarding struct{}
 
 func (discarding) Write(p []byte) (int, error) { return len(p), nil }
 
-// unread says how to close a connection whose message could not be read to its end.
+// unread returns how to close a connection whose message could not be read to its end.
 func (c *conn) unread(err error) *closing {
 	if !errors.Is(err, os.ErrDeadlineExceeded) {
 		return new(afterError(err))
@@ -95,9 +95,8 @@ func (c *conn) unread(err error) *closing {
 	return &closing{websocket.StatusPolicyViolation, "a message did not arrive completely in time"}
 }
 
-// afterError says how to close a connection that cannot be read: where the peer broke the protocol
-// it is told so and may finish what it is sending, since closing the socket at once could destroy
-// the close frame.
+// afterError returns how to close a connection that cannot be read. A peer that broke the protocol
+// is told so, and may finish sending: closing the socket at once could destroy the close frame.
 func afterError(err error) closing {
 	var network net.Error
 	switch {
@@ -110,7 +109,7 @@ func afterError(err error) closing {
 	return closing{websocket.StatusProtocolError, ""}
 }
 
-// handle does what one frame asks for. frame is not kept.
+// handle executes one frame, and does not keep it.
 func (c *conn) handle(kind websocket.MessageType, frame []byte) {
 	if kind != websocket.MessageText {
 		c.replyError(new(codec.Request), wire.Errorf(wire.BadRequest, "a binary frame: send JSON in text frames"))
@@ -160,7 +159,7 @@ func (c *conn) handle(kind websocket.MessageType, frame []byte) {
 	}
 }
 
-// shorten keeps a client's name or id from filling an error.
+// shorten keeps a client's name or id from making an error too long.
 func shorten(s string) string {
 	const most = 64
 	if len(s) <= most {

@@ -17,8 +17,8 @@ import (
 )
 
 const (
-	// redriveRate is how many dead letters a second are redriven unless the request says, and
-	// maxRedriveRate how many at the most.
+	// redriveRate is how many dead letters per second are redriven unless the request sets a rate,
+	// and maxRedriveRate is the highest rate.
 	redriveRate    = 100
 	maxRedriveRate = 100_000
 	// maxDeadIDs is how many dead letters a request may name.
@@ -34,7 +34,7 @@ type deadSelection struct {
 	Rate   *float64 `json:"rate"`
 }
 
-// deadKinds says what its members are.
+// deadKinds describes the members of deadSelection.
 var deadKinds = map[string]string{
 	"dlq_ids": "list of strings", "group": "string", "reason": "string",
 	"before": "whole number of milliseconds", "rate": "number of dead letters a second",
@@ -71,14 +71,14 @@ func readDeadSelection(content []byte) (s deadSelection, bad *wire.Error) {
 // change is a change of many dead letters, in steps.
 type change struct {
 	of   int
-	rate float64 // a second; 0: as fast as it goes
+	rate float64 // per second; 0: as fast as possible
 	step func(ctx context.Context, from, to int) error
 }
 
 // planner plans the change of the selected dead letters.
 type planner func(*http.Request, deadLetters, deadSelection) (change, error)
 
-// changeDead changes the selected dead letters. Errors after the first line of progress are lines,
+// changeDead changes the selected dead letters. After the first line of progress, errors are lines
 // too.
 func (g *Gateway) changeDead(plan planner) handler {
 	return func(w http.ResponseWriter, r *http.Request) error {

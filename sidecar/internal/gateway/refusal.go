@@ -9,12 +9,12 @@ import (
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog"
 )
 
-// retryStore is when to try again while the store is unavailable or the sidecar restarts. How long
-// that takes is unknown, so it is a moderate pause.
+// retryStore is when to try again while the store is unavailable or the sidecar restarts. The
+// duration is unknown, so this is a moderate pause.
 const retryStore = time.Second
 
 // refusal translates an error of the log or of a group into the contract's error. It returns nil
-// for nil, and an error without a code in the contract as it is: that one is internal.
+// for nil. An error without a code in the contract stays as it is, and is internal.
 func refusal(err error) error {
 	var known *wire.Error
 	var disk *eventlog.DiskFullError

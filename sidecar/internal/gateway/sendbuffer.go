@@ -12,19 +12,20 @@ import (
 )
 
 // sendBuffer is the network connection under a WebSocket. Written bytes wait in memory for a
-// goroutine that hands them to the socket, many frames with one system call. It runs only while
-// there is something to write. So writing never blocks, and the WebSocket library, whose pongs and
-// close frames go the same way, never holds one of its locks for longer than a copy takes.
+// goroutine, the flusher, that hands them to the socket, many frames with one system call. It runs
+// only while there is something to write. So writing never blocks. The WebSocket library writes its
+// pongs and close frames the same way, and never holds one of its locks for longer than a copy
+// takes.
 //
-// Nothing keeps a writer below the bound: a subscription asks hasRoom before it writes, and Read
-// holds ops back while the bound is exceeded.
+// Write does not enforce the bound: a subscription asks hasRoom before it writes, and Read waits
+// while the bound is exceeded.
 type sendBuffer struct {
 	net.Conn // the socket; the flusher alone writes to it
 	bound    int
 	budget   *budget.Budget
-	patience time.Duration // how long the peer may take nothing
-	receive  time.Duration // how long a message of the peer may take to come
-	wake     func()        // called without mu once there is room for those who were told that there was none
+	patience time.Duration // how long the peer may accept nothing
+	receive  time.Duration // how long a message of the peer may take to arrive
+	wake     func()        // called without mu once there is room again
 
 	mu       sync.Mutex
 	changed  sync.Cond // there is room, the send buffer is closed, or the flusher has ended
@@ -33,15 +34,15 @@ type sendBuffer struct {
 	accepted uint64    // bytes, ever
 	written  uint64    // bytes, ever
 	receipts []receipt // by at
-	corks    int       // writers that are not done yet
+	corks    int       // writers that still hold a cork
 	flushing bool
 	refused  bool // there is no room until half of the bound is free
 	closed   bool
 	aborted  bool // closed, and nothing is written any more
-	stalled  bool // the peer took nothing for too long
-	timed    bool // the message that is read has its deadline
+	stalled  bool // the peer accepted nothing for too long
+	timed    bool // the message being read has its deadline
 
-	receiving atomic.Bool // a message is read
+	receiving atomic.Bool // a message is being read
 }
 
 // receipt is a function to call once the first `at` bytes are on the socket.
@@ -50,7 +51,7 @@ type receipt struct {
 	done func()
 }
 
-// closeLinger is how long a closed send buffer goes on writing what it holds.
+// closeLinger is how long a closed send buffer continues to write its content.
 const closeLinger = 5 * time.Second
 
 func newSendBuffer(socket net.Conn, b Bounds, memory *budget.Budget) *sendBuffer {
@@ -59,7 +60,7 @@ func newSendBuffer(socket net.Conn, b Bounds, memory *budget.Budget) *sendBuffer
 	return o
 }
 
-// Write takes all of p, or nothing once the send buffer is closed.
+// Write accepts all of p, or nothing once the send buffer is closed.
 func (o *sendBuffer) Write(p []byte) (int, error) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -84,9 +85,9 @@ func (o *sendBuffer) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// Read waits while the send buffer is over its bound: a client that does not read its replies is
-// not read from either. Reads within a message have the message's deadline; a message that comes at
-// once needs none.
+// Read waits while the send buffer is over its bound: the gateway does not read from a client that
+// does not read its replies. Reads within a message have the message's deadline; a message that
+// arrives at once needs none.
 func (o *sendBuffer) Read(p []byte) (int, error) {
 	o.mu.Lock()
 	for o.queued > o.bound && !o.closed {
@@ -100,10 +101,11 @@ func (o *sendBuffer) Read(p []byte) (int, error) {
 	return o.Conn.Read(p)
 }
 
-// beginMessage says that the reader has got the beginning of a message.
+// beginMessage says that the reader has received the beginning of a message.
 func (o *sendBuffer) beginMessage() { o.receiving.Store(true) }
 
-// endMessage says that it has got the end. The error is that of a connection that has ended.
+// endMessage says that the reader has received the end of a message. Its error is that of a
+// connection that has ended.
 func (o *sendBuffer) endMessage() error {
 	o.receiving.Store(false)
 	o.mu.Lock()
@@ -116,8 +118,8 @@ func (o *sendBuffer) endMessage() error {
 }
 
 // hasRoom reports whether the send buffer is below its bound; that is 0 while the budget of all
-// connections is used up. After a false there is none until half of the bound is free, and then
-// wake is called: deliveries come in bursts, and not one for each byte that the client reads.
+// connections is used up. After a false there is no room until half of the bound is free, and then
+// wake is called. So deliveries come in bursts, and not whenever the client reads a few bytes.
 func (o *sendBuffer) hasRoom() bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -127,7 +129,7 @@ func (o *sendBuffer) hasRoom() bool {
 	return !o.refused && !o.closed
 }
 
-// cork holds writes back until as many calls of uncork, so that they leave together. The caller
+// cork holds writes back until uncork is called as often, so that they leave together. The caller
 // must not block in between.
 func (o *sendBuffer) cork() {
 	o.mu.Lock()
@@ -142,8 +144,8 @@ func (o *sendBuffer) uncork() {
 	o.mu.Unlock()
 }
 
-// whenWritten calls done from the flusher once everything accepted so far is on the socket; never,
-// when the connection ends before.
+// whenWritten calls done from the flusher once everything accepted so far is on the socket. If the
+// connection ends before that, done is never called.
 func (o *sendBuffer) whenWritten(done func()) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -182,7 +184,7 @@ func (o *sendBuffer) run() {
 	}
 }
 
-// next takes what is to be written, calling receipts that are due; nil ends the flusher.
+// next takes the bytes to write, and calls the receipts that are due; nil ends the flusher.
 func (o *sendBuffer) next(spare [][]byte) [][]byte {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -201,7 +203,7 @@ func (o *sendBuffer) next(spare [][]byte) [][]byte {
 				o.Conn.Close()
 			}
 		}
-		o.flushing = false // the last uncork starts another one
+		o.flushing = false // the last uncork starts the flusher again
 		o.changed.Broadcast()
 		return nil
 	}
@@ -223,7 +225,7 @@ func (o *sendBuffer) due() []receipt {
 	return due
 }
 
-// send writes to the socket for as long as the peer takes something.
+// send writes to the socket as long as the peer accepts data.
 func (o *sendBuffer) send(p []byte) error {
 	for {
 		o.mu.Lock()
@@ -311,7 +313,7 @@ func (o *sendBuffer) wait() {
 	}
 }
 
-// isStalled reports whether the connection ended because its peer took nothing for too long.
+// isStalled reports whether the connection ended because its peer accepted nothing for too long.
 func (o *sendBuffer) isStalled() bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()

@@ -15,13 +15,13 @@ import (
 )
 
 const (
-	// heartbeat is how often a stream says that it is alive.
+	// heartbeat is how often a stream sends a sign of life.
 	heartbeat = 15 * time.Second
 	// streamPiece is how much is written between two looks at the clock.
 	streamPiece = 64 << 10
 )
 
-// stream is one connection that is sent events (server-sent events). The request's goroutine alone
+// stream is one connection that receives events (server-sent events). Only the request's goroutine
 // writes to it.
 type stream struct {
 	subKey
@@ -30,27 +30,27 @@ type stream struct {
 	who      access.Identity
 	bound    int
 	budget   *budget.Budget
-	release  func()          // lets go of the connection's delivery bucket
+	release  func()          // releases the connection's delivery bucket
 	ready    pause.Wake      // has a value when there is something to write
-	over     context.Context // ends when the stream is to end
+	over     context.Context // ends to end the stream
 	cancel   context.CancelFunc
-	finished chan struct{} // closed once it has
-	last     string        // the event that the client was sent last by another stream; "": it says of none
+	finished chan struct{} // closed once the stream has ended
+	last     string        // the last event from an earlier stream; "": none
 
 	mu       sync.Mutex
 	trail    *trail
 	out      *http.ResponseController // nil once nothing is written any more
 	buf      []byte                   // to be written
-	leases   []group.Lease            // of what is in it, with a group
-	coming   []step                   // likewise, to be on the trail once it is written
-	going    []step                   // of what is with the writer
-	queued   int                      // bytes in buf and with the writer
+	leases   []group.Lease            // of the events in buf, with a group
+	coming   []step                   // likewise; they join the trail once written
+	going    []step                   // of the events being written
+	queued   int                      // bytes in buf and being written
 	refused  bool                     // there is no room until half of the bound is free
-	lastWord time.Time                // not zero: the deadline of all writes
+	lastWord time.Time                // if not zero, the deadline of all writes
 	how      group.Leaving
 }
 
-// Room reports whether the client reads fast enough to be sent more.
+// Room reports whether the client reads fast enough to get more.
 func (s *stream) Room() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -79,13 +79,13 @@ func (s *stream) Deliver(ds []group.Delivery) {
 	s.ready.Set()
 }
 
-// appendSent appends an event as a stream sends it.
+// appendSent appends an event in the format of a stream.
 func appendSent(b []byte, e *wire.Event) []byte {
 	b = append(append(append(b, "id: "...), e.ID...), "\ndata: "...)
 	return append(codec.AppendEventJSON(b, e), "\n\n"...)
 }
 
-// swap returns the text to write. Deliver fills spare next, whose text is written.
+// swap returns the text to write. Deliver fills spare next, which was written before.
 func (s *stream) swap(spare []byte) (text []byte, leases []group.Lease) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -117,7 +117,7 @@ func (s *stream) wrote(n int) {
 	}
 }
 
-// serve writes until the client has gone or reads nothing for too long, or the stream is ended.
+// serve writes until the client is gone, reads nothing for too long, or the stream is ended.
 func (s *stream) serve(w http.ResponseWriter, r *http.Request, patience time.Duration) error {
 	beat := time.NewTicker(heartbeat)
 	defer beat.Stop()
@@ -140,13 +140,13 @@ func (s *stream) serve(w http.ResponseWriter, r *http.Request, patience time.Dur
 			}
 			s.wrote(len(text))
 			if len(leases) > 0 {
-				s.groups.AckLeases(s.topic, s.group, leases, func(error) {}) // where it fails, they come again
+				s.groups.AckLeases(s.topic, s.group, leases, func(error) {}) // without the ack they are delivered again
 			}
 		}
 	}
 }
 
-// write puts text on the socket, for as long as the client takes something.
+// write puts text on the socket as long as the client accepts data.
 func (s *stream) write(w http.ResponseWriter, text []byte, patience time.Duration) error {
 	for len(text) > 0 {
 		piece := text[:min(len(text), streamPiece)]
@@ -168,7 +168,7 @@ func (s *stream) write(w http.ResponseWriter, text []byte, patience time.Duratio
 	return nil
 }
 
-// end ends the stream. A write under way has until then.
+// end ends the stream. A write under way may continue until then.
 func (s *stream) end(how group.Leaving, by time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -182,8 +182,8 @@ func (s *stream) end(how group.Leaving, by time.Time) {
 	}
 }
 
-// finish ends the subscription; nothing is written from then on. An event that was not begun to be
-// written counts no attempt: a client that disconnects again and again makes no dead letters of
+// finish ends the subscription; nothing is written after that. An event whose writing has not begun
+// counts no attempt. So a client that disconnects again and again does not cause dead letters of
 // events that it has not seen.
 func (s *stream) finish() {
 	s.Pause()

@@ -10,7 +10,7 @@ import (
 	"github.com/sluice-bus/sluice/sidecar/internal/group"
 )
 
-// feed delivers to a subscription, with a group or without one.
+// feed delivers events to a subscription, with or without a group.
 type feed interface {
 	Start()
 	Wake()
@@ -22,7 +22,7 @@ type feed interface {
 // alone is a subscription without a group.
 type alone struct{ *follower.Follower }
 
-// Close ends it; there is nothing to give back.
+// Close ends the subscription; it has no events to give back.
 func (a alone) Close(group.Leaving) { a.Follower.Close() }
 
 // subscription is a connection's side of one subscription. It is the group's sink.
@@ -33,8 +33,8 @@ type subscription struct {
 	maxBatch   int
 	autoAck    bool
 	member     *group.Member // nil without a group
-	release    func()        // lets go of the connection's delivery bucket
-	partitions []int         // that the client was told are its own
+	release    func()        // releases the connection's delivery bucket
+	partitions []int         // partitions that the client knows as its own
 }
 
 // Assigned tells the client that partitions are its own.
@@ -77,8 +77,9 @@ func (c *conn) subscribe(req *codec.Request) {
 	s.Start()
 }
 
-// addSubscription makes a subscription that is not started. Only the reader adds and removes, so
-// what it has looked up stays, except for a shutdown or a loss of rights.
+// addSubscription makes a subscription without starting it. Only the reader adds and removes
+// subscriptions, so a subscription that the reader has looked up stays, except after a shutdown or
+// a loss of rights.
 func (c *conn) addSubscription(req *codec.Request) (*subscription, error) {
 	s := &subscription{subKey: subKey{req.Topic, req.Group}, conn: c, maxBatch: 1, autoAck: req.Subscribe.AutoAck}
 	if n := req.Subscribe.MaxBatch; n != nil {
@@ -131,7 +132,7 @@ func (s *subscription) join(req *codec.Request) error {
 	return nil
 }
 
-// subscription finds the one that the request names.
+// subscription finds the subscription that the request names.
 func (c *conn) subscription(req *codec.Request) (*subscription, error) {
 	k := subKey{req.Topic, req.Group}
 	c.mu.Lock()
@@ -183,7 +184,7 @@ func (c *conn) pause(req *codec.Request) {
 	s.Resume()
 }
 
-// revoked tells the client of a subscription that was closed that its partitions are gone.
+// revoked tells the client of a closed subscription that its partitions are revoked.
 func (c *conn) revoked(s *subscription) {
 	if len(s.partitions) > 0 {
 		slices.Sort(s.partitions)

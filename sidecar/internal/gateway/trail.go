@@ -14,25 +14,25 @@ import (
 )
 
 const (
-	// trailSteps is how many events a stream may have sent since the one that its client saw last,
-	// for it to go on exactly there.
+	// trailSteps is how many events a stream remembers. A client that comes back continues exactly
+	// after the last event that it saw, if the stream sent fewer than this many since.
 	trailSteps = 1024
-	// keptTrails is of how many streams that ended it is remembered where they were.
+	// keptTrails is how many trails of ended streams are remembered.
 	keptTrails = 128
 )
 
-// trail is the way that a stream went: the events that it sent last. An event's id alone does not
-// tell what else its client has seen. Events of other partitions with the same ts, or a lower one,
-// may have been stored before or after it was sent; and events that a group's stream wrote behind
-// it are acked.
+// trail has the last events that a stream sent. The id of the last event that a client saw does not
+// show what else it saw. Events of other partitions with the same ts, or a lower one, may have been
+// stored before or after that event was sent. And events that a group's stream wrote after it are
+// acked.
 type trail struct {
 	subKey
-	next   []uint64 // by partition: behind what was sent; nil with a group
+	next   []uint64 // by partition, the seq after the last sent one; nil with a group
 	steps  []step   // a ring once it is full
 	oldest int      // of steps
 }
 
-// step is one event that was sent.
+// step is one sent event.
 type step struct {
 	id        string
 	partition int
@@ -46,7 +46,7 @@ func stepOf(e *wire.Event) step {
 	return step{id: strings.Clone(e.ID), partition: e.Partition, seq: e.Seq}
 }
 
-// add notes that an event is sent.
+// add records that an event was sent.
 func (t *trail) add(s step) {
 	if t.next != nil {
 		t.next[s.partition] = s.seq + 1
@@ -59,8 +59,8 @@ func (t *trail) add(s step) {
 	t.oldest = (t.oldest + 1) % len(t.steps)
 }
 
-// behind is where a client that was sent an event last goes on in each partition; nil: the event is
-// not remembered.
+// behind returns where a client whose last event is id continues in each partition; nil: the event
+// is not remembered.
 func (t *trail) behind(id string) (starts []uint64) {
 	starts = append(starts, t.next...)
 	for i := len(t.steps) - 1; i >= 0; i-- {
@@ -73,7 +73,7 @@ func (t *trail) behind(id string) (starts []uint64) {
 	return nil
 }
 
-// after returns the events that were sent after one, the oldest first.
+// after returns the events that were sent after the one with that id, the oldest first.
 func (t *trail) after(id string) (steps []step, known bool) {
 	for i := len(t.steps) - 1; i >= 0; i-- {
 		s := t.steps[(t.oldest+i)%len(t.steps)]
@@ -86,13 +86,13 @@ func (t *trail) after(id string) (steps []step, known bool) {
 	return nil, false
 }
 
-// resume is where a client without a group goes on that was sent an event last by some stream of
-// this sidecar; nil: none remembers it. Streams may have sent events of several partitions in
-// different orders. It is not told which was the client's, so it misses nothing of any, and may be
-// sent an event again.
+// resume returns where a client without a group continues after the last event that it got from a
+// stream of this sidecar; nil: no stream remembers the event. Streams may have sent events of
+// several partitions in different orders, and resume does not know which stream was the client's.
+// So the client misses no event of any partition, and may get an event again.
 func (g *Gateway) resume(k subKey, id string) (starts []uint64) {
 	g.mu.Lock()
-	ended := append([]*trail(nil), g.trails...) // they change no more
+	ended := append([]*trail(nil), g.trails...) // they do not change any more
 	var live []*stream
 	for s := range g.streams {
 		if s.subKey == k {
@@ -113,7 +113,7 @@ func (g *Gateway) resume(k subKey, id string) (starts []uint64) {
 	return starts
 }
 
-// lowest puts the lower start of each partition into a. Either may be nil: it does not count.
+// lowest sets each start in a to the lower one of a and b. A nil list does not count.
 func lowest(a, b []uint64) []uint64 {
 	if a == nil {
 		return b
@@ -124,7 +124,7 @@ func lowest(a, b []uint64) []uint64 {
 	return a
 }
 
-// keepTrail remembers the trail of a stream that has ended. The caller holds g.mu.
+// keepTrail remembers the trail of an ended stream. The caller holds g.mu.
 func (g *Gateway) keepTrail(t *trail) {
 	if t == nil || len(t.steps) == 0 {
 		return
@@ -135,9 +135,9 @@ func (g *Gateway) keepTrail(t *trail) {
 	g.trails = append(g.trails, t)
 }
 
-// unseen returns the events that a stream of a group wrote, and so acked, after the last one that
-// its client has seen. The client has come back, and does not read from that stream any more: if it
-// is still open, unseen ends it.
+// unseen returns the events that a stream of a group wrote, and so acked, after the last event that
+// its client saw. The client has come back, and no longer reads from that stream: if the stream is
+// still open, unseen ends it.
 func (g *Gateway) unseen(ctx context.Context, k subKey, last string) []step {
 	g.mu.Lock()
 	var old *stream
@@ -156,7 +156,7 @@ func (g *Gateway) unseen(ctx context.Context, k subKey, last string) []step {
 	}
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	for _, t := range slices.Backward(g.trails) { // the latest knows most
+	for _, t := range slices.Backward(g.trails) { // the latest trail has the most events
 		if t.subKey != k {
 			continue
 		}
@@ -167,7 +167,7 @@ func (g *Gateway) unseen(ctx context.Context, k subKey, last string) []step {
 	return nil
 }
 
-// sent reports whether the stream sent an event a short while ago.
+// sent reports whether the stream remembers that it sent the event.
 func (s *stream) sent(id string) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -7,8 +7,8 @@ import (
 	"github.com/sluice-bus/sluice/sidecar/internal/budget"
 )
 
-// window counts the ops of one connection that have no reply yet, and holds the reader back while
-// they are too many.
+// window counts the unanswered ops of one connection, and holds the reader back while there are too
+// many.
 type window struct {
 	maxEvents, maxBytes int
 	budget              *budget.Budget
@@ -24,8 +24,8 @@ func (w *window) init(b Bounds, memory *budget.Budget) {
 	w.changed.L = &w.mu
 }
 
-// enter counts an op in, once there is room for it or nothing else is under way. It reports false
-// when the connection has ended.
+// enter counts one more op, once there is room for it or no other op is unanswered. It reports
+// false when the connection has ended.
 func (w *window) enter(events, bytes int) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -41,7 +41,7 @@ func (w *window) enter(events, bytes int) bool {
 	return true
 }
 
-// leave counts an op out: its reply is in the send buffer.
+// leave counts one op less: its reply is in the send buffer.
 func (w *window) leave(events, bytes int) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -54,7 +54,7 @@ func (w *window) leave(events, bytes int) {
 // empty waits until every op is answered, the connection has ended, or ctx has.
 func (w *window) empty(ctx context.Context) {
 	stop := context.AfterFunc(ctx, func() {
-		w.mu.Lock() // not between the look at ctx and the wait
+		w.mu.Lock() // so that it happens between a check of ctx and the wait
 		defer w.mu.Unlock()
 		w.changed.Broadcast()
 	})

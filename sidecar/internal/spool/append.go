@@ -78,10 +78,10 @@ func (l *Log) appendAs(ctx context.Context, t *topic, partition, partitions int,
 		for n, i := range at {
 			outs[i] = answers[n]
 		}
-		if p != partition { // the writer announces its own partition's
+		if p != partition { // the writer announces events of its own partition
 			l.announce(t, p, recs, answers)
 		}
-		return nil // the outcomes say it
+		return nil // the outcomes have the error
 	})
 	return outs
 }
