@@ -130,9 +130,9 @@ func (c *Client) Close() error {
 	return nil
 }
 
-// Drain ends the client in order: subscriptions finish what is in hand (see [Subscription.Drain]),
-// publishes are answered, and then it is closed. When ctx ends first, Drain ends the rest as Close
-// does, and returns ctx's error.
+// Drain ends the client in order: subscriptions handle and settle the delivered events (see
+// [Subscription.Drain]), publishes are answered, and then the client is closed. When ctx ends
+// first, Drain ends the rest as Close does, and returns ctx's error.
 func (c *Client) Drain(ctx context.Context) error {
 	subs := c.subscriptions()
 	for _, s := range subs {

@@ -24,7 +24,7 @@ import (
 // reason.
 var ErrClosed = errors.New("sluice: the connection is closed")
 
-// ConnOptions are those of one connection. The zero value has the defaults.
+// ConnOptions are the options of one connection. The zero value has the defaults.
 type ConnOptions struct {
 	// Token is sent with AUTH before anything else; "" sends none.
 	Token string

@@ -140,7 +140,7 @@ func (s *Subscription) handle() {
 	s.mu.Unlock()
 }
 
-// call calls the handler. Of a batch it returns BatchErrors.
+// call calls the handler. For a batch it returns BatchErrors.
 func (s *Subscription) call(ctx context.Context, batch []*item) error {
 	o, first := &s.client.config.observer, &batch[0].message
 	began := time.Now()

@@ -30,9 +30,9 @@ var ErrRevoked = fmt.Errorf("%w: its partition was revoked", ErrLost)
 
 var errNoGroup = errors.New("sluice: without a group nothing is delivered again")
 
-// Ack settles the event and returns once that is durable. Of several settlements of a message the
-// first counts, and all have its result. An error that matches [ErrLost] means that the event is
-// delivered again, or was acked after all.
+// Ack settles the event and returns once that is durable. If a message is settled several times,
+// the first settlement counts, and all calls return its result. An error that matches [ErrLost]
+// means that the event is delivered again, or was acked after all.
 func (m *Message) Ack(ctx context.Context) error { return m.settle(ctx, true, Nack{}) }
 
 // Nack gives the event back, to be delivered again.

@@ -87,12 +87,12 @@ func WithTokenFunc(token func(context.Context) (string, error)) Option {
 	}
 }
 
-// WithReplayURL says where the sidecar's replay API is. Without it, it is expected at port 8083 of
-// the host that is dialled.
+// WithReplayURL says where the sidecar's replay API is. Without it the client expects that API at
+// port 8083 of the dialled host.
 func WithReplayURL(url string) Option { return func(c *config) { c.replayURL = url } }
 
-// WithLogger sets the logger of lost and new connections and of retries. Without it that is
-// slog.Default.
+// WithLogger sets the logger of lost and new connections and of retries. Without it the logger is
+// slog.Default().
 func WithLogger(log *slog.Logger) Option {
 	return func(c *config) {
 		c.log = log

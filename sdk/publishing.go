@@ -127,7 +127,7 @@ func (p *Publisher) answered(batch []*entry, items []wire.ResultItem, err error)
 	case err != nil && !refused:
 		p.lost(batch, err, &over)
 	case refused && len(batch) > 1 && (refusal.Code == wire.BadRequest || refusal.Code == wire.PayloadTooLarge):
-		p.queue.tooLarge(batch[0].topic, len(batch)) // for a bucket's burst, say: the event that caused it is unknown
+		p.queue.tooLarge(batch[0].topic, len(batch)) // for a burst, say: which event is not known
 		p.queue.putBack(batch)
 	default:
 		var again []*entry

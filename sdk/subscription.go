@@ -230,7 +230,7 @@ func (s *Subscription) Drain() {
 	s.draining, s.paused = true, false
 	s.giveUp(s.drop(func(it *item) bool { return s.retrying[it] != nil })) // they go back when the subscription leaves
 	if conn := s.conn; conn != nil {
-		_ = conn.conn.start(conn.encode(wire.OpPause), ignoreReply(nil)) // events that still arrive go back
+		_ = conn.conn.start(conn.encode(wire.OpPause), ignoreReply(nil)) // later events go back
 	}
 	s.spawn(0)
 	s.checkDrained()

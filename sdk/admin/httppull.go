@@ -17,8 +17,8 @@ type PullQuery struct {
 	Max          int // events of one answer, 1 to 1,000 (100)
 	// Wait is how long the sidecar waits for the first event, up to a minute; 0 does not wait.
 	Wait time.Duration
-	// Options are those of a subscription. Pulls whose options are equal, apart from From, TS and
-	// AfterID, share one subscription: their events in flight count together.
+	// Options are the options of a subscription. Pulls whose options are equal, apart from From, TS
+	// and AfterID, share one subscription: their events in flight count together.
 	Options wire.SubscribeOptions
 }
 
@@ -43,13 +43,13 @@ func (h *HTTP) Ack(ctx context.Context, topic, group string, leases ...string) (
 	return h.settle(ctx, topic, group, "ack", codec.Settlement{Leases: leases})
 }
 
-// Nack gives pulled events back, to be delivered again. The results are those of [HTTP.Ack].
+// Nack gives pulled events back, to be delivered again. It returns results as [HTTP.Ack] does.
 func (h *HTTP) Nack(ctx context.Context, topic, group string, n wire.Nack, leases ...string) ([]*wire.Error, error) {
 	return h.settle(ctx, topic, group, "nack", codec.Settlement{Leases: leases, Nack: n})
 }
 
-// Modack moves the deadlines of pulled events to extend from now. The results are those of
-// [HTTP.Ack].
+// Modack moves the deadlines of pulled events to extend from now. It returns results as [HTTP.Ack]
+// does.
 func (h *HTTP) Modack(ctx context.Context, topic, group string, extend time.Duration, leases ...string) ([]*wire.Error, error) {
 	ms := extend.Milliseconds()
 	return h.settle(ctx, topic, group, "modack", codec.Settlement{Leases: leases, ExtendMS: &ms})

@@ -20,7 +20,7 @@ type ScheduledPage struct {
 	Next      string           `json:"next"` // the cursor of the next page; "": this is the last
 }
 
-// Scheduled lists the scheduled events of a topic; limit is that of a page (0: 100), and cursor the
+// Scheduled lists the scheduled events of a topic; limit bounds a page (0: 100), and cursor is the
 // Next of the page before.
 func (h *HTTP) Scheduled(ctx context.Context, topic string, limit int, cursor string) (ScheduledPage, error) {
 	path := topicPath(topic, "scheduled") + query("limit", number(max(limit, 0)), "cursor", cursor)

@@ -130,7 +130,7 @@ func durable(coll *mongo.Collection) *mongo.Collection {
 		SetWriteConcern(writeconcern.Majority()))
 }
 
-// Run projects the topic until ctx ends, and then settles what is in hand and returns nil. Any
+// Run projects the topic until ctx ends, and then settles the delivered events and returns nil. Any
 // number of processes may run the same projection: they share the topic's partitions. The error is
 // that of a setting, or of a subscription that the sidecar refuses for good.
 func Run(ctx context.Context, client *sluice.Client, cfg Config) error {

@@ -126,7 +126,7 @@ func (c *ControlPlane) now(name string) *admin.Policy {
 	return nil
 }
 
-// names are those of the policies that there are.
+// names are the names of the present policies.
 func (c *ControlPlane) names() []string {
 	var names []string
 	for _, name := range slices.Sorted(maps.Keys(c.history)) {

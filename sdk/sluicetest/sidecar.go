@@ -92,8 +92,8 @@ type Options struct {
 	// FrameBytes ends connections that send a longer frame, with the status 1009; 0: the sidecar's
 	// default.
 	FrameBytes int
-	// Burst is that of the topics' token buckets in the default policies, which no larger batch can
-	// pass; 0: there are none.
+	// Burst is the burst of the topics' token buckets in the default policies. No larger batch can
+	// pass. 0: there are no buckets.
 	Burst int
 	// SweepEvery is the time between two sweeps of what retention and compaction remove (5 s).
 	SweepEvery time.Duration

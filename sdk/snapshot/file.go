@@ -97,7 +97,7 @@ func (f *File) path(n uint64) string {
 	return filepath.Join(f.Dir, fmt.Sprintf("%s.%020d%s", f.Name, n, suffix))
 }
 
-// numbers are those of the snapshots that are there, the last first.
+// numbers are the numbers of the stored snapshots, the last first.
 func (f *File) numbers() (numbers []uint64, err error) {
 	if f.Name == "" || f.Name != filepath.Base(f.Name) || strings.HasPrefix(f.Name, ".") {
 		return nil, fmt.Errorf("snapshot: File.Name is %q; the name of a file that is not hidden is allowed", f.Name)

@@ -18,8 +18,8 @@ import (
 	"github.com/sluice-bus/sluice/sdk/wire"
 )
 
-// Options are those of a consumer whose state is an S. The zero value of a field has the default;
-// Apply is needed.
+// Options are the options of a consumer whose state is an S. The zero value of a field has the
+// default; Apply is needed.
 type Options[S any] struct {
 	// Apply changes the state by an event. Calls come one after the other, those of a partition in
 	// the order of their seqs. An error ends the consumer, and the last snapshot stays the one

@@ -17,7 +17,7 @@ import (
 	"github.com/sluice-bus/sluice/sdk/wire"
 )
 
-// Options are those of a table. The zero value has the defaults.
+// Options are the options of a table. The zero value has the defaults.
 type Options[T any] struct {
 	// Prefix selects the keys that begin with it.
 	Prefix string

@@ -13,11 +13,11 @@ import (
 )
 
 // SameContent reports whether a and b are the same event published twice, as the code conflict
-// defines it: same key, same headers and same payload. The order of headers does not count. Neither
-// do the trace headers traceparent, tracestate and baggage, and the headers that Sluice sets
-// itself, which begin with sluice-. Bytes are compared as bytes. JSON is compared as JSON: numbers
-// as decimals of any size, strings after unescaping, objects whatever the order of their members.
-// Of members with the same name the order does count.
+// defines it: same key, same headers and same payload. The order of headers does not count. The
+// trace headers traceparent, tracestate and baggage do not count either, nor the headers that
+// Sluice sets itself, which begin with sluice-. Bytes are compared as bytes. JSON is compared as
+// JSON: numbers as decimals of any size, strings after unescaping, objects whatever the order of
+// their members. Of members with the same name the order does count.
 func SameContent(a, b *wire.Event) bool {
 	if a.Key != b.Key || a.Binary != b.Binary {
 		return false

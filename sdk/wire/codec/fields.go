@@ -140,7 +140,7 @@ func checkTag(field, s string) *wire.Error {
 	return nil
 }
 
-// headers reads an object of strings. Of a name given twice the last value wins, and null is no
+// headers reads an object of strings. If a name is given twice the last value wins; null is no
 // value.
 func (r *memberReader) headers(name string, v *value, lim wire.Limits) (list wire.Headers) {
 	if r.err != nil || !v.given() {

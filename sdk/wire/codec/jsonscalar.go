@@ -262,9 +262,9 @@ func secondHalf(first rune, rest []byte) rune {
 	return utf16.DecodeRune(first, hex4(rest[2:]))
 }
 
-// AppendString appends s as a JSON string. Only what must be escaped is: quotes, backslashes and
-// control characters. Bytes that are not valid UTF-8, which no checked event holds, become U+FFFD
-// so that the text stays JSON.
+// AppendString appends s as a JSON string. It escapes only quotes, backslashes and control
+// characters. Bytes that are not valid UTF-8, which no checked event holds, become U+FFFD so that
+// the text stays JSON.
 func AppendString(dst []byte, s string) []byte {
 	dst = append(dst, '"')
 	start := len(dst)

@@ -9,7 +9,7 @@ import (
 	"github.com/sluice-bus/sluice/sdk/wire"
 )
 
-// Reply is one decoded frame of a sidecar. Which fields count depends on Op.
+// Reply is one decoded frame of a sidecar. Op decides which fields count.
 type Reply struct {
 	Op      string
 	Corr    string

@@ -2,7 +2,7 @@ package codec
 
 import "github.com/sluice-bus/sluice/sdk/wire"
 
-// Request is one decoded client frame. Which fields count depends on Op.
+// Request is one decoded client frame. Op decides which fields count.
 type Request struct {
 	Op      string
 	Corr    string
