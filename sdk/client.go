@@ -90,9 +90,9 @@ func (c *Client) Publish(ctx context.Context, e *Event, opts ...option.Event) (R
 }
 
 // PublishBatch publishes events and returns once each of them is durable or refused: one result for
-// each, in order. Events of one key are logged in the order of the batch; each succeeds or fails
-// for itself. The error is nil if all are accepted, and else one of the failures. The options are
-// those of each event.
+// each, in order. Events of one key are logged in the order of the batch; each succeeds or fails on
+// its own. The error is nil if all are accepted, and else one of the failures. The options apply to
+// each event.
 func (c *Client) PublishBatch(ctx context.Context, events []Event, opts ...option.Event) ([]Result, error) {
 	return c.main.publishBatch(ctx, events, opts)
 }

@@ -48,7 +48,8 @@ func (l *lonePlace) started(positions map[int]uint64) {
 }
 
 // misplaced reports whether a subscription was refused because of the positions that it wanted to
-// go on behind: retention has passed them, or the log is another one. The next try goes by time.
+// go on behind: retention has passed them, or the log is another one. The next try names a time
+// instead.
 func (l *lonePlace) misplaced(err error) bool {
 	refusal, ok := asType[*wire.Error](err)
 	if !ok || l.places == nil || refusal.Code != wire.OutOfRange && refusal.Code != wire.BadRequest {

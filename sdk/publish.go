@@ -44,7 +44,7 @@ func (c *Conn) Publish(ctx context.Context, e *wire.Event, opts ...option.Event)
 
 // PublishBatchAsync queues a batch as one request and calls done with one result for each event, in
 // order, or with the error that refused the batch as a whole. An event without a Topic of its own
-// gets topic. Else it is as [Conn.PublishAsync].
+// gets topic. Otherwise it works like [Conn.PublishAsync].
 func (c *Conn) PublishBatchAsync(ctx context.Context, topic string, events []wire.Event, done func([]wire.ResultItem, error), opts ...option.Event) error {
 	return c.publishBatchAsync(ctx, topic, len(events), func(i int) wire.PublishItem { return wire.NewPublishItem(&events[i], opts) }, done)
 }

@@ -125,8 +125,8 @@ func (c *ControlPlane) Sidecars(ctx context.Context) ([]Sidecar, error) {
 	return c.sidecars(ctx, "")
 }
 
-// SidecarsUsing returns the sidecars that have a policy, or use the topic of its name where there
-// is none, each with its version of this policy alone.
+// SidecarsUsing returns the sidecars that have a policy, or that use the topic of its name if there
+// is no policy. Each has only its version of this policy.
 func (c *ControlPlane) SidecarsUsing(ctx context.Context, policy string) ([]Sidecar, error) {
 	return c.sidecars(ctx, query("policy", policy))
 }

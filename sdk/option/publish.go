@@ -11,7 +11,8 @@ import (
 type Publish func(*settings.Publish)
 
 // Window bounds the events that have no result yet: their number (10,000) and their size in bytes
-// (32 MiB). At the bound, publishing waits. One event that is larger than all bytes goes alone.
+// (32 MiB). At the bound, publishing waits. An event that is larger than the bound in bytes is sent
+// alone.
 func Window(count, bytes int) Publish {
 	return func(c *settings.Publish) { c.Count, c.Bytes = max(count, 1), max(bytes, 1) }
 }

@@ -91,8 +91,8 @@ func Unordered() Subscribe {
 	return func(c *settings.Subscribe) { c.Wire.Ordered = &ordered }
 }
 
-// RememberAcks has the sidecar remember acked ids for that long (0: the default of 7 days), so that
-// an id that was acked is not delivered to the group again.
+// RememberAcks makes the sidecar remember acked ids for that long (0: the default of 7 days), so
+// that an id that was acked is not delivered to the group again.
 func RememberAcks(ttl time.Duration) Subscribe {
 	return func(c *settings.Subscribe) {
 		c.Wire.ExactlyOnce = true

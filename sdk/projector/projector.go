@@ -47,7 +47,7 @@ type Config struct {
 	Group      string
 	Collection *mongo.Collection
 	// Map returns the fields of the document that the event's key is to have: what package bson
-	// encodes as a document, without _id. nil deletes. An error is that of a handler: see
+	// encodes as a document, without _id. nil deletes. An error has the effect of an error of a
 	// sluice.Handler. It is called by several goroutines at once.
 	Map func(*sluice.Event) (any, error)
 

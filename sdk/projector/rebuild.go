@@ -317,7 +317,8 @@ func (x *rebuilding) await(ctx context.Context, sub *sluice.Subscription, enough
 	}
 }
 
-// caughtUp waits for a moment without lag, and for a lag of less than a batch if there is none.
+// caughtUp waits for a moment without lag, or, if there is no such moment, for a lag of less than a
+// batch.
 func (x *rebuilding) caughtUp() func(admin.GroupInfo) bool {
 	close := 0
 	return func(info admin.GroupInfo) bool {

@@ -62,7 +62,7 @@ func (w *write) model(upsert bool) mongo.WriteModel {
 }
 
 // apply writes the documents of events, no two of one key. When it returns, each event without an
-// error is in the collection, or a later one of its key is, as the majority has it.
+// error is in the collection, or a later one of its key is, acknowledged by the majority.
 func apply(ctx context.Context, coll *mongo.Collection, writes []*write) {
 	// An upsert that does not find a lower guard inserts, which meets the _id of the document that
 	// is as far, or that another process has just inserted; or a unique index.

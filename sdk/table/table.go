@@ -143,8 +143,8 @@ func (t *Table[T]) Snapshot() (map[string]T, map[int]uint64) {
 	return values, t.positions.All()
 }
 
-// patience is for how long Current waits for events that do not come, before it has the latest ones
-// read again: those that it waits for may have been erased.
+// patience is for how long Current waits for events that do not come, before the table reads the
+// latest events again: the awaited events may have been erased.
 const patience = time.Second
 
 // Current waits until the table has all events that were published before the call, and OnChange
@@ -181,7 +181,7 @@ func (t *Table[T]) Current(ctx context.Context) error {
 	}
 }
 
-// readAgain has the latest events read again.
+// readAgain makes the table read the latest events again.
 func (t *Table[T]) readAgain() {
 	select {
 	case t.again <- struct{}{}:

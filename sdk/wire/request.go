@@ -36,7 +36,7 @@ type PublishItem struct {
 	Err   *Error
 }
 
-// NewPublishItem is the event as the options have it published; a TS of 0 is left to the sidecar.
+// NewPublishItem is the event with the options applied; a TS of 0 is left to the sidecar.
 func NewPublishItem(e *Event, opts []func(*PublishItem)) PublishItem {
 	if len(opts) == 0 {
 		return PublishItem{Event: *e, HasTS: e.TS != 0} // on the stack

@@ -114,7 +114,7 @@ func embedded(is admin.TopicSchema) (any, error) {
 	panic("sluice: the last format fits every draft")
 }
 
-// moveRefs has the references of a schema into itself lead to where it stands now.
+// moveRefs changes the references of a schema into itself, so that they lead to its new place.
 func moveRefs(schema any, place string) {
 	switch s := schema.(type) {
 	case []any:

@@ -16,8 +16,8 @@ import (
 // defines it: same key, same headers and same payload. The order of headers does not count. The
 // trace headers traceparent, tracestate and baggage do not count either, nor the headers that
 // Sluice sets itself, which begin with sluice-. Bytes are compared as bytes. JSON is compared as
-// JSON: numbers as decimals of any size, strings after unescaping, objects whatever the order of
-// their members. Of members with the same name the order does count.
+// JSON: numbers as decimals of any size, strings after unescaping, objects without regard to the
+// order of their members. The order of members with the same name does count.
 func SameContent(a, b *wire.Event) bool {
 	if a.Key != b.Key || a.Binary != b.Binary {
 		return false

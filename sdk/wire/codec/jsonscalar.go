@@ -159,8 +159,8 @@ func plainPrefix(b []byte) int {
 	return i
 }
 
-// notPlain looks at eight bytes at a time: in each word below, a byte's top bit is set where the
-// byte is none that stands for itself, and nothing below the first such byte is set by mistake.
+// notPlain looks at eight bytes at a time: in each word below, the top bit of a byte is set if the
+// byte does not stand for itself, and no bit below the first such byte is set by mistake.
 func notPlain(x uint64) uint64 {
 	const (
 		ones  = 0x0101010101010101
