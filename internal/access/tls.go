@@ -8,7 +8,7 @@ import (
 	"github.com/sluice-bus/sluice/internal/listen"
 )
 
-// protocols are those of a server: gRPC is HTTP/2.
+// protocols are the protocols of a server; gRPC needs HTTP/2.
 var protocols = []string{"h2", "http/1.1"}
 
 // TLS is the configuration of a server that uses the certificates in force at each handshake; nil

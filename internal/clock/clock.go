@@ -32,7 +32,7 @@ type Timer interface {
 // System is the clock of package time.
 func System() Clock { return Clock{} }
 
-// New makes a clock that goes by a source.
+// New makes a clock that takes its time from a source.
 func New(s Source) Clock { return Clock{source: s} }
 
 // Now is as time.Now.

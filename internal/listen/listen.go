@@ -77,7 +77,8 @@ func removeStale(ctx context.Context, path string) error {
 	if err == nil {
 		return errors.Join(conn.Close(), errors.New("another process listens there"))
 	}
-	// Only a refusal proves that no process listens: a listener may be slow, or not ours to reach.
+	// Only a refusal proves that no process listens: a listener may be slow, or this process may
+	// not be allowed to reach it.
 	if !errors.Is(err, syscall.ECONNREFUSED) {
 		return fmt.Errorf("cannot tell whether another process listens there: %w", err)
 	}

@@ -26,9 +26,9 @@
 //
 // Sharding, change streams of databases, images of documents before and after a change,
 // authentication, collations, compression, chained replication, arbiters, votes, hidden members and
-// catch-up of a new primary. Of commands, options and operators, the model has those that Sluice
-// and its tests use: any other is an error that names it, never a guess. A killed member keeps the
-// writes that it has acknowledged, so w: 1 loses nothing by a kill alone, only by a rollback.
+// catch-up of a new primary. The model has the commands, options and operators that Sluice and its
+// tests use: any other is an error that names it, never a guess. A killed member keeps the writes
+// that it has acknowledged, so w: 1 loses nothing by a kill alone, only by a rollback.
 //
 // # How to add a command
 //

@@ -135,8 +135,9 @@ func (s *Server) URIVia(addr, database string) string {
 	return withDatabase(withHost(s.base(), addr), database)
 }
 
-// Addr is the server's host:port, for a proxy. Of a real server with several hosts it is the first,
-// and that one must be the primary; one of a mongodb+srv URI has none and fails the test.
+// Addr is the server's host:port, for a proxy. For a real server with several hosts it is the first
+// host, which must be the primary. A server of a mongodb+srv URI has no such address: the test then
+// fails.
 func (s *Server) Addr() string {
 	s.t.Helper()
 	c := splitURI(s.base())

@@ -15,7 +15,8 @@ import (
 	"go.mongodb.org/mongo-driver/v2/mongo"
 )
 
-// Command is one command under way. Of the applications' and users' content it has only names.
+// Command is one command under way. It contains no content of applications and users, except for
+// names.
 type Command struct {
 	Name       string
 	Database   string

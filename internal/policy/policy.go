@@ -72,8 +72,8 @@ const (
 // others are "w:1", "w:2" and so on.
 const WriteConcernMajority = "majority"
 
-// Effective has all fields of a topic. Those returned by a [Snapshot] are shared: read only. Values
-// are comparable with ==.
+// Effective has all fields of a topic. The values of a [Snapshot] are shared: read only. Values are
+// comparable with ==.
 type Effective struct {
 	Publish    Publish
 	Connection Rate

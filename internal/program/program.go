@@ -137,8 +137,7 @@ func Run(spec Spec, process Process) int {
 	return report(spec.Name, process.Stderr, err)
 }
 
-// warnOfShown tells of secrets that are given as flags. Of URLs those are secrets that have a
-// password.
+// warnOfShown tells of secrets that are given as flags. A URL is a secret if it has a password.
 func warnOfShown(log *slog.Logger, command *kong.Context) {
 	for _, at := range command.Path {
 		if at.Flag == nil || at.Resolved || !at.Flag.Tag.Has("secret") {

@@ -18,9 +18,10 @@ type Violation struct {
 	Msg     string // what is wrong with the value, as the rest of a sentence
 }
 
-// Check returns the violation of a payload, which is JSON; nil: there is none. Of several it is the
-// one whose pointer comes first, an object's before those of its members. Of members with the same
-// name the last one counts, and a lone surrogate escape counts as U+FFFD.
+// Check returns the violation of a payload, which is JSON; nil: there is none. If there are
+// several, it is the one whose pointer comes first: an object's pointer comes before those of its
+// members. If members have the same name, the last one counts, and a lone surrogate escape counts
+// as U+FFFD.
 func (s *Schema) Check(payload []byte) *Violation {
 	v, err := decode(payload)
 	if err != nil {

@@ -26,7 +26,7 @@ const (
 	maxCompared = 4 * maxSteps
 	// maxReasons is how many reasons one comparison gives.
 	maxReasons = 20
-	// factSteps are those of looking at one of the facts.
+	// factSteps are the steps of looking at one of the facts.
 	factSteps = 32
 	// maxCases is how many ways there may be in which patternProperties may concern a name; past
 	// it, less is known of the name.

@@ -22,11 +22,11 @@ const (
 	// text.
 	maxValueSteps = 64_000
 	maxTextSteps  = 1000
-	// schemaSteps are those of one schema on one value, whose refusal is noted.
+	// schemaSteps are the steps of one schema on one value, whose refusal is noted.
 	schemaSteps = 64
-	// nameSteps are those of looking for one member.
+	// nameSteps are the steps of looking for one member.
 	nameSteps = 8
-	// uniqueSteps are those of comparing an element of up to 20 with the others.
+	// uniqueSteps are the steps of comparing an element of up to 20 with the others.
 	uniqueSteps = 10 * schemaSteps
 	// textShare is how many instructions of a pattern make a step: most patterns look at a
 	// character by one of them.
@@ -35,7 +35,7 @@ const (
 
 const tooCostly = "takes too many steps to be checked: it has too many values, or too long texts, for what the schema compares each with"
 
-// steps are those on one value, or on one byte of a text.
+// steps are the steps on one value, or on one byte of a text.
 type steps struct{ value, text int }
 
 func (s steps) plus(t steps) steps { return steps{s.value + t.value, s.text + t.text} }
@@ -102,7 +102,7 @@ func (m meter) of(s *jsonschema.Schema) (c cost, err error) {
 // place is where a schema is in its text.
 func place(s *jsonschema.Schema) string { return strings.TrimPrefix(s.Location, base+"#") }
 
-// ownSteps are those of a schema on one value, without its subschemas.
+// ownSteps are the steps of a schema on one value, without its subschemas.
 func ownSteps(s *jsonschema.Schema) steps {
 	n := schemaSteps + nameSteps*(len(s.Required)+len(s.Dependencies)+len(s.DependentRequired)+len(s.DependentSchemas))
 	for _, required := range s.DependentRequired {

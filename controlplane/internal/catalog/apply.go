@@ -94,8 +94,8 @@ func changes(before, after *State, asked map[string]int) []Change {
 	return list
 }
 
-// Seed puts the first policies into a store that has never had any, and reports whether it did. Of
-// several control planes that start at once only one does.
+// Seed puts the first policies into a store that has never had any, and reports whether it did. If
+// several control planes start at once, only one of them does.
 func (c *Catalog) Seed(ctx context.Context, policies []policy.Policy) (seeded bool, _ error) {
 	places, err := placesOf(policies)
 	if err != nil {

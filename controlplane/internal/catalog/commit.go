@@ -34,8 +34,8 @@ const (
 type wish struct {
 	put    []policy.Policy
 	remove []string
-	// action is that of a put that is not created or updated; to is the version that a rollback
-	// restores.
+	// action is the action of a put, unless that is created or updated; to is the version that a
+	// rollback restores.
 	action store.Action
 	to     int64
 	series bool // a new one begins

@@ -349,8 +349,8 @@ func (r *Registry) instances(versions bool) []instance {
 	return out
 }
 
-// compare orders instances by node id. Of one node id the instance that is shown comes first:
-// connected ones first, then the one seen last.
+// compare orders instances by node id. Among instances of one node id the one that is shown comes
+// first: connected ones first, then the one seen last.
 func compare(a, b instance) int {
 	later := b.LastSeen.Compare(a.LastSeen)
 	switch {

@@ -42,8 +42,8 @@
 // use their fallback; tokens that a fallback saved up end with the first share. The reported rates
 // of fallbacks count in the sum of rates like any other, so a sidecar that leaves its fallback gets
 // a share of what the others leave. How much of a burst was used before is not known either: the
-// reservoir fills at the rate since the start. Of a topic that was not fleet-wide at the start no
-// sidecar has anything, and the reservoir is full.
+// reservoir fills at the rate since the start. If a topic was not fleet-wide at the start, no
+// sidecar has any of its tokens, and the reservoir is full.
 //
 // # The division
 //

@@ -35,7 +35,7 @@ func newWatcher(p *policies, e *peers, h *held, c *credentials) *watcher {
 	}}
 }
 
-// CreateDeltaWatch answers a subscription once there are changes. An unknown type is that of a
+// CreateDeltaWatch answers a subscription once there are changes. An unknown type comes from a
 // newer sidecar; the mux would end the stream.
 func (w *watcher) CreateDeltaWatch(request *cache.DeltaRequest, sub cache.Subscription, value chan cache.DeltaResponse) (func(), error) {
 	from, served := w.Caches[request.GetTypeUrl()]

@@ -101,7 +101,7 @@ func compareDocuments(a, b []byte) int {
 	return cmp.Compare(len(restA), len(restB))
 }
 
-// compareBinaries goes by length, then subtype, then content.
+// compareBinaries compares the lengths, then the subtypes, then the contents.
 func compareBinaries(a, b bson.RawValue) int {
 	subtypeA, dataA := a.Binary()
 	subtypeB, dataB := b.Binary()

@@ -139,7 +139,8 @@ func (x *index) hasAny(doc bson.Raw) bool {
 	return false
 }
 
-// replace has the index cover a document in place of another with the same number; nil is none.
+// replace makes the index cover a document in place of another one with the same number. nil stands
+// for no document.
 func (x *index) replace(o *owner, number uint64, old, doc bson.Raw) error {
 	before, _, err := x.keys(old)
 	if err != nil {
