@@ -37,7 +37,7 @@ func (s *Store) Leave(_ context.Context, key, life string) error {
 // calls: after a start all sidecars connect.
 func (s *Store) changeRoster(key, op string, change func(*rosterValue) bool) error {
 	err := s.db.Batch(func(tx *bbolt.Tx) error {
-		roster, err := tx.CreateBucketIfNotExists(rosterBucket) // a file of an older version has none
+		roster, err := tx.CreateBucketIfNotExists(rosterBucket) // older files have none
 		if err != nil {
 			return err
 		}

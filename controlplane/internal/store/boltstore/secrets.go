@@ -12,7 +12,7 @@ var secretsBucket = []byte("secrets")
 // Secret implements store.Secrets.
 func (s *Store) Secret(_ context.Context, name string, fresh []byte) (secret []byte, err error) {
 	err = s.db.Update(func(tx *bbolt.Tx) error {
-		secrets, err := tx.CreateBucketIfNotExists(secretsBucket) // a file of an older version has none
+		secrets, err := tx.CreateBucketIfNotExists(secretsBucket) // older files have none
 		if err != nil {
 			return err
 		}
