@@ -19,13 +19,13 @@ type admission struct {
 	began       time.Time
 	accepted    time.Time // when the tokens were taken
 	reservation reservation
-	records     []*eventlog.Record // nil where an event was refused before it became one
+	records     []*eventlog.Record // nil if an event was refused before it had a record
 	results     []wire.ResultItem
-	spans       []*tracing.Send // nil where none is recorded
-	left        atomic.Int64    // outcomes to come, and 1 while Publish runs
+	spans       []*tracing.Send // nil if none is recorded
+	left        atomic.Int64    // missing outcomes, plus 1 while Publish runs
 	done        func([]wire.ResultItem)
 
-	// Most calls are of one event: these save its slices' allocations.
+	// Most calls have one event: these fields save allocations of slices.
 	oneRecord [1]*eventlog.Record
 	oneResult [1]wire.ResultItem
 	oneSpan   [1]*tracing.Send
@@ -66,7 +66,7 @@ func (a *admission) trace(ctx context.Context, items []wire.PublishItem) {
 	}
 }
 
-// span is an event's; nil: none is recorded.
+// span returns an event's span; nil: none is recorded.
 func (a *admission) span(i int) *tracing.Send {
 	if a.spans == nil {
 		return nil
@@ -74,7 +74,7 @@ func (a *admission) span(i int) *tracing.Send {
 	return a.spans[i]
 }
 
-// refuse is the outcome of an event that did not reach the log.
+// refuse sets the outcome of an event that did not reach the log.
 func (a *admission) refuse(i int, topic string, err *wire.Error) {
 	id := ""
 	if a.records[i] != nil {
@@ -112,7 +112,7 @@ func (a *admission) Completed(i int, out eventlog.Outcome) {
 	a.span(i).Accepted(a.records[i].ID, out)
 	due := out.DeliverAt
 	if !out.Duplicate {
-		due = a.results[i].Receipt.DeliverAt // which may be past
+		due = a.results[i].Receipt.DeliverAt // that time may be past
 	}
 	a.results[i].Receipt = wire.Receipt{
 		ID: a.records[i].ID, TS: out.TS, Partition: out.Partition, Seq: out.Seq, DeliverAt: due,
@@ -121,7 +121,7 @@ func (a *admission) Completed(i int, out eventlog.Outcome) {
 	a.finish()
 }
 
-// finish notes one outcome; the last one answers.
+// finish counts one outcome; the last one answers the call.
 func (a *admission) finish() {
 	if a.left.Add(-1) == 0 {
 		a.count()

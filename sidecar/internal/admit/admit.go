@@ -29,23 +29,24 @@ type Catalog interface {
 
 // Quota shares out the rates that are for all sidecars together.
 type Quota interface {
-	// Bucket is this sidecar's share of a topic's rate, tuned as it is now, for a publish of n
-	// events. It may wait, for a bounded time or until ctx ends, where tokens have to be asked for.
+	// Bucket is this sidecar's share of a topic's rate, as a bucket tuned to the present share, for
+	// a publish of n events. It may wait, for a bounded time or until ctx ends, if it has to ask
+	// for tokens.
 	Bucket(ctx context.Context, topic string, n int, p policy.Publish, now time.Time) *limit.Bucket
 	// Tenants is Bucket for tenants of a topic that have shares of their own: it sets the buckets
-	// of the charges, of which there is one for each.
+	// of the charges, one for each tenant.
 	Tenants(ctx context.Context, topic string, tenants []string, charges []limit.Charge, p policy.Publish, now time.Time)
 	// Count counts the events of a topic that got tokens, and the events that did not.
 	Count(topic string, allowed, denied int)
-	// CountTenant is Count for the events of a tenant that has a share of its own. Count does not
-	// count these.
+	// CountTenant is Count for a tenant with a share of its own. Count does not count that tenant's
+	// events.
 	CountTenant(topic, tenant string, allowed, denied int)
 }
 
 // Scheduler keeps account of scheduled events. It must not block.
 type Scheduler interface {
-	// Reserve lets one more event of a topic be scheduled, or says why not. Return takes that back
-	// where the event is not, and Accepted says that it is, and when it is due in milliseconds
+	// Reserve lets one more event of a topic be scheduled, or returns why not. Return cancels that
+	// if the event is not scheduled. Accepted says that it is, and when it is due, in milliseconds
 	// since the epoch.
 	Reserve(topic string) error
 	Return(topic string)
@@ -60,11 +61,11 @@ type Config struct {
 	Policies *policy.Current
 	Quota    Quota            // nil: this sidecar is the fleet
 	Tracing  *tracing.Tracing // nil: off
-	// Scheduler, if set, is asked before an event is scheduled, and told of each that was.
+	// Scheduler, if set, is asked before an event is scheduled, and told of each scheduled event.
 	Scheduler Scheduler
 	Limits    wire.Limits
 	Metrics   *telemetry.Metrics
-	Logger    *slog.Logger // is told the causes of internal errors
+	Logger    *slog.Logger // gets the causes of internal errors
 	Clock     clock.Clock
 }
 
@@ -88,11 +89,11 @@ func New(cfg Config) *Publisher {
 	}
 }
 
-// Connection is the limits of one connection of a publisher: a WebSocket, or the TCP connection of
+// Connection has the limits of one connection of a publisher: a WebSocket, or the TCP connection of
 // HTTP. It is safe for concurrent use.
 type Connection struct {
 	bucket  *limit.Bucket
-	logOnly bool // no client's, and nothing of it is spooled
+	logOnly bool // not of a client, and none of its events are spooled
 }
 
 // Tenants is how many tenants have buckets of their own, by topic.
@@ -101,9 +102,9 @@ func (p *Publisher) Tenants() map[string]int { return p.buckets.Tenants() }
 // NewConnection makes a connection with a full bucket.
 func (p *Publisher) NewConnection() *Connection { return p.connection(false) }
 
-// NewLogOnlyConnection makes one for publishes out of a store of their own, which any sidecar may
-// go on with: only the limits of topics are for them, and they go into the log or are refused. If
-// they could wait in this sidecar's spool, another one's would overtake them.
+// NewLogOnlyConnection makes a connection for publishes from another store, which any sidecar may
+// continue. Only the limits of topics apply to it, and its events go into the log or are refused.
+// If they could wait in this sidecar's spool, events of another sidecar would overtake them.
 func (p *Publisher) NewLogOnlyConnection() *Connection { return p.connection(true) }
 
 func (p *Publisher) connection(logOnly bool) *Connection {
@@ -122,29 +123,30 @@ func (c *Connection) rate(s *policy.Snapshot) limit.Rate {
 
 // Publish takes events through every stage, in the order of this function:
 //
-//  1. shape: an item that arrives with an Err is refused with it, and so is one that is to be
-//     scheduled for a time that cannot be;
-//  2. policy: it is made known; a paused topic refuses its items;
+//  1. shape: an item that arrives with an Err is refused with it. An item with an invalid delivery
+//     time is refused too;
+//  2. policy: the items' topics get their policies; a paused topic refuses its items;
 //  3. limits: all tokens of all items at once, or the whole call is refused;
-//  4. schema: the items whose payloads it does not allow are refused, and their tokens go back, and
-//     the others get its version as a header; it comes after the limits since a check takes time;
-//  5. topic: one that cannot be created refuses its items, and their tokens go back;
+//  4. schema: items whose payloads it does not allow are refused, and their tokens go back. The
+//     others get its version as a header. This stage comes after the limits, since a check takes
+//     time;
+//  5. topic: a topic that cannot be created refuses its items, and their tokens go back;
 //  6. identity and queue: a full queue refuses the item, and its tokens go back;
-//  7. log: the outcome, and the tokens go back where it is a refusal.
+//  7. log: the outcome; if it is a refusal, the tokens go back.
 //
 // A non-nil error refuses everything, and done is never called. Otherwise done is called exactly
 // once with one result per item, in order, possibly before Publish returns and from any goroutine;
 // it must not block. Events of calls that follow one another reach their partitions' queues in that
 // order.
 //
-// Where the policies of all topics say wait, Publish blocks for up to the shortest max_wait, or
-// until ctx ends, for tokens; it also waits for a first share of a fleet-wide rate, and for the log
-// to create a topic. It keeps what the items' events refer to, but not items itself, of which it
-// may set the Err and the event's Headers.
+// If the policies of all topics say wait, Publish blocks for up to the shortest max_wait, or until
+// ctx ends, for tokens; it also waits for a first share of a fleet-wide rate, and for the log to
+// create a topic. It keeps references from the items' events, but not items itself. It may set an
+// item's Err and its event's Headers.
 func (p *Publisher) Publish(ctx context.Context, c *Connection, items []wire.PublishItem, done func([]wire.ResultItem)) *wire.Error {
 	a := newAdmission(p, len(items), done)
 	refuseUndue(items, a.began.UnixMilli())
-	var judged *policy.Snapshot // what the items have been held to already
+	var judged *policy.Snapshot // the policies that the items were checked against
 	for a.accepted = a.began; ; a.accepted = p.cfg.Clock.Now() {
 		policies, changed := p.cfg.Policies.Watch()
 		if policies != judged {
@@ -171,11 +173,11 @@ func (p *Publisher) Publish(ctx context.Context, c *Connection, items []wire.Pub
 		}
 		p.enqueue(a, i, &items[i], c.logOnly)
 	}
-	a.finish() // the reservation of newAdmission
+	a.finish() // newAdmission counted 1 for Publish
 	return nil
 }
 
-// refuseUndue refuses the items that cannot be scheduled as they ask for.
+// refuseUndue refuses the items whose delivery time is invalid.
 func refuseUndue(items []wire.PublishItem, now int64) {
 	for i := range items {
 		if it := &items[i]; it.Err == nil && it.Later.Given() {
@@ -184,7 +186,8 @@ func refuseUndue(items []wire.PublishItem, now int64) {
 	}
 }
 
-// locate finds the partitions of the topics that some event of the call is for.
+// locate finds the partitions of the call's topics, except for topics whose schemas refused all
+// events.
 func (p *Publisher) locate(ctx context.Context, t *reservation) {
 	for i := range t.topics {
 		d := &t.topics[i]
@@ -195,8 +198,7 @@ func (p *Publisher) locate(ctx context.Context, t *reservation) {
 	}
 }
 
-// partitionsOf is how many partitions a topic has. One that is new is created with as many as
-// wanted.
+// partitionsOf is how many partitions a topic has. A new topic is created with the wanted number.
 func (p *Publisher) partitionsOf(ctx context.Context, topic string, wanted int) (int, error) {
 	p.mu.RLock()
 	n, known := p.partitions[topic]
@@ -231,7 +233,7 @@ func (p *Publisher) enqueue(a *admission, i int, it *wire.PublishItem, logOnly b
 	}
 	span := a.span(i)
 	rec.Headers = span.Headers(rec.Headers)
-	a.records[i] = rec // before the writer has it, which may settle it at once
+	a.records[i] = rec // before the writer gets it, since the writer may complete it at once
 	topic := a.reservation.topic(rec.Topic)
 	err := topic.err
 	if err == nil && a.later(i) {

@@ -9,11 +9,11 @@ import (
 	"github.com/sluice-bus/sluice/sidecar/internal/writer"
 )
 
-// AppendDeadLetter appends a dead letter to its topic: past limits and pauses, since it comes of an
-// event that passed them, and uncounted, since no client published it. done is called once, with
-// nil when the event is durable, in the log or in the spool, now or from an earlier try under the
-// same id; possibly before AppendDeadLetter returns and from any goroutine. It must not block. The
-// record is the log's from here on.
+// AppendDeadLetter appends a dead letter to its topic. Limits and pauses do not apply, since its
+// event passed them. It is not counted, since no client published it. done is called once, with nil
+// when the event is durable, in the log or in the spool, now or from an earlier try under the same
+// id; possibly before AppendDeadLetter returns and from any goroutine. It must not block. The log
+// owns the record from then on.
 func (p *Publisher) AppendDeadLetter(ctx context.Context, rec *eventlog.Record, done func(error)) {
 	span := p.cfg.Tracing.SendDeadLetter(ctx, &rec.Event)
 	rec.Headers = span.Headers(rec.Headers)
@@ -34,8 +34,8 @@ type deadLetterReceiver struct {
 	done func(error)
 }
 
-// Completed treats a conflict as success: the id names the event and the group, and only the
-// circumstances of an earlier try can differ.
+// Completed treats a conflict as success: the id identifies the event and the group, so only
+// details of an earlier try can differ.
 func (r deadLetterReceiver) Completed(_ int, out eventlog.Outcome) {
 	if conflict, ok := errors.AsType[*eventlog.ConflictError](out.Err); ok {
 		out = eventlog.Outcome{Partition: r.rec.Partition, Seq: conflict.Seq, Duplicate: true}

@@ -21,7 +21,7 @@ func refusePaused(policies *policy.Snapshot, items []wire.PublishItem) {
 		if it.Err != nil {
 			continue
 		}
-		if it.Event.Topic != topic { // mostly it is the one before
+		if it.Event.Topic != topic { // usually the same schema as before
 			topic = it.Event.Topic
 			e = policies.Topic(topic)
 		}
@@ -53,7 +53,8 @@ func (p *Publisher) holdToSchemas(t *reservation, items []wire.PublishItem, now 
 	}
 }
 
-// withoutVersion are headers without the version of a schema. Those given are not changed.
+// withoutVersion returns headers without the version of a schema. It does not change the given
+// ones.
 func withoutVersion(h wire.Headers) wire.Headers {
 	if _, given := h.Get(wire.HeaderSchemaVersion); !given {
 		return h
@@ -63,7 +64,7 @@ func withoutVersion(h wire.Headers) wire.Headers {
 
 func (p *Publisher) holdToSchema(text string, ev *wire.Event) *wire.Error {
 	s, err := p.schemas.Get(text)
-	if err != nil { // a policy with such a schema is refused: this one came around that
+	if err != nil { // policies with such a schema are refused, but this one was not
 		return p.refusal(ev.Topic, fmt.Errorf("the schema of the topic's policy: it %w", err))
 	}
 	if ev.Binary {

@@ -12,12 +12,12 @@ import (
 	"github.com/sluice-bus/sluice/sidecar/internal/writer"
 )
 
-// retryStore is when to try again while the store is unavailable. How long that takes is unknown,
-// so it is a moderate pause.
+// retryStore is when to try again while the store is unavailable. The duration is unknown, so this
+// is a moderate pause.
 const retryStore = time.Second
 
-// refusal says in the contract's words why an event was not stored, and logs the cause where the
-// words hide it.
+// refusal returns the contract's error for an event that was not stored, and logs the cause if that
+// error hides it.
 func (p *Publisher) refusal(topic string, err error) *wire.Error {
 	var conflict *eventlog.ConflictError
 	var spoolFull *spool.FullError
@@ -64,11 +64,11 @@ func (p *Publisher) refusal(topic string, err error) *wire.Error {
 	return e
 }
 
-// retryDisk is when to try again where the disk is full, until retention or an operator makes room.
+// retryDisk is when to try again if the disk is full, until retention or an operator makes room.
 const retryDisk = 5 * time.Second
 
-// DiskFull refuses a publish or a change for want of room on the disk, as the log's error says.
-// Where that error wraps eventlog.ErrUnavailable, the log may have stored it all the same.
+// DiskFull refuses a publish or a change because the disk is full, as the log's error says. If that
+// error wraps eventlog.ErrUnavailable, the log may have stored it nevertheless.
 func DiskFull(err error) *wire.Error {
 	e := &wire.Error{
 		Code: wire.Overloaded, Reason: "disk", RetryAfter: retryDisk,
@@ -84,7 +84,7 @@ func unavailable(msg string) *wire.Error {
 	return &wire.Error{Code: wire.StoreUnavailable, RetryAfter: retryStore, Msg: msg}
 }
 
-// refuseAll counts the items of a call that is refused whole.
+// refuseAll counts the items of a call that is refused completely.
 func (p *Publisher) refuseAll(ctx context.Context, a *admission, items []wire.PublishItem, err *wire.Error) *wire.Error {
 	a.trace(ctx, items)
 	for i := range items {
@@ -98,7 +98,7 @@ func (p *Publisher) refuseAll(ctx context.Context, a *admission, items []wire.Pu
 // itself.
 func (p *Publisher) Refused(topic string, code wire.Code, n int) {
 	if codec.CheckTopic(topic) != nil {
-		topic = "_invalid" // else any client could make up labels
+		topic = "_invalid" // else a client could invent labels
 	}
 	p.cfg.Metrics.Topic(topic).Rejected(code, n)
 }

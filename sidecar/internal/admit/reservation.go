@@ -11,19 +11,18 @@ import (
 	"github.com/sluice-bus/sluice/sidecar/internal/limit"
 )
 
-// reservation is the tokens that one call of Publish took: from the connection's bucket first, then
+// reservation is the tokens that one call of Publish took: first from the connection's bucket, then
 // two charges for each topic (events and bytes), in the order of their names, and then one for each
-// tenant, in the order of topics and names. That is the order of locking for all calls. Once taken,
-// its charges do not change, so that refunds may come from several goroutines.
+// tenant, in the order of topics and names. All calls lock buckets in that order. Once taken, its
+// charges do not change, so several goroutines may refund.
 type reservation struct {
 	topics  []destination
 	tenants []tenant
 	charges []limit.Charge // [1+2*i] and the next are those of topics[i], [1+2*len(topics)+j] is that of tenants[j]
-	// charged has for each item the charge that its event is part of; nil: for all it is their
-	// topic's.
+	// charged has for each item the index of its events charge; nil: each item uses its topic's.
 	charged []int
 
-	// Most calls name one topic: these save its slices' allocations.
+	// Most calls have one topic: these fields save allocations of slices.
 	one [1]destination
 	few [3]limit.Charge
 }
@@ -35,17 +34,17 @@ type destination struct {
 	fleet  bool // its rate is for all sidecars together
 	events int  // of the call
 
-	violations int // events that its schema refused, set by Publisher.holdToSchemas
+	violations int // events that the schema refused, set by Publisher.holdToSchemas
 
 	// Set by Publisher.locate.
 	partitions int
-	err        error // why the topic cannot be published to
+	err        error // why nothing can be published to the topic
 
-	// Events that the log accepted, counted once all outcomes are there.
+	// Events that the log accepted, counted once all outcomes are known.
 	passed, duplicates int
 }
 
-// Places of a topic's two charges, from twice its index on.
+// Offsets of a topic's two charges from twice its index.
 const (
 	eventsCharge = 1
 	bytesCharge  = 2
@@ -63,7 +62,7 @@ func (r *reservation) index(topic string) int {
 
 func (r *reservation) topic(name string) *destination { return &r.topics[r.index(name)] }
 
-// take takes the tokens of all items that are not refused already, or none.
+// take takes the tokens of all items that are not refused yet, or none.
 func (r *reservation) take(ctx context.Context, p *Publisher, c *Connection, policies *policy.Snapshot, items []wire.PublishItem, now time.Time) limit.Verdict {
 	*r = reservation{}
 	r.name(items)
@@ -105,7 +104,7 @@ func (r *reservation) take(ctx context.Context, p *Publisher, c *Connection, pol
 	return limit.TakeAll(r.charges, now)
 }
 
-// eventsOf is the place of the charge that an item's event is part of, given that of its topic.
+// eventsOf is the index of the events charge of an item, given its topic's index.
 func (r *reservation) eventsOf(item, topic int) int {
 	if r.charged == nil {
 		return 2*topic + eventsCharge
@@ -113,7 +112,7 @@ func (r *reservation) eventsOf(item, topic int) int {
 	return r.charged[item]
 }
 
-// name collects the topics, in order and each once.
+// name collects the topics, in order, each once.
 func (r *reservation) name(items []wire.PublishItem) {
 	r.topics = r.one[:0]
 	for i := range items {
@@ -129,8 +128,8 @@ func (r *reservation) name(items []wire.PublishItem) {
 	}
 }
 
-// report tells the quota which events were admitted and which were refused. Events that the
-// connection's limit refuses do not count for a fleet-wide one.
+// report tells the quota which events were admitted and which were refused. For a fleet-wide topic,
+// events that the connection's limit refuses do not count.
 func (r *reservation) report(q Quota, v limit.Verdict) {
 	if q == nil {
 		return
@@ -140,13 +139,13 @@ func (r *reservation) report(q Quota, v limit.Verdict) {
 		d := &r.topics[i]
 		n := d.events
 		if d.fleet {
-			n = r.charges[2*i+eventsCharge].N // the others are their tenants'
+			n = r.charges[2*i+eventsCharge].N // the others are counted for their tenants
 		}
 		switch {
 		case n == 0:
 		case v.OK:
 			q.Count(d.name, n, 0)
-		case d.fleet && v.Refused > 2*len(r.topics): // one of a tenant's
+		case d.fleet && v.Refused > 2*len(r.topics): // the charge of a tenant
 		case refused == i, v.Refused == 0 && !d.fleet:
 			q.Count(d.name, 0, n)
 		}
@@ -156,8 +155,8 @@ func (r *reservation) report(q Quota, v limit.Verdict) {
 	}
 }
 
-// refusedTopic is the place of the topic whose charge, or whose tenant's, was refused; -1: none
-// was.
+// refusedTopic is the index of the topic whose charge, or whose tenant's charge, was refused; -1:
+// none was.
 func (r *reservation) refusedTopic(v limit.Verdict) int {
 	switch j := v.Refused - 1 - 2*len(r.topics); {
 	case v.OK || v.Refused == 0:
@@ -175,7 +174,7 @@ func rates(e *policy.Effective) limit.TopicRates {
 	}
 }
 
-// refund gives the tokens of one item's event back. The rest of the reservation stays taken.
+// refund gives the tokens of one item's event back. The other tokens stay taken.
 func (r *reservation) refund(item int, topic string, payload int, now time.Time) {
 	t := r.index(topic)
 	one := [3]limit.Charge{r.charges[0], r.charges[r.eventsOf(item, t)], r.charges[2*t+bytesCharge]}

@@ -13,9 +13,9 @@ import (
 	"github.com/sluice-bus/sluice/sidecar/internal/limit"
 )
 
-// tenant is one tenant of a topic that the call publishes for, and that has a bucket of its own.
+// tenant is one tenant with a bucket of its own, of a topic that the call publishes to.
 type tenant struct {
-	topic int // its place in the topics
+	topic int // the topic's index
 	name  string
 }
 
@@ -23,10 +23,10 @@ func (t tenant) compare(u tenant) int {
 	return cmp.Or(cmp.Compare(t.topic, u.topic), strings.Compare(t.name, u.name))
 }
 
-// divide finds the tenants of the topics whose policy gives each a bucket, and which charge each
-// item is part of. Those without the header, and those past the bound, share the topic's.
+// divide finds the tenants of topics whose policy gives each tenant a bucket, and the charge of
+// each item. Items without a tenant, and those of tenants beyond the bound, use the topic's charge.
 func (r *reservation) divide(buckets *limit.Set, items []wire.PublishItem, now time.Time) {
-	of := make([]tenant, len(items)) // without a name: the item's is the topic's charge
+	of := make([]tenant, len(items)) // without a name: the item uses the topic's charge
 	r.charged = make([]int, len(items))
 	for i := range items {
 		if items[i].Err != nil {
@@ -48,7 +48,7 @@ func (r *reservation) divide(buckets *limit.Set, items []wire.PublishItem, now t
 	for _, t := range r.tenants {
 		d := &r.topics[t.topic]
 		rate := rates(d.policy).Events
-		if d.fleet { // its share of the rate is the quota's
+		if d.fleet { // the quota sets its share of the rate
 			rate = limit.Rate{}
 		}
 		if b, own := buckets.Tenant(d.name, t.name, rate, now); own {
@@ -72,7 +72,7 @@ func (r *reservation) ofTenants(topic int) ([]tenant, []limit.Charge) {
 	return r.tenants[from:to], r.charges[first+from : first+to]
 }
 
-// shareTenants puts the buckets of their shares into the charges of a topic's tenants.
+// shareTenants puts the buckets with the tenants' shares into the charges of a topic's tenants.
 func (r *reservation) shareTenants(ctx context.Context, q Quota, topic int, now time.Time) {
 	of, charges := r.ofTenants(topic)
 	if len(of) == 0 {
@@ -98,7 +98,7 @@ func (r *reservation) reportTenants(q Quota, topic int, v limit.Verdict) {
 	}
 }
 
-// whose names, in a refusal, the tenant whose charge was refused.
+// whose names, in a refusal, the tenant or topic whose charge was refused.
 func (r *reservation) whose(charge int, d *destination) string {
 	header := strings.TrimPrefix(string(d.policy.Publish.Per), policy.PerHeader)
 	if j := charge - 1 - 2*len(r.topics); j >= 0 {

@@ -1,5 +1,5 @@
 // Package limit keeps token buckets: how many events or bytes may pass, and when to come back. It
-// knows neither events nor policies nor clocks: rates and the time are handed in.
+// knows neither events nor policies nor clocks: callers pass rates and the time.
 //
 // # The bound
 //
@@ -52,20 +52,20 @@ type Rate struct {
 	PerSecond float64 // tokens per second; 0: no limit, whatever Burst
 	Burst     int     // how many tokens the bucket holds; at least 1 where PerSecond is above 0 (see Most)
 
-	// Most is the largest number that may be asked for; 0: Burst is. A request above Burst has to
-	// wait until Burst grows, which the assigner of shares decides: such a bucket may have a Burst
+	// Most is the largest number that a caller may ask for; 0: Burst. A request above Burst has to
+	// wait until Burst grows, which the assigner of shares decides. Such a bucket may have a Burst
 	// of 0.
 	Most int
-	// Pace is how many tokens a second are expected to come, by assignments too, where that is more
-	// than PerSecond. Waits are told by it.
+	// Pace is how many tokens per second are expected, including assignments, if that is more than
+	// PerSecond. Waits are computed from it.
 	Pace float64
 }
 
-// Still is the rate of a bucket that does not fill: it has the tokens that it is given. (A rate of
-// 0 would be no limit.)
+// Still is the rate of a bucket that does not fill: it has only the tokens that it is given. (A
+// rate of 0 would mean no limit.)
 const Still = 1e-12
 
-// OneSecond is the rate whose burst is one second's worth of it, and at least one token: that of
+// OneSecond is a rate whose burst is one second's worth of tokens, and at least one: that of
 // deliveries.
 func OneSecond(perSecond float64) Rate {
 	return Rate{PerSecond: perSecond, Burst: int(min(max(perSecond, 1), math.MaxInt32))}
@@ -77,11 +77,11 @@ type Bucket struct {
 	// The fields below are guarded by mu.
 	tuned  Rate
 	tokens *rate.Limiter // nil: no limit
-	latest time.Time     // the latest time that was handed in
-	// era counts the times at which the bucket was filled from nowhere, since a limit began or
-	// ended: tokens taken in an earlier era are not owed.
+	latest time.Time     // the latest time passed by a caller
+	// era counts how often the bucket was filled because a limit began or ended. Tokens taken in an
+	// earlier era are not owed.
 	era uint64
-	// missed is the largest number of tokens that was refused since the last report.
+	// missed is the largest number of tokens refused since the last report.
 	missed int
 }
 
@@ -107,8 +107,8 @@ func (b *Bucket) start(r Rate, now time.Time) {
 	}
 }
 
-// Retune changes the rate from now on. The tokens that there are stay, up to the new burst; a
-// bucket that had no limit starts full. It costs little when nothing changes.
+// Retune changes the rate from now on. The bucket keeps its tokens, up to the new burst; a bucket
+// that had no limit starts full. It costs little if nothing changes.
 func (b *Bucket) Retune(r Rate, now time.Time) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -118,8 +118,8 @@ func (b *Bucket) Retune(r Rate, now time.Time) {
 	b.retune(r, b.forward(now))
 }
 
-// retune returns how many tokens there were above the new burst, which are gone. It requires b.mu,
-// and a time from forward.
+// retune returns how many tokens were above the new burst; these are lost. It requires b.mu, and a
+// time from forward.
 func (b *Bucket) retune(r Rate, now time.Time) (removed float64) {
 	if b.tokens == nil || r.PerSecond <= 0 {
 		b.start(r, now)
@@ -133,7 +133,7 @@ func (b *Bucket) retune(r Rate, now time.Time) (removed float64) {
 }
 
 // Assign changes the rate from now on and adds granted tokens, up to the new burst. It returns how
-// many tokens the bucket held above the new burst before the grant, which are gone. A bucket
+// many tokens the bucket held above the new burst before the grant; these are lost. A bucket
 // without a limit gets one that starts with the granted tokens.
 func (b *Bucket) Assign(r Rate, granted int, now time.Time) (removed float64) {
 	b.mu.Lock()
@@ -152,7 +152,7 @@ func (b *Bucket) Assign(r Rate, granted int, now time.Time) (removed float64) {
 	return removed
 }
 
-// Tokens is how many tokens there are at now: infinitely many without a limit.
+// Tokens is how many tokens the bucket has at now: infinitely many without a limit.
 func (b *Bucket) Tokens(now time.Time) float64 {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -162,8 +162,8 @@ func (b *Bucket) Tokens(now time.Time) float64 {
 	return b.tokens.TokensAt(b.forward(now))
 }
 
-// Missed is the largest number of tokens that was refused for want of them since it was last
-// called; 0: none was.
+// Missed is the largest number of tokens that was refused, since there were too few, since the last
+// call; 0: none was.
 func (b *Bucket) Missed() int {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -178,8 +178,7 @@ func (b *Bucket) Take(n int, now time.Time) Verdict {
 	return TakeAll(charges[:], now)
 }
 
-// Full reports whether the bucket has all the tokens that it can hold, so that it is the same as a
-// new one.
+// Full reports whether the bucket has all the tokens that it can hold, so that it equals a new one.
 func (b *Bucket) Full(now time.Time) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -202,8 +201,8 @@ func (b *Bucket) lacks(n int, now time.Time) bool {
 // longestWait stands for every longer one; sums with it do not overflow.
 const longestWait = time.Duration(math.MaxInt64 / 4)
 
-// waitFor is how long it takes from now, a time from forward, until n tokens are there if none are
-// taken. It requires b.mu.
+// waitFor is how long it takes from now, a time from forward, until the bucket has n tokens if none
+// are taken. It requires b.mu.
 func (b *Bucket) waitFor(n int, now time.Time) time.Duration {
 	missing := float64(n) - b.tokens.TokensAt(now)
 	ns := math.Ceil(missing / max(b.tuned.PerSecond, b.tuned.Pace) * float64(time.Second))

@@ -20,24 +20,24 @@ type TopicRates struct {
 	BytesPerSecond int64
 }
 
-// TopicBuckets are the buckets of one topic. They are for the publish at hand: after a minute other
-// callers may have new ones.
+// TopicBuckets are the buckets of one topic. The caller uses them for one publish: after a minute
+// other callers may have new ones.
 type TopicBuckets struct {
 	Events *Bucket
 	Bytes  *Bucket
 }
 
-// Set is the buckets of all topics in use. They are made when a topic is first asked for and
-// forgotten when they are full and idle, a full bucket being the same as a new one: it holds at
-// most twice the topics that were in use within a minute or are still refilling, or a thousand. It
-// is safe for concurrent use.
+// Set has the buckets of all topics in use. It makes a topic's buckets when they are first
+// requested, and forgets them when they are full and idle, since a full bucket equals a new one. It
+// holds at most a thousand topics, or twice those that were in use within a minute or are still
+// refilling. It is safe for concurrent use.
 type Set struct {
 	largestPublish int64
 
 	mu      sync.Mutex
 	topics  map[string]*topicEntry
-	sweepAt int // the number of topics at which to look for idle ones
-	// tenants are those of all topics, of which idle ones were last looked for at sweptAll.
+	sweepAt int // the number of topics at which it next looks for idle ones
+	// tenants are those of all topics. The last look for idle ones among them was at sweptAll.
 	tenants  int
 	sweptAll time.Time
 }
@@ -49,9 +49,8 @@ type topicEntry struct {
 	tenants tenants
 }
 
-// NewSet makes an empty set. A bytes bucket holds one second's worth, or largestPublish bytes where
-// that is more: what a single publish may send, a batch included, could otherwise never pass a
-// small limit.
+// NewSet makes an empty set. A bytes bucket holds one second's worth, or largestPublish bytes if
+// that is more. Otherwise the largest publish, a batch, could never pass a small limit.
 func NewSet(largestPublish int) *Set {
 	return &Set{largestPublish: int64(largestPublish), topics: map[string]*topicEntry{}, sweepAt: sweepAt}
 }

@@ -5,7 +5,8 @@ import (
 	"time"
 )
 
-// Charge is a number of tokens to take from a bucket. [TakeAll] notes in it what [RefundAll] needs.
+// Charge is a number of tokens to take from a bucket. [TakeAll] stores in it the state that
+// [RefundAll] needs.
 type Charge struct {
 	Bucket *Bucket
 	N      int // 0 or less takes nothing
@@ -16,15 +17,15 @@ type Charge struct {
 // Verdict says whether tokens were taken, and if not, why.
 type Verdict struct {
 	OK bool
-	// Refused is the index of the charge that was refused: of several, the one that can never be
+	// Refused is the index of the refused charge. If there are several, it is one that can never be
 	// met, else the one with the longest wait.
 	Refused int
-	// Wait is after how long the same charges can be met, if no tokens are taken in the meantime;
-	// never 0 unless OK or OverBurst. Waits of more than 70 years are cut short. It is an estimate
-	// where it rests on Rate.Pace, or on a Burst that has to grow to Rate.Most.
+	// Wait is how long to wait until the same charges can be met, if no tokens are taken in the
+	// meantime; never 0 unless OK or OverBurst. Waits of more than 70 years are cut short. It is an
+	// estimate if it depends on Rate.Pace, or on a Burst that has to grow to Rate.Most.
 	Wait time.Duration
-	// OverBurst says that the bucket never holds that many tokens, so that waiting does not help;
-	// no more than Burst may be asked for.
+	// OverBurst says that the bucket never holds that many tokens, so waiting does not help; the
+	// caller may ask for no more than Burst.
 	OverBurst bool
 	Burst     int
 }
@@ -90,7 +91,7 @@ func (c *Charge) refund(now time.Time) {
 	if b.tokens == nil || c.N <= 0 || c.era != b.era {
 		return
 	}
-	// Taking a negative number adds it, and every later look at the bucket caps what it finds at
-	// the burst.
+	// Taking a negative number adds it. Every later read of the bucket limits the tokens to the
+	// burst.
 	b.tokens.AllowN(b.forward(now), -c.N)
 }

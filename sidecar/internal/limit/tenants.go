@@ -2,16 +2,16 @@ package limit
 
 import "time"
 
-// Bounds of the tenants that have buckets of their own.
+// Bounds of the tenants with buckets of their own.
 const (
-	// MaxTenants is how many there are of one topic.
+	// MaxTenants bounds those of one topic.
 	MaxTenants = 10_000
-	// MaxTenantsInAll is how many there are of all topics.
+	// MaxTenantsInAll bounds those of all topics.
 	MaxTenantsInAll = 20_000
 	// sweepTenantsAt is the number of a topic's tenants below which none is forgotten.
 	sweepTenantsAt = 64
-	// sweepAgain is how long a topic whose tenants are at a bound is left alone before idle ones
-	// are looked for again.
+	// sweepAgain is the least time between two looks for idle tenants of a topic that is at a
+	// bound.
 	sweepAgain = time.Second
 )
 
@@ -19,7 +19,7 @@ const (
 type tenants struct {
 	buckets map[string]*tenantEntry
 	sweepAt int       // the number of them at which to look for idle ones
-	swept   time.Time // when that was done last
+	swept   time.Time // when the last look was
 }
 
 type tenantEntry struct {
@@ -28,9 +28,10 @@ type tenantEntry struct {
 	used   time.Time
 }
 
-// Tenant returns the bucket of a topic's tenant, tuned to rate. It reports false where there is
-// none, since as many tenants as may have buckets of their own do. A bucket that was idle for a
-// minute, and is full, may be forgotten. The topic is one that [Set.Topic] was asked for just now.
+// Tenant returns the bucket of a topic's tenant, tuned to rate. It reports false if there is none,
+// since the number of tenants with buckets of their own is at its bound. A bucket that is full and
+// was idle for a minute may be forgotten. The caller has just requested the topic's buckets from
+// [Set.Topic].
 func (s *Set) Tenant(topic, tenant string, rate Rate, now time.Time) (*Bucket, bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -67,7 +68,7 @@ func (s *Set) Tenant(topic, tenant string, rate Rate, now time.Time) (*Bucket, b
 	return e.bucket, true
 }
 
-// Tenants is how many tenants have buckets of their own, of each topic that has any.
+// Tenants is how many tenants have buckets of their own, by topic, without topics that have none.
 func (s *Set) Tenants() map[string]int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -83,8 +84,8 @@ func (s *Set) Tenants() map[string]int {
 	return counts
 }
 
-// forgetTenants drops the idle tenants of a topic, unless that was done just now. Its cost for each
-// tenant stays the same, as that of forgetIdle does. It requires s.mu.
+// forgetTenants drops the idle tenants of a topic, unless it was called just before. Like
+// forgetIdle it has a constant cost per tenant. It requires s.mu.
 func (s *Set) forgetTenants(t *topicEntry, now time.Time) {
 	if now.Sub(t.tenants.swept) < sweepAgain {
 		return

@@ -12,14 +12,14 @@ import (
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog"
 )
 
-// life is this sidecar from one death, as the others may see it, to the next.
+// life is one life of this sidecar, from one death, as other sidecars may see it, to the next.
 type life struct {
 	id      string
 	number  int
 	beat    uint64 // 0: none was accepted
-	version uint64 // of the last document that it tried to save
+	version uint64 // the version of the last document that it tried to save
 	entered bool   // the roll has it
-	told    bool   // the others were told of it
+	told    bool   // other sidecars were told of it
 }
 
 // begin starts a life under a new id.
@@ -29,8 +29,8 @@ func (r *Roster) begin() {
 	r.standing.Store(&Standing{ID: r.life.id})
 }
 
-// look reads the news of the roll. When a beat is due, or there is a change to save, it also saves
-// the own beat and watches the others. It returns when to look again.
+// look reads the news of the roll. If a beat is due, or there is a change to save, it also saves
+// this sidecar's beat and watches other lives. It returns when to look again.
 func (r *Roster) look(ctx context.Context) (again time.Duration) {
 	r.mu.Lock()
 	whole, awaited := r.unsaved, r.awaited
@@ -63,7 +63,7 @@ func (r *Roster) look(ctx context.Context) (again time.Duration) {
 	case whole:
 		r.due = now.Add(spread(r.cfg.Lease / beatsPerLease))
 	}
-	for _, s := range r.next { // a watched life may be due to be declared dead before that
+	for _, s := range r.next { // before that a watched life may be due to be declared dead
 		if due := s.due(); err == nil && due.After(now) && due.Before(r.due) {
 			r.due = due
 		}
@@ -71,13 +71,13 @@ func (r *Roster) look(ctx context.Context) (again time.Duration) {
 	return r.due.Sub(now)
 }
 
-// spread is a bit less than d, so that sidecars do not beat all at once.
+// spread is a little less than d, so that sidecars do not all beat at the same time.
 func spread(d time.Duration) time.Duration { return d - rand.N(d/spreading+1) }
 
-// spreading is the part of a time, 1/spreading, by which it varies.
+// spreading sets how much a time varies: by 1/spreading of it.
 const spreading = 10
 
-// endEarlier ends the lives before this one that the store may take for live.
+// endEarlier ends the earlier lives of this sidecar that the store may still consider live.
 func (r *Roster) endEarlier(ctx context.Context) error {
 	if len(r.pendingEnds) == 0 {
 		return nil
@@ -107,7 +107,7 @@ func (r *Roster) savePendingEnds(ids []string) {
 	}
 }
 
-// beat saves the own document. A life that was declared dead is over.
+// beat saves this sidecar's document. A life that was declared dead is over.
 func (r *Roster) beat(ctx context.Context) error {
 	for {
 		err := r.save(ctx)
@@ -120,9 +120,10 @@ func (r *Roster) beat(ctx context.Context) error {
 	}
 }
 
-// save is one beat. An accepted beat proves that no sidecar has declared the life dead before. From
-// its start on, a watcher waits for a lease. A life counts once it is in the roll, where others
-// find it; until then it does not beat again, so that one that never gets there can be told.
+// save makes one beat. If the store accepts the beat, no sidecar has declared the life dead before.
+// Watchers wait for a lease, counted from the start of the beat or later. A life is valid only once
+// it is in the roll, where others find it. Until then it does not beat again, so that other
+// sidecars can recognize a life that never gets into the roll.
 func (r *Roster) save(ctx context.Context) error {
 	if r.life.beat > 0 && !r.life.entered {
 		if err := r.cfg.Nodes.Enter(ctx, eventlog.NodeChange{ID: r.life.id, Version: r.life.version}); err != nil {
@@ -148,7 +149,7 @@ func (r *Roster) save(ctx context.Context) error {
 			r.renew(start)
 		}
 	case r.life.beat == 0:
-		// It may be there, and silent for an unknown time.
+		// The document may be stored, and its life silent for an unknown time.
 		r.pendingEnds = append(r.pendingEnds, r.life.id)
 		r.begin()
 	default:
@@ -177,7 +178,7 @@ func (r *Roster) save(ctx context.Context) error {
 	return nil
 }
 
-// changed are the groups that only one of the lists has; with all, the groups of both.
+// changed returns the groups that only one of the lists has; with all, the groups of both.
 func changed(before, now []eventlog.GroupName, all bool) []eventlog.GroupName {
 	lists := make(map[eventlog.GroupName]int, len(before)+len(now))
 	for _, g := range slices.Concat(before, now) {
@@ -187,7 +188,8 @@ func changed(before, now []eventlog.GroupName, all bool) []eventlog.GroupName {
 	return slices.Collect(maps.Keys(lists))
 }
 
-// renew lets the life count on from the start of a beat that was accepted.
+// renew makes the life valid for another lease, less the margin, from the start of an accepted
+// beat.
 func (r *Roster) renew(start time.Time) {
 	if was := r.Standing(); !was.Until.IsZero() && !was.Valid(start) {
 		r.cfg.Logger.Warn("this sidecar was silent for a while and delivered nothing meanwhile; no other sidecar has taken over", "life", r.life.id)

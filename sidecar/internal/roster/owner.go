@@ -4,9 +4,9 @@ import "github.com/sluice-bus/sluice/sidecar/internal/eventlog"
 
 // Owner chooses one of the names as the owner of what, by rendezvous hashing: the name with the
 // highest hash of both wins (Thaler and Ravishankar, "A name-based mapping scheme for rendezvous",
-// 1996). All sidecars that know the same names choose the same one, and when a name comes or goes,
-// only the things that it wins or had change owners. It uses names, not lives, so that a sidecar
-// that starts again owns the same things. "" without names.
+// 1996). All sidecars that know the same names choose the same one. When a name is added or
+// removed, only the things that this name owns change owners. The names are those of sidecars and
+// not of lives, so a restarted sidecar owns the same things. Without names the owner is "".
 func Owner(names []string, what string) string {
 	var best string
 	var most uint64
@@ -18,10 +18,10 @@ func Owner(names []string, what string) string {
 	return best
 }
 
-// weight is 64-bit FNV-1a over both, with the finalizer of MurmurHash3: FNV alone leaves its high
-// bits much the same for names that differ at their end.
+// weight is 64-bit FNV-1a over both, with the finalizer of MurmurHash3: with FNV alone, names that
+// differ only at their end have nearly the same high bits.
 func weight(name, what string) uint64 {
-	const apart = "\xff" // is never in text
+	const apart = "\xff" // a byte that no text has
 	h := eventlog.HashStart
 	for _, text := range [...]string{name, apart, what, apart} {
 		h = eventlog.Hash(h, text)

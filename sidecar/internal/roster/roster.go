@@ -2,12 +2,12 @@
 // members of, and for how long this sidecar itself counts as alive. It must not know how groups use
 // that.
 //
-// Every sidecar saves a document of its own with a beat that rises, and watches the beats of some
-// others on its own monotonic clock: no clock is ever compared with another machine's. Those are
-// the next few live ones in the order of a hash, so that each is watched by as many. Where all
-// watchers of a life die together with it, others find it once the watchers have been declared
-// dead. Of all other sidecars it knows by the roll, which lists each change of a document: see
-// watch.go.
+// Every sidecar saves a document of its own with a beat that rises. It watches the beats of a few
+// other lives on its own monotonic clock: no clock is ever compared with another machine's. It
+// watches the next live ones in the order of a hash, so that every life has the same number of
+// watchers. If all watchers of a life die together with it, other sidecars watch it once the
+// watchers have been declared dead. A sidecar learns of all other lives from the roll, which lists
+// each change of a document: see watch.go.
 //
 //	our beat:   start ─── accepted             │ start + Lease − margin │ start + Lease
 //	we are            valid (Standing.Until) ──▶ not valid, until the next beat is accepted
@@ -15,10 +15,11 @@
 //
 // A beat takes effect after it was started, and another sidecar sees it no earlier than that. So no
 // sidecar declares a life dead before Lease has passed since the start of its last accepted beat,
-// and by then it has stopped for a margin's time. To declare it dead is a write that names the
-// beat, and a beat is accepted only while the life is live. So of the two one comes first: a beat
-// that is accepted late, as after an election, proves that no sidecar has declared the life dead,
-// and it goes on. One that is refused is over, and the sidecar goes on as another life.
+// and by then it has stopped for a margin's time. The write that declares a life dead names the
+// beat, and the store accepts a beat only while the life is live. So one of the two writes comes
+// first. If a beat is accepted late, as after an election, no sidecar has declared the life dead,
+// and the life continues. If a beat is refused, the life is over, and the sidecar continues as
+// another life.
 package roster
 
 import (
@@ -42,23 +43,23 @@ import (
 const (
 	// DefaultLease is how long a silent sidecar counts as alive.
 	DefaultLease = 10 * time.Second
-	// marginShare is the part of the lease, 1/marginShare, by which a sidecar stops before others
-	// may declare it dead: for clocks that run unevenly, and for deliveries just before it looks at
-	// the clock.
+	// marginShare sets the margin, lease/marginShare: a sidecar stops this long before others may
+	// declare it dead, since clocks run unevenly, and a delivery may begin just before the sidecar
+	// reads the clock.
 	marginShare = 5
-	// beatsPerLease is how often a sidecar looks around while it hears nothing.
+	// beatsPerLease is how often per lease a sidecar looks around if it hears no signals.
 	beatsPerLease = 4
-	// retriesPerLease is how often it tries while its beat cannot be saved.
+	// retriesPerLease is how often per lease it tries to save its beat after a failure.
 	retriesPerLease = 20
-	// triesPerLease bounds how long one try may take.
+	// triesPerLease bounds one try, to lease/triesPerLease.
 	triesPerLease = 3
-	// gapsPerLease bounds how often it looks around when it hears a lot.
+	// gapsPerLease bounds how often per lease it looks around if it hears many signals.
 	gapsPerLease = 500
-	// watched is how many others a sidecar watches.
+	// watched is how many other lives a sidecar watches.
 	watched = 5
-	// MaxGroups is how many groups a node announces at the most, so that its document stays far
-	// below a store's limit. Other sidecars do not know of its members of further groups: a sidecar
-	// that has a partition of one of those keeps it.
+	// MaxGroups is the largest number of groups that a node announces, so that its document stays
+	// far below a store's limit. Other sidecars do not know that it has members of further groups:
+	// for such a group, a sidecar that has a partition keeps it.
 	MaxGroups = 10_000
 )
 
@@ -69,9 +70,9 @@ type Config struct {
 	Lease  time.Duration // 0: DefaultLease
 	Logger *slog.Logger
 	// Announced, if set, is called after a change that other sidecars should look at, with the
-	// groups that it is about: groups that this sidecar joined or left; where its life began or
-	// ended, all groups that it serves or served; and the groups of another life whose change this
-	// sidecar entered in the roll. It must not block.
+	// groups concerned: groups that this sidecar joined or left; all groups that it serves or
+	// served, if its life began or ended; and the groups of another life whose change this sidecar
+	// entered in the roll. It must not block.
 	Announced func([]eventlog.GroupName)
 	// PendingEnds, if set, keeps for the next process the lives that have ended in order while the
 	// store was away.
@@ -88,7 +89,7 @@ type PendingEnds interface {
 // Roster watches the sidecars of a store. Its methods are safe for concurrent use.
 type Roster struct {
 	cfg     Config
-	process string // begins the ids of all runs of this process
+	process string // begins the ids of all lives of this process
 	poked   pause.Wake
 
 	standing atomic.Pointer[Standing]
@@ -96,20 +97,20 @@ type Roster struct {
 
 	mu       sync.Mutex
 	groups   map[eventlog.GroupName]struct{}
-	unsaved  bool // groups differ from those that were saved and entered
+	unsaved  bool // groups differ from the saved and entered ones
 	asked    map[string]struct{}
 	watchers []func()
 	awaited  []chan<- error // each wants the result of a look that has not begun
 
 	// Run's own.
 	failing     bool      // the last look around was incomplete
-	due         time.Time // when to beat again in any case
+	due         time.Time // when the next beat is due at the latest
 	life        life
-	served      []eventlog.GroupName // as announced last
-	pendingEnds []string             // lives that are over, and that may be live in the store
+	served      []eventlog.GroupName // the groups last announced
+	pendingEnds []string             // lives that are over and may still be live in the store
 	others      others
 	next        map[string]*observation // the watched lives
-	last        time.Time               // when they were last looked at; zero: never
+	last        time.Time               // the last look at them; zero: never
 	lacking     map[string]lack         // changes that the roll may lack
 }
 
@@ -120,8 +121,9 @@ type Standing struct {
 	forever bool
 }
 
-// Valid reports whether no sidecar can have declared the life dead at now. Both clocks have to say
-// so: the monotonic one stands still while a machine is suspended, and the other may be set back.
+// Valid reports whether no sidecar can have declared the life dead at now. Both clocks have to
+// confirm it: the monotonic clock stops while a machine is suspended, and the wall clock may be set
+// back.
 func (s *Standing) Valid(now time.Time) bool {
 	return s.forever || now.Before(s.Until) && now.Round(0).Before(s.Until.Round(0))
 }
@@ -136,7 +138,7 @@ func New(cfg Config) *Roster {
 	}
 	r := &Roster{
 		cfg:     cfg,
-		process: cfg.Name + "/" + uuid.Must(uuid.NewV7()).String() + "/", // sorts behind those of processes that began earlier
+		process: cfg.Name + "/" + uuid.Must(uuid.NewV7()).String() + "/", // ids sort after those of processes that began earlier
 		poked:   pause.NewWake(),
 		groups:  make(map[eventlog.GroupName]struct{}),
 		asked:   make(map[string]struct{}),
@@ -151,11 +153,11 @@ func New(cfg Config) *Roster {
 	return r
 }
 
-// processOf is the part of an id that all lives of one process share.
+// processOf is the part of an id that all lives of one process have in common.
 func processOf(id string) string { return id[:strings.LastIndexByte(id, '/')+1] }
 
-// Alone is the roster of a store that one sidecar has for itself: always valid, and the previous
-// user of the store is gone.
+// Alone is the roster of a store that only one sidecar uses: always valid, and every earlier user
+// of the store is gone.
 func Alone(name string) *Roster {
 	r := &Roster{cfg: Config{Name: name}}
 	r.standing.Store(&Standing{ID: name, forever: true})
@@ -166,14 +168,14 @@ func Alone(name string) *Roster {
 // IsAlone reports whether no other sidecar can use the store.
 func (r *Roster) IsAlone() bool { return r.cfg.Nodes == nil }
 
-// Standing is the place that this sidecar has now; it is not changed.
+// Standing is this sidecar's present place; the caller must not change it.
 func (r *Roster) Standing() *Standing { return r.standing.Load() }
 
 // Valid reports whether no sidecar can have declared this one dead at now.
 func (r *Roster) Valid(now time.Time) bool { return r.Standing().Valid(now) }
 
-// ValidUntil is when this sidecar has to stop unless its beat is renewed; far away where it is
-// alone.
+// ValidUntil is when this sidecar has to stop unless its beat is renewed; far in the future for
+// Alone.
 func (r *Roster) ValidUntil() time.Time {
 	if s := r.Standing(); !s.forever {
 		return s.Until
@@ -181,17 +183,17 @@ func (r *Roster) ValidUntil() time.Time {
 	return r.cfg.Clock.Now().Add(time.Hour)
 }
 
-// View is the newest view; it is not changed.
+// View is the newest view; the caller must not change it.
 func (r *Roster) View() *View { return r.view.Load() }
 
-// Mine reports whether this sidecar is the one that does a task for which one sidecar is enough, as
-// for a topic. Now and then two sidecars find that they are, or none.
+// Mine reports whether this sidecar does a task that one sidecar of a store does, such as a task
+// for one topic. For short times two sidecars may do it, or none.
 func (r *Roster) Mine(what string) bool {
 	v := r.View()
 	return r.Valid(r.cfg.Clock.Now()) && (v.alone || Owner(v.all, what) == v.Name)
 }
 
-// Ours reports whether an id is of this process: of the life under way or of one that is over.
+// Ours reports whether an id is of this process: of its present life or of an earlier one.
 func (r *Roster) Ours(id string) bool {
 	if r.IsAlone() {
 		return id == r.cfg.Name
@@ -223,7 +225,7 @@ func (r *Roster) announce(g eventlog.GroupName, members bool) {
 	}
 }
 
-// Ask looks soon whether the life with this id, which no view knows, is still in the store. It
+// Ask soon checks whether the life with this id, which no view knows, is still in the store. It
 // never blocks.
 func (r *Roster) Ask(id string) {
 	if !r.IsAlone() {
@@ -240,16 +242,16 @@ func (r *Roster) ask(ids ...string) {
 	}
 }
 
-// Lease is for how long others let this sidecar be silent.
+// Lease is how long other sidecars let this one be silent.
 func (r *Roster) Lease() time.Duration { return r.cfg.Lease }
 
-// Poke looks around soon: something may have changed. It never blocks.
+// Poke makes the roster look around soon, since something may have changed. It never blocks.
 func (r *Roster) Poke() {
 	r.poked.Set()
 }
 
-// Refresh waits for a look that begins after the call, so that the view holds all that was saved
-// before it. An error says that this sidecar could not look.
+// Refresh waits for a look that begins after the call, so that the view has everything saved before
+// it. An error means that this sidecar could not look.
 func (r *Roster) Refresh(ctx context.Context) error {
 	if r.IsAlone() {
 		return nil
@@ -267,8 +269,8 @@ func (r *Roster) Refresh(ctx context.Context) error {
 	}
 }
 
-// Watch calls f after every look around, whether anything has changed or not. It must not block.
-// Watching begins before Run.
+// Watch calls f after every look around, with or without a change. f must not block. Watch is
+// called before Run.
 func (r *Roster) Watch(f func()) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -303,14 +305,15 @@ func (r *Roster) Run(ctx context.Context) error {
 	return r.sayGoodbye(context.WithoutCancel(ctx))
 }
 
-// goodbyeTimeout is how long an end may take to be known, however long the lease.
+// goodbyeTimeout bounds the time in which a stop announces the end of a life, however long the
+// lease is.
 const goodbyeTimeout = 5 * time.Second
 
 // goodbyePause is between two tries.
 const goodbyePause = 100 * time.Millisecond
 
-// sayGoodbye ends the own life, trying for a while where the store is slow. If the store is not
-// told, the next process here tells it first.
+// sayGoodbye ends this sidecar's life, and tries for some time if the store is slow. If it does not
+// succeed, the next process here does it first.
 func (r *Roster) sayGoodbye(ctx context.Context) error {
 	ctx, cancel := r.cfg.Clock.WithTimeout(ctx, min(r.cfg.Lease/marginShare, goodbyeTimeout))
 	defer cancel()
@@ -333,7 +336,7 @@ func (r *Roster) sayGoodbye(ctx context.Context) error {
 	return nil
 }
 
-// announced are the groups in the own document.
+// announced are the groups for this sidecar's document.
 func (r *Roster) announced() []eventlog.GroupName {
 	names := slices.SortedFunc(maps.Keys(r.groups), func(a, b eventlog.GroupName) int {
 		return cmp.Or(cmp.Compare(a.Topic, b.Topic), cmp.Compare(a.Group, b.Group))

@@ -11,22 +11,22 @@ import (
 
 // View holds the live sidecars at one time, as one sidecar saw them.
 type View struct {
-	// Version rises whenever something differs from the view before: the own life, the live
+	// Version rises whenever anything differs from the view before: this sidecar's life, the live
 	// sidecars, or their groups.
 	Version uint64
-	ID      string // of the own life
-	Name    string // of this sidecar, as alias makes it
+	ID      string // of this sidecar's life
+	Name    string // of this sidecar, as alias made it
 
 	alone, known bool
 
-	over  map[string]end    // the others whose lives have ended lately, or that are not to be found, by id
-	names map[string]string // of the others that are alive, by id
+	over  map[string]end    // the other lives that ended lately, or that were not found, by id
+	names map[string]string // of the other live sidecars, by id
 	all   []string          // names of all live sidecars
 	by    map[eventlog.GroupName][]string
-	text  []eventlog.Node // the live nodes in order, to compare views by
+	text  []eventlog.Node // the live nodes in order, to compare views
 }
 
-// following is the view after v; others is not changed any more.
+// following makes the view after v; others does not change any more.
 func (v *View) following(id, name string, o others) *View {
 	aliases := alias(id, name, o.live)
 	x := &View{
@@ -57,15 +57,15 @@ func (v *View) following(id, name string, o others) *View {
 	return x
 }
 
-// alias names the lives, the own one included, so that no two sidecars have one name: of several
-// with the same configured name, as on a host that runs several, all but the oldest get a number.
-// All sidecars that see the same lives give the same names.
+// alias names the lives, including this sidecar's, so that no two sidecars have the same name: if
+// several have the same configured name, as on a host that runs several, all but the oldest get a
+// number. All sidecars that see the same lives give the same names.
 func alias(id, name string, live map[string]eventlog.Node) map[string]string {
 	aliases := map[string]string{id: name}
 	for id, n := range live {
 		aliases[id] = n.Name
 	}
-	taken := make(map[string][]string) // the processes of a name, oldest first
+	taken := make(map[string][]string) // the processes of a name, the oldest first
 	for _, id := range slices.Sorted(maps.Keys(aliases)) {
 		given := aliases[id]
 		at := slices.Index(taken[given], processOf(id))
@@ -85,7 +85,7 @@ func distinct(names []string) []string {
 	return slices.Compact(names)
 }
 
-// Known reports whether this sidecar has seen the others at all.
+// Known reports whether this sidecar has seen the other sidecars yet.
 func (v *View) Known() bool { return v.alone || v.known }
 
 // Company reports whether another sidecar is alive.
@@ -103,10 +103,10 @@ func (v *View) Alive(id string) (name string, ok bool) {
 	return name, ok
 }
 
-// Gone reports whether the life with this id, which was heard of before the time heard, has ended
-// and will never act again: it is over, or the store no longer had it after that time. A life that
-// is neither alive nor gone by a view is unknown to it: see Roster.Ask. A view does not judge the
-// own life and earlier ones of this process: see Roster.Ours.
+// Gone reports whether the life with this id, of which the caller heard before the time heard, has
+// ended and will never act again: it is over, or the store no longer had it after that time. A view
+// does not know a life that is neither alive nor gone: see Roster.Ask. A view also does not judge
+// the lives of this process: see Roster.Ours.
 func (v *View) Gone(id string, heard time.Time) bool {
 	if v.alone {
 		return true

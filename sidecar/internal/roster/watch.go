@@ -10,57 +10,59 @@ import (
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog"
 )
 
-// A quiet look is one query: the documents of the next few, and the roll if it has something new.
+// A look without news is one query: the documents of the watched lives, and the roll if it has
+// changed.
 //
 //	a life begins, has other groups, or is over
 //	     │ its document is written      │ the roll has it            │ the others have heard
 //	     ├──────────────────────────────┼────────────────────────────┤ (a signal makes it soon)
 //	     └ its watchers see it there    ┴ all see it in the roll, and read the document
 //
-// A sidecar that writes a document enters that in the roll. Where it dies in between, the watchers
-// of the life see the document and enter it. A life that died before it was in the roll owns
-// nothing, and beat once; a sidecar that finds it in a list watches it, too. An entry may come late
-// or twice, since it only says where to look, and a life that is over does not change any more.
+// A sidecar that writes a document enters the change in the roll. If it dies in between, the
+// watchers of the life see the document and enter the change. A life that died before it was in the
+// roll owns nothing, and has beaten once. A sidecar that finds such a life in a list watches it
+// too. An entry may come late or twice, since it only says where to look, and a life that is over
+// does not change any more.
 
 // others holds the other lives, as far as this sidecar knows them.
 type others struct {
-	number  uint64 // of the roll, as far as it was read
+	number  uint64 // of the roll, up to which it was read
 	listed  bool
 	changed bool // since the last view
 	live    map[string]eventlog.Node
-	fresh   map[string]struct{} // those of them that may not be in the roll
+	fresh   map[string]struct{} // the live ones that may not be in the roll
 	over    map[string]end
 }
 
-// end is that of a life, for overRemembered.
+// end is the end of a life, which is remembered for overRemembered.
 type end struct {
-	state eventlog.NodeState // live: its document was not to be found
-	at    time.Time          // when that was learned; began to be asked, where it was not to be found
+	state eventlog.NodeState // live: its document was not found
+	at    time.Time          // when this sidecar learned it; if the document was not found, when the query began
 }
 
-// overRemembered is for how long ends are known. After that a life that something still belongs to
-// is asked for.
+// overRemembered is how long ends are remembered. After that, the roster asks the store for a life
+// that still owns something.
 const overRemembered = 10 * time.Minute
 
-// observation is the state in which a watched node was seen.
+// observation is the last observed state of a watched node.
 type observation struct {
 	beat  uint64
 	lease time.Duration
-	moved time.Time // when its beat was last seen to have moved, or the watch began
+	moved time.Time // when its beat was last seen to move, or when the watch began
 }
 
-// due is when the node may be declared dead, unless it moves.
+// due is when the node may be declared dead, unless its beat moves.
 func (s *observation) due() time.Time { return s.moved.Add(s.lease) }
 
-// lack is a change that was seen in a document, and not in the roll.
+// lack is a change that is in a document and was not in the roll.
 type lack struct {
 	change eventlog.NodeChange
-	again  bool                 // and not at the look after that either
-	groups []eventlog.GroupName // that it was known to have before
+	again  bool                 // nor at the next look
+	groups []eventlog.GroupName // the groups known before
 }
 
-// watch reads the news, and whether the watched lives have moved. It declares a life dead that was
-// silent for its lease.
+// watch reads the news, and whether the beats of the watched lives have moved. It declares a life
+// dead that was silent for its lease.
 func (r *Roster) watch(ctx context.Context, whole bool) error {
 	start := r.cfg.Clock.Now()
 	var ids []string
@@ -89,7 +91,7 @@ func (r *Roster) watch(ctx context.Context, whole bool) error {
 	return err
 }
 
-// learn takes in the result of a look: the nodes with these ids that the store has, and the roll.
+// learn processes the result of a look: the nodes with these ids that the store has, and the roll.
 func (r *Roster) learn(ctx context.Context, ids []string, nodes []eventlog.Node, roll eventlog.Roll, start time.Time) error {
 	o := &r.others
 	if behind := roll.Number - o.number; !o.listed || behind > uint64(len(roll.Changes)) {
@@ -151,7 +153,7 @@ func (r *Roster) learn(ctx context.Context, ids []string, nodes []eventlog.Node,
 	return nil
 }
 
-// list learns of all nodes. Lives that were live and are not there any more ended long ago.
+// list reads all nodes. Lives that were live and are missing ended long ago.
 func (r *Roster) list(ctx context.Context, start time.Time) error {
 	nodes, err := r.cfg.Nodes.ListNodes(ctx)
 	if err != nil {
@@ -184,7 +186,7 @@ func (o *others) lacks(id string, version uint64) bool {
 	return o.over[id].state == eventlog.NodeLive && (!live || n.Version < version)
 }
 
-// seen takes in a document.
+// seen processes a document.
 func (o *others) seen(n eventlog.Node, at time.Time) {
 	switch {
 	case n.State != eventlog.NodeLive:
@@ -195,7 +197,7 @@ func (o *others) seen(n eventlog.Node, at time.Time) {
 	}
 }
 
-// ended takes in that a life is over; it reports whether that is new.
+// ended records that a life is over; it reports whether that is new.
 func (o *others) ended(id string, e end) bool {
 	if o.over[id].state != eventlog.NodeLive {
 		return false
@@ -205,8 +207,8 @@ func (o *others) ended(id string, e end) bool {
 	return true
 }
 
-// lack is a change that the roll may lack. A watcher of the life may be about to enter it. A life
-// that was asked for owns something, so it was in the roll before.
+// lack records a change that the roll may lack. A watcher of the life may be about to enter it. If
+// this sidecar asked for the life, the life owns something, so it was in the roll before.
 func (r *Roster) lack(c eventlog.NodeChange) lack {
 	if l := r.lacking[c.ID]; l.change == c {
 		return l
@@ -253,8 +255,8 @@ func (r *Roster) declareDead(ctx context.Context, nodes []eventlog.Node, start t
 		if s == nil || n.State != eventlog.NodeLive {
 			continue
 		}
-		// A sidecar that has not looked for a while does not know how long others have been silent:
-		// perhaps no sidecar reached the store.
+		// A sidecar that has not looked for some time does not know how long others have been
+		// silent: perhaps no sidecar reached the store.
 		if s.beat != n.Beat || gap > s.lease/2 {
 			s.beat, s.moved = n.Beat, now
 		}
@@ -266,7 +268,7 @@ func (r *Roster) declareDead(ctx context.Context, nodes []eventlog.Node, start t
 		case err != nil:
 			return err
 		case !dead:
-			s.moved = now // or it is over: the next look tells
+			s.moved = now // else it is over: the next look shows that
 			continue
 		}
 		r.cfg.Logger.Info("another sidecar was silent for its lease, and is declared dead", "node", n.Name, "life", n.ID, "lease", s.lease)
@@ -305,7 +307,7 @@ func (r *Roster) show() {
 	r.next = next
 }
 
-// nextAfter are the first few of the lives behind one, on the ring of their hashes.
+// nextAfter returns the first few of the lives after a given one, on the ring of their hashes.
 func nextAfter(life string, ids []string) []string {
 	from := weight(life, "")
 	slices.SortFunc(ids, func(a, b string) int {
