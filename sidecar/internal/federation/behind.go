@@ -9,16 +9,16 @@ import (
 	"github.com/sluice-bus/sluice/sidecar/internal/replay"
 )
 
-// The names of parts in cursors. Stores are named by their ids, sidecars by their node ids, which
-// outlive restarts, or by their addresses where no id was ever known.
+// The names of parts in cursors. A store's name is its id. A sidecar's name is its node id, which
+// stays the same after a restart, or its address if its id was never known.
 const (
 	storePrefix   = "store:"
 	spoolPrefix   = "spool:"
 	unknownPrefix = "store-of:" // a sidecar's store whose id is not known
-	// askedPrefix is before the name of a part that is not behind. It is in a cursor only beside
-	// parts that are not known: one of these may turn out to be it.
+	// askedPrefix begins the name of a part that is not behind. A cursor has such names only beside
+	// unknown parts, since one of these may later prove to be that part.
 	askedPrefix = "asked:"
-	// restPart is all that is not known of the fleet.
+	// restPart stands for everything unknown in the fleet.
 	restPart = "rest:"
 )
 
@@ -26,13 +26,13 @@ func storePart(id string) string        { return storePrefix + id }
 func spoolPart(sidecar string) string   { return spoolPrefix + sidecar }
 func unknownPart(sidecar string) string { return unknownPrefix + sidecar }
 
-// keys are the names that a sidecar may have in cursors.
+// keys are the possible names of a sidecar in cursors.
 func (s *sidecar) keys() []string {
 	keys := []string{s.said.NodeID, s.listed.NodeID, s.listed.Address}
 	return slices.Compact(slices.DeleteFunc(keys, func(k string) bool { return k == "" }))
 }
 
-// entry finds where an earlier page left a part behind, under one of its names.
+// entry finds where a part that an earlier page left behind continues, by any of its names.
 func entry(q replay.FleetQuery, parts ...string) (at *eventlog.Point, found bool) {
 	for _, b := range q.Behind {
 		if !slices.Contains(parts, b.Part) {
@@ -45,13 +45,13 @@ func entry(q replay.FleetQuery, parts ...string) (at *eventlog.Point, found bool
 	return at, found
 }
 
-// precedes says whether a comes before b in the order.
+// precedes reports whether a comes before b in the order.
 func precedes(a, b eventlog.Point, descending bool) bool {
 	c := a.Compare(b)
 	return c != 0 && c < 0 != descending
 }
 
-// storeAfter is where a store's part goes on.
+// storeAfter is the point after which a store's part continues.
 func storeAfter(q replay.FleetQuery, st *storePlan) *eventlog.Point {
 	maybe := []string{restPart}
 	for _, s := range st.on {
@@ -62,7 +62,7 @@ func storeAfter(q replay.FleetQuery, st *storePlan) *eventlog.Point {
 	return partAfter(q, []string{storePart(st.id)}, maybe)
 }
 
-// spoolAfter is where a sidecar's spool goes on.
+// spoolAfter is the point after which a sidecar's spool continues.
 func spoolAfter(q replay.FleetQuery, s *sidecar) *eventlog.Point {
 	var parts []string
 	for _, key := range s.keys() {
@@ -71,8 +71,8 @@ func spoolAfter(q replay.FleetQuery, s *sidecar) *eventlog.Point {
 	return partAfter(q, parts, []string{restPart})
 }
 
-// partAfter is where the part with one of the names goes on. While the part was not known, names in
-// maybe may have stood for it.
+// partAfter is the point after which the part with one of the names continues. While the part was
+// unknown, earlier pages may have used a name in maybe for it.
 func partAfter(q replay.FleetQuery, parts, maybe []string) *eventlog.Point {
 	if at, found := entry(q, parts...); found {
 		return at
@@ -88,12 +88,12 @@ func partAfter(q replay.FleetQuery, parts, maybe []string) *eventlog.Point {
 	return q.Scan.After
 }
 
-// gapAfter is where a part that is missing will go on.
+// gapAfter is the point after which a missing part will continue.
 func gapAfter(q replay.FleetQuery, g gap) *eventlog.Point {
 	parts := []string{g.part}
 	prefix := g.part[:strings.Index(g.part, ":")+1]
 	if prefix == storePrefix {
-		prefix = unknownPrefix // which it may have been before
+		prefix = unknownPrefix // the part's name while the store was unknown
 	}
 	for _, s := range g.of {
 		for _, key := range s.keys() {
@@ -106,10 +106,11 @@ func gapAfter(q replay.FleetQuery, g gap) *eventlog.Point {
 	return q.Scan.After
 }
 
-// errLeft explains a missing part of an earlier page whose sidecars are no longer listed.
+// errLeft explains a part that is missing since an earlier page, and whose sidecars are no longer
+// listed.
 var errLeft = errors.New("it has left the fleet, and an earlier page went without it")
 
-// forgotten lists the parts that earlier pages left behind and no sidecar has.
+// forgotten lists the parts that earlier pages left behind and that no sidecar has now.
 func (p *plan) forgotten(all []*sidecar) []gap {
 	known := []string{restPart}
 	for _, s := range all {
@@ -132,8 +133,8 @@ func (p *plan) forgotten(all []*sidecar) []gap {
 	return out
 }
 
-// behind lists the parts that the next page's cursor has to hold, when this page ends at last; nil:
-// it has no event.
+// behind lists the parts for the next page's cursor if this page ends at last; nil: the page has no
+// event.
 func (p *plan) behind(parts []*part, last *eventlog.Point) []replay.Behind {
 	q := p.query
 	var out []replay.Behind

@@ -19,27 +19,27 @@ import (
 	"github.com/sluice-bus/sluice/sidecar/internal/replay"
 )
 
-// Config is what a Fleet is built from. Bounds and times that are 0 have the defaults below.
+// Config is what a Fleet needs. Bounds and times that are 0 get the defaults below.
 type Config struct {
 	// Self is this sidecar's identity.
 	Self func() replay.Peer
 	// Parts are its store and its spool; Store merges both, for look-ups.
 	Parts replay.Parts
 	Store replay.Source
-	// Peers lists the others, as they are known now. It may name one twice, and this sidecar, too.
-	// nil: there are none.
+	// Peers lists the other sidecars, as they are known now. It may name one twice, and this
+	// sidecar too. nil: there are none.
 	Peers func() []Peer
 	// Unknown names the directory that may list further sidecars and cannot be reached, for people;
 	// "" when all sidecars are known. nil: they are.
 	Unknown func() string
-	// Client is how peers are connected to; nil is without TLS.
+	// Client is the TLS configuration for connections to peers; nil is without TLS.
 	Client *access.Client
-	// Insecure has peers on other machines asked without TLS, too.
+	// Insecure allows requests without TLS to peers on other machines.
 	Insecure bool
 	// Authorize adds this sidecar's credentials to a request to the peer with the node id that the
 	// control plane lists, "" for a peer of --peers; nil adds none.
 	Authorize func(r *http.Request, nodeID string)
-	// Transport wraps the way to peers; nil leaves it as it is.
+	// Transport wraps the transport to peers; nil leaves it unchanged.
 	Transport func(http.RoundTripper) http.RoundTripper
 	Logger    *slog.Logger
 
@@ -63,14 +63,14 @@ const (
 	defaultMaxLine      = 64 << 20
 )
 
-// minShare is the least that one part may read ahead.
+// minShare is the least number of bytes that one part may read ahead.
 const minShare = 2 * chunkBytes
 
-// atOnce bounds the requests that one answer has under way at sidecars. Parts that have begun to
+// atOnce bounds the requests to sidecars that one answer has under way. Parts that have begun to
 // answer do not count: a merge needs all of them.
 const atOnce = 32
 
-// Fleet asks all sidecars, this one included. It has no goroutines but those of its streams.
+// Fleet asks all sidecars, including this one. Its only goroutines are those of its streams.
 type Fleet struct {
 	cfg     Config
 	local   *local
@@ -80,7 +80,7 @@ type Fleet struct {
 	reach   func(Peer) member
 
 	mu     sync.Mutex
-	shared map[string]bool // by the id of a store that a sidecar ever told of
+	shared map[string]bool // by the id of each store that a sidecar ever named
 }
 
 // maxKnownStores bounds the stores that a Fleet remembers.
@@ -124,10 +124,10 @@ func (c *Config) setDefaults() {
 // Close closes idle connections. Close all streams before it.
 func (f *Fleet) Close() { f.base.CloseIdleConnections() }
 
-// overloadedRetry is when a place for another stream may be free.
+// overloadedRetry is when another stream may be admitted.
 const overloadedRetry = time.Second
 
-// Open asks every part for its share of what q selects.
+// Open asks every part for its events that q selects.
 func (f *Fleet) Open(ctx context.Context, q replay.FleetQuery) (replay.FleetStream, error) {
 	select {
 	case f.streams <- struct{}{}:
@@ -177,7 +177,7 @@ func (f *Fleet) Members(ctx context.Context) []replay.Member {
 	return out
 }
 
-// Lookup asks a sidecar of each store, and each that has a spool.
+// Lookup asks a sidecar of each store, and each sidecar that has a spool.
 func (f *Fleet) Lookup(ctx context.Context, topic, id string, partial bool) (eventlog.Point, error) {
 	plan := f.plan(f.roll(ctx), replay.FleetQuery{Topic: topic, Partial: partial})
 	var mu sync.Mutex
@@ -222,7 +222,7 @@ func (f *Fleet) Lookup(ctx context.Context, topic, id string, partial bool) (eve
 	return eventlog.Point{TS: *found, ID: id}, nil
 }
 
-// anyOf asks one sidecar after the other until one answers.
+// anyOf asks one sidecar after another until one answers.
 func anyOf(sources []*sidecar, ask func(*sidecar) error) (err error) {
 	for _, s := range sources {
 		if err = ask(s); err == nil || errors.Is(err, context.Canceled) {

@@ -13,21 +13,21 @@ import (
 )
 
 const (
-	// chunkBytes is how much text is handed over at once, a longer line aside.
+	// chunkBytes is how much text is handed over at once, except for longer lines.
 	chunkBytes = 32 << 10
-	// minRead is the least room worth reading into.
+	// minRead is the least room for a Read.
 	minRead = 2 << 10
 )
 
-// chunk is a stretch of a part's text, cut into lines. Its lines are valid until it is released;
-// its ids are strings of their own.
+// chunk is a piece of a part's text, cut into lines. Its lines are valid until it is released; its
+// ids are strings of their own.
 type chunk struct {
 	text  []byte
 	lines []line
 	ids   string // of all lines, one after the other
 }
 
-// line is where a line and its id are in their chunk. The id begins where that of the line before
+// line says where a line and its id are in their chunk. The id begins where that of the line before
 // ended.
 type line struct {
 	ts         int64
@@ -39,7 +39,7 @@ var chunks = sync.Pool{New: func() any { return &chunk{text: make([]byte, 0, chu
 
 func newChunk() *chunk { return chunks.Get().(*chunk) }
 
-// release gives the chunk back for reuse; a grown one is left to the collector.
+// release gives the chunk back for reuse. A chunk that has grown is left to the garbage collector.
 func (c *chunk) release() {
 	if cap(c.text) > chunkBytes {
 		return
@@ -48,44 +48,44 @@ func (c *chunk) release() {
 	chunks.Put(c)
 }
 
-// size is the memory that the chunk takes of its part's share of the buffers.
+// size is the memory that the chunk uses of its part's share of the buffers.
 func (c *chunk) size() int64 { return int64(cap(c.text)) }
 
 // splitter splits a part's text into chunks of lines, and checks that their events are in order. It
-// outlives the sources that it reads from: after a failure the next one goes on behind last.
+// outlives the sources that it reads: after a failure the next source continues behind last.
 type splitter struct {
 	desc    bool
 	maxLine int
-	asked   *ask            // of a peer, whose lines are checked; nil: this sidecar's own
-	last    *eventlog.Point // behind which the next line has to be; nil: anywhere
+	asked   *ask            // the query to a peer, whose lines are checked; nil: this sidecar's own text
+	last    *eventlog.Point // the point that the next line has to follow; nil: any
 
-	rest  []byte // the beginning of a line that the last chunk had no room for
+	rest  []byte // the beginning of a line for which the last chunk had no room
 	ids   []byte // of the chunk that is being filled
 	place eventlog.Point
 }
 
 // errTruncated is the end of a text within a line, errDisorder an event that should have come
-// before the last one, errForeign a line that was not asked for.
+// before the last one, errForeign a line outside the request.
 var (
 	errForeign   = errors.New("it sent something else than the events that it was asked for")
 	errTruncated = errors.New("the answer ends in the middle of a line")
 	errDisorder  = errors.New("comes out of order")
 )
 
-// fill reads from src into c, until c is full or, with at least one line, hungry says that a reader
-// waits for it. The lines before an error are complete; io.EOF is the proper end.
+// fill reads from src into c, until c is full or has a line while hungry says that a reader waits
+// for it. The lines before an error are complete; io.EOF is the proper end.
 func (t *splitter) fill(c *chunk, src io.Reader, hungry func() bool) error {
 	c.text = append(c.text[:0], t.rest...)
 	t.rest = t.rest[:0]
 	t.ids = t.ids[:0]
-	begun, searched := 0, 0 // where the line under way begins, and has no end before
+	begun, searched := 0, 0 // the beginning of the line under way, which has no end before here
 	var err error
 	for err == nil {
 		if room := cap(c.text) - len(c.text); room < minRead {
 			if len(c.lines) > 0 {
 				break
 			}
-			if begun > 0 { // there were signs of life alone, however many: they need no room
+			if begun > 0 { // the text had only signs of life, which need no room
 				c.text = c.text[:copy(c.text, c.text[begun:])]
 				begun, searched = 0, searched-begun
 				continue
@@ -128,7 +128,8 @@ func (t *splitter) fill(c *chunk, src io.Reader, hungry func() bool) error {
 // restart drops the incomplete line of a source that failed.
 func (t *splitter) restart() { t.rest = t.rest[:0] }
 
-// split adds the line of c.text between start and end. An empty one is a sign of life and no event.
+// split adds the line of c.text between start and end. An empty line is a sign of life and no
+// event.
 func (t *splitter) split(c *chunk, start, end int) error {
 	if start == end || end == start+1 && c.text[start] == '\r' {
 		return nil
@@ -146,7 +147,7 @@ func (t *splitter) split(c *chunk, start, end int) error {
 	return nil
 }
 
-// inOrder says whether (ts, id) comes behind the line before, whose id ends at begun in t.ids.
+// inOrder reports whether (ts, id) follows the line before, whose id ends at begun in t.ids.
 func (t *splitter) inOrder(c *chunk, begun int, ts int64, id []byte) bool {
 	var lastTS int64
 	order := 0
@@ -169,7 +170,7 @@ func (t *splitter) inOrder(c *chunk, begun int, ts int64, id []byte) bool {
 	return order != 0 && order > 0 != t.desc
 }
 
-// keepLast notes the place of the chunk's last line.
+// keepLast records the point of the chunk's last line.
 func (t *splitter) keepLast(c *chunk) {
 	n := len(c.lines)
 	if n == 0 {
@@ -183,8 +184,8 @@ func (t *splitter) keepLast(c *chunk) {
 	t.last = &t.place
 }
 
-// appendPlace reads the place of an event. A peer's is read whole, and has to be one that was asked
-// for: it is passed on as it came.
+// appendPlace reads the (ts, id) of an event. A peer's event is parsed completely, and must be
+// within the request, since it is passed on unchanged.
 func (t *splitter) appendPlace(dst, text []byte) (ts int64, _ []byte, err error) {
 	if t.asked == nil {
 		return appendPlace(dst, text)
@@ -206,11 +207,11 @@ func (t *splitter) appendPlace(dst, text []byte) (ts int64, _ []byte, err error)
 	return e.TS, append(dst, e.ID...), nil
 }
 
-// lineStart is how every event begins that a sidecar writes.
+// lineStart begins every event that a sidecar writes.
 const lineStart = `{"id":"`
 
-// appendPlace reads an event's ts, and appends its id to dst. Lines that a sidecar has written are
-// read no further than that.
+// appendPlace reads an event's ts, and appends its id to dst. It reads lines of a sidecar no
+// further than that.
 func appendPlace(dst, text []byte) (ts int64, _ []byte, err error) {
 	if n := len(text); n > len(lineStart) && string(text[:len(lineStart)]) == lineStart && text[n-1] == '}' {
 		rest := text[len(lineStart):]
@@ -230,7 +231,7 @@ func appendPlace(dst, text []byte) (ts int64, _ []byte, err error) {
 	return e.TS, append(dst, e.ID...), nil
 }
 
-// leadingTS reads `","ts":N` up to the comma that follows.
+// leadingTS reads `","ts":N` up to the following comma.
 func leadingTS(text []byte) (int64, bool) {
 	const lead = `","ts":`
 	if len(text) < len(lead) || string(text[:len(lead)]) != lead {
@@ -250,5 +251,5 @@ func leadingTS(text []byte) (int64, bool) {
 	return 0, false
 }
 
-// maxTSDigits is how long wire.MaxTS is.
+// maxTSDigits is the number of digits of wire.MaxTS.
 const maxTSDigits = 16

@@ -10,7 +10,7 @@ import (
 	"github.com/sluice-bus/sluice/sidecar/internal/replay"
 )
 
-// local is this sidecar as a member, asked without HTTP.
+// local is this sidecar as a member, without HTTP.
 type local struct {
 	self  func() replay.Peer
 	parts replay.Parts
@@ -19,7 +19,7 @@ type local struct {
 
 func (l *local) hello(context.Context) (replay.Peer, error) { return l.self(), nil }
 
-// open reads the first page, so that a store that is away is known now.
+// open reads the first page, so that the caller learns at once if the store is away.
 func (l *local) open(ctx context.Context, a ask) (text io.ReadCloser, empty bool, err error) {
 	r := &pageReader{ctx: ctx, source: l.parts.Log, topic: a.topic, query: a.scan}
 	if a.part == replay.PartSpool {
@@ -41,7 +41,7 @@ func (l *local) times(ctx context.Context, part, topic string, key *string, ids 
 	return l.parts.Times(ctx, l.store, part, topic, key, ids)
 }
 
-// pageBounds is one page that is read from this sidecar's own parts.
+// pageBounds bounds one page that is read from this sidecar's own parts.
 var pageBounds = eventlog.Bounds{Events: 1024, Bytes: 1 << 20}
 
 // pageReader is events as the text that a peer would send.
@@ -53,7 +53,7 @@ type pageReader struct {
 	query   eventlog.ScanQuery
 
 	page  []*eventlog.Record
-	spill []byte // the end of an event that the last Read had no room for
+	spill []byte // the rest of an event for which the last Read had no room
 	ended bool
 }
 
@@ -74,7 +74,7 @@ func (r *pageReader) turn() error {
 	return nil
 }
 
-// Read fills b as far as the page goes.
+// Read fills b up to the end of the page.
 func (r *pageReader) Read(b []byte) (int, error) {
 	if len(r.page) == 0 && len(r.spill) == 0 && !r.ended {
 		if err := r.turn(); err != nil {
@@ -89,7 +89,7 @@ func (r *pageReader) Read(b []byte) (int, error) {
 			n += len(text)
 			continue
 		}
-		// There was no room, so the text is somewhere else.
+		// b had no room, so the text is in another buffer.
 		copied := copy(b[n:], text)
 		n, r.spill = n+copied, text[copied:]
 	}

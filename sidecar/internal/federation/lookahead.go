@@ -11,25 +11,25 @@ import (
 	"github.com/sluice-bus/sluice/sidecar/internal/replay"
 )
 
-// lookahead holds events that have left the merge before it is their turn, so that many are looked
-// up in other parts at once.
+// lookahead holds events that have left the merge ahead of time, so that many are looked up in
+// other parts at once.
 type lookahead struct {
 	held  []held
 	texts []byte // of all of them
 	at    int    // the next to hand out
 }
 
-// held is one of them.
+// held is an event of a lookahead.
 type held struct {
 	part  *part
 	place eventlog.Point
-	end   int // of its text in texts
+	end   int // the end of its text in texts
 	text  []byte
 	ask   bool
 	drop  bool
 }
 
-// aheadBytes bounds the text of a look-ahead, the last event aside.
+// aheadBytes bounds the text of a lookahead, except for the last event.
 const aheadBytes = 1 << 20
 
 func (l *lookahead) any() bool { return l.at < len(l.held) }
@@ -51,8 +51,8 @@ func (l *lookahead) add(p *part, ask bool) {
 	l.held = append(l.held, held{part: p, place: eventlog.Point{TS: p.ts, ID: p.id}, end: len(l.texts), ask: ask})
 }
 
-// lookAhead removes events from the merge, p's head first, and looks up the suspects. It may leave
-// none to hand out.
+// lookAhead removes events from the merge, beginning with p's head, and looks up the suspects. It
+// may leave no event to hand out.
 func (s *stream) lookAhead(p *part) error {
 	l := &s.waiting
 	l.held, l.texts, l.at = l.held[:0], l.texts[:0], 0
@@ -68,7 +68,7 @@ func (s *stream) lookAhead(p *part) error {
 		}
 		var err error
 		if p, suspect, err = s.unique(); err == io.EOF {
-			break // and again the next time
+			break // the next call gets it again
 		}
 		if err != nil {
 			return err
@@ -82,7 +82,7 @@ func (s *stream) lookAhead(p *part) error {
 	return s.lookUp(l.held)
 }
 
-// lookUp asks every other part for the suspects, and drops the ones that were sent before.
+// lookUp asks every other part for the suspects, and drops those that were handed out before.
 func (s *stream) lookUp(list []held) error {
 	work, ctx := errgroup.WithContext(s.ctx)
 	work.SetLimit(atOnce)
@@ -135,8 +135,8 @@ func (s *stream) times(ctx context.Context, p *part, ids []string) (out []*int64
 	return nil, partialFleet([]gap{s.gapOf(p, err)})
 }
 
-// handedOut says whether the copy of an event that another part has at ts came, or would have come,
-// before the one at place.
+// handedOut reports whether the copy of an event that another part has at ts came, or would have
+// come, before the one at place.
 func (s *stream) handedOut(other *part, place eventlog.Point, ts int64) bool {
 	q := s.plan.query
 	copied := eventlog.Point{TS: ts, ID: place.ID}
@@ -150,8 +150,7 @@ func (s *stream) handedOut(other *part, place eventlog.Point, ts int64) bool {
 	if precedes(copied, place, q.Scan.Descending) {
 		return true
 	}
-	// Where place is of a part that was behind, the other may have been read further on an earlier
-	// page.
+	// If place is of a part that was behind, an earlier page may have read the other part further.
 	begun := other.after()
 	return begun != nil && !precedes(*begun, copied, q.Scan.Descending)
 }

@@ -20,17 +20,16 @@ type Peer struct {
 	Gone bool
 }
 
-// member is a way to ask one sidecar: this one, or a peer. Its methods may be called from many
-// goroutines at once.
+// member is a way to ask one sidecar: this one, or a peer. Its methods are safe for concurrent use.
 type member interface {
 	// hello asks for its identity.
 	hello(ctx context.Context) (replay.Peer, error)
-	// open asks for a part and returns once it begins to answer: its text is one event per line,
-	// and its io.EOF the proper end. A spool is frozen by then; empty says that it has nothing of
-	// the topic. ctx is for the text, too.
+	// open asks for a part and returns once it begins to answer. Its text is one event per line,
+	// and io.EOF is the proper end. A spool is frozen by then; empty says that it has no event of
+	// the topic. ctx applies to the text too.
 	open(ctx context.Context, a ask) (text io.ReadCloser, empty bool, err error)
-	// times tells for each id at which ts the part holds it, or with replay.AnyPart the store, else
-	// the spool; nil where it does not, or not with that key.
+	// times returns for each id the ts at which the part holds it, or with replay.AnyPart the
+	// store, else the spool; nil if it does not hold the id, or not with that key.
 	times(ctx context.Context, part, topic string, key *string, ids []string) ([]*int64, error)
 }
 
@@ -39,9 +38,9 @@ type ask struct {
 	part  string
 	topic string
 	scan  eventlog.ScanQuery
-	limit int // of a store's part: how many are enough for now; 0: all
-	// store or node must be named by the answer: another sidecar at that address, or the same one
-	// on another store, has other events.
+	limit int // of a store's part: how many events are enough for now; 0: all
+	// The answer must name store, or node: another sidecar at that address, or the same one on
+	// another store, has other events.
 	store, node string
 }
 

@@ -4,16 +4,17 @@ import (
 	"strings"
 )
 
-// merge brings the parts' events into one order: (ts, id), ascending or descending, of equal ones
-// the lower-ranked part's first. It is a heap of the parts by their heads, which knows also which
-// part comes second: a part that has a run of events is compared with that one alone.
+// merge brings the parts' events into one order: (ts, id), ascending or descending. Of equal events
+// the one of the lower-ranked part comes first. It is a heap of the parts by their heads, and also
+// knows the second part: while one part has a run of events, merge compares it only with the
+// second.
 type merge struct {
 	desc   bool
 	heap   []*part
-	second int // in heap; 0: not known
+	second int // index in heap; 0: not known
 }
 
-// before says whether x's head comes before y's.
+// before reports whether x's head comes before y's.
 func (m *merge) before(x, y *part) bool {
 	if x.ts != y.ts {
 		return x.ts < y.ts != m.desc
@@ -24,7 +25,7 @@ func (m *merge) before(x, y *part) bool {
 	return x.rank < y.rank
 }
 
-// add takes in a part that has a head.
+// add adds a part that has a head.
 func (m *merge) add(p *part) {
 	m.heap = append(m.heap, p)
 	for at := len(m.heap) - 1; at > 0; {
@@ -46,7 +47,8 @@ func (m *merge) top() *part {
 	return m.heap[0]
 }
 
-// next moves the top part on. Its error is the top part's; the heap is then not to be used again.
+// next moves the top part to its next event. Its error is the top part's, and the heap must not be
+// used after it.
 func (m *merge) next() error {
 	more, err := m.heap[0].next()
 	if err != nil {
@@ -68,7 +70,7 @@ func (m *merge) next() error {
 	return nil
 }
 
-// sink brings the top to where it belongs.
+// sink moves the top part down to its place.
 func (m *merge) sink() {
 	m.second = 0
 	for at := 0; ; {
@@ -81,7 +83,7 @@ func (m *merge) sink() {
 	}
 }
 
-// lesser is whichever comes first of the part at i and its sibling; 0: there is none.
+// lesser is the index of the part at i or of its sibling, whichever comes first; 0: there is none.
 func (m *merge) lesser(i int) int {
 	switch {
 	case i >= len(m.heap):

@@ -17,36 +17,36 @@ import (
 type partConfig struct {
 	name    string // for people
 	cursor  string // for cursors
-	store   string // the id of the store that it is of, or for; "" is not known
+	store   string // the id of the store that it is from, or for; "": not known
 	sources []*sidecar
 	ask     ask
-	rank    int // of equal events the lowest rank's is taken
+	rank    int // of equal events the one of the lowest rank counts
 	share   int64
 	maxLine int
 	opening chan struct{} // a place for each part that may be opened at once
 	log     *slog.Logger
-	slow    [2]time.Duration // when to complain of it: first, and each time after
+	slow    [2]time.Duration // when to log that it is slow: first, and each time after
 }
 
-// part is one part of the fleet in one stream: a goroutine reads ahead, from one sidecar after
-// another where they are on the same store, and the merge takes.
+// part is one part of the fleet in one stream. A goroutine reads ahead, from one sidecar after
+// another if several are on the same store. The merge takes what it has read.
 type part struct {
 	partConfig
 
-	// Of the goroutine that reads.
+	// Only the reading goroutine uses these.
 	lines    splitter
-	begun    chan struct{} // closed with the first answer, or when there is none
+	begun    chan struct{} // closed at the first answer, or when there is none
 	hasBegun bool
 	empty    bool // the part is empty for any query; known once begun
-	came     int  // events since a sidecar was asked last
+	came     int  // events since the last request to a sidecar
 
-	// Between both.
+	// Both goroutines use these.
 	ready chan *chunk  // closed at the end
-	err   error        // why, if not nil; read after ready is closed
-	held  atomic.Int64 // bytes of chunks that are filled or being taken from
-	room  pause.Wake   // says that held has become less
+	err   error        // the reason, if not nil; read after ready is closed
+	held  atomic.Int64 // bytes of chunks being filled or read
+	room  pause.Wake   // says that held has decreased
 
-	// Of the goroutine that merges.
+	// Only the merging goroutine uses these.
 	chunk *chunk
 	at    int // the head's index in chunk
 	ts    int64
@@ -68,7 +68,7 @@ func newPart(c partConfig) *part {
 // after is where the part began.
 func (p *part) after() *eventlog.Point { return p.ask.scan.After }
 
-// run reads until the part's end, or until reading cannot go on.
+// run reads to the part's end, or until it cannot continue.
 func (p *part) run(ctx context.Context) {
 	p.err = p.read(ctx)
 	p.begin()
@@ -82,9 +82,9 @@ func (p *part) begin() {
 	}
 }
 
-// read asks one sidecar after the other, until each has failed since the last event. A spool is
-// asked once: events that have left it are not in it any more. Events in the wrong order cannot be
-// resumed: behind the later of two, the earlier one is never sent.
+// read asks one sidecar after another, until each has failed since the last event. It asks a spool
+// only once, since events that have left the spool are no longer in it. It cannot resume after
+// events in the wrong order: after the later of two events, the earlier one is never sent.
 func (p *part) read(ctx context.Context) error {
 	for i, failed := 0, 0; ; i++ {
 		source := p.sources[i%len(p.sources)]
@@ -104,7 +104,7 @@ func (p *part) read(ctx context.Context) error {
 	}
 }
 
-// sourceError says which sidecar failed last.
+// sourceError names the sidecar that failed last.
 type sourceError struct {
 	source *sidecar
 	err    error
@@ -113,7 +113,7 @@ type sourceError struct {
 func (e *sourceError) Error() string { return e.source.name() + ": " + e.err.Error() }
 func (e *sourceError) Unwrap() error { return e.err }
 
-// attempt reads from one sidecar, behind the events that others have sent.
+// attempt reads from one sidecar, after the events that others have sent.
 func (p *part) attempt(ctx context.Context, s *sidecar) error {
 	for {
 		a := p.ask
@@ -128,8 +128,8 @@ func (p *part) attempt(ctx context.Context, s *sidecar) error {
 		if a.limit == 0 || s.self || p.came < a.limit {
 			return nil
 		}
-		// The requested events have come, and some of them were not needed. The rest is requested
-		// once it is needed.
+		// The requested events have arrived, and the stream may not need more. attempt requests
+		// more once they are needed.
 		if err := p.awaitHeld(ctx, 1); err != nil {
 			return err
 		}
@@ -161,7 +161,7 @@ func (p *part) attemptOnce(ctx context.Context, s *sidecar, a ask) error {
 		if len(c.lines) > 0 {
 			p.came += len(c.lines)
 			p.held.Add(c.size())
-			p.ready <- c // there is a place for each chunk that share allows
+			p.ready <- c // ready has room for each chunk that share allows
 		} else {
 			c.release()
 		}
@@ -174,7 +174,7 @@ func (p *part) attemptOnce(ctx context.Context, s *sidecar, a ask) error {
 	}
 }
 
-// open asks for the part, not too many at once.
+// open asks for the part; a semaphore bounds the requests at once.
 func (p *part) open(ctx context.Context, s *sidecar, a ask) (text io.ReadCloser, empty bool, err error) {
 	select {
 	case p.opening <- struct{}{}:
@@ -185,11 +185,11 @@ func (p *part) open(ctx context.Context, s *sidecar, a ask) (text io.ReadCloser,
 	return s.open(ctx, a)
 }
 
-// hungry says that the merge has nothing more to take.
+// hungry reports whether the merge has nothing more to take.
 func (p *part) hungry() bool { return len(p.ready) == 0 }
 
-// awaitHeld waits until less than that is held. It is where a reader waits for a slow client:
-// unread bytes fill the peer's connection, and stop the peer.
+// awaitHeld waits until held is less than that. Here a reader waits for a slow client: unread bytes
+// fill the peer's connection, and stop the peer.
 func (p *part) awaitHeld(ctx context.Context, less int64) error {
 	for p.held.Load() >= less {
 		select {
@@ -201,7 +201,8 @@ func (p *part) awaitHeld(ctx context.Context, less int64) error {
 	return ctx.Err()
 }
 
-// next moves the head on; false is the part's end. The head is lost with it, except for its id.
+// next moves the head to the next event; false is the part's end. The old head is lost, except for
+// its id.
 func (p *part) next() (bool, error) {
 	if p.chunk != nil {
 		if p.at++; p.at < len(p.chunk.lines) {
@@ -219,7 +220,7 @@ func (p *part) next() (bool, error) {
 	return true, nil
 }
 
-// head reads the place of the line at p.at, whose id begins at from.
+// head reads the (ts, id) of the line at p.at, whose id begins at from.
 func (p *part) head(from int) {
 	l := &p.chunk.lines[p.at]
 	p.ts, p.id = l.ts, p.chunk.ids[from:l.idEnd]
@@ -261,7 +262,7 @@ func (p *part) receive() (c *chunk, open bool) {
 	}
 }
 
-// waits says that next would have to wait.
+// waits reports whether next would have to wait.
 func (p *part) waits() bool {
 	return (p.chunk == nil || p.at+1 >= len(p.chunk.lines)) && len(p.ready) == 0
 }

@@ -29,18 +29,17 @@ const (
 	maxTimesBytes = 256 << 10
 )
 
-// Bounds of the connections to peers that are kept for later.
+// Bounds of idle connections to peers.
 const (
 	idlePerPeer     = 2
 	idleConnections = 64
 	idleTimeout     = 90 * time.Second
 )
 
-// unixHost is the end of the host names that stand for unix sockets in URLs.
+// unixHost ends the host names that stand for unix sockets in URLs.
 const unixHost = "unix-socket"
 
-// newTransport makes the one transport to all peers. Its timeouts are those of the requests'
-// contexts.
+// newTransport makes the one transport to all peers. Timeouts come from the requests' contexts.
 func newTransport(client *access.Client) *http.Transport {
 	dialer := &net.Dialer{KeepAlive: 15 * time.Second}
 	t := &http.Transport{
@@ -50,7 +49,7 @@ func newTransport(client *access.Client) *http.Transport {
 			}
 			return dialer.DialContext(ctx, network, address)
 		},
-		DisableCompression:     true, // peers are near, and the text is read as it is
+		DisableCompression:     true, // peers are near, and the text is used as it arrives
 		MaxIdleConns:           idleConnections,
 		MaxIdleConnsPerHost:    idlePerPeer,
 		IdleConnTimeout:        idleTimeout,
@@ -61,11 +60,11 @@ func newTransport(client *access.Client) *http.Transport {
 	return t
 }
 
-// socketHost turns a socket's path into a host name, each socket having its own, so that
-// connections are kept apart.
+// socketHost turns a socket's path into a host name. Each socket has its own, so that connections
+// are kept apart.
 func socketHost(path string) string { return fmt.Sprintf("%x.%s", path, unixHost) }
 
-// socketOf is the way back, from host:port.
+// socketOf is the reverse of socketHost, from host:port.
 func socketOf(address string) (path string, ok bool) {
 	host, _, err := net.SplitHostPort(address)
 	if err != nil {
@@ -80,12 +79,12 @@ func socketOf(address string) (path string, ok bool) {
 type peer struct {
 	address   string
 	base      url.URL
-	host      string // of the Host header; "": that of the URL
+	host      string // for the Host header; "": that of the URL
 	client    *http.Client
-	node      string                      // as the control plane lists it; "": it does not
+	node      string                      // the id that the control plane lists; "": it lists none
 	authorize func(*http.Request, string) // may be nil
 	patience  time.Duration               // without a byte
-	clear     bool                        // requests would travel without TLS, which is not allowed
+	clear     bool                        // a request would travel without TLS, which is not allowed
 }
 
 func newPeer(c *Config, client *http.Client, listed Peer) *peer {
@@ -199,7 +198,8 @@ func checkOrigin(h http.Header, a ask) error {
 	return nil
 }
 
-// do sends a request and returns the answer if it is 200, else the refusal as a *wire.Error.
+// do sends a request and returns the answer if its status is 200, else the refusal as a
+// *wire.Error.
 func (p *peer) do(ctx context.Context, method, path string, q url.Values, body []byte) (*http.Response, error) {
 	if p.clear {
 		return nil, errClear
@@ -213,7 +213,7 @@ func (p *peer) do(ctx context.Context, method, path string, q url.Values, body [
 	r.Host = p.host
 	if body != nil {
 		r.Header.Set("Content-Type", "application/json")
-		r.Header["Idempotency-Key"] = nil // not sent; says that asking twice is fine
+		r.Header["Idempotency-Key"] = nil // not sent; it says that the request may be repeated
 	}
 	if p.authorize != nil {
 		p.authorize(r, p.node)
@@ -226,7 +226,7 @@ func (p *peer) do(ctx context.Context, method, path string, q url.Values, body [
 		return res, nil
 	}
 	defer res.Body.Close()
-	text, _ := io.ReadAll(io.LimitReader(res.Body, maxErrorBytes)) // as much as came
+	text, _ := io.ReadAll(io.LimitReader(res.Body, maxErrorBytes)) // the part that arrived
 	return nil, fmt.Errorf("it answered %d: %w", res.StatusCode, codec.ParseErrorBody(res.StatusCode, text))
 }
 
@@ -254,8 +254,8 @@ func readJSON(r io.Reader, most int64, into any) error {
 	return json.Unmarshal(text, into)
 }
 
-// patientBody is a text that ends with errStalled when a Read has waited too long. The time between
-// Reads does not count: that is this side's.
+// patientBody is a text whose Read fails with errStalled after waiting too long. The time between
+// Reads does not count, since this side causes it.
 type patientBody struct {
 	ctx      context.Context
 	cancel   context.CancelCauseFunc

@@ -22,15 +22,15 @@ type plan struct {
 // storePlan is one distinct store.
 type storePlan struct {
 	id      string
-	sources []*sidecar // that can be asked, in the order in which they are
-	on      []*sidecar // all that are on it
+	sources []*sidecar // that can be asked, in the order of asking
+	on      []*sidecar // all sidecars on it
 }
 
 // gap is a part that cannot be asked.
 type gap struct {
 	part   string     // for cursors
-	of     []*sidecar // whose it is; empty: not known
-	name   string     // for people, where of is empty
+	of     []*sidecar // the sidecars that have it; empty: not known
+	name   string     // for people, if of is empty
 	reason string
 	err    error
 }
@@ -55,7 +55,7 @@ func (f *Fleet) plan(all []*sidecar, q replay.FleetQuery) *plan {
 			stores[id] = st
 			p.stores = append(p.stores, st)
 		} else if st.copiedBy(s) {
-			g := unknownStoreGap(s) // the events that it has taken since the copy
+			g := unknownStoreGap(s) // for the events that the copy has taken since
 			g.err, g.reason = errCopied, reasonOf(errCopied)
 			p.gaps = append(p.gaps, g)
 			continue
@@ -85,16 +85,16 @@ func (f *Fleet) plan(all []*sidecar, q replay.FleetQuery) *plan {
 	return p
 }
 
-// copiedBy says whether a sidecar answers with the store's id that cannot be on that store: one
-// that is a sidecar's own has no other on it, so the folder was copied, and the copy has gone its
-// own way since.
+// copiedBy reports whether a sidecar names the store's id but cannot be on that store. No two
+// sidecars share a store that is a sidecar's own. So the folder was copied, and the copy has had
+// other events since.
 func (st *storePlan) copiedBy(s *sidecar) bool {
 	return s.err == nil && slices.ContainsFunc(st.on, func(other *sidecar) bool {
 		return other.err == nil && !(s.said.Shared && other.said.Shared)
 	})
 }
 
-// unknown names the directory whose sidecars are not known; "" when all are.
+// unknown names the directory whose sidecars are not known; "" if all are known.
 func (f *Fleet) unknown() string {
 	if f.cfg.Unknown == nil {
 		return ""
@@ -102,7 +102,7 @@ func (f *Fleet) unknown() string {
 	return f.cfg.Unknown()
 }
 
-// shuffle spreads the load over the sidecars of a store; this one comes first.
+// shuffle spreads the load over the sidecars of a store, but keeps this one first.
 func (st *storePlan) shuffle() {
 	others := st.sources
 	if others[0].self {
@@ -123,7 +123,7 @@ func unknownStoreGap(s *sidecar) gap {
 	return gap{part: unknownPart(s.short()), of: []*sidecar{s}, reason: reasonOf(s.err), err: s.err}
 }
 
-// names are the names of the sidecars that the gaps are at, each once, sorted.
+// names are the names of the gaps' sidecars, each once, sorted.
 func names(gaps []gap) []string {
 	var out []string
 	for _, g := range gaps {
@@ -162,7 +162,7 @@ func partialFleet(gaps []gap) *wire.Error {
 	}
 }
 
-// refusal is the error for the plan's gaps, if they are one, and logs them.
+// refusal logs the plan's gaps, and returns their error unless the answer may be partial.
 func (p *plan) refusal(log *slog.Logger) error {
 	if len(p.gaps) == 0 {
 		return nil

@@ -13,16 +13,16 @@ import (
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog"
 )
 
-// errSilent: the peer did not answer GET /peer in time. errClear: the peer is not asked, for want
-// of TLS. errCopied: the folder of its store was copied from another sidecar.
+// errSilent: the peer did not answer GET /peer in time. errClear: the peer is not asked, since
+// there is no TLS to it. errCopied: the folder of its store was copied from another sidecar.
 var (
 	errSilent = errors.New("it did not answer in time")
 	errClear  = errors.New("it is on another machine, and there is no TLS to it")
 	errCopied = errors.New("its store is a copy of another sidecar's")
 )
 
-// roll asks every sidecar for its identity, this one first. Each is in the result once, however
-// many addresses it has, also where it did not answer.
+// roll asks every sidecar for its identity, this one first. The result has each sidecar once,
+// however many addresses it has, including those that did not answer.
 func (f *Fleet) roll(ctx context.Context) []*sidecar {
 	self := &sidecar{member: f.local, self: true}
 	self.said, _ = f.local.hello(ctx)
@@ -50,7 +50,8 @@ func (f *Fleet) roll(ctx context.Context) []*sidecar {
 	return all
 }
 
-// once drops a sidecar that is listed under another address too, or has come back.
+// once drops repeated sidecars: those listed under another address too, and earlier lives of those
+// that have come back.
 func once(all []*sidecar) []*sidecar {
 	type life struct{ node, instance string }
 	lives, nodes, silent := map[life]bool{}, map[string]*sidecar{}, map[string]bool{}
@@ -60,7 +61,7 @@ func once(all []*sidecar) []*sidecar {
 			continue
 		}
 		if want := s.listed.NodeID; want != "" && want != s.said.NodeID {
-			// Another one has the address now: the listed one is not there.
+			// Another sidecar has the address now, so the listed one is not there.
 			gone := *s
 			gone.said.NodeID, gone.said.StoreID = "", ""
 			gone.err = errors.New("another sidecar answers at its address: " + s.said.NodeID)
@@ -88,7 +89,7 @@ func once(all []*sidecar) []*sidecar {
 	return out
 }
 
-// learn remembers of a store whether it is shared.
+// learn remembers whether a sidecar's store is shared.
 func (f *Fleet) learn(s *sidecar) {
 	if s.err != nil || s.said.StoreID == "" {
 		return
@@ -101,7 +102,7 @@ func (f *Fleet) learn(s *sidecar) {
 	f.shared[s.said.StoreID] = s.said.Shared
 }
 
-// hasNoSpool says that a sidecar that did not answer is known to be on a store of its own.
+// hasNoSpool reports whether a sidecar that did not answer is known to have a store of its own.
 func (f *Fleet) hasNoSpool(s *sidecar) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -109,8 +110,8 @@ func (f *Fleet) hasNoSpool(s *sidecar) bool {
 	return known && !shared
 }
 
-// reasonOf says in a few words why a sidecar cannot be asked. One that answers, and yet knows no
-// store, has no error.
+// reasonOf says in a few words why a sidecar cannot be asked. There is no error if it answered but
+// does not know its store yet.
 func reasonOf(err error) string {
 	var refused *wire.Error
 	var unknown *net.DNSError

@@ -2,10 +2,10 @@ package federation
 
 import "hash/maphash"
 
-// seen remembers the ids of one stream. The last rememberedIDs are remembered exactly, except for
-// fingerprints of 128 bits with a seed of the stream's own: that two ids share one is less likely
-// than a broken memory. Older ids are in a filter alone, and come back as a suspicion. So its room
-// is bounded, however long the stream is.
+// seen remembers the ids of one stream. It remembers the last rememberedIDs exactly, as
+// fingerprints of 128 bits with a seed of the stream's own: two ids with the same fingerprint are
+// less likely than a memory error. Older ids are only in a filter, which can only suspect them. So
+// the memory is bounded, however long the stream is.
 type seen struct {
 	seeds     [2]maphash.Seed
 	young     idSet
@@ -14,7 +14,7 @@ type seen struct {
 	room      int // ids of one idSet
 }
 
-// rememberedIDs is how many of the last ids are remembered at least as long as nothing was
+// rememberedIDs is how many of the last ids are remembered exactly, at least while none was
 // forgotten: both halves together, 4 MiB.
 const rememberedIDs = 1 << 17
 
@@ -22,11 +22,11 @@ func newSeen(room int) *seen {
 	return &seen{seeds: [2]maphash.Seed{maphash.MakeSeed(), maphash.MakeSeed()}, room: room / 2}
 }
 
-// any says whether anything is remembered.
+// any reports whether it remembers an id.
 func (s *seen) any() bool { return s.young.n > 0 || s.old.n > 0 }
 
-// look says whether the id has been added before: known, or maybe, when only the filter suspects
-// it. With add it is remembered from now on.
+// look reports whether the id was added before: known, or maybe, if only the filter suspects it.
+// With add it is remembered from now on.
 func (s *seen) look(id string, add bool) (known, maybe bool) {
 	f := s.fingerprint(id)
 	if s.old.n > 0 && s.old.has(f) {
@@ -40,7 +40,7 @@ func (s *seen) look(id string, add bool) (known, maybe bool) {
 	return known, !known && s.forgotten.has(f)
 }
 
-// turn makes room: the older half goes into the filter.
+// turn makes room: it moves the older half into the filter.
 func (s *seen) turn() {
 	for _, f := range s.old.slots {
 		if f != (fingerprint{}) {
@@ -54,7 +54,7 @@ func (s *seen) turn() {
 type fingerprint [2]uint64
 
 func (s *seen) fingerprint(id string) fingerprint {
-	// The lowest bit keeps it from being zero, which is an empty slot.
+	// The lowest bit is set, since zero is an empty slot.
 	return fingerprint{maphash.String(s.seeds[0], id), maphash.String(s.seeds[1], id) | 1}
 }
 
@@ -66,7 +66,7 @@ type idSet struct {
 
 const firstSlots = 1 << 10
 
-// find is the slot that has f, or is free for it.
+// find returns the slot that has f, or that is free for it.
 func (s *idSet) find(f fingerprint) *fingerprint {
 	for i := f[0]; ; i++ {
 		slot := &s.slots[i&uint64(len(s.slots)-1)]
@@ -107,9 +107,9 @@ func (s *idSet) clear() {
 	s.n = 0
 }
 
-// filters has all ids: Bloom filters, each with twice the room of the one before it, so that they
-// use only the memory that they need. The last one takes all the rest: with 10 million ids less
-// than 1 in 20 is suspected that was not added.
+// filters has all ids in Bloom filters, each with twice the room of the one before, so that they
+// use only the memory that they need. The last one takes all further ids. With 10 million ids, less
+// than 1 in 20 new ids is suspected.
 type filters []*filter
 
 const (
@@ -138,8 +138,8 @@ func (l filters) has(f fingerprint) bool {
 }
 
 // filter is a Bloom filter in blocks of one cache line each (Putze, Sanders and Singler, "Cache-,
-// hash- and space-efficient Bloom filters"). Until it is full, it suspects less than 1 in 200 that
-// was not added.
+// hash- and space-efficient Bloom filters"). Until it is full, it suspects less than 1 in 200 new
+// ids.
 type filter struct {
 	blocks [][8]uint64 // their number is a power of two
 	n      int

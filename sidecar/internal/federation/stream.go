@@ -11,12 +11,12 @@ import (
 	"github.com/sluice-bus/sluice/sidecar/internal/replay"
 )
 
-// stream is one answer: parts are read ahead by a goroutine each, merged, and each event is let
-// through once.
+// stream is one answer: a goroutine for each part reads ahead, the stream merges the parts, and
+// hands out each event once.
 type stream struct {
 	fleet *Fleet
 	plan  *plan
-	parts []*part // the stores' first: of equal events they count
+	parts []*part // first those of stores, whose copies of equal events count
 	merge merge
 	seen  *seen
 	// askable are the parts that may hold a suspect, too.
@@ -28,11 +28,11 @@ type stream struct {
 	readers sync.WaitGroup
 	closed  bool
 
-	moving bool  // the merge's top was handed out, so it moves on first
+	moving bool  // the merge's top was handed out, so the merge moves first
 	live   int   // parts that have not ended
-	err    error // that Next returns from now on
+	err    error // the error of Next from now on
 	last   eventlog.Point
-	given  bool // last is an event's place
+	given  bool // the (ts, id) of the last event
 }
 
 func newStream(f *Fleet, p *plan) *stream {
@@ -47,8 +47,8 @@ func (s *stream) mayBePartial() error {
 	return s.plan.refusal(s.fleet.cfg.Logger)
 }
 
-// start opens the parts, first all spools, then the stores, and returns when each has its first
-// event, or its end, or is missing. Why in this order is in the package's comment.
+// start opens the parts, first all spools, then the stores. It returns when each part has its first
+// event, has ended or is missing. The package comment explains the order.
 func (s *stream) start(ctx context.Context) error {
 	s.ctx, s.cancel = context.WithCancel(ctx)
 	logs, spools := s.newParts()
@@ -73,7 +73,7 @@ func (s *stream) newParts() (logs, spools []*part) {
 		p.name, p.cursor, p.store, p.sources = "store of "+st.sources[0].short(), storePart(st.id), st.id, st.sources
 		p.ask.part, p.ask.scan.After, p.rank = replay.PartLog, storeAfter(q, st), len(logs)
 		if q.Limit > 0 {
-			p.ask.limit = q.Limit + 1 // one more tells whether a next page exists
+			p.ask.limit = q.Limit + 1 // one event more shows whether a next page exists
 		}
 		logs = append(logs, newPart(p))
 	}
@@ -96,7 +96,7 @@ func (s *stream) share() int64 {
 	return max(minShare, budget/max(1, parts))
 }
 
-// pagedEventBytes is how much is read ahead for each event of a page.
+// pagedEventBytes is how many bytes are read ahead for each event of a page.
 const pagedEventBytes = 1 << 10
 
 func (s *stream) run(parts []*part) {
@@ -135,7 +135,7 @@ func (s *stream) meet() error {
 	return nil
 }
 
-// gapOf is the gap that the part leaves.
+// gapOf is the gap that a failed part leaves.
 func (s *stream) gapOf(p *part, err error) gap {
 	if p.ask.part == replay.PartSpool {
 		return spoolGap(p.sources[0], err)
@@ -179,8 +179,9 @@ func (s *stream) once() (eventlog.Point, []byte, error) {
 	}
 }
 
-// unique moves the merge to the next event that the stream does not remember. Its part's head is
-// that event until the next call; suspect says to ask the other parts whether it was sent.
+// unique moves the merge to the next event that the stream does not remember. That event is the
+// head of its part until the next call. suspect says that the other parts have to be asked whether
+// the event was handed out.
 func (s *stream) unique() (p *part, suspect bool, err error) {
 	for {
 		if s.moving {
@@ -192,8 +193,8 @@ func (s *stream) unique() (p *part, suspect bool, err error) {
 			return nil, false, io.EOF
 		}
 		s.moving = true
-		// A part has no id twice, so the last one that is left needs to be compared with the events
-		// of the others alone.
+		// No part has an id twice. So the last remaining part is compared only with the events of
+		// the other parts.
 		known, maybe := false, false
 		if s.live > 1 || s.seen.any() {
 			known, maybe = s.seen.look(p.id, s.live > 1)
@@ -204,12 +205,12 @@ func (s *stream) unique() (p *part, suspect bool, err error) {
 	}
 }
 
-// othersMayHave says whether any part but p may have an event of p's.
+// othersMayHave reports whether any part but p may have an event of p's.
 func (s *stream) othersMayHave(p *part) bool {
 	return len(s.askable) > 1 || len(s.askable) == 1 && s.askable[0] != p
 }
 
-// move goes on behind the merge's top.
+// move moves past the merge's top.
 func (s *stream) move() error {
 	s.moving = false
 	p := s.merge.top()
@@ -221,7 +222,7 @@ func (s *stream) move() error {
 	return nil
 }
 
-// broken is the end of a stream one of whose parts has failed midway.
+// broken is the error of a stream after one of its parts failed midway.
 func (s *stream) broken(p *part, err error) error {
 	if cause := s.ctx.Err(); cause != nil {
 		return cause
@@ -234,7 +235,7 @@ func (s *stream) broken(p *part, err error) error {
 	return partialFleet(s.plan.gaps)
 }
 
-// Ready says that Next returns without waiting for a part.
+// Ready reports whether Next returns without waiting for a part.
 func (s *stream) Ready() bool {
 	if s.err != nil || s.waiting.any() {
 		return true
@@ -246,7 +247,7 @@ func (s *stream) Ready() bool {
 // Missing names the sidecars whose parts are missing.
 func (s *stream) Missing() []string { return names(s.plan.gaps) }
 
-// Behind lists the parts that the cursor of the page that ends here has to hold.
+// Behind lists the parts for the cursor of the page that ends here.
 func (s *stream) Behind() []replay.Behind {
 	if !s.given {
 		return s.plan.behind(s.parts, nil)

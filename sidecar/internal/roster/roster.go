@@ -138,7 +138,7 @@ func New(cfg Config) *Roster {
 	}
 	r := &Roster{
 		cfg:     cfg,
-		process: cfg.Name + "/" + uuid.Must(uuid.NewV7()).String() + "/", // ids sort after those of processes that began earlier
+		process: cfg.Name + "/" + uuid.Must(uuid.NewV7()).String() + "/", // ids sort after those of earlier processes
 		poked:   pause.NewWake(),
 		groups:  make(map[eventlog.GroupName]struct{}),
 		asked:   make(map[string]struct{}),

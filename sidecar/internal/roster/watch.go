@@ -37,7 +37,7 @@ type others struct {
 // end is the end of a life, which is remembered for overRemembered.
 type end struct {
 	state eventlog.NodeState // live: its document was not found
-	at    time.Time          // when this sidecar learned it; if the document was not found, when the query began
+	at    time.Time          // when this sidecar learned it; if not found, when it asked
 }
 
 // overRemembered is how long ends are remembered. After that, the roster asks the store for a life
