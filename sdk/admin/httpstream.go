@@ -68,7 +68,8 @@ func (h *HTTP) Stream(ctx context.Context, q StreamQuery) iter.Seq2[wire.Event, 
 	}
 }
 
-// streamEnd is the error of a stream that ended: the context's, if that has ended.
+// streamEnd is the error of a stream that ended: the context's, if that has ended, or else one that
+// matches ErrStreamEnded.
 func streamEnd(ctx context.Context, err error) error {
 	switch {
 	case ctx.Err() != nil:
