@@ -149,7 +149,7 @@ func (c *ControlPlane) openStore() (err error) {
 		return &ConfigError{Err: fmt.Errorf("store: %w", err)}
 	}
 	if mongowatch.InClear(c.cfg.Store) {
-		c.cfg.Logger.Warn("policies and the store's password travel in clear: --store has no tls=true; this is for networks that encrypt by themselves",
+		c.cfg.Logger.Warn("policies and the store's password are sent unencrypted: --store has no tls=true; this is for networks that encrypt by themselves",
 			"store", secrets.Without(c.cfg.Store))
 	}
 	c.store, c.shared = shared, shared

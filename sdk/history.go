@@ -19,7 +19,7 @@ type (
 // ErrTruncated is matched by the error of an export whose stream broke off: events are missing.
 var ErrTruncated = admin.ErrTruncated
 
-var errNoReplayURL = errors.New("sluice: where the replay API is is not known; give it with WithReplayURL")
+var errNoReplayURL = errors.New("sluice: the address of the replay API is not known; give it with WithReplayURL")
 
 // Replay yields the history of a topic, ascending by (ts, id) unless the query says otherwise, page
 // by page; nothing is held open between two pages, so the loop may take its time. An error is the

@@ -34,7 +34,7 @@ func (l *lonePlace) away() time.Duration {
 }
 
 // errMisplaced makes a subscription try again, from another place.
-var errMisplaced = errors.New("the place is gone")
+var errMisplaced = errors.New("the position no longer exists")
 
 // started notes where a subscription has started.
 func (l *lonePlace) started(positions map[int]uint64) {

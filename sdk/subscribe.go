@@ -94,7 +94,7 @@ func (c *subscribeConfig) check(group string) error {
 	case group == "" && c.Wire.Rebalance:
 		return errors.New("sluice: OnAssigned and OnRevoked need a group: without one there are no partitions to assign")
 	case group != "" && c.EndOnGap:
-		return errors.New("sluice: EndOnGap is for subscriptions without a group: of a group the sidecar knows the place")
+		return errors.New("sluice: EndOnGap is for subscriptions without a group: the sidecar keeps the cursor of a group")
 	}
 	return nil
 }

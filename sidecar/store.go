@@ -140,7 +140,7 @@ func (s *Sidecar) openShared(ctx context.Context) error {
 		return &ConfigError{Err: err}
 	}
 	if mongowatch.InClear(s.cfg.Store) {
-		s.cfg.Logger.Warn("events and the store's password travel in clear: --store has no tls=true; this is for networks that encrypt by themselves",
+		s.cfg.Logger.Warn("events and the store's password are sent unencrypted: --store has no tls=true; this is for networks that encrypt by themselves",
 			"store", secrets.Without(s.cfg.Store))
 	}
 	sh := &sharedStore{log: log, erasures: newErasures()}

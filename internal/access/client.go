@@ -43,7 +43,7 @@ func (c ClientConfig) Open() (*Client, error) {
 		return nil, nil
 	}
 	if (c.Cert == "") != (c.Key == "") {
-		return nil, errors.New("a client certificate needs both, its file and that of its key")
+		return nil, errors.New("a client certificate needs two files: the certificate and its key")
 	}
 	config, tlsErr := c.readTLS()
 	token, tokenErr := c.readToken()
@@ -62,7 +62,7 @@ func (c ClientConfig) CheckDial(name, addr, settings string, insecure bool) erro
 	if insecure || c.Secure() || listen.IsLoopback(addr) {
 		return nil
 	}
-	return fmt.Errorf("%s: %s is not on this machine, and there is no TLS to it: tokens and events would travel in clear; "+
+	return fmt.Errorf("%s: %s is not on this machine, and there is no TLS to it: tokens and events would be sent unencrypted; "+
 		"give %s, or --insecure for a network that encrypts by itself", name, addr, settings)
 }
 

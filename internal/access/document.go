@@ -159,7 +159,7 @@ func (r *reader) root(data []byte) *yaml.Node {
 	var doc yaml.Node
 	if err := dec.Decode(&doc); err != nil {
 		if errors.Is(err, io.EOF) {
-			err = errors.New("it is empty; write tokens: [] to let nobody in")
+			err = errors.New("it is empty; write tokens: [] to refuse everyone")
 		}
 		r.refuse(nil, "", "not YAML: %s", strings.TrimPrefix(err.Error(), "yaml: "))
 		return nil

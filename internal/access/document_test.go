@@ -51,7 +51,7 @@ func TestParseRefuses(t *testing.T) {
 		text    string
 		want    []string // all problems
 	}{
-		{"empty", Sidecar, "", []string{"not YAML: it is empty; write tokens: [] to let nobody in"}},
+		{"empty", Sidecar, "", []string{"not YAML: it is empty; write tokens: [] to refuse everyone"}},
 		{"no YAML", Sidecar, "a: [", []string{"not YAML: line 1: did not find expected node content"}},
 		{"two documents", Sidecar, "tokens: []\n---\ntokens: []", []string{"more text after the first YAML document; write one"}},
 		{"no object", Sidecar, "[]", []string{"line 1: must be an object with tokens, certs, jwt, subjects, tls, not a list"}},

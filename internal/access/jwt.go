@@ -165,7 +165,7 @@ func (v *verifier) verify(token string, d digest) (c verifiedClaims, forged bool
 	}
 	signed, err := jwt.ParseSigned(token, signatures)
 	if err != nil {
-		return c, true, wire.Errorf(wire.Unauthorized, "the token is not known here, and not a JSON Web Token that is taken: %v", err)
+		return c, true, wire.Errorf(wire.Unauthorized, "the token is not known here, and not an accepted JSON Web Token: %v", err)
 	}
 	var registered jwt.Claims
 	var all map[string]any
@@ -183,7 +183,7 @@ func (v *verifier) verify(token string, d digest) (c verifiedClaims, forged bool
 		err = registered.ValidateWithLeeway(expected, v.section.leeway)
 	}
 	if err != nil {
-		return c, false, wire.Errorf(wire.Unauthorized, "the JSON Web Token does not count here: %s", strings.TrimPrefix(err.Error(), "go-jose/go-jose/jwt: "))
+		return c, false, wire.Errorf(wire.Unauthorized, "the JSON Web Token is not accepted here: %s", strings.TrimPrefix(err.Error(), "go-jose/go-jose/jwt: "))
 	}
 	c = verifiedClaims{subject: registered.Subject, expires: registered.Expiry.Time().Add(v.section.leeway)}
 	switch of := all[v.section.claim].(type) {

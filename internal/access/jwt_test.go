@@ -106,9 +106,9 @@ func TestJWT(t *testing.T) {
 		"of somebody else":    {i.sign(claimSet{"sub": "customers"}), `its claim "sub" (customers) is listed nowhere under subjects`},
 		"forged":              {other.sign(nil), "signature is not the issuer's"},
 		"with an unknown key": {newIssuer(t, "two").sign(nil), `key "two", which is not among the issuer's`},
-		"unsigned":            {unsigned(i.sign(nil)), "not a JSON Web Token that is taken"},
+		"unsigned":            {unsigned(i.sign(nil)), "not an accepted JSON Web Token"},
 		"with a shared secret": {
-			signed(t, secret, "one", claimSet{"iss": "https://issuer.example", "aud": "sluice", "sub": "orders-service"}), "not a JSON Web Token that is taken"},
+			signed(t, secret, "one", claimSet{"iss": "https://issuer.example", "aud": "sluice", "sub": "orders-service"}), "not an accepted JSON Web Token"},
 	} {
 		from++
 		for again := range 2 { // from memory, then

@@ -157,7 +157,7 @@ func isPeerToken(token string) bool { return strings.HasPrefix(token, peerTokenK
 // Check returns the sidecar of a token. The error is a *wire.Error with unauthorized.
 func (k *PeerKey) Check(token string) (node string, err error) {
 	if node, err = k.check(token); err != nil {
-		return "", wire.Errorf(wire.Unauthorized, "the peer token does not count here: %v", err)
+		return "", wire.Errorf(wire.Unauthorized, "the peer token is not accepted here: %v", err)
 	}
 	return node, nil
 }
@@ -217,7 +217,7 @@ func openCredential(text string, issuers []ed25519.PublicKey) (c peerCredential,
 			return c, nil
 		}
 	}
-	return c, errors.New("its credential is of no control plane that is known here")
+	return c, errors.New("no control plane that is known here signed its credential")
 }
 
 func readPiece(text string, into any) error {
@@ -236,9 +236,9 @@ func checkUntil(until int64, life time.Duration) error {
 	left := time.Until(time.Unix(until, 0))
 	switch {
 	case left < -peerSkew:
-		return errors.New("it is over, or the clocks of the two differ by more than a minute")
+		return errors.New("it has expired, or the clocks of the two differ by more than a minute")
 	case left > life+peerSkew:
-		return errors.New("it would count for longer than is allowed, or the clocks of the two differ by more than a minute")
+		return errors.New("its lifetime is longer than allowed, or the clocks of the two differ by more than a minute")
 	}
 	return nil
 }

@@ -85,7 +85,7 @@ func TestAPeerTokenIsForOneTarget(t *testing.T) {
 		"sluice1." + strings.Repeat("a.", 3) + strings.Repeat("a", maxPeerToken),
 		"sluice1." + strings.Repeat(base64.RawURLEncoding.EncodeToString([]byte(`{"for":"b","until":99999999999,"key":"AA=="}`))+".", 3) + "e30",
 	} {
-		refusedPeer(t, "no token", b, token, "does not count here")
+		refusedPeer(t, "no token", b, token, "is not accepted here")
 	}
 	if err := b.Take(credential, cp.Public()); err == nil {
 		t.Error("a sidecar takes another's credential for its own")
@@ -102,13 +102,13 @@ func TestPeerTokensLapse(t *testing.T) {
 			t.Errorf("at its end: %v", err)
 		}
 		time.Sleep(time.Second)
-		refusedPeer(t, "after its end", b, token, "it is over")
+		refusedPeer(t, "after its end", b, token, "it has expired")
 		last := a.Token("b")
 		time.Sleep(PeerCredentialLife - peerTokenLife - peerSkew)
 		if token := a.Token("b"); token != "" {
 			t.Error("a sidecar that nobody vouches for any more shows a token")
 		}
-		refusedPeer(t, "after the credential's end", b, last, "it is over")
+		refusedPeer(t, "after the credential's end", b, last, "it has expired")
 
 		// Another key of the control planes: what the old one has signed counts until it lapses, as
 		// not all sidecars hear of it at once.

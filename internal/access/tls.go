@@ -45,13 +45,13 @@ func (a *Access) CheckTLS(name, addr string, insecure bool) error {
 	if a == nil || a.TLS() != nil || insecure || listen.IsLoopback(addr) {
 		return nil
 	}
-	return fmt.Errorf("%s: %s can be reached from other machines, and --auth-config has no section tls: tokens and events would travel in clear; "+
+	return fmt.Errorf("%s: %s can be reached from other machines, and --auth-config has no section tls: tokens and events would be sent unencrypted; "+
 		"add the section, listen on a loopback address, or give --insecure for a network that encrypts by itself", name, addr)
 }
 
 func (a *Access) warnOfClear(name string, ln net.Listener) {
 	if addr := listen.Address(ln); !listen.IsLoopback(addr) {
-		a.log.Warn("tokens travel in clear: --auth-config has no section tls; this is for networks that encrypt by themselves",
+		a.log.Warn("tokens are sent unencrypted: --auth-config has no section tls; this is for networks that encrypt by themselves",
 			"listener", name, "address", addr)
 	}
 }

@@ -20,7 +20,7 @@ func WriteError(w http.ResponseWriter, r *http.Request, err error, logger *slog.
 	e := wire.AsError(err)
 	if e.Code == wire.Internal {
 		if r.Context().Err() != nil && errors.Is(err, context.Canceled) {
-			logger.DebugContext(r.Context(), "request given up by its client", "method", r.Method, "path", r.URL.Path)
+			logger.DebugContext(r.Context(), "the client cancelled the request", "method", r.Method, "path", r.URL.Path)
 		} else {
 			logger.ErrorContext(r.Context(), "request failed", "method", r.Method, "path", r.URL.Path, "error", err)
 		}

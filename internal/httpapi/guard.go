@@ -72,7 +72,7 @@ func (g Guard) Handler(next http.Handler) http.Handler {
 			refuse(w, wire.Errorf(wire.Forbidden, "Origin %q is refused: %s", strings.Join(origins, ", "), g.allowedPages()))
 			return
 		case fromElsewhere(r.Header) && !g.leadsToPage(r):
-			refuse(w, wire.Errorf(wire.Forbidden, "Sec-Fetch-Site %q is refused: %s; an address that is typed passes",
+			refuse(w, wire.Errorf(wire.Forbidden, "Sec-Fetch-Site %q is refused: %s; an address that a user types is allowed",
 				strings.Join(r.Header["Sec-Fetch-Site"], ", "), g.allowedPages()))
 			return
 		}
@@ -114,7 +114,7 @@ func CheckNavigation(r *http.Request, what string) error {
 	if !isNavigation(r.Header) {
 		return nil
 	}
-	return wire.Errorf(wire.Forbidden, "%s has an effect and is no page to open in a browser: use a program, such as curl, or fetch and EventSource of a page of an allowed origin", what)
+	return wire.Errorf(wire.Forbidden, "%s has an effect and cannot be opened as a page in a browser: use a program, such as curl, or fetch and EventSource of a page of an allowed origin", what)
 }
 
 // allowCORS sets the headers that a browser needs for the page of an allowed origin, and reports

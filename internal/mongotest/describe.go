@@ -115,7 +115,7 @@ func (s *Server) inform(ferretDB bool) error {
 		return err
 	})
 	if err != nil {
-		return fmt.Errorf("asking the MongoDB server what it is: %w", err)
+		return fmt.Errorf("asking the MongoDB server for its version: %w", err)
 	}
 	if !ferretDB {
 		described.done, described.info = true, s.info

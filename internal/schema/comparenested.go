@@ -247,7 +247,7 @@ func (c *comparer) dependencies(w facts, r *jsonschema.Schema, at string) (bad [
 	required := dependents(r)
 	for _, name := range sortedKeys(required) {
 		if there := having(name); !there.requires(required[name]...) && !c.noMember(w, name) {
-			bad = append(bad, c.says(at, "{R} requires with %s other properties that {W} does not", shown(name))...)
+			bad = append(bad, c.says(at, "with %s, {R} requires properties that {W} does not", shown(name))...)
 		}
 	}
 	schemas := map[string]*jsonschema.Schema{}

@@ -91,7 +91,7 @@ func (m meter) of(s *jsonschema.Schema) (c cost, err error) {
 	}
 	c.below = c.below.plus(most)
 	if most := c.most(); most.value > maxValueSteps || most.text > maxTextSteps {
-		return cost{}, fmt.Errorf("at %q compares one value with too much: it takes %d steps a value and %d a character, at most %d and %d are allowed; "+
+		return cost{}, fmt.Errorf("at %q needs too many comparisons for one value: it takes %d steps a value and %d a character, at most %d and %d are allowed; "+
 			"have fewer values in enum, subschemas in allOf, anyOf and oneOf, or names in required, or simpler patterns",
 			place(s), most.value, most.text, maxValueSteps, maxTextSteps)
 	}

@@ -89,7 +89,7 @@ var assertedFormats = []string{
 // nothingElse refuses every reference of a schema to another document.
 type nothingElse struct{}
 
-var errElsewhere = errors.New("a schema is whole in itself: $ref and $schema may not lead elsewhere")
+var errElsewhere = errors.New("a schema must be self-contained: $ref and $schema may not lead elsewhere")
 
 func (nothingElse) Load(string) (any, error) { return nil, errElsewhere }
 

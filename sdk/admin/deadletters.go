@@ -90,7 +90,7 @@ func (h *HTTP) Discard(ctx context.Context, topic string, s DeadLetterSelection,
 
 // ErrBrokenOff is matched by the error of a change whose answer ended before it reported the end of
 // the change.
-var ErrBrokenOff = errors.New("sluice: the answer broke off before all was done; the same again does the rest")
+var ErrBrokenOff = errors.New("sluice: the answer broke off before all was done; repeat the call to do the rest")
 
 func (h *HTTP) changeDead(ctx context.Context, path string, s DeadLetterSelection, progress func(done, of int)) (of int, err error) {
 	body, err := json.Marshal(s)

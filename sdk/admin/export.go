@@ -136,7 +136,7 @@ func (l *lineReader) next() ([]byte, error) {
 			l.long = append(l.long, piece...)
 			continue
 		case errors.Is(err, io.EOF) && len(piece)+len(l.long) > 0:
-			return nil, errors.New("its last line has no end")
+			return nil, errors.New("its last line is incomplete")
 		case err != nil:
 			return nil, err
 		}

@@ -32,7 +32,7 @@ type InProgressError struct {
 }
 
 func (e *InProgressError) Error() string {
-	return fmt.Sprintf("%q is %v; come back in %v", e.ID, ErrInProgress, e.RetryAfter)
+	return fmt.Sprintf("%q is %v; try again in %v", e.ID, ErrInProgress, e.RetryAfter)
 }
 
 // Is reports whether target is ErrInProgress.

@@ -87,7 +87,7 @@ func (h *Handler) resolve(ctx context.Context, c *Claim, taken bool, cause error
 			return false, fmt.Errorf("exactlyonce: %q is not committed: %w", c.ID, cause)
 		}
 		if !pause.For(ctx, pauses.Step()) {
-			return false, fmt.Errorf("exactlyonce: %q: whether it is committed is not known: %w: %w", c.ID, cause, err)
+			return false, fmt.Errorf("exactlyonce: %q: it is not known whether it is committed: %w: %w", c.ID, cause, err)
 		}
 	}
 }

@@ -262,7 +262,7 @@ func (p *projection) groupGone(ctx context.Context) (gone bool, err error) {
 		case errors.Is(err, sluice.ErrForbidden), errors.Is(err, sluice.ErrUnauthorized), errors.Is(err, sluice.ErrBadRequest):
 			return false, fmt.Errorf("projector: ask for the group: %w", err)
 		}
-		p.cfg.Logger.Warn("projector: whether there is the group cannot be asked yet", "topic", p.cfg.Topic, "group", p.cfg.Group, "error", err)
+		p.cfg.Logger.Warn("projector: cannot find out yet whether the group exists", "topic", p.cfg.Topic, "group", p.cfg.Group, "error", err)
 		select {
 		case <-time.After(holdFor):
 		case <-ctx.Done():

@@ -18,7 +18,7 @@ import (
 
 func decodeJSON[T any](e *sluice.Event) (value T, err error) {
 	if e.Binary {
-		return value, errors.New("its payload is bytes, and no JSON")
+		return value, errors.New("its payload is bytes, not JSON")
 	}
 	err = json.Unmarshal(e.Payload, &value)
 	return value, err

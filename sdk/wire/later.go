@@ -21,9 +21,9 @@ func (p *PublishItem) DueAt(now int64) (int64, *Error) {
 	case !l.Given():
 		return 0, nil
 	case l.DeliverAt != nil && l.DelayMS != nil:
-		return 0, Errorf(BadRequest, "give deliver_at or delay_ms, one of them")
+		return 0, Errorf(BadRequest, "give either deliver_at or delay_ms")
 	case p.HasTS:
-		return 0, Errorf(BadRequest, "ts does not go with deliver_at or delay_ms: the ts is when the event goes into the log")
+		return 0, Errorf(BadRequest, "ts cannot be combined with deliver_at or delay_ms: the ts is when the event goes into the log")
 	case l.DelayMS != nil && (*l.DelayMS < 0 || *l.DelayMS > MaxLaterMS):
 		return 0, Errorf(BadRequest, "delay_ms is %d; 0 to %d are allowed, which is one year", *l.DelayMS, int64(MaxLaterMS))
 	case l.DelayMS != nil:

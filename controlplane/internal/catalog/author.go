@@ -31,7 +31,7 @@ func (a Author) mayShorten(before, after *State) error {
 			what, less = "dead letter topics", shortened(wasLetters, letters)
 		}
 		if less != nil {
-			return wire.Errorf(wire.Forbidden, "only a sender with the role admin may have events removed, and %s of policy %q would keep less: %s",
+			return wire.Errorf(wire.Forbidden, "only a sender with the role admin may shorten retention, and %s of policy %q would keep less: %s",
 				what, name, strings.Join(less, ", "))
 		}
 	}

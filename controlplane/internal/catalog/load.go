@@ -163,7 +163,7 @@ func (g *gathered) state() (*State, error) {
 	}
 	next, err := g.from.with(g.revision, put, remove)
 	if err != nil {
-		return nil, fmt.Errorf("the policies up to revision %d do not go together: %w", g.revision, err)
+		return nil, fmt.Errorf("the policies up to revision %d contradict each other: %w", g.revision, err)
 	}
 	next.Series = g.series
 	return next, nil

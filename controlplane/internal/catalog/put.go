@@ -118,7 +118,7 @@ func (c *Catalog) version(ctx context.Context, name string, version int64) (poli
 	case err != nil:
 		return policy.Policy{}, err
 	case ch.Forgotten:
-		return policy.Policy{}, wire.Errorf(wire.NotFound, "version %d of the policy %q is not kept any more: the latest %d MiB of all policies are", version, name, MaxHistoryBytes>>20)
+		return policy.Policy{}, wire.Errorf(wire.NotFound, "version %d of the policy %q is not kept any more: only the latest %d MiB of all policies are kept", version, name, MaxHistoryBytes>>20)
 	case ch.Policy == nil:
 		return policy.Policy{}, wire.Errorf(wire.NotFound, "version %d of the policy %q is its deletion and has no content; to have no policy, delete it", version, name)
 	}

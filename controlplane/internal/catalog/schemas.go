@@ -136,7 +136,7 @@ func (c *Catalog) breaks(ctx context.Context, budget *schema.Budget, name, text 
 		return nil, err
 	}
 	if len(kept) == 0 {
-		return []string{fmt.Sprintf("version %d of the policy's schema is not kept any more, and what cannot be compared counts as incompatible: set schema.compatibility to none for this change", was.last)}, nil
+		return []string{fmt.Sprintf("version %d of the policy's schema is not kept any more, and a schema that cannot be compared counts as incompatible: set schema.compatibility to none for this change", was.last)}, nil
 	}
 	older := make([]policy.Older, len(kept))
 	for i, s := range kept {

@@ -76,7 +76,7 @@ func (c condition) permits(current int64) error {
 		}
 		return wire.Errorf(wire.PreconditionFailed, "If-Match does not have the policy's ETag, which is %s: someone else changed this policy, read it again", etag(current))
 	case c.noneMatch.any && current > 0:
-		return wire.Errorf(wire.PreconditionFailed, "If-None-Match: * needs that there is no such policy; there is one, with the ETag %s", etag(current))
+		return wire.Errorf(wire.PreconditionFailed, "If-None-Match: * requires that the policy does not exist; it exists, with the ETag %s", etag(current))
 	case slices.ContainsFunc(c.noneMatch.list, same):
 		return wire.Errorf(wire.PreconditionFailed, "If-None-Match has the policy's ETag %s", etag(current))
 	}

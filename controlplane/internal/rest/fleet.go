@@ -71,7 +71,7 @@ func (h *handler) forget(w http.ResponseWriter, r *request) error {
 	case !found:
 		return wire.Errorf(wire.NotFound, "no sidecar %q is missing", node)
 	}
-	h.Logger.Warn("a missing sidecar was forgotten, together with the events that it alone had", "node_id", node, "by", r.sender.Name)
+	h.Logger.Warn("a missing sidecar was forgotten, together with the events that only it had", "node_id", node, "by", r.sender.Name)
 	w.WriteHeader(http.StatusNoContent)
 	return nil
 }

@@ -153,7 +153,7 @@ type groupsSeekCommand struct {
 	From     string   `required:"" xor:"where" enum:"latest,earliest,ts,afterId,positions" help:"Where it goes on: latest, earliest, ts, afterId or positions."`
 	TS       int64    `name:"ts" default:"-1" placeholder:"MS" help:"With --from ts: milliseconds since the epoch."`
 	AfterID  string   `name:"after-id" placeholder:"ID" help:"With --from afterId: the event that it goes on after."`
-	Position []string `placeholder:"PARTITION=SEQ" help:"With --from positions, once for each partition that is to move: the seq that it goes on right after."`
+	Position []string `placeholder:"PARTITION=SEQ" help:"With --from positions, once for each partition that is to move: the seq to go on after."`
 	change
 }
 

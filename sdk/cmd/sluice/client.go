@@ -23,7 +23,7 @@ type client struct {
 	OpsURL    string        `name:"ops-url" group:"Sidecar:" placeholder:"URL" default:"http://127.0.0.1:7071" help:"The sidecar's ops listener."`
 	Token     string        `secret:"--token-file, or SLUICE_TOKEN" help:"The token to authenticate with; other users of this machine see it: use --token-file."`
 	TokenFile string        `placeholder:"FILE" help:"Read the token from this file, in place of --token; it is read again for each connection and request."`
-	Timeout   time.Duration `default:"30s" help:"How long to wait for an answer, the whole of an export aside; 0 waits for ever."`
+	Timeout   time.Duration `default:"30s" help:"How long to wait for an answer, except for a whole export; 0 waits for ever."`
 	JSON      bool          `name:"json" help:"Print JSON, one document on each line."`
 
 	token func(context.Context) (string, error)

@@ -17,7 +17,7 @@ import (
 type dlqCommand struct {
 	List    dlqListCommand    `cmd:"" help:"List the dead letters of a topic."`
 	Show    dlqShowCommand    `cmd:"" help:"Show one dead letter, with its event."`
-	Redrive dlqRedriveCommand `cmd:"" help:"Have the group that failed them get dead letters again."`
+	Redrive dlqRedriveCommand `cmd:"" help:"Deliver dead letters again to the group that failed to process them."`
 	Discard dlqDiscardCommand `cmd:"" help:"Remove dead letters."`
 }
 
@@ -174,7 +174,7 @@ type dlqRedriveCommand struct {
 
 func (*dlqRedriveCommand) Help() string {
 	return `Redriven events go to the group that failed them and to no other. They are in
-the list until they are acked. Broken off, the same again does the rest.
+the list until they are acked. If it is interrupted, repeat the command to do the rest.
 
 Examples:
 

@@ -15,8 +15,8 @@ type fleetCommand struct {
 	controlPlane
 
 	Sidecars fleetSidecarsCommand `cmd:"" default:"1" help:"List the sidecars with the policies that they run and refused. The command fleet alone does the same."`
-	Forget   fleetForgetCommand   `cmd:"" help:"Have replays go without a sidecar that is gone for good."`
-	Topics   fleetTopicsCommand   `cmd:"" help:"List the topics in use: how much passes, and how much is refused."`
+	Forget   fleetForgetCommand   `cmd:"" help:"Leave a sidecar that is gone for good out of replays."`
+	Topics   fleetTopicsCommand   `cmd:"" help:"List the topics in use, with the rates of accepted and refused events."`
 }
 
 func (*fleetCommand) Help() string {
@@ -117,7 +117,7 @@ func (f *fleetForgetCommand) Run(ctx context.Context, app *program.App, c *clien
 	if _, err := askPlane(ctx, c, func(ctx context.Context) (any, error) { return nil, plane.ForgetSidecar(ctx, f.Node) }); err != nil {
 		return err
 	}
-	return printDone(app, c, map[string]string{"forgotten": f.Node}, "forgot %s; replays of the fleet go without the events that it alone had", plain(f.Node))
+	return printDone(app, c, map[string]string{"forgotten": f.Node}, "forgot %s; replays of the fleet go without the events that only it had", plain(f.Node))
 }
 
 // ago writes how long something is past, roughly: 3s, 5m, 2h, 4d.

@@ -46,7 +46,7 @@ s3    -              missing    2d ago     0      0       -
 `
 	want(t, plane.ok("fleet"), sidecars)
 	want(t, plane.ok("fleet", "sidecars"), sidecars)
-	want(t, plane.ok("fleet", "forget", "s3"), "forgot s3; replays of the fleet go without the events that it alone had\n")
+	want(t, plane.ok("fleet", "forget", "s3"), "forgot s3; replays of the fleet go without the events that only it had\n")
 	plane.run("", "fleet", "forget", "s2").wantFailure(t, 1, "no sidecar \"s2\" is missing")
 	want(t, plane.ok("fleet", "topics"), `TOPIC   ALLOWED/S  DENIED/S  LIMIT/S  SCOPE    POLICY    SIDECARS
 orders  500        0.2       500.5    fleet    orders.*  2

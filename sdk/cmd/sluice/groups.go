@@ -15,7 +15,7 @@ import (
 type groupsCommand struct {
 	List   groupsListCommand   `cmd:"" default:"withargs" help:"List the groups of a topic, or show one."`
 	Show   groupsShowCommand   `cmd:"" help:"Show a group, with its partitions and members."`
-	Seek   groupsSeekCommand   `cmd:"" help:"Move a group, and show how many events that replays or skips."`
+	Seek   groupsSeekCommand   `cmd:"" help:"Move a group, and show how many events the move replays or skips."`
 	Delete groupsDeleteCommand `cmd:"" help:"Delete a group that has no members."`
 }
 

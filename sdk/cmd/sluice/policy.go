@@ -27,9 +27,9 @@ type policyCommand struct {
 	Rollback policyRollbackCommand `cmd:"" help:"Bring back an earlier version of a policy."`
 	Delete   policyDeleteCommand   `cmd:"" help:"Delete a policy."`
 	Pause    policyPauseCommand    `cmd:"" help:"Refuse publishes to a topic until it is resumed."`
-	Resume   policyResumeCommand   `cmd:"" help:"Take publishes to a topic again."`
+	Resume   policyResumeCommand   `cmd:"" help:"Accept publishes to a topic again."`
 
-	NewSeries policyNewSeriesCommand `cmd:"" help:"Have sidecars take the policies of a store that was restored from a backup."`
+	NewSeries policyNewSeriesCommand `cmd:"" help:"Make sidecars accept the policies of a store that was restored from a backup."`
 }
 
 func (*policyCommand) Help() string {
@@ -170,7 +170,7 @@ func (h *policyHistoryCommand) Run(ctx context.Context, app *program.App, c *cli
 
 type policyRollbackCommand struct {
 	Name    string `arg:"" help:"The policy."`
-	Version int64  `arg:"" help:"The version whose content comes back."`
+	Version int64  `arg:"" help:"The version to restore."`
 	waitFlags
 }
 

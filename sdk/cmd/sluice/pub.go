@@ -28,7 +28,7 @@ type pubCommand struct {
 
 	Delay     *time.Duration `xor:"later" placeholder:"DURATION" help:"Put it into the log that long from now, up to a year."`
 	DeliverAt *time.Time     `xor:"later" placeholder:"TIME" help:"Put it into the log at this time, as 2006-01-02T15:04:05Z."`
-	TTL       *time.Duration `name:"ttl" placeholder:"DURATION" help:"Groups do not get it later than that after its acceptance."`
+	TTL       *time.Duration `name:"ttl" placeholder:"DURATION" help:"Groups get it only within this time after its acceptance."`
 }
 
 func (*pubCommand) Help() string {

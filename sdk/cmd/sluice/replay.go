@@ -15,7 +15,7 @@ type replayCommand struct {
 	Topic   string `arg:"" help:"The topic."`
 	From    string `enum:"earliest,ts,afterId" default:"earliest" help:"Where to start: earliest, ts or afterId."`
 	TS      *int64 `name:"ts" placeholder:"MS" help:"With --from ts: milliseconds since the epoch, inclusive."`
-	AfterID string `placeholder:"ID" help:"With --from afterId: the last event that is not wanted."`
+	AfterID string `placeholder:"ID" help:"With --from afterId: the event to start after."`
 	Max     int    `default:"1000" help:"Print that many events at most; 0 prints all."`
 	Order   string `enum:"asc,desc" default:"asc" help:"By time: asc or desc."`
 	Key     string `help:"Only events with this key."`

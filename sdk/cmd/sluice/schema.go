@@ -43,7 +43,7 @@ type schemaCheckCommand struct {
 	Topic         string   `xor:"with" help:"Compare with the schemas of the policy from which this topic has its schema."`
 	Policy        string   `xor:"with" help:"Compare with the schemas of this policy: a topic, or a prefix and a *."`
 	Against       []string `xor:"with" placeholder:"OLD" sep:"none" help:"Compare with the schema in this file, without a control plane; may be repeated."`
-	Compatibility string   `placeholder:"HOW" help:"none, backward, forward or full, each but none also with _transitive (default: the policy's, and backward for files)."`
+	Compatibility string   `placeholder:"HOW" help:"none, backward, forward or full, all except none also with _transitive (default: the policy's, and backward for files)."`
 }
 
 func (*schemaCheckCommand) Help() string {
@@ -201,7 +201,7 @@ func schemasOf(ctx context.Context, c *client, plane *admin.ControlPlane, name s
 
 type schemaShowCommand struct {
 	Name    string `arg:"" help:"The topic; with --schema-version the policy."`
-	Version int64  `name:"schema-version" placeholder:"N" help:"Of a policy's schemas the one with this number, from the control plane; without it, the one that the sidecar holds a topic's payloads to."`
+	Version int64  `name:"schema-version" placeholder:"N" help:"The policy's schema with this number, from the control plane; without it, the schema by which the sidecar checks a topic's payloads."`
 }
 
 func (*schemaShowCommand) Help() string {

@@ -22,7 +22,7 @@ type subCommand struct {
 	Group       string  `help:"The consumer group. Without one, this command alone gets every event, and nothing is remembered."`
 	From        string  `enum:",latest,earliest,ts,afterId,positions" default:"" help:"Where to start while the group has no cursor: latest, earliest, ts, afterId or positions."`
 	TS          *int64  `name:"ts" placeholder:"MS" help:"With --from ts: milliseconds since the epoch."`
-	AfterID     string  `placeholder:"ID" help:"With --from afterId: the last event that is not wanted."`
+	AfterID     string  `placeholder:"ID" help:"With --from afterId: the event to start after."`
 	Positions   string  `placeholder:"JSON" help:"With --from positions: the last seq of each partition that is not wanted, as sluice latest prints them."`
 	Ack         string  `enum:"auto,manual" default:"auto" help:"With --group: auto acks printed events, manual reads acks from standard input."`
 	Max         int     `help:"Stop after that many events; 0 does not stop."`

@@ -10,7 +10,7 @@ import (
 
 type topicsCommand struct {
 	List   topicsListCommand   `cmd:"" default:"withargs" help:"List the topics."`
-	Create topicsCreateCommand `cmd:"" help:"Make a topic, also where publishing does not."`
+	Create topicsCreateCommand `cmd:"" help:"Create a topic, even if publishing does not create topics."`
 	Delete topicsDeleteCommand `cmd:"" help:"Delete a topic, with its events, groups and dead letters."`
 }
 

@@ -54,7 +54,7 @@ func checkTopicName(name, base string) *wire.Error {
 		}
 	}
 	if name == "." || name == ".." {
-		return wire.Errorf(wire.BadRequest, "topic %s is a step of a URL's path and cannot be reached there; allowed are all other names of 1 to %d of A-Z a-z 0-9 . _ -",
+		return wire.Errorf(wire.BadRequest, "topic %s has a special meaning in URL paths and cannot be reached there; allowed are all other names of 1 to %d of A-Z a-z 0-9 . _ -",
 			shown(name), wire.MaxTopicBytes)
 	}
 	return nil

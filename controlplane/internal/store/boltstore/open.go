@@ -133,7 +133,7 @@ func inspect(db *bbolt.DB) (last int64, err error) {
 	err = db.View(func(tx *bbolt.Tx) error {
 		meta, commits := tx.Bucket(metaBucket), tx.Bucket(commitsBucket)
 		if meta == nil {
-			return errors.New("it is a bbolt file of something else")
+			return errors.New("it is a bbolt file of another program")
 		}
 		text := meta.Get(formatKey)
 		switch n, err := strconv.Atoi(string(text)); {
