@@ -42,10 +42,11 @@ func New(topics []string, to *slog.Logger) *Log {
 	return &Log{topics, to}
 }
 
-// To is a logger that writes the lines as JSON.
+// To returns a logger that writes the lines as JSON.
 func To(w io.Writer) *slog.Logger { return slog.New(slog.NewJSONHandler(w, nil)) }
 
-// CheckTopics says which of the texts is no topic and no prefix followed by *.
+// CheckTopics returns an error that names a text that is neither a topic nor a prefix followed by
+// *.
 func CheckTopics(topics []string) error {
 	for _, topic := range topics {
 		literal := strings.TrimSuffix(topic, "*")
@@ -77,14 +78,14 @@ func (l *Log) Note(action, topic string, who access.Identity, from string, err e
 	l.to.LogAttrs(context.Background(), slog.LevelInfo, "access", attrs...)
 }
 
-// Published writes one line for each topic of a batch. err is why all of it was refused.
+// Published writes one line for each topic of a batch. err is why the whole batch was refused.
 func (l *Log) Published(items []wire.PublishItem, results []wire.ResultItem, who access.Identity, from string, err error) {
 	if l == nil {
 		return
 	}
 	type count struct {
 		stored, refused int
-		id              string // of the one that was stored
+		id              string // of the stored event
 		err             error
 	}
 	topics := make(map[string]*count)
@@ -116,9 +117,8 @@ func (l *Log) Published(items []wire.PublishItem, results []wire.ResultItem, who
 	}
 }
 
-// HTTP writes a line for each request about a topic once it was answered, except for those of the
-// routes that are left out. The topic is the part of the path that the route calls so, or the
-// parameter.
+// HTTP writes a line for each request about a topic once it is answered, except for requests on the
+// routes that are left out. The topic is the path value or the query parameter "topic".
 func (l *Log) HTTP(who func(context.Context) access.Identity, next http.Handler, leftOut ...string) http.Handler {
 	if l == nil {
 		return next

@@ -4,8 +4,8 @@ package budget
 
 import "sync/atomic"
 
-// Budget is a number of bytes that many take from. A nil one has no bound. Its methods may be
-// called from many goroutines at once.
+// Budget is a number of bytes that several users share. A nil one has no bound. Its methods are
+// safe for concurrent use.
 type Budget struct {
 	limit int64
 	used  atomic.Int64
@@ -23,8 +23,8 @@ func (b *Budget) TryTake(n int) bool {
 	return fits
 }
 
-// Take takes n bytes, also beyond the limit: for data that is in memory already. Callers look at
-// Full before they cause more of it.
+// Take takes n bytes, also beyond the limit: for data that is in memory already. Callers check Full
+// before they cause more of it.
 func (b *Budget) Take(n int) { b.add(n) }
 
 // Give gives back n bytes that were taken.

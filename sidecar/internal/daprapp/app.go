@@ -1,7 +1,7 @@
 // Package daprapp delivers events to an application that was written for Dapr: it asks the
-// application for its subscriptions, and posts each event to the route that is for it, as a
-// CloudEvent. It is one more member of consumer groups, beside those that the gateway has, and must
-// not know how an event is stored.
+// application for its subscriptions, and posts each event, as a CloudEvent, to the route of its
+// subscription. It is a member of consumer groups, like those of the gateway, and must not know how
+// an event is stored.
 //
 // # Its life
 //
@@ -13,7 +13,7 @@
 //	 └───────┘ nothing listens there any more: members leave, deliveries in
 //	           flight go back without counting an attempt
 //
-// An application that restarts is so asked again, and loses no attempts.
+// So after a restart the application is asked again, and no attempts are counted.
 package daprapp
 
 import (
@@ -31,17 +31,17 @@ import (
 	"github.com/sluice-bus/sluice/sidecar/internal/group"
 )
 
-// Bounds of an application's work.
+// Bounds of the work for an application.
 const (
 	// Concurrency is how many events of one subscription the application gets at a time.
 	Concurrency = 16
 	// maxSubscriptions is how many subscriptions it may have.
 	maxSubscriptions = 1000
-	// maxAnswer is how much of its answer to an event is read; maxList is that for its
-	// subscriptions.
+	// maxAnswer bounds how much of the answer to an event is read; maxList bounds the answer with
+	// the subscriptions.
 	maxAnswer = 64 << 10
 	maxList   = 1 << 20
-	// askTimeout is how long it may take to answer with its subscriptions.
+	// askTimeout is how long the application may take to answer with its subscriptions.
 	askTimeout = 5 * time.Second
 )
 
@@ -62,12 +62,12 @@ type App struct {
 	cfg    Config
 	client *http.Client
 
-	// pushing is the context of the events at the application. It outlives that of Run, so that the
-	// application can finish.
+	// pushing is the context of the events at the application. It outlives Run's context, so that
+	// the application can finish.
 	pushing context.Context
 	abort   context.CancelFunc
 	done    chan struct{} // closed when Run returns
-	rights  pause.Wake    // has room for one: they have changed
+	rights  pause.Wake    // holds one token: the rights have changed
 }
 
 // New makes an App.
@@ -75,14 +75,14 @@ func New(cfg Config) *App {
 	a := &App{cfg: cfg, done: make(chan struct{}), rights: pause.NewWake()}
 	a.pushing, a.abort = context.WithCancel(context.Background())
 	a.client = &http.Client{
-		// No proxy, and no way to elsewhere: this is about the same machine.
+		// No proxy and no redirects to elsewhere: the application is on the same machine.
 		Transport:     &http.Transport{MaxIdleConnsPerHost: 4 * Concurrency, IdleConnTimeout: time.Minute},
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 	}
 	return a
 }
 
-// ParseAddress reads the address of an application: http://HOST:PORT, HOST being this machine.
+// ParseAddress reads the address of an application: http://HOST:PORT. HOST must be this machine.
 func ParseAddress(text string) (*url.URL, error) {
 	u, err := url.Parse(text)
 	if err != nil || u.Scheme != "http" || u.Port() == "" || u.Path != "" || u.RawQuery != "" || u.Fragment != "" || u.User != nil {
@@ -116,7 +116,7 @@ func (a *App) Run(ctx context.Context) error {
 			return nil
 		}
 		if !gone {
-			continue // with other rights
+			continue // because its rights have changed
 		}
 		a.cfg.Logger.Warn("the application has gone: its events wait until it is back", "app", a.cfg.Address.String())
 	}
@@ -125,14 +125,14 @@ func (a *App) Run(ctx context.Context) error {
 // RightsChanged makes Run ask Config.May again.
 func (a *App) RightsChanged() { a.rights.Set() }
 
-// Shutdown waits until Run has returned, whose context has ended. When ctx ends, the application is
-// given no more time.
+// Shutdown waits until Run has returned; Run's context has ended before. When ctx ends, the
+// application gets no more time.
 func (a *App) Shutdown(ctx context.Context) {
 	defer context.AfterFunc(ctx, a.abort)()
 	<-a.done
 }
 
-// Pauses between two questions, or two tries to subscribe.
+// Pauses between two requests for the subscriptions, or two tries to subscribe.
 const (
 	firstPause = 100 * time.Millisecond
 	mostPause  = 5 * time.Second

@@ -13,16 +13,16 @@ import (
 // Attributes of an event that was not published as a CloudEvent.
 const (
 	plainSource = "sluice"
-	plainType   = "com.dapr.event.sent" // which is what Dapr calls them
+	plainType   = "com.dapr.event.sent" // Dapr's own name for it
 )
 
 // cePrefix begins the names of the headers that keep a CloudEvent's attributes.
 const cePrefix = "ce-"
 
-// traceHeaders are handed on, as attributes and as headers of the request.
+// traceHeaders are passed on, as attributes and as headers of the request.
 var traceHeaders = []string{"traceparent", "tracestate"}
 
-// given are the attributes that come of something else than headers.
+// given are the attributes that do not come from headers.
 var given = map[string]bool{
 	"specversion": true, "id": true, "source": true, "type": true, "time": true, "datacontenttype": true,
 	"data": true, "topic": true, "pubsubname": true, "partitionkey": true, "traceparent": true, "tracestate": true,
@@ -84,7 +84,7 @@ func isAttribute(name string) bool {
 	return name != "" && strings.Trim(name, "abcdefghijklmnopqrstuvwxyz0123456789") == ""
 }
 
-// isText reports whether data of a type is a text, which is a string in JSON.
+// isText reports whether data of a type is text, which JSON holds as a string.
 func isText(contentType string) bool {
 	media, _, _ := strings.Cut(strings.ToLower(contentType), ";")
 	media = strings.TrimSpace(media)

@@ -16,7 +16,7 @@ import (
 	"github.com/sluice-bus/sluice/sidecar/internal/group"
 )
 
-// outcome is what the application's answer means for an event.
+// outcome is the meaning of the application's answer for an event.
 type outcome int
 
 const (
@@ -26,7 +26,7 @@ const (
 )
 
 // process gives one event to the application, within the ack timeout, and settles it. If the
-// application is away, or the sidecar waits no longer for it, the event stays in flight, and goes
+// application is away, or the sidecar no longer waits for it, the event stays in flight, and goes
 // back to the group when the member leaves.
 func (m *member) process(d group.Delivery) {
 	a, leases := m.session.app, []group.Lease{d.Lease}
@@ -48,8 +48,8 @@ func (m *member) process(d group.Delivery) {
 			log.Warn("the outcome of an event at the application is not recorded: the event may be delivered again", "error", err)
 		}
 	}
-	// By lease, since the event may have been given to the application again by now: an answer that
-	// is too late must not settle that delivery.
+	// By lease, since the group may have delivered the event to the application again: a late
+	// answer must not settle that delivery.
 	var stale []bool
 	switch what {
 	case retry:
@@ -77,7 +77,7 @@ func (a *App) push(ctx context.Context, s *subscription, d group.Delivery) (what
 	}
 	req.Header.Set("Content-Type", "application/cloudevents+json")
 	for _, name := range traceHeaders {
-		// A value that HTTP cannot carry would stop the delivery of the event for good.
+		// A value that HTTP cannot carry would make every delivery of the event fail.
 		if value, ok := ev.Headers.Get(name); ok && !strings.ContainsFunc(value, unicode.IsControl) {
 			req.Header.Set(name, value)
 		}
@@ -99,7 +99,7 @@ func (a *App) push(ctx context.Context, s *subscription, d group.Delivery) (what
 	return what, why, nil
 }
 
-// judge says what the application's answer means.
+// judge returns the meaning of the application's answer.
 func judge(res *http.Response, text []byte) (what outcome, why string) {
 	switch {
 	case res.StatusCode == http.StatusNotFound:

@@ -13,15 +13,15 @@ import (
 	"github.com/sluice-bus/sluice/sidecar/internal/pacer"
 )
 
-// session is the time for which the application is there.
+// session is a time during which the application answers.
 type session struct {
 	app  *App
 	ctx  context.Context         // ends with it
-	end  context.CancelCauseFunc // with errAway when nothing listens any more
-	busy sync.WaitGroup          // events that the application has been given
+	end  context.CancelCauseFunc // with errAway when nothing listens there any more
+	busy sync.WaitGroup          // events that the application has
 }
 
-// serve delivers until ctx ends, the application has gone or its rights have changed. Then it waits
+// serve delivers until ctx ends, the application is gone or its rights have changed. Then it waits
 // for the answers to the events at the application.
 func (a *App) serve(ctx context.Context, subs []subscription) (gone bool) {
 	s := &session{app: a}
@@ -58,7 +58,7 @@ func (a *App) serve(ctx context.Context, subs []subscription) (gone bool) {
 	return gone
 }
 
-// allowed says of each subscription why the application may not have it.
+// allowed returns for each subscription why the application may not have it.
 func (a *App) allowed(subs []subscription) []error {
 	errs := make([]error, len(subs))
 	for i, s := range subs {
@@ -69,13 +69,13 @@ func (a *App) allowed(subs []subscription) []error {
 	return errs
 }
 
-// member is the application's place in one consumer group.
+// member is the application's membership in one consumer group.
 type member struct {
 	*group.Member // set before it is started
 	session       *session
 	sub           subscription
 	pacer         *pacer.Pacer
-	running       atomic.Int64 // events that the application has been given
+	running       atomic.Int64 // events that the application has
 }
 
 // join subscribes, and tries again until it succeeds; false: the session has ended.
@@ -105,8 +105,8 @@ func (m *member) join() bool {
 // Room reports whether the application may get more events.
 func (m *member) Room() bool { return m.running.Load() < Concurrency }
 
-// Deliver gives events to the application, each by itself; the group's window and Room bound how
-// many, and events of one key come one after the other.
+// Deliver gives events to the application one by one. The group's window and Room bound their
+// number, and events of one key come one after the other.
 func (m *member) Deliver(ds []group.Delivery) {
 	for _, d := range ds {
 		m.running.Add(1)

@@ -11,7 +11,7 @@ import (
 	"github.com/sluice-bus/sluice/sdk/wire/codec"
 )
 
-// subscription is one of an application's, as it tells it.
+// subscription is one of the application's subscriptions, as it describes it.
 type subscription struct {
 	PubsubName string `json:"pubsubname"`
 	Topic      string `json:"topic"`
@@ -23,7 +23,7 @@ type subscription struct {
 	DeadLetterTopic string `json:"deadLetterTopic"`
 }
 
-// list asks the application once. One that knows no such route has none.
+// list asks the application once. An application without that route has no subscriptions.
 func (a *App) list(ctx context.Context) ([]subscription, error) {
 	ctx, cancel := context.WithTimeout(ctx, askTimeout)
 	defer cancel()
@@ -52,8 +52,8 @@ func (a *App) list(ctx context.Context) ([]subscription, error) {
 	return subs, nil
 }
 
-// usable are the subscriptions that can be served, each with its route; the log says why others are
-// not.
+// usable returns the subscriptions that can be served, each with its route, and logs why others
+// cannot.
 func (a *App) usable(list []subscription) (out []subscription) {
 	seen := map[string]bool{}
 	for i := range list {

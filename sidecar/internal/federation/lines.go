@@ -56,7 +56,7 @@ func (c *chunk) size() int64 { return int64(cap(c.text)) }
 type splitter struct {
 	desc    bool
 	maxLine int
-	asked   *ask            // the query to a peer, whose lines are checked; nil: this sidecar's own text
+	asked   *ask            // the query to a peer, to check its lines; nil: own text
 	last    *eventlog.Point // the point that the next line has to follow; nil: any
 
 	rest  []byte // the beginning of a line for which the last chunk had no room

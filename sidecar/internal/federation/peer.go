@@ -84,7 +84,7 @@ type peer struct {
 	node      string                      // the id that the control plane lists; "": it lists none
 	authorize func(*http.Request, string) // may be nil
 	patience  time.Duration               // without a byte
-	clear     bool                        // a request would travel without TLS, which is not allowed
+	clear     bool                        // TLS is required, and there is none
 }
 
 func newPeer(c *Config, client *http.Client, listed Peer) *peer {

@@ -52,7 +52,7 @@ type Config struct {
 	Memory                 *budget.Budget // of all connections
 	Clock                  clock.Clock
 	Logger                 *slog.Logger
-	Gone                   func() // is called once when it has closed
+	Gone                   func() // called once when it has closed
 }
 
 // Follower is one subscription. Its methods are safe for concurrent use, but not from its Sink.
@@ -63,8 +63,8 @@ type Follower struct {
 	worker worker.Worker
 	alarm  clock.Timer
 
-	// send is held while events are handed to the sink, so that none follows the return of Pause or
-	// Close.
+	// send is held while events are handed to the sink, so that none follows after Pause or Close
+	// has returned.
 	send    sync.Mutex
 	paused  bool
 	started bool
@@ -77,7 +77,7 @@ type Follower struct {
 	// heads are the events of each partition that are read and not merged; the lowest in (ts, id)
 	// order is next. So stored events come in that order as far as each partition is in it, and a
 	// client that resumes behind an event that it has seen misses none of the events stored by
-	// then. nil: partitions come page by page.
+	// then. nil: the follower delivers partitions page by page.
 	heads [][]*eventlog.Record
 }
 
@@ -116,13 +116,13 @@ func (f *Follower) Start() { f.set(func() { f.started = true }) }
 // Wake says that the sink has room again.
 func (f *Follower) Wake() { f.worker.Wake() }
 
-// Pause stops deliveries: none is sent after it returned.
+// Pause stops deliveries: none is sent after it has returned.
 func (f *Follower) Pause() { f.set(func() { f.paused = true }) }
 
-// Resume goes on with deliveries.
+// Resume continues deliveries.
 func (f *Follower) Resume() { f.set(func() { f.paused = false }) }
 
-// Close ends the subscription: nothing is delivered after it returned.
+// Close ends the subscription: nothing is delivered after it has returned.
 func (f *Follower) Close() {
 	f.set(func() { f.closed = true })
 	f.worker.Stop()
@@ -295,8 +295,8 @@ func (f *Follower) retry(now time.Time) {
 	}
 }
 
-// deliver hands over the pending events that the bucket has tokens for. It reports whether to go
-// on.
+// deliver hands over the pending events for which the bucket has tokens. It reports whether to
+// continue.
 func (f *Follower) deliver() bool {
 	f.send.Lock()
 	defer f.send.Unlock()

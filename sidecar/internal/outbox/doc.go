@@ -11,10 +11,10 @@
 //	{_id, id?, topic, key?, headers?, tags?, caused_by?, sid?, ttl_ms?, deliver_at?,
 //	 payload | payload_json | payload_binary, ts?, after?, status: "pending"}
 //
-// and nothing else has to be there. The event's id is the field id, else _id: a string as it is, an
-// ObjectId in hexadecimal digits, a UUID as its text, a whole number in decimal digits. ts is a
-// date or milliseconds since the epoch. The payload is any BSON value, which appendJSON converts. A
-// document ends as
+// and the collection needs nothing else. The event's id is the field id, else _id: a string as it
+// is, an ObjectId in hexadecimal digits, a UUID as its text, a whole number in decimal digits. ts
+// is a date or milliseconds since the epoch. The payload is any BSON value, which appendJSON
+// converts. A document ends as
 //
 //	{…, status: "done", done_at, seq, partition}
 //	{…, status: "error", error, attempts, failed_at}    error is the code and the sentence

@@ -36,7 +36,7 @@ type Drainer struct {
 	cfg      Config
 	database string
 	owner    *ownership
-	group    atomic.Pointer[eventlog.GroupName] // as it is announced; nil: it is not
+	group    atomic.Pointer[eventlog.GroupName] // as it is announced; nil: it is not announced
 	mine     atomic.Uint32                      // this sidecar's shardSet, among the sidecars of the log
 	wake     pause.Wake                         // holds one token: a shard was gained, or documents became pending
 
@@ -115,7 +115,8 @@ func (d *Drainer) Run(ctx context.Context) error {
 	return nil
 }
 
-// leave lets others go on at once: the sidecars of the log, or another log if there are none.
+// leave lets others continue at once: the other sidecars of the log, or another log if there are
+// none.
 func (d *Drainer) leave() {
 	if g := d.group.Load(); g != nil {
 		d.cfg.Roster.Leave(*g)
@@ -164,8 +165,8 @@ func (d *Drainer) pump(ctx context.Context) {
 			if at, any := d.rests.next(); any {
 				rest = min(rest, max(d.cfg.Clock.Until(at), 0))
 			}
-			// A sweep that passed over many documents in vain is followed by a rest as long as it
-			// took.
+			// After a sweep that passed over many documents in vain, the pump rests as long as the
+			// sweep took.
 			d.cfg.Clock.SleepUnless(ctx, result.took, nil)
 		}
 		d.cfg.Clock.SleepUnless(ctx, rest, d.wake)

@@ -12,8 +12,8 @@ import (
 	"github.com/sluice-bus/sluice/sdk/wire/codec"
 )
 
-// The fields of a document. The application writes those of the first group, and status "pending";
-// the drainer changes those of the second alone.
+// The fields of a document. The application writes the first group, and status "pending"; the
+// drainer changes only the second group.
 const (
 	fieldID       = "_id"
 	fieldEventID  = "id"
@@ -57,10 +57,10 @@ const (
 type entry struct {
 	id       bson.RawValue // _id
 	topic    string        // "" if the document has none
-	chain    string        // documents of one chain keep their order; without a key it is one of its own
-	after    bson.RawValue // the _id of the document before it in its chain; zero: it does not say
+	chain    string        // documents of one chain keep their order; a document without a key is a chain of its own
+	after    bson.RawValue // the _id of the document before it in its chain; zero: not given
 	shard    int
-	attempts int              // failed ones so far
+	attempts int              // failed tries so far
 	item     wire.PublishItem // empty until read
 	size     int
 }
@@ -98,7 +98,7 @@ func (e *entry) readWhole(doc bson.Raw, lim wire.Limits) {
 	e.size = e.item.Event.Size()
 }
 
-// rawID tells documents apart.
+// rawID identifies a document.
 func (e *entry) rawID() string { return rawID(e.id) }
 
 func rawID(v bson.RawValue) string { return string(rune(v.Type)) + string(v.Value) }
@@ -110,8 +110,8 @@ type fieldReader struct {
 	err *wire.Error
 }
 
-// get is the zero value where the document does not have the field. Null is as good as absent,
-// other than for the payload.
+// get is the zero value if the document does not have the field. Null counts as absent, except for
+// the payload.
 func (r *fieldReader) get(field string) bson.RawValue {
 	v := r.doc.Lookup(field)
 	if v.Type == bson.TypeNull && field != fieldPayload {
@@ -146,7 +146,7 @@ func (r *fieldReader) item() (it wire.PublishItem) {
 		r.fail("sid is %d bytes long; at most %d are allowed", len(ev.SID), wire.MaxSIDBytes)
 	}
 	ev.TS, it.HasTS = r.millis(fieldTS)
-	if at, later := r.millis(fieldDeliverAt); later { // the ts orders documents then, and is not the event's
+	if at, later := r.millis(fieldDeliverAt); later { // then ts only orders documents, and is not the event's
 		it.Later.DeliverAt, ev.TS, it.HasTS = &at, 0, false
 	}
 	if v := r.get(fieldTTL); v.Type != 0 {

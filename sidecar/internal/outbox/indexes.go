@@ -21,8 +21,8 @@ const (
 	codeIndexKeySpecsConflict = 86
 )
 
-// maxIndexOnStart bounds the documents of an outbox that a drainer makes an index of. The server
-// aborts an index build when the caller's time runs out, so a larger one would never get done.
+// maxIndexOnStart bounds the size of an outbox for which a drainer builds an index. The server
+// aborts an index build when the caller's time is over, so a larger build would never finish.
 const maxIndexOnStart = 200_000
 
 // indexKeys are the indexes that a drainer uses.
@@ -32,7 +32,7 @@ var indexKeys = []bson.D{
 }
 
 // createIndexes creates the missing indexes, unless the outbox has more than most documents. An
-// index with the same keys and another name serves as well. Where the server refuses an index, the
+// index with the same keys and another name serves as well. If the server refuses an index, the
 // drainer logs a warning and works without it.
 func (d *Drainer) createIndexes(ctx context.Context, most int64) error {
 	ctx, cancel := d.cfg.Clock.WithTimeout(ctx, operationTimeout)
@@ -87,7 +87,8 @@ func (d *Drainer) indexes(ctx context.Context) (map[string]bool, error) {
 	return there, err
 }
 
-// keysText is the same for an index that the shell has made, whose keys are doubles.
+// keysText is the text of an index's keys. It is also right for an index that the shell has made,
+// whose keys are doubles.
 func keysText(keys bson.D) string {
 	var text []string
 	for _, k := range keys {
@@ -96,7 +97,7 @@ func keysText(keys bson.D) string {
 	return strings.Join(text, ",")
 }
 
-// reviveClaims makes documents pending whose claim has run out. Only other programs claim
+// reviveClaims makes documents pending again when their claim has ended. Only other programs claim
 // documents, and their clocks have set the end of a claim.
 func (d *Drainer) reviveClaims(ctx context.Context) error {
 	if !d.usable().has(0) || d.cfg.Clock.Since(d.revived) < d.cfg.Lease {

@@ -12,10 +12,10 @@ import (
 	"github.com/sluice-bus/sluice/sdk/wire"
 )
 
-// mark is the outcome to note in a document.
+// mark is the outcome to write into a document.
 type mark struct {
 	e       *entry
-	receipt wire.Receipt // where it is published
+	receipt wire.Receipt // the place of the event in the log
 	err     *wire.Error  // nil: it is published
 	final   bool         // with err: it is not tried again
 }
@@ -75,9 +75,9 @@ func (d *Drainer) write(models []mongo.WriteModel) (refused map[int]error, err e
 	return nil, err
 }
 
-// model is the update of one document. Its filter is the _id alone where it may be, which every
-// engine finds at once. It is formally one of many, since for each update of one, FerretDB keeps a
-// connection to its own store until the command is over, and with a hundred in a command it waits
+// model is the update of one document. If possible its filter is only the _id, which every engine
+// finds at once. It is formally an update of many: for each update of one, FerretDB keeps a
+// connection to its own store until the command ends, and with a hundred in a command it would wait
 // for ever.
 func (m *mark) model(now time.Time) mongo.WriteModel {
 	filter := bson.D{{Key: fieldID, Value: m.e.id}}
@@ -92,7 +92,7 @@ func (m *mark) model(now time.Time) mongo.WriteModel {
 			update = bson.D{{Key: "$unset", Value: bson.D{{Key: fieldError, Value: ""}, {Key: fieldFailedAt, Value: ""}}}}
 		}
 	} else {
-		// A later failure stays: this may be executed when its sender has given it up.
+		// A later failure stays: this update may be executed after its sender gave up.
 		filter = append(filter, bson.E{Key: fieldStatus, Value: statusPending},
 			bson.E{Key: fieldAttempts, Value: bson.D{{Key: "$not", Value: bson.D{{Key: "$gt", Value: m.e.attempts}}}}})
 		if m.final {

@@ -13,7 +13,7 @@ import (
 	"github.com/sluice-bus/sluice/sidecar/internal/roster"
 )
 
-// owner says which log an outbox is drained into.
+// owner names the log into which an outbox is drained.
 type owner struct {
 	Outbox string `bson:"outbox"` // an id of the outbox, the same for all its URLs
 	Log    string `bson:"log"`    // the log's id; "": none
@@ -34,41 +34,40 @@ type ownerStore interface {
 
 const (
 	anyBeat = -1
-	// earlierVersion is the Log of an outbox that sidecars drain whose version divided it by leases
-	// in the outbox's own database.
+	// earlierVersion is the Log of an outbox whose sidecars have an earlier version, which divided
+	// it by leases in the outbox's own database.
 	earlierVersion = "earlier version"
 )
 
-// renewWithin is the part of the lease time within which an owner renews or stops. The rest is the
-// margin for clocks that run at other speeds.
+// renewWithin is the part of the lease time within which an owner renews or stops. The rest is a
+// margin for clocks that run at different speeds.
 const renewWithin = 0.75
 
-// ownership is a log's hold on an outbox, as one of its sidecars has it. Its safety is in three
-// rules:
+// ownership is a log's hold on an outbox, as one of its sidecars has it. Three rules make it safe:
 //
 //   - A sidecar relies on it until renewWithin of the lease time has passed since it began its last
 //     accepted write. Each write names the log, so its acceptance proves that no other log has
 //     taken the outbox before.
-//   - Another log takes it over when the beat did not move between two reads, the first of which
-//     ended at least the lease time before the second began, on the reader's monotonic clock.
-//   - The write that takes it over names the log and the beat which it replaces, so it does nothing
-//     once the beat has moved, however late.
+//   - Another log takes it over when the beat did not move between two reads. The first read must
+//     have ended at least the lease time before the second began, on the reader's monotonic clock.
+//   - The write that takes it over names the log and the beat that it replaces. So it does nothing
+//     once the beat has moved, however late it arrives.
 //
-// One goroutine calls run; valid may be called by any.
+// One goroutine calls run; any goroutine may call valid.
 type ownership struct {
 	store  ownerStore
 	log    func() string // "" while it is not known
 	node   string
 	lease  time.Duration
 	clock  clock.Clock
-	idle   func() bool         // there is nothing to own it for
+	idle   func() bool         // this sidecar has no shard of it
 	owned  func(outbox string) // called after every accepted write
-	wake   pause.Wake          // holds one token: there is something to own it for
+	wake   pause.Wake          // holds one token: this sidecar has a shard
 	logger *slog.Logger
 
 	standing atomic.Pointer[roster.Standing]
 
-	last  owner     // as it was last written here, without Log once it is lost; zero: never
+	last  owner     // as last written here, without Log once it is lost; zero: never
 	seen  owner     // of another log
 	since time.Time // when its beat was first seen
 }
@@ -79,14 +78,14 @@ func (o *ownership) valid(now time.Time) bool {
 	return st != nil && st.Valid(now)
 }
 
-// errNoLog says that the log has not been reached yet, which other parts report.
+// errNoLog says that the log has not been reached yet. Other packages report that.
 var errNoLog = errors.New("no log")
 
-// errAlive says that another log's sidecar is at work.
+// errAlive says that a sidecar of another log is active.
 var errAlive = errors.New("stop those, or give all the same shared --store")
 
 // run keeps the ownership until ctx ends, and reports the outcome of each tick. It returns an error
-// if another log has had the outbox from the beginning on.
+// if another log has owned the outbox from the beginning.
 func (o *ownership) run(ctx context.Context, report func(error)) error {
 	retry := pause.Backoff{First: o.lease / 100, Most: o.lease / 10}
 	for {
@@ -114,7 +113,7 @@ func (o *ownership) run(ctx context.Context, report func(error)) error {
 	}
 }
 
-// tick renews the ownership, or takes the outbox over if it may.
+// tick renews the ownership, or takes the outbox over if that is allowed.
 func (o *ownership) tick(ctx context.Context) error {
 	log := o.log()
 	if log == "" {
@@ -138,7 +137,7 @@ func (o *ownership) tick(ctx context.Context) error {
 	return nil
 }
 
-// acquire makes the outbox this log's, unless another one may be at work.
+// acquire makes this log the owner, unless another log may be active.
 func (o *ownership) acquire(ctx context.Context, mine owner, began time.Time) (_ owner, ok bool, err error) {
 	was, err := o.store.find(ctx)
 	if err != nil {

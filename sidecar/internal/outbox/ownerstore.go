@@ -31,7 +31,7 @@ func (m mongoOwner) find(ctx context.Context) (o owner, err error) {
 	return o, err
 }
 
-// findEarlier sums up the drainers of earlier versions that have not left.
+// findEarlier describes the drainers of earlier versions that have not left, as one owner.
 func (m mongoOwner) findEarlier(ctx context.Context) (o owner, err error) {
 	var drainers []struct {
 		Name string
@@ -44,7 +44,7 @@ func (m mongoOwner) findEarlier(ctx context.Context) (o owner, err error) {
 	}
 	var server mongo.ServerError
 	if errors.As(err, &server) && server.HasErrorCode(codeUnauthorized) {
-		return owner{}, nil // a role made for this version
+		return owner{}, nil // a role that exists for this version only
 	}
 	var names []string
 	for _, d := range drainers {

@@ -2,11 +2,11 @@ package outbox
 
 import "sync"
 
-// paces is how many events of a topic go into one call: as many as are allowed, fewer after a whole
-// call was refused, and more again after one was accepted.
+// paces has how many events of a topic go into one call: as many as are allowed, fewer after a
+// whole call was refused, and more again after a call was accepted.
 type paces struct {
 	mu    sync.Mutex
-	width map[string]int // of topics that do not go at full width
+	width map[string]int // of topics below the full width
 }
 
 func (p *paces) of(topic string, most int) int {
@@ -18,7 +18,7 @@ func (p *paces) of(topic string, most int) int {
 	return most
 }
 
-// narrow sets the width to half of a refused call's.
+// narrow sets the width to half of that of a refused call.
 func (p *paces) narrow(topic string, had int) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -67,7 +67,7 @@ type run struct {
 	marks []mark
 }
 
-// publish publishes until no document is left that does not rest.
+// publish publishes until every document that is left rests.
 func (r *run) publish(ctx context.Context) {
 	for ctx.Err() == nil {
 		most := source.MaxEvents(r.d.cfg.Publisher, r.topic, r.d.cfg.Limits)

@@ -16,14 +16,14 @@ const (
 	// pageDocuments and pageBytes bound a page, as wire.Event.Size counts.
 	pageDocuments = 1000
 	pageBytes     = 8 << 20
-	// keysBatch is how many documents' keys the server sends at once, where most of the documents
-	// are for others.
+	// keysBatch is how many documents' keys the server sends at once, if most of the documents are
+	// for other drainers.
 	keysBatch = 5000
-	// pagesInMemory bounds the pages that are read and not marked yet.
+	// pagesInMemory bounds the pages that are read and not yet marked.
 	pagesInMemory = 4
 	// restOutOfOrder is how long a key rests after its documents were found out of order.
 	restOutOfOrder = 100 * time.Millisecond
-	// sweepAtLeast is how long a sweep goes on publishing before it gives way to one that begins
+	// sweepAtLeast is how long a sweep continues to publish before it gives way to one that begins
 	// with the topics and keys that have rested enough.
 	sweepAtLeast = 250 * time.Millisecond
 )
@@ -40,7 +40,7 @@ type reader struct {
 
 	recent [pagesInMemory]map[string]bool // the latest pages' documents, by rawID
 
-	first time.Time // when the first page was there
+	first time.Time // when the first page was ready
 	found int       // documents in the shards, resting ones too
 	chunk int       // how many documents are read whole at once
 }
@@ -131,13 +131,14 @@ func (r *reader) fill(ctx context.Context, cursor *mongo.Cursor, whole bool) (en
 }
 
 // holdBack leaves out documents that the cursor has found without the one before them in their
-// chain: that became visible after the cursor had passed its place, and the next sweep finds both.
-// The query for it comes after those behind it were seen, in a session that is causally consistent.
+// chain: that one became visible after the cursor had passed its place, and the next sweep finds
+// both. holdBack queries for it after it has seen the documents behind it, in a causally consistent
+// session.
 func (r *reader) holdBack(ctx context.Context, entries []*entry) ([]*entry, error) {
 	copy(r.recent[1:], r.recent[:])
 	seen := make(map[string]bool, len(entries))
 	r.recent[0] = seen
-	behind := map[string]*entry{} // by rawID of the one before
+	behind := map[string]*entry{} // by rawID of the document before
 	var ids bson.A
 	for _, e := range entries {
 		if e.after.Type != 0 && !slices.ContainsFunc(r.recent[:], func(page map[string]bool) bool { return page[rawID(e.after)] }) {
@@ -164,7 +165,7 @@ func (r *reader) holdBack(ctx context.Context, entries []*entry) ([]*entry, erro
 }
 
 // readWhole reads some of the documents whole, from the first one on, and returns the rest. It
-// leaves out documents that are no longer pending. It reads fewer at once where documents are too
+// leaves out documents that are no longer pending. It reads fewer at once if the documents are too
 // large for one page.
 func (r *reader) readWhole(ctx context.Context, entries []*entry) (read, rest []*entry, err error) {
 	for {
@@ -234,8 +235,8 @@ func (r *reader) send(ctx context.Context, entries []*entry) bool {
 }
 
 // shouldRestart reports whether a document at the front can be published again, and this sweep has
-// published for as long as it took to get to the first page: so sweeps that begin again still reach
-// the documents further on.
+// published for at least as long as it took to get to the first page. So repeated sweeps still
+// reach the documents further on.
 func (r *reader) shouldRestart() bool {
 	now := r.d.cfg.Clock.Now()
 	if now.Sub(r.first) < max(sweepAtLeast, r.first.Sub(r.began)) {

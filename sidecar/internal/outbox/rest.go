@@ -34,7 +34,7 @@ func (r *rests) begin(now time.Time) {
 	maps.DeleteFunc(r.by, func(_ string, x rest) bool { return !now.Before(x.until) })
 }
 
-// resting tells whether a document has to wait.
+// resting reports whether a document has to wait.
 func (r *rests) resting(e *entry) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -43,7 +43,7 @@ func (r *rests) resting(e *entry) bool {
 	return topic || chain || r.lost.has(e.shard)
 }
 
-// topic makes a topic rest that was refused.
+// topic makes a refused topic rest.
 func (r *rests) topic(name string, refusal *wire.Error, until time.Time) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -6,8 +6,9 @@ import "github.com/sluice-bus/sluice/sidecar/internal/eventlog"
 // same documents.
 const Shards = 16
 
-// shardOf places a document: by topic and key, or by topic and id where there is no key. It is part
-// of the data format, too: FNV-1a with 64 bits over topic, a zero byte and key, modulo Shards.
+// shardOf is the shard of a document: by topic and key, or by topic and id if it has no key. The
+// function is part of the data format: FNV-1a with 64 bits over topic, a zero byte and key, modulo
+// Shards.
 func shardOf(topic, key string) int { return int(hash(topic, key) % Shards) }
 
 func hash(a, b string) uint64 {

@@ -12,9 +12,9 @@ type swept struct {
 	took   time.Duration
 }
 
-// sweep goes once through all documents that are pending, in order: one goroutine reads the next
-// page while the page before it is published, and the one before that is marked. So at most four
-// pages are in memory, and nothing is read again before it is marked.
+// sweep goes once through all pending documents, in order. One goroutine reads the next page while
+// another page is published and a third is marked. So at most four pages are in memory, and nothing
+// is read again before it is marked.
 func (d *Drainer) sweep(ctx context.Context) (swept, error) {
 	began := d.cfg.Clock.Now()
 	if err := d.reviveClaims(ctx); err != nil {

@@ -31,14 +31,14 @@ func (p *Pacer) rate() limit.Rate {
 	return limit.OneSecond(perSecond)
 }
 
-// Take takes a token, or says when to ask again.
+// Take takes a token, or returns when to ask again.
 func (p *Pacer) Take(now time.Time) (wait time.Duration, ok bool) {
 	p.bucket.Retune(p.rate(), now)
 	v := p.bucket.Take(1, now)
 	return v.Wait, v.OK
 }
 
-// TakeSome takes as many tokens as there are, up to n; or none, and says when there is one again.
+// TakeSome takes the available tokens, up to n; or none, and returns when there is one again.
 func (p *Pacer) TakeSome(n int, now time.Time) (taken limit.Charge, wait time.Duration) {
 	p.bucket.Retune(p.rate(), now)
 	n = int(min(float64(n), max(p.bucket.Tokens(now), 1)))
@@ -50,5 +50,5 @@ func (p *Pacer) TakeSome(n int, now time.Time) (taken limit.Charge, wait time.Du
 	return charges[0], 0
 }
 
-// Full reports whether the bucket is the same as a new one.
+// Full reports whether the bucket equals a new one.
 func (p *Pacer) Full(now time.Time) bool { return p.bucket.Full(now) }

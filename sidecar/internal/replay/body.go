@@ -15,14 +15,14 @@ import (
 	"github.com/sluice-bus/sluice/sdk/wire/codec"
 )
 
-// drainAt is how much of an answer is gathered before it is written.
+// drainAt is how much of an answer is collected before it is written.
 const drainAt = 64 << 10
 
-// body writes one answer: it gathers text, compresses it where the client asked for that, and sends
-// the header only with the first bytes, so that any failure before them is still an ordinary error.
-// Either finish or fail ends it. Where the client has gone, or accepts nothing for too long, each
-// method that writes ends the handler by the panic that net/http has for it, which closes the
-// connection. It is for one goroutine.
+// body writes one answer. It collects text, compresses it if the client asked for that, and sends
+// the header only with the first bytes, so that any failure before them is an ordinary error.
+// Either finish or fail ends it. If the client is gone, or reads nothing for too long, a method
+// that writes ends the handler by panicking with http.ErrAbortHandler, which closes the connection.
+// It is for one goroutine.
 type body struct {
 	w      http.ResponseWriter
 	r      *http.Request
@@ -34,8 +34,8 @@ type body struct {
 	coding  string
 	enc     encoder // nil: not compressed, or nothing written yet
 	buf     []byte
-	started bool // the header is on its way
-	// trailing says that trailers follow; told is how much is missing by the header.
+	started bool // the header was sent
+	// trailing says that trailers follow; told is how many missing parts the header names.
 	trailing bool
 	told     int
 }
@@ -50,13 +50,13 @@ func (h *handler) newBody(w http.ResponseWriter, r *http.Request, mime string) *
 // release gives the encoder back; nothing else may be called afterwards.
 func (b *body) release() {
 	if b.enc != nil {
-		b.enc.Reset(io.Discard) // lets go of the answer
+		b.enc.Reset(io.Discard) // releases the answer
 		encoders[b.coding].Put(b.enc)
 		b.enc = nil
 	}
 }
 
-// headOnly says that the client wants the header alone.
+// headOnly reports whether the client wants only the header.
 func (b *body) headOnly() bool { return b.r.Method == http.MethodHead }
 
 func (b *body) text(parts ...string) {
@@ -65,7 +65,7 @@ func (b *body) text(parts ...string) {
 	}
 }
 
-// json appends a value that can always be written so.
+// json appends a value that is always valid JSON.
 func (b *body) json(v any) {
 	text, err := json.Marshal(v)
 	if err != nil {
@@ -87,10 +87,10 @@ func (b *body) event(it item, trail string) {
 	}
 }
 
-// unblock ends a write that waits for the client; it may be called by others.
+// unblock ends a write that waits for the client; other goroutines may call it.
 func (b *body) unblock() { _ = b.conn.SetWriteDeadline(time.Now()) }
 
-// flush brings everything so far to the client.
+// flush sends everything so far to the client.
 func (b *body) flush() {
 	b.drain()
 	if b.enc != nil {
@@ -138,9 +138,9 @@ func (b *body) finish(in reading) {
 	}
 }
 
-// fail ends the answer with err: as a JSON error while nothing is sent, else by breaking the body
-// off, without the compression's end and without HTTP's, so that no client can take it for
-// complete. In the latter case it does not return.
+// fail ends the answer with err. Before the first byte that is a JSON error. Later, fail breaks the
+// body off, without the end of the compression and of HTTP, so that no client can consider it
+// complete; then fail does not return.
 func (b *body) fail(err error) {
 	if !b.started {
 		httpapi.WriteError(b.w, b.r, err, b.logger)
@@ -152,7 +152,7 @@ func (b *body) fail(err error) {
 	b.abort()
 }
 
-// abort ends the handler and breaks the connection off.
+// abort ends the handler and breaks the connection.
 func (b *body) abort() {
 	if !b.r.ProtoAtLeast(1, 1) {
 		b.reset()
@@ -160,8 +160,8 @@ func (b *body) abort() {
 	panic(http.ErrAbortHandler)
 }
 
-// reset breaks a connection of HTTP/1.0, where the end of the connection is the proper end of a
-// body and only a TCP reset tells a broken one.
+// reset breaks a connection of HTTP/1.0. There the end of the connection is the proper end of a
+// body, and only a TCP reset shows that it broke.
 func (b *body) reset() {
 	conn, _, err := b.conn.Hijack()
 	if err != nil {
@@ -185,7 +185,7 @@ func (b *body) start() {
 	}
 }
 
-// drain writes the gathered text.
+// drain writes the collected text.
 func (b *body) drain() {
 	if !b.started {
 		b.start()
@@ -205,8 +205,8 @@ func (b *body) drain() {
 	b.buf = b.buf[:0]
 }
 
-// must aborts unless err is nil, or says that the ResponseWriter, being a recorder or a wrapper of
-// one, has no connection to treat so.
+// must aborts unless err is nil, or says that the ResponseWriter, such as a recorder or a wrapper,
+// does not support the call.
 func (b *body) must(err error) {
 	if err != nil && !errors.Is(err, http.ErrNotSupported) {
 		b.abort()

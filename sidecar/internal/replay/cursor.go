@@ -11,8 +11,8 @@ import (
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog"
 )
 
-// cursor is where a page ended, and all that the next one needs to be the same replay's. Clients
-// see it as opaque text.
+// cursor is where a page ended, with all parameters that the next page needs to continue the
+// replay. Clients see it as opaque text.
 //
 // It is base64url of
 //
@@ -26,25 +26,26 @@ import (
 //	         or 1 and a ts (varint) and an id
 //	sum      4 bytes, CRC-32C of all before
 //
-// with each text as its length (uvarint) and its bytes. Version 2 is of a replay of the fleet of
+// with each text as its length (uvarint) and its bytes. Version 2 is for a replay of the fleet in
 // which parts could not be asked. The sum detects a cursor that was cut off or mistyped. It does
-// not stop forgery, and need not: a cursor opens nothing that the same parameters would not.
+// not prevent forgery, and need not: a cursor gives access to nothing that the same parameters
+// would not.
 type cursor struct {
 	view
 	last   eventlog.Point
-	behind []Behind // parts that are not as far as last
+	behind []Behind // parts that have not come as far as last
 }
 
-// pass goes on to an event that was handed out. One from a part that is behind may be short of
-// where the others are.
+// pass advances the cursor to an event that was handed out. An event from a part that is behind may
+// be before last.
 func (c *cursor) pass(p eventlog.Point) {
 	if order := p.Compare(c.last); c.last == (eventlog.Point{}) || order > 0 != c.desc && order != 0 {
 		c.last = p
 	}
 }
 
-// maxCursorBytes is the longest cursor that is given out, and taken: one that fits into a request,
-// together with the rest of it.
+// maxCursorBytes is the longest cursor that is handed out and accepted: it fits into a request
+// together with the other parameters.
 const maxCursorBytes = 32 << 10
 
 const (
@@ -90,7 +91,7 @@ func (c cursor) encode() string {
 	return base64.RawURLEncoding.EncodeToString(b)
 }
 
-// decodeCursor takes exactly the texts that encode makes. Its errors continue a sentence.
+// decodeCursor accepts only the texts that encode makes. Its errors continue a sentence.
 func decodeCursor(s string) (cursor, error) {
 	if len(s) > maxCursorBytes {
 		return cursor{}, errors.New("it is longer than any of them")
@@ -127,7 +128,7 @@ func decodeCursor(s string) (cursor, error) {
 	if version == cursorVersionBehind {
 		c.behind = d.behind()
 	}
-	// The same cursor has one spelling: anything else was not made by encode.
+	// A cursor has only one text: encode did not make any other.
 	if d.short || len(c.behind) > 0 && c.scope != scopeFleet || codec.CheckReadTopic(c.topic) != nil || c.encode() != s {
 		return cursor{}, errors.New("it was cut off or changed")
 	}
@@ -155,7 +156,7 @@ func appendText(b []byte, s string) []byte {
 	return append(binary.AppendUvarint(b, uint64(len(s))), s...)
 }
 
-// decoder takes values off the front of rest; short is set once one of them is not all there.
+// decoder takes values off the front of rest; short is set once a value is incomplete.
 type decoder struct {
 	rest  []byte
 	short bool

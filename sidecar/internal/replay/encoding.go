@@ -29,9 +29,9 @@ type encoder interface {
 // zstdWindow bounds what a zstd encoder holds, on both ends.
 const zstdWindow = 512 << 10
 
-// encoders keeps encoders for reuse, by their coding: each has tables and a window that cost more
-// to make than a small answer does to compress. They have no goroutines. Their settings are
-// constant and valid, so the constructors cannot fail.
+// encoders keeps encoders for reuse, by their coding: making their tables and window costs more
+// than compressing a small answer. They have no goroutines. Their settings are constant and valid,
+// so the constructors cannot fail.
 var encoders = map[string]*sync.Pool{
 	codingGzip: {New: func() any {
 		e, err := gzip.NewWriterLevel(io.Discard, gzip.BestSpeed)
@@ -43,7 +43,7 @@ var encoders = map[string]*sync.Pool{
 	codingZstd: {New: func() any {
 		e, err := zstd.NewWriter(io.Discard, zstd.WithEncoderConcurrency(1), zstd.WithLowerEncoderMem(true),
 			zstd.WithEncoderLevel(zstd.SpeedFastest), zstd.WithWindowSize(zstdWindow),
-			zstd.WithZeroFrames(true)) // nothing is a frame, too: an empty body would be no zstd
+			zstd.WithZeroFrames(true)) // an empty body is a frame, too, since zstd requires one
 		if err != nil {
 			panic(err)
 		}
@@ -52,8 +52,8 @@ var encoders = map[string]*sync.Pool{
 }
 
 // negotiate chooses the coding by the Accept-Encoding headers (RFC 9110, 12.5.3): the one with the
-// highest weight, of equals zstd before gzip before none. "*" stands for gzip alone: a client that
-// names nothing is not known to have zstd. An item that cannot be parsed is ignored.
+// highest weight, and of equals zstd before gzip before none. "*" means only gzip, since a client
+// that names no coding may not know zstd. negotiate ignores an item that it cannot parse.
 func negotiate(acceptEncoding []string) string {
 	weights := make(map[string]float64)
 	for item := range strings.SplitSeq(strings.Join(acceptEncoding, ","), ",") {
@@ -78,7 +78,7 @@ func negotiate(acceptEncoding []string) string {
 	return best
 }
 
-// weight reads the q of one item; 1 when there is none.
+// weight reads the q of one item; 1 if there is none.
 func weight(params string) (float64, bool) {
 	name, value, given := strings.Cut(strings.TrimSpace(params), "=")
 	if !given {

@@ -12,8 +12,8 @@ import (
 // exportRequest is one export.
 type exportRequest struct {
 	selection
-	array    bool // one JSON array rather than a line for each event
-	progress bool // lines between the events tell how far it has come
+	array    bool // one JSON array instead of one line per event
+	progress bool // with lines of progress between the events
 	limit    int  // of a part alone; 0: all
 }
 
@@ -49,7 +49,7 @@ func (h *handler) parseExport(r *http.Request) (req exportRequest, err error) {
 	return req, h.mayRead(r, req.topic)
 }
 
-// parseForm reads whose events are wanted, and how the answer looks.
+// parseForm reads the scope, and the format of the answer.
 func (r *exportRequest) parseForm(p httpapi.Params) error {
 	scope, err1 := p.Choice("scope", scopeStore, scopeFleet)
 	partial, err2 := partialParam(p)
@@ -65,8 +65,7 @@ func (r *exportRequest) parseForm(p httpapi.Params) error {
 	return nil
 }
 
-// parseOrder reads which way round, and behind which event: a point that need not be one of an
-// event's.
+// parseOrder reads the order, and the point after which to start: it need not be that of an event.
 func (r *exportRequest) parseOrder(p httpapi.Params) error {
 	order, err1 := p.Choice("order", orderAsc, orderDesc)
 	ts, err2 := p.Whole("afterTs", 0, 0, wire.MaxTS)
@@ -80,12 +79,12 @@ func (r *exportRequest) parseOrder(p httpapi.Params) error {
 		return httpapi.BadParam("afterTs", "it goes with afterId; give both or neither")
 	case has:
 		r.query.After = &eventlog.Point{TS: ts, ID: id}
-		r.continued = true // the events that were sent up to there are not known here
+		r.continued = true // the earlier events are not known here
 	}
 	return nil
 }
 
-// parsePart reads which part of this sidecar is meant, and how much of it.
+// parsePart reads which part of this sidecar to export, and how much of it.
 func (r *exportRequest) parsePart(p httpapi.Params) (err error) {
 	if !p.Has("part") {
 		return nil
@@ -104,9 +103,9 @@ func (r *exportRequest) parsePart(p httpapi.Params) (err error) {
 	return err
 }
 
-// exportRange reads fromTs and toTs, both inclusive. toTs is by default the present, as it is when
-// the export begins; a fromTs beyond that selects nothing, so that a client may go on from where
-// its last export ended.
+// exportRange reads fromTs and toTs, both inclusive. The default of toTs is the time when the
+// export begins. A fromTs beyond that selects nothing, so a client may continue from the end of its
+// last export.
 func (h *handler) exportRange(p httpapi.Params) (from, to int64, err error) {
 	from, err1 := p.Whole("fromTs", 0, 0, wire.MaxTS)
 	given, err2 := p.Text("toTs")

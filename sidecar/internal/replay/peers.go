@@ -36,8 +36,8 @@ func (h *handler) peers(w http.ResponseWriter, r *http.Request) {
 // maxPeerIDsBytes bounds the body of POST /peer/ids: MaxPeerIDs ids, each character escaped.
 const maxPeerIDsBytes = 4 << 20
 
-// peerIDs says at which ts the store, else the spool, or the part that is named holds each id; null
-// where it does not, or where the event has another key than the one asked for.
+// peerIDs returns for each id the ts at which the named part, or without one the store, else the
+// spool, holds it; null if it does not, or if the event has another key than the requested one.
 func (h *handler) peerIDs(w http.ResponseWriter, r *http.Request) {
 	times, err := h.timesOf(w, r)
 	if err != nil {

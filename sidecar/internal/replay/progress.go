@@ -6,14 +6,14 @@ import (
 	"time"
 )
 
-// progressEvery is how often an export that was asked for progress tells it.
+// progressEvery is the time between two lines of progress in an export.
 const progressEvery = 500 * time.Millisecond
 
-// progressLook is how many events pass between two looks at the clock.
+// progressLook is how many events pass between two readings of the clock.
 const progressLook = 256
 
-// progress tells between the events of an export how many came from where, as lines of the form
-// {"progress":[{"part":"store of node-1","events":17},…]}. A nil *progress tells nothing.
+// progress writes, between the events of an export, how many came from each part, as lines of the
+// form {"progress":[{"part":"store of node-1","events":17},…]}. A nil *progress writes nothing.
 type progress struct {
 	told time.Time
 	seen int
@@ -55,7 +55,7 @@ func (p *progress) line(out *body, in reading) {
 	}
 }
 
-// partsText is counts as a header has them: "store of node-1=17, spool of node-2=4".
+// partsText is the text of counts in a header: "store of node-1=17, spool of node-2=4".
 func partsText(parts []PartCount) string {
 	texts := make([]string, len(parts))
 	for i, p := range parts {
@@ -64,7 +64,7 @@ func partsText(parts []PartCount) string {
 	return strings.Join(texts, ", ")
 }
 
-// missingText is names as a header has them.
+// missingText is the text of names in a header.
 func missingText(names []string) string {
 	texts := make([]string, len(names))
 	for i, name := range names {
@@ -73,8 +73,8 @@ func missingText(names []string) string {
 	return strings.Join(texts, ", ")
 }
 
-// headerText is a name as it can stand in a list in a header: with % and two hexadecimal digits for
-// each byte that is not visible ASCII, or would end it.
+// headerText is a name in the form for a list in a header. Each byte that is not visible ASCII, or
+// that would end the name, becomes % and two hexadecimal digits.
 func headerText(name string) string {
 	var b strings.Builder
 	for i := range len(name) {

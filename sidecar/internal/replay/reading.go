@@ -13,20 +13,20 @@ import (
 
 // reading yields the events that a request selects. It is for one goroutine.
 type reading interface {
-	// events yields it in order. Errors are *wire.Error where the client may know them, and the
-	// last thing that is yielded.
+	// events yields the events in order. An error is the last value, and a *wire.Error if the
+	// client may know it.
 	events() iter.Seq2[item, error]
 	// missing names the parts that are left out; it is final once events has ended.
 	missing() []string
 	// behind are the parts that have not come as far as the last event.
 	behind() []Behind
-	// parts counts the events of each part; nil where there is one.
+	// parts counts the events of each part; nil if there is only one.
 	parts() []PartCount
 	close()
 }
 
-// item is one event: of this sidecar, or the text of it that another one sent, which is valid until
-// the next item.
+// item is one event: of this sidecar, or the text of an event from another sidecar, which is valid
+// until the next item.
 type item struct {
 	at    eventlog.Point
 	event *wire.Event // nil: text has it
@@ -72,7 +72,7 @@ type local struct {
 	source  Scanner // nil: a spool that has nothing of the topic
 	what    selection
 	most    int
-	beat    time.Duration // the time between beats while nothing is found; 0: none
+	beat    time.Duration // the time between beats while it finds no event; 0: none
 	release func()        // nil: nothing
 }
 
@@ -105,7 +105,7 @@ func (l *local) events() iter.Seq2[item, error] {
 	}
 }
 
-// pages reads page by page. A topic that does not exist has none; nil is a beat.
+// pages reads page by page. A topic that does not exist has none; a nil page is a beat.
 func (l *local) pages() iter.Seq2[[]*eventlog.Record, error] {
 	return func(yield func([]*eventlog.Record, error) bool) {
 		q := l.what.query
@@ -133,10 +133,10 @@ func (l *local) pages() iter.Seq2[[]*eventlog.Record, error] {
 	}
 }
 
-// errLeft says that the reader of a reading wants no more.
+// errLeft says that the consumer of a reading wants no more.
 var errLeft = errors.New("nobody reads on")
 
-// scan reads one page, and calls alive each time that takes another beat.
+// scan reads one page, and calls alive whenever another beat has passed meanwhile.
 func (l *local) scan(q eventlog.ScanQuery, b eventlog.Bounds, alive func() bool) ([]*eventlog.Record, error) {
 	if l.beat == 0 {
 		return l.source.Scan(l.ctx, l.what.topic, q, b)
@@ -151,7 +151,7 @@ func (l *local) scan(q eventlog.ScanQuery, b eventlog.Bounds, alive func() bool)
 		defer close(done)
 		page, err = l.source.Scan(ctx, l.what.topic, q, b)
 	}()
-	defer func() { // also where alive panics, as a write to a client that left does
+	defer func() { // also if alive panics, as a write to a client that left does
 		cancel()
 		<-done
 	}()

@@ -1,8 +1,8 @@
-// Package replay answers questions about the past over HTTP: GET /replay hands out pages of a
-// topic, GET /export all of a stretch of it, both by (ts, id). It reads events and turns them into
-// JSON; it knows nothing of publishing, of consumer groups, or of how a store keeps its order.
-// Other sidecars are reached through a Fleet; they ask this one for its identity and for single
-// parts (peers.go).
+// Package replay answers questions about the past over HTTP: GET /replay returns pages of a topic,
+// GET /export all events of a range of times, both by (ts, id). It reads events and turns them into
+// JSON; it knows nothing of publishing, of consumer groups, or of how a store keeps its order. It
+// reaches other sidecars through a Fleet. They ask this one for its identity and for single parts
+// (peers.go).
 //
 // An answer is complete or visibly broken: an error before the first byte is an ordinary JSON
 // error, a later one ends the body without its proper end.
@@ -25,9 +25,9 @@ import (
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog"
 )
 
-// Source is where events are read from: an eventlog.Reader, or several stores merged into one
-// order. Its methods may be called from many goroutines at once and keep the promises of
-// eventlog.Reader's methods of the same name.
+// Source is the origin of events: an eventlog.Reader, or several stores merged into one order. Its
+// methods are safe for concurrent use and keep the promises of eventlog.Reader's methods of the
+// same name.
 type Source interface {
 	Scanner
 	Lookup(ctx context.Context, topic, id string) (*eventlog.Record, error)
@@ -38,15 +38,15 @@ type Scanner interface {
 	Scan(ctx context.Context, topic string, q eventlog.ScanQuery, b eventlog.Bounds) ([]*eventlog.Record, error)
 }
 
-// Config is what a handler is built from.
+// Config is what a handler needs.
 type Config struct {
-	// Store answers scope=store: this sidecar's store, with its spool where there is one.
+	// Store answers scope=store: this sidecar's store, with its spool if there is one.
 	Store Source
 	// Parts are the store and the spool by themselves, for other sidecars.
 	Parts Parts
 	// Self is this sidecar's identity for the others; nil: none.
 	Self func() Peer
-	// Fleet answers scope=fleet. nil says that this sidecar knows no others: its store is the
+	// Fleet answers scope=fleet. nil means that this sidecar knows no others: its store is the
 	// fleet.
 	Fleet Fleet
 	// Access says which topics a client may replay; nil lets every client replay all.
@@ -58,11 +58,11 @@ type Config struct {
 	Audit *audit.Log
 	// Now is the clock behind toTs=now; nil means time.Now.
 	Now func() time.Time
-	// StallTimeout is how long a client may take to accept one write before its connection is cut;
-	// 0 means the default of 5 minutes.
+	// StallTimeout is how long a client may take to accept one write before its connection is
+	// closed; 0 means the default of 5 minutes.
 	StallTimeout time.Duration
-	// Beat is after how long of looking without finding a part's answer says that it is alive; 0
-	// means the default of 5 seconds.
+	// Beat is the time without an event after which a part's answer sends a sign of life; 0 means
+	// the default of 5 seconds.
 	Beat time.Duration
 }
 
@@ -72,8 +72,8 @@ const (
 )
 
 // The bounds of one page that is read from a source: the memory that an answer of any length needs
-// beside its buffers. 1,024 leaves room for a page of the default limit and the event that says
-// whether more follow.
+// in addition to its buffers. 1,024 events are enough for a page of the default limit and the event
+// that shows whether more follow.
 const (
 	pageEvents = 1024
 	pageBytes  = 1 << 20
@@ -111,7 +111,7 @@ func New(c Config) http.Handler {
 }
 
 // replay answers one page: {"topic","events","count","next"}. The events come before their count,
-// so that they need not be held until they are counted.
+// so that replay need not hold them until they are counted.
 func (h *handler) replay(w http.ResponseWriter, r *http.Request) {
 	req, err := h.parseReplay(r)
 	if err != nil {
@@ -120,7 +120,7 @@ func (h *handler) replay(w http.ResponseWriter, r *http.Request) {
 	}
 	out := h.newBody(w, r, "application/json")
 	defer out.release()
-	// One event more than asked for tells whether a next page has any.
+	// One event more than requested shows whether a next page has any.
 	in, err := h.open(r.Context(), req.selection, req.limit+1)
 	if err != nil {
 		out.fail(err)
@@ -165,7 +165,7 @@ func (h *handler) replay(w http.ResponseWriter, r *http.Request) {
 	out.finish(nil)
 }
 
-// export answers everything between two times, one event per line or as one array.
+// export answers with everything between two times, one event per line or as one array.
 func (h *handler) export(w http.ResponseWriter, r *http.Request) {
 	req, err := h.parseExport(r)
 	if err != nil {
@@ -197,7 +197,7 @@ func (h *handler) export(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set(HeaderEmpty, "1")
 	}
 	if req.part == PartSpool && !out.headOnly() {
-		out.flush() // it says that the spool is frozen
+		out.flush() // it shows that the spool is frozen
 	}
 
 	progress := h.newProgress(req)

@@ -26,13 +26,13 @@ const (
 	orderDesc = "desc"
 )
 
-// selection selects events: of one topic in one scope, the ones that query selects down to the
+// selection selects events: of one topic in one scope, those that query selects, as far as the
 // floor.
 type selection struct {
 	topic string
 	scope string
 	query eventlog.ScanQuery
-	// floor ends a descending scan before this point, as After begins an ascending one behind it.
+	// floor ends a descending scan before this point, as After begins an ascending one after it.
 	floor *eventlog.Point
 
 	part string // "": all of it
@@ -44,7 +44,7 @@ type selection struct {
 	continued bool
 }
 
-// aboveFloor is the part of a page that comes before the floor is reached.
+// aboveFloor returns the events of a page before the floor.
 func (s selection) aboveFloor(page []*eventlog.Record) []*eventlog.Record {
 	if s.floor == nil {
 		return page
@@ -57,8 +57,8 @@ func (s selection) aboveFloor(page []*eventlog.Record) []*eventlog.Record {
 	return page
 }
 
-// view has the parameters that all pages of one replay share. Where it starts and in which order it
-// goes are independent: from, ts and afterId select the events, order turns them round. So from=ts
+// view has the parameters that all pages of one replay share. The start and the order are
+// independent: from, ts and afterId select the events, and order sets their direction. So from=ts
 // with order=desc goes from the newest event down to ts.
 type view struct {
 	topic string
@@ -85,14 +85,14 @@ func (v view) selection() selection {
 	return s
 }
 
-// replayRequest is one page that is asked for.
+// replayRequest is a request for one page.
 type replayRequest struct {
 	selection
 	view  view
 	limit int
 }
 
-// next is the cursor of the page that follows, before any event of this one.
+// next is the cursor of the following page, before any event of this one.
 func (r replayRequest) next() cursor {
 	c := cursor{view: r.view}
 	if r.continued {
@@ -157,8 +157,8 @@ func (h *handler) lookup(ctx context.Context, v view, partial bool) (eventlog.Po
 	return pointOf(rec), nil
 }
 
-// parseView reads every parameter but cursor and checks each by itself. The start of from=afterId
-// has only its ID yet.
+// parseView reads every parameter except cursor and checks each by itself. The start of
+// from=afterId has only its ID yet.
 func parseView(p httpapi.Params) (view, int, error) {
 	topic, err1 := topicParam(p, "")
 	scope, err2 := p.Choice("scope", scopeStore, scopeFleet)
@@ -170,8 +170,8 @@ func parseView(p httpapi.Params) (view, int, error) {
 	return v, int(limit), errors.Join(err1, err2, err3, err4, err5, err6)
 }
 
-// startParams reads from, ts and afterId. ts and afterId are checked whenever they are given, and
-// count when from asks for them.
+// startParams reads from, ts and afterId. It checks ts and afterId whenever they are given, and
+// uses them only if from names them.
 func startParams(p httpapi.Params) (from string, start eventlog.Point, err error) {
 	from, err1 := p.Choice("from", wire.FromEarliest, wire.FromTS, wire.FromAfterID)
 	ts, err2 := p.Whole("ts", 0, 0, wire.MaxTS)
@@ -199,8 +199,7 @@ func startParams(p httpapi.Params) (from string, start eventlog.Point, err error
 	return from, start, nil
 }
 
-// parseCursor reads the cursor and refuses parameters beside it that say something else than it
-// does.
+// parseCursor reads the cursor and refuses parameters that contradict it.
 func parseCursor(p httpapi.Params, asked view) (cursor, error) {
 	text, err := p.Text("cursor")
 	if err != nil {
@@ -229,12 +228,13 @@ func parseCursor(p httpapi.Params, asked view) (cursor, error) {
 	return c, nil
 }
 
-// mayRead says whether the sender of a request may read a topic's past.
+// mayRead returns an error unless the sender of a request may read a topic's past.
 func (h *handler) mayRead(r *http.Request, topic string) error {
 	return h.Access.From(r.Context()).May(access.Replay, topic, "")
 }
 
-// topicParam is the topic. Without one it refuses with missing, or is "" where that is "".
+// topicParam is the topic. If there is none, it returns an error with the text missing, or "" if
+// missing is "".
 func topicParam(p httpapi.Params, missing string) (string, error) {
 	topic, err := p.Text("topic")
 	switch {
@@ -251,7 +251,7 @@ func topicParam(p httpapi.Params, missing string) (string, error) {
 	return topic, nil
 }
 
-// keyParam is the key, or nil when it is not given.
+// keyParam is the key, or nil if it is not given.
 func keyParam(p httpapi.Params) (*string, error) {
 	key, err := p.Text("key")
 	if err != nil || !p.Has("key") {
@@ -260,7 +260,7 @@ func keyParam(p httpapi.Params) (*string, error) {
 	return &key, nil
 }
 
-// partialParam says whether an answer may leave out parts that cannot be asked.
+// partialParam reports whether an answer may leave out parts that cannot be asked.
 func partialParam(p httpapi.Params) (bool, error) {
 	if !p.Has("partial") {
 		return false, nil
