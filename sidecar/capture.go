@@ -13,11 +13,10 @@ import (
 	"github.com/sluice-bus/sluice/sidecar/internal/telemetry"
 )
 
-// capturesName is the file in the data folder that has the places of captures, where the log is
-// there, too.
+// capturesName is the file in the data folder with the places of captures, if the log is there too.
 const capturesName = "captures.json"
 
-// validateCaptures checks the collections that are captured.
+// validateCaptures checks the settings of captured collections.
 func (c Config) validateCaptures() (errs []error) {
 	topics := map[string]bool{}
 	for _, text := range c.Captures {
@@ -42,7 +41,7 @@ func (c Config) validateCaptures() (errs []error) {
 	return errs
 }
 
-// storeDatabase is the log's in a shared store.
+// storeDatabase is the database of the log in a shared store.
 func (c Config) storeDatabase() string {
 	return cmp.Or(capture.DatabaseOf(c.Store), mongolog.DefaultDatabase)
 }

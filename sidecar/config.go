@@ -35,13 +35,13 @@ type Config struct {
 	NodeID   string
 
 	// Of a shared store only.
-	Lease         time.Duration // without a sign of life, a sidecar's partitions go to others
+	Lease         time.Duration // without a beat, after which a sidecar's partitions go to others
 	StoreTimeout  time.Duration // of one operation, retries included
-	StoreLinger   time.Duration // after a batch of a topic, for the next one to grow
+	StoreLinger   time.Duration // after a batch of a topic, so that the next one grows
 	SpoolMaxBytes int64         // of all topics together, while the store is away
 
-	// DiskLowWater is how much of the disk has to be free for events to be stored there: bytes, 0
-	// for none, or LowWaterAuto.
+	// DiskLowWater is how much of the disk has to be free for events to be stored on it: bytes, 0
+	// for no bound, or LowWaterAuto.
 	DiskLowWater int64
 
 	// Outboxes are collections whose documents are published: a MongoDB connection string, '#' and
@@ -49,12 +49,12 @@ type Config struct {
 	Outboxes []string
 
 	// Captures are collections whose changes are published: DATABASE.COLLECTION, in Store, or as in
-	// Outboxes; with =TOPIC behind it, or without. CaptureReread has all of their documents
-	// published once, for each word that it is given.
+	// Outboxes; =TOPIC may follow. For each new word in CaptureReread, all of their documents are
+	// published once.
 	Captures      []string
 	CaptureReread string
 
-	// DaprApp is an application that was written for Dapr, and is given the events of its
+	// DaprApp is an application that was written for Dapr, and gets the events of its
 	// subscriptions: http://127.0.0.1:PORT; "" for none. DaprAppID names its consumer groups; "":
 	// NodeID.
 	DaprApp, DaprAppID string
@@ -62,7 +62,7 @@ type Config struct {
 	DaprAppIdentity string
 
 	ControlPlane    string              // host:port or unix:/path; "" for none
-	ControlAccess   access.ClientConfig // how to come in there
+	ControlAccess   access.ClientConfig // credentials for it
 	ReplayAdvertise string              // the replay API's address for other sidecars; "": as it is bound
 	Policies        string              // a file; "" for the defaults, or those of the control plane
 	AuthConfig      string
@@ -70,20 +70,20 @@ type Config struct {
 	Insecure        bool // listen beyond loopback without authentication, and use other machines without TLS
 
 	Peers         []string            // replay APIs of other sidecars, beside those of the control plane
-	PeerTokenFile string              // what sidecars know each other by; "": nothing
-	PeerAccess    access.ClientConfig // TLS to the others; its TokenFile is not for here
+	PeerTokenFile string              // the tokens between sidecars; "": none
+	PeerAccess    access.ClientConfig // TLS to the other sidecars; its TokenFile is not used
 
-	AuditTopics []string // whose accesses are logged; none: off
-	AuditFile   string   // where to; "": Logger
+	AuditTopics []string // topics whose accesses are logged; none: off
+	AuditFile   string   // a file; "": Logger
 
 	Limits            wire.Limits
-	MaxTopicLabels    int           // topics past it share one metrics label
-	MaxTopics         int           // topics of the store past which none is made
-	MaxGroups         int           // the same of consumer groups
-	MaxTopicsEach     int           // topics made for one identity past which none is made for it; 0: any number
-	MaxGroupsEach     int           // the same of consumer groups
-	MaxScheduled      int           // scheduled events of a topic past which none is scheduled, about
-	GroupExpiry       time.Duration // after which a group goes that has settled nothing and has no members; 0: never
+	MaxTopicLabels    int           // further topics share one metrics label
+	MaxTopics         int           // topics of the store; no more are created
+	MaxGroups         int           // consumer groups of the store, likewise
+	MaxTopicsEach     int           // topics created for one identity; 0: any number
+	MaxGroupsEach     int           // consumer groups created for one identity, likewise
+	MaxScheduled      int           // scheduled events of a topic, approximately
+	GroupExpiry       time.Duration // how long a group may be unused; 0: for ever
 	DrainTimeout      time.Duration // how long a graceful stop may take
 	SlowClientTimeout time.Duration // without progress in reading
 	ReceiveTimeout    time.Duration // of a message or a body, once it has begun
@@ -190,8 +190,8 @@ func (c Config) listeners() []listener {
 	return []listener{{"listen", c.Listen}, {"replay-listen", c.ReplayListen}, {"ops-listen", c.OpsListen}}
 }
 
-// isName says whether a text can name a sidecar to people and in headers, which lose the space
-// around it.
+// isName reports whether a text can name a sidecar to people and in headers, which lose surrounding
+// spaces.
 func isName(text string) bool {
 	return utf8.ValidString(text) && text == strings.TrimSpace(text) && !strings.ContainsFunc(text, unicode.IsControl)
 }

@@ -34,7 +34,7 @@ func (s *Sidecar) openPolicies(context.Context) (err error) {
 		return err
 	}
 	if s.cfg.ControlPlane != "" {
-		s.file = nil // it is not followed: the control plane says what changes
+		s.file = nil // its changes are not followed, since the control plane sends them
 		return s.openControl(fallback)
 	}
 	if s.file == nil {
@@ -82,7 +82,7 @@ func (s *Sidecar) replayAddress() string {
 	return listen.Address(s.replay)
 }
 
-// farewellTimeout is how long a stop waits for the control plane's answer.
+// farewellTimeout bounds a stop's wait for the control plane's answer.
 const farewellTimeout = 3 * time.Second
 
 // farewell tells the control plane, at the end of an orderly stop, that replays need not ask this
@@ -102,12 +102,12 @@ func (s *Sidecar) farewell() {
 // policyOf is the policy in force for a topic.
 func (s *Sidecar) policyOf(topic string) *policy.Effective { return s.policies.Load().Topic(topic) }
 
-// knowsPolicies says whether all policies are in force, and are not about to be found out of date.
+// knowsPolicies reports whether all policies are in force, and count as confirmed.
 func (s *Sidecar) knowsPolicies() bool {
 	return s.control == nil || s.control.Cached() && s.control.Confirmed()
 }
 
-// shares are the control plane's part in a publish, nil without one.
+// shares is the control plane's part in a publish, nil without one.
 func (s *Sidecar) shares() admit.Quota {
 	if s.quota == nil {
 		return nil
@@ -115,7 +115,7 @@ func (s *Sidecar) shares() admit.Quota {
 	return s.quota
 }
 
-// awaitPolicies makes a start wait for the control plane, for a moment. After that the sidecar
+// awaitPolicies makes a start wait for the control plane, for a short time. After that the sidecar
 // serves with the policies that it has.
 func (s *Sidecar) awaitPolicies(ctx context.Context) {
 	if s.control == nil {

@@ -17,7 +17,7 @@ func (c Config) daprGroup() string {
 	return c.DaprAppID
 }
 
-// validateDaprApp checks the settings about such an application.
+// validateDaprApp checks the settings of such an application.
 func (c Config) validateDaprApp() (errs []error) {
 	if c.DaprApp == "" {
 		if c.DaprAppID != "" {
@@ -40,7 +40,7 @@ func (c Config) validateDaprApp() (errs []error) {
 	return errs
 }
 
-// openDaprApp makes the application's side, if there is one.
+// openDaprApp makes the package's App, if an application is configured.
 func (s *Sidecar) openDaprApp(context.Context) error {
 	if s.cfg.DaprApp == "" {
 		return nil

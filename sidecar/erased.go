@@ -9,9 +9,9 @@ import (
 	"github.com/sluice-bus/sluice/internal/pause"
 )
 
-// erasures are the topics of which other sidecars have erased events, until the groups here have
-// let go of these. A topic waits once, however many signals name it, so that there are never more
-// than topics.
+// erasures are the topics of which other sidecars have erased events, until the groups here no
+// longer hold these. Each topic waits once, however many signals name it, so there are never more
+// entries than topics.
 type erasures struct {
 	mu     sync.Mutex
 	topics map[string]bool
@@ -22,7 +22,7 @@ func newErasures() *erasures {
 	return &erasures{topics: map[string]bool{}, some: pause.NewWake()}
 }
 
-// add does not block.
+// add adds topics. It does not block.
 func (e *erasures) add(topics ...string) {
 	e.mu.Lock()
 	for _, topic := range topics {
@@ -32,7 +32,7 @@ func (e *erasures) add(topics ...string) {
 	e.some.Set()
 }
 
-// drain removes and returns the topics that wait.
+// drain removes and returns the waiting topics.
 func (e *erasures) drain() map[string]bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -42,7 +42,7 @@ func (e *erasures) drain() map[string]bool {
 }
 
 // run rechecks one topic after the other until ctx ends, and returns nil then. It tries a topic
-// again where that fails.
+// again after a failure.
 func (e *erasures) run(ctx context.Context, recheck func(ctx context.Context, topic string) error, logger *slog.Logger) error {
 	retry := pause.Backoff{First: time.Second, Most: time.Minute}
 	for {

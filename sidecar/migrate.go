@@ -16,19 +16,19 @@ import (
 // MigrateConfig is what a migration of a store in MongoDB needs.
 type MigrateConfig struct {
 	Store    string // a MongoDB connection string
-	Policies string // a file; "" leaves alone what depends on policies
+	Policies string // a file; "": times that depend on policies stay
 	DryRun   bool
-	// Progress is told how far a step has come; it may be nil.
+	// Progress is called with the progress of a step; it may be nil.
 	Progress func(step string, done, total int64)
 	Logger   *slog.Logger
 }
 
-// MigrateReport is what a migration did, or would do.
+// MigrateReport lists the changes that a migration made, or would make.
 type MigrateReport = mongolog.MigrateReport
 
-// Migrate brings the indexes of a store in MongoDB, and the times at which its documents expire, to
-// what this version and the policies want. It is safe to run twice, and next to sidecars that use
-// the store. Settings that are wrong are a *ConfigError.
+// Migrate gives the documents and collections of a store in MongoDB the indexes and expiry times
+// that this version and the policies require. It is safe to run twice, and while sidecars use the
+// store. An error about wrong settings is a *ConfigError.
 func Migrate(ctx context.Context, cfg MigrateConfig) (MigrateReport, error) {
 	if !setting.IsMongoDB(cfg.Store) {
 		return MigrateReport{}, &ConfigError{Err: errors.New("store: only a store in MongoDB is migrated (mongodb://… or mongodb+srv://…); an embedded log migrates itself when it is opened")}

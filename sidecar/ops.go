@@ -41,7 +41,7 @@ type status struct {
 type storeStatus struct {
 	URL   string `json:"url"`
 	ID    string `json:"id"`
-	State string `json:"state"` // one of those below
+	State string `json:"state"` // one of the states below
 	// UnmetConcerns are the write concerns of topics whose events are refused, because fewer
 	// members of the store acknowledge them than that, by topic.
 	UnmetConcerns map[string]string `json:"unmet_concerns,omitempty"`
@@ -51,7 +51,7 @@ type storeStatus struct {
 const (
 	stateOK       = "ok"
 	stateAway     = "away"      // publishes are spooled, or refused
-	stateDraining = "draining"  // it is back, and gets what was spooled
+	stateDraining = "draining"  // it is back, and gets the spooled events
 	stateFull     = "full"      // it is away, and the spool is full
 	stateDisk     = "disk_full" // the disk has too little room for events
 	stateFailed   = "failed"
@@ -59,7 +59,7 @@ const (
 	stateStopping = "stopping"
 )
 
-// startOps serves the ops listener before the store is open, since that may take long: on a full
+// startOps serves the ops listener before the store is open, since opening may take long: on a full
 // disk, until there is room.
 func (s *Sidecar) startOps(ctx context.Context) (err error) {
 	const name = "ops-listen"
@@ -72,8 +72,8 @@ func (s *Sidecar) startOps(ctx context.Context) (err error) {
 	return nil
 }
 
-// opsHandler serves the ops listener. Until the sidecar is assembled it knows no more than that the
-// process lives.
+// opsHandler serves the ops listener. Until the sidecar is assembled, it reports only that the
+// process is alive.
 func (s *Sidecar) opsHandler() http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) {
@@ -116,7 +116,7 @@ func writeText(w http.ResponseWriter, text string) {
 	_, _ = w.Write([]byte(text)) // the client went away
 }
 
-// storeState says whether publishes can be accepted, and if not, why.
+// storeState returns whether publishes can be accepted, and if not, why.
 func (s *Sidecar) storeState() (state, detail string) {
 	if s.stopping.Load() {
 		return stateStopping, "the sidecar is stopping"
@@ -127,7 +127,7 @@ func (s *Sidecar) storeState() (state, detail string) {
 	return s.store.state()
 }
 
-// storeURL is the store's as everybody may see it.
+// storeURL is the store's URL without secrets.
 func (s *Sidecar) storeURL() string {
 	if s.store.shared == nil {
 		return s.cfg.Store
@@ -135,7 +135,7 @@ func (s *Sidecar) storeURL() string {
 	return secrets.Without(s.cfg.Store)
 }
 
-// authFailures counts wrong tokens of everybody, peers too.
+// authFailures counts wrong tokens of all clients, including peers.
 func (s *Sidecar) authFailures() (refused, unseen int64) {
 	refused, unseen = s.access.Failures()
 	r, u := s.peerTokens.Failures()

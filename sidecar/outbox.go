@@ -32,7 +32,7 @@ func (s *Sidecar) openOutboxes(context.Context) error {
 	return nil
 }
 
-// unread are the topics whose news the outboxes and captures need.
+// unread are the topics whose signals the outboxes and captures need.
 func (s *Sidecar) unread() (topics []string) {
 	if len(s.cfg.Outboxes) > 0 {
 		topics = append(topics, outbox.Topic)
@@ -63,7 +63,7 @@ func (p sourcePublisher) Publish(ctx context.Context, items []wire.PublishItem, 
 	return err
 }
 
-// MaxEvents is the burst of the topic: more at once are never admitted.
+// MaxEvents is the burst of the topic: no larger call is ever admitted.
 func (p sourcePublisher) MaxEvents(topic string) int {
 	if limits := p.policy(topic).Publish; limits.Rate > 0 {
 		return limits.Burst

@@ -79,7 +79,7 @@ func (s *Sidecar) history() http.Handler {
 	return replay.New(cfg)
 }
 
-// self describes this sidecar to the others.
+// self is this sidecar's description for the others.
 func (s *Sidecar) self() replay.Peer {
 	return replay.Peer{
 		NodeID: s.cfg.NodeID, Instance: s.instance, StoreID: s.store.id(), Shared: s.store.shared != nil, Version: s.cfg.Version,
@@ -95,8 +95,8 @@ func (s *Sidecar) parts() replay.Parts {
 	return p
 }
 
-// knownPeers are the other sidecars that the control plane and the settings name; one that both
-// name is listed twice.
+// knownPeers are the other sidecars that the control plane and the settings name. A sidecar that
+// both name is listed twice.
 func (s *Sidecar) knownPeers() []federation.Peer {
 	var peers []federation.Peer
 	if s.control != nil {
@@ -118,15 +118,15 @@ func (s *Sidecar) unknownPeers() string {
 	return fmt.Sprintf("the control plane (%s)", s.cfg.ControlPlane)
 }
 
-// peer is another sidecar's replay API, as the status shows it.
+// peer is another sidecar's replay API in the status.
 type peer struct {
-	NodeID  string `json:"node_id"` // "" where the settings name an address alone
+	NodeID  string `json:"node_id"` // "" if the settings name only an address
 	StoreID string `json:"store_id"`
 	Address string `json:"address"`
 	Gone    bool   `json:"gone,omitempty"` // it has left, or the control plane cannot reach it
 }
 
-// peers are the other sidecars, as far as they are known without asking them.
+// peers are the other sidecars, as far as this one knows without asking them.
 func (s *Sidecar) peers() []peer {
 	peers := []peer{} // [] rather than null
 	listed := map[string]bool{s.replayAddress(): true}

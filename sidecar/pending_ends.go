@@ -9,8 +9,8 @@ import (
 	"github.com/sluice-bus/sluice/internal/atomicfile"
 )
 
-// pendingEndsName is the file in the data folder that has the ids of lives whose ends the store has
-// not heard of, one a line; see roster.PendingEnds.
+// pendingEndsName is the file in the data folder with the ids of lives whose ends the store does
+// not know yet, one per line; see roster.PendingEnds.
 const pendingEndsName = "pending-ends"
 
 // pendingEndsFile is a roster.PendingEnds.

@@ -1,6 +1,6 @@
-// Package sidecar is one sidecar: New assembles its parts from a Config, Run owns everything that
-// they start and stops it in order. It must not know flags, the environment or the process that it
-// runs in.
+// Package sidecar is one sidecar: New assembles its parts from a Config. Run owns everything that
+// they start, and stops it in order. The package must not know flags, the environment or the
+// process that it runs in.
 package sidecar
 
 import (
@@ -49,17 +49,17 @@ type Sidecar struct {
 	instance string // names this life of the process
 
 	app, replay, ops net.Listener
-	access           *access.Access     // nil: everybody may do everything
+	access           *access.Access     // nil: every client may do everything
 	peerKey          *access.PeerKey    // nil without a control plane
-	peerTokens       *access.PeerTokens // nil: sidecars show each other nothing
+	peerTokens       *access.PeerTokens // nil: sidecars do not authenticate to each other
 	audit            *audit.Log         // nil: off
-	auditFile        *os.File           // nil where audit writes to the log
+	auditFile        *os.File           // nil if audit writes to the log
 
 	store     store
 	metrics   *telemetry.Metrics
 	tracing   *tracing.Tracing // nil: off
 	policies  *policy.Current
-	file      *policyfile.Source // nil where no policies file is followed
+	file      *policyfile.Source // nil if no policies file is followed
 	control   *control.Control   // nil without a control plane, as is quota
 	quota     *quota.Client
 	tails     *tail.Tails
@@ -73,20 +73,20 @@ type Sidecar struct {
 	outboxes  []*outbox.Drainer
 	captures  []*capture.Capture
 	scheduler *schedule.Scheduler
-	daprApp   *daprapp.App      // nil where no application is given events
+	daprApp   *daprapp.App      // nil if no application gets events
 	fleet     *federation.Fleet // nil where there are no other sidecars
 
 	opsServer errgroup.Group // serves the ops listener
 	endOps    context.CancelFunc
 
 	assembled, serving, stopping atomic.Bool
-	// abort ends the work of the groups when stopping has taken too long.
+	// abort ends the work of the groups if stopping takes too long.
 	abort context.CancelFunc
 }
 
-// New opens the log, the policies and the listeners. The sidecar that it returns serves the ops
-// listener and nothing else yet. The caller must call Run, which also closes it. Settings that are
-// wrong are a *ConfigError.
+// New opens the log, the policies and the listeners. The returned sidecar serves the ops listener
+// and nothing else yet. The caller must call Run, which also closes it. An error about wrong
+// settings is a *ConfigError.
 func New(ctx context.Context, cfg Config) (*Sidecar, error) {
 	if err := cfg.Validate(); err != nil {
 		return nil, err
@@ -120,7 +120,7 @@ func (s *Sidecar) openAccess(context.Context) (err error) {
 	return nil
 }
 
-// openTelemetry makes the metrics, and tracing if there is a place for spans.
+// openTelemetry makes the metrics, and tracing if spans are exported.
 func (s *Sidecar) openTelemetry(context.Context) (err error) {
 	s.tracing = tracing.New(tracing.Config{
 		Tracer: s.cfg.Exports.Tracer(),
@@ -222,18 +222,18 @@ func (s *Sidecar) assemble(context.Context) error {
 	return nil
 }
 
-// Addresses are the addresses really bound.
+// Addresses are the addresses to which the listeners are bound.
 func (s *Sidecar) Addresses() (app, replay, ops string) {
 	return listen.Address(s.app), listen.Address(s.replay), listen.Address(s.ops)
 }
 
-// Held is how many bytes of the heap the collector's headroom need not cover: memory that is kept
-// for as long as the sidecar lives, and the memory of connections.
+// Held is how many bytes of the heap the garbage collector's headroom need not cover: memory that
+// the sidecar keeps as long as it lives, and the memory of connections.
 func (s *Sidecar) Held() int64 { return s.store.held() + s.memory.Used() }
 
-// Run serves until ctx ends, then stops in order: no new ops, those under way answered, connections
-// closed, groups saved and released, the log closed. It calls ready once it serves. The error says
-// why it could not serve, or what a stop left undone.
+// Run serves until ctx ends. Then it stops in order: it refuses new ops, answers those under way,
+// closes connections, saves and releases groups, and closes the log. It calls ready once it serves.
+// The error says why it could not serve, or what a stop did not complete.
 func (s *Sidecar) Run(ctx context.Context, ready func() error) error {
 	defer s.release()
 	// The goroutines outlive ctx: stop ends them in order.
@@ -245,9 +245,9 @@ func (s *Sidecar) Run(ctx context.Context, ready func() error) error {
 	defer endServers()
 	defer endStore()
 
-	var ownership errgroup.Group // what groups and the writer need to the last
+	var ownership errgroup.Group // groups and the writer need it to the end
 	ownership.Go(func() error { return s.store.roster.Run(storeCtx) })
-	// ends when the spool, or an outbox, turns out to be another store's, or a capture cannot begin
+	// ends if the spool, or an outbox, is another store's, or a capture cannot begin
 	foreign, stopForeign := context.WithCancel(lasting)
 	defer stopForeign()
 	unlessForeign := func(ctx context.Context, run func(context.Context) error) func() error {
@@ -277,7 +277,7 @@ func (s *Sidecar) Run(ctx context.Context, ready func() error) error {
 	} {
 		servers.Go(func() error {
 			if srv.name == "listen" {
-				<-waited // what connects meanwhile waits, so that its first publishes are limited
+				<-waited // connections wait meanwhile, so first publishes are limited
 			}
 			return srv.http.Serve(serversCtx, s.access.Listener(srv.name, s.bounded(srv.name, srv.ln)))
 		})
@@ -344,8 +344,8 @@ func (s *Sidecar) Run(ctx context.Context, ready func() error) error {
 	return err
 }
 
-// bounded lets only so many connections in at a listener. With TLS the one that is refused is only
-// closed.
+// bounded admits only so many connections at a listener. With TLS a refused connection is closed
+// without an answer.
 func (s *Sidecar) bounded(name string, ln net.Listener) net.Listener {
 	s.metrics.ConnectionsRefused(name, 0)
 	clear := ln.Addr().Network() == "unix" || s.access.TLS() == nil
@@ -366,7 +366,7 @@ func (s *Sidecar) server(ln net.Listener, h http.Handler, conn func(context.Cont
 	return &httpapi.Server{Handler: guard.Handler(h), Logger: s.cfg.Logger, DrainTimeout: s.cfg.DrainTimeout, ConnContext: conn}
 }
 
-// stop is the order of a graceful stop, under a deadline.
+// stop makes a graceful stop in order, within DrainTimeout.
 func (s *Sidecar) stop(ctx context.Context, endServers func() error) error {
 	s.stopping.Store(true)
 	ctx, cancel := context.WithTimeout(ctx, s.cfg.DrainTimeout)
@@ -374,11 +374,11 @@ func (s *Sidecar) stop(ctx context.Context, endServers func() error) error {
 	defer context.AfterFunc(ctx, s.abort)()
 
 	s.gateway.Shutdown(ctx)    // ops under way are answered, WebSockets closed, events given back uncounted
-	s.stopDaprApp(ctx)         // the application answers for what it was given
+	s.stopDaprApp(ctx)         // the application answers for its events
 	serversErr := endServers() // HTTP requests under way finish
 	groupsErr := s.groups.Stop(ctx)
 	s.writer.Stop(ctx)
-	s.abort() // of what may still ask for groups' figures
+	s.abort() // ends further queries of groups' figures
 	return errors.Join(serversErr, groupsErr)
 }
 
@@ -386,7 +386,7 @@ func (s *Sidecar) stop(ctx context.Context, endServers func() error) error {
 func (s *Sidecar) release() {
 	if s.endOps != nil {
 		s.endOps()
-		_ = s.opsServer.Wait() // Run has told why it failed
+		_ = s.opsServer.Wait() // Run has reported why it failed
 	}
 	for _, ln := range []net.Listener{s.app, s.replay, s.ops} {
 		if ln != nil {
@@ -421,12 +421,12 @@ func (s *Sidecar) release() {
 	}
 }
 
-// followPolicies tells the groups about every change. It watches for the next one before it tells
-// of the last, so that none comes unseen in between.
+// followPolicies tells the groups about every change. It watches for the next change before it
+// tells them about the last one, so that it misses none.
 func (s *Sidecar) followPolicies(ctx context.Context) error {
 	for {
 		_, changed := s.policies.Watch()
-		s.groups.PoliciesChanged() // of what came before, too
+		s.groups.PoliciesChanged() // also of changes before the Watch
 		select {
 		case <-ctx.Done():
 			return nil

@@ -25,12 +25,13 @@ import (
 	"github.com/sluice-bus/sluice/sidecar/internal/wakeup"
 )
 
-// store is the sidecar's event log, with all that depends on its kind. An embedded log is the
-// sidecar's own. A shared one may be away, and other sidecars use it, too.
+// store is the sidecar's event log, with everything that depends on its kind. An embedded log
+// belongs to this sidecar alone. A shared one may be away, and other sidecars use it too.
 type store struct {
 	log    eventlog.Log
 	roster *roster.Roster
-	// way is how publishes get into the log, source how replays see it.
+	// way is the way of publishes into the log, and source is the log and its spool as replays see
+	// them.
 	way    publishWay
 	source replay.Source
 
@@ -40,27 +41,29 @@ type store struct {
 	space func() pebblelog.Space
 	// id names the store; "" while a shared one was never reached.
 	id func() string
-	// state says whether publishes can be accepted, and why not.
+	// state returns whether publishes can be accepted, and if not, why.
 	state func() (state, detail string)
 
-	// waiting counts what the spool has for the store, and unmetConcerns are the write concerns
+	// waiting counts the spooled events for the store, and unmetConcerns are the write concerns
 	// that the store does not meet, by topic.
 	waiting       func() telemetry.SpoolStat
 	unmetConcerns func() map[string]string
-	// countEvery is how often scheduled events are counted, at most.
+	// countEvery is the least time between two counts of scheduled events.
 	countEvery time.Duration
 
 	// Of a shared store only.
 	shared *sharedStore
-	// signal tells the other sidecars of what was appended here, and moved that a group was moved.
+	// signal tells the other sidecars of events that were appended here, and moved that a group has
+	// moved.
 	signal func(eventlog.Hint)
 	moved  func(eventlog.GroupName)
-	// slots says which slots of scheduled events are for this sidecar to release; nil: all.
+	// slots reports which slots of scheduled events this sidecar releases; nil: all.
 	slots func(int) bool
-	// away says that the store does not answer now.
+	// away reports whether the store does not answer now.
 	away func() bool
-	// ackTimeout is how long an ack may wait to be durable, and ackLinger for others to be saved
-	// with: the embedded log either answers at once or has failed, and a save costs little.
+	// ackTimeout is how long an ack may wait to be durable, and ackLinger how long it waits to
+	// share a save with others. The embedded log needs neither: it either answers at once or has
+	// failed, and a save costs little.
 	ackTimeout, ackLinger time.Duration
 }
 
@@ -122,11 +125,12 @@ func (s *Sidecar) openPebble(ctx context.Context, o pebblelog.Options) (*pebblel
 	return pebblelog.Open(o)
 }
 
-// openShared opens the log in MongoDB, which may not be there yet, and the spool in front of it.
+// openShared opens the log in MongoDB, which may not be reachable yet, and the spool in front of
+// it.
 func (s *Sidecar) openShared(ctx context.Context) error {
 	linger := s.cfg.StoreLinger
 	if linger == 0 {
-		linger = -1 // the log's own 0 is its default
+		linger = -1 // the log's own 0 means its default
 	}
 	log, err := mongolog.Open(mongolog.Options{
 		URL: s.cfg.Store, NodeID: s.cfg.NodeID, Timeout: s.cfg.StoreTimeout, Linger: linger, Logger: s.cfg.Logger,
@@ -207,7 +211,7 @@ func exists(path string) bool {
 	return err == nil
 }
 
-// announce tells of events that the spool has brought into the log.
+// announce announces events that the spool has moved into the log.
 func (s *Sidecar) announce(topic string, partition int, recs []*eventlog.Record) {
 	outs := make([]eventlog.Outcome, len(recs))
 	for i, rec := range recs {
@@ -216,7 +220,7 @@ func (s *Sidecar) announce(topic string, partition int, recs []*eventlog.Record)
 	s.writer.Announce(topic, partition, recs, outs)
 }
 
-// released tells of scheduled events that are in the log now.
+// released announces scheduled events that are now in the log.
 func (s *Sidecar) released(topic string, partition int, head uint64) {
 	s.tails.Heard(topic, partition, head)
 	if s.store.signal != nil {
@@ -248,7 +252,7 @@ type gatewaySpool struct {
 }
 
 // Erase erases events of a topic that wait in the spool. Other sidecars find a mark in the store,
-// and erase theirs before these get into the log.
+// and erase their events before these get into the log.
 func (s gatewaySpool) Erase(ctx context.Context, e eventlog.Erasure, r eventlog.Retention) (int, error) {
 	n, err := s.Log.Erase(ctx, e.Topic, e.Key(), e.Covers, r)
 	if err == nil {
@@ -257,7 +261,8 @@ func (s gatewaySpool) Erase(ctx context.Context, e eventlog.Erasure, r eventlog.
 	return n, err
 }
 
-// groupLog is the log as groups see it: subscribing makes the topics that publishing would.
+// groupLog is the log as groups see it: subscribing creates the topics that publishing would
+// create.
 type groupLog struct {
 	eventlog.Log
 	topics *topics.Catalog
@@ -270,7 +275,8 @@ func (l groupLog) EnsureTopic(ctx context.Context, name string, partitions int) 
 	return l.topics.EnsureIn(ctx, l.Log, name, partitions)
 }
 
-// state of a shared store: while it is away, publishes are accepted as long as the spool has room.
+// state is the state of a shared store: while it is away, publishes are accepted as long as the
+// spool has room.
 func (sh *sharedStore) state() (state, detail string) {
 	switch stats := sh.spool.Stats(); {
 	case sh.queue.Err() != nil:

@@ -135,7 +135,7 @@ func run(ctx context.Context, app *program.App, s *settings) error {
 	sc, err := sidecar.New(ctx, cfg)
 	switch {
 	case err != nil && ctx.Err() != nil:
-		return nil // a signal came before it had started
+		return nil // a signal arrived before it had started
 	case err != nil:
 		return err
 	}
@@ -152,8 +152,8 @@ func run(ctx context.Context, app *program.App, s *settings) error {
 	return sc.Run(ctx, ready)
 }
 
-// paceCollector keeps the collector's headroom free of the memory that the log keeps for good,
-// until end is called.
+// paceCollector keeps the garbage collector's headroom free of the memory that the log keeps for
+// good, until end is called.
 func paceCollector(sc *sidecar.Sidecar) (end func()) {
 	ctx, cancel := context.WithCancel(context.Background())
 	var pacing sync.WaitGroup

@@ -29,8 +29,8 @@
 //
 // Documents of one topic and key are published in the order of (ts, _id) among those that are
 // pending: a missing ts comes before all others, and _id decides where ts is the same. Reading goes
-// by status, never by a position, so a document that becomes visible late, with an older ts, is
-// published all the same, then. Documents without a key are published in about that order.
+// by status, never by a position. So a document that becomes visible late, with an older ts, is
+// still published then. Documents without a key are published in about that order.
 //
 // A look at a large outbox takes several reads, and may find a document without the one before it:
 // that became visible after the look had passed its place. The drainer then holds back a document

@@ -57,7 +57,7 @@ const (
 type entry struct {
 	id       bson.RawValue // _id
 	topic    string        // "" if the document has none
-	chain    string        // documents of one chain keep their order; a document without a key is a chain of its own
+	chain    string        // of documents that keep their order; without a key only this one
 	after    bson.RawValue // the _id of the document before it in its chain; zero: not given
 	shard    int
 	attempts int              // failed tries so far
@@ -146,7 +146,7 @@ func (r *fieldReader) item() (it wire.PublishItem) {
 		r.fail("sid is %d bytes long; at most %d are allowed", len(ev.SID), wire.MaxSIDBytes)
 	}
 	ev.TS, it.HasTS = r.millis(fieldTS)
-	if at, later := r.millis(fieldDeliverAt); later { // then ts only orders documents, and is not the event's
+	if at, later := r.millis(fieldDeliverAt); later { // ts then only orders documents
 		it.Later.DeliverAt, ev.TS, it.HasTS = &at, 0, false
 	}
 	if v := r.get(fieldTTL); v.Type != 0 {

@@ -21,7 +21,7 @@ func (d *Drainer) announce(outbox string) {
 	if was != nil { // the owner's document was dropped
 		d.cfg.Roster.Leave(*was)
 	}
-	if d.cfg.Roster.Join(g); d.cfg.Roster.IsAlone() { // else the roster looks around, and divide follows
+	if d.cfg.Roster.Join(g); d.cfg.Roster.IsAlone() { // else the next look divides
 		d.divide()
 	}
 }

@@ -1,6 +1,6 @@
-// Package source publishes events whose source is another store than the log: an outbox, or a
-// captured collection. It decides how many go into a call and how long a refused event waits. It
-// knows neither documents nor their changes, and nothing of the way into the log.
+// Package source publishes events that come from another store than the log: an outbox, or a
+// captured collection. It decides how many events go into a call and how long a refused event
+// waits. It knows neither documents nor their changes, and nothing of the way into the log.
 package source
 
 import (
@@ -20,7 +20,7 @@ type Publisher interface {
 	// result for each event, in order, possibly before Publish returns and from any goroutine. A
 	// result without Err means that the event is in the log, not in a spool, where the events of
 	// another sidecar would overtake it. Events of calls that follow one another are logged in that
-	// order. An event that comes again under its id with the same content is answered as a
+	// order. An event that is published again under its id with the same content is answered as a
 	// duplicate.
 	Publish(ctx context.Context, items []wire.PublishItem, done func([]wire.ResultItem)) *wire.Error
 
@@ -39,7 +39,7 @@ type Observer interface {
 	Deferred(code wire.Code)
 }
 
-// Verdict is what a refusal means for its event.
+// Verdict is the meaning of a refusal for its event.
 type Verdict int
 
 const (
@@ -53,7 +53,7 @@ const (
 )
 
 // VerdictOf decides by the code of a refusal. Only codes about the event itself are final: no event
-// may be lost over what an operator can mend.
+// may be lost because of a fault that an operator can correct.
 func VerdictOf(code wire.Code) Verdict {
 	switch code {
 	case wire.BadJSON, wire.BadRequest, wire.Conflict, wire.PayloadTooLarge, wire.SchemaViolation:
@@ -68,7 +68,7 @@ func VerdictOf(code wire.Code) Verdict {
 const (
 	// waitMin is the shortest wait after a refusal.
 	waitMin = 10 * time.Millisecond
-	// waitUnsaid is the wait where the refusal does not say how long.
+	// waitUnsaid is the wait if the refusal names none.
 	waitUnsaid = time.Second
 )
 

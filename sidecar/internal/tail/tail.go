@@ -85,7 +85,7 @@ func (t *Tails) Watch(name string, wake func()) *Watch {
 	return w
 }
 
-// Close ends the watch. The last watch of a topic frees its rings.
+// Close ends the watch. The last Watch of a topic to close frees its rings.
 func (w *Watch) Close() {
 	t := w.tails
 	t.mu.Lock()

@@ -7,7 +7,7 @@ import (
 	"go.opentelemetry.io/otel/attribute"
 )
 
-// groupKey is the labels of one group; its topic is folded already.
+// groupKey has the labels of one group; its topic is folded already.
 type groupKey struct{ topic, group string }
 
 func (k groupKey) other() groupKey { return groupKey{topic: k.topic, group: otherLabel} }
@@ -22,7 +22,7 @@ type Group struct {
 	Nacked       func(n int) // events that a member nacked
 	Redelivered  func(n int) // events sent with an attempt above 1
 	DeadLettered func(n int) // events moved to the dead-letter topic
-	PassedOver   func(n int) // events that retention or compaction removed before the group got to them
+	PassedOver   func(n int) // events that were removed before the group read them
 	Expired      func(n int) // events whose own ttl passed before the group was done with them
 }
 

@@ -4,7 +4,7 @@ import (
 	"go.opentelemetry.io/otel/metric"
 )
 
-// instruments are the contract's metrics, by what they count.
+// instruments are the contract's metrics, grouped by their labels.
 type instruments struct {
 	// By topic.
 	published, duplicate, rejected metric.Int64Counter
@@ -17,7 +17,7 @@ type instruments struct {
 	latency                               metric.Float64Histogram
 	inflight, lag, paused                 metric.Int64ObservableGauge
 
-	// By topic, of the one sidecar of a store that counts them.
+	// By topic, from the one sidecar of a store that counts them.
 	deadLetters, deadLetterAge metric.Int64ObservableGauge
 
 	// Of the sidecar.

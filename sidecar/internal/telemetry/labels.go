@@ -11,12 +11,12 @@ import (
 	"github.com/sluice-bus/sluice/sdk/wire"
 )
 
-// otherLabel is shared by all names past the bound. No topic of a client can have it, since a first
-// "_" is reserved.
+// otherLabel is the label of all names beyond the bound. No client's topic can have it, since a
+// first "_" is reserved.
 const otherLabel = "_other"
 
-// labelOrOther is the name itself where it can be a label. One that is too long or not UTF-8 was
-// refused and would spoil the exposition.
+// labelOrOther is the name itself if it can be a label. A name that is too long or not UTF-8 was
+// refused, and would make the exposition invalid.
 func labelOrOther(name string, maxBytes int) string {
 	if len(name) > maxBytes || !utf8.ValidString(name) {
 		return otherLabel
@@ -41,19 +41,19 @@ func newLabels(kvs ...attribute.KeyValue) labels {
 	}
 }
 
-// counter returns a function that counts under the labels. It begins with 0: a counter that first
-// appears at 1 hides that event from every rate.
+// counter returns a function that counts under the labels. It starts by counting 0: if a counter
+// first appears at 1, no rate shows that event.
 func (l labels) counter(c metric.Int64Counter) func(n int) {
 	count := func(n int) { c.Add(context.Background(), int64(n), l.add...) }
 	count(0)
 	return count
 }
 
-// handles are the values of keys that were asked for, at most max and those of folded keys.
+// handles are the values of requested keys, at most max of them and those of folded keys.
 type handles[K comparable, V any] struct {
 	max  int
 	make func(K) *V
-	fold func(K) K // the key whose value a key past the bound shares
+	fold func(K) K // the key whose value a key beyond the bound shares
 
 	mu    sync.RWMutex
 	byKey map[K]*V
@@ -83,7 +83,7 @@ func (h *handles[K, V]) get(k K) *V {
 	return v
 }
 
-// has tells whether a key was asked for, and has a value of its own.
+// has reports whether a key was requested, and has a value of its own.
 func (h *handles[K, V]) has(k K) bool {
 	h.mu.RLock()
 	defer h.mu.RUnlock()
@@ -98,8 +98,8 @@ func (h *handles[K, V]) find(k K) *V {
 	return h.byKey[h.fold(k)]
 }
 
-// Topic is the handle of one topic, or of all that share "_other". Keep it where many events are
-// counted.
+// Topic is the handle of one topic, or of all topics that share "_other". Keep it to count many
+// events.
 func (m *Metrics) Topic(name string) *Topic {
 	return m.topics.get(labelOrOther(name, wire.MaxTopicBytes))
 }

@@ -37,14 +37,14 @@ type DiskStat struct {
 	Short    bool  `json:"short"` // nothing is stored
 }
 
-// ObserveGroups makes every scrape call f. A group that f does not return any more disappears from
-// the exposition. Several goroutines may call f at once, and it must return soon, since the scrape
-// waits for it. Call ObserveGroups once.
+// ObserveGroups makes every scrape call f. A group that f no longer returns disappears from the
+// exposition. Several goroutines may call f at once, and f must return soon, since the scrape waits
+// for it. Call ObserveGroups once.
 func (m *Metrics) ObserveGroups(f func() []GroupStat) {
 	m.observe(func(o metric.Observer) { m.observeGroups(o, f()) })
 }
 
-// ObservePolicies has f read at every scrape, on the terms of ObserveGroups.
+// ObservePolicies makes every scrape call f, as ObserveGroups does.
 func (m *Metrics) ObservePolicies(f func() []policy.InForce) {
 	m.observe(func(o metric.Observer) {
 		for i, p := range f() {
@@ -60,8 +60,8 @@ func (m *Metrics) ObservePolicies(f func() []policy.InForce) {
 	})
 }
 
-// ObserveSpool has f read at every scrape, on the terms of ObserveGroups. Without it the spool is
-// empty: the store is a local one.
+// ObserveSpool makes every scrape call f, as ObserveGroups does. Without it the spool is empty: the
+// store is a local one.
 func (m *Metrics) ObserveSpool(f func() SpoolStat) {
 	m.observe(func(o metric.Observer) {
 		spool := f()
@@ -70,8 +70,8 @@ func (m *Metrics) ObserveSpool(f func() SpoolStat) {
 	})
 }
 
-// ObserveAuthFailures has f read at every scrape, on the terms of ObserveGroups. It counts wrong
-// tokens since the start: checked ones, and unchecked ones.
+// ObserveAuthFailures makes every scrape call f, as ObserveGroups does. f counts wrong tokens since
+// the start: checked ones, and unchecked ones.
 func (m *Metrics) ObserveAuthFailures(f func() (refused, unseen int64)) {
 	m.observe(func(o metric.Observer) {
 		refused, unseen := f()
@@ -80,13 +80,13 @@ func (m *Metrics) ObserveAuthFailures(f func() (refused, unseen int64)) {
 	})
 }
 
-// ObserveBuffered has f read at every scrape, on the terms of ObserveGroups: the memory of all
-// connections, in bytes.
+// ObserveBuffered makes every scrape call f, as ObserveGroups does: the memory of all connections,
+// in bytes.
 func (m *Metrics) ObserveBuffered(f func() int64) {
 	m.observe(func(o metric.Observer) { o.ObserveInt64(m.inst.bufferedBytes, f()) })
 }
 
-// ObserveDisk has f read at every scrape, on the terms of ObserveGroups.
+// ObserveDisk makes every scrape call f, as ObserveGroups does.
 func (m *Metrics) ObserveDisk(f func() DiskStat) {
 	m.observe(func(o metric.Observer) {
 		disk := f()
@@ -96,24 +96,24 @@ func (m *Metrics) ObserveDisk(f func() DiskStat) {
 	})
 }
 
-// ObserveDead has f read at every scrape, on the terms of ObserveGroups.
+// ObserveDead makes every scrape call f, as ObserveGroups does.
 func (m *Metrics) ObserveDead(f func() []DeadStat) {
 	m.observe(func(o metric.Observer) { m.observeDead(o, f(), time.Now()) })
 }
 
-// ObserveScheduled has f read at every scrape, on the terms of ObserveGroups: how many events of
-// each topic are scheduled.
+// ObserveScheduled makes every scrape call f, as ObserveGroups does: how many events of each topic
+// are scheduled.
 func (m *Metrics) ObserveScheduled(f func() map[string]int64) {
 	m.observe(func(o metric.Observer) { observeTopics(m, o, m.inst.scheduled, f()) })
 }
 
-// ObserveTenants has f read at every scrape, on the terms of ObserveGroups: how many tenants of
-// each topic have a bucket of their own.
+// ObserveTenants makes every scrape call f, as ObserveGroups does: how many tenants of each topic
+// have a bucket of their own.
 func (m *Metrics) ObserveTenants(f func() map[string]int) {
 	m.observe(func(o metric.Observer) { observeTopics(m, o, m.inst.tenants, f()) })
 }
 
-// observeTopics adds up the topics that share a label.
+// observeTopics sums the values of topics that share a label.
 func observeTopics[N int | int64](m *Metrics, o metric.Observer, gauge metric.Int64ObservableGauge, counts map[string]N) {
 	sums := make(map[*Topic]int64, len(counts))
 	for topic, n := range counts {
@@ -124,7 +124,7 @@ func observeTopics[N int | int64](m *Metrics, o metric.Observer, gauge metric.In
 	}
 }
 
-// observeDead adds up the topics that share a label.
+// observeDead sums the values of topics that share a label.
 func (m *Metrics) observeDead(o metric.Observer, stats []DeadStat, now time.Time) {
 	sums := make(map[*Topic]DeadStat, len(stats))
 	for _, s := range stats {
@@ -146,7 +146,7 @@ func (m *Metrics) observeDead(o metric.Observer, stats []DeadStat, now time.Time
 	}
 }
 
-// observe has f called at every scrape.
+// observe makes every scrape call f.
 func (m *Metrics) observe(f func(metric.Observer)) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -170,8 +170,8 @@ func oneIf(yes bool) int64 {
 	return 0
 }
 
-// observeGroups adds up the groups that share a handle: of several observations with the same
-// labels the last would win.
+// observeGroups sums the values of groups that share a handle: of several observations with the
+// same labels only the last would count.
 func (m *Metrics) observeGroups(o metric.Observer, stats []GroupStat) {
 	sums := make(map[*Group]GroupStat, len(stats))
 	for _, s := range stats {

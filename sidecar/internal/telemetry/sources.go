@@ -20,7 +20,7 @@ type Source struct {
 // Published counts documents or changes whose events are durable.
 func (s *Source) Published(n int) { s.published(n) }
 
-// Failed counts one that was given up.
+// Failed counts one that was refused for good.
 func (s *Source) Failed(code wire.Code) { s.refused(s.failed, code) }
 
 // Deferred counts one refusal that is tried again.
@@ -50,11 +50,11 @@ func (m *Metrics) Outbox(name string) *Outbox {
 // PlaceLost counts one change stream that lost its place in the oplog.
 func (o *Outbox) PlaceLost() { o.placeLost(1) }
 
-// CaptureStat is how the capture of a collection goes.
+// CaptureStat is the state of the capture of a collection.
 type CaptureStat struct {
 	Capture, Topic string
 	Stopped        bool
-	Lag            *float64 // seconds; nil where this sidecar does not capture
+	Lag            *float64 // seconds; nil if this sidecar does not capture
 }
 
 // Capture makes the counters of a collection that is captured to a topic.
@@ -67,7 +67,7 @@ func captureNames(collection, topic string) []attribute.KeyValue {
 	return []attribute.KeyValue{attribute.String("capture", collection), attribute.String("topic", topic)}
 }
 
-// ObserveCaptures has f read at every scrape, on the terms of ObserveGroups.
+// ObserveCaptures makes every scrape call f, as ObserveGroups does.
 func (m *Metrics) ObserveCaptures(f func() []CaptureStat) {
 	m.observe(func(o metric.Observer) {
 		for _, s := range f() {

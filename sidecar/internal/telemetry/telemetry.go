@@ -2,8 +2,8 @@
 // exports the numbers: as Prometheus text on the ops listener, and to any other configured reader.
 // It knows names and labels and must not know its callers.
 //
-// Counting is cheap enough for every event: a caller takes the handle of its topic or group once
-// (Metrics.Topic, Metrics.Group) and counts through that.
+// Counting is cheap enough for every event: a caller gets the handle of its topic or group once
+// (Metrics.Topic, Metrics.Group) and counts with it.
 package telemetry
 
 import (
@@ -30,11 +30,11 @@ import (
 // Config of the metrics. The zero value is usable.
 type Config struct {
 	// MaxTopics is how many topics get a label of their own; the others share "_other". 0 means
-	// 1,000. Four times as many (topic, group) pairs do.
+	// 1,000. The bound for (topic, group) pairs is four times as high.
 	MaxTopics int
 	// Version and NodeID describe this sidecar to the Readers, unless About does.
 	Version, NodeID string
-	// Readers get every metric too, beside the Prometheus text. Shutdown closes them.
+	// Readers also get every metric, in addition to the Prometheus text. Shutdown closes them.
 	Readers []sdkmetric.Reader
 	About   *resource.Resource
 }
@@ -44,8 +44,8 @@ const (
 	groupsPerTopic   = 4 // on average; bounds the pairs together
 )
 
-// Metrics are all metrics of one sidecar. Its methods, and those of the handles that it gives out,
-// may be called from many goroutines at once.
+// Metrics are all metrics of one sidecar. Its methods, and those of its handles, are safe for
+// concurrent use.
 type Metrics struct {
 	registry *prometheus.Registry
 	provider *sdkmetric.MeterProvider // nil when everything is discarded
@@ -64,7 +64,7 @@ func New(cfg Config) (*Metrics, error) {
 		collectors.NewGoCollector(),
 		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
 	)
-	// The instruments' names are the contract's, whole: nothing is appended.
+	// The contract gives the complete names of instruments: nothing is appended.
 	exporter, err := otelprom.New(
 		otelprom.WithRegisterer(registry),
 		otelprom.WithTranslationStrategy(otlptranslator.NoTranslation),
@@ -85,10 +85,10 @@ func New(cfg Config) (*Metrics, error) {
 	opts := []sdkmetric.Option{
 		sdkmetric.WithReader(exporter),
 		sdkmetric.WithResource(about),
-		// The handles bound the labels, by names that the contract gives; the SDK's own bound would
-		// fold them into a label of its own.
+		// The handles bound the labels, by names from the contract. The SDK's own bound would fold
+		// them into another label.
 		sdkmetric.WithCardinalityLimit(0),
-		// Measurements carry no context, so no exemplar could ever be taken.
+		// Measurements have no context, so there can be no exemplars.
 		sdkmetric.WithExemplarFilter(exemplar.AlwaysOffFilter),
 	}
 	for _, r := range cfg.Readers {
@@ -118,7 +118,7 @@ func newMetrics(meter metric.Meter, maxTopics int) *Metrics {
 	must(meter.RegisterCallback(m.observeAll,
 		i.inflight, i.lag, i.policyVersion, i.spoolEvents, i.spoolBytes, i.authFailures, i.bufferedBytes, i.diskFree, i.diskLowWater, i.diskShort,
 		i.deadLetters, i.deadLetterAge, i.scheduled, i.paused, i.tenants, i.captureLag, i.captureStopped))
-	// These are there from the start; a source that comes later counts.
+	// These exist from the start; sources that are added later count too.
 	m.ObserveSpool(func() SpoolStat { return SpoolStat{} })
 	m.ObserveBuffered(func() int64 { return 0 })
 	m.ObserveAuthFailures(func() (refused, unseen int64) { return 0, 0 })
@@ -132,12 +132,12 @@ func newMetrics(meter metric.Meter, maxTopics int) *Metrics {
 // Handler answers a scrape with the Prometheus text.
 func (m *Metrics) Handler() http.Handler {
 	return promhttp.HandlerFor(m.registry, promhttp.HandlerOpts{
-		// One bad metric must not take the others away from the operator.
+		// One bad metric must not hide the others from the operator.
 		ErrorHandling: promhttp.ContinueOnError,
 	})
 }
 
-// Shutdown gives the Readers their last numbers and closes them. Counting goes on without effect.
+// Shutdown gives the Readers their last numbers and closes them. Later counts have no effect.
 func (m *Metrics) Shutdown(ctx context.Context) error {
 	if m.provider == nil {
 		return nil
@@ -155,13 +155,13 @@ func (m *Metrics) BatchAppended(events int, took time.Duration) {
 	m.inst.appendDuration.Record(ctx, took.Seconds())
 }
 
-// Why a message or a body is refused while it comes.
+// Why a message or a body is refused while it arrives.
 const (
 	ShedMemory = "memory"
 	ShedLate   = "timeout"
 )
 
-// Shed counts a message or a body that was refused while it came.
+// Shed counts a message or a body that was refused while it arrived.
 func (m *Metrics) Shed(why string) { m.shed(why, 1) }
 
 func (m *Metrics) shed(why string, n int64) {
@@ -173,8 +173,8 @@ func (m *Metrics) ConnectionsRefused(listener string, n int) {
 	m.inst.refusedConnections.Add(context.Background(), int64(n), newLabels(attribute.String("listener", listener)).add...)
 }
 
-// ConnectionOpened counts a WebSocket connection in.
+// ConnectionOpened counts one more WebSocket connection.
 func (m *Metrics) ConnectionOpened() { m.inst.connections.Add(context.Background(), 1) }
 
-// ConnectionClosed counts a WebSocket connection out.
+// ConnectionClosed counts one WebSocket connection less.
 func (m *Metrics) ConnectionClosed() { m.inst.connections.Add(context.Background(), -1) }

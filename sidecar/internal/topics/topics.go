@@ -57,7 +57,7 @@ func (c *Catalog) May(ctx context.Context, name string) error {
 	if _, known := c.known.Load(name); known {
 		return nil
 	}
-	// Dead letters always have a place.
+	// Dead letters may always have their topic.
 	made := strings.HasSuffix(name, wire.DeadLetterSuffix) || c.cfg.Policies.Load().Topic(name).AutoCreate
 	if made && c.cfg.Away != nil && c.cfg.Away() {
 		return nil // the spool decides
@@ -104,7 +104,7 @@ func (c *Catalog) EnsureTopic(ctx context.Context, name string, partitions int) 
 	return c.EnsureIn(ctx, c.cfg.Way, name, partitions)
 }
 
-// EnsureIn is EnsureTopic by another way.
+// EnsureIn is EnsureTopic with another Maker.
 func (c *Catalog) EnsureIn(ctx context.Context, way Maker, name string, partitions int) (eventlog.Topic, error) {
 	if err := c.May(ctx, name); err != nil {
 		return eventlog.Topic{}, err

@@ -14,7 +14,7 @@ import (
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog"
 )
 
-// maxLinks bounds the links of a span; how many more there were is an attribute.
+// maxLinks bounds the links of a span; an attribute has the number of further ones.
 const maxLinks = 128
 
 // Batch is the span of one operation on several events; nil if none of them is recorded.
@@ -101,7 +101,7 @@ func (b *Batch) End(outs []eventlog.Outcome) {
 // links gathers the contexts that a span is linked to.
 type links struct {
 	list []trace.Link
-	more int // that there was no room for
+	more int // for which there was no room
 }
 
 func (l *links) add(sc trace.SpanContext) {
@@ -127,7 +127,7 @@ func sizeOf(recs []*eventlog.Record) (n int) {
 	return n
 }
 
-// Outbox gathers what becomes of documents of an outbox that are published in one call.
+// Outbox collects the outcomes of documents of an outbox that are published in one call.
 type Outbox struct {
 	t     *Tracing
 	topic string
@@ -170,8 +170,8 @@ func (o *Outbox) add(parent, sent trace.SpanContext) {
 	o.to.add(sent)
 }
 
-// End makes the call's span, if any of its events is recorded. It is beside the first event's send,
-// and linked to all.
+// End makes the call's span, if any of its events is recorded. The span is a sibling of the first
+// event's send, and linked to all.
 func (o *Outbox) End() {
 	if o == nil {
 		return

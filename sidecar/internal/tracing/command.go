@@ -11,7 +11,7 @@ import (
 )
 
 // Commands makes spans of commands to a MongoDB server, below the spans in the commands' contexts;
-// nil where tracing is off.
+// nil if tracing is off.
 func (t *Tracing) Commands() func(context.Context, mongowatch.Command) func(failure string) {
 	if t == nil {
 		return nil

@@ -18,8 +18,8 @@ const (
 	headerBaggage = "baggage"
 )
 
-// contextOf reads the context that an event's headers carry, except for its state; the zero value
-// where there is none, or none that can be read.
+// contextOf reads the context in an event's headers, except for its state; the zero value if there
+// is no readable one.
 func contextOf(h wire.Headers) trace.SpanContext {
 	parent, ok := h.Get(headerParent)
 	if !ok {
@@ -32,8 +32,8 @@ func contextOf(h wire.Headers) trace.SpanContext {
 	return trace.NewSpanContext(c)
 }
 
-// withState adds the state that the headers carry, which takes time that only a span is worth. One
-// that cannot be read is none.
+// withState adds the state in the headers. That costs time, so it is done only for a span. An
+// unreadable state counts as none.
 func withState(sc trace.SpanContext, h wire.Headers) trace.SpanContext {
 	text, ok := h.Get(headerState)
 	if !ok || !sc.SpanID().IsValid() {
@@ -55,7 +55,7 @@ const (
 	flagsAt      = 53
 )
 
-// parseParent reads a traceparent. Later versions than 00 may have more behind the flags.
+// parseParent reads a traceparent. In versions later than 00, more may follow the flags.
 func parseParent(s string) (c trace.SpanContextConfig, ok bool) {
 	if len(s) < parentLength || s[traceAt-1] != '-' || s[spanAt-1] != '-' || s[flagsAt-1] != '-' {
 		return c, false
@@ -92,12 +92,12 @@ func parentText(sc trace.SpanContext) string {
 	return string(hex.AppendEncode(b, []byte{byte(sc.TraceFlags())}))
 }
 
-// isBroken reports whether a header carries a context that would end a line.
+// isBroken reports whether a header has a trace context with a line break or a zero byte.
 func isBroken(x wire.Header) bool {
 	return (x.Name == headerParent || x.Name == headerState || x.Name == headerBaggage) && strings.ContainsAny(x.Value, "\r\n\x00")
 }
 
-// withoutBroken returns headers without contexts that are broken; those given are not changed.
+// withoutBroken returns headers without broken contexts, and does not change the given ones.
 func withoutBroken(h wire.Headers) wire.Headers {
 	if !slices.ContainsFunc(h, isBroken) {
 		return h
@@ -105,8 +105,8 @@ func withoutBroken(h wire.Headers) wire.Headers {
 	return slices.DeleteFunc(slices.Clone(h), isBroken)
 }
 
-// withContext returns headers that carry sc; those given are not changed. A tracestate stays as it
-// is, where it belongs to the trace: root says that sc has begun one.
+// withContext returns headers with sc, and does not change the given ones. A tracestate stays if it
+// belongs to the trace: root says that sc has begun a new one.
 func withContext(h wire.Headers, sc trace.SpanContext, root bool) wire.Headers {
 	out := make(wire.Headers, 0, len(h)+1)
 	out = append(out, h...)

@@ -23,7 +23,7 @@ import (
 )
 
 // Handler makes a server span of each request to one of the paths, which serve history. The
-// request's own requests to other sidecars continue its trace, through Transport.
+// handler's own requests to other sidecars continue its trace, through Transport.
 func (t *Tracing) Handler(next http.Handler, paths ...string) http.Handler {
 	if t == nil {
 		return next
@@ -41,7 +41,7 @@ func (t *Tracing) serve(next http.Handler, w http.ResponseWriter, r *http.Reques
 	query := r.URL.Query()
 	topic := query.Get("topic")
 	if codec.CheckReadTopic(topic) != nil {
-		topic = "" // the answer says so; a span must not hold what anybody makes up
+		topic = "" // the answer has it; a span must not hold text that any client can invent
 	}
 	headers := traceHeaders(r.Header)
 	origin, yes := t.records(topic, contextOf(headers))
@@ -72,13 +72,13 @@ func (t *Tracing) serve(next http.Handler, w http.ResponseWriter, r *http.Reques
 		}
 		span.End()
 		if aborted != nil {
-			panic(aborted) // the server ends the connection
+			panic(aborted) // the server then ends the connection
 		}
 	}()
 	next.ServeHTTP(answer, r.WithContext(ctx))
 }
 
-// unrecorded is the context of a trace that is not recorded. Other sidecars that get it do not
+// unrecorded is the context of a trace that is not recorded. Other sidecars that receive it do not
 // begin a trace of their own.
 func unrecorded(origin trace.SpanContext) trace.SpanContext {
 	if origin.SpanID().IsValid() {
@@ -94,7 +94,7 @@ func unrecorded(origin trace.SpanContext) trace.SpanContext {
 	return origin.WithSpanID(id)
 }
 
-// methodOf is a request's method, where it is a known one.
+// methodOf is a request's method if it is a known one.
 func methodOf(m string) string {
 	switch m {
 	case http.MethodGet, http.MethodHead, http.MethodPost, http.MethodPut, http.MethodDelete, http.MethodOptions, http.MethodPatch:
@@ -113,8 +113,8 @@ func traceHeaders(h http.Header) (out wire.Headers) {
 	return out
 }
 
-// Transport makes a client span of each request whose context has a trace that is recorded, until
-// its answer is read, and hands every trace on. With nil for base it is http.DefaultTransport.
+// Transport makes a client span of each request whose context has a recorded trace, until its
+// answer is read, and passes every trace on. With a nil base it uses http.DefaultTransport.
 func (t *Tracing) Transport(base http.RoundTripper) http.RoundTripper {
 	if base == nil {
 		base = http.DefaultTransport
@@ -179,7 +179,7 @@ func (t *Tracing) ask(ctx context.Context, r *http.Request) trace.Span {
 	return t.under(ctx, methodOf(r.Method)+" "+r.URL.Path, trace.WithSpanKind(trace.SpanKindClient), trace.WithAttributes(attrs...))
 }
 
-// reading is an answer's body; the span ends with it.
+// reading is the body of an answer; the span ends with it.
 type reading struct {
 	io.ReadCloser
 	span trace.Span

@@ -21,22 +21,22 @@ const (
 	Nacked       Outcome = "nacked"
 	Expired      Outcome = "expired"       // the ack's deadline passed
 	Disconnected Outcome = "disconnected"  // the connection was closed
-	Revoked      Outcome = "revoked"       // given back, uncounted
-	DeadLettered Outcome = "dead_lettered" // any but the first and Revoked, and it was the last attempt
+	Revoked      Outcome = "revoked"       // given back without counting an attempt
+	DeadLettered Outcome = "dead_lettered" // neither Acked nor Revoked, at the last attempt
 )
 
-// Process is the span of one delivery of an event to a group; nil where none is recorded. It is the
-// caller's to have one goroutine use it at a time.
+// Process is the span of one delivery of an event to a group; nil if none is recorded. The caller
+// makes sure that only one goroutine uses it at a time.
 type Process struct {
 	t       *Tracing
 	span    trace.Span // nil once it has ended
 	context trace.SpanContext
 	topic   string
-	about   []attribute.KeyValue // what a settle span says, too; spans are told all at once
+	about   []attribute.KeyValue // for settle spans too; a span gets all of them at once
 }
 
-// Process begins the span of a delivery, under the context that the event's headers carry; an event
-// without one is not recorded. before is the delivery before this one, if it is known.
+// Process begins the span of a delivery, under the context in the event's headers. An event without
+// one is not recorded. before is the previous delivery, if it is known.
 func (t *Tracing) Process(e *eventlog.Record, group string, attempt int, before *Process) *Process {
 	if t == nil {
 		return nil
@@ -83,7 +83,7 @@ func (p *Process) End(how Outcome, reason string) {
 
 type processKey struct{}
 
-// Within is a context for the dead letter of the delivered event.
+// Within returns a context for the dead letter of the delivered event.
 func (p *Process) Within(ctx context.Context) context.Context {
 	if p == nil {
 		return ctx
@@ -94,7 +94,7 @@ func (p *Process) Within(ctx context.Context) context.Context {
 // Settle is the span of an ack or a nack, from its arrival until it is durable.
 type Settle struct{ span trace.Span }
 
-// Settle begins the span of how the delivery is settled, Acked or Nacked. It comes before End.
+// Settle begins the span of an ack or a nack, given as Acked or Nacked. Call it before End.
 func (p *Process) Settle(how Outcome, arrived time.Time) *Settle {
 	if p == nil || p.span == nil {
 		return nil
@@ -113,7 +113,7 @@ func (p *Process) Settle(how Outcome, arrived time.Time) *Settle {
 	return &Settle{span}
 }
 
-// End ends the span; an error says that it is not known to be durable.
+// End ends the span; an error means that the settlement may not be durable.
 func (s *Settle) End(err error) {
 	if s == nil {
 		return

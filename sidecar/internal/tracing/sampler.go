@@ -8,12 +8,12 @@ import (
 	"go.opentelemetry.io/otel/trace"
 )
 
-// place orders traces by their ids: a ratio lets those below a bound be recorded. It is the order
-// of OpenTelemetry's own ratio, so of one there and one here the lower counts, and every sidecar
+// place orders traces by their ids: a ratio records the traces below a bound. This is the order of
+// OpenTelemetry's own ratio. So if both have a ratio, the lower one counts, and every sidecar
 // decides alike.
 type place uint64
 
-// places is how many there are.
+// places is the number of places.
 const places = 1 << 63
 
 func placeOf(id trace.TraceID) place { return place(binary.BigEndian.Uint64(id[8:]) >> 1) }
@@ -21,13 +21,12 @@ func placeOf(id trace.TraceID) place { return place(binary.BigEndian.Uint64(id[8
 // placesOf is the bound of a ratio from 0 to 1.
 func placesOf(ratio float64) place { return place(ratio * places) }
 
-// sampler is what the provider's sampler does, so that what it drops need not be begun to find out.
-// All samplers that the environment can name are of this kind: they follow the parent, or go by the
-// trace's id.
+// sampler predicts the provider's sampler, so that a span that it drops need not be begun. All
+// samplers that the environment can name follow the parent, or depend on the trace's id.
 type sampler struct {
-	sampled   follow // where the parent is recorded
-	unsampled follow // and where it is not
-	below     place  // the roots that are recorded, and whatever goes by the id
+	sampled   follow // if the parent is recorded
+	unsampled follow // if it is not
+	below     place  // bound of the recorded roots, and of spans that depend on the id
 }
 
 // follow says which spans with a parent are recorded.
@@ -39,7 +38,7 @@ const (
 	byTrace
 )
 
-// learn finds out by beginning spans, which are not ended and so never sent.
+// learn tries the sampler by beginning spans. It does not end them, so they are never sent.
 func learn(t trace.Tracer) (s sampler) {
 	recorded := func(parent trace.SpanContextConfig, at place) bool {
 		parent.TraceID = idAt(at)
@@ -68,7 +67,7 @@ func learn(t trace.Tracer) (s sampler) {
 	return s
 }
 
-// samples says whether the provider's sampler would record a span below parent.
+// samples reports whether the provider's sampler would record a span below parent.
 func (s sampler) samples(parent trace.SpanContext, at place) bool {
 	how := byTrace
 	switch {
@@ -81,9 +80,9 @@ func (s sampler) samples(parent trace.SpanContext, at place) bool {
 	return how == always || how == byTrace && at < s.below
 }
 
-// idAt is a trace at that place.
+// idAt returns a trace id at that place.
 func idAt(at place) (id trace.TraceID) {
-	id[0] = 1 // an id of zeros would be none
+	id[0] = 1 // an id of zeros would be invalid
 	binary.BigEndian.PutUint64(id[8:], uint64(at)<<1)
 	return id
 }

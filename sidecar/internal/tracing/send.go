@@ -13,7 +13,7 @@ import (
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog"
 )
 
-// Send is the span of one publish; nil where none is recorded. Its methods are called one after the
+// Send is the span of one publish; nil if none is recorded. Its methods are called one after the
 // other.
 type Send struct {
 	span  trace.Span
@@ -21,8 +21,7 @@ type Send struct {
 	root  bool // it begins the trace
 }
 
-// Send begins the span of an event that is published: at began, under the context that its headers
-// carry.
+// Send begins the span of a published event: at began, under the context in its headers.
 func (t *Tracing) Send(ctx context.Context, e *wire.Event, began time.Time) *Send {
 	if t == nil {
 		return nil
@@ -35,8 +34,8 @@ func (t *Tracing) Send(ctx context.Context, e *wire.Event, began time.Time) *Sen
 	return s
 }
 
-// SendDeadLetter is Send for a dead letter, under the last delivery of what it is a dead letter of
-// where ctx has that (Process.Within).
+// SendDeadLetter is Send for a dead letter, under the last delivery of its event if ctx has that
+// (Process.Within).
 func (t *Tracing) SendDeadLetter(ctx context.Context, e *wire.Event) *Send {
 	if t == nil {
 		return nil
@@ -60,9 +59,9 @@ func (t *Tracing) send(e *wire.Event, parent trace.SpanContext, began time.Time)
 	return &Send{span: span, topic: e.Topic, root: !parent.IsValid()}
 }
 
-// Headers are the event's, with the span's context in place of the publisher's; those given are not
-// changed. Parts of a context that no HTTP header can carry are left out, since consumers may
-// forward it as a header.
+// Headers returns the event's headers with the span's context in place of the publisher's, and does
+// not change the given ones. It leaves out parts of a context that no HTTP header can carry, since
+// consumers may forward it as a header.
 func (s *Send) Headers(h wire.Headers) wire.Headers {
 	if h = withoutBroken(h); s == nil {
 		return h
@@ -96,8 +95,8 @@ func (s *Send) Refused(id string, err *wire.Error) {
 	s.span.End()
 }
 
-// about is what every such span says. Spans are told it at their end, all at once, since each time
-// costs.
+// about returns the attributes that every such span has. A span gets them at its end, all at once,
+// since each call costs time.
 func (s *Send) about(id string) []attribute.KeyValue {
 	const most = 9
 	attrs := append(make([]attribute.KeyValue, 0, most),

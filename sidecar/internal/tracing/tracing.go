@@ -21,12 +21,12 @@
 //
 // The sampler of the environment decides, which by default follows the publisher's own decision,
 // and then the topic's policy limits it: tracing.sample_ratio is compared with the trace id, so
-// that all sidecars agree without asking each other. A trace that begins here gets its id before
-// that, and all of it is decided before a span is made: an event that is not recorded costs the
-// look at its headers.
+// that all sidecars agree without asking each other. A trace that begins here gets its id first,
+// and the decision is made before any span: an event that is not recorded costs only the reading of
+// its headers.
 //
-// Every method works on nil, and does nothing then: that is how tracing is off, and how an event is
-// not recorded.
+// Every method works on nil, and does nothing then. So nil means that tracing is off, or that an
+// event is not recorded.
 package tracing
 
 import (
@@ -46,8 +46,8 @@ type Config struct {
 	Ratio func(topic string) float64
 }
 
-// Tracing makes spans. Its methods, and those of what it makes, may be called from many goroutines
-// at once unless they say otherwise.
+// Tracing makes spans. Its methods, and those of its spans, are safe for concurrent use unless they
+// say otherwise.
 type Tracing struct {
 	tracer  trace.Tracer
 	sampler sampler
@@ -65,9 +65,9 @@ func New(c Config) *Tracing {
 	return &Tracing{tracer: c.Tracer, sampler: learn(c.Tracer), ratio: c.Ratio}
 }
 
-// records decides whether something of a topic is recorded that continues parent, or begins a trace
-// where there is none. If so, it is to be begun under origin: that is parent, or a trace's id
-// without a span.
+// records decides whether to record a span of a topic that continues parent, or begins a trace if
+// there is no parent. If yes, the span is to be begun under origin: that is parent, or a new
+// trace's id without a span.
 func (t *Tracing) records(topic string, parent trace.SpanContext) (origin trace.SpanContext, yes bool) {
 	ratio := t.ratio(topic)
 	if ratio <= 0 {
@@ -80,7 +80,7 @@ func (t *Tracing) records(topic string, parent trace.SpanContext) (origin trace.
 	return parent, place < placesOf(ratio) && t.sampler.samples(parent, place)
 }
 
-// begin starts a span under origin; nil where it is not recorded after all.
+// begin starts a span under origin; nil if the provider does not record it.
 func (t *Tracing) begin(origin trace.SpanContext, name string, opts ...trace.SpanStartOption) trace.Span {
 	return t.under(trace.ContextWithSpanContext(context.Background(), origin), name, opts...)
 }

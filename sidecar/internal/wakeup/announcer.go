@@ -21,7 +21,7 @@ type Announcer struct {
 	untold map[eventlog.Hint]uint64 // heads, by hint without head; 0 outdoes all
 }
 
-// Appended tells of one append, or remembers it.
+// Appended signals one append, or remembers it.
 func (a *Announcer) Appended(h eventlog.Hint) {
 	if a.Company() {
 		a.Send(eventlog.Signal{Appended: []eventlog.Hint{h}})

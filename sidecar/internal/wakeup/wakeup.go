@@ -1,6 +1,6 @@
 // Package wakeup wakes readers when another sidecar on the same store has appended events that they
-// wait for: by that sidecar's signals, and, since any of them may be lost, by asking the log now
-// and then. It must not know how signals travel, nor the content of events.
+// wait for: by that sidecar's signals, and, since any of them may be lost, by asking the log from
+// time to time. It must not know how signals are sent, nor the content of events.
 package wakeup
 
 import (
@@ -36,19 +36,19 @@ type Config struct {
 	Erased func(topics []string)
 	// Nodes is called when other sidecars came, went or changed their groups.
 	Nodes func()
-	// Unread are topics without readers whose signals the Waker follows all the same.
+	// Unread are topics without readers whose signals the Waker follows nevertheless.
 	Unread []string
 	Logger *slog.Logger
 	Clock  clock.Clock
 }
 
 const (
-	// interval is how often the Waker asks the log at the most, in case a signal was lost, which
-	// costs a few cheap queries. It bounds how late an event can be whose signal was lost shortly
-	// after others were heard, as when their sender dies.
+	// interval is the least time between two queries of the log, which find events whose signals
+	// were lost. A query is cheap. If a signal is lost shortly after others were heard, as when
+	// their sender dies, interval bounds the delay of its events.
 	interval = 5 * time.Second
-	// quietIntervals is the number of intervals after which the Waker asks the log where it has
-	// heard nothing: it bounds how late an event can be at all.
+	// quietIntervals is the number of intervals after which the Waker asks the log even if it has
+	// heard nothing. It bounds the delay of any event.
 	quietIntervals = 3
 )
 
@@ -56,9 +56,9 @@ const (
 type Waker struct {
 	cfg   Config
 	check pause.Wake  // holds one token: ask the log at once
-	due   atomic.Bool // something was heard or missed since it was asked
+	due   atomic.Bool // a signal was heard or missed since the last query
 
-	// topics are the watched ones that the log was asked about, with their heads then; ask's own.
+	// topics are the watched topics in the last query, with their heads then; only ask uses it.
 	topics map[string][]uint64
 }
 
@@ -110,11 +110,11 @@ func (w *Waker) heard(s eventlog.Signal, missed []string) {
 	}
 }
 
-// ask asks the log now and then, and when a signal says so.
+// ask asks the log from time to time, and when a signal says so.
 func (w *Waker) ask(ctx context.Context) error {
 	failing := false
 	for quiet := 1; ; quiet++ {
-		wait := interval - rand.N(interval/4) // sidecars that start together part
+		wait := interval - rand.N(interval/4) // sidecars that started together drift apart
 		if !w.cfg.Clock.SleepUnless(ctx, wait, w.check) {
 			return nil
 		}
@@ -140,7 +140,7 @@ func (w *Waker) askOnce(ctx context.Context) error {
 	}
 	ahead, err := w.cfg.Log.Ahead(ctx, known)
 	if len(ahead) > 0 {
-		w.due.Store(true) // one was lost, and maybe more
+		w.due.Store(true) // one signal was lost, and maybe more
 	}
 	for _, h := range ahead {
 		w.cfg.Tails.Heard(h.Topic, h.Partition, h.Head)
@@ -148,8 +148,8 @@ func (w *Waker) askOnce(ctx context.Context) error {
 	return err
 }
 
-// known are the heads of all watched partitions, as far as this sidecar knows. A topic that is new
-// here is asked for its extents once.
+// known are the heads of all watched partitions, as far as this sidecar knows. It asks for the
+// extents of a topic that is new here once.
 func (w *Waker) known(ctx context.Context) ([]eventlog.Hint, error) {
 	watched := w.cfg.Tails.Watched()
 	for topic := range w.topics {

@@ -3,8 +3,8 @@ package worker
 
 import "sync"
 
-// Worker runs its function in one goroutine at a time, again if it was woken meanwhile. The
-// goroutine exists only while there is work.
+// Worker runs its function in one goroutine at a time. It runs it again if Wake was called
+// meanwhile. The goroutine exists only while there is work.
 type Worker struct {
 	Work func() // set before the first Wake
 
@@ -46,7 +46,7 @@ func (w *Worker) run() {
 	}
 }
 
-// Stop waits for the run under way; none follows. It must not be called from Work.
+// Stop waits for the current run, and prevents further ones. It must not be called from Work.
 func (w *Worker) Stop() {
 	w.mu.Lock()
 	w.stopped = true

@@ -21,8 +21,8 @@ type Recorder struct {
 	memory *tracetest.InMemoryExporter
 }
 
-// New records what the sampler samples; nil: what the parent says, and every root. ratio is that of
-// all topics' policies.
+// New records the spans that the sampler samples; nil: it follows the parent, and records every
+// root. ratio is that of all topics' policies.
 func New(t testing.TB, sampler sdktrace.Sampler, ratio float64) *Recorder {
 	t.Helper()
 	if sampler == nil {
@@ -42,21 +42,21 @@ func New(t testing.TB, sampler sdktrace.Sampler, ratio float64) *Recorder {
 	return r
 }
 
-// Spans are those that have ended, by their beginning.
+// Spans returns the ended spans, by their beginning.
 func (r *Recorder) Spans() tracetest.SpanStubs {
 	spans := r.memory.GetSpans()
 	slices.SortStableFunc(spans, func(a, b tracetest.SpanStub) int { return a.StartTime.Compare(b.StartTime) })
 	return spans
 }
 
-// Named are those of that name.
+// Named returns the spans with that name.
 func (r *Recorder) Named(name string) tracetest.SpanStubs {
 	return slices.DeleteFunc(r.Spans(), func(s tracetest.SpanStub) bool { return s.Name != name })
 }
 
-// Tree draws the spans, a line each: the name, the kind, the attributes that are asked for, what
-// went wrong, and the names of the spans that it is linked to. Those whose parent has not been
-// recorded here are at the left, with the parent's span id if there is one.
+// Tree draws the spans, one per line: the name, the kind, the requested attributes, the error, and
+// the names of linked spans. Spans whose parent was not recorded here are at the left, with the
+// parent's span id if there is one.
 func (r *Recorder) Tree(attributes ...string) string {
 	spans := r.Spans()
 	known := map[trace.SpanID]string{}
