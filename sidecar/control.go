@@ -86,8 +86,8 @@ func (s *Sidecar) replayAddress() string {
 const farewellTimeout = 3 * time.Second
 
 // farewell tells the control plane, at the end of an orderly stop, that replays need not ask this
-// sidecar: the store has others, and the spool is empty. Otherwise a replay of the fleet has to
-// name what it cannot reach.
+// sidecar: the store has others, and the spool is empty. Without that, a replay of the fleet has to
+// report this sidecar as missing.
 func (s *Sidecar) farewell() {
 	if s.control == nil || s.store.shared == nil || s.store.waiting().Events > 0 {
 		return

@@ -67,8 +67,8 @@ func New(c Config) (*Capture, error) {
 	return x, nil
 }
 
-// Run captures until ctx ends, and leaves the capture to another sidecar then. It goes on while the
-// servers are away. It can be called once.
+// Run captures until ctx ends, and then leaves the capture to another sidecar. It continues while
+// the servers are away. It can be called once.
 func (c *Capture) Run(ctx context.Context) error {
 	client, err := mongo.Connect(c.clientOptions(c.cfg.Source.URL))
 	if err != nil {
@@ -119,7 +119,7 @@ func (c *Capture) pump(ctx context.Context) {
 	c.health.waits()
 }
 
-// session goes on from the saved place, until it fails or the capture is another sidecar's. It
+// session continues from the saved place, until it fails or the capture is another sidecar's. It
 // reports whether it has followed the stream.
 func (c *Capture) session(ctx context.Context) (followed bool, err error) {
 	if c.place, err = c.load(ctx); err != nil {

@@ -56,7 +56,7 @@ func (c *Control) apply(ctx context.Context, u xds.Update) error {
 	changes := len(remove)+len(put) > 0
 	if c.have && changes {
 		// A kill must not restore the replaced resources. keepNow reports a failure: an update that
-		// cannot be stored is in force all the same.
+		// cannot be stored is in force nevertheless.
 		c.mu.Unlock()
 		_ = c.save(ctx)
 		c.mu.Lock()

@@ -2,8 +2,8 @@ package eventlog
 
 import "context"
 
-// Redrive is a request to deliver a dead letter again to the group that failed it. It counts while
-// the dead letter is in its topic, so a request that comes late or stays has no effect.
+// Redrive is a request to deliver a dead letter again to the group that failed it. It has an effect
+// only while the dead letter is in its topic, so a late or remaining request is harmless.
 type Redrive struct {
 	// GroupPartition and Seq are the place of the event when it died.
 	GroupPartition

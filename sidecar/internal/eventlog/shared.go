@@ -158,6 +158,6 @@ type Signals interface {
 	Follow(ctx context.Context, wanted Topics, heard func(s Signal, missed []string)) error
 
 	// Ahead returns a hint for each of the given partitions that has events above Head. Readers ask
-	// now and then, in case a signal was lost.
+	// from time to time, in case a signal was lost.
 	Ahead(ctx context.Context, known []Hint) ([]Hint, error)
 }

@@ -1,7 +1,6 @@
-// Package gateway is the side of the sidecar that its application sees: a WebSocket with frames of
-// JSON, and HTTP. It turns what arrives into calls of the packages behind it, and their answers
-// into frames and responses. It must not know how an event is limited, stored or shared out among
-// consumers.
+// Package gateway is the sidecar's API for applications: a WebSocket with frames of JSON, and HTTP.
+// It turns frames and requests into calls of other packages, and their answers into frames and
+// responses. It must not know how an event is limited, stored or shared out among consumers.
 //
 // # A WebSocket connection
 //
@@ -24,24 +23,25 @@
 //
 // # Consuming over HTTP
 //
-// A puller is the member of a group that stands for the requests that pull from it with equal opts.
-// It takes as many events from the group as the waiting requests want, in the order of their
-// arrival, and has it in flight when they are answered and gone: a lease names one delivery, so
-// that any request can settle it. A pull is over when its answer is full, or when the group says
-// that there is nothing more for it now.
+// A puller is a member of a group that serves all requests that pull from the group with equal
+// opts. It takes as many events from the group as the waiting requests want, and serves the
+// requests in the order of their arrival. Its events stay in flight after the requests are
+// answered: a lease names one delivery, so any request can settle it. A pull ends when its answer
+// is full, or when the group has no more events for it now.
 //
 //	pull ──▶ tokens of its connection ──▶ puller ──▶ group
 //	ack, nack, modack: lease ────────────────────────▶ group
 //
 // A stream (server-sent events) is a subscription whose events count as acked once they are
-// written. The request's goroutine writes what the group has put into the stream's buffer, which is
-// bounded as a send buffer is.
+// written. The group puts events into the stream's buffer, and the request's goroutine writes them.
+// The buffer is bounded like a send buffer.
 //
 // # Who may do what
 //
-// Config.Access decides; without it everybody may do everything. A request over HTTP has to show a
-// token or a certificate; a WebSocket may also send one with AUTH, for which it has a short time
-// and short frames. Each op is checked against what is in force when it comes, the events of a
-// PUBLISH one by one: after their shape, before any limit. A change of rights ends the connections
-// that may not be there, or not with their subscriptions, by closing them with 1008.
+// Config.Access decides; without it every client may do everything. An HTTP request has to show a
+// token or a certificate. A WebSocket may instead send a token with AUTH, for which it has a short
+// time and short frames. The gateway checks each op with the rights in force when it arrives. It
+// checks the events of a PUBLISH one by one, after their shape and before any limit. After a change
+// of rights it closes, with 1008, the connections that may no longer be open, or no longer have
+// their subscriptions.
 package gateway

@@ -24,7 +24,8 @@ type pendingNack struct {
 }
 
 // whenDeadLettered arranges for done to be called once the dead letters of n, and after them the
-// progress, are durable; without events it is whenDurable. It is called with mu held and releases it.
+// progress, are durable; without events it is whenDurable. It is called with mu held and releases
+// it.
 func (g *Group) whenDeadLettered(n *pendingNack, done func(error)) {
 	if n.left == 0 {
 		g.whenDurable(done)

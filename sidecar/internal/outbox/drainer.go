@@ -73,7 +73,7 @@ func New(c Config) (*Drainer, error) {
 }
 
 // Run drains until ctx ends. Then it finishes the calls under way, for a few seconds at most, and
-// leaves its shards to others. It goes on while the server is away. It can be called once. The
+// leaves its shards to others. It continues while the server is away. It can be called once. The
 // error is about the settings, such as an outbox that is drained into another log.
 func (d *Drainer) Run(ctx context.Context) error {
 	client, err := mongo.Connect(mongowatch.ClientOptions(d.cfg.URL, "sluice-sidecar outbox "+d.cfg.NodeID, stopGrace, d.cfg.Dialer).

@@ -90,9 +90,9 @@ type Log struct {
 
 	catalog catalog
 	health  atomic.Pointer[error] // the last operation's error; nil: none
-	// unmet has, by topic, the write concern that the topic's last append did not meet: the event was
-	// stored, but fewer members acknowledged it than the concern asks for. Only topics whose policy
-	// names a number of members are in it.
+	// unmet has, by topic, the write concern that the topic's last append did not meet: the event
+	// was stored, but fewer members acknowledged it than the concern asks for. Only topics whose
+	// policy names a number of members are in it.
 	unmet       sync.Map
 	serverClock serverClock
 	causal      causality

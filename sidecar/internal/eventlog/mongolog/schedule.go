@@ -23,10 +23,10 @@ import (
 // is taken. It is not live. Its partition has no readers. Its seq is a random number, another one
 // each time that the id is scheduled.
 //
-// One update releases the event: it sets partition, seq and times, and its filter names that number.
-// So of all updates that release or cancel the event, including late ones, only one has an effect.
-// The update is a step of a batch that appends (append.go), with seqs that are reserved as for any
-// event. If the event is gone by then, a void takes the seq.
+// One update releases the event: it sets partition, seq and times, and its filter names that
+// number. So of all updates that release or cancel the event, including late ones, only one has an
+// effect. The update is a step of a batch that appends (append.go), with seqs that are reserved as
+// for any event. If the event is gone by then, a void takes the seq.
 //
 // A cancelled event leaves its _id taken for Options.SeqTaken, so that a late insert of the event
 // collides with it. The id is free nevertheless: the next publish under it replaces that document,

@@ -9,9 +9,9 @@ import (
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog"
 )
 
-// Compact implements eventlog.Compactor. As with Sweep, its commit is not synced: a crash brings
-// back what it removed, and never a superseded event without the one that superseded it, whose
-// removal was committed no earlier.
+// Compact implements eventlog.Compactor. As with Sweep, its commit is not synced: a crash may bring
+// back removed events. It never brings back a superseded event without the event that superseded
+// it, since the removal of the latter was committed no earlier.
 func (l *Log) Compact(ctx context.Context, name string, p int, from uint64, c eventlog.Compaction) (next uint64, removed int, err error) {
 	t, leave, err := l.enterSweep(ctx, name)
 	if err != nil {

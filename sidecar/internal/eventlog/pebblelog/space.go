@@ -121,7 +121,7 @@ func (s *space) isFull() <-chan struct{} {
 func (s *space) await(cause error) bool {
 	s.mu.Lock()
 	if s.waiting++; s.waiting == 1 {
-		if !s.short.Swap(true) { // before callers that wait see it and continue
+		if !s.short.Swap(true) { // before the waiting callers see it and continue
 			s.log.Error("no room is left on the disk: writes wait, and publishes are refused, until there is room", "folder", s.dir, "error", cause)
 		}
 		close(s.full)
