@@ -138,7 +138,7 @@ func (c Config) Validate() error {
 	errs := []error{setting.CheckStore(c.Store)}
 	bad := func(format string, args ...any) { errs = append(errs, fmt.Errorf(format, args...)) }
 	if c.ControlPlane == "" && c.ControlAccess != (access.ClientConfig{}) {
-		bad("control-plane: is missing, where there is a certificate or token for it")
+		bad("control-plane: is not set, but a certificate or token for it is")
 	}
 	if c.ControlPlane != "" && !strings.HasPrefix(c.ControlPlane, "unix:/") {
 		if host, port, err := net.SplitHostPort(c.ControlPlane); err != nil || host == "" || port == "" {
@@ -155,7 +155,7 @@ func (c Config) Validate() error {
 	case c.NodeID == "":
 		bad("node-id: must not be empty")
 	case !isName(c.NodeID):
-		bad("node-id: %q has space around it, or what cannot be shown", c.NodeID)
+		bad("node-id: %q begins or ends with a space, or has characters that cannot be printed", c.NodeID)
 	}
 	for _, l := range c.listeners() {
 		if l.addr == "" {

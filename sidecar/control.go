@@ -95,7 +95,7 @@ func (s *Sidecar) farewell() {
 	ctx, cancel := context.WithTimeout(context.Background(), farewellTimeout)
 	defer cancel()
 	if err := s.control.Farewell(ctx); err != nil {
-		s.cfg.Logger.Warn("the control plane was not told of an orderly end: replays of the fleet miss this sidecar until it is back, or forgotten", "error", err)
+		s.cfg.Logger.Warn("cannot tell the control plane that this sidecar stops in order: replays of the fleet name it as missing until it is back, or forgotten", "error", err)
 	}
 }
 

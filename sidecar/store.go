@@ -106,7 +106,7 @@ func (s *Sidecar) openStore(ctx context.Context) (err error) {
 			case log.Err() != nil:
 				return stateFailed, "the embedded log has failed and takes no more events; restart the sidecar"
 			case log.Space().Short:
-				return stateDisk, "the disk has too little room: publishes are refused, and all else goes on"
+				return stateDisk, "the disk has too little room: publishes are refused, and everything else continues"
 			}
 			return stateOK, ""
 		},

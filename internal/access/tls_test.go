@@ -312,7 +312,7 @@ func TestListenerInClearWarns(t *testing.T) {
 	} {
 		log.buf.Reset()
 		ln := boundTo{addr: addr}
-		if got := a.Listener("listen", ln); got != net.Listener(ln) || strings.Contains(log.String(), "in clear") != warned {
+		if got := a.Listener("listen", ln); got != net.Listener(ln) || strings.Contains(log.String(), "unencrypted") != warned {
 			t.Errorf("%v: %v\n%s", addr, got, log)
 		}
 	}

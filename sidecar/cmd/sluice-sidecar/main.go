@@ -23,7 +23,7 @@ type settings struct {
 	ReplayListen string `default:"127.0.0.1:8083" placeholder:"ADDR" help:"Replay and export API."`
 	OpsListen    string `default:"127.0.0.1:7071" placeholder:"ADDR" help:"Health, metrics and status."`
 
-	DataDir   string `default:"${data_dir}" placeholder:"DIR" help:"Folder of the embedded log, or of the spool where the log is in MongoDB."`
+	DataDir   string `default:"${data_dir}" placeholder:"DIR" help:"Folder of the embedded log, or of the spool if the log is in MongoDB."`
 	Store     string `secret:"--store-file, or SLUICE_STORE" default:"embedded:" placeholder:"URL" help:"Event log: embedded: keeps it in --data-dir; mongodb://… or mongodb+srv://… shares the database that it names with other sidecars."`
 	StoreFile string `placeholder:"FILE" help:"Read the URL of --store from this file: for URLs with a password."`
 	NodeID    string `placeholder:"NAME" help:"Name of this sidecar. Default: the host's name."`

@@ -118,7 +118,7 @@ func (a *App) Run(ctx context.Context) error {
 		if !gone {
 			continue // because its rights have changed
 		}
-		a.cfg.Logger.Warn("the application has gone: its events wait until it is back", "app", a.cfg.Address.String())
+		a.cfg.Logger.Warn("the application does not answer: its events wait until it does", "app", a.cfg.Address.String())
 	}
 }
 

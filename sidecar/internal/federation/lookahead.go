@@ -131,7 +131,7 @@ func (s *stream) times(ctx context.Context, p *part, ids []string) (out []*int64
 	if ctx.Err() != nil {
 		return nil, err // another part failed first
 	}
-	s.fleet.cfg.Logger.Error("an answer of the fleet breaks off: a part of it cannot say which events it has", "part", p.name, "topic", s.plan.query.Topic, "error", err)
+	s.fleet.cfg.Logger.Error("a replay of the fleet failed: a part of it cannot say which events it has", "part", p.name, "topic", s.plan.query.Topic, "error", err)
 	return nil, partialFleet([]gap{s.gapOf(p, err)})
 }
 

@@ -40,7 +40,7 @@ func (f *Fleet) plan(all []*sidecar, q replay.FleetQuery) *plan {
 	p := &plan{query: q, alone: len(all) == 1}
 	if unknown := f.unknown(); unknown != "" {
 		p.alone = false
-		p.gaps = append(p.gaps, gap{part: restPart, name: unknown, reason: "was never reached, and alone knows who is in the fleet"})
+		p.gaps = append(p.gaps, gap{part: restPart, name: unknown, reason: "was never reached, and only it knows all sidecars"})
 	}
 	stores := map[string]*storePlan{}
 	for _, s := range all {

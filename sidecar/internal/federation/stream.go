@@ -227,7 +227,7 @@ func (s *stream) broken(p *part, err error) error {
 	if cause := s.ctx.Err(); cause != nil {
 		return cause
 	}
-	s.fleet.cfg.Logger.Error("an answer of the fleet breaks off: a part of it failed midway", "part", p.name, "topic", s.plan.query.Topic, "events", p.taken, "error", err)
+	s.fleet.cfg.Logger.Error("a replay of the fleet failed: a part of it failed midway", "part", p.name, "topic", s.plan.query.Topic, "events", p.taken, "error", err)
 	if s.plan.alone {
 		return err
 	}

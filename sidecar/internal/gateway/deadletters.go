@@ -218,7 +218,7 @@ func (g *Gateway) deadQuery(r *http.Request) (q deadLetters, limit int, err erro
 			return q, 0, errCursor()
 		}
 		if p.Has("order") && q.order != order {
-			return q, 0, httpapi.BadParam("order", "the cursor goes on in the other order")
+			return q, 0, httpapi.BadParam("order", "the cursor is for the other order")
 		}
 	}
 	return q, limit, nil

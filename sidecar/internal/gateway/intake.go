@@ -33,7 +33,7 @@ const retryMemory = time.Second
 func refuseMemory(b *budget.Budget) *wire.Error {
 	return &wire.Error{
 		Code: wire.Overloaded, RetryAfter: retryMemory,
-		Msg: fmt.Sprintf("all connections together have used up the %d bytes of memory for what they send and are sent: try again later, or send less at once", b.Limit()),
+		Msg: fmt.Sprintf("all connections together have used up the %d bytes of memory for requests and deliveries: try again later, or send less at once", b.Limit()),
 	}
 }
 

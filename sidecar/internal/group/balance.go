@@ -208,7 +208,7 @@ func (g *Group) takeAll(ctx context.Context, st *roster.Standing, view *roster.V
 			return all
 		}
 	}
-	g.failed("read the progress of what it has taken", err) // it is ours, and is taken again
+	g.failed("read the progress of the partitions taken", err) // it is ours, and is taken again
 	g.refreshOwners()
 	return false
 }

@@ -48,7 +48,7 @@ func TakeAll(charges []Charge, now time.Time) Verdict {
 		if v.OK {
 			c.era, b.latest = b.era, now
 			if b.tokens != nil && c.N > 0 && !b.tokens.AllowN(now, c.N) {
-				panic("limit: a token that was there is gone")
+				panic("limit: a counted token is missing")
 			}
 		}
 		b.mu.Unlock()

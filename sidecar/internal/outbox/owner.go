@@ -82,7 +82,7 @@ func (o *ownership) valid(now time.Time) bool {
 var errNoLog = errors.New("no log")
 
 // errAlive says that a sidecar of another log is active.
-var errAlive = errors.New("stop those, or give all the same shared --store")
+var errAlive = errors.New("stop those sidecars, or give all sidecars the same shared --store")
 
 // run keeps the ownership until ctx ends, and reports the outcome of each tick. It returns an error
 // if another log has owned the outbox from the beginning.

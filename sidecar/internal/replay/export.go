@@ -60,7 +60,7 @@ func (r *exportRequest) parseForm(p httpapi.Params) error {
 	}
 	r.scope, r.partial, r.array, r.progress = scope, partial, lines == "0", progress == "1"
 	if r.progress && r.array {
-		return httpapi.BadParam("progress", "it is told in lines between the events; an array has no place for it")
+		return httpapi.BadParam("progress", "progress is sent as lines between the events, which an array cannot hold")
 	}
 	return nil
 }
@@ -76,7 +76,7 @@ func (r *exportRequest) parseOrder(p httpapi.Params) error {
 	r.query.Descending = order == orderDesc
 	switch has := p.Has("afterId"); {
 	case has != p.Has("afterTs"):
-		return httpapi.BadParam("afterTs", "it goes with afterId; give both or neither")
+		return httpapi.BadParam("afterTs", "it needs afterId; give both or neither")
 	case has:
 		r.query.After = &eventlog.Point{TS: ts, ID: id}
 		r.continued = true // the earlier events are not known here

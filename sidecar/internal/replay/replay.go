@@ -152,7 +152,7 @@ func (h *handler) replay(w http.ResponseWriter, r *http.Request) {
 		cursor := next.encode()
 		if len(cursor) > maxCursorBytes {
 			out.fail(&wire.Error{Code: wire.PartialFleet, Missing: in.missing(),
-				Msg: "so many parts of the fleet are missing that no cursor can tell where each is; export the topic, or ask again when they are back"})
+				Msg: "too many parts of the fleet are missing for one cursor; export the topic, or ask again when they are back"})
 			return
 		}
 		out.text(`,"next":"`, cursor, `"`)

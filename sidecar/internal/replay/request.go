@@ -222,7 +222,7 @@ func parseCursor(p httpapi.Params, asked view) (cursor, error) {
 		{"afterId", c.from != wire.FromAfterID || asked.start.ID == c.start.ID},
 	} {
 		if p.Has(beside.name) && !beside.same {
-			return cursor{}, httpapi.BadParam(beside.name, "it contradicts the cursor; leave it out or repeat what the first page was asked for")
+			return cursor{}, httpapi.BadParam(beside.name, "it contradicts the cursor; leave it out or repeat the first page's value")
 		}
 	}
 	return c, nil

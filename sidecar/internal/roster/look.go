@@ -114,7 +114,7 @@ func (r *Roster) beat(ctx context.Context) error {
 		if !errors.Is(err, eventlog.ErrNotFound) {
 			return err
 		}
-		r.cfg.Logger.Warn("this sidecar was silent for a lease, and others have declared it dead; it goes on as another life",
+		r.cfg.Logger.Warn("this sidecar was silent for a lease, and others have declared it dead; it continues as a new life",
 			"lease", r.cfg.Lease, "life", r.life.id)
 		r.begin()
 	}

@@ -328,7 +328,7 @@ func (r *Roster) sayGoodbye(ctx context.Context) error {
 			break
 		}
 		if !r.cfg.Clock.Sleep(ctx, goodbyePause) {
-			r.cfg.Logger.Warn("cannot tell the store that this sidecar has stopped; the next start does", "error", err)
+			r.cfg.Logger.Warn("cannot tell the store that this sidecar has stopped; the next start will", "error", err)
 			r.savePendingEnds(r.pendingEnds)
 			break
 		}

@@ -292,7 +292,7 @@ func (r *Roster) show() {
 	maps.DeleteFunc(o.over, func(_ string, e end) bool { return now.Sub(e.at) > overRemembered })
 	after := before.following(r.life.id, r.cfg.Name, *o)
 	if after.Name != r.cfg.Name && after.Name != before.Name {
-		r.cfg.Logger.Warn("another process uses this sidecar's node id; a number tells the two apart", "node", r.cfg.Name, "as", after.Name)
+		r.cfg.Logger.Warn("another process uses this sidecar's node id; a number distinguishes the two", "node", r.cfg.Name, "as", after.Name)
 	}
 	r.view.Store(after)
 	next := make(map[string]*observation, watched)

@@ -39,7 +39,7 @@ type ForeignError struct {
 
 func (e *ForeignError) Error() string {
 	return fmt.Sprintf("store: the spool in %s has %d events for another store, %s with the id %s, and not for %s with the id %s: "+
-		"start with the other --store until they are there, or move the folder away", e.Folder, e.Events, e.of.URL, e.of.ID, e.now.URL, e.now.ID)
+		"start with the other --store until the spool is empty, or move the folder away", e.Folder, e.Events, e.of.URL, e.of.ID, e.now.URL, e.now.ID)
 }
 
 // claim finds out at the start which store the spool is for. An empty spool is for any store, and

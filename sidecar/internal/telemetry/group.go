@@ -23,7 +23,7 @@ type Group struct {
 	Redelivered  func(n int) // events sent with an attempt above 1
 	DeadLettered func(n int) // events moved to the dead-letter topic
 	PassedOver   func(n int) // events that were removed before the group read them
-	Expired      func(n int) // events whose own ttl passed before the group was done with them
+	Expired      func(n int) // events whose own ttl passed before the group settled them
 }
 
 func (i *instruments) newGroup(k groupKey) *Group {

@@ -73,7 +73,7 @@ func newInstruments(meter metric.Meter) *instruments {
 		passedOver: b.counter("sluice_events_passed_over_total", "{event}",
 			"Events that retention or compaction removed before the group got to them."),
 		expired: b.counter("sluice_events_expired_total", "{event}",
-			"Events whose own ttl passed before the group was done with them."),
+			"Events whose own ttl passed before the group settled them."),
 		latency: b.seconds("sluice_delivery_latency_seconds",
 			"From an event's acceptance to the group's ack."),
 		inflight: b.gauge("sluice_events_inflight", "{event}",
@@ -84,7 +84,7 @@ func newInstruments(meter metric.Meter) *instruments {
 			"1 where the topic's policy pauses the group."),
 
 		appendDuration: b.seconds("sluice_store_append_duration_seconds",
-			"What one batch took to become durable."),
+			"How long one batch took to become durable."),
 		batchSize: must(meter.Int64Histogram("sluice_store_batch_size", metric.WithUnit("{event}"),
 			metric.WithDescription("Events in one batch."), metric.WithExplicitBucketBoundaries(sizeBounds...))),
 		spoolEvents: b.gauge("sluice_spool_events", "{event}",
@@ -103,7 +103,7 @@ func newInstruments(meter metric.Meter) *instruments {
 		deadLetterAge: b.gauge("sluice_dead_letter_oldest_age_seconds", "s",
 			"How long ago the topic's oldest dead letter died; 0 without any."),
 		bufferedBytes: b.gauge("sluice_buffered_bytes", "By",
-			"Memory of all connections: of what they send until it is answered, and of what they are sent until it is settled."),
+			"Memory of all connections: requests until they are answered, and deliveries until they are settled."),
 		diskFree: b.gauge("sluice_disk_free_bytes", "By",
 			"Free bytes of the disk of the embedded log, or of the spool."),
 		diskLowWater: b.gauge("sluice_disk_low_water_bytes", "By",
@@ -111,7 +111,7 @@ func newInstruments(meter metric.Meter) *instruments {
 		diskShort: b.gauge("sluice_disk_short", "",
 			"1 while publishes to that disk are refused, 0 else."),
 		shed: b.counter("sluice_messages_refused_total", "{message}",
-			"Messages and bodies refused while they came: for want of memory, or since they were not whole in time."),
+			"Messages and bodies refused before they were complete: there was too little memory, or they took too long."),
 		refusedConnections: b.counter("sluice_connections_refused_total", "{connection}",
 			"Connections refused because their listener had as many as it may."),
 
@@ -133,7 +133,7 @@ func newInstruments(meter metric.Meter) *instruments {
 		captureLag: b.gauge("sluice_capture_lag_seconds", "s",
 			"For how long not every change of the collection has been captured; only of the sidecar that captures it."),
 		captureStopped: b.gauge("sluice_capture_stopped", "",
-			"1 where the capture does not go on before somebody does something: its place in the oplog is lost, or the collection was dropped; 0 else."),
+			"1 while the capture waits for an operator: its place in the oplog is lost, or the collection was dropped; 0 else."),
 	}
 }
 

@@ -256,7 +256,7 @@ func (m *migration) foreign(collection string, stored []storedIndex, wanted []in
 		case s.expires != "":
 			r.Detail = "it makes the server remove documents"
 		case s.unique:
-			r.Detail = "it is unique, so the server may refuse what the log inserts"
+			r.Detail = "it is unique, so the server may refuse documents of the log"
 		}
 		m.report.Indexes = append(m.report.Indexes, r)
 	}
