@@ -152,7 +152,7 @@ func TestApplicationRestarts(t *testing.T) {
 	for i := range 5 {
 		s.publish(t, "t", fmt.Sprint("e", i), fmt.Sprint(i))
 	}
-	eventually(t, "it is found to have gone", func() bool { return strings.Contains(s.logged.String(), "has gone") })
+	eventually(t, "it is found not to answer", func() bool { return strings.Contains(s.logged.String(), "does not answer") })
 	app = startApplication(t, app.addr, `[{"pubsubname":"p","topic":"t","routes":{"rules":[{"match":"x","path":"/x"}],"default":"new"}},{"topic":"a b","route":"/"},{"topic":"u"},{"topic":"t","route":"/"}]`)
 	got := map[string]bool{}
 	for range 5 {

@@ -83,7 +83,7 @@ func TestADeadStoreBreaksTheAnswerOff(t *testing.T) {
 	if !slices.Equal(got, merged(self, a)[:len(got)]) || !slices.Equal(st.Missing(), []string{name}) {
 		t.Errorf("%d events, missing %q", len(got), st.Missing())
 	}
-	if !strings.Contains(log.String(), "breaks off") {
+	if !strings.Contains(log.String(), "replay of the fleet failed") {
 		t.Errorf("the log says\n%s", log.String())
 	}
 }

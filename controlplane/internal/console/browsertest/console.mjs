@@ -98,6 +98,9 @@ async function until(what, ask) {
   }
 }
 
+// focused waits until a field has the focus. Effects give it after the page has been drawn.
+const focused = name => until(`the focus on ${name}`, () => page.evaluate(name => document.activeElement.name === name, name));
+
 async function visit(path, at = base) {
   await page.goto(`${at}/${path}`);
   await page.locator('h1').waitFor();
@@ -253,7 +256,7 @@ test('a group that a policy pauses is shown, and resumed, limited and paused aga
   await page.getByLabel('Which policy to change').selectOption(glob);
   await page.getByLabel('Name of a consumer group').fill('search');
   await page.keyboard.press('Enter');
-  assert.equal(await page.evaluate(() => document.activeElement.name), 'groups.search.paused');
+  await focused('groups.search.paused');
   await field('groups.search.paused').selectOption('yes');
   await field('groups.search.rate').fill('-1');
   await page.getByRole('group', {name: 'search'}).getByText('must be at least 0').waitFor();
@@ -306,7 +309,7 @@ test('what the control plane refuses is said at its field', async () => {
     const [, error] = (await field(name).getAttribute('aria-describedby')).split(' ');
     await until('the reason', async () => /must be .* not /.test(await page.locator(`[id="${error}"]`).innerText()));
   }
-  assert.equal(await page.evaluate(() => document.activeElement.name), 'publish.rate');
+  await focused('publish.rate');
   await shoot(page, 'refused-fields');
   assert.deepEqual((await get()).publish, start.publish);
 
@@ -537,7 +540,7 @@ test('everything works by keyboard', async () => {
   await dialog().waitFor();
   await page.keyboard.press('Escape');
   await dialog().waitFor({state: 'detached'});
-  assert.equal(await page.evaluate(() => document.activeElement.name), 'publish.rate');
+  await focused('publish.rate');
   await page.keyboard.press('Enter');
   await dialog().waitFor();
   await page.keyboard.press('Enter');
