@@ -45,7 +45,7 @@ func TestRefusesToStart(t *testing.T) {
 		{"a name of two lines", []string{"--node-id", "edge\nof it"}, 2, []string{"node-id", `"edge\nof it"`}},
 		{"unknown store", []string{"--store", "redis:"}, 2, []string{"redis:", "embedded:"}},
 		{"control plane", []string{"--control-plane", "127.0.0.1:1", "--control-plane-ca", "none.pem"}, 2, []string{"control-plane", "none.pem"}},
-		{"no control plane", []string{"--control-plane-token-file", "x"}, 2, []string{"control-plane", "missing"}},
+		{"no control plane", []string{"--control-plane-token-file", "x"}, 2, []string{"control-plane", "is not set"}},
 		{"peers", []string{"--peers", "127.0.0.1:1,nowhere,127.0.0.1:0", "--peers", "unix:x"}, 2, []string{"peers", `"nowhere"`, `"127.0.0.1:0"`, `"unix:x"`}},
 		{"peers' token", []string{"--peers", "127.0.0.1:1", "--peer-token-file", "none.token"}, 2, []string{"peer-token-file", "none.token"}},
 		{"too many tokens of peers", []string{"--peer-token-file", threeTokens}, 2, []string{"peer-token-file", "3 tokens"}},
