@@ -162,7 +162,7 @@ func TestOtherFiles(t *testing.T) {
 		"its format is 2 and this version knows those up to 1": set("2"),
 		`its format is "x"`:                set("x"),
 		"the bucket of commits is missing": set("1"),
-		"a bbolt file of another program":   func(*bbolt.Tx) error { return nil },
+		"a bbolt file of another program":  func(*bbolt.Tx) error { return nil },
 	} {
 		dir := t.TempDir()
 		db, err := bbolt.Open(filepath.Join(dir, boltstore.FileName), 0o600, nil)
