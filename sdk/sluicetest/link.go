@@ -132,7 +132,7 @@ func (l *link) fromClient(f *frame) error {
 	switch fate {
 	case BrokenBefore:
 		return errBroken
-	case Overheard:
+	case Ignored:
 		return nil
 	}
 	passed := &request{Request: r, breaks: fate == BrokenAfter, refused: map[int]*wire.Error{}}

@@ -64,7 +64,7 @@ const (
 	Served Fate = iota
 	BrokenBefore
 	BrokenAfter
-	Overheard
+	Ignored
 )
 
 // Options are the differences from a sidecar that accepts everything at once. Options about

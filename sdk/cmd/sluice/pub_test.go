@@ -157,7 +157,7 @@ func TestPubLinesNamesWhatFailed(t *testing.T) {
 func TestPubThatGetsNoAnswerGivesUp(t *testing.T) {
 	unanswered := sluicetest.Options{Fate: func(op string) sluicetest.Fate {
 		if op == wire.OpPublish {
-			return sluicetest.Overheard
+			return sluicetest.Ignored
 		}
 		return sluicetest.Served
 	}}

@@ -321,7 +321,7 @@ func TestConnectionHook(t *testing.T) {
 }
 
 func TestAConnectionWithoutASignOfLifeIsReplaced(t *testing.T) {
-	publishes, pings := once(wire.OpPublish, sluicetest.Overheard), once(wire.OpPing, sluicetest.Overheard)
+	publishes, pings := once(wire.OpPublish, sluicetest.Ignored), once(wire.OpPing, sluicetest.Ignored)
 	deaf := start(t, sluicetest.Options{Fate: func(op string) sluicetest.Fate { return max(publishes(op), pings(op)) }})
 	client := connect(t, deaf, sluice.WithHeartbeat(20*time.Millisecond))
 	defer client.Close()
