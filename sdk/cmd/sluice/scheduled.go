@@ -11,7 +11,7 @@ import (
 // scheduledCommand is the commands about events that are put into the log later.
 type scheduledCommand struct {
 	List   scheduledListCommand   `cmd:"" help:"List the scheduled events of a topic."`
-	Cancel scheduledCancelCommand `cmd:"" help:"Take scheduled events back."`
+	Cancel scheduledCancelCommand `cmd:"" help:"Cancel scheduled events."`
 }
 
 func (*scheduledCommand) Help() string {
