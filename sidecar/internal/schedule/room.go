@@ -11,7 +11,8 @@ import (
 // room is about how many events of a topic are scheduled.
 type room struct {
 	counted int64 // the last count, less the events released here since
-	since   int64 // admitted here since that count began
+	since   int64 // admitted here, except for those that were stored before that count began
+	stored  int64 // of since
 }
 
 // Reserve admits one more scheduled event of a topic. The caller calls Return or Accepted next.
@@ -66,10 +67,10 @@ func (s *Scheduler) count(ctx context.Context) {
 // scheduled here.
 func (s *Scheduler) countOnce(ctx context.Context) {
 	slots := s.slots()
-	before := map[string]int64{} // admitted
+	before := map[string]int64{} // stored, and so counted: others may be on their way into the log
 	s.mu.Lock()
 	for topic, r := range s.rooms {
-		before[topic] = r.since
+		before[topic] = r.stored
 	}
 	s.mu.Unlock()
 	counts, err := s.cfg.Log.CountSlots(ctx, slots)
@@ -77,7 +78,7 @@ func (s *Scheduler) countOnce(ctx context.Context) {
 		return
 	}
 	s.counts.Store(&counts)
-	for topic, since := range before {
+	for topic, stored := range before {
 		n := counts[topic]
 		if slots != nil && !slices.Contains(slots, eventlog.SlotOf(topic)) {
 			if n, err = s.cfg.Log.CountScheduled(ctx, topic); err != nil {
@@ -86,7 +87,7 @@ func (s *Scheduler) countOnce(ctx context.Context) {
 		}
 		s.mu.Lock()
 		r := s.rooms[topic]
-		r.counted, r.since = n, r.since-since
+		r.counted, r.since, r.stored = n, r.since-stored, r.stored-stored
 		if n == 0 && r.since == 0 {
 			delete(s.rooms, topic)
 		}

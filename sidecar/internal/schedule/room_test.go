@@ -24,6 +24,7 @@ func TestTopicsAreBounded(t *testing.T) {
 			defer stop()
 			s.cfg.Most = 10
 			synctest.Wait()
+			time.Sleep(500 * time.Millisecond) // no count is under way, here and later
 			full := func() bool {
 				err := s.Reserve("t")
 				var e *wire.Error
@@ -82,4 +83,36 @@ func TestTopicsAreBounded(t *testing.T) {
 			}
 		})
 	}
+}
+
+// A count misses events that were admitted before it and are stored after it: they stay admitted.
+func TestEventsOnTheirWayAreCounted(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := newLog()
+		s, stop := start(l, nil, clock.System())
+		defer stop()
+		s.cfg.Most = 2
+		synctest.Wait()
+		time.Sleep(500 * time.Millisecond)
+		full := func() bool { return s.Reserve("t") != nil }
+		if full() || full() {
+			t.Error("full without events")
+		}
+		time.Sleep(time.Second) // they are counted
+		for _, id := range []string{"a", "b"} {
+			if !full() {
+				t.Errorf("not full before %s was stored", id)
+			}
+			s.Accepted("t", l.schedule("t", id, time.Now().Add(time.Minute)))
+			time.Sleep(time.Second)
+		}
+		if !full() {
+			t.Error("not full with two events")
+		}
+		l.set(func() { delete(l.waiting, "a") }) // cancelled
+		time.Sleep(time.Second)
+		if full() {
+			t.Error("full after one was cancelled")
+		}
+	})
 }

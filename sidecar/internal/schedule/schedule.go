@@ -94,6 +94,9 @@ func (s *Scheduler) Accepted(topic string, due int64) {
 	mine := s.mine(slot)
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if r := s.rooms[topic]; r != nil {
+		r.stored++
+	}
 	if !mine {
 		if due > s.cfg.Clock.Now().Add(2*lookEvery).UnixMilli() {
 			return // the owner of the slot looks before that
