@@ -47,21 +47,26 @@ func TestPoliciesMoveBetweenPacks(t *testing.T) {
 	s := start(t, p, nil)
 	s.sync(t)
 	a := s.Policies().Load().Topic("a")
-	changes, ended := 0, make(chan struct{})
+	done, ended := make(chan struct{}), make(chan struct{})
 	go func() {
 		defer close(ended)
-		for snapshot, next := s.Policies().Watch(); changes < 2; changes++ {
+		for {
+			snapshot, next := s.Policies().Watch()
 			if got := snapshot.Topic("c").Partitions; got != 3 {
 				t.Errorf("c has version %d", got)
 			}
-			<-next
-			snapshot, next = s.Policies().Watch()
+			select {
+			case <-next:
+			case <-done:
+				return
+			}
 		}
 	}()
 	p.Put(packType, map[string]proto.Message{"policies/1": packOf(policyOf("a", 1), policyOf("b", 2), policyOf("c", 3)), "policies/2": packOf(policyOf("d", 5))})
 	xdstest.Soon(t, "the end of one", func() bool { return s.version("d") == 5 })
 	p.Put(packType, map[string]proto.Message{"policies/1": packOf(policyOf("a", 1), policyOf("b", 6), policyOf("c", 3), policyOf("d", 5)), "policies/2": nil})
 	xdstest.Soon(t, "one pack alone", func() bool { return s.version("b") == 6 })
+	close(done)
 	<-ended
 	if s.version("c") != 3 || s.version("d") != 5 || len(s.Policies().Load().List()) != 4 {
 		t.Errorf("in force: %+v", s.Policies().Load().List())
