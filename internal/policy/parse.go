@@ -15,6 +15,7 @@ import (
 	"go.yaml.in/yaml/v3"
 
 	"github.com/sluice-bus/sluice/sdk/wire"
+	"github.com/sluice-bus/sluice/sdk/wire/codec"
 )
 
 // Bounds of a policy document. Each of its values and names is a node, which takes 160 bytes while
@@ -343,13 +344,7 @@ func (p *parser) name(n *yaml.Node, path string) string {
 // ValidName reports whether a policy may have that name: a topic, or a prefix of one followed by *.
 func ValidName(name string) bool {
 	literal := strings.TrimSuffix(name, "*")
-	return name != "" && len(name) <= wire.MaxTopicBytes && strings.IndexFunc(literal, notInTopics) < 0
-}
-
-// notInTopics reports whether topics may not have a character.
-func notInTopics(c rune) bool {
-	letter := 'a' <= c && c <= 'z' || 'A' <= c && c <= 'Z'
-	return !letter && (c < '0' || '9' < c) && c != '.' && c != '_' && c != '-'
+	return name != "" && len(name) <= wire.MaxTopicBytes && codec.OnlyTopicBytes(literal)
 }
 
 // join appends a key to the path of its section.

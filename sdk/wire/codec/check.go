@@ -48,16 +48,24 @@ func checkTopicName(name, base string) *wire.Error {
 	if len(base) > wire.MaxTopicBytes {
 		return wire.Errorf(wire.BadRequest, "topic is %d bytes long; at most %d are allowed", len(name), wire.MaxTopicBytes)
 	}
-	for i := range len(name) {
-		if !topicByte[name[i]] {
-			return wire.Errorf(wire.BadRequest, "topic %s holds a character that is not allowed; allowed are A-Z a-z 0-9 . _ -", shown(name))
-		}
+	if !OnlyTopicBytes(name) {
+		return wire.Errorf(wire.BadRequest, "topic %s holds a character that is not allowed; allowed are A-Z a-z 0-9 . _ -", shown(name))
 	}
 	if name == "." || name == ".." {
 		return wire.Errorf(wire.BadRequest, "topic %s has a special meaning in URL paths and cannot be reached there; allowed are all other names of 1 to %d of A-Z a-z 0-9 . _ -",
 			shown(name), wire.MaxTopicBytes)
 	}
 	return nil
+}
+
+// OnlyTopicBytes reports whether all bytes of a text are allowed in the name of a topic.
+func OnlyTopicBytes(text string) bool {
+	for i := range len(text) {
+		if !topicByte[text[i]] {
+			return false
+		}
+	}
+	return true
 }
 
 var topicByte = func() (set [256]bool) {
