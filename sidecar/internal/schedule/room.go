@@ -10,9 +10,9 @@ import (
 
 // room is about how many events of a topic are scheduled.
 type room struct {
-	counted int64 // the last count, less the events released here since
-	since   int64 // admitted here, except for those that were stored before that count began
-	stored  int64 // of since
+	counted  int64 // the last count, less the events released here since
+	reserved int64 // admitted here, and neither stored nor returned yet: a count may miss them
+	stored   int64 // here since that count began
 }
 
 // Reserve admits one more scheduled event of a topic. The caller calls Return or Accepted next.
@@ -29,17 +29,17 @@ func (s *Scheduler) Reserve(topic string) error {
 		r = &room{counted: s.Counts()[topic]}
 		s.rooms[topic] = r
 	}
-	if r.counted+r.since >= int64(s.cfg.Most) {
+	if r.counted+r.reserved+r.stored >= int64(s.cfg.Most) {
 		e := wire.Errorf(wire.Overloaded, "%d events of topic %q are scheduled already, which is as many as --max-scheduled allows; try again later", s.cfg.Most, topic)
 		e.Reason, e.RetryAfter = "scheduled", max(s.cfg.CountEvery, s.countPause) // when they are counted again
 		return e
 	}
-	r.since++
+	r.reserved++
 	return nil
 }
 
 // Return cancels the reservation of an event that was not scheduled.
-func (s *Scheduler) Return(topic string) { s.change(topic, func(r *room) { r.since-- }) }
+func (s *Scheduler) Return(topic string) { s.change(topic, func(r *room) { r.reserved-- }) }
 
 func (s *Scheduler) change(topic string, change func(*room)) {
 	s.mu.Lock()
@@ -67,7 +67,7 @@ func (s *Scheduler) count(ctx context.Context) {
 // scheduled here.
 func (s *Scheduler) countOnce(ctx context.Context) {
 	slots := s.slots()
-	before := map[string]int64{} // stored, and so counted: others may be on their way into the log
+	before := map[string]int64{} // stored, and so counted
 	s.mu.Lock()
 	for topic, r := range s.rooms {
 		before[topic] = r.stored
@@ -87,8 +87,8 @@ func (s *Scheduler) countOnce(ctx context.Context) {
 		}
 		s.mu.Lock()
 		r := s.rooms[topic]
-		r.counted, r.since, r.stored = n, r.since-stored, r.stored-stored
-		if n == 0 && r.since == 0 {
+		r.counted, r.stored = n, r.stored-stored
+		if n == 0 && r.reserved+r.stored == 0 {
 			delete(s.rooms, topic)
 		}
 		s.mu.Unlock()

@@ -95,7 +95,7 @@ func (s *Scheduler) Accepted(topic string, due int64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if r := s.rooms[topic]; r != nil {
-		r.stored++
+		r.reserved, r.stored = r.reserved-1, r.stored+1
 	}
 	if !mine {
 		if due > s.cfg.Clock.Now().Add(2*lookEvery).UnixMilli() {
