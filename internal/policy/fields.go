@@ -196,15 +196,16 @@ func whole[T int | int64](least, most T) func(*yaml.Node) (T, error) {
 }
 
 func integer(n *yaml.Node) (v int64, ok bool) {
+	isInt := n.Kind == yaml.ScalarNode && n.ShortTag() == "!!int"
+	if v, ok := decimal(n.Value); ok && isInt {
+		return v, true
+	}
 	f, ok := numeric(n)
 	if !ok || f != math.Trunc(f) {
 		return 0, false
 	}
-	if n.ShortTag() != "!!int" {
+	if !isInt {
 		return int64(f), math.Abs(f) <= maxExactNumber
-	}
-	if v, ok := decimal(n.Value); ok {
-		return v, true
 	}
 	return v, n.Decode(&v) == nil
 }

@@ -113,7 +113,7 @@ func (read settingsRead) settings(p policypb.Pack, of policypb.PackedPolicy) (*p
 // follow compares an entry with the older one that it replaces. It reuses the older one's unchanged
 // policies, and returns the removed policies and the new ones.
 func (e *entry) follow(older *entry) (remove, put []*policy.Resolved) {
-	if len(older.policies) == 0 {
+	if len(older.policies) == 0 { // as for all packs of a start
 		return nil, e.policies
 	}
 	was := make(map[string]*policy.Resolved, len(older.policies))
