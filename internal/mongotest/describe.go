@@ -26,9 +26,8 @@ var features = []Feature{Transactions, Restarts}
 
 // Info describes a server.
 type Info struct {
-	Real       bool   // the one of MONGODB_URI, not started by the tests
-	Version    string // of MongoDB, that it says it is compatible with
-	FerretDB   bool
+	Real       bool // the one of MONGODB_URI, not started by the tests
+	Version    string
 	ReplicaSet string // the replica set's name, if it is a member of one
 	Sharded    bool   // a mongos
 }
@@ -37,9 +36,9 @@ type Info struct {
 func (i Info) Has(f Feature) bool {
 	switch f {
 	case Transactions:
-		return !i.FerretDB && (i.ReplicaSet != "" || i.Sharded)
+		return i.ReplicaSet != "" || i.Sharded
 	case Restarts:
-		return !i.FerretDB && !i.Real
+		return !i.Real
 	}
 	return false
 }
@@ -48,8 +47,6 @@ func (i Info) Has(f Feature) bool {
 func (i Info) String() string {
 	var s string
 	switch {
-	case i.FerretDB:
-		s = "FerretDB, as MongoDB " + i.Version
 	case i.Sharded:
 		s = "MongoDB " + i.Version + ", sharded"
 	case i.ReplicaSet != "":
@@ -91,8 +88,7 @@ func (s *Server) Needs(t testing.TB, f Feature) {
 	}
 }
 
-// described is the description of the process's first server that is not FerretDB: all others are
-// like it.
+// described is the description of the process's first server. All others are like it.
 var described struct {
 	sync.Mutex
 	done bool
@@ -101,10 +97,10 @@ var described struct {
 
 // inform asks the server for its description, the first time in a process, and then writes it to
 // standard error.
-func (s *Server) inform(ferretDB bool) error {
+func (s *Server) inform() error {
 	described.Lock()
 	defer described.Unlock()
-	if described.done && !ferretDB {
+	if described.done {
 		s.info = described.info
 		return nil
 	}
@@ -117,19 +113,13 @@ func (s *Server) inform(ferretDB bool) error {
 	if err != nil {
 		return fmt.Errorf("asking the MongoDB server for its version: %w", err)
 	}
-	if !ferretDB {
-		described.done, described.info = true, s.info
-		fmt.Fprintln(os.Stderr, s.Describe())
-	}
+	described.done, described.info = true, s.info
+	fmt.Fprintln(os.Stderr, s.Describe())
 	return nil
 }
 
 func ask(ctx context.Context, admin *mongo.Database) (Info, error) {
-	var build struct {
-		Version         string
-		FerretDBVersion string `bson:"ferretdbVersion"`
-		FerretDB        bson.M `bson:"ferretdb"` // of FerretDB 2
-	}
+	var build struct{ Version string }
 	if err := admin.RunCommand(ctx, bson.D{{Key: "buildInfo", Value: 1}}).Decode(&build); err != nil {
 		return Info{}, err
 	}
@@ -142,7 +132,6 @@ func ask(ctx context.Context, admin *mongo.Database) (Info, error) {
 	}
 	return Info{
 		Version:    build.Version,
-		FerretDB:   build.FerretDBVersion != "" || len(build.FerretDB) > 0,
 		ReplicaSet: hello.SetName,
 		Sharded:    hello.Msg == "isdbgrid",
 	}, nil

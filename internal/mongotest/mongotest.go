@@ -1,7 +1,6 @@
 // Package mongotest gives tests a server that speaks MongoDB's protocol: the one that MONGODB_URI
 // names, else the model of internal/mongomodel as a process of their own on free ports of the
-// loopback interface. A few tests ask for FerretDB, which Sluice works on too. It says on standard
-// error which server the tests ran on, and knows nothing of Sluice's data there.
+// loopback interface. It says on standard error which server the tests ran on.
 //
 // A running server has no goroutine in the test process, so tests that look for leaks find their
 // own only.
@@ -55,16 +54,6 @@ func Start(t testing.TB) *Server {
 	return newServer(t, started(t, processtest.MongoModel, append([]string{"--members=1"}, quickly...)...), false)
 }
 
-// FerretDB starts one for this test alone, also with MONGODB_URI; it ends with the test.
-func FerretDB(t testing.TB) *Server {
-	t.Helper()
-	s := &Server{t: t, own: started(t, processtest.FerretDB, "--data-dir="+t.TempDir())}
-	if err := s.inform(true); err != nil {
-		t.Fatal(err)
-	}
-	return s
-}
-
 func started(t testing.TB, program *processtest.Program, args ...string) *process {
 	t.Helper()
 	p := &process{bin: program.Binary(t), dir: t.TempDir(), args: args}
@@ -114,7 +103,7 @@ func newServer(t testing.TB, own *process, shared bool) *Server {
 			t.Fatal(err)
 		}
 	}
-	if err := s.inform(false); err != nil {
+	if err := s.inform(); err != nil {
 		t.Fatal(err)
 	}
 	return s

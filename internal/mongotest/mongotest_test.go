@@ -27,7 +27,7 @@ func connect(t *testing.T, uri string) *mongo.Client {
 
 func TestDescribe(t *testing.T) {
 	s := Shared(t)
-	if info := s.Info(); !info.Real && (info.FerretDB || !info.Has(Transactions) || !info.Has(Restarts)) {
+	if info := s.Info(); !info.Real && (!info.Has(Transactions) || !info.Has(Restarts)) {
 		t.Errorf("the model is taken for %+v", info)
 	}
 	if err := connect(t, s.URI("admin")).Ping(t.Context(), nil); err != nil {
@@ -131,11 +131,4 @@ func TestServerEndsWithItsTestProcess(t *testing.T) {
 		t.Fatal(err)
 	}
 	p.end(p.stdin.Close)
-}
-
-func TestFerretDB(t *testing.T) {
-	s := FerretDB(t)
-	if info := s.Info(); !info.FerretDB || info.Has(Transactions) || info.Has(Restarts) {
-		t.Errorf("FerretDB is taken for %+v", info)
-	}
 }

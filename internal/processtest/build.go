@@ -22,12 +22,9 @@ import (
 // Program is one program of the module. It is safe for concurrent use.
 type Program struct {
 	Name    string // of the file
-	Package string // as go build has it, seen from Dir
-	Dir     string // below the module's root; "": the root
+	Package string // as go build has it, seen from the module's root
 	Flags   []string
 	Env     []string // further variables
-	// Missing is called before a build without an earlier result.
-	Missing func()
 
 	built sync.Once
 	bin   string
@@ -85,13 +82,10 @@ func (p *Program) Update() (bin, digest string, err error) {
 	}
 	defer unlock()
 
-	before, beforeErr := os.Stat(bin)
-	if beforeErr != nil && p.Missing != nil {
-		p.Missing()
-	}
+	before, _ := os.Stat(bin)
 	old, _ := digestOf(bin) // of none, ""
 	cmd := exec.Command("go", append(append([]string{"build", "-buildvcs=false", "-o", bin}, p.Flags...), p.Package)...)
-	cmd.Dir = filepath.Join(filepath.Dir(bin), "..", "..", p.Dir)
+	cmd.Dir = filepath.Join(filepath.Dir(bin), "..", "..")
 	cmd.Env = append(os.Environ(), p.Env...)
 	if out, err := cmd.CombinedOutput(); err != nil {
 		return "", "", fmt.Errorf("building %s: %w\n%s", p.Name, err, out)

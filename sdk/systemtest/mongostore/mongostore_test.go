@@ -75,14 +75,6 @@ func TestStore(t *testing.T) {
 	storetest.Run(t, func(t *testing.T) exactlyonce.Store { return newStore(t, newDatabase(t)) })
 }
 
-func TestStoreOnFerretDB(t *testing.T) {
-	server := mongotest.FerretDB(t)
-	storetest.Run(t, func(t *testing.T) exactlyonce.Store {
-		name := server.NewDatabase(t)
-		return newStore(t, connect(t, server.URI(name), name))
-	})
-}
-
 func TestEnsureIndexes(t *testing.T) {
 	db := newDatabase(t)
 	var all sync.WaitGroup

@@ -42,25 +42,6 @@ func newTxDatabase(t testing.TB) (uri string, db *mongo.Database) {
 	return server.URI(name), connect(t, server.URI(name), name)
 }
 
-// The handler refuses a server without transactions before it does anything.
-func TestTransactionsAreRefusedWhereThereAreNone(t *testing.T) {
-	server := mongotest.FerretDB(t)
-	name := server.NewDatabase(t)
-	db := connect(t, server.URI(name), name)
-	h := newHandler(t, newStore(t, db), exactlyonce.Options{})
-	committed, err := h.DoTx(t.Context(), "order-1", func(context.Context) error {
-		t.Error("it runs")
-		return nil
-	})
-	if committed || !errors.Is(err, exactlyonce.ErrNoTransactions) {
-		t.Errorf("%v, %v", committed, err)
-	}
-	t.Log(err)
-	if ran, err := h.Do(t.Context(), "order-1", func(context.Context) error { return nil }); !ran || err != nil {
-		t.Errorf("it was claimed: %v, %v", ran, err)
-	}
-}
-
 func TestTransaction(t *testing.T) {
 	ctx := t.Context()
 	_, db := newTxDatabase(t)

@@ -75,10 +75,7 @@ func (d *Drainer) write(models []mongo.WriteModel) (refused map[int]error, err e
 	return nil, err
 }
 
-// model is the update of one document. If possible its filter is only the _id, which every engine
-// finds at once. It is formally an update of many: for each update of one, FerretDB keeps a
-// connection to its own store until the command ends, and with a hundred in a command it would wait
-// for ever.
+// model is the update of one document. If possible its filter is only the _id.
 func (m *mark) model(now time.Time) mongo.WriteModel {
 	filter := bson.D{{Key: fieldID, Value: m.e.id}}
 	set := bson.D{}
@@ -101,7 +98,7 @@ func (m *mark) model(now time.Time) mongo.WriteModel {
 		set = append(set, bson.E{Key: fieldError, Value: m.err.Error()},
 			bson.E{Key: fieldAttempts, Value: m.e.attempts + 1}, bson.E{Key: fieldFailedAt, Value: now})
 	}
-	return mongo.NewUpdateManyModel().SetFilter(filter).SetUpdate(append(update, bson.E{Key: "$set", Value: set}))
+	return mongo.NewUpdateOneModel().SetFilter(filter).SetUpdate(append(update, bson.E{Key: "$set", Value: set}))
 }
 
 // count counts and logs the outcomes of a page, and returns how many documents were marked.

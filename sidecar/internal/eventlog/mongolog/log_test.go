@@ -22,18 +22,8 @@ func TestConformanceWithoutTTL(t *testing.T) {
 	conformance(t, Options{SeqTaken: time.Nanosecond}, withoutTTL, "Retention", "Deduplication", "Compaction", "Scheduled")
 }
 
-// Every query of FerretDB reads all documents that earlier ones left, so this tests only the
-// basics.
-func TestConformanceOnFerretDB(t *testing.T) {
-	t.Parallel()
-	conformanceOn(t, mongotest.FerretDB(t), Options{SeqTaken: time.Nanosecond}, asItIs, "Append", "Read", "Seek", "Marks")
-}
-
 func conformance(t *testing.T, o Options, adapt func(*engine), groups ...string) {
-	conformanceOn(t, mongotest.Shared(t), o, adapt, groups...)
-}
-
-func conformanceOn(t *testing.T, server *mongotest.Server, o Options, adapt func(*engine), groups ...string) {
+	server := mongotest.Shared(t)
 	eventlogtest.Run(t, func(t *testing.T) eventlogtest.Store {
 		o := o
 		o.URL, o.Timeout = server.URI(server.NewDatabase(t)), testTimeout

@@ -4,15 +4,8 @@ import (
 	"fmt"
 	"testing"
 
-	"github.com/sluice-bus/sluice/internal/mongotest"
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog/eventlogtest"
 )
-
-func TestNodesOnFerretDB(t *testing.T) {
-	s := mongotest.FerretDB(t)
-	l := openAdapted(t, Options{URL: s.URI(s.NewDatabase(t))}, asItIs)
-	eventlogtest.RunNodes(t, l, l)
-}
 
 // Servers that cannot trim a pushed array enter changes in another way.
 func TestNodes(t *testing.T) {
