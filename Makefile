@@ -49,7 +49,7 @@ deps: ## Install the Debian packages that the tests need, as root (1 to 2 min an
 # Tests on MongoDB run on the server of MONGODB_URI, else on a model of one.
 .PHONY: test-server
 test-server: ## Say which server the tests run on: MONGODB_URI (20 s the first time, then 4 s)
-	CGO_ENABLED=0 go test -trimpath -vet=off -count=1 -run '^TestDescribe$$' -v ./internal/mongotest
+	CGO_ENABLED=0 go test -trimpath -vet=off -count=1 -run '^TestDescribe$$' -v ./test/mongotest
 
 .PHONY: lint
 lint: ## Run staticcheck (1 min the first time, then 5 s)

@@ -15,10 +15,10 @@ import (
 	"testing"
 	"time"
 
-	"github.com/sluice-bus/sluice/internal/controlplanetest"
-	"github.com/sluice-bus/sluice/internal/mongotest"
-	"github.com/sluice-bus/sluice/internal/sidecartest"
-	"github.com/sluice-bus/sluice/internal/testenv"
+	"github.com/sluice-bus/sluice/test/controlplanetest"
+	"github.com/sluice-bus/sluice/test/mongotest"
+	"github.com/sluice-bus/sluice/test/sidecartest"
+	"github.com/sluice-bus/sluice/test/testenv"
 )
 
 // patience is how long one example may take on a loaded machine, the building of its program

@@ -8,10 +8,10 @@ import (
 	"time"
 
 	"github.com/sluice-bus/sluice/controlplane/internal/console/browsertest"
-	"github.com/sluice-bus/sluice/internal/controlplanetest"
-	"github.com/sluice-bus/sluice/internal/sidecartest"
 	"github.com/sluice-bus/sluice/sdk/admin"
 	"github.com/sluice-bus/sluice/sdk/wire"
+	"github.com/sluice-bus/sluice/test/controlplanetest"
+	"github.com/sluice-bus/sluice/test/sidecartest"
 )
 
 const topic = "orders.created"

@@ -19,9 +19,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/sluice-bus/sluice/internal/controlplanetest"
-	"github.com/sluice-bus/sluice/internal/sidecartest"
-	"github.com/sluice-bus/sluice/internal/testenv"
+	"github.com/sluice-bus/sluice/test/controlplanetest"
+	"github.com/sluice-bus/sluice/test/sidecartest"
+	"github.com/sluice-bus/sluice/test/testenv"
 )
 
 // browsing is how long a browser may take to start and send what a page asks it to, on a loaded

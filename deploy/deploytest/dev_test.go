@@ -23,8 +23,8 @@ case ${0##*/} in
   id) echo "$USERID" ;;
   go | make)
     if [ "$*" = "list -e work" ]; then echo m/a; echo m/systemtest/b; echo m/simulation; echo m/c; fi
-    if [ "$*" = "run -trimpath ./internal/testenv/testinputs" ]; then echo export TESTINPUT_X=abc; fi
-    if [ "$*" = "run -trimpath ./internal/testreport" ]; then cat; fi
+    if [ "$*" = "run -trimpath ./test/testenv/testinputs" ]; then echo export TESTINPUT_X=abc; fi
+    if [ "$*" = "run -trimpath ./test/testreport" ]; then cat; fi
     if [[ " $* " == *" $FAILS "* ]]; then echo "$FAILS is wrong"; exit 1; fi ;;
   apt-get)
     if [ -z "$ONLINE" ]; then echo "no network" >&2; exit 100; fi

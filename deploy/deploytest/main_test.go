@@ -15,8 +15,8 @@ import (
 	"go.uber.org/goleak"
 	"go.yaml.in/yaml/v3"
 
-	"github.com/sluice-bus/sluice/internal/processtest"
-	"github.com/sluice-bus/sluice/internal/testenv"
+	"github.com/sluice-bus/sluice/test/processtest"
+	"github.com/sluice-bus/sluice/test/testenv"
 )
 
 // client is the command-line client, which the images' health checks are made of.

@@ -13,7 +13,7 @@ import (
 
 	"go.yaml.in/yaml/v3"
 
-	"github.com/sluice-bus/sluice/internal/testenv"
+	"github.com/sluice-bus/sluice/test/testenv"
 )
 
 // prometheusFolder is what a Prometheus has at /etc/prometheus: the files of deploy/prometheus,

@@ -8,8 +8,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/sluice-bus/sluice/internal/controlplanetest"
-	"github.com/sluice-bus/sluice/internal/sidecartest"
+	"github.com/sluice-bus/sluice/test/controlplanetest"
+	"github.com/sluice-bus/sluice/test/sidecartest"
 )
 
 var flagLine = regexp.MustCompile(`(?m)^\s+(?:-\w, )?--([a-z][a-z-]+)`)

@@ -5,7 +5,7 @@ import (
 	"fmt"
 	"strings"
 
-	"github.com/sluice-bus/sluice/internal/otlptest"
+	"github.com/sluice-bus/sluice/test/otlptest"
 )
 
 // receive receives until the trace of the event has come, with the spans of both groups.

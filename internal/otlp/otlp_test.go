@@ -15,8 +15,8 @@ import (
 
 	sdkmetric "go.opentelemetry.io/otel/sdk/metric"
 
-	"github.com/sluice-bus/sluice/internal/otlptest"
 	"github.com/sluice-bus/sluice/internal/setting"
+	"github.com/sluice-bus/sluice/test/otlptest"
 )
 
 // bare takes away every variable that the one who runs the tests has.

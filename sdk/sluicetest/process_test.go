@@ -6,10 +6,10 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/sluice-bus/sluice/internal/sidecartest"
 	sluice "github.com/sluice-bus/sluice/sdk"
 	"github.com/sluice-bus/sluice/sdk/option"
 	"github.com/sluice-bus/sluice/sdk/wire"
+	"github.com/sluice-bus/sluice/test/sidecartest"
 )
 
 // TestAProcessIsKilled: events that were answered OK outlive the process. An event that was being

@@ -9,9 +9,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/sluice-bus/sluice/internal/apitest"
-	"github.com/sluice-bus/sluice/internal/sidecartest"
 	"github.com/sluice-bus/sluice/sdk"
+	"github.com/sluice-bus/sluice/test/apitest"
+	"github.com/sluice-bus/sluice/test/sidecartest"
 )
 
 // TestAReaderAloneMissesNothing kills the sidecar under a subscription without a group. The

@@ -7,13 +7,13 @@ import (
 	"testing"
 	"time"
 
-	"github.com/sluice-bus/sluice/internal/faultproxy"
-	"github.com/sluice-bus/sluice/internal/mongotest"
-	"github.com/sluice-bus/sluice/internal/sidecartest"
 	sluice "github.com/sluice-bus/sluice/sdk"
 	"github.com/sluice-bus/sluice/sdk/admin"
 	"github.com/sluice-bus/sluice/sdk/option"
 	"github.com/sluice-bus/sluice/sdk/wire"
+	"github.com/sluice-bus/sluice/test/faultproxy"
+	"github.com/sluice-bus/sluice/test/mongotest"
+	"github.com/sluice-bus/sluice/test/sidecartest"
 )
 
 // TestErasedElsewhere: one sidecar erases events that another one has in memory for its group. That

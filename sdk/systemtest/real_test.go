@@ -10,9 +10,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/sluice-bus/sluice/internal/sidecartest"
 	sluice "github.com/sluice-bus/sluice/sdk"
 	"github.com/sluice-bus/sluice/sdk/option"
+	"github.com/sluice-bus/sluice/test/sidecartest"
 )
 
 func dial(ctx context.Context, t *testing.T, p *sidecartest.Process) *sluice.Client {

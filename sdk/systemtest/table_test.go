@@ -11,10 +11,10 @@ import (
 	"testing"
 	"time"
 
-	"github.com/sluice-bus/sluice/internal/sidecartest"
-	"github.com/sluice-bus/sluice/internal/soak"
 	sluice "github.com/sluice-bus/sluice/sdk"
 	"github.com/sluice-bus/sluice/sdk/table"
+	"github.com/sluice-bus/sluice/test/sidecartest"
+	"github.com/sluice-bus/sluice/test/soak"
 )
 
 const tablePolicies = `

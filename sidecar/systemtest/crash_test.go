@@ -13,11 +13,11 @@ import (
 	"testing"
 	"time"
 
-	"github.com/sluice-bus/sluice/internal/sidecartest"
-	"github.com/sluice-bus/sluice/internal/soak"
 	sluice "github.com/sluice-bus/sluice/sdk"
 	"github.com/sluice-bus/sluice/sdk/admin"
 	"github.com/sluice-bus/sluice/sdk/wire"
+	"github.com/sluice-bus/sluice/test/sidecartest"
+	"github.com/sluice-bus/sluice/test/soak"
 )
 
 const (

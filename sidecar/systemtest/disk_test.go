@@ -19,8 +19,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/sluice-bus/sluice/internal/sidecartest"
-	"github.com/sluice-bus/sluice/internal/testenv"
+	"github.com/sluice-bus/sluice/test/sidecartest"
+	"github.com/sluice-bus/sluice/test/testenv"
 )
 
 // TestFullDisk fills the disk of a sidecar, with events and then with something else to the last

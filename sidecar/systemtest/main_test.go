@@ -7,7 +7,7 @@ import (
 
 	"go.uber.org/goleak"
 
-	"github.com/sluice-bus/sluice/internal/processtest"
+	"github.com/sluice-bus/sluice/test/processtest"
 )
 
 func TestMain(m *testing.M) {

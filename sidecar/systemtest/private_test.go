@@ -9,9 +9,9 @@ import (
 	"syscall"
 	"testing"
 
-	"github.com/sluice-bus/sluice/internal/apitest"
-	"github.com/sluice-bus/sluice/internal/controlplanetest"
-	"github.com/sluice-bus/sluice/internal/sidecartest"
+	"github.com/sluice-bus/sluice/test/apitest"
+	"github.com/sluice-bus/sluice/test/controlplanetest"
+	"github.com/sluice-bus/sluice/test/sidecartest"
 )
 
 // TestStoredFilesArePrivate looks at all files that a sidecar and its control plane have stored

@@ -9,7 +9,7 @@ import (
 
 	"github.com/sluice-bus/sluice/controlplane/internal/store"
 	"github.com/sluice-bus/sluice/controlplane/internal/store/mongostore"
-	"github.com/sluice-bus/sluice/internal/mongomodel"
+	"github.com/sluice-bus/sluice/test/mongomodel"
 )
 
 // lateness is by how much updates come late.

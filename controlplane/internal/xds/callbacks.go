@@ -14,7 +14,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/sluice-bus/sluice/controlplane/internal/fleet"
-	"github.com/sluice-bus/sluice/controlplane/policypb"
+	"github.com/sluice-bus/sluice/internal/policypb"
 )
 
 // Bounds, in bytes, of what a sidecar reports of itself.

@@ -6,7 +6,7 @@ import (
 
 	"github.com/envoyproxy/go-control-plane/pkg/cache/types"
 
-	"github.com/sluice-bus/sluice/controlplane/policypb"
+	"github.com/sluice-bus/sluice/internal/policypb"
 )
 
 // A response that is sent late is of the last revision that had its content.

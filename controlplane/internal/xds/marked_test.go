@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"testing"
 
-	"github.com/sluice-bus/sluice/controlplane/policypb"
+	"github.com/sluice-bus/sluice/internal/policypb"
 )
 
 // Each response of policies says of which revision they are, be it pushed, asked for, or of a type

@@ -12,8 +12,8 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/sluice-bus/sluice/controlplane/internal/catalog"
-	"github.com/sluice-bus/sluice/controlplane/policypb"
 	"github.com/sluice-bus/sluice/internal/policy"
+	"github.com/sluice-bus/sluice/internal/policypb"
 )
 
 // Packs is how many packs there are of policies.

@@ -15,7 +15,7 @@ import (
 
 	"github.com/sluice-bus/sluice/controlplane/internal/fleet"
 	"github.com/sluice-bus/sluice/controlplane/internal/xds"
-	"github.com/sluice-bus/sluice/controlplane/policypb"
+	"github.com/sluice-bus/sluice/internal/policypb"
 )
 
 // acked waits until the registry shows these versions for the only sidecar.

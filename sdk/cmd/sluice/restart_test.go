@@ -11,7 +11,7 @@ import (
 	"testing"
 
 	"github.com/sluice-bus/sluice/internal/program"
-	"github.com/sluice-bus/sluice/internal/sidecartest"
+	"github.com/sluice-bus/sluice/test/sidecartest"
 )
 
 // lives is a real sidecar that is killed and started again.

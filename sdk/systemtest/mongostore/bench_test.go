@@ -10,9 +10,9 @@ import (
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 
-	"github.com/sluice-bus/sluice/internal/mongotest"
 	"github.com/sluice-bus/sluice/sdk/exactlyonce"
 	"github.com/sluice-bus/sluice/sdk/exactlyonce/mongostore"
+	"github.com/sluice-bus/sluice/test/mongotest"
 )
 
 // counted counts a handler's calls of its store.

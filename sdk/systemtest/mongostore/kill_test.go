@@ -14,9 +14,9 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 	"go.mongodb.org/mongo-driver/v2/mongo"
 
-	"github.com/sluice-bus/sluice/internal/mongotest"
 	"github.com/sluice-bus/sluice/sdk/exactlyonce"
 	"github.com/sluice-bus/sluice/sdk/exactlyonce/mongostore"
+	"github.com/sluice-bus/sluice/test/mongotest"
 )
 
 // The points at which a consumer is killed, as in the README's table.

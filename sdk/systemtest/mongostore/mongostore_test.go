@@ -15,11 +15,11 @@ import (
 	"go.mongodb.org/mongo-driver/v2/mongo"
 	"go.mongodb.org/mongo-driver/v2/mongo/options"
 
-	"github.com/sluice-bus/sluice/internal/faultproxy"
-	"github.com/sluice-bus/sluice/internal/mongotest"
 	"github.com/sluice-bus/sluice/sdk/exactlyonce"
 	"github.com/sluice-bus/sluice/sdk/exactlyonce/mongostore"
 	"github.com/sluice-bus/sluice/sdk/exactlyonce/storetest"
+	"github.com/sluice-bus/sluice/test/faultproxy"
+	"github.com/sluice-bus/sluice/test/mongotest"
 )
 
 const scope = "billing/orders.created"

@@ -16,12 +16,12 @@ import (
 	"go.mongodb.org/mongo-driver/v2/mongo"
 
 	"github.com/sluice-bus/sluice/internal/pause"
-	"github.com/sluice-bus/sluice/internal/soak"
 	sluice "github.com/sluice-bus/sluice/sdk"
 	"github.com/sluice-bus/sluice/sdk/admin"
 	"github.com/sluice-bus/sluice/sdk/option"
 	"github.com/sluice-bus/sluice/sdk/projector"
 	"github.com/sluice-bus/sluice/sdk/sluicetest"
+	"github.com/sluice-bus/sluice/test/soak"
 )
 
 // The names of the child's environment variables.

@@ -14,9 +14,9 @@ import (
 	"go.mongodb.org/mongo-driver/v2/mongo"
 	"go.mongodb.org/mongo-driver/v2/mongo/options"
 
-	"github.com/sluice-bus/sluice/internal/mongotest"
 	"github.com/sluice-bus/sluice/sdk/snapshot"
 	"github.com/sluice-bus/sluice/sdk/snapshot/mongostore"
+	"github.com/sluice-bus/sluice/test/mongotest"
 )
 
 func collection(t *testing.T) *mongo.Collection {

@@ -11,9 +11,9 @@ import (
 	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
 	"google.golang.org/protobuf/proto"
 
-	"github.com/sluice-bus/sluice/controlplane/policypb"
-	"github.com/sluice-bus/sluice/internal/soak"
+	"github.com/sluice-bus/sluice/internal/policypb"
 	"github.com/sluice-bus/sluice/sidecar/internal/xds/xdstest"
+	"github.com/sluice-bus/sluice/test/soak"
 )
 
 // killDir tells the test that it is the process to be killed.

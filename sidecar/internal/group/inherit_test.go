@@ -8,9 +8,9 @@ import (
 
 	"pgregory.net/rapid"
 
-	"github.com/sluice-bus/sluice/internal/clock/clocktest"
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog"
 	"github.com/sluice-bus/sluice/sidecar/internal/reader"
+	"github.com/sluice-bus/sluice/test/clocktest"
 )
 
 // Deliveries under way count if their owner died, and not if it ended in order, seq by seq.

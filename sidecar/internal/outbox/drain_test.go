@@ -11,10 +11,10 @@ import (
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 
-	"github.com/sluice-bus/sluice/internal/faultproxy"
 	"github.com/sluice-bus/sluice/internal/pause"
 	"github.com/sluice-bus/sluice/sdk/wire"
 	"github.com/sluice-bus/sluice/sidecar/internal/roster"
+	"github.com/sluice-bus/sluice/test/faultproxy"
 )
 
 func TestDrainsEachDocumentOnceInOrder(t *testing.T) {

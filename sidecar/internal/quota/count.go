@@ -5,7 +5,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/sluice-bus/sluice/controlplane/policypb"
+	"github.com/sluice-bus/sluice/internal/policypb"
 )
 
 const (

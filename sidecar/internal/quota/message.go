@@ -8,7 +8,7 @@ import (
 	rlqs "github.com/envoyproxy/go-control-plane/envoy/service/rate_limit_quota/v3"
 	"google.golang.org/protobuf/types/known/durationpb"
 
-	"github.com/sluice-bus/sluice/controlplane/policypb"
+	"github.com/sluice-bus/sluice/internal/policypb"
 )
 
 type usage = rlqs.RateLimitQuotaUsageReports_BucketQuotaUsage

@@ -11,8 +11,8 @@ import (
 	"google.golang.org/protobuf/types/known/durationpb"
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
-	"github.com/sluice-bus/sluice/controlplane/policypb"
 	"github.com/sluice-bus/sluice/internal/policy"
+	"github.com/sluice-bus/sluice/internal/policypb"
 )
 
 func action(id map[string]string, tokens uint32, interval time.Duration) *rlqs.RateLimitQuotaResponse_BucketAction {

@@ -12,8 +12,8 @@ import (
 	"time"
 
 	"github.com/sluice-bus/sluice/internal/clock"
-	"github.com/sluice-bus/sluice/internal/clock/clocktest"
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog"
+	"github.com/sluice-bus/sluice/test/clocktest"
 )
 
 // fakeLog is the log that several schedulers share: the scheduled events, and when each event came

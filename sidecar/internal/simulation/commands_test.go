@@ -10,7 +10,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/sluice-bus/sluice/internal/mongomodel"
+	"github.com/sluice-bus/sluice/test/mongomodel"
 )
 
 // flow is a plan in which sidecars publish so many events a second in all, one by one, into one

@@ -7,7 +7,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/sluice-bus/sluice/internal/mongomodel"
+	"github.com/sluice-bus/sluice/test/mongomodel"
 )
 
 // busyServer has work for each command and each document that is inserted, and does one thing after

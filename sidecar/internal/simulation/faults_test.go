@@ -6,7 +6,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/sluice-bus/sluice/internal/mongomodel"
+	"github.com/sluice-bus/sluice/test/mongomodel"
 )
 
 // trouble is a fault of requests while it is under way.

@@ -10,7 +10,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/sluice-bus/sluice/internal/mongomodel/store"
+	"github.com/sluice-bus/sluice/test/mongomodel/store"
 )
 
 // fleetOf is a plan of n idle sidecars on n topics of 8 partitions with two groups each: one has a

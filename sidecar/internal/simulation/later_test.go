@@ -12,10 +12,10 @@ import (
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 
-	"github.com/sluice-bus/sluice/internal/soak"
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog"
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog/mongolog/document"
 	"github.com/sluice-bus/sluice/sidecar/internal/schedule"
+	"github.com/sluice-bus/sluice/test/soak"
 )
 
 // addLater has publishers of some plans schedule events for later and cancel some of them, while

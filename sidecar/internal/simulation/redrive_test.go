@@ -9,11 +9,11 @@ import (
 	"testing"
 	"time"
 
-	"github.com/sluice-bus/sluice/internal/soak"
 	"github.com/sluice-bus/sluice/sdk/wire"
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog"
 	"github.com/sluice-bus/sluice/sidecar/internal/group"
 	"github.com/sluice-bus/sluice/sidecar/internal/retention"
+	"github.com/sluice-bus/sluice/test/soak"
 )
 
 // redriverPlan is an operator who redrives dead letters of a group until all is calm.

@@ -13,7 +13,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/sluice-bus/sluice/internal/soak"
+	"github.com/sluice-bus/sluice/test/soak"
 )
 
 var (

@@ -15,7 +15,6 @@ import (
 	"go.mongodb.org/mongo-driver/v2/mongo/options"
 	"golang.org/x/sync/errgroup"
 
-	"github.com/sluice-bus/sluice/internal/clock/clocktest"
 	"github.com/sluice-bus/sluice/internal/policy"
 	"github.com/sluice-bus/sluice/sdk/wire"
 	"github.com/sluice-bus/sluice/sidecar/internal/admit"
@@ -33,6 +32,7 @@ import (
 	"github.com/sluice-bus/sluice/sidecar/internal/telemetry"
 	"github.com/sluice-bus/sluice/sidecar/internal/wakeup"
 	"github.com/sluice-bus/sluice/sidecar/internal/writer"
+	"github.com/sluice-bus/sluice/test/clocktest"
 )
 
 // Settings that are flags of the program.

@@ -11,9 +11,9 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/sluice-bus/sluice/internal/faultproxy"
 	"github.com/sluice-bus/sluice/internal/pause"
-	"github.com/sluice-bus/sluice/internal/processtest"
+	"github.com/sluice-bus/sluice/test/faultproxy"
+	"github.com/sluice-bus/sluice/test/processtest"
 )
 
 // trouble begins a disturbance, and returns a function that ends it.

@@ -3,7 +3,7 @@ package contract
 import (
 	"testing"
 
-	"github.com/sluice-bus/sluice/internal/apitest"
+	"github.com/sluice-bus/sluice/test/apitest"
 )
 
 // "an id that was acked is not delivered again to that group, even where its cursor is set back";

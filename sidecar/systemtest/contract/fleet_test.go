@@ -9,7 +9,7 @@ import (
 	"sync"
 	"testing"
 
-	"github.com/sluice-bus/sluice/internal/apitest"
+	"github.com/sluice-bus/sluice/test/apitest"
 )
 
 // This file is about several sidecars on one store: "shared by all connections of the group on

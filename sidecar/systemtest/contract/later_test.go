@@ -6,7 +6,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/sluice-bus/sluice/internal/apitest"
+	"github.com/sluice-bus/sluice/test/apitest"
 )
 
 // in is a time that is so far from now, in milliseconds since the epoch.

@@ -9,7 +9,7 @@ import (
 
 	"github.com/coder/websocket"
 
-	"github.com/sluice-bus/sluice/internal/apitest"
+	"github.com/sluice-bus/sluice/test/apitest"
 )
 
 // text is a JSON string whose text has n bytes, quotes included.

@@ -8,7 +8,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/sluice-bus/sluice/internal/apitest"
+	"github.com/sluice-bus/sluice/test/apitest"
 )
 
 // burstOf reads a topic's burst from the refusal of a batch that is too large.

@@ -4,7 +4,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/sluice-bus/sluice/internal/apitest"
+	"github.com/sluice-bus/sluice/test/apitest"
 )
 
 const shopSchema = `{type: object, required: [id], properties: {id: {type: integer, maximum: 12345678901234567890}, lines: {items: {required: [sku]}}}}`

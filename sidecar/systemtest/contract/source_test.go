@@ -8,7 +8,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/sluice-bus/sluice/internal/apitest"
+	"github.com/sluice-bus/sluice/test/apitest"
 )
 
 // source reads a stream of server-sent events, as EventSource would.

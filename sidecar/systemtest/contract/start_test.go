@@ -11,8 +11,8 @@ import (
 	"syscall"
 	"testing"
 
-	"github.com/sluice-bus/sluice/internal/apitest"
-	"github.com/sluice-bus/sluice/internal/sidecartest"
+	"github.com/sluice-bus/sluice/test/apitest"
+	"github.com/sluice-bus/sluice/test/sidecartest"
 )
 
 // "Every program: --help; --version". Both succeed and say it on stdout.

@@ -8,7 +8,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/sluice-bus/sluice/internal/apitest"
+	"github.com/sluice-bus/sluice/test/apitest"
 )
 
 // section7 is the policy of the contract's section 7, in JSON, with its comments' other values

@@ -7,10 +7,10 @@ import (
 	"testing"
 	"time"
 
-	"github.com/sluice-bus/sluice/internal/apitest"
-	"github.com/sluice-bus/sluice/internal/controlplanetest"
-	"github.com/sluice-bus/sluice/internal/faultproxy"
-	"github.com/sluice-bus/sluice/internal/mongotest"
+	"github.com/sluice-bus/sluice/test/apitest"
+	"github.com/sluice-bus/sluice/test/controlplanetest"
+	"github.com/sluice-bus/sluice/test/faultproxy"
+	"github.com/sluice-bus/sluice/test/mongotest"
 )
 
 // enforcedWithin is the contract's "enforced by every connected sidecar within 2 s"; a loaded

@@ -9,10 +9,10 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/sluice-bus/sluice/internal/apitest"
-	"github.com/sluice-bus/sluice/internal/controlplanetest"
-	"github.com/sluice-bus/sluice/internal/mongotest"
-	"github.com/sluice-bus/sluice/internal/sidecartest"
+	"github.com/sluice-bus/sluice/test/apitest"
+	"github.com/sluice-bus/sluice/test/controlplanetest"
+	"github.com/sluice-bus/sluice/test/mongotest"
+	"github.com/sluice-bus/sluice/test/sidecartest"
 )
 
 type object = apitest.Object

@@ -10,11 +10,11 @@ import (
 	"testing"
 	"time"
 
-	"github.com/sluice-bus/sluice/internal/sidecartest"
 	sluice "github.com/sluice-bus/sluice/sdk"
 	"github.com/sluice-bus/sluice/sdk/admin"
 	"github.com/sluice-bus/sluice/sdk/wire"
 	"github.com/sluice-bus/sluice/sdk/wire/codec"
+	"github.com/sluice-bus/sluice/test/sidecartest"
 )
 
 // 1,000,000 events take a minute, with the same memory.

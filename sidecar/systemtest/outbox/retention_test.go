@@ -7,10 +7,10 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/sluice-bus/sluice/internal/sidecartest"
 	sluice "github.com/sluice-bus/sluice/sdk"
 	"github.com/sluice-bus/sluice/sdk/admin"
 	"github.com/sluice-bus/sluice/sdk/wire"
+	"github.com/sluice-bus/sluice/test/sidecartest"
 )
 
 // startSweepers starts two sidecars that sweep often, with partitions enough for both. change puts

@@ -12,11 +12,11 @@ import (
 	"testing"
 	"time"
 
-	"github.com/sluice-bus/sluice/internal/controlplanetest"
-	"github.com/sluice-bus/sluice/internal/faultproxy"
 	sluice "github.com/sluice-bus/sluice/sdk"
 	"github.com/sluice-bus/sluice/sdk/admin"
 	"github.com/sluice-bus/sluice/sdk/wire"
+	"github.com/sluice-bus/sluice/test/controlplanetest"
+	"github.com/sluice-bus/sluice/test/faultproxy"
 )
 
 // TestRefusesToListenBeyondLoopback starts control planes that every client on the network could

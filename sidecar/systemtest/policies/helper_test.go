@@ -16,10 +16,10 @@ import (
 	"testing"
 	"time"
 
-	"github.com/sluice-bus/sluice/internal/controlplanetest"
-	"github.com/sluice-bus/sluice/internal/sidecartest"
 	"github.com/sluice-bus/sluice/sdk/admin"
 	"github.com/sluice-bus/sluice/sdk/wire"
+	"github.com/sluice-bus/sluice/test/controlplanetest"
+	"github.com/sluice-bus/sluice/test/sidecartest"
 )
 
 // patience is how long a busy machine may take for a change that has to be there within 2 s.

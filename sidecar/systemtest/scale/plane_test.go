@@ -15,7 +15,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/sluice-bus/sluice/internal/controlplanetest"
+	"github.com/sluice-bus/sluice/test/controlplanetest"
 )
 
 const (

@@ -13,12 +13,12 @@ import (
 	"testing"
 	"time"
 
-	"github.com/sluice-bus/sluice/internal/controlplanetest"
-	"github.com/sluice-bus/sluice/internal/otlptest"
 	"github.com/sluice-bus/sluice/internal/pause"
-	"github.com/sluice-bus/sluice/internal/sidecartest"
 	sluice "github.com/sluice-bus/sluice/sdk"
 	"github.com/sluice-bus/sluice/sdk/wire"
+	"github.com/sluice-bus/sluice/test/controlplanetest"
+	"github.com/sluice-bus/sluice/test/otlptest"
+	"github.com/sluice-bus/sluice/test/sidecartest"
 )
 
 // exportTo makes the programs that the test starts from now on send as the variables say, and in no

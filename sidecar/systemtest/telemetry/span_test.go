@@ -10,13 +10,13 @@ import (
 	"testing"
 	"time"
 
-	"github.com/sluice-bus/sluice/internal/apitest"
-	"github.com/sluice-bus/sluice/internal/mongotest"
-	"github.com/sluice-bus/sluice/internal/otlptest"
-	"github.com/sluice-bus/sluice/internal/sidecartest"
 	sluice "github.com/sluice-bus/sluice/sdk"
 	"github.com/sluice-bus/sluice/sdk/admin"
 	"github.com/sluice-bus/sluice/sdk/option"
+	"github.com/sluice-bus/sluice/test/apitest"
+	"github.com/sluice-bus/sluice/test/mongotest"
+	"github.com/sluice-bus/sluice/test/otlptest"
+	"github.com/sluice-bus/sluice/test/sidecartest"
 )
 
 const (

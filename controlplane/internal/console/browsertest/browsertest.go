@@ -13,7 +13,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/sluice-bus/sluice/internal/testenv"
+	"github.com/sluice-bus/sluice/test/testenv"
 )
 
 // Bounds on what a loaded machine may take.

@@ -4,8 +4,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/sluice-bus/sluice/internal/faultproxy"
-	"github.com/sluice-bus/sluice/internal/mongotest"
+	"github.com/sluice-bus/sluice/test/faultproxy"
+	"github.com/sluice-bus/sluice/test/mongotest"
 )
 
 // A server that has fallen silent does not hold up a stop.

@@ -14,7 +14,7 @@ import (
 
 	"github.com/sluice-bus/sluice/controlplane/internal/store"
 	"github.com/sluice-bus/sluice/controlplane/internal/store/storetest"
-	"github.com/sluice-bus/sluice/internal/mongotest"
+	"github.com/sluice-bus/sluice/test/mongotest"
 )
 
 // patience is enough for a slow test server.

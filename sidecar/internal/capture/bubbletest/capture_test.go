@@ -13,11 +13,11 @@ import (
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 
-	"github.com/sluice-bus/sluice/internal/mongomodel"
 	"github.com/sluice-bus/sluice/sdk/wire"
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog"
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog/eventlogtest"
 	"github.com/sluice-bus/sluice/sidecar/internal/roster"
+	"github.com/sluice-bus/sluice/test/mongomodel"
 )
 
 func TestPublishesChanges(t *testing.T) {

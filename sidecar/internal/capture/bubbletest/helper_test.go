@@ -15,10 +15,10 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 	"go.mongodb.org/mongo-driver/v2/mongo"
 
-	"github.com/sluice-bus/sluice/internal/mongomodel"
 	"github.com/sluice-bus/sluice/sdk/wire"
 	"github.com/sluice-bus/sluice/sidecar/internal/capture"
 	"github.com/sluice-bus/sluice/sidecar/internal/roster"
+	"github.com/sluice-bus/sluice/test/mongomodel"
 )
 
 // shop is an application with a collection that is captured, and the log that its changes go to.

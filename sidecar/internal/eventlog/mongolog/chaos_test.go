@@ -11,11 +11,11 @@ import (
 	"testing"
 	"time"
 
-	"github.com/sluice-bus/sluice/internal/faultproxy"
-	"github.com/sluice-bus/sluice/internal/mongotest"
-	"github.com/sluice-bus/sluice/internal/soak"
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog"
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog/eventlogtest"
+	"github.com/sluice-bus/sluice/test/faultproxy"
+	"github.com/sluice-bus/sluice/test/mongotest"
+	"github.com/sluice-bus/sluice/test/soak"
 )
 
 const (

@@ -5,7 +5,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/sluice-bus/sluice/internal/mongotest"
+	"github.com/sluice-bus/sluice/test/mongotest"
 )
 
 // patience is how long a test waits for an event that comes soon, and an operation for a slow test

@@ -12,8 +12,8 @@ import (
 
 	"go.mongodb.org/mongo-driver/v2/event"
 
-	"github.com/sluice-bus/sluice/internal/mongotest"
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog"
+	"github.com/sluice-bus/sluice/test/mongotest"
 )
 
 // heardSignal is one call of a follower.

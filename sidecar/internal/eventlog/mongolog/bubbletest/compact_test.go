@@ -6,9 +6,9 @@ import (
 	"testing"
 	"testing/synctest"
 
-	"github.com/sluice-bus/sluice/internal/mongomodel"
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog"
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog/eventlogtest"
+	"github.com/sluice-bus/sluice/test/mongomodel"
 )
 
 // A call of Compact looks at its page, at as many events behind it as tell which are superseded,

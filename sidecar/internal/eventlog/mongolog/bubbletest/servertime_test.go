@@ -9,9 +9,9 @@ import (
 
 	"go.mongodb.org/mongo-driver/v2/event"
 
-	"github.com/sluice-bus/sluice/internal/mongomodel"
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog/eventlogtest"
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog/mongolog"
+	"github.com/sluice-bus/sluice/test/mongomodel"
 )
 
 // Each call that asks the server for its time waits for its own answer, and not for the answer to

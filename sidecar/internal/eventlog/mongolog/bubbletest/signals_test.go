@@ -13,11 +13,11 @@ import (
 
 	"go.mongodb.org/mongo-driver/v2/event"
 
-	"github.com/sluice-bus/sluice/internal/mongomodel"
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog"
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog/mongolog"
 	"github.com/sluice-bus/sluice/sidecar/internal/tail"
 	"github.com/sluice-bus/sluice/sidecar/internal/wakeup"
+	"github.com/sluice-bus/sluice/test/mongomodel"
 )
 
 // follower is a log that follows some topics, and counts what it hears and how often it asks the

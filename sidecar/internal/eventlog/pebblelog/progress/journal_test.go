@@ -16,7 +16,7 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 	"github.com/cockroachdb/pebble/v2/vfs/errorfs"
 
-	"github.com/sluice-bus/sluice/internal/soak"
+	"github.com/sluice-bus/sluice/test/soak"
 )
 
 const path = "data/PROGRESS"
