@@ -8,8 +8,8 @@ const (
 	HeaderDeadReason   = "sluice-dlq-reason"
 	HeaderDeadGroup    = "sluice-dlq-group"
 	HeaderDeadAttempts = "sluice-dlq-attempts"
-	HeaderDeadID       = "sluice-dlq-id"
-	// Where the event was, which dead letters of older versions do not say.
+	// Which event it was.
+	HeaderDeadID        = "sluice-dlq-id"
 	HeaderDeadPartition = "sluice-dlq-partition"
 	HeaderDeadSeq       = "sluice-dlq-seq"
 	HeaderDeadTS        = "sluice-dlq-ts"

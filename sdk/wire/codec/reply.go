@@ -19,7 +19,7 @@ type Reply struct {
 	Results []wire.ResultItem // OK of a batch
 	Err     *wire.Error       // ERR
 	// Positions is of the OK to a SUBSCRIBE without a group: the seqs right behind which it starts,
-	// by partition. nil: an older sidecar did not send them.
+	// by partition.
 	Positions map[int]uint64
 
 	Topic      string

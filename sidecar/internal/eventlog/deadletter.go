@@ -3,6 +3,7 @@ package eventlog
 import (
 	"crypto/sha256"
 	"encoding/hex"
+	"errors"
 	"slices"
 	"strconv"
 	"strings"
@@ -110,12 +111,11 @@ type Dead struct {
 	Group    string  // "" if no group had the event
 	Reason   string
 	Attempts int
-	// Event is the event that died, as far as the dead letter knows it. Its seq is 0 if an older
-	// version of Sluice wrote the dead letter.
-	Event *Record
+	Event    *Record // the event that died; its seq is 0 if it never came into its topic
 }
 
-// ReadDead reads a dead letter; false if the event is none.
+// ReadDead reads a dead letter; false if the event is none, or does not say where the dead event
+// was: a client may publish anything to a dead letter topic.
 func ReadDead(r *Record) (d Dead, ok bool) {
 	if !IsDeadLetter(r) {
 		return d, false
@@ -125,24 +125,16 @@ func ReadDead(r *Record) (d Dead, ok bool) {
 	d.Attempts, _ = strconv.Atoi(header(wire.HeaderDeadAttempts))
 	event := *r
 	event.Topic, event.ID, event.CausedBy = strings.TrimSuffix(r.Topic, wire.DeadLetterSuffix), header(wire.HeaderDeadID), nil
-	event.Partition, _ = strconv.Atoi(header(wire.HeaderDeadPartition))
-	event.Seq, _ = strconv.ParseUint(header(wire.HeaderDeadSeq), 10, 64)
-	if ts, err := strconv.ParseInt(header(wire.HeaderDeadTS), 10, 64); err == nil {
-		event.TS = ts
+	var errs [3]error
+	event.Partition, errs[0] = strconv.Atoi(header(wire.HeaderDeadPartition))
+	event.Seq, errs[1] = strconv.ParseUint(header(wire.HeaderDeadSeq), 10, 64)
+	event.TS, errs[2] = strconv.ParseInt(header(wire.HeaderDeadTS), 10, 64)
+	if errors.Join(errs[:]...) != nil {
+		return d, false
 	}
 	event.Headers = slices.DeleteFunc(slices.Clone(r.Headers), func(h wire.Header) bool { return strings.HasPrefix(h.Name, wire.HeaderDeadAll) })
 	d.Event = &event
 	return d, true
-}
-
-// Of sets Event of a dead letter that an older version wrote. event is the topic's event with that
-// id, or nil. It reports whether that is the event that died.
-func (d *Dead) Of(event *Record) bool {
-	if event == nil || letterID(event.Topic, d.Group, event.ID, strconv.FormatUint(event.Seq, 10)) != d.ID {
-		return false
-	}
-	d.Event = event
-	return true
 }
 
 // Redrive is the request to deliver the dead letter again.

@@ -75,29 +75,6 @@ func (g *Gateway) eachDead(ctx context.Context, q deadLetters, visit func([]even
 	return nil
 }
 
-// complete looks up the events of dead letters of older versions, which do not name the events'
-// places.
-func (g *Gateway) complete(ctx context.Context, topic string, dead []eventlog.Dead) error {
-	var ids []string
-	var old []*eventlog.Dead
-	for i := range dead {
-		if d := &dead[i]; d.Event.Seq == 0 {
-			ids, old = append(ids, d.Event.ID), append(old, d)
-		}
-	}
-	if len(ids) == 0 {
-		return nil
-	}
-	events, err := g.cfg.Log.LookupEach(ctx, topic, ids)
-	if err != nil && !errors.Is(err, eventlog.ErrNotFound) {
-		return err
-	}
-	for i, rec := range events {
-		old[i].Of(rec)
-	}
-	return nil
-}
-
 // count counts the selected dead letters, without those in over: these were redriven and have died
 // again. Their next dead letters are stored already, and they are about to be removed.
 func (g *Gateway) count(ctx context.Context, q deadLetters) (total int, over map[string]bool, err error) {
@@ -171,9 +148,6 @@ func (g *Gateway) listDeadLetters(_ http.ResponseWriter, r *http.Request) (any, 
 		page = page[:limit]
 		last := page[limit-1].Letter
 		out.Next = nextCursor(q.order[:1] + pointText(last.TS, last.ID))
-	}
-	if err := g.complete(r.Context(), q.topic, page); err != nil {
-		return nil, err
 	}
 	redriven, err := g.redriven(r.Context(), q.topic, page)
 	if err != nil {

@@ -154,9 +154,6 @@ func (g *Gateway) planRedrive(r *http.Request, q deadLetters, s deadSelection) (
 	}
 	var rs []eventlog.Redrive
 	err = g.eachDead(r.Context(), q, func(dead []eventlog.Dead) (bool, error) {
-		if err := g.complete(r.Context(), q.topic, dead); err != nil {
-			return false, err
-		}
 		redriven, err := g.redriven(r.Context(), q.topic, dead)
 		if err != nil {
 			return false, err
@@ -169,8 +166,6 @@ func (g *Gateway) planRedrive(r *http.Request, q deadLetters, s deadSelection) (
 				return false, g.may(r, access.Subscribe, q.topic, d.Group)
 			case d.Group == "":
 				return false, wire.Errorf(wire.BadRequest, "dead letter %s is of no group: its event never came into its topic; read its reason, and publish it again", d.ID)
-			case d.Event.Seq == 0:
-				return false, wire.Errorf(wire.BadRequest, "dead letter %s does not say where its event was, and the event is in the topic no more: publish it again", d.ID)
 			default:
 				rs = append(rs, d.Redrive())
 			}

@@ -320,7 +320,7 @@ func deadEvents(ctx context.Context, log Log, topic string, letters []string) (m
 		return nil, err
 	}
 	for i, d := range dead {
-		if o := originals[i]; o != nil && (o.Partition == d.Event.Partition && o.Seq == d.Event.Seq || d.Event.Seq == 0) {
+		if o := originals[i]; o != nil && o.Partition == d.Event.Partition && o.Seq == d.Event.Seq {
 			d.Event = o
 		}
 		rec := *d.Event
