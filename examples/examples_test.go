@@ -15,10 +15,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/sluice-bus/sluice/test/controlplanetest"
 	"github.com/sluice-bus/sluice/test/mongotest"
-	"github.com/sluice-bus/sluice/test/sidecartest"
-	"github.com/sluice-bus/sluice/test/testenv"
+	"github.com/sluice-bus/sluice/test/testkit"
 )
 
 // patience is how long one example may take on a loaded machine, the building of its program
@@ -26,7 +24,7 @@ import (
 const patience = 3 * time.Minute
 
 // needs are what examples run beside Go and a shell.
-var needs = map[string][]testenv.Tool{"curl": {testenv.Curl}, "node-websocket": {testenv.Node, testenv.NPM}}
+var needs = map[string][]testkit.Tool{"curl": {testkit.Curl}, "node-websocket": {testkit.Node, testkit.NPM}}
 
 // Every example ends by itself and checks its own results. This test looks for the lines that the
 // example tells its reader to look at, in any order: much of it goes on at the same time.
@@ -64,7 +62,7 @@ func TestExamples(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			for _, tool := range needs[name] {
-				testenv.Need(t, tool)
+				testkit.Need(t, tool)
 			}
 			contains(t, run(t, bin, name), want)
 		})
@@ -111,7 +109,7 @@ func TestExamples(t *testing.T) {
 func programs(t *testing.T) string {
 	t.Helper()
 	bin := t.TempDir()
-	for _, program := range []string{sidecartest.Binary(t), controlplanetest.Binary(t)} {
+	for _, program := range []string{testkit.SidecarProgram.Binary(t), testkit.ControlPlaneProgram.Binary(t)} {
 		if err := os.Symlink(program, filepath.Join(bin, filepath.Base(program))); err != nil {
 			t.Fatal(err)
 		}
@@ -153,7 +151,7 @@ func contains(t *testing.T, out string, patterns []string) {
 // import have a digest.
 func dependOnFiles(t *testing.T) {
 	t.Helper()
-	if _, err := testenv.Input("examples"); err != nil {
+	if _, err := testkit.Input("examples"); err != nil {
 		t.Fatal(err)
 	}
 	err := filepath.WalkDir(".", func(name string, entry fs.DirEntry, err error) error {

@@ -10,8 +10,7 @@ import (
 	"github.com/sluice-bus/sluice/controlplane/internal/console/browsertest"
 	"github.com/sluice-bus/sluice/sdk/admin"
 	"github.com/sluice-bus/sluice/sdk/wire"
-	"github.com/sluice-bus/sluice/test/controlplanetest"
-	"github.com/sluice-bus/sluice/test/sidecartest"
+	"github.com/sluice-bus/sluice/test/testkit"
 )
 
 const topic = "orders.created"
@@ -19,11 +18,11 @@ const topic = "orders.created"
 // TestConsoleUnderLoad changes limits in a browser while three sidecars publish by them: a change
 // is seen to arrive, and the graph to move.
 func TestConsoleUnderLoad(t *testing.T) {
-	control := controlplanetest.Start(t)
+	control := testkit.StartControlPlane(t)
 	stop := make(chan struct{})
 	var publishers sync.WaitGroup
 	for i := range 3 {
-		p := sidecartest.Start(t, t.TempDir(), "--control-plane", control.XDS(), "--node-id", []string{"s1", "s2", "s3"}[i])
+		p := testkit.StartSidecar(t, t.TempDir(), "--control-plane", control.XDS(), "--node-id", []string{"s1", "s2", "s3"}[i])
 		publishers.Go(func() { publish(p.URL(), stop) })
 	}
 	defer publishers.Wait()

@@ -19,9 +19,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/sluice-bus/sluice/test/controlplanetest"
-	"github.com/sluice-bus/sluice/test/sidecartest"
-	"github.com/sluice-bus/sluice/test/testenv"
+	"github.com/sluice-bus/sluice/test/testkit"
 )
 
 // browsing is how long a browser may take to start and send what a page asks it to, on a loaded
@@ -87,7 +85,7 @@ func (w *watched) visit(t *testing.T, page string, want []attempt) {
 	ctx, cancel := context.WithTimeout(t.Context(), browsing)
 	defer cancel()
 	dir := t.TempDir()
-	cmd := exec.CommandContext(ctx, testenv.Need(t, testenv.Chromium), "--headless=new", "--disable-gpu", "--disable-dev-shm-usage", "--no-first-run",
+	cmd := exec.CommandContext(ctx, testkit.Need(t, testkit.Chromium), "--headless=new", "--disable-gpu", "--disable-dev-shm-usage", "--no-first-run",
 		"--disable-popup-blocking", "--disable-background-networking", "--user-data-dir="+dir, "--host-resolver-rules=MAP evil.example 127.0.0.1", page)
 	if os.Getuid() == 0 {
 		cmd.Args = append(cmd.Args, "--no-sandbox")
@@ -158,8 +156,8 @@ var ways = []string{"img", "iframe", "script", "fetch", "fetchpost", "cors", "be
 // A page that somebody opens in a browser can neither read nor change anything through any listener
 // of this machine, whatever host it comes from, while the same addresses serve programs.
 func TestPagesOfElsewhere(t *testing.T) {
-	control := controlplanetest.Start(t)
-	side := sidecartest.Start(t, t.TempDir(), "--control-plane", control.XDS())
+	control := testkit.StartControlPlane(t)
+	side := testkit.StartSidecar(t, t.TempDir(), "--control-plane", control.XDS())
 	w := watch(t, map[string]string{"app": side.URL(), "replay": side.ReplayURL(), "ops": side.OpsURL(), "control": control.URL()})
 	targets := map[string]string{
 		"app":     w.urls["app"] + "/v1/topics/orders/stream?from=earliest",

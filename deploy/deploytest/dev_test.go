@@ -23,7 +23,7 @@ case ${0##*/} in
   id) echo "$USERID" ;;
   go | make)
     if [ "$*" = "list -e work" ]; then echo m/a; echo m/systemtest/b; echo m/simulation; echo m/c; fi
-    if [ "$*" = "run -trimpath ./test/testenv/testinputs" ]; then echo export TESTINPUT_X=abc; fi
+    if [ "$*" = "run -trimpath ./test/testkit/testinputs" ]; then echo export TESTINPUT_X=abc; fi
     if [ "$*" = "run -trimpath ./test/testreport" ]; then cat; fi
     if [[ " $* " == *" $FAILS "* ]]; then echo "$FAILS is wrong"; exit 1; fi ;;
   apt-get)

@@ -10,8 +10,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/sluice-bus/sluice/test/controlplanetest"
-	"github.com/sluice-bus/sluice/test/sidecartest"
+	"github.com/sluice-bus/sluice/test/testkit"
 )
 
 // stage is what the test wants to know of one FROM.
@@ -88,8 +87,8 @@ func TestImages(t *testing.T) {
 		t.Errorf("the data folder %v is not the volume %v, or does not belong to the user", base.env["SLUICE_DATA_DIR"], base.volumes)
 	}
 	for name, ports := range map[string][]string{
-		"sidecar":      defaultPorts(t, sidecartest.Binary(t), "listen", "replay-listen", "ops-listen"),
-		"controlplane": defaultPorts(t, controlplanetest.Binary(t), "xds-listen", "http-listen"),
+		"sidecar":      defaultPorts(t, testkit.SidecarProgram.Binary(t), "listen", "replay-listen", "ops-listen"),
+		"controlplane": defaultPorts(t, testkit.ControlPlaneProgram.Binary(t), "xds-listen", "http-listen"),
 	} {
 		s := stages[name]
 		if s.from != "base" || s.user != "" || !slices.Equal(s.expose, ports) {
@@ -155,7 +154,7 @@ func TestBuildContext(t *testing.T) {
 // TestHealthChecks runs the images' health checks, as they are written, against the programs.
 func TestHealthChecks(t *testing.T) {
 	stages := dockerfile(t)
-	sidecar, controlPlane := sidecartest.Start(t, t.TempDir()), controlplanetest.Start(t)
+	sidecar, controlPlane := testkit.StartSidecar(t, t.TempDir()), testkit.StartControlPlane(t)
 	for name, url := range map[string]string{"sidecar": sidecar.OpsURL(), "controlplane": controlPlane.URL()} {
 		health := stages[name].health[1:]
 		if status, out := probe(t, url, health); status != 0 || !strings.HasPrefix(out, "ready") && out != "ok\n" {

@@ -17,9 +17,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/sluice-bus/sluice/test/controlplanetest"
-	"github.com/sluice-bus/sluice/test/sidecartest"
-	"github.com/sluice-bus/sluice/test/testenv"
+	"github.com/sluice-bus/sluice/test/testkit"
 )
 
 // authorities are those that secrets.sh has made; web believes them, and asks without connections
@@ -60,8 +58,8 @@ func ask(t *testing.T, method, url, token, body string, headers ...string) (int,
 // log embedded and on loopback.
 type deployment struct {
 	folder       string // Prometheus's
-	sidecar      *sidecartest.Process
-	controlPlane *controlplanetest.Process
+	sidecar      *testkit.Sidecar
+	controlPlane *testkit.ControlPlane
 }
 
 func (d *deployment) secret(name string) string { return filepath.Join(d.folder, "secrets", name) }
@@ -82,16 +80,16 @@ func deploy(t *testing.T) *deployment {
 		t.Fatalf("the authority: %v", err)
 	}
 	controlPlane := d.mounted(t, "controlplane")
-	d.controlPlane = controlplanetest.Start(t, "--auth-config", filepath.Join(controlPlane, "auth.yaml"), "--policies", "../compose/policies.yaml")
+	d.controlPlane = testkit.StartControlPlane(t, "--auth-config", filepath.Join(controlPlane, "auth.yaml"), "--policies", "../compose/policies.yaml")
 	d.sidecar = d.start(t, "sidecar-a", "sidecar-a")
 	return d
 }
 
 // start starts a sidecar under a node id, with what compose gives to a service.
-func (d *deployment) start(t *testing.T, service, node string) *sidecartest.Process {
+func (d *deployment) start(t *testing.T, service, node string) *testkit.Sidecar {
 	t.Helper()
 	secrets := d.mounted(t, service)
-	return sidecartest.Start(t, t.TempDir(), "--node-id", node, "--auth-config", filepath.Join(secrets, "auth.yaml"),
+	return testkit.StartSidecar(t, t.TempDir(), "--node-id", node, "--auth-config", filepath.Join(secrets, "auth.yaml"),
 		"--control-plane", d.controlPlane.XDS(), "--control-plane-ca", filepath.Join(secrets, "ca.pem"),
 		"--control-plane-token-file", filepath.Join(secrets, "sidecar"), "--peer-ca", filepath.Join(secrets, "ca.pem"))
 }
@@ -174,7 +172,7 @@ func TestTokens(t *testing.T) {
 // TestPrometheusSeesEverything runs a Prometheus with the configuration of compose on a sidecar and
 // a control plane that have something to show, and wants an answer to every query of the dashboard.
 func TestPrometheusSeesEverything(t *testing.T) {
-	prometheus := testenv.Need(t, testenv.Prometheus)
+	prometheus := testkit.Need(t, testkit.Prometheus)
 	d := deploy(t)
 	base := startPrometheus(t, prometheus, d)
 	// Of an outbox, and of a captured collection, there is nothing to show without a database.

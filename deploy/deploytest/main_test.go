@@ -15,12 +15,11 @@ import (
 	"go.uber.org/goleak"
 	"go.yaml.in/yaml/v3"
 
-	"github.com/sluice-bus/sluice/test/processtest"
-	"github.com/sluice-bus/sluice/test/testenv"
+	"github.com/sluice-bus/sluice/test/testkit"
 )
 
 // client is the command-line client, which the images' health checks are made of.
-var client = processtest.Client
+var client = testkit.ClientProgram
 
 func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m)
@@ -56,7 +55,7 @@ func run(t *testing.T, dir, name string, args ...string) string {
 // promtool runs Prometheus's own tool in a folder.
 func promtool(t *testing.T, dir string, args ...string) {
 	t.Helper()
-	run(t, dir, testenv.Need(t, testenv.Promtool), args...)
+	run(t, dir, testkit.Need(t, testkit.Promtool), args...)
 }
 
 // object is a mapping of YAML or JSON.

@@ -13,7 +13,7 @@ import (
 
 	"go.yaml.in/yaml/v3"
 
-	"github.com/sluice-bus/sluice/test/testenv"
+	"github.com/sluice-bus/sluice/test/testkit"
 )
 
 // prometheusFolder is what a Prometheus has at /etc/prometheus: the files of deploy/prometheus,
@@ -30,7 +30,7 @@ func prometheusFolder(t *testing.T) string {
 			t.Fatal(err)
 		}
 	}
-	testenv.Need(t, testenv.OpenSSL)
+	testkit.Need(t, testkit.OpenSSL)
 	run(t, "..", "bash", "secrets.sh", filepath.Join(dir, "secrets"), "sidecar-a", "sidecar-b")
 	return dir
 }

@@ -8,8 +8,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/sluice-bus/sluice/test/controlplanetest"
-	"github.com/sluice-bus/sluice/test/sidecartest"
+	"github.com/sluice-bus/sluice/test/testkit"
 )
 
 var flagLine = regexp.MustCompile(`(?m)^\s+(?:-\w, )?--([a-z][a-z-]+)`)
@@ -51,8 +50,8 @@ func checkSettings(t *testing.T, where string, known []string, variables []strin
 }
 
 func TestSettingsExist(t *testing.T) {
-	sidecar := flags(t, sidecartest.Binary(t))
-	controlPlane := flags(t, controlplanetest.Binary(t))
+	sidecar := flags(t, testkit.SidecarProgram.Binary(t))
+	controlPlane := flags(t, testkit.ControlPlaneProgram.Binary(t))
 	sluice := flags(t, client.Binary(t), "status")
 
 	services := composeServices(t)

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Repeats the tests that use soak.Rounds, one after the other, and ends with the first failure. MINUTES are for all of them
+# Repeats the tests that use testkit.Rounds, one after the other, and ends with the first failure. MINUTES are for all of them
 # together: a share for each, and three, ten minutes of an hour, for the application that everything else is there for. SEED is
 # that of each one's first round, RUN a regular expression of their names. With SEED and without MINUTES each has one round: that
 # repeats a failure.
@@ -7,9 +7,9 @@ set -euo pipefail
 cd "$(dirname "$0")/../.."
 
 # Each line is a package's folder and a test in it.
-tests=$(grep -rl --include='*_test.go' 'soak\.Rounds(' . | sort | xargs awk '
+tests=$(grep -rl --include='*_test.go' 'testkit\.Rounds(' . | sort | xargs awk '
   /^func Test/ { name = $2; sub(/\(.*/, "", name) }
-  /soak\.Rounds\(/ { folder = FILENAME; sub(/\/[^\/]*$/, "", folder); print folder, name }' | awk -v run="${RUN:-.}" '$2 ~ run')
+  /testkit\.Rounds\(/ { folder = FILENAME; sub(/\/[^\/]*$/, "", folder); print folder, name }' | awk -v run="${RUN:-.}" '$2 ~ run')
 if [ -z "$tests" ]; then
   echo "no test that soaks is called $RUN" >&2
   exit 2

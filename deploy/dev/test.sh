@@ -36,7 +36,7 @@ modules() {
 }
 
 # The tests start what is built here, and results of tests are cached for as long as it stays the same.
-programs() { CGO_ENABLED=0 go run -trimpath ./test/testenv/testinputs >"$inputs"; }
+programs() { CGO_ENABLED=0 go run -trimpath ./test/testkit/testinputs >"$inputs"; }
 
 # -trimpath and no C, where that will do, let make build, vet, lint and the tests share what is compiled, wherever that is. The
 # vet that go test would run is left to the step before it.

@@ -139,7 +139,7 @@ var rules = []rule{
 		name:   "what tests need knows the programs from outside",
 		from:   []string{"test/..."},
 		to:     []string{"sidecar/...", "controlplane/...", "bench/..."},
-		caught: [2]string{"test/sidecartest", "sidecar"},
+		caught: [2]string{"test/testkit", "sidecar"},
 	},
 	{
 		name:   "limits and the log's interface are leaves",

@@ -9,13 +9,13 @@ import (
 	sluice "github.com/sluice-bus/sluice/sdk"
 	"github.com/sluice-bus/sluice/sdk/option"
 	"github.com/sluice-bus/sluice/sdk/wire"
-	"github.com/sluice-bus/sluice/test/sidecartest"
+	"github.com/sluice-bus/sluice/test/testkit"
 )
 
 // TestAProcessIsKilled: events that were answered OK outlive the process. An event that was being
 // handled comes again as another attempt. Requests can be refused as in memory.
 func TestAProcessIsKilled(t *testing.T) {
-	s, client := open(t, Options{Program: sidecartest.Binary(t), Refuse: func(e *wire.Event) *wire.Error {
+	s, client := open(t, Options{Program: testkit.SidecarProgram.Binary(t), Refuse: func(e *wire.Event) *wire.Error {
 		if e.ID == "refused" {
 			return wire.Errorf(wire.TopicPaused, "paused")
 		}
@@ -56,5 +56,5 @@ func TestStartSaysWhatAProcessSaid(t *testing.T) {
 			t.Errorf("it said %q", said)
 		}
 	}()
-	Start(Options{Program: sidecartest.Binary(t), Policies: "- name: orders\n  partitions: -1\n"}).Close()
+	Start(Options{Program: testkit.SidecarProgram.Binary(t), Policies: "- name: orders\n  partitions: -1\n"}).Close()
 }

@@ -11,7 +11,7 @@ import (
 	"github.com/sluice-bus/sluice/sdk/option"
 	"github.com/sluice-bus/sluice/sdk/wire"
 	"github.com/sluice-bus/sluice/test/mongotest"
-	"github.com/sluice-bus/sluice/test/sidecartest"
+	"github.com/sluice-bus/sluice/test/testkit"
 )
 
 // TestTopicsAndGroupsComeAndGo makes and deletes topics and groups, also over the death of the
@@ -28,7 +28,7 @@ func comeAndGo(t *testing.T, store ...string) {
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
 	dir := t.TempDir()
-	p := sidecartest.Start(t, dir, store...)
+	p := testkit.StartSidecar(t, dir, store...)
 	h := &admin.HTTP{AppURL: p.URL(), ReplayURL: p.ReplayURL()}
 	publish := func() {
 		t.Helper()
@@ -57,7 +57,7 @@ func comeAndGo(t *testing.T, store ...string) {
 	}
 	holds(2)
 	p.Kill()
-	p = sidecartest.Start(t, dir, store...)
+	p = testkit.StartSidecar(t, dir, store...)
 	h.AppURL, h.ReplayURL = p.URL(), p.ReplayURL()
 	holds(2)
 	if plan, err := h.PlanTopicDeletion(ctx, topic); err != nil || plan.Events != 2 {
@@ -67,7 +67,7 @@ func comeAndGo(t *testing.T, store ...string) {
 		t.Fatal(err)
 	}
 	p.Kill()
-	p = sidecartest.Start(t, dir, store...)
+	p = testkit.StartSidecar(t, dir, store...)
 	h.AppURL, h.ReplayURL = p.URL(), p.ReplayURL()
 	if list, err := h.Topics(ctx); err != nil || len(list) != 0 {
 		t.Fatalf("%+v, %v", list, err)

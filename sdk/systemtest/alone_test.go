@@ -10,15 +10,14 @@ import (
 	"time"
 
 	"github.com/sluice-bus/sluice/sdk"
-	"github.com/sluice-bus/sluice/test/apitest"
-	"github.com/sluice-bus/sluice/test/sidecartest"
+	"github.com/sluice-bus/sluice/test/testkit"
 )
 
 // TestAReaderAloneMissesNothing kills the sidecar under a subscription without a group. The
 // subscription gets every event once, for any ts of the events.
 func TestAReaderAloneMissesNothing(t *testing.T) {
 	data := filepath.Join(t.TempDir(), "data")
-	p := sidecartest.Start(t, data)
+	p := testkit.StartSidecar(t, data)
 	client, err := sluice.Dial(t.Context(), p.URL(), sluice.WithBackoff(5*time.Millisecond, 100*time.Millisecond))
 	if err != nil {
 		t.Fatal(err)
@@ -47,13 +46,13 @@ func TestAReaderAloneMissesNothing(t *testing.T) {
 		}
 	}
 	publish(20)
-	apitest.Eventually(t, "the first events came", func() bool { return count() == len(want) })
+	testkit.Eventually(t, "the first events came", func() bool { return count() == len(want) })
 	for range 3 {
 		addr := p.Listen
 		p.Kill()
-		p = sidecartest.Start(t, data, "--listen", addr)
+		p = testkit.StartSidecar(t, data, "--listen", addr)
 		publish(20) // some of them before the subscription is there again
-		apitest.Eventually(t, "all events came", func() bool { return count() >= len(want) })
+		testkit.Eventually(t, "all events came", func() bool { return count() >= len(want) })
 	}
 	mu.Lock()
 	defer mu.Unlock()

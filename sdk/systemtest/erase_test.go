@@ -13,7 +13,7 @@ import (
 	"github.com/sluice-bus/sluice/sdk/wire"
 	"github.com/sluice-bus/sluice/test/faultproxy"
 	"github.com/sluice-bus/sluice/test/mongotest"
-	"github.com/sluice-bus/sluice/test/sidecartest"
+	"github.com/sluice-bus/sluice/test/testkit"
 )
 
 // TestErasedElsewhere: one sidecar erases events that another one has in memory for its group. That
@@ -23,7 +23,7 @@ func TestErasedElsewhere(t *testing.T) {
 	defer cancel()
 	db := mongotest.Shared(t)
 	store := []string{"--store", db.URI(db.NewDatabase(t)), "--lease", "3s"}
-	a, b := sidecartest.Start(t, t.TempDir(), store...), sidecartest.Start(t, t.TempDir(), store...)
+	a, b := testkit.StartSidecar(t, t.TempDir(), store...), testkit.StartSidecar(t, t.TempDir(), store...)
 	h := &admin.HTTP{AppURL: a.URL()}
 	client := dial(ctx, t, b)
 	got := make(chan string, 100)
@@ -87,8 +87,8 @@ func TestErasedInASpool(t *testing.T) {
 	db := mongotest.Shared(t)
 	name := db.NewDatabase(t)
 	way := faultproxy.New(t, db.Addr())
-	a := sidecartest.Start(t, t.TempDir(), "--store", db.URI(name))
-	b := sidecartest.Start(t, t.TempDir(), "--store", db.URIVia(way.Addr(), name), "--store-timeout", "2s")
+	a := testkit.StartSidecar(t, t.TempDir(), "--store", db.URI(name))
+	b := testkit.StartSidecar(t, t.TempDir(), "--store", db.URIVia(way.Addr(), name), "--store-timeout", "2s")
 	here, there := &admin.HTTP{AppURL: a.URL(), ReplayURL: a.ReplayURL()}, &admin.HTTP{AppURL: b.URL()}
 	publish := func(h *admin.HTTP, id, key string) wire.Receipt {
 		t.Helper()

@@ -16,8 +16,7 @@ import (
 	sluice "github.com/sluice-bus/sluice/sdk"
 	"github.com/sluice-bus/sluice/sdk/admin"
 	"github.com/sluice-bus/sluice/sdk/option"
-	"github.com/sluice-bus/sluice/test/sidecartest"
-	"github.com/sluice-bus/sluice/test/soak"
+	"github.com/sluice-bus/sluice/test/testkit"
 )
 
 const (
@@ -38,7 +37,7 @@ const (
 
 // TestKilledUnderLoad publishes and consumes through clients that live as long as the test, while
 // the sidecar is killed with SIGKILL and started again.
-func TestKilledUnderLoad(t *testing.T) { soak.Rounds(t, killUnderLoad) }
+func TestKilledUnderLoad(t *testing.T) { testkit.Rounds(t, killUnderLoad) }
 
 func killUnderLoad(t *testing.T, seed uint64) {
 	random := rand.New(rand.NewPCG(seed, 0))
@@ -48,8 +47,8 @@ func killUnderLoad(t *testing.T, seed uint64) {
 	if err := os.WriteFile(file, []byte(policies), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	life := func(args ...string) *sidecartest.Process {
-		return sidecartest.Start(t, filepath.Join(dir, "data"), append([]string{"--policies", file}, args...)...)
+	life := func(args ...string) *testkit.Sidecar {
+		return testkit.StartSidecar(t, filepath.Join(dir, "data"), append([]string{"--policies", file}, args...)...)
 	}
 	p := life()
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
@@ -184,7 +183,7 @@ func (l *ledger) await(ctx context.Context, t *testing.T, client *sluice.Client)
 }
 
 // check compares the published, the stored and the handled events.
-func (l *ledger) check(ctx context.Context, t *testing.T, p *sidecartest.Process) {
+func (l *ledger) check(ctx context.Context, t *testing.T, p *testkit.Sidecar) {
 	reader := &admin.HTTP{ReplayURL: p.ReplayURL()}
 	defer reader.CloseIdle()
 	stored := map[string]int{}

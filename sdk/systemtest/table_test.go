@@ -13,8 +13,7 @@ import (
 
 	sluice "github.com/sluice-bus/sluice/sdk"
 	"github.com/sluice-bus/sluice/sdk/table"
-	"github.com/sluice-bus/sluice/test/sidecartest"
-	"github.com/sluice-bus/sluice/test/soak"
+	"github.com/sluice-bus/sluice/test/testkit"
 )
 
 const tablePolicies = `
@@ -28,7 +27,7 @@ const tablePolicies = `
 // TestTablesWhileTheSidecarIsKilled: one table that is there all the time, and one that is opened
 // between two kills, have the latest of each key in the end, while the topic is compacted all the
 // time.
-func TestTablesWhileTheSidecarIsKilled(t *testing.T) { soak.Rounds(t, tablesThroughKills) }
+func TestTablesWhileTheSidecarIsKilled(t *testing.T) { testkit.Rounds(t, tablesThroughKills) }
 
 func tablesThroughKills(t *testing.T, seed uint64) {
 	random := rand.New(rand.NewPCG(seed, 0))
@@ -37,8 +36,8 @@ func tablesThroughKills(t *testing.T, seed uint64) {
 	if err := os.WriteFile(file, []byte(tablePolicies), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	life := func(args ...string) *sidecartest.Process {
-		return sidecartest.Start(t, filepath.Join(dir, "data"), append([]string{"--policies", file, "--retention-interval", "20ms"}, args...)...)
+	life := func(args ...string) *testkit.Sidecar {
+		return testkit.StartSidecar(t, filepath.Join(dir, "data"), append([]string{"--policies", file, "--retention-interval", "20ms"}, args...)...)
 	}
 	p := life()
 	ctx, cancel := context.WithTimeout(t.Context(), patience)

@@ -8,7 +8,7 @@ import (
 
 	sluice "github.com/sluice-bus/sluice/sdk"
 	"github.com/sluice-bus/sluice/sdk/wire"
-	"github.com/sluice-bus/sluice/test/sidecartest"
+	"github.com/sluice-bus/sluice/test/testkit"
 )
 
 // TestAttemptsOverRestarts delivers one event over and over: a kill counts as an attempt, a
@@ -16,14 +16,14 @@ import (
 func TestAttemptsOverRestarts(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
-	p := sidecartest.Start(t, dir)
+	p := testkit.StartSidecar(t, dir)
 	first := subscribeOne(t, p, "a", "g")
 	post(t, p.URL()+"/v1/topics/a/events", `{"n":1}`, http.StatusCreated)
 	first.wantAttempt(t, 1)
 
 	p.Kill()
 	first.conn.Close()
-	p = sidecartest.Start(t, dir)
+	p = testkit.StartSidecar(t, dir)
 	second := subscribeOne(t, p, "a", "g")
 	second.wantAttempt(t, 2)
 
@@ -33,13 +33,13 @@ func TestAttemptsOverRestarts(t *testing.T) {
 		t.Fatal(err)
 	}
 	second.conn.Close()
-	p = sidecartest.Start(t, dir)
+	p = testkit.StartSidecar(t, dir)
 	third := subscribeOne(t, p, "a", "g")
 	third.wantAttempt(t, 2)
 
 	p.Kill()
 	third.conn.Close()
-	p = sidecartest.Start(t, dir)
+	p = testkit.StartSidecar(t, dir)
 	dead := subscribeOne(t, p, "a.dlq", "undertaker")
 	fourth := subscribeOne(t, p, "a", "g")
 	fourth.wantAttempt(t, 3)
@@ -62,7 +62,7 @@ type consumer struct {
 	deliveries chan wire.Delivery
 }
 
-func subscribeOne(t *testing.T, p *sidecartest.Process, topic, group string) *consumer {
+func subscribeOne(t *testing.T, p *testkit.Sidecar, topic, group string) *consumer {
 	t.Helper()
 	conn, err := sluice.DialConn(t.Context(), p.URL(), nil)
 	if err != nil {

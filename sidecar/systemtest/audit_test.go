@@ -12,8 +12,7 @@ import (
 
 	"github.com/coder/websocket"
 
-	"github.com/sluice-bus/sluice/test/apitest"
-	"github.com/sluice-bus/sluice/test/sidecartest"
+	"github.com/sluice-bus/sluice/test/testkit"
 )
 
 // TestAccessLog does things that the access log has to show, and things that it must not show.
@@ -27,7 +26,7 @@ tokens:
 	write(t, filepath.Join(dir, "shop"), "shop-0123456789abcdef\n")
 	write(t, filepath.Join(dir, "guest"), "guest-0123456789abcdef\n")
 	file := filepath.Join(dir, "audit.log")
-	s := sidecartest.Start(t, filepath.Join(dir, "data"), "--auth-config", auth, "--audit-topics", "orders.*,payments", "--audit-file", file)
+	s := testkit.StartSidecar(t, filepath.Join(dir, "data"), "--auth-config", auth, "--audit-topics", "orders.*,payments", "--audit-file", file)
 
 	ask := func(token, method, url, body string) {
 		t.Helper()
@@ -76,7 +75,7 @@ tokens:
 		t.Fatal(err)
 	}
 	var lines []string
-	apitest.Eventually(t, "the access log lacks the end of the subscription", func() bool {
+	testkit.Eventually(t, "the access log lacks the end of the subscription", func() bool {
 		content, err := os.ReadFile(file)
 		if err != nil {
 			t.Fatal(err)

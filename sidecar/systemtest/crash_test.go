@@ -16,8 +16,7 @@ import (
 	sluice "github.com/sluice-bus/sluice/sdk"
 	"github.com/sluice-bus/sluice/sdk/admin"
 	"github.com/sluice-bus/sluice/sdk/wire"
-	"github.com/sluice-bus/sluice/test/sidecartest"
-	"github.com/sluice-bus/sluice/test/soak"
+	"github.com/sluice-bus/sluice/test/testkit"
 )
 
 const (
@@ -50,14 +49,14 @@ type clients struct {
 
 // TestKilledUnderLoad publishes and consumes while the sidecar is killed with SIGKILL at random
 // moments and started again on the same folder.
-func TestKilledUnderLoad(t *testing.T) { soak.Rounds(t, killUnderLoad) }
+func TestKilledUnderLoad(t *testing.T) { testkit.Rounds(t, killUnderLoad) }
 
 func killUnderLoad(t *testing.T, seed uint64) {
 	random := rand.New(rand.NewPCG(seed, 0))
 	dir := t.TempDir()
 	file := write(t, filepath.Join(dir, "policies.yaml"), policies)
-	start := func() *sidecartest.Process {
-		return sidecartest.Start(t, filepath.Join(dir, "data"), "--policies", file)
+	start := func() *testkit.Sidecar {
+		return testkit.StartSidecar(t, filepath.Join(dir, "data"), "--policies", file)
 	}
 
 	s := &clients{ledger: newLedger(), done: make(chan struct{})}
@@ -114,7 +113,7 @@ func waitFor(t *testing.T, d time.Duration) {
 	}
 }
 
-func (s *clients) use(p *sidecartest.Process) {
+func (s *clients) use(p *testkit.Sidecar) {
 	url := p.URL()
 	s.url.Store(&url)
 }
@@ -292,7 +291,7 @@ func (s *clients) settle(sub *sluice.ConnSubscription, d wire.Delivery) {
 }
 
 // drained waits until the group has settled everything, and returns its lag.
-func drained(t *testing.T, p *sidecartest.Process) (lag int64) {
+func drained(t *testing.T, p *testkit.Sidecar) (lag int64) {
 	t.Helper()
 	h := &admin.HTTP{AppURL: p.URL()}
 	defer h.CloseIdle()
@@ -316,7 +315,7 @@ func isStoreAway(err error) bool {
 }
 
 // export returns all stored events. An export that breaks off says so, and is tried again.
-func export(t *testing.T, p *sidecartest.Process) []wire.Event {
+func export(t *testing.T, p *testkit.Sidecar) []wire.Event {
 	t.Helper()
 	h := &admin.HTTP{ReplayURL: p.ReplayURL()}
 	defer h.CloseIdle()

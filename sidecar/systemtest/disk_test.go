@@ -19,16 +19,15 @@ import (
 	"testing"
 	"time"
 
-	"github.com/sluice-bus/sluice/test/sidecartest"
-	"github.com/sluice-bus/sluice/test/testenv"
+	"github.com/sluice-bus/sluice/test/testkit"
 )
 
 // TestFullDisk fills the disk of a sidecar, with events and then with something else to the last
 // byte, and frees it again.
 func TestFullDisk(t *testing.T) {
-	dir := testenv.SmallDisk(t, 192<<20)
+	dir := testkit.SmallDisk(t, 192<<20)
 	data := filepath.Join(dir, "data")
-	p := sidecartest.Start(t, data, "--policies", unlimited(t))
+	p := testkit.StartSidecar(t, data, "--policies", unlimited(t))
 	publishHere := func() (int, string) { return exchange(t, "POST", p.URL()+"/v1/topics/t/events", payloadOf(100<<10)) }
 	published := 0
 	var status int
@@ -73,7 +72,7 @@ func TestFullDisk(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	p = sidecartest.Start(t, data, "--disk-low-water", "0")
+	p = testkit.StartSidecar(t, data, "--disk-low-water", "0")
 	if status, body := publishHere(); status != http.StatusCreated {
 		t.Errorf("with room again: %d %s", status, body)
 	}
@@ -129,7 +128,7 @@ func waitsForRoom(t *testing.T, data, socket string) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
 	defer cancel()
-	cmd := exec.CommandContext(ctx, sidecartest.Binary(t), "--data-dir", data, "--listen", "127.0.0.1:0", "--replay-listen", "127.0.0.1:0", "--ops-listen", "unix:"+socket)
+	cmd := exec.CommandContext(ctx, testkit.SidecarProgram.Binary(t), "--data-dir", data, "--listen", "127.0.0.1:0", "--replay-listen", "127.0.0.1:0", "--ops-listen", "unix:"+socket)
 	var stdout bytes.Buffer
 	cmd.Stdout = &stdout
 	stderr, err := cmd.StderrPipe()
@@ -207,7 +206,7 @@ func askSocket(t *testing.T, socket, path string) (int, string) {
 }
 
 // consumeOne pulls an event and acks it.
-func consumeOne(t *testing.T, p *sidecartest.Process) {
+func consumeOne(t *testing.T, p *testkit.Sidecar) {
 	t.Helper()
 	group := p.URL() + "/v1/topics/t/groups/g"
 	status, body := exchange(t, "POST", group+"/pull", `{"max":1,"wait_ms":5000,"opts":{"from":"earliest"}}`)
@@ -238,7 +237,7 @@ func fill(t *testing.T, path string) {
 }
 
 // stopSoon tells the sidecar to stop, and checks that it does so soon.
-func stopSoon(t *testing.T, p *sidecartest.Process) {
+func stopSoon(t *testing.T, p *testkit.Sidecar) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
 	defer cancel()

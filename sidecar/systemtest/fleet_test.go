@@ -18,8 +18,7 @@ import (
 	"github.com/sluice-bus/sluice/sdk/admin"
 	"github.com/sluice-bus/sluice/sdk/wire"
 	"github.com/sluice-bus/sluice/test/mongotest"
-	"github.com/sluice-bus/sluice/test/sidecartest"
-	"github.com/sluice-bus/sluice/test/soak"
+	"github.com/sluice-bus/sluice/test/testkit"
 )
 
 // lease is short enough for a test to wait for its end, and long enough for the server to answer in
@@ -32,7 +31,7 @@ type fleet struct {
 	store   string
 	file    string // policies
 	dirs    []string
-	lives   []*sidecartest.Process
+	lives   []*testkit.Sidecar
 	clients []*clients
 	ledger  *ledger
 	done    chan struct{}
@@ -55,7 +54,7 @@ func newFleet(t *testing.T, store string, n int, policies string) *fleet {
 
 func (f *fleet) start(t *testing.T, i int) {
 	t.Helper()
-	f.lives[i] = sidecartest.Start(t, f.dirs[i], "--store", f.store, "--policies", f.file,
+	f.lives[i] = testkit.StartSidecar(t, f.dirs[i], "--store", f.store, "--policies", f.file,
 		"--node-id", fmt.Sprintf("s%d", i), "--lease", lease.String())
 	f.clients[i].use(f.lives[i])
 }
@@ -105,7 +104,7 @@ func (f *fleet) settled(t *testing.T, endPublishing, endConsuming func()) {
 }
 
 // awaitEmptySpool waits until a sidecar has moved its whole spool into the store.
-func awaitEmptySpool(t *testing.T, i int, p *sidecartest.Process) {
+func awaitEmptySpool(t *testing.T, i int, p *testkit.Sidecar) {
 	t.Helper()
 	h := &admin.HTTP{OpsURL: p.OpsURL()}
 	defer h.CloseIdle()
@@ -128,7 +127,7 @@ func awaitEmptySpool(t *testing.T, i int, p *sidecartest.Process) {
 // restarted at random.
 func TestFleetIsKilledPausedAndRestarted(t *testing.T) {
 	t.Parallel()
-	soak.Rounds(t, disturbFleet)
+	testkit.Rounds(t, disturbFleet)
 }
 
 func disturbFleet(t *testing.T, seed uint64) {
@@ -282,7 +281,7 @@ func TestSameIDThroughTwoSidecars(t *testing.T) {
 }
 
 // listen subscribes on one sidecar, acks the events and passes them on.
-func listen(t *testing.T, p *sidecartest.Process, group, from string) (events <-chan wire.Delivery, end func()) {
+func listen(t *testing.T, p *testkit.Sidecar, group, from string) (events <-chan wire.Delivery, end func()) {
 	t.Helper()
 	c, err := sluice.DialConn(t.Context(), p.URL(), nil)
 	if err != nil {
@@ -307,7 +306,7 @@ func listen(t *testing.T, p *sidecartest.Process, group, from string) (events <-
 	return got, func() { c.Close() }
 }
 
-func publishOne(t *testing.T, p *sidecartest.Process, id string) {
+func publishOne(t *testing.T, p *testkit.Sidecar, id string) {
 	t.Helper()
 	h := &admin.HTTP{AppURL: p.URL()}
 	defer h.CloseIdle()

@@ -7,10 +7,10 @@ import (
 
 	"go.uber.org/goleak"
 
-	"github.com/sluice-bus/sluice/test/processtest"
+	"github.com/sluice-bus/sluice/test/testkit"
 )
 
 func TestMain(m *testing.M) {
-	processtest.Parallel()
+	testkit.Parallel()
 	goleak.VerifyTestMain(m)
 }

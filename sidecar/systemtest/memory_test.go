@@ -19,7 +19,7 @@ import (
 
 	sluice "github.com/sluice-bus/sluice/sdk"
 	"github.com/sluice-bus/sluice/sdk/wire"
-	"github.com/sluice-bus/sluice/test/sidecartest"
+	"github.com/sluice-bus/sluice/test/testkit"
 )
 
 // TestReaderThatNeverReads publishes 200,000 events into a topic whose only reader never reads its
@@ -31,7 +31,7 @@ func TestReaderThatNeverReads(t *testing.T) {
 		{"without a group", `{"op":"SUBSCRIBE","topic":"flood"}`},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			p := sidecartest.Start(t, t.TempDir(), "--policies", unlimited(t))
+			p := testkit.StartSidecar(t, t.TempDir(), "--policies", unlimited(t))
 			idle := resident(t, p)
 			stuck, _, err := websocket.Dial(t.Context(), "ws://"+p.Listen+"/ws", nil)
 			if err != nil {
@@ -59,7 +59,7 @@ func unlimited(t *testing.T) string {
 }
 
 // flood publishes n events in batches and checks every answer.
-func flood(t *testing.T, p *sidecartest.Process, n, size int) {
+func flood(t *testing.T, p *testkit.Sidecar, n, size int) {
 	t.Helper()
 	const batch = 500
 	c, err := sluice.DialConn(t.Context(), p.URL(), nil)
@@ -95,7 +95,7 @@ func flood(t *testing.T, p *sidecartest.Process, n, size int) {
 }
 
 // resident is the process's memory in bytes.
-func resident(t *testing.T, p *sidecartest.Process) int {
+func resident(t *testing.T, p *testkit.Sidecar) int {
 	t.Helper()
 	now, _, err := p.Memory()
 	if err != nil {
@@ -107,7 +107,7 @@ func resident(t *testing.T, p *sidecartest.Process) int {
 // TestHalfSentMessages sends only the beginnings of 30 messages of nearly the longest length that
 // is allowed.
 func TestHalfSentMessages(t *testing.T) {
-	p := sidecartest.Start(t, t.TempDir(), "--policies", unlimited(t))
+	p := testkit.StartSidecar(t, t.TempDir(), "--policies", unlimited(t))
 	idle := resident(t, p)
 	const size = 16 << 20
 	for range 30 {
@@ -153,7 +153,7 @@ func upgradeByHand(t *testing.T, c net.Conn, host string) {
 
 // TestManyGroupsThatNeverAck has 40 groups, whose one client reads events and never acks them.
 func TestManyGroupsThatNeverAck(t *testing.T) {
-	p := sidecartest.Start(t, t.TempDir(), "--policies", unlimited(t))
+	p := testkit.StartSidecar(t, t.TempDir(), "--policies", unlimited(t))
 	idle := resident(t, p)
 	const groups, events, size = 40, 120, 256 << 10
 	payload := `"` + strings.Repeat("x", size-2) + `"`
@@ -207,7 +207,7 @@ func TestManyGroupsThatNeverAck(t *testing.T) {
 }
 
 // atMost checks that the process stays below so many bytes for a while.
-func atMost(t *testing.T, p *sidecartest.Process, idle, most int) {
+func atMost(t *testing.T, p *testkit.Sidecar, idle, most int) {
 	t.Helper()
 	highest := 0
 	for range 30 {
@@ -224,7 +224,7 @@ func atMost(t *testing.T, p *sidecartest.Process, idle, most int) {
 // TestConnectionsAreBounded: connections beyond the bound are refused for any request, and the
 // other listeners go on.
 func TestConnectionsAreBounded(t *testing.T) {
-	p := sidecartest.Start(t, t.TempDir(), "--max-connections", "3")
+	p := testkit.StartSidecar(t, t.TempDir(), "--max-connections", "3")
 	for range 3 {
 		c, _, err := websocket.Dial(t.Context(), "ws://"+p.Listen+"/ws", nil)
 		if err != nil {

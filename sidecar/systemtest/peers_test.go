@@ -15,14 +15,14 @@ import (
 	sluice "github.com/sluice-bus/sluice/sdk"
 	"github.com/sluice-bus/sluice/sdk/admin"
 	"github.com/sluice-bus/sluice/sdk/wire"
-	"github.com/sluice-bus/sluice/test/sidecartest"
+	"github.com/sluice-bus/sluice/test/testkit"
 )
 
 // pair is two sidecars with a log each, that know each other by name and token.
 type pair struct {
 	files [2]string // of their tokens
 	asked [2]*admin.HTTP
-	procs [2]*sidecartest.Process
+	procs [2]*testkit.Sidecar
 }
 
 // startPair starts both, with their replay listeners on sockets: a peer's address must be known
@@ -38,7 +38,7 @@ func startPair(t *testing.T, token string, args ...string) *pair {
 	p := &pair{}
 	for i, name := range []string{"one", "two"} {
 		p.files[i] = write(t, filepath.Join(dir, name+".token"), token+"\n")
-		p.procs[i] = sidecartest.Start(t, filepath.Join(t.TempDir(), name), append([]string{
+		p.procs[i] = testkit.StartSidecar(t, filepath.Join(t.TempDir(), name), append([]string{
 			"--node-id", name, "--replay-listen", sockets[i], "--peers", sockets[0] + "," + sockets[1], "--peer-token-file", p.files[i],
 		}, args...)...)
 		p.asked[i] = &admin.HTTP{AppURL: p.procs[i].URL(), ReplayURL: sockets[i], Token: "audit-audit-audit-audit"}

@@ -9,9 +9,7 @@ import (
 	"syscall"
 	"testing"
 
-	"github.com/sluice-bus/sluice/test/apitest"
-	"github.com/sluice-bus/sluice/test/controlplanetest"
-	"github.com/sluice-bus/sluice/test/sidecartest"
+	"github.com/sluice-bus/sluice/test/testkit"
 )
 
 // TestStoredFilesArePrivate looks at all files that a sidecar and its control plane have stored
@@ -25,9 +23,9 @@ func TestStoredFilesArePrivate(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, round := range []string{"new", "tightened"} {
-		cp := controlplanetest.Start(t, "--data-dir", control)
+		cp := testkit.StartControlPlane(t, "--data-dir", control)
 		for _, dir := range []string{there, filepath.Join(top, "new", "sidecar")} {
-			s := sidecartest.Start(t, dir, "--control-plane", cp.XDS())
+			s := testkit.StartSidecar(t, dir, "--control-plane", cp.XDS())
 			res, err := http.Post(s.URL()+"/v1/topics/orders/events", "application/json", strings.NewReader(`{"n":1}`))
 			if err != nil {
 				t.Fatal(err)
@@ -37,7 +35,7 @@ func TestStoredFilesArePrivate(t *testing.T) {
 				t.Fatal(err)
 			}
 			res.Body.Close()
-			apitest.Eventually(t, "the policies are not kept", func() bool {
+			testkit.Eventually(t, "the policies are not kept", func() bool {
 				_, err := os.Stat(filepath.Join(dir, "control-plane.cache"))
 				return err == nil
 			})

@@ -14,7 +14,7 @@ import (
 	"github.com/sluice-bus/sluice/sdk/admin"
 	"github.com/sluice-bus/sluice/sdk/option"
 	"github.com/sluice-bus/sluice/sdk/wire"
-	"github.com/sluice-bus/sluice/test/sidecartest"
+	"github.com/sluice-bus/sluice/test/testkit"
 )
 
 // TestRedriveKilledHalfWay makes 2,000 dead letters, redrives them, kills the sidecar half-way and
@@ -25,8 +25,8 @@ func TestRedriveKilledHalfWay(t *testing.T) {
 	const n, keys = 2000, 50
 	dir := t.TempDir()
 	file := write(t, filepath.Join(dir, "policies.yaml"), policies)
-	start := func() (*sidecartest.Process, *admin.HTTP) {
-		p := sidecartest.Start(t, filepath.Join(dir, "data"), "--policies", file)
+	start := func() (*testkit.Sidecar, *admin.HTTP) {
+		p := testkit.StartSidecar(t, filepath.Join(dir, "data"), "--policies", file)
 		return p, &admin.HTTP{AppURL: p.URL()}
 	}
 	p, h := start()
@@ -163,7 +163,7 @@ func TestRedriveWhileTheGroupWorks(t *testing.T) {
 	const n, keys, rate, window = 3000, 50, 1000, 40
 	dir := t.TempDir()
 	patient := strings.Replace(policies, "ack_timeout: 2s", "ack_timeout: 5m", 1) // nothing is delivered twice on a slow machine
-	p := sidecartest.Start(t, filepath.Join(dir, "data"), "--policies", write(t, filepath.Join(dir, "policies.yaml"), patient))
+	p := testkit.StartSidecar(t, filepath.Join(dir, "data"), "--policies", write(t, filepath.Join(dir, "policies.yaml"), patient))
 	h := &admin.HTTP{AppURL: p.URL()}
 	makeDead(t, h, n, keys)
 	client, err := sluice.Dial(t.Context(), p.URL())

@@ -15,7 +15,7 @@ import (
 	"time"
 
 	"github.com/sluice-bus/sluice/test/mongotest"
-	"github.com/sluice-bus/sluice/test/sidecartest"
+	"github.com/sluice-bus/sluice/test/testkit"
 )
 
 // TestRefusesToStart gives the program settings that it must refuse, and reads the reason.
@@ -92,7 +92,7 @@ func TestRefusesToStart(t *testing.T) {
 // TestSecondSidecarIsToldWhoHasTheFolder starts two on one data folder.
 func TestSecondSidecarIsToldWhoHasTheFolder(t *testing.T) {
 	dir := t.TempDir()
-	sidecartest.Start(t, dir, "--node-id", "the-first")
+	testkit.StartSidecar(t, dir, "--node-id", "the-first")
 	status, _, stderr := runToEnd(t, "--data-dir", dir, "--listen", "127.0.0.1:0", "--replay-listen", "127.0.0.1:0", "--ops-listen", "127.0.0.1:0")
 	if status != 1 || !strings.Contains(stderr, "the-first") {
 		t.Errorf("exit status %d, stderr %q", status, stderr)
@@ -108,7 +108,7 @@ func TestSpoolOfAnotherStore(t *testing.T) {
 	one, two := db.URI(db.NewDatabase(t)), db.URI(db.NewDatabase(t))
 	dir := t.TempDir()
 	quick := []string{"--store-timeout", "2s", "--lease", lease.String()}
-	p := sidecartest.Start(t, dir, append(quick, "--store", one)...)
+	p := testkit.StartSidecar(t, dir, append(quick, "--store", one)...)
 	post(t, p.URL()+"/v1/topics/a/events", `{"n":1}`, http.StatusCreated)
 	db.Stop()
 	post(t, p.URL()+"/v1/topics/a/events", `{"n":2}`, http.StatusAccepted)
@@ -121,7 +121,7 @@ func TestSpoolOfAnotherStore(t *testing.T) {
 			t.Errorf("exit status %d, and it does not say %q: %s", status, says, stderr)
 		}
 	}
-	p = sidecartest.Start(t, dir, append(quick, "--store", one)...)
+	p = testkit.StartSidecar(t, dir, append(quick, "--store", one)...)
 	awaitEmptySpool(t, 0, p)
 }
 
@@ -129,7 +129,7 @@ func TestSpoolOfAnotherStore(t *testing.T) {
 func TestGracefulStop(t *testing.T) {
 	dir := t.TempDir()
 	for range 2 {
-		p := sidecartest.Start(t, dir)
+		p := testkit.StartSidecar(t, dir)
 		post(t, p.URL()+"/v1/topics/a/events", `{"n":1}`, http.StatusCreated)
 		ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
 		defer cancel()
@@ -141,7 +141,7 @@ func TestGracefulStop(t *testing.T) {
 
 // TestOps sends an operator's requests to the ops listener.
 func TestOps(t *testing.T) {
-	p := sidecartest.Start(t, t.TempDir(), "--node-id", "n1")
+	p := testkit.StartSidecar(t, t.TempDir(), "--node-id", "n1")
 	post(t, p.URL()+"/v1/topics/a/events", `{"n":1}`, http.StatusCreated)
 	for _, path := range []string{"/healthz", "/readyz"} {
 		get(t, p.OpsURL()+path, http.StatusOK)
@@ -170,7 +170,7 @@ func TestOps(t *testing.T) {
 func TestPoliciesReload(t *testing.T) {
 	t.Parallel()
 	file := write(t, filepath.Join(t.TempDir(), "p.yaml"), `[{name: "*", paused: false}]`)
-	p := sidecartest.Start(t, t.TempDir(), "--policies", file)
+	p := testkit.StartSidecar(t, t.TempDir(), "--policies", file)
 	url := p.URL() + "/v1/topics/a/events"
 	post(t, url, `1`, http.StatusCreated)
 	write(t, file, `[{name: a, paused: true}]`)
@@ -211,7 +211,7 @@ func runToEnd(t *testing.T, args ...string) (status int, stdout, stderr string) 
 	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
 	defer cancel()
 	var out, errs bytes.Buffer
-	cmd := exec.CommandContext(ctx, sidecartest.Binary(t), args...)
+	cmd := exec.CommandContext(ctx, testkit.SidecarProgram.Binary(t), args...)
 	cmd.Stdout, cmd.Stderr = &out, &errs
 	err := cmd.Run()
 	var exit *exec.ExitError

@@ -16,7 +16,7 @@ import (
 	"github.com/sluice-bus/sluice/sdk/admin"
 	"github.com/sluice-bus/sluice/sdk/wire"
 	"github.com/sluice-bus/sluice/test/mongotest"
-	"github.com/sluice-bus/sluice/test/sidecartest"
+	"github.com/sluice-bus/sluice/test/testkit"
 )
 
 var (
@@ -138,7 +138,7 @@ func takeOver(t *testing.T, way string, n int, took *times) {
 // begin begins a life of a sidecar, with its member.
 func (f *rivals) begin(t *testing.T, i int) {
 	t.Helper()
-	f.lives[i] = sidecartest.Start(t, f.dirs[i], "--store", f.store, "--policies", f.file, "--node-id", fmt.Sprintf("s%d", i), "--lease", leaseFlag.String())
+	f.lives[i] = testkit.StartSidecar(t, f.dirs[i], "--store", f.store, "--policies", f.file, "--node-id", fmt.Sprintf("s%d", i), "--lease", leaseFlag.String())
 	if i == 2 {
 		return
 	}
@@ -188,8 +188,8 @@ func TestRestartTimes(t *testing.T) {
 			var took times
 			dir := t.TempDir()
 			n := 0
-			start := func() *sidecartest.Process {
-				p := sidecartest.Start(t, dir)
+			start := func() *testkit.Sidecar {
+				p := testkit.StartSidecar(t, dir)
 				comes, end := listen(t, p, groupName, wire.FromLatest)
 				defer end()
 				n++

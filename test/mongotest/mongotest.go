@@ -21,8 +21,7 @@ import (
 
 	"github.com/sluice-bus/sluice/internal/clock"
 	"github.com/sluice-bus/sluice/internal/mongowatch"
-	"github.com/sluice-bus/sluice/test/processtest"
-	"github.com/sluice-bus/sluice/test/testenv"
+	"github.com/sluice-bus/sluice/test/testkit"
 )
 
 // URIVariable names the environment variable with the connection string of the real server to test
@@ -51,10 +50,10 @@ func Start(t testing.TB) *Server {
 	if os.Getenv(URIVariable) != "" {
 		return newServer(t, nil, false)
 	}
-	return newServer(t, started(t, processtest.MongoModel, append([]string{"--members=1"}, quickly...)...), false)
+	return newServer(t, started(t, testkit.MongoModelProgram, append([]string{"--members=1"}, quickly...)...), false)
 }
 
-func started(t testing.TB, program *processtest.Program, args ...string) *process {
+func started(t testing.TB, program *testkit.Program, args ...string) *process {
 	t.Helper()
 	p := &process{bin: program.Binary(t), dir: t.TempDir(), args: args}
 	if err := p.start(); err != nil {
@@ -87,7 +86,7 @@ func Shared(t testing.TB) *Server {
 // The shared process is held here for as long as the test process lives: the end of its standard
 // input tells it to end.
 var sharedProcess = sync.OnceValues(func() (*process, error) {
-	bin, err := processtest.MongoModel.Build()
+	bin, err := testkit.MongoModelProgram.Build()
 	if err != nil {
 		return nil, err
 	}
@@ -99,7 +98,7 @@ func newServer(t testing.TB, own *process, shared bool) *Server {
 	t.Helper()
 	s := &Server{t: t, own: own, shared: shared}
 	if s.Real() { // which go test cannot see
-		if err := testenv.Never(); err != nil {
+		if err := testkit.NeverCache(); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -8,7 +8,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/mongo"
 	"go.mongodb.org/mongo-driver/v2/mongo/options"
 
-	"github.com/sluice-bus/sluice/test/processtest"
+	"github.com/sluice-bus/sluice/test/testkit"
 )
 
 func connect(t *testing.T, uri string) *mongo.Client {
@@ -126,7 +126,7 @@ func TestDatabasesAreDropped(t *testing.T) {
 
 // TestServerEndsWithItsTestProcess ends the pipe that the end of the test process would end.
 func TestServerEndsWithItsTestProcess(t *testing.T) {
-	p := &process{bin: processtest.MongoModel.Binary(t), dir: t.TempDir()}
+	p := &process{bin: testkit.MongoModelProgram.Binary(t), dir: t.TempDir()}
 	if err := p.start(); err != nil {
 		t.Fatal(err)
 	}

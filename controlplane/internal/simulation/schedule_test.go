@@ -7,7 +7,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/sluice-bus/sluice/test/soak"
+	"github.com/sluice-bus/sluice/test/testkit"
 )
 
 var (
@@ -22,8 +22,8 @@ func TestSchedules(t *testing.T) {
 		one(t, *seedFlag)
 		return
 	}
-	_, fresh := soak.Share()
-	soak.Rounds(t, func(t *testing.T, seed uint64) {
+	_, fresh := testkit.SoakTime()
+	testkit.Rounds(t, func(t *testing.T, seed uint64) {
 		if !fresh {
 			seed = 1
 		}

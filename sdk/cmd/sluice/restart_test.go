@@ -11,12 +11,12 @@ import (
 	"testing"
 
 	"github.com/sluice-bus/sluice/internal/program"
-	"github.com/sluice-bus/sluice/test/sidecartest"
+	"github.com/sluice-bus/sluice/test/testkit"
 )
 
 // lives is a real sidecar that is killed and started again.
 type lives struct {
-	*sidecartest.Process
+	*testkit.Sidecar
 	dir string
 }
 
@@ -34,7 +34,7 @@ func live(t *testing.T, delivery string) *lives {
 
 func (l *lives) start(t *testing.T, args ...string) {
 	t.Helper()
-	l.Process = sidecartest.Start(t, filepath.Join(l.dir, "data"), append([]string{"--policies", filepath.Join(l.dir, "policies.yaml")}, args...)...)
+	l.Sidecar = testkit.StartSidecar(t, filepath.Join(l.dir, "data"), append([]string{"--policies", filepath.Join(l.dir, "policies.yaml")}, args...)...)
 }
 
 // restart kills the sidecar, and starts it again on the same ports.

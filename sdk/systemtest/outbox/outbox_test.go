@@ -24,7 +24,7 @@ import (
 	"github.com/sluice-bus/sluice/sdk/wire"
 	"github.com/sluice-bus/sluice/sdk/wire/codec"
 	"github.com/sluice-bus/sluice/test/mongotest"
-	"github.com/sluice-bus/sluice/test/sidecartest"
+	"github.com/sluice-bus/sluice/test/testkit"
 )
 
 const patience = time.Minute
@@ -56,9 +56,9 @@ func newApp(t testing.TB) *app {
 	return a
 }
 
-func (a *app) sidecar(dir string) *sidecartest.Process {
+func (a *app) sidecar(dir string) *testkit.Sidecar {
 	a.Helper()
-	return sidecartest.Start(a, filepath.Join(dir, "data"), "--lease", "2s", "--outbox", a.uri+"#outbox")
+	return testkit.StartSidecar(a, filepath.Join(dir, "data"), "--lease", "2s", "--outbox", a.uri+"#outbox")
 }
 
 // do does something in a transaction.
@@ -81,7 +81,7 @@ func (a *app) next(ctx context.Context, key string) (n int, _ error) {
 }
 
 // export waits until a topic has that many events.
-func (a *app) export(p *sidecartest.Process, topic string, n int) []wire.Event {
+func (a *app) export(p *testkit.Sidecar, topic string, n int) []wire.Event {
 	a.Helper()
 	h := &admin.HTTP{AppURL: p.URL(), ReplayURL: p.ReplayURL(), OpsURL: p.OpsURL()}
 	defer h.CloseIdle()

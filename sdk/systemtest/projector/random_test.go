@@ -21,7 +21,7 @@ import (
 	"github.com/sluice-bus/sluice/sdk/option"
 	"github.com/sluice-bus/sluice/sdk/projector"
 	"github.com/sluice-bus/sluice/sdk/sluicetest"
-	"github.com/sluice-bus/sluice/test/soak"
+	"github.com/sluice-bus/sluice/test/testkit"
 )
 
 // The names of the child's environment variables.
@@ -64,7 +64,7 @@ func watch(t testing.TB, coll *mongo.Collection) (stop func()) {
 // Two processes project events that are delivered late, twice and to both. They start and stop at
 // any time. The documents are those of the topic's latest events, and none ever goes back.
 func TestRandomDeliveries(t *testing.T) {
-	soak.Rounds(t, func(t *testing.T, seed uint64) {
+	testkit.Rounds(t, func(t *testing.T, seed uint64) {
 		random := rand.New(rand.NewPCG(seed, 0))
 		var mu sync.Mutex
 		mishaps := 20

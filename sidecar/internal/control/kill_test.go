@@ -13,7 +13,7 @@ import (
 
 	"github.com/sluice-bus/sluice/internal/policypb"
 	"github.com/sluice-bus/sluice/sidecar/internal/xds/xdstest"
-	"github.com/sluice-bus/sluice/test/soak"
+	"github.com/sluice-bus/sluice/test/testkit"
 )
 
 // killDir tells the test that it is the process to be killed.
@@ -23,7 +23,7 @@ func TestKilledWhileSaving(t *testing.T) {
 	if dir := os.Getenv(killDir); dir != "" {
 		saveForEver(t, dir)
 	}
-	soak.Rounds(t, killWhileSaving)
+	testkit.Rounds(t, killWhileSaving)
 }
 
 func killWhileSaving(t *testing.T, seed uint64) {

@@ -15,7 +15,7 @@ import (
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog"
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog/mongolog/document"
 	"github.com/sluice-bus/sluice/sidecar/internal/schedule"
-	"github.com/sluice-bus/sluice/test/soak"
+	"github.com/sluice-bus/sluice/test/testkit"
 )
 
 // addLater has publishers of some plans schedule events for later and cancel some of them, while
@@ -288,7 +288,7 @@ func (w weakScheduler) Cancel(ctx context.Context, topic, id string) error {
 // away, calls come late and clocks are set. No event comes early, twice or not at all, and no
 // cancelled one comes.
 func TestLaterSchedules(t *testing.T) {
-	soak.Rounds(t, func(t *testing.T, seed uint64) {
+	testkit.Rounds(t, func(t *testing.T, seed uint64) {
 		var scheduled, cancelled atomic.Int64
 		began := time.Now()
 		each(t, *manyFlag/5, func(t *testing.T, i int) bool {

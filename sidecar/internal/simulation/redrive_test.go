@@ -13,7 +13,7 @@ import (
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog"
 	"github.com/sluice-bus/sluice/sidecar/internal/group"
 	"github.com/sluice-bus/sluice/sidecar/internal/retention"
-	"github.com/sluice-bus/sluice/test/soak"
+	"github.com/sluice-bus/sluice/test/testkit"
 )
 
 // redriverPlan is an operator who redrives dead letters of a group until all is calm.
@@ -313,7 +313,7 @@ func (w weakRedrives) EndRedrives(ctx context.Context, topic string, rs []eventl
 // TestRedrivenSchedules redrives and discards dead letters while sidecars are killed and calls
 // lost, and checks that the promises are kept.
 func TestRedrivenSchedules(t *testing.T) {
-	soak.Rounds(t, func(t *testing.T, seed uint64) {
+	testkit.Rounds(t, func(t *testing.T, seed uint64) {
 		var redelivered, calls atomic.Int64
 		began := time.Now()
 		each(t, redrivenSchedules, func(t *testing.T, i int) bool {

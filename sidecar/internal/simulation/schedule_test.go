@@ -13,7 +13,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/sluice-bus/sluice/test/soak"
+	"github.com/sluice-bus/sluice/test/testkit"
 )
 
 var (
@@ -119,10 +119,10 @@ func TestSchedules(t *testing.T) {
 		return
 	}
 	within := enough
-	if share, soaking := soak.Share(); soaking && share > 0 {
+	if share, soaking := testkit.SoakTime(); soaking && share > 0 {
 		within = min(within, share)
 	}
-	soak.Rounds(t, func(t *testing.T, seed uint64) {
+	testkit.Rounds(t, func(t *testing.T, seed uint64) {
 		var all tally
 		began := time.Now()
 		each(t, *manyFlag, func(t *testing.T, i int) bool {
@@ -150,10 +150,10 @@ const (
 // schedules find now, beside the recorded ones. It fails if no schedule finds a weakness that
 // hardly any should miss.
 func TestWeaknesses(t *testing.T) {
-	if _, soaking := soak.Share(); !soaking {
+	if _, soaking := testkit.SoakTime(); !soaking {
 		t.Skip("make soak has the time for this")
 	}
-	soak.Rounds(t, func(t *testing.T, seed uint64) {
+	testkit.Rounds(t, func(t *testing.T, seed uint64) {
 		all := slices.Concat(weaknesses, logWeaknesses)
 		w, most := all[seed%uint64(len(all))], mayFind
 		if w.obvious {

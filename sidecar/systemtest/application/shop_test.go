@@ -19,9 +19,7 @@ import (
 	"github.com/sluice-bus/sluice/sdk/admin"
 	"github.com/sluice-bus/sluice/test/faultproxy"
 	"github.com/sluice-bus/sluice/test/mongotest"
-	"github.com/sluice-bus/sluice/test/processtest"
-	"github.com/sluice-bus/sluice/test/sidecartest"
-	"github.com/sluice-bus/sluice/test/soak"
+	"github.com/sluice-bus/sluice/test/testkit"
 )
 
 const (
@@ -42,15 +40,15 @@ const (
 // TestEffectsHappenOnce runs a shop while its sidecar is killed and paused, its services are killed
 // and paused, and their database is away and hangs, all at random. Each order is charged and in the
 // read model once, none is missing, and the orders of each customer come in order.
-func TestEffectsHappenOnce(t *testing.T) { soak.Rounds(t, keepShop) }
+func TestEffectsHappenOnce(t *testing.T) { testkit.Rounds(t, keepShop) }
 
 // shop is the application with its database and its sidecar, as the test sees them.
 type shop struct {
 	t       *testing.T
 	server  *mongotest.Server
 	db      *mongo.Database
-	sidecar *sidecartest.Process
-	start   func(args ...string) *sidecartest.Process
+	sidecar *testkit.Sidecar
+	start   func(args ...string) *testkit.Sidecar
 	parts   []*part
 	sold    []order
 }
@@ -60,13 +58,13 @@ type part struct {
 	name     string
 	args     []string
 	database *faultproxy.Proxy
-	process  *processtest.Process
+	process  *testkit.Process
 	troubled sync.Mutex // held while it is killed or paused
 }
 
 func (p *part) start(t *testing.T) {
 	var ready struct{}
-	p.process = processtest.Self().Start(t, &ready, p.args...)
+	p.process = testkit.Self().Start(t, &ready, p.args...)
 }
 
 func keepShop(t *testing.T, seed uint64) {
@@ -107,8 +105,8 @@ func openShop(t *testing.T) *shop {
 	if err := os.WriteFile(file, []byte(policies), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	s := &shop{t: t, server: server, db: client.Database(name), start: func(args ...string) *sidecartest.Process {
-		return sidecartest.Start(t, filepath.Join(dir, "data"), append([]string{"--policies", file}, args...)...)
+	s := &shop{t: t, server: server, db: client.Database(name), start: func(args ...string) *testkit.Sidecar {
+		return testkit.StartSidecar(t, filepath.Join(dir, "data"), append([]string{"--policies", file}, args...)...)
 	}}
 	s.sidecar = s.start()
 	for _, service := range []string{"orders", "payments", "payments", "readmodel"} {

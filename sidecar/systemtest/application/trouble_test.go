@@ -13,7 +13,7 @@ import (
 
 	"github.com/sluice-bus/sluice/internal/pause"
 	"github.com/sluice-bus/sluice/test/faultproxy"
-	"github.com/sluice-bus/sluice/test/processtest"
+	"github.com/sluice-bus/sluice/test/testkit"
 )
 
 // trouble begins a disturbance, and returns a function that ends it.
@@ -113,7 +113,7 @@ func (s *shop) ofDatabase() []trouble {
 }
 
 // freeze stops a process, and returns a function that lets it go on.
-func (s *shop) freeze(p *processtest.Process) func() {
+func (s *shop) freeze(p *testkit.Process) func() {
 	signal := func(what syscall.Signal) {
 		if err := syscall.Kill(p.PID(), what); err != nil {
 			s.t.Error(err)

@@ -8,7 +8,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/sluice-bus/sluice/test/apitest"
+	"github.com/sluice-bus/sluice/test/testkit"
 )
 
 // section7 is the policy of the contract's section 7, in JSON, with its comments' other values
@@ -131,7 +131,7 @@ func TestNames(t *testing.T) {
 
 // hasField checks that a refusal has `"fields":[{"field","message"}…]`, with every bad field and no
 // other.
-func hasField(t testing.TB, what string, a apitest.Answer, fields ...string) {
+func hasField(t testing.TB, what string, a testkit.Answer, fields ...string) {
 	t.Helper()
 	o := refused(t, what, a, 422, "invalid_policy")
 	got := map[string]bool{}

@@ -7,10 +7,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/sluice-bus/sluice/test/apitest"
-	"github.com/sluice-bus/sluice/test/controlplanetest"
 	"github.com/sluice-bus/sluice/test/faultproxy"
 	"github.com/sluice-bus/sluice/test/mongotest"
+	"github.com/sluice-bus/sluice/test/testkit"
 )
 
 // enforcedWithin is the contract's "enforced by every connected sidecar within 2 s"; a loaded
@@ -21,7 +20,7 @@ const enforcedWithin, slack = 2 * time.Second, 2 * time.Second
 func enforced(t testing.TB, what string, acts func() bool) {
 	t.Helper()
 	began := time.Now()
-	apitest.Eventually(t, what, acts)
+	testkit.Eventually(t, what, acts)
 	took := time.Since(began)
 	if took > enforcedWithin+slack {
 		t.Errorf("%s: enforced after %v", what, took)
@@ -57,7 +56,7 @@ func TestResolution(t *testing.T) {
 	for topic, want := range map[string]int{"a.b.c": 2, "a.b.x": 3, "y": 5} {
 		k.ask(`{"op":"SUBSCRIBE","topic":"` + topic + `","group":"g"}`)
 		link := s.URL() + "/v1/topics/" + topic + "/groups/g"
-		if got := len(apitest.Call(t, "GET", link, "").JSON(t).List("partitions")); got != want {
+		if got := len(testkit.Call(t, "GET", link, "").JSON(t).List("partitions")); got != want {
 			t.Errorf("%s has %d partitions, want %d", topic, got, want)
 		}
 	}
@@ -80,7 +79,7 @@ func TestResolution(t *testing.T) {
 			t.Errorf("%s is in force in version %q, want %s", name, inForce[name], version)
 		}
 	}
-	metrics := string(apitest.Call(t, "GET", s.OpsURL()+"/metrics", "").Body)
+	metrics := string(testkit.Call(t, "GET", s.OpsURL()+"/metrics", "").Body)
 	for _, labels := range []string{`policy="*"`, `policy="a.b"`} {
 		if !strings.Contains(metrics, "sluice_policy_version_info{"+labels) {
 			t.Errorf("no sluice_policy_version_info{%s}", labels)
@@ -104,7 +103,7 @@ func TestConnectionRate(t *testing.T) {
 	defer transport.CloseIdleConnections()
 	client := &http.Client{Transport: transport}
 	for i := range 4 {
-		a := apitest.CallWith(t, client, "POST", s.URL()+"/v1/topics/t/events", "1")
+		a := testkit.CallWith(t, client, "POST", s.URL()+"/v1/topics/t/events", "1")
 		if i < 3 && a.Status != 201 {
 			t.Errorf("%d of 3: %d %s", i+1, a.Status, a.Body)
 		}
@@ -180,7 +179,7 @@ func TestSeed(t *testing.T) {
 	t.Parallel()
 	kept := store(t)
 	life := func(policies string) plane {
-		return plane{controlplanetest.Start(t, append(kept, "--policies", file(t, policies))...)}
+		return plane{testkit.StartControlPlane(t, append(kept, "--policies", file(t, policies))...)}
 	}
 	p := life(section7YAML + "- {name: x, paused: true}\n")
 	list := p.get(t, "/v1/policies").List("policies")
@@ -213,7 +212,7 @@ func TestSeed(t *testing.T) {
 func TestOnMongoDBTwoControlPlanes(t *testing.T) {
 	t.Parallel()
 	kept := []string{"--store", mongoStore(t)}
-	p, q := plane{controlplanetest.Start(t, kept...)}, plane{controlplanetest.Start(t, kept...)}
+	p, q := plane{testkit.StartControlPlane(t, kept...)}, plane{testkit.StartControlPlane(t, kept...)}
 	s := q.sidecar(t, "s")
 	p.put(t, "*", `{"connection":{"rate":0},"publish":{"burst":11}}`)
 	enforced(t, "a change at the other control plane", func() bool { return s.burst(t, "t") == "11" })
@@ -222,7 +221,7 @@ func TestOnMongoDBTwoControlPlanes(t *testing.T) {
 	}
 	q.put(t, "*", `{"connection":{"rate":0},"publish":{"burst":12}}`)
 	refused(t, "stale at the other", p.call(t, "PUT", "/v1/policies/*", `{}`, `If-Match: "1"`), 412, "precondition_failed")
-	apitest.Eventually(t, "both show the sidecar", func() bool {
+	testkit.Eventually(t, "both show the sidecar", func() bool {
 		for _, cp := range []plane{p, q} {
 			list := cp.get(t, "/v1/sidecars").List("sidecars")
 			if len(list) != 1 || list[0]["node_id"] != "s" || fmt.Sprint(list[0]["versions"]) != "map[*:2]" {
@@ -239,7 +238,7 @@ func TestOnMongoDBStoreAway(t *testing.T) {
 	t.Parallel()
 	db := mongotest.Shared(t)
 	proxy := faultproxy.New(t, db.Addr())
-	p := plane{controlplanetest.Start(t, "--store", db.URIVia(proxy.Addr(), db.NewDatabase(t)), "--store-timeout", "1s")}
+	p := plane{testkit.StartControlPlane(t, "--store", db.URIVia(proxy.Addr(), db.NewDatabase(t)), "--store-timeout", "1s")}
 	p.put(t, "*", `{"connection":{"rate":0},"publish":{"burst":11}}`)
 	s := p.sidecar(t, "s")
 	proxy.Down()
@@ -248,7 +247,7 @@ func TestOnMongoDBStoreAway(t *testing.T) {
 	if ms := o.Number(t, "retry_after_ms"); ms < 1 || a.Header.Get("Retry-After") != fmt.Sprint((ms+999)/1000) {
 		t.Errorf("%s, Retry-After %q", a.Body, a.Header.Get("Retry-After"))
 	}
-	apitest.Eventually(t, "the control plane says that it is not ready", func() bool {
+	testkit.Eventually(t, "the control plane says that it is not ready", func() bool {
 		return p.call(t, "GET", "/readyz", "").Status == 503 && p.get(t, "/v1/status").Text("store.state") != "ok"
 	})
 	if a := p.call(t, "GET", "/healthz", ""); a.Status != 200 {
@@ -261,7 +260,7 @@ func TestOnMongoDBStoreAway(t *testing.T) {
 		t.Errorf("enforced: %s", got)
 	}
 	proxy.Up()
-	apitest.Eventually(t, "policies can be changed again", func() bool {
+	testkit.Eventually(t, "policies can be changed again", func() bool {
 		return p.call(t, "PUT", "/v1/policies/*", `{"connection":{"rate":0},"publish":{"burst":13}}`).Status == 200
 	})
 	enforced(t, "the change after the outage", func() bool { return s.burst(t, "t") == "13" })
@@ -288,7 +287,7 @@ func TestFleetPages(t *testing.T) {
 	s := p.sidecar(t, "node-1")
 	p.sidecar(t, "node-2")
 	var topic object
-	apitest.Eventually(t, "what is allowed and refused shows", func() bool {
+	testkit.Eventually(t, "what is allowed and refused shows", func() bool {
 		for range 3 {
 			s.publish(t, "limited")
 		}
@@ -321,7 +320,7 @@ func TestFleetPages(t *testing.T) {
 	if o := p.get(t, "/v1/status"); o.Text("connections") != "2" || len(o.List("peers")) != 2 {
 		t.Errorf("%v", o)
 	}
-	apitest.Eventually(t, "node-1 knows its peer", func() bool {
+	testkit.Eventually(t, "node-1 knows its peer", func() bool {
 		peers := s.status(t).List("peers")
 		return len(peers) == 1 && peers[0]["node_id"] == "node-2"
 	})

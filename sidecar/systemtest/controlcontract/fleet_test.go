@@ -10,7 +10,7 @@ import (
 
 	"github.com/coder/websocket"
 
-	"github.com/sluice-bus/sluice/test/apitest"
+	"github.com/sluice-bus/sluice/test/testkit"
 )
 
 // socket is a WebSocket on which one request is asked at a time.
@@ -32,7 +32,7 @@ func (s app) dial(t testing.TB) socket {
 // ask sends a frame and reads its reply.
 func (k socket) ask(frame string) object {
 	k.t.Helper()
-	ctx, cancel := context.WithTimeout(k.t.Context(), apitest.Patience)
+	ctx, cancel := context.WithTimeout(k.t.Context(), testkit.Patience)
 	defer cancel()
 	if err := k.conn.Write(ctx, websocket.MessageText, []byte(frame)); err != nil {
 		k.t.Fatal(err)
@@ -41,7 +41,7 @@ func (k socket) ask(frame string) object {
 	if err != nil {
 		k.t.Fatal(err)
 	}
-	return apitest.Parse(k.t, reply)
+	return testkit.ParseObject(k.t, reply)
 }
 
 // perSecond is a fleet-wide policy.
@@ -57,10 +57,10 @@ func TestFleetBurst(t *testing.T) {
 	s := p.sidecar(t, "s")
 	// Until a sidecar has heard of the shares, it uses a part of its own.
 	p.put(t, "any", perSecond(1000, 1000, ""))
-	apitest.Eventually(t, "there are shares", func() bool { return s.batch(t, "any", 1000).Status == 200 })
+	testkit.Eventually(t, "there are shares", func() bool { return s.batch(t, "any", 1000).Status == 200 })
 	p.put(t, "t", perSecond(0.001, 5, ""))
 	p.put(t, "u", perSecond(0.001, 5, ""))
-	apitest.Eventually(t, "both hold", func() bool {
+	testkit.Eventually(t, "both hold", func() bool {
 		names := ""
 		for _, policy := range s.status(t).List("policies") {
 			names += " " + policy.Text("name")
@@ -89,9 +89,9 @@ func TestFleetRefusals(t *testing.T) {
 	p.put(t, "*", `{"connection":{"rate":0}}`)
 	p.put(t, "t", perSecond(10, 15, ""))
 	s := p.sidecar(t, "s")
-	var a apitest.Answer
+	var a testkit.Answer
 	accepted := 0
-	apitest.Eventually(t, "the rate of t is used up", func() bool {
+	testkit.Eventually(t, "the rate of t is used up", func() bool {
 		if a = s.publish(t, "t"); a.Status == 201 {
 			accepted++
 		}
@@ -106,7 +106,7 @@ func TestFleetRefusals(t *testing.T) {
 		t.Errorf("%s, Retry-After %q", a.Body, a.Header.Get("Retry-After"))
 	}
 	k := s.dial(t)
-	apitest.Eventually(t, "the same over a WebSocket", func() bool {
+	testkit.Eventually(t, "the same over a WebSocket", func() bool {
 		o = k.ask(`{"op":"PUBLISH","corr":"c","topic":"t","payload":1}`)
 		return o["op"] != "OK"
 	})
@@ -119,12 +119,12 @@ func TestFleetRefusals(t *testing.T) {
 	if o["code"] != "rate_limited" || o["scope"] != "fleet" {
 		t.Errorf("%v", o)
 	}
-	metrics := string(apitest.Call(t, "GET", s.OpsURL()+"/metrics", "").Body)
+	metrics := string(testkit.Call(t, "GET", s.OpsURL()+"/metrics", "").Body)
 	if !strings.Contains(metrics, `sluice_events_rejected_total{code="rate_limited",topic="t"}`) {
 		t.Error("the refusals are not counted")
 	}
 	// The wait that it was told is enough, give or take a round trip.
-	apitest.Eventually(t, "a publish after the refusals", func() bool { return s.publish(t, "t").Status == 201 })
+	testkit.Eventually(t, "a publish after the refusals", func() bool { return s.publish(t, "t").Status == 201 })
 }
 
 // "a batch larger than the burst is bad_request naming the burst".
@@ -143,7 +143,7 @@ func TestFleetBatchBeyondTheBurst(t *testing.T) {
 	if o["code"] != "bad_request" || !strings.Contains(o.Text("msg"), "17") {
 		t.Errorf("%v", o)
 	}
-	apitest.Eventually(t, "a batch as large as the burst", func() bool {
+	testkit.Eventually(t, "a batch as large as the burst", func() bool {
 		a = s.batch(t, "t", 17)
 		return a.Status == 200
 	})
@@ -172,7 +172,7 @@ func TestFleetWait(t *testing.T) {
 	if took := time.Since(began); took < 500*time.Millisecond {
 		t.Errorf("30 publishes at 20/s with a burst of 5 took %v", took)
 	}
-	apitest.Eventually(t, "the hasty are refused", func() bool {
+	testkit.Eventually(t, "the hasty are refused", func() bool {
 		a := s.publish(t, "hasty")
 		if a.Status == 201 {
 			return false

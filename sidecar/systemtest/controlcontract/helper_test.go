@@ -9,13 +9,11 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/sluice-bus/sluice/test/apitest"
-	"github.com/sluice-bus/sluice/test/controlplanetest"
 	"github.com/sluice-bus/sluice/test/mongotest"
-	"github.com/sluice-bus/sluice/test/sidecartest"
+	"github.com/sluice-bus/sluice/test/testkit"
 )
 
-type object = apitest.Object
+type object = testkit.Object
 
 // onBoth are the tests of promises that a store of policies could break. They run on the embedded
 // store, and again on a shared one as subtests of TestOnMongoDB.
@@ -51,18 +49,18 @@ func mongoStore(t testing.TB) string {
 }
 
 // plane is a running control plane.
-type plane struct{ *controlplanetest.Process }
+type plane struct{ *testkit.ControlPlane }
 
 // start starts a control plane on an empty store.
 func start(t testing.TB, args ...string) plane {
 	t.Helper()
-	return plane{controlplanetest.Start(t, append(store(t), args...)...)}
+	return plane{testkit.StartControlPlane(t, append(store(t), args...)...)}
 }
 
 // call sends a request for a path; headers are "Name: value".
-func (p plane) call(t testing.TB, method, path, body string, headers ...string) apitest.Answer {
+func (p plane) call(t testing.TB, method, path, body string, headers ...string) testkit.Answer {
 	t.Helper()
-	return apitest.Call(t, method, p.URL()+path, body, headers...)
+	return testkit.Call(t, method, p.URL()+path, body, headers...)
 }
 
 // get is the answer at a path.
@@ -87,7 +85,7 @@ func (p plane) put(t testing.TB, name, document string) object {
 
 // refused checks an answer against section 3: the status of the code, and the body
 // {"error","code"}.
-func refused(t testing.TB, what string, a apitest.Answer, status int, code string) object {
+func refused(t testing.TB, what string, a testkit.Answer, status int, code string) object {
 	t.Helper()
 	if a.Status != status || !strings.HasPrefix(a.Header.Get("Content-Type"), "application/json") {
 		t.Errorf("%s: want %d %s, got %d %s %.300s", what, status, code, a.Status, a.Header.Get("Content-Type"), a.Body)
@@ -101,24 +99,24 @@ func refused(t testing.TB, what string, a apitest.Answer, status int, code strin
 }
 
 // app is a running sidecar.
-type app struct{ *sidecartest.Process }
+type app struct{ *testkit.Sidecar }
 
 // sidecar starts a sidecar that has its policies from the control plane.
 func (p plane) sidecar(t testing.TB, nodeID string, args ...string) app {
 	t.Helper()
-	return app{sidecartest.Start(t, t.TempDir(), append([]string{"--control-plane", p.XDS(), "--node-id", nodeID}, args...)...)}
+	return app{testkit.StartSidecar(t, t.TempDir(), append([]string{"--control-plane", p.XDS(), "--node-id", nodeID}, args...)...)}
 }
 
 // publish sends one event.
-func (s app) publish(t testing.TB, topic string) apitest.Answer {
+func (s app) publish(t testing.TB, topic string) testkit.Answer {
 	t.Helper()
-	return apitest.Call(t, "POST", s.URL()+"/v1/topics/"+topic+"/events", "1")
+	return testkit.Call(t, "POST", s.URL()+"/v1/topics/"+topic+"/events", "1")
 }
 
 // batch sends n events in one request.
-func (s app) batch(t testing.TB, topic string, n int) apitest.Answer {
+func (s app) batch(t testing.TB, topic string, n int) testkit.Answer {
 	t.Helper()
-	return apitest.Call(t, "POST", s.URL()+"/v1/topics/"+topic+"/events", strings.Repeat(`{"payload":1}`+"\n", n),
+	return testkit.Call(t, "POST", s.URL()+"/v1/topics/"+topic+"/events", strings.Repeat(`{"payload":1}`+"\n", n),
 		"Content-Type: application/x-ndjson")
 }
 
@@ -140,7 +138,7 @@ func (s app) burst(t testing.TB, topic string) string {
 
 func (s app) status(t testing.TB) object {
 	t.Helper()
-	return apitest.Call(t, "GET", s.OpsURL()+"/v1/status", "").JSON(t)
+	return testkit.Call(t, "GET", s.OpsURL()+"/v1/status", "").JSON(t)
 }
 
 func write(t testing.TB, path, content string) string {

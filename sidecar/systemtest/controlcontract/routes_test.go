@@ -8,7 +8,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/sluice-bus/sluice/test/apitest"
+	"github.com/sluice-bus/sluice/test/testkit"
 )
 
 // instant checks that a text is RFC 3339, in UTC.
@@ -113,7 +113,7 @@ func TestOneOfManyWins(t *testing.T) {
 	p.put(t, "t", `{}`)
 	for round := range 3 {
 		tag := p.call(t, "GET", "/v1/policies/t", "").Header.Get("ETag")
-		var answers [8]apitest.Answer
+		var answers [8]testkit.Answer
 		var all sync.WaitGroup
 		for i := range answers {
 			all.Go(func() {

@@ -4,7 +4,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/sluice-bus/sluice/test/apitest"
+	"github.com/sluice-bus/sluice/test/testkit"
 )
 
 // "invalid_policy 422: every bad field": a schema that does not compile is one.
@@ -41,11 +41,11 @@ func TestSchemasEvolve(t *testing.T) {
 	s := p.sidecar(t, "s")
 	publish := func(topic, payload, want string) func() bool {
 		return func() bool {
-			a := apitest.Call(t, "POST", s.URL()+"/v1/topics/"+topic+"/events", payload)
+			a := testkit.Call(t, "POST", s.URL()+"/v1/topics/"+topic+"/events", payload)
 			if a.Status != 201 {
 				return want == a.JSON(t).Text("code")
 			}
-			events := apitest.Call(t, "GET", s.ReplayURL()+"/replay?order=desc&limit=1&topic="+topic, "").JSON(t).List("events")
+			events := testkit.Call(t, "GET", s.ReplayURL()+"/replay?order=desc&limit=1&topic="+topic, "").JSON(t).List("events")
 			return len(events) == 1 && want == events[0].At("headers.sluice-schema-version")
 		}
 	}
@@ -61,7 +61,7 @@ func TestSchemasEvolve(t *testing.T) {
 	}
 	p.put(t, "shop.*", `{"schema":{"json_schema":`+second+`}}`)
 	enforced(t, "the second schema", publish("shop.a", `{"n":1}`, "2"))
-	schema := apitest.Call(t, "GET", s.URL()+"/v1/topics/shop.a/schema", "").JSON(t)
+	schema := testkit.Call(t, "GET", s.URL()+"/v1/topics/shop.a/schema", "").JSON(t)
 	if schema.Number(t, "version") != 2 {
 		t.Errorf("in force: %v", schema)
 	}

@@ -11,15 +11,13 @@ import (
 	"syscall"
 	"testing"
 
-	"github.com/sluice-bus/sluice/test/apitest"
-	"github.com/sluice-bus/sluice/test/controlplanetest"
-	"github.com/sluice-bus/sluice/test/sidecartest"
+	"github.com/sluice-bus/sluice/test/testkit"
 )
 
 // "Every program: --help; --version".
 func TestHelpAndVersion(t *testing.T) {
 	t.Parallel()
-	out, _, status := controlplanetest.Launch(t, nil, "--help").Ended(t)
+	out, _, status := testkit.ControlPlaneProgram.Launch(t, nil, "--help").Ended(t)
 	for _, flag := range []string{
 		"--xds-listen", "--http-listen", "--data-dir", "--store", "--policies", "--auth-config", "--insecure",
 		"--config", "--log-format", "--log-level", "--version", "127.0.0.1:18000", "127.0.0.1:7080", "SLUICE_",
@@ -28,7 +26,7 @@ func TestHelpAndVersion(t *testing.T) {
 			t.Errorf("--help does not say %s", flag)
 		}
 	}
-	version, _, status2 := controlplanetest.Launch(t, nil, "--version").Ended(t)
+	version, _, status2 := testkit.ControlPlaneProgram.Launch(t, nil, "--version").Ended(t)
 	if status != 0 || status2 != 0 || strings.TrimSpace(version) == "" {
 		t.Errorf("exit status %d and %d, version %q", status, status2, version)
 	}
@@ -51,25 +49,25 @@ func TestReadyLine(t *testing.T) {
 	for _, signal := range []os.Signal{syscall.SIGTERM, os.Interrupt} {
 		dir := shortDir(t)
 		web, grpc := filepath.Join(dir, "h.sock"), filepath.Join(dir, "x.sock")
-		p := controlplanetest.Launch(t, nil, "--data-dir", filepath.Join(dir, "data"), "--http-listen", "unix:"+web, "--xds-listen", "unix:"+grpc,
+		p := testkit.ControlPlaneProgram.Launch(t, nil, "--data-dir", filepath.Join(dir, "data"), "--http-listen", "unix:"+web, "--xds-listen", "unix:"+grpc,
 			"--log-format", "json", "--log-level", "debug")
 		line, err := p.Stdout.ReadString('\n')
 		if err != nil {
 			t.Fatal(err)
 		}
-		ready := apitest.Parse(t, []byte(line))
+		ready := testkit.ParseObject(t, []byte(line))
 		if len(ready) != 3 || ready["ready"] != true || ready["xds"] != "unix:"+grpc || ready["http"] != "unix:"+web {
 			t.Errorf("%s", line)
 		}
 		client := overSocket(t, web)
 		for _, host := range []string{"localhost", "anything"} {
-			if a := apitest.CallWith(t, client, "PUT", "http://"+host+"/v1/policies/t", `{"paused":true}`, "Content-Type: application/json"); a.Status/100 != 2 {
+			if a := testkit.CallWith(t, client, "PUT", "http://"+host+"/v1/policies/t", `{"paused":true}`, "Content-Type: application/json"); a.Status/100 != 2 {
 				t.Errorf("over the socket as %s: %d %s", host, a.Status, a.Body)
 			}
 		}
-		a := apitest.CallWith(t, client, "GET", "http://localhost/v1/policies", "", "Origin: http://evil.example")
+		a := testkit.CallWith(t, client, "GET", "http://localhost/v1/policies", "", "Origin: http://evil.example")
 		refused(t, "over the socket with an Origin", a, 403, "forbidden")
-		s := app{sidecartest.Start(t, t.TempDir(), "--control-plane", "unix:"+grpc)}
+		s := app{testkit.StartSidecar(t, t.TempDir(), "--control-plane", "unix:"+grpc)}
 		refused(t, "a topic paused through sockets alone", s.publish(t, "t"), 503, "topic_paused")
 		client.CloseIdleConnections()
 		if err := p.Process.Signal(signal); err != nil {
@@ -93,18 +91,18 @@ func TestReadyLine(t *testing.T) {
 // For addresses with port 0, the program says the port that it got.
 func TestAddresses(t *testing.T) {
 	t.Parallel()
-	p := controlplanetest.Launch(t, nil, "--data-dir", t.TempDir(), "--http-listen", "localhost:0", "--xds-listen", "127.0.0.1:0")
+	p := testkit.ControlPlaneProgram.Launch(t, nil, "--data-dir", t.TempDir(), "--http-listen", "localhost:0", "--xds-listen", "127.0.0.1:0")
 	line, err := p.Stdout.ReadString('\n')
 	if err != nil {
 		t.Fatal(err)
 	}
-	ready := apitest.Parse(t, []byte(line))
+	ready := testkit.ParseObject(t, []byte(line))
 	for _, name := range []string{"xds", "http"} {
 		if host, port, err := net.SplitHostPort(ready.Text(name)); err != nil || host == "" || port == "0" {
 			t.Errorf("%s: %s", name, line)
 		}
 	}
-	if a := apitest.Call(t, "GET", "http://"+ready.Text("http")+"/healthz", ""); a.Status != 200 {
+	if a := testkit.Call(t, "GET", "http://"+ready.Text("http")+"/healthz", ""); a.Status != 200 {
 		t.Errorf("%d %s", a.Status, a.Body)
 	}
 }
@@ -122,12 +120,12 @@ func TestPrecedence(t *testing.T) {
 		"environment": {environment, []string{"--config", config}},
 		"flag":        {environment, []string{"--config", config, "--http-listen", at("flag")}},
 	} {
-		l := controlplanetest.Launch(t, p.env, append(p.args, "--data-dir", filepath.Join(dir, want+".d"), "--xds-listen", at("x-"+want))...)
+		l := testkit.ControlPlaneProgram.Launch(t, p.env, append(p.args, "--data-dir", filepath.Join(dir, want+".d"), "--xds-listen", at("x-"+want))...)
 		line, err := l.Stdout.ReadString('\n')
 		if err != nil {
 			t.Fatal(err)
 		}
-		if got := apitest.Parse(t, []byte(line)).Text("http"); got != at(want) {
+		if got := testkit.ParseObject(t, []byte(line)).Text("http"); got != at(want) {
 			t.Errorf("%s: %s", want, line)
 		}
 	}
@@ -166,7 +164,7 @@ func TestRefusals(t *testing.T) {
 				args = append(args, flag, "127.0.0.1:0")
 			}
 		}
-		out, log, status := controlplanetest.Launch(t, c.env, args...).Ended(t)
+		out, log, status := testkit.ControlPlaneProgram.Launch(t, c.env, args...).Ended(t)
 		if status != 2 || out != "" {
 			t.Errorf("%v %v: exit status %d, stdout %q", c.args, c.env, status, out)
 		}
@@ -185,7 +183,7 @@ func TestRefusals(t *testing.T) {
 func TestControlPlaneAddress(t *testing.T) {
 	t.Parallel()
 	for _, address := range []string{"nonsense", "http://127.0.0.1:18000", ":18000", "127.0.0.1:", "unix:"} {
-		out, log, status := sidecartest.Launch(t, nil, "--data-dir", t.TempDir(), "--listen", "127.0.0.1:0", "--replay-listen", "127.0.0.1:0",
+		out, log, status := testkit.SidecarProgram.Launch(t, nil, "--data-dir", t.TempDir(), "--listen", "127.0.0.1:0", "--replay-listen", "127.0.0.1:0",
 			"--ops-listen", "127.0.0.1:0", "--control-plane", address).Ended(t)
 		if status != 2 || out != "" || !strings.Contains(log, "control-plane") {
 			t.Errorf("%s: exit status %d, stdout %q, %s", address, status, out, log)
@@ -202,10 +200,10 @@ func TestInsecure(t *testing.T) {
 		t.Fatal(err)
 	}
 	base := "http://127.0.0.1:" + port
-	if a := apitest.Call(t, "GET", base+"/v1/policies", "", "Host: control.example"); a.Status != 200 {
+	if a := testkit.Call(t, "GET", base+"/v1/policies", "", "Host: control.example"); a.Status != 200 {
 		t.Errorf("%d %s", a.Status, a.Body)
 	}
-	refused(t, "a foreign page", apitest.Call(t, "GET", base+"/v1/policies", "", "Origin: http://evil.example"), 403, "forbidden")
+	refused(t, "a foreign page", testkit.Call(t, "GET", base+"/v1/policies", "", "Origin: http://evil.example"), 403, "forbidden")
 }
 
 // "Ops listener of every server": the control plane's is its HTTP listener.

@@ -10,7 +10,7 @@ import (
 
 	sluice "github.com/sluice-bus/sluice/sdk"
 	"github.com/sluice-bus/sluice/sdk/wire"
-	"github.com/sluice-bus/sluice/test/soak"
+	"github.com/sluice-bus/sluice/test/testkit"
 )
 
 // disturbances of one round
@@ -19,7 +19,7 @@ const disturbances = 3
 // TestExportIsTheUnionOrFails publishes through every sidecar of a fleet, some events into spools,
 // and kills sidecars at random while exports of the fleet run. Each export has all events accepted
 // before it, or says that it has failed. In the end, with everything back, there is a complete one.
-func TestExportIsTheUnionOrFails(t *testing.T) { soak.Rounds(t, exportWhileDisturbed) }
+func TestExportIsTheUnionOrFails(t *testing.T) { testkit.Rounds(t, exportWhileDisturbed) }
 
 func exportWhileDisturbed(t *testing.T, seed uint64) {
 	f := newFleet(t)

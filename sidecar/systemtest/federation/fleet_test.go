@@ -13,10 +13,9 @@ import (
 	sluice "github.com/sluice-bus/sluice/sdk"
 	"github.com/sluice-bus/sluice/sdk/admin"
 	"github.com/sluice-bus/sluice/sdk/wire"
-	"github.com/sluice-bus/sluice/test/controlplanetest"
 	"github.com/sluice-bus/sluice/test/faultproxy"
 	"github.com/sluice-bus/sluice/test/mongotest"
-	"github.com/sluice-bus/sluice/test/sidecartest"
+	"github.com/sluice-bus/sluice/test/testkit"
 )
 
 const (
@@ -35,7 +34,7 @@ type site struct {
 	dir  string
 
 	mu  sync.Mutex
-	now *sidecartest.Process // nil: it is down
+	now *testkit.Sidecar // nil: it is down
 }
 
 // fleet is five sidecars of one control plane: the first two share a store that can be cut off,
@@ -52,7 +51,7 @@ func newFleet(t *testing.T) *fleet {
 	if err := os.WriteFile(file, []byte(policies), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	plane := controlplanetest.Start(t, "--policies", file)
+	plane := testkit.StartControlPlane(t, "--policies", file)
 	db := mongotest.Shared(t)
 	f := &fleet{store: faultproxy.New(t, db.Addr())}
 	shared := db.URIVia(f.store.Addr(), db.NewDatabase(t))
@@ -70,7 +69,7 @@ func newFleet(t *testing.T) *fleet {
 
 func (s *site) start(t *testing.T) {
 	t.Helper()
-	p := sidecartest.Start(t, s.dir, s.args...)
+	p := testkit.StartSidecar(t, s.dir, s.args...)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.now = p
@@ -85,7 +84,7 @@ func (s *site) kill() {
 }
 
 // process is the site's present life; nil: it is down.
-func (s *site) process() *sidecartest.Process {
+func (s *site) process() *testkit.Sidecar {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.now
@@ -168,7 +167,7 @@ func (h *history) publish(ctx context.Context, s *site, seed uint64) {
 	}
 }
 
-func (h *history) publishOne(ctx context.Context, p *sidecartest.Process, id string) {
+func (h *history) publishOne(ctx context.Context, p *testkit.Sidecar, id string) {
 	client := &admin.HTTP{AppURL: p.URL()}
 	defer client.CloseIdle()
 	h.send(id)
@@ -179,7 +178,7 @@ func (h *history) publishOne(ctx context.Context, p *sidecartest.Process, id str
 }
 
 // export asks a sidecar for the whole fleet's events.
-func export(ctx context.Context, p *sidecartest.Process) (events []wire.Event, err error) {
+func export(ctx context.Context, p *testkit.Sidecar) (events []wire.Event, err error) {
 	client := &admin.HTTP{ReplayURL: p.ReplayURL()}
 	defer client.CloseIdle()
 	for e, err := range client.Export(ctx, sluice.ExportQuery{Topic: topic, Scope: "fleet"}) {

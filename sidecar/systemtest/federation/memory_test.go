@@ -14,7 +14,7 @@ import (
 	"github.com/sluice-bus/sluice/sdk/admin"
 	"github.com/sluice-bus/sluice/sdk/wire"
 	"github.com/sluice-bus/sluice/sdk/wire/codec"
-	"github.com/sluice-bus/sluice/test/sidecartest"
+	"github.com/sluice-bus/sluice/test/testkit"
 )
 
 // 1,000,000 events take a minute, with the same memory.
@@ -103,7 +103,7 @@ func newSockets(t *testing.T, n int) *edge {
 }
 
 // flood publishes events with ids of a site's own.
-func flood(t *testing.T, p *sidecartest.Process, site, n int) {
+func flood(t *testing.T, p *testkit.Sidecar, site, n int) {
 	t.Helper()
 	c, err := sluice.DialConn(t.Context(), p.URL(), nil)
 	if err != nil {

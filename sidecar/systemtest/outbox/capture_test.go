@@ -13,7 +13,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/mongo"
 
 	"github.com/sluice-bus/sluice/sdk/wire"
-	"github.com/sluice-bus/sluice/test/sidecartest"
+	"github.com/sluice-bus/sluice/test/testkit"
 )
 
 // captured is an application's collection that a sidecar captures.
@@ -52,7 +52,7 @@ func (c *captured) change(rounds int) {
 }
 
 // isIn checks that each change is in the topic once, and those of a document in their order.
-func (c *captured) isIn(p *sidecartest.Process, topic string) {
+func (c *captured) isIn(p *testkit.Sidecar, topic string) {
 	c.Helper()
 	var events []wire.Event
 	await(c.T, func() string {
@@ -85,7 +85,7 @@ type captureStatus struct {
 	Active, Stopped bool
 }
 
-func statusOfCapture(t *testing.T, p *sidecartest.Process) captureStatus {
+func statusOfCapture(t *testing.T, p *testkit.Sidecar) captureStatus {
 	t.Helper()
 	text, err := client(t, p).StatusJSON(t.Context())
 	if err != nil {
@@ -104,10 +104,10 @@ func statusOfCapture(t *testing.T, p *sidecartest.Process) captureStatus {
 func TestCapture(t *testing.T) {
 	db, dir := newDatabase(t), t.TempDir()
 	c := &captured{T: t, coll: db.Collection("orders"), did: map[string][]string{}}
-	start := func(node string) *sidecartest.Process {
+	start := func(node string) *testkit.Sidecar {
 		return startShared(t, dir, node, db, "--capture", db.Name()+".orders=orders")
 	}
-	nodes := map[string]*sidecartest.Process{"a": start("a"), "b": start("b")}
+	nodes := map[string]*testkit.Sidecar{"a": start("a"), "b": start("b")}
 	active := func() (node string) {
 		t.Helper()
 		await(t, func() string {
@@ -148,8 +148,8 @@ func TestCaptureIntoAnEmbeddedLog(t *testing.T) {
 	t.Parallel()
 	db, dir := newDatabase(t), t.TempDir()
 	c := &captured{T: t, coll: db.Collection("orders"), did: map[string][]string{}}
-	start := func(args ...string) *sidecartest.Process {
-		p := sidecartest.Start(t, filepath.Join(dir, "data"), append([]string{"--capture", db.uri + "#orders=orders"}, args...)...)
+	start := func(args ...string) *testkit.Sidecar {
+		p := testkit.StartSidecar(t, filepath.Join(dir, "data"), append([]string{"--capture", db.uri + "#orders=orders"}, args...)...)
 		await(t, func() string {
 			if s := statusOfCapture(t, p); s.State != "ok" {
 				return "the capture is to be ok: " + s.State

@@ -21,7 +21,7 @@ import (
 	"github.com/sluice-bus/sluice/sdk/admin"
 	"github.com/sluice-bus/sluice/sdk/wire"
 	"github.com/sluice-bus/sluice/test/mongotest"
-	"github.com/sluice-bus/sluice/test/sidecartest"
+	"github.com/sluice-bus/sluice/test/testkit"
 )
 
 const (
@@ -57,14 +57,14 @@ func newDatabase(t *testing.T) database {
 }
 
 // startShared starts a sidecar on a shared store.
-func startShared(t *testing.T, dir, node string, db database, args ...string) *sidecartest.Process {
+func startShared(t *testing.T, dir, node string, db database, args ...string) *testkit.Sidecar {
 	t.Helper()
-	return sidecartest.Start(t, filepath.Join(dir, node), append([]string{
+	return testkit.StartSidecar(t, filepath.Join(dir, node), append([]string{
 		"--store", db.uri, "--node-id", node, "--lease", lease.String(), "--store-timeout", storeTimeout.String(),
 	}, args...)...)
 }
 
-func stop(t *testing.T, p *sidecartest.Process) {
+func stop(t *testing.T, p *testkit.Sidecar) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
@@ -74,7 +74,7 @@ func stop(t *testing.T, p *sidecartest.Process) {
 }
 
 // quiet checks that a sidecar's log has no lines of errors, except for some.
-func quiet(t *testing.T, p *sidecartest.Process, but ...string) {
+func quiet(t *testing.T, p *testkit.Sidecar, but ...string) {
 	t.Helper()
 lines:
 	for line := range strings.Lines(p.Log()) {
@@ -112,7 +112,7 @@ func pause(ctx context.Context, d time.Duration) {
 	}
 }
 
-func client(t *testing.T, p *sidecartest.Process) *admin.HTTP {
+func client(t *testing.T, p *testkit.Sidecar) *admin.HTTP {
 	t.Helper()
 	h := &admin.HTTP{AppURL: p.URL(), ReplayURL: p.ReplayURL(), OpsURL: p.OpsURL()}
 	t.Cleanup(h.CloseIdle)
@@ -132,7 +132,7 @@ func export(t *testing.T, h *admin.HTTP, topic string) []wire.Event {
 }
 
 // metrics returns a sidecar's metrics, as Prometheus reads them.
-func metrics(t *testing.T, p *sidecartest.Process) string {
+func metrics(t *testing.T, p *testkit.Sidecar) string {
 	t.Helper()
 	resp, err := http.Get(p.OpsURL() + "/metrics")
 	if err != nil {
@@ -148,7 +148,7 @@ func metrics(t *testing.T, p *sidecartest.Process) string {
 }
 
 // metric is the sum of the samples of one metric whose labels have all of the parts.
-func metric(t *testing.T, p *sidecartest.Process, name string, labels ...string) float64 {
+func metric(t *testing.T, p *testkit.Sidecar, name string, labels ...string) float64 {
 	t.Helper()
 	sum := 0.0
 samples:
@@ -185,7 +185,7 @@ func runToEnd(t *testing.T, args ...string) (status int, stdout, stderr string) 
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
 	var out, errs bytes.Buffer
-	cmd := exec.CommandContext(ctx, sidecartest.Binary(t), args...)
+	cmd := exec.CommandContext(ctx, testkit.SidecarProgram.Binary(t), args...)
 	cmd.Stdout, cmd.Stderr = &out, &errs
 	err := cmd.Run()
 	var exit *exec.ExitError

@@ -15,7 +15,7 @@ import (
 
 	sluice "github.com/sluice-bus/sluice/sdk"
 	"github.com/sluice-bus/sluice/sdk/wire"
-	"github.com/sluice-bus/sluice/test/sidecartest"
+	"github.com/sluice-bus/sluice/test/testkit"
 )
 
 // refusedLine is in the log of a sidecar that gives a document up.
@@ -37,7 +37,7 @@ func TestTwoSidecarsDrainAnOutbox(t *testing.T) {
 	insert(t, coll, shuffled...)
 
 	dir := t.TempDir()
-	start := func(node string) *sidecartest.Process {
+	start := func(node string) *testkit.Sidecar {
 		return startShared(t, dir, node, db, "--outbox", db.uri+"#outbox")
 	}
 	a, b := start("a"), start("b")
@@ -118,7 +118,7 @@ type members struct {
 	seen map[string]bool // topic/id
 }
 
-func newMembers(t *testing.T, p *sidecartest.Process) *members {
+func newMembers(t *testing.T, p *testkit.Sidecar) *members {
 	t.Helper()
 	m := &members{seen: map[string]bool{}}
 	m.use(p)
@@ -137,7 +137,7 @@ func newMembers(t *testing.T, p *sidecartest.Process) *members {
 	return m
 }
 
-func (m *members) use(p *sidecartest.Process) {
+func (m *members) use(p *testkit.Sidecar) {
 	url := p.URL()
 	m.url.Store(&url)
 }
@@ -191,8 +191,8 @@ func TestOutboxOfAnEmbeddedLog(t *testing.T) {
 	coll := db.Collection("events_to_send")
 	dir := t.TempDir()
 	policies := write(t, filepath.Join(dir, "policies.yaml"), "- {name: "+topics[1]+", paused: true}\n")
-	start := func() *sidecartest.Process {
-		return sidecartest.Start(t, filepath.Join(dir, "data"), "--policies", policies, "--lease", lease.String(),
+	start := func() *testkit.Sidecar {
+		return testkit.StartSidecar(t, filepath.Join(dir, "data"), "--policies", policies, "--lease", lease.String(),
 			"--outbox", db.uri+"#events_to_send")
 	}
 	p := start()
@@ -238,11 +238,11 @@ func TestOutboxOfTwoLogs(t *testing.T) {
 	coll := db.Collection("outbox")
 	dir := t.TempDir()
 	args := []string{"--lease", lease.String(), "--outbox", db.uri + "#outbox"}
-	start := func(node string) *sidecartest.Process {
-		return sidecartest.Start(t, filepath.Join(dir, node), append([]string{"--node-id", node}, args...)...)
+	start := func(node string) *testkit.Sidecar {
+		return testkit.StartSidecar(t, filepath.Join(dir, node), append([]string{"--node-id", node}, args...)...)
 	}
 	n := 0
-	drains := func(p *sidecartest.Process) {
+	drains := func(p *testkit.Sidecar) {
 		t.Helper()
 		before := len(export(t, client(t, p), topics[0]))
 		w := newDocument(2*n, true) // an even one is of the first topic
@@ -288,7 +288,7 @@ func TestOperatorSetsADocumentToPending(t *testing.T) {
 	good, bad := newDocument(0, true), badDocuments()[0]
 	all := []*written{good, bad, largeDocument()}
 	insert(t, coll, all...)
-	p := sidecartest.Start(t, filepath.Join(t.TempDir(), "data"), "--lease", lease.String(), "--outbox", db.uri+"#outbox")
+	p := testkit.StartSidecar(t, filepath.Join(t.TempDir(), "data"), "--lease", lease.String(), "--outbox", db.uri+"#outbox")
 	awaitSettled(t, coll)
 	before := read(t, coll)
 	checkMarks(t, before, all)
@@ -319,7 +319,7 @@ func TestOperatorSetsADocumentToPending(t *testing.T) {
 func TestOutboxIsAway(t *testing.T) {
 	t.Parallel()
 	const secret = "s3cr3t-word"
-	p := sidecartest.Start(t, filepath.Join(t.TempDir(), "data"), "--log-level", "debug",
+	p := testkit.StartSidecar(t, filepath.Join(t.TempDir(), "data"), "--log-level", "debug",
 		"--outbox", "mongodb://app:"+secret+"@"+closedAddress(t)+"/shop?authSource=admin#outbox")
 	h := client(t, p)
 	if _, err := h.Publish(t.Context(), &wire.Event{Topic: topics[0], Payload: []byte("1")}); err != nil {

@@ -10,12 +10,12 @@ import (
 	sluice "github.com/sluice-bus/sluice/sdk"
 	"github.com/sluice-bus/sluice/sdk/admin"
 	"github.com/sluice-bus/sluice/sdk/wire"
-	"github.com/sluice-bus/sluice/test/sidecartest"
+	"github.com/sluice-bus/sluice/test/testkit"
 )
 
 // startSweepers starts two sidecars that sweep often, with partitions enough for both. change puts
 // other policies into force at both of them.
-func startSweepers(t *testing.T) (two []*sidecartest.Process, change func(policies string)) {
+func startSweepers(t *testing.T) (two []*testkit.Sidecar, change func(policies string)) {
 	t.Helper()
 	const always = "- {name: '*', partitions: 2}\n"
 	db := newDatabase(t)
@@ -97,7 +97,7 @@ func TestRetentionOfASharedStore(t *testing.T) {
 
 // continues publishes an event of each key, through the other sidecar, to a group that has missed
 // events. The group gets the new ones, and the sidecars count those that it missed.
-func continues(t *testing.T, two []*sidecartest.Process, topic, group string, missed int) {
+func continues(t *testing.T, two []*testkit.Sidecar, topic, group string, missed int) {
 	t.Helper()
 	got := subscribe(t, two[0], topic, group, &wire.SubscribeOptions{From: wire.FromEarliest, AutoAck: true})
 	var fresh []wire.Event
@@ -137,7 +137,7 @@ func continues(t *testing.T, two []*sidecartest.Process, topic, group string, mi
 }
 
 // subscribe passes on a group's events. The connection ends with the test.
-func subscribe(t *testing.T, p *sidecartest.Process, topic, group string, o *wire.SubscribeOptions) <-chan wire.Delivery {
+func subscribe(t *testing.T, p *testkit.Sidecar, topic, group string, o *wire.SubscribeOptions) <-chan wire.Delivery {
 	t.Helper()
 	c, err := sluice.DialConn(t.Context(), p.URL(), nil)
 	if err != nil {
@@ -156,7 +156,7 @@ func subscribe(t *testing.T, p *sidecartest.Process, topic, group string, o *wir
 }
 
 // readOne makes a group that has settled one event, and is gone.
-func readOne(t *testing.T, p *sidecartest.Process, topic, group string) {
+func readOne(t *testing.T, p *testkit.Sidecar, topic, group string) {
 	t.Helper()
 	c, err := sluice.DialConn(t.Context(), p.URL(), nil)
 	if err != nil {

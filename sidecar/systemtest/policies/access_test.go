@@ -15,8 +15,8 @@ import (
 	sluice "github.com/sluice-bus/sluice/sdk"
 	"github.com/sluice-bus/sluice/sdk/admin"
 	"github.com/sluice-bus/sluice/sdk/wire"
-	"github.com/sluice-bus/sluice/test/controlplanetest"
 	"github.com/sluice-bus/sluice/test/faultproxy"
+	"github.com/sluice-bus/sluice/test/testkit"
 )
 
 // TestRefusesToListenBeyondLoopback starts control planes that every client on the network could
@@ -28,7 +28,7 @@ func TestRefusesToListenBeyondLoopback(t *testing.T) {
 		defer cancel()
 		var stdout, stderr bytes.Buffer
 		// If a flag is given twice the last one counts.
-		cmd := exec.CommandContext(ctx, controlplanetest.Binary(t), "--data-dir", t.TempDir(),
+		cmd := exec.CommandContext(ctx, testkit.ControlPlaneProgram.Binary(t), "--data-dir", t.TempDir(),
 			"--xds-listen", "127.0.0.1:0", "--http-listen", "127.0.0.1:0", "--"+setting, "0.0.0.0:0")
 		cmd.Stdout, cmd.Stderr = &stdout, &stderr
 		if err := cmd.Run(); err == nil || cmd.ProcessState.ExitCode() != 2 {

@@ -18,8 +18,7 @@ import (
 
 	"github.com/sluice-bus/sluice/sdk/admin"
 	"github.com/sluice-bus/sluice/sdk/wire"
-	"github.com/sluice-bus/sluice/test/controlplanetest"
-	"github.com/sluice-bus/sluice/test/sidecartest"
+	"github.com/sluice-bus/sluice/test/testkit"
 )
 
 // patience is how long a busy machine may take for a change that has to be there within 2 s.
@@ -30,7 +29,7 @@ const unlimited = `{"connection":{"rate":0},"publish":{"rate":0}}`
 
 // plane is a control plane that keeps its ports and its data through all its lives.
 type plane struct {
-	*controlplanetest.Process
+	*testkit.ControlPlane
 	api  *admin.ControlPlane
 	args []string
 }
@@ -48,7 +47,7 @@ func startPlane(t *testing.T, args ...string) *plane {
 
 func (p *plane) start(t *testing.T) {
 	t.Helper()
-	p.Process = controlplanetest.Start(t, p.args...)
+	p.ControlPlane = testkit.StartControlPlane(t, p.args...)
 }
 
 // freeAddress is a free address that stays free. It is below the ports that the system gives to
@@ -84,7 +83,7 @@ func (p *plane) remove(t *testing.T, name string) {
 
 // member is a sidecar that keeps its name, its settings and its data folder through all its lives.
 type member struct {
-	*sidecartest.Process
+	*testkit.Sidecar
 	api  *admin.HTTP
 	name string
 	dir  string
@@ -100,7 +99,7 @@ func startSidecar(t *testing.T, name string, args ...string) *member {
 
 func (m *member) start(t *testing.T) {
 	t.Helper()
-	m.Process = sidecartest.Start(t, m.dir, m.args...)
+	m.Sidecar = testkit.StartSidecar(t, m.dir, m.args...)
 	m.api = &admin.HTTP{AppURL: m.URL(), ReplayURL: m.ReplayURL(), OpsURL: m.OpsURL()}
 	t.Cleanup(m.api.CloseIdle)
 }

@@ -12,7 +12,7 @@ import (
 
 	"github.com/sluice-bus/sluice/sdk/admin"
 	"github.com/sluice-bus/sluice/sdk/wire"
-	"github.com/sluice-bus/sluice/test/soak"
+	"github.com/sluice-bus/sluice/test/testkit"
 )
 
 // kills of one round
@@ -30,7 +30,7 @@ type writer struct {
 // policies as fast as they can.
 func TestAnsweredChangesSurviveKills(t *testing.T) {
 	t.Parallel()
-	soak.Rounds(t, putWhileKilled)
+	testkit.Rounds(t, putWhileKilled)
 }
 
 func putWhileKilled(t *testing.T, seed uint64) {

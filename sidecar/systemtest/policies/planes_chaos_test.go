@@ -23,7 +23,7 @@ import (
 	"github.com/sluice-bus/sluice/sdk/wire/codec"
 	"github.com/sluice-bus/sluice/test/faultproxy"
 	"github.com/sluice-bus/sluice/test/mongotest"
-	"github.com/sluice-bus/sluice/test/soak"
+	"github.com/sluice-bus/sluice/test/testkit"
 )
 
 const (
@@ -65,7 +65,7 @@ type watched struct {
 // the fleet that is called whole lacks an event. In the end all have the last policy.
 func TestControlPlanesOnABadDay(t *testing.T) {
 	t.Parallel()
-	soak.Rounds(t, badDayOfControlPlanes)
+	testkit.Rounds(t, badDayOfControlPlanes)
 }
 
 func badDayOfControlPlanes(t *testing.T, seed uint64) {

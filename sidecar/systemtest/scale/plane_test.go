@@ -15,7 +15,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/sluice-bus/sluice/test/controlplanetest"
+	"github.com/sluice-bus/sluice/test/testkit"
 )
 
 const (
@@ -63,7 +63,7 @@ func seed(t *testing.T) (file string) {
 
 // plane is the control plane, over all lives of its process.
 type plane struct {
-	*controlplanetest.Process
+	*testkit.ControlPlane
 	dir, address string // of its data, and for sidecars
 	rate         int    // of the last change
 }
@@ -72,7 +72,7 @@ func startPlane(t *testing.T) *plane {
 	t.Helper()
 	needFiles(t)
 	p := &plane{dir: t.TempDir(), rate: 2 * seededRate}
-	p.Process = controlplanetest.Start(t, "--data-dir", p.dir, "--policies", seed(t))
+	p.ControlPlane = testkit.StartControlPlane(t, "--data-dir", p.dir, "--policies", seed(t))
 	p.address = p.XDS()
 	return p
 }
@@ -100,7 +100,7 @@ func (p *plane) restart(t *testing.T, elsewhere bool) {
 	if elsewhere {
 		address = "127.0.0.1:0"
 	}
-	p.Process = controlplanetest.Start(t, "--data-dir", p.dir, "--xds-listen", address)
+	p.ControlPlane = testkit.StartControlPlane(t, "--data-dir", p.dir, "--xds-listen", address)
 }
 
 // put gives a policy a rate that no other had, and returns it, the version and when it was sent.

@@ -16,9 +16,8 @@ import (
 	"github.com/sluice-bus/sluice/internal/pause"
 	sluice "github.com/sluice-bus/sluice/sdk"
 	"github.com/sluice-bus/sluice/sdk/wire"
-	"github.com/sluice-bus/sluice/test/controlplanetest"
 	"github.com/sluice-bus/sluice/test/otlptest"
-	"github.com/sluice-bus/sluice/test/sidecartest"
+	"github.com/sluice-bus/sluice/test/testkit"
 )
 
 // exportTo makes the programs that the test starts from now on send as the variables say, and in no
@@ -41,7 +40,7 @@ const patience = 30 * time.Second
 // work has the sidecar do everything that is counted: events accepted, repeated, refused,
 // delivered, acked, nacked, delivered again and dead-lettered. Work that is not done when it
 // returns goes on until the end of the test.
-func work(t *testing.T, sc *sidecartest.Process) {
+func work(t *testing.T, sc *testkit.Sidecar) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
@@ -122,7 +121,7 @@ func TestEveryMetricAndTheLogArrive(t *testing.T) {
 			if err := os.WriteFile(policies, []byte("- name: orders\n  partitions: 1\n"), 0o600); err != nil {
 				t.Fatal(err)
 			}
-			sc := sidecartest.Start(t, t.TempDir(), "--node-id", "edge-1", "--policies", policies)
+			sc := testkit.StartSidecar(t, t.TempDir(), "--node-id", "edge-1", "--policies", policies)
 			work(t, sc)
 			to.WaitPoints(t, func(points []otlptest.Point) bool { return len(lacking(points)) == 0 })
 
@@ -158,7 +157,7 @@ func lacking(points []otlptest.Point) (names []string) {
 func TestControlPlaneSendsToo(t *testing.T) {
 	to := otlptest.Start(t)
 	exportTo(t, to.Env(otlptest.GRPC))
-	cp := controlplanetest.Start(t, "--name", "cp-1")
+	cp := testkit.StartControlPlane(t, "--name", "cp-1")
 	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, cp.URL()+"/v1/policies/orders", nil)
 	if err != nil {
 		t.Fatal(err)
@@ -207,7 +206,7 @@ func TestReceiverThatIsDown(t *testing.T) {
 			ln.Close()
 			exportTo(t, append(otlptest.EnvFor(protocol, "http://"+ln.Addr().String()),
 				"OTEL_EXPORTER_OTLP_TIMEOUT=1000", "OTEL_BSP_SCHEDULE_DELAY=50", "OTEL_BLRP_SCHEDULE_DELAY=50", "OTEL_METRIC_EXPORT_INTERVAL=50"))
-			sc := sidecartest.Start(t, t.TempDir())
+			sc := testkit.StartSidecar(t, t.TempDir())
 			began := time.Now()
 			work(t, sc)
 			ctx, cancel := context.WithTimeout(t.Context(), patience)
@@ -231,7 +230,7 @@ func TestReceiverThatIsDown(t *testing.T) {
 
 func TestWrongVariableStopsTheStart(t *testing.T) {
 	exportTo(t, []string{"OTEL_METRICS_EXPORTER=statsd"})
-	stdout, stderr, status := sidecartest.Launch(t, nil, "--data-dir", t.TempDir(),
+	stdout, stderr, status := testkit.SidecarProgram.Launch(t, nil, "--data-dir", t.TempDir(),
 		"--listen", "127.0.0.1:0", "--replay-listen", "127.0.0.1:0", "--ops-listen", "127.0.0.1:0").Ended(t)
 	want := `sluice-sidecar: OTEL_METRICS_EXPORTER: must be otlp, console or none, not "statsd"` + "\n"
 	if status != 2 || stderr != want || stdout != "" {

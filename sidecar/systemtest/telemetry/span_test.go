@@ -13,10 +13,9 @@ import (
 	sluice "github.com/sluice-bus/sluice/sdk"
 	"github.com/sluice-bus/sluice/sdk/admin"
 	"github.com/sluice-bus/sluice/sdk/option"
-	"github.com/sluice-bus/sluice/test/apitest"
 	"github.com/sluice-bus/sluice/test/mongotest"
 	"github.com/sluice-bus/sluice/test/otlptest"
-	"github.com/sluice-bus/sluice/test/sidecartest"
+	"github.com/sluice-bus/sluice/test/testkit"
 )
 
 const (
@@ -30,7 +29,7 @@ const (
 // second as a peer.
 type pair struct {
 	*otlptest.Receiver
-	first, second *sidecartest.Process
+	first, second *testkit.Sidecar
 }
 
 // startPair starts both with policies; "" for the defaults.
@@ -51,13 +50,13 @@ func startPair(t *testing.T, protocol, policies string) *pair {
 		}
 		args = append(args, "--policies", file)
 	}
-	p.second = sidecartest.Start(t, filepath.Join(dir, "b"), append(args, "--node-id", "b")...)
-	p.first = sidecartest.Start(t, filepath.Join(dir, "a"), append(args, "--node-id", "a", "--peers", p.second.Replay)...)
+	p.second = testkit.StartSidecar(t, filepath.Join(dir, "b"), append(args, "--node-id", "b")...)
+	p.first = testkit.StartSidecar(t, filepath.Join(dir, "a"), append(args, "--node-id", "a", "--peers", p.second.Replay)...)
 	return p
 }
 
 // consume subscribes a group through a sidecar.
-func consume(t *testing.T, p *sidecartest.Process, topic, group string, handler sluice.Handler, opts ...option.Subscribe) {
+func consume(t *testing.T, p *testkit.Sidecar, topic, group string, handler sluice.Handler, opts ...option.Subscribe) {
 	t.Helper()
 	c, err := sluice.Dial(t.Context(), p.URL())
 	if err != nil {
@@ -72,10 +71,10 @@ func consume(t *testing.T, p *sidecartest.Process, topic, group string, handler 
 func ack(context.Context, *sluice.Message) error { return nil }
 
 // publish publishes over HTTP, under the publisher's span.
-func publish(t *testing.T, p *sidecartest.Process, id string, headers ...string) apitest.Object {
+func publish(t *testing.T, p *testkit.Sidecar, id string, headers ...string) testkit.Object {
 	t.Helper()
 	headers = append([]string{"Sluice-Id: " + id, "traceparent: " + parent, "tracestate: shop=1", "baggage: user=7"}, headers...)
-	answer := apitest.Call(t, http.MethodPost, p.URL()+"/v1/topics/"+topic+"/events", `{"n":1}`, headers...)
+	answer := testkit.Call(t, http.MethodPost, p.URL()+"/v1/topics/"+topic+"/events", `{"n":1}`, headers...)
 	if answer.Status != http.StatusCreated {
 		t.Fatalf("publish was answered %d: %s", answer.Status, answer.Body)
 	}
@@ -192,7 +191,7 @@ func TestSpansOfAFleetReplay(t *testing.T) {
 	p := startPair(t, otlptest.GRPC, "")
 	publish(t, p.first, "order-1")
 	const asker = "00-1af7651916cd43dd8448eb211c80319d-c7ad6b7169203331-01"
-	answer := apitest.Call(t, http.MethodGet, p.first.ReplayURL()+"/export?scope=fleet&topic="+topic, "", "traceparent: "+asker)
+	answer := testkit.Call(t, http.MethodGet, p.first.ReplayURL()+"/export?scope=fleet&topic="+topic, "", "traceparent: "+asker)
 	if answer.Status != http.StatusOK || !strings.Contains(string(answer.Body), "order-1") {
 		t.Fatalf("exported %d %s", answer.Status, answer.Body)
 	}
@@ -241,7 +240,7 @@ func TestSpansThePolicyDoesNotWant(t *testing.T) {
 	case <-time.After(time.Minute):
 		t.Fatal("nothing was delivered")
 	}
-	apitest.Call(t, http.MethodPost, p.first.URL()+"/v1/topics/seen/events", `1`)
+	testkit.Call(t, http.MethodPost, p.first.URL()+"/v1/topics/seen/events", `1`)
 	spans := p.waitFor(t, map[string]int{"send seen": 1, "append seen": 1})
 	for _, s := range spans {
 		if strings.Contains(s.Name, topic) || s.Trace == traceID {

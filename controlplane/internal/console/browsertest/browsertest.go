@@ -13,7 +13,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/sluice-bus/sluice/test/testenv"
+	"github.com/sluice-bus/sluice/test/testkit"
 )
 
 // Bounds on what a loaded machine may take.
@@ -41,8 +41,8 @@ type Target struct {
 // skipped.
 func Run(t testing.TB, target Target) {
 	t.Helper()
-	node := testenv.Need(t, testenv.Node)
-	chromium := testenv.Need(t, testenv.Chromium)
+	node := testkit.Need(t, testkit.Node)
+	chromium := testkit.Need(t, testkit.Chromium)
 	dir := folder(t)
 	install(t, dir)
 
@@ -101,7 +101,7 @@ func install(t testing.TB, dir string) {
 	if got, err := os.ReadFile(installed); err == nil && bytes.Equal(got, lock) {
 		return
 	}
-	npm := testenv.Need(t, testenv.NPM)
+	npm := testkit.Need(t, testkit.NPM)
 	ctx, cancel := context.WithTimeout(context.Background(), installTimeout)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, npm, "ci", "--ignore-scripts", "--no-audit", "--no-fund")

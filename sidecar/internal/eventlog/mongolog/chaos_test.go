@@ -15,7 +15,7 @@ import (
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog/eventlogtest"
 	"github.com/sluice-bus/sluice/test/faultproxy"
 	"github.com/sluice-bus/sluice/test/mongotest"
-	"github.com/sluice-bus/sluice/test/soak"
+	"github.com/sluice-bus/sluice/test/testkit"
 )
 
 const (
@@ -30,7 +30,7 @@ const (
 // log in the end.
 func TestChaos(t *testing.T) {
 	s := mongotest.Shared(t)
-	soak.Rounds(t, func(t *testing.T, seed uint64) { chaos(t, s, seed) })
+	testkit.Rounds(t, func(t *testing.T, seed uint64) { chaos(t, s, seed) })
 }
 
 func chaos(t *testing.T, s *mongotest.Server, seed uint64) {

@@ -9,12 +9,12 @@ import (
 
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog"
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog/eventlogtest"
-	"github.com/sluice-bus/sluice/test/soak"
+	"github.com/sluice-bus/sluice/test/testkit"
 )
 
 // However much of a compaction a power cut takes back: every key still has the value that it had
 // last, and the head is where it was.
-func TestCompactionSurvivesACrash(t *testing.T) { soak.Rounds(t, crashWhileCompacting) }
+func TestCompactionSurvivesACrash(t *testing.T) { testkit.Rounds(t, crashWhileCompacting) }
 
 func crashWhileCompacting(t *testing.T, seed uint64) {
 	rng := rand.New(rand.NewPCG(seed, 0))

@@ -17,7 +17,7 @@ import (
 
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog"
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog/eventlogtest"
-	"github.com/sluice-bus/sluice/test/soak"
+	"github.com/sluice-bus/sluice/test/testkit"
 )
 
 // witness writes down what the log has promised: the seq of every event that was answered OK or
@@ -62,7 +62,7 @@ func (tr *traffic) turn(do func() error) bool {
 // TestPowerCut cuts the power again and again under writers and a reader. Events that were answered
 // or readable before the power cut are there after it; unsynced data may be lost. Where all is
 // kept, it is a kill: then a group's progress is there that was saved and not synced.
-func TestPowerCut(t *testing.T) { soak.Rounds(t, cutPower) }
+func TestPowerCut(t *testing.T) { testkit.Rounds(t, cutPower) }
 
 func cutPower(t *testing.T, seed uint64) {
 	for _, kept := range []int{0, 50, 100} {

@@ -11,7 +11,7 @@ import (
 
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog"
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog/eventlogtest"
-	"github.com/sluice-bus/sluice/test/soak"
+	"github.com/sluice-bus/sluice/test/testkit"
 )
 
 var everything = eventlog.Bounds{Events: 1 << 30}
@@ -90,7 +90,7 @@ func TestTruncate(t *testing.T) {
 // TestTruncateUnderPowerCuts cuts the power while one goroutine appends and another takes events
 // away behind it. The events left are always one run of seqs without a hole, up to the newest event
 // that was answered.
-func TestTruncateUnderPowerCuts(t *testing.T) { soak.Rounds(t, truncateUnderPowerCuts) }
+func TestTruncateUnderPowerCuts(t *testing.T) { testkit.Rounds(t, truncateUnderPowerCuts) }
 
 func truncateUnderPowerCuts(t *testing.T, seed uint64) {
 	for _, kept := range []int{0, 50, 100} {

@@ -16,7 +16,7 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 	"github.com/cockroachdb/pebble/v2/vfs/errorfs"
 
-	"github.com/sluice-bus/sluice/test/soak"
+	"github.com/sluice-bus/sluice/test/testkit"
 )
 
 const path = "data/PROGRESS"
@@ -154,7 +154,7 @@ func script(j *Journal) (put, synced int, begun bool) {
 
 // TestCrashAnywhere fails each operation on the disk in turn, in the journal's opening, puts, syncs
 // and rewrites, and looks at what a kill and a power cut would leave then.
-func TestCrashAnywhere(t *testing.T) { soak.Rounds(t, crashAnywhere) }
+func TestCrashAnywhere(t *testing.T) { testkit.Rounds(t, crashAnywhere) }
 
 func crashAnywhere(t *testing.T, seed uint64) {
 	rng := rand.New(rand.NewPCG(seed, 2))
@@ -215,7 +215,7 @@ func checkGeneration(t *testing.T, when string, got map[string]string, oldest, n
 
 // TestCrashUnderLoad clones the disk again and again under puts and syncs that never rest, with a
 // rewrite every few puts.
-func TestCrashUnderLoad(t *testing.T) { soak.Rounds(t, crashUnderLoad) }
+func TestCrashUnderLoad(t *testing.T) { testkit.Rounds(t, crashUnderLoad) }
 
 func crashUnderLoad(t *testing.T, seed uint64) {
 	disk := folder(t)

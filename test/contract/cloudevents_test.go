@@ -1,0 +1,163 @@
+package contract
+
+import (
+	"encoding/json"
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/sluice-bus/sluice/test/testkit"
+)
+
+// replayed is an event of a topic, by id.
+func (s *server) replayed(t testing.TB, topic, id string) object {
+	t.Helper()
+	for _, e := range s.replay(t, "topic="+topic).List("events") {
+		if e.Text("id") == id {
+			return e
+		}
+	}
+	t.Fatalf("%s has no event %s", topic, id)
+	return nil
+}
+
+// "binary (ce-* headers), structured, batched: id is the id, source, type, subject… kept in headers
+// as ce-*, partitionkey is the key."
+func TestCloudEventModes(t *testing.T) {
+	t.Parallel()
+	s := shared(t)
+	const topic = "cloud.modes"
+	const structured = `{"specversion":"1.0","id":"%s","source":"/shop","type":"com.example.order","subject":"ö","partitionkey":"k","time":"2024-05-06T07:08:09.010Z","data":{"b":1.25,"a":[]}}`
+	binary := func(id string) []string {
+		return []string{"ce-specversion: 1.0", "ce-id: " + id, "ce-source: /shop", "ce-type: com.example.order", "ce-subject: %C3%B6",
+			"ce-partitionkey: k", "ce-time: 2024-05-06T07:08:09.010Z", "Content-Type: application/json"}
+	}
+	if a := s.post(t, topic, `{"b": 1.25, "a": []}`, binary("binary")...); a.Status != 201 || a.JSON(t).Text("id") != "binary" || a.JSON(t).Text("ts") != "1714979289010" {
+		t.Errorf("binary: %d %s", a.Status, a.Body)
+	}
+	if a := s.post(t, topic, fmt.Sprintf(structured, "structured"), "Content-Type: application/cloudevents+json; charset=UTF-8"); a.Status != 201 {
+		t.Errorf("structured: %d %s", a.Status, a.Body)
+	}
+	a := s.post(t, topic, "["+fmt.Sprintf(structured, "batched")+`,{"specversion":"1.0"},`+fmt.Sprintf(structured, "binary")+"]", "Content-Type: application/cloudevents-batch+json")
+	results := a.JSON(t).List("results")
+	if a.Status != 200 || len(results) != 3 || results[0].Text("id") != "batched" || results[1].Text("code") != "bad_request" || results[1].Text("error") == "" || results[2]["duplicate"] != true {
+		t.Fatalf("batched: %d %s", a.Status, a.Body)
+	}
+	for _, id := range []string{"binary", "structured", "batched"} {
+		e := s.replayed(t, topic, id)
+		headers, _ := e["headers"].(map[string]any)
+		for name, want := range map[string]string{"ce-source": "/shop", "ce-type": "com.example.order", "ce-subject": "ö", "ce-time": "2024-05-06T07:08:09.010Z", "ce-specversion": "1.0"} {
+			if headers[name] != want {
+				t.Errorf("%s: header %s is %v, want %s", id, name, headers[name], want)
+			}
+		}
+		if e.Text("key") != "k" || e.Text("ts") != "1714979289010" || headers["ce-id"] != nil || headers["ce-partitionkey"] != nil {
+			t.Errorf("%s: %v", id, e)
+		}
+		if text, _ := json.Marshal(e["payload"]); string(text) != `{"a":[],"b":1.25}` {
+			t.Errorf("%s: payload %s", id, text)
+		}
+	}
+	again := s.post(t, topic, `{"b":1.25,"a":[]}`, binary("structured")...)
+	if again.Status != 200 || again.JSON(t)["duplicate"] != true {
+		t.Errorf("the same event in another mode: %d %s", again.Status, again.Body)
+	}
+	if a := s.post(t, topic, `{"b":1.25,"a":[]}`, append(binary("binary"), "ce-more: x")...); a.Status != 409 {
+		t.Errorf("another event of that id: %d %s", a.Status, a.Body)
+	}
+}
+
+// Data that is not JSON stays as it is, and keeps its type.
+func TestCloudEventData(t *testing.T) {
+	t.Parallel()
+	s := shared(t)
+	const topic = "cloud.data"
+	structured := "Content-Type: application/cloudevents+json"
+	for id, post := range map[string]func() testkit.Answer{
+		"png": func() testkit.Answer {
+			return s.post(t, topic, "\x00\xff", "ce-specversion: 1.0", "ce-id: png", "ce-source: /s", "ce-type: t", "Content-Type: image/png")
+		},
+		"png64": func() testkit.Answer {
+			return s.post(t, topic, `{"specversion":"1.0","id":"png64","source":"/s","type":"t","datacontenttype":"image/png","data_base64":"AP8="}`, structured)
+		},
+	} {
+		if a := post(); a.Status != 201 {
+			t.Fatalf("%s: %d %s", id, a.Status, a.Body)
+		}
+		e := s.replayed(t, topic, id)
+		if e.Text("payload_base64") != "AP8=" || e.At("headers").(map[string]any)["content-type"] != "image/png" {
+			t.Errorf("%s: %v", id, e)
+		}
+	}
+	k := s.dial(t)
+	k.ok(`{"op":"SUBSCRIBE","topic":%q}`, topic)
+	const trace = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
+	if a := s.post(t, topic, `{"specversion":"1.0","id":"n","source":"/s","type":"t","traceparent":"`+trace+`","data":12345678901234567890}`, structured); a.Status != 201 {
+		t.Fatalf("%d %s", a.Status, a.Body)
+	}
+	e := k.event()
+	parent := fmt.Sprint(e.At("event.headers.traceparent"))
+	if e.Text("event.payload") != "12345678901234567890" || !strings.Contains(parent, "0af7651916cd43dd8448eb211c80319c") {
+		t.Errorf("%v", e)
+	}
+}
+
+// An invalid CloudEvent is refused, and the error names the attribute.
+func TestCloudEventRefusals(t *testing.T) {
+	t.Parallel()
+	s := shared(t)
+	for _, tc := range []struct{ body, contentType, names string }{
+		{`{"specversion":"1.0","source":"/s","type":"t"}`, "application/cloudevents+json", "id"},
+		{`{"specversion":"1.0","id":"i","type":"t"}`, "application/cloudevents+json", "source"},
+		{`{"specversion":"1.0","id":"i","source":"/s"}`, "application/cloudevents+json", "type"},
+		{`{"specversion":"0.3","id":"i","source":"/s","type":"t"}`, "application/cloudevents+json", "specversion"},
+		{`{"specversion":"1.0","id":"i","source":"/s","type":"t","myExt":"x"}`, "application/cloudevents+json", "myExt"},
+		{`{"specversion":"1.0","id":"i","source":"/s","type":"t","time":"now"}`, "application/cloudevents+json", "time"},
+		{`{}`, "application/cloudevents-batch+json", "array"},
+		{`{}`, "application/cloudevents+avro", "avro"},
+	} {
+		a := s.post(t, "cloud.refused", tc.body, "Content-Type: "+tc.contentType)
+		if e := a.JSON(t); a.Status != 400 || e.Text("code") != "bad_request" || !strings.Contains(e.Text("error"), tc.names) {
+			t.Errorf("%s: %d %s", tc.body, a.Status, a.Body)
+		}
+	}
+	if a := s.post(t, "cloud.refused", `{"specversion":`, "Content-Type: application/cloudevents+json"); a.Status != 400 || a.JSON(t).Text("code") != "bad_json" {
+		t.Errorf("%d %s", a.Status, a.Body)
+	}
+	if a := s.post(t, "cloud.refused", `1`, "ce-id: i", "ce-source: /s", "ce-type: t"); a.Status != 400 || !strings.Contains(a.JSON(t).Text("error"), "specversion") {
+		t.Errorf("%d %s", a.Status, a.Body)
+	}
+}
+
+// "POST /v1.0/publish/{pubsub}/{topic}: the same publish under the path that Dapr clients use (204
+// on success)".
+func TestDaprPublish(t *testing.T) {
+	t.Parallel()
+	s := shared(t)
+	post := func(path, body string, headers ...string) testkit.Answer {
+		t.Helper()
+		return testkit.Call(t, "POST", s.URL()+path, body, headers...)
+	}
+	for range 2 { // the second is a duplicate
+		if a := post("/v1.0/publish/mypubsub/dapr.orders", `{"orderId":17}`, "Content-Type: application/json", "Sluice-Id: d1"); a.Status != 204 || len(a.Body) > 0 {
+			t.Errorf("%d %s", a.Status, a.Body)
+		}
+	}
+	if a := post("/v1.0/publish/mypubsub/dapr.orders?metadata.partitionKey=k", `{"specversion":"1.0","id":"d2","source":"/s","type":"t","data":1}`, "Content-Type: application/cloudevents+json"); a.Status != 204 {
+		t.Errorf("%d %s", a.Status, a.Body)
+	}
+	if a := post("/v1.0-alpha1/publish/bulk/mypubsub/dapr.orders", `[{"entryId":"a","event":{"n":1},"contentType":"application/json"},{"entryId":"b","event":"x","contentType":"text/plain"}]`); a.Status != 204 {
+		t.Errorf("bulk: %d %s", a.Status, a.Body)
+	}
+	if e := s.replayed(t, "dapr.orders", "d2"); e.Text("key") != "k" || e.Text("payload") != "1" {
+		t.Errorf("%v", e)
+	}
+	if n := s.replay(t, "topic=dapr.orders").Number(t, "count"); n != 4 {
+		t.Errorf("%d events, want 4", n)
+	}
+	for path, code := range map[string]string{"/v1.0/publish/p/_x": "bad_request", "/v1.0/publish/p/paused.x": "topic_paused"} {
+		if a := post(path, `1`); a.JSON(t).Text("code") != code {
+			t.Errorf("%s: %d %s", path, a.Status, a.Body)
+		}
+	}
+}

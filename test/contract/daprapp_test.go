@@ -1,0 +1,99 @@
+package contract
+
+import (
+	"encoding/json"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/sluice-bus/sluice/test/testkit"
+)
+
+// given is a request that the application of TestDaprApplication got.
+type given struct {
+	path, contentType string
+	event             object
+}
+
+// "see the project's docs for the Dapr subscription forms": the application tells its subscriptions
+// and is given their events, which its answers settle.
+func TestDaprApplication(t *testing.T) {
+	t.Parallel()
+	events := make(chan given, 100)
+	answers := make(chan string, 100) // "status body"
+	app := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.Method == http.MethodGet && r.URL.Path == "/dapr/subscribe" {
+			_, _ = io.WriteString(w, `[{"pubsubname":"shop","topic":"orders","route":"/on-order","metadata":{}}]`)
+			return
+		}
+		var e map[string]any
+		if err := json.NewDecoder(r.Body).Decode(&e); err != nil {
+			t.Error(err)
+		}
+		events <- given{r.URL.Path, r.Header.Get("Content-Type"), e}
+		status, body, _ := strings.Cut(<-answers, " ")
+		w.WriteHeader(map[string]int{"200": 200, "404": 404, "500": 500}[status])
+		_, _ = io.WriteString(w, body)
+	}))
+	t.Cleanup(app.Close)
+	s := own(t, `[{name: "*", publish: {rate: 0}, connection: {rate: 0}, partitions: 1, delivery: {max_attempts: 2, backoff: {min: 1ms, max: 2ms}}}]`,
+		"--dapr-app", app.URL, "--dapr-app-id", "billing")
+	testkit.Eventually(t, "the application is a member", func() bool { return len(s.group(t, "orders", "billing").List("members")) == 1 })
+	next := func() given {
+		t.Helper()
+		select {
+		case g := <-events:
+			return g
+		case <-time.After(20 * time.Second):
+			t.Fatal("the application is given nothing")
+			return given{}
+		}
+	}
+	settled := func() {
+		t.Helper()
+		testkit.Eventually(t, "all is settled", func() bool { return s.group(t, "orders", "billing").Number(t, "lag") == 0 })
+	}
+
+	s.post(t, "orders", `{"n":1}`, "ce-specversion: 1.0", "ce-id: a", "ce-source: /s", "ce-type: com.example", "ce-subject: x", "Content-Type: application/json")
+	answers <- `200 {"status":"RETRY"}`
+	answers <- `200 {"status":"SUCCESS"}`
+	for range 2 {
+		g := next()
+		if g.path != "/on-order" || g.contentType != "application/cloudevents+json" || g.event.Text("id") != "a" || g.event.Text("specversion") != "1.0" ||
+			g.event.Text("source") != "/s" || g.event.Text("type") != "com.example" || g.event.Text("subject") != "x" ||
+			g.event.Text("topic") != "orders" || g.event.Text("pubsubname") != "shop" || g.event.At("data") == nil {
+			t.Errorf("%+v", g)
+		}
+	}
+	settled()
+
+	k := s.dial(t)
+	k.ok(`{"op":"SUBSCRIBE","topic":"orders.dlq"}`)
+	s.put(t, "orders", "dropped", "1")
+	answers <- `404 `
+	next()
+	settled()
+	s.put(t, "orders", "dead", "1")
+	answers <- `500 `
+	answers <- `500 `
+	next()
+	next()
+	if e := k.event(); e.Text("event.headers.sluice-dlq-id") != "dead" || !strings.Contains(e.Text("event.headers.sluice-dlq-reason"), "500") {
+		t.Errorf("%v", e)
+	}
+	settled()
+}
+
+// The application is on this machine.
+func TestDaprApplicationElsewhere(t *testing.T) {
+	t.Parallel()
+	for _, args := range [][]string{{"--dapr-app", "http://10.1.2.3:3000"}, {"--dapr-app", "https://127.0.0.1:3000"}, {"--dapr-app-id", "x"}} {
+		_, log, status := testkit.SidecarProgram.Launch(t, nil, append(args, "--data-dir", t.TempDir(), "--listen", "127.0.0.1:0")...).Ended(t)
+		if status != 2 || !strings.Contains(log, "dapr-app") {
+			t.Errorf("%v: exit status %d: %s", args, status, log)
+		}
+	}
+}

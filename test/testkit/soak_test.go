@@ -1,0 +1,87 @@
+package testkit
+
+import (
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// env stands for the environment.
+type env map[string]string
+
+func (e env) get(name string) string { return e[name] }
+
+func TestRounds(t *testing.T) {
+	for name, c := range map[string]struct {
+		env      env
+		failing  uint64
+		want     []uint64
+		wantFail bool
+	}{
+		"one":               {env{seedVar: "7"}, 0, []uint64{7}, false},
+		"until it is over":  {env{seedVar: "7", timeVar: "3s"}, 0, []uint64{7, 8, 9}, false},
+		"to a failure":      {env{seedVar: "7", timeVar: "1h"}, 8, []uint64{7, 8}, true},
+		"one at least":      {env{seedVar: "7", timeVar: "1ns"}, 0, []uint64{7}, false},
+		"and that may fail": {env{seedVar: "7"}, 7, []uint64{7}, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s, err := read(c.env.get)
+				if err != nil {
+					t.Fatal(err)
+				}
+				var got []uint64
+				n, ok := s.run(func(n int, seed uint64) bool {
+					if n != len(got) {
+						t.Errorf("round %d after %d", n, len(got))
+					}
+					got = append(got, seed)
+					time.Sleep(time.Second)
+					return seed != c.failing
+				}, time.Now)
+				if !slices.Equal(got, c.want) || ok == c.wantFail || ok && n != len(got) || !ok && n != len(got)-1 {
+					t.Errorf("seeds %v, %d went well, all: %v", got, n, ok)
+				}
+			})
+		})
+	}
+}
+
+func TestEveryRunHasAnotherSeed(t *testing.T) {
+	seen := map[uint64]bool{}
+	for range 10 {
+		s, err := read(env{}.get)
+		if err != nil {
+			t.Fatal(err)
+		}
+		seen[s.seed] = true
+	}
+	if len(seen) < 2 {
+		t.Errorf("ten runs had the seeds %v", seen)
+	}
+}
+
+func TestWrongVariablesAreNamed(t *testing.T) {
+	for name, value := range map[string]string{seedVar: "-1", timeVar: "5"} {
+		if _, err := read(env{name: value}.get); err == nil || !strings.Contains(err.Error(), name+"="+value) {
+			t.Errorf("%s=%s: %v", name, value, err)
+		}
+	}
+}
+
+func TestSubtestsHaveTheirSeeds(t *testing.T) {
+	t.Setenv(seedVar, "41")
+	t.Setenv(timeVar, "")
+	var names []string
+	Rounds(t, func(t *testing.T, seed uint64) {
+		if seed != 41 {
+			t.Errorf("seed %d", seed)
+		}
+		names = append(names, t.Name())
+	})
+	if !slices.Equal(names, []string{"TestSubtestsHaveTheirSeeds/seed=41"}) {
+		t.Errorf("subtests %q", names)
+	}
+}
