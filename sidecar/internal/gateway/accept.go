@@ -10,13 +10,14 @@ import (
 
 	"github.com/sluice-bus/sluice/internal/httpapi"
 	"github.com/sluice-bus/sluice/sdk/wire"
+	"github.com/sluice-bus/sluice/sidecar/internal/refusal"
 )
 
 // serveSocket turns a request into a WebSocket. The connection then has a goroutine of its own, so
 // that net/http can free the memory of the request: an idle connection needs less.
 func (g *Gateway) serveSocket(w http.ResponseWriter, r *http.Request) {
 	if g.refusing() {
-		httpapi.WriteError(w, r, errStopping(), g.cfg.Logger)
+		httpapi.WriteError(w, r, refusal.Stopping(), g.cfg.Logger)
 		return
 	}
 	who, err := g.arrival(r)
@@ -32,7 +33,7 @@ func (g *Gateway) serveSocket(w http.ResponseWriter, r *http.Request) {
 	})
 	if err != nil {
 		if up.sendBuffer == nil {
-			httpapi.WriteError(w, r, up.refusal(), g.cfg.Logger)
+			httpapi.WriteError(w, r, up.why(), g.cfg.Logger)
 		}
 		return
 	}
@@ -82,8 +83,8 @@ func (u *upgrade) WriteHeader(status int) {
 
 func (u *upgrade) Write(p []byte) (int, error) { return u.text.Write(p) }
 
-// refusal is why the library refused the upgrade.
-func (u *upgrade) refusal() *wire.Error {
+// why is why the library refused the upgrade.
+func (u *upgrade) why() *wire.Error {
 	if u.status >= http.StatusInternalServerError {
 		return wire.AsError(nil)
 	}

@@ -7,6 +7,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/sluice-bus/sluice/sdk/wire"
+	"github.com/sluice-bus/sluice/sidecar/internal/refusal"
 )
 
 // binaryItemOf makes an event of a CloudEvent in binary mode: the ce- headers are its attributes,
@@ -24,7 +25,7 @@ func binaryItemOf(topic string, h http.Header, data []byte, lim wire.Limits) (it
 		return it, err
 	}
 	if stated, given := a["datacontenttype"]; given && stated != contentType {
-		return it, wire.Errorf(wire.BadRequest, "header Ce-Datacontenttype is %q and Content-Type %q: a CloudEvent's type of data is the Content-Type", shorten(stated), shorten(contentType))
+		return it, wire.Errorf(wire.BadRequest, "header Ce-Datacontenttype is %q and Content-Type %q: a CloudEvent's type of data is the Content-Type", refusal.Shorten(stated), refusal.Shorten(contentType))
 	}
 	delete(a, "datacontenttype")
 	if err = a.fill(&it); err != nil {
@@ -54,7 +55,7 @@ func binaryAttributes(h http.Header) (attributes, *wire.Error) {
 		decoded, ok := decodeHeader(value)
 		if !ok {
 			return nil, wire.Errorf(wire.BadRequest, "header %s is %q, which is not percent-encoded UTF-8: a %% has two hex digits behind it, and a quote its closing one",
-				source, shorten(value))
+				source, refusal.Shorten(value))
 		}
 		a[strings.ToLower(name)] = decoded
 	}

@@ -11,6 +11,7 @@ import (
 
 	"github.com/sluice-bus/sluice/sdk/wire"
 	"github.com/sluice-bus/sluice/sdk/wire/codec"
+	"github.com/sluice-bus/sluice/sidecar/internal/refusal"
 )
 
 // structuredItemOf makes an event of a CloudEvent in structured mode, which is one JSON object. The
@@ -151,13 +152,13 @@ func attributeOf(name string, raw json.RawMessage) (value string, given bool, er
 	case c == '"':
 		text, ok := textOf(raw)
 		if !ok {
-			return "", false, wire.Errorf(wire.BadRequest, "the CloudEvent's attribute %s holds a lone surrogate escape", shorten(name))
+			return "", false, wire.Errorf(wire.BadRequest, "the CloudEvent's attribute %s holds a lone surrogate escape", refusal.Shorten(name))
 		}
 		return string(text), true, nil
 	case c != '{' && c != '[' && !bytes.ContainsAny(raw, ".eE"):
 		return string(raw), true, nil
 	}
-	return "", false, wire.Errorf(wire.BadRequest, "the CloudEvent's attribute %s must be a string, a boolean or a whole number", shorten(name))
+	return "", false, wire.Errorf(wire.BadRequest, "the CloudEvent's attribute %s must be a string, a boolean or a whole number", refusal.Shorten(name))
 }
 
 // fillData puts the data into an event. The member data is a JSON value or, if the content type is
@@ -178,11 +179,11 @@ func fillData(it *wire.PublishItem, contentType string, data, data64 json.RawMes
 	case !given(data):
 		return setData(it, contentType, false, nil, lim)
 	case data[0] != '"':
-		return wire.Errorf(wire.BadRequest, "data must be a string where datacontenttype is %q, or be in data_base64", shorten(contentType))
+		return wire.Errorf(wire.BadRequest, "data must be a string where datacontenttype is %q, or be in data_base64", refusal.Shorten(contentType))
 	}
 	text, ok := textOf(data)
 	if !ok {
-		return wire.Errorf(wire.BadRequest, "data holds a lone surrogate escape, which is no text of %q", shorten(contentType))
+		return wire.Errorf(wire.BadRequest, "data holds a lone surrogate escape, which is no text of %q", refusal.Shorten(contentType))
 	}
 	return setData(it, contentType, false, text, lim)
 }

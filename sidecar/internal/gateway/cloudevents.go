@@ -10,6 +10,7 @@ import (
 
 	"github.com/sluice-bus/sluice/sdk/wire"
 	"github.com/sluice-bus/sluice/sdk/wire/codec"
+	"github.com/sluice-bus/sluice/sidecar/internal/refusal"
 )
 
 // Publishing CloudEvents 1.0, by their HTTP binding and JSON format:
@@ -42,7 +43,7 @@ func (a attributes) check() *wire.Error {
 		}
 	}
 	if v := a["specversion"]; v != "1.0" {
-		return wire.Errorf(wire.BadRequest, "the CloudEvent's attribute specversion is %q; only 1.0 is understood", shorten(v))
+		return wire.Errorf(wire.BadRequest, "the CloudEvent's attribute specversion is %q; only 1.0 is understood", refusal.Shorten(v))
 	}
 	if err := codec.CheckID(a["id"]); err != nil {
 		return wire.Errorf(err.Code, "the CloudEvent's attribute %s", err.Msg)
@@ -59,7 +60,7 @@ func (a attributes) check() *wire.Error {
 func checkAttribute(name, value string) *wire.Error {
 	switch {
 	case name == "" || strings.Trim(name, "abcdefghijklmnopqrstuvwxyz0123456789") != "":
-		return wire.Errorf(wire.BadRequest, "%q cannot be a CloudEvent's attribute: names are of a-z and 0-9", shorten(name))
+		return wire.Errorf(wire.BadRequest, "%q cannot be a CloudEvent's attribute: names are of a-z and 0-9", refusal.Shorten(name))
 	case name == "data":
 		return wire.Errorf(wire.BadRequest, "a CloudEvent has no attribute data: that is its body")
 	case value == "" && (name == "subject" || name == "dataschema" || name == "time"):
@@ -77,7 +78,7 @@ func checkAttribute(name, value string) *wire.Error {
 func eventTime(value string) (ts int64, fits bool, err *wire.Error) {
 	t, bad := time.Parse(time.RFC3339Nano, strings.ToUpper(value))
 	if bad != nil {
-		return 0, false, wire.Errorf(wire.BadRequest, "the CloudEvent's attribute time is %q, which is no time as RFC 3339 writes it", shorten(value))
+		return 0, false, wire.Errorf(wire.BadRequest, "the CloudEvent's attribute time is %q, which is no time as RFC 3339 writes it", refusal.Shorten(value))
 	}
 	ts = t.UnixMilli()
 	return ts, codec.CheckTS(ts) == nil, nil

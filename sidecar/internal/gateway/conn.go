@@ -15,6 +15,7 @@ import (
 	"github.com/sluice-bus/sluice/sidecar/internal/admit"
 	"github.com/sluice-bus/sluice/sidecar/internal/audit"
 	"github.com/sluice-bus/sluice/sidecar/internal/group"
+	"github.com/sluice-bus/sluice/sidecar/internal/refusal"
 )
 
 // conn is one WebSocket connection.
@@ -92,7 +93,7 @@ func (c *conn) hangUp(how closing) {
 func (c *conn) shutdown(ctx context.Context) {
 	stop := context.AfterFunc(ctx, c.out.abort)
 	defer stop()
-	c.end(errStopping())
+	c.end(refusal.Stopping())
 	for _, s := range c.removeSubscriptions() {
 		s.Close(group.Unsubscribed)
 		c.revoked(s)

@@ -9,6 +9,7 @@ import (
 
 	"github.com/sluice-bus/sluice/sdk/wire"
 	"github.com/sluice-bus/sluice/sdk/wire/codec"
+	"github.com/sluice-bus/sluice/sidecar/internal/refusal"
 )
 
 // The paths under which clients of Dapr publish. The name of the component may be anything: there
@@ -75,7 +76,7 @@ func daprMetadataOf(query string) (m daprMetadata, bad *wire.Error) {
 			continue
 		}
 		if len(values[name]) > 1 {
-			return m, wire.Errorf(wire.BadRequest, "parameter %s is given %d times; give it once", shorten(name), len(values[name]))
+			return m, wire.Errorf(wire.BadRequest, "parameter %s is given %d times; give it once", refusal.Shorten(name), len(values[name]))
 		}
 		if bad := m.set(key, values[name][0]); bad != nil {
 			return m, bad
@@ -90,7 +91,7 @@ func (m *daprMetadata) set(name, value string) *wire.Error {
 	switch {
 	case strings.EqualFold(name, "rawPayload"):
 		if value != "true" && value != "false" {
-			return wire.Errorf(wire.BadRequest, "metadata.rawPayload is %q; true and false are allowed", shorten(value))
+			return wire.Errorf(wire.BadRequest, "metadata.rawPayload is %q; true and false are allowed", refusal.Shorten(value))
 		}
 		m.raw = value == "true"
 	case strings.EqualFold(name, "partitionKey"):

@@ -9,6 +9,7 @@ import (
 
 	"github.com/sluice-bus/sluice/sdk/wire"
 	"github.com/sluice-bus/sluice/sdk/wire/codec"
+	"github.com/sluice-bus/sluice/sidecar/internal/refusal"
 )
 
 // daprEntry is one event of a bulk publish.
@@ -69,7 +70,7 @@ func daprItemsOf(topic, query string, content []byte, lim wire.Limits) ([]daprEn
 			return wire.Errorf(wire.BadRequest, "entry %d must be an object with entryId, event, contentType and metadata, which is an object of strings", len(entries))
 		}
 		if en.EntryID == "" || seen[en.EntryID] {
-			return wire.Errorf(wire.BadRequest, "entryId of entry %d is missing, or is that of another entry: %q", len(entries), shorten(en.EntryID))
+			return wire.Errorf(wire.BadRequest, "entryId of entry %d is missing, or is that of another entry: %q", len(entries), refusal.Shorten(en.EntryID))
 		}
 		seen[en.EntryID] = true
 		it, bad := en.item(topic, meta, lim)
@@ -119,14 +120,14 @@ func (en *daprEntry) setBytes(it *wire.PublishItem, isText bool, lim wire.Limits
 		text, ok = textOf(en.Event)
 	}
 	if !ok {
-		return wire.Errorf(wire.BadRequest, "event must be a string where contentType is %q", shorten(en.ContentType))
+		return wire.Errorf(wire.BadRequest, "event must be a string where contentType is %q", refusal.Shorten(en.ContentType))
 	}
 	if isText {
 		return setData(it, en.ContentType, false, text, lim)
 	}
 	content, bad := base64Of(en.Event)
 	if bad != nil {
-		return wire.Errorf(bad.Code, "event must be base64 where contentType is %q", shorten(en.ContentType))
+		return wire.Errorf(bad.Code, "event must be base64 where contentType is %q", refusal.Shorten(en.ContentType))
 	}
 	return setData(it, en.ContentType, false, content, lim)
 }

@@ -22,6 +22,7 @@ import (
 	"github.com/sluice-bus/sluice/sidecar/internal/budget"
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog"
 	"github.com/sluice-bus/sluice/sidecar/internal/group"
+	"github.com/sluice-bus/sluice/sidecar/internal/refusal"
 	"github.com/sluice-bus/sluice/sidecar/internal/telemetry"
 	"github.com/sluice-bus/sluice/sidecar/internal/topics"
 )
@@ -283,7 +284,7 @@ func (g *Gateway) Shutdown(ctx context.Context) {
 	g.stop()
 	conns := slices.Collect(maps.Keys(g.conns))
 	g.mu.Unlock()
-	g.pulls.end(errStopping())
+	g.pulls.end(refusal.Stopping())
 	var leaving sync.WaitGroup
 	for _, c := range conns {
 		leaving.Go(func() { c.shutdown(ctx) })

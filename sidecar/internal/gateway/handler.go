@@ -12,6 +12,7 @@ import (
 	"github.com/sluice-bus/sluice/internal/httpapi"
 	"github.com/sluice-bus/sluice/sdk/wire"
 	"github.com/sluice-bus/sluice/sdk/wire/codec"
+	"github.com/sluice-bus/sluice/sidecar/internal/refusal"
 )
 
 // handler answers a request, or returns the error to answer it with.
@@ -21,7 +22,7 @@ type handler func(w http.ResponseWriter, r *http.Request) error
 func (g *Gateway) handle(h handler) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		if err := h(w, r); err != nil {
-			httpapi.WriteError(w, r, refusal(err), g.cfg.Logger)
+			httpapi.WriteError(w, r, refusal.Of(err), g.cfg.Logger)
 		}
 	}
 }
@@ -30,7 +31,7 @@ func (g *Gateway) handle(h handler) http.HandlerFunc {
 func (g *Gateway) untilShutdown(h handler) handler {
 	return func(w http.ResponseWriter, r *http.Request) error {
 		if g.refusing() {
-			return errStopping()
+			return refusal.Stopping()
 		}
 		return h(w, r)
 	}

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/sluice-bus/sluice/sdk/wire"
+	"github.com/sluice-bus/sluice/sidecar/internal/refusal"
 	"github.com/sluice-bus/sluice/sidecar/internal/telemetry"
 )
 
@@ -73,7 +74,7 @@ func (g *Gateway) readAtMost(w http.ResponseWriter, r *http.Request, most int) (
 		return nil, errBodyTooLarge(most)
 	}
 	if g.refusing() {
-		return nil, errStopping()
+		return nil, refusal.Stopping()
 	}
 	// A client that sends nothing more must not delay a stop until its deadline.
 	defer context.AfterFunc(g.stopping, func() { u.fix(time.Now().Add(uploadLinger)) })()
@@ -95,12 +96,12 @@ func (g *Gateway) readAtMost(w http.ResponseWriter, r *http.Request, most int) (
 	case err == errNoMemory:
 		g.cfg.Metrics.Shed(telemetry.ShedMemory)
 		u.discard(r)
-		return nil, refuseMemory(g.cfg.Memory)
+		return nil, refusal.NoMemory(g.cfg.Memory.Limit())
 	case errors.As(err, &tooLarge):
 		u.discard(r)
 		return nil, errBodyTooLarge(most)
 	case errors.Is(err, os.ErrDeadlineExceeded) && g.refusing():
-		return nil, errStopping()
+		return nil, refusal.Stopping()
 	case errors.Is(err, os.ErrDeadlineExceeded) && !time.Now().Before(u.due):
 		g.cfg.Metrics.Shed(telemetry.ShedLate)
 		return nil, wire.Errorf(wire.BadRequest, "the body did not arrive completely within %v", g.cfg.Bounds.ReceiveTimeout)

@@ -12,6 +12,7 @@ import (
 	"github.com/sluice-bus/sluice/internal/httpapi"
 	"github.com/sluice-bus/sluice/sdk/wire"
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog"
+	"github.com/sluice-bus/sluice/sidecar/internal/refusal"
 	"github.com/sluice-bus/sluice/sidecar/internal/retention"
 )
 
@@ -61,7 +62,7 @@ func (g *Gateway) erasureOf(r *http.Request) (own eventlog.Erasure, err error) {
 
 // errOnItsWay refuses to search for an event that may still be in the spool.
 func errOnItsWay(topic string) *wire.Error {
-	return overloaded("events of topic %q are on their way from this sidecar's spool into the store; try again when they are there", topic)
+	return refusal.Overloaded("events of topic %q are on their way from this sidecar's spool into the store; try again when they are there", topic)
 }
 
 // toErase finds the events, dead letters first: if the erasure stops half-way, the event itself is
@@ -101,7 +102,7 @@ func (g *Gateway) toErase(ctx context.Context, own eventlog.Erasure) (found []*e
 	return append(found, one), cancelled, err
 }
 
-func notFound(err error) bool { return err != nil && wire.AsError(refusal(err)).Code == wire.NotFound }
+func notFound(err error) bool { return refusal.Is(err, wire.NotFound) }
 
 // scan finds the events of an erasure; the topic need not exist. It keeps only the place of each
 // event.

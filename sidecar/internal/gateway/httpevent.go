@@ -9,6 +9,7 @@ import (
 
 	"github.com/sluice-bus/sluice/sdk/wire"
 	"github.com/sluice-bus/sluice/sdk/wire/codec"
+	"github.com/sluice-bus/sluice/sidecar/internal/refusal"
 )
 
 // The request headers that describe the event whose payload is the body.
@@ -52,7 +53,7 @@ func bodyOf(h http.Header) (body, *wire.Error) {
 		return 0, err
 	}
 	if encoding := h.Get("Content-Encoding"); encoding != "" && !strings.EqualFold(encoding, "identity") {
-		return 0, wire.Errorf(wire.BadRequest, "Content-Encoding %q: a body that is compressed is not understood", shorten(encoding))
+		return 0, wire.Errorf(wire.BadRequest, "Content-Encoding %q: a body that is compressed is not understood", refusal.Shorten(encoding))
 	}
 	switch media := mediaOf(contentType); {
 	case media == mediaStructured:
@@ -61,7 +62,7 @@ func bodyOf(h http.Header) (body, *wire.Error) {
 		return batchedBody, nil
 	case strings.HasPrefix(media, mediaCloudEvents):
 		return 0, wire.Errorf(wire.BadRequest, "Content-Type %q is not understood: CloudEvents come as %s, as %s, or in ce- headers",
-			shorten(media), mediaStructured, mediaBatched)
+			refusal.Shorten(media), mediaStructured, mediaBatched)
 	case firstWithPrefix(h, cePrefix) != "":
 		return binaryBody, nil
 	case media == "application/x-ndjson":
@@ -113,7 +114,7 @@ func fillFromHeaders(it *wire.PublishItem, topic string, h http.Header, kind bod
 	if given {
 		at := wholeMS(ts)
 		if at == nil {
-			return wire.Errorf(wire.BadRequest, "header %s is %q; a whole number of milliseconds from 0 to %d is allowed", headerTS, shorten(ts), int64(wire.MaxTS))
+			return wire.Errorf(wire.BadRequest, "header %s is %q; a whole number of milliseconds from 0 to %d is allowed", headerTS, refusal.Shorten(ts), int64(wire.MaxTS))
 		}
 		e.TS, it.HasTS = *at, true
 	}
@@ -181,7 +182,7 @@ func idOf(h http.Header) (string, *wire.Error) {
 func ttlText(name, value string, unit int64) (int64, *wire.Error) {
 	n, err := strconv.ParseUint(value, 10, 63)
 	if err != nil || n < 1 || n > uint64(wire.MaxTTLMS/unit) {
-		return 0, wire.Errorf(wire.BadRequest, "%s is %q; a whole number from 1 to %d is allowed", name, shorten(value), wire.MaxTTLMS/unit)
+		return 0, wire.Errorf(wire.BadRequest, "%s is %q; a whole number from 1 to %d is allowed", name, refusal.Shorten(value), wire.MaxTTLMS/unit)
 	}
 	return int64(n) * unit, nil
 }

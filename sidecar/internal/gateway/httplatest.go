@@ -10,6 +10,7 @@ import (
 	"github.com/sluice-bus/sluice/internal/httpapi"
 	"github.com/sluice-bus/sluice/sdk/wire/codec"
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog"
+	"github.com/sluice-bus/sluice/sidecar/internal/refusal"
 )
 
 const (
@@ -30,7 +31,7 @@ func (g *Gateway) readLatest(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	if !g.latest.TryAcquire(1) {
-		return overloaded("%d answers with latest events are under way, which are as many as may be", maxLatest)
+		return refusal.Overloaded("%d answers with latest events are under way, which are as many as may be", maxLatest)
 	}
 	defer g.latest.Release(1)
 	return g.sendLatest(w, r, queries)

@@ -7,6 +7,7 @@ import (
 	"github.com/sluice-bus/sluice/internal/access"
 	"github.com/sluice-bus/sluice/sdk/wire"
 	"github.com/sluice-bus/sluice/sdk/wire/codec"
+	"github.com/sluice-bus/sluice/sidecar/internal/refusal"
 )
 
 // jsonSlack is how many times as long as the compact payload its JSON text in a request may be.
@@ -134,7 +135,7 @@ func (g *Gateway) publish(r *http.Request, read func(topic string) ([]wire.Publi
 
 func (g *Gateway) itemsToPublish(topic string, read func(topic string) ([]wire.PublishItem, *wire.Error)) ([]wire.PublishItem, *wire.Error) {
 	if g.refusing() {
-		return nil, errStopping()
+		return nil, refusal.Stopping()
 	}
 	if bad := codec.CheckTopic(topic); bad != nil {
 		return nil, bad

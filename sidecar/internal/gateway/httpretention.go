@@ -8,6 +8,7 @@ import (
 
 	"github.com/sluice-bus/sluice/internal/httpapi"
 	"github.com/sluice-bus/sluice/internal/policy"
+	"github.com/sluice-bus/sluice/sidecar/internal/refusal"
 	"github.com/sluice-bus/sluice/sidecar/internal/retention"
 )
 
@@ -27,7 +28,7 @@ func (g *Gateway) planRetention(_ http.ResponseWriter, r *http.Request) (any, er
 		return nil, err
 	}
 	if !g.plans.TryAcquire(1) {
-		return nil, overloaded("%d topics are being counted, which are as many as may be", maxPlans)
+		return nil, refusal.Overloaded("%d topics are being counted, which are as many as may be", maxPlans)
 	}
 	defer g.plans.Release(1)
 	var plan retentionPlan

@@ -7,6 +7,7 @@ import (
 	"github.com/sluice-bus/sluice/sdk/wire"
 	"github.com/sluice-bus/sluice/sdk/wire/codec"
 	"github.com/sluice-bus/sluice/sidecar/internal/group"
+	"github.com/sluice-bus/sluice/sidecar/internal/refusal"
 )
 
 // maxSettleBody is larger than a body with the most leases that one request may name.
@@ -69,13 +70,13 @@ func (g *Gateway) readLeases(topic, name string, tokens []string) (leases []grou
 		d, node, ours, ok := g.leases.readLease(topic, name, token)
 		switch {
 		case !ok:
-			return nil, nil, nil, wire.Errorf(wire.BadRequest, "leases[%d] is %q, which is no lease of group %s on topic %s", i, shorten(token), shorten(name), shorten(topic))
+			return nil, nil, nil, wire.Errorf(wire.BadRequest, "leases[%d] is %q, which is no lease of group %s on topic %s", i, refusal.Shorten(token), refusal.Shorten(name), refusal.Shorten(topic))
 		case ours:
 			leases, at = append(leases, d), append(at, i)
 		case node == g.cfg.NodeID:
 			results[i] = wire.Errorf(wire.StaleLease, "this sidecar has been started again since it gave the lease")
 		default:
-			results[i] = wire.Errorf(wire.StaleLease, "the lease was given by sidecar %q: it is settled there", shorten(node))
+			results[i] = wire.Errorf(wire.StaleLease, "the lease was given by sidecar %q: it is settled there", refusal.Shorten(node))
 		}
 	}
 	return leases, at, results, nil

@@ -13,6 +13,7 @@ import (
 	"github.com/sluice-bus/sluice/sdk/wire"
 	"github.com/sluice-bus/sluice/sdk/wire/codec"
 	"github.com/sluice-bus/sluice/sidecar/internal/group"
+	"github.com/sluice-bus/sluice/sidecar/internal/refusal"
 )
 
 // streamEvents sends events as they arrive, as long as the client reads.
@@ -161,7 +162,7 @@ func (g *Gateway) admitStream(s *stream) error {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if g.refusing() {
-		return errStopping()
+		return refusal.Stopping()
 	}
 	if err := g.identityMay(&s.who, s.topic, s.group); err != nil {
 		return err // from now on rightsChanged checks it

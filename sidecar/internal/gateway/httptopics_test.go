@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+
+	"github.com/sluice-bus/sluice/sidecar/internal/refusal"
 )
 
 // want makes a request, and checks its status and a part of the body.
@@ -99,7 +101,7 @@ func TestDeleteTopic(t *testing.T) {
 	s.want(t, 409, "in_use", "DELETE", orders, "")
 	s.want(t, 409, "in_use", "DELETE", billing, "")
 	s.want(t, 400, "bad_request", "DELETE", orders+"?dry_run=maybe", "")
-	s.gateway.pulls.end(errStopping())
+	s.gateway.pulls.end(refusal.Stopping())
 	s.want(t, 204, "", "DELETE", orders, "")
 	s.want(t, 404, "not_found", "DELETE", orders, "")
 	s.want(t, 404, "not_found", "GET", billing, "")
@@ -113,7 +115,7 @@ func TestDeleteGroup(t *testing.T) {
 	s.want(t, 404, "not_found", "DELETE", billing, "")
 	s.publish(t, "orders", "a", "k")
 	s.want(t, 200, `"events":[{`, "POST", billing+"/pull", pullOne)
-	s.gateway.pulls.end(errStopping())
+	s.gateway.pulls.end(refusal.Stopping())
 	s.want(t, 204, "", "DELETE", billing, "")
 	s.want(t, 404, "not_found", "DELETE", billing, "")
 	s.want(t, 404, "not_found", "GET", billing, "")

@@ -2,11 +2,8 @@ package gateway
 
 import (
 	"errors"
-	"fmt"
 	"io"
-	"time"
 
-	"github.com/sluice-bus/sluice/sdk/wire"
 	"github.com/sluice-bus/sluice/sidecar/internal/budget"
 )
 
@@ -25,17 +22,6 @@ type intake struct {
 
 // errNoMemory says that the budget has too little for the rest of the message or body.
 var errNoMemory = errors.New("the budget of all connections is used up")
-
-// retryMemory is when there may be memory again. Other connections free memory when their requests
-// are answered or they read their events, both of which are quick, or when they time out.
-const retryMemory = time.Second
-
-func refuseMemory(b *budget.Budget) *wire.Error {
-	return &wire.Error{
-		Code: wire.Overloaded, RetryAfter: retryMemory,
-		Msg: fmt.Sprintf("all connections together have used up the %d bytes of memory for requests and deliveries: try again later, or send less at once", b.Limit()),
-	}
-}
 
 // readAll reads all of r into b. After errNoMemory b has the beginning, and r still has the rest.
 func (in *intake) readAll(r io.Reader) error {

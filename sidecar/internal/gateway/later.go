@@ -12,6 +12,7 @@ import (
 	"github.com/sluice-bus/sluice/sdk/wire"
 	"github.com/sluice-bus/sluice/sdk/wire/codec"
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog"
+	"github.com/sluice-bus/sluice/sidecar/internal/refusal"
 )
 
 // The extensions that set the delivery time of a CloudEvent.
@@ -31,7 +32,7 @@ func laterOf(h http.Header) (l wire.Later, err *wire.Error) {
 			continue
 		}
 		if *to = wholeMS(value); *to == nil {
-			return l, wire.Errorf(wire.BadRequest, "header %s is %q; a whole number of milliseconds is allowed", name, shorten(value))
+			return l, wire.Errorf(wire.BadRequest, "header %s is %q; a whole number of milliseconds is allowed", name, refusal.Shorten(value))
 		}
 	}
 	return l, nil
@@ -71,7 +72,7 @@ func (a attributes) later(l *wire.Later) *wire.Error {
 		}
 		at := of.read(value)
 		if at == nil {
-			return wire.Errorf(wire.BadRequest, "the CloudEvent's attribute %s is %q; %s allowed", of.name, shorten(value), of.kind)
+			return wire.Errorf(wire.BadRequest, "the CloudEvent's attribute %s is %q; %s allowed", of.name, refusal.Shorten(value), of.kind)
 		}
 		if *of.to != nil && **of.to != *at {
 			return wire.Errorf(wire.BadRequest, "the CloudEvent's attribute %s and the request's header for the same differ: an event is due once", of.name)
@@ -86,13 +87,13 @@ func (a attributes) later(l *wire.Later) *wire.Error {
 func (m *daprMetadata) setLater(name, value string) *wire.Error {
 	if strings.EqualFold(name, "deliverAt") {
 		if m.later.DeliverAt = timeMS(value); m.later.DeliverAt == nil {
-			return wire.Errorf(wire.BadRequest, "metadata.deliverAt is %q; a time as RFC 3339 writes it, or in milliseconds since the epoch, is allowed", shorten(value))
+			return wire.Errorf(wire.BadRequest, "metadata.deliverAt is %q; a time as RFC 3339 writes it, or in milliseconds since the epoch, is allowed", refusal.Shorten(value))
 		}
 		return nil
 	}
 	d, err := time.ParseDuration(value)
 	if err != nil || d < 0 {
-		return wire.Errorf(wire.BadRequest, "metadata.deliverAfter is %q; a duration like 1h30m is allowed", shorten(value))
+		return wire.Errorf(wire.BadRequest, "metadata.deliverAfter is %q; a duration like 1h30m is allowed", refusal.Shorten(value))
 	}
 	ms := d.Milliseconds()
 	m.later.DelayMS = &ms

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/sluice-bus/sluice/sdk/wire"
+	"github.com/sluice-bus/sluice/sidecar/internal/refusal"
 )
 
 // progressEvery is the least time between two lines of progress.
@@ -58,6 +59,6 @@ func (p *progress) end(err error) wire.Code {
 
 // errorLine is the last line of an answer that failed after its first line.
 func errorLine(err error) (line map[string]string, code wire.Code) {
-	e := wire.AsError(refusal(err))
+	e := wire.AsError(refusal.Of(err))
 	return map[string]string{"error": e.Msg, "code": string(e.Code)}, e.Code
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/sluice-bus/sluice/sdk/wire"
 	"github.com/sluice-bus/sluice/sdk/wire/codec"
 	"github.com/sluice-bus/sluice/sidecar/internal/group"
+	"github.com/sluice-bus/sluice/sidecar/internal/refusal"
 )
 
 // pullers are the members that serve pulls. The first pull with its opts makes such a member. The
@@ -72,12 +73,12 @@ func (x *pullers) find(key pullerKey) (*puller, error) {
 		return nil, x.ended
 	}
 	if x.users >= x.cfg.Bounds.Pulls {
-		return nil, overloaded("%d pulls are under way at this sidecar, and no more are allowed", x.cfg.Bounds.Pulls)
+		return nil, refusal.Overloaded("%d pulls are under way at this sidecar, and no more are allowed", x.cfg.Bounds.Pulls)
 	}
 	p := x.all[key]
 	if p == nil {
 		if len(x.all) >= x.cfg.Bounds.Pullers && !x.makeRoom() {
-			return nil, overloaded("pulls of %d groups, or with as many opts, are remembered at this sidecar, and no more are allowed", x.cfg.Bounds.Pullers)
+			return nil, refusal.Overloaded("pulls of %d groups, or with as many opts, are remembered at this sidecar, and no more are allowed", x.cfg.Bounds.Pullers)
 		}
 		p = &puller{key: key, groups: x.cfg.Groups, budget: x.cfg.Memory, joining: semaphore.NewWeighted(1)}
 		p.idle = time.AfterFunc(time.Hour, func() { x.retire(p) })
@@ -202,11 +203,4 @@ func (x *pullers) end(why *wire.Error) {
 	for _, p := range ending {
 		p.end(why)
 	}
-}
-
-// overloaded refuses a request that exceeds a bound.
-func overloaded(format string, args ...any) *wire.Error {
-	e := wire.Errorf(wire.Overloaded, format, args...)
-	e.RetryAfter = retryStore
-	return e
 }

@@ -1,7 +1,6 @@
 package gateway
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"io"
@@ -14,6 +13,7 @@ import (
 	"github.com/sluice-bus/sluice/sdk/wire"
 	"github.com/sluice-bus/sluice/sdk/wire/codec"
 	"github.com/sluice-bus/sluice/sidecar/internal/audit"
+	"github.com/sluice-bus/sluice/sidecar/internal/refusal"
 	"github.com/sluice-bus/sluice/sidecar/internal/telemetry"
 )
 
@@ -73,7 +73,7 @@ func (c *conn) shed(r io.Reader, beginning []byte) *closing {
 	if err != nil {
 		return c.unread(err)
 	}
-	why := refuseMemory(c.cfg.Memory)
+	why := refusal.NoMemory(c.cfg.Memory.Limit())
 	c.cfg.Metrics.Shed(telemetry.ShedMemory)
 	c.countRefused(known, why)
 	c.replyError(known, why)
@@ -157,13 +157,4 @@ func (c *conn) handle(kind websocket.MessageType, frame []byte) {
 	case wire.OpModAck:
 		c.extend(req)
 	}
-}
-
-// shorten keeps a client's name or id from making an error too long.
-func shorten(s string) string {
-	const most = 64
-	if len(s) <= most {
-		return s
-	}
-	return string(bytes.ToValidUTF8([]byte(s[:most]), nil)) + "…"
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/sluice-bus/sluice/sdk/wire"
 	"github.com/sluice-bus/sluice/sdk/wire/codec"
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog"
+	"github.com/sluice-bus/sluice/sidecar/internal/refusal"
 	"github.com/sluice-bus/sluice/sidecar/internal/retention"
 )
 
@@ -62,7 +63,7 @@ func readDeadSelection(content []byte) (s deadSelection, bad *wire.Error) {
 	}
 	for i, id := range s.IDs {
 		if eventlog.StableLetterID(id) != id || !strings.HasPrefix(id, eventlog.DeadLetterID) {
-			return s, wire.Errorf(wire.BadRequest, "dlq_ids[%d] is %q, which is no dlq_id: only dlq_ids of the list of dead letters are allowed", i, shorten(id))
+			return s, wire.Errorf(wire.BadRequest, "dlq_ids[%d] is %q, which is no dlq_id: only dlq_ids of the list of dead letters are allowed", i, refusal.Shorten(id))
 		}
 	}
 	return s, nil
@@ -132,7 +133,7 @@ func (c *change) run(ctx, gateway context.Context, lines *progress) {
 				return
 			}
 			if gateway.Err() != nil {
-				lines.end(errStopping())
+				lines.end(refusal.Stopping())
 				return
 			}
 		}

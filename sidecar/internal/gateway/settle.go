@@ -5,6 +5,7 @@ import (
 
 	"github.com/sluice-bus/sluice/sdk/wire"
 	"github.com/sluice-bus/sluice/sdk/wire/codec"
+	"github.com/sluice-bus/sluice/sidecar/internal/refusal"
 )
 
 // settle handles ACK and NACK. The reply follows when the group's progress is durable.
@@ -19,7 +20,7 @@ func (c *conn) settle(req *codec.Request, size int) {
 	}
 	done := func(err error) {
 		if err != nil {
-			c.replyError(req, refusal(err))
+			c.replyError(req, refusal.Of(err))
 		} else {
 			c.replyOK(req)
 		}
@@ -44,7 +45,7 @@ func (c *conn) extend(req *codec.Request) {
 		found = s.member.Extend(id, time.Duration(*req.ExtendMS)*time.Millisecond) || found
 	}
 	if !found {
-		c.replyError(req, wire.Errorf(wire.UnknownID, "no event with id %q is in flight at this subscription", shorten(req.IDs[0])))
+		c.replyError(req, wire.Errorf(wire.UnknownID, "no event with id %q is in flight at this subscription", refusal.Shorten(req.IDs[0])))
 		return
 	}
 	c.replyOK(req)

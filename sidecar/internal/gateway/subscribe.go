@@ -8,6 +8,7 @@ import (
 	"github.com/sluice-bus/sluice/sidecar/internal/audit"
 	"github.com/sluice-bus/sluice/sidecar/internal/follower"
 	"github.com/sluice-bus/sluice/sidecar/internal/group"
+	"github.com/sluice-bus/sluice/sidecar/internal/refusal"
 )
 
 // feed delivers events to a subscription, with or without a group.
@@ -104,7 +105,7 @@ func (c *conn) addSubscription(req *codec.Request) (*subscription, error) {
 	}
 	if err != nil {
 		s.release()
-		return nil, refusal(err)
+		return nil, refusal.Of(err)
 	}
 	if c.subs == nil {
 		c.subs = make(map[subKey]*subscription)
@@ -146,9 +147,9 @@ func (c *conn) subscription(req *codec.Request) (*subscription, error) {
 
 func (k subKey) String() string {
 	if k.group == "" {
-		return "topic " + shorten(k.topic) + " without a group"
+		return "topic " + refusal.Shorten(k.topic) + " without a group"
 	}
-	return "topic " + shorten(k.topic) + " with group " + shorten(k.group)
+	return "topic " + refusal.Shorten(k.topic) + " with group " + refusal.Shorten(k.group)
 }
 
 // unsubscribe ends a subscription: its events in flight go back to the group at once, and no event

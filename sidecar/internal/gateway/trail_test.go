@@ -5,8 +5,9 @@ import (
 	"slices"
 	"testing"
 
-	"github.com/sluice-bus/sluice/sdk/wire"
 	"pgregory.net/rapid"
+
+	"github.com/sluice-bus/sluice/sdk/wire"
 )
 
 // A client that resumes behind an event is sent the later events, and no others.

@@ -23,6 +23,7 @@ import (
 	"github.com/sluice-bus/sluice/sdk/wire"
 	"github.com/sluice-bus/sluice/sidecar/internal/audit"
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog"
+	"github.com/sluice-bus/sluice/sidecar/internal/refusal"
 )
 
 // Source is the origin of events: an eventlog.Reader, or several stores merged into one order. Its
@@ -78,9 +79,6 @@ const (
 	pageEvents = 1024
 	pageBytes  = 1 << 20
 )
-
-// retryAfter is when to try again while a store cannot be reached.
-const retryAfter = time.Second
 
 // handler serves the routes.
 type handler struct{ Config }
@@ -237,8 +235,7 @@ func (h *handler) export(w http.ResponseWriter, r *http.Request) {
 // sourceError adds an answer for clients to a source's error.
 func sourceError(err error) error {
 	if errors.Is(err, eventlog.ErrUnavailable) {
-		told := &wire.Error{Code: wire.StoreUnavailable, Msg: "the store cannot be read right now; try again", RetryAfter: retryAfter}
-		return fmt.Errorf("%w: %w", told, err)
+		return fmt.Errorf("%w: %w", refusal.Of(err), err)
 	}
 	return err
 }
