@@ -78,19 +78,17 @@ func (t *topic) entry() eventlog.Topic {
 	return tp
 }
 
-// A catalog entry's value: the topic's number and its partitions, as unsigned varints, then 1 if it
-// is deleted and 0 if not, and then the identity that it was created for. Trailing fields that are
-// 0 or empty may be missing.
-func (t *topic) value(gone bool, by string) []byte {
+// A catalog entry's value: the topic's number and its partitions, as unsigned varints, then topicLives
+// or topicDeleted, and then the identity that it was created for.
+func (t *topic) value(state byte, by string) []byte {
 	value := binary.AppendUvarint(binary.AppendUvarint(nil, uint64(t.id)), uint64(len(t.partitions)))
-	switch {
-	case gone:
-		value = append(value, 1)
-	case by != "":
-		value = append(append(value, 0), by...)
-	}
-	return value
+	return append(append(value, state), by...)
 }
+
+const (
+	topicLives   = 0
+	topicDeleted = 1
+)
 
 func (t *topic) madeBy(name string) {
 	if t.by.Store(nil); name != "" {
@@ -107,15 +105,13 @@ func loadCatalog(db *pebble.DB) (*catalog, error) {
 		}
 		name := string(e.key[1:])
 		d := decoder{rest: e.value}
-		id, partitions := uint32(d.uvarint()), int(d.uvarint())
+		id, partitions, state := uint32(d.uvarint()), int(d.uvarint()), d.byte()
 		if d.err != nil || partitions < 1 || partitions > maxPartitions {
 			return nil, fmt.Errorf("catalog entry of topic %q is damaged", name)
 		}
 		t := newTopic(id, name, partitions)
-		if len(d.rest) > 0 {
-			t.gone.Store(d.rest[0] == 1)
-			t.madeBy(string(d.rest[1:]))
-		}
+		t.gone.Store(state == topicDeleted)
+		t.madeBy(string(d.rest))
 		c.topics[name] = t
 		c.nextID = max(c.nextID, id+1)
 	}
@@ -181,7 +177,7 @@ func (l *Log) EnsureTopic(ctx context.Context, name string, partitions int) (eve
 	}
 	b := l.db.NewBatch()
 	by := eventlog.Maker(ctx)
-	_ = b.Set(catalogKey(name), t.value(false, by), nil)
+	_ = b.Set(catalogKey(name), t.value(topicLives, by), nil)
 	// An applied entry cannot be cancelled, so this waits for its commit also if the context ends:
 	// the next caller must find it.
 	x, err := l.commits.apply(ctx, b, nil)

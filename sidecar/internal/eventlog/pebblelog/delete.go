@@ -36,7 +36,7 @@ func (l *Log) DeleteTopic(ctx context.Context, name string) error {
 		return err
 	}
 	b := l.db.NewBatch()
-	_ = b.Set(catalogKey(name), t.value(true, ""), nil)
+	_ = b.Set(catalogKey(name), t.value(topicDeleted, ""), nil)
 	for _, kind := range []byte(ofTopic) {
 		prefix := topicPrefix(nil, kind, t.id)
 		_ = b.DeleteRange(prefix, after(prefix), nil)

@@ -12,7 +12,6 @@ import (
 // group's name. In its value all whole numbers are unsigned varints; the seqs of a list are written
 // as distances from the one before, so that long lists stay small.
 //
-//	version  1 byte, 1
 //	flags    1 byte: bit 0 released, bit 1 deleted
 //	number   n
 //	owner    text
@@ -20,20 +19,16 @@ import (
 //	cursor   n
 //	settled  n, then of each: first − last seq before it, last − first
 //	attempts n, then of each: the same two, attempts
-//	out      as settled; with all that follows missing in older values
+//	out      as settled
 //	out by   text
 //	unsure   as settled
-//	delays   n, then of each: seq, until as a signed varint
-//	since    signed varint; with all that follows missing in older values
-//	redrives n, then of each: seq, letter as text, attempts, until as a signed
-//	         varint, 1 for out + 2 for unsure + 4 for done
-//	left     of each delay, then of each redrive: signed varint; missing in
-//	         older values
-//	by       text; with all that follows missing in older values
+//	delays   n, then of each: seq, until and left as signed varints
+//	since    signed varint
+//	redrives n, then of each: seq, letter as text, attempts, until and left as
+//	         signed varints, 1 for out + 2 for unsure + 4 for done
+//	by       text
 //	unused   signed varint
 const (
-	epochVersion = 1
-
 	flagReleased = 1 << 0
 	flagDeleted  = 1 << 1
 )
@@ -71,7 +66,7 @@ func appendEpoch(b []byte, e *eventlog.Epoch) []byte {
 	if e.Deleted {
 		flags |= flagDeleted
 	}
-	b = append(b, epochVersion, flags)
+	b = append(b, flags)
 	b = binary.AppendUvarint(b, e.Number)
 	b = appendString(b, e.Owner)
 	b = binary.AppendUvarint(b, e.Beat)
@@ -90,6 +85,7 @@ func appendEpoch(b []byte, e *eventlog.Epoch) []byte {
 	for _, d := range e.Progress.Delays {
 		b = binary.AppendUvarint(b, d.Seq)
 		b = binary.AppendVarint(b, d.Until)
+		b = binary.AppendVarint(b, d.Left)
 	}
 	b = binary.AppendVarint(b, e.Progress.Since)
 	b = binary.AppendUvarint(b, uint64(len(e.Progress.Redrives)))
@@ -97,6 +93,7 @@ func appendEpoch(b []byte, e *eventlog.Epoch) []byte {
 		b = appendString(binary.AppendUvarint(b, r.Seq), r.Letter)
 		b = binary.AppendUvarint(b, uint64(r.Attempts))
 		b = binary.AppendVarint(b, r.Until)
+		b = binary.AppendVarint(b, r.Left)
 		var flags uint64
 		for i, is := range []bool{r.Out, r.Unsure, r.Done} {
 			if is {
@@ -104,12 +101,6 @@ func appendEpoch(b []byte, e *eventlog.Epoch) []byte {
 			}
 		}
 		b = binary.AppendUvarint(b, flags)
-	}
-	for _, d := range e.Progress.Delays {
-		b = binary.AppendVarint(b, d.Left)
-	}
-	for _, r := range e.Progress.Redrives {
-		b = binary.AppendVarint(b, r.Left)
 	}
 	b = appendString(b, e.Progress.By)
 	return binary.AppendVarint(b, e.Progress.Unused)
@@ -151,14 +142,9 @@ func (d *decoder) seqRange(before uint64) eventlog.SeqRange {
 // decodeEpoch reads what appendEpoch wrote: all but the GroupPartition.
 func decodeEpoch(value []byte) (eventlog.Epoch, error) {
 	var e eventlog.Epoch
-	if len(value) < 2 {
-		return e, fmt.Errorf("epoch: %w", errTruncated)
-	}
-	if value[0] != epochVersion {
-		return e, fmt.Errorf("epoch: version %d is not known", value[0])
-	}
-	e.Released, e.Deleted = value[1]&flagReleased != 0, value[1]&flagDeleted != 0
-	d := decoder{rest: value[2:]}
+	d := decoder{rest: value}
+	flags := d.byte()
+	e.Released, e.Deleted = flags&flagReleased != 0, flags&flagDeleted != 0
 	e.Number = d.uvarint()
 	e.Owner = d.string()
 	e.Beat, e.Progress.Cursor = d.uvarint(), d.uvarint()
@@ -172,34 +158,20 @@ func decodeEpoch(value []byte) (eventlog.Epoch, error) {
 			before = r.Last
 		}
 	}
-	if len(d.rest) > 0 { // else an older version has written it
-		e.Progress.Out = d.seqRanges()
-		e.Progress.OutBy = d.string()
-		e.Progress.Unsure = d.seqRanges()
-		for range d.count(2) {
-			e.Progress.Delays = append(e.Progress.Delays, eventlog.Delay{Seq: d.uvarint(), Until: d.varint()})
-		}
+	e.Progress.Out = d.seqRanges()
+	e.Progress.OutBy = d.string()
+	e.Progress.Unsure = d.seqRanges()
+	for range d.count(3) {
+		e.Progress.Delays = append(e.Progress.Delays, eventlog.Delay{Seq: d.uvarint(), Until: d.varint(), Left: d.varint()})
 	}
-	if len(d.rest) > 0 {
-		e.Progress.Since = d.varint()
-		for range d.count(5) {
-			r := eventlog.RedriveProgress{Seq: d.uvarint(), Letter: d.string(), Attempts: int(d.uvarint()), Until: d.varint()}
-			flags := d.uvarint()
-			r.Out, r.Unsure, r.Done = flags&1 != 0, flags&2 != 0, flags&4 != 0
-			e.Progress.Redrives = append(e.Progress.Redrives, r)
-		}
+	e.Progress.Since = d.varint()
+	for range d.count(6) {
+		r := eventlog.RedriveProgress{Seq: d.uvarint(), Letter: d.string(), Attempts: int(d.uvarint()), Until: d.varint(), Left: d.varint()}
+		flags := d.uvarint()
+		r.Out, r.Unsure, r.Done = flags&1 != 0, flags&2 != 0, flags&4 != 0
+		e.Progress.Redrives = append(e.Progress.Redrives, r)
 	}
-	if len(d.rest) > 0 {
-		for i := range e.Progress.Delays {
-			e.Progress.Delays[i].Left = d.varint()
-		}
-		for i := range e.Progress.Redrives {
-			e.Progress.Redrives[i].Left = d.varint()
-		}
-	}
-	if len(d.rest) > 0 {
-		e.Progress.By, e.Progress.Unused = d.string(), d.varint()
-	}
+	e.Progress.By, e.Progress.Unused = d.string(), d.varint()
 	if d.err != nil {
 		return e, fmt.Errorf("epoch: %w", d.err)
 	}

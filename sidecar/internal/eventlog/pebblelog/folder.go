@@ -30,9 +30,8 @@ const (
 	tempSuffix   = ".tmp"
 )
 
-// formatVersion is what this program writes and the highest that it reads. Raise it with any change
-// that an older program would misread.
-const formatVersion = 1
+// formatNumber is the format of all that the folder has. A folder of another format is refused.
+const formatNumber = 1
 
 const formatProgram = "sluice"
 
@@ -51,15 +50,15 @@ func (e *ForeignFolderError) Error() string {
 	return fmt.Sprintf("%s is not empty and not a Sluice data folder; choose an empty or new folder with --data-dir", e.Dir)
 }
 
-// NewerFormatError refuses a folder that a later version has written.
-type NewerFormatError struct {
+// FormatError refuses a folder whose format is another one.
+type FormatError struct {
 	Dir    string
 	Format int
 }
 
-func (e *NewerFormatError) Error() string {
-	return fmt.Sprintf("%s was written by a newer Sluice (format %d, this program knows %d); upgrade sluice or choose another --data-dir",
-		e.Dir, e.Format, formatVersion)
+func (e *FormatError) Error() string {
+	return fmt.Sprintf("%s has format %d, and this program reads and writes format %d; run the version of Sluice that wrote it, or choose another --data-dir",
+		e.Dir, e.Format, formatNumber)
 }
 
 // checkOwned returns an error unless the folder is a data folder or empty, so that Open leaves not
@@ -96,16 +95,16 @@ func openFormat(fsys vfs.FS, dir string) (format, error) {
 		return format{}, fmt.Errorf("%s is damaged (%w); restore it from a backup or choose another --data-dir", fsys.PathJoin(dir, formatFile), err)
 	}
 	switch {
-	case f.Program != formatProgram || f.Format < 1:
+	case f.Program != formatProgram:
 		return format{}, &ForeignFolderError{Dir: dir}
-	case f.Format > formatVersion:
-		return format{}, &NewerFormatError{Dir: dir, Format: f.Format}
+	case f.Format != formatNumber:
+		return format{}, &FormatError{Dir: dir, Format: f.Format}
 	}
 	return f, nil
 }
 
 func createFormat(fsys vfs.FS, dir string) (format, error) {
-	f := format{Program: formatProgram, Format: formatVersion, StoreID: uuid.NewString(), Created: time.Now().UTC()}
+	f := format{Program: formatProgram, Format: formatNumber, StoreID: uuid.NewString(), Created: time.Now().UTC()}
 	text, err := json.Marshal(f)
 	if err == nil {
 		err = writeWhole(fsys, dir, formatFile, append(text, '\n'))

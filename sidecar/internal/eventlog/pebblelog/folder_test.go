@@ -67,17 +67,26 @@ func TestFormatOfAnotherProgramIsRefused(t *testing.T) {
 	refused(t, dir, new(*ForeignFolderError), "--data-dir")
 }
 
-func TestNewerFormatIsRefused(t *testing.T) {
-	dir := t.TempDir()
-	writeFile(t, dir, formatFile, `{"program":"sluice","format":2,"of":"the future"}`)
-	refused(t, dir, new(*NewerFormatError), "newer", "format 2", "upgrade sluice", "--data-dir")
+func TestAnotherFormatIsRefusedAndLeftAlone(t *testing.T) {
+	for _, number := range []string{"0", "2"} {
+		dir := t.TempDir()
+		text := `{"program":"sluice","format":` + number + `,"of":"another version"}`
+		writeFile(t, dir, formatFile, text)
+		refused(t, dir, new(*FormatError), "format "+number, "format 1", "run the version", "--data-dir")
+		if now, err := os.ReadFile(filepath.Join(dir, formatFile)); err != nil || string(now) != text {
+			t.Errorf("%s now has %q, %v", formatFile, now, err)
+		}
+		if entries, _ := os.ReadDir(dir); len(entries) > 2 { // FORMAT and LOCK
+			t.Errorf("the folder now holds %v", entries)
+		}
+	}
 }
 
 func TestDamagedFormatIsRefused(t *testing.T) {
 	dir := t.TempDir()
 	writeFile(t, dir, formatFile, `{"program":`)
-	var any error
-	refused(t, dir, &any, "damaged", "--data-dir")
+	var damaged error
+	refused(t, dir, &damaged, "damaged", "--data-dir")
 }
 
 func writeFile(t *testing.T, dir, name, text string) {

@@ -7,14 +7,14 @@ import (
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog"
 )
 
-// The layout of the store, format 1. A key is one letter for the kind of entry, then its parts
+// The layout of the store. A key is one letter for the kind of entry, then its parts
 // without separators. Topics are interned: t is the topic's number, 4 bytes. Whole numbers in keys
 // are big-endian, so that the order of the bytes is the order of the numbers: partition p 2 bytes,
 // seq 8, times 8 with the sign bit flipped. Text in the middle of a key (key, group) is escaped and
 // terminated, see appendText; text at its end stands as it is.
 //
 //	kind  key                     value
-//	t     name                    catalog: topic number, partitions; 1 if it is deleted
+//	t     name                    the topic's number, partitions and state (catalog.go)
 //	e     t p seq                 the event (record.go)
 //	i     t id                    where the id is, or what remains of it (index.go)
 //	s     t ts id                 p seq: the (ts, id) order

@@ -80,7 +80,7 @@ type Log struct {
 var _ eventlog.Log = (*Log)(nil)
 
 // Open opens the log in a folder. It refuses a folder with a *ForeignFolderError, a
-// *NewerFormatError or a *LockedError, each with a hint.
+// *FormatError or a *LockedError, each with a hint.
 func Open(o Options) (*Log, error) {
 	if o.Logger == nil {
 		o.Logger = slog.Default()

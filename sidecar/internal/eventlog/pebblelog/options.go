@@ -13,7 +13,7 @@ func tuning(fsys vfs.FS, h *health) *pebble.Options {
 		FS:     fsys,
 		Logger: h,
 		// With sync chunks recovery can tell a torn end of the log from damage in its middle.
-		// Pinned: a newer Pebble must not raise it without a new formatVersion.
+		// Pinned: a newer Pebble must not raise it without a new formatNumber.
 		FormatMajorVersion: pebble.FormatWALSyncChunks,
 		// A memtable holds a few seconds of appends. Pebble starts with 256 KiB and doubles, so an
 		// idle sidecar does not pay for it. Up to three exist while flushes lag behind.

@@ -13,10 +13,9 @@ import (
 // The value of an event's entry; topic, partition and seq are in its key. n is an unsigned and z a
 // zigzag varint, text is n and that many bytes.
 //
-//	version  1 byte: 1, 2 for an event with a ttl, or 3 for one that is scheduled
-//	flags    1 byte: bit 0 the payload is binary
-//	ttl      n, from version 2 on; in version 3 0 where there is none
-//	due      z, in version 3 alone
+//	flags    1 byte: bit 0 the payload is binary, 1 it has a ttl, 2 it is scheduled
+//	ttl      n, where there is one
+//	due      z, of a scheduled event
 //	ts       z
 //	accepted z, relative to ts: most publishers let the sidecar set ts
 //	id       text
@@ -27,10 +26,9 @@ import (
 //	caused   n, then each, text
 //	payload  the rest
 const (
-	recordVersion    = 1
-	recordVersionTTL = 2
-	recordVersionDue = 3
-	flagBinary       = 1 << 0
+	flagBinary = 1 << iota
+	flagTTL
+	flagDue
 )
 
 var errTruncated = errors.New("it ends too early")
@@ -41,14 +39,18 @@ func appendRecord(b []byte, r *eventlog.Record) []byte {
 	if r.Binary {
 		flags |= flagBinary
 	}
-	switch {
-	case r.DeliverAt != 0:
-		b = binary.AppendUvarint(append(b, recordVersionDue, flags), uint64(r.TTLMS))
+	if r.TTLMS != 0 {
+		flags |= flagTTL
+	}
+	if r.DeliverAt != 0 {
+		flags |= flagDue
+	}
+	b = append(b, flags)
+	if r.TTLMS != 0 {
+		b = binary.AppendUvarint(b, uint64(r.TTLMS))
+	}
+	if r.DeliverAt != 0 {
 		b = binary.AppendVarint(b, r.DeliverAt)
-	case r.TTLMS > 0:
-		b = binary.AppendUvarint(append(b, recordVersionTTL, flags), uint64(r.TTLMS))
-	default:
-		b = append(b, recordVersion, flags)
 	}
 	b = binary.AppendVarint(b, r.TS)
 	b = binary.AppendVarint(b, r.AcceptedAt-r.TS)
@@ -79,17 +81,10 @@ func appendStrings(b []byte, list []string) []byte {
 
 // decodeRecord reads an event's value. The record keeps nothing of value.
 func decodeRecord(topic string, partition int, seq uint64, value []byte) (*eventlog.Record, error) {
-	if len(value) < 2 {
-		return nil, fmt.Errorf("event %s/%d/%d: %w", topic, partition, seq, errTruncated)
-	}
-	if value[0] < recordVersion || value[0] > recordVersionDue {
-		return nil, fmt.Errorf("event %s/%d/%d: record version %d is not known", topic, partition, seq, value[0])
-	}
-	flags := value[1]
-	d := decoder{rest: value[2:]}
+	d := decoder{rest: value}
 	r := &eventlog.Record{}
 	r.Topic, r.Partition, r.Seq = topic, partition, seq
-	r.TTLMS, r.DeliverAt = d.versioned(value[0])
+	r.Binary, r.TTLMS, r.DeliverAt = d.recordStart()
 	r.TS = d.varint()
 	r.AcceptedAt = d.varint() + r.TS
 	r.ID, r.Key, r.SID = d.string(), d.string(), d.string()
@@ -103,33 +98,30 @@ func decodeRecord(topic string, partition int, seq uint64, value []byte) (*event
 	if d.err != nil {
 		return nil, fmt.Errorf("event %s/%d/%d: %w", topic, partition, seq, d.err)
 	}
-	r.Binary = flags&flagBinary != 0
 	r.Payload = bytes.Clone(d.rest)
 	return r, nil
 }
 
 // identityOf is the id and the key in an event's value.
 func identityOf(value []byte) (id, key string, err error) {
-	if len(value) < 2 {
-		return "", "", errTruncated
-	}
-	d := decoder{rest: value[2:]}
-	d.versioned(value[0])
+	d := decoder{rest: value}
+	d.recordStart()
 	d.varint()
 	d.varint()
 	id, key = d.string(), d.string()
 	return id, key, d.err
 }
 
-// versioned reads what only later versions have.
-func (d *decoder) versioned(version byte) (ttl, due int64) {
-	if version >= recordVersionTTL {
+// recordStart reads the flags and what they announce.
+func (d *decoder) recordStart() (isBinary bool, ttl, due int64) {
+	flags := d.byte()
+	if flags&flagTTL != 0 {
 		ttl = int64(d.uvarint())
 	}
-	if version >= recordVersionDue {
+	if flags&flagDue != 0 {
 		due = d.varint()
 	}
-	return ttl, due
+	return flags&flagBinary != 0, ttl, due
 }
 
 // decoder reads varints and texts off the front of rest. After an error rest is nil, so that it
@@ -145,6 +137,16 @@ func (d *decoder) skip(n int) {
 		return
 	}
 	d.rest = d.rest[n:]
+}
+
+func (d *decoder) byte() byte {
+	if len(d.rest) == 0 {
+		d.skip(0)
+		return 0
+	}
+	b := d.rest[0]
+	d.rest = d.rest[1:]
+	return b
 }
 
 func (d *decoder) uvarint() uint64 {

@@ -51,15 +51,15 @@ func TestRecordRoundTrip(t *testing.T) {
 	})
 }
 
-// Events without a ttl are written as they were before there were ttls.
-func TestRecordsWithoutTTL(t *testing.T) {
+// What is on disk cannot change without another formatNumber.
+func TestRecordIsFixed(t *testing.T) {
 	r := &eventlog.Record{AcceptedAt: 5}
 	r.Topic, r.Partition, r.Seq, r.ID, r.TS, r.Payload = "t", 3, 7, "id", 4, []byte("1")
-	old := []byte{1, 0, 8, 2, 2, 'i', 'd', 0, 0, 0, 0, 0, '1'}
-	if got := appendRecord(nil, r); !bytes.Equal(got, old) {
-		t.Errorf("%v is written; want %v", got, old)
+	stored := []byte{0, 8, 2, 2, 'i', 'd', 0, 0, 0, 0, 0, '1'}
+	if got := appendRecord(nil, r); !bytes.Equal(got, stored) {
+		t.Errorf("%v is written; want %v", got, stored)
 	}
-	if got, err := decodeRecord("t", 3, 7, old); err != nil || !reflect.DeepEqual(got, r) {
+	if got, err := decodeRecord("t", 3, 7, stored); err != nil || !reflect.DeepEqual(got, r) {
 		t.Errorf("%+v is read, %v; want %+v", got, err, r)
 	}
 }
@@ -76,10 +76,10 @@ func FuzzDecodeRecord(f *testing.F) {
 		f.Add(whole[:i])
 	}
 	f.Add(whole)
-	f.Add([]byte{2, 0, 0})
+	f.Add([]byte{flagTTL, 0, 0})
 	r.TTLMS = 300
 	f.Add(appendRecord(nil, r))
-	f.Add(append(bytes.Clone(whole[:2]), bytes.Repeat([]byte{0xff}, 12)...))
+	f.Add(append(bytes.Clone(whole[:1]), bytes.Repeat([]byte{0xff}, 12)...))
 	f.Fuzz(func(t *testing.T, value []byte) {
 		r, err := decodeRecord("t", 1, 2, value)
 		if err != nil {
@@ -90,23 +90,6 @@ func FuzzDecodeRecord(f *testing.F) {
 			t.Errorf("%+v became %+v, %v", r, again, err)
 		}
 	})
-}
-
-// TestOlderEpoch: the value of an older version ends before whom the group was made for, and that
-// of one before it before what is left of delays.
-func TestOlderEpoch(t *testing.T) {
-	e := eventlog.Epoch{Progress: eventlog.Progress{By: "x", Unused: 1, Delays: []eventlog.Delay{{Seq: 3, Until: 7, Left: 1}},
-		Redrives: []eventlog.RedriveProgress{{Seq: 2, Letter: "a", Until: 8, Left: 1}}}}
-	value := appendEpoch(nil, &e)
-	value = value[:len(value)-3]
-	e.Progress.By, e.Progress.Unused = "", 0
-	if got, err := decodeEpoch(value); err != nil || !reflect.DeepEqual(got, e) {
-		t.Errorf("got %+v, %v; want %+v", got, err, e)
-	}
-	e.Progress.Delays[0].Left, e.Progress.Redrives[0].Left = 0, 0
-	if got, err := decodeEpoch(value[:len(value)-2]); err != nil || !reflect.DeepEqual(got, e) {
-		t.Errorf("got %+v, %v; want %+v", got, err, e)
-	}
 }
 
 // FuzzDecodeEntries: the same for the smaller values and an epoch's key.
