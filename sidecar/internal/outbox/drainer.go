@@ -83,7 +83,7 @@ func (d *Drainer) Run(ctx context.Context) error {
 	}
 	db := client.Database(d.database)
 	d.outbox = db.Collection(d.cfg.Collection)
-	d.owner.store = mongoOwner{db.Collection(d.cfg.Collection + "_owner"), db.Collection(d.cfg.Collection + "_leases")}
+	d.owner.store = mongoOwner{db.Collection(d.cfg.Collection + "_owner")}
 	ctx, refuse := context.WithCancel(ctx)
 	defer refuse()
 	grace, cancel := context.WithCancel(context.WithoutCancel(ctx))

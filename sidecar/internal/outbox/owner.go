@@ -32,12 +32,7 @@ type ownerStore interface {
 	write(ctx context.Context, was, now owner) (_ owner, ok bool, _ error)
 }
 
-const (
-	anyBeat = -1
-	// earlierVersion is the Log of an outbox whose sidecars have an earlier version, which divided
-	// it by leases in the outbox's own database.
-	earlierVersion = "earlier version"
-)
+const anyBeat = -1
 
 // renewWithin is the part of the lease time within which an owner renews or stops. The rest is a
 // margin for clocks that run at different speeds.
@@ -153,16 +148,11 @@ func (o *ownership) acquire(ctx context.Context, mine owner, began time.Time) (_
 			o.seen, o.since = was, o.clock.Now()
 		}
 		switch {
-		case moved && was.Log == earlierVersion:
-			return owner{}, false, fmt.Errorf("sidecars of an earlier version drain it (%s), by leases that this version does not know: %w", was.Node, errAlive)
 		case moved:
 			return owner{}, false, fmt.Errorf("the sidecar %q drains it into another log, and only sidecars on one shared store can share an outbox: %w", was.Node, errAlive)
 		case began.Sub(o.since) < max(o.lease, time.Duration(was.Lease)*time.Millisecond):
 			return owner{}, false, fmt.Errorf("it is drained into another log by the sidecar %q, unless that is silent for a lease", was.Node)
 		}
-	}
-	if was.Log == earlierVersion {
-		was = owner{}
 	}
 	got, ok, err := o.store.write(ctx, was, mine)
 	if err == nil && !ok {

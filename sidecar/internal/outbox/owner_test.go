@@ -12,7 +12,6 @@ import (
 	"testing/synctest"
 	"time"
 
-	"go.mongodb.org/mongo-driver/v2/bson"
 	"pgregory.net/rapid"
 
 	"github.com/sluice-bus/sluice/internal/clock"
@@ -325,7 +324,7 @@ func TestRefused(t *testing.T) {
 func TestOwnerStore(t *testing.T) {
 	a := newApp(t)
 	db := a.coll.Database()
-	store := mongoOwner{db.Collection("outbox_owner"), db.Collection("outbox_leases")}
+	store := mongoOwner{db.Collection("outbox_owner")}
 	ctx := t.Context()
 	if o, err := store.find(ctx); err != nil || o != (owner{}) {
 		t.Fatalf("%+v, %v", o, err)
@@ -362,46 +361,6 @@ func TestOwnerStore(t *testing.T) {
 		}
 		last = got
 	}
-}
-
-// TestEarlierVersion: the drainer waits whether one that goes by leases is at work, and gives up if
-// it is.
-func TestEarlierVersion(t *testing.T) {
-	t.Parallel()
-	a := newApp(t)
-	leases := a.coll.Database().Collection("outbox_leases")
-	ctx := t.Context()
-	_, err := leases.InsertMany(ctx, []bson.D{
-		{{Key: "_id", Value: "drainer/x"}, {Key: "drainer", Value: "x"}, {Key: "name", Value: "old-node"}, {Key: "beat", Value: int64(7)}},
-		{{Key: "_id", Value: "drainer/y"}, {Key: "left", Value: true}, {Key: "drainer", Value: "y"}, {Key: "name", Value: "left"}, {Key: "beat", Value: int64(9)}},
-		{{Key: "_id", Value: "3/1"}, {Key: "shard", Value: 3}, {Key: "epoch", Value: int64(1)}, {Key: "owner", Value: "x"}},
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	c := a.config()
-	d, err := New(c)
-	if err != nil {
-		t.Fatal(err)
-	}
-	stop, cancel := context.WithCancel(ctx)
-	beating := make(chan struct{})
-	go func() {
-		defer close(beating)
-		for stop.Err() == nil {
-			_, _ = leases.UpdateOne(ctx, byID("drainer/x"), bson.D{{Key: "$inc", Value: bson.D{{Key: "beat", Value: 1}}}})
-			clock.System().Sleep(stop, testLease/8)
-		}
-	}()
-	err = d.Run(ctx)
-	cancel()
-	<-beating
-	if !errors.Is(err, errAlive) || !strings.Contains(err.Error(), "earlier version drain it (old-node)") {
-		t.Fatalf("ends with %v", err)
-	}
-	a.insert(many(0, 20)...)
-	a.start()
-	a.untilStatus(statusDone, 20)
 }
 
 // The placing never changes: others would go by another one.

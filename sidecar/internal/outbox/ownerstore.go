@@ -3,7 +3,6 @@ package outbox
 import (
 	"context"
 	"errors"
-	"strings"
 
 	"github.com/google/uuid"
 	"go.mongodb.org/mongo-driver/v2/bson"
@@ -15,8 +14,7 @@ import (
 //
 //	{_id: "owner", outbox, log, node, lease, beat}
 type mongoOwner struct {
-	coll   *mongo.Collection // <outbox>_owner
-	leases *mongo.Collection // <outbox>_leases, of earlier versions
+	coll *mongo.Collection // <outbox>_owner
 }
 
 func byID(id any) bson.D { return bson.D{{Key: fieldID, Value: id}} }
@@ -26,32 +24,8 @@ const ownerID = "owner"
 func (m mongoOwner) find(ctx context.Context) (o owner, err error) {
 	err = m.coll.FindOne(ctx, byID(ownerID)).Decode(&o)
 	if errors.Is(err, mongo.ErrNoDocuments) {
-		return m.findEarlier(ctx)
+		return owner{}, nil
 	}
-	return o, err
-}
-
-// findEarlier describes the drainers of earlier versions that have not left, as one owner.
-func (m mongoOwner) findEarlier(ctx context.Context) (o owner, err error) {
-	var drainers []struct {
-		Name string
-		Beat int64
-	}
-	exists, left := bson.D{{Key: "$exists", Value: true}}, bson.D{{Key: "$ne", Value: true}}
-	cursor, err := m.leases.Find(ctx, bson.D{{Key: "drainer", Value: exists}, {Key: "left", Value: left}})
-	if err == nil {
-		err = cursor.All(ctx, &drainers)
-	}
-	var server mongo.ServerError
-	if errors.As(err, &server) && server.HasErrorCode(codeUnauthorized) {
-		return owner{}, nil // a role that exists for this version only
-	}
-	var names []string
-	for _, d := range drainers {
-		o.Log, o.Beat = earlierVersion, o.Beat+d.Beat
-		names = append(names, d.Name)
-	}
-	o.Node = strings.Join(names, ", ")
 	return o, err
 }
 
