@@ -19,9 +19,6 @@ func (c *Control) apply(ctx context.Context, u xds.Update) error {
 	if u.Type == policypb.PeerCredentialType {
 		return c.vouched(u)
 	}
-	if u.Type == policypb.PolicyPackType {
-		c.heard.Store(true)
-	}
 	if u.Type == peersType && u.Whole { // refused or not
 		c.mu.Lock()
 		c.peersKnown = true
@@ -97,11 +94,14 @@ func (c *Control) notBefore(u xds.Update) (policypb.Revision, error) {
 	c.mu.Lock()
 	has := c.revision
 	c.mu.Unlock()
-	given, err := policypb.ParseRevision(u.Version)
-	switch {
-	case u.Type == peersType || err != nil: // an older control plane has no revisions
+	if u.Type == peersType {
 		return has, nil
-	case given.Compare(has) < 0:
+	}
+	given, err := policypb.ParseRevision(u.Version)
+	if err != nil {
+		return has, err
+	}
+	if given.Compare(has) < 0 {
 		return has, fmt.Errorf("%w: the policies are of revision %v, below %v, which was in force here; "+
 			"if they are right, as after their store was restored from a backup: sluice policy new-series", xds.ErrLater, given, has)
 	}

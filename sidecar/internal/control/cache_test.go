@@ -13,9 +13,7 @@ import (
 
 	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
 	"google.golang.org/protobuf/proto"
-	"google.golang.org/protobuf/types/known/anypb"
 
-	"github.com/sluice-bus/sluice/internal/policypb"
 	"github.com/sluice-bus/sluice/sidecar/internal/xds"
 	"github.com/sluice-bus/sluice/sidecar/internal/xds/xdstest"
 )
@@ -113,7 +111,7 @@ func TestNothingIsSavedBeforeAllIsKnown(t *testing.T) {
 	if s.version("t") != 8 {
 		t.Error("a policy is in force before all are known")
 	}
-	whole := xds.Update{Type: packType, Whole: true}
+	whole := xds.Update{Version: "0/0", Type: packType, Whole: true}
 	if err := s.apply(context.Background(), whole); err != nil {
 		t.Fatal(err)
 	}
@@ -136,13 +134,13 @@ func update(t testing.TB, p settled) xds.Update {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return xds.Update{Type: packType, Resources: []xds.Resource{{Name: packName(p.name), Version: "v", Body: body}}}
+	return xds.Update{Version: "0/0", Type: packType, Resources: []xds.Resource{{Name: packName(p.name), Version: "v", Body: body}}}
 }
 
 // noPeers says that there are none.
 func noPeers(t testing.TB, s *sidecar) {
 	t.Helper()
-	if err := s.apply(context.Background(), xds.Update{Type: peersType, Whole: true}); err != nil {
+	if err := s.apply(context.Background(), xds.Update{Version: "0/0", Type: peersType, Whole: true}); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -173,7 +171,7 @@ func smallCache(t testing.TB, dir string) []byte {
 	if err != nil {
 		t.Fatal(err)
 	}
-	u := xds.Update{Type: peersType, Whole: true, Resources: []xds.Resource{{Name: "replay-peers/0", Version: "v", Body: body}}}
+	u := xds.Update{Version: "0/0", Type: peersType, Whole: true, Resources: []xds.Resource{{Name: "replay-peers/0", Version: "v", Body: body}}}
 	if err := s.apply(context.Background(), u); err != nil {
 		t.Fatal(err)
 	}
@@ -334,45 +332,4 @@ func TestSavesAreHeldTogetherAndTriedAgain(t *testing.T) {
 			t.Error("not saved in time")
 		}
 	})
-}
-
-// A cache of before there were packs acts, until a control plane says what there is.
-func TestACacheOfSinglePolicies(t *testing.T) {
-	out := &discoveryv3.DeltaDiscoveryResponse{SystemVersionInfo: "0/7"}
-	for name, m := range map[string]proto.Message{
-		"t":    &policypb.TopicPolicy{Name: "t", Version: 2, Settings: settingsOf(2)},
-		"none": &policypb.TopicPolicy{Name: "none", Absent: true},
-		"gone": &policypb.TopicPolicy{Name: "gone", Version: 5, Settings: settingsOf(5)},
-		"*":    &policypb.GlobPolicy{Name: "*", Version: 1, Settings: settingsOf(1)},
-	} {
-		body, err := anypb.New(m)
-		if err != nil {
-			t.Fatal(err)
-		}
-		out.Resources = append(out.Resources, &discoveryv3.Resource{Name: name, Version: "v", Resource: body})
-	}
-	dir := t.TempDir()
-	if err := writeCache(filepath.Join(dir, fileName), out); err != nil {
-		t.Fatal(err)
-	}
-	p := newPlane(t)
-	for range 2 {
-		s := start(t, p, in(dir))
-		if s.version("t") != 2 || s.version("none") != 1 || s.version("gone") != 5 || s.version("x") != 1 || !s.Cached() {
-			t.Errorf("in force: %+v", s.Policies().Load().List())
-		}
-		s.mu.Lock()
-		s.touch() // so that it is kept as packs
-		s.mu.Unlock()
-		s.stop()
-	}
-	p.put(map[string]int64{"*": 3, "t": 4})
-	p.Version("0/8")
-	p.Start()
-	s := start(t, p, in(dir))
-	s.sync(t)
-	xdstest.Soon(t, "what the control plane has", func() bool { return s.version("t") == 4 && s.version("gone") == 3 })
-	if n := len(s.Policies().Load().List()); n != 2 {
-		t.Errorf("in force: %+v", s.Policies().Load().List())
-	}
 }

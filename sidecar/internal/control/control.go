@@ -38,9 +38,6 @@ const (
 	// introduceEvery is the interval of the checks whether the node has changed since the control
 	// plane was told.
 	introduceEvery = time.Second
-	// answerWithin is how long a control plane may send no policies before it counts as an earlier
-	// version without packs.
-	answerWithin = 10 * time.Second
 	// maxSettingsRead bounds the parsed contents of policies that are remembered.
 	maxSettingsRead = 4096
 )
@@ -102,8 +99,6 @@ type Control struct {
 	peers   atomic.Pointer[[]Peer]
 	synced  chan struct{} // closed when this process has received the policies
 	changed pause.Wake    // there is something to save
-	// heard says that this process has received policies, accepted or not.
-	heard atomic.Bool
 
 	mu sync.Mutex
 	// held has the accepted resources, by type and name.
@@ -235,30 +230,17 @@ func (c *Control) Farewell(ctx context.Context) error {
 	return c.client.Say(ctx, peersType, node)
 }
 
-// tellIfEarlier logs once that the control plane is of an earlier version, and reports whether it
-// is.
-func (c *Control) tellIfEarlier(now time.Time) bool {
-	state := c.client.State()
-	if c.heard.Load() || !state.Connected || now.Sub(state.Since) < answerWithin {
-		return false
-	}
-	c.cfg.Logger.Error("the control plane sends no policies: it is of an earlier version, and must be upgraded before its sidecars; the policies in force stay",
-		"address", c.cfg.Address)
-	return true
-}
-
 // introduce tells the control plane the write concerns that the store does not meet, and the store
 // once it is known: a shared one may be reached only after the stream was opened.
 func (c *Control) introduce(ctx context.Context) error {
 	tick := time.NewTicker(introduceEvery)
 	defer tick.Stop()
-	for warned := false; ; {
+	for {
 		select {
 		case <-ctx.Done():
 			return nil
 		case <-tick.C:
 		}
-		warned = warned || c.tellIfEarlier(time.Now())
 		told, is := c.told.Load(), c.node()
 		switch store := "store_id"; {
 		case told == nil || !c.client.Connected() || proto.Equal(told, is):

@@ -76,25 +76,6 @@ func TestPoliciesMoveBetweenPacks(t *testing.T) {
 	}
 }
 
-// A control plane of before there were packs is silent on them.
-func TestAnEarlierControlPlaneIsToldOf(t *testing.T) {
-	p := plane{xdstest.New(t, packType, peersType)}
-	p.Silent(packType)
-	p.Start()
-	s := start(t, p, nil)
-	xdstest.Soon(t, "a connection", s.client.Connected)
-	if s.tellIfEarlier(time.Now()) {
-		t.Error("not waited for")
-	}
-	if !s.tellIfEarlier(time.Now().Add(answerWithin)) {
-		t.Error("not noticed")
-	}
-	s.stop()
-	if !strings.Contains(s.logged.String(), "it is of an earlier version") {
-		t.Errorf("logged %s", s.logged)
-	}
-}
-
 func TestRefusedUpdateChangesNothing(t *testing.T) {
 	p := newPlane(t)
 	p.put(map[string]int64{"*": 1, "a*": 1, "b*": 1, "t": 1})
@@ -278,7 +259,7 @@ func BenchmarkChange(b *testing.B) {
 
 // BenchmarkStart puts 10,000 policies in force at a start, which have 150 different settings.
 func BenchmarkStart(b *testing.B) {
-	update := xds.Update{Type: packType, Whole: true}
+	update := xds.Update{Version: "0/0", Type: packType, Whole: true}
 	for at := 0; at < 10_000; at += 64 {
 		var pack []settled
 		for i := range 64 {

@@ -1,9 +1,11 @@
 package control
 
 import (
+	"bytes"
 	"context"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"google.golang.org/protobuf/proto"
@@ -55,7 +57,7 @@ func FuzzApply(f *testing.F) {
 			}
 		}
 		before := s.Policies().Load()
-		u := xds.Update{Type: []string{packType, peersType}[which%2], Resources: []xds.Resource{
+		u := xds.Update{Version: "0/0", Type: []string{packType, peersType}[which%2], Resources: []xds.Resource{
 			{Name: name1, Version: "1", Body: body1}, {Name: name2, Version: "1", Body: body2}}}
 		err := s.apply(ctx, u)
 		switch {
@@ -70,11 +72,12 @@ func FuzzApply(f *testing.F) {
 
 // FuzzCache reads a file with any bytes behind a right checksum, and any bytes at all.
 func FuzzCache(f *testing.F) {
+	const header = cacheKind + cacheFormat + "\n"
 	data := smallCache(f, f.TempDir())
 	f.Add(data)
-	f.Add(data[len(cacheHeader)+32:])
+	f.Add(data[len(header)+32:])
 	f.Fuzz(func(t *testing.T, data []byte) {
-		if _, err := decodeCache(data); err == nil && string(data[:len(cacheHeader)]) != cacheHeader {
+		if _, err := decodeCache(data); err == nil && string(data[:len(header)]) != header {
 			t.Fatal("taken without the header")
 		}
 		kept, err := decodeContent(data)
@@ -89,8 +92,7 @@ func FuzzCache(f *testing.F) {
 	})
 }
 
-// A cache of another version of the program, with something in it that this one refuses, is ignored
-// as a whole.
+// A cache with something in it that is refused is ignored as a whole.
 func TestACacheWithABadPolicyIsIgnored(t *testing.T) {
 	bad := policyOf("a*", 2)
 	bad.settings.Partitions = proto.Int64(-5)
@@ -111,6 +113,24 @@ func TestACacheWithABadPolicyIsIgnored(t *testing.T) {
 		t.Error("half of a cache acts")
 	}
 	if _, err := os.Stat(filepath.Join(dir, fileName)); err != nil {
+		t.Errorf("it should stay until there is another: %v", err)
+	}
+}
+
+// A cache of another format is ignored, and the log names both formats.
+func TestACacheOfAnotherFormatIsIgnored(t *testing.T) {
+	dir := t.TempDir()
+	_, rest, _ := bytes.Cut(smallCache(t, dir), []byte("\n"))
+	text := append([]byte(cacheKind+"2\n"), rest...)
+	path := filepath.Join(dir, fileName)
+	if err := os.WriteFile(path, text, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	next := open(t, plane{newAway()}, in(dir))
+	if logged := next.logged.String(); next.Cached() || !strings.Contains(logged, `it has format \"2\", and this program reads and writes format \"1\"`) {
+		t.Errorf("taken, or logged as %s", logged)
+	}
+	if now, err := os.ReadFile(path); err != nil || !bytes.Equal(now, text) {
 		t.Errorf("it should stay until there is another: %v", err)
 	}
 }

@@ -1,7 +1,6 @@
 package control
 
 import (
-	"fmt"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -61,32 +60,5 @@ func TestPoliciesNeverGoBack(t *testing.T) {
 	s.stop()
 	if kept, err := readCache(filepath.Join(dir, fileName)); err != nil || kept.revision != (policypb.Revision{Series: 7, Number: 1}) || kept.version("t") != 3 {
 		t.Errorf("kept %+v, %v", kept, err)
-	}
-}
-
-// Caches and control planes of before there were revisions are taken as they are.
-func TestWithoutRevisions(t *testing.T) {
-	p := newPlane(t)
-	p.put(map[string]int64{"*": 1})
-	p.Start()
-	dir := t.TempDir()
-	s := start(t, p, in(dir))
-	s.sync(t)
-	s.stop()
-	kept, err := readCache(filepath.Join(dir, fileName))
-	if err != nil {
-		t.Fatal(err)
-	}
-	before := contentOf("i0", policypb.Revision{}, kept.held)
-	before.SystemVersionInfo = ""
-	if err := writeCache(filepath.Join(dir, fileName), before); err != nil {
-		t.Fatal(err)
-	}
-	for i, version := range []string{"0/3", "12", "0/3"} {
-		p.put(map[string]int64{"*": int64(i + 2)})
-		p.Version(version)
-		s = start(t, p, in(dir))
-		xdstest.Soon(t, fmt.Sprintf("what comes as version %s", version), func() bool { return s.version("x") == i+2 })
-		s.stop()
 	}
 }

@@ -29,11 +29,10 @@ type Server struct {
 
 	t      testing.TB
 	caches map[string]*cachev3.LinearCache
-	silent string
 
 	mu       sync.Mutex
 	stop     func() // nil: it is away
-	version  string // of what is sent
+	version  string // of what is sent: a revision
 	requests []*discoveryv3.DeltaDiscoveryRequest
 	sent     []string
 }
@@ -45,7 +44,7 @@ func New(t testing.TB, typeURLs ...string) *Server {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := &Server{Address: "unix:" + filepath.Join(dir, "s"), t: t, caches: map[string]*cachev3.LinearCache{}}
+	s := &Server{Address: "unix:" + filepath.Join(dir, "s"), t: t, caches: map[string]*cachev3.LinearCache{}, version: "0/0"}
 	for _, typeURL := range typeURLs {
 		s.caches[typeURL] = cachev3.NewLinearCache(typeURL)
 	}
@@ -65,9 +64,6 @@ func (s *Server) Start() {
 	}
 	for typeURL, cache := range s.caches {
 		mux.Caches[typeURL] = cache
-		if typeURL == s.silent {
-			mux.Caches[typeURL] = silence{}
-		}
 	}
 	listener, err := net.Listen("unix", s.Address[len("unix:"):])
 	if err != nil {
@@ -116,16 +112,6 @@ func (s *Server) Put(typeURL string, resources map[string]proto.Message) {
 	if err := s.caches[typeURL].UpdateResources(update, remove); err != nil {
 		s.t.Fatal(err)
 	}
-}
-
-// Silent leaves requests for a type unanswered, from the next Start on.
-func (s *Server) Silent(typeURL string) { s.silent = typeURL }
-
-// silence is a cache that answers nothing.
-type silence struct{ cachev3.Cache }
-
-func (silence) CreateDeltaWatch(*cachev3.DeltaRequest, cachev3.Subscription, chan cachev3.DeltaResponse) (func(), error) {
-	return nil, nil
 }
 
 // Version sets the system_version_info of later responses.
@@ -206,9 +192,7 @@ func (c callbacks) OnStreamDeltaRequest(_ int64, r *discoveryv3.DeltaDiscoveryRe
 func (c callbacks) OnStreamDeltaResponse(_ int64, _ *discoveryv3.DeltaDiscoveryRequest, r *discoveryv3.DeltaDiscoveryResponse) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.version != "" {
-		r.SystemVersionInfo = c.version
-	}
+	r.SystemVersionInfo = c.version
 	for _, resource := range r.GetResources() {
 		c.sent = append(c.sent, resource.GetName())
 	}
