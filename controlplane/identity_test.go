@@ -89,7 +89,7 @@ func join(t *testing.T, conn *grpc.ClientConn, token, node, instance string, mor
 		about[key] = value
 	}
 	_ = stream.Send(&discovery.DeltaDiscoveryRequest{ // Recv returns the error of the stream
-		Node: &core.Node{Id: node, Metadata: &structpb.Struct{Fields: about}}, TypeUrl: policypb.GlobPolicyType, ResourceNamesSubscribe: []string{"*"},
+		Node: &core.Node{Id: node, Metadata: &structpb.Struct{Fields: about}}, TypeUrl: policypb.PolicyPackType, ResourceNamesSubscribe: []string{"*"},
 	})
 	_, err = stream.Recv()
 	return err

@@ -13,12 +13,8 @@ import (
 	"github.com/sluice-bus/sluice/internal/policy"
 )
 
-// Types of the resources, as xDS names them.
-const (
-	PolicyPackType  = "type.googleapis.com/sluice.v1.PolicyPack"
-	TopicPolicyType = "type.googleapis.com/sluice.v1.TopicPolicy"
-	GlobPolicyType  = "type.googleapis.com/sluice.v1.GlobPolicy"
-)
+// PolicyPackType is the type of the resources, as xDS names it.
+const PolicyPackType = "type.googleapis.com/sluice.v1.PolicyPack"
 
 // FromEffective converts all fields that apply to a topic.
 func FromEffective(e *policy.Effective) *Settings {

@@ -25,152 +25,12 @@ const (
 	_ = protoimpl.EnforceVersion(protoimpl.MaxVersion - 20)
 )
 
-// TopicPolicy has all fields of the topic of its name. The control plane resolves
-// inherited fields, so no resource depends on another one. The control plane does not
-// know an absent field; the sidecar uses its default.
-//
-// Clients subscribe to topics by name. A name without a policy of its own is answered
-// as removed, so that a client can tell "there is none" from "not received yet": the
-// most specific GlobPolicy applies.
-type TopicPolicy struct {
-	state protoimpl.MessageState `protogen:"open.v1"`
-	Name  string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
-	// Version is the version of the policy with this name, as in REST. It stays
-	// when only inherited values change.
-	Version int64 `protobuf:"varint,2,opt,name=version,proto3" json:"version,omitempty"`
-	// Absent said, before there were packs, that there is no policy of this name.
-	Absent        bool      `protobuf:"varint,3,opt,name=absent,proto3" json:"absent,omitempty"`
-	Settings      *Settings `protobuf:"bytes,4,opt,name=settings,proto3" json:"settings,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
-}
-
-func (x *TopicPolicy) Reset() {
-	*x = TopicPolicy{}
-	mi := &file_policypb_policy_proto_msgTypes[0]
-	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-	ms.StoreMessageInfo(mi)
-}
-
-func (x *TopicPolicy) String() string {
-	return protoimpl.X.MessageStringOf(x)
-}
-
-func (*TopicPolicy) ProtoMessage() {}
-
-func (x *TopicPolicy) ProtoReflect() protoreflect.Message {
-	mi := &file_policypb_policy_proto_msgTypes[0]
-	if x != nil {
-		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-		if ms.LoadMessageInfo() == nil {
-			ms.StoreMessageInfo(mi)
-		}
-		return ms
-	}
-	return mi.MessageOf(x)
-}
-
-// Deprecated: Use TopicPolicy.ProtoReflect.Descriptor instead.
-func (*TopicPolicy) Descriptor() ([]byte, []int) {
-	return file_policypb_policy_proto_rawDescGZIP(), []int{0}
-}
-
-func (x *TopicPolicy) GetName() string {
-	if x != nil {
-		return x.Name
-	}
-	return ""
-}
-
-func (x *TopicPolicy) GetVersion() int64 {
-	if x != nil {
-		return x.Version
-	}
-	return 0
-}
-
-func (x *TopicPolicy) GetAbsent() bool {
-	if x != nil {
-		return x.Absent
-	}
-	return false
-}
-
-func (x *TopicPolicy) GetSettings() *Settings {
-	if x != nil {
-		return x.Settings
-	}
-	return nil
-}
-
-// GlobPolicy has all fields of the topics without a policy of their own that its
-// name (a prefix and '*') matches best. Clients subscribe to all of them, with the
-// wildcard.
-type GlobPolicy struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Name          string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
-	Version       int64                  `protobuf:"varint,2,opt,name=version,proto3" json:"version,omitempty"`
-	Settings      *Settings              `protobuf:"bytes,3,opt,name=settings,proto3" json:"settings,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
-}
-
-func (x *GlobPolicy) Reset() {
-	*x = GlobPolicy{}
-	mi := &file_policypb_policy_proto_msgTypes[1]
-	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-	ms.StoreMessageInfo(mi)
-}
-
-func (x *GlobPolicy) String() string {
-	return protoimpl.X.MessageStringOf(x)
-}
-
-func (*GlobPolicy) ProtoMessage() {}
-
-func (x *GlobPolicy) ProtoReflect() protoreflect.Message {
-	mi := &file_policypb_policy_proto_msgTypes[1]
-	if x != nil {
-		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-		if ms.LoadMessageInfo() == nil {
-			ms.StoreMessageInfo(mi)
-		}
-		return ms
-	}
-	return mi.MessageOf(x)
-}
-
-// Deprecated: Use GlobPolicy.ProtoReflect.Descriptor instead.
-func (*GlobPolicy) Descriptor() ([]byte, []int) {
-	return file_policypb_policy_proto_rawDescGZIP(), []int{1}
-}
-
-func (x *GlobPolicy) GetName() string {
-	if x != nil {
-		return x.Name
-	}
-	return ""
-}
-
-func (x *GlobPolicy) GetVersion() int64 {
-	if x != nil {
-		return x.Version
-	}
-	return 0
-}
-
-func (x *GlobPolicy) GetSettings() *Settings {
-	if x != nil {
-		return x.Settings
-	}
-	return nil
-}
-
 // PolicyPack has policies of neighbouring names, in their order; all packs together
 // have all policies. Sidecars subscribe to all packs, with the wildcard. The names alone
 // decide where a pack begins, so a change of a policy changes its pack, and a change of a
-// glob changes the packs that have the policies below it. Each policy has all fields, as a
-// TopicPolicy or GlobPolicy has.
+// glob changes the packs that have the policies below it. The control plane resolves inherited
+// fields, so each policy has all of them, and no pack depends on another one. The control plane
+// does not know an absent field; the sidecar uses its default.
 type PolicyPack struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Settings are messages of type Settings, each once: most policies of a pack are
@@ -183,7 +43,7 @@ type PolicyPack struct {
 
 func (x *PolicyPack) Reset() {
 	*x = PolicyPack{}
-	mi := &file_policypb_policy_proto_msgTypes[2]
+	mi := &file_policypb_policy_proto_msgTypes[0]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -195,7 +55,7 @@ func (x *PolicyPack) String() string {
 func (*PolicyPack) ProtoMessage() {}
 
 func (x *PolicyPack) ProtoReflect() protoreflect.Message {
-	mi := &file_policypb_policy_proto_msgTypes[2]
+	mi := &file_policypb_policy_proto_msgTypes[0]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -208,7 +68,7 @@ func (x *PolicyPack) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PolicyPack.ProtoReflect.Descriptor instead.
 func (*PolicyPack) Descriptor() ([]byte, []int) {
-	return file_policypb_policy_proto_rawDescGZIP(), []int{2}
+	return file_policypb_policy_proto_rawDescGZIP(), []int{0}
 }
 
 func (x *PolicyPack) GetSettings() [][]byte {
@@ -247,7 +107,7 @@ type Settings struct {
 
 func (x *Settings) Reset() {
 	*x = Settings{}
-	mi := &file_policypb_policy_proto_msgTypes[3]
+	mi := &file_policypb_policy_proto_msgTypes[1]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -259,7 +119,7 @@ func (x *Settings) String() string {
 func (*Settings) ProtoMessage() {}
 
 func (x *Settings) ProtoReflect() protoreflect.Message {
-	mi := &file_policypb_policy_proto_msgTypes[3]
+	mi := &file_policypb_policy_proto_msgTypes[1]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -272,7 +132,7 @@ func (x *Settings) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Settings.ProtoReflect.Descriptor instead.
 func (*Settings) Descriptor() ([]byte, []int) {
-	return file_policypb_policy_proto_rawDescGZIP(), []int{3}
+	return file_policypb_policy_proto_rawDescGZIP(), []int{1}
 }
 
 func (x *Settings) GetPublish() *Settings_Publish {
@@ -360,9 +220,11 @@ func (x *Settings) GetGroups() string {
 }
 
 type PolicyPack_Policy struct {
-	state   protoimpl.MessageState `protogen:"open.v1"`
-	Name    string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
-	Version int64                  `protobuf:"varint,2,opt,name=version,proto3" json:"version,omitempty"`
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Name  string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	// Version is the version of the policy with this name, as in REST. It stays when only
+	// inherited values change.
+	Version int64 `protobuf:"varint,2,opt,name=version,proto3" json:"version,omitempty"`
 	// Settings is the index of its fields in the pack's settings.
 	Settings      uint32 `protobuf:"varint,3,opt,name=settings,proto3" json:"settings,omitempty"`
 	unknownFields protoimpl.UnknownFields
@@ -371,7 +233,7 @@ type PolicyPack_Policy struct {
 
 func (x *PolicyPack_Policy) Reset() {
 	*x = PolicyPack_Policy{}
-	mi := &file_policypb_policy_proto_msgTypes[4]
+	mi := &file_policypb_policy_proto_msgTypes[2]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -383,7 +245,7 @@ func (x *PolicyPack_Policy) String() string {
 func (*PolicyPack_Policy) ProtoMessage() {}
 
 func (x *PolicyPack_Policy) ProtoReflect() protoreflect.Message {
-	mi := &file_policypb_policy_proto_msgTypes[4]
+	mi := &file_policypb_policy_proto_msgTypes[2]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -396,7 +258,7 @@ func (x *PolicyPack_Policy) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PolicyPack_Policy.ProtoReflect.Descriptor instead.
 func (*PolicyPack_Policy) Descriptor() ([]byte, []int) {
-	return file_policypb_policy_proto_rawDescGZIP(), []int{2, 0}
+	return file_policypb_policy_proto_rawDescGZIP(), []int{0, 0}
 }
 
 func (x *PolicyPack_Policy) GetName() string {
@@ -435,7 +297,7 @@ type Settings_Publish struct {
 
 func (x *Settings_Publish) Reset() {
 	*x = Settings_Publish{}
-	mi := &file_policypb_policy_proto_msgTypes[5]
+	mi := &file_policypb_policy_proto_msgTypes[3]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -447,7 +309,7 @@ func (x *Settings_Publish) String() string {
 func (*Settings_Publish) ProtoMessage() {}
 
 func (x *Settings_Publish) ProtoReflect() protoreflect.Message {
-	mi := &file_policypb_policy_proto_msgTypes[5]
+	mi := &file_policypb_policy_proto_msgTypes[3]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -460,7 +322,7 @@ func (x *Settings_Publish) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Settings_Publish.ProtoReflect.Descriptor instead.
 func (*Settings_Publish) Descriptor() ([]byte, []int) {
-	return file_policypb_policy_proto_rawDescGZIP(), []int{3, 0}
+	return file_policypb_policy_proto_rawDescGZIP(), []int{1, 0}
 }
 
 func (x *Settings_Publish) GetRate() float64 {
@@ -522,7 +384,7 @@ type Settings_Connection struct {
 
 func (x *Settings_Connection) Reset() {
 	*x = Settings_Connection{}
-	mi := &file_policypb_policy_proto_msgTypes[6]
+	mi := &file_policypb_policy_proto_msgTypes[4]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -534,7 +396,7 @@ func (x *Settings_Connection) String() string {
 func (*Settings_Connection) ProtoMessage() {}
 
 func (x *Settings_Connection) ProtoReflect() protoreflect.Message {
-	mi := &file_policypb_policy_proto_msgTypes[6]
+	mi := &file_policypb_policy_proto_msgTypes[4]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -547,7 +409,7 @@ func (x *Settings_Connection) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Settings_Connection.ProtoReflect.Descriptor instead.
 func (*Settings_Connection) Descriptor() ([]byte, []int) {
-	return file_policypb_policy_proto_rawDescGZIP(), []int{3, 1}
+	return file_policypb_policy_proto_rawDescGZIP(), []int{1, 1}
 }
 
 func (x *Settings_Connection) GetRate() float64 {
@@ -574,7 +436,7 @@ type Settings_Backoff struct {
 
 func (x *Settings_Backoff) Reset() {
 	*x = Settings_Backoff{}
-	mi := &file_policypb_policy_proto_msgTypes[7]
+	mi := &file_policypb_policy_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -586,7 +448,7 @@ func (x *Settings_Backoff) String() string {
 func (*Settings_Backoff) ProtoMessage() {}
 
 func (x *Settings_Backoff) ProtoReflect() protoreflect.Message {
-	mi := &file_policypb_policy_proto_msgTypes[7]
+	mi := &file_policypb_policy_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -599,7 +461,7 @@ func (x *Settings_Backoff) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Settings_Backoff.ProtoReflect.Descriptor instead.
 func (*Settings_Backoff) Descriptor() ([]byte, []int) {
-	return file_policypb_policy_proto_rawDescGZIP(), []int{3, 2}
+	return file_policypb_policy_proto_rawDescGZIP(), []int{1, 2}
 }
 
 func (x *Settings_Backoff) GetMin() *durationpb.Duration {
@@ -627,7 +489,7 @@ type Settings_Fairness struct {
 
 func (x *Settings_Fairness) Reset() {
 	*x = Settings_Fairness{}
-	mi := &file_policypb_policy_proto_msgTypes[8]
+	mi := &file_policypb_policy_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -639,7 +501,7 @@ func (x *Settings_Fairness) String() string {
 func (*Settings_Fairness) ProtoMessage() {}
 
 func (x *Settings_Fairness) ProtoReflect() protoreflect.Message {
-	mi := &file_policypb_policy_proto_msgTypes[8]
+	mi := &file_policypb_policy_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -652,7 +514,7 @@ func (x *Settings_Fairness) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Settings_Fairness.ProtoReflect.Descriptor instead.
 func (*Settings_Fairness) Descriptor() ([]byte, []int) {
-	return file_policypb_policy_proto_rawDescGZIP(), []int{3, 3}
+	return file_policypb_policy_proto_rawDescGZIP(), []int{1, 3}
 }
 
 func (x *Settings_Fairness) GetBy() string {
@@ -683,7 +545,7 @@ type Settings_Delivery struct {
 
 func (x *Settings_Delivery) Reset() {
 	*x = Settings_Delivery{}
-	mi := &file_policypb_policy_proto_msgTypes[9]
+	mi := &file_policypb_policy_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -695,7 +557,7 @@ func (x *Settings_Delivery) String() string {
 func (*Settings_Delivery) ProtoMessage() {}
 
 func (x *Settings_Delivery) ProtoReflect() protoreflect.Message {
-	mi := &file_policypb_policy_proto_msgTypes[9]
+	mi := &file_policypb_policy_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -708,7 +570,7 @@ func (x *Settings_Delivery) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Settings_Delivery.ProtoReflect.Descriptor instead.
 func (*Settings_Delivery) Descriptor() ([]byte, []int) {
-	return file_policypb_policy_proto_rawDescGZIP(), []int{3, 4}
+	return file_policypb_policy_proto_rawDescGZIP(), []int{1, 4}
 }
 
 func (x *Settings_Delivery) GetRate() float64 {
@@ -762,7 +624,7 @@ type Settings_Dedupe struct {
 
 func (x *Settings_Dedupe) Reset() {
 	*x = Settings_Dedupe{}
-	mi := &file_policypb_policy_proto_msgTypes[10]
+	mi := &file_policypb_policy_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -774,7 +636,7 @@ func (x *Settings_Dedupe) String() string {
 func (*Settings_Dedupe) ProtoMessage() {}
 
 func (x *Settings_Dedupe) ProtoReflect() protoreflect.Message {
-	mi := &file_policypb_policy_proto_msgTypes[10]
+	mi := &file_policypb_policy_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -787,7 +649,7 @@ func (x *Settings_Dedupe) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Settings_Dedupe.ProtoReflect.Descriptor instead.
 func (*Settings_Dedupe) Descriptor() ([]byte, []int) {
-	return file_policypb_policy_proto_rawDescGZIP(), []int{3, 5}
+	return file_policypb_policy_proto_rawDescGZIP(), []int{1, 5}
 }
 
 func (x *Settings_Dedupe) GetWindow() *durationpb.Duration {
@@ -809,7 +671,7 @@ type Settings_Retention struct {
 
 func (x *Settings_Retention) Reset() {
 	*x = Settings_Retention{}
-	mi := &file_policypb_policy_proto_msgTypes[11]
+	mi := &file_policypb_policy_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -821,7 +683,7 @@ func (x *Settings_Retention) String() string {
 func (*Settings_Retention) ProtoMessage() {}
 
 func (x *Settings_Retention) ProtoReflect() protoreflect.Message {
-	mi := &file_policypb_policy_proto_msgTypes[11]
+	mi := &file_policypb_policy_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -834,7 +696,7 @@ func (x *Settings_Retention) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Settings_Retention.ProtoReflect.Descriptor instead.
 func (*Settings_Retention) Descriptor() ([]byte, []int) {
-	return file_policypb_policy_proto_rawDescGZIP(), []int{3, 6}
+	return file_policypb_policy_proto_rawDescGZIP(), []int{1, 6}
 }
 
 func (x *Settings_Retention) GetTtl() *durationpb.Duration {
@@ -876,7 +738,7 @@ type Settings_Durability struct {
 
 func (x *Settings_Durability) Reset() {
 	*x = Settings_Durability{}
-	mi := &file_policypb_policy_proto_msgTypes[12]
+	mi := &file_policypb_policy_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -888,7 +750,7 @@ func (x *Settings_Durability) String() string {
 func (*Settings_Durability) ProtoMessage() {}
 
 func (x *Settings_Durability) ProtoReflect() protoreflect.Message {
-	mi := &file_policypb_policy_proto_msgTypes[12]
+	mi := &file_policypb_policy_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -901,7 +763,7 @@ func (x *Settings_Durability) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Settings_Durability.ProtoReflect.Descriptor instead.
 func (*Settings_Durability) Descriptor() ([]byte, []int) {
-	return file_policypb_policy_proto_rawDescGZIP(), []int{3, 7}
+	return file_policypb_policy_proto_rawDescGZIP(), []int{1, 7}
 }
 
 func (x *Settings_Durability) GetWriteConcern() string {
@@ -937,7 +799,7 @@ type Settings_Schema struct {
 
 func (x *Settings_Schema) Reset() {
 	*x = Settings_Schema{}
-	mi := &file_policypb_policy_proto_msgTypes[13]
+	mi := &file_policypb_policy_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -949,7 +811,7 @@ func (x *Settings_Schema) String() string {
 func (*Settings_Schema) ProtoMessage() {}
 
 func (x *Settings_Schema) ProtoReflect() protoreflect.Message {
-	mi := &file_policypb_policy_proto_msgTypes[13]
+	mi := &file_policypb_policy_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -962,7 +824,7 @@ func (x *Settings_Schema) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Settings_Schema.ProtoReflect.Descriptor instead.
 func (*Settings_Schema) Descriptor() ([]byte, []int) {
-	return file_policypb_policy_proto_rawDescGZIP(), []int{3, 8}
+	return file_policypb_policy_proto_rawDescGZIP(), []int{1, 8}
 }
 
 func (x *Settings_Schema) GetJsonSchema() string {
@@ -995,7 +857,7 @@ type Settings_Tracing struct {
 
 func (x *Settings_Tracing) Reset() {
 	*x = Settings_Tracing{}
-	mi := &file_policypb_policy_proto_msgTypes[14]
+	mi := &file_policypb_policy_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1007,7 +869,7 @@ func (x *Settings_Tracing) String() string {
 func (*Settings_Tracing) ProtoMessage() {}
 
 func (x *Settings_Tracing) ProtoReflect() protoreflect.Message {
-	mi := &file_policypb_policy_proto_msgTypes[14]
+	mi := &file_policypb_policy_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1020,7 +882,7 @@ func (x *Settings_Tracing) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Settings_Tracing.ProtoReflect.Descriptor instead.
 func (*Settings_Tracing) Descriptor() ([]byte, []int) {
-	return file_policypb_policy_proto_rawDescGZIP(), []int{3, 9}
+	return file_policypb_policy_proto_rawDescGZIP(), []int{1, 9}
 }
 
 func (x *Settings_Tracing) GetSampleRatio() float64 {
@@ -1034,17 +896,7 @@ var File_policypb_policy_proto protoreflect.FileDescriptor
 
 const file_policypb_policy_proto_rawDesc = "" +
 	"\n" +
-	"\x15policypb/policy.proto\x12\tsluice.v1\x1a\x1egoogle/protobuf/duration.proto\"\x84\x01\n" +
-	"\vTopicPolicy\x12\x12\n" +
-	"\x04name\x18\x01 \x01(\tR\x04name\x12\x18\n" +
-	"\aversion\x18\x02 \x01(\x03R\aversion\x12\x16\n" +
-	"\x06absent\x18\x03 \x01(\bR\x06absent\x12/\n" +
-	"\bsettings\x18\x04 \x01(\v2\x13.sluice.v1.SettingsR\bsettings\"k\n" +
-	"\n" +
-	"GlobPolicy\x12\x12\n" +
-	"\x04name\x18\x01 \x01(\tR\x04name\x12\x18\n" +
-	"\aversion\x18\x02 \x01(\x03R\aversion\x12/\n" +
-	"\bsettings\x18\x03 \x01(\v2\x13.sluice.v1.SettingsR\bsettings\"\xb6\x01\n" +
+	"\x15policypb/policy.proto\x12\tsluice.v1\x1a\x1egoogle/protobuf/duration.proto\"\xb6\x01\n" +
 	"\n" +
 	"PolicyPack\x12\x1a\n" +
 	"\bsettings\x18\x01 \x03(\fR\bsettings\x128\n" +
@@ -1170,50 +1022,46 @@ func file_policypb_policy_proto_rawDescGZIP() []byte {
 	return file_policypb_policy_proto_rawDescData
 }
 
-var file_policypb_policy_proto_msgTypes = make([]protoimpl.MessageInfo, 15)
+var file_policypb_policy_proto_msgTypes = make([]protoimpl.MessageInfo, 13)
 var file_policypb_policy_proto_goTypes = []any{
-	(*TopicPolicy)(nil),         // 0: sluice.v1.TopicPolicy
-	(*GlobPolicy)(nil),          // 1: sluice.v1.GlobPolicy
-	(*PolicyPack)(nil),          // 2: sluice.v1.PolicyPack
-	(*Settings)(nil),            // 3: sluice.v1.Settings
-	(*PolicyPack_Policy)(nil),   // 4: sluice.v1.PolicyPack.Policy
-	(*Settings_Publish)(nil),    // 5: sluice.v1.Settings.Publish
-	(*Settings_Connection)(nil), // 6: sluice.v1.Settings.Connection
-	(*Settings_Backoff)(nil),    // 7: sluice.v1.Settings.Backoff
-	(*Settings_Fairness)(nil),   // 8: sluice.v1.Settings.Fairness
-	(*Settings_Delivery)(nil),   // 9: sluice.v1.Settings.Delivery
-	(*Settings_Dedupe)(nil),     // 10: sluice.v1.Settings.Dedupe
-	(*Settings_Retention)(nil),  // 11: sluice.v1.Settings.Retention
-	(*Settings_Durability)(nil), // 12: sluice.v1.Settings.Durability
-	(*Settings_Schema)(nil),     // 13: sluice.v1.Settings.Schema
-	(*Settings_Tracing)(nil),    // 14: sluice.v1.Settings.Tracing
-	(*durationpb.Duration)(nil), // 15: google.protobuf.Duration
+	(*PolicyPack)(nil),          // 0: sluice.v1.PolicyPack
+	(*Settings)(nil),            // 1: sluice.v1.Settings
+	(*PolicyPack_Policy)(nil),   // 2: sluice.v1.PolicyPack.Policy
+	(*Settings_Publish)(nil),    // 3: sluice.v1.Settings.Publish
+	(*Settings_Connection)(nil), // 4: sluice.v1.Settings.Connection
+	(*Settings_Backoff)(nil),    // 5: sluice.v1.Settings.Backoff
+	(*Settings_Fairness)(nil),   // 6: sluice.v1.Settings.Fairness
+	(*Settings_Delivery)(nil),   // 7: sluice.v1.Settings.Delivery
+	(*Settings_Dedupe)(nil),     // 8: sluice.v1.Settings.Dedupe
+	(*Settings_Retention)(nil),  // 9: sluice.v1.Settings.Retention
+	(*Settings_Durability)(nil), // 10: sluice.v1.Settings.Durability
+	(*Settings_Schema)(nil),     // 11: sluice.v1.Settings.Schema
+	(*Settings_Tracing)(nil),    // 12: sluice.v1.Settings.Tracing
+	(*durationpb.Duration)(nil), // 13: google.protobuf.Duration
 }
 var file_policypb_policy_proto_depIdxs = []int32{
-	3,  // 0: sluice.v1.TopicPolicy.settings:type_name -> sluice.v1.Settings
-	3,  // 1: sluice.v1.GlobPolicy.settings:type_name -> sluice.v1.Settings
-	4,  // 2: sluice.v1.PolicyPack.policies:type_name -> sluice.v1.PolicyPack.Policy
-	5,  // 3: sluice.v1.Settings.publish:type_name -> sluice.v1.Settings.Publish
-	6,  // 4: sluice.v1.Settings.connection:type_name -> sluice.v1.Settings.Connection
-	9,  // 5: sluice.v1.Settings.delivery:type_name -> sluice.v1.Settings.Delivery
-	10, // 6: sluice.v1.Settings.dedupe:type_name -> sluice.v1.Settings.Dedupe
-	11, // 7: sluice.v1.Settings.retention:type_name -> sluice.v1.Settings.Retention
-	12, // 8: sluice.v1.Settings.durability:type_name -> sluice.v1.Settings.Durability
-	13, // 9: sluice.v1.Settings.schema:type_name -> sluice.v1.Settings.Schema
-	14, // 10: sluice.v1.Settings.tracing:type_name -> sluice.v1.Settings.Tracing
-	15, // 11: sluice.v1.Settings.Publish.max_wait:type_name -> google.protobuf.Duration
-	15, // 12: sluice.v1.Settings.Backoff.min:type_name -> google.protobuf.Duration
-	15, // 13: sluice.v1.Settings.Backoff.max:type_name -> google.protobuf.Duration
-	15, // 14: sluice.v1.Settings.Delivery.ack_timeout:type_name -> google.protobuf.Duration
-	7,  // 15: sluice.v1.Settings.Delivery.backoff:type_name -> sluice.v1.Settings.Backoff
-	8,  // 16: sluice.v1.Settings.Delivery.fairness:type_name -> sluice.v1.Settings.Fairness
-	15, // 17: sluice.v1.Settings.Dedupe.window:type_name -> google.protobuf.Duration
-	15, // 18: sluice.v1.Settings.Retention.ttl:type_name -> google.protobuf.Duration
-	19, // [19:19] is the sub-list for method output_type
-	19, // [19:19] is the sub-list for method input_type
-	19, // [19:19] is the sub-list for extension type_name
-	19, // [19:19] is the sub-list for extension extendee
-	0,  // [0:19] is the sub-list for field type_name
+	2,  // 0: sluice.v1.PolicyPack.policies:type_name -> sluice.v1.PolicyPack.Policy
+	3,  // 1: sluice.v1.Settings.publish:type_name -> sluice.v1.Settings.Publish
+	4,  // 2: sluice.v1.Settings.connection:type_name -> sluice.v1.Settings.Connection
+	7,  // 3: sluice.v1.Settings.delivery:type_name -> sluice.v1.Settings.Delivery
+	8,  // 4: sluice.v1.Settings.dedupe:type_name -> sluice.v1.Settings.Dedupe
+	9,  // 5: sluice.v1.Settings.retention:type_name -> sluice.v1.Settings.Retention
+	10, // 6: sluice.v1.Settings.durability:type_name -> sluice.v1.Settings.Durability
+	11, // 7: sluice.v1.Settings.schema:type_name -> sluice.v1.Settings.Schema
+	12, // 8: sluice.v1.Settings.tracing:type_name -> sluice.v1.Settings.Tracing
+	13, // 9: sluice.v1.Settings.Publish.max_wait:type_name -> google.protobuf.Duration
+	13, // 10: sluice.v1.Settings.Backoff.min:type_name -> google.protobuf.Duration
+	13, // 11: sluice.v1.Settings.Backoff.max:type_name -> google.protobuf.Duration
+	13, // 12: sluice.v1.Settings.Delivery.ack_timeout:type_name -> google.protobuf.Duration
+	5,  // 13: sluice.v1.Settings.Delivery.backoff:type_name -> sluice.v1.Settings.Backoff
+	6,  // 14: sluice.v1.Settings.Delivery.fairness:type_name -> sluice.v1.Settings.Fairness
+	13, // 15: sluice.v1.Settings.Dedupe.window:type_name -> google.protobuf.Duration
+	13, // 16: sluice.v1.Settings.Retention.ttl:type_name -> google.protobuf.Duration
+	17, // [17:17] is the sub-list for method output_type
+	17, // [17:17] is the sub-list for method input_type
+	17, // [17:17] is the sub-list for extension type_name
+	17, // [17:17] is the sub-list for extension extendee
+	0,  // [0:17] is the sub-list for field type_name
 }
 
 func init() { file_policypb_policy_proto_init() }
@@ -1221,7 +1069,9 @@ func file_policypb_policy_proto_init() {
 	if File_policypb_policy_proto != nil {
 		return
 	}
+	file_policypb_policy_proto_msgTypes[1].OneofWrappers = []any{}
 	file_policypb_policy_proto_msgTypes[3].OneofWrappers = []any{}
+	file_policypb_policy_proto_msgTypes[4].OneofWrappers = []any{}
 	file_policypb_policy_proto_msgTypes[5].OneofWrappers = []any{}
 	file_policypb_policy_proto_msgTypes[6].OneofWrappers = []any{}
 	file_policypb_policy_proto_msgTypes[7].OneofWrappers = []any{}
@@ -1230,15 +1080,13 @@ func file_policypb_policy_proto_init() {
 	file_policypb_policy_proto_msgTypes[10].OneofWrappers = []any{}
 	file_policypb_policy_proto_msgTypes[11].OneofWrappers = []any{}
 	file_policypb_policy_proto_msgTypes[12].OneofWrappers = []any{}
-	file_policypb_policy_proto_msgTypes[13].OneofWrappers = []any{}
-	file_policypb_policy_proto_msgTypes[14].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_policypb_policy_proto_rawDesc), len(file_policypb_policy_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   15,
+			NumMessages:   13,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

@@ -26,8 +26,7 @@ func (r Revision) String() string {
 	return strconv.FormatInt(r.Series, 10) + "/" + strconv.FormatInt(r.Number, 10)
 }
 
-// ParseRevision reads a revision that String wrote. Control planes without revisions send another
-// text.
+// ParseRevision reads a revision that String wrote.
 func ParseRevision(text string) (r Revision, err error) {
 	series, number, _ := strings.Cut(text, "/")
 	if r.Series, err = strconv.ParseInt(series, 10, 64); err == nil {

@@ -18,11 +18,13 @@ func BenchmarkExport(b *testing.B) {
 		if err != nil {
 			b.Fatal(err)
 		}
+		versions := map[string]int64{}
 		for j := range 20 {
 			topic := fmt.Sprintf("team-%d.events", (i*10+j)%10_000)
-			s.Acked(map[string]int64{topic: 1}, nil)
+			versions[topic] = 1
 			r.Usage(fmt.Sprint("node-", i), topic, uint64(i), 1, c.at)
 		}
+		runs(s, versions)
 	}
 	b.ReportAllocs()
 	for b.Loop() {

@@ -23,8 +23,7 @@ const (
 	maxDocument = 256 << 20
 )
 
-// document is what one control plane tells the others: gob, compressed. Fields may be added;
-// unknown ones are ignored.
+// document is what one control plane tells the others: gob, compressed.
 type document struct {
 	ControlPlane string
 	Sidecars     []instance
@@ -142,7 +141,7 @@ func (d *document) pack(limit int) []byte {
 		},
 		func() {
 			for i := range d.Sidecars {
-				d.Sidecars[i].Versions, d.Sidecars[i].UnmetConcerns, d.Sidecars[i].Held = nil, nil, nil
+				d.Sidecars[i].UnmetConcerns, d.Sidecars[i].Held = nil, nil
 			}
 			d.Parts = nil
 		},

@@ -14,7 +14,7 @@ func TestControlPlanesShareWhatTheyKnow(t *testing.T) {
 	connect(t, here, "a", "i1")
 	connect(t, here, "moved", "i").Close()
 	elsewhere := connect(t, there, "b", "i2")
-	elsewhere.Acked(map[string]int64{"orders": 7}, nil)
+	runs(elsewhere, map[string]int64{"orders": 7})
 	elsewhere.Rejected(&fleet.Rejection{Policy: "orders", Version: 8, Reason: "no"})
 	connect(t, there, "moved", "i")
 	for range 10 {

@@ -5,8 +5,9 @@ import "testing"
 func TestWhatDoesNotFitIsLeftOut(t *testing.T) {
 	full := func() *document {
 		d := &document{ControlPlane: "cp1"}
-		d.Sidecars = []instance{{Sidecar: Sidecar{NodeID: "a", Connected: true, Versions: map[string]int64{"x": 1}}}, {Sidecar: Sidecar{NodeID: "b"}}}
+		d.Sidecars = []instance{{Sidecar: Sidecar{NodeID: "a", Connected: true}, parts: []*Part{{ID: "h", Versions: map[string]int64{"x": 1}}}}, {Sidecar: Sidecar{NodeID: "b"}}}
 		d.Topics = []flatTopic{{Topic: "x", Rates: []float64{1, 2}, History: make([]float64, 2*historySlots)}}
+		d.share()
 		return d
 	}
 	for _, test := range []struct {
@@ -24,7 +25,7 @@ func TestWhatDoesNotFitIsLeftOut(t *testing.T) {
 		if got := len(o.topics) > 0 && o.topics[0].History != nil; got != test.history {
 			t.Errorf("limit %d: history is %v", test.limit, got)
 		}
-		if got := o.sidecars[0].Versions != nil; got != test.versions {
+		if got := o.sidecars[0].parts != nil; got != test.versions {
 			t.Errorf("limit %d: versions are %v", test.limit, got)
 		}
 		if got := len(o.topics) > 0; got != test.topics {

@@ -14,14 +14,10 @@ func TestParts(t *testing.T) {
 	here, there := fleet.NewRegistry(fleet.Config{ControlPlane: "cp1"}), fleet.NewRegistry(fleet.Config{ControlPlane: "cp2"})
 	one := &fleet.Part{ID: "h1", Versions: map[string]int64{"a": 1, "b": 2}}
 	two := &fleet.Part{ID: "h2", Versions: map[string]int64{"c": 3}}
-	for _, name := range []string{"n1", "n2", "by-name"} {
+	for _, name := range []string{"n1", "n2"} {
 		s, err := here.Connect(fleet.Node{ID: name, Instance: name})
 		if err != nil {
 			t.Fatal(err)
-		}
-		if name == "by-name" {
-			s.Acked(map[string]int64{"a": 7}, nil)
-			continue
 		}
 		s.Holds(map[string]*fleet.Part{"1": one, "2": two}, nil)
 		if name == "n2" {
@@ -32,7 +28,7 @@ func TestParts(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, r := range []*fleet.Registry{here, there} {
-		want := map[string]map[string]int64{"n1": {"a": 1, "b": 2, "c": 3}, "n2": {"a": 1, "b": 2}, "by-name": {"a": 7}}
+		want := map[string]map[string]int64{"n1": {"a": 1, "b": 2, "c": 3}, "n2": {"a": 1, "b": 2}}
 		list := r.Sidecars()
 		if len(list) != len(want) {
 			t.Errorf("%d sidecars", len(list))

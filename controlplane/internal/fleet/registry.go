@@ -61,7 +61,6 @@ type member struct {
 	session  *Session
 	gone     time.Time // zero: it is connected
 	drained  bool
-	versions map[string]int64
 	parts    map[string]*Part // nil: it has none
 	rejected *Rejection
 	unmet    map[string]string
@@ -112,23 +111,9 @@ func (r *Registry) Connect(n Node) (*Session, error) {
 	}
 	delete(r.left, n.ID)
 	s := &Session{registry: r, node: n.ID}
-	r.members[n.ID] = &member{Node: n, session: s, versions: map[string]int64{}}
+	r.members[n.ID] = &member{Node: n, session: s}
 	r.roster.enter(n, r.now(), false)
 	return s, nil
-}
-
-// NoPolicy is the version of a missing policy, at a sidecar that uses the topic of its name.
-const NoPolicy = 0
-
-// Acked records that the sidecar runs these versions of policies, or knows that there is
-// [NoPolicy], and no longer has the gone ones.
-func (s *Session) Acked(versions map[string]int64, gone []string) {
-	s.update(func(m *member) {
-		for _, name := range gone {
-			delete(m.versions, name)
-		}
-		maps.Copy(m.versions, versions)
-	})
 }
 
 // Part is a set of policies that a sidecar has together. It is never changed.
@@ -148,13 +133,6 @@ func (s *Session) Holds(parts map[string]*Part, gone []string) {
 			delete(m.parts, name)
 		}
 		maps.Copy(m.parts, parts)
-	})
-}
-
-// Forget says that the sidecar no longer has the policies whose names match.
-func (s *Session) Forget(match func(policy string) bool) {
-	s.update(func(m *member) {
-		maps.DeleteFunc(m.versions, func(name string, _ int64) bool { return match(name) })
 	})
 }
 
@@ -243,12 +221,7 @@ func (r *Registry) Sidecars() []Sidecar {
 	out := make([]Sidecar, len(list))
 	for i := range list {
 		out[i] = list[i].Sidecar
-		if out[i].ControlPlane != r.name { // shared, or left out of its document
-			out[i].Versions = maps.Clone(out[i].Versions)
-		}
-		if out[i].Versions == nil {
-			out[i].Versions = map[string]int64{}
-		}
+		out[i].Versions = map[string]int64{}
 		for _, part := range list[i].parts {
 			if !alike[part.ID] {
 				maps.Copy(out[i].Versions, part.Versions)
@@ -388,8 +361,6 @@ func (r *Registry) show(m *member, seen time.Time, versions bool) instance {
 		Rejected: m.rejected, UnmetConcerns: m.unmet, Connected: m.gone.IsZero(), Drained: m.drained, Version: m.Version, StoreID: m.StoreID, ControlPlane: r.name,
 	}}
 	if versions {
-		s.Versions = maps.Clone(m.versions)
-		maps.DeleteFunc(s.Versions, func(_ string, version int64) bool { return version == NoPolicy })
 		s.parts = m.list()
 	}
 	return s
@@ -403,9 +374,8 @@ func (m *member) list() []*Part {
 	return slices.AppendSeq([]*Part{}, maps.Values(m.parts))
 }
 
-// Using returns the sidecars of all control planes that have a policy, or all policies, each with
-// its version of that policy alone, and those of this control plane that use the topic of its name,
-// ascending by node id.
+// Using returns the sidecars of all control planes that have policies, each with its version of one
+// policy alone, ascending by node id.
 func (r *Registry) Using(policy string) []Sidecar {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -417,20 +387,17 @@ func (r *Registry) Using(policy string) []Sidecar {
 				m = r.left[s.NodeID]
 			}
 			if m != nil {
-				s.Versions, s.parts = m.versions, m.list()
+				s.parts = m.list()
 			}
 		}
-		version, uses := s.Versions[policy]
-		uses = uses || s.parts != nil
-		for _, part := range s.parts {
-			version = max(version, part.Versions[policy])
-		}
-		if !uses {
+		if s.parts == nil {
 			continue
 		}
 		s.Versions = map[string]int64{}
-		if version != NoPolicy {
-			s.Versions[policy] = version
+		for _, part := range s.parts {
+			if version := part.Versions[policy]; version > s.Versions[policy] {
+				s.Versions[policy] = version
+			}
 		}
 		out = append(out, s.Sidecar)
 	}

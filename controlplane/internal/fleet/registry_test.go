@@ -45,11 +45,16 @@ func ids(list []fleet.Sidecar) (out []string) {
 	return out
 }
 
+// runs says that the sidecar of a session runs these versions of policies, and no others.
+func runs(s *fleet.Session, versions map[string]int64) {
+	s.Holds(map[string]*fleet.Part{"policies/": {ID: fmt.Sprint(versions), Versions: versions}}, nil)
+}
+
 func TestASidecarIsShownWithWhatItRuns(t *testing.T) {
 	r, c := newRegistry("cp1")
 	s := connect(t, r, "a", "i1")
-	s.Acked(map[string]int64{"orders": 3, "*": 1}, nil)
-	s.Acked(map[string]int64{"orders": 4}, []string{"*"})
+	runs(s, map[string]int64{"orders": 3, "*": 1})
+	runs(s, map[string]int64{"orders": 4})
 	s.Rejected(&fleet.Rejection{Policy: "orders", Version: 5, Reason: "no"})
 	c.pass(time.Hour)
 
@@ -96,11 +101,11 @@ func TestASidecarIsShownWithWhatItsStoreDoesNotMeet(t *testing.T) {
 
 func TestSidecarsThatUseAPolicy(t *testing.T) {
 	r, _ := newRegistry("cp1")
-	connect(t, r, "a", "i1").Acked(map[string]int64{"orders": 4, "*": 1}, nil)
-	connect(t, r, "b", "i2").Acked(map[string]int64{"orders": fleet.NoPolicy, "*": 1}, nil)
-	connect(t, r, "c", "i3").Acked(map[string]int64{"*": 1}, nil)
+	runs(connect(t, r, "a", "i1"), map[string]int64{"orders": 4, "*": 1})
+	runs(connect(t, r, "b", "i2"), map[string]int64{"*": 1})
+	connect(t, r, "c", "i3") // has no policies yet
 	left := connect(t, r, "d", "i4")
-	left.Acked(map[string]int64{"orders": 3}, nil)
+	runs(left, map[string]int64{"orders": 3})
 	left.Close()
 
 	got := r.Using("orders")
@@ -112,17 +117,12 @@ func TestSidecarsThatUseAPolicy(t *testing.T) {
 			t.Errorf("%s has %v, want %v", got[i].NodeID, got[i].Versions, want)
 		}
 	}
-	for _, s := range r.Sidecars() {
-		if v, has := s.Versions["orders"]; has && v == fleet.NoPolicy {
-			t.Errorf("%s is shown with version 0 of a policy that is not there", s.NodeID)
-		}
-	}
 }
 
 func TestWhatASidecarThatLeftRanIsRememberedForAnHour(t *testing.T) {
 	r, c := newRegistry("cp1")
 	s := connect(t, r, "a", "i1")
-	s.Acked(map[string]int64{"*": 1}, nil)
+	runs(s, map[string]int64{"*": 1})
 	connect(t, r, "b", "i2")
 	left := c.at
 	s.Close()
@@ -210,7 +210,7 @@ func TestASecondProcessWithANodeIDIsRefused(t *testing.T) {
 	if r.Refused() != 2 || other.Refused() != 1 {
 		t.Errorf("%d and %d were refused", r.Refused(), other.Refused())
 	}
-	first.Acked(map[string]int64{"x": 1}, nil)
+	runs(first, map[string]int64{"x": 1})
 	if got := r.Sidecars()[0]; got.Versions["x"] != 1 || got.Address != "127.0.0.1:8083" {
 		t.Errorf("the one that was refused has changed %+v", got)
 	}
@@ -243,8 +243,8 @@ func TestARestartWaitsForTheEndOfTheLastLife(t *testing.T) {
 func TestAnOldSessionChangesNothing(t *testing.T) {
 	r, _ := newRegistry("cp1")
 	old := connect(t, r, "a", "i1")
-	connect(t, r, "a", "i1").Acked(map[string]int64{"x": 2}, nil)
-	old.Acked(map[string]int64{"x": 1}, nil)
+	runs(connect(t, r, "a", "i1"), map[string]int64{"x": 2})
+	runs(old, map[string]int64{"x": 1})
 	old.Rejected(&fleet.Rejection{})
 	old.Close()
 	old.Close()

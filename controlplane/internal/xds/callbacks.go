@@ -104,7 +104,6 @@ func (c callbacks) OnStreamDeltaRequest(id int64, r *discovery.DeltaDiscoveryReq
 	if e := r.GetErrorDetail(); e != nil {
 		c.cfg.Logger.Warn("xds: a sidecar refuses a response", "node_id", s.nodeID, "type", r.GetTypeUrl(), "reason", e.GetMessage())
 	}
-	keepWildcard(r)
 	if len(r.GetResourceNamesSubscribe()) > 0 {
 		c.apply()
 	}

@@ -35,7 +35,7 @@ func newCredentials(issuer *access.PeerIssuer) *credentials {
 // give issues the credential of a sidecar that has connected.
 func (c *credentials) give(s *stream, key []byte) error {
 	if c.issuer == nil || len(key) == 0 {
-		return nil // an earlier version has none
+		return nil
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()

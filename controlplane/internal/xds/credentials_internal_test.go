@@ -63,6 +63,6 @@ func TestCredentialsAreRenewed(t *testing.T) {
 	if held() != "" || len(c.holders) != 0 {
 		t.Error("it stays")
 	}
-	must(c.give(first, nil)) // an earlier version
+	must(c.give(first, nil)) // it has no key
 	must(newCredentials(nil).give(first, key.Public()))
 }

@@ -3,6 +3,7 @@ package xds_test
 import (
 	"context"
 	"io"
+	"maps"
 	"net"
 	"slices"
 	"strings"
@@ -27,10 +28,8 @@ import (
 )
 
 const (
-	packs  = policypb.PolicyPackType
-	topics = policypb.TopicPolicyType
-	globs  = policypb.GlobPolicyType
-	peers  = resource.EndpointType
+	packs = policypb.PolicyPackType
+	peers = resource.EndpointType
 
 	patience = 30 * time.Second
 )
@@ -118,6 +117,7 @@ type client struct {
 	err    error                                  // of the stream; after the end
 	cancel context.CancelFunc
 	close  func()
+	packs  map[string]policies // that it has
 }
 
 func (f *fixture) connect(t testing.TB, id, instance string) *client {
@@ -224,54 +224,67 @@ func (c *client) end() error {
 	}
 }
 
-// expect takes the next response, checks that it is of that type and has exactly these policies,
-// where version -1 is a removed one, and acks it.
-func (c *client) expect(typeURL string, want policies) *discovery.DeltaDiscoveryResponse {
+// policies subscribes to all policies.
+func (c *client) policies() {
+	c.t.Helper()
+	c.subscribe(packs, "*")
+}
+
+// expect takes the next response, checks that the client has exactly these policies with it, and
+// acks it.
+func (c *client) expect(want policies) *discovery.DeltaDiscoveryResponse {
 	c.t.Helper()
 	r := c.next()
-	if r.GetTypeUrl() != typeURL {
-		c.t.Fatalf("got %v, want a response of type %s", r, typeURL)
+	if r.GetTypeUrl() != packs {
+		c.t.Fatalf("got %v, want policies", r)
 	}
-	got := policies{}
-	for _, name := range r.GetRemovedResources() {
-		got[name] = -1
-	}
-	for _, each := range r.GetResources() {
-		got[each.GetName()] = version(c.t, each)
-	}
-	if len(got) != len(want) {
+	c.take(r)
+	if got := c.has(); !maps.Equal(got, want) {
 		c.t.Fatalf("got %v, want %v", got, want)
-	}
-	for name, version := range want {
-		if v, ok := got[name]; !ok || v != version {
-			c.t.Fatalf("got %v, want %v", got, want)
-		}
 	}
 	c.ack(r)
 	return r
 }
 
-func version(t testing.TB, r *discovery.Resource) int64 {
-	t.Helper()
-	var m interface {
-		proto.Message
-		GetName() string
-		GetVersion() int64
-		GetSettings() *policypb.Settings
-	} = &policypb.TopicPolicy{}
-	if r.GetResource().GetTypeUrl() == globs {
-		m = &policypb.GlobPolicy{}
+// take puts a response of policies in force.
+func (c *client) take(r *discovery.DeltaDiscoveryResponse) {
+	c.t.Helper()
+	if c.packs == nil {
+		c.packs = map[string]policies{}
 	}
-	if err := proto.Unmarshal(r.GetResource().GetValue(), m); err != nil {
+	for _, name := range r.GetRemovedResources() {
+		delete(c.packs, name)
+	}
+	for _, each := range r.GetResources() {
+		c.packs[each.GetName()] = inPack(c.t, each)
+	}
+}
+
+// has returns the policies that are in force.
+func (c *client) has() policies {
+	all := policies{}
+	for _, pack := range c.packs {
+		maps.Copy(all, pack)
+	}
+	return all
+}
+
+// inPack reads the versions of the policies in a pack.
+func inPack(t testing.TB, r *discovery.Resource) policies {
+	t.Helper()
+	var m policypb.PolicyPack
+	if err := proto.Unmarshal(r.GetResource().GetValue(), &m); err != nil {
 		t.Fatal(err)
 	}
-	if p, ok := m.(*policypb.TopicPolicy); ok && p.GetAbsent() {
-		t.Fatalf("absent, which nobody is told any more: %v", p)
+	versions := policies{}
+	for _, p := range m.GetPolicies() {
+		var s policypb.Settings
+		if err := proto.Unmarshal(m.GetSettings()[p.GetSettings()], &s); err != nil || s.GetPublish().GetRate() != float64(p.GetVersion()) {
+			t.Fatalf("%v has %v, %v", p, &s, err)
+		}
+		versions[p.GetName()] = p.GetVersion()
 	}
-	if m.GetName() != r.GetName() || m.GetVersion() > 0 && m.GetSettings().GetPublish().GetRate() != float64(m.GetVersion()) {
-		t.Fatalf("resource %s has %v", r.GetName(), m)
-	}
-	return m.GetVersion()
+	return versions
 }
 
 // eventually polls until the condition holds.

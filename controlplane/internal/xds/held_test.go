@@ -41,7 +41,7 @@ func TestAYoungControlPlaneLeavesSidecarsTheirPeers(t *testing.T) {
 	const settle = time.Second
 	old := serve(t, policies{"a": 1})
 	for _, id := range []string{"n1", "n2", "n3"} {
-		old.connect(t, id, "i").subscribe(topics, "a")
+		old.connect(t, id, "i").policies()
 	}
 	has := versionsOf(full(t, old, 3))
 	old.stop()
@@ -51,8 +51,8 @@ func TestAYoungControlPlaneLeavesSidecarsTheirPeers(t *testing.T) {
 	one, two := young.connect(t, "n1", "i"), young.connect(t, "n2", "i")
 	one.comeWith(has)
 	two.comeWith(has)
-	one.subscribe(topics, "a")
-	one.expect(topics, policies{"a": 1}) // and nothing of peers before it
+	one.policies()
+	one.expect(policies{"a": 1}) // and nothing of peers before it
 	fresh := young.connect(t, "n4", "i")
 	fresh.subscribe(peers, "*")
 	view := fleetView{}

@@ -68,3 +68,11 @@ func (m *marked) revisionOf(version string) policypb.Revision {
 	}
 	return m.past[i].revision
 }
+
+// update changes a cache, if there is anything to change.
+func update(c *cache.LinearCache, resources map[string]types.Resource, gone []string) error {
+	if len(resources) == 0 && len(gone) == 0 {
+		return nil
+	}
+	return c.UpdateResources(resources, gone)
+}

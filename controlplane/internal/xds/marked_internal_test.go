@@ -11,9 +11,9 @@ import (
 
 // A response that is sent late is of the last revision that had its content.
 func TestRevisionOfContent(t *testing.T) {
-	m := newMarked(policypb.TopicPolicyType)
+	m := newMarked(policypb.PolicyPackType)
 	change := func() {
-		if err := m.update(map[string]types.Resource{"t": &policypb.TopicPolicy{Name: "t"}}, nil); err != nil {
+		if err := m.update(map[string]types.Resource{"t": &policypb.PolicyPack{}}, nil); err != nil {
 			t.Fatal(err)
 		}
 	}

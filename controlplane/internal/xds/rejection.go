@@ -31,7 +31,7 @@ func (s sent) rejection(reason string) *fleet.Rejection {
 	}
 	for _, resource := range s.resources {
 		if resource.part == nil {
-			quotes(resource.name, resource.version)
+			quotes(resource.name, 0)
 			continue
 		}
 		for _, name := range slices.Sorted(maps.Keys(resource.part.Versions)) {

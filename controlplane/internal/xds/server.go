@@ -6,11 +6,6 @@
 // # Resources
 //
 //   - PolicyPack: all policies, many in each resource, subscribed to with the wildcard (packs.go).
-//     It is what sidecars ask for.
-//   - TopicPolicy: the policies of exact names, subscribed to by name. A name without a policy is
-//     answered too: it is removed.
-//   - GlobPolicy: the policies whose names end in '*', subscribed to with the wildcard. These two
-//     are for other clients, and for older sidecars.
 //   - ClusterLoadAssignment: the replay peers, in peerGroups resources so that a sidecar that joins
 //     does not send the whole fleet again, and at most peersPerSecond of them. A sidecar keeps
 //     those of an earlier connection while the control plane is young (held.go).
@@ -18,11 +13,10 @@
 //
 // Each resource's version is a hash of its content, so it is the same on every control plane and
 // after a restart: a sidecar that connects again with initial_resource_versions gets only changes.
-// A subscription to resources of other types is not answered, and the stream goes on, so that a
-// newer sidecar may subscribe to types that this server does not know.
+// A subscription to resources of other types is not answered, and the stream goes on.
 //
-// A response has all changes of a stream, of any size: a client that subscribes to thousands of
-// names at once should allow messages above gRPC's 4 MiB, or subscribe in parts.
+// A response has all changes of a stream, of any size: a client should allow messages above gRPC's
+// 4 MiB.
 //
 // # Journey of a change
 //
@@ -70,8 +64,8 @@ const (
 	pongWithin = 5 * time.Second
 	// pingsEvery is the least interval of a sidecar's own pings.
 	pingsEvery = 5 * time.Second
-	// maxRequestBytes bounds one request: the first one may have the names and versions of
-	// MaxSubscribed topics.
+	// maxRequestBytes bounds one request: the first one has the names and versions of all that the
+	// sidecar has.
 	maxRequestBytes = 32 << 20
 	// readBuffer is the size of a connection's read buffer; sidecars send little.
 	readBuffer = 4 << 10
@@ -213,8 +207,8 @@ func (s *Server) Run(ctx context.Context) error {
 }
 
 // apply puts the latest state in force, unless it is already. It is also called before a sidecar
-// that subscribes to topics is answered: states in quick succession are collected, but the first
-// publish to a topic depends on the answer.
+// that subscribes is answered: states in quick succession are collected, but a sidecar that starts
+// depends on the answer.
 func (s *Server) apply() {
 	s.applying.Lock()
 	defer s.applying.Unlock()

@@ -44,14 +44,8 @@ type stream struct {
 // interest is a stream's subscription to one type.
 type interest struct {
 	names    map[string]struct{}
-	wildcard bool
 	rejected *fleet.Rejection // not followed by an ack yet
 	nonce    int64            // of the rejected response
-}
-
-func (i *interest) in(name string) bool {
-	_, ok := i.names[name]
-	return ok || i.wildcard
 }
 
 // sent is a response that the sidecar has not answered yet.
@@ -61,12 +55,10 @@ type sent struct {
 	removed   []string
 }
 
-// sentResource is one resource of a response; the version is 0 if it is not a policy, or was
-// removed.
+// sentResource is one resource of a response.
 type sentResource struct {
-	name    string
-	version int64
-	part    *fleet.Part // of a pack
+	name string
+	part *fleet.Part // of a pack; else nil
 }
 
 func (s sent) size() int { return 1 + len(s.resources) + len(s.removed) }
@@ -88,8 +80,8 @@ func (s *stream) request(r *discovery.DeltaDiscoveryRequest) error {
 	if err := s.subscribe(r, i); err != nil {
 		return err
 	}
-	if !known {
-		s.has(r, i)
+	if !known && r.GetTypeUrl() == policypb.PolicyPackType {
+		s.session.Holds(s.policies.inForce(r.GetInitialResourceVersions()), nil)
 	}
 	s.settle(r, i)
 	if s.unackedN > maxUnacked {
@@ -106,80 +98,28 @@ func (s *stream) subscribe(r *discovery.DeltaDiscoveryRequest, i *interest) erro
 			return status.Errorf(codes.InvalidArgument, "a name of %d bytes in resource_names_subscribe; want 1 to %d", len(name), wire.MaxTopicBytes)
 		}
 	}
-	added, ok := i.add(r.GetResourceNamesSubscribe(), MaxSubscribed-s.subscribed)
-	if !ok {
+	before := len(i.names)
+	for _, name := range r.GetResourceNamesSubscribe() {
+		i.names[name] = struct{}{}
+	}
+	if s.subscribed+len(i.names)-before > MaxSubscribed {
 		return status.Errorf(codes.ResourceExhausted, "this stream subscribes to more than the %d names that are allowed", MaxSubscribed)
 	}
-	removed, lostAll := i.remove(r.GetResourceNamesUnsubscribe())
-	s.subscribed += len(added) - len(removed)
-	if lostAll {
-		s.session.Forget(func(policy string) bool { return typeOf(policy) == r.GetTypeUrl() && !i.in(policy) })
-	} else if !i.wildcard {
-		s.session.Acked(nil, removed)
+	for _, name := range r.GetResourceNamesUnsubscribe() {
+		delete(i.names, name)
 	}
+	s.subscribed += len(i.names) - before
 	return nil
-}
-
-// add subscribes to names, and returns the new ones. It subscribes to none if there are too many.
-func (i *interest) add(names []string, room int) (added []string, ok bool) {
-	for _, name := range names {
-		if name == wildcard {
-			i.wildcard = true
-			continue
-		}
-		if _, has := i.names[name]; has {
-			continue
-		}
-		if len(added) == room {
-			for _, name := range added {
-				delete(i.names, name)
-			}
-			return nil, false
-		}
-		i.names[name] = struct{}{}
-		added = append(added, name)
-	}
-	return added, true
-}
-
-// remove unsubscribes from names, and returns those that the stream was subscribed to, and whether
-// it no longer has the wildcard.
-func (i *interest) remove(names []string) (removed []string, lostAll bool) {
-	for _, name := range names {
-		if name == wildcard {
-			lostAll, i.wildcard = lostAll || i.wildcard, false
-			continue
-		}
-		if _, has := i.names[name]; has {
-			delete(i.names, name)
-			removed = append(removed, name)
-		}
-	}
-	return removed, lostAll
-}
-
-// has records the resources that a sidecar has from an earlier connection.
-func (s *stream) has(r *discovery.DeltaDiscoveryRequest, i *interest) {
-	if r.GetTypeUrl() == policypb.PolicyPackType {
-		s.session.Holds(s.policies.parts(r.GetInitialResourceVersions()), nil)
-		return
-	}
-	versions := s.policies.versions(r.GetTypeUrl(), r.GetInitialResourceVersions())
-	for name := range r.GetInitialResourceVersions() {
-		if _, inForce := versions[name]; !i.in(name) {
-			delete(versions, name)
-		} else if !inForce && r.GetTypeUrl() == policypb.TopicPolicyType {
-			versions[name] = fleet.NoPolicy // or one that it is about to be sent
-		}
-	}
-	s.session.Acked(versions, nil)
 }
 
 // response records a response that is about to be sent.
 func (s *stream) response(r *discovery.DeltaDiscoveryResponse) {
-	out := sent{
-		typeURL: r.GetTypeUrl(), removed: r.GetRemovedResources(),
-		resources: s.policies.identify(r.GetTypeUrl(), r.GetResources()),
+	out := sent{typeURL: r.GetTypeUrl(), removed: r.GetRemovedResources(), resources: make([]sentResource, len(r.GetResources()))}
+	for i, resource := range r.GetResources() {
+		out.resources[i].name = resource.GetName()
+		if out.typeURL == policypb.PolicyPackType {
+			out.resources[i].part = s.policies.sent(resource)
+		}
 	}
 	s.unacked[r.GetNonce()] = out
 	s.unackedN += out.size()
@@ -199,30 +139,12 @@ func (s *stream) settle(r *discovery.DeltaDiscoveryRequest, i *interest) {
 		s.session.Rejected(i.rejected)
 		return
 	}
-	versions, gone := map[string]int64{}, []string(nil)
-	for _, name := range out.removed {
-		if out.typeURL == policypb.TopicPolicyType && i.in(name) && !i.wildcard {
-			versions[name] = fleet.NoPolicy
-		} else {
-			gone = append(gone, name)
-		}
-	}
-	parts := map[string]*fleet.Part{}
-	for _, resource := range out.resources {
-		if resource.part != nil {
-			parts[resource.name] = resource.part
-			continue
-		}
-		if resource.version > 0 && i.in(resource.name) {
-			versions[resource.name] = resource.version
-		} else {
-			gone = append(gone, resource.name)
-		}
-	}
 	if out.typeURL == policypb.PolicyPackType {
-		s.session.Holds(parts, gone)
-	} else {
-		s.session.Acked(versions, gone)
+		parts := make(map[string]*fleet.Part, len(out.resources))
+		for _, resource := range out.resources {
+			parts[resource.name] = resource.part
+		}
+		s.session.Holds(parts, out.removed)
 	}
 	if i.rejected != nil && nonce > i.nonce {
 		i.rejected = nil

@@ -30,12 +30,12 @@ func TestResponsesThatAreNeverAcked(t *testing.T) {
 	s := newTestStream(t)
 	respond := func(i int) {
 		s.response(&discovery.DeltaDiscoveryResponse{
-			TypeUrl: policypb.TopicPolicyType, Nonce: fmt.Sprint(i), RemovedResources: make([]string, names),
+			TypeUrl: policypb.PolicyPackType, Nonce: fmt.Sprint(i), RemovedResources: make([]string, names),
 		})
 	}
 	for i := range 3 * maxUnacked / names { // acked, it can go on for ever
 		respond(i)
-		if err := s.request(&discovery.DeltaDiscoveryRequest{TypeUrl: policypb.TopicPolicyType, ResponseNonce: fmt.Sprint(i)}); err != nil {
+		if err := s.request(&discovery.DeltaDiscoveryRequest{TypeUrl: policypb.PolicyPackType, ResponseNonce: fmt.Sprint(i)}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -45,7 +45,7 @@ func TestResponsesThatAreNeverAcked(t *testing.T) {
 	for i := range maxUnacked / names {
 		respond(i)
 	}
-	err := s.request(&discovery.DeltaDiscoveryRequest{TypeUrl: policypb.GlobPolicyType})
+	err := s.request(&discovery.DeltaDiscoveryRequest{TypeUrl: policypb.PeerCredentialType})
 	if status.Code(err) != codes.ResourceExhausted || !strings.Contains(err.Error(), "neither acked nor rejected") {
 		t.Errorf("got %v", err)
 	}
@@ -53,11 +53,11 @@ func TestResponsesThatAreNeverAcked(t *testing.T) {
 
 func TestAnswersToOtherStreamsMeanNothing(t *testing.T) {
 	s := newTestStream(t)
-	s.response(&discovery.DeltaDiscoveryResponse{TypeUrl: policypb.TopicPolicyType, Nonce: "1", RemovedResources: []string{"a"}})
+	s.response(&discovery.DeltaDiscoveryResponse{TypeUrl: policypb.PolicyPackType, Nonce: "1", RemovedResources: []string{"a"}})
 	for _, r := range []*discovery.DeltaDiscoveryRequest{
-		{TypeUrl: policypb.TopicPolicyType, ResponseNonce: "7"},
-		{TypeUrl: policypb.GlobPolicyType, ResponseNonce: "1"},
-		{TypeUrl: policypb.TopicPolicyType},
+		{TypeUrl: policypb.PolicyPackType, ResponseNonce: "7"},
+		{TypeUrl: policypb.PeerCredentialType, ResponseNonce: "1"},
+		{TypeUrl: policypb.PolicyPackType},
 	} {
 		if err := s.request(r); err != nil || len(s.unacked) != 1 {
 			t.Errorf("%v: %v, %d unacked", r, err, len(s.unacked))
@@ -78,7 +78,7 @@ func TestAStreamThatIsGivenUpTakesNoPlace(t *testing.T) {
 	if _, err := (callbacks{&Server{cfg: Config{Registry: r}}}).connect(ctx, node, nil); status.Code(err) != codes.Canceled {
 		t.Errorf("got %v", err)
 	}
-	live.Acked(map[string]int64{"a": 1}, nil)
+	live.Holds(map[string]*fleet.Part{"policies/": {ID: "h", Versions: map[string]int64{"a": 1}}}, nil)
 	if got := r.Sidecars(); len(got) != 1 || !got[0].Connected || got[0].Versions["a"] != 1 {
 		t.Errorf("the stream that is there is not the sidecar's any more: %+v", got)
 	}

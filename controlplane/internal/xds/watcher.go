@@ -10,8 +10,7 @@ import (
 	"github.com/sluice-bus/sluice/internal/policypb"
 )
 
-// wildcard subscribes to all resources of a type. It is also the name of a policy, which matters
-// only for subscriptions.
+// wildcard subscribes to all resources of a type.
 const wildcard = "*"
 
 // watcher passes each stream's subscription to the cache of its type.
@@ -25,28 +24,29 @@ func newWatcher(p *policies, e *peers, h *held, c *credentials) *watcher {
 	return &watcher{policies: p, held: h, MuxCache: cache.MuxCache{
 		ClassifyDelta: func(r *cache.DeltaRequest) string { return r.GetTypeUrl() },
 		Caches: map[string]cache.Cache{ // never changed: it has no lock
-			policypb.PolicyPackType:  p.packCache,
-			policypb.TopicPolicyType: p.topicCache,
-			policypb.GlobPolicyType:  p.globCache,
-			resource.EndpointType:    e.cache,
-
+			policypb.PolicyPackType:     p.cache,
 			policypb.PeerCredentialType: c.cache,
+			resource.EndpointType:       e.cache,
 		},
 	}}
 }
 
-// CreateDeltaWatch answers a subscription once there are changes. An unknown type comes from a
-// newer sidecar; the mux would end the stream.
+// CreateDeltaWatch answers a subscription once there are changes. For an unknown type the mux would
+// end the stream.
 func (w *watcher) CreateDeltaWatch(request *cache.DeltaRequest, sub cache.Subscription, value chan cache.DeltaResponse) (func(), error) {
 	from, served := w.Caches[request.GetTypeUrl()]
 	if !served {
 		return nil, nil
 	}
 	sub = again(request, sub)
-	if request.GetTypeUrl() == resource.EndpointType {
+	switch request.GetTypeUrl() {
+	case resource.EndpointType:
 		return w.held.watch(request, sub, value)
+	case policypb.PolicyPackType:
+		return w.policies.watch(request, sub, value)
+	default:
+		return from.CreateDeltaWatch(request, sub, value)
 	}
-	return w.policies.watch(from, request, sub, value)
 }
 
 // subscription is a subscription that treats some resources as not yet sent.
@@ -83,14 +83,4 @@ func again(request *cache.DeltaRequest, sub cache.Subscription) cache.Subscripti
 		returned[name] = "" // no version: the cache sends the resource, or its removal
 	}
 	return subscription{Subscription: sub, returned: returned}
-}
-
-// keepWildcard keeps a wildcard subscription that the client did not cancel. A client asks again
-// for one resource of a wildcard by subscribing to its name and unsubscribing in one request. With
-// the policy named '*' that would cancel the wildcard.
-func keepWildcard(request *cache.DeltaRequest) {
-	if slices.Contains(request.GetResourceNamesSubscribe(), wildcard) {
-		request.ResourceNamesUnsubscribe = slices.DeleteFunc(request.GetResourceNamesUnsubscribe(),
-			func(name string) bool { return name == wildcard })
-	}
 }

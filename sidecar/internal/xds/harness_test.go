@@ -16,18 +16,20 @@ import (
 	"google.golang.org/grpc/backoff"
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/wrapperspb"
 
-	"github.com/sluice-bus/sluice/internal/policypb"
 	"github.com/sluice-bus/sluice/sidecar/internal/xds"
 	"github.com/sluice-bus/sluice/sidecar/internal/xds/xdstest"
 )
 
+// Two types of resources: clients want those of some names, and all of the other type. Each is a
+// StringValue with the text that a test puts in.
 const (
-	topics = policypb.TopicPolicyType
-	globs  = policypb.GlobPolicyType
+	topics = "type.googleapis.com/test.Topic"
+	globs  = "type.googleapis.com/test.Glob"
 )
 
-// server serves policies whose names are the texts that a test puts in.
+// server serves resources of these types.
 type server struct{ *xdstest.Server }
 
 func newServer(t *testing.T) server { return server{xdstest.New(t, topics, globs)} }
@@ -41,13 +43,8 @@ func (s server) identified() int {
 func (s server) put(typeURL string, texts map[string]string) {
 	resources := map[string]proto.Message{}
 	for name, text := range texts {
-		switch {
-		case text == "":
-			resources[name] = nil
-		case typeURL == globs:
-			resources[name] = &policypb.GlobPolicy{Name: text}
-		default:
-			resources[name] = &policypb.TopicPolicy{Name: text}
+		if resources[name] = nil; text != "" {
+			resources[name] = wrapperspb.String(text)
 		}
 	}
 	s.Put(typeURL, resources)
@@ -68,14 +65,14 @@ func (h *holder) apply(_ context.Context, u xds.Update) error {
 	defer h.mu.Unlock()
 	texts := map[string]string{}
 	for _, r := range u.Resources {
-		var p policypb.TopicPolicy // a glob's name has the same number
-		if err := proto.Unmarshal(r.Body, &p); err != nil {
+		var text wrapperspb.StringValue
+		if err := proto.Unmarshal(r.Body, &text); err != nil {
 			return err
 		}
-		if p.GetName() == "bad" {
+		if text.GetValue() == "bad" {
 			return fmt.Errorf("%s is bad", r.Name)
 		}
-		texts[r.Name] = p.GetName()
+		texts[r.Name] = text.GetValue()
 	}
 	for name, text := range texts {
 		h.texts[name] = text

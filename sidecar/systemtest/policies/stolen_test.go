@@ -57,7 +57,7 @@ func (g *guarded) joinAs(t *testing.T, role, node, address string) {
 		Node: &core.Node{Id: node, Metadata: &structpb.Struct{Fields: map[string]*structpb.Value{
 			"instance": structpb.NewStringValue(node), "replay": structpb.NewStringValue(address), "store_id": structpb.NewStringValue(node),
 		}}},
-		TypeUrl: policypb.GlobPolicyType, ResourceNamesSubscribe: []string{"*"},
+		TypeUrl: policypb.PolicyPackType, ResourceNamesSubscribe: []string{"*"},
 	}); err != nil {
 		t.Fatal(err)
 	}
