@@ -43,7 +43,7 @@ func (c Compatibility) Breaks(budget *schema.Budget, text string, older []Older)
 	}
 	for _, o := range older {
 		was, err := schema.Compile(o.Text)
-		if err != nil { // an older program has accepted it
+		if err != nil {
 			reasons = append(reasons, fmt.Sprintf("%s %v, so that it cannot be compared, which counts as incompatible", o.Name, err))
 			continue
 		}

@@ -115,16 +115,6 @@ func (p *Policy) UnmarshalJSON(data []byte) error {
 // [NewSnapshot] does. The error is a *[wire.Error] with code invalid_policy and every bad field by
 // its path, such as publish.rate.
 func ParsePolicy(data []byte, ignored ...string) (Policy, error) {
-	return parsePolicy(data, parser{ignored: ignored, unnamed: true})
-}
-
-// ParseStored is ParsePolicy for a stored policy: it does not compile the schema, since an older
-// program may have accepted one that does not compile.
-func ParseStored(data []byte) (Policy, error) {
-	return parsePolicy(data, parser{unnamed: true, stored: true})
-}
-
-func parsePolicy(data []byte, p parser) (Policy, error) {
 	if len(data) > MaxDocumentBytes {
 		return Policy{}, tooLarge(len(data))
 	}
@@ -135,6 +125,7 @@ func parsePolicy(data []byte, p parser) (Policy, error) {
 	if root.Kind != yaml.MappingNode {
 		return Policy{}, refused("policy", `must be an object such as {"name":"orders.*"}, not %s`, shown(root))
 	}
+	p := parser{ignored: ignored, unnamed: true}
 	policy := p.policy(root, "")
 	if len(p.bad) > 0 {
 		return Policy{}, refusal(p.bad)

@@ -187,8 +187,6 @@ type parser struct {
 	ignored []string
 	// unnamed allows a policy without a name.
 	unnamed bool
-	// stored says that the policy was stored before: its schema is not compiled.
-	stored bool
 }
 
 func (p *parser) refuse(n *yaml.Node, path, format string, args ...any) {
@@ -295,11 +293,7 @@ func (p *parser) member(out *Policy, policyPath, section string, name, value *ya
 	}
 	path := join(section, name.Value)
 	if i := fieldAt(path); i >= 0 {
-		read := fields[i].read
-		if p.stored && path == schemaPath {
-			read = storedSchema
-		}
-		if err := read(&out.values, value); err != nil {
+		if err := fields[i].read(&out.values, value); err != nil {
 			p.bad = append(p.bad, fieldErrors(value.Line, join(policyPath, path), err)...)
 			return
 		}

@@ -40,11 +40,9 @@ func jsonSchema(n *yaml.Node) (string, error) {
 	return text, err
 }
 
-// storedSchema parses a schema that was stored before.
-func storedSchema(e *Effective, n *yaml.Node) error { return e.Schema.read(schemaText(n)) }
-
 // read sets the schema, and the version of one without a count.
-func (s *Schema) read(text string, err error) error {
+func (s *Schema) read(n *yaml.Node) error {
+	text, err := jsonSchema(n)
 	if err != nil {
 		return err
 	}
@@ -58,7 +56,7 @@ func (s *Schema) read(text string, err error) error {
 // schemaField is the schema with its version, which is inherited with it.
 var schemaField = field{
 	path: schemaPath,
-	read: func(e *Effective, n *yaml.Node) error { return e.Schema.read(jsonSchema(n)) },
+	read: func(e *Effective, n *yaml.Node) error { return e.Schema.read(n) },
 	copy: func(dst, src *Effective) {
 		dst.Schema.JSONSchema, dst.Schema.Version = src.Schema.JSONSchema, src.Schema.Version
 	},

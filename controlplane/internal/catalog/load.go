@@ -112,7 +112,7 @@ func (c *Catalog) gather(ctx context.Context, from *State, before map[string]sch
 }
 
 // add collects the changes of a commit. The commit was validated when it was made, so an error
-// means that another version made it, or that the store was edited.
+// means that the store was edited.
 func (g *gathered) add(c *store.Commit) error {
 	g.revision, g.series = c.Revision, max(g.series, c.Series)
 	for i := range c.Changes {
@@ -131,21 +131,17 @@ func (g *gathered) add(c *store.Commit) error {
 	return nil
 }
 
-// addSchema collects the schema of a change, and numbers one that an older program did not number.
+// addSchema collects the schema of a change.
 func (g *gathered) addSchema(revision int64, ch *store.Change, e *Entry) {
-	now, changed := g.after[ch.Name]
+	known, changed := g.after[ch.Name]
 	if !changed {
-		now = g.before[ch.Name]
+		known = g.before[ch.Name]
 	}
-	version, digest := ch.Schema, policy.SchemaDigest{}
+	var digest policy.SchemaDigest
 	if e != nil && e.Policy.JSONSchema() != "" {
 		digest = policy.DigestOf(e.Policy.JSONSchema())
-		if version == 0 {
-			version = now.count(digest)
-		}
-		e.Policy.SetSchemaVersion(version)
 	}
-	g.after[ch.Name] = now.after(version, revision, digest)
+	g.after[ch.Name] = known.after(ch.Schema, revision, digest)
 }
 
 func (g *gathered) state() (*State, error) {
@@ -174,12 +170,12 @@ func entryOf(c *store.Commit, ch *store.Change) (*Entry, error) {
 	if ch.Policy == nil {
 		return nil, nil
 	}
-	p, err := policy.ParseStored(ch.Policy)
+	p, err := policy.ParsePolicy(ch.Policy)
 	if err == nil && p.Name != ch.Name {
 		err = fmt.Errorf("the policy's name is %q", p.Name)
 	}
 	if err != nil {
-		return nil, fmt.Errorf("revision %d of the policies, %q: this version cannot read it: %w", c.Revision, ch.Name, err)
+		return nil, fmt.Errorf("revision %d of the policies, %q: it cannot be read: %w", c.Revision, ch.Name, err)
 	}
 	if ch.Schema > 0 {
 		p.SetSchemaVersion(ch.Schema)

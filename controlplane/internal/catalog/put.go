@@ -102,8 +102,7 @@ func (c *Catalog) NewSeries(ctx context.Context, by Author) (*State, error) {
 	return after, err
 }
 
-// version reads the content of a version as if it was put now: an older program may have accepted
-// it.
+// version reads the content of a version.
 func (c *Catalog) version(ctx context.Context, name string, version int64) (policy.Policy, error) {
 	places := c.placesOf(name)
 	last, oldest := int64(len(places)), max(int64(len(places))-MaxVersions, 0)+1

@@ -56,24 +56,6 @@ func TestSchemasAreCountedTogether(t *testing.T) {
 	}
 }
 
-// A store whose commits an older program made has no numbers: they are counted when it is read.
-func TestSchemasOfOlderPrograms(t *testing.T) {
-	f := newFake()
-	putThree(t, catalogOn(t, f))
-	for i := range f.commits {
-		f.commits[i].Changes[0].Schema = 0
-	}
-	c := catalogOn(t, f)
-	if got := versionsOf(t, c, "t*"); got != threeSchemas || inForce(c, "topic") != 3 {
-		t.Errorf("version %d of\n%s", inForce(c, "topic"), got)
-	}
-	mustPut(t, c, `{"name":"t*","partitions":2,"schema":{"json_schema":{"enum":["a","b","c"]}}}`)
-	mustPut(t, c, `{"name":"t*","schema":{"json_schema":{"enum":["a","b","c","d"]}}}`)
-	if last := f.commits[len(f.commits)-2:]; last[0].Changes[0].Schema != 3 || last[1].Changes[0].Schema != 4 || inForce(c, "topic") != 4 {
-		t.Errorf("the next changes have %d and %d", last[0].Changes[0].Schema, last[1].Changes[0].Schema)
-	}
-}
-
 // Of a policy that changes often its versions are forgotten, and its schemas not.
 func TestSchemasOutliveVersions(t *testing.T) {
 	f := newFake()

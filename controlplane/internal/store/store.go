@@ -12,6 +12,17 @@ import (
 	"time"
 )
 
+// Format is the format of a store: of all in its file, and of each commit in MongoDB.
+const Format = 1
+
+// CheckFormat refuses a store of another format.
+func CheckFormat(n int) error {
+	if n == Format {
+		return nil
+	}
+	return fmt.Errorf("its format is %d, and this program reads and writes format %d: run the version of Sluice that wrote it, or choose another store", n, Format)
+}
+
 // ErrConflict says that another commit of that revision exists.
 var ErrConflict = errors.New("another change came first")
 
@@ -54,7 +65,7 @@ type Change struct {
 	// Policy is the policy as JSON, with its name; nil after a deletion.
 	Policy json.RawMessage `json:"policy,omitempty"`
 	// Schema is the version of the schema that the policy sets, counted by name from 1, deletions
-	// included; 0: it sets none, or an older program made the change.
+	// included; 0: it sets none.
 	Schema int64 `json:"schema,omitempty"`
 	// To is the version whose content a rollback restored.
 	To int64 `json:"to,omitempty"`

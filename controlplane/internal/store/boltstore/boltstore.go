@@ -1,11 +1,10 @@
-// Package boltstore is the policy store of a single control plane: one file in its data folder. It
-// must not know the content of policies.
+// Package boltstore is the policy store of a single control plane: one file in its data folder.
 //
 // The file is a bbolt database. Bucket "meta" has the key "format" with the number of the format in
 // decimal digits. Bucket "commits" has a key for each commit, its revision as 8 bytes, big-endian,
 // so that the order of keys is that of revisions; the value is the commit as JSON. A commit is one
 // transaction, which bbolt syncs before it acknowledges it: a kill leaves all of it or nothing.
-// Bucket "sidecars" has the roster: a JSON object for each key.
+// Bucket "sidecars" has the roster: a JSON object for each key. Bucket "secrets" has the secrets.
 package boltstore
 
 import (

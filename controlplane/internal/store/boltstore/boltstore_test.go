@@ -159,7 +159,8 @@ func TestOtherFiles(t *testing.T) {
 		}
 	}
 	for want, prepare := range map[string]func(*bbolt.Tx) error{
-		"its format is 2 and this version knows those up to 1": set("2"),
+		"its format is 0, and this program reads and writes format 1: run the version": set("0"),
+		"its format is 2, and this program reads and writes format 1: run the version": set("2"),
 		`its format is "x"`:                set("x"),
 		"the bucket of commits is missing": set("1"),
 		"a bbolt file of another program":  func(*bbolt.Tx) error { return nil },

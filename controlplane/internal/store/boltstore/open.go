@@ -14,14 +14,13 @@ import (
 	"go.etcd.io/bbolt"
 	bolterrors "go.etcd.io/bbolt/errors"
 
+	"github.com/sluice-bus/sluice/controlplane/internal/store"
 	"github.com/sluice-bus/sluice/internal/private"
 )
 
 const (
 	// FileName is the store's file in the data folder.
 	FileName = "policies.db"
-	// format is the number of the written format, and the highest that can be read.
-	format = 1
 	// lockTimeout bounds the wait for another process to release the file.
 	lockTimeout = time.Second
 	// newPattern is the name of a file that is being created.
@@ -32,6 +31,7 @@ var (
 	metaBucket    = []byte("meta")
 	commitsBucket = []byte("commits")
 	rosterBucket  = []byte("sidecars")
+	secretsBucket = []byte("secrets")
 	formatKey     = []byte("format")
 )
 
@@ -118,33 +118,34 @@ func create(dir, path string) error {
 }
 
 func initialize(tx *bbolt.Tx) error {
-	meta, err := tx.CreateBucket(metaBucket)
-	if err != nil {
-		return err
+	for _, name := range [][]byte{metaBucket, commitsBucket, rosterBucket, secretsBucket} {
+		if _, err := tx.CreateBucket(name); err != nil {
+			return err
+		}
 	}
-	if _, err := tx.CreateBucket(commitsBucket); err != nil {
-		return err
-	}
-	return meta.Put(formatKey, strconv.AppendInt(nil, format, 10))
+	return tx.Bucket(metaBucket).Put(formatKey, strconv.AppendInt(nil, store.Format, 10))
 }
 
-// inspect refuses a file that this version cannot read, and returns the highest revision.
+// inspect refuses a file of another program or format, and returns the highest revision.
 func inspect(db *bbolt.DB) (last int64, err error) {
 	err = db.View(func(tx *bbolt.Tx) error {
-		meta, commits := tx.Bucket(metaBucket), tx.Bucket(commitsBucket)
+		meta := tx.Bucket(metaBucket)
 		if meta == nil {
 			return errors.New("it is a bbolt file of another program")
 		}
-		text := meta.Get(formatKey)
-		switch n, err := strconv.Atoi(string(text)); {
-		case err != nil || n < 1:
-			return fmt.Errorf("its format is %q, which no version writes", text)
-		case n > format:
-			return fmt.Errorf("its format is %d and this version knows those up to %d: a newer version has written it", n, format)
-		case commits == nil:
-			return errors.New("the bucket of commits is missing")
+		n, err := strconv.Atoi(string(meta.Get(formatKey)))
+		if err != nil {
+			return fmt.Errorf("its format is %q, which is no number", meta.Get(formatKey))
 		}
-		last = lastOf(commits)
+		if err := store.CheckFormat(n); err != nil {
+			return err
+		}
+		for _, name := range [][]byte{commitsBucket, rosterBucket, secretsBucket} {
+			if tx.Bucket(name) == nil {
+				return fmt.Errorf("the bucket of %s is missing", name)
+			}
+		}
+		last = lastOf(tx.Bucket(commitsBucket))
 		return nil
 	})
 	return last, err

@@ -37,10 +37,7 @@ func (s *Store) Leave(_ context.Context, key, life string) error {
 // calls: after a start all sidecars connect.
 func (s *Store) changeRoster(key, op string, change func(*rosterValue) bool) error {
 	err := s.db.Batch(func(tx *bbolt.Tx) error {
-		roster, err := tx.CreateBucketIfNotExists(rosterBucket) // older files have none
-		if err != nil {
-			return err
-		}
+		roster := tx.Bucket(rosterBucket)
 		var v rosterValue
 		if text := roster.Get([]byte(key)); text != nil {
 			if err := json.Unmarshal(text, &v); err != nil {
@@ -66,11 +63,7 @@ func (s *Store) changeRoster(key, op string, change func(*rosterValue) bool) err
 func (s *Store) Entered(context.Context) ([]store.RosterEntry, error) {
 	var entries []store.RosterEntry
 	err := s.db.View(func(tx *bbolt.Tx) error {
-		roster := tx.Bucket(rosterBucket)
-		if roster == nil {
-			return nil
-		}
-		return roster.ForEach(func(key, text []byte) error {
+		return tx.Bucket(rosterBucket).ForEach(func(key, text []byte) error {
 			var v rosterValue
 			if err := json.Unmarshal(text, &v); err != nil {
 				return err

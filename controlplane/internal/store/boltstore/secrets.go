@@ -7,15 +7,10 @@ import (
 	"go.etcd.io/bbolt"
 )
 
-var secretsBucket = []byte("secrets")
-
 // Secret implements store.Secrets.
 func (s *Store) Secret(_ context.Context, name string, fresh []byte) (secret []byte, err error) {
 	err = s.db.Update(func(tx *bbolt.Tx) error {
-		secrets, err := tx.CreateBucketIfNotExists(secretsBucket) // older files have none
-		if err != nil {
-			return err
-		}
+		secrets := tx.Bucket(secretsBucket)
 		if secret = bytes.Clone(secrets.Get([]byte(name))); secret != nil {
 			return nil
 		}

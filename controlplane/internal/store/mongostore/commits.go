@@ -20,58 +20,16 @@ const (
 	// settleEvery is the interval of the checks of an insert that is not settled: it is not yet at
 	// a majority, or about to be rolled back.
 	settleEvery = 50 * time.Millisecond
-	// pointReads is how many commits are read one by one before a query reads all that follow: some
-	// servers scan the whole collection for any filter that is not {_id: value}.
-	pointReads = 4
 )
 
 // After implements store.Store.
-func (s *Store) After(ctx context.Context, revision int64) ([]store.Commit, error) {
+func (s *Store) After(ctx context.Context, revision int64) (commits []store.Commit, err error) {
+	const op = "read the policy store"
 	ctx, end, err := s.begin(ctx)
 	if err != nil {
 		return nil, err
 	}
 	defer end()
-	var commits []store.Commit
-	for len(commits) < pointReads {
-		c, err := s.one(ctx, revision+1)
-		if errors.Is(err, store.ErrNone) {
-			return commits, nil
-		}
-		if err != nil {
-			return nil, err
-		}
-		commits = append(commits, c)
-		revision = c.Revision
-	}
-	return s.following(ctx, revision, commits)
-}
-
-// At implements store.Store.
-func (s *Store) At(ctx context.Context, revision int64) (store.Commit, error) {
-	ctx, end, err := s.begin(ctx)
-	if err != nil {
-		return store.Commit{}, err
-	}
-	defer end()
-	return s.one(ctx, revision)
-}
-
-// one reads a commit by its revision; store.ErrNone: there is none.
-func (s *Store) one(ctx context.Context, revision int64) (store.Commit, error) {
-	raw, err := s.commits.FindOne(ctx, byID(revision)).Raw()
-	switch {
-	case errors.Is(err, mongo.ErrNoDocuments):
-		return store.Commit{}, store.ErrNone
-	case err != nil:
-		return store.Commit{}, failed(ctx, "read the policy store", err)
-	}
-	return decode(raw)
-}
-
-// following adds the commits after a revision, up to about a page.
-func (s *Store) following(ctx context.Context, revision int64, commits []store.Commit) (_ []store.Commit, err error) {
-	const op = "read the policy store"
 	filter := bson.D{{Key: "_id", Value: bson.D{{Key: "$gt", Value: revision}}}}
 	cursor, err := s.commits.Find(ctx, filter, options.Find().SetSort(byID(1)))
 	if err != nil {
@@ -97,6 +55,28 @@ func (s *Store) following(ctx context.Context, revision int64, commits []store.C
 		return nil, failed(ctx, op, err)
 	}
 	return commits, nil
+}
+
+// At implements store.Store.
+func (s *Store) At(ctx context.Context, revision int64) (store.Commit, error) {
+	ctx, end, err := s.begin(ctx)
+	if err != nil {
+		return store.Commit{}, err
+	}
+	defer end()
+	return s.one(ctx, revision)
+}
+
+// one reads a commit by its revision; store.ErrNone: there is none.
+func (s *Store) one(ctx context.Context, revision int64) (store.Commit, error) {
+	raw, err := s.commits.FindOne(ctx, byID(revision)).Raw()
+	switch {
+	case errors.Is(err, mongo.ErrNoDocuments):
+		return store.Commit{}, store.ErrNone
+	case err != nil:
+		return store.Commit{}, failed(ctx, "read the policy store", err)
+	}
+	return decode(raw)
 }
 
 // Append implements store.Store.

@@ -10,12 +10,9 @@ import (
 	"github.com/sluice-bus/sluice/controlplane/internal/store"
 )
 
-// format is the number of the written format, and the highest that can be read.
-const format = 1
-
 type commitDoc struct {
 	Revision int64       `bson:"_id"`
-	Format   int32       `bson:"format"`
+	Format   int         `bson:"format"`
 	At       time.Time   `bson:"at"`
 	By       string      `bson:"by"`
 	Token    string      `bson:"token"`
@@ -36,7 +33,7 @@ type changeDoc struct {
 
 // encode encodes a commit, and refuses one that is too large.
 func encode(c store.Commit) (bson.Raw, error) {
-	doc := commitDoc{Revision: c.Revision, Format: format, At: c.At, By: c.By, Token: c.Token, Series: c.Series,
+	doc := commitDoc{Revision: c.Revision, Format: store.Format, At: c.At, By: c.By, Token: c.Token, Series: c.Series,
 		Changes: make([]changeDoc, len(c.Changes))}
 	for i, ch := range c.Changes {
 		doc.Changes[i] = changeDoc{ch.Name, ch.Version, string(ch.Action), string(ch.Policy), ch.Schema, ch.To, ch.Forgotten}
@@ -56,9 +53,8 @@ func decode(raw bson.Raw) (store.Commit, error) {
 	if err := bson.Unmarshal(raw, &doc); err != nil {
 		return store.Commit{}, fmt.Errorf("a document of %s: %w", commitsName, err)
 	}
-	if doc.Format != format {
-		return store.Commit{}, fmt.Errorf("commit %d has format %d and this version knows %d: a newer version has written it",
-			doc.Revision, doc.Format, format)
+	if err := store.CheckFormat(doc.Format); err != nil {
+		return store.Commit{}, fmt.Errorf("commit %d: %w", doc.Revision, err)
 	}
 	c := store.Commit{Revision: doc.Revision, At: doc.At.UTC(), By: doc.By, Token: doc.Token, Series: doc.Series,
 		Changes: make([]store.Change, len(doc.Changes))}

@@ -1,5 +1,5 @@
 // Package mongostore is the policy store of any number of control planes: four collections in a
-// MongoDB database. It must not know the content of policies.
+// MongoDB database.
 //
 // Collection sluice_policy_commits has a document for each commit:
 //
