@@ -35,7 +35,7 @@ const (
 type kept struct {
 	held     map[string]map[string]*entry
 	revision policypb.Revision
-	instance string            // that wrote it
+	instance string // that wrote it
 }
 
 // contentOf makes the message. It shares the bodies, which do not change.
