@@ -11,15 +11,12 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 )
 
-// The names of the types of resources, as they are in each message.
-var typeNames = [kinds][]byte{
-	packsKind: []byte("sluice.v1.PolicyPack"),
-	peersKind: []byte("v3.ClusterLoadAssignment"),
-}
-
+// What a wire looks for: the names of the types of resources, as they are in each message, and the id of the sidecar's own
+// store, which is said among the peers.
 const (
 	packsKind = iota
 	peersKind
+	selfKind
 	kinds
 )
 
@@ -27,8 +24,13 @@ const (
 // encrypted or compressed, so the name of a type is seen once for each response of that type and
 // once for each resource in it.
 type wire struct {
+	looksFor [kinds]string
 	read, written atomic.Int64
 	names         [kinds]atomic.Int64
+}
+
+func newWire(storeID string) *wire {
+	return &wire{looksFor: [kinds]string{"sluice.v1.PolicyPack", "v3.ClusterLoadAssignment", storeID}}
 }
 
 // seen is what a wire has counted.
@@ -82,14 +84,16 @@ type counted struct {
 	tail []byte // the last bytes read, as many as part of a name can have
 }
 
-const longestName = len("v3.ClusterLoadAssignment")
+// longestName is a store's id.
+const longestName = len("00000000-0000-0000-0000-000000000000")
 
 func (c *counted) Read(p []byte) (int, error) {
 	n, err := c.Conn.Read(p)
 	c.wire.read.Add(int64(n))
 	got := p[:n]
 	joint := append(c.tail, got[:min(n, longestName)]...)
-	for i, name := range typeNames {
+	for i, text := range c.wire.looksFor {
+		name := []byte(text)
 		found := bytes.Count(got, name)
 		// Names that begin in an earlier read and end in this one.
 		from := max(0, len(c.tail)-len(name)+1)
@@ -124,16 +128,17 @@ func (p *pieces) Read(b []byte) (int, error) {
 }
 
 func TestNamesAreCountedHoweverTheyCome(t *testing.T) {
-	text := []byte("x sluice.v1.PolicyPack sluice.v1.PolicyPackv3.ClusterLoadAssignment sluice.v1.Policy y")
+	const self = "0197d3f0-53a1-7c7b-b6a5-d6de4a0a1c11"
+	text := []byte("x " + self + " sluice.v1.PolicyPack sluice.v1.PolicyPackv3.ClusterLoadAssignment sluice.v1.Policy y")
 	for size := 1; size <= len(text); size++ {
-		var w wire
-		c := &counted{Conn: &pieces{text: text, size: size}, wire: &w}
+		w := newWire(self)
+		c := &counted{Conn: &pieces{text: text, size: size}, wire: w}
 		for buffer := make([]byte, len(text)); w.read.Load() < int64(len(text)); {
 			if _, err := c.Read(buffer); err != nil {
 				t.Fatal(err)
 			}
 		}
-		if got := w.seen().names; got != [kinds]int64{packsKind: 2, peersKind: 1} {
+		if got := w.seen().names; got != [kinds]int64{packsKind: 2, peersKind: 1, selfKind: 1} {
 			t.Errorf("in pieces of %d: counted %v", size, got)
 		}
 	}

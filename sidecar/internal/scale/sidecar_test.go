@@ -24,7 +24,7 @@ type sidecar struct {
 	topics  []string // that are in use here
 	control *control.Control
 	quota   *quota.Client
-	wire    wire
+	wire    *wire
 
 	mu      sync.Mutex
 	inForce map[string]mark // by name: the topics, and the glob that is changed
@@ -40,11 +40,11 @@ type mark struct {
 
 func newSidecar(t *testing.T, i int, address string, topics []string) *sidecar {
 	t.Helper()
-	s := &sidecar{id: fmt.Sprintf("node-%04d", i), topics: topics, inForce: map[string]mark{changedGlob: {}}}
+	instance, store := uuid.NewString(), uuid.NewString()
+	s := &sidecar{id: fmt.Sprintf("node-%04d", i), topics: topics, wire: newWire(store), inForce: map[string]mark{changedGlob: {}}}
 	for _, name := range topics {
 		s.inForce[name] = mark{}
 	}
-	instance, store := uuid.NewString(), uuid.NewString()
 	replay := fmt.Sprintf("10.%d.%d.%d:8083", i>>16, i>>8&255, i&255)
 	var err error
 	s.control, err = control.Open(control.Config{

@@ -5,7 +5,7 @@
 // By default it is small enough to run with all tests. At the size of the project's goals, with
 // figures that can be compared from one version to the next:
 //
-//	go test ./sidecar/systemtest/scale -run Measure -v -timeout 30m \
+//	go test ./sidecar/internal/scale -run Measure -v -timeout 30m \
 //	    -sidecars 1000 -policies 10000 -rounds 200 -json scale.json
 //
 // Each sidecar is an open file here and another one in the control plane. Both processes raise
