@@ -46,11 +46,11 @@ tests() {
   if grep -q ': the race detector' <<<"$missing"; then
     race=() CGO_ENABLED=0
   fi
-  if command -v npm >/dev/null && [ ! -d controlplane/internal/console/browsertest/node_modules ]; then
+  if command -v npm >/dev/null && [ ! -d test/browsertest/node_modules ]; then
     echo "The console's test has npm download playwright-core: 3 MB the first time."
   fi
   # Those that take long come first, so that nobody waits for one of them alone in the end.
-  local slow='/(systemtest|mongolog|pebblelog|outbox|browsertest|examples|deploytest|gateway|quota|spool)(/|$)' packages
+  local slow='/(test/sidecar|test/fleet|test/contract|test/controlplane|systemtest|mongolog|pebblelog|outbox|browsertest|examples|deploytest|gateway|quota|spool)(/|$)' packages
   # Go 1.26's race detector crashes now and then where MongoDB's driver lives in a bubble of testing/synctest, as in these
   # packages (see golang/go#78156).
   local bubbles='/(bubbletest|mongomodel|mongomodel/facts|simulation)$' bubbled

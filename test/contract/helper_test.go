@@ -1,7 +1,6 @@
 package contract
 
 import (
-	"os"
 	"testing"
 	"time"
 
@@ -22,14 +21,6 @@ type server struct{ *testkit.Sidecar }
 func own(t testing.TB, policies string, args ...string) *server {
 	t.Helper()
 	return newHome(t).start(t, policies, args...)
-}
-
-func write(t testing.TB, path, content string) string {
-	t.Helper()
-	if err := os.WriteFile(path, []byte(content), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	return path
 }
 
 func (s *server) post(t testing.TB, topic, body string, headers ...string) testkit.Answer {

@@ -105,7 +105,7 @@ func TestDeliveryMaxima(t *testing.T) {
 func TestReload(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
-	file := write(t, dir+"/p.yaml", `[{name: "*", publish: {rate: 1000, burst: 11}, connection: {rate: 0}}, {name: in, publish: {rate: 0}, delivery: {max_inflight: 1}}]`)
+	file := testkit.Write(t, dir+"/p.yaml", `[{name: "*", publish: {rate: 1000, burst: 11}, connection: {rate: 0}}, {name: in, publish: {rate: 0}, delivery: {max_inflight: 1}}]`)
 	s := own(t, "", "--policies", file)
 	k := s.dial(t)
 	k.ok(`{"op":"SUBSCRIBE","topic":"in","group":"g","opts":{"maxInflight":3}}`)
@@ -127,13 +127,13 @@ func TestReload(t *testing.T) {
 		}
 	}
 	effect("a new burst", func() {
-		write(t, file, `[{name: "*", publish: {rate: 1000, burst: 12}, connection: {rate: 0}}, {name: in, publish: {rate: 0}, delivery: {max_inflight: 2}}, {name: shut, paused: true}]`)
+		testkit.Write(t, file, `[{name: "*", publish: {rate: 1000, burst: 12}, connection: {rate: 0}}, {name: in, publish: {rate: 0}, delivery: {max_inflight: 2}}, {name: shut, paused: true}]`)
 	}, func() bool { return k.burstOf("t") == "12" })
 	k.event()
 	k.silent("two are in flight")
 	k.refused("topic_paused", `{"op":"PUBLISH","topic":"shut","payload":1}`)
 
-	write(t, file, `[{name: "*", publish: {rate: -1, burst: 13}, connection: {rate: 0}, colour: red}, {name: in, delivery: {ack_timeout: soon}}, {name: open}]`)
+	testkit.Write(t, file, `[{name: "*", publish: {rate: -1, burst: 13}, connection: {rate: 0}, colour: red}, {name: in, delivery: {ack_timeout: soon}}, {name: open}]`)
 	testkit.Eventually(t, "the log names every bad field", func() bool {
 		log := s.Log()
 		return strings.Contains(log, "rate") && strings.Contains(log, "ack_timeout") && strings.Contains(log, "colour")
@@ -142,9 +142,9 @@ func TestReload(t *testing.T) {
 		t.Errorf("burst %s after an invalid file", got)
 	}
 	k.refused("topic_paused", `{"op":"PUBLISH","topic":"shut","payload":1}`)
-	write(t, file, `[{name: "*", publish`)
+	testkit.Write(t, file, `[{name: "*", publish`)
 	effect("a file that is moved into place", func() {
-		next := write(t, filepath.Join(dir, "next"), `[{name: "*", publish: {rate: 1000, burst: 14}, connection: {rate: 0}}]`)
+		next := testkit.Write(t, filepath.Join(dir, "next"), `[{name: "*", publish: {rate: 1000, burst: 14}, connection: {rate: 0}}]`)
 		if err := os.Rename(next, file); err != nil {
 			t.Fatal(err)
 		}
@@ -157,7 +157,7 @@ func TestReload(t *testing.T) {
 func TestGroupPolicies(t *testing.T) {
 	t.Parallel()
 	const policies = `[{name: "*", publish: {rate: 0}, connection: {rate: 0}}, {name: in, groups: {held: {paused: %v}, few: {max_inflight: 2}, slow: {rate: 0.01}}}]`
-	file := write(t, t.TempDir()+"/p.yaml", fmt.Sprintf(policies, true))
+	file := testkit.Write(t, t.TempDir()+"/p.yaml", fmt.Sprintf(policies, true))
 	s := own(t, "", "--policies", file)
 	k := s.dial(t)
 	for _, group := range []string{"held", "few", "slow", "free"} {
@@ -190,10 +190,10 @@ func TestGroupPolicies(t *testing.T) {
 	if a := testkit.Call(t, "POST", s.URL()+"/v1/topics/in/groups/held/pull", `{"wait_ms":0}`); len(a.JSON(t).List("events")) != 0 {
 		t.Errorf("pulled from a paused group: %s", a.Body)
 	}
-	write(t, file, fmt.Sprintf(policies, `soon`))
+	testkit.Write(t, file, fmt.Sprintf(policies, `soon`))
 	testkit.Eventually(t, "the log names the field", func() bool { return strings.Contains(s.Log(), "groups.held.paused") })
 	k.silent("an invalid file changes nothing")
-	write(t, file, fmt.Sprintf(policies, false))
+	testkit.Write(t, file, fmt.Sprintf(policies, false))
 	await("held", 5)
 }
 
@@ -243,15 +243,15 @@ func TestFairness(t *testing.T) {
 // the limit comes back.
 func TestBucketsAreRetuned(t *testing.T) {
 	t.Parallel()
-	file := write(t, t.TempDir()+"/p.yaml", `[{name: "*", connection: {rate: 0.01, burst: 2}}]`)
+	file := testkit.Write(t, t.TempDir()+"/p.yaml", `[{name: "*", connection: {rate: 0.01, burst: 2}}]`)
 	s := own(t, "", "--policies", file)
 	k := s.dial(t)
 	k.ok(`{"op":"PUBLISH","topic":"t","events":%s}`, batch(2))
 	k.limited("connection", `{"op":"PUBLISH","topic":"t","payload":1}`)
-	write(t, file, `[{name: "*", connection: {rate: 0}, publish: {rate: 0}}]`)
+	testkit.Write(t, file, `[{name: "*", connection: {rate: 0}, publish: {rate: 0}}]`)
 	testkit.Eventually(t, "the limit is lifted", func() bool { return k.ask(`{"op":"PUBLISH","topic":"t","payload":1}`)["op"] == "OK" })
 	k.ok(`{"op":"PUBLISH","topic":"t","events":%s}`, batch(500))
-	write(t, file, `[{name: "*", connection: {rate: 0}, publish: {rate: 0.01, burst: 1}}]`)
+	testkit.Write(t, file, `[{name: "*", connection: {rate: 0}, publish: {rate: 0.01, burst: 1}}]`)
 	testkit.Eventually(t, "the topic is limited", func() bool { return k.ask(`{"op":"PUBLISH","topic":"t","payload":1}`)["code"] == "rate_limited" })
 	k.limited("topic", `{"op":"PUBLISH","topic":"t","payload":1}`)
 }

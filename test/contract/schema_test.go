@@ -60,17 +60,17 @@ func TestSchemaViolation(t *testing.T) {
 // names the field: the policy in force stays.
 func TestSchemaChanges(t *testing.T) {
 	t.Parallel()
-	file := write(t, t.TempDir()+"/p.yaml", `[{name: a, publish: {rate: 0}, schema: {json_schema: {type: number}}}]`)
+	file := testkit.Write(t, t.TempDir()+"/p.yaml", `[{name: a, publish: {rate: 0}, schema: {json_schema: {type: number}}}]`)
 	s := own(t, "", "--policies", file)
 	becomes := func(payload string, status int) {
 		t.Helper()
 		testkit.Eventually(t, payload, func() bool { return s.post(t, "a", payload).Status == status })
 	}
 	becomes(`"x"`, 422)
-	write(t, file, `[{name: a, publish: {rate: 0}, schema: {json_schema: {type: string}}}]`)
+	testkit.Write(t, file, `[{name: a, publish: {rate: 0}, schema: {json_schema: {type: string}}}]`)
 	becomes(`"x"`, 201)
 	becomes(`1`, 422)
-	write(t, file, `[{name: a, schema: {json_schema: {$ref: "https://example.com/s.json"}}}, {name: b, paused: true}]`)
+	testkit.Write(t, file, `[{name: a, schema: {json_schema: {$ref: "https://example.com/s.json"}}}, {name: b, paused: true}]`)
 	testkit.Eventually(t, "the log names the field and the reference", func() bool {
 		log := s.Log()
 		return strings.Contains(log, "schema.json_schema") && strings.Contains(log, "https://example.com/s.json")
@@ -83,7 +83,7 @@ func TestSchemaChanges(t *testing.T) {
 // force, 404 without", and "headers sluice-* aside" of a conflict.
 func TestSchemaVersion(t *testing.T) {
 	t.Parallel()
-	file := write(t, t.TempDir()+"/p.yaml", `[{name: "shop.*", schema: {json_schema: {type: object}, compatibility: full}}]`)
+	file := testkit.Write(t, t.TempDir()+"/p.yaml", `[{name: "shop.*", schema: {json_schema: {type: object}, compatibility: full}}]`)
 	s := own(t, "", "--policies", file)
 	header := func(topic, id string) any {
 		events := testkit.Call(t, "GET", s.ReplayURL()+"/replay?topic="+topic, "").JSON(t).List("events")
@@ -125,7 +125,7 @@ func TestSchemaVersion(t *testing.T) {
 		t.Errorf("without one: %d %s", b.Status, b.Body)
 	}
 	// An event that comes again after the schema is gone is the same event.
-	write(t, file, `[]`)
+	testkit.Write(t, file, `[]`)
 	testkit.Eventually(t, "no schema", func() bool { return testkit.Call(t, "GET", link, "").Status == 404 })
 	if b := s.post(t, "shop.a", `{"a":1}`, "Sluice-Id: plain"); b.Status != 200 || b.JSON(t)["duplicate"] != true {
 		t.Errorf("again: %d %s", b.Status, b.Body)

@@ -92,7 +92,7 @@ func TestReadyLine(t *testing.T) {
 // "SLUICE_ + the flag's name in capitals, dashes as underscores".
 func TestPrecedence(t *testing.T) {
 	dir := t.TempDir()
-	file := write(t, filepath.Join(dir, "c.yaml"), "node-id: of-the-file\nallowed-origins: [\"https://of.the.file\"]\n")
+	file := testkit.Write(t, filepath.Join(dir, "c.yaml"), "node-id: of-the-file\nallowed-origins: [\"https://of.the.file\"]\n")
 	nodeID := func(env string, args ...string) string {
 		t.Helper()
 		t.Setenv("SLUICE_NODE_ID", env)
@@ -132,8 +132,8 @@ func TestRefusals(t *testing.T) {
 		env  []string
 		says []string
 	}{
-		{[]string{"--config", write(t, dir+"/c.yaml", "node-id: n\n\nlog_level: debug\n")}, nil, []string{"log_level", "3"}},
-		{[]string{"--config", write(t, dir+"/d.yaml", "node-id: [\n")}, nil, []string{"d.yaml"}},
+		{[]string{"--config", testkit.Write(t, dir+"/c.yaml", "node-id: n\n\nlog_level: debug\n")}, nil, []string{"log_level", "3"}},
+		{[]string{"--config", testkit.Write(t, dir+"/d.yaml", "node-id: [\n")}, nil, []string{"d.yaml"}},
 		{[]string{"--config", dir + "/none.yaml"}, nil, []string{"none.yaml"}},
 		{[]string{"--listen", "0.0.0.0:0"}, nil, []string{"listen", "--insecure"}},
 		{[]string{"--ops-listen", "[::]:0"}, nil, []string{"ops-listen", "--insecure"}},
@@ -142,8 +142,8 @@ func TestRefusals(t *testing.T) {
 		{[]string{"--log-format", "xml"}, nil, []string{"xml", "json"}},
 		{nil, []string{"SLUICE_LOG_LEVEL=loud"}, []string{"loud"}},
 		{[]string{"--store", "mongodb+srv://u:secret@h/x"}, nil, []string{"store"}},
-		{[]string{"--policies", write(t, dir+"/p.yaml", `[{name: "*", delivery: {ack_timeout: 30}, publish: {scope: galaxy}}]`)}, nil, []string{"ack_timeout", "scope"}},
-		{[]string{"--policies", write(t, dir+"/q.yaml", `[{name: a}, {name: a}]`)}, nil, []string{"a"}},
+		{[]string{"--policies", testkit.Write(t, dir+"/p.yaml", `[{name: "*", delivery: {ack_timeout: 30}, publish: {scope: galaxy}}]`)}, nil, []string{"ack_timeout", "scope"}},
+		{[]string{"--policies", testkit.Write(t, dir+"/q.yaml", `[{name: a}, {name: a}]`)}, nil, []string{"a"}},
 	} {
 		args := append([]string{"--data-dir", t.TempDir()}, c.args...)
 		for _, flag := range []string{"--listen", "--replay-listen", "--ops-listen"} {

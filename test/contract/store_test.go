@@ -156,7 +156,7 @@ func newStore(t testing.TB) string {
 func (h home) start(t testing.TB, policies string, args ...string) *server {
 	t.Helper()
 	if policies != "" {
-		args = append(args, "--policies", write(t, filepath.Join(h.dir, "policies.yaml"), policies))
+		args = append(args, "--policies", testkit.Write(t, filepath.Join(h.dir, "policies.yaml"), policies))
 	}
 	return &server{testkit.StartSidecar(t, filepath.Join(h.dir, "data"), append(args, "--store", h.store)...)}
 }

@@ -1,0 +1,102 @@
+// Package browsertest uses the console in a real browser, as people do. Run runs the script
+// console.mjs, which knows only the URL of a control plane.
+package browsertest
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/sluice-bus/sluice/test/testkit"
+)
+
+// Bounds on what a loaded machine may take.
+const (
+	installTimeout = 3 * time.Minute
+	browserTimeout = 8 * time.Minute
+)
+
+// Target has the control planes that the script uses.
+type Target struct {
+	// URL is a control plane without authentication.
+	URL string
+	// Topic is a topic in use there, with well above 20 events/s, of which a rate of 100 for each
+	// sidecar refuses some.
+	Topic string
+	// AuthURL is a control plane that needs tokens, with the same topic.
+	AuthURL, ViewerToken, AdminToken string
+	// Shots is the folder of the screenshots, below out.
+	Shots string
+	// Only is a regular expression of the tests that run; "" runs all.
+	Only string
+}
+
+// Run runs the script, and fails the test if the script fails. Without a browser the test is
+// skipped.
+func Run(t testing.TB, target Target) {
+	t.Helper()
+	node := testkit.Need(t, testkit.Node)
+	chromium := testkit.Need(t, testkit.Chromium)
+	root, err := testkit.Root()
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := filepath.Join(root, "test", "browsertest")
+	install(t, dir)
+
+	ctx, cancel := context.WithTimeout(context.Background(), browserTimeout)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, node, "--test-reporter=spec", "--test-name-pattern="+cmp.Or(target.Only, "."), "console.mjs")
+	cmd.Dir = dir
+	cmd.Env = append(os.Environ(), "CHROMIUM="+chromium, "CONSOLE_URL="+target.URL, "CONSOLE_TOPIC="+target.Topic,
+		"CONSOLE_AUTH_URL="+target.AuthURL, "CONSOLE_VIEWER_TOKEN="+target.ViewerToken, "CONSOLE_ADMIN_TOKEN="+target.AdminToken,
+		"CONSOLE_SHOTS="+filepath.Join("out", target.Shots))
+	// The script ends its browser when it is asked to end.
+	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGTERM) }
+	cmd.WaitDelay = 10 * time.Second
+	out, err := cmd.CombinedOutput()
+	if err != nil {
+		t.Fatalf("the console in a browser: %v\n%s", err, out)
+	}
+	t.Logf("%s", out)
+}
+
+// install puts the packages of package-lock.json into node_modules, unless they are there. Tests of
+// several packages may call it at the same time.
+func install(t testing.TB, dir string) {
+	t.Helper()
+	turn, err := os.OpenFile(filepath.Join(dir, "node_modules.lock"), os.O_CREATE|os.O_RDWR, 0o666)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer turn.Close() // which also unlocks it
+	if err := syscall.Flock(int(turn.Fd()), syscall.LOCK_EX); err != nil {
+		t.Fatal(err)
+	}
+	lock, err := os.ReadFile(filepath.Join(dir, "package-lock.json"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	installed := filepath.Join(dir, "node_modules", ".package-lock-installed.json")
+	if got, err := os.ReadFile(installed); err == nil && bytes.Equal(got, lock) {
+		return
+	}
+	npm := testkit.Need(t, testkit.NPM)
+	ctx, cancel := context.WithTimeout(context.Background(), installTimeout)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, npm, "ci", "--ignore-scripts", "--no-audit", "--no-fund")
+	cmd.Dir = dir
+	cmd.WaitDelay = time.Second
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Fatalf("npm ci, which needs the registry the first time: %v\n%s", err, out)
+	}
+	if err := os.WriteFile(installed, lock, 0o666); err != nil {
+		t.Fatal(err)
+	}
+}

@@ -1,0 +1,128 @@
+package sidecar
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/coder/websocket"
+
+	"github.com/sluice-bus/sluice/test/testkit"
+)
+
+// TestAccessLog does things that the access log has to show, and things that it must not show.
+func TestAccessLog(t *testing.T) {
+	dir := t.TempDir()
+	auth := testkit.Write(t, filepath.Join(dir, "auth.yaml"), `
+tokens:
+  - {name: shop, token_file: shop, publish: ["orders.*", greetings], subscribe: ["*"], replay: ["*"]}
+  - {name: guest, token_file: guest, publish: [greetings]}
+`)
+	testkit.Write(t, filepath.Join(dir, "shop"), "shop-0123456789abcdef\n")
+	testkit.Write(t, filepath.Join(dir, "guest"), "guest-0123456789abcdef\n")
+	file := filepath.Join(dir, "audit.log")
+	s := testkit.StartSidecar(t, filepath.Join(dir, "data"), "--auth-config", auth, "--audit-topics", "orders.*,payments", "--audit-file", file)
+
+	ask := func(token, method, url, body string) {
+		t.Helper()
+		r, err := http.NewRequestWithContext(t.Context(), method, url, strings.NewReader(body))
+		if err != nil {
+			t.Fatal(err)
+		}
+		r.Header.Set("Authorization", "Bearer "+token+"-0123456789abcdef")
+		res, err := http.DefaultClient.Do(r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		res.Body.Close()
+	}
+	ask("shop", "POST", s.URL()+"/v1/topics/greetings/events", `1`) // not audited
+	ask("shop", "POST", s.URL()+"/v1/topics/orders.created/events", `1`)
+	ask("guest", "POST", s.URL()+"/v1/topics/orders.created/events", `1`)
+	ask("shop", "POST", s.URL()+"/v1/topics/orders.created/groups/g/pull", `{"wait_ms":0}`)
+	ask("shop", "PUT", s.URL()+"/v1/topics/orders.created/groups/g/cursor", `{"from":"earliest"}`)
+	ask("guest", "GET", s.ReplayURL()+"/replay?topic=payments", "")
+	ask("shop", "GET", s.ReplayURL()+"/export?topic=orders.created", "")
+
+	c, _, err := websocket.Dial(t.Context(), s.URL()+"/ws", &websocket.DialOptions{HTTPHeader: http.Header{"Authorization": {"Bearer shop-0123456789abcdef"}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = c.CloseNow() }()
+	for _, frame := range []string{
+		`{"op":"SUBSCRIBE","topic":"payments","group":"g"}`,
+		`{"op":"PUBLISH","events":[{"topic":"orders.paid","payload":1,"opts":{"id":"a"}},{"topic":"orders.paid","payload":2},{"topic":"payments","payload":3}]}`,
+	} {
+		if err := c.Write(t.Context(), websocket.MessageText, []byte(frame)); err != nil {
+			t.Fatal(err)
+		}
+		for {
+			_, reply, err := c.Read(t.Context())
+			if err != nil {
+				t.Fatal(err)
+			}
+			if !strings.Contains(string(reply), `"EVENT"`) {
+				break
+			}
+		}
+	}
+	if err := c.Close(websocket.StatusNormalClosure, ""); err != nil {
+		t.Fatal(err)
+	}
+	var lines []string
+	testkit.Eventually(t, "the access log lacks the end of the subscription", func() bool {
+		content, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		lines = strings.Split(strings.TrimSpace(string(content)), "\n")
+		return strings.Contains(string(content), `"unsubscribe"`) && strings.Contains(string(content), `"GET /export"`)
+	})
+	want := []string{
+		`publish orders.created shop 1 events 0 refused `,
+		`publish orders.created guest 0 events 1 refused forbidden`,
+		`POST /v1/topics/{topic}/groups/{group}/pull orders.created shop g 200 `,
+		`PUT /v1/topics/{topic}/groups/{group}/cursor orders.created shop g 204 `,
+		`GET /replay payments guest 403 `,
+		`GET /export orders.created shop 200 `,
+		`subscribe payments shop g `,
+		`publish orders.paid shop 2 events 0 refused `,
+		`publish payments shop 0 events 1 refused forbidden`,
+		`unsubscribe payments shop g `,
+	}
+	var got []string
+	for _, line := range lines {
+		var l struct {
+			Msg, Action, Topic, Identity, From, Group, Code string
+			Status                                          int
+			Events, Refused                                 *int
+		}
+		if err := json.Unmarshal([]byte(line), &l); err != nil {
+			t.Fatalf("%s: %v", line, err)
+		}
+		is := l.Action + " " + l.Topic + " " + l.Identity + " "
+		if l.Group != "" {
+			is += l.Group + " "
+		}
+		if l.Status != 0 {
+			is += fmt.Sprintf("%d ", l.Status)
+		}
+		if l.Events != nil {
+			is += fmt.Sprintf("%d events %d refused ", *l.Events, *l.Refused)
+		}
+		got = append(got, is+l.Code)
+		if l.Msg != "access" || !strings.HasPrefix(l.From, "127.0.0.1:") {
+			t.Errorf("a line is %s", line)
+		}
+	}
+	slices.Sort(got) // the line of an HTTP request follows its answer
+	slices.Sort(want)
+	if !slices.Equal(got, want) {
+		t.Errorf("got\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
+	}
+}
