@@ -24,7 +24,7 @@ const (
 // encrypted or compressed, so the name of a type is seen once for each response of that type and
 // once for each resource in it.
 type wire struct {
-	looksFor [kinds]string
+	looksFor      [kinds]string
 	read, written atomic.Int64
 	names         [kinds]atomic.Int64
 }
