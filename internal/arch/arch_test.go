@@ -262,6 +262,16 @@ var rules = []rule{
 		caught: [2]string{"sidecar/internal/group", "go.opentelemetry.io/otel/trace"},
 	},
 	{
+		name: "who gets which event, and who has which partition, is decided without calling anything",
+		from: []string{"sidecar/internal/group/dispatch", "sidecar/internal/group/ownership"},
+		to:   []string{"sidecar/..."},
+		allow: []string{
+			"sidecar/internal/budget", "sidecar/internal/eventlog", "sidecar/internal/limit", "sidecar/internal/reader",
+			"sidecar/internal/roster", "sidecar/internal/telemetry", "sidecar/internal/tracing",
+		},
+		caught: [2]string{"sidecar/internal/group/dispatch", "sidecar/internal/group"},
+	},
+	{
 		name:   "Pebble is met in the embedded log",
 		from:   []string{everything},
 		except: []string{"sidecar/internal/eventlog/pebblelog/..."},

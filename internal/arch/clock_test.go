@@ -20,6 +20,8 @@ var timed = []string{
 	"sidecar/internal/eventlog",
 	"sidecar/internal/eventlog/mongolog",
 	"sidecar/internal/group",
+	"sidecar/internal/group/dispatch",
+	"sidecar/internal/group/ownership",
 	"sidecar/internal/limit",
 	"sidecar/internal/outbox",
 	"sidecar/internal/pacer",

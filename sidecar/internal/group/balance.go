@@ -9,6 +9,8 @@ import (
 
 	"github.com/sluice-bus/sluice/sdk/wire"
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog"
+	"github.com/sluice-bus/sluice/sidecar/internal/group/dispatch"
+	"github.com/sluice-bus/sluice/sidecar/internal/group/ownership"
 	"github.com/sluice-bus/sluice/sidecar/internal/roster"
 )
 
@@ -24,39 +26,39 @@ func (g *Group) balance() {
 	defer g.moving.Unlock()
 	st, view := g.cfg.Roster.Standing(), g.cfg.Roster.View()
 	todo := g.plan(st, view)
-	if !todo.doubt && len(todo.missing) == 0 && len(todo.frozen) == 0 {
+	if !todo.Doubt && len(todo.Missing) == 0 && len(todo.Frozen) == 0 {
 		return
 	}
 	may := view.Known() && st.Valid(g.cfg.Clock.Now())
-	if !may && !todo.doubt {
+	if !may && !todo.Doubt {
 		g.lookLater(false)
 		return
 	}
 	latest, err := g.latest(g.cfg.Context)
 	if err != nil {
 		g.failed("ask who owns its partitions", err)
-		g.lookLater(todo.doubt)
+		g.lookLater(todo.Doubt)
 		return
 	}
 	if g.abandonTaken(latest) { // and there may be more to take now
 		g.balancer.Wake()
 	}
-	if g.recreateDeleted(todo.missing, latest) {
+	if g.recreateDeleted(todo.Missing, latest) {
 		g.balancer.Wake()
 		return
 	}
 	g.mu.Lock()
-	orphans := g.own.orphans(todo.absent, latest)
-	missing := append(todo.missing, orphans...)
-	doubt := len(g.own.orphans(missing, latest)) > 0 // the next look may find it due elsewhere
+	orphans := g.own.Orphans(todo.Absent, latest)
+	missing := append(todo.Missing, orphans...)
+	doubt := len(g.own.Orphans(missing, latest)) > 0 // the next look may find it due elsewhere
 	g.mu.Unlock()
 	if !may {
-		if len(missing) > 0 || len(todo.frozen) > 0 {
+		if len(missing) > 0 || len(todo.Frozen) > 0 {
 			g.lookLater(doubt)
 		}
 		return
 	}
-	renewed := g.renewAll(g.cfg.Context, st, todo.frozen, latest)
+	renewed := g.renewAll(g.cfg.Context, st, todo.Frozen, latest)
 	switch taken := g.takeAll(g.cfg.Context, st, view, missing, latest); {
 	case !taken || !renewed:
 		g.lookLater(doubt)
@@ -65,15 +67,15 @@ func (g *Group) balance() {
 	}
 }
 
-func (g *Group) plan(st *roster.Standing, view *roster.View) todo {
+func (g *Group) plan(st *roster.Standing, view *roster.View) ownership.Todo {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if g.stopped {
-		return todo{}
+		return ownership.Todo{}
 	}
-	x, changed := g.own.plan(st, view, len(g.dispatch.members) > 0, g.cfg.Clock.Now())
+	x, changed := g.own.Plan(st, view, len(g.members) > 0, g.cfg.Clock.Now())
 	if changed {
-		g.dispatch.assignDue = true
+		g.dispatch.AssignDue = true
 		g.worker.Wake()
 	}
 	return x
@@ -87,7 +89,7 @@ func (g *Group) latest(ctx context.Context) ([]eventlog.Epoch, error) {
 		return nil, err
 	}
 	g.mu.Lock()
-	n := len(g.own.parts)
+	n := len(g.parts)
 	g.mu.Unlock()
 	return byPartition(stored, n), nil
 }
@@ -107,11 +109,16 @@ func byPartition(stored []eventlog.Epoch, n int) []eventlog.Epoch {
 func (g *Group) abandonTaken(latest []eventlog.Epoch) bool {
 	var waiters []func(error)
 	g.mu.Lock()
-	lost, found := g.own.superseded(latest)
-	for _, p := range lost {
-		g.cfg.Logger.Info("another sidecar has taken over", "topic", g.topic, "group", g.name, "partition", p.Index, "owner", latest[p.Index].Owner)
+	lost, renewed := g.own.Superseded(latest)
+	for _, i := range renewed {
+		g.parts[i].Dirty = true
+	}
+	for _, i := range lost {
+		p := g.parts[i]
+		g.cfg.Logger.Info("another sidecar has taken over", "topic", g.topic, "group", g.name, "partition", p.Index, "owner", latest[i].Owner)
 		waiters = append(waiters, g.abandon(p)...)
 	}
+	found := len(lost)+len(renewed) > 0
 	if found {
 		g.saver.again = time.Time{} // a save that failed because of this need not wait
 	}
@@ -130,10 +137,10 @@ func (g *Group) recreateDeleted(missing []int, latest []eventlog.Epoch) bool {
 		return false
 	}
 	g.mu.Lock()
-	g.own.created = false
+	g.own.Created = false
 	var o wire.SubscribeOptions
-	if len(g.dispatch.members) > 0 {
-		o = g.dispatch.members[0].requested
+	if len(g.members) > 0 {
+		o = g.members[0].window.Requested
 	}
 	g.mu.Unlock()
 	if err := g.create(g.cfg.Context, o); err != nil {
@@ -157,9 +164,9 @@ func (g *Group) takeEpochs(ctx context.Context, next []eventlog.Epoch) (won []ev
 	for i, e := range next {
 		if errs[i] == nil {
 			won = append(won, e)
-		} else if g.own.doubt = true; !errors.Is(errs[i], eventlog.ErrEpochTaken) {
-			p := g.own.parts[e.Partition]
-			p.tried = max(p.tried, e.Number)
+		} else if g.own.Doubt = true; !errors.Is(errs[i], eventlog.ErrEpochTaken) {
+			p := g.own.Parts[e.Partition]
+			p.Tried = max(p.Tried, e.Number)
 		}
 	}
 	return won, errors.Join(errs...)
@@ -169,7 +176,7 @@ func (g *Group) takeEpochs(ctx context.Context, next []eventlog.Epoch) (won []ev
 // reports whether no such partition is left to renew.
 func (g *Group) renewAll(ctx context.Context, st *roster.Standing, frozen []int, latest []eventlog.Epoch) bool {
 	g.mu.Lock()
-	next := g.own.renewals(st, frozen, latest)
+	next := g.own.Renewals(st, frozen, latest)
 	g.mu.Unlock()
 	if len(next) == 0 {
 		return true
@@ -180,9 +187,9 @@ func (g *Group) renewAll(ctx context.Context, st *roster.Standing, frozen []int,
 	}
 	g.mu.Lock()
 	for _, e := range won {
-		if p := g.own.parts[e.Partition]; p.own != foreign && p.epoch+1 == e.Number {
-			p.renew(e.Number, e.Owner)
-			g.dispatch.assignDue = true
+		if p := g.parts[e.Partition]; p.own.State != ownership.Foreign && p.own.Epoch+1 == e.Number {
+			p.own.Renew(e.Number, e.Owner)
+			p.Dirty, g.dispatch.AssignDue = true, true
 		}
 	}
 	g.mu.Unlock()
@@ -193,7 +200,7 @@ func (g *Group) renewAll(ctx context.Context, st *roster.Standing, frozen []int,
 // takeAll takes the missing partitions that are free, and reports whether it got all missing ones.
 func (g *Group) takeAll(ctx context.Context, st *roster.Standing, view *roster.View, missing []int, latest []eventlog.Epoch) bool {
 	g.mu.Lock()
-	next := g.own.free(st, view, missing, latest, g.cfg.Clock.Now())
+	next := g.own.Free(st, view, missing, latest, g.cfg.Clock.Now())
 	g.mu.Unlock()
 	won, err := g.takeEpochs(ctx, next)
 	all := len(next) == len(missing) && err == nil
@@ -220,22 +227,23 @@ func (g *Group) adopt(won, inherits []eventlog.Epoch, extents []eventlog.Extent,
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	for _, e := range won {
-		p, last := g.own.parts[e.Partition], inherits[e.Partition]
-		if p.own == foreign && last.Number == e.Number {
-			p.own, p.epoch, p.life, p.dirty = owned, last.Number, last.Owner, false
+		p, last := g.parts[e.Partition], inherits[e.Partition]
+		if p.own.State == ownership.Foreign && last.Number == e.Number {
+			p.own.Adopt(last)
+			p.Dirty = false
 			p.Head = max(p.Head, extents[p.Index].Head)
-			p.restore(inherited(last.Progress, ended, now), now)
+			p.Restore(dispatch.Inherit(last.Progress, ended, now), now)
 		}
 	}
-	g.own.completed(all)
-	g.dispatch.assignDue = true
+	g.own.Completed(all)
+	g.dispatch.AssignDue = true
 	g.worker.Wake()
 }
 
 // refreshOwners makes the next balance ask for the owners of partitions.
 func (g *Group) refreshOwners() {
 	g.mu.Lock()
-	g.own.doubt = true
+	g.own.Doubt = true
 	g.mu.Unlock()
 }
 
@@ -243,7 +251,7 @@ func (g *Group) refreshOwners() {
 func (g *Group) lookLater(doubt bool) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	g.own.doubt = g.own.doubt || doubt
+	g.own.Doubt = g.own.Doubt || doubt
 	if !g.stopped {
 		g.balanceTimer.Reset(lookAgain - time.Duration(rand.Int64N(int64(lookAgain)/4)))
 	}
@@ -278,7 +286,7 @@ func (g *Group) looked(changed bool) {
 // check makes the group ask whether it still owns its partitions; it reports false if it has none.
 func (g *Group) check() bool {
 	g.mu.Lock()
-	owns := g.own.parts.any()
+	owns := g.own.Any()
 	g.mu.Unlock()
 	if owns {
 		g.suspect()

@@ -38,12 +38,15 @@ func (g *Group) whenDeadLettered(n *pendingNack, done func(error)) {
 // deadLetter makes the dead letter of an event; since is that of the progress. A group that a seek
 // moved back makes new dead letters of the same events, since the earlier ones may be settled and
 // gone.
-func deadLetter(e *entry, group string, since int64, now time.Time) *eventlog.Record {
-	which := strconv.FormatUint(e.rec.Seq, 10)
+func deadLetter(rec *eventlog.Record, d eventlog.Death, since int64, now time.Time) *eventlog.Record {
+	d.Which = strconv.FormatUint(rec.Seq, 10)
 	if since != 0 {
-		which += "@" + strconv.FormatInt(since, 10)
+		d.Which += "@" + strconv.FormatInt(since, 10)
 	}
-	return eventlog.DeadLetter(e.rec, eventlog.Death{
-		Group: group, Reason: e.reason, Attempts: e.attempts, Which: which, Redriven: e.letter,
-	}, now)
+	return eventlog.DeadLetter(rec, d, now)
+}
+
+// firstLetter is the id of the dead letter that an event became when it died first.
+func firstLetter(rec *eventlog.Record, group string, since int64) string {
+	return deadLetter(rec, eventlog.Death{Group: group}, since, time.Time{}).ID
 }

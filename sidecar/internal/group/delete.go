@@ -6,6 +6,7 @@ import (
 
 	"github.com/sluice-bus/sluice/sdk/wire"
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog"
+	"github.com/sluice-bus/sluice/sidecar/internal/group/ownership"
 )
 
 func (m *Manager) countFollower(topic string, by int) {
@@ -51,7 +52,7 @@ func (m *Manager) Unused(ctx context.Context, topic string) error {
 
 func (m *Manager) unused(g *Group) error {
 	g.mu.Lock()
-	members := len(g.dispatch.members) + g.joining
+	members := len(g.members) + g.joining
 	g.mu.Unlock()
 	if members > 0 {
 		return wire.Errorf(wire.InUse, "group %q of topic %q still has members here (%d); it can go once they have left", g.name, g.topic, members)
@@ -101,7 +102,7 @@ func (m *Manager) Delete(ctx context.Context, topic, name string) error {
 // stay.
 func (g *Group) endRedrives(ctx context.Context) error {
 	const some = 1000
-	for _, p := range g.own.parts {
+	for _, p := range g.parts {
 		for {
 			rs, err := g.cfg.Log.ListRedrives(ctx, g.topic, g.name, p.Index, some)
 			if err == nil && len(rs) > 0 {
@@ -135,7 +136,7 @@ func (g *Group) delete(ctx context.Context) error {
 		if e.Number == 0 || e.Deleted {
 			continue
 		}
-		last = append(last, g.own.after(e, life))
+		last = append(last, g.own.After(e, life))
 	}
 	if _, err = g.takeEpochs(ctx, last); err == nil {
 		for i := range last {
@@ -151,10 +152,10 @@ func (g *Group) delete(ctx context.Context) error {
 		return err
 	}
 	g.mu.Lock()
-	g.own.created = false
+	g.own.Created = false
 	var waiters []func(error)
-	for _, p := range g.own.parts {
-		if p.tried = 0; p.own != foreign {
+	for _, p := range g.parts {
+		if p.own.Tried = 0; p.own.State != ownership.Foreign {
 			waiters = append(waiters, g.abandon(p)...)
 		}
 	}

@@ -9,6 +9,7 @@ import (
 
 	"github.com/sluice-bus/sluice/internal/policy"
 	"github.com/sluice-bus/sluice/sdk/wire"
+	"github.com/sluice-bus/sluice/sidecar/internal/group/dispatch"
 )
 
 func TestOneEventOfAKeyAtATime(t *testing.T) {
@@ -231,7 +232,7 @@ func TestDeadLetterAfterAKill(t *testing.T) {
 	})
 	run(t, func(t *testing.T, w *world) {
 		w.publish("a")
-		for n := range 1 + maxUnsure {
+		for n := range 1 + dispatch.MaxUnsure {
 			w.join(attempts(1)).wants(fmt.Sprintf("a/%d", n+1))
 			w.kill()
 		}

@@ -7,6 +7,8 @@ import (
 	"sync"
 	"testing"
 	"testing/synctest"
+
+	"github.com/sluice-bus/sluice/sidecar/internal/group/dispatch"
 )
 
 // partSink keeps its member's events and partitions, in order.
@@ -180,7 +182,7 @@ func TestDivisionOfTooFew(t *testing.T) {
 			told := d.take()
 			if len(d.owned()) == 0 {
 				none++
-				if by := w.info().Members[i].BlockedBy; by == nil || *by != BlockedNoPartition {
+				if by := w.info().Members[i].BlockedBy; by == nil || *by != dispatch.BlockedNoPartition {
 					t.Errorf("blocked by %v", by)
 				}
 				if told != "+[]" && !strings.HasSuffix(told, "-[0]") {

@@ -1,26 +1,18 @@
 // Package group delivers a topic's events to consumer groups: members with windows, leases on
 // events with deadlines, redelivery with backoff, dead letters, order by key, and progress that
-// survives a kill. It reads the log, and must not know how members are connected or how events are
-// published.
+// survives a kill.
 //
 // A [Group] is the members of one (topic, group) that are connected to this sidecar, and the
 // partitions that this sidecar delivers to them from. Its state is guarded by one mutex and moved
-// on by three workers. Its ownership has the partitions, and decides which of them to take; its
-// dispatch has the events that were fetched, and assigns them to members; its saver has the
-// progress on its way to the store, and the callers that wait for it.
+// on by three workers. Package ownership decides which partitions to take; package dispatch has the
+// events that were fetched, and assigns them to members; the saver has the progress on its way to
+// the store, and the callers that wait for it.
 //
 // Turns deliver: a turn fetches the events that members have room for, assigns them, saves all
 // progress since the last turn in one write, and only then sends deliveries. Acks are answered once
 // that write is synced, beside the turns. So an ack that was answered survives a power cut, an
 // attempt that a client has seen survives a kill, no delivery waits for the disk, and everything
 // that happens during a sync shares the next one.
-//
-//	          fetch                assign, save, send            ack
-//	log ────────────▶ ready ─────────────────────▶ in flight ─────────▶ settled
-//	          ▲  │ an earlier event of              │ deadline, nack,      ▲
-//	          │  ▼ its key is not settled           │ connection closed    │
-//	        waiting         ready / delayed ◀───────┤                      │
-//	                                                └── attempts used up: dead letter
 //
 // A turn runs while there is something to do and leaves no goroutine behind: a group that waits
 // costs a timer at the most. Each event that gives the group work wakes it, and a turn wakes the
@@ -29,18 +21,6 @@
 // Balances decide which partitions this sidecar has: rendezvous hashing divides them among the
 // sidecars that have members of the group. Balances ask the store only if a partition is missing or
 // in doubt.
-//
-//	             the last epoch is released,
-//	             or its owner is dead: take the next
-//	foreign ─────────────────────────────────────▶ owned ◀──┐
-//	 ▲  ▲                                          │  │ ▲   │ back after all
-//	 │  │    another sidecar took a later epoch    │  │ └───┤
-//	 │  └──────────── abandoned, unsaved ◀─────────┘  ▼     │
-//	 │                                             draining ┘  another's turn:
-//	 │ saved with Released                            │        nothing new
-//	 └──────────────────────────── leaving ◀──────────┘        is delivered
-//	                                  nothing in flight, or DrainWait is over:
-//	                                  what is left goes back uncounted
 //
 // On an embedded log all of this holds with a roster of one: every earlier owner is dead, and all
 // partitions are this sidecar's.

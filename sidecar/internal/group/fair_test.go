@@ -244,31 +244,6 @@ func TestFairnessFollowsThePolicy(t *testing.T) {
 	})
 }
 
-func TestIdleTenantsAreForgotten(t *testing.T) {
-	run(t, func(t *testing.T, w *world) {
-		w.setPolicy(fairness("header:tenant", ""))
-		c := w.join(window(1), attempts(1000))
-		w.publishOf("stays", 50)
-		synctest.Wait()
-		for i := range 3 * maxIdleTenants {
-			w.publishOf(fmt.Sprint(i), 1)
-			synctest.Wait()
-			c.mu.Lock()
-			ids := []string{c.got[len(c.got)-1].Record.ID}
-			c.got = c.got[:0]
-			c.mu.Unlock()
-			c.Ack(ids, func(error) {})
-			synctest.Wait()
-		}
-		g := c.group
-		g.mu.Lock()
-		defer g.mu.Unlock()
-		if n := len(g.dispatch.fair.flows); n > maxIdleTenants+100 {
-			t.Errorf("%d tenants are remembered", n)
-		}
-	})
-}
-
 // BenchmarkConsumeFairly is BenchmarkConsumeAndAck with fairness between a greedy tenant and a
 // hundred others, of which the log has one event in ten.
 func BenchmarkConsumeFairly(b *testing.B) {

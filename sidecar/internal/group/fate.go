@@ -3,23 +3,13 @@ package group
 import (
 	"context"
 	"errors"
-	"slices"
 	"strconv"
 	"time"
 
 	"github.com/sluice-bus/sluice/sdk/wire"
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog"
-)
-
-// The values of wire.EventFate.WaitsFor.
-const (
-	WaitsForTurn       = "turn"        // events before it
-	WaitsForMember     = "member"      // a member that may be sent it
-	WaitsForKey        = "key_order"   // earlier events of its key
-	WaitsForSameID     = "same_id"     // another event with its id that is in flight
-	WaitsForRetry      = "backoff"     // its next delivery is due later
-	WaitsForDeadLetter = "dead_letter" // its dead letter to be durable
-	WaitsForOwner      = "owner"       // another sidecar has it, and only that sidecar knows more
+	"github.com/sluice-bus/sluice/sidecar/internal/group/dispatch"
+	"github.com/sluice-bus/sluice/sidecar/internal/group/ownership"
 )
 
 // Lookup finds an event, as eventlog.Reader does.
@@ -86,61 +76,23 @@ func (m *Manager) fate(ctx context.Context, rec *eventlog.Record, name string, l
 func (g *Group) fate(rec *eventlog.Record, last *eventlog.Epoch, owner string, now time.Time) (f wire.EventFate, since int64) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	p := stored(last)
+	p := dispatch.Stored(last)
 	f = wire.EventFate{Group: g.name, Owner: owner}
-	here := rec.Partition < len(g.own.parts) && g.own.parts[rec.Partition].own != foreign
+	here := rec.Partition < len(g.parts) && g.parts[rec.Partition].own.State != ownership.Foreign
 	if here {
-		f.Owner, p = g.cfg.Roster.View().Name, g.own.parts[rec.Partition]
+		f.Owner, p = g.cfg.Roster.View().Name, g.parts[rec.Partition].Partition
 	}
-	f.Cursor = p.cursor()
-	i := slices.IndexFunc(p.entries, func(e *entry) bool { return e.seq == rec.Seq })
-	again := slices.IndexFunc(p.redrive.entries, func(e *entry) bool { return e.seq == rec.Seq && e.state != settled })
+	f.Cursor = p.Cursor()
+	if p.Describe(rec.Seq, &f, now) {
+		return f, p.Since
+	}
 	switch {
-	case again >= 0:
-		p.redrive.entries[again].tell(&f, now)
-	case i >= 0:
-		p.entries[i].tell(&f, now)
-	case rec.Seq < p.Next || slices.ContainsFunc(p.skip, holds(rec.Seq)):
-		f.State = wire.FateSettled
-	default:
-		f.State, f.WaitsFor = wire.FateWaiting, WaitsForTurn
-		for _, r := range p.carried {
-			if holds(rec.Seq)(r.SeqRange) {
-				f.Attempts = r.Attempts
-			}
-		}
-		switch {
-		case f.Owner != "" && !here:
-			f.WaitsFor = WaitsForOwner
-		case here && len(g.dispatch.members) == 0:
-			f.WaitsFor = WaitsForMember
-		}
+	case f.Owner != "" && !here:
+		f.WaitsFor = dispatch.WaitsForOwner
+	case here && len(g.members) == 0:
+		f.WaitsFor = dispatch.WaitsForMember
 	}
-	return f, p.since
-}
-
-func holds(seq uint64) func(eventlog.SeqRange) bool {
-	return func(r eventlog.SeqRange) bool { return r.First <= seq && seq <= r.Last }
-}
-
-// waitsFor has the WaitsFor of each state of an event.
-var waitsFor = map[state]string{
-	waiting: WaitsForKey, doubled: WaitsForSameID, ready: WaitsForMember, delayed: WaitsForRetry, deadLettering: WaitsForDeadLetter,
-}
-
-// tell adds the entry's state.
-func (e *entry) tell(f *wire.EventFate, now time.Time) {
-	if e.state == settled {
-		f.State = wire.FateSettled
-		return
-	}
-	f.State, f.Attempts, f.WaitsFor = wire.FateWaiting, e.attempts, waitsFor[e.state]
-	if e.state == inflight {
-		f.State, f.Member = wire.FateInflight, e.member.id
-	}
-	if e.state == delayed || e.sent {
-		f.DueMS = new(max(0, e.due.Sub(now).Milliseconds()))
-	}
+	return f, p.Since
 }
 
 // deathsLooked is the number of redrives up to which deadLetterOf looks for a dead letter.
@@ -149,12 +101,11 @@ const deathsLooked = 4
 // deadLetterOf finds the dead letter that an event became for the group; nil if there is none. Its
 // id follows from the event's.
 func deadLetterOf(ctx context.Context, rec *eventlog.Record, group string, since int64, lookup Lookup) (*wire.EventDeadLetter, error) {
-	d := deadLetter(&entry{rec: rec}, group, since, time.Time{})
-	id := d.ID
-	got, err := lookup(ctx, d.Topic, id)
+	topic, id := rec.Topic+wire.DeadLetterSuffix, firstLetter(rec, group, since)
+	got, err := lookup(ctx, topic, id)
 	for died := 0; errors.Is(err, eventlog.ErrNotFound) && died < deathsLooked; died++ {
 		id = eventlog.NextLetter(id)
-		got, err = lookup(ctx, d.Topic, id)
+		got, err = lookup(ctx, topic, id)
 	}
 	if errors.Is(err, eventlog.ErrNotFound) {
 		return nil, nil

@@ -6,6 +6,8 @@ import (
 	"time"
 
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog"
+	"github.com/sluice-bus/sluice/sidecar/internal/group/dispatch"
+	"github.com/sluice-bus/sluice/sidecar/internal/group/ownership"
 	"github.com/sluice-bus/sluice/sidecar/internal/reader"
 )
 
@@ -49,9 +51,9 @@ type fetching struct {
 
 type fetchingPart struct {
 	*partition
-	eventlog.Place
-	was  int // the partition's generation
-	page reader.Page
+	place eventlog.Place
+	was   int // the partition's generation
+	page  reader.Page
 
 	carried []eventlog.AttemptRange // the partition's
 	since   int64
@@ -72,25 +74,25 @@ func (g *Group) nextFetch(now time.Time) *fetching {
 		return nil
 	}
 	g.fetchAt = p.Index
-	room := g.cfg.Bounds.HeldBytes - g.dispatch.held
+	room := g.cfg.Bounds.HeldBytes - g.dispatch.Held
 	if g.cfg.Memory.Full() {
 		room = 1 // one event, so that other groups never stop this one
 	}
-	most := g.cfg.Bounds.Lookahead - p.ahead
-	if g.dispatch.looksAhead() { // one whole read beyond the bounds instead of many small ones
+	most := g.cfg.Bounds.Lookahead - p.Ahead
+	if g.dispatch.LooksAhead() { // one whole read beyond the bounds instead of many small ones
 		most, room = g.cfg.Bounds.FetchEvents, g.cfg.Bounds.FetchBytes
 	}
 	f := &fetching{bounds: eventlog.Bounds{
-		Events: min(g.dispatch.want(), g.cfg.Bounds.FetchEvents, most),
+		Events: min(g.dispatch.Want(), g.cfg.Bounds.FetchEvents, most),
 		Bytes:  min(g.cfg.Bounds.FetchBytes, room),
-	}, exactlyOnce: g.dispatch.members.exactlyOnce()}
+	}, exactlyOnce: g.dispatch.ExactlyOnce()}
 	first := f.add(p)
 	first.page.Records = g.watch.Read(p.Index, p.Next, f.bounds)
 	if _, ok := g.cfg.Log.(eachReader); !ok || len(first.page.Records) > 0 || p.Vain() > aloneAfter {
 		return f
 	}
-	for i := range g.own.parts {
-		o := g.own.parts[(p.Index+1+i)%len(g.own.parts)]
+	for i := range g.parts {
+		o := g.parts[(p.Index+1+i)%len(g.parts)]
 		if o != p && len(f.parts) < f.bounds.Events && g.fetchable(o, now) && o.Vain() <= aloneAfter &&
 			len(g.watch.Read(o.Index, o.Next, eventlog.Bounds{Events: 1})) == 0 {
 			f.add(o)
@@ -100,23 +102,23 @@ func (g *Group) nextFetch(now time.Time) *fetching {
 }
 
 func (f *fetching) add(p *partition) *fetchingPart {
-	fp := &fetchingPart{partition: p, Place: eventlog.Place{Partition: p.Index, Seq: p.Next}, was: p.generation, carried: p.carried, since: p.since}
+	fp := &fetchingPart{partition: p, place: eventlog.Place{Partition: p.Index, Seq: p.Next}, was: p.Generation, carried: p.Carried, since: p.Since}
 	f.parts = append(f.parts, fp)
 	return fp
 }
 
 func (f *fetching) read(ctx context.Context, g *Group) (err error) {
 	if p := f.parts[0]; len(f.parts) == 1 {
-		p.page, err = reader.Read(ctx, g.cfg.Log, g.topic, p.page.Records, p.Partition, p.Seq, f.bounds)
+		p.page, err = reader.Read(ctx, g.cfg.Log, g.topic, p.page.Records, p.place.Partition, p.place.Seq, f.bounds)
 	} else {
 		places := make([]eventlog.Place, len(f.parts))
 		for i, p := range f.parts {
-			places[i] = p.Place
+			places[i] = p.place
 		}
 		var each [][]*eventlog.Record
 		each, err = g.cfg.Log.(eachReader).ReadEach(ctx, g.topic, places, f.bounds)
 		for i := range each {
-			f.parts[i].page = reader.Page{Records: each[i], Next: f.parts[i].Seq}
+			f.parts[i].page = reader.Page{Records: each[i], Next: f.parts[i].place.Seq}
 		}
 	}
 	for _, p := range f.parts {
@@ -146,8 +148,8 @@ func (p *fetchingPart) lookForDead(ctx context.Context, g *Group) error {
 	var letters []string
 	var seqs []uint64
 	for _, rec := range p.page.Records {
-		if slices.ContainsFunc(p.carried, func(r eventlog.AttemptRange) bool { return holds(rec.Seq)(r.SeqRange) }) {
-			letters = append(letters, deadLetter(&entry{rec: rec}, g.name, p.since, time.Time{}).ID)
+		if slices.ContainsFunc(p.carried, func(r eventlog.AttemptRange) bool { return dispatch.Holds(rec.Seq)(r.SeqRange) }) {
+			letters = append(letters, firstLetter(rec, g.name, p.since))
 			seqs = append(seqs, rec.Seq)
 		}
 	}
@@ -166,15 +168,15 @@ func (p *fetchingPart) lookForDead(ctx context.Context, g *Group) error {
 // room.
 func (g *Group) nextToFetch(now time.Time) *partition {
 	g.scarce = false
-	if g.watch == nil || g.lapsed || g.dispatch.want() <= 0 {
+	if g.watch == nil || g.lapsed || g.dispatch.Want() <= 0 {
 		return nil
 	}
-	if g.scarce = g.dispatch.held > 0 && g.cfg.Memory.Full(); g.scarce {
+	if g.scarce = g.dispatch.Held > 0 && g.cfg.Memory.Full(); g.scarce {
 		return nil
 	}
-	for i := range g.own.parts {
-		at := (g.fetchAt + 1 + i) % len(g.own.parts)
-		if p := g.own.parts[at]; g.fetchable(p, now) {
+	for i := range g.parts {
+		at := (g.fetchAt + 1 + i) % len(g.parts)
+		if p := g.parts[at]; g.fetchable(p, now) {
 			return p
 		}
 	}
@@ -183,7 +185,7 @@ func (g *Group) nextToFetch(now time.Time) *partition {
 
 // fetchable reports whether there is something to read of the partition, and room for it.
 func (g *Group) fetchable(p *partition, now time.Time) bool {
-	return p.own == owned && p.Readable(g.watch, now) && p.ahead < g.cfg.Bounds.Lookahead
+	return p.own.State == ownership.Owned && p.Readable(g.watch, now) && p.Ahead < g.cfg.Bounds.Lookahead
 }
 
 func (g *Group) admit(f *fetching, err error) {
@@ -195,7 +197,7 @@ func (g *Group) admit(f *fetching, err error) {
 		switch {
 		case err != nil:
 			p.Failed(g.cfg.Clock.Now())
-		case p.was == p.generation && len(g.dispatch.members) > 0:
+		case p.was == p.Generation && len(g.members) > 0:
 			g.admitPage(p, f.marked)
 		}
 	}
@@ -205,18 +207,18 @@ func (g *Group) admit(f *fetching, err error) {
 func (g *Group) admitPage(p *fetchingPart, marked map[string]bool) {
 	pg := p.page
 	for _, rec := range pg.Records {
-		if e := p.fetched(rec); e != nil {
-			passed := p.dead[rec.Seq] || marked != nil && (marked[rec.ID] || g.saver.isMarked(rec.ID)) || !g.dispatch.members.want(rec)
-			g.dispatch.admit(e, passed, g.cfg.Clock.Now())
+		if e := p.Fetched(rec); e != nil {
+			passed := p.dead[rec.Seq] || marked != nil && (marked[rec.ID] || g.saver.isMarked(rec.ID)) || !g.dispatch.Wants(rec)
+			g.dispatch.Admit(e, passed, g.cfg.Clock.Now())
 		}
 	}
 	if len(pg.Records) == 0 && p.Empty(pg.Next, g.cfg.Clock.Now()) { // nothing is below it
-		p.passOver(pg.Next)
-		p.dirty = true
+		p.PassOver(pg.Next)
+		p.Dirty = true
 	}
-	if p.passed > 0 {
-		g.dispatch.metrics.PassedOver(int(p.passed))
-		p.passed = 0
+	if p.PassedOver > 0 {
+		g.metrics.PassedOver(int(p.PassedOver))
+		p.PassedOver = 0
 	}
 }
 

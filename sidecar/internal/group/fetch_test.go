@@ -12,6 +12,7 @@ import (
 	"github.com/sluice-bus/sluice/sdk/wire"
 	"github.com/sluice-bus/sluice/sidecar/internal/budget"
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog"
+	"github.com/sluice-bus/sluice/sidecar/internal/group/dispatch"
 )
 
 func TestFilters(t *testing.T) {
@@ -73,11 +74,11 @@ func TestLookahead(t *testing.T) {
 				c.ack("e6", "e7", "e8")
 				w.publishN(20, "")
 				c.take()
-				p := w.m.all()[0].own.parts[0]
-				if len(p.entries) > 10 && name == "events" {
-					t.Errorf("%d events in memory", len(p.entries))
+				p := w.m.all()[0].parts[0]
+				if len(p.Entries) > 10 && name == "events" {
+					t.Errorf("%d events in memory", len(p.Entries))
 				}
-				if held := w.m.all()[0].dispatch.held; held > bounds.HeldBytes+record("e11", "k").Size() {
+				if held := w.m.all()[0].dispatch.Held; held > bounds.HeldBytes+record("e11", "k").Size() {
 					t.Errorf("%d bytes in memory", held)
 				}
 				c.ack("e1") // and the others of its key move on
@@ -113,20 +114,20 @@ func TestWhatIsAckedBehindAnotherTakesNoMemory(t *testing.T) {
 				}
 			}
 		}
-		p := w.m.all()[0].own.parts[0]
-		if kept := 2 + 2*fewSettled; len(p.entries) > kept || p.ahead != most || acked != most-2 {
-			t.Errorf("%d entries, %d events ahead, %d acked; want at most %d, %d, %d", len(p.entries), p.ahead, acked, kept, most, most-2)
+		p := w.m.all()[0].parts[0]
+		if kept := 2 + 2*dispatch.FewSettled; len(p.Entries) > kept || p.Ahead != most || acked != most-2 {
+			t.Errorf("%d entries, %d events ahead, %d acked; want at most %d, %d, %d", len(p.Entries), p.Ahead, acked, kept, most, most-2)
 		}
 		want := []eventlog.SeqRange{{First: 2, Last: 99}, {First: 101, Last: most}}
-		if pr := p.progress(time.Now()); pr.Cursor != 1 || !slices.Equal(pr.Settled, want) {
+		if pr := p.Progress("", time.Now()); pr.Cursor != 1 || !slices.Equal(pr.Settled, want) {
 			t.Errorf("progress %+v, want %v to be settled", pr, want)
 		}
 		c.ack("e1", "e100")
 		for i := most + 1; i <= n; i++ {
 			c.ack("e" + strconv.Itoa(i))
 		}
-		if lag := w.info().Lag; lag != 0 || p.ahead != 0 || len(p.entries) != 0 {
-			t.Errorf("lag %d, %d events ahead, %d entries", lag, p.ahead, len(p.entries))
+		if lag := w.info().Lag; lag != 0 || p.Ahead != 0 || len(p.Entries) != 0 {
+			t.Errorf("lag %d, %d events ahead, %d entries", lag, p.Ahead, len(p.Entries))
 		}
 	})
 }
@@ -242,7 +243,7 @@ func TestGroupsWithoutMembersAreParked(t *testing.T) {
 		c.ack("e1")
 		c.leave(Unsubscribed)
 		g := w.m.all()[0]
-		if g.watch != nil || g.own.parts[0].entries != nil || g.dispatch.held != 0 || len(g.dispatch.keys) != 0 || len(g.dispatch.ids) != 0 {
+		if g.watch != nil || len(slices.Collect(g.parts[0].All())) != 0 || g.dispatch.Held != 0 {
 			t.Error("it holds on to what it fetched")
 		}
 		saves := w.saves()
@@ -327,14 +328,14 @@ func TestBlockedBy(t *testing.T) {
 		opts []option
 		do   func(w *world, c *client)
 	}{
-		BlockedCaughtUp:    {nil, func(w *world, c *client) { c.ack("a", "b"); c.ack("a2") }},
-		BlockedPaused:      {nil, func(_ *world, c *client) { c.Pause() }},
-		BlockedMaxInflight: {[]option{window(1)}, func(*world, *client) {}},
-		BlockedSlowReader:  {nil, func(_ *world, c *client) { c.setFull(true) }},
-		BlockedRate:        {[]option{paced(time.Minute)}, func(*world, *client) {}},
-		BlockedKeyOrder:    {nil, func(*world, *client) {}},
-		BlockedBackoff:     {nil, func(_ *world, c *client) { c.ack("a"); c.ack("a2", "b"); c.w.publish("z"); c.nack(time.Minute, "z") }},
-		"":                 {nil, func(w *world, c *client) { w.log.locked(func() { w.log.saveErr = errStore }); w.publish("n") }},
+		dispatch.BlockedCaughtUp:    {nil, func(w *world, c *client) { c.ack("a", "b"); c.ack("a2") }},
+		dispatch.BlockedPaused:      {nil, func(_ *world, c *client) { c.Pause() }},
+		dispatch.BlockedMaxInflight: {[]option{window(1)}, func(*world, *client) {}},
+		BlockedSlowReader:           {nil, func(_ *world, c *client) { c.setFull(true) }},
+		dispatch.BlockedRate:        {[]option{paced(time.Minute)}, func(*world, *client) {}},
+		dispatch.BlockedKeyOrder:    {nil, func(*world, *client) {}},
+		dispatch.BlockedBackoff:     {nil, func(_ *world, c *client) { c.ack("a"); c.ack("a2", "b"); c.w.publish("z"); c.nack(time.Minute, "z") }},
+		"":                          {nil, func(w *world, c *client) { w.log.locked(func() { w.log.saveErr = errStore }); w.publish("n") }},
 	} {
 		t.Run("by "+want, func(t *testing.T) {
 			run(t, func(t *testing.T, w *world) {
@@ -351,7 +352,7 @@ func TestBlockedBy(t *testing.T) {
 				if got != want {
 					t.Errorf("blocked by %q, want %q", got, want)
 				}
-				if by := members[1].BlockedBy; by == nil || *by != BlockedCaughtUp {
+				if by := members[1].BlockedBy; by == nil || *by != dispatch.BlockedCaughtUp {
 					t.Errorf("whom nothing is for is blocked by %v", by)
 				}
 				w.log.locked(func() { w.log.saveErr = nil })

@@ -138,8 +138,8 @@ func (c *trialClient) holds(rec *eventlog.Record) bool {
 	g := c.m.group
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	e := g.dispatch.ids.inflight(rec.ID)
-	return e != nil && e.member == c.m && e.sent && e.part.epoch == newest && g.cfg.Roster.Valid(time.Now())
+	e := g.dispatch.Holding(c.m.window, rec.ID)
+	return e != nil && e.Sent && g.parts[rec.Partition].own.Epoch == newest && g.cfg.Roster.Valid(time.Now())
 }
 
 func (p *path) isDead() (is bool) {
@@ -157,9 +157,9 @@ func (c *trialClient) held() (ids []string) {
 	g := c.m.group
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	for _, e := range c.m.group.dispatch.inflight(c.m) {
-		if e.sent {
-			ids = append(ids, e.rec.ID)
+	for _, e := range c.m.group.dispatch.Inflight(c.m.window) {
+		if e.Sent {
+			ids = append(ids, e.Record.ID)
 		}
 	}
 	return ids

@@ -251,7 +251,7 @@ func (s *sidecar) owns(i int) bool {
 	}
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	return g.own.parts != nil && g.own.parts[i].delivers(s.roster.Standing(), time.Now())
+	return g.own.Parts != nil && g.own.Parts[i].Delivers(s.roster.Standing(), time.Now())
 }
 
 // rendezvous is the sidecar that each partition is due at, with members on those sidecars.

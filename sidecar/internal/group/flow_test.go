@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/sluice-bus/sluice/internal/policy"
+	"github.com/sluice-bus/sluice/sidecar/internal/group/dispatch"
 )
 
 func TestNothingAfterPauseOrClose(t *testing.T) {
@@ -60,7 +61,7 @@ func TestWindowFollowsThePolicy(t *testing.T) {
 		c.wants("")
 		c.ack("e3")
 		c.wants("e5/1")
-		if got := c.opts.MaxInflight; got != 2 {
+		if got := c.window.Opts.MaxInflight; got != 2 {
 			t.Errorf("window %d", got)
 		}
 		w.setPolicy(func(p *policy.Effective) { p.Delivery.MaxInflight = 100 })
@@ -92,14 +93,14 @@ func TestTurnBytes(t *testing.T) {
 	run(t, func(t *testing.T, w *world) {
 		for i := range 10 {
 			rec := record(string(rune('a'+i)), "")
-			rec.Payload = make([]byte, turnBytes/2)
+			rec.Payload = make([]byte, dispatch.TurnBytes/2)
 			w.log.append(topic, rec)
 		}
 		c := w.join()
 		if n := len(c.got); n != 10 {
 			t.Fatalf("%d came", n)
 		}
-		if c.size > turnBytes+turnBytes/2+1000 {
+		if c.size > dispatch.TurnBytes+dispatch.TurnBytes/2+1000 {
 			t.Errorf("%d bytes in one go", c.size)
 		}
 	})
@@ -112,7 +113,7 @@ func TestTurnsRestWhileSavesFail(t *testing.T) {
 		w.log.saveErr = errStore
 		for i := range 4 {
 			rec := record(string(rune('a'+i)), "")
-			rec.Payload = make([]byte, turnBytes)
+			rec.Payload = make([]byte, dispatch.TurnBytes)
 			w.log.append(topic, rec)
 		}
 		c, d := w.join(), w.join(paced(time.Millisecond)) // would not return

@@ -6,6 +6,7 @@ import (
 	"github.com/sluice-bus/sluice/sdk/wire"
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog"
 	"github.com/sluice-bus/sluice/sidecar/internal/follower"
+	"github.com/sluice-bus/sluice/sidecar/internal/group/dispatch"
 )
 
 // Follow subscribes without a group. Deliveries begin after Start. Errors are those of
@@ -32,7 +33,7 @@ func (m *Manager) Follow(ctx context.Context, s Subscription) (*follower.Followe
 		Context: m.cfg.Context, Log: m.cfg.Log, Tails: m.cfg.Tails, Topic: s.Topic,
 		Starts: func(ctx context.Context) ([]uint64, error) { return m.startsOf(ctx, s) },
 		Filter: s.Options.Filter, Sink: recordSink{s.Sink}, Pacer: s.Pacer, Merged: s.Merged,
-		FetchEvents: m.cfg.Bounds.FetchEvents, TurnBytes: turnBytes,
+		FetchEvents: m.cfg.Bounds.FetchEvents, TurnBytes: dispatch.TurnBytes,
 		Memory: m.cfg.Memory, Clock: m.cfg.Clock, Logger: m.cfg.Logger,
 		Gone: func() { m.countFollower(s.Topic, -1) },
 	})

@@ -1,13 +1,15 @@
 package group
 
 import (
-	"slices"
 	"sync"
 	"time"
 
 	"github.com/sluice-bus/sluice/internal/clock"
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog"
+	"github.com/sluice-bus/sluice/sidecar/internal/group/dispatch"
+	"github.com/sluice-bus/sluice/sidecar/internal/group/ownership"
 	"github.com/sluice-bus/sluice/sidecar/internal/tail"
+	"github.com/sluice-bus/sluice/sidecar/internal/telemetry"
 	"github.com/sluice-bus/sluice/sidecar/internal/worker"
 )
 
@@ -16,6 +18,7 @@ import (
 type Group struct {
 	topic, name  string
 	cfg          Config
+	metrics      *telemetry.Group
 	worker       worker.Worker // of turns
 	syncer       worker.Worker // of sync
 	balancer     worker.Worker // of balance
@@ -28,32 +31,35 @@ type Group struct {
 	moving sync.Mutex
 
 	mu         sync.Mutex
-	stopped    bool        // no member joins and nothing is assigned any more
-	over       bool        // all partitions are released, too
-	lapsed     bool        // the roster was not valid when the last turn began
-	validUntil time.Time   // the end of its validity when it was last valid
-	joining    int         // members that are joining
-	joined     int         // members since the start
-	fetchAt    int         // the partition that was read last
-	watch      *tail.Watch // while there are members
+	stopped    bool         // no member joins and nothing is assigned any more
+	over       bool         // all partitions are released, too
+	lapsed     bool         // the roster was not valid when the last turn began
+	validUntil time.Time    // the end of its validity when it was last valid
+	parts      []*partition // of the topic; nil before they are known
+	members    []*Member    // in the order of dispatch's
+	joining    int          // members that are joining
+	joined     int          // members since the start
+	fetchAt    int          // the partition that was read last
+	watch      *tail.Watch  // while there are members
 
 	scarce     bool      // the last look for something to fetch found no memory
 	redriveDue time.Time // when to ask for redrives again after a failure
 
-	own      ownership
-	dispatch dispatch
+	own      ownership.Table
+	dispatch dispatch.Dispatcher
 	saver    saver
 }
 
 func newGroup(topic, name string, cfg Config) *Group {
+	metrics := cfg.Metrics.Group(topic, name)
 	g := &Group{
 		topic: topic, name: name, cfg: cfg,
-		own: ownership{group: eventlog.GroupName{Topic: topic, Group: name}, roster: cfg.Roster},
-		dispatch: dispatch{
-			group: name, metrics: cfg.Metrics.Group(topic, name), memory: cfg.Memory, bounds: cfg.Bounds,
-			keys: make(keys), ids: make(ids),
-		},
-		saver: saver{clock: cfg.Clock, timeout: cfg.AckTimeout, marks: make(map[string]eventlog.Mark)},
+		own:     ownership.Table{Group: eventlog.GroupName{Topic: topic, Group: name}, Roster: cfg.Roster},
+		metrics: metrics,
+		dispatch: dispatch.New(dispatch.Config{
+			Group: name, Metrics: metrics, Memory: cfg.Memory, Lookahead: cfg.Bounds.Lookahead, MaxBytes: cfg.Bounds.HeldBytes,
+		}),
+		saver: saver{clock: cfg.Clock, timeout: cfg.AckTimeout, marks: map[string]eventlog.Mark{}, nacks: map[*dispatch.Event]*pendingNack{}},
 	}
 	g.worker.Work = g.turn
 	g.syncer.Work = g.sync
@@ -68,29 +74,4 @@ func stoppedTimer(c clock.Clock, f func()) clock.Timer {
 	t := c.AfterFunc(time.Hour, f)
 	t.Stop()
 	return t
-}
-
-// members are the members of a group that are connected here.
-type members []*Member
-
-// ordered reports whether one of them wants key order.
-func (ms members) ordered() bool {
-	return slices.ContainsFunc(ms, func(m *Member) bool { return m.opts.Ordered })
-}
-
-// exactlyOnce reports whether one of them asked for exactly once.
-func (ms members) exactlyOnce() bool {
-	return slices.ContainsFunc(ms, func(m *Member) bool { return m.opts.ExactlyOnce })
-}
-
-// want reports whether the filter of one of them lets the event pass.
-func (ms members) want(rec *eventlog.Record) bool {
-	return slices.ContainsFunc(ms, func(m *Member) bool { return m.opts.Filter.Matches(&rec.Event) })
-}
-
-func (ms members) inflight() (n int) {
-	for _, m := range ms {
-		n += m.count
-	}
-	return n
 }

@@ -3,24 +3,12 @@ package group
 import (
 	"context"
 	"slices"
-	"time"
 
 	"github.com/sluice-bus/sluice/sdk/wire"
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog"
-	"github.com/sluice-bus/sluice/sidecar/internal/reader"
+	"github.com/sluice-bus/sluice/sidecar/internal/group/dispatch"
+	"github.com/sluice-bus/sluice/sidecar/internal/group/ownership"
 	"github.com/sluice-bus/sluice/sidecar/internal/telemetry"
-)
-
-// The values of wire.GroupMember.BlockedBy.
-const (
-	BlockedPaused      = "paused"
-	BlockedNoPartition = "no_partition"
-	BlockedMaxInflight = "max_inflight"
-	BlockedSlowReader  = "slow_reader"
-	BlockedRate        = "rate"
-	BlockedKeyOrder    = "key_order"
-	BlockedBackoff     = "backoff"
-	BlockedCaughtUp    = "caught_up"
 )
 
 // Info describes a group; eventlog.ErrNotFound if it never had a subscription. For partitions of
@@ -43,27 +31,24 @@ func (m *Manager) Info(ctx context.Context, topic, name string) (wire.GroupInfo,
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	info := wire.GroupInfo{Topic: topic, Group: name, Paused: m.cfg.Policy(topic).Groups.Of(name).Paused, Partitions: []wire.GroupPartition{}, Members: []wire.GroupMember{}}
-	for i, p := range g.own.parts {
+	for i, x := range g.parts {
+		p := x.Partition
 		pi := wire.GroupPartition{Partition: i, Owner: m.cfg.Roster.View().Name, Head: extents[i].Head}
-		if p.own == foreign {
+		if x.own.State == ownership.Foreign {
 			pi.Owner = m.owner(&elsewhere[i])
-			p = stored(&elsewhere[i])
+			p = dispatch.Stored(&elsewhere[i])
 		}
-		pi.Cursor, pi.Lag = p.cursor(), p.unsettled(extents[i])+extents[i].Hidden
-		for e := range p.all() {
-			if e.state == inflight {
-				pi.Inflight++
-			}
-		}
+		pi.Cursor, pi.Lag, pi.Inflight = p.Cursor(), p.Unsettled(extents[i])+extents[i].Hidden, p.Inflight()
 		info.Lag += pi.Lag
 		info.Inflight += pi.Inflight
 		info.Partitions = append(info.Partitions, pi)
 	}
-	for _, mb := range g.dispatch.members {
-		mi := wire.GroupMember{ID: mb.id, Inflight: mb.count, MaxInflight: mb.opts.MaxInflight, Paused: mb.paused}
+	for _, mb := range g.members {
+		w := mb.window
+		mi := wire.GroupMember{ID: w.Id, Inflight: w.Count, MaxInflight: w.Opts.MaxInflight, Paused: w.Paused}
 		if why := g.blockedBy(mb); why != "" {
 			if why == BlockedSlowReader && info.Lag == 0 {
-				why = BlockedCaughtUp // however fast it reads
+				why = dispatch.BlockedCaughtUp // however fast it reads
 			}
 			mi.BlockedBy = &why
 		}
@@ -81,61 +66,15 @@ func (m *Manager) owner(e *eventlog.Epoch) string {
 	return name
 }
 
-// stored is a partition in the state of an epoch in the store.
-func stored(e *eventlog.Epoch) *partition {
-	p := &partition{Place: reader.Place{Index: e.Partition}}
-	p.restore(e.Progress, time.Time{}) // nobody asks when its events are due
-	return p
-}
-
 // blockedBy says why a member gets nothing right now, or "".
 func (g *Group) blockedBy(m *Member) string {
-	switch {
-	case m.paused, g.dispatch.limits.Paused:
-		return BlockedPaused
-	case !g.serves(m):
-		return BlockedNoPartition
-	case m.count >= m.opts.MaxInflight, g.dispatch.room() == 0:
-		return BlockedMaxInflight
-	case !m.sink.Room() && m.puller != nil:
+	now := g.cfg.Clock.Now()
+	g.open(now)
+	why := g.dispatch.BlockedBy(m.window, g.nextToFetch(now) != nil)
+	if why == BlockedSlowReader && m.puller != nil {
 		return m.puller.Blocked()
-	case !m.sink.Room():
-		return BlockedSlowReader
 	}
-	switch has := g.own.parts.states(m.opts.Filter); {
-	case has[ready] && (m.starved || g.dispatch.round.starved):
-		return BlockedRate
-	case has[ready] || g.nextToFetch(g.cfg.Clock.Now()) != nil:
-		return ""
-	case has[waiting] || has[doubled]:
-		return BlockedKeyOrder
-	case has[delayed]:
-		return BlockedBackoff
-	}
-	return BlockedCaughtUp
-}
-
-// serves reports whether this sidecar has a partition whose events the member may get.
-func (g *Group) serves(m *Member) bool {
-	st, now := g.cfg.Roster.Standing(), g.cfg.Clock.Now()
-	return slices.ContainsFunc(g.own.parts, func(p *partition) bool {
-		return p.delivers(st, now) && (!g.dispatch.divided || p.assignee == m)
-	})
-}
-
-// states reports in which states there are fetched events that the filter lets pass.
-func (ps partitions) states(f *wire.Filter) (has [dropped + 1]bool) {
-	for _, p := range ps {
-		if p.own != owned {
-			continue
-		}
-		for e := range p.all() {
-			if e.state != settled && f.Matches(&e.rec.Event) {
-				has[e.state] = true
-			}
-		}
-	}
-	return has
+	return why
 }
 
 // Groups names the groups of a topic.
@@ -169,7 +108,7 @@ func (m *Manager) Stats() (stats []telemetry.GroupStat, read int) {
 	}
 	lags := map[eventlog.GroupName]int64{}
 	for i, e := range unfollowed {
-		lags[eventlog.GroupName{Topic: e.Topic, Group: e.Group}] += stored(&e).unsettled(extents[i])
+		lags[eventlog.GroupName{Topic: e.Topic, Group: e.Group}] += dispatch.Stored(&e).Unsettled(extents[i])
 	}
 	for g, lag := range lags {
 		stats = append(stats, telemetry.GroupStat{Topic: g.Topic, Group: g.Group, Lag: lag, Paused: m.cfg.Policy(g.Topic).Groups.Of(g.Group).Paused})
@@ -182,18 +121,18 @@ func (m *Manager) Stats() (stats []telemetry.GroupStat, read int) {
 func (g *Group) stat() (st telemetry.GroupStat, owned []eventlog.Epoch, ok bool) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	st = telemetry.GroupStat{Topic: g.topic, Group: g.name, Paused: g.dispatch.limits.Paused, Inflight: int64(g.dispatch.members.inflight())}
-	for _, p := range g.own.parts {
+	st = telemetry.GroupStat{Topic: g.topic, Group: g.name, Paused: g.dispatch.Paused(), Inflight: int64(g.dispatch.InflightTotal())}
+	for _, p := range g.parts {
 		switch {
-		case p.own == foreign:
+		case p.own.State == ownership.Foreign:
 		case g.watch == nil:
 			owned = append(owned, g.epoch(p, false))
 		default:
-			st.Lag += p.unsettled(eventlog.Extent{First: 1, Head: max(p.Head, g.watch.Head(p.Index))})
+			st.Lag += p.Unsettled(eventlog.Extent{First: 1, Head: max(p.Head, g.watch.Head(p.Index))})
 			ok = true
 		}
 	}
-	return st, owned, ok || len(g.dispatch.members) > 0
+	return st, owned, ok || len(g.members) > 0
 }
 
 // statsOfOwnerless is a task that one sidecar of a store does: it reports the lag of partitions
@@ -221,5 +160,5 @@ func (m *Manager) owns(at eventlog.GroupPartition) bool {
 	}
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	return at.Partition < len(g.own.parts) && g.own.parts[at.Partition].own != foreign
+	return at.Partition < len(g.parts) && g.parts[at.Partition].own.State != ownership.Foreign
 }

@@ -9,19 +9,19 @@ import (
 	"github.com/sluice-bus/sluice/internal/policy"
 	"github.com/sluice-bus/sluice/sdk/wire"
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog"
-	"github.com/sluice-bus/sluice/sidecar/internal/reader"
 )
 
 // load makes the partitions known; none is owned yet.
 func (g *Group) load(partitions int) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if g.own.parts != nil {
+	if g.parts != nil {
 		return
 	}
-	g.own.parts = make([]*partition, partitions)
-	for i := range g.own.parts {
-		g.own.parts[i] = &partition{Place: reader.Place{Index: i}}
+	g.own.Load(partitions)
+	g.dispatch.Load(partitions)
+	for i, own := range g.own.Parts {
+		g.parts = append(g.parts, &partition{own, g.dispatch.Parts[i]})
 	}
 }
 
@@ -29,7 +29,7 @@ func (g *Group) load(partitions int) {
 func (g *Group) inUse() bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	return len(g.dispatch.members)+g.joining > 0 || g.own.parts.any()
+	return len(g.members)+g.joining > 0 || g.own.Any()
 }
 
 // create gives a first epoch to the partitions that have had no owner, or none since the group was
@@ -37,7 +37,7 @@ func (g *Group) inUse() bool {
 // which the partition falls can take it. Of concurrent subscribers the first one's position counts.
 func (g *Group) create(ctx context.Context, o wire.SubscribeOptions) error {
 	g.mu.Lock()
-	created, stopped := g.own.created, g.stopped
+	created, stopped := g.own.Created, g.stopped
 	g.mu.Unlock()
 	if stopped {
 		return errStopped
@@ -72,7 +72,7 @@ func (g *Group) create(ctx context.Context, o wire.SubscribeOptions) error {
 		var first []eventlog.Epoch
 		for i, e := range byPartition(stored, tp.Partitions) {
 			if e.Number == 0 || e.Deleted {
-				e = g.own.epochOf(i, e.Number+1, g.cfg.Roster.Standing().ID)
+				e = g.own.EpochOf(i, e.Number+1, g.cfg.Roster.Standing().ID)
 				now := g.cfg.Clock.Now().UnixMilli()
 				e.Released, e.Progress = true, eventlog.Progress{Cursor: starts[i], Since: now, By: eventlog.Maker(ctx), Unused: now}
 				first = append(first, e)
@@ -87,7 +87,7 @@ func (g *Group) create(ctx context.Context, o wire.SubscribeOptions) error {
 	g.load(tp.Partitions)
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	g.own.created = true
+	g.own.Created = true
 	return nil
 }
 
@@ -178,15 +178,15 @@ func (g *Group) join(ctx context.Context, m *Member) error {
 	if err != nil {
 		return err
 	}
-	for i, p := range g.own.parts {
+	for i, p := range g.parts {
 		p.Head = max(p.Head, extents[i].Head)
 	}
 	g.joined++
-	m.name = m.id + "#" + strconv.Itoa(g.joined)
+	m.window.Name = m.window.Id + "#" + strconv.Itoa(g.joined)
 	g.retune(g.cfg.Clock.Now())
-	m.opts = g.dispatch.limits.resolve(m.requested)
-	g.dispatch.join(m)
-	g.own.complete = g.own.complete && len(g.dispatch.members) > 1 // the first member makes partitions due
+	g.dispatch.Join(m.window)
+	g.members = append(slices.Clip(g.members), m)         // a turn may hold the old list
+	g.own.Complete = g.own.Complete && len(g.members) > 1 // the first member makes partitions due
 	g.cfg.Roster.Join(eventlog.GroupName{Topic: g.topic, Group: g.name})
 	g.balancer.Wake()
 	return nil

@@ -1,20 +1,21 @@
 package group
 
 import (
-	"cmp"
 	"slices"
 	"time"
 
 	"github.com/sluice-bus/sluice/sdk/wire"
+	"github.com/sluice-bus/sluice/sidecar/internal/group/dispatch"
 )
 
-// Lease names one delivery of a group by this process: the same event delivered again is under
-// another lease. A lease is stale once the delivery has ended (by an ack, its deadline, a seek,
-// another sidecar's takeover).
-type Lease struct {
-	Partition   int
-	Seq, Number uint64
-}
+// Lease names one delivery of a group by this process.
+type Lease = dispatch.Lease
+
+// What a Puller may give as the reason that it is blocked.
+const (
+	BlockedRate       = dispatch.BlockedRate
+	BlockedSlowReader = dispatch.BlockedSlowReader
+)
 
 // Puller is a Sink whose client asks for events. A turn assigns no more events than it wants.
 type Puller interface {
@@ -29,47 +30,21 @@ type Puller interface {
 	Blocked() string
 }
 
-// tellPullers tells pullers at the end of a turn that the group has no more for them now.
-func (g *Group) tellPullers() {
-	if !g.own.complete || g.lapsed {
+// notifyPullers tells pullers at the end of a turn that the group has no more for them now.
+func (g *Group) notifyPullers() {
+	if !g.own.Complete || g.lapsed {
 		return
 	}
-	for _, m := range g.dispatch.members {
-		if m.puller != nil && m.started {
-			m.puller.Looked(m.asked)
+	for _, m := range g.members {
+		if m.puller != nil && m.window.Started {
+			m.puller.Looked(m.window.Asked)
 		}
 	}
-}
-
-// leased finds the event in flight under a lease, or nil.
-func (ps partitions) leased(l Lease) *entry {
-	if l.Partition < 0 || l.Partition >= len(ps) {
-		return nil
-	}
-	p := ps[l.Partition]
-	for _, e := range p.redrive.entries {
-		if e.state == inflight && e.lease == l.Number {
-			return e.ifSent()
-		}
-	}
-	i, found := slices.BinarySearchFunc(p.entries, l.Seq, func(e *entry, seq uint64) int { return cmp.Compare(e.seq, seq) })
-	if !found || p.entries[i].state != inflight || p.entries[i].lease != l.Number {
-		return nil
-	}
-	return p.entries[i].ifSent()
-}
-
-// ifSent is the event in flight if it has been sent, else nil.
-func (e *entry) ifSent() *entry {
-	if e != nil && e.sent {
-		return e
-	}
-	return nil
 }
 
 // each locks the group, calls do for each of the n events that find finds, and reports the others
 // as stale.
-func (g *Group) each(n int, find func(i int) *entry, do func(*entry)) (stale []bool, found int) {
+func (g *Group) each(n int, find func(i int) *dispatch.Event, do func(*dispatch.Event)) (stale []bool, found int) {
 	stale = make([]bool, n)
 	g.mu.Lock()
 	for i := range stale {
@@ -83,21 +58,21 @@ func (g *Group) each(n int, find func(i int) *entry, do func(*entry)) (stale []b
 	return stale, found
 }
 
-func (g *Group) ackEach(n int, find func(i int) *entry, done func(error)) (stale []bool) {
+func (g *Group) ackEach(n int, find func(i int) *dispatch.Event, done func(error)) (stale []bool) {
 	now := g.cfg.Clock.Now()
-	stale, acked := g.each(n, find, func(e *entry) { g.ack(e, now) })
+	stale, acked := g.each(n, find, func(e *dispatch.Event) { g.ack(e, now) })
 	if acked > 0 {
-		g.dispatch.metrics.Acked(acked)
+		g.metrics.Acked(acked)
 	}
 	g.whenDurable(done)
 	return stale
 }
 
-func (g *Group) nackEach(n int, find func(i int) *entry, how wire.Nack, done func(error)) (stale []bool) {
+func (g *Group) nackEach(n int, find func(i int) *dispatch.Event, how wire.Nack, done func(error)) (stale []bool) {
 	now, pending := g.cfg.Clock.Now(), &pendingNack{}
-	stale, nacked := g.each(n, find, func(e *entry) { g.nack(e, how, pending, now) })
+	stale, nacked := g.each(n, find, func(e *dispatch.Event) { g.nack(e, how, pending, now) })
 	if nacked > 0 {
-		g.dispatch.metrics.Nacked(nacked)
+		g.metrics.Nacked(nacked)
 		g.worker.Wake() // also if there is nothing to save
 	}
 	g.whenDeadLettered(pending, done)
@@ -105,13 +80,13 @@ func (g *Group) nackEach(n int, find func(i int) *entry, how wire.Nack, done fun
 }
 
 // extendEach sets the deadlines of events in flight to extend from now.
-func (g *Group) extendEach(n int, find func(i int) *entry, extend time.Duration) (stale []bool) {
+func (g *Group) extendEach(n int, find func(i int) *dispatch.Event, extend time.Duration) (stale []bool) {
 	due := g.cfg.Clock.Now().Add(extend)
-	return g.moveEach(n, find, func(e *entry) { g.dispatch.timers.set(e, due) })
+	return g.moveEach(n, find, func(e *dispatch.Event) { g.dispatch.SetTimer(e, due) })
 }
 
 // moveEach changes events in flight with do; the change needs no save.
-func (g *Group) moveEach(n int, find func(i int) *entry, do func(*entry)) (stale []bool) {
+func (g *Group) moveEach(n int, find func(i int) *dispatch.Event, do func(*dispatch.Event)) (stale []bool) {
 	stale, found := g.each(n, find, do)
 	g.mu.Unlock()
 	if found > 0 {
@@ -121,8 +96,8 @@ func (g *Group) moveEach(n int, find func(i int) *entry, do func(*entry)) (stale
 }
 
 // under finds the events in flight under leases.
-func (g *Group) under(leases []Lease) func(i int) *entry {
-	return func(i int) *entry { return g.own.parts.leased(leases[i]) }
+func (g *Group) under(leases []Lease) func(i int) *dispatch.Event {
+	return func(i int) *dispatch.Event { return g.dispatch.Leased(leases[i]) }
 }
 
 // AckLeases settles the events in flight under the leases, and reports which leases were stale.
@@ -157,7 +132,7 @@ func (m *Manager) ExtendLeases(topic, name string, leases []Lease, extend time.D
 // ReturnLeases gives deliveries back that have not reached their client; they count no attempt.
 func (m *Manager) ReturnLeases(topic, name string, leases []Lease) {
 	if g := m.loaded(topic, name); g != nil {
-		g.moveEach(len(leases), g.under(leases), g.dispatch.giveBack)
+		g.moveEach(len(leases), g.under(leases), g.dispatch.GiveBack)
 	}
 }
 
@@ -167,5 +142,5 @@ func allStale(leases []Lease) []bool { return slices.Repeat([]bool{true}, len(le
 func (m *Member) Inflight() int {
 	m.group.mu.Lock()
 	defer m.group.mu.Unlock()
-	return m.count
+	return m.window.Count
 }

@@ -11,9 +11,8 @@ import (
 	"testing/synctest"
 	"time"
 
-	"pgregory.net/rapid"
-
 	"github.com/sluice-bus/sluice/sdk/wire"
+	"pgregory.net/rapid"
 )
 
 // fakePuller is a sink that takes as many events as it is told to.

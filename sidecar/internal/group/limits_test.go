@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/sluice-bus/sluice/internal/policy"
+	"github.com/sluice-bus/sluice/sidecar/internal/group/dispatch"
 )
 
 func inGroup(name string) option { return func(s *Subscription) { s.Group = name } }
@@ -33,7 +34,7 @@ func TestPausedByPolicy(t *testing.T) {
 			t.Error("the ack of a paused group was not answered")
 		}
 		info := w.info()
-		if !info.Paused || info.Lag != 1 || *info.Members[0].BlockedBy != BlockedPaused {
+		if !info.Paused || info.Lag != 1 || *info.Members[0].BlockedBy != dispatch.BlockedPaused {
 			t.Errorf("got %+v", info)
 		}
 		late.leave(Disconnected)
@@ -77,7 +78,7 @@ func TestGroupRate(t *testing.T) {
 			if n, want := len(c.got)+len(d.got), 10*(second+1); n != want {
 				t.Fatalf("%d came within %d s, want %d", n, second, want)
 			}
-			if why := w.info().Members[0].BlockedBy; why == nil || *why != BlockedRate {
+			if why := w.info().Members[0].BlockedBy; why == nil || *why != dispatch.BlockedRate {
 				t.Errorf("blocked by %v", why)
 			}
 			advance(time.Second)
@@ -115,7 +116,7 @@ func TestGroupMaxInflight(t *testing.T) {
 			t.Fatalf("%d and %d came", len(c.got), len(d.got))
 		}
 		for _, m := range w.info().Members {
-			if m.BlockedBy == nil || *m.BlockedBy != BlockedMaxInflight {
+			if m.BlockedBy == nil || *m.BlockedBy != dispatch.BlockedMaxInflight {
 				t.Errorf("blocked by %v", m.BlockedBy)
 			}
 		}

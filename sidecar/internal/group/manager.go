@@ -14,6 +14,7 @@ import (
 	"github.com/sluice-bus/sluice/sdk/wire"
 	"github.com/sluice-bus/sluice/sidecar/internal/budget"
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog"
+	"github.com/sluice-bus/sluice/sidecar/internal/group/dispatch"
 	"github.com/sluice-bus/sluice/sidecar/internal/roster"
 	"github.com/sluice-bus/sluice/sidecar/internal/tail"
 	"github.com/sluice-bus/sluice/sidecar/internal/telemetry"
@@ -143,11 +144,12 @@ func (m *Manager) Subscribe(ctx context.Context, s Subscription) (*Member, error
 	if err := g.create(ctx, s.Options); err != nil {
 		return nil, err
 	}
-	member := &Member{group: g, id: s.MemberID, sink: s.Sink, pacer: s.Pacer, requested: s.Options}
+	member := &Member{group: g, sink: s.Sink}
 	if s.Options.Rebalance {
 		member.rebalancer, _ = s.Sink.(Rebalancer)
 	}
 	member.puller, _ = s.Sink.(Puller)
+	member.window = dispatch.NewMember(s.MemberID, s.Options, s.Sink, member.puller, s.Pacer)
 	if err := g.join(ctx, member); err != nil {
 		return nil, err
 	}
@@ -195,7 +197,7 @@ func (g *Group) retire() bool {
 	defer g.moving.Unlock()
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if len(g.dispatch.members)+g.joining > 0 || !g.own.idle() || !g.saver.idle() || g.watch != nil {
+	if len(g.members)+g.joining > 0 || !g.own.Idle() || !g.saver.idle() || g.watch != nil {
 		return false
 	}
 	g.stopped = true

@@ -1,12 +1,14 @@
 package group
 
 import (
+	"slices"
 	"sync"
 	"time"
 
 	"github.com/sluice-bus/sluice/sdk/wire"
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog"
 	"github.com/sluice-bus/sluice/sidecar/internal/follower"
+	"github.com/sluice-bus/sluice/sidecar/internal/group/dispatch"
 )
 
 // Sink is the connection's side of a subscription.
@@ -33,11 +35,8 @@ type Delivery struct {
 // Member is one subscription to a group. Its methods may be called from any goroutine, but not from
 // its Sink.
 type Member struct {
-	group     *Group
-	id        string
-	sink      Sink
-	pacer     Pacer
-	requested wire.SubscribeOptions
+	group *Group
+	sink  Sink
 	// rebalancer is the sink, if the subscription asked for its partitions.
 	rebalancer Rebalancer
 	puller     Puller // the sink, if it is one
@@ -47,55 +46,15 @@ type Member struct {
 	send sync.Mutex
 
 	// Guarded by group.mu.
-	opts    Options
-	name    string // unlike those of the group's other members here
-	revoked []int  // partitions that were its own before it lost them
-	told    bool   // it was told of partitions, or that it has none
-	started bool
-	paused  bool
-	closed  bool
-	count   int // in flight
-	out     []assignment
-
-	// The turn under way may still assign this.
-	free    int
-	budget  int    // bytes
-	halted  bool   // gets no more in this turn, even with room
-	starved bool   // since its rate had no token left
-	asked   uint64 // the puller's request when the turn began to assign
-}
-
-// assignment is a delivery that has not been sent yet. It counts as long as the entry is still
-// under the same lease.
-type assignment struct {
-	entry *entry
-	lease uint64
-}
-
-// holds reports whether the delivery is still to be made.
-func (a assignment) holds() bool { return a.entry.state == inflight && a.entry.lease == a.lease }
-
-// turnBytes bounds the bytes that one turn hands to one sink. One event always goes.
-const turnBytes = 256 << 10
-
-// room is how many events the member could be assigned now.
-func (m *Member) room() int {
-	if !m.started || m.paused || !m.sink.Room() {
-		return 0
-	}
-	free := m.opts.MaxInflight - m.count
-	if m.puller != nil {
-		wants, _ := m.puller.Wants()
-		free = min(free, wants)
-	}
-	return max(0, free)
+	window   *dispatch.Member
+	notified bool // of partitions, or that it has none
 }
 
 // Start lets deliveries begin: the connection calls it once the reply to the subscription is on its
 // way.
 func (m *Member) Start() {
 	m.group.mu.Lock()
-	m.started, m.group.dispatch.assignDue = true, true
+	m.window.Started, m.group.dispatch.AssignDue = true, true
 	m.group.mu.Unlock()
 	m.group.worker.Wake()
 }
@@ -109,13 +68,13 @@ func (m *Member) Pause() {
 	defer m.send.Unlock()
 	m.group.mu.Lock()
 	defer m.group.mu.Unlock()
-	m.paused = true
+	m.window.Paused = true
 }
 
 // Resume lets deliveries go on.
 func (m *Member) Resume() {
 	m.group.mu.Lock()
-	m.paused = false
+	m.window.Paused = false
 	m.group.mu.Unlock()
 	m.group.worker.Wake()
 }
@@ -124,27 +83,24 @@ func (m *Member) Resume() {
 // nil once the progress is durable, or with an error if it cannot be; possibly before Ack returns.
 // It must not block. The save may wait for AckLinger.
 func (m *Member) Ack(ids []string, done func(error)) {
-	m.group.ackEach(len(ids), func(i int) *entry { return m.holding(ids[i]) }, done)
+	m.group.ackEach(len(ids), func(i int) *dispatch.Event { return m.holding(ids[i]) }, done)
 }
 
 // Nack gives events back that this member could not process; it counts as an attempt, unless it
 // holds them. done is as with Ack.
 func (m *Member) Nack(ids []string, how wire.Nack, done func(error)) {
-	m.group.nackEach(len(ids), func(i int) *entry { return m.holding(ids[i]).ifSent() }, how, done)
+	m.group.nackEach(len(ids), func(i int) *dispatch.Event { return m.holding(ids[i]).IfSent() }, how, done)
 }
 
 // Extend sets the deadline of an event in flight to extend from now. It reports false if the event
 // is not in flight at this member.
 func (m *Member) Extend(id string, extend time.Duration) bool {
-	return !m.group.extendEach(1, func(int) *entry { return m.holding(id).ifSent() }, extend)[0]
+	return !m.group.extendEach(1, func(int) *dispatch.Event { return m.holding(id).IfSent() }, extend)[0]
 }
 
 // holding finds the event with that id that is in flight at this member, or nil.
-func (m *Member) holding(id string) *entry {
-	if e := m.group.dispatch.ids.inflight(id); e != nil && e.member == m {
-		return e
-	}
-	return nil
+func (m *Member) holding(id string) *dispatch.Event {
+	return m.group.dispatch.Holding(m.window, id)
 }
 
 // Leaving says how a member goes.
@@ -166,11 +122,12 @@ func (m *Member) Close(how Leaving) {
 	defer g.worker.Wake()
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if m.closed {
+	if m.window.Closed {
 		return
 	}
-	g.dispatch.leave(m, how, g.cfg.Clock.Now())
-	if len(g.dispatch.members) == 0 {
+	g.dispatch.Leave(m.window, how == Disconnected, g.cfg.Clock.Now())
+	g.members = slices.DeleteFunc(slices.Clone(g.members), func(x *Member) bool { return x == m })
+	if len(g.members) == 0 {
 		g.cfg.Roster.Leave(eventlog.GroupName{Topic: g.topic, Group: g.name})
 	}
 	g.balancer.Wake()
@@ -190,37 +147,25 @@ func (m *Member) flush() {
 			again++
 		}
 	}
-	m.group.dispatch.metrics.Delivered(len(ds))
+	m.group.metrics.Delivered(len(ds))
 	if again > 0 {
-		m.group.dispatch.metrics.Redelivered(again)
+		m.group.metrics.Redelivered(again)
 	}
 	m.sink.Deliver(ds)
 }
 
-// deliveries starts the deadlines of the assigned events, and gives back those that the member no
-// longer takes, or whose partition no longer delivers.
+// deliveries starts the deadlines of the assigned events that the member still takes.
 func (m *Member) deliveries(now time.Time) []Delivery {
 	g := m.group
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if m.paused || m.closed {
-		g.dispatch.takeBack(m)
-		return nil
+	g.open(now)
+	sent := g.dispatch.Send(m.window, now)
+	ds := make([]Delivery, len(sent))
+	for i, a := range sent {
+		e := a.Entry
+		e.Process = g.cfg.Tracing.Process(e.Record, g.name, e.Attempts, e.Process)
+		ds[i] = Delivery{Record: e.Record, Attempt: e.Attempts, AckTimeout: m.window.Opts.AckTimeout, Lease: Lease{Partition: e.Partition.Index, Seq: e.Seq, Number: e.Lease}}
 	}
-	st := g.cfg.Roster.Standing()
-	ds := make([]Delivery, 0, len(m.out))
-	for _, a := range m.out {
-		switch e := a.entry; {
-		case !a.holds():
-		case !e.part.delivers(st, now):
-			g.dispatch.giveBack(e)
-		default:
-			e.sent = true
-			g.dispatch.timers.set(e, now.Add(m.opts.AckTimeout))
-			e.process = g.cfg.Tracing.Process(e.rec, g.name, e.attempts, e.process)
-			ds = append(ds, Delivery{Record: e.rec, Attempt: e.attempts, AckTimeout: m.opts.AckTimeout, Lease: Lease{e.part.Index, e.seq, e.lease}})
-		}
-	}
-	m.out = nil
 	return ds
 }

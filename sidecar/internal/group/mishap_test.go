@@ -152,7 +152,7 @@ func TestPartitionThatIsLostDuringADivision(t *testing.T) {
 		lose := func(i int) {
 			g.mu.Lock()
 			defer g.mu.Unlock()
-			g.abandon(g.own.parts[i])
+			g.abandon(g.parts[i])
 		}
 		g.worker.Stop() // turns are the test's
 		a.m.rebalancer = &revokeSink{a.partSink, func() { lose(1) }}

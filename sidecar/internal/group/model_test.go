@@ -7,11 +7,11 @@ import (
 	"sync"
 	"time"
 
-	"pgregory.net/rapid"
-
 	"github.com/sluice-bus/sluice/internal/policy"
 	"github.com/sluice-bus/sluice/sdk/wire"
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog"
+	"github.com/sluice-bus/sluice/sidecar/internal/group/dispatch"
+	"pgregory.net/rapid"
 )
 
 const (
@@ -111,7 +111,7 @@ func (x *exam) checkDelivery(c *examClient, e *examEvent, d Delivery) {
 		x.t.Errorf("%s came after it was settled", e.id)
 	case e.holder != nil && e.deadline.After(time.Now()):
 		x.t.Errorf("%s came while it was in flight", e.id)
-	case d.Attempt <= e.attempts || d.Attempt > e.most+1 || d.Attempt > examAttempts+min(e.kills, maxUnsure):
+	case d.Attempt <= e.attempts || d.Attempt > e.most+1 || d.Attempt > examAttempts+min(e.kills, dispatch.MaxUnsure):
 		x.t.Errorf("%s came with attempt %d after %d to %d", e.id, d.Attempt, e.attempts, e.most)
 	}
 	if e.key == "" || e.redriven {
@@ -146,7 +146,7 @@ func (x *exam) deadLettered(rec *eventlog.Record) {
 	id, _ := rec.Headers.Get(wire.HeaderDeadID)
 	e := x.events[id]
 	text, _ := rec.Headers.Get(wire.HeaderDeadAttempts)
-	if attempts, _ := strconv.Atoi(text); attempts < examAttempts && !e.doomed || attempts > examAttempts+min(e.kills, maxUnsure) || attempts > e.most {
+	if attempts, _ := strconv.Atoi(text); attempts < examAttempts && !e.doomed || attempts > examAttempts+min(e.kills, dispatch.MaxUnsure) || attempts > e.most {
 		x.t.Errorf("%s became a dead letter after %d attempts, saying %s", id, e.most, text)
 	}
 	if e.fate == asked {

@@ -23,9 +23,9 @@ func (m *Manager) Recheck(ctx context.Context, topic string) (err error) {
 
 func (g *Group) recheck(ctx context.Context) error {
 	g.mu.Lock()
-	parts := g.own.parts
+	parts := g.parts
 	for _, p := range parts {
-		p.generation++ // reads under way are repeated
+		p.Generation++ // reads under way are repeated
 	}
 	g.mu.Unlock()
 	for _, p := range parts {
@@ -43,13 +43,13 @@ func (g *Group) recheckPartition(ctx context.Context, p *partition) error {
 	g.mu.Lock()
 	var ids, letters []string
 	var seqs []uint64
-	for e := range p.all() {
+	for e := range p.All() {
 		switch {
-		case !e.forgettable():
-		case e.letter != "":
-			letters = append(letters, e.letter)
+		case !e.Assignable():
+		case e.Letter != "":
+			letters = append(letters, e.Letter)
 		default:
-			ids, seqs = append(ids, e.rec.ID), append(seqs, e.seq)
+			ids, seqs = append(ids, e.Record.ID), append(seqs, e.Seq)
 		}
 	}
 	g.mu.Unlock()
@@ -69,17 +69,12 @@ func (g *Group) recheckPartition(ctx context.Context, p *partition) error {
 	}
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	for _, e := range slices.Collect(p.all()) {
-		erased := e.letter == "" && gone[e.seq] || slices.Contains(letters, e.letter) && dead[e.letter] == nil
-		if erased && e.forgettable() {
-			e.process.End(tracing.Revoked, "erased")
-			g.dispatch.settle(e)
+	for _, e := range slices.Collect(p.All()) {
+		erased := e.Letter == "" && gone[e.Seq] || slices.Contains(letters, e.Letter) && dead[e.Letter] == nil
+		if erased && e.Assignable() {
+			e.Process.End(tracing.Revoked, "erased")
+			g.dispatch.Settle(e)
 		}
 	}
 	return nil
-}
-
-// forgettable reports whether the event may still be assigned to a member.
-func (e *entry) forgettable() bool {
-	return e.state != settled && e.state != deadLettering && e.state != dropped
 }

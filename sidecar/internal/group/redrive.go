@@ -3,118 +3,14 @@ package group
 import (
 	"context"
 	"errors"
-	"iter"
-	"maps"
-	"slices"
 	"time"
 
 	"github.com/sluice-bus/sluice/sdk/wire"
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog"
+	"github.com/sluice-bus/sluice/sidecar/internal/group/dispatch"
+	"github.com/sluice-bus/sluice/sidecar/internal/group/ownership"
 	"github.com/sluice-bus/sluice/sidecar/internal/retention"
 )
-
-// redrivesAhead bounds the redriven dead letters of a partition that are in memory.
-const redrivesAhead = 512
-
-// redriveQueue is the redriven dead letters of a partition: they are independent of the cursor, and
-// delivered like other events. A redrive inserts them into the store, where they stay until their
-// dead letters are gone; the owner of the partition reads them there. Their state so far is part of
-// its progress.
-//
-// An ack is saved first (done), and the dead letter is removed only after that: an owner that was
-// fenced removes nothing. The ack is answered after the removal, so no list shows an acked event.
-// If an event dies again, its next dead letter is appended, under the next id, before the earlier
-// one is removed.
-type redriveQueue struct {
-	// entries are those in memory, by arrival, until their dead letters are gone.
-	entries []*entry
-	// known is the stored progress of others, by letter.
-	known map[string]knownRedrive
-	// look says that the store may have further redrives.
-	look bool
-	// more says that the store has redrives that are not in memory.
-	more bool
-}
-
-// knownRedrive is a redrive that is not in memory, and when it is due.
-type knownRedrive struct {
-	eventlog.RedriveProgress
-	due time.Time
-}
-
-func (q *redriveQueue) restore(rs []eventlog.RedriveProgress, now time.Time) {
-	*q = redriveQueue{known: map[string]knownRedrive{}, look: true}
-	for _, r := range rs {
-		q.known[r.Letter] = knownRedrive{r, dueAt(r.Until, now)}
-	}
-}
-
-// progress is the progress to save.
-func (q *redriveQueue) progress(now time.Time) (rs []eventlog.RedriveProgress) {
-	for _, e := range q.entries {
-		r := eventlog.RedriveProgress{
-			Seq: e.seq, Letter: e.letter, Attempts: e.attempts,
-			Out: e.state == inflight, Unsure: e.unsure, Done: e.state == settled,
-		}
-		if e.state == delayed {
-			r.Until, r.Left = untilDue(e.due, now)
-		}
-		if r.Attempts > 0 || r.Done || r.Until != 0 {
-			rs = append(rs, r)
-		}
-	}
-	for _, letter := range slices.Sorted(maps.Keys(q.known)) {
-		k := q.known[letter]
-		if !k.due.IsZero() {
-			k.Until, k.Left = untilDue(k.due, now)
-		}
-		rs = append(rs, k.RedriveProgress)
-	}
-	return rs
-}
-
-// toEnd returns the redrives that were settled since its last call.
-func (q *redriveQueue) toEnd(topic, group string, partition int) (rs []eventlog.Redrive) {
-	for _, e := range q.entries {
-		if e.state == settled && !e.ending {
-			e.ending = true
-			rs = append(rs, eventlog.Redrive{
-				GroupPartition: eventlog.GroupPartition{Topic: topic, Group: group, Partition: partition}, Seq: e.seq, Letter: e.letter,
-			})
-		}
-	}
-	return rs
-}
-
-// endAgain makes toEnd return all of them again.
-func (q *redriveQueue) endAgain() {
-	for _, e := range q.entries {
-		e.ending = false
-	}
-}
-
-// open is the number of redrives in memory that are not settled.
-func (q *redriveQueue) open() (n int) {
-	for _, e := range q.entries {
-		if e.state != settled {
-			n++
-		}
-	}
-	return n
-}
-
-// all are the partition's events in memory, the redriven ones too.
-func (p *partition) all() iter.Seq[*entry] {
-	return func(yield func(*entry) bool) {
-		for _, es := range [][]*entry{p.entries, p.redrive.entries} {
-			for _, e := range es {
-				if !yield(e) {
-					return
-				}
-			}
-		}
-	}
-}
 
 // Redriven says that the group has new redrives: its sidecars look for them.
 func (m *Manager) Redriven(topic, name string) {
@@ -127,8 +23,8 @@ func (m *Manager) Redriven(topic, name string) {
 // lookForRedrives makes the next turn with room ask for redrives.
 func (g *Group) lookForRedrives() {
 	g.mu.Lock()
-	for _, p := range g.own.parts {
-		p.redrive.look = true
+	for _, p := range g.parts {
+		p.Redrive.Look = true
 	}
 	g.mu.Unlock()
 	g.worker.Wake()
@@ -136,11 +32,11 @@ func (g *Group) lookForRedrives() {
 
 // redrivesToFetch are the partitions that may have new redrives, and have room for them.
 func (g *Group) redrivesToFetch(now time.Time) (parts []*partition) {
-	if g.stopped || g.lapsed || g.watch == nil || len(g.dispatch.members) == 0 || g.redriveDue.After(now) || g.dispatch.want() <= 0 {
+	if g.stopped || g.lapsed || g.watch == nil || len(g.members) == 0 || g.redriveDue.After(now) || g.dispatch.Want() <= 0 {
 		return nil
 	}
-	for _, p := range g.own.parts {
-		if p.own == owned && p.redrive.look && p.redrive.open() < redrivesAhead/2 {
+	for _, p := range g.parts {
+		if p.own.State == ownership.Owned && p.Redrive.Wanted() {
 			parts = append(parts, p)
 		}
 	}
@@ -161,13 +57,9 @@ func (g *Group) fetchRedrives(ctx context.Context) {
 	parts := g.redrivesToFetch(g.cfg.Clock.Now())
 	list := make([]*redriving, len(parts))
 	for i, p := range parts {
-		p.redrive.look = false
-		list[i] = &redriving{partition: p, was: p.generation, have: map[string]bool{}}
-		for _, e := range p.redrive.entries {
-			list[i].have[e.letter] = true
-		}
+		list[i] = &redriving{partition: p, was: p.Generation, have: p.Redrive.Begin()}
 	}
-	exactlyOnce := g.dispatch.members.exactlyOnce()
+	exactlyOnce := g.dispatch.ExactlyOnce()
 	g.mu.Unlock()
 	if len(list) == 0 {
 		return
@@ -181,15 +73,17 @@ func (g *Group) fetchRedrives(ctx context.Context) {
 		}
 		g.redriveDue = g.cfg.Clock.Now().Add(retryAfterFailure)
 		for _, r := range list {
-			r.redrive.look = true
+			r.Redrive.Look = true
 		}
 		return
 	}
 	for _, r := range list {
-		if r.was != r.generation || r.own != owned || len(g.dispatch.members) == 0 {
-			r.redrive.look = true
+		if r.was != r.Generation || r.own.State != ownership.Owned || len(g.members) == 0 {
+			r.Redrive.Look = true
 		} else {
-			g.admitRedrives(r, dead, over)
+			g.dispatch.AdmitRedrives(r.Partition, r.rs, r.full, dead, func(x eventlog.Redrive) bool {
+				return over[x.Letter] || g.dispatch.ExactlyOnce() && g.saver.isMarked(dead[x.Letter].ID)
+			}, g.cfg.Clock.Now())
 		}
 	}
 }
@@ -198,7 +92,7 @@ func (g *Group) fetchRedrives(ctx context.Context) {
 // events of redrives whose dead letters exist; the other redrives are ended. over has the settled
 // letters.
 func (g *Group) readRedrives(ctx context.Context, list []*redriving, exactlyOnce bool) (dead map[string]*eventlog.Record, over map[string]bool, err error) {
-	const most = 2 * redrivesAhead
+	const most = 2 * dispatch.RedrivesAhead
 	all, err := g.cfg.Log.ListRedrives(ctx, g.topic, g.name, -1, most)
 	if err != nil {
 		return nil, nil, err
@@ -330,37 +224,6 @@ func deadEvents(ctx context.Context, log Log, topic string, letters []string) (m
 	return events, nil
 }
 
-func (g *Group) admitRedrives(r *redriving, dead map[string]*eventlog.Record, over map[string]bool) {
-	l := &r.redrive
-	listed := map[string]bool{}
-	l.more = r.full
-	for _, x := range r.rs {
-		listed[x.Letter] = true
-		rec := dead[x.Letter]
-		if r.have[x.Letter] || rec == nil {
-			continue
-		}
-		if l.open() >= redrivesAhead || g.dispatch.held >= g.cfg.Bounds.HeldBytes {
-			l.more = true
-			break
-		}
-		rec.Partition, rec.Seq = x.Partition, x.Seq // older dead letters do not name it
-		k := l.known[x.Letter]
-		delete(l.known, x.Letter)
-		e := &entry{rec: rec, part: r.partition, seq: x.Seq, index: -1, letter: x.Letter, attempts: k.Attempts, unsure: k.Unsure, due: k.due}
-		l.entries = append(l.entries, e)
-		if k.Done || over[x.Letter] || g.saver.isMarked(rec.ID) && g.dispatch.members.exactlyOnce() {
-			e.state, e.rec = settled, nil
-			r.dirty = true
-			continue
-		}
-		g.dispatch.admit(e, false, g.cfg.Clock.Now())
-	}
-	if !l.more { // redrives that are no longer in the store are settled
-		maps.DeleteFunc(l.known, func(letter string, _ knownRedrive) bool { return !listed[letter] })
-	}
-}
-
 // end removes redrives that are settled and saved as settled, unless that save failed: first the
 // dead letters, and then the redrives. After a failure it tries again.
 func (g *Group) end(rs []eventlog.Redrive, failed error) error {
@@ -392,13 +255,8 @@ func (g *Group) end(rs []eventlog.Redrive, failed error) error {
 	for _, letter := range letters {
 		gone[letter] = true
 	}
-	for _, p := range g.own.parts {
-		l := &p.redrive
-		before := len(l.entries)
-		l.entries = slices.DeleteFunc(l.entries, func(e *entry) bool { return e.state == settled && gone[e.letter] })
-		maps.DeleteFunc(l.known, func(letter string, _ knownRedrive) bool { return gone[letter] })
-		if len(l.entries) < before && l.more {
-			l.look = true
+	for _, p := range g.parts {
+		if p.Redrive.Gone(gone) {
 			g.worker.Wake()
 		}
 	}

@@ -11,6 +11,7 @@ import (
 
 	"github.com/sluice-bus/sluice/sdk/wire"
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog"
+	"github.com/sluice-bus/sluice/sidecar/internal/group/dispatch"
 )
 
 // redrive asks for the dead letters of these events to be delivered again.
@@ -192,7 +193,7 @@ func TestDeadAgainAfterSeek(t *testing.T) {
 // Redriven events stay within the window, and each of many comes.
 func TestRedriveMany(t *testing.T) {
 	run(t, func(t *testing.T, w *world) {
-		const n = 3*redrivesAhead + 7
+		const n = 3*dispatch.RedrivesAhead + 7
 		w.publishN(n, "")
 		c := w.join(window(50))
 		dead := true

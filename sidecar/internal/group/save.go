@@ -4,9 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"time"
 
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog"
+	"github.com/sluice-bus/sluice/sidecar/internal/group/dispatch"
+	"github.com/sluice-bus/sluice/sidecar/internal/group/ownership"
 )
 
 // errStopped answers calls after the sidecar has begun to stop.
@@ -19,7 +20,7 @@ type save struct {
 	marks       []eventlog.Mark
 	waiters     []func(error) // are called once it is synced
 	members     []*Member     // that have been assigned events
-	deadLetters []*entry
+	deadLetters []*dispatch.Event
 	ended       []eventlog.Redrive // that are settled
 }
 
@@ -27,19 +28,19 @@ type save struct {
 // are no longer this sidecar's, so collect does not ask whether the roster is valid.
 func (g *Group) collect() save {
 	s := g.saver.begin()
-	s.deadLetters, g.dispatch.deadLetters = g.dispatch.deadLetters, nil
-	for _, p := range g.own.parts {
-		if p.dirty {
-			p.dirty = false
-			s.epochs = append(s.epochs, g.epoch(p, p.own == leaving))
-			s.ended = append(s.ended, p.redrive.toEnd(g.topic, g.name, p.Index)...)
+	s.deadLetters = g.dispatch.TakeDeadLetters()
+	for _, p := range g.parts {
+		if p.Dirty {
+			p.Dirty = false
+			s.epochs = append(s.epochs, g.epoch(p, p.own.State == ownership.Leaving))
+			s.ended = append(s.ended, p.Redrive.ToEnd(g.topic, g.name, p.Index)...)
 		}
 	}
 	if len(s.epochs) > 0 {
 		g.saver.beat++
 	}
-	for _, m := range g.dispatch.members {
-		if len(m.out) > 0 {
+	for _, m := range g.members {
+		if len(m.window.Out) > 0 {
 			s.members = append(s.members, m)
 		}
 	}
@@ -49,8 +50,8 @@ func (g *Group) collect() save {
 
 // epoch is the document of one partition as of now.
 func (g *Group) epoch(p *partition, released bool) eventlog.Epoch {
-	e := g.own.epochOf(p.Index, p.epoch, p.life)
-	e.Beat, e.Released, e.Progress = g.saver.beat, released, p.progress(g.cfg.Clock.Now())
+	e := g.own.EpochOf(p.Index, p.own.Epoch, p.own.Life)
+	e.Beat, e.Released, e.Progress = g.saver.beat, released, p.Progress(p.own.Life, g.cfg.Clock.Now())
 	return e
 }
 
@@ -92,36 +93,36 @@ func (g *Group) saved(s save, err error) {
 }
 
 // released ends the ownership of partitions that were saved as released.
-func (g *Group) released(s save) (any bool) {
+func (g *Group) released(s save) (moved bool) {
 	for i := range s.epochs {
 		e := &s.epochs[i]
-		if p := g.own.parts[e.Partition]; e.Released && p.own == leaving && p.epoch == e.Number && !p.dirty {
+		if p := g.parts[e.Partition]; e.Released && p.own.State == ownership.Leaving && p.own.Epoch == e.Number && !p.Dirty {
 			g.disown(p)
-			any = true
+			moved = true
 		}
 	}
-	return any
+	return moved
 }
 
 func (g *Group) unsave(s save, err error) {
 	if g.saver.failed(s) && !errors.Is(err, context.Canceled) && !errors.Is(err, eventlog.ErrFenced) {
 		g.cfg.Logger.Error("consumer group cannot save its progress", "topic", g.topic, "group", g.name, "error", err)
 	}
-	g.dispatch.round.again, g.dispatch.round.paceDue = false, time.Time{} // assign looks again then
+	g.dispatch.Resume()
 	for i := range s.epochs {
 		e := &s.epochs[i]
 		// It may have been lost meanwhile, or renewed.
-		if p := g.own.parts[e.Partition]; p.own != foreign && p.epoch >= e.Number {
-			p.dirty = true
-			p.redrive.endAgain()
+		if p := g.parts[e.Partition]; p.own.State != ownership.Foreign && p.own.Epoch >= e.Number {
+			p.Dirty = true
+			p.Redrive.EndAgain()
 		}
 	}
 	for _, m := range s.members {
-		g.dispatch.takeBack(m)
+		g.dispatch.TakeBack(m.window)
 	}
 	for _, e := range s.deadLetters {
-		if e.state == deadLettering {
-			g.dispatch.timers.set(e, g.saver.again)
+		if e.State == dispatch.DeadLettering {
+			g.dispatch.SetTimer(e, g.saver.again)
 		}
 	}
 }
@@ -154,6 +155,9 @@ func answerAll(waiters []func(error), err error) {
 	}
 }
 
+// unsaved reports whether there is progress that no save has begun to store.
+func (g *Group) unsaved() bool { return len(g.saver.marks) > 0 || g.dispatch.Dirty() }
+
 // whenDurable arranges for done to be called once all progress so far is durable. It is called with
 // mu held and releases it.
 func (g *Group) whenDurable(done func(error)) {
@@ -162,7 +166,7 @@ func (g *Group) whenDurable(done func(error)) {
 	case g.over:
 		g.mu.Unlock()
 		done(errStopped)
-	case g.saver.unsaved(g.own.parts) || g.saver.busy || len(g.saver.waiters) > 0:
+	case g.unsaved() || g.saver.busy || len(g.saver.waiters) > 0:
 		g.saver.waiters = append(g.saver.waiters, g.saver.timed(done))
 		g.mu.Unlock()
 		g.worker.Wake()

@@ -8,6 +8,7 @@ import (
 
 	"github.com/sluice-bus/sluice/internal/clock"
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog"
+	"github.com/sluice-bus/sluice/sidecar/internal/group/dispatch"
 	"github.com/sluice-bus/sluice/sidecar/internal/tracing"
 )
 
@@ -18,12 +19,13 @@ type saver struct {
 	timeout time.Duration // of the callers that wait; 0: none
 
 	beat    uint64
-	marks   map[string]eventlog.Mark // by id, to be saved with the progress
-	waiters []func(error)            // are called once the progress is saved and synced
-	settles []*tracing.Settle        // the spans of acks and nacks whose callers wait next
-	busy    bool                     // a save is under way
-	due     time.Time                // when to save acks at the latest; zero: at once
-	again   time.Time                // when to try again after a failed save; zero: none has failed
+	marks   map[string]eventlog.Mark         // by id, to be saved with the progress
+	waiters []func(error)                    // are called once the progress is saved and synced
+	nacks   map[*dispatch.Event]*pendingNack // the nacks that wait for dead letters
+	settles []*tracing.Settle                // the spans of acks and nacks whose callers wait next
+	busy    bool                             // a save is under way
+	due     time.Time                        // when to save acks at the latest; zero: at once
+	again   time.Time                        // when to try again after a failed save; zero: none has failed
 
 	saves    uint64             // how many succeeded
 	synced   uint64             // how many of those are known to be durable
@@ -36,9 +38,6 @@ type saver struct {
 func (s *saver) idle() bool {
 	return len(s.waiters)+len(s.unsynced)+len(s.marks)+len(s.ended) == 0 && !s.busy
 }
-
-// unsaved reports whether there is progress that no save has begun to store.
-func (s *saver) unsaved(parts partitions) bool { return len(s.marks) > 0 || parts.dirty() }
 
 // saveBy makes acks be saved by due.
 func (s *saver) saveBy(due time.Time) {
@@ -123,12 +122,12 @@ func (s *saver) timed(done func(error)) func(error) {
 
 // deadLettered takes an event off the nack that waits for it, if one does; err says why this
 // sidecar will not make it a dead letter.
-func (s *saver) deadLettered(e *entry, err error) {
-	n := e.nack
+func (s *saver) deadLettered(e *dispatch.Event, err error) {
+	n := s.nacks[e]
 	if n == nil {
 		return
 	}
-	e.nack = nil
+	delete(s.nacks, e)
 	if n.left--; err != nil {
 		n.done = func(done func(error)) func(error) { return func(error) { done(err) } }(n.done)
 	}

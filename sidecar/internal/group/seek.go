@@ -6,6 +6,8 @@ import (
 
 	"github.com/sluice-bus/sluice/sdk/wire"
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog"
+	"github.com/sluice-bus/sluice/sidecar/internal/group/dispatch"
+	"github.com/sluice-bus/sluice/sidecar/internal/group/ownership"
 )
 
 // seekTries bounds how often a seek is repeated after other sidecars took the same partitions.
@@ -68,24 +70,21 @@ func (g *Group) move(ctx context.Context, starts []uint64) (saved <-chan error, 
 	var forced []eventlog.Epoch
 	now := g.cfg.Clock.Now()
 	life, since := g.cfg.Roster.Standing().ID, now.UnixMilli()
-	for i, p := range g.own.parts {
+	for i, p := range g.parts {
 		if starts[i] == 0 { // not named
 			continue
 		}
-		if p.own == foreign {
-			e := g.own.epochOf(i, latest[i].Number+1, life)
+		if p.own.State == ownership.Foreign {
+			e := g.own.EpochOf(i, latest[i].Number+1, life)
 			e.Released, e.Progress = true, eventlog.Progress{Cursor: starts[i], Since: since, By: latest[i].Progress.By,
 				Redrives: latest[i].Progress.Redrives, OutBy: latest[i].Progress.OutBy}
 			forced = append(forced, e)
 			continue
 		}
-		redrives := p.redrive.progress(now)
-		for i := range redrives {
-			redrives[i].Out = false
-		}
+		pr := p.ProgressFrom(starts[i], now)
 		g.drop(p)
-		p.restore(eventlog.Progress{Cursor: starts[i], Since: since, By: p.by, Redrives: redrives}, now)
-		p.dirty = true
+		p.Restore(pr, now)
+		p.Dirty = true
 	}
 	answer := make(chan error, 1)
 	g.whenDurable(func(err error) { answer <- err })
@@ -115,31 +114,21 @@ func (m *Manager) PlanSeek(ctx context.Context, topic, name string, o wire.Subsc
 	plan := wire.SeekPlan{Partitions: []wire.PartitionMove{}}
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	for i, p := range g.own.parts {
-		if p.own == foreign {
-			p = stored(&latest[i])
+	for i, x := range g.parts {
+		p := x.Partition
+		if x.own.State == ownership.Foreign {
+			p = dispatch.Stored(&latest[i])
 		}
-		to, x := starts[i], extents[i]
+		to, extent := starts[i], extents[i]
 		if to == 0 {
-			to = p.cursor()
+			to = p.Cursor()
 		} else {
-			above := eventlog.Extent{First: max(to, x.First), Head: x.Head}
-			left := p.unsettledFrom(above)
-			plan.Skips += p.unsettled(x) - left
+			above := eventlog.Extent{First: max(to, extent.First), Head: extent.Head}
+			left := p.UnsettledFrom(above)
+			plan.Skips += p.Unsettled(extent) - left
 			plan.Replays += max(int64(above.Head)-int64(above.First)+1, 0) - left
 		}
-		plan.Partitions = append(plan.Partitions, wire.PartitionMove{Partition: i, From: p.cursor(), To: to})
+		plan.Partitions = append(plan.Partitions, wire.PartitionMove{Partition: i, From: p.Cursor(), To: to})
 	}
 	return plan, nil
-}
-
-// unsettledFrom is unsettled, without events below the extent.
-func (p *partition) unsettledFrom(x eventlog.Extent) int64 {
-	n := p.unsettled(x)
-	for _, e := range p.entries {
-		if e.state != settled && e.seq < x.First {
-			n--
-		}
-	}
-	return n
 }

@@ -8,7 +8,7 @@ import (
 
 	"github.com/sluice-bus/sluice/internal/policy"
 	"github.com/sluice-bus/sluice/sdk/wire"
-	"github.com/sluice-bus/sluice/sidecar/internal/reader"
+	"github.com/sluice-bus/sluice/sidecar/internal/group/dispatch"
 )
 
 // A seek moves all partitions, also those that other sidecars own, which stop at once.
@@ -112,9 +112,9 @@ func TestNoPartition(t *testing.T) {
 		b.join()
 		advance(lease)
 		for _, s := range f.live() {
-			want := BlockedCaughtUp
+			want := dispatch.BlockedCaughtUp
 			if f.owners() != s.name {
-				want = BlockedNoPartition
+				want = dispatch.BlockedNoPartition
 			}
 			info := s.info()
 			if by := info.Members[0].BlockedBy; by == nil || *by != want || info.Partitions[0].Owner != f.owners() {
@@ -139,24 +139,13 @@ func TestLateDeadLetter(t *testing.T) {
 		c.wants("e1/1")
 		f.deadLetters.release(nil)
 		synctest.Wait()
-		if g := a.group(); g.dispatch.deadLettering != 0 {
-			t.Errorf("%d on their way to the dead letter topic", g.dispatch.deadLettering)
+		if g := a.group(); g.dispatch.DeadLettering != 0 {
+			t.Errorf("%d on their way to the dead letter topic", g.dispatch.DeadLettering)
 		}
 		if !c.ack("e1").ok() || a.info().Lag != 0 {
 			t.Error("the event that came again was settled by the dead letter")
 		}
 	})
-}
-
-// Events that retention has removed before the group got to them are counted.
-func TestPassedOver(t *testing.T) {
-	p := &partition{Place: reader.Place{Next: 1}}
-	p.passOver(4)
-	p.skip = append(p.skip, seqs(5, 6), seqs(9, 20))
-	p.passOver(10)
-	if p.passed != 3+1+2 || p.Next != 21 {
-		t.Errorf("%d passed over, next %d", p.passed, p.Next)
-	}
 }
 
 func keyOf(partition, partitions int) string {

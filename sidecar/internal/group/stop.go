@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog"
+	"github.com/sluice-bus/sluice/sidecar/internal/group/ownership"
 )
 
 // stop ends the group in this process: events in flight go back, and the progress is saved as
@@ -13,7 +14,7 @@ import (
 func (g *Group) stop(ctx context.Context) error {
 	g.mu.Lock()
 	g.stopped = true
-	members := g.dispatch.members
+	members := g.members
 	g.mu.Unlock()
 	for _, m := range members {
 		m.Close(Unsubscribed)
@@ -52,12 +53,12 @@ func (g *Group) release() (s save, ok bool) {
 		return save{}, false
 	}
 	g.over = true
-	for _, p := range g.own.parts {
-		for e := range p.all() {
-			g.saver.deadLettered(e, errStopped)
-		}
-		if p.own != foreign {
-			p.own, p.dirty = leaving, true
+	for e := range g.saver.nacks {
+		g.saver.deadLettered(e, errStopped)
+	}
+	for _, p := range g.parts {
+		if p.own.State != ownership.Foreign {
+			p.own.State, p.Dirty = ownership.Leaving, true
 		}
 	}
 	s = g.collect()

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/sluice-bus/sluice/sdk/wire"
+	"github.com/sluice-bus/sluice/sidecar/internal/group/ownership"
 )
 
 func (f *fleet) wantOwners(want string) {
@@ -143,16 +144,16 @@ func TestDrain(t *testing.T) {
 		synctest.Wait()
 		c.wants("e1/1 e3/1")
 		d := b.join(attempts(1))
-		advance(DrainWait / 2)
+		advance(ownership.DrainWait / 2)
 		c.ack("e3")
 		c.wants("")
 		d.wants("")
-		advance(DrainWait / 4)
+		advance(ownership.DrainWait / 4)
 		f.publish("e4", "", true)
 		synctest.Wait()
 		c.wants("")
 		d.wants("")
-		advance(DrainWait/4 + 100*time.Millisecond)
+		advance(ownership.DrainWait/4 + 100*time.Millisecond)
 		d.wants("e1/1 e4/1")
 		c.nack(0, "e1")
 		if !c.ack("e1").ok() {
@@ -177,9 +178,9 @@ func TestDrainIsCalledOff(t *testing.T) {
 		f.publish("e1", "k", true)
 		synctest.Wait()
 		d := b.join()
-		advance(DrainWait / 3)
+		advance(ownership.DrainWait / 3)
 		d.leave(Unsubscribed)
-		advance(DrainWait / 3)
+		advance(ownership.DrainWait / 3)
 		f.publish("e2", "", true)
 		synctest.Wait()
 		c.wants("e1/1 e2/1")

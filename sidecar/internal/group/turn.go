@@ -2,7 +2,10 @@ package group
 
 import (
 	"cmp"
+	"slices"
 	"time"
+
+	"github.com/sluice-bus/sluice/sidecar/internal/group/ownership"
 )
 
 // turn moves the group on: fetch, assign, save, answer, send.
@@ -49,9 +52,9 @@ func (g *Group) prepare(now time.Time) {
 func (g *Group) lapse(now time.Time) {
 	st := g.cfg.Roster.Standing()
 	if lapsed := !st.Valid(now); lapsed != g.lapsed {
-		g.lapsed, g.dispatch.assignDue = lapsed, true
+		g.lapsed, g.dispatch.AssignDue = lapsed, true
 		if !lapsed {
-			g.dispatch.timers.postpone(now.Sub(g.validUntil))
+			g.dispatch.Postpone(now.Sub(g.validUntil))
 		}
 	}
 	if !g.lapsed {
@@ -61,7 +64,7 @@ func (g *Group) lapse(now time.Time) {
 
 // retune adapts the limits to the policy, and to the partitions that are owned here.
 func (g *Group) retune(now time.Time) {
-	g.dispatch.retune(g.cfg.Policy(g.topic), g.own.parts.owned(), len(g.own.parts), now)
+	g.dispatch.Retune(g.cfg.Policy(g.topic), g.own.Owned(), len(g.parts), now)
 }
 
 // step handles due events, assigns ready ones, and collects the progress to save. For a while after
@@ -74,23 +77,27 @@ func (g *Group) step(now time.Time) (save, bool) {
 	}
 	g.lapse(now)
 	if !g.lapsed {
-		g.dispatch.expire(now)
+		g.dispatch.Expire(now)
 	}
 	if g.saver.again.After(now) {
 		return save{}, false
 	}
 	g.retune(now)
-	st := g.cfg.Roster.Standing()
-	leaves := false
-	for _, p := range g.own.parts {
-		p.open = p.delivers(st, now)
-		leaves = leaves || p.own == leaving
-	}
-	g.dispatch.assign(now)
-	if g.saver.again.IsZero() && now.Before(g.saver.due) && !leaves && !g.dispatch.urgent() { // a save that is tried again does not wait for more
+	g.open(now)
+	leaves := slices.ContainsFunc(g.parts, func(p *partition) bool { return p.own.State == ownership.Leaving })
+	g.dispatch.Assign(now)
+	if g.saver.again.IsZero() && now.Before(g.saver.due) && !leaves && !g.dispatch.Urgent() { // a save that is tried again does not wait for more
 		return save{}, false
 	}
 	return g.collect(), true
+}
+
+// open notes which partitions deliver.
+func (g *Group) open(now time.Time) {
+	st := g.cfg.Roster.Standing()
+	for _, p := range g.parts {
+		p.Open, p.Draining = p.own.Delivers(st, now), p.own.State == ownership.Draining
+	}
 }
 
 // rest ends a turn: it parks a group without members, asks for another turn if there is more to do
@@ -99,17 +106,17 @@ func (g *Group) rest(now time.Time) {
 	if g.stopped {
 		return
 	}
-	if len(g.dispatch.members) == 0 && g.joining == 0 && g.dispatch.deadLettering == 0 && len(g.dispatch.timers) == 0 && g.watch != nil {
-		for _, p := range g.own.parts {
+	if len(g.members) == 0 && g.joining == 0 && g.dispatch.DeadLettering == 0 && g.dispatch.NextTimer().IsZero() && g.watch != nil {
+		for _, p := range g.parts {
 			g.park(p)
 		}
 		g.watch.Close()
 		g.watch = nil
 	}
-	if g.dispatch.round.again || g.saver.again.IsZero() && !now.Before(g.saver.due) && g.saver.unsaved(g.own.parts) || g.nextToFetch(now) != nil || len(g.redrivesToFetch(now)) > 0 {
+	if g.dispatch.Again() || g.saver.again.IsZero() && !now.Before(g.saver.due) && g.unsaved() || g.nextToFetch(now) != nil || len(g.redrivesToFetch(now)) > 0 {
 		g.worker.Wake()
 	} else {
-		g.tellPullers()
+		g.notifyPullers()
 	}
 	if due := g.nextDue(now); due.IsZero() {
 		g.turnTimer.Stop()
@@ -125,10 +132,10 @@ func (g *Group) nextDue(now time.Time) (due time.Time) {
 			due = t
 		}
 	}
-	if len(g.dispatch.timers) > 0 && !g.lapsed {
-		sooner(g.dispatch.timers[0].due)
+	if !g.lapsed {
+		sooner(g.dispatch.NextTimer())
 	}
-	sooner(g.dispatch.round.paceDue)
+	sooner(g.dispatch.TokenAt())
 	if g.scarce {
 		sooner(now.Add(retryAfterFailure))
 	}
@@ -137,13 +144,13 @@ func (g *Group) nextDue(now time.Time) (due time.Time) {
 	}
 	sooner(g.saver.endAgain)
 	sooner(cmp.Or(g.saver.again, g.saver.due)) // the next save
-	for _, p := range g.own.parts {
+	for _, p := range g.parts {
 		sooner(p.Due(now))
-		if p.own == draining {
-			sooner(p.drainDue)
+		if p.own.State == ownership.Draining {
+			sooner(p.own.DrainDeadline)
 		}
 	}
-	if g.dispatch.divided && !g.lapsed { // members are told when it lapses
+	if g.dispatch.Divided && !g.lapsed { // members are told when it lapses
 		sooner(g.cfg.Roster.ValidUntil())
 	}
 	return due

@@ -1,4 +1,4 @@
-package group
+package dispatch
 
 import (
 	"cmp"
@@ -32,7 +32,7 @@ type flow struct {
 	weight float64
 	start  float64 // of its next event
 	rank   uint64  // of those with the same start the lowest is next
-	queue  []*entry
+	queue  []*Event
 	tried  int // of the queue, in this turn
 	kept   int // of those tried, to stay
 	index  int // in the order, or -1
@@ -41,8 +41,8 @@ type flow struct {
 // maxIdleTenants is how many tenants without events the queue remembers with their shares.
 const maxIdleTenants = 10_000
 
-func (q *fairQueue) push(e *entry) {
-	name := q.policy.By.Tenant(e.rec.Key, e.rec.Headers)
+func (q *fairQueue) push(e *Event) {
+	name := q.policy.By.Tenant(e.Record.Key, e.Record.Headers)
 	f := q.flows[name]
 	if f == nil {
 		if len(q.flows) >= len(q.order)+len(q.touched)+maxIdleTenants {
@@ -70,7 +70,7 @@ func (q *fairQueue) offer(f *flow) {
 }
 
 // next is the event to be tried next, or nil.
-func (q *fairQueue) next() (*flow, *entry) {
+func (q *fairQueue) next() (*flow, *Event) {
 	for len(q.order) > 0 {
 		f := q.order[0]
 		if f.tried < len(f.queue) {
@@ -133,10 +133,10 @@ func (q *fairQueue) forgetIdle() {
 	}
 }
 
-func (q *fairQueue) drop(p *partition) {
+func (q *fairQueue) drop(p *Partition) {
 	for _, f := range q.flows {
 		before := len(f.queue)
-		f.queue = slices.DeleteFunc(f.queue, func(e *entry) bool { return e.part == p })
+		f.queue = slices.DeleteFunc(f.queue, func(e *Event) bool { return e.Partition == p })
 		q.events -= before - len(f.queue)
 		if len(f.queue) == 0 && f.index >= 0 {
 			heap.Remove(&q.order, f.index)
@@ -145,8 +145,8 @@ func (q *fairQueue) drop(p *partition) {
 }
 
 // all are the events that are left, in the order of the log.
-func (q *fairQueue) all() []*entry {
-	es := make([]*entry, 0, q.events)
+func (q *fairQueue) all() []*Event {
+	es := make([]*Event, 0, q.events)
 	for _, f := range q.flows {
 		es = append(es, f.queue...)
 	}
@@ -155,7 +155,7 @@ func (q *fairQueue) all() []*entry {
 }
 
 // share applies the policy's fairness.
-func (d *dispatch) share(p policy.Fairness) {
+func (d *Dispatcher) share(p policy.Fairness) {
 	if d.fair != nil && d.fair.policy != p {
 		d.ready = append(d.fair.all(), d.ready...)
 		d.fair = nil
@@ -167,11 +167,11 @@ func (d *dispatch) share(p policy.Fairness) {
 
 // assignFairly gives ready events to members with room, until either runs out. The tenant with the
 // lowest start tag comes first.
-func (d *dispatch) assignFairly(now time.Time) {
+func (d *Dispatcher) assignFairly(now time.Time) {
 	q := d.fair
 	for {
 		for _, e := range d.ready { // settling one event can make others ready
-			if e.state == ready {
+			if e.State == ready {
 				q.push(e)
 			}
 		}

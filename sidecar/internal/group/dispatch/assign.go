@@ -1,4 +1,4 @@
-package group
+package dispatch
 
 import (
 	"time"
@@ -16,14 +16,14 @@ type round struct {
 	paceDue time.Time // when there is a token again; zero: nobody waits for one
 }
 
-// assign gives ready events to members with room, in rotation, until either runs out.
-func (d *dispatch) assign(now time.Time) {
+// Assign gives ready events to members with room, in rotation, until either runs out.
+func (d *Dispatcher) Assign(now time.Time) {
 	d.round = round{spare: d.room()}
 	for _, m := range d.members {
 		if m.puller != nil {
-			_, m.asked = m.puller.Wants()
+			_, m.Asked = m.puller.Wants()
 		}
-		m.free, m.budget, m.halted, m.starved = m.room(), turnBytes, false, false
+		m.free, m.budget, m.halted, m.starved = m.room(), TurnBytes, false, false
 		if m.free > 0 {
 			d.round.open++
 		}
@@ -50,12 +50,12 @@ func (d *dispatch) assign(now time.Time) {
 	d.ready = d.ready[:kept]
 }
 
-// retune applies a changed policy to the group and its members.
-func (d *dispatch) retune(eff *policy.Effective, owns, of int, now time.Time) {
+// Retune applies a changed policy to the group and its members.
+func (d *Dispatcher) Retune(eff *policy.Effective, owns, of int, now time.Time) {
 	if eff != d.limits.policy {
-		d.limits.policy, d.limits.GroupLimits = eff, eff.Groups.Of(d.group)
+		d.limits.policy, d.limits.GroupLimits = eff, eff.Groups.Of(d.cfg.Group)
 		for _, m := range d.members {
-			m.opts = d.limits.resolve(m.requested)
+			m.Opts = d.limits.resolve(m.Requested)
 		}
 		d.share(eff.Delivery.Fairness)
 	}
@@ -63,44 +63,44 @@ func (d *dispatch) retune(eff *policy.Effective, owns, of int, now time.Time) {
 }
 
 // place assigns a ready event, ends it, or lets it wait. It reports false if the event stays ready.
-func (d *dispatch) place(e *entry, now time.Time) bool {
+func (d *Dispatcher) place(e *Event, now time.Time) bool {
 	switch {
-	case e.state != ready:
+	case e.State != ready:
 		return true
-	case !e.part.open:
+	case !e.Partition.Open:
 		d.round.stuck++
 		return false
 	case d.ordered && !d.keys.first(e):
-		e.state = waiting
+		e.State = waiting
 		return true
-	case d.ids.inflight(e.rec.ID) != nil:
-		e.state = doubled
+	case d.ids.inflight(e.Record.ID) != nil:
+		e.State = SameID
 		return true
 	case e.outlived(now):
-		d.metrics.Expired(1)
+		d.cfg.Metrics.Expired(1)
 		if d.limits.policy.Retention.Expired == policy.ExpiredDeadLetter {
 			e.reason = "expired"
 			d.deadLetter(e)
 		} else {
-			d.settle(e)
+			d.Settle(e)
 		}
 		return true
 	}
 	for {
 		m, fit := d.pick(e)
 		switch {
-		case fit == unwanted && e.letter != "": // no filter lets it pass: it stays a dead letter
+		case fit == unwanted && e.Letter != "": // no filter lets it pass: it stays a dead letter
 			d.round.stuck++
 			return false
 		case fit == unwanted:
-			d.settle(e)
+			d.Settle(e)
 			return true
 		case fit == full:
 			d.round.stuck++
 			return false
 		case fit == halted, d.round.starved:
 			return false
-		case e.exhausted(m.opts.MaxAttempts):
+		case e.exhausted(m.Opts.MaxAttempts):
 			if e.reason == "" {
 				e.reason = "delivery attempts used up"
 			}
@@ -115,21 +115,21 @@ func (d *dispatch) place(e *entry, now time.Time) bool {
 
 // maxUnsure is how many deliveries beyond its attempts an event gets if the sidecar died during
 // each.
-const maxUnsure = 5
+const MaxUnsure = 5
 
 // exhausted reports whether the event's attempts are used up. An event that was on its way when
 // sidecars died gets some more, since it may have reached no member.
-func (e *entry) exhausted(most int) bool {
+func (e *Event) exhausted(most int) bool {
 	if e.unsure {
-		most += maxUnsure
+		most += MaxUnsure
 	}
-	return e.attempts >= most
+	return e.Attempts >= most
 }
 
 // outlived reports whether the event's own ttl has passed. A redriven dead letter is delivered
 // nevertheless.
-func (e *entry) outlived(now time.Time) bool {
-	return e.rec.TTLMS > 0 && e.letter == "" && now.UnixMilli()-e.rec.AcceptedAt > e.rec.TTLMS
+func (e *Event) outlived(now time.Time) bool {
+	return e.Record.TTLMS > 0 && e.Letter == "" && now.UnixMilli()-e.Record.AcceptedAt > e.Record.TTLMS
 }
 
 // fit is whether members can take an event.
@@ -144,10 +144,10 @@ const (
 
 // pick finds the next member in rotation that can take the event now. If members have partitions of
 // their own, it is the member of this partition.
-func (d *dispatch) pick(e *entry) (*Member, fit) {
-	if m := e.part.assignee; m != nil && (m.closed || m.opts.Filter.Matches(&e.rec.Event)) {
+func (d *Dispatcher) pick(e *Event) (*Member, fit) {
+	if m := e.Partition.assignee; m != nil && (m.Closed || m.Opts.Filter.Matches(&e.Record.Event)) {
 		switch {
-		case m.closed || m.free <= 0: // the next turn divides again
+		case m.Closed || m.free <= 0: // the next turn divides again
 			return nil, full
 		case m.halted:
 			return nil, halted
@@ -159,7 +159,7 @@ func (d *dispatch) pick(e *entry) (*Member, fit) {
 		at := (d.rotation + i) % len(d.members)
 		m := d.members[at]
 		switch {
-		case !m.opts.Filter.Matches(&e.rec.Event):
+		case !m.Opts.Filter.Matches(&e.Record.Event):
 		case m.free <= 0:
 			best = max(best, full)
 		case m.halted:
@@ -174,7 +174,7 @@ func (d *dispatch) pick(e *entry) (*Member, fit) {
 
 // pace takes a delivery token of the group and one of the member's connection; without one the
 // group or the member gets no more in this turn.
-func (d *dispatch) pace(m *Member, now time.Time) bool {
+func (d *Dispatcher) pace(m *Member, now time.Time) bool {
 	wait, ok := d.limits.take(now)
 	if !ok {
 		d.round.starved, d.round.open = true, 0
@@ -192,16 +192,16 @@ func (d *dispatch) pace(m *Member, now time.Time) bool {
 }
 
 // lease puts an event in flight at a member. It is sent once its attempt is saved.
-func (d *dispatch) lease(e *entry, m *Member) {
+func (d *Dispatcher) lease(e *Event, m *Member) {
 	d.leases++
-	e.state, e.member, e.sent, e.lease = inflight, m, false, d.leases
-	e.attempts++
-	e.part.dirty = true
-	m.count++
-	m.out = append(m.out, assignment{e, e.lease})
+	e.State, e.Member, e.Sent, e.Lease = InFlight, m, false, d.leases
+	e.Attempts++
+	e.Partition.Dirty = true
+	m.Count++
+	m.Out = append(m.Out, assignment{e, e.Lease})
 	m.free--
 	d.round.spare--
-	if m.budget -= e.rec.Size(); m.budget <= 0 && m.free > 0 {
+	if m.budget -= e.Record.Size(); m.budget <= 0 && m.free > 0 {
 		m.halted, d.round.again = true, true
 	}
 	switch {

@@ -1,17 +1,17 @@
-package group
+package dispatch
 
 // ids finds unsettled events by id. One id can stand for several of them: once its deduplication
 // window is over it may be published again. Since members settle by id, at most one of them is in
 // flight at a time.
-type ids map[string]*entry
+type ids map[string]*Event
 
-func (x ids) add(e *entry) {
-	e.sameID = x[e.rec.ID]
-	x[e.rec.ID] = e
+func (x ids) add(e *Event) {
+	e.sameID = x[e.Record.ID]
+	x[e.Record.ID] = e
 }
 
-func (x ids) remove(e *entry) {
-	id := e.rec.ID
+func (x ids) remove(e *Event) {
+	id := e.Record.ID
 	head := x[id]
 	switch {
 	case head == e && e.sameID == nil:
@@ -28,9 +28,9 @@ func (x ids) remove(e *entry) {
 }
 
 // inflight finds the event with this id that is in flight, or nil.
-func (x ids) inflight(id string) *entry {
+func (x ids) inflight(id string) *Event {
 	for e := x[id]; e != nil; e = e.sameID {
-		if e.state == inflight {
+		if e.State == InFlight {
 			return e
 		}
 	}

@@ -1,4 +1,4 @@
-package group
+package dispatch
 
 import (
 	"slices"
@@ -33,7 +33,7 @@ func TestInherited(t *testing.T) {
 			}
 		}
 		ended := rapid.Bool().Draw(t, "ended")
-		got := inherited(pr, func(life string) bool { return ended && life == "life" }, time.Now())
+		got := Inherit(pr, func(life string) bool { return ended && life == "life" }, time.Now())
 		if len(got.Out) > 0 || got.OutBy != "" {
 			t.Fatalf("out: %v", got)
 		}
@@ -43,14 +43,14 @@ func TestInherited(t *testing.T) {
 				want--
 			}
 			for _, r := range got.Attempts {
-				if holds(seq)(r.SeqRange) {
+				if Holds(seq)(r.SeqRange) {
 					n += r.Attempts
 				}
 			}
 			if n != want {
 				t.Errorf("seq %d has %d attempts, want %d: %+v", seq, n, want, got)
 			}
-			if is := slices.ContainsFunc(got.Unsure, holds(seq)); is != (unsure[seq] || out[seq] && !ended) {
+			if is := slices.ContainsFunc(got.Unsure, Holds(seq)); is != (unsure[seq] || out[seq] && !ended) {
 				t.Errorf("seq %d is unsure: %v: %+v", seq, is, got)
 			}
 		}
@@ -65,24 +65,20 @@ func TestInheritedDelays(t *testing.T) {
 	never := func(string) bool { return false }
 	for ahead, want := range map[time.Duration]time.Duration{time.Hour: wait, 0: wait, -time.Hour: wait - time.Hour} {
 		saved := now.Add(ahead)
-		p := &partition{
-			entries: []*entry{{seq: 3, state: delayed, due: saved.Add(wait)}},
-			redrive: redriveQueue{entries: []*entry{{seq: 1, letter: "a", state: delayed, due: saved.Add(wait)}}},
+		p := &Partition{
+			Entries: []*Event{{Seq: 3, State: delayed, due: saved.Add(wait)}},
+			Redrive: redriveQueue{entries: []*Event{{Seq: 1, Letter: "a", State: delayed, due: saved.Add(wait)}}},
 		}
 		p.Next = 4
-		pr := p.progress(saved)
+		pr := p.Progress("", saved)
 		for range 2 { // delays of events that are not fetched yet go on with the rest
-			pr = inherited(pr, never, now)
-			p = &partition{}
-			p.restore(pr, now)
+			pr = Inherit(pr, never, now)
+			p = &Partition{}
+			p.Restore(pr, now)
 			if d, r := pr.Delays, pr.Redrives; len(d) != 1 || len(r) != 1 || d[0].Until != now.Add(want).UnixMilli() || r[0].Until != d[0].Until {
 				t.Errorf("saved by a clock that is %v ahead: %+v %+v; want %v from now", ahead, d, r, want)
 			}
-			pr = p.progress(now)
-		}
-		pr.Delays[0] = eventlog.Delay{Seq: 3, Until: 7} // as an older version has it
-		if got := inherited(pr, never, now).Delays[0]; got.Until != 7 {
-			t.Errorf("without what is left: %+v", got)
+			pr = p.Progress("", now)
 		}
 	}
 }
@@ -96,18 +92,18 @@ func TestDelaysOfAClockThatIsSetRight(t *testing.T) {
 			c := clocktest.New()
 			c.SetWall(off)
 			due := c.Now().Add(wait)
-			p := &partition{
-				entries: []*entry{{seq: 3, state: delayed, due: due}},
-				redrive: redriveQueue{entries: []*entry{{seq: 1, letter: "a", state: delayed, due: due}}},
+			p := &Partition{
+				Entries: []*Event{{Seq: 3, State: delayed, due: due}},
+				Redrive: redriveQueue{entries: []*Event{{Seq: 1, Letter: "a", State: delayed, due: due}}},
 				Place:   reader.Place{Next: 4},
 			}
-			kept := &partition{}
-			kept.restore(p.progress(c.Now()), c.Now())
+			kept := &Partition{}
+			kept.Restore(p.Progress("", c.Now()), c.Now())
 			time.Sleep(time.Second)
 			c.SetWall(0)
 			want := time.Now().Add(wait - time.Second).UnixMilli()
-			for what, p := range map[string]*partition{"in memory": p, "kept": kept} {
-				pr := p.progress(c.Now())
+			for what, p := range map[string]*Partition{"in memory": p, "kept": kept} {
+				pr := p.Progress("", c.Now())
 				d, r := pr.Delays[0], pr.Redrives[0]
 				if left := (wait - time.Second).Milliseconds(); d.Until != want || d.Left != left || r.Until != want || r.Left != left {
 					t.Errorf("%s, of a clock that was %v ahead: %+v %+v; want %d", what, off, d, r, want)
@@ -115,7 +111,7 @@ func TestDelaysOfAClockThatIsSetRight(t *testing.T) {
 			}
 			rec := &eventlog.Record{}
 			rec.Seq = 3
-			if e := kept.fetched(rec); e.due.Sub(c.Now()) != wait-time.Second {
+			if e := kept.Fetched(rec); e.due.Sub(c.Now()) != wait-time.Second {
 				t.Errorf("due in %v", e.due.Sub(c.Now()))
 			}
 		}

@@ -1,4 +1,4 @@
-package group
+package dispatch
 
 import (
 	"math/rand/v2"
@@ -59,8 +59,8 @@ func resolve(o wire.SubscribeOptions, d policy.Delivery) Options {
 // before an event is a dead letter.
 const backoffJitter = 0.25
 
-// pause is the backoff before delivery number attempts+1, with jitter.
-func (o Options) pause(attempts int) time.Duration {
+// Pause is the backoff before delivery number attempts+1, with jitter.
+func (o Options) Pause(attempts int) time.Duration {
 	d := o.backoff(attempts)
 	return d + time.Duration(backoffJitter*rand.Float64()*float64(d))
 }

@@ -1,4 +1,4 @@
-package group
+package dispatch
 
 import (
 	"cmp"
@@ -8,10 +8,10 @@ import (
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog"
 )
 
-// inherited is the progress with which the next owner continues after an earlier one. A delivery
+// Inherit is the progress with which the next owner continues after an earlier one. A delivery
 // under way counts an attempt, unless the owner ended in order, with that as its last save. A delay
 // lasts no longer than it would have for that owner, whose clock may be ahead.
-func inherited(pr eventlog.Progress, ended func(life string) bool, now time.Time) eventlog.Progress {
+func Inherit(pr eventlog.Progress, ended func(life string) bool, now time.Time) eventlog.Progress {
 	over := pr.OutBy != "" && ended(pr.OutBy)
 	switch {
 	case len(pr.Out) == 0:
@@ -43,9 +43,6 @@ func inherited(pr eventlog.Progress, ended func(life string) bool, now time.Time
 // noLater is the earlier of the saved time until and the time when the saved rest, left, has passed
 // from now on.
 func noLater(until, left int64, now time.Time) int64 {
-	if left == 0 { // an older version has saved it
-		return until
-	}
 	return min(until, now.UnixMilli()+left)
 }
 

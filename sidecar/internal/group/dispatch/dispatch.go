@@ -1,0 +1,443 @@
+package dispatch
+
+import (
+	"math"
+	"slices"
+	"time"
+
+	"github.com/sluice-bus/sluice/sidecar/internal/budget"
+	"github.com/sluice-bus/sluice/sidecar/internal/eventlog"
+	"github.com/sluice-bus/sluice/sidecar/internal/reader"
+	"github.com/sluice-bus/sluice/sidecar/internal/telemetry"
+	"github.com/sluice-bus/sluice/sidecar/internal/tracing"
+)
+
+// DConfig is what a Dispatcher needs.
+type Config struct {
+	Group     string // as the policy names it
+	Metrics   *telemetry.Group
+	Memory    *budget.Budget
+	Lookahead int // how many events of a partition are fetched, from the lowest unsettled one on
+	MaxBytes  int // of events in memory
+}
+
+// Dispatcher is a group's events on their way to its members. It has the events that were fetched
+// and are not settled, each in one of the states of an event, and assigns them to members. The
+// group's mutex guards it.
+type Dispatcher struct {
+	cfg   Config
+	Parts []*Partition // all of the topic
+
+	members   []*Member
+	Divided   bool   // members have partitions of their own
+	AssignDue bool   // the division of partitions among them may have changed
+	rotation  int    // the member that is assigned the next event
+	leases    uint64 // of all deliveries so far
+	limits    limits
+	round     round
+
+	ordered       bool // a member wants key order
+	keys          keys
+	ids           ids
+	ready         []*Event   // and events that have been settled since
+	fair          *fairQueue // with fairness the ready events, else nil; new ones come from ready
+	timers        timers
+	deadLetters   []*Event // to be handed to the dead letter topic by the next turn
+	DeadLettering int      // events on their way to the dead letter topic
+	Held          int      // bytes of events
+}
+
+// New makes a Dispatcher without members and partitions.
+func New(cfg Config) Dispatcher { return Dispatcher{cfg: cfg, keys: keys{}, ids: ids{}} }
+
+// Load makes the partitions known.
+func (d *Dispatcher) Load(partitions int) {
+	d.Parts = make([]*Partition, partitions)
+	for i := range d.Parts {
+		d.Parts[i] = &Partition{Place: reader.Place{Index: i}}
+	}
+}
+
+// Admit takes in a fetched event; passed says that no filter of the group lets it pass.
+func (d *Dispatcher) Admit(e *Event, passed bool, now time.Time) {
+	if passed {
+		e.State, e.Record = Settled, nil
+		e.Partition.Dirty, e.Partition.unused = true, false
+		e.Partition.trim()
+		return
+	}
+	d.hold(e.Record.Size())
+	d.ids.add(e)
+	first := d.keys.add(e)
+	switch {
+	case e.due.After(now):
+		e.State = delayed
+		d.timers.set(e, e.due)
+	case first || !d.ordered:
+		d.makeReady(e)
+	}
+}
+
+func (d *Dispatcher) Join(m *Member) {
+	m.Opts = d.limits.resolve(m.Requested)
+	d.members = append(d.members, m)
+	d.AssignDue = true
+	d.order()
+}
+
+// Leave removes a member, and takes back its events in flight; counted says that those that were
+// sent count an attempt.
+func (d *Dispatcher) Leave(m *Member, counted bool, now time.Time) {
+	m.Closed, d.AssignDue = true, true
+	d.members = slices.DeleteFunc(d.members, func(x *Member) bool { return x == m })
+	for _, e := range d.Inflight(m) {
+		if counted && e.Sent {
+			d.Fail(e, tracing.Disconnected, "connection closed", now, 0, m.Opts.MaxAttempts)
+		} else {
+			d.GiveBack(e)
+		}
+	}
+	d.order()
+}
+
+// ExactlyOnce reports whether a member asked for exactly once.
+func (d *Dispatcher) ExactlyOnce() bool {
+	return slices.ContainsFunc(d.members, func(m *Member) bool { return m.Opts.ExactlyOnce })
+}
+
+// Wants reports whether the filter of a member lets the event pass.
+func (d *Dispatcher) Wants(rec *eventlog.Record) bool {
+	return slices.ContainsFunc(d.members, func(m *Member) bool { return m.Opts.Filter.Matches(&rec.Event) })
+}
+
+// InflightTotal is how many events members have in flight.
+func (d *Dispatcher) InflightTotal() (n int) {
+	for _, m := range d.members {
+		n += m.Count
+	}
+	return n
+}
+
+// Holding finds the event with that id that is in flight at a member, or nil.
+func (d *Dispatcher) Holding(m *Member, id string) *Event {
+	if e := d.ids.inflight(id); e != nil && e.Member == m {
+		return e
+	}
+	return nil
+}
+
+// Inflight returns a member's events in flight, in log order.
+func (d *Dispatcher) Inflight(m *Member) []*Event {
+	var es []*Event
+	for _, e := range d.timers {
+		if e.Member == m {
+			es = append(es, e)
+		}
+	}
+	for _, a := range m.Out {
+		if a.holds() {
+			es = append(es, a.Entry)
+		}
+	}
+	slices.SortFunc(es, inLogOrder)
+	return es
+}
+
+// order begins or ends keeping the order of keys, as members want it.
+func (d *Dispatcher) order() {
+	if d.ordered = slices.ContainsFunc(d.members, func(m *Member) bool { return m.Opts.Ordered }); d.ordered {
+		return // assign holds back the later events of a key
+	}
+	for _, q := range d.keys {
+		for e := q.head; e != nil; e = e.next {
+			if e.State == waiting {
+				d.makeReady(e)
+			}
+		}
+	}
+}
+
+func (d *Dispatcher) makeReady(e *Event) {
+	e.State = ready
+	d.ready = append(d.ready, e)
+}
+
+// hold adds the bytes of a fetched event to those held, or subtracts them.
+func (d *Dispatcher) hold(n int) {
+	d.Held += n
+	d.cfg.Memory.Take(n)
+}
+
+// Settle ends an event for the group.
+func (d *Dispatcher) Settle(e *Event) {
+	id, key := e.Record.ID, e.Record.Key
+	d.hold(-e.Record.Size())
+	d.detach(e)
+	d.ids.remove(e)
+	e.State, e.Record, e.Process = Settled, nil, nil
+	e.Partition.Dirty, e.Partition.unused = true, false
+	e.Partition.trim()
+	if head := d.keys.remove(key, e); head != nil && head.State == waiting {
+		d.makeReady(head)
+	}
+	d.wakeSameID(id)
+}
+
+// SettleID settles the events with an id that are not on their way to the dead letter topic.
+func (d *Dispatcher) SettleID(id string) {
+	for e := d.ids[id]; e != nil; {
+		next := e.sameID
+		if e.State != DeadLettering {
+			d.Settle(e)
+		}
+		e = next
+	}
+}
+
+// detach takes an event away from its member and its timer.
+func (d *Dispatcher) detach(e *Event) {
+	d.timers.unset(e)
+	e.Process.End(tracing.Revoked, "") // unless it has ended otherwise
+	if e.Member != nil {
+		e.Member.Count--
+		e.Member, e.Sent = nil, false
+	}
+}
+
+// wakeSameID releases events that waited because the same id was in flight.
+func (d *Dispatcher) wakeSameID(id string) {
+	for e := d.ids[id]; e != nil; e = e.sameID {
+		if e.State == SameID {
+			d.makeReady(e)
+		}
+	}
+}
+
+// Send starts the deadlines of the events assigned to a member, and returns them. Those that the
+// member no longer takes, or whose partition no longer delivers, go back.
+func (d *Dispatcher) Send(m *Member, now time.Time) (sent []assignment) {
+	if m.Paused || m.Closed {
+		d.TakeBack(m)
+		return nil
+	}
+	sent = m.Out[:0]
+	for _, a := range m.Out {
+		switch {
+		case !a.holds():
+		case !a.Entry.Partition.Open:
+			d.GiveBack(a.Entry)
+		default:
+			a.Entry.Sent = true
+			d.timers.set(a.Entry, now.Add(m.Opts.AckTimeout))
+			sent = append(sent, a)
+		}
+	}
+	m.Out = nil
+	return sent
+}
+
+// TakeBack undoes a member's assignments that were not sent.
+func (d *Dispatcher) TakeBack(m *Member) {
+	for _, a := range m.Out {
+		if a.holds() {
+			d.GiveBack(a.Entry)
+		}
+	}
+	m.Out = nil
+}
+
+// GiveBack undoes a delivery without counting it.
+func (d *Dispatcher) GiveBack(e *Event) {
+	d.detach(e)
+	e.Attempts--
+	e.Partition.Dirty = true
+	d.makeReady(e)
+	d.wakeSameID(e.Record.ID)
+}
+
+// GiveBackAll undoes the deliveries of a partition's events in flight.
+func (d *Dispatcher) GiveBackAll(p *Partition) {
+	for e := range p.All() {
+		if e.State == InFlight {
+			d.GiveBack(e)
+		}
+	}
+}
+
+// Fail ends a delivery that did not lead to an ack. The event is delivered again after wait, or
+// goes to the dead letter topic after most attempts.
+func (d *Dispatcher) Fail(e *Event, how tracing.Outcome, reason string, now time.Time, wait time.Duration, most int) {
+	e.unsure, e.Partition.Dirty = false, true
+	if e.Attempts >= most {
+		how = tracing.DeadLettered
+	}
+	e.Process.End(how, reason)
+	d.detach(e)
+	e.reason = reason
+	if e.Attempts < most {
+		d.retry(e, now, wait)
+		return
+	}
+	d.deadLetter(e)
+	d.wakeSameID(e.Record.ID)
+}
+
+// Delay takes an event back from its member, to deliver it again after wait at the earliest. The
+// delivery counts no attempt.
+func (d *Dispatcher) Delay(e *Event, reason string, now time.Time, wait time.Duration) {
+	e.Process.End(tracing.Nacked, reason)
+	d.detach(e)
+	e.Attempts--
+	e.unsure, e.Partition.Dirty, e.reason = false, true, reason
+	d.retry(e, now, wait)
+}
+
+// retry delivers an event that is no longer in flight again after wait.
+func (d *Dispatcher) retry(e *Event, now time.Time, wait time.Duration) {
+	if wait > 0 {
+		e.State = delayed
+		d.timers.set(e, now.Add(wait))
+	} else {
+		d.makeReady(e)
+	}
+	d.wakeSameID(e.Record.ID)
+}
+
+// deadLetter sends an event to the dead letter topic; it is settled once it is durable there.
+func (d *Dispatcher) deadLetter(e *Event) {
+	e.State = DeadLettering
+	d.DeadLettering++
+	d.deadLetters = append(d.deadLetters, e)
+}
+
+// DeadLettered settles an event whose dead letter is durable.
+func (d *Dispatcher) DeadLettered(e *Event) {
+	d.DeadLettering--
+	d.Settle(e)
+}
+
+// TakeDeadLetters returns the events that go to the dead letter topic and were not returned before.
+func (d *Dispatcher) TakeDeadLetters() (es []*Event) {
+	es, d.deadLetters = d.deadLetters, nil
+	return es
+}
+
+// SetTimer sets the deadline of an event in flight, or when its dead letter is tried again.
+func (d *Dispatcher) SetTimer(e *Event, at time.Time) { d.timers.set(e, at) }
+
+// Postpone moves the deadlines of the events in flight.
+func (d *Dispatcher) Postpone(by time.Duration) { d.timers.postpone(by) }
+
+// NextTimer is when the first timer ends; zero: there is none.
+func (d *Dispatcher) NextTimer() (at time.Time) {
+	if len(d.timers) > 0 {
+		at = d.timers[0].due
+	}
+	return at
+}
+
+// Paused reports whether the policy pauses the group.
+func (d *Dispatcher) Paused() bool { return d.limits.Paused }
+
+// Resume makes the next turn assign again, whatever the last one found.
+func (d *Dispatcher) Resume() { d.round.again, d.round.paceDue = false, time.Time{} }
+
+// Again reports whether the last turn stopped at one of its bounds: there is more to assign.
+func (d *Dispatcher) Again() bool { return d.round.again }
+
+// TokenAt is when there is a delivery token again; zero: nobody waits for one.
+func (d *Dispatcher) TokenAt() time.Time { return d.round.paceDue }
+
+// Expire handles the events whose time has come.
+func (d *Dispatcher) Expire(now time.Time) {
+	for e := d.timers.expired(now); e != nil; e = d.timers.expired(now) {
+		switch e.State {
+		case InFlight:
+			d.Fail(e, tracing.Expired, "ack deadline passed", now, 0, e.Member.Opts.MaxAttempts)
+		case delayed:
+			d.makeReady(e)
+		case DeadLettering:
+			d.deadLetters = append(d.deadLetters, e)
+		}
+	}
+}
+
+// Drop forgets the fetched events of a partition, and returns those that were on their way to the
+// dead letter topic. The callers of their nacks are answered after the progress is saved.
+func (d *Dispatcher) Drop(p *Partition) (dying []*Event) {
+	p.Generation++
+	if len(p.Entries)+len(p.Redrive.entries) == 0 {
+		return nil
+	}
+	for e := range p.All() {
+		if e.State == Settled {
+			continue
+		}
+		if e.State == DeadLettering {
+			d.DeadLettering--
+			p.Dirty = true
+			dying = append(dying, e)
+		}
+		d.hold(-e.Record.Size())
+		d.detach(e)
+		delete(d.keys, e.Record.Key) // all events of a key are in one partition
+		d.ids.remove(e)
+		e.State = Dropped
+		d.wakeSameID(e.Record.ID)
+	}
+	p.forget()
+	p.Redrive.entries = nil
+	of := func(e *Event) bool { return e.Partition == p }
+	d.ready = slices.DeleteFunc(d.ready, of)
+	d.deadLetters = slices.DeleteFunc(d.deadLetters, of)
+	d.round.stuck = min(d.round.stuck, len(d.ready))
+	if d.fair != nil {
+		d.fair.drop(p)
+	}
+	return dying
+}
+
+// Dirty reports whether progress of a partition differs from what was last saved.
+func (d *Dispatcher) Dirty() bool {
+	return slices.ContainsFunc(d.Parts, func(p *Partition) bool { return p.Dirty })
+}
+
+// Urgent reports whether assignments or dead letters wait for the next save, and not only acks.
+func (d *Dispatcher) Urgent() bool {
+	return len(d.deadLetters) > 0 || slices.ContainsFunc(d.members, func(m *Member) bool { return len(m.Out) > 0 })
+}
+
+// LooksAhead reports whether the group fetches more events than members have room for. With
+// fairness it does, to find one tenant's events behind any number of another's. It uses at most
+// half of the memory of all connections.
+func (d *Dispatcher) LooksAhead() bool {
+	return d.fair != nil && len(d.members) > 0 && !d.limits.Paused && !d.cfg.Memory.Scarce()
+}
+
+// Want is how many events members have room for in addition to the ready ones. If the group looks
+// ahead, it is the bound on that.
+func (d *Dispatcher) Want() int {
+	switch {
+	case d.Held >= d.cfg.MaxBytes:
+		return 0
+	case d.LooksAhead():
+		return d.cfg.Lookahead
+	}
+	room := 0
+	for _, m := range d.members {
+		room += m.room()
+	}
+	waiting := len(d.ready) - d.round.stuck
+	if d.fair != nil {
+		waiting += d.fair.events
+	}
+	return min(room, d.room()) - waiting
+}
+
+// room is how many more events the group may have in flight here.
+func (d *Dispatcher) room() int {
+	if most := d.limits.inflight(); most < math.MaxInt {
+		return max(0, most-d.InflightTotal())
+	}
+	return math.MaxInt
+}

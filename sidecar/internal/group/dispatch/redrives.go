@@ -1,0 +1,151 @@
+package dispatch
+
+import (
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/sluice-bus/sluice/sidecar/internal/eventlog"
+)
+
+// redrivesAhead bounds the redriven dead letters of a partition that are in memory.
+const RedrivesAhead = 512
+
+// redriveQueue is the redriven dead letters of a partition: they are independent of the cursor, and
+// delivered like other events. A redrive inserts them into the store, where they stay until their
+// dead letters are gone; the owner of the partition reads them there. Their state so far is part of
+// its progress.
+//
+// An ack is saved first (done), and the dead letter is removed only after that: an owner that was
+// fenced removes nothing. The ack is answered after the removal, so no list shows an acked event.
+// If an event dies again, its next dead letter is appended, under the next id, before the earlier
+// one is removed.
+type redriveQueue struct {
+	// entries are those in memory, by arrival, until their dead letters are gone.
+	entries []*Event
+	// known is the stored progress of others, by letter.
+	known map[string]knownRedrive
+	// Look says that the store may have further redrives.
+	Look bool
+	// more says that the store has redrives that are not in memory.
+	more bool
+}
+
+// knownRedrive is a redrive that is not in memory, and when it is due.
+type knownRedrive struct {
+	eventlog.RedriveProgress
+	due time.Time
+}
+
+func (q *redriveQueue) restore(rs []eventlog.RedriveProgress, now time.Time) {
+	*q = redriveQueue{known: map[string]knownRedrive{}, Look: true}
+	for _, r := range rs {
+		q.known[r.Letter] = knownRedrive{r, dueAt(r.Until, now)}
+	}
+}
+
+// progress is the progress to save.
+func (q *redriveQueue) progress(now time.Time) (rs []eventlog.RedriveProgress) {
+	for _, e := range q.entries {
+		r := eventlog.RedriveProgress{
+			Seq: e.Seq, Letter: e.Letter, Attempts: e.Attempts,
+			Out: e.State == InFlight, Unsure: e.unsure, Done: e.State == Settled,
+		}
+		if e.State == delayed {
+			r.Until, r.Left = untilDue(e.due, now)
+		}
+		if r.Attempts > 0 || r.Done || r.Until != 0 {
+			rs = append(rs, r)
+		}
+	}
+	for _, letter := range slices.Sorted(maps.Keys(q.known)) {
+		k := q.known[letter]
+		if !k.due.IsZero() {
+			k.Until, k.Left = untilDue(k.due, now)
+		}
+		rs = append(rs, k.RedriveProgress)
+	}
+	return rs
+}
+
+// Begin begins to look for redrives, and returns the letters in memory.
+func (q *redriveQueue) Begin() map[string]bool {
+	q.Look = false
+	have := map[string]bool{}
+	for _, e := range q.entries {
+		have[e.Letter] = true
+	}
+	return have
+}
+
+// Gone forgets settled redrives whose dead letters are gone, and reports whether there is room for
+// others.
+func (q *redriveQueue) Gone(letters map[string]bool) (look bool) {
+	before := len(q.entries)
+	q.entries = slices.DeleteFunc(q.entries, func(e *Event) bool { return e.State == Settled && letters[e.Letter] })
+	maps.DeleteFunc(q.known, func(letter string, _ knownRedrive) bool { return letters[letter] })
+	if look = len(q.entries) < before && q.more; look {
+		q.Look = true
+	}
+	return look
+}
+
+// Wanted reports whether there may be redrives that are not in memory, and room for them.
+func (q *redriveQueue) Wanted() bool { return q.Look && q.open() < RedrivesAhead/2 }
+
+// ToEnd returns the redrives that were settled since its last call.
+func (q *redriveQueue) ToEnd(topic, group string, partition int) (rs []eventlog.Redrive) {
+	for _, e := range q.entries {
+		if e.State == Settled && !e.ending {
+			e.ending = true
+			rs = append(rs, eventlog.Redrive{
+				GroupPartition: eventlog.GroupPartition{Topic: topic, Group: group, Partition: partition}, Seq: e.Seq, Letter: e.Letter,
+			})
+		}
+	}
+	return rs
+}
+
+// EndAgain makes toEnd return all of them again.
+func (q *redriveQueue) EndAgain() {
+	for _, e := range q.entries {
+		e.ending = false
+	}
+}
+
+// open is the number of redrives in memory that are not settled.
+func (q *redriveQueue) open() (n int) {
+	for _, e := range q.entries {
+		if e.State != Settled {
+			n++
+		}
+	}
+	return n
+}
+
+// AdmitRedrives takes in the redrives rs of a partition that dead has the events of; more says that
+// the store has others. over reports whether a redrive is settled.
+func (d *Dispatcher) AdmitRedrives(p *Partition, rs []eventlog.Redrive, more bool, dead map[string]*eventlog.Record, over func(eventlog.Redrive) bool, now time.Time) {
+	q := &p.Redrive
+	listed := map[string]bool{}
+	q.more = more
+	for _, r := range rs {
+		listed[r.Letter] = true
+		rec := dead[r.Letter]
+		if rec == nil { // it is in memory, or was ended
+			continue
+		}
+		if q.open() >= RedrivesAhead || d.Held >= d.cfg.MaxBytes {
+			q.more = true
+			break
+		}
+		k := q.known[r.Letter]
+		delete(q.known, r.Letter)
+		e := &Event{Record: rec, Partition: p, Seq: r.Seq, index: -1, Letter: r.Letter, Attempts: k.Attempts, unsure: k.Unsure, due: k.due}
+		q.entries = append(q.entries, e)
+		d.Admit(e, k.Done || over(r), now)
+	}
+	if !q.more { // redrives that are no longer in the store are settled
+		maps.DeleteFunc(q.known, func(letter string, _ knownRedrive) bool { return !listed[letter] })
+	}
+}
