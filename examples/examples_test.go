@@ -51,7 +51,8 @@ func TestExamples(t *testing.T) {
 		},
 		"schemas": {
 			`schema_violation`, `\ncompatible\n`, `\nversion 1: {"order":17,"total":99.5}\nversion 2: {"order":18,"currency":"EUR"}\n`,
-			`\nincompatible:\n +at "/properties/order", .*\n +the new schema requires the property "currency"`, `\n +schema\.json_schema: the new schema requires .*\nsluice: invalid_policy: 1 field is not valid`,
+			`\nincompatible:\n +at "/properties/order", .*\n +the new schema requires the property "currency"`,
+			`\n +schema\.json_schema: the new schema requires .*\nsluice: invalid_policy: 1 field is not valid`,
 			`"asyncapi": "3\.0\.0"`, `All as expected\.\n$`,
 		},
 		"tracing": {

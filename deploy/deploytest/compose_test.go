@@ -88,7 +88,8 @@ func TestComposePorts(t *testing.T) {
 		value := text(at(services[service], "environment", variable))
 		return value[strings.LastIndex(value, ":")+1:]
 	}
-	if got := text(at(services["sidecar-a"], "environment", "SLUICE_CONTROL_PLANE")); got != "controlplane:"+port("controlplane", "SLUICE_XDS_LISTEN") {
+	if got := text(at(services["sidecar-a"], "environment",
+		"SLUICE_CONTROL_PLANE")); got != "controlplane:"+port("controlplane", "SLUICE_XDS_LISTEN") {
 		t.Errorf("the sidecars look for the control plane at %s", got)
 	}
 	for _, s := range []string{"sidecar-a", "sidecar-b"} {
@@ -135,9 +136,11 @@ func TestComposeDatabaseHasUsers(t *testing.T) {
 			t.Errorf("%s: %v", name, command)
 		}
 	}
-	for name, file := range map[string]string{"sidecar-a": "./secrets/store-sidecar", "sidecar-b": "./secrets/store-sidecar", "controlplane": "./secrets/store-controlplane"} {
+	for name, file := range map[string]string{"sidecar-a": "./secrets/store-sidecar", "sidecar-b": "./secrets/store-sidecar",
+		"controlplane": "./secrets/store-controlplane"} {
 		env, _ := services[name]["environment"].(object)
-		if got := composeSecrets(doc, services[name])["store"]; got != file || env["SLUICE_STORE"] != nil || env["SLUICE_STORE_FILE"] != "/run/secrets/store" {
+		if got := composeSecrets(doc, services[name])["store"]; got != file || env["SLUICE_STORE"] != nil ||
+			env["SLUICE_STORE_FILE"] != "/run/secrets/store" {
 			t.Errorf("%s: its store is %v, of %q", name, env["SLUICE_STORE_FILE"], got)
 		}
 	}

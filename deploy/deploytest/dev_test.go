@@ -36,7 +36,8 @@ esac
 func newMachine(t *testing.T, without ...string) *machine {
 	t.Helper()
 	m := &machine{t, t.TempDir()}
-	for _, name := range []string{"bash", "cat", "cut", "dirname", "getconf", "grep", "ln", "mktemp", "paste", "rm", "sed", "sort", "tail", "tee", "tr"} {
+	for _, name := range []string{"bash", "cat", "cut", "dirname", "getconf", "grep", "ln", "mktemp", "paste", "rm", "sed", "sort", "tail",
+		"tee", "tr"} {
 		path, err := exec.LookPath(name)
 		if err != nil {
 			t.Fatal(err)
@@ -45,7 +46,8 @@ func newMachine(t *testing.T, without ...string) *machine {
 			t.Fatal(err)
 		}
 	}
-	for _, name := range []string{"go", "make", "id", "apt-get", "gcc", "curl", "node", "npm", "chromium", "prometheus", "promtool", "openssl"} {
+	for _, name := range []string{"go", "make", "id", "apt-get", "gcc", "curl", "node", "npm", "chromium", "prometheus", "promtool",
+		"openssl"} {
 		if !slices.Contains(without, name) {
 			if err := os.WriteFile(filepath.Join(m.bin, name), []byte(stub), 0o700); err != nil {
 				t.Fatal(err)
@@ -133,7 +135,8 @@ func TestMakeTest(t *testing.T) {
 				}
 				rest = after
 			}
-			if race := strings.Contains(calls, " -race "); race != (test.race == "1") || !strings.Contains(calls, " m/systemtest/b m/a m/c; race: "+test.race+"; known: abc\n") {
+			if race := strings.Contains(calls, " -race "); race != (test.race == "1") ||
+				!strings.Contains(calls, " m/systemtest/b m/a m/c; race: "+test.race+"; known: abc\n") {
 				t.Errorf("the tests run with the race detector: %t, want %s; or they do not know their inputs", race, test.race)
 			}
 			if !strings.Contains(calls, " m/simulation; race: 0; known: abc\n") {

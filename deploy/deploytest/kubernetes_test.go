@@ -117,7 +117,8 @@ func checkProbes(t *testing.T, name string, container any) {
 		if !ok {
 			continue
 		}
-		if !slices.Contains(ports, get["port"]) || path != "" && get["path"] != path || path == "" && !slices.Contains([]any{"/healthz", "/readyz"}, get["path"]) {
+		if !slices.Contains(ports, get["port"]) || path != "" && get["path"] != path || path == "" &&
+			!slices.Contains([]any{"/healthz", "/readyz"}, get["path"]) {
 			t.Errorf("%s %v: %s %v", name, at(container, "name"), kind, get)
 		}
 	}
@@ -166,7 +167,8 @@ func TestSidecarHasItsOwn(t *testing.T) {
 		}
 		return names
 	}
-	if slices.Contains(store(c), "sluice-controlplane-store") || !slices.Contains(store(controlPlaneContainer(t)), "sluice-controlplane-store") {
+	if slices.Contains(store(c), "sluice-controlplane-store") ||
+		!slices.Contains(store(controlPlaneContainer(t)), "sluice-controlplane-store") {
 		t.Errorf("the sidecar's stores: %v", store(c))
 	}
 	if at(manifest(t, "Namespace", "sluice"), "metadata", "labels", "sluice") != "fleet" {

@@ -80,7 +80,8 @@ func deploy(t *testing.T) *deployment {
 		t.Fatalf("the authority: %v", err)
 	}
 	controlPlane := d.mounted(t, "controlplane")
-	d.controlPlane = testkit.StartControlPlane(t, "--auth-config", filepath.Join(controlPlane, "auth.yaml"), "--policies", "../compose/policies.yaml")
+	d.controlPlane = testkit.StartControlPlane(t, "--auth-config", filepath.Join(controlPlane, "auth.yaml"), "--policies",
+		"../compose/policies.yaml")
 	d.sidecar = d.start(t, "sidecar-a", "sidecar-a")
 	return d
 }

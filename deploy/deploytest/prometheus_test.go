@@ -85,7 +85,8 @@ func rules(t *testing.T, name string) (all []rule) {
 func TestAlertsSayWhatToDo(t *testing.T) {
 	page := read(t, "README.md")
 	for _, r := range rules(t, "alerts.yaml") {
-		if !slices.Contains([]string{"warning", "critical"}, r.Labels["severity"]) || r.Annotations["summary"] == "" || r.Annotations["description"] == "" {
+		if !slices.Contains([]string{"warning", "critical"}, r.Labels["severity"]) || r.Annotations["summary"] == "" ||
+			r.Annotations["description"] == "" {
 			t.Errorf("%s: labels %v, annotations %v", r.Alert, r.Labels, r.Annotations)
 		}
 		if r.Annotations["runbook"] != "deploy/README.md#"+strings.ToLower(r.Alert) || !strings.Contains(page, "\n#### "+r.Alert+"\n") {

@@ -40,7 +40,8 @@ func main() {
 func run(ctx context.Context) (err error) {
 	uri := os.Getenv("MONGODB_URI")
 	if uri == "" || len(os.Args) != 2 {
-		return errors.New("usage: MONGODB_URI=mongodb://127.0.0.1:27017/?replicaSet=rs0 capture DATABASE, beside a sidecar with --capture 'mongodb://127.0.0.1:27017/DATABASE?replicaSet=rs0#products=products' --capture-reread first")
+		return errors.New("usage: MONGODB_URI=mongodb://127.0.0.1:27017/?replicaSet=rs0 capture DATABASE, " +
+			"beside a sidecar with --capture 'mongodb://127.0.0.1:27017/DATABASE?replicaSet=rs0#products=products' --capture-reread first")
 	}
 	mongodb, err := mongo.Connect(options.Client().ApplyURI(uri))
 	if err != nil {

@@ -138,7 +138,8 @@ func twice(ctx context.Context, client *sluice.Client, coll *mongo.Collection) e
 	if err := wait(ctx, func() bool { return applied.Load() == 2*changes }); err != nil {
 		return err
 	}
-	fmt.Printf("%d events were delivered again: %d of them met a document that was further, and no document moved back.\n", applied.Load()-changes, superseded.Load())
+	fmt.Printf("%d events were delivered again: %d of them met a document that was further, and no document moved back.\n",
+		applied.Load()-changes, superseded.Load())
 	after, err := count(ctx, coll, bson.D{projector.Live()})
 	if err == nil && after != before {
 		err = fmt.Errorf("the collection has %d customers, and had %d", after, before)

@@ -73,7 +73,8 @@ func main() {
 func run(ctx context.Context) (err error) {
 	uri := os.Getenv("MONGODB_URI")
 	if uri == "" || len(os.Args) != 2 {
-		return errors.New("usage: MONGODB_URI=mongodb://127.0.0.1:27017/?replicaSet=rs0 outbox DATABASE, beside a sidecar with --outbox 'mongodb://127.0.0.1:27017/DATABASE?replicaSet=rs0#outbox'")
+		return errors.New("usage: MONGODB_URI=mongodb://127.0.0.1:27017/?replicaSet=rs0 outbox DATABASE, " +
+			"beside a sidecar with --outbox 'mongodb://127.0.0.1:27017/DATABASE?replicaSet=rs0#outbox'")
 	}
 	mongodb, err := mongo.Connect(options.Client().ApplyURI(uri))
 	if err != nil {

@@ -27,26 +27,35 @@ func TestCloudEventModes(t *testing.T) {
 	t.Parallel()
 	s := shared(t)
 	const topic = "cloud.modes"
-	const structured = `{"specversion":"1.0","id":"%s","source":"/shop","type":"com.example.order","subject":"ö","partitionkey":"k","time":"2024-05-06T07:08:09.010Z","data":{"b":1.25,"a":[]}}`
+	const structured = `{"specversion":"1.0","id":"%s","source":"/shop","type":"com.example.order","subject":"ö",` +
+		`"partitionkey":"k","time":"2024-05-06T07:08:09.010Z","data":{"b":1.25,"a":[]}}`
 	binary := func(id string) []string {
 		return []string{"ce-specversion: 1.0", "ce-id: " + id, "ce-source: /shop", "ce-type: com.example.order", "ce-subject: %C3%B6",
 			"ce-partitionkey: k", "ce-time: 2024-05-06T07:08:09.010Z", "Content-Type: application/json"}
 	}
-	if a := s.post(t, topic, `{"b": 1.25, "a": []}`, binary("binary")...); a.Status != 201 || a.JSON(t).Text("id") != "binary" || a.JSON(t).Text("ts") != "1714979289010" {
+	if a := s.post(t, topic, `{"b": 1.25, "a": []}`, binary("binary")...); a.Status != 201 || a.JSON(t).Text("id") != "binary" ||
+		a.JSON(t).Text("ts") != "1714979289010" {
 		t.Errorf("binary: %d %s", a.Status, a.Body)
 	}
-	if a := s.post(t, topic, fmt.Sprintf(structured, "structured"), "Content-Type: application/cloudevents+json; charset=UTF-8"); a.Status != 201 {
+	if a := s.post(t, topic, fmt.Sprintf(structured, "structured"),
+		"Content-Type: application/cloudevents+json; charset=UTF-8"); a.Status != 201 {
 		t.Errorf("structured: %d %s", a.Status, a.Body)
 	}
-	a := s.post(t, topic, "["+fmt.Sprintf(structured, "batched")+`,{"specversion":"1.0"},`+fmt.Sprintf(structured, "binary")+"]", "Content-Type: application/cloudevents-batch+json")
+	a := s.post(t, topic, "["+fmt.Sprintf(structured, "batched")+`,{"specversion":"1.0"},`+fmt.Sprintf(structured, "binary")+"]",
+		"Content-Type: application/cloudevents-batch+json")
 	results := a.JSON(t).List("results")
-	if a.Status != 200 || len(results) != 3 || results[0].Text("id") != "batched" || results[1].Text("code") != "bad_request" || results[1].Text("error") == "" || results[2]["duplicate"] != true {
+	if a.Status != 200 || len(results) != 3 {
 		t.Fatalf("batched: %d %s", a.Status, a.Body)
+	}
+	refused := results[1].Text("code") == "bad_request" && results[1].Text("error") != ""
+	if results[0].Text("id") != "batched" || !refused || results[2]["duplicate"] != true {
+		t.Fatalf("batched: %s", a.Body)
 	}
 	for _, id := range []string{"binary", "structured", "batched"} {
 		e := s.replayed(t, topic, id)
 		headers, _ := e["headers"].(map[string]any)
-		for name, want := range map[string]string{"ce-source": "/shop", "ce-type": "com.example.order", "ce-subject": "ö", "ce-time": "2024-05-06T07:08:09.010Z", "ce-specversion": "1.0"} {
+		for name, want := range map[string]string{"ce-source": "/shop", "ce-type": "com.example.order", "ce-subject": "ö",
+			"ce-time": "2024-05-06T07:08:09.010Z", "ce-specversion": "1.0"} {
 			if headers[name] != want {
 				t.Errorf("%s: header %s is %v, want %s", id, name, headers[name], want)
 			}
@@ -78,7 +87,8 @@ func TestCloudEventData(t *testing.T) {
 			return s.post(t, topic, "\x00\xff", "ce-specversion: 1.0", "ce-id: png", "ce-source: /s", "ce-type: t", "Content-Type: image/png")
 		},
 		"png64": func() testkit.Answer {
-			return s.post(t, topic, `{"specversion":"1.0","id":"png64","source":"/s","type":"t","datacontenttype":"image/png","data_base64":"AP8="}`, structured)
+			return s.post(t, topic, `{"specversion":"1.0","id":"png64","source":"/s","type":"t","datacontenttype":"image/png",`+
+				`"data_base64":"AP8="}`, structured)
 		},
 	} {
 		if a := post(); a.Status != 201 {
@@ -92,7 +102,8 @@ func TestCloudEventData(t *testing.T) {
 	k := s.dial(t)
 	k.ok(`{"op":"SUBSCRIBE","topic":%q}`, topic)
 	const trace = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
-	if a := s.post(t, topic, `{"specversion":"1.0","id":"n","source":"/s","type":"t","traceparent":"`+trace+`","data":12345678901234567890}`, structured); a.Status != 201 {
+	if a := s.post(t, topic, `{"specversion":"1.0","id":"n","source":"/s","type":"t","traceparent":"`+trace+`","data":12345678901234567890}`,
+		structured); a.Status != 201 {
 		t.Fatalf("%d %s", a.Status, a.Body)
 	}
 	e := k.event()
@@ -121,10 +132,12 @@ func TestCloudEventRefusals(t *testing.T) {
 			t.Errorf("%s: %d %s", tc.body, a.Status, a.Body)
 		}
 	}
-	if a := s.post(t, "cloud.refused", `{"specversion":`, "Content-Type: application/cloudevents+json"); a.Status != 400 || a.JSON(t).Text("code") != "bad_json" {
+	if a := s.post(t, "cloud.refused", `{"specversion":`, "Content-Type: application/cloudevents+json"); a.Status != 400 ||
+		a.JSON(t).Text("code") != "bad_json" {
 		t.Errorf("%d %s", a.Status, a.Body)
 	}
-	if a := s.post(t, "cloud.refused", `1`, "ce-id: i", "ce-source: /s", "ce-type: t"); a.Status != 400 || !strings.Contains(a.JSON(t).Text("error"), "specversion") {
+	if a := s.post(t, "cloud.refused", `1`, "ce-id: i", "ce-source: /s", "ce-type: t"); a.Status != 400 ||
+		!strings.Contains(a.JSON(t).Text("error"), "specversion") {
 		t.Errorf("%d %s", a.Status, a.Body)
 	}
 }
@@ -139,14 +152,17 @@ func TestDaprPublish(t *testing.T) {
 		return testkit.Call(t, "POST", s.URL()+path, body, headers...)
 	}
 	for range 2 { // the second is a duplicate
-		if a := post("/v1.0/publish/mypubsub/dapr.orders", `{"orderId":17}`, "Content-Type: application/json", "Sluice-Id: d1"); a.Status != 204 || len(a.Body) > 0 {
+		if a := post("/v1.0/publish/mypubsub/dapr.orders", `{"orderId":17}`, "Content-Type: application/json",
+			"Sluice-Id: d1"); a.Status != 204 || len(a.Body) > 0 {
 			t.Errorf("%d %s", a.Status, a.Body)
 		}
 	}
-	if a := post("/v1.0/publish/mypubsub/dapr.orders?metadata.partitionKey=k", `{"specversion":"1.0","id":"d2","source":"/s","type":"t","data":1}`, "Content-Type: application/cloudevents+json"); a.Status != 204 {
+	if a := post("/v1.0/publish/mypubsub/dapr.orders?metadata.partitionKey=k",
+		`{"specversion":"1.0","id":"d2","source":"/s","type":"t","data":1}`, "Content-Type: application/cloudevents+json"); a.Status != 204 {
 		t.Errorf("%d %s", a.Status, a.Body)
 	}
-	if a := post("/v1.0-alpha1/publish/bulk/mypubsub/dapr.orders", `[{"entryId":"a","event":{"n":1},"contentType":"application/json"},{"entryId":"b","event":"x","contentType":"text/plain"}]`); a.Status != 204 {
+	if a := post("/v1.0-alpha1/publish/bulk/mypubsub/dapr.orders", `[{"entryId":"a","event":{"n":1},`+
+		`"contentType":"application/json"},{"entryId":"b","event":"x","contentType":"text/plain"}]`); a.Status != 204 {
 		t.Errorf("bulk: %d %s", a.Status, a.Body)
 	}
 	if e := s.replayed(t, "dapr.orders", "d2"); e.Text("key") != "k" || e.Text("payload") != "1" {

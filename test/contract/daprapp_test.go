@@ -39,7 +39,8 @@ func TestDaprApplication(t *testing.T) {
 		_, _ = io.WriteString(w, body)
 	}))
 	t.Cleanup(app.Close)
-	s := own(t, `[{name: "*", publish: {rate: 0}, connection: {rate: 0}, partitions: 1, delivery: {max_attempts: 2, backoff: {min: 1ms, max: 2ms}}}]`,
+	s := own(t, `[{name: "*", publish: {rate: 0}, connection: {rate: 0}, partitions: 1, delivery: {max_attempts: 2, `+
+		`backoff: {min: 1ms, max: 2ms}}}]`,
 		"--dapr-app", app.URL, "--dapr-app-id", "billing")
 	testkit.Eventually(t, "the application is a member", func() bool { return len(s.group(t, "orders", "billing").List("members")) == 1 })
 	next := func() given {
@@ -57,14 +58,15 @@ func TestDaprApplication(t *testing.T) {
 		testkit.Eventually(t, "all is settled", func() bool { return s.group(t, "orders", "billing").Number(t, "lag") == 0 })
 	}
 
-	s.post(t, "orders", `{"n":1}`, "ce-specversion: 1.0", "ce-id: a", "ce-source: /s", "ce-type: com.example", "ce-subject: x", "Content-Type: application/json")
+	s.post(t, "orders", `{"n":1}`, "ce-specversion: 1.0", "ce-id: a", "ce-source: /s", "ce-type: com.example", "ce-subject: x",
+		"Content-Type: application/json")
 	answers <- `200 {"status":"RETRY"}`
 	answers <- `200 {"status":"SUCCESS"}`
 	for range 2 {
 		g := next()
-		if g.path != "/on-order" || g.contentType != "application/cloudevents+json" || g.event.Text("id") != "a" || g.event.Text("specversion") != "1.0" ||
-			g.event.Text("source") != "/s" || g.event.Text("type") != "com.example" || g.event.Text("subject") != "x" ||
-			g.event.Text("topic") != "orders" || g.event.Text("pubsubname") != "shop" || g.event.At("data") == nil {
+		whole := g.event.Has(testkit.Members{"id": "a", "specversion": "1.0", "source": "/s", "type": "com.example", "subject": "x",
+			"topic": "orders", "pubsubname": "shop"})
+		if g.path != "/on-order" || g.contentType != "application/cloudevents+json" || !whole || g.event.At("data") == nil {
 			t.Errorf("%+v", g)
 		}
 	}

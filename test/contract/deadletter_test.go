@@ -50,7 +50,8 @@ func TestDeadLettersAtTheEdges(t *testing.T) {
 	for i := range 64 {
 		headers = append(headers, fmt.Sprintf("%q:%q", fmt.Sprintf("h%02d", i), strings.Repeat("v", 253)))
 	}
-	k.ok(`{"op":"PUBLISH","topic":"one.full","payload":%s,"opts":{"id":%q,"key":%q,"headers":{%s}}}`, text(1<<20), id, key, strings.Join(headers, ","))
+	k.ok(`{"op":"PUBLISH","topic":"one.full","payload":%s,"opts":{"id":%q,"key":%q,"headers":{%s}}}`, text(1<<20), id, key,
+		strings.Join(headers, ","))
 	k.die("one.full", strings.Repeat("g", 200), id)
 	e := s.letters(t, "one.full.dlq", 1)[0]
 	if e.Text("headers.sluice-dlq-id") != id || e.Text("key") != key || len(e["payload"].(string)) != 1<<20-2 {
@@ -89,7 +90,8 @@ func TestDeadLetterOfTheLongestName(t *testing.T) {
 // empty or its topic is paused.
 func TestDeadLettersPassLimits(t *testing.T) {
 	t.Parallel()
-	s := own(t, `[{name: "*", connection: {rate: 0}, partitions: 1}, {name: t.dlq, publish: {rate: 0.01, burst: 1}}, {name: u.dlq, paused: true}]`)
+	s := own(t, `[{name: "*", connection: {rate: 0}, partitions: 1}, {name: t.dlq, publish: {rate: 0.01, burst: 1}}, `+
+		`{name: u.dlq, paused: true}]`)
 	k := s.dial(t)
 	for _, id := range []string{"a", "b", "c"} {
 		s.put(t, "t", id, "1")

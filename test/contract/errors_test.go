@@ -150,7 +150,8 @@ func TestOriginAndHost(t *testing.T) {
 			"Origin: https://good.example.evil": true, "Origin: http://localhost:1": true,
 			"Origin: https://good.example": false,
 			"Host: evil.example":           true, "Host: evil.example" + port: true, "Host: localhost.evil.example": true, "Host: 10.0.0.1": true,
-			"Host: localhost": false, "Host: localhost:9": false, "Host: 127.0.0.1" + port: false, "Host: 127.0.0.2": false, "Host: [::1]:80": false, "Host: LOCALHOST": false,
+			"Host: localhost": false, "Host: localhost:9": false, "Host: 127.0.0.1" + port: false, "Host: 127.0.0.2": false, "Host: [::1]:80": false,
+			"Host: LOCALHOST": false,
 		} {
 			a := testkit.Call(t, "GET", url, "", header)
 			if (a.Status == 403) != refused {

@@ -52,7 +52,8 @@ func TestOneIDThroughTwoSidecars(t *testing.T) {
 	a, b := two(t, sharedPolicies)
 	first := a.put(t, "t", "x", `{"n":1.0,"m":[]}`, "Sluice-Key: k")
 	again := b.post(t, "t", `{"m":[],"n":1}`, "Sluice-Id: x", "Sluice-Key: k")
-	if r := again.JSON(t); again.Status != 200 || r["duplicate"] != true || r["seq"] != first["seq"] || r["partition"] != first["partition"] || r["ts"] != first["ts"] {
+	if r := again.JSON(t); again.Status != 200 || r["duplicate"] != true || r["seq"] != first["seq"] || r["partition"] != first["partition"] ||
+		r["ts"] != first["ts"] {
 		t.Errorf("%d %s, first %v", again.Status, again.Body, first)
 	}
 	other := b.post(t, "t", `{"n":2}`, "Sluice-Id: x", "Sluice-Key: k")
@@ -395,7 +396,8 @@ func TestReadingThroughEither(t *testing.T) {
 	want := fill(t, a, "t", 30)
 	b.put(t, "t", "last", `{"n":12345678901234567890.5,"$a.b":[1e400]}`, "Sluice-Ts: 5000")
 	want = append(want, "last")
-	for _, path := range []string{"/replay?topic=t", "/replay?topic=t&order=desc&key=k1", "/export?topic=t", "/export?topic=t&ndjson=0&fromTs=1002"} {
+	for _, path := range []string{"/replay?topic=t", "/replay?topic=t&order=desc&key=k1", "/export?topic=t",
+		"/export?topic=t&ndjson=0&fromTs=1002"} {
 		one, other := testkit.Call(t, "GET", a.ReplayURL()+path, ""), testkit.Call(t, "GET", b.ReplayURL()+path, "")
 		if one.Status != 200 || other.Status != 200 || !bytes.Equal(one.Body, other.Body) {
 			t.Errorf("%s: %d %s\nand %d %s", path, one.Status, one.Body, other.Status, other.Body)

@@ -149,7 +149,8 @@ func TestSeek(t *testing.T) {
 		t.Errorf("%v", f)
 	}
 	for body, status := range map[string]int{
-		`{"from":"middle"}`: 400, `{}`: 400, `{"from":"ts"}`: 400, `{"from":"afterId"}`: 400, `{"from":"afterId","afterId":"none"}`: 404, `{`: 400, `[]`: 400, `{"from":"ts","ts":-1}`: 400,
+		`{"from":"middle"}`: 400, `{}`: 400, `{"from":"ts"}`: 400, `{"from":"afterId"}`: 400, `{"from":"afterId","afterId":"none"}`: 404,
+		`{`: 400, `[]`: 400, `{"from":"ts","ts":-1}`: 400,
 	} {
 		if a := testkit.Call(t, "PUT", cursor, body); a.Status != status {
 			t.Errorf("%s: want %d, got %d %s", body, status, a.Status, a.Body)

@@ -83,7 +83,8 @@ func TestLatestAndLive(t *testing.T) {
 		apply(k.event()["event"].(map[string]any))
 	}
 	same()
-	if a := testkit.Call(t, "POST", s.URL()+"/v1/topics/table/groups/g/pull", fmt.Sprintf(`{"max":1000,"opts":{"from":"positions","positions":%s}}`, text)); len(a.JSON(t).List("events")) != keys {
+	if a := testkit.Call(t, "POST", s.URL()+"/v1/topics/table/groups/g/pull",
+		fmt.Sprintf(`{"max":1000,"opts":{"from":"positions","positions":%s}}`, text)); len(a.JSON(t).List("events")) != keys {
 		t.Errorf("pulled %s", a.Body)
 	}
 }

@@ -116,7 +116,8 @@ func TestOps(t *testing.T) {
 			t.Errorf("%s: %d %s", path, a.Status, a.Body)
 		}
 	}
-	if a := testkit.Call(t, "GET", s.OpsURL()+"/metrics", ""); a.Status != 200 || !strings.HasPrefix(a.Header.Get("Content-Type"), "text/plain") {
+	if a := testkit.Call(t, "GET", s.OpsURL()+"/metrics", ""); a.Status != 200 ||
+		!strings.HasPrefix(a.Header.Get("Content-Type"), "text/plain") {
 		t.Errorf("%d %v", a.Status, a.Header)
 	}
 	a := testkit.Call(t, "GET", s.OpsURL()+"/v1/status", "")
@@ -125,7 +126,8 @@ func TestOps(t *testing.T) {
 	if sharesStore(t) {
 		scheme = "mongodb"
 	}
-	for _, name := range []string{"version", "node_id", "store.url", "store.state", "policies", "connections", "queues", "subscriptions", "spool.events", "spool.bytes", "peers"} {
+	for _, name := range []string{"version", "node_id", "store.url", "store.state", "policies", "connections", "queues", "subscriptions",
+		"spool.events", "spool.bytes", "peers"} {
 		if o.At(name) == nil {
 			t.Errorf("status has no %s: %s", name, a.Body)
 		}

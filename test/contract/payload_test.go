@@ -100,7 +100,8 @@ func TestPayloadsAreHandedOutEqual(t *testing.T) {
 		wantSame(t, fmt.Sprint("EVENT ", f.Text("event.id")), sent[i], payloadOf(t, f))
 	}
 	var page struct{ Events []rawEvent }
-	if err := json.Unmarshal(testkit.Call(t, "GET", s.ReplayURL()+"/replay?topic="+topic, "").Body, &page); err != nil || len(page.Events) != len(sent) {
+	if err := json.Unmarshal(testkit.Call(t, "GET", s.ReplayURL()+"/replay?topic="+topic, "").Body, &page); err != nil ||
+		len(page.Events) != len(sent) {
 		t.Fatalf("%v, %d events", err, len(page.Events))
 	}
 	export := strings.Split(strings.TrimSpace(string(testkit.Call(t, "GET", s.ReplayURL()+"/export?topic="+topic, "").Body)), "\n")
@@ -222,7 +223,8 @@ func TestEventFields(t *testing.T) {
 	k.ok(`{"op":"SUBSCRIBE","topic":"one.fields","opts":{"from":"earliest"}}`)
 	bare := k.ok(`{"op":"PUBLISH","topic":"one.fields","payload":null}`)
 	e := k.event().At("event").(map[string]any)
-	if len(e) != 6 || e["id"] != bare["id"] || e["topic"] != "one.fields" || fmt.Sprint(e["seq"], e["partition"], e["ts"]) != fmt.Sprint(bare["seq"], bare["partition"], bare["ts"]) {
+	if len(e) != 6 || e["id"] != bare["id"] || e["topic"] != "one.fields" ||
+		fmt.Sprint(e["seq"], e["partition"], e["ts"]) != fmt.Sprint(bare["seq"], bare["partition"], bare["ts"]) {
 		t.Errorf("want id, ts, topic, partition, seq and payload of %v, got %v", bare, e)
 	}
 	if id := bare.Text("id"); len(id) != 36 || id[14] != '7' {
@@ -231,7 +233,8 @@ func TestEventFields(t *testing.T) {
 	r := k.ok(`{"op":"PUBLISH","topic":"one.fields","payload":1,"opts":{"id":"i/d?&é","ts":9007199254740991,"key":"k ☃",
 		"headers":{"A-b":"ü \u0000"},"tags":["eu",""],"caused_by":["x","y"],"sid":"boot-1"}}`)
 	f := k.event()
-	want := object{"id": "i/d?&é", "ts": json.Number("9007199254740991"), "topic": "one.fields", "partition": r["partition"], "seq": r["seq"], "key": "k ☃",
+	want := object{"id": "i/d?&é", "ts": json.Number("9007199254740991"), "topic": "one.fields", "partition": r["partition"], "seq": r["seq"],
+		"key":     "k ☃",
 		"headers": object{"A-b": "ü \x00"}, "tags": []any{"eu", ""}, "caused_by": []any{"x", "y"}, "sid": "boot-1", "payload": json.Number("1")}
 	w, _ := json.Marshal(want)
 	if g, _ := json.Marshal(f["event"]); !bytes.Equal(w, g) {

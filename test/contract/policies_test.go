@@ -39,7 +39,8 @@ func TestPolicyMatching(t *testing.T) {
 - {name: free, publish: {rate: 0}}
 `)
 	k := s.dial(t)
-	for topic, want := range map[string]string{"x": "11", "a": "11", "ab": "11", "a.x": "12", "a.b": "14", "a.b.x": "13", "a.b.c": "13", "a.b.c.d": "13", "free": "none"} {
+	for topic, want := range map[string]string{"x": "11", "a": "11", "ab": "11", "a.x": "12", "a.b": "14", "a.b.x": "13", "a.b.c": "13",
+		"a.b.c.d": "13", "free": "none"} {
 		if got := k.burstOf(topic); got != want {
 			t.Errorf("burst of %s: %s, want %s", topic, got, want)
 		}
@@ -67,7 +68,8 @@ func TestPolicyMatching(t *testing.T) {
 // does."
 func TestDeliveryMaxima(t *testing.T) {
 	t.Parallel()
-	s := own(t, `[{name: "*", publish: {rate: 0}, connection: {rate: 0}, partitions: 1, delivery: {max_inflight: 3, ack_timeout: 400ms, max_attempts: 2, backoff: {min: 1ms, max: 2ms}}}]`)
+	s := own(t, `[{name: "*", publish: {rate: 0}, connection: {rate: 0}, partitions: 1, delivery: {max_inflight: 3, `+
+		`ack_timeout: 400ms, max_attempts: 2, backoff: {min: 1ms, max: 2ms}}}]`)
 	for i, opts := range []string{`{"from":"earliest"}`, `{"from":"earliest","maxInflight":100,"ackTimeoutMs":3600000,"maxAttempts":50}`} {
 		topic := fmt.Sprint("t", i)
 		for j := range 4 { // first, so that no deadline passes in between
@@ -105,7 +107,8 @@ func TestDeliveryMaxima(t *testing.T) {
 func TestReload(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
-	file := testkit.Write(t, dir+"/p.yaml", `[{name: "*", publish: {rate: 1000, burst: 11}, connection: {rate: 0}}, {name: in, publish: {rate: 0}, delivery: {max_inflight: 1}}]`)
+	file := testkit.Write(t, dir+"/p.yaml", `[{name: "*", publish: {rate: 1000, burst: 11}, connection: {rate: 0}}, `+
+		`{name: in, publish: {rate: 0}, delivery: {max_inflight: 1}}]`)
 	s := own(t, "", "--policies", file)
 	k := s.dial(t)
 	k.ok(`{"op":"SUBSCRIBE","topic":"in","group":"g","opts":{"maxInflight":3}}`)
@@ -127,13 +130,15 @@ func TestReload(t *testing.T) {
 		}
 	}
 	effect("a new burst", func() {
-		testkit.Write(t, file, `[{name: "*", publish: {rate: 1000, burst: 12}, connection: {rate: 0}}, {name: in, publish: {rate: 0}, delivery: {max_inflight: 2}}, {name: shut, paused: true}]`)
+		testkit.Write(t, file, `[{name: "*", publish: {rate: 1000, burst: 12}, connection: {rate: 0}}, {name: in, publish: {rate: 0}, `+
+			`delivery: {max_inflight: 2}}, {name: shut, paused: true}]`)
 	}, func() bool { return k.burstOf("t") == "12" })
 	k.event()
 	k.silent("two are in flight")
 	k.refused("topic_paused", `{"op":"PUBLISH","topic":"shut","payload":1}`)
 
-	testkit.Write(t, file, `[{name: "*", publish: {rate: -1, burst: 13}, connection: {rate: 0}, colour: red}, {name: in, delivery: {ack_timeout: soon}}, {name: open}]`)
+	testkit.Write(t, file, `[{name: "*", publish: {rate: -1, burst: 13}, connection: {rate: 0}, colour: red}, `+
+		`{name: in, delivery: {ack_timeout: soon}}, {name: open}]`)
 	testkit.Eventually(t, "the log names every bad field", func() bool {
 		log := s.Log()
 		return strings.Contains(log, "rate") && strings.Contains(log, "ack_timeout") && strings.Contains(log, "colour")
@@ -156,7 +161,8 @@ func TestReload(t *testing.T) {
 // "groups: {NAME: {paused, rate, max_inflight}}": for that group alone, also while it has members.
 func TestGroupPolicies(t *testing.T) {
 	t.Parallel()
-	const policies = `[{name: "*", publish: {rate: 0}, connection: {rate: 0}}, {name: in, groups: {held: {paused: %v}, few: {max_inflight: 2}, slow: {rate: 0.01}}}]`
+	const policies = `[{name: "*", publish: {rate: 0}, connection: {rate: 0}}, {name: in, groups: {held: {paused: %v}, ` +
+		`few: {max_inflight: 2}, slow: {rate: 0.01}}}]`
 	file := testkit.Write(t, t.TempDir()+"/p.yaml", fmt.Sprintf(policies, true))
 	s := own(t, "", "--policies", file)
 	k := s.dial(t)
@@ -252,7 +258,8 @@ func TestBucketsAreRetuned(t *testing.T) {
 	testkit.Eventually(t, "the limit is lifted", func() bool { return k.ask(`{"op":"PUBLISH","topic":"t","payload":1}`)["op"] == "OK" })
 	k.ok(`{"op":"PUBLISH","topic":"t","events":%s}`, batch(500))
 	testkit.Write(t, file, `[{name: "*", connection: {rate: 0}, publish: {rate: 0.01, burst: 1}}]`)
-	testkit.Eventually(t, "the topic is limited", func() bool { return k.ask(`{"op":"PUBLISH","topic":"t","payload":1}`)["code"] == "rate_limited" })
+	testkit.Eventually(t, "the topic is limited",
+		func() bool { return k.ask(`{"op":"PUBLISH","topic":"t","payload":1}`)["code"] == "rate_limited" })
 	k.limited("topic", `{"op":"PUBLISH","topic":"t","payload":1}`)
 }
 

@@ -76,7 +76,8 @@ func TestPull(t *testing.T) {
 		t.Errorf("pulled %s", got)
 	}
 	for _, e := range first {
-		if e.Text("ctx.attempt") != "1" || e.Number(t, "ctx.ack_deadline_ms") < 1 || e.Text("ctx.lease") == "" || e.Text("event.payload.n") != "1.50" {
+		if e.Text("ctx.attempt") != "1" || e.Number(t, "ctx.ack_deadline_ms") < 1 || e.Text("ctx.lease") == "" ||
+			e.Text("event.payload.n") != "1.50" {
 			t.Errorf("%v", e)
 		}
 	}
@@ -205,7 +206,8 @@ func TestStream(t *testing.T) {
 		t.Errorf("after e05: %v", e)
 	}
 	for path, status := range map[string]int{
-		"/v1/topics/" + topic + "/stream?from=afterId&afterId=none": 404, "/v1/topics/" + topic + "/stream?from=no": 400, "/v1/topics/a$/stream": 400,
+		"/v1/topics/" + topic + "/stream?from=afterId&afterId=none": 404, "/v1/topics/" + topic + "/stream?from=no": 400,
+		"/v1/topics/a$/stream": 400,
 	} {
 		if a := testkit.Call(t, "GET", s.URL()+path, ""); a.Status != status {
 			t.Errorf("%s: %d %s", path, a.Status, a.Body)

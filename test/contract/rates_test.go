@@ -71,7 +71,8 @@ func TestTenants(t *testing.T) {
 		k.ok(`{"op":"PUBLISH","topic":"t","payload":1}`)
 	}
 	k.limited("tenant", `{"op":"PUBLISH","topic":"t","payload":1}`)
-	k.limited("tenant", `{"op":"PUBLISH","topic":"t","events":[{"payload":1,"opts":{"headers":{"tenant":"c"}}},{"payload":1,"opts":{"headers":{"tenant":"a"}}}]}`)
+	k.limited("tenant", `{"op":"PUBLISH","topic":"t","events":[{"payload":1,"opts":{"headers":{"tenant":"c"}}},`+
+		`{"payload":1,"opts":{"headers":{"tenant":"a"}}}]}`)
 	for range 3 { // nothing of the refused batch stays taken
 		k.ok(one, "c")
 	}
@@ -103,7 +104,8 @@ func TestTokens(t *testing.T) {
 	k.refused("rate_limited", `{"op":"PUBLISH","events":[{"topic":"big","payload":1},{"topic":"small","payload":1}]}`)
 	k.ok(`{"op":"PUBLISH","topic":"big","payload":1,"opts":{"id":"x"}}`) // 6 left
 	k.refused("conflict", `{"op":"PUBLISH","topic":"big","payload":2,"opts":{"id":"x"}}`)
-	r := k.ok(`{"op":"PUBLISH","topic":"big","events":[{"payload":1},{"payload":2,"opts":{"id":"x"}},{"payload":1,"opts":{"id":""}},{"topic":"paused","payload":1}]}`)
+	r := k.ok(`{"op":"PUBLISH","topic":"big","events":[{"payload":1},{"payload":2,"opts":{"id":"x"}},` +
+		`{"payload":1,"opts":{"id":""}},{"topic":"paused","payload":1}]}`)
 	if n := strings.Count(fmt.Sprint(r), "code:"); n != 3 { // 5 left
 		t.Errorf("%v", r)
 	}
@@ -157,7 +159,8 @@ func TestRetryAfterIsEnough(t *testing.T) {
 	if a := testkit.CallWith(t, client, "POST", link, strings.Repeat(`{"payload":1}`+"\n", 5), lines); a.Status != 200 {
 		t.Errorf("after retry_after_ms: %d %s", a.Status, a.Body)
 	}
-	if a := testkit.CallWith(t, client, "POST", link, strings.Repeat(`{"payload":1}`+"\n", 6), lines); a.Status != 400 || a.JSON(t)["code"] != "bad_request" || !strings.Contains(string(a.Body), "5") {
+	if a := testkit.CallWith(t, client, "POST", link, strings.Repeat(`{"payload":1}`+"\n", 6), lines); a.Status != 400 ||
+		a.JSON(t)["code"] != "bad_request" || !strings.Contains(string(a.Body), "5") {
 		t.Errorf("beyond the burst: %d %s", a.Status, a.Body)
 	}
 }
@@ -181,7 +184,8 @@ func TestDefaultRates(t *testing.T) {
 // "on_limit: wait" lets a publish wait for its token, up to max_wait.
 func TestOnLimitWait(t *testing.T) {
 	t.Parallel()
-	s := own(t, `[{name: "*", connection: {rate: 0}, publish: {rate: 5, burst: 1, on_limit: wait, max_wait: 2s}}, {name: short, publish: {rate: 0.01, max_wait: 10ms}}]`)
+	s := own(t, `[{name: "*", connection: {rate: 0}, publish: {rate: 5, burst: 1, on_limit: wait, max_wait: 2s}}, `+
+		`{name: short, publish: {rate: 0.01, max_wait: 10ms}}]`)
 	k := s.dial(t)
 	began := time.Now()
 	for range 4 {

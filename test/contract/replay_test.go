@@ -70,17 +70,20 @@ func TestReplayPages(t *testing.T) {
 	if got := s.pages(t, "topic=replay.pages&limit=1"); !slices.Equal(got, want) { // "limit may change"
 		t.Errorf("limit left out: %v", got)
 	}
-	if got := s.pages(t, "topic=replay.pages&limit=7&order=desc&scope=store", "limit=3", "order=desc", "topic=replay.pages", "scope=store"); !slices.Equal(got, reversed(want)) {
+	if got := s.pages(t, "topic=replay.pages&limit=7&order=desc&scope=store", "limit=3", "order=desc", "topic=replay.pages",
+		"scope=store"); !slices.Equal(got, reversed(want)) {
 		t.Errorf("desc: %v", got)
 	}
 	byKey := map[string]int{}
-	for _, id := range append(s.pages(t, "topic=replay.pages&limit=4&key=k0", "limit=5", "key=k0"), s.pages(t, "topic=replay.pages&limit=4&key=k1")...) {
+	for _, id := range append(s.pages(t, "topic=replay.pages&limit=4&key=k0", "limit=5", "key=k0"),
+		s.pages(t, "topic=replay.pages&limit=4&key=k1")...) {
 		byKey[id]++
 	}
 	if len(byKey) != n {
 		t.Errorf("by key: %d of %d", len(byKey), n)
 	}
-	if p := s.replay(t, "topic=replay.pages&key=none"); p.Number(t, "count") != 0 || p["next"] != nil || fmt.Sprint(p["events"]) != "[]" || p["topic"] != "replay.pages" {
+	if p := s.replay(t, "topic=replay.pages&key=none"); p.Number(t, "count") != 0 || p["next"] != nil || fmt.Sprint(p["events"]) != "[]" ||
+		p["topic"] != "replay.pages" {
 		t.Errorf("no such key: %v", p)
 	}
 	if p := s.replay(t, "topic=replay.none"); p.Number(t, "count") != 0 || fmt.Sprint(p["events"]) != "[]" {
@@ -103,7 +106,8 @@ func TestReplayFrom(t *testing.T) {
 	s := shared(t)
 	all := fill(t, s, "replay.from", 12)
 	for query, want := range map[string][]string{
-		"from=earliest": all, "": all, "from=ts&ts=0": all, "from=ts&ts=1001": all[3:], "from=ts&ts=1004": nil, "from=ts&ts=9007199254740991": nil,
+		"from=earliest": all, "": all, "from=ts&ts=0": all, "from=ts&ts=1001": all[3:], "from=ts&ts=1004": nil,
+		"from=ts&ts=9007199254740991":    nil,
 		"from=afterId&afterId=" + all[0]: all[1:], "from=afterId&afterId=" + all[4]: all[5:], "from=afterId&afterId=" + all[11]: nil,
 		"from=ts&ts=1001&limit=2": all[3:5],
 	} {
@@ -111,7 +115,8 @@ func TestReplayFrom(t *testing.T) {
 			t.Errorf("%s: %v, want %v", query, got, want)
 		}
 	}
-	if a := testkit.Call(t, "GET", s.ReplayURL()+"/replay?topic=replay.from&from=afterId&afterId=none", ""); a.Status != 404 || a.JSON(t)["code"] != "not_found" {
+	if a := testkit.Call(t, "GET", s.ReplayURL()+"/replay?topic=replay.from&from=afterId&afterId=none", ""); a.Status != 404 ||
+		a.JSON(t)["code"] != "not_found" {
 		t.Errorf("%d %s", a.Status, a.Body)
 	}
 }
@@ -141,14 +146,21 @@ func TestReplayBadInput(t *testing.T) {
 	next := "cursor=" + url.QueryEscape(s.replay(t, "topic=replay.bad&limit=2&key=k0").Text("next"))
 	for query, name := range map[string]string{
 		"replay?": "topic", "replay?topic=": "topic", "replay?topic=a/b": "topic", "replay?topic=t&topic=t": "topic",
-		"replay?topic=t&from=latest": "from", "replay?topic=t&from=ts": "ts", "replay?topic=t&from=afterId": "afterId", "replay?topic=t&from=": "from",
-		"replay?topic=t&from=ts&ts=x": "ts", "replay?topic=t&from=ts&ts=1.5": "ts", "replay?topic=t&from=ts&ts=-1": "ts", "replay?topic=t&from=ts&ts=99999999999999999999": "ts",
-		"replay?topic=t&limit=0": "limit", "replay?topic=t&limit=10001": "limit", "replay?topic=t&limit=ten": "limit", "replay?topic=t&limit=1e2": "limit", "replay?topic=t&limit=-1": "limit",
-		"replay?topic=t&order=up": "order", "replay?topic=t&scope=planet": "scope", "replay?topic=t&limit=1&limit=1": "limit", "replay?topic=t&key=a&key=a": "key",
+		"replay?topic=t&from=latest": "from", "replay?topic=t&from=ts": "ts", "replay?topic=t&from=afterId": "afterId",
+		"replay?topic=t&from=":        "from",
+		"replay?topic=t&from=ts&ts=x": "ts", "replay?topic=t&from=ts&ts=1.5": "ts", "replay?topic=t&from=ts&ts=-1": "ts",
+		"replay?topic=t&from=ts&ts=99999999999999999999": "ts",
+		"replay?topic=t&limit=0":                         "limit", "replay?topic=t&limit=10001": "limit", "replay?topic=t&limit=ten": "limit",
+		"replay?topic=t&limit=1e2": "limit", "replay?topic=t&limit=-1": "limit",
+		"replay?topic=t&order=up": "order", "replay?topic=t&scope=planet": "scope", "replay?topic=t&limit=1&limit=1": "limit",
+		"replay?topic=t&key=a&key=a":     "key",
 		"replay?topic=t&cursor=nonsense": "cursor", "replay?" + next + "&topic=other": "topic", "replay?" + next + "&key=k1": "key",
-		"replay?" + next + "&order=desc": "order", "replay?" + next + "&limit=0": "limit", "replay?" + next + "x": "cursor", "replay?" + next + "&" + next: "cursor",
-		"export?": "topic", "export?topic=t&fromTs=x": "fromTs", "export?topic=t&toTs=x": "toTs", "export?topic=t&fromTs=2&toTs=1": "fromTs", "export?topic=t&fromTs=-1": "fromTs",
-		"export?topic=t&ndjson=2": "ndjson", "export?topic=t&scope=x": "scope", "export?topic=t&toTs=1&toTs=1": "toTs", "export?topic=t&fromTs=1.0": "fromTs",
+		"replay?" + next + "&order=desc": "order", "replay?" + next + "&limit=0": "limit", "replay?" + next + "x": "cursor",
+		"replay?" + next + "&" + next: "cursor",
+		"export?":                     "topic", "export?topic=t&fromTs=x": "fromTs", "export?topic=t&toTs=x": "toTs",
+		"export?topic=t&fromTs=2&toTs=1": "fromTs", "export?topic=t&fromTs=-1": "fromTs",
+		"export?topic=t&ndjson=2": "ndjson", "export?topic=t&scope=x": "scope", "export?topic=t&toTs=1&toTs=1": "toTs",
+		"export?topic=t&fromTs=1.0": "fromTs",
 	} {
 		a := testkit.Call(t, "GET", s.ReplayURL()+"/"+query, "")
 		if a.Status != 400 || a.JSON(t)["code"] != "bad_request" || !strings.Contains(a.JSON(t).Text("error"), name) {
@@ -167,7 +179,8 @@ func TestExport(t *testing.T) {
 	s := shared(t)
 	all := fill(t, s, "export.all", 60)
 	for query, want := range map[string][]string{
-		"": all, "&ndjson=1": all, "&fromTs=0&toTs=now": all, "&fromTs=1001": all[3:], "&toTs=1001": all[:6], "&fromTs=1001&toTs=1001": all[3:6], "&fromTs=2000&toTs=3000": nil, "&scope=store": all,
+		"": all, "&ndjson=1": all, "&fromTs=0&toTs=now": all, "&fromTs=1001": all[3:], "&toTs=1001": all[:6], "&fromTs=1001&toTs=1001": all[3:6],
+		"&fromTs=2000&toTs=3000": nil, "&scope=store": all,
 	} {
 		a := testkit.Call(t, "GET", s.ReplayURL()+"/export?topic=export.all"+query, "")
 		if kind := a.Header.Get("Content-Type"); a.Status != 200 || !strings.HasPrefix(kind, "application/x-ndjson") {
@@ -183,7 +196,8 @@ func TestExport(t *testing.T) {
 		}
 		array := testkit.Call(t, "GET", s.ReplayURL()+"/export?topic=export.all&ndjson=0"+strings.Replace(query, "&ndjson=1", "", 1), "")
 		var items []object
-		if err := json.Unmarshal(array.Body, &items); err != nil || items == nil || !slices.Equal(ids(items), want) || !strings.HasPrefix(array.Header.Get("Content-Type"), "application/json") {
+		if err := json.Unmarshal(array.Body, &items); err != nil || items == nil || !slices.Equal(ids(items), want) ||
+			!strings.HasPrefix(array.Header.Get("Content-Type"), "application/json") {
 			t.Errorf("%s as an array: %v %s", query, err, array.Body)
 		}
 	}
@@ -205,7 +219,8 @@ func TestExportEncodings(t *testing.T) {
 	if plain.Header.Get("Content-Encoding") != "" {
 		t.Errorf("not asked for: %v", plain.Header)
 	}
-	for accept, want := range map[string]string{"gzip": "gzip", "zstd": "zstd", "gzip, zstd": "any", "br": "", "gzip;q=0": "", "identity": "", "gzip;q=0, zstd": "zstd", "GZIP": "gzip"} {
+	for accept, want := range map[string]string{"gzip": "gzip", "zstd": "zstd", "gzip, zstd": "any", "br": "", "gzip;q=0": "", "identity": "",
+		"gzip;q=0, zstd": "zstd", "GZIP": "gzip"} {
 		a := testkit.CallWith(t, client, "GET", link, "", "Accept-Encoding: "+accept)
 		encoding := a.Header.Get("Content-Encoding")
 		if want != "any" && encoding != want || want == "any" && encoding == "" {

@@ -7,7 +7,8 @@ import (
 	"github.com/sluice-bus/sluice/test/testkit"
 )
 
-const shopSchema = `{type: object, required: [id], properties: {id: {type: integer, maximum: 12345678901234567890}, lines: {items: {required: [sku]}}}}`
+const shopSchema = `{type: object, required: [id], properties: {id: {type: integer, maximum: 12345678901234567890}, ` +
+	`lines: {items: {required: [sku]}}}}`
 
 // "schema_violation 422: the topic's schema refuses the payload; gives the JSON Pointer", on every
 // way in.
@@ -36,15 +37,21 @@ func TestSchemaViolation(t *testing.T) {
 		t.Errorf("%v", e)
 	}
 	// The refused event took no token: three are left.
-	a = s.post(t, "shop.a", `{"payload":{"id":1}}`+"\n"+`{"payload":{"id":"x"}}`+"\n"+`{"payload":{"id":12345678901234567890}}`, "Content-Type: application/x-ndjson")
+	a = s.post(t, "shop.a", `{"payload":{"id":1}}`+"\n"+`{"payload":{"id":"x"}}`+"\n"+`{"payload":{"id":12345678901234567890}}`,
+		"Content-Type: application/x-ndjson")
 	results := a.JSON(t).List("results")
-	if a.Status != 200 || len(results) != 3 || results[0].Text("durability") != "store" || results[1].Text("code") != "schema_violation" || results[1]["pointer"] != "/id" || results[2].Text("durability") != "store" {
-		t.Errorf("batch: %d %s", a.Status, a.Body)
+	if a.Status != 200 || len(results) != 3 {
+		t.Fatalf("batch: %d %s", a.Status, a.Body)
+	}
+	refused := results[1].Text("code") == "schema_violation" && results[1]["pointer"] == "/id"
+	if results[0].Text("durability") != "store" || !refused || results[2].Text("durability") != "store" {
+		t.Errorf("batch: %s", a.Body)
 	}
 	if a := testkit.Call(t, "POST", s.URL()+"/v1.0/publish/p/shop.a", `{"id":"x"}`); a.Status != 422 {
 		t.Errorf("dapr: %d %s", a.Status, a.Body)
 	}
-	if a := s.post(t, "shop.a", `{"specversion":"1.0","id":"i","source":"/s","type":"t","data":{"id":1}}`, "Content-Type: application/cloudevents+json"); a.Status != 201 {
+	if a := s.post(t, "shop.a", `{"specversion":"1.0","id":"i","source":"/s","type":"t","data":{"id":1}}`,
+		"Content-Type: application/cloudevents+json"); a.Status != 201 {
 		t.Errorf("the schema is of the data: %d %s", a.Status, a.Body)
 	}
 	if a := s.post(t, "elsewhere", `[]`); a.Status != 201 {
@@ -112,13 +119,15 @@ func TestSchemaVersion(t *testing.T) {
 	}
 	link := s.URL() + "/v1/topics/shop.a/schema"
 	a := testkit.Call(t, "GET", link, "")
-	if want := `{"topic":"shop.a","version":1,"json_schema":{"type":"object"},"compatibility":"full"}`; a.Status != 200 || strings.TrimSpace(string(a.Body)) != want {
+	if want := `{"topic":"shop.a","version":1,"json_schema":{"type":"object"},"compatibility":"full"}`; a.Status != 200 ||
+		strings.TrimSpace(string(a.Body)) != want {
 		t.Errorf("%d %s, want %s", a.Status, a.Body, want)
 	}
 	if b := testkit.Call(t, "GET", link, "", "If-None-Match: "+a.Header.Get("ETag")); b.Status != 304 || len(b.Body) > 0 {
 		t.Errorf("not modified: %d %s", b.Status, b.Body)
 	}
-	if b := testkit.Call(t, "GET", link, "", "Accept: application/schema+json"); string(b.Body) != `{"type":"object"}` || b.Header.Get("Content-Type") != "application/schema+json" {
+	if b := testkit.Call(t, "GET", link, "", "Accept: application/schema+json"); string(b.Body) != `{"type":"object"}` ||
+		b.Header.Get("Content-Type") != "application/schema+json" {
 		t.Errorf("the schema alone: %d %s %s", b.Status, b.Header.Get("Content-Type"), b.Body)
 	}
 	if b := testkit.Call(t, "GET", s.URL()+"/v1/topics/free/schema", ""); b.Status != 404 || b.JSON(t).Text("code") != "not_found" {

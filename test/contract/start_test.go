@@ -45,7 +45,8 @@ func TestReadyLine(t *testing.T) {
 		}
 		defer os.RemoveAll(dir)
 		path := filepath.Join(dir, "app.sock")
-		p := testkit.SidecarProgram.Launch(t, nil, "--data-dir", filepath.Join(dir, "data"), "--listen", "unix:"+path, "--replay-listen", "127.0.0.1:0",
+		p := testkit.SidecarProgram.Launch(t, nil, "--data-dir", filepath.Join(dir, "data"), "--listen", "unix:"+path, "--replay-listen",
+			"127.0.0.1:0",
 			"--ops-listen", "localhost:0", "--log-format", "json", "--log-level", "debug")
 		line, err := p.Stdout.ReadString('\n')
 		if err != nil {
@@ -142,7 +143,8 @@ func TestRefusals(t *testing.T) {
 		{[]string{"--log-format", "xml"}, nil, []string{"xml", "json"}},
 		{nil, []string{"SLUICE_LOG_LEVEL=loud"}, []string{"loud"}},
 		{[]string{"--store", "mongodb+srv://u:secret@h/x"}, nil, []string{"store"}},
-		{[]string{"--policies", testkit.Write(t, dir+"/p.yaml", `[{name: "*", delivery: {ack_timeout: 30}, publish: {scope: galaxy}}]`)}, nil, []string{"ack_timeout", "scope"}},
+		{[]string{"--policies", testkit.Write(t, dir+"/p.yaml", `[{name: "*", delivery: {ack_timeout: 30}, publish: {scope: galaxy}}]`)}, nil,
+			[]string{"ack_timeout", "scope"}},
 		{[]string{"--policies", testkit.Write(t, dir+"/q.yaml", `[{name: a}, {name: a}]`)}, nil, []string{"a"}},
 	} {
 		args := append([]string{"--data-dir", t.TempDir()}, c.args...)

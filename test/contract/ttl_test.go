@@ -28,7 +28,8 @@ func TestTTL(t *testing.T) {
 		s.put(t, topic, "c", "1", fmt.Sprintf("Sluice-Ttl-Ms: %d", ttl))
 		s.post(t, topic, fmt.Sprintf(`{"payload":1,"opts":{"id":"d","ttl_ms":%d}}`, ttl), "Content-Type: application/x-ndjson")
 		s.post(t, topic, "1", "ce-specversion: 1.0", "ce-id: e", "ce-source: s", "ce-type: t", fmt.Sprintf("ce-ttlms: %d", ttl))
-		if a := testkit.Call(t, "POST", s.URL()+"/v1.0/publish/p/"+topic+"?metadata.ttlInSeconds=3600&metadata.cloudevent.id=f", "1"); a.Status != 204 {
+		if a := testkit.Call(t, "POST", s.URL()+"/v1.0/publish/p/"+topic+"?metadata.ttlInSeconds=3600&metadata.cloudevent.id=f",
+			"1"); a.Status != 204 {
 			t.Fatalf("%d %s", a.Status, a.Body)
 		}
 	}

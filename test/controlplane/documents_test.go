@@ -36,7 +36,8 @@ func section7(alternative bool) string {
 // section7YAML is the same policy as section 7 spells it, for a file.
 const section7YAML = `
 - name: orders.*
-  publish:   {rate: 1000, burst: 1000, bytes_per_second: 0, scope: sidecar, on_limit: reject, max_wait: 0s}   # scope: sidecar | fleet; on_limit: reject | wait
+  publish:   {rate: 1000, burst: 1000, bytes_per_second: 0, scope: sidecar, on_limit: reject, max_wait: 0s}
+  # scope: sidecar | fleet; on_limit: reject | wait
   connection: {rate: 200, burst: 200}
   delivery:  {rate: 0, max_inflight: 100, ack_timeout: 30s, max_attempts: 25, backoff: {min: 100ms, max: 5m}}
   partitions: 8
@@ -168,7 +169,8 @@ func TestInvalidChangesNothing(t *testing.T) {
 			[]string{"delivery.ack_timeout", "delivery.max_inflight", "delivery.max_attempts", "delivery.backoff.min"}},
 		{`{"partitions":0,"paused":"no","dedupe":{"window":"1 week"},"retention":{"compact":1},"durability":{"write_concern":"most"}}`,
 			[]string{"partitions", "paused", "dedupe.window", "retention.compact", "durability.write_concern"}},
-		{`{"schema":{"json_schema":"{"},"tracing":{"sample_ratio":1.1},"connection":[]}`, []string{"schema.json_schema", "tracing.sample_ratio", "connection"}},
+		{`{"schema":{"json_schema":"{"},"tracing":{"sample_ratio":1.1},"connection":[]}`,
+			[]string{"schema.json_schema", "tracing.sample_ratio", "connection"}},
 		{`{"colour":"red","publish":{"brust":1}}`, []string{"colour", "publish.brust"}},
 		{`{"publish":{"rate":5,"burst":0}}`, []string{"publish.burst"}},
 		{`{"delivery":{"backoff":{"min":"2s","max":"1s"}}}`, []string{"delivery.backoff.min"}},

@@ -12,10 +12,12 @@ func TestConsole(t *testing.T) {
 	p := start(t)
 	a := p.call(t, "GET", "/", "")
 	csp := a.Header.Get("Content-Security-Policy")
-	if a.Status != 200 || !strings.HasPrefix(a.Header.Get("Content-Type"), "text/html") || a.Header.Get("X-Content-Type-Options") != "nosniff" {
+	if a.Status != 200 || !strings.HasPrefix(a.Header.Get("Content-Type"), "text/html") ||
+		a.Header.Get("X-Content-Type-Options") != "nosniff" {
 		t.Errorf("%d %v", a.Status, a.Header)
 	}
-	for _, says := range []string{"default-src 'none'", "script-src 'self'", "connect-src 'self'", "frame-ancestors 'none'", "base-uri 'none'"} {
+	for _, says := range []string{"default-src 'none'", "script-src 'self'", "connect-src 'self'", "frame-ancestors 'none'",
+		"base-uri 'none'"} {
 		if !strings.Contains(csp, says) {
 			t.Errorf("Content-Security-Policy %q does not say %s", csp, says)
 		}
@@ -65,8 +67,10 @@ func TestForeignPages(t *testing.T) {
 				t.Errorf("%s: %v", origin, a.Header)
 			}
 		}
-		preflight := p.call(t, "OPTIONS", "/v1/policies/t", "", o, "Access-Control-Request-Method: PUT", "Access-Control-Request-Headers: content-type")
-		if preflight.Status/100 == 2 || preflight.Header.Get("Access-Control-Allow-Origin") != "" || preflight.Header.Get("Access-Control-Allow-Methods") != "" {
+		preflight := p.call(t, "OPTIONS", "/v1/policies/t", "", o, "Access-Control-Request-Method: PUT",
+			"Access-Control-Request-Headers: content-type")
+		if preflight.Status/100 == 2 || preflight.Header.Get("Access-Control-Allow-Origin") != "" ||
+			preflight.Header.Get("Access-Control-Allow-Methods") != "" {
 			t.Errorf("preflight of %s: %d %v", origin, preflight.Status, preflight.Header)
 		}
 		refused(t, origin+" puts", p.call(t, "PUT", "/v1/policies/t", `{}`, o, "Content-Type: application/json"), 403, "forbidden")
@@ -79,11 +83,13 @@ func TestForeignPages(t *testing.T) {
 	// In some browsers a form or an image sends no Origin, and another header says which site it is
 	// from.
 	for _, site := range []string{"cross-site", "same-site"} {
-		a := p.call(t, "POST", "/v1/policies/t/rollback", `{"version":1}`, "Sec-Fetch-Site: "+site, "Content-Type: application/x-www-form-urlencoded")
+		a := p.call(t, "POST", "/v1/policies/t/rollback", `{"version":1}`, "Sec-Fetch-Site: "+site,
+			"Content-Type: application/x-www-form-urlencoded")
 		refused(t, site, a, 403, "forbidden")
 	}
 	// DNS rebinding: the page's own name leads here, so only Host tells.
-	for _, host := range []string{"evil.example", "evil.example:" + port, "127.0.0.1.evil.example", "localhost.evil.example", "10.0.0.1", "[::2]:" + port, "localhost:x"} {
+	for _, host := range []string{"evil.example", "evil.example:" + port, "127.0.0.1.evil.example", "localhost.evil.example", "10.0.0.1",
+		"[::2]:" + port, "localhost:x"} {
 		for _, path := range []string{"/", "/v1/policies", "/v1/status", "/metrics"} {
 			refused(t, host+" reads "+path, p.call(t, "GET", path, "", "Host: "+host), 403, "forbidden")
 		}
@@ -128,7 +134,8 @@ func TestKnownPages(t *testing.T) {
 	preflight := p.call(t, "OPTIONS", "/v1/policies/t", "", "Origin: https://tools.example",
 		"Access-Control-Request-Method: PUT", "Access-Control-Request-Headers: content-type,if-match")
 	if preflight.Status/100 != 2 || preflight.Header.Get("Access-Control-Allow-Origin") != "https://tools.example" ||
-		!strings.Contains(preflight.Header.Get("Access-Control-Allow-Methods"), "PUT") || !strings.Contains(preflight.Header.Get("Access-Control-Allow-Headers"), "if-match") {
+		!strings.Contains(preflight.Header.Get("Access-Control-Allow-Methods"), "PUT") ||
+		!strings.Contains(preflight.Header.Get("Access-Control-Allow-Headers"), "if-match") {
 		t.Errorf("%d %v", preflight.Status, preflight.Header)
 	}
 }

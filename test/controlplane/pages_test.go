@@ -85,8 +85,10 @@ func (w *watched) visit(t *testing.T, page string, want []attempt) {
 	ctx, cancel := context.WithTimeout(t.Context(), browsing)
 	defer cancel()
 	dir := t.TempDir()
-	cmd := exec.CommandContext(ctx, testkit.Need(t, testkit.Chromium), "--headless=new", "--disable-gpu", "--disable-dev-shm-usage", "--no-first-run",
-		"--disable-popup-blocking", "--disable-background-networking", "--user-data-dir="+dir, "--host-resolver-rules=MAP evil.example 127.0.0.1", page)
+	cmd := exec.CommandContext(ctx, testkit.Need(t, testkit.Chromium), "--headless=new", "--disable-gpu", "--disable-dev-shm-usage",
+		"--no-first-run",
+		"--disable-popup-blocking", "--disable-background-networking", "--user-data-dir="+dir, "--host-resolver-rules=MAP evil.example 127.0.0.1",
+		page)
 	if os.Getuid() == 0 {
 		cmd.Args = append(cmd.Args, "--no-sandbox")
 	}

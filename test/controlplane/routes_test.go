@@ -46,7 +46,8 @@ func TestPutGetDelete(t *testing.T) {
 		}
 		instant(t, o.Text("updated_at"))
 		b := p.call(t, "GET", "/v1/policies/t", "")
-		if b.Status != 200 || string(b.Body) != string(a.Body) || b.Header.Get("ETag") != a.Header.Get("ETag") || !strings.Contains(b.Header.Get("ETag"), `"`) {
+		if b.Status != 200 || string(b.Body) != string(a.Body) || b.Header.Get("ETag") != a.Header.Get("ETag") ||
+			!strings.Contains(b.Header.Get("ETag"), `"`) {
 			t.Errorf("PUT %s %v\nGET %d %s %v", a.Body, a.Header, b.Status, b.Body, b.Header)
 		}
 		if list := p.get(t, "/v1/policies").List("policies"); len(list) != 1 || fmt.Sprint(list[0]) != fmt.Sprint(o) {
@@ -153,8 +154,9 @@ func TestHistoryAndRollback(t *testing.T) {
 	a := p.call(t, "POST", path+"/rollback", `{"version":2}`, "Content-Type: application/json")
 	o := a.JSON(t)
 	now := p.call(t, "GET", path, "")
-	if a.Status != 200 || o.Text("publish.rate") != "2" || o.Text("publish.burst") != "7" || o["paused"] != nil ||
-		o.Number(t, "version") <= 3 || string(now.Body) != string(a.Body) || now.Header.Get("ETag") != a.Header.Get("ETag") {
+	back := o.Has(testkit.Members{"publish.rate": "2", "publish.burst": "7", "paused": ""}) && o.Number(t, "version") > 3
+	same := string(now.Body) == string(a.Body) && now.Header.Get("ETag") == a.Header.Get("ETag")
+	if a.Status != 200 || !back || !same {
 		t.Errorf("rollback: %d %s %v\nthen %s %v", a.Status, a.Body, a.Header, now.Body, now.Header)
 	}
 	versions := p.get(t, path+"/history").List("versions")
@@ -208,7 +210,8 @@ func TestNoSuchRoute(t *testing.T) {
 			t.Errorf("%s %s: Allow %q", c.method, c.path, a.Header.Get("Allow"))
 		}
 	}
-	for _, path := range []string{"/v1", "/v1/", "/v1/none", "/v1/policies/", "/v1/policies/a/", "/v1/policies/a/none", "/v2/policies", "/none"} {
+	for _, path := range []string{"/v1", "/v1/", "/v1/none", "/v1/policies/", "/v1/policies/a/", "/v1/policies/a/none", "/v2/policies",
+		"/none"} {
 		refused(t, path, p.call(t, "GET", path, ""), 404, "not_found")
 	}
 }

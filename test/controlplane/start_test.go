@@ -49,7 +49,8 @@ func TestReadyLine(t *testing.T) {
 	for _, signal := range []os.Signal{syscall.SIGTERM, os.Interrupt} {
 		dir := shortDir(t)
 		web, grpc := filepath.Join(dir, "h.sock"), filepath.Join(dir, "x.sock")
-		p := testkit.ControlPlaneProgram.Launch(t, nil, "--data-dir", filepath.Join(dir, "data"), "--http-listen", "unix:"+web, "--xds-listen", "unix:"+grpc,
+		p := testkit.ControlPlaneProgram.Launch(t, nil, "--data-dir", filepath.Join(dir, "data"), "--http-listen", "unix:"+web, "--xds-listen",
+			"unix:"+grpc,
 			"--log-format", "json", "--log-level", "debug")
 		line, err := p.Stdout.ReadString('\n')
 		if err != nil {
@@ -61,7 +62,8 @@ func TestReadyLine(t *testing.T) {
 		}
 		client := overSocket(t, web)
 		for _, host := range []string{"localhost", "anything"} {
-			if a := testkit.CallWith(t, client, "PUT", "http://"+host+"/v1/policies/t", `{"paused":true}`, "Content-Type: application/json"); a.Status/100 != 2 {
+			if a := testkit.CallWith(t, client, "PUT", "http://"+host+"/v1/policies/t", `{"paused":true}`,
+				"Content-Type: application/json"); a.Status/100 != 2 {
 				t.Errorf("over the socket as %s: %d %s", host, a.Status, a.Body)
 			}
 		}
@@ -120,7 +122,8 @@ func TestPrecedence(t *testing.T) {
 		"environment": {environment, []string{"--config", config}},
 		"flag":        {environment, []string{"--config", config, "--http-listen", at("flag")}},
 	} {
-		l := testkit.ControlPlaneProgram.Launch(t, p.env, append(p.args, "--data-dir", filepath.Join(dir, want+".d"), "--xds-listen", at("x-"+want))...)
+		l := testkit.ControlPlaneProgram.Launch(t, p.env,
+			append(p.args, "--data-dir", filepath.Join(dir, want+".d"), "--xds-listen", at("x-"+want))...)
 		line, err := l.Stdout.ReadString('\n')
 		if err != nil {
 			t.Fatal(err)
@@ -155,7 +158,8 @@ func TestRefusals(t *testing.T) {
 		{[]string{"--store", "postgres://u:secret@h/x"}, nil, []string{"store"}},
 		{[]string{"--auth-config", dir + "/no-auth.yaml"}, nil, []string{"no-auth.yaml"}},
 		{[]string{"--policies", dir + "/no-policies.yaml"}, nil, []string{"no-policies.yaml"}},
-		{[]string{"--policies", testkit.Write(t, dir+"/p.yaml", "- name: a\n  publish: {scope: galaxy}\n- name: b\n  delivery: {ack_timeout: 30}\n")}, nil,
+		{[]string{"--policies", testkit.Write(t, dir+"/p.yaml",
+			"- name: a\n  publish: {scope: galaxy}\n- name: b\n  delivery: {ack_timeout: 30}\n")}, nil,
 			[]string{"scope", "line 2", "ack_timeout", "line 4"}},
 	} {
 		args := append([]string{"--data-dir", t.TempDir()}, c.args...)
@@ -183,7 +187,8 @@ func TestRefusals(t *testing.T) {
 func TestControlPlaneAddress(t *testing.T) {
 	t.Parallel()
 	for _, address := range []string{"nonsense", "http://127.0.0.1:18000", ":18000", "127.0.0.1:", "unix:"} {
-		out, log, status := testkit.SidecarProgram.Launch(t, nil, "--data-dir", t.TempDir(), "--listen", "127.0.0.1:0", "--replay-listen", "127.0.0.1:0",
+		out, log, status := testkit.SidecarProgram.Launch(t, nil, "--data-dir", t.TempDir(), "--listen", "127.0.0.1:0", "--replay-listen",
+			"127.0.0.1:0",
 			"--ops-listen", "127.0.0.1:0", "--control-plane", address).Ended(t)
 		if status != 2 || out != "" || !strings.Contains(log, "control-plane") {
 			t.Errorf("%s: exit status %d, stdout %q, %s", address, status, out, log)
@@ -221,12 +226,14 @@ func TestOps(t *testing.T) {
 		t.Errorf("%d %v %.200s", a.Status, a.Header, a.Body)
 	}
 	o := p.get(t, "/v1/status")
-	for _, name := range []string{"version", "node_id", "store.url", "store.state", "policies", "connections", "queues", "subscriptions", "spool.events", "spool.bytes", "peers"} {
+	for _, name := range []string{"version", "node_id", "store.url", "store.state", "policies", "connections", "queues", "subscriptions",
+		"spool.events", "spool.bytes", "peers"} {
 		if o.At(name) == nil {
 			t.Errorf("status has no %s: %v", name, o)
 		}
 	}
-	if list := o.List("policies"); len(list) != 1 || list[0]["name"] != "orders.*" || list[0].Text("version") != v.Text("version") || list[0].Text("source") == "" {
+	if list := o.List("policies"); len(list) != 1 || list[0]["name"] != "orders.*" || list[0].Text("version") != v.Text("version") ||
+		list[0].Text("source") == "" {
 		t.Errorf("policies: %v", o)
 	}
 }
@@ -237,7 +244,8 @@ func TestAccess(t *testing.T) {
 	dir := t.TempDir()
 	testkit.Write(t, filepath.Join(dir, "viewer"), "look\n")
 	testkit.Write(t, filepath.Join(dir, "admin"), "change\n")
-	config := testkit.Write(t, filepath.Join(dir, "auth.yaml"), "tokens:\n- {name: eve, role: viewer, token_file: viewer}\n- {name: ann, role: admin, token_file: admin}\n")
+	config := testkit.Write(t, filepath.Join(dir, "auth.yaml"),
+		"tokens:\n- {name: eve, role: viewer, token_file: viewer}\n- {name: ann, role: admin, token_file: admin}\n")
 	p := start(t, "--auth-config", config, "--http-listen", "0.0.0.0:0")
 	const look, change, body = "Authorization: Bearer look", "Authorization: Bearer change", `{"paused":true}`
 	refused(t, "no token", p.call(t, "GET", "/v1/policies", ""), 401, "unauthorized")

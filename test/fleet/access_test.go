@@ -64,7 +64,8 @@ func startGuarded(t *testing.T, more string) *guarded {
 		g.tokens[role] = g.token(t, role)
 		auth += fmt.Sprintf("  - {name: the-%s, role: %s, sha256: %s}\n", role, role, digest(g.tokens[role]))
 	}
-	p := &plane{args: []string{"--auth-config", testkit.Write(t, g.path("auth.yaml"), auth), "--xds-listen", "0.0.0.0:0", "--http-listen", "0.0.0.0:0"}}
+	p := &plane{args: []string{"--auth-config", testkit.Write(t, g.path("auth.yaml"), auth), "--xds-listen", "0.0.0.0:0", "--http-listen",
+		"0.0.0.0:0"}}
 	p.start(t)
 	g.plane = p
 	g.xds, g.http = onLoopback(t, p.XDS()), onLoopback(t, strings.TrimPrefix(p.URL(), "http://"))
@@ -105,7 +106,8 @@ func TestRolesOfTheControlPlane(t *testing.T) {
 		_, read := api.Policies(t.Context())
 		_, put := api.PutPolicy(t.Context(), "a", json.RawMessage(fmt.Sprintf(`{"publish":{"burst":%d}}`, len(c.role))), admin.Condition{})
 		_, prune := api.ApplyPolicies(t.Context(), admin.ApplyRequest{Prune: true})
-		for what, pair := range map[string][2]wire.Code{"read": {code(t, read), c.read}, "PUT": {code(t, put), c.put}, "prune": {code(t, prune), c.prune}} {
+		for what, pair := range map[string][2]wire.Code{"read": {code(t, read), c.read}, "PUT": {code(t, put), c.put},
+			"prune": {code(t, prune), c.prune}} {
 			if pair[0] != pair[1] {
 				t.Errorf("%s as %q: %q, want %q", what, c.role, pair[0], pair[1])
 			}
@@ -169,7 +171,8 @@ func TestSidecarsNeedTheirToken(t *testing.T) {
 	// The token is changed at both ends, without any restart.
 	fresh := g.token(t, "sidecar")
 	testkit.Write(t, g.path("auth.yaml"), fmt.Sprintf("tls: {cert: server.pem, key: server.key, client_ca: ca.pem}\ntokens:\n"+
-		"  - {name: the-admin, role: admin, sha256: %s}\n  - {name: the-sidecar, role: sidecar, sha256: %s}\n", digest(g.tokens["admin"]), digest(fresh)))
+		"  - {name: the-admin, role: admin, sha256: %s}\n  - {name: the-sidecar, role: sidecar, sha256: %s}\n", digest(g.tokens["admin"]),
+		digest(fresh)))
 	eventually(t, "the old tokens end", func() bool {
 		_, err := g.as(t, "viewer").Policies(t.Context())
 		return code(t, err) == wire.Unauthorized

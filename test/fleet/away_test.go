@@ -177,7 +177,8 @@ func awaitCache(t *testing.T, m *member, names ...string) {
 // One of them has a file of policies.
 func startWithout(t *testing.T, p *plane) []*member {
 	t.Helper()
-	file := testkit.Write(t, filepath.Join(t.TempDir(), "policies.yaml"), `[{name: "*", connection: {rate: 0}}, {name: exact, publish: {burst: 9}}, {name: "paused.*", paused: true}]`)
+	file := testkit.Write(t, filepath.Join(t.TempDir(), "policies.yaml"),
+		`[{name: "*", connection: {rate: 0}}, {name: exact, publish: {burst: 9}}, {name: "paused.*", paused: true}]`)
 	var out []*member
 	for _, c := range []struct {
 		name  string

@@ -44,7 +44,8 @@ func exportWhileDisturbed(t *testing.T, seed uint64) {
 	publishing.Wait()
 
 	f.awaitWhole(t, h)
-	t.Logf("%d exports were whole and %d failed; %d events accepted, %d of them by a spool", h.count.whole, h.count.failed, len(h.accepted), h.count.spooled)
+	t.Logf("%d exports were whole and %d failed; %d events accepted, %d of them by a spool", h.count.whole, h.count.failed, len(h.accepted),
+		h.count.spooled)
 }
 
 // disturb takes the shared store away for a while, kills sidecars and starts them again: first one

@@ -152,8 +152,10 @@ func TestPagesOfAFleet(t *testing.T) {
 		{"one page", url.Values{}, whole},
 		{"small pages", url.Values{"limit": {"7"}}, whole},
 		{"by key", url.Values{"limit": {"5"}, "key": {"k3"}}, e.first(func(p place) bool { return p.Key == "k3" })},
-		{"from a time", url.Values{"limit": {"9"}, "from": {"ts"}, "ts": {fmt.Sprint(middle.TS)}}, e.first(func(p place) bool { return p.TS >= middle.TS })},
-		{"after an event", url.Values{"limit": {"9"}, "from": {"afterId"}, "afterId": {middle.ID}}, e.first(func(p place) bool { return before(p, middle) > 0 })},
+		{"from a time", url.Values{"limit": {"9"}, "from": {"ts"}, "ts": {fmt.Sprint(middle.TS)}},
+			e.first(func(p place) bool { return p.TS >= middle.TS })},
+		{"after an event", url.Values{"limit": {"9"}, "from": {"afterId"}, "afterId": {middle.ID}},
+			e.first(func(p place) bool { return before(p, middle) > 0 })},
 	} {
 		for site := range e.sites {
 			c.query.Set("topic", federationTopic)
@@ -189,7 +191,8 @@ func TestPartOfAFleet(t *testing.T) {
 	lost.kill()
 	query := url.Values{"topic": {federationTopic}, "scope": {"fleet"}, "limit": {"20"}}
 	status, p := e.get(t, 0, query)
-	if status != http.StatusBadGateway || p.Code != string(wire.PartialFleet) || len(p.Missing) != 1 || !strings.Contains(p.Missing[0], e.sockets[1]) {
+	if status != http.StatusBadGateway || p.Code != string(wire.PartialFleet) || len(p.Missing) != 1 ||
+		!strings.Contains(p.Missing[0], e.sockets[1]) {
 		t.Errorf("without %s: status %d, %+v", lost.name, status, p)
 	}
 

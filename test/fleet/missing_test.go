@@ -78,7 +78,8 @@ func TestAGoneSidecarIsMissedUntilItIsBackOrForgotten(t *testing.T) {
 	}
 	planes[0].put(t, "*", unlimited)
 	toEvents := faultproxy.New(t, db.Addr())
-	spooling := startSidecar(t, "spooling", "--control-plane", planes[0].XDS(), "--store", db.URIVia(toEvents.Addr(), events), "--store-timeout", "1s")
+	spooling := startSidecar(t, "spooling", "--control-plane", planes[0].XDS(), "--store", db.URIVia(toEvents.Addr(), events),
+		"--store-timeout", "1s")
 	alone := startSidecar(t, "alone", "--control-plane", planes[0].XDS())
 	publish := func(m *member, id string) {
 		t.Helper()

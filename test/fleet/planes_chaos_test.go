@@ -101,7 +101,8 @@ func badDayOfControlPlanes(t *testing.T, seed uint64) {
 	for _, s := range c.sidecars {
 		c.refused += refusals(s)
 	}
-	t.Logf("%d changes, %d responses refused for their revision, %d looks at what is enforced, %d replays were whole and %d not, %d of %d events were spooled",
+	t.Logf("%d changes, %d responses refused for their revision, %d looks at what is enforced, %d replays were whole and %d not, "+
+		"%d of %d events were spooled",
 		c.puts, c.refused, c.probes, c.whole, c.partial, c.spooled, len(c.accepted))
 	for _, problem := range c.problems {
 		t.Error(problem)
@@ -399,7 +400,8 @@ func (c *chaos) replayOnce(ctx context.Context, s *watched) bool {
 		}
 	}
 	if lacking > 0 {
-		c.problems = append(c.problems, fmt.Sprintf("%s calls a replay whole that lacks %d of %d events, %s among them", s.name, lacking, len(before), example))
+		c.problems = append(c.problems, fmt.Sprintf("%s calls a replay whole that lacks %d of %d events, %s among them", s.name, lacking,
+			len(before), example))
 	}
 	return true
 }

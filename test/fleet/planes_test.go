@@ -69,7 +69,8 @@ func oneOfManyWins(t *testing.T, planes []*plane) {
 			racing.Go(func() {
 				document := fmt.Sprintf(`{"publish":{"burst":%d}}`, 10*(round+1)+i)
 				o := &outcomes[i]
-				o.policy, o.err = planes[i%len(planes)].api.PutPolicy(t.Context(), "race", json.RawMessage(document), admin.Condition{Version: policy.Version})
+				o.policy, o.err = planes[i%len(planes)].api.PutPolicy(t.Context(), "race", json.RawMessage(document),
+					admin.Condition{Version: policy.Version})
 			})
 		}
 		racing.Wait()

@@ -75,7 +75,8 @@ func TestStolenPeerToken(t *testing.T) {
 	g := startGuarded(t, "")
 	g.put(t, "*", unlimited)
 	auditor := g.token(t, "auditor")
-	auth := testkit.Write(t, g.path("sidecar.yaml"), fmt.Sprintf("tokens: [{name: auditor, sha256: %s, publish: ['*'], replay: ['*']}]\n", digest(auditor)))
+	auth := testkit.Write(t, g.path("sidecar.yaml"),
+		fmt.Sprintf("tokens: [{name: auditor, sha256: %s, publish: ['*'], replay: ['*']}]\n", digest(auditor)))
 	var fleet []*member
 	for _, name := range []string{"a", "b"} {
 		m := startSidecar(t, name, "--auth-config", auth,

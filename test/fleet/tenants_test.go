@@ -66,7 +66,8 @@ func TestGroupsAreHeldByThePlane(t *testing.T) {
 	p.put(t, "*", unlimited)
 	m := startSidecar(t, "s", "--control-plane", p.XDS())
 	pull := func() int {
-		ds, err := m.api.Pull(t.Context(), admin.PullQuery{Topic: "orders", Group: "audit", Max: 1, Options: wire.SubscribeOptions{From: wire.FromEarliest}})
+		ds, err := m.api.Pull(t.Context(), admin.PullQuery{Topic: "orders", Group: "audit", Max: 1,
+			Options: wire.SubscribeOptions{From: wire.FromEarliest}})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -98,7 +99,8 @@ func TestGroupsAreHeldByThePlane(t *testing.T) {
 		}
 	}
 	_, err := p.api.PutPolicy(t.Context(), "orders", json.RawMessage(`{"groups":{"audit":{"paused":false,"rate":-1}}}`), admin.Condition{})
-	if e, ok := errors.AsType[*wire.Error](err); !ok || e.Code != wire.InvalidPolicy || len(e.Fields) != 1 || e.Fields[0].Field != "groups.audit.rate" {
+	if e, ok := errors.AsType[*wire.Error](err); !ok || e.Code != wire.InvalidPolicy || len(e.Fields) != 1 ||
+		e.Fields[0].Field != "groups.audit.rate" {
 		t.Errorf("got %+v", err)
 	}
 	p.put(t, "orders", `{"groups":{"audit":{"paused":false}}}`)

@@ -105,13 +105,15 @@ func runHello(c *call) (bson.D, error) {
 		out = append(out, bson.E{Key: "electionId", Value: id})
 	}
 	if !s.opts.Polling {
-		out = append(out, bson.E{Key: "topologyVersion", Value: bson.D{{Key: "processId", Value: s.process}, {Key: "counter", Value: m.topology}}})
+		out = append(out, bson.E{Key: "topologyVersion",
+			Value: bson.D{{Key: "processId", Value: s.process}, {Key: "counter", Value: m.topology}}})
 	}
 	wall := s.began
 	if m.last() > m.base {
 		wall = m.entry(m.last()).wall
 	}
-	return append(out, bson.E{Key: "lastWrite", Value: bson.D{{Key: "opTime", Value: bson.D{{Key: "ts", Value: m.time(m.last())}, {Key: "t", Value: m.term}}},
+	return append(out, bson.E{Key: "lastWrite", Value: bson.D{{Key: "opTime",
+		Value: bson.D{{Key: "ts", Value: m.time(m.last())}, {Key: "t", Value: m.term}}},
 		{Key: "lastWriteDate", Value: bson.NewDateTimeFromTime(wall)}}},
 		bson.E{Key: "maxBsonObjectSize", Value: int32(maxDocumentBytes)}, bson.E{Key: "maxMessageSizeBytes", Value: int32(maxMessageBytes)},
 		bson.E{Key: "maxWriteBatchSize", Value: int32(maxWriteBatch)}, bson.E{Key: "localTime", Value: bson.NewDateTimeFromTime(time.Now())},
@@ -222,9 +224,11 @@ func runListCollections(c *call) (bson.D, error) {
 	}
 	var docs []bson.Raw
 	for _, info := range view.Collections(c.db) {
-		raw, err := bson.Marshal(bson.D{{Key: "name", Value: info.Name}, {Key: "type", Value: "collection"}, {Key: "options", Value: info.Options},
+		raw, err := bson.Marshal(bson.D{{Key: "name", Value: info.Name}, {Key: "type", Value: "collection"},
+			{Key: "options", Value: info.Options},
 			{Key: "info", Value: bson.D{{Key: "readOnly", Value: false}}},
-			{Key: "idIndex", Value: bson.D{{Key: "v", Value: int32(2)}, {Key: "key", Value: bson.D{{Key: "_id", Value: int32(1)}}}, {Key: "name", Value: "_id_"}}}})
+			{Key: "idIndex", Value: bson.D{{Key: "v", Value: int32(2)}, {Key: "key", Value: bson.D{{Key: "_id", Value: int32(1)}}},
+				{Key: "name", Value: "_id_"}}}})
 		if err != nil {
 			return nil, err
 		}

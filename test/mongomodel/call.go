@@ -215,7 +215,8 @@ func (c *call) parseWriteConcern(doc bson.Raw) error {
 		case "w":
 			if name, ok := v.StringValueOK(); ok {
 				if name != "majority" {
-					return &Error{Code: 79, CodeName: "UnknownReplWriteConcern", Message: fmt.Sprintf("No write concern mode named '%s' found in replica set configuration", name)}
+					return &Error{Code: 79, CodeName: "UnknownReplWriteConcern",
+						Message: fmt.Sprintf("No write concern mode named '%s' found in replica set configuration", name)}
 				}
 				wc.majority = true
 				continue
@@ -338,7 +339,8 @@ func (c *call) run() (bson.D, error) {
 		}
 		return nil, &Error{Code: 13435, CodeName: "NotPrimaryNoSecondaryOk", Message: "not primary and secondaryOk=false"}
 	case c.inTransaction && !c.spec.transacts:
-		return nil, &Error{Code: 263, CodeName: "OperationNotSupportedInTransaction", Message: "Cannot run '" + c.name + "' in a multi-document transaction."}
+		return nil, &Error{Code: 263, CodeName: "OperationNotSupportedInTransaction",
+			Message: "Cannot run '" + c.name + "' in a multi-document transaction."}
 	}
 	c.term = m.term
 	if c.inTransaction && !c.spec.ends {

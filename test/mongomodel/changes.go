@@ -75,7 +75,8 @@ func (c *call) openChanges(spec bson.Raw, stages []bson.RawValue) (bson.D, error
 	if err != nil {
 		return nil, err
 	}
-	s := &changes{ns: c.ns(), wallTime: c.set.opts.Version != "4.4", position: c.member.committed, after: token{c.member.time(c.member.committed), wholeEntry}}
+	s := &changes{ns: c.ns(), wallTime: c.set.opts.Version != "4.4", position: c.member.committed,
+		after: token{c.member.time(c.member.committed), wholeEntry}}
 	if s.pipeline, err = query.ParsePipeline(bson.Raw(rest).Lookup("stages").Array()); err != nil {
 		return nil, err
 	}
@@ -120,7 +121,8 @@ func (s *changes) configure(spec bson.Raw, m *member) error {
 			return unknown("the change stream's %s", name)
 		}
 	}
-	at, _ := slices.BinarySearchFunc(m.log, s.after.at, func(e *entry, at bson.Timestamp) int { return token{at: e.at}.compare(token{at: at}) })
+	at, _ := slices.BinarySearchFunc(m.log, s.after.at,
+		func(e *entry, at bson.Timestamp) int { return token{at: e.at}.compare(token{at: at}) })
 	s.position = min(m.base+at, m.committed)
 	if m.base > 0 && s.after.at.Before(m.log[0].at) {
 		return historyLost()
@@ -206,7 +208,8 @@ func (s *changes) events(e *entry, at token, op store.Entry, view *store.Store) 
 	}
 	all := []bson.D{doc}
 	if s.over {
-		all = append(all, bson.D{{Key: "_id", Value: at.document()}, {Key: "operationType", Value: "invalidate"}, {Key: "clusterTime", Value: e.at}})
+		all = append(all, bson.D{{Key: "_id", Value: at.document()}, {Key: "operationType", Value: "invalidate"},
+			{Key: "clusterTime", Value: e.at}})
 	}
 	var raws []bson.Raw
 	for _, d := range all {
@@ -277,7 +280,8 @@ func (c *call) oplog() (bson.D, error) {
 	if order < 0 {
 		e = m.log[len(m.log)-1]
 	}
-	doc, err := bson.Marshal(bson.D{{Key: "ts", Value: e.at}, {Key: "t", Value: e.term}, {Key: "op", Value: "n"}, {Key: "wall", Value: bson.NewDateTimeFromTime(e.wall)}})
+	doc, err := bson.Marshal(bson.D{{Key: "ts", Value: e.at}, {Key: "t", Value: e.term}, {Key: "op", Value: "n"},
+		{Key: "wall", Value: bson.NewDateTimeFromTime(e.wall)}})
 	if err != nil {
 		return nil, err
 	}

@@ -29,17 +29,20 @@ func TestReadsAndWrites(t *testing.T) {
 		if n := len(find(t, c, bson.D{})); n != 250 {
 			t.Errorf("%d documents, want 250", n)
 		}
-		r, err := c.UpdateMany(t.Context(), bson.D{{Key: "_id", Value: bson.D{{Key: "$lt", Value: 10}}}}, bson.D{{Key: "$set", Value: bson.D{{Key: "a", Value: 1}}}})
+		r, err := c.UpdateMany(t.Context(), bson.D{{Key: "_id", Value: bson.D{{Key: "$lt", Value: 10}}}},
+			bson.D{{Key: "$set", Value: bson.D{{Key: "a", Value: 1}}}})
 		if err != nil || r.MatchedCount != 10 || r.ModifiedCount != 10 {
 			t.Errorf("update: %+v, %v", r, err)
 		}
-		up, err := c.UpdateOne(t.Context(), bson.D{{Key: "_id", Value: "new"}}, bson.D{{Key: "$inc", Value: bson.D{{Key: "n", Value: 2}}}}, options.UpdateOne().SetUpsert(true))
+		up, err := c.UpdateOne(t.Context(), bson.D{{Key: "_id", Value: "new"}}, bson.D{{Key: "$inc", Value: bson.D{{Key: "n", Value: 2}}}},
+			options.UpdateOne().SetUpsert(true))
 		if err != nil || up.UpsertedID != "new" {
 			t.Errorf("upsert: %+v, %v", up, err)
 		}
 		var d struct{ N int }
 		after := options.FindOneAndUpdate().SetReturnDocument(options.After)
-		if err := c.FindOneAndUpdate(t.Context(), bson.D{{Key: "_id", Value: "new"}}, bson.D{{Key: "$inc", Value: bson.D{{Key: "n", Value: 1}}}}, after).Decode(&d); err != nil || d.N != 3 {
+		if err := c.FindOneAndUpdate(t.Context(), bson.D{{Key: "_id", Value: "new"}}, bson.D{{Key: "$inc", Value: bson.D{{Key: "n", Value: 1}}}},
+			after).Decode(&d); err != nil || d.N != 3 {
 			t.Errorf("findAndModify: %+v, %v", d, err)
 		}
 		if r, err := c.DeleteMany(t.Context(), bson.D{{Key: "a", Value: 1}}); err != nil || r.DeletedCount != 10 {
@@ -75,7 +78,8 @@ func TestWriteConcerns(t *testing.T) {
 		if took := time.Since(begin); took < time.Minute || took > 61*time.Second {
 			t.Errorf("majority took %v", took)
 		}
-		err := db.RunCommand(t.Context(), bson.D{{Key: "insert", Value: "events"}, {Key: "documents", Value: bson.A{bson.D{{Key: "_id", Value: "late"}}}},
+		err := db.RunCommand(t.Context(), bson.D{{Key: "insert", Value: "events"},
+			{Key: "documents", Value: bson.A{bson.D{{Key: "_id", Value: "late"}}}},
 			{Key: "writeConcern", Value: bson.D{{Key: "w", Value: 3}, {Key: "wtimeout", Value: 1000}}}}).Err()
 		if codeOf(err) != 64 {
 			t.Errorf("wtimeout: %v", err)
@@ -129,7 +133,8 @@ func TestADuplicateIsToldOnceAMajorityHasIt(t *testing.T) {
 func TestExpiredDocumentsGo(t *testing.T) {
 	simulate(t, mongomodel.Options{}, func(t *testing.T, _ *mongomodel.Set, db *mongo.Database) {
 		c := db.Collection("events")
-		_, err := c.Indexes().CreateOne(t.Context(), mongo.IndexModel{Keys: bson.D{{Key: "at", Value: 1}}, Options: options.Index().SetExpireAfterSeconds(30)})
+		_, err := c.Indexes().CreateOne(t.Context(),
+			mongo.IndexModel{Keys: bson.D{{Key: "at", Value: 1}}, Options: options.Index().SetExpireAfterSeconds(30)})
 		if err != nil {
 			t.Fatal(err)
 		}

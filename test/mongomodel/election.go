@@ -38,7 +38,9 @@ func (s *Set) primaryOf(m *member) *member {
 	}
 	var p *member
 	for _, o := range s.members {
-		if o.primary && !o.down && (o == m || s.reach(m.name, o.name)) && o.term >= m.term && (p == nil || o.term > p.term) {
+		reached := o == m || s.reach(m.name, o.name)
+		newest := o.term >= m.term && (p == nil || o.term > p.term)
+		if o.primary && !o.down && reached && newest {
 			p = o
 		}
 	}

@@ -58,36 +58,38 @@ func TestARetriedWriteIsExecutedOnce(t *testing.T) {
 }
 
 func TestALateWriteIsExecutedAfterItsSenderGaveUp(t *testing.T) {
-	simulate(t, mongomodel.Options{Fault: once("delete", mongomodel.Fault{Late: time.Hour, Silent: true})}, func(t *testing.T, s *mongomodel.Set, db *mongo.Database) {
-		c := db.Collection("events")
-		insert(t, c, "a")
-		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
-		defer cancel()
-		if _, err := c.DeleteMany(ctx, bson.D{}); !errors.Is(err, context.DeadlineExceeded) {
-			t.Fatalf("the delete: %v", err)
-		}
-		if n := len(find(t, c, bson.D{})); n != 1 {
-			t.Errorf("%d documents before the delete came", n)
-		}
-		time.Sleep(time.Hour)
-		if n := len(find(t, c, bson.D{})); n != 0 {
-			t.Errorf("%d documents after the delete came", n)
-		}
-	})
+	simulate(t, mongomodel.Options{Fault: once("delete", mongomodel.Fault{Late: time.Hour, Silent: true})},
+		func(t *testing.T, s *mongomodel.Set, db *mongo.Database) {
+			c := db.Collection("events")
+			insert(t, c, "a")
+			ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+			defer cancel()
+			if _, err := c.DeleteMany(ctx, bson.D{}); !errors.Is(err, context.DeadlineExceeded) {
+				t.Fatalf("the delete: %v", err)
+			}
+			if n := len(find(t, c, bson.D{})); n != 1 {
+				t.Errorf("%d documents before the delete came", n)
+			}
+			time.Sleep(time.Hour)
+			if n := len(find(t, c, bson.D{})); n != 0 {
+				t.Errorf("%d documents after the delete came", n)
+			}
+		})
 }
 
 func TestHalfAnInsert(t *testing.T) {
-	simulate(t, mongomodel.Options{Fault: once("insert", mongomodel.Fault{Halt: 2})}, func(t *testing.T, s *mongomodel.Set, db *mongo.Database) {
-		c := db.Collection("events")
-		err := db.RunCommand(t.Context(), bson.D{{Key: "insert", Value: "events"}, {Key: "documents", Value: bson.A{
-			bson.D{{Key: "_id", Value: 1}}, bson.D{{Key: "_id", Value: 2}}, bson.D{{Key: "_id", Value: 3}}}}}).Err()
-		if !mongo.IsNetworkError(err) {
-			t.Fatalf("half an insert: %v", err)
-		}
-		if n := len(find(t, c, bson.D{})); n != 2 {
-			t.Errorf("%d documents are there, want 2", n)
-		}
-	})
+	simulate(t, mongomodel.Options{Fault: once("insert", mongomodel.Fault{Halt: 2})},
+		func(t *testing.T, s *mongomodel.Set, db *mongo.Database) {
+			c := db.Collection("events")
+			err := db.RunCommand(t.Context(), bson.D{{Key: "insert", Value: "events"}, {Key: "documents", Value: bson.A{
+				bson.D{{Key: "_id", Value: 1}}, bson.D{{Key: "_id", Value: 2}}, bson.D{{Key: "_id", Value: 3}}}}}).Err()
+			if !mongo.IsNetworkError(err) {
+				t.Fatalf("half an insert: %v", err)
+			}
+			if n := len(find(t, c, bson.D{})); n != 2 {
+				t.Errorf("%d documents are there, want 2", n)
+			}
+		})
 }
 
 func transact(t *testing.T, c *mongo.Client, f func(ctx context.Context, s *mongo.Session)) {

@@ -32,7 +32,8 @@ func (s *Set) record(c *call, outcome string) {
 	if c.spec != nil && c.spec.monitoring {
 		return
 	}
-	r := traced{At: time.Now(), From: c.conn.from, Member: c.member.index, Primary: c.member.primary, Command: c.name, On: c.db, Outcome: outcome}
+	r := traced{At: time.Now(), From: c.conn.from, Member: c.member.index, Primary: c.member.primary, Command: c.name, On: c.db,
+		Outcome: outcome}
 	if c.collection != "" {
 		r.On = c.ns()
 	}

@@ -98,7 +98,8 @@ func (c *call) begin() error {
 	}
 	if t := m.transactions[c.session]; t != nil && t.number == c.number {
 		return &Error{Code: 50911, CodeName: "Location50911",
-			Message: fmt.Sprintf("Cannot start a transaction at given transaction number %d a transaction with the same number is in progress or has ended", c.number)}
+			Message: fmt.Sprintf("Cannot start a transaction at given transaction number %d a transaction with the same number is in "+
+				"progress or has ended", c.number)}
 	}
 	level := c.level
 	c.level = "local"
@@ -138,7 +139,8 @@ func (c *call) begin() error {
 
 func writeConflict() *Error {
 	return &Error{Code: 112, CodeName: "WriteConflict",
-		Message: "WriteConflict error: this operation conflicted with another operation. Please retry your operation or multi-document transaction."}
+		Message: "WriteConflict error: this operation conflicted with another operation. Please retry your operation or " +
+			"multi-document transaction."}
 }
 
 func runCommit(c *call) (bson.D, error) {

@@ -25,7 +25,8 @@ type record struct {
 func (c *call) checkNumber() error {
 	if r := c.member.sessions[c.session]; r != nil && r.number > c.number {
 		return &Error{Code: 225, CodeName: "TransactionTooOld",
-			Message: fmt.Sprintf("Retryable write with txnNumber %d is prohibited on this session because a newer one with txnNumber %d has already started", c.number, r.number)}
+			Message: fmt.Sprintf("Retryable write with txnNumber %d is prohibited on this session because a newer one with txnNumber %d "+
+				"has already started", c.number, r.number)}
 	}
 	if t := c.member.transactions[c.session]; t != nil && t.number < c.number {
 		c.set.abort(c.member, t)
@@ -144,7 +145,8 @@ func (c *call) statements(do func(i int, doc bson.Raw) (bson.D, error)) (n, modi
 		ordered = v
 	}
 	if len(c.documents) == 0 || len(c.documents) > maxWriteBatch {
-		return 0, 0, nil, nil, &Error{Code: 16, CodeName: "InvalidLength", Message: fmt.Sprintf("Write batch sizes must be between 1 and %d. Got %d operations.", maxWriteBatch, len(c.documents))}
+		return 0, 0, nil, nil, &Error{Code: 16, CodeName: "InvalidLength",
+			Message: fmt.Sprintf("Write batch sizes must be between 1 and %d. Got %d operations.", maxWriteBatch, len(c.documents))}
 	}
 	done := c.done()
 	var failed []bson.D
@@ -157,7 +159,8 @@ func (c *call) statements(do func(i int, doc bson.Raw) (bson.D, error)) (n, modi
 			result, err = do(i, doc)
 		}
 		if e := (*Error)(nil); errors.As(err, &e) && !endsCommand(e.Code) {
-			failed = append(failed, append(bson.D{{Key: "index", Value: int32(i)}, {Key: "code", Value: e.Code}, {Key: "errmsg", Value: e.Message}}, e.Info...))
+			failed = append(failed, append(bson.D{{Key: "index", Value: int32(i)}, {Key: "code", Value: e.Code}, {Key: "errmsg", Value: e.Message}},
+				e.Info...))
 			err = nil
 			if ordered || c.txn != nil {
 				break

@@ -29,7 +29,8 @@ type metricsService struct {
 	receiver *Receiver
 }
 
-func (s metricsService) Export(_ context.Context, q *metricspb.ExportMetricsServiceRequest) (*metricspb.ExportMetricsServiceResponse, error) {
+func (s metricsService) Export(_ context.Context, q *metricspb.ExportMetricsServiceRequest) (*metricspb.ExportMetricsServiceResponse,
+	error) {
 	r := s.receiver
 	return &metricspb.ExportMetricsServiceResponse{}, keep(r, &r.points, pointsOf(q.GetResourceMetrics()), latest)
 }

@@ -71,11 +71,12 @@ func subscribeOne(t *testing.T, p *testkit.Sidecar, topic, group string) *consum
 	t.Cleanup(func() { conn.Close() })
 	c := &consumer{conn: conn, deliveries: make(chan wire.Delivery, 10)}
 	attempts := 3
-	_, err = conn.Subscribe(t.Context(), topic, group, &wire.SubscribeOptions{From: wire.FromEarliest, MaxAttempts: &attempts}, func(ds []wire.Delivery) {
-		for _, d := range ds {
-			c.deliveries <- d
-		}
-	})
+	_, err = conn.Subscribe(t.Context(), topic, group, &wire.SubscribeOptions{From: wire.FromEarliest, MaxAttempts: &attempts},
+		func(ds []wire.Delivery) {
+			for _, d := range ds {
+				c.deliveries <- d
+			}
+		})
 	if err != nil {
 		t.Fatal(err)
 	}

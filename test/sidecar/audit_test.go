@@ -26,7 +26,8 @@ tokens:
 	testkit.Write(t, filepath.Join(dir, "shop"), "shop-0123456789abcdef\n")
 	testkit.Write(t, filepath.Join(dir, "guest"), "guest-0123456789abcdef\n")
 	file := filepath.Join(dir, "audit.log")
-	s := testkit.StartSidecar(t, filepath.Join(dir, "data"), "--auth-config", auth, "--audit-topics", "orders.*,payments", "--audit-file", file)
+	s := testkit.StartSidecar(t, filepath.Join(dir, "data"), "--auth-config", auth, "--audit-topics", "orders.*,payments", "--audit-file",
+		file)
 
 	ask := func(token, method, url, body string) {
 		t.Helper()
@@ -49,14 +50,16 @@ tokens:
 	ask("guest", "GET", s.ReplayURL()+"/replay?topic=payments", "")
 	ask("shop", "GET", s.ReplayURL()+"/export?topic=orders.created", "")
 
-	c, _, err := websocket.Dial(t.Context(), s.URL()+"/ws", &websocket.DialOptions{HTTPHeader: http.Header{"Authorization": {"Bearer shop-0123456789abcdef"}}})
+	c, _, err := websocket.Dial(t.Context(), s.URL()+"/ws",
+		&websocket.DialOptions{HTTPHeader: http.Header{"Authorization": {"Bearer shop-0123456789abcdef"}}})
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer func() { _ = c.CloseNow() }()
 	for _, frame := range []string{
 		`{"op":"SUBSCRIBE","topic":"payments","group":"g"}`,
-		`{"op":"PUBLISH","events":[{"topic":"orders.paid","payload":1,"opts":{"id":"a"}},{"topic":"orders.paid","payload":2},{"topic":"payments","payload":3}]}`,
+		`{"op":"PUBLISH","events":[{"topic":"orders.paid","payload":1,"opts":{"id":"a"}},{"topic":"orders.paid","payload":2},` +
+			`{"topic":"payments","payload":3}]}`,
 	} {
 		if err := c.Write(t.Context(), websocket.MessageText, []byte(frame)); err != nil {
 			t.Fatal(err)

@@ -200,7 +200,8 @@ func TestCaptureSettings(t *testing.T) {
 		{[]string{"--store", "mongodb://127.0.0.1/events", "--capture", "a.b=x", "--capture", "c.d=x"}, []string{"capture", "c.d", "topic x"}},
 		{[]string{"--capture-reread", "x"}, []string{"capture-reread", "--capture"}},
 	} {
-		status, _, stderr := runToEnd(t, append([]string{"--data-dir", filepath.Join(t.TempDir(), "data"), "--listen", "127.0.0.1:0", "--replay-listen", "127.0.0.1:0", "--ops-listen", "127.0.0.1:0"}, c.args...)...)
+		status, _, stderr := runToEnd(t, append([]string{"--data-dir", filepath.Join(t.TempDir(), "data"), "--listen", "127.0.0.1:0",
+			"--replay-listen", "127.0.0.1:0", "--ops-listen", "127.0.0.1:0"}, c.args...)...)
 		for _, says := range c.says {
 			if status != 2 || !strings.Contains(stderr, says) || strings.Contains(stderr, "s3cr3t") {
 				t.Errorf("%q: status %d, and it should say %s: %s", c.args, status, says, stderr)

@@ -95,7 +95,8 @@ func killUnderLoad(t *testing.T, seed uint64) {
 	for _, f := range s.ledger.faults {
 		t.Error(f)
 	}
-	t.Logf("%d events answered OK, %d stored, %d of them delivered more than once", len(s.ledger.receipts), len(events), s.ledger.redelivered())
+	t.Logf("%d events answered OK, %d stored, %d of them delivered more than once", len(s.ledger.receipts), len(events),
+		s.ledger.redelivered())
 	if len(s.ledger.receipts) < kills {
 		t.Errorf("only %d events were accepted: the test has not tested anything", len(s.ledger.receipts))
 	}

@@ -40,7 +40,8 @@ func TestFullDisk(t *testing.T) {
 			published++
 			continue
 		}
-		if status != http.StatusServiceUnavailable || !strings.Contains(body, `"code":"overloaded"`) || !strings.Contains(body, `"reason":"disk"`) || !strings.Contains(body, `"retry_after_ms":`) {
+		if status != http.StatusServiceUnavailable || !strings.Contains(body, `"code":"overloaded"`) ||
+			!strings.Contains(body, `"reason":"disk"`) || !strings.Contains(body, `"retry_after_ms":`) {
 			t.Fatalf("after %d events: %d %s", published, status, body)
 		}
 		if untold = unsaid(t, p.OpsURL()); len(untold) == 0 {
@@ -58,7 +59,8 @@ func TestFullDisk(t *testing.T) {
 	if status, body := publishHere(); status != http.StatusServiceUnavailable || !strings.Contains(body, `"reason":"disk"`) {
 		t.Errorf("with no byte left: %d %s", status, body)
 	}
-	if status, body := exchange(t, "GET", p.ReplayURL()+"/replay?topic=t&limit=1", ""); status != http.StatusOK || !strings.Contains(body, `"count":1`) {
+	if status, body := exchange(t, "GET", p.ReplayURL()+"/replay?topic=t&limit=1", ""); status != http.StatusOK ||
+		!strings.Contains(body, `"count":1`) {
 		t.Errorf("a replay with no byte left: %d %.100s", status, body)
 	}
 	stopSoon(t, p)
@@ -113,7 +115,8 @@ func unsaid(t *testing.T, ops string) (untold []string) {
 	if status != http.StatusServiceUnavailable || !strings.Contains(ready, `"reason":"disk"`) {
 		untold = append(untold, fmt.Sprintf("readyz: %d %s", status, ready))
 	}
-	if _, body := exchange(t, "GET", ops+"/v1/status", ""); !strings.Contains(body, `"state": "disk_full"`) || !strings.Contains(body, `"short": true`) {
+	if _, body := exchange(t, "GET", ops+"/v1/status", ""); !strings.Contains(body, `"state": "disk_full"`) ||
+		!strings.Contains(body, `"short": true`) {
 		untold = append(untold, "status: "+body)
 	}
 	if _, body := exchange(t, "GET", ops+"/metrics", ""); !strings.Contains(body, "sluice_disk_short 1") {
@@ -128,7 +131,8 @@ func waitsForRoom(t *testing.T, data, socket string) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
 	defer cancel()
-	cmd := exec.CommandContext(ctx, testkit.SidecarProgram.Binary(t), "--data-dir", data, "--listen", "127.0.0.1:0", "--replay-listen", "127.0.0.1:0", "--ops-listen", "unix:"+socket)
+	cmd := exec.CommandContext(ctx, testkit.SidecarProgram.Binary(t), "--data-dir", data, "--listen", "127.0.0.1:0", "--replay-listen",
+		"127.0.0.1:0", "--ops-listen", "unix:"+socket)
 	var stdout bytes.Buffer
 	cmd.Stdout = &stdout
 	stderr, err := cmd.StderrPipe()
@@ -141,7 +145,8 @@ func waitsForRoom(t *testing.T, data, socket string) {
 	for lines := bufio.NewScanner(stderr); lines.Scan(); {
 		if strings.Contains(lines.Text(), "no room is left on the disk") {
 			for path, want := range map[string]int{"/healthz": 200, "/readyz": 503, "/v1/status": 503, "/metrics": 503} {
-				if status, body := askSocket(t, socket, path); status != want || want == 503 && (!strings.Contains(body, "room") || !strings.Contains(body, `"code":"store_unavailable"`)) {
+				if status, body := askSocket(t, socket, path); status != want || want == 503 &&
+					(!strings.Contains(body, "room") || !strings.Contains(body, `"code":"store_unavailable"`)) {
 					t.Errorf("%s while the start waits for room: %d %s; want %d", path, status, body, want)
 				}
 			}
@@ -216,7 +221,8 @@ func consumeOne(t *testing.T, p *testkit.Sidecar) {
 	if err := json.Unmarshal([]byte(body), &pulled); err != nil || status != http.StatusOK || len(pulled.Events) != 1 {
 		t.Fatalf("pull: %d %.200s", status, body)
 	}
-	if status, body := exchange(t, "POST", group+"/ack", fmt.Sprintf(`{"leases":[%q]}`, pulled.Events[0].Ctx.Lease)); status != http.StatusOK || !strings.Contains(body, `"ok":true`) {
+	if status, body := exchange(t, "POST", group+"/ack",
+		fmt.Sprintf(`{"leases":[%q]}`, pulled.Events[0].Ctx.Lease)); status != http.StatusOK || !strings.Contains(body, `"ok":true`) {
 		t.Errorf("ack: %d %s", status, body)
 	}
 }

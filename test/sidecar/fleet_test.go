@@ -270,7 +270,8 @@ func TestSameIDThroughTwoSidecars(t *testing.T) {
 		}
 		var refused *wire.Error
 		switch {
-		case n%2 == 0 && (second.err != nil || !second.receipt.Duplicate || second.receipt.Seq != first.receipt.Seq || second.receipt.Partition != first.receipt.Partition):
+		case n%2 == 0 && (second.err != nil || !second.receipt.Duplicate || second.receipt.Seq != first.receipt.Seq ||
+			second.receipt.Partition != first.receipt.Partition):
 			t.Errorf("id-%d with the same content: %+v; want one event and one duplicate", n, two)
 		case n%2 == 1 && !(errors.As(second.err, &refused) && refused.Code == wire.Conflict):
 			t.Errorf("id-%d with other content: %+v; want one event and one conflict", n, two)

@@ -324,7 +324,8 @@ func TestMigrateRefuses(t *testing.T) {
 		{"a broken URL", []string{"--store", "mongodb://app:" + secret + "@/db"}, 2, []string{"store"}},
 		{"no policies", []string{"--store", "mongodb://" + closed + "/db", "--policies", "none.yaml"}, 2, []string{"none.yaml"}},
 		{"unreachable", []string{"--store", "mongodb://app:" + secret + "@" + closed + "/db?authSource=admin"}, 1, []string{"connect", closed}},
-		{"unreachable, in detail", []string{"--dry-run", "--log-level", "debug", "--store", "mongodb://app:" + secret + "@" + closed + "/db"}, 1, []string{"connect", closed}},
+		{"unreachable, in detail", []string{"--dry-run", "--log-level", "debug", "--store", "mongodb://app:" + secret + "@" + closed + "/db"}, 1,
+			[]string{"connect", closed}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()

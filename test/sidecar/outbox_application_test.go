@@ -281,6 +281,16 @@ func awaitSettled(t *testing.T, coll *mongo.Collection) {
 	})
 }
 
+func (f found) done() bool {
+	placed := f.Seq != nil && *f.Seq >= 1 && f.Partition != nil
+	return f.Status == "done" && placed && f.DoneAt != nil && f.Error == ""
+}
+
+func (f found) failed(reason string) bool {
+	once := f.Attempts == 1 && f.FailedAt != nil && f.Seq == nil
+	return f.Status == "error" && strings.HasPrefix(f.Error, reason) && once
+}
+
 // checkMarks compares the marks in the outbox with the expected ones.
 func checkMarks(t *testing.T, docs map[string]found, all []*written) {
 	t.Helper()
@@ -289,9 +299,9 @@ func checkMarks(t *testing.T, docs map[string]found, all []*written) {
 		switch {
 		case !ok:
 			t.Errorf("document %v is gone", w.id)
-		case w.reason == "" && (f.Status != "done" || f.Seq == nil || *f.Seq < 1 || f.Partition == nil || f.DoneAt == nil || f.Error != ""):
+		case w.reason == "" && !f.done():
 			t.Errorf("document %v is %+v; want it done, with seq, partition and done_at", w.id, f)
-		case w.reason != "" && (f.Status != "error" || !strings.HasPrefix(f.Error, w.reason) || f.Attempts != 1 || f.FailedAt == nil || f.Seq != nil):
+		case w.reason != "" && !f.failed(w.reason):
 			t.Errorf("document %v is %+v; want an error %q, attempts 1 and failed_at", w.id, f, w.reason)
 		}
 	}

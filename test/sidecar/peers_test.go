@@ -108,7 +108,8 @@ func TestPeersRotateTheirToken(t *testing.T) {
 	testkit.Write(t, p.files[0], "somebody-elses-token\n")
 	p.taken(t, 0, 4)
 	_, err := p.fleet(t.Context(), 0)
-	if e, ok := errors.AsType[*wire.Error](err); !ok || e.Code != wire.PartialFleet || len(e.Missing) != 1 || !strings.Contains(e.Missing[0], "unix:") {
+	if e, ok := errors.AsType[*wire.Error](err); !ok || e.Code != wire.PartialFleet || len(e.Missing) != 1 ||
+		!strings.Contains(e.Missing[0], "unix:") {
 		t.Errorf("with another token: %v", err)
 	}
 	peers, err := p.asked[0].Peers(t.Context())
@@ -121,7 +122,8 @@ func TestPeersRotateTheirToken(t *testing.T) {
 func TestPeersBesideAuthConfig(t *testing.T) {
 	dir := t.TempDir()
 	testkit.Write(t, filepath.Join(dir, "audit"), "audit-audit-audit-audit\n")
-	auth := testkit.Write(t, filepath.Join(dir, "auth.yaml"), "tokens:\n - {name: audit, token_file: audit, publish: ['*'], replay: [orders], ops: true}\n")
+	auth := testkit.Write(t, filepath.Join(dir, "auth.yaml"),
+		"tokens:\n - {name: audit, token_file: audit, publish: ['*'], replay: [orders], ops: true}\n")
 	const token = "token-of-the-peers"
 	p := startPair(t, token, "--auth-config", auth)
 	p.wantBoth(t, "with tokens of two kinds")

@@ -125,7 +125,8 @@ func TestRedriveKilledHalfWay(t *testing.T) {
 }
 
 // pullAll pulls for the group from the topic's first event on.
-var pullAll = admin.PullQuery{Topic: topic, Group: groupName, Max: 1000, Wait: time.Second, Options: wire.SubscribeOptions{From: wire.FromEarliest}}
+var pullAll = admin.PullQuery{Topic: topic, Group: groupName, Max: 1000, Wait: time.Second,
+	Options: wire.SubscribeOptions{From: wire.FromEarliest}}
 
 // makeDead publishes events e0000, e0001 and so on, and makes all of them dead letters of the
 // group.
@@ -206,7 +207,8 @@ func TestRedriveWhileTheGroupWorks(t *testing.T) {
 	go func() {
 		count := 0
 		for ; ctx.Err() == nil; pause.For(t.Context(), 5*time.Millisecond) {
-			if _, err := client.Publish(t.Context(), &sluice.Event{Topic: topic, ID: fmt.Sprint("new-", count), Key: fmt.Sprint("k", count%keys), Payload: []byte("1")}); err != nil {
+			if _, err := client.Publish(t.Context(), &sluice.Event{Topic: topic, ID: fmt.Sprint("new-", count), Key: fmt.Sprint("k", count%keys),
+				Payload: []byte("1")}); err != nil {
 				t.Error(err)
 				break
 			}
@@ -252,7 +254,8 @@ func TestRedriveWhileTheGroupWorks(t *testing.T) {
 	}
 	mu.Lock()
 	defer mu.Unlock()
-	t.Logf("%d dead letters redriven within %v, and acked within %v; %d new events meanwhile, at most %d in flight", n, took, acked, published, inFlight)
+	t.Logf("%d dead letters redriven within %v, and acked within %v; %d new events meanwhile, at most %d in flight", n, took, acked, published,
+		inFlight)
 	if least := time.Duration(n-rate) * time.Second / rate; took < least {
 		t.Errorf("the redrive took %v; at %d a second it takes %v", took, rate, least)
 	}

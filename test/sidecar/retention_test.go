@@ -165,11 +165,12 @@ func readOne(t *testing.T, p *testkit.Sidecar, topic, group string) {
 	defer c.Close()
 	one := 1
 	got := make(chan wire.Delivery, 10)
-	sub, err := c.Subscribe(t.Context(), topic, group, &wire.SubscribeOptions{From: wire.FromEarliest, MaxInflight: &one}, func(ds []wire.Delivery) {
-		for _, d := range ds {
-			got <- d
-		}
-	})
+	sub, err := c.Subscribe(t.Context(), topic, group, &wire.SubscribeOptions{From: wire.FromEarliest, MaxInflight: &one},
+		func(ds []wire.Delivery) {
+			for _, d := range ds {
+				got <- d
+			}
+		})
 	if err != nil {
 		t.Fatal(err)
 	}

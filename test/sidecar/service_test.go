@@ -92,7 +92,8 @@ func run(ctx context.Context, args []string) (err error) {
 	if err := flags.Parse(args); err != nil {
 		return err
 	}
-	begin := map[string]func(*service, context.Context) error{"orders": (*service).sell, "payments": (*service).charge, "readmodel": (*service).read}[*name]
+	begin := map[string]func(*service, context.Context) error{"orders": (*service).sell, "payments": (*service).charge,
+		"readmodel": (*service).read}[*name]
 	if begin == nil {
 		return fmt.Errorf("no service is called %q", *name)
 	}
@@ -169,7 +170,8 @@ func (s *service) sellOnce(ctx context.Context) error {
 
 func (s *service) sellTo(ctx context.Context, orders []order) error {
 	for _, o := range orders {
-		payload, err := bson.MarshalExtJSON(bson.D{{Key: "customer", Value: o.Customer}, {Key: "number", Value: o.Number}, {Key: "amount", Value: o.Amount}}, false, false)
+		payload, err := bson.MarshalExtJSON(bson.D{{Key: "customer", Value: o.Customer}, {Key: "number", Value: o.Number},
+			{Key: "amount", Value: o.Amount}}, false, false)
 		if err != nil {
 			return err
 		}
@@ -226,13 +228,14 @@ func (s *service) read(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	err = s.subscribe(ctx, ordersTopic, readingGroup, exactlyonce.OnceClaimed(ofOrders, func(ctx context.Context, m *sluice.Message, c *exactlyonce.Claim) error {
-		o, err := s.next(ctx, m)
-		if err != nil {
-			return err
-		}
-		return mongostore.SetFenced(ctx, s.rows, m.Event.ID, c, bson.D{{Key: "customer", Value: o.Customer}, {Key: "amount", Value: o.Amount}})
-	}))
+	err = s.subscribe(ctx, ordersTopic, readingGroup,
+		exactlyonce.OnceClaimed(ofOrders, func(ctx context.Context, m *sluice.Message, c *exactlyonce.Claim) error {
+			o, err := s.next(ctx, m)
+			if err != nil {
+				return err
+			}
+			return mongostore.SetFenced(ctx, s.rows, m.Event.ID, c, bson.D{{Key: "customer", Value: o.Customer}, {Key: "amount", Value: o.Amount}})
+		}))
 	if err != nil {
 		return err
 	}
@@ -241,7 +244,8 @@ func (s *service) read(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		_, err = s.rows.UpdateByID(ctx, m.Event.CausedBy[0], bson.D{{Key: "$set", Value: bson.D{{Key: "paid", Value: o.Amount}}}}, options.UpdateOne().SetUpsert(true))
+		_, err = s.rows.UpdateByID(ctx, m.Event.CausedBy[0], bson.D{{Key: "$set", Value: bson.D{{Key: "paid", Value: o.Amount}}}},
+			options.UpdateOne().SetUpsert(true))
 		return err
 	}))
 }
@@ -262,7 +266,8 @@ func (s *service) next(ctx context.Context, m *sluice.Message) (o order, err err
 			return o, err
 		}
 	}
-	_, err = s.progress.UpdateOne(ctx, id, bson.D{{Key: "$max", Value: bson.D{{Key: "last", Value: o.Number}}}}, options.UpdateOne().SetUpsert(true))
+	_, err = s.progress.UpdateOne(ctx, id, bson.D{{Key: "$max", Value: bson.D{{Key: "last", Value: o.Number}}}},
+		options.UpdateOne().SetUpsert(true))
 	return o, err
 }
 

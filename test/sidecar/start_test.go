@@ -37,8 +37,10 @@ func TestRefusesToStart(t *testing.T) {
 		{"beyond loopback", []string{"--listen", "0.0.0.0:0"}, 2, []string{"listen", "--auth-config", "--insecure"}},
 		{"replay beyond loopback", []string{"--replay-listen", ":0"}, 2, []string{"replay-listen"}},
 		{"no MongoDB host", []string{"--store", "mongodb:///x"}, 2, []string{"store"}},
-		{"payloads that no document holds", []string{"--store", "mongodb://127.0.0.1:1/x", "--max-payload-bytes", "16777216"}, 2, []string{"max-payload-bytes", "at most"}},
-		{"headers that no document holds", []string{"--store", "mongodb://127.0.0.1:1/x", "--max-header-bytes", "9000000"}, 2, []string{"max-header-bytes", "no room"}},
+		{"payloads that no document holds", []string{"--store", "mongodb://127.0.0.1:1/x", "--max-payload-bytes", "16777216"}, 2,
+			[]string{"max-payload-bytes", "at most"}},
+		{"headers that no document holds", []string{"--store", "mongodb://127.0.0.1:1/x", "--max-header-bytes", "9000000"}, 2,
+			[]string{"max-header-bytes", "no room"}},
 		{"lease", []string{"--lease", "10ms"}, 2, []string{"lease", "1s"}},
 		{"outbox", []string{"--outbox", "mongodb://127.0.0.1/shop"}, 2, []string{"outbox", "#"}},
 		{"a name that headers change", []string{"--node-id", "edge "}, 2, []string{"node-id", `"edge "`}},
@@ -46,7 +48,8 @@ func TestRefusesToStart(t *testing.T) {
 		{"unknown store", []string{"--store", "redis:"}, 2, []string{"redis:", "embedded:"}},
 		{"control plane", []string{"--control-plane", "127.0.0.1:1", "--control-plane-ca", "none.pem"}, 2, []string{"control-plane", "none.pem"}},
 		{"no control plane", []string{"--control-plane-token-file", "x"}, 2, []string{"control-plane", "is not set"}},
-		{"peers", []string{"--peers", "127.0.0.1:1,nowhere,127.0.0.1:0", "--peers", "unix:x"}, 2, []string{"peers", `"nowhere"`, `"127.0.0.1:0"`, `"unix:x"`}},
+		{"peers", []string{"--peers", "127.0.0.1:1,nowhere,127.0.0.1:0", "--peers", "unix:x"}, 2,
+			[]string{"peers", `"nowhere"`, `"127.0.0.1:0"`, `"unix:x"`}},
 		{"peers' token", []string{"--peers", "127.0.0.1:1", "--peer-token-file", "none.token"}, 2, []string{"peer-token-file", "none.token"}},
 		{"too many tokens of peers", []string{"--peer-token-file", threeTokens}, 2, []string{"peer-token-file", "3 tokens"}},
 		{"peers' certificate", []string{"--peers", "127.0.0.1:1", "--peer-cert", "x.pem"}, 2, []string{"peer-cert", "key"}},
@@ -54,9 +57,12 @@ func TestRefusesToStart(t *testing.T) {
 		{"no peers", []string{"--peer-ca", "x.pem"}, 2, []string{"peers", "missing"}},
 		{"peers beyond loopback without a token", []string{"--peers", "127.0.0.1:1", "--replay-listen", "0.0.0.0:0", "--auth-config", nobody}, 2,
 			[]string{"replay-listen", "--peer-token-file", "--insecure"}},
-		{"in clear beyond loopback", []string{"--listen", "0.0.0.0:0", "--auth-config", nobody}, 2, []string{"listen", "0.0.0.0:0", "section tls", "--insecure"}},
-		{"ops in clear beyond loopback", []string{"--ops-listen", ":0", "--auth-config", nobody}, 2, []string{"ops-listen", "section tls", "--insecure"}},
-		{"a control plane in clear", []string{"--control-plane", "cp.example:18000"}, 2, []string{"control-plane", "cp.example:18000", "--control-plane-ca", "--insecure"}},
+		{"in clear beyond loopback", []string{"--listen", "0.0.0.0:0", "--auth-config", nobody}, 2,
+			[]string{"listen", "0.0.0.0:0", "section tls", "--insecure"}},
+		{"ops in clear beyond loopback", []string{"--ops-listen", ":0", "--auth-config", nobody}, 2,
+			[]string{"ops-listen", "section tls", "--insecure"}},
+		{"a control plane in clear", []string{"--control-plane", "cp.example:18000"}, 2,
+			[]string{"control-plane", "cp.example:18000", "--control-plane-ca", "--insecure"}},
 		{"peers in clear", []string{"--peers", "127.0.0.1:1,10.0.0.7:8083"}, 2, []string{"peers", "10.0.0.7:8083", "--peer-ca", "--insecure"}},
 		{"a token of peers is not enough", []string{"--peers", "127.0.0.1:1", "--replay-listen", "0.0.0.0:0", "--peer-token-file", peerToken}, 2,
 			[]string{"replay-listen", "--auth-config"}},
@@ -93,7 +99,8 @@ func TestRefusesToStart(t *testing.T) {
 func TestSecondSidecarIsToldWhoHasTheFolder(t *testing.T) {
 	dir := t.TempDir()
 	testkit.StartSidecar(t, dir, "--node-id", "the-first")
-	status, _, stderr := runToEnd(t, "--data-dir", dir, "--listen", "127.0.0.1:0", "--replay-listen", "127.0.0.1:0", "--ops-listen", "127.0.0.1:0")
+	status, _, stderr := runToEnd(t, "--data-dir", dir, "--listen", "127.0.0.1:0", "--replay-listen", "127.0.0.1:0", "--ops-listen",
+		"127.0.0.1:0")
 	if status != 1 || !strings.Contains(stderr, "the-first") {
 		t.Errorf("exit status %d, stderr %q", status, stderr)
 	}

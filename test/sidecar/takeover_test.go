@@ -90,7 +90,8 @@ type rivals struct {
 func takeOver(t *testing.T, way string, n int, took *times) {
 	db := mongotest.Shared(t)
 	dir := t.TempDir()
-	f := &rivals{fleet: &fleet{store: db.URI(db.NewDatabase(t)), file: testkit.Write(t, filepath.Join(dir, "policies.yaml"), policies+"  partitions: 1\n")}}
+	f := &rivals{fleet: &fleet{store: db.URI(db.NewDatabase(t)),
+		file: testkit.Write(t, filepath.Join(dir, "policies.yaml"), policies+"  partitions: 1\n")}}
 	for i := range 3 {
 		f.dirs = append(f.dirs, filepath.Join(dir, fmt.Sprint(i)))
 		f.lives = append(f.lives, nil)
@@ -139,7 +140,8 @@ func takeOver(t *testing.T, way string, n int, took *times) {
 // begin begins a life of a sidecar, with its member.
 func (f *rivals) begin(t *testing.T, i int) {
 	t.Helper()
-	f.lives[i] = testkit.StartSidecar(t, f.dirs[i], "--store", f.store, "--policies", f.file, "--node-id", fmt.Sprintf("s%d", i), "--lease", leaseFlag.String())
+	f.lives[i] = testkit.StartSidecar(t, f.dirs[i], "--store", f.store, "--policies", f.file, "--node-id", fmt.Sprintf("s%d", i), "--lease",
+		leaseFlag.String())
 	if i == 2 {
 		return
 	}

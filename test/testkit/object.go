@@ -46,6 +46,19 @@ func (o Object) Text(path string) string {
 	return fmt.Sprint(v)
 }
 
+// Members are the values of members as they print, by their paths; "" is that of one that is missing.
+type Members map[string]string
+
+// Has tells whether all members have these values.
+func (o Object) Has(want Members) bool {
+	for path, text := range want {
+		if o.Text(path) != text {
+			return false
+		}
+	}
+	return true
+}
+
 // Number is a member that must be a whole number.
 func (o Object) Number(t testing.TB, path string) int64 {
 	t.Helper()

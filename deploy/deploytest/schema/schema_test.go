@@ -30,7 +30,8 @@ func deploy(t *testing.T) string {
 		if err := os.CopyFS(filepath.Join(dir, part), os.DirFS(filepath.Join("../..", part))); err != nil {
 			t.Fatal(err)
 		}
-		if out, err := exec.Command("bash", "../../secrets.sh", filepath.Join(dir, part, "secrets"), "sidecar-a", "sidecar-b", "orders:sluice.orders-*:*.orders-sidecar.sluice.svc").CombinedOutput(); err != nil {
+		if out, err := exec.Command("bash", "../../secrets.sh", filepath.Join(dir, part, "secrets"), "sidecar-a", "sidecar-b",
+			"orders:sluice.orders-*:*.orders-sidecar.sluice.svc").CombinedOutput(); err != nil {
 			t.Fatalf("secrets.sh: %v\n%s", err, out)
 		}
 	}
@@ -94,7 +95,8 @@ func TestKubernetes(t *testing.T) {
 func checkSidecar(t *testing.T, set *appsv1.StatefulSet) {
 	t.Helper()
 	c := set.Spec.Template.Spec.InitContainers[0]
-	if c.RestartPolicy == nil || *c.RestartPolicy != corev1.ContainerRestartPolicyAlways || c.Image != "registry.example.com/sluice-sidecar:1.0.0" {
+	if c.RestartPolicy == nil || *c.RestartPolicy != corev1.ContainerRestartPolicyAlways ||
+		c.Image != "registry.example.com/sluice-sidecar:1.0.0" {
 		t.Errorf("the sidecar is %s with restartPolicy %v", c.Image, c.RestartPolicy)
 	}
 	for _, from := range c.EnvFrom {

@@ -85,20 +85,22 @@ var followed = []fact{
 		t.is(t.told(s, 2), `{"operationType":"update","documentKey":{"_id":7},"updatedFields":{"a":2},"removedFields":["b"]},
 			{"operationType":"delete","documentKey":{"_id":7}}`)
 	}},
-	{name: "updateLookup gives the document as it is now, or null", source: streams + "#lookup-full-document-for-update-operations", check: func(t *trial) {
-		t.insert(`{"_id":1,"a":1},{"_id":2}`)
-		s := t.watch(`{"$match":{"operationType":"update"}}`, options.ChangeStream().SetFullDocument(options.UpdateLookup))
-		for _, u := range []string{`{"$set":{"a":2}}`, `{"$set":{"a":3}}`} {
-			_, err := t.coll.UpdateMany(t.Context(), t.doc(`{}`), t.doc(u))
+	{name: "updateLookup gives the document as it is now, or null", source: streams + "#lookup-full-document-for-update-operations",
+		check: func(t *trial) {
+			t.insert(`{"_id":1,"a":1},{"_id":2}`)
+			s := t.watch(`{"$match":{"operationType":"update"}}`, options.ChangeStream().SetFullDocument(options.UpdateLookup))
+			for _, u := range []string{`{"$set":{"a":2}}`, `{"$set":{"a":3}}`} {
+				_, err := t.coll.UpdateMany(t.Context(), t.doc(`{}`), t.doc(u))
+				t.ok(err)
+			}
+			_, err := t.coll.DeleteOne(t.Context(), t.doc(`{"_id":2}`))
 			t.ok(err)
-		}
-		_, err := t.coll.DeleteOne(t.Context(), t.doc(`{"_id":2}`))
-		t.ok(err)
-		t.is(t.told(s, 4), `{"operationType":"update","fullDocument":{"_id":1,"a":3},"documentKey":{"_id":1},"updatedFields":{"a":2},"removedFields":[]},
+			t.is(t.told(s, 4), `
+			{"operationType":"update","fullDocument":{"_id":1,"a":3},"documentKey":{"_id":1},"updatedFields":{"a":2},"removedFields":[]},
 			{"operationType":"update","fullDocument":null,"documentKey":{"_id":2},"updatedFields":{"a":2},"removedFields":[]},
 			{"operationType":"update","fullDocument":{"_id":1,"a":3},"documentKey":{"_id":1},"updatedFields":{"a":3},"removedFields":[]},
 			{"operationType":"update","fullDocument":null,"documentKey":{"_id":2},"updatedFields":{"a":3},"removedFields":[]}`)
-	}},
+		}},
 	{name: "a change stream tells of a transaction's writes once it commits", source: streams + "#transactions", check: func(t *trial) {
 		t.insert(`{"_id":1}`)
 		s := t.watch(``)
@@ -128,16 +130,17 @@ var followed = []fact{
 		t.is(t.told(t.watch(``, options.ChangeStream().SetResumeAfter(token)), 4), changesOfSeven)
 		t.is(t.told(t.watch(``, options.ChangeStream().SetStartAfter(token)), 4), changesOfSeven)
 	}},
-	{name: "a change stream that has told nothing has a token of where it is", source: streams + "#resume-a-change-stream", check: func(t *trial) {
-		t.insert(`{"_id":1}`)
-		s := t.watch(``)
-		if s.TryNext(t.Context()) {
-			t.Errorf("there is %s", s.Current)
-		}
-		token := s.ResumeToken()
-		t.change(t.Context(), 7)
-		t.is(t.told(t.watch(``, options.ChangeStream().SetResumeAfter(token)), 4), changesOfSeven)
-	}},
+	{name: "a change stream that has told nothing has a token of where it is", source: streams + "#resume-a-change-stream",
+		check: func(t *trial) {
+			t.insert(`{"_id":1}`)
+			s := t.watch(``)
+			if s.TryNext(t.Context()) {
+				t.Errorf("there is %s", s.Current)
+			}
+			token := s.ResumeToken()
+			t.change(t.Context(), 7)
+			t.is(t.told(t.watch(``, options.ChangeStream().SetResumeAfter(token)), 4), changesOfSeven)
+		}},
 	{name: "dropping the collection ends a change stream", source: manual + "reference/change-events/invalidate/", check: func(t *trial) {
 		t.insert(`{"_id":1}`)
 		s := t.watch(``)

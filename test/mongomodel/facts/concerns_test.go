@@ -42,39 +42,44 @@ var concerns = []fact{
 		t.refused(err, 100, "")
 		t.is(t.stored(), `{"_id":1}`)
 	}},
-	{name: "w beyond the members is a write concern's error, not a write's", source: manual + "reference/write-concern/", check: func(t *trial) {
-		_, err := t.with(&writeconcern.WriteConcern{W: 40}, nil).InsertOne(t.Context(), t.doc(`{"_id":1}`))
-		var w mongo.WriteException
-		if !errors.As(err, &w) || w.WriteConcernError == nil || w.WriteConcernError.Code != 100 || len(w.WriteErrors) != 0 {
-			t.Errorf("%v", err)
-		}
-	}},
-	{name: "wtimeout is code 64 and the document is stored", source: manual + "reference/write-concern/", needs: faults, check: func(t *trial) {
-		t.lag(time.Minute)
-		begin := time.Now()
-		err := t.db.RunCommand(t.Context(), t.doc(`{"insert":"c","documents":[{"_id":1}],"writeConcern":{"w":"majority","wtimeout":1000}}`)).Err()
-		t.refused(err, 64, "timed out")
-		if took := time.Since(begin); took != time.Second {
-			t.Errorf("after %v", took)
-		}
-		t.is(t.stored(), `{"_id":1}`)
-	}},
+	{name: "w beyond the members is a write concern's error, not a write's", source: manual + "reference/write-concern/",
+		check: func(t *trial) {
+			_, err := t.with(&writeconcern.WriteConcern{W: 40}, nil).InsertOne(t.Context(), t.doc(`{"_id":1}`))
+			var w mongo.WriteException
+			if !errors.As(err, &w) || w.WriteConcernError == nil || w.WriteConcernError.Code != 100 || len(w.WriteErrors) != 0 {
+				t.Errorf("%v", err)
+			}
+		}},
+	{name: "wtimeout is code 64 and the document is stored", source: manual + "reference/write-concern/", needs: faults,
+		check: func(t *trial) {
+			t.lag(time.Minute)
+			begin := time.Now()
+			const insert = `{"insert":"c","documents":[{"_id":1}],"writeConcern":{"w":"majority","wtimeout":1000}}`
+			err := t.db.RunCommand(t.Context(), t.doc(insert)).Err()
+			t.refused(err, 64, "timed out")
+			if took := time.Since(begin); took != time.Second {
+				t.Errorf("after %v", took)
+			}
+			t.is(t.stored(), `{"_id":1}`)
+		}},
 	{name: "write errors and a write concern's error come in one reply", source: manual + "reference/command/insert/", check: func(t *trial) {
 		t.insert(`{"_id":2}`)
 		_, err := t.with(&writeconcern.WriteConcern{W: 40}, nil).InsertMany(t.Context(), t.docs(`{"_id":1},{"_id":2},{"_id":3}`))
 		var b mongo.BulkWriteException
-		if !errors.As(err, &b) || len(b.WriteErrors) != 1 || b.WriteErrors[0].Code != 11000 || b.WriteErrors[0].Index != 1 ||
-			b.WriteConcernError == nil || b.WriteConcernError.Code != 100 {
+		if !errors.As(err, &b) || len(b.WriteErrors) != 1 || b.WriteConcernError == nil {
+			t.Errorf("%v", err)
+		} else if b.WriteErrors[0].Code != 11000 || b.WriteErrors[0].Index != 1 || b.WriteConcernError.Code != 100 {
 			t.Errorf("%v", err)
 		}
 		t.is(t.stored(), `{"_id":1},{"_id":2}`)
 	}},
-	{name: "findAndModify has a write concern's error beside its document", source: manual + "reference/command/findAndModify/", check: func(t *trial) {
-		t.insert(`{"_id":1,"n":1}`)
-		err := t.with(&writeconcern.WriteConcern{W: 40}, nil).FindOneAndUpdate(t.Context(), bson.D{}, t.doc(`{"$inc":{"n":1}}`)).Err()
-		t.refused(err, 100, "")
-		t.is(t.stored(), `{"_id":1,"n":2}`)
-	}},
+	{name: "findAndModify has a write concern's error beside its document", source: manual + "reference/command/findAndModify/",
+		check: func(t *trial) {
+			t.insert(`{"_id":1,"n":1}`)
+			err := t.with(&writeconcern.WriteConcern{W: 40}, nil).FindOneAndUpdate(t.Context(), bson.D{}, t.doc(`{"$inc":{"n":1}}`)).Err()
+			t.refused(err, 100, "")
+			t.is(t.stored(), `{"_id":1,"n":2}`)
+		}},
 	{name: "w: 1 waits for nobody", source: manual + "reference/write-concern/", needs: faults, check: func(t *trial) {
 		t.lag(time.Minute)
 		begin := time.Now()
@@ -93,14 +98,15 @@ var concerns = []fact{
 			t.Errorf("it took %v", took)
 		}
 	}},
-	{name: "a write that says nothing waits for a majority since 5.0", source: manual + "reference/write-concern/", needs: faults, check: func(t *trial) {
-		t.lag(time.Minute)
-		begin := time.Now()
-		t.insert(`{"_id":1}`)
-		if waited := time.Since(begin) >= time.Minute; waited != (t.version != "4.4") {
-			t.Errorf("in %s it took %v", t.version, time.Since(begin))
-		}
-	}},
+	{name: "a write that says nothing waits for a majority since 5.0", source: manual + "reference/write-concern/", needs: faults,
+		check: func(t *trial) {
+			t.lag(time.Minute)
+			begin := time.Now()
+			t.insert(`{"_id":1}`)
+			if waited := time.Since(begin) >= time.Minute; waited != (t.version != "4.4") {
+				t.Errorf("in %s it took %v", t.version, time.Since(begin))
+			}
+		}},
 	{name: "w: 3 waits for the slowest", source: manual + "reference/write-concern/", needs: faults, check: func(t *trial) {
 		t.model.Lag(1, 3*time.Second)
 		t.model.Lag(2, time.Minute)
@@ -111,16 +117,17 @@ var concerns = []fact{
 			t.Errorf("it took %v", took)
 		}
 	}},
-	{name: "an update that changes nothing waits for its concern too", source: manual + "reference/write-concern/", needs: faults, check: func(t *trial) {
-		t.lag(time.Minute)
-		t.insertW1(`{"_id":1,"a":1}`)
-		begin := time.Now()
-		_, err := t.with(writeconcern.Majority(), nil).UpdateOne(t.Context(), t.doc(`{"_id":1}`), t.doc(`{"$set":{"a":1}}`))
-		t.ok(err)
-		if took := time.Since(begin); took < 50*time.Second {
-			t.Errorf("it took %v", took)
-		}
-	}},
+	{name: "an update that changes nothing waits for its concern too", source: manual + "reference/write-concern/", needs: faults,
+		check: func(t *trial) {
+			t.lag(time.Minute)
+			t.insertW1(`{"_id":1,"a":1}`)
+			begin := time.Now()
+			_, err := t.with(writeconcern.Majority(), nil).UpdateOne(t.Context(), t.doc(`{"_id":1}`), t.doc(`{"$set":{"a":1}}`))
+			t.ok(err)
+			if took := time.Since(begin); took < 50*time.Second {
+				t.Errorf("it took %v", took)
+			}
+		}},
 	{name: "a majority read does not see what no majority has", source: measured, needs: faults, check: func(t *trial) {
 		t.lag(time.Minute)
 		t.insertW1(`{"_id":1}`)
@@ -158,25 +165,27 @@ var concerns = []fact{
 			t.Errorf("it took %v", took)
 		}
 	}},
-	{name: "a secondary does not see yet what it does not have", source: manual + "core/read-preference/", needs: faults, check: func(t *trial) {
-		t.lag(time.Minute)
-		t.insertW1(`{"_id":1}`)
-		c := t.db.Collection("c", options.Collection().SetReadPreference(readpref.Secondary()).SetReadConcern(readconcern.Local()))
-		t.is(t.all(c, `{}`), ``)
-		time.Sleep(2 * time.Minute)
-		t.is(t.all(c, `{}`), `{"_id":1}`)
-	}},
-	{name: "a causal read at a secondary waits for what its session wrote", source: manual + "core/causal-consistency-read-write-concerns/", needs: faults, check: func(t *trial) {
-		t.lag(time.Minute)
-		_, ctx := t.session()
-		_, err := t.with(writeconcern.W1(), nil).InsertOne(ctx, t.doc(`{"_id":1}`))
-		t.ok(err)
-		c := t.db.Collection("c", options.Collection().SetReadPreference(readpref.Secondary()).SetReadConcern(readconcern.Local()))
-		n, err := c.CountDocuments(ctx, bson.D{})
-		if err != nil || n != 1 {
-			t.Errorf("%d documents, %v", n, err)
-		}
-	}},
+	{name: "a secondary does not see yet what it does not have", source: manual + "core/read-preference/", needs: faults,
+		check: func(t *trial) {
+			t.lag(time.Minute)
+			t.insertW1(`{"_id":1}`)
+			c := t.db.Collection("c", options.Collection().SetReadPreference(readpref.Secondary()).SetReadConcern(readconcern.Local()))
+			t.is(t.all(c, `{}`), ``)
+			time.Sleep(2 * time.Minute)
+			t.is(t.all(c, `{}`), `{"_id":1}`)
+		}},
+	{name: "a causal read at a secondary waits for what its session wrote", source: manual + "core/causal-consistency-read-write-concerns/",
+		needs: faults, check: func(t *trial) {
+			t.lag(time.Minute)
+			_, ctx := t.session()
+			_, err := t.with(writeconcern.W1(), nil).InsertOne(ctx, t.doc(`{"_id":1}`))
+			t.ok(err)
+			c := t.db.Collection("c", options.Collection().SetReadPreference(readpref.Secondary()).SetReadConcern(readconcern.Local()))
+			n, err := c.CountDocuments(ctx, bson.D{})
+			if err != nil || n != 1 {
+				t.Errorf("%d documents, %v", n, err)
+			}
+		}},
 	{name: "replies have the time of their operation", source: manual + "reference/method/db.runCommand/", check: func(t *trial) {
 		s, ctx := t.session()
 		_, err := t.coll.InsertOne(ctx, t.doc(`{"_id":1}`))
@@ -224,7 +233,8 @@ func (t *trial) loses(command string, f mongomodel.Fault) {
 // stepDown has the primary step down, and fails if it does not.
 func (t *trial) stepDown() {
 	t.Helper()
-	err := t.db.Client().Database("admin").RunCommand(t.Context(), bson.D{{Key: "replSetStepDown", Value: 5}, {Key: "force", Value: true}}).Err()
+	err := t.db.Client().Database("admin").RunCommand(t.Context(),
+		bson.D{{Key: "replSetStepDown", Value: 5}, {Key: "force", Value: true}}).Err()
 	if err != nil && !mongo.IsNetworkError(err) { // servers before 4.2 break the connection
 		t.Fatal(err)
 	}
@@ -253,7 +263,8 @@ var failover = []fact{
 		t.lag(time.Minute)
 		failed := make(chan error, 1)
 		go func() {
-			c := t.client("other", options.Client().SetRetryWrites(false)).Database(t.db.Name()).Collection("c", options.Collection().SetWriteConcern(writeconcern.Majority()))
+			c := t.client("other", options.Client().SetRetryWrites(false)).Database(t.db.Name()).Collection("c",
+				options.Collection().SetWriteConcern(writeconcern.Majority()))
 			_, err := c.InsertOne(t.Context(), bson.D{{Key: "_id", Value: 1}})
 			failed <- err
 		}()
@@ -274,18 +285,21 @@ var failover = []fact{
 		}
 		t.is(t.stored(), `{"_id":1,"n":1}`)
 	}},
-	{name: "an insert whose answer was lost is no duplicate of itself", source: manual + "core/retryable-writes/", needs: faults, check: func(t *trial) {
-		t.loses("insert", mongomodel.Fault{LoseAnswer: true})
-		t.insert(`{"_id":1},{"_id":2}`)
-		t.is(t.stored(), `{"_id":1},{"_id":2}`)
-	}},
-	{name: "findAndModify whose answer was lost gives the same document again", source: manual + "core/retryable-writes/", needs: faults, check: func(t *trial) {
-		t.insert(`{"_id":1,"n":0}`)
-		t.loses("findAndModify", mongomodel.Fault{LoseAnswer: true})
-		got, err := t.coll.FindOneAndUpdate(t.Context(), t.doc(`{"_id":1}`), t.doc(`{"$inc":{"n":1}}`), options.FindOneAndUpdate().SetReturnDocument(options.After)).Raw()
-		t.ok(err)
-		t.is(show(got), `{"_id":1,"n":1}`)
-	}},
+	{name: "an insert whose answer was lost is no duplicate of itself", source: manual + "core/retryable-writes/", needs: faults,
+		check: func(t *trial) {
+			t.loses("insert", mongomodel.Fault{LoseAnswer: true})
+			t.insert(`{"_id":1},{"_id":2}`)
+			t.is(t.stored(), `{"_id":1},{"_id":2}`)
+		}},
+	{name: "findAndModify whose answer was lost gives the same document again", source: manual + "core/retryable-writes/", needs: faults,
+		check: func(t *trial) {
+			t.insert(`{"_id":1,"n":0}`)
+			t.loses("findAndModify", mongomodel.Fault{LoseAnswer: true})
+			got, err := t.coll.FindOneAndUpdate(t.Context(), t.doc(`{"_id":1}`), t.doc(`{"$inc":{"n":1}}`),
+				options.FindOneAndUpdate().SetReturnDocument(options.After)).Raw()
+			t.ok(err)
+			t.is(show(got), `{"_id":1,"n":1}`)
+		}},
 	{name: "an update of many is not retried", source: manual + "core/retryable-writes/", needs: faults, check: func(t *trial) {
 		t.insert(`{"_id":1,"n":0}`)
 		t.loses("update", mongomodel.Fault{LoseAnswer: true})
@@ -294,20 +308,21 @@ var failover = []fact{
 		}
 		t.is(t.stored(), `{"_id":1,"n":1}`)
 	}},
-	{name: "a write retried at the next primary is executed once", source: manual + "core/retryable-writes/", needs: faults, check: func(t *trial) {
-		t.insert(`{"_id":1,"n":0}`)
-		var done atomic.Bool
-		t.fault.Store(func(r mongomodel.Request) mongomodel.Fault {
-			if r.Command != "update" || !done.CompareAndSwap(false, true) {
-				return mongomodel.Fault{}
-			}
-			time.AfterFunc(time.Millisecond, func() { t.model.Kill(0) })
-			return mongomodel.Fault{LoseAnswer: true}
-		})
-		_, err := t.coll.UpdateOne(t.Context(), t.doc(`{"_id":1}`), t.doc(`{"$inc":{"n":1}}`))
-		t.ok(err)
-		t.is(t.stored(), `{"_id":1,"n":1}`)
-	}},
+	{name: "a write retried at the next primary is executed once", source: manual + "core/retryable-writes/", needs: faults,
+		check: func(t *trial) {
+			t.insert(`{"_id":1,"n":0}`)
+			var done atomic.Bool
+			t.fault.Store(func(r mongomodel.Request) mongomodel.Fault {
+				if r.Command != "update" || !done.CompareAndSwap(false, true) {
+					return mongomodel.Fault{}
+				}
+				time.AfterFunc(time.Millisecond, func() { t.model.Kill(0) })
+				return mongomodel.Fault{LoseAnswer: true}
+			})
+			_, err := t.coll.UpdateOne(t.Context(), t.doc(`{"_id":1}`), t.doc(`{"$inc":{"n":1}}`))
+			t.ok(err)
+			t.is(t.stored(), `{"_id":1,"n":1}`)
+		}},
 	{name: "what a majority has survives its primary", source: manual + "core/replica-set-elections/", needs: faults, check: func(t *trial) {
 		_, err := t.with(writeconcern.Majority(), nil).InsertOne(t.Context(), t.doc(`{"_id":1}`))
 		t.ok(err)
@@ -315,18 +330,20 @@ var failover = []fact{
 		t.insert(`{"_id":2}`)
 		t.is(t.stored(), `{"_id":1},{"_id":2}`)
 	}},
-	{name: "what no majority has is rolled back with its primary", source: manual + "core/replica-set-rollbacks/", needs: faults, check: func(t *trial) {
-		t.insert(`{"_id":1}`)
-		t.model.Isolate(0)
-		own := t.client("own", options.Client().SetHosts([]string{"m0:27017"}).SetDirect(true).SetRetryWrites(false))
-		_, err := own.Database(t.db.Name()).Collection("c", options.Collection().SetWriteConcern(writeconcern.W1())).InsertOne(t.Context(), t.doc(`{"_id":"lost"}`))
-		t.ok(err)
-		time.Sleep(time.Minute)
-		t.insert(`{"_id":2}`)
-		t.model.JoinAll()
-		time.Sleep(time.Minute)
-		t.is(t.stored(), `{"_id":1},{"_id":2}`)
-	}},
+	{name: "what no majority has is rolled back with its primary", source: manual + "core/replica-set-rollbacks/", needs: faults,
+		check: func(t *trial) {
+			t.insert(`{"_id":1}`)
+			t.model.Isolate(0)
+			own := t.client("own", options.Client().SetHosts([]string{"m0:27017"}).SetDirect(true).SetRetryWrites(false))
+			_, err := own.Database(t.db.Name()).Collection("c", options.Collection().SetWriteConcern(writeconcern.W1())).InsertOne(t.Context(),
+				t.doc(`{"_id":"lost"}`))
+			t.ok(err)
+			time.Sleep(time.Minute)
+			t.insert(`{"_id":2}`)
+			t.model.JoinAll()
+			time.Sleep(time.Minute)
+			t.is(t.stored(), `{"_id":1},{"_id":2}`)
+		}},
 	{name: "a cursor does not know another member's", source: manual + "reference/command/getMore/", needs: faults, check: func(t *trial) {
 		t.many(10)
 		cur, err := t.coll.Find(t.Context(), bson.D{}, options.Find().SetBatchSize(2))
@@ -340,25 +357,26 @@ var failover = []fact{
 			t.Errorf("%d documents, %v", n, cur.Err())
 		}
 	}},
-	{name: "a tailable cursor stays open through a stepdown, on what is now a secondary", source: measured, needs: stepdowns, check: func(t *trial) {
-		t.capped(1<<20, 0)
-		t.insert(`{"_id":1}`)
-		cur := t.tail()
-		if !cur.Next(t.Context()) {
-			t.Fatal(cur.Err())
-		}
-		t.stepDown()
-		t.insert(`{"_id":2}`)
-		if !cur.Next(t.Context()) {
-			t.Fatal(cur.Err())
-		}
-		t.is(show(cur.Current), `{"_id":2}`)
-	}},
+	{name: "a tailable cursor stays open through a stepdown, on what is now a secondary", source: measured, needs: stepdowns,
+		check: func(t *trial) {
+			t.capped(1<<20, 0)
+			t.insert(`{"_id":1}`)
+			cur := t.tail()
+			if !cur.Next(t.Context()) {
+				t.Fatal(cur.Err())
+			}
+			t.stepDown()
+			t.insert(`{"_id":2}`)
+			if !cur.Next(t.Context()) {
+				t.Fatal(cur.Err())
+			}
+			t.is(show(cur.Current), `{"_id":2}`)
+		}},
 }
 
-func slicesHave(all []int, any ...int) bool {
+func slicesHave(all []int, some ...int) bool {
 	for _, x := range all {
-		for _, y := range any {
+		for _, y := range some {
 			if x == y {
 				return true
 			}

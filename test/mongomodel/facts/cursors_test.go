@@ -68,7 +68,8 @@ var cursors = []fact{
 	}},
 	{name: "skip and limit", source: manual + "reference/command/find/", check: func(t *trial) {
 		t.many(10)
-		t.is(t.all(t.coll, `{}`, options.Find().SetSort(t.doc(`{"_id":1}`)).SetSkip(3).SetLimit(2).SetProjection(t.doc(`{"_id":1}`))), `{"_id":3},{"_id":4}`)
+		t.is(t.all(t.coll, `{}`, options.Find().SetSort(t.doc(`{"_id":1}`)).SetSkip(3).SetLimit(2).SetProjection(t.doc(`{"_id":1}`))),
+			`{"_id":3},{"_id":4}`)
 	}},
 	{name: "a cursor that was closed is not found", source: manual + "reference/command/killCursors/", check: func(t *trial) {
 		t.many(10)
@@ -82,14 +83,15 @@ var cursors = []fact{
 	{name: "a find on no collection finds nothing", source: manual + "reference/command/find/", check: func(t *trial) {
 		t.is(t.all(t.db.Collection("nope"), `{}`), ``)
 	}},
-	{name: "counts of documents and of the collection", source: manual + "reference/method/db.collection.countDocuments/", check: func(t *trial) {
-		t.many(25)
-		some, err := t.coll.CountDocuments(t.Context(), t.doc(`{"a":3}`), options.Count().SetLimit(2))
-		t.ok(err)
-		if all, err := t.coll.EstimatedDocumentCount(t.Context()); err != nil || some != 2 || all != 25 {
-			t.Errorf("%d and %d, %v", some, all, err)
-		}
-	}},
+	{name: "counts of documents and of the collection", source: manual + "reference/method/db.collection.countDocuments/",
+		check: func(t *trial) {
+			t.many(25)
+			some, err := t.coll.CountDocuments(t.Context(), t.doc(`{"a":3}`), options.Count().SetLimit(2))
+			t.ok(err)
+			if all, err := t.coll.EstimatedDocumentCount(t.Context()); err != nil || some != 2 || all != 25 {
+				t.Errorf("%d and %d, %v", some, all, err)
+			}
+		}},
 	{name: "collections and databases are listed by name", source: manual + "reference/command/listCollections/", check: func(t *trial) {
 		t.insert(`{"_id":1}`)
 		names, err := t.db.ListCollectionNames(t.Context(), bson.D{})
@@ -103,29 +105,30 @@ var cursors = []fact{
 		t.ok(t.db.Collection("nope").Drop(t.Context()))
 		t.ok(t.db.Drop(t.Context()))
 	}},
-	{name: "a collection that is renamed takes its documents and indexes with it, and the place of another one", source: manual + "reference/command/renameCollection/", check: func(t *trial) {
-		t.insert(`{"_id":1}`)
-		other := t.db.Collection("other")
-		_, err := other.Indexes().CreateOne(t.Context(), mongo.IndexModel{Keys: t.doc(`{"a":1}`), Options: options.Index().SetUnique(true)})
-		t.ok(err)
-		_, err = other.InsertOne(t.Context(), t.doc(`{"_id":2,"a":5}`))
-		t.ok(err)
-		rename := func(dropTarget bool) error {
-			return t.db.Client().Database("admin").RunCommand(t.Context(), bson.D{{Key: "renameCollection", Value: t.db.Name() + ".other"},
-				{Key: "to", Value: t.db.Name() + ".c"}, {Key: "dropTarget", Value: dropTarget}}).Err()
-		}
-		t.refused(rename(false), 48, "")
-		t.is(t.stored(), `{"_id":1}`)
-		t.ok(rename(true))
-		t.is(t.stored(), `{"_id":2,"a":5}`)
-		t.refused(rename(true), 26, "")
-		_, err = t.coll.InsertOne(t.Context(), t.doc(`{"_id":3,"a":5}`))
-		t.refused(err, 11000, "")
-		names, err := t.db.ListCollectionNames(t.Context(), bson.D{})
-		if err != nil || len(names) != 1 {
-			t.Errorf("%v, %v", names, err)
-		}
-	}},
+	{name: "a collection that is renamed takes its documents and indexes with it, and the place of another one",
+		source: manual + "reference/command/renameCollection/", check: func(t *trial) {
+			t.insert(`{"_id":1}`)
+			other := t.db.Collection("other")
+			_, err := other.Indexes().CreateOne(t.Context(), mongo.IndexModel{Keys: t.doc(`{"a":1}`), Options: options.Index().SetUnique(true)})
+			t.ok(err)
+			_, err = other.InsertOne(t.Context(), t.doc(`{"_id":2,"a":5}`))
+			t.ok(err)
+			rename := func(dropTarget bool) error {
+				return t.db.Client().Database("admin").RunCommand(t.Context(), bson.D{{Key: "renameCollection", Value: t.db.Name() + ".other"},
+					{Key: "to", Value: t.db.Name() + ".c"}, {Key: "dropTarget", Value: dropTarget}}).Err()
+			}
+			t.refused(rename(false), 48, "")
+			t.is(t.stored(), `{"_id":1}`)
+			t.ok(rename(true))
+			t.is(t.stored(), `{"_id":2,"a":5}`)
+			t.refused(rename(true), 26, "")
+			_, err = t.coll.InsertOne(t.Context(), t.doc(`{"_id":3,"a":5}`))
+			t.refused(err, 11000, "")
+			names, err := t.db.ListCollectionNames(t.Context(), bson.D{})
+			if err != nil || len(names) != 1 {
+				t.Errorf("%v, %v", names, err)
+			}
+		}},
 	{name: "a capped collection keeps the newest", source: manual + "core/capped-collections/", check: func(t *trial) {
 		t.capped(1<<20, 3)
 		t.insert(`{"_id":1},{"_id":2},{"_id":3},{"_id":4}`)
@@ -142,12 +145,13 @@ var cursors = []fact{
 			t.Errorf("%d documents of 1 KB in 4 KB, %v", n, err)
 		}
 	}},
-	{name: "a capped collection has its documents in the order of insertion", source: manual + "core/capped-collections/", check: func(t *trial) {
-		t.capped(1<<20, 0)
-		t.insert(`{"_id":3},{"_id":1},{"_id":2}`)
-		t.is(t.all(t.coll, `{}`), `{"_id":3},{"_id":1},{"_id":2}`)
-		t.is(t.all(t.coll, `{}`, options.Find().SetSort(t.doc(`{"$natural":-1}`))), `{"_id":2},{"_id":1},{"_id":3}`)
-	}},
+	{name: "a capped collection has its documents in the order of insertion", source: manual + "core/capped-collections/",
+		check: func(t *trial) {
+			t.capped(1<<20, 0)
+			t.insert(`{"_id":3},{"_id":1},{"_id":2}`)
+			t.is(t.all(t.coll, `{}`), `{"_id":3},{"_id":1},{"_id":2}`)
+			t.is(t.all(t.coll, `{}`, options.Find().SetSort(t.doc(`{"$natural":-1}`))), `{"_id":2},{"_id":1},{"_id":3}`)
+		}},
 	{name: "a capped collection is listed as one", source: manual + "reference/command/listCollections/", check: func(t *trial) {
 		t.capped(8192, 5)
 		specs, err := t.db.ListCollectionSpecifications(t.Context(), t.doc(`{"name":"c"}`))
@@ -171,19 +175,20 @@ var cursors = []fact{
 			t.is(show(cur.Current), want)
 		}
 	}},
-	{name: "a tailable cursor that awaits data waits as long as it was told", source: manual + "reference/command/getMore/", check: func(t *trial) {
-		t.capped(1<<20, 0)
-		t.insert(`{"_id":1}`)
-		cur := t.tail()
-		cur.Next(t.Context())
-		begin := time.Now()
-		if cur.TryNext(t.Context()) || cur.Err() != nil || cur.ID() == 0 {
-			t.Errorf("%v", cur.Err())
-		}
-		if took := time.Since(begin); took < 900*time.Millisecond || took > 5*time.Second {
-			t.Errorf("it waited %v", took)
-		}
-	}},
+	{name: "a tailable cursor that awaits data waits as long as it was told", source: manual + "reference/command/getMore/",
+		check: func(t *trial) {
+			t.capped(1<<20, 0)
+			t.insert(`{"_id":1}`)
+			cur := t.tail()
+			cur.Next(t.Context())
+			begin := time.Now()
+			if cur.TryNext(t.Context()) || cur.Err() != nil || cur.ID() == 0 {
+				t.Errorf("%v", cur.Err())
+			}
+			if took := time.Since(begin); took < 900*time.Millisecond || took > 5*time.Second {
+				t.Errorf("it waited %v", took)
+			}
+		}},
 	{name: "a tailable cursor is woken by an insert", source: manual + "core/tailable-cursors/", check: func(t *trial) {
 		t.capped(1<<20, 0)
 		t.insert(`{"_id":1}`)
@@ -252,14 +257,17 @@ var indexes = []fact{
 		t.ok(err)
 		specs, err := t.coll.Indexes().ListSpecifications(t.Context())
 		t.ok(err)
-		if len(specs) != 2 || specs[1].Name != "a_1_b_-1" || specs[1].Unique == nil || !*specs[1].Unique || specs[1].Sparse == nil || !*specs[1].Sparse {
+		if len(specs) != 2 || specs[1].Name != "a_1_b_-1" || specs[1].Unique == nil || specs[1].Sparse == nil {
+			t.Errorf("%+v", specs)
+		} else if !*specs[1].Unique || !*specs[1].Sparse {
 			t.Errorf("%+v", specs)
 		}
 	}},
 	{name: "creating the same index again does nothing", source: manual + "reference/command/createIndexes/", check: func(t *trial) {
 		const create = `{"createIndexes":"c","indexes":[{"key":{"a":1},"name":"a"}]}`
 		first, again := t.command(create), t.command(create)
-		if first.Lookup("numIndexesAfter").AsInt64() != 2 || again.Lookup("numIndexesBefore").AsInt64() != 2 || again.Lookup("numIndexesAfter").AsInt64() != 2 {
+		if first.Lookup("numIndexesAfter").AsInt64() != 2 || again.Lookup("numIndexesBefore").AsInt64() != 2 ||
+			again.Lookup("numIndexesAfter").AsInt64() != 2 {
 			t.Errorf("%s, %s", first, again)
 		}
 		if note, _ := again.Lookup("note").StringValueOK(); note != "all indexes already exist" {
@@ -278,7 +286,8 @@ var indexes = []fact{
 	{name: "a sparse unique index lets any number without the field in", source: manual + "core/index-sparse/", check: func(t *trial) {
 		t.command(`{"createIndexes":"c","indexes":[{"key":{"a":1},"name":"a","unique":true,"sparse":true}]}`)
 		t.insert(`{"_id":1},{"_id":2},{"_id":3,"a":1}`)
-		t.is(t.all(t.coll, `{}`, options.Find().SetSort(t.doc(`{"a":1}`)).SetProjection(t.doc(`{"_id":1}`)).SetLimit(3)), `{"_id":1},{"_id":2},{"_id":3}`)
+		t.is(t.all(t.coll, `{}`, options.Find().SetSort(t.doc(`{"a":1}`)).SetProjection(t.doc(`{"_id":1}`)).SetLimit(3)),
+			`{"_id":1},{"_id":2},{"_id":3}`)
 	}},
 	{name: "a sparse index that is hinted at leaves out what it has not", source: manual + "core/index-sparse/", check: func(t *trial) {
 		t.command(`{"createIndexes":"c","indexes":[{"key":{"a":1},"name":"a","sparse":true}]}`)
@@ -290,7 +299,8 @@ var indexes = []fact{
 		t.insert(`{"_id":1,"a":1},{"_id":2,"a":1},{"_id":3,"a":1,"live":true}`)
 		_, err := t.coll.InsertOne(t.Context(), t.doc(`{"_id":4,"a":1,"live":true}`))
 		t.refused(err, 11000, "index: a")
-		t.is(t.all(t.coll, `{"a":1}`, options.Find().SetSort(t.doc(`{"_id":1}`)).SetProjection(t.doc(`{"_id":1}`))), `{"_id":1},{"_id":2},{"_id":3}`)
+		t.is(t.all(t.coll, `{"a":1}`, options.Find().SetSort(t.doc(`{"_id":1}`)).SetProjection(t.doc(`{"_id":1}`))),
+			`{"_id":1},{"_id":2},{"_id":3}`)
 	}},
 	{name: "a unique index on an array is about its elements", source: manual + "core/index-unique/", check: func(t *trial) {
 		t.command(`{"createIndexes":"c","indexes":[{"key":{"a":1},"name":"a","unique":true}]}`)
@@ -301,11 +311,13 @@ var indexes = []fact{
 	{name: "a hinted index has documents in its order", source: manual + "reference/method/cursor.hint/", check: func(t *trial) {
 		t.command(`{"createIndexes":"c","indexes":[{"key":{"a":1},"name":"a"}]}`)
 		t.insert(`{"_id":1,"a":3},{"_id":2,"a":1},{"_id":3,"a":2}`)
-		t.is(t.all(t.coll, `{"a":{"$gt":0}}`, options.Find().SetHint(t.doc(`{"a":1}`)).SetProjection(t.doc(`{"_id":1}`))), `{"_id":2},{"_id":3},{"_id":1}`)
+		t.is(t.all(t.coll, `{"a":{"$gt":0}}`, options.Find().SetHint(t.doc(`{"a":1}`)).SetProjection(t.doc(`{"_id":1}`))),
+			`{"_id":2},{"_id":3},{"_id":1}`)
 	}},
 	{name: "$in on a hinted index gives its values in the index's order", source: measured, check: func(t *trial) {
 		t.command(`{"createIndexes":"c","indexes":[{"key":{"topic":1,"partition":1,"seq":1},"name":"seq","unique":true}]}`)
-		t.insert(`{"_id":1,"topic":"t","partition":3,"seq":7},{"_id":2,"topic":"t","partition":3,"seq":6},{"_id":3,"topic":"t","partition":-1,"seq":99},` +
+		t.insert(`{"_id":1,"topic":"t","partition":3,"seq":7},{"_id":2,"topic":"t","partition":3,"seq":6},` +
+			`{"_id":3,"topic":"t","partition":-1,"seq":99},` +
 			`{"_id":4,"topic":"t","partition":2,"seq":8},{"_id":5,"topic":"t","partition":3,"seq":5}`)
 		o := options.Find().SetHint(t.doc(`{"topic":1,"partition":1,"seq":1}`)).SetProjection(t.doc(`{"_id":1}`))
 		t.is(t.all(t.coll, `{"topic":"t","partition":{"$in":[3,-1]},"seq":{"$gt":5}}`, o), `{"_id":3},{"_id":2},{"_id":1}`)
@@ -313,7 +325,8 @@ var indexes = []fact{
 	{name: "TTL removes what has expired", source: manual + "core/index-ttl/", needs: patience, check: func(t *trial) {
 		t.command(`{"createIndexes":"c","indexes":[{"key":{"at":1},"name":"at","expireAfterSeconds":60}]}`)
 		_, err := t.coll.InsertMany(t.Context(), []any{bson.D{{Key: "_id", Value: 1}, {Key: "at", Value: time.Now()}},
-			bson.D{{Key: "_id", Value: 2}, {Key: "at", Value: time.Now().Add(time.Hour)}}, bson.D{{Key: "_id", Value: 3}, {Key: "at", Value: "never"}}, bson.D{{Key: "_id", Value: 4}}})
+			bson.D{{Key: "_id", Value: 2}, {Key: "at", Value: time.Now().Add(time.Hour)}},
+			bson.D{{Key: "_id", Value: 3}, {Key: "at", Value: "never"}}, bson.D{{Key: "_id", Value: 4}}})
 		t.ok(err)
 		time.Sleep(59 * time.Second)
 		if n, err := t.coll.CountDocuments(t.Context(), bson.D{}); err != nil || n != 4 {

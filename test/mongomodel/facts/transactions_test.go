@@ -72,39 +72,43 @@ var transactions = []fact{
 		t.ok(err)
 		t.is(show(got), `{"_id":1,"n":0}`)
 	}},
-	{name: "two transactions that write one document conflict", source: manual + "core/transactions-production-consideration/", check: func(t *trial) {
-		t.insert(`{"_id":1,"n":0}`)
-		_, first := t.begin()
-		_, second := t.begin()
-		t.ok(t.bump(first, 1))
-		err := t.bump(second, 1)
-		t.refused(err, 112, "")
-		t.labeled(err, "TransientTransactionError")
-	}},
-	{name: "a conflict ends the transaction that meets it", source: manual + "core/transactions-production-consideration/", check: func(t *trial) {
-		t.insert(`{"_id":1,"n":0},{"_id":2,"n":0}`)
-		_, first := t.begin()
-		_, second := t.begin()
-		t.ok(t.bump(first, 1))
-		t.refused(t.bump(second, 1), 112, "")
-		t.refused(t.bump(second, 2), 251, "")
-	}},
-	{name: "a transaction conflicts with what was written since it began", source: manual + "core/transactions-production-consideration/", check: func(t *trial) {
-		t.insert(`{"_id":1,"n":0},{"_id":2,"n":0}`)
-		_, ctx := t.begin()
-		t.ok(t.coll.FindOne(ctx, t.doc(`{"_id":2}`)).Err())
-		t.ok(t.bump(t.Context(), 1))
-		t.refused(t.bump(ctx, 1), 112, "")
-	}},
-	{name: "two transactions that insert one _id conflict", source: manual + "core/transactions-production-consideration/", check: func(t *trial) {
-		t.insert(`{"_id":1}`)
-		_, first := t.begin()
-		_, second := t.begin()
-		_, err := t.coll.InsertOne(first, t.doc(`{"_id":2}`))
-		t.ok(err)
-		_, err = t.coll.InsertOne(second, t.doc(`{"_id":2}`))
-		t.refused(err, 112, "")
-	}},
+	{name: "two transactions that write one document conflict", source: manual + "core/transactions-production-consideration/",
+		check: func(t *trial) {
+			t.insert(`{"_id":1,"n":0}`)
+			_, first := t.begin()
+			_, second := t.begin()
+			t.ok(t.bump(first, 1))
+			err := t.bump(second, 1)
+			t.refused(err, 112, "")
+			t.labeled(err, "TransientTransactionError")
+		}},
+	{name: "a conflict ends the transaction that meets it", source: manual + "core/transactions-production-consideration/",
+		check: func(t *trial) {
+			t.insert(`{"_id":1,"n":0},{"_id":2,"n":0}`)
+			_, first := t.begin()
+			_, second := t.begin()
+			t.ok(t.bump(first, 1))
+			t.refused(t.bump(second, 1), 112, "")
+			t.refused(t.bump(second, 2), 251, "")
+		}},
+	{name: "a transaction conflicts with what was written since it began", source: manual + "core/transactions-production-consideration/",
+		check: func(t *trial) {
+			t.insert(`{"_id":1,"n":0},{"_id":2,"n":0}`)
+			_, ctx := t.begin()
+			t.ok(t.coll.FindOne(ctx, t.doc(`{"_id":2}`)).Err())
+			t.ok(t.bump(t.Context(), 1))
+			t.refused(t.bump(ctx, 1), 112, "")
+		}},
+	{name: "two transactions that insert one _id conflict", source: manual + "core/transactions-production-consideration/",
+		check: func(t *trial) {
+			t.insert(`{"_id":1}`)
+			_, first := t.begin()
+			_, second := t.begin()
+			_, err := t.coll.InsertOne(first, t.doc(`{"_id":2}`))
+			t.ok(err)
+			_, err = t.coll.InsertOne(second, t.doc(`{"_id":2}`))
+			t.refused(err, 112, "")
+		}},
 	{name: "a duplicate ends a transaction", source: manual + transactionPage, check: func(t *trial) {
 		t.insert(`{"_id":1}`)
 		s, ctx := t.begin()
@@ -144,25 +148,27 @@ var transactions = []fact{
 		t.ok(t.bump(t.Context(), 1))
 		t.is(t.stored(), `{"_id":1,"n":1}`)
 	}},
-	{name: "a transaction that has expired cannot be committed", source: manual + "reference/parameters/", needs: patience, check: func(t *trial) {
-		t.insert(`{"_id":1,"n":0}`)
-		s, ctx := t.begin()
-		t.ok(t.bump(ctx, 1))
-		time.Sleep(3 * time.Minute)
-		t.refused(s.CommitTransaction(ctx), 251, "")
-	}},
-	{name: "a transaction ends with its primary", source: manual + "core/transactions-production-consideration/", needs: faults, check: func(t *trial) {
-		t.insert(`{"_id":1,"n":0}`)
-		_, ctx := t.begin()
-		t.ok(t.bump(ctx, 1))
-		t.model.StepDown(0)
-		time.Sleep(time.Minute)
-		err := t.bump(ctx, 1)
-		if err == nil {
-			t.Error("it goes on")
-		}
-		t.is(t.stored(), `{"_id":1,"n":0}`)
-	}},
+	{name: "a transaction that has expired cannot be committed", source: manual + "reference/parameters/", needs: patience,
+		check: func(t *trial) {
+			t.insert(`{"_id":1,"n":0}`)
+			s, ctx := t.begin()
+			t.ok(t.bump(ctx, 1))
+			time.Sleep(3 * time.Minute)
+			t.refused(s.CommitTransaction(ctx), 251, "")
+		}},
+	{name: "a transaction ends with its primary", source: manual + "core/transactions-production-consideration/", needs: faults,
+		check: func(t *trial) {
+			t.insert(`{"_id":1,"n":0}`)
+			_, ctx := t.begin()
+			t.ok(t.bump(ctx, 1))
+			t.model.StepDown(0)
+			time.Sleep(time.Minute)
+			err := t.bump(ctx, 1)
+			if err == nil {
+				t.Error("it goes on")
+			}
+			t.is(t.stored(), `{"_id":1,"n":0}`)
+		}},
 	{name: "a commit may be repeated", source: manual + "core/transactions-in-applications/", check: func(t *trial) {
 		t.insert(`{"_id":1,"n":0}`)
 		s, ctx := t.begin()

@@ -60,9 +60,11 @@ var writes = []fact{
 			t.Errorf("%+v, %+v, %v", one, rest, err)
 		}
 	}},
-	upserts("an upsert has the filter's equalities and the update", `{"_id":1,"a":2,"b":{"$gt":5}}`, `{"$set":{"c":3}}`, `{"_id":1,"a":2,"c":3}`),
+	upserts("an upsert has the filter's equalities and the update", `{"_id":1,"a":2,"b":{"$gt":5}}`, `{"$set":{"c":3}}`,
+		`{"_id":1,"a":2,"c":3}`),
 	upserts("an upsert does $setOnInsert", `{"_id":1}`, `{"$inc":{"n":1},"$setOnInsert":{"a":1}}`, `{"_id":1,"a":1,"n":1}`),
-	upserts("an upsert takes equalities from $and", `{"$and":[{"_id":1},{"a.b":{"$eq":2}}]}`, `{"$set":{"c":1}}`, `{"_id":1,"a":{"b":2},"c":1}`),
+	upserts("an upsert takes equalities from $and", `{"$and":[{"_id":1},{"a.b":{"$eq":2}}]}`, `{"$set":{"c":1}}`,
+		`{"_id":1,"a":{"b":2},"c":1}`),
 	{name: "an upsert makes an _id where there is none", source: manual + "reference/method/db.collection.update/", check: func(t *trial) {
 		got, err := t.coll.UpdateOne(t.Context(), t.doc(`{"a":1}`), t.doc(`{"$set":{"b":1}}`), options.UpdateOne().SetUpsert(true))
 		t.ok(err)
@@ -70,17 +72,20 @@ var writes = []fact{
 			t.Errorf("%v", got.UpsertedID)
 		}
 	}},
-	{name: "an upsert by a replacement takes the _id of the filter alone", source: manual + "reference/method/db.collection.replaceOne/", check: func(t *trial) {
-		_, err := t.coll.ReplaceOne(t.Context(), t.doc(`{"_id":1,"a":5}`), t.doc(`{"b":1}`), options.Replace().SetUpsert(true))
-		t.ok(err)
-		t.is(t.stored(), `{"_id":1,"b":1}`)
-	}},
-	{name: "an upsert that its filter keeps from the document that is there is a duplicate", source: manual + "reference/method/db.collection.update/", check: func(t *trial) {
-		t.insert(`{"_id":1,"fence":5}`)
-		_, err := t.coll.UpdateOne(t.Context(), t.doc(`{"_id":1,"fence":{"$not":{"$gt":3}}}`), t.doc(`{"$set":{"fence":3}}`), options.UpdateOne().SetUpsert(true))
-		t.refused(err, 11000, "_id_")
-		t.is(t.stored(), `{"_id":1,"fence":5}`)
-	}},
+	{name: "an upsert by a replacement takes the _id of the filter alone", source: manual + "reference/method/db.collection.replaceOne/",
+		check: func(t *trial) {
+			_, err := t.coll.ReplaceOne(t.Context(), t.doc(`{"_id":1,"a":5}`), t.doc(`{"b":1}`), options.Replace().SetUpsert(true))
+			t.ok(err)
+			t.is(t.stored(), `{"_id":1,"b":1}`)
+		}},
+	{name: "an upsert that its filter keeps from the document that is there is a duplicate",
+		source: manual + "reference/method/db.collection.update/", check: func(t *trial) {
+			t.insert(`{"_id":1,"fence":5}`)
+			_, err := t.coll.UpdateOne(t.Context(), t.doc(`{"_id":1,"fence":{"$not":{"$gt":3}}}`), t.doc(`{"$set":{"fence":3}}`),
+				options.UpdateOne().SetUpsert(true))
+			t.refused(err, 11000, "_id_")
+			t.is(t.stored(), `{"_id":1,"fence":5}`)
+		}},
 	{name: "a duplicate names collection, index and key", source: measured, check: func(t *trial) {
 		t.command(`{"createIndexes":"c","indexes":[{"key":{"a":1,"b":1},"name":"a_1_b_1","unique":true}]}`)
 		t.insert(`{"_id":1,"a":"x","b":2}`)
@@ -94,7 +99,8 @@ var writes = []fact{
 		if !errors.As(err, &w) || len(w.WriteErrors) != 1 {
 			t.Fatalf("%v", err)
 		}
-		t.is(show(w.WriteErrors[0].Raw.Lookup("keyPattern").Document())+","+show(w.WriteErrors[0].Raw.Lookup("keyValue").Document()), `{"_id":1},{"_id":"x"}`)
+		t.is(show(w.WriteErrors[0].Raw.Lookup("keyPattern").Document())+","+show(w.WriteErrors[0].Raw.Lookup("keyValue").Document()),
+			`{"_id":1},{"_id":"x"}`)
 	}},
 	{name: "a unique index has one document without the field", source: manual + "core/index-unique/", check: func(t *trial) {
 		t.command(`{"createIndexes":"c","indexes":[{"key":{"a":1},"name":"a","unique":true}]}`)
@@ -145,12 +151,13 @@ var writes = []fact{
 		t.ok(err)
 		t.is(t.stored(), `{"_id":1,"n":6}`)
 	}},
-	{name: "an error of a statement undoes nothing of it but its own document", source: manual + "core/write-operations-atomicity/", check: func(t *trial) {
-		t.insert(`{"_id":1,"a":1},{"_id":2,"a":"x"}`)
-		_, err := t.coll.UpdateMany(t.Context(), t.doc(`{"_id":{"$in":[1,2]}}`), t.doc(`{"$inc":{"a":1}}`))
-		t.refused(err, 14, "")
-		t.is(t.stored(), `{"_id":1,"a":2},{"_id":2,"a":"x"}`)
-	}},
+	{name: "an error of a statement undoes nothing of it but its own document", source: manual + "core/write-operations-atomicity/",
+		check: func(t *trial) {
+			t.insert(`{"_id":1,"a":1},{"_id":2,"a":"x"}`)
+			_, err := t.coll.UpdateMany(t.Context(), t.doc(`{"_id":{"$in":[1,2]}}`), t.doc(`{"$inc":{"a":1}}`))
+			t.refused(err, 14, "")
+			t.is(t.stored(), `{"_id":1,"a":2},{"_id":2,"a":"x"}`)
+		}},
 	{name: "findAndModify returns the document before", source: manual + "reference/command/findAndModify/", check: func(t *trial) {
 		t.insert(`{"_id":1,"n":1}`)
 		got, err := t.coll.FindOneAndUpdate(t.Context(), bson.D{}, t.doc(`{"$inc":{"n":1}}`)).Raw()
@@ -172,7 +179,8 @@ var writes = []fact{
 		}
 	}},
 	{name: "findAndModify that upserts gives no document before", source: manual + "reference/command/findAndModify/", check: func(t *trial) {
-		err := t.coll.FindOneAndUpdate(t.Context(), t.doc(`{"_id":1}`), t.doc(`{"$inc":{"n":1}}`), options.FindOneAndUpdate().SetUpsert(true)).Err()
+		err := t.coll.FindOneAndUpdate(t.Context(), t.doc(`{"_id":1}`), t.doc(`{"$inc":{"n":1}}`),
+			options.FindOneAndUpdate().SetUpsert(true)).Err()
 		if !errors.Is(err, mongo.ErrNoDocuments) {
 			t.Error(err)
 		}
@@ -189,13 +197,14 @@ var writes = []fact{
 		t.insert(`{"_id":1,"a":1},{"_id":2,"a":2}`)
 		t.refused(t.coll.FindOneAndUpdate(t.Context(), t.doc(`{"_id":2}`), t.doc(`{"$set":{"a":1}}`)).Err(), 11000, "dup key: { a: 1 }")
 	}},
-	{name: "a replacement onto another's key is a duplicate", source: manual + "reference/method/db.collection.replaceOne/", check: func(t *trial) {
-		t.command(`{"createIndexes":"c","indexes":[{"key":{"a":1},"name":"a","unique":true}]}`)
-		t.insert(`{"_id":1,"a":1},{"_id":2,"a":2}`)
-		_, err := t.coll.ReplaceOne(t.Context(), t.doc(`{"_id":2}`), t.doc(`{"a":1}`))
-		t.refused(err, 11000, "index: a dup key: { a: 1 }")
-		t.is(t.stored(), `{"_id":1,"a":1},{"_id":2,"a":2}`)
-	}},
+	{name: "a replacement onto another's key is a duplicate", source: manual + "reference/method/db.collection.replaceOne/",
+		check: func(t *trial) {
+			t.command(`{"createIndexes":"c","indexes":[{"key":{"a":1},"name":"a","unique":true}]}`)
+			t.insert(`{"_id":1,"a":1},{"_id":2,"a":2}`)
+			_, err := t.coll.ReplaceOne(t.Context(), t.doc(`{"_id":2}`), t.doc(`{"a":1}`))
+			t.refused(err, 11000, "index: a dup key: { a: 1 }")
+			t.is(t.stored(), `{"_id":1,"a":1},{"_id":2,"a":2}`)
+		}},
 	{name: "a document of 16 MB and more is refused", source: manual + "reference/limits/", check: func(t *trial) {
 		_, err := t.coll.InsertOne(t.Context(), bson.D{{Key: "_id", Value: 1}, {Key: "x", Value: strings.Repeat("x", 16<<20)}})
 		if err == nil {

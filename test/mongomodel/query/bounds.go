@@ -56,7 +56,8 @@ func (b Bounds) Contains(v bson.RawValue) bool {
 // Contains tells whether the value is within the interval.
 func (i Interval) Contains(v bson.RawValue) bool {
 	low, high := Compare(v, i.Low), Compare(v, i.High)
-	return (low > 0 || low == 0 && !i.LowOpen) && (high < 0 || high == 0 && !i.HighOpen)
+	after, before := low > 0 || low == 0 && !i.LowOpen, high < 0 || high == 0 && !i.HighOpen
+	return after && before
 }
 
 func point(v bson.RawValue) Bounds { return Bounds{{Low: v, High: v}} }

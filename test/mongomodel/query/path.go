@@ -176,7 +176,8 @@ func (p *KeyPattern) collect(key []bson.RawValue, places []place, emit func([]bs
 
 // collectElement goes on with one element of the array that some paths have led to. It is the zero
 // value for an empty array, whose key is undefined where a path ends at it, else null.
-func (p *KeyPattern) collectElement(key []bson.RawValue, places []place, x bson.RawValue, emit func([]bson.RawValue), multikey *bool) error {
+func (p *KeyPattern) collectElement(key []bson.RawValue, places []place, x bson.RawValue, emit func([]bson.RawValue),
+	multikey *bool) error {
 	inside := make([]place, len(places))
 	for i, at := range places {
 		inside[i] = at

@@ -16,14 +16,16 @@ var scalars = rapid.OneOf(
 	rapid.Just[any](nil),
 	rapid.Map(rapid.Int32Range(-2, 2), func(n int32) any { return n }),
 	rapid.Map(rapid.SampledFrom([]int64{-1, 0, 1, math.MaxInt64, math.MinInt64, 1 << 53, 1<<53 + 1}), func(n int64) any { return n }),
-	rapid.Map(rapid.SampledFrom([]float64{-0.5, 0, 1, 1.5, 1 << 53, 1 << 63, math.NaN(), math.Inf(1), math.Inf(-1)}), func(f float64) any { return f }),
-	rapid.Map(rapid.SampledFrom([]string{"0", "1.00", "0.5", "NaN", "Infinity", "9007199254740993", "1E+6000", "-1E-6000"}), func(s string) any {
-		d, err := bson.ParseDecimal128(s)
-		if err != nil {
-			panic(err)
-		}
-		return d
-	}),
+	rapid.Map(rapid.SampledFrom([]float64{-0.5, 0, 1, 1.5, 1 << 53, 1 << 63, math.NaN(), math.Inf(1), math.Inf(-1)}),
+		func(f float64) any { return f }),
+	rapid.Map(rapid.SampledFrom([]string{"0", "1.00", "0.5", "NaN", "Infinity", "9007199254740993", "1E+6000", "-1E-6000"}),
+		func(s string) any {
+			d, err := bson.ParseDecimal128(s)
+			if err != nil {
+				panic(err)
+			}
+			return d
+		}),
 	rapid.Map(rapid.SampledFrom([]string{"", "a", "b", "ab"}), func(s string) any { return s }),
 	rapid.Map(rapid.Bool(), func(b bool) any { return b }),
 	rapid.Map(rapid.Int64Range(-1, 1), func(n int64) any { return bson.DateTime(n) }),
@@ -203,7 +205,8 @@ func TestMaxAndMinEndAtAnExtreme(t *testing.T) {
 		doc := marshal(t, bson.D{{Key: "_id", Value: 1}})
 		all := rapid.SliceOfN(anything(1), 1, 5).Draw(t, "values")
 		for _, v := range all {
-			doc = apply(t, doc, bson.D{{Key: "$max", Value: bson.D{{Key: "most", Value: v}}}, {Key: "$min", Value: bson.D{{Key: "least", Value: v}}}})
+			doc = apply(t, doc, bson.D{{Key: "$max", Value: bson.D{{Key: "most", Value: v}}},
+				{Key: "$min", Value: bson.D{{Key: "least", Value: v}}}})
 		}
 		for _, v := range all {
 			x := rawValue(t, v)

@@ -289,7 +289,8 @@ func TestProjections(t *testing.T) {
 			t.Errorf("%s leaves %s", projection, show(got))
 		}
 	}
-	for projection, want := range map[string]int32{`{"a":1,"b":0}`: 31254, `{"a":0,"b":1}`: 31253, `{"a":{"$slice":1}}`: 168, `{"x":"$a"}`: 168,
+	for projection, want := range map[string]int32{`{"a":1,"b":0}`: 31254, `{"a":0,"b":1}`: 31253, `{"a":{"$slice":1}}`: 168,
+		`{"x":"$a"}`:      168,
 		`{"a":1,"a.b":1}`: 31249} {
 		if _, err := query.ParseProjection(doc(t, projection)); code(t, err) != want {
 			t.Errorf("%s: %v", projection, err)
@@ -332,8 +333,9 @@ func TestPipelines(t *testing.T) {
 	docs := []string{`{"_id":1,"k":"a","n":1,"l":[1,2]}`, `{"_id":2,"k":"b","n":2.5,"l":[]}`, `{"_id":3,"k":"a","n":{"$numberLong":"4"}}`}
 	for pipeline, want := range map[string]string{
 		`[]`: strings.Join(docs, ","),
-		`[{"$match":{"k":"a"}},{"$group":{"_id":1,"n":{"$sum":1}}}]`:           `{"_id":1,"n":2}`,
-		`[{"$group":{"_id":"$k","s":{"$sum":"$n"},"c":{"$sum":1}}}]`:           `{"_id":"a","s":{"$numberLong":"5"},"c":2},{"_id":"b","s":2.5,"c":1}`,
+		`[{"$match":{"k":"a"}},{"$group":{"_id":1,"n":{"$sum":1}}}]`: `{"_id":1,"n":2}`,
+		`[{"$group":{"_id":"$k","s":{"$sum":"$n"},"c":{"$sum":1}}}]`: `{"_id":"a","s":{"$numberLong":"5"},"c":2},` +
+			`{"_id":"b","s":2.5,"c":1}`,
 		`[{"$sort":{"_id":-1}},{"$skip":1},{"$limit":1},{"$project":{"n":1}}]`: `{"_id":2,"n":2.5}`,
 	} {
 		p, err := query.ParsePipeline(value(t, pipeline).Value)

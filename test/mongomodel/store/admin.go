@@ -297,14 +297,15 @@ func (s *Store) Indexes(ns string) ([]bson.Raw, error) {
 func (x *index) dated(until time.Time) []uint64 {
 	var all []uint64
 	limit := until.UnixMilli()
-	x.entries.scan(x.pattern.Directions[0] < 0, func(e indexEntry) bool { return query.Compare(e.key[0], minDate) < 0 }, func(e indexEntry) bool {
-		date, ok := e.key[0].DateTimeOK()
-		if !ok || date > limit {
-			return false
-		}
-		all = append(all, e.number)
-		return true
-	})
+	x.entries.scan(x.pattern.Directions[0] < 0, func(e indexEntry) bool { return query.Compare(e.key[0], minDate) < 0 },
+		func(e indexEntry) bool {
+			date, ok := e.key[0].DateTimeOK()
+			if !ok || date > limit {
+				return false
+			}
+			all = append(all, e.number)
+			return true
+		})
 	return all
 }
 

@@ -73,7 +73,8 @@ func newIndex(o *owner, spec bson.Raw) (*index, error) {
 }
 
 // indexFields are the fields of a specification.
-var indexFields = []string{"v", "key", "name", "unique", "sparse", "partialFilterExpression", "expireAfterSeconds", "background", "ns", "hidden"}
+var indexFields = []string{"v", "key", "name", "unique", "sparse", "partialFilterExpression", "expireAfterSeconds", "background", "ns",
+	"hidden"}
 
 // normalize checks a specification as createIndexes has it, and returns it as listIndexes does.
 func normalize(spec bson.Raw) (bson.Raw, error) {

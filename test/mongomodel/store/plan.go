@@ -138,9 +138,11 @@ func times(ranges []keyRange, b query.Bounds, direction int) []keyRange {
 	var all []keyRange
 	for _, r := range ranges {
 		for _, i := range intervals {
-			next := keyRange{low: append(slices.Clip(r.low), i.Low), high: append(slices.Clip(r.high), i.High), lowOpen: i.LowOpen, highOpen: i.HighOpen}
+			next := keyRange{low: append(slices.Clip(r.low), i.Low), high: append(slices.Clip(r.high), i.High), lowOpen: i.LowOpen,
+				highOpen: i.HighOpen}
 			if direction < 0 {
-				next = keyRange{low: append(slices.Clip(r.low), i.High), high: append(slices.Clip(r.high), i.Low), lowOpen: i.HighOpen, highOpen: i.LowOpen}
+				next = keyRange{low: append(slices.Clip(r.low), i.High), high: append(slices.Clip(r.high), i.Low), lowOpen: i.HighOpen,
+					highOpen: i.LowOpen}
 			}
 			all = append(all, next)
 		}

@@ -58,7 +58,8 @@ var selections = rapid.Custom(func(t *rapid.T) bson.D {
 
 var patterns = rapid.Custom(func(t *rapid.T) bson.D {
 	d := bson.D{}
-	for _, name := range rapid.SliceOfNDistinct(rapid.SampledFrom(append([]string{"_id"}, fieldNames...)), 1, 3, rapid.ID[string]).Draw(t, "fields") {
+	for _, name := range rapid.SliceOfNDistinct(rapid.SampledFrom(append([]string{"_id"}, fieldNames...)), 1, 3, rapid.ID[string]).Draw(t,
+		"fields") {
 		d = append(d, bson.E{Key: name, Value: rapid.SampledFrom([]int32{1, -1}).Draw(t, "direction")})
 	}
 	return d
@@ -103,7 +104,8 @@ func known(t *rapid.T, err error) {
 
 // step does one random write and returns its entries.
 func step(t *rapid.T, s *store.Store) []store.Entry {
-	switch rapid.SampledFrom([]string{"insert", "insert", "insert", "update", "update", "upsert", "delete", "index", "index", "unindex", "drop"}).Draw(t, "step") {
+	switch rapid.SampledFrom([]string{"insert", "insert", "insert", "update", "update", "upsert", "delete", "index", "index", "unindex",
+		"drop"}).Draw(t, "step") {
 	case "insert":
 		e, err := s.Insert(ns, raw(t, rows(rapid.Int32Range(0, 30).Draw(t, "id")).Draw(t, "doc")))
 		known(t, err)
@@ -112,11 +114,13 @@ func step(t *rapid.T, s *store.Store) []store.Entry {
 		u, err := query.ParseUpdate(bson.RawValue{Type: bson.TypeEmbeddedDocument, Value: raw(t, bson.D{{Key: "$set", Value: bson.D{
 			{Key: rapid.SampledFrom(fieldNames).Draw(t, "field"), Value: cells.Draw(t, "value")}}}})})
 		known(t, err)
-		r, err := s.Update(ns, store.UpdateRequest{Filter: parsed(t, selections.Draw(t, "filter")), Update: u, Multi: rapid.Bool().Draw(t, "multi")})
+		r, err := s.Update(ns, store.UpdateRequest{Filter: parsed(t, selections.Draw(t, "filter")), Update: u,
+			Multi: rapid.Bool().Draw(t, "multi")})
 		known(t, err)
 		return r.Entries
 	case "upsert":
-		u, err := query.ParseUpdate(bson.RawValue{Type: bson.TypeEmbeddedDocument, Value: raw(t, rows(rapid.Int32Range(0, 30).Draw(t, "id")).Draw(t, "doc"))})
+		u, err := query.ParseUpdate(bson.RawValue{Type: bson.TypeEmbeddedDocument,
+			Value: raw(t, rows(rapid.Int32Range(0, 30).Draw(t, "id")).Draw(t, "doc"))})
 		known(t, err)
 		r, err := s.Update(ns, store.UpdateRequest{Filter: parsed(t, selections.Draw(t, "filter")), Update: u, Upsert: true})
 		known(t, err)

@@ -119,11 +119,13 @@ func TestDuplicateKeys(t *testing.T) {
 	if want := `{"keyPattern":{"a":1,"b.c":-1},"keyValue":{"a":1.0,"b.c":"y"}}`; err != nil || string(info) != want {
 		t.Errorf("%s, %v", info, err)
 	}
-	if _, err := s.Insert(ns, doc(t, `{"_id":"x"}`)); code(err) != 11000 || !strings.Contains(err.Error(), `index: _id_ dup key: { _id: "x" }`) {
+	if _, err := s.Insert(ns, doc(t, `{"_id":"x"}`)); code(err) != 11000 ||
+		!strings.Contains(err.Error(), `index: _id_ dup key: { _id: "x" }`) {
 		t.Errorf("%v", err)
 	}
 	insert(t, s, `{"_id":"other","a":2}`)
-	if _, err := s.Update(ns, store.UpdateRequest{Filter: filter(t, `{"_id":"other"}`), Update: update(t, `{"$set":{"a":1,"b":{"c":"y"}}}`)}); code(err) != 11000 {
+	if _, err := s.Update(ns, store.UpdateRequest{Filter: filter(t, `{"_id":"other"}`),
+		Update: update(t, `{"$set":{"a":1,"b":{"c":"y"}}}`)}); code(err) != 11000 {
 		t.Errorf("an update onto another's key: %v", err)
 	}
 	if _, err := s.Update(ns, store.UpdateRequest{Filter: filter(t, `{"_id":"x"}`), Update: update(t, `{"$set":{"a":1.0}}`)}); err != nil {
@@ -195,8 +197,9 @@ func TestIndexConflicts(t *testing.T) {
 
 func TestUpsert(t *testing.T) {
 	s := store.New()
-	r := store.UpdateRequest{Filter: filter(t, `{"a":1,"b":{"$gt":1}}`), Update: update(t, `{"$inc":{"n":1},"$setOnInsert":{"c":2}}`), Upsert: true,
-		NewID: func() bson.RawValue { return value(t, `{"$oid":"010000000000000000000000"}`) }}
+	r := store.UpdateRequest{Filter: filter(t, `{"a":1,"b":{"$gt":1}}`), Update: update(t, `{"$inc":{"n":1},"$setOnInsert":{"c":2}}`),
+		Upsert: true,
+		NewID:  func() bson.RawValue { return value(t, `{"$oid":"010000000000000000000000"}`) }}
 	got, err := s.Update(ns, r)
 	if err != nil || got.UpsertedID.ObjectID() != (bson.ObjectID{1}) || len(got.Entries) != 2 || got.Before != nil {
 		t.Fatalf("%+v, %v", got, err)
@@ -292,7 +295,8 @@ func TestCursorsSeeLaterMoments(t *testing.T) {
 	if docs, done, err = cur.Next(s, 2, 1<<20); len(docs) != 0 || !done || err != nil {
 		t.Fatalf("%v, %v, %v", docs, done, err)
 	}
-	if cur, err = s.Find(ns, store.FindRequest{Filter: filter(t, `{"a":{"$gt":0}}`), Sort: order(t, `{"a":-1}`), Skip: 1, Limit: 2}); err != nil {
+	if cur, err = s.Find(ns, store.FindRequest{Filter: filter(t, `{"a":{"$gt":0}}`), Sort: order(t, `{"a":-1}`), Skip: 1,
+		Limit: 2}); err != nil {
 		t.Fatal(err)
 	}
 	if docs, done, err = cur.Next(s, 2, 1); ids(t, docs, err) != "3" || done {
