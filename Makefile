@@ -39,8 +39,12 @@ run: build ## Build and start a control plane and a sidecar with their data in .
 	@deploy/dev/run.sh $(ARGS)
 
 .PHONY: test
-test: ## Check format, vet, lint, and run every test, most with the race detector (STRICT=1: leave nothing out) (15 min the first time, then 6, or 1 where results are cached)
+test: ## Check format, vet, and run every test (STRICT=1: leave nothing out) (5 min the first time, 1 where results are cached)
 	@deploy/dev/test.sh
+
+.PHONY: race
+race: ## Run the tests of what has goroutines with the race detector (5 min the first time)
+	@deploy/dev/race.sh
 
 .PHONY: deps
 deps: ## Install the Debian packages that the tests need, as root (1 to 2 min and 315 MB where all is missing)

@@ -18,11 +18,11 @@ type machine struct {
 }
 
 const stub = `#!/bin/bash
-echo "${0##*/} $*; race: ${CGO_ENABLED:-}; known: ${TESTINPUT_X:-}" >>"${0%/*}/calls"
+echo "${0##*/} $*; known: ${TESTINPUT_X:-}" >>"${0%/*}/calls"
 case ${0##*/} in
   id) echo "$USERID" ;;
   go | make)
-    if [ "$*" = "list -e work" ]; then echo m/a; echo m/systemtest/b; echo m/simulation; echo m/c; fi
+    if [ "$*" = "list -e work" ]; then echo m/a; echo m/test/fleet; echo m/simulation; echo m/c; fi
     if [ "$*" = "run -trimpath ./test/testkit/testinputs" ]; then echo export TESTINPUT_X=abc; fi
     if [ "$*" = "run -trimpath ./test/testreport" ]; then cat; fi
     if [[ " $* " == *" $FAILS "* ]]; then echo "$FAILS is wrong"; exit 1; fi ;;
@@ -79,7 +79,7 @@ func lastLine(text string) string {
 	return lines[len(lines)-1]
 }
 
-const leftOut = "the console in a browser, the race detector. What they need comes with: sudo make deps"
+const leftOut = "the console in a browser. What they need comes with: sudo make deps"
 
 func TestMakeTest(t *testing.T) {
 	for _, test := range []struct {
@@ -89,37 +89,36 @@ func TestMakeTest(t *testing.T) {
 		ok       bool
 		last     string   // of what is said, its beginning
 		says     []string // in this order
-		race     string
 		installs bool
 	}{
 		{
-			name: "nothing is missing", ok: true, race: "1", last: "  tests        ok ",
-			says: []string{"=== modules", "=== format", "=== vet", "=== lint", "=== programs", "=== test-server", "=== tests", " s in all"},
+			name: "nothing is missing", ok: true, last: "  tests        ok ",
+			says: []string{"=== modules", "=== format", "=== vet", "=== programs", "=== test-server", "=== tests", " s in all"},
 		},
-		{name: "nothing is missing to root", env: []string{"USERID=0"}, ok: true, race: "1", last: "  tests        ok "},
-		{name: "a user", without: []string{"gcc", "chromium"}, ok: true, race: "0", last: "Left out: " + leftOut},
+		{name: "nothing is missing to root", env: []string{"USERID=0"}, ok: true, last: "  tests        ok "},
+		{name: "a user", without: []string{"gcc", "chromium"}, ok: true, last: "Left out: " + leftOut},
 		{
 			name: "a user who wants all", without: []string{"gcc", "chromium"}, env: []string{"STRICT=1"},
-			race: "0", last: "Left out, which is a failure here: " + leftOut,
+			last: "Left out, which is a failure here: " + leftOut,
 		},
 		{
 			name: "CI", without: []string{"gcc", "chromium"}, env: []string{"CI=true"},
-			race: "0", last: "Left out, which is a failure here: " + leftOut,
+			last: "Left out, which is a failure here: " + leftOut,
 		},
 		{
 			name: "root", without: []string{"gcc", "chromium"}, env: []string{"USERID=0", "ONLINE=1", "CI=true"},
-			ok: true, race: "1", installs: true, last: "  tests        ok ",
+			ok: true, installs: true, last: "  tests        ok ",
 			says: []string{"Missing Debian packages: chromium gcc libc6-dev\n", "Need to get 7 MB", "=== modules"},
 		},
 		{
 			name: "root offline", without: []string{"gcc", "chromium"}, env: []string{"USERID=0"},
-			ok: true, race: "0", installs: true, last: "Left out: " + leftOut, says: []string{"no network", "Going on without them.", "=== modules"},
+			ok: true, installs: true, last: "Left out: " + leftOut, says: []string{"no network", "Going on without them.", "=== modules"},
 		},
 		{
-			name: "a step that fails", env: []string{"FAILS=vet"}, race: "1", last: "  tests        ok ",
-			says: []string{"vet is wrong", "=== lint", "=== tests", "--- vet\nvet is wrong\n", "  vet          failed"},
+			name: "a step that fails", env: []string{"FAILS=vet"}, last: "  tests        ok ",
+			says: []string{"vet is wrong", "=== tests", "--- vet\nvet is wrong\n", "  vet          failed"},
 		},
-		{name: "tests that fail", env: []string{"FAILS=-json"}, race: "1", last: "  tests        failed "},
+		{name: "tests that fail", env: []string{"FAILS=-json"}, last: "  tests        failed "},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()
@@ -135,12 +134,8 @@ func TestMakeTest(t *testing.T) {
 				}
 				rest = after
 			}
-			if race := strings.Contains(calls, " -race "); race != (test.race == "1") ||
-				!strings.Contains(calls, " m/systemtest/b m/a m/c; race: "+test.race+"; known: abc\n") {
-				t.Errorf("the tests run with the race detector: %t, want %s; or they do not know their inputs", race, test.race)
-			}
-			if !strings.Contains(calls, " m/simulation; race: 0; known: abc\n") {
-				t.Error("what lives in a bubble does not run without the race detector, or does not know its inputs")
+			if !strings.Contains(calls, " m/test/fleet m/simulation m/a m/c; known: abc\n") {
+				t.Error("the tests do not run, those that take long first, or do not know their inputs")
 			}
 			if installs := strings.Contains(calls, "apt-get "); installs != test.installs {
 				t.Errorf("it installs packages: %t", installs)

@@ -25,9 +25,8 @@ fi
 export SLUICE_SOAK_SEED=${SEED:-}
 
 detector=-race
-export CGO_ENABLED=1
 if deploy/dev/deps.sh missing | grep -q ': the race detector'; then
-  detector='' CGO_ENABLED=0
+  detector=''
 fi
 log=$(mktemp)
 trap 'rm -f "$log"' EXIT
@@ -37,10 +36,11 @@ while read -r folder name; do
   lasts=$SLUICE_SOAK_TIME
   [ "$share" != 0 ] || lasts='one round'
   echo "=== $name in $folder, $lasts"
-  race=$detector
-  case $folder in */simulation) race='' ;; esac # see test.sh
+  race=$detector cgo=1
+  case $folder in */simulation | ./test/*) race='' ;; esac # see race.sh
+  [ -n "$race" ] || cgo=0
   # A round that has begun is waited for.
-  if ! go test $race -trimpath -vet=off -count=1 -timeout $((seconds + 1800))s -v -run "^$name\$" "$folder" </dev/null 2>&1 |
+  if ! CGO_ENABLED=$cgo go test $race -trimpath -vet=off -count=1 -timeout $((seconds + 1800))s -v -run "^$name\$" "$folder" </dev/null 2>&1 |
     tee "$log" | awk '/ rounds done: / { sub(/.* rounds done/, "rounds done"); print; fflush() }'; then
     grep -v '^ *=== ' "$log" || true
     exit 1

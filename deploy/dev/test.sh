@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# `make test`: checks the format, runs go vet, staticcheck, and every test. What is missing on this machine (see deps.sh) is
+# `make test`: checks the format, runs go vet and every test. What is missing on this machine (see deps.sh) is
 # installed as root; else what needs it is left out, and named in the last line. With STRICT=1, or CI, that is a failure.
 # A step that fails stops none of the others.
 set -uo pipefail
@@ -38,44 +38,22 @@ modules() {
 # The tests start what is built here, and results of tests are cached for as long as it stays the same.
 programs() { CGO_ENABLED=0 go run -trimpath ./test/testkit/testinputs >"$inputs"; }
 
-# -trimpath and no C, where that will do, let make build, vet, lint and the tests share what is compiled, wherever that is. The
-# vet that go test would run is left to the step before it.
+# -trimpath and no C let make build, vet, lint and the tests share what is compiled, wherever that is. The vet that go test would
+# run is left to the step before it; -s and -w halve the time that linking takes.
 tests() {
-  local race=(-race)
-  export CGO_ENABLED=1
-  if grep -q ': the race detector' <<<"$missing"; then
-    race=() CGO_ENABLED=0
-  fi
   if command -v npm >/dev/null && [ ! -d test/browsertest/node_modules ]; then
     echo "The console's test has npm download playwright-core: 3 MB the first time."
   fi
   # Those that take long come first, so that nobody waits for one of them alone in the end.
-  local slow='/(test/sidecar|test/fleet|test/contract|test/controlplane|systemtest|mongolog|pebblelog|outbox|browsertest|examples|deploytest|gateway|quota|spool)(/|$)' packages
-  # Go 1.26's race detector crashes now and then where MongoDB's driver lives in a bubble of testing/synctest, as in these
-  # packages (see golang/go#78156).
-  local bubbles='/(bubbletest|mongomodel|mongomodel/facts|simulation)$' bubbled
+  local slow='/(test/(fleet|sidecar|contract|controlplane|sdk|examples)|simulation|mongolog|pebblelog|console|deploytest|group)(/|$)' packages
   packages=$(go list -e work)
-  bubbled=$(grep -E "$bubbles" <<<"$packages") packages=$(grep -vE "$bubbles" <<<"$packages")
-  # Bubbles keep one processor busy; what they say waits for the end, since lines of two would mix. The other tests mostly wait,
-  # for processes and for what they limit to so much a second. A package that hangs is ended: the slowest takes 3 minutes where
-  # it has the machine to itself, and 14 beside all others.
-  # shellcheck disable=SC2046,SC2086 # the packages are words
-  {
-    result=0
-    if [ -n "$bubbled" ]; then
-      CGO_ENABLED=0 go test -json -p 1 -trimpath -vet=off -timeout 45m $bubbled >"$beside" &
-    fi
-    go test -json -p $((2 * $(getconf _NPROCESSORS_ONLN))) -trimpath -vet=off "${race[@]}" -timeout 45m \
-      $(grep -E "$slow" <<<"$packages") $(grep -vE "$slow" <<<"$packages") || result=1
-    if [ -n "$bubbled" ]; then
-      wait $! || result=1
-      cat "$beside"
-    fi
-    [ "$result" = 0 ]
-  } | CGO_ENABLED=0 go run -trimpath ./test/testreport
+  # The tests mostly wait, for processes and for what they limit to so much a second. A package that hangs is ended.
+  # shellcheck disable=SC2046 # the packages are words
+  CGO_ENABLED=0 go test -json -p $((2 * $(getconf _NPROCESSORS_ONLN))) -trimpath -vet=off -ldflags='-s -w' -timeout 30m \
+    $(grep -E "$slow" <<<"$packages") $(grep -vE "$slow" <<<"$packages") | CGO_ENABLED=0 go run -trimpath ./test/testreport
 }
 
-missing() { deploy/dev/deps.sh missing; }
+missing() { deploy/dev/deps.sh missing | grep -v ': the race detector' || true; } # see race.sh
 if [ "$(id -u)" = 0 ] && [ -n "$(missing)" ]; then
   # What cannot be installed is left out.
   echo "=== packages"
@@ -86,7 +64,6 @@ missing=$(missing)
 step modules modules
 step format make --no-print-directory check-fmt
 step vet make --no-print-directory vet
-step lint make --no-print-directory lint
 step programs programs
 # shellcheck disable=SC1090 # variables
 . "$inputs"

@@ -1,0 +1,18 @@
+#!/usr/bin/env bash
+# `make race`: the tests of what has goroutines, with the race detector. System tests of the programs are not among them: it would
+# see the tests and not the programs that they start.
+set -euo pipefail
+cd "$(dirname "$0")/../.."
+
+if deploy/dev/deps.sh missing | grep -q ': the race detector'; then
+  echo "The race detector needs a C compiler: sudo make deps" >&2
+  exit 2
+fi
+# Go 1.26's race detector crashes now and then where MongoDB's driver lives in a bubble of testing/synctest, as in simulations
+# (see golang/go#78156).
+packages=$(go list -f '{{.ImportPath}} {{join .Imports " "}} {{join .TestImports " "}} {{join .XTestImports " "}} ' work |
+  awk '/ (sync|sync\/atomic|golang.org\/x\/sync\/errgroup) / { print $1 }' |
+  grep -vE '/(examples|deploy)/|/test/(contract|controlplane|fleet|sidecar)$|/(bubbletest|simulation|mongomodel|facts)$')
+# shellcheck disable=SC2086 # the packages are words
+CGO_ENABLED=1 go test -json -race -trimpath -vet=off -p $((2 * $(getconf _NPROCESSORS_ONLN))) -timeout 30m $packages |
+  CGO_ENABLED=0 go run -trimpath ./test/testreport
