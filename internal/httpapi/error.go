@@ -2,6 +2,7 @@ package httpapi
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"log/slog"
 	"net/http"
@@ -35,15 +36,29 @@ func refuse(w http.ResponseWriter, e *wire.Error) {
 
 // refuseStatus is for statuses of HTTP itself without a code of their own, such as 405.
 func refuseStatus(w http.ResponseWriter, e *wire.Error, status int) {
-	body := append(codec.AppendErrorBody(nil, e), '\n')
 	h := w.Header()
-	h.Set("Content-Type", "application/json")
-	h.Set("Content-Length", strconv.Itoa(len(body)))
 	h.Set("X-Content-Type-Options", "nosniff")
 	if ms, ok := e.RetryAfterMS(); ok {
 		h.Set("Retry-After", strconv.FormatInt((ms+999)/1000, 10))
 	}
+	WriteJSON(w, status, codec.AppendErrorBody(nil, e))
+}
+
+// WriteJSON answers with a JSON text, which it may append to, and a newline.
+func WriteJSON(w http.ResponseWriter, status int, text []byte) {
+	text = append(text, '\n')
+	h := w.Header()
+	h.Set("Content-Type", "application/json")
+	h.Set("Content-Length", strconv.Itoa(len(text)))
 	w.WriteHeader(status)
-	// A client that does not read its error has gone: nothing is left to do.
-	_, _ = w.Write(body)
+	_, _ = w.Write(text) // a client that does not read its answer has gone
+}
+
+// WriteValue answers with the JSON text of a value.
+func WriteValue(w http.ResponseWriter, status int, v any) error {
+	text, err := json.Marshal(v)
+	if err == nil {
+		WriteJSON(w, status, text)
+	}
+	return err
 }

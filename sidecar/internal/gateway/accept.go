@@ -20,12 +20,11 @@ func (g *Gateway) serveSocket(w http.ResponseWriter, r *http.Request) {
 		httpapi.WriteError(w, r, refusal.Stopping(), g.cfg.Logger)
 		return
 	}
-	who, err := g.arrival(r)
+	caller, err := g.arrival(r)
 	if err != nil {
 		g.cfg.Access.Challenge(w, r, err)
 		return
 	}
-	limits := g.httpConn(r).publish
 	up := &upgrade{ResponseWriter: w, cfg: &g.cfg}
 	ws, err := websocket.Accept(up, r, &websocket.AcceptOptions{
 		InsecureSkipVerify: true, // httpapi.Guard has checked Origin
@@ -38,7 +37,7 @@ func (g *Gateway) serveSocket(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	accepted := g.admitSocket(func(name string) *conn {
-		return newConn(g.ctx, &g.cfg, name, ws, up.sendBuffer, limits, who)
+		return newConn(g.ctx, &g.cfg, name, ws, up.sendBuffer, caller)
 	})
 	if !accepted {
 		_ = ws.Close(websocket.StatusGoingAway, closingReason)

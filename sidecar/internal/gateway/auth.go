@@ -1,7 +1,6 @@
 package gateway
 
 import (
-	"context"
 	"net/http"
 	"time"
 
@@ -10,8 +9,8 @@ import (
 	"github.com/sluice-bus/sluice/internal/access"
 	"github.com/sluice-bus/sluice/sdk/wire"
 	"github.com/sluice-bus/sluice/sdk/wire/codec"
-	"github.com/sluice-bus/sluice/sidecar/internal/eventlog"
 	"github.com/sluice-bus/sluice/sidecar/internal/group"
+	"github.com/sluice-bus/sluice/sidecar/internal/session"
 )
 
 // strangerFrameBytes is the longest message of a connection that has not authenticated: enough for
@@ -25,23 +24,24 @@ const (
 	reasonRevoked = "the token may not do this any more"
 )
 
-// arrival returns the identity of a WebSocket request. It is nil if the client has yet to
-// authenticate with AUTH. The error is that of a wrong token in the request.
-func (g *Gateway) arrival(r *http.Request) (*access.Identity, error) {
+// arrival returns the session of a WebSocket request, whose client may have yet to authenticate with
+// AUTH. The error is that of a wrong token in the request.
+func (g *Gateway) arrival(r *http.Request) (*session.Session, error) {
+	caller := g.sessions.Unknown(r)
 	id, err := g.cfg.Access.Identify(r)
-	if err == nil {
-		return &id, nil
-	}
-	if len(r.Header["Authorization"]) > 0 {
+	switch {
+	case err == nil:
+		caller.Become(&id)
+	case len(r.Header["Authorization"]) > 0:
 		return nil, err
 	}
-	return nil, nil
+	return caller, nil
 }
 
 // authenticate handles AUTH. A client may send it again to continue with another token. A failed
 // AUTH ends the connection.
 func (c *conn) authenticate(req *codec.Request) {
-	id, err := c.cfg.Access.Token(c.ctx, req.Token, c.from())
+	id, err := c.cfg.Access.Token(c.ctx, req.Token, c.caller.From)
 	if err == nil {
 		err = c.keeps(&id)
 	}
@@ -50,19 +50,10 @@ func (c *conn) authenticate(req *codec.Request) {
 		c.over = &closing{websocket.StatusPolicyViolation, reasonRefused}
 		return
 	}
-	if c.who.Swap(&id) == nil {
+	if c.caller.Become(&id) {
 		c.ws.SetReadLimit(int64(c.cfg.Limits.FrameBytes))
 	}
 	c.replyOK(req)
-}
-
-// identity is the connection's identity, with the rights in force now.
-func (c *conn) identity() (*access.Identity, error) {
-	who := c.who.Load()
-	if who == nil {
-		return nil, wire.Errorf(wire.Unauthorized, "this connection is not authenticated: send AUTH with a token first")
-	}
-	return c.cfg.Access.Renew(who)
 }
 
 // allowed reports whether id may do the op. authorize checks the events of a PUBLISH one by one.
@@ -92,7 +83,7 @@ func (c *conn) authorize(id *access.Identity, items []wire.PublishItem) {
 
 // expelStranger ends the connection if it has not authenticated in time.
 func (c *conn) expelStranger() {
-	if c.ctx.Err() == nil && c.who.Load() == nil {
+	if c.ctx.Err() == nil && !c.caller.Known() {
 		c.expel(wire.Errorf(wire.Unauthorized, "%s", reasonLate), reasonLate)
 	}
 }
@@ -124,7 +115,7 @@ func (c *conn) stillMay() error {
 
 // mayKeep reports whether the connection may keep its subscriptions, with the rights in force now.
 func (c *conn) mayKeep() error {
-	id, err := c.identity()
+	id, err := c.caller.Renew()
 	if err != nil {
 		return err
 	}
@@ -152,7 +143,7 @@ func (g *Gateway) rightsChanged() {
 		return
 	}
 	for c := range g.conns {
-		if c.who.Load() == nil {
+		if !c.caller.Known() {
 			continue // expelStranger ends such a connection
 		}
 		if err := c.mayKeep(); err != nil {
@@ -160,28 +151,8 @@ func (g *Gateway) rightsChanged() {
 		}
 	}
 	for s := range g.streams {
-		if g.identityMay(&s.who, s.topic, s.group) != nil {
+		if s.caller.MayStill(s.topic, s.group) != nil {
 			s.end(group.Disconnected, time.Now().Add(closeLinger))
 		}
 	}
-}
-
-// madeFor attributes created topics and groups to an authenticated identity; without authentication
-// to none.
-func madeFor(ctx context.Context, id *access.Identity) context.Context {
-	if id == nil || !id.Verified {
-		return ctx
-	}
-	return eventlog.MadeBy(ctx, id.Name)
-}
-
-// madeFor attributes created topics and groups to the sender of a request.
-func (g *Gateway) madeFor(r *http.Request) context.Context {
-	id := g.cfg.Access.From(r.Context())
-	return madeFor(r.Context(), &id)
-}
-
-// may reports whether the sender of a request may do that; Handler has authenticated the sender.
-func (g *Gateway) may(r *http.Request, do access.Action, topic, group string) error {
-	return g.cfg.Access.From(r.Context()).May(do, topic, group)
 }

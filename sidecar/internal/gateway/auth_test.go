@@ -407,12 +407,13 @@ func BenchmarkAuthorize(b *testing.B) {
 			if err != nil {
 				b.Fatal(err)
 			}
-			c := &conn{cfg: &Config{Access: a}}
-			c.who.Store(&id)
+			caller := start(b, setup{access: a}).gateway.sessions.Unknown(new(http.Request))
+			caller.Become(&id)
+			c := &conn{cfg: &Config{Access: a}, caller: caller}
 			items := []wire.PublishItem{{Event: wire.Event{Topic: "in.created"}}}
 			b.ReportAllocs()
 			for b.Loop() {
-				who, err := c.identity()
+				who, err := c.caller.Renew()
 				if err != nil {
 					b.Fatal(err)
 				}

@@ -2,20 +2,17 @@ package gateway
 
 import (
 	"context"
-	"log/slog"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/coder/websocket"
 
-	"github.com/sluice-bus/sluice/internal/access"
 	"github.com/sluice-bus/sluice/sdk/wire"
 	"github.com/sluice-bus/sluice/sdk/wire/codec"
-	"github.com/sluice-bus/sluice/sidecar/internal/admit"
 	"github.com/sluice-bus/sluice/sidecar/internal/audit"
 	"github.com/sluice-bus/sluice/sidecar/internal/group"
 	"github.com/sluice-bus/sluice/sidecar/internal/refusal"
+	"github.com/sluice-bus/sluice/sidecar/internal/session"
 )
 
 // conn is one WebSocket connection.
@@ -26,12 +23,10 @@ type conn struct {
 	cancel context.CancelFunc
 	ws     *websocket.Conn
 	out    *sendBuffer
-	limits *admit.Connection
+	caller *session.Session
 	window window
-	pacers pacers // of deliveries
 
-	who  atomic.Pointer[access.Identity] // nil until it is known
-	over *closing                        // the reader's: how to close after this op
+	over *closing // the reader's: how to close after this op
 
 	mu     sync.Mutex
 	ending *wire.Error // ops are refused with it
@@ -41,15 +36,14 @@ type conn struct {
 // subKey names a subscription of a connection; group is "" without one.
 type subKey struct{ topic, group string }
 
-// newConn makes a connection of an identity, or of a client that has yet to authenticate.
-func newConn(ctx context.Context, cfg *Config, name string, ws *websocket.Conn, out *sendBuffer, limits *admit.Connection, who *access.Identity) *conn {
-	c := &conn{cfg: cfg, name: name, ws: ws, out: out, limits: limits}
+// newConn makes a connection of a caller, who may have yet to authenticate.
+func newConn(ctx context.Context, cfg *Config, name string, ws *websocket.Conn, out *sendBuffer, caller *session.Session) *conn {
+	c := &conn{cfg: cfg, name: name, ws: ws, out: out, caller: caller}
 	c.ctx, c.cancel = context.WithCancel(ctx)
 	c.window.init(cfg.Bounds, cfg.Memory)
 	out.wake = c.wakeSubscriptions
-	c.who.Store(who)
 	readLimit := cfg.Limits.FrameBytes
-	if who == nil {
+	if !caller.Known() {
 		readLimit = min(readLimit, strangerFrameBytes)
 	}
 	ws.SetReadLimit(int64(readLimit))
@@ -58,7 +52,7 @@ func newConn(ctx context.Context, cfg *Config, name string, ws *websocket.Conn, 
 
 // serve reads until the connection ends, and then releases everything that belongs to it.
 func (c *conn) serve() {
-	if c.who.Load() == nil {
+	if !c.caller.Known() {
 		defer time.AfterFunc(c.cfg.Bounds.AuthTimeout, c.expelStranger).Stop()
 	}
 	closing := c.read()
@@ -127,31 +121,9 @@ func (c *conn) removeSubscriptions() map[subKey]*subscription {
 	subs := c.subs
 	c.subs = nil
 	for k := range subs {
-		c.note(audit.Unsubscribe, k, nil)
+		c.caller.Note(audit.Unsubscribe, k.topic, k.group, nil)
 	}
 	return subs
-}
-
-// from is the client's address.
-func (c *conn) from() string { return c.out.RemoteAddr().String() }
-
-// notePublished writes the outcome of a PUBLISH to the access log.
-func (c *conn) notePublished(who *access.Identity, items []wire.PublishItem, results []wire.ResultItem, err error) {
-	if c.cfg.Audit != nil {
-		c.cfg.Audit.Published(items, results, *who, c.from(), err)
-	}
-}
-
-// note writes to the access log.
-func (c *conn) note(action string, k subKey, err error) {
-	if c.cfg.Audit == nil {
-		return
-	}
-	var who access.Identity
-	if id := c.who.Load(); id != nil {
-		who = *id
-	}
-	c.cfg.Audit.Note(action, k.topic, who, c.from(), err, slog.String("group", k.group))
 }
 
 func (c *conn) subscriptions() int {

@@ -20,9 +20,12 @@ import (
 	"github.com/sluice-bus/sluice/sidecar/internal/admit"
 	"github.com/sluice-bus/sluice/sidecar/internal/audit"
 	"github.com/sluice-bus/sluice/sidecar/internal/budget"
-	"github.com/sluice-bus/sluice/sidecar/internal/eventlog"
 	"github.com/sluice-bus/sluice/sidecar/internal/group"
+	"github.com/sluice-bus/sluice/sidecar/internal/ingest"
+	"github.com/sluice-bus/sluice/sidecar/internal/manage"
+	"github.com/sluice-bus/sluice/sidecar/internal/receive"
 	"github.com/sluice-bus/sluice/sidecar/internal/refusal"
+	"github.com/sluice-bus/sluice/sidecar/internal/session"
 	"github.com/sluice-bus/sluice/sidecar/internal/telemetry"
 	"github.com/sluice-bus/sluice/sidecar/internal/topics"
 )
@@ -72,38 +75,18 @@ func DefaultBounds() Bounds {
 	}
 }
 
-// Log is what a Gateway needs of the event log.
-type Log interface {
-	eventlog.Reader
-	eventlog.Deleter
-	eventlog.Redrives
-	eventlog.Scheduler
-	EnsureTopic(ctx context.Context, name string, partitions int) (eventlog.Topic, error)
-}
-
-// Spool has events that are not in the Log yet.
-type Spool interface {
-	// Holds reports whether the spool has events of a topic, and Waits whether it has a given
-	// event.
-	Holds(topic string) bool
-	Waits(ctx context.Context, topic, id string) (bool, error)
-	// Erase erases events here, and makes other sidecars erase theirs, and returns how many were
-	// here.
-	Erase(ctx context.Context, e eventlog.Erasure, r eventlog.Retention) (int, error)
-}
-
 // Config is what a Gateway needs; every field but Access, Spool, Audit and Memory is required.
 type Config struct {
 	// Access says who may do what; nil lets everybody do everything.
 	Access    *access.Access
 	Publisher *admit.Publisher
 	Groups    *group.Manager
-	Log       Log
+	Log       manage.Log
 	Topics    *topics.Catalog
 	// Erased drops the events of a topic from memory after some were erased, here and at other
 	// sidecars. It does not affect Groups.
 	Erased   func(topic string)
-	Spool    Spool // nil: events go directly into the Log
+	Spool    manage.Spool // nil: events go directly into the Log
 	Policies *policy.Current
 	Metrics  *telemetry.Metrics
 	Limits   wire.Limits
@@ -130,11 +113,12 @@ type Gateway struct {
 	stopping context.Context // ends when Shutdown begins, under mu
 	stop     context.CancelFunc
 
+	sessions *session.Sessions
+	bodies   *receive.Bodies
+
 	leases leaser
 	pulls  pullers
-
 	latest *semaphore.Weighted // answers with latest events under way
-	plans  *semaphore.Weighted // topics being counted
 
 	streaming sync.WaitGroup // streams
 
@@ -147,9 +131,16 @@ type Gateway struct {
 
 // New makes a Gateway without connections.
 func New(cfg Config) *Gateway {
-	g := &Gateway{cfg: cfg, conns: make(map[*conn]struct{}), streams: make(map[*stream]struct{}), latest: semaphore.NewWeighted(maxLatest), plans: semaphore.NewWeighted(maxPlans)}
+	g := &Gateway{cfg: cfg, conns: make(map[*conn]struct{}), streams: make(map[*stream]struct{}), latest: semaphore.NewWeighted(maxLatest)}
 	g.ctx, g.cancel = context.WithCancel(context.Background())
 	g.stopping, g.stop = context.WithCancel(context.Background())
+	g.sessions = &session.Sessions{
+		Access: cfg.Access, Audit: cfg.Audit, Publisher: cfg.Publisher, Policies: cfg.Policies, Logger: cfg.Logger, Stopping: g.stopping,
+	}
+	g.bodies = &receive.Bodies{
+		Timeout: cfg.Bounds.ReceiveTimeout, Silence: cfg.Bounds.SlowClientTimeout,
+		Memory: cfg.Memory, Metrics: cfg.Metrics, Stopping: g.stopping,
+	}
 	g.leases, g.pulls.cfg = newLeaser(cfg.NodeID), &g.cfg
 	cfg.Access.OnChange(g.rightsChanged)
 	return g
@@ -161,43 +152,25 @@ func New(cfg Config) *Gateway {
 func (g *Gateway) Handler() http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET "+socketPath, g.serveSocket)
-	publishes := map[string]handler{
-		"POST /v1/topics/{topic}/events": g.publishHTTP,
-		"POST " + daprPublishPath:        g.publishDapr,
-		"POST " + daprBulkPath:           g.publishDaprBulk,
-		"POST " + daprBulkPathAlpha:      g.publishDaprBulk,
+	var publishes []string
+	add := func(routes []session.Route) {
+		for _, route := range routes {
+			mux.HandleFunc(route.Pattern, g.sessions.Serve(route))
+		}
 	}
-	for route, h := range publishes {
-		mux.HandleFunc(route, g.handle(h))
+	published := ingest.Routes(ingest.Config{Publisher: g.cfg.Publisher, Bodies: g.bodies, Limits: g.cfg.Limits})
+	for _, route := range published {
+		publishes = append(publishes, route.Pattern)
 	}
-	for route, h := range map[string]handler{
-		"GET /v1/topics/{topic}/events/{id}":            answer(g.showEvent),
-		"GET /v1/topics":                                answer(g.listTopics),
-		"PUT /v1/topics/{topic}":                        g.untilShutdown(g.makeTopic),
-		"DELETE /v1/topics/{topic}":                     g.untilShutdown(answer(g.deleteTopic)),
-		"DELETE /v1/topics/{topic}/events":              g.untilShutdown(g.deleteEvents),
-		"DELETE /v1/topics/{topic}/groups/{group}":      answer(g.deleteGroup),
-		"GET /v1/topics/{topic}/groups":                 answer(g.listGroups),
-		"GET /v1/topics/{topic}/groups/{group}":         answer(g.showGroup),
-		"PUT /v1/topics/{topic}/groups/{group}/cursor":  g.untilShutdown(answer(g.moveGroup)),
-		"POST /v1/topics/{topic}/groups/{group}/pull":   g.untilShutdown(g.pullEvents),
-		"POST /v1/topics/{topic}/groups/{group}/ack":    g.untilShutdown(g.settleLeases(wire.OpAck)),
-		"POST /v1/topics/{topic}/groups/{group}/nack":   g.untilShutdown(g.settleLeases(wire.OpNack)),
-		"POST /v1/topics/{topic}/groups/{group}/modack": g.untilShutdown(g.settleLeases(wire.OpModAck)),
-		"GET /v1/topics/{topic}/stream":                 g.untilShutdown(g.streamEvents),
-		"GET /v1/topics/{topic}/scheduled":              answer(g.listScheduled),
-		"DELETE /v1/topics/{topic}/scheduled/{id}":      g.untilShutdown(g.cancelScheduled),
-		"GET /v1/topics/{topic}/latest":                 g.untilShutdown(g.readLatest),
-		"GET /v1/topics/{topic}/schema":                 g.showSchema,
-		"GET /v1/topics/{topic}/retention":              g.untilShutdown(answer(g.planRetention)),
-		"GET /v1/topics/{topic}/dlq":                    answer(g.listDeadLetters),
-		"POST /v1/topics/{topic}/dlq/redrive":           g.untilShutdown(g.changeDead(g.planRedrive)),
-		"POST /v1/topics/{topic}/dlq/discard":           g.untilShutdown(g.changeDead(g.planDiscard)),
-	} {
-		mux.HandleFunc(route, g.handle(named(route, h)))
-	}
+	add(published)
+	add(g.consumeRoutes())
+	add(manage.Routes(manage.Config{
+		Log: g.cfg.Log, Spool: g.cfg.Spool, Groups: g.cfg.Groups, Topics: g.cfg.Topics, Policies: g.cfg.Policies, Bodies: g.bodies,
+		Logger: g.cfg.Logger, NodeID: g.cfg.NodeID, Lookup: g.cfg.Lookup, StoreID: g.cfg.StoreID, Erased: g.cfg.Erased,
+		LeavePulls: g.pulls.leave, Context: g.ctx,
+	}))
 	routes := httpapi.Routes(mux)
-	audited := g.cfg.Audit.HTTP(g.cfg.Access.From, routes, slices.Collect(maps.Keys(publishes))...)
+	audited := g.cfg.Audit.HTTP(g.cfg.Access.From, routes, publishes...)
 	return g.cfg.Access.Authenticate(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Path == socketPath {
 			routes.ServeHTTP(w, r)
@@ -209,28 +182,27 @@ func (g *Gateway) Handler() http.Handler {
 
 const socketPath = "/ws"
 
-type connectionKey struct{}
-
-// ConnContext makes the requests of one TCP connection share its rate limits; it is for
-// httpapi.Server.ConnContext. Without it each request is a connection of its own.
-func (g *Gateway) ConnContext(ctx context.Context, _ net.Conn) context.Context {
-	return context.WithValue(ctx, connectionKey{}, g.newHTTPConn())
-}
-
-func (g *Gateway) newHTTPConn() *httpConn { return &httpConn{publish: g.cfg.Publisher.NewConnection()} }
-
-// httpConn has the limits that the requests of one TCP connection share.
-type httpConn struct {
-	publish *admit.Connection
-	pacers  pacers // of deliveries
-}
-
-// httpConn returns the limits of the request's connection.
-func (g *Gateway) httpConn(r *http.Request) *httpConn {
-	if c, ok := r.Context().Value(connectionKey{}).(*httpConn); ok {
-		return c
+func (g *Gateway) consumeRoutes() []session.Route {
+	return []session.Route{
+		{Pattern: "POST /v1/topics/{topic}/groups/{group}/pull", Handler: g.pullEvents},
+		{Pattern: "POST /v1/topics/{topic}/groups/{group}/ack", Handler: g.settleLeases(wire.OpAck)},
+		{Pattern: "POST /v1/topics/{topic}/groups/{group}/nack", Handler: g.settleLeases(wire.OpNack)},
+		{Pattern: "POST /v1/topics/{topic}/groups/{group}/modack", Handler: g.settleLeases(wire.OpModAck)},
+		{Pattern: "GET /v1/topics/{topic}/stream", Handler: g.streamEvents},
+		{Pattern: "GET /v1/topics/{topic}/latest", Handler: g.readLatest},
 	}
-	return g.newHTTPConn()
+}
+
+// mayJoin reports whether the caller may subscribe to the topic in the path, with the group in the
+// path.
+func mayJoin(caller *session.Session, r *http.Request) error {
+	return caller.May(access.Subscribe, r.PathValue("topic"), r.PathValue("group"))
+}
+
+// ConnContext makes the requests of one TCP connection share its limits; it is for
+// httpapi.Server.ConnContext. Without it each request is a connection of its own.
+func (g *Gateway) ConnContext(ctx context.Context, c net.Conn) context.Context {
+	return g.sessions.ConnContext(ctx, c)
 }
 
 // Stats counts connections and subscriptions.

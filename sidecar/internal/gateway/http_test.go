@@ -167,3 +167,32 @@ func TestSeek(t *testing.T) {
 		t.Error(body)
 	}
 }
+
+// TestCloudEventsOverHTTP: the answers are those of a plain publish.
+func TestCloudEventsOverHTTP(t *testing.T) {
+	s := start(t, setup{})
+	const path = "/v1/topics/t/events"
+	binary := []string{"ce-specversion: 1.0", "ce-id: i", "ce-source: /s", "ce-type: t", "Content-Type: application/json"}
+	if res, body := s.do(t, "POST", path, `{"a":1}`, binary...); res.StatusCode != 201 || !strings.Contains(body, `"id":"i"`) {
+		t.Errorf("binary: %s %s", res.Status, body)
+	}
+	structured := `{"specversion":"1.0","id":"i","source":"/s","type":"t","data":{"a":1.0}}`
+	if res, body := s.do(t, "POST", path, structured, "Content-Type: application/cloudevents+json"); res.StatusCode != 200 || !strings.Contains(body, `"duplicate":true`) {
+		t.Errorf("the same in structured mode: %s %s", res.Status, body)
+	}
+	batch := `[` + structured + `,{},` + strings.Replace(structured, `"i"`, `"j"`, 1) + `]`
+	res, body := s.do(t, "POST", path, batch, "Content-Type: application/cloudevents-batch+json")
+	var got struct {
+		Results []struct{ ID, Code, Error string }
+	}
+	if err := json.Unmarshal([]byte(body), &got); err != nil || res.StatusCode != 200 || len(got.Results) != 3 ||
+		got.Results[0].ID != "i" || got.Results[1].Code != "bad_request" || got.Results[2].ID != "j" {
+		t.Errorf("batch: %s %s", res.Status, body)
+	}
+	if res, body := s.do(t, "POST", path, `[]`, "Content-Type: application/cloudevents-batch+json"); res.StatusCode != 200 || body != `{"results":[]}` {
+		t.Errorf("empty batch: %s %s", res.Status, body)
+	}
+	if res, body := s.do(t, "POST", path, `{}`, "Content-Type: application/cloudevents+json"); res.StatusCode != 400 || !strings.Contains(body, "specversion") {
+		t.Errorf("wrong: %s %s", res.Status, body)
+	}
+}

@@ -1,7 +1,6 @@
 package gateway
 
 import (
-	"encoding/json"
 	"net/http"
 	"slices"
 	"strings"
@@ -11,6 +10,7 @@ import (
 	"github.com/sluice-bus/sluice/sdk/wire/codec"
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog"
 	"github.com/sluice-bus/sluice/sidecar/internal/refusal"
+	"github.com/sluice-bus/sluice/sidecar/internal/session"
 )
 
 const (
@@ -25,8 +25,8 @@ var latestPage = eventlog.Bounds{Events: 1000, Bytes: 256 << 10}
 
 // readLatest answers with the latest event of each key, and then with the positions up to which
 // these are the latest: a line each.
-func (g *Gateway) readLatest(w http.ResponseWriter, r *http.Request) error {
-	queries, err := g.latestOf(r)
+func (g *Gateway) readLatest(caller *session.Session, w http.ResponseWriter, r *http.Request) error {
+	queries, err := g.latestOf(caller, r)
 	if err != nil {
 		return err
 	}
@@ -34,12 +34,12 @@ func (g *Gateway) readLatest(w http.ResponseWriter, r *http.Request) error {
 		return refusal.Overloaded("%d answers with latest events are under way, which are as many as may be", maxLatest)
 	}
 	defer g.latest.Release(1)
-	return g.sendLatest(w, r, queries)
+	return g.sendLatest(caller, w, r, queries)
 }
 
 // latestOf reads the requested keys: the named ones and those with the prefix; without either, all
 // keys.
-func (g *Gateway) latestOf(r *http.Request) ([]eventlog.LatestQuery, error) {
+func (g *Gateway) latestOf(caller *session.Session, r *http.Request) ([]eventlog.LatestQuery, error) {
 	p, err := httpapi.ParseParams(r.URL.RawQuery, "key")
 	if err != nil {
 		return nil, err
@@ -59,7 +59,7 @@ func (g *Gateway) latestOf(r *http.Request) ([]eventlog.LatestQuery, error) {
 			}
 		}
 	}
-	if err := g.mayJoin(r); err != nil {
+	if err := mayJoin(caller, r); err != nil {
 		return nil, err
 	}
 	var queries []eventlog.LatestQuery
@@ -77,7 +77,7 @@ func (g *Gateway) latestOf(r *http.Request) ([]eventlog.LatestQuery, error) {
 
 // sendLatest reads page by page, so that memory is bounded. After the first line an error is also a
 // line, and no positions follow.
-func (g *Gateway) sendLatest(w http.ResponseWriter, r *http.Request, queries []eventlog.LatestQuery) error {
+func (g *Gateway) sendLatest(caller *session.Session, w http.ResponseWriter, r *http.Request, queries []eventlog.LatestQuery) error {
 	topic := r.PathValue("topic")
 	extents, err := g.cfg.Log.Extents(r.Context(), topic)
 	if err != nil {
@@ -100,16 +100,15 @@ func (g *Gateway) sendLatest(w http.ResponseWriter, r *http.Request, queries []e
 		for q.UpTo = upTo; ; {
 			page, err := g.cfg.Log.Latest(r.Context(), topic, q, latestPage)
 			if err == nil {
-				err = g.mayStill(r, topic, "")
+				err = caller.MayStill(topic, "")
 			}
 			if err != nil && !started {
 				return err
 			}
 			if err != nil {
 				if r.Context().Err() == nil {
-					line, _ := errorLine(err)
-					text, _ := json.Marshal(line)
-					_ = g.writeLatest(w, out, append(text, '\n'))
+					line, _ := refusal.Line(err)
+					_ = g.writeLatest(w, out, append(line, '\n'))
 				}
 				return nil
 			}

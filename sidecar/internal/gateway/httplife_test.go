@@ -5,6 +5,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/sluice-bus/sluice/sdk/wire"
 )
 
 func TestLifeOfAnEvent(t *testing.T) {
@@ -17,7 +19,17 @@ func TestLifeOfAnEvent(t *testing.T) {
 	before := time.Now().Add(-time.Minute)
 
 	res, text := s.do(t, "GET", "/v1/topics/t/events/e%2F1", "")
-	var got life
+	var got struct {
+		Event      json.RawMessage
+		AcceptedAt string `json:"accepted_at"`
+		Stored     *struct {
+			StoreID string `json:"store_id"`
+			NodeID  string `json:"node_id"`
+			Seq     uint64
+		}
+		Groups  []wire.EventFate
+		TraceID string `json:"trace_id"`
+	}
 	if err := json.Unmarshal([]byte(text), &got); err != nil || res.StatusCode != 200 {
 		t.Fatalf("%s %s: %v", res.Status, text, err)
 	}
@@ -79,7 +91,17 @@ func TestLifeAndRights(t *testing.T) {
 		{"app", 200, "billing mail"}, {"billing", 200, "billing"}, {"auditor", 200, ""}, {"other", 403, ""},
 	} {
 		res, text := s.do(t, "GET", "/v1/topics/t/events/e1", "", "Authorization: Bearer "+c.token)
-		var got life
+		var got struct {
+			Event      json.RawMessage
+			AcceptedAt string `json:"accepted_at"`
+			Stored     *struct {
+				StoreID string `json:"store_id"`
+				NodeID  string `json:"node_id"`
+				Seq     uint64
+			}
+			Groups  []wire.EventFate
+			TraceID string `json:"trace_id"`
+		}
 		if err := json.Unmarshal([]byte(text), &got); err != nil || res.StatusCode != c.status {
 			t.Errorf("%s: %s %s: %v", c.token, res.Status, text, err)
 		}

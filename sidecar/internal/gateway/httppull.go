@@ -6,12 +6,12 @@ import (
 	"strconv"
 	"time"
 
-	"github.com/sluice-bus/sluice/internal/access"
 	"github.com/sluice-bus/sluice/internal/pause"
 	"github.com/sluice-bus/sluice/sdk/wire/codec"
 	"github.com/sluice-bus/sluice/sidecar/internal/group"
 	"github.com/sluice-bus/sluice/sidecar/internal/limit"
 	"github.com/sluice-bus/sluice/sidecar/internal/pacer"
+	"github.com/sluice-bus/sluice/sidecar/internal/session"
 )
 
 const (
@@ -26,9 +26,9 @@ const (
 )
 
 // pullEvents answers a long poll.
-func (g *Gateway) pullEvents(w http.ResponseWriter, r *http.Request) error {
+func (g *Gateway) pullEvents(caller *session.Session, w http.ResponseWriter, r *http.Request) error {
 	topic, name := r.PathValue("topic"), r.PathValue("group")
-	content, bad := g.readAtMost(w, r, maxPullBody)
+	content, bad := g.bodies.Read(w, r, maxPullBody)
 	if bad != nil {
 		return bad
 	}
@@ -36,17 +36,17 @@ func (g *Gateway) pullEvents(w http.ResponseWriter, r *http.Request) error {
 	if bad != nil {
 		return bad
 	}
-	if err := g.mayJoin(r); err != nil {
+	if err := mayJoin(caller, r); err != nil {
 		return err
 	}
-	p, err := g.pulls.enter(g.madeFor(r), topic, name, req.Subscribe)
+	p, err := g.pulls.enter(caller.Attribute(r.Context()), topic, name, req.Subscribe)
 	if err != nil {
 		return err
 	}
 	defer g.pulls.exit(p)
-	ds, at, err := g.collect(r, p, req)
+	ds, at, err := g.collect(caller, r, p, req)
 	if err == nil {
-		err = g.mayStill(r, topic, name)
+		err = caller.MayStill(topic, name)
 	}
 	if err == nil {
 		err = g.writePulled(w, r, p, ds, at)
@@ -64,27 +64,12 @@ func (g *Gateway) pullEvents(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-// mayStill checks the sender's rights again, after a wait.
-func (g *Gateway) mayStill(r *http.Request, topic, name string) error {
-	id := g.cfg.Access.From(r.Context())
-	return g.identityMay(&id, topic, name)
-}
-
-// identityMay returns an error unless id may subscribe, with the rights in force now.
-func (g *Gateway) identityMay(id *access.Identity, topic, name string) error {
-	now, err := g.cfg.Access.Renew(id)
-	if err != nil {
-		return err
-	}
-	return now.May(access.Subscribe, topic, name)
-}
-
 // collect waits for events, up to the number that the connection's delivery rate allows. at is when
 // the last of them was delivered.
-func (g *Gateway) collect(r *http.Request, p *puller, req codec.Pull) (ds []group.Delivery, at time.Time, err error) {
+func (g *Gateway) collect(caller *session.Session, r *http.Request, p *puller, req codec.Pull) (ds []group.Delivery, at time.Time, err error) {
 	began := time.Now()
 	wait := time.Duration(req.WaitMS) * time.Millisecond
-	pace, release := g.httpConn(r).pacers.use(g.cfg.Policies, p.key.topic)
+	pace, release := caller.Pacer(p.key.topic)
 	defer release()
 	tokens, ok := p.awaitTokens(r.Context(), pace, req.Max, wait)
 	if !ok {

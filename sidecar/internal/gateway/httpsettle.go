@@ -4,10 +4,12 @@ import (
 	"net/http"
 	"time"
 
+	"github.com/sluice-bus/sluice/internal/httpapi"
 	"github.com/sluice-bus/sluice/sdk/wire"
 	"github.com/sluice-bus/sluice/sdk/wire/codec"
 	"github.com/sluice-bus/sluice/sidecar/internal/group"
 	"github.com/sluice-bus/sluice/sidecar/internal/refusal"
+	"github.com/sluice-bus/sluice/sidecar/internal/session"
 )
 
 // maxSettleBody is larger than a body with the most leases that one request may name.
@@ -15,12 +17,12 @@ const maxSettleBody = 4 << 20
 
 // settleLeases handles ack, nack and modack. It answers an ack or a nack once the group's progress
 // is durable.
-func (g *Gateway) settleLeases(op string) handler {
-	return func(w http.ResponseWriter, r *http.Request) error {
-		if err := g.mayJoin(r); err != nil {
+func (g *Gateway) settleLeases(op string) session.Handler {
+	return func(caller *session.Session, w http.ResponseWriter, r *http.Request) error {
+		if err := mayJoin(caller, r); err != nil {
 			return err
 		}
-		content, bad := g.readAtMost(w, r, maxSettleBody)
+		content, bad := g.bodies.Read(w, r, maxSettleBody)
 		if bad != nil {
 			return bad
 		}
@@ -53,7 +55,7 @@ func (g *Gateway) settleLeases(op string) handler {
 		select {
 		case err := <-durable:
 			if err == nil {
-				writeJSON(w, http.StatusOK, codec.AppendSettled(nil, results))
+				httpapi.WriteJSON(w, http.StatusOK, codec.AppendSettled(nil, results))
 			}
 			return err
 		case <-r.Context().Done():

@@ -14,11 +14,12 @@ import (
 	"github.com/sluice-bus/sluice/sdk/wire/codec"
 	"github.com/sluice-bus/sluice/sidecar/internal/group"
 	"github.com/sluice-bus/sluice/sidecar/internal/refusal"
+	"github.com/sluice-bus/sluice/sidecar/internal/session"
 )
 
 // streamEvents sends events as they arrive, as long as the client reads.
-func (g *Gateway) streamEvents(w http.ResponseWriter, r *http.Request) error {
-	s, err := g.openStream(w, r)
+func (g *Gateway) streamEvents(caller *session.Session, w http.ResponseWriter, r *http.Request) error {
+	s, err := g.openStream(caller, w, r)
 	if err != nil || s == nil { // HEAD
 		return err
 	}
@@ -40,12 +41,12 @@ func (g *Gateway) streamEvents(w http.ResponseWriter, r *http.Request) error {
 
 // openStream checks the request and subscribes; nil if the request asks only for the head of the
 // answer.
-func (g *Gateway) openStream(w http.ResponseWriter, r *http.Request) (*stream, error) {
+func (g *Gateway) openStream(caller *session.Session, w http.ResponseWriter, r *http.Request) (*stream, error) {
 	k, o, last, err := streamOptions(r)
 	if err != nil {
 		return nil, err
 	}
-	if err := g.may(r, access.Subscribe, k.topic, k.group); err != nil {
+	if err := caller.May(access.Subscribe, k.topic, k.group); err != nil {
 		return nil, err
 	}
 	if r.Method == http.MethodHead {
@@ -58,12 +59,12 @@ func (g *Gateway) openStream(w http.ResponseWriter, r *http.Request) (*stream, e
 		}
 	}
 	s := &stream{
-		subKey: k, groups: g.cfg.Groups, who: g.cfg.Access.From(r.Context()), bound: g.cfg.Bounds.SendBufferBytes, budget: g.cfg.Memory,
+		subKey: k, groups: g.cfg.Groups, caller: caller, bound: g.cfg.Bounds.SendBufferBytes, budget: g.cfg.Memory,
 		ready: pause.NewWake(), finished: make(chan struct{}), last: last,
 		out: http.NewResponseController(w), how: group.Disconnected,
 	}
 	s.over, s.cancel = context.WithCancel(context.Background())
-	if err := s.join(madeFor(r.Context(), &s.who), g, o, &g.httpConn(r).pacers); err != nil {
+	if err := s.join(caller.Attribute(r.Context()), g, o); err != nil {
 		s.release()
 		return nil, err
 	}
@@ -113,7 +114,7 @@ func streamOptions(r *http.Request) (k subKey, o wire.SubscribeOptions, last str
 	if bad != nil {
 		return k, o, "", bad
 	}
-	last, _, bad = singleHeader(r.Header, "Last-Event-ID")
+	last, _, bad = httpapi.SingleHeader(r.Header, "Last-Event-ID")
 	if bad == nil && last != "" {
 		bad = codec.CheckID(last)
 		o.From, o.AfterID = wire.FromAfterID, last
@@ -135,12 +136,12 @@ func streamHead(w http.ResponseWriter) {
 
 // join subscribes with the group, or alone, after the last event that the client got, if it names
 // one.
-func (s *stream) join(ctx context.Context, g *Gateway, o wire.SubscribeOptions, ps *pacers) error {
+func (s *stream) join(ctx context.Context, g *Gateway, o wire.SubscribeOptions) error {
 	asked := group.Subscription{
 		Topic: s.topic, Group: s.group, Options: o,
 		Sink: s, MemberID: g.cfg.NodeID + "/stream", Merged: true,
 	}
-	asked.Pacer, s.release = ps.use(g.cfg.Policies, s.topic)
+	asked.Pacer, s.release = s.caller.Pacer(s.topic)
 	if s.group == "" {
 		if s.last != "" {
 			asked.Starts = g.resume(s.subKey, s.last)
@@ -164,7 +165,7 @@ func (g *Gateway) admitStream(s *stream) error {
 	if g.refusing() {
 		return refusal.Stopping()
 	}
-	if err := g.identityMay(&s.who, s.topic, s.group); err != nil {
+	if err := s.caller.MayStill(s.topic, s.group); err != nil {
 		return err // from now on rightsChanged checks it
 	}
 	g.streams[s] = struct{}{}

@@ -328,12 +328,12 @@ func TestStreamThatBreaksCountsLittle(t *testing.T) {
 		s.publish(t, "t", fmt.Sprint(i), "")
 	}
 	k := &stream{
-		subKey: subKey{"t", "g"}, groups: s.gateway.cfg.Groups, bound: 1 << 20,
+		subKey: subKey{"t", "g"}, caller: s.gateway.sessions.Unknown(new(http.Request)), groups: s.gateway.cfg.Groups, bound: 1 << 20,
 		ready: make(chan struct{}, 1), over: t.Context(), out: http.NewResponseController(httptest.NewRecorder()), how: group.Disconnected,
 	}
 	first := wire.SubscribeOptions{From: wire.FromEarliest, MaxInflight: new(int)}
 	*first.MaxInflight = 2
-	if err := k.join(t.Context(), s.gateway, first, new(pacers)); err != nil {
+	if err := k.join(t.Context(), s.gateway, first); err != nil {
 		t.Fatal(err)
 	}
 	k.Start()

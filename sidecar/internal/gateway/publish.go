@@ -4,30 +4,28 @@ import (
 	"github.com/sluice-bus/sluice/internal/access"
 	"github.com/sluice-bus/sluice/sdk/wire"
 	"github.com/sluice-bus/sluice/sdk/wire/codec"
+	"github.com/sluice-bus/sluice/sidecar/internal/ingest"
 )
 
 // publish admits the events of a PUBLISH. The reply follows when the log has answered for all of
 // them.
 func (c *conn) publish(who *access.Identity, req *codec.Request, size int) {
-	items := req.Events
-	if !req.IsBatch {
-		items = []wire.PublishItem{req.Publish}
-	}
-	if len(items) == 0 {
-		c.replyError(req, errEmptyBatch())
+	items, bad := ingest.FromFrame(req)
+	if bad != nil {
+		c.replyError(req, bad)
 		return
 	}
 	c.authorize(who, items)
 	if !c.window.enter(len(items), size) {
 		return
 	}
-	err := c.cfg.Publisher.Publish(madeFor(c.ctx, c.who.Load()), c.limits, items, func(results []wire.ResultItem) {
-		c.notePublished(who, items, results, nil)
+	err := c.cfg.Publisher.Publish(c.caller.Attribute(c.ctx), c.caller.Publishes, items, func(results []wire.ResultItem) {
+		c.caller.NotePublished(who, items, results, nil)
 		c.replyPublished(req, results)
 		c.window.leave(len(items), size)
 	})
 	if err != nil {
-		c.notePublished(who, items, nil, err)
+		c.caller.NotePublished(who, items, nil, err)
 		c.replyError(req, err)
 		c.window.leave(len(items), size)
 	}
@@ -49,11 +47,7 @@ func (c *conn) replyPublished(req *codec.Request, results []wire.ResultItem) {
 // countRefused counts a PUBLISH that could not be decoded among the refusals of its topic, unless a
 // stranger sent it.
 func (c *conn) countRefused(req *codec.Request, err *wire.Error) {
-	if req.Op == wire.OpPublish && c.who.Load() != nil {
+	if req.Op == wire.OpPublish && c.caller.Known() {
 		c.cfg.Publisher.Refused(req.Topic, err.Code, 1)
 	}
-}
-
-func errEmptyBatch() *wire.Error {
-	return wire.Errorf(wire.BadRequest, "the batch is empty: at least one event is needed")
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/sluice-bus/sluice/sdk/wire"
 	"github.com/sluice-bus/sluice/sdk/wire/codec"
 	"github.com/sluice-bus/sluice/sidecar/internal/audit"
+	"github.com/sluice-bus/sluice/sidecar/internal/receive"
 	"github.com/sluice-bus/sluice/sidecar/internal/refusal"
 	"github.com/sluice-bus/sluice/sidecar/internal/telemetry"
 )
@@ -40,17 +41,17 @@ func (c *conn) read() closing {
 func (c *conn) message(kind websocket.MessageType, r io.Reader) *closing {
 	s := newScratch()
 	defer s.free()
-	in := intake{b: s.b, budget: c.cfg.Memory, atMost: c.cfg.Limits.FrameBytes}
-	defer in.free()
+	in := receive.Message{B: s.b, Budget: c.cfg.Memory, AtMost: c.cfg.Limits.FrameBytes}
+	defer in.Free()
 	c.out.beginMessage()
-	err := in.readAll(r)
-	if err == errNoMemory {
-		return c.shed(r, in.b)
+	err := in.ReadAll(r)
+	if err == receive.ErrNoMemory {
+		return c.shed(r, in.B)
 	}
 	if err == nil {
 		err = c.out.endMessage()
 	}
-	s.b = in.b
+	s.b = in.B
 	if err != nil {
 		return c.unread(err)
 	}
@@ -129,13 +130,13 @@ func (c *conn) handle(kind websocket.MessageType, frame []byte) {
 		c.authenticate(req)
 		return
 	}
-	who, err := c.identity()
+	who, err := c.caller.Renew()
 	if err == nil {
 		err = allowed(who, req)
 	}
 	if err != nil {
 		if req.Op == wire.OpSubscribe {
-			c.note(audit.Subscribe, subKey{req.Topic, req.Group}, err)
+			c.caller.Note(audit.Subscribe, req.Topic, req.Group, err)
 		}
 		c.replyError(req, err)
 		return

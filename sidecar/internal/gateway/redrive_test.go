@@ -187,7 +187,7 @@ func TestRedriveStopsWithItsClient(t *testing.T) {
 	res.Body.Close()
 	count := func() (n int) {
 		for _, d := range s.dead(t, "").Dead {
-			if d.State == stateRedriven {
+			if d.State == "redriven" {
 				n++
 			}
 		}

@@ -6,12 +6,12 @@ import (
 	"sync"
 	"time"
 
-	"github.com/sluice-bus/sluice/internal/access"
 	"github.com/sluice-bus/sluice/internal/pause"
 	"github.com/sluice-bus/sluice/sdk/wire"
 	"github.com/sluice-bus/sluice/sdk/wire/codec"
 	"github.com/sluice-bus/sluice/sidecar/internal/budget"
 	"github.com/sluice-bus/sluice/sidecar/internal/group"
+	"github.com/sluice-bus/sluice/sidecar/internal/session"
 )
 
 const (
@@ -27,7 +27,7 @@ type stream struct {
 	subKey
 	feed
 	groups   *group.Manager
-	who      access.Identity
+	caller   *session.Session
 	bound    int
 	budget   *budget.Budget
 	release  func()          // releases the connection's delivery bucket

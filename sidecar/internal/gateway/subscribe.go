@@ -57,7 +57,7 @@ func (s *subscription) tell(op string, partitions []int) {
 // subscribe adds a subscription. Its OK is in the send buffer before the first event.
 func (c *conn) subscribe(req *codec.Request) {
 	s, err := c.addSubscription(req)
-	c.note(audit.Subscribe, subKey{req.Topic, req.Group}, err)
+	c.caller.Note(audit.Subscribe, req.Topic, req.Group, err)
 	if err != nil {
 		c.replyError(req, err)
 		return
@@ -118,8 +118,8 @@ func (c *conn) addSubscription(req *codec.Request) (*subscription, error) {
 func (s *subscription) join(req *codec.Request) error {
 	c := s.conn
 	asked := group.Subscription{Topic: s.topic, Group: s.group, Options: req.Subscribe, Sink: s, MemberID: c.name}
-	asked.Pacer, s.release = c.pacers.use(c.cfg.Policies, s.topic)
-	ctx := madeFor(c.ctx, c.who.Load())
+	asked.Pacer, s.release = c.caller.Pacer(s.topic)
+	ctx := c.caller.Attribute(c.ctx)
 	if s.group == "" {
 		f, err := c.cfg.Groups.Follow(ctx, asked)
 		s.feed = alone{f}
@@ -165,7 +165,7 @@ func (c *conn) unsubscribe(req *codec.Request) {
 	delete(c.subs, s.subKey)
 	c.mu.Unlock()
 	s.release()
-	c.note(audit.Unsubscribe, s.subKey, nil)
+	c.caller.Note(audit.Unsubscribe, s.topic, s.group, nil)
 	c.replyOK(req)
 }
 

@@ -4,6 +4,7 @@ package refusal
 
 import (
 	"bytes"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"time"
@@ -116,9 +117,14 @@ func later(code wire.Code, after time.Duration, format string, args ...any) *wir
 	return &wire.Error{Code: code, RetryAfter: after, Msg: fmt.Sprintf(format, args...)}
 }
 
-// Is reports whether the cause has that code.
-func Is(cause error, code wire.Code) bool {
-	return cause != nil && wire.AsError(Of(cause)).Code == code
+// Line is the last line of an answer that failed after its first line, as JSON, and its code.
+func Line(cause error) (line json.RawMessage, code wire.Code) {
+	e := wire.AsError(Of(cause))
+	text, err := json.Marshal(map[string]string{"error": e.Msg, "code": string(e.Code)})
+	if err != nil {
+		panic(err) // strings have a JSON text
+	}
+	return text, e.Code
 }
 
 // Shorten keeps a client's name or id from making an error too long.

@@ -1,4 +1,4 @@
-package gateway
+package manage
 
 import (
 	"cmp"
@@ -14,33 +14,34 @@ import (
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog"
 	"github.com/sluice-bus/sluice/sidecar/internal/refusal"
 	"github.com/sluice-bus/sluice/sidecar/internal/retention"
+	"github.com/sluice-bus/sluice/sidecar/internal/session"
 )
 
 // deleteEvents erases events with their dead letters. It streams its progress. A repeated request
 // continues.
-func (g *Gateway) deleteEvents(w http.ResponseWriter, r *http.Request) error {
+func (m *handlers) deleteEvents(caller *session.Session, w http.ResponseWriter, r *http.Request) error {
 	if r.URL.RawQuery == "" { // as what deletes all of them would be
 		httpapi.RefuseMethod(w, r, "POST", ", and DELETE with one of the parameters id and key")
 		return nil
 	}
-	own, err := g.erasureOf(r)
+	own, err := m.erasureOf(caller, r)
 	if err != nil {
 		return err
 	}
-	found, cancelled, err := g.toErase(r.Context(), own)
+	found, cancelled, err := m.toErase(r.Context(), own)
 	if err != nil {
 		return err
 	}
 	of := cancelled + len(found)
 	lines := newProgress(w, of)
-	code := lines.end(g.erase(r.Context(), found, func(done int) { lines.at(cancelled + done) }))
+	code := lines.end(m.erase(r.Context(), found, func(done int) { lines.at(cancelled + done) }))
 	// An access log that is kept must not name the erased ids and keys.
-	g.cfg.Logger.Info("events were erased", "topic", own.Topic, "selected_by", own.By, "events", of, "by", g.sender(r), "from", r.RemoteAddr, "code", code)
+	m.Logger.Info("events were erased", "topic", own.Topic, "selected_by", own.By, "events", of, "by", caller.Identity().Name, "from", r.RemoteAddr, "code", code)
 	return nil
 }
 
 // erasureOf reads which events to erase: the one with an id, or all with a key.
-func (g *Gateway) erasureOf(r *http.Request) (own eventlog.Erasure, err error) {
+func (m *handlers) erasureOf(caller *session.Session, r *http.Request) (own eventlog.Erasure, err error) {
 	p, err := httpapi.ParseParams(r.URL.RawQuery)
 	if err != nil {
 		return own, err
@@ -57,7 +58,7 @@ func (g *Gateway) erasureOf(r *http.Request) (own eventlog.Erasure, err error) {
 	if key != "" {
 		own.By, own.Value = eventlog.ErasedByKey, key
 	}
-	return own, g.may(r, access.Admin, own.Topic, "")
+	return own, caller.May(access.Admin, own.Topic, "")
 }
 
 // errOnItsWay refuses to search for an event that may still be in the spool.
@@ -69,45 +70,47 @@ func errOnItsWay(topic string) *wire.Error {
 // still there, and a repeated erasure continues. Before it searches the log, it erases events in
 // the spools of all sidecars and cancels scheduled events, so that none of these gets into the log
 // after the search. cancelled counts both.
-func (g *Gateway) toErase(ctx context.Context, own eventlog.Erasure) (found []*eventlog.Record, cancelled int, err error) {
+func (m *handlers) toErase(ctx context.Context, own eventlog.Erasure) (found []*eventlog.Record, cancelled int, err error) {
 	letters := own
 	letters.Topic += wire.DeadLetterSuffix
 	if own.By == eventlog.ErasedByID {
 		letters.By = eventlog.ErasedByDeadID
 	}
-	if g.cfg.Spool != nil {
+	if m.Spool != nil {
 		for _, e := range []eventlog.Erasure{own, letters} {
-			n, err := g.cfg.Spool.Erase(ctx, e, retention.Rules(g.cfg.Policies.Load().Topic(e.Topic)))
+			n, err := m.Spool.Erase(ctx, e, retention.Rules(m.Policies.Load().Topic(e.Topic)))
 			if cancelled += n; err != nil {
 				return nil, cancelled, err
 			}
 		}
 	}
-	n, err := g.eraseScheduled(ctx, own)
+	n, err := m.eraseScheduled(ctx, own)
 	if cancelled += n; err != nil {
 		return nil, cancelled, err
 	}
-	found, err = g.scan(ctx, letters)
+	found, err = m.scan(ctx, letters)
 	if err != nil {
 		return nil, cancelled, err
 	}
 	if own.By == eventlog.ErasedByKey {
-		others, err := g.scan(ctx, own)
+		others, err := m.scan(ctx, own)
 		return append(found, others...), cancelled, err
 	}
-	one, err := g.cfg.Log.Lookup(ctx, own.Topic, own.Value)
+	one, err := m.Log.Lookup(ctx, own.Topic, own.Value)
 	if notFound(err) && len(found)+cancelled > 0 {
 		return found, cancelled, nil
 	}
 	return append(found, one), cancelled, err
 }
 
-func notFound(err error) bool { return refusal.Is(err, wire.NotFound) }
+func notFound(err error) bool {
+	return err != nil && wire.AsError(refusal.Of(err)).Code == wire.NotFound
+}
 
 // scan finds the events of an erasure; the topic need not exist. It keeps only the place of each
 // event.
-func (g *Gateway) scan(ctx context.Context, e eventlog.Erasure) (found []*eventlog.Record, err error) {
-	for page, err := range eventlog.Pages(ctx, g.cfg.Log, e.Topic, eventlog.ScanQuery{Key: e.Key()}, eventlog.Bounds{Events: 1000, Bytes: 1 << 20}) {
+func (m *handlers) scan(ctx context.Context, e eventlog.Erasure) (found []*eventlog.Record, err error) {
+	for page, err := range eventlog.Pages(ctx, m.Log, e.Topic, eventlog.ScanQuery{Key: e.Key()}, eventlog.Bounds{Events: 1000, Bytes: 1 << 20}) {
 		if notFound(err) {
 			return nil, nil
 		}
@@ -130,7 +133,7 @@ func (g *Gateway) scan(ctx context.Context, e eventlog.Erasure) (found []*eventl
 const eraseBatch = 500
 
 // erase erases events, and drops them from memory after the last one of each topic.
-func (g *Gateway) erase(ctx context.Context, events []*eventlog.Record, progress func(done int)) error {
+func (m *handlers) erase(ctx context.Context, events []*eventlog.Record, progress func(done int)) error {
 	for done := 0; done < len(events); {
 		topic, partition := events[done].Topic, events[done].Partition
 		var seqs []uint64
@@ -140,14 +143,14 @@ func (g *Gateway) erase(ctx context.Context, events []*eventlog.Record, progress
 			}
 			seqs = append(seqs, rec.Seq)
 		}
-		_, err := g.cfg.Log.Erase(ctx, topic, partition, seqs, retention.Rules(g.cfg.Policies.Load().Topic(topic)), time.Now().UnixMilli())
+		_, err := m.Log.Erase(ctx, topic, partition, seqs, retention.Rules(m.Policies.Load().Topic(topic)), time.Now().UnixMilli())
 		if err == nil {
 			done += len(seqs)
 			progress(done)
 		}
 		if err != nil || done == len(events) || events[done].Topic != topic {
-			g.cfg.Erased(topic)
-			if err := errors.Join(err, g.cfg.Groups.Recheck(ctx, topic)); err != nil {
+			m.Erased(topic)
+			if err := errors.Join(err, m.Groups.Recheck(ctx, topic)); err != nil {
 				return err
 			}
 		}

@@ -1,4 +1,4 @@
-package gateway
+package manage
 
 import (
 	"encoding/base64"
@@ -46,9 +46,9 @@ func pointText(ts int64, id string) string { return strconv.FormatInt(ts, 10) + 
 
 func pointIn(text string) *eventlog.Point {
 	ts, id, _ := strings.Cut(text, "/")
-	at := wholeMS(ts)
-	if at == nil || codec.CheckID(id) != nil {
+	at, err := strconv.ParseInt(ts, 10, 64)
+	if err != nil || codec.CheckTS(at) != nil || codec.CheckID(id) != nil {
 		return nil
 	}
-	return &eventlog.Point{TS: *at, ID: id}
+	return &eventlog.Point{TS: at, ID: id}
 }

@@ -1,4 +1,4 @@
-package gateway
+package ingest
 
 import (
 	"bytes"
@@ -6,7 +6,6 @@ import (
 	"encoding/json"
 	"errors"
 	"io"
-	"net/http"
 	"unicode/utf8"
 
 	"github.com/sluice-bus/sluice/sdk/wire"
@@ -14,19 +13,9 @@ import (
 	"github.com/sluice-bus/sluice/sidecar/internal/refusal"
 )
 
-// structuredItemOf makes an event of a CloudEvent in structured mode, which is one JSON object. The
-// request's headers, h, may add to the event.
-func structuredItemOf(topic string, h http.Header, text []byte, lim wire.Limits) (it wire.PublishItem, err *wire.Error) {
-	if err = fillFromHeaders(&it, topic, h, structuredBody, lim); err != nil {
-		return it, err
-	}
-	return it, fillFromJSON(&it, text, lim)
-}
-
-// batchedItemsOf makes an event of each CloudEvent in a JSON array. It refuses wrong ones one by
-// one.
-func batchedItemsOf(topic string, h http.Header, content []byte, lim wire.Limits) ([]wire.PublishItem, *wire.Error) {
-	if name := headerOfOne(h); name != "" {
+// batchedItems makes an event of each CloudEvent in a JSON array. It refuses wrong ones one by one.
+func batchedItems(topic string, h *head, content []byte, lim wire.Limits) ([]wire.PublishItem, *wire.Error) {
+	if name := h.ofOneEvent(); name != "" {
 		return nil, wire.Errorf(wire.BadRequest, "header %s is about one event: in a batch each has its own attributes", name)
 	}
 	var items []wire.PublishItem
@@ -59,7 +48,7 @@ func eachElement(content []byte, what string, lim wire.Limits, f func(json.RawMe
 	}
 	for n := 0; dec.More(); n++ {
 		if n == lim.BatchEvents {
-			return wire.Errorf(wire.PayloadTooLarge, "the batch holds more than the %d events that are allowed", lim.BatchEvents)
+			return errBatchTooLarge(lim)
 		}
 		var text json.RawMessage
 		if err := dec.Decode(&text); err != nil {
@@ -115,15 +104,15 @@ func fillFromJSON(it *wire.PublishItem, text []byte, lim wire.Limits) *wire.Erro
 			a[name] = value
 		}
 	}
-	contentType := a["datacontenttype"]
-	if err := checkAttribute("datacontenttype", contentType); err != nil {
+	of := parseContentType(a["datacontenttype"])
+	if err := checkAttribute("datacontenttype", of.text); err != nil {
 		return err
 	}
 	delete(a, "datacontenttype")
 	if err := a.fill(it); err != nil {
 		return err
 	}
-	if err := fillData(it, contentType, data, data64, lim); err != nil {
+	if err := fillData(it, of, data, data64, lim); err != nil {
 		return err
 	}
 	return checkItem(it, lim)
@@ -163,7 +152,7 @@ func attributeOf(name string, raw json.RawMessage) (value string, given bool, er
 
 // fillData puts the data into an event. The member data is a JSON value or, if the content type is
 // not JSON, a string with the text; the member data_base64 has bytes.
-func fillData(it *wire.PublishItem, contentType string, data, data64 json.RawMessage, lim wire.Limits) *wire.Error {
+func fillData(it *wire.PublishItem, of contentType, data, data64 json.RawMessage, lim wire.Limits) *wire.Error {
 	json64 := given(data64)
 	switch {
 	case json64 && given(data):
@@ -173,19 +162,19 @@ func fillData(it *wire.PublishItem, contentType string, data, data64 json.RawMes
 		if err != nil {
 			return err
 		}
-		return setData(it, contentType, contentType != "" && isJSON(contentType), content, lim)
-	case isJSON(contentType):
-		return setData(it, contentType, true, data, lim)
+		return setData(it, of, of.text != "" && of.isJSON(), content, lim)
+	case of.isJSON():
+		return setData(it, of, true, data, lim)
 	case !given(data):
-		return setData(it, contentType, false, nil, lim)
+		return setData(it, of, false, nil, lim)
 	case data[0] != '"':
-		return wire.Errorf(wire.BadRequest, "data must be a string where datacontenttype is %q, or be in data_base64", refusal.Shorten(contentType))
+		return wire.Errorf(wire.BadRequest, "data must be a string where datacontenttype is %q, or be in data_base64", refusal.Shorten(of.text))
 	}
 	text, ok := textOf(data)
 	if !ok {
-		return wire.Errorf(wire.BadRequest, "data holds a lone surrogate escape, which is no text of %q", refusal.Shorten(contentType))
+		return wire.Errorf(wire.BadRequest, "data holds a lone surrogate escape, which is no text of %q", refusal.Shorten(of.text))
 	}
-	return setData(it, contentType, false, text, lim)
+	return setData(it, of, false, text, lim)
 }
 
 // given reports whether a member has a value other than null.

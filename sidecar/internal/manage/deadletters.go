@@ -1,4 +1,4 @@
-package gateway
+package manage
 
 import (
 	"context"
@@ -11,6 +11,7 @@ import (
 	"github.com/sluice-bus/sluice/sdk/wire"
 	"github.com/sluice-bus/sluice/sdk/wire/codec"
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog"
+	"github.com/sluice-bus/sluice/sidecar/internal/session"
 )
 
 // deadLetterInfo is a dead letter as GET …/dlq lists it.
@@ -30,8 +31,8 @@ const (
 	stateRedriven = "redriven"
 )
 
-// deadPage is how many dead letters are read at a time.
-const deadPage = 1000
+// deadPage bounds the dead letters that are read at a time.
+var deadPage = eventlog.Bounds{Events: 1000, Bytes: 4 << 20}
 
 // deadLetters selects dead letters of a topic; an empty field selects all.
 type deadLetters struct {
@@ -51,9 +52,9 @@ func (q *deadLetters) selects(d *eventlog.Dead) bool {
 
 // eachDead visits pages of the selected dead letters, by the time of death, until visit returns
 // false.
-func (g *Gateway) eachDead(ctx context.Context, q deadLetters, visit func([]eventlog.Dead) (more bool, err error)) error {
+func (m *handlers) eachDead(ctx context.Context, q deadLetters, visit func([]eventlog.Dead) (more bool, err error)) error {
 	scan := eventlog.ScanQuery{Descending: q.order == "desc", After: q.after}
-	for page, err := range eventlog.Pages(ctx, g.cfg.Log, q.topic+wire.DeadLetterSuffix, scan, eventlog.Bounds{Events: deadPage, Bytes: maxSettleBody}) {
+	for page, err := range eventlog.Pages(ctx, m.Log, q.topic+wire.DeadLetterSuffix, scan, deadPage) {
 		if errors.Is(err, eventlog.ErrNotFound) {
 			return nil // no event ever died
 		}
@@ -77,10 +78,10 @@ func (g *Gateway) eachDead(ctx context.Context, q deadLetters, visit func([]even
 
 // count counts the selected dead letters, without those in over: these were redriven and have died
 // again. Their next dead letters are stored already, and they are about to be removed.
-func (g *Gateway) count(ctx context.Context, q deadLetters) (total int, over map[string]bool, err error) {
+func (m *handlers) count(ctx context.Context, q deadLetters) (total int, over map[string]bool, err error) {
 	over = map[string]bool{}
 	q.after = nil
-	err = g.eachDead(ctx, q, func(dead []eventlog.Dead) (bool, error) {
+	err = m.eachDead(ctx, q, func(dead []eventlog.Dead) (bool, error) {
 		total += len(dead)
 		for _, d := range dead {
 			if before := eventlog.LetterBefore(d.Letter.ID); before != "" {
@@ -92,7 +93,7 @@ func (g *Gateway) count(ctx context.Context, q deadLetters) (total int, over map
 	if err != nil || len(over) == 0 {
 		return total, over, err
 	}
-	return total, over, g.eachDead(ctx, q, func(dead []eventlog.Dead) (bool, error) {
+	return total, over, m.eachDead(ctx, q, func(dead []eventlog.Dead) (bool, error) {
 		for _, d := range dead {
 			if over[d.Letter.ID] {
 				total--
@@ -103,7 +104,7 @@ func (g *Gateway) count(ctx context.Context, q deadLetters) (total int, over map
 }
 
 // redriven reports for each dead letter whether it is to be delivered again.
-func (g *Gateway) redriven(ctx context.Context, topic string, dead []eventlog.Dead) ([]bool, error) {
+func (m *handlers) redriven(ctx context.Context, topic string, dead []eventlog.Dead) ([]bool, error) {
 	rs := make([]eventlog.Redrive, len(dead))
 	for i := range dead {
 		rs[i] = dead[i].Redrive()
@@ -111,19 +112,19 @@ func (g *Gateway) redriven(ctx context.Context, topic string, dead []eventlog.De
 	if len(rs) == 0 {
 		return nil, nil
 	}
-	has, err := g.cfg.Log.HasRedrives(ctx, topic, rs)
+	has, err := m.Log.HasRedrives(ctx, topic, rs)
 	if errors.Is(err, eventlog.ErrNotFound) {
 		return make([]bool, len(rs)), nil
 	}
 	return has, err
 }
 
-func (g *Gateway) listDeadLetters(_ http.ResponseWriter, r *http.Request) (any, error) {
-	q, limit, err := g.deadQuery(r)
+func (m *handlers) listDeadLetters(caller *session.Session, _ http.ResponseWriter, r *http.Request) (any, error) {
+	q, limit, err := m.deadQuery(caller, r)
 	if err != nil {
 		return nil, err
 	}
-	total, over, err := g.count(r.Context(), q)
+	total, over, err := m.count(r.Context(), q)
 	if err != nil {
 		return nil, err
 	}
@@ -133,7 +134,7 @@ func (g *Gateway) listDeadLetters(_ http.ResponseWriter, r *http.Request) (any, 
 		Next  string           `json:"next,omitempty"`
 	}{Total: total, Dead: []deadLetterInfo{}}
 	var page []eventlog.Dead
-	err = g.eachDead(r.Context(), q, func(dead []eventlog.Dead) (bool, error) {
+	err = m.eachDead(r.Context(), q, func(dead []eventlog.Dead) (bool, error) {
 		for _, d := range dead {
 			if !over[d.Letter.ID] {
 				page = append(page, d)
@@ -149,7 +150,7 @@ func (g *Gateway) listDeadLetters(_ http.ResponseWriter, r *http.Request) (any, 
 		last := page[limit-1].Letter
 		out.Next = nextCursor(q.order[:1] + pointText(last.TS, last.ID))
 	}
-	redriven, err := g.redriven(r.Context(), q.topic, page)
+	redriven, err := m.redriven(r.Context(), q.topic, page)
 	if err != nil {
 		return nil, err
 	}
@@ -168,9 +169,9 @@ func (g *Gateway) listDeadLetters(_ http.ResponseWriter, r *http.Request) (any, 
 }
 
 // deadQuery reads the parameters of a list.
-func (g *Gateway) deadQuery(r *http.Request) (q deadLetters, limit int, err error) {
-	q = g.deadOf(r)
-	if err := g.mayJoin(r); err != nil {
+func (m *handlers) deadQuery(caller *session.Session, r *http.Request) (q deadLetters, limit int, err error) {
+	q = deadOf(caller, r)
+	if err := mayJoin(caller, r); err != nil {
 		return q, 0, err
 	}
 	p, err := httpapi.ParseParams(r.URL.RawQuery)
@@ -200,13 +201,13 @@ func (g *Gateway) deadQuery(r *http.Request) (q deadLetters, limit int, err erro
 
 // deadOf selects all dead letters of the request's topic of the groups that its sender may
 // subscribe with.
-func (g *Gateway) deadOf(r *http.Request) deadLetters {
+func deadOf(caller *session.Session, r *http.Request) deadLetters {
 	q := deadLetters{topic: r.PathValue("topic")}
 	allowed := map[string]bool{}
 	q.sees = func(group string) bool {
 		is, known := allowed[group]
 		if !known {
-			is = g.may(r, access.Subscribe, q.topic, group) == nil
+			is = caller.May(access.Subscribe, q.topic, group) == nil
 			allowed[group] = is
 		}
 		return is

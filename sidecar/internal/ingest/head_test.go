@@ -1,4 +1,4 @@
-package gateway
+package ingest
 
 import (
 	"bufio"
@@ -22,19 +22,19 @@ func FuzzItemOf(f *testing.F) {
 	f.Add("Traceparent: 00-a\r\nTracestate: a\r\nTracestate: b\r\nBaggage: \xff\r\n", []byte(`[]`))
 	f.Add("Content-Type: a/b+json; q=\"\r\nSluice-Ts: +1\r\n", []byte(`"\ud800"`))
 	f.Add("Sluice-Header-: x\r\nSluice-Ts: 99999999999999999999\r\n", []byte(``))
-	f.Fuzz(func(t *testing.T, head string, payload []byte) {
-		mime, err := textproto.NewReader(bufio.NewReader(strings.NewReader(head + "\r\n"))).ReadMIMEHeader()
+	f.Fuzz(func(t *testing.T, text string, payload []byte) {
+		mime, err := textproto.NewReader(bufio.NewReader(strings.NewReader(text + "\r\n"))).ReadMIMEHeader()
 		if err != nil {
 			return // net/http refuses it
 		}
 		h, lim := http.Header(mime), smallLimits()
-		kind, bad := bodyOf(h)
+		head, bad := readHead(h)
 		if bad != nil {
 			wantCode(t, bad)
 			return
 		}
-		if kind == linesBody {
-			items, bad := itemsOf("t", h, payload, lim)
+		if head.kind == linesBody {
+			items, bad := itemsOf("t", &head, payload, lim)
 			if bad != nil {
 				wantCode(t, bad)
 			} else if len(items) == 0 || len(items) > lim.BatchEvents {
@@ -42,7 +42,7 @@ func FuzzItemOf(f *testing.F) {
 			}
 			return
 		}
-		it, bad := itemOf("t", h, kind, payload, lim)
+		it, bad := itemOf("t", &head, payload, lim)
 		if bad != nil {
 			wantCode(t, bad)
 			return
@@ -54,10 +54,10 @@ func FuzzItemOf(f *testing.F) {
 		if e.ID == "" {
 			e.ID = "made"
 		}
-		text := codec.AppendEventJSON(nil, e)
-		again, err := codec.ParseEvent(text)
-		if err != nil || !utf8.Valid(text) {
-			t.Fatalf("%s: %v", text, err)
+		written := codec.AppendEventJSON(nil, e)
+		again, err := codec.ParseEvent(written)
+		if err != nil || !utf8.Valid(written) {
+			t.Fatalf("%s: %v", written, err)
 		}
 		if again.Key != e.Key || again.TS != e.TS || again.Binary != e.Binary || !bytes.Equal(again.Payload, e.Payload) || len(again.Headers) != len(e.Headers) {
 			t.Fatalf("%+v became %+v", e, again)
@@ -77,18 +77,10 @@ func wantCode(t *testing.T, err *wire.Error) {
 	}
 }
 
-// FuzzCursorOf: a cursor is either one that a group can be moved to or refused.
-func FuzzCursorOf(f *testing.F) {
-	for _, seed := range []string{`{"from":"ts","ts":5}`, `{"from":"afterId","afterId":"x"}`, `{"from":null}`, `null`, `{"FROM":"earliest"}`, `{"ts":1e3,"from":"ts"}`} {
-		f.Add([]byte(seed))
+// smallLimits keep the inputs that exceed them short.
+func smallLimits() wire.Limits {
+	return wire.Limits{
+		PayloadBytes: 100, HeaderCount: 4, HeaderBytes: 200, KeyBytes: 10,
+		BatchEvents: 3, BatchBytes: 1000, FrameBytes: 4000, JSONDepth: 8,
 	}
-	f.Fuzz(func(t *testing.T, content []byte) {
-		o, bad := cursorOf(content)
-		switch {
-		case bad != nil:
-			wantCode(t, bad)
-		case o.From == "", o.From == wire.FromTS && o.TS == nil, o.From == wire.FromAfterID && codec.CheckID(o.AfterID) != nil:
-			t.Fatalf("%s: %+v", content, o)
-		}
-	})
 }

@@ -1,4 +1,4 @@
-package gateway
+package manage
 
 import (
 	"context"
@@ -14,6 +14,7 @@ import (
 	"github.com/sluice-bus/sluice/sdk/wire"
 	"github.com/sluice-bus/sluice/sdk/wire/codec"
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog"
+	"github.com/sluice-bus/sluice/sidecar/internal/session"
 )
 
 // topicInfo is a topic in the answer to GET /v1/topics.
@@ -47,7 +48,7 @@ var sample = eventlog.Bounds{Events: 256, Bytes: 256 << 10}
 // listedAtOnce is how many topics are read at a time.
 const listedAtOnce = 8
 
-func (g *Gateway) listTopics(_ http.ResponseWriter, r *http.Request) (any, error) {
+func (m *handlers) listTopics(caller *session.Session, _ http.ResponseWriter, r *http.Request) (any, error) {
 	p, err := httpapi.ParseParams(r.URL.RawQuery)
 	if err != nil {
 		return nil, err
@@ -60,13 +61,13 @@ func (g *Gateway) listTopics(_ http.ResponseWriter, r *http.Request) (any, error
 	if after != "" && codec.CheckReadTopic(after) != nil {
 		return nil, errCursor()
 	}
-	topics, err := g.cfg.Log.Topics(r.Context())
+	topics, err := m.Log.Topics(r.Context())
 	if err != nil {
 		return nil, err
 	}
 	var names []string
 	for _, tp := range topics {
-		if tp.Name > after && strings.HasPrefix(tp.Name, prefix) && g.sees(r, tp.Name) {
+		if tp.Name > after && strings.HasPrefix(tp.Name, prefix) && sees(caller, tp.Name) {
 			names = append(names, tp.Name)
 		}
 	}
@@ -76,7 +77,7 @@ func (g *Gateway) listTopics(_ http.ResponseWriter, r *http.Request) (any, error
 	}{Topics: []*topicInfo{}}
 	for len(names) > 0 && len(l.Topics) < limit { // more than once if topics are deleted meanwhile
 		n := min(len(names), limit-len(l.Topics))
-		infos, err := g.topicInfos(r, names[:n])
+		infos, err := m.topicInfos(caller, r, names[:n])
 		if err != nil {
 			return nil, err
 		}
@@ -88,19 +89,24 @@ func (g *Gateway) listTopics(_ http.ResponseWriter, r *http.Request) (any, error
 	return l, nil
 }
 
+// sees reports whether the caller has any right to a topic.
+func sees(caller *session.Session, topic string) bool {
+	return caller.MayRead(topic) == nil || caller.May(access.Publish, topic, "") == nil
+}
+
 // topicInfos describes those of the topics that still exist.
-func (g *Gateway) topicInfos(r *http.Request, names []string) ([]*topicInfo, error) {
+func (m *handlers) topicInfos(caller *session.Session, r *http.Request, names []string) ([]*topicInfo, error) {
 	infos := make([]*topicInfo, len(names))
 	work, ctx := errgroup.WithContext(r.Context())
 	work.SetLimit(listedAtOnce)
 	for i, name := range names {
 		work.Go(func() error {
-			info, err := g.topicInfo(ctx, name)
+			info, err := m.topicInfo(ctx, name)
 			if errors.Is(err, eventlog.ErrNotFound) {
 				return nil // it was deleted just now
 			}
 			if err == nil {
-				info.Groups = g.joinable(r, name, info.Groups)
+				info.Groups = joinable(caller, name, info.Groups)
 				infos[i] = info
 			}
 			return err
@@ -111,8 +117,8 @@ func (g *Gateway) topicInfos(r *http.Request, names []string) ([]*topicInfo, err
 }
 
 // topicInfo describes a topic and all of its groups.
-func (g *Gateway) topicInfo(ctx context.Context, name string) (*topicInfo, error) {
-	extents, err := g.cfg.Log.Extents(ctx, name)
+func (m *handlers) topicInfo(ctx context.Context, name string) (*topicInfo, error) {
+	extents, err := m.Log.Extents(ctx, name)
 	if err != nil {
 		return nil, err
 	}
@@ -120,22 +126,22 @@ func (g *Gateway) topicInfo(ctx context.Context, name string) (*topicInfo, error
 	for i, e := range extents {
 		info.Partitions[i] = partitionInfo{Partition: i, First: e.First, Head: e.Head}
 	}
-	if info.holding, err = g.holdingOf(ctx, name, extents); err != nil {
+	if info.holding, err = m.holdingOf(ctx, name, extents); err != nil {
 		return nil, err
 	}
-	names, err := g.cfg.Groups.Groups(ctx, name)
+	names, err := m.Groups.Groups(ctx, name)
 	info.Groups = append([]string{}, names...) // an empty array, not null
 	return info, err
 }
 
-func (g *Gateway) holdingOf(ctx context.Context, topic string, extents []eventlog.Extent) (h holding, err error) {
+func (m *handlers) holdingOf(ctx context.Context, topic string, extents []eventlog.Extent) (h holding, err error) {
 	for _, e := range extents {
 		h.Events += int64(e.Head - e.First + 1)
 	}
 	if h.Events == 0 {
 		return h, nil
 	}
-	first, err := g.cfg.Log.Scan(ctx, topic, eventlog.ScanQuery{}, sample)
+	first, err := m.Log.Scan(ctx, topic, eventlog.ScanQuery{}, sample)
 	if err != nil || len(first) == 0 {
 		return holding{}, err
 	}
@@ -149,7 +155,7 @@ func (g *Gateway) holdingOf(ctx context.Context, topic string, extents []eventlo
 	}
 	h.Events = max(h.Events, int64(len(first)))
 	h.Bytes = int64(float64(h.Bytes) / float64(len(first)) * float64(h.Events))
-	last, err := g.cfg.Log.Scan(ctx, topic, eventlog.ScanQuery{Descending: true}, eventlog.Bounds{Events: 1})
+	last, err := m.Log.Scan(ctx, topic, eventlog.ScanQuery{Descending: true}, eventlog.Bounds{Events: 1})
 	if err == nil && len(last) > 0 {
 		h.LastTS = &last[0].TS
 	}
@@ -157,21 +163,21 @@ func (g *Gateway) holdingOf(ctx context.Context, topic string, extents []eventlo
 }
 
 // makeTopic creates a topic, even if publishing does not create topics.
-func (g *Gateway) makeTopic(w http.ResponseWriter, r *http.Request) error {
+func (m *handlers) makeTopic(caller *session.Session, w http.ResponseWriter, r *http.Request) error {
 	topic := r.PathValue("topic")
-	if err := g.mayMake(r, topic); err != nil {
+	if err := m.mayMake(caller, r, topic); err != nil {
 		return err
 	}
-	tp, made, err := g.ensureTopic(g.madeFor(r), topic)
+	tp, made, err := m.ensureTopic(caller.Attribute(r.Context()), topic)
 	if err != nil {
 		return err
 	}
 	status := http.StatusOK
 	if made {
 		status = http.StatusCreated
-		g.cfg.Logger.Info("a topic was made", "topic", topic, "by", g.sender(r))
+		m.Logger.Info("a topic was made", "topic", topic, "by", caller.Identity().Name)
 	}
-	return marshalTo(w, status, struct {
+	return httpapi.WriteValue(w, status, struct {
 		Topic      string `json:"topic"`
 		Partitions int    `json:"partitions"`
 	}{topic, tp.Partitions})
@@ -179,45 +185,45 @@ func (g *Gateway) makeTopic(w http.ResponseWriter, r *http.Request) error {
 
 // mayMake returns an error unless the sender may create a topic: with the right admin, or with
 // publish if publishing creates it.
-func (g *Gateway) mayMake(r *http.Request, topic string) error {
+func (m *handlers) mayMake(caller *session.Session, r *http.Request, topic string) error {
 	if bad := codec.CheckTopic(topic); bad != nil {
 		return bad
 	}
-	if g.cfg.Policies.Load().Topic(topic).AutoCreate && g.may(r, access.Publish, topic, "") == nil {
+	if m.Policies.Load().Topic(topic).AutoCreate && caller.May(access.Publish, topic, "") == nil {
 		return nil
 	}
-	return g.may(r, access.Admin, topic, "")
+	return caller.May(access.Admin, topic, "")
 }
 
-func (g *Gateway) ensureTopic(ctx context.Context, topic string) (tp eventlog.Topic, made bool, err error) {
-	if tp, err = g.cfg.Log.LookupTopic(ctx, topic); !errors.Is(err, eventlog.ErrNotFound) {
+func (m *handlers) ensureTopic(ctx context.Context, topic string) (tp eventlog.Topic, made bool, err error) {
+	if tp, err = m.Log.LookupTopic(ctx, topic); !errors.Is(err, eventlog.ErrNotFound) {
 		return tp, false, err
 	}
-	if err = g.cfg.Topics.Room(ctx); err != nil {
+	if err = m.Topics.Room(ctx); err != nil {
 		return tp, false, err
 	}
-	tp, err = g.cfg.Log.EnsureTopic(ctx, topic, g.cfg.Policies.Load().Topic(topic).Partitions)
+	tp, err = m.Log.EnsureTopic(ctx, topic, m.Policies.Load().Topic(topic).Partitions)
 	return tp, true, err
 }
 
 // deleteTopic removes a topic, its groups and its dead letters, or reports what would be removed.
-func (g *Gateway) deleteTopic(_ http.ResponseWriter, r *http.Request) (any, error) {
+func (m *handlers) deleteTopic(caller *session.Session, _ http.ResponseWriter, r *http.Request) (any, error) {
 	topic := r.PathValue("topic")
 	dry, err := dryRun(r)
 	if err == nil {
-		err = g.may(r, access.Admin, topic, "")
+		err = caller.May(access.Admin, topic, "")
 	}
 	if err != nil {
 		return nil, err
 	}
 	if dry {
-		return g.planDeletion(r.Context(), topic)
+		return m.planDeletion(r.Context(), topic)
 	}
-	g.pulls.leave(topic, "")
-	if err := g.removeTopic(r.Context(), topic); err != nil {
+	m.LeavePulls(topic, "")
+	if err := m.removeTopic(r.Context(), topic); err != nil {
 		return nil, err
 	}
-	g.cfg.Logger.Info("a topic was deleted", "topic", topic, "by", g.sender(r))
+	m.Logger.Info("a topic was deleted", "topic", topic, "by", caller.Identity().Name)
 	return nil, nil
 }
 
@@ -229,13 +235,13 @@ type deletionPlan struct {
 	DeadLetters int64    `json:"dead_letters"`
 }
 
-func (g *Gateway) planDeletion(ctx context.Context, topic string) (deletionPlan, error) {
-	info, err := g.topicInfo(ctx, topic)
+func (m *handlers) planDeletion(ctx context.Context, topic string) (deletionPlan, error) {
+	info, err := m.topicInfo(ctx, topic)
 	if err != nil {
 		return deletionPlan{}, err
 	}
 	plan := deletionPlan{Events: info.Events, Bytes: info.Bytes, Groups: info.Groups}
-	switch letters, err := g.topicInfo(ctx, topic+wire.DeadLetterSuffix); {
+	switch letters, err := m.topicInfo(ctx, topic+wire.DeadLetterSuffix); {
 	case err == nil:
 		plan.DeadLetters = letters.Events
 	case !errors.Is(err, eventlog.ErrNotFound):
@@ -246,22 +252,22 @@ func (g *Gateway) planDeletion(ctx context.Context, topic string) (deletionPlan,
 
 // removeTopic removes a topic after its dead letters. So if it stops half-way, the topic still
 // exists and can be deleted again.
-func (g *Gateway) removeTopic(ctx context.Context, topic string) error {
+func (m *handlers) removeTopic(ctx context.Context, topic string) error {
 	parts := []string{topic}
 	if !strings.HasSuffix(topic, wire.DeadLetterSuffix) {
 		parts = []string{topic + wire.DeadLetterSuffix, topic}
 	}
 	groups := make([][]string, len(parts))
 	for i, name := range parts {
-		_, err := g.cfg.Log.LookupTopic(ctx, name)
+		_, err := m.Log.LookupTopic(ctx, name)
 		if errors.Is(err, eventlog.ErrNotFound) {
 			continue // or an earlier deletion stopped after the last group
 		}
 		if err == nil {
-			err = g.cfg.Groups.Unused(ctx, name)
+			err = m.Groups.Unused(ctx, name)
 		}
 		if err == nil {
-			groups[i], err = g.cfg.Groups.Groups(ctx, name)
+			groups[i], err = m.Groups.Groups(ctx, name)
 		}
 		if err != nil {
 			return err
@@ -269,11 +275,11 @@ func (g *Gateway) removeTopic(ctx context.Context, topic string) error {
 	}
 	for i, name := range parts {
 		for _, group := range groups[i] {
-			if err := g.cfg.Groups.Delete(ctx, name, group); err != nil && !errors.Is(err, eventlog.ErrNotFound) {
+			if err := m.Groups.Delete(ctx, name, group); err != nil && !errors.Is(err, eventlog.ErrNotFound) {
 				return err
 			}
 		}
-		err := g.cfg.Log.DeleteTopic(ctx, name)
+		err := m.Log.DeleteTopic(ctx, name)
 		if err != nil && (name == topic || !errors.Is(err, eventlog.ErrNotFound)) {
 			return err
 		}

@@ -1,4 +1,4 @@
-package gateway
+package manage
 
 import (
 	"encoding/json"
@@ -11,6 +11,7 @@ import (
 	"github.com/sluice-bus/sluice/sdk/wire"
 	"github.com/sluice-bus/sluice/sdk/wire/codec"
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog"
+	"github.com/sluice-bus/sluice/sidecar/internal/session"
 )
 
 // life is the body of GET /v1/topics/{topic}/events/{id}: an event, where it is stored, and its
@@ -38,15 +39,15 @@ type spooledAt struct {
 }
 
 // showEvent answers with the life of an event so far.
-func (g *Gateway) showEvent(_ http.ResponseWriter, r *http.Request) (any, error) {
+func (m *handlers) showEvent(caller *session.Session, _ http.ResponseWriter, r *http.Request) (any, error) {
 	topic, id := r.PathValue("topic"), r.PathValue("id")
 	if bad := codec.CheckID(id); bad != nil {
 		return nil, bad
 	}
-	if err := g.mayRead(r, topic); err != nil {
+	if err := caller.MayRead(topic); err != nil {
 		return nil, err
 	}
-	rec, err := g.cfg.Lookup(r.Context(), topic, id)
+	rec, err := m.Lookup(r.Context(), topic, id)
 	if errors.Is(err, eventlog.ErrNotFound) {
 		return nil, wire.Errorf(wire.NotFound, "the topic has no event with this id: it never had, or retention or compaction removed it")
 	}
@@ -60,22 +61,13 @@ func (g *Gateway) showEvent(_ http.ResponseWriter, r *http.Request) (any, error)
 		TraceID:    traceID(rec.Headers),
 	}
 	if rec.Spooled {
-		l.Spooled = &spooledAt{NodeID: g.cfg.NodeID} // no group gets it from the spool
+		l.Spooled = &spooledAt{NodeID: m.NodeID} // no group gets it from the spool
 		return l, nil
 	}
-	l.Stored = &storedAt{StoreID: g.cfg.StoreID(), NodeID: g.cfg.NodeID, Partition: rec.Partition, Seq: rec.Seq}
-	sees := func(name string) bool { return g.may(r, access.Subscribe, topic, name) == nil }
-	l.Groups, err = g.cfg.Groups.Fates(r.Context(), rec, sees, g.cfg.Lookup)
+	l.Stored = &storedAt{StoreID: m.StoreID(), NodeID: m.NodeID, Partition: rec.Partition, Seq: rec.Seq}
+	sees := func(name string) bool { return caller.May(access.Subscribe, topic, name) == nil }
+	l.Groups, err = m.Groups.Fates(r.Context(), rec, sees, m.Lookup)
 	return l, err
-}
-
-// mayRead reports whether the sender may replay a topic or subscribe to it.
-func (g *Gateway) mayRead(r *http.Request, topic string) error {
-	err := g.may(r, access.Subscribe, topic, "")
-	if err != nil && g.may(r, access.Replay, topic, "") == nil {
-		return nil
-	}
-	return err
 }
 
 // traceID is the trace that an event belongs to, "" if to none: the second part of its traceparent.

@@ -1,4 +1,4 @@
-package gateway
+package manage
 
 import (
 	"errors"
@@ -10,6 +10,7 @@ import (
 	"github.com/sluice-bus/sluice/internal/policy"
 	"github.com/sluice-bus/sluice/sidecar/internal/refusal"
 	"github.com/sluice-bus/sluice/sidecar/internal/retention"
+	"github.com/sluice-bus/sluice/sidecar/internal/session"
 )
 
 // maxPlans bounds the plans of a retention under way: each reads a topic.
@@ -22,28 +23,28 @@ type retentionPlan struct {
 }
 
 // planRetention reports how many events of a topic another retention would remove.
-func (g *Gateway) planRetention(_ http.ResponseWriter, r *http.Request) (any, error) {
-	keep, err := g.retentionOf(r)
+func (m *handlers) planRetention(caller *session.Session, _ http.ResponseWriter, r *http.Request) (any, error) {
+	keep, err := m.retentionOf(caller, r)
 	if err != nil {
 		return nil, err
 	}
-	if !g.plans.TryAcquire(1) {
+	if !m.plans.TryAcquire(1) {
 		return nil, refusal.Overloaded("%d topics are being counted, which are as many as may be", maxPlans)
 	}
-	defer g.plans.Release(1)
+	defer m.plans.Release(1)
 	var plan retentionPlan
-	plan.Events, plan.AtLeast, err = retention.Plan(r.Context(), g.cfg.Log, r.PathValue("topic"), keep, time.Now())
+	plan.Events, plan.AtLeast, err = retention.Plan(r.Context(), m.Log, r.PathValue("topic"), keep, time.Now())
 	return plan, err
 }
 
 // retentionOf is a topic's retention, with the parameters replacing its fields.
-func (g *Gateway) retentionOf(r *http.Request) (keep policy.Retention, err error) {
+func (m *handlers) retentionOf(caller *session.Session, r *http.Request) (keep policy.Retention, err error) {
 	p, err := httpapi.ParseParams(r.URL.RawQuery)
 	if err != nil {
 		return keep, err
 	}
 	topic := r.PathValue("topic")
-	keep = g.cfg.Policies.Load().Topic(topic).Retention
+	keep = m.Policies.Load().Topic(topic).Retention
 	ttl, err1 := p.Text("ttl")
 	if ttl != "" {
 		if keep.TTL, err = time.ParseDuration(ttl); err != nil || keep.TTL < 0 {
@@ -59,5 +60,5 @@ func (g *Gateway) retentionOf(r *http.Request) (keep policy.Retention, err error
 	if p.Has("compact") {
 		keep.Compact = compact == "1"
 	}
-	return keep, g.mayRead(r, topic)
+	return keep, caller.MayRead(topic)
 }

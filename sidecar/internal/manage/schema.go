@@ -1,4 +1,4 @@
-package gateway
+package manage
 
 import (
 	"crypto/sha256"
@@ -9,8 +9,10 @@ import (
 	"strings"
 
 	"github.com/sluice-bus/sluice/internal/access"
+	"github.com/sluice-bus/sluice/internal/httpapi"
 	"github.com/sluice-bus/sluice/internal/policy"
 	"github.com/sluice-bus/sluice/sdk/wire"
+	"github.com/sluice-bus/sluice/sidecar/internal/session"
 )
 
 // schemaType is the media type of the schema alone.
@@ -25,12 +27,12 @@ type topicSchema struct {
 }
 
 // showSchema answers with the schema of a topic, for its publishers and subscribers.
-func (g *Gateway) showSchema(w http.ResponseWriter, r *http.Request) error {
+func (m *handlers) showSchema(caller *session.Session, w http.ResponseWriter, r *http.Request) error {
 	topic := r.PathValue("topic")
-	if err := g.mayJoin(r); err != nil && g.may(r, access.Publish, topic, "") != nil {
+	if err := mayJoin(caller, r); err != nil && caller.May(access.Publish, topic, "") != nil {
 		return err
 	}
-	s := g.cfg.Policies.Load().Topic(topic).Schema
+	s := m.Policies.Load().Topic(topic).Schema
 	if s.JSONSchema == "" {
 		return wire.Errorf(wire.NotFound, "topic %q has no schema: no policy that holds for it sets schema.json_schema", topic)
 	}
@@ -50,7 +52,7 @@ func (g *Gateway) showSchema(w http.ResponseWriter, r *http.Request) error {
 		_, _ = w.Write(text) // a client that does not take its answer has gone
 		return nil
 	}
-	return marshalTo(w, http.StatusOK, topicSchema{topic, s.Version, text, s.Compatibility})
+	return httpapi.WriteValue(w, http.StatusOK, topicSchema{topic, s.Version, text, s.Compatibility})
 }
 
 // names reports whether lists of entity tags name a tag, by weak comparison.

@@ -1,4 +1,4 @@
-package gateway
+package ingest
 
 import (
 	"encoding/json"
@@ -7,9 +7,11 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/sluice-bus/sluice/internal/httpapi"
 	"github.com/sluice-bus/sluice/sdk/wire"
 	"github.com/sluice-bus/sluice/sdk/wire/codec"
 	"github.com/sluice-bus/sluice/sidecar/internal/refusal"
+	"github.com/sluice-bus/sluice/sidecar/internal/session"
 )
 
 // daprEntry is one event of a bulk publish.
@@ -28,15 +30,9 @@ type daprFailure struct {
 }
 
 // publishDaprBulk publishes the entries of the body, and names the refused ones.
-func (g *Gateway) publishDaprBulk(w http.ResponseWriter, r *http.Request) error {
-	var entries []daprEntry
-	results, err := g.publish(r, func(topic string) (items []wire.PublishItem, bad *wire.Error) {
-		content, bad := g.readAtMost(w, r, g.cfg.Limits.BatchBytes)
-		if bad == nil {
-			entries, items, bad = daprItemsOf(topic, r.URL.RawQuery, content, g.cfg.Limits)
-		}
-		return items, bad
-	})
+func (h *handlers) publishDaprBulk(caller *session.Session, w http.ResponseWriter, r *http.Request) error {
+	entries, items, bad := h.readDaprBulk(caller, w, r)
+	results, err := h.publish(caller, r, items, bad)
 	if err != nil {
 		return err
 	}
@@ -51,12 +47,24 @@ func (g *Gateway) publishDaprBulk(w http.ResponseWriter, r *http.Request) error 
 		return nil
 	}
 	// Dapr's clients read the failed entries from an answer with this status.
-	return marshalTo(w, http.StatusInternalServerError, map[string][]daprFailure{"failedEntries": failed})
+	return httpapi.WriteValue(w, http.StatusInternalServerError, map[string][]daprFailure{"failedEntries": failed})
 }
 
-// daprItemsOf makes an event of each entry. A wrong entry with an entryId of its own is refused
+func (h *handlers) readDaprBulk(caller *session.Session, w http.ResponseWriter, r *http.Request) ([]daprEntry, []wire.PublishItem, *wire.Error) {
+	topic := r.PathValue("topic")
+	if bad := check(caller, topic); bad != nil {
+		return nil, nil, bad
+	}
+	content, bad := h.Bodies.Read(w, r, h.Limits.BatchBytes)
+	if bad != nil {
+		return nil, nil, bad
+	}
+	return daprItems(topic, r.URL.RawQuery, content, h.Limits)
+}
+
+// daprItems makes an event of each entry. A wrong entry with an entryId of its own is refused
 // alone. An entry without one makes the whole request fail.
-func daprItemsOf(topic, query string, content []byte, lim wire.Limits) ([]daprEntry, []wire.PublishItem, *wire.Error) {
+func daprItems(topic, query string, content []byte, lim wire.Limits) ([]daprEntry, []wire.PublishItem, *wire.Error) {
 	meta, bad := daprMetadataOf(query)
 	if bad != nil {
 		return nil, nil, bad
@@ -98,13 +106,13 @@ func (en *daprEntry) item(topic string, meta daprMetadata, lim wire.Limits) (it 
 	if en.Event == nil {
 		return it, wire.Errorf(wire.BadRequest, "event is missing")
 	}
-	switch media := mediaOf(en.ContentType); {
-	case media == mediaStructured && !meta.raw:
+	switch of := parseContentType(en.ContentType); {
+	case of.media == mediaStructured && !meta.raw:
 		bad = fillFromJSON(&it, en.Event, lim)
-	case isJSON(media):
+	case of.isJSON():
 		it.Event.Payload, bad = codec.CompactPayload(en.Event, lim)
 	default:
-		bad = en.setBytes(&it, strings.HasPrefix(media, "text/") || strings.HasSuffix(media, "xml"), lim)
+		bad = en.setBytes(&it, of, lim)
 	}
 	if bad == nil {
 		bad = meta.fill(&it, lim)
@@ -113,7 +121,7 @@ func (en *daprEntry) item(topic string, meta daprMetadata, lim wire.Limits) (it 
 }
 
 // setBytes reads an event that is not JSON: its string is the text, or base64.
-func (en *daprEntry) setBytes(it *wire.PublishItem, isText bool, lim wire.Limits) *wire.Error {
+func (en *daprEntry) setBytes(it *wire.PublishItem, of contentType, lim wire.Limits) *wire.Error {
 	var text []byte
 	ok := en.Event[0] == '"'
 	if ok {
@@ -122,12 +130,12 @@ func (en *daprEntry) setBytes(it *wire.PublishItem, isText bool, lim wire.Limits
 	if !ok {
 		return wire.Errorf(wire.BadRequest, "event must be a string where contentType is %q", refusal.Shorten(en.ContentType))
 	}
-	if isText {
-		return setData(it, en.ContentType, false, text, lim)
+	if strings.HasPrefix(of.media, "text/") || strings.HasSuffix(of.media, "xml") {
+		return setData(it, of, false, text, lim)
 	}
 	content, bad := base64Of(en.Event)
 	if bad != nil {
 		return wire.Errorf(bad.Code, "event must be base64 where contentType is %q", refusal.Shorten(en.ContentType))
 	}
-	return setData(it, en.ContentType, false, content, lim)
+	return setData(it, of, false, content, lim)
 }

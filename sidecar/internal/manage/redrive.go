@@ -1,4 +1,4 @@
-package gateway
+package manage
 
 import (
 	"cmp"
@@ -15,6 +15,7 @@ import (
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog"
 	"github.com/sluice-bus/sluice/sidecar/internal/refusal"
 	"github.com/sluice-bus/sluice/sidecar/internal/retention"
+	"github.com/sluice-bus/sluice/sidecar/internal/session"
 )
 
 const (
@@ -22,8 +23,10 @@ const (
 	// and maxRedriveRate is the highest rate.
 	redriveRate    = 100
 	maxRedriveRate = 100_000
-	// maxDeadIDs is how many dead letters a request may name.
-	maxDeadIDs = 10_000
+	// maxDeadIDs is how many dead letters a request may name; maxDeadBody is larger than a body with
+	// so many.
+	maxDeadIDs  = 10_000
+	maxDeadBody = 4 << 20
 )
 
 // deadSelection is the body of a redrive or a discard.
@@ -77,13 +80,13 @@ type change struct {
 }
 
 // planner plans the change of the selected dead letters.
-type planner func(*http.Request, deadLetters, deadSelection) (change, error)
+type planner func(*session.Session, *http.Request, deadLetters, deadSelection) (change, error)
 
 // changeDead changes the selected dead letters. After the first line of progress, errors are lines
 // too.
-func (g *Gateway) changeDead(plan planner) handler {
-	return func(w http.ResponseWriter, r *http.Request) error {
-		content, bad := g.readAtMost(w, r, maxSettleBody)
+func (m *handlers) changeDead(plan planner) session.Handler {
+	return func(caller *session.Session, w http.ResponseWriter, r *http.Request) error {
+		content, bad := m.Bodies.Read(w, r, maxDeadBody)
 		if bad != nil {
 			return bad
 		}
@@ -91,7 +94,7 @@ func (g *Gateway) changeDead(plan planner) handler {
 		if bad != nil {
 			return bad
 		}
-		q := g.deadOf(r)
+		q := deadOf(caller, r)
 		if s.Group != nil {
 			q.group, q.reason = *s.Group, s.Reason
 			if s.Before != nil {
@@ -104,9 +107,9 @@ func (g *Gateway) changeDead(plan planner) handler {
 				q.ids[id] = true
 			}
 		}
-		c, err := plan(r, q, s)
+		c, err := plan(caller, r, q, s)
 		if err == nil {
-			c.run(r.Context(), g.ctx, newProgress(w, c.of))
+			c.run(r.Context(), m.Context, newProgress(w, c.of))
 		}
 		return err
 	}
@@ -114,9 +117,9 @@ func (g *Gateway) changeDead(plan planner) handler {
 
 // run makes the change until its request or the gateway ends.
 func (c *change) run(ctx, gateway context.Context, lines *progress) {
-	batch := deadPage
+	batch := deadPage.Events
 	if c.rate > 0 {
-		batch = min(max(int(c.rate*progressEvery.Seconds()), 1), deadPage)
+		batch = min(max(int(c.rate*progressEvery.Seconds()), 1), deadPage.Events)
 	}
 	began := time.Now()
 	for done := 0; done < c.of; {
@@ -143,19 +146,19 @@ func (c *change) run(ctx, gateway context.Context, lines *progress) {
 
 // planRedrive selects the dead letters to redrive, in log order, without those that are redriven
 // already.
-func (g *Gateway) planRedrive(r *http.Request, q deadLetters, s deadSelection) (c change, err error) {
-	if err := g.may(r, access.Subscribe, q.topic, q.group); err != nil {
+func (m *handlers) planRedrive(caller *session.Session, r *http.Request, q deadLetters, s deadSelection) (c change, err error) {
+	if err := caller.May(access.Subscribe, q.topic, q.group); err != nil {
 		return c, err
 	}
 	sees := q.sees
 	q.sees = func(string) bool { return true } // dead letters that are named are refused, not left out
-	_, over, err := g.count(r.Context(), q)
+	_, over, err := m.count(r.Context(), q)
 	if err != nil {
 		return c, err
 	}
 	var rs []eventlog.Redrive
-	err = g.eachDead(r.Context(), q, func(dead []eventlog.Dead) (bool, error) {
-		redriven, err := g.redriven(r.Context(), q.topic, dead)
+	err = m.eachDead(r.Context(), q, func(dead []eventlog.Dead) (bool, error) {
+		redriven, err := m.redriven(r.Context(), q.topic, dead)
 		if err != nil {
 			return false, err
 		}
@@ -164,7 +167,7 @@ func (g *Gateway) planRedrive(r *http.Request, q deadLetters, s deadSelection) (
 			switch {
 			case over[d.Letter.ID] || redriven[i]:
 			case !sees(d.Group):
-				return false, g.may(r, access.Subscribe, q.topic, d.Group)
+				return false, caller.May(access.Subscribe, q.topic, d.Group)
 			case d.Group == "":
 				return false, wire.Errorf(wire.BadRequest, "dead letter %s is of no group: its event never came into its topic; read its reason, and publish it again", d.ID)
 			default:
@@ -181,14 +184,14 @@ func (g *Gateway) planRedrive(r *http.Request, q deadLetters, s deadSelection) (
 		c.rate = *s.Rate
 	}
 	c.step = func(ctx context.Context, from, to int) error {
-		if err := g.cfg.Log.AddRedrives(ctx, q.topic, rs[from:to]); err != nil {
+		if err := m.Log.AddRedrives(ctx, q.topic, rs[from:to]); err != nil {
 			return err
 		}
 		groups := map[string]bool{}
 		for _, x := range rs[from:to] {
 			if !groups[x.Group] {
 				groups[x.Group] = true
-				g.cfg.Groups.Redriven(q.topic, x.Group)
+				m.Groups.Redriven(q.topic, x.Group)
 			}
 		}
 		return nil
@@ -197,8 +200,8 @@ func (g *Gateway) planRedrive(r *http.Request, q deadLetters, s deadSelection) (
 }
 
 // planDiscard selects the dead letters to remove, redriven or not.
-func (g *Gateway) planDiscard(r *http.Request, q deadLetters, s deadSelection) (c change, err error) {
-	if err := g.may(r, access.Admin, q.topic, ""); err != nil {
+func (m *handlers) planDiscard(caller *session.Session, r *http.Request, q deadLetters, s deadSelection) (c change, err error) {
+	if err := caller.May(access.Admin, q.topic, ""); err != nil {
 		return c, err
 	}
 	q.sees = func(string) bool { return true }
@@ -207,7 +210,7 @@ func (g *Gateway) planDiscard(r *http.Request, q deadLetters, s deadSelection) (
 	}
 	var letters []string
 	var rs []eventlog.Redrive
-	err = g.eachDead(r.Context(), q, func(dead []eventlog.Dead) (bool, error) {
+	err = m.eachDead(r.Context(), q, func(dead []eventlog.Dead) (bool, error) {
 		for i := range dead {
 			letters, rs = append(letters, dead[i].Letter.ID), append(rs, dead[i].Redrive())
 		}
@@ -215,10 +218,10 @@ func (g *Gateway) planDiscard(r *http.Request, q deadLetters, s deadSelection) (
 	})
 	c.of = len(letters)
 	c.step = func(ctx context.Context, from, to int) error {
-		rules := retention.Rules(g.cfg.Policies.Load().Topic(q.topic + wire.DeadLetterSuffix))
-		_, err := g.cfg.Log.Remove(ctx, q.topic+wire.DeadLetterSuffix, letters[from:to], rules, time.Now().UnixMilli())
+		rules := retention.Rules(m.Policies.Load().Topic(q.topic + wire.DeadLetterSuffix))
+		_, err := m.Log.Remove(ctx, q.topic+wire.DeadLetterSuffix, letters[from:to], rules, time.Now().UnixMilli())
 		if err == nil {
-			err = g.cfg.Log.EndRedrives(ctx, q.topic, rs[from:to])
+			err = m.Log.EndRedrives(ctx, q.topic, rs[from:to])
 		}
 		return err
 	}

@@ -1,4 +1,4 @@
-package gateway
+package ingest
 
 import (
 	"maps"
@@ -6,42 +6,19 @@ import (
 	"net/url"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/sluice-bus/sluice/sdk/wire"
 	"github.com/sluice-bus/sluice/sdk/wire/codec"
 	"github.com/sluice-bus/sluice/sidecar/internal/refusal"
+	"github.com/sluice-bus/sluice/sidecar/internal/session"
 )
 
-// The paths under which clients of Dapr publish. The name of the component may be anything: there
-// is one log behind all of them.
-const (
-	daprPublishPath   = "/v1.0/publish/{pubsub}/{topic}"
-	daprBulkPath      = "/v1.0/publish/bulk/{pubsub}/{topic}"
-	daprBulkPathAlpha = "/v1.0-alpha1/publish/bulk/{pubsub}/{topic}"
-)
-
-// publishDapr publishes the body as one event, and answers without content.
-func (g *Gateway) publishDapr(w http.ResponseWriter, r *http.Request) error {
-	results, err := g.publish(r, func(topic string) ([]wire.PublishItem, *wire.Error) {
-		meta, bad := daprMetadataOf(r.URL.RawQuery)
-		if bad != nil {
-			return nil, bad
-		}
-		kind, bad := bodyOf(r.Header)
-		if bad != nil {
-			return nil, bad
-		}
-		kind = meta.kind(kind, r.Header)
-		content, bad := g.readBody(w, r, kind)
-		if bad != nil {
-			return nil, bad
-		}
-		it, bad := itemOf(topic, r.Header, kind, content, g.cfg.Limits)
-		if bad == nil {
-			bad = meta.fill(&it, g.cfg.Limits)
-		}
-		return []wire.PublishItem{it}, bad
-	})
+// publishDapr publishes the body as one event, and answers without content. The name of Dapr's
+// component may be anything: there is one log behind all of them.
+func (h *handlers) publishDapr(caller *session.Session, w http.ResponseWriter, r *http.Request) error {
+	items, bad := h.readDapr(caller, w, r)
+	results, err := h.publish(caller, r, items, bad)
 	if err == nil && results[0].Err != nil {
 		err = results[0].Err
 	}
@@ -49,6 +26,32 @@ func (g *Gateway) publishDapr(w http.ResponseWriter, r *http.Request) error {
 		w.WriteHeader(http.StatusNoContent)
 	}
 	return err
+}
+
+// readDapr makes the event of a request.
+func (h *handlers) readDapr(caller *session.Session, w http.ResponseWriter, r *http.Request) ([]wire.PublishItem, *wire.Error) {
+	topic := r.PathValue("topic")
+	if bad := check(caller, topic); bad != nil {
+		return nil, bad
+	}
+	meta, bad := daprMetadataOf(r.URL.RawQuery)
+	if bad != nil {
+		return nil, bad
+	}
+	head, bad := readHead(r.Header)
+	if bad != nil {
+		return nil, bad
+	}
+	head.kind = meta.kind(&head)
+	content, bad := h.Bodies.Read(w, r, head.kind.maxBytes(h.Limits))
+	if bad != nil {
+		return nil, bad
+	}
+	it, bad := itemOf(topic, &head, content, h.Limits)
+	if bad == nil {
+		bad = meta.fill(&it, h.Limits)
+	}
+	return []wire.PublishItem{it}, bad
 }
 
 // daprMetadata is the metadata that a client of Dapr sends with an event, beside the payload.
@@ -98,7 +101,7 @@ func (m *daprMetadata) set(name, value string) *wire.Error {
 		m.key = value
 	case strings.EqualFold(name, "ttlInSeconds"):
 		var bad *wire.Error
-		m.ttlMS, bad = ttlText("metadata.ttlInSeconds", value, 1000)
+		m.ttlMS, bad = ttlMS("metadata.ttlInSeconds", value, 1000)
 		return bad
 	case strings.EqualFold(name, "deliverAt"), strings.EqualFold(name, "deliverAfter"):
 		return m.setLater(name, value)
@@ -112,15 +115,34 @@ func (m *daprMetadata) set(name, value string) *wire.Error {
 	return nil
 }
 
+// setLater reads the delivery time of an event, by the names that Dapr uses for it with other
+// brokers.
+func (m *daprMetadata) setLater(name, value string) *wire.Error {
+	if strings.EqualFold(name, "deliverAt") {
+		if m.later.DeliverAt = timeMS(value); m.later.DeliverAt == nil {
+			return wire.Errorf(wire.BadRequest, "metadata.deliverAt is %q; a time as RFC 3339 writes it, or in milliseconds since the epoch, is allowed", refusal.Shorten(value))
+		}
+		return nil
+	}
+	d, err := time.ParseDuration(value)
+	if err != nil || d < 0 {
+		return wire.Errorf(wire.BadRequest, "metadata.deliverAfter is %q; a duration like 1h30m is allowed", refusal.Shorten(value))
+	}
+	ms := d.Milliseconds()
+	m.later.DelayMS = &ms
+	return nil
+}
+
 // kind is the kind as which the body is read; Dapr's body is always one event.
-func (m *daprMetadata) kind(kind body, h http.Header) body {
+func (m *daprMetadata) kind(h *head) kind {
+	rawEvent := m.raw && (h.kind == structuredBody || h.kind == binaryBody)
 	switch {
-	case kind == linesBody, kind == binaryBody && m.raw && !isJSON(h.Get("Content-Type")):
+	case h.kind == linesBody, rawEvent && !h.contentType.isJSON():
 		return bytesBody
-	case kind == batchedBody, (kind == structuredBody || kind == binaryBody) && m.raw:
+	case h.kind == batchedBody, rawEvent:
 		return jsonBody
 	}
-	return kind
+	return h.kind
 }
 
 // fill puts the metadata into an event.

@@ -1,4 +1,4 @@
-package gateway
+package manage
 
 import (
 	"encoding/json"
@@ -52,13 +52,7 @@ func (p *progress) end(err error) wire.Code {
 		p.line(progressLine{Done: p.of, Of: p.of, OK: true})
 		return ""
 	}
-	line, code := errorLine(err)
+	line, code := refusal.Line(err)
 	p.line(line)
 	return code
-}
-
-// errorLine is the last line of an answer that failed after its first line.
-func errorLine(err error) (line map[string]string, code wire.Code) {
-	e := wire.AsError(refusal.Of(err))
-	return map[string]string{"error": e.Msg, "code": string(e.Code)}, e.Code
 }

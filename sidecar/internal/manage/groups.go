@@ -1,4 +1,4 @@
-package gateway
+package manage
 
 import (
 	"net/http"
@@ -7,48 +7,44 @@ import (
 	"github.com/sluice-bus/sluice/internal/access"
 	"github.com/sluice-bus/sluice/sdk/wire"
 	"github.com/sluice-bus/sluice/sdk/wire/codec"
+	"github.com/sluice-bus/sluice/sidecar/internal/session"
 )
 
-// sees reports whether the sender has any right to a topic.
-func (g *Gateway) sees(r *http.Request, topic string) bool {
-	return g.may(r, access.Subscribe, topic, "") == nil || g.may(r, access.Publish, topic, "") == nil || g.may(r, access.Replay, topic, "") == nil
-}
-
-func (g *Gateway) listGroups(_ http.ResponseWriter, r *http.Request) (any, error) {
-	if err := g.mayJoin(r); err != nil {
+func (m *handlers) listGroups(caller *session.Session, _ http.ResponseWriter, r *http.Request) (any, error) {
+	if err := mayJoin(caller, r); err != nil {
 		return nil, err
 	}
 	topic := r.PathValue("topic")
-	if _, err := g.cfg.Log.LookupTopic(r.Context(), topic); err != nil {
+	if _, err := m.Log.LookupTopic(r.Context(), topic); err != nil {
 		return nil, err
 	}
-	names, err := g.cfg.Groups.Groups(r.Context(), topic)
-	return map[string][]string{"groups": g.joinable(r, topic, names)}, err
+	names, err := m.Groups.Groups(r.Context(), topic)
+	return map[string][]string{"groups": joinable(caller, topic, names)}, err
 }
 
 // joinable are the groups that the sender may subscribe with; an empty array, not null.
-func (g *Gateway) joinable(r *http.Request, topic string, names []string) []string {
-	return slices.DeleteFunc(append([]string{}, names...), func(name string) bool { return g.may(r, access.Subscribe, topic, name) != nil })
+func joinable(caller *session.Session, topic string, names []string) []string {
+	return slices.DeleteFunc(append([]string{}, names...), func(name string) bool { return caller.May(access.Subscribe, topic, name) != nil })
 }
 
-func (g *Gateway) showGroup(_ http.ResponseWriter, r *http.Request) (any, error) {
-	if err := g.mayJoin(r); err != nil {
+func (m *handlers) showGroup(caller *session.Session, _ http.ResponseWriter, r *http.Request) (any, error) {
+	if err := mayJoin(caller, r); err != nil {
 		return nil, err
 	}
-	return g.cfg.Groups.Info(r.Context(), r.PathValue("topic"), r.PathValue("group"))
+	return m.Groups.Info(r.Context(), r.PathValue("topic"), r.PathValue("group"))
 }
 
 // maxCursorBody is larger than any cursor.
 const maxCursorBody = 64 << 10
 
 // moveGroup sets a group's cursor, or describes what that would do.
-func (g *Gateway) moveGroup(w http.ResponseWriter, r *http.Request) (any, error) {
+func (m *handlers) moveGroup(caller *session.Session, w http.ResponseWriter, r *http.Request) (any, error) {
 	topic, name := r.PathValue("topic"), r.PathValue("group")
 	dry, err := dryRun(r)
 	if err != nil {
 		return nil, err
 	}
-	content, bad := g.readAtMost(w, r, maxCursorBody)
+	content, bad := m.Bodies.Read(w, r, maxCursorBody)
 	if bad != nil {
 		return nil, bad
 	}
@@ -56,26 +52,26 @@ func (g *Gateway) moveGroup(w http.ResponseWriter, r *http.Request) (any, error)
 	if bad != nil {
 		return nil, bad
 	}
-	if err := g.mayJoin(r); err != nil {
+	if err := mayJoin(caller, r); err != nil {
 		return nil, err
 	}
 	if dry {
-		return g.cfg.Groups.PlanSeek(r.Context(), topic, name, to)
+		return m.Groups.PlanSeek(r.Context(), topic, name, to)
 	}
-	return nil, g.cfg.Groups.Seek(r.Context(), topic, name, to)
+	return nil, m.Groups.Seek(r.Context(), topic, name, to)
 }
 
 // deleteGroup removes a group that has no members.
-func (g *Gateway) deleteGroup(_ http.ResponseWriter, r *http.Request) (any, error) {
-	if err := g.mayJoin(r); err != nil {
+func (m *handlers) deleteGroup(caller *session.Session, _ http.ResponseWriter, r *http.Request) (any, error) {
+	if err := mayJoin(caller, r); err != nil {
 		return nil, err
 	}
 	topic, name := r.PathValue("topic"), r.PathValue("group")
-	g.pulls.leave(topic, name)
-	if err := g.cfg.Groups.Delete(r.Context(), topic, name); err != nil {
+	m.LeavePulls(topic, name)
+	if err := m.Groups.Delete(r.Context(), topic, name); err != nil {
 		return nil, err
 	}
-	g.cfg.Logger.Info("a group was deleted", "topic", topic, "group", name, "by", g.sender(r))
+	m.Logger.Info("a group was deleted", "topic", topic, "group", name, "by", caller.Identity().Name)
 	return nil, nil
 }
 

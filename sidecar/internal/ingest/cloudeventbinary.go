@@ -1,4 +1,4 @@
-package gateway
+package ingest
 
 import (
 	"net/http"
@@ -6,38 +6,35 @@ import (
 	"strings"
 	"unicode/utf8"
 
+	"github.com/sluice-bus/sluice/internal/httpapi"
 	"github.com/sluice-bus/sluice/sdk/wire"
 	"github.com/sluice-bus/sluice/sidecar/internal/refusal"
 )
 
-// binaryItemOf makes an event of a CloudEvent in binary mode: the ce- headers are its attributes,
+// fillFromBinary puts a CloudEvent in binary mode into an event: the ce- headers are its attributes,
 // and the body is its data, of the request's content type.
-func binaryItemOf(topic string, h http.Header, data []byte, lim wire.Limits) (it wire.PublishItem, err *wire.Error) {
-	contentType, _, err := singleHeader(h, "Content-Type")
-	if err != nil {
-		return it, err
+func fillFromBinary(it *wire.PublishItem, h *head, data []byte, lim wire.Limits) *wire.Error {
+	a, bad := binaryAttributes(h.Header)
+	if bad != nil {
+		return bad
 	}
-	if err = fillFromHeaders(&it, topic, h, binaryBody, lim); err != nil {
-		return it, err
-	}
-	a, err := binaryAttributes(h)
-	if err != nil {
-		return it, err
-	}
-	if stated, given := a["datacontenttype"]; given && stated != contentType {
-		return it, wire.Errorf(wire.BadRequest, "header Ce-Datacontenttype is %q and Content-Type %q: a CloudEvent's type of data is the Content-Type", refusal.Shorten(stated), refusal.Shorten(contentType))
+	stated, given := a["datacontenttype"]
+	if given && stated != h.contentType.text {
+		return wire.Errorf(wire.BadRequest, "header Ce-Datacontenttype is %q and Content-Type %q: a CloudEvent's type of data is the Content-Type",
+			refusal.Shorten(stated), refusal.Shorten(h.contentType.text))
 	}
 	delete(a, "datacontenttype")
-	if err = a.fill(&it); err != nil {
-		return it, err
+	if bad := a.fill(it); bad != nil {
+		return bad
 	}
-	if mediaOf(contentType) == "application/x-www-form-urlencoded" {
-		contentType = "" // curl's default type for every body
+	of := h.contentType
+	if of.media == mediaForm {
+		of = contentType{}
 	}
-	if err = setData(&it, contentType, isJSON(contentType), data, lim); err != nil {
-		return it, err
+	if bad := setData(it, of, of.isJSON(), data, lim); bad != nil {
+		return bad
 	}
-	return it, checkItem(&it, lim)
+	return checkItem(it, lim)
 }
 
 // binaryAttributes reads the ce- headers.
@@ -48,7 +45,7 @@ func binaryAttributes(h http.Header) (attributes, *wire.Error) {
 		if !ok {
 			continue
 		}
-		value, _, err := singleHeader(h, source)
+		value, _, err := httpapi.SingleHeader(h, source)
 		if err != nil {
 			return nil, err
 		}

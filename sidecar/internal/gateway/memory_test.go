@@ -10,41 +10,11 @@ import (
 	"os"
 	"strings"
 	"testing"
-	"testing/iotest"
 	"testing/synctest"
 	"time"
 
-	"pgregory.net/rapid"
-
 	"github.com/sluice-bus/sluice/sidecar/internal/budget"
 )
-
-// TestIntake: an intake reads text in any pieces completely, takes its memory from the budget
-// meanwhile, and gives all of it back.
-func TestIntake(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
-		text := bytes.Repeat([]byte("0123456789"), rapid.IntRange(0, 10_000).Draw(t, "tens"))
-		have := rapid.IntRange(1, 300_000).Draw(t, "capacity")
-		memory := budget.New(int64(rapid.IntRange(0, 400_000).Draw(t, "budget")))
-		in := intake{b: make([]byte, 0, have), budget: memory, atMost: len(text)}
-		err := in.readAll(iotest.HalfReader(bytes.NewReader(text)))
-		switch {
-		case err == errNoMemory && len(in.b) >= freeIntake && bytes.HasPrefix(text, in.b):
-		case err == errNoMemory:
-			t.Fatalf("refused with %d bytes", len(in.b))
-		case err != nil || !bytes.Equal(in.b, text):
-			t.Fatalf("read %d bytes of %d: %v", len(in.b), len(text), err)
-		case len(text) > freeIntake && memory.Used() < int64(len(text)):
-			t.Fatalf("%d bytes are taken for %d", memory.Used(), len(text))
-		}
-		if memory.Used() > memory.Limit() {
-			t.Fatalf("%d bytes of %d are taken", memory.Used(), memory.Limit())
-		}
-		if in.free(); memory.Used() != 0 {
-			t.Fatalf("%d bytes are left taken", memory.Used())
-		}
-	})
-}
 
 // awaitUnused waits until the whole budget is free.
 func awaitUnused(t *testing.T, memory *budget.Budget) {

@@ -1,4 +1,4 @@
-package gateway
+package ingest
 
 import (
 	"maps"
@@ -87,8 +87,12 @@ func eventTime(value string) (ts int64, fits bool, err *wire.Error) {
 // ceTrace are the extensions that go into the event's trace headers.
 var ceTrace = []string{"traceparent", "tracestate"}
 
-// ceTTL is the extension that is the event's ttl_ms.
-const ceTTL = "ttlms"
+// The extensions that set the ttl_ms and the delivery time of the event.
+const (
+	ceTTL       = "ttlms"
+	ceDeliverAt = "deliverat"
+	ceDelay     = "delayms"
+)
 
 // fill puts the attributes into an event that already has the values of the request's own headers.
 // The two must agree, with two exceptions: the ts header wins over the attribute time, and the
@@ -109,7 +113,7 @@ func (a attributes) fill(it *wire.PublishItem) *wire.Error {
 		e.Key = key
 	}
 	if value, given := a[ceTTL]; given {
-		ttl, err := ttlText("the CloudEvent's attribute "+ceTTL, value, 1)
+		ttl, err := ttlMS("the CloudEvent's attribute "+ceTTL, value, 1)
 		if err != nil {
 			return err
 		}
@@ -134,6 +138,32 @@ func (a attributes) fill(it *wire.PublishItem) *wire.Error {
 	return nil
 }
 
+// later reads the delivery time of a CloudEvent.
+func (a attributes) later(l *wire.Later) *wire.Error {
+	for _, of := range []struct {
+		name, kind string
+		read       func(string) *int64
+		to         **int64
+	}{
+		{ceDeliverAt, "a time, in milliseconds since the epoch or as RFC 3339 writes it, is", timeMS, &l.DeliverAt},
+		{ceDelay, "a whole number of milliseconds is", wholeMS, &l.DelayMS},
+	} {
+		value, given := a[of.name]
+		if !given {
+			continue
+		}
+		at := of.read(value)
+		if at == nil {
+			return wire.Errorf(wire.BadRequest, "the CloudEvent's attribute %s is %q; %s allowed", of.name, refusal.Shorten(value), of.kind)
+		}
+		if *of.to != nil && **of.to != *at {
+			return wire.Errorf(wire.BadRequest, "the CloudEvent's attribute %s and the request's header for the same differ: an event is due once", of.name)
+		}
+		*of.to = at
+	}
+	return nil
+}
+
 // addHeaders keeps as headers the attributes that set nothing else of the event. They replace
 // headers of the same names from the request.
 func (a attributes) addHeaders(e *wire.Event) {
@@ -155,25 +185,13 @@ func (a attributes) addHeaders(e *wire.Event) {
 	slices.SortFunc(e.Headers, func(a, b wire.Header) int { return strings.Compare(a.Name, b.Name) })
 }
 
-// mediaOf is a content type without its parameters.
-func mediaOf(contentType string) string {
-	media, _, _ := strings.Cut(contentType, ";")
-	return strings.ToLower(strings.TrimSpace(media))
-}
-
-// isJSON reports whether data of a content type is JSON. Data without a content type is JSON.
-func isJSON(contentType string) bool {
-	media := mediaOf(contentType)
-	return media == "" || strings.HasSuffix(media, "/json") || strings.HasSuffix(media, "+json")
-}
-
 // setData puts data into an event. Data that is not JSON stays bytes, and keeps its content type.
 // So does JSON of a type other than application/json, since the type says more than JSON. No data
 // is null, or no bytes.
-func setData(it *wire.PublishItem, contentType string, json bool, data []byte, lim wire.Limits) (err *wire.Error) {
+func setData(it *wire.PublishItem, of contentType, json bool, data []byte, lim wire.Limits) (err *wire.Error) {
 	e := &it.Event
-	if contentType != "" && (!json || mediaOf(contentType) != "application/json") {
-		e.Headers = e.Headers.With(eventContentType, contentType)
+	if of.text != "" && (!json || of.media != mediaJSON) {
+		e.Headers = e.Headers.With(eventContentType, of.text)
 	}
 	switch {
 	case !json:

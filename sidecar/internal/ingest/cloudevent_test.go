@@ -1,4 +1,4 @@
-package gateway
+package ingest
 
 import (
 	"encoding/json"
@@ -59,11 +59,11 @@ func request(headers ...string) http.Header {
 
 // publishItem is the item that a request is published as.
 func publishItem(h http.Header, content string, lim wire.Limits) (wire.PublishItem, *wire.Error) {
-	kind, err := bodyOf(h)
+	head, err := readHead(h)
 	if err != nil {
 		return wire.PublishItem{}, err
 	}
-	return itemOf("t", h, kind, []byte(content), lim)
+	return itemOf("t", &head, []byte(content), lim)
 }
 
 var required = []string{"ce-specversion: 1.0", "ce-id: i", "ce-source: /s", "ce-type: com.example.t"}
@@ -246,7 +246,7 @@ func TestBatchedCloudEvents(t *testing.T) {
 		{``, `!bad_json: the batch is not JSON: the text ends too early`},
 		{`["` + "\xff" + `"]`, `!bad_json: the batch is not JSON: it is not valid UTF-8`},
 	} {
-		items, err := batchedItemsOf("t", http.Header{}, []byte(tc.content), lim)
+		items, err := batchedItems("t", new(head), []byte(tc.content), lim)
 		var all []string
 		for _, it := range items {
 			all = append(all, told(it, nil))
@@ -259,37 +259,8 @@ func TestBatchedCloudEvents(t *testing.T) {
 			t.Errorf("%s:\n got %s\nwant %s", tc.content, got, tc.want)
 		}
 	}
-	if _, err := batchedItemsOf("t", request("Sluice-Key: k"), []byte("[]"), lim); err == nil {
+	if _, err := batchedItems("t", &head{Header: request("Sluice-Key: k")}, []byte("[]"), lim); err == nil {
 		t.Error("a key for a whole batch")
-	}
-}
-
-// TestCloudEventsOverHTTP: the answers are those of a plain publish.
-func TestCloudEventsOverHTTP(t *testing.T) {
-	s := start(t, setup{})
-	const path = "/v1/topics/t/events"
-	binary := []string{"ce-specversion: 1.0", "ce-id: i", "ce-source: /s", "ce-type: t", "Content-Type: application/json"}
-	if res, body := s.do(t, "POST", path, `{"a":1}`, binary...); res.StatusCode != 201 || !strings.Contains(body, `"id":"i"`) {
-		t.Errorf("binary: %s %s", res.Status, body)
-	}
-	structured := `{"specversion":"1.0","id":"i","source":"/s","type":"t","data":{"a":1.0}}`
-	if res, body := s.do(t, "POST", path, structured, "Content-Type: application/cloudevents+json"); res.StatusCode != 200 || !strings.Contains(body, `"duplicate":true`) {
-		t.Errorf("the same in structured mode: %s %s", res.Status, body)
-	}
-	batch := `[` + structured + `,{},` + strings.Replace(structured, `"i"`, `"j"`, 1) + `]`
-	res, body := s.do(t, "POST", path, batch, "Content-Type: application/cloudevents-batch+json")
-	var got struct {
-		Results []struct{ ID, Code, Error string }
-	}
-	if err := json.Unmarshal([]byte(body), &got); err != nil || res.StatusCode != 200 || len(got.Results) != 3 ||
-		got.Results[0].ID != "i" || got.Results[1].Code != "bad_request" || got.Results[2].ID != "j" {
-		t.Errorf("batch: %s %s", res.Status, body)
-	}
-	if res, body := s.do(t, "POST", path, `[]`, "Content-Type: application/cloudevents-batch+json"); res.StatusCode != 200 || body != `{"results":[]}` {
-		t.Errorf("empty batch: %s %s", res.Status, body)
-	}
-	if res, body := s.do(t, "POST", path, `{}`, "Content-Type: application/cloudevents+json"); res.StatusCode != 400 || !strings.Contains(body, "specversion") {
-		t.Errorf("wrong: %s %s", res.Status, body)
 	}
 }
 
@@ -302,10 +273,10 @@ func FuzzCloudEvents(f *testing.F) {
 		var items []wire.PublishItem
 		var err *wire.Error
 		if batch {
-			items, err = batchedItemsOf("t", http.Header{}, []byte(content), lim)
+			items, err = batchedItems("t", new(head), []byte(content), lim)
 		} else {
 			var it wire.PublishItem
-			it, err = structuredItemOf("t", http.Header{}, []byte(content), lim)
+			it, err = itemOf("t", &head{kind: structuredBody}, []byte(content), lim)
 			items = append(items, it)
 		}
 		if err != nil {

@@ -1,0 +1,122 @@
+// Package ingest makes events of what HTTP clients send, and publishes them: payloads of any type
+// with headers beside them, NDJSON, CloudEvents, and what applications with Dapr's API send.
+package ingest
+
+import (
+	"net/http"
+
+	"github.com/sluice-bus/sluice/internal/access"
+	"github.com/sluice-bus/sluice/internal/httpapi"
+	"github.com/sluice-bus/sluice/sdk/wire"
+	"github.com/sluice-bus/sluice/sdk/wire/codec"
+	"github.com/sluice-bus/sluice/sidecar/internal/admit"
+	"github.com/sluice-bus/sluice/sidecar/internal/receive"
+	"github.com/sluice-bus/sluice/sidecar/internal/refusal"
+	"github.com/sluice-bus/sluice/sidecar/internal/session"
+)
+
+// Config is what the routes need; every field is required.
+type Config struct {
+	Publisher *admit.Publisher
+	Bodies    *receive.Bodies
+	Limits    wire.Limits
+}
+
+type handlers struct{ Config }
+
+// Routes returns the routes that publish. They check the topic themselves, and count what they
+// refuse.
+func Routes(cfg Config) []session.Route {
+	h := &handlers{cfg}
+	return []session.Route{
+		{Pattern: "POST /v1/topics/{topic}/events", Handler: h.publishHTTP, Unchecked: true},
+		{Pattern: "POST /v1.0/publish/{pubsub}/{topic}", Handler: h.publishDapr, Unchecked: true},
+		{Pattern: "POST /v1.0/publish/bulk/{pubsub}/{topic}", Handler: h.publishDaprBulk, Unchecked: true},
+		{Pattern: "POST /v1.0-alpha1/publish/bulk/{pubsub}/{topic}", Handler: h.publishDaprBulk, Unchecked: true},
+	}
+}
+
+// publishHTTP publishes the body as one event, or its parts as a batch.
+func (h *handlers) publishHTTP(caller *session.Session, w http.ResponseWriter, r *http.Request) error {
+	kind, items, bad := h.read(caller, w, r)
+	results, err := h.publish(caller, r, items, bad)
+	switch {
+	case err != nil:
+		return err
+	case kind.isBatch():
+		httpapi.WriteJSON(w, http.StatusOK, codec.AppendResultsBody(nil, results))
+		return nil
+	case results[0].Err != nil:
+		return results[0].Err
+	}
+	receipt := &results[0].Receipt
+	httpapi.WriteJSON(w, statusOf(receipt), codec.AppendReceiptBody(nil, receipt))
+	return nil
+}
+
+// statusOf is the status of a publish that was accepted.
+func statusOf(r *wire.Receipt) int {
+	switch {
+	case r.Spooled, r.DeliverAt != 0 && !r.Duplicate:
+		return http.StatusAccepted
+	case r.Duplicate:
+		return http.StatusOK
+	}
+	return http.StatusCreated
+}
+
+// read makes the events of a request.
+func (h *handlers) read(caller *session.Session, w http.ResponseWriter, r *http.Request) (kind, []wire.PublishItem, *wire.Error) {
+	topic := r.PathValue("topic")
+	if bad := check(caller, topic); bad != nil {
+		return 0, nil, bad
+	}
+	head, bad := readHead(r.Header)
+	if bad != nil {
+		return 0, nil, bad
+	}
+	content, bad := h.Bodies.Read(w, r, head.kind.maxBytes(h.Limits))
+	if bad != nil {
+		return 0, nil, bad
+	}
+	items, bad := itemsOf(topic, &head, content, h.Limits)
+	return head.kind, items, bad
+}
+
+// check refuses a publish before its body is read.
+func check(caller *session.Session, topic string) *wire.Error {
+	if caller.Stopping() {
+		return refusal.Stopping()
+	}
+	return codec.CheckTopic(topic)
+}
+
+// publish admits the items of a request, all of the path's topic, and waits for their results. bad
+// is why the request was refused before; publish counts that. If the client leaves first, the
+// events may be stored nevertheless.
+func (h *handlers) publish(caller *session.Session, r *http.Request, items []wire.PublishItem, bad *wire.Error) (results []wire.ResultItem, err error) {
+	topic := r.PathValue("topic")
+	if bad != nil {
+		h.Publisher.Refused(topic, bad.Code, 1)
+		return nil, bad
+	}
+	defer func() { caller.NotePublished(caller.Identity(), items, results, err) }()
+	if err := caller.May(access.Publish, topic, ""); err != nil {
+		h.Publisher.Refused(topic, wire.AsError(err).Code, max(len(items), 1))
+		return nil, err
+	}
+	if len(items) == 0 {
+		return nil, nil
+	}
+	answered := make(chan []wire.ResultItem, 1)
+	done := func(results []wire.ResultItem) { answered <- results }
+	if bad := h.Publisher.Publish(caller.Attribute(r.Context()), caller.Publishes, items, done); bad != nil {
+		return nil, bad
+	}
+	select {
+	case results := <-answered:
+		return results, nil
+	case <-r.Context().Done():
+		return nil, r.Context().Err()
+	}
+}

@@ -1,0 +1,89 @@
+// Package receive reads what clients send, messages and bodies of requests, within bounds of time
+// and of the memory that all connections share.
+package receive
+
+import (
+	"errors"
+	"io"
+
+	"github.com/sluice-bus/sluice/sidecar/internal/budget"
+)
+
+// freeBytes is how much of a message or body is read without memory of the budget, so that small
+// publishes still pass when others have used up the budget.
+const freeBytes = 4 << 10
+
+// minRoom is the room that a Read needs to report the end.
+const minRoom = 512
+
+// ErrNoMemory says that the budget has too little for the rest of a message or body.
+var ErrNoMemory = errors.New("the budget of all connections is used up")
+
+// Message is a message or a body from its first byte until it is freed. Bytes beyond freeBytes are
+// taken from the budget before they are read.
+type Message struct {
+	B      []byte
+	Budget *budget.Budget
+	AtMost int // the most that ReadAll can find
+
+	taken int // of the budget
+}
+
+// ReadAll reads all of r into B. After ErrNoMemory B has the beginning, and r still has the rest.
+func (m *Message) ReadAll(r io.Reader) error {
+	for {
+		if err := m.makeRoom(); err != nil {
+			return err
+		}
+		end := cap(m.B)
+		if m.taken == 0 {
+			end = min(end, freeBytes)
+		}
+		n, err := r.Read(m.B[len(m.B):end])
+		m.B = m.B[:len(m.B)+n]
+		if err == io.EOF {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+	}
+}
+
+// makeRoom makes room for at least one more byte.
+func (m *Message) makeRoom() error {
+	if len(m.B) >= freeBytes && m.taken == 0 && !m.take(cap(m.B)) {
+		return ErrNoMemory
+	}
+	if len(m.B) < cap(m.B) {
+		return nil
+	}
+	size := min(2*cap(m.B), m.AtMost+minRoom)
+	if len(m.B) < freeBytes {
+		m.B = append(make([]byte, 0, max(size, freeBytes)), m.B...)
+		return nil
+	}
+	before := m.taken // both buffers exist for a moment
+	if !m.take(size) {
+		return ErrNoMemory
+	}
+	m.B = append(make([]byte, 0, size), m.B...)
+	m.give(before)
+	return nil
+}
+
+func (m *Message) take(n int) bool {
+	if !m.Budget.TryTake(n) {
+		return false
+	}
+	m.taken += n
+	return true
+}
+
+func (m *Message) give(n int) {
+	m.Budget.Give(n)
+	m.taken -= n
+}
+
+// Free gives the memory back to the budget.
+func (m *Message) Free() { m.give(m.taken) }

@@ -1,0 +1,139 @@
+// Package session says who a caller is, what it may do, within which limits, and notes what it did.
+// A caller is the sender of an HTTP request, or a WebSocket connection.
+package session
+
+import (
+	"context"
+	"log/slog"
+	"net"
+	"net/http"
+	"sync/atomic"
+
+	"github.com/sluice-bus/sluice/internal/access"
+	"github.com/sluice-bus/sluice/internal/policy"
+	"github.com/sluice-bus/sluice/sdk/wire"
+	"github.com/sluice-bus/sluice/sidecar/internal/admit"
+	"github.com/sluice-bus/sluice/sidecar/internal/audit"
+	"github.com/sluice-bus/sluice/sidecar/internal/eventlog"
+)
+
+// Sessions makes the sessions of one listener.
+type Sessions struct {
+	Access    *access.Access // nil: everybody may do everything
+	Audit     *audit.Log     // nil: off
+	Publisher *admit.Publisher
+	Policies  *policy.Current
+	Logger    *slog.Logger
+	Stopping  context.Context // ends when the sidecar begins to stop
+}
+
+// Session is one caller. It is safe for concurrent use.
+type Session struct {
+	*Connection
+	From string // the client's address
+
+	of  *Sessions
+	who atomic.Pointer[access.Identity] // nil until it is known
+}
+
+// Of returns the session of a request that Access.Authenticate has passed.
+func (x *Sessions) Of(r *http.Request) *Session {
+	s := x.Unknown(r)
+	who := x.Access.From(r.Context())
+	s.who.Store(&who)
+	return s
+}
+
+// Unknown returns a session whose caller has yet to say who it is.
+func (x *Sessions) Unknown(r *http.Request) *Session {
+	c, ok := r.Context().Value(connectionKey{}).(*Connection)
+	if !ok {
+		c = x.newConnection()
+	}
+	return &Session{Connection: c, From: r.RemoteAddr, of: x}
+}
+
+type connectionKey struct{}
+
+// ConnContext makes the requests of one TCP connection share its limits; it is for
+// httpapi.Server.ConnContext. Without it each request is a connection of its own.
+func (x *Sessions) ConnContext(ctx context.Context, _ net.Conn) context.Context {
+	return context.WithValue(ctx, connectionKey{}, x.newConnection())
+}
+
+func (x *Sessions) newConnection() *Connection {
+	return &Connection{Publishes: x.Publisher.NewConnection(), policies: x.Policies}
+}
+
+// Become sets who the caller is, and reports whether that was not known before.
+func (s *Session) Become(who *access.Identity) (first bool) { return s.who.Swap(who) == nil }
+
+// Known reports whether it is known who the caller is.
+func (s *Session) Known() bool { return s.who.Load() != nil }
+
+// Identity is the caller's identity as it authenticated; the zero Identity if it is not known.
+func (s *Session) Identity() *access.Identity {
+	if who := s.who.Load(); who != nil {
+		return who
+	}
+	return new(access.Identity)
+}
+
+// Renew returns the caller's identity with the rights in force now.
+func (s *Session) Renew() (*access.Identity, error) {
+	who := s.who.Load()
+	if who == nil {
+		return nil, wire.Errorf(wire.Unauthorized, "this connection is not authenticated: send AUTH with a token first")
+	}
+	return s.of.Access.Renew(who)
+}
+
+// May returns an error unless the caller had the right when it authenticated.
+func (s *Session) May(do access.Action, topic, group string) error {
+	return s.Identity().May(do, topic, group)
+}
+
+// MayStill returns an error unless the caller may subscribe, with the rights in force now.
+func (s *Session) MayStill(topic, group string) error {
+	now, err := s.Renew()
+	if err != nil {
+		return err
+	}
+	return now.May(access.Subscribe, topic, group)
+}
+
+// MayRead returns an error unless the caller may subscribe to a topic or replay it.
+func (s *Session) MayRead(topic string) error {
+	err := s.May(access.Subscribe, topic, "")
+	if err != nil && s.May(access.Replay, topic, "") == nil {
+		return nil
+	}
+	return err
+}
+
+// Attribute makes topics and groups that are created with the context count for the caller, if it
+// was authenticated.
+func (s *Session) Attribute(ctx context.Context) context.Context {
+	if who := s.who.Load(); who != nil && who.Verified {
+		return eventlog.MadeBy(ctx, who.Name)
+	}
+	return ctx
+}
+
+// Note writes to the access log.
+func (s *Session) Note(action, topic, group string, err error) {
+	if s.of.Audit != nil {
+		s.of.Audit.Note(action, topic, *s.Identity(), s.From, err, slog.String("group", group))
+	}
+}
+
+// NotePublished writes the outcome of a publish to the access log. who is the caller, as it was
+// when the publish began.
+func (s *Session) NotePublished(who *access.Identity, items []wire.PublishItem, results []wire.ResultItem, err error) {
+	if s.of.Audit != nil {
+		s.of.Audit.Published(items, results, *who, s.From, err)
+	}
+}
+
+// Stopping reports whether the sidecar has begun to stop.
+func (s *Session) Stopping() bool { return s.of.Stopping.Err() != nil }
