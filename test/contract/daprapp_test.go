@@ -48,7 +48,7 @@ func TestDaprApplication(t *testing.T) {
 		select {
 		case g := <-events:
 			return g
-		case <-time.After(20 * time.Second):
+		case <-time.After(testkit.Patience):
 			t.Fatal("the application is given nothing")
 			return given{}
 		}

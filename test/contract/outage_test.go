@@ -200,7 +200,7 @@ func TestRefusalsWhileTheStoreIsAway(t *testing.T) {
 	db.Stop()
 
 	// Acks are answered within the store's timeout, and some time for the machine.
-	const inTime = 2*time.Second + 3*time.Second
+	const inTime = 2*time.Second + testkit.Slack
 	began := time.Now()
 	if e := k.refused("store_unavailable", `{"op":"ACK","topic":"t","group":"g","id":"before"}`); !strings.Contains(e.Text("msg"),
 		"in time") || time.Since(began) > inTime {

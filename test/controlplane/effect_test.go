@@ -12,9 +12,8 @@ import (
 	"github.com/sluice-bus/sluice/test/testkit"
 )
 
-// enforcedWithin is the contract's "enforced by every connected sidecar within 2 s"; a loaded
-// machine gets as much again.
-const enforcedWithin, slack = 2 * time.Second, 2 * time.Second
+// enforcedWithin is the contract's "enforced by every connected sidecar within 2 s".
+const enforcedWithin, slack = 2 * time.Second, testkit.Slack
 
 // enforced waits until a change made just now acts.
 func enforced(t testing.TB, what string, acts func() bool) {

@@ -22,7 +22,7 @@ import (
 )
 
 // patience is how long a busy machine may take for a change that has to be there within 2 s.
-const patience = 20 * time.Second
+const patience = testkit.Patience
 
 // unlimited lets a test's one connection publish as fast as it likes.
 const unlimited = `{"connection":{"rate":0},"publish":{"rate":0}}`

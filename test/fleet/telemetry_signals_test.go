@@ -35,7 +35,7 @@ func exportTo(t *testing.T, env []string) {
 	}
 }
 
-const signalPatience = 30 * time.Second
+const signalPatience = testkit.Patience
 
 // work has the sidecar do everything that is counted: events accepted, repeated, refused,
 // delivered, acked, nacked, delivered again and dead-lettered. Work that is not done when it

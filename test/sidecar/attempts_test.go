@@ -27,7 +27,7 @@ func TestAttemptsOverRestarts(t *testing.T) {
 	second := subscribeOne(t, p, "a", "g")
 	second.wantAttempt(t, 2)
 
-	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), testkit.Patience)
 	defer cancel()
 	if err := p.Stop(ctx); err != nil {
 		t.Fatal(err)
@@ -92,7 +92,7 @@ func (c *consumer) wantAttempt(t *testing.T, want int) wire.Event {
 			t.Fatalf("event %s came as attempt %d, want %d", d.Event.ID, d.Attempt, want)
 		}
 		return d.Event
-	case <-time.After(20 * time.Second):
+	case <-time.After(testkit.Patience):
 		t.Fatalf("no event came, want attempt %d", want)
 	}
 	panic("unreachable")

@@ -100,7 +100,7 @@ func killUnderLoad(t *testing.T, seed uint64) {
 	if len(s.ledger.receipts) < kills {
 		t.Errorf("only %d events were accepted: the test has not tested anything", len(s.ledger.receipts))
 	}
-	stop, cancelStop := context.WithTimeout(t.Context(), 30*time.Second)
+	stop, cancelStop := context.WithTimeout(t.Context(), testkit.Patience)
 	defer cancelStop()
 	if err := p.Stop(stop); err != nil {
 		t.Errorf("the last life did not stop gracefully: %v", err)

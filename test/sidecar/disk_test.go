@@ -96,7 +96,7 @@ func TestFullDisk(t *testing.T) {
 	if err := os.Remove(filler); err != nil {
 		t.Fatal(err)
 	}
-	for deadline := time.Now().Add(20 * time.Second); ; {
+	for deadline := time.Now().Add(testkit.Patience); ; {
 		if status, body = publishHere(); status == http.StatusCreated {
 			break
 		}
@@ -129,7 +129,7 @@ func unsaid(t *testing.T, ops string) (untold []string) {
 // it.
 func waitsForRoom(t *testing.T, data, socket string) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), testkit.Patience)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, testkit.SidecarProgram.Binary(t), "--data-dir", data, "--listen", "127.0.0.1:0", "--replay-listen",
 		"127.0.0.1:0", "--ops-listen", "unix:"+socket)
@@ -245,7 +245,7 @@ func fill(t *testing.T, path string) {
 // stopSoon tells the sidecar to stop, and checks that it does so soon.
 func stopSoon(t *testing.T, p *testkit.Sidecar) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), testkit.Patience)
 	defer cancel()
 	_ = p.Stop(ctx) // it may say what it could not write
 	if ctx.Err() != nil {

@@ -138,7 +138,7 @@ func TestGracefulStop(t *testing.T) {
 	for range 2 {
 		p := testkit.StartSidecar(t, dir)
 		post(t, p.URL()+"/v1/topics/a/events", `{"n":1}`, http.StatusCreated)
-		ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+		ctx, cancel := context.WithTimeout(t.Context(), testkit.Patience)
 		defer cancel()
 		if err := p.Stop(ctx); err != nil {
 			t.Fatalf("%v\n%s", err, p.Log())
@@ -193,7 +193,7 @@ func TestPoliciesReload(t *testing.T) {
 // under test are slow.
 func eventually(t *testing.T, ok func() bool) {
 	t.Helper()
-	deadline := time.Now().Add(20 * time.Second)
+	deadline := time.Now().Add(testkit.Patience)
 	for !ok() {
 		if time.Now().After(deadline) {
 			t.Fatal("it has not come to pass")
@@ -204,7 +204,7 @@ func eventually(t *testing.T, ok func() bool) {
 
 func runToEnd(t *testing.T, args ...string) (status int, stdout, stderr string) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), testkit.Patience)
 	defer cancel()
 	var out, errs bytes.Buffer
 	cmd := exec.CommandContext(ctx, testkit.SidecarProgram.Binary(t), args...)

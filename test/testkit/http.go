@@ -12,6 +12,9 @@ import (
 // Patience bounds every wait for something that must happen, on a slow machine too.
 const Patience = time.Minute
 
+// Slack is what a slow machine may add to a time that the contract promises.
+const Slack = 15 * time.Second
+
 // Answer is an HTTP response with its body.
 type Answer struct {
 	Status int

@@ -141,7 +141,7 @@ func start(t testing.TB, p plane, change func(*Config)) *sidecar {
 // sync waits for the policies and peers, before which nothing is kept.
 func (s *sidecar) sync(t testing.TB) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
 	if err := s.AwaitSynced(ctx); err != nil {
 		t.Fatal(err)

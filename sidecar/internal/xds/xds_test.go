@@ -192,7 +192,7 @@ func TestStopsWhileConnecting(t *testing.T) {
 	<-changed
 	began := time.Now()
 	stop()
-	if took := time.Since(began); took > 5*time.Second {
+	if took := time.Since(began); took > 30*time.Second {
 		t.Errorf("it took %v to stop", took)
 	}
 	if h.State().Connected {

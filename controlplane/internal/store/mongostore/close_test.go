@@ -23,7 +23,7 @@ func TestCloseWhileTheServerIsSilent(t *testing.T) {
 	proxy.Pause(faultproxy.ToServer)
 	began := time.Now()
 	_ = s.Close() // it may say that the server was not told
-	if took := time.Since(began); took > closeTimeout+5*time.Second {
+	if took := time.Since(began); took > closeTimeout+30*time.Second {
 		t.Errorf("it took %v to close", took)
 	}
 }
