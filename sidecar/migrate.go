@@ -46,5 +46,8 @@ func Migrate(ctx context.Context, cfg MigrateConfig) (MigrateReport, error) {
 		return MigrateReport{}, &ConfigError{Err: err}
 	}
 	report, err := log.Migrate(ctx, o)
+	if unsupported, is := errors.AsType[*mongolog.UnsupportedError](err); is {
+		err = &ConfigError{Err: unsupported}
+	}
 	return report, errors.Join(err, log.Close())
 }

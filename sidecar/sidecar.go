@@ -247,7 +247,7 @@ func (s *Sidecar) Run(ctx context.Context, ready func() error) error {
 
 	var ownership errgroup.Group // groups and the writer need it to the end
 	ownership.Go(func() error { return s.store.roster.Run(storeCtx) })
-	// ends if the spool, or an outbox, is another store's, or a capture cannot begin
+	// ends if the store cannot be used, the spool, or an outbox, is another store's, or a capture cannot begin
 	foreign, stopForeign := context.WithCancel(lasting)
 	defer stopForeign()
 	unlessForeign := func(ctx context.Context, run func(context.Context) error) func() error {
@@ -262,6 +262,7 @@ func (s *Sidecar) Run(ctx context.Context, ready func() error) error {
 	}
 	if s.store.shared != nil {
 		ownership.Go(unlessForeign(storeCtx, s.store.shared.spool.Run))
+		ownership.Go(unlessForeign(storeCtx, s.store.shared.log.AwaitRefusal))
 	}
 
 	servers, failed := errgroup.WithContext(lasting)

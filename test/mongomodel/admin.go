@@ -112,18 +112,26 @@ func runHello(c *call) (bson.D, error) {
 	if m.last() > m.base {
 		wall = m.entry(m.last()).wall
 	}
-	return append(out, bson.E{Key: "lastWrite", Value: bson.D{{Key: "opTime",
+	return c.introduce(append(out, bson.E{Key: "lastWrite", Value: bson.D{{Key: "opTime",
 		Value: bson.D{{Key: "ts", Value: m.time(m.last())}, {Key: "t", Value: m.term}}},
 		{Key: "lastWriteDate", Value: bson.NewDateTimeFromTime(wall)}}},
 		bson.E{Key: "maxBsonObjectSize", Value: int32(maxDocumentBytes)}, bson.E{Key: "maxMessageSizeBytes", Value: int32(maxMessageBytes)},
 		bson.E{Key: "maxWriteBatchSize", Value: int32(maxWriteBatch)}, bson.E{Key: "localTime", Value: bson.NewDateTimeFromTime(time.Now())},
 		bson.E{Key: "logicalSessionTimeoutMinutes", Value: int32(30)}, bson.E{Key: "connectionId", Value: int32(c.conn.id)},
 		bson.E{Key: "minWireVersion", Value: int32(0)}, bson.E{Key: "maxWireVersion", Value: wireVersions[s.opts.Version]},
-		bson.E{Key: "readOnly", Value: false}), nil
+		bson.E{Key: "readOnly", Value: false})), nil
+}
+
+func (c *call) introduce(answer bson.D) bson.D {
+	if change := c.set.opts.Introduce; change != nil {
+		return change(c.name, answer)
+	}
+	return answer
 }
 
 func runBuildInfo(c *call) (bson.D, error) {
-	return bson.D{{Key: "version", Value: c.set.opts.Version + ".0"}, {Key: "maxBsonObjectSize", Value: int32(maxDocumentBytes)}}, nil
+	return c.introduce(bson.D{{Key: "version", Value: c.set.opts.Version + ".0"},
+		{Key: "maxBsonObjectSize", Value: int32(maxDocumentBytes)}}), nil
 }
 
 func runStepDown(c *call) (bson.D, error) {

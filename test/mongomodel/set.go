@@ -46,6 +46,9 @@ type Options struct {
 	NoChangeStreams bool
 	// Version is the version that the set names: "8.0" or "4.4". Empty: "8.0".
 	Version string
+	// Introduce changes what the set says of itself in answers to hello and buildInfo, for tests
+	// with servers that are no such set. nil: nothing.
+	Introduce func(command string, answer bson.D) bson.D
 	// Fault decides how a command is disturbed. It is called for each command except monitoring,
 	// without locks held, and may be called from several goroutines at once. nil: nothing happens
 	// to any.

@@ -27,33 +27,32 @@ func insertEvents(t *testing.T, l *Log, hints ...eventlog.Hint) {
 }
 
 func TestAhead(t *testing.T) {
-	eachWay(t, func(t *testing.T, open func() *Log) {
-		l := open()
-		var stored []eventlog.Hint
-		for seq := range uint64(20) {
-			stored = append(stored, eventlog.Hint{Topic: "a", Partition: 0, Head: seq + 1}, eventlog.Hint{Topic: "b", Partition: 3, Head: 5 * (seq + 1)})
+	open := sharedStore(t)
+	l := open()
+	var stored []eventlog.Hint
+	for seq := range uint64(20) {
+		stored = append(stored, eventlog.Hint{Topic: "a", Partition: 0, Head: seq + 1}, eventlog.Hint{Topic: "b", Partition: 3, Head: 5 * (seq + 1)})
+	}
+	insertEvents(t, l, stored...)
+	for name, test := range map[string]struct{ known, want []eventlog.Hint }{
+		"nothing asked":   {},
+		"all known":       {known: []eventlog.Hint{{Topic: "a", Partition: 0, Head: 20}, {Topic: "a", Partition: 1, Head: 0}, {Topic: "b", Partition: 3, Head: 100}, {Topic: "c", Partition: 0, Head: 0}}},
+		"one ahead":       {known: []eventlog.Hint{{Topic: "a", Partition: 0, Head: 20}, {Topic: "b", Partition: 3, Head: 99}}, want: []eventlog.Hint{{Topic: "b", Partition: 3, Head: 100}}},
+		"all ahead":       {known: []eventlog.Hint{{Topic: "a", Partition: 0, Head: 0}, {Topic: "b", Partition: 3, Head: 1 << 40}, {Topic: "b", Partition: 3, Head: 7}}, want: []eventlog.Hint{{Topic: "a", Partition: 0, Head: 20}, {Topic: "b", Partition: 3, Head: 100}}},
+		"not asked about": {known: []eventlog.Hint{{Topic: "b", Partition: 0, Head: 0}}},
+	} {
+		got, err := l.Ahead(t.Context(), test.known)
+		slices.SortFunc(got, func(x, y eventlog.Hint) int { return cmp.Compare(x.Topic, y.Topic) })
+		if err != nil || !slices.Equal(got, test.want) {
+			t.Errorf("%s: Ahead = %v, %v; want %v", name, got, err, test.want)
 		}
-		insertEvents(t, l, stored...)
-		for name, test := range map[string]struct{ known, want []eventlog.Hint }{
-			"nothing asked":   {},
-			"all known":       {known: []eventlog.Hint{{Topic: "a", Partition: 0, Head: 20}, {Topic: "a", Partition: 1, Head: 0}, {Topic: "b", Partition: 3, Head: 100}, {Topic: "c", Partition: 0, Head: 0}}},
-			"one ahead":       {known: []eventlog.Hint{{Topic: "a", Partition: 0, Head: 20}, {Topic: "b", Partition: 3, Head: 99}}, want: []eventlog.Hint{{Topic: "b", Partition: 3, Head: 100}}},
-			"all ahead":       {known: []eventlog.Hint{{Topic: "a", Partition: 0, Head: 0}, {Topic: "b", Partition: 3, Head: 1 << 40}, {Topic: "b", Partition: 3, Head: 7}}, want: []eventlog.Hint{{Topic: "a", Partition: 0, Head: 20}, {Topic: "b", Partition: 3, Head: 100}}},
-			"not asked about": {known: []eventlog.Hint{{Topic: "b", Partition: 0, Head: 0}}},
-		} {
-			got, err := l.Ahead(t.Context(), test.known)
-			slices.SortFunc(got, func(x, y eventlog.Hint) int { return cmp.Compare(x.Topic, y.Topic) })
-			if err != nil || !slices.Equal(got, test.want) {
-				t.Errorf("%s: Ahead = %v, %v; want %v", name, got, err, test.want)
-			}
-		}
-	})
+	}
 }
 
 // TestAheadOfAFullPartition: a partition with more events than one query looks at does not hide the
 // others.
 func TestAheadOfAFullPartition(t *testing.T) {
-	open := sharedStore(t, func(*engine) {})
+	open := sharedStore(t)
 	l := open()
 	var stored []eventlog.Hint
 	for seq := range uint64(maxAheadEvents + 50) {

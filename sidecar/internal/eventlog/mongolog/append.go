@@ -17,6 +17,8 @@ import (
 )
 
 const (
+	// maxInsert bounds the documents of one insert.
+	maxInsert = 1000
 	// maxInsertBytes bounds one insert, well below the server's 48 MB.
 	maxInsertBytes = 16 << 20
 	// maxRivalInsert bounds the documents of one insert while other sidecars also append to the
@@ -180,12 +182,12 @@ func (l *Log) newCall(ctx context.Context, name string, p int, batch []*eventlog
 	for _, r := range batch {
 		size += r.Size() + 2*len(name) + 256
 	}
-	enc, writer, buf := l.engine().encoder(c.generation), rand.Int64(), make([]byte, 0, size)
+	writer, buf := rand.Int64(), make([]byte, 0, size)
 	ends := make([]int, len(batch))
 	for i, r := range batch {
 		event := *r
 		event.Partition, event.Seq = p, 0
-		if buf, err = enc.Append(buf, name, &event, writer); err != nil {
+		if buf, err = document.Append(buf, name, c.generation, &event, writer); err != nil {
 			c.out[i].Err = &eventlog.RefusedError{Cause: err}
 		}
 		ends[i] = len(buf)
@@ -235,7 +237,7 @@ type line struct {
 }
 
 func (l *Log) appendCalls(t *topic, calls []*call) {
-	b := &batch{log: l, topic: t, generation: t.generation.Load(), lookup: 1}
+	b := &batch{log: l, topic: t, generation: t.generation.Load(), most: maxInsert, lookup: 1}
 	lines := map[int]*line{}
 	for _, c := range calls {
 		if c.generation != b.generation {
@@ -260,7 +262,6 @@ func (l *Log) appendCalls(t *topic, calls []*call) {
 	}
 	defer end()
 	b.renew, b.concern = renew, l.concern(t.Name)
-	b.most = l.engine().maxOrdered
 	err = b.run(ctx)
 	if err == nil {
 		return
@@ -332,7 +333,7 @@ func (b *batch) step(ctx context.Context) error {
 		return b.move(ctx, lines, chunk)
 	}
 	stored, failure := b.insert(ctx, chunk)
-	if stored > 0 && failure.err != nil && b.log.engine().sharded {
+	if stored > 0 && failure.err != nil && b.log.sharded() {
 		// A mongos that reports a write error does not report that the write concern was not met.
 		if err := b.confirmStored(ctx, chunk[stored-1]); err != nil {
 			return err
@@ -350,14 +351,14 @@ func (b *batch) step(ctx context.Context) error {
 	next := lines[stored]
 	switch {
 	case failure.duplicate:
-		return b.resolve(ctx, next, failure.key)
+		return b.resolve(ctx, next, failure.seqTaken)
 	case failure.refused && stored+1 < len(chunk) && failure.whole:
 		b.most = max(1, len(chunk)/2) // to find the refused document
 		return nil
 	case failure.refused:
 		d := chunk[stored]
 		err := &eventlog.RefusedError{Cause: fmt.Errorf("event %q: %w", d.record.ID, failure.err)}
-		b.most = b.log.engine().maxOrdered
+		b.most = maxInsert
 		return b.replace(ctx, next, 0, eventlog.Outcome{Err: err})
 	}
 	return failure.err

@@ -176,9 +176,8 @@ func TestJudge(t *testing.T) {
 		stored int
 		want   failure
 	}{
-		{"a duplicate of which the server says no more", write(3, codeDuplicateKey, nil), 3, failure{duplicate: true}},
-		{"a duplicate id", write(3, codeDuplicateKey, named("_id")), 3, failure{duplicate: true, key: idKey}},
-		{"a duplicate seq", write(3, codeDuplicateKey, named("topic", "partition", "seq")), 3, failure{duplicate: true, key: seqKey}},
+		{"a duplicate id", write(3, codeDuplicateKey, named("_id")), 3, failure{duplicate: true}},
+		{"a duplicate seq", write(3, codeDuplicateKey, named("topic", "partition", "seq")), 3, failure{duplicate: true, seqTaken: true}},
 		{"a duplicate that no majority knows of", lost, 0, failure{}},
 		{"a bad document", write(3, 2, nil), 3, failure{refused: true}},
 		{"interrupted in the middle", write(3, 11600, nil), 0, failure{}},

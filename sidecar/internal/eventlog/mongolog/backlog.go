@@ -68,7 +68,7 @@ func (l *Log) readHeads(ctx context.Context, known []eventlog.Hint) (map[string]
 			ids = append(ids, headID(k.Topic))
 		}
 	}
-	for some := range slices.Chunk(ids, mongoStatements) {
+	for some := range slices.Chunk(ids, maxStatements) {
 		found, err := findAll[bson.Raw](ctx, l, l.majority(eventsName), bson.D{{Key: document.FieldID, Value: bson.D{{Key: "$in", Value: some}}}}, options.Find())
 		if err != nil {
 			return nil, err

@@ -11,6 +11,7 @@ import (
 
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog"
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog/eventlogtest"
+	"github.com/sluice-bus/sluice/sidecar/internal/eventlog/mongolog/document"
 	"github.com/sluice-bus/sluice/test/mongotest"
 )
 
@@ -105,13 +106,12 @@ func benchEvents(n *int, size int) []*eventlog.Record {
 
 func benchDocuments(b *testing.B, l *Log, n *int, size int) []any {
 	b.Helper()
-	enc := l.engine().encoder(0)
 	seq := *n
 	docs := make([]any, 0, size)
 	for _, r := range benchEvents(n, size) {
 		seq++
 		r.Seq = uint64(seq)
-		raw, err := enc.Append(nil, "t", r, 1)
+		raw, err := document.Append(nil, "t", 0, r, 1)
 		if err != nil {
 			b.Fatal(err)
 		}

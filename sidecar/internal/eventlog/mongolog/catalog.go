@@ -71,9 +71,6 @@ type topic struct {
 	rivals atomic.Int64
 	// watermarkDue is when this log may raise the watermark again, in nanoseconds since the epoch.
 	watermarkDue atomic.Int64
-	// uncancelDue is when a sweep may look for the stubs of cancelled events again, in nanoseconds
-	// since the epoch.
-	uncancelDue atomic.Int64
 }
 
 // partition is one partition, as far as this log knows it.
@@ -118,7 +115,7 @@ type topicDocument struct {
 	By         string `bson:"by,omitempty"` // the identity that it was created for
 	// Generation is odd while the topic is deleted. Emptied says that nothing of the deleted topic
 	// is left.
-	Generation int64 `bson:"generation,omitempty"`
+	Generation int64 `bson:"generation"`
 	Emptied    bool  `bson:"emptied,omitempty"`
 }
 

@@ -43,9 +43,6 @@ func (l *Log) withinSession(ctx context.Context, op string, step func(ctx contex
 
 // causallyOn is causally on connections of this client.
 func (l *Log) causallyOn(ctx context.Context, client *mongo.Client, do func(ctx context.Context) error) error {
-	if !l.engine().replicated {
-		return do(ctx)
-	}
 	s, err := client.StartSession(options.Session().SetCausalConsistency(true))
 	if err != nil {
 		return err

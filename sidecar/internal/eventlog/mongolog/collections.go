@@ -15,8 +15,7 @@ import "strings"
 //	nodes    {_id: life, name, beat, state, …}                 inserted once, then written by the node; dead, by the sidecar that declares it
 //	         {_id: "roll", n, changes}                         upserted; see nodes.go
 //	signals_0, …  {node, slots, appended, moved, nodes}        capped: messages between sidecars about topics of these slots
-//	boards   {_id: log id, last, signals}                      the same, on servers without capped collections
-//	meta     {_id: "store", id, format}                        inserted once; format: set once in older stores
+//	meta     {_id: "store", id, format}                        inserted once
 //
 // The server may execute a request long after its sender has given it up. So every update and
 // delete names in its filter the state that it replaces: a number that only rises (save, beat,
@@ -31,16 +30,12 @@ const (
 	nodesName   = "nodes"
 	signalsName = "signals"
 	metaName    = "meta"
-
-	// oldHeadsName is the collection in which versions without reservations kept the seqs of
-	// removed events.
-	oldHeadsName = "heads"
 )
 
 // Owns reports whether a collection of the log's database belongs to the log, if Prefix is empty.
 func Owns(collection string) bool {
 	switch collection {
-	case topicsName, eventsName, epochsName, marksName, redriveName, nodesName, metaName, oldHeadsName, mailboxesName:
+	case topicsName, eventsName, epochsName, marksName, redriveName, nodesName, metaName:
 		return true
 	}
 	return strings.HasPrefix(collection, signalsName+"_")

@@ -27,13 +27,13 @@ type concern struct {
 	members int
 }
 
-// concern returns the topic's concern; it must be called between begin and its end.
+// concern returns the topic's concern.
 func (l *Log) concern(topic string) concern {
 	name := concernMajority
 	if l.opts.WriteConcern != nil {
 		name = l.opts.WriteConcern(topic)
 	}
-	writes := writeConcernOf(name, l.engine())
+	writes := writeConcernOf(name)
 	c := concern{name: name, events: l.written(writes), heads: l.written(majorityWrites)}
 	if c.members, _ = writes.W.(int); c.members == 1 {
 		c.heads = c.events
@@ -47,31 +47,19 @@ func (l *Log) written(w *writeconcern.WriteConcern) *mongo.Collection {
 }
 
 // writeConcernOf reads "majority" and "w:N"; anything else is majority.
-func writeConcernOf(name string, e engine) *writeconcern.WriteConcern {
+func writeConcernOf(name string) *writeconcern.WriteConcern {
 	text, named := strings.CutPrefix(name, "w:")
 	w, err := strconv.Atoi(text)
 	if !named || err != nil || w < 1 {
 		return majorityWrites
 	}
-	if !e.replicated {
-		w = 1 // there is one member; MongoDB refuses writes that wait for more
-	}
 	return &writeconcern.WriteConcern{W: w}
 }
 
-// readConcern is majority if the engine supports it.
-func (l *Log) readConcern() *readconcern.ReadConcern {
-	if !l.engine().replicated {
-		return &readconcern.ReadConcern{} // the server's own
-	}
-	return readconcern.Majority()
-}
-
-// majority is a collection that is written and read at majority; it must be called between begin
-// and its end.
+// majority is a collection that is written and read at majority.
 func (l *Log) majority(name string) *mongo.Collection { return l.majorityIn(l.db, name) }
 
 func (l *Log) majorityIn(db *mongo.Database, name string) *mongo.Collection {
-	o := options.Collection().SetWriteConcern(majorityWrites).SetReadConcern(l.readConcern())
+	o := options.Collection().SetWriteConcern(majorityWrites).SetReadConcern(readconcern.Majority())
 	return db.Collection(l.opts.Prefix+name, o)
 }

@@ -84,9 +84,6 @@ func (b *batch) noHead(ctx context.Context) error {
 
 // ofGeneration selects a topic's document while it has that generation.
 func ofGeneration(name string, generation int64) bson.D {
-	if generation == 0 {
-		return append(byID(name), bson.E{Key: fieldGeneration, Value: nil})
-	}
 	return append(byID(name), bson.E{Key: fieldGeneration, Value: generation})
 }
 
@@ -222,8 +219,8 @@ func (l *Log) emptyPartition(ctx context.Context, op string, t *topic, p int, he
 // forgetful keeps stubs only because their seqs stay taken.
 var forgetful = remembering{windowMS: 1, now: math.MaxInt64 / 2}
 
-// ForgetGroup implements eventlog.Deleter. If the server has a TTL index, it removes the last
-// epochs once no late save of their owners can arrive.
+// ForgetGroup implements eventlog.Deleter. A TTL index removes the last epochs once no late save of
+// their owners can arrive.
 func (l *Log) ForgetGroup(ctx context.Context, topic, group string) error {
 	ctx, renew, end, err := l.beginSteps(ctx)
 	if err != nil {

@@ -18,21 +18,19 @@ import (
 
 // resolve finds out why the document at the front of a line is a duplicate: its id is stored
 // already, or its seq is taken.
-func (b *batch) resolve(ctx context.Context, at *line, of key) error {
+func (b *batch) resolve(ctx context.Context, at *line, seqTaken bool) error {
 	if at.pending[0].call == nil {
 		at.pending = at.pending[1:] // another sidecar has voided the seq
 		return nil
 	}
-	if of != seqKey {
-		decided, err := b.resolveStored(ctx, at)
-		if err != nil || decided {
-			return err
-		}
+	if seqTaken {
+		return b.giveWay(ctx, at)
 	}
-	if of == idKey {
-		return errBehind
+	decided, err := b.resolveStored(ctx, at)
+	if err == nil && !decided {
+		err = errBehind
 	}
-	return b.giveWay(ctx, at)
+	return err
 }
 
 // giveWay makes a line reserve again, since the seq at its front is taken.

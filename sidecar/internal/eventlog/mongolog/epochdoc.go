@@ -42,7 +42,7 @@ type epochDoc struct {
 	Progress progressDoc `bson:"progress"`
 }
 
-// progressDoc is a progress with flat lists, since not every engine supports arrays of arrays.
+// progressDoc is a progress. Its lists are flat, which takes the least space.
 type progressDoc struct {
 	Cursor   uint64  `bson:"cursor"`
 	Settled  []int64 `bson:"settled"`  // first, last, first, last, …
@@ -50,8 +50,7 @@ type progressDoc struct {
 	Out      []int64 `bson:"out,omitempty"`
 	OutBy    string  `bson:"out_by,omitempty"`
 	Unsure   []int64 `bson:"unsure,omitempty"`
-	Delays   []int64 `bson:"delays,omitempty"` // seq, until, …
-	Left     []int64 `bson:"left,omitempty"`   // of each delay; missing in older documents
+	Delays   []int64 `bson:"delays,omitempty"` // seq, until, left, …
 	Since    int64   `bson:"since,omitempty"`
 	By       string  `bson:"by,omitempty"`
 	Unused   int64   `bson:"unused,omitempty"`
@@ -95,7 +94,7 @@ func newProgressDoc(p *eventlog.Progress) progressDoc {
 		d.Attempts = append(d.Attempts, int64(r.First), int64(r.Last), int64(r.Attempts))
 	}
 	for _, x := range p.Delays {
-		d.Delays, d.Left = append(d.Delays, int64(x.Seq), x.Until), append(d.Left, x.Left)
+		d.Delays = append(d.Delays, int64(x.Seq), x.Until, x.Left)
 	}
 	d.Since, d.By, d.Unused = p.Since, p.By, p.Unused
 	for _, r := range p.Redrives {
@@ -111,13 +110,10 @@ func (d progressDoc) decode() eventlog.Progress {
 			p.Attempts = append(p.Attempts, eventlog.AttemptRange{SeqRange: seqRange(c), Attempts: int(c[2])})
 		}
 	}
-	for c := range slices.Chunk(d.Delays, 2) {
-		if len(c) == 2 {
-			p.Delays = append(p.Delays, eventlog.Delay{Seq: uint64(c[0]), Until: c[1]})
+	for c := range slices.Chunk(d.Delays, 3) {
+		if len(c) == 3 {
+			p.Delays = append(p.Delays, eventlog.Delay{Seq: uint64(c[0]), Until: c[1], Left: c[2]})
 		}
-	}
-	for i := range min(len(d.Left), len(p.Delays)) {
-		p.Delays[i].Left = d.Left[i]
 	}
 	p.Since, p.By, p.Unused = d.Since, d.By, d.Unused
 	for _, r := range d.Redrives {
@@ -228,9 +224,6 @@ func idsUnder(prefix string) bson.D {
 	return bson.D{{Key: "_id", Value: bson.D{{Key: "$gt", Value: prefix}, {Key: "$lt", Value: prefix[:len(prefix)-1] + "0"}}}}
 }
 
-// below is the condition that a number that only rises is less than n, or missing.
-func below(n int64) bson.D { return bson.D{{Key: "$not", Value: bson.D{{Key: "$gte", Value: n}}}} }
-
 // inheritUpdate stores the progress that the epoch inherits as its own, unless it has its own.
 func inheritUpdate(c chain, e *eventlog.Epoch, claim string) mongo.WriteModel {
 	heir := append(byID(epochID(e)), bson.E{Key: "claim", Value: claim}, bson.E{Key: "inherit", Value: true})
@@ -254,7 +247,7 @@ func (c chain) fenceUpdates(number uint64) (models []mongo.WriteModel) {
 
 // saveUpdate is one save of the epoch; it replaces only earlier saves.
 func saveUpdate(e *eventlog.Epoch, save int64) mongo.WriteModel {
-	earlier := append(byID(epochID(e)), bson.E{Key: "save", Value: below(save)}, unfenced)
+	earlier := append(byID(epochID(e)), bson.E{Key: "save", Value: bson.D{{Key: "$lt", Value: save}}}, unfenced)
 	return mongo.NewUpdateOneModel().SetFilter(earlier).SetUpdate(bson.D{{Key: "$set", Value: bson.D{
 		{Key: "save", Value: save}, {Key: "beat", Value: e.Beat}, {Key: "released", Value: e.Released}, {Key: "deleted", Value: e.Deleted},
 		{Key: "inherit", Value: false}, {Key: "progress", Value: newProgressDoc(&e.Progress)}}}})
@@ -330,24 +323,15 @@ func (l *Log) insertNew(ctx context.Context, collection string, docs any) error 
 	})
 }
 
-// How many statements one command of updates or deletes has. FerretDB keeps a connection to its
-// database for each statement until the command ends. If the commands under way use up all
-// connections, FerretDB hangs for ever.
-const (
-	mongoStatements  = 1000
-	compatStatements = 1
-)
+// maxStatements bounds the statements of one command of updates or deletes.
+const maxStatements = 1000
 
 // bulkWrite makes writes that may be executed in any order, and repeatedly. It returns how many
 // documents matched the filters of updates; a document that an earlier try has updated does not
 // count.
 func (l *Log) bulkWrite(ctx context.Context, coll *mongo.Collection, models []mongo.WriteModel) (matched int, err error) {
-	size := compatStatements
-	if l.engine().mongo {
-		size = mongoStatements
-	}
 	o := options.BulkWrite().SetOrdered(false)
-	for some := range slices.Chunk(models, size) {
+	for some := range slices.Chunk(models, maxStatements) {
 		err := l.persist(ctx, func() error {
 			result, err := coll.BulkWrite(ctx, some, o)
 			if err == nil {

@@ -45,136 +45,121 @@ func latestEpoch(t *testing.T, l *Log) eventlog.Epoch {
 	return epochs[0]
 }
 
-// eachWay runs a test as the log detects the server, and with sessions as on a replica set. Both
-// are right on any server.
-func eachWay(t *testing.T, test func(t *testing.T, open func() *Log)) {
-	t.Run("as detected", func(t *testing.T) {
-		test(t, sharedStore(t, func(*engine) {}))
-	})
-	t.Run("in sessions", func(t *testing.T) {
-		test(t, sharedStore(t, func(e *engine) { e.replicated = true }))
-	})
-}
-
 func TestOldEpochsAreForgotten(t *testing.T) {
-	eachWay(t, func(t *testing.T, open func() *Log) {
-		l := open()
-		first := anEpoch(0, 1, "n1")
-		if err := takeEpoch(t, l, first); err != nil {
+	open := sharedStore(t)
+	l := open()
+	first := anEpoch(0, 1, "n1")
+	if err := takeEpoch(t, l, first); err != nil {
+		t.Fatal(err)
+	}
+	first.Progress.Cursor = 42
+	if err := l.SaveEpochs(t.Context(), []eventlog.Epoch{first}, nil); err != nil {
+		t.Fatal(err)
+	}
+	for number := uint64(2); number <= 6; number++ {
+		if err := takeEpoch(t, l, anHeir(0, number, "n")); err != nil {
 			t.Fatal(err)
 		}
-		first.Progress.Cursor = 42
-		if err := l.SaveEpochs(t.Context(), []eventlog.Epoch{first}, nil); err != nil {
-			t.Fatal(err)
+		left, err := l.majority(epochsName).CountDocuments(t.Context(), bson.D{})
+		if err != nil || left != 2 {
+			t.Errorf("with epoch %d there are %d documents, %v; want that one and the one before", number, left, err)
 		}
-		for number := uint64(2); number <= 6; number++ {
-			if err := takeEpoch(t, l, anHeir(0, number, "n")); err != nil {
-				t.Fatal(err)
-			}
-			left, err := l.majority(epochsName).CountDocuments(t.Context(), bson.D{})
-			if err != nil || left != 2 {
-				t.Errorf("with epoch %d there are %d documents, %v; want that one and the one before", number, left, err)
-			}
+	}
+	// A sidecar that has slept since the first epoch finds none of the numbers free.
+	for number := range uint64(6) {
+		if err := takeEpoch(t, open(), anEpoch(0, number+1, "late")); !errors.Is(err, eventlog.ErrEpochTaken) {
+			t.Errorf("epoch %d of a late taker: %v; want ErrEpochTaken", number+1, err)
 		}
-		// A sidecar that has slept since the first epoch finds none of the numbers free.
-		for number := range uint64(6) {
-			if err := takeEpoch(t, open(), anEpoch(0, number+1, "late")); !errors.Is(err, eventlog.ErrEpochTaken) {
-				t.Errorf("epoch %d of a late taker: %v; want ErrEpochTaken", number+1, err)
-			}
-		}
-		if err := l.SaveEpochs(t.Context(), []eventlog.Epoch{anEpoch(0, 3, "n")}, nil); !errors.Is(err, eventlog.ErrFenced) {
-			t.Errorf("SaveEpochs of a forgotten epoch: %v; want ErrFenced", err)
-		}
-		if e := latestEpoch(t, l); e.Number != 6 || e.Owner != "n" || e.Progress.Cursor != 42 {
-			t.Errorf("the latest epoch is %+v; want number 6 of n, from cursor 42", e)
-		}
-	})
+	}
+	if err := l.SaveEpochs(t.Context(), []eventlog.Epoch{anEpoch(0, 3, "n")}, nil); !errors.Is(err, eventlog.ErrFenced) {
+		t.Errorf("SaveEpochs of a forgotten epoch: %v; want ErrFenced", err)
+	}
+	if e := latestEpoch(t, l); e.Number != 6 || e.Owner != "n" || e.Progress.Cursor != 42 {
+		t.Errorf("the latest epoch is %+v; want number 6 of n, from cursor 42", e)
+	}
 }
 
 func TestFencedByAnotherLog(t *testing.T) {
-	eachWay(t, func(t *testing.T, open func() *Log) {
-		one, two := open(), open()
-		own := anEpoch(0, 1, "n1")
-		if err := errors.Join(takeEpoch(t, one, own), takeEpoch(t, two, anHeir(0, 2, "n2"))); err != nil {
-			t.Fatal(err)
+	open := sharedStore(t)
+	one, two := open(), open()
+	own := anEpoch(0, 1, "n1")
+	if err := errors.Join(takeEpoch(t, one, own), takeEpoch(t, two, anHeir(0, 2, "n2"))); err != nil {
+		t.Fatal(err)
+	}
+	own.Progress.Cursor = 9
+	for range 2 { // the log refuses the second by itself: it has learned from the first
+		if err := one.SaveEpochs(t.Context(), []eventlog.Epoch{own}, nil); !errors.Is(err, eventlog.ErrFenced) {
+			t.Errorf("SaveEpochs: %v; want ErrFenced", err)
 		}
-		own.Progress.Cursor = 9
-		for range 2 { // the log refuses the second by itself: it has learned from the first
-			if err := one.SaveEpochs(t.Context(), []eventlog.Epoch{own}, nil); !errors.Is(err, eventlog.ErrFenced) {
-				t.Errorf("SaveEpochs: %v; want ErrFenced", err)
-			}
-		}
-		if e := latestEpoch(t, two); e.Number != 2 || e.Progress.Cursor != 1 {
-			t.Errorf("the latest epoch is %+v; want number 2 from cursor 1", e)
-		}
-	})
+	}
+	if e := latestEpoch(t, two); e.Number != 2 || e.Progress.Cursor != 1 {
+		t.Errorf("the latest epoch is %+v; want number 2 from cursor 1", e)
+	}
 }
 
 // TestTakerThatDied: a taker inserts its epoch, and dies before it has made the progress its own.
 // The next epoch still gets the progress.
 func TestTakerThatDied(t *testing.T) {
-	eachWay(t, func(t *testing.T, open func() *Log) {
-		l := open()
-		first, died := anEpoch(0, 1, "n1"), anHeir(0, 2, "n2")
-		first.Progress.Cursor = 42
-		if err := takeEpoch(t, l, first); err != nil {
-			t.Fatal(err)
-		}
-		if _, err := l.majority(epochsName).InsertOne(t.Context(), newEpochDoc(&died, "a call")); err != nil {
-			t.Fatal(err)
-		}
-		if e := latestEpoch(t, l); e.Number != 2 || e.Progress.Cursor != 42 {
-			t.Errorf("the latest epoch is %+v; want number 2, from cursor 42", e)
-		}
-		if err := takeEpoch(t, l, anHeir(0, 3, "n3")); err != nil {
-			t.Fatal(err)
-		}
-		if e := latestEpoch(t, l); e.Number != 3 || e.Progress.Cursor != 42 {
-			t.Errorf("the latest epoch is %+v; want number 3, from cursor 42", e)
-		}
-	})
+	open := sharedStore(t)
+	l := open()
+	first, died := anEpoch(0, 1, "n1"), anHeir(0, 2, "n2")
+	first.Progress.Cursor = 42
+	if err := takeEpoch(t, l, first); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := l.majority(epochsName).InsertOne(t.Context(), newEpochDoc(&died, "a call")); err != nil {
+		t.Fatal(err)
+	}
+	if e := latestEpoch(t, l); e.Number != 2 || e.Progress.Cursor != 42 {
+		t.Errorf("the latest epoch is %+v; want number 2, from cursor 42", e)
+	}
+	if err := takeEpoch(t, l, anHeir(0, 3, "n3")); err != nil {
+		t.Fatal(err)
+	}
+	if e := latestEpoch(t, l); e.Number != 3 || e.Progress.Cursor != 42 {
+		t.Errorf("the latest epoch is %+v; want number 3, from cursor 42", e)
+	}
 }
 
 // TestTakeoverRace has two logs take one partition from each other, each saving as long as it can.
 // Saved progress is never lost.
 func TestTakeoverRace(t *testing.T) {
-	eachWay(t, func(t *testing.T, open func() *Log) {
-		const rounds = 12
-		logs := []*Log{open(), open()}
-		if err := takeEpoch(t, logs[0], anEpoch(0, 1, "n0")); err != nil {
-			t.Fatal(err)
+	open := sharedStore(t)
+	const rounds = 12
+	logs := []*Log{open(), open()}
+	if err := takeEpoch(t, logs[0], anEpoch(0, 1, "n0")); err != nil {
+		t.Fatal(err)
+	}
+	var saved atomic.Uint64
+	var owners sync.WaitGroup
+	for number := uint64(1); number <= rounds; number++ {
+		from := latestEpoch(t, logs[number%2]).Progress.Cursor
+		if from < saved.Load() {
+			t.Fatalf("epoch %d goes on from cursor %d; %d was saved", number, from, saved.Load())
 		}
-		var saved atomic.Uint64
-		var owners sync.WaitGroup
-		for number := uint64(1); number <= rounds; number++ {
-			from := latestEpoch(t, logs[number%2]).Progress.Cursor
-			if from < saved.Load() {
-				t.Fatalf("epoch %d goes on from cursor %d; %d was saved", number, from, saved.Load())
-			}
-			begun := make(chan struct{})
-			begin := sync.OnceFunc(func() { close(begun) })
-			owners.Go(func() {
-				defer begin()
-				e := anEpoch(0, number, "n")
-				for e.Progress.Cursor = from + 1; ; e.Progress.Cursor++ {
-					err := logs[(number-1)%2].SaveEpochs(t.Context(), []eventlog.Epoch{e}, nil)
-					if err != nil {
-						if !errors.Is(err, eventlog.ErrFenced) {
-							t.Errorf("SaveEpochs: %v", err)
-						}
-						return
+		begun := make(chan struct{})
+		begin := sync.OnceFunc(func() { close(begun) })
+		owners.Go(func() {
+			defer begin()
+			e := anEpoch(0, number, "n")
+			for e.Progress.Cursor = from + 1; ; e.Progress.Cursor++ {
+				err := logs[(number-1)%2].SaveEpochs(t.Context(), []eventlog.Epoch{e}, nil)
+				if err != nil {
+					if !errors.Is(err, eventlog.ErrFenced) {
+						t.Errorf("SaveEpochs: %v", err)
 					}
-					saved.Store(e.Progress.Cursor)
-					begin()
+					return
 				}
-			})
-			<-begun
-			if err := takeEpoch(t, logs[number%2], anHeir(0, number+1, "n")); err != nil {
-				t.Errorf("TakeEpochs: %v", err)
+				saved.Store(e.Progress.Cursor)
+				begin()
 			}
-			owners.Wait()
+		})
+		<-begun
+		if err := takeEpoch(t, logs[number%2], anHeir(0, number+1, "n")); err != nil {
+			t.Errorf("TakeEpochs: %v", err)
 		}
-	})
+		owners.Wait()
+	}
 }
 
 // TestEpochsWithFaults loses requests and replies of the commands that take and save epochs. The
@@ -182,7 +167,7 @@ func TestTakeoverRace(t *testing.T) {
 func TestEpochsWithFaults(t *testing.T) {
 	s := mongotest.Shared(t)
 	proxy := faultproxy.New(t, s.Addr())
-	l := openAdapted(t, Options{URL: s.URIVia(proxy.Addr(), s.NewDatabase(t))}, func(*engine) {})
+	l := openRunning(t, Options{URL: s.URIVia(proxy.Addr(), s.NewDatabase(t))})
 	number := uint64(0)
 	for name, lose := range map[string]func() <-chan struct{}{"request": proxy.CutNextRequest, "reply": proxy.CutAfterNextReply} {
 		for _, command := range []string{"insert", "update", "find"} {
@@ -302,10 +287,6 @@ func TestProgressDocument(t *testing.T) {
 			t.Errorf("%+v became %+v", p, got)
 		}
 	})
-	older := progressDoc{Delays: []int64{3, 7}}.decode()
-	if want := []eventlog.Delay{{Seq: 3, Until: 7}}; !reflect.DeepEqual(older.Delays, want) {
-		t.Errorf("an older document's delays: %+v", older.Delays)
-	}
 }
 
 // TestDocumentIDs: two epochs or marks that differ in any part have different ids, though groups
@@ -341,30 +322,29 @@ func TestDocumentIDs(t *testing.T) {
 	})
 }
 
-// TestManyEpochs uses more epochs than one query or one insert of an engine takes.
+// TestManyEpochs uses more epochs than one query takes.
 func TestManyEpochs(t *testing.T) {
-	eachWay(t, func(t *testing.T, open func() *Log) {
-		l := open()
-		var epochs []eventlog.Epoch
-		for i := range maxBranches + 5 {
-			e := anEpoch(0, 1, "n")
-			e.Group = fmt.Sprintf("g%03d", i)
-			epochs = append(epochs, e)
+	open := sharedStore(t)
+	l := open()
+	var epochs []eventlog.Epoch
+	for i := range maxBranches + 5 {
+		e := anEpoch(0, 1, "n")
+		e.Group = fmt.Sprintf("g%03d", i)
+		epochs = append(epochs, e)
+	}
+	if err := errors.Join(l.TakeEpochs(t.Context(), epochs)...); err != nil {
+		t.Fatal(err)
+	}
+	for i, err := range l.TakeEpochs(t.Context(), epochs) {
+		if !errors.Is(err, eventlog.ErrEpochTaken) {
+			t.Errorf("epoch %d again: %v", i, err)
 		}
-		if err := errors.Join(l.TakeEpochs(t.Context(), epochs)...); err != nil {
-			t.Fatal(err)
-		}
-		for i, err := range l.TakeEpochs(t.Context(), epochs) {
-			if !errors.Is(err, eventlog.ErrEpochTaken) {
-				t.Errorf("epoch %d again: %v", i, err)
-			}
-		}
-		if err := l.SaveEpochs(t.Context(), epochs, nil); err != nil {
-			t.Error(err)
-		}
-		groups, err := l.ListGroups(t.Context(), "orders")
-		if err != nil || len(groups) != len(epochs) || groups[0] != "g000" || groups[104] != "g104" {
-			t.Errorf("ListGroups = %q, %v", groups, err)
-		}
-	})
+	}
+	if err := l.SaveEpochs(t.Context(), epochs, nil); err != nil {
+		t.Error(err)
+	}
+	groups, err := l.ListGroups(t.Context(), "orders")
+	if err != nil || len(groups) != len(epochs) || groups[0] != "g000" || groups[104] != "g104" {
+		t.Errorf("ListGroups = %q, %v", groups, err)
+	}
 }

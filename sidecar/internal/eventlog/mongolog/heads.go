@@ -103,11 +103,11 @@ func (l *Log) findHead(ctx context.Context, t *topic) (topicHead, error) {
 	}
 }
 
-// makeHead inserts a topic's head if there is none. Versions without heads stored events and
-// cursors: new seqs are above these.
+// makeHead inserts a topic's head if there is none. If somebody has deleted the head, new seqs are
+// above those of the stored events.
 func (l *Log) makeHead(ctx context.Context, t *topic) error {
 	return l.causally(ctx, func(ctx context.Context) error {
-		highest, err := l.highestGiven(ctx, t)
+		highest, err := l.highestStored(ctx, t)
 		if err != nil {
 			return err
 		}
@@ -134,13 +134,12 @@ func (l *Log) makeHead(ctx context.Context, t *topic) error {
 	})
 }
 
-// highestGiven is, by partition, the highest seq that an event has or had, as far as events and
-// cursors show.
-func (l *Log) highestGiven(ctx context.Context, t *topic) ([]int64, error) {
+// highestStored is, by partition, the highest seq that a document has; 0 if there is none.
+func (l *Log) highestStored(ctx context.Context, t *topic) ([]int64, error) {
 	highest := make([]int64, len(t.partitions))
-	if any, err := l.findSeq(ctx, bson.D{{Key: document.FieldTopic, Value: t.Name}}, bySeq, 0); err != nil {
+	if some, err := l.findSeq(ctx, bson.D{{Key: document.FieldTopic, Value: t.Name}}, bySeq, 0); err != nil {
 		return nil, err
-	} else if any > 0 {
+	} else if some > 0 {
 		for p := range highest { // one after the other, since they share a session
 			seq, err := l.findSeq(ctx, inPartition(t.Name, p), bySeq, -1)
 			if err != nil {
@@ -149,26 +148,10 @@ func (l *Log) highestGiven(ctx context.Context, t *topic) ([]int64, error) {
 			highest[p] = int64(seq)
 		}
 	}
-	for _, source := range []struct{ collection, field string }{{oldHeadsName, "seq"}, {epochsName, "cursor"}} {
-		found, err := findAll[struct {
-			Partition int   `bson:"partition"`
-			Seq       int64 `bson:"seq"`
-			Cursor    int64 `bson:"cursor"`
-		}](ctx, l, l.majority(source.collection), bson.D{{Key: "topic", Value: t.Name}}, options.Find().
-			SetProjection(bson.D{{Key: "_id", Value: 0}, {Key: "partition", Value: 1}, {Key: source.field, Value: 1}}))
-		if err != nil {
-			return nil, err
-		}
-		for _, d := range found {
-			if d.Partition >= 0 && d.Partition < len(highest) {
-				highest[d.Partition] = max(highest[d.Partition], d.Seq, d.Cursor-1)
-			}
-		}
-	}
 	return highest, nil
 }
 
-// findSeq is the lowest (order 1), highest (-1) or any (0) seq that the filter selects, or 0.
+// findSeq is the lowest (order 1), highest (-1) or some (0) seq that the filter selects, or 0.
 func (l *Log) findSeq(ctx context.Context, filter, index bson.D, order int) (uint64, error) {
 	o := options.Find().SetHint(l.hint(index)).SetLimit(1).SetProjection(bson.D{{Key: "_id", Value: 0}, {Key: "seq", Value: 1}})
 	if order != 0 {

@@ -81,14 +81,11 @@ func (l *Log) hint(index bson.D) any {
 }
 
 // indexes are all indexes that the log needs, except those on _id.
-func indexes(e engine) []index {
+func indexes() []index {
 	all := bson.D{live}
 	keyed := bson.D{live, {Key: document.FieldKey, Value: bson.D{{Key: "$exists", Value: true}}}}
 	scheduled := bson.D{isScheduled}
-	if !e.mongo { // other servers may have no partial indexes
-		all, keyed, scheduled = nil, nil, nil
-	}
-	ix := []index{
+	return []index{
 		{collection: eventsName, keys: bySeq, unique: true},
 		{collection: epochsName, keys: ascending("topic", "group", "partition", "number"), unique: true},
 		{collection: eventsName, keys: byLiveSeq, partial: all},
@@ -97,13 +94,10 @@ func indexes(e engine) []index {
 		{collection: eventsName, keys: byKeySeq, partial: keyed},
 		{collection: eventsName, keys: byDue, partial: scheduled},
 		{collection: eventsName, keys: byTopicDue, partial: scheduled},
+		{collection: eventsName, keys: ascending(document.FieldExpireAt), expires: true},
+		{collection: marksName, keys: ascending(document.FieldExpireAt), expires: true},
+		{collection: epochsName, keys: ascending(document.FieldExpireAt), expires: true},
 	}
-	if e.ttl {
-		for _, c := range []string{eventsName, marksName, epochsName} {
-			ix = append(ix, index{collection: c, keys: ascending(document.FieldExpireAt), expires: true})
-		}
-	}
-	return ix
 }
 
 // maxIndexOnConnect bounds the size of a collection for which a sidecar builds an index while it
@@ -117,9 +111,9 @@ var errNotMigrated = errors.New("run \"sluice-sidecar migrate --store …\" once
 // ensureIndexes creates the indexes that are missing in collections of at most so many documents. A
 // migration has to create the others: the log does not work without the unique indexes, and is slow
 // (unindexed) without the rest.
-func (l *Log) ensureIndexes(ctx context.Context, e engine, most int64) (unindexed bool, _ error) {
+func (l *Log) ensureIndexes(ctx context.Context, most int64) (unindexed bool, _ error) {
 	stored := map[string][]storedIndex{}
-	for _, x := range indexes(e) {
+	for _, x := range indexes() {
 		name := l.opts.Prefix + x.collection
 		if _, listed := stored[name]; !listed {
 			list, err := l.storedIndexes(ctx, x.collection)
@@ -128,7 +122,7 @@ func (l *Log) ensureIndexes(ctx context.Context, e engine, most int64) (unindexe
 			}
 			stored[name] = list
 		}
-		wrong, err := l.ensureIndex(ctx, e, x, stored[name], most)
+		wrong, err := l.ensureIndex(ctx, x, stored[name], most)
 		if err != nil {
 			return false, fmt.Errorf("index %s of %s: %w", x.name(), name, err)
 		}
@@ -154,13 +148,13 @@ func (l *Log) ensureIndexes(ctx context.Context, e engine, most int64) (unindexe
 
 // ensureIndex creates an index if it is missing and the collection has at most so many documents.
 // wrong says how the stored index differs, or that it is missing; "" if it is right.
-func (l *Log) ensureIndex(ctx context.Context, e engine, x index, stored []storedIndex, most int64) (wrong string, err error) {
+func (l *Log) ensureIndex(ctx context.Context, x index, stored []storedIndex, most int64) (wrong string, err error) {
 	want := x.spec()
 	if s := like(x, stored); s != nil {
 		if differs := s.differs(want); differs != "" {
 			return fmt.Sprintf("has a wrong index %s: %s", s.name, differs), nil
 		}
-		return "", l.awaitIndex(ctx, e, x, *s)
+		return "", l.awaitIndex(ctx, x, *s)
 	}
 	coll := l.db.Collection(l.opts.Prefix + x.collection)
 	n, err := coll.EstimatedDocumentCount(ctx)
@@ -170,8 +164,12 @@ func (l *Log) ensureIndex(ctx context.Context, e engine, x index, stored []store
 	if n > most {
 		return fmt.Sprintf("has about %d documents and no %sindex on (%s)", n, choose(x.unique, "unique ", ""), want.keys), nil
 	}
-	if _, err = coll.Indexes().CreateOne(ctx, x.model(x.name())); isIndexConflict(err) {
+	_, err = coll.Indexes().CreateOne(ctx, x.model(x.name()))
+	switch {
+	case isIndexConflict(err):
 		return fmt.Sprintf("has a wrong index in place of %s: %v", x.name(), err), nil
+	case hasCode(err, notOffered...):
+		return "", &UnsupportedError{fmt.Sprintf("the server takes no index %s of %s: %v", x.name(), coll.Name(), err)}
 	}
 	return "", err
 }
@@ -194,8 +192,8 @@ func like(x index, stored []storedIndex) *storedIndex {
 // awaitIndex waits for a stored unique index. MongoDB also lists indexes that it is still building,
 // and these do not enforce uniqueness yet. Creating the index again waits until it is complete, and
 // otherwise does nothing.
-func (l *Log) awaitIndex(ctx context.Context, e engine, x index, s storedIndex) error {
-	if !e.mongo || !s.unique {
+func (l *Log) awaitIndex(ctx context.Context, x index, s storedIndex) error {
+	if !s.unique {
 		return nil
 	}
 	_, err := l.db.Collection(l.opts.Prefix+x.collection).Indexes().CreateOne(ctx, x.model(s.name))

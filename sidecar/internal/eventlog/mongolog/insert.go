@@ -17,20 +17,11 @@ type failure struct {
 	err error
 	// duplicate: the next document has a duplicate key.
 	duplicate bool
-	key       key // of which index
+	seqTaken  bool // the key is the seq, else the id
 	// refused: the server does not accept the next document. whole: the server does not say which
 	// document it refused.
 	refused, whole bool
 }
-
-// key names the unique index of a duplicate key error.
-type key int
-
-const (
-	unknownKey key = iota // only MongoDB says which
-	idKey
-	seqKey
-)
 
 // insert inserts documents and returns how many of them, from the front, are certainly stored.
 func (b *batch) insert(ctx context.Context, chunk []*pending) (stored int, f failure) {
@@ -64,7 +55,7 @@ func judge(err error) (stored int, f failure) {
 	first := bulk.WriteErrors[0].WriteError
 	switch {
 	case first.Code == codeDuplicateKey:
-		f.duplicate, f.key = true, keyOf(first)
+		f.duplicate, f.seqTaken = true, isSeqTaken(first)
 		return first.Index, f
 	case isBadDocument(first):
 		f.err = first
@@ -74,17 +65,11 @@ func judge(err error) (stored int, f failure) {
 	return 0, f
 }
 
-// keyOf is the index of a duplicate key error, if the server names it. The message does not help,
-// since it contains ids.
-func keyOf(e mongo.WriteError) key {
-	keys, ok := e.Raw.Lookup("keyPattern").DocumentOK()
-	if !ok {
-		return unknownKey
-	}
-	if _, err := keys.LookupErr(document.FieldSeq); err == nil {
-		return seqKey
-	}
-	return idKey
+// isSeqTaken reports whether a duplicate key error is about the index of seqs, and not the one of
+// ids. The message does not help, since it contains ids.
+func isSeqTaken(e mongo.WriteError) bool {
+	_, err := e.Raw.LookupErr("keyPattern", document.FieldSeq)
+	return err == nil
 }
 
 // confirmStored returns nil once the document, and so every document stored before it, is

@@ -54,7 +54,7 @@ const passedOver = 64
 
 // read makes one query; more says that there may be more events.
 func (r *latestReading) read(ctx context.Context) (more bool, _ error) {
-	if r.query.UpTo != nil && r.log.engine().replicated {
+	if r.query.UpTo != nil {
 		// A primary that was replaced may lack events that the caller has seen. A primary that has
 		// acknowledged a write since then has them, even where the write changes nothing, and later
 		// reads in the session see them.

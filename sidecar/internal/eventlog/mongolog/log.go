@@ -7,7 +7,7 @@
 // read.go, scan.go and seek.go return events, up to the first seq that is missing (holes.go);
 // retention.go removes them. collections.go lists the documents. epochs.go has the progress of
 // groups. nodes.go and signals.go have the messages between sidecars (sender.go sends them; tail.go
-// follows them or, where there are no capped collections, mailbox.go).
+// follows them).
 package mongolog
 
 import (
@@ -98,7 +98,7 @@ type Log struct {
 	causal      causality
 	fences      fences
 	unsent      signalQueue
-	primary     primary
+	topology    topology
 	// saves numbers the saves of epochs. It begins with the time, so that an owner can continue
 	// with another Log.
 	saves   atomic.Int64
@@ -112,13 +112,14 @@ type Log struct {
 	// creates missing collections and indexes; nil until then.
 	setup     atomic.Pointer[setup]
 	setupTurn chan struct{}   // holds one token, for the goroutine that does the setup
-	older     older           // guarded by setupTurn
 	told      map[string]bool // the messages about the setup that were logged already; guarded by setupTurn
+	unusable  chan struct{}   // closed once refusal is set
+	refusal   error
 }
 
 // setup holds the facts about the server that the first operation finds out.
 type setup struct {
-	engine  engine
+	server  server
 	storeID string
 	// unindexed says that the store lacks an index that only makes the log faster.
 	unindexed bool
@@ -140,12 +141,12 @@ func Open(o Options) (*Log, error) {
 		o.Logger = slog.Default()
 	}
 	l := &Log{
-		opts: o, setupTurn: make(chan struct{}, 1), told: map[string]bool{}, unsent: signalQueue{id: uuid.NewString()},
+		opts: o, setupTurn: make(chan struct{}, 1), unusable: make(chan struct{}), told: map[string]bool{}, unsent: signalQueue{id: uuid.NewString()},
 		catalog: catalog{topics: map[string]*topic{}}, fences: fences{latest: map[eventlog.GroupPartition]uint64{}},
 	}
 	l.ctx, l.cancel = context.WithCancel(context.Background())
 	l.saves.Store(o.Clock.Now().UnixNano())
-	elections := &event.ServerMonitor{TopologyDescriptionChanged: l.primary.changed}
+	elections := &event.ServerMonitor{TopologyDescriptionChanged: l.topology.changed}
 	if l.client, err = mongo.Connect(l.clientOptions().SetServerMonitor(elections)); err != nil {
 		return nil, openError(err, o.URL)
 	}

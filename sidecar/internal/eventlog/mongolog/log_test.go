@@ -13,22 +13,11 @@ import (
 func TestConformance(t *testing.T) {
 	t.Parallel()
 	// The suite's events are years old, and are deleted as soon as they may be.
-	conformance(t, Options{SeqTaken: time.Nanosecond}, asItIs)
-}
-
-// TestConformanceWithoutTTL tests the way for servers that are only compatible with MongoDB.
-func TestConformanceWithoutTTL(t *testing.T) {
-	t.Parallel()
-	conformance(t, Options{SeqTaken: time.Nanosecond}, withoutTTL, "Retention", "Deduplication", "Compaction", "Scheduled")
-}
-
-func conformance(t *testing.T, o Options, adapt func(*engine), groups ...string) {
 	server := mongotest.Shared(t)
 	eventlogtest.Run(t, func(t *testing.T) eventlogtest.Store {
-		o := o
-		o.URL, o.Timeout = server.URI(server.NewDatabase(t)), testTimeout
-		return reopening(func() *Log { return openAdapted(t, o, adapt) })
-	}, groups...)
+		o := Options{URL: server.URI(server.NewDatabase(t)), Timeout: testTimeout, SeqTaken: time.Nanosecond}
+		return reopening(func() *Log { return openRunning(t, o) })
+	})
 }
 
 // reopening is a store of logs that open opens, for as long as a whole group of the suite runs.

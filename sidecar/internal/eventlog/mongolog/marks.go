@@ -102,8 +102,7 @@ func (l *Log) Marked(ctx context.Context, topic, group string, ids []string, now
 }
 
 // SweepMarks implements eventlog.Retainer. A TTL index leaves little for it to do. A mark that is
-// renewed meanwhile stays. Only on engines whose filtered deletes are not atomic, a renewed mark
-// that had already expired may be removed.
+// renewed meanwhile stays.
 func (l *Log) SweepMarks(ctx context.Context, now int64, limit int) (removed int, more bool, err error) {
 	if limit <= 0 {
 		return 0, true, nil

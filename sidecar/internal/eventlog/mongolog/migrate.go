@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io"
 	"slices"
-	"strings"
 	"text/tabwriter"
 	"time"
 
@@ -19,7 +18,7 @@ import (
 type MigrateOptions struct {
 	// DryRun changes nothing and reports the changes that are due.
 	DryRun bool
-	// Retention is a topic's retention by the policies that will be in force; nil leaves the times
+	// Retention is a topic's retention by the policies in force; nil leaves the times
 	// of stubs unchanged.
 	Retention func(topic string) eventlog.Retention
 	// Progress is called with the progress of a step; it may be nil. total may be an estimate, and
@@ -129,7 +128,7 @@ func (r *MigrateReport) WriteTable(w io.Writer) error {
 }
 
 // Migrate creates the indexes that this version of the log needs and the store lacks, and gives the
-// stubs of removed events the times of the policies that will be in force. A wrong index is an
+// stubs of removed events the times of the policies in force. A wrong index is an
 // error that says what to do. Migrate may run repeatedly, after an interrupted run, and while
 // sidecars use the store. The report has the changes made before an error. Options.Timeout does not
 // bound it: building an index takes its time.
@@ -146,13 +145,13 @@ func (l *Log) Migrate(ctx context.Context, o MigrateOptions) (MigrateReport, err
 	}
 	// begin would create missing collections and indexes, and a dry run must not. So Migrate does
 	// not use it.
-	e, err := l.detect(ctx)
+	s, err := l.detect(ctx)
 	if err != nil {
 		return MigrateReport{}, l.unavailable(ctx, "connect", err)
 	}
-	m := migration{log: l, engine: e, options: o}
+	m := migration{log: l, options: o}
 	m.report = MigrateReport{
-		Server: e.String(), Database: l.db.Name(), DryRun: o.DryRun,
+		Server: s.String(), Database: l.db.Name(), DryRun: o.DryRun,
 		Indexes: []IndexReport{}, Stubs: []StubReport{}, // [] rather than null
 	}
 	return m.run(ctx)
@@ -161,17 +160,18 @@ func (l *Log) Migrate(ctx context.Context, o MigrateOptions) (MigrateReport, err
 // migration is one call of Migrate.
 type migration struct {
 	log     *Log
-	engine  engine
 	options MigrateOptions
 	report  MigrateReport
 	events  *mongo.Collection // once the indexes are there
 }
 
 func (m *migration) run(ctx context.Context) (MigrateReport, error) {
-	if !m.options.DryRun {
-		if err := m.log.awaitOlderNodes(ctx); err != nil {
-			return m.report, err
-		}
+	ensure := m.log.ensureMeta
+	if m.options.DryRun {
+		ensure = m.log.readMeta
+	}
+	if _, err := ensure(ctx); err != nil && !errors.Is(err, mongo.ErrNoDocuments) {
+		return m.report, err
 	}
 	if err := m.indexes(ctx); err != nil {
 		return m.report, fmt.Errorf("migrate indexes: %w%s", err, hint(err))
@@ -184,7 +184,7 @@ func (m *migration) run(ctx context.Context) (MigrateReport, error) {
 
 // indexes creates missing indexes, and refuses wrong ones.
 func (m *migration) indexes(ctx context.Context) error {
-	wanted := indexes(m.engine)
+	wanted := indexes()
 	m.options.Progress(StepIndexes, 0, int64(len(wanted)))
 	stored := map[string][]storedIndex{}
 	var wrong []error
@@ -229,18 +229,12 @@ func (m *migration) index(ctx context.Context, x index, stored []storedIndex) er
 		if _, err = coll.Indexes().CreateOne(ctx, x.model(x.name())); err != nil {
 			m.report.FailedIndex = report.fullName()
 		}
-		if x.unique && isDuplicates(err) {
+		if x.unique && mongo.IsDuplicateKeyError(err) {
 			err = fmt.Errorf("it has to be unique, so no two documents may have the same %s: %w", want.keys, err)
 		}
 	}
 	m.report.Indexes = append(m.report.Indexes, report)
 	return err
-}
-
-// isDuplicates reports whether an index cannot be unique. FerretDB passes on its database's
-// message, without a code.
-func isDuplicates(err error) bool {
-	return mongo.IsDuplicateKeyError(err) || err != nil && strings.Contains(err.Error(), "UNIQUE constraint failed")
 }
 
 // foreign reports the indexes of a collection that are not the log's.
@@ -260,20 +254,4 @@ func (m *migration) foreign(collection string, stored []storedIndex, wanted []in
 		}
 		m.report.Indexes = append(m.report.Indexes, r)
 	}
-}
-
-// String is the server's name for people.
-func (e engine) String() string {
-	var s strings.Builder
-	if s.WriteString("MongoDB " + e.version); !e.mongo {
-		s.Reset()
-		s.WriteString("A server compatible with MongoDB " + e.version)
-	}
-	switch {
-	case e.sharded:
-		s.WriteString(", sharded")
-	case e.replicated:
-		s.WriteString(", replica set")
-	}
-	return s.String()
 }

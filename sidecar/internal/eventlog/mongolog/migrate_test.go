@@ -138,7 +138,7 @@ func TestMigrateTakesAnotherName(t *testing.T) {
 }
 
 func TestRestamp(t *testing.T) {
-	l, _ := opened(t, Options{SeqTaken: time.Hour}, asItIs)
+	l, _ := opened(t, Options{SeqTaken: time.Hour})
 	now := time.Now().UnixMilli()
 	publish(t, l, eventlogtest.Events("a", 6, eventlogtest.Accepted(now-2*hour))...)
 	publish(t, l, eventlogtest.Event("live", eventlogtest.Accepted(now)))
@@ -151,7 +151,6 @@ func TestRestamp(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	e := engine{ttl: true}
 	for i, c := range []struct {
 		window  int64
 		changed int64
@@ -165,7 +164,7 @@ func TestRestamp(t *testing.T) {
 		{hour, 6, hour}, // SeqTaken
 	} {
 		looked := int64(0)
-		m := migration{log: l, engine: e, options: MigrateOptions{
+		m := migration{log: l, options: MigrateOptions{
 			Retention: func(topic string) eventlog.Retention {
 				return eventlog.Retention{DedupeWindowMS: map[string]int64{"t": c.window}[topic]}
 			},

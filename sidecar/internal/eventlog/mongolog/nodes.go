@@ -150,27 +150,10 @@ func (l *Log) Enter(ctx context.Context, changes ...eventlog.NodeChange) error {
 	}
 	return l.within(ctx, "enter changes of nodes", func(ctx context.Context) error {
 		return l.persist(ctx, func() error {
-			if !l.engine().mongo {
-				return l.enterPlainly(ctx, docs)
-			}
 			_, err := l.nodes().UpdateOne(ctx, byID(rollID), push, options.UpdateOne().SetUpsert(true))
 			return err
 		})
 	})
-}
-
-// enterPlainly enters changes on servers that may not support $slice. If another sidecar does so at
-// the same time, the upsert fails as a duplicate.
-func (l *Log) enterPlainly(ctx context.Context, docs []changeDoc) error {
-	var roll rollDoc
-	if err := l.nodes().FindOne(ctx, byID(rollID)).Decode(&roll); err != nil && !errors.Is(err, mongo.ErrNoDocuments) {
-		return err
-	}
-	as := append(byID(rollID), bson.E{Key: "n", Value: roll.Number})
-	all := append(roll.Changes, docs...)
-	roll = rollDoc{roll.Number + int64(len(docs)), all[max(0, len(all)-eventlog.RollKept):]}
-	_, err := l.nodes().ReplaceOne(ctx, as, roll, options.Replace().SetUpsert(true))
-	return err
 }
 
 // Look implements eventlog.Nodes. Only the roll has a number.
@@ -237,8 +220,7 @@ func (d *rollDoc) roll() eventlog.Roll {
 	return r
 }
 
-// stateOf is the state that a document names. A document of an older version names none, and is
-// live.
+// stateOf is the state that a document names.
 func stateOf(name string) eventlog.NodeState {
 	return eventlog.NodeState(max(slices.Index(states, name), 0))
 }

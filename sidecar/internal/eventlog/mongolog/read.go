@@ -325,7 +325,6 @@ func (l *Log) lookup(ctx context.Context, t *topic, generation int64, id string)
 	what := fmt.Sprintf("event %q of topic %q", id, t.Name)
 	var s document.Stored
 	err := l.persist(ctx, func() error {
-		// On some servers any other filter reads the whole collection.
 		raw, err := l.majority(eventsName).FindOne(ctx, byID(document.ID(t.Name, generation, id))).Raw()
 		if err == nil {
 			s, err = document.Decode(raw)

@@ -11,7 +11,7 @@ import (
 // ReadEach reads several partitions at once: each from its place on, up to the first seq without an
 // event, and together no more than the caller asked for.
 func TestReadEach(t *testing.T) {
-	l := sharedStore(t, asItIs)()
+	l := sharedStore(t)()
 	ensure(t, l, "t", 3)
 	for p := range 3 {
 		for i, o := range l.Append(t.Context(), "t", p, eventlogtest.Events(fmt.Sprintf("p%d", p), 6)) {

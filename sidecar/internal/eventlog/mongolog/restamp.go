@@ -16,12 +16,7 @@ import (
 
 // restamp sets the expireAt of stubs by their topic's policy.
 func (m *migration) restamp(ctx context.Context) error {
-	switch {
-	case !m.engine.ttl:
-		m.report.Notes = append(m.report.Notes,
-			"This server removes nothing by itself; the sidecars' sweeps go by the policies in force, so there is nothing to re-stamp.")
-		return nil
-	case m.options.Retention == nil:
+	if m.options.Retention == nil {
 		m.report.Notes = append(m.report.Notes, "Without policies the times of remembered ids stay as they are.")
 		return nil
 	}

@@ -2,7 +2,6 @@ package mongolog
 
 import (
 	"context"
-	"time"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 	"go.mongodb.org/mongo-driver/v2/mongo/options"
@@ -32,10 +31,7 @@ func (l *Log) Sweep(ctx context.Context, name string, r eventlog.Retention, now 
 	if err := s.expire(ctx); err != nil {
 		return s.removed, s.more, err
 	}
-	if err := s.forget(ctx); err != nil {
-		return s.removed, s.more, err
-	}
-	return s.removed, s.more, l.forgetCancelled(ctx, t)
+	return s.removed, s.more, s.forget(ctx)
 }
 
 // within runs one step of a long operation as an operation of its own, so that Options.Timeout
@@ -146,8 +142,8 @@ func (s *sweep) expireBatch(ctx context.Context, p, size int) (on bool, err erro
 }
 
 // forget deletes stubs whose time is over at the low ends of partitions, which is where sweeps
-// leave them. A TTL index deletes them too, and stubs that compaction leaves in the middle. Here
-// the policy in force decides.
+// leave them. A TTL index deletes them too, and stubs that compaction leaves in the middle, at
+// times by the policy of the moment when they became stubs. Here the policy in force decides.
 func (s *sweep) forget(ctx context.Context) error {
 	if s.keep.DedupeWindowMS <= 0 {
 		return nil
@@ -169,29 +165,6 @@ func (s *sweep) forget(ctx context.Context) error {
 		}
 	}
 	return nil
-}
-
-// uncancelEvery is how often a sweep looks for the stubs of cancelled events.
-const uncancelEvery = time.Hour
-
-// forgetCancelled deletes the stubs of cancelled events if the server has no TTL index.
-func (l *Log) forgetCancelled(ctx context.Context, t *topic) error {
-	now := l.opts.Clock.Now()
-	if l.engine().ttl || now.UnixNano() < t.uncancelDue.Load() {
-		return nil
-	}
-	t.uncancelDue.Store(now.Add(uncancelEvery).UnixNano())
-	return l.within(ctx, "sweep topic "+t.Name, func(ctx context.Context) error {
-		now, err := l.serverTime(ctx)
-		if err != nil {
-			return err
-		}
-		return l.persist(ctx, func() error {
-			before := bson.E{Key: fieldGoneAt, Value: bson.D{{Key: "$gt", Value: int64(0)}, {Key: "$lte", Value: now.Add(-l.opts.SeqTaken).UnixMilli()}}}
-			_, err := l.majority(eventsName).DeleteMany(ctx, inPartition(t.Name, document.Unplaced, before))
-			return err
-		})
-	})
 }
 
 // raiseWatermark raises the watermark of the topic. Otherwise only readers raise it.

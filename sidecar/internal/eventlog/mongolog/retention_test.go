@@ -18,26 +18,21 @@ import (
 	"github.com/sluice-bus/sluice/test/mongotest"
 )
 
-// withoutTTL makes the log treat the server as one that deletes nothing by itself.
-func withoutTTL(e *engine) { e.ttl = false }
-
 const hour = int64(time.Hour / time.Millisecond)
 
 // opened returns a log on a new store, and a function that opens others on it. The store has a
 // topic "t" with one partition.
-func opened(t *testing.T, o Options, adapt func(*engine)) (l *Log, again func() *Log) {
+func opened(t *testing.T, o Options) (l *Log, again func() *Log) {
 	t.Helper()
 	server := mongotest.Shared(t)
 	o.URL, o.Timeout = server.URI(server.NewDatabase(t)), testTimeout
-	again = func() *Log { return openAdapted(t, o, adapt) }
+	again = func() *Log { return openRunning(t, o) }
 	l = again()
 	if _, err := l.EnsureTopic(t.Context(), "t", 1); err != nil {
 		t.Fatal(err)
 	}
 	return l, again
 }
-
-func asItIs(*engine) {}
 
 // publish appends events to partition 0 of t, and returns the outcomes.
 func publish(t *testing.T, l *Log, events ...*eventlog.Record) []eventlog.Outcome {
@@ -79,19 +74,17 @@ func raw(t *testing.T, l *Log, collection string) map[string]bson.M {
 func TestStubs(t *testing.T) {
 	for _, c := range []struct {
 		name   string
-		adapt  func(*engine)
 		window int64
 		// leftMS is how far expireAt is in the future; 0: there is none.
 		leftMS int64
 	}{
-		{"with a TTL index", asItIs, 5 * hour, 3 * hour},
-		{"with a TTL index, for ever", asItIs, 0, 0},
-		{"with a TTL index, for longer than dates go", asItIs, 1 << 62, 100*365*24*hour - 2*hour},
-		{"with a TTL index, not needed any more", asItIs, 1, hour},
-		{"without", withoutTTL, 5 * hour, 0},
+		{"a window", 5 * hour, 3 * hour},
+		{"for ever", 0, 0},
+		{"for longer than dates go", 1 << 62, 100*365*24*hour - 2*hour},
+		{"not needed any more", 1, hour},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			l, _ := opened(t, Options{SeqTaken: time.Hour}, c.adapt)
+			l, _ := opened(t, Options{SeqTaken: time.Hour})
 			e := eventlogtest.Event("a", eventlogtest.Keyed("k"))
 			e.Headers, e.Tags, e.CausedBy, e.SID = wire.Headers{{Name: "h", Value: "v"}}, []string{"x"}, []string{"y"}, "s"
 			publish(t, l, e)
@@ -125,7 +118,7 @@ func deleteAllStubs(t *testing.T, l *Log) {
 }
 
 func TestHeadOutlivesItsEvents(t *testing.T) {
-	l, again := opened(t, Options{SeqTaken: time.Nanosecond}, asItIs)
+	l, again := opened(t, Options{SeqTaken: time.Nanosecond})
 	keep := eventlog.Retention{TTLMS: hour, DedupeWindowMS: 10 * hour}
 	head := uint64(0)
 	for round := range 3 {
@@ -149,75 +142,67 @@ func TestHeadOutlivesItsEvents(t *testing.T) {
 }
 
 func TestStubsKeepTheirSeqs(t *testing.T) {
-	for name, adapt := range map[string]func(*engine){"as it is": asItIs, "without TTL": withoutTTL} {
-		t.Run(name, func(t *testing.T) {
-			l, _ := opened(t, Options{SeqTaken: time.Hour}, adapt)
-			events := eventlogtest.Events("a", 3) // accepted years ago
-			publish(t, l, events...)
-			keep := eventlog.Retention{TTLMS: 1, DedupeWindowMS: 1}
-			if n := sweepOnce(t, l, keep, time.Now().UnixMilli()); n != 3 {
-				t.Errorf("%d events went; want 3", n)
-			}
-			if n := sweepOnce(t, l, keep, time.Now().UnixMilli()); n != 0 {
-				t.Errorf("%d more events went", n)
-			}
-			if docs := raw(t, l, eventsName); len(docs) != 3 {
-				t.Errorf("%d documents are left; want 3", len(docs))
-			}
-			if out := publish(t, l, eventlogtest.Events("a", 3)...); !out[2].Duplicate {
-				t.Errorf("published again: %+v; want a duplicate", out[2])
-			}
-		})
+	l, _ := opened(t, Options{SeqTaken: time.Hour})
+	events := eventlogtest.Events("a", 3) // accepted years ago
+	publish(t, l, events...)
+	keep := eventlog.Retention{TTLMS: 1, DedupeWindowMS: 1}
+	if n := sweepOnce(t, l, keep, time.Now().UnixMilli()); n != 3 {
+		t.Errorf("%d events went; want 3", n)
+	}
+	if n := sweepOnce(t, l, keep, time.Now().UnixMilli()); n != 0 {
+		t.Errorf("%d more events went", n)
+	}
+	if docs := raw(t, l, eventsName); len(docs) != 3 {
+		t.Errorf("%d documents are left; want 3", len(docs))
+	}
+	if out := publish(t, l, eventlogtest.Events("a", 3)...); !out[2].Duplicate {
+		t.Errorf("published again: %+v; want a duplicate", out[2])
 	}
 }
 
 // Sidecars that sweep, compact and append at the same time have the same effect as one.
 func TestSweepsAtOnce(t *testing.T) {
-	for name, adapt := range map[string]func(*engine){"as it is": asItIs, "without TTL": withoutTTL} {
-		t.Run(name, func(t *testing.T) {
-			first, again := opened(t, Options{SeqTaken: time.Nanosecond}, adapt)
-			logs := []*Log{first, again(), again()}
-			const old, young = 40, 12
-			events := eventlogtest.Events("old", old, eventlogtest.Keyed("k"))
-			now := events[0].AcceptedAt + 2*hour
-			publish(t, first, events...)
-			keep := eventlog.Retention{TTLMS: hour, DedupeWindowMS: 10 * hour}
-			var working sync.WaitGroup
-			for i, l := range logs {
-				working.Go(func() {
-					for more := true; more; {
-						var err error
-						if _, more, err = l.Sweep(t.Context(), "t", keep, now, 3); err != nil {
-							t.Errorf("Sweep: %v", err)
-						}
-						if i > 0 {
-							continue
-						}
-						if _, _, err := l.Compact(t.Context(), "t", 0, 1, eventlog.Compaction{Retention: keep, Now: now, Limit: 7}); err != nil {
-							t.Errorf("Compact: %v", err)
-						}
-					}
-				})
-			}
-			for i := range young {
-				publish(t, logs[1], eventlogtest.Event(fmt.Sprint("young-", i), eventlogtest.Accepted(now)))
-			}
-			working.Wait()
-			left, err := again().Read(t.Context(), "t", 0, 1, eventlog.Bounds{Events: 1000})
-			if err != nil || len(left) != young || left[0].Seq != old+1 {
-				t.Errorf("left are %d events, %v; want the %d young ones", len(left), err, young)
-			}
-			for i, o := range publish(t, first, eventlogtest.Events("old", old, eventlogtest.Keyed("k"))...) {
-				if !o.Duplicate || o.Seq != uint64(i)+1 {
-					t.Errorf("old event %d again: %+v", i, o)
+	first, again := opened(t, Options{SeqTaken: time.Nanosecond})
+	logs := []*Log{first, again(), again()}
+	const old, young = 40, 12
+	events := eventlogtest.Events("old", old, eventlogtest.Keyed("k"))
+	now := events[0].AcceptedAt + 2*hour
+	publish(t, first, events...)
+	keep := eventlog.Retention{TTLMS: hour, DedupeWindowMS: 10 * hour}
+	var working sync.WaitGroup
+	for i, l := range logs {
+		working.Go(func() {
+			for more := true; more; {
+				var err error
+				if _, more, err = l.Sweep(t.Context(), "t", keep, now, 3); err != nil {
+					t.Errorf("Sweep: %v", err)
+				}
+				if i > 0 {
+					continue
+				}
+				if _, _, err := l.Compact(t.Context(), "t", 0, 1, eventlog.Compaction{Retention: keep, Now: now, Limit: 7}); err != nil {
+					t.Errorf("Compact: %v", err)
 				}
 			}
 		})
 	}
+	for i := range young {
+		publish(t, logs[1], eventlogtest.Event(fmt.Sprint("young-", i), eventlogtest.Accepted(now)))
+	}
+	working.Wait()
+	left, err := again().Read(t.Context(), "t", 0, 1, eventlog.Bounds{Events: 1000})
+	if err != nil || len(left) != young || left[0].Seq != old+1 {
+		t.Errorf("left are %d events, %v; want the %d young ones", len(left), err, young)
+	}
+	for i, o := range publish(t, first, eventlogtest.Events("old", old, eventlogtest.Keyed("k"))...) {
+		if !o.Duplicate || o.Seq != uint64(i)+1 {
+			t.Errorf("old event %d again: %+v", i, o)
+		}
+	}
 }
 
 func TestOnlyNullIsATombstone(t *testing.T) {
-	l, _ := opened(t, Options{SeqTaken: time.Nanosecond}, asItIs)
+	l, _ := opened(t, Options{SeqTaken: time.Nanosecond})
 	payloads := []string{`null`, `[null]`, `[null,1]`, `{"a":null}`, `"null"`, `0`, `false`, `""`, `[]`, `{}`}
 	var events []*eventlog.Record
 	for i, p := range payloads {

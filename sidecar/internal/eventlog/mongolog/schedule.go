@@ -9,7 +9,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"time"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 	"go.mongodb.org/mongo-driver/v2/mongo"
@@ -133,14 +132,13 @@ func (s *scheduling) left() (left []int) {
 // step inserts the events without an outcome, and looks up ids that are taken. If the outcome of an
 // insert is unknown, the next step inserts the same documents again.
 func (s *scheduling) step(ctx context.Context) error {
-	enc := s.log.engine().encoder(s.generation)
 	var docs []any
 	var of []int
 	for _, i := range s.left() {
 		if s.docs[i] == nil {
 			event := *s.batch[i]
 			event.Partition, event.Seq = document.Unplaced, uint64(newToken())
-			raw, err := enc.Append(nil, s.topic.Name, &event, rand.Int64())
+			raw, err := document.Append(nil, s.topic.Name, s.generation, &event, rand.Int64())
 			if err != nil {
 				s.out[i].Err = &eventlog.RefusedError{Cause: err}
 				continue
@@ -497,11 +495,7 @@ func (l *Log) cancelled(ctx context.Context) (bson.D, error) {
 	if err != nil {
 		return nil, err
 	}
-	var expireAt time.Time
-	if l.engine().ttl {
-		expireAt = forgetful.expireAt(0, now, l.opts.SeqTaken)
-	}
-	update := stubUpdate(now, expireAt, append(slices.Clip(onlyScheduled), contentHash, bson.E{Key: document.FieldWriter, Value: ""}))
+	update := stubUpdate(now, forgetful.expireAt(0, now, l.opts.SeqTaken), append(slices.Clip(onlyScheduled), contentHash, bson.E{Key: document.FieldWriter, Value: ""}))
 	set := update[0].Value.(bson.D)
 	update[0].Value = append(set, bson.E{Key: document.FieldSeq, Value: newToken()})
 	return update, nil

@@ -42,8 +42,8 @@ func (l *Log) sendPending(shard int) {
 		if !l.opts.Clock.Sleep(l.ctx, signalSpacing-l.opts.Clock.Since(o.shards[shard].sent)) {
 			return
 		}
-		d, any := o.pop(shard)
-		if !any {
+		d, found := o.pop(shard)
+		if !found {
 			return
 		}
 		err := l.sendSignal(shard, d)
@@ -70,9 +70,6 @@ func (l *Log) sendSignal(shard int, d *signalDoc) error {
 }
 
 func (l *Log) writeSignal(ctx context.Context, shard int, d *signalDoc) error {
-	if l.mailboxes() {
-		return l.postSignal(ctx, d)
-	}
 	_, err := l.signals(shard).InsertOne(ctx, d)
 	return err
 }
@@ -87,7 +84,7 @@ func (l *Log) sendLast() {
 	ctx, cancel := l.opts.Clock.WithTimeout(context.Background(), lastSignalTimeout)
 	defer cancel()
 	for shard := range signalShards {
-		if d, any := l.unsent.pop(shard); any && l.writeSignal(ctx, shard, d) != nil {
+		if d, found := l.unsent.pop(shard); found && l.writeSignal(ctx, shard, d) != nil {
 			return // sidecars that miss it find the changes with their next look
 		}
 	}
@@ -102,9 +99,6 @@ type signalQueue struct {
 		waiting signalSet
 		sent    time.Time // of the one that sends
 	}
-
-	mailboxMu sync.Mutex
-	mailbox   mailbox
 }
 
 // put adds to the waiting signals, and returns the collections for which the caller has to start

@@ -2,6 +2,7 @@ package mongolog
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 
@@ -21,30 +22,50 @@ func (l *Log) prepare(ctx context.Context) error {
 	if l.setup.Load() != nil {
 		return nil
 	}
-	var s setup
-	var err error
-	if s.engine, err = l.detect(ctx); err != nil {
-		return l.unavailable(ctx, "connect", err)
+	s, err := l.setUp(ctx)
+	if err == nil {
+		l.setup.Store(&s)
+		return nil
+	}
+	if _, unsupported := errors.AsType[*UnsupportedError](err); unsupported && l.refusal == nil {
+		l.refusal = err
+		close(l.unusable)
+	}
+	return l.unavailable(ctx, "connect", err)
+}
+
+// setUp checks the server and the store, and then creates what is missing.
+func (l *Log) setUp(ctx context.Context) (s setup, err error) {
+	if s.server, err = l.detect(ctx); err != nil {
+		return s, err
 	}
 	m, err := l.ensureMeta(ctx)
 	if err != nil {
-		return l.unavailable(ctx, "look at the store's format", err)
+		return s, fmt.Errorf("look at the store's format: %w", err)
 	}
 	s.storeID = m.StoreID
-	if s.engine.uncapped, err = l.createSignals(ctx); err != nil {
-		return l.unavailable(ctx, "create the collection of signals", err)
+	if err := l.createSignals(ctx); err != nil {
+		return s, fmt.Errorf("create the collections of signals: %w", err)
 	}
-	// On other servers a tailable cursor may make the server read the collection over and over.
-	s.engine.uncapped = s.engine.uncapped || !s.engine.mongo
-	if s.unindexed, err = l.ensureIndexes(ctx, s.engine, maxIndexOnConnect); err != nil {
-		return l.unavailable(ctx, "look for the indexes", err)
+	if s.unindexed, err = l.ensureIndexes(ctx, maxIndexOnConnect); err != nil {
+		return s, fmt.Errorf("look for the indexes: %w", err)
 	}
-	l.setup.Store(&s)
-	return nil
+	return s, nil
 }
 
-// engine describes the server; it must be called between begin and its end.
-func (l *Log) engine() engine { return l.setup.Load().engine }
+// AwaitRefusal waits until the store turns out to be one that the log can never use, and returns
+// the *UnsupportedError. It returns nil when ctx ends.
+func (l *Log) AwaitRefusal(ctx context.Context) error {
+	select {
+	case <-l.unusable:
+		return l.refusal
+	case <-ctx.Done():
+		return nil
+	}
+}
+
+// sharded reports whether a mongos answers; it must be called between begin and its end.
+func (l *Log) sharded() bool { return l.setup.Load().server.sharded }
 
 // StoreID identifies the store, with the same id for every sidecar on it. It is empty until the log
 // has first reached the server.
@@ -55,72 +76,39 @@ func (l *Log) StoreID() string {
 	return ""
 }
 
-// detect asks the server for its version and type.
-func (l *Log) detect(ctx context.Context) (engine, error) {
-	var build struct {
-		Version  string   `bson:"version"`
-		FerretDB bson.Raw `bson:"ferretdb"`
-		Version2 string   `bson:"ferretdbVersion"`
-	}
-	if err := l.db.RunCommand(ctx, bson.D{{Key: "buildInfo", Value: 1}}).Decode(&build); err != nil {
-		return engine{}, fmt.Errorf("buildInfo: %w", err)
-	}
-	var hello struct {
-		SetName string `bson:"setName"`
-		Msg     string `bson:"msg"`
-	}
-	if err := l.db.RunCommand(ctx, bson.D{{Key: "hello", Value: 1}}).Decode(&hello); err != nil {
-		return engine{}, fmt.Errorf("hello: %w", err)
-	}
-	e := engine{version: build.Version, maxOrdered: 1000}
-	e.mongo = build.FerretDB == nil && build.Version2 == ""
-	e.sharded = hello.Msg == "isdbgrid"
-	e.replicated = hello.SetName != "" || e.sharded
-	e.ttl, e.decimals = e.mongo, e.mongo
-	if !e.mongo {
-		e.maxOrdered = 100
-	}
-	return e, nil
-}
-
-// createSignals creates missing capped collections of signals. It reports whether signals cannot
-// use capped collections: not every server has them, and a tool that restored the store may have
-// created plain collections instead.
-func (l *Log) createSignals(ctx context.Context) (uncapped bool, err error) {
+// createSignals creates missing capped collections of signals. A tool that restored the store may
+// have created plain ones, which cannot be followed. These are replaced: signals are of use for a
+// moment only.
+func (l *Log) createSignals(ctx context.Context) error {
 	var names bson.A
 	for shard := range signalShards {
 		names = append(names, l.signalsName(shard))
 	}
 	there, err := l.db.ListCollectionSpecifications(ctx, bson.D{{Key: "name", Value: bson.D{{Key: "$in", Value: names}}}})
 	if err != nil {
-		return false, err
+		return err
 	}
 	for _, spec := range there {
-		if capped, _ := spec.Options.Lookup("capped").BooleanOK(); !capped {
-			if !l.told[spec.Name] {
-				l.told[spec.Name] = true
-				l.opts.Logger.Warn("the collection of signals is not capped, so that sidecars poll for signals; drop it, and restart them",
-					"collection", spec.Name)
-			}
-			return true, nil
+		if capped, _ := spec.Options.Lookup("capped").BooleanOK(); capped {
+			names = slices.DeleteFunc(names, func(name any) bool { return name == spec.Name })
+			continue
 		}
-		names = slices.DeleteFunc(names, func(name any) bool { return name == spec.Name })
+		l.opts.Logger.Warn("a collection of signals is not capped, and is replaced", "collection", spec.Name)
+		if err := l.db.Collection(spec.Name).Drop(ctx); err != nil {
+			return err
+		}
 	}
 	for _, name := range names {
 		err := l.db.CreateCollection(ctx, name.(string), options.CreateCollection().SetCapped(true).SetSizeInBytes(signalsBytes))
 		switch {
 		case err == nil, hasCode(err, codeNamespaceExists):
 		case hasCode(err, notOffered...):
-			if !l.told[signalsName] {
-				l.told[signalsName] = true
-				l.opts.Logger.Info("the store has no capped collections, so that sidecars poll for signals", "error", err)
-			}
-			return true, nil
+			return &UnsupportedError{"the server has no capped collections: " + err.Error()}
 		default:
-			return false, err
+			return err
 		}
 	}
-	return false, nil
+	return nil
 }
 
 // signalsName is the name of one of the collections of signals.

@@ -14,18 +14,18 @@ const patience = 20 * time.Second
 
 // sharedStore makes an empty store on the shared server, and returns a function that opens logs on
 // it. Each log is closed with the test.
-func sharedStore(t *testing.T, adapt func(*engine)) func() *Log {
+func sharedStore(t *testing.T) func() *Log {
 	t.Helper()
 	s := mongotest.Shared(t)
 	url := s.URI(s.NewDatabase(t))
 	return func() *Log {
 		t.Helper()
-		return openAdapted(t, Options{URL: url}, adapt)
+		return openRunning(t, Options{URL: url})
 	}
 }
 
-// openAdapted opens a log on a running server, and changes the engine that the log takes it for.
-func openAdapted(t *testing.T, o Options, adapt func(*engine)) *Log {
+// openRunning opens a log on a running server.
+func openRunning(t *testing.T, o Options) *Log {
 	t.Helper()
 	o.Logger = slog.New(slog.DiscardHandler)
 	if o.Timeout == 0 {
@@ -43,8 +43,5 @@ func openAdapted(t *testing.T, o Options, adapt func(*engine)) *Log {
 	if err := l.Ping(t.Context()); err != nil {
 		t.Fatalf("Ping: %v", err)
 	}
-	s := *l.setup.Load()
-	adapt(&s.engine)
-	l.setup.Store(&s)
 	return l
 }

@@ -54,21 +54,6 @@ func (d *signalDoc) signal() eventlog.Signal {
 	return eventlog.Signal{Appended: d.Appended, Moved: d.Moved, Nodes: d.Nodes, Erased: d.Erased}
 }
 
-// size is roughly the signal's size in the store.
-func (d *signalDoc) size() int {
-	n := 64 + 10*len(d.Slots)
-	for _, h := range d.Appended {
-		n += 48 + len(h.Topic)
-	}
-	for _, g := range d.Moved {
-		n += 32 + len(g.Topic) + len(g.Group)
-	}
-	for _, topic := range slices.Concat(d.Nodes, d.Erased) {
-		n += 16 + len(topic)
-	}
-	return n
-}
-
 // spawn runs f in a goroutine that Close waits for; it reports false when the log is closed.
 func (l *Log) spawn(f func()) bool {
 	if !l.join() {
@@ -115,10 +100,9 @@ const followSpacing = 100 * time.Millisecond
 
 // following is one Follow.
 type following struct {
-	log       *Log
-	node      string // this log's own
-	wanted    eventlog.Topics
-	mailboxes bool // the log sends signals by mailboxes
+	log    *Log
+	node   string // this log's own
+	wanted eventlog.Topics
 
 	mu    sync.Mutex // held while heard runs
 	heard func(s eventlog.Signal, missed []string)
@@ -128,9 +112,6 @@ type following struct {
 // follower that follows unwanted topics too continues so for tailAwait, since readers often come
 // back.
 func (f *following) run(ctx context.Context) {
-	if f.retry(ctx, f.prepare) != nil {
-		return
-	}
 	var followers [signalShards]*follower
 	defer func() {
 		for _, r := range followers {
@@ -172,26 +153,11 @@ func (f *following) retry(ctx context.Context, do func(ctx context.Context, prog
 	}
 }
 
-// prepare waits until the server answers, and finds out how the log sends signals.
-func (f *following) prepare(ctx context.Context, _ func()) error {
-	_, end, err := f.log.begin(ctx)
-	if err != nil {
-		return err
-	}
-	defer end()
-	f.mailboxes = f.log.mailboxes()
-	return nil
-}
-
-// slots are the slots of those topics by collection, each once, ascending. With mailboxes all slots
-// are in one collection.
+// slots are the slots of those topics by collection, each once, ascending.
 func (f *following) slots(topics []string) (by [signalShards][]int32) {
 	for _, topic := range topics {
 		slot := slotOf(topic)
 		shard := shardOf(slot)
-		if f.mailboxes {
-			shard = 0
-		}
 		by[shard] = append(by[shard], slot)
 	}
 	for shard := range by {
@@ -227,13 +193,9 @@ func (f *following) start(ctx context.Context, shard int, slots []int32) *follow
 	}
 	r := &follower{following: f, shard: shard, slots: slots, ended: make(chan struct{})}
 	ctx, r.cancel = context.WithCancel(ctx)
-	follow := r.tail
-	if f.mailboxes {
-		follow = r.watchMailboxes
-	}
 	go func() {
 		defer close(r.ended)
-		_ = f.retry(ctx, follow)
+		_ = f.retry(ctx, r.tail)
 	}()
 	return r
 }

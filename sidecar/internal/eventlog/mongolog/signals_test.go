@@ -3,7 +3,6 @@ package mongolog
 import (
 	"context"
 	"fmt"
-	"log/slog"
 	"slices"
 	"strings"
 	"sync"
@@ -73,192 +72,174 @@ func appended(topic string, partition int, head uint64) eventlog.Signal {
 	return eventlog.Signal{Appended: []eventlog.Hint{{Topic: topic, Partition: partition, Head: head}}}
 }
 
-// bothWays runs a test with signals on mailboxes, and with a tailed collection.
-func bothWays(t *testing.T, test func(t *testing.T, adapt func(*engine))) {
-	t.Run("mailboxes", func(t *testing.T) { test(t, func(e *engine) { e.uncapped = true }) })
-	t.Run("tail", func(t *testing.T) { test(t, func(e *engine) { e.uncapped = false }) })
-}
-
 // A sidecar that leaves sends a last signal, and closes its log at once.
 func TestTheLastSignalIsSent(t *testing.T) {
-	bothWays(t, func(t *testing.T, adapt func(*engine)) {
-		open := sharedStore(t, adapt)
-		stays, leaves := open(), open()
-		at := follow(t, stays)
-		leaves.Send(appended("orders", 0, 1))
-		for next(t, at).Appended == nil {
-		}
-		leaves.Send(eventlog.Signal{Nodes: []string{"orders"}})
-		if err := leaves.Close(); err != nil {
-			t.Fatal(err)
-		}
-		for next(t, at).Nodes == nil {
-		}
-	})
+	open := sharedStore(t)
+	stays, leaves := open(), open()
+	at := follow(t, stays)
+	leaves.Send(appended("orders", 0, 1))
+	for next(t, at).Appended == nil {
+	}
+	leaves.Send(eventlog.Signal{Nodes: []string{"orders"}})
+	if err := leaves.Close(); err != nil {
+		t.Fatal(err)
+	}
+	for next(t, at).Nodes == nil {
+	}
 }
 
 func TestSignals(t *testing.T) {
-	bothWays(t, func(t *testing.T, adapt func(*engine)) {
-		open := sharedStore(t, adapt)
-		one, two, three := open(), open(), open()
-		one.Send(appended("before", 0, 1)) // nobody follows yet
-		at1, at2 := follow(t, one), follow(t, two)
+	open := sharedStore(t)
+	one, two, three := open(), open(), open()
+	one.Send(appended("before", 0, 1)) // nobody follows yet
+	at1, at2 := follow(t, one), follow(t, two)
 
-		moved := eventlog.Signal{Moved: []eventlog.GroupName{{Topic: "orders", Group: "a.$b"}}}
-		for _, s := range []eventlog.Signal{appended("orders", 3, 1<<62), moved, {Nodes: []string{"orders"}}} {
-			three.Send(s)
-			for _, at := range []<-chan heardSignal{at1, at2} {
-				got := next(t, at)
-				for len(got.Appended) == 1 && got.Appended[0].Topic == "before" {
-					got = next(t, at)
-				}
-				if fmt.Sprint(got.Signal) != fmt.Sprint(s) || got.missed != nil {
-					t.Errorf("heard %+v; want %+v", got, s)
-				}
+	moved := eventlog.Signal{Moved: []eventlog.GroupName{{Topic: "orders", Group: "a.$b"}}}
+	for _, s := range []eventlog.Signal{appended("orders", 3, 1<<62), moved, {Nodes: []string{"orders"}}} {
+		three.Send(s)
+		for _, at := range []<-chan heardSignal{at1, at2} {
+			got := next(t, at)
+			for len(got.Appended) == 1 && got.Appended[0].Topic == "before" {
+				got = next(t, at)
+			}
+			if fmt.Sprint(got.Signal) != fmt.Sprint(s) || got.missed != nil {
+				t.Errorf("heard %+v; want %+v", got, s)
 			}
 		}
-		three.Send(eventlog.Signal{}) // says nothing, so nothing is sent
-		one.Send(appended("own", 0, 1))
-		if got := next(t, at2); got.Appended[0].Topic != "own" {
-			t.Errorf("heard %+v", got)
-		}
-		two.Send(appended("end", 0, 1))
-		if got := next(t, at1); got.Appended[0].Topic != "end" {
-			t.Errorf("a log heard %+v; the next of others was another", got)
-		}
-	})
+	}
+	three.Send(eventlog.Signal{}) // says nothing, so nothing is sent
+	one.Send(appended("own", 0, 1))
+	if got := next(t, at2); got.Appended[0].Topic != "own" {
+		t.Errorf("heard %+v", got)
+	}
+	two.Send(appended("end", 0, 1))
+	if got := next(t, at1); got.Appended[0].Topic != "end" {
+		t.Errorf("a log heard %+v; the next of others was another", got)
+	}
 }
 
 // TestSignalsWhileBusy checks that no signal gets lost on the way, merged or not.
 func TestSignalsWhileBusy(t *testing.T) {
-	bothWays(t, func(t *testing.T, adapt func(*engine)) {
-		open := sharedStore(t, adapt)
-		to, senders := open(), []*Log{open(), open(), open()}
-		heard := follow(t, to)
-		const each = 300
-		for i, l := range senders {
-			for n := range each {
-				l.Send(appended("orders", i, uint64(n+1)))
-			}
+	open := sharedStore(t)
+	to, senders := open(), []*Log{open(), open(), open()}
+	heard := follow(t, to)
+	const each = 300
+	for i, l := range senders {
+		for n := range each {
+			l.Send(appended("orders", i, uint64(n+1)))
 		}
-		var heads [3]uint64
-		signals := 0
-		for slices.Min(heads[:]) < each {
-			s := next(t, heard)
-			if s.missed != nil {
-				t.Error("signals were missed")
-			}
-			signals++
-			for _, h := range s.Appended {
-				heads[h.Partition] = max(heads[h.Partition], h.Head)
-			}
+	}
+	var heads [3]uint64
+	signals := 0
+	for slices.Min(heads[:]) < each {
+		s := next(t, heard)
+		if s.missed != nil {
+			t.Error("signals were missed")
 		}
-		if signals > len(senders)*each/4 {
-			t.Errorf("%d signals were sent in %d; want them merged", len(senders)*each, signals)
+		signals++
+		for _, h := range s.Appended {
+			heads[h.Partition] = max(heads[h.Partition], h.Head)
 		}
-	})
+	}
+	if signals > len(senders)*each/4 {
+		t.Errorf("%d signals were sent in %d; want them merged", len(senders)*each, signals)
+	}
 }
 
 // TestSignalsAcrossRestart stops the server. Signals that are sent meanwhile arrive, or followers
 // say that they may have missed some.
 func TestSignalsAcrossRestart(t *testing.T) {
 	t.Parallel()
-	bothWays(t, func(t *testing.T, adapt func(*engine)) {
-		s := mongotest.Start(t)
-		if !s.CanStop() {
-			t.Log("left out: this server cannot be stopped by a test")
-			return
+	s := mongotest.Start(t)
+	if !s.CanStop() {
+		t.Log("left out: this server cannot be stopped by a test")
+		return
+	}
+	o := Options{URL: s.URI(s.NewDatabase(t)), Timeout: 2 * time.Second}
+	from, to := openRunning(t, o), openRunning(t, o)
+	heard := follow(t, to)
+	from.Send(appended("orders", 0, 1))
+	next(t, heard)
+	s.Kill()
+	begun := time.Now()
+	for n := range uint64(1000) {
+		from.Send(appended("orders", 0, n+2))
+	}
+	from.Send(eventlog.Signal{Nodes: []string{"orders"}})
+	if d := time.Since(begun); d >= o.Timeout {
+		t.Errorf("sending while the server is away took %v", d)
+	}
+	s.Restart()
+	var head uint64
+	var nodes bool
+	for head < 1001 || !nodes {
+		s := next(t, heard)
+		nodes = nodes || s.Nodes != nil
+		for _, h := range s.Appended {
+			head = max(head, h.Head)
 		}
-		o := Options{URL: s.URI(s.NewDatabase(t)), Timeout: 2 * time.Second}
-		from, to := openAdapted(t, o, adapt), openAdapted(t, o, adapt)
-		heard := follow(t, to)
-		from.Send(appended("orders", 0, 1))
-		next(t, heard)
-		s.Kill()
-		begun := time.Now()
-		for n := range uint64(1000) {
-			from.Send(appended("orders", 0, n+2))
+		// A signal that came before the follower was back is lost, and has to be asked for;
+		// here it is simply sent again.
+		if s.missed != nil {
+			from.Send(appended("orders", 0, 1001))
+			from.Send(eventlog.Signal{Nodes: []string{"orders"}})
 		}
-		from.Send(eventlog.Signal{Nodes: []string{"orders"}})
-		if d := time.Since(begun); d >= o.Timeout {
-			t.Errorf("sending while the server is away took %v", d)
-		}
-		s.Restart()
-		var head uint64
-		var nodes bool
-		for head < 1001 || !nodes {
-			s := next(t, heard)
-			nodes = nodes || s.Nodes != nil
-			for _, h := range s.Appended {
-				head = max(head, h.Head)
-			}
-			// A signal that came before the follower was back is lost, and has to be asked for;
-			// here it is simply sent again.
-			if s.missed != nil {
-				from.Send(appended("orders", 0, 1001))
-				from.Send(eventlog.Signal{Nodes: []string{"orders"}})
-			}
-		}
-	})
+	}
 }
 
 // TestCloseEndsFollowing: Close does not hang, also with calls under way.
 func TestCloseEndsFollowing(t *testing.T) {
-	bothWays(t, func(t *testing.T, adapt func(*engine)) {
-		l := sharedStore(t, adapt)()
-		opened := make(chan struct{})
-		ended := make(chan error, 1)
-		go func() {
-			ended <- l.Follow(context.Background(), always("orders"), func(eventlog.Signal, []string) { close(opened) })
-		}()
-		<-opened
-		l.Send(eventlog.Signal{Nodes: []string{"orders"}})
-		if err := l.Close(); err != nil {
-			t.Errorf("Close: %v", err)
-		}
-		if err := <-ended; err != errClosed {
-			t.Errorf("Follow: %v; want that the log is closed", err)
-		}
-		l.Send(eventlog.Signal{Nodes: []string{"orders"}})
-	})
+	l := sharedStore(t)()
+	opened := make(chan struct{})
+	ended := make(chan error, 1)
+	go func() {
+		ended <- l.Follow(context.Background(), always("orders"), func(eventlog.Signal, []string) { close(opened) })
+	}()
+	<-opened
+	l.Send(eventlog.Signal{Nodes: []string{"orders"}})
+	if err := l.Close(); err != nil {
+		t.Errorf("Close: %v", err)
+	}
+	if err := <-ended; err != errClosed {
+		t.Errorf("Follow: %v; want that the log is closed", err)
+	}
+	l.Send(eventlog.Signal{Nodes: []string{"orders"}})
 }
 
 // TestSignalLatency measures the time from Send to heard, and the cost of following while nothing
 // is sent.
 func TestSignalLatency(t *testing.T) {
 	t.Parallel()
-	bothWays(t, func(t *testing.T, adapt func(*engine)) {
-		s := mongotest.Shared(t)
-		var commands counter
-		o := Options{URL: s.URI(s.NewDatabase(t))}
-		from := openAdapted(t, o, adapt)
-		o.Monitor = &event.CommandMonitor{Started: commands.count}
-		to := openAdapted(t, o, adapt)
-		heard := follow(t, to)
-		before, since := commands.n(), time.Now()
-		if _, ok := within(heard, 2*time.Second); ok {
-			t.Error("something was heard that nobody sent")
+	s := mongotest.Shared(t)
+	var commands counter
+	o := Options{URL: s.URI(s.NewDatabase(t))}
+	from := openRunning(t, o)
+	o.Monitor = &event.CommandMonitor{Started: commands.count}
+	to := openRunning(t, o)
+	heard := follow(t, to)
+	before, since := commands.n(), time.Now()
+	if _, ok := within(heard, 2*time.Second); ok {
+		t.Error("something was heard that nobody sent")
+	}
+	idle := float64(commands.n()-before) / time.Since(since).Seconds()
+	var took []time.Duration
+	for n := range uint64(100) {
+		sent := time.Now()
+		from.Send(appended("orders", 0, n+1))
+		got := next(t, heard)
+		if got.Appended[0].Head != n+1 {
+			t.Fatalf("heard %+v; want head %d", got, n+1)
 		}
-		idle := float64(commands.n()-before) / time.Since(since).Seconds()
-		var took []time.Duration
-		for n := range uint64(100) {
-			sent := time.Now()
-			from.Send(appended("orders", 0, n+1))
-			got := next(t, heard)
-			if got.Appended[0].Head != n+1 {
-				t.Fatalf("heard %+v; want head %d", got, n+1)
-			}
-			took = append(took, got.at.Sub(sent))
-		}
-		slices.Sort(took)
-		t.Logf("from Send to heard: p50 %v, p99 %v; an idle follower sends %.1f commands a second", took[50], took[99], idle)
-		if took[50] > time.Second {
-			t.Errorf("half of the signals took longer than %v", took[50])
-		}
-		if most := 2 / mailboxIdle.Seconds(); idle > most {
-			t.Errorf("an idle follower sends %.1f commands a second; want at most %.0f", idle, most)
-		}
-	})
+		took = append(took, got.at.Sub(sent))
+	}
+	slices.Sort(took)
+	t.Logf("from Send to heard: p50 %v, p99 %v; an idle follower sends %.1f commands a second", took[50], took[99], idle)
+	if took[50] > time.Second {
+		t.Errorf("half of the signals took longer than %v", took[50])
+	}
+	if most := 2.0; idle > most {
+		t.Errorf("an idle follower sends %.1f commands a second; want at most %.0f", idle, most)
+	}
 }
 
 func within(heard <-chan heardSignal, d time.Duration) (heardSignal, bool) {
@@ -351,76 +332,13 @@ func TestSignalSet(t *testing.T) {
 
 // All followers get a hint without a topic.
 func TestASignalAboutAllTopics(t *testing.T) {
-	bothWays(t, func(t *testing.T, adapt func(*engine)) {
-		open := sharedStore(t, adapt)
-		from, one, two := open(), follow(t, open(), "a", "b", "c"), follow(t, open(), "d")
-		from.Send(appended("", 0, 0))
-		for missed := []string(nil); len(missed) < 3; {
-			missed = append(missed, next(t, one).missed...)
-		}
-		if s := next(t, two); !slices.Equal(s.missed, []string{"d"}) {
-			t.Errorf("heard %+v", s)
-		}
-	})
-}
-
-func TestMailbox(t *testing.T) {
-	var b mailbox
-	for range 3 * mailboxSignals {
-		b.add(&signalDoc{Node: "n", All: true})
+	open := sharedStore(t)
+	from, one, two := open(), follow(t, open(), "a", "b", "c"), follow(t, open(), "d")
+	from.Send(appended("", 0, 0))
+	for missed := []string(nil); len(missed) < 3; {
+		missed = append(missed, next(t, one).missed...)
 	}
-	if b.Last != 3*mailboxSignals || len(b.Signals) != mailboxSignals {
-		t.Errorf("the mailbox has number %d and %d signals", b.Last, len(b.Signals))
+	if s := next(t, two); !slices.Equal(s.missed, []string{"d"}) {
+		t.Errorf("heard %+v", s)
 	}
-	long := &signalDoc{Node: "n", Appended: []eventlog.Hint{{Topic: strings.Repeat("x", mailboxBytes/4)}}}
-	for range mailboxSignals {
-		b.add(long)
-	}
-	if len(b.Signals) != 3 {
-		t.Errorf("%d long signals are on the mailbox", len(b.Signals))
-	}
-	b.add(&signalDoc{Node: "n", Appended: []eventlog.Hint{{Topic: strings.Repeat("x", 2*mailboxBytes)}}})
-	if len(b.Signals) != 1 {
-		t.Errorf("beside one beyond the bound there are %d", len(b.Signals)-1)
-	}
-}
-
-// TestMailboxNumbers: a follower hears each signal once, and knows when it has missed some.
-func TestMailboxNumbers(t *testing.T) {
-	var got []string
-	l := &Log{opts: Options{Logger: slog.New(slog.DiscardHandler)}}
-	f := &follower{slots: []int32{slotOf("t")}, following: &following{log: l, node: "own", wanted: always("t"), heard: func(s eventlog.Signal, missed []string) {
-		got = append(got, fmt.Sprintf("%s %v", s.Moved[0].Group, missed != nil))
-	}}}
-	seen := map[string]seenMailbox{}
-	var b mailbox
-	put := func(node string, groups ...string) {
-		for _, g := range groups {
-			b.add(&signalDoc{Node: node, Slots: []int32{slotOf("t")}, Moved: []eventlog.GroupName{{Topic: "t", Group: g}}})
-		}
-	}
-	check := func(busy bool, want ...string) {
-		t.Helper()
-		got = nil
-		if f.hearMailboxes([]mailbox{b}, seen) != busy || !slices.Equal(got, want) {
-			t.Errorf("heard %q; want %q", got, want)
-		}
-	}
-	put("n", "a", "b")
-	check(true, "a false", "b false")
-	check(false)
-	put("n", "c")
-	check(true, "c false")
-	for i := range 2 * mailboxSignals {
-		put("n", fmt.Sprint(i))
-	}
-	check(true, append([]string{"32 true"}, func() (rest []string) {
-		for i := mailboxSignals + 1; i < 2*mailboxSignals; i++ {
-			rest = append(rest, fmt.Sprint(i, " false"))
-		}
-		return rest
-	}()...)...)
-	b = mailbox{}
-	put("own", "x")
-	check(false)
 }

@@ -20,8 +20,7 @@ import (
 //     executed late collides with the document at its seq. The time of acceptance does not matter
 //     here: the event may have been on its way into the log for hours.
 //
-// If the server has a TTL index, the index deletes stubs by their expireAt; else a sweep deletes
-// them. Nothing above the watermark is removed: readers expect events in a gap there.
+// A TTL index deletes stubs by their expireAt. Nothing above the watermark is removed: readers expect events in a gap there.
 //
 // Every step names seqs, and each seq is given out once. So steps may be repeated, and several
 // sidecars may make them at the same time.
@@ -81,9 +80,7 @@ func among(seqs []int64) bson.E {
 	if last-first == int64(len(seqs))-1 {
 		return between(first, last)
 	}
-	// The bounds are for servers that look at every document.
-	return bson.E{Key: document.FieldSeq, Value: bson.D{
-		{Key: "$gte", Value: first}, {Key: "$lte", Value: last}, {Key: "$in", Value: seqs}}}
+	return bson.E{Key: document.FieldSeq, Value: bson.D{{Key: "$in", Value: seqs}}}
 }
 
 func seqsOf(entries []entry) []int64 {
@@ -122,13 +119,7 @@ func (l *Log) makeStubs(ctx context.Context, t *topic, p int, victims []entry, r
 	if err != nil {
 		return err
 	}
-	ttl := l.engine().ttl
-	expireAt := func(e entry) (at time.Time) {
-		if ttl {
-			at = r.expireAt(e.Accepted, now, l.opts.SeqTaken)
-		}
-		return at
-	}
+	expireAt := func(e entry) time.Time { return r.expireAt(e.Accepted, now, l.opts.SeqTaken) }
 	var models []mongo.WriteModel
 	for len(victims) > 0 {
 		n, at := 1, expireAt(victims[0])

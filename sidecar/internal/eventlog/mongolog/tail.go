@@ -40,11 +40,10 @@ func (f *follower) tail(ctx context.Context, progress func()) error {
 	if err != nil {
 		return err
 	}
-	// Not every engine keeps a tailable cursor open if its first batch is not full.
 	o := options.Find().SetCursorType(options.TailableAwait).SetMaxAwaitTime(tailAwait).SetBatchSize(1)
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	defer context.AfterFunc(f.log.primary.term(), cancel)() // that server is then a secondary
+	defer context.AfterFunc(f.log.topology.primaryTerm(), cancel)() // that server is then a secondary
 	// This is no deadline of ctx, since the server would apply that to the whole cursor.
 	patience := f.log.opts.Clock.AfterFunc(f.log.opts.Timeout, cancel)
 	others := bson.D{{Key: "node", Value: bson.D{{Key: "$ne", Value: f.node}}}, {Key: "slots", Value: bson.D{{Key: "$in", Value: f.slots}}}}

@@ -25,7 +25,7 @@ func BenchmarkAppend(b *testing.B) {
 	b.ReportAllocs()
 	for b.Loop() {
 		var err error
-		if dst, err = (Encoder{}).Append(dst[:0], r.Topic, r, 1); err != nil {
+		if dst, err = Append(dst[:0], r.Topic, 0, r, 1); err != nil {
 			b.Fatal(err)
 		}
 	}
@@ -45,13 +45,13 @@ func BenchmarkPayload(b *testing.B) {
 	var dst []byte
 	b.ReportAllocs()
 	for b.Loop() {
-		dst, _ = Encoder{}.appendValue(dst[:0], FieldPayload, r.Payload)
+		dst, _ = appendValue(dst[:0], FieldPayload, r.Payload)
 	}
 }
 
 func BenchmarkDecode(b *testing.B) {
 	r := benchmarkRecord()
-	doc, err := Encoder{}.Append(nil, r.Topic, r, 1)
+	doc, err := Append(nil, r.Topic, 0, r, 1)
 	if err != nil {
 		b.Fatal(err)
 	}

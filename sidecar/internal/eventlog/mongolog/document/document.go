@@ -1,5 +1,4 @@
-// Package document is the event as a MongoDB document, both ways. It knows the event and BSON, and
-// nothing of connections, collections or queries.
+// Package document is the event as a MongoDB document, both ways.
 //
 // A document's fields, in this order:
 //
@@ -22,8 +21,7 @@
 //	writer        int64, a random number of the call that wrote it
 //
 // People can query a BSON payload in MongoDB's shell. It is exact when it reads back with every
-// member in its order, every number equal as a decimal and every string the same, on every engine:
-// see Encoder and payload.go.
+// member in its order, every number equal as a decimal and every string the same: see payload.go.
 //
 // An event that is scheduled has no place yet, see Unplaced, and is not live: it has gone (true),
 // deliver_at (int64, milliseconds since the epoch), due_slot (int32) and generation (int64), too.

@@ -30,7 +30,7 @@ func TestRecordsReadBackEqual(t *testing.T) {
 	last := fullRecord()
 	last.Partition, last.Seq, last.TS, last.AcceptedAt = 1023, math.MaxInt64, wire.MaxTS, wire.MaxTS
 	for _, r := range []*eventlog.Record{fullRecord(), bare, last} {
-		s, field := there(t, Encoder{}, r)
+		s, field := there(t, r)
 		if !reflect.DeepEqual(s.Record, r) {
 			t.Errorf("got  %+v\nwant %+v", s.Record, r)
 		}
@@ -41,7 +41,7 @@ func TestRecordsReadBackEqual(t *testing.T) {
 }
 
 func TestDocumentsHaveTheirFieldsInOrder(t *testing.T) {
-	doc, err := Encoder{}.Append(nil, "orders.created", fullRecord(), -5)
+	doc, err := Append(nil, "orders.created", 0, fullRecord(), -5)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -71,7 +71,7 @@ func TestHeadersWithAnyNamesReadBackEqual(t *testing.T) {
 		for _, name := range names {
 			r.Headers = append(r.Headers, wire.Header{Name: name, Value: "of " + name})
 		}
-		s, _ := there(t, Encoder{}, r)
+		s, _ := there(t, r)
 		if !reflect.DeepEqual(s.Record.Headers, r.Headers) {
 			t.Errorf("%q became %q", r.Headers, s.Record.Headers)
 		}
@@ -94,7 +94,7 @@ func TestAnyRecordReadsBackEqual(t *testing.T) {
 		for _, name := range rapid.SliceOfNDistinct(text, 0, 4, rapid.ID).Draw(rt, "names") {
 			r.Headers = append(r.Headers, wire.Header{Name: name, Value: text.Draw(rt, "value")})
 		}
-		if s, _ := there(rt, Encoder{}, r); !reflect.DeepEqual(s.Record, r) {
+		if s, _ := there(rt, r); !reflect.DeepEqual(s.Record, r) {
 			rt.Fatalf("got  %+v\nwant %+v", s.Record, r)
 		}
 	})
@@ -103,13 +103,13 @@ func TestAnyRecordReadsBackEqual(t *testing.T) {
 func TestAppendRefusesWhatMongoDBWould(t *testing.T) {
 	r := record("x")
 	r.Binary, r.Payload = true, make([]byte, MaxBytes)
-	dst, err := Encoder{}.Append([]byte("before"), "t", r, 1)
+	dst, err := Append([]byte("before"), "t", 0, r, 1)
 	if err == nil || string(dst) != "before" || !strings.Contains(err.Error(), `"id-1"`) {
 		t.Errorf("got %d bytes, %v", len(dst), err)
 	}
-	empty, _ := Encoder{}.Append(nil, "t", &eventlog.Record{Event: wire.Event{ID: "id-1", Binary: true}}, 1)
+	empty, _ := Append(nil, "t", 0, &eventlog.Record{Event: wire.Event{ID: "id-1", Binary: true}}, 1)
 	r.Payload = r.Payload[:MaxBytes-len(empty)]
-	if dst, err = (Encoder{}).Append(nil, "t", r, 1); err != nil || len(dst) != MaxBytes {
+	if dst, err = Append(nil, "t", 0, r, 1); err != nil || len(dst) != MaxBytes {
 		t.Errorf("the largest: got %d bytes, %v", len(dst), err)
 	}
 }
@@ -129,11 +129,11 @@ func TestMaxPayload(t *testing.T) {
 		Headers: slices.Repeat(wire.Headers{{Name: ".", Value: long(lim.HeaderBytes/lim.HeaderCount - 1)}}, lim.HeaderCount),
 		Payload: []byte(`"` + long(MaxPayload(lim)-2) + `"`),
 	}}
-	if _, err := (Encoder{}).Append(nil, r.Topic, r, 1); err != nil {
+	if _, err := Append(nil, r.Topic, 0, r, 1); err != nil {
 		t.Error(err)
 	}
 	letter := eventlog.DeadLetter(r, eventlog.Death{Group: long(wire.MaxGroupBytes), Reason: long(wire.MaxReasonBytes)}, time.Now())
-	if _, err := (Encoder{}).Append(nil, letter.Topic, letter, 1); err != nil {
+	if _, err := Append(nil, letter.Topic, 0, letter, 1); err != nil {
 		t.Error(err)
 	}
 	lim.HeaderBytes, lim.HeaderCount = 1<<62, 1<<62
@@ -160,7 +160,7 @@ func TestStubs(t *testing.T) {
 
 // document is a whole event's document as BSON, changed.
 func document(t testing.TB, change func(m map[string]any)) []byte {
-	doc, err := Encoder{}.Append(nil, "orders.created", fullRecord(), 1)
+	doc, err := Append(nil, "orders.created", 0, fullRecord(), 1)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -261,7 +261,7 @@ func TestEditedDocumentsAreRead(t *testing.T) {
 func FuzzDecode(f *testing.F) {
 	for _, x := range corpus {
 		if len(x.text) < 1000 {
-			doc, err := Encoder{Decimals: true, NestedArrays: true}.Append(nil, "t", record(x.text), 1)
+			doc, err := Append(nil, "t", 0, record(x.text), 1)
 			if err != nil {
 				f.Fatal(err)
 			}
@@ -282,7 +282,7 @@ func FuzzDecode(f *testing.F) {
 			bson.Raw(raw).Lookup(FieldPayloadJSON).Type == 0 && !r.Binary && !s.Gone {
 			t.Fatalf("the payload became %q: %v", r.Payload, wrong)
 		}
-		again, err := Encoder{Decimals: true, NestedArrays: true}.Append(nil, r.Topic, r, s.Writer)
+		again, err := Append(nil, r.Topic, 0, r, s.Writer)
 		if err != nil {
 			t.Fatal(err)
 		}

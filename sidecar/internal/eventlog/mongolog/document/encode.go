@@ -12,22 +12,11 @@ import (
 	"go.mongodb.org/mongo-driver/v2/x/bsonx/bsoncore"
 )
 
-// Encoder writes documents. The zero value writes documents that every engine holds.
-type Encoder struct {
-	// Decimals says that the engine holds Decimal128.
-	Decimals bool
-	// NestedArrays says that the engine holds arrays right within arrays, as MongoDB does and
-	// FerretDB does not.
-	NestedArrays bool
-	// Generation is the topic's.
-	Generation int64
-}
-
-// Append appends the record as a whole document. If the document would be larger than MongoDB
-// takes, it returns an error and dst as it was.
-func (c Encoder) Append(dst []byte, topic string, r *eventlog.Record, writer int64) ([]byte, error) {
+// Append appends the record, of that generation of its topic, as a whole document. If the document
+// would be larger than MongoDB takes, it returns an error and dst as it was.
+func Append(dst []byte, topic string, generation int64, r *eventlog.Record, writer int64) ([]byte, error) {
 	start, dst := bsoncore.ReserveLength(dst)
-	dst = appendID(dst, Prefix(topic, c.Generation), r.ID)
+	dst = appendID(dst, Prefix(topic, generation), r.ID)
 	dst = bsoncore.AppendStringElement(dst, FieldTopic, topic)
 	dst = bsoncore.AppendInt32Element(dst, FieldPartition, int32(r.Partition))
 	dst = bsoncore.AppendInt64Element(dst, FieldSeq, int64(r.Seq))
@@ -42,7 +31,7 @@ func (c Encoder) Append(dst []byte, topic string, r *eventlog.Record, writer int
 	dst = appendList(dst, FieldTags, r.Tags)
 	dst = appendList(dst, FieldCausedBy, r.CausedBy)
 	dst = appendHeaders(dst, r.Headers)
-	dst = c.appendPayload(dst, &r.Event)
+	dst = appendPayload(dst, &r.Event)
 	hash := codec.ContentHash(&r.Event)
 	dst = bsoncore.AppendBinaryElement(dst, FieldHash, bson.TypeBinaryGeneric, hash[:])
 	dst = bsoncore.AppendInt64Element(dst, FieldWriter, writer)
@@ -50,7 +39,7 @@ func (c Encoder) Append(dst []byte, topic string, r *eventlog.Record, writer int
 		dst = bsoncore.AppendBooleanElement(dst, FieldGone, true)
 		dst = bsoncore.AppendInt64Element(dst, FieldDeliverAt, r.DeliverAt)
 		dst = bsoncore.AppendInt32Element(dst, FieldDueSlot, int32(eventlog.SlotOf(topic)))
-		dst = bsoncore.AppendInt64Element(dst, FieldGeneration, c.Generation)
+		dst = bsoncore.AppendInt64Element(dst, FieldGeneration, generation)
 	}
 	if n := len(dst) - int(start); n >= MaxBytes {
 		return dst[:start], fmt.Errorf("event %q takes %d bytes as a document; MongoDB takes at most %d", r.ID, n+1, MaxBytes)
@@ -146,12 +135,12 @@ const (
 	headerValue = "value"
 )
 
-func (c Encoder) appendPayload(dst []byte, e *wire.Event) []byte {
+func appendPayload(dst []byte, e *wire.Event) []byte {
 	if e.Binary {
 		return bsoncore.AppendBinaryElement(dst, FieldPayloadBytes, bson.TypeBinaryGeneric, e.Payload)
 	}
 	start := len(dst)
-	dst, exact := c.appendValue(dst, FieldPayload, e.Payload)
+	dst, exact := appendValue(dst, FieldPayload, e.Payload)
 	if exact {
 		return dst
 	}

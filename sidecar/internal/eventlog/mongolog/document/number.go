@@ -26,7 +26,7 @@ func (w *builder) number(raw []byte) bool {
 			}
 			return true
 		}
-		if w.Decimals && w.decimal(raw) {
+		if w.decimal(raw) {
 			return true
 		}
 	}
@@ -35,7 +35,7 @@ func (w *builder) number(raw []byte) bool {
 		w.dst = bsoncore.AppendDouble(w.dst, f)
 		return true
 	}
-	return w.Decimals && w.decimal(raw)
+	return w.decimal(raw)
 }
 
 // isWhole reports whether raw is plain digits. It is false for -0, since only a double keeps that

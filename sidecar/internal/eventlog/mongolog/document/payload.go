@@ -27,15 +27,13 @@ const (
 //
 //   - a lone surrogate escape, which is not UTF-8;
 //   - a member's name that is repeated, is empty, holds a dot or a zero byte or starts with a
-//     dollar sign: engines refuse it, or read it as a path;
-//   - a member _id behind others, which FerretDB moves to the front;
-//   - an array directly within an array, if the engine does not support that.
-func (c Encoder) appendValue(dst []byte, key string, text []byte) (out []byte, exact bool) {
+//     dollar sign: servers refuse it, or read it as a path.
+func appendValue(dst []byte, key string, text []byte) (out []byte, exact bool) {
 	if len(text) > maxValueBytes {
 		return dst, false
 	}
 	w := builders.Get().(*builder)
-	w.Encoder, w.dst = c, dst
+	w.dst = dst
 	exact = w.root(key, text)
 	out = w.dst
 	w.giveBack()
@@ -44,7 +42,6 @@ func (c Encoder) appendValue(dst []byte, key string, text []byte) (out []byte, e
 
 // builder makes a BSON value. Its methods return false when the value is not exact.
 type builder struct {
-	Encoder
 	dst    []byte
 	typeAt int     // where the type of the element that has been begun belongs
 	open   []level // documents and arrays
@@ -133,12 +130,11 @@ func (w *builder) token(tok *codec.Tokens) bool {
 func (w *builder) setType(t bsoncore.Type) { w.dst[w.typeAt] = byte(t) }
 
 func (w *builder) begin(t bsoncore.Type) bool {
-	n, array := len(w.open), t == bsoncore.TypeArray
-	if n == maxDepth || array && !w.NestedArrays && n > 0 && w.open[n-1].array {
+	if len(w.open) == maxDepth {
 		return false
 	}
 	w.setType(t)
-	in := level{array: array, names: len(w.names)}
+	in := level{array: t == bsoncore.TypeArray, names: len(w.names)}
 	in.start, w.dst = bsoncore.ReserveLength(w.dst)
 	w.open = append(w.open, in)
 	return true
@@ -182,9 +178,6 @@ func (w *builder) name(tok *codec.Tokens) bool {
 		hash = hash*31 + uint64(b)
 	}
 	in := &w.open[len(w.open)-1]
-	if in.count > 0 && string(name) == FieldID {
-		return false
-	}
 	bit := uint64(1) << (hash % 61)
 	if in.seen&bit != 0 && in.count < maxSearched {
 		for _, s := range w.names[in.names:] {

@@ -19,10 +19,8 @@ import (
 type kept string
 
 const (
-	asBSON      kept = "BSON"      // on every engine
-	withNested  kept = "nested"    // BSON where the engine holds arrays within arrays
-	withDecimal kept = "decimal"   // BSON where the engine holds Decimal128
-	asRaw       kept = "raw bytes" // on every engine
+	asBSON kept = "BSON"
+	asRaw  kept = "raw bytes"
 )
 
 func deep(levels int) string {
@@ -49,20 +47,20 @@ var corpus = []struct {
 	{`2147483647`, asBSON}, {`2147483648`, asBSON}, {`-2147483648`, asBSON}, {`-2147483649`, asBSON},
 	{`9007199254740991`, asBSON}, {`9007199254740992`, asBSON}, {`9007199254740993`, asBSON},
 	{`9223372036854775807`, asBSON}, {`9223372036854775806`, asBSON}, {`-9223372036854775808`, asBSON}, {`-9223372036854775807`, asBSON},
-	{`9223372036854775808`, withDecimal}, {`-9223372036854775809`, withDecimal}, {`12345678901234567890`, withDecimal},
+	{`9223372036854775808`, asBSON}, {`-9223372036854775809`, asBSON}, {`12345678901234567890`, asBSON},
 	{`10000000000000000000`, asBSON}, {`100000000000000000000000`, asBSON}, {`123456789012345678901234567890123456789`, asRaw},
-	{`1234567890123456789012345678901234`, withDecimal}, {`12345678901234567890123456789012345`, asRaw},
-	{strings.Repeat("9", 1000), asRaw}, {"1" + strings.Repeat("0", 300), asBSON}, {"1" + strings.Repeat("0", 400), withDecimal}, {"1" + strings.Repeat("0", 7000), asRaw},
+	{`1234567890123456789012345678901234`, asBSON}, {`12345678901234567890123456789012345`, asRaw},
+	{strings.Repeat("9", 1000), asRaw}, {"1" + strings.Repeat("0", 300), asBSON}, {"1" + strings.Repeat("0", 400), asBSON}, {"1" + strings.Repeat("0", 7000), asRaw},
 	// Zeros.
 	{`-0`, asBSON}, {`-0.0`, asBSON}, {`0.0`, asBSON}, {`0e0`, asBSON}, {`0E-99999999999999999999`, asBSON}, {`-0e99999`, asBSON},
 	// Fractions and exponents.
 	{`1.0`, asBSON}, {`1e2`, asBSON}, {`1E+2`, asBSON}, {`1E2`, asBSON}, {`0.1`, asBSON}, {`4.35`, asBSON}, {`1.10`, asBSON}, {`0.30000000000000004`, asBSON},
-	{`-1.5e-7`, asBSON}, {`123456789.123456789`, withDecimal}, {`1234567.12345678`, asBSON}, {`0.1000000000000000055511151231257827`, withDecimal}, {`0.1000000000000000055511151231257827021181583404541015625`, asRaw},
-	{`3.141592653589793`, asBSON}, {`3.1415926535897932`, withDecimal}, {`3.14159265358979323846`, withDecimal}, {`9007199254740993.0`, withDecimal},
-	{`123456789012345678901234567890.5`, withDecimal}, {`1e21`, asBSON}, {`1e22`, asBSON}, {`1e23`, asBSON}, {`1e-6`, asBSON}, {`1e-7`, asBSON}, {`123456789012345680000`, asBSON},
-	{`5e-324`, asBSON}, {`4.9e-324`, withDecimal}, {`4.9406564584124654e-324`, withDecimal}, {`2.2250738585072014e-308`, asBSON}, {`2.225073858507201e-308`, asBSON},
-	{`1.7976931348623157e308`, asBSON}, {`1.7976931348623158e308`, withDecimal}, {`1.7976931348623159e308`, withDecimal}, {`1e308`, asBSON}, {`1e309`, withDecimal},
-	{`1e400`, withDecimal}, {`-1e400`, withDecimal}, {`1e-400`, withDecimal}, {`1e6144`, withDecimal}, {`1e6145`, asRaw}, {`1e-6176`, withDecimal}, {`1e-6177`, asRaw},
+	{`-1.5e-7`, asBSON}, {`123456789.123456789`, asBSON}, {`1234567.12345678`, asBSON}, {`0.1000000000000000055511151231257827`, asBSON}, {`0.1000000000000000055511151231257827021181583404541015625`, asRaw},
+	{`3.141592653589793`, asBSON}, {`3.1415926535897932`, asBSON}, {`3.14159265358979323846`, asBSON}, {`9007199254740993.0`, asBSON},
+	{`123456789012345678901234567890.5`, asBSON}, {`1e21`, asBSON}, {`1e22`, asBSON}, {`1e23`, asBSON}, {`1e-6`, asBSON}, {`1e-7`, asBSON}, {`123456789012345680000`, asBSON},
+	{`5e-324`, asBSON}, {`4.9e-324`, asBSON}, {`4.9406564584124654e-324`, asBSON}, {`2.2250738585072014e-308`, asBSON}, {`2.225073858507201e-308`, asBSON},
+	{`1.7976931348623157e308`, asBSON}, {`1.7976931348623158e308`, asBSON}, {`1.7976931348623159e308`, asBSON}, {`1e308`, asBSON}, {`1e309`, asBSON},
+	{`1e400`, asBSON}, {`-1e400`, asBSON}, {`1e-400`, asBSON}, {`1e6144`, asBSON}, {`1e6145`, asRaw}, {`1e-6176`, asBSON}, {`1e-6177`, asRaw},
 	{`1e99999`, asRaw}, {`1e-99999`, asRaw}, {`1e9223372036854775808`, asRaw}, {`0.` + strings.Repeat("0", 200) + `1`, asBSON},
 	// Strings.
 	{`"\u0000"`, asBSON}, {`"a\u0000b"`, asBSON}, {`"\u0001\b\f\n\r\t\u001f\u007f"`, asBSON}, {`"\"\\\/"`, asBSON}, {`"\u00e9 é \u2028"`, asBSON},
@@ -72,14 +70,14 @@ var corpus = []struct {
 	{`{"z":1,"a":2,"m":3}`, asBSON}, {`{"a":1,"a":1}`, asRaw}, {`{"a":1,"\u0061":2}`, asRaw}, {`{"a":{"b":1,"c":2,"b":3}}`, asRaw}, {`{"a":{"b":1},"b":{"a":1}}`, asBSON},
 	{`{"":1}`, asRaw}, {`{"a":{"":1}}`, asRaw}, {`{"$set":1}`, asRaw}, {`{"a":[{"$ref":1}]}`, asRaw}, {`{"\u0024x":1}`, asRaw}, {`{"a$":1}`, asBSON},
 	{`{"a.b":1}`, asRaw}, {`{".":1}`, asRaw}, {`{"a\u002eb":1}`, asRaw}, {`{"a\u0000":1}`, asRaw}, {`{"\ud800":1}`, asRaw}, {`{"é😀\n\"":1}`, asBSON}, {`{" ":1}`, asBSON},
-	{`{"_id":1,"a":2}`, asBSON}, {`{"a":2,"_id":1}`, asRaw}, {`{"a":{"b":2,"_id":1}}`, asRaw}, {`{"0":1,"1":2}`, asBSON},
+	{`{"_id":1,"a":2}`, asBSON}, {`{"a":2,"_id":1}`, asBSON}, {`{"a":{"b":2,"_id":1}}`, asBSON}, {`{"0":1,"1":2}`, asBSON},
 	{members(31, `"member5x":1`), asBSON}, {members(31, `"member5":1`), asRaw}, {members(40, `"x":1`), asBSON}, {members(40, `"member39":1`), asRaw},
 	{members(300, `"x":1`), asBSON}, {members(300, `"member0":1`), asRaw}, {`{"a":` + members(300, `"x":1`) + `,"member7":` + members(40, `"x":1`) + `}`, asBSON},
 	// Nesting.
-	{`[1,"a",null,true,1.5,{"b":[]}]`, asBSON}, {`{"a":{},"b":{"c":{}},"d":[{},{"e":[]}]}`, asBSON}, {`[[]]`, withNested}, {`{"a":[1,[2]]}`, withNested}, {`[{"a":[{"b":[1]}]}]`, asBSON},
-	{`{"type":"Polygon","coordinates":[[[0,0],[1.5,0],[1,1],[0,0]]]}`, withNested}, {deep(80), asBSON}, {deep(81), asRaw}, {deep(500), asRaw},
-	{strings.Repeat("[", 80) + strings.Repeat("]", 80), withNested}, {strings.Repeat("[", 81) + strings.Repeat("]", 81), asRaw},
-	{`[` + strings.Repeat("1,", 2000) + `1]`, asBSON}, {`{"a":12345678901234567890,"b":[1]}`, withDecimal},
+	{`[1,"a",null,true,1.5,{"b":[]}]`, asBSON}, {`{"a":{},"b":{"c":{}},"d":[{},{"e":[]}]}`, asBSON}, {`[[]]`, asBSON}, {`{"a":[1,[2]]}`, asBSON}, {`[{"a":[{"b":[1]}]}]`, asBSON},
+	{`{"type":"Polygon","coordinates":[[[0,0],[1.5,0],[1,1],[0,0]]]}`, asBSON}, {deep(80), asBSON}, {deep(81), asRaw}, {deep(500), asRaw},
+	{strings.Repeat("[", 80) + strings.Repeat("]", 80), asBSON}, {strings.Repeat("[", 81) + strings.Repeat("]", 81), asRaw},
+	{`[` + strings.Repeat("1,", 2000) + `1]`, asBSON}, {`{"a":12345678901234567890,"b":[1]}`, asBSON},
 }
 
 func shown(text string) string {
@@ -94,8 +92,8 @@ func record(text string) *eventlog.Record {
 }
 
 // there is the record's way into a document and back. It says which field the payload was in.
-func there(t rapid.TB, c Encoder, r *eventlog.Record) (s Stored, field string) {
-	doc, err := c.Append([]byte("before"), r.Topic, r, 77)
+func there(t rapid.TB, r *eventlog.Record) (s Stored, field string) {
+	doc, err := Append([]byte("before"), r.Topic, 0, r, 77)
 	if err != nil {
 		t.Fatalf("Append: %v", err)
 	}
@@ -115,31 +113,25 @@ func there(t rapid.TB, c Encoder, r *eventlog.Record) (s Stored, field string) {
 	return s, field
 }
 
-var encoders = map[string]Encoder{
-	"plain": {}, "decimals": {Decimals: true}, "nested": {NestedArrays: true}, "both": {Decimals: true, NestedArrays: true},
-}
-
 func TestPayloadsReadBackEqual(t *testing.T) {
 	for _, x := range corpus {
-		for name, c := range encoders {
-			r := record(x.text)
-			s, field := there(t, c, r)
-			if err := eventlogtest.SameJSON(r.Payload, s.Record.Payload); err != nil {
-				t.Errorf("%s with %s: %v", shown(x.text), name, err)
-			}
-			if !codec.SameContent(&r.Event, &s.Record.Event) || !bytes.Equal(s.Hash, hashOf(&r.Event)) || !bytes.Equal(s.Hash, hashOf(&s.Record.Event)) {
-				t.Errorf("%s with %s: not the same content: %s", shown(x.text), name, shown(string(s.Record.Payload)))
-			}
-			want := FieldPayloadJSON
-			if x.kept == asBSON || x.kept == withNested && c.NestedArrays || x.kept == withDecimal && c.Decimals {
-				want = FieldPayload
-			}
-			if field != want {
-				t.Errorf("%s with %s: kept in %s; want %s", shown(x.text), name, field, want)
-			}
-			if field == FieldPayloadJSON && !bytes.Equal(s.Record.Payload, r.Payload) {
-				t.Errorf("%s with %s: became %s", shown(x.text), name, shown(string(s.Record.Payload)))
-			}
+		r := record(x.text)
+		s, field := there(t, r)
+		if err := eventlogtest.SameJSON(r.Payload, s.Record.Payload); err != nil {
+			t.Errorf("%s: %v", shown(x.text), err)
+		}
+		if !codec.SameContent(&r.Event, &s.Record.Event) || !bytes.Equal(s.Hash, hashOf(&r.Event)) || !bytes.Equal(s.Hash, hashOf(&s.Record.Event)) {
+			t.Errorf("%s: not the same content: %s", shown(x.text), shown(string(s.Record.Payload)))
+		}
+		want := FieldPayloadJSON
+		if x.kept == asBSON {
+			want = FieldPayload
+		}
+		if field != want {
+			t.Errorf("%s: kept in %s; want %s", shown(x.text), field, want)
+		}
+		if field == FieldPayloadJSON && !bytes.Equal(s.Record.Payload, r.Payload) {
+			t.Errorf("%s: became %s", shown(x.text), shown(string(s.Record.Payload)))
 		}
 	}
 }
@@ -153,7 +145,7 @@ func TestPayloadsThatGetTooLarge(t *testing.T) {
 		`"` + strings.Repeat("x", maxValueBytes-3) + `"`:   false,
 		`"` + strings.Repeat("x", maxValueBytes) + `"`:     false,
 	} {
-		dst, exact := Encoder{}.appendValue(nil, FieldPayload, []byte(text))
+		dst, exact := appendValue(nil, FieldPayload, []byte(text))
 		if exact != want || exact && len(dst) > maxValueBytes {
 			t.Errorf("%s: exact is %v in %d bytes; want %v", shown(text), exact, len(dst), want)
 		}
@@ -161,7 +153,7 @@ func TestPayloadsThatGetTooLarge(t *testing.T) {
 }
 
 func TestPayloadsHaveTheTypesThatPeopleExpect(t *testing.T) {
-	doc, err := Encoder{Decimals: true, NestedArrays: true}.Append(nil, "t", record(
+	doc, err := Append(nil, "t", 0, record(
 		`{"i":1,"l":2147483648,"d":1.0,"m":12345678901234567890,"s":"x","n":null,"b":true,"o":{"a":[1,[2.5]]}}`), 1)
 	if err != nil {
 		t.Fatal(err)
@@ -184,13 +176,13 @@ func TestPayloadsHaveTheTypesThatPeopleExpect(t *testing.T) {
 
 func TestWhatIsNotJSONStaysAsItIs(t *testing.T) {
 	for _, text := range []string{"", "{", `{"a":1}x`, "\xff", `"`} {
-		s, field := there(t, Encoder{}, record(text))
+		s, field := there(t, record(text))
 		if field != FieldPayloadJSON || string(s.Record.Payload) != text || s.Record.Binary {
 			t.Errorf("%q: kept in %s, became %q", text, field, s.Record.Payload)
 		}
 		r := record(text)
 		r.Binary = true
-		s, field = there(t, Encoder{}, r)
+		s, field = there(t, r)
 		if field != FieldPayloadBytes || string(s.Record.Payload) != text || !s.Record.Binary {
 			t.Errorf("bytes %q: kept in %s, became %q", text, field, s.Record.Payload)
 		}
@@ -203,17 +195,15 @@ func TestDoublesReadBackEqual(t *testing.T) {
 	number := rapid.StringMatching(`-?(0|[1-9][0-9]{0,25})(\.[0-9]{1,20})?([eE][+-]?[0-9]{1,3})?`)
 	rapid.Check(t, func(rt *rapid.T) {
 		text := number.Draw(rt, "number")
-		for _, c := range encoders {
-			s, _ := there(rt, c, record(text))
-			if err := eventlogtest.SameJSON([]byte(text), s.Record.Payload); err != nil {
-				rt.Fatalf("%s became %s: %v", text, s.Record.Payload, err)
-			}
+		s, _ := there(rt, record(text))
+		if err := eventlogtest.SameJSON([]byte(text), s.Record.Payload); err != nil {
+			rt.Fatalf("%s became %s: %v", text, s.Record.Payload, err)
 		}
 		f := math.Float64frombits(rapid.Uint64().Draw(rt, "bits"))
 		if math.IsNaN(f) || math.IsInf(f, 0) {
 			return
 		}
-		s, field := there(rt, Encoder{}, record(string(appendDouble(nil, f))))
+		s, field := there(rt, record(string(appendDouble(nil, f))))
 		if want := string(appendDouble(nil, f)); field != FieldPayload || string(s.Record.Payload) != want {
 			rt.Fatalf("%s, kept in %s, became %s", want, field, s.Record.Payload)
 		}
@@ -262,20 +252,18 @@ func drawJSON(t *rapid.T, b []byte, depth int) []byte {
 func TestAnyJSONReadsBackEqual(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		text := drawJSON(rt, nil, rapid.IntRange(0, 5).Draw(rt, "depth"))
-		for name, c := range encoders {
-			checkJSON(rt, name, c, text)
-		}
+		checkJSON(rt, text)
 	})
 }
 
-func checkJSON(t rapid.TB, name string, c Encoder, text []byte) {
+func checkJSON(t rapid.TB, text []byte) {
 	r := record(string(text))
-	s, _ := there(t, c, r)
+	s, _ := there(t, r)
 	if err := eventlogtest.SameJSON(text, s.Record.Payload); err != nil {
-		t.Fatalf("with %s: %s became %s: %v", name, text, s.Record.Payload, err)
+		t.Fatalf("%s became %s: %v", text, s.Record.Payload, err)
 	}
 	if !codec.SameContent(&r.Event, &s.Record.Event) {
-		t.Fatalf("with %s: %s became %s", name, text, s.Record.Payload)
+		t.Fatalf("%s became %s", text, s.Record.Payload)
 	}
 }
 
@@ -290,9 +278,7 @@ func FuzzPayload(f *testing.F) {
 		if err != nil {
 			return
 		}
-		for name, c := range encoders {
-			checkJSON(t, name, c, compact)
-		}
+		checkJSON(t, compact)
 	})
 }
 
@@ -302,7 +288,7 @@ func TestWholeNumbersStayWhole(t *testing.T) {
 	rapid.Check(t, func(r *rapid.T) {
 		text := rapid.StringMatching(`0|-?[1-9][0-9]{0,20}0{0,13}`).Draw(r, "number")
 		in := record(`{"n":[` + text + `]}`)
-		doc, err := Encoder{Decimals: true, NestedArrays: true}.Append(nil, "t", in, 1)
+		doc, err := Append(nil, "t", 0, in, 1)
 		if err != nil {
 			r.Fatal(err)
 		}

@@ -25,7 +25,6 @@ func TestAServerKeepsPayloads(t *testing.T) {
 	}
 	defer client.Disconnect(context.Background())
 	events := client.Database(database).Collection("events")
-	c := Encoder{Decimals: true, NestedArrays: true}
 	want := map[string]*wire.Event{}
 	for i, x := range corpus {
 		r := record(x.text)
@@ -34,7 +33,7 @@ func TestAServerKeepsPayloads(t *testing.T) {
 		if i%2 == 1 {
 			r.Headers = append(r.Headers, wire.Header{Name: FieldID, Value: ""}, wire.Header{Name: "$a.b", Value: ""})
 		}
-		doc, err := c.Append(nil, "t", r, 1)
+		doc, err := Append(nil, "t", 0, r, 1)
 		if err != nil {
 			t.Fatal(err)
 		}
