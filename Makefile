@@ -91,6 +91,14 @@ docker: ## Build the images sluice-sidecar and sluice-controlplane, with docker
 check-deploy: ## Check deploy/ against Kubernetes' types, with kustomize, and by Compose's loader (1 min and 28 MB of modules the first time, then 5 s)
 	cd deploy/deploytest/schema && GOWORK=off go test -count=1 ./...
 
+.PHONY: tidy
+tidy: ## Make each module's go.mod and go.sum what it needs, against the modules of this checkout (1 min)
+	go run ./test/release tidy
+
+.PHONY: release-check
+release-check: ## Fetch, use and install every module of this checkout as people will once it is tagged (4 min the first time, then 1)
+	go run ./test/release check
+
 .PHONY: generate
 generate: ## Make the Go code of the protobuf schemas again; it is committed (2 min the first time)
 	$(call announce,$(BUF),64 MB)

@@ -16,11 +16,8 @@ require (
 	github.com/prometheus/client_golang v1.25.0
 	github.com/prometheus/otlptranslator v1.0.0
 	github.com/santhosh-tekuri/jsonschema/v6 v6.0.3
-	github.com/sluice-bus/sluice/sdk v0.0.0
-	github.com/sluice-bus/sluice/sdk/exactlyonce/mongostore v0.0.0
-	github.com/sluice-bus/sluice/sdk/outbox v0.0.0
-	github.com/sluice-bus/sluice/sdk/projector v0.0.0
-	github.com/sluice-bus/sluice/sdk/sluicetest v0.0.0
+	github.com/sluice-bus/sluice/sdk v0.1.0
+	github.com/sluice-bus/sluice/sdk/mongo v0.1.0
 	go.etcd.io/bbolt v1.5.0
 	go.mongodb.org/mongo-driver/v2 v2.9.3
 	go.opentelemetry.io/contrib/bridges/otelslog v0.21.0
@@ -43,9 +40,10 @@ require (
 	go.opentelemetry.io/proto/otlp v1.11.1
 	go.uber.org/goleak v1.3.0
 	go.yaml.in/yaml/v3 v3.0.6
+	golang.org/x/mod v0.42.0
 	golang.org/x/sync v0.24.0
 	golang.org/x/term v0.47.0
-	golang.org/x/text v0.42.0
+	golang.org/x/text v0.43.0
 	golang.org/x/time v0.16.0
 	google.golang.org/genproto/googleapis/rpc v0.0.0-20261019180522-ce908d29299b
 	google.golang.org/grpc v1.85.0
@@ -91,24 +89,9 @@ require (
 	go.opentelemetry.io/auto/sdk v1.2.1 // indirect
 	go.opentelemetry.io/otel/exporters/otlp/otlptrace v1.47.0 // indirect
 	go.opentelemetry.io/otel/log v1.47.0 // indirect
-	golang.org/x/crypto v0.57.0 // indirect
+	golang.org/x/crypto v0.58.0 // indirect
 	golang.org/x/exp v0.0.0-20261014143641-f0251eb4aa3e // indirect
-	golang.org/x/net v0.60.0 // indirect
+	golang.org/x/net v0.61.0 // indirect
 	golang.org/x/sys v0.49.0 // indirect
 	google.golang.org/genproto/googleapis/api v0.0.0-20261019180522-ce908d29299b // indirect
-)
-
-// Modules that nothing here is built of ask for these. The workspace, which looks at all that is asked for, would find packages of
-// the first in two modules, and build with another x/net than this module alone.
-exclude (
-	golang.org/x/net v0.61.0
-	google.golang.org/genproto v0.0.0-20230410155749-daa745c078e1
-)
-
-replace (
-	github.com/sluice-bus/sluice/sdk => ./sdk
-	github.com/sluice-bus/sluice/sdk/exactlyonce/mongostore => ./sdk/exactlyonce/mongostore
-	github.com/sluice-bus/sluice/sdk/outbox => ./sdk/outbox
-	github.com/sluice-bus/sluice/sdk/projector => ./sdk/projector
-	github.com/sluice-bus/sluice/sdk/sluicetest => ./sdk/sluicetest
 )

@@ -12,7 +12,7 @@ import (
 
 	sluice "github.com/sluice-bus/sluice/sdk"
 	"github.com/sluice-bus/sluice/sdk/exactlyonce"
-	"github.com/sluice-bus/sluice/sdk/exactlyonce/mongostore"
+	"github.com/sluice-bus/sluice/sdk/mongo/oncestore"
 )
 
 // mongoLedger keeps the sum beside the marks, in MongoDB. With transactions it is one document that
@@ -41,7 +41,7 @@ func openMongoLedger(ctx context.Context, uri, database string) (*mongoLedger, e
 		return nil, err
 	}
 	l := &mongoLedger{client: client, db: client.Database(database)}
-	store := mongostore.New(l.db, mongostore.Options{})
+	store := oncestore.New(l.db, oncestore.Options{})
 	switch err := store.CanTransact(ctx); {
 	case err == nil:
 		l.transactions = true
@@ -99,7 +99,7 @@ func (l *mongoLedger) set(ctx context.Context, m *sluice.Message, c *exactlyonce
 	if c.Fence > 1 {
 		fmt.Println(m.Event.ID, "was begun by one that died: its document is set once more, and counts once.")
 	}
-	if err := mongostore.SetFenced(ctx, l.db.Collection("payments"), m.Event.ID, c, bson.D{{Key: "amount", Value: n}}); err != nil {
+	if err := oncestore.SetFenced(ctx, l.db.Collection("payments"), m.Event.ID, c, bson.D{{Key: "amount", Value: n}}); err != nil {
 		return err
 	}
 	return crash(ctx, m) // it is set, and not marked

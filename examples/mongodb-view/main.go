@@ -19,7 +19,7 @@ import (
 
 	sluice "github.com/sluice-bus/sluice/sdk"
 	"github.com/sluice-bus/sluice/sdk/admin"
-	"github.com/sluice-bus/sluice/sdk/projector"
+	"github.com/sluice-bus/sluice/sdk/mongo/projector"
 	"github.com/sluice-bus/sluice/sdk/wire"
 )
 

@@ -19,7 +19,7 @@ import (
 
 	sluice "github.com/sluice-bus/sluice/sdk"
 	"github.com/sluice-bus/sluice/sdk/option"
-	"github.com/sluice-bus/sluice/sdk/outbox"
+	"github.com/sluice-bus/sluice/sdk/mongo/outbox"
 	"github.com/sluice-bus/sluice/sdk/wire"
 )
 

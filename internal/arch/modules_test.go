@@ -69,8 +69,8 @@ func requirements(t *testing.T, root fs.FS, folder string) (versions map[string]
 }
 
 // TestTheSDKBringsLittle: an application that imports the SDK gets no other modules than these, and
-// no newer versions of those that it has. A test of the SDK that needs more is one of the module
-// sdk/systemtest: what tests need is required of applications too.
+// no newer versions of those that it has. A test of the SDK that needs more is one of test/sdk: what
+// tests need is required of applications too.
 func TestTheSDKBringsLittle(t *testing.T) {
 	root := os.DirFS("../..")
 	versions, _ := requirements(t, root, "sdk")
@@ -80,39 +80,50 @@ func TestTheSDKBringsLittle(t *testing.T) {
 		}
 	}
 	for _, words := range directives(t, root, "sdk/go.mod") {
-		if words[0] == "go" && words[1] != "1.24" || words[0] == "toolchain" || words[0] == "replace" {
+		if words[0] == "go" && words[1] != "1.24" || words[0] == "toolchain" {
 			t.Errorf("sdk/go.mod says %q", words)
 		}
 	}
-	versions, _ = requirements(t, root, "sdk/exactlyonce/mongostore")
+	versions, _ = requirements(t, root, "sdk/mongo")
 	for name := range versions {
 		if strings.HasPrefix(name, "google.golang.org/") || name == module {
-			t.Errorf("sdk/exactlyonce/mongostore/go.mod requires %s", name)
+			t.Errorf("sdk/mongo/go.mod requires %s", name)
 		}
 	}
 }
 
-// TestModulesAgree: each module is one of the workspace, and is built by itself with what it is
-// built with there.
+// TestModulesAgree: each module is one of the workspace, people can fetch it, and it is built by
+// itself with what it is built with there.
 func TestModulesAgree(t *testing.T) {
 	root := os.DirFS("../..")
 	folders := workspace(t, root)
-	all, _ := requirements(t, root, ".")
-	for _, folder := range folders {
-		versions, direct := requirements(t, root, folder)
-		replaced := map[string]string{}
-		for _, words := range directives(t, root, path.Join(folder, "go.mod")) {
-			if words[0] == "replace" {
-				replaced[words[1]] = path.Join(folder, words[3])
+	released := map[string]string{} // the versions, by the module's path
+	for _, words := range directives(t, root, "go.work") {
+		if words[0] == "replace" && strings.HasPrefix(words[4], ".") {
+			released[words[1]] = words[2]
+			if own := path.Join(module, words[4]); words[1] != own {
+				t.Errorf("go.work replaces %s by %s", words[1], words[4])
 			}
 		}
+	}
+	all, _ := requirements(t, root, ".")
+	for _, folder := range folders {
+		if released[path.Join(module, folder)] == "" {
+			t.Errorf("go.work replaces no version by ./%s", folder)
+		}
+		for _, words := range directives(t, root, path.Join(folder, "go.mod")) {
+			if words[0] == "replace" || words[0] == "exclude" {
+				t.Errorf("%s/go.mod says %q, which keeps people from installing its programs", folder, words)
+			}
+		}
+		versions, direct := requirements(t, root, folder)
 		for name, version := range versions {
-			if own, is := strings.CutPrefix(name+"/", module+"/"); is {
-				if want := path.Clean(own); replaced[name] != want {
-					t.Errorf("%s/go.mod replaces %s by %q, want %s", folder, name, replaced[name], want)
-				}
-			} else if direct[name] && all[name] != version {
-				t.Errorf("%s/go.mod requires %s %s, and the root's %q", folder, name, version, all[name])
+			want := all[name]
+			if name == module || strings.HasPrefix(name, module+"/") {
+				want = released[name]
+			}
+			if direct[name] && version != want {
+				t.Errorf("%s/go.mod requires %s %s, want %q", folder, name, version, want)
 			}
 		}
 	}

@@ -8,7 +8,7 @@
 //
 // [Once], [OnceClaimed] and [OnceTx] are the forms below as handlers of a subscription. The package
 // does not know MongoDB. A [Store] holds the claims and marks: [Memory] those of one process,
-// package mongostore those of any number of processes in MongoDB.
+// package oncestore those of any number of processes in MongoDB.
 //
 // # What each form guarantees
 //

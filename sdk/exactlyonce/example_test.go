@@ -13,7 +13,7 @@ import (
 // An event that is delivered twice has its effect once.
 func Example() {
 	ctx := context.Background()
-	store := exactlyonce.NewMemory(0) // or mongostore.New
+	store := exactlyonce.NewMemory(0) // or oncestore.New
 	h, err := exactlyonce.New(store, exactlyonce.Options{Scope: exactlyonce.Scope("orders.created", "billing")})
 	if err != nil {
 		log.Fatal(err)

@@ -19,7 +19,7 @@ import (
 	"github.com/sluice-bus/sluice/internal/pause"
 	sluice "github.com/sluice-bus/sluice/sdk"
 	"github.com/sluice-bus/sluice/sdk/exactlyonce"
-	"github.com/sluice-bus/sluice/sdk/exactlyonce/mongostore"
+	"github.com/sluice-bus/sluice/sdk/mongo/oncestore"
 	"github.com/sluice-bus/sluice/sdk/option"
 )
 
@@ -69,7 +69,7 @@ type service struct {
 	rows     *mongo.Collection
 	progress *mongo.Collection // of the read model, by topic and customer
 	faults   *mongo.Collection // broken promises that a service has seen
-	store    *mongostore.Store
+	store    *oncestore.Store
 }
 
 // serve is the program of each service. It is ready at once: it waits for its sidecar and its
@@ -107,7 +107,7 @@ func run(ctx context.Context, args []string) (err error) {
 	s := &service{
 		orders: db.Collection("orders"), accounts: db.Collection("accounts"), rows: db.Collection("rows"),
 		progress: db.Collection("progress"), faults: db.Collection("faults"),
-		store: mongostore.New(db, mongostore.Options{}),
+		store: oncestore.New(db, oncestore.Options{}),
 	}
 	s.client, err = sluice.Dial(ctx, *url, sluice.WithWait(), sluice.WithBackoff(50*time.Millisecond, 500*time.Millisecond))
 	if err != nil {
@@ -234,7 +234,7 @@ func (s *service) read(ctx context.Context) error {
 			if err != nil {
 				return err
 			}
-			return mongostore.SetFenced(ctx, s.rows, m.Event.ID, c, bson.D{{Key: "customer", Value: o.Customer}, {Key: "amount", Value: o.Amount}})
+			return oncestore.SetFenced(ctx, s.rows, m.Event.ID, c, bson.D{{Key: "customer", Value: o.Customer}, {Key: "amount", Value: o.Amount}})
 		}))
 	if err != nil {
 		return err

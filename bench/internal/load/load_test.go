@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"github.com/sluice-bus/sluice/sdk"
-	"github.com/sluice-bus/sluice/sdk/sluicetest"
+	"github.com/sluice-bus/sluice/test/sluicetest"
 	"github.com/sluice-bus/sluice/sdk/wire"
 )
 

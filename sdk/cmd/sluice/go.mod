@@ -5,12 +5,10 @@ go 1.26.0
 require (
 	github.com/alecthomas/kong v1.17.0
 	github.com/santhosh-tekuri/jsonschema/v6 v6.0.3
-	github.com/sluice-bus/sluice v0.0.0
-	github.com/sluice-bus/sluice/sdk v0.0.0
-	github.com/sluice-bus/sluice/sdk/sluicetest v0.0.0
+	github.com/sluice-bus/sluice v0.1.0
+	github.com/sluice-bus/sluice/sdk v0.1.0
 	go.uber.org/goleak v1.3.0
 	go.yaml.in/yaml/v3 v3.0.6
-	golang.org/x/term v0.47.0
 	pgregory.net/rapid v1.3.0
 )
 
@@ -79,28 +77,16 @@ require (
 	go.opentelemetry.io/otel/sdk/metric v1.47.0 // indirect
 	go.opentelemetry.io/otel/trace v1.47.0 // indirect
 	go.opentelemetry.io/proto/otlp v1.11.1 // indirect
-	golang.org/x/crypto v0.57.0 // indirect
+	golang.org/x/crypto v0.58.0 // indirect
 	golang.org/x/exp v0.0.0-20261014143641-f0251eb4aa3e // indirect
-	golang.org/x/net v0.60.0 // indirect
+	golang.org/x/net v0.61.0 // indirect
 	golang.org/x/sync v0.24.0 // indirect
 	golang.org/x/sys v0.49.0 // indirect
-	golang.org/x/text v0.42.0 // indirect
+	golang.org/x/term v0.47.0 // indirect
+	golang.org/x/text v0.43.0 // indirect
 	golang.org/x/time v0.16.0 // indirect
 	google.golang.org/genproto/googleapis/api v0.0.0-20261019180522-ce908d29299b // indirect
 	google.golang.org/genproto/googleapis/rpc v0.0.0-20261019180522-ce908d29299b // indirect
 	google.golang.org/grpc v1.85.0 // indirect
 	google.golang.org/protobuf v1.36.12 // indirect
-)
-
-replace (
-	github.com/sluice-bus/sluice => ../../..
-	github.com/sluice-bus/sluice/sdk => ../..
-	github.com/sluice-bus/sluice/sdk/exactlyonce/mongostore => ../../exactlyonce/mongostore
-	github.com/sluice-bus/sluice/sdk/projector => ../../projector
-	github.com/sluice-bus/sluice/sdk/sluicetest => ../../sluicetest
-)
-
-exclude (
-	golang.org/x/net v0.61.0
-	google.golang.org/genproto v0.0.0-20230410155749-daa745c078e1
 )

@@ -18,8 +18,8 @@ import (
 
 	"github.com/sluice-bus/sluice/internal/program"
 	"github.com/sluice-bus/sluice/sdk/admin"
-	"github.com/sluice-bus/sluice/sdk/sluicetest"
 	"github.com/sluice-bus/sluice/sdk/wire"
+	"github.com/sluice-bus/sluice/test/sluicetest"
 )
 
 // planeTest is a stand-in for a control plane and what asks it.

@@ -7,7 +7,7 @@ import (
 	"testing"
 
 	"github.com/sluice-bus/sluice/sdk/admin"
-	"github.com/sluice-bus/sluice/sdk/sluicetest"
+	"github.com/sluice-bus/sluice/test/sluicetest"
 )
 
 func TestAcked(t *testing.T) {

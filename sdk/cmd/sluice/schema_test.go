@@ -8,7 +8,7 @@ import (
 	"testing"
 
 	"github.com/sluice-bus/sluice/internal/schema"
-	"github.com/sluice-bus/sluice/sdk/sluicetest"
+	"github.com/sluice-bus/sluice/test/sluicetest"
 )
 
 func schemaFile(t *testing.T, text string) string {

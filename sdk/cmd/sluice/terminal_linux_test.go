@@ -11,7 +11,7 @@ import (
 	"unsafe"
 
 	"github.com/sluice-bus/sluice/internal/program"
-	"github.com/sluice-bus/sluice/sdk/sluicetest"
+	"github.com/sluice-bus/sluice/test/sluicetest"
 )
 
 // openTerminal makes a terminal, and the side from which it is looked at.

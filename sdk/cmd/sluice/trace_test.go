@@ -7,7 +7,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/sluice-bus/sluice/sdk/sluicetest"
+	"github.com/sluice-bus/sluice/test/sluicetest"
 )
 
 const storedLife = `{"event":{"id":"o/17","ts":1700000000000,"topic":"orders","partition":3,"seq":1042,"key":"customer 17",
