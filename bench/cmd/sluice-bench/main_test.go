@@ -10,8 +10,8 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/sluice-bus/sluice/internal/program"
-	"github.com/sluice-bus/sluice/test/sluicetest"
 	"github.com/sluice-bus/sluice/sdk/wire"
+	"github.com/sluice-bus/sluice/test/sluicetest"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }

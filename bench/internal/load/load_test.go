@@ -9,8 +9,8 @@ import (
 	"time"
 
 	"github.com/sluice-bus/sluice/sdk"
-	"github.com/sluice-bus/sluice/test/sluicetest"
 	"github.com/sluice-bus/sluice/sdk/wire"
+	"github.com/sluice-bus/sluice/test/sluicetest"
 )
 
 func start(t testing.TB, opts sluicetest.Options) *sluicetest.Sidecar {
