@@ -6,33 +6,39 @@ import (
 	"log/slog"
 	"time"
 
-	"github.com/sluice-bus/sluice/internal/access"
 	"github.com/sluice-bus/sluice/internal/httpapi"
 	"github.com/sluice-bus/sluice/internal/otlp"
 	"github.com/sluice-bus/sluice/internal/setting"
 )
 
-// Config has the settings of a control plane. Every field is required unless it may be empty or
-// false.
+// Config has the settings of a control plane. A field's tags describe its flag, which is also a
+// variable of the environment and a key of the configuration file.
 type Config struct {
-	XDSListen  string // gRPC, for sidecars: host:port or unix:/path
-	HTTPListen string // REST and the console
+	XDSListen  string `name:"xds-listen" default:"127.0.0.1:18000" placeholder:"ADDR" help:"gRPC for sidecars: host:port (0 picks one) or unix:/path."`
+	HTTPListen string `name:"http-listen" default:"127.0.0.1:7080" placeholder:"ADDR" help:"REST API, console, health and metrics."`
 
-	DataDir string
-	Store   string // setting.Embedded, in DataDir, or a MongoDB connection string
-	Name    string // of this control plane, among those on one store
+	DataDir  string `default:"${data_dir}" help:"Folder of the embedded store."`
+	Store    string `secret:"" default:"embedded:" placeholder:"URL" help:"Policies: embedded: or, shared with other control planes, mongodb://…"`
+	Name     string `default:"${host}" help:"Name of this control plane, among those on one store."`
+	Policies string `placeholder:"FILE" help:"YAML file with the policies of the first start; later starts leave the store as it is."`
 
-	Policies       string // a file: the policies of a store that is new; "" for none
-	AuthConfig     string // a file; "" for none
-	AllowedOrigins []string
-	Insecure       bool // listen beyond loopback without authentication
+	AuthConfig     string   `placeholder:"FILE" help:"YAML file with tokens, roles and TLS certificates; needed to listen beyond loopback."`
+	AllowedOrigins []string `placeholder:"ORIGIN" help:"Web origins (https://host[:port]) beside the console's whose pages may use the API."`
+	Insecure       bool     `help:"Listen beyond loopback without authentication: everyone who reaches the port may change every limit."`
 
-	DrainTimeout time.Duration // how long a graceful stop may take
-	StoreTimeout time.Duration // of one operation of a store in MongoDB
+	DrainTimeout time.Duration `min:"1ms" default:"5s" help:"Longest time of a graceful stop."`
+	StoreTimeout time.Duration `min:"1ms" default:"5s" help:"Longest time of one operation of a store in MongoDB."`
 
-	Version string
-	Logger  *slog.Logger
-	Exports *otlp.Exports // nil: nothing is sent
+	Version string        `kong:"-"`
+	Logger  *slog.Logger  `kong:"-"`
+	Exports *otlp.Exports `kong:"-"` // nil: nothing is sent
+}
+
+// listener is one of the settings that name an address to listen on.
+type listener struct{ name, addr string }
+
+func (c Config) listeners() []listener {
+	return []listener{{"xds-listen", c.XDSListen}, {"http-listen", c.HTTPListen}}
 }
 
 // ConfigError says that a setting is wrong.
@@ -51,17 +57,9 @@ func (c Config) Validate() error {
 	if c.Name == "" {
 		bad("name: must not be empty")
 	}
-	if c.DrainTimeout <= 0 {
-		bad("drain-timeout: must be above 0")
-	}
-	if c.StoreTimeout <= 0 {
-		bad("store-timeout: must be above 0")
-	}
-	for _, l := range []struct{ name, addr string }{{"xds-listen", c.XDSListen}, {"http-listen", c.HTTPListen}} {
+	for _, l := range c.listeners() {
 		if l.addr == "" {
 			bad("%s: must be host:port or unix:/path", l.name)
-		} else if err := access.CheckListener(l.name, l.addr, c.AuthConfig != "", c.Insecure); err != nil {
-			errs = append(errs, err)
 		}
 	}
 	if err := (httpapi.Guard{AllowedOrigins: c.AllowedOrigins}).Validate(); err != nil {

@@ -78,6 +78,11 @@ func New(ctx context.Context, cfg Config) (_ *ControlPlane, err error) {
 			return nil, &ConfigError{Err: fmt.Errorf("auth-config: %w", err)}
 		}
 	}
+	for _, l := range cfg.listeners() {
+		if err := c.access.CheckListener(l.name, l.addr, cfg.Insecure); err != nil {
+			return nil, &ConfigError{Err: err}
+		}
+	}
 	seed, err := readSeed(cfg.Policies)
 	if err != nil {
 		return nil, &ConfigError{Err: fmt.Errorf("policies: %w", err)}

@@ -50,11 +50,11 @@ if [ ! -s ca.key ]; then
   (umask 077 && openssl ecparam -name prime256v1 -genkey -noout -out ca.key)
   openssl req -x509 -new -key ca.key -sha256 -days 3650 -subj "/CN=Sluice fleet CA" -out ca.pem
 fi
-# store USER DATABASE: the password of a database user, and the URL with it, for the servers of compose.yaml.
+# store USER DATABASE: the password of a database user, and the setting with it, for the servers of compose.yaml.
 store() {
   token "mongodb-$1"
-  echo "mongodb://$1:$(cat "mongodb-$1")@mongo1,mongo2,mongo3/$2?replicaSet=rs0" > "store-$1.new"
-  mv "store-$1.new" "store-$1"
+  echo "store: mongodb://$1:$(cat "mongodb-$1")@mongo1,mongo2,mongo3/$2?replicaSet=rs0" > "store-$1.yaml.new"
+  mv "store-$1.yaml.new" "store-$1.yaml"
 }
 
 token monitoring # Prometheus
@@ -81,8 +81,11 @@ for app in "$@"; do
   token "$name-app"     # the application, to its sidecar
   token "$name-sidecar" # its sidecars, to the control plane
   certificate "$name" sluice-sidecar "${dns:-$name}"
+  # ca.pem and sidecar, which is NAME-sidecar here, are beside the file where it is used.
   cat > "$name-auth.yaml.new" <<EOF
 tls: {cert: tls.pem, key: tls.key}
+control_plane: {ca: ca.pem, token_file: sidecar}
+peers: {ca: ca.pem}
 tokens:
   - name: $name
     sha256: $(digest "$name-app")

@@ -54,7 +54,7 @@ func (s *Sidecar) openCaptures(context.Context) error {
 			return &ConfigError{Err: fmt.Errorf("capture: %w", err)}
 		}
 		cfg := capture.Config{
-			Source: src, Reread: s.cfg.CaptureReread, NodeID: s.cfg.NodeID, Limits: s.cfg.Limits, Logger: s.cfg.Logger,
+			Source: src, Reread: s.cfg.CaptureReread, NodeID: s.cfg.NodeID, Limits: s.cfg.limits(), Logger: s.cfg.Logger,
 			Roster:    s.store.roster,
 			File:      filepath.Join(s.cfg.DataDir, capturesName),
 			Publisher: sourcePublisher{publisher: s.publisher, connection: s.publisher.NewLogOnlyConnection(), policy: s.policyOf},

@@ -3,9 +3,11 @@ package sidecar
 import (
 	"errors"
 	"fmt"
-	"io"
 	"log/slog"
+	"maps"
 	"net"
+	"slices"
+	"strconv"
 	"strings"
 	"time"
 	"unicode"
@@ -13,122 +15,76 @@ import (
 
 	"github.com/sluice-bus/sluice/internal/access"
 	"github.com/sluice-bus/sluice/internal/httpapi"
+	"github.com/sluice-bus/sluice/internal/listen"
 	"github.com/sluice-bus/sluice/internal/otlp"
 	"github.com/sluice-bus/sluice/internal/setting"
 	"github.com/sluice-bus/sluice/sdk/wire"
 	"github.com/sluice-bus/sluice/sidecar/internal/audit"
-	"github.com/sluice-bus/sluice/sidecar/internal/eventlog/mongolog"
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog/mongolog/document"
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog/pebblelog"
 )
 
-// Config configures a sidecar. DefaultConfig has every default, except for DataDir and NodeID.
+// Config has the settings of a sidecar. A field's tags describe its flag, which is also a variable
+// of the environment and a key of the configuration file; program.Defaults fills in the defaults.
 type Config struct {
-	Listen       string // the app API, HTTP and WebSocket: host:port or unix:/path
-	ReplayListen string
-	OpsListen    string
+	Listen       string `default:"127.0.0.1:7070" placeholder:"ADDR" help:"App API: host:port (port 0 picks one) or unix:/path."`
+	ReplayListen string `default:"127.0.0.1:8083" placeholder:"ADDR" help:"Replay and export API."`
+	OpsListen    string `default:"127.0.0.1:7071" placeholder:"ADDR" help:"Health, metrics and status."`
 
-	DataDir string
-	// InMemory keeps an embedded store in memory, for tests.
-	InMemory bool
-	Store    string // "embedded:", in DataDir, or a MongoDB connection string
-	NodeID   string
+	DataDir string `default:"${data_dir}" help:"Folder of the embedded log, or of the spool of a shared store."`
+	Store   string `secret:"" default:"embedded:" placeholder:"URL" help:"Event log: embedded: or, shared with other sidecars, mongodb://…"`
+	NodeID  string `default:"${host}" placeholder:"NAME" help:"Name of this sidecar."`
 
-	// Of a shared store only.
-	Lease         time.Duration // without a beat, after which a sidecar's partitions go to others
-	StoreTimeout  time.Duration // of one operation, retries included
-	StoreLinger   time.Duration // after a batch of a topic, so that the next one grows
-	SpoolMaxBytes int64         // of all topics together, while the store is away
+	Lease         time.Duration `min:"1s" default:"10s" help:"Shared store: time after which others take over from a silent sidecar."`
+	StoreTimeout  time.Duration `min:"1ms" default:"5s" help:"Shared store: how long one operation is tried until it counts as away."`
+	SpoolMaxBytes int64         `min:"1" default:"4294967296" help:"Shared store: most bytes that are kept in --data-dir while it is away."`
+	DiskLowWater  LowWater      `default:"auto" help:"Free bytes of the disk below which nothing is published to it; 0: none."`
 
-	// DiskLowWater is how much of the disk has to be free for events to be stored on it: bytes, 0
-	// for no bound, or LowWaterAuto.
-	DiskLowWater int64
-
-	// Outboxes are collections whose documents are published: a MongoDB connection string, '#' and
-	// the collection.
-	Outboxes []string
-
+	// Outboxes are MongoDB collections whose inserted documents are published: a connection string,
+	// '#' and the collection.
+	Outboxes []string `name:"outbox" secret:"" sep:"none" placeholder:"URL#COLLECTION" help:"Publish the documents of this outbox."`
 	// Captures are collections whose changes are published: DATABASE.COLLECTION, in Store, or as in
-	// Outboxes; =TOPIC may follow. For each new word in CaptureReread, all of their documents are
-	// published once.
-	Captures      []string
-	CaptureReread string
+	// Outboxes; =TOPIC may follow.
+	Captures []string `name:"capture" secret:"" sep:"none" placeholder:"DB.COLLECTION[=TOPIC]" help:"Publish the changes of this collection."`
 
-	// DaprApp is an application that was written for Dapr, and gets the events of its
-	// subscriptions: http://127.0.0.1:PORT; "" for none. DaprAppID names its consumer groups; "":
-	// NodeID.
-	DaprApp, DaprAppID string
-	// DaprAppIdentity is the entry of AuthConfig whose rights that application has; "" for all.
-	DaprAppIdentity string
+	CaptureReread string `placeholder:"WORD" help:"Publish all documents of the captured collections once more, for each new word."`
 
-	ControlPlane    string              // host:port or unix:/path; "" for none
-	ControlAccess   access.ClientConfig // credentials for it
-	ReplayAdvertise string              // the replay API's address for other sidecars; "": as it is bound
-	Policies        string              // a file; "" for the defaults, or those of the control plane
-	AuthConfig      string
-	AllowedOrigins  []string
-	Insecure        bool // listen beyond loopback without authentication, and use other machines without TLS
+	DaprApp         string `placeholder:"URL" help:"Application written for Dapr that gets its subscriptions' events: http://127.0.0.1:PORT."`
+	DaprAppID       string `name:"dapr-app-id" placeholder:"NAME" help:"Consumer group of that application. Default: --node-id."`
+	DaprAppIdentity string `placeholder:"NAME" help:"Entry of --auth-config with the rights of that application. Default: all rights."`
 
-	Peers         []string            // replay APIs of other sidecars, beside those of the control plane
-	PeerTokenFile string              // the tokens between sidecars; "": none
-	PeerAccess    access.ClientConfig // TLS to the other sidecars; its TokenFile is not used
+	Policies        string   `placeholder:"FILE" help:"YAML file with policies; with --control-plane they hold until its first answer."`
+	ControlPlane    string   `placeholder:"HOST:PORT" help:"Control plane that gives the policies and names the other sidecars."`
+	Peers           []string `placeholder:"HOST:PORT" help:"Replay APIs of other sidecars, for scope=fleet, without a control plane."`
+	ReplayAdvertise string   `placeholder:"ADDR" help:"Where other sidecars reach the replay API. Default: the address bound."`
 
-	AuditTopics []string // topics whose accesses are logged; none: off
-	AuditFile   string   // a file; "": Logger
+	AuthConfig     string   `placeholder:"FILE" help:"YAML file with tokens, rights and TLS, which is needed to listen beyond loopback."`
+	AllowedOrigins []string `placeholder:"ORIGIN" help:"Web origins (https://host[:port]) whose pages may use the listeners."`
+	Insecure       bool     `help:"Listen beyond loopback without authentication, and use other machines without TLS."`
 
-	Limits            wire.Limits
-	MaxTopicLabels    int           // further topics share one metrics label
-	MaxTopics         int           // topics of the store; no more are created
-	MaxGroups         int           // consumer groups of the store, likewise
-	MaxTopicsEach     int           // topics created for one identity; 0: any number
-	MaxGroupsEach     int           // consumer groups created for one identity, likewise
-	MaxScheduled      int           // scheduled events of a topic, approximately
-	GroupExpiry       time.Duration // how long a group may be unused; 0: for ever
-	DrainTimeout      time.Duration // how long a graceful stop may take
-	SlowClientTimeout time.Duration // without progress in reading
-	ReceiveTimeout    time.Duration // of a message or a body, once it has begun
-	MaxConnections    int           // of each listener
-	MaxBufferedBytes  int64         // of all connections together
-	RetentionInterval time.Duration // between two sweeps
+	AuditTopics []string `placeholder:"TOPIC" help:"Topics, or prefixes followed by *, whose accesses are logged. Default: none."`
+	AuditFile   string   `placeholder:"FILE" help:"Append these lines to this file, as JSON. Default: to the log."`
 
-	Version string
-	Logger  *slog.Logger
-	Exports *otlp.Exports // nil: nothing is sent
+	// Limits are those of the contract's section 2 that differ from its defaults; sizes are in bytes.
+	Limits map[string]int `mapsep:"," help:"Event limits: payload, headers, header-bytes, key, batch, batch-bytes, frame, json-depth."`
+
+	MaxTopics        int   `min:"1" default:"10000" help:"Most topics of the store, of which one identity may create a tenth."`
+	MaxGroups        int   `min:"1" default:"10000" help:"Most consumer groups of the store, likewise."`
+	MaxScheduled     int   `min:"1" default:"1000000" help:"Most scheduled events of a topic."`
+	MaxTopicLabels   int   `min:"1" default:"1000" help:"Most topics with metrics of their own; others share the label _other."`
+	MaxConnections   int   `min:"1" default:"20000" help:"Most connections of each listener; others are refused as overloaded."`
+	MaxBufferedBytes int64 `default:"134217728" help:"Most memory for the requests and unsettled events of all connections."`
+
+	DrainTimeout      time.Duration `min:"1ms" default:"15s" help:"Longest time of a graceful stop."`
+	SlowClientTimeout time.Duration `min:"1ms" default:"5m" help:"Time after which a client that reads nothing is disconnected."`
+	RetentionInterval time.Duration `min:"1ms" default:"5s" help:"Pause between two sweeps for expired events."`
+	GroupExpiry       time.Duration `min:"0s" default:"0s" help:"Time after which an unused consumer group is deleted; 0: never."`
+
+	InMemory bool          `kong:"-"` // keeps an embedded store in memory, for tests
+	Version  string        `kong:"-"`
+	Logger   *slog.Logger  `kong:"-"`
+	Exports  *otlp.Exports `kong:"-"` // nil: nothing is sent
 }
-
-// DefaultConfig has the contract's defaults.
-func DefaultConfig() Config {
-	return Config{
-		Listen:            "127.0.0.1:7070",
-		ReplayListen:      "127.0.0.1:8083",
-		OpsListen:         "127.0.0.1:7071",
-		Store:             setting.Embedded,
-		Lease:             10 * time.Second,
-		StoreTimeout:      5 * time.Second,
-		StoreLinger:       mongolog.DefaultLinger,
-		SpoolMaxBytes:     4 << 30,
-		DiskLowWater:      LowWaterAuto,
-		Limits:            wire.DefaultLimits(),
-		MaxTopicLabels:    1000,
-		MaxTopics:         10_000,
-		MaxGroups:         10_000,
-		MaxTopicsEach:     1_000,
-		MaxGroupsEach:     1_000,
-		MaxScheduled:      1_000_000,
-		DrainTimeout:      15 * time.Second,
-		SlowClientTimeout: 5 * time.Minute,
-		ReceiveTimeout:    time.Minute,
-		MaxConnections:    20_000,
-		MaxBufferedBytes:  128 << 20,
-		RetentionInterval: 5 * time.Second,
-		Version:           "devel",
-		Logger:            slog.New(slog.NewTextHandler(io.Discard, nil)),
-	}
-}
-
-// LowWaterAuto is a twentieth of the disk: 64 MiB at least, 1 GiB at the most, and no more than
-// half of it.
-const LowWaterAuto = pebblelog.LowWaterAuto
 
 // ConfigError says that a setting is wrong.
 type ConfigError = setting.Error
@@ -137,16 +93,10 @@ type ConfigError = setting.Error
 func (c Config) Validate() error {
 	errs := []error{setting.CheckStore(c.Store)}
 	bad := func(format string, args ...any) { errs = append(errs, fmt.Errorf(format, args...)) }
-	if c.ControlPlane == "" && c.ControlAccess != (access.ClientConfig{}) {
-		bad("control-plane: is not set, but a certificate or token for it is")
-	}
 	if c.ControlPlane != "" && !strings.HasPrefix(c.ControlPlane, "unix:/") {
 		if host, port, err := net.SplitHostPort(c.ControlPlane); err != nil || host == "" || port == "" {
 			bad("control-plane: %q must be host:port or unix:/path", c.ControlPlane)
 		}
-	}
-	if c.ControlPlane != "" {
-		errs = append(errs, c.ControlAccess.CheckDial("control-plane", c.ControlPlane, "--control-plane-ca or --control-plane-tls", c.Insecure))
 	}
 	if c.DataDir == "" {
 		bad("data-dir: must not be empty")
@@ -160,8 +110,6 @@ func (c Config) Validate() error {
 	for _, l := range c.listeners() {
 		if l.addr == "" {
 			bad("%s: must be host:port or unix:/path", l.name)
-		} else {
-			errs = append(errs, access.CheckListener(l.name, l.addr, c.AuthConfig != "", c.Insecure))
 		}
 	}
 	if err := (httpapi.Guard{AllowedOrigins: c.AllowedOrigins}).Validate(); err != nil {
@@ -173,7 +121,11 @@ func (c Config) Validate() error {
 	if c.AuditFile != "" && len(c.AuditTopics) == 0 {
 		bad("audit-file: needs --audit-topics, which names the topics whose accesses are logged")
 	}
-	errs = append(errs, c.validatePeers()...)
+	for _, p := range c.Peers {
+		if !isPeerAddress(p) {
+			bad("peers: %q must be host:port or unix:/path", p)
+		}
+	}
 	errs = append(errs, c.validateDaprApp()...)
 	errs = append(errs, c.validateCaptures()...)
 	errs = append(errs, c.validateBounds()...)
@@ -182,6 +134,35 @@ func (c Config) Validate() error {
 	}
 	return nil
 }
+
+// checkReach checks what other machines can reach, and what is sent to them, by the file of
+// AuthConfig.
+func (c Config) checkReach(a *access.Access) error {
+	var errs []error
+	for _, l := range c.listeners() {
+		errs = append(errs, a.CheckListener(l.name, l.addr, c.Insecure))
+	}
+	if toControlPlane := a.ControlPlane(); c.ControlPlane != "" {
+		errs = append(errs, toControlPlane.CheckDial("control-plane", c.ControlPlane, "control_plane", c.Insecure))
+	} else if toControlPlane != (access.ClientConfig{}) {
+		errs = append(errs, errors.New("control-plane: is not set, but --auth-config has a section for it"))
+	}
+	toPeers := a.Peers()
+	for _, p := range c.Peers {
+		errs = append(errs, toPeers.CheckDial("peers", p, "peers", c.Insecure))
+	}
+	if !c.hasPeers() && toPeers != (access.ClientConfig{}) {
+		errs = append(errs, errors.New("peers: are missing, and so is a control plane, where --auth-config has a section for them"))
+	}
+	if len(c.Peers) > 0 && toPeers.TokenFile == "" && !c.Insecure && !listen.IsLoopback(c.ReplayListen) {
+		errs = append(errs, fmt.Errorf("replay-listen: %s can be reached from other machines, and --auth-config has no peers.token_file by which "+
+			"those of --peers are known; give one, listen on a loopback address, or give --insecure", c.ReplayListen))
+	}
+	return errors.Join(errs...)
+}
+
+// hasPeers reports whether there may be other sidecars.
+func (c Config) hasPeers() bool { return len(c.Peers) > 0 || c.ControlPlane != "" }
 
 // listener is one of the settings that name an address to listen on.
 type listener struct{ name, addr string }
@@ -196,64 +177,83 @@ func isName(text string) bool {
 	return utf8.ValidString(text) && text == strings.TrimSpace(text) && !strings.ContainsFunc(text, unicode.IsControl)
 }
 
-// minLease bounds Config.Lease from below.
-const minLease = time.Second
-
-// maxLinger bounds Config.StoreLinger: a publisher waits for its answer.
-const maxLinger = time.Second
-
-// validateBounds checks the numbers.
+// validateBounds checks what the bounds in the tags leave open.
 func (c Config) validateBounds() (errs []error) {
-	for _, n := range []struct {
-		name  string
-		value int
-	}{
-		{"max-payload-bytes", c.Limits.PayloadBytes}, {"max-headers", c.Limits.HeaderCount},
-		{"max-header-bytes", c.Limits.HeaderBytes}, {"max-key-bytes", c.Limits.KeyBytes},
-		{"max-batch-events", c.Limits.BatchEvents}, {"max-batch-bytes", c.Limits.BatchBytes},
-		{"max-frame-bytes", c.Limits.FrameBytes}, {"max-json-depth", c.Limits.JSONDepth},
-		{"max-topic-labels", c.MaxTopicLabels}, {"max-topics", c.MaxTopics}, {"max-groups", c.MaxGroups}, {"max-scheduled", c.MaxScheduled},
-		{"drain-timeout", int(c.DrainTimeout)}, {"slow-client-timeout", int(c.SlowClientTimeout)},
-		{"retention-interval", int(c.RetentionInterval)}, {"receive-timeout", int(c.ReceiveTimeout)},
-		{"max-connections", c.MaxConnections},
-		{"store-timeout", int(c.StoreTimeout)}, {"spool-max-bytes", int(c.SpoolMaxBytes)},
-	} {
-		if n.value <= 0 {
-			errs = append(errs, fmt.Errorf("%s: must be above 0", n.name))
-		}
-	}
-	if c.MaxTopicsEach < 0 || c.MaxGroupsEach < 0 {
-		errs = append(errs, errors.New("max-topics-per-identity, max-groups-per-identity: must be at least 0, which is any number"))
-	}
-	if c.GroupExpiry < 0 {
-		errs = append(errs, errors.New("group-expiry: must be at least 0, which is never"))
-	}
-	if c.DiskLowWater < 0 && c.DiskLowWater != LowWaterAuto {
-		errs = append(errs, errors.New("disk-low-water: must be auto, or a number of bytes of at least 0"))
-	}
-	if c.StoreLinger < 0 || c.StoreLinger > maxLinger {
-		errs = append(errs, fmt.Errorf("store-linger: must be 0 to %s", maxLinger))
-	}
-	if c.Lease < minLease {
-		errs = append(errs, fmt.Errorf("lease: %s is too short for heartbeats to arrive in time; at least %s", c.Lease, minLease))
-	}
+	bad := func(format string, args ...any) { errs = append(errs, fmt.Errorf(format, args...)) }
 	for _, o := range c.Outboxes {
 		if url, collection, _ := strings.Cut(o, "#"); !setting.IsMongoDB(url) || collection == "" {
-			errs = append(errs, errors.New("outbox: must be a MongoDB connection string, '#' and the name of a collection, like mongodb://host/app#outbox"))
+			bad("outbox: must be a MongoDB connection string, '#' and the name of a collection, like mongodb://host/app#outbox")
 		}
 	}
-	if c.Limits.PayloadBytes > c.Limits.FrameBytes {
-		errs = append(errs, fmt.Errorf("max-payload-bytes: %d does not fit into a frame of max-frame-bytes (%d)", c.Limits.PayloadBytes, c.Limits.FrameBytes))
+	limits, err := c.eventLimits()
+	if err != nil {
+		return append(errs, err)
 	}
-	if most := int64(max(c.Limits.FrameBytes, c.Limits.BatchBytes)); c.MaxBufferedBytes < 2*most {
-		errs = append(errs, fmt.Errorf("max-buffered-bytes: %d is too little: at least twice the largest message or batch, which is %d bytes (max-frame-bytes, max-batch-bytes)", c.MaxBufferedBytes, most))
+	if limits.PayloadBytes > limits.FrameBytes {
+		bad("limits: a payload of %d bytes does not fit into a frame of %d", limits.PayloadBytes, limits.FrameBytes)
 	}
-	if setting.IsMongoDB(c.Store) {
-		if most := document.MaxPayload(c.Limits); most == 0 {
-			errs = append(errs, fmt.Errorf("max-header-bytes, max-headers, max-key-bytes: together they leave no room for a payload in a document of MongoDB, which holds %d bytes", document.MaxBytes))
-		} else if c.Limits.PayloadBytes > most {
-			errs = append(errs, fmt.Errorf("max-payload-bytes: %d does not fit into a document of MongoDB beside headers, key and tags; with the other limits as they are, at most %d", c.Limits.PayloadBytes, most))
-		}
+	if most := int64(max(limits.FrameBytes, limits.BatchBytes)); c.MaxBufferedBytes < 2*most {
+		bad("max-buffered-bytes: %d is too little: at least twice the largest frame or batch of --limits (%d bytes)", c.MaxBufferedBytes, most)
+	}
+	if !setting.IsMongoDB(c.Store) {
+		return errs
+	}
+	if most := document.MaxPayload(limits); most == 0 {
+		bad("limits: header-bytes, headers and key together leave no room for a payload in a document of MongoDB, which holds %d bytes",
+			document.MaxBytes)
+	} else if limits.PayloadBytes > most {
+		bad("limits: a payload of %d bytes does not fit into a document of MongoDB beside headers, key and tags; "+
+			"with the other limits as they are, at most %d do", limits.PayloadBytes, most)
 	}
 	return errs
+}
+
+// limits are the limits of events of valid settings.
+func (c Config) limits() wire.Limits {
+	limits, _ := c.eventLimits() // Validate has checked them
+	return limits
+}
+
+// eventLimits are those of Limits, and the defaults.
+func (c Config) eventLimits() (wire.Limits, error) {
+	limits := wire.DefaultLimits()
+	byName := map[string]*int{
+		"payload": &limits.PayloadBytes, "headers": &limits.HeaderCount, "header-bytes": &limits.HeaderBytes, "key": &limits.KeyBytes,
+		"batch": &limits.BatchEvents, "batch-bytes": &limits.BatchBytes, "frame": &limits.FrameBytes, "json-depth": &limits.JSONDepth,
+	}
+	for name, n := range c.Limits {
+		limit := byName[name]
+		switch {
+		case limit == nil:
+			return limits, fmt.Errorf("limits: there is no limit %q; there are %s", name, strings.Join(slices.Sorted(maps.Keys(byName)), ", "))
+		case n < 1:
+			return limits, fmt.Errorf("limits: %s must be at least 1, not %d", name, n)
+		}
+		*limit = n
+	}
+	return limits, nil
+}
+
+// shareOf is how many of the topics or groups of a store one identity may create.
+func shareOf(most int) int { return max(1, most/10) }
+
+// LowWater is a number of bytes of the disk that have to be free. Auto, LowWaterAuto, is a
+// twentieth of the disk: 64 MiB at least, 1 GiB at the most, and no more than half of it.
+type LowWater int64
+
+// LowWaterAuto is LowWater's auto.
+const LowWaterAuto LowWater = pebblelog.LowWaterAuto
+
+// UnmarshalText implements encoding.TextUnmarshaler.
+func (w *LowWater) UnmarshalText(text []byte) error {
+	if string(text) == "auto" {
+		*w = LowWaterAuto
+		return nil
+	}
+	n, err := strconv.ParseInt(string(text), 10, 64)
+	if err != nil || n < 0 {
+		return fmt.Errorf("must be auto, or a number of bytes of at least 0, not %q", text)
+	}
+	*w = LowWater(n)
+	return nil
 }

@@ -45,12 +45,12 @@ func (s *Sidecar) openPolicies(context.Context) (err error) {
 
 // openControl prepares the connection to the control plane.
 func (s *Sidecar) openControl(fallback *policy.Snapshot) error {
-	client, err := s.cfg.ControlAccess.Open()
+	client, err := s.access.ControlPlane().Open()
 	if err != nil {
-		return &ConfigError{Err: fmt.Errorf("control-plane: %w", err)}
+		return &ConfigError{Err: fmt.Errorf("auth-config: control_plane: %w", err)}
 	}
 	var perRPC credentials.PerRPCCredentials
-	if s.cfg.ControlAccess.TokenFile != "" {
+	if s.access.ControlPlane().TokenFile != "" {
 		perRPC = client.PerRPCCredentials()
 	}
 	if s.peerKey, err = access.NewPeerKey(s.cfg.NodeID); err != nil {

@@ -63,7 +63,7 @@ func (s *Sidecar) openDaprApp(context.Context) error {
 // daprRights returns the check of a topic that the application subscribes to; nil if it may
 // subscribe to every topic.
 func (s *Sidecar) daprRights() (func(topic string) error, error) {
-	if s.access == nil {
+	if s.cfg.DaprAppIdentity == "" && !s.access.Authenticates() {
 		return nil, nil
 	}
 	if s.cfg.DaprAppIdentity == "" {

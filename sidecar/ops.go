@@ -135,13 +135,6 @@ func (s *Sidecar) storeURL() string {
 	return secrets.Without(s.cfg.Store)
 }
 
-// authFailures counts wrong tokens of all clients, including peers.
-func (s *Sidecar) authFailures() (refused, unseen int64) {
-	refused, unseen = s.access.Failures()
-	r, u := s.peerTokens.Failures()
-	return refused + r, unseen + u
-}
-
 func (s *Sidecar) disk() telemetry.DiskStat { return telemetry.DiskStat(s.store.space()) }
 
 func (s *Sidecar) status() status {

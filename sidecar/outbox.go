@@ -18,7 +18,7 @@ func (s *Sidecar) openOutboxes(context.Context) error {
 	for _, o := range s.cfg.Outboxes {
 		url, collection, _ := strings.Cut(o, "#")
 		cfg := outbox.Config{
-			URL: url, Collection: collection, NodeID: s.cfg.NodeID, Limits: s.cfg.Limits, Lease: s.cfg.Lease, Logger: s.cfg.Logger,
+			URL: url, Collection: collection, NodeID: s.cfg.NodeID, Limits: s.cfg.limits(), Lease: s.cfg.Lease, Logger: s.cfg.Logger,
 			Publisher: sourcePublisher{s.publisher, s.publisher.NewLogOnlyConnection(), s.policyOf, s.tracing},
 			LogID:     s.store.id, Roster: s.store.roster,
 			Observer: s.metrics.Outbox(secrets.Without(url) + "#" + collection),

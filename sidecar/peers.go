@@ -2,40 +2,15 @@ package sidecar
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"net"
 	"net/http"
 	"strconv"
 	"strings"
 
-	"github.com/sluice-bus/sluice/internal/access"
-	"github.com/sluice-bus/sluice/internal/listen"
 	"github.com/sluice-bus/sluice/sidecar/internal/federation"
 	"github.com/sluice-bus/sluice/sidecar/internal/replay"
 )
-
-// company reports whether there may be other sidecars.
-func (c Config) company() bool { return len(c.Peers) > 0 || c.ControlPlane != "" }
-
-// validatePeers checks the settings about the other sidecars.
-func (c Config) validatePeers() (errs []error) {
-	for _, p := range c.Peers {
-		if !isPeerAddress(p) {
-			errs = append(errs, fmt.Errorf("peers: %q must be host:port or unix:/path", p))
-		} else {
-			errs = append(errs, c.PeerAccess.CheckDial("peers", p, "--peer-ca or --peer-tls", c.Insecure))
-		}
-	}
-	if !c.company() && c.PeerAccess != (access.ClientConfig{}) {
-		errs = append(errs, errors.New("peers: are missing, and so is a control plane, where there is a certificate for them"))
-	}
-	if len(c.Peers) > 0 && c.PeerTokenFile == "" && !c.Insecure && c.ReplayListen != "" && !listen.IsLoopback(c.ReplayListen) {
-		errs = append(errs, fmt.Errorf("replay-listen: %s can be reached from other machines, and there is no --peer-token-file by which "+
-			"those of --peers are known; give one, listen on a loopback address, or give --insecure", c.ReplayListen))
-	}
-	return errs
-}
 
 func isPeerAddress(text string) bool {
 	if path, ok := strings.CutPrefix(text, "unix:"); ok {
@@ -51,27 +26,29 @@ func isPeerAddress(text string) bool {
 
 // openPeers prepares to ask the other sidecars, and to be asked by them.
 func (s *Sidecar) openPeers(context.Context) (err error) {
-	if s.peerTokens, err = access.OpenPeerTokens(s.cfg.PeerTokenFile, s.peerKey, s.cfg.Logger); err != nil {
-		return &ConfigError{Err: fmt.Errorf("peer-token-file: %w", err)}
-	}
-	client, err := s.cfg.PeerAccess.Open()
+	client, err := s.access.Peers().ForTLS().Open()
 	if err != nil {
-		return &ConfigError{Err: fmt.Errorf("peer-ca, peer-cert, peer-key: %w", err)}
+		return &ConfigError{Err: fmt.Errorf("auth-config: peers: %w", err)}
 	}
-	if s.cfg.company() {
+	if s.cfg.hasPeers() {
 		s.fleet = federation.New(federation.Config{
 			Self: s.self, Parts: s.parts(), Store: s.store.source, Peers: s.knownPeers,
-			Unknown: s.unknownPeers, Client: client, Insecure: s.cfg.Insecure, Authorize: s.peerTokens.Authorize, Transport: s.tracing.Transport, Logger: s.cfg.Logger,
+			Unknown: s.unknownPeers, Client: client, Insecure: s.cfg.Insecure, Authorize: s.authorizePeer, Transport: s.tracing.Transport, Logger: s.cfg.Logger,
 		})
 	}
 	return nil
+}
+
+// authorizePeer adds this sidecar's token to a request to another.
+func (s *Sidecar) authorizePeer(r *http.Request, node string) {
+	s.access.AuthorizePeer(r, node, s.peerKey)
 }
 
 // history is the replay API.
 func (s *Sidecar) history() http.Handler {
 	cfg := replay.Config{
 		Store: s.store.source, Parts: s.parts(), Self: s.self,
-		Access: s.access, PeerTokens: s.peerTokens, Logger: s.cfg.Logger, Audit: s.audit, StallTimeout: s.cfg.SlowClientTimeout,
+		Access: s.access, PeerKey: s.peerKey, Logger: s.cfg.Logger, Audit: s.audit, StallTimeout: s.cfg.SlowClientTimeout,
 	}
 	if s.fleet != nil {
 		cfg.Fleet = s.fleet

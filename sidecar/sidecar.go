@@ -49,11 +49,10 @@ type Sidecar struct {
 	instance string // names this life of the process
 
 	app, replay, ops net.Listener
-	access           *access.Access     // nil: every client may do everything
-	peerKey          *access.PeerKey    // nil without a control plane
-	peerTokens       *access.PeerTokens // nil: sidecars do not authenticate to each other
-	audit            *audit.Log         // nil: off
-	auditFile        *os.File           // nil if audit writes to the log
+	access           *access.Access  // nil: every client may do everything
+	peerKey          *access.PeerKey // nil without a control plane
+	audit            *audit.Log      // nil: off
+	auditFile        *os.File        // nil if audit writes to the log
 
 	store     store
 	metrics   *telemetry.Metrics
@@ -112,10 +111,8 @@ func (s *Sidecar) openAccess(context.Context) (err error) {
 			return &ConfigError{Err: fmt.Errorf("auth-config: %w", err)}
 		}
 	}
-	for _, l := range s.cfg.listeners() {
-		if err := s.access.CheckTLS(l.name, l.addr, s.cfg.Insecure); err != nil {
-			return &ConfigError{Err: err}
-		}
+	if err := s.cfg.checkReach(s.access); err != nil {
+		return &ConfigError{Err: err}
 	}
 	return nil
 }
@@ -163,7 +160,7 @@ func (s *Sidecar) openAudit(context.Context) (err error) {
 func (s *Sidecar) assemble(context.Context) error {
 	groupCtx, abort := context.WithCancel(context.Background())
 	s.abort = abort
-	s.topics = topics.New(topics.Config{Way: s.store.way, Log: s.store.log, Policies: s.policies, Away: s.store.away, Most: s.cfg.MaxTopics, MostEach: s.cfg.MaxTopicsEach})
+	s.topics = topics.New(topics.Config{Way: s.store.way, Log: s.store.log, Policies: s.policies, Away: s.store.away, Most: s.cfg.MaxTopics, MostEach: shareOf(s.cfg.MaxTopics)})
 	s.writer = writer.New(writer.Config{
 		Log: s.topics, Tails: s.tails, Signal: s.store.signal, Observer: s.metrics.BatchAppended, Tracing: s.tracing, Bounds: writer.DefaultBounds(),
 		MayVanish: func(topic string) bool { return s.policies.Load().Topic(topic).Durability.MayVanish() },
@@ -175,14 +172,14 @@ func (s *Sidecar) assemble(context.Context) error {
 	s.metrics.ObserveScheduled(s.scheduler.Counts)
 	s.publisher = admit.New(admit.Config{
 		Catalog: s.topics, Writer: s.writer, Policies: s.policies, Quota: s.shares(),
-		Limits: s.cfg.Limits, Metrics: s.metrics, Tracing: s.tracing, Logger: s.cfg.Logger,
+		Limits: s.cfg.limits(), Metrics: s.metrics, Tracing: s.tracing, Logger: s.cfg.Logger,
 		Scheduler: s.scheduler,
 	})
 	s.metrics.ObserveTenants(s.publisher.Tenants)
 	s.groups = group.NewManager(group.Config{
 		Context:   groupCtx,
 		Log:       s.groupLog(),
-		MaxGroups: s.cfg.MaxGroups, MaxGroupsEach: s.cfg.MaxGroupsEach,
+		MaxGroups: s.cfg.MaxGroups, MaxGroupsEach: shareOf(s.cfg.MaxGroups),
 		Tails:       s.tails,
 		Policy:      s.policyOf,
 		DeadLetters: s.publisher,
@@ -197,10 +194,10 @@ func (s *Sidecar) assemble(context.Context) error {
 		Memory:      s.memory,
 	})
 	bounds := gateway.DefaultBounds()
-	bounds.SlowClientTimeout, bounds.ReceiveTimeout = s.cfg.SlowClientTimeout, s.cfg.ReceiveTimeout
+	bounds.SlowClientTimeout = s.cfg.SlowClientTimeout
 	cfg := gateway.Config{
 		Access: s.access, Publisher: s.publisher, Groups: s.groups, Log: s.store.log, Policies: s.policies,
-		Metrics: s.metrics, Limits: s.cfg.Limits, Logger: s.cfg.Logger, Audit: s.audit, Bounds: bounds, NodeID: s.cfg.NodeID, Memory: s.memory,
+		Metrics: s.metrics, Limits: s.cfg.limits(), Logger: s.cfg.Logger, Audit: s.audit, Bounds: bounds, NodeID: s.cfg.NodeID, Memory: s.memory,
 		Topics: s.topics, Erased: s.erased, Lookup: s.store.source.Lookup, StoreID: s.store.id,
 	}
 	if s.store.shared != nil {
@@ -216,7 +213,7 @@ func (s *Sidecar) assemble(context.Context) error {
 	s.metrics.ObserveDead(s.dead.Get)
 	s.metrics.ObservePolicies(func() []policy.InForce { return s.policies.Load().List() })
 	s.metrics.ObserveSpool(s.store.waiting)
-	s.metrics.ObserveAuthFailures(s.authFailures)
+	s.metrics.ObserveAuthFailures(s.access.Failures)
 	s.metrics.ObserveBuffered(s.memory.Used)
 	s.metrics.ObserveDisk(s.disk)
 	return nil
@@ -303,7 +300,6 @@ func (s *Sidecar) Run(ctx context.Context, ready func() error) error {
 	helpers.Go(func() error { return s.scheduler.Run(helpersCtx) })
 	helpers.Go(func() error { return s.followPolicies(helpersCtx) })
 	helpers.Go(func() error { return s.access.Run(helpersCtx) })
-	helpers.Go(func() error { return s.peerTokens.Run(helpersCtx) })
 	if s.control != nil {
 		helpers.Go(func() error { return s.control.Run(helpersCtx) })
 		helpers.Go(func() error { return s.quota.Run(helpersCtx) })

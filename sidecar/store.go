@@ -121,19 +121,15 @@ func (s *Sidecar) openStore(ctx context.Context) (err error) {
 // openPebble opens a log on this machine's disk. Opening it, and later writes, wait for room on the
 // disk until ctx ends.
 func (s *Sidecar) openPebble(ctx context.Context, o pebblelog.Options) (*pebblelog.Log, error) {
-	o.NodeID, o.Logger, o.LowWater, o.GiveUp = s.cfg.NodeID, s.cfg.Logger, s.cfg.DiskLowWater, ctx.Done()
+	o.NodeID, o.Logger, o.LowWater, o.GiveUp = s.cfg.NodeID, s.cfg.Logger, int64(s.cfg.DiskLowWater), ctx.Done()
 	return pebblelog.Open(o)
 }
 
 // openShared opens the log in MongoDB, which may not be reachable yet, and the spool in front of
 // it.
 func (s *Sidecar) openShared(ctx context.Context) error {
-	linger := s.cfg.StoreLinger
-	if linger == 0 {
-		linger = -1 // the log's own 0 means its default
-	}
 	log, err := mongolog.Open(mongolog.Options{
-		URL: s.cfg.Store, NodeID: s.cfg.NodeID, Timeout: s.cfg.StoreTimeout, Linger: linger, Logger: s.cfg.Logger,
+		URL: s.cfg.Store, NodeID: s.cfg.NodeID, Timeout: s.cfg.StoreTimeout, Logger: s.cfg.Logger,
 		Monitor:      mongowatch.Monitor(s.tracing.Commands()),
 		WriteConcern: func(topic string) string { return s.policyOf(topic).Durability.WriteConcern },
 	})

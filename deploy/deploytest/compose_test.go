@@ -136,22 +136,23 @@ func TestComposeDatabaseHasUsers(t *testing.T) {
 			t.Errorf("%s: %v", name, command)
 		}
 	}
-	for name, file := range map[string]string{"sidecar-a": "./secrets/store-sidecar", "sidecar-b": "./secrets/store-sidecar",
-		"controlplane": "./secrets/store-controlplane"} {
+	for name, file := range map[string]string{"sidecar-a": "./secrets/store-sidecar.yaml", "sidecar-b": "./secrets/store-sidecar.yaml",
+		"controlplane": "./secrets/store-controlplane.yaml"} {
 		env, _ := services[name]["environment"].(object)
-		if got := composeSecrets(doc, services[name])["store"]; got != file || env["SLUICE_STORE"] != nil ||
-			env["SLUICE_STORE_FILE"] != "/run/secrets/store" {
-			t.Errorf("%s: its store is %v, of %q", name, env["SLUICE_STORE_FILE"], got)
+		if got := composeSecrets(doc, services[name])["store.yaml"]; got != file || env["SLUICE_STORE"] != nil ||
+			env["SLUICE_CONFIG"] != "/run/secrets/store.yaml" {
+			t.Errorf("%s: its store is in %v, of %q", name, env["SLUICE_CONFIG"], got)
 		}
 	}
 	folder := filepath.Join(prometheusFolder(t), "secrets")
 	script, guide := read(t, "compose/replica-set.js"), read(t, "mongodb.md")
 	for user, database := range map[string]string{"sidecar": "sluice", "controlplane": "controlplane"} {
-		url, err := os.ReadFile(filepath.Join(folder, "store-"+user))
+		url, err := os.ReadFile(filepath.Join(folder, "store-"+user+".yaml"))
 		password, missing := os.ReadFile(filepath.Join(folder, "mongodb-"+user))
-		want := fmt.Sprintf("mongodb://%s:%s@mongo1,mongo2,mongo3/%s?replicaSet=rs0\n", user, strings.TrimSpace(string(password)), database)
+		want := fmt.Sprintf("store: mongodb://%s:%s@mongo1,mongo2,mongo3/%s?replicaSet=rs0\n",
+			user, strings.TrimSpace(string(password)), database)
 		if err != nil || missing != nil || string(url) != want || len(password) < 32 {
-			t.Errorf("store-%s is %q, %v, %v", user, url, err, missing)
+			t.Errorf("store-%s.yaml is %q, %v, %v", user, url, err, missing)
 		}
 		rights := regexp.MustCompile(`user\("` + user + `", "` + database + `", "\w+",\s*(\[[^\]]*\])`).FindStringSubmatch(script)
 		if rights == nil || !strings.Contains(guide, "actions: "+rights[1]) && !strings.Contains(guide, rights[1]) {

@@ -91,8 +91,7 @@ func (d *deployment) start(t *testing.T, service, node string) *testkit.Sidecar 
 	t.Helper()
 	secrets := d.mounted(t, service)
 	return testkit.StartSidecar(t, t.TempDir(), "--node-id", node, "--auth-config", filepath.Join(secrets, "auth.yaml"),
-		"--control-plane", d.controlPlane.XDS(), "--control-plane-ca", filepath.Join(secrets, "ca.pem"),
-		"--control-plane-token-file", filepath.Join(secrets, "sidecar"), "--peer-ca", filepath.Join(secrets, "ca.pem"))
+		"--control-plane", d.controlPlane.XDS())
 }
 
 // mounted is /run/secrets of a service of compose.

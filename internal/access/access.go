@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"log/slog"
 	"maps"
+	"path/filepath"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -23,15 +24,18 @@ import (
 const pollEvery = time.Second
 
 // Access is the state in force of a file of --auth-config. Its methods are safe for concurrent use,
-// and for a nil *Access, which allows everything to every client.
+// and for a nil *Access, which stands for a program without such a file.
 type Access struct {
 	path    string
 	program Program
+	open    bool // no client needs a token or a certificate; it does not change
 	log     *slog.Logger
 	every   time.Duration
 	now     atomic.Pointer[rules]
 	told    *rate.Limiter // of attempts that were refused
 	guesses guesses
+
+	peerCame atomic.Bool // with a token of the peers, since the program started
 
 	mu      sync.Mutex
 	changed map[*func()]struct{} // is called after each change
@@ -63,7 +67,7 @@ func Open(path string, program Program, log *slog.Logger) (*Access, error) {
 		log.Warn("these credentials may join as any sidecar; bind each to its node ids, as in sidecar: orders-*", "file", path, "entries", entries.String())
 	}
 	a := &Access{
-		path: path, program: program, log: log, every: pollEvery,
+		path: path, program: program, open: !r.authenticates, log: log, every: pollEvery,
 		told: rate.NewLimiter(1, 10), changed: make(map[*func()]struct{}), decided: s.sum, pending: s.sum,
 	}
 	a.now.Store(r)
@@ -87,6 +91,26 @@ func (a *Access) Run(ctx context.Context) error {
 		}
 	}
 	return nil
+}
+
+// Authenticates reports whether a client needs a token or a certificate. Where it does not, every
+// client may do everything.
+func (a *Access) Authenticates() bool { return a != nil && !a.open }
+
+// ControlPlane says how a sidecar speaks to its control plane.
+func (a *Access) ControlPlane() ClientConfig {
+	if a == nil {
+		return ClientConfig{}
+	}
+	return a.now.Load().controlPlane.in(filepath.Dir(a.path))
+}
+
+// Peers says how a sidecar speaks to the others.
+func (a *Access) Peers() ClientConfig {
+	if a == nil {
+		return ClientConfig{}
+	}
+	return a.now.Load().peers.in(filepath.Dir(a.path))
 }
 
 // OnChange makes Run call f after each change that is in force. f must not block.
@@ -132,8 +156,8 @@ func (a *Access) look() {
 
 func (a *Access) take(s *source) {
 	r, err := build(s, a.program, a.log)
-	if err == nil && (r.tls == nil) != (a.now.Load().tls == nil) {
-		err = &FileError{[]string{"tls: it cannot be added or removed while the program runs; restart it"}}
+	if err == nil {
+		err = a.now.Load().mayBecome(r)
 	}
 	if bad, ok := errors.AsType[*FileError](err); ok {
 		for _, problem := range bad.Problems {
@@ -153,6 +177,19 @@ func (a *Access) take(s *source) {
 	}
 	a.log.Info("the authorization file has changed", "file", a.path, "tokens", len(r.tokens), "certs", len(r.certs))
 	a.enforce(r)
+}
+
+// mayBecome refuses changes that only a restart can make.
+func (r *rules) mayBecome(next *rules) error {
+	switch {
+	case (r.tls == nil) != (next.tls == nil):
+		return &FileError{[]string{"tls: it cannot be added or removed while the program runs; restart it"}}
+	case r.authenticates != next.authenticates:
+		return &FileError{[]string{"tokens, certs, jwt: the first or the last of them cannot come or go while the program runs; restart it"}}
+	case r.controlPlane != next.controlPlane || r.peers != next.peers:
+		return &FileError{[]string{"control_plane, peers: they cannot change while the program runs; restart it"}}
+	}
+	return nil
 }
 
 // enforce puts rules in force.
@@ -175,7 +212,7 @@ func (a *Access) tellChange() {
 // client has the same. The error is a *wire.Error with unauthorized, which is delayed more for each
 // wrong token of the address, or rate_limited.
 func (a *Access) Token(ctx context.Context, token, from string) (Identity, error) {
-	if a == nil {
+	if !a.Authenticates() {
 		return everybody, nil
 	}
 	id, err := a.byToken(ctx, token, from)
@@ -229,7 +266,7 @@ func (a *Access) Failures() (refused, unseen int64) {
 // nothing has changed, and costs a comparison. The error says that the token, or the certificate's
 // authority, is not in the files any more, or that a JSON Web Token has expired.
 func (a *Access) Renew(id *Identity) (*Identity, error) {
-	if a == nil {
+	if !a.Authenticates() {
 		return id, nil
 	}
 	r := a.now.Load()

@@ -385,6 +385,15 @@ func TestRunFollowsTheFiles(t *testing.T) {
 }
 
 func TestCheckListener(t *testing.T) {
+	cert, key := newAuthority(t, "ca").issue("server")
+	f := newFolder(t)
+	f.write("cert", cert)
+	f.write("key", key)
+	f.writef("auth.yaml", "tokens: []\ntls: {cert: cert, key: key}")
+	authenticated, _ := f.open(Sidecar)
+	f.writef("auth.yaml", "tls: {cert: cert, key: key}")
+	open, _ := f.open(Sidecar)
+	states := map[bool]*Access{true: authenticated, false: open}
 	for _, tc := range []struct {
 		addr                    string
 		authenticated, insecure bool
@@ -399,7 +408,7 @@ func TestCheckListener(t *testing.T) {
 		{"10.1.2.3:7070", true, false, false},
 		{"10.1.2.3:7070", false, true, false},
 	} {
-		err := CheckListener("listen", tc.addr, tc.authenticated, tc.insecure)
+		err := states[tc.authenticated].CheckListener("listen", tc.addr, tc.insecure)
 		if (err != nil) != tc.refused || err != nil && !strings.Contains(err.Error(), "listen: "+tc.addr) {
 			t.Errorf("%+v: %v", tc, err)
 		}

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net"
 	"net/http"
+	"path/filepath"
 	"strings"
 	"sync"
 
@@ -53,17 +54,33 @@ func (c ClientConfig) Open() (*Client, error) {
 	return &Client{cfg: c, tls: config, token: token}, nil
 }
 
+// in has the files' names relative to a folder.
+func (c ClientConfig) in(folder string) ClientConfig {
+	for _, name := range []*string{&c.CA, &c.Cert, &c.Key, &c.TokenFile} {
+		if *name != "" && !filepath.IsAbs(*name) {
+			*name = filepath.Join(folder, *name)
+		}
+	}
+	return c
+}
+
+// ForTLS is the configuration without the token.
+func (c ClientConfig) ForTLS() ClientConfig {
+	c.TokenFile = ""
+	return c
+}
+
 // Secure reports whether connections use TLS.
 func (c ClientConfig) Secure() bool { return c.TLS || c.CA != "" || c.Cert != "" }
 
 // CheckDial refuses an address on another machine that would be dialled without TLS, unless
-// insecure. name is the setting's name, and settings are the settings that enable TLS there.
-func (c ClientConfig) CheckDial(name, addr, settings string, insecure bool) error {
+// insecure. name is that of the address's setting, and section that of ClientConfig in the file.
+func (c ClientConfig) CheckDial(name, addr, section string, insecure bool) error {
 	if insecure || c.Secure() || listen.IsLoopback(addr) {
 		return nil
 	}
 	return fmt.Errorf("%s: %s is not on this machine, and there is no TLS to it: tokens and events would be sent unencrypted; "+
-		"give %s, or --insecure for a network that encrypts by itself", name, addr, settings)
+		"give %s.ca or %s.tls in --auth-config, or --insecure for a network that encrypts by itself", name, addr, section, section)
 }
 
 // Secure reports whether connections use TLS.

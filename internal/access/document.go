@@ -46,6 +46,7 @@ type document struct {
 	tokens, certs, subjects []entry
 	jwt                     *jwtSection
 	tls                     *tlsFiles
+	controlPlane, peers     ClientConfig // how a sidecar speaks to these
 	xds                     struct{ requireClientCert bool }
 }
 
@@ -99,9 +100,29 @@ func documentKeys(r *reader, doc *document) []key {
 				{name: "client_ca", read: r.text(&doc.tls.clientCA)},
 			})
 		}},
+		{name: "control_plane", only: Sidecar, read: r.client(&doc.controlPlane)},
+		{name: "peers", only: Sidecar, read: r.client(&doc.peers)},
 		{name: "xds", only: ControlPlane, read: func(n *yaml.Node, at string) {
 			r.object(n, at, []key{{name: "require_client_cert", read: r.flag(&doc.xds.requireClientCert)}})
 		}},
+	}
+}
+
+// authenticates reports whether clients of the program need a token or a certificate.
+func (d *document) authenticates(program Program) bool {
+	return program == ControlPlane || d.tokens != nil || d.certs != nil || d.jwt != nil
+}
+
+// client reads how a sidecar speaks to others.
+func (r *reader) client(to *ClientConfig) func(*yaml.Node, string) {
+	return func(n *yaml.Node, at string) {
+		r.object(n, at, []key{
+			{name: "tls", read: r.flag(&to.TLS)},
+			{name: "ca", read: r.text(&to.CA)},
+			{name: "cert", read: r.text(&to.Cert)},
+			{name: "key", read: r.text(&to.Key)},
+			{name: "token_file", read: r.text(&to.TokenFile)},
+		})
 	}
 }
 

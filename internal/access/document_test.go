@@ -54,7 +54,7 @@ func TestParseRefuses(t *testing.T) {
 		{"empty", Sidecar, "", []string{"not YAML: it is empty; write tokens: [] to refuse everyone"}},
 		{"no YAML", Sidecar, "a: [", []string{"not YAML: line 1: did not find expected node content"}},
 		{"two documents", Sidecar, "tokens: []\n---\ntokens: []", []string{"more text after the first YAML document; write one"}},
-		{"no object", Sidecar, "[]", []string{"line 1: must be an object with tokens, certs, jwt, subjects, tls, not a list"}},
+		{"no object", Sidecar, "[]", []string{"line 1: must be an object with tokens, certs, jwt, subjects, tls, control_plane, peers, not a list"}},
 		{"unknown keys", ControlPlane, "token: []\ntls: {crt: a}", []string{
 			"line 1: token: unknown key; allowed here: tokens, certs, jwt, subjects, tls, xds",
 			"line 2: tls.crt: unknown key; allowed here: cert, key, client_ca",
@@ -65,7 +65,7 @@ func TestParseRefuses(t *testing.T) {
 		{"an alias", Sidecar, "tokens: &a []\ncerts: *a", []string{"line 2: certs: is an alias; write the value out"}},
 		{"of the other program", Sidecar, token + "role: editor}]\nxds: {require_client_cert: true}", []string{
 			"line 1: tokens[0].role: means nothing to a sidecar; allowed here: name, publish, subscribe, groups, replay, admin, ops, sha256, token_file",
-			"line 2: xds: means nothing to a sidecar; allowed here: tokens, certs, jwt, subjects, tls",
+			"line 2: xds: means nothing to a sidecar; allowed here: tokens, certs, jwt, subjects, tls, control_plane, peers",
 		}},
 		{"of a sidecar", ControlPlane, token + "role: viewer, publish: [a], ops: true}]", []string{
 			"line 1: tokens[0].publish: means nothing to the control plane; allowed here: name, role, sidecar, policies, sha256, token_file",

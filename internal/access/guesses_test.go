@@ -105,32 +105,33 @@ func TestGuessesOverEveryWay(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFolder(t)
 		f.writef("auth.yaml", "tokens: [{name: node, role: sidecar, sha256: %s}]", sumOf(nodeToken))
-		f.writef("peers", "%s", aliceToken)
 		a, log := f.open(ControlPlane)
-		peers, err := OpenPeerTokens(f.path("peers"), nil, a.log)
-		if err != nil {
-			t.Fatal(err)
-		}
+		f.writef("peers", "%s", aliceToken)
+		f.writef("auth.yaml", peersSection)
+		peers, _ := f.open(Sidecar)
+		f.writef("auth.yaml", peersSection+"tokens: []")
+		both, _ := f.open(Sidecar)
 		for range int64(maxGuessDelay/guessInterval) + freeGuesses {
-			a.guesses.note("192.0.2.1", time.Now()) // the address of httptest
-			peers.guesses.note("192.0.2.1", time.Now())
+			for _, of := range []*Access{a, peers, both} {
+				of.guesses.note("192.0.2.1", time.Now()) // the address of httptest
+			}
 		}
 		for name, h := range map[string]http.Handler{
 			"HTTP":                   a.Authenticate(http.NotFoundHandler()),
-			"peers":                  peers.Authenticate(nil, http.NotFoundHandler()),
-			"peers and others":       peers.Authenticate(a, http.NotFoundHandler()),
+			"peers":                  peers.AuthenticatePeers(nil, http.NotFoundHandler()),
+			"peers and others":       both.AuthenticatePeers(nil, http.NotFoundHandler()),
 			"peers, the right token": nil,
 		} {
 			token := guess(0)
 			if h == nil {
-				h, token = peers.Authenticate(nil, http.NotFoundHandler()), aliceToken
+				h, token = peers.AuthenticatePeers(nil, http.NotFoundHandler()), aliceToken
 			}
 			if got := as(h, token); got != http.StatusTooManyRequests {
 				t.Errorf("%s: status %d", name, got)
 			}
 		}
 		w := httptest.NewRecorder()
-		_, err = a.Identify(asks("Bearer " + guess(1)))
+		_, err := a.Identify(asks("Bearer " + guess(1)))
 		if a.Challenge(w, asks(), err); w.Code != http.StatusTooManyRequests || w.Header().Get("Retry-After") != "1" {
 			t.Errorf("%d %v", w.Code, w.Header())
 		}

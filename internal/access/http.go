@@ -14,7 +14,7 @@ import (
 // certificate of its connection. Without authentication all requests have the same identity. The
 // error is that of [Access.Token].
 func (a *Access) Identify(r *http.Request) (Identity, error) {
-	if a == nil {
+	if !a.Authenticates() {
 		return everybody, nil
 	}
 	return a.identify(r.Context(), r.Header["Authorization"], r.TLS, r.RemoteAddr)
@@ -34,8 +34,8 @@ func bearer(values []string) (string, *wire.Error) {
 }
 
 // Authenticate passes authenticated requests to next, which gets the identity by [Access.From], and
-// refuses others with 401. It passes requests for the paths in open without a check. For a nil
-// Access it is next.
+// refuses others with 401. It passes requests for the paths in open without a check. Without
+// authentication it is next.
 func (a *Access) Authenticate(next http.Handler, open ...string) http.Handler {
 	return a.guard(next, open, func(Identity) error { return nil })
 }
@@ -46,7 +46,7 @@ func (a *Access) Require(do Action, next http.Handler, open ...string) http.Hand
 }
 
 func (a *Access) guard(next http.Handler, open []string, allowed func(Identity) error) http.Handler {
-	if a == nil {
+	if !a.Authenticates() {
 		return next
 	}
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -87,7 +87,7 @@ type identityKey struct{}
 // From returns the identity that Authenticate found, or without authentication that of every
 // client. With authentication, a context that did not pass Authenticate has the zero Identity.
 func (a *Access) From(ctx context.Context) Identity {
-	if a == nil {
+	if !a.Authenticates() {
 		return everybody
 	}
 	id, _ := ctx.Value(identityKey{}).(Identity)

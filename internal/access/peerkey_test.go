@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"encoding/base64"
 	"errors"
-	"log/slog"
 	"net/http/httptest"
 	"strings"
 	"testing"
@@ -139,24 +138,15 @@ func TestPeerTokensLapse(t *testing.T) {
 func TestWhichTokenIsShown(t *testing.T) {
 	cp := newPeerIssuer(t, 1)
 	a, b := vouched(t, cp, "a"), vouched(t, cp, "b")
-	file := peerFile(t, "first-token-of-peers\n")
-	auth := peerFile(t, "tokens: [{name: app, sha256: "+sumOf("app")+", publish: ['*']}]\n")
-	log := slog.New(slog.DiscardHandler)
-	access, err := Open(auth, Sidecar, log)
-	if err != nil {
-		t.Fatal(err)
-	}
-	at := func(path string, key *PeerKey) *PeerTokens {
-		t.Helper()
-		p, err := OpenPeerTokens(path, key, log)
-		if err != nil {
-			t.Fatal(err)
-		}
-		return p
-	}
-	shows := func(p *PeerTokens, node string) string {
+	f := newFolder(t)
+	f.writef("peers", "first-token-of-peers\n")
+	f.writef("auth.yaml", peersSection)
+	file, _ := f.open(Sidecar)
+	f.writef("auth.yaml", "tokens: [{name: app, sha256: %s, publish: ['*']}]\n", sumOf("app"))
+	access, _ := f.open(Sidecar)
+	shows := func(a *Access, key *PeerKey, node string) string {
 		r := httptest.NewRequest("GET", "/", nil)
-		p.Authorize(r, node)
+		a.AuthorizePeer(r, node, key)
 		return strings.TrimPrefix(r.Header.Get("Authorization"), "Bearer ")
 	}
 	unvouched, err := NewPeerKey("c")
@@ -165,19 +155,20 @@ func TestWhichTokenIsShown(t *testing.T) {
 	}
 	for _, tc := range []struct {
 		what  string
-		p     *PeerTokens
+		file  *Access
+		key   *PeerKey
 		node  string
 		shown string // "signed": by the key
 	}{
-		{"a control plane", at("", a), "b", "signed"},
-		{"a control plane, to one of --peers", at("", a), "", ""},
-		{"both", at(file, a), "b", "signed"},
-		{"both, to one of --peers", at(file, a), "", "first-token-of-peers"},
-		{"a file", at(file, nil), "", "first-token-of-peers"},
-		{"neither", at("", nil), "b", ""},
-		{"a control plane that says nothing", at(file, unvouched), "b", ""},
+		{"a control plane", nil, a, "b", "signed"},
+		{"a control plane, to one of --peers", nil, a, "", ""},
+		{"both", file, a, "b", "signed"},
+		{"both, to one of --peers", file, a, "", "first-token-of-peers"},
+		{"a file", file, nil, "", "first-token-of-peers"},
+		{"neither", nil, nil, "b", ""},
+		{"a control plane that says nothing", file, unvouched, "b", ""},
 	} {
-		got := shows(tc.p, tc.node)
+		got := shows(tc.file, tc.key, tc.node)
 		if tc.shown == "signed" {
 			if node, err := b.Check(got); err != nil || node != "a" {
 				t.Errorf("%s: %q, %v", tc.what, node, err)
@@ -186,14 +177,13 @@ func TestWhichTokenIsShown(t *testing.T) {
 			t.Errorf("%s shows %q", tc.what, got)
 		}
 	}
-	signed := at("", b)
 	for token, want := range map[string]int{"": 401, "app": 403, a.Token("b"): 200, a.Token("a"): 401, "first-token-of-peers": 401} {
-		if got := as(asker(signed, access), token); got != want {
+		if got := as(asker(access, b), token); got != want {
 			t.Errorf("by signatures, as %.20q: %d, want %d", token, got, want)
 		}
 	}
 	for token, want := range map[string]int{"": 200, "whatever": 200, a.Token("a"): 200} {
-		if got := as(asker(signed, nil), token); got != want {
+		if got := as(asker(nil, b), token); got != want {
 			t.Errorf("without authentication, as %.20q: %d, want %d", token, got, want)
 		}
 	}

@@ -28,6 +28,10 @@ type rules struct {
 	roots             map[digest]bool
 	tls               *tls.Config // nil without the section
 	requireClientCert bool        // of clients that join
+
+	authenticates       bool         // a client needs a token or a certificate
+	controlPlane, peers ClientConfig // their files are named as in the document
+	peerTokens          *peerTokens  // nil without
 }
 
 // holder is the entry of a token.
@@ -52,7 +56,9 @@ func build(s *source, program Program, log *slog.Logger) (*rules, error) {
 		return nil, err
 	}
 	b := builder{source: s, log: log, rules: &rules{
-		program: program, tokens: make(map[digest]*holder), names: make(map[string]*holder), requireClientCert: doc.xds.requireClientCert,
+		program: program, tokens: make(map[digest]*holder), names: make(map[string]*holder),
+		requireClientCert: doc.xds.requireClientCert, authenticates: doc.authenticates(program),
+		controlPlane: doc.controlPlane, peers: doc.peers,
 	}}
 	for i := range doc.tokens {
 		b.token(&doc.tokens[i])
@@ -69,6 +75,9 @@ func build(s *source, program Program, log *slog.Logger) (*rules, error) {
 	if doc.tls != nil {
 		b.tls(doc.tls)
 	}
+	if doc.peers.TokenFile != "" {
+		b.peers(doc.peers.TokenFile)
+	}
 	if len(b.problems) > 0 {
 		return nil, &FileError{b.problems}
 	}
@@ -83,7 +92,11 @@ type builder struct {
 }
 
 func (b *builder) refuse(line int, at, format string, args ...any) {
-	b.problems = append(b.problems, fmt.Sprintf("line %d: %s: %s", line, at, fmt.Sprintf(format, args...)))
+	text := at + ": " + fmt.Sprintf(format, args...)
+	if line > 0 {
+		text = fmt.Sprintf("line %d: %s", line, text)
+	}
+	b.problems = append(b.problems, text)
 }
 
 func (b *builder) token(e *entry) {

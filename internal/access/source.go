@@ -77,6 +77,7 @@ func (d *document) names() []string {
 		add(d.tls.key)
 		add(d.tls.clientCA)
 	}
+	add(d.peers.TokenFile)
 	return names
 }
 

@@ -36,13 +36,22 @@ func (a *Access) Listener(name string, ln net.Listener) net.Listener {
 	if config := a.TLS(); config != nil {
 		return tls.NewListener(ln, config)
 	}
-	a.warnOfClear(name, ln)
+	if a.Authenticates() {
+		a.warnOfClear(name, ln)
+	}
 	return ln
 }
 
-// CheckTLS refuses a listener that other machines reach without TLS, unless insecure.
-func (a *Access) CheckTLS(name, addr string, insecure bool) error {
-	if a == nil || a.TLS() != nil || insecure || listen.IsLoopback(addr) {
+// CheckListener refuses a listener that other machines can reach, unless insecure, if clients need
+// no authentication or use no TLS.
+func (a *Access) CheckListener(name, addr string, insecure bool) error {
+	switch {
+	case insecure || listen.IsLoopback(addr):
+		return nil
+	case !a.Authenticates():
+		return fmt.Errorf("%s: %s can be reached from other machines, and there is no --auth-config to say who may use it, by tokens, certs or jwt; "+
+			"listen on a loopback address, or give --insecure to let everybody in", name, addr)
+	case a.TLS() != nil:
 		return nil
 	}
 	return fmt.Errorf("%s: %s can be reached from other machines, and --auth-config has no section tls: tokens and events would be sent unencrypted; "+
@@ -54,14 +63,4 @@ func (a *Access) warnOfClear(name string, ln net.Listener) {
 		a.log.Warn("tokens are sent unencrypted: --auth-config has no section tls; this is for networks that encrypt by themselves",
 			"listener", name, "address", addr)
 	}
-}
-
-// CheckListener refuses a listener that other machines can reach without access control: with
-// neither --auth-config (authenticated) nor --insecure.
-func CheckListener(name, addr string, authenticated, insecure bool) error {
-	if authenticated || insecure || listen.IsLoopback(addr) {
-		return nil
-	}
-	return fmt.Errorf("%s: %s can be reached from other machines, and there is no --auth-config to say who may use it; "+
-		"listen on a loopback address, or give --insecure to let everybody in", name, addr)
 }

@@ -7,7 +7,7 @@ import "context"
 // peers are not ended.
 func (a *Access) While(ctx context.Context, do Action, topic, group string) (context.Context, context.CancelFunc) {
 	id := a.From(ctx)
-	if a == nil || id.may == &peerGrant {
+	if !a.Authenticates() || id.may == &peerGrant {
 		return ctx, func() {}
 	}
 	ctx, end := context.WithCancelCause(ctx)

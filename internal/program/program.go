@@ -1,6 +1,7 @@
 package program
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -36,10 +37,11 @@ type Spec struct {
 	// Examples is printed by --help under "Examples:", as it is. Lines fit in 78 columns.
 	Examples string
 	// Settings points to the struct, with kong's tags, that the settings are put into. Its tags may
-	// use ${data_dir}, the default data folder. A flag that holds a secret is tagged
-	// secret:"INSTEAD", with what to use in its place: the flag works, with a warning, since the
-	// list of processes shows it. The flags --config, --log-format, --log-level, --version and
-	// --help are added to it.
+	// use ${data_dir}, the default data folder, and ${host}, this machine's name. min:"N" is the
+	// least value of a number or a duration. A flag that holds a secret is tagged secret:"INSTEAD",
+	// with what to use in its place (by default the environment or the file): the flag works, with
+	// a warning, since the list of processes shows it. The flags --config, --log-format,
+	// --log-level, --version and --help are added to it.
 	Settings any
 	// Run does the work. Its context ends with the first SIGINT or SIGTERM; it then stops in order
 	// and returns nil. Where it is nil, the method Run(context.Context, *App) error of the command
@@ -143,9 +145,10 @@ func warnOfShown(log *slog.Logger, command *kong.Context) {
 		if at.Flag == nil || at.Resolved || !at.Flag.Tag.Has("secret") {
 			continue
 		}
+		name := at.Flag.Name
 		if value := fmt.Sprint(at.Flag.Target.Interface()); !strings.Contains(value, "://") || strings.Contains(value, "@") {
 			log.Warn("a token or password on the command line is shown to every user of this machine by the list of processes",
-				"flag", "--"+at.Flag.Name, "instead", at.Flag.Tag.Get("secret"))
+				"flag", "--"+name, "instead", cmp.Or(at.Flag.Tag.Get("secret"), envName(name)+", or "+name+" in --config"))
 		}
 	}
 }
@@ -160,10 +163,7 @@ func parse(spec Spec, process Process) (*kong.Context, *commonFlags, error) {
 		kong.Description(spec.Description),
 		kong.Embed(&common),
 		kong.Resolvers(&settings{lookupEnv: process.LookupEnv}),
-		kong.Vars{
-			"version":  versionLine(spec.Name),
-			"data_dir": dataDir(process.LookupEnv, spec.Name),
-		},
+		vars(process.LookupEnv, spec.Name),
 		kong.Writers(process.Stdout, process.Stderr),
 		// kong ends the process where it prints help or version. Instead the parse goes on, and its
 		// result is ignored.
@@ -183,7 +183,29 @@ func parse(spec Spec, process Process) (*kong.Context, *commonFlags, error) {
 		}
 		return nil, nil, Usagef("%w", err)
 	}
+	if err := checkMinimums(command); err != nil {
+		return nil, nil, Usagef("%w", err)
+	}
 	return command, &common, nil
+}
+
+// vars are what tags of settings may use.
+func vars(lookupEnv func(string) (string, bool), program string) kong.Vars {
+	host, _ := os.Hostname() // "" is refused where a name is needed
+	return kong.Vars{"version": versionLine(program), "data_dir": dataDir(lookupEnv, program), "host": host}
+}
+
+// Defaults fills in the defaults that the tags of a struct of settings have, except for folders and
+// names of the machine. It panics if kong cannot use the struct, which is a defect of the program.
+func Defaults(settings any) {
+	parser, err := kong.New(settings, kong.Vars{"data_dir": "", "host": ""})
+	if err != nil {
+		panic(fmt.Sprintf("unusable settings: %v", err))
+	}
+	command, err := kong.Trace(parser, nil)
+	if err = errors.Join(err, command.ApplyDefaults()); err != nil {
+		panic(fmt.Sprintf("unusable settings: %v", err))
+	}
 }
 
 func newLogger(w io.Writer, format, level string) *slog.Logger {

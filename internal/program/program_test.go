@@ -299,7 +299,7 @@ func TestSecretsOnTheCommandLine(t *testing.T) {
 	} {
 		var s struct {
 			Token string `secret:"--token-file"`
-			Store string `secret:"--store-file"`
+			Store string `secret:""`
 		}
 		var stderr bytes.Buffer
 		status := Run(Spec{Name: "p", Settings: &s, Run: func(context.Context, *App) error { return nil }}, Process{
@@ -311,7 +311,8 @@ func TestSecretsOnTheCommandLine(t *testing.T) {
 				return "", false
 			},
 		})
-		warned := strings.Contains(stderr.String(), "level=WARN") && strings.Contains(stderr.String(), "-file")
+		warned := strings.Contains(stderr.String(), "level=WARN") &&
+			(strings.Contains(stderr.String(), "--token-file") || strings.Contains(stderr.String(), "store in --config"))
 		if status != StatusOK || warned != tc.warn || strings.Contains(stderr.String(), "geheim") {
 			t.Errorf("%q, %q: status %d, %s", tc.args, tc.env, status, &stderr)
 		}

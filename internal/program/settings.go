@@ -1,6 +1,7 @@
 package program
 
 import (
+	"errors"
 	"fmt"
 	"reflect"
 	"slices"
@@ -128,4 +129,23 @@ func tryDecode(flag *kong.Flag, value any) error {
 		return fmt.Errorf("%s: must be one of %s, not %q", flag.Name, strings.Join(allowed, ", "), target.String())
 	}
 	return nil
+}
+
+// checkMinimums reports every number or duration that is below the minimum in its tag.
+func checkMinimums(command *kong.Context) error {
+	var errs []error
+	for _, flag := range command.Flags() {
+		if !flag.Tag.Has("min") {
+			continue
+		}
+		least := reflect.New(flag.Target.Type()).Elem()
+		scan := kong.Scan().PushTyped(flag.Tag.Get("min"), kong.FlagValueToken)
+		if err := flag.Mapper.Decode(&kong.DecodeContext{Value: flag.Value, Scan: scan}, least); err != nil {
+			panic(fmt.Sprintf("%s: unusable minimum: %v", flag.Name, err))
+		}
+		if flag.Target.Int() < least.Int() {
+			errs = append(errs, fmt.Errorf("%s: must be at least %v, not %v", flag.Name, least.Interface(), flag.Target.Interface()))
+		}
+	}
+	return errors.Join(errs...)
 }

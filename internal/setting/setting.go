@@ -5,8 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"strings"
-
-	"github.com/sluice-bus/sluice/internal/secrets"
 )
 
 // Embedded is the store in a server's data folder.
@@ -15,22 +13,6 @@ const Embedded = "embedded:"
 // IsMongoDB reports whether a store is one in MongoDB.
 func IsMongoDB(store string) bool {
 	return strings.HasPrefix(store, "mongodb://") || strings.HasPrefix(store, "mongodb+srv://")
-}
-
-// StoreOf returns the store of two settings: one has its URL, the other a file with it. The error
-// is an *Error.
-func StoreOf(store, file string) (string, error) {
-	if file == "" {
-		return store, nil
-	}
-	if store != Embedded {
-		return "", &Error{errors.New("store-file: cannot be given together with store; give one of them")}
-	}
-	store, err := secrets.FromFile(file)
-	if err != nil {
-		return "", &Error{fmt.Errorf("store-file: %w", err)}
-	}
-	return store, nil
 }
 
 // CheckStore refuses a store of an unknown kind. It quotes only the scheme, since the rest may have

@@ -1,9 +1,6 @@
 package setting_test
 
 import (
-	"errors"
-	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 
@@ -21,28 +18,6 @@ func TestCheckStore(t *testing.T) {
 			t.Errorf("%s: %v", store, err)
 		case err != nil && (!strings.Contains(err.Error(), says) || strings.Contains(err.Error(), "secret")):
 			t.Errorf("%s: says %q", store, err)
-		}
-	}
-}
-
-func TestStoreOf(t *testing.T) {
-	path := filepath.Join(t.TempDir(), "store")
-	if err := os.WriteFile(path, []byte("mongodb://u:p@db/x\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	for _, tc := range []struct {
-		store, file, want string
-		ok                bool
-	}{
-		{setting.Embedded, "", setting.Embedded, true},
-		{"mongodb://a/x", "", "mongodb://a/x", true},
-		{setting.Embedded, path, "mongodb://u:p@db/x", true},
-		{"mongodb://a/x", path, "", false},
-		{setting.Embedded, path + "x", "", false},
-	} {
-		got, err := setting.StoreOf(tc.store, tc.file)
-		if _, wrong := errors.AsType[*setting.Error](err); got != tc.want || wrong == tc.ok || (err == nil) != tc.ok {
-			t.Errorf("%q, %q: %q, %v", tc.store, tc.file, got, err)
 		}
 	}
 }

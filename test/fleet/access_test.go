@@ -55,6 +55,14 @@ type guarded struct {
 	http   string
 }
 
+// connect are the flags of a sidecar that speaks to the control plane at an address, with these
+// keys in its section of the file.
+func (g *guarded) connect(t *testing.T, xds, keys string) []string {
+	t.Helper()
+	file := testkit.Write(t, g.path("sidecar-"+digest(keys)+".yaml"), "control_plane: {ca: ca.pem, "+keys+"}\n")
+	return []string{"--control-plane", xds, "--auth-config", file}
+}
+
 func startGuarded(t *testing.T, more string) *guarded {
 	t.Helper()
 	g := &guarded{secrets: newSecrets(t), tokens: map[string]string{}}
@@ -134,22 +142,21 @@ func TestSidecarsNeedTheirToken(t *testing.T) {
 	g := startGuarded(t, "")
 	g.put(t, "*", unlimited)
 	g.put(t, "a", `{"publish":{"rate":100,"burst":7}}`)
-	connect := []string{"--control-plane", g.xds, "--control-plane-ca", g.path("ca.pem")}
-	in := startSidecar(t, "in", append(connect, "--control-plane-token-file", g.path("sidecar.token"))...)
+	in := startSidecar(t, "in", g.connect(t, g.xds, "token_file: sidecar.token")...)
 	if got := in.burst(t, "a"); got != 7 {
 		t.Errorf("burst %d at a sidecar with its token", got)
 	}
 	refused := []struct {
 		name, why string
-		args      []string
+		keys      string
 		m         *member
 	}{
 		{name: "no-token", why: "no token"},
-		{name: "viewer", why: "role", args: []string{"--control-plane-token-file", g.path("viewer.token")}},
+		{name: "viewer", why: "role", keys: "token_file: viewer.token"},
 	}
 	for i := range refused {
 		c := &refused[i]
-		c.m = startSidecar(t, c.name, append(connect, c.args...)...)
+		c.m = startSidecar(t, c.name, g.connect(t, g.xds, c.keys)...)
 		if err := c.m.publish(t.Context(), "a"); err != nil {
 			t.Errorf("%s: it serves nothing: %v", c.name, err)
 		}
@@ -189,14 +196,13 @@ func TestMutualTLS(t *testing.T) {
 	g.issueFor(t, "node-7")
 	g.put(t, "*", unlimited)
 	proxy := faultproxy.New(t, g.xds)
-	connect := []string{"--control-plane", proxy.Addr(), "--control-plane-ca", g.path("ca.pem")}
-	connectAs := append(connect, "--control-plane-cert", g.path("node-7.pem"), "--control-plane-key", g.path("node-7.key"))
+	connectAs := g.connect(t, proxy.Addr(), "cert: node-7.pem, key: node-7.key")
 	in := startSidecar(t, "node-7", connectAs...)
 	other := startSidecar(t, "node-8", connectAs...)
 	eventually(t, "a certificate is not another sidecar's", func() bool {
 		return strings.Contains(other.connection(t).Error, `may not join as node "node-8"; allowed are node-7`)
 	})
-	out := startSidecar(t, "out", append(connect, "--control-plane-token-file", g.path("sidecar.token"))...)
+	out := startSidecar(t, "out", g.connect(t, proxy.Addr(), "token_file: sidecar.token")...)
 	eventually(t, "a token is not enough", func() bool { return strings.Contains(out.connection(t).Error, "certificate") })
 	bursts := 0
 	change := func(what string) {

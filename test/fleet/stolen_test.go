@@ -76,11 +76,11 @@ func TestStolenPeerToken(t *testing.T) {
 	g.put(t, "*", unlimited)
 	auditor := g.token(t, "auditor")
 	auth := testkit.Write(t, g.path("sidecar.yaml"),
-		fmt.Sprintf("tokens: [{name: auditor, sha256: %s, publish: ['*'], replay: ['*']}]\n", digest(auditor)))
+		fmt.Sprintf("tokens: [{name: auditor, sha256: %s, publish: ['*'], replay: ['*']}]\n"+
+			"control_plane: {ca: ca.pem, token_file: sidecar.token}\n", digest(auditor)))
 	var fleet []*member
 	for _, name := range []string{"a", "b"} {
-		m := startSidecar(t, name, "--auth-config", auth,
-			"--control-plane", g.xds, "--control-plane-ca", g.path("ca.pem"), "--control-plane-token-file", g.path("sidecar.token"))
+		m := startSidecar(t, name, "--auth-config", auth, "--control-plane", g.xds)
 		m.api.Token = auditor
 		if err := m.publish(t.Context(), "orders"); err != nil {
 			t.Fatal(err)

@@ -26,8 +26,8 @@ type pair struct {
 }
 
 // startPair starts both, with their replay listeners on sockets: a peer's address must be known
-// before it runs.
-func startPair(t *testing.T, token string, args ...string) *pair {
+// before it runs. clients are the clients' entries of --auth-config.
+func startPair(t *testing.T, token, clients string) *pair {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "sluice") // a socket's path must be short
 	if err != nil {
@@ -38,9 +38,9 @@ func startPair(t *testing.T, token string, args ...string) *pair {
 	p := &pair{}
 	for i, name := range []string{"one", "two"} {
 		p.files[i] = testkit.Write(t, filepath.Join(dir, name+".token"), token+"\n")
-		p.procs[i] = testkit.StartSidecar(t, filepath.Join(t.TempDir(), name), append([]string{
-			"--node-id", name, "--replay-listen", sockets[i], "--peers", sockets[0] + "," + sockets[1], "--peer-token-file", p.files[i],
-		}, args...)...)
+		auth := testkit.Write(t, filepath.Join(dir, name+".yaml"), "peers: {token_file: "+name+".token}\n"+clients)
+		p.procs[i] = testkit.StartSidecar(t, filepath.Join(t.TempDir(), name),
+			"--node-id", name, "--replay-listen", sockets[i], "--peers", sockets[0]+","+sockets[1], "--auth-config", auth)
 		p.asked[i] = &admin.HTTP{AppURL: p.procs[i].URL(), ReplayURL: sockets[i], Token: "audit-audit-audit-audit"}
 		t.Cleanup(p.asked[i].CloseIdle)
 		event := &wire.Event{ID: name, Topic: "orders", Payload: []byte("1")}
@@ -77,7 +77,7 @@ func (p *pair) wantBoth(t *testing.T, when string) {
 func (p *pair) taken(t *testing.T, i, times int) {
 	t.Helper()
 	eventually(t, func() bool {
-		return strings.Count(p.procs[i].Log(), "the peers' tokens have changed") == times
+		return strings.Count(p.procs[i].Log(), "the authorization file has changed") == times
 	})
 }
 
@@ -86,7 +86,7 @@ func (p *pair) taken(t *testing.T, i, times int) {
 func TestPeersRotateTheirToken(t *testing.T) {
 	t.Parallel()
 	const before, after = "before-before-before", "after-after-after"
-	p := startPair(t, before)
+	p := startPair(t, before, "")
 	p.wantBoth(t, "at the start")
 	step := func(i int, text string) {
 		if err := os.Rename(testkit.Write(t, p.files[i]+".new", text+"\n"), p.files[i]); err != nil {
@@ -120,12 +120,9 @@ func TestPeersRotateTheirToken(t *testing.T) {
 
 // TestPeersBesideAuthConfig: a peer's token opens the history, and nothing else.
 func TestPeersBesideAuthConfig(t *testing.T) {
-	dir := t.TempDir()
-	testkit.Write(t, filepath.Join(dir, "audit"), "audit-audit-audit-audit\n")
-	auth := testkit.Write(t, filepath.Join(dir, "auth.yaml"),
-		"tokens:\n - {name: audit, token_file: audit, publish: ['*'], replay: [orders], ops: true}\n")
+	audit := testkit.Write(t, filepath.Join(t.TempDir(), "audit"), "audit-audit-audit-audit\n")
 	const token = "token-of-the-peers"
-	p := startPair(t, token, "--auth-config", auth)
+	p := startPair(t, token, "tokens:\n - {name: audit, token_file: "+audit+", publish: ['*'], replay: [orders], ops: true}\n")
 	p.wantBoth(t, "with tokens of two kinds")
 	ask := func(method, url, token string) int {
 		req, err := http.NewRequestWithContext(t.Context(), method, url, strings.NewReader("1"))

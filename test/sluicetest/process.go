@@ -9,9 +9,10 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"strconv"
 	"strings"
 	"time"
+
+	"github.com/sluice-bus/sluice/sdk/wire"
 )
 
 // readyTimeout is how long a process may take until it is ready.
@@ -29,7 +30,7 @@ func (s *Sidecar) startProcess() error {
 		args = append(args, "--retention-interval", s.opts.SweepEvery.String())
 	}
 	if n := s.opts.FrameBytes; n > 0 {
-		args = append(args, "--max-frame-bytes", strconv.Itoa(n), "--max-payload-bytes", strconv.Itoa(min(n, 1<<20)))
+		args = append(args, "--limits", fmt.Sprintf("frame=%d,payload=%d", n, min(n, wire.DefaultLimits().PayloadBytes)))
 	}
 	cmd := exec.CommandContext(ctx, s.opts.Program, args...)
 	for _, variable := range os.Environ() {

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"log"
+	"log/slog"
 	"net/http"
 	"net/http/httptest"
 	"net/http/httputil"
@@ -20,6 +21,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/sluice-bus/sluice/internal/program"
 	"github.com/sluice-bus/sluice/sdk/admin"
 	"github.com/sluice-bus/sluice/sdk/wire"
 	"github.com/sluice-bus/sluice/sidecar"
@@ -156,13 +158,15 @@ func (s *Sidecar) start() (err error) {
 func (s *Sidecar) policies() string { return filepath.Join(s.dir, "policies.yaml") }
 
 func (s *Sidecar) startInMemory() error {
-	cfg := sidecar.DefaultConfig()
+	var cfg sidecar.Config
+	program.Defaults(&cfg)
 	cfg.Listen, cfg.ReplayListen, cfg.OpsListen = "127.0.0.1:0", "127.0.0.1:0", "127.0.0.1:0"
-	cfg.DataDir, cfg.InMemory, cfg.NodeID, cfg.Version = s.dir, true, nodeID, "test"
+	cfg.DataDir, cfg.InMemory, cfg.NodeID = s.dir, true, nodeID
+	cfg.Version, cfg.Logger = "test", slog.New(slog.DiscardHandler)
 	cfg.RetentionInterval = cmp.Or(s.opts.SweepEvery, cfg.RetentionInterval)
 	cfg.Policies = s.policies()
 	if n := s.opts.FrameBytes; n > 0 {
-		cfg.Limits.FrameBytes, cfg.Limits.PayloadBytes = n, min(n, cfg.Limits.PayloadBytes)
+		cfg.Limits = map[string]int{"frame": n, "payload": min(n, wire.DefaultLimits().PayloadBytes)}
 	}
 	ctx, stop := context.WithCancel(context.Background())
 	real, err := sidecar.New(ctx, cfg)

@@ -3,7 +3,6 @@ package main
 import (
 	"bytes"
 	"context"
-	"log/slog"
 	"reflect"
 	"slices"
 	"testing"
@@ -15,14 +14,10 @@ import (
 // configOf is the configuration by an environment and flags.
 func configOf(t *testing.T, environment map[string]string, args ...string) (got sidecar.Config) {
 	t.Helper()
-	var s settings
 	var stderr bytes.Buffer
 	status := program.Run(program.Spec{
-		Name: "sluice-sidecar", Description: "d", Settings: &s,
-		Run: func(_ context.Context, app *program.App) (err error) {
-			got, err = s.config(app)
-			return err
-		},
+		Name: "sluice-sidecar", Description: "d", Settings: &got,
+		Run: func(context.Context, *program.App) error { return nil },
 	}, program.Process{Args: args, Stdout: &stderr, Stderr: &stderr, LookupEnv: func(name string) (string, bool) {
 		value, given := environment[name]
 		return value, given
@@ -33,14 +28,16 @@ func configOf(t *testing.T, environment map[string]string, args ...string) (got 
 	return got
 }
 
-// The defaults stand in the flags, for --help, and in sidecar.DefaultConfig.
-func TestFlagDefaultsAreTheSidecars(t *testing.T) {
+func TestDefaultsAreThoseOfTheFlags(t *testing.T) {
 	got := configOf(t, nil)
-	want := sidecar.DefaultConfig()
-	want.DataDir, want.NodeID, want.Version = got.DataDir, got.NodeID, got.Version // of the machine
-	want.Logger, got.Logger = slog.Default(), slog.Default()
+	var want sidecar.Config
+	program.Defaults(&want)
+	want.DataDir, want.NodeID = got.DataDir, got.NodeID // of the machine
 	if !reflect.DeepEqual(got, want) {
 		t.Errorf("without settings:\n%+v\nwant the defaults:\n%+v", got, want)
+	}
+	if err := got.Validate(); err != nil {
+		t.Errorf("the defaults are refused: %v", err)
 	}
 }
 

@@ -6,18 +6,16 @@ import (
 	"errors"
 
 	"github.com/sluice-bus/sluice/internal/program"
-	"github.com/sluice-bus/sluice/internal/setting"
 	"github.com/sluice-bus/sluice/internal/terminal"
 	"github.com/sluice-bus/sluice/sidecar"
 )
 
 // migrateSettings are the flags of sluice-sidecar migrate.
 type migrateSettings struct {
-	Store     string `secret:"--store-file, or SLUICE_STORE" default:"embedded:" placeholder:"URL" help:"The store: mongodb://… or mongodb+srv://…"`
-	StoreFile string `placeholder:"FILE" help:"Read the URL of --store from this file: for URLs with a password."`
-	Policies  string `placeholder:"FILE" help:"YAML file with policies: ids that are remembered after their events expire when its dedupe.window says. Without it they stay as they are."`
-	DryRun    bool   `help:"Change nothing, and list the changes."`
-	JSON      bool   `name:"json" help:"Print the report as JSON."`
+	Store    string `secret:"" default:"embedded:" placeholder:"URL" help:"The store: mongodb://… or mongodb+srv://…"`
+	Policies string `placeholder:"FILE" help:"YAML file with policies: ids that are remembered after their events expire when its dedupe.window says. Without it they stay as they are."`
+	DryRun   bool   `help:"Change nothing, and list the changes."`
+	JSON     bool   `name:"json" help:"Print the report as JSON."`
 }
 
 const migrateExamples = `  sluice-sidecar migrate --store mongodb://db1/events --dry-run
@@ -37,13 +35,9 @@ func migrateSpec() program.Spec {
 }
 
 func migrate(ctx context.Context, app *program.App, s *migrateSettings) error {
-	store, err := setting.StoreOf(s.Store, s.StoreFile)
-	if err != nil {
-		return err
-	}
 	bars := steps{app: app}
 	report, err := sidecar.Migrate(ctx, sidecar.MigrateConfig{
-		Store: store, Policies: s.Policies, DryRun: s.DryRun, Progress: bars.show, Logger: app.Logger,
+		Store: s.Store, Policies: s.Policies, DryRun: s.DryRun, Progress: bars.show, Logger: app.Logger,
 	})
 	bars.end()
 	var wrong *sidecar.ConfigError

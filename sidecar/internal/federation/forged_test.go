@@ -107,7 +107,7 @@ func TestForgedLinesAreHadElsewhere(t *testing.T) {
 func TestNoPeerIsAskedInClear(t *testing.T) {
 	c := config(newNode("self", "self", newMemory(), nil), Peer{Address: "192.0.2.1:8083", NodeID: "far"})
 	_, err := newFleet(t, c).Open(t.Context(), replay.FleetQuery{Topic: topic})
-	if wantPartial(t, err, "far (192.0.2.1:8083)"); !strings.Contains(err.Error(), "no TLS to it (--peer-ca, --peer-tls)") {
+	if wantPartial(t, err, "far (192.0.2.1:8083)"); !strings.Contains(err.Error(), "no TLS to it (peers.ca or peers.tls in --auth-config)") {
 		t.Error(err)
 	}
 }

@@ -119,7 +119,7 @@ func reasonOf(err error) string {
 	case err == nil:
 		return "has not reached its store yet"
 	case errors.Is(err, errClear):
-		return "is on another machine, and there is no TLS to it (--peer-ca, --peer-tls)"
+		return "is on another machine, and there is no TLS to it (peers.ca or peers.tls in --auth-config)"
 	case errors.Is(err, errForeign):
 		return "sent something else than the events that it was asked for"
 	case errors.Is(err, errCopied):

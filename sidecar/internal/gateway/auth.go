@@ -67,7 +67,7 @@ func allowed(id *access.Identity, req *codec.Request) error {
 
 // authorize refuses the events of topics that id may not publish to.
 func (c *conn) authorize(id *access.Identity, items []wire.PublishItem) {
-	if c.cfg.Access == nil {
+	if !c.cfg.Access.Authenticates() {
 		return
 	}
 	for i := range items {
@@ -92,7 +92,7 @@ func (c *conn) expelStranger() {
 func (c *conn) keeps(id *access.Identity) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.cfg.Access == nil {
+	if !c.cfg.Access.Authenticates() {
 		return nil
 	}
 	for k := range c.subs {

@@ -208,7 +208,7 @@ func TestTooManyOfOneIdentity(t *testing.T) {
 	mallory, app := "Authorization: Bearer mallory", "Authorization: Bearer app"
 	s.want(t, 201, "", "POST", "/v1/topics/m0/events", "1", mallory)
 	s.want(t, 201, "", "PUT", "/v1/topics/m1", "", mallory)
-	s.want(t, 503, `2 topics that were made for \"mallory\", and --max-topics-per-identity allows 2`, "POST", "/v1/topics/m2/events", "1", mallory)
+	s.want(t, 503, `2 topics that were made for \"mallory\", and a tenth of --max-topics allows 2`, "POST", "/v1/topics/m2/events", "1", mallory)
 	s.want(t, 503, "overloaded", "PUT", "/v1/topics/m2", "", mallory)
 	s.want(t, 503, "overloaded", "POST", "/v1/topics/m2/groups/g/pull", `{"wait_ms":0}`, mallory)
 	ws := s.dialAs(t, "mallory")
@@ -228,7 +228,7 @@ func TestTooManyOfOneIdentity(t *testing.T) {
 	}
 	pull(200, "", "g0", mallory)
 	ws.ask(`{"op":"SUBSCRIBE","topic":"m1","group":"g1"}`)
-	pull(503, `--max-groups-per-identity allows 2`, "g2", mallory)
+	pull(503, `a tenth of --max-groups allows 2`, "g2", mallory)
 	ws.send(`{"op":"SUBSCRIBE","topic":"m1","group":"g2"}`)
 	ws.want("ERR/overloaded")
 	pull(200, "", "g0", mallory)

@@ -53,7 +53,7 @@ func (c *groupCount) reserve(ctx context.Context, cfg *Config) error {
 	case most > 0 && c.groups >= most:
 		return topics.TooMany("groups", c.groups, "--max-groups", most)
 	case each > 0 && c.madeFor[by] >= each:
-		return topics.TooMany("groups that were made for "+strconv.Quote(by), c.madeFor[by], "--max-groups-per-identity", each)
+		return topics.TooMany("groups that were made for "+strconv.Quote(by), c.madeFor[by], "a tenth of --max-groups", each)
 	}
 	c.groups++
 	c.madeFor[by]++

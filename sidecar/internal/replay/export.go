@@ -42,7 +42,7 @@ func (h *handler) parseExport(r *http.Request) (req exportRequest, err error) {
 		return req, err
 	}
 	if req.part != "" {
-		if err := h.PeerTokens.MayAsk(h.Access, r); err != nil {
+		if err := h.Access.PeerMayAsk(r); err != nil {
 			return req, err
 		}
 	}

@@ -12,12 +12,21 @@ import (
 // amongPeers admits only clients that may use the routes between sidecars.
 func (h *handler) amongPeers(next http.HandlerFunc) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
-		if err := h.PeerTokens.MayAsk(h.Access, r); err != nil {
-			h.PeerTokens.Refuse(w, r, err, h.Logger)
+		if err := h.Access.PeerMayAsk(r); err != nil {
+			h.refuse(w, r, err)
 			return
 		}
 		next(w, r)
 	}
+}
+
+// refuse answers a request that parseExport or PeerMayAsk has refused.
+func (h *handler) refuse(w http.ResponseWriter, r *http.Request, err error) {
+	if errors.Is(err, &wire.Error{Code: wire.Unauthorized}) {
+		h.Access.Challenge(w, r, err)
+		return
+	}
+	httpapi.WriteError(w, r, err, h.Logger)
 }
 
 // peer answers with this sidecar's identity.

@@ -235,15 +235,18 @@ func TestWhoIsAPeer(t *testing.T) {
 		return path
 	}
 	log := slog.New(slog.DiscardHandler)
-	tokens, err := access.OpenPeerTokens(write("peers", "token-of-the-peers\n"), nil, log)
-	if err != nil {
-		t.Fatal(err)
+	write("peers", "token-of-the-peers\n")
+	open := func(document string) *access.Access {
+		a, err := access.Open(write("auth", document), access.Sidecar, log)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return a
 	}
-	auth, err := access.Open(write("auth", fmt.Sprintf("tokens:\n - {name: app, sha256: %x, publish: ['*']}\n - {name: audit, sha256: %x, replay: [orders]}\n",
-		sha256.Sum256([]byte("app")), sha256.Sum256([]byte("audit")))), access.Sidecar, log)
-	if err != nil {
-		t.Fatal(err)
-	}
+	const peers = "peers: {token_file: peers}\n"
+	clients := fmt.Sprintf("tokens:\n - {name: app, sha256: %x, publish: ['*']}\n - {name: audit, sha256: %x, replay: [orders]}\n",
+		sha256.Sum256([]byte("app")), sha256.Sum256([]byte("audit")))
+	tokens, auth, both := open(peers), open(clients), open(clients+peers)
 	const internal, public = "/export?topic=orders&part=log", "/export?topic=orders"
 	all := []string{"", "wrong", "app", "audit", "token-of-the-peers"}
 	for _, tc := range []struct {
@@ -254,16 +257,16 @@ func TestWhoIsAPeer(t *testing.T) {
 	}{
 		{"nothing", Config{}, "/peer", [5]int{200, 200, 200, 200, 200}},
 		{"nothing", Config{}, internal, [5]int{200, 200, 200, 200, 200}},
-		{"token", Config{PeerTokens: tokens}, "/peer", [5]int{401, 401, 401, 401, 200}},
-		{"token", Config{PeerTokens: tokens}, internal, [5]int{401, 401, 401, 401, 200}},
-		{"token", Config{PeerTokens: tokens}, public, [5]int{200, 200, 200, 200, 200}},
-		{"token", Config{PeerTokens: tokens}, "/peers", [5]int{200, 200, 200, 200, 200}},
+		{"token", Config{Access: tokens}, "/peer", [5]int{401, 401, 401, 401, 200}},
+		{"token", Config{Access: tokens}, internal, [5]int{401, 401, 401, 401, 200}},
+		{"token", Config{Access: tokens}, public, [5]int{200, 200, 200, 200, 200}},
+		{"token", Config{Access: tokens}, "/peers", [5]int{200, 200, 200, 200, 200}},
 		{"file", Config{Access: auth}, "/peer", [5]int{401, 401, 403, 200, 401}},
 		{"file", Config{Access: auth}, "/peers", [5]int{401, 401, 403, 200, 401}},
-		{"both", Config{Access: auth, PeerTokens: tokens}, "/peer", [5]int{401, 401, 403, 200, 200}},
-		{"both", Config{Access: auth, PeerTokens: tokens}, internal, [5]int{401, 401, 403, 200, 200}},
-		{"both", Config{Access: auth, PeerTokens: tokens}, "/export?topic=payments&part=spool", [5]int{401, 401, 403, 403, 200}},
-		{"both", Config{Access: auth, PeerTokens: tokens}, public, [5]int{401, 401, 403, 200, 200}},
+		{"both", Config{Access: both}, "/peer", [5]int{401, 401, 403, 200, 200}},
+		{"both", Config{Access: both}, internal, [5]int{401, 401, 403, 200, 200}},
+		{"both", Config{Access: both}, "/export?topic=payments&part=spool", [5]int{401, 401, 403, 403, 200}},
+		{"both", Config{Access: both}, public, [5]int{401, 401, 403, 200, 200}},
 	} {
 		c, _ := sidecarOf(tc.config, nil, nil)
 		for i, token := range all {
@@ -278,7 +281,7 @@ func TestWhoIsAPeer(t *testing.T) {
 			}
 		}
 	}
-	c, _ := sidecarOf(Config{PeerTokens: tokens}, nil, nil)
+	c, _ := sidecarOf(Config{Access: tokens}, nil, nil)
 	if w := postIDs(New(c), "/peer/ids?topic=orders", `{"ids":[]}`); w.Code != 401 {
 		t.Errorf("ids without a token: %d", w.Code)
 	}

@@ -52,9 +52,9 @@ type Config struct {
 	Fleet Fleet
 	// Access says which topics a client may replay; nil lets every client replay all.
 	Access *access.Access
-	// PeerTokens are the tokens of the other sidecars, which may replay all; nil: none.
-	PeerTokens *access.PeerTokens
-	Logger     *slog.Logger
+	// PeerKey verifies the signed tokens of other sidecars; nil without a control plane.
+	PeerKey *access.PeerKey
+	Logger  *slog.Logger
 	// Audit is the access log; nil is off.
 	Audit *audit.Log
 	// Now is the clock behind toTs=now; nil means time.Now.
@@ -99,13 +99,13 @@ func New(c Config) http.Handler {
 	mux.HandleFunc("GET /replay", h.replay)
 	mux.HandleFunc("GET /export", h.export)
 	peers := h.peers
-	if c.Access != nil {
+	if c.Access.Authenticates() {
 		peers = h.amongPeers(peers)
 	}
 	mux.HandleFunc("GET /peers", peers)
 	mux.HandleFunc("GET /peer", h.amongPeers(h.peer))
 	mux.HandleFunc("POST /peer/ids", h.amongPeers(h.peerIDs))
-	return c.PeerTokens.Authenticate(c.Access, c.Audit.HTTP(c.Access.From, httpapi.Routes(mux)))
+	return c.Access.AuthenticatePeers(c.PeerKey, c.Audit.HTTP(c.Access.From, httpapi.Routes(mux)))
 }
 
 // replay answers one page: {"topic","events","count","next"}. The events come before their count,
@@ -167,7 +167,7 @@ func (h *handler) replay(w http.ResponseWriter, r *http.Request) {
 func (h *handler) export(w http.ResponseWriter, r *http.Request) {
 	req, err := h.parseExport(r)
 	if err != nil {
-		h.PeerTokens.Refuse(w, r, err, h.Logger)
+		h.refuse(w, r, err)
 		return
 	}
 	ctx, end := h.Access.While(r.Context(), access.Replay, req.topic, "")

@@ -94,7 +94,7 @@ func (c *Catalog) Room(ctx context.Context) error {
 		}
 	}
 	if by != "" && c.cfg.MostEach > 0 && own >= c.cfg.MostEach {
-		return TooMany("topics that were made for "+strconv.Quote(by), own, "--max-topics-per-identity", c.cfg.MostEach)
+		return TooMany("topics that were made for "+strconv.Quote(by), own, "a tenth of --max-topics", c.cfg.MostEach)
 	}
 	return nil
 }
