@@ -93,7 +93,7 @@ func TestMakeTest(t *testing.T) {
 	}{
 		{
 			name: "nothing is missing", ok: true, last: "  tests        ok ",
-			says: []string{"=== modules", "=== format", "=== vet", "=== programs", "=== test-server", "=== tests", " s in all"},
+			says: []string{"=== modules", "=== format", "=== programs", "=== tests", " s in all"},
 		},
 		{name: "nothing is missing to root", env: []string{"USERID=0"}, ok: true, last: "  tests        ok "},
 		{name: "a user", without: []string{"gcc", "chromium"}, ok: true, last: "Left out: " + leftOut},
@@ -115,8 +115,8 @@ func TestMakeTest(t *testing.T) {
 			ok: true, installs: true, last: "Left out: " + leftOut, says: []string{"no network", "Going on without them.", "=== modules"},
 		},
 		{
-			name: "a step that fails", env: []string{"FAILS=vet"}, last: "  tests        ok ",
-			says: []string{"vet is wrong", "=== tests", "--- vet\nvet is wrong\n", "  vet          failed"},
+			name: "a step that fails", env: []string{"FAILS=check-fmt"}, last: "  tests        ok ",
+			says: []string{"check-fmt is wrong", "=== tests", "--- format\ncheck-fmt is wrong\n", "  format       failed"},
 		},
 		{name: "tests that fail", env: []string{"FAILS=-json"}, last: "  tests        failed "},
 	} {

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# `make test`: checks the format, runs go vet and every test. What is missing on this machine (see deps.sh) is
+# `make test`: checks the format and runs every test. What is missing on this machine (see deps.sh) is
 # installed as root; else what needs it is left out, and named in the last line. With STRICT=1, or CI, that is a failure.
 # A step that fails stops none of the others.
 set -uo pipefail
@@ -38,8 +38,8 @@ modules() {
 # The tests start what is built here, and results of tests are cached for as long as it stays the same.
 programs() { CGO_ENABLED=0 go run -trimpath ./test/testkit/testinputs >"$inputs"; }
 
-# -trimpath and no C let make build, vet, lint and the tests share what is compiled, wherever that is. The vet that go test would
-# run is left to the step before it; -s and -w halve the time that linking takes.
+# -trimpath and no C let make build, lint and the tests share what is compiled, wherever that is. The vet that go test would run
+# is left to make lint; -s and -w halve the time that linking takes.
 tests() {
   if command -v npm >/dev/null && [ ! -d test/browsertest/node_modules ]; then
     echo "The console's test has npm download playwright-core: 3 MB the first time."
@@ -63,11 +63,10 @@ missing=$(missing)
 
 step modules modules
 step format make --no-print-directory check-fmt
-step vet make --no-print-directory vet
 step programs programs
 # shellcheck disable=SC1090 # variables
 . "$inputs"
-step test-server make --no-print-directory test-server
+[ -z "${MONGODB_URI:-}" ] || step test-server make --no-print-directory test-server
 step tests tests
 
 printf '\n%s=== %d s in all\n%s' "$failures" "$SECONDS" "$summary"

@@ -28,10 +28,17 @@ import (
 )
 
 const (
-	badDay  = 20 * time.Second // of one round
 	counted = "counted"        // the topic whose policies count up
 	told    = "told"           // the topic of the events
 )
+
+// badDay is how long the faults of one round go on. make soak has the time to wait for the longest ones.
+func badDay() time.Duration {
+	if _, soaking := testkit.SoakTime(); soaking {
+		return 20 * time.Second
+	}
+	return 8 * time.Second
+}
 
 // chaos is three control planes on one store, and three sidecars that may reach any of them: two on
 // one store of events, and one with its own.
@@ -172,7 +179,7 @@ func (c *chaos) disturb(t *testing.T, random *rand.Rand) {
 			return true
 		})
 	}
-	for end := time.Now().Add(badDay); time.Now().Before(end); pause.For(t.Context(), time.Duration(random.IntN(1200))*time.Millisecond) {
+	for end := time.Now().Add(badDay()); time.Now().Before(end); pause.For(t.Context(), time.Duration(random.IntN(1200))*time.Millisecond) {
 		mend(false)
 		if do, lasts := c.fault(t, random); do != nil {
 			mendings = append(mendings, mending{time.Now().Add(lasts), do})

@@ -317,7 +317,7 @@ func TestLaterSchedules(t *testing.T) {
 	})
 }
 
-const enoughLater = 15 * time.Second
+const enoughLater = 4 * time.Second
 
 // TestLateness: while all is well, scheduled events come to a member of a group within 100 ms of
 // their time, at 500 a second on a replica set that takes its time, whichever of two sidecars they

@@ -356,5 +356,5 @@ func TestRedriveWeaknesses(t *testing.T) {
 
 const (
 	redrivenSchedules = 60
-	enoughRedriven    = 15 * time.Second
+	enoughRedriven    = 4 * time.Second
 )
