@@ -28,8 +28,8 @@ import (
 )
 
 const (
-	counted = "counted"        // the topic whose policies count up
-	told    = "told"           // the topic of the events
+	counted = "counted" // the topic whose policies count up
+	told    = "told"    // the topic of the events
 )
 
 // badDay is how long the faults of one round go on. make soak has the time to wait for the longest ones.
