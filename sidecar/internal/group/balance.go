@@ -3,7 +3,6 @@ package group
 import (
 	"context"
 	"errors"
-	"math/rand/v2"
 	"slices"
 	"time"
 
@@ -13,10 +12,6 @@ import (
 	"github.com/sluice-bus/sluice/sidecar/internal/group/ownership"
 	"github.com/sluice-bus/sluice/sidecar/internal/roster"
 )
-
-// lookAgain is the wait before the next look at a partition that is due here but still another
-// sidecar's, unless a signal arrives first.
-const lookAgain = time.Second
 
 // balance compares the partitions that this sidecar has with those that are due here, begins to
 // drain the others and takes the free ones. It asks the store only if a partition is missing or in
@@ -36,7 +31,7 @@ func (g *Group) balance() {
 	}
 	latest, err := g.latest(g.cfg.Context)
 	if err != nil {
-		g.failed("ask who owns its partitions", err)
+		g.warn("ask who owns its partitions", err)
 		g.lookLater(todo.Doubt)
 		return
 	}
@@ -75,33 +70,10 @@ func (g *Group) plan(st *roster.Standing, view *roster.View) ownership.Todo {
 	}
 	x, changed := g.own.Plan(st, view, len(g.members) > 0, g.cfg.Clock.Now())
 	if changed {
-		g.dispatch.AssignDue = true
+		g.dispatch.NeedsDivision = true
 		g.worker.Wake()
 	}
 	return x
-}
-
-// latest asks for the highest epoch of every partition; the zero value stands for those without
-// one.
-func (g *Group) latest(ctx context.Context) ([]eventlog.Epoch, error) {
-	stored, err := g.cfg.Log.LatestEpochs(ctx, g.topic, g.name)
-	if err != nil {
-		return nil, err
-	}
-	g.mu.Lock()
-	n := len(g.parts)
-	g.mu.Unlock()
-	return byPartition(stored, n), nil
-}
-
-func byPartition(stored []eventlog.Epoch, n int) []eventlog.Epoch {
-	all := make([]eventlog.Epoch, n)
-	for _, e := range stored {
-		if e.Partition < n {
-			all[e.Partition] = e
-		}
-	}
-	return all
 }
 
 // abandonTaken abandons the partitions that others have taken over, and reports whether there were
@@ -115,12 +87,12 @@ func (g *Group) abandonTaken(latest []eventlog.Epoch) bool {
 	}
 	for _, i := range lost {
 		p := g.parts[i]
-		g.cfg.Logger.Info("another sidecar has taken over", "topic", g.topic, "group", g.name, "partition", p.Index, "owner", latest[i].Owner)
+		g.cfg.Logger.Info("another sidecar has taken over", "topic", g.id.Topic, "group", g.id.Group, "partition", p.Index, "owner", latest[i].Owner)
 		waiters = append(waiters, g.abandon(p)...)
 	}
 	found := len(lost)+len(renewed) > 0
 	if found {
-		g.saver.again = time.Time{} // a save that failed because of this need not wait
+		g.saver.retryAt = time.Time{} // a save that failed because of this need not wait
 	}
 	g.mu.Unlock()
 	answerAll(waiters, errTakenOver)
@@ -144,7 +116,7 @@ func (g *Group) recreateDeleted(missing []int, latest []eventlog.Epoch) bool {
 	}
 	g.mu.Unlock()
 	if err := g.create(g.cfg.Context, o); err != nil {
-		g.failed("begin again, since it was deleted", err)
+		g.warn("begin again, since it was deleted", err)
 		g.lookLater(true)
 		return false
 	}
@@ -189,7 +161,7 @@ func (g *Group) renewAll(ctx context.Context, st *roster.Standing, frozen []int,
 	for _, e := range won {
 		if p := g.parts[e.Partition]; p.own.State != ownership.Foreign && p.own.Epoch+1 == e.Number {
 			p.own.Renew(e.Number, e.Owner)
-			p.Dirty, g.dispatch.AssignDue = true, true
+			p.Dirty, g.dispatch.NeedsDivision = true, true
 		}
 	}
 	g.mu.Unlock()
@@ -210,12 +182,12 @@ func (g *Group) takeAll(ctx context.Context, st *roster.Standing, view *roster.V
 	inherited, err := g.latest(ctx)
 	if err == nil {
 		var extents []eventlog.Extent
-		if extents, err = g.cfg.Log.Extents(ctx, g.topic); err == nil {
+		if extents, err = g.cfg.Log.Extents(ctx, g.id.Topic); err == nil {
 			g.adopt(won, inherited, extents, all)
 			return all
 		}
 	}
-	g.failed("read the progress of the partitions taken", err) // it is ours, and is taken again
+	g.warn("read the progress of the partitions taken", err) // it is ours, and is taken again
 	g.refreshOwners()
 	return false
 }
@@ -236,60 +208,6 @@ func (g *Group) adopt(won, inherits []eventlog.Epoch, extents []eventlog.Extent,
 		}
 	}
 	g.own.Completed(all)
-	g.dispatch.AssignDue = true
+	g.dispatch.NeedsDivision = true
 	g.worker.Wake()
-}
-
-// refreshOwners makes the next balance ask for the owners of partitions.
-func (g *Group) refreshOwners() {
-	g.mu.Lock()
-	g.own.Doubt = true
-	g.mu.Unlock()
-}
-
-// lookLater balances again after a while, and then asks the store if there is doubt.
-func (g *Group) lookLater(doubt bool) {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	g.own.Doubt = g.own.Doubt || doubt
-	if !g.stopped {
-		g.balanceTimer.Reset(lookAgain - time.Duration(rand.Int64N(int64(lookAgain)/4)))
-	}
-}
-
-// failed logs that the store does not answer, unless the sidecar is stopping.
-func (g *Group) failed(what string, err error) {
-	if g.cfg.Context.Err() == nil {
-		g.cfg.Logger.Warn("consumer group cannot "+what, "topic", g.topic, "group", g.name, "error", err)
-	}
-}
-
-// suspect makes the group ask soon whether another sidecar has taken over its partitions.
-func (g *Group) suspect() {
-	g.lookForRedrives()
-	g.refreshOwners()
-	g.balancer.Wake()
-}
-
-func (g *Group) looked(changed bool) {
-	g.mu.Lock()
-	lapsed := g.lapsed
-	g.mu.Unlock()
-	if lapsed {
-		g.worker.Wake() // it may be valid again
-	}
-	if changed {
-		g.balancer.Wake()
-	}
-}
-
-// check makes the group ask whether it still owns its partitions; it reports false if it has none.
-func (g *Group) check() bool {
-	g.mu.Lock()
-	owns := g.own.Any()
-	g.mu.Unlock()
-	if owns {
-		g.suspect()
-	}
-	return owns
 }

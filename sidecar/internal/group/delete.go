@@ -31,7 +31,7 @@ func (m *Manager) Unused(ctx context.Context, topic string) error {
 		return wire.Errorf(wire.InUse, "topic %q has %d subscriptions without a group here; it can go once they have ended", topic, followers)
 	}
 	for _, g := range m.all() {
-		if g.topic != topic {
+		if g.id.Topic != topic {
 			continue
 		}
 		if err := m.unused(g); err != nil {
@@ -55,9 +55,9 @@ func (m *Manager) unused(g *Group) error {
 	members := len(g.members) + g.joining
 	g.mu.Unlock()
 	if members > 0 {
-		return wire.Errorf(wire.InUse, "group %q of topic %q still has members here (%d); it can go once they have left", g.name, g.topic, members)
+		return wire.Errorf(wire.InUse, "group %q of topic %q still has members here (%d); it can go once they have left", g.id.Group, g.id.Topic, members)
 	}
-	return m.unusedElsewhere(g.topic, g.name)
+	return m.unusedElsewhere(g.id.Topic, g.id.Group)
 }
 
 func (m *Manager) unusedElsewhere(topic, name string) error {
@@ -72,7 +72,7 @@ func (m *Manager) unusedElsewhere(topic, name string) error {
 // before the roster shows them begin again where they asked to start. After another error the call
 // may be repeated.
 func (m *Manager) Delete(ctx context.Context, topic, name string) error {
-	g, err := m.known(ctx, topic, name)
+	g, err := m.find(ctx, topic, name)
 	if err != nil {
 		return err
 	}
@@ -94,7 +94,7 @@ func (m *Manager) Delete(ctx context.Context, topic, name string) error {
 	if err != nil {
 		return err
 	}
-	m.cfg.tellMoved(topic, name)
+	m.cfg.notifyMoved(eventlog.GroupName{Topic: topic, Group: name})
 	return m.cfg.Log.ForgetGroup(ctx, topic, name)
 }
 
@@ -104,9 +104,9 @@ func (g *Group) endRedrives(ctx context.Context) error {
 	const some = 1000
 	for _, p := range g.parts {
 		for {
-			rs, err := g.cfg.Log.ListRedrives(ctx, g.topic, g.name, p.Index, some)
+			rs, err := g.cfg.Log.ListRedrives(ctx, g.id.Topic, g.id.Group, p.Index, some)
 			if err == nil && len(rs) > 0 {
-				err = g.cfg.Log.EndRedrives(ctx, g.topic, rs)
+				err = g.cfg.Log.EndRedrives(ctx, g.id.Topic, rs)
 			}
 			if err != nil {
 				return err

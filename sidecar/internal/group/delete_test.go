@@ -119,7 +119,7 @@ func TestPlanSeek(t *testing.T) {
 // TestTooManyGroups: no caller can make more groups than the store is to have.
 func TestTooManyGroups(t *testing.T) {
 	run(t, func(t *testing.T, w *world) {
-		w.m.cfg.MaxGroups = 3
+		w.m.count.most = 3
 		subscribe := func(name string) error {
 			m, err := w.m.Subscribe(t.Context(), Subscription{Topic: topic, Group: name, Sink: &fakeSink{}, Pacer: &fakePacer{}})
 			if err == nil {

@@ -92,7 +92,7 @@ func TestTooManyGroupsOfOne(t *testing.T) {
 		for round := range 3 {
 			w.kill()
 			m := w.m
-			m.cfg.MaxGroups, m.cfg.MaxGroupsEach = 100, 3
+			m.count.most, m.count.mostByOne = 100, 3
 			made := 0
 			for i := range 10 {
 				switch err := subscribe("mallory", "m"+string(rune('0'+i))); {

@@ -2,22 +2,18 @@ package group
 
 import (
 	"context"
-	"errors"
-	"strconv"
 	"time"
 
 	"github.com/sluice-bus/sluice/sdk/wire"
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog"
+	"github.com/sluice-bus/sluice/sidecar/internal/group/deadletter"
 	"github.com/sluice-bus/sluice/sidecar/internal/group/dispatch"
 	"github.com/sluice-bus/sluice/sidecar/internal/group/ownership"
 )
 
-// Lookup finds an event, as eventlog.Reader does.
-type Lookup func(ctx context.Context, topic, id string) (*eventlog.Record, error)
-
 // Fates returns the fate of a stored event in each group of its topic that sees accepts. For
 // partitions of other sidecars it uses their last saved progress.
-func (m *Manager) Fates(ctx context.Context, rec *eventlog.Record, sees func(group string) bool, lookup Lookup) ([]wire.EventFate, error) {
+func (m *Manager) Fates(ctx context.Context, rec *eventlog.Record, sees func(group string) bool, lookup deadletter.Lookup) ([]wire.EventFate, error) {
 	names, err := m.Groups(ctx, rec.Topic)
 	if err != nil {
 		return nil, err
@@ -27,7 +23,7 @@ func (m *Manager) Fates(ctx context.Context, rec *eventlog.Record, sees func(gro
 		if !sees(name) {
 			continue
 		}
-		f, err := m.fate(ctx, rec, name, lookup)
+		f, err := m.eventState(ctx, rec, name, lookup)
 		if err != nil {
 			return nil, err
 		}
@@ -36,8 +32,8 @@ func (m *Manager) Fates(ctx context.Context, rec *eventlog.Record, sees func(gro
 	return fates, nil
 }
 
-func (m *Manager) fate(ctx context.Context, rec *eventlog.Record, name string, lookup Lookup) (wire.EventFate, error) {
-	g, err := m.known(ctx, rec.Topic, name)
+func (m *Manager) eventState(ctx context.Context, rec *eventlog.Record, name string, lookup deadletter.Lookup) (wire.EventFate, error) {
+	g, err := m.find(ctx, rec.Topic, name)
 	if err != nil {
 		return wire.EventFate{}, err
 	}
@@ -50,11 +46,11 @@ func (m *Manager) fate(ctx context.Context, rec *eventlog.Record, name string, l
 	if rec.Partition < len(elsewhere) {
 		last = elsewhere[rec.Partition]
 	}
-	f, since := g.fate(rec, &last, m.owner(&last), m.cfg.Clock.Now())
+	f, since := g.eventState(rec, &last, m.owner(&last), m.cfg.Clock.Now())
 	if f.State != wire.FateSettled {
 		return f, nil
 	}
-	if f.DeadLetter, err = deadLetterOf(ctx, rec, name, since, lookup); err != nil {
+	if f.DeadLetter, err = deadletter.Of(ctx, rec, name, since, lookup); err != nil {
 		return f, err
 	}
 	if f.DeadLetter != nil {
@@ -71,13 +67,13 @@ func (m *Manager) fate(ctx context.Context, rec *eventlog.Record, name string, l
 	return f, nil
 }
 
-// fate is the event's fate as this sidecar knows it. In a partition that this sidecar does not own,
+// eventState is the event's fate as this sidecar knows it. In a partition that this sidecar does not own,
 // it comes from the last epoch, with that epoch's owner.
-func (g *Group) fate(rec *eventlog.Record, last *eventlog.Epoch, owner string, now time.Time) (f wire.EventFate, since int64) {
+func (g *Group) eventState(rec *eventlog.Record, last *eventlog.Epoch, owner string, now time.Time) (f wire.EventFate, since int64) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	p := dispatch.Stored(last)
-	f = wire.EventFate{Group: g.name, Owner: owner}
+	f = wire.EventFate{Group: g.id.Group, Owner: owner}
 	here := rec.Partition < len(g.parts) && g.parts[rec.Partition].own.State != ownership.Foreign
 	if here {
 		f.Owner, p = g.cfg.Roster.View().Name, g.parts[rec.Partition].Partition
@@ -93,30 +89,4 @@ func (g *Group) fate(rec *eventlog.Record, last *eventlog.Epoch, owner string, n
 		f.WaitsFor = dispatch.WaitsForMember
 	}
 	return f, p.Since
-}
-
-// deathsLooked is the number of redrives up to which deadLetterOf looks for a dead letter.
-const deathsLooked = 4
-
-// deadLetterOf finds the dead letter that an event became for the group; nil if there is none. Its
-// id follows from the event's.
-func deadLetterOf(ctx context.Context, rec *eventlog.Record, group string, since int64, lookup Lookup) (*wire.EventDeadLetter, error) {
-	topic, id := rec.Topic+wire.DeadLetterSuffix, firstLetter(rec, group, since)
-	got, err := lookup(ctx, topic, id)
-	for died := 0; errors.Is(err, eventlog.ErrNotFound) && died < deathsLooked; died++ {
-		id = eventlog.NextLetter(id)
-		got, err = lookup(ctx, topic, id)
-	}
-	if errors.Is(err, eventlog.ErrNotFound) {
-		return nil, nil
-	}
-	if err != nil {
-		return nil, err
-	}
-	reason, _ := got.Headers.Get(wire.HeaderDeadReason)
-	text, _ := got.Headers.Get(wire.HeaderDeadAttempts)
-	attempts, _ := strconv.Atoi(text) // a dead letter that a client made would have none
-	return &wire.EventDeadLetter{
-		Topic: got.Topic, ID: got.ID, TS: got.TS, Partition: got.Partition, Seq: got.Seq, Reason: reason, Attempts: attempts,
-	}, nil
 }

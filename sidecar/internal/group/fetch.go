@@ -6,20 +6,10 @@ import (
 	"time"
 
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog"
+	"github.com/sluice-bus/sluice/sidecar/internal/group/deadletter"
 	"github.com/sluice-bus/sluice/sidecar/internal/group/dispatch"
 	"github.com/sluice-bus/sluice/sidecar/internal/group/ownership"
 	"github.com/sluice-bus/sluice/sidecar/internal/reader"
-)
-
-const (
-	// retryAfterFailure is the pause before the store is asked again.
-	retryAfterFailure = 250 * time.Millisecond
-	// aloneAfter is how often a partition is read in vain together with others. A read of the
-	// partition alone also finds seqs that will never hold an event.
-	aloneAfter = 2
-	// pagesPerTurn bounds how long acks and deadlines wait while a group reads events that its
-	// filters do not let pass.
-	pagesPerTurn = 16
 )
 
 // fetch reads as many events as members have room for in addition to the ready ones. Only the
@@ -74,7 +64,7 @@ func (g *Group) nextFetch(now time.Time) *fetching {
 		return nil
 	}
 	g.fetchAt = p.Index
-	room := g.cfg.Bounds.HeldBytes - g.dispatch.Held
+	room := g.cfg.Bounds.HeldBytes - g.dispatch.Bytes
 	if g.cfg.Memory.Full() {
 		room = 1 // one event, so that other groups never stop this one
 	}
@@ -83,7 +73,7 @@ func (g *Group) nextFetch(now time.Time) *fetching {
 		most, room = g.cfg.Bounds.FetchEvents, g.cfg.Bounds.FetchBytes
 	}
 	f := &fetching{bounds: eventlog.Bounds{
-		Events: min(g.dispatch.Want(), g.cfg.Bounds.FetchEvents, most),
+		Events: min(g.dispatch.Demand(), g.cfg.Bounds.FetchEvents, most),
 		Bytes:  min(g.cfg.Bounds.FetchBytes, room),
 	}, exactlyOnce: g.dispatch.ExactlyOnce()}
 	first := f.add(p)
@@ -102,21 +92,21 @@ func (g *Group) nextFetch(now time.Time) *fetching {
 }
 
 func (f *fetching) add(p *partition) *fetchingPart {
-	fp := &fetchingPart{partition: p, place: eventlog.Place{Partition: p.Index, Seq: p.Next}, was: p.Generation, carried: p.Carried, since: p.Since}
+	fp := &fetchingPart{partition: p, place: eventlog.Place{Partition: p.Index, Seq: p.Next}, was: p.Generation, carried: p.Attempts, since: p.Since}
 	f.parts = append(f.parts, fp)
 	return fp
 }
 
 func (f *fetching) read(ctx context.Context, g *Group) (err error) {
 	if p := f.parts[0]; len(f.parts) == 1 {
-		p.page, err = reader.Read(ctx, g.cfg.Log, g.topic, p.page.Records, p.place.Partition, p.place.Seq, f.bounds)
+		p.page, err = reader.Read(ctx, g.cfg.Log, g.id.Topic, p.page.Records, p.place.Partition, p.place.Seq, f.bounds)
 	} else {
 		places := make([]eventlog.Place, len(f.parts))
 		for i, p := range f.parts {
 			places[i] = p.place
 		}
 		var each [][]*eventlog.Record
-		each, err = g.cfg.Log.(eachReader).ReadEach(ctx, g.topic, places, f.bounds)
+		each, err = g.cfg.Log.(eachReader).ReadEach(ctx, g.id.Topic, places, f.bounds)
 		for i := range each {
 			f.parts[i].page = reader.Page{Records: each[i], Next: f.parts[i].place.Seq}
 		}
@@ -142,21 +132,18 @@ func (f *fetching) read(ctx context.Context, g *Group) (err error) {
 // lookForDead finds the events of the page that an earlier owner dead-lettered, but had not settled
 // when it died. They were delivered before.
 func (p *fetchingPart) lookForDead(ctx context.Context, g *Group) error {
-	if p.since == 0 { // the ids of dead letters do not show that a seek moved the group back
-		return nil
-	}
 	var letters []string
 	var seqs []uint64
 	for _, rec := range p.page.Records {
 		if slices.ContainsFunc(p.carried, func(r eventlog.AttemptRange) bool { return dispatch.Holds(rec.Seq)(r.SeqRange) }) {
-			letters = append(letters, firstLetter(rec, g.name, p.since))
+			letters = append(letters, deadletter.FirstID(rec, g.id.Group, p.since))
 			seqs = append(seqs, rec.Seq)
 		}
 	}
 	if len(letters) == 0 {
 		return nil
 	}
-	found, err := lookupDead(ctx, g.cfg.Log, g.topic, letters)
+	found, err := deadletter.Find(ctx, g.cfg.Log, g.id.Topic, letters)
 	p.dead = map[uint64]bool{}
 	for i, rec := range found {
 		p.dead[seqs[i]] = rec != nil
@@ -167,11 +154,11 @@ func (p *fetchingPart) lookForDead(ctx context.Context, g *Group) error {
 // nextToFetch picks the partition to read next, in rotation; nil if there is nothing to read, or no
 // room.
 func (g *Group) nextToFetch(now time.Time) *partition {
-	g.scarce = false
-	if g.watch == nil || g.lapsed || g.dispatch.Want() <= 0 {
+	g.noMemory = false
+	if g.watch == nil || g.lapsed || g.dispatch.Demand() <= 0 {
 		return nil
 	}
-	if g.scarce = g.dispatch.Held > 0 && g.cfg.Memory.Full(); g.scarce {
+	if g.noMemory = g.dispatch.Bytes > 0 && g.cfg.Memory.Full(); g.noMemory {
 		return nil
 	}
 	for i := range g.parts {
@@ -190,7 +177,7 @@ func (g *Group) fetchable(p *partition, now time.Time) bool {
 
 func (g *Group) admit(f *fetching, err error) {
 	if err != nil {
-		g.cfg.Logger.Warn("consumer group cannot read its topic", "topic", g.topic, "group", g.name,
+		g.cfg.Logger.Warn("consumer group cannot read its topic", "topic", g.id.Topic, "group", g.id.Group,
 			"partition", f.parts[0].Index, "more_partitions", len(f.parts)-1, "error", err)
 	}
 	for _, p := range f.parts {
@@ -208,7 +195,7 @@ func (g *Group) admitPage(p *fetchingPart, marked map[string]bool) {
 	pg := p.page
 	for _, rec := range pg.Records {
 		if e := p.Fetched(rec); e != nil {
-			passed := p.dead[rec.Seq] || marked != nil && (marked[rec.ID] || g.saver.isMarked(rec.ID)) || !g.dispatch.Wants(rec)
+			passed := p.dead[rec.Seq] || marked != nil && (marked[rec.ID] || g.saver.isMarked(rec.ID)) || !g.dispatch.Passes(rec)
 			g.dispatch.Admit(e, passed, g.cfg.Clock.Now())
 		}
 	}
@@ -220,20 +207,4 @@ func (g *Group) admitPage(p *fetchingPart, marked map[string]bool) {
 		g.metrics.PassedOver(int(p.PassedOver))
 		p.PassedOver = 0
 	}
-}
-
-// marked asks the store which events the group acked before.
-func (g *Group) marked(ctx context.Context, ids []string) (map[string]bool, error) {
-	if len(ids) == 0 {
-		return nil, nil
-	}
-	acked, err := g.cfg.Log.Marked(ctx, g.topic, g.name, ids, g.cfg.Clock.Now().UnixMilli())
-	if err != nil {
-		return nil, err
-	}
-	marked := map[string]bool{}
-	for i, id := range ids {
-		marked[id] = acked[i]
-	}
-	return marked, nil
 }

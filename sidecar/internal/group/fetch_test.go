@@ -75,10 +75,10 @@ func TestLookahead(t *testing.T) {
 				w.publishN(20, "")
 				c.take()
 				p := w.m.all()[0].parts[0]
-				if len(p.Entries) > 10 && name == "events" {
-					t.Errorf("%d events in memory", len(p.Entries))
+				if inMemory(p) > 10 && name == "events" {
+					t.Errorf("%d events in memory", inMemory(p))
 				}
-				if held := w.m.all()[0].dispatch.Held; held > bounds.HeldBytes+record("e11", "k").Size() {
+				if held := w.m.all()[0].dispatch.Bytes; held > bounds.HeldBytes+record("e11", "k").Size() {
 					t.Errorf("%d bytes in memory", held)
 				}
 				c.ack("e1") // and the others of its key move on
@@ -115,8 +115,8 @@ func TestWhatIsAckedBehindAnotherTakesNoMemory(t *testing.T) {
 			}
 		}
 		p := w.m.all()[0].parts[0]
-		if kept := 2 + 2*dispatch.FewSettled; len(p.Entries) > kept || p.Ahead != most || acked != most-2 {
-			t.Errorf("%d entries, %d events ahead, %d acked; want at most %d, %d, %d", len(p.Entries), p.Ahead, acked, kept, most, most-2)
+		if kept := 2 + 2*dispatch.FewSettled; inMemory(p) > kept || p.Ahead != most || acked != most-2 {
+			t.Errorf("%d entries, %d events ahead, %d acked; want at most %d, %d, %d", inMemory(p), p.Ahead, acked, kept, most, most-2)
 		}
 		want := []eventlog.SeqRange{{First: 2, Last: 99}, {First: 101, Last: most}}
 		if pr := p.Progress("", time.Now()); pr.Cursor != 1 || !slices.Equal(pr.Settled, want) {
@@ -126,8 +126,8 @@ func TestWhatIsAckedBehindAnotherTakesNoMemory(t *testing.T) {
 		for i := most + 1; i <= n; i++ {
 			c.ack("e" + strconv.Itoa(i))
 		}
-		if lag := w.info().Lag; lag != 0 || p.Ahead != 0 || len(p.Entries) != 0 {
-			t.Errorf("lag %d, %d events ahead, %d entries", lag, p.Ahead, len(p.Entries))
+		if lag := w.info().Lag; lag != 0 || p.Ahead != 0 || inMemory(p) != 0 {
+			t.Errorf("lag %d, %d events ahead, %d entries", lag, p.Ahead, inMemory(p))
 		}
 	})
 }
@@ -243,7 +243,7 @@ func TestGroupsWithoutMembersAreParked(t *testing.T) {
 		c.ack("e1")
 		c.leave(Unsubscribed)
 		g := w.m.all()[0]
-		if g.watch != nil || len(slices.Collect(g.parts[0].All())) != 0 || g.dispatch.Held != 0 {
+		if g.watch != nil || inMemory(g.parts[0]) != 0 || g.dispatch.Bytes != 0 {
 			t.Error("it holds on to what it fetched")
 		}
 		saves := w.saves()
@@ -361,3 +361,6 @@ func TestBlockedBy(t *testing.T) {
 		})
 	}
 }
+
+// inMemory counts the events of a partition that are in memory.
+func inMemory(p *partition) int { return len(slices.Collect(p.All())) }

@@ -138,7 +138,7 @@ func (c *trialClient) holds(rec *eventlog.Record) bool {
 	g := c.m.group
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	e := g.dispatch.Holding(c.m.window, rec.ID)
+	e := g.dispatch.InFlightAt(c.m.window, rec.ID)
 	return e != nil && e.Sent && g.parts[rec.Partition].own.Epoch == newest && g.cfg.Roster.Valid(time.Now())
 }
 
@@ -157,7 +157,7 @@ func (c *trialClient) held() (ids []string) {
 	g := c.m.group
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	for _, e := range c.m.group.dispatch.Inflight(c.m.window) {
+	for _, e := range c.m.group.dispatch.InFlightOf(c.m.window) {
 		if e.Sent {
 			ids = append(ids, e.Record.ID)
 		}

@@ -7,6 +7,7 @@ import (
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog"
 	"github.com/sluice-bus/sluice/sidecar/internal/follower"
 	"github.com/sluice-bus/sluice/sidecar/internal/group/dispatch"
+	"github.com/sluice-bus/sluice/sidecar/internal/group/position"
 )
 
 // Follow subscribes without a group. Deliveries begin after Start. Errors are those of
@@ -59,7 +60,7 @@ func (m *Manager) startsOf(ctx context.Context, s Subscription) ([]uint64, error
 	if len(s.Starts) > 0 {
 		return s.Starts, nil
 	}
-	starts, err := startsOf(ctx, m.cfg.Log, s.Topic, s.Options, m.cfg.Policy(s.Topic).Retention)
+	starts, err := position.Starts(ctx, m.cfg.Log, s.Topic, s.Options, m.cfg.Policy(s.Topic).Retention)
 	if err != nil || !s.Merged || s.Options.From != wire.FromAfterID {
 		return starts, err
 	}

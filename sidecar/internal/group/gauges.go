@@ -2,12 +2,10 @@ package group
 
 import (
 	"context"
-	"strings"
 	"sync/atomic"
 	"time"
 
-	"github.com/sluice-bus/sluice/sdk/wire"
-	"github.com/sluice-bus/sluice/sidecar/internal/eventlog"
+	"github.com/sluice-bus/sluice/sidecar/internal/group/deadletter"
 	"github.com/sluice-bus/sluice/sidecar/internal/telemetry"
 )
 
@@ -46,10 +44,6 @@ func (g *Gauges) Run(ctx context.Context, m *Manager) error {
 const (
 	// deadStatsInterval is how often dead letters are counted.
 	deadStatsInterval = time.Minute
-	// deadStatsMost bounds how many dead letters of a topic are counted, and deadStatsBytes how
-	// many bytes are read for that. A larger number would not matter.
-	deadStatsMost  = 10_000
-	deadStatsBytes = 8 << 20
 	// statsOfDead is the task of one sidecar of a store: it counts dead letters.
 	statsOfDead = "dead letter statistics"
 )
@@ -63,7 +57,7 @@ func (d *DeadStats) Run(ctx context.Context, m *Manager) error {
 		var stats []telemetry.DeadStat
 		var err error
 		if m.cfg.Roster.Mine(statsOfDead) {
-			stats, err = m.deadStats(ctx)
+			stats, err = deadletter.Count(ctx, m.cfg.Log)
 		}
 		if err == nil { // else the last count remains
 			d.last.Store(&stats)
@@ -72,36 +66,4 @@ func (d *DeadStats) Run(ctx context.Context, m *Manager) error {
 			return nil
 		}
 	}
-}
-
-func (m *Manager) deadStats(ctx context.Context) (stats []telemetry.DeadStat, err error) {
-	topics, err := m.cfg.Log.Topics(ctx)
-	if err != nil {
-		return nil, err
-	}
-	for _, t := range topics {
-		topic, is := strings.CutSuffix(t.Name, wire.DeadLetterSuffix)
-		if !is {
-			continue
-		}
-		st := telemetry.DeadStat{Topic: topic}
-		size := 0
-		for page, err := range eventlog.Pages(ctx, m.cfg.Log, t.Name, eventlog.ScanQuery{}, eventlog.Bounds{Events: 1000, Bytes: deadStatsBytes / 8}) {
-			if err != nil {
-				return nil, err
-			}
-			if st.Count == 0 {
-				st.Oldest = time.UnixMilli(page[0].TS)
-			}
-			st.Count += int64(len(page))
-			for _, rec := range page {
-				size += rec.Size()
-			}
-			if st.Count >= deadStatsMost || size >= deadStatsBytes {
-				break
-			}
-		}
-		stats = append(stats, st)
-	}
-	return stats, nil
 }

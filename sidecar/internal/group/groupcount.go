@@ -6,6 +6,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/sluice-bus/sluice/internal/clock"
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog"
 	"github.com/sluice-bus/sluice/sidecar/internal/topics"
 )
@@ -13,6 +14,10 @@ import (
 // groupCount estimates how many groups the store has, and how many were made for each identity: the
 // last count, and the groups that were made here since.
 type groupCount struct {
+	log             Log
+	clock           clock.Clock
+	most, mostByOne int // 0: any number
+
 	mu      sync.Mutex
 	counted time.Time
 	groups  int
@@ -24,18 +29,18 @@ const countEvery = 10 * time.Second
 
 // reserve counts one more group, made for the identity that ctx names, or returns an error if there
 // are too many.
-func (c *groupCount) reserve(ctx context.Context, cfg *Config) error {
-	by, now, most, each := eventlog.Maker(ctx), cfg.Clock.Now(), cfg.MaxGroups, cfg.MaxGroupsEach
+func (c *groupCount) reserve(ctx context.Context) error {
+	by, now, each := eventlog.Maker(ctx), c.clock.Now(), c.mostByOne
 	if by == "" {
 		each = 0
 	}
-	if most == 0 && each == 0 {
+	if c.most == 0 && each == 0 {
 		return nil
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.counted.IsZero() || now.Sub(c.counted) >= countEvery {
-		all, err := cfg.Log.AllEpochs(ctx)
+		all, err := c.log.AllEpochs(ctx)
 		if err != nil {
 			return err
 		}
@@ -50,8 +55,8 @@ func (c *groupCount) reserve(ctx context.Context, cfg *Config) error {
 		c.counted, c.groups = now, len(names)
 	}
 	switch {
-	case most > 0 && c.groups >= most:
-		return topics.TooMany("groups", c.groups, "--max-groups", most)
+	case c.most > 0 && c.groups >= c.most:
+		return topics.TooMany("groups", c.groups, "--max-groups", c.most)
 	case each > 0 && c.madeFor[by] >= each:
 		return topics.TooMany("groups that were made for "+strconv.Quote(by), c.madeFor[by], "a tenth of --max-groups", each)
 	}

@@ -15,7 +15,7 @@ import (
 // other sidecars it uses their last saved progress. Members and events in flight are only this
 // sidecar's.
 func (m *Manager) Info(ctx context.Context, topic, name string) (wire.GroupInfo, error) {
-	g, err := m.known(ctx, topic, name)
+	g, err := m.find(ctx, topic, name)
 	if err != nil {
 		return wire.GroupInfo{}, err
 	}
@@ -38,14 +38,14 @@ func (m *Manager) Info(ctx context.Context, topic, name string) (wire.GroupInfo,
 			pi.Owner = m.owner(&elsewhere[i])
 			p = dispatch.Stored(&elsewhere[i])
 		}
-		pi.Cursor, pi.Lag, pi.Inflight = p.Cursor(), p.Unsettled(extents[i])+extents[i].Hidden, p.Inflight()
+		pi.Cursor, pi.Lag, pi.Inflight = p.Cursor(), p.Unsettled(extents[i])+extents[i].Hidden, p.InFlightCount()
 		info.Lag += pi.Lag
 		info.Inflight += pi.Inflight
 		info.Partitions = append(info.Partitions, pi)
 	}
 	for _, mb := range g.members {
 		w := mb.window
-		mi := wire.GroupMember{ID: w.Id, Inflight: w.Count, MaxInflight: w.Opts.MaxInflight, Paused: w.Paused}
+		mi := wire.GroupMember{ID: w.ID, Inflight: w.Count, MaxInflight: w.Opts.MaxInflight, Paused: w.Paused}
 		if why := g.blockedBy(mb); why != "" {
 			if why == BlockedSlowReader && info.Lag == 0 {
 				why = dispatch.BlockedCaughtUp // however fast it reads
@@ -102,7 +102,7 @@ func (m *Manager) Stats() (stats []telemetry.GroupStat, read int) {
 	for i, e := range unfollowed {
 		heads[i] = eventlog.Hint{Topic: e.Topic, Partition: e.Partition, Head: max(e.Progress.Cursor, 1) - 1}
 	}
-	extents, err := m.cfg.Log.Backlog(m.asking, heads)
+	extents, err := m.cfg.Log.Backlog(m.queries, heads)
 	if err != nil { // a gauge that cannot be read is left out
 		return stats, read
 	}
@@ -121,7 +121,7 @@ func (m *Manager) Stats() (stats []telemetry.GroupStat, read int) {
 func (g *Group) stat() (st telemetry.GroupStat, owned []eventlog.Epoch, ok bool) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	st = telemetry.GroupStat{Topic: g.topic, Group: g.name, Paused: g.dispatch.Paused(), Inflight: int64(g.dispatch.InflightTotal())}
+	st = telemetry.GroupStat{Topic: g.id.Topic, Group: g.id.Group, Paused: g.dispatch.Paused(), Inflight: int64(g.dispatch.InFlightCount())}
 	for _, p := range g.parts {
 		switch {
 		case p.own.State == ownership.Foreign:
@@ -145,7 +145,7 @@ func (m *Manager) ownerless() (epochs []eventlog.Epoch, read int, err error) {
 	if !m.cfg.Roster.Mine(statsOfOwnerless) {
 		return nil, 0, nil
 	}
-	all, err := m.cfg.Log.AllEpochs(m.asking)
+	all, err := m.cfg.Log.AllEpochs(m.queries)
 	if err != nil {
 		return nil, 0, err
 	}
@@ -154,7 +154,7 @@ func (m *Manager) ownerless() (epochs []eventlog.Epoch, read int, err error) {
 }
 
 func (m *Manager) owns(at eventlog.GroupPartition) bool {
-	g := m.loaded(at.Topic, at.Group)
+	g := m.inMemory(at.Topic, at.Group)
 	if g == nil {
 		return false
 	}

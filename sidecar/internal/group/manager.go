@@ -4,98 +4,23 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
 	"slices"
 	"sync"
 	"time"
 
 	"github.com/sluice-bus/sluice/internal/clock"
-	"github.com/sluice-bus/sluice/internal/policy"
-	"github.com/sluice-bus/sluice/sdk/wire"
-	"github.com/sluice-bus/sluice/sidecar/internal/budget"
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog"
 	"github.com/sluice-bus/sluice/sidecar/internal/group/dispatch"
-	"github.com/sluice-bus/sluice/sidecar/internal/roster"
-	"github.com/sluice-bus/sluice/sidecar/internal/tail"
-	"github.com/sluice-bus/sluice/sidecar/internal/telemetry"
-	"github.com/sluice-bus/sluice/sidecar/internal/tracing"
+	"github.com/sluice-bus/sluice/sidecar/internal/group/ownership"
 )
-
-// Bounds of what a group keeps in memory.
-type Bounds struct {
-	// Lookahead is how many events of a partition are fetched, counted from the lowest unsettled
-	// one: so far other keys may get ahead of a stuck key.
-	Lookahead int
-	// HeldBytes bounds the bytes of fetched events that are not settled.
-	HeldBytes int
-	// FetchEvents and FetchBytes bound one read from the log.
-	FetchEvents int
-	FetchBytes  int
-}
-
-// DefaultBounds let a group hold some tens of megabytes at the most.
-func DefaultBounds() Bounds {
-	return Bounds{Lookahead: 10_000, HeldBytes: 32 << 20, FetchEvents: 1000, FetchBytes: 1 << 20}
-}
-
-// Log is what groups need of the event log.
-type Log interface {
-	eventlog.Reader
-	eventlog.Groups
-	eventlog.Redrives
-	EnsureTopic(ctx context.Context, name string, partitions int) (eventlog.Topic, error)
-	ForgetGroup(ctx context.Context, topic, group string) error
-}
-
-// Config is what a Manager needs; every field but Moved, Memory, Tracing and Clock is required.
-type Config struct {
-	// Context ends when stopping may not wait any longer.
-	Context     context.Context
-	Log         Log
-	Tails       *tail.Tails
-	Policy      func(topic string) *policy.Effective
-	DeadLetters DeadLetters
-	Metrics     *telemetry.Metrics
-	Tracing     *tracing.Tracing
-	// Roster says which sidecars are alive; it is run beside the Manager, and ends after the
-	// Manager has stopped.
-	Roster *roster.Roster
-	// AckTimeout bounds how long an ack waits for its progress to be durable; 0: no bound.
-	AckTimeout time.Duration
-	// AckLinger is how long acks wait for the next deliveries, to share a save with them; those of
-	// a Puller do not wait.
-	AckLinger time.Duration
-	// Moved, if set, calls Manager.Moved on the other sidecars. These then look at the owners of
-	// the group's partitions. It must not block.
-	Moved  func(eventlog.GroupName)
-	Logger *slog.Logger
-	Bounds Bounds
-	// Memory counts the bytes of all connections and of the events that groups hold. Once it is
-	// used up, a group that holds events fetches no more.
-	Memory *budget.Budget
-	Clock  clock.Clock
-	// MaxGroups bounds the groups of the store; 0: any number.
-	MaxGroups int
-	// MaxGroupsEach bounds the groups that were made for one identity; 0: any number.
-	MaxGroupsEach int
-	count         *groupCount // the Manager's
-}
-
-// DefaultAckLinger is for a log whose saves each cost a command to a remote store.
-const DefaultAckLinger = 20 * time.Millisecond
-
-func (c *Config) tellMoved(topic, group string) {
-	if c.Moved != nil {
-		c.Moved(eventlog.GroupName{Topic: topic, Group: group})
-	}
-}
 
 // Manager has the groups of all topics. Its methods are safe for concurrent use.
 type Manager struct {
-	cfg Config
+	cfg   Config
+	count *groupCount
 	// asking ends when the Manager stops, for queries whose answers a stop does not need.
-	asking     context.Context
-	stopAsking context.CancelFunc
+	queries     context.Context
+	stopQueries context.CancelFunc
 
 	mu        sync.Mutex
 	stopped   bool
@@ -113,30 +38,17 @@ type Manager struct {
 // NewManager makes a Manager that knows no group yet.
 func NewManager(cfg Config) *Manager {
 	m := &Manager{cfg: cfg, groups: make(map[eventlog.GroupName]*Group), followers: make(map[string]int)}
-	m.cfg.count = &groupCount{}
-	m.asking, m.stopAsking = context.WithCancel(cfg.Context)
-	cfg.Roster.Watch(m.looked)
+	m.count = &groupCount{log: cfg.Log, clock: cfg.Clock, most: cfg.MaxGroups, mostByOne: cfg.MaxGroupsEach}
+	m.queries, m.stopQueries = context.WithCancel(cfg.Context)
+	cfg.Roster.Watch(m.rosterChanged)
 	return m
-}
-
-// Subscription is a client's request to subscribe.
-type Subscription struct {
-	Topic, Group string
-	Options      wire.SubscribeOptions
-	Sink         Sink
-	Pacer        Pacer
-	// MemberID names the member in the API and the console.
-	MemberID string
-	// Merged and Starts are for Follow: see there.
-	Merged bool
-	Starts []uint64
 }
 
 // Subscribe adds a member to its group, which it creates on first use. Deliveries begin after
 // Start, and once this sidecar has partitions of it. The error is a *wire.Error for a position that
 // does not exist, or wraps eventlog.ErrUnavailable.
 func (m *Manager) Subscribe(ctx context.Context, s Subscription) (*Member, error) {
-	g, err := m.hold(s.Topic, s.Group)
+	g, err := m.acquire(s.Topic, s.Group)
 	if err != nil {
 		return nil, err
 	}
@@ -156,8 +68,8 @@ func (m *Manager) Subscribe(ctx context.Context, s Subscription) (*Member, error
 	return member, nil
 }
 
-// hold finds or makes the group in memory, where it stays until release at least.
-func (m *Manager) hold(topic, name string) (*Group, error) {
+// acquire finds or makes the group in memory, where it stays until release at least.
+func (m *Manager) acquire(topic, name string) (*Group, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if m.stopped {
@@ -166,25 +78,25 @@ func (m *Manager) hold(topic, name string) (*Group, error) {
 	k := eventlog.GroupName{Topic: topic, Group: name}
 	g := m.groups[k]
 	if g == nil {
-		g = newGroup(topic, name, m.cfg)
+		g = newGroup(k, m.cfg, m.count)
 		m.groups[k] = g
 		m.list = append(m.list, g)
 	}
-	g.users++
+	g.refs++
 	return g, nil
 }
 
 func (m *Manager) release(g *Group) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	g.users--
+	g.refs--
 	m.forget(g)
 }
 
 // forget forgets the group if this sidecar needs it no more; mu is held.
 func (m *Manager) forget(g *Group) {
-	if k := (eventlog.GroupName{Topic: g.topic, Group: g.name}); m.groups[k] == g && g.users == 0 && !m.stopped && g.retire() {
-		delete(m.groups, k)
+	if m.groups[g.id] == g && g.refs == 0 && !m.stopped && g.retire() {
+		delete(m.groups, g.id)
 		m.list = slices.DeleteFunc(m.list, func(x *Group) bool { return x == g })
 	}
 }
@@ -206,10 +118,10 @@ func (g *Group) retire() bool {
 	return true
 }
 
-// known finds a group in memory or in the store, and holds it; ErrNotFound if it never had a
+// find finds a group in memory or in the store, and holds it; ErrNotFound if it never had a
 // subscription. It takes no ownership.
-func (m *Manager) known(ctx context.Context, topic, name string) (*Group, error) {
-	g, err := m.hold(topic, name)
+func (m *Manager) find(ctx context.Context, topic, name string) (*Group, error) {
+	g, err := m.acquire(topic, name)
 	if err != nil || g.inUse() {
 		return g, err
 	}
@@ -229,8 +141,8 @@ func (m *Manager) known(ctx context.Context, topic, name string) (*Group, error)
 	return g, nil
 }
 
-// loaded finds a group in memory, or nil.
-func (m *Manager) loaded(topic, name string) *Group {
+// inMemory finds a group in memory, or nil.
+func (m *Manager) inMemory(topic, name string) *Group {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return m.groups[eventlog.GroupName{Topic: topic, Group: name}]
@@ -246,8 +158,8 @@ func (m *Manager) all() []*Group {
 // ask for the owners.
 func (m *Manager) Moved(names []eventlog.GroupName) {
 	for _, n := range names {
-		if g := m.loaded(n.Topic, n.Group); g != nil {
-			g.suspect()
+		if g := m.inMemory(n.Topic, n.Group); g != nil {
+			g.askOwners()
 		}
 	}
 }
@@ -255,22 +167,22 @@ func (m *Manager) Moved(names []eventlog.GroupName) {
 // MaybeMoved says that signals about groups of these topics may have been lost.
 func (m *Manager) MaybeMoved(topics []string) {
 	for _, g := range m.all() {
-		if slices.Contains(topics, g.topic) {
-			g.suspect()
+		if slices.Contains(topics, g.id.Topic) {
+			g.askOwners()
 		}
 	}
 }
 
-// looked follows the roster. Signals may get lost, so once in a lease one of the groups that own
+// rosterChanged follows the roster. Signals may get lost, so once in a lease one of the groups that own
 // partitions here asks whether it still does. A group learns of a takeover with its next save at
 // the latest.
-func (m *Manager) looked() {
+func (m *Manager) rosterChanged() {
 	version, life := m.cfg.Roster.View().Version, m.cfg.Roster.Standing().ID
 	changed := version != m.version || life != m.life
 	m.version, m.life = version, life
 	groups := m.all()
 	for _, g := range groups {
-		g.looked(changed)
+		g.rosterChanged(changed)
 		m.mu.Lock()
 		m.forget(g)
 		m.mu.Unlock()
@@ -281,7 +193,7 @@ func (m *Manager) looked() {
 	}
 	for range groups {
 		m.checked = (m.checked + 1) % len(groups)
-		if g := groups[m.checked]; g.check() {
+		if g := groups[m.checked]; g.recheckOwners() {
 			m.checkedAt = now
 			break
 		}
@@ -301,7 +213,7 @@ func (m *Manager) Stop(ctx context.Context) error {
 	m.mu.Lock()
 	m.stopped = true
 	m.mu.Unlock()
-	m.stopAsking()
+	m.stopQueries()
 	groups := m.all()
 	errs := make([]error, len(groups))
 	var stopping sync.WaitGroup // at once, so that they share the store's syncs
@@ -310,4 +222,30 @@ func (m *Manager) Stop(ctx context.Context) error {
 	}
 	stopping.Wait()
 	return errors.Join(errs...)
+}
+
+func newGroup(id eventlog.GroupName, cfg Config, count *groupCount) *Group {
+	metrics := cfg.Metrics.Group(id.Topic, id.Group)
+	g := &Group{
+		id: id, cfg: cfg, count: count,
+		own:     ownership.Table{Group: id, Roster: cfg.Roster},
+		metrics: metrics,
+		dispatch: dispatch.New(dispatch.Config{
+			Group: id.Group, Metrics: metrics, Memory: cfg.Memory, Lookahead: cfg.Bounds.Lookahead, MaxBytes: cfg.Bounds.HeldBytes,
+		}),
+		saver: saver{clock: cfg.Clock, timeout: cfg.AckTimeout, marks: map[string]eventlog.Mark{}, nacks: map[*dispatch.Event]*pendingNack{}},
+	}
+	g.worker.Work = g.turn
+	g.syncer.Work = g.sync
+	g.balancer.Work = g.balance
+	g.turnTimer = stoppedTimer(cfg.Clock, g.worker.Wake)
+	g.balanceTimer = stoppedTimer(cfg.Clock, g.balancer.Wake)
+	return g
+}
+
+// stoppedTimer makes a timer that calls f once it is reset.
+func stoppedTimer(c clock.Clock, f func()) clock.Timer {
+	t := c.AfterFunc(time.Hour, f)
+	t.Stop()
+	return t
 }

@@ -2,59 +2,17 @@ package group
 
 import (
 	"slices"
-	"sync"
 	"time"
 
 	"github.com/sluice-bus/sluice/sdk/wire"
-	"github.com/sluice-bus/sluice/sidecar/internal/eventlog"
-	"github.com/sluice-bus/sluice/sidecar/internal/follower"
 	"github.com/sluice-bus/sluice/sidecar/internal/group/dispatch"
 )
-
-// Sink is the connection's side of a subscription.
-type Sink interface {
-	// Room reports whether the connection takes more deliveries now. After a false the connection
-	// calls Wake when it has room again. It must be quick and not call back.
-	Room() bool
-	// Deliver hands over deliveries in order. It must not block or call back; turnBytes bounds the
-	// deliveries of one turn.
-	Deliver(ds []Delivery)
-}
-
-// Pacer is the connection's delivery bucket.
-type Pacer = follower.Pacer
-
-// Delivery is one event for a member. Attempt and AckTimeout are 0 without a group.
-type Delivery struct {
-	Record     *eventlog.Record
-	Attempt    int
-	AckTimeout time.Duration
-	Lease      Lease
-}
-
-// Member is one subscription to a group. Its methods may be called from any goroutine, but not from
-// its Sink.
-type Member struct {
-	group *Group
-	sink  Sink
-	// rebalancer is the sink, if the subscription asked for its partitions.
-	rebalancer Rebalancer
-	puller     Puller // the sink, if it is one
-
-	// send is held while deliveries are handed to the sink, so that none follows after Pause or
-	// Close has returned. It is taken before group.mu.
-	send sync.Mutex
-
-	// Guarded by group.mu.
-	window   *dispatch.Member
-	notified bool // of partitions, or that it has none
-}
 
 // Start lets deliveries begin: the connection calls it once the reply to the subscription is on its
 // way.
 func (m *Member) Start() {
 	m.group.mu.Lock()
-	m.window.Started, m.group.dispatch.AssignDue = true, true
+	m.window.Started, m.group.dispatch.NeedsDivision = true, true
 	m.group.mu.Unlock()
 	m.group.worker.Wake()
 }
@@ -100,18 +58,8 @@ func (m *Member) Extend(id string, extend time.Duration) bool {
 
 // holding finds the event with that id that is in flight at this member, or nil.
 func (m *Member) holding(id string) *dispatch.Event {
-	return m.group.dispatch.Holding(m.window, id)
+	return m.group.dispatch.InFlightAt(m.window, id)
 }
-
-// Leaving says how a member goes.
-type Leaving int
-
-const (
-	// Unsubscribed gives events back without counting an attempt.
-	Unsubscribed Leaving = iota
-	// Disconnected counts the attempt of every event that was sent.
-	Disconnected
-)
 
 // Close ends the subscription: events in flight go back to the group, and nothing is delivered
 // after it returned.
@@ -128,7 +76,7 @@ func (m *Member) Close(how Leaving) {
 	g.dispatch.Leave(m.window, how == Disconnected, g.cfg.Clock.Now())
 	g.members = slices.DeleteFunc(slices.Clone(g.members), func(x *Member) bool { return x == m })
 	if len(g.members) == 0 {
-		g.cfg.Roster.Leave(eventlog.GroupName{Topic: g.topic, Group: g.name})
+		g.cfg.Roster.Leave(g.id)
 	}
 	g.balancer.Wake()
 }
@@ -164,8 +112,15 @@ func (m *Member) deliveries(now time.Time) []Delivery {
 	ds := make([]Delivery, len(sent))
 	for i, a := range sent {
 		e := a.Entry
-		e.Process = g.cfg.Tracing.Process(e.Record, g.name, e.Attempts, e.Process)
+		e.Process = g.cfg.Tracing.Process(e.Record, g.id.Group, e.Attempts, e.Process)
 		ds[i] = Delivery{Record: e.Record, Attempt: e.Attempts, AckTimeout: m.window.Opts.AckTimeout, Lease: Lease{Partition: e.Partition.Index, Seq: e.Seq, Number: e.Lease}}
 	}
 	return ds
+}
+
+// Inflight is how many events the member has in flight.
+func (m *Member) Inflight() int {
+	m.group.mu.Lock()
+	defer m.group.mu.Unlock()
+	return m.window.Count
 }

@@ -66,7 +66,7 @@ func TestStoreIsBackBeforeTheRoster(t *testing.T) {
 		g := second.group()
 		g.balanceTimer.Stop() // it was due at this moment
 		second.path.fail(nil)
-		g.suspect()
+		g.askOwners()
 		synctest.Wait()
 		advance(lease / 2)
 		f.wantOwners(second.name)
@@ -81,7 +81,7 @@ func TestTakeThatWasNotHeardOfBeforeTheRosterLapsed(t *testing.T) {
 		c := first.join()
 		synctest.Wait()
 		second.path.fail(nil)
-		second.group().suspect()
+		second.group().askOwners()
 		synctest.Wait()
 		f.publish("e1", "", true)
 		advance(lease)
@@ -258,7 +258,7 @@ func TestStatsOfAStoreThatHangs(t *testing.T) {
 		}
 		a.path.fail(nil)
 		a.stop()
-		if a.m.asking.Err() == nil {
+		if a.m.queries.Err() == nil {
 			t.Error("it goes on asking")
 		}
 	})

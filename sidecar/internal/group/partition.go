@@ -1,24 +1,12 @@
 package group
 
 import (
-	"errors"
-	"fmt"
+	"context"
 	"time"
 
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog"
-	"github.com/sluice-bus/sluice/sidecar/internal/group/dispatch"
 	"github.com/sluice-bus/sluice/sidecar/internal/group/ownership"
 )
-
-// both is one partition of the group's topic: who has it, and its events and progress here.
-type partition struct {
-	own *ownership.Partition
-	*dispatch.Partition
-}
-
-// errTakenOver answers late settlements: another sidecar took the partition over before they were
-// saved.
-var errTakenOver = fmt.Errorf("another sidecar has taken over: %w", errors.Join(eventlog.ErrFenced, eventlog.ErrUnavailable))
 
 // abandon forgets a partition that was taken over, without saving. It returns the callers that wait
 // for progress that is lost.
@@ -63,4 +51,84 @@ func (g *Group) drop(p *partition) {
 	for _, e := range g.dispatch.Drop(p.Partition) {
 		g.saver.deadLettered(e, errTakenOver)
 	}
+}
+
+// epoch is the document of one partition as of now.
+func (g *Group) epoch(p *partition, released bool) eventlog.Epoch {
+	e := g.own.EpochOf(p.Index, p.own.Epoch, p.own.Life)
+	e.Beat, e.Released, e.Progress = g.saver.beat, released, p.Progress(p.own.Life, g.cfg.Clock.Now())
+	return e
+}
+
+// latest asks for the highest epoch of every partition; the zero value stands for those without
+// one.
+func (g *Group) latest(ctx context.Context) ([]eventlog.Epoch, error) {
+	stored, err := g.cfg.Log.LatestEpochs(ctx, g.id.Topic, g.id.Group)
+	if err != nil {
+		return nil, err
+	}
+	g.mu.Lock()
+	n := len(g.parts)
+	g.mu.Unlock()
+	return byPartition(stored, n), nil
+}
+
+func byPartition(stored []eventlog.Epoch, n int) []eventlog.Epoch {
+	all := make([]eventlog.Epoch, n)
+	for _, e := range stored {
+		if e.Partition < n {
+			all[e.Partition] = e
+		}
+	}
+	return all
+}
+
+// open notes which partitions deliver.
+func (g *Group) open(now time.Time) {
+	st := g.cfg.Roster.Standing()
+	for _, p := range g.parts {
+		p.Open, p.Draining = p.own.Delivers(st, now), p.own.State == ownership.Draining
+	}
+}
+
+// load makes the partitions known; none is owned yet.
+func (g *Group) load(partitions int) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.parts != nil {
+		return
+	}
+	g.own.Load(partitions)
+	g.dispatch.Load(partitions)
+	for i, own := range g.own.Parts {
+		g.parts = append(g.parts, &partition{own, g.dispatch.Parts[i]})
+	}
+}
+
+// inUse reports whether the group has members or partitions here.
+func (g *Group) inUse() bool {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return len(g.members)+g.joining > 0 || g.own.Any()
+}
+
+// marked asks the store which events the group acked before.
+func (g *Group) marked(ctx context.Context, ids []string) (map[string]bool, error) {
+	if len(ids) == 0 {
+		return nil, nil
+	}
+	acked, err := g.cfg.Log.Marked(ctx, g.id.Topic, g.id.Group, ids, g.cfg.Clock.Now().UnixMilli())
+	if err != nil {
+		return nil, err
+	}
+	marked := map[string]bool{}
+	for i, id := range ids {
+		marked[id] = acked[i]
+	}
+	return marked, nil
+}
+
+// retune adapts the limits to the policy, and to the partitions that are owned here.
+func (g *Group) retune(now time.Time) {
+	g.dispatch.Retune(g.cfg.Policy(g.id.Topic), g.own.Owned(), len(g.parts), now)
 }

@@ -5,22 +5,12 @@ import (
 	"time"
 )
 
-// Rebalancer is a Sink that learns which partitions its member has for itself, if the subscription
-// asked for it. The calls must not block or call back; no event of a partition comes before its
-// Assigned, or after its Revoked.
-type Rebalancer interface {
-	// Assigned adds partitions. The first call may add none.
-	Assigned(partitions []int)
-	// Revoked removes partitions; their events in flight go to other members.
-	Revoked(partitions []int)
-}
-
 // divide gives each member partitions of its own if one of them is a Rebalancer, and tells the
 // Rebalancers. Only turns assign events, and divide is part of one, so nothing is assigned in
 // between.
 func (g *Group) divide(now time.Time) {
 	g.mu.Lock()
-	if !g.dispatch.AssignDue || g.stopped {
+	if !g.dispatch.NeedsDivision || g.stopped {
 		g.mu.Unlock()
 		return
 	}
@@ -38,7 +28,7 @@ func (g *Group) divide(now time.Time) {
 	}
 }
 
-// revoke takes partitions from a member and newss it. Their events in flight go back without
+// revoke takes partitions from a member and tells it. Their events in flight go back without
 // counting.
 func (m *Member) revoke(lost []int) {
 	if len(lost) == 0 {
@@ -58,14 +48,14 @@ func (m *Member) revoke(lost []int) {
 	}
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	for _, e := range g.dispatch.Inflight(m.window) {
+	for _, e := range g.dispatch.InFlightOf(m.window) {
 		if slices.Contains(lost, e.Partition.Index) {
 			g.dispatch.GiveBack(e)
 		}
 	}
 }
 
-// assign newss a member which partitions have become its own. That the member has none, assign says
+// assign tells a member which partitions have become its own. That the member has none, assign says
 // only once, when it is certain.
 func (m *Member) assign(won []int) {
 	if m.rebalancer == nil {
@@ -75,10 +65,10 @@ func (m *Member) assign(won []int) {
 	defer m.send.Unlock()
 	g := m.group
 	g.mu.Lock()
-	news := !m.window.Closed && m.window.Started && (len(won) > 0 || !m.notified && g.own.Complete)
-	m.notified = m.notified || news
+	notify := !m.window.Closed && m.window.Started && (len(won) > 0 || !m.notified && g.own.Complete)
+	m.notified = m.notified || notify
 	g.mu.Unlock()
-	if news {
+	if notify {
 		m.rebalancer.Assigned(won)
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"github.com/sluice-bus/sluice/sdk/wire"
+	"github.com/sluice-bus/sluice/sidecar/internal/group/deadletter"
 	"github.com/sluice-bus/sluice/sidecar/internal/tracing"
 )
 
@@ -14,7 +15,7 @@ import (
 // from their way to the dead letter topic.
 func (m *Manager) Recheck(ctx context.Context, topic string) (err error) {
 	for _, g := range m.all() {
-		if g.topic == topic || g.topic+wire.DeadLetterSuffix == topic { // it may have redriven dead letters of the topic
+		if g.id.Topic == topic || g.id.Topic+wire.DeadLetterSuffix == topic { // it may have redriven dead letters of the topic
 			err = errors.Join(err, g.recheck(ctx))
 		}
 	}
@@ -55,7 +56,7 @@ func (g *Group) recheckPartition(ctx context.Context, p *partition) error {
 	g.mu.Unlock()
 	gone := map[uint64]bool{} // by seq, since an id may occur again
 	if len(ids) > 0 {
-		found, err := g.cfg.Log.LookupEach(ctx, g.topic, ids)
+		found, err := g.cfg.Log.LookupEach(ctx, g.id.Topic, ids)
 		if err != nil {
 			return err
 		}
@@ -63,7 +64,7 @@ func (g *Group) recheckPartition(ctx context.Context, p *partition) error {
 			gone[seqs[i]] = rec == nil
 		}
 	}
-	dead, err := deadEvents(ctx, g.cfg.Log, g.topic, letters)
+	dead, err := deadletter.Events(ctx, g.cfg.Log, g.id.Topic, letters)
 	if err != nil {
 		return err
 	}

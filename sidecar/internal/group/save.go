@@ -3,26 +3,13 @@ package group
 import (
 	"context"
 	"errors"
-	"fmt"
 
+	"github.com/sluice-bus/sluice/sdk/wire"
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog"
 	"github.com/sluice-bus/sluice/sidecar/internal/group/dispatch"
 	"github.com/sluice-bus/sluice/sidecar/internal/group/ownership"
+	"github.com/sluice-bus/sluice/sidecar/internal/retention"
 )
-
-// errStopped answers calls after the sidecar has begun to stop.
-var errStopped = fmt.Errorf("shutting down: %w", eventlog.ErrUnavailable)
-
-// save is the progress of one turn on its way to the store, with the work that follows once it is
-// stored.
-type save struct {
-	epochs      []eventlog.Epoch
-	marks       []eventlog.Mark
-	waiters     []func(error) // are called once it is synced
-	members     []*Member     // that have been assigned events
-	deadLetters []*dispatch.Event
-	ended       []eventlog.Redrive // that are settled
-}
 
 // collect collects all progress that is not saved. The store refuses progress of partitions that
 // are no longer this sidecar's, so collect does not ask whether the roster is valid.
@@ -33,7 +20,7 @@ func (g *Group) collect() save {
 		if p.Dirty {
 			p.Dirty = false
 			s.epochs = append(s.epochs, g.epoch(p, p.own.State == ownership.Leaving))
-			s.ended = append(s.ended, p.Redrive.ToEnd(g.topic, g.name, p.Index)...)
+			s.redriven = append(s.redriven, p.Redrive.ToEnd(g.id.Topic, g.id.Group, p.Index)...)
 		}
 	}
 	if len(s.epochs) > 0 {
@@ -48,23 +35,6 @@ func (g *Group) collect() save {
 	return s
 }
 
-// epoch is the document of one partition as of now.
-func (g *Group) epoch(p *partition, released bool) eventlog.Epoch {
-	e := g.own.EpochOf(p.Index, p.own.Epoch, p.own.Life)
-	e.Beat, e.Released, e.Progress = g.saver.beat, released, p.Progress(p.own.Life, g.cfg.Clock.Now())
-	return e
-}
-
-func (s *save) empty() bool { return len(s.epochs) == 0 && len(s.marks) == 0 }
-
-// store writes the save, unless it is empty.
-func (s save) store(ctx context.Context, log eventlog.Groups) error {
-	if s.empty() {
-		return nil
-	}
-	return log.SaveEpochs(ctx, s.epochs, s.marks)
-}
-
 // saved handles the outcome of a save. After a failure it takes the turn's deliveries back, and the
 // progress is saved again later.
 func (g *Group) saved(s save, err error) {
@@ -72,28 +42,28 @@ func (g *Group) saved(s save, err error) {
 	moved := false
 	if err == nil {
 		g.saver.saved(s)
-		moved = g.released(s)
+		moved = g.endReleased(s)
 	} else {
 		g.unsave(s, err)
 	}
 	g.mu.Unlock()
 	switch {
 	case errors.Is(err, eventlog.ErrFenced):
-		g.suspect()
+		g.askOwners()
 		answerAll(s.waiters, errTakenOver)
 	case err != nil:
 		answerAll(s.waiters, err)
-	case len(s.waiters)+len(s.ended) > 0:
+	case len(s.waiters)+len(s.redriven) > 0:
 		g.syncer.Wake()
 	}
 	if moved {
-		g.cfg.tellMoved(g.topic, g.name)
+		g.cfg.notifyMoved(g.id)
 		g.balancer.Wake()
 	}
 }
 
-// released ends the ownership of partitions that were saved as released.
-func (g *Group) released(s save) (moved bool) {
+// endReleased ends the ownership of partitions that were saved as released.
+func (g *Group) endReleased(s save) (moved bool) {
 	for i := range s.epochs {
 		e := &s.epochs[i]
 		if p := g.parts[e.Partition]; e.Released && p.own.State == ownership.Leaving && p.own.Epoch == e.Number && !p.Dirty {
@@ -106,7 +76,7 @@ func (g *Group) released(s save) (moved bool) {
 
 func (g *Group) unsave(s save, err error) {
 	if g.saver.failed(s) && !errors.Is(err, context.Canceled) && !errors.Is(err, eventlog.ErrFenced) {
-		g.cfg.Logger.Error("consumer group cannot save its progress", "topic", g.topic, "group", g.name, "error", err)
+		g.cfg.Logger.Error("consumer group cannot save its progress", "topic", g.id.Topic, "group", g.id.Group, "error", err)
 	}
 	g.dispatch.Resume()
 	for i := range s.epochs {
@@ -122,7 +92,7 @@ func (g *Group) unsave(s save, err error) {
 	}
 	for _, e := range s.deadLetters {
 		if e.State == dispatch.DeadLettering {
-			g.dispatch.SetTimer(e, g.saver.again)
+			g.dispatch.SetTimer(e, g.saver.retryAt)
 		}
 	}
 }
@@ -131,8 +101,8 @@ func (g *Group) unsave(s save, err error) {
 // turns, so that no delivery waits for it.
 func (g *Group) sync() {
 	g.mu.Lock()
-	waiters, upTo, ended := g.saver.unsynced, g.saver.saves, g.saver.ended
-	g.saver.unsynced, g.saver.ended = nil, nil
+	waiters, upTo, ended := g.saver.unsynced, g.saver.saves, g.saver.redriven
+	g.saver.unsynced, g.saver.redriven = nil, nil
 	g.mu.Unlock()
 	if len(waiters)+len(ended) == 0 {
 		return
@@ -144,15 +114,9 @@ func (g *Group) sync() {
 		g.mu.Unlock()
 	}
 	if len(ended) > 0 {
-		err = errors.Join(err, g.end(ended, err))
+		err = errors.Join(err, g.removeRedriven(ended, err))
 	}
 	answerAll(waiters, err)
-}
-
-func answerAll(waiters []func(error), err error) {
-	for _, done := range waiters {
-		done(err)
-	}
 }
 
 // unsaved reports whether there is progress that no save has begun to store.
@@ -163,7 +127,7 @@ func (g *Group) unsaved() bool { return len(g.saver.marks) > 0 || g.dispatch.Dir
 func (g *Group) whenDurable(done func(error)) {
 	done = g.saver.traced(done)
 	switch {
-	case g.over:
+	case g.released:
 		g.mu.Unlock()
 		done(errStopped)
 	case g.unsaved() || g.saver.busy || len(g.saver.waiters) > 0:
@@ -178,4 +142,43 @@ func (g *Group) whenDurable(done func(error)) {
 		g.mu.Unlock()
 		done(nil)
 	}
+}
+
+// removeRedriven removes redrives that are settled and saved as settled, unless that save failed: first the
+// dead letters, and then the redrives. After a failure it tries again.
+func (g *Group) removeRedriven(rs []eventlog.Redrive, failed error) error {
+	ctx := g.cfg.Context
+	letters := make([]string, len(rs))
+	for i, r := range rs {
+		letters[i] = r.Letter
+	}
+	err := failed
+	if err == nil {
+		rules := retention.Rules(g.cfg.Policy(g.id.Topic + wire.DeadLetterSuffix))
+		_, err = g.cfg.Log.Remove(ctx, g.id.Topic+wire.DeadLetterSuffix, letters, rules, g.cfg.Clock.Now().UnixMilli())
+		if err == nil || errors.Is(err, eventlog.ErrNotFound) {
+			err = g.cfg.Log.EndRedrives(ctx, g.id.Topic, rs)
+		}
+	}
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if err != nil {
+		if failed == nil {
+			g.warn("remove settled dead letters", err)
+		}
+		g.saver.redriven = append(g.saver.redriven, rs...)
+		g.saver.removeAt = g.cfg.Clock.Now().Add(retryAfterFailure)
+		g.worker.Wake()
+		return err
+	}
+	gone := map[string]bool{}
+	for _, letter := range letters {
+		gone[letter] = true
+	}
+	for _, p := range g.parts {
+		if p.Redrive.Gone(gone) {
+			g.worker.Wake()
+		}
+	}
+	return nil
 }

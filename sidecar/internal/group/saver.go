@@ -1,6 +1,7 @@
 package group
 
 import (
+	"context"
 	"fmt"
 	"maps"
 	"slices"
@@ -24,25 +25,25 @@ type saver struct {
 	nacks   map[*dispatch.Event]*pendingNack // the nacks that wait for dead letters
 	settles []*tracing.Settle                // the spans of acks and nacks whose callers wait next
 	busy    bool                             // a save is under way
-	due     time.Time                        // when to save acks at the latest; zero: at once
-	again   time.Time                        // when to try again after a failed save; zero: none has failed
+	saveAt  time.Time                        // when to save acks at the latest; zero: at once
+	retryAt time.Time                        // when to try again after a failed save; zero: none has failed
 
 	saves    uint64             // how many succeeded
 	synced   uint64             // how many of those are known to be durable
 	unsynced []func(error)      // are called once all saved progress is durable
-	ended    []eventlog.Redrive // settled, and saved as such: their dead letters are removed next
-	endAgain time.Time          // when the removal is tried again; zero: none has failed
+	redriven []eventlog.Redrive // settled, and saved as such: their dead letters are removed next
+	removeAt time.Time          // when the removal is tried again; zero: none has failed
 }
 
 // idle reports whether no progress waits for a save, and no caller for an answer.
 func (s *saver) idle() bool {
-	return len(s.waiters)+len(s.unsynced)+len(s.marks)+len(s.ended) == 0 && !s.busy
+	return len(s.waiters)+len(s.unsynced)+len(s.marks)+len(s.redriven) == 0 && !s.busy
 }
 
 // saveBy makes acks be saved by due.
 func (s *saver) saveBy(due time.Time) {
-	if s.due.IsZero() || due.Before(s.due) {
-		s.due = due
+	if s.saveAt.IsZero() || due.Before(s.saveAt) {
+		s.saveAt = due
 	}
 }
 
@@ -56,23 +57,23 @@ func (s *saver) isMarked(id string) bool {
 func (s *saver) begin() save {
 	x := save{marks: slices.Collect(maps.Values(s.marks)), waiters: s.waiters}
 	clear(s.marks)
-	s.waiters, s.due = nil, time.Time{}
+	s.waiters, s.saveAt = nil, time.Time{}
 	return x
 }
 
 func (s *saver) saved(x save) {
-	s.busy, s.again = false, time.Time{}
+	s.busy, s.retryAt = false, time.Time{}
 	if !x.empty() {
 		s.saves++
 	}
 	s.unsynced = append(s.unsynced, x.waiters...)
-	s.ended = append(s.ended, x.ended...)
+	s.redriven = append(s.redriven, x.redriven...)
 }
 
 // failed takes the parts of a failed save back. first says that the save before has succeeded.
 func (s *saver) failed(x save) (first bool) {
-	first = s.again.IsZero()
-	s.busy, s.again = false, s.clock.Now().Add(retryAfterFailure)
+	first = s.retryAt.IsZero()
+	s.busy, s.retryAt = false, s.clock.Now().Add(retryAfterFailure)
 	for _, mark := range x.marks {
 		if !s.isMarked(mark.ID) {
 			s.marks[mark.ID] = mark
@@ -133,5 +134,39 @@ func (s *saver) deadLettered(e *dispatch.Event, err error) {
 	}
 	if n.left == 0 {
 		s.waiters = append(s.waiters, n.done)
+	}
+}
+
+// save is the progress of one turn on its way to the store, with the work that follows once it is
+// stored.
+type save struct {
+	epochs      []eventlog.Epoch
+	marks       []eventlog.Mark
+	waiters     []func(error) // are called once it is synced
+	members     []*Member     // that have been assigned events
+	deadLetters []*dispatch.Event
+	redriven    []eventlog.Redrive // that are settled
+}
+
+func (s *save) empty() bool { return len(s.epochs) == 0 && len(s.marks) == 0 }
+
+// store writes the save, unless it is empty.
+func (s save) store(ctx context.Context, log eventlog.Groups) error {
+	if s.empty() {
+		return nil
+	}
+	return log.SaveEpochs(ctx, s.epochs, s.marks)
+}
+
+// pendingNack is a nack that asks for dead letters: it is answered once they, and after them the
+// progress, are durable.
+type pendingNack struct {
+	left int
+	done func(error)
+}
+
+func answerAll(waiters []func(error), err error) {
+	for _, done := range waiters {
+		done(err)
 	}
 }

@@ -8,10 +8,8 @@ import (
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog"
 	"github.com/sluice-bus/sluice/sidecar/internal/group/dispatch"
 	"github.com/sluice-bus/sluice/sidecar/internal/group/ownership"
+	"github.com/sluice-bus/sluice/sidecar/internal/group/position"
 )
-
-// seekTries bounds how often a seek is repeated after other sidecars took the same partitions.
-const seekTries = 8
 
 // Seek moves a group, also while it has members here or elsewhere: the leases of their events in
 // flight become stale. ErrNotFound if the group never had a subscription. After another error the
@@ -41,10 +39,10 @@ func (m *Manager) Seek(ctx context.Context, topic, name string, o wire.Subscribe
 
 // starts holds a group, and translates a position into seqs of its topic.
 func (m *Manager) starts(ctx context.Context, topic, name string, o wire.SubscribeOptions) (g *Group, starts []uint64, err error) {
-	if g, err = m.known(ctx, topic, name); err != nil {
+	if g, err = m.find(ctx, topic, name); err != nil {
 		return nil, nil, err
 	}
-	if starts, err = seek(ctx, m.cfg.Log, topic, o, m.cfg.Policy(topic).Retention); err != nil {
+	if starts, err = position.Seek(ctx, m.cfg.Log, topic, o, m.cfg.Policy(topic).Retention); err != nil {
 		m.release(g)
 	}
 	return g, starts, err
@@ -90,7 +88,7 @@ func (g *Group) move(ctx context.Context, starts []uint64) (saved <-chan error, 
 	g.whenDurable(func(err error) { answer <- err })
 	if len(forced) > 0 {
 		err = errors.Join(g.cfg.Log.TakeEpochs(ctx, forced)...)
-		g.cfg.tellMoved(g.topic, g.name)
+		g.cfg.notifyMoved(g.id)
 		g.balancer.Wake()
 	}
 	return answer, err
@@ -132,3 +130,6 @@ func (m *Manager) PlanSeek(ctx context.Context, topic, name string, o wire.Subsc
 	}
 	return plan, nil
 }
+
+// seekTries bounds how often a seek is repeated after other sidecars took the same partitions.
+const seekTries = 8

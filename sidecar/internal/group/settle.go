@@ -5,6 +5,7 @@ import (
 
 	"github.com/sluice-bus/sluice/sdk/wire"
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog"
+	"github.com/sluice-bus/sluice/sidecar/internal/group/deadletter"
 	"github.com/sluice-bus/sluice/sidecar/internal/group/dispatch"
 	"github.com/sluice-bus/sluice/sidecar/internal/tracing"
 )
@@ -55,7 +56,7 @@ func (g *Group) nack(e *dispatch.Event, how wire.Nack, pending *pendingNack, now
 
 // mark remembers that an id is acked, and settles the other events that have it.
 func (g *Group) mark(id string, expires time.Time) {
-	g.saver.marks[id] = eventlog.Mark{Topic: g.topic, Group: g.name, ID: id, ExpiresAt: expires.UnixMilli()}
+	g.saver.marks[id] = eventlog.Mark{Topic: g.id.Topic, Group: g.id.Group, ID: id, ExpiresAt: expires.UnixMilli()}
 	g.dispatch.SettleID(id)
 }
 
@@ -70,7 +71,7 @@ func (g *Group) appendDeadLetter(e *dispatch.Event) {
 		g.mu.Unlock()
 		return
 	}
-	rec := deadLetter(e.Record, e.Death(g.name), e.Partition.Since, g.cfg.Clock.Now())
+	rec := deadletter.Make(e.Record, e.Death(g.id.Group), e.Partition.Since, g.cfg.Clock.Now())
 	ctx := e.Process.Within(g.cfg.Context)
 	g.mu.Unlock()
 	g.cfg.DeadLetters.AppendDeadLetter(ctx, rec, func(err error) { g.deadLetterAppended(e, err) })
@@ -84,10 +85,80 @@ func (g *Group) deadLetterAppended(e *dispatch.Event, err error) {
 			g.dispatch.DeadLettered(e)
 			g.saver.deadLettered(e, nil)
 		} else {
-			g.cfg.Logger.Warn("consumer group cannot append a dead letter", "topic", g.topic, "group", g.name, "error", err)
+			g.cfg.Logger.Warn("consumer group cannot append a dead letter", "topic", g.id.Topic, "group", g.id.Group, "error", err)
 			g.dispatch.SetTimer(e, g.cfg.Clock.Now().Add(retryAfterFailure))
 		}
 	}
 	g.mu.Unlock()
 	g.worker.Wake()
+}
+
+// whenDeadLettered arranges for done to be called once the dead letters of n, and after them the
+// progress, are durable; without events it is whenDurable. It is called with mu held and releases
+// it.
+func (g *Group) whenDeadLettered(n *pendingNack, done func(error)) {
+	if n.left == 0 {
+		g.whenDurable(done)
+		return
+	}
+	n.done = g.saver.timed(g.saver.traced(done))
+	g.mu.Unlock()
+}
+
+// each locks the group, calls do for each of the n events that find finds, and reports the others
+// as stale.
+func (g *Group) each(n int, find func(i int) *dispatch.Event, do func(*dispatch.Event)) (stale []bool, found int) {
+	stale = make([]bool, n)
+	g.mu.Lock()
+	for i := range stale {
+		if e := find(i); e != nil {
+			do(e)
+			found++
+		} else {
+			stale[i] = true
+		}
+	}
+	return stale, found
+}
+
+func (g *Group) ackEach(n int, find func(i int) *dispatch.Event, done func(error)) (stale []bool) {
+	now := g.cfg.Clock.Now()
+	stale, acked := g.each(n, find, func(e *dispatch.Event) { g.ack(e, now) })
+	if acked > 0 {
+		g.metrics.Acked(acked)
+	}
+	g.whenDurable(done)
+	return stale
+}
+
+func (g *Group) nackEach(n int, find func(i int) *dispatch.Event, how wire.Nack, done func(error)) (stale []bool) {
+	now, pending := g.cfg.Clock.Now(), &pendingNack{}
+	stale, nacked := g.each(n, find, func(e *dispatch.Event) { g.nack(e, how, pending, now) })
+	if nacked > 0 {
+		g.metrics.Nacked(nacked)
+		g.worker.Wake() // also if there is nothing to save
+	}
+	g.whenDeadLettered(pending, done)
+	return stale
+}
+
+// extendEach sets the deadlines of events in flight to extend from now.
+func (g *Group) extendEach(n int, find func(i int) *dispatch.Event, extend time.Duration) (stale []bool) {
+	due := g.cfg.Clock.Now().Add(extend)
+	return g.moveEach(n, find, func(e *dispatch.Event) { g.dispatch.SetTimer(e, due) })
+}
+
+// moveEach changes events in flight with do; the change needs no save.
+func (g *Group) moveEach(n int, find func(i int) *dispatch.Event, do func(*dispatch.Event)) (stale []bool) {
+	stale, found := g.each(n, find, do)
+	g.mu.Unlock()
+	if found > 0 {
+		g.worker.Wake()
+	}
+	return stale
+}
+
+// under finds the events in flight under leases.
+func (g *Group) under(leases []Lease) func(i int) *dispatch.Event {
+	return func(i int) *dispatch.Event { return g.dispatch.Leased(leases[i]) }
 }

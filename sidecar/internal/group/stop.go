@@ -36,7 +36,7 @@ func (g *Group) stop(ctx context.Context) error {
 	}
 	answerAll(waiters, err)
 	if err == nil {
-		g.cfg.tellMoved(g.topic, g.name)
+		g.cfg.notifyMoved(g.id)
 	}
 	return err
 }
@@ -49,10 +49,10 @@ func (g *Group) release() (s save, ok bool) {
 		g.watch.Close()
 		g.watch = nil
 	}
-	if g.over {
+	if g.released {
 		return save{}, false
 	}
-	g.over = true
+	g.released = true
 	for e := range g.saver.nacks {
 		g.saver.deadLettered(e, errStopped)
 	}

@@ -27,8 +27,8 @@ func (g *Group) turn() {
 	}
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if now := g.cfg.Clock.Now(); !g.saver.endAgain.IsZero() && !g.saver.endAgain.After(now) {
-		g.saver.endAgain = time.Time{}
+	if now := g.cfg.Clock.Now(); !g.saver.removeAt.IsZero() && !g.saver.removeAt.After(now) {
+		g.saver.removeAt = time.Time{}
 		g.syncer.Wake()
 	}
 	g.rest(g.cfg.Clock.Now())
@@ -52,7 +52,7 @@ func (g *Group) prepare(now time.Time) {
 func (g *Group) lapse(now time.Time) {
 	st := g.cfg.Roster.Standing()
 	if lapsed := !st.Valid(now); lapsed != g.lapsed {
-		g.lapsed, g.dispatch.AssignDue = lapsed, true
+		g.lapsed, g.dispatch.NeedsDivision = lapsed, true
 		if !lapsed {
 			g.dispatch.Postpone(now.Sub(g.validUntil))
 		}
@@ -60,11 +60,6 @@ func (g *Group) lapse(now time.Time) {
 	if !g.lapsed {
 		g.validUntil = st.Until
 	}
-}
-
-// retune adapts the limits to the policy, and to the partitions that are owned here.
-func (g *Group) retune(now time.Time) {
-	g.dispatch.Retune(g.cfg.Policy(g.topic), g.own.Owned(), len(g.parts), now)
 }
 
 // step handles due events, assigns ready ones, and collects the progress to save. For a while after
@@ -79,25 +74,17 @@ func (g *Group) step(now time.Time) (save, bool) {
 	if !g.lapsed {
 		g.dispatch.Expire(now)
 	}
-	if g.saver.again.After(now) {
+	if g.saver.retryAt.After(now) {
 		return save{}, false
 	}
 	g.retune(now)
 	g.open(now)
 	leaves := slices.ContainsFunc(g.parts, func(p *partition) bool { return p.own.State == ownership.Leaving })
 	g.dispatch.Assign(now)
-	if g.saver.again.IsZero() && now.Before(g.saver.due) && !leaves && !g.dispatch.Urgent() { // a save that is tried again does not wait for more
+	if g.saver.retryAt.IsZero() && now.Before(g.saver.saveAt) && !leaves && !g.dispatch.Urgent() { // a save that is tried again does not wait for more
 		return save{}, false
 	}
 	return g.collect(), true
-}
-
-// open notes which partitions deliver.
-func (g *Group) open(now time.Time) {
-	st := g.cfg.Roster.Standing()
-	for _, p := range g.parts {
-		p.Open, p.Draining = p.own.Delivers(st, now), p.own.State == ownership.Draining
-	}
 }
 
 // rest ends a turn: it parks a group without members, asks for another turn if there is more to do
@@ -113,20 +100,20 @@ func (g *Group) rest(now time.Time) {
 		g.watch.Close()
 		g.watch = nil
 	}
-	if g.dispatch.Again() || g.saver.again.IsZero() && !now.Before(g.saver.due) && g.unsaved() || g.nextToFetch(now) != nil || len(g.redrivesToFetch(now)) > 0 {
+	if g.dispatch.Again() || g.saver.retryAt.IsZero() && !now.Before(g.saver.saveAt) && g.unsaved() || g.nextToFetch(now) != nil || len(g.redrivesToFetch(now)) > 0 {
 		g.worker.Wake()
 	} else {
 		g.notifyPullers()
 	}
-	if due := g.nextDue(now); due.IsZero() {
+	if due := g.nextWake(now); due.IsZero() {
 		g.turnTimer.Stop()
 	} else {
 		g.turnTimer.Reset(due.Sub(now))
 	}
 }
 
-// nextDue is when time alone gives the group something to do; zero: never.
-func (g *Group) nextDue(now time.Time) (due time.Time) {
+// nextWake is when time alone gives the group something to do; zero: never.
+func (g *Group) nextWake(now time.Time) (due time.Time) {
 	sooner := func(t time.Time) {
 		if !t.IsZero() && (due.IsZero() || t.Before(due)) {
 			due = t
@@ -136,14 +123,14 @@ func (g *Group) nextDue(now time.Time) (due time.Time) {
 		sooner(g.dispatch.NextTimer())
 	}
 	sooner(g.dispatch.TokenAt())
-	if g.scarce {
+	if g.noMemory {
 		sooner(now.Add(retryAfterFailure))
 	}
-	if g.redriveDue.After(now) {
-		sooner(g.redriveDue)
+	if g.redrivesAt.After(now) {
+		sooner(g.redrivesAt)
 	}
-	sooner(g.saver.endAgain)
-	sooner(cmp.Or(g.saver.again, g.saver.due)) // the next save
+	sooner(g.saver.removeAt)
+	sooner(cmp.Or(g.saver.retryAt, g.saver.saveAt)) // the next save
 	for _, p := range g.parts {
 		sooner(p.Due(now))
 		if p.own.State == ownership.Draining {

@@ -6,30 +6,20 @@ import (
 	"github.com/sluice-bus/sluice/internal/policy"
 )
 
-// round is the result of one assign, for the rest of its turn.
-type round struct {
-	spare   int       // events that the group's limit still lets it have in flight
-	starved bool      // since the group's rate had no token left
-	open    int       // members that could have been assigned more
-	stuck   int       // ready events that cannot be assigned now
-	again   bool      // assign stopped at a bound of the turn
-	paceDue time.Time // when there is a token again; zero: nobody waits for one
-}
-
 // Assign gives ready events to members with room, in rotation, until either runs out.
 func (d *Dispatcher) Assign(now time.Time) {
-	d.round = round{spare: d.room()}
+	d.round = round{room: d.room()}
 	for _, m := range d.members {
 		if m.puller != nil {
 			_, m.Asked = m.puller.Wants()
 		}
-		m.free, m.budget, m.halted, m.starved = m.room(), TurnBytes, false, false
+		m.free, m.bytesLeft, m.skipped, m.starved = m.room(), TurnBytes, false, false
 		if m.free > 0 {
-			d.round.open++
+			d.round.openMembers++
 		}
 	}
-	if d.round.spare == 0 {
-		d.round.open = 0
+	if d.round.room == 0 {
+		d.round.openMembers = 0
 	}
 	if d.fair != nil {
 		d.assignFairly(now)
@@ -37,7 +27,7 @@ func (d *Dispatcher) Assign(now time.Time) {
 	}
 	kept := 0
 	for i := 0; i < len(d.ready); i++ { // settling one event can make others ready
-		if d.round.open == 0 {
+		if d.round.openMembers == 0 {
 			kept += copy(d.ready[kept:], d.ready[i:])
 			break
 		}
@@ -65,18 +55,18 @@ func (d *Dispatcher) Retune(eff *policy.Effective, owns, of int, now time.Time) 
 // place assigns a ready event, ends it, or lets it wait. It reports false if the event stays ready.
 func (d *Dispatcher) place(e *Event, now time.Time) bool {
 	switch {
-	case e.State != ready:
+	case e.State != Ready:
 		return true
 	case !e.Partition.Open:
-		d.round.stuck++
+		d.round.blocked++
 		return false
 	case d.ordered && !d.keys.first(e):
-		e.State = waiting
+		e.State = Waiting
 		return true
 	case d.ids.inflight(e.Record.ID) != nil:
 		e.State = SameID
 		return true
-	case e.outlived(now):
+	case e.expired(now):
 		d.cfg.Metrics.Expired(1)
 		if d.limits.policy.Retention.Expired == policy.ExpiredDeadLetter {
 			e.reason = "expired"
@@ -90,13 +80,13 @@ func (d *Dispatcher) place(e *Event, now time.Time) bool {
 		m, fit := d.pick(e)
 		switch {
 		case fit == unwanted && e.Letter != "": // no filter lets it pass: it stays a dead letter
-			d.round.stuck++
+			d.round.blocked++
 			return false
 		case fit == unwanted:
 			d.Settle(e)
 			return true
 		case fit == full:
-			d.round.stuck++
+			d.round.blocked++
 			return false
 		case fit == halted, d.round.starved:
 			return false
@@ -126,9 +116,9 @@ func (e *Event) exhausted(most int) bool {
 	return e.Attempts >= most
 }
 
-// outlived reports whether the event's own ttl has passed. A redriven dead letter is delivered
+// expired reports whether the event's own ttl has passed. A redriven dead letter is delivered
 // nevertheless.
-func (e *Event) outlived(now time.Time) bool {
+func (e *Event) expired(now time.Time) bool {
 	return e.Record.TTLMS > 0 && e.Letter == "" && now.UnixMilli()-e.Record.AcceptedAt > e.Record.TTLMS
 }
 
@@ -149,7 +139,7 @@ func (d *Dispatcher) pick(e *Event) (*Member, fit) {
 		switch {
 		case m.Closed || m.free <= 0: // the next turn divides again
 			return nil, full
-		case m.halted:
+		case m.skipped:
 			return nil, halted
 		}
 		return m, fits
@@ -162,7 +152,7 @@ func (d *Dispatcher) pick(e *Event) (*Member, fit) {
 		case !m.Opts.Filter.Matches(&e.Record.Event):
 		case m.free <= 0:
 			best = max(best, full)
-		case m.halted:
+		case m.skipped:
 			best = halted
 		default:
 			d.rotation = at + 1
@@ -177,16 +167,16 @@ func (d *Dispatcher) pick(e *Event) (*Member, fit) {
 func (d *Dispatcher) pace(m *Member, now time.Time) bool {
 	wait, ok := d.limits.take(now)
 	if !ok {
-		d.round.starved, d.round.open = true, 0
+		d.round.starved, d.round.openMembers = true, 0
 	} else if wait, ok = m.pacer.Take(now); ok {
 		return true
 	} else {
 		d.limits.refund(now)
-		m.halted, m.starved = true, true
-		d.round.open--
+		m.skipped, m.starved = true, true
+		d.round.openMembers--
 	}
-	if at := now.Add(wait); d.round.paceDue.IsZero() || at.Before(d.round.paceDue) {
-		d.round.paceDue = at
+	if at := now.Add(wait); d.round.tokenAt.IsZero() || at.Before(d.round.tokenAt) {
+		d.round.tokenAt = at
 	}
 	return false
 }
@@ -200,14 +190,55 @@ func (d *Dispatcher) lease(e *Event, m *Member) {
 	m.Count++
 	m.Out = append(m.Out, assignment{e, e.Lease})
 	m.free--
-	d.round.spare--
-	if m.budget -= e.Record.Size(); m.budget <= 0 && m.free > 0 {
-		m.halted, d.round.again = true, true
+	d.round.room--
+	if m.bytesLeft -= e.Record.Size(); m.bytesLeft <= 0 && m.free > 0 {
+		m.skipped, d.round.more = true, true
 	}
 	switch {
-	case d.round.spare == 0:
-		d.round.open = 0
-	case m.free == 0 || m.halted:
-		d.round.open--
+	case d.round.room == 0:
+		d.round.openMembers = 0
+	case m.free == 0 || m.skipped:
+		d.round.openMembers--
 	}
+}
+
+// share applies the policy's fairness.
+func (d *Dispatcher) share(p policy.Fairness) {
+	if d.fair != nil && d.fair.policy != p {
+		d.ready = append(d.fair.all(), d.ready...)
+		d.fair = nil
+	}
+	if p.By != "" && d.fair == nil {
+		d.fair = &fairQueue{policy: p, weights: p.Weights.All(), flows: map[string]*flow{}}
+	}
+}
+
+// assignFairly gives ready events to members with room, until either runs out. The tenant with the
+// lowest start tag comes first.
+func (d *Dispatcher) assignFairly(now time.Time) {
+	q := d.fair
+	for {
+		for _, e := range d.ready { // settling one event can make others ready
+			if e.State == Ready {
+				q.push(e)
+			}
+		}
+		clear(d.ready)
+		d.ready = d.ready[:0]
+		if d.round.openMembers == 0 {
+			break
+		}
+		f, e := q.next()
+		if e == nil {
+			break
+		}
+		switch before := d.leases; {
+		case !d.place(e, now):
+			f.queue[f.kept] = e
+			f.kept++
+		case d.leases > before:
+			q.delivered(f)
+		}
+	}
+	q.endTurn()
 }

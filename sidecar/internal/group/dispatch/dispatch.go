@@ -6,13 +6,11 @@ import (
 	"time"
 
 	"github.com/sluice-bus/sluice/sidecar/internal/budget"
-	"github.com/sluice-bus/sluice/sidecar/internal/eventlog"
-	"github.com/sluice-bus/sluice/sidecar/internal/reader"
 	"github.com/sluice-bus/sluice/sidecar/internal/telemetry"
 	"github.com/sluice-bus/sluice/sidecar/internal/tracing"
 )
 
-// DConfig is what a Dispatcher needs.
+// Config is what a Dispatcher needs.
 type Config struct {
 	Group     string // as the policy names it
 	Metrics   *telemetry.Group
@@ -28,13 +26,13 @@ type Dispatcher struct {
 	cfg   Config
 	Parts []*Partition // all of the topic
 
-	members   []*Member
-	Divided   bool   // members have partitions of their own
-	AssignDue bool   // the division of partitions among them may have changed
-	rotation  int    // the member that is assigned the next event
-	leases    uint64 // of all deliveries so far
-	limits    limits
-	round     round
+	members       []*Member
+	Divided       bool   // members have partitions of their own
+	NeedsDivision bool   // the division of partitions among them may have changed
+	rotation      int    // the member that is assigned the next event
+	leases        uint64 // of all deliveries so far
+	limits        limits
+	round         round
 
 	ordered       bool // a member wants key order
 	keys          keys
@@ -44,53 +42,25 @@ type Dispatcher struct {
 	timers        timers
 	deadLetters   []*Event // to be handed to the dead letter topic by the next turn
 	DeadLettering int      // events on their way to the dead letter topic
-	Held          int      // bytes of events
+	Bytes         int      // bytes of events
 }
 
 // New makes a Dispatcher without members and partitions.
 func New(cfg Config) Dispatcher { return Dispatcher{cfg: cfg, keys: keys{}, ids: ids{}} }
 
-// Load makes the partitions known.
-func (d *Dispatcher) Load(partitions int) {
-	d.Parts = make([]*Partition, partitions)
-	for i := range d.Parts {
-		d.Parts[i] = &Partition{Place: reader.Place{Index: i}}
-	}
-}
-
-// Admit takes in a fetched event; passed says that no filter of the group lets it pass.
-func (d *Dispatcher) Admit(e *Event, passed bool, now time.Time) {
-	if passed {
-		e.State, e.Record = Settled, nil
-		e.Partition.Dirty, e.Partition.unused = true, false
-		e.Partition.trim()
-		return
-	}
-	d.hold(e.Record.Size())
-	d.ids.add(e)
-	first := d.keys.add(e)
-	switch {
-	case e.due.After(now):
-		e.State = delayed
-		d.timers.set(e, e.due)
-	case first || !d.ordered:
-		d.makeReady(e)
-	}
-}
-
 func (d *Dispatcher) Join(m *Member) {
 	m.Opts = d.limits.resolve(m.Requested)
 	d.members = append(d.members, m)
-	d.AssignDue = true
+	d.NeedsDivision = true
 	d.order()
 }
 
 // Leave removes a member, and takes back its events in flight; counted says that those that were
 // sent count an attempt.
 func (d *Dispatcher) Leave(m *Member, counted bool, now time.Time) {
-	m.Closed, d.AssignDue = true, true
+	m.Closed, d.NeedsDivision = true, true
 	d.members = slices.DeleteFunc(d.members, func(x *Member) bool { return x == m })
-	for _, e := range d.Inflight(m) {
+	for _, e := range d.InFlightOf(m) {
 		if counted && e.Sent {
 			d.Fail(e, tracing.Disconnected, "connection closed", now, 0, m.Opts.MaxAttempts)
 		} else {
@@ -100,34 +70,24 @@ func (d *Dispatcher) Leave(m *Member, counted bool, now time.Time) {
 	d.order()
 }
 
-// ExactlyOnce reports whether a member asked for exactly once.
-func (d *Dispatcher) ExactlyOnce() bool {
-	return slices.ContainsFunc(d.members, func(m *Member) bool { return m.Opts.ExactlyOnce })
-}
-
-// Wants reports whether the filter of a member lets the event pass.
-func (d *Dispatcher) Wants(rec *eventlog.Record) bool {
-	return slices.ContainsFunc(d.members, func(m *Member) bool { return m.Opts.Filter.Matches(&rec.Event) })
-}
-
-// InflightTotal is how many events members have in flight.
-func (d *Dispatcher) InflightTotal() (n int) {
+// InFlightCount is how many events members have in flight.
+func (d *Dispatcher) InFlightCount() (n int) {
 	for _, m := range d.members {
 		n += m.Count
 	}
 	return n
 }
 
-// Holding finds the event with that id that is in flight at a member, or nil.
-func (d *Dispatcher) Holding(m *Member, id string) *Event {
+// InFlightAt finds the event with that id that is in flight at a member, or nil.
+func (d *Dispatcher) InFlightAt(m *Member, id string) *Event {
 	if e := d.ids.inflight(id); e != nil && e.Member == m {
 		return e
 	}
 	return nil
 }
 
-// Inflight returns a member's events in flight, in log order.
-func (d *Dispatcher) Inflight(m *Member) []*Event {
+// InFlightOf returns a member's events in flight, in log order.
+func (d *Dispatcher) InFlightOf(m *Member) []*Event {
 	var es []*Event
 	for _, e := range d.timers {
 		if e.Member == m {
@@ -150,7 +110,7 @@ func (d *Dispatcher) order() {
 	}
 	for _, q := range d.keys {
 		for e := q.head; e != nil; e = e.next {
-			if e.State == waiting {
+			if e.State == Waiting {
 				d.makeReady(e)
 			}
 		}
@@ -158,26 +118,26 @@ func (d *Dispatcher) order() {
 }
 
 func (d *Dispatcher) makeReady(e *Event) {
-	e.State = ready
+	e.State = Ready
 	d.ready = append(d.ready, e)
 }
 
-// hold adds the bytes of a fetched event to those held, or subtracts them.
-func (d *Dispatcher) hold(n int) {
-	d.Held += n
+// addBytes adds the bytes of a fetched event to those held, or subtracts them.
+func (d *Dispatcher) addBytes(n int) {
+	d.Bytes += n
 	d.cfg.Memory.Take(n)
 }
 
 // Settle ends an event for the group.
 func (d *Dispatcher) Settle(e *Event) {
 	id, key := e.Record.ID, e.Record.Key
-	d.hold(-e.Record.Size())
+	d.addBytes(-e.Record.Size())
 	d.detach(e)
 	d.ids.remove(e)
 	e.State, e.Record, e.Process = Settled, nil, nil
 	e.Partition.Dirty, e.Partition.unused = true, false
 	e.Partition.trim()
-	if head := d.keys.remove(key, e); head != nil && head.State == waiting {
+	if head := d.keys.remove(key, e); head != nil && head.State == Waiting {
 		d.makeReady(head)
 	}
 	d.wakeSameID(id)
@@ -295,7 +255,7 @@ func (d *Dispatcher) Delay(e *Event, reason string, now time.Time, wait time.Dur
 // retry delivers an event that is no longer in flight again after wait.
 func (d *Dispatcher) retry(e *Event, now time.Time, wait time.Duration) {
 	if wait > 0 {
-		e.State = delayed
+		e.State = Delayed
 		d.timers.set(e, now.Add(wait))
 	} else {
 		d.makeReady(e)
@@ -322,31 +282,17 @@ func (d *Dispatcher) TakeDeadLetters() (es []*Event) {
 	return es
 }
 
-// SetTimer sets the deadline of an event in flight, or when its dead letter is tried again.
-func (d *Dispatcher) SetTimer(e *Event, at time.Time) { d.timers.set(e, at) }
-
-// Postpone moves the deadlines of the events in flight.
-func (d *Dispatcher) Postpone(by time.Duration) { d.timers.postpone(by) }
-
-// NextTimer is when the first timer ends; zero: there is none.
-func (d *Dispatcher) NextTimer() (at time.Time) {
-	if len(d.timers) > 0 {
-		at = d.timers[0].due
-	}
-	return at
-}
-
 // Paused reports whether the policy pauses the group.
 func (d *Dispatcher) Paused() bool { return d.limits.Paused }
 
 // Resume makes the next turn assign again, whatever the last one found.
-func (d *Dispatcher) Resume() { d.round.again, d.round.paceDue = false, time.Time{} }
+func (d *Dispatcher) Resume() { d.round.more, d.round.tokenAt = false, time.Time{} }
 
 // Again reports whether the last turn stopped at one of its bounds: there is more to assign.
-func (d *Dispatcher) Again() bool { return d.round.again }
+func (d *Dispatcher) Again() bool { return d.round.more }
 
 // TokenAt is when there is a delivery token again; zero: nobody waits for one.
-func (d *Dispatcher) TokenAt() time.Time { return d.round.paceDue }
+func (d *Dispatcher) TokenAt() time.Time { return d.round.tokenAt }
 
 // Expire handles the events whose time has come.
 func (d *Dispatcher) Expire(now time.Time) {
@@ -354,7 +300,7 @@ func (d *Dispatcher) Expire(now time.Time) {
 		switch e.State {
 		case InFlight:
 			d.Fail(e, tracing.Expired, "ack deadline passed", now, 0, e.Member.Opts.MaxAttempts)
-		case delayed:
+		case Delayed:
 			d.makeReady(e)
 		case DeadLettering:
 			d.deadLetters = append(d.deadLetters, e)
@@ -366,7 +312,7 @@ func (d *Dispatcher) Expire(now time.Time) {
 // dead letter topic. The callers of their nacks are answered after the progress is saved.
 func (d *Dispatcher) Drop(p *Partition) (dying []*Event) {
 	p.Generation++
-	if len(p.Entries)+len(p.Redrive.entries) == 0 {
+	if len(p.events)+len(p.Redrive.entries) == 0 {
 		return nil
 	}
 	for e := range p.All() {
@@ -378,7 +324,7 @@ func (d *Dispatcher) Drop(p *Partition) (dying []*Event) {
 			p.Dirty = true
 			dying = append(dying, e)
 		}
-		d.hold(-e.Record.Size())
+		d.addBytes(-e.Record.Size())
 		d.detach(e)
 		delete(d.keys, e.Record.Key) // all events of a key are in one partition
 		d.ids.remove(e)
@@ -390,54 +336,27 @@ func (d *Dispatcher) Drop(p *Partition) (dying []*Event) {
 	of := func(e *Event) bool { return e.Partition == p }
 	d.ready = slices.DeleteFunc(d.ready, of)
 	d.deadLetters = slices.DeleteFunc(d.deadLetters, of)
-	d.round.stuck = min(d.round.stuck, len(d.ready))
+	d.round.blocked = min(d.round.blocked, len(d.ready))
 	if d.fair != nil {
 		d.fair.drop(p)
 	}
 	return dying
 }
 
-// Dirty reports whether progress of a partition differs from what was last saved.
-func (d *Dispatcher) Dirty() bool {
-	return slices.ContainsFunc(d.Parts, func(p *Partition) bool { return p.Dirty })
-}
-
-// Urgent reports whether assignments or dead letters wait for the next save, and not only acks.
-func (d *Dispatcher) Urgent() bool {
-	return len(d.deadLetters) > 0 || slices.ContainsFunc(d.members, func(m *Member) bool { return len(m.Out) > 0 })
-}
-
-// LooksAhead reports whether the group fetches more events than members have room for. With
-// fairness it does, to find one tenant's events behind any number of another's. It uses at most
-// half of the memory of all connections.
-func (d *Dispatcher) LooksAhead() bool {
-	return d.fair != nil && len(d.members) > 0 && !d.limits.Paused && !d.cfg.Memory.Scarce()
-}
-
-// Want is how many events members have room for in addition to the ready ones. If the group looks
-// ahead, it is the bound on that.
-func (d *Dispatcher) Want() int {
-	switch {
-	case d.Held >= d.cfg.MaxBytes:
-		return 0
-	case d.LooksAhead():
-		return d.cfg.Lookahead
-	}
-	room := 0
-	for _, m := range d.members {
-		room += m.room()
-	}
-	waiting := len(d.ready) - d.round.stuck
-	if d.fair != nil {
-		waiting += d.fair.events
-	}
-	return min(room, d.room()) - waiting
-}
-
 // room is how many more events the group may have in flight here.
 func (d *Dispatcher) room() int {
 	if most := d.limits.inflight(); most < math.MaxInt {
-		return max(0, most-d.InflightTotal())
+		return max(0, most-d.InFlightCount())
 	}
 	return math.MaxInt
+}
+
+// round is the result of one assign, for the rest of its turn.
+type round struct {
+	room        int       // events that the group's limit still lets it have in flight
+	starved     bool      // since the group's rate had no token left
+	openMembers int       // members that could have been assigned more
+	blocked     int       // ready events that cannot be assigned now
+	more        bool      // assign stopped at a bound of the turn
+	tokenAt     time.Time // when there is a token again; zero: nobody waits for one
 }

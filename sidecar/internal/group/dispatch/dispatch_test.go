@@ -177,14 +177,14 @@ func draw[T any](t *rapid.T, of []T) (one T) {
 func (x *dispatchExam) check(t *rapid.T) {
 	d := &x.d
 	held, n, byID := 0, 0, map[string]int{}
-	for s := waiting; s < Settled; s++ {
+	for s := Waiting; s < Settled; s++ {
 		for _, e := range x.in(s) {
 			held += e.Record.Size()
 			n++
 			if s == InFlight {
 				byID[e.Record.ID]++
 			}
-			if timed := slices.Contains(d.timers, e); timed != (s == delayed || s == InFlight && e.Sent) {
+			if timed := slices.Contains(d.timers, e); timed != (s == Delayed || s == InFlight && e.Sent) {
 				t.Fatalf("seq %d in state %d is among the timers: %v", e.Seq, s, timed)
 			}
 			if (e.Member != nil) != (s == InFlight) {
@@ -192,8 +192,8 @@ func (x *dispatchExam) check(t *rapid.T) {
 			}
 		}
 	}
-	if held != d.Held || int64(held) != d.cfg.Memory.Used() {
-		t.Fatalf("%d bytes are held; counted are %d, %d of them taken", held, d.Held, d.cfg.Memory.Used())
+	if held != d.Bytes || int64(held) != d.cfg.Memory.Used() {
+		t.Fatalf("%d bytes are held; counted are %d, %d of them taken", held, d.Bytes, d.cfg.Memory.Used())
 	}
 	for id, e := range d.ids {
 		for ; e != nil; e = e.sameID {
@@ -211,12 +211,12 @@ func (x *dispatchExam) check(t *rapid.T) {
 		}
 	}
 	for _, m := range d.members {
-		if n := len(d.Inflight(m)); n != m.Count || n > m.Opts.MaxInflight {
+		if n := len(d.InFlightOf(m)); n != m.Count || n > m.Opts.MaxInflight {
 			t.Fatalf("a member with window %d has %d in flight; counted are %d", m.Opts.MaxInflight, n, m.Count)
 		}
 	}
-	if n := len(x.in(InFlight)); n != d.InflightTotal() {
-		t.Fatalf("%d in flight, of which members have %d", n, d.InflightTotal())
+	if n := len(x.in(InFlight)); n != d.InFlightCount() {
+		t.Fatalf("%d in flight, of which members have %d", n, d.InFlightCount())
 	}
 	if n := len(x.in(DeadLettering)); n != d.DeadLettering {
 		t.Fatalf("%d on their way to the dead letter topic; counted are %d", n, d.DeadLettering)
@@ -231,7 +231,7 @@ func (x *dispatchExam) check(t *rapid.T) {
 			t.Fatalf("seq %d waits for an event of its id, of which none is in flight", e.Seq)
 		}
 	}
-	for _, e := range x.in(waiting) {
+	for _, e := range x.in(Waiting) {
 		if d.keys.first(e) {
 			t.Fatalf("seq %d waits for an earlier event of its key, of which it is the first", e.Seq)
 		}
@@ -240,7 +240,7 @@ func (x *dispatchExam) check(t *rapid.T) {
 	if d.fair != nil {
 		queued = append(d.fair.all(), queued...)
 	}
-	for _, e := range x.in(ready) {
+	for _, e := range x.in(Ready) {
 		n := 0
 		for _, q := range queued {
 			if q == e {
@@ -276,12 +276,12 @@ func (x *dispatchExam) finish(t *rapid.T) {
 		x.d.Expire(x.now)
 		x.check(t)
 	}
-	if d := &x.d; d.Held+len(d.keys)+len(d.ids)+len(d.timers)+len(d.ready) > 0 || d.fair != nil && d.fair.events > 0 {
+	if d := &x.d; d.Bytes+len(d.keys)+len(d.ids)+len(d.timers)+len(d.ready) > 0 || d.fair != nil && d.fair.events > 0 {
 		t.Fatalf("not everything is settled: %+v", d)
 	}
 	for _, p := range x.d.Parts {
-		if len(p.Entries) > 0 || p.Ahead != 0 {
-			t.Fatalf("partition %d has %d entries left", p.Index, len(p.Entries))
+		if len(p.events) > 0 || p.Ahead != 0 {
+			t.Fatalf("partition %d has %d entries left", p.Index, len(p.events))
 		}
 	}
 }

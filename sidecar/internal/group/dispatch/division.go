@@ -17,7 +17,7 @@ type share struct {
 // that had them, and returns how the partitions of each member change. The caller hands the others
 // over once those members know.
 func (d *Dispatcher) Divide() []share {
-	d.AssignDue = false
+	d.NeedsDivision = false
 	to := d.owners()
 	shares := d.shares(to)
 	for i, p := range d.Parts {
@@ -88,7 +88,7 @@ func (d *Dispatcher) shares(to []*Member) []share {
 
 // Revoke takes a partition from the member that has it for itself; the next turn tells it.
 func (d *Dispatcher) Revoke(p *Partition) {
-	d.AssignDue = true
+	d.NeedsDivision = true
 	if p.assignee != nil {
 		p.assignee.revoked = append(p.assignee.revoked, p.Index)
 		p.assignee = nil

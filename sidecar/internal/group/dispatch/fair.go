@@ -5,7 +5,6 @@ import (
 	"container/heap"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/sluice-bus/sluice/internal/policy"
 )
@@ -152,47 +151,6 @@ func (q *fairQueue) all() []*Event {
 	}
 	slices.SortFunc(es, inLogOrder)
 	return es
-}
-
-// share applies the policy's fairness.
-func (d *Dispatcher) share(p policy.Fairness) {
-	if d.fair != nil && d.fair.policy != p {
-		d.ready = append(d.fair.all(), d.ready...)
-		d.fair = nil
-	}
-	if p.By != "" && d.fair == nil {
-		d.fair = &fairQueue{policy: p, weights: p.Weights.All(), flows: map[string]*flow{}}
-	}
-}
-
-// assignFairly gives ready events to members with room, until either runs out. The tenant with the
-// lowest start tag comes first.
-func (d *Dispatcher) assignFairly(now time.Time) {
-	q := d.fair
-	for {
-		for _, e := range d.ready { // settling one event can make others ready
-			if e.State == ready {
-				q.push(e)
-			}
-		}
-		clear(d.ready)
-		d.ready = d.ready[:0]
-		if d.round.open == 0 {
-			break
-		}
-		f, e := q.next()
-		if e == nil {
-			break
-		}
-		switch before := d.leases; {
-		case !d.place(e, now):
-			f.queue[f.kept] = e
-			f.kept++
-		case d.leases > before:
-			q.delivered(f)
-		}
-	}
-	q.endTurn()
 }
 
 // flowHeap is a heap of flows by start.

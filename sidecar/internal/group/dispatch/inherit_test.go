@@ -66,8 +66,8 @@ func TestInheritedDelays(t *testing.T) {
 	for ahead, want := range map[time.Duration]time.Duration{time.Hour: wait, 0: wait, -time.Hour: wait - time.Hour} {
 		saved := now.Add(ahead)
 		p := &Partition{
-			Entries: []*Event{{Seq: 3, State: delayed, due: saved.Add(wait)}},
-			Redrive: redriveQueue{entries: []*Event{{Seq: 1, Letter: "a", State: delayed, due: saved.Add(wait)}}},
+			events:  []*Event{{Seq: 3, State: Delayed, wakeAt: saved.Add(wait)}},
+			Redrive: redriveQueue{entries: []*Event{{Seq: 1, Letter: "a", State: Delayed, wakeAt: saved.Add(wait)}}},
 		}
 		p.Next = 4
 		pr := p.Progress("", saved)
@@ -93,8 +93,8 @@ func TestDelaysOfAClockThatIsSetRight(t *testing.T) {
 			c.SetWall(off)
 			due := c.Now().Add(wait)
 			p := &Partition{
-				Entries: []*Event{{Seq: 3, State: delayed, due: due}},
-				Redrive: redriveQueue{entries: []*Event{{Seq: 1, Letter: "a", State: delayed, due: due}}},
+				events:  []*Event{{Seq: 3, State: Delayed, wakeAt: due}},
+				Redrive: redriveQueue{entries: []*Event{{Seq: 1, Letter: "a", State: Delayed, wakeAt: due}}},
 				Place:   reader.Place{Next: 4},
 			}
 			kept := &Partition{}
@@ -111,8 +111,8 @@ func TestDelaysOfAClockThatIsSetRight(t *testing.T) {
 			}
 			rec := &eventlog.Record{}
 			rec.Seq = 3
-			if e := kept.Fetched(rec); e.due.Sub(c.Now()) != wait-time.Second {
-				t.Errorf("due in %v", e.due.Sub(c.Now()))
+			if e := kept.Fetched(rec); e.wakeAt.Sub(c.Now()) != wait-time.Second {
+				t.Errorf("due in %v", e.wakeAt.Sub(c.Now()))
 			}
 		}
 	})

@@ -24,11 +24,11 @@ func (d *Dispatcher) Leased(l Lease) *Event {
 			return e.IfSent()
 		}
 	}
-	i, found := slices.BinarySearchFunc(p.Entries, l.Seq, func(e *Event, seq uint64) int { return cmp.Compare(e.Seq, seq) })
-	if !found || p.Entries[i].State != InFlight || p.Entries[i].Lease != l.Number {
+	i, found := slices.BinarySearchFunc(p.events, l.Seq, func(e *Event, seq uint64) int { return cmp.Compare(e.Seq, seq) })
+	if !found || p.events[i].State != InFlight || p.events[i].Lease != l.Number {
 		return nil
 	}
-	return p.Entries[i].IfSent()
+	return p.events[i].IfSent()
 }
 
 // IfSent is the event in flight if it has been sent, else nil.

@@ -8,7 +8,7 @@ import (
 
 // Member is one member of the group: what it asked for, and how much it may be sent.
 type Member struct {
-	Id        string
+	ID        string
 	Name      string // unlike those of the group's other members here
 	Requested wire.SubscribeOptions
 	Opts      Options
@@ -24,15 +24,15 @@ type Member struct {
 	revoked []int        // partitions that were its own before it lost them
 
 	// The turn under way may still assign this.
-	free    int
-	budget  int    // bytes
-	halted  bool   // gets no more in this turn, even with room
-	starved bool   // since its rate had no token left
-	Asked   uint64 // the puller's request when the turn began to assign
+	free      int
+	bytesLeft int    // bytes
+	skipped   bool   // gets no more in this turn, even with room
+	starved   bool   // since its rate had no token left
+	Asked     uint64 // the puller's request when the turn began to assign
 }
 
 func NewMember(id string, o wire.SubscribeOptions, sink Sink, puller Puller, p Pacer) *Member {
-	return &Member{Id: id, Requested: o, sink: sink, puller: puller, pacer: p}
+	return &Member{ID: id, Requested: o, sink: sink, puller: puller, pacer: p}
 }
 
 type Sink interface{ Room() bool }

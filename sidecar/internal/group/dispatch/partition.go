@@ -18,19 +18,19 @@ type Partition struct {
 	assignee   *Member // the member whose own partition it is, if any
 	Generation int     // rises when everything fetched is forgotten
 
-	// Entries are the fetched events from the lowest unsettled one on, ascending. Many of those
+	// events are the fetched events from the lowest unsettled one on, ascending. Many of those
 	// that settled behind it are dropped. ahead counts these, too.
-	Entries []*Event
-	Ahead   int
-	trims   int // since settled entries were last dropped
+	events []*Event
+	Ahead  int
+	trims  int // since settled entries were last dropped
 
 	// Skip, carried, unsure and delays are the stored progress of seqs that are not fetched: the
 	// settled seqs, the counted deliveries, the seqs whose last delivery may not have reached a
 	// member, and when seqs are due.
-	Skip    []eventlog.SeqRange
-	Carried []eventlog.AttemptRange
-	unsure  []eventlog.SeqRange
-	delays  []delay
+	skip     []eventlog.SeqRange
+	Attempts []eventlog.AttemptRange
+	unsure   []eventlog.SeqRange
+	delays   []delay
 
 	Since   int64  // Since of the progress
 	by      string // By of the progress
@@ -43,8 +43,8 @@ type Partition struct {
 
 // delay is an event that is to be delivered no earlier than when it is due.
 type delay struct {
-	seq uint64
-	due time.Time
+	seq    uint64
+	wakeAt time.Time
 }
 
 // Restore starts from stored progress: nothing is fetched yet. Delays end by the present wall
@@ -52,12 +52,12 @@ type delay struct {
 func (p *Partition) Restore(pr eventlog.Progress, now time.Time) {
 	p.forget()
 	p.Next = max(pr.Cursor, 1)
-	p.Skip = slices.Clone(pr.Settled)
-	p.Carried = slices.Clone(pr.Attempts)
+	p.skip = slices.Clone(pr.Settled)
+	p.Attempts = slices.Clone(pr.Attempts)
 	p.unsure = slices.Clone(pr.Unsure)
 	p.delays = make([]delay, len(pr.Delays))
 	for i, d := range pr.Delays {
-		p.delays[i] = delay{d.Seq, dueAt(d.Until, now)}
+		p.delays[i] = delay{d.Seq, fromWall(d.Until, now)}
 	}
 	p.Since, p.by, p.unused = pr.Since, pr.By, pr.Unused != 0
 	p.Redrive.restore(pr.Redrives, now)
@@ -67,7 +67,7 @@ func (p *Partition) Restore(pr eventlog.Progress, now time.Time) {
 // All are the partition's events in memory, the redriven ones too.
 func (p *Partition) All() iter.Seq[*Event] {
 	return func(yield func(*Event) bool) {
-		for _, es := range [][]*Event{p.Entries, p.Redrive.entries} {
+		for _, es := range [][]*Event{p.events, p.Redrive.entries} {
 			for _, e := range es {
 				if !yield(e) {
 					return
@@ -82,8 +82,8 @@ func (p *Partition) All() iter.Seq[*Event] {
 func (p *Partition) PassOver(next uint64) {
 	for p.Next < next {
 		end := next
-		if len(p.Skip) > 0 {
-			end = min(end, p.Skip[0].First)
+		if len(p.skip) > 0 {
+			end = min(end, p.skip[0].First)
 		}
 		p.PassedOver += int64(end - p.Next)
 		p.Next = end
@@ -94,12 +94,12 @@ func (p *Partition) PassOver(next uint64) {
 
 // advance moves next past seqs that are settled.
 func (p *Partition) advance() {
-	for len(p.Skip) > 0 && p.Skip[0].First <= p.Next {
-		p.Next = max(p.Next, p.Skip[0].Last+1)
-		p.Skip = p.Skip[1:]
+	for len(p.skip) > 0 && p.skip[0].First <= p.Next {
+		p.Next = max(p.Next, p.skip[0].Last+1)
+		p.skip = p.skip[1:]
 	}
-	for len(p.Carried) > 0 && p.Carried[0].Last < p.Next {
-		p.Carried = p.Carried[1:]
+	for len(p.Attempts) > 0 && p.Attempts[0].Last < p.Next {
+		p.Attempts = p.Attempts[1:]
 	}
 	for len(p.unsure) > 0 && p.unsure[0].Last < p.Next {
 		p.unsure = p.unsure[1:]
@@ -117,45 +117,45 @@ func (p *Partition) Fetched(rec *eventlog.Record) *Event {
 		return nil
 	}
 	e := &Event{Record: rec, Partition: p, Seq: rec.Seq, index: -1}
-	if len(p.Carried) > 0 && p.Carried[0].First <= e.Seq { // advance has dropped the ranges below
-		e.Attempts = p.Carried[0].Attempts
+	if len(p.Attempts) > 0 && p.Attempts[0].First <= e.Seq { // advance has dropped the ranges below
+		e.Attempts = p.Attempts[0].Attempts
 	}
 	e.unsure = len(p.unsure) > 0 && p.unsure[0].First <= e.Seq
 	if len(p.delays) > 0 && p.delays[0].seq == e.Seq {
-		e.due = p.delays[0].due
+		e.wakeAt = p.delays[0].wakeAt
 	}
 	p.Passed(rec.Seq)
 	p.advance()
-	p.Entries = append(p.Entries, e)
+	p.events = append(p.events, e)
 	p.Ahead++
 	return e
 }
 
-func (p *Partition) forget() { p.Entries, p.Ahead, p.trims = nil, 0, 0 }
+func (p *Partition) forget() { p.events, p.Ahead, p.trims = nil, 0, 0 }
 
 // trim drops settled events from the front, and from time to time those behind it. So events that
 // were acked behind an event that no member acks use no memory.
 func (p *Partition) trim() {
 	n := 0
-	for n < len(p.Entries) && p.Entries[n].State == Settled {
-		p.Ahead -= 1 + p.Entries[n].behind
-		p.Entries[n] = nil
+	for n < len(p.events) && p.events[n].State == Settled {
+		p.Ahead -= 1 + p.events[n].behind
+		p.events[n] = nil
 		n++
 	}
-	p.Entries = p.Entries[n:]
-	if p.trims++; p.trims <= FewSettled || p.trims <= len(p.Entries)/2 {
+	p.events = p.events[n:]
+	if p.trims++; p.trims <= FewSettled || p.trims <= len(p.events)/2 {
 		return
 	}
 	p.trims = 0
 	var kept []*Event // another slice: a caller may be ranging over the entries
-	for _, e := range p.Entries {
+	for _, e := range p.events {
 		if e.State != Settled {
 			kept = append(kept, e)
 		} else {
 			kept[len(kept)-1].behind += 1 + e.behind // the first one is not settled
 		}
 	}
-	p.Entries = kept
+	p.events = kept
 }
 
 // fewSettled is how many settled events may stay between unsettled ones.
@@ -163,8 +163,8 @@ const FewSettled = 32
 
 // Cursor is the lowest seq that is not settled.
 func (p *Partition) Cursor() uint64 {
-	if len(p.Entries) > 0 {
-		return p.Entries[0].Seq
+	if len(p.events) > 0 {
+		return p.events[0].Seq
 	}
 	return p.Next
 }
@@ -173,7 +173,7 @@ func (p *Partition) Cursor() uint64 {
 // event.
 func (p *Partition) Unsettled(x eventlog.Extent) int64 {
 	var n int64
-	for _, e := range p.Entries {
+	for _, e := range p.events {
 		if e.State != Settled {
 			n++
 		}
@@ -183,7 +183,7 @@ func (p *Partition) Unsettled(x eventlog.Extent) int64 {
 		return n
 	}
 	n += int64(x.Head - first + 1)
-	for _, r := range p.Skip {
+	for _, r := range p.skip {
 		if r.Last >= first && r.First <= x.Head {
 			n -= int64(min(r.Last, x.Head) - max(r.First, first) + 1)
 		}
@@ -194,7 +194,7 @@ func (p *Partition) Unsettled(x eventlog.Extent) int64 {
 // UnsettledFrom is unsettled, without events below the extent.
 func (p *Partition) UnsettledFrom(x eventlog.Extent) int64 {
 	n := p.Unsettled(x)
-	for _, e := range p.Entries {
+	for _, e := range p.events {
 		if e.State != Settled && e.Seq < x.First {
 			n--
 		}
@@ -202,8 +202,8 @@ func (p *Partition) UnsettledFrom(x eventlog.Extent) int64 {
 	return n
 }
 
-// Inflight counts the events in flight.
-func (p *Partition) Inflight() (n int) {
+// InFlightCount counts the events in flight.
+func (p *Partition) InFlightCount() (n int) {
 	for e := range p.All() {
 		if e.State == InFlight {
 			n++
@@ -241,11 +241,11 @@ func (p *Partition) Progress(life string, now time.Time) eventlog.Progress {
 	}
 	wait := func(seq uint64, due time.Time) {
 		d := eventlog.Delay{Seq: seq}
-		d.Until, d.Left = untilDue(due, now)
+		d.Until, d.Left = toWall(due, now)
 		pr.Delays = append(pr.Delays, d)
 	}
 	at := pr.Cursor // every seq below is in pr
-	for _, e := range p.Entries {
+	for _, e := range p.events {
 		if e.State == Settled {
 			continue
 		}
@@ -260,15 +260,15 @@ func (p *Partition) Progress(life string, now time.Time) eventlog.Progress {
 		switch {
 		case e.State == InFlight:
 			pr.Out, pr.OutBy = addSeq(pr.Out, e.Seq), life
-		case e.State == delayed && len(pr.Delays) < maxDelays:
-			wait(e.Seq, e.due)
+		case e.State == Delayed && len(pr.Delays) < maxDelays:
+			wait(e.Seq, e.wakeAt)
 		}
 	}
 	if p.Next > at {
 		pr.Settled = append(pr.Settled, eventlog.SeqRange{First: at, Last: p.Next - 1})
 	}
-	pr.Settled = append(pr.Settled, p.Skip...)
-	for _, r := range p.Carried {
+	pr.Settled = append(pr.Settled, p.skip...)
+	for _, r := range p.Attempts {
 		r.First = max(r.First, p.Next)
 		pr.Attempts = append(pr.Attempts, r)
 	}
@@ -277,7 +277,7 @@ func (p *Partition) Progress(life string, now time.Time) eventlog.Progress {
 		pr.Unsure = append(pr.Unsure, r)
 	}
 	for _, d := range p.delays {
-		wait(d.seq, d.due)
+		wait(d.seq, d.wakeAt)
 	}
 	pr.Redrives = p.Redrive.progress(now)
 	if slices.ContainsFunc(pr.Redrives, func(r eventlog.RedriveProgress) bool { return r.Out }) {
@@ -286,18 +286,18 @@ func (p *Partition) Progress(life string, now time.Time) eventlog.Progress {
 	return pr
 }
 
-// dueAt converts a stored time, in milliseconds since the epoch by the wall clock, with now's
+// fromWall converts a stored time, in milliseconds since the epoch by the wall clock, with now's
 // monotonic reading: the time stays as far away if the wall clock is set. 0 is none.
-func dueAt(until int64, now time.Time) (due time.Time) {
+func fromWall(until int64, now time.Time) (due time.Time) {
 	if until == 0 {
 		return due
 	}
 	return now.Add(time.UnixMilli(until).Sub(now))
 }
 
-// untilDue returns such a time by the wall clock of now, and how far away it is: at least 1 ms,
+// toWall returns such a time by the wall clock of now, and how far away it is: at least 1 ms,
 // since 0 means not known.
-func untilDue(due, now time.Time) (until, left int64) {
+func toWall(due, now time.Time) (until, left int64) {
 	d := due.Sub(now)
 	return now.Add(d).UnixMilli(), max(d.Milliseconds(), 1)
 }

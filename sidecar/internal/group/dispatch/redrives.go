@@ -34,13 +34,13 @@ type redriveQueue struct {
 // knownRedrive is a redrive that is not in memory, and when it is due.
 type knownRedrive struct {
 	eventlog.RedriveProgress
-	due time.Time
+	wakeAt time.Time
 }
 
 func (q *redriveQueue) restore(rs []eventlog.RedriveProgress, now time.Time) {
 	*q = redriveQueue{known: map[string]knownRedrive{}, Look: true}
 	for _, r := range rs {
-		q.known[r.Letter] = knownRedrive{r, dueAt(r.Until, now)}
+		q.known[r.Letter] = knownRedrive{r, fromWall(r.Until, now)}
 	}
 }
 
@@ -51,8 +51,8 @@ func (q *redriveQueue) progress(now time.Time) (rs []eventlog.RedriveProgress) {
 			Seq: e.Seq, Letter: e.Letter, Attempts: e.Attempts,
 			Out: e.State == InFlight, Unsure: e.unsure, Done: e.State == Settled,
 		}
-		if e.State == delayed {
-			r.Until, r.Left = untilDue(e.due, now)
+		if e.State == Delayed {
+			r.Until, r.Left = toWall(e.wakeAt, now)
 		}
 		if r.Attempts > 0 || r.Done || r.Until != 0 {
 			rs = append(rs, r)
@@ -60,8 +60,8 @@ func (q *redriveQueue) progress(now time.Time) (rs []eventlog.RedriveProgress) {
 	}
 	for _, letter := range slices.Sorted(maps.Keys(q.known)) {
 		k := q.known[letter]
-		if !k.due.IsZero() {
-			k.Until, k.Left = untilDue(k.due, now)
+		if !k.wakeAt.IsZero() {
+			k.Until, k.Left = toWall(k.wakeAt, now)
 		}
 		rs = append(rs, k.RedriveProgress)
 	}
@@ -121,31 +121,4 @@ func (q *redriveQueue) open() (n int) {
 		}
 	}
 	return n
-}
-
-// AdmitRedrives takes in the redrives rs of a partition that dead has the events of; more says that
-// the store has others. over reports whether a redrive is settled.
-func (d *Dispatcher) AdmitRedrives(p *Partition, rs []eventlog.Redrive, more bool, dead map[string]*eventlog.Record, over func(eventlog.Redrive) bool, now time.Time) {
-	q := &p.Redrive
-	listed := map[string]bool{}
-	q.more = more
-	for _, r := range rs {
-		listed[r.Letter] = true
-		rec := dead[r.Letter]
-		if rec == nil { // it is in memory, or was ended
-			continue
-		}
-		if q.open() >= RedrivesAhead || d.Held >= d.cfg.MaxBytes {
-			q.more = true
-			break
-		}
-		k := q.known[r.Letter]
-		delete(q.known, r.Letter)
-		e := &Event{Record: rec, Partition: p, Seq: r.Seq, index: -1, Letter: r.Letter, Attempts: k.Attempts, unsure: k.Unsure, due: k.due}
-		q.entries = append(q.entries, e)
-		d.Admit(e, k.Done || over(r), now)
-	}
-	if !q.more { // redrives that are no longer in the store are settled
-		maps.DeleteFunc(q.known, func(letter string, _ knownRedrive) bool { return !listed[letter] })
-	}
 }

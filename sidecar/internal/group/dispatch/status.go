@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/sluice-bus/sluice/sdk/wire"
+	"github.com/sluice-bus/sluice/sidecar/internal/eventlog"
 )
 
 // The values of wire.EventFate.WaitsFor.
@@ -44,13 +45,13 @@ func (d *Dispatcher) BlockedBy(m *Member, more bool) string {
 		return BlockedSlowReader
 	}
 	switch has := d.states(m.Opts.Filter); {
-	case has[ready] && (m.starved || d.round.starved):
+	case has[Ready] && (m.starved || d.round.starved):
 		return BlockedRate
-	case has[ready] || more:
+	case has[Ready] || more:
 		return ""
-	case has[waiting] || has[SameID]:
+	case has[Waiting] || has[SameID]:
 		return BlockedKeyOrder
-	case has[delayed]:
+	case has[Delayed]:
 		return BlockedBackoff
 	}
 	return BlockedCaughtUp
@@ -66,18 +67,18 @@ func (d *Dispatcher) serves(m *Member) bool {
 // Describe adds the state of the event with that seq, as far as it is known here, to f. It reports
 // false if the event is not fetched yet, which f then says, too.
 func (p *Partition) Describe(seq uint64, f *wire.EventFate, now time.Time) bool {
-	i := slices.IndexFunc(p.Entries, func(e *Event) bool { return e.Seq == seq })
+	i := slices.IndexFunc(p.events, func(e *Event) bool { return e.Seq == seq })
 	again := slices.IndexFunc(p.Redrive.entries, func(e *Event) bool { return e.Seq == seq && e.State != Settled })
 	switch {
 	case again >= 0:
 		p.Redrive.entries[again].describe(f, now)
 	case i >= 0:
-		p.Entries[i].describe(f, now)
-	case seq < p.Next || slices.ContainsFunc(p.Skip, Holds(seq)):
+		p.events[i].describe(f, now)
+	case seq < p.Next || slices.ContainsFunc(p.skip, Holds(seq)):
 		f.State = wire.FateSettled
 	default:
 		f.State, f.WaitsFor = wire.FateWaiting, WaitsForTurn
-		for _, r := range p.Carried {
+		for _, r := range p.Attempts {
 			if Holds(seq)(r.SeqRange) {
 				f.Attempts = r.Attempts
 			}
@@ -89,7 +90,7 @@ func (p *Partition) Describe(seq uint64, f *wire.EventFate, now time.Time) bool 
 
 // waitsFor has the WaitsFor of each state of an event.
 var waitsFor = map[State]string{
-	waiting: WaitsForKey, SameID: WaitsForSameID, ready: WaitsForMember, delayed: WaitsForRetry, DeadLettering: WaitsForDeadLetter,
+	Waiting: WaitsForKey, SameID: WaitsForSameID, Ready: WaitsForMember, Delayed: WaitsForRetry, DeadLettering: WaitsForDeadLetter,
 }
 
 // describe adds the entry's state.
@@ -100,10 +101,10 @@ func (e *Event) describe(f *wire.EventFate, now time.Time) {
 	}
 	f.State, f.Attempts, f.WaitsFor = wire.FateWaiting, e.Attempts, waitsFor[e.State]
 	if e.State == InFlight {
-		f.State, f.Member = wire.FateInflight, e.Member.Id
+		f.State, f.Member = wire.FateInflight, e.Member.ID
 	}
-	if e.State == delayed || e.Sent {
-		f.DueMS = new(max(0, e.due.Sub(now).Milliseconds()))
+	if e.State == Delayed || e.Sent {
+		f.DueMS = new(max(0, e.wakeAt.Sub(now).Milliseconds()))
 	}
 }
 
@@ -120,4 +121,51 @@ func (d *Dispatcher) states(f *wire.Filter) (has [Dropped + 1]bool) {
 		}
 	}
 	return has
+}
+
+// Demand is how many events members have room for in addition to the ready ones. If the group looks
+// ahead, it is the bound on that.
+func (d *Dispatcher) Demand() int {
+	switch {
+	case d.Bytes >= d.cfg.MaxBytes:
+		return 0
+	case d.LooksAhead():
+		return d.cfg.Lookahead
+	}
+	room := 0
+	for _, m := range d.members {
+		room += m.room()
+	}
+	waiting := len(d.ready) - d.round.blocked
+	if d.fair != nil {
+		waiting += d.fair.events
+	}
+	return min(room, d.room()) - waiting
+}
+
+// Passes reports whether the filter of a member lets the event pass.
+func (d *Dispatcher) Passes(rec *eventlog.Record) bool {
+	return slices.ContainsFunc(d.members, func(m *Member) bool { return m.Opts.Filter.Matches(&rec.Event) })
+}
+
+// LooksAhead reports whether the group fetches more events than members have room for. With
+// fairness it does, to find one tenant's events behind any number of another's. It uses at most
+// half of the memory of all connections.
+func (d *Dispatcher) LooksAhead() bool {
+	return d.fair != nil && len(d.members) > 0 && !d.limits.Paused && !d.cfg.Memory.Scarce()
+}
+
+// Dirty reports whether progress of a partition differs from what was last saved.
+func (d *Dispatcher) Dirty() bool {
+	return slices.ContainsFunc(d.Parts, func(p *Partition) bool { return p.Dirty })
+}
+
+// Urgent reports whether assignments or dead letters wait for the next save, and not only acks.
+func (d *Dispatcher) Urgent() bool {
+	return len(d.deadLetters) > 0 || slices.ContainsFunc(d.members, func(m *Member) bool { return len(m.Out) > 0 })
+}
+
+// ExactlyOnce reports whether a member asked for exactly once.
+func (d *Dispatcher) ExactlyOnce() bool {
+	return slices.ContainsFunc(d.members, func(m *Member) bool { return m.Opts.ExactlyOnce })
 }

@@ -1,7 +1,6 @@
-package group
+package deadletter
 
 import (
-	"context"
 	"fmt"
 	"log/slog"
 	"testing"
@@ -10,29 +9,28 @@ import (
 
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog"
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog/pebblelog"
-	"github.com/sluice-bus/sluice/sidecar/internal/roster"
 )
 
-func TestDeadStats(t *testing.T) {
+func TestCount(t *testing.T) {
 	log, err := pebblelog.Open(pebblelog.Options{FS: vfs.NewMem(), Dir: "data", Logger: slog.New(slog.DiscardHandler)})
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer log.Close()
-	m := NewManager(Config{Context: context.Background(), Log: log, Roster: roster.Alone("node")})
 	for name, n := range map[string]int{"a.dlq": 2500, "b.dlq": 0, "c": 3} {
 		if _, err := log.EnsureTopic(t.Context(), name, 1); err != nil {
 			t.Fatal(err)
 		}
 		recs := make([]*eventlog.Record, n)
 		for i := range recs {
-			recs[i] = record(fmt.Sprint("e", i), "")
+			recs[i] = &eventlog.Record{}
+			recs[i].ID = fmt.Sprint("e", i)
 			recs[i].TS = int64(1000 + i)
 			recs[i].Payload = []byte("1")
 		}
 		log.Append(t.Context(), name, 0, recs)
 	}
-	stats, err := m.deadStats(t.Context())
+	stats, err := Count(t.Context(), log)
 	if err != nil || len(stats) != 2 || stats[0].Topic != "a" || stats[0].Count != 2500 || stats[0].Oldest.UnixMilli() != 1000 ||
 		stats[1].Topic != "b" || stats[1].Count != 0 || !stats[1].Oldest.IsZero() {
 		t.Errorf("%+v, %v", stats, err)

@@ -1,0 +1,148 @@
+// Package deadletter makes the dead letters of consumer groups, finds them in the log, and reads
+// which of them are redriven.
+package deadletter
+
+import (
+	"context"
+	"errors"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/sluice-bus/sluice/sdk/wire"
+	"github.com/sluice-bus/sluice/sidecar/internal/eventlog"
+	"github.com/sluice-bus/sluice/sidecar/internal/telemetry"
+)
+
+// Log has the dead letters, their events and their redrives.
+type Log interface {
+	eventlog.Reader
+	eventlog.Redrives
+}
+
+// Make makes the dead letter of an event; since is that of the group's progress. A group that a seek
+// moved back makes new dead letters of the same events, since the earlier ones may be settled and
+// gone.
+func Make(rec *eventlog.Record, d eventlog.Death, since int64, now time.Time) *eventlog.Record {
+	d.Which = strconv.FormatUint(rec.Seq, 10) + "@" + strconv.FormatInt(since, 10)
+	return eventlog.DeadLetter(rec, d, now)
+}
+
+// FirstID is the id of the dead letter that an event becomes when it dies first.
+func FirstID(rec *eventlog.Record, group string, since int64) string {
+	return Make(rec, eventlog.Death{Group: group}, since, time.Time{}).ID
+}
+
+// deathsLooked is the number of redrives up to which Of looks for a dead letter.
+const deathsLooked = 4
+
+// Lookup finds an event, as eventlog.Reader does.
+type Lookup func(ctx context.Context, topic, id string) (*eventlog.Record, error)
+
+// Of finds the dead letter that an event became for the group; nil if there is none.
+func Of(ctx context.Context, rec *eventlog.Record, group string, since int64, lookup Lookup) (*wire.EventDeadLetter, error) {
+	topic, id := rec.Topic+wire.DeadLetterSuffix, FirstID(rec, group, since)
+	got, err := lookup(ctx, topic, id)
+	for died := 0; errors.Is(err, eventlog.ErrNotFound) && died < deathsLooked; died++ {
+		id = eventlog.NextLetter(id)
+		got, err = lookup(ctx, topic, id)
+	}
+	if errors.Is(err, eventlog.ErrNotFound) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	d, _ := eventlog.ReadDead(got)
+	return &wire.EventDeadLetter{
+		Topic: got.Topic, ID: got.ID, TS: got.TS, Partition: got.Partition, Seq: got.Seq, Reason: d.Reason, Attempts: d.Attempts,
+	}, nil
+}
+
+// Find finds dead letters of a topic by id; nil for a missing one.
+func Find(ctx context.Context, log Log, topic string, ids []string) ([]*eventlog.Record, error) {
+	if len(ids) == 0 {
+		return nil, nil
+	}
+	found, err := log.LookupEach(ctx, topic+wire.DeadLetterSuffix, ids)
+	if errors.Is(err, eventlog.ErrNotFound) { // the topic does not exist
+		return make([]*eventlog.Record, len(ids)), nil
+	}
+	return found, err
+}
+
+// Events returns the events of the dead letters that exist, by the letter's id: the topic's event,
+// or else the dead letter's copy.
+func Events(ctx context.Context, log Log, topic string, ids []string) (map[string]*eventlog.Record, error) {
+	found, err := Find(ctx, log, topic, ids)
+	if err != nil {
+		return nil, err
+	}
+	events := map[string]*eventlog.Record{}
+	var dead []eventlog.Dead
+	var eventIDs []string
+	for _, rec := range found {
+		if rec == nil {
+			continue
+		}
+		if d, ok := eventlog.ReadDead(rec); ok {
+			dead, eventIDs = append(dead, d), append(eventIDs, d.Event.ID)
+		}
+	}
+	if len(dead) == 0 {
+		return events, nil
+	}
+	originals, err := log.LookupEach(ctx, topic, eventIDs)
+	if err != nil {
+		return nil, err
+	}
+	for i, d := range dead {
+		if o := originals[i]; o != nil && o.Partition == d.Event.Partition && o.Seq == d.Event.Seq {
+			d.Event = o
+		}
+		rec := *d.Event
+		rec.Headers = rec.Headers.With(wire.HeaderRedriven, d.ID)
+		events[d.Letter.ID] = &rec
+	}
+	return events, nil
+}
+
+const (
+	// mostCounted bounds how many dead letters of a topic are counted, and mostBytes how many bytes
+	// are read for that. A larger number would not matter.
+	mostCounted = 10_000
+	mostBytes   = 8 << 20
+)
+
+// Count counts the dead letters of all topics.
+func Count(ctx context.Context, log Log) (stats []telemetry.DeadStat, err error) {
+	topics, err := log.Topics(ctx)
+	if err != nil {
+		return nil, err
+	}
+	for _, t := range topics {
+		topic, is := strings.CutSuffix(t.Name, wire.DeadLetterSuffix)
+		if !is {
+			continue
+		}
+		st := telemetry.DeadStat{Topic: topic}
+		size := 0
+		for page, err := range eventlog.Pages(ctx, log, t.Name, eventlog.ScanQuery{}, eventlog.Bounds{Events: 1000, Bytes: mostBytes / 8}) {
+			if err != nil {
+				return nil, err
+			}
+			if st.Count == 0 {
+				st.Oldest = time.UnixMilli(page[0].TS)
+			}
+			st.Count += int64(len(page))
+			for _, rec := range page {
+				size += rec.Size()
+			}
+			if st.Count >= mostCounted || size >= mostBytes {
+				break
+			}
+		}
+		stats = append(stats, st)
+	}
+	return stats, nil
+}

@@ -1,0 +1,77 @@
+// Package position finds the seqs at which a subscription or a seek starts.
+package position
+
+import (
+	"context"
+	"errors"
+	"slices"
+
+	"github.com/sluice-bus/sluice/internal/policy"
+	"github.com/sluice-bus/sluice/sdk/wire"
+	"github.com/sluice-bus/sluice/sidecar/internal/eventlog"
+)
+
+// Seek turns a position as a client gives it into the seq to start at, per partition; 0 stands for a
+// partition that the position does not name.
+func Seek(ctx context.Context, log eventlog.Reader, topic string, o wire.SubscribeOptions, keeps policy.Retention) ([]uint64, error) {
+	p := eventlog.Position{From: o.From}
+	switch o.From {
+	case wire.FromPositions:
+		return behind(ctx, log, topic, o.Positions, keeps)
+	case "":
+		p.From = wire.FromLatest
+	case wire.FromTS:
+		p.TS = *o.TS
+	case wire.FromAfterID:
+		rec, err := log.Lookup(ctx, topic, o.AfterID)
+		if errors.Is(err, eventlog.ErrNotFound) {
+			return nil, wire.Errorf(wire.NotFound, "afterId: topic %q has no event with id %q", topic, o.AfterID)
+		}
+		if err != nil {
+			return nil, err
+		}
+		p.After = eventlog.Point{TS: rec.TS, ID: rec.ID}
+	}
+	return log.Seek(ctx, topic, p)
+}
+
+// Starts is Seek for a subscription: a partition that the position does not name starts at its first
+// event.
+func Starts(ctx context.Context, log eventlog.Reader, topic string, o wire.SubscribeOptions, keeps policy.Retention) ([]uint64, error) {
+	starts, err := Seek(ctx, log, topic, o, keeps)
+	if err != nil || !slices.Contains(starts, 0) {
+		return starts, err
+	}
+	first, err := log.Seek(ctx, topic, eventlog.Position{From: wire.FromEarliest})
+	for p := range min(len(starts), len(first)) {
+		if starts[p] == 0 {
+			starts[p] = first[p]
+		}
+	}
+	return starts, err
+}
+
+// behind starts each partition right behind its position. If only compaction removes events, every
+// missing event was replaced by a later one, and no position is too old.
+func behind(ctx context.Context, log eventlog.Reader, topic string, positions map[int]uint64, keeps policy.Retention) ([]uint64, error) {
+	expires := !keeps.Compact || keeps.TTL > 0 || keeps.MaxBytes > 0
+	extents, err := log.Extents(ctx, topic)
+	if err != nil {
+		return nil, err
+	}
+	starts := make([]uint64, len(extents))
+	for p, seq := range positions {
+		if p >= len(extents) {
+			return nil, wire.Errorf(wire.BadRequest, "positions: topic %q has partitions 0 to %d, not %d", topic, len(extents)-1, p)
+		}
+		x := extents[p]
+		switch {
+		case seq > x.Head && seq >= x.First:
+			return nil, wire.Errorf(wire.BadRequest, "positions: partition %d has seqs up to %d, not %d", p, x.Head, seq)
+		case expires && seq+1 < x.First:
+			return nil, wire.Errorf(wire.OutOfRange, "positions: partition %d begins at seq %d now; the event after position %d is gone", p, x.First, seq)
+		}
+		starts[p] = seq + 1
+	}
+	return starts, nil
+}

@@ -1,0 +1,86 @@
+package group
+
+import (
+	"time"
+
+	"github.com/sluice-bus/sluice/sdk/wire"
+	"github.com/sluice-bus/sluice/sidecar/internal/eventlog"
+	"github.com/sluice-bus/sluice/sidecar/internal/follower"
+	"github.com/sluice-bus/sluice/sidecar/internal/group/dispatch"
+)
+
+// Sink is the connection's side of a subscription.
+type Sink interface {
+	// Room reports whether the connection takes more deliveries now. After a false the connection
+	// calls Wake when it has room again. It must be quick and not call back.
+	Room() bool
+	// Deliver hands over deliveries in order. It must not block or call back; turnBytes bounds the
+	// deliveries of one turn.
+	Deliver(ds []Delivery)
+}
+
+// Pacer is the connection's delivery bucket.
+type Pacer = follower.Pacer
+
+// Puller is a Sink whose client asks for events. A turn assigns no more events than it wants.
+type Puller interface {
+	Sink
+	// Wants is how many deliveries the client asks for now, and the number of the last time that it
+	// asked; the connection calls Wake after that. It must be quick and not call back.
+	Wants() (n int, asked uint64)
+	// Looked says that the group has delivered all that it could for the requests up to that
+	// number. It must be quick and not call back.
+	Looked(asked uint64)
+	// Blocked says why the client wants nothing: one of the reasons of wire.GroupMember.
+	Blocked() string
+}
+
+// What a Puller may give as the reason that it is blocked.
+const (
+	BlockedRate       = dispatch.BlockedRate
+	BlockedSlowReader = dispatch.BlockedSlowReader
+)
+
+// Rebalancer is a Sink that learns which partitions its member has for itself, if the subscription
+// asked for it. The calls must not block or call back; no event of a partition comes before its
+// Assigned, or after its Revoked.
+type Rebalancer interface {
+	// Assigned adds partitions. The first call may add none.
+	Assigned(partitions []int)
+	// Revoked removes partitions; their events in flight go to other members.
+	Revoked(partitions []int)
+}
+
+// Delivery is one event for a member. Attempt and AckTimeout are 0 without a group.
+type Delivery struct {
+	Record     *eventlog.Record
+	Attempt    int
+	AckTimeout time.Duration
+	Lease      Lease
+}
+
+// Lease names one delivery of a group by this process.
+type Lease = dispatch.Lease
+
+// Subscription is a client's request to subscribe.
+type Subscription struct {
+	Topic, Group string
+	Options      wire.SubscribeOptions
+	Sink         Sink
+	Pacer        Pacer
+	// MemberID names the member in the API and the console.
+	MemberID string
+	// Merged and Starts are for Follow: see there.
+	Merged bool
+	Starts []uint64
+}
+
+// Leaving says how a member goes.
+type Leaving int
+
+const (
+	// Unsubscribed gives events back without counting an attempt.
+	Unsubscribed Leaving = iota
+	// Disconnected counts the attempt of every event that was sent.
+	Disconnected
+)
