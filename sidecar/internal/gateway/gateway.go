@@ -21,6 +21,7 @@ import (
 	"github.com/sluice-bus/sluice/sidecar/internal/audit"
 	"github.com/sluice-bus/sluice/sidecar/internal/budget"
 	"github.com/sluice-bus/sluice/sidecar/internal/group"
+	"github.com/sluice-bus/sluice/sidecar/internal/group/deadletter"
 	"github.com/sluice-bus/sluice/sidecar/internal/ingest"
 	"github.com/sluice-bus/sluice/sidecar/internal/manage"
 	"github.com/sluice-bus/sluice/sidecar/internal/receive"
@@ -99,7 +100,7 @@ type Config struct {
 	// until it is written; nil: no bound.
 	Memory *budget.Budget
 	// Lookup finds events, including those that are not in the Log yet. StoreID identifies the Log.
-	Lookup  group.Lookup
+	Lookup  deadletter.Lookup
 	StoreID func() string
 }
 

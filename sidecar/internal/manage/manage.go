@@ -19,6 +19,7 @@ import (
 	"github.com/sluice-bus/sluice/sdk/wire"
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog"
 	"github.com/sluice-bus/sluice/sidecar/internal/group"
+	"github.com/sluice-bus/sluice/sidecar/internal/group/deadletter"
 	"github.com/sluice-bus/sluice/sidecar/internal/receive"
 	"github.com/sluice-bus/sluice/sidecar/internal/session"
 	"github.com/sluice-bus/sluice/sidecar/internal/topics"
@@ -55,7 +56,7 @@ type Config struct {
 	Logger   *slog.Logger
 	NodeID   string
 	// Lookup finds events, including those that are not in the Log yet. StoreID identifies the Log.
-	Lookup  group.Lookup
+	Lookup  deadletter.Lookup
 	StoreID func() string
 	// Erased drops the events of a topic from memory after some were erased, here and at other
 	// sidecars. It does not affect Groups.
