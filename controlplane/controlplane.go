@@ -1,6 +1,5 @@
 // Package controlplane is one control plane: New assembles its parts from a Config, Run owns
-// everything that they start and stops it in order. It must not know flags, the environment or the
-// process that it runs in.
+// everything that they start and stops it in order.
 package controlplane
 
 import (
@@ -101,7 +100,9 @@ func New(ctx context.Context, cfg Config) (_ *ControlPlane, err error) {
 	if err != nil {
 		return nil, err
 	}
-	c.xds = xds.New(xds.Config{States: c.catalog, Registry: c.registry, Issuer: issuer, Admit: c.admit, Drained: c.drained, Logger: cfg.Logger})
+	c.xds = xds.New(xds.Config{
+		States: c.catalog, Registry: c.registry, Issuer: issuer, Admit: c.admit, Drained: c.drained, Logger: cfg.Logger,
+	})
 	c.quota = c.newQuota()
 	if c.metrics, err = c.newMetrics(); err != nil {
 		return nil, err
@@ -146,7 +147,9 @@ func (c *ControlPlane) openStore() (err error) {
 		private.Tighten(c.cfg.Logger, embedded.Private()...)
 		return nil
 	}
-	shared, err := mongostore.Open(mongostore.Options{URL: c.cfg.Store, Name: "sluice-controlplane " + c.cfg.Name, Timeout: c.cfg.StoreTimeout})
+	shared, err := mongostore.Open(mongostore.Options{
+		URL: c.cfg.Store, Name: "sluice-controlplane " + c.cfg.Name, Timeout: c.cfg.StoreTimeout,
+	})
 	switch {
 	case errors.Is(err, store.ErrUnavailable):
 		return err // starting again may help
@@ -154,7 +157,8 @@ func (c *ControlPlane) openStore() (err error) {
 		return &ConfigError{Err: fmt.Errorf("store: %w", err)}
 	}
 	if mongowatch.InClear(c.cfg.Store) {
-		c.cfg.Logger.Warn("policies and the store's password are sent unencrypted: --store has no tls=true; this is for networks that encrypt by themselves",
+		c.cfg.Logger.Warn("policies and the store's password are sent unencrypted: --store has no tls=true; this is for "+
+			"networks that encrypt by themselves",
 			"store", secrets.Without(c.cfg.Store))
 	}
 	c.store, c.shared = shared, shared
@@ -212,7 +216,9 @@ func (c *ControlPlane) Run(ctx context.Context, ready func() error) error {
 	defer endParts()
 
 	var parts errgroup.Group
-	for _, run := range []func(context.Context) error{c.catalog.Run, c.xds.Run, c.quota.Run, c.access.Run, c.shareKnowledge, c.keepRoster, c.watchGate} {
+	for _, run := range []func(context.Context) error{
+		c.catalog.Run, c.xds.Run, c.quota.Run, c.access.Run, c.shareKnowledge, c.keepRoster, c.watchGate,
+	} {
 		parts.Go(func() error { return run(partsCtx) })
 	}
 

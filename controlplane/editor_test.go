@@ -29,7 +29,8 @@ func TestPoliciesOfAnEditor(t *testing.T) {
 	r := httptest.NewRequest("PUT", "/v1/policies/a", nil)
 	r.Header.Set("Authorization", "Bearer bob-0123456789abcdef")
 	id, err := identities{a}.Identify(r)
-	if err != nil || id.Edit("orders.*") != nil || !slices.Equal(id.Policies, []string{"orders.*"}) || !errors.Is(id.Edit("*"), &wire.Error{Code: wire.Forbidden}) {
+	if err != nil || id.Edit("orders.*") != nil || !slices.Equal(id.Policies, []string{"orders.*"}) ||
+		!errors.Is(id.Edit("*"), &wire.Error{Code: wire.Forbidden}) {
 		t.Errorf("%+v %v", id, err)
 	}
 }

@@ -30,7 +30,8 @@ func (c *ControlPlane) watchGate(ctx context.Context) error {
 		case current:
 			c.cfg.Logger.Info("the policy store can be read again; sidecars may connect")
 		default:
-			c.cfg.Logger.Error("the policy store could not be read for a long time; disconnecting sidecars, so that they connect to another control plane", "unread", c.catalog.Unread())
+			c.cfg.Logger.Error("the policy store could not be read for a long time; disconnecting sidecars, so that they connect "+
+				"to another control plane", "unread", c.catalog.Unread())
 		}
 		open = !open
 		c.gate.set(open)

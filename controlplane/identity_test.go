@@ -83,13 +83,15 @@ func join(t *testing.T, conn *grpc.ClientConn, token, node, instance string, mor
 		return err
 	}
 	about := map[string]*structpb.Value{
-		"instance": structpb.NewStringValue(instance), "replay": structpb.NewStringValue("10.0.0.66:8083"), "store_id": structpb.NewStringValue("s"),
+		"instance": structpb.NewStringValue(instance), "replay": structpb.NewStringValue("10.0.0.66:8083"),
+		"store_id": structpb.NewStringValue("s"),
 	}
 	for key, value := range more {
 		about[key] = value
 	}
 	_ = stream.Send(&discovery.DeltaDiscoveryRequest{ // Recv returns the error of the stream
-		Node: &core.Node{Id: node, Metadata: &structpb.Struct{Fields: about}}, TypeUrl: policypb.PolicyPackType, ResourceNamesSubscribe: []string{"*"},
+		Node: &core.Node{Id: node, Metadata: &structpb.Struct{Fields: about}}, TypeUrl: policypb.PolicyPackType,
+		ResourceNamesSubscribe: []string{"*"},
 	})
 	_, err = stream.Recv()
 	return err
@@ -115,7 +117,8 @@ func askQuota(t *testing.T, conn *grpc.ClientConn, token, node, instance string)
 // A sidecar's token is used under another sidecar's node id: for policies, for the list of peers,
 // for a goodbye in the other's name, and for its quota.
 func TestATokenIsForItsNodesAlone(t *testing.T) {
-	c, conn := serve(t, map[string]string{"orders-token-0123456789": `, sidecar: "orders-*"`, "any-token-0123456789": "", "two-token-0123456789": `, sidecar: [a, "b-*"]`})
+	c, conn := serve(t, map[string]string{"orders-token-0123456789": `, sidecar: "orders-*"`, "any-token-0123456789": "",
+		"two-token-0123456789": `, sidecar: [a, "b-*"]`})
 	goodbye := map[string]*structpb.Value{"drained": structpb.NewBoolValue(true)}
 	refused := int64(0)
 	for _, tc := range []struct {
@@ -213,7 +216,8 @@ func TestCredentialsOfPeers(t *testing.T) {
 		t.Errorf("%q, %v", node, err)
 	}
 	bad := map[string]*structpb.Value{policypb.PeerKey: structpb.NewStringValue("AAAA")}
-	if err := join(t, conn, "orders-token-0123456789", "orders-2", "i", bad); rpcstatus.Code(err) != codes.InvalidArgument || !strings.Contains(err.Error(), policypb.PeerKey) {
+	if err := join(t, conn, "orders-token-0123456789", "orders-2", "i", bad); rpcstatus.Code(err) != codes.InvalidArgument ||
+		!strings.Contains(err.Error(), policypb.PeerKey) {
 		t.Errorf("a key that is none: %v", err)
 	}
 }

@@ -52,7 +52,8 @@ func (c *ControlPlane) newMetrics() (*metrics, error) {
 		{"sluice_controlplane_policies", "{policy}", "Policies in force.", func() int { return len(c.catalog.State().Entries) }},
 		{"sluice_controlplane_revision", "", "Revision of the policies in force.", func() int { return int(c.catalog.State().Revision) }},
 		{"sluice_controlplane_sidecars", "{sidecar}", "Sidecars connected to any control plane of the store.", c.registry.Known},
-		{"sluice_controlplane_sidecars_missing", "{sidecar}", "Sidecars that are gone and may have events that no other sidecar has.", func() int { return len(c.registry.Missing()) }},
+		{"sluice_controlplane_sidecars_missing", "{sidecar}", "Sidecars that are gone and may have events that no other sidecar has.",
+			func() int { return len(c.registry.Missing()) }},
 		{"sluice_controlplane_sidecars_rejecting", "{sidecar}", "Sidecars that have refused a policy and accepted none since.", c.rejecting},
 	} {
 		_, err := meter.Int64ObservableGauge(g.name, metric.WithUnit(g.unit), metric.WithDescription(g.help),

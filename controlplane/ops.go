@@ -90,7 +90,8 @@ func (c *ControlPlane) ready() error {
 		return errors.New("the control plane is stopping")
 	}
 	if !c.current() {
-		return fmt.Errorf("the policy store has not been read for %v; sidecars have to connect to another control plane", c.catalog.Unread().Round(time.Second))
+		return fmt.Errorf("the policy store has not been read for %v; sidecars have to connect to another control plane",
+			c.catalog.Unread().Round(time.Second))
 	}
 	if c.ping() != nil {
 		return errors.New("the policy store is away; policies cannot be changed")

@@ -61,7 +61,7 @@ func (s *Sidecar) openControl(fallback *policy.Snapshot) error {
 		NodeID: s.cfg.NodeID, Instance: s.instance, Version: s.cfg.Version,
 		StoreID: func() string { return s.store.id() }, Replay: s.replayAddress,
 		UnmetConcerns: func() map[string]string { return s.store.unmetConcerns() },
-		PeerKey:       s.peerKey.Public(), Vouched: s.peerKey.Take,
+		PeerKey:       s.peerKey.Public(), OnCredential: s.peerKey.Take,
 		Dir: s.cfg.DataDir, Fallback: fallback, Logger: s.cfg.Logger,
 	})
 	if err != nil {
@@ -94,7 +94,7 @@ func (s *Sidecar) farewell() {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), farewellTimeout)
 	defer cancel()
-	if err := s.control.Farewell(ctx); err != nil {
+	if err := s.control.AnnounceDrained(ctx); err != nil {
 		s.cfg.Logger.Warn("cannot tell the control plane that this sidecar stops in order: replays of the fleet name it as missing until it is back, or forgotten", "error", err)
 	}
 }

@@ -99,7 +99,7 @@ func (s *Sidecar) openStore(ctx context.Context) (err error) {
 	s.store = store{
 		log: log, way: log, source: log,
 		roster: roster.Alone(s.cfg.NodeID),
-		held:   log.Held,
+		held:   log.HeapBytes,
 		id:     log.StoreID,
 		state: func() (state, detail string) {
 			switch {
@@ -159,7 +159,7 @@ func (s *Sidecar) openShared(ctx context.Context) error {
 	if sh.queue, err = s.openPebble(ctx, pebblelog.Options{Dir: s.spoolDir(), Queue: true}); err != nil {
 		return fmt.Errorf("spool: %w", err)
 	}
-	s.store.held, s.store.space = sh.queue.Held, sh.queue.Space
+	s.store.held, s.store.space = sh.queue.HeapBytes, sh.queue.Space
 	sh.spool, err = spool.Open(ctx, spool.Config{
 		Log: log, Ping: log.Ping, StoreID: log.StoreID, StoreURL: secrets.Without(s.cfg.Store), Store: sh.queue, Folder: s.spoolDir(), Policies: s.policies, MaxBytes: s.cfg.SpoolMaxBytes, Logger: s.cfg.Logger,
 		Announce: func(topic string, partition int, recs []*eventlog.Record) { s.announce(topic, partition, recs) },

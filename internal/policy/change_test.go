@@ -78,7 +78,8 @@ func sameSnapshots(t *rapid.T, got, want *policy.Snapshot) {
 
 func TestChangeKeepsPointers(t *testing.T) {
 	s := snapshotOf(t, "[{name: a}, {name: 'b*'}, {name: ba}]")
-	next, err := s.Change([]policy.Policy{one(t, `{"name":"b*","delivery":{"max_attempts":25}}`), one(t, `{"name":"bb","paused":true}`)}, []string{"a"}, "test")
+	next, err := s.Change([]policy.Policy{one(t, `{"name":"b*","delivery":{"max_attempts":25}}`),
+		one(t, `{"name":"bb","paused":true}`)}, []string{"a"}, "test")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -94,7 +95,8 @@ func TestChangeKeepsPointers(t *testing.T) {
 	if all, err = all.Change(nil, []string{"*"}, "test"); err != nil || all.Topic("c") != s.Topic("c") || all.Match("c") != "" {
 		t.Errorf("the defaults have another pointer than a policy that said the same: %v", err)
 	}
-	if next.Effective("a") != nil || next.Effective("b*") != next.Topic("bc") || next.Effective("bb") != next.Topic("bb") || next.Effective("*") != nil {
+	if next.Effective("a") != nil || next.Effective("b*") != next.Topic("bc") || next.Effective("bb") != next.Topic("bb") ||
+		next.Effective("*") != nil {
 		t.Error("Effective is not that of the policy")
 	}
 	if s.Match("a") != "a" || next.Match("a") != "" || !next.Topic("bb").Paused || s.Topic("bb").Paused {

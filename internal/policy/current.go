@@ -3,18 +3,18 @@ package policy
 import "sync/atomic"
 
 // Current holds the snapshot in force. It is safe for concurrent use.
-type Current struct{ now atomic.Pointer[reign] }
+type Current struct{ now atomic.Pointer[watchedSnapshot] }
 
-// reign is a snapshot in force; ended is closed when another one is.
-type reign struct {
+// watchedSnapshot is a snapshot in force; replaced is closed when another one is.
+type watchedSnapshot struct {
 	snapshot *Snapshot
-	ended    chan struct{}
+	replaced    chan struct{}
 }
 
 // NewCurrent puts a first snapshot in force.
 func NewCurrent(s *Snapshot) *Current {
 	c := &Current{}
-	c.now.Store(&reign{snapshot: s, ended: make(chan struct{})})
+	c.now.Store(&watchedSnapshot{snapshot: s, replaced: make(chan struct{})})
 	return c
 }
 
@@ -25,10 +25,10 @@ func (c *Current) Load() *Snapshot { return c.now.Load().snapshot }
 // that waits for it misses no change, though it may see only the last of several.
 func (c *Current) Watch() (*Snapshot, <-chan struct{}) {
 	r := c.now.Load()
-	return r.snapshot, r.ended
+	return r.snapshot, r.replaced
 }
 
 // Swap puts another snapshot in force.
 func (c *Current) Swap(s *Snapshot) {
-	close(c.now.Swap(&reign{snapshot: s, ended: make(chan struct{})}).ended)
+	close(c.now.Swap(&watchedSnapshot{snapshot: s, replaced: make(chan struct{})}).replaced)
 }

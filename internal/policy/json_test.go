@@ -55,24 +55,25 @@ func drawn(t *rapid.T) string {
 	})
 	rate := rapid.OneOf(rapid.Float64Range(0, math.MaxFloat64).AsAny(), rapid.Int64Range(0, math.MaxInt64).AsAny(), rapid.Just(0).AsAny())
 	allowed := map[string]*rapid.Generator[any]{
-		"publish/rate":                    rate,
-		"publish/burst":                   rapid.IntRange(0, 1e9).AsAny(),
-		"publish/bytes_per_second":        rapid.Int64Range(0, math.MaxInt64).AsAny(),
-		"publish/scope":                   rapid.SampledFrom([]any{"sidecar", "fleet"}),
-		"publish/max_wait":                duration,
-		"publish/per":                     rapid.SampledFrom([]any{"", "header:Tenant", nil}),
-		"delivery/fairness/by":            rapid.SampledFrom([]any{"", "header:x-Tenant", "key_prefix", "key_prefix:/", nil}),
-		"delivery/fairness/weights":       rapid.MapOf(rapid.String(), rapid.Float64Range(0.001, 1000)).AsAny(),
-		"groups":                          rapid.MapOf(rapid.StringMatching(`[a-zé"<.]{1,3}`), rapid.MapOf(rapid.Just("rate"), rate)).AsAny(),
-		"connection/rate":                 rate,
-		"delivery/ack_timeout":            rapid.Just[any]("1h0m0.000000001s"),
-		"delivery/backoff/min":            duration,
-		"delivery/backoff/max":            duration,
-		"partitions":                      rapid.IntRange(1, 1024).AsAny(),
-		"retention/compact":               rapid.Bool().AsAny(),
-		"retention/expired":               rapid.SampledFrom([]any{"drop", "dead_letter"}),
-		"durability/write_concern":        rapid.SampledFrom([]any{"majority", "w:1", 3}),
-		"schema/json_schema":              rapid.OneOf(schema, rapid.Just[any](nil), rapid.Just[any](json.RawMessage(`{"a":[1e400,"\ud800",{"<":null}]}`))),
+		"publish/rate":              rate,
+		"publish/burst":             rapid.IntRange(0, 1e9).AsAny(),
+		"publish/bytes_per_second":  rapid.Int64Range(0, math.MaxInt64).AsAny(),
+		"publish/scope":             rapid.SampledFrom([]any{"sidecar", "fleet"}),
+		"publish/max_wait":          duration,
+		"publish/per":               rapid.SampledFrom([]any{"", "header:Tenant", nil}),
+		"delivery/fairness/by":      rapid.SampledFrom([]any{"", "header:x-Tenant", "key_prefix", "key_prefix:/", nil}),
+		"delivery/fairness/weights": rapid.MapOf(rapid.String(), rapid.Float64Range(0.001, 1000)).AsAny(),
+		"groups":                    rapid.MapOf(rapid.StringMatching(`[a-zé"<.]{1,3}`), rapid.MapOf(rapid.Just("rate"), rate)).AsAny(),
+		"connection/rate":           rate,
+		"delivery/ack_timeout":      rapid.Just[any]("1h0m0.000000001s"),
+		"delivery/backoff/min":      duration,
+		"delivery/backoff/max":      duration,
+		"partitions":                rapid.IntRange(1, 1024).AsAny(),
+		"retention/compact":         rapid.Bool().AsAny(),
+		"retention/expired":         rapid.SampledFrom([]any{"drop", "dead_letter"}),
+		"durability/write_concern":  rapid.SampledFrom([]any{"majority", "w:1", 3}),
+		"schema/json_schema": rapid.OneOf(schema, rapid.Just[any](nil),
+			rapid.Just[any](json.RawMessage(`{"a":[1e400,"\ud800",{"<":null}]}`))),
 		"tracing/sample_ratio":            rapid.Float64Range(0, 1).AsAny(),
 		"paused":                          rapid.Bool().AsAny(),
 		"durability/on_store_unavailable": rapid.SampledFrom([]any{"spool", "reject"}),
@@ -141,13 +142,15 @@ func TestParsePolicy(t *testing.T) {
 	}
 	for document, want := range map[string]string{
 		`{"version":3}`: "version: unknown key; allowed here: name, publish,",
-		`{"publish":{"rate":-1,"colour":2},"name":"a b"}`: "publish.rate: must be a number of at least 0 (0: no limit), not -1; publish.colour: unknown key",
+		`{"publish":{"rate":-1,"colour":2},"name":"a b"}`: "publish.rate: must be a number of at least 0 (0: no limit), not " +
+			"-1; publish.colour: unknown key",
 		`[]`:                     "policy: must be an object such as",
 		`{} {}`:                  "policy: not JSON: more text",
 		``:                       "policy: not JSON: unexpected EOF",
 		`{"name":""}`:            "name: must be a topic",
 		strings.Repeat("[", 1e6): "policy: not JSON: nested more than 512 deep",
-		`{"schema":{"json_schema":` + strings.Repeat(`{"a":`, 300) + "1" + strings.Repeat("}", 302): "schema.json_schema: must be null, a JSON Schema object",
+		`{"schema":{"json_schema":` + strings.Repeat(`{"a":`, 300) + "1" +
+			strings.Repeat("}", 302): "schema.json_schema: must be null, a JSON Schema object",
 	} {
 		_, err := policy.ParsePolicy([]byte(document))
 		if e := wire.AsError(err); err == nil || e.Code != wire.InvalidPolicy || !strings.HasPrefix(e.Msg, want) {

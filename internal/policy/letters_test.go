@@ -39,7 +39,8 @@ func TestDeadLetterTopics(t *testing.T) {
 	}
 	for _, s := range []*Snapshot{s, resolved, changed, again} {
 		for topic, want := range map[string]Retention{
-			"x": {TTL: time.Hour, Compact: true}, "x.dlq": {TTL: 720 * time.Hour}, ".dlq": {TTL: 720 * time.Hour}, "dlq": {TTL: time.Hour, Compact: true},
+			"x": {TTL: time.Hour, Compact: true}, "x.dlq": {TTL: 720 * time.Hour}, ".dlq": {TTL: 720 * time.Hour},
+			"dlq":            {TTL: time.Hour, Compact: true},
 			"orders.new.dlq": {TTL: 2 * time.Hour, Compact: true}, "audit.dlq": {Compact: true},
 		} {
 			want.Expired = ExpiredDrop

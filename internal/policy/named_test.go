@@ -39,11 +39,13 @@ func TestGroupsFallThroughFieldByField(t *testing.T) {
 
 func TestEveryBadMemberIsNamed(t *testing.T) {
 	for document, want := range map[string][]string{
-		`{"groups":{"a":{"rate":-1,"colour":2,"paused":1},"b":{"max_inflight":1.5}}}`: {"groups.a.rate", "groups.a.colour", "groups.a.paused", "groups.b.max_inflight"},
+		`{"groups":{"a":{"rate":-1,"colour":2,"paused":1},"b":{"max_inflight":1.5}}}`: {"groups.a.rate", "groups.a.colour",
+			"groups.a.paused", "groups.b.max_inflight"},
 		`{"groups":{"a b":{},"c":7}}`: {"groups.a b", "groups.c"},
 		`{"groups":[1]}`:              {"groups"},
 		`{"groups":"x"}`:              {"groups"},
-		`{"delivery":{"fairness":{"weights":{"a":0,"b":"2","c":1001}}}}`:                {"delivery.fairness.weights.a", "delivery.fairness.weights.b", "delivery.fairness.weights.c"},
+		`{"delivery":{"fairness":{"weights":{"a":0,"b":"2","c":1001}}}}`: {"delivery.fairness.weights.a",
+			"delivery.fairness.weights.b", "delivery.fairness.weights.c"},
 		`{"delivery":{"fairness":{"by":"tenant"}}}`:                                     {"delivery.fairness.by"},
 		`{"delivery":{"fairness":{"by":"header:"}}}`:                                    {"delivery.fairness.by"},
 		`{"publish":{"per":"key_prefix"}}`:                                              {"publish.per"},
@@ -60,7 +62,8 @@ func TestEveryBadMemberIsNamed(t *testing.T) {
 		}
 	}
 	_, err := policy.ParseYAML([]byte("- name: a\n  groups:\n    audit:\n      rate: fast\n"))
-	if f := wire.AsError(err).Fields; len(f) != 1 || f[0].Field != "policies[0].groups.audit.rate" || !strings.HasPrefix(f[0].Message, "line 4: must be a number") {
+	if f := wire.AsError(err).Fields; len(f) != 1 || f[0].Field != "policies[0].groups.audit.rate" ||
+		!strings.HasPrefix(f[0].Message, "line 4: must be a number") {
 		t.Errorf("got %v", f)
 	}
 }
@@ -98,7 +101,8 @@ func TestMergedGroupsAreBounded(t *testing.T) {
 		document += fmt.Sprintf(`,{"name":"t%d","groups":{"own":{"rate":1}}}`, i)
 	}
 	_, err := policy.ParseJSON([]byte(document + "]"))
-	if f := wire.AsError(err).Fields; err == nil || len(f) != 1 || !strings.HasSuffix(f[0].Field, ".groups") || !strings.Contains(f[0].Message, "with inherited ones") {
+	if f := wire.AsError(err).Fields; err == nil || len(f) != 1 || !strings.HasSuffix(f[0].Field, ".groups") ||
+		!strings.Contains(f[0].Message, "with inherited ones") {
 		t.Errorf("%.300v", err)
 	}
 	shared := strings.ReplaceAll(document, `,"groups":{"own":{"rate":1}}`, "")

@@ -50,18 +50,21 @@ policies:
 `
 
 var everythingEffective = policy.Effective{
-	Publish:    policy.Publish{Rate: 2.5, Burst: 3, BytesPerSecond: 1e6, Scope: policy.ScopeFleet, OnLimit: policy.LimitWait, MaxWait: 1500 * time.Millisecond, Per: "header:tenant"},
+	Publish: policy.Publish{Rate: 2.5, Burst: 3, BytesPerSecond: 1e6, Scope: policy.ScopeFleet, OnLimit: policy.LimitWait,
+		MaxWait: 1500 * time.Millisecond, Per: "header:tenant"},
 	Connection: policy.Rate{Rate: 7, Burst: 8},
 	Delivery: policy.Delivery{Rate: 9, MaxInflight: 10, AckTimeout: 11 * time.Second, MaxAttempts: 12,
-		Backoff: policy.Backoff{Min: 13 * time.Millisecond, Max: 14 * time.Millisecond}, Fairness: policy.Fairness{By: "key_prefix", Weights: `{"a":0.5,"b":2}`}},
+		Backoff:  policy.Backoff{Min: 13 * time.Millisecond, Max: 14 * time.Millisecond},
+		Fairness: policy.Fairness{By: "key_prefix", Weights: `{"a":0.5,"b":2}`}},
 	Partitions: 15,
 	Dedupe:     policy.Dedupe{Window: 16 * time.Hour},
 	Retention:  policy.Retention{TTL: 17 * time.Hour, Compact: true, MaxBytes: 19, Expired: policy.ExpiredDeadLetter},
 	Durability: policy.Durability{WriteConcern: "w:2", OnStoreUnavailable: policy.StoreReject, SpoolMaxBytes: 18},
-	Schema:     policy.Schema{JSONSchema: `{"type":"object","required":["a","b"],"maximum":1.50}`, Compatibility: policy.CompatibilityFull, Version: 1},
-	Tracing:    policy.Tracing{SampleRatio: 0.5},
-	Groups:     `{"audit":{"paused":true,"max_inflight":21},"z":{"paused":false,"rate":20}}`,
-	Paused:     true,
+	Schema: policy.Schema{JSONSchema: `{"type":"object","required":["a","b"],"maximum":1.50}`,
+		Compatibility: policy.CompatibilityFull, Version: 1},
+	Tracing: policy.Tracing{SampleRatio: 0.5},
+	Groups:  `{"audit":{"paused":true,"max_inflight":21},"z":{"paused":false,"rate":20}}`,
+	Paused:  true,
 }
 
 func snapshotOf(t *testing.T, document string) *policy.Snapshot {
@@ -215,10 +218,11 @@ func TestEveryBadFieldIsNamed(t *testing.T) {
 		"policies[1].paused":                          "line 18:",
 		"policies[1].colour":                          "line 19: unknown key; allowed here: name, publish, connection, delivery",
 		"policies[2].name":                            "line 20: is missing",
-		"policies[2].delivery.ack_timout":             "line 20: unknown key; allowed here: rate, max_inflight, ack_timeout, max_attempts, backoff",
-		"policies[2].publish":                         "line 21: must be an object with rate, burst",
-		"policies[3]":                                 "line 22:",
-		"policies[4].name":                            `line 23: "fine" is the name of policies[0] already`,
+		"policies[2].delivery.ack_timout": "line 20: unknown key; allowed here: rate, max_inflight, ack_timeout, " +
+			"max_attempts, backoff",
+		"policies[2].publish": "line 21: must be an object with rate, burst",
+		"policies[3]":         "line 22:",
+		"policies[4].name":    `line 23: "fine" is the name of policies[0] already`,
 	}
 	for field, message := range want {
 		if !strings.HasPrefix(got[field], message) {
@@ -242,11 +246,13 @@ func TestRefusedDocuments(t *testing.T) {
 		{"policies: []\npolicies: []", "policies", "line 2: the key occurs twice"},
 		{"[{name: a, name: b}]", "policies[0].name", "line 1: the key occurs twice"},
 		{"[{name: a, ? [x] : 1}]", "policies[0]", "line 1: a key must be a string"},
-		{"[{name: a, publish: &p {rate: 1}}, {name: b, publish: *p}]", "policies[1].publish", "line 1: must be an object with rate, burst, bytes_per_second, scope, on_limit, max_wait, per, not an alias"},
+		{"[{name: a, publish: &p {rate: 1}}, {name: b, publish: *p}]", "policies[1].publish",
+			"line 1: must be an object with rate, burst, bytes_per_second, scope, on_limit, max_wait, per, not an alias"},
 		{"[{name: a, schema: {json_schema: &s {a: *s}}}]", "policies[0].schema.json_schema", "line 1: must be null"},
 		{"[{name: a, schema: {json_schema: {a: .nan}}}]", "policies[0].schema.json_schema", "line 1: must be null"},
 		{"[{name: a, schema: {json_schema: {type: strnig}}}]", "policies[0].schema.json_schema", `line 1: is no JSON Schema: at "/type"`},
-		{"[{name: a, schema: {json_schema: {$ref: 'https://example.com/s'}}}]", "policies[0].schema.json_schema", `line 1: refers to "https://example.com/s"`},
+		{"[{name: a, schema: {json_schema: {$ref: 'https://example.com/s'}}}]", "policies[0].schema.json_schema",
+			`line 1: refers to "https://example.com/s"`},
 		{"[{name: **}]", "policies", "not YAML"},
 		{"[{name: '**'}]", "policies[0].name", "line 1: must be a topic"},
 		{"[{name: a b}]", "policies[0].name", "line 1: must be a topic"},
@@ -287,8 +293,10 @@ func TestNodesAreCounted(t *testing.T) {
 func TestFieldsThatDoNotFitTogether(t *testing.T) {
 	for _, c := range []struct{ document, field, message string }{
 		{"[{name: a, publish: {burst: 0}}]", "policies[0].publish.burst", "line 1: with a rate of 1000 the burst must be at least 1"},
-		{"[{name: '*', publish: {rate: 0, burst: 0}}, {name: a, publish: {rate: 5}}]", "policies[1].publish.rate", "line 1: with a rate of 5 the burst"},
-		{"[{name: a.b, delivery: {backoff: {min: 1m}}}, {name: a.*, delivery: {backoff: {max: 2m}}}, {name: a.c, delivery: {backoff: {min: 3m}}}]",
+		{"[{name: '*', publish: {rate: 0, burst: 0}}, {name: a, publish: {rate: 5}}]", "policies[1].publish.rate",
+			"line 1: with a rate of 5 the burst"},
+		{"[{name: a.b, delivery: {backoff: {min: 1m}}}, {name: a.*, delivery: {backoff: {max: 2m}}}, {name: a.c, delivery: " +
+			"{backoff: {min: 3m}}}]",
 			"policies[2].delivery.backoff.min", "line 1: min 3m0s is more than max 2m0s"},
 		{"[{name: '*', connection: {burst: 0}}]", "policies[0].connection.burst", "line 1: with a rate of 200"},
 	} {

@@ -35,7 +35,8 @@ func TestResolvedSnapshot(t *testing.T) {
 	}
 	list, err := json.Marshal(s.List())
 	if want := `[{"name":"*","version":1,"source":"test"},{"name":"o*","version":2,"source":"test"},` +
-		`{"name":"orders.*","version":3,"source":"test"},{"name":"orders.created","version":4,"source":"test"}]`; err != nil || string(list) != want {
+		`{"name":"orders.*","version":3,"source":"test"},{"name":"orders.created","version":4,"source":"test"}]`; err != nil ||
+		string(list) != want {
 		t.Errorf("got  %s\nwant %s\n%v", list, want, err)
 	}
 }

@@ -243,7 +243,8 @@ func relations(p *Policy, e *Effective) (bad []wire.FieldError) {
 	}
 	const burst = "with a rate of %v the burst must be at least 1, not %d (unset fields are inherited)"
 	check(e.Publish.Rate == 0 || e.Publish.Burst >= 1, "publish.burst", "publish.rate", burst, e.Publish.Rate, e.Publish.Burst)
-	check(e.Connection.Rate == 0 || e.Connection.Burst >= 1, "connection.burst", "connection.rate", burst, e.Connection.Rate, e.Connection.Burst)
+	check(e.Connection.Rate == 0 || e.Connection.Burst >= 1, "connection.burst", "connection.rate",
+		burst, e.Connection.Rate, e.Connection.Burst)
 	b := e.Delivery.Backoff
 	check(b.Min <= b.Max, "delivery.backoff.min", "delivery.backoff.max",
 		"min %v is more than max %v (unset fields are inherited)", b.Min, b.Max)

@@ -62,7 +62,8 @@ func TestVersionIsOfTheContent(t *testing.T) {
 	if b := version(`[{"publish": {"burst": 6.0, "rate": 5}, name: "a"}]`); a != b {
 		t.Errorf("another spelling has version %s, want %s", b, a)
 	}
-	for _, other := range []string{"[{name: b, publish: {rate: 5, burst: 6}}]", "[{name: a, publish: {rate: 5}}]", "[{name: a, publish: {rate: 6, burst: 6}}]"} {
+	for _, other := range []string{"[{name: b, publish: {rate: 5, burst: 6}}]", "[{name: a, publish: {rate: 5}}]",
+		"[{name: a, publish: {rate: 6, burst: 6}}]"} {
 		if version(other) == a {
 			t.Errorf("%s has the same version", other)
 		}
@@ -147,7 +148,8 @@ func TestWatch(t *testing.T) {
 }
 
 func BenchmarkTopic(b *testing.B) {
-	policies, err := policy.ParseYAML([]byte("[{name: '*'}, {name: 'a*'}, {name: 'orders.*'}, {name: 'payments.eu.*'}, {name: orders.created}]"))
+	policies, err := policy.ParseYAML([]byte("[{name: '*'}, {name: 'a*'}, {name: 'orders.*'}, {name: 'payments.eu.*'}, " +
+		"{name: orders.created}]"))
 	if err != nil {
 		b.Fatal(err)
 	}

@@ -1,5 +1,5 @@
 // Package policypb has the protobuf schema of policies between control planes and sidecars, and
-// converts it from and to the documents of internal/policy. It must not know the transport.
+// converts it from and to the documents of internal/policy.
 package policypb
 
 import (

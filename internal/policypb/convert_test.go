@@ -14,7 +14,8 @@ import (
 
 func TestWhatHoldsArrives(t *testing.T) {
 	full := policy.Defaults()
-	full.Publish = policy.Publish{Rate: 1.5, Burst: 2, BytesPerSecond: 3, Scope: policy.ScopeFleet, OnLimit: policy.LimitWait, MaxWait: 4 * time.Second}
+	full.Publish = policy.Publish{Rate: 1.5, Burst: 2, BytesPerSecond: 3, Scope: policy.ScopeFleet, OnLimit: policy.LimitWait,
+		MaxWait: 4 * time.Second}
 	full.Delivery.Backoff = policy.Backoff{Min: 5 * time.Nanosecond, Max: 292 * 365 * 24 * time.Hour}
 	full.Durability = policy.Durability{WriteConcern: "w:2", OnStoreUnavailable: policy.StoreReject, SpoolMaxBytes: 1<<63 - 1}
 	full.Schema = policy.Schema{JSONSchema: `{"type":"object"}`, Compatibility: policy.CompatibilityFull, Version: 7}
@@ -65,7 +66,8 @@ func TestEveryBadFieldIsNamed(t *testing.T) {
 	for _, f := range e.Fields {
 		bad[f.Field] = true
 	}
-	for _, want := range []string{"publish.rate", "publish.burst", "publish.scope", "publish.max_wait", "partitions", "delivery.max_inflight"} {
+	for _, want := range []string{"publish.rate", "publish.burst", "publish.scope", "publish.max_wait", "partitions",
+		"delivery.max_inflight"} {
 		if !bad[want] {
 			t.Errorf("%s is not named in %v", want, err)
 		}

@@ -20,7 +20,7 @@ const (
 const others fs.FileMode = 0o077
 
 // Tighten removes other users' permissions of the files and folders at paths, and of everything
-// below: an older version, or an operator, may have given them. It logs its changes and failures:
+// below: an operator may have given them. It logs its changes and failures:
 // another user may own a mounted folder.
 func Tighten(log *slog.Logger, paths ...string) {
 	if runtime.GOOS == "windows" {

@@ -50,7 +50,8 @@ func (b *Budget) Breaks(writer, reader *Schema, writerName, readerName string) [
 	}
 	reasons := c.within(c.factsOf(writer.compiled), reader.compiled, "")
 	if b.left = c.left; c.left <= 0 {
-		return []string{fmt.Sprintf("%s and %s are too large to be compared, which counts as incompatible: have fewer subschemas and references in them", writerName, readerName)}
+		return []string{fmt.Sprintf("%s and %s are too large to be compared, which counts as incompatible: have fewer "+
+			"subschemas and references in them", writerName, readerName)}
 	}
 	slices.Sort(reasons)
 	reasons = slices.Compact(reasons)
@@ -139,7 +140,10 @@ func (c *comparer) outside(values []any, r *jsonschema.Schema, at string) []stri
 // byCases reports whether a schema may follow from each case of the facts, and not visibly from all
 // of them together.
 func byCases(r *jsonschema.Schema) bool {
-	return r.AnyOf != nil || r.OneOf != nil || r.Not != nil || r.If != nil || r.Enum != nil || r.Const != nil || r.Ref != nil || r.AllOf != nil
+	combined := r.AllOf != nil || r.AnyOf != nil || r.OneOf != nil
+	conditional := r.Not != nil || r.If != nil
+	listed := r.Enum != nil || r.Const != nil
+	return combined || conditional || listed || r.Ref != nil
 }
 
 // direct goes through the keywords of the reader's subschema.
@@ -260,7 +264,8 @@ func (c *comparer) numbers(w facts, r *jsonschema.Schema, at string) (bad []stri
 	if have, asked := lowest(w.fits, whole, true), lowest(reader, whole, true); asked != nil && (have == nil || asked.above(*have)) {
 		bad = append(bad, c.says(at, "{R} refuses numbers above %s, and {W} allows some", asked.negated())...)
 	}
-	if r.MultipleOf != nil && !slices.ContainsFunc(w.fits, func(s *jsonschema.Schema) bool { return isMultiple(s.MultipleOf, r.MultipleOf) }) &&
+	multiple := func(s *jsonschema.Schema) bool { return isMultiple(s.MultipleOf, r.MultipleOf) }
+	if r.MultipleOf != nil && !slices.ContainsFunc(w.fits, multiple) &&
 		!(whole && isMultiple(ratOne, r.MultipleOf)) {
 		bad = append(bad, c.says(at, "{R} has multipleOf %s, and {W} allows other numbers", r.MultipleOf.RatString())...)
 	}
@@ -275,7 +280,8 @@ func (c *comparer) texts(w facts, r *jsonschema.Schema, at string) (bad []string
 	if r.MaxLength != nil && most(w.fits, maxLength) > *r.MaxLength {
 		bad = append(bad, c.says(at, "{R} refuses texts longer than %d, and {W} allows some", *r.MaxLength)...)
 	}
-	if r.Pattern != nil && !slices.ContainsFunc(w.fits, func(s *jsonschema.Schema) bool { return s.Pattern != nil && s.Pattern.String() == r.Pattern.String() }) {
+	matches := func(s *jsonschema.Schema) bool { return s.Pattern != nil && s.Pattern.String() == r.Pattern.String() }
+	if r.Pattern != nil && !slices.ContainsFunc(w.fits, matches) {
 		bad = append(bad, c.says(at, "{R} has the pattern %s, which {W} does not have"+undecided, shown(r.Pattern.String()))...)
 	}
 	return bad

@@ -110,7 +110,8 @@ func (c *comparer) contains(w facts, r *jsonschema.Schema, at string) (bad []str
 		bad = append(bad, c.says(at, "{R} has a contains that may refuse what {W} allows"+undecided)...)
 	}
 	if r.MaxContains != nil && most(w.fits, maxItems) > *r.MaxContains && !slices.ContainsFunc(w.fits, func(s *jsonschema.Schema) bool {
-		return s.Contains != nil && s.MaxContains != nil && *s.MaxContains <= *r.MaxContains && c.within(c.factsOf(r.Contains), s.Contains, at) == nil
+		return s.Contains != nil && s.MaxContains != nil && *s.MaxContains <= *r.MaxContains &&
+			c.within(c.factsOf(r.Contains), s.Contains, at) == nil
 	}) {
 		bad = append(bad, c.says(at, "{R} has a maxContains that may refuse what {W} allows"+undecided)...)
 	}
@@ -289,7 +290,8 @@ func (c *comparer) members(w facts, r *jsonschema.Schema, known knownNames, at s
 	for _, p := range patterns(r) {
 		own[p.String()] = true
 		for _, schemas := range otherMemberSchemas(w, p, nil) {
-			bad = append(bad, c.within(c.factsOf(schemas...), r.PatternProperties[p], at+"/patternProperties/"+pointerEscapes.Replace(p.String()))...)
+			bad = append(bad, c.within(c.factsOf(schemas...), r.PatternProperties[p],
+				at+"/patternProperties/"+pointerEscapes.Replace(p.String()))...)
 		}
 	}
 	if rest == nil {

@@ -155,8 +155,10 @@ func anySchema(t *rapid.T, depth int) any {
 
 func addKeyword(t *rapid.T, s map[string]any, depth int) {
 	flat := []string{"type", "type", "type", "enum", "const", "minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf",
-		"minLength", "maxLength", "pattern", "minItems", "maxItems", "uniqueItems", "minProperties", "maxProperties", "required", "dependentRequired"}
-	nested := []string{"properties", "properties", "properties", "patternProperties", "additionalProperties", "additionalProperties", "items", "prefixItems",
+		"minLength", "maxLength", "pattern", "minItems", "maxItems", "uniqueItems", "minProperties", "maxProperties", "required",
+		"dependentRequired"}
+	nested := []string{"properties", "properties", "properties", "patternProperties", "additionalProperties", "additionalProperties",
+		"items", "prefixItems",
 		"contains", "propertyNames", "allOf", "anyOf", "oneOf", "not", "if", "dependentSchemas", "unevaluatedProperties", "unevaluatedItems"}
 	if depth > 0 {
 		flat = append(flat, nested...)

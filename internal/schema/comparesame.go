@@ -76,7 +76,9 @@ func (c *comparer) sum(s *jsonschema.Schema) (d digest) {
 	for i, number := range []fmt.Stringer{s.Minimum, s.Maximum, s.ExclusiveMinimum, s.ExclusiveMaximum, s.MultipleOf} {
 		w.say("number", i, number)
 	}
-	for i, n := range []*int{s.MinLength, s.MaxLength, s.MinItems, s.MaxItems, s.MinProperties, s.MaxProperties, s.MinContains, s.MaxContains} {
+	for i, n := range []*int{
+		s.MinLength, s.MaxLength, s.MinItems, s.MaxItems, s.MinProperties, s.MaxProperties, s.MinContains, s.MaxContains,
+	} {
 		w.say("count", i, n)
 	}
 	if s.Pattern != nil {
@@ -91,7 +93,9 @@ func (c *comparer) sum(s *jsonschema.Schema) (d digest) {
 			w.subschema(sub)
 		}
 	}
-	for i, sub := range []*jsonschema.Schema{s.Not, s.If, s.Then, s.Else, others, s.Contains, s.PropertyNames, subschemaOf(s.AdditionalProperties)} {
+	for i, sub := range []*jsonschema.Schema{
+		s.Not, s.If, s.Then, s.Else, others, s.Contains, s.PropertyNames, subschemaOf(s.AdditionalProperties),
+	} {
 		w.say("subschema", i)
 		w.subschema(sub)
 	}

@@ -63,7 +63,8 @@ func (m meter) of(s *jsonschema.Schema) (c cost, err error) {
 		return *c, nil
 	}
 	if s.DynamicRef != nil || s.RecursiveRef != nil {
-		return cost{}, fmt.Errorf("at %q has a $dynamicRef or a $recursiveRef, which are for schemas that refer to themselves: those are not supported", place(s))
+		return cost{}, fmt.Errorf("at %q has a $dynamicRef or a $recursiveRef, which are for schemas that refer to "+
+			"themselves: those are not supported", place(s))
 	}
 	m[s] = nil
 	c.here = ownSteps(s)
@@ -91,7 +92,8 @@ func (m meter) of(s *jsonschema.Schema) (c cost, err error) {
 	}
 	c.below = c.below.plus(most)
 	if most := c.most(); most.value > maxValueSteps || most.text > maxTextSteps {
-		return cost{}, fmt.Errorf("at %q needs too many comparisons for one value: it takes %d steps a value and %d a character, at most %d and %d are allowed; "+
+		return cost{}, fmt.Errorf("at %q needs too many comparisons for one value: it takes %d steps a value and %d a "+
+			"character, at most %d and %d are allowed; "+
 			"have fewer values in enum, subschemas in allOf, anyOf and oneOf, or names in required, or simpler patterns",
 			place(s), most.value, most.text, maxValueSteps, maxTextSteps)
 	}

@@ -54,10 +54,12 @@ func TestCostlySchemasAreRefused(t *testing.T) {
 		{"a circle that nothing leads to", `{"$defs":{"a":{"$ref":"#/$defs/a"}}}`, ""},
 		{"twice is no circle", `{"properties":{"a":{"$ref":"#/$defs/n"},"b":{"items":{"$ref":"#/$defs/n"}}},"$defs":{"n":{"type":"number"}}}`, ""},
 		{"dynamic", `{"$dynamicAnchor":"node","properties":{"next":{"$dynamicRef":"#node"}}}`, `at "/properties/next" has a $dynamicRef`},
-		{"recursive", `{"$schema":"https://json-schema.org/draft/2019-09/schema","properties":{"next":{"$recursiveRef":"#"}}}`, `at "/properties/next" has a $dynamicRef or a $recursiveRef`},
+		{"recursive", `{"$schema":"https://json-schema.org/draft/2019-09/schema","properties":{"next":{"$recursiveRef":"#"}}}`,
+			`at "/properties/next" has a $dynamicRef or a $recursiveRef`},
 		{"the meta-schema", `{"$ref":"https://json-schema.org/draft/2020-12/schema"}`, "has a $dynamicRef"},
 		{"many texts", `{"properties":{"airport":{"enum":[` + list(10_000, `"%d"`) + `]}}}`, ""},
-		{"many kinds of events", `{"oneOf":[` + list(100, `{"properties":{"type":{"const":"%d"},"lines":{"items":{"type":"object"}}},"required":["type"]}`) + `]}`, ""},
+		{"many kinds of events", `{"oneOf":[` + list(100,
+			`{"properties":{"type":{"const":"%d"},"lines":{"items":{"type":"object"}}},"required":["type"]}`) + `]}`, ""},
 	} {
 		if _, err := Compile(tc.schema); (err == nil) != (tc.want == "") || err != nil && !strings.Contains(err.Error(), tc.want) {
 			t.Errorf("%s: got %.300v\nwant %q", tc.name, err, tc.want)
@@ -74,7 +76,8 @@ func TestCostlyPayloadsAreRefused(t *testing.T) {
 		{"many values", kinds, "[" + list(6000, `"100099"`) + "]", tooCostly},
 		{"many values inside", kinds, `[{"a":[` + list(6000, "1") + "]}]", tooCostly},
 		{"large numbers", kinds, "[" + list(600, "1e999") + "]", tooCostly},
-		{"many values and few subschemas", `{"items":{"type":"object","properties":{"n":{"type":"number"}}}}`, "[" + list(50_000, `{"n":1}`) + "]", ""},
+		{"many values and few subschemas", `{"items":{"type":"object","properties":{"n":{"type":"number"}}}}`, "[" +
+			list(50_000, `{"n":1}`) + "]", ""},
 		{"texts", email, "[" + list(10_000, `"a@b.de"`) + "]", ""},
 		{"long texts", email, `["` + strings.Repeat("a", 1<<20) + `"]`, tooCostly},
 	} {

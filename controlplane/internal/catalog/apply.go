@@ -33,27 +33,27 @@ func (c *Catalog) Apply(ctx context.Context, by Author, policies []policy.Policy
 	if err != nil {
 		return Applied{}, err
 	}
-	return c.applied(ctx, by, dryRun, places, func(s *State) (*wish, error) {
-		w := &wish{call: callPlaces(places)}
+	return c.applied(ctx, by, dryRun, places, func(s *State) (*request, error) {
+		r := &request{call: callPlaces(places)}
 		for i := range policies {
 			if e := s.Find(policies[i].Name); e == nil || !e.Policy.Equal(&policies[i]) {
-				w.put = append(w.put, policies[i])
+				r.put = append(r.put, policies[i])
 			}
 		}
 		for i := range s.Entries {
 			name := s.Entries[i].Policy.Name
 			if _, stays := places[name]; prune && !stays {
-				w.remove = append(w.remove, name)
+				r.remove = append(r.remove, name)
 			}
 		}
-		if len(w.put) == 0 && len(w.remove) == 0 {
+		if len(r.put) == 0 && len(r.remove) == 0 {
 			return nil, nil
 		}
-		return w, nil
+		return r, nil
 	})
 }
 
-// applied commits a wish, unless it is a dry run, and compares the states before and after it.
+// applied commits a request, unless it is a dry run, and compares the states before and after it.
 // asked has the names of the request.
 func (c *Catalog) applied(ctx context.Context, by Author, dryRun bool, asked map[string]int, what decide) (Applied, error) {
 	before, after, err := c.commit(ctx, by, dryRun, what)
@@ -101,11 +101,11 @@ func (c *Catalog) Seed(ctx context.Context, policies []policy.Policy) (seeded bo
 	if err != nil {
 		return false, err
 	}
-	before, _, err := c.commit(ctx, Author{Name: "--policies", Admin: true}, false, func(s *State) (*wish, error) {
+	before, _, err := c.commit(ctx, Author{Name: "--policies", Admin: true}, false, func(s *State) (*request, error) {
 		if s.Revision > 0 || len(policies) == 0 {
 			return nil, nil
 		}
-		return &wish{put: policies, action: store.Seeded, call: callPlaces(places)}, nil
+		return &request{put: policies, action: store.Seeded, call: callPlaces(places)}, nil
 	})
 	return err == nil && before.Revision == 0, err
 }

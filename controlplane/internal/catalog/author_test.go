@@ -21,21 +21,25 @@ func TestOnlyAdminsShortenRetention(t *testing.T) {
 		what, before, put string
 		field             string // that the refusal names; "": it is allowed
 	}{
-		{"a ttl is lowered", `{"name":"a","retention":{"ttl":"2h"}}`, `{"name":"a","retention":{"ttl":"1h"}}`, "retention.ttl from 2h0m0s to 1h0m0s"},
+		{"a ttl is lowered", `{"name":"a","retention":{"ttl":"2h"}}`, `{"name":"a","retention":{"ttl":"1h"}}`,
+			"retention.ttl from 2h0m0s to 1h0m0s"},
 		{"a ttl is set", `{"name":"a"}`, `{"name":"a","retention":{"ttl":"1h"}}`, "retention.ttl from 0s to 1h0m0s"},
 		{"a ttl is raised", `{"name":"a","retention":{"ttl":"1h"}}`, `{"name":"a","retention":{"ttl":"2h"}}`, ""},
 		{"a ttl is taken away", `{"name":"a","retention":{"ttl":"1h"}}`, `{"name":"a"}`, ""},
-		{"bytes are lowered", `{"name":"a","retention":{"max_bytes":2}}`, `{"name":"a","retention":{"max_bytes":1}}`, "retention.max_bytes from 2 to 1"},
+		{"bytes are lowered", `{"name":"a","retention":{"max_bytes":2}}`, `{"name":"a","retention":{"max_bytes":1}}`,
+			"retention.max_bytes from 2 to 1"},
 		{"bytes are set", `{"name":"a"}`, `{"name":"a","retention":{"max_bytes":1}}`, "retention.max_bytes from 0 to 1"},
 		{"bytes are raised", `{"name":"a","retention":{"max_bytes":1}}`, `{"name":"a","retention":{"max_bytes":0}}`, ""},
 		{"compaction begins", `{"name":"a"}`, `{"name":"a","retention":{"compact":true}}`, "retention.compact from false to true"},
 		{"compaction ends", `{"name":"a","retention":{"compact":true}}`, `{"name":"a"}`, ""},
-		{"one is raised, another lowered", `{"name":"a","retention":{"ttl":"1h"}}`, `{"name":"a","retention":{"ttl":"2h","max_bytes":1}}`, "retention.max_bytes"},
+		{"one is raised, another lowered", `{"name":"a","retention":{"ttl":"1h"}}`,
+			`{"name":"a","retention":{"ttl":"2h","max_bytes":1}}`, "retention.max_bytes"},
 		{"a policy is new", `{"name":"b"}`, `{"name":"a","retention":{"ttl":"1h"}}`, "retention.ttl"},
 		{"a glob is new", `{"name":"b"}`, `{"name":"a*","retention":{"ttl":"1h"}}`, "retention.ttl"},
 		{"others inherit it", `{"name":"ab","publish":{"rate":1}}`, `{"name":"a*","retention":{"compact":true}}`, "retention.compact"},
 		{"it falls through", `{"name":"*","retention":{"ttl":"800h"}}`, `{"name":"a","publish":{"rate":1}}`, ""},
-		{"dead letters get a shorter ttl", `{"name":"*","retention":{"ttl":"1h"}}`, `{"name":"a*","publish":{"rate":1}}`, "dead letter topics of policy \"a*\" would keep less: retention.ttl from 720h0m0s to 1h0m0s"},
+		{"dead letters get a shorter ttl", `{"name":"*","retention":{"ttl":"1h"}}`, `{"name":"a*","publish":{"rate":1}}`,
+			"dead letter topics of policy \"a*\" would keep less: retention.ttl from 720h0m0s to 1h0m0s"},
 		{"a dead letter topic gets a shorter ttl", `{"name":"*","retention":{"ttl":"1h"}}`, `{"name":"a.dlq"}`, "retention.ttl from 720h0m0s"},
 		{"something else is changed", `{"name":"a","retention":{"ttl":"1h"}}`, `{"name":"a","retention":{"ttl":"1h"},"paused":true}`, ""},
 	} {
@@ -97,7 +101,8 @@ func TestOnlyAdminsShortenRetention(t *testing.T) {
 func TestShorteningIsFound(t *testing.T) {
 	topics := []string{"a", "ab", "abc", "b", "ax", "abx", "z", "a.dlq", "ab.dlq", "abc.dlq", "ax.dlq", "z.dlq"}
 	names := append(slices.Clone(modelNames), "z.dlq", "a.dlq")
-	settings := []string{`{}`, `{"ttl":"1h"}`, `{"ttl":"1000h"}`, `{"ttl":"0s"}`, `{"compact":true}`, `{"compact":false}`, `{"max_bytes":5}`, `{"max_bytes":0}`}
+	settings := []string{`{}`, `{"ttl":"1h"}`, `{"ttl":"1000h"}`, `{"ttl":"0s"}`, `{"compact":true}`, `{"compact":false}`,
+		`{"max_bytes":5}`, `{"max_bytes":0}`}
 	rapid.Check(t, func(t *rapid.T) {
 		draw := func(label string) (list []policy.Policy) {
 			for _, name := range rapid.SliceOfDistinct(rapid.SampledFrom(names), rapid.ID).Draw(t, label) {
@@ -118,7 +123,8 @@ func TestShorteningIsFound(t *testing.T) {
 		less := ""
 		for _, topic := range topics {
 			was, is := before.Topic(topic).Retention, c.State().Snapshot.Topic(topic).Retention
-			if is.Compact && !was.Compact || is.TTL > 0 && (was.TTL == 0 || was.TTL > is.TTL) || is.MaxBytes > 0 && (was.MaxBytes == 0 || was.MaxBytes > is.MaxBytes) {
+			if is.Compact && !was.Compact || is.TTL > 0 && (was.TTL == 0 || was.TTL > is.TTL) || is.MaxBytes > 0 &&
+				(was.MaxBytes == 0 || was.MaxBytes > is.MaxBytes) {
 				less = topic
 			}
 		}

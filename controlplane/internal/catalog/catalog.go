@@ -1,10 +1,9 @@
 // Package catalog keeps the policies of a fleet, their history, and changes them: each change
-// validates the whole set and is committed whole or not at all. It must not know REST, xDS or the
-// kind of store. A change passes these files: put.go and apply.go make a request of the current
-// policies, commit.go makes a commit and the state that follows, and starts over if another commit
-// came first; author.go checks the author's rights; state.go has the policies as of one revision;
-// load.go follows the commits of others, and restored.go detects that the store's history was
-// replaced; history.go has the earlier versions.
+// validates the whole set and is committed whole or not at all. A change passes these files: put.go
+// and apply.go make a request of the current policies, commit.go makes a commit and the state that
+// follows, and starts over if another commit came first; author.go checks the author's rights;
+// state.go has the policies as of one revision; load.go follows the commits of others, and
+// restored.go detects that the store's history was replaced; history.go has the earlier versions.
 package catalog
 
 import (
@@ -34,7 +33,7 @@ type Catalog struct {
 
 	// turn is held by the goroutine that changes the fields below.
 	turn    pause.Mutex
-	current atomic.Pointer[reign]
+	current atomic.Pointer[watchedState]
 	read    atomic.Pointer[time.Time] // when the last successful look at the store began
 
 	// history has the position of every change in the store; it is never behind the state.
@@ -42,10 +41,10 @@ type Catalog struct {
 	history history
 }
 
-// reign is a state in force; ended is closed when another one is.
-type reign struct {
+// watchedState is a state in force; replaced is closed when another one is.
+type watchedState struct {
 	state *State
-	ended chan struct{}
+	replaced chan struct{}
 }
 
 // Open reads all commits of a store. The error wraps store.ErrUnavailable if another attempt may
@@ -58,7 +57,7 @@ func Open(ctx context.Context, cfg Config) (*Catalog, error) {
 		cfg.Now = time.Now
 	}
 	c := &Catalog{cfg: cfg, wait: pause.For, turn: pause.NewMutex(), history: newHistory()}
-	c.current.Store(&reign{state: emptyState(), ended: make(chan struct{})})
+	c.current.Store(&watchedState{state: emptyState(), replaced: make(chan struct{})})
 	if err := c.load(ctx); err != nil {
 		return nil, err
 	}
@@ -72,7 +71,7 @@ func (c *Catalog) State() *State { return c.current.Load().state }
 // waits for it misses no change, though it may see only the last of several.
 func (c *Catalog) Watch() (*State, <-chan struct{}) {
 	r := c.current.Load()
-	return r.state, r.ended
+	return r.state, r.replaced
 }
 
 // Unread returns how long ago the policies in force were compared with the store: others may have
@@ -84,5 +83,5 @@ func (c *Catalog) put(next *State, notes ...note) {
 	c.mu.Lock()
 	c.history.add(notes)
 	c.mu.Unlock()
-	close(c.current.Swap(&reign{state: next, ended: make(chan struct{})}).ended)
+	close(c.current.Swap(&watchedState{state: next, replaced: make(chan struct{})}).replaced)
 }

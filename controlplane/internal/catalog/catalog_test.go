@@ -114,11 +114,13 @@ func TestRollback(t *testing.T) {
 		t.Errorf("of a policy that never was: %v", err)
 	}
 	e, err := c.Rollback(t.Context(), Author{Name: "carol"}, "a", 1, nil)
-	if err != nil || e.Version != 4 || e.UpdatedBy != "carol" || text(&e) != `{"name":"a","partitions":1}` || e.UpdatedAt != noon.UTC().Truncate(time.Millisecond) {
+	if err != nil || e.Version != 4 || e.UpdatedBy != "carol" || text(&e) != `{"name":"a","partitions":1}` ||
+		e.UpdatedAt != noon.UTC().Truncate(time.Millisecond) {
 		t.Errorf("got %+v, %v", e, err)
 	}
 	versions, err := c.History(t.Context(), "a")
-	if err != nil || len(versions) != 4 || versions[0].To != 1 || versions[0].Action != store.RolledBack || versions[1].Entry != nil || versions[1].By != "bob" {
+	if err != nil || len(versions) != 4 || versions[0].To != 1 || versions[0].Action != store.RolledBack ||
+		versions[1].Entry != nil || versions[1].By != "bob" {
 		t.Errorf("history %+v, %v", versions, err)
 	}
 	if got, err := c.Get("a"); err != nil || got.Version != 4 {
@@ -141,7 +143,8 @@ func TestAuditKeepsCommitsWhole(t *testing.T) {
 		limit  int
 		want   string
 		next   int64
-	}{{100, 1, "e", 3}, {3, 1, "b c d", 2}, {100, 2, "e b c d", 2}, {100, 4, "e b c d", 2}, {100, 5, "e b c d a", 0}, {2, 9, "a", 0}, {1, 9, "", 0}, {0, 9, "", 0}} {
+	}{{100, 1, "e", 3}, {3, 1, "b c d", 2}, {100, 2, "e b c d", 2}, {100, 4, "e b c d", 2}, {100, 5, "e b c d a", 0}, {2, 9, "a", 0},
+		{1, 9, "", 0}, {0, 9, "", 0}} {
 		records, next, err := c.Audit(t.Context(), check.before, check.limit)
 		var names []string
 		for _, r := range records {
@@ -192,7 +195,8 @@ func TestAlwaysBeaten(t *testing.T) {
 	}
 	c := catalogOn(t, f)
 	f.faults = slices.Repeat([]fault{beaten}, maxLost)
-	if _, err := c.Put(t.Context(), Author{}, pol(t, `{"name":"a"}`), nil, false); code(err) != wire.StoreUnavailable || !strings.Contains(err.Error(), "other changes came first") {
+	if _, err := c.Put(t.Context(), Author{}, pol(t, `{"name":"a"}`), nil, false); code(err) != wire.StoreUnavailable ||
+		!strings.Contains(err.Error(), "other changes came first") {
 		t.Errorf("got %v", err)
 	}
 }
@@ -211,7 +215,8 @@ func TestStoreAway(t *testing.T) {
 	_, dryErr := c.Apply(t.Context(), Author{}, pols(t, `{"name":"b"}`), false, true)
 	_, deleteErr := c.Delete(t.Context(), Author{}, "a", nil, false)
 	for _, err := range []error{putErr, dryErr, deleteErr} {
-		if code(err) != wire.StoreUnavailable || strings.Contains(err.Error(), "10.0.0.1") || !strings.Contains(err.Error(), "nothing was changed") {
+		if code(err) != wire.StoreUnavailable || strings.Contains(err.Error(), "10.0.0.1") ||
+			!strings.Contains(err.Error(), "nothing was changed") {
 			t.Errorf("got %v", err)
 		}
 	}
@@ -236,7 +241,8 @@ func TestStoreAway(t *testing.T) {
 // An unreadable commit is never in force in part, and is not skipped.
 func TestCommitsOfOthersThatCannotBeRead(t *testing.T) {
 	for name, changes := range map[string][]store.Change{
-		"a field of a newer version":       {{Name: "b", Version: 1, Policy: []byte(`{"name":"b"}`)}, {Name: "c", Version: 1, Policy: []byte(`{"name":"c","colour":"blue"}`)}},
+		"a field of a newer version": {{Name: "b", Version: 1, Policy: []byte(`{"name":"b"}`)},
+			{Name: "c", Version: 1, Policy: []byte(`{"name":"c","colour":"blue"}`)}},
 		"another name":                     {{Name: "b", Version: 1, Policy: []byte(`{"name":"c"}`)}},
 		"policies that do not go together": {{Name: "b", Version: 1, Policy: []byte(`{"name":"b","publish":{"burst":0}}`)}},
 		"not JSON":                         {{Name: "b", Version: 1, Policy: []byte(`{`)}},
@@ -386,14 +392,16 @@ func TestReopen(t *testing.T) {
 		}
 		c := catalogOn(t, s)
 		if round == 0 {
-			if _, err := c.Apply(t.Context(), Author{Name: "alice\xff"}, pols(t, `{"name":"*","schema":{"json_schema":{"pattern":"<\u0041>"}}}`, `{"name":"a","paused":true}`), false, false); err != nil {
+			if _, err := c.Apply(t.Context(), Author{Name: "alice\xff"},
+				pols(t, `{"name":"*","schema":{"json_schema":{"pattern":"<\u0041>"}}}`, `{"name":"a","paused":true}`), false, false); err != nil {
 				t.Fatal(err)
 			}
 			if _, err := c.Delete(t.Context(), Author{Name: "bob"}, "a", nil, false); err != nil {
 				t.Fatal(err)
 			}
 			before = c.State()
-		} else if after := c.State(); after.Revision != before.Revision || !reflect.DeepEqual(after.Entries, before.Entries) || after.Entries[0].UpdatedBy != "alice\uFFFD" {
+		} else if after := c.State(); after.Revision != before.Revision || !reflect.DeepEqual(after.Entries, before.Entries) ||
+			after.Entries[0].UpdatedBy != "alice\uFFFD" {
 			t.Errorf("got  %+v\nwant %+v", after.Entries, before.Entries)
 		}
 		if err := s.Close(); err != nil {

@@ -30,8 +30,8 @@ const (
 	retryAfter = time.Second
 )
 
-// wish is a requested change of the policies.
-type wish struct {
+// request is a requested change of the policies.
+type request struct {
 	put    []policy.Policy
 	remove []string
 	// action is the action of a put, unless that is created or updated; to is the version that a
@@ -43,11 +43,11 @@ type wish struct {
 	call func(name string) string
 }
 
-// decide makes a wish of the current policies, or refuses; nil: nothing is to be changed. commit
+// decide makes a request of the current policies, or refuses; nil: nothing is to be changed. commit
 // may call it again with later policies.
-type decide func(*State) (*wish, error)
+type decide func(*State) (*request, error)
 
-// commit makes one commit of a decided wish, and returns the states before and after it, which are
+// commit makes one commit of a decided request, and returns the states before and after it, which are
 // the same if nothing changes. A rehearsal stores nothing.
 func (c *Catalog) commit(ctx context.Context, by Author, rehearsal bool, what decide) (before, after *State, _ error) {
 	if err := c.turn.Lock(ctx); err != nil {
@@ -59,13 +59,13 @@ func (c *Catalog) commit(ctx context.Context, by Author, rehearsal bool, what de
 			return nil, nil, c.explain(err, false)
 		}
 		before := c.State()
-		w, err := what(before)
-		if w == nil || err != nil {
+		r, err := what(before)
+		if r == nil || err != nil {
 			return before, before, err
 		}
-		made, next, err := c.draft(before, by, w)
+		made, next, err := c.draft(before, by, r)
 		if err == nil {
-			err = c.holdToSchemas(ctx, w, next)
+			err = c.holdToSchemas(ctx, r, next)
 		}
 		if err != nil || rehearsal {
 			return before, next, err
@@ -98,23 +98,23 @@ func (c *Catalog) commit(ctx context.Context, by Author, rehearsal bool, what de
 	return nil, nil, e
 }
 
-// draft makes the commit of a wish, and the state that follows it.
-func (c *Catalog) draft(now *State, by Author, w *wish) (store.Commit, *State, error) {
+// draft makes the commit of a request, and the state that follows it.
+func (c *Catalog) draft(now *State, by Author, r *request) (store.Commit, *State, error) {
 	commit := store.Commit{
 		Revision: now.Revision + 1, By: strings.ToValidUTF8(by.Name, "\uFFFD"), Token: rand.Text(),
 		At: c.cfg.Now().UTC().Truncate(time.Millisecond),
 	}
-	if w.series {
+	if r.series {
 		// A restored backup may lack the last series, so its number is the time.
 		commit.Series = max(now.Series+1, commit.At.UnixMilli())
 	}
-	put := make([]Entry, len(w.put))
-	for i := range w.put {
-		p := &w.put[i]
-		ch := store.Change{Name: p.Name, Version: c.history.lastVersion(p.Name) + 1, Action: store.Created, Policy: p.AppendJSON(nil), To: w.to}
+	put := make([]Entry, len(r.put))
+	for i := range r.put {
+		p := &r.put[i]
+		ch := store.Change{Name: p.Name, Version: c.history.lastVersion(p.Name) + 1, Action: store.Created, Policy: p.AppendJSON(nil), To: r.to}
 		switch {
-		case w.action != "":
-			ch.Action = w.action
+		case r.action != "":
+			ch.Action = r.action
 		case now.Find(p.Name) != nil:
 			ch.Action = store.Updated
 		}
@@ -128,13 +128,13 @@ func (c *Catalog) draft(now *State, by Author, w *wish) (store.Commit, *State, e
 		put[i] = *e
 		commit.Changes = append(commit.Changes, ch)
 	}
-	for _, name := range w.remove {
+	for _, name := range r.remove {
 		commit.Changes = append(commit.Changes, store.Change{Name: name, Version: c.history.lastVersion(name) + 1, Action: store.Deleted})
 	}
 	slices.SortFunc(commit.Changes, func(a, b store.Change) int { return strings.Compare(a.Name, b.Name) })
-	next, err := now.with(commit.Revision, put, w.remove)
+	next, err := now.with(commit.Revision, put, r.remove)
 	if err != nil {
-		return store.Commit{}, nil, w.refused(err)
+		return store.Commit{}, nil, r.refused(err)
 	}
 	if next.bytes > MaxPoliciesBytes && next.bytes > now.bytes {
 		return store.Commit{}, nil, wire.Errorf(wire.PayloadTooLarge,
@@ -173,15 +173,15 @@ func (c *Catalog) explain(err error, unknown bool) error {
 }
 
 // refused renames the fields of a *wire.Error as in the request.
-func (w *wish) refused(err error) error {
+func (r *request) refused(err error) error {
 	e := wire.AsError(err)
 	if e.Code != wire.InvalidPolicy {
 		return err
 	}
 	fields := slices.Clone(e.Fields)
 	for i := range fields {
-		name, field := w.locate(fields[i].Field)
-		called := w.call(name)
+		name, field := r.locate(fields[i].Field)
+		called := r.call(name)
 		if called != "" && field != "" {
 			called += "."
 		}
@@ -192,7 +192,7 @@ func (w *wish) refused(err error) error {
 
 // locate splits a field of policy.Snapshot.Change: policies[2].paused, of a policy in the request,
 // or policies["name"].paused, of another one.
-func (w *wish) locate(field string) (name, rest string) {
+func (r *request) locate(field string) (name, rest string) {
 	inside := strings.TrimPrefix(field, "policies[")
 	at := strings.IndexByte(inside, ']') // no name has one
 	if at < 0 {
@@ -201,7 +201,7 @@ func (w *wish) locate(field string) (name, rest string) {
 	rest = strings.TrimPrefix(inside[at+1:], ".")
 	var place int
 	if _, err := fmt.Sscanf(inside[:at], "%d", &place); err == nil {
-		return w.put[place].Name, rest
+		return r.put[place].Name, rest
 	}
 	return strings.Trim(inside[:at], `"`), rest
 }

@@ -161,7 +161,8 @@ func catalogOn(t interface {
 	Fatal(...any)
 	Context() context.Context
 }, s store.Store) *Catalog {
-	c, err := Open(t.Context(), Config{Store: s, Logger: slog.New(slog.NewTextHandler(io.Discard, nil)), Now: func() time.Time { return noon }})
+	c, err := Open(t.Context(), Config{Store: s, Logger: slog.New(slog.NewTextHandler(io.Discard, nil)),
+		Now: func() time.Time { return noon }})
 	if err != nil {
 		t.Fatal(err)
 	}

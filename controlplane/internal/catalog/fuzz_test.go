@@ -10,8 +10,10 @@ import (
 // After a change of any bytes the policies are those before or those with all of the change, and a
 // refusal has its reasons.
 func FuzzChanges(f *testing.F) {
-	for _, seed := range []string{`{"name":"a","publish":{"rate":5,"burst":0}}`, `{"name":"a*"}`, `{"name":"*","delivery":{"backoff":{"max":"1ms"}}}`,
-		`[{"name":"a*"},{"name":"b","paused":true}]`, `[]`, `{`, `[{"name":"a","schema":{"json_schema":{"a":[1e999,"\ud800"]}}}]`, `{"name":"a","tracing":{"sample_ratio":5e-324}}`} {
+	for _, seed := range []string{`{"name":"a","publish":{"rate":5,"burst":0}}`, `{"name":"a*"}`,
+		`{"name":"*","delivery":{"backoff":{"max":"1ms"}}}`,
+		`[{"name":"a*"},{"name":"b","paused":true}]`, `[]`, `{`, `[{"name":"a","schema":{"json_schema":{"a":[1e999,"\ud800"]}}}]`,
+		`{"name":"a","tracing":{"sample_ratio":5e-324}}`} {
 		f.Add([]byte(seed), true)
 	}
 	f.Fuzz(func(t *testing.T, data []byte, prune bool) {

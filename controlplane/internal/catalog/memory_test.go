@@ -82,7 +82,8 @@ func TestPoliciesAreBounded(t *testing.T) {
 	}
 	mustPut(t, c, `{"name":"p1"}`)
 	mustPut(t, c, large("more", 1, 250_000))
-	if _, err := c.Apply(t.Context(), Author{}, pols(t, large("p1", 1, 250_000), large("p2", 2, 250_000)), false, true); code(err) != wire.PayloadTooLarge {
+	if _, err := c.Apply(t.Context(), Author{}, pols(t, large("p1", 1, 250_000), large("p2", 2, 250_000)), false,
+		true); code(err) != wire.PayloadTooLarge {
 		t.Errorf("a dry run: %v", err)
 	}
 }
@@ -93,7 +94,8 @@ func TestVersionsThatAreTooOld(t *testing.T) {
 	for i := range MaxVersions + 1 {
 		mustPut(t, c, fmt.Sprintf(`{"name":"a","publish":{"rate":%d}}`, i+1))
 	}
-	if _, err := c.Rollback(t.Context(), Author{}, "a", 1, nil); code(err) != wire.NotFound || !strings.Contains(err.Error(), "versions 2 to 1001") {
+	if _, err := c.Rollback(t.Context(), Author{}, "a", 1, nil); code(err) != wire.NotFound ||
+		!strings.Contains(err.Error(), "versions 2 to 1001") {
 		t.Errorf("too old: %v", err)
 	}
 	if list, err := c.History(t.Context(), "a"); err != nil || len(list) != MaxVersions {
@@ -158,7 +160,8 @@ func TestHistoryIsBounded(t *testing.T) {
 					t.Errorf("%d records, %v", len(records), err)
 				}
 			}
-			if _, err := again.Rollback(t.Context(), root, "a", 1, nil); code(err) != wire.NotFound || !strings.Contains(err.Error(), "not kept any more") {
+			if _, err := again.Rollback(t.Context(), root, "a", 1, nil); code(err) != wire.NotFound ||
+				!strings.Contains(err.Error(), "not kept any more") {
 				t.Errorf("a version that is forgotten: %v", err)
 			}
 			if _, err := again.Rollback(t.Context(), root, "a", versions-1, nil); err != nil {

@@ -368,7 +368,8 @@ func (m *machine) check(t *rapid.T) {
 		}
 		for j, name := range names {
 			r := s.Resolved[j]
-			if r.Name != name || r.Version != want.now[name].Version || *r.Effective != *whole.Effective(name) || r.Effective != s.Snapshot.Effective(name) {
+			if r.Name != name || r.Version != want.now[name].Version || *r.Effective != *whole.Effective(name) ||
+				r.Effective != s.Snapshot.Effective(name) {
 				t.Fatalf("catalog %d resolves %s as %+v", i, name, r)
 			}
 		}
@@ -383,7 +384,8 @@ func (m *machine) checkHistory(t *rapid.T, c *Catalog, commits []store.Commit, w
 			t.Fatalf("%d versions of %s, want %d, %v", len(versions), name, len(changes), err)
 		}
 		for i, v := range versions {
-			if ch := changes[len(changes)-1-i]; v.Version != ch.Version || v.Action != ch.Action || v.To != ch.To || text(v.Entry) != string(ch.Policy) {
+			if ch := changes[len(changes)-1-i]; v.Version != ch.Version || v.Action != ch.Action || v.To != ch.To ||
+				text(v.Entry) != string(ch.Policy) {
 				t.Fatalf("%s: got %+v, want %+v", name, v, ch)
 			}
 		}

@@ -49,7 +49,7 @@ func (c *Catalog) Put(ctx context.Context, by Author, p policy.Policy, permits P
 	if !policy.ValidName(p.Name) {
 		return Applied{}, badName("name", p.Name)
 	}
-	return c.applied(ctx, by, dryRun, map[string]int{p.Name: 0}, func(s *State) (*wish, error) {
+	return c.applied(ctx, by, dryRun, map[string]int{p.Name: 0}, func(s *State) (*request, error) {
 		e := s.Find(p.Name)
 		if err := allowed(permits, e); err != nil {
 			return nil, err
@@ -57,13 +57,13 @@ func (c *Catalog) Put(ctx context.Context, by Author, p policy.Policy, permits P
 		if e != nil && e.Policy.Equal(&p) {
 			return nil, nil
 		}
-		return &wish{put: []policy.Policy{p}, call: callOthers(p.Name)}, nil
+		return &request{put: []policy.Policy{p}, call: callOthers(p.Name)}, nil
 	})
 }
 
 // Delete removes a policy, as Put puts one; the error is not_found if there is none.
 func (c *Catalog) Delete(ctx context.Context, by Author, name string, permits Permits, dryRun bool) (Applied, error) {
-	return c.applied(ctx, by, dryRun, map[string]int{name: 0}, func(s *State) (*wish, error) {
+	return c.applied(ctx, by, dryRun, map[string]int{name: 0}, func(s *State) (*request, error) {
 		e := s.Find(name)
 		if e == nil {
 			return nil, notFound(name)
@@ -71,7 +71,7 @@ func (c *Catalog) Delete(ctx context.Context, by Author, name string, permits Pe
 		if err := allowed(permits, e); err != nil {
 			return nil, err
 		}
-		return &wish{remove: []string{name}, call: callOthers(name)}, nil
+		return &request{remove: []string{name}, call: callOthers(name)}, nil
 	})
 }
 
@@ -79,7 +79,7 @@ func (c *Catalog) Delete(ctx context.Context, by Author, name string, permits Pe
 // current one or the policy is deleted. The error is not_found for a version that does not exist or
 // is a deletion, and invalid_policy if the content is invalid together with the other policies.
 func (c *Catalog) Rollback(ctx context.Context, by Author, name string, version int64, permits Permits) (Entry, error) {
-	_, after, err := c.commit(ctx, by, false, func(s *State) (*wish, error) {
+	_, after, err := c.commit(ctx, by, false, func(s *State) (*request, error) {
 		old, err := c.version(ctx, name, version)
 		if err != nil {
 			return nil, err
@@ -87,7 +87,7 @@ func (c *Catalog) Rollback(ctx context.Context, by Author, name string, version 
 		if err := allowed(permits, s.Find(name)); err != nil {
 			return nil, err
 		}
-		return &wish{put: []policy.Policy{old}, action: store.RolledBack, to: version, call: callOthers(name)}, nil
+		return &request{put: []policy.Policy{old}, action: store.RolledBack, to: version, call: callOthers(name)}, nil
 	})
 	if err != nil {
 		return Entry{}, err
@@ -98,7 +98,7 @@ func (c *Catalog) Rollback(ctx context.Context, by Author, name string, version 
 // NewSeries declares the policies in force to be right: sidecars refuse lower revisions than their
 // own, such as those of a store that was restored from a backup. The policies do not change.
 func (c *Catalog) NewSeries(ctx context.Context, by Author) (*State, error) {
-	_, after, err := c.commit(ctx, by, false, func(*State) (*wish, error) { return &wish{series: true}, nil })
+	_, after, err := c.commit(ctx, by, false, func(*State) (*request, error) { return &request{series: true}, nil })
 	return after, err
 }
 
@@ -110,16 +110,19 @@ func (c *Catalog) version(ctx context.Context, name string, version int64) (poli
 	case last == 0:
 		return policy.Policy{}, wire.Errorf(wire.NotFound, "there never was a policy %q", name)
 	case version < oldest || version > last:
-		return policy.Policy{}, wire.Errorf(wire.NotFound, "the policy %q can be rolled back to versions %d to %d, not to %d", name, oldest, last, version)
+		return policy.Policy{}, wire.Errorf(wire.NotFound, "the policy %q can be rolled back to versions %d to %d, not to %d",
+			name, oldest, last, version)
 	}
 	_, ch, err := c.at(ctx, places[version-1].revision, name)
 	switch {
 	case err != nil:
 		return policy.Policy{}, err
 	case ch.Forgotten:
-		return policy.Policy{}, wire.Errorf(wire.NotFound, "version %d of the policy %q is not kept any more: only the latest %d MiB of all policies are kept", version, name, MaxHistoryBytes>>20)
+		return policy.Policy{}, wire.Errorf(wire.NotFound,
+			"version %d of the policy %q is not kept any more: only the latest %d MiB of all policies are kept", version, name, MaxHistoryBytes>>20)
 	case ch.Policy == nil:
-		return policy.Policy{}, wire.Errorf(wire.NotFound, "version %d of the policy %q is its deletion and has no content; to have no policy, delete it", version, name)
+		return policy.Policy{}, wire.Errorf(wire.NotFound,
+			"version %d of the policy %q is its deletion and has no content; to have no policy, delete it", version, name)
 	}
 	return policy.ParsePolicy(ch.Policy)
 }

@@ -10,7 +10,8 @@ import (
 
 // errBehind says that the store lacks commits that are in force: its server lags, or it was
 // restored from an older backup.
-var errBehind = fmt.Errorf("%w: it ends before the policies in force; if it was restored from a backup, restart the control planes", store.ErrUnavailable)
+var errBehind = fmt.Errorf("%w: it ends before the policies in force; if it was restored from a backup, restart the control planes",
+	store.ErrUnavailable)
 
 // verify checks that the commits of the store follow the state in force. If the store was restored
 // from a backup and has new commits since, all of it is read again: revisions of the same numbers
@@ -29,7 +30,8 @@ func (c *Catalog) verify(ctx context.Context) error {
 	case there.Token == c.lastToken():
 		return nil
 	}
-	c.cfg.Logger.Warn("the policy store's history differs from before, as after a restore from a backup; reading all of it again", "revision", revision)
+	c.cfg.Logger.Warn("the policy store's history differs from before, as after a restore from a backup; reading all of it again",
+		"revision", revision)
 	return c.reload(ctx)
 }
 

@@ -46,7 +46,9 @@ func (s schemas) after(version, revision int64, d policy.SchemaDigest) schemas {
 
 // from reports whether a change of a revision made one of the versions.
 func (s schemas) from(revision int64) bool {
-	_, found := slices.BinarySearchFunc(s.places, revision, func(p schemaPlace, revision int64) int { return cmp.Compare(p.revision, revision) })
+	_, found := slices.BinarySearchFunc(s.places, revision, func(p schemaPlace, revision int64) int {
+		return cmp.Compare(p.revision, revision)
+	})
 	return found
 }
 
@@ -136,7 +138,8 @@ func (c *Catalog) breaks(ctx context.Context, budget *schema.Budget, name, text 
 		return nil, err
 	}
 	if len(kept) == 0 {
-		return []string{fmt.Sprintf("version %d of the policy's schema is not kept any more, and a schema that cannot be compared counts as incompatible: set schema.compatibility to none for this change", was.last)}, nil
+		return []string{fmt.Sprintf("version %d of the policy's schema is not kept any more, and a schema that cannot be "+
+			"compared counts as incompatible: set schema.compatibility to none for this change", was.last)}, nil
 	}
 	older := make([]policy.Older, len(kept))
 	for i, s := range kept {
@@ -146,11 +149,11 @@ func (c *Catalog) breaks(ctx context.Context, budget *schema.Budget, name, text 
 }
 
 // holdToSchemas refuses a put policy whose schema is incompatible with earlier versions.
-func (c *Catalog) holdToSchemas(ctx context.Context, w *wish, next *State) error {
+func (c *Catalog) holdToSchemas(ctx context.Context, r *request, next *State) error {
 	budget := schema.NewBudget()
 	var bad []wire.FieldError
-	for i := range w.put {
-		p := &w.put[i]
+	for i := range r.put {
+		p := &r.put[i]
 		text := p.JSONSchema()
 		if text == "" || next.Find(p.Name).Policy.SchemaVersion() <= c.schemasOf(p.Name).last {
 			continue
@@ -169,5 +172,5 @@ func (c *Catalog) holdToSchemas(ctx context.Context, w *wish, next *State) error
 	if len(bad) == 0 {
 		return nil
 	}
-	return w.refused(invalid(bad))
+	return r.refused(invalid(bad))
 }

@@ -71,7 +71,8 @@ func TestSchemasOutliveVersions(t *testing.T) {
 		if got := versionsOf(t, c, "t*"); got != threeSchemas {
 			t.Errorf("got\n%s", got)
 		}
-		_, err := c.Put(t.Context(), Author{}, pol(t, `{"name":"t*","schema":{"compatibility":"backward_transitive","json_schema":{"enum":["b","c"]}}}`), nil, false)
+		_, err := c.Put(t.Context(), Author{}, pol(t,
+			`{"name":"t*","schema":{"compatibility":"backward_transitive","json_schema":{"enum":["b","c"]}}}`), nil, false)
 		if code(err) != wire.InvalidPolicy || len(wire.AsError(err).Fields) != 3 {
 			t.Errorf("%v", err)
 		}

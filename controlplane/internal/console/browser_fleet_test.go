@@ -54,7 +54,8 @@ type madeUpFleet struct {
 }
 
 func newMadeUpFleet(policies *catalog.Catalog) *madeUpFleet {
-	f := &madeUpFleet{policies: policies, begin: time.Now(), history: map[string]map[string][]fleet.Point{}, seen: map[string]bool{}, forgot: map[string]bool{}}
+	f := &madeUpFleet{policies: policies, begin: time.Now(), history: map[string]map[string][]fleet.Point{}, seen: map[string]bool{},
+		forgot: map[string]bool{}}
 	f.next = f.begin.Add(-remembered * time.Second)
 	for topic := range demand {
 		f.history[topic] = map[string][]fleet.Point{}
@@ -139,7 +140,8 @@ func (f *madeUpFleet) Sidecars() []fleet.Sidecar {
 		if f.forgot[node.id] {
 			continue
 		}
-		s := fleet.Sidecar{NodeID: node.id, Address: node.address, LastSeen: time.Now(), Connected: !node.away, Missing: node.away, Version: "v0.4.1",
+		s := fleet.Sidecar{NodeID: node.id, Address: node.address, LastSeen: time.Now(), Connected: !node.away, Missing: node.away,
+			Version: "v0.4.1",
 			StoreID: "0197c2ab-5f0e-7c11-9d55-3f1d8a2b6c01", ControlPlane: "here", Versions: map[string]int64{}}
 		if node.away {
 			s.LastSeen = f.begin.Add(-17 * time.Minute)

@@ -1,6 +1,5 @@
 // Package console serves the web page of the control plane: static files that are part of the
 // program, under headers that let them load nothing from elsewhere and run nothing but themselves.
-// It must not know the REST API, which the page in the browser calls like any other client.
 package console
 
 import (

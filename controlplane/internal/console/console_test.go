@@ -201,7 +201,8 @@ func TestFetchesNothingFromElsewhere(t *testing.T) {
 			}
 		}
 		// These would turn text into code or markup, or outlive the tab.
-		for _, word := range []string{"eval(", "new Function", "innerHTML", "dangerouslySet", "insertAdjacentHTML", "document.write", "localStorage", "document.cookie"} {
+		for _, word := range []string{"eval(", "new Function", "innerHTML", "dangerouslySet", "insertAdjacentHTML", "document.write",
+			"localStorage", "document.cookie"} {
 			if strings.Contains(content, word) {
 				t.Errorf("%s uses %s", name, word)
 			}

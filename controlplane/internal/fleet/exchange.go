@@ -114,7 +114,8 @@ func flatten(t *Topic) flatTopic {
 // topic is what flatten was given, without Sidecars, which merging fills in.
 func (f *flatTopic) topic() (Topic, error) {
 	if len(f.Rates) != 2+3*len(f.Nodes) || len(f.History) != 0 && len(f.History) != 2*historySlots {
-		return Topic{}, fmt.Errorf("topic %q: %d sidecars with %d rates, and %d numbers of history", f.Topic, len(f.Nodes), len(f.Rates), len(f.History))
+		return Topic{}, fmt.Errorf("topic %q: %d sidecars with %d rates, and %d numbers of history",
+			f.Topic, len(f.Nodes), len(f.Rates), len(f.History))
 	}
 	t := Topic{Topic: f.Topic, AllowedPerSecond: f.Rates[0], DeniedPerSecond: f.Rates[1]}
 	for i, node := range f.Nodes {

@@ -1,6 +1,6 @@
 // Package fleet has the control plane's knowledge of its sidecars: their identities, when they were
 // last seen, which policies they run or refuse, their rates by topic, and their shares of
-// fleet-wide limits. It must not know xDS, quotas or REST, which write and read it.
+// fleet-wide limits.
 package fleet
 
 import "github.com/sluice-bus/sluice/sdk/wire"

@@ -5,7 +5,8 @@ import "testing"
 func TestWhatDoesNotFitIsLeftOut(t *testing.T) {
 	full := func() *document {
 		d := &document{ControlPlane: "cp1"}
-		d.Sidecars = []instance{{Sidecar: Sidecar{NodeID: "a", Connected: true}, parts: []*Part{{ID: "h", Versions: map[string]int64{"x": 1}}}}, {Sidecar: Sidecar{NodeID: "b"}}}
+		d.Sidecars = []instance{{Sidecar: Sidecar{NodeID: "a", Connected: true},
+			parts: []*Part{{ID: "h", Versions: map[string]int64{"x": 1}}}}, {Sidecar: Sidecar{NodeID: "b"}}}
 		d.Topics = []flatTopic{{Topic: "x", Rates: []float64{1, 2}, History: make([]float64, 2*historySlots)}}
 		d.share()
 		return d

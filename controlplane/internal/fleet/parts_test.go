@@ -55,7 +55,8 @@ func TestVeryManyVersions(t *testing.T) {
 	for i := range fleet.MaxVersions / 2 {
 		all.Versions[fmt.Sprint("t", i)] = 1
 	}
-	before, after := &fleet.Part{ID: "before", Versions: map[string]int64{"x": 1}}, &fleet.Part{ID: "after", Versions: map[string]int64{"x": 2}}
+	before, after := &fleet.Part{ID: "before", Versions: map[string]int64{"x": 1}},
+		&fleet.Part{ID: "after", Versions: map[string]int64{"x": 2}}
 	for i, part := range []*fleet.Part{before, after} {
 		s, err := r.Connect(fleet.Node{ID: fmt.Sprint(i)})
 		if err != nil {

@@ -358,7 +358,8 @@ func (r *Registry) own(versions bool) []instance {
 func (r *Registry) show(m *member, seen time.Time, versions bool) instance {
 	s := instance{Instance: m.Instance, Sidecar: Sidecar{
 		NodeID: m.ID, Address: m.Address, LastSeen: seen.UTC().Truncate(time.Millisecond),
-		Rejected: m.rejected, UnmetConcerns: m.unmet, Connected: m.gone.IsZero(), Drained: m.drained, Version: m.Version, StoreID: m.StoreID, ControlPlane: r.name,
+		Rejected: m.rejected, UnmetConcerns: m.unmet, Connected: m.gone.IsZero(), Drained: m.drained, Version: m.Version,
+		StoreID: m.StoreID, ControlPlane: r.name,
 	}}
 	if versions {
 		s.parts = m.list()

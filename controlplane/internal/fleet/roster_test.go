@@ -78,7 +78,8 @@ func TestWhoIsGoneIsMissing(t *testing.T) {
 		t.Errorf("peers %+v", peers)
 	}
 	list := restarted.Sidecars()
-	if got := ids(list); !slices.Equal(got, []string{"a", "b+", "b", "c+"}) || !list[0].Missing || list[1].Missing || !list[2].Missing || list[3].Missing {
+	if got := ids(list); !slices.Equal(got, []string{"a", "b+", "b", "c+"}) || !list[0].Missing || list[1].Missing ||
+		!list[2].Missing || list[3].Missing {
 		t.Errorf("sidecars %+v", list)
 	}
 	restarted.Forget(restarted.Missing()[1])

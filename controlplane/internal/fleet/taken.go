@@ -36,7 +36,8 @@ type TakenError struct {
 
 func (e *TakenError) Error() string {
 	return fmt.Sprintf("node id %q is in use: another process with it, whose replay API is at %q, is connected to control plane %s; "+
-		"the connection of a machine that is gone ends within 15 s; else give one of the two another --node-id", e.NodeID, e.Address, e.ControlPlane)
+		"the connection of a machine that is gone ends within 15 s; else give one of the two another --node-id",
+		e.NodeID, e.Address, e.ControlPlane)
 }
 
 // Await waits up to AwaitEnd for another process's session of a node id to end. The error is a
@@ -115,11 +116,11 @@ func (r *Registry) refusalsOf(nodeID string) *Refusals {
 			all.Last, all.Address = one.Last, one.Address
 		}
 	}
-	if own, any := r.refusals[nodeID]; any {
+	if own, found := r.refusals[nodeID]; found {
 		add(own.Refusals)
 	}
 	for _, o := range r.others {
-		if theirs, any := o.refusals[nodeID]; any {
+		if theirs, found := o.refusals[nodeID]; found {
 			add(theirs)
 		}
 	}

@@ -1,6 +1,5 @@
 // Package quota divides the rates of fleet-wide topics (policy publish.scope: fleet) among the
-// sidecars, and passes on the counts of all sidecars. It must not know where policies come from,
-// what becomes of the counts, nor how a sidecar enforces its share.
+// sidecars, and passes on the counts of all sidecars.
 //
 // # The bound
 //

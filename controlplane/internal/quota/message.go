@@ -86,7 +86,10 @@ func (u *usage) read(m *rlqs.RateLimitQuotaUsageReports_BucketQuotaUsage) error 
 		for _, n := range [...]struct {
 			key string
 			to  *float64
-		}{{policypb.QuotaWants, &wants}, {policypb.QuotaAsk, &ask}, {policypb.QuotaBack, &u.back}, {policypb.QuotaLeft, &left}, {policypb.QuotaRate, &u.rate}, {policypb.QuotaCapacity, &u.capacity}} {
+		}{
+			{policypb.QuotaWants, &wants}, {policypb.QuotaAsk, &ask}, {policypb.QuotaBack, &u.back},
+			{policypb.QuotaLeft, &left}, {policypb.QuotaRate, &u.rate}, {policypb.QuotaCapacity, &u.capacity},
+		} {
 			if err := readNumber(id, n.key, n.to); err != nil {
 				return err
 			}

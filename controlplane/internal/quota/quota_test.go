@@ -175,11 +175,13 @@ func report(id map[string]string, change func(*rlqs.RateLimitQuotaUsageReports_B
 	if change != nil {
 		change(u)
 	}
-	return &rlqs.RateLimitQuotaUsageReports{Domain: policypb.QuotaDomain, BucketQuotaUsages: []*rlqs.RateLimitQuotaUsageReports_BucketQuotaUsage{u}}
+	return &rlqs.RateLimitQuotaUsageReports{Domain: policypb.QuotaDomain,
+		BucketQuotaUsages: []*rlqs.RateLimitQuotaUsageReports_BucketQuotaUsage{u}}
 }
 
 func TestReadReport(t *testing.T) {
-	good := map[string]string{policypb.QuotaTopic: "orders", policypb.QuotaShare: "x-1", policypb.QuotaReport: "7", policypb.QuotaWants: "2", policypb.QuotaAsk: "3", policypb.QuotaBack: "1.5", "later": "x"}
+	good := map[string]string{policypb.QuotaTopic: "orders", policypb.QuotaShare: "x-1", policypb.QuotaReport: "7",
+		policypb.QuotaWants: "2", policypb.QuotaAsk: "3", policypb.QuotaBack: "1.5", "later": "x"}
 	usages, err := readReport(report(good, nil))
 	want := usage{topic: "orders", share: "x-1", report: 7, wants: 2, ask: 3, back: 1.5, left: -1, allowed: 3, elapsed: time.Second}
 	if err != nil || len(usages) != 1 || usages[0] != want {
@@ -203,7 +205,8 @@ func TestReadReport(t *testing.T) {
 }
 
 func FuzzReport(f *testing.F) {
-	seed, err := proto.Marshal(report(map[string]string{policypb.QuotaTopic: "fleet", policypb.QuotaReport: "7", policypb.QuotaAsk: "3", policypb.QuotaRate: "1e3", policypb.QuotaCapacity: "2"}, nil))
+	seed, err := proto.Marshal(report(map[string]string{policypb.QuotaTopic: "fleet", policypb.QuotaReport: "7",
+		policypb.QuotaAsk: "3", policypb.QuotaRate: "1e3", policypb.QuotaCapacity: "2"}, nil))
 	if err != nil {
 		f.Fatal(err)
 	}
@@ -299,7 +302,8 @@ func BenchmarkUsageReport(b *testing.B) {
 	s, st := newServer(100, 10, &now), newMember("a")
 	m := &rlqs.RateLimitQuotaUsageReports{}
 	for i := range 20 {
-		m.BucketQuotaUsages = append(m.BucketQuotaUsages, report(map[string]string{policypb.QuotaTopic: fmt.Sprint("orders-", i)}, nil).BucketQuotaUsages...)
+		m.BucketQuotaUsages = append(m.BucketQuotaUsages,
+			report(map[string]string{policypb.QuotaTopic: fmt.Sprint("orders-", i)}, nil).BucketQuotaUsages...)
 	}
 	b.ReportAllocs()
 	for b.Loop() {
@@ -329,7 +333,8 @@ func BenchmarkRound(b *testing.B) {
 						delete(st.waiting, "fleet")
 					}
 					if k%2 == 0 {
-						s.share(st, &usage{topic: "fleet", share: shares[i], report: k, allowed: 20 + k*uint64(i)%30, denied: 20, wants: 1, left: -1, elapsed: 200 * time.Millisecond}, now)
+						s.share(st, &usage{topic: "fleet", share: shares[i], report: k, allowed: 20 +
+							k*uint64(i)%30, denied: 20, wants: 1, left: -1, elapsed: 200 * time.Millisecond}, now)
 					}
 				}
 				b.StartTimer()

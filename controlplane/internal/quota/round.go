@@ -236,7 +236,8 @@ func (t *topic) lowerShares(now time.Time) {
 		if m.targetBurst < burst*threshold {
 			burst = m.targetBurst
 		}
-		if !m.removed && (rate < cur.rate || burst < cur.burst) && m.reachable(now) && len(m.acting) < maxActing {
+		lowers := rate < cur.rate || burst < cur.burst
+		if lowers && !m.removed && m.reachable(now) && len(m.acting) < maxActing {
 			t.assign(m, rate, burst, 0, now)
 		}
 	}

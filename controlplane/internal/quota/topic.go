@@ -37,7 +37,8 @@ func (t *topic) report(st *stream, u *usage, number uint64, now time.Time) {
 	t.used = now
 	m := t.members[st.id()]
 	if m == nil {
-		if len(t.members) >= maxMembers || u.ask == 0 && u.rate == 0 && u.wants == 0 && u.allowed+u.denied == 0 {
+		unused := u.ask == 0 && u.rate == 0 && u.wants == 0 && u.allowed+u.denied == 0
+		if unused || len(t.members) >= maxMembers {
 			return
 		}
 		m = &member{instance: st.instance, node: st.node, demandAt: now, reportAt: now, shown: NoShare}

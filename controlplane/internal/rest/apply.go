@@ -131,7 +131,8 @@ func (h *handler) newSeries(w http.ResponseWriter, r *request) error {
 	if err != nil {
 		return err
 	}
-	h.Logger.Warn("a new series of policies begins: sidecars accept it regardless of their revision", "by", r.sender.Name, "series", state.Series, "revision", state.Revision)
+	h.Logger.Warn("a new series of policies begins: sidecars accept it regardless of their revision",
+		"by", r.sender.Name, "series", state.Series, "revision", state.Revision)
 	return h.answer(w, r.Request, http.StatusOK, struct {
 		Series   int64 `json:"series"`
 		Revision int64 `json:"revision"`

@@ -21,7 +21,8 @@ func TestApply(t *testing.T) {
 	if plan.Code != 200 || !strings.HasPrefix(plan.Body.String(), `{"dry_run":true,"revision":2,"changes":[`) {
 		t.Errorf("%d %s", plan.Code, plan.Body)
 	}
-	for _, action := range []string{`{"name":"a","action":"unchanged","from":{"name":"a",`, `{"name":"b","action":"update","from":{"name":"b",`, `{"name":"c","action":"create","from":null,"to":{"name":"c",`} {
+	for _, action := range []string{`{"name":"a","action":"unchanged","from":{"name":"a",`,
+		`{"name":"b","action":"update","from":{"name":"b",`, `{"name":"c","action":"create","from":null,"to":{"name":"c",`} {
 		if !strings.Contains(plan.Body.String(), action) {
 			t.Errorf("not in the plan: %s\n%s", action, plan.Body)
 		}
@@ -37,10 +38,11 @@ func TestApply(t *testing.T) {
 	if again.Code != 200 || !strings.Contains(again.Body.String(), `"revision":3`) || strings.Contains(again.Body.String(), `"update"`) {
 		t.Errorf("%d %s", again.Code, again.Body)
 	}
-	want(t, a.send("POST", "/v1/apply", `{"policies":[{"name":"c","partitions":3}],"prune":true}`), 200, `{"dry_run":false,"revision":4,"changes":[`+
-		`{"name":"a","action":"delete","from":`+p("a", "1", "1")+`,"to":null},`+
-		`{"name":"b","action":"delete","from":`+p("b", "2", "2")+`,"to":null},`+
-		`{"name":"c","action":"unchanged","from":`+p("c", "3", "1")+`,"to":`+p("c", "3", "1")+`}]}`)
+	want(t, a.send("POST", "/v1/apply", `{"policies":[{"name":"c","partitions":3}],"prune":true}`), 200,
+		`{"dry_run":false,"revision":4,"changes":[`+
+			`{"name":"a","action":"delete","from":`+p("a", "1", "1")+`,"to":null},`+
+			`{"name":"b","action":"delete","from":`+p("b", "2", "2")+`,"to":null},`+
+			`{"name":"c","action":"unchanged","from":`+p("c", "3", "1")+`,"to":`+p("c", "3", "1")+`}]}`)
 	want(t, a.send("GET", "/v1/policies", ""), 200, `{"policies":[`+p("c", "3", "1")+`],"revision":4}`)
 	want(t, a.send("POST", "/v1/apply", `{"policies":[]}`), 200, `{"dry_run":false,"revision":4,"changes":[]}`)
 }

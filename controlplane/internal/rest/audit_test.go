@@ -20,8 +20,10 @@ func TestAudit(t *testing.T) {
 	const alice = "alice (not verified)"
 	entries := []string{
 		`{"revision":4,"at":"T","by":"anonymous","action":"deleted","name":"a","version":4,"from":` + p("1", "3", "anonymous") + `,"to":null}`,
-		`{"revision":3,"at":"T","by":"anonymous","action":"rolled_back","name":"a","version":3,"from":` + p("2", "2", alice) + `,"to":` + p("1", "3", "anonymous") + `}`,
-		`{"revision":2,"at":"T","by":"` + alice + `","action":"updated","name":"a","version":2,"from":` + p("1", "1", "anonymous") + `,"to":` + p("2", "2", alice) + `}`,
+		`{"revision":3,"at":"T","by":"anonymous","action":"rolled_back","name":"a","version":3,"from":` + p("2", "2", alice) + `,"to":` +
+			p("1", "3", "anonymous") + `}`,
+		`{"revision":2,"at":"T","by":"` + alice + `","action":"updated","name":"a","version":2,"from":` + p("1", "1", "anonymous") +
+			`,"to":` + p("2", "2", alice) + `}`,
 		`{"revision":1,"at":"T","by":"anonymous","action":"created","name":"a","version":1,"from":null,"to":` + p("1", "1", "anonymous") + `}`,
 	}
 	want(t, a.send("GET", "/v1/audit", ""), 200, `{"entries":[`+strings.Join(entries, ",")+`]}`)

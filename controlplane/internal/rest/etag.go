@@ -52,8 +52,8 @@ func readTags(h http.Header, name string) (t tags, _ error) {
 		return t, nil
 	}
 	text := strings.Join(lines, ",")
-	t.any = strings.Trim(text, " \t") == "*"
-	if !t.any && !tagList.MatchString(text) {
+	t.star = strings.Trim(text, " \t") == "*"
+	if !t.star && !tagList.MatchString(text) {
 		return t, wire.Errorf(wire.BadRequest, `header %s: %q is neither * nor a list of entity tags such as "3"`, name, text)
 	}
 	for _, m := range oneTag.FindAllStringSubmatch(text, -1) {
@@ -68,15 +68,17 @@ func (c condition) permits(current int64) error {
 	same := func(t tag) bool { return current > 0 && t.opaque == etag(current) }
 	strong := func(t tag) bool { return !t.weak && same(t) }
 	switch {
-	case c.match.any && current == 0:
+	case c.match.star && current == 0:
 		return wire.Errorf(wire.PreconditionFailed, "If-Match: * needs an existing policy; there is none of this name")
 	case len(c.match.list) > 0 && !slices.ContainsFunc(c.match.list, strong):
 		if current == 0 {
 			return wire.Errorf(wire.PreconditionFailed, "If-Match names a version of the policy; there is no policy of this name now")
 		}
-		return wire.Errorf(wire.PreconditionFailed, "If-Match does not have the policy's ETag, which is %s: someone else changed this policy, read it again", etag(current))
-	case c.noneMatch.any && current > 0:
-		return wire.Errorf(wire.PreconditionFailed, "If-None-Match: * requires that the policy does not exist; it exists, with the ETag %s", etag(current))
+		return wire.Errorf(wire.PreconditionFailed,
+			"If-Match does not have the policy's ETag, which is %s: someone else changed this policy, read it again", etag(current))
+	case c.noneMatch.star && current > 0:
+		return wire.Errorf(wire.PreconditionFailed,
+			"If-None-Match: * requires that the policy does not exist; it exists, with the ETag %s", etag(current))
 	case slices.ContainsFunc(c.noneMatch.list, same):
 		return wire.Errorf(wire.PreconditionFailed, "If-None-Match has the policy's ETag %s", etag(current))
 	}
@@ -86,5 +88,5 @@ func (c condition) permits(current int64) error {
 // fresh reports whether the reader has the current version of the policy already. If-None-Match
 // compares weakly.
 func (c condition) fresh(current int64) bool {
-	return c.noneMatch.any || slices.ContainsFunc(c.noneMatch.list, func(t tag) bool { return t.opaque == etag(current) })
+	return c.noneMatch.star || slices.ContainsFunc(c.noneMatch.list, func(t tag) bool { return t.opaque == etag(current) })
 }

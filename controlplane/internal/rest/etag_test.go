@@ -50,7 +50,8 @@ func TestConditions(t *testing.T) {
 }
 
 func TestMalformedConditions(t *testing.T) {
-	for _, value := range []string{"", " ", ",", ",,", "3", `"3`, `3"`, `"`, `"3" "4"`, `"3"x`, `w/"3"`, `W/3`, `W/ "3"`, `W/`, `*,"3"`, `"3",*`, `**`, "\"a b\"", "\"a\x7f\"", `'3'`} {
+	for _, value := range []string{"", " ", ",", ",,", "3", `"3`, `3"`, `"`, `"3" "4"`, `"3"x`, `w/"3"`, `W/3`, `W/ "3"`, `W/`,
+		`*,"3"`, `"3",*`, `**`, "\"a b\"", "\"a\x7f\"", `'3'`} {
 		for _, name := range []string{"If-Match", "If-None-Match"} {
 			if _, err := readCondition(http.Header{name: {value}}); !errors.Is(err, &wire.Error{Code: wire.BadRequest}) {
 				t.Errorf("%s: %q: %v", name, value, err)

@@ -46,7 +46,8 @@ func TestTopics(t *testing.T) {
 	reg.topics = []fleet.Topic{
 		{Topic: "orders.paid", AllowedPerSecond: 7.25, DeniedPerSecond: 1, Sidecars: []string{"a"},
 			BySidecar: []fleet.Usage{{NodeID: "a", AllowedPerSecond: 7.25, DeniedPerSecond: 1, SharePerSecond: &share}}},
-		{Topic: "logs", AllowedPerSecond: 3, Sidecars: []string{"a", "b"}, BySidecar: []fleet.Usage{{NodeID: "a", AllowedPerSecond: 3}, {NodeID: "b"}}},
+		{Topic: "logs", AllowedPerSecond: 3, Sidecars: []string{"a", "b"},
+			BySidecar: []fleet.Usage{{NodeID: "a", AllowedPerSecond: 3}, {NodeID: "b"}}},
 		{Topic: "orders.new", History: []fleet.Point{{Allowed: 1, Denied: 2}}},
 	}
 	want(t, a.send("GET", "/v1/topics?history=1", ""), 200, `{"topics":[`+

@@ -128,7 +128,8 @@ func namedPolicy(name string, body []byte) (policy.Policy, error) {
 func nameFault(path, said string) string {
 	switch {
 	case !policy.ValidName(path):
-		return fmt.Sprintf("the path's name must be a topic (1 to %d of A-Z a-z 0-9 . _ -), or a prefix of one and a * at the end", wire.MaxTopicBytes)
+		return fmt.Sprintf("the path's name must be a topic (1 to %d of A-Z a-z 0-9 . _ -), or a prefix of one and a * at the end",
+			wire.MaxTopicBytes)
 	case said != "" && said != path:
 		return fmt.Sprintf("must be %q, as in the path, or be left out", path)
 	}

@@ -34,7 +34,8 @@ func TestPolicyFromPutToDelete(t *testing.T) {
 	want(t, a.send("GET", "/v1/policies", ""), 200, `{"policies":[`+first+`],"revision":1}`)
 
 	second := `{"name":"orders.*","paused":true,"version":2,"updated_at":"T","updated_by":"alice (not verified)"}`
-	answered(t, a.send("PUT", "/v1/policies/orders.*", `{"paused":true,"version":"x","updated_at":7,"updated_by":null}`, "Sluice-User", "alice"), 200, `"2"`, second)
+	answered(t, a.send("PUT", "/v1/policies/orders.*", `{"paused":true,"version":"x","updated_at":7,"updated_by":null}`,
+		"Sluice-User", "alice"), 200, `"2"`, second)
 	want(t, a.send("DELETE", "/v1/policies/orders.*", ""), 204, "")
 	refused(t, a.send("GET", "/v1/policies/orders.*", ""), wire.NotFound)
 	refused(t, a.send("DELETE", "/v1/policies/orders.*", ""), wire.NotFound)
@@ -70,7 +71,8 @@ func TestPlans(t *testing.T) {
 	refused(t, as(viewer, "DELETE", "/v1/policies/b?dry_run=1", ""), wire.NotFound)
 	refused(t, as(admin, "DELETE", "/v1/policies/a?dry_run=yes", ""), wire.BadRequest)
 	refused(t, as(admin, "PUT", "/v1/policies/a?dry_run=", `{}`), wire.BadRequest)
-	if got := refused(t, as(viewer, "PUT", "/v1/policies/a?dry_run=1", `{"publish":{"rate":1,"burst":0}}`), wire.InvalidPolicy); !slices.Equal(got, []string{"publish.burst"}) {
+	if got := refused(t, as(viewer, "PUT", "/v1/policies/a?dry_run=1", `{"publish":{"rate":1,"burst":0}}`),
+		wire.InvalidPolicy); !slices.Equal(got, []string{"publish.burst"}) {
 		t.Errorf("fields %q", got)
 	}
 	refused(t, as(viewer, "PUT", "/v1/policies/a?dry_run=0", `{}`), wire.Forbidden)
@@ -113,7 +115,8 @@ func TestRollbackToWhatNoLongerFits(t *testing.T) {
 	a.send("PUT", "/v1/policies/a", `{"publish":{"burst":0}}`) // fine while there is no rate
 	a.send("PUT", "/v1/policies/a", `{}`)
 	a.send("PUT", "/v1/policies/*", `{"publish":{"rate":10}}`)
-	if fields := refused(t, a.send("POST", "/v1/policies/a/rollback", `{"version":1}`), wire.InvalidPolicy); !slices.Contains(fields, "publish.burst") {
+	if fields := refused(t, a.send("POST", "/v1/policies/a/rollback", `{"version":1}`), wire.InvalidPolicy); !slices.Contains(fields,
+		"publish.burst") {
 		t.Errorf("fields %q", fields)
 	}
 	want(t, a.send("GET", "/v1/policies/a", ""), 200, `{"name":"a","version":2,"updated_at":"T","updated_by":"anonymous"}`)
@@ -297,7 +300,8 @@ func TestPolicyThatBreaksAnother(t *testing.T) {
 			t.Errorf("who is broken is not said: %s", w.Body)
 		}
 	}
-	want(t, a.send("GET", "/v1/policies/*", ""), 200, `{"name":"*","publish":{"rate":0},"version":1,"updated_at":"T","updated_by":"anonymous"}`)
+	want(t, a.send("GET", "/v1/policies/*", ""), 200,
+		`{"name":"*","publish":{"rate":0},"version":1,"updated_at":"T","updated_by":"anonymous"}`)
 }
 
 // Every field goes in and comes out as it was.

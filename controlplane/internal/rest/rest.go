@@ -1,6 +1,6 @@
 // Package rest is the HTTP API of the control plane, by which people and programs read and change
 // policies and read the state of the fleet, and serves the console's files. It calls the catalog
-// and answers in JSON; it must not know how policies are stored or how they reach a sidecar.
+// and answers in JSON.
 package rest
 
 import (

@@ -15,7 +15,8 @@ import (
 
 func TestRoutesThatAreNotThere(t *testing.T) {
 	a := newAPI(t)
-	for _, path := range []string{"/v1", "/v1/", "/v1/policy", "/v1/policies/a/b", "/v1/policies/a/history/1", "/v1/policies/", "/v1/ui/app.js"} {
+	for _, path := range []string{"/v1", "/v1/", "/v1/policy", "/v1/policies/a/b", "/v1/policies/a/history/1", "/v1/policies/",
+		"/v1/ui/app.js"} {
 		refused(t, a.send("GET", path, ""), wire.NotFound)
 	}
 	for path, allow := range map[string]string{
@@ -76,9 +77,11 @@ func TestHeadersOfAnswers(t *testing.T) {
 func TestHead(t *testing.T) {
 	a := newAPI(t)
 	a.send("PUT", "/v1/policies/a", `{}`)
-	for _, path := range []string{"/v1/policies", "/v1/policies/a", "/v1/policies/a/history", "/v1/audit", "/v1/sidecars", "/v1/topics", "/v1/whoami", "/v1/status"} {
+	for _, path := range []string{"/v1/policies", "/v1/policies/a", "/v1/policies/a/history", "/v1/audit", "/v1/sidecars",
+		"/v1/topics", "/v1/whoami", "/v1/status"} {
 		get, head := a.send("GET", path, ""), a.send("HEAD", path, "")
-		if head.Code != 200 || head.Header().Get("Content-Length") != fmt.Sprint(get.Body.Len()) || head.Header().Get("ETag") != get.Header().Get("ETag") {
+		if head.Code != 200 || head.Header().Get("Content-Length") != fmt.Sprint(get.Body.Len()) ||
+			head.Header().Get("ETag") != get.Header().Get("ETag") {
 			t.Errorf("HEAD %s: %d %v", path, head.Code, head.Header())
 		}
 	}
@@ -89,7 +92,8 @@ func TestHead(t *testing.T) {
 
 func TestParameters(t *testing.T) {
 	a := newAPI(t)
-	for _, path := range []string{"/v1/audit?limit=1&limit=1", "/v1/policies?x=1&x=2", "/v1/topics?history=1&history=1", "/v1/audit?limit=%zz"} {
+	for _, path := range []string{"/v1/audit?limit=1&limit=1", "/v1/policies?x=1&x=2", "/v1/topics?history=1&history=1",
+		"/v1/audit?limit=%zz"} {
 		refused(t, a.send("GET", path, ""), wire.BadRequest)
 	}
 	for query, name := range map[string]string{
@@ -103,7 +107,8 @@ func TestParameters(t *testing.T) {
 			t.Errorf("%s: the parameter is not named: %s", query, w.Body)
 		}
 	}
-	for _, path := range []string{"/v1/audit?limit=1000&before=9&later=1", "/v1/policies?x=1", "/v1/topics?history=0", "/v1/topics?history=1"} {
+	for _, path := range []string{"/v1/audit?limit=1000&before=9&later=1", "/v1/policies?x=1", "/v1/topics?history=0",
+		"/v1/topics?history=1"} {
 		if w := a.send("GET", path, ""); w.Code != 200 {
 			t.Errorf("%s: %d %s", path, w.Code, w.Body)
 		}

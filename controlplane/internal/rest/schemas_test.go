@@ -31,8 +31,10 @@ func TestSchemaVersions(t *testing.T) {
 	want(t, a.send("GET", "/v1/policies/shop/schemas", ""), 200, `{"versions":[]}`)
 	for _, body := range []string{
 		shop(shopV1),
-		shop(strings.Replace(shopV1, `{"type":"object",`, `{ "type": "object",`, 1)),                                                     // the same
-		`{"partitions":4,"schema":{"json_schema":{"additionalProperties":false,"properties":{"id":{"type":"string"}},"type":"object"}}}`, // in another order
+		shop(strings.Replace(shopV1, `{"type":"object",`, `{ "type": "object",`, 1)),
+		// the same
+		`{"partitions":4,"schema":{"json_schema":{"additionalProperties":false,"properties":{"id":{"type":"string"}},"type":"object"}}}`,
+		// in another order
 		shop(shopV2),
 		`{"partitions":3}`, // without one
 		shop(shopV2),       // again, and the same as before
@@ -41,7 +43,8 @@ func TestSchemaVersions(t *testing.T) {
 			t.Fatalf("%s: %d %s", body, w.Code, w.Body)
 		}
 	}
-	all := `{"versions":[{"version":2,"at":"T","by":"anonymous","json_schema":` + shopV2 + `},{"version":1,"at":"T","by":"anonymous","json_schema":` + shopV1 + `}]}`
+	all := `{"versions":[{"version":2,"at":"T","by":"anonymous","json_schema":` + shopV2 +
+		`},{"version":1,"at":"T","by":"anonymous","json_schema":` + shopV1 + `}]}`
 	want(t, a.send("GET", "/v1/policies/shop/schemas", ""), 200, all)
 
 	// A deletion does not forget them, and neither does a restart.

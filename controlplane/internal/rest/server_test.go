@@ -136,7 +136,8 @@ func TestOverARealConnection(t *testing.T) {
 	if code != 201 || header.Get("Content-Length") != fmt.Sprint(len(text)) {
 		t.Errorf("%d %v %s", code, header, text)
 	}
-	if code, header, text = call(t, client, "GET", url+"/v1/policies/orders.%2A", "", "If-None-Match", header.Get("ETag")); code != 304 || text != "" {
+	if code, header, text = call(t, client, "GET", url+"/v1/policies/orders.%2A", "", "If-None-Match",
+		header.Get("ETag")); code != 304 || text != "" {
 		t.Errorf("%d %v %s", code, header, text)
 	}
 	if code, header, text = call(t, client, "HEAD", url+"/v1/policies/%2A", ""); code != 404 || text != "" {
@@ -145,7 +146,8 @@ func TestOverARealConnection(t *testing.T) {
 	if code, header, text = call(t, client, "PUT", url+"/v1/policies/a", strings.Repeat(" ", maxBodyBytes+1)); code != 413 {
 		t.Errorf("%d %v %s", code, header, text)
 	}
-	if code, header, text = call(t, client, "DELETE", url+"/v1/policies/orders.*", ""); code != 204 || text != "" || header.Get("Content-Length") != "" {
+	if code, header, text = call(t, client, "DELETE", url+"/v1/policies/orders.*", ""); code != 204 || text != "" ||
+		header.Get("Content-Length") != "" {
 		t.Errorf("%d %v %s", code, header, text)
 	}
 }

@@ -99,7 +99,8 @@ func runPlan(t *testing.T, p *plan, weak func(store.Store) store.Store) (res res
 	synctest.Test(t, func(t *testing.T) {
 		stuck := time.AfterFunc(tooLong, func() { panic(fmt.Sprintf("the schedule of seed %d does not come to its end", p.seed)) })
 		defer stuck.Stop()
-		r := &run{plan: p, weak: weak, logged: &bytes.Buffer{}, over: make(chan struct{}), states: map[int64]string{}, troubles: map[*trouble]bool{}, dead: map[string]bool{}}
+		r := &run{plan: p, weak: weak, logged: &bytes.Buffer{}, over: make(chan struct{}), states: map[int64]string{},
+			troubles: map[*trouble]bool{}, dead: map[string]bool{}}
 		r.logger = slog.New(slog.NewTextHandler(r.logged, nil))
 		r.set = mongomodel.New(mongomodel.Options{Members: members, Seed: p.seed, Polling: true, Fault: r.meet})
 		r.work(t)

@@ -53,7 +53,8 @@ func one(t *testing.T, seed uint64) result {
 	if _, err := trace.Write(res.trace); err != nil {
 		t.Fatal(err)
 	}
-	t.Errorf("the schedule of seed %d breaks promises:\n%s\nall commands and logs: %s\nagain: go test ./controlplane/internal/simulation -run TestSchedules -seed %d",
+	t.Errorf("the schedule of seed %d breaks promises:\n%s\nall commands and logs: %s\nagain: go test "+
+		"./controlplane/internal/simulation -run TestSchedules -seed %d",
 		seed, strings.Join(res.problems[:min(len(res.problems), 10)], "\n"), trace.Name(), seed)
 	return res
 }

@@ -1,6 +1,5 @@
 // Package store keeps all changes of policies: one chain of commits, from which all else (the
-// policies in force, their history, the audit log) is derived. It must not know the content of
-// policies.
+// policies in force, their history, the audit log) is derived.
 package store
 
 import (
@@ -20,7 +19,8 @@ func CheckFormat(n int) error {
 	if n == Format {
 		return nil
 	}
-	return fmt.Errorf("its format is %d, and this program reads and writes format %d: run the version of Sluice that wrote it, or choose another store", n, Format)
+	return fmt.Errorf("its format is %d, and this program reads and writes format %d: run the version of Sluice that wrote "+
+		"it, or choose another store", n, Format)
 }
 
 // ErrConflict says that another commit of that revision exists.

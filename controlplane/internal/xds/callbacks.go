@@ -79,7 +79,7 @@ func (c callbacks) OnStreamDeltaRequest(id int64, r *discovery.DeltaDiscoveryReq
 			if err := c.cfg.Drained(node); err != nil {
 				return status.Error(codes.Unavailable, err.Error())
 			}
-			return errFarewell
+			return errDrained
 		}
 		if s.session, err = c.connect(s.ctx, node, s.from); err != nil {
 			return err
@@ -140,9 +140,9 @@ func (c callbacks) OnStreamDeltaResponse(id int64, _ *discovery.DeltaDiscoveryRe
 	c.policies.mark(r)
 }
 
-// errFarewell ends a stream whose first request says that the sidecar is drained: such a stream has
+// errDrained ends a stream whose first request says that the sidecar is drained: such a stream has
 // no other purpose.
-var errFarewell = status.Error(codes.Aborted, "goodbye")
+var errDrained = status.Error(codes.Aborted, "goodbye")
 
 // nodeOf reads the sidecar's description of itself in its first request.
 func nodeOf(n *core.Node, from net.Addr) (fleet.Node, error) {

@@ -32,7 +32,8 @@ func (c codec) Marshal(v any) (mem.BufferSlice, error) {
 	out := mem.BufferSlice{mem.SliceBuffer(head)}
 	for _, resource := range r.GetResources() {
 		value := resource.GetResource().GetValue()
-		bare := &discovery.Resource{Name: resource.GetName(), Version: resource.GetVersion(), Aliases: resource.GetAliases(), Ttl: resource.GetTtl(), CacheControl: resource.GetCacheControl(), Metadata: resource.GetMetadata()}
+		bare := &discovery.Resource{Name: resource.GetName(), Version: resource.GetVersion(), Aliases: resource.GetAliases(),
+			Ttl: resource.GetTtl(), CacheControl: resource.GetCacheControl(), Metadata: resource.GetMetadata()}
 		head, err := protobuf.Marshal(bare)
 		if err != nil {
 			return nil, err

@@ -92,7 +92,8 @@ func TestPackSaysItsPolicies(t *testing.T) {
 			t.Fatal(err)
 		}
 		e, err := s.Effective()
-		if err != nil || *e != *all[i].Effective || p.GetName() != all[i].Name || p.GetVersion() != all[i].Version || made.part.Versions[p.GetName()] != p.GetVersion() {
+		if err != nil || *e != *all[i].Effective || p.GetName() != all[i].Name || p.GetVersion() != all[i].Version ||
+			made.part.Versions[p.GetName()] != p.GetVersion() {
 			t.Errorf("%v says %+v, %v; want %+v", p, e, err, all[i])
 		}
 	}
@@ -107,10 +108,11 @@ func TestCodec(t *testing.T) {
 	for name, m := range map[string]proto.Message{
 		"a request":   &discovery.DeltaDiscoveryRequest{TypeUrl: "t", ResourceNamesSubscribe: []string{"*"}},
 		"no resource": &discovery.DeltaDiscoveryResponse{TypeUrl: "t", Nonce: "7", RemovedResources: []string{"a", "b"}},
-		"resources": &discovery.DeltaDiscoveryResponse{TypeUrl: "t", Nonce: "7", SystemVersionInfo: "0/3", RemovedResources: []string{"a"}, Resources: []*discovery.Resource{
-			{Name: "b", Version: "1", Resource: &anypb.Any{TypeUrl: "t", Value: []byte(strings.Repeat("x", 100_000))}},
-			{Name: "c", Version: "2", Aliases: []string{"d"}, Resource: &anypb.Any{TypeUrl: "t"}},
-		}},
+		"resources": &discovery.DeltaDiscoveryResponse{TypeUrl: "t", Nonce: "7", SystemVersionInfo: "0/3",
+			RemovedResources: []string{"a"}, Resources: []*discovery.Resource{
+				{Name: "b", Version: "1", Resource: &anypb.Any{TypeUrl: "t", Value: []byte(strings.Repeat("x", 100_000))}},
+				{Name: "c", Version: "2", Aliases: []string{"d"}, Resource: &anypb.Any{TypeUrl: "t"}},
+			}},
 	} {
 		out, err := c.Marshal(m)
 		if err != nil {

@@ -25,7 +25,8 @@ func TestVersionsDoNotDependOnTheProcess(t *testing.T) {
 }
 
 func TestARejectionNamesThePolicy(t *testing.T) {
-	response := sent{resources: []sentResource{{name: "1", part: &fleet.Part{Versions: map[string]int64{"a": 1, "c": 3}}}, {name: "2", part: &fleet.Part{Versions: map[string]int64{"b": 2}}}}}
+	response := sent{resources: []sentResource{{name: "1", part: &fleet.Part{Versions: map[string]int64{"a": 1, "c": 3}}},
+		{name: "2", part: &fleet.Part{Versions: map[string]int64{"b": 2}}}}}
 	for reason, want := range map[string]string{
 		"cannot be": "a", `"c" is bad`: "c", `"c" and "b"`: "c", `a, b`: "a",
 	} {

@@ -1,14 +1,13 @@
 // Package xds sends sidecars their policies and replay peers: delta xDS over one ADS stream per
 // sidecar, on go-control-plane. It reports to the fleet's registry which sidecars are connected and
-// what each one acked or refused. It must not know where policies come from, nor which sidecar a
-// credential is for.
+// what each one acked or refused.
 //
 // # Resources
 //
 //   - PolicyPack: all policies, many in each resource, subscribed to with the wildcard (packs.go).
 //   - ClusterLoadAssignment: the replay peers, in peerGroups resources so that a sidecar that joins
 //     does not send the whole fleet again, and at most peersPerSecond of them. A sidecar keeps
-//     those of an earlier connection while the control plane is young (held.go).
+//     those of an earlier connection while the control plane is young (postponed.go).
 //   - Struct: the peer credentials (credentials.go). Each sidecar subscribes to its own.
 //
 // Each resource's version is a hash of its content, so it is the same on every control plane and
@@ -110,7 +109,7 @@ type Server struct {
 
 	policies    *policies
 	peers       *peers
-	held        *held
+	postponed        *postponed
 	credentials *credentials
 	streams     sync.Map     // the open ones, *stream by the library's number
 	open        atomic.Int64 // their number
@@ -138,12 +137,12 @@ func New(c Config) *Server {
 	s := &Server{
 		cfg: c, policies: newPolicies(), peers: newPeers(), credentials: newCredentials(c.Issuer),
 	}
-	s.held = newHeld(s.peers.cache)
+	s.postponed = newPostponed(s.peers.cache)
 	s.apply()
 	s.updatePeers()
 	ctx, stop := context.WithCancel(context.Background())
 	s.stop = stop
-	s.delta = delta.NewServer(ctx, newWatcher(s.policies, s.peers, s.held, s.credentials), callbacks{s}, delta.DeactivateLegacyWildcard())
+	s.delta = delta.NewServer(ctx, newWatcher(s.policies, s.peers, s.postponed, s.credentials), callbacks{s}, delta.DeactivateLegacyWildcard())
 	return s
 }
 
@@ -178,7 +177,7 @@ func (s *Server) Run(ctx context.Context) error {
 	defer s.stop()
 	tick := time.NewTicker(s.cfg.PeersInterval)
 	defer tick.Stop()
-	began, held := time.Now(), true
+	began, postponed := time.Now(), true
 	_, changed := s.cfg.States.Watch()
 	s.apply() // it may be another one than New has seen
 	for {
@@ -187,9 +186,9 @@ func (s *Server) Run(ctx context.Context) error {
 			return nil
 		case <-tick.C:
 			all := s.updatePeers()
-			if held && all && time.Since(began) >= s.cfg.PeersSettle {
-				held = false
-				if err := s.held.release(); err != nil {
+			if postponed && all && time.Since(began) >= s.cfg.PeersSettle {
+				postponed = false
+				if err := s.postponed.release(); err != nil {
 					s.cfg.Logger.Error("xds: cannot send replay peers to sidecars that reconnected", "error", err)
 				}
 			}
@@ -227,7 +226,7 @@ func (s *Server) apply() {
 
 // updatePeers reports whether it sent all changes.
 func (s *Server) updatePeers() bool {
-	receivers := int(s.open.Load()) - s.held.count()
+	receivers := int(s.open.Load()) - s.postponed.count()
 	all, err := s.peers.replace(s.cfg.Registry.Peers(), receivers, time.Now())
 	if err != nil {
 		s.cfg.Logger.Error("xds: cannot send replay peers", "error", err)

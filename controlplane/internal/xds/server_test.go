@@ -287,7 +287,8 @@ func TestASecondSessionOfANodeIsRefused(t *testing.T) {
 	f.set(policies{"a": 2})
 	one.expect(policies{"a": 2})
 	list := f.registry.Sidecars()
-	if len(list) != 1 || list[0].RefusedSessions == nil || list[0].RefusedSessions.Count != 1 || list[0].RefusedSessions.Address != "10.0.0.1:8083" {
+	if len(list) != 1 || list[0].RefusedSessions == nil || list[0].RefusedSessions.Count != 1 ||
+		list[0].RefusedSessions.Address != "10.0.0.1:8083" {
 		t.Errorf("shown is %+v", list)
 	}
 	again := f.connect(t, "n", "i1")

@@ -86,7 +86,8 @@ func (s *stream) request(r *discovery.DeltaDiscoveryRequest) error {
 	s.settle(r, i)
 	if s.unackedN > maxUnacked {
 		return status.Errorf(codes.ResourceExhausted,
-			"%d resources in %d responses were neither acked nor rejected, more than the %d that are allowed", s.unackedN, len(s.unacked), maxUnacked)
+			"%d resources in %d responses were neither acked nor rejected, more than the %d that are allowed",
+			s.unackedN, len(s.unacked), maxUnacked)
 	}
 	return nil
 }
@@ -95,7 +96,8 @@ func (s *stream) request(r *discovery.DeltaDiscoveryRequest) error {
 func (s *stream) subscribe(r *discovery.DeltaDiscoveryRequest, i *interest) error {
 	for _, name := range r.GetResourceNamesSubscribe() {
 		if name == "" || len(name) > wire.MaxTopicBytes {
-			return status.Errorf(codes.InvalidArgument, "a name of %d bytes in resource_names_subscribe; want 1 to %d", len(name), wire.MaxTopicBytes)
+			return status.Errorf(codes.InvalidArgument, "a name of %d bytes in resource_names_subscribe; want 1 to %d",
+				len(name), wire.MaxTopicBytes)
 		}
 	}
 	before := len(i.names)

@@ -17,11 +17,11 @@ const wildcard = "*"
 type watcher struct {
 	cache.MuxCache
 	policies *policies
-	held     *held
+	postponed     *postponed
 }
 
-func newWatcher(p *policies, e *peers, h *held, c *credentials) *watcher {
-	return &watcher{policies: p, held: h, MuxCache: cache.MuxCache{
+func newWatcher(p *policies, e *peers, h *postponed, c *credentials) *watcher {
+	return &watcher{policies: p, postponed: h, MuxCache: cache.MuxCache{
 		ClassifyDelta: func(r *cache.DeltaRequest) string { return r.GetTypeUrl() },
 		Caches: map[string]cache.Cache{ // never changed: it has no lock
 			policypb.PolicyPackType:     p.cache,
@@ -41,7 +41,7 @@ func (w *watcher) CreateDeltaWatch(request *cache.DeltaRequest, sub cache.Subscr
 	sub = again(request, sub)
 	switch request.GetTypeUrl() {
 	case resource.EndpointType:
-		return w.held.watch(request, sub, value)
+		return w.postponed.watch(request, sub, value)
 	case policypb.PolicyPackType:
 		return w.policies.watch(request, sub, value)
 	default:

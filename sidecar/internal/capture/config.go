@@ -31,7 +31,8 @@ func (s Source) Namespace() string { return s.Database + "." + s.Collection }
 // addresses may change.
 func (s Source) name() string { return s.Namespace() + "=" + s.Topic }
 
-var errSource = errors.New("must be DATABASE.COLLECTION, in the MongoDB of --store, or a MongoDB connection string that names the database, '#' and the collection, like mongodb://host/shop#orders; =TOPIC behind it names the topic")
+var errSource = errors.New("must be DATABASE.COLLECTION, in the MongoDB of --store, or a MongoDB connection string that " +
+	"names the database, '#' and the collection, like mongodb://host/shop#orders; =TOPIC behind it names the topic")
 
 // ParseSource reads a source: DATABASE.COLLECTION, which is in the store, or URL#COLLECTION. '='
 // and the topic may follow; the default topic is DATABASE.COLLECTION. The error has no part of a
@@ -49,7 +50,8 @@ func ParseSource(text, store string) (Source, error) {
 	case hasURL:
 		s.URL, s.Database = connection, DatabaseOf(connection)
 	case !setting.IsMongoDB(store):
-		return s, fmt.Errorf("%q is in the MongoDB of --store, and the store is none: give a connection string, like mongodb://host/shop#orders", text)
+		return s, fmt.Errorf("%q is in the MongoDB of --store, and the store is none: give a connection string, like "+
+			"mongodb://host/shop#orders", text)
 	}
 	if s.Database == "" || s.Collection == "" || strings.ContainsAny(s.Database, "/\\ \"$\x00") || strings.ContainsAny(s.Collection, "$\x00") {
 		return s, errSource

@@ -1,8 +1,6 @@
 // Package capture publishes the changes of a MongoDB collection: a Capture follows the collection's
 // change stream and publishes every insert, update, replace and delete as an event, keyed by the
-// document's _id. The application that writes the collection does not take part. The package knows
-// documents, change streams and the shape of an event; it does not know the way into the log and
-// its limits (source.Publisher).
+// document's _id. The application that writes the collection does not take part.
 //
 // # Order, and each change once
 //

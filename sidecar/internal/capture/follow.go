@@ -160,7 +160,8 @@ func (c *Capture) fill(ctx context.Context, stream *mongo.ChangeStream) (p page,
 			p.items = append(p.items, it)
 			size += it.Event.Size()
 		case "drop", "rename", "dropDatabase", "invalidate":
-			return p, &stoppedError{why: fmt.Sprintf("the collection was dropped or renamed at %s: its documents' events remain, and later changes are not captured", stamp(x.at()))}
+			return p, &stoppedError{why: fmt.Sprintf("the collection was dropped or renamed at %s: its documents' events remain, "+
+				"and later changes are not captured", stamp(x.at()))}
 		}
 		p.token, p.at = stream.ResumeToken(), x.at()
 	}
@@ -172,7 +173,8 @@ func (c *Capture) explain(ctx context.Context, err error) error {
 	var server mongo.ServerError
 	switch {
 	case mongowatch.PlaceLost(err):
-		return &stoppedError{fmt.Sprintf("the place in the oplog is lost: everything up to %s was captured, the oplog begins at %s, and the changes in between are unknown",
+		return &stoppedError{fmt.Sprintf("the place in the oplog is lost: everything up to %s was captured, the oplog begins "+
+			"at %s, and the changes in between are unknown",
 			stamp(c.place.At), c.oldest(ctx)), err}
 	case errors.As(err, &server) && server.HasErrorCode(codeTokenInvalid):
 		return &stoppedError{fmt.Sprintf("the server does not know the place; everything up to %s was captured", stamp(c.place.At)), err}

@@ -69,7 +69,8 @@ func (c *Capture) fillDocuments(ctx context.Context, cursor *mongo.Cursor, p pla
 		id = cursor.Current.Lookup("_id")
 		id.Value = bytes.Clone(id.Value)
 		name := digest(opSnapshot, p.Token, []byte{byte(id.Type)}, id.Value)
-		it := c.cfg.Source.item(name, opSnapshot, c.cfg.Clock.Now(), id, bson.RawValue{Type: bson.TypeEmbeddedDocument, Value: cursor.Current}, c.cfg.Limits)
+		document := bson.RawValue{Type: bson.TypeEmbeddedDocument, Value: cursor.Current}
+		it := c.cfg.Source.item(name, opSnapshot, c.cfg.Clock.Now(), id, document, c.cfg.Limits)
 		items = append(items, it)
 		size += it.Event.Size()
 	}

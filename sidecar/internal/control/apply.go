@@ -17,7 +17,7 @@ import (
 // their fields.
 func (c *Control) apply(ctx context.Context, u xds.Update) error {
 	if u.Type == policypb.PeerCredentialType {
-		return c.vouched(u)
+		return c.acceptCredential(u)
 	}
 	if u.Type == peersType && u.Whole { // refused or not
 		c.mu.Lock()
@@ -68,9 +68,9 @@ func (c *Control) apply(ctx context.Context, u xds.Update) error {
 	return nil
 }
 
-// vouched accepts this sidecar's peer credential. It is not stored: it is for this process only,
+// acceptCredential accepts this sidecar's peer credential. It is not stored: it is for this process only,
 // and expires soon.
-func (c *Control) vouched(u xds.Update) error {
+func (c *Control) acceptCredential(u xds.Update) error {
 	for _, r := range u.Resources {
 		var m structpb.Struct
 		if err := proto.Unmarshal(r.Body, &m); err != nil {
@@ -78,7 +78,7 @@ func (c *Control) vouched(u xds.Update) error {
 		}
 		credential, issuer, err := policypb.ReadPeerCredential(&m)
 		if err == nil {
-			err = c.cfg.Vouched(credential, issuer)
+			err = c.cfg.OnCredential(credential, issuer)
 		}
 		if err != nil {
 			return fmt.Errorf("%q: %w", r.Name, err)
@@ -108,12 +108,12 @@ func (c *Control) notBefore(u xds.Update) (policypb.Revision, error) {
 	return given, nil
 }
 
-// merge stores the update's resources in held. It returns the policies that the update removes or
+// merge adds the update's resources to the accepted ones. It returns the policies that the update removes or
 // replaces, and the new ones.
 func (c *Control) merge(u xds.Update, entries map[string]*entry) (remove, put []*policy.Resolved) {
-	held := c.held[u.Type]
+	accepted := c.accepted[u.Type]
 	follow := func(name string, e *entry) {
-		was := held[name]
+		was := accepted[name]
 		if was == nil {
 			was = &entry{}
 		}
@@ -125,11 +125,11 @@ func (c *Control) merge(u xds.Update, entries map[string]*entry) (remove, put []
 			e.body = nil // only the cache needs it
 		}
 		follow(name, e)
-		held[name] = e
+		accepted[name] = e
 	}
 	for _, name := range u.Removed {
 		follow(name, &entry{})
-		delete(held, name)
+		delete(accepted, name)
 	}
 	if len(entries)+len(u.Removed) > 0 {
 		c.touch()
@@ -137,18 +137,18 @@ func (c *Control) merge(u xds.Update, entries map[string]*entry) (remove, put []
 	return remove, put
 }
 
-// snapshot returns all policies in held.
+// snapshot returns all accepted policies.
 func (c *Control) snapshot() *policy.Snapshot {
 	var all []*policy.Resolved
-	for _, e := range c.held[policypb.PolicyPackType] {
+	for _, e := range c.accepted[policypb.PolicyPackType] {
 		all = append(all, e.policies...)
 	}
 	return policy.NewResolvedSnapshot(nil).Replace(nil, all)
 }
 
-// confirm records that held is what the control plane has, once per process.
+// confirm records that the accepted policies are what the control plane has, once per process.
 func (c *Control) confirm() {
-	for _, e := range c.held[policypb.PolicyPackType] {
+	for _, e := range c.accepted[policypb.PolicyPackType] {
 		if !e.live && !e.outdated {
 			e.confirm()
 		}
@@ -162,21 +162,21 @@ func (c *Control) markOutdated(u xds.Update) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for _, r := range u.Resources {
-		if e := c.held[u.Type][r.Name]; e != nil {
+		if e := c.accepted[u.Type][r.Name]; e != nil {
 			e.outdated = true
 		}
 	}
 	for _, name := range u.Removed {
-		if e := c.held[u.Type][name]; e != nil {
+		if e := c.accepted[u.Type][name]; e != nil {
 			e.outdated = true
 		}
 	}
 }
 
-// versions returns the xDS versions of the held resources of a type.
+// versions returns the xDS versions of the accepted resources of a type.
 func (c *Control) versions(typeURL string) map[string]string {
-	out := make(map[string]string, len(c.held[typeURL]))
-	for name, e := range c.held[typeURL] {
+	out := make(map[string]string, len(c.accepted[typeURL]))
+	for name, e := range c.accepted[typeURL] {
 		out[name] = e.version
 	}
 	return out

@@ -33,15 +33,15 @@ const (
 
 // kept is the content of a cache.
 type kept struct {
-	held     map[string]map[string]*entry
+	accepted     map[string]map[string]*entry
 	revision policypb.Revision
 	instance string // that wrote it
 }
 
 // contentOf makes the message. It shares the bodies, which do not change.
-func contentOf(instance string, revision policypb.Revision, held map[string]map[string]*entry) *discoveryv3.DeltaDiscoveryResponse {
+func contentOf(instance string, revision policypb.Revision, accepted map[string]map[string]*entry) *discoveryv3.DeltaDiscoveryResponse {
 	out := &discoveryv3.DeltaDiscoveryResponse{SystemVersionInfo: revision.String(), ControlPlane: &corev3.ControlPlane{Identifier: instance}}
-	for typeURL, entries := range held {
+	for typeURL, entries := range accepted {
 		for name, e := range entries {
 			out.Resources = append(out.Resources, &discoveryv3.Resource{
 				Name: name, Version: e.version, Resource: &anypb.Any{TypeUrl: typeURL, Value: e.body}})
@@ -75,7 +75,8 @@ func decodeContent(body []byte) (*kept, error) {
 	if err := proto.Unmarshal(body, &content); err != nil {
 		return nil, err
 	}
-	out := &kept{instance: content.GetControlPlane().GetIdentifier(), held: map[string]map[string]*entry{policypb.PolicyPackType: {}, peersType: {}}}
+	out := &kept{instance: content.GetControlPlane().GetIdentifier(),
+		accepted: map[string]map[string]*entry{policypb.PolicyPackType: {}, peersType: {}}}
 	var err error
 	if out.revision, err = policypb.ParseRevision(content.GetSystemVersionInfo()); err != nil {
 		return nil, err
@@ -87,7 +88,7 @@ func decodeContent(body []byte) (*kept, error) {
 		if err != nil {
 			return nil, err
 		}
-		out.held[typeURL][r.GetName()] = e
+		out.accepted[typeURL][r.GetName()] = e
 	}
 	return out, nil
 }

@@ -70,7 +70,8 @@ func TestWhatWasConfirmedIsNotCachedAnyMore(t *testing.T) {
 	p.Put(packType, map[string]proto.Message{packName("u"): packOf(bad)})
 	next := start(t, p, in(dir))
 	xdstest.Soon(t, "a refusal", func() bool { return len(p.Requests(xdstest.Refused)) > 0 })
-	if next.source("t") != "control-plane (cached)" || next.source("u") != "control-plane (cached)" || next.version("u") != 2 || next.Confirmed() {
+	if next.source("t") != "control-plane (cached)" || next.source("u") != "control-plane (cached)" || next.version("u") != 2 ||
+		next.Confirmed() {
 		t.Errorf("in force: %+v", next.Policies().Load().List())
 	}
 	p.put(map[string]int64{"u": 4})
@@ -147,7 +148,7 @@ func noPeers(t testing.TB, s *sidecar) {
 
 // version is that of a policy that is kept; 0: there is none.
 func (k *kept) version(name string) int64 {
-	for _, e := range k.held[packType] {
+	for _, e := range k.accepted[packType] {
 		for _, p := range e.policies {
 			if p.Name == name {
 				return p.Version
@@ -171,7 +172,8 @@ func smallCache(t testing.TB, dir string) []byte {
 	if err != nil {
 		t.Fatal(err)
 	}
-	u := xds.Update{Version: "0/0", Type: peersType, Whole: true, Resources: []xds.Resource{{Name: "replay-peers/0", Version: "v", Body: body}}}
+	u := xds.Update{Version: "0/0", Type: peersType, Whole: true,
+		Resources: []xds.Resource{{Name: "replay-peers/0", Version: "v", Body: body}}}
 	if err := s.apply(context.Background(), u); err != nil {
 		t.Fatal(err)
 	}
@@ -233,7 +235,8 @@ func TestAFullDiskIsToldToTheControlPlane(t *testing.T) {
 		t.Errorf("in force: %+v", s.Policies().Load().List())
 	}
 	xdstest.Soon(t, "the control plane to hear of it", func() bool { return len(p.Requests(xdstest.Refused)) >= 1 })
-	if reason := p.Requests(xdstest.Refused)[0].GetErrorDetail().GetMessage(); !strings.Contains(reason, "in force, and not kept for the next start: ") {
+	if reason := p.Requests(xdstest.Refused)[0].GetErrorDetail().GetMessage(); !strings.Contains(reason,
+		"in force, and not kept for the next start: ") {
 		t.Errorf("told %q", reason)
 	}
 	acked := func(r *discoveryv3.DeltaDiscoveryRequest) bool {

@@ -1,7 +1,6 @@
 // Package control is the sidecar's side of its control plane: the policies in force, the other
 // sidecars, and a connection that other packages share. It has all policies, and stores them on
-// disk, so that a sidecar that starts without a control plane uses the last ones. It must not know
-// how a policy is enforced.
+// disk, so that a sidecar that starts without a control plane uses the last ones.
 package control
 
 import (
@@ -77,10 +76,10 @@ type Config struct {
 	// none.
 	UnmetConcerns func() map[string]string
 
-	// PeerKey is this sidecar's public key. Vouched receives the credential that the control plane
+	// PeerKey is this sidecar's public key. OnCredential receives the credential that the control plane
 	// issues for it, with the issuer's key; nil: none is requested.
 	PeerKey []byte
-	Vouched func(credential string, issuer []byte) error
+	OnCredential func(credential string, issuer []byte) error
 
 	// Dir is the folder of the cache; "": there is none.
 	Dir string
@@ -101,25 +100,25 @@ type Control struct {
 	changed pause.Wake    // there is something to save
 
 	mu sync.Mutex
-	// held has the accepted resources, by type and name.
-	held map[string]map[string]*entry
-	// have says that held has all policies, from the control plane or the cache; before that
-	// nothing in held is in force.
+	// accepted are the resources that were accepted, by type and name.
+	accepted map[string]map[string]*entry
+	// have says that all policies were accepted, from the control plane or the cache; before that
+	// no accepted policy is in force.
 	have bool
-	// peersKnown says that held has all peers.
+	// peersKnown says that all peers were accepted.
 	peersKnown bool
 	// live says that this process has received the policies.
 	live bool
 	// revision is the highest that was in force, also in earlier processes: lower ones are refused.
 	revision policypb.Revision
-	// unsaved says that held differs from the cache.
+	// unsaved says that the cache lacks something that was accepted.
 	unsaved bool
 	// previous is the instance that wrote the cache: this sidecar's last process.
 	previous string
 
 	opened time.Time // never changes
-	// told is the node as the open stream has it.
-	told atomic.Pointer[corev3.Node]
+	// sentNode is the node as the open stream has it.
+	sentNode atomic.Pointer[corev3.Node]
 
 	read settingsRead // of apply, which is called by one goroutine
 
@@ -132,7 +131,7 @@ type Control struct {
 func Open(cfg Config) (*Control, error) {
 	c := &Control{
 		cfg: cfg, opened: time.Now(), synced: make(chan struct{}), changed: pause.NewWake(), read: settingsRead{},
-		held: map[string]map[string]*entry{policypb.PolicyPackType: {}, peersType: {}},
+		accepted: map[string]map[string]*entry{policypb.PolicyPackType: {}, peersType: {}},
 	}
 	c.restore()
 	first := cfg.Fallback
@@ -151,7 +150,7 @@ func Open(cfg Config) (*Control, error) {
 		{URL: policypb.PolicyPackType, Together: true, Versions: c.versions(policypb.PolicyPackType)},
 		{URL: peersType, Versions: c.versions(peersType)},
 	}
-	if cfg.Vouched != nil {
+	if cfg.OnCredential != nil {
 		// The server answers in this order. When a whole fleet connects at once, all policies may
 		// take longer than the first answer may: the small credential comes first.
 		types = append([]xds.Type{{URL: policypb.PeerCredentialType, Names: []string{policypb.PeerCredentialName(cfg.NodeID)}}}, types...)
@@ -160,7 +159,7 @@ func Open(cfg Config) (*Control, error) {
 		Conn: c.conn,
 		Node: func() *corev3.Node {
 			node := c.node()
-			c.told.Store(node)
+			c.sentNode.Store(node)
 			return node
 		},
 		Types:  types,
@@ -220,11 +219,11 @@ func (c *Control) node() *corev3.Node {
 	return &corev3.Node{Id: c.cfg.NodeID, Metadata: &structpb.Struct{Fields: about}}
 }
 
-// Farewell tells the control plane that this sidecar leaves no events behind: its store has other
+// AnnounceDrained tells the control plane that this sidecar leaves no events behind: its store has other
 // sidecars, and its spool is empty. A replay of the fleet then does not report it as missing. Call
 // it after [Control.Run] has returned. After an error the control plane may show the sidecar as
 // missing.
-func (c *Control) Farewell(ctx context.Context) error {
+func (c *Control) AnnounceDrained(ctx context.Context) error {
 	node := c.node()
 	node.Metadata.Fields["drained"] = structpb.NewBoolValue(true)
 	return c.client.Say(ctx, peersType, node)
@@ -241,10 +240,10 @@ func (c *Control) introduce(ctx context.Context) error {
 			return nil
 		case <-tick.C:
 		}
-		told, is := c.told.Load(), c.node()
+		sent, current := c.sentNode.Load(), c.node()
 		switch store := "store_id"; {
-		case told == nil || !c.client.Connected() || proto.Equal(told, is):
-		case !proto.Equal(told.Metadata.Fields[store], is.Metadata.Fields[store]):
+		case sent == nil || !c.client.Connected() || proto.Equal(sent, current):
+		case !proto.Equal(sent.Metadata.Fields[store], current.Metadata.Fields[store]):
 			c.client.Reopen("the store is known by now")
 		default:
 			c.client.Introduce()

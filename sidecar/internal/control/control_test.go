@@ -42,7 +42,8 @@ func TestPoliciesComeAndChange(t *testing.T) {
 // stays as it was keeps its pointer, which is what others know it by.
 func TestPoliciesMoveBetweenPacks(t *testing.T) {
 	p := newPlane(t)
-	p.Put(packType, map[string]proto.Message{"policies/1": packOf(policyOf("a", 1), policyOf("b", 2)), "policies/2": packOf(policyOf("c", 3), policyOf("d", 4))})
+	p.Put(packType, map[string]proto.Message{"policies/1": packOf(policyOf("a", 1), policyOf("b", 2)),
+		"policies/2": packOf(policyOf("c", 3), policyOf("d", 4))})
 	p.Start()
 	s := start(t, p, nil)
 	s.sync(t)
@@ -62,9 +63,11 @@ func TestPoliciesMoveBetweenPacks(t *testing.T) {
 			}
 		}
 	}()
-	p.Put(packType, map[string]proto.Message{"policies/1": packOf(policyOf("a", 1), policyOf("b", 2), policyOf("c", 3)), "policies/2": packOf(policyOf("d", 5))})
+	p.Put(packType, map[string]proto.Message{"policies/1": packOf(policyOf("a", 1), policyOf("b", 2), policyOf("c", 3)),
+		"policies/2": packOf(policyOf("d", 5))})
 	xdstest.Soon(t, "the end of one", func() bool { return s.version("d") == 5 })
-	p.Put(packType, map[string]proto.Message{"policies/1": packOf(policyOf("a", 1), policyOf("b", 6), policyOf("c", 3), policyOf("d", 5)), "policies/2": nil})
+	p.Put(packType, map[string]proto.Message{"policies/1": packOf(policyOf("a", 1), policyOf("b", 6), policyOf("c", 3),
+		policyOf("d", 5)), "policies/2": nil})
 	xdstest.Soon(t, "one pack alone", func() bool { return s.version("b") == 6 })
 	close(done)
 	<-ended
@@ -169,7 +172,8 @@ func TestPeers(t *testing.T) {
 		t.Error("the peers are not known once the control plane has answered")
 	}
 	xdstest.Soon(t, "the peers", func() bool { return s.KnownSidecars() == 3 })
-	if got, want := s.Peers(), (Peer{NodeID: "node-i2", Instance: "i2", StoreID: "store", Address: "10.0.0.1:1001"}); got[0] != want || got[1].Instance != "i3" {
+	if got, want := s.Peers(), (Peer{NodeID: "node-i2", Instance: "i2", StoreID: "store",
+		Address: "10.0.0.1:1001"}); got[0] != want || got[1].Instance != "i3" {
 		t.Errorf("peers %+v", got)
 	}
 	p.Put(peersType, map[string]proto.Message{"replay-peers/1": nil})

@@ -84,7 +84,7 @@ func FuzzCache(f *testing.F) {
 		if err != nil {
 			return
 		}
-		for _, e := range kept.held[packType] {
+		for _, e := range kept.accepted[packType] {
 			for _, p := range e.policies {
 				sound(t, policy.NewResolvedSnapshot([]policy.Resolved{*p}), p.Name)
 			}
@@ -96,16 +96,16 @@ func FuzzCache(f *testing.F) {
 func TestACacheWithABadPolicyIsIgnored(t *testing.T) {
 	bad := policyOf("a*", 2)
 	bad.settings.Partitions = proto.Int64(-5)
-	held := map[string]map[string]*entry{packType: {}}
+	accepted := map[string]map[string]*entry{packType: {}}
 	for _, p := range []settled{bad, policyOf("*", 1)} {
 		body, err := proto.Marshal(packOf(p))
 		if err != nil {
 			t.Fatal(err)
 		}
-		held[packType][packName(p.name)] = &entry{version: "1", body: body}
+		accepted[packType][packName(p.name)] = &entry{version: "1", body: body}
 	}
 	dir := t.TempDir()
-	if err := writeCache(filepath.Join(dir, fileName), contentOf("i0", policypb.Revision{}, held)); err != nil {
+	if err := writeCache(filepath.Join(dir, fileName), contentOf("i0", policypb.Revision{}, accepted)); err != nil {
 		t.Fatal(err)
 	}
 	next := open(t, plane{newAway()}, in(dir))
@@ -127,7 +127,8 @@ func TestACacheOfAnotherFormatIsIgnored(t *testing.T) {
 		t.Fatal(err)
 	}
 	next := open(t, plane{newAway()}, in(dir))
-	if logged := next.logged.String(); next.Cached() || !strings.Contains(logged, `it has format \"2\", and this program reads and writes format \"1\"`) {
+	if logged := next.logged.String(); next.Cached() ||
+		!strings.Contains(logged, `it has format \"2\", and this program reads and writes format \"1\"`) {
 		t.Errorf("taken, or logged as %s", logged)
 	}
 	if now, err := os.ReadFile(path); err != nil || !bytes.Equal(now, text) {

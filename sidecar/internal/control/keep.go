@@ -23,7 +23,7 @@ const (
 	retrySaveAfter = 5 * time.Second
 )
 
-// restore reads the cache into held. A missing or damaged cache is ignored.
+// restore reads the cache. A missing or damaged cache is ignored.
 func (c *Control) restore() {
 	if c.cfg.Dir == "" {
 		return
@@ -34,14 +34,15 @@ func (c *Control) restore() {
 		return
 	}
 	if err != nil {
-		c.cfg.Logger.Error("the cache of the control plane's policies is ignored: the policies are unknown until it answers", "file", path, "error", err)
+		c.cfg.Logger.Error("the cache of the control plane's policies is ignored: the policies are unknown until it answers",
+			"file", path, "error", err)
 		return
 	}
-	c.held = kept.held
+	c.accepted = kept.accepted
 	c.have, c.peersKnown, c.previous, c.revision = true, true, kept.instance, kept.revision
 }
 
-// touch records that held has changed. c.mu is held.
+// touch records that what was accepted has changed. c.mu is held.
 func (c *Control) touch() {
 	c.unsaved = true
 	c.changed.Set()
@@ -67,7 +68,8 @@ func (c *Control) keep(ctx context.Context) error {
 			}
 			if !failing && ctx.Err() == nil {
 				failing = true
-				c.cfg.Logger.Error("policies of the control plane are in force and cannot be kept for the next start; trying again without further log lines", "error", err)
+				c.cfg.Logger.Error("policies of the control plane are in force and cannot be kept for the next start; trying again "+
+					"without further log lines", "error", err)
 			}
 		}
 	}
@@ -95,8 +97,8 @@ func (c *Control) saveNow() {
 	}
 }
 
-// save writes the cache if held has changed. It writes nothing before held is complete: the next
-// start would treat a part as all policies.
+// save writes the cache if what was accepted has changed. It writes nothing before all policies were
+// accepted: the next start would treat a part as all.
 func (c *Control) save(ctx context.Context) error {
 	if c.cfg.Dir == "" {
 		return nil
@@ -111,7 +113,7 @@ func (c *Control) save(ctx context.Context) error {
 		c.mu.Unlock()
 		return nil
 	}
-	content := contentOf(c.cfg.Instance, c.revision, c.held)
+	content := contentOf(c.cfg.Instance, c.revision, c.accepted)
 	c.unsaved = false
 	c.mu.Unlock()
 	began := time.Now()

@@ -70,8 +70,8 @@ func saveForEver(t *testing.T, dir string) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		held := map[string]map[string]*entry{packType: {"*": {version: "v", body: body}}}
-		if err := writeCache(file, contentOf("i1", policypb.Revision{}, held)); err != nil {
+		accepted := map[string]map[string]*entry{packType: {"*": {version: "v", body: body}}}
+		if err := writeCache(file, contentOf("i1", policypb.Revision{}, accepted)); err != nil {
 			t.Fatal(err)
 		}
 	}

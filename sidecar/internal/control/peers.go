@@ -39,11 +39,11 @@ func (c *Control) KnownSidecars() int {
 	return n
 }
 
-// listPeers updates the list of peers from held. This process and the sidecar's last process are
+// listPeers updates the list of peers from the accepted ones. This process and the sidecar's last process are
 // not peers. c.mu is held, or c is not in use yet.
 func (c *Control) listPeers() {
 	peers := []Peer{}
-	for _, e := range c.held[peersType] {
+	for _, e := range c.accepted[peersType] {
 		for _, p := range e.peers {
 			if p.Instance != c.cfg.Instance && p.Instance != c.previous {
 				peers = append(peers, p)

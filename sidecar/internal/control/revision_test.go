@@ -58,7 +58,8 @@ func TestPoliciesNeverGoBack(t *testing.T) {
 	p.put(map[string]int64{"t": 4})
 	xdstest.Soon(t, "a refusal", func() bool { return len(p.Requests(xdstest.Refused)) >= 1 })
 	s.stop()
-	if kept, err := readCache(filepath.Join(dir, fileName)); err != nil || kept.revision != (policypb.Revision{Series: 7, Number: 1}) || kept.version("t") != 3 {
+	if kept, err := readCache(filepath.Join(dir, fileName)); err != nil ||
+		kept.revision != (policypb.Revision{Series: 7, Number: 1}) || kept.version("t") != 3 {
 		t.Errorf("kept %+v, %v", kept, err)
 	}
 }

@@ -1,8 +1,6 @@
 // Package outbox publishes documents that applications insert into a MongoDB collection: an
 // application inserts a document in the transaction that also writes its own data, and a Drainer
-// publishes it as an event under the document's id and marks it. The package knows documents,
-// sidecars and the shape of an event; it does not know the way into the log and its limits
-// (source.Publisher).
+// publishes it as an event under the document's id and marks it.
 //
 // # Documents
 //

@@ -313,7 +313,8 @@ func TestUnclear(t *testing.T) {
 		return nil
 	}
 	failed := bson.E{Key: "attempts", Value: maxAttempts - 2} // so that the test takes seconds
-	a.insert(keyed("a", "t", "k", 1), append(keyed("b", "t", "k", 2), failed), keyed("c", "t", "k", 3), keyed("other", "t", "x", 4), append(keyed("keyless", "t", "", 5), failed))
+	a.insert(keyed("a", "t", "k", 1), append(keyed("b", "t", "k", 2), failed), keyed("c", "t", "k", 3), keyed("other", "t", "x", 4),
+		append(keyed("keyless", "t", "", 5), failed))
 	a.start()
 	a.until("the first try is to be noted", func() bool {
 		d := a.document("b")
@@ -408,7 +409,8 @@ func TestClaimsOfOthers(t *testing.T) {
 	t.Parallel()
 	a := newApp(t)
 	claimed := func(id string, until any) bson.D {
-		return append(keyed(id, "t", "", 0), bson.E{Key: "status", Value: "claimed"}, bson.E{Key: "lease_until", Value: until}, bson.E{Key: "owner", Value: "x"})
+		return append(keyed(id, "t", "", 0), bson.E{Key: "status", Value: "claimed"}, bson.E{Key: "lease_until", Value: until},
+			bson.E{Key: "owner", Value: "x"})
 	}
 	_, err := a.coll.InsertMany(t.Context(), []bson.D{
 		claimed("date", time.Now().Add(-time.Second)), claimed("number", time.Now().UnixMilli()-1000), claimed("none", nil),
@@ -442,7 +444,8 @@ func TestSettings(t *testing.T) {
 			t.Errorf("%+v: %v, which should say %q", c.config, err, c.says)
 		}
 	}
-	d, err := New(Config{URL: "mongodb://user:secret@x", Collection: "outbox", Publisher: newFakeLog(), LogID: someLog, Logger: slog.Default(), Roster: roster.Alone("node")})
+	d, err := New(Config{URL: "mongodb://user:secret@x", Collection: "outbox", Publisher: newFakeLog(), LogID: someLog,
+		Logger: slog.Default(), Roster: roster.Alone("node")})
 	if err != nil || d.Stats().Outbox != "sluice.outbox" {
 		t.Errorf("%v, %v", d, err)
 	}
@@ -453,7 +456,10 @@ func TestSettings(t *testing.T) {
 func TestLargeDocuments(t *testing.T) {
 	a := newApp(t)
 	first, second := a.startIn("first"), a.startIn("second")
-	a.until("the shards are to be shared", func() bool { return first.Stats().Shards > 0 && first.Stats().Shards+second.Stats().Shards == Shards })
+	a.until("the shards are to be shared", func() bool {
+		return first.Stats().Shards > 0 &&
+			first.Stats().Shards+second.Stats().Shards == Shards
+	})
 	text := strings.Repeat("x", 900<<10)
 	for i := range 24 {
 		doc := keyed(fmt.Sprintf("e%02d", i), "t", fmt.Sprint("k", i%3), int64(i+1))

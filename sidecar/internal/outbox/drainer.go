@@ -24,8 +24,8 @@ const (
 	pollMin       = 50 * time.Millisecond
 	pollMax       = time.Second
 	pollFollowing = 10 * time.Second
-	// operationTimeout bounds one operation on the outbox. A compatible server without indexes may
-	// need long for a large one.
+	// operationTimeout bounds one operation on the outbox: without indexes the server may need long
+	// for a large one.
 	operationTimeout = 30 * time.Second
 	// stopGrace is how long a drainer that stops may take for calls under way.
 	stopGrace = 5 * time.Second
@@ -162,7 +162,7 @@ func (d *Drainer) pump(ctx context.Context) {
 				idle.Most = pollFollowing
 			}
 			rest = idle.Step()
-			if at, any := d.rests.next(); any {
+			if at, resting := d.rests.next(); resting {
 				rest = min(rest, max(d.cfg.Clock.Until(at), 0))
 			}
 			// After a sweep that passed over many documents in vain, the pump rests as long as the

@@ -62,11 +62,13 @@ func TestReadsADocumentForLater(t *testing.T) {
 		t.Fatal(e.item.Err)
 	}
 	ev := e.item.Event
-	if string(ev.Payload) != `{"z":1e400,"a":12345678901234567890}` || ev.SID != "boot-1" || ev.TTLMS != 60000 || e.after.StringValue() != "before" ||
+	if string(ev.Payload) != `{"z":1e400,"a":12345678901234567890}` || ev.SID != "boot-1" || ev.TTLMS != 60000 ||
+		e.after.StringValue() != "before" ||
 		e.item.HasTS || *e.item.Later.DeliverAt != 1723140000123 {
 		t.Errorf("read %+v", e)
 	}
-	e = read(t, bson.D{{Key: "_id", Value: someID}, {Key: "topic", Value: "orders"}, {Key: "payload_binary", Value: bson.Binary{Data: []byte{0, 255}}}})
+	e = read(t, bson.D{{Key: "_id", Value: someID}, {Key: "topic", Value: "orders"},
+		{Key: "payload_binary", Value: bson.Binary{Data: []byte{0, 255}}}})
 	if ev := e.item.Event; e.item.Err != nil || !ev.Binary || string(ev.Payload) != "\x00\xff" {
 		t.Errorf("read %+v", e)
 	}
@@ -178,7 +180,8 @@ func TestPayloadMapping(t *testing.T) {
 // FuzzReadWhole: no document, however broken, is worse than an error.
 func FuzzReadWhole(f *testing.F) {
 	f.Add([]byte(raw(f, bson.D{{Key: "_id", Value: "x"}, {Key: "topic", Value: "t"}, {Key: "headers", Value: bson.D{{Key: "a", Value: "b"}}},
-		{Key: "tags", Value: bson.A{"a"}}, {Key: "ts", Value: 1}, {Key: "payload", Value: bson.D{{Key: "d", Value: bson.A{1.5, time.UnixMilli(5)}}}}})))
+		{Key: "tags", Value: bson.A{"a"}}, {Key: "ts", Value: 1},
+		{Key: "payload", Value: bson.D{{Key: "d", Value: bson.A{1.5, time.UnixMilli(5)}}}}})))
 	f.Fuzz(func(t *testing.T, b []byte) {
 		if bson.Raw(b).Validate() != nil {
 			return // a driver hands out what its server sent, and that is BSON

@@ -16,8 +16,8 @@ import (
 const (
 	// followAwait is how long the server waits for a change before it answers that there is none.
 	followAwait = 5 * time.Second
-	// followRetry is the wait before the next try on a server that has no change streams, or does
-	// not let this user follow them.
+	// followRetry is the wait before the next try on a server that gives no change stream: it is no
+	// replica set, or does not let this user follow one.
 	followRetry = time.Minute
 )
 
@@ -49,7 +49,8 @@ func (d *Drainer) follow(ctx context.Context) {
 			return
 		case mongowatch.PlaceLost(err):
 			d.cfg.Observer.PlaceLost()
-			d.cfg.Logger.Warn("the outbox's change stream has lost its place in the oplog: everything that is pending is read, and a new stream followed", "error", err)
+			d.cfg.Logger.Warn("the outbox's change stream has lost its place in the oplog: everything that is pending is read, "+
+				"and a new stream followed", "error", err)
 		case isServer && !followed && !passes(server):
 			d.cfg.Logger.Info("the outbox is polled, since its server gives no change stream", "every", pollMax.String(), "error", err)
 			rest = followRetry

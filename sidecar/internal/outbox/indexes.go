@@ -48,7 +48,8 @@ func (d *Drainer) createIndexes(ctx context.Context, most int64) error {
 		if n, err := d.outbox.EstimatedDocumentCount(ctx); err != nil {
 			return err
 		} else if n > most {
-			d.cfg.Logger.Warn("the outbox has no index and too many documents to create one now: every look reads the whole collection until the index is created",
+			d.cfg.Logger.Warn("the outbox has no index and too many documents to create one now: every look reads the whole "+
+				"collection until the index is created",
 				"keys", keysText(keys), "documents", n)
 			continue
 		}

@@ -149,7 +149,8 @@ func (o *ownership) acquire(ctx context.Context, mine owner, began time.Time) (_
 		}
 		switch {
 		case moved:
-			return owner{}, false, fmt.Errorf("the sidecar %q drains it into another log, and only sidecars on one shared store can share an outbox: %w", was.Node, errAlive)
+			return owner{}, false, fmt.Errorf("the sidecar %q drains it into another log, and only sidecars on one shared store "+
+				"can share an outbox: %w", was.Node, errAlive)
 		case began.Sub(o.since) < max(o.lease, time.Duration(was.Lease)*time.Millisecond):
 			return owner{}, false, fmt.Errorf("it is drained into another log by the sidecar %q, unless that is silent for a lease", was.Node)
 		}

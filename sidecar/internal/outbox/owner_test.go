@@ -356,7 +356,8 @@ func TestOwnerStore(t *testing.T) {
 		if !ok {
 			continue
 		}
-		if want := (owner{Outbox: got.Outbox, Log: c.now.Log, Node: c.now.Node, Lease: c.now.Lease, Beat: last.Beat + 1}); got != want || got.Outbox == "" || last.Beat > 0 && got.Outbox != last.Outbox {
+		if want := (owner{Outbox: got.Outbox, Log: c.now.Log, Node: c.now.Node, Lease: c.now.Lease, Beat: last.Beat + 1}); got != want ||
+			got.Outbox == "" || last.Beat > 0 && got.Outbox != last.Outbox {
 			t.Errorf("%s: %+v follows %+v", c.what, got, last)
 		}
 		last = got

@@ -150,7 +150,10 @@ func (r *reader) holdBack(ctx context.Context, entries []*entry) ([]*entry, erro
 	if len(ids) == 0 {
 		return entries, nil
 	}
-	filter := bson.D{{Key: fieldID, Value: bson.D{{Key: "$in", Value: ids}}}, {Key: fieldStatus, Value: bson.D{{Key: "$in", Value: bson.A{statusPending, statusClaimed}}}}}
+	filter := bson.D{
+		{Key: fieldID, Value: bson.D{{Key: "$in", Value: ids}}},
+		{Key: fieldStatus, Value: bson.D{{Key: "$in", Value: bson.A{statusPending, statusClaimed}}}},
+	}
 	cursor, err := r.d.find(ctx, filter, options.Find().SetProjection(bson.D{{Key: fieldID, Value: 1}}).SetBatchSize(int32(len(ids)+1)))
 	if err != nil {
 		return nil, err
@@ -208,7 +211,7 @@ func (r *reader) readSome(ctx context.Context, entries []*entry) (fits bool, err
 		id := cursor.Current.Lookup(fieldID)
 		e := byRawID[rawID(id)]
 		if e == nil {
-			continue // an engine that compares _ids in another way
+			continue // another document: its _id is equal, of another type
 		}
 		e.readWhole(cursor.Current, r.d.cfg.Limits)
 		if size += e.size; size > pageBytes && len(entries) > 1 {
@@ -242,7 +245,7 @@ func (r *reader) shouldRestart() bool {
 	if now.Sub(r.first) < max(sweepAtLeast, r.first.Sub(r.began)) {
 		return false
 	}
-	at, any := r.d.rests.next()
+	at, resting := r.d.rests.next()
 	fresh := r.d.usable() & (allShards&^r.shards | r.d.rests.passedOver())
-	return any && !now.Before(at) || fresh != 0
+	return resting && !now.Before(at) || fresh != 0
 }

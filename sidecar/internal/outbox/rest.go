@@ -76,15 +76,15 @@ func (r *rests) passedOver() shardSet {
 }
 
 // next is when the first topic or key has rested enough.
-func (r *rests) next() (at time.Time, any bool) {
+func (r *rests) next() (at time.Time, resting bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for _, x := range r.by {
-		if !any || x.until.Before(at) {
-			at, any = x.until, true
+		if !resting || x.until.Before(at) {
+			at, resting = x.until, true
 		}
 	}
-	return at, any
+	return at, resting
 }
 
 // missing returns the refusal of a topic that waits until an operator makes it.

@@ -1,6 +1,6 @@
 // Package quota is the sidecar's side of fleet-wide rates: it counts accepted and refused
 // publishes, reports them to the control plane, and sets the buckets of fleet-wide topics to the
-// sidecar's shares. It must not know how rates are divided, nor what a publish is.
+// sidecar's shares.
 //
 // # The states of a topic
 //

@@ -46,7 +46,8 @@ func TestReadAction(t *testing.T) {
 		{BucketId: &rlqs.BucketId{Bucket: id}},
 		action(id, 5, 0),
 		action(map[string]string{policypb.QuotaReport: "7"}, 5, time.Second),
-		action(map[string]string{policypb.QuotaTopic: "x", policypb.QuotaShare: "y", policypb.QuotaReport: "7", policypb.QuotaGrant: "-1"}, 5, time.Second),
+		action(map[string]string{policypb.QuotaTopic: "x", policypb.QuotaShare: "y", policypb.QuotaReport: "7",
+			policypb.QuotaGrant: "-1"}, 5, time.Second),
 	} {
 		if got, err := readAction(bad); err == nil {
 			t.Errorf("%v was read as %+v", bad, got)
@@ -56,7 +57,8 @@ func TestReadAction(t *testing.T) {
 
 func FuzzAnswer(f *testing.F) {
 	seed, err := proto.Marshal(&rlqs.RateLimitQuotaResponse{BucketAction: []*rlqs.RateLimitQuotaResponse_BucketAction{
-		action(map[string]string{policypb.QuotaTopic: "orders", policypb.QuotaShare: "x-1", policypb.QuotaReport: "1", policypb.QuotaGrant: "3"}, 5, time.Second),
+		action(map[string]string{policypb.QuotaTopic: "orders", policypb.QuotaShare: "x-1", policypb.QuotaReport: "1",
+			policypb.QuotaGrant: "3"}, 5, time.Second),
 	}})
 	if err != nil {
 		f.Fatal(err)

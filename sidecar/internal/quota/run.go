@@ -53,7 +53,8 @@ func (c *Client) Run(ctx context.Context) error {
 		if status.Code(err) != codes.Unavailable {
 			level = slog.LevelWarn
 		}
-		c.cfg.Logger.Log(ctx, level, "the control plane accepts no usage reports; fleet-wide rates use their fallback", "error", err, "again_in", wait)
+		c.cfg.Logger.Log(ctx, level, "the control plane accepts no usage reports; fleet-wide rates use their fallback",
+			"error", err, "again_in", wait)
 		pause.For(ctx, wait)
 	}
 	return nil

@@ -65,8 +65,10 @@ var scenarios = []scenario{
 	{name: "30 a second over 20, burst 1", rate: 30, burst: 1, sidecars: 20, run: each(load{perSecond: 10, batch: 1, poisson: true})},
 	{name: "batches of 50", rate: 200, burst: 200, sidecars: 8, run: each(load{perSecond: 100, batch: 50, poisson: true})},
 	{name: "batches of the burst", rate: 200, burst: 200, sidecars: 8, run: each(load{perSecond: 100, batch: 200, poisson: true})},
-	{name: "batches of 50, sizes not told", rate: 200, burst: 200, sidecars: 8, run: each(load{perSecond: 100, batch: 50, poisson: true, blind: true})},
-	{name: "batches of the burst, sizes not told", rate: 200, burst: 200, sidecars: 8, run: each(load{perSecond: 100, batch: 200, poisson: true, blind: true}), settled: -1},
+	{name: "batches of 50, sizes not told", rate: 200, burst: 200, sidecars: 8,
+		run: each(load{perSecond: 100, batch: 50, poisson: true, blind: true})},
+	{name: "batches of the burst, sizes not told", rate: 200, burst: 200, sidecars: 8,
+		run: each(load{perSecond: 100, batch: 200, poisson: true, blind: true}), settled: -1},
 	{name: "a million a second", rate: 1e6, burst: 500_000, sidecars: 4, run: each(load{perSecond: 500_000, batch: 2000, poisson: true})},
 	{name: "batches beside single ones", rate: 200, burst: 200, sidecars: 4, run: func(f *fleet) {
 		each2(f, load{perSecond: 100, batch: 1}, load{perSecond: 200, batch: 100})
@@ -141,7 +143,8 @@ func moving(every time.Duration) func(*fleet) {
 // TestScenarios holds the bound, and 90 % of the rate, in fixed scenarios; -v shows how near they
 // come.
 func TestScenarios(t *testing.T) {
-	table := []string{fmt.Sprintf("%-36s %7s %6s %4s | %8s %8s | %9s %9s %9s", "scenario", "rate", "burst", "n", "at once", "bound", "most/10s", "least/10s", "of ideal")}
+	table := []string{fmt.Sprintf("%-36s %7s %6s %4s | %8s %8s | %9s %9s %9s", "scenario", "rate", "burst", "n", "at once", "bound",
+		"most/10s", "least/10s", "of ideal")}
 	for _, c := range scenarios {
 		t.Run(c.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {

@@ -103,7 +103,8 @@ func (r *Roster) savePendingEnds(ids []string) {
 		return
 	}
 	if err := r.cfg.PendingEnds.Save(ids); err != nil {
-		r.cfg.Logger.Warn("cannot record for the next start that this sidecar has stopped in order; its events in flight count as delivered", "error", err)
+		r.cfg.Logger.Warn("cannot record for the next start that this sidecar has stopped in order; its events in flight count as delivered",
+			"error", err)
 	}
 }
 
@@ -137,7 +138,8 @@ func (r *Roster) save(ctx context.Context) error {
 	if news {
 		r.life.version++
 	}
-	node := eventlog.Node{ID: r.life.id, Name: r.cfg.Name, Beat: r.life.beat + 1, Lease: r.cfg.Lease, Groups: r.announced(), Version: r.life.version}
+	node := eventlog.Node{ID: r.life.id, Name: r.cfg.Name, Beat: r.life.beat + 1, Lease: r.cfg.Lease, Groups: r.announced(),
+		Version: r.life.version}
 	more := len(r.groups) - len(node.Groups)
 	r.mu.Unlock()
 	start := r.cfg.Clock.Now()
@@ -192,7 +194,8 @@ func changed(before, now []eventlog.GroupName, all bool) []eventlog.GroupName {
 // beat.
 func (r *Roster) renew(start time.Time) {
 	if was := r.Standing(); !was.Until.IsZero() && !was.Valid(start) {
-		r.cfg.Logger.Warn("this sidecar was silent for a while and delivered nothing meanwhile; no other sidecar has taken over", "life", r.life.id)
+		r.cfg.Logger.Warn("this sidecar was silent for a while and delivered nothing meanwhile; no other sidecar has taken over",
+			"life", r.life.id)
 	}
 	r.standing.Store(&Standing{ID: r.life.id, Until: start.Add(r.cfg.Lease - r.cfg.Lease/marginShare)})
 }

@@ -204,8 +204,10 @@ func (x *crowd) settle() {
 	}
 	saves, looks, lists, entries := x.store.saves.Load(), x.store.looks.Load(), x.store.lists.Load(), x.store.entries.Load()
 	pass(lease)
-	if n := x.store.looks.Load() - looks; n != x.store.saves.Load()-saves || x.store.lists.Load() != lists || x.store.entries.Load() != entries {
-		x.t.Errorf("when it is quiet: %d saves, %d looks, %d lists, %d entries", x.store.saves.Load()-saves, n, x.store.lists.Load()-lists, x.store.entries.Load()-entries)
+	if n := x.store.looks.Load() - looks; n != x.store.saves.Load()-saves || x.store.lists.Load() != lists ||
+		x.store.entries.Load() != entries {
+		x.t.Errorf("when it is quiet: %d saves, %d looks, %d lists, %d entries", x.store.saves.Load()-saves, n,
+			x.store.lists.Load()-lists, x.store.entries.Load()-entries)
 	}
 }
 

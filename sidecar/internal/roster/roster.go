@@ -1,6 +1,5 @@
 // Package roster knows which sidecars are alive on a store and which consumer groups they have
-// members of, and for how long this sidecar itself counts as alive. It must not know how groups use
-// that.
+// members of, and for how long this sidecar itself counts as alive.
 //
 // Every sidecar saves a document of its own with a beat that rises. It watches the beats of a few
 // other lives on its own monotonic clock: no clock is ever compared with another machine's. It

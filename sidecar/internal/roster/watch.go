@@ -104,7 +104,8 @@ func (r *Roster) learn(ctx context.Context, ids []string, nodes []eventlog.Node,
 	}
 	unread := make(map[string]struct{})
 	for _, c := range roll.Changes {
-		if l, lacked := r.lacking[c.ID]; lacked && (c.State != eventlog.NodeLive || l.change.State == eventlog.NodeLive && c.Version >= l.change.Version) {
+		if l, lacked := r.lacking[c.ID]; lacked &&
+			(c.State != eventlog.NodeLive || l.change.State == eventlog.NodeLive && c.Version >= l.change.Version) {
 			delete(r.lacking, c.ID)
 		}
 		switch {

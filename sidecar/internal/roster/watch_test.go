@@ -59,7 +59,8 @@ func TestCostOfAFleet(t *testing.T) {
 			}
 		}
 		c := store.since(before)
-		t.Logf("restart: %d documents, %d of them as when idle; %d writes, %d of them so", c.documents, idle.documents*int64(seen/time.Second)/span, c.writes, idle.writes*int64(seen/time.Second)/span)
+		t.Logf("restart: %d documents, %d of them as when idle; %d writes, %d of them so", c.documents,
+			idle.documents*int64(seen/time.Second)/span, c.writes, idle.writes*int64(seen/time.Second)/span)
 		if c.documents > 2000 || c.writes-idle.writes*int64(seen/time.Second)/span > 20 {
 			t.Errorf("a restart costs %+v", c)
 		}
@@ -121,7 +122,8 @@ func TestChangesProlongNothing(t *testing.T) {
 func TestNeighboursEnterWhatTheRollLacks(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := newFakeNodes()
-		all := []*sidecar{store.start("s0"), store.start("s1"), store.start("s2"), store.start("s3"), store.start("s4"), store.start("s5"), store.start("s6"), store.start("s7")}
+		all := []*sidecar{store.start("s0"), store.start("s1"), store.start("s2"), store.start("s3"), store.start("s4"),
+			store.start("s5"), store.start("s6"), store.start("s7")}
 		pass(lease)
 		a := all[0]
 		blind := slices.DeleteFunc(slices.Clone(all), func(s *sidecar) bool { return s.next[a.Standing().ID] != nil })

@@ -50,7 +50,7 @@ func newSidecar(t *testing.T, i int, address string, topics []string) *sidecar {
 	s.control, err = control.Open(control.Config{
 		Address: address, Credentials: s.wire.credentials(), NodeID: s.id, Instance: instance, Version: "test",
 		StoreID: func() string { return store }, Replay: func() string { return replay },
-		Vouched: func(string, []byte) error { return nil },
+		OnCredential: func(string, []byte) error { return nil },
 		Logger:  slog.New(slog.DiscardHandler),
 	})
 	if err != nil {

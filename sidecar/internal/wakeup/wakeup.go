@@ -1,6 +1,6 @@
 // Package wakeup wakes readers when another sidecar on the same store has appended events that they
 // wait for: by that sidecar's signals, and, since any of them may be lost, by asking the log from
-// time to time. It must not know how signals are sent, nor the content of events.
+// time to time.
 package wakeup
 
 import (

@@ -1,8 +1,7 @@
 // Package xds is a client of the incremental xDS protocol: one aggregated stream to a management
 // server, over which it requests resources by name, or all of a type, and receives each change. It
 // applies a response completely or not at all, tells the server which, and continues on a new
-// stream where the last one ended. It must not know the content of resources, or how the connection
-// is made.
+// stream where the last one ended.
 //
 // # What a stream carries
 //

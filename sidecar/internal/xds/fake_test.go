@@ -106,7 +106,8 @@ func TestStrangeResponsesAreRefused(t *testing.T) {
 	if h.count() != 0 || !h.Connected() {
 		t.Errorf("%d updates took effect; connected %v", h.count(), h.Connected())
 	}
-	s.responses <- &discoveryv3.DeltaDiscoveryResponse{TypeUrl: topics, Nonce: "z", Resources: []*discoveryv3.Resource{resource("unwanted", topics)}}
+	s.responses <- &discoveryv3.DeltaDiscoveryResponse{TypeUrl: topics, Nonce: "z",
+		Resources: []*discoveryv3.Resource{resource("unwanted", topics)}}
 	xdstest.Soon(t, "what nobody asked for acknowledged", func() bool {
 		return s.asked(func(q *discoveryv3.DeltaDiscoveryRequest) bool {
 			return q.GetResponseNonce() == "z" && !xdstest.Refused(q)

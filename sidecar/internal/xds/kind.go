@@ -52,7 +52,8 @@ func (k *kind) first() *discoveryv3.DeltaDiscoveryRequest {
 	if k.wildcard() {
 		subscribe = []string{wildcard}
 	}
-	return &discoveryv3.DeltaDiscoveryRequest{TypeUrl: k.URL, ResourceNamesSubscribe: subscribe, InitialResourceVersions: maps.Clone(k.Versions)}
+	return &discoveryv3.DeltaDiscoveryRequest{TypeUrl: k.URL, ResourceNamesSubscribe: subscribe,
+		InitialResourceVersions: maps.Clone(k.Versions)}
 }
 
 // requests returns those that request resources of refused responses again.

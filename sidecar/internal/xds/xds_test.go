@@ -121,7 +121,8 @@ func TestRefusedWholeAndMadeUpForLater(t *testing.T) {
 			if h.text("a*") != "1" || h.text("b*") != "1" || h.text("d*") != "1" {
 				t.Errorf("part of what was refused took effect: %v", h.texts)
 			}
-			if r := s.Requests(xdstest.Refused)[0]; r.GetErrorDetail().GetMessage() != "b* is bad" || r.GetResponseNonce() == "" || r.GetTypeUrl() != typeURL {
+			if r := s.Requests(xdstest.Refused)[0]; r.GetErrorDetail().GetMessage() != "b* is bad" || r.GetResponseNonce() == "" ||
+				r.GetTypeUrl() != typeURL {
 				t.Errorf("the server was told %v", r)
 			}
 			s.put(typeURL, map[string]string{"c*": "2"})

@@ -59,7 +59,8 @@ func decode(raw bson.Raw) (store.Commit, error) {
 	c := store.Commit{Revision: doc.Revision, At: doc.At.UTC(), By: doc.By, Token: doc.Token, Series: doc.Series,
 		Changes: make([]store.Change, len(doc.Changes))}
 	for i, ch := range doc.Changes {
-		c.Changes[i] = store.Change{Name: ch.Name, Version: ch.Version, Action: store.Action(ch.Action), Schema: ch.Schema, To: ch.To, Forgotten: ch.Forgotten}
+		c.Changes[i] = store.Change{Name: ch.Name, Version: ch.Version, Action: store.Action(ch.Action), Schema: ch.Schema, To: ch.To,
+			Forgotten: ch.Forgotten}
 		if ch.Policy != "" {
 			c.Changes[i].Policy = json.RawMessage(ch.Policy)
 		}

@@ -154,7 +154,8 @@ func TestDocumentsOfOthers(t *testing.T) {
 		}
 	}
 	insert(bson.D{{Key: "_id", Value: int64(1)}, {Key: "format", Value: 2}})
-	if _, err := s.After(t.Context(), 0); err == nil || !strings.Contains(err.Error(), "its format is 2, and this program reads and writes format 1: run the version") {
+	if _, err := s.After(t.Context(), 0); err == nil ||
+		!strings.Contains(err.Error(), "its format is 2, and this program reads and writes format 1: run the version") {
 		t.Errorf("a document of another format: %v", err)
 	}
 	for _, r := range []int64{11, 12, 13, 14, 15, 17} {

@@ -62,7 +62,8 @@ func (p Place) open(t *testing.T) store.Backend {
 // Commit is one of a revision with everything in it.
 func Commit(revision int64) store.Commit {
 	return store.Commit{
-		Revision: revision, At: time.UnixMilli(1_700_000_000_000 + revision).UTC(), By: "alice é", Token: fmt.Sprint("token ", revision), Series: revision / 2,
+		Revision: revision, At: time.UnixMilli(1_700_000_000_000 + revision).UTC(), By: "alice é",
+		Token: fmt.Sprint("token ", revision), Series: revision / 2,
 		Changes: []store.Change{
 			{Name: "orders.*", Version: revision, Action: store.Updated,
 				Policy: json.RawMessage(`{"name":"orders.*","schema":{"json_schema":{"$ref":"#/a.b","":[1e400,"é\u003c"]}}}`), Schema: 3},
@@ -135,7 +136,8 @@ func testOrder(t *testing.T, p Place) {
 func testRefusals(t *testing.T, p Place) {
 	s := p.open(t)
 	for _, revision := range []int64{0, -1, 2} {
-		if err := s.Append(t.Context(), Commit(revision)); err == nil || errors.Is(err, store.ErrConflict) || errors.Is(err, store.ErrUnavailable) {
+		err := s.Append(t.Context(), Commit(revision))
+		if err == nil || errors.Is(err, store.ErrConflict) || errors.Is(err, store.ErrUnavailable) {
 			t.Errorf("Append %d to nothing: %v", revision, err)
 		}
 	}

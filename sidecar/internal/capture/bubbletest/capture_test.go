@@ -42,7 +42,8 @@ func TestPublishesChanges(t *testing.T) {
 			if string(e.Payload) != payload {
 				s.Errorf("event %d is %s, want %s", i, e.Payload, payload)
 			}
-			if ns, _ := e.Headers.Get("sluice-capture-ns"); e.Topic != "shop.orders" || ns != "shop.orders" || time.UnixMilli(e.TS).Before(began.Add(-time.Second)) {
+			if ns, _ := e.Headers.Get("sluice-capture-ns"); e.Topic != "shop.orders" || ns != "shop.orders" ||
+				time.UnixMilli(e.TS).Before(began.Add(-time.Second)) {
 				s.Errorf("event %d is %+v", i, e)
 			}
 		}
@@ -255,7 +256,8 @@ func TestOverTheLimits(t *testing.T) {
 		c.Limits.PayloadBytes, c.Limits.KeyBytes = 200, 20
 		s.start(c)
 		time.Sleep(soon)
-		if _, err := s.orders.InsertOne(s.Context(), bson.D{{Key: "_id", Value: "large"}, {Key: "x", Value: strings.Repeat("x", 200)}}); err != nil {
+		if _, err := s.orders.InsertOne(s.Context(),
+			bson.D{{Key: "_id", Value: "large"}, {Key: "x", Value: strings.Repeat("x", 200)}}); err != nil {
 			s.Fatal(err)
 		}
 		s.do("+"+strings.Repeat("k", 21), "+a", "-large")
@@ -423,7 +425,8 @@ func TestRereadIsGoneOnWith(t *testing.T) {
 	}}, func(s *shop) {
 		var docs []any
 		for i := range each {
-			docs = append(docs, bson.D{{Key: "_id", Value: i}, {Key: "n", Value: 1}}, bson.D{{Key: "_id", Value: fmt.Sprintf("s%04d", i)}, {Key: "n", Value: 1}})
+			docs = append(docs, bson.D{{Key: "_id", Value: i}, {Key: "n", Value: 1}},
+				bson.D{{Key: "_id", Value: fmt.Sprintf("s%04d", i)}, {Key: "n", Value: 1}})
 		}
 		if _, err := s.orders.InsertMany(s.Context(), docs); err != nil {
 			s.Fatal(err)
@@ -456,7 +459,8 @@ func TestRereadIsGoneOnWith(t *testing.T) {
 		s.start(c)
 		time.Sleep(time.Minute)
 		latest := s.latest()
-		if len(latest) != len(docs)-1 || !strings.Contains(latest["s0000"], `"n":2`) || !strings.Contains(latest["3"], `"n":2`) || latest["s0001"] != "" {
+		if len(latest) != len(docs)-1 || !strings.Contains(latest["s0000"], `"n":2`) || !strings.Contains(latest["3"], `"n":2`) ||
+			latest["s0001"] != "" {
 			s.Errorf("%d keys; s0000 is %s, s0001 %s, 3 %s", len(latest), latest["s0000"], latest["s0001"], latest["3"])
 		}
 		if s.log.duplicates > each+1000 {

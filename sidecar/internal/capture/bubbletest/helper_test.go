@@ -82,7 +82,8 @@ func (s *shop) config(node string) capture.Config {
 	}
 	return capture.Config{
 		Source: source, Store: url, Database: "events", NodeID: node, Publisher: &s.log, Observer: &s.log,
-		Roster: roster.Alone(node), Limits: wire.DefaultLimits(), Logger: slog.New(slog.NewTextHandler(&s.lines, nil)), Dialer: s.set.Dialer(node),
+		Roster: roster.Alone(node), Limits: wire.DefaultLimits(), Logger: slog.New(slog.NewTextHandler(&s.lines, nil)),
+		Dialer: s.set.Dialer(node),
 	}
 }
 

@@ -192,12 +192,14 @@ func BenchmarkSave(b *testing.B) {
 	for _, beside := range []struct{ syncs, appends bool }{{false, false}, {true, false}, {true, true}} {
 		b.Run(fmt.Sprintf("syncs=%v/appends=%v", beside.syncs, beside.appends), func(b *testing.B) {
 			l := benchLog(b)
-			e := eventlog.Epoch{GroupPartition: eventlog.GroupPartition{Topic: "t", Group: "group"}, Number: 1, Owner: "0197c0de-0000-7000-8000-000000000000"}
+			e := eventlog.Epoch{GroupPartition: eventlog.GroupPartition{Topic: "t", Group: "group"}, Number: 1,
+				Owner: "0197c0de-0000-7000-8000-000000000000"}
 			if err := l.TakeEpochs(b.Context(), []eventlog.Epoch{e})[0]; err != nil {
 				b.Fatal(err)
 			}
 			for i := range uint64(20) {
-				e.Progress.Attempts = append(e.Progress.Attempts, eventlog.AttemptRange{SeqRange: eventlog.SeqRange{First: 3 * i, Last: 3*i + 1}, Attempts: 1})
+				e.Progress.Attempts = append(e.Progress.Attempts,
+					eventlog.AttemptRange{SeqRange: eventlog.SeqRange{First: 3 * i, Last: 3*i + 1}, Attempts: 1})
 			}
 			var stop atomic.Bool
 			var saved atomic.Uint64

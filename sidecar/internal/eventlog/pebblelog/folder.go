@@ -57,7 +57,8 @@ type FormatError struct {
 }
 
 func (e *FormatError) Error() string {
-	return fmt.Sprintf("%s has format %d, and this program reads and writes format %d; run the version of Sluice that wrote it, or choose another --data-dir",
+	return fmt.Sprintf("%s has format %d, and this program reads and writes format %d; run the version of Sluice that "+
+		"wrote it, or choose another --data-dir",
 		e.Dir, e.Format, formatNumber)
 }
 
@@ -92,7 +93,8 @@ func openFormat(fsys vfs.FS, dir string) (format, error) {
 	}
 	var f format
 	if err := json.Unmarshal(text, &f); err != nil {
-		return format{}, fmt.Errorf("%s is damaged (%w); restore it from a backup or choose another --data-dir", fsys.PathJoin(dir, formatFile), err)
+		path := fsys.PathJoin(dir, formatFile)
+		return format{}, fmt.Errorf("%s is damaged (%w); restore it from a backup or choose another --data-dir", path, err)
 	}
 	switch {
 	case f.Program != formatProgram:

@@ -24,7 +24,8 @@ func TestLogFailureIsKnownBeforePebbleHearsOfIt(t *testing.T) {
 		for file, fails := range map[string]bool{"000001.log": true, "000002.sst": false} {
 			disk := &failing{kinds: append(syncs, errorfs.OpFileWrite, errorfs.OpFileWriteAt)}
 			h := &health{log: quiet}
-			f, err := guardedFS{FS: errorfs.Wrap(vfs.NewMem(), disk), health: h, space: newSpace(Options{Logger: quiet})}.Create(file, vfs.WriteCategoryUnspecified)
+			f, err := guardedFS{FS: errorfs.Wrap(vfs.NewMem(), disk), health: h, space: newSpace(Options{Logger: quiet})}.Create(file,
+				vfs.WriteCategoryUnspecified)
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -1,5 +1,5 @@
 // Package pebblelog is the embedded event log: an eventlog.Log in one folder, for one process, on
-// Pebble. It knows events and bytes, and not how they are published, limited or consumed.
+// Pebble.
 //
 // The way of an event: append.go decides whether it is new, commit.go makes it durable, read.go and
 // scan.go read it, and retention.go removes it. keys.go draws the layout on disk. register.go

@@ -129,7 +129,8 @@ func (s *sweep) remnants(ctx context.Context, limit int) (more bool, err error) 
 // removeInOrder removes up to limit entries between two keys, in one commit; also removes what
 // belongs to an entry, given the part of its key behind the prefix. more says that there are
 // entries left.
-func (l *Log) removeInOrder(ctx context.Context, from, to []byte, limit int, also func(b *pebble.Batch, rest []byte) error) (removed int, more bool, err error) {
+func (l *Log) removeInOrder(ctx context.Context, from, to []byte, limit int,
+	also func(b *pebble.Batch, rest []byte) error) (removed int, more bool, err error) {
 	b := l.db.NewBatch()
 	defer b.Close()
 	for e, err := range entries(ctx, l.db, &pebble.IterOptions{LowerBound: from, UpperBound: to}) {

@@ -230,7 +230,8 @@ func (l *Log) forgetDue(ctx context.Context, t *topic, gone []eventlog.Scheduled
 }
 
 // Due implements eventlog.Scheduler. One sidecar has all slots.
-func (l *Log) Due(ctx context.Context, _ []int, last *eventlog.Scheduled, now int64, limit int) (due []eventlog.Scheduled, next int64, err error) {
+func (l *Log) Due(ctx context.Context, _ []int, last *eventlog.Scheduled, now int64, limit int) (
+	due []eventlog.Scheduled, next int64, err error) {
 	if err := l.enter(ctx); err != nil {
 		return nil, 0, err
 	}

@@ -40,7 +40,8 @@ func (f *crowded) GetDiskUsage(string) (vfs.DiskUsage, error) {
 }
 
 func (f *crowded) MaybeError(op errorfs.Op) error {
-	writes := op.Kind == errorfs.OpFileWrite || op.Kind == errorfs.OpCreate || op.Kind == errorfs.OpRename || op.Kind == errorfs.OpReuseForWrite
+	writes := op.Kind == errorfs.OpFileWrite || op.Kind == errorfs.OpCreate || op.Kind == errorfs.OpRename ||
+		op.Kind == errorfs.OpReuseForWrite
 	if f.full.Load() && writes && slices.ContainsFunc(f.of, func(end string) bool { return strings.Contains(op.Path, end) }) {
 		return syscall.ENOSPC
 	}
@@ -71,7 +72,8 @@ func goesOn(t *testing.T, l *Log, events int, epoch *eventlog.Epoch) {
 		t.Errorf("Read = %d events, %v; want %d", len(recs), err, events)
 	}
 	epoch.Progress.Cursor++
-	if err := l.SaveEpochs(t.Context(), []eventlog.Epoch{*epoch}, []eventlog.Mark{{Topic: "t", Group: "g", ID: "x", ExpiresAt: 1}}); err != nil {
+	if err := l.SaveEpochs(t.Context(), []eventlog.Epoch{*epoch},
+		[]eventlog.Mark{{Topic: "t", Group: "g", ID: "x", ExpiresAt: 1}}); err != nil {
 		t.Errorf("SaveEpochs: %v", err)
 	}
 	if err := l.Sync(t.Context()); err != nil {
@@ -176,7 +178,8 @@ func TestNoRoomIsWaitedFor(t *testing.T) {
 		disk.full.Store(false)
 		disk.free.Store(diskTotal)
 		time.Sleep(time.Second)
-		if out := l.Append(t.Context(), "t", 0, []*eventlog.Record{eventlogtest.Event("b")})[0]; out.Err != nil || !out.Duplicate || out.Seq != 2 {
+		if out := l.Append(t.Context(), "t", 0, []*eventlog.Record{eventlogtest.Event("b")})[0]; out.Err != nil || !out.Duplicate ||
+			out.Seq != 2 {
 			t.Errorf("what found no room, again: %+v; want a duplicate of seq 2", out)
 		}
 		if err := add(t, l, "c"); err != nil {

@@ -59,7 +59,8 @@ func (a *app) drain() (stop func()) {
 	var err error
 	a.drainer, err = outbox.New(outbox.Config{
 		URL: strings.Replace(a.set.URI(), "/?", "/shop?", 1), Collection: "outbox", NodeID: "node", Publisher: a, Observer: a,
-		LogID: func() string { return "log" }, Limits: wire.DefaultLimits(), Lease: 10 * time.Second, Roster: roster.Alone("node"), Logger: slog.New(slog.NewTextHandler(a.Output(), nil)), Dialer: a.set.Dialer("sidecar"),
+		LogID: func() string { return "log" }, Limits: wire.DefaultLimits(), Lease: 10 * time.Second, Roster: roster.Alone("node"),
+		Logger: slog.New(slog.NewTextHandler(a.Output(), nil)), Dialer: a.set.Dialer("sidecar"),
 	})
 	if err != nil {
 		a.Fatal(err)
@@ -114,7 +115,8 @@ func (a *app) took(id string, since time.Time) time.Duration {
 func (a *app) insert(docs ...bson.D) {
 	a.Helper()
 	for i := range docs {
-		docs[i] = append(docs[i], bson.E{Key: "topic", Value: "orders"}, bson.E{Key: "payload", Value: 1}, bson.E{Key: "status", Value: "pending"})
+		docs[i] = append(docs[i], bson.E{Key: "topic", Value: "orders"}, bson.E{Key: "payload", Value: 1},
+			bson.E{Key: "status", Value: "pending"})
 	}
 	if _, err := a.coll.InsertMany(context.Background(), docs); err != nil {
 		a.Fatal(err)
@@ -144,11 +146,14 @@ func TestFollowsTheOutbox(t *testing.T) {
 			}
 		}
 		// An operator has one tried once more.
-		if _, err := a.coll.InsertOne(a.Context(), bson.D{{Key: "_id", Value: "again"}, {Key: "topic", Value: "orders"}, {Key: "payload", Value: 1}, {Key: "status", Value: "error"}}); err != nil {
+		if _, err := a.coll.InsertOne(a.Context(),
+			bson.D{{Key: "_id", Value: "again"}, {Key: "topic", Value: "orders"}, {Key: "payload", Value: 1},
+				{Key: "status", Value: "error"}}); err != nil {
 			a.Fatal(err)
 		}
 		time.Sleep(time.Minute)
-		if _, err := a.coll.UpdateOne(a.Context(), bson.D{{Key: "_id", Value: "again"}}, bson.D{{Key: "$set", Value: bson.D{{Key: "status", Value: "pending"}}}}); err != nil {
+		if _, err := a.coll.UpdateOne(a.Context(), bson.D{{Key: "_id", Value: "again"}},
+			bson.D{{Key: "$set", Value: bson.D{{Key: "status", Value: "pending"}}}}); err != nil {
 			a.Fatal(err)
 		}
 		at := time.Now()

@@ -1,6 +1,5 @@
 // Package xdstest is a management server for tests: go-control-plane's, which tests start and stop
-// behind one address, and which records its requests and the resources that it sends. It must not
-// know the content of resources.
+// behind one address, and which records its requests and the resources that it sends.
 package xdstest
 
 import (

@@ -1,7 +1,6 @@
 // Package progress is a small store of keys and their latest values. Its writes become durable in
 // two steps: a Put survives a kill of the process, and a Sync makes it survive a power cut. It is
-// for few values that change often. It holds all of them in memory, and does not know what they
-// mean.
+// for few values that change often. It holds all of them in memory.
 //
 // On disk it is one file that only grows (record.go draws it), until it is replaced by a shorter
 // one with the same values (rewrite.go).

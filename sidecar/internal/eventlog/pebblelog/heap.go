@@ -2,9 +2,9 @@ package pebblelog
 
 import "context"
 
-// Held is how many bytes of Go's heap Pebble keeps for its cache and its memtables: none in a build
+// HeapBytes is how many bytes of Go's heap Pebble keeps for its cache and its memtables: none in a build
 // with cgo, which allocates them outside of the heap.
-func (l *Log) Held() int64 {
+func (l *Log) HeapBytes() int64 {
 	if !onHeap || l.enter(context.Background()) != nil {
 		return 0
 	}
