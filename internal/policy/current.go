@@ -3,12 +3,14 @@ package policy
 import "sync/atomic"
 
 // Current holds the snapshot in force. It is safe for concurrent use.
-type Current struct{ now atomic.Pointer[watchedSnapshot] }
+type Current struct {
+	now atomic.Pointer[watchedSnapshot]
+}
 
 // watchedSnapshot is a snapshot in force; replaced is closed when another one is.
 type watchedSnapshot struct {
 	snapshot *Snapshot
-	replaced    chan struct{}
+	replaced chan struct{}
 }
 
 // NewCurrent puts a first snapshot in force.

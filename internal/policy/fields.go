@@ -91,7 +91,8 @@ var fields = []field{
 	at("retention.expired", func(e *Effective) *Expired { return &e.Retention.Expired }, oneOf(ExpiredDrop, ExpiredDeadLetter)),
 
 	at("durability.write_concern", func(e *Effective) *string { return &e.Durability.WriteConcern }, writeConcern),
-	at("durability.on_store_unavailable", func(e *Effective) *OnStoreUnavailable { return &e.Durability.OnStoreUnavailable }, oneOf(StoreSpool, StoreReject)),
+	at("durability.on_store_unavailable", func(e *Effective) *OnStoreUnavailable { return &e.Durability.OnStoreUnavailable },
+		oneOf(StoreSpool, StoreReject)),
 	at("durability.spool_max_bytes", func(e *Effective) *int64 { return &e.Durability.SpoolMaxBytes }, whole[int64](0, math.MaxInt64)),
 
 	schemaField,

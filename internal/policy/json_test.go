@@ -17,17 +17,25 @@ import (
 
 func TestMarshalJSON(t *testing.T) {
 	for document, want := range map[string]string{
-		`[{name: 'orders.*'}]`:                                                           `{"name":"orders.*"}`,
-		`[{name: a, paused: false, publish: {rate: 1e6}}]`:                               `{"name":"a","publish":{"rate":1000000},"paused":false}`,
-		`[{name: a, schema: {json_schema: null}}]`:                                       `{"name":"a","schema":{"json_schema":null}}`,
-		`[{name: a, dedupe: {window: 168h}, delivery: {backoff: {max: 1500ms}}}]`:        `{"name":"a","delivery":{"backoff":{"max":"1.5s"}},"dedupe":{"window":"168h"}}`,
-		`[{name: a, publish: {rate: 1e20, burst: 1}, tracing: {sample_ratio: 1e-9}}]`:    `{"name":"a","publish":{"rate":1e+20,"burst":1},"tracing":{"sample_ratio":1e-09}}`,
-		`[{name: a, schema: {json_schema: '{"pattern": "<\u0041>", "maximum": 1.50}'}}]`: `{"name":"a","schema":{"json_schema":{"pattern":"\u003cA\u003e","maximum":1.50}}}`,
-		strings.TrimPrefix(everything, "\npolicies:"): `{"name":"*","publish":{"rate":2.5,"burst":3,"bytes_per_second":1000000,"scope":"fleet","on_limit":"wait","max_wait":"1.5s","per":"header:tenant"},` +
-			`"connection":{"rate":7,"burst":8},"delivery":{"rate":9,"max_inflight":10,"ack_timeout":"11s","max_attempts":12,"backoff":{"min":"13ms","max":"14ms"},"fairness":{"by":"key_prefix","weights":{"a":0.5,"b":2}}},` +
+		`[{name: 'orders.*'}]`: `{"name":"orders.*"}`,
+		`[{name: a, paused: false, publish: {rate: 1e6}}]`: `{"name":"a",` +
+			`"publish":{"rate":1000000},"paused":false}`,
+		`[{name: a, schema: {json_schema: null}}]`: `{"name":"a","schema":{"json_schema":null}}`,
+		`[{name: a, dedupe: {window: 168h}, delivery: {backoff: {max: 1500ms}}}]`: `{"name":"a",` +
+			`"delivery":{"backoff":{"max":"1.5s"}},"dedupe":{"window":"168h"}}`,
+		`[{name: a, publish: {rate: 1e20, burst: 1}, tracing: {sample_ratio: 1e-9}}]`: `{"name":"a",` +
+			`"publish":{"rate":1e+20,"burst":1},"tracing":{"sample_ratio":1e-09}}`,
+		`[{name: a, schema: {json_schema: '{"pattern": "<\u0041>", "maximum": 1.50}'}}]`: `{"name":"a",` +
+			`"schema":{"json_schema":{"pattern":"\u003cA\u003e","maximum":1.50}}}`,
+		strings.TrimPrefix(everything, "\npolicies:"): `{"name":"*","publish":{"rate":2.5,"burst":3,` +
+			`"bytes_per_second":1000000,"scope":"fleet","on_limit":"wait","max_wait":"1.5s","per":"header:tenant"},` +
+			`"connection":{"rate":7,"burst":8},"delivery":{"rate":9,"max_inflight":10,"ack_timeout":"11s","max_attempts":12,` +
+			`"backoff":{"min":"13ms","max":"14ms"},"fairness":{"by":"key_prefix","weights":{"a":0.5,"b":2}}},` +
 			`"partitions":15,"dedupe":{"window":"16h"},"retention":{"ttl":"17h","compact":true,"max_bytes":19,"expired":"dead_letter"},` +
 			`"durability":{"write_concern":"w:2","on_store_unavailable":"reject","spool_max_bytes":18},` +
-			`"schema":{"json_schema":{"type":"object","required":["a","b"],"maximum":1.50},"compatibility":"full"},"tracing":{"sample_ratio":0.5},"groups":{"audit":{"paused":true,"max_inflight":21},"z":{"paused":false,"rate":20}},"auto_create":false,"paused":true}`,
+			`"schema":{"json_schema":{"type":"object","required":["a","b"],"maximum":1.50},"compatibility":"full"},` +
+			`"tracing":{"sample_ratio":0.5},"groups":{"audit":{"paused":true,"max_inflight":21},"z":{"paused":false,` +
+			`"rate":20}},"auto_create":false,"paused":true}`,
 	} {
 		policies, err := policy.ParseYAML([]byte(document))
 		if err != nil {

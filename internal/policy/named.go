@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"unicode/utf8"
 
 	"go.yaml.in/yaml/v3"
 
@@ -310,5 +311,7 @@ func (g Grouping) tenant(key string, headers wire.Headers) string {
 // endsPrefix reports whether a character ends the prefix of a key: any but letters, digits, dash
 // and underscore.
 func endsPrefix(c rune) bool {
-	return !('a' <= c && c <= 'z' || 'A' <= c && c <= 'Z' || '0' <= c && c <= '9' || c == '-' || c == '_' || c >= 0x80)
+	letter := 'a' <= c && c <= 'z' || 'A' <= c && c <= 'Z' || c >= utf8.RuneSelf
+	digit := '0' <= c && c <= '9'
+	return !letter && !digit && c != '-' && c != '_'
 }

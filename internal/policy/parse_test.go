@@ -133,13 +133,21 @@ func TestJSONSaysTheSame(t *testing.T) {
 
 func TestSpellings(t *testing.T) {
 	for document, ok := range map[string]func(*policy.Effective) bool{
-		`[{name: '*', durability: {write_concern: 3}}]`:                     func(e *policy.Effective) bool { return e.Durability.WriteConcern == "w:3" },
-		`[{name: '*', publish: {max_wait: 0}}]`:                             func(e *policy.Effective) bool { return e.Publish.MaxWait == 0 },
-		`[{name: '*', publish: {rate: 0, burst: 0}}]`:                       func(e *policy.Effective) bool { return e.Publish.Rate == 0 && e.Publish.Burst == 0 },
-		`[{name: '*', publish: {bytes_per_second: 9223372036854775807}}]`:   func(e *policy.Effective) bool { return e.Publish.BytesPerSecond == 1<<63-1 },
-		`[{name: '*', schema: {json_schema: '{"type": "string"}'}}]`:        func(e *policy.Effective) bool { return e.Schema.JSONSchema == `{"type":"string"}` },
-		`[{name: '*', schema: {json_schema: {enum: [.5, 0x10, ~, true]}}}]`: func(e *policy.Effective) bool { return e.Schema.JSONSchema == `{"enum":[0.5,16,null,true]}` },
-		`[{name: '*', publish: }, {name: a.*, delivery: {backoff: }}]`:      func(e *policy.Effective) bool { return *e == policy.Defaults() },
+		`[{name: '*', durability: {write_concern: 3}}]`: func(e *policy.Effective) bool { return e.Durability.WriteConcern == "w:3" },
+		`[{name: '*', publish: {max_wait: 0}}]`:         func(e *policy.Effective) bool { return e.Publish.MaxWait == 0 },
+		`[{name: '*', publish: {rate: 0, burst: 0}}]`: func(e *policy.Effective) bool {
+			return e.Publish.Rate == 0 && e.Publish.Burst == 0
+		},
+		`[{name: '*', publish: {bytes_per_second: 9223372036854775807}}]`: func(e *policy.Effective) bool {
+			return e.Publish.BytesPerSecond == 1<<63-1
+		},
+		`[{name: '*', schema: {json_schema: '{"type": "string"}'}}]`: func(e *policy.Effective) bool {
+			return e.Schema.JSONSchema == `{"type":"string"}`
+		},
+		`[{name: '*', schema: {json_schema: {enum: [.5, 0x10, ~, true]}}}]`: func(e *policy.Effective) bool {
+			return e.Schema.JSONSchema == `{"enum":[0.5,16,null,true]}`
+		},
+		`[{name: '*', publish: }, {name: a.*, delivery: {backoff: }}]`: func(e *policy.Effective) bool { return *e == policy.Defaults() },
 		`[]`: func(e *policy.Effective) bool { return *e == policy.Defaults() },
 	} {
 		if e := snapshotOf(t, document).Topic("a"); !ok(e) {
@@ -346,8 +354,9 @@ func FuzzParse(f *testing.F) {
 			}
 			for _, p := range policies {
 				e := s.Topic(p.Name)
-				if e.Delivery.Backoff.Min > e.Delivery.Backoff.Max || e.Publish.Rate > 0 && e.Publish.Burst < 1 ||
-					e.Partitions < 1 || e.Schema.JSONSchema != "" && !json.Valid([]byte(e.Schema.JSONSchema)) {
+				badLimits := e.Delivery.Backoff.Min > e.Delivery.Backoff.Max || e.Publish.Rate > 0 && e.Publish.Burst < 1
+				badSchema := e.Schema.JSONSchema != "" && !json.Valid([]byte(e.Schema.JSONSchema))
+				if badLimits || badSchema || e.Partitions < 1 {
 					t.Fatalf("%s has got invalid values: %+v", p.Name, e)
 				}
 			}

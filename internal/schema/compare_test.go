@@ -56,8 +56,10 @@ var changes = []struct {
 	{"an optional property added, closed", `{"properties":{"foo":{"type":"string"}},"additionalProperties":false}`,
 		`{"properties":{"foo":{"type":"string"},"bar":{"type":"number"}},"additionalProperties":false}`, true, ""},
 	{"a property added that a pattern covers",
-		`{"properties":{"foo":{"type":"string"}},"additionalProperties":false,"patternProperties":{"^S_":{"type":"string"},"^I_":{"type":"integer"}}}`,
-		`{"properties":{"foo":{"type":"string"},"I_123":{"type":"number"}},"additionalProperties":false,"patternProperties":{"^S_":{"type":"string"},"^I_":{"type":"integer"}}}`, true, ""},
+		`{"properties":{"foo":{"type":"string"}},"additionalProperties":false,"patternProperties":{"^S_":{"type":"string"},` +
+			`"^I_":{"type":"integer"}}}`,
+		`{"properties":{"foo":{"type":"string"},"I_123":{"type":"number"}},"additionalProperties":false,` +
+			`"patternProperties":{"^S_":{"type":"string"},"^I_":{"type":"integer"}}}`, true, ""},
 	{"a property added that additionalProperties covers", `{"properties":{"foo":{"type":"string"}},"additionalProperties":{"type":"string"}}`,
 		`{"properties":{"foo":{"type":"string"},"bar":{"type":"string"}},"additionalProperties":{"type":"string"}}`, true, ""},
 	{"a property added that additionalProperties does not cover",
@@ -68,7 +70,8 @@ var changes = []struct {
 		false, ""},
 	{"a property removed that a pattern covers",
 		`{"properties":{"foo":{"type":"string"},"I_123":{"type":"integer"}},"additionalProperties":false}`,
-		`{"properties":{"foo":{"type":"string"}},"additionalProperties":false,"patternProperties":{"^S_":{"type":"string"},"^I_":{"type":"number"}}}`, true, ""},
+		`{"properties":{"foo":{"type":"string"}},"additionalProperties":false,"patternProperties":{"^S_":{"type":"string"},` +
+			`"^I_":{"type":"number"}}}`, true, ""},
 	{"a property removed that additionalProperties covers",
 		`{"properties":{"foo":{"type":"string"},"bar":{"type":"string"}},"additionalProperties":false}`,
 		`{"properties":{"foo":{"type":"string"}},"additionalProperties":{"type":"string"}}`, true, ""},
@@ -180,10 +183,14 @@ var changes = []struct {
 		true, ""},
 	{"exclusive limits", `{"type":"number","minimum":0}`, `{"type":"number","exclusiveMinimum":0}`, false, ""},
 	{"integers are multiples of 0.5", `{"type":"integer"}`, `{"multipleOf":0.5}`, true, ""},
-	{"tagged subschemas, one added", `{"type":"object","oneOf":[{"properties":{"k":{"const":"a"}},"required":["k"]},{"properties":{"k":{"const":"b"}},"required":["k"]}]}`,
-		`{"type":"object","oneOf":[{"properties":{"k":{"const":"a"}},"required":["k"]},{"properties":{"k":{"const":"b"}},"required":["k"]},{"properties":{"k":{"const":"c"}},"required":["k"]}]}`, true, ""},
-	{"tagged subschemas, one wider", `{"type":"object","oneOf":[{"properties":{"k":{"const":"a"},"n":{"maximum":1}},"required":["k"]},{"properties":{"k":{"const":"b"}},"required":["k"]}]}`,
-		`{"type":"object","oneOf":[{"properties":{"k":{"const":"a"},"n":{"maximum":2}},"required":["k"]},{"properties":{"k":{"const":"b"}},"required":["k"]}]}`, true, ""},
+	{"tagged subschemas, one added", `{"type":"object","oneOf":[{"properties":{"k":{"const":"a"}},"required":["k"]},` +
+		`{"properties":{"k":{"const":"b"}},"required":["k"]}]}`,
+		`{"type":"object","oneOf":[{"properties":{"k":{"const":"a"}},"required":["k"]},{"properties":{"k":{"const":"b"}},` +
+			`"required":["k"]},{"properties":{"k":{"const":"c"}},"required":["k"]}]}`, true, ""},
+	{"tagged subschemas, one wider", `{"type":"object","oneOf":[{"properties":{"k":{"const":"a"},"n":{"maximum":1}},` +
+		`"required":["k"]},{"properties":{"k":{"const":"b"}},"required":["k"]}]}`,
+		`{"type":"object","oneOf":[{"properties":{"k":{"const":"a"},"n":{"maximum":2}},"required":["k"]},` +
+			`{"properties":{"k":{"const":"b"}},"required":["k"]}]}`, true, ""},
 	{"if and then, wider", `{"if":{"required":["a"]},"then":{"properties":{"b":{"maximum":1}}}}`,
 		`{"if":{"required":["a"]},"then":{"properties":{"b":{"maximum":2}}}}`, true, ""},
 	{"if and else, narrower", `{"if":{"required":["a"]},"else":{"properties":{"b":{"maximum":2}}}}`,
@@ -202,9 +209,12 @@ var changes = []struct {
 	{"unevaluatedProperties added", `{"properties":{"a":{}}}`, `{"properties":{"a":{}},"unevaluatedProperties":false}`, false, ""},
 	{"what holds for objects alone", `{"required":["a"],"dependentSchemas":{"a":{"type":"string"}}}`, `{"type":"string"}`, false, ""},
 	{"with a member comes another", `{"type":"object","required":["a"],"dependentRequired":{"a":["b"]}}`, `{"required":["b"]}`, true, ""},
-	{"draft 7 to 2020-12", `{"$schema":"http://json-schema.org/draft-07/schema#","items":[{"type":"string"}],"additionalItems":false}`, `{"prefixItems":[{"type":"string"}],"items":false}`, true, ""},
-	{"draft 4's exclusive limits", `{"$schema":"http://json-schema.org/draft-04/schema#","type":"number","minimum":1,"exclusiveMinimum":true}`, `{"type":"number","exclusiveMinimum":1}`, true, ""},
-	{"draft 7's $ref alone counts", `{"$schema":"http://json-schema.org/draft-07/schema#","$ref":"#/definitions/a","maximum":3,"definitions":{"a":{}}}`, `{"maximum":3}`, false, ""},
+	{"draft 7 to 2020-12", `{"$schema":"http://json-schema.org/draft-07/schema#","items":[{"type":"string"}],"additionalItems":false}`,
+		`{"prefixItems":[{"type":"string"}],"items":false}`, true, ""},
+	{"draft 4's exclusive limits", `{"$schema":"http://json-schema.org/draft-04/schema#","type":"number","minimum":1,` +
+		`"exclusiveMinimum":true}`, `{"type":"number","exclusiveMinimum":1}`, true, ""},
+	{"draft 7's $ref alone counts", `{"$schema":"http://json-schema.org/draft-07/schema#","$ref":"#/definitions/a",` +
+		`"maximum":3,"definitions":{"a":{}}}`, `{"maximum":3}`, false, ""},
 	{"from false", `false`, `{"type":"string"}`, true, ""},
 	{"to false", `{"type":"string"}`, `false`, false, ""},
 	{"the same pattern with more", `{"patternProperties":{"^a":{"maximum":1}}}`, `{"patternProperties":{"^a":{"maximum":2}}}`, true, ""},
@@ -239,7 +249,8 @@ the new schema requires the property "a", and version 1 does not`},
 			`the new schema allows no properties but those that it lists, and version 1 allows others`},
 		{`{"properties":{"a":{},"b":{}},"additionalProperties":false}`, `{"properties":{"a":{}},"additionalProperties":false}`,
 			`at "/properties/b", the new schema allows no value here, and version 1 does`},
-		{`{"pattern":"a"}`, `{"pattern":"b"}`, `the new schema has the pattern "b", which version 1 does not have; where it cannot be decided, that counts as incompatible`},
+		{`{"pattern":"a"}`, `{"pattern":"b"}`, `the new schema has the pattern "b",` +
+			` which version 1 does not have; where it cannot be decided, that counts as incompatible`},
 		{`{"items":{"minimum":1}}`, `{"items":{"exclusiveMinimum":1}}`,
 			`at "/items", the new schema refuses numbers below 1 or equal to it, and version 1 allows some`},
 	} {
@@ -270,7 +281,8 @@ func TestComparisonsAreBounded(t *testing.T) {
 	for what, pair := range map[string][2]string{
 		"a product of choices": {
 			forms("allOf", 20, func(i int) string {
-				return fmt.Sprintf(`{"anyOf":[{"properties":{"p%d":{"minimum":1}}},{"properties":{"p%d":{"minimum":2}}},{"maxProperties":%d}]}`, i, i, i+1)
+				return fmt.Sprintf(`{"anyOf":[{"properties":{"p%d":{"minimum":1}}},{"properties":{"p%d":{"minimum":2}}},{"maxProperties":%d}]}`,
+					i, i, i+1)
 			}),
 			`{"required":["x"]}`,
 		},

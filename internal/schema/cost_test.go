@@ -50,9 +50,11 @@ func TestCostlySchemasAreRefused(t *testing.T) {
 		{"few ways", doubling(5), ""},
 		{"itself", `{"$ref":"#"}`, `at "" refers to itself`},
 		{"a tree", `{"properties":{"children":{"items":{"$ref":"#"}}}}`, `at "" refers to itself`},
-		{"in a circle", `{"$ref":"#/$defs/a","$defs":{"a":{"not":{"$ref":"#/$defs/b"}},"b":{"additionalProperties":{"$ref":"#/$defs/a"}}}}`, `at "/$defs/a" refers to itself`},
+		{"in a circle", `{"$ref":"#/$defs/a","$defs":{"a":{"not":{"$ref":"#/$defs/b"}},` +
+			`"b":{"additionalProperties":{"$ref":"#/$defs/a"}}}}`, `at "/$defs/a" refers to itself`},
 		{"a circle that nothing leads to", `{"$defs":{"a":{"$ref":"#/$defs/a"}}}`, ""},
-		{"twice is no circle", `{"properties":{"a":{"$ref":"#/$defs/n"},"b":{"items":{"$ref":"#/$defs/n"}}},"$defs":{"n":{"type":"number"}}}`, ""},
+		{"twice is no circle", `{"properties":{"a":{"$ref":"#/$defs/n"},"b":{"items":{"$ref":"#/$defs/n"}}},` +
+			`"$defs":{"n":{"type":"number"}}}`, ""},
 		{"dynamic", `{"$dynamicAnchor":"node","properties":{"next":{"$dynamicRef":"#node"}}}`, `at "/properties/next" has a $dynamicRef`},
 		{"recursive", `{"$schema":"https://json-schema.org/draft/2019-09/schema","properties":{"next":{"$recursiveRef":"#"}}}`,
 			`at "/properties/next" has a $dynamicRef or a $recursiveRef`},

@@ -123,8 +123,9 @@ func TestShorteningIsFound(t *testing.T) {
 		less := ""
 		for _, topic := range topics {
 			was, is := before.Topic(topic).Retention, c.State().Snapshot.Topic(topic).Retention
-			if is.Compact && !was.Compact || is.TTL > 0 && (was.TTL == 0 || was.TTL > is.TTL) || is.MaxBytes > 0 &&
-				(was.MaxBytes == 0 || was.MaxBytes > is.MaxBytes) {
+			shorter := is.TTL > 0 && (was.TTL == 0 || was.TTL > is.TTL)
+			smaller := is.MaxBytes > 0 && (was.MaxBytes == 0 || was.MaxBytes > is.MaxBytes)
+			if shorter || smaller || is.Compact && !was.Compact {
 				less = topic
 			}
 		}

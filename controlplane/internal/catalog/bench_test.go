@@ -13,7 +13,8 @@ func manyPolicies(tb testing.TB, count int) []policy.Policy {
 	policies := []policy.Policy{pol(tb, `{"name":"*","connection":{"rate":50}}`)}
 	for i := range count - 1 {
 		policies = append(policies, pol(tb, fmt.Sprintf(
-			`{"name":"team%d.topic%d","publish":{"rate":%d,"burst":100},"delivery":{"max_inflight":7,"backoff":{"min":"1s"}},"paused":false}`, i%100, i, i+1)))
+			`{"name":"team%d.topic%d","publish":{"rate":%d,"burst":100},"delivery":{"max_inflight":7,"backoff":{"min":"1s"}},`+
+				`"paused":false}`, i%100, i, i+1)))
 	}
 	return policies
 }

@@ -43,7 +43,7 @@ type Catalog struct {
 
 // watchedState is a state in force; replaced is closed when another one is.
 type watchedState struct {
-	state *State
+	state    *State
 	replaced chan struct{}
 }
 

@@ -119,9 +119,12 @@ func TestRollback(t *testing.T) {
 		t.Errorf("got %+v, %v", e, err)
 	}
 	versions, err := c.History(t.Context(), "a")
-	if err != nil || len(versions) != 4 || versions[0].To != 1 || versions[0].Action != store.RolledBack ||
-		versions[1].Entry != nil || versions[1].By != "bob" {
-		t.Errorf("history %+v, %v", versions, err)
+	if err != nil || len(versions) != 4 {
+		t.Fatalf("history %+v, %v", versions, err)
+	}
+	back, deletion := versions[0], versions[1]
+	if back.To != 1 || back.Action != store.RolledBack || deletion.Entry != nil || deletion.By != "bob" {
+		t.Errorf("history %+v", versions)
 	}
 	if got, err := c.Get("a"); err != nil || got.Version != 4 {
 		t.Errorf("Get: %+v, %v", got, err)

@@ -58,12 +58,14 @@ func startControlPlane(t *testing.T, access rest.Access) string {
 // past is a history to look at.
 var past = []struct{ name, by, doc string }{
 	{"*", "seed", `{"connection":{"rate":500,"burst":500}}`},
-	{"orders.*", "seed", `{"publish":{"rate":200,"burst":400},"retention":{"ttl":"720h"},"groups":{"audit":{"paused":true},"billing":{"rate":50,"max_inflight":200}}}`},
+	{"orders.*", "seed", `{"publish":{"rate":200,"burst":400},"retention":{"ttl":"720h"},` +
+		`"groups":{"audit":{"paused":true},"billing":{"rate":50,"max_inflight":200}}}`},
 	{"orders.created", "maria", `{"publish":{"rate":120,"burst":120}}`},
 	{"orders.created", "jonas", `{"publish":{"rate":80,"burst":120}}`},
 	{"orders.created", "maria", `{"publish":{"rate":100,"burst":100}}`},
 	{"payments.settled", "jonas", `{"publish":{"rate":150,"burst":150,"scope":"fleet"},"durability":{"write_concern":"majority"}}`},
-	{"telemetry.*", "ops", `{"publish":{"rate":900,"burst":2000,"on_limit":"wait","max_wait":"250ms"},"partitions":32,"durability":{"spool_max_bytes":9223372036854775807}}`},
+	{"telemetry.*", "ops", `{"publish":{"rate":900,"burst":2000,"on_limit":"wait","max_wait":"250ms"},"partitions":32,` +
+		`"durability":{"spool_max_bytes":9223372036854775807}}`},
 	{"legacy.import", "ops", `{"paused":true}`},
 }
 

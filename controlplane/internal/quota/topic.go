@@ -168,8 +168,11 @@ func (t *topic) tell(m *member, a assignment, grant int) {
 
 // reportShare tells the sink a member's share if it has changed.
 func (t *topic) reportShare(m *member, perSecond float64) {
-	if t.server.cfg.Usage == nil || t.tenant || perSecond == m.shown ||
-		perSecond != NoShare && m.shown != NoShare && math.Abs(perSecond-m.shown) < m.shown/100 {
+	if t.server.cfg.Usage == nil || t.tenant {
+		return
+	}
+	alike := perSecond != NoShare && m.shown != NoShare && math.Abs(perSecond-m.shown) < m.shown/100
+	if alike || perSecond == m.shown {
 		return
 	}
 	m.shown = perSecond

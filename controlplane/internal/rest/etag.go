@@ -18,7 +18,7 @@ type condition struct{ match, noneMatch tags }
 
 // tags are the value of one of the two headers; zero: there is no such header.
 type tags struct {
-	any  bool // "*"
+	star bool // "*"
 	list []tag
 }
 

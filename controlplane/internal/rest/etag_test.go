@@ -80,7 +80,7 @@ func FuzzConditions(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, value string) {
 		c, err := readTags(http.Header{"If-Match": {value}}, "If-Match")
-		if err == nil && c.any == (len(c.list) > 0) {
+		if err == nil && c.star == (len(c.list) > 0) {
 			t.Errorf("%q: neither * nor tags: %+v", value, c)
 		}
 		for _, tag := range c.list {

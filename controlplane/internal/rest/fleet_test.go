@@ -23,7 +23,8 @@ func TestSidecars(t *testing.T) {
 	const body = `{"sidecars":[` +
 		`{"node_id":"a","address":"10.0.0.1:8083","versions":{"*":2,"orders.*":4},"rejected":null,"connected":true,` +
 		`"version":"1.0","store_id":"s","control_plane":"cp","last_seen":"2025-03-01T11:00:00.001Z"},` +
-		`{"node_id":"b","address":"10.0.0.2:8083","versions":{},"rejected":{"policy":"*","version":3,"reason":"no \"x\""},"unmet_concerns":{"orders":"w:3"},"connected":false,` +
+		`{"node_id":"b","address":"10.0.0.2:8083","versions":{},"rejected":{"policy":"*","version":3,"reason":"no \"x\""},` +
+		`"unmet_concerns":{"orders":"w:3"},"connected":false,` +
 		`"version":"","store_id":"","control_plane":"","last_seen":"2025-03-01T11:00:00.001Z"}]}` + "\n"
 	if w.Code != 200 || w.Body.String() != body {
 		t.Errorf("got  %d %s\nwant %s", w.Code, w.Body, body)

@@ -134,11 +134,13 @@ func TestCheckSchema(t *testing.T) {
 	}
 	a.send("PUT", "/v1/policies/shop", shop(shopV1), "Authorization", "Bearer editor")
 	for body, want := range map[string]string{
-		`{"json_schema":` + shopV2 + `}`:                            `{"compatible":true,"reasons":[]}`,
-		`{"json_schema":` + shopStrict + `}`:                        `{"compatible":false,"reasons":["the new schema requires the property \"id\", and version 1 does not"]}`,
+		`{"json_schema":` + shopV2 + `}`: `{"compatible":true,"reasons":[]}`,
+		`{"json_schema":` + shopStrict + `}`: `{"compatible":false,` +
+			`"reasons":["the new schema requires the property \"id\", and version 1 does not"]}`,
 		`{"json_schema":` + shopStrict + `,"compatibility":"none"}`: `{"compatible":true,"reasons":[]}`,
-		`{"json_schema":` + shopV2 + `,"compatibility":"full"}`:     `{"compatible":false,"reasons":["at \"/properties/n\", version 1 allows no value here, and the new schema does"]}`,
-		fmt.Sprintf(`{"json_schema":%q}`, shopV2):                   `{"compatible":true,"reasons":[]}`,
+		`{"json_schema":` + shopV2 + `,"compatibility":"full"}`: `{"compatible":false,"reasons":["at \"/properties/n\",` +
+			` version 1 allows no value here, and the new schema does"]}`,
+		fmt.Sprintf(`{"json_schema":%q}`, shopV2): `{"compatible":true,"reasons":[]}`,
 	} {
 		if got := call(body); got != want {
 			t.Errorf("%s\n%s\nwant\n%s", body, got, want)

@@ -109,7 +109,7 @@ type Server struct {
 
 	policies    *policies
 	peers       *peers
-	postponed        *postponed
+	postponed   *postponed
 	credentials *credentials
 	streams     sync.Map     // the open ones, *stream by the library's number
 	open        atomic.Int64 // their number

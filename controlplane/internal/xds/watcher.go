@@ -16,8 +16,8 @@ const wildcard = "*"
 // watcher passes each stream's subscription to the cache of its type.
 type watcher struct {
 	cache.MuxCache
-	policies *policies
-	postponed     *postponed
+	policies  *policies
+	postponed *postponed
 }
 
 func newWatcher(p *policies, e *peers, h *postponed, c *credentials) *watcher {

@@ -33,7 +33,7 @@ const (
 
 // kept is the content of a cache.
 type kept struct {
-	accepted     map[string]map[string]*entry
+	accepted map[string]map[string]*entry
 	revision policypb.Revision
 	instance string // that wrote it
 }

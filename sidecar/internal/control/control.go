@@ -78,7 +78,7 @@ type Config struct {
 
 	// PeerKey is this sidecar's public key. OnCredential receives the credential that the control plane
 	// issues for it, with the issuer's key; nil: none is requested.
-	PeerKey []byte
+	PeerKey      []byte
 	OnCredential func(credential string, issuer []byte) error
 
 	// Dir is the folder of the cache; "": there is none.

@@ -20,8 +20,7 @@
 // with one update for each document, all of a batch in one command. A document that failed and is
 // tried again stays pending, with error, attempts and failed_at. An operator sets status to
 // "pending" to retry a document. Documents that are done may be removed at any time, by a TTL index
-// on done_at for example. The collection gets two indexes, (status, ts, _id) for reading and
-// (status, lease_until) for the claims below.
+// on done_at for example. The collection gets the index (status, ts, _id).
 //
 // # Order
 //
@@ -64,8 +63,6 @@
 // dead.
 //
 // So drainers do not claim documents one by one, which would take another two writes for each.
-// Where another program did that, with status "claimed" and a lease_until, drainers respect the
-// claim until then and end it afterwards.
 //
 // # Why nothing is lost, doubled or reordered
 //

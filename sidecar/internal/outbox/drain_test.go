@@ -404,31 +404,6 @@ func TestOrderWithoutTS(t *testing.T) {
 	}
 }
 
-// TestClaimsOfOthers are honoured until they have run out.
-func TestClaimsOfOthers(t *testing.T) {
-	t.Parallel()
-	a := newApp(t)
-	claimed := func(id string, until any) bson.D {
-		return append(keyed(id, "t", "", 0), bson.E{Key: "status", Value: "claimed"}, bson.E{Key: "lease_until", Value: until},
-			bson.E{Key: "owner", Value: "x"})
-	}
-	_, err := a.coll.InsertMany(t.Context(), []bson.D{
-		claimed("date", time.Now().Add(-time.Second)), claimed("number", time.Now().UnixMilli()-1000), claimed("none", nil),
-		claimed("alive", time.Now().Add(time.Hour)),
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	a.start()
-	a.untilStatus(statusDone, 3)
-	if d := a.document("alive"); d.Status != statusClaimed {
-		t.Errorf("%+v", d)
-	}
-	if d := a.document("date"); d.LeaseUntil.Type != 0 {
-		t.Errorf("%+v", d)
-	}
-}
-
 func TestSettings(t *testing.T) {
 	someLog := func() string { return "log" }
 	for _, c := range []struct {

@@ -48,8 +48,6 @@ type Drainer struct {
 	outbox *mongo.Collection
 	grace  context.Context // for calls that must be finished; ends stopGrace after Run's
 
-	revived time.Time // when the pump last looked at claims
-
 	published, failed atomic.Int64
 	pending           atomic.Int64
 	state             health
@@ -138,7 +136,7 @@ func (d *Drainer) pump(ctx context.Context) {
 		var rest time.Duration
 		err := error(nil)
 		if !ready {
-			err = d.createIndexes(ctx, maxIndexOnStart)
+			err = d.createIndex(ctx, maxIndexOnStart)
 			ready = err == nil
 		}
 		var result swept

@@ -39,16 +39,11 @@ const (
 	fieldError     = "error"
 	fieldAttempts  = "attempts"
 	fieldFailedAt  = "failed_at"
-
-	// Fields that other drainers, or people, may have left on a claimed document.
-	fieldLeaseUntil = "lease_until"
-	fieldOwner      = "owner"
 )
 
 // The values of status.
 const (
 	statusPending = "pending"
-	statusClaimed = "claimed"
 	statusDone    = "done"
 	statusError   = "error"
 )

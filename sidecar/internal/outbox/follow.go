@@ -3,6 +3,7 @@ package outbox
 import (
 	"context"
 	"errors"
+	"slices"
 	"time"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
@@ -64,8 +65,8 @@ func (d *Drainer) follow(ctx context.Context) {
 // passes reports whether the error is of a server that is electing or stopping, and not of one
 // without change streams.
 func passes(err mongo.ServerError) bool {
-	return err.HasErrorLabel("ResumableChangeStreamError") || err.HasErrorLabel("RetryableWriteError") || err.HasErrorLabel("NetworkError") ||
-		err.HasErrorCode(codeNotPrimary) || err.HasErrorCode(codeNotPrimaryNoSecondary) || err.HasErrorCode(codeInterrupted)
+	return slices.ContainsFunc([]string{"ResumableChangeStreamError", "RetryableWriteError", "NetworkError"}, err.HasErrorLabel) ||
+		slices.ContainsFunc([]int{codeNotPrimary, codeNotPrimaryNoSecondary, codeInterrupted}, err.HasErrorCode)
 }
 
 // followOne opens a stream and follows it to its end.

@@ -174,9 +174,9 @@ func (a *app) start(change ...func(*Config)) *running {
 }
 
 // until waits for something to become true.
-func (a *app) until(what string, true func() bool) {
+func (a *app) until(what string, holds func() bool) {
 	a.t.Helper()
-	for deadline := time.Now().Add(patience); !true(); {
+	for deadline := time.Now().Add(patience); !holds(); {
 		if time.Now().After(deadline) {
 			a.t.Fatalf("timed out: %s", what)
 		}
@@ -201,15 +201,14 @@ func (a *app) untilStatus(status string, n int) {
 
 // document has the fields that tests look at.
 type document struct {
-	ID         any           `bson:"_id"`
-	Status     string        `bson:"status"`
-	Seq        int64         `bson:"seq"`
-	Partition  *int          `bson:"partition"`
-	DoneAt     time.Time     `bson:"done_at"`
-	Error      string        `bson:"error"`
-	Attempts   int           `bson:"attempts"`
-	FailedAt   time.Time     `bson:"failed_at"`
-	LeaseUntil bson.RawValue `bson:"lease_until"`
+	ID        any       `bson:"_id"`
+	Status    string    `bson:"status"`
+	Seq       int64     `bson:"seq"`
+	Partition *int      `bson:"partition"`
+	DoneAt    time.Time `bson:"done_at"`
+	Error     string    `bson:"error"`
+	Attempts  int       `bson:"attempts"`
+	FailedAt  time.Time `bson:"failed_at"`
 }
 
 func (a *app) documents() (docs []document) {

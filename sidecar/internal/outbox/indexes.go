@@ -25,49 +25,41 @@ const (
 // aborts an index build when the caller's time is over, so a larger build would never finish.
 const maxIndexOnStart = 200_000
 
-// indexKeys are the indexes that a drainer uses.
-var indexKeys = []bson.D{
-	{{Key: fieldStatus, Value: 1}, {Key: fieldTS, Value: 1}, {Key: fieldID, Value: 1}}, // for reading in order
-	{{Key: fieldStatus, Value: 1}, {Key: fieldLeaseUntil, Value: 1}},                   // for claims that have run out
-}
+// indexKeys are the keys of the index that a drainer reads by.
+var indexKeys = bson.D{{Key: fieldStatus, Value: 1}, {Key: fieldTS, Value: 1}, {Key: fieldID, Value: 1}}
 
-// createIndexes creates the missing indexes, unless the outbox has more than most documents. An
-// index with the same keys and another name serves as well. If the server refuses an index, the
+// createIndex creates the index if it is missing, unless the outbox has more than most documents. An
+// index with the same keys and another name serves as well. If the server refuses the index, the
 // drainer logs a warning and works without it.
-func (d *Drainer) createIndexes(ctx context.Context, most int64) error {
+func (d *Drainer) createIndex(ctx context.Context, most int64) error {
 	ctx, cancel := d.cfg.Clock.WithTimeout(ctx, operationTimeout)
 	defer cancel()
 	there, err := d.indexes(ctx)
+	if err != nil || there[keysText(indexKeys)] {
+		return err
+	}
+	n, err := d.outbox.EstimatedDocumentCount(ctx)
 	if err != nil {
 		return err
 	}
-	for _, keys := range indexKeys {
-		if there[keysText(keys)] {
-			continue
-		}
-		if n, err := d.outbox.EstimatedDocumentCount(ctx); err != nil {
-			return err
-		} else if n > most {
-			d.cfg.Logger.Warn("the outbox has no index and too many documents to create one now: every look reads the whole "+
-				"collection until the index is created",
-				"keys", keysText(keys), "documents", n)
-			continue
-		}
-		_, err = d.outbox.Indexes().CreateOne(ctx, mongo.IndexModel{Keys: keys})
-		var server mongo.ServerError
-		switch {
-		case err == nil:
-		case !errors.As(err, &server):
-			return err
-		case server.HasErrorCode(codeIndexOptionsConflict), server.HasErrorCode(codeIndexKeySpecsConflict):
-		case server.HasErrorCode(codeUnauthorized):
-			d.cfg.Logger.Warn("an index of the outbox cannot be created: without it every look reads the whole collection",
-				"keys", keysText(keys), "error", err)
-		default:
-			return err
-		}
+	if n > most {
+		d.cfg.Logger.Warn("the outbox has no index and too many documents to create one now: every look reads the whole "+
+			"collection until the index is created", "keys", keysText(indexKeys), "documents", n)
+		return nil
 	}
-	return nil
+	_, err = d.outbox.Indexes().CreateOne(ctx, mongo.IndexModel{Keys: indexKeys})
+	var server mongo.ServerError
+	switch {
+	case !errors.As(err, &server):
+		return err
+	case server.HasErrorCode(codeIndexOptionsConflict), server.HasErrorCode(codeIndexKeySpecsConflict):
+		return nil
+	case server.HasErrorCode(codeUnauthorized):
+		d.cfg.Logger.Warn("an index of the outbox cannot be created: without it every look reads the whole collection",
+			"keys", keysText(indexKeys), "error", err)
+		return nil
+	}
+	return err
 }
 
 // indexes returns the keys of the existing indexes; none for a user who may not list them.
@@ -96,31 +88,4 @@ func keysText(keys bson.D) string {
 		text = append(text, fmt.Sprint(k.Key, ":", k.Value))
 	}
 	return strings.Join(text, ",")
-}
-
-// reviveClaims makes documents pending again when their claim has ended. Only other programs claim
-// documents, and their clocks have set the end of a claim.
-func (d *Drainer) reviveClaims(ctx context.Context) error {
-	if !d.usable().has(0) || d.cfg.Clock.Since(d.revived) < d.cfg.Lease {
-		return nil // one drainer is enough
-	}
-	ctx, cancel := d.cfg.Clock.WithTimeout(ctx, operationTimeout)
-	defer cancel()
-	now := d.cfg.Clock.Now()
-	until := func(condition any) bson.D { return bson.D{{Key: fieldLeaseUntil, Value: condition}} }
-	over := bson.A{
-		until(bson.D{{Key: "$lt", Value: now}}),
-		until(bson.D{{Key: "$lt", Value: now.UnixMilli()}}),
-		until(nil),
-	}
-	_, err := d.outbox.UpdateMany(ctx,
-		bson.D{{Key: fieldStatus, Value: statusClaimed}, {Key: "$or", Value: over}},
-		bson.D{
-			{Key: "$set", Value: bson.D{{Key: fieldStatus, Value: statusPending}}},
-			{Key: "$unset", Value: bson.D{{Key: fieldLeaseUntil, Value: ""}, {Key: fieldOwner, Value: ""}}},
-		})
-	if err == nil {
-		d.revived = now
-	}
-	return err
 }

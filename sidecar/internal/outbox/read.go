@@ -152,7 +152,7 @@ func (r *reader) holdBack(ctx context.Context, entries []*entry) ([]*entry, erro
 	}
 	filter := bson.D{
 		{Key: fieldID, Value: bson.D{{Key: "$in", Value: ids}}},
-		{Key: fieldStatus, Value: bson.D{{Key: "$in", Value: bson.A{statusPending, statusClaimed}}}},
+		{Key: fieldStatus, Value: statusPending},
 	}
 	cursor, err := r.d.find(ctx, filter, options.Find().SetProjection(bson.D{{Key: fieldID, Value: 1}}).SetBatchSize(int32(len(ids)+1)))
 	if err != nil {

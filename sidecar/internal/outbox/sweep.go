@@ -17,9 +17,6 @@ type swept struct {
 // is read again before it is marked.
 func (d *Drainer) sweep(ctx context.Context) (swept, error) {
 	began := d.cfg.Clock.Now()
-	if err := d.reviveClaims(ctx); err != nil {
-		return swept{}, err
-	}
 	d.rests.begin(began)
 	defer func() { d.state.is("topics", d.rests.missing()) }()
 	shards := d.usable()

@@ -266,7 +266,9 @@ func (s *share) apply(a *assignment, made, now time.Time) bool {
 	if s.state == fallback {
 		s.rise(now)
 	}
-	less := s.number == "" || s.state == fallback || a.rate < s.rate || a.burst < s.burst || s.state == shared && a.rate == 0
+	began := s.number == "" || s.state == fallback
+	ended := s.state == shared && a.rate == 0
+	less := began || ended || a.rate < s.rate || a.burst < s.burst
 	if a.grant > 0 || a.rate > s.rate || a.burst > s.burst {
 		s.gap = askEvery
 	}

@@ -51,7 +51,7 @@ func newSidecar(t *testing.T, i int, address string, topics []string) *sidecar {
 		Address: address, Credentials: s.wire.credentials(), NodeID: s.id, Instance: instance, Version: "test",
 		StoreID: func() string { return store }, Replay: func() string { return replay },
 		OnCredential: func(string, []byte) error { return nil },
-		Logger:  slog.New(slog.DiscardHandler),
+		Logger:       slog.New(slog.DiscardHandler),
 	})
 	if err != nil {
 		t.Fatal(err)

@@ -86,7 +86,8 @@ func (s *space) look() {
 	switch {
 	case low > 0 && free < low:
 		if !s.short.Swap(true) {
-			s.log.Error("the disk has too little room: publishes are refused until there is more room", "folder", s.dir, "free_bytes", free, "low_water_bytes", low)
+			s.log.Error("the disk has too little room: publishes are refused until there is more room",
+				"folder", s.dir, "free_bytes", free, "low_water_bytes", low)
 		}
 	case free > low+low/4 && !s.blocked():
 		if s.short.Swap(false) {
