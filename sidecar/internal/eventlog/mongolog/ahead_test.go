@@ -10,6 +10,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/event"
 
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog"
+	"github.com/sluice-bus/sluice/sidecar/internal/eventlog/mongolog/core"
 	"github.com/sluice-bus/sluice/test/mongotest"
 )
 
@@ -21,7 +22,7 @@ func insertEvents(t *testing.T, l *Log, hints ...eventlog.Hint) {
 		docs[i] = bson.D{{Key: "_id", Value: fmt.Sprintf("%s/%d-%d", h.Topic, h.Partition, h.Head)},
 			{Key: "topic", Value: h.Topic}, {Key: "partition", Value: h.Partition}, {Key: "seq", Value: int64(h.Head)}}
 	}
-	if _, err := l.majority(eventsName).InsertMany(t.Context(), docs); err != nil {
+	if _, err := l.store.Majority(core.Events).InsertMany(t.Context(), docs); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -55,7 +56,7 @@ func TestAheadOfAFullPartition(t *testing.T) {
 	open := sharedStore(t)
 	l := open()
 	var stored []eventlog.Hint
-	for seq := range uint64(maxAheadEvents + 50) {
+	for seq := range uint64(1000 + 50) {
 		stored = append(stored, eventlog.Hint{Topic: "a", Partition: 0, Head: seq + 1})
 	}
 	insertEvents(t, l, append(stored, eventlog.Hint{Topic: "b", Partition: 1, Head: 1})...)

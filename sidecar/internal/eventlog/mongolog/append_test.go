@@ -2,15 +2,14 @@ package mongolog
 
 import (
 	"errors"
-	"fmt"
 	"strings"
 	"testing"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
-	"go.mongodb.org/mongo-driver/v2/mongo"
 
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog"
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog/eventlogtest"
+	"github.com/sluice-bus/sluice/sidecar/internal/eventlog/mongolog/core"
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog/mongolog/document"
 	"github.com/sluice-bus/sluice/test/faultproxy"
 	"github.com/sluice-bus/sluice/test/mongotest"
@@ -106,7 +105,7 @@ func TestADocumentThatSomebodyBroke(t *testing.T) {
 	l := mustOpen(t, Options{URL: s.URI(s.NewDatabase(t)), Timeout: testTimeout})
 	ensure(t, l, "t", 1)
 	stored(t, l, "t", eventlogtest.Event("a"))
-	_, err := l.majority(eventsName).UpdateOne(t.Context(), bson.D{{Key: "_id", Value: "t/a"}},
+	_, err := l.store.Majority(core.Events).UpdateOne(t.Context(), bson.D{{Key: "_id", Value: "t/a"}},
 		bson.D{{Key: "$set", Value: bson.D{{Key: "ts", Value: "yesterday"}}}})
 	if err != nil {
 		t.Fatal(err)
@@ -139,7 +138,7 @@ func TestATopicThatSomebodyBroke(t *testing.T) {
 	ensure(t, a, "one", 1)
 	ensure(t, a, "many", 1)
 	for topic, partitions := range map[string]any{"one": "1", "many": 1025} {
-		_, err := a.majority(topicsName).UpdateOne(t.Context(), bson.D{{Key: "_id", Value: topic}},
+		_, err := a.store.Majority(core.Topics).UpdateOne(t.Context(), bson.D{{Key: "_id", Value: topic}},
 			bson.D{{Key: "$set", Value: bson.D{{Key: "partitions", Value: partitions}}}})
 		if err != nil {
 			t.Fatal(err)
@@ -152,82 +151,5 @@ func TestATopicThatSomebodyBroke(t *testing.T) {
 		if err == nil || !strings.Contains(err.Error(), "topic") || errors.Is(err, eventlog.ErrUnavailable) {
 			t.Errorf("topic %s: %v; want an error that says what is wrong", what, err)
 		}
-	}
-}
-
-func TestJudge(t *testing.T) {
-	write := func(index, code int, raw bson.D) error {
-		b, _ := bson.Marshal(raw)
-		e := mongo.WriteError{Index: index, Code: code, Message: "E11000 … index: topic_partition_seq", Raw: b}
-		return mongo.BulkWriteException{WriteErrors: []mongo.BulkWriteError{{WriteError: e}}}
-	}
-	named := func(keys ...string) bson.D {
-		var pattern bson.D
-		for _, k := range keys {
-			pattern = append(pattern, bson.E{Key: k, Value: 1})
-		}
-		return bson.D{{Key: "keyPattern", Value: pattern}}
-	}
-	lost := write(3, codeDuplicateKey, nil).(mongo.BulkWriteException)
-	lost.WriteConcernError = &mongo.WriteConcernError{Code: 64}
-	cases := []struct {
-		name   string
-		err    error
-		stored int
-		want   failure
-	}{
-		{"a duplicate id", write(3, codeDuplicateKey, named("_id")), 3, failure{duplicate: true}},
-		{"a duplicate seq", write(3, codeDuplicateKey, named("topic", "partition", "seq")), 3, failure{duplicate: true, seqTaken: true}},
-		{"a duplicate that no majority knows of", lost, 0, failure{}},
-		{"a bad document", write(3, 2, nil), 3, failure{refused: true}},
-		{"interrupted in the middle", write(3, 11600, nil), 0, failure{}},
-		{"one of the documents is bad", mongo.CommandError{Code: 2}, 0, failure{refused: true, whole: true}},
-		{"not the primary", mongo.CommandError{Code: 10107}, 0, failure{}},
-		{"the network", errors.New("connection reset"), 0, failure{}},
-	}
-	for _, c := range cases {
-		t.Run(c.name, func(t *testing.T) {
-			stored, got := judge(c.err)
-			if got.err == nil {
-				t.Error("the error is lost")
-			}
-			got.err = nil
-			if stored != c.stored || got != c.want {
-				t.Errorf("judge = %d, %+v; want %d, %+v", stored, got, c.stored, c.want)
-			}
-		})
-	}
-}
-
-func TestSecretsStayOutOfErrors(t *testing.T) {
-	for _, url := range []string{
-		"mongodb://user:geheim@host:port/db",
-		"mongodb://user:gehe%69m@host:99999/db",
-		"mongodb://user:ge/heim@host/db",
-		"mongodb://user:geheim@@host/db?x=geheim",
-		"mongodb://user:gehe%zzm@host/db",
-		"mongodb://host/db?authMechanismProperties=AWS_SESSION_TOKEN:geheim&w=geheim",
-		"mongodb://host/db?tlsCertificateKeyFilePassword=geheim&connectTimeoutMS=geheim",
-	} {
-		l, err := Open(Options{URL: url})
-		if err == nil {
-			l.Close()
-			continue
-		}
-		for _, secret := range []string{"geheim", "ge/heim", "gehe%69m", "gehe%zzm"} {
-			if strings.Contains(err.Error(), secret) {
-				t.Errorf("%s: %v", url, err)
-			}
-		}
-	}
-}
-
-func TestErrorsThatStay(t *testing.T) {
-	err := new(Log).unavailable(t.Context(), "append", mongo.CommandError{Code: codeUnauthorized, Message: "not authorized on db"})
-	if !errors.Is(err, eventlog.ErrUnavailable) || !strings.Contains(err.Error(), "needs the role") {
-		t.Errorf("%v", err)
-	}
-	if !isPermanent(fmt.Errorf("x: %w", mongo.CommandError{Code: codeAuthenticationFailed})) {
-		t.Error("a wrong password is tried again")
 	}
 }

@@ -1,7 +1,6 @@
 package mongolog
 
 import (
-	"context"
 	"fmt"
 	"sync/atomic"
 	"testing"
@@ -11,6 +10,7 @@ import (
 
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog"
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog/eventlogtest"
+	"github.com/sluice-bus/sluice/sidecar/internal/eventlog/mongolog/core"
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog/mongolog/document"
 	"github.com/sluice-bus/sluice/test/mongotest"
 )
@@ -81,15 +81,13 @@ func benchLog(b *testing.B, s *mongotest.Server) *Log {
 	return l
 }
 
-// benchCollection is where the log keeps its events, as the log uses it.
+// benchCollection is where the log keeps its events, as the log writes them.
 func benchCollection(b *testing.B, l *Log) *mongo.Collection {
 	b.Helper()
-	_, end, err := l.begin(context.Background())
-	if err != nil {
+	if err := l.Ping(b.Context()); err != nil {
 		b.Fatal(err)
 	}
-	defer end()
-	return l.concern("t").events
+	return l.store.Written(core.Events, core.MajorityWrites)
 }
 
 // benchEvents makes the next events, of about 300 bytes.

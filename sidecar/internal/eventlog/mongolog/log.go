@@ -1,37 +1,41 @@
 // Package mongolog is the shared event log: an eventlog.Shared in one MongoDB database, for any
-// number of sidecars. The package knows events and documents, and nothing of their publishers,
-// limits or consumers.
+// number of sidecars. It assembles the parts, each a package of its own:
 //
-// An event's path: append.go reserves a seq at its topic's head (heads.go) and inserts the event
-// there (insert.go); duplicate.go tells repeated publishes from seqs that readers have voided;
-// read.go, scan.go and seek.go return events, up to the first seq that is missing (holes.go);
-// retention.go removes them. collections.go lists the documents. epochs.go has the progress of
-// groups. nodes.go and signals.go have the messages between sidecars (sender.go sends them; tail.go
-// follows them).
+//	core                 the database: operations, sessions, retries, which collections there are
+//	setup                checks the server and the format, creates collections and indexes, migrates
+//	document, events     an event as a document, and the collection of events
+//	topics, heads        the catalog, and the order of a topic's events
+//	appends, scheduled   events into the log, now or later
+//	reads, removal       events out of the log, and their end
+//	epochs               the progress of consumer groups
+//	nodes, signals       the sidecars of a store, and their messages
+//
+// An event's path: appends reserves a seq at its topic's head (heads) and inserts the event there;
+// reads returns events, up to the first seq that is missing; removal removes them.
 package mongolog
 
 import (
 	"cmp"
 	"context"
-	"errors"
-	"fmt"
 	"log/slog"
-	"net"
-	"sync"
-	"sync/atomic"
 	"time"
 
-	"github.com/google/uuid"
 	"go.mongodb.org/mongo-driver/v2/event"
-	"go.mongodb.org/mongo-driver/v2/mongo"
 	"go.mongodb.org/mongo-driver/v2/mongo/options"
-	"go.mongodb.org/mongo-driver/v2/x/mongo/driver/connstring"
 
 	"github.com/sluice-bus/sluice/internal/clock"
-	"github.com/sluice-bus/sluice/internal/mongowatch"
-	"github.com/sluice-bus/sluice/internal/secrets"
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog"
-	"github.com/sluice-bus/sluice/sidecar/internal/eventlog/mongolog/document"
+	"github.com/sluice-bus/sluice/sidecar/internal/eventlog/mongolog/appends"
+	"github.com/sluice-bus/sluice/sidecar/internal/eventlog/mongolog/core"
+	"github.com/sluice-bus/sluice/sidecar/internal/eventlog/mongolog/epochs"
+	"github.com/sluice-bus/sluice/sidecar/internal/eventlog/mongolog/heads"
+	"github.com/sluice-bus/sluice/sidecar/internal/eventlog/mongolog/nodes"
+	"github.com/sluice-bus/sluice/sidecar/internal/eventlog/mongolog/reads"
+	"github.com/sluice-bus/sluice/sidecar/internal/eventlog/mongolog/removal"
+	"github.com/sluice-bus/sluice/sidecar/internal/eventlog/mongolog/scheduled"
+	"github.com/sluice-bus/sluice/sidecar/internal/eventlog/mongolog/setup"
+	"github.com/sluice-bus/sluice/sidecar/internal/eventlog/mongolog/signals"
+	"github.com/sluice-bus/sluice/sidecar/internal/eventlog/mongolog/topics"
 )
 
 // DefaultDatabase is the database of a URL that names none.
@@ -41,8 +45,6 @@ const DefaultDatabase = "sluice"
 type Options struct {
 	// URL is a MongoDB connection string. Its path names the database.
 	URL string
-	// Prefix goes before the name of every collection; mostly empty.
-	Prefix string
 	// NodeID is the name of this client in MongoDB's own logs.
 	NodeID string
 	// WriteConcern is a topic's, as policies write it ("majority" or "w:1"); nil means majority for
@@ -77,52 +79,35 @@ const (
 
 // Log is an eventlog.Shared. Open makes one.
 type Log struct {
-	opts   Options
-	client *mongo.Client
-	db     *mongo.Database
-	// beats has connections of its own for the sidecars' beats, which must not wait behind appends.
-	beats *mongo.Client
+	connection
+	catalog
+	eventlog.Nodes
+	eventlog.Scheduler
+	*epochs.Epochs
+	*reads.Reader
+	*removal.Remover
+	*signals.Signals
 
-	// ctx ends with Close, and with it the goroutines that run until then. Operations under way end
-	// by themselves, within Options.Timeout.
-	ctx    context.Context
-	cancel context.CancelFunc
-
-	catalog catalog
-	health  atomic.Pointer[error] // the last operation's error; nil: none
-	// unmet has, by topic, the write concern that the topic's last append did not meet: the event
-	// was stored, but fewer members acknowledged it than the concern asks for. Only topics whose
-	// policy names a number of members are in it.
-	unmet       sync.Map
-	serverClock serverClock
-	causal      causality
-	fences      fences
-	unsent      signalQueue
-	topology    topology
-	// saves numbers the saves of epochs. It begins with the time, so that an owner can continue
-	// with another Log.
-	saves   atomic.Int64
-	savings batcher[*saving]
-
-	mu     sync.Mutex
-	closed bool
-	calls  sync.WaitGroup
-
-	// setup holds facts about the server. The first operation that reaches it finds them out, and
-	// creates missing collections and indexes; nil until then.
-	setup     atomic.Pointer[setup]
-	setupTurn chan struct{}   // holds one token, for the goroutine that does the setup
-	told      map[string]bool // the messages about the setup that were logged already; guarded by setupTurn
-	unusable  chan struct{}   // closed once refusal is set
-	refusal   error
+	store     *core.Store
+	appends   *appends.Appender
+	scheduled *scheduled.Scheduler
+	setup     *setup.Setup
 }
 
-// setup holds the facts about the server that the first operation finds out.
-type setup struct {
-	server  server
-	storeID string
-	// unindexed says that the store lacks an index that only makes the log faster.
-	unindexed bool
+// connection is what of core.Store is the log's.
+type connection interface {
+	Ping(ctx context.Context) error
+	Err() error
+	Sync(ctx context.Context) error
+	StoreID() string
+	AwaitRefusal(ctx context.Context) error
+}
+
+// catalog is what of topics.Catalog is the log's.
+type catalog interface {
+	EnsureTopic(ctx context.Context, name string, partitions int) (eventlog.Topic, error)
+	LookupTopic(ctx context.Context, name string) (eventlog.Topic, error)
+	Topics(ctx context.Context) ([]eventlog.Topic, error)
 }
 
 // Open makes a log. It does not wait for the server: every operation wraps eventlog.ErrUnavailable
@@ -130,178 +115,53 @@ type setup struct {
 // eventlog.ErrUnavailable: Open looks up the servers of a mongodb+srv URL, and then the name
 // service has not answered.
 func Open(o Options) (*Log, error) {
-	cs, err := connstring.ParseAndValidate(o.URL)
-	if err != nil {
-		return nil, openError(err, o.URL)
-	}
-	o.Timeout = cmp.Or(o.Timeout, DefaultTimeout)
-	o.Linger = cmp.Or(o.Linger, DefaultLinger)
-	o.SeqTaken = cmp.Or(o.SeqTaken, DefaultSeqTaken)
 	if o.Logger == nil {
 		o.Logger = slog.Default()
 	}
+	store, err := core.Connect(core.Config{
+		URL: o.URL, Database: DefaultDatabase, NodeID: o.NodeID,
+		Timeout: cmp.Or(o.Timeout, DefaultTimeout), SeqTaken: cmp.Or(o.SeqTaken, DefaultSeqTaken),
+		Monitor: o.Monitor, Dialer: o.Dialer, Logger: o.Logger, Clock: o.Clock,
+	})
+	if err != nil {
+		return nil, err
+	}
+	c := topics.New(store)
+	h := heads.New(store, c)
 	l := &Log{
-		opts: o, setupTurn: make(chan struct{}, 1), unusable: make(chan struct{}), told: map[string]bool{}, unsent: signalQueue{id: uuid.NewString()},
-		catalog: catalog{topics: map[string]*topic{}}, fences: fences{latest: map[eventlog.GroupPartition]uint64{}},
+		connection: store, catalog: c, store: store, setup: setup.New(store), Nodes: nodes.New(store), Signals: signals.New(store),
+		Epochs: epochs.New(store, c), Reader: reads.New(store, c, h),
 	}
-	l.ctx, l.cancel = context.WithCancel(context.Background())
-	l.saves.Store(o.Clock.Now().UnixNano())
-	elections := &event.ServerMonitor{TopologyDescriptionChanged: l.topology.changed}
-	if l.client, err = mongo.Connect(l.clientOptions().SetServerMonitor(elections)); err != nil {
-		return nil, openError(err, o.URL)
-	}
-	l.db = l.client.Database(cmp.Or(cs.Database, DefaultDatabase))
-	if l.beats, err = mongo.Connect(l.clientOptions().SetMinPoolSize(0).SetMaxPoolSize(beatConnections)); err != nil {
-		_ = l.client.Disconnect(context.Background()) // it has not been used
-		return nil, openError(err, o.URL)
-	}
+	store.Prepare = l.setup.Prepare
+	l.appends = appends.New(appends.Config{
+		Store: store, Catalog: c, Heads: h, WriteConcern: o.WriteConcern, Linger: cmp.Or(o.Linger, DefaultLinger),
+	})
+	l.scheduled = scheduled.New(store, c, l.appends)
+	l.Scheduler = l.scheduled
+	l.Remover = removal.New(removal.Config{Store: store, Catalog: c, Heads: h, Reads: l.Reader, Scheduled: l.scheduled})
 	return l, nil
 }
 
-const (
-	// beatConnections allow one beat under way, and one that replaces it.
-	beatConnections = 2
-	// maxConnections applies if the URL names no other number. An operation holds a connection for
-	// one command at a time, and a command that finds none waits until one is free.
-	maxConnections = 16
-	// minConnections leaves operations some connections for any URL: followers of signals hold one
-	// each.
-	minConnections = signalShards + 4
-	// connectionIdle is how long a connection may be idle before it is closed, if the URL names no
-	// other time.
-	connectionIdle = time.Minute
+// Close waits for the operations under way, ends the log's goroutines, and closes the connections.
+func (l *Log) Close() error { return l.store.Close(l.SendLast) }
+
+// UnmetConcerns are, by topic, the write concerns that the topic's last append did not meet, since
+// too few members acknowledged it.
+func (l *Log) UnmetConcerns() map[string]string { return l.appends.UnmetConcerns() }
+
+// UnsupportedError says why the log can never use a store.
+type UnsupportedError = core.UnsupportedError
+
+// Owns reports whether a collection of the log's database belongs to the log.
+func Owns(collection string) bool { return core.Owns(collection) }
+
+// MigrateOptions are for Log.Migrate, and MigrateReport lists its changes.
+type (
+	MigrateOptions = setup.MigrateOptions
+	MigrateReport  = setup.MigrateReport
 )
 
-func openError(err error, storeURL string) error {
-	message := secrets.Redact(err, storeURL)
-	var lookup *net.DNSError
-	if errors.As(err, &lookup) && !lookup.IsNotFound {
-		return fmt.Errorf("store: %w: %s", eventlog.ErrUnavailable, message)
-	}
-	return fmt.Errorf("store: %s", message)
-}
-
-// clientOptions are the URL's, except for the options that the log's promises require.
-func (l *Log) clientOptions() *options.ClientOptions {
-	o := mongowatch.ClientOptions(l.opts.URL, "sluice-sidecar "+l.opts.NodeID, l.opts.Timeout, l.opts.Dialer).SetWriteConcern(majorityWrites)
-	switch {
-	case o.MaxPoolSize == nil && o.MinPoolSize == nil:
-		o.SetMaxPoolSize(maxConnections)
-	case o.MaxPoolSize == nil:
-		o.SetMaxPoolSize(max(maxConnections, *o.MinPoolSize))
-	case *o.MaxPoolSize > 0: // 0: any number
-		o.SetMaxPoolSize(max(minConnections, *o.MaxPoolSize))
-	}
-	if o.MaxConnIdleTime == nil {
-		o.SetMaxConnIdleTime(connectionIdle)
-	}
-	if l.opts.Monitor != nil {
-		o.SetMonitor(l.opts.Monitor)
-	}
-	return o
-}
-
-var errClosed = fmt.Errorf("the log is closed: %w", eventlog.ErrUnavailable)
-
-// begin starts an operation: it refuses calls after Close and contexts that are over, and makes
-// sure that the server is set up. The caller calls end when the operation is over. The context ends
-// with the caller's and after Options.Timeout.
-func (l *Log) begin(ctx context.Context) (_ context.Context, end func(), _ error) {
-	return l.beginWithin(ctx, l.opts.Timeout)
-}
-
-// seekTimeout is how long a Seek may take: it may have to go through a large part of a topic.
-func (l *Log) seekTimeout() time.Duration { return 12 * l.opts.Timeout }
-
-// beginWithin is begin with another timeout.
-func (l *Log) beginWithin(ctx context.Context, timeout time.Duration) (_ context.Context, end func(), _ error) {
-	return l.beginAs(ctx, func(ctx context.Context) (context.Context, func()) {
-		ctx, cancel := l.opts.Clock.WithTimeoutCause(ctx, timeout, eventlog.ErrTimeout)
-		return ctx, cancel
-	})
-}
-
-// beginSteps is begin for an operation of many steps. Each call of renew begins Options.Timeout
-// again, so that a slow server that makes progress does not count as away.
-func (l *Log) beginSteps(ctx context.Context) (_ context.Context, renew, end func(), err error) {
-	var timer clock.Timer
-	ctx, end, err = l.beginAs(ctx, func(ctx context.Context) (context.Context, func()) {
-		ctx, cancel := context.WithCancelCause(ctx)
-		timer = l.opts.Clock.AfterFunc(l.opts.Timeout, func() { cancel(eventlog.ErrTimeout) })
-		return ctx, func() {
-			timer.Stop()
-			cancel(nil)
-		}
-	})
-	return ctx, func() { timer.Reset(l.opts.Timeout) }, end, err
-}
-
-// beginAs begins an operation with the context that limited makes.
-func (l *Log) beginAs(ctx context.Context, limited func(context.Context) (context.Context, func())) (_ context.Context, end func(), _ error) {
-	if err := ctx.Err(); err != nil {
-		return nil, nil, err
-	}
-	if !l.join() {
-		return nil, nil, errClosed
-	}
-	ctx, cancel := limited(ctx)
-	end = func() {
-		cancel()
-		l.calls.Done()
-	}
-	if l.setup.Load() == nil {
-		if err := l.prepare(ctx); err != nil {
-			end()
-			return nil, nil, err
-		}
-	}
-	return ctx, end, nil
-}
-
-// unavailable is the error of an operation that the network or the server made fail; ctx is
-// begin's. If the caller's context has ended, the error is its cause.
-func (l *Log) unavailable(ctx context.Context, op string, err error) error {
-	_, broken := errors.AsType[*document.Error](err)
-	if broken || errors.Is(err, eventlog.ErrNotFound) { // the server has answered
-		l.reached()
-		return fmt.Errorf("%s: %w", op, err)
-	}
-	switch cause := context.Cause(ctx); {
-	case errors.Is(cause, eventlog.ErrTimeout):
-		err = fmt.Errorf("%s: %w: %w: %w%s", op, eventlog.ErrUnavailable, cause, err, hint(err))
-	case cause != nil:
-		return fmt.Errorf("%s: %w", op, cause)
-	default:
-		err = fmt.Errorf("%s: %w: %w%s", op, eventlog.ErrUnavailable, err, hint(err))
-	}
-	l.health.Store(&err)
-	return err
-}
-
-// hint is advice about an error that does not go away by itself.
-func hint(err error) string {
-	switch {
-	case hasCode(err, codeUnauthorized):
-		return " (the user in the store's URL needs the role readWrite on its database)"
-	case hasCode(err, codeAuthenticationFailed):
-		return " (the user or password in the store's URL is wrong)"
-	case hasCode(err, codeNoMajorityReads):
-		return " (the server runs with enableMajorityReadConcern off, which the log cannot use)"
-	}
-	return ""
-}
-
-// Close waits for the operations under way, ends the log's goroutines, and closes the connections.
-func (l *Log) Close() error {
-	l.mu.Lock()
-	if l.closed {
-		l.mu.Unlock()
-		return nil
-	}
-	l.closed = true
-	l.mu.Unlock()
-	l.cancel()
-	l.calls.Wait()
-	l.sendLast()
-	return errors.Join(mongowatch.Disconnect(l.client, l.opts.Clock, l.opts.Timeout), mongowatch.Disconnect(l.beats, l.opts.Clock, l.opts.Timeout))
+// Migrate creates missing indexes, and gives remembered ids the times of the policies in force.
+func (l *Log) Migrate(ctx context.Context, o MigrateOptions) (MigrateReport, error) {
+	return l.setup.Migrate(ctx, o)
 }

@@ -6,6 +6,8 @@ import (
 
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog"
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog/eventlogtest"
+	"github.com/sluice-bus/sluice/sidecar/internal/eventlog/mongolog/core"
+	"github.com/sluice-bus/sluice/sidecar/internal/eventlog/mongolog/events"
 )
 
 // ReadEach reads several partitions at once: each from its place on, up to the first seq without an
@@ -21,7 +23,8 @@ func TestReadEach(t *testing.T) {
 		}
 	}
 	// Retention has taken the fourth of partition 1.
-	if _, err := l.majority(eventsName).UpdateOne(t.Context(), inPartition("t", 1, among([]int64{4})), map[string]any{"$set": map[string]any{"gone": true}}); err != nil {
+	fourth, gone := events.InPartition("t", 1, events.Between(4, 4)), map[string]any{"$set": map[string]any{"gone": true}}
+	if _, err := l.store.Majority(core.Events).UpdateOne(t.Context(), fourth, gone); err != nil {
 		t.Fatal(err)
 	}
 	for _, c := range []struct {

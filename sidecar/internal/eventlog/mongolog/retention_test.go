@@ -15,6 +15,9 @@ import (
 	"github.com/sluice-bus/sluice/sdk/wire"
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog"
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog/eventlogtest"
+	"github.com/sluice-bus/sluice/sidecar/internal/eventlog/mongolog/core"
+	"github.com/sluice-bus/sluice/sidecar/internal/eventlog/mongolog/events"
+	"github.com/sluice-bus/sluice/sidecar/internal/eventlog/mongolog/setup"
 	"github.com/sluice-bus/sluice/test/mongotest"
 )
 
@@ -58,7 +61,7 @@ func sweepOnce(t *testing.T, l *Log, r eventlog.Retention, now int64) int {
 // raw returns the documents of a collection by _id, without those whose _id is no string.
 func raw(t *testing.T, l *Log, collection string) map[string]bson.M {
 	t.Helper()
-	docs, err := findAll[bson.M](t.Context(), l, l.db.Collection(collection), bson.D{}, options.Find())
+	docs, err := core.FindIn[bson.M](t.Context(), l.store, l.store.DB.Collection(collection), bson.D{}, options.Find())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -92,12 +95,12 @@ func TestStubs(t *testing.T) {
 			if n := sweepOnce(t, l, eventlog.Retention{TTLMS: hour, DedupeWindowMS: c.window}, e.AcceptedAt+2*hour); n != 1 {
 				t.Fatalf("%d events went; want 1", n)
 			}
-			stub := raw(t, l, eventsName)["t/a"]
+			stub := raw(t, l, core.Events)["t/a"]
 			left := int64(0)
 			if at, ok := stub["expireAt"].(bson.DateTime); ok {
 				left = at.Time().Sub(before).Milliseconds()
 			}
-			if left < c.leftMS || left > c.leftMS+2*stubDelay.Milliseconds() {
+			if left < c.leftMS || left > c.leftMS+2*events.StubDelay.Milliseconds() {
 				t.Errorf("expireAt is in %d ms; want %d", left, c.leftMS)
 			}
 			delete(stub, "expireAt")
@@ -112,7 +115,7 @@ func TestStubs(t *testing.T) {
 // deleteAllStubs deletes every stub, as a TTL index does in the end.
 func deleteAllStubs(t *testing.T, l *Log) {
 	t.Helper()
-	if _, err := l.db.Collection(eventsName).DeleteMany(t.Context(), bson.D{stubs}); err != nil {
+	if _, err := l.store.DB.Collection(core.Events).DeleteMany(t.Context(), bson.D{events.Stubs}); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -152,7 +155,7 @@ func TestStubsKeepTheirSeqs(t *testing.T) {
 	if n := sweepOnce(t, l, keep, time.Now().UnixMilli()); n != 0 {
 		t.Errorf("%d more events went", n)
 	}
-	if docs := raw(t, l, eventsName); len(docs) != 3 {
+	if docs := raw(t, l, core.Events); len(docs) != 3 {
 		t.Errorf("%d documents are left; want 3", len(docs))
 	}
 	if out := publish(t, l, eventlogtest.Events("a", 3)...); !out[2].Duplicate {
@@ -217,5 +220,69 @@ func TestOnlyNullIsATombstone(t *testing.T) {
 	}
 	if _, err := l.Lookup(t.Context(), "t", "0"); !errors.Is(err, eventlog.ErrNotFound) {
 		t.Errorf("Lookup of the tombstone: %v", err)
+	}
+}
+
+func TestRestamp(t *testing.T) {
+	l, _ := opened(t, Options{SeqTaken: time.Hour})
+	now := time.Now().UnixMilli()
+	publish(t, l, eventlogtest.Events("a", 6, eventlogtest.Accepted(now-2*hour))...)
+	publish(t, l, eventlogtest.Event("live", eventlogtest.Accepted(now)))
+	sweepOnce(t, l, eventlog.Retention{TTLMS: hour, DedupeWindowMS: 24 * hour}, now)
+	// Another program has set other times. They are in the future, since the server removes
+	// documents whose time is over.
+	set := bson.D{{Key: "$set", Value: bson.D{{Key: "expireAt", Value: time.UnixMilli(now + hour)}}}}
+	for _, id := range []string{"t/live", "t/a-003"} {
+		if _, err := l.store.DB.Collection(core.Events).UpdateOne(t.Context(), bson.D{{Key: "_id", Value: id}}, set); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for i, c := range []struct {
+		window  int64
+		changed int64
+		leftMS  int64 // 0: none
+	}{
+		{24 * hour, 2, 22 * hour},
+		{24 * hour, 0, 22 * hour},
+		{48 * hour, 6, 46 * hour},
+		{0, 6, 0},
+		{0, 0, 0},
+		{hour, 6, hour}, // SeqTaken
+	} {
+		looked := int64(0)
+		o := MigrateOptions{
+			Retention: func(topic string) eventlog.Retention {
+				return eventlog.Retention{DedupeWindowMS: map[string]int64{"t": c.window}[topic]}
+			},
+			Progress: func(step string, done, _ int64) {
+				if step == setup.StepStubs {
+					looked = done
+				}
+			},
+		}
+		for _, dry := range []bool{true, false} {
+			o.DryRun = dry
+			r, err := l.Migrate(t.Context(), o)
+			if err != nil {
+				t.Fatal(err)
+			}
+			want := setup.StubReport{Topic: "t", WindowMS: c.window, Stubs: 6, Changed: c.changed}
+			if len(r.Stubs) != 1 || r.Stubs[0] != want || looked != 7 {
+				t.Errorf("case %d, dry run %v: %+v of %d; want %+v of 7", i, dry, r.Stubs, looked, want)
+			}
+		}
+		for id, doc := range raw(t, l, core.Events) {
+			left := int64(0)
+			if at, ok := doc["expireAt"].(bson.DateTime); ok {
+				left = at.Time().UnixMilli() - now
+			}
+			want := c.leftMS
+			if id == "t/live" {
+				want = 0
+			}
+			if left < want || left > want+2*events.StubDelay.Milliseconds() {
+				t.Errorf("case %d: %s expires in %d ms; want %d", i, id, left, want)
+			}
+		}
 	}
 }

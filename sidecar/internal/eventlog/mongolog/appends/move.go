@@ -1,0 +1,162 @@
+package appends
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+	"go.mongodb.org/mongo-driver/v2/mongo"
+	"go.mongodb.org/mongo-driver/v2/mongo/options"
+
+	"github.com/sluice-bus/sluice/sidecar/internal/eventlog"
+	"github.com/sluice-bus/sluice/sidecar/internal/eventlog/mongolog/document"
+	"github.com/sluice-bus/sluice/sidecar/internal/eventlog/mongolog/events"
+	"github.com/sluice-bus/sluice/sidecar/internal/eventlog/mongolog/topics"
+)
+
+// Move is a scheduled event that is due, and its place.
+type Move struct {
+	ID        string
+	Partition int
+	Token     int64 // its random number while it is scheduled
+}
+
+// Move gives scheduled events of a generation of a topic their seqs, in order, with now as their
+// times. An outcome is empty if it is not known, for the reason in the error.
+func (a *Appender) Move(ctx context.Context, t *topics.Topic, generation int64, moves []Move, now int64) ([]eventlog.Outcome, error) {
+	outs := make([]eventlog.Outcome, len(moves))
+	all := make([]eventlog.Outcome, len(moves)) // of the calls, which may outlast this function
+	calls := map[int]*call{}
+	for i, m := range moves {
+		c := calls[m.Partition]
+		if c == nil {
+			c = &call{ctx: ctx, topic: t, p: m.Partition, generation: generation, out: all, done: make(chan struct{})}
+			calls[m.Partition] = c
+		}
+		rec := &eventlog.Record{AcceptedAt: now}
+		rec.ID, rec.TS = m.ID, now
+		c.events = append(c.events, &pending{call: c, index: i, record: rec, token: m.Token})
+		c.left++
+	}
+	for _, c := range calls {
+		if err := a.enqueue(c); err != nil {
+			return outs, err
+		}
+	}
+	for _, c := range calls {
+		select {
+		case <-c.done:
+		case <-ctx.Done():
+			return outs, context.Cause(ctx)
+		}
+		for _, d := range c.events {
+			if outs[d.index] = all[d.index]; errors.Is(outs[d.index].Err, errAnotherGeneration) {
+				outs[d.index].Err = topics.NotThere(t.Name)
+			}
+		}
+	}
+	return outs, nil
+}
+
+// move stores documents of a batch at their seqs. All of them replace other documents: scheduled
+// events are released, cancelled ones are replaced. move also handles the outcomes.
+func (b *batch) move(ctx context.Context, lines []*line, chunk []*pending) error {
+	within, cancel := b.store.Clock.WithTimeout(ctx, b.store.Timeout/2)
+	defer cancel()
+	models := make([]mongo.WriteModel, len(chunk))
+	for i, d := range chunk {
+		if d.raw != nil {
+			models[i] = mongo.NewReplaceOneModel().SetFilter(events.Unchanged(b.idOf(d), b.topic.Name, d.token)).SetReplacement(d.raw)
+			continue
+		}
+		set := bson.D{{Key: document.FieldPartition, Value: lines[i].p}, {Key: document.FieldSeq, Value: int64(d.seq)},
+			{Key: document.FieldTS, Value: d.record.TS}, {Key: document.FieldAccepted, Value: d.record.AcceptedAt}}
+		unset := append(slices.Clip(events.OnlyScheduled), bson.E{Key: document.FieldGone, Value: ""})
+		models[i] = mongo.NewUpdateOneModel().SetFilter(append(events.Unchanged(b.idOf(d), b.topic.Name, d.token), events.Scheduled)).
+			SetUpdate(bson.D{{Key: "$set", Value: set}, {Key: "$unset", Value: unset}})
+	}
+	r, err := b.concern.events.BulkWrite(within, models, options.BulkWrite().SetOrdered(true))
+	if err == nil && r.MatchedCount == int64(len(chunk)) {
+		for i, d := range chunk {
+			b.accept(lines[i], d)
+		}
+		return nil
+	}
+	var taken *pending // the document whose seq is taken
+	if err != nil {
+		stored, f := judge(err)
+		if !f.duplicate {
+			return err
+		}
+		taken = chunk[stored]
+	}
+	for i, ln := range lines {
+		if i == 0 || ln != lines[i-1] {
+			if err := b.settleMoved(ctx, ln); err != nil {
+				return err
+			}
+		}
+	}
+	if ln := lines[0]; taken != nil && len(ln.pending) > 0 && ln.pending[0] == taken {
+		return b.giveWay(ctx, ln)
+	}
+	return nil
+}
+
+func (b *batch) idOf(d *pending) string { return document.ID(b.topic.Name, b.generation, d.record.ID) }
+
+// settleMoved looks up the documents that a move stores at the front of a line. It gives an outcome
+// to each event that is stored, or that has nothing to replace any more.
+func (b *batch) settleMoved(ctx context.Context, ln *line) error {
+	n := 0
+	for n < len(ln.pending) && ln.pending[n].token != 0 && n < b.most {
+		n++
+	}
+	found, err := b.find(ctx, ln.pending[:n])
+	if err == nil {
+		err = b.confirm(ctx)
+	}
+	if err != nil {
+		return err
+	}
+	b.met()
+	var stored []*pending
+	for i, d := range ln.pending[:n] {
+		o := eventlog.Outcome{Err: fmt.Errorf("event %q of topic %q: %w", d.record.ID, b.topic.Name, eventlog.ErrNotFound)}
+		raw, ok := found[b.idOf(d)]
+		if !ok && d.raw != nil {
+			d.token = 0 // the stub of the cancelled event is gone: the event is inserted
+			continue
+		}
+		if ok {
+			s, err := document.Decode(raw)
+			switch {
+			case err != nil:
+				o.Err = &eventlog.RefusedError{Cause: err}
+			case s.Record.Partition == ln.p && s.Record.Seq == d.seq:
+				stored = append(stored, d)
+				continue
+			case s.Cancelled() && d.raw != nil:
+				d.token = int64(s.Record.Seq) // the same stub, or one of a later schedule
+				continue
+			case d.raw != nil:
+				o = Repeated(d.record, d.raw, s)
+			case s.Record.DeliverAt != 0 && int64(s.Record.Seq) == d.token:
+				continue // unchanged
+			case s.Record.Partition == document.Unplaced: // cancelled, and maybe scheduled again
+			default:
+				o = eventlog.Outcome{Partition: s.Record.Partition, Seq: s.Record.Seq, TS: s.Record.TS, Duplicate: true}
+			}
+		}
+		if err := b.replace(ctx, ln, i, o); err != nil {
+			return err
+		}
+	}
+	ln.pending = slices.DeleteFunc(ln.pending, func(d *pending) bool { return slices.Contains(stored, d) })
+	for _, d := range stored {
+		d.call.answer(d.index, eventlog.Outcome{Partition: ln.p, Seq: d.seq, TS: d.record.TS})
+	}
+	return nil
+}

@@ -1,0 +1,216 @@
+package core
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync/atomic"
+	"time"
+
+	"github.com/sluice-bus/sluice/internal/clock"
+	"github.com/sluice-bus/sluice/sidecar/internal/eventlog"
+	"github.com/sluice-bus/sluice/sidecar/internal/eventlog/mongolog/document"
+)
+
+// ErrClosed is the error of operations after Close.
+var ErrClosed = fmt.Errorf("the log is closed: %w", eventlog.ErrUnavailable)
+
+// Begin starts an operation: it refuses calls after Close and contexts that are over, and makes
+// sure that the store is prepared. The caller calls end when the operation is over. The context
+// ends with the caller's and after Timeout.
+func (s *Store) Begin(ctx context.Context) (_ context.Context, end func(), _ error) {
+	return s.BeginWithin(ctx, s.Timeout)
+}
+
+// LongTimeout is for an operation that may have to go through a large part of a collection.
+func (s *Store) LongTimeout() time.Duration { return 12 * s.Timeout }
+
+// BeginWithin is Begin with another timeout.
+func (s *Store) BeginWithin(ctx context.Context, timeout time.Duration) (_ context.Context, end func(), _ error) {
+	return s.beginAs(ctx, func(ctx context.Context) (context.Context, func()) {
+		ctx, cancel := s.Clock.WithTimeoutCause(ctx, timeout, eventlog.ErrTimeout)
+		return ctx, cancel
+	})
+}
+
+// BeginSteps is Begin for an operation of many steps. Each call of renew begins Timeout again, so
+// that a slow server that makes progress does not count as away.
+func (s *Store) BeginSteps(ctx context.Context) (_ context.Context, renew, end func(), err error) {
+	var timer clock.Timer
+	ctx, end, err = s.beginAs(ctx, func(ctx context.Context) (context.Context, func()) {
+		ctx, cancel := context.WithCancelCause(ctx)
+		timer = s.Clock.AfterFunc(s.Timeout, func() { cancel(eventlog.ErrTimeout) })
+		return ctx, func() {
+			timer.Stop()
+			cancel(nil)
+		}
+	})
+	return ctx, func() { timer.Reset(s.Timeout) }, end, err
+}
+
+// beginAs begins an operation with the context that limited makes.
+func (s *Store) beginAs(
+	ctx context.Context, limited func(context.Context) (context.Context, func()),
+) (_ context.Context, end func(), _ error) {
+	if err := ctx.Err(); err != nil {
+		return nil, nil, err
+	}
+	if !s.Join() {
+		return nil, nil, ErrClosed
+	}
+	ctx, cancel := limited(ctx)
+	end = func() {
+		cancel()
+		s.Leave()
+	}
+	if err := s.prepare(ctx); err != nil {
+		end()
+		return nil, nil, err
+	}
+	return ctx, end, nil
+}
+
+// Within runs one step of a long operation as an operation of its own, so that Timeout bounds the
+// step.
+func (s *Store) Within(ctx context.Context, op string, step func(ctx context.Context) error) error {
+	ctx, end, err := s.Begin(ctx)
+	if err != nil {
+		return err
+	}
+	defer end()
+	if err := step(ctx); err != nil {
+		return s.Unavailable(ctx, op, err)
+	}
+	s.Reached()
+	return nil
+}
+
+// WithinSession is Within, with a causally consistent session.
+func (s *Store) WithinSession(ctx context.Context, op string, step func(ctx context.Context) error) error {
+	return s.Within(ctx, op, func(ctx context.Context) error { return s.Causally(ctx, step) })
+}
+
+// Unavailable is the error of an operation that the network or the server made fail; ctx is
+// Begin's. If the caller's context has ended, the error is its cause.
+func (s *Store) Unavailable(ctx context.Context, op string, err error) error {
+	_, broken := errors.AsType[*document.Error](err)
+	if broken || errors.Is(err, eventlog.ErrNotFound) { // the server has answered
+		s.Reached()
+		return fmt.Errorf("%s: %w", op, err)
+	}
+	switch cause := context.Cause(ctx); {
+	case errors.Is(cause, eventlog.ErrTimeout):
+		err = fmt.Errorf("%s: %w: %w: %w%s", op, eventlog.ErrUnavailable, cause, err, Advice(err))
+	case cause != nil:
+		return fmt.Errorf("%s: %w", op, cause)
+	default:
+		err = fmt.Errorf("%s: %w: %w%s", op, eventlog.ErrUnavailable, err, Advice(err))
+	}
+	s.health.Store(&err)
+	return err
+}
+
+// Reached notes that the server has answered.
+func (s *Store) Reached() { s.health.Store(nil) }
+
+// Err is the error of the last operation that asked the server, or nil. A successful Ping clears
+// it, so a caller that depends on Err pings while it is not nil.
+func (s *Store) Err() error {
+	if err := s.health.Load(); err != nil {
+		return *err
+	}
+	return nil
+}
+
+// Ping asks the primary for a reply.
+func (s *Store) Ping(ctx context.Context) error {
+	return s.Within(ctx, "ping", func(ctx context.Context) error { return s.client.Ping(ctx, nil) })
+}
+
+// Sync returns nil unless the store is closed: writes are durable already.
+func (s *Store) Sync(ctx context.Context) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closed {
+		return ErrClosed
+	}
+	return nil
+}
+
+// UnsupportedError says why the log can never use this store.
+type UnsupportedError struct{ Reason string }
+
+func (e *UnsupportedError) Error() string { return "the store cannot be used: " + e.Reason }
+
+// setup is the preparation of a store, which the first operation that reaches the server makes.
+type setup struct {
+	facts    atomic.Pointer[Facts] // nil until then
+	turn     chan struct{}         // holds one token, for the goroutine that prepares
+	unusable chan struct{}         // closed once refusal is set
+	refusal  error
+}
+
+func newSetup() setup { return setup{turn: make(chan struct{}, 1), unusable: make(chan struct{})} }
+
+// prepare prepares the store if that was not done. One call does this, and concurrent calls wait
+// for it.
+func (s *Store) prepare(ctx context.Context) error {
+	x := &s.setup
+	if x.facts.Load() != nil {
+		return nil
+	}
+	select {
+	case x.turn <- struct{}{}:
+		defer func() { <-x.turn }()
+	case <-ctx.Done():
+		return s.Unavailable(ctx, "connect", ctx.Err())
+	}
+	if x.facts.Load() != nil {
+		return nil
+	}
+	facts, err := s.Prepare(ctx)
+	if err == nil {
+		x.facts.Store(&facts)
+		return nil
+	}
+	if _, unsupported := errors.AsType[*UnsupportedError](err); unsupported && x.refusal == nil {
+		x.refusal = err
+		close(x.unusable)
+	}
+	return s.Unavailable(ctx, "connect", err)
+}
+
+// AwaitRefusal waits until the store turns out to be one that the log can never use, and returns
+// the *UnsupportedError. It returns nil when ctx ends.
+func (s *Store) AwaitRefusal(ctx context.Context) error {
+	select {
+	case <-s.setup.unusable:
+		return s.setup.refusal
+	case <-ctx.Done():
+		return nil
+	}
+}
+
+// StoreID identifies the store, with the same id for every sidecar on it. It is empty until the
+// server was reached first.
+func (s *Store) StoreID() string {
+	if facts := s.setup.facts.Load(); facts != nil {
+		return facts.StoreID
+	}
+	return ""
+}
+
+// Sharded reports whether the server is a mongos; it must be called within an operation.
+func (s *Store) Sharded() bool { return s.setup.facts.Load().Sharded }
+
+// Hint names an index to read by. If the store lacks some indexes, the server chooses. It must be
+// called within an operation.
+func (s *Store) Hint(index any) any {
+	if s.setup.facts.Load().Unindexed {
+		return nil
+	}
+	return index
+}

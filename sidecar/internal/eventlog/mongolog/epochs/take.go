@@ -1,0 +1,241 @@
+// Package epochs is the progress of consumer groups: who owned a partition when, how far the owner
+// came, which ids groups have acked, and which dead letters they get again.
+//
+// A save counts until a later epoch is taken. The taker of epoch e+1 inserts it, then fences e,
+// then reads e. An owner saves e only while it is not fenced. Both write the same document, so one
+// comes after the other in the order of the writes that a majority has, which never changes once
+// they are acknowledged: either the taker reads the save, or the save finds e fenced and changes
+// nothing. A save costs one command. A save that changed nothing costs another to find the reason.
+//
+// The taker's read has to see all of that order up to its own fence, and up to the insert after
+// which it read the epochs to fence. In a replica set a client (or one of several mongos) may read
+// from a primary that does not know yet that it was replaced. Majority reads in a causally
+// consistent session rule that out: the server waits until its majority-committed data has reached
+// the session's time, which a replaced primary's never does.
+//
+// The collection of epochs must not be spread over shards other than by topic, group and partition.
+package epochs
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"sync/atomic"
+
+	"github.com/google/uuid"
+	"go.mongodb.org/mongo-driver/v2/bson"
+	"go.mongodb.org/mongo-driver/v2/mongo"
+	"go.mongodb.org/mongo-driver/v2/mongo/options"
+
+	"github.com/sluice-bus/sluice/sidecar/internal/eventlog"
+	"github.com/sluice-bus/sluice/sidecar/internal/eventlog/mongolog/core"
+	"github.com/sluice-bus/sluice/sidecar/internal/eventlog/mongolog/topics"
+)
+
+// byPartition is the order of epochs, by their unique index.
+var byPartition = bson.D{{Key: "topic", Value: 1}, {Key: "group", Value: 1}, {Key: "partition", Value: 1}, {Key: "number", Value: 1}}
+
+// Epochs is the progress of the groups of a store.
+type Epochs struct {
+	store   *core.Store
+	catalog *topics.Catalog
+	fences  fences
+	// saves numbers the saves of epochs. It begins with the time, so that an owner can continue
+	// with another Epochs.
+	saves   atomic.Int64
+	savings core.Batcher[*saving]
+}
+
+// New makes Epochs.
+func New(s *core.Store, c *topics.Catalog) *Epochs {
+	es := &Epochs{store: s, catalog: c, fences: fences{latest: map[eventlog.GroupPartition]uint64{}}}
+	es.saves.Store(s.Clock.Now().UnixNano())
+	return es
+}
+
+// ListGroups implements eventlog.Groups.
+func (es *Epochs) ListGroups(ctx context.Context, topic string) (groups []string, err error) {
+	next := options.FindOne().SetProjection(bson.D{{Key: "_id", Value: 0}, {Key: "group", Value: 1}}).
+		SetSort(bson.D{{Key: "topic", Value: 1}, {Key: "group", Value: 1}})
+	filter := bson.D{{Key: "topic", Value: topic}, notDeleted}
+	err = es.store.WithinSession(ctx, "list groups", func(ctx context.Context) error {
+		for { // along the index from one group to the next
+			var d epochDoc
+			err := es.store.Persist(ctx, func() error { return es.store.Majority(core.Epochs).FindOne(ctx, filter, next).Decode(&d) })
+			if errors.Is(err, mongo.ErrNoDocuments) {
+				return nil
+			} else if err != nil {
+				return err
+			}
+			groups = append(groups, d.Group)
+			filter = bson.D{{Key: "topic", Value: topic}, {Key: "group", Value: bson.D{{Key: "$gt", Value: d.Group}}}, notDeleted}
+		}
+	})
+	slices.Sort(groups)
+	return slices.Compact(groups), err
+}
+
+// notDeleted selects the epochs with which no group was deleted.
+var notDeleted = bson.E{Key: "deleted", Value: bson.D{{Key: "$ne", Value: true}}}
+
+// LatestEpochs implements eventlog.Groups.
+func (es *Epochs) LatestEpochs(ctx context.Context, topic, group string) ([]eventlog.Epoch, error) {
+	var found chains
+	err := es.store.WithinSession(ctx, "read epochs", func(ctx context.Context) (err error) {
+		found, err = es.readChains(ctx, bson.A{bson.D{{Key: "topic", Value: topic}, {Key: "group", Value: group}}}, nil)
+		return err
+	})
+	return found.latest(), err
+}
+
+// AllEpochs implements eventlog.Groups.
+func (es *Epochs) AllEpochs(ctx context.Context) ([]eventlog.Epoch, error) {
+	ctx, end, err := es.store.BeginWithin(ctx, es.store.LongTimeout())
+	if err != nil {
+		return nil, err
+	}
+	defer end()
+	brief := bson.D{{Key: "progress.attempts", Value: 0}, {Key: "progress.out", Value: 0}, {Key: "progress.out_by", Value: 0},
+		{Key: "progress.unsure", Value: 0}, {Key: "progress.delays", Value: 0},
+		{Key: "progress.redrives", Value: 0}, {Key: "progress.since", Value: 0}}
+	found, err := es.readChains(ctx, bson.A{bson.D{}}, brief)
+	if err != nil {
+		return nil, es.store.Unavailable(ctx, "read the epochs of all groups", err)
+	}
+	return slices.DeleteFunc(found.latest(), func(e eventlog.Epoch) bool { return e.Deleted }), nil
+}
+
+// TakeEpochs implements eventlog.Groups. The insert decides which sidecar has an epoch. Reads
+// afterwards find the outcome, so an insert with a lost reply may be repeated any number of times.
+func (es *Epochs) TakeEpochs(ctx context.Context, epochs []eventlog.Epoch) []error {
+	errs := make([]error, len(epochs))
+	err := es.store.WithinSession(ctx, "take epochs", func(ctx context.Context) error { return es.takeEpochs(ctx, epochs, errs) })
+	for i := range errs {
+		if errs[i] == nil {
+			errs[i] = err
+		}
+	}
+	return errs
+}
+
+// takeEpochs inserts the epochs and sets the errors of refused ones.
+func (es *Epochs) takeEpochs(ctx context.Context, epochs []eventlog.Epoch, errs []error) error {
+	claim := uuid.NewString()
+	var docs []epochDoc
+	for i := range epochs {
+		if e := &epochs[i]; e.Number == 0 {
+			errs[i] = fmt.Errorf("epoch 0 of topic %q, group %q, partition %d: epochs are numbered from 1", e.Topic, e.Group, e.Partition)
+		} else {
+			docs = append(docs, newEpochDoc(e, claim))
+		}
+	}
+	if len(docs) == 0 {
+		return nil
+	}
+	if err := es.store.InsertNew(ctx, core.Epochs, docs); err != nil {
+		return err
+	}
+	found, err := es.readChains(ctx, partitionFilters(epochs), nil)
+	if err != nil {
+		return err
+	}
+	numbers := map[eventlog.GroupPartition]uint64{} // the highest taken by this call so far
+	var fencing []mongo.WriteModel
+	for i := range epochs {
+		e := &epochs[i]
+		if errs[i] == nil {
+			errs[i] = found[e.GroupPartition].refusal(e, claim, numbers[e.GroupPartition])
+		}
+		if errs[i] == nil {
+			numbers[e.GroupPartition] = e.Number
+			fencing = append(fencing, found[e.GroupPartition].fenceUpdates(e.Number)...)
+		}
+	}
+	// Only after the fencing are the saves of earlier owners final.
+	if len(fencing) > 0 {
+		if _, err := es.store.BulkWrite(ctx, core.Epochs, fencing); err != nil {
+			return err
+		}
+		if found, err = es.readChains(ctx, partitionFilters(epochs), nil); err != nil {
+			return err
+		}
+	}
+	var inheriting []mongo.WriteModel
+	var old chain
+	for i := range epochs {
+		e := &epochs[i]
+		if errs[i] != nil {
+			continue
+		}
+		chain := found[e.GroupPartition]
+		if e.Inherit && chain.has(e.Number) {
+			inheriting = append(inheriting, inheritUpdate(chain, e, claim))
+		}
+		old = append(old, chain.outdated(e.Number)...)
+	}
+	if len(inheriting) > 0 {
+		if _, err := es.store.BulkWrite(ctx, core.Epochs, inheriting); err != nil {
+			return err
+		}
+	}
+	for at, number := range numbers {
+		es.fences.learn(at, number)
+	}
+	es.forgetEpochs(ctx, old)
+	return nil
+}
+
+// forgetEpochs deletes epochs that are not needed any more. If it fails, the next owner does it.
+func (es *Epochs) forgetEpochs(ctx context.Context, old chain) {
+	if len(old) == 0 {
+		return
+	}
+	models := make([]mongo.WriteModel, len(old))
+	for i, d := range old {
+		models[i] = mongo.NewDeleteOneModel().SetFilter(append(core.ByID(d.ID), bson.E{Key: "claim", Value: d.Claim}))
+	}
+	if _, err := es.store.BulkWrite(ctx, core.Epochs, models); err != nil {
+		es.store.Logger.Debug("old epochs could not be deleted", "error", err)
+	}
+}
+
+func refusal(e *eventlog.Epoch, why error, latest uint64) error {
+	return fmt.Errorf("epoch %d of topic %q, group %q, partition %d: %w (the latest is %d)",
+		e.Number, e.Topic, e.Group, e.Partition, why, latest)
+}
+
+// maxFences bounds the partitions that fences remember. A forgotten partition costs at most a write
+// without effect.
+const maxFences = 1 << 14
+
+// fences are the latest epochs that this log knows of, so that a save by an owner that it knows to
+// be replaced is refused before it writes anything.
+type fences struct {
+	mu     sync.Mutex
+	latest map[eventlog.GroupPartition]uint64
+}
+
+func (f *fences) learn(at eventlog.GroupPartition, number uint64) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if _, known := f.latest[at]; !known && len(f.latest) >= maxFences {
+		for some := range f.latest {
+			delete(f.latest, some)
+			break
+		}
+	}
+	f.latest[at] = max(f.latest[at], number)
+}
+
+func (f *fences) check(epochs []eventlog.Epoch) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for i := range epochs {
+		if latest := f.latest[epochs[i].GroupPartition]; latest > epochs[i].Number {
+			return refusal(&epochs[i], eventlog.ErrFenced, latest)
+		}
+	}
+	return nil
+}
