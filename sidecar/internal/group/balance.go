@@ -87,7 +87,8 @@ func (g *Group) abandonTaken(latest []eventlog.Epoch) bool {
 	}
 	for _, i := range lost {
 		p := g.parts[i]
-		g.cfg.Logger.Info("another sidecar has taken over", "topic", g.id.Topic, "group", g.id.Group, "partition", p.Index, "owner", latest[i].Owner)
+		g.cfg.Logger.Info("another sidecar has taken over",
+			"topic", g.id.Topic, "group", g.id.Group, "partition", i, "owner", latest[i].Owner)
 		waiters = append(waiters, g.abandon(p)...)
 	}
 	found := len(lost)+len(renewed) > 0

@@ -11,6 +11,7 @@ import (
 
 	"github.com/sluice-bus/sluice/internal/policy"
 	"github.com/sluice-bus/sluice/sdk/wire"
+	"github.com/sluice-bus/sluice/sidecar/internal/eventlog"
 	"github.com/sluice-bus/sluice/sidecar/internal/roster"
 	"github.com/sluice-bus/sluice/sidecar/internal/telemetry"
 	"github.com/sluice-bus/sluice/sidecar/internal/tracing"
@@ -47,8 +48,18 @@ func BenchmarkConsumeAndAck(b *testing.B) {
 		"window1000":      {1000, 0},
 		"window1000keyed": {1000, 5000},
 	} {
-		b.Run(name, func(b *testing.B) { benchConsume(b, c.window, c.keys, nil, "") })
+		b.Run(name, func(b *testing.B) {
+			benchConsume(b, inWindow(c.window), nil, func(i int, rec *eventlog.Record) {
+				if c.keys > 0 {
+					rec.Key = fmt.Sprint("k", i%c.keys)
+				}
+			})
+		})
 	}
+}
+
+func inWindow(n int) func(*policy.Effective) {
+	return func(p *policy.Effective) { p.Delivery.MaxInflight = n }
 }
 
 // BenchmarkConsumeAndAckTraced is the same with spans, which are gathered for an exporter that
@@ -65,14 +76,28 @@ func BenchmarkConsumeAndAckTraced(b *testing.B) {
 		{"1%", sdktrace.TraceIDRatioBased(0.01), "of many traces"},
 		{"100%", always, recorded},
 	} {
-		b.Run(c.name, func(b *testing.B) { benchConsume(b, 1000, 0, tracingtest.Discard(b, c.sampler), c.parent) })
+		b.Run(c.name, func(b *testing.B) {
+			benchConsume(b, inWindow(1000), tracingtest.Discard(b, c.sampler), traced(c.parent))
+		})
 	}
 }
 
-func benchConsume(b *testing.B, window, keys int, tr *tracing.Tracing, parent string) {
+// traced gives event i the parent.
+func traced(parent string) func(i int, rec *eventlog.Record) {
+	return func(i int, rec *eventlog.Record) {
+		if parent == "of many traces" {
+			rec.Headers = wire.Headers{{Name: "traceparent", Value: fmt.Sprintf("00-%032x-b7ad6b7169203331-01", uint64(i)*0x9e3779b97f4a7c15)}}
+		} else {
+			rec.Headers = wire.Headers{{Name: "traceparent", Value: parent}}
+		}
+	}
+}
+
+// benchConsume consumes b.N events, which fill completes.
+func benchConsume(b *testing.B, change func(*policy.Effective), tr *tracing.Tracing, fill func(i int, rec *eventlog.Record)) {
 	log := newFakeLog()
 	eff := policy.Defaults()
-	eff.Delivery.MaxInflight = window
+	change(&eff)
 	m := NewManager(Config{
 		Context: context.Background(), Log: log, Tails: log.tails,
 		Policy:      func(string) *policy.Effective { return &eff },
@@ -82,21 +107,11 @@ func benchConsume(b *testing.B, window, keys int, tr *tracing.Tracing, parent st
 	defer func() { _ = m.Stop(context.Background()) }()
 	_, _ = log.EnsureTopic(b.Context(), topic, 8)
 	for i := range b.N {
-		key := ""
-		if keys > 0 {
-			key = fmt.Sprint("k", i%keys)
-		}
-		rec := record(fmt.Sprint("e", i), key)
-		switch parent {
-		case "":
-		case "of many traces":
-			rec.Headers = wire.Headers{{Name: "traceparent", Value: fmt.Sprintf("00-%032x-b7ad6b7169203331-01", uint64(i)*0x9e3779b97f4a7c15)}}
-		default:
-			rec.Headers = wire.Headers{{Name: "traceparent", Value: parent}}
-		}
+		rec := record(fmt.Sprint("e", i), "")
+		fill(i, rec)
 		log.append(topic, rec)
 	}
-	sink := &ackSink{acks: make(chan []string, window+1), done: make(chan struct{})}
+	sink := &ackSink{acks: make(chan []string, eff.Delivery.MaxInflight+1), done: make(chan struct{})}
 	sink.left.Store(int64(b.N))
 	member, err := m.Subscribe(b.Context(), Subscription{
 		Topic: topic, Group: "g", Sink: sink, Pacer: &fakePacer{}, Options: wire.SubscribeOptions{From: wire.FromEarliest},

@@ -55,7 +55,8 @@ func (m *Manager) unused(g *Group) error {
 	members := len(g.members) + g.joining
 	g.mu.Unlock()
 	if members > 0 {
-		return wire.Errorf(wire.InUse, "group %q of topic %q still has members here (%d); it can go once they have left", g.id.Group, g.id.Topic, members)
+		return wire.Errorf(wire.InUse, "group %q of topic %q still has members here (%d); it can go once they have left",
+			g.id.Group, g.id.Topic, members)
 	}
 	return m.unusedElsewhere(g.id.Topic, g.id.Group)
 }

@@ -1,9 +1,7 @@
 package group
 
 import (
-	"context"
 	"fmt"
-	"log/slog"
 	"slices"
 	"strings"
 	"sync"
@@ -14,8 +12,7 @@ import (
 	"github.com/sluice-bus/sluice/internal/policy"
 	"github.com/sluice-bus/sluice/sdk/wire"
 	"github.com/sluice-bus/sluice/sidecar/internal/budget"
-	"github.com/sluice-bus/sluice/sidecar/internal/roster"
-	"github.com/sluice-bus/sluice/sidecar/internal/telemetry"
+	"github.com/sluice-bus/sluice/sidecar/internal/eventlog"
 )
 
 func fairness(by, weights string) func(*policy.Effective) {
@@ -249,47 +246,13 @@ func TestFairnessFollowsThePolicy(t *testing.T) {
 func BenchmarkConsumeFairly(b *testing.B) {
 	for _, by := range []string{"", "header:tenant"} {
 		b.Run("by="+by, func(b *testing.B) {
-			log := newFakeLog()
-			eff := policy.Defaults()
-			fairness(by, "")(&eff)
-			m := NewManager(Config{
-				Context: context.Background(), Log: log, Tails: log.tails,
-				Policy:      func(string) *policy.Effective { return &eff },
-				DeadLetters: &fakeDeadLetters{}, Metrics: telemetry.Discard(), Roster: roster.Alone("node"),
-				Logger: slog.New(slog.DiscardHandler), Bounds: DefaultBounds(),
-			})
-			defer func() { _ = m.Stop(context.Background()) }()
-			_, _ = log.EnsureTopic(b.Context(), topic, 8)
-			for i := range b.N {
-				rec := record(fmt.Sprint("e", i), "")
+			benchConsume(b, fairness(by, ""), nil, func(i int, rec *eventlog.Record) {
 				tenant := "greedy"
 				if i%10 == 0 {
 					tenant = fmt.Sprint("tenant-", i/10%100)
 				}
 				rec.Headers = wire.Headers{{Name: "tenant", Value: tenant}}
-				log.append(topic, rec)
-			}
-			sink := &ackSink{acks: make(chan []string, 101), done: make(chan struct{})}
-			sink.left.Store(int64(b.N))
-			member, err := m.Subscribe(b.Context(), Subscription{
-				Topic: topic, Group: "g", Sink: sink, Pacer: &fakePacer{}, Options: wire.SubscribeOptions{From: wire.FromEarliest},
 			})
-			if err != nil {
-				b.Fatal(err)
-			}
-			b.ReportAllocs()
-			b.ResetTimer()
-			member.Start()
-			for {
-				select {
-				case ids := <-sink.acks:
-					member.Ack(ids, func(error) {})
-					continue
-				case <-sink.done:
-				}
-				break
-			}
-			b.ReportMetric(float64(b.N)/b.Elapsed().Seconds(), "events/s")
 		})
 	}
 }

@@ -13,7 +13,9 @@ import (
 
 // Fates returns the fate of a stored event in each group of its topic that sees accepts. For
 // partitions of other sidecars it uses their last saved progress.
-func (m *Manager) Fates(ctx context.Context, rec *eventlog.Record, sees func(group string) bool, lookup deadletter.Lookup) ([]wire.EventFate, error) {
+func (m *Manager) Fates(
+	ctx context.Context, rec *eventlog.Record, sees func(group string) bool, lookup deadletter.Lookup,
+) ([]wire.EventFate, error) {
 	names, err := m.Groups(ctx, rec.Topic)
 	if err != nil {
 		return nil, err

@@ -83,8 +83,10 @@ func (g *Group) nextFetch(now time.Time) *fetching {
 	}
 	for i := range g.parts {
 		o := g.parts[(p.Index+1+i)%len(g.parts)]
-		if o != p && len(f.parts) < f.bounds.Events && g.fetchable(o, now) && o.Vain() <= aloneAfter &&
-			len(g.watch.Read(o.Index, o.Next, eventlog.Bounds{Events: 1})) == 0 {
+		if o == p || len(f.parts) >= f.bounds.Events || !g.fetchable(o, now) || o.Vain() > aloneAfter {
+			continue
+		}
+		if len(g.watch.Read(o.Index, o.Next, eventlog.Bounds{Events: 1})) == 0 {
 			f.add(o)
 		}
 	}
@@ -92,7 +94,10 @@ func (g *Group) nextFetch(now time.Time) *fetching {
 }
 
 func (f *fetching) add(p *partition) *fetchingPart {
-	fp := &fetchingPart{partition: p, place: eventlog.Place{Partition: p.Index, Seq: p.Next}, was: p.Generation, carried: p.Attempts, since: p.Since}
+	fp := &fetchingPart{
+		partition: p, place: eventlog.Place{Partition: p.Index, Seq: p.Next}, was: p.Generation,
+		carried: p.Attempts, since: p.Since,
+	}
 	f.parts = append(f.parts, fp)
 	return fp
 }
@@ -195,8 +200,8 @@ func (g *Group) admitPage(p *fetchingPart, marked map[string]bool) {
 	pg := p.page
 	for _, rec := range pg.Records {
 		if e := p.Fetched(rec); e != nil {
-			passed := p.dead[rec.Seq] || marked != nil && (marked[rec.ID] || g.saver.isMarked(rec.ID)) || !g.dispatch.Passes(rec)
-			g.dispatch.Admit(e, passed, g.cfg.Clock.Now())
+			acked := marked != nil && (marked[rec.ID] || g.saver.isMarked(rec.ID))
+			g.dispatch.Admit(e, acked || p.dead[rec.Seq] || !g.dispatch.Passes(rec), g.cfg.Clock.Now())
 		}
 	}
 	if len(pg.Records) == 0 && p.Empty(pg.Next, g.cfg.Clock.Now()) { // nothing is below it

@@ -100,13 +100,6 @@ func (x *trial) publishSome(t *rapid.T) {
 	}
 }
 
-func (x *trial) someClient(t *rapid.T) *trialClient {
-	if len(x.clients) == 0 {
-		return nil
-	}
-	return rapid.SampledFrom(x.clients).Draw(t, "member")
-}
-
 // someSidecar picks one that can get an answer from the store.
 func (x *trial) someSidecar(t *rapid.T) *sidecar {
 	var fit []*sidecar
@@ -115,10 +108,7 @@ func (x *trial) someSidecar(t *rapid.T) *sidecar {
 			fit = append(fit, s)
 		}
 	}
-	if len(fit) == 0 {
-		return nil
-	}
-	return rapid.SampledFrom(fit).Draw(t, "sidecar")
+	return draw(t, fit)
 }
 
 func (p *path) isFit() (is bool) {
@@ -127,7 +117,7 @@ func (p *path) isFit() (is bool) {
 }
 
 func (x *trial) ackSome(t *rapid.T) {
-	c := x.someClient(t)
+	c := draw(t, x.clients)
 	if c == nil {
 		return
 	}
@@ -143,7 +133,7 @@ func (x *trial) ackSome(t *rapid.T) {
 }
 
 func (x *trial) nackOne(t *rapid.T) {
-	c := x.someClient(t)
+	c := draw(t, x.clients)
 	if c == nil {
 		return
 	}
@@ -160,7 +150,7 @@ func (x *trial) joinSome(t *rapid.T) {
 }
 
 func (x *trial) leaveOne(t *rapid.T, how Leaving) {
-	if c := x.someClient(t); c != nil {
+	if c := draw(t, x.clients); c != nil {
 		c.m.Close(how)
 		x.forget(func(o *trialClient) bool { return o == c })
 	}

@@ -30,7 +30,10 @@ func (m *Manager) Info(ctx context.Context, topic, name string) (wire.GroupInfo,
 	}
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	info := wire.GroupInfo{Topic: topic, Group: name, Paused: m.cfg.Policy(topic).Groups.Of(name).Paused, Partitions: []wire.GroupPartition{}, Members: []wire.GroupMember{}}
+	info := wire.GroupInfo{
+		Topic: topic, Group: name, Paused: m.paused(g.id),
+		Partitions: []wire.GroupPartition{}, Members: []wire.GroupMember{},
+	}
 	for i, x := range g.parts {
 		p := x.Partition
 		pi := wire.GroupPartition{Partition: i, Owner: m.cfg.Roster.View().Name, Head: extents[i].Head}
@@ -38,7 +41,7 @@ func (m *Manager) Info(ctx context.Context, topic, name string) (wire.GroupInfo,
 			pi.Owner = m.owner(&elsewhere[i])
 			p = dispatch.Stored(&elsewhere[i])
 		}
-		pi.Cursor, pi.Lag, pi.Inflight = p.Cursor(), p.Unsettled(extents[i])+extents[i].Hidden, p.InFlightCount()
+		pi.Cursor, pi.Lag, pi.Inflight = p.Cursor(), p.Unsettled(extents[i])+extents[i].Hidden, p.Count(dispatch.InFlight)
 		info.Lag += pi.Lag
 		info.Inflight += pi.Inflight
 		info.Partitions = append(info.Partitions, pi)
@@ -55,6 +58,11 @@ func (m *Manager) Info(ctx context.Context, topic, name string) (wire.GroupInfo,
 		info.Members = append(info.Members, mi)
 	}
 	return info, nil
+}
+
+// paused reports whether the policy pauses a group.
+func (m *Manager) paused(id eventlog.GroupName) bool {
+	return m.cfg.Policy(id.Topic).Groups.Of(id.Group).Paused
 }
 
 // owner is the name of the sidecar that owns an epoch which is not owned here, "" if none does.
@@ -111,7 +119,7 @@ func (m *Manager) Stats() (stats []telemetry.GroupStat, read int) {
 		lags[eventlog.GroupName{Topic: e.Topic, Group: e.Group}] += dispatch.Stored(&e).Unsettled(extents[i])
 	}
 	for g, lag := range lags {
-		stats = append(stats, telemetry.GroupStat{Topic: g.Topic, Group: g.Group, Lag: lag, Paused: m.cfg.Policy(g.Topic).Groups.Of(g.Group).Paused})
+		stats = append(stats, telemetry.GroupStat{Topic: g.Topic, Group: g.Group, Lag: lag, Paused: m.paused(g)})
 	}
 	return stats, read + len(heads)
 }

@@ -113,7 +113,10 @@ func (m *Member) deliveries(now time.Time) []Delivery {
 	for i, a := range sent {
 		e := a.Entry
 		e.Process = g.cfg.Tracing.Process(e.Record, g.id.Group, e.Attempts, e.Process)
-		ds[i] = Delivery{Record: e.Record, Attempt: e.Attempts, AckTimeout: m.window.Opts.AckTimeout, Lease: Lease{Partition: e.Partition.Index, Seq: e.Seq, Number: e.Lease}}
+		ds[i] = Delivery{
+			Record: e.Record, Attempt: e.Attempts, AckTimeout: m.window.Opts.AckTimeout,
+			Lease: Lease{Partition: e.Partition.Index, Seq: e.Seq, Number: e.Lease},
+		}
 	}
 	return ds
 }

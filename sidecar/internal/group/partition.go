@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog"
+	"github.com/sluice-bus/sluice/sidecar/internal/group/dispatch"
 	"github.com/sluice-bus/sluice/sidecar/internal/group/ownership"
 )
 
@@ -29,7 +30,7 @@ func (g *Group) disown(p *partition) {
 // finishDrains ends the drains of partitions that are drained, or have waited for DrainWait.
 func (g *Group) finishDrains(now time.Time) {
 	for _, p := range g.parts {
-		if p.own.State != ownership.Draining || now.Before(p.own.DrainDeadline) && p.Busy() {
+		if p.own.State != ownership.Draining || now.Before(p.own.DrainDeadline) && p.Count(dispatch.InFlight, dispatch.DeadLettering) > 0 {
 			continue
 		}
 		g.dispatch.GiveBackAll(p.Partition)

@@ -102,16 +102,16 @@ func (x *exam) join() {
 	synctest.Wait()
 }
 
-// one picks a member, or nil.
-func (x *exam) one(t *rapid.T) *examClient {
-	if len(x.clients) == 0 {
-		return nil
+// draw picks one of the values; the zero value stands for none.
+func draw[T any](t *rapid.T, of []T) (one T) {
+	if len(of) > 0 {
+		one = rapid.SampledFrom(of).Draw(t, "which")
 	}
-	return x.clients[rapid.IntRange(0, len(x.clients)-1).Draw(t, "member")]
+	return one
 }
 
 func (x *exam) ackSome(t *rapid.T) {
-	c := x.one(t)
+	c := draw(t, x.clients)
 	if c == nil || len(x.events) == 0 {
 		return
 	}
@@ -151,17 +151,16 @@ func (x *exam) foreign(t *rapid.T, c *examClient) []string {
 }
 
 func (x *exam) nackOne(t *rapid.T) {
-	c := x.one(t)
+	c := draw(t, x.clients)
 	if c == nil {
 		return
 	}
 	x.mu.Lock()
-	held := x.held(c)
-	if len(held) == 0 {
+	e := draw(t, x.held(c))
+	if e == nil {
 		x.mu.Unlock()
 		return
 	}
-	e := held[rapid.IntRange(0, len(held)-1).Draw(t, "event")]
 	e.holder = nil
 	delay := rapid.SampledFrom([]time.Duration{0, time.Second}).Draw(t, "delay")
 	how := nack("no", &delay)
@@ -190,17 +189,16 @@ func (x *exam) nackOne(t *rapid.T) {
 }
 
 func (x *exam) extendOne(t *rapid.T) {
-	c := x.one(t)
+	c := draw(t, x.clients)
 	if c == nil {
 		return
 	}
 	x.mu.Lock()
-	held := x.held(c)
-	if len(held) == 0 {
+	e := draw(t, x.held(c))
+	if e == nil {
 		x.mu.Unlock()
 		return
 	}
-	e := held[rapid.IntRange(0, len(held)-1).Draw(t, "event")]
 	extend := rapid.SampledFrom([]time.Duration{1, 15}).Draw(t, "seconds") * time.Second
 	e.deadline = time.Now().Add(extend)
 	x.mu.Unlock()
@@ -211,7 +209,7 @@ func (x *exam) extendOne(t *rapid.T) {
 }
 
 func (x *exam) pauseOrResume(t *rapid.T) {
-	c := x.one(t)
+	c := draw(t, x.clients)
 	if c == nil {
 		return
 	}
@@ -231,7 +229,7 @@ func (x *exam) pauseOrResume(t *rapid.T) {
 }
 
 func (x *exam) leaveOne(t *rapid.T) {
-	c := x.one(t)
+	c := draw(t, x.clients)
 	if c == nil {
 		return
 	}
@@ -248,7 +246,7 @@ func (x *exam) leaveOne(t *rapid.T) {
 }
 
 func (x *exam) fillOrDrain(t *rapid.T) {
-	c := x.one(t)
+	c := draw(t, x.clients)
 	if c == nil {
 		return
 	}

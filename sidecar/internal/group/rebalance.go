@@ -65,7 +65,8 @@ func (m *Member) assign(won []int) {
 	defer m.send.Unlock()
 	g := m.group
 	g.mu.Lock()
-	notify := !m.window.Closed && m.window.Started && (len(won) > 0 || !m.notified && g.own.Complete)
+	none := !m.notified && g.own.Complete
+	notify := m.window.Started && !m.window.Closed && (len(won) > 0 || none)
 	m.notified = m.notified || notify
 	g.mu.Unlock()
 	if notify {

@@ -19,7 +19,8 @@ func (m *Manager) Redriven(topic, name string) {
 
 // redrivesToFetch are the partitions that may have new redrives, and have room for them.
 func (g *Group) redrivesToFetch(now time.Time) (parts []*partition) {
-	if g.stopped || g.lapsed || g.watch == nil || len(g.members) == 0 || g.redrivesAt.After(now) || g.dispatch.Demand() <= 0 {
+	reads := !g.stopped && !g.lapsed && g.watch != nil && len(g.members) > 0
+	if !reads || g.redrivesAt.After(now) || g.dispatch.Demand() <= 0 {
 		return nil
 	}
 	for _, p := range g.parts {

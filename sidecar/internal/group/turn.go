@@ -81,7 +81,8 @@ func (g *Group) step(now time.Time) (save, bool) {
 	g.open(now)
 	leaves := slices.ContainsFunc(g.parts, func(p *partition) bool { return p.own.State == ownership.Leaving })
 	g.dispatch.Assign(now)
-	if g.saver.retryAt.IsZero() && now.Before(g.saver.saveAt) && !leaves && !g.dispatch.Urgent() { // a save that is tried again does not wait for more
+	linger := g.saver.retryAt.IsZero() && now.Before(g.saver.saveAt) // a save that is tried again does not wait for more
+	if linger && !leaves && !g.dispatch.Urgent() {
 		return save{}, false
 	}
 	return g.collect(), true
@@ -93,14 +94,17 @@ func (g *Group) rest(now time.Time) {
 	if g.stopped {
 		return
 	}
-	if len(g.members) == 0 && g.joining == 0 && g.dispatch.DeadLettering == 0 && g.dispatch.NextTimer().IsZero() && g.watch != nil {
+	unused := len(g.members) == 0 && g.joining == 0
+	if unused && g.dispatch.DeadLettering == 0 && g.dispatch.NextTimer().IsZero() && g.watch != nil {
 		for _, p := range g.parts {
 			g.park(p)
 		}
 		g.watch.Close()
 		g.watch = nil
 	}
-	if g.dispatch.Again() || g.saver.retryAt.IsZero() && !now.Before(g.saver.saveAt) && g.unsaved() || g.nextToFetch(now) != nil || len(g.redrivesToFetch(now)) > 0 {
+	save := g.saver.retryAt.IsZero() && !now.Before(g.saver.saveAt) && g.unsaved()
+	read := g.nextToFetch(now) != nil || len(g.redrivesToFetch(now)) > 0
+	if g.dispatch.Again() || save || read {
 		g.worker.Wake()
 	} else {
 		g.notifyPullers()

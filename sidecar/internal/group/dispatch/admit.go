@@ -28,15 +28,17 @@ func (d *Dispatcher) Admit(e *Event, passed bool, now time.Time) {
 	}
 }
 
-// AdmitRedrives takes in the redrives rs of a partition that dead has the events of; more says that
-// the store has others. over reports whether a redrive is settled.
-func (d *Dispatcher) AdmitRedrives(p *Partition, rs []eventlog.Redrive, more bool, dead map[string]*eventlog.Record, over func(eventlog.Redrive) bool, now time.Time) {
+// AdmitRedrives takes in redrives of a partition whose events there are; more says that the store
+// has others. over reports whether a redrive is settled.
+func (d *Dispatcher) AdmitRedrives(p *Partition, rs []eventlog.Redrive, more bool, events map[string]*eventlog.Record,
+	over func(eventlog.Redrive) bool, now time.Time,
+) {
 	q := &p.Redrive
 	listed := map[string]bool{}
 	q.more = more
 	for _, r := range rs {
 		listed[r.Letter] = true
-		rec := dead[r.Letter]
+		rec := events[r.Letter]
 		if rec == nil { // it is in memory, or was ended
 			continue
 		}

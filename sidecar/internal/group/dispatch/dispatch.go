@@ -1,6 +1,7 @@
 package dispatch
 
 import (
+	"cmp"
 	"math"
 	"slices"
 	"time"
@@ -359,4 +360,22 @@ type round struct {
 	blocked     int       // ready events that cannot be assigned now
 	more        bool      // assign stopped at a bound of the turn
 	tokenAt     time.Time // when there is a token again; zero: nobody waits for one
+}
+
+// Leased finds the event in flight under a lease, or nil.
+func (d *Dispatcher) Leased(l Lease) *Event {
+	if l.Partition < 0 || l.Partition >= len(d.Parts) {
+		return nil
+	}
+	p := d.Parts[l.Partition]
+	for _, e := range p.Redrive.entries {
+		if e.State == InFlight && e.Lease == l.Number {
+			return e.IfSent()
+		}
+	}
+	i, found := slices.BinarySearchFunc(p.events, l.Seq, func(e *Event, seq uint64) int { return cmp.Compare(e.Seq, seq) })
+	if !found || p.events[i].State != InFlight || p.events[i].Lease != l.Number {
+		return nil
+	}
+	return p.events[i].IfSent()
 }

@@ -72,7 +72,7 @@ type dispatchExam struct {
 
 func newDispatchExam(t *rapid.T) *dispatchExam {
 	x := &dispatchExam{now: time.Unix(1e9, 0), eff: policy.Defaults(), ordered: rapid.Bool().Draw(t, "ordered")}
-	x.d = New(Config{Group: "g", Metrics: telemetry.Discard().Group("t", "g"), Memory: budget.New(1 << 20), Lookahead: 10_000, MaxBytes: 32 << 20})
+	x.d = New(testConfig())
 	for i := range 2 {
 		x.d.Parts = append(x.d.Parts, &Partition{Place: reader.Place{Index: i, Next: 1}, Open: true})
 	}
@@ -105,7 +105,13 @@ func (x *dispatchExam) join(t *rapid.T) {
 	}
 }
 
-// ready_ is a connection with room and tokens.
+func testConfig() Config {
+	return Config{
+		Group: "g", Metrics: telemetry.Discard().Group("t", "g"), Memory: budget.New(1 << 20), Lookahead: 10_000, MaxBytes: 32 << 20,
+	}
+}
+
+// alwaysReady is a connection with room and tokens.
 type alwaysReady struct{}
 
 func (alwaysReady) Room() bool                                   { return true }

@@ -61,3 +61,19 @@ func (e *Event) Assignable() bool {
 func inLogOrder(a, b *Event) int {
 	return cmp.Or(cmp.Compare(a.Partition.Index, b.Partition.Index), cmp.Compare(a.Seq, b.Seq))
 }
+
+// Lease names one delivery of a group by this process: the same event delivered again is under
+// another lease. A lease is stale once the delivery has ended (by an ack, its deadline, a seek,
+// another sidecar's takeover).
+type Lease struct {
+	Partition   int
+	Seq, Number uint64
+}
+
+// IfSent is the event in flight if it has been sent, else nil.
+func (e *Event) IfSent() *Event {
+	if e != nil && e.Sent {
+		return e
+	}
+	return nil
+}

@@ -7,15 +7,11 @@ import (
 
 	"github.com/sluice-bus/sluice/internal/policy"
 	"github.com/sluice-bus/sluice/sdk/wire"
-	"github.com/sluice-bus/sluice/sidecar/internal/budget"
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog"
-	"github.com/sluice-bus/sluice/sidecar/internal/telemetry"
 )
 
 func TestIdleTenantsAreForgotten(t *testing.T) {
-	d, now, eff := New(Config{
-		Group: "g", Metrics: telemetry.Discard().Group("t", "g"), Memory: budget.New(1 << 20), Lookahead: 10_000, MaxBytes: 32 << 20,
-	}), time.Unix(1e9, 0), policy.Defaults()
+	d, now, eff := New(testConfig()), time.Unix(1e9, 0), policy.Defaults()
 	eff.Delivery.Fairness.By = "header:tenant"
 	d.Load(1)
 	p := d.Parts[0]

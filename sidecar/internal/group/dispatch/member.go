@@ -31,15 +31,19 @@ type Member struct {
 	Asked     uint64 // the puller's request when the turn began to assign
 }
 
+// NewMember makes a member that has not started; puller may be nil.
 func NewMember(id string, o wire.SubscribeOptions, sink Sink, puller Puller, p Pacer) *Member {
 	return &Member{ID: id, Requested: o, sink: sink, puller: puller, pacer: p}
 }
 
-type Sink interface{ Room() bool }
-type Puller interface{ Wants() (n int, asked uint64) }
-type Pacer interface {
-	Take(now time.Time) (wait time.Duration, ok bool)
-}
+// What a Member asks of its connection. Package group says what the calls mean.
+type (
+	Sink   interface{ Room() bool }
+	Puller interface{ Wants() (n int, asked uint64) }
+	Pacer  interface {
+		Take(now time.Time) (wait time.Duration, ok bool)
+	}
+)
 
 // Pulls reports whether the client asks for events.
 func (m *Member) Pulls() bool { return m.puller != nil }
@@ -54,7 +58,7 @@ type assignment struct {
 // holds reports whether the delivery is still to be made.
 func (a assignment) holds() bool { return a.Entry.State == InFlight && a.Entry.Lease == a.lease }
 
-// turnBytes bounds the bytes that one turn hands to one member. One event always goes.
+// TurnBytes bounds the bytes that one turn hands to one member. One event always goes.
 const TurnBytes = 256 << 10
 
 // room is how many events the member could be assigned.

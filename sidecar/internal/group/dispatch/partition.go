@@ -19,14 +19,13 @@ type Partition struct {
 	Generation int     // rises when everything fetched is forgotten
 
 	// events are the fetched events from the lowest unsettled one on, ascending. Many of those
-	// that settled behind it are dropped. ahead counts these, too.
+	// that settled behind it are dropped. Ahead counts these, too.
 	events []*Event
 	Ahead  int
 	trims  int // since settled entries were last dropped
 
-	// Skip, carried, unsure and delays are the stored progress of seqs that are not fetched: the
-	// settled seqs, the counted deliveries, the seqs whose last delivery may not have reached a
-	// member, and when seqs are due.
+	// These are the stored progress of seqs that are not fetched: the settled seqs, the counted
+	// deliveries, the seqs whose last delivery may not have reached a member, and the delays.
 	skip     []eventlog.SeqRange
 	Attempts []eventlog.AttemptRange
 	unsure   []eventlog.SeqRange
@@ -41,27 +40,10 @@ type Partition struct {
 	Dirty      bool  // progress differs from what was last saved
 }
 
-// delay is an event that is to be delivered no earlier than when it is due.
+// delay says that an event is delivered again at wakeAt at the earliest.
 type delay struct {
 	seq    uint64
 	wakeAt time.Time
-}
-
-// Restore starts from stored progress: nothing is fetched yet. Delays end by the present wall
-// clock, even if it is set later.
-func (p *Partition) Restore(pr eventlog.Progress, now time.Time) {
-	p.forget()
-	p.Next = max(pr.Cursor, 1)
-	p.skip = slices.Clone(pr.Settled)
-	p.Attempts = slices.Clone(pr.Attempts)
-	p.unsure = slices.Clone(pr.Unsure)
-	p.delays = make([]delay, len(pr.Delays))
-	for i, d := range pr.Delays {
-		p.delays[i] = delay{d.Seq, fromWall(d.Until, now)}
-	}
-	p.Since, p.by, p.unused = pr.Since, pr.By, pr.Unused != 0
-	p.Redrive.restore(pr.Redrives, now)
-	p.advance()
 }
 
 // All are the partition's events in memory, the redriven ones too.
@@ -158,7 +140,7 @@ func (p *Partition) trim() {
 	p.events = kept
 }
 
-// fewSettled is how many settled events may stay between unsettled ones.
+// FewSettled is how many settled events may stay between unsettled ones.
 const FewSettled = 32
 
 // Cursor is the lowest seq that is not settled.
@@ -202,144 +184,12 @@ func (p *Partition) UnsettledFrom(x eventlog.Extent) int64 {
 	return n
 }
 
-// InFlightCount counts the events in flight.
-func (p *Partition) InFlightCount() (n int) {
+// Count counts the events that are in one of the states.
+func (p *Partition) Count(states ...State) (n int) {
 	for e := range p.All() {
-		if e.State == InFlight {
+		if slices.Contains(states, e.State) {
 			n++
 		}
 	}
 	return n
-}
-
-// Busy reports whether events of the partition are in flight, or on their way to the dead letter
-// topic.
-func (p *Partition) Busy() bool {
-	for e := range p.All() {
-		if e.State == InFlight || e.State == DeadLettering {
-			return true
-		}
-	}
-	return false
-}
-
-// ProgressFrom is the progress that begins again at a seq. Redrives go on.
-func (p *Partition) ProgressFrom(seq uint64, now time.Time) eventlog.Progress {
-	redrives := p.Redrive.progress(now)
-	for i := range redrives {
-		redrives[i].Out = false
-	}
-	return eventlog.Progress{Cursor: seq, Since: now.UnixMilli(), By: p.by, Redrives: redrives}
-}
-
-// Progress is the progress to save under the owner's life.
-func (p *Partition) Progress(life string, now time.Time) eventlog.Progress {
-	p.trim()
-	pr := eventlog.Progress{Cursor: p.Cursor(), Since: p.Since, By: p.by}
-	if p.unused {
-		pr.Unused = now.UnixMilli()
-	}
-	wait := func(seq uint64, due time.Time) {
-		d := eventlog.Delay{Seq: seq}
-		d.Until, d.Left = toWall(due, now)
-		pr.Delays = append(pr.Delays, d)
-	}
-	at := pr.Cursor // every seq below is in pr
-	for _, e := range p.events {
-		if e.State == Settled {
-			continue
-		}
-		if e.Seq > at {
-			pr.Settled = append(pr.Settled, eventlog.SeqRange{First: at, Last: e.Seq - 1})
-		}
-		at = e.Seq + 1
-		pr.Attempts = addAttempts(pr.Attempts, e.Seq, e.Attempts)
-		if e.unsure {
-			pr.Unsure = addSeq(pr.Unsure, e.Seq)
-		}
-		switch {
-		case e.State == InFlight:
-			pr.Out, pr.OutBy = addSeq(pr.Out, e.Seq), life
-		case e.State == Delayed && len(pr.Delays) < maxDelays:
-			wait(e.Seq, e.wakeAt)
-		}
-	}
-	if p.Next > at {
-		pr.Settled = append(pr.Settled, eventlog.SeqRange{First: at, Last: p.Next - 1})
-	}
-	pr.Settled = append(pr.Settled, p.skip...)
-	for _, r := range p.Attempts {
-		r.First = max(r.First, p.Next)
-		pr.Attempts = append(pr.Attempts, r)
-	}
-	for _, r := range p.unsure {
-		r.First = max(r.First, p.Next)
-		pr.Unsure = append(pr.Unsure, r)
-	}
-	for _, d := range p.delays {
-		wait(d.seq, d.wakeAt)
-	}
-	pr.Redrives = p.Redrive.progress(now)
-	if slices.ContainsFunc(pr.Redrives, func(r eventlog.RedriveProgress) bool { return r.Out }) {
-		pr.OutBy = life
-	}
-	return pr
-}
-
-// fromWall converts a stored time, in milliseconds since the epoch by the wall clock, with now's
-// monotonic reading: the time stays as far away if the wall clock is set. 0 is none.
-func fromWall(until int64, now time.Time) (due time.Time) {
-	if until == 0 {
-		return due
-	}
-	return now.Add(time.UnixMilli(until).Sub(now))
-}
-
-// toWall returns such a time by the wall clock of now, and how far away it is: at least 1 ms,
-// since 0 means not known.
-func toWall(due, now time.Time) (until, left int64) {
-	d := due.Sub(now)
-	return now.Add(d).UnixMilli(), max(d.Milliseconds(), 1)
-}
-
-// maxDelays bounds the stored delays of fetched events. After a takeover, events beyond that are
-// delivered early.
-const maxDelays = 1000
-
-// addSeq appends a seq, and extends the last range if it can.
-func addSeq(rs []eventlog.SeqRange, seq uint64) []eventlog.SeqRange {
-	return addRange(rs, eventlog.SeqRange{First: seq, Last: seq})
-}
-
-// addRange appends a range that begins no lower than the last one, and extends the last one if it
-// can.
-func addRange(rs []eventlog.SeqRange, r eventlog.SeqRange) []eventlog.SeqRange {
-	if n := len(rs); n > 0 && rs[n-1].Last+1 >= r.First {
-		rs[n-1].Last = max(rs[n-1].Last, r.Last)
-		return rs
-	}
-	return append(rs, r)
-}
-
-// addAttempts appends a seq's attempts, and extends the last range if it can.
-func addAttempts(rs []eventlog.AttemptRange, seq uint64, attempts int) []eventlog.AttemptRange {
-	if attempts == 0 {
-		return rs
-	}
-	if n := len(rs); n > 0 && rs[n-1].Last+1 == seq && rs[n-1].Attempts == attempts {
-		rs[n-1].Last = seq
-		return rs
-	}
-	return append(rs, eventlog.AttemptRange{SeqRange: eventlog.SeqRange{First: seq, Last: seq}, Attempts: attempts})
-}
-
-// Stored is a partition in the state of an epoch in the store.
-func Stored(e *eventlog.Epoch) *Partition {
-	p := &Partition{Place: reader.Place{Index: e.Partition}}
-	p.Restore(e.Progress, time.Time{}) // nobody asks when its events are due
-	return p
-}
-
-func Holds(seq uint64) func(eventlog.SeqRange) bool {
-	return func(r eventlog.SeqRange) bool { return r.First <= seq && seq <= r.Last }
 }

@@ -8,7 +8,7 @@ import (
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog"
 )
 
-// redrivesAhead bounds the redriven dead letters of a partition that are in memory.
+// RedrivesAhead bounds the redriven dead letters of a partition that are in memory.
 const RedrivesAhead = 512
 
 // redriveQueue is the redriven dead letters of a partition: they are independent of the cursor, and

@@ -193,14 +193,17 @@ func (o *Table) Renewals(st *roster.Standing, frozen []int, latest []eventlog.Ep
 }
 
 // Free are the next epochs of the missing partitions without a live owner.
-func (o *Table) Free(st *roster.Standing, view *roster.View, missing []int, latest []eventlog.Epoch, now time.Time) (next []eventlog.Epoch) {
+func (o *Table) Free(
+	st *roster.Standing, view *roster.View, missing []int, latest []eventlog.Epoch, now time.Time,
+) (next []eventlog.Epoch) {
 	for _, i := range missing {
 		e, p := latest[i], o.Parts[i]
 		if p.owner != e.Owner {
 			p.owner, p.ownerSince = e.Owner, now
 		}
 		// An epoch of this process's own that is not here is from a take whose answer got lost.
-		if e.Number > 0 && !e.Deleted && (e.Released || o.Roster.Ours(e.Owner) || view.Gone(e.Owner, p.ownerSince)) {
+		free := e.Released || o.Roster.Ours(e.Owner) || view.Gone(e.Owner, p.ownerSince)
+		if free && e.Number > 0 && !e.Deleted {
 			next = append(next, o.After(e, st.ID))
 			continue
 		}

@@ -69,7 +69,8 @@ func behind(ctx context.Context, log eventlog.Reader, topic string, positions ma
 		case seq > x.Head && seq >= x.First:
 			return nil, wire.Errorf(wire.BadRequest, "positions: partition %d has seqs up to %d, not %d", p, x.Head, seq)
 		case expires && seq+1 < x.First:
-			return nil, wire.Errorf(wire.OutOfRange, "positions: partition %d begins at seq %d now; the event after position %d is gone", p, x.First, seq)
+			return nil, wire.Errorf(wire.OutOfRange,
+				"positions: partition %d begins at seq %d now; the event after position %d is gone", p, x.First, seq)
 		}
 		starts[p] = seq + 1
 	}
