@@ -3,6 +3,7 @@ package group
 import (
 	"context"
 	"errors"
+	"time"
 
 	"github.com/sluice-bus/sluice/sdk/wire"
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog"
@@ -15,7 +16,7 @@ import (
 // are no longer this sidecar's, so collect does not ask whether the roster is valid.
 func (g *Group) collect() save {
 	s := g.saver.begin()
-	s.deadLetters = g.dispatch.TakeDeadLetters()
+	s.deadLetters, g.dispatch.DeadLetters = g.dispatch.DeadLetters, nil
 	for _, p := range g.parts {
 		if p.Dirty {
 			p.Dirty = false
@@ -78,7 +79,7 @@ func (g *Group) unsave(s save, err error) {
 	if g.saver.failed(s) && !errors.Is(err, context.Canceled) && !errors.Is(err, eventlog.ErrFenced) {
 		g.cfg.Logger.Error("consumer group cannot save its progress", "topic", g.id.Topic, "group", g.id.Group, "error", err)
 	}
-	g.dispatch.Resume()
+	g.dispatch.Round.More, g.dispatch.Round.TokenAt = false, time.Time{} // the next turn assigns again
 	for i := range s.epochs {
 		e := &s.epochs[i]
 		// It may have been lost meanwhile, or renewed.
@@ -92,7 +93,7 @@ func (g *Group) unsave(s save, err error) {
 	}
 	for _, e := range s.deadLetters {
 		if e.State == dispatch.DeadLettering {
-			g.dispatch.SetTimer(e, g.saver.retryAt)
+			g.dispatch.Timers.Set(e, g.saver.retryAt)
 		}
 	}
 }

@@ -67,7 +67,7 @@ func (g *Group) appendDeadLetter(e *dispatch.Event) {
 		return
 	}
 	if st := g.cfg.Roster.Standing(); g.parts[e.Partition.Index].own.Life != st.ID || !st.Valid(g.cfg.Clock.Now()) {
-		g.dispatch.SetTimer(e, g.cfg.Clock.Now().Add(retryAfterFailure)) // until ownership is known
+		g.dispatch.Timers.Set(e, g.cfg.Clock.Now().Add(retryAfterFailure)) // until ownership is known
 		g.mu.Unlock()
 		return
 	}
@@ -86,7 +86,7 @@ func (g *Group) deadLetterAppended(e *dispatch.Event, err error) {
 			g.saver.deadLettered(e, nil)
 		} else {
 			g.cfg.Logger.Warn("consumer group cannot append a dead letter", "topic", g.id.Topic, "group", g.id.Group, "error", err)
-			g.dispatch.SetTimer(e, g.cfg.Clock.Now().Add(retryAfterFailure))
+			g.dispatch.Timers.Set(e, g.cfg.Clock.Now().Add(retryAfterFailure))
 		}
 	}
 	g.mu.Unlock()
@@ -145,7 +145,7 @@ func (g *Group) nackEach(n int, find func(i int) *dispatch.Event, how wire.Nack,
 // extendEach sets the deadlines of events in flight to extend from now.
 func (g *Group) extendEach(n int, find func(i int) *dispatch.Event, extend time.Duration) (stale []bool) {
 	due := g.cfg.Clock.Now().Add(extend)
-	return g.moveEach(n, find, func(e *dispatch.Event) { g.dispatch.SetTimer(e, due) })
+	return g.moveEach(n, find, func(e *dispatch.Event) { g.dispatch.Timers.Set(e, due) })
 }
 
 // moveEach changes events in flight with do; the change needs no save.

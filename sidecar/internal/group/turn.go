@@ -54,7 +54,7 @@ func (g *Group) lapse(now time.Time) {
 	if lapsed := !st.Valid(now); lapsed != g.lapsed {
 		g.lapsed, g.dispatch.NeedsDivision = lapsed, true
 		if !lapsed {
-			g.dispatch.Postpone(now.Sub(g.validUntil))
+			g.dispatch.Timers.Postpone(now.Sub(g.validUntil))
 		}
 	}
 	if !g.lapsed {
@@ -95,7 +95,7 @@ func (g *Group) rest(now time.Time) {
 		return
 	}
 	unused := len(g.members) == 0 && g.joining == 0
-	if unused && g.dispatch.DeadLettering == 0 && g.dispatch.NextTimer().IsZero() && g.watch != nil {
+	if unused && g.dispatch.DeadLettering == 0 && g.dispatch.Timers.Next().IsZero() && g.watch != nil {
 		for _, p := range g.parts {
 			g.park(p)
 		}
@@ -104,7 +104,7 @@ func (g *Group) rest(now time.Time) {
 	}
 	save := g.saver.retryAt.IsZero() && !now.Before(g.saver.saveAt) && g.unsaved()
 	read := g.nextToFetch(now) != nil || len(g.redrivesToFetch(now)) > 0
-	if g.dispatch.Again() || save || read {
+	if g.dispatch.Round.More || save || read {
 		g.worker.Wake()
 	} else {
 		g.notifyPullers()
@@ -124,9 +124,9 @@ func (g *Group) nextWake(now time.Time) (due time.Time) {
 		}
 	}
 	if !g.lapsed {
-		sooner(g.dispatch.NextTimer())
+		sooner(g.dispatch.Timers.Next())
 	}
-	sooner(g.dispatch.TokenAt())
+	sooner(g.dispatch.Round.TokenAt)
 	if g.noMemory {
 		sooner(now.Add(retryAfterFailure))
 	}

@@ -22,7 +22,7 @@ func (d *Dispatcher) Admit(e *Event, passed bool, now time.Time) {
 	switch {
 	case e.wakeAt.After(now):
 		e.State = Delayed
-		d.timers.set(e, e.wakeAt)
+		d.Timers.Set(e, e.wakeAt)
 	case first || !d.ordered:
 		d.makeReady(e)
 	}

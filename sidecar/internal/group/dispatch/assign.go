@@ -8,18 +8,18 @@ import (
 
 // Assign gives ready events to members with room, in rotation, until either runs out.
 func (d *Dispatcher) Assign(now time.Time) {
-	d.round = round{room: d.room()}
+	d.Round = Round{room: d.room()}
 	for _, m := range d.members {
 		if m.puller != nil {
 			_, m.Asked = m.puller.Wants()
 		}
 		m.free, m.bytesLeft, m.skipped, m.starved = m.room(), TurnBytes, false, false
 		if m.free > 0 {
-			d.round.openMembers++
+			d.Round.openMembers++
 		}
 	}
-	if d.round.room == 0 {
-		d.round.openMembers = 0
+	if d.Round.room == 0 {
+		d.Round.openMembers = 0
 	}
 	if d.fair != nil {
 		d.assignFairly(now)
@@ -27,7 +27,7 @@ func (d *Dispatcher) Assign(now time.Time) {
 	}
 	kept := 0
 	for i := 0; i < len(d.ready); i++ { // settling one event can make others ready
-		if d.round.openMembers == 0 {
+		if d.Round.openMembers == 0 {
 			kept += copy(d.ready[kept:], d.ready[i:])
 			break
 		}
@@ -58,7 +58,7 @@ func (d *Dispatcher) place(e *Event, now time.Time) bool {
 	case e.State != Ready:
 		return true
 	case !e.Partition.Open:
-		d.round.blocked++
+		d.Round.blocked++
 		return false
 	case d.ordered && !d.keys.first(e):
 		e.State = Waiting
@@ -80,15 +80,15 @@ func (d *Dispatcher) place(e *Event, now time.Time) bool {
 		m, fit := d.pick(e)
 		switch {
 		case fit == unwanted && e.Letter != "": // no filter lets it pass: it stays a dead letter
-			d.round.blocked++
+			d.Round.blocked++
 			return false
 		case fit == unwanted:
 			d.Settle(e)
 			return true
 		case fit == full:
-			d.round.blocked++
+			d.Round.blocked++
 			return false
-		case fit == halted, d.round.starved:
+		case fit == halted, d.Round.starved:
 			return false
 		case e.exhausted(m.Opts.MaxAttempts):
 			if e.reason == "" {
@@ -167,16 +167,16 @@ func (d *Dispatcher) pick(e *Event) (*Member, fit) {
 func (d *Dispatcher) pace(m *Member, now time.Time) bool {
 	wait, ok := d.limits.take(now)
 	if !ok {
-		d.round.starved, d.round.openMembers = true, 0
+		d.Round.starved, d.Round.openMembers = true, 0
 	} else if wait, ok = m.pacer.Take(now); ok {
 		return true
 	} else {
 		d.limits.refund(now)
 		m.skipped, m.starved = true, true
-		d.round.openMembers--
+		d.Round.openMembers--
 	}
-	if at := now.Add(wait); d.round.tokenAt.IsZero() || at.Before(d.round.tokenAt) {
-		d.round.tokenAt = at
+	if at := now.Add(wait); d.Round.TokenAt.IsZero() || at.Before(d.Round.TokenAt) {
+		d.Round.TokenAt = at
 	}
 	return false
 }
@@ -190,15 +190,15 @@ func (d *Dispatcher) lease(e *Event, m *Member) {
 	m.Count++
 	m.Out = append(m.Out, assignment{e, e.Lease})
 	m.free--
-	d.round.room--
+	d.Round.room--
 	if m.bytesLeft -= e.Record.Size(); m.bytesLeft <= 0 && m.free > 0 {
-		m.skipped, d.round.more = true, true
+		m.skipped, d.Round.More = true, true
 	}
 	switch {
-	case d.round.room == 0:
-		d.round.openMembers = 0
+	case d.Round.room == 0:
+		d.Round.openMembers = 0
 	case m.free == 0 || m.skipped:
-		d.round.openMembers--
+		d.Round.openMembers--
 	}
 }
 
@@ -225,7 +225,7 @@ func (d *Dispatcher) assignFairly(now time.Time) {
 		}
 		clear(d.ready)
 		d.ready = d.ready[:0]
-		if d.round.openMembers == 0 {
+		if d.Round.openMembers == 0 {
 			break
 		}
 		f, e := q.next()

@@ -33,15 +33,15 @@ type Dispatcher struct {
 	rotation      int    // the member that is assigned the next event
 	leases        uint64 // of all deliveries so far
 	limits        limits
-	round         round
+	Round         Round
 
 	ordered       bool // a member wants key order
 	keys          keys
 	ids           ids
 	ready         []*Event   // and events that have been settled since
 	fair          *fairQueue // with fairness the ready events, else nil; new ones come from ready
-	timers        timers
-	deadLetters   []*Event // to be handed to the dead letter topic by the next turn
+	Timers        timers
+	DeadLetters   []*Event // to be handed to the dead letter topic by the next turn
 	DeadLettering int      // events on their way to the dead letter topic
 	Bytes         int      // bytes of events
 }
@@ -90,7 +90,7 @@ func (d *Dispatcher) InFlightAt(m *Member, id string) *Event {
 // InFlightOf returns a member's events in flight, in log order.
 func (d *Dispatcher) InFlightOf(m *Member) []*Event {
 	var es []*Event
-	for _, e := range d.timers {
+	for _, e := range d.Timers {
 		if e.Member == m {
 			es = append(es, e)
 		}
@@ -157,7 +157,7 @@ func (d *Dispatcher) SettleID(id string) {
 
 // detach takes an event away from its member and its timer.
 func (d *Dispatcher) detach(e *Event) {
-	d.timers.unset(e)
+	d.Timers.unset(e)
 	e.Process.End(tracing.Revoked, "") // unless it has ended otherwise
 	if e.Member != nil {
 		e.Member.Count--
@@ -189,7 +189,7 @@ func (d *Dispatcher) Send(m *Member, now time.Time) (sent []assignment) {
 			d.GiveBack(a.Entry)
 		default:
 			a.Entry.Sent = true
-			d.timers.set(a.Entry, now.Add(m.Opts.AckTimeout))
+			d.Timers.Set(a.Entry, now.Add(m.Opts.AckTimeout))
 			sent = append(sent, a)
 		}
 	}
@@ -257,7 +257,7 @@ func (d *Dispatcher) Delay(e *Event, reason string, now time.Time, wait time.Dur
 func (d *Dispatcher) retry(e *Event, now time.Time, wait time.Duration) {
 	if wait > 0 {
 		e.State = Delayed
-		d.timers.set(e, now.Add(wait))
+		d.Timers.Set(e, now.Add(wait))
 	} else {
 		d.makeReady(e)
 	}
@@ -268,7 +268,7 @@ func (d *Dispatcher) retry(e *Event, now time.Time, wait time.Duration) {
 func (d *Dispatcher) deadLetter(e *Event) {
 	e.State = DeadLettering
 	d.DeadLettering++
-	d.deadLetters = append(d.deadLetters, e)
+	d.DeadLetters = append(d.DeadLetters, e)
 }
 
 // DeadLettered settles an event whose dead letter is durable.
@@ -277,34 +277,19 @@ func (d *Dispatcher) DeadLettered(e *Event) {
 	d.Settle(e)
 }
 
-// TakeDeadLetters returns the events that go to the dead letter topic and were not returned before.
-func (d *Dispatcher) TakeDeadLetters() (es []*Event) {
-	es, d.deadLetters = d.deadLetters, nil
-	return es
-}
-
 // Paused reports whether the policy pauses the group.
 func (d *Dispatcher) Paused() bool { return d.limits.Paused }
 
-// Resume makes the next turn assign again, whatever the last one found.
-func (d *Dispatcher) Resume() { d.round.more, d.round.tokenAt = false, time.Time{} }
-
-// Again reports whether the last turn stopped at one of its bounds: there is more to assign.
-func (d *Dispatcher) Again() bool { return d.round.more }
-
-// TokenAt is when there is a delivery token again; zero: nobody waits for one.
-func (d *Dispatcher) TokenAt() time.Time { return d.round.tokenAt }
-
 // Expire handles the events whose time has come.
 func (d *Dispatcher) Expire(now time.Time) {
-	for e := d.timers.expired(now); e != nil; e = d.timers.expired(now) {
+	for e := d.Timers.expired(now); e != nil; e = d.Timers.expired(now) {
 		switch e.State {
 		case InFlight:
 			d.Fail(e, tracing.Expired, "ack deadline passed", now, 0, e.Member.Opts.MaxAttempts)
 		case Delayed:
 			d.makeReady(e)
 		case DeadLettering:
-			d.deadLetters = append(d.deadLetters, e)
+			d.DeadLetters = append(d.DeadLetters, e)
 		}
 	}
 }
@@ -336,8 +321,8 @@ func (d *Dispatcher) Drop(p *Partition) (dying []*Event) {
 	p.Redrive.entries = nil
 	of := func(e *Event) bool { return e.Partition == p }
 	d.ready = slices.DeleteFunc(d.ready, of)
-	d.deadLetters = slices.DeleteFunc(d.deadLetters, of)
-	d.round.blocked = min(d.round.blocked, len(d.ready))
+	d.DeadLetters = slices.DeleteFunc(d.DeadLetters, of)
+	d.Round.blocked = min(d.Round.blocked, len(d.ready))
 	if d.fair != nil {
 		d.fair.drop(p)
 	}
@@ -352,14 +337,14 @@ func (d *Dispatcher) room() int {
 	return math.MaxInt
 }
 
-// round is the result of one assign, for the rest of its turn.
-type round struct {
+// Round is the result of one assign, for the rest of its turn.
+type Round struct {
 	room        int       // events that the group's limit still lets it have in flight
 	starved     bool      // since the group's rate had no token left
 	openMembers int       // members that could have been assigned more
 	blocked     int       // ready events that cannot be assigned now
-	more        bool      // assign stopped at a bound of the turn
-	tokenAt     time.Time // when there is a token again; zero: nobody waits for one
+	More        bool      // assign stopped at a bound of the turn
+	TokenAt     time.Time // when there is a token again; zero: nobody waits for one
 }
 
 // Leased finds the event in flight under a lease, or nil.

@@ -123,7 +123,7 @@ func (x *dispatchExam) send(*rapid.T) {
 		for _, a := range m.Out {
 			if a.holds() {
 				a.Entry.Sent = true
-				x.d.timers.set(a.Entry, x.now.Add(m.Opts.AckTimeout))
+				x.d.Timers.Set(a.Entry, x.now.Add(m.Opts.AckTimeout))
 			}
 		}
 		m.Out = nil
@@ -190,7 +190,7 @@ func (x *dispatchExam) check(t *rapid.T) {
 			if s == InFlight {
 				byID[e.Record.ID]++
 			}
-			if timed := slices.Contains(d.timers, e); timed != (s == Delayed || s == InFlight && e.Sent) {
+			if timed := slices.Contains(d.Timers, e); timed != (s == Delayed || s == InFlight && e.Sent) {
 				t.Fatalf("seq %d in state %d is among the timers: %v", e.Seq, s, timed)
 			}
 			if (e.Member != nil) != (s == InFlight) {
@@ -282,7 +282,7 @@ func (x *dispatchExam) finish(t *rapid.T) {
 		x.d.Expire(x.now)
 		x.check(t)
 	}
-	if d := &x.d; d.Bytes+len(d.keys)+len(d.ids)+len(d.timers)+len(d.ready) > 0 || d.fair != nil && d.fair.events > 0 {
+	if d := &x.d; d.Bytes+len(d.keys)+len(d.ids)+len(d.Timers)+len(d.ready) > 0 || d.fair != nil && d.fair.events > 0 {
 		t.Fatalf("not everything is settled: %+v", d)
 	}
 	for _, p := range x.d.Parts {

@@ -45,7 +45,7 @@ func (d *Dispatcher) BlockedBy(m *Member, more bool) string {
 		return BlockedSlowReader
 	}
 	switch has := d.states(m.Opts.Filter); {
-	case has[Ready] && (m.starved || d.round.starved):
+	case has[Ready] && (m.starved || d.Round.starved):
 		return BlockedRate
 	case has[Ready] || more:
 		return ""
@@ -136,7 +136,7 @@ func (d *Dispatcher) Demand() int {
 	for _, m := range d.members {
 		room += m.room()
 	}
-	waiting := len(d.ready) - d.round.blocked
+	waiting := len(d.ready) - d.Round.blocked
 	if d.fair != nil {
 		waiting += d.fair.events
 	}
@@ -162,7 +162,7 @@ func (d *Dispatcher) Dirty() bool {
 
 // Urgent reports whether assignments or dead letters wait for the next save, and not only acks.
 func (d *Dispatcher) Urgent() bool {
-	return len(d.deadLetters) > 0 || slices.ContainsFunc(d.members, func(m *Member) bool { return len(m.Out) > 0 })
+	return len(d.DeadLetters) > 0 || slices.ContainsFunc(d.members, func(m *Member) bool { return len(m.Out) > 0 })
 }
 
 // ExactlyOnce reports whether a member asked for exactly once.

@@ -32,8 +32,9 @@ func (t *timers) Pop() any {
 	return e
 }
 
-func (t *timers) set(e *Event, due time.Time) {
-	e.wakeAt = due
+// Set sets the deadline of an event in flight, or when one that waits goes on.
+func (t *timers) Set(e *Event, at time.Time) {
+	e.wakeAt = at
 	if e.index >= 0 {
 		heap.Fix(t, e.index)
 		return
@@ -41,8 +42,8 @@ func (t *timers) set(e *Event, due time.Time) {
 	heap.Push(t, e)
 }
 
-// postpone moves the deadlines of the events in flight.
-func (t *timers) postpone(d time.Duration) {
+// Postpone moves the deadlines of the events in flight.
+func (t *timers) Postpone(d time.Duration) {
 	for _, e := range *t {
 		if e.State == InFlight {
 			e.wakeAt = e.wakeAt.Add(d)
@@ -65,16 +66,10 @@ func (t *timers) expired(now time.Time) *Event {
 	return heap.Pop(t).(*Event)
 }
 
-// SetTimer sets the deadline of an event in flight, or when its dead letter is tried again.
-func (d *Dispatcher) SetTimer(e *Event, at time.Time) { d.timers.set(e, at) }
-
-// Postpone moves the deadlines of the events in flight.
-func (d *Dispatcher) Postpone(by time.Duration) { d.timers.postpone(by) }
-
-// NextTimer is when the first timer ends; zero: there is none.
-func (d *Dispatcher) NextTimer() (at time.Time) {
-	if len(d.timers) > 0 {
-		at = d.timers[0].wakeAt
+// Next is when the first timer ends; zero: there is none.
+func (t timers) Next() (at time.Time) {
+	if len(t) > 0 {
+		at = t[0].wakeAt
 	}
 	return at
 }
