@@ -14,11 +14,11 @@ import (
 // Config has the settings of a control plane. A field's tags describe its flag, which is also a
 // variable of the environment and a key of the configuration file.
 type Config struct {
-	XDSListen  string `name:"xds-listen" default:"127.0.0.1:18000" placeholder:"ADDR" help:"gRPC for sidecars: host:port (0 picks one) or unix:/path."`
+	XDSListen  string `name:"xds-listen" default:"127.0.0.1:18000" placeholder:"ADDR" help:"xDS: host:port (port 0 picks one) or unix:/path."`
 	HTTPListen string `name:"http-listen" default:"127.0.0.1:7080" placeholder:"ADDR" help:"REST API, console, health and metrics."`
 
 	DataDir  string `default:"${data_dir}" help:"Folder of the embedded store."`
-	Store    string `secret:"" default:"embedded:" placeholder:"URL" help:"Policies: embedded: or, shared with other control planes, mongodb://…"`
+	Store    string `secret:"" default:"embedded:" placeholder:"URL" help:"Policies: embedded: or, shared by control planes, mongodb://…"`
 	Name     string `default:"${host}" help:"Name of this control plane, among those on one store."`
 	Policies string `placeholder:"FILE" help:"YAML file with the policies of the first start; later starts leave the store as it is."`
 

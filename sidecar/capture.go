@@ -3,11 +3,12 @@ package sidecar
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"path/filepath"
+	"time"
 
 	"github.com/sluice-bus/sluice/internal/setting"
+	"github.com/sluice-bus/sluice/sdk/wire"
 	"github.com/sluice-bus/sluice/sidecar/internal/capture"
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog/mongolog"
 	"github.com/sluice-bus/sluice/sidecar/internal/telemetry"
@@ -32,18 +33,27 @@ func (c Config) validateCaptures() (errs []error) {
 		}
 		topics[src.Topic] = true
 	}
-	if c.CaptureReread != "" && len(c.Captures) == 0 {
-		errs = append(errs, errors.New("capture-reread: needs --capture, which names the collections that are read"))
-	}
-	if len(c.CaptureReread) > capture.MaxWord {
-		errs = append(errs, fmt.Errorf("capture-reread: must be at most %d bytes long", capture.MaxWord))
-	}
 	return errs
 }
 
 // storeDatabase is the database of the log in a shared store.
 func (c Config) storeDatabase() string {
 	return cmp.Or(capture.DatabaseOf(c.Store), mongolog.DefaultDatabase)
+}
+
+// reread makes the capture to a topic publish all documents once more.
+func (s *Sidecar) reread(ctx context.Context, topic string) error {
+	for _, c := range s.captures {
+		if c.Stats().Topic != topic {
+			continue
+		}
+		if err := c.Reread(ctx); err != nil {
+			s.cfg.Logger.Warn("a re-read cannot be asked for", "topic", topic, "error", err)
+			return &wire.Error{Code: wire.StoreUnavailable, RetryAfter: time.Second, Msg: "the place of the capture cannot be saved now; try again later"}
+		}
+		return nil
+	}
+	return wire.Errorf(wire.NotFound, "this sidecar captures no collection to the topic %q", topic)
 }
 
 // openCaptures makes a capture of each collection.
@@ -54,7 +64,7 @@ func (s *Sidecar) openCaptures(context.Context) error {
 			return &ConfigError{Err: fmt.Errorf("capture: %w", err)}
 		}
 		cfg := capture.Config{
-			Source: src, Reread: s.cfg.CaptureReread, NodeID: s.cfg.NodeID, Limits: s.cfg.limits(), Logger: s.cfg.Logger,
+			Source: src, NodeID: s.cfg.NodeID, Limits: s.cfg.limits(), Logger: s.cfg.Logger,
 			Roster:    s.store.roster,
 			File:      filepath.Join(s.cfg.DataDir, capturesName),
 			Publisher: sourcePublisher{publisher: s.publisher, connection: s.publisher.NewLogOnlyConnection(), policy: s.policyOf},

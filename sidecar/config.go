@@ -47,8 +47,6 @@ type Config struct {
 	// Outboxes; =TOPIC may follow.
 	Captures []string `name:"capture" secret:"" sep:"none" placeholder:"DB.COLLECTION[=TOPIC]" help:"Publish the changes of this collection."`
 
-	CaptureReread string `placeholder:"WORD" help:"Publish all documents of the captured collections once more, for each new word."`
-
 	DaprApp         string `placeholder:"URL" help:"Application written for Dapr that gets its subscriptions' events: http://127.0.0.1:PORT."`
 	DaprAppID       string `name:"dapr-app-id" placeholder:"NAME" help:"Consumer group of that application. Default: --node-id."`
 	DaprAppIdentity string `placeholder:"NAME" help:"Entry of --auth-config with the rights of that application. Default: all rights."`

@@ -198,7 +198,7 @@ func (s *Sidecar) assemble(context.Context) error {
 	cfg := gateway.Config{
 		Access: s.access, Publisher: s.publisher, Groups: s.groups, Log: s.store.log, Policies: s.policies,
 		Metrics: s.metrics, Limits: s.cfg.limits(), Logger: s.cfg.Logger, Audit: s.audit, Bounds: bounds, NodeID: s.cfg.NodeID, Memory: s.memory,
-		Topics: s.topics, Erased: s.erased, Lookup: s.store.source.Lookup, StoreID: s.store.id,
+		Topics: s.topics, Erased: s.erased, Lookup: s.store.source.Lookup, StoreID: s.store.id, Reread: s.reread,
 	}
 	if s.store.shared != nil {
 		cfg.Spool = gatewaySpool{s.store.shared.spool, s.store.shared.log}

@@ -41,7 +41,7 @@ func run(ctx context.Context) (err error) {
 	uri := os.Getenv("MONGODB_URI")
 	if uri == "" || len(os.Args) != 2 {
 		return errors.New("usage: MONGODB_URI=mongodb://127.0.0.1:27017/?replicaSet=rs0 capture DATABASE, " +
-			"beside a sidecar with --capture 'mongodb://127.0.0.1:27017/DATABASE?replicaSet=rs0#products=products' --capture-reread first")
+			"beside a sidecar with --capture 'mongodb://127.0.0.1:27017/DATABASE?replicaSet=rs0#products=products'")
 	}
 	mongodb, err := mongo.Connect(options.Client().ApplyURI(uri))
 	if err != nil {

@@ -2,5 +2,6 @@
 [[ $MONGODB_URI =~ ^([^/]+//[^/?]+)/?[^?]*(\?.*)?$ ]]
 database=sluice_capture_$$
 captured=${BASH_REMATCH[1]}/$database${BASH_REMATCH[2]}
-sidecar capture --capture "$captured#products=products" --capture-reread first
+sidecar capture --capture "$captured#products=products"
+curl -fsS -X POST "$SLUICE_URL/v1/captures/products/reread"
 go run ./capture "$database"

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"net/http"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -142,14 +143,14 @@ func TestCapture(t *testing.T) {
 }
 
 // TestCaptureIntoAnEmbeddedLog has the place in the data folder. A sidecar publishes the changes
-// that were made while it was down when it starts again. A new word of --capture-reread makes it
-// publish everything once.
+// that were made while it was down when it starts again. A re-read makes it
+// publish everything once more.
 func TestCaptureIntoAnEmbeddedLog(t *testing.T) {
 	t.Parallel()
 	db, dir := newDatabase(t), t.TempDir()
 	c := &captured{T: t, coll: db.Collection("orders"), did: map[string][]string{}}
-	start := func(args ...string) *testkit.Sidecar {
-		p := testkit.StartSidecar(t, filepath.Join(dir, "data"), append([]string{"--capture", db.uri + "#orders=orders"}, args...)...)
+	start := func() *testkit.Sidecar {
+		p := testkit.StartSidecar(t, filepath.Join(dir, "data"), "--capture", db.uri+"#orders=orders")
 		await(t, func() string {
 			if s := statusOfCapture(t, p); s.State != "ok" {
 				return "the capture is to be ok: " + s.State
@@ -172,8 +173,10 @@ func TestCaptureIntoAnEmbeddedLog(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	p = start()
+	post(t, p.URL()+"/v1/captures/orders/reread", "", http.StatusAccepted)
+	post(t, p.URL()+"/v1/captures/products/reread", "", http.StatusNotFound)
 	for range 2 {
-		p = start("--capture-reread", "first")
 		await(t, func() string {
 			if n := len(exportTopic(t, client(t, p), "orders")); n != c.n+int(documents) {
 				return fmt.Sprintf("%d events, want %d changes and %d documents", n, c.n, documents)
@@ -181,6 +184,7 @@ func TestCaptureIntoAnEmbeddedLog(t *testing.T) {
 			return ""
 		})
 		stop(t, p)
+		p = start()
 	}
 }
 
@@ -198,7 +202,6 @@ func TestCaptureSettings(t *testing.T) {
 		{[]string{"--capture", "mongodb://u:s3cr3t@127.0.0.1:port/shop#orders"}, []string{"capture", "port"}},
 		{[]string{"--store", "mongodb://127.0.0.1/events", "--capture", "events.marks"}, []string{"capture", "events.marks", "event log itself"}},
 		{[]string{"--store", "mongodb://127.0.0.1/events", "--capture", "a.b=x", "--capture", "c.d=x"}, []string{"capture", "c.d", "topic x"}},
-		{[]string{"--capture-reread", "x"}, []string{"capture-reread", "--capture"}},
 	} {
 		status, _, stderr := runToEnd(t, append([]string{"--data-dir", filepath.Join(t.TempDir(), "data"), "--listen", "127.0.0.1:0",
 			"--replay-listen", "127.0.0.1:0", "--ops-listen", "127.0.0.1:0"}, c.args...)...)

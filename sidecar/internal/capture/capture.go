@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"sync/atomic"
 	"time"
 
@@ -49,7 +48,11 @@ type Capture struct {
 	// Set by Run.
 	coll   *mongo.Collection
 	places places
-	place  place // the saved one
+	opened chan struct{} // closed when these are set
+	place  place         // the saved one
+
+	asked     atomic.Bool // somebody has asked for a re-read here, and the session has yet to see it
+	wakeAsked pause.Wake
 
 	published, failed atomic.Int64
 	health            health
@@ -61,7 +64,10 @@ func New(c Config) (*Capture, error) {
 		return nil, fmt.Errorf("capture: %s", secrets.Redact(err, c.Source.URL))
 	}
 	c.Logger = c.Logger.With("capture", c.Source.Namespace(), "topic", c.Source.Topic)
-	x := &Capture{cfg: c, group: eventlog.GroupName{Topic: Topic, Group: c.Source.name()}, wake: pause.NewWake()}
+	x := &Capture{
+		cfg: c, group: eventlog.GroupName{Topic: Topic, Group: c.Source.name()},
+		wake: pause.NewWake(), opened: make(chan struct{}), wakeAsked: pause.NewWake(),
+	}
 	x.health.logger = c.Logger
 	c.Roster.Watch(x.wake.Set)
 	return x, nil
@@ -87,6 +93,7 @@ func (c *Capture) Run(ctx context.Context) error {
 		}
 		c.places = mongoPlaces{store.Database(c.cfg.Database).Collection(Places)}
 	}
+	close(c.opened)
 	c.cfg.Roster.Join(c.group)
 	defer c.cfg.Roster.Leave(c.group)
 	c.pump(ctx)
@@ -114,7 +121,7 @@ func (c *Capture) pump(ctx context.Context) {
 		if _, stopped := errors.AsType[*stoppedError](err); stopped {
 			rest = retryStopped
 		}
-		c.cfg.Clock.Sleep(ctx, rest)
+		c.cfg.Clock.SleepUnless(ctx, rest, c.wakeAsked)
 	}
 	c.health.waits()
 }
@@ -122,14 +129,14 @@ func (c *Capture) pump(ctx context.Context) {
 // session continues from the saved place, until it fails or the capture is another sidecar's. It
 // reports whether it has followed the stream.
 func (c *Capture) session(ctx context.Context) (followed bool, err error) {
+	c.asked.Store(false)
 	if c.place, err = c.load(ctx); err != nil {
 		return false, err
 	}
 	if c.place.Rev > 0 {
 		c.health.reached(c.place.At)
 	}
-	word := c.cfg.Reread
-	if again := word != "" && !slices.Contains(c.place.Words, word); again || c.place.Rev == 0 {
+	if again := c.place.Again; again || c.place.Rev == 0 {
 		token, at, err := c.now(ctx)
 		if err != nil {
 			return false, err
@@ -137,7 +144,7 @@ func (c *Capture) session(ctx context.Context) (followed bool, err error) {
 		p := c.place
 		p.Token, p.At = token, at
 		if again {
-			p.Words, p.Reading = append(p.Words[max(0, len(p.Words)+1-maxWords):], word), emptyDocument
+			p.Again, p.Reading = false, emptyDocument
 		}
 		if err := c.save(ctx, p); err != nil {
 			return false, err
@@ -150,6 +157,30 @@ func (c *Capture) session(ctx context.Context) (followed bool, err error) {
 		}
 	}
 	return c.follow(ctx)
+}
+
+// Reread makes the sidecar that captures publish all documents once more. This one begins at once;
+// another one begins when it next saves the place, or looks at it.
+func (c *Capture) Reread(ctx context.Context) error {
+	select {
+	case <-c.opened:
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	for {
+		p, err := c.load(ctx)
+		if err == nil && !p.Again {
+			p.Again = true
+			err = c.saveNext(ctx, &p)
+		}
+		if err == nil {
+			c.asked.Store(true)
+			c.wakeAsked.Set()
+		}
+		if !errors.Is(err, errTaken) {
+			return err
+		}
+	}
 }
 
 // mine reports whether the capture is this sidecar's now.
@@ -171,13 +202,22 @@ func (c *Capture) load(ctx context.Context) (place, error) {
 
 // save replaces the saved place.
 func (c *Capture) save(ctx context.Context, p place) error {
-	ctx, cancel := c.cfg.Clock.WithTimeout(ctx, operationTimeout)
-	defer cancel()
-	p.Rev = c.place.Rev + 1
-	if err := c.places.save(ctx, c.cfg.Source.name(), p); err != nil {
-		return fmt.Errorf("saving the place: %w", err)
+	p.Rev = c.place.Rev
+	if err := c.saveNext(ctx, &p); err != nil {
+		return err
 	}
 	c.place = p
+	return nil
+}
+
+// saveNext saves the place that follows the saved one, which has p's number.
+func (c *Capture) saveNext(ctx context.Context, p *place) error {
+	ctx, cancel := c.cfg.Clock.WithTimeout(ctx, operationTimeout)
+	defer cancel()
+	p.Rev++
+	if err := c.places.save(ctx, c.cfg.Source.name(), *p); err != nil {
+		return fmt.Errorf("saving the place: %w", err)
+	}
 	return nil
 }
 

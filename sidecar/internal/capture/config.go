@@ -83,7 +83,6 @@ type Config struct {
 	Store     string // the URL of the log's MongoDB, which keeps the place in the collection Places; "": File does
 	Database  string // of the log there
 	File      string // of one sidecar alone; captures share it
-	Reread    string // reads the whole collection once for each word; "": never
 	NodeID    string // the sidecar's, part of the application's name at the servers
 	Publisher source.Publisher
 	Roster    *roster.Roster // of the sidecars on the log, not run yet

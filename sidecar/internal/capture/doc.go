@@ -28,5 +28,6 @@
 // A re-read notes a place in the stream, publishes all documents as they are, in the order of _id,
 // and then follows the stream from the noted place. Changes made meanwhile follow, so each
 // document's last event is of its last change. Until then, a change may follow a snapshot that is
-// newer. Each word of Config.Reread has one re-read, whose progress is saved with the place.
+// newer. That a re-read is asked for is saved with the place, as is its progress, so any sidecar of
+// the log can be asked.
 package capture

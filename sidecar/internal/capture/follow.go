@@ -43,7 +43,7 @@ type stoppedError struct {
 }
 
 func (e *stoppedError) Error() string {
-	text := e.why + "; to begin again with a re-read, set --capture-reread to a new word"
+	text := e.why + "; to begin again with a re-read, POST /v1/captures/TOPIC/reread"
 	if e.err != nil {
 		text += ": " + e.err.Error()
 	}
@@ -108,7 +108,7 @@ func (c *Capture) follow(ctx context.Context) (followed bool, _ error) {
 		switch {
 		case err != nil:
 			return followed, err
-		case !c.mine():
+		case !c.mine() || c.asked.Load():
 			return followed, nil
 		}
 		every := saveIdle

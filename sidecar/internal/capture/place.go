@@ -18,21 +18,15 @@ import (
 // Places is the collection where places are kept in the database of a shared log.
 const Places = "captures"
 
-// MaxWord and maxWords bound the words that a place remembers.
-const (
-	MaxWord  = 100 // bytes
-	maxWords = 50
-)
-
 // place is how far a capture has come. The zero value stands for one that has never begun.
 type place struct {
 	Name  string    `bson:"_id" json:"-"`
-	Rev   int64     `bson:"rev" json:"rev"`     // rises with every save
-	Token bson.Raw  `bson:"token" json:"token"` // everything before it is in the log
-	At    time.Time `bson:"at" json:"at"`       // the time of the token, about
-	Words []string  `bson:"words,omitempty" json:"words,omitempty"`
+	Rev   int64     `bson:"rev" json:"rev"`                         // rises with every save
+	Token bson.Raw  `bson:"token,omitempty" json:"token"`           // everything before it is in the log; nil before the first session
+	At    time.Time `bson:"at" json:"at"`                           // the time of the token, about
+	Again bool      `bson:"again,omitempty" json:"again,omitempty"` // a re-read is asked for, and has yet to begin
 	// Reading has the _id of the last document that a re-read has published, and is empty before
-	// the first; nil: no re-read is under way. The re-read is for the last word.
+	// the first; nil: no re-read is under way.
 	Reading bson.Raw `bson:"reading,omitempty" json:"reading,omitempty"`
 }
 

@@ -102,6 +102,8 @@ type Config struct {
 	// Lookup finds events, including those that are not in the Log yet. StoreID identifies the Log.
 	Lookup  deadletter.Lookup
 	StoreID func() string
+	// Reread is manage.Config's.
+	Reread func(ctx context.Context, topic string) error
 }
 
 // Gateway serves applications. Its methods are safe for concurrent use.
@@ -168,7 +170,7 @@ func (g *Gateway) Handler() http.Handler {
 	add(manage.Routes(manage.Config{
 		Log: g.cfg.Log, Spool: g.cfg.Spool, Groups: g.cfg.Groups, Topics: g.cfg.Topics, Policies: g.cfg.Policies, Bodies: g.bodies,
 		Logger: g.cfg.Logger, NodeID: g.cfg.NodeID, Lookup: g.cfg.Lookup, StoreID: g.cfg.StoreID, Erased: g.cfg.Erased,
-		LeavePulls: g.pulls.leave, Context: g.ctx,
+		LeavePulls: g.pulls.leave, Reread: g.cfg.Reread, Context: g.ctx,
 	}))
 	routes := httpapi.Routes(mux)
 	audited := g.cfg.Audit.HTTP(g.cfg.Access.From, routes, publishes...)

@@ -63,6 +63,9 @@ type Config struct {
 	Erased func(topic string)
 	// LeavePulls ends the unused members that serve pulls from a topic, or from one of its groups.
 	LeavePulls func(topic, group string)
+	// Reread makes the capture to a topic publish all documents of its collection once more; the
+	// error is not_found if there is none.
+	Reread func(ctx context.Context, topic string) error
 	// Context ends long changes.
 	Context context.Context
 }
@@ -92,6 +95,7 @@ func Routes(cfg Config) []session.Route {
 		{Pattern: "GET /v1/topics/{topic}/dlq", Handler: session.Answer(m.listDeadLetters), WhileStopping: true},
 		{Pattern: "POST /v1/topics/{topic}/dlq/redrive", Handler: m.changeDead(m.planRedrive)},
 		{Pattern: "POST /v1/topics/{topic}/dlq/discard", Handler: m.changeDead(m.planDiscard)},
+		{Pattern: "POST /v1/captures/{topic}/reread", Handler: m.reread},
 	}
 }
 
@@ -99,6 +103,19 @@ func Routes(cfg Config) []session.Route {
 // path.
 func mayJoin(caller *session.Session, r *http.Request) error {
 	return caller.May(access.Subscribe, r.PathValue("topic"), r.PathValue("group"))
+}
+
+// reread begins a re-read of the collection that is captured to the topic in the path.
+func (m *handlers) reread(caller *session.Session, w http.ResponseWriter, r *http.Request) error {
+	topic := r.PathValue("topic")
+	if err := caller.May(access.Admin, topic, ""); err != nil {
+		return err
+	}
+	if err := m.Reread(r.Context(), topic); err != nil {
+		return err
+	}
+	w.WriteHeader(http.StatusAccepted)
+	return nil
 }
 
 // dryRun reports whether the request must not change anything.

@@ -308,14 +308,14 @@ func TestPlaceInTheOplogLost(t *testing.T) {
 		s.wants("+a", "+b")
 		x.stop()
 
-		c.Reread = "after the gap"
 		x = s.start(c)
+		s.reread(x)
 		time.Sleep(soon)
 		s.do("+e")
 		time.Sleep(soon)
 		s.wants("+a", "+b", ".a", ".c", ".d", "+e")
 		x.stop()
-		x = s.start(c) // the same word reads nothing again
+		x = s.start(c) // reads nothing again
 		time.Sleep(soon)
 		s.do("~e")
 		time.Sleep(soon)
@@ -406,8 +406,7 @@ func TestDropped(t *testing.T) {
 			s.Errorf("the log says so %d times", n)
 		}
 		x.stop()
-		c.Reread = "1"
-		s.start(c)
+		s.reread(s.start(c))
 		time.Sleep(soon)
 		s.do("~c")
 		time.Sleep(soon)
@@ -432,7 +431,6 @@ func TestRereadIsGoneOnWith(t *testing.T) {
 			s.Fatal(err)
 		}
 		c := s.config("first")
-		c.Reread = "all"
 		s.log.set(func(*wire.Event) *wire.Error {
 			if len(s.log.events) >= each && !killed.Load() {
 				killed.Store(true)
@@ -444,6 +442,7 @@ func TestRereadIsGoneOnWith(t *testing.T) {
 			return nil
 		})
 		x := s.start(c)
+		s.reread(x)
 		time.Sleep(time.Minute)
 		x.stop()
 		if n := len(s.log.all()); n < each || n == len(docs) {
@@ -455,7 +454,6 @@ func TestRereadIsGoneOnWith(t *testing.T) {
 			s.Fatal(err)
 		}
 		c = s.config("second")
-		c.Reread = "all"
 		s.start(c)
 		time.Sleep(time.Minute)
 		latest := s.latest()

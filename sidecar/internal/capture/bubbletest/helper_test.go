@@ -114,6 +114,14 @@ func (s *shop) start(c capture.Config) sidecar {
 	return sidecar{x, stop}
 }
 
+// reread asks a sidecar for a re-read.
+func (s *shop) reread(x sidecar) {
+	s.Helper()
+	if err := x.Reread(s.Context()); err != nil {
+		s.Fatal(err)
+	}
+}
+
 // do makes one change: +id inserts, ~id updates, =id replaces and -id deletes.
 func (s *shop) do(changes ...string) {
 	s.Helper()
