@@ -153,8 +153,8 @@ func (c Config) checkReach(a *access.Access) error {
 		errs = append(errs, errors.New("peers: are missing, and so is a control plane, where --auth-config has a section for them"))
 	}
 	if len(c.Peers) > 0 && toPeers.TokenFile == "" && !c.Insecure && !listen.IsLoopback(c.ReplayListen) {
-		errs = append(errs, fmt.Errorf("replay-listen: %s can be reached from other machines, and --auth-config has no peers.token_file by which "+
-			"those of --peers are known; give one, listen on a loopback address, or give --insecure", c.ReplayListen))
+		errs = append(errs, fmt.Errorf("replay-listen: %s can be reached from other machines, and --auth-config has no peers.token_file "+
+			"by which those of --peers are known; give one, listen on a loopback address, or give --insecure", c.ReplayListen))
 	}
 	return errors.Join(errs...)
 }

@@ -64,7 +64,8 @@ func Open(path string, program Program, log *slog.Logger) (*Access, error) {
 		return nil, fmt.Errorf("%s: %w", path, err)
 	}
 	if entries := r.unbound(); len(entries) > 0 {
-		log.Warn("these credentials may join as any sidecar; bind each to its node ids, as in sidecar: orders-*", "file", path, "entries", entries.String())
+		log.Warn("these credentials may join as any sidecar; bind each to its node ids, as in sidecar: orders-*", "file", path, "entries",
+			entries.String())
 	}
 	a := &Access{
 		path: path, program: program, open: !r.authenticates, log: log, every: pollEvery,

@@ -88,7 +88,8 @@ func TestNobodyMayDoNothing(t *testing.T) {
 func TestIdentifyByToken(t *testing.T) {
 	f := newFolder(t)
 	f.writef("node", " %s\n", nodeToken)
-	f.writef("auth.yaml", "tokens:\n - {name: alice, role: editor, sha256: %s}\n - {name: node, role: sidecar, token_file: node}", strings.ToUpper(sumOf(aliceToken)))
+	f.writef("auth.yaml", "tokens:\n - {name: alice, role: editor, sha256: %s}\n - {name: node, role: sidecar, token_file: node}",
+		strings.ToUpper(sumOf(aliceToken)))
 	a, log := f.open(ControlPlane)
 	for _, tc := range []struct {
 		header []string
@@ -152,7 +153,8 @@ subjects: [{name: orders-service, %s}]
 			}
 		}
 		for _, name := range []string{"*", "ord*", "orders*", "orders", "payments*", "payments.a", "customers"} {
-			if err := id.May(Edit, name, ""); !errors.Is(err, coded(wire.Forbidden)) || !strings.Contains(err.Error(), "allowed are orders.*, payments") {
+			if err := id.May(Edit, name, ""); !errors.Is(err, coded(wire.Forbidden)) ||
+				!strings.Contains(err.Error(), "allowed are orders.*, payments") {
 				t.Errorf("%s, policy %s: %v", id.Name, name, err)
 			}
 		}
@@ -168,7 +170,8 @@ func TestRoles(t *testing.T) {
 		id := Identity{Name: "x", Role: role, Verified: true}
 		for do, letter := range map[Action]string{View: "V", Edit: "E", Administer: "A", Join: "J"} {
 			err := id.May(do, "", "")
-			if (err == nil) != strings.Contains(all, letter) || err != nil && (!errors.Is(err, coded(wire.Forbidden)) || !strings.Contains(err.Error(), string(role))) {
+			if (err == nil) != strings.Contains(all, letter) || err != nil &&
+				(!errors.Is(err, coded(wire.Forbidden)) || !strings.Contains(err.Error(), string(role))) {
 				t.Errorf("%s, %s: %v", role, letter, err)
 			}
 		}
@@ -179,7 +182,9 @@ func TestRights(t *testing.T) {
 	f := newFolder(t)
 	f.writef("auth.yaml", `
 tokens:
-  - {name: orders, sha256: %s, publish: [orders.*], subscribe: [orders.*, customers.created], groups: [billing, billing-*], replay: [orders.created], admin: [orders.temp.*]}
+  - {name: orders, sha256: %s, publish: [orders.*], subscribe: [orders.*, customers.created],
+     groups: [billing, billing-*], replay: [orders.created],
+     admin: [orders.temp.*]}
   - {name: all, sha256: %s, subscribe: ["*"], ops: true}
   - {name: none, sha256: %s, subscribe: [a], groups: []}`, sumOf("orders"), sumOf("all"), sumOf("none"))
 	a, _ := f.open(Sidecar)
@@ -193,7 +198,8 @@ tokens:
 		{"orders", Publish, "orders", "", `"orders" may not publish to topic "orders"; allowed are orders.*`},
 		{"orders", Publish, "customers.created", "", `topic "customers.created"`},
 		{"orders", Subscribe, "customers.created", "", ""},
-		{"orders", Subscribe, "customers.created.dlq", "", `may not subscribe to topic "customers.created.dlq"; allowed are orders.*, customers.created`},
+		{"orders", Subscribe, "customers.created.dlq", "",
+			`may not subscribe to topic "customers.created.dlq"; allowed are orders.*, customers.created`},
 		{"orders", Subscribe, "orders.x", "billing", ""},
 		{"orders", Subscribe, "orders.x", "billing-2", ""},
 		{"orders", Subscribe, "orders.x", "other", `may not use group "other" of topic "orders.x"; allowed are the groups billing, billing-*`},
@@ -263,7 +269,8 @@ func TestChangesAct(t *testing.T) {
 	}
 
 	// A second token for the same name, then the first one's end.
-	f.writef("auth.yaml", "tokens:\n - {name: node, token_file: token, publish: [b]}\n - {name: node, sha256: %s, publish: [b]}", sumOf(aliceToken))
+	f.writef("auth.yaml", "tokens:\n - {name: node, token_file: token, publish: [b]}\n - {name: node, sha256: %s, publish: [b]}",
+		sumOf(aliceToken))
 	a.settle()
 	if byNew, err := a.Token(context.Background(), aliceToken, ""); err != nil || byNew.Name != "node" {
 		t.Errorf("%+v %v", byNew, err)
@@ -416,7 +423,8 @@ func TestCheckListener(t *testing.T) {
 }
 
 func BenchmarkRenewAndMay(b *testing.B) {
-	for name, text := range map[string]string{"off": "", "on": "tokens: [{name: a, sha256: " + sumOf(aliceToken) + ", publish: [a.*, orders.*]}]"} {
+	for name, text := range map[string]string{"off": "", "on": "tokens: [{name: a, sha256: " + sumOf(aliceToken) +
+		", publish: [a.*, orders.*]}]"} {
 		b.Run(name, func(b *testing.B) {
 			var a *Access
 			if text != "" {

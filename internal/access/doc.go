@@ -5,7 +5,8 @@
 // it with examples.
 //
 // A nil [*Access] stands for a program without --auth-config: every client may do everything, and
-// no call costs more than a comparison.
+// no call costs more than a comparison. So does a file in which no client has to authenticate: one
+// with neither tokens nor certs nor jwt, which says how a sidecar speaks to others.
 //
 // # Secrets
 //
@@ -19,6 +20,4 @@
 // force as a whole, so a certificate whose key has not been written yet, or an invalid file,
 // changes nothing. Connections go on over a change; [Access.Renew] returns the current rights of an
 // identity.
-//
-// The package knows HTTP and gRPC requests, and nothing of their content.
 package access

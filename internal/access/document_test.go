@@ -30,8 +30,16 @@ tls: {cert: server.pem, key: server.key, client_ca: ca.pem}
 		t.Fatal(err)
 	}
 	e := doc.tokens[0]
-	if e.name != "orders-service" || e.tokenFile != "orders" || !e.may.operate || e.may.groups.String() != "billing, billing-*" || e.may.topics[Admin].String() != "orders.*" ||
-		doc.tokens[1].digest == nil || doc.tokens[1].may.groups != nil || doc.certs[0].name != "node-7" || doc.tls.clientCA != "ca.pem" {
+	if e.name != "orders-service" || e.tokenFile != "orders" || !e.may.operate {
+		t.Errorf("%+v", e)
+	}
+	if e.may.groups.String() != "billing, billing-*" || e.may.topics[Admin].String() != "orders.*" {
+		t.Errorf("%+v", e.may)
+	}
+	if e := doc.tokens[1]; e.digest == nil || e.may.groups != nil {
+		t.Errorf("%+v", e)
+	}
+	if doc.certs[0].name != "node-7" || doc.tls.clientCA != "ca.pem" {
 		t.Errorf("%+v %+v", doc, doc.tls)
 	}
 	doc, err = parse([]byte(`
@@ -54,7 +62,9 @@ func TestParseRefuses(t *testing.T) {
 		{"empty", Sidecar, "", []string{"not YAML: it is empty; write tokens: [] to refuse everyone"}},
 		{"no YAML", Sidecar, "a: [", []string{"not YAML: line 1: did not find expected node content"}},
 		{"two documents", Sidecar, "tokens: []\n---\ntokens: []", []string{"more text after the first YAML document; write one"}},
-		{"no object", Sidecar, "[]", []string{"line 1: must be an object with tokens, certs, jwt, subjects, tls, control_plane, peers, not a list"}},
+		{"no object", Sidecar, "[]", []string{
+			"line 1: must be an object with tokens, certs, jwt, subjects, tls, control_plane, peers, not a list",
+		}},
 		{"unknown keys", ControlPlane, "token: []\ntls: {crt: a}", []string{
 			"line 1: token: unknown key; allowed here: tokens, certs, jwt, subjects, tls, xds",
 			"line 2: tls.crt: unknown key; allowed here: cert, key, client_ca",
@@ -64,30 +74,35 @@ func TestParseRefuses(t *testing.T) {
 		{"twice", Sidecar, "tokens: []\ntokens: []", []string{"line 2: tokens: the key occurs twice"}},
 		{"an alias", Sidecar, "tokens: &a []\ncerts: *a", []string{"line 2: certs: is an alias; write the value out"}},
 		{"of the other program", Sidecar, token + "role: editor}]\nxds: {require_client_cert: true}", []string{
-			"line 1: tokens[0].role: means nothing to a sidecar; allowed here: name, publish, subscribe, groups, replay, admin, ops, sha256, token_file",
+			"line 1: tokens[0].role: means nothing to a sidecar; " +
+				"allowed here: name, publish, subscribe, groups, replay, admin, ops, sha256, token_file",
 			"line 2: xds: means nothing to a sidecar; allowed here: tokens, certs, jwt, subjects, tls, control_plane, peers",
 		}},
 		{"of a sidecar", ControlPlane, token + "role: viewer, publish: [a], ops: true}]", []string{
 			"line 1: tokens[0].publish: means nothing to the control plane; allowed here: name, role, sidecar, policies, sha256, token_file",
 			"line 1: tokens[0].ops: means nothing to the control plane; allowed here: name, role, sidecar, policies, sha256, token_file",
 		}},
-		{"policies that cannot be", ControlPlane, token + "role: admin, policies: [a]}, {name: b, token_file: b, role: editor, policies: ['a*b', a.*, '']}]", []string{
+		{"policies that cannot be", ControlPlane, token +
+			"role: admin, policies: [a]}, {name: b, token_file: b, role: editor, policies: ['a*b', a.*, '']}]", []string{
 			`line 1: tokens[0].policies: goes with role: editor alone, not with "admin"`,
 			`line 1: tokens[1].policies[0]: must be a name, or a prefix followed by *, not "a*b"`,
 			`line 1: tokens[1].policies[2]: must be a name, or a prefix followed by *, not ""`,
 		}},
 		{"node ids that cannot be", ControlPlane, token + "role: editor, sidecar: a}, {name: b, token_file: b, role: sidecar, sidecar: {}}, " +
-			"{name: c, token_file: c, role: sidecar, sidecar: ['a*b', '', \"a\\n\", [x]]}, {name: d, token_file: d, role: sidecar, sidecar: []}]", []string{
-			`line 1: tokens[0].sidecar: goes with role: sidecar alone; "editor" does not join as one`,
-			`line 1: tokens[1].sidecar: must be a node id, a prefix such as "orders-*", or a list of these, not an object`,
-			`line 1: tokens[2].sidecar: must be a node id, or a prefix followed by *, not "a*b"`,
-			`line 1: tokens[2].sidecar: must be a text that is not empty, not ""`,
-			`line 1: tokens[2].sidecar: must have at most 255 bytes, and no control characters`,
-			`line 1: tokens[2].sidecar: must be a text that is not empty, not a list`,
-			`line 1: tokens[3].sidecar: must be a node id, a prefix such as "orders-*", or a list of these, not a list`,
-		}},
+			"{name: c, token_file: c, role: sidecar, sidecar: ['a*b', '', \"a\\n\", [x]]}, {name: d, token_file: d, role: sidecar, sidecar: []}]",
+			[]string{
+				`line 1: tokens[0].sidecar: goes with role: sidecar alone; "editor" does not join as one`,
+				`line 1: tokens[1].sidecar: must be a node id, a prefix such as "orders-*", or a list of these, not an object`,
+				`line 1: tokens[2].sidecar: must be a node id, or a prefix followed by *, not "a*b"`,
+				`line 1: tokens[2].sidecar: must be a text that is not empty, not ""`,
+				`line 1: tokens[2].sidecar: must have at most 255 bytes, and no control characters`,
+				`line 1: tokens[2].sidecar: must be a text that is not empty, not a list`,
+				`line 1: tokens[3].sidecar: must be a node id, a prefix such as "orders-*", or a list of these, not a list`,
+			}},
 		{"no role", ControlPlane, token + "}]", []string{"line 1: tokens[0].role: is missing"}},
-		{"a wrong role", ControlPlane, token + "role: root}]", []string{`line 1: tokens[0].role: must be one of [viewer editor admin sidecar], not "root"`}},
+		{"a wrong role", ControlPlane, token + "role: root}]", []string{
+			`line 1: tokens[0].role: must be one of [viewer editor admin sidecar], not "root"`,
+		}},
 		{"no token", Sidecar, "tokens:\n - name: a\n - name: b\n   token_file: f\n   sha256: " + digestText, []string{
 			"line 2: tokens[0]: needs one of sha256 (the digest of the token) and token_file (a file with the token)",
 			"line 3: tokens[1]: needs one of sha256 (the digest of the token) and token_file (a file with the token)",
@@ -133,7 +148,8 @@ func FuzzParse(f *testing.F) {
 	for _, seed := range []string{
 		"tokens:\n - {name: a, role: editor, sha256: " + digestText + "}", "tokens: [{name: a, token_file: b, publish: [a.*], ops: true}]",
 		"certs: [{name: x, role: admin}]\ntls: {cert: a, key: b, client_ca: c}\nxds: {require_client_cert: true}",
-		"a: &b [*b]", "? [a]\n: b", "<<: {tokens: []}", "tokens: !!binary abc", "# nothing", "---\n---", "tokens: [[", "\xff", "{tokens: [], tokens: []}",
+		"a: &b [*b]", "? [a]\n: b", "<<: {tokens: []}", "tokens: !!binary abc", "# nothing", "---\n---", "tokens: [[", "\xff",
+		"{tokens: [], tokens: []}",
 	} {
 		f.Add([]byte(seed), false)
 		f.Add([]byte(seed), true)

@@ -171,7 +171,8 @@ func (a *Access) refused(from string, err error) error {
 
 func (a *Access) joins(ctx context.Context, authorization []string, cs *tls.ConnectionState, from string) (Identity, error) {
 	if r := a.now.Load(); r.requireClientCert && r.client(cs) == nil {
-		return Identity{}, wire.Errorf(wire.Unauthorized, "a client certificate is required here (xds.require_client_cert), and none that is valid was given")
+		return Identity{}, wire.Errorf(wire.Unauthorized,
+			"a client certificate is required here (xds.require_client_cert), and none that is valid was given")
 	}
 	id, err := a.identify(ctx, authorization, cs, from)
 	if err != nil {

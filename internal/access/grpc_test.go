@@ -90,7 +90,8 @@ func TestJoin(t *testing.T) {
 		{"a certificate", tokens + tlsSection, mutual, codes.OK, ""},
 		{"a viewer's certificate", "certs: [{name: node-7, role: viewer}]" + tlsSection, mutual, codes.PermissionDenied, "viewer"},
 		{"neither", tokens + tlsSection, secured, codes.Unauthenticated, "no token"},
-		{"a token where a certificate is needed", tokens + tlsSection + "xds: {require_client_cert: true}", with(secured, "node"), codes.Unauthenticated, "a client certificate is required"},
+		{"a token where a certificate is needed", tokens + tlsSection + "xds: {require_client_cert: true}", with(secured, "node"),
+			codes.Unauthenticated, "a client certificate is required"},
 		{"a certificate where one is needed", tokens + tlsSection + "xds: {require_client_cert: true}", mutual, codes.OK, ""},
 		{"a wrong token with a certificate", tokens + tlsSection, with(mutual, "wrong"), codes.Unauthenticated, "not known"},
 		{"in clear where TLS is wanted", tokens + tlsSection, with(clear, "node"), codes.Unavailable, ""},
@@ -187,7 +188,8 @@ func TestGRPCRotation(t *testing.T) {
 // claiming serves something to call whose callers go by the node id that they send.
 func claiming(t *testing.T, a *Access) (addr string, svc *health.Server) {
 	t.Helper()
-	return serveGRPC(t, a, grpc.ChainStreamInterceptor(func(srv any, stream grpc.ServerStream, _ *grpc.StreamServerInfo, handle grpc.StreamHandler) error {
+	return serveGRPC(t, a, grpc.ChainStreamInterceptor(func(srv any, stream grpc.ServerStream, _ *grpc.StreamServerInfo,
+		handle grpc.StreamHandler) error {
 		if err := a.Claim(stream.Context(), metadata.ValueFromIncomingContext(stream.Context(), "node")[0]); err != nil {
 			return err
 		}
@@ -223,7 +225,8 @@ func TestACredentialIsForItsNodes(t *testing.T) {
 		{"a certificate, of its alternative name", tokens, mutual, "localhost", ""},
 		{"a certificate, of another", tokens, mutual, "node-8", `"node-7" may not join as node "node-8"; allowed are node-7, localhost`},
 		{"a listed certificate", "certs: [{name: node-7, role: sidecar, sidecar: [orders-1, 'b-*']}]" + tlsSection, mutual, "b-2", ""},
-		{"a listed certificate, of another", "certs: [{name: node-7, role: sidecar, sidecar: [orders-1, 'b-*']}]" + tlsSection, mutual, "node-7", "allowed are orders-1, b-*"},
+		{"a listed certificate, of another", "certs: [{name: node-7, role: sidecar, sidecar: [orders-1, 'b-*']}]" + tlsSection, mutual, "node-7",
+			"allowed are orders-1, b-*"},
 		{"a listed certificate, of any", "certs: [{name: node-7, role: sidecar}]" + tlsSection, mutual, "b-2", ""},
 		{"an admin's", "certs: [{name: node-7, role: admin}]" + tlsSection, mutual, "b-2", ""},
 	} {
@@ -232,7 +235,8 @@ func TestACredentialIsForItsNodes(t *testing.T) {
 			a, _ := f.open(ControlPlane)
 			addr, _ := claiming(t, a)
 			_, err := claims(t, dialGRPC(t, f.client(tc.client), addr), tc.node)
-			if tc.says == "" && err != nil || tc.says != "" && (status.Code(err) != codes.PermissionDenied || !strings.Contains(err.Error(), tc.says)) {
+			if tc.says == "" && err != nil || tc.says != "" && (status.Code(err) != codes.PermissionDenied ||
+				!strings.Contains(err.Error(), tc.says)) {
 				t.Errorf("%v; want %q", err, tc.says)
 			}
 		})
@@ -278,10 +282,12 @@ func TestStreamEndsWithItsNode(t *testing.T) {
 
 func TestEntriesOfAnySidecarAreWarnedOf(t *testing.T) {
 	f := newFolder(t)
-	f.writef("auth.yaml", "tokens:\n - {name: node, role: sidecar, sha256: %s}\n - {name: all, role: sidecar, sha256: %s, sidecar: '*'}\ncerts: [{name: x, role: sidecar}, {name: y, role: admin}]",
+	f.writef("auth.yaml", "tokens:\n - {name: node, role: sidecar, sha256: %s}\n"+
+		" - {name: all, role: sidecar, sha256: %s, sidecar: '*'}\ncerts: [{name: x, role: sidecar}, {name: y, role: admin}]",
 		sumOf(nodeToken), sumOf(aliceToken))
 	_, log := f.open(ControlPlane)
-	if !strings.Contains(log.String(), `may join as any sidecar; bind each to its node ids`) || !strings.Contains(log.String(), `entries="certs[0] (x), tokens[0] (node)"`) {
+	if !strings.Contains(log.String(), `may join as any sidecar; bind each to its node ids`) ||
+		!strings.Contains(log.String(), `entries="certs[0] (x), tokens[0] (node)"`) {
 		t.Errorf("the log says:\n%s", log)
 	}
 }

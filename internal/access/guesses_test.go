@@ -94,7 +94,8 @@ func TestMistakesAreFree(t *testing.T) {
 		if _, err := a.Token(t.Context(), aliceToken, "127.0.0.1:2"); err != nil || time.Since(begin) > 0 {
 			t.Errorf("%v after %v", err, time.Since(begin))
 		}
-		if _, err := a.Token(t.Context(), "one too many", "127.0.0.1:1"); !errors.Is(err, coded(wire.Unauthorized)) || time.Since(begin) != guessInterval {
+		if _, err := a.Token(t.Context(), "one too many", "127.0.0.1:1"); !errors.Is(err, coded(wire.Unauthorized)) ||
+			time.Since(begin) != guessInterval {
 			t.Errorf("%v after %v", err, time.Since(begin))
 		}
 	})
@@ -168,7 +169,8 @@ func TestSuspectsAreBounded(t *testing.T) {
 		t.Errorf("%d addresses after an hour", len(g.until))
 	}
 	for from, want := range map[string]string{
-		"192.0.2.1:80": "192.0.2.1", "[::ffff:192.0.2.1]:80": "192.0.2.1", "[2001:db8::1:2]:80": "2001:db8::/64", "[fe80::1%eth0]:1": "fe80::/64", "@": "@",
+		"192.0.2.1:80": "192.0.2.1", "[::ffff:192.0.2.1]:80": "192.0.2.1", "[2001:db8::1:2]:80": "2001:db8::/64", "[fe80::1%eth0]:1": "fe80::/64",
+		"@": "@",
 	} {
 		if got := suspect(from); got != want {
 			t.Errorf("%s: %s, want %s", from, got, want)

@@ -115,7 +115,8 @@ func (id Identity) mayAtControlPlane(do Action, on string) error {
 	need := enough[do]
 	switch {
 	case !slices.Contains(need.roles, id.Role):
-		return wire.Errorf(wire.Forbidden, "%s may not %s: its role is %q, and one of %v is needed", shown(id.Name), need.what, id.Role, need.roles)
+		return wire.Errorf(wire.Forbidden, "%s may not %s: its role is %q, and one of %v is needed", shown(id.Name), need.what, id.Role,
+			need.roles)
 	case on == "" || id.may == nil:
 	case do == Join && id.may.nodes != nil && !id.may.nodes.match(on):
 		return wire.Errorf(wire.Forbidden, "%s may not join as node %s; allowed are %s", shown(id.Name), shown(on), id.may.nodes)
@@ -161,7 +162,8 @@ func (id Identity) refusal(do Action, topic, group string) *wire.Error {
 	case do == Operate:
 		return wire.Errorf(wire.Forbidden, "%s may not see the sidecar's state and metrics: its entry has no ops: true", name)
 	case do == Subscribe && g.topics[do].match(topic):
-		return wire.Errorf(wire.Forbidden, "%s may not use group %s of topic %s; allowed are the groups %s", name, shown(group), shown(topic), g.groups)
+		return wire.Errorf(wire.Forbidden, "%s may not use group %s of topic %s; allowed are the groups %s", name, shown(group), shown(topic),
+			g.groups)
 	}
 	return wire.Errorf(wire.Forbidden, "%s %s topic %s; allowed are %s", name, lacks[do], shown(topic), g.topics[do])
 }

@@ -183,7 +183,8 @@ func (v *verifier) verify(token string, d digest) (c verifiedClaims, forged bool
 		err = registered.ValidateWithLeeway(expected, v.section.leeway)
 	}
 	if err != nil {
-		return c, false, wire.Errorf(wire.Unauthorized, "the JSON Web Token is not accepted here: %s", strings.TrimPrefix(err.Error(), "go-jose/go-jose/jwt: "))
+		return c, false, wire.Errorf(wire.Unauthorized, "the JSON Web Token is not accepted here: %s",
+			strings.TrimPrefix(err.Error(), "go-jose/go-jose/jwt: "))
 	}
 	c = verifiedClaims{subject: registered.Subject, expires: registered.Expiry.Time().Add(v.section.leeway)}
 	switch of := all[v.section.claim].(type) {
@@ -249,7 +250,8 @@ func (r *rules) byClaims(c verifiedClaims, token string, d digest) (Identity, er
 			return id, nil
 		}
 	}
-	return Identity{}, wire.Errorf(wire.Unauthorized, "the JSON Web Token is valid, and its claim %s (%s) is listed nowhere under subjects", shown(r.jwt.section.claim), patterns(c.names))
+	return Identity{}, wire.Errorf(wire.Unauthorized, "the JSON Web Token is valid, and its claim %s (%s) is listed nowhere under subjects",
+		shown(r.jwt.section.claim), patterns(c.names))
 }
 
 // fetched returns rules with the current keys of jwks_url.
@@ -261,7 +263,8 @@ func (r *rules) fetched(ctx context.Context) (*rules, error) {
 	if err != nil {
 		return nil, err
 	}
-	transport := &http.Transport{Proxy: http.ProxyFromEnvironment, DisableKeepAlives: true, TLSClientConfig: &tls.Config{MinVersion: tls.VersionTLS12, RootCAs: v.roots}}
+	transport := &http.Transport{Proxy: http.ProxyFromEnvironment, DisableKeepAlives: true,
+		TLSClientConfig: &tls.Config{MinVersion: tls.VersionTLS12, RootCAs: v.roots}}
 	defer transport.CloseIdleConnections()
 	client := &http.Client{Transport: transport, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
 	resp, err := client.Do(req)

@@ -108,12 +108,14 @@ func TestJWT(t *testing.T) {
 		"with an unknown key": {newIssuer(t, "two").sign(nil), `key "two", which is not among the issuer's`},
 		"unsigned":            {unsigned(i.sign(nil)), "not an accepted JSON Web Token"},
 		"with a shared secret": {
-			signed(t, secret, "one", claimSet{"iss": "https://issuer.example", "aud": "sluice", "sub": "orders-service"}), "not an accepted JSON Web Token"},
+			signed(t, secret, "one", claimSet{"iss": "https://issuer.example", "aud": "sluice", "sub": "orders-service"}),
+			"not an accepted JSON Web Token"},
 	} {
 		from++
 		for again := range 2 { // from memory, then
 			id, err := a.Token(t.Context(), tc.token, fmt.Sprintf("127.0.0.%d:1", from))
-			if tc.want == "" && (err != nil || id.Name != "orders-service" || id.May(Publish, "orders.created", "") != nil || id.May(Publish, "customers", "") == nil) {
+			if tc.want == "" && (err != nil || id.Name != "orders-service" || id.May(Publish, "orders.created", "") != nil ||
+				id.May(Publish, "customers", "") == nil) {
 				t.Errorf("%s, %d: %+v %v", name, again, id, err)
 			}
 			if e := new(wire.Error); tc.want != "" && (!errors.As(err, &e) || e.Code != wire.Unauthorized || !strings.Contains(e.Msg, tc.want)) {
@@ -247,7 +249,8 @@ func TestJWTSectionRefuses(t *testing.T) {
 	f := newFolder(t)
 	f.writef("auth.yaml", jwtText)
 	f.writef("keys.json", `{"keys":[]}`)
-	if _, err := Open(f.path("auth.yaml"), Sidecar, slog.New(slog.DiscardHandler)); err == nil || !strings.Contains(err.Error(), "it has no public key for signatures") {
+	if _, err := Open(f.path("auth.yaml"), Sidecar, slog.New(slog.DiscardHandler)); err == nil ||
+		!strings.Contains(err.Error(), "it has no public key for signatures") {
 		t.Error(err)
 	}
 }

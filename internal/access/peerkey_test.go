@@ -71,13 +71,18 @@ func TestAPeerTokenIsForOneTarget(t *testing.T) {
 	pieces := strings.Split(stolen, ".")
 	credential := pieces[1] + "." + pieces[2]
 	proof := peerProof{For: "b", Until: time.Now().Add(peerTokenLife).Unix()}
-	refusedPeer(t, "another's credential", b, peerTokenKind+signedText(mallory.key, proofSaid, credential+".", proof), "not signed by the sidecar that its credential names")
-	refusedPeer(t, "another's credential, and its own signature", b, peerTokenKind+signedText(mallory.key, credentialSaid, credential+".", proof), "not signed by")
+	refusedPeer(t, "another's credential", b, peerTokenKind+signedText(mallory.key, proofSaid, credential+".", proof),
+		"not signed by the sidecar that its credential names")
+	refusedPeer(t, "another's credential, and its own signature", b,
+		peerTokenKind+signedText(mallory.key, credentialSaid, credential+".", proof), "not signed by")
 
 	// A credential that mallory has signed.
-	own := signedText(mallory.key, credentialSaid, "", peerCredential{Node: "a", Key: mallory.Public(), Until: time.Now().Add(time.Minute).Unix()})
-	refusedPeer(t, "a credential of its own making", b, peerTokenKind+signedText(mallory.key, proofSaid, own+".", proof), "no control plane that is known here signed")
-	refusedPeer(t, "a credential of another fleet", b, vouched(t, newPeerIssuer(t, 2), "a").Token("b"), "no control plane that is known here signed")
+	own := signedText(mallory.key, credentialSaid, "", peerCredential{Node: "a", Key: mallory.Public(),
+		Until: time.Now().Add(time.Minute).Unix()})
+	refusedPeer(t, "a credential of its own making", b, peerTokenKind+signedText(mallory.key, proofSaid, own+".", proof),
+		"no control plane that is known here signed")
+	refusedPeer(t, "a credential of another fleet", b, vouched(t, newPeerIssuer(t, 2), "a").Token("b"),
+		"no control plane that is known here signed")
 
 	for _, token := range []string{
 		"", "sluice1.", "sluice1....", "x" + a.Token("b"), a.Token("b") + ".x", strings.Replace(a.Token("b"), ".", ".!", 1),
@@ -123,13 +128,16 @@ func TestPeerTokensLapse(t *testing.T) {
 		time.Sleep(peerSkew + time.Second)
 		refusedPeer(t, "long after the key was replaced", b, later, "no control plane that is known here signed")
 
-		long := signedText(newPeerIssuer(t, 2).key, credentialSaid, "", peerCredential{Node: "a", Key: a.Public(), Until: time.Now().Add(time.Hour).Unix()})
-		refusedPeer(t, "a credential for an hour", b, peerTokenKind+signedText(a.key, proofSaid, long+".", peerProof{For: "b", Until: time.Now().Unix()}), "longer than allowed")
+		long := signedText(newPeerIssuer(t, 2).key, credentialSaid, "",
+			peerCredential{Node: "a", Key: a.Public(), Until: time.Now().Add(time.Hour).Unix()})
+		refusedPeer(t, "a credential for an hour", b, peerTokenKind+signedText(a.key, proofSaid, long+".",
+			peerProof{For: "b", Until: time.Now().Unix()}), "longer than allowed")
 		renew(t, newPeerIssuer(t, 2), a)
 		a.mu.Lock()
 		credential := a.credential
 		a.mu.Unlock()
-		refusedPeer(t, "a token for an hour", b, peerTokenKind+signedText(a.key, proofSaid, credential+".", peerProof{For: "b", Until: time.Now().Add(time.Hour).Unix()}), "longer than allowed")
+		refusedPeer(t, "a token for an hour", b, peerTokenKind+signedText(a.key, proofSaid, credential+".",
+			peerProof{For: "b", Until: time.Now().Add(time.Hour).Unix()}), "longer than allowed")
 	})
 }
 

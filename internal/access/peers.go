@@ -139,7 +139,8 @@ func (a *Access) PeerMayAsk(r *http.Request) error {
 	case id.may == &peerGrant || !a.Authenticates() && a.peerTokens() == nil:
 		return nil
 	case !a.Authenticates():
-		return wire.Errorf(wire.Unauthorized, "only the other sidecars may ask this: it needs a token of peers.token_file as Authorization: Bearer …")
+		return wire.Errorf(wire.Unauthorized,
+			"only the other sidecars may ask this: it needs a token of peers.token_file as Authorization: Bearer …")
 	case id.may == nil || len(id.may.topics[Replay]) == 0:
 		return wire.Errorf(wire.Forbidden, "%s may not replay or export any topic", shown(id.Name))
 	}

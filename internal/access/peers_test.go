@@ -35,7 +35,8 @@ func asker(a *Access, key *PeerKey) http.Handler {
 		if err := id.May(Replay, "orders", ""); err != nil {
 			w.WriteHeader(http.StatusForbidden)
 		}
-		if a.Authenticates() && id.Name == "peer" && (id.May(Publish, "orders", "") == nil || id.May(Operate, "", "") == nil || id.May(Join, "", "") == nil) {
+		if a.Authenticates() && id.Name == "peer" && (id.May(Publish, "orders", "") == nil || id.May(Operate, "", "") == nil ||
+			id.May(Join, "", "") == nil) {
 			w.WriteHeader(http.StatusTeapot)
 		}
 	}))
@@ -51,7 +52,8 @@ func TestWhoMayAskForParts(t *testing.T) {
 		a, _ := f.open(Sidecar)
 		return a
 	}
-	clients := "tokens:\n - {name: audit, sha256: " + sumOf("audit") + ", replay: [orders]}\n - {name: app, sha256: " + sumOf("app") + ", publish: ['*']}\n"
+	clients := "tokens:\n - {name: audit, sha256: " + sumOf("audit") + ", replay: [orders]}\n - {name: app, sha256: " + sumOf("app") +
+		", publish: ['*']}\n"
 	peers := open(peersSection)
 	for _, tc := range []struct {
 		name string
@@ -60,9 +62,11 @@ func TestWhoMayAskForParts(t *testing.T) {
 	}{
 		{"nobody is asked", nil, map[string]int{"": 200, "audit": 200}},
 		{"nobody authenticates", open("control_plane: {tls: true}"), map[string]int{"": 200, "audit": 200}},
-		{"peers alone", peers, map[string]int{"": 401, "audit": 401, "first-token-of-peers": 200, "second-token-of-peers": 200, "first-token-of-peers ": 200, "first": 401}},
+		{"peers alone", peers, map[string]int{"": 401, "audit": 401, "first-token-of-peers": 200, "second-token-of-peers": 200,
+			"first-token-of-peers ": 200, "first": 401}},
 		{"the file alone", open(clients), map[string]int{"": 401, "audit": 200, "app": 403, "first-token-of-peers": 401}},
-		{"both", open(clients + peersSection), map[string]int{"": 401, "audit": 200, "app": 403, "first-token-of-peers": 200, "second-token-of-peers": 200, "third": 401}},
+		{"both", open(clients + peersSection), map[string]int{"": 401, "audit": 200, "app": 403, "first-token-of-peers": 200,
+			"second-token-of-peers": 200, "third": 401}},
 	} {
 		for token, want := range tc.want {
 			if got := as(asker(tc.auth, nil), token); got != want {

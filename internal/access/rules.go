@@ -240,10 +240,12 @@ func (r *rules) byCertificate(cs *tls.ConnectionState) (Identity, error) {
 		}
 	}
 	if r.program == Sidecar || len(names) == 0 {
-		return Identity{}, wire.Errorf(wire.Unauthorized, "no token, and none of the client certificate's names (%s) is listed under certs", patterns(names))
+		return Identity{}, wire.Errorf(wire.Unauthorized, "no token, and none of the client certificate's names (%s) is listed under certs",
+			patterns(names))
 	}
 	// A certificate that the file does not list is that of the sidecar that it names.
-	may := &grant{role: RoleSidecar, nodes: slices.DeleteFunc(slices.Clone(names), func(name string) bool { return strings.HasSuffix(name, "*") })}
+	may := &grant{role: RoleSidecar, nodes: slices.DeleteFunc(slices.Clone(names),
+		func(name string) bool { return strings.HasSuffix(name, "*") })}
 	return Identity{Name: names[0], Role: may.role, Verified: true, may: may, rules: r, cert: cs}, nil
 }
 

@@ -49,12 +49,13 @@ func (a *Access) CheckListener(name, addr string, insecure bool) error {
 	case insecure || listen.IsLoopback(addr):
 		return nil
 	case !a.Authenticates():
-		return fmt.Errorf("%s: %s can be reached from other machines, and there is no --auth-config to say who may use it, by tokens, certs or jwt; "+
-			"listen on a loopback address, or give --insecure to let everybody in", name, addr)
+		return fmt.Errorf("%s: %s can be reached from other machines, and there is no --auth-config to say who may use it, "+
+			"by tokens, certs or jwt; listen on a loopback address, or give --insecure to let everybody in", name, addr)
 	case a.TLS() != nil:
 		return nil
 	}
-	return fmt.Errorf("%s: %s can be reached from other machines, and --auth-config has no section tls: tokens and events would be sent unencrypted; "+
+	return fmt.Errorf("%s: %s can be reached from other machines, and --auth-config has no section tls: "+
+		"tokens and events would be sent unencrypted; "+
 		"add the section, listen on a loopback address, or give --insecure for a network that encrypts by itself", name, addr)
 }
 

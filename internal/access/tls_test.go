@@ -119,7 +119,8 @@ func TestMutualTLS(t *testing.T) {
 		{"a certificate", ClientConfig{CA: "ca.pem", Cert: "client.pem", Key: "client.key"}, "orders", ""},
 		{"both", ClientConfig{CA: "ca.pem", Cert: "client.pem", Key: "client.key", TokenFile: "token"}, "alice", ""},
 		{"neither", ClientConfig{CA: "ca.pem"}, "", "401"},
-		{"a certificate of another authority", ClientConfig{CA: "ca.pem", Cert: "stranger.pem", Key: "stranger.key"}, "", "401"}, // which is not sent
+		{"a certificate of another authority", ClientConfig{CA: "ca.pem", Cert: "stranger.pem", Key: "stranger.key"}, "", "401"},
+		// which is not sent
 		{"a server of another authority", ClientConfig{CA: "stranger-ca.pem", TokenFile: "token"}, "", "unknown authority"},
 		{"a server that nobody vouches for", ClientConfig{TLS: true, TokenFile: "token"}, "", "unknown authority"},
 		{"in clear", ClientConfig{TokenFile: "token"}, "", "unknown authority"}, // https by the URL alone
@@ -136,7 +137,8 @@ func TestMutualTLS(t *testing.T) {
 		})
 	}
 	// The name of the server counts, and not only who vouches for it.
-	if _, err := fetch(f.client(ClientConfig{CA: "ca.pem", TokenFile: "token"}), strings.Replace(base, "127.0.0.1", "127.0.0.2", 1)); err == nil {
+	if _, err := fetch(f.client(ClientConfig{CA: "ca.pem", TokenFile: "token"}),
+		strings.Replace(base, "127.0.0.1", "127.0.0.2", 1)); err == nil {
 		t.Error("a server of another name was believed")
 	}
 }
@@ -256,7 +258,8 @@ func TestRotationUnderLoad(t *testing.T) {
 		t.Helper()
 		change()
 		a.settle()
-		for target, deadline := requests.Load()+6, time.Now().Add(patience); requests.Load() < target && !t.Failed(); time.Sleep(time.Millisecond) {
+		for target, deadline := requests.Load()+6, time.Now().Add(patience); requests.Load() < target &&
+			!t.Failed(); time.Sleep(time.Millisecond) {
 			if time.Now().After(deadline) {
 				t.Fatal("no requests any more")
 			}
@@ -296,7 +299,8 @@ func TestRotationUnderLoad(t *testing.T) {
 	if cs := conn.ConnectionState(); cs.Version != tls.VersionTLS13 || cs.NegotiatedProtocol != "h2" {
 		t.Errorf("%x %s", cs.Version, cs.NegotiatedProtocol)
 	}
-	if _, err := tls.Dial("tcp", strings.TrimPrefix(base, "https://"), &tls.Config{RootCAs: pool, MaxVersion: tls.VersionTLS11, MinVersion: tls.VersionTLS10}); err == nil {
+	if _, err := tls.Dial("tcp", strings.TrimPrefix(base, "https://"),
+		&tls.Config{RootCAs: pool, MaxVersion: tls.VersionTLS11, MinVersion: tls.VersionTLS10}); err == nil {
 		t.Error("TLS 1.1 is served")
 	}
 }

@@ -52,7 +52,8 @@ func TestWhile(t *testing.T) {
 
 func TestNamed(t *testing.T) {
 	f := newFolder(t)
-	f.writef("auth.yaml", "tokens: [{name: app, sha256: %s, subscribe: [orders]}, {name: app, sha256: %s}]", sumOf(aliceToken), sumOf(nodeToken))
+	f.writef("auth.yaml", "tokens: [{name: app, sha256: %s, subscribe: [orders]}, {name: app, sha256: %s}]", sumOf(aliceToken),
+		sumOf(nodeToken))
 	a, _ := f.open(Sidecar)
 	id, err := a.Named("app")
 	if err != nil || id.May(Subscribe, "orders", "g") != nil || id.May(Subscribe, "other", "g") == nil {

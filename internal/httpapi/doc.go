@@ -1,4 +1,3 @@
 // Package httpapi is shared by the programs' HTTP listeners: errors as JSON, the guard against web
-// pages, strict query parameters, routes, and a server with an owner. It knows the error codes and
-// nothing of topics, events or stores.
+// pages, strict query parameters, routes, and a server with an owner.
 package httpapi

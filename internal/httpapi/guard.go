@@ -101,8 +101,9 @@ func fromElsewhere(h http.Header) bool {
 
 // leadsToPage reports whether a request is that of a link, to a page that is not shown in a frame.
 func (g Guard) leadsToPage(r *http.Request) bool {
-	return g.Pages != nil && (r.Method == http.MethodGet || r.Method == http.MethodHead) && isNavigation(r.Header) &&
-		r.Header.Get("Sec-Fetch-Dest") == "document" && g.Pages(r.URL.Path)
+	reads := r.Method == http.MethodGet || r.Method == http.MethodHead
+	opensPage := isNavigation(r.Header) && r.Header.Get("Sec-Fetch-Dest") == "document"
+	return g.Pages != nil && reads && opensPage && g.Pages(r.URL.Path)
 }
 
 func isNavigation(h http.Header) bool { return h.Get("Sec-Fetch-Mode") == "navigate" }
@@ -114,7 +115,8 @@ func CheckNavigation(r *http.Request, what string) error {
 	if !isNavigation(r.Header) {
 		return nil
 	}
-	return wire.Errorf(wire.Forbidden, "%s has an effect and cannot be opened as a page in a browser: use a program, such as curl, or fetch and EventSource of a page of an allowed origin", what)
+	return wire.Errorf(wire.Forbidden, "%s has an effect and cannot be opened as a page in a browser: "+
+		"use a program, such as curl, or fetch and EventSource of a page of an allowed origin", what)
 }
 
 // allowCORS sets the headers that a browser needs for the page of an allowed origin, and reports
@@ -160,9 +162,11 @@ func originIn(allowed map[string]bool, origin string) bool {
 // browsers send it; an operator may write it otherwise. ok is false if s is no origin.
 func CanonicalOrigin(s string) (origin string, ok bool) {
 	u, err := url.Parse(strings.ToLower(s))
-	if err != nil || u.Scheme == "" || u.Hostname() == "" || u.User != nil ||
-		u.Path != "" || u.RawQuery != "" || u.ForceQuery || strings.Contains(s, "#") || strings.Contains(u.Host, "*") {
+	if err != nil || u.Hostname() == "" || strings.ContainsAny(u.Host, "*") {
 		return "", false
+	}
+	if bare := (url.URL{Scheme: u.Scheme, Host: u.Host}); u.Scheme == "" || *u != bare || strings.Contains(s, "#") {
+		return "", false // it has more than an origin
 	}
 	port := u.Port()
 	if port == "" || u.Scheme == "http" && port == "80" || u.Scheme == "https" && port == "443" {

@@ -150,7 +150,8 @@ func TestGuardSameOrigin(t *testing.T) {
 			t.Errorf("Host %q, Origin %q passed a guard that does not know the same origin", tc.host, tc.origins)
 		}
 	}
-	if _, passed := ask(Guard{Addr: public, SameOrigin: true}, "PUT", "sluice.example", http.Header{"Origin": {"https://sluice.example"}}); !passed {
+	if _, passed := ask(Guard{Addr: public, SameOrigin: true}, "PUT", "sluice.example",
+		http.Header{"Origin": {"https://sluice.example"}}); !passed {
 		t.Error("the console's own page was refused on a public listener")
 	}
 }
@@ -180,7 +181,8 @@ func TestGuardPreflight(t *testing.T) {
 			t.Errorf("%s: %q, want %q", name, got, want)
 		}
 	}
-	if w, _ := ask(g, "OPTIONS", "localhost:7070", header("https://evil.example")); w.Code != 403 || w.Header().Get("Access-Control-Allow-Origin") != "" {
+	if w, _ := ask(g, "OPTIONS", "localhost:7070", header("https://evil.example")); w.Code != 403 ||
+		w.Header().Get("Access-Control-Allow-Origin") != "" {
 		t.Errorf("a foreign preflight: %d %v", w.Code, w.Header())
 	}
 	if w, _ := ask(g, "OPTIONS", "evil.example", header("https://console.example")); w.Code != 403 {
@@ -189,7 +191,8 @@ func TestGuardPreflight(t *testing.T) {
 }
 
 func TestGuardValidate(t *testing.T) {
-	for _, bad := range []string{"", "*", "null", "console.example", "https://", "https://a/", "https://a/b", "https://u@a", "https://a?b", "https://*.a", "https://a#"} {
+	for _, bad := range []string{"", "*", "null", "console.example", "https://", "https://a/", "https://a/b", "https://u@a", "https://a?b",
+		"https://*.a", "https://a#"} {
 		if err := (Guard{AllowedOrigins: []string{bad}}).Validate(); err == nil {
 			t.Errorf("%q passed for an origin", bad)
 		}
@@ -212,10 +215,13 @@ func TestGuardFetchMetadata(t *testing.T) {
 	}{
 		{"curl", plain, "GET", nil, true},
 		{"curl", plain, "POST", nil, true},
-		{"an address that was typed", plain, "GET", []string{"Sec-Fetch-Site", "none", "Sec-Fetch-Mode", "navigate", "Sec-Fetch-Dest", "document"}, true},
-		{"a link of the listener's own", plain, "GET", []string{"Sec-Fetch-Site", "same-origin", "Sec-Fetch-Mode", "navigate", "Sec-Fetch-Dest", "document"}, true},
+		{"an address that was typed", plain, "GET", []string{"Sec-Fetch-Site", "none", "Sec-Fetch-Mode", "navigate", "Sec-Fetch-Dest",
+			"document"}, true},
+		{"a link of the listener's own", plain, "GET", []string{"Sec-Fetch-Site", "same-origin", "Sec-Fetch-Mode", "navigate", "Sec-Fetch-Dest",
+			"document"}, true},
 		{"an image", plain, "GET", []string{"Sec-Fetch-Site", "cross-site", "Sec-Fetch-Mode", "no-cors", "Sec-Fetch-Dest", "image"}, false},
-		{"an image of another port", plain, "GET", []string{"Sec-Fetch-Site", "same-site", "Sec-Fetch-Mode", "no-cors", "Sec-Fetch-Dest", "image"}, false},
+		{"an image of another port", plain, "GET", []string{"Sec-Fetch-Site", "same-site", "Sec-Fetch-Mode", "no-cors", "Sec-Fetch-Dest",
+			"image"}, false},
 		{"a frame", plain, "GET", []string{"Sec-Fetch-Site", "cross-site", "Sec-Fetch-Mode", "navigate", "Sec-Fetch-Dest", "iframe"}, false},
 		{"a link", plain, "GET", []string{"Sec-Fetch-Site", "cross-site", "Sec-Fetch-Mode", "navigate", "Sec-Fetch-Dest", "document"}, false},
 		{"a HEAD", plain, "HEAD", []string{"Sec-Fetch-Site", "cross-site", "Sec-Fetch-Mode", "no-cors"}, false},
@@ -224,17 +230,25 @@ func TestGuardFetchMetadata(t *testing.T) {
 		{"an empty value", plain, "GET", []string{"Sec-Fetch-Site", ""}, false},
 		{"two values", plain, "GET", []string{"Sec-Fetch-Site", "none", "Sec-Fetch-Site", "none"}, false},
 
-		{"an allowed origin", allowing, "GET", []string{"Origin", "https://ops.example", "Sec-Fetch-Site", "cross-site", "Sec-Fetch-Mode", "cors"}, true},
-		{"an allowed origin's image, which does not say so", allowing, "GET", []string{"Sec-Fetch-Site", "cross-site", "Sec-Fetch-Mode", "no-cors"}, false},
+		{"an allowed origin", allowing, "GET", []string{"Origin", "https://ops.example", "Sec-Fetch-Site", "cross-site", "Sec-Fetch-Mode",
+			"cors"}, true},
+		{"an allowed origin's image, which does not say so", allowing, "GET",
+			[]string{"Sec-Fetch-Site", "cross-site", "Sec-Fetch-Mode", "no-cors"}, false},
 		{"another origin", allowing, "GET", []string{"Origin", "https://evil.example", "Sec-Fetch-Site", "cross-site"}, false},
 
-		{"a link to the console", pages, "GET", []string{"Sec-Fetch-Site", "cross-site", "Sec-Fetch-Mode", "navigate", "Sec-Fetch-Dest", "document"}, true},
-		{"a frame around the console", pages, "GET", []string{"Sec-Fetch-Site", "cross-site", "Sec-Fetch-Mode", "navigate", "Sec-Fetch-Dest", "iframe"}, false},
-		{"a form to the console", pages, "POST", []string{"Sec-Fetch-Site", "cross-site", "Sec-Fetch-Mode", "navigate", "Sec-Fetch-Dest", "document"}, false},
-		{"a script of the console", pages, "GET", []string{"Sec-Fetch-Site", "cross-site", "Sec-Fetch-Mode", "no-cors", "Sec-Fetch-Dest", "script"}, false},
-		{"a link to the API", none, "GET", []string{"Sec-Fetch-Site", "cross-site", "Sec-Fetch-Mode", "navigate", "Sec-Fetch-Dest", "document"}, false},
+		{"a link to the console", pages, "GET", []string{"Sec-Fetch-Site", "cross-site", "Sec-Fetch-Mode", "navigate", "Sec-Fetch-Dest",
+			"document"}, true},
+		{"a frame around the console", pages, "GET", []string{"Sec-Fetch-Site", "cross-site", "Sec-Fetch-Mode", "navigate", "Sec-Fetch-Dest",
+			"iframe"}, false},
+		{"a form to the console", pages, "POST", []string{"Sec-Fetch-Site", "cross-site", "Sec-Fetch-Mode", "navigate", "Sec-Fetch-Dest",
+			"document"}, false},
+		{"a script of the console", pages, "GET", []string{"Sec-Fetch-Site", "cross-site", "Sec-Fetch-Mode", "no-cors", "Sec-Fetch-Dest",
+			"script"}, false},
+		{"a link to the API", none, "GET", []string{"Sec-Fetch-Site", "cross-site", "Sec-Fetch-Mode", "navigate", "Sec-Fetch-Dest", "document"},
+			false},
 		{"the console's own", none, "GET", []string{"Sec-Fetch-Site", "same-origin", "Sec-Fetch-Mode", "cors", "Sec-Fetch-Dest", "empty"}, true},
-		{"the console's own origin under another scheme", none, "PUT", []string{"Origin", "https://localhost", "Sec-Fetch-Site", "cross-site"}, false},
+		{"the console's own origin under another scheme", none, "PUT", []string{"Origin", "https://localhost", "Sec-Fetch-Site", "cross-site"},
+			false},
 	} {
 		for _, addr := range []net.Addr{loopback, public, socket} {
 			tc.guard.Addr = addr

@@ -24,7 +24,8 @@ func RefuseConn(c net.Conn, e *wire.Error) {
 	if ms, ok := e.RetryAfterMS(); ok {
 		retry = fmt.Sprintf("Retry-After: %d\r\n", (ms+999)/1000)
 	}
-	_, err := fmt.Fprintf(c, "HTTP/1.1 %d %s\r\nContent-Type: application/json\r\nContent-Length: %d\r\nX-Content-Type-Options: nosniff\r\n%sConnection: close\r\n\r\n%s",
+	_, err := fmt.Fprintf(c, "HTTP/1.1 %d %s\r\nContent-Type: application/json\r\nContent-Length: %d\r\n"+
+		"X-Content-Type-Options: nosniff\r\n%sConnection: close\r\n\r\n%s",
 		status, http.StatusText(status), len(body), retry, body)
 	if err != nil {
 		return

@@ -39,7 +39,8 @@ func TestRefusedConnection(t *testing.T) {
 	}
 	defer res.Body.Close()
 	body, err := io.ReadAll(res.Body)
-	if want := `{"code":"overloaded","error":"too many","retry_after_ms":1500}` + "\n"; err != nil || res.StatusCode != http.StatusServiceUnavailable || string(body) != want || res.Header.Get("Retry-After") != "2" {
+	if want := `{"code":"overloaded","error":"too many","retry_after_ms":1500}` + "\n"; err != nil ||
+		res.StatusCode != http.StatusServiceUnavailable || string(body) != want || res.Header.Get("Retry-After") != "2" {
 		t.Errorf("%s, %q, Retry-After %q, %v", res.Status, body, res.Header.Get("Retry-After"), err)
 	}
 }

@@ -1,6 +1,5 @@
 // Package listen opens the listeners of Sluice's servers from the addresses that operators write:
-// host:port and unix:/path. It must not know what is served on them, nor whether an address is
-// allowed without authentication; it only tells which ones stay on this machine.
+// host:port and unix:/path. It tells which of them stay on this machine.
 package listen
 
 import (

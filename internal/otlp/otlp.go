@@ -1,6 +1,5 @@
 // Package otlp exports a program's traces, metrics and logs over OpenTelemetry's own protocol, as
-// the standard OTEL_… environment variables say. It must not know the content of a program's
-// telemetry.
+// the standard OTEL_… environment variables say.
 //
 // Exports never block the work that is traced: data waits in bounded queues, and data beyond the
 // bound is dropped and counted in the log.

@@ -23,7 +23,8 @@ func testReports(t *testing.T) {
 	}
 
 	r.failed("traces", 5, errors.New("refused"))
-	if got := lines(); len(got) != 1 || !strings.Contains(got[0], "traces cannot be sent") || !strings.Contains(got[0], "lost=5 error=refused") {
+	if got := lines(); len(got) != 1 || !strings.Contains(got[0], "traces cannot be sent") ||
+		!strings.Contains(got[0], "lost=5 error=refused") {
 		t.Errorf("first: %q", got)
 	}
 	for range 10 {
@@ -35,7 +36,8 @@ func testReports(t *testing.T) {
 		t.Errorf("within the minute: %q", got)
 	}
 	r.dropped("logs")
-	if got := lines(); len(got) != 1 || !strings.Contains(got[0], "logs come faster than they can be sent") || !strings.Contains(got[0], "dropped=1") {
+	if got := lines(); len(got) != 1 || !strings.Contains(got[0], "logs come faster than they can be sent") ||
+		!strings.Contains(got[0], "dropped=1") {
 		t.Errorf("another signal: %q", got)
 	}
 	time.Sleep(time.Minute)

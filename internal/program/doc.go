@@ -2,9 +2,8 @@
 // environment and file, --help and --version, the logger, signals, exit statuses and the ready
 // line.
 //
-// It must not know what any of the programs does, nor anything of events: a program passes its
-// settings and the function that does the work. The package calls that function with a context that
-// a signal ends.
+// A program passes its settings and the function that does the work. The package calls that
+// function with a context that a signal ends.
 //
 // Each setting is a field of the program's settings struct, in the form that
 // github.com/alecthomas/kong describes. It can be given in three ways, of which the first that is

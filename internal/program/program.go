@@ -79,8 +79,8 @@ type Process struct {
 // commonFlags are what every program has beside its own settings.
 type commonFlags struct {
 	Config    string           `group:"common" placeholder:"FILE.yaml" help:"Read settings from this file."`
-	LogFormat string           `group:"common" placeholder:"FORMAT" enum:"text,json" default:"text" help:"How to log to standard error: text or json."`
-	LogLevel  string           `group:"common" placeholder:"LEVEL" enum:"debug,info,warn,error" default:"info" help:"What to log: debug, info, warn or error."`
+	LogFormat string           `group:"common" enum:"text,json" default:"text" help:"How to log to standard error: text or json."`
+	LogLevel  string           `group:"common" enum:"debug,info,warn,error" default:"info" help:"What to log: debug, info, warn or error."`
 	Version   kong.VersionFlag `group:"common" help:"Print the version and exit."`
 }
 

@@ -176,10 +176,11 @@ func TestCommands(t *testing.T) {
 		"environment": {args: []string{"sub", "orders"}, stdout: "sub orders max=3\n"},
 		"one file for all commands": {args: []string{"pub", "orders"}, file: "key: k\nmax: 4\nserver: s\n",
 			stdout: "pub orders key=k server=s done=false\n"},
-		"environment over file":  {args: []string{"sub", "orders"}, file: "max: 4\n", stdout: "sub orders max=3\n"},
-		"argument missing":       {args: []string{"pub"}, status: 2, stderr: "sluice: expected \"<topic>\"\n"},
-		"command missing":        {status: 2, stderr: "sluice: expected one of \"pub\", \"sub\"\n"},
-		"command unknown":        {args: []string{"pubb"}, status: 2, stderr: "sluice: unexpected argument pubb, did you mean one of \"pub\", \"sub\"?\n"},
+		"environment over file": {args: []string{"sub", "orders"}, file: "max: 4\n", stdout: "sub orders max=3\n"},
+		"argument missing":      {args: []string{"pub"}, status: 2, stderr: "sluice: expected \"<topic>\"\n"},
+		"command missing":       {status: 2, stderr: "sluice: expected one of \"pub\", \"sub\"\n"},
+		"command unknown": {args: []string{"pubb"}, status: 2,
+			stderr: "sluice: unexpected argument pubb, did you mean one of \"pub\", \"sub\"?\n"},
 		"another command's flag": {args: []string{"sub", "o", "--key=k"}, status: 2, stderr: "sluice: unknown flag --key\n"},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -48,7 +48,8 @@ func TestFiles(t *testing.T) {
 	if _, err := FromFile(path); !errors.Is(err, fs.ErrNotExist) {
 		t.Error(err)
 	}
-	for text, want := range map[string]string{" one\n": "one", "": "", "\n": "", "two\nlines": "", "a b": "", strings.Repeat("x", maxFileBytes+1): ""} {
+	for text, want := range map[string]string{" one\n": "one", "": "", "\n": "", "two\nlines": "", "a b": "",
+		strings.Repeat("x", maxFileBytes+1): ""} {
 		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
 			t.Fatal(err)
 		}

@@ -1,4 +1,4 @@
-// Package setting has the servers' shared settings. It must not know how they are given.
+// Package setting has the servers' shared settings.
 package setting
 
 import (

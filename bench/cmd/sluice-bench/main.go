@@ -11,8 +11,9 @@ type commandLine struct {
 
 func spec() program.Spec {
 	return program.Spec{
-		Name:        "sluice-bench",
-		Description: "Loads a running sidecar: JSON on standard output, and a table on a terminal. By default a sidecar limits the rate of publishes: start it with --policies bench/policies.yaml.",
+		Name: "sluice-bench",
+		Description: "Loads a running sidecar: JSON on standard output, and a table on a terminal. " +
+			"By default a sidecar limits the rate of publishes: start it with --policies bench/policies.yaml.",
 		Examples: `sluice-bench publish --events 100000
 sluice-bench publish --connections 64 --depth 1
 sluice-bench publish --batch 500 --transport http

@@ -108,7 +108,8 @@ func TestFailedEventsFailTheRun(t *testing.T) {
 		return nil
 	}})
 	got := run(t, sidecar, "publish", "--events", "100", "--keys", "4")
-	if got.status != 1 || !strings.Contains(got.stderr, "25 events failed") || got.report["failed"] != 25.0 || got.report["published"] != 75.0 {
+	if got.status != 1 || !strings.Contains(got.stderr, "25 events failed") || got.report["failed"] != 25.0 ||
+		got.report["published"] != 75.0 {
 		t.Errorf("status %d, stderr %q, report %v", got.status, got.stderr, got.report)
 	}
 }

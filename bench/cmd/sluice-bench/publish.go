@@ -21,7 +21,7 @@ type publishCommand struct {
 type pipeline struct {
 	Transport   string `enum:"ws,http" default:"ws" help:"ws (WebSocket) or http (NDJSON where --batch is above 1)."`
 	Connections int    `default:"1" help:"How many connections."`
-	Depth       int    `help:"Requests of a connection that may wait for their answer: 1 is synchronous, as http always is; 0: 64, or 1 with http."`
+	Depth       int    `help:"Requests of a connection that may wait for their answer; 1: synchronous; 0: 64, or 1 with http."`
 	Batch       int    `default:"1" help:"Events of a request."`
 }
 

@@ -18,7 +18,7 @@ import (
 // target is the flags of both commands: the sidecar and the load.
 type target struct {
 	URL    string `name:"url" default:"http://127.0.0.1:7070" help:"The sidecar's app API: http://host:port, https://host:port or unix:/path."`
-	Token  string `secret:"--token-file, or SLUICE_TOKEN" help:"The token to authenticate with; other users of this machine see it: use --token-file."`
+	Token  string `secret:"--token-file, or SLUICE_TOKEN" help:"The token to authenticate with, which others on this machine see."`
 	Topic  string `help:"The topic (default: a fresh one)."`
 	Events int    `default:"100000" help:"How many events."`
 	Size   int    `default:"256" help:"Bytes of a payload, at least 35."`
@@ -109,7 +109,8 @@ func finish(app *program.App, r *report.Report, err error) error {
 func explain(err error) error {
 	switch {
 	case load.RateLimited(err):
-		return fmt.Errorf("%w; to measure the sidecar and not its limit, start it with --policies bench/policies.yaml (connection and publish rate 0)", err)
+		return fmt.Errorf("%w; to measure the sidecar and not its limit, start it with --policies bench/policies.yaml "+
+			"(connection and publish rate 0)", err)
 	case err != nil && !errors.Is(err, context.Canceled):
 		return fmt.Errorf("the run ended early: %w", err)
 	}

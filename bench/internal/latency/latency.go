@@ -1,6 +1,6 @@
 // Package latency counts how long things took, for percentiles that can be trusted: exact counts in
 // a high dynamic range histogram (three digits), and histograms that are merged, never percentiles
-// that are averaged. It must not know what took the time.
+// that are averaged.
 package latency
 
 import (

@@ -1,5 +1,4 @@
-// Package load publishes and consumes events at a running sidecar, and measures it. It knows a
-// sidecar from outside, as the SDK shows it, and nothing of how the results are shown.
+// Package load publishes and consumes events at a running sidecar, and measures it.
 //
 // All connections are dialled, and subscribed, before the clock starts. With a rate the load is
 // open: each send has a time at which it is meant to happen, and its latency counts from that time,

@@ -1,5 +1,4 @@
-// Package report is what a bench run found, as JSON for programs and as a table for people. It must
-// not know how it was found.
+// Package report is what a bench run found, as JSON for programs and as a table for people.
 package report
 
 import (
