@@ -13,6 +13,8 @@ import (
 	"testing"
 	"time"
 
+	"go.mongodb.org/mongo-driver/v2/bson"
+
 	"github.com/sluice-bus/sluice/internal/pause"
 	"github.com/sluice-bus/sluice/test/mongotest"
 	"github.com/sluice-bus/sluice/test/testkit"
@@ -143,6 +145,25 @@ func TestSpoolOfAnotherStore(t *testing.T) {
 	awaitEmptySpool(t, 0, p)
 }
 
+// TestStoresThatCannotBeUsed starts a sidecar on a store of another format, and on a server that is
+// not in the replica set that the URL names. It ends as soon as the server has answered.
+func TestStoresThatCannotBeUsed(t *testing.T) {
+	t.Parallel()
+	db := newDatabase(t)
+	meta := bson.D{{Key: "_id", Value: "store"}, {Key: "id", Value: "x"}, {Key: "format", Value: 2}}
+	if _, err := db.Collection("meta").InsertOne(t.Context(), meta); err != nil {
+		t.Fatal(err)
+	}
+	elsewhere := "mongodb://" + mongotest.Shared(t).Addr() + "/?replicaSet=elsewhere"
+	for store, says := range map[string]string{db.uri: "it has format 2", elsewhere: "rs.initiate()"} {
+		status, _, stderr := runToEnd(t, "--store", store, "--store-timeout", "2s", "--data-dir", t.TempDir(),
+			"--listen", "127.0.0.1:0", "--replay-listen", "127.0.0.1:0", "--ops-listen", "127.0.0.1:0")
+		if status != 2 || !strings.Contains(stderr, says) {
+			t.Errorf("exit status %d, and it does not say %q: %s", status, says, stderr)
+		}
+	}
+}
+
 // TestGracefulStop stops a sidecar with SIGTERM: exit status 0, and its folder opens again.
 func TestGracefulStop(t *testing.T) {
 	dir := t.TempDir()
@@ -215,10 +236,11 @@ func eventually(t *testing.T, ok func() bool) {
 
 func runToEnd(t *testing.T, args ...string) (status int, stdout, stderr string) {
 	t.Helper()
+	program := testkit.SidecarProgram.Binary(t) // which the first test builds
 	ctx, cancel := context.WithTimeout(t.Context(), testkit.Patience)
 	defer cancel()
 	var out, errs bytes.Buffer
-	cmd := exec.CommandContext(ctx, testkit.SidecarProgram.Binary(t), args...)
+	cmd := exec.CommandContext(ctx, program, args...)
 	cmd.Stdout, cmd.Stderr = &out, &errs
 	err := cmd.Run()
 	var exit *exec.ExitError

@@ -32,14 +32,19 @@ func TestAhead(t *testing.T) {
 	l := open()
 	var stored []eventlog.Hint
 	for seq := range uint64(20) {
-		stored = append(stored, eventlog.Hint{Topic: "a", Partition: 0, Head: seq + 1}, eventlog.Hint{Topic: "b", Partition: 3, Head: 5 * (seq + 1)})
+		stored = append(stored, eventlog.Hint{Topic: "a", Partition: 0, Head: seq + 1},
+			eventlog.Hint{Topic: "b", Partition: 3, Head: 5 * (seq + 1)})
 	}
 	insertEvents(t, l, stored...)
 	for name, test := range map[string]struct{ known, want []eventlog.Hint }{
-		"nothing asked":   {},
-		"all known":       {known: []eventlog.Hint{{Topic: "a", Partition: 0, Head: 20}, {Topic: "a", Partition: 1, Head: 0}, {Topic: "b", Partition: 3, Head: 100}, {Topic: "c", Partition: 0, Head: 0}}},
-		"one ahead":       {known: []eventlog.Hint{{Topic: "a", Partition: 0, Head: 20}, {Topic: "b", Partition: 3, Head: 99}}, want: []eventlog.Hint{{Topic: "b", Partition: 3, Head: 100}}},
-		"all ahead":       {known: []eventlog.Hint{{Topic: "a", Partition: 0, Head: 0}, {Topic: "b", Partition: 3, Head: 1 << 40}, {Topic: "b", Partition: 3, Head: 7}}, want: []eventlog.Hint{{Topic: "a", Partition: 0, Head: 20}, {Topic: "b", Partition: 3, Head: 100}}},
+		"nothing asked": {},
+		"all known": {known: []eventlog.Hint{{Topic: "a", Partition: 0, Head: 20}, {Topic: "a", Partition: 1, Head: 0},
+			{Topic: "b", Partition: 3, Head: 100}, {Topic: "c", Partition: 0, Head: 0}}},
+		"one ahead": {known: []eventlog.Hint{{Topic: "a", Partition: 0, Head: 20},
+			{Topic: "b", Partition: 3, Head: 99}}, want: []eventlog.Hint{{Topic: "b", Partition: 3, Head: 100}}},
+		"all ahead": {known: []eventlog.Hint{{Topic: "a", Partition: 0, Head: 0}, {Topic: "b", Partition: 3, Head: 1 << 40},
+			{Topic: "b", Partition: 3, Head: 7}}, want: []eventlog.Hint{{Topic: "a", Partition: 0, Head: 20},
+			{Topic: "b", Partition: 3, Head: 100}}},
 		"not asked about": {known: []eventlog.Hint{{Topic: "b", Partition: 0, Head: 0}}},
 	} {
 		got, err := l.Ahead(t.Context(), test.known)
@@ -60,7 +65,7 @@ func TestAheadOfAFullPartition(t *testing.T) {
 		stored = append(stored, eventlog.Hint{Topic: "a", Partition: 0, Head: seq + 1})
 	}
 	insertEvents(t, l, append(stored, eventlog.Hint{Topic: "b", Partition: 1, Head: 1})...)
-	got, err := l.Ahead(t.Context(), []eventlog.Hint{{Topic: "a", Partition: 0, Head: 0}, {Topic: "b", Partition: 1, Head: 0}, {Topic: "c", Partition: 0, Head: 0}})
+	got, err := l.Ahead(t.Context(), []eventlog.Hint{{Topic: "a"}, {Topic: "b", Partition: 1}, {Topic: "c"}})
 	slices.SortFunc(got, func(x, y eventlog.Hint) int { return cmp.Compare(x.Topic, y.Topic) })
 	if err != nil || len(got) != 2 || got[0].Topic != "a" || got[1] != (eventlog.Hint{Topic: "b", Partition: 1, Head: 1}) {
 		t.Errorf("Ahead = %v, %v; want hints for a and b", got, err)

@@ -97,7 +97,7 @@ func benchEvents(n *int, size int) []*eventlog.Record {
 		*n++
 		batch[i] = eventlogtest.Event(fmt.Sprintf("0198a6a0-0000-7000-8000-%012d", *n),
 			eventlogtest.Keyed(fmt.Sprintf("customer-%d", *n%100)),
-			eventlogtest.Payload(`{"order":"A-1000042","amount":129.95,"currency":"EUR","items":[{"sku":"x-17","count":2},{"sku":"y-4","count":1}]}`))
+			eventlogtest.Payload(`{"order":"A-1000042","amount":129.95,"currency":"EUR","items":[{"sku":"x-17","count":2},{"sku":"y4","count":1}]}`))
 	}
 	return batch
 }

@@ -214,7 +214,8 @@ func TestOnlyNullIsATombstone(t *testing.T) {
 	binary := eventlogtest.Event("binary", eventlogtest.Keyed("b"), eventlogtest.Payload("null"))
 	binary.Binary = true
 	publish(t, l, append(events, binary, eventlogtest.Event("newest"))...)
-	next, removed, err := l.Compact(t.Context(), "t", 0, 1, eventlog.Compaction{Now: events[0].AcceptedAt, TombstonesBefore: events[0].AcceptedAt + 1, Limit: 100})
+	next, removed, err := l.Compact(t.Context(), "t", 0, 1, eventlog.Compaction{Now: events[0].AcceptedAt,
+		TombstonesBefore: events[0].AcceptedAt + 1, Limit: 100})
 	if err != nil || removed != 1 || next != uint64(len(payloads))+3 {
 		t.Errorf("Compact = %d, %d, %v; want one tombstone to go", next, removed, err)
 	}

@@ -189,7 +189,10 @@ func (a *Appender) enqueue(c *call) error {
 		close(c.done)
 		return nil
 	}
-	queue, _ := a.queues.LoadOrStore(c.topic, new(core.Batcher[*call]))
+	queue, found := a.queues.Load(c.topic)
+	if !found {
+		queue, _ = a.queues.LoadOrStore(c.topic, new(core.Batcher[*call]))
+	}
 	return queue.(*core.Batcher[*call]).Add(a.store, c, a.linger, func(calls []*call) { a.appendCalls(c.topic, calls) })
 }
 

@@ -38,7 +38,8 @@ func TestAnOutageIsUnavailable(t *testing.T) {
 			set.Kill(i)
 		}
 		fresh := eventlogtest.Event("b", func(r *eventlog.Record) { r.FreshID = true })
-		if o := l.Append(t.Context(), "t", 0, []*eventlog.Record{fresh})[0]; !errors.Is(o.Err, eventlog.ErrUnavailable) || fresh.FreshID || fresh.Seq != 0 {
+		if o := l.Append(t.Context(), "t", 0, []*eventlog.Record{fresh})[0]; !errors.Is(o.Err, eventlog.ErrUnavailable) || fresh.FreshID ||
+			fresh.Seq != 0 {
 			t.Errorf("Append = %+v; fresh %v, seq %d", o, fresh.FreshID, fresh.Seq)
 		}
 		if _, err := l.Read(t.Context(), "t", 0, 1, eventlog.Bounds{Events: 1}); !errors.Is(err, eventlog.ErrUnavailable) {
@@ -49,7 +50,8 @@ func TestAnOutageIsUnavailable(t *testing.T) {
 		}
 		// A Seek may take twelve times as long, but finds out sooner that no server is there.
 		began := time.Now()
-		if _, err := l.Seek(t.Context(), "t", eventlog.Position{From: wire.FromEarliest}); !errors.Is(err, eventlog.ErrUnavailable) || time.Since(began) > 6*timeout {
+		if _, err := l.Seek(t.Context(), "t", eventlog.Position{From: wire.FromEarliest}); !errors.Is(err, eventlog.ErrUnavailable) ||
+			time.Since(began) > 6*timeout {
 			t.Errorf("Seek: %v after %v", err, time.Since(began))
 		}
 		canceled, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)

@@ -62,12 +62,14 @@ func TestFormat(t *testing.T) {
 		}
 		defer beside.Disconnect(context.Background())
 		db := beside.Database(database)
-		if _, err := db.Collection("meta").InsertOne(t.Context(), bson.D{{Key: "_id", Value: "store"}, {Key: "id", Value: "x"}, {Key: "format", Value: 5}}); err != nil {
+		if _, err := db.Collection("meta").InsertOne(t.Context(), bson.D{{Key: "_id", Value: "store"}, {Key: "id", Value: "x"},
+			{Key: "format", Value: 5}}); err != nil {
 			t.Fatal(err)
 		}
 		wantRefused(t, unopened(t, set, ""), "format 5", "reads format 1")
 		for _, dry := range []bool{true, false} {
-			if _, err := unopened(t, set, "").Migrate(t.Context(), mongolog.MigrateOptions{DryRun: dry}); err == nil || !strings.Contains(err.Error(), "format 5") {
+			if _, err := unopened(t, set, "").Migrate(t.Context(), mongolog.MigrateOptions{DryRun: dry}); err == nil ||
+				!strings.Contains(err.Error(), "format 5") {
 				t.Errorf("Migrate = %v", err)
 			}
 		}

@@ -63,7 +63,8 @@ func TestASeekOverManySeqsGoesByTime(t *testing.T) {
 		t.Cleanup(set.Close)
 		withPlain(t, set)
 		insertSparse(t, set, "wide", func(i int) int64 { return int64(i+1) * 110 })
-		for _, c := range []struct{ at, documents, commands int }{{0, liveEvents + 5, 7}, {1, liveEvents + 3, 6}, {500, 504, 6}, {999, 5, 6}, {liveEvents, 4, 6}} {
+		for _, c := range []struct{ at, documents, commands int }{{0, liveEvents + 5, 7}, {1, liveEvents + 3, 6}, {500, 504, 6}, {999, 5, 6},
+			{liveEvents, 4, 6}} {
 			l, commands := counted(t, set)
 			before := set.Work().Documents
 			if _, err := seek(eventlog.Position{From: wire.FromTS, TS: firstTS + int64(c.at)}, c.at)(t.Context(), l, "wide"); err != nil {
@@ -127,7 +128,8 @@ var readers = []struct {
 	{"a seek to the earliest", 1, 3, seek(eventlog.Position{From: wire.FromEarliest}, 0)},
 	{"a seek to the latest", 1, 3, seek(eventlog.Position{From: wire.FromLatest}, liveEvents)},
 	{"a seek to a time", 1, 4, seek(eventlog.Position{From: wire.FromTS, TS: firstTS + 500}, 500)},
-	{"a seek behind an event", 1, 5, seek(eventlog.Position{From: wire.FromAfterID, After: eventlog.Point{TS: firstTS + 500, ID: "e-500"}}, 501)},
+	{"a seek behind an event", 1, 5, seek(eventlog.Position{From: wire.FromAfterID, After: eventlog.Point{TS: firstTS + 500, ID: "e-500"}},
+		501)},
 }
 
 // scan goes through a query's events in pages, and counts them.
@@ -183,7 +185,8 @@ func insertSparse(t *testing.T, set *mongomodel.Set, topic string, at func(i int
 	places[topic] = at
 	withEvents(t, set, func(c *mongo.Collection) error {
 		ctx := t.Context()
-		if _, err := c.Database().Collection("topics").InsertOne(ctx, bson.D{{Key: "_id", Value: topic}, {Key: "partitions", Value: 1}}); err != nil {
+		if _, err := c.Database().Collection("topics").InsertOne(ctx, bson.D{{Key: "_id", Value: topic},
+			{Key: "partitions", Value: 1}}); err != nil {
 			return err
 		}
 		found, err := c.Find(ctx, bson.D{{Key: "topic", Value: "t"}, {Key: "partition", Value: 0}})
@@ -196,7 +199,8 @@ func insertSparse(t *testing.T, set *mongomodel.Set, topic string, at func(i int
 		}
 		last := bson.D{{Key: "0", Value: at(len(copies) - 1)}}
 		docs := []any{bson.D{
-			{Key: "_id", Value: bson.D{{Key: "head", Value: topic}}}, {Key: "topic", Value: topic}, {Key: "partition", Value: -1}, {Key: "seq", Value: int64(math.MaxInt64)},
+			{Key: "_id", Value: bson.D{{Key: "head", Value: topic}}}, {Key: "topic", Value: topic}, {Key: "partition", Value: -1},
+			{Key: "seq", Value: int64(math.MaxInt64)},
 			{Key: "head", Value: last}, {Key: "settled", Value: last}, {Key: "first", Value: bson.D{}}, {Key: "patience", Value: bson.D{}},
 		}}
 		taken := map[int64]bool{}
@@ -217,7 +221,8 @@ func insertSparse(t *testing.T, set *mongomodel.Set, topic string, at func(i int
 			id := fmt.Sprintf("gone-%d", seq)
 			docs = append(docs, bson.D{
 				{Key: "_id", Value: topic + "/" + id}, {Key: "topic", Value: topic}, {Key: "partition", Value: int32(0)}, {Key: "seq", Value: seq},
-				{Key: "ts", Value: firstTS}, {Key: "accepted", Value: firstTS}, {Key: "id", Value: id}, {Key: "gone", Value: true}, {Key: "gone_at", Value: firstTS},
+				{Key: "ts", Value: firstTS}, {Key: "accepted", Value: firstTS}, {Key: "id", Value: id}, {Key: "gone", Value: true},
+				{Key: "gone_at", Value: firstTS},
 			})
 		}
 		for ; len(docs) > 0; docs = docs[min(len(docs), 10_000):] {

@@ -89,7 +89,8 @@ func TestALateInsertMeetsAVoid(t *testing.T) {
 func reserve(t *testing.T, s *lateStore, seqs int) {
 	t.Helper()
 	withEvents(t, s.set, func(c *mongo.Collection) error {
-		_, err := c.UpdateOne(t.Context(), bson.D{{Key: "partition", Value: -1}}, bson.D{{Key: "$inc", Value: bson.D{{Key: "head.0", Value: int64(seqs)}}}})
+		more := bson.D{{Key: "$inc", Value: bson.D{{Key: "head.0", Value: int64(seqs)}}}}
+		_, err := c.UpdateOne(t.Context(), bson.D{{Key: "partition", Value: -1}}, more)
 		return err
 	})
 }

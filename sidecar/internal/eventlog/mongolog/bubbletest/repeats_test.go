@@ -34,7 +34,8 @@ func TestReleaseBehindAnInsertWhoseAnswerIsLost(t *testing.T) {
 				l := open(t, set, mongolog.Options{Linger: time.Second})
 				withTopic(t, l)
 				due := time.Now().Add(time.Hour)
-				if o := l.Append(t.Context(), "t", 0, []*eventlog.Record{eventlogtest.Event("later", eventlogtest.Due(due.UnixMilli()))})[0]; o.Err != nil {
+				if o := l.Append(t.Context(), "t", 0, []*eventlog.Record{eventlogtest.Event("later",
+					eventlogtest.Due(due.UnixMilli()))})[0]; o.Err != nil {
 					t.Fatal(o.Err)
 				}
 				scheduled, _, err := l.Due(t.Context(), nil, nil, math.MaxInt64, 10)

@@ -47,11 +47,14 @@ func TestDocumentsHaveTheirFieldsInOrder(t *testing.T) {
 	}
 	hash := hashOf(&fullRecord().Event)
 	want := bson.D{
-		{Key: "_id", Value: "orders.created/id-1"}, {Key: "topic", Value: "orders.created"}, {Key: "partition", Value: int32(3)}, {Key: "seq", Value: int64(1042)},
+		{Key: "_id", Value: "orders.created/id-1"}, {Key: "topic", Value: "orders.created"}, {Key: "partition", Value: int32(3)},
+		{Key: "seq", Value: int64(1042)},
 		{Key: "ts", Value: int64(1723140000000)}, {Key: "accepted", Value: int64(1723140000007)}, {Key: "id", Value: "id-1"},
-		{Key: "key", Value: "customer \"17\"\x00é"}, {Key: "sid", Value: "boot-1"}, {Key: "tags", Value: bson.A{"eu", "", "eu"}}, {Key: "caused_by", Value: bson.A{"id-0"}},
+		{Key: "key", Value: "customer \"17\"\x00é"}, {Key: "sid", Value: "boot-1"}, {Key: "tags", Value: bson.A{"eu", "", "eu"}},
+		{Key: "caused_by", Value: bson.A{"id-0"}},
 		{Key: "headers", Value: bson.D{{Key: "traceparent", Value: "00-abc"}, {Key: "a", Value: "é\n\x00"}, {Key: "b", Value: ""}}},
-		{Key: "payload", Value: bson.D{{Key: "any", Value: "JSON"}, {Key: "n", Value: int32(17)}}}, {Key: "hash", Value: hash}, {Key: "writer", Value: int64(-5)},
+		{Key: "payload", Value: bson.D{{Key: "any", Value: "JSON"}, {Key: "n", Value: int32(17)}}}, {Key: "hash", Value: hash},
+		{Key: "writer", Value: int64(-5)},
 	}
 	marshalled, err := bson.Marshal(want)
 	if err != nil {
@@ -124,10 +127,12 @@ func TestMaxPayload(t *testing.T) {
 	lim.HeaderCount, lim.HeaderBytes, lim.KeyBytes = 2000, 1<<20, 1<<20
 	long := func(n int) string { return strings.Repeat("x", n) }
 	r := &eventlog.Record{Event: wire.Event{
-		ID: long(wire.MaxIDBytes), Key: long(lim.KeyBytes), SID: long(wire.MaxSIDBytes), Topic: long(wire.MaxReadTopicBytes - len(wire.DeadLetterSuffix)),
-		Tags: slices.Repeat([]string{long(wire.MaxTagBytes)}, wire.MaxTags), CausedBy: slices.Repeat([]string{long(wire.MaxIDBytes)}, wire.MaxTags),
-		Headers: slices.Repeat(wire.Headers{{Name: ".", Value: long(lim.HeaderBytes/lim.HeaderCount - 1)}}, lim.HeaderCount),
-		Payload: []byte(`"` + long(MaxPayload(lim)-2) + `"`),
+		ID: long(wire.MaxIDBytes), Key: long(lim.KeyBytes), SID: long(wire.MaxSIDBytes),
+		Topic:    long(wire.MaxReadTopicBytes - len(wire.DeadLetterSuffix)),
+		Tags:     slices.Repeat([]string{long(wire.MaxTagBytes)}, wire.MaxTags),
+		CausedBy: slices.Repeat([]string{long(wire.MaxIDBytes)}, wire.MaxTags),
+		Headers:  slices.Repeat(wire.Headers{{Name: ".", Value: long(lim.HeaderBytes/lim.HeaderCount - 1)}}, lim.HeaderCount),
+		Payload:  []byte(`"` + long(MaxPayload(lim)-2) + `"`),
 	}}
 	if _, err := Append(nil, r.Topic, 0, r, 1); err != nil {
 		t.Error(err)
@@ -145,14 +150,17 @@ func TestMaxPayload(t *testing.T) {
 func TestStubs(t *testing.T) {
 	hash := bytes.Repeat([]byte{7}, 32)
 	raw, err := bson.Marshal(bson.D{
-		{Key: "_id", Value: "t/x"}, {Key: "gone", Value: true}, {Key: "topic", Value: "t"}, {Key: "partition", Value: int32(3)}, {Key: "seq", Value: int64(9)},
-		{Key: "ts", Value: int64(5)}, {Key: "accepted", Value: int64(6)}, {Key: "id", Value: "x"}, {Key: "hash", Value: hash}, {Key: "expireAt", Value: bson.DateTime(1234)},
+		{Key: "_id", Value: "t/x"}, {Key: "gone", Value: true}, {Key: "topic", Value: "t"}, {Key: "partition", Value: int32(3)},
+		{Key: "seq", Value: int64(9)},
+		{Key: "ts", Value: int64(5)}, {Key: "accepted", Value: int64(6)}, {Key: "id", Value: "x"}, {Key: "hash", Value: hash},
+		{Key: "expireAt", Value: bson.DateTime(1234)},
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
 	s, err := Decode(raw)
-	want := Stored{Gone: true, Hash: hash, ExpireAt: 1234, Record: &eventlog.Record{AcceptedAt: 6, Event: wire.Event{ID: "x", Topic: "t", Partition: 3, Seq: 9, TS: 5}}}
+	want := Stored{Gone: true, Hash: hash, ExpireAt: 1234, Record: &eventlog.Record{AcceptedAt: 6, Event: wire.Event{ID: "x", Topic: "t",
+		Partition: 3, Seq: 9, TS: 5}}}
 	if err != nil || !reflect.DeepEqual(s, want) {
 		t.Errorf("got  %+v (%+v), %v", s, s.Record, err)
 	}
@@ -228,7 +236,8 @@ func TestEditedDocumentsAreRead(t *testing.T) {
 		payload any
 		want    string
 	}{
-		{bson.D{{Key: "$set", Value: 1}, {Key: "a.b", Value: int64(2)}, {Key: "", Value: 3.0}, {Key: "a.b", Value: nil}}, `{"$set":1,"a.b":2,"":3.0,"a.b":null}`},
+		{bson.D{{Key: "$set", Value: 1}, {Key: "a.b", Value: int64(2)}, {Key: "", Value: 3.0},
+			{Key: "a.b", Value: nil}}, `{"$set":1,"a.b":2,"":3.0,"a.b":null}`},
 		{bson.A{bson.A{}, bson.A{bson.M{}}}, `[[],[{}]]`},
 		{oid, `{"$oid":"5ef7fdd91c19e3222b41b839"}`},
 		{bson.A{bson.DateTime(5)}, `[{"$date":{"$numberLong":"5"}}]`},
@@ -269,7 +278,8 @@ func FuzzDecode(f *testing.F) {
 		}
 	}
 	f.Add(document(f, func(m map[string]any) {
-		m["payload"] = bson.A{bson.CodeWithScope{Code: "c", Scope: bson.M{}}, bson.Regex{Pattern: "a"}, bson.DBPointer{DB: "d"}, bson.DateTime(1), bson.Symbol("s"), bson.Timestamp{T: 1}}
+		m["payload"] = bson.A{bson.CodeWithScope{Code: "c", Scope: bson.M{}}, bson.Regex{Pattern: "a"}, bson.DBPointer{DB: "d"},
+			bson.DateTime(1), bson.Symbol("s"), bson.Timestamp{T: 1}}
 		m["headers_list"] = bson.A{bson.M{"name": "a", "value": "b"}}
 	}))
 	f.Fuzz(func(t *testing.T, raw []byte) {

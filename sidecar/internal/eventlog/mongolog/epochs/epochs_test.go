@@ -289,10 +289,12 @@ func TestProgressDocument(t *testing.T) {
 			p.Attempts = append(p.Attempts, eventlog.AttemptRange{SeqRange: r, Attempts: rapid.IntRange(1, 1<<20).Draw(t, "n")})
 		}
 		for range rapid.IntRange(0, 4).Draw(t, "delays") {
-			p.Delays = append(p.Delays, eventlog.Delay{Seq: seq.Draw(t, "seq"), Until: rapid.Int64().Draw(t, "until"), Left: rapid.Int64().Draw(t, "left")})
+			p.Delays = append(p.Delays, eventlog.Delay{Seq: seq.Draw(t, "seq"), Until: rapid.Int64().Draw(t, "until"), Left: rapid.Int64().Draw(t,
+				"left")})
 		}
 		for range rapid.IntRange(0, 2).Draw(t, "redrives") {
-			p.Redrives = append(p.Redrives, eventlog.RedriveProgress{Seq: seq.Draw(t, "seq"), Until: rapid.Int64().Draw(t, "until"), Left: rapid.Int64().Draw(t, "left")})
+			p.Redrives = append(p.Redrives, eventlog.RedriveProgress{Seq: seq.Draw(t, "seq"), Until: rapid.Int64().Draw(t, "until"),
+				Left: rapid.Int64().Draw(t, "left")})
 		}
 		raw, err := bson.Marshal(newProgressDoc(&p))
 		if err != nil {

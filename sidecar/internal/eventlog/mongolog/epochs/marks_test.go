@@ -19,7 +19,8 @@ func TestMarks(t *testing.T) {
 	// Marks of the future, so that no server removes them by itself.
 	const at = 1 << 42
 	save(eventlog.Mark{Topic: "t", Group: "a/b", ID: "c", ExpiresAt: at})
-	save(eventlog.Mark{Topic: "t", Group: "a", ID: "late", ExpiresAt: at + 10}, eventlog.Mark{Topic: "t", Group: "a", ID: "late", ExpiresAt: at})
+	save(eventlog.Mark{Topic: "t", Group: "a", ID: "late", ExpiresAt: at + 10}, eventlog.Mark{Topic: "t", Group: "a", ID: "late",
+		ExpiresAt: at})
 	ids := []string{"c", "b/c", "late", "a/b/c"}
 	for group, want := range map[string][]bool{
 		"a/b": {true, false, false, false},

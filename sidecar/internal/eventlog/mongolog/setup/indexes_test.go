@@ -121,12 +121,14 @@ func TestIndexesThatAreWrong(t *testing.T) {
 			switch {
 			case !c.unusable && err != nil:
 				t.Errorf("%s: Ping = %v", c.name, err)
-			case c.unusable && (!errors.Is(err, eventlog.ErrUnavailable) || !strings.Contains(err.Error(), c.want) || !strings.Contains(err.Error(), "sluice-sidecar migrate --store")):
+			case c.unusable && (!errors.Is(err, eventlog.ErrUnavailable) || !strings.Contains(err.Error(), c.want) ||
+				!strings.Contains(err.Error(), "sluice-sidecar migrate --store")):
 				t.Errorf("%s: Ping = %v; want %q and what to do", c.name, err, c.want)
 			}
 		}
 		level := map[bool]string{true: "ERROR", false: "WARN"}[c.unusable]
-		if lines := x.lines.String(); strings.Count(lines, "\n") != 1 || !strings.Contains(lines, "level="+level) || !strings.Contains(lines, c.want) {
+		if lines := x.lines.String(); strings.Count(lines, "\n") != 1 || !strings.Contains(lines, "level="+level) ||
+			!strings.Contains(lines, c.want) {
 			t.Errorf("%s: it logs %s", c.name, lines)
 		}
 		if _, err := x.Migrate(t.Context(), MigrateOptions{}); !errors.Is(err, errWrongIndex) {
@@ -150,7 +152,8 @@ func TestIndexesOfLargeCollections(t *testing.T) {
 		{core.Events, "collection events has about 3 documents and no unique index on (topic, partition, seq)", true},
 	} {
 		x := newIndexing(t)
-		docs := []bson.D{{{Key: "_id", Value: "t/0"}}, {{Key: "_id", Value: "t/1"}, {Key: "seq", Value: 1}}, {{Key: "_id", Value: "t/2"}, {Key: "seq", Value: 2}}}
+		docs := []bson.D{{{Key: "_id", Value: "t/0"}}, {{Key: "_id", Value: "t/1"}, {Key: "seq", Value: 1}}, {{Key: "_id", Value: "t/2"},
+			{Key: "seq", Value: 2}}}
 		if _, err := x.store.DB.Collection(c.collection).InsertMany(t.Context(), docs); err != nil {
 			t.Fatal(err)
 		}

@@ -85,13 +85,15 @@ func TestMigrateRefusesWhatIsWrong(t *testing.T) {
 	su.createIndex(t, core.Events, "by_tag", false, "tags")
 	su.createIndex(t, core.Events, "one_sid", true, "sid", "_id")
 	want := []string{
-		"create epochs.topic_group_partition_number", "create events.due_slot_deliver_at__id", "create events.topic_deliver_at_id", "create events.topic_key_seq", "create events.topic_key_ts_id",
+		"create epochs.topic_group_partition_number", "create events.due_slot_deliver_at__id", "create events.topic_deliver_at_id",
+		"create events.topic_key_seq", "create events.topic_key_ts_id",
 		"create events.topic_partition_seq_ts", "not ours events.by_tag", "not ours events.one_sid",
 		"wrong events.topic_partition_seq", "wrong events.topic_ts_id",
 	}
 	for _, dry := range []bool{true, false} {
 		r, err := su.Migrate(t.Context(), MigrateOptions{DryRun: dry})
-		for _, tell := range []string{"it is not unique: drop it, and migrate again (in mongosh: db.getCollection(\"events\").dropIndex(\"topic_partition_seq\"))",
+		for _, tell := range []string{
+			`it is not unique: drop it, and migrate again (in mongosh: db.getCollection("events").dropIndex("topic_partition_seq"))`,
 			"its keys are topic, ts"} {
 			if err == nil || !strings.Contains(err.Error(), tell) {
 				t.Errorf("Migrate = %v; want %q", err, tell)
@@ -165,7 +167,8 @@ func TestMigrateReport(t *testing.T) {
 		}
 	}
 	text, err := json.Marshal(r)
-	if err != nil || !strings.HasPrefix(string(text), `{"server":"MongoDB 7.0.0, replica set","database":"sluice","dry_run":true,"indexes":[{"collection":"events","name":"topic_ts_id"`) {
+	if err != nil || !strings.HasPrefix(string(text),
+		`{"server":"MongoDB 7.0.0, replica set","database":"sluice","dry_run":true,"indexes":[{"collection":"events","name":"topic_ts_id"`) {
 		t.Errorf("as JSON: %s, %v", text, err)
 	}
 }
@@ -179,7 +182,8 @@ func TestReadIndex(t *testing.T) {
 			{Key: "expireAfterSeconds", Value: int64(0)}, {Key: "sparse", Value: true}}, ""},
 		{bson.D{{Key: "key", Value: bson.D{{Key: "expireAt", Value: int64(-1)}}}, {Key: "sparse", Value: true}},
 			"its keys are -expireAt, nothing expires by it"},
-		{bson.D{{Key: "key", Value: bson.D{{Key: "expireAt", Value: "hashed"}}}, {Key: "expireAfterSeconds", Value: 60}, {Key: "unique", Value: 1},
+		{bson.D{{Key: "key", Value: bson.D{{Key: "expireAt", Value: "hashed"}}}, {Key: "expireAfterSeconds", Value: 60},
+			{Key: "unique", Value: 1},
 			{Key: "partialFilterExpression", Value: bson.D{}}},
 			"its keys are expireAt (hashed), it is unique, it is not sparse, it expires after 60 s, it has only documents with {}"},
 	} {
