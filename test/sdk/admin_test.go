@@ -1,4 +1,4 @@
-package sdk
+package sdk_test
 
 import (
 	"context"
@@ -78,7 +78,7 @@ func comeAndGo(t *testing.T, store ...string) {
 	publish() // the ids are free
 	holds(5)
 
-	client := dial(ctx, t, p)
+	client := dialProcess(ctx, t, p)
 	sub, err := client.Subscribe(ctx, topic, "billing", func(context.Context, *sluice.Message) error { return nil }, option.FromEarliest())
 	if err != nil {
 		t.Fatal(err)

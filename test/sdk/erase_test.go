@@ -1,4 +1,4 @@
-package sdk
+package sdk_test
 
 import (
 	"context"
@@ -25,7 +25,7 @@ func TestErasedElsewhere(t *testing.T) {
 	store := []string{"--store", db.URI(db.NewDatabase(t)), "--lease", "3s"}
 	a, b := testkit.StartSidecar(t, t.TempDir(), store...), testkit.StartSidecar(t, t.TempDir(), store...)
 	h := &admin.HTTP{AppURL: a.URL()}
-	client := dial(ctx, t, b)
+	client := dialProcess(ctx, t, b)
 	got := make(chan string, 100)
 	release := make(chan struct{})
 	_, err := client.Subscribe(ctx, topic, "billing", func(_ context.Context, m *sluice.Message) error {

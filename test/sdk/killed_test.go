@@ -1,4 +1,4 @@
-package sdk
+package sdk_test
 
 import (
 	"context"

@@ -1,4 +1,4 @@
-package sdk
+package sdk_test
 
 import (
 	"context"
@@ -15,7 +15,7 @@ import (
 	"github.com/sluice-bus/sluice/test/testkit"
 )
 
-func dial(ctx context.Context, t *testing.T, p *testkit.Sidecar) *sluice.Client {
+func dialProcess(ctx context.Context, t *testing.T, p *testkit.Sidecar) *sluice.Client {
 	t.Helper()
 	client, err := sluice.Dial(ctx, p.URL(), sluice.WithReplayURL(p.ReplayURL()))
 	if err != nil {
@@ -42,7 +42,7 @@ func until(ctx context.Context, t *testing.T, what string, is func() bool) {
 func TestLimitsAreWaitedOut(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
-	client := dial(ctx, t, testkit.StartSidecar(t, t.TempDir()))
+	client := dialProcess(ctx, t, testkit.StartSidecar(t, t.TempDir()))
 	events := make([]sluice.Event, 450) // the burst is 200, the rate 200 a second
 	for i := range events {
 		events[i] = sluice.Event{Topic: topic, Key: fmt.Sprint(i % 7), Payload: fmt.Append(nil, i)}
@@ -75,7 +75,7 @@ func TestLimitsAreWaitedOut(t *testing.T) {
 func TestSettlements(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
-	client := dial(ctx, t, testkit.StartSidecar(t, t.TempDir()))
+	client := dialProcess(ctx, t, testkit.StartSidecar(t, t.TempDir()))
 	if _, err := client.Publish(ctx, &sluice.Event{Topic: topic, ID: "bad", Payload: []byte(`1`)}); err != nil {
 		t.Fatal(err)
 	}
@@ -114,7 +114,7 @@ func TestSettlements(t *testing.T) {
 func TestLongHandlers(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
-	client := dial(ctx, t, testkit.StartSidecar(t, t.TempDir()))
+	client := dialProcess(ctx, t, testkit.StartSidecar(t, t.TempDir()))
 	for i := range 2 { // the second waits behind the first, as long
 		if _, err := client.Publish(ctx, &sluice.Event{Topic: topic, Key: "k", Payload: fmt.Append(nil, i)}); err != nil {
 			t.Fatal(err)
@@ -151,7 +151,7 @@ func TestLongHandlers(t *testing.T) {
 func TestPartitionsMove(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
-	client := dial(ctx, t, testkit.StartSidecar(t, t.TempDir()))
+	client := dialProcess(ctx, t, testkit.StartSidecar(t, t.TempDir()))
 	fill := func() {
 		for i := range 50 {
 			if _, err := client.Publish(ctx, &sluice.Event{Topic: topic, Key: fmt.Sprint(i), Payload: []byte(`1`)}); err != nil {
