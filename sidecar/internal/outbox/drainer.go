@@ -93,7 +93,7 @@ func (d *Drainer) Run(ctx context.Context) error {
 	var renewal sync.WaitGroup
 	var refused error
 	renewal.Go(func() {
-		if refused = d.owner.run(renewing, func(err error) { d.state.is("owner", err) }); refused != nil {
+		if refused = d.owner.run(renewing, func(err error) { d.state.observe("owner", err) }); refused != nil {
 			refuse()
 		}
 	})
@@ -144,7 +144,7 @@ func (d *Drainer) pump(ctx context.Context) {
 			result, err = d.sweep(ctx)
 		}
 		if ctx.Err() == nil {
-			d.state.is("documents", err)
+			d.state.observe("documents", err)
 		}
 		switch {
 		case err != nil:

@@ -13,8 +13,8 @@ type health struct {
 	faults map[string]string // by kind of work, of the kinds that fail
 }
 
-// is takes the latest outcome of one kind of work.
-func (h *health) is(kind string, err error) {
+// observe takes the latest outcome of one kind of work.
+func (h *health) observe(kind string, err error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	_, failing := h.faults[kind]

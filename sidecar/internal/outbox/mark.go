@@ -48,10 +48,10 @@ func (d *Drainer) mark(marks []mark) (marked int) {
 			for _, first = range refused {
 				break
 			}
-			d.state.is("marks", first)
+			d.state.observe("marks", first)
 			return d.count(marks, refused)
 		}
-		d.state.is("marks", err)
+		d.state.observe("marks", err)
 		if !d.cfg.Clock.SleepUnless(d.grace, retry.Step(), nil) {
 			return 0
 		}

@@ -9,7 +9,8 @@ type paces struct {
 	width map[string]int // of topics below the full width
 }
 
-func (p *paces) of(topic string, most int) int {
+// allowed is how many events of a topic may go into a call that has room for most.
+func (p *paces) allowed(topic string, most int) int {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if w, narrowed := p.width[topic]; narrowed {

@@ -71,7 +71,7 @@ type run struct {
 func (r *run) publish(ctx context.Context) {
 	for ctx.Err() == nil {
 		most := source.MaxEvents(r.d.cfg.Publisher, r.topic, r.d.cfg.Limits)
-		call := r.nextCall(r.d.paces.of(r.topic, most))
+		call := r.nextCall(r.d.paces.allowed(r.topic, most))
 		if len(call) == 0 {
 			return
 		}

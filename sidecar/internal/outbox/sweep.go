@@ -18,7 +18,7 @@ type swept struct {
 func (d *Drainer) sweep(ctx context.Context) (swept, error) {
 	began := d.cfg.Clock.Now()
 	d.rests.begin(began)
-	defer func() { d.state.is("topics", d.rests.missing()) }()
+	defer func() { d.state.observe("topics", d.rests.missing()) }()
 	shards := d.usable()
 	if shards == 0 {
 		d.pending.Store(0)

@@ -36,7 +36,7 @@ type counters struct {
 	since  time.Time // of the goroutine that reports
 }
 
-func (c *counters) of(topic string) *counter {
+func (c *counters) topic(topic string) *counter {
 	if v, ok := c.topics.Load(topic); ok {
 		return v.(*counter)
 	}
@@ -73,7 +73,7 @@ func (c *counters) collect(now time.Time, fleet func(topic string) bool, report 
 
 // Count counts accepted and refused events of a topic, fleet-wide or not.
 func (c *Client) Count(topic string, allowed, denied int) {
-	n := c.counters.of(topic)
+	n := c.counters.topic(topic)
 	if n == nil {
 		return
 	}
