@@ -46,12 +46,6 @@ func (l *topicsListCommand) Run(ctx context.Context, app *program.App, c *client
 		return err
 	}
 	return printList(app, c, topics, []string{"TOPIC", "PARTITIONS", "EVENTS"}, func(t *admin.TopicInfo) []string {
-		events := t.Events
-		for _, p := range t.Partitions {
-			if t.Events == 0 && p.Head >= p.First { // an older sidecar does not count
-				events += int64(p.Head - max(p.First, 1) + 1)
-			}
-		}
-		return []string{t.Topic, fmt.Sprint(len(t.Partitions)), fmt.Sprint(events)}
+		return []string{t.Topic, fmt.Sprint(len(t.Partitions)), fmt.Sprint(t.Events)}
 	})
 }
