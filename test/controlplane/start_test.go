@@ -246,7 +246,7 @@ func TestAccess(t *testing.T) {
 	testkit.Write(t, filepath.Join(dir, "admin"), "change\n")
 	config := testkit.Write(t, filepath.Join(dir, "auth.yaml"),
 		"tokens:\n- {name: eve, role: viewer, token_file: viewer}\n- {name: ann, role: admin, token_file: admin}\n")
-	p := start(t, "--auth-config", config, "--http-listen", "0.0.0.0:0")
+	p := start(t, "--auth-config", config, "--http-listen", "0.0.0.0:0", "--insecure")
 	const look, change, body = "Authorization: Bearer look", "Authorization: Bearer change", `{"paused":true}`
 	refused(t, "no token", p.call(t, "GET", "/v1/policies", ""), 401, "unauthorized")
 	refused(t, "no token", p.call(t, "PUT", "/v1/policies/a", body), 401, "unauthorized")
