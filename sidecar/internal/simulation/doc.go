@@ -38,5 +38,5 @@
 // mistake that a test adds to a part of the product.
 //
 // testdata/fixed has plans that once broke a promise, with the reason. testdata/planted has plans
-// that find a weakness which a test puts into the log or the groups.
+// that find a weakness which a test puts into the log or the groups; testdata/seldom those that do so in few of their runs.
 package simulation

@@ -80,7 +80,7 @@ func (c cost) log(t *testing.T, what string) {
 	}
 }
 
-var fleetFlag = flag.Int("fleet", 50, "how many sidecars TestFleet has")
+var fleetFlag = flag.Int("fleet", 25, "how many sidecars TestFleet has")
 
 // TestFleet counts what a fleet costs the store: its commands, and the documents that the primary
 // looks at.

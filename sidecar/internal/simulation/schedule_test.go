@@ -108,7 +108,7 @@ func each(t *testing.T, n int, do func(t *testing.T, i int) (enough bool)) {
 // make soak's share, and the fewest.
 const (
 	enough = 10 * time.Second
-	fewest = 20
+	fewest = 10
 )
 
 // TestSchedules runs fresh schedules, and checks that the promises are kept in all of them.
@@ -138,6 +138,9 @@ func TestSchedules(t *testing.T) {
 		all.tell(t, time.Since(began))
 	})
 }
+
+// few is how many schedules a test looks at for a weakness that most of them miss.
+const few = 3
 
 // mustFind and mayFind are how many schedules a round of TestWeaknesses searches. If one of five
 // finds a weakness, a hundred miss it once in 10^9 times.
@@ -222,8 +225,18 @@ func TestFixed(t *testing.T) {
 }
 
 // TestPlanted replays plans that find a weakness each, and break nothing without it.
-func TestPlanted(t *testing.T) {
-	recorded(t, "planted", func(t *testing.T, name string, p *plan) {
+func TestPlanted(t *testing.T) { planted(t, "planted") }
+
+// TestPlantedSeldom replays those that have to be run often until they find their weakness.
+func TestPlantedSeldom(t *testing.T) {
+	if _, soaking := testkit.SoakTime(); !soaking {
+		t.Skip("make soak has the time for this")
+	}
+	testkit.Rounds(t, func(t *testing.T, _ uint64) { planted(t, "seldom") })
+}
+
+func planted(t *testing.T, folder string) {
+	recorded(t, folder, func(t *testing.T, name string, p *plan) {
 		if p.Weakness == "" {
 			t.Fatalf("%s plants nothing", name)
 		}

@@ -13,7 +13,7 @@ import (
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog/mongolog"
 )
 
-var takeoversFlag = flag.Int("takeovers", 10, "how often TestTakeover ends a sidecar in each way")
+var takeoversFlag = flag.Int("takeovers", 4, "how often TestTakeover ends a sidecar in each way")
 
 // TestTakeover measures how long partitions have no new owner after their sidecar is stopped,
 // killed or frozen, or killed together with one of the sidecars that watch it.

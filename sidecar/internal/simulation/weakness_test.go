@@ -20,6 +20,7 @@ type weakness struct {
 	name    string
 	is      string // the mistake that it stands for
 	obvious bool   // one schedule of five finds it, at the least
+	seed    uint64 // of the first schedule of those that a test looks at
 	// Any of these is set.
 	commands func(*command)
 	answers  func(*command, *answered)
