@@ -14,9 +14,6 @@ import (
 	"github.com/sluice-bus/sluice/sidecar/internal/telemetry"
 )
 
-// capturesName is the file in the data folder with the places of captures, if the log is there too.
-const capturesName = "captures.json"
-
 // validateCaptures checks the settings of captured collections.
 func (c Config) validateCaptures() (errs []error) {
 	topics := map[string]bool{}
@@ -65,9 +62,9 @@ func (s *Sidecar) openCaptures(context.Context) error {
 		}
 		cfg := capture.Config{
 			Source: src, NodeID: s.cfg.NodeID, Limits: s.cfg.limits(), Logger: s.cfg.Logger,
-			Roster:    s.store.roster,
-			File:      filepath.Join(s.cfg.DataDir, capturesName),
-			Publisher: sourcePublisher{publisher: s.publisher, connection: s.publisher.NewLogOnlyConnection(), policy: s.policyOf},
+			Roster:    s.store.Roster(),
+			File:      filepath.Join(s.cfg.DataDir, capture.PlacesFile),
+			Publisher: s.publisher.NewSource(nil),
 			Observer:  s.metrics.Capture(src.Namespace(), src.Topic),
 		}
 		if setting.IsMongoDB(s.cfg.Store) {
@@ -79,12 +76,13 @@ func (s *Sidecar) openCaptures(context.Context) error {
 		}
 		s.captures = append(s.captures, c)
 	}
-	s.metrics.ObserveCaptures(func() (stats []telemetry.CaptureStat) {
-		for _, c := range s.captures {
-			x := c.Stats()
-			stats = append(stats, telemetry.CaptureStat{Capture: x.Capture, Topic: x.Topic, Stopped: x.Stopped, Lag: x.Lag})
-		}
-		return stats
-	})
 	return nil
+}
+
+func (s *Sidecar) captureStats() (stats []telemetry.CaptureStat) {
+	for _, c := range s.captures {
+		x := c.Stats()
+		stats = append(stats, telemetry.CaptureStat{Capture: x.Capture, Topic: x.Topic, Stopped: x.Stopped, Lag: x.Lag})
+	}
+	return stats
 }

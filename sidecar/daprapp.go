@@ -54,7 +54,7 @@ func (s *Sidecar) openDaprApp(context.Context) error {
 		return err
 	}
 	s.daprApp = daprapp.New(daprapp.Config{
-		Address: address, AppID: s.cfg.daprGroup(), Groups: s.groups, Policies: s.policies, Logger: s.cfg.Logger, May: may,
+		Address: address, AppID: s.cfg.daprGroup(), Groups: s.groups, Policies: s.policies.Current, Logger: s.cfg.Logger, May: may,
 	})
 	s.access.OnChange(s.daprApp.RightsChanged)
 	return nil
@@ -81,11 +81,4 @@ func (s *Sidecar) daprRights() (func(topic string) error, error) {
 		}
 		return now.May(access.Subscribe, topic, s.cfg.daprGroup())
 	}, nil
-}
-
-// stopDaprApp lets the application answer for its events, after the context of its Run has ended.
-func (s *Sidecar) stopDaprApp(ctx context.Context) {
-	if s.daprApp != nil {
-		s.daprApp.Shutdown(ctx)
-	}
 }

@@ -195,9 +195,21 @@ var rules = []rule{
 	{
 		name:   "who uses a log does not know which one it is",
 		from:   []string{"sidecar/internal/..."},
-		except: []string{"sidecar/internal/eventlog/pebblelog/...", "sidecar/internal/eventlog/mongolog/..."},
+		except: []string{"sidecar/internal/eventlog/pebblelog/...", "sidecar/internal/eventlog/mongolog/...", "sidecar/internal/store/embedded", "sidecar/internal/store/shared"},
 		to:     []string{"sidecar/internal/eventlog/pebblelog/...", "sidecar/internal/eventlog/mongolog/..."},
 		caught: [2]string{"sidecar/internal/replay", "sidecar/internal/eventlog/mongolog"},
+	},
+	{
+		name:   "who uses a store does not know which one it is",
+		from:   []string{"sidecar/internal/..."},
+		to:     []string{"sidecar/internal/store/embedded", "sidecar/internal/store/shared"},
+		caught: [2]string{"sidecar/internal/ops", "sidecar/internal/store/shared"},
+	},
+	{
+		name:   "the order of stopping does not know what stops",
+		from:   []string{"sidecar/internal/lifecycle"},
+		to:     []string{"sidecar/...", "internal/...", "sdk/..."},
+		caught: [2]string{"sidecar/internal/lifecycle", "sidecar/internal/group"},
 	},
 	{
 		name:   "the federation knows what a replay asks for and what an event is, and nothing else of the sidecar",

@@ -78,7 +78,7 @@ func run(ctx context.Context, app *program.App, cfg sidecar.Config) (err error) 
 func paceCollector(sc *sidecar.Sidecar) (end func()) {
 	ctx, cancel := context.WithCancel(context.Background())
 	var pacing sync.WaitGroup
-	pacing.Go(func() { gcpace.Follow(ctx, sc.Held) })
+	pacing.Go(func() { gcpace.Follow(ctx, sc.HeapBytes) })
 	return func() {
 		cancel()
 		pacing.Wait()

@@ -6,9 +6,9 @@ package audit
 import (
 	"context"
 	"fmt"
-	"io"
 	"log/slog"
 	"net/http"
+	"os"
 	"slices"
 	"strings"
 	"time"
@@ -31,19 +31,34 @@ const (
 type Log struct {
 	topics []string
 	to     *slog.Logger
+	file   *os.File // nil: there is none
 }
 
-// New makes an access log of topics, each a name or a prefix followed by *. Without topics it is
-// off.
-func New(topics []string, to *slog.Logger) *Log {
+// Open makes an access log of topics, each a name or a prefix followed by *. Without topics it is
+// off. It appends the lines to a file, as JSON, or without a path gives them to the logger.
+func Open(topics []string, path string, logger *slog.Logger) (*Log, error) {
 	if len(topics) == 0 {
+		return nil, nil
+	}
+	l := &Log{topics: topics, to: logger}
+	if path == "" {
+		return l, nil
+	}
+	var err error
+	if l.file, err = os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_APPEND, 0o600); err != nil {
+		return nil, err
+	}
+	l.to = slog.New(slog.NewJSONHandler(l.file, nil))
+	return l, nil
+}
+
+// Close closes the file.
+func (l *Log) Close() error {
+	if l == nil || l.file == nil {
 		return nil
 	}
-	return &Log{topics, to}
+	return l.file.Close()
 }
-
-// To returns a logger that writes the lines as JSON.
-func To(w io.Writer) *slog.Logger { return slog.New(slog.NewJSONHandler(w, nil)) }
 
 // CheckTopics returns an error that names a text that is neither a topic nor a prefix followed by
 // *.

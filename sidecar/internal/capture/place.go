@@ -18,6 +18,9 @@ import (
 // Places is the collection where places are kept in the database of a shared log.
 const Places = "captures"
 
+// PlacesFile is the file with the places, in the data folder of a sidecar whose log is there too.
+const PlacesFile = "captures.json"
+
 // place is how far a capture has come. The zero value stands for one that has never begun.
 type place struct {
 	Name  string    `bson:"_id" json:"-"`

@@ -19,7 +19,7 @@ import (
 )
 
 // in puts the cache of a sidecar into a folder.
-func in(dir string) func(*Config) { return func(cfg *Config) { cfg.Dir = dir } }
+func in(dir string) func(*settings) { return func(cfg *settings) { cfg.Dir = dir } }
 
 func TestGoesOnWithoutItsControlPlane(t *testing.T) {
 	p := newPlane(t)
@@ -33,7 +33,7 @@ func TestGoesOnWithoutItsControlPlane(t *testing.T) {
 	s.stop()
 	p.Stop()
 
-	next := start(t, p, func(cfg *Config) { cfg.Dir, cfg.Instance = dir, "i1-later" })
+	next := start(t, p, func(cfg *settings) { cfg.Dir, cfg.Instance = dir, "i1-later" })
 	if next.version("t") != 2 || next.version("x") != 1 || !next.Cached() {
 		t.Errorf("in force: %+v", next.Policies().Load().List())
 	}

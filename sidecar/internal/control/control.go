@@ -69,12 +69,6 @@ type Config struct {
 	NodeID   string
 	Instance string // unique to this process
 	Version  string // of the program
-	// StoreID identifies the sidecar's store, and Replay is the address of its replay API,
-	// host:port or unix:/path; nil: there is none.
-	StoreID, Replay func() string
-	// UnmetConcerns are the write concerns that the store does not meet, by topic; nil: there are
-	// none.
-	UnmetConcerns func() map[string]string
 
 	// PeerKey is this sidecar's public key. OnCredential receives the credential that the control plane
 	// issues for it, with the issuer's key; nil: none is requested.
@@ -89,6 +83,16 @@ type Config struct {
 	Logger   *slog.Logger
 }
 
+// About is what a sidecar tells of itself while it runs. A nil field tells nothing.
+type About struct {
+	// StoreID identifies the sidecar's store; "" until a shared one was reached.
+	StoreID func() string
+	// Replay is the address of its replay API, host:port or unix:/path.
+	Replay func() string
+	// UnmetConcerns are the write concerns that the store does not meet, by topic.
+	UnmetConcerns func() map[string]string
+}
+
 // Control is the sidecar's side of its control plane. Its methods are safe for concurrent use.
 type Control struct {
 	cfg     Config
@@ -98,6 +102,7 @@ type Control struct {
 	peers   atomic.Pointer[[]Peer]
 	synced  chan struct{} // closed when this process has received the policies
 	changed pause.Wake    // there is something to save
+	self    About         // Run's
 
 	mu sync.Mutex
 	// accepted are the resources that were accepted, by type and name.
@@ -200,7 +205,7 @@ func (c *Control) node() *corev3.Node {
 		"instance": structpb.NewStringValue(c.cfg.Instance),
 		"version":  structpb.NewStringValue(c.cfg.Version),
 	}
-	for key, value := range map[string]func() string{"store_id": c.cfg.StoreID, "replay": c.cfg.Replay} {
+	for key, value := range map[string]func() string{"store_id": c.self.StoreID, "replay": c.self.Replay} {
 		if value != nil {
 			about[key] = structpb.NewStringValue(value())
 		}
@@ -208,8 +213,8 @@ func (c *Control) node() *corev3.Node {
 	if c.cfg.PeerKey != nil {
 		about[policypb.PeerKey] = structpb.NewStringValue(policypb.EncodeKey(c.cfg.PeerKey))
 	}
-	if c.cfg.UnmetConcerns != nil {
-		concerns := c.cfg.UnmetConcerns()
+	if c.self.UnmetConcerns != nil {
+		concerns := c.self.UnmetConcerns()
 		fields := map[string]*structpb.Value{}
 		for _, topic := range slices.Sorted(maps.Keys(concerns))[:min(len(concerns), policypb.MaxUnmetConcerns)] {
 			fields[topic] = structpb.NewStringValue(concerns[topic])
@@ -253,7 +258,8 @@ func (c *Control) introduce(ctx context.Context) error {
 
 // Run talks to the control plane until ctx ends, saves what is not saved, and returns nil. It is
 // called once.
-func (c *Control) Run(ctx context.Context) error {
+func (c *Control) Run(ctx context.Context, self About) error {
+	c.self = self
 	g, running := errgroup.WithContext(ctx)
 	g.Go(func() error { return c.client.Run(running) })
 	g.Go(func() error { return c.keep(running) })

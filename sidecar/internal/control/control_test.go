@@ -141,7 +141,7 @@ func TestFallbackUntilThereIsMore(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := start(t, p, func(cfg *Config) { cfg.Fallback = fallback })
+	s := start(t, p, func(cfg *settings) { cfg.Fallback = fallback })
 	if s.version("a") != 77 || s.Cached() {
 		t.Errorf("version %d, cached %v", s.version("a"), s.Cached())
 	}
@@ -195,7 +195,7 @@ func TestPeers(t *testing.T) {
 func TestTellsWhoItIs(t *testing.T) {
 	p := newPlane(t)
 	p.Start()
-	s := start(t, p, func(cfg *Config) { cfg.Replay = func() string { return "10.0.0.7:8083" } })
+	s := start(t, p, func(cfg *settings) { cfg.Replay = func() string { return "10.0.0.7:8083" } })
 	s.sync(t)
 	node := p.Requests(func(*discoveryv3.DeltaDiscoveryRequest) bool { return true })[0].GetNode()
 	for key, want := range map[string]string{"instance": "i1", "store_id": "s1", "version": "test", "replay": "10.0.0.7:8083"} {
@@ -215,7 +215,7 @@ func TestTellsOfUnmetConcerns(t *testing.T) {
 	p.Start()
 	var unmet atomic.Pointer[map[string]string]
 	unmet.Store(&map[string]string{})
-	s := start(t, p, func(cfg *Config) { cfg.UnmetConcerns = func() map[string]string { return *unmet.Load() } })
+	s := start(t, p, func(cfg *settings) { cfg.UnmetConcerns = func() map[string]string { return *unmet.Load() } })
 	s.sync(t)
 	told := func() map[string]any {
 		named := p.Requests(func(r *discoveryv3.DeltaDiscoveryRequest) bool { return r.GetNode() != nil })

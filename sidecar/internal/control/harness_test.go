@@ -97,19 +97,28 @@ type sidecar struct {
 	stop   func()
 }
 
+// settings are all that a Control is told.
+type settings struct {
+	Config
+	About
+}
+
 // open makes one that does not run.
-func open(t testing.TB, p plane, change func(*Config)) *sidecar {
+func open(t testing.TB, p plane, change func(*settings)) *sidecar {
 	t.Helper()
 	s := &sidecar{logged: &bytes.Buffer{}}
-	cfg := Config{Address: p.Address, NodeID: "n1", Instance: "i1", StoreID: func() string { return "s1" }, Version: "test",
-		Logger: slog.New(slog.NewTextHandler(s.logged, nil))}
+	cfg := settings{
+		Config: Config{Address: p.Address, NodeID: "n1", Instance: "i1", Version: "test", Logger: slog.New(slog.NewTextHandler(s.logged, nil))},
+		About:  About{StoreID: func() string { return "s1" }},
+	}
 	if change != nil {
 		change(&cfg)
 	}
 	var err error
-	if s.Control, err = Open(cfg); err != nil {
+	if s.Control, err = Open(cfg.Config); err != nil {
 		t.Fatal(err)
 	}
+	s.self = cfg.About
 	s.stop = sync.OnceFunc(func() {
 		if err := s.Close(); err != nil {
 			t.Errorf("Close: %v", err)
@@ -120,12 +129,12 @@ func open(t testing.TB, p plane, change func(*Config)) *sidecar {
 }
 
 // start makes one that runs until it is stopped, or the test ends.
-func start(t testing.TB, p plane, change func(*Config)) *sidecar {
+func start(t testing.TB, p plane, change func(*settings)) *sidecar {
 	t.Helper()
 	s := open(t, p, change)
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
-	go func() { done <- s.Run(ctx) }()
+	go func() { done <- s.Run(ctx, s.self) }()
 	closeConn := s.stop
 	s.stop = sync.OnceFunc(func() {
 		cancel()

@@ -17,7 +17,7 @@ func TestConfirmed(t *testing.T) {
 	p.put(map[string]int64{"*": 1, "t": 2})
 	p.Start()
 	dir := t.TempDir()
-	keep := func(cfg *Config) { cfg.Dir = dir }
+	keep := func(cfg *settings) { cfg.Dir = dir }
 	s := start(t, p, keep)
 	if s.sync(t); !s.Confirmed() {
 		t.Error("what has come in this life is not confirmed")
@@ -47,7 +47,7 @@ func TestTheStoreIsToldOnceItIsKnown(t *testing.T) {
 	p.Start()
 	id := make(chan string, 1)
 	id <- ""
-	s := start(t, p, func(cfg *Config) {
+	s := start(t, p, func(cfg *settings) {
 		cfg.StoreID = func() string {
 			now := <-id
 			id <- now
@@ -70,7 +70,7 @@ func TestSettled(t *testing.T) {
 	p.put(map[string]int64{"*": 1, "gone": 2, "t": 3})
 	p.Start()
 	dir := t.TempDir()
-	keep := func(cfg *Config) { cfg.Dir = dir }
+	keep := func(cfg *settings) { cfg.Dir = dir }
 	s := start(t, p, keep)
 	s.sync(t)
 	s.stop()

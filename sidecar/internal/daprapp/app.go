@@ -57,7 +57,8 @@ type Config struct {
 	May func(topic string) error
 }
 
-// App is the application's side. Its methods are safe for concurrent use; Run may be called once.
+// App is the application's side; nil: there is none. Its methods are safe for concurrent use. Run may
+// be called once.
 type App struct {
 	cfg    Config
 	client *http.Client
@@ -98,6 +99,9 @@ func ParseAddress(text string) (*url.URL, error) {
 // Run serves the application until ctx ends. Then it delivers nothing more, and returns once the
 // application has answered for all its events, or after Shutdown's deadline.
 func (a *App) Run(ctx context.Context) error {
+	if a == nil {
+		return nil
+	}
 	defer close(a.done)
 	defer a.client.CloseIdleConnections()
 	defer a.abort()
@@ -128,6 +132,9 @@ func (a *App) RightsChanged() { a.rights.Set() }
 // Shutdown waits until Run has returned; Run's context has ended before. When ctx ends, the
 // application gets no more time.
 func (a *App) Shutdown(ctx context.Context) {
+	if a == nil {
+		return
+	}
 	defer context.AfterFunc(ctx, a.abort)()
 	<-a.done
 }

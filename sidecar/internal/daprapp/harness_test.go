@@ -70,7 +70,7 @@ func newSidecar(t testing.TB, policies string) *sidecar {
 	}
 	s := &sidecar{policies: policy.NewCurrent(snapshot), logged: &lockedBuffer{}}
 	metrics, tails := telemetry.Discard(), tail.New(tail.DefaultBounds())
-	w := writer.New(writer.Config{Log: store, Tails: tails, Bounds: writer.DefaultBounds()})
+	w := writer.New(writer.Config{Log: store, Notifier: writer.Notifier{Tails: tails}, Bounds: writer.DefaultBounds()})
 	s.publisher = admit.New(admit.Config{Catalog: store, Writer: w, Policies: s.policies, Limits: wire.DefaultLimits(), Metrics: metrics, Logger: slog.Default()})
 	ctx, cancel := context.WithCancel(context.Background())
 	s.groups = group.NewManager(group.Config{

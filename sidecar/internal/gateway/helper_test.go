@@ -108,8 +108,8 @@ func start(t testing.TB, s setup) *sidecar {
 	if s.mostTopics == 0 {
 		s.mostTopics = 1000
 	}
-	catalog := topics.New(topics.Config{Way: log, Log: log, Policies: policies, Most: s.mostTopics, MostEach: s.mostEach})
-	w := writer.New(writer.Config{Log: catalog, Tails: tails, Bounds: writer.DefaultBounds()})
+	catalog := topics.New(topics.Config{Entry: log, Log: log, Policies: policies, Most: s.mostTopics, MostEach: s.mostEach})
+	w := writer.New(writer.Config{Log: catalog, Notifier: writer.Notifier{Tails: tails}, Bounds: writer.DefaultBounds()})
 	publisher := admit.New(admit.Config{Catalog: catalog, Writer: w, Policies: policies, Limits: limits, Metrics: metrics})
 	ctx, cancel := context.WithCancel(context.Background())
 	groups := group.NewManager(group.Config{

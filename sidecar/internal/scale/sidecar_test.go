@@ -22,6 +22,7 @@ import (
 type sidecar struct {
 	id      string
 	topics  []string // that are in use here
+	about   control.About
 	control *control.Control
 	quota   *quota.Client
 	wire    *wire
@@ -46,10 +47,10 @@ func newSidecar(t *testing.T, i int, address string, topics []string) *sidecar {
 		s.inForce[name] = mark{}
 	}
 	replay := fmt.Sprintf("10.%d.%d.%d:8083", i>>16, i>>8&255, i&255)
+	s.about = control.About{StoreID: func() string { return store }, Replay: func() string { return replay }}
 	var err error
 	s.control, err = control.Open(control.Config{
 		Address: address, Credentials: s.wire.credentials(), NodeID: s.id, Instance: instance, Version: "test",
-		StoreID: func() string { return store }, Replay: func() string { return replay },
 		OnCredential: func(string, []byte) error { return nil },
 		Logger:       slog.New(slog.DiscardHandler),
 	})
@@ -63,7 +64,7 @@ func newSidecar(t *testing.T, i int, address string, topics []string) *sidecar {
 // run lives until ctx ends.
 func (s *sidecar) run(ctx context.Context) error {
 	g, ctx := errgroup.WithContext(ctx)
-	g.Go(func() error { return s.control.Run(ctx) })
+	g.Go(func() error { return s.control.Run(ctx, s.about) })
 	g.Go(func() error { return s.quota.Run(ctx) })
 	g.Go(func() error { return s.follow(ctx) })
 	return errors.Join(g.Wait(), s.control.Close())

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"log/slog"
 	"math"
+	"strconv"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -55,6 +56,9 @@ type Config struct {
 	Most  int
 	Clock clock.Clock
 }
+
+// Task names the work of a slot, which one sidecar of a store does; see roster's Mine.
+func Task(slot int) string { return "_scheduled-" + strconv.Itoa(slot) }
 
 // Scheduler releases due events. Its methods are safe for concurrent use.
 type Scheduler struct {

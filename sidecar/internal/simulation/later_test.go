@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strconv"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -15,6 +14,7 @@ import (
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog"
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog/mongolog/document"
 	"github.com/sluice-bus/sluice/sidecar/internal/schedule"
+	"github.com/sluice-bus/sluice/sidecar/internal/writer"
 	"github.com/sluice-bus/sluice/test/testkit"
 )
 
@@ -62,7 +62,7 @@ func (p *plan) schedules() bool {
 }
 
 // newScheduler makes what package sidecar does for scheduled events; nil: the plan has none.
-func (p *process) newScheduler(signal func(eventlog.Hint)) *schedule.Scheduler {
+func (p *process) newScheduler(notifier writer.Notifier) *schedule.Scheduler {
 	if !p.machine.run.plan.schedules() {
 		return nil
 	}
@@ -71,12 +71,8 @@ func (p *process) newScheduler(signal func(eventlog.Hint)) *schedule.Scheduler {
 		log = weak(log)
 	}
 	return schedule.New(schedule.Config{
-		Log: log, Mine: func(slot int) bool { return p.roster.Mine("_scheduled-" + strconv.Itoa(slot)) },
-		Released: func(topic string, partition int, head uint64) {
-			p.tails.Heard(topic, partition, head)
-			signal(eventlog.Hint{Topic: topic, Partition: partition, Head: head})
-		},
-		CountEvery: 15 * time.Second, Most: 1_000_000, Clock: p.machine.clock.Clock(), Logger: p.machine.logger(),
+		Log: log, Mine: func(slot int) bool { return p.roster.Mine(schedule.Task(slot)) },
+		Released: notifier.Heard, CountEvery: 15 * time.Second, Most: 1_000_000, Clock: p.machine.clock.Clock(), Logger: p.machine.logger(),
 	})
 }
 

@@ -283,37 +283,30 @@ func (p *process) open() (err error) {
 		groups = weak.groups(groups)
 	}
 	p.tails = tail.New(tail.DefaultBounds())
-	p.spool, err = spool.Open(context.Background(), spool.Config{
-		Log: appender, Ping: p.log.Ping, StoreID: p.log.StoreID, Store: store, Policies: p.policies, Clock: clock, Logger: logger,
-		Announce: p.announce,
-		Heard: func(topic string, partition int, head uint64) {
-			p.tails.Heard(topic, partition, head)
-			p.log.Send(eventlog.Signal{Appended: []eventlog.Hint{{Topic: topic, Partition: partition, Head: head}}})
-		},
-		AppendDeadLetter: func(ctx context.Context, rec *eventlog.Record, done func(error)) {
-			p.publisher.AppendDeadLetter(ctx, rec, done)
-		},
-	})
-	if err != nil {
-		return errors.Join(err, p.queue.Close(), p.log.Close())
-	}
 	p.roster = roster.New(roster.Config{
 		Nodes: nodes, Name: p.machine.name, Lease: lease, Clock: clock, Logger: logger, PendingEnds: &p.machine.ended,
 		Announced: func(groups []eventlog.GroupName) { p.log.Send(eventlog.NodeSignal(groups)) },
 	})
 	announcer := &wakeup.Announcer{Company: func() bool { return p.roster.View().Company() }, Send: p.log.Send}
 	p.roster.Watch(announcer.Looked)
+	notifier := writer.Notifier{
+		Tails: p.tails, Signal: announcer.Appended,
+		MayVanish: func(topic string) bool { return !weak.hasty && policyOf(topic).Durability.MayVanish() },
+	}
+	p.spool, err = spool.Open(context.Background(), spool.Config{
+		Log: appender, Ping: p.log.Ping, StoreID: p.log.StoreID, Store: store, Policies: p.policies, Clock: clock, Logger: logger,
+		Announce: notifier.Stored, Heard: notifier.Heard,
+	})
+	if err != nil {
+		return errors.Join(err, p.queue.Close(), p.log.Close())
+	}
 	p.waker = wakeup.New(wakeup.Config{
 		Log: p.log, Tails: p.tails, Unread: p.machine.run.plan.unread(), Clock: clock, Logger: logger, Nodes: p.roster.Poke,
 		Moved:      func(groups []eventlog.GroupName) { p.groups.Moved(groups) },
 		MaybeMoved: func(topics []string) { p.groups.MaybeMoved(topics) },
 	})
-	p.writer = writer.New(writer.Config{
-		Log: p.spool, Tails: p.tails, Clock: clock, Bounds: writer.DefaultBounds(),
-		MayVanish: func(topic string) bool { return !weak.hasty && policyOf(topic).Durability.MayVanish() },
-		Signal:    announcer.Appended,
-	})
-	p.scheduler = p.newScheduler(announcer.Appended)
+	p.writer = writer.New(writer.Config{Log: p.spool, Notifier: notifier, Clock: clock, Bounds: writer.DefaultBounds()})
+	p.scheduler = p.newScheduler(notifier)
 	var scheduler admit.Scheduler
 	if p.scheduler != nil {
 		scheduler = p.scheduler
@@ -337,21 +330,13 @@ func (p *process) open() (err error) {
 	return err
 }
 
-func (p *process) announce(topic string, partition int, recs []*eventlog.Record) {
-	outs := make([]eventlog.Outcome, len(recs))
-	for i, rec := range recs {
-		outs[i] = eventlog.Outcome{Partition: partition, Seq: rec.Seq}
-	}
-	p.writer.Announce(topic, partition, recs, outs)
-}
-
 // serve starts the parts that run until the end.
 func (p *process) serve() {
 	var helpersCtx, storeCtx context.Context
 	helpersCtx, p.endHelpers = context.WithCancel(context.Background())
 	storeCtx, p.endStore = context.WithCancel(context.Background())
 	p.ownership.Go(func() error { return p.roster.Run(storeCtx) })
-	p.ownership.Go(func() error { return p.spool.Run(storeCtx) })
+	p.ownership.Go(func() error { return p.spool.Run(storeCtx, p.publisher) })
 	sweeper := retention.Sweeper{
 		Log: p.log, Mine: p.roster.Mine, Policies: p.policies, Clock: p.machine.clock.Clock(), Logger: p.machine.logger(), Interval: retentionInterval, Batch: 1000,
 	}

@@ -149,7 +149,7 @@ func BenchmarkDrain(b *testing.B) {
 	ctx, cancel := context.WithCancel(context.Background())
 	var running sync.WaitGroup
 	b.ResetTimer()
-	running.Go(func() { _ = l.Run(ctx) })
+	running.Go(func() { _ = l.Run(ctx, nil) })
 	for l.Stats().Events > 0 {
 		runtime.Gosched()
 	}

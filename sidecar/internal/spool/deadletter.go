@@ -46,7 +46,7 @@ func (l *Log) deadLetterAll(ctx context.Context, t *topic, list []dead) error {
 		case !eventlog.IsDeadLetter(d.rec):
 			waiting++
 			letter := deadLetter(d, l.cfg.Clock.Now())
-			l.cfg.AppendDeadLetter(ctx, letter, func(err error) { all <- appended{d, letter, err} })
+			l.drain.letters.AppendDeadLetter(ctx, letter, func(err error) { all <- appended{d, letter, err} })
 		case refused(d.err):
 			waiting++
 			all <- appended{d, d.rec, d.err}

@@ -22,11 +22,12 @@ const parallelTopics = 4
 
 // drainage is Run's state of the drain under way.
 type drainage struct {
-	whole  eventlog.Bounds // of the largest page
-	window window
-	began  time.Time // zero: none is
-	events atomic.Int64
-	page   atomic.Int64 // nanoseconds that the last page took
+	letters DeadLetters
+	whole   eventlog.Bounds // of the largest page
+	window  window
+	began   time.Time // zero: none is
+	events  atomic.Int64
+	page    atomic.Int64 // nanoseconds that the last page took
 }
 
 // start notes the beginning of a drain, unless one is under way.
@@ -37,10 +38,11 @@ func (d *drainage) start(now time.Time) {
 	}
 }
 
-// Run drains the spool into the log whenever the store answers. It returns nil once ctx ends, or a
-// *ForeignError. The caller stops the writer first, since dead letters are appended through it, and
-// queued events may wait for a drain.
-func (l *Log) Run(ctx context.Context) error {
+// Run drains the spool into the log whenever the store answers. Events that the log refuses become
+// letters. It returns nil once ctx ends, or a *ForeignError. The caller stops the writer first,
+// since dead letters are appended through it, and queued events may wait for a drain.
+func (l *Log) Run(ctx context.Context, letters DeadLetters) error {
+	l.drain.letters = letters
 	defer l.account.stopPacing() // no drain follows that appends could wait for
 	err := l.reach(ctx)
 	if err != nil && ctx.Err() == nil {

@@ -125,8 +125,7 @@ func (f *fixture) open() {
 			defer f.mu.Unlock()
 			f.heard++
 		},
-		AppendDeadLetter: f.appendDeadLetter,
-		Erasures:         f.shared,
+		Erasures: f.shared,
 		DeadLettered: func(topic string) {
 			f.mu.Lock()
 			defer f.mu.Unlock()
@@ -174,7 +173,8 @@ func (s slowStore) Read(ctx context.Context, topic string, partition int, from u
 	return s.Log.Read(ctx, topic, partition, from, b)
 }
 
-func (f *fixture) appendDeadLetter(_ context.Context, rec *eventlog.Record, done func(error)) {
+// AppendDeadLetter implements spool.DeadLetters.
+func (f *fixture) AppendDeadLetter(_ context.Context, rec *eventlog.Record, done func(error)) {
 	if f.onDeadLetter != nil {
 		f.onDeadLetter(rec, done)
 		return
@@ -191,7 +191,7 @@ func (f *fixture) run() {
 	ctx, cancel := context.WithCancel(context.Background())
 	f.cancel, f.done = cancel, make(chan error, 1)
 	done, log := f.done, f.Log
-	go func() { done <- log.Run(ctx) }()
+	go func() { done <- log.Run(ctx, f) }()
 }
 
 // stop ends Run and closes the spool.

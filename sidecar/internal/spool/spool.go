@@ -92,8 +92,6 @@ type Config struct {
 	Announce func(topic string, partition int, recs []*eventlog.Record)
 	// Heard is called when a partition has events up to head that were stored earlier.
 	Heard func(topic string, partition int, head uint64)
-	// AppendDeadLetter stores a dead letter: see admit's Publisher.AppendDeadLetter.
-	AppendDeadLetter func(ctx context.Context, rec *eventlog.Record, done func(error))
 	// DeadLettered is called for every spooled event that became a dead letter.
 	DeadLettered func(topic string)
 	// Erasures has the store's erasures; nil: nothing is ever erased. Erased is called with a topic
@@ -103,6 +101,11 @@ type Config struct {
 	Tracing  *tracing.Tracing // nil: off
 	Logger   *slog.Logger
 	Clock    clock.Clock
+}
+
+// DeadLetters stores dead letters: see admit's Publisher.
+type DeadLetters interface {
+	AppendDeadLetter(ctx context.Context, rec *eventlog.Record, done func(error))
 }
 
 // Log is the event log as the writer sees it. All of its state but the queue is in memory, so a

@@ -30,9 +30,9 @@ type Maker interface {
 
 // Config is what a Catalog needs; every field but Away is required.
 type Config struct {
-	// Way is the way of publishes into the Log, perhaps through a spool.
-	Way eventlog.Appender
-	Log Log
+	// Entry is where publishes enter the Log, perhaps through a spool.
+	Entry eventlog.Appender
+	Log   Log
 	// Policies say which topics are created by their first use.
 	Policies *policy.Current
 	// Away reports whether the Log does not answer now; nil: it always does.
@@ -101,21 +101,33 @@ func (c *Catalog) Room(ctx context.Context) error {
 
 // EnsureTopic implements eventlog.Appender.
 func (c *Catalog) EnsureTopic(ctx context.Context, name string, partitions int) (eventlog.Topic, error) {
-	return c.EnsureIn(ctx, c.cfg.Way, name, partitions)
+	return c.EnsureIn(ctx, c.cfg.Entry, name, partitions)
 }
 
 // EnsureIn is EnsureTopic with another Maker.
-func (c *Catalog) EnsureIn(ctx context.Context, way Maker, name string, partitions int) (eventlog.Topic, error) {
+func (c *Catalog) EnsureIn(ctx context.Context, log Maker, name string, partitions int) (eventlog.Topic, error) {
 	if err := c.May(ctx, name); err != nil {
 		return eventlog.Topic{}, err
 	}
-	return way.EnsureTopic(ctx, name, partitions)
+	return log.EnsureTopic(ctx, name, partitions)
+}
+
+// GroupLog is the log as groups see it: a subscription creates the topics that a publish would
+// create, and not through a spool.
+type GroupLog struct {
+	eventlog.Log
+	Catalog *Catalog
+}
+
+// EnsureTopic implements group.Log.
+func (l GroupLog) EnsureTopic(ctx context.Context, name string, partitions int) (eventlog.Topic, error) {
+	return l.Catalog.EnsureIn(ctx, l.Log, name, partitions)
 }
 
 // Append implements eventlog.Appender. Events of a topic that was deleted meanwhile create it
 // again, if events of a new topic would.
 func (c *Catalog) Append(ctx context.Context, name string, partition int, batch []*eventlog.Record) []eventlog.Outcome {
-	outs := c.cfg.Way.Append(ctx, name, partition, batch)
+	outs := c.cfg.Entry.Append(ctx, name, partition, batch)
 	var rest []*eventlog.Record
 	var at []int
 	for i := range outs {
@@ -133,7 +145,7 @@ func (c *Catalog) Append(ctx context.Context, name string, partition int, batch 
 		}
 		return outs
 	}
-	for i, out := range c.cfg.Way.Append(ctx, name, partition, rest) {
+	for i, out := range c.cfg.Entry.Append(ctx, name, partition, rest) {
 		outs[at[i]] = out
 	}
 	return outs

@@ -6,7 +6,6 @@ package writer
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"sync"
 	"sync/atomic"
@@ -15,7 +14,6 @@ import (
 	"github.com/sluice-bus/sluice/internal/clock"
 	"github.com/sluice-bus/sluice/sdk/wire"
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog"
-	"github.com/sluice-bus/sluice/sidecar/internal/tail"
 	"github.com/sluice-bus/sluice/sidecar/internal/tracing"
 )
 
@@ -51,15 +49,10 @@ type Item struct {
 	Span     *tracing.Send // nil: the event is not recorded
 }
 
-// Config is what a Writer needs. Tails, Signal, Observer and Tracing may be nil.
+// Config is what a Writer needs. Observer and Tracing may be nil.
 type Config struct {
-	Log   eventlog.Appender
-	Tails *tail.Tails
-	// MayVanish reports whether a failover may lose events of a topic that were answered OK.
-	// Readers get these only once the log shows them. nil: no topic's.
-	MayVanish func(topic string) bool
-	// Signal tells the other sidecars on the log about new events. It must not block.
-	Signal func(eventlog.Hint)
+	Log      eventlog.Appender
+	Notifier Notifier
 	// Observer is called after every batch. It must not block.
 	Observer func(events int, took time.Duration)
 	Tracing  *tracing.Tracing
@@ -179,7 +172,7 @@ func (w *Writer) drain(q *queue) {
 		if w.cfg.Observer != nil {
 			w.cfg.Observer(len(batch), took)
 		}
-		w.Announce(q.key.topic, q.key.partition, recs, outs)
+		w.cfg.Notifier.Appended(q.key.topic, q.key.partition, recs, outs)
 		for i, it := range batch {
 			it.Receiver.Completed(it.Index, outs[i])
 		}
@@ -196,42 +189,6 @@ func spansOf(batch []Item) (spans []*tracing.Send) {
 		}
 	}
 	return spans
-}
-
-// Announce tells this sidecar's readers, and the other sidecars, what an append has made readable
-// in a partition. The writer does so itself for what it appends. The caller announces events stored
-// in another partition.
-func (w *Writer) Announce(topic string, partition int, recs []*eventlog.Record, outs []eventlog.Outcome) {
-	var stored []*eventlog.Record
-	hint := eventlog.Hint{Topic: topic, Partition: partition}
-	unknown := false
-	for i, out := range outs {
-		var unmet *eventlog.ConcernError
-		switch {
-		case errors.Is(out.Err, eventlog.ErrUnavailable), errors.As(out.Err, &unmet):
-			unknown = true
-		case out.Err == nil && !out.Duplicate && !out.Spooled && out.DeliverAt == 0 && out.Partition == partition:
-			if stored == nil {
-				stored = make([]*eventlog.Record, 0, len(recs))
-			}
-			stored = append(stored, recs[i])
-			hint.Head = max(hint.Head, out.Seq)
-		}
-	}
-	if len(stored) > 0 && w.cfg.Tails != nil {
-		if w.cfg.MayVanish != nil && w.cfg.MayVanish(topic) {
-			w.cfg.Tails.Heard(topic, partition, stored[len(stored)-1].Seq)
-		} else {
-			w.cfg.Tails.Appended(topic, partition, stored)
-		}
-	}
-	if w.cfg.Signal == nil || !unknown && len(stored) == 0 {
-		return
-	}
-	if unknown {
-		hint.Head = 0 // only the log knows which of them it has
-	}
-	w.cfg.Signal(hint)
 }
 
 // Stop refuses new events and waits until those queued have their outcomes. When ctx ends first,

@@ -264,7 +264,7 @@ func TestTailsAreToldBetweenAppendAndOutcome(t *testing.T) {
 		log, to := newFakeLog(), newOutcomes()
 		gate := log.gate()
 		tails := tail.New(tail.DefaultBounds())
-		w := writer.New(writer.Config{Log: log, Tails: tails, Bounds: writer.DefaultBounds()})
+		w := writer.New(writer.Config{Log: log, Notifier: writer.Notifier{Tails: tails}, Bounds: writer.DefaultBounds()})
 		enqueue(t, w, newOutcomes(), 0, 0, 0)
 		synctest.Wait() // the others become one batch behind it
 		woken := 0
@@ -353,7 +353,7 @@ func TestObserverIsToldEveryBatch(t *testing.T) {
 // Other sidecars hear what became readable, and of what may have.
 func TestOthersAreSignalled(t *testing.T) {
 	var hints []eventlog.Hint
-	w := writer.New(writer.Config{Signal: func(h eventlog.Hint) { hints = append(hints, h) }, Bounds: writer.DefaultBounds()})
+	n := writer.Notifier{Signal: func(h eventlog.Hint) { hints = append(hints, h) }}
 	recs := []*eventlog.Record{{}, {}, {}}
 	stored := func(seq uint64) eventlog.Outcome { return eventlog.Outcome{Partition: 2, Seq: seq} }
 	duplicate := eventlog.Outcome{Partition: 2, Seq: 77, Duplicate: true}
@@ -366,7 +366,7 @@ func TestOthersAreSignalled(t *testing.T) {
 		{elsewhere, elsewhere, elsewhere},
 		{stored(6), unknown, unknown},
 	} {
-		w.Announce("t", 2, recs, outs)
+		n.Appended("t", 2, recs, outs)
 	}
 	want := []eventlog.Hint{{Topic: "t", Partition: 2, Head: 5}, {Topic: "t", Partition: 2, Head: 0}}
 	if !slices.Equal(hints, want) {

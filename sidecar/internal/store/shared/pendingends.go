@@ -1,4 +1,4 @@
-package sidecar
+package shared
 
 import (
 	"errors"
@@ -9,17 +9,13 @@ import (
 	"github.com/sluice-bus/sluice/internal/atomicfile"
 )
 
-// pendingEndsName is the file in the data folder with the ids of lives whose ends the store does
-// not know yet, one per line; see roster.PendingEnds.
-const pendingEndsName = "pending-ends"
-
-// pendingEndsFile is a roster.PendingEnds.
-type pendingEndsFile struct {
+// pendingEnds is a roster.PendingEnds: a file in the data folder, an id per line.
+type pendingEnds struct {
 	path   string
 	logger *slog.Logger
 }
 
-func (f pendingEndsFile) Load() []string {
+func (f pendingEnds) Load() []string {
 	content, err := os.ReadFile(f.path)
 	if err != nil && !errors.Is(err, os.ErrNotExist) {
 		f.logger.Warn("cannot read how this sidecar stopped; its events in flight count as delivered", "file", f.path, "error", err)
@@ -27,7 +23,7 @@ func (f pendingEndsFile) Load() []string {
 	return strings.FieldsFunc(string(content), func(r rune) bool { return r == '\n' })
 }
 
-func (f pendingEndsFile) Save(ids []string) error {
+func (f pendingEnds) Save(ids []string) error {
 	if len(ids) == 0 {
 		return atomicfile.Remove(f.path)
 	}

@@ -1,0 +1,97 @@
+// Package ops serves a sidecar's ops listener: health, metrics, status and profiles. It serves from
+// the start, since opening the store may take long: on a full disk, until there is room.
+package ops
+
+import (
+	"encoding/json"
+	"log/slog"
+	"net/http"
+	"net/http/pprof"
+	"sync/atomic"
+
+	"github.com/sluice-bus/sluice/internal/httpapi"
+	"github.com/sluice-bus/sluice/sdk/wire"
+	"github.com/sluice-bus/sluice/sidecar/internal/store"
+)
+
+// Server answers on the ops listener. Its methods are safe for concurrent use.
+type Server struct {
+	metrics http.Handler
+	logger  *slog.Logger
+	// parts is nil until the sidecar is assembled.
+	parts             atomic.Pointer[Parts]
+	serving, stopping atomic.Bool
+}
+
+// New makes a Server that reports only that the process is alive, until it is Assembled.
+func New(metrics http.Handler, logger *slog.Logger) *Server {
+	return &Server{metrics: metrics, logger: logger}
+}
+
+// Assembled says that all parts are there, Serving that they serve, and Stopping that they stop.
+func (s *Server) Assembled(p Parts) { s.parts.Store(&p) }
+
+// Serving says that applications are served.
+func (s *Server) Serving() { s.serving.Store(true) }
+
+// Stopping says that the sidecar has begun to stop.
+func (s *Server) Stopping() { s.stopping.Store(true) }
+
+// Handler serves the routes.
+func (s *Server) Handler() http.Handler {
+	mux := http.NewServeMux()
+	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) {
+		writeText(w, "ok\n")
+	})
+	mux.HandleFunc("GET /readyz", s.ready)
+	mux.Handle("GET /metrics", s.metrics)
+	mux.HandleFunc("GET /v1/status", func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "application/json")
+		enc := json.NewEncoder(w)
+		enc.SetIndent("", "  ")
+		_ = enc.Encode(s.status()) // the client went away
+	})
+	mux.HandleFunc("GET /debug/pprof/", pprof.Index) // heap, goroutine and the like
+	mux.HandleFunc("GET /debug/pprof/profile", pprof.Profile)
+	mux.HandleFunc("GET /debug/pprof/trace", pprof.Trace)
+	routes := httpapi.Routes(mux)
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if s.parts.Load() == nil && r.URL.Path != "/healthz" {
+			httpapi.WriteError(w, r, wire.Errorf(wire.StoreUnavailable, "the sidecar is starting: its store is not open yet; on a disk without room, that waits for room"), s.logger)
+			return
+		}
+		routes.ServeHTTP(w, r)
+	})
+}
+
+// ready answers whether publishes are accepted.
+func (s *Server) ready(w http.ResponseWriter, r *http.Request) {
+	switch st := s.storeStatus(); st.State {
+	case store.StateDisk:
+		httpapi.WriteError(w, r, &wire.Error{Code: wire.Overloaded, Reason: "disk", Msg: st.Detail}, s.logger)
+	case store.StateFailed, store.StateFull, store.StateStarting, stateStopping:
+		httpapi.WriteError(w, r, &wire.Error{Code: wire.StoreUnavailable, Msg: st.Detail}, s.logger)
+	case store.StateAway:
+		writeText(w, "ready: "+st.Detail+"\n")
+	default:
+		writeText(w, "ready\n")
+	}
+}
+
+const stateStopping store.State = "stopping"
+
+// storeStatus is the store's status, with the state of a sidecar that does not serve.
+func (s *Server) storeStatus() store.Status {
+	st := s.parts.Load().Store.Status()
+	if s.stopping.Load() {
+		st.State, st.Detail = stateStopping, "the sidecar is stopping"
+	} else if !s.serving.Load() {
+		st.State, st.Detail = store.StateStarting, "the sidecar is starting"
+	}
+	return st
+}
+
+func writeText(w http.ResponseWriter, text string) {
+	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
+	_, _ = w.Write([]byte(text)) // the client went away
+}
