@@ -130,7 +130,7 @@ var rules = []rule{
 	{
 		name:   "programs need nothing that only tests need",
 		from:   []string{everything},
-		except: []string{"test/...", "controlplane/internal/console/browsertest", "examples/..."},
+		except: []string{"test/...", "examples/..."},
 		to:     []string{"test/..."},
 		caught: [2]string{"sidecar", "test/faultproxy"},
 	},
