@@ -42,7 +42,8 @@ const (
 // SubscribeBatch is [Client.Subscribe] with a handler that takes several events at a time, no two
 // of one key: the next event of a key comes in a later batch. Batches are handled one after the
 // other, or as many at a time as [option.Concurrency] says.
-func (c *Client) SubscribeBatch(ctx context.Context, topic, group string, handler BatchHandler, opts ...option.Subscribe) (*Subscription, error) {
+func (c *Client) SubscribeBatch(ctx context.Context, topic, group string, handler BatchHandler,
+	opts ...option.Subscribe) (*Subscription, error) {
 	if handler == nil {
 		return nil, fmt.Errorf("%w: the handler of a subscription", ErrNil)
 	}
@@ -74,7 +75,12 @@ func (s *Subscription) gather() bool {
 		over = true
 		s.changed.Broadcast()
 	})
-	for len(s.ready) > 0 && len(s.ready) < s.config.Batch && !over && !s.full() && !s.paused && !s.draining && !s.stopping {
+	mayGrow := func() bool {
+		room := len(s.ready) < s.config.Batch && !s.full()
+		ending := s.paused || s.draining || s.stopping
+		return len(s.ready) > 0 && room && !over && !ending
+	}
+	for mayGrow() {
 		s.changed.Wait()
 	}
 	timer.Stop()

@@ -34,7 +34,8 @@ type ConnSubscription struct {
 // is read: the socket slows the sidecar down. deliver may keep the deliveries.
 //
 // When ctx ends first, the connection may or may not be subscribed: close it.
-func (c *Conn) Subscribe(ctx context.Context, topic, group string, opts *wire.SubscribeOptions, deliver func([]wire.Delivery)) (*ConnSubscription, error) {
+func (c *Conn) Subscribe(ctx context.Context, topic, group string, opts *wire.SubscribeOptions,
+	deliver func([]wire.Delivery)) (*ConnSubscription, error) {
 	if deliver == nil {
 		return nil, fmt.Errorf("%w: the callback of a subscription", ErrNil)
 	}

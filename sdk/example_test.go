@@ -54,7 +54,8 @@ func ExampleClient_Publish() {
 
 // Handlers that write to a database are faster with several events at a time.
 func ExampleClient_SubscribeBatch() {
-	consume := func(ctx context.Context, client *sluice.Client, insert func(context.Context, *sluice.Event) error) (*sluice.Subscription, error) {
+	consume := func(ctx context.Context, client *sluice.Client,
+		insert func(context.Context, *sluice.Event) error) (*sluice.Subscription, error) {
 		return client.SubscribeBatch(ctx, "orders", "warehouse", func(ctx context.Context, batch []*sluice.Message) error {
 			errs := make(sluice.BatchErrors, len(batch)) // nil acks
 			for i, m := range batch {

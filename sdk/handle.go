@@ -215,7 +215,9 @@ const (
 // is counted, its deadline is extended, later events of its key wait, and others are handled
 // meanwhile.
 func (s *Subscription) retryInHand(it *item, err error) (wait time.Duration, again bool) {
-	if err == nil || !isPlain(err) || s.group == "" || it.decided || it.gone || it.conn == nil || s.draining || s.stopping {
+	decides := err == nil || !isPlain(err) || s.group == ""
+	left := it.decided || it.gone || it.conn == nil
+	if decides || left || s.draining || s.stopping {
 		return 0, false
 	}
 	first := it.failedAt.IsZero()
@@ -228,7 +230,8 @@ func (s *Subscription) retryInHand(it *item, err error) (wait time.Duration, aga
 		return 0, false
 	}
 	if first {
-		s.client.config.log.Warn("a handler failed, and is called again", "topic", s.topic, "group", s.group, "id", it.message.Event.ID, "error", err)
+		s.client.config.log.Warn("a handler failed, and is called again", "topic", s.topic, "group", s.group, "id",
+			it.message.Event.ID, "error", err)
 	}
 	s.postpone(it, time.AfterFunc(wait, func() {
 		s.mu.Lock()

@@ -59,7 +59,8 @@ func TestAConnectionThatDeliversIsAlive(t *testing.T) {
 			case op == "SUBSCRIBE":
 				subscribes.Add(1)
 			case op == "PING" && conn > 1: // the first one publishes
-				return fmt.Sprintf(`{"op":"EVENT","topic":"orders","group":"g","event":{"id":"e%d","topic":"orders","ts":1,"payload":1},"ctx":{"attempt":1,"ack_deadline_ms":30000}}`, pings.Add(1))
+				return fmt.Sprintf(`{"op":"EVENT","topic":"orders","group":"g",`+
+					`"event":{"id":"e%d","topic":"orders","ts":1,"payload":1},"ctx":{"attempt":1,"ack_deadline_ms":30000}}`, pings.Add(1))
 			}
 			return okay
 		})

@@ -45,12 +45,14 @@ func (c *Conn) Publish(ctx context.Context, e *wire.Event, opts ...option.Event)
 // PublishBatchAsync queues a batch as one request and calls done with one result for each event, in
 // order, or with the error that refused the batch as a whole. An event without a Topic of its own
 // gets topic. Otherwise it works like [Conn.PublishAsync].
-func (c *Conn) PublishBatchAsync(ctx context.Context, topic string, events []wire.Event, done func([]wire.ResultItem, error), opts ...option.Event) error {
+func (c *Conn) PublishBatchAsync(ctx context.Context, topic string, events []wire.Event, done func([]wire.ResultItem, error),
+	opts ...option.Event) error {
 	return c.publishBatchAsync(ctx, topic, len(events), func(i int) wire.PublishItem { return wire.NewPublishItem(&events[i], opts) }, done)
 }
 
 // publishBatchAsync is PublishBatchAsync of n events, which item returns.
-func (c *Conn) publishBatchAsync(ctx context.Context, topic string, n int, item func(i int) wire.PublishItem, done func([]wire.ResultItem, error)) error {
+func (c *Conn) publishBatchAsync(ctx context.Context, topic string, n int, item func(i int) wire.PublishItem,
+	done func([]wire.ResultItem, error)) error {
 	reply := func(r *codec.Reply, err error) {
 		if err == nil && len(r.Results) != n {
 			err = wire.Errorf(wire.Internal, "the sidecar gave %d results for a batch of %d", len(r.Results), n)

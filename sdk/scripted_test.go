@@ -144,7 +144,8 @@ func TestTLSAndDialer(t *testing.T) {
 	trusted := server.Client().Transport.(*http.Transport).TLSClientConfig
 	var mu sync.Mutex
 	var dialled []string
-	client, err := sluice.Dial(t.Context(), "https://sidecar.test:7070", sluice.WithTLSConfig(&tls.Config{RootCAs: trusted.RootCAs, ServerName: "example.com"}),
+	client, err := sluice.Dial(t.Context(), "https://sidecar.test:7070",
+		sluice.WithTLSConfig(&tls.Config{RootCAs: trusted.RootCAs, ServerName: "example.com"}),
 		sluice.WithDialer(func(ctx context.Context, network, address string) (net.Conn, error) {
 			mu.Lock()
 			defer mu.Unlock()

@@ -134,7 +134,8 @@ func (s *Subscription) join(ctx context.Context, conn *Conn) error {
 	s.mu.Unlock()
 	var err error
 	if s.config.EndOnGap && away > longestAway {
-		err = wire.Errorf(wire.OutOfRange, "the subscription had no connection for %v, and deletions of keys are kept for a day", away.Round(time.Second))
+		err = wire.Errorf(wire.OutOfRange, "the subscription had no connection for %v, and deletions of keys are kept for a day",
+			away.Round(time.Second))
 	} else {
 		err = cs.subscribe(ctx, &opts)
 	}

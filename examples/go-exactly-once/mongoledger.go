@@ -16,7 +16,7 @@ import (
 )
 
 // mongoLedger keeps the sum beside the marks, in MongoDB. With transactions it is one document that
-// is incremented, in one transaction with the mark. Without them (a standalone server, FerretDB) an
+// is incremented, in one transaction with the mark. Without them (a standalone server) an
 // increment could come twice: each payment then has a document of its own, which is only ever set,
 // and the sum is over all of them.
 type mongoLedger struct {

@@ -33,7 +33,8 @@ func fleetServer(t *testing.T, trailers bool) *admin.HTTP {
 		if r.FormValue("cursor") != "" {
 			next = ""
 		}
-		fmt.Fprintf(w, `{"topic":"orders","events":[{"id":"a","ts":1,"topic":"orders","payload":1}],"count":1%s,"partial":true,"missing":["node-3 (x:1)"]}`, next)
+		fmt.Fprintf(w, `{"topic":"orders","events":[{"id":"a","ts":1,"topic":"orders","payload":1}],"count":1%s,`+
+			`"partial":true,"missing":["node-3 (x:1)"]}`, next)
 	})
 	mux.HandleFunc("GET /export", func(w http.ResponseWriter, r *http.Request) {
 		if refused(w, r) {
@@ -74,7 +75,8 @@ func TestPartialReplay(t *testing.T) {
 		t.Errorf("%+v, %v", page, err)
 	}
 	var told, events int
-	for _, err := range h.ReplayEvents(t.Context(), admin.ReplayQuery{Topic: "orders", Scope: "fleet", Partial: true, Missing: func(names []string) { told += len(names) }}) {
+	for _, err := range h.ReplayEvents(t.Context(), admin.ReplayQuery{Topic: "orders", Scope: "fleet", Partial: true,
+		Missing: func(names []string) { told += len(names) }}) {
 		if events++; err != nil {
 			t.Fatal(err)
 		}

@@ -22,8 +22,10 @@ func canned() *httptest.Server {
 		"/v1/topics/orders/groups/billing/pull": `{"events":[{"event":` + one + `,"ctx":{"attempt":1,"ack_deadline_ms":30000,"lease":"l1"}},` +
 			`{"event":` + two + `,"ctx":{"attempt":2,"ack_deadline_ms":30000,"lease":"l2"}}]}`,
 		"/v1/topics/orders/groups/billing/ack": `{"results":[{"ok":true},{"code":"stale_lease","error":"it was delivered again"}]}`,
-		"/v1/topics/orders/events/order-1": `{"event":` + one + `,"accepted_at":"2024-08-08T18:00:00.000Z","stored":{"store_id":"s","node_id":"n","partition":0,"seq":1},` +
-			`"groups":[{"group":"billing","state":"in_flight","attempts":1,"owner":"n","cursor":1},{"group":"mail","state":"settled","attempts":0,"owner":"n","cursor":3}]}`,
+		"/v1/topics/orders/events/order-1": `{"event":` + one + `,"accepted_at":"2024-08-08T18:00:00.000Z",` +
+			`"stored":{"store_id":"s","node_id":"n","partition":0,"seq":1},` +
+			`"groups":[{"group":"billing","state":"in_flight","attempts":1,"owner":"n","cursor":1},` +
+			`{"group":"mail","state":"settled","attempts":0,"owner":"n","cursor":3}]}`,
 	}
 	return httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		switch {

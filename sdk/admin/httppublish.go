@@ -12,7 +12,8 @@ import (
 // PublishBatch publishes events, which all go to topic, in one request, and returns one result for
 // each, in order. It uses the same fields of an event as [Conn.PublishAsync]. The options, of type
 // [option.Event], apply to each event.
-func (h *HTTP) PublishBatch(ctx context.Context, topic string, events []wire.Event, opts ...func(*wire.PublishItem)) ([]wire.ResultItem, error) {
+func (h *HTTP) PublishBatch(ctx context.Context, topic string, events []wire.Event,
+	opts ...func(*wire.PublishItem)) ([]wire.ResultItem, error) {
 	var body []byte
 	for i := range events {
 		item := wire.NewPublishItem(&events[i], opts)

@@ -33,12 +33,18 @@ func answering(t *testing.T, status int, body string) (*admin.HTTP, *[]string) {
 }
 
 func TestHTTPPull(t *testing.T) {
-	h, asked := answering(t, 200, `{"events":[{"event":{"id":"a","ts":1,"topic":"orders","partition":2,"seq":3,"payload":{"n":1}},"ctx":{"attempt":2,"ack_deadline_ms":900,"lease":"L1"}}]}`)
+	h, asked := answering(t, 200,
+		`{"events":[{"event":{"id":"a","ts":1,"topic":"orders","partition":2,"seq":3,"payload":{"n":1}},`+
+			`"ctx":{"attempt":2,"ack_deadline_ms":900,"lease":"L1"}}]}`)
 	window := 7
-	q := admin.PullQuery{Topic: "orders", Group: "a/b", Wait: time.Second, Options: wire.SubscribeOptions{MaxInflight: &window, From: wire.FromEarliest}}
+	q := admin.PullQuery{Topic: "orders", Group: "a/b", Wait: time.Second,
+		Options: wire.SubscribeOptions{MaxInflight: &window, From: wire.FromEarliest}}
 	ds, err := h.Pull(t.Context(), q)
-	if err != nil || len(ds) != 1 || ds[0].Event.ID != "a" || ds[0].Attempt != 2 || ds[0].AckDeadlineMS != 900 || ds[0].Lease != "L1" {
-		t.Errorf("%+v, %v", ds, err)
+	if err != nil || len(ds) != 1 {
+		t.Fatalf("%+v, %v", ds, err)
+	}
+	if d := ds[0]; d.Event.ID != "a" || d.Attempt != 2 || d.AckDeadlineMS != 900 || d.Lease != "L1" {
+		t.Errorf("%+v", d)
 	}
 	want := `[POST /v1/topics/orders/groups/a%2Fb/pull {"max":100,"wait_ms":1000,"opts":{"from":"earliest","maxInflight":7}}]`
 	if got := fmt.Sprint(*asked); got != want {
@@ -57,7 +63,8 @@ func TestHTTPSettle(t *testing.T) {
 		func() ([]*wire.Error, error) { return h.Modack(t.Context(), "t", "g", time.Minute, "x", "y") },
 	} {
 		results, err := settle()
-		if err != nil || len(results) != 2 || results[0] != nil || !errors.Is(results[1], &wire.Error{Code: wire.StaleLease}) || results[1].Msg != "it is over" {
+		if err != nil || len(results) != 2 || results[0] != nil || !errors.Is(results[1], &wire.Error{Code: wire.StaleLease}) ||
+			results[1].Msg != "it is over" {
 			t.Errorf("%v, %v", results, err)
 		}
 	}
@@ -76,7 +83,8 @@ func TestHTTPSettle(t *testing.T) {
 }
 
 func TestHTTPStream(t *testing.T) {
-	text := "retry: 1000\n\n:\n\nid: a\ndata: {\"id\":\"a\",\"ts\":1,\"topic\":\"t\",\"payload\":1}\n\n:\n\nid: b\ndata: {\"id\":\"b\",\"ts\":1,\"topic\":\"t\",\"payload\":\"" +
+	text := "retry: 1000\n\n:\n\nid: a\ndata: {\"id\":\"a\",\"ts\":1,\"topic\":\"t\",\"payload\":1}\n\n:\n\n" +
+		"id: b\ndata: {\"id\":\"b\",\"ts\":1,\"topic\":\"t\",\"payload\":\"" +
 		strings.Repeat("x", 1<<20) + "\"}\n\nid: c\ndata: {\"id\":\"c\",\"to"
 	h, asked := answering(t, 200, text)
 	ts := int64(7)

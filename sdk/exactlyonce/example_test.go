@@ -39,7 +39,8 @@ func Example() {
 // After Do the event is acknowledged, or given back with a delay.
 func ExampleRetryAfter() {
 	ctx := context.Background()
-	h, err := exactlyonce.New(exactlyonce.NewMemory(0), exactlyonce.Options{Scope: "billing/orders", Lease: time.Minute, Wait: exactlyonce.NoWait})
+	h, err := exactlyonce.New(exactlyonce.NewMemory(0), exactlyonce.Options{Scope: "billing/orders", Lease: time.Minute,
+		Wait: exactlyonce.NoWait})
 	if err != nil {
 		log.Fatal(err)
 	}

@@ -29,7 +29,8 @@ func (p *PublishItem) DueAt(now int64) (int64, *Error) {
 	case l.DelayMS != nil:
 		at += *l.DelayMS
 	case *l.DeliverAt < 0 || *l.DeliverAt > now+MaxLaterMS:
-		return 0, Errorf(BadRequest, "deliver_at is %d; times in milliseconds since the epoch are allowed up to %d, which is one year from now", *l.DeliverAt, now+MaxLaterMS)
+		return 0, Errorf(BadRequest, "deliver_at is %d; times in milliseconds since the epoch are allowed up to %d, which is one year from now",
+			*l.DeliverAt, now+MaxLaterMS)
 	default:
 		at = *l.DeliverAt
 	}

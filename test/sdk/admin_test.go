@@ -33,7 +33,8 @@ func comeAndGo(t *testing.T, store ...string) {
 	publish := func() {
 		t.Helper()
 		for i := range 5 {
-			if _, err := h.Publish(ctx, &sluice.Event{Topic: topic, ID: fmt.Sprint("e", i), Key: fmt.Sprint("k", i%2), Payload: []byte(`1`)}); err != nil {
+			if _, err := h.Publish(ctx, &sluice.Event{Topic: topic, ID: fmt.Sprint("e", i), Key: fmt.Sprint("k", i%2),
+				Payload: []byte(`1`)}); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -87,7 +88,8 @@ func comeAndGo(t *testing.T, store ...string) {
 		info, err := h.GroupInfo(ctx, topic, "billing")
 		return err == nil && info.Lag == 0
 	})
-	if plan, err := h.PlanSeek(ctx, topic, "billing", admin.Position{From: wire.FromEarliest}); err != nil || plan.Replays != 5 || plan.Skips != 0 {
+	if plan, err := h.PlanSeek(ctx, topic, "billing", admin.Position{From: wire.FromEarliest}); err != nil || plan.Replays != 5 ||
+		plan.Skips != 0 {
 		t.Errorf("%+v %v", plan, err)
 	}
 	for name, err := range map[string]error{"topic": h.DeleteTopic(ctx, topic), "group": h.DeleteGroup(ctx, topic, "billing")} {

@@ -38,7 +38,8 @@ func TestAReaderAloneMissesNothing(t *testing.T) {
 	publish := func(n int) {
 		t.Helper()
 		for range n {
-			e := sluice.Event{ID: fmt.Sprintf("e%03d", len(want)), Topic: topic, Payload: []byte("1"), TS: time.Now().Add(-time.Duration(len(want)) * time.Hour).UnixMilli()}
+			e := sluice.Event{ID: fmt.Sprintf("e%03d", len(want)), Topic: topic, Payload: []byte("1"),
+				TS: time.Now().Add(-time.Duration(len(want)) * time.Hour).UnixMilli()}
 			if _, err := client.HTTP().Publish(t.Context(), &e); err != nil {
 				t.Fatal(err)
 			}

@@ -222,7 +222,8 @@ func TestObserver(t *testing.T) {
 	defer mu.Unlock()
 	want := map[string]int{
 		"connected": 2, "published orders": 2, "delivered orders g 1": 3, "delivered orders g 2": 1,
-		"handled orders g": 2, "handled orders g failed": 2, "retried orders g failed": 1, "settled orders g true": 2, "settled orders g false": 1,
+		"handled orders g": 2, "handled orders g failed": 2, "retried orders g failed": 1,
+		"settled orders g true": 2, "settled orders g false": 1,
 	}
 	if fmt.Sprint(seen) != fmt.Sprint(want) {
 		t.Errorf("seen %v\nwant %v", seen, want)

@@ -54,7 +54,8 @@ func (m *mishaps) refuse(*wire.Event) *wire.Error {
 
 func drawMishaps(rt *rapid.T) *mishaps {
 	seed := rapid.Uint64().Draw(rt, "seed")
-	return &mishaps{rnd: rand.New(rand.NewPCG(seed, 1)), left: rapid.IntRange(0, 8).Draw(rt, "mishaps"), odds: rapid.IntRange(2, 12).Draw(rt, "odds")}
+	return &mishaps{rnd: rand.New(rand.NewPCG(seed, 1)), left: rapid.IntRange(0, 8).Draw(rt, "mishaps"),
+		odds: rapid.IntRange(2, 12).Draw(rt, "odds")}
 }
 
 func connect(t rapid.TB, sidecar *sluicetest.Sidecar, opts ...sluice.Option) *sluice.Client {

@@ -76,7 +76,8 @@ func TestDialFailsAtOnceOrWaits(t *testing.T) {
 
 func TestTokens(t *testing.T) {
 	sidecar := start(t, sluicetest.Options{RefuseToken: wrongToken})
-	if _, err := sluice.Dial(t.Context(), sidecar.URL, sluice.WithWait(), sluice.WithToken("wrong")); !errors.Is(err, &wire.Error{Code: wire.Unauthorized}) {
+	if _, err := sluice.Dial(t.Context(), sidecar.URL, sluice.WithWait(), sluice.WithToken("wrong")); !errors.Is(err,
+		&wire.Error{Code: wire.Unauthorized}) {
 		t.Fatalf("got %v", err)
 	}
 	var asked atomic.Int64
@@ -135,7 +136,8 @@ func TestPublishOutcomes(t *testing.T) {
 			t.Errorf("a bad %s: %v", name, err)
 		}
 	}
-	results, err := client.PublishBatch(t.Context(), []wire.Event{*eventOf("orders", "b1"), *eventOf("orders", "paused"), *eventOf("other", "b2")})
+	results, err := client.PublishBatch(t.Context(), []wire.Event{*eventOf("orders", "b1"), *eventOf("orders", "paused"), *eventOf("other",
+		"b2")})
 	if !errors.Is(err, &wire.Error{Code: wire.TopicPaused}) || !strings.Contains(err.Error(), "1 of 3") {
 		t.Errorf("a batch: %v", err)
 	}
@@ -415,7 +417,8 @@ func TestDrainAndCloseOfTheClient(t *testing.T) {
 	if _, err := client.Publish(t.Context(), eventOf("orders", "")); !errors.Is(err, sluice.ErrClosed) {
 		t.Errorf("publishing afterwards: %v", err)
 	}
-	if _, err := client.Subscribe(t.Context(), "orders", "g", func(context.Context, *sluice.Message) error { return nil }); !errors.Is(err, sluice.ErrClosed) {
+	if _, err := client.Subscribe(t.Context(), "orders", "g", func(context.Context, *sluice.Message) error { return nil }); !errors.Is(err,
+		sluice.ErrClosed) {
 		t.Errorf("subscribing afterwards: %v", err)
 	}
 }

@@ -138,7 +138,8 @@ func TestManyPublishers(t *testing.T) {
 
 func TestWaitingForRoomEndsWithTheContext(t *testing.T) {
 	release := make(chan struct{})
-	conn := dialConn(t, start(t, sluicetest.Options{Refuse: func(*wire.Event) *wire.Error { <-release; return nil }}), &sluice.ConnOptions{Window: 1})
+	conn := dialConn(t, start(t, sluicetest.Options{Refuse: func(*wire.Event) *wire.Error { <-release; return nil }}),
+		&sluice.ConnOptions{Window: 1})
 	first := make(chan error, 1)
 	if err := conn.PublishAsync(t.Context(), eventOf("t", ""), func(_ wire.Receipt, err error) { first <- err }); err != nil {
 		t.Fatal(err)
@@ -228,7 +229,8 @@ func TestDialErrors(t *testing.T) {
 			t.Errorf("%s: %q does not say %q", url, err, want)
 		}
 	}
-	if _, err := sluice.DialConn(t.Context(), sidecar.URL, &sluice.ConnOptions{Token: "wrong"}); !errors.Is(err, &wire.Error{Code: wire.Unauthorized}) {
+	if _, err := sluice.DialConn(t.Context(), sidecar.URL, &sluice.ConnOptions{Token: "wrong"}); !errors.Is(err,
+		&wire.Error{Code: wire.Unauthorized}) {
 		t.Errorf("with a wrong token: %v", err)
 	}
 	if dialConn(t, sidecar, &sluice.ConnOptions{Token: "right"}).Err() != nil {
@@ -239,7 +241,8 @@ func TestDialErrors(t *testing.T) {
 // BenchmarkPublishAsync measures client and test sidecar together.
 func BenchmarkPublishAsync(b *testing.B) {
 	conn := dialConn(b, start(b, sluicetest.Options{Forget: true}), nil)
-	e := &wire.Event{Topic: "bench", ID: "0197f1de-8c1b-7aaa-8bbb-0123456789ab", Key: "key-1", Payload: []byte(`"` + strings.Repeat("x", 200) + `"`)}
+	e := &wire.Event{Topic: "bench", ID: "0197f1de-8c1b-7aaa-8bbb-0123456789ab", Key: "key-1", Payload: []byte(`"` + strings.Repeat("x",
+		200) + `"`)}
 	done := func(_ wire.Receipt, err error) {
 		if err != nil {
 			b.Error(err)

@@ -106,7 +106,8 @@ func TestSettlingAndControl(t *testing.T) {
 	must(sub.Resume(t.Context()))
 	want("1", 1)
 
-	if _, err := conn.Subscribe(t.Context(), "orders", "g", nil, func([]wire.Delivery) {}); !errors.Is(err, &wire.Error{Code: wire.AlreadySubscribed}) {
+	if _, err := conn.Subscribe(t.Context(), "orders", "g", nil, func([]wire.Delivery) {}); !errors.Is(err,
+		&wire.Error{Code: wire.AlreadySubscribed}) {
 		t.Fatalf("a second subscription: %v", err)
 	}
 	must(sub.Unsubscribe(t.Context()))

@@ -38,5 +38,6 @@ func Example_controlPlane() {
 	fmt.Println(now.Version, now.UpdatedBy, string(now.Document))
 	// Output:
 	// true
-	// 2 alice (not verified) {"name":"orders.*","publish":{"rate":500},"updated_at":"2026-01-02T15:04:06Z","updated_by":"alice (not verified)","version":2}
+	// 2 alice (not verified) {"name":"orders.*","publish":{"rate":500},"updated_at":"2026-01-02T15:04:06Z","updated_by":"alice (not
+	// verified)","version":2}
 }

@@ -42,7 +42,8 @@ func TestPolicyLife(t *testing.T) {
 	if again, err := plane.PutPolicy(ctx, "orders.*", p.Document, admin.Condition{}); err != nil || again.Version != 2 {
 		t.Fatalf("put the same: %+v, %v", again, err)
 	}
-	if back, err := plane.RollbackPolicy(ctx, "orders.*", 1); err != nil || back.Version != 3 || !strings.Contains(string(back.Document), `"rate":1`) {
+	if back, err := plane.RollbackPolicy(ctx, "orders.*", 1); err != nil || back.Version != 3 ||
+		!strings.Contains(string(back.Document), `"rate":1`) {
 		t.Fatalf("rollback: %+v, %v", back, err)
 	}
 	if err := plane.DeletePolicy(ctx, "orders.*", admin.Condition{Version: 3}); err != nil {
@@ -143,7 +144,8 @@ func TestControlPlaneThatIsNone(t *testing.T) {
 		t.Errorf("a page in place of JSON: %v", err)
 	}
 	for _, url := range []string{"127.0.0.1:7080", "unix:", ""} {
-		if _, err := (&admin.ControlPlane{URL: url}).Policies(t.Context()); err == nil || !strings.Contains(err.Error(), "the control plane's address") {
+		if _, err := (&admin.ControlPlane{URL: url}).Policies(t.Context()); err == nil ||
+			!strings.Contains(err.Error(), "the control plane's address") {
 			t.Errorf("%q: %v", url, err)
 		}
 	}
@@ -162,7 +164,8 @@ func TestFleet(t *testing.T) {
 		},
 	})
 	sidecars, err := plane.Sidecars(t.Context())
-	if err != nil || len(sidecars) != 1 || sidecars[0].Versions["*"] != 2 || sidecars[0].Rejected.Reason != "no" || !sidecars[0].LastSeen.Equal(sluicetest.Epoch) {
+	if err != nil || len(sidecars) != 1 || sidecars[0].Versions["*"] != 2 || sidecars[0].Rejected.Reason != "no" ||
+		!sidecars[0].LastSeen.Equal(sluicetest.Epoch) {
 		t.Errorf("sidecars %+v, %v", sidecars, err)
 	}
 	for _, history := range []bool{false, true} {
@@ -176,7 +179,8 @@ func TestFleet(t *testing.T) {
 // A sidecar tells the number of a control plane's policy, and a hash of a file's.
 func TestPolicyStatusVersions(t *testing.T) {
 	var status []admin.PolicyStatus
-	err := json.Unmarshal([]byte(`[{"name":"a","version":12,"source":"control-plane"},{"name":"b","version":"0f3a","source":"file"}]`), &status)
+	err := json.Unmarshal(
+		[]byte(`[{"name":"a","version":12,"source":"control-plane"},{"name":"b","version":"0f3a","source":"file"}]`), &status)
 	want := []admin.PolicyStatus{{Name: "a", Version: "12", Source: "control-plane"}, {Name: "b", Version: "0f3a", Source: "file"}}
 	if err != nil || !slices.Equal(status, want) {
 		t.Errorf("%+v, %v", status, err)

@@ -63,7 +63,8 @@ func TestOnceWithADeadConsumer(t *testing.T) {
 		clients = append(clients, client)
 		defer func() { _ = client.Close() }()
 		store := &mortal{Store: marks}
-		h, err := exactlyonce.New(store, exactlyonce.Options{Scope: exactlyonce.Scope("orders", "g"), Lease: 300 * time.Millisecond, Timeout: 100 * time.Millisecond})
+		h, err := exactlyonce.New(store, exactlyonce.Options{Scope: exactlyonce.Scope("orders", "g"), Lease: 300 * time.Millisecond,
+			Timeout: 100 * time.Millisecond})
 		if err != nil {
 			t.Fatal(err)
 		}

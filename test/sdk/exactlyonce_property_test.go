@@ -106,7 +106,8 @@ func (x *trial) newWorker() *worker {
 	x.seed++
 	p := &proc{db: x.db, rand: rand.New(rand.NewPCG(x.seed, 1)), onDeath: cancel}
 	h, err := exactlyonce.New(p, exactlyonce.Options{
-		Scope: "trial", Lease: trialLease, Timeout: 2 * time.Second, Wait: []time.Duration{exactlyonce.NoWait, trialLease, 2 * trialLease}[x.seed%3],
+		Scope: "trial", Lease: trialLease, Timeout: 2 * time.Second, Wait: []time.Duration{exactlyonce.NoWait, trialLease,
+			2 * trialLease}[x.seed%3],
 	})
 	if err != nil {
 		panic(err)

@@ -83,7 +83,8 @@ func TestEndOnGap(t *testing.T) {
 		})
 	}
 	_, client := open(t, sluicetest.Options{})
-	if _, err := client.Subscribe(t.Context(), "orders", "g", func(context.Context, *sluice.Message) error { return nil }, option.EndOnGap()); err == nil {
+	if _, err := client.Subscribe(t.Context(), "orders", "g", func(context.Context, *sluice.Message) error { return nil },
+		option.EndOnGap()); err == nil {
 		t.Error("a group has no gaps that its subscription knows of")
 	}
 }

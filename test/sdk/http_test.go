@@ -93,7 +93,8 @@ func TestBrokenExportIsAnError(t *testing.T) {
 
 func TestHTTPBatch(t *testing.T) {
 	sidecar := start(t, sluicetest.Options{})
-	results, err := httpClient(t, sidecar).PublishBatch(t.Context(), "orders", []wire.Event{*eventOf("", "1"), *eventOf("", "2"), *eventOf("", "1")})
+	results, err := httpClient(t, sidecar).PublishBatch(t.Context(), "orders", []wire.Event{*eventOf("", "1"), *eventOf("", "2"),
+		*eventOf("", "1")})
 	if err != nil || len(results) != 3 || !results[2].Receipt.Duplicate || results[1].Receipt.Seq != 2 {
 		t.Fatalf("%+v, %v", results, err)
 	}

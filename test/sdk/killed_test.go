@@ -54,7 +54,8 @@ func killUnderLoad(t *testing.T, seed uint64) {
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
 	dial := func() *sluice.Client {
-		client, err := sluice.Dial(ctx, p.URL(), sluice.WithReplayURL(p.ReplayURL()), sluice.WithBackoff(5*time.Millisecond, 100*time.Millisecond))
+		client, err := sluice.Dial(ctx, p.URL(), sluice.WithReplayURL(p.ReplayURL()),
+			sluice.WithBackoff(5*time.Millisecond, 100*time.Millisecond))
 		if err != nil {
 			t.Fatal(err)
 		}

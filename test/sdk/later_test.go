@@ -70,10 +70,12 @@ func TestPublishingForLater(t *testing.T) {
 	if ids, events := listed(), sidecar.Events("orders"); len(ids)+len(events) > 0 {
 		t.Errorf("left are %q and %v", ids, events)
 	}
-	if _, err := client.Publish(t.Context(), eventOf("orders", "x"), option.Delay(time.Second), option.DeliverAt(at)); !errors.Is(err, sluice.ErrBadRequest) {
+	if _, err := client.Publish(t.Context(), eventOf("orders", "x"), option.Delay(time.Second), option.DeliverAt(at)); !errors.Is(err,
+		sluice.ErrBadRequest) {
 		t.Errorf("both: %v", err)
 	}
-	if _, err := client.Publish(t.Context(), eventOf("orders", "x"), option.TTL(time.Millisecond), nil); err != nil || sidecar.Events("orders")[0].TTLMS != 1 {
+	if _, err := client.Publish(t.Context(), eventOf("orders", "x"), option.TTL(time.Millisecond), nil); err != nil ||
+		sidecar.Events("orders")[0].TTLMS != 1 {
 		t.Errorf("with a ttl: %v, %+v", err, sidecar.Events("orders"))
 	}
 }
@@ -114,7 +116,8 @@ func TestLatest(t *testing.T) {
 		t.Errorf("latest are %v", got)
 	}
 	enough := errors.New("enough")
-	if p, err := h.Latest(t.Context(), admin.LatestQuery{Topic: "table"}, func(wire.Event) error { return enough }); !errors.Is(err, enough) || p != nil {
+	if p, err := h.Latest(t.Context(), admin.LatestQuery{Topic: "table"}, func(wire.Event) error { return enough }); !errors.Is(err,
+		enough) || p != nil {
 		t.Errorf("%v, %v", p, err)
 	}
 }

@@ -64,7 +64,8 @@ func TestSetFencedByClaims(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if err := oncestore.SetFenced(ctx, db.Collection("results"), old.ID, old, bson.D{{Key: "total", Value: 18}}); !errors.Is(err, exactlyonce.ErrFenced) {
+	if err := oncestore.SetFenced(ctx, db.Collection("results"), old.ID, old, bson.D{{Key: "total", Value: 18}}); !errors.Is(err,
+		exactlyonce.ErrFenced) {
 		t.Errorf("the first claim wrote late: %v", err)
 	}
 }

@@ -52,15 +52,18 @@ func TestConsumerIsKilled(t *testing.T) {
 		consume(t)
 		return
 	}
-	plain := map[string]outcome{beforeClaim: {1, 1}, afterClaim: {1, 1}, inEffect: {2, 1}, afterEffect: {2, 2}, markInserted: {1, 1}, afterMark: {1, 1}}
+	plain := map[string]outcome{beforeClaim: {1, 1}, afterClaim: {1, 1}, inEffect: {2, 1}, afterEffect: {2, 2}, markInserted: {1, 1},
+		afterMark: {1, 1}}
 	for _, form := range []struct {
 		name string
 		want map[string]outcome
 	}{
 		{"Seen and Mark", plain},
 		{"Do", plain},
-		{"DoClaimed", map[string]outcome{beforeClaim: {1, 1}, afterClaim: {1, 1}, inEffect: {2, 1}, afterEffect: {2, 1}, markInserted: {1, 1}, afterMark: {1, 1}}},
-		{"DoTx", map[string]outcome{beforeClaim: {1, 1}, afterClaim: {1, 1}, inEffect: {1, 1}, afterEffect: {1, 1}, markInserted: {1, 1}, afterMark: {1, 1}}},
+		{"DoClaimed", map[string]outcome{beforeClaim: {1, 1}, afterClaim: {1, 1}, inEffect: {2, 1}, afterEffect: {2, 1}, markInserted: {1, 1},
+			afterMark: {1, 1}}},
+		{"DoTx", map[string]outcome{beforeClaim: {1, 1}, afterClaim: {1, 1}, inEffect: {1, 1}, afterEffect: {1, 1}, markInserted: {1, 1},
+			afterMark: {1, 1}}},
 	} {
 		for _, point := range []string{beforeClaim, afterClaim, inEffect, afterEffect, markInserted, afterMark} {
 			t.Run(form.name+"/"+point, func(t *testing.T) {

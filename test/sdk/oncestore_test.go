@@ -10,8 +10,6 @@ import (
 	"testing"
 	"time"
 
-	"go.mongodb.org/mongo-driver/v2/bson"
-	"go.mongodb.org/mongo-driver/v2/event"
 	"go.mongodb.org/mongo-driver/v2/mongo"
 	"go.mongodb.org/mongo-driver/v2/mongo/options"
 
@@ -162,84 +160,8 @@ func TestLostAnswers(t *testing.T) {
 	}
 }
 
-func TestSweep(t *testing.T) {
-	ctx := t.Context()
-	db := newDatabase(t)
-	s := newStore(t, db)
-	h := newStoreHandler(t, s, exactlyonce.Options{TTL: 3 * time.Hour, Lease: time.Minute})
-	mishap := errors.New("mishap")
-	for _, effect := range []error{mishap, nil} { // a chain of three
-		if _, err := h.Do(ctx, "order-1", func(context.Context) error { return effect }); !errors.Is(err, effect) {
-			t.Fatal(err)
-		}
-	}
-	wantSweep := func(after time.Duration, want int64) {
-		t.Helper()
-		n, err := s.Sweep(ctx, time.Now().Add(after))
-		if err != nil || n != want {
-			t.Errorf("%d were removed after %v, %v; want %d", n, after, err, want)
-		}
-	}
-	wantSweep(4*time.Hour-time.Minute, 0)
-	wantSweep(4*time.Hour+time.Minute, 1) // the mark goes first, so that no chain loses its beginning before its end
-	wantSweep(6*time.Hour, 2)
-	if n, err := db.Collection(oncestore.DefaultCollection).CountDocuments(ctx, bson.D{}); n != 0 || err != nil {
-		t.Errorf("%d documents are left, %v", n, err)
-	}
-}
-
-// TestSweepSparesWhatIsKept: the sweep spares a record that is extended after it was found. The record expires only later, since
-// the server removes what has expired, too.
-func TestSweepSparesWhatIsKept(t *testing.T) {
-	ctx := t.Context()
-	server := mongotest.Shared(t)
-	name := server.NewDatabase(t)
-	other := newStore(t, connectMongo(t, server.URI(name), name))
-	slot := exactlyonce.Slot{Key: "order-1", Number: 1, Chain: "c"}
-	now := time.Now().Truncate(time.Millisecond)
-	if err := other.Insert(ctx, exactlyonce.Record{Slot: slot, Kind: exactlyonce.KindClaim, Owner: "a", ExpireAt: now.Add(time.Hour)}); err != nil {
-		t.Fatal(err)
-	}
-	var found atomic.Bool
-	client, err := mongo.Connect(options.Client().ApplyURI(server.URI(name)).SetMonitor(&event.CommandMonitor{
-		Succeeded: func(_ context.Context, e *event.CommandSucceededEvent) {
-			if e.CommandName == "find" && found.CompareAndSwap(false, true) {
-				if err := other.Extend(ctx, slot, exactlyonce.Beat{Number: 1, ExpireAt: now.Add(24 * time.Hour)}); err != nil {
-					t.Error(err)
-				}
-			}
-		},
-	}))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer client.Disconnect(context.WithoutCancel(ctx))
-	s := oncestore.New(client.Database(name), oncestore.Options{})
-	if n, err := s.Sweep(ctx, now.Add(3*time.Hour)); n != 0 || err != nil {
-		t.Errorf("%d were removed, %v", n, err)
-	}
-	if _, err := other.Get(ctx, slot); err != nil || !found.Load() {
-		t.Errorf("what was kept: %v", err)
-	}
-}
-
-func TestRunEndsWithItsContext(t *testing.T) {
-	ctx, cancel := context.WithCancel(t.Context())
-	result := make(chan error, 1)
+func TestTheServerRemovesWhatHasExpired(t *testing.T) {
 	s := newStore(t, newDatabase(t))
-	go func() { result <- s.Run(ctx) }()
-	cancel()
-	if err := <-result; err != nil {
-		t.Error(err)
-	}
-}
-
-func TestRunRemovesWhatHasExpired(t *testing.T) {
-	db := newDatabase(t)
-	s := oncestore.New(db, oncestore.Options{SweepEvery: 10 * time.Millisecond})
-	if err := s.EnsureIndexes(t.Context()); err != nil {
-		t.Fatal(err)
-	}
 	expired := exactlyonce.Record{
 		Slot: exactlyonce.Slot{Key: scope + " order-1", Chain: "C", Number: 1},
 		Kind: exactlyonce.KindDone, Owner: "x", ExpireAt: time.Now().Add(-2 * time.Hour),
@@ -249,8 +171,6 @@ func TestRunRemovesWhatHasExpired(t *testing.T) {
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute) // a server looks every minute
 	defer cancel()
-	result := make(chan error, 1)
-	go func() { result <- s.Run(ctx) }()
 	for {
 		_, err := s.Get(ctx, expired.Slot)
 		if errors.Is(err, exactlyonce.ErrNotFound) {
@@ -260,9 +180,5 @@ func TestRunRemovesWhatHasExpired(t *testing.T) {
 			t.Fatal(err)
 		}
 		time.Sleep(10 * time.Millisecond)
-	}
-	cancel()
-	if err := <-result; err != nil {
-		t.Error(err)
 	}
 }

@@ -74,7 +74,8 @@ func (a *app) do(f func(ctx context.Context) error) error {
 func (a *app) next(ctx context.Context, key string) (n int, _ error) {
 	var doc struct{ N int }
 	o := options.FindOneAndUpdate().SetUpsert(true).SetReturnDocument(options.After)
-	err := a.db.Collection("counts").FindOneAndUpdate(ctx, bson.D{{Key: "_id", Value: key}}, bson.D{{Key: "$inc", Value: bson.D{{Key: "n", Value: 1}}}}, o).Decode(&doc)
+	err := a.db.Collection("counts").FindOneAndUpdate(ctx, bson.D{{Key: "_id", Value: key}},
+		bson.D{{Key: "$inc", Value: bson.D{{Key: "n", Value: 1}}}}, o).Decode(&doc)
 	return doc.N, err
 }
 
@@ -166,9 +167,11 @@ func TestOrder(t *testing.T) {
 func TestWholeEvents(t *testing.T) {
 	a := newApp(t)
 	p := a.sidecar(t.TempDir())
-	want := wire.Event{ID: "e-1", Topic: "orders", Key: "k", Headers: wire.Headers{{Name: "b", Value: "2"}, {Name: "a", Value: "1"}}, Tags: []string{"eu"},
+	want := wire.Event{ID: "e-1", Topic: "orders", Key: "k", Headers: wire.Headers{{Name: "b", Value: "2"}, {Name: "a", Value: "1"}},
+		Tags:     []string{"eu"},
 		CausedBy: []string{"c"}, SID: "boot", TTLMS: 60_000, Payload: []byte(`{"z":1e400,"a":12345678901234567890,"s":"$x.y"}`)}
-	binary := wire.Event{ID: "e-2", Topic: "orders", Binary: true, Headers: wire.Headers{{Name: "content-type", Value: "image/png"}}, Payload: []byte{0, 255}}
+	binary := wire.Event{ID: "e-2", Topic: "orders", Binary: true, Headers: wire.Headers{{Name: "content-type", Value: "image/png"}},
+		Payload: []byte{0, 255}}
 	due := time.Now().Add(time.Second).Truncate(time.Millisecond)
 	err := a.do(func(ctx context.Context) error {
 		if err := outbox.Insert(ctx, a.outbox, want, binary); err != nil {
@@ -212,11 +215,15 @@ func TestNothingIsInserted(t *testing.T) {
 		t.Errorf("without a transaction: %v", err)
 	}
 	failed := errors.New("as the test wants it")
-	if err := a.do(func(ctx context.Context) error { return errors.Join(outbox.Insert(ctx, a.outbox, good), failed) }); !errors.Is(err, failed) {
+	if err := a.do(func(ctx context.Context) error {
+		return errors.Join(outbox.Insert(ctx, a.outbox, good),
+			failed)
+	}); !errors.Is(err, failed) {
 		t.Errorf("the aborted one: %v", err)
 	}
 	for name, bad := range map[string]wire.Event{
-		"topic": {Topic: "_orders", Payload: []byte("1")}, "payload": {Topic: "orders", Payload: []byte(`1,"opts":{}`)}, "ts": {Topic: "orders", TS: 1, Payload: []byte("1")},
+		"topic": {Topic: "_orders", Payload: []byte("1")}, "payload": {Topic: "orders", Payload: []byte(`1,"opts":{}`)}, "ts": {Topic: "orders",
+			TS: 1, Payload: []byte("1")},
 		"id": {Topic: "orders", ID: "two words", Payload: []byte("1")},
 	} {
 		var refused *wire.Error

@@ -102,7 +102,8 @@ func TestRandomDeliveries(t *testing.T) {
 			case 1:
 				stops[i]()
 			case 2:
-				if err := client.HTTP().SeekGroup(t.Context(), projectedTopic, projectedGroup, admin.Position{From: "earliest"}); err != nil && step > 100 {
+				if err := client.HTTP().SeekGroup(t.Context(), projectedTopic, projectedGroup, admin.Position{From: "earliest"}); err != nil &&
+					step > 100 {
 					t.Log(err) // there is no subscription yet
 				}
 			default:

@@ -81,7 +81,8 @@ func TestRebuild(t *testing.T) {
 	if err := projector.Rebuild(t.Context(), coll, "test"); !errors.Is(err, mongo.ErrNoDocuments) {
 		t.Errorf("a projection that never ran: %v", err)
 	}
-	_, err := coll.Indexes().CreateOne(t.Context(), mongo.IndexModel{Keys: bson.D{{Key: "email", Value: 1}}, Options: options.Index().SetName("one_email").SetUnique(true).SetSparse(true)})
+	_, err := coll.Indexes().CreateOne(t.Context(), mongo.IndexModel{Keys: bson.D{{Key: "email", Value: 1}},
+		Options: options.Index().SetName("one_email").SetUnique(true).SetSparse(true)})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -99,7 +100,8 @@ func TestRebuild(t *testing.T) {
 	publishCustomer(t, client, "", `{"city":"of nobody"}`)
 	settled(t, client)
 	// A change that no event makes.
-	if _, err := coll.UpdateOne(t.Context(), bson.D{{Key: "_id", Value: "k1"}}, bson.D{{Key: "$set", Value: bson.D{{Key: "city", Value: "changed"}}}}); err != nil {
+	if _, err := coll.UpdateOne(t.Context(), bson.D{{Key: "_id", Value: "k1"}}, bson.D{{Key: "$set", Value: bson.D{{Key: "city",
+		Value: "changed"}}}}); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := coll.DeleteOne(t.Context(), bson.D{{Key: "_id", Value: "k2"}}); err != nil {
@@ -192,7 +194,8 @@ func TestTopicIsMadeAgain(t *testing.T) {
 
 // Another store has a topic of that name with lower seqs, or another number of partitions.
 func TestAnotherHistory(t *testing.T) {
-	for name, other := range map[string]string{"lower seqs": projectorPolicies, "other partitions": strings.Replace(projectorPolicies, "partitions: 4", "partitions: 1", 1)} {
+	for name, other := range map[string]string{"lower seqs": projectorPolicies, "other partitions": strings.Replace(projectorPolicies,
+		"partitions: 4", "partitions: 1", 1)} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			coll, _ := newCollection(t)
@@ -230,7 +233,8 @@ func TestAnotherProjectionOfTheCollection(t *testing.T) {
 	stop()
 	cfg := configOf(coll)
 	cfg.Group = "another"
-	if err := projector.Run(t.Context(), client, cfg); err == nil || !strings.Contains(err.Error(), "by group view; topic customers and group another") {
+	if err := projector.Run(t.Context(), client, cfg); err == nil || !strings.Contains(err.Error(),
+		"by group view; topic customers and group another") {
 		t.Errorf("another group: %v", err)
 	}
 }
@@ -346,7 +350,8 @@ func TestRebuildStandsStill(t *testing.T) {
 func startRebuilding(t *testing.T, sidecar, uri string, coll *mongo.Collection, after int) (process *exec.Cmd, out io.Reader) {
 	t.Helper()
 	child := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^TestRebuildIsKilled$")
-	child.Env = append(os.Environ(), killSidecar+"="+sidecar, killURI+"="+uri, killDatabase+"="+coll.Database().Name(), killAfter+"="+fmt.Sprint(after))
+	child.Env = append(os.Environ(), killSidecar+"="+sidecar, killURI+"="+uri, killDatabase+"="+coll.Database().Name(),
+		killAfter+"="+fmt.Sprint(after))
 	child.Stderr = t.Output()
 	out, err := child.StdoutPipe()
 	if err == nil {

@@ -236,7 +236,8 @@ func TestRefused(t *testing.T) {
 	t.Parallel()
 	coll, _ := newCollection(t)
 	client := dialURL(t, startSidecar(t, sluicetest.Options{}).URL)
-	_, err := coll.Indexes().CreateOne(t.Context(), mongo.IndexModel{Keys: bson.D{{Key: "email", Value: 1}}, Options: options.Index().SetName("one_email").SetUnique(true).SetSparse(true)})
+	_, err := coll.Indexes().CreateOne(t.Context(), mongo.IndexModel{Keys: bson.D{{Key: "email", Value: 1}},
+		Options: options.Index().SetName("one_email").SetUnique(true).SetSparse(true)})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -311,7 +312,8 @@ func TestUniqueValueMovesOn(t *testing.T) {
 	t.Parallel()
 	coll, _ := newCollection(t)
 	client := dialURL(t, startSidecar(t, sluicetest.Options{}).URL)
-	_, err := coll.Indexes().CreateOne(t.Context(), mongo.IndexModel{Keys: bson.D{{Key: "email", Value: 1}}, Options: options.Index().SetUnique(true).SetSparse(true)})
+	_, err := coll.Indexes().CreateOne(t.Context(), mongo.IndexModel{Keys: bson.D{{Key: "email", Value: 1}},
+		Options: options.Index().SetUnique(true).SetSparse(true)})
 	if err != nil {
 		t.Fatal(err)
 	}

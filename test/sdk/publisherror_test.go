@@ -39,7 +39,8 @@ func TestABatchGivesUpFromTheBack(t *testing.T) {
 					continue
 				}
 				var failed *sluice.PublishError
-				if err == nil || !errors.As(r.Err, &failed) || failed.ID == "" || failed.Topic != "orders" || !errors.Is(r.Err, context.DeadlineExceeded) {
+				if err == nil || !errors.As(r.Err, &failed) || failed.ID == "" || failed.Topic != "orders" ||
+					!errors.Is(r.Err, context.DeadlineExceeded) {
 					t.Fatalf("%v of %v", r.Err, err)
 				}
 				e := left[i]

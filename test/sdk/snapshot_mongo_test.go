@@ -105,7 +105,8 @@ func TestMongoStore(t *testing.T) {
 		t.Errorf("%d documents", n)
 	}
 	update(bson.D{{Key: "data", Value: bson.D{{Key: "$exists", Value: true}}}}, bson.D{{Key: "data", Value: []byte("something else")}})
-	if _, err := s.Load(ctx); !errors.Is(err, snapshot.ErrCorrupt) || errors.Is(err, snapshot.ErrNone) || !strings.Contains(err.Error(), "totals #00000000000000000006") {
+	if _, err := s.Load(ctx); !errors.Is(err, snapshot.ErrCorrupt) || errors.Is(err, snapshot.ErrNone) ||
+		!strings.Contains(err.Error(), "totals #00000000000000000006") {
 		t.Errorf("after all are broken: %v", err)
 	}
 	for _, name := range []string{"", "a b", "a#b", strings.Repeat("x", 129)} {

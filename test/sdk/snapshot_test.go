@@ -68,7 +68,8 @@ func wholeSnapshots(t rapid.TB, dir string) (good []string) {
 // torn, its state has each event once.
 func TestConsumerProperty(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
-		sidecar := sluicetest.Start(sluicetest.Options{Policies: "- name: \"*\"\n  connection: {rate: 0}\n  publish: {rate: 0}\n  partitions: 3\n"})
+		sidecar := sluicetest.Start(sluicetest.Options{
+			Policies: "- name: \"*\"\n  connection: {rate: 0}\n  publish: {rate: 0}\n  partitions: 3\n"})
 		defer sidecar.Close()
 		dir, err := os.MkdirTemp("", "snapshot")
 		if err != nil {
@@ -90,7 +91,8 @@ func TestConsumerProperty(t *testing.T) {
 		start := func() {
 			client = dialQuiet(rt, sidecar)
 			within(func(ctx context.Context) (err error) {
-				c, err = snapshot.Follow(ctx, client, snapshotTopic, store, snapshot.Options[totals]{Apply: count, Every: time.Millisecond, Logger: quiet})
+				c, err = snapshot.Follow(ctx, client, snapshotTopic, store, snapshot.Options[totals]{Apply: count, Every: time.Millisecond,
+					Logger: quiet})
 				return err
 			})
 		}
@@ -169,7 +171,8 @@ func TestTooOld(t *testing.T) {
 	if err := c.Close(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := follow(snapshot.Options[int]{MaxAge: time.Nanosecond}); !errors.Is(err, snapshot.ErrTooOld) || !strings.Contains(err.Error(), "MaxAge") {
+	if _, err := follow(snapshot.Options[int]{MaxAge: time.Nanosecond}); !errors.Is(err, snapshot.ErrTooOld) ||
+		!strings.Contains(err.Error(), "MaxAge") {
 		t.Errorf("past MaxAge: %v", err)
 	}
 	lose := func() {
@@ -188,7 +191,8 @@ func TestTooOld(t *testing.T) {
 		publishKey(t, client, "b")
 	}
 	lose()
-	if _, err = follow(snapshot.Options[int]{}); !errors.Is(err, snapshot.ErrTooOld) || !errors.Is(err, &wire.Error{Code: wire.OutOfRange}) || !strings.Contains(err.Error(), "Rebuild") {
+	if _, err = follow(snapshot.Options[int]{}); !errors.Is(err, snapshot.ErrTooOld) ||
+		!errors.Is(err, &wire.Error{Code: wire.OutOfRange}) || !strings.Contains(err.Error(), "Rebuild") {
 		t.Fatalf("behind a gap: %v", err)
 	}
 	if c, err = follow(snapshot.Options[int]{Rebuild: true}); err != nil {
@@ -212,7 +216,8 @@ func TestApplyFails(t *testing.T) {
 	_, client := startQuiet(t)
 	store := &snapshot.File{Dir: t.TempDir(), Name: "totals", Logger: quiet}
 	bad := errors.New("cannot be")
-	c, err := snapshot.Follow(t.Context(), client, snapshotTopic, store, snapshot.Options[int]{Logger: quiet, Apply: func(_ context.Context, s *int, e *sluice.Event) error {
+	c, err := snapshot.Follow(t.Context(), client, snapshotTopic, store, snapshot.Options[int]{Logger: quiet, Apply: func(_ context.Context,
+		s *int, e *sluice.Event) error {
 		*s++
 		if e.Key == "bad" {
 			return bad
@@ -258,7 +263,8 @@ func TestCurrentAfterANewConnection(t *testing.T) {
 	publishKey(t, publisher, "a")
 	applying, apply := make(chan struct{}), make(chan struct{})
 	store := &snapshot.File{Dir: t.TempDir(), Name: "totals", Logger: quiet}
-	c, err := snapshot.Follow(t.Context(), client, snapshotTopic, store, snapshot.Options[int]{Logger: quiet, Apply: func(_ context.Context, s *int, _ *sluice.Event) error {
+	c, err := snapshot.Follow(t.Context(), client, snapshotTopic, store, snapshot.Options[int]{Logger: quiet, Apply: func(_ context.Context,
+		s *int, _ *sluice.Event) error {
 		close(applying)
 		<-apply
 		*s++
@@ -292,16 +298,17 @@ func TestCloseWaitsForApply(t *testing.T) {
 	for patient, saved := range map[bool]string{true: "1", false: ""} {
 		store := &snapshot.File{Dir: t.TempDir(), Name: "totals", Logger: quiet}
 		applying, apply := make(chan struct{}), make(chan struct{})
-		c, err := snapshot.Follow(t.Context(), client, snapshotTopic, store, snapshot.Options[int]{Logger: quiet, Apply: func(ctx context.Context, s *int, _ *sluice.Event) error {
-			close(applying)
-			select {
-			case <-apply:
-				*s++
-				return nil
-			case <-ctx.Done():
-				return ctx.Err()
-			}
-		}})
+		c, err := snapshot.Follow(t.Context(), client, snapshotTopic, store, snapshot.Options[int]{Logger: quiet,
+			Apply: func(ctx context.Context, s *int, _ *sluice.Event) error {
+				close(applying)
+				select {
+				case <-apply:
+					*s++
+					return nil
+				case <-ctx.Done():
+					return ctx.Err()
+				}
+			}})
 		if err != nil {
 			t.Fatal(err)
 		}

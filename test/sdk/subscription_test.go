@@ -312,7 +312,8 @@ func TestASlowHandlerKeepsItsConnection(t *testing.T) {
 
 func TestARefusedSubscriptionIsAnError(t *testing.T) {
 	_, client := open(t, sluicetest.Options{})
-	if _, err := client.Subscribe(t.Context(), "or ders", "g", func(context.Context, *sluice.Message) error { return nil }); !errors.Is(err, &wire.Error{Code: wire.BadRequest}) {
+	if _, err := client.Subscribe(t.Context(), "or ders", "g", func(context.Context, *sluice.Message) error { return nil }); !errors.Is(err,
+		&wire.Error{Code: wire.BadRequest}) {
 		t.Fatalf("got %v", err)
 	}
 }

@@ -37,7 +37,8 @@ func tablesThroughKills(t *testing.T, seed uint64) {
 		t.Fatal(err)
 	}
 	life := func(args ...string) *testkit.Sidecar {
-		return testkit.StartSidecar(t, filepath.Join(dir, "data"), append([]string{"--policies", file, "--retention-interval", "20ms"}, args...)...)
+		return testkit.StartSidecar(t, filepath.Join(dir, "data"), append([]string{"--policies", file, "--retention-interval", "20ms"},
+			args...)...)
 	}
 	p := life()
 	ctx, cancel := context.WithTimeout(t.Context(), patience)

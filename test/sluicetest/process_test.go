@@ -45,7 +45,8 @@ func TestAProcessIsKilled(t *testing.T) {
 	if events := s.Events("orders"); len(events) != 2 || events[0].ID != "a" || events[1].ID != "b" {
 		t.Errorf("the topic has %+v", events)
 	}
-	if _, err := client.Publish(t.Context(), &sluice.Event{Topic: "orders", ID: "refused", Payload: []byte("1")}); !errors.Is(err, sluice.ErrTopicPaused) {
+	if _, err := client.Publish(t.Context(), &sluice.Event{Topic: "orders", ID: "refused", Payload: []byte("1")}); !errors.Is(err,
+		sluice.ErrTopicPaused) {
 		t.Errorf("a publish that is to be refused: %v", err)
 	}
 }

@@ -37,7 +37,8 @@ func publish(t *testing.T, client *sluice.Client, events ...sluice.Event) {
 func TestTheRulesAreReal(t *testing.T) {
 	s, client := open(t, Options{Policies: "- name: \"*\"\n  delivery: {max_attempts: 2, backoff: {min: 1ms, max: 1ms}}\n"})
 	publish(t, client, sluice.Event{ID: "bad", Key: "a"}, sluice.Event{ID: "other", Key: "b"}, sluice.Event{ID: "bad", Key: "a"})
-	if _, err := client.Publish(t.Context(), &sluice.Event{Topic: "orders", ID: "bad", Key: "a", Payload: []byte("2")}); !errors.Is(err, &wire.Error{Code: wire.Conflict}) {
+	if _, err := client.Publish(t.Context(), &sluice.Event{Topic: "orders", ID: "bad", Key: "a", Payload: []byte("2")}); !errors.Is(err,
+		&wire.Error{Code: wire.Conflict}) {
 		t.Errorf("another payload under the same id: %v", err)
 	}
 	attempts := make(chan int, 10)
@@ -58,7 +59,8 @@ func TestTheRulesAreReal(t *testing.T) {
 		t.Fatal(err)
 	}
 	e := <-dead
-	if reason, _ := e.Headers.Get(wire.HeaderDeadReason); reason != "it never works" || <-attempts != 1 || <-attempts != 2 || len(attempts) != 0 {
+	if reason, _ := e.Headers.Get(wire.HeaderDeadReason); reason != "it never works" || <-attempts != 1 || <-attempts != 2 ||
+		len(attempts) != 0 {
 		t.Errorf("the dead letter %+v, after %d attempts more", e, len(attempts))
 	}
 	if n := len(s.Events("orders")); n != 2 {
@@ -79,7 +81,8 @@ func TestPartOfABatchIsRefused(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer conn.Close()
-	results, err := conn.PublishBatch(t.Context(), "orders", []wire.Event{{ID: "0", Payload: []byte("1")}, {ID: "1", Payload: []byte("1")}, {ID: "2", Payload: []byte("1")}})
+	results, err := conn.PublishBatch(t.Context(), "orders", []wire.Event{{ID: "0", Payload: []byte("1")}, {ID: "1", Payload: []byte("1")},
+		{ID: "2", Payload: []byte("1")}})
 	if err != nil || len(results) != 3 || results[0].Receipt.ID != "0" || results[1].Err == nil || results[2].Receipt.ID != "2" {
 		t.Fatalf("%+v, %v", results, err)
 	}

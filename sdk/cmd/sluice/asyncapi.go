@@ -47,7 +47,8 @@ func (s *schemaAsyncAPICommand) Run(ctx context.Context, app *program.App, c *cl
 		default:
 			message["payload"] = refTo("components/schemas", topic)
 			message["headers"] = object{"type": "object", "properties": object{wire.HeaderSchemaVersion: object{
-				"type": "string", "description": fmt.Sprintf("The version of the schema that validated the event; %d when this was written.", is.Version)}}}
+				"type": "string", "description": fmt.Sprintf("The version of the schema that validated the event; %d when this was written.",
+					is.Version)}}}
 			if schemas[topic], err = embedded(is); err != nil {
 				return err
 			}

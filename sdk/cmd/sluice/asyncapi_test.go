@@ -40,7 +40,8 @@ func wantAsyncAPI(t *testing.T, document string) {
 		t.Errorf("%s: %v", document, err)
 	}
 	for is, wrong := range map[string]string{
-		`"title"`: `"name"`, `"protocol"`: `"scheme"`, `"action": "send"`: `"action": "publish"`, `"address": "orders"`: `"address": 1`, `"type": "number"`: `"type": "float"`,
+		`"title"`: `"name"`, `"protocol"`: `"scheme"`, `"action": "send"`: `"action": "publish"`, `"address": "orders"`: `"address": 1`,
+		`"type": "number"`: `"type": "float"`,
 	} {
 		if check(strings.Replace(document, is, wrong, 1)) == nil {
 			t.Errorf("%s in place of %s is allowed", wrong, is)

@@ -137,7 +137,8 @@ func (g *groupsDeleteCommand) Run(ctx context.Context, app *program.App, c *clie
 	if err != nil {
 		return err
 	}
-	if yes, err := g.may(ctx, app, c, info, func(w io.Writer) error { return printGroup(w, &info) }, "Delete this group? [y/N] "); err != nil || !yes {
+	if yes, err := g.may(ctx, app, c, info, func(w io.Writer) error { return printGroup(w, &info) },
+		"Delete this group? [y/N] "); err != nil || !yes {
 		return err
 	}
 	if err := c.tell(ctx, func(ctx context.Context) error { return h.DeleteGroup(ctx, g.Topic, g.Group) }); err != nil {
@@ -179,7 +180,8 @@ func (g *groupsSeekCommand) Run(ctx context.Context, app *program.App, c *client
 	if err != nil {
 		return err
 	}
-	if yes, err := g.may(ctx, app, c, plan, func(w io.Writer) error { return printSeek(w, plan) }, "Move the group? [y/N] "); err != nil || !yes {
+	if yes, err := g.may(ctx, app, c, plan, func(w io.Writer) error { return printSeek(w, plan) },
+		"Move the group? [y/N] "); err != nil || !yes {
 		return err
 	}
 	if err := c.tell(ctx, func(ctx context.Context) error { return h.SeekGroup(ctx, g.Topic, g.Group, to) }); err != nil {

@@ -130,7 +130,8 @@ type changeDead func(ctx context.Context, topic string, s admin.DeadLetterSelect
 
 // run changes the selected dead letters, and says how many they were; done is what happened to
 // them.
-func (s *dlqSelection) run(ctx context.Context, app *program.App, c *client, h *admin.HTTP, done string, states []string, rate float64, change changeDead) error {
+func (s *dlqSelection) run(ctx context.Context, app *program.App, c *client, h *admin.HTTP, done string, states []string, rate float64,
+	change changeDead) error {
 	sel, err := s.read()
 	if err != nil {
 		return err
@@ -160,7 +161,8 @@ func (s *dlqSelection) count(ctx context.Context, h *admin.HTTP, sel admin.DeadL
 		if err != nil {
 			return 0, err
 		}
-		if slices.Contains(states, d.State) && (len(sel.DLQIDs) == 0 || slices.Contains(sel.DLQIDs, d.DLQID)) && (sel.Before == 0 || d.DiedAt < sel.Before) {
+		if slices.Contains(states, d.State) && (len(sel.DLQIDs) == 0 || slices.Contains(sel.DLQIDs, d.DLQID)) &&
+			(sel.Before == 0 || d.DiedAt < sel.Before) {
 			n++
 		}
 	}

@@ -33,7 +33,10 @@ func deadServer(t *testing.T, got *[]string) string {
 			_, _ = io.WriteString(w, answer)
 		})
 	}
-	mux.HandleFunc("POST /v1/topics/broken/dlq/redrive", func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "{\"done\":0,\"of\":2}\n") })
+	mux.HandleFunc("POST /v1/topics/broken/dlq/redrive", func(w http.ResponseWriter, _ *http.Request) {
+		_, _ = io.WriteString(w,
+			"{\"done\":0,\"of\":2}\n")
+	})
 	server := httptest.NewServer(mux)
 	t.Cleanup(server.Close)
 	return server.URL

@@ -94,7 +94,8 @@ func sidecarRow(s *admin.Sidecar, newest map[string]int64, now time.Time) []stri
 	if r := s.Rejected; r != nil {
 		rejected = fmt.Sprintf("%s version %d: %s", r.Policy, r.Version, plain(r.Reason))
 	}
-	return []string{plain(s.NodeID), cmp.Or(plain(s.Address), "-"), connected, ago(now.Sub(s.LastSeen)), fmt.Sprint(current), fmt.Sprint(behind), rejected}
+	return []string{plain(s.NodeID), cmp.Or(plain(s.Address), "-"), connected, ago(now.Sub(s.LastSeen)), fmt.Sprint(current),
+		fmt.Sprint(behind), rejected}
 }
 
 type fleetForgetCommand struct {
@@ -117,7 +118,8 @@ func (f *fleetForgetCommand) Run(ctx context.Context, app *program.App, c *clien
 	if _, err := askPlane(ctx, c, func(ctx context.Context) (any, error) { return nil, plane.ForgetSidecar(ctx, f.Node) }); err != nil {
 		return err
 	}
-	return printDone(app, c, map[string]string{"forgotten": f.Node}, "forgot %s; replays of the fleet go without the events that only it had", plain(f.Node))
+	return printDone(app, c, map[string]string{"forgotten": f.Node},
+		"forgot %s; replays of the fleet go without the events that only it had", plain(f.Node))
 }
 
 // ago writes how long something is past, roughly: 3s, 5m, 2h, 4d.

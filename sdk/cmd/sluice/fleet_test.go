@@ -21,7 +21,8 @@ func TestFleetTables(t *testing.T) {
 	plane := startPlane(t, sluicetest.ControlPlaneOptions{
 		Sidecars: func() []admin.Sidecar {
 			return []admin.Sidecar{
-				{NodeID: "s1", Address: "10.0.0.1:8083", Connected: true, LastSeen: time.Now(), Versions: map[string]int64{"*": 2, "orders": 1, "gone": 3}},
+				{NodeID: "s1", Address: "10.0.0.1:8083", Connected: true, LastSeen: time.Now(), Versions: map[string]int64{"*": 2, "orders": 1,
+					"gone": 3}},
 				{NodeID: "s2", LastSeen: time.Now().Add(-125 * time.Second), Versions: map[string]int64{"*": 1}, Rejected: rejected},
 				{NodeID: "s3", LastSeen: time.Now().Add(-49 * time.Hour), Missing: true},
 			}
@@ -29,7 +30,8 @@ func TestFleetTables(t *testing.T) {
 		Topics: func() []admin.FleetTopic {
 			return []admin.FleetTopic{
 				{Topic: "idle", Rate: 1000, Scope: "sidecar"},
-				{Topic: "orders", AllowedPerSecond: 499.6, DeniedPerSecond: 0.25, Rate: 500.5, Scope: "fleet", Policy: "orders.*", Sidecars: []string{"s1", "s2"}},
+				{Topic: "orders", AllowedPerSecond: 499.6, DeniedPerSecond: 0.25, Rate: 500.5, Scope: "fleet", Policy: "orders.*",
+					Sidecars: []string{"s1", "s2"}},
 				{Topic: "paused", DeniedPerSecond: 3, Rate: 1, Paused: true, Scope: "sidecar", Policy: "paused", Sidecars: []string{"s1"}},
 				{Topic: "free", Scope: "sidecar", Policy: "*"},
 			}
@@ -99,7 +101,8 @@ func TestFleetTopicsWatch(t *testing.T) {
 	n := 0
 	for line := range strings.Lines(out.String()) {
 		var second struct{ Topics []admin.FleetTopic }
-		if err := json.Unmarshal([]byte(line), &second); err != nil || len(second.Topics) != 1 || second.Topics[0].AllowedPerSecond != float64(n+1) {
+		if err := json.Unmarshal([]byte(line), &second); err != nil || len(second.Topics) != 1 ||
+			second.Topics[0].AllowedPerSecond != float64(n+1) {
 			t.Errorf("line %d: %s, %v", n, line, err)
 		}
 		n++
@@ -126,7 +129,8 @@ func TestPrintWatched(t *testing.T) {
 	}
 	const table = "TOPIC   ALLOWED/S  DENIED/S  LIMIT/S  SCOPE  POLICY    SIDECARS\norders  0          0         none            defaults  0\n"
 	want(t, stderr.String(), "sluice: connection refused\n")
-	want(t, stdout.String(), table+"\n"+table+"\x1b[H"+strings.ReplaceAll("not up to date: connection refused\n\n"+table, "\n", "\x1b[K\n")+"\x1b[J")
+	want(t, stdout.String(), table+"\n"+table+"\x1b[H"+strings.ReplaceAll("not up to date: connection refused\n\n"+table, "\n",
+		"\x1b[K\n")+"\x1b[J")
 }
 
 func TestCrop(t *testing.T) {

@@ -57,10 +57,12 @@ func TestFleetFlags(t *testing.T) {
 		stdout, stderr []string
 	}{
 		{[]string{"replay", "orders", "--fleet"}, 1, nil, []string{"part of the fleet", "missing: node-3 (x:1)", "--partial"}},
-		{[]string{"export", "orders", "-o", file, "--scope", "fleet"}, 1, nil, []string{"part of the fleet", "missing: node-3 (x:1)", "--partial"}},
+		{[]string{"export", "orders", "-o", file, "--scope", "fleet"}, 1, nil, []string{"part of the fleet", "missing: node-3 (x:1)",
+			"--partial"}},
 		{[]string{"replay", "orders", "--fleet", "--partial"}, 0, []string{"  a  "}, []string{"missing: node-3 (x:1)"}},
 		{[]string{"export", "orders", "-o", "-", "--fleet", "--partial"}, 0, []string{`"id":"a"`}, []string{"missing: node-3 (x:1)"}},
-		{[]string{"export", "orders", "-o", file, "--fleet", "--partial", "--json"}, 0, []string{`"exported":1`, `"missing":["node-3 (x:1)"]`}, []string{"missing: node-3 (x:1)"}},
+		{[]string{"export", "orders", "-o", file, "--fleet", "--partial", "--json"}, 0, []string{`"exported":1`, `"missing":["node-3 (x:1)"]`},
+			[]string{"missing: node-3 (x:1)"}},
 		{[]string{"replay", "orders", "--partial"}, 2, nil, []string{"--fleet"}},
 		{[]string{"export", "orders", "-o", file, "--partial"}, 2, nil, []string{"--fleet"}},
 	} {
@@ -94,7 +96,8 @@ func TestFleetProgress(t *testing.T) {
 	p.event([]byte(`{}`)) // and nothing happens
 	p.out, p.now, p.began, p.drawn = &out, func() time.Time { return now }, now, now
 	p.events = 0
-	p.fleet([]admin.Peer{{NodeID: "n1", Reachable: true}, {NodeID: "n3", Address: "x:1", Reason: "no\nanswer"}, {Address: "y:1", Reason: "gone"}})
+	p.fleet([]admin.Peer{{NodeID: "n1", Reachable: true}, {NodeID: "n3", Address: "x:1", Reason: "no\nanswer"},
+		{Address: "y:1", Reason: "gone"}})
 	now = now.Add(2 * time.Second)
 	for range 128 {
 		p.event([]byte(`{"id":"a","ts":1767366245000,"topic":"t"}`))

@@ -113,7 +113,8 @@ func printGroup(w io.Writer, info *admin.GroupInfo) error {
 	}
 	partitions := make([][]string, len(info.Partitions))
 	for i, p := range info.Partitions {
-		partitions[i] = []string{fmt.Sprint(p.Partition), fmt.Sprint(p.Cursor), fmt.Sprint(p.Head), fmt.Sprint(p.Lag), fmt.Sprint(p.Inflight), cmp.Or(p.Owner, "-")}
+		partitions[i] = []string{fmt.Sprint(p.Partition), fmt.Sprint(p.Cursor), fmt.Sprint(p.Head), fmt.Sprint(p.Lag), fmt.Sprint(p.Inflight),
+			cmp.Or(p.Owner, "-")}
 	}
 	if err := table(w, []string{"PARTITION", "CURSOR", "HEAD", "LAG", "INFLIGHT", "OWNER"}, partitions); err != nil {
 		return err

@@ -71,7 +71,8 @@ func TestLatest(t *testing.T) {
 		}
 	}
 	got = run(t, sidecar, "", "latest", "t", "--json", "--key", "a", "--prefix", "b2").wantOK(t)
-	if lines := strings.Split(got.stdout, "\n"); len(lines) != 3 || !strings.HasPrefix(lines[0], `{"id":"e3",`) || lines[1] != `{"positions":{"0":5}}` {
+	if lines := strings.Split(got.stdout, "\n"); len(lines) != 3 || !strings.HasPrefix(lines[0], `{"id":"e3",`) ||
+		lines[1] != `{"positions":{"0":5}}` {
 		t.Errorf("printed %q", lines)
 	}
 	run(t, sidecar, "", "latest", "other").wantFailure(t, 1, "not_found")

@@ -84,7 +84,8 @@ func TestEveryCommandHasExamples(t *testing.T) {
 	sidecar := start(t, sluicetest.Options{})
 	for _, command := range []string{"pub", "sub", "replay", "export", "status", "topics", "topics list", "topics create", "topics delete",
 		"groups", "groups list", "groups show", "groups seek", "groups delete",
-		"dlq", "dlq list", "dlq show", "dlq redrive", "dlq discard", "policy", "policy list", "policy get", "policy set", "policy apply", "policy diff", "policy history", "policy rollback",
+		"dlq", "dlq list", "dlq show", "dlq redrive", "dlq discard", "policy", "policy list", "policy get", "policy set", "policy apply",
+		"policy diff", "policy history", "policy rollback",
 		"policy delete", "policy pause", "policy resume", "fleet", "fleet topics"} {
 		got := run(t, sidecar, "", append(strings.Fields(command), "--help")...).wantOK(t)
 		if !strings.Contains(got.stdout, "Examples:\n\n    sluice "+command) {
@@ -169,9 +170,10 @@ func TestTables(t *testing.T) {
 		args []string
 		want string
 	}{
-		"topics":      {[]string{"topics"}, "TOPIC   PARTITIONS  EVENTS\norders  1           3\n"},
-		"topics JSON": {[]string{"topics", "--json"}, `{"topic":"orders","partitions":[{"partition":0,"first":1,"head":3}],"events":3,"bytes":N,"first_ts":N,"last_ts":N,"groups":["billing"]}` + "\n"},
-		"groups":      {[]string{"groups", "orders"}, "GROUP    LAG  INFLIGHT  MEMBERS  BLOCKED BY\nbilling  1    0         0        -\n"},
+		"topics": {[]string{"topics"}, "TOPIC   PARTITIONS  EVENTS\norders  1           3\n"},
+		"topics JSON": {[]string{"topics", "--json"},
+			`{"topic":"orders","partitions":[{"partition":0,"first":1,"head":3}],"events":3,"bytes":N,"first_ts":N,"last_ts":N,"groups":["billing"]}` + "\n"},
+		"groups": {[]string{"groups", "orders"}, "GROUP    LAG  INFLIGHT  MEMBERS  BLOCKED BY\nbilling  1    0         0        -\n"},
 		"group": {[]string{"groups", "orders", "billing"},
 			"billing of orders: lag 1, in flight 0\n\nPARTITION  CURSOR  HEAD  LAG  INFLIGHT  OWNER\n0          3       3     1    0         sluicetest\n\nno members\n"},
 		"group JSON": {[]string{"groups", "orders", "billing", "--json"},
@@ -202,7 +204,8 @@ func TestChangesAreAskedFor(t *testing.T) {
 	run(t, sidecar, "y\n", "groups", "delete", "orders", "billing").wantFailure(t, 2, "--yes")
 	run(t, sidecar, "", "groups", "delete", "orders", "billing", "--dry-run").wantOK(t)
 	for _, args := range [][]string{
-		{"--from", "ts"}, {"--from", "latest", "--ts", "1"}, {"--from", "afterId"}, {"--from", "positions"}, {"--from", "positions", "--position", "0"}, {"--from", "nowhere"},
+		{"--from", "ts"}, {"--from", "latest", "--ts", "1"}, {"--from", "afterId"}, {"--from", "positions"},
+		{"--from", "positions", "--position", "0"}, {"--from", "nowhere"},
 		{}, {"--to", "latest", "--from", "latest"}, {"--to", "latest", "--ts", "1"},
 	} {
 		run(t, sidecar, "", append([]string{"groups", "seek", "orders", "billing", "--yes"}, args...)...).wantFailure(t, 2, "--")

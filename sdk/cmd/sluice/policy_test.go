@@ -80,7 +80,8 @@ func TestPolicyByHand(t *testing.T) {
     retention.ttl: 1h
 orders.created is now at version 1
 `)
-	want(t, plane.ok("policy", "set", "orders.created", "publish.rate=500", "publish.burst=500", "retention.ttl="), `    publish.rate: 1000 -> 500
+	want(t, plane.ok("policy", "set", "orders.created", "publish.rate=500", "publish.burst=500", "retention.ttl="),
+		`    publish.rate: 1000 -> 500
     publish.burst: 500
     retention.ttl: 1h -> not set
 orders.created is now at version 2
@@ -105,8 +106,10 @@ orders.created  2        2026-01-02T15:04:06Z  alice (not verified)  publish.rat
     retention.ttl: 1h
 orders.created is now at version 3
 `)
-	want(t, plane.ok("policy", "delete", "orders.created"), "deleted orders.created; to bring it back: sluice policy rollback 'orders.created' 3\n")
-	want(t, plane.ok("policy", "rollback", "orders.created", "2", "--json"), `{"dedupe":{"window":"0s"},"name":"orders.created","publish":{"burst":500,"rate":500},"updated_at":"2026-01-02T15:04:11Z","updated_by":"alice (not verified)","version":5}`+"\n")
+	want(t, plane.ok("policy", "delete", "orders.created"),
+		"deleted orders.created; to bring it back: sluice policy rollback 'orders.created' 3\n")
+	want(t, plane.ok("policy", "rollback", "orders.created", "2", "--json"),
+		`{"dedupe":{"window":"0s"},"name":"orders.created","publish":{"burst":500,"rate":500},"updated_at":"2026-01-02T15:04:11Z","updated_by":"alice (not verified)","version":5}`+"\n")
 	want(t, plane.ok("policy", "history", "orders.created"), `VERSION  ACTION            AT                    BY                    CHANGES
 5        rolled back to 2  2026-01-02T15:04:11Z  alice (not verified)  publish.rate=500, publish.burst=500, dedupe.window=0s
 4        deleted           2026-01-02T15:04:10Z  alice (not verified)  -
@@ -141,7 +144,8 @@ func TestPolicyDryRun(t *testing.T) {
 
 1 to create, 0 to update, 0 to delete, 0 unchanged
 `)
-	want(t, plane.ok("policy", "set", "orders.created", "publish.rate=1000", "--dry-run"), "0 to create, 0 to update, 0 to delete, 1 unchanged\n")
+	want(t, plane.ok("policy", "set", "orders.created", "publish.rate=1000", "--dry-run"),
+		"0 to create, 0 to update, 0 to delete, 1 unchanged\n")
 	want(t, plane.ok("policy", "delete", "orders.created", "--dry-run"), `- orders.created (version 1)
     publish.rate: 1000 -> not set
     retention.ttl: 48h -> not set
@@ -189,7 +193,8 @@ func TestPolicyGetIsWhatApplyTakes(t *testing.T) {
 func TestPolicySetRefusesWhatMakesNoSense(t *testing.T) {
 	plane := startPlane(t, sluicetest.ControlPlaneOptions{Refuse: func(_ string, document json.RawMessage) []wire.FieldError {
 		if strings.Contains(string(document), `"rate":"fast"`) {
-			return []wire.FieldError{{Field: "publish.rate", Message: `must be a number, not "fast"`}, {Field: "publish.brst", Message: "unknown key\x1b[2J"}}
+			return []wire.FieldError{{Field: "publish.rate", Message: `must be a number, not "fast"`},
+				{Field: "publish.brst", Message: "unknown key\x1b[2J"}}
 		}
 		return nil
 	}})

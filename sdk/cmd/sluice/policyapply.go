@@ -88,7 +88,8 @@ func (a *policyApplyCommand) Run(ctx context.Context, app *program.App, c *clien
 }
 
 // apply sends the wanted policies with the request.
-func apply(ctx context.Context, app *program.App, c *client, plane *admin.ControlPlane, wanted []admin.Policy, request admin.ApplyRequest) (admin.ApplyResult, error) {
+func apply(ctx context.Context, app *program.App, c *client, plane *admin.ControlPlane, wanted []admin.Policy,
+	request admin.ApplyRequest) (admin.ApplyResult, error) {
 	names := make([]string, len(wanted))
 	for i := range wanted {
 		names[i] = wanted[i].Name
@@ -115,7 +116,8 @@ func (a *policyApplyCommand) show(app *program.App, c *client, plan admin.ApplyR
 }
 
 // done says that it is done, and waits for the sidecars if that is wanted.
-func (a *policyApplyCommand) done(ctx context.Context, app *program.App, c *client, plane *admin.ControlPlane, result admin.ApplyResult) error {
+func (a *policyApplyCommand) done(ctx context.Context, app *program.App, c *client, plane *admin.ControlPlane,
+	result admin.ApplyResult) error {
 	targets := map[string]int64{}
 	for _, change := range result.Changes {
 		targets[change.Name] = gone

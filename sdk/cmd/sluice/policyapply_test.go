@@ -81,12 +81,14 @@ func TestPolicyApply(t *testing.T) {
 0 to create, 1 to update, 1 to delete, 0 unchanged
 applied: revision 2
 `)
-	for line := range strings.Lines(plane.ok("policy", "apply", "-f", name, "--json") + plane.ok("policy", "apply", "-f", name, "--json", "--dry-run")) {
+	for line := range strings.Lines(plane.ok("policy", "apply", "-f", name, "--json") + plane.ok("policy", "apply", "-f", name, "--json",
+		"--dry-run")) {
 		var result struct {
 			DryRun  bool `json:"dry_run"`
 			Changes []struct{ Action string }
 		}
-		if err := json.Unmarshal([]byte(line), &result); err != nil || len(result.Changes) != 2 || result.Changes[1].Action == "unchanged" != result.DryRun {
+		if err := json.Unmarshal([]byte(line), &result); err != nil || len(result.Changes) != 2 ||
+			result.Changes[1].Action == "unchanged" != result.DryRun {
 			t.Errorf("%s: %v", line, err)
 		}
 	}
@@ -122,7 +124,8 @@ func TestPolicyFileThatIsNotValid(t *testing.T) {
 	}})
 	const bad = "- name: a b\n- name: c\n  publish:\n    rate: -1\n"
 	for _, command := range []string{"apply", "diff"} {
-		got := plane.run(bad, "policy", command, "-f", "-").wantFailure(t, 2, "sluice: standard input: the policies are not valid, so nothing was sent\n")
+		got := plane.run(bad, "policy", command, "-f", "-").wantFailure(t, 2,
+			"sluice: standard input: the policies are not valid, so nothing was sent\n")
 		for _, line := range []string{"  policies[0].name: line 1: must be", "  policies[1].publish.rate: line 4: must be"} {
 			if !strings.Contains(got.stderr, line) {
 				t.Errorf("%q is missing in\n%s", line, got.stderr)
@@ -140,7 +143,8 @@ func TestPolicyApplyAgainstOthers(t *testing.T) {
 	plane := startPlane(t, sluicetest.ControlPlaneOptions{})
 	front := between(t, plane.URL, func() { plane.ok("policy", "set", "orders.created", "publish.rate=7") })
 	got := plane.run(twoPolicies, "policy", "apply", "-f", "-", "--control-plane", front)
-	if got.status != 0 || !strings.HasPrefix(got.stderr, "Someone else changed policies") || !strings.Contains(got.stdout, "~ orders.created (version 1)\n    publish.rate: 7 -> 500\n") {
+	if got.status != 0 || !strings.HasPrefix(got.stderr, "Someone else changed policies") ||
+		!strings.Contains(got.stdout, "~ orders.created (version 1)\n    publish.rate: 7 -> 500\n") {
 		t.Errorf("%+v", got)
 	}
 }

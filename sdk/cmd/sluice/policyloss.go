@@ -43,7 +43,8 @@ func touchesRetention(change admin.PolicyChange) bool {
 }
 
 // losses asks the sidecar about each topic whose retention changes.
-func losses(ctx context.Context, c *client, plane *admin.ControlPlane, changes []admin.PolicyChange) (map[string]admin.RetentionPlan, error) {
+func losses(ctx context.Context, c *client, plane *admin.ControlPlane,
+	changes []admin.PolicyChange) (map[string]admin.RetentionPlan, error) {
 	before, after, err := snapshots(ctx, c, plane, changes)
 	if err != nil {
 		return nil, err
@@ -70,7 +71,8 @@ func losses(ctx context.Context, c *client, plane *admin.ControlPlane, changes [
 }
 
 // snapshots are the policies as they are, and as they are to be.
-func snapshots(ctx context.Context, c *client, plane *admin.ControlPlane, changes []admin.PolicyChange) (before, after *policy.Snapshot, err error) {
+func snapshots(ctx context.Context, c *client, plane *admin.ControlPlane,
+	changes []admin.PolicyChange) (before, after *policy.Snapshot, err error) {
 	list, err := askPlane(ctx, c, plane.Policies)
 	if err != nil {
 		return nil, nil, err

@@ -29,7 +29,8 @@ func TestPlansSayHowManyEventsGo(t *testing.T) {
 	if got.status != 1 || !strings.HasSuffix(got.stdout, removed) {
 		t.Errorf("diff: %+v", got)
 	}
-	if got := plane.ok(append([]string{"policy", "apply", "-f", name, "--dry-run", "--json"}, at...)...); !strings.Contains(got, `"events":{"orders.created":{"events":5}}`) {
+	if got := plane.ok(append([]string{"policy", "apply", "-f", name, "--dry-run", "--json"}, at...)...); !strings.Contains(got,
+		`"events":{"orders.created":{"events":5}}`) {
 		t.Errorf("as JSON: %s", got)
 	}
 	plane.ok("policy", "set", "payments", "retention.compact=true")
@@ -38,7 +39,8 @@ func TestPlansSayHowManyEventsGo(t *testing.T) {
 		t.Errorf("a deletion after which more is kept: %+v", got)
 	}
 	nobody := []string{"--events", "--url", "http://127.0.0.1:1"}
-	if got := plane.run("", append([]string{"policy", "set", "orders.*", "paused=true", "--dry-run"}, nobody...)...).wantOK(t); got.stderr != "" {
+	if got := plane.run("", append([]string{"policy", "set", "orders.*", "paused=true", "--dry-run"},
+		nobody...)...).wantOK(t); got.stderr != "" {
 		t.Errorf("a plan that keeps all events: %+v", got)
 	}
 	got = plane.run("", append([]string{"policy", "set", "orders.*", "retention.ttl=1h", "--dry-run"}, nobody...)...)

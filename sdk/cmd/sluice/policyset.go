@@ -87,7 +87,8 @@ const assignTries = 5
 
 // assign changes fields of a policy, also while other clients change other fields, and prints its
 // changes.
-func assign(ctx context.Context, app *program.App, c *client, plane *admin.ControlPlane, name string, assignments []assignment, flags *changeFlags) error {
+func assign(ctx context.Context, app *program.App, c *client, plane *admin.ControlPlane, name string, assignments []assignment,
+	flags *changeFlags) error {
 	for try := 1; ; try++ {
 		before, err := current(ctx, c, plane, name)
 		if err != nil {

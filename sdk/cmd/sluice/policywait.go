@@ -63,7 +63,8 @@ func (f *waitFlags) await(ctx context.Context, app *program.App, c *client, plan
 }
 
 // poll asks until every sidecar has acked or refused, or the time is up.
-func (f *waitFlags) poll(ctx context.Context, app *program.App, c *client, plane *admin.ControlPlane, targets map[string]int64) (acks, error) {
+func (f *waitFlags) poll(ctx context.Context, app *program.App, c *client, plane *admin.ControlPlane,
+	targets map[string]int64) (acks, error) {
 	users, err := usersOf(ctx, c, plane, targets)
 	if err != nil {
 		return acks{}, err

@@ -39,7 +39,8 @@ func TestAcked(t *testing.T) {
 		t.Error(got)
 	}
 	// Without the globs, sidecars that do not use the policy do not count.
-	if now := acked(map[string]int64{"payments": 2}, nil, []admin.Sidecar{{NodeID: "a", Connected: true}}); now.String() != "no connected sidecar uses it" {
+	if now := acked(map[string]int64{"payments": 2}, nil, []admin.Sidecar{{NodeID: "a",
+		Connected: true}}); now.String() != "no connected sidecar uses it" {
 		t.Errorf("%+v", now)
 	}
 }
@@ -70,8 +71,10 @@ func TestPolicyWait(t *testing.T) {
 	if asked.Load() != 3 {
 		t.Errorf("asked %d times", asked.Load())
 	}
-	got := plane.run("", "policy", "resume", "*", "--wait", "--wait-timeout", "1ms", "--json").wantFailure(t, 1, "sluice: not all sidecars have taken the change within 1ms")
-	if !strings.HasPrefix(got.stderr, "  s1 has not acked * version 2\n") || !strings.HasSuffix(got.stdout, `{"acked":[],"pending":[{"node_id":"s1","policy":"*","version":2}],"refused":[],"not_connected":0}`+"\n") {
+	got := plane.run("", "policy", "resume", "*", "--wait", "--wait-timeout", "1ms", "--json").wantFailure(t, 1,
+		"sluice: not all sidecars have taken the change within 1ms")
+	if !strings.HasPrefix(got.stderr, "  s1 has not acked * version 2\n") ||
+		!strings.HasSuffix(got.stdout, `{"acked":[],"pending":[{"node_id":"s1","policy":"*","version":2}],"refused":[],"not_connected":0}`+"\n") {
 		t.Errorf("%+v", got)
 	}
 	got = plane.run("", "policy", "delete", "*", "--wait", "--wait-timeout", "1ms").wantFailure(t, 1, "  s1 still has *\n")
@@ -83,7 +86,8 @@ func TestPolicyWait(t *testing.T) {
 		return []admin.Sidecar{{NodeID: "s1", Connected: true, Rejected: &admin.Rejection{Policy: "orders.*", Version: 1, Reason: "too old"}}}
 	}})
 	got = plane.run("- name: orders.*\n", "policy", "apply", "-f", "-", "--wait").wantFailure(t, 1, "sidecars have refused the change")
-	if !strings.HasPrefix(got.stderr, "  s1 refused orders.* version 1: too old\n") || !strings.HasSuffix(got.stdout, "acked by 0 of 1 sidecars, refused by 1\n") {
+	if !strings.HasPrefix(got.stderr, "  s1 refused orders.* version 1: too old\n") ||
+		!strings.HasSuffix(got.stdout, "acked by 0 of 1 sidecars, refused by 1\n") {
 		t.Errorf("%+v", got)
 	}
 }

@@ -29,7 +29,8 @@ func TestPub(t *testing.T) {
 	if got.stdout != "x  partition 0  seq 1\n" {
 		t.Errorf("receipt %q", got.stdout)
 	}
-	if got = run(t, sidecar, "", "pub", "t", `{"a": 1}`, "--id", "x", "--key", "k", "--header", "h=a=b,c", "--header", "i=", "--json").wantOK(t); !strings.Contains(got.stdout, `"duplicate":true`) {
+	if got = run(t, sidecar, "", "pub", "t", `{"a": 1}`, "--id", "x", "--key", "k", "--header", "h=a=b,c", "--header", "i=",
+		"--json").wantOK(t); !strings.Contains(got.stdout, `"duplicate":true`) {
 		t.Errorf("again: %q", got.stdout)
 	}
 	run(t, sidecar, "", "pub", "t", `{"a": 1}`, "--id", "x").wantFailure(t, 1, "conflict") // the headers are others

@@ -34,7 +34,8 @@ func live(t *testing.T, delivery string) *lives {
 
 func (l *lives) start(t *testing.T, args ...string) {
 	t.Helper()
-	l.Sidecar = testkit.StartSidecar(t, filepath.Join(l.dir, "data"), append([]string{"--policies", filepath.Join(l.dir, "policies.yaml")}, args...)...)
+	l.Sidecar = testkit.StartSidecar(t, filepath.Join(l.dir, "data"), append([]string{"--policies", filepath.Join(l.dir, "policies.yaml")},
+		args...)...)
 }
 
 // restart kills the sidecar, and starts it again on the same ports.
@@ -95,7 +96,8 @@ func wantEachOnce(t *testing.T, output string, count int) {
 func (r *running) wantOneOutage(t *testing.T) {
 	t.Helper()
 	said := r.stderr.String()
-	if strings.Count(said, "the connection to the sidecar is lost, trying again: ") != 1 || strings.Count(said, "the connection is back") != 1 {
+	if strings.Count(said, "the connection to the sidecar is lost, trying again: ") != 1 ||
+		strings.Count(said, "the connection is back") != 1 {
 		t.Errorf("stderr %q", said)
 	}
 }
@@ -201,7 +203,8 @@ func TestPubGivesUp(t *testing.T) {
 		t.Errorf("summary %q", pub.stdout.Text())
 	}
 	pub.wantStatus(t, 1)
-	for _, want := range []string{"on it is not known which events were published: the sidecar did not answer within 500ms (--timeout)", "refused"} {
+	for _, want := range []string{"on it is not known which events were published: the sidecar did not answer within 500ms (--timeout)",
+		"refused"} {
 		if !strings.Contains(pub.stderr.String(), want) {
 			t.Errorf("%q is missing in %q", want, pub.stderr.String())
 		}

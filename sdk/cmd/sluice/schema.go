@@ -85,7 +85,8 @@ func (s *schemaCheckCommand) Run(ctx context.Context, app *program.App, c *clien
 	return err
 }
 
-func (s *schemaCheckCommand) check(ctx context.Context, app *program.App, c *client, plane *admin.ControlPlane) (check admin.SchemaCheck, err error) {
+func (s *schemaCheckCommand) check(ctx context.Context, app *program.App, c *client,
+	plane *admin.ControlPlane) (check admin.SchemaCheck, err error) {
 	if len(s.Against) == 0 && s.Topic == "" && s.Policy == "" {
 		return check, fmt.Errorf("one of --topic, --policy and --against is needed: what to compare with")
 	}
@@ -175,7 +176,8 @@ func schemaPolicy(ctx context.Context, c *client, plane *admin.ControlPlane, top
 		}
 	}
 	if best == "" || text == "null" {
-		return "", fmt.Errorf("topic %s has no schema: no policy that holds for it sets schema.json_schema, so there is nothing to compare with", topic)
+		return "", fmt.Errorf("topic %s has no schema: no policy that holds for it sets schema.json_schema, so there is nothing to compare with",
+			topic)
 	}
 	return best, nil
 }

@@ -23,7 +23,8 @@ func schemaFile(t *testing.T, text string) string {
 func TestSchemaCheckAgainstFiles(t *testing.T) {
 	p := startPlane(t, sluicetest.ControlPlaneOptions{})
 	before := schemaFile(t, `{"type": "object", "properties": {"n": {"type": "integer"}}}`)
-	wide, narrow := schemaFile(t, `{"type":"object","properties":{"n":{"type":"number"}}}`), schemaFile(t, `{"type":"object","required":["n"]}`)
+	wide, narrow := schemaFile(t, `{"type":"object","properties":{"n":{"type":"number"}}}`), schemaFile(t,
+		`{"type":"object","required":["n"]}`)
 	why := "incompatible:\n  the new schema requires the property \"n\", and " + before + " does not\n"
 	for _, tc := range []struct {
 		args   []string
@@ -34,7 +35,8 @@ func TestSchemaCheckAgainstFiles(t *testing.T) {
 		{[]string{narrow, "--against", before}, 1, why},
 		{[]string{narrow, "--against", wide, "--against", before, "--json"}, 1, ""},
 		{[]string{narrow, "--against", before, "--compatibility", "none"}, 0, "compatible\n"},
-		{[]string{wide, "--against", before, "--compatibility", "full"}, 1, "incompatible:\n  at \"/properties/n\", " + before + " allows no fraction here, and the new schema does\n"},
+		{[]string{wide, "--against", before, "--compatibility", "full"}, 1,
+			"incompatible:\n  at \"/properties/n\", " + before + " allows no fraction here, and the new schema does\n"},
 		{[]string{wide, "--against", before, "--json"}, 0, `{"compatible":true,"reasons":[]}` + "\n"},
 	} {
 		got := p.run("", append([]string{"schema", "check"}, tc.args...)...)
@@ -101,12 +103,14 @@ func TestSchemaCheckAgainstPolicies(t *testing.T) {
 
 func TestSchemaShowAndAsyncAPI(t *testing.T) {
 	s := sluicetest.Start(sluicetest.Options{Policies: `
-- {name: orders, schema: {json_schema: {type: object, properties: {line: {$ref: "#/$defs/line"}, "$defs": {const: {$ref: "#/x"}}}, $defs: {line: {type: object, required: [sku]}}}}}
+- {name: orders, schema: {json_schema: {type: object, properties: {line: {$ref: "#/$defs/line"}, "$defs": {const: {$ref: "#/x"}}},
+	$defs: {line: {type: object, required: [sku]}}}}}
 - {name: old, schema: {json_schema: {$schema: "http://json-schema.org/draft-07/schema#", type: number}}}
 - {name: own, schema: {json_schema: {$id: "https://example.com/own", $ref: "#/$defs/a", $defs: {a: {type: string}}}}}
 `})
 	defer s.Close()
-	want(t, run(t, s, "", "schema", "show", "old", "--json").wantOK(t).stdout, `{"$schema":"http://json-schema.org/draft-07/schema#","type":"number"}`+"\n")
+	want(t, run(t, s, "", "schema", "show", "old", "--json").wantOK(t).stdout,
+		`{"$schema":"http://json-schema.org/draft-07/schema#","type":"number"}`+"\n")
 	run(t, s, "", "schema", "show", "free").wantFailure(t, 1, "has no schema")
 
 	text := run(t, s, "", "schema", "asyncapi", "orders", "old", "own", "free.topic", "--title", "Shop").wantOK(t).stdout
@@ -117,10 +121,12 @@ func TestSchemaShowAndAsyncAPI(t *testing.T) {
 	wantAsyncAPI(t, text)
 	// The command promises these. https://www.asyncapi.com/docs/reference/specification/v3.0.0
 	for path, want := range map[string]any{
-		"/asyncapi": "3.0.0", "/info/title": "Shop", "/info/version": "1.0.0", "/servers/sidecar/protocol": "ws", "/servers/sidecar/pathname": "/ws",
-		"/servers/sidecar/host":    strings.TrimPrefix(s.URL, "http://"),
-		"/channels/orders/address": "orders", "/channels/orders/messages/orders/$ref": "#/components/messages/orders",
-		"/operations/send-orders/action": "send", "/operations/receive-orders/action": "receive", "/operations/send-orders/channel/$ref": "#/channels/orders",
+		"/asyncapi": "3.0.0", "/info/title": "Shop", "/info/version": "1.0.0", "/servers/sidecar/protocol": "ws",
+		"/servers/sidecar/pathname": "/ws",
+		"/servers/sidecar/host":     strings.TrimPrefix(s.URL, "http://"),
+		"/channels/orders/address":  "orders", "/channels/orders/messages/orders/$ref": "#/components/messages/orders",
+		"/operations/send-orders/action": "send", "/operations/receive-orders/action": "receive",
+		"/operations/send-orders/channel/$ref":                          "#/channels/orders",
 		"/components/messages/orders/payload/$ref":                      "#/components/schemas/orders",
 		"/components/schemas/orders/schemaFormat":                       "application/schema+json;version=draft-2020-12",
 		"/components/schemas/old/schemaFormat":                          "application/schema+json;version=draft-07",

@@ -129,7 +129,8 @@ func TestSubOutlivesItsConnection(t *testing.T) {
 			r.want(t, `{"n":1}`)
 			r.wantStatus(t, 0)
 			said := r.stderr.String()
-			if strings.Count(said, "the connection to the sidecar is lost, trying again: ") != 1 || strings.Count(said, "the connection is back") != 1 ||
+			if strings.Count(said, "the connection to the sidecar is lost, trying again: ") != 1 ||
+				strings.Count(said, "the connection is back") != 1 ||
 				strings.Contains(said, "may be missing") != (group == "") {
 				t.Errorf("stderr %q", said)
 			}

@@ -111,7 +111,8 @@ func kept(l *admin.EventLife) stage {
 		}
 		return stage{name: "spooled", state: at, detail: "by " + who + " until its store is back; no group gets it before"}
 	}
-	return stage{name: "stored", state: at, detail: fmt.Sprintf("partition %d, seq %d, store %s", l.Stored.Partition, l.Stored.Seq, l.Stored.StoreID)}
+	return stage{name: "stored", state: at, detail: fmt.Sprintf("partition %d, seq %d, store %s", l.Stored.Partition, l.Stored.Seq,
+		l.Stored.StoreID)}
 }
 
 // waitsFor says what an event waits for.

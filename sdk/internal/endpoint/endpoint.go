@@ -51,7 +51,8 @@ func Parse(text string) (Endpoint, error) {
 		return Endpoint{}, fmt.Errorf("%q is no address of a sidecar: allowed are http://host:port, https://host:port and unix:/path", text)
 	}
 	if u.Host == "" || u.RawQuery != "" || u.Fragment != "" {
-		return Endpoint{}, fmt.Errorf("%q is no address of a sidecar: it has to be a scheme, a host and a port, as in http://127.0.0.1:7070", text)
+		return Endpoint{}, fmt.Errorf("%q is no address of a sidecar: it has to be a scheme, a host and a port, as in http://127.0.0.1:7070",
+			text)
 	}
 	return Endpoint{Base: strings.TrimRight(u.String(), "/")}, nil
 }

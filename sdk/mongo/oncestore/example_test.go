@@ -56,7 +56,6 @@ func ExampleSetFenced() {
 	if err := store.EnsureIndexes(ctx); err != nil {
 		log.Fatal(err)
 	}
-	go func() { _ = store.Run(ctx) }() // removes what has expired, where the server does not
 	h, err := exactlyonce.New(store, exactlyonce.Options{Scope: exactlyonce.Scope("orders.created", "billing")})
 	if err != nil {
 		log.Fatal(err)

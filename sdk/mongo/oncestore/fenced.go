@@ -19,9 +19,7 @@ const FenceField = "exactly_once_fence"
 // error matches exactlyonce.ErrFenced. The document's id must be made from the event's id: fences
 // of different events cannot be compared.
 //
-// Setting is idempotent, so a claim that follows a crash writes the same document once more. On a
-// server whose updates are not atomic (FerretDB 1) the condition does not hold against a write at
-// the same moment.
+// Setting is idempotent, so a claim that follows a crash writes the same document once more.
 func SetFenced(ctx context.Context, coll *mongo.Collection, id any, c *exactlyonce.Claim, fields bson.D) error {
 	filter := bson.D{
 		{Key: "_id", Value: id},

@@ -5,59 +5,48 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
-	"sync"
+	"sync/atomic"
 	"time"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 	"go.mongodb.org/mongo-driver/v2/mongo"
 	"go.mongodb.org/mongo-driver/v2/mongo/options"
-	"go.mongodb.org/mongo-driver/v2/mongo/readconcern"
-	"go.mongodb.org/mongo-driver/v2/mongo/readpref"
-	"go.mongodb.org/mongo-driver/v2/mongo/writeconcern"
 
 	"github.com/sluice-bus/sluice/sdk/exactlyonce"
+	"github.com/sluice-bus/sluice/sdk/mongo/internal/majority"
 )
 
-// Defaults of Options.
-const (
-	DefaultCollection = "exactly_once"
-	DefaultSweepEvery = time.Minute
-)
+// DefaultCollection is the name of the collection where Options have none.
+const DefaultCollection = "exactly_once"
 
 // Options say how a Store works.
 type Options struct {
 	// Collection is the collection's name; "": DefaultCollection.
 	Collection string
-	// SweepEvery is how often Run looks for documents that have expired, where the server does not;
-	// 0: DefaultSweepEvery.
-	SweepEvery time.Duration
-	// Logger gets the errors of Run; nil: slog.Default().
-	Logger *slog.Logger
 }
 
 // Store is an [exactlyonce.Transactor]. Its methods may be called by several goroutines at once.
 type Store struct {
 	db   *mongo.Database
 	coll *mongo.Collection
-	opts Options
 
-	mu     sync.Mutex
-	server *server // nil: not asked yet
+	replicated atomic.Bool // the server has said so
 }
 
 // New returns a store in the database, which is reached with the client that db is from. For DoTx
 // the effects must write with the same client. It sends no command yet: EnsureIndexes should be
 // called once before the store is used.
 func New(db *mongo.Database, o Options) *Store {
-	o.Collection = cmp.Or(o.Collection, DefaultCollection)
-	o.SweepEvery = cmp.Or(max(o.SweepEvery, 0), DefaultSweepEvery)
-	o.Logger = cmp.Or(o.Logger, slog.Default())
-	coll := db.Collection(o.Collection, options.Collection().
-		SetReadConcern(readconcern.Majority()).
-		SetReadPreference(readpref.Primary()).
-		SetWriteConcern(writeconcern.Majority()))
-	return &Store{db: db, coll: coll, opts: o}
+	return &Store{db: db, coll: majority.Collection(db.Collection(cmp.Or(o.Collection, DefaultCollection)))}
+}
+
+// EnsureIndexes creates the collection and its TTL index. It does nothing if they exist, and may be
+// called by any number of processes at once.
+func (s *Store) EnsureIndexes(ctx context.Context) error {
+	if err := majority.ExpireAfter(ctx, s.coll, "expireAt_1", "expireAt", 0); err != nil {
+		return fmt.Errorf("exactlyonce: %w", err)
+	}
+	return nil
 }
 
 var _ exactlyonce.Transactor = (*Store)(nil)
@@ -69,7 +58,7 @@ func (s *Store) Insert(ctx context.Context, r exactlyonce.Record) error {
 	case mongo.IsDuplicateKeyError(err):
 		return exactlyonce.ErrExists
 	case err != nil:
-		return fmt.Errorf("insert into %s: %w", s.opts.Collection, err)
+		return fmt.Errorf("insert into %s: %w", s.coll.Name(), err)
 	}
 	return nil
 }
@@ -82,7 +71,7 @@ func (s *Store) Get(ctx context.Context, slot exactlyonce.Slot) (exactlyonce.Rec
 	case errors.Is(err, mongo.ErrNoDocuments):
 		return exactlyonce.Record{}, exactlyonce.ErrNotFound
 	case err != nil:
-		return exactlyonce.Record{}, fmt.Errorf("read %s: %w", s.opts.Collection, err)
+		return exactlyonce.Record{}, fmt.Errorf("read %s: %w", s.coll.Name(), err)
 	}
 	return d.record(slot.Key), nil
 }
@@ -95,7 +84,7 @@ func (s *Store) Extend(ctx context.Context, slot exactlyonce.Slot, b exactlyonce
 		update = append(update, bson.E{Key: "$set", Value: bson.D{{Key: "released", Value: true}}})
 	}
 	if _, err := s.coll.UpdateOne(ctx, byID(slot), update); err != nil {
-		return fmt.Errorf("extend a claim in %s: %w", s.opts.Collection, err)
+		return fmt.Errorf("extend a claim in %s: %w", s.coll.Name(), err)
 	}
 	return nil
 }
@@ -104,17 +93,17 @@ func (s *Store) Extend(ctx context.Context, slot exactlyonce.Slot, b exactlyonce
 // there then was there all the time.
 func (s *Store) Keep(ctx context.Context, slot exactlyonce.Slot, until time.Time) (bool, error) {
 	models := make([]mongo.WriteModel, 0, slot.Number)
-	for at := slot; at.Number > 1; {
-		at.Number--
+	for earlier := slot; earlier.Number > 1; {
+		earlier.Number--
 		raise := bson.D{{Key: "expireAt", Value: until}}
-		if at.Number == 1 {
+		if earlier.Number == 1 {
 			raise = append(raise, bson.E{Key: "head", Value: slot.Number})
 		}
-		models = append(models, mongo.NewUpdateOneModel().SetFilter(byID(at)).SetUpdate(bson.D{{Key: "$max", Value: raise}}))
+		models = append(models, mongo.NewUpdateOneModel().SetFilter(byID(earlier)).SetUpdate(bson.D{{Key: "$max", Value: raise}}))
 	}
 	if len(models) > 0 {
 		if _, err := s.coll.BulkWrite(ctx, models, options.BulkWrite().SetOrdered(false)); err != nil {
-			return false, fmt.Errorf("keep a chain of %s: %w", s.opts.Collection, err)
+			return false, fmt.Errorf("keep a chain of %s: %w", s.coll.Name(), err)
 		}
 	}
 	first, err := s.Get(ctx, exactlyonce.Slot{Key: slot.Key, Number: 1})

@@ -22,7 +22,7 @@
 // A document's ts, which is the event's, is the inserting process's time, or the previous ts of its
 // key where that is later.
 //
-// Transactions need a replica set or a sharded cluster of MongoDB itself.
+// Transactions need a replica set or a sharded cluster.
 package outbox
 
 import (
@@ -36,13 +36,14 @@ import (
 	"go.mongodb.org/mongo-driver/v2/mongo"
 	"go.mongodb.org/mongo-driver/v2/mongo/options"
 
+	"github.com/sluice-bus/sluice/sdk/mongo/internal/majority"
 	"github.com/sluice-bus/sluice/sdk/wire"
 	"github.com/sluice-bus/sluice/sdk/wire/codec"
 )
 
 // ErrNoTransaction says that Insert was called outside of a transaction: its document would be
 // published even if the application's data is not written.
-var ErrNoTransaction = errors.New("outbox: Insert needs the context of a session with a running transaction, as Session.WithTransaction gives it")
+var ErrNoTransaction = errors.New("outbox: Insert needs the context of a running transaction, as Session.WithTransaction gives it")
 
 // KeyKept is how long the unused counter of a key is kept. Clocks of processes that insert for one
 // key must differ by less.
@@ -64,12 +65,8 @@ func InsertAt(ctx context.Context, coll *mongo.Collection, at time.Time, events 
 // Prepare makes the collection of counters and its index, which old servers cannot do within a
 // transaction. It should be called once before Insert; any number of processes may, at any time.
 func Prepare(ctx context.Context, coll *mongo.Collection) error {
-	index := mongo.IndexModel{
-		Keys:    bson.D{{Key: "ts", Value: 1}},
-		Options: options.Index().SetExpireAfterSeconds(int32(KeyKept / time.Second)),
-	}
-	if _, err := counters(coll).Indexes().CreateOne(ctx, index); err != nil {
-		return fmt.Errorf("outbox: create the TTL index of %s_keys: %w", coll.Name(), err)
+	if err := majority.ExpireAfter(ctx, counters(coll), "ts_1", "ts", KeyKept); err != nil {
+		return fmt.Errorf("outbox: %w", err)
 	}
 	err := coll.Database().CreateCollection(ctx, coll.Name())
 	var there mongo.ServerError
@@ -192,7 +189,8 @@ func (c counter) documents(chain []*wire.Event, now time.Time, last bson.ObjectI
 			own = bson.NewObjectID()
 		}
 		id := place(c.N+int64(i)+1, own)
-		doc := bson.D{{Key: "_id", Value: id}, {Key: "id", Value: e.ID}, {Key: "topic", Value: e.Topic}, {Key: "ts", Value: ts}, {Key: "status", Value: "pending"}}
+		doc := bson.D{{Key: "_id", Value: id}, {Key: "id", Value: e.ID}, {Key: "topic", Value: e.Topic}, {Key: "ts", Value: ts},
+			{Key: "status", Value: "pending"}}
 		if e.Key != "" {
 			doc = append(doc, bson.E{Key: "key", Value: e.Key})
 			if after != "" {

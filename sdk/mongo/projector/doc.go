@@ -31,7 +31,7 @@
 // A document is written only where its guard has a lower seq. The events of a key are in one
 // partition for as long as the topic exists in its store, so no redelivery, no second or slow
 // process, and no redriven dead letter moves a document back. The write is one replacement of one
-// document, which MongoDB makes atomic; FerretDB 1 does not.
+// document, which MongoDB makes atomic.
 //
 // # Events that cannot be projected
 //

@@ -10,15 +10,11 @@ import (
 	"sync/atomic"
 	"time"
 
-	"go.mongodb.org/mongo-driver/v2/bson"
 	"go.mongodb.org/mongo-driver/v2/mongo"
-	"go.mongodb.org/mongo-driver/v2/mongo/options"
-	"go.mongodb.org/mongo-driver/v2/mongo/readconcern"
-	"go.mongodb.org/mongo-driver/v2/mongo/readpref"
-	"go.mongodb.org/mongo-driver/v2/mongo/writeconcern"
 
 	sluice "github.com/sluice-bus/sluice/sdk"
 	"github.com/sluice-bus/sluice/sdk/admin"
+	"github.com/sluice-bus/sluice/sdk/mongo/internal/majority"
 	"github.com/sluice-bus/sluice/sdk/option"
 )
 
@@ -117,17 +113,9 @@ func newProjection(client *sluice.Client, cfg Config) (*projection, error) {
 	cfg.CheckEvery = cmp.Or(max(cfg.CheckEvery, 0), DefaultCheckEvery)
 	cfg.Logger = cmp.Or(cfg.Logger, slog.Default())
 	return &projection{
-		cfg: cfg, client: client, coll: durable(cfg.Collection), states: states(cfg.Collection), owner: newOwner(), positions: map[int]position{},
+		cfg: cfg, client: client, coll: majority.Collection(cfg.Collection), states: states(cfg.Collection),
+		owner: newOwner(), positions: map[int]position{},
 	}, nil
-}
-
-// durable is the collection with the write concern and the read concern majority, read from the
-// primary.
-func durable(coll *mongo.Collection) *mongo.Collection {
-	return coll.Clone(options.Collection().
-		SetReadConcern(readconcern.Majority()).
-		SetReadPreference(readpref.Primary()).
-		SetWriteConcern(writeconcern.Majority()))
 }
 
 // Run projects the topic until ctx ends, and then settles the delivered events and returns nil. Any
@@ -145,8 +133,8 @@ func Run(ctx context.Context, client *sluice.Client, cfg Config) error {
 }
 
 func (p *projection) run(ctx context.Context) error {
-	if err := p.ensureIndex(ctx); err != nil {
-		return err
+	if err := majority.ExpireAfter(ctx, p.coll, indexDeleted, GuardField+".expireAt", 0); err != nil {
+		return fmt.Errorf("projector: %w", err)
 	}
 	s, err := p.load(ctx)
 	if err != nil {
@@ -203,18 +191,6 @@ func drain(sub *sluice.Subscription) {
 	cut := time.AfterFunc(stopTimeout, sub.Stop)
 	<-sub.Closed()
 	cut.Stop()
-}
-
-// ensureIndex makes deleted documents expire.
-func (p *projection) ensureIndex(ctx context.Context) error {
-	_, err := p.coll.Indexes().CreateOne(ctx, mongo.IndexModel{
-		Keys:    bson.D{{Key: GuardField + ".expireAt", Value: 1}},
-		Options: options.Index().SetName(indexDeleted).SetExpireAfterSeconds(0),
-	})
-	if err != nil {
-		return fmt.Errorf("projector: create the TTL index of %s: %w", p.coll.Name(), err)
-	}
-	return nil
 }
 
 // check looks how far the projection is, and whether it is to be rebuilt.

@@ -14,6 +14,7 @@ import (
 
 	sluice "github.com/sluice-bus/sluice/sdk"
 	"github.com/sluice-bus/sluice/sdk/admin"
+	"github.com/sluice-bus/sluice/sdk/mongo/internal/majority"
 	"github.com/sluice-bus/sluice/sdk/wire"
 )
 
@@ -86,12 +87,13 @@ func (p *projection) follow(ctx context.Context, r *rebuild) {
 		return
 	}
 	x := &rebuilding{projection: p, r: *r}
-	x.shadow = durable(p.coll.Database().Collection(p.coll.Name() + suffix(r.Number)))
+	x.shadow = majority.Collection(p.coll.Database().Collection(p.coll.Name() + suffix(r.Number)))
 	x.group = p.cfg.Group + suffix(r.Number)
 	p.work.Go(func() {
 		defer p.busy.Store(false)
 		if err := x.run(ctx); err != nil && ctx.Err() == nil {
-			p.cfg.Logger.Warn("projector: a rebuild was broken off, and goes on later", "collection", p.coll.Name(), "number", r.Number, "error", err)
+			p.cfg.Logger.Warn("projector: a rebuild was broken off, and goes on later", "collection", p.coll.Name(), "number", r.Number, "error",
+				err)
 		}
 	})
 }
@@ -165,11 +167,12 @@ func (p *projection) sweep(ctx context.Context, last int64) {
 	err = errors.Join(err, listed)
 	for _, name := range collections {
 		if isEarlier(name, p.coll.Name(), last) {
-			err = errors.Join(err, durable(p.coll.Database().Collection(name)).Drop(asking))
+			err = errors.Join(err, majority.Collection(p.coll.Database().Collection(name)).Drop(asking))
 		}
 	}
 	if err != nil && ctx.Err() == nil {
-		p.cfg.Logger.Warn("projector: collections that earlier rebuilds left cannot be deleted; trying again", "collection", p.coll.Name(), "error", err)
+		p.cfg.Logger.Warn("projector: collections that earlier rebuilds left cannot be deleted; trying again", "collection", p.coll.Name(),
+			"error", err)
 	}
 }
 
@@ -275,7 +278,8 @@ func (x *rebuilding) rename(ctx context.Context) error {
 
 // read reads the rebuild's group into a collection until enough says so. Events are acked once
 // check has no error.
-func (x *rebuilding) read(ctx context.Context, into *mongo.Collection, check func(context.Context) error, enough func(admin.GroupInfo) bool) error {
+func (x *rebuilding) read(ctx context.Context, into *mongo.Collection, check func(context.Context) error,
+	enough func(admin.GroupInfo) bool) error {
 	sub, err := x.client.SubscribeBatch(ctx, x.cfg.Topic, x.group, func(ctx context.Context, batch []*sluice.Message) error {
 		return x.handle(ctx, into, batch, check)
 	}, x.subscribe()...)
@@ -320,12 +324,12 @@ func (x *rebuilding) await(ctx context.Context, sub *sluice.Subscription, enough
 // caughtUp waits for a moment without lag, or, if there is no such moment, for a lag of less than a
 // batch.
 func (x *rebuilding) caughtUp() func(admin.GroupInfo) bool {
-	close := 0
+	rounds := 0
 	return func(info admin.GroupInfo) bool {
 		if info.Lag < int64(x.cfg.Batch) {
-			close++
+			rounds++
 		}
-		return info.Lag == 0 || close > swapPatience
+		return info.Lag == 0 || rounds > swapPatience
 	}
 }
 
@@ -361,7 +365,8 @@ func (x *rebuilding) handle(ctx context.Context, into *mongo.Collection, batch [
 		switch {
 		case refused:
 			x.refused.Add(1)
-			x.cfg.Logger.Warn("projector: a rebuild leaves an event out", "collection", x.coll.Name(), "id", m.Event.ID, "key", m.Event.Key, "error", err)
+			x.cfg.Logger.Warn("projector: a rebuild leaves an event out", "collection", x.coll.Name(), "id", m.Event.ID, "key", m.Event.Key, "error",
+				err)
 			errs[i] = nil
 		case errors.As(err, new(*unavailable)):
 			errs[i] = sluice.Hold(holdFor, err)
@@ -374,6 +379,7 @@ func (x *rebuilding) handle(ctx context.Context, into *mongo.Collection, batch [
 
 func (x *rebuilding) tell(left int64, ended bool) {
 	if x.cfg.Observer.Rebuild != nil {
-		x.cfg.Observer.Rebuild(Progress{Number: x.r.Number, Why: x.r.Why, Done: x.done.Load(), Left: left, Refused: x.refused.Load(), Ended: ended})
+		x.cfg.Observer.Rebuild(Progress{Number: x.r.Number, Why: x.r.Why, Done: x.done.Load(), Left: left, Refused: x.refused.Load(),
+			Ended: ended})
 	}
 }

@@ -14,6 +14,7 @@ import (
 
 	sluice "github.com/sluice-bus/sluice/sdk"
 	"github.com/sluice-bus/sluice/sdk/admin"
+	"github.com/sluice-bus/sluice/sdk/mongo/internal/majority"
 )
 
 // StateCollection is the collection, of the same database, that has a document for each projection,
@@ -40,7 +41,7 @@ type position struct {
 const maxLookups = 16
 
 func states(coll *mongo.Collection) *mongo.Collection {
-	return durable(coll.Database().Collection(StateCollection))
+	return majority.Collection(coll.Database().Collection(StateCollection))
 }
 
 func (p *projection) byID() bson.D { return bson.D{{Key: "_id", Value: p.coll.Name()}} }
@@ -188,7 +189,8 @@ func begin(ctx context.Context, all *mongo.Collection, id bson.D, s state, why s
 func (p *projection) change(ctx context.Context, r *rebuild, update bson.D) (done bool, err error) {
 	ctx, cancel := context.WithTimeout(ctx, askTimeout)
 	defer cancel()
-	filter := append(p.byID(), bson.E{Key: "rebuild.number", Value: r.Number}, bson.E{Key: "rebuild.owner", Value: r.Owner}, bson.E{Key: "rebuild.beat", Value: r.Beat})
+	filter := append(p.byID(), bson.E{Key: "rebuild.number", Value: r.Number}, bson.E{Key: "rebuild.owner", Value: r.Owner},
+		bson.E{Key: "rebuild.beat", Value: r.Beat})
 	result, err := p.states.UpdateOne(ctx, filter, update)
 	return err == nil && result.MatchedCount > 0, err
 }

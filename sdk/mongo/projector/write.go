@@ -138,7 +138,8 @@ func compareGuards(ctx context.Context, coll *mongo.Collection, first map[*write
 		return
 	}
 	found := map[string]*guard{}
-	cursor, err := coll.Find(ctx, bson.D{{Key: "_id", Value: bson.D{{Key: "$in", Value: ids}}}}, options.Find().SetProjection(bson.D{{Key: GuardField, Value: 1}}))
+	cursor, err := coll.Find(ctx, bson.D{{Key: "_id", Value: bson.D{{Key: "$in", Value: ids}}}},
+		options.Find().SetProjection(bson.D{{Key: GuardField, Value: 1}}))
 	if err == nil {
 		var docs []struct {
 			ID    string `bson:"_id"`

@@ -27,10 +27,8 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 	"go.mongodb.org/mongo-driver/v2/mongo"
 	"go.mongodb.org/mongo-driver/v2/mongo/options"
-	"go.mongodb.org/mongo-driver/v2/mongo/readconcern"
-	"go.mongodb.org/mongo-driver/v2/mongo/readpref"
-	"go.mongodb.org/mongo-driver/v2/mongo/writeconcern"
 
+	"github.com/sluice-bus/sluice/sdk/mongo/internal/majority"
 	"github.com/sluice-bus/sluice/sdk/snapshot"
 )
 
@@ -63,12 +61,10 @@ var names = regexp.MustCompile(`^[A-Za-z0-9._-]{1,128}$`)
 
 func (s *Store) collection() (*mongo.Collection, error) {
 	if s.Collection == nil || !names.MatchString(s.Name) {
-		return nil, fmt.Errorf("snapshotstore: a Collection and a Name are needed; the Name is %q, and 1 to 128 of A-Z a-z 0-9 . _ - are allowed", s.Name)
+		return nil, fmt.Errorf("snapshotstore: a Collection and a Name are needed; the Name is %q, and 1 to 128 of A-Z a-z 0-9 . _ - are allowed",
+			s.Name)
 	}
-	return s.Collection.Clone(options.Collection().
-		SetReadConcern(readconcern.Majority()).
-		SetReadPreference(readpref.Primary()).
-		SetWriteConcern(writeconcern.Majority())), nil
+	return majority.Collection(s.Collection), nil
 }
 
 // between selects the documents whose _id is at least from and below to.

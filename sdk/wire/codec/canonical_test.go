@@ -61,13 +61,15 @@ func TestSameContentOfTheRest(t *testing.T) {
 		"id, ts, tags": {change(func(e *wire.Event) { e.ID, e.TS, e.Tags = "2", 2, []string{"x"} }), true},
 		"key":          {change(func(e *wire.Event) { e.Key = "l" }), false},
 		"sluice headers": {change(func(e *wire.Event) {
-			e.Headers = append(e.Headers, wire.Header{Name: wire.HeaderSchemaVersion, Value: "2"}, wire.Header{Name: wire.HeaderRedriven, Value: "x"})
+			e.Headers = append(e.Headers, wire.Header{Name: wire.HeaderSchemaVersion, Value: "2"}, wire.Header{Name: wire.HeaderRedriven,
+				Value: "x"})
 		}), true},
 		"header order":   {change(func(e *wire.Event) { slices.Reverse(e.Headers) }), true},
 		"header value":   {change(func(e *wire.Event) { e.Headers[0].Value = "3" }), false},
 		"header missing": {change(func(e *wire.Event) { e.Headers = e.Headers[:1] }), false},
 		"trace headers": {change(func(e *wire.Event) {
-			e.Headers = append(e.Headers, wire.Header{Name: "traceparent", Value: "x"}, wire.Header{Name: "tracestate", Value: "y"}, wire.Header{Name: "baggage", Value: "z"})
+			e.Headers = append(e.Headers, wire.Header{Name: "traceparent", Value: "x"}, wire.Header{Name: "tracestate", Value: "y"},
+				wire.Header{Name: "baggage", Value: "z"})
 		}), true},
 		"bytes": {change(func(e *wire.Event) { e.Binary = true }), false},
 	} {
@@ -191,7 +193,8 @@ func FuzzSameContent(f *testing.F) {
 		}
 		ea, eb := &wire.Event{Payload: a}, &wire.Event{Payload: b}
 		same := SameContent(ea, eb)
-		if same != SameContent(eb, ea) || same != (ContentHash(ea) == ContentHash(eb)) || !SameContent(ea, &wire.Event{Payload: slices.Clone(a)}) {
+		if same != SameContent(eb, ea) || same != (ContentHash(ea) == ContentHash(eb)) ||
+			!SameContent(ea, &wire.Event{Payload: slices.Clone(a)}) {
 			t.Fatalf("%q and %q: same is %v, and something disagrees", a, b, same)
 		}
 	})

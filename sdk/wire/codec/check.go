@@ -52,7 +52,8 @@ func checkTopicName(name, base string) *wire.Error {
 		return wire.Errorf(wire.BadRequest, "topic %s holds a character that is not allowed; allowed are A-Z a-z 0-9 . _ -", shown(name))
 	}
 	if name == "." || name == ".." {
-		return wire.Errorf(wire.BadRequest, "topic %s has a special meaning in URL paths and cannot be reached there; allowed are all other names of 1 to %d of A-Z a-z 0-9 . _ -",
+		return wire.Errorf(wire.BadRequest,
+			"topic %s has a special meaning in URL paths and cannot be reached there; allowed are all other names of 1 to %d of A-Z a-z 0-9 . _ -",
 			shown(name), wire.MaxTopicBytes)
 	}
 	return nil
@@ -84,7 +85,8 @@ func CheckGroup(name string) *wire.Error {
 	case len(name) > wire.MaxGroupBytes:
 		return wire.Errorf(wire.BadRequest, "group is %d bytes long; at most %d are allowed", len(name), wire.MaxGroupBytes)
 	case !visible(name) || strings.Contains(name, "/"):
-		return wire.Errorf(wire.BadRequest, "group %s holds a character that is not allowed; allowed are visible characters other than / and spaces", shown(name))
+		return wire.Errorf(wire.BadRequest,
+			"group %s holds a character that is not allowed; allowed are visible characters other than / and spaces", shown(name))
 	}
 	return nil
 }
@@ -98,9 +100,11 @@ func checkID(field, id string) *wire.Error {
 	case id == "":
 		return wire.Errorf(wire.BadRequest, "%s is empty; 1 to %d visible characters are allowed", field, wire.MaxIDChars)
 	case len(id) > wire.MaxIDChars && utf8.RuneCountInString(id) > wire.MaxIDChars:
-		return wire.Errorf(wire.BadRequest, "%s is %d characters long; at most %d are allowed", field, utf8.RuneCountInString(id), wire.MaxIDChars)
+		return wire.Errorf(wire.BadRequest, "%s is %d characters long; at most %d are allowed", field, utf8.RuneCountInString(id),
+			wire.MaxIDChars)
 	case !visible(id):
-		return wire.Errorf(wire.BadRequest, "%s %s holds a character that is not allowed; allowed are visible characters without spaces", field, shown(id))
+		return wire.Errorf(wire.BadRequest, "%s %s holds a character that is not allowed; allowed are visible characters without spaces",
+			field, shown(id))
 	}
 	return nil
 }

@@ -10,7 +10,8 @@ import (
 // The steps of a path are no names: a URL that has them is another's.
 func TestTopicsAreNoSteps(t *testing.T) {
 	for name, allowed := range map[string]bool{".": false, "..": false, "...": true, ".a": true, "a.": true, "..dlq": true, ".-": true} {
-		if err := CheckTopic(name); (err == nil) != allowed || err != nil && (err.Code != wire.BadRequest || !strings.Contains(err.Msg, "1 to 255")) {
+		if err := CheckTopic(name); (err == nil) != allowed || err != nil && (err.Code != wire.BadRequest ||
+			!strings.Contains(err.Msg, "1 to 255")) {
 			t.Errorf("publish to %q: %v", name, err)
 		}
 		if err := CheckReadTopic(name); (err == nil) != allowed {
@@ -23,7 +24,8 @@ func TestTopicsAreNoSteps(t *testing.T) {
 // directions of text, and ends no line.
 func TestNamesAreVisible(t *testing.T) {
 	for _, bad := range []string{"a\nb", "a\rb", "a\x00b", "a\x1b[2Jb", "a\u202eb", "a\u200bb", "a\u0085b", "a b", "a\xffb", "a\x7fb"} {
-		checks := map[string]*wire.Error{"topic": CheckTopic(bad), "topic to read": CheckReadTopic(bad), "group": CheckGroup(bad), "id": CheckID(bad)}
+		checks := map[string]*wire.Error{"topic": CheckTopic(bad), "topic to read": CheckReadTopic(bad), "group": CheckGroup(bad),
+			"id": CheckID(bad)}
 		for what, err := range checks {
 			if err == nil || err.Code != wire.BadRequest || bad != "a b" && strings.Contains(err.Msg, bad) {
 				t.Errorf("%s %q: %v", what, bad, err)

@@ -35,7 +35,8 @@ func DecodeRequest(text []byte, lim wire.Limits) (*Request, *wire.Error) {
 }
 
 var requestOps = []string{
-	wire.OpPublish, wire.OpAck, wire.OpNack, wire.OpModAck, wire.OpSubscribe, wire.OpUnsubscribe, wire.OpPause, wire.OpResume, wire.OpPing, wire.OpAuth,
+	wire.OpPublish, wire.OpAck, wire.OpNack, wire.OpModAck, wire.OpSubscribe, wire.OpUnsubscribe, wire.OpPause, wire.OpResume, wire.OpPing,
+	wire.OpAuth,
 }
 
 // opOf returns one of the ops, so that no frame's is copied; "" where it is another.

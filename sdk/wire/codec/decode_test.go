@@ -33,42 +33,74 @@ func TestDecodeRequestRefuses(t *testing.T) {
 		code  wire.Code
 		says  string
 	}{
-		{``, wire.BadJSON, ""}, {`{"corr":"c"`, wire.BadJSON, "byte 11"}, {`{"corr":"c"} x`, wire.BadJSON, ""}, {"{\"corr\":\"c\",\"op\":\"\xff\"}", wire.BadJSON, "UTF-8"},
+		{``, wire.BadJSON, ""}, {`{"corr":"c"`, wire.BadJSON, "byte 11"}, {`{"corr":"c"} x`, wire.BadJSON, ""},
+		{"{\"corr\":\"c\",\"op\":\"\xff\"}", wire.BadJSON, "UTF-8"},
 		{pub(`"payload":01`), wire.BadJSON, "zero"}, {`[1]`, wire.BadRequest, "object"}, {`"x"`, wire.BadRequest, "object"},
-		{`{"corr":"c"}`, wire.BadRequest, "op"}, {`{"corr":"c","op":null}`, wire.BadRequest, "op"}, {`{"corr":"c","op":1}`, wire.BadRequest, "op"},
+		{`{"corr":"c"}`, wire.BadRequest, "op"}, {`{"corr":"c","op":null}`, wire.BadRequest, "op"},
+		{`{"corr":"c","op":1}`, wire.BadRequest, "op"},
 		{`{"corr":"c","op":"FLY"}`, wire.UnknownOp, "FLY"}, {`{"corr":"c","op":"ping"}`, wire.UnknownOp, "ping"},
 		{`{"corr":1,"op":"PING"}`, wire.BadRequest, "corr"}, {`{"corr":"\ud800","op":"PING"}`, wire.BadRequest, "corr"},
-		{`{"op":"PUBLISH","corr":"c","payload":1}`, wire.BadRequest, "topic"}, {`{"op":"PUBLISH","corr":"c","topic":"_t","payload":1}`, wire.BadRequest, "reserved"},
-		{`{"op":"PUBLISH","corr":"c","topic":"a b","payload":1}`, wire.BadRequest, "topic"}, {`{"op":"PUBLISH","corr":"c","topic":"` + long + `","payload":1}`, wire.BadRequest, "255"},
-		{pub(`"x":1`), wire.BadRequest, "payload"}, {pub(`"payload":1,"payload_base64":""`), wire.BadRequest, "not both"}, {pub(`"payload_base64":1`), wire.BadRequest, "payload_base64"},
-		{pub(`"payload_base64":"!"`), wire.BadRequest, "base64"}, {pub(`"payload":` + strings.Repeat("[", 513) + strings.Repeat("]", 513)), wire.BadRequest, "512"},
-		{pub(`"payload":"` + strings.Repeat("x", 1<<20) + `"`), wire.PayloadTooLarge, "payload"}, {pub(`"payload":1,"opts":1`), wire.BadRequest, "opts"},
-		{pub(`"payload":1,"opts":{"id":""}`), wire.BadRequest, "id"}, {pub(`"payload":1,"opts":{"id":"a b"}`), wire.BadRequest, "id"}, {pub(`"payload":1,"opts":{"id":"\u200b"}`), wire.BadRequest, "id"},
-		{pub(`"payload":1,"opts":{"id":"` + long + `"}`), wire.BadRequest, "id"}, {pub(`"payload":1,"opts":{"id":1}`), wire.BadRequest, "id"}, {pub(`"payload":1,"opts":{"id":"\udc00"}`), wire.BadRequest, "id"},
-		{pub(`"payload":1,"opts":{"ts":-1}`), wire.BadRequest, "ts"}, {pub(`"payload":1,"opts":{"ts":1.5}`), wire.BadRequest, "ts"}, {pub(`"payload":1,"opts":{"ts":"1"}`), wire.BadRequest, "ts"},
-		{pub(`"payload":1,"opts":{"ts":9007199254740992}`), wire.BadRequest, "ts"}, {pub(`"payload":1,"opts":{"ts":1e99999999999999999999}`), wire.BadRequest, "ts"},
-		{pub(`"payload":1,"opts":{"key":"` + long + `"}`), wire.BadRequest, "key"}, {pub(`"payload":1,"opts":{"key":"\ud800"}`), wire.BadRequest, "key"}, {pub(`"payload":1,"opts":{"sid":"` + long + `"}`), wire.BadRequest, "sid"},
-		{pub(`"payload":1,"opts":{"ttl_ms":0}`), wire.BadRequest, "ttl_ms must be a whole number from 1"}, {pub(`"payload":1,"opts":{"ttl_ms":1.5}`), wire.BadRequest, "ttl_ms"},
-		{pub(`"payload":1,"opts":{"ttl_ms":"1"}`), wire.BadRequest, "ttl_ms"}, {pub(`"payload":1,"opts":{"ttl_ms":315360000001}`), wire.BadRequest, "315360000000"},
-		{pub(`"payload":1,"opts":{"headers":[]}`), wire.BadRequest, "headers"}, {pub(`"payload":1,"opts":{"headers":{"a":1}}`), wire.BadRequest, "headers"}, {pub(`"payload":1,"opts":{"headers":{"":"x"}}`), wire.BadRequest, "headers"},
-		{pub(`"payload":1,"opts":{"headers":{` + times(65, `"h%d":""`) + `}}`), wire.PayloadTooLarge, "64"}, {pub(`"payload":1,"opts":{"headers":{"a":"` + strings.Repeat("x", 16<<10) + `"}}`), wire.PayloadTooLarge, "headers"},
-		{pub(`"payload":1,"opts":{"tags":"x"}`), wire.BadRequest, "tags"}, {pub(`"payload":1,"opts":{"tags":[1]}`), wire.BadRequest, "tags"}, {pub(`"payload":1,"opts":{"tags":[` + times(65, `"%d"`) + `]}`), wire.BadRequest, "tags"},
+		{`{"op":"PUBLISH","corr":"c","payload":1}`, wire.BadRequest, "topic"},
+		{`{"op":"PUBLISH","corr":"c","topic":"_t","payload":1}`, wire.BadRequest, "reserved"},
+		{`{"op":"PUBLISH","corr":"c","topic":"a b","payload":1}`, wire.BadRequest, "topic"},
+		{`{"op":"PUBLISH","corr":"c","topic":"` + long + `","payload":1}`, wire.BadRequest, "255"},
+		{pub(`"x":1`), wire.BadRequest, "payload"}, {pub(`"payload":1,"payload_base64":""`), wire.BadRequest, "not both"},
+		{pub(`"payload_base64":1`), wire.BadRequest, "payload_base64"},
+		{pub(`"payload_base64":"!"`), wire.BadRequest, "base64"}, {pub(`"payload":` + strings.Repeat("[", 513) + strings.Repeat("]", 513)),
+			wire.BadRequest, "512"},
+		{pub(`"payload":"` + strings.Repeat("x", 1<<20) + `"`), wire.PayloadTooLarge, "payload"},
+		{pub(`"payload":1,"opts":1`), wire.BadRequest, "opts"},
+		{pub(`"payload":1,"opts":{"id":""}`), wire.BadRequest, "id"}, {pub(`"payload":1,"opts":{"id":"a b"}`), wire.BadRequest, "id"},
+		{pub(`"payload":1,"opts":{"id":"\u200b"}`), wire.BadRequest, "id"},
+		{pub(`"payload":1,"opts":{"id":"` + long + `"}`), wire.BadRequest, "id"}, {pub(`"payload":1,"opts":{"id":1}`), wire.BadRequest, "id"},
+		{pub(`"payload":1,"opts":{"id":"\udc00"}`), wire.BadRequest, "id"},
+		{pub(`"payload":1,"opts":{"ts":-1}`), wire.BadRequest, "ts"}, {pub(`"payload":1,"opts":{"ts":1.5}`), wire.BadRequest, "ts"},
+		{pub(`"payload":1,"opts":{"ts":"1"}`), wire.BadRequest, "ts"},
+		{pub(`"payload":1,"opts":{"ts":9007199254740992}`), wire.BadRequest, "ts"},
+		{pub(`"payload":1,"opts":{"ts":1e99999999999999999999}`), wire.BadRequest, "ts"},
+		{pub(`"payload":1,"opts":{"key":"` + long + `"}`), wire.BadRequest, "key"},
+		{pub(`"payload":1,"opts":{"key":"\ud800"}`), wire.BadRequest, "key"},
+		{pub(`"payload":1,"opts":{"sid":"` + long + `"}`), wire.BadRequest, "sid"},
+		{pub(`"payload":1,"opts":{"ttl_ms":0}`), wire.BadRequest, "ttl_ms must be a whole number from 1"},
+		{pub(`"payload":1,"opts":{"ttl_ms":1.5}`), wire.BadRequest, "ttl_ms"},
+		{pub(`"payload":1,"opts":{"ttl_ms":"1"}`), wire.BadRequest, "ttl_ms"},
+		{pub(`"payload":1,"opts":{"ttl_ms":315360000001}`), wire.BadRequest, "315360000000"},
+		{pub(`"payload":1,"opts":{"headers":[]}`), wire.BadRequest, "headers"},
+		{pub(`"payload":1,"opts":{"headers":{"a":1}}`), wire.BadRequest, "headers"},
+		{pub(`"payload":1,"opts":{"headers":{"":"x"}}`), wire.BadRequest, "headers"},
+		{pub(`"payload":1,"opts":{"headers":{` + times(65, `"h%d":""`) + `}}`), wire.PayloadTooLarge, "64"},
+		{pub(`"payload":1,"opts":{"headers":{"a":"` + strings.Repeat("x", 16<<10) + `"}}`), wire.PayloadTooLarge, "headers"},
+		{pub(`"payload":1,"opts":{"tags":"x"}`), wire.BadRequest, "tags"}, {pub(`"payload":1,"opts":{"tags":[1]}`), wire.BadRequest, "tags"},
+		{pub(`"payload":1,"opts":{"tags":[` + times(65, `"%d"`) + `]}`), wire.BadRequest, "tags"},
 		{pub(`"payload":1,"opts":{"caused_by":["` + long + `"]}`), wire.BadRequest, "caused_by"},
-		{pub(`"events":{}`), wire.BadRequest, "events"}, {pub(`"events":[],"payload":1`), wire.BadRequest, "not both"}, {pub(`"events":[],"opts":{"key":"k"}`), wire.BadRequest, "opts"},
-		{pub(`"events":[` + times(1001, `{"payload":%d}`) + `]`), wire.PayloadTooLarge, "1000"}, {pub(`"events":[` + strings.Repeat(" ", 8<<20) + `]`), wire.PayloadTooLarge, "batch"},
-		{ack + `"x":1}`, wire.BadRequest, "id"}, {ack + `"id":1}`, wire.BadRequest, "id"}, {ack + `"ids":[]}`, wire.BadRequest, "id"}, {ack + `"ids":"a"}`, wire.BadRequest, "ids"}, {ack + `"ids":[1]}`, wire.BadRequest, "ids"},
-		{ack + `"ids":[` + times(10_001, `"%d"`) + `]}`, wire.BadRequest, "10000"}, {`{"op":"ACK","corr":"c","topic":"t","id":"1"}`, wire.BadRequest, "group"}, {`{"op":"ACK","corr":"c","group":"g","id":"1"}`, wire.BadRequest, "topic"},
-		{`{"op":"NACK","corr":"c","topic":"t","group":"g","id":"1","delay_ms":-1}`, wire.BadRequest, "delay_ms"}, {`{"op":"NACK","corr":"c","topic":"t","group":"g","id":"1","reason":1}`, wire.BadRequest, "reason"},
+		{pub(`"events":{}`), wire.BadRequest, "events"}, {pub(`"events":[],"payload":1`), wire.BadRequest, "not both"},
+		{pub(`"events":[],"opts":{"key":"k"}`), wire.BadRequest, "opts"},
+		{pub(`"events":[` + times(1001, `{"payload":%d}`) + `]`), wire.PayloadTooLarge, "1000"},
+		{pub(`"events":[` + strings.Repeat(" ", 8<<20) + `]`), wire.PayloadTooLarge, "batch"},
+		{ack + `"x":1}`, wire.BadRequest, "id"}, {ack + `"id":1}`, wire.BadRequest, "id"}, {ack + `"ids":[]}`, wire.BadRequest, "id"},
+		{ack + `"ids":"a"}`, wire.BadRequest, "ids"}, {ack + `"ids":[1]}`, wire.BadRequest, "ids"},
+		{ack + `"ids":[` + times(10_001, `"%d"`) + `]}`, wire.BadRequest, "10000"},
+		{`{"op":"ACK","corr":"c","topic":"t","id":"1"}`, wire.BadRequest, "group"},
+		{`{"op":"ACK","corr":"c","group":"g","id":"1"}`, wire.BadRequest, "topic"},
+		{`{"op":"NACK","corr":"c","topic":"t","group":"g","id":"1","delay_ms":-1}`, wire.BadRequest, "delay_ms"},
+		{`{"op":"NACK","corr":"c","topic":"t","group":"g","id":"1","reason":1}`, wire.BadRequest, "reason"},
 		{`{"op":"NACK","corr":"c","topic":"t","group":"g","id":"1","hold":true}`, wire.BadRequest, "delay_ms"},
 		{`{"op":"NACK","corr":"c","topic":"t","group":"g","id":"1","hold":1,"delay_ms":1}`, wire.BadRequest, "hold"},
 		{`{"op":"NACK","corr":"c","topic":"t","group":"g","id":"1","dead_letter":"yes"}`, wire.BadRequest, "dead_letter"},
-		{`{"op":"NACK","corr":"c","topic":"t","group":"g","id":"1","dead_letter":true,"hold":true,"delay_ms":1}`, wire.BadRequest, "dead_letter and hold"},
-		{`{"op":"MODACK","corr":"c","topic":"t","group":"g","id":"1"}`, wire.BadRequest, "extend_ms"}, {`{"op":"MODACK","corr":"c","topic":"t","group":"g","id":"1","extend_ms":86400001}`, wire.BadRequest, "extend_ms"},
-		{`{"op":"SUBSCRIBE","corr":"c"}`, wire.BadRequest, "topic"}, {`{"op":"SUBSCRIBE","corr":"c","topic":"t","group":"a/b"}`, wire.BadRequest, "group"}, {sub + `[]}`, wire.BadRequest, "opts"},
-		{sub + `{"from":"then"}}`, wire.BadRequest, "from"}, {sub + `{"from":"ts"}}`, wire.BadRequest, "ts"}, {sub + `{"from":"afterId"}}`, wire.BadRequest, "afterId"}, {sub + `{"maxInflight":0}}`, wire.BadRequest, "maxInflight"},
-		{sub + `{"maxInflight":100001}}`, wire.BadRequest, "maxInflight"}, {sub + `{"ackTimeoutMs":0}}`, wire.BadRequest, "ackTimeoutMs"}, {sub + `{"maxAttempts":"5"}}`, wire.BadRequest, "maxAttempts"}, {sub + `{"maxBatch":1001}}`, wire.BadRequest, "maxBatch"},
-		{sub + `{"ordered":1}}`, wire.BadRequest, "ordered"}, {sub + `{"exactlyOnce":"true"}}`, wire.BadRequest, "exactlyOnce"}, {sub + `{"dedupeTtlMs":0}}`, wire.BadRequest, "dedupeTtlMs"}, {sub + `{"autoAck":0}}`, wire.BadRequest, "autoAck"},
-		{sub + `{"filter":[]}}`, wire.BadRequest, "filter"}, {sub + `{"filter":{"key":1}}}`, wire.BadRequest, "filter.key"}, {sub + `{"filter":{"header":{"a":1}}}}`, wire.BadRequest, "filter.header"},
+		{`{"op":"NACK","corr":"c","topic":"t","group":"g","id":"1","dead_letter":true,"hold":true,"delay_ms":1}`, wire.BadRequest,
+			"dead_letter and hold"},
+		{`{"op":"MODACK","corr":"c","topic":"t","group":"g","id":"1"}`, wire.BadRequest, "extend_ms"},
+		{`{"op":"MODACK","corr":"c","topic":"t","group":"g","id":"1","extend_ms":86400001}`, wire.BadRequest, "extend_ms"},
+		{`{"op":"SUBSCRIBE","corr":"c"}`, wire.BadRequest, "topic"}, {`{"op":"SUBSCRIBE","corr":"c","topic":"t","group":"a/b"}`,
+			wire.BadRequest, "group"}, {sub + `[]}`, wire.BadRequest, "opts"},
+		{sub + `{"from":"then"}}`, wire.BadRequest, "from"}, {sub + `{"from":"ts"}}`, wire.BadRequest, "ts"},
+		{sub + `{"from":"afterId"}}`, wire.BadRequest, "afterId"}, {sub + `{"maxInflight":0}}`, wire.BadRequest, "maxInflight"},
+		{sub + `{"maxInflight":100001}}`, wire.BadRequest, "maxInflight"}, {sub + `{"ackTimeoutMs":0}}`, wire.BadRequest, "ackTimeoutMs"},
+		{sub + `{"maxAttempts":"5"}}`, wire.BadRequest, "maxAttempts"}, {sub + `{"maxBatch":1001}}`, wire.BadRequest, "maxBatch"},
+		{sub + `{"ordered":1}}`, wire.BadRequest, "ordered"}, {sub + `{"exactlyOnce":"true"}}`, wire.BadRequest, "exactlyOnce"},
+		{sub + `{"dedupeTtlMs":0}}`, wire.BadRequest, "dedupeTtlMs"}, {sub + `{"autoAck":0}}`, wire.BadRequest, "autoAck"},
+		{sub + `{"filter":[]}}`, wire.BadRequest, "filter"}, {sub + `{"filter":{"key":1}}}`, wire.BadRequest, "filter.key"},
+		{sub + `{"filter":{"header":{"a":1}}}}`, wire.BadRequest, "filter.header"},
 		{`{"op":"UNSUBSCRIBE","corr":"c"}`, wire.BadRequest, "topic"}, {`{"op":"AUTH","corr":"c","token":1}`, wire.BadRequest, "token"},
 	} {
 		r, err := DecodeRequest([]byte(c.frame), wire.DefaultLimits())
@@ -95,14 +127,17 @@ func TestDecodeRequestAccepts(t *testing.T) {
 		return r
 	}
 	deep := strings.Repeat("[", 512) + strings.Repeat("]", 512)
-	for payload, want := range map[string]string{` { "b" : 1, "a" : [ 1e400 ] } `: `{"b":1,"a":[1e400]}`, `null`: `null`, `"\ud800"`: `"\ud800"`, deep: deep,
+	for payload, want := range map[string]string{` { "b" : 1, "a" : [ 1e400 ] } `: `{"b":1,"a":[1e400]}`, `null`: `null`,
+		`"\ud800"`: `"\ud800"`, deep: deep,
 		`"` + strings.Repeat("x", 1<<20-2) + `"`: `"` + strings.Repeat("x", 1<<20-2) + `"`} {
 		if r := decode(pub(`"payload":` + payload)); string(r.Publish.Event.Payload) != want || r.Publish.Event.Topic != "t" {
 			t.Errorf("payload %.40s became %.40s", payload, r.Publish.Event.Payload)
 		}
 	}
-	e := decode(pub(`"payload":0,"payload":1,"unknown":[{}],"opts":{"id":"\u0041é","ts":1.7e3,"key":"","headers":{"a":"1","a":"2","b":null},"tags":["x",""],"caused_by":["y"],"sid":null,"ttl_ms":5e3}`)).Publish
-	want := wire.Event{ID: "Aé", TS: 1700, Topic: "t", Headers: wire.Headers{{Name: "a", Value: "2"}}, Tags: []string{"x", ""}, CausedBy: []string{"y"}, TTLMS: 5000, Payload: []byte("1")}
+	e := decode(pub(`"payload":0,"payload":1,"unknown":[{}],"opts":{"id":"\u0041é","ts":1.7e3,"key":"",` +
+		`"headers":{"a":"1","a":"2","b":null},"tags":["x",""],"caused_by":["y"],"sid":null,"ttl_ms":5e3}`)).Publish
+	want := wire.Event{ID: "Aé", TS: 1700, Topic: "t", Headers: wire.Headers{{Name: "a", Value: "2"}}, Tags: []string{"x", ""},
+		CausedBy: []string{"y"}, TTLMS: 5000, Payload: []byte("1")}
 	if !reflect.DeepEqual(e.Event, want) || !e.HasTS {
 		t.Errorf("got %+v", e)
 	}
@@ -149,9 +184,11 @@ func TestBatchGoesOnWithoutTheBadEvents(t *testing.T) {
 }
 
 func TestParsePublishLine(t *testing.T) {
-	for line, code := range map[string]wire.Code{`{"payload":1,"opts":{"id":"x"}}`: "", `{"payload":`: wire.BadJSON, ``: wire.BadJSON, `[1]`: wire.BadRequest, `{}`: wire.BadRequest, "{\"payload\":\"\xff\"}": wire.BadJSON} {
+	for line, code := range map[string]wire.Code{`{"payload":1,"opts":{"id":"x"}}`: "", `{"payload":`: wire.BadJSON, ``: wire.BadJSON,
+		`[1]`: wire.BadRequest, `{}`: wire.BadRequest, "{\"payload\":\"\xff\"}": wire.BadJSON} {
 		p := ParsePublishLine([]byte(line), wire.DefaultLimits())
-		if code == "" && (p.Err != nil || p.Event.ID != "x") || code != "" && (p.Err == nil || p.Err.Code != code) {
+		read, refused := p.Err == nil && p.Event.ID == "x", p.Err != nil && p.Err.Code == code
+		if code == "" && !read || code != "" && !refused {
 			t.Errorf("%q: %+v", line, p)
 		}
 	}
@@ -159,8 +196,9 @@ func TestParsePublishLine(t *testing.T) {
 
 func TestCheckReadTopic(t *testing.T) {
 	longest := strings.Repeat("t", wire.MaxTopicBytes)
-	for name, ok := range map[string]bool{"": false, "_sys": true, longest: true, longest + "x": false, longest + ".dlq": true, longest + ".dlq.dlq": true,
-		longest + "x.dlq": false, longest + strings.Repeat(".dlq", 100): false, "a/b": false} {
+	for name, ok := range map[string]bool{"": false, "_sys": true, longest: true, longest + "x": false, longest + ".dlq": true,
+		longest + ".dlq.dlq": true,
+		longest + "x.dlq":    false, longest + strings.Repeat(".dlq", 100): false, "a/b": false} {
 		if err := CheckReadTopic(name); (err == nil) != ok {
 			t.Errorf("%.20s (%d): %v", name, len(name), err)
 		}
@@ -174,7 +212,8 @@ func FuzzDecodeRequest(f *testing.F) {
 		f.Add([]byte(text))
 	}
 	f.Add([]byte(pub(`"events":[{"payload":1,"topic":"u","opts":{"tags":["a"],"headers":{"a":"b"}}},3]`)))
-	f.Add([]byte(`{"op":"SUBSCRIBE","topic":"t","group":"g","opts":{"from":"ts","ts":5,"maxBatch":10,"ordered":false,"filter":{"key":"k","header":{"a":"b"}}}}`))
+	f.Add([]byte(`{"op":"SUBSCRIBE","topic":"t","group":"g","opts":{"from":"ts","ts":5,"maxBatch":10,"ordered":false,` +
+		`"filter":{"key":"k","header":{"a":"b"}}}}`))
 	f.Add([]byte(`{"op":"MODACK","topic":"t","group":"g","ids":["a","b"],"extend_ms":1e3,"corr":"\u0041"}`))
 	lim := wire.DefaultLimits()
 	lim.PayloadBytes, lim.BatchEvents, lim.JSONDepth, lim.HeaderCount = 500, 5, 5, 3
@@ -191,7 +230,8 @@ func FuzzDecodeRequest(f *testing.F) {
 				continue
 			}
 			e := &p.Event
-			if CheckTopic(e.Topic) != nil || CheckKey(e.Key, lim) != nil || CheckHeaders(e.Headers, lim) != nil || CheckTS(e.TS) != nil || e.ID != "" && CheckID(e.ID) != nil {
+			badID := e.ID != "" && CheckID(e.ID) != nil
+			if badID || CheckTopic(e.Topic) != nil || CheckKey(e.Key, lim) != nil || CheckHeaders(e.Headers, lim) != nil || CheckTS(e.TS) != nil {
 				t.Fatalf("%q let pass %+v", frame, e)
 			}
 			if compact, err := CompactPayload(e.Payload, lim); !e.Binary && (err != nil || string(compact) != string(e.Payload)) {

@@ -67,7 +67,8 @@ func TestAppendCompactLimitsNesting(t *testing.T) {
 }
 
 func TestAppendStringIsReadBackTheSame(t *testing.T) {
-	for _, s := range []string{"", "plain", "a long one that is plain from its start to its end", "quote\" back\\ <&>", "\x00\x1f\n\r\t\b\u007f\u2028é😀"} {
+	for _, s := range []string{"", "plain", "a long one that is plain from its start to its end", "quote\" back\\ <&>",
+		"\x00\x1f\n\r\t\b\u007f\u2028é😀"} {
 		text := AppendString(nil, s)
 		var back string
 		if err := json.Unmarshal(text, &back); err != nil || back != s {

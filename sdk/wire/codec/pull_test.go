@@ -23,7 +23,8 @@ func TestPullRoundTrip(t *testing.T) {
 			t.Errorf("%+v became %+v, %v", p, got, err)
 		}
 	}
-	if p, err := DecodePull([]byte(" \n"), wire.DefaultLimits()); err != nil || p.Max != wire.DefaultPull || p.WaitMS != wire.DefaultPullWaitMS {
+	if p, err := DecodePull([]byte(" \n"), wire.DefaultLimits()); err != nil || p.Max != wire.DefaultPull ||
+		p.WaitMS != wire.DefaultPullWaitMS {
 		t.Errorf("an empty body: %+v, %v", p, err)
 	}
 	if p, err := DecodePull([]byte(`{"max":null,"opts":null,"later":[1],"max":3}`), wire.DefaultLimits()); err != nil || p.Max != 3 {
@@ -34,7 +35,8 @@ func TestPullRoundTrip(t *testing.T) {
 func TestSettlementRoundTrip(t *testing.T) {
 	ms := int64(5)
 	for op, want := range map[string]Settlement{
-		wire.OpAck: {Leases: []string{"x", `"`}}, wire.OpNack: {Leases: []string{"x"}, Nack: wire.Nack{Reason: "no", DelayMS: &ms, Hold: true}}, wire.OpModAck: {Leases: []string{"x"}, ExtendMS: &ms},
+		wire.OpAck: {Leases: []string{"x", `"`}}, wire.OpNack: {Leases: []string{"x"}, Nack: wire.Nack{Reason: "no", DelayMS: &ms, Hold: true}},
+		wire.OpModAck: {Leases: []string{"x"}, ExtendMS: &ms},
 	} {
 		got, err := DecodeSettlement(op, AppendSettlement(nil, &want))
 		if err != nil || !reflect.DeepEqual(got, want) {
@@ -43,7 +45,8 @@ func TestSettlementRoundTrip(t *testing.T) {
 	}
 	many := `{"leases":[` + strings.Repeat(`"x",`, wire.MaxSettleIDs) + `"x"]}`
 	long := `{"leases":["x"],"reason":"` + strings.Repeat("x", wire.MaxReasonBytes+1) + `"}`
-	for body, code := range map[string]wire.Code{many: wire.BadRequest, long: wire.BadRequest, `{"leases":["\ud800"]}`: wire.BadRequest, `{"leases":`: wire.BadJSON, `"x"`: wire.BadRequest} {
+	for body, code := range map[string]wire.Code{many: wire.BadRequest, long: wire.BadRequest, `{"leases":["\ud800"]}`: wire.BadRequest,
+		`{"leases":`: wire.BadJSON, `"x"`: wire.BadRequest} {
 		if _, err := DecodeSettlement(wire.OpNack, []byte(body)); err == nil || err.Code != code {
 			t.Errorf("%.40s: %v", body, err)
 		}
@@ -62,7 +65,8 @@ func TestPulledRoundTrip(t *testing.T) {
 	}
 	results := AppendSettled(nil, []*wire.Error{nil, wire.Errorf(wire.StaleLease, "over")})
 	errs, err := ParseSettled(results)
-	if err != nil || len(errs) != 2 || errs[0] != nil || errs[1].Code != wire.StaleLease || string(results) != `{"results":[{"ok":true},{"code":"stale_lease","error":"over"}]}` {
+	if err != nil || len(errs) != 2 || errs[0] != nil || errs[1].Code != wire.StaleLease ||
+		string(results) != `{"results":[{"ok":true},{"code":"stale_lease","error":"over"}]}` {
 		t.Errorf("%s became %v, %v", results, errs, err)
 	}
 	for _, broken := range []string{``, `[]`, `{"events":[{"event":{"id":1}}]}`} {
@@ -73,7 +77,8 @@ func TestPulledRoundTrip(t *testing.T) {
 }
 
 func FuzzDecodePull(f *testing.F) {
-	for _, seed := range []string{``, `{}`, `{"max":5,"wait_ms":1,"opts":{"filter":{"key":"k"}}}`, `{"leases":["a"],"extend_ms":1,"delay_ms":null}`, `[`, `{"opts":{"from":"ts"}}`} {
+	for _, seed := range []string{``, `{}`, `{"max":5,"wait_ms":1,"opts":{"filter":{"key":"k"}}}`,
+		`{"leases":["a"],"extend_ms":1,"delay_ms":null}`, `[`, `{"opts":{"from":"ts"}}`} {
 		f.Add([]byte(seed))
 	}
 	f.Fuzz(func(t *testing.T, body []byte) {

@@ -12,18 +12,22 @@ import (
 )
 
 func sameEvent(a, b *wire.Event) bool {
-	return a.ID == b.ID && a.TS == b.TS && a.Topic == b.Topic && a.Partition == b.Partition && a.Seq == b.Seq && a.Key == b.Key && a.SID == b.SID &&
-		slices.Equal(a.Headers, b.Headers) && slices.Equal(a.Tags, b.Tags) && slices.Equal(a.CausedBy, b.CausedBy) &&
-		bytes.Equal(a.Payload, b.Payload) && a.Binary == b.Binary && a.Spooled == b.Spooled
+	samePlace := a.Topic == b.Topic && a.Partition == b.Partition && a.Seq == b.Seq && a.Spooled == b.Spooled
+	sameNames := a.ID == b.ID && a.TS == b.TS && a.Key == b.Key && a.SID == b.SID
+	sameLists := slices.Equal(a.Headers, b.Headers) && slices.Equal(a.Tags, b.Tags) && slices.Equal(a.CausedBy, b.CausedBy)
+	return samePlace && sameNames && sameLists && bytes.Equal(a.Payload, b.Payload) && a.Binary == b.Binary
 }
 
 func fullEvent() *wire.Event {
-	return &wire.Event{ID: "id-1", TS: 1723140000000, Topic: "orders.created", Partition: 3, Seq: 1042, Key: "customer \"17\"", Headers: wire.Headers{{Name: "b", Value: "2"}, {Name: "a", Value: "é\n"}},
-		Tags: []string{"eu", ""}, CausedBy: []string{"id-0"}, SID: "boot-1", TTLMS: 60000, Payload: []byte(`{"any":"JSON","n":12345678901234567890}`)}
+	return &wire.Event{ID: "id-1", TS: 1723140000000, Topic: "orders.created", Partition: 3, Seq: 1042, Key: "customer \"17\"",
+		Headers: wire.Headers{{Name: "b", Value: "2"}, {Name: "a", Value: "é\n"}},
+		Tags:    []string{"eu", ""}, CausedBy: []string{"id-0"}, SID: "boot-1", TTLMS: 60000,
+		Payload: []byte(`{"any":"JSON","n":12345678901234567890}`)}
 }
 
 func TestAppendJSONIsTheContractsForm(t *testing.T) {
-	want := `{"id":"id-1","ts":1723140000000,"topic":"orders.created","partition":3,"seq":1042,"key":"customer \"17\"","headers":{"b":"2","a":"é\n"},` +
+	want := `{"id":"id-1","ts":1723140000000,"topic":"orders.created","partition":3,"seq":1042,"key":"customer \"17\"",` +
+		`"headers":{"b":"2","a":"é\n"},` +
 		`"tags":["eu",""],"caused_by":["id-0"],"sid":"boot-1","ttl_ms":60000,"payload":{"any":"JSON","n":12345678901234567890}}`
 	if got := string(AppendEventJSON(nil, fullEvent())); got != want {
 		t.Errorf("got  %s\nwant %s", got, want)
@@ -63,9 +67,12 @@ func TestRepliesRoundTrip(t *testing.T) {
 		{AppendReceipt(nil, &spooled, "", true), Reply{Op: wire.OpOK, HasCorr: true, Receipt: spooled}},
 		{AppendResults(nil, results, "c", true), Reply{Op: wire.OpOK, Corr: "c", HasCorr: true, Results: answered}},
 		{AppendErr(nil, refused, "c", true), Reply{Op: wire.OpErr, Corr: "c", HasCorr: true, Err: &received}},
-		{AppendEvent(nil, "t", "", e, 3, 100), Reply{Op: wire.OpEvent, Topic: "t", Deliveries: []wire.Delivery{{Event: *e, Attempt: 3, AckDeadlineMS: 100}}}},
-		{events, Reply{Op: wire.OpEvents, Topic: "t", Group: "g", Deliveries: []wire.Delivery{{Event: *e, Attempt: 1, AckDeadlineMS: 30000}, {Event: *spare, Attempt: 2, AckDeadlineMS: 5}}}},
-		{AppendAssignment(nil, wire.OpAssigned, "t", "g", []int{0, 5}), Reply{Op: wire.OpAssigned, Topic: "t", Group: "g", Partitions: []int{0, 5}}},
+		{AppendEvent(nil, "t", "", e, 3, 100), Reply{Op: wire.OpEvent, Topic: "t", Deliveries: []wire.Delivery{{Event: *e, Attempt: 3,
+			AckDeadlineMS: 100}}}},
+		{events, Reply{Op: wire.OpEvents, Topic: "t", Group: "g", Deliveries: []wire.Delivery{{Event: *e, Attempt: 1, AckDeadlineMS: 30000},
+			{Event: *spare, Attempt: 2, AckDeadlineMS: 5}}}},
+		{AppendAssignment(nil, wire.OpAssigned, "t", "g", []int{0, 5}), Reply{Op: wire.OpAssigned, Topic: "t", Group: "g", Partitions: []int{0,
+			5}}},
 	} {
 		if !json.Valid(c.frame) {
 			t.Errorf("not JSON: %s", c.frame)
@@ -94,23 +101,30 @@ func TestRequestsRoundTrip(t *testing.T) {
 	e.Partition, e.Seq = 0, 0
 	bytesOnly := wire.Event{Topic: "u", Binary: true, Payload: []byte{1}}
 	n, many, yes, k := int64(5), 7, true, ""
-	opts := wire.SubscribeOptions{From: wire.FromTS, TS: &n, AfterID: "a", MaxInflight: &many, AckTimeoutMS: &n, MaxAttempts: &many, MaxBatch: &many, Ordered: &yes,
-		ExactlyOnce: true, DedupeTTLMS: &n, AutoAck: true, Rebalance: true, Filter: &wire.Filter{Key: &k, Tag: &k, Headers: wire.Headers{{Name: "a", Value: "b"}}}}
+	opts := wire.SubscribeOptions{From: wire.FromTS, TS: &n, AfterID: "a", MaxInflight: &many, AckTimeoutMS: &n, MaxAttempts: &many,
+		MaxBatch: &many, Ordered: &yes,
+		ExactlyOnce: true, DedupeTTLMS: &n, AutoAck: true, Rebalance: true, Filter: &wire.Filter{Key: &k, Tag: &k,
+			Headers: wire.Headers{{Name: "a", Value: "b"}}}}
 	ids := []string{"1", "2"}
 	for _, c := range []struct {
 		frame []byte
 		want  Request
 	}{
-		{AppendPublish(nil, "c", &wire.PublishItem{Event: *e, HasTS: true, Later: wire.Later{DelayMS: &n}}), Request{Op: wire.OpPublish, Topic: e.Topic, Publish: wire.PublishItem{Event: *e, HasTS: true, Later: wire.Later{DelayMS: &n}}}},
-		{AppendPublish(nil, "c", &wire.PublishItem{Event: bytesOnly}), Request{Op: wire.OpPublish, Topic: "u", Publish: wire.PublishItem{Event: bytesOnly}}},
-		{AppendPublishBatch(nil, "c", e.Topic, []wire.PublishItem{{Event: *e, HasTS: true}, {Event: bytesOnly, Later: wire.Later{DeliverAt: &n}}}),
-			Request{Op: wire.OpPublish, Topic: e.Topic, IsBatch: true, Events: []wire.PublishItem{{Event: *e, HasTS: true}, {Event: bytesOnly, Later: wire.Later{DeliverAt: &n}}}}},
+		{AppendPublish(nil, "c", &wire.PublishItem{Event: *e, HasTS: true, Later: wire.Later{DelayMS: &n}}), Request{Op: wire.OpPublish,
+			Topic: e.Topic, Publish: wire.PublishItem{Event: *e, HasTS: true, Later: wire.Later{DelayMS: &n}}}},
+		{AppendPublish(nil, "c", &wire.PublishItem{Event: bytesOnly}), Request{Op: wire.OpPublish, Topic: "u",
+			Publish: wire.PublishItem{Event: bytesOnly}}},
+		{AppendPublishBatch(nil, "c", e.Topic, []wire.PublishItem{{Event: *e, HasTS: true},
+			{Event: bytesOnly, Later: wire.Later{DeliverAt: &n}}}),
+			Request{Op: wire.OpPublish, Topic: e.Topic, IsBatch: true, Events: []wire.PublishItem{{Event: *e, HasTS: true},
+				{Event: bytesOnly, Later: wire.Later{DeliverAt: &n}}}}},
 		{AppendSubscribe(nil, "c", "t", "g", &opts), Request{Op: wire.OpSubscribe, Topic: "t", Group: "g", Subscribe: opts}},
 		{AppendSubscribe(nil, "c", "t", "", nil), Request{Op: wire.OpSubscribe, Topic: "t"}},
 		{AppendOnSubscription(nil, wire.OpUnsubscribe, "c", "t", "g"), Request{Op: wire.OpUnsubscribe, Topic: "t", Group: "g"}},
 		{AppendAck(nil, "c", "t", "g", "1"), Request{Op: wire.OpAck, Topic: "t", Group: "g", IDs: ids[:1]}},
 		{AppendAck(nil, "c", "t", "g", ids...), Request{Op: wire.OpAck, Topic: "t", Group: "g", IDs: ids}},
-		{AppendNack(nil, "c", "t", "g", ids, wire.Nack{Reason: "why", DelayMS: &n, DeadLetter: true}), Request{Op: wire.OpNack, Topic: "t", Group: "g", IDs: ids, Nack: wire.Nack{Reason: "why", DelayMS: &n, DeadLetter: true}}},
+		{AppendNack(nil, "c", "t", "g", ids, wire.Nack{Reason: "why", DelayMS: &n, DeadLetter: true}), Request{Op: wire.OpNack, Topic: "t",
+			Group: "g", IDs: ids, Nack: wire.Nack{Reason: "why", DelayMS: &n, DeadLetter: true}}},
 		{AppendModAck(nil, "c", "t", "g", ids, 5), Request{Op: wire.OpModAck, Topic: "t", Group: "g", IDs: ids, ExtendMS: &n}},
 		{AppendOnSubscription(nil, wire.OpPause, "c", "t", "g"), Request{Op: wire.OpPause, Topic: "t", Group: "g"}},
 		{AppendOnSubscription(nil, wire.OpResume, "c", "t", ""), Request{Op: wire.OpResume, Topic: "t"}},
@@ -123,7 +137,8 @@ func TestRequestsRoundTrip(t *testing.T) {
 			t.Errorf("%s\ngot  %+v (%v)\nwant %+v", c.frame, got, err, c.want)
 		}
 	}
-	if p := ParsePublishLine(AppendPublishLine(nil, &wire.PublishItem{Event: *e, HasTS: true}), wire.DefaultLimits()); p.Err != nil || p.Event.ID != e.ID || p.Event.Topic != "" {
+	if p := ParsePublishLine(AppendPublishLine(nil, &wire.PublishItem{Event: *e, HasTS: true}), wire.DefaultLimits()); p.Err != nil ||
+		p.Event.ID != e.ID || p.Event.Topic != "" {
 		t.Errorf("got %+v", p)
 	}
 }
