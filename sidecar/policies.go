@@ -6,8 +6,6 @@ import (
 	"log/slog"
 	"time"
 
-	"google.golang.org/grpc/credentials"
-
 	"github.com/sluice-bus/sluice/internal/access"
 	"github.com/sluice-bus/sluice/internal/policy"
 	"github.com/sluice-bus/sluice/sidecar/internal/admit"
@@ -59,16 +57,12 @@ func (s *Sidecar) openControl(fallback *policy.Snapshot) error {
 	if err != nil {
 		return &ConfigError{Err: fmt.Errorf("auth-config: control_plane: %w", err)}
 	}
-	var perRPC credentials.PerRPCCredentials
-	if s.access.ControlPlane().TokenFile != "" {
-		perRPC = client.PerRPCCredentials()
-	}
 	p := &s.policies
 	if p.peerKey, err = access.NewPeerKey(s.cfg.NodeID); err != nil {
 		return err
 	}
 	p.control, err = control.Open(control.Config{
-		Address: s.cfg.ControlPlane, Credentials: client.TransportCredentials(), PerRPC: perRPC,
+		Address: s.cfg.ControlPlane, Dial: client.DialOptions(),
 		NodeID: s.cfg.NodeID, Instance: s.instance, Version: s.cfg.Version,
 		PeerKey: p.peerKey.Public(), OnCredential: p.peerKey.Take,
 		Dir: s.cfg.DataDir, Fallback: fallback, Logger: s.cfg.Logger,

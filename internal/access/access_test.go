@@ -310,6 +310,9 @@ func TestBadChangesDoNot(t *testing.T) {
 			f.write("key", key)
 			f.writef("auth.yaml", "%s", good+"\ntls: {cert: cert, key: key}")
 		}, "cannot be added or removed while the program runs"},
+		{"no more clients", func() { f.writef("auth.yaml", "control_plane: {tls: true}") }, "cannot come or go while the program runs"},
+		{"another control plane", func() { f.writef("auth.yaml", "%s", good+"\ncontrol_plane: {tls: true}") },
+			"control_plane, peers: they cannot change"},
 		{"bad TLS", func() { f.writef("auth.yaml", "tls: {cert: token, key: nowhere, client_ca: token}") }, "tls.key: open"},
 		{"the same certificate twice", func() { f.writef("auth.yaml", "certs: [{name: a}, {name: a}]") }, `is the name of certs[0] already`},
 	} {
@@ -389,6 +392,31 @@ func TestRunFollowsTheFiles(t *testing.T) {
 		cancel()
 		running.Wait()
 	})
+}
+
+// Sections on how a sidecar speaks to others change nothing for its clients.
+func TestSectionsForOthersAlone(t *testing.T) {
+	f := newFolder(t)
+	f.writef("auth.yaml", "control_plane: {tls: true, ca: ca.pem, cert: /c.pem, key: key.pem, token_file: token}\npeers: {ca: /ca.pem}")
+	a, _ := f.open(Sidecar)
+	want := ClientConfig{TLS: true, CA: f.path("ca.pem"), Cert: "/c.pem", Key: f.path("key.pem"), TokenFile: f.path("token")}
+	if got := a.ControlPlane(); got != want {
+		t.Errorf("%+v, want %+v", got, want)
+	}
+	if got := a.Peers(); got != (ClientConfig{CA: "/ca.pem"}) {
+		t.Errorf("%+v", got)
+	}
+	id, err := a.Token(t.Context(), "whatever", "")
+	if err != nil || id.May(Operate, "", "") != nil || a.Authenticates() {
+		t.Errorf("%+v, %v", id, err)
+	}
+	s, err := read(f.path("auth.yaml"), ControlPlane)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := build(s, ControlPlane, nil); err == nil || !strings.Contains(err.Error(), "means nothing") {
+		t.Errorf("the control plane takes it: %v", err)
+	}
 }
 
 func TestCheckListener(t *testing.T) {

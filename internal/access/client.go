@@ -86,24 +86,17 @@ func (c ClientConfig) CheckDial(name, addr, section string, insecure bool) error
 // Secure reports whether connections use TLS.
 func (c *Client) Secure() bool { return c != nil && c.cfg.Secure() }
 
-// DialOptions are the options of a gRPC connection.
+// DialOptions are the options of a gRPC connection. It reads the files again for each handshake.
 func (c *Client) DialOptions() []grpc.DialOption {
-	if c == nil {
-		return []grpc.DialOption{grpc.WithTransportCredentials(insecure.NewCredentials())}
+	transport := insecure.NewCredentials()
+	if c.Secure() {
+		transport = freshCredentials{TransportCredentials: credentials.NewTLS(c.config()), client: c}
 	}
-	options := []grpc.DialOption{grpc.WithTransportCredentials(c.TransportCredentials())}
-	if c.cfg.TokenFile != "" {
-		options = append(options, grpc.WithPerRPCCredentials(c.PerRPCCredentials()))
+	options := []grpc.DialOption{grpc.WithTransportCredentials(transport)}
+	if c != nil && c.cfg.TokenFile != "" {
+		options = append(options, grpc.WithPerRPCCredentials(tokenCredentials{c}))
 	}
 	return options
-}
-
-// TransportCredentials read the files again for each connection.
-func (c *Client) TransportCredentials() credentials.TransportCredentials {
-	if !c.Secure() {
-		return insecure.NewCredentials()
-	}
-	return freshCredentials{TransportCredentials: credentials.NewTLS(c.config()), client: c}
 }
 
 // freshCredentials uses the current files for each handshake.
@@ -120,9 +113,7 @@ func (f freshCredentials) Clone() credentials.TransportCredentials {
 	return freshCredentials{TransportCredentials: f.TransportCredentials.Clone(), client: f.client}
 }
 
-// PerRPCCredentials send the token with each call.
-func (c *Client) PerRPCCredentials() credentials.PerRPCCredentials { return tokenCredentials{c} }
-
+// tokenCredentials send the token with each call.
 type tokenCredentials struct{ client *Client }
 
 func (t tokenCredentials) GetRequestMetadata(context.Context, ...string) (map[string]string, error) {
@@ -149,13 +140,6 @@ func (c *Client) Token() string {
 		c.token = token
 	}
 	return c.token
-}
-
-// Authorize adds the token to a request.
-func (c *Client) Authorize(r *http.Request) {
-	if token := c.Token(); token != "" {
-		r.Header.Set("Authorization", "Bearer "+token)
-	}
 }
 
 // UseIn makes a transport connect like the client. Its https requests are then HTTP/1.1.

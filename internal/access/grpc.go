@@ -23,8 +23,8 @@ func (a *Access) ServerOptions(name string, ln net.Listener) []grpc.ServerOption
 		return nil
 	}
 	options := []grpc.ServerOption{
-		grpc.ChainUnaryInterceptor(a.UnaryInterceptor()),
-		grpc.ChainStreamInterceptor(a.StreamInterceptor()),
+		grpc.ChainUnaryInterceptor(a.guardCall),
+		grpc.ChainStreamInterceptor(a.guardStream),
 	}
 	if ln.Addr().Network() == "unix" {
 		return options
@@ -36,30 +36,26 @@ func (a *Access) ServerOptions(name string, ln net.Listener) []grpc.ServerOption
 	return options
 }
 
-// UnaryInterceptor allows calls of sidecars and admins: with a token in the metadata
+// guardCall allows calls of sidecars and admins: with a token in the metadata
 // "authorization", or with a client certificate. Other calls end with Unauthenticated or
 // PermissionDenied.
-func (a *Access) UnaryInterceptor() grpc.UnaryServerInterceptor {
-	return func(ctx context.Context, req any, _ *grpc.UnaryServerInfo, handle grpc.UnaryHandler) (any, error) {
-		if _, err := a.join(ctx); err != nil {
-			return nil, err
-		}
-		return handle(ctx, req)
+func (a *Access) guardCall(ctx context.Context, req any, _ *grpc.UnaryServerInfo, handle grpc.UnaryHandler) (any, error) {
+	if _, err := a.join(ctx); err != nil {
+		return nil, err
 	}
+	return handle(ctx, req)
 }
 
-// StreamInterceptor is UnaryInterceptor for streams. A stream whose caller loses its right ends
+// guardStream is guardCall for streams. A stream whose caller loses its right ends
 // with the next message in either direction.
-func (a *Access) StreamInterceptor() grpc.StreamServerInterceptor {
-	return func(srv any, stream grpc.ServerStream, _ *grpc.StreamServerInfo, handle grpc.StreamHandler) error {
-		id, err := a.join(stream.Context())
-		if err != nil {
-			return err
-		}
-		s := &guardedStream{ServerStream: stream, access: a, id: id}
-		s.ctx = context.WithValue(stream.Context(), streamKey{}, s)
-		return handle(srv, s)
+func (a *Access) guardStream(srv any, stream grpc.ServerStream, _ *grpc.StreamServerInfo, handle grpc.StreamHandler) error {
+	id, err := a.join(stream.Context())
+	if err != nil {
+		return err
 	}
+	s := &guardedStream{ServerStream: stream, access: a, id: id}
+	s.ctx = context.WithValue(stream.Context(), streamKey{}, s)
+	return handle(srv, s)
 }
 
 // guardedStream checks before each message whether its caller may still join.

@@ -52,7 +52,9 @@ func fetch(c *Client, base string) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	c.Authorize(r)
+	if token := c.Token(); token != "" {
+		r.Header.Set("Authorization", "Bearer "+token)
+	}
 	res, err := (&http.Client{Transport: transport, Timeout: patience}).Do(r)
 	if err != nil {
 		return "", err

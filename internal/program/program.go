@@ -195,8 +195,8 @@ func vars(lookupEnv func(string) (string, bool), program string) kong.Vars {
 	return kong.Vars{"version": versionLine(program), "data_dir": dataDir(lookupEnv, program), "host": host}
 }
 
-// Defaults fills in the defaults that the tags of a struct of settings have, except for folders and
-// names of the machine. It panics if kong cannot use the struct, which is a defect of the program.
+// Defaults fills in the defaults that the tags of a struct of settings have, where a field is zero,
+// except for folders and names of the machine. It panics if kong cannot use the struct, which is a defect of the program.
 func Defaults(settings any) {
 	parser, err := kong.New(settings, kong.Vars{"data_dir": "", "host": ""})
 	if err != nil {

@@ -1,8 +1,12 @@
 package program
 
 import (
+	"bytes"
+	"context"
+	"io"
 	"reflect"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 )
@@ -136,5 +140,39 @@ func TestListsOfURLs(t *testing.T) {
 				t.Errorf("header = %q, want %q", test.got.settings.Header, test.want)
 			}
 		})
+	}
+}
+
+// Every number below its minimum is named, wherever it comes from.
+func TestMinimums(t *testing.T) {
+	type settings struct {
+		Most  int           `min:"1" default:"5"`
+		Pause time.Duration `min:"1s" default:"1m"`
+		Rate  int64         `min:"0" default:"0"`
+	}
+	run := func(args ...string) (status int, says string) {
+		var s settings
+		var stderr bytes.Buffer
+		status = Run(Spec{Name: "p", Settings: &s, Run: func(context.Context, *App) error { return nil }}, Process{
+			Args: args, Stdout: io.Discard, Stderr: &stderr,
+			LookupEnv: func(name string) (string, bool) {
+				if name == "SLUICE_PAUSE" {
+					return "999ms", true
+				}
+				return "", false
+			},
+		})
+		return status, stderr.String()
+	}
+	const want = "most: must be at least 1, not 0; pause: must be at least 1s, not 999ms; rate: must be at least 0, not -1"
+	if status, says := run("--most=0", "--rate=-1"); status != StatusUsage || !strings.Contains(says, want) {
+		t.Errorf("status %d: %s", status, says)
+	}
+	if status, says := run("--most=1", "--pause=1s"); status != StatusOK {
+		t.Errorf("status %d: %s", status, says)
+	}
+	var s settings
+	if Defaults(&s); s.Most != 5 || s.Pause != time.Minute || s.Rate != 0 {
+		t.Errorf("the defaults are %+v", s)
 	}
 }

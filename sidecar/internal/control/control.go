@@ -18,7 +18,6 @@ import (
 	"golang.org/x/sync/errgroup"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/backoff"
-	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/keepalive"
 	"google.golang.org/protobuf/proto"
@@ -62,9 +61,8 @@ const (
 // Config is what a Control needs. Address, NodeID, Instance and Logger are required.
 type Config struct {
 	// Address is the control plane's: host:port, or unix:/path.
-	Address     string
-	Credentials credentials.TransportCredentials // nil: no TLS
-	PerRPC      credentials.PerRPCCredentials    // nil: none
+	Address string
+	Dial    []grpc.DialOption // TLS and the token; nil: neither
 
 	NodeID   string
 	Instance string // unique to this process
@@ -180,12 +178,8 @@ func Open(cfg Config) (*Control, error) {
 
 // dial makes the connection. Its first use opens it.
 func dial(cfg Config) (*grpc.ClientConn, error) {
-	transport := cfg.Credentials
-	if transport == nil {
-		transport = insecure.NewCredentials()
-	}
 	options := []grpc.DialOption{
-		grpc.WithTransportCredentials(transport),
+		grpc.WithTransportCredentials(insecure.NewCredentials()),
 		grpc.WithDisableServiceConfig(),
 		grpc.WithConnectParams(grpc.ConnectParams{
 			Backoff:           backoff.Config{BaseDelay: xds.DefaultMinBackoff, Multiplier: 1.6, Jitter: 0.5, MaxDelay: connectBackoff},
@@ -193,10 +187,7 @@ func dial(cfg Config) (*grpc.ClientConn, error) {
 		}),
 		grpc.WithKeepaliveParams(keepalive.ClientParameters{Time: pingAfter, Timeout: pingTimeout}),
 	}
-	if cfg.PerRPC != nil {
-		options = append(options, grpc.WithPerRPCCredentials(cfg.PerRPC))
-	}
-	return grpc.NewClient(cfg.Address, options...)
+	return grpc.NewClient(cfg.Address, append(options, cfg.Dial...)...) // the last of two options counts
 }
 
 // node describes this sidecar.

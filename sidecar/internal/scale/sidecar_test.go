@@ -12,6 +12,7 @@ import (
 
 	"github.com/google/uuid"
 	"golang.org/x/sync/errgroup"
+	"google.golang.org/grpc"
 
 	"github.com/sluice-bus/sluice/internal/policy"
 	"github.com/sluice-bus/sluice/sidecar/internal/control"
@@ -50,7 +51,8 @@ func newSidecar(t *testing.T, i int, address string, topics []string) *sidecar {
 	s.about = control.About{StoreID: func() string { return store }, Replay: func() string { return replay }}
 	var err error
 	s.control, err = control.Open(control.Config{
-		Address: address, Credentials: s.wire.credentials(), NodeID: s.id, Instance: instance, Version: "test",
+		Address: address, Dial: []grpc.DialOption{grpc.WithTransportCredentials(s.wire.credentials())}, NodeID: s.id,
+		Instance: instance, Version: "test",
 		OnCredential: func(string, []byte) error { return nil },
 		Logger:       slog.New(slog.DiscardHandler),
 	})
