@@ -138,7 +138,7 @@ func Open(o Options) (*Log, error) {
 	})
 	l.scheduled = scheduled.New(store, c, l.appends)
 	l.Scheduler = l.scheduled
-	l.Remover = removal.New(removal.Config{Store: store, Catalog: c, Heads: h, Reads: l.Reader, Scheduled: l.scheduled})
+	l.Remover = removal.New(store, c, h, l.Reader, l.scheduled)
 	return l, nil
 }
 

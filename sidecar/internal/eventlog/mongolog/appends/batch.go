@@ -2,20 +2,14 @@ package appends
 
 import (
 	"context"
-	"encoding/binary"
 	"errors"
 	"fmt"
-	"time"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
-	"go.mongodb.org/mongo-driver/v2/mongo"
-	"go.mongodb.org/mongo-driver/v2/mongo/options"
 
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog"
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog/mongolog/core"
-	"github.com/sluice-bus/sluice/sidecar/internal/eventlog/mongolog/document"
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog/mongolog/events"
-	"github.com/sluice-bus/sluice/sidecar/internal/eventlog/mongolog/heads"
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog/mongolog/topics"
 )
 
@@ -204,152 +198,4 @@ func (b *batch) refuse(err error) {
 		}
 		ln.pending = nil
 	}
-}
-
-const (
-	// maxInsert bounds the documents of one insert.
-	maxInsert = 1000
-	// maxInsertBytes bounds one insert, well below the server's 48 MB.
-	maxInsertBytes = 16 << 20
-	// maxRivalInsert bounds the documents of one insert while other sidecars also append to the
-	// topic: concurrent inserts of neighbours in a unique index cost MongoDB much more than inserts
-	// one after the other.
-	maxRivalInsert = 100
-	// rivalsFor is how long after its append another sidecar still counts as appending.
-	rivalsFor = 10 * time.Second
-)
-
-// pending is a document that is not stored yet: of an event, or the void that takes the seq of an
-// event that is not stored.
-type pending struct {
-	call   *call // nil: a void
-	index  int   // in the call's batch
-	record *eventlog.Record
-	raw    bson.Raw // nil: a scheduled event is moved to the seq
-	seq    uint64   // the reserved seq; 0: none
-	// token is the number of the scheduled event, or of a cancelled one, whose place this takes; 0:
-	// the document is inserted.
-	token int64
-}
-
-// line holds a batch's documents of one partition, in order.
-type line struct {
-	p       int
-	pending []*pending
-	since   core.Moment // before the seqs were reserved
-	// patience is the wait that the next reservation asks of readers; 0: none beyond the present
-	// one.
-	patience time.Duration
-}
-
-// give gives the events the seqs that end with last.
-func (ln *line) give(last uint64, since core.Moment) {
-	ln.since, ln.patience = since, 0
-	seq := last - uint64(len(ln.pending))
-	for _, d := range ln.pending {
-		seq++
-		d.seq = seq
-		if d.raw == nil {
-			continue
-		}
-		binary.LittleEndian.PutUint64(d.raw.Lookup(document.FieldSeq).Value, seq)
-	}
-}
-
-// restart takes the seqs back from the events, so that the events reserve again. It drops the
-// voids: the batch abandons their seqs.
-func (ln *line) restart() {
-	var events []*pending
-	for _, d := range ln.pending {
-		if d.call != nil {
-			d.seq = 0
-			events = append(events, d)
-		}
-	}
-	ln.pending = events
-}
-
-// chunk returns the next documents to insert, and the line of each.
-func (b *batch) chunk() (lines []*line, chunk []*pending) {
-	most := b.most
-	if b.store.Clock.Since(time.Unix(0, b.topic.Rivals.Load())) < rivalsFor {
-		most = min(most, maxRivalInsert)
-	}
-	bytes := 0
-	for _, ln := range b.lines {
-		for _, d := range ln.pending {
-			bytes += len(d.raw)
-			full := len(chunk) == most || len(chunk) > 0 && bytes > maxInsertBytes
-			otherWrite := len(chunk) > 0 && (d.token != 0) != (chunk[0].token != 0)
-			if d.seq == 0 || full || otherWrite {
-				return lines, chunk
-			}
-			lines, chunk = append(lines, ln), append(chunk, d)
-		}
-	}
-	return lines, chunk
-}
-
-// reservedFor is how long seqs that were given out count. It is far below core.Config.SeqTaken.
-const reservedFor = time.Hour
-
-// reserve gives a seq to each event that has no valid one, with one request for all partitions. If
-// the answer is lost, nobody uses the seqs, and readers void them.
-func (b *batch) reserve(ctx context.Context) error {
-	var inc, longer bson.D
-	for _, ln := range b.lines {
-		if len(ln.pending) > 0 && ln.pending[0].seq > 0 && ln.since.Age(b.store.Clock) > reservedFor {
-			ln.restart()
-		}
-		if len(ln.pending) == 0 || ln.pending[0].seq > 0 {
-			continue
-		}
-		inc = append(inc, bson.E{Key: heads.Path(heads.FieldGiven, ln.p), Value: int64(len(ln.pending))})
-		if ln.patience > 0 {
-			longer = append(longer, bson.E{Key: heads.Path(heads.FieldPatience, ln.p), Value: ln.patience.Milliseconds()})
-		}
-	}
-	if len(inc) == 0 {
-		return nil
-	}
-	update := bson.D{{Key: "$inc", Value: inc}}
-	if len(longer) > 0 {
-		update = append(update, bson.E{Key: "$max", Value: longer})
-	}
-	since := core.Now(b.store.Clock)
-	// Half of the time is left for another try if there is no answer.
-	ctx, cancel := b.store.Clock.WithTimeout(ctx, b.store.Timeout/2)
-	defer cancel()
-	o := options.FindOneAndUpdate().SetReturnDocument(options.After)
-	ours := append(heads.Of(b.topic.Name), bson.E{Key: document.FieldGeneration, Value: b.generation})
-	raw, err := b.concern.heads.FindOneAndUpdate(ctx, ours, update, o).Raw()
-	if errors.Is(err, mongo.ErrNoDocuments) {
-		return b.noHead(ctx)
-	}
-	if err != nil {
-		return err
-	}
-	for _, ln := range b.lines {
-		if len(ln.pending) == 0 || ln.pending[0].seq > 0 {
-			continue
-		}
-		last := heads.Head(raw).Given(ln.p)
-		ln.give(last, since)
-		if b.topic.Parts[ln.p].Reserved.Swap(last) != last-uint64(len(ln.pending)) {
-			b.topic.Rivals.Store(b.store.Clock.Now().UnixNano())
-		}
-	}
-	return nil
-}
-
-// noHead finds out why there is no head of the batch's generation.
-func (b *batch) noHead(ctx context.Context) error {
-	_, err := b.heads.Read(ctx, b.topic)
-	if err == nil && b.topic.Generation() == b.generation {
-		return nil // there is one now
-	}
-	if err == nil || errors.Is(err, eventlog.ErrNotFound) {
-		return errAnotherGeneration
-	}
-	return err
 }

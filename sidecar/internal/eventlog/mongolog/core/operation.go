@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"sync/atomic"
 	"time"
 
 	"github.com/sluice-bus/sluice/internal/clock"
@@ -138,79 +137,4 @@ func (s *Store) Sync(ctx context.Context) error {
 		return ErrClosed
 	}
 	return nil
-}
-
-// UnsupportedError says why the log can never use this store.
-type UnsupportedError struct{ Reason string }
-
-func (e *UnsupportedError) Error() string { return "the store cannot be used: " + e.Reason }
-
-// setup is the preparation of a store, which the first operation that reaches the server makes.
-type setup struct {
-	facts    atomic.Pointer[Facts] // nil until then
-	turn     chan struct{}         // holds one token, for the goroutine that prepares
-	unusable chan struct{}         // closed once refusal is set
-	refusal  error
-}
-
-func newSetup() setup { return setup{turn: make(chan struct{}, 1), unusable: make(chan struct{})} }
-
-// prepare prepares the store if that was not done. One call does this, and concurrent calls wait
-// for it.
-func (s *Store) prepare(ctx context.Context) error {
-	x := &s.setup
-	if x.facts.Load() != nil {
-		return nil
-	}
-	select {
-	case x.turn <- struct{}{}:
-		defer func() { <-x.turn }()
-	case <-ctx.Done():
-		return s.Unavailable(ctx, "connect", ctx.Err())
-	}
-	if x.facts.Load() != nil {
-		return nil
-	}
-	facts, err := s.Prepare(ctx)
-	if err == nil {
-		x.facts.Store(&facts)
-		return nil
-	}
-	if _, unsupported := errors.AsType[*UnsupportedError](err); unsupported && x.refusal == nil {
-		x.refusal = err
-		close(x.unusable)
-	}
-	return s.Unavailable(ctx, "connect", err)
-}
-
-// AwaitRefusal waits until the store turns out to be one that the log can never use, and returns
-// the *UnsupportedError. It returns nil when ctx ends.
-func (s *Store) AwaitRefusal(ctx context.Context) error {
-	select {
-	case <-s.setup.unusable:
-		return s.setup.refusal
-	case <-ctx.Done():
-		return nil
-	}
-}
-
-// StoreID identifies the store, with the same id for every sidecar on it. It is empty until the
-// server was reached first.
-func (s *Store) StoreID() string {
-	if facts := s.setup.facts.Load(); facts != nil {
-		return facts.StoreID
-	}
-	return ""
-}
-
-// Sharded reports whether the server is a mongos; it must be called within an operation.
-func (s *Store) Sharded() bool { return s.setup.facts.Load().Sharded }
-
-// Hint names an index to read by. If the store lacks some indexes, the server chooses. It must be
-// called within an operation.
-func (s *Store) Hint(index any) any {
-	if s.setup.facts.Load().Unindexed {
-		return nil
-	}
-	return index
 }

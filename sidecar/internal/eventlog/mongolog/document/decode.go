@@ -17,12 +17,9 @@ type Stored struct {
 	// Record is the event; that of a stub has no payload.
 	Record *eventlog.Record
 	Hash   []byte // what Hash returned for the event; nil if there is none
-	Writer int64  // 0 if there is none
 	// Gone says that this is the stub of an event that retention removed, or that it has no place
 	// in a partition.
 	Gone bool
-	// ExpireAt is when the document may be removed, in milliseconds since the epoch, or 0.
-	ExpireAt int64
 }
 
 // Cancelled says that this is the stub of a scheduled event that was cancelled.
@@ -56,7 +53,7 @@ type decoder struct {
 	key, sid, ttl, tags, causedBy                    bsoncore.Value
 	headers, headersList                             bsoncore.Value
 	payload, payloadJSON, payloadBytes               bsoncore.Value
-	hash, writer, gone, expireAt, deliverAt          bsoncore.Value
+	hash, gone, deliverAt                            bsoncore.Value
 
 	arena strings.Builder // holds all strings of the record
 	err   error
@@ -118,12 +115,8 @@ func (d *decoder) slot(name []byte) *bsoncore.Value {
 		return &d.payloadBytes
 	case FieldHash:
 		return &d.hash
-	case FieldWriter:
-		return &d.writer
 	case FieldGone:
 		return &d.gone
-	case FieldExpireAt:
-		return &d.expireAt
 	case FieldDeliverAt:
 		return &d.deliverAt
 	}
@@ -138,8 +131,6 @@ func (d *decoder) stored() Stored {
 	d.arena.Grow(size)
 	s := Stored{Record: new(eventlog.Record)}
 	s.Gone, _ = d.gone.BooleanOK()
-	s.Writer = d.whole(FieldWriter, &d.writer, math.MinInt64)
-	s.ExpireAt = d.date(FieldExpireAt, &d.expireAt)
 	s.Hash = d.binary(FieldHash, &d.hash)
 	r := s.Record
 	r.Topic = d.text(FieldTopic, d.required(FieldTopic, &d.topic))
@@ -224,17 +215,6 @@ func (d *decoder) whole(field string, v *bsoncore.Value, least int64) int64 {
 		return 0
 	}
 	return n
-}
-
-func (d *decoder) date(field string, v *bsoncore.Value) int64 {
-	if v.Type == 0 {
-		return 0
-	}
-	ms, ok := v.DateTimeOK()
-	if !ok {
-		d.fail(field, errors.New("it is not a date"))
-	}
-	return ms
 }
 
 func (d *decoder) binary(field string, v *bsoncore.Value) []byte {

@@ -34,7 +34,7 @@ func TestRecordsReadBackEqual(t *testing.T) {
 		if !reflect.DeepEqual(s.Record, r) {
 			t.Errorf("got  %+v\nwant %+v", s.Record, r)
 		}
-		if s.Writer != 77 || s.Gone || s.ExpireAt != 0 || !bytes.Equal(s.Hash, hashOf(&r.Event)) || field != FieldPayload {
+		if s.Gone || !bytes.Equal(s.Hash, hashOf(&r.Event)) || field != FieldPayload {
 			t.Errorf("got %+v in %s", s, field)
 		}
 	}
@@ -159,7 +159,7 @@ func TestStubs(t *testing.T) {
 		t.Fatal(err)
 	}
 	s, err := Decode(raw)
-	want := Stored{Gone: true, Hash: hash, ExpireAt: 1234, Record: &eventlog.Record{AcceptedAt: 6, Event: wire.Event{ID: "x", Topic: "t",
+	want := Stored{Gone: true, Hash: hash, Record: &eventlog.Record{AcceptedAt: 6, Event: wire.Event{ID: "x", Topic: "t",
 		Partition: 3, Seq: 9, TS: 5}}}
 	if err != nil || !reflect.DeepEqual(s, want) {
 		t.Errorf("got  %+v (%+v), %v", s, s.Record, err)
@@ -191,7 +191,6 @@ func TestDamagedDocumentsSayWhatIsWrong(t *testing.T) {
 		id + `partition: it is not a whole number`:                               func(m map[string]any) { m["partition"] = -1 },
 		id + `ts: it is not a whole number`:                                      func(m map[string]any) { m["ts"] = 1.5 },
 		id + `accepted: it is not a whole number`:                                func(m map[string]any) { m["accepted"] = math.NaN() },
-		id + `writer: it is not a whole number`:                                  func(m map[string]any) { m["writer"] = 1e300 },
 		id + `topic: it is missing`:                                              func(m map[string]any) { delete(m, "topic") },
 		id + `id: it is not a string`:                                            func(m map[string]any) { m["id"] = 1 },
 		id + `id: it is missing`:                                                 func(m map[string]any) { m["id"] = nil },
@@ -205,7 +204,6 @@ func TestDamagedDocumentsSayWhatIsWrong(t *testing.T) {
 		id + `payload: it is missing`:                                            func(m map[string]any) { delete(m, "payload") },
 		id + `payload_json: it is not binary`:                                    func(m map[string]any) { m["payload_json"] = "1" },
 		id + `payload_bytes: it is not binary`:                                   func(m map[string]any) { m["payload_bytes"] = 1 },
-		id + `expireAt: it is not a date`:                                        func(m map[string]any) { m["expireAt"] = 1 },
 		`event document without _id: field seq: it is missing`:                   func(m map[string]any) { delete(m, "_id"); delete(m, "seq") },
 		`event document whose _id is no string: field seq: it is missing`:        func(m map[string]any) { m["_id"] = 1; delete(m, "seq") },
 	} {
@@ -292,7 +290,7 @@ func FuzzDecode(f *testing.F) {
 			bson.Raw(raw).Lookup(FieldPayloadJSON).Type == 0 && !r.Binary && !s.Gone {
 			t.Fatalf("the payload became %q: %v", r.Payload, wrong)
 		}
-		again, err := Append(nil, r.Topic, 0, r, s.Writer)
+		again, err := Append(nil, r.Topic, 0, r, 1)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -17,15 +17,6 @@ import (
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog/mongolog/topics"
 )
 
-// Config is what a Remover needs.
-type Config struct {
-	Store     *core.Store
-	Catalog   *topics.Catalog
-	Heads     *heads.Heads
-	Reads     *reads.Reader
-	Scheduled *scheduled.Scheduler
-}
-
 // Remover removes the events of a store.
 type Remover struct {
 	store     *core.Store
@@ -36,8 +27,8 @@ type Remover struct {
 }
 
 // New makes a Remover.
-func New(c Config) *Remover {
-	return &Remover{store: c.Store, catalog: c.Catalog, heads: c.Heads, reads: c.Reads, scheduled: c.Scheduled}
+func New(s *core.Store, c *topics.Catalog, h *heads.Heads, r *reads.Reader, later *scheduled.Scheduler) *Remover {
+	return &Remover{s, c, h, r, later}
 }
 
 // DeleteTopic implements eventlog.Deleter, see generation.go of package topics.

@@ -99,8 +99,8 @@ func (su *Setup) ensureIndexes(ctx context.Context, most int64) (unindexed bool,
 			continue
 		}
 		err = fmt.Errorf("collection %s %s; %w", name, wrong, errNotMigrated)
-		if !su.told[name+x.name()] {
-			su.told[name+x.name()] = true
+		if !su.logged[name+x.name()] {
+			su.logged[name+x.name()] = true
 			if x.unique {
 				su.store.Logger.Error("the store cannot be used without an index", "error", err)
 			} else {

@@ -2,15 +2,11 @@
 package setup
 
 import (
-	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 
-	"github.com/google/uuid"
 	"go.mongodb.org/mongo-driver/v2/bson"
-	"go.mongodb.org/mongo-driver/v2/mongo"
 	"go.mongodb.org/mongo-driver/v2/mongo/options"
 
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog/mongolog/core"
@@ -18,8 +14,8 @@ import (
 
 // Setup prepares a store.
 type Setup struct {
-	store *core.Store
-	told  map[string]bool // the messages that were logged already
+	store  *core.Store
+	logged map[string]bool // messages
 }
 
 // New makes the Setup of a store.
@@ -83,85 +79,3 @@ func (su *Setup) createSignals(ctx context.Context) error {
 
 // signalsBytes bounds a capped collection of signals: some thousand of them.
 const signalsBytes = 256 << 10
-
-// server describes the MongoDB that answers.
-type server struct {
-	version string
-	sharded bool // it is a mongos
-}
-
-// String is the server's name for people.
-func (s server) String() string {
-	if s.sharded {
-		return "MongoDB " + s.version + ", sharded"
-	}
-	return "MongoDB " + s.version + ", replica set"
-}
-
-// detect asks the server for its version and type. A server that the log cannot use is an
-// UnsupportedError.
-func (su *Setup) detect(ctx context.Context) (server, error) {
-	var build struct {
-		Version         string   `bson:"version"`
-		FerretDB        bson.Raw `bson:"ferretdb"`
-		FerretDBVersion string   `bson:"ferretdbVersion"`
-	}
-	if err := su.store.Run(ctx, "buildInfo", &build); err != nil {
-		return server{}, cmp.Or(su.store.Refusal(), err)
-	}
-	var hello struct {
-		SetName    string `bson:"setName"`
-		Msg        string `bson:"msg"`
-		ReplicaSet bool   `bson:"isreplicaset"` // it waits to be initiated
-	}
-	if err := su.store.Run(ctx, "hello", &hello); err != nil {
-		return server{}, err
-	}
-	s := server{version: build.Version, sharded: hello.Msg == "isdbgrid"}
-	switch {
-	case build.FerretDB != nil || build.FerretDBVersion != "":
-		return s, &core.UnsupportedError{Reason: "it is FerretDB, which lacks capped collections and causally consistent sessions; " +
-			"Sluice needs MongoDB 4.4 or later"}
-	case hello.SetName != "" || s.sharded:
-		return s, nil
-	case hello.ReplicaSet:
-		return s, errors.New("its replica set is not initiated yet (mongosh --eval 'rs.initiate()')")
-	}
-	return s, &core.UnsupportedError{Reason: "it is MongoDB " + s.version + " on its own, and Sluice needs a replica set: " + core.OneMember}
-}
-
-// storeFormat numbers the documents of a store, and the rules by which sidecars share it. It is in
-// the store's document in meta, and a store with another number is refused.
-const storeFormat = 1
-
-// meta is the store's own document.
-type meta struct {
-	StoreID string `bson:"id"`
-	Format  int    `bson:"format"`
-}
-
-// readMeta reads and checks the store's document; mongo.ErrNoDocuments for a new store.
-func (su *Setup) readMeta(ctx context.Context) (m meta, err error) {
-	if err := su.store.DB.Collection(core.Meta).FindOne(ctx, core.ByID("store")).Decode(&m); err != nil {
-		return meta{}, err
-	}
-	if m.Format != storeFormat {
-		return meta{}, &core.UnsupportedError{Reason: fmt.Sprintf("it has format %d, and this version of Sluice reads format %d: "+
-			"run the version that made it, or name another database", m.Format, storeFormat)}
-	}
-	return m, nil
-}
-
-// ensureMeta is readMeta, and inserts the document into a new store.
-func (su *Setup) ensureMeta(ctx context.Context) (meta, error) {
-	m, err := su.readMeta(ctx)
-	if !errors.Is(err, mongo.ErrNoDocuments) {
-		return m, err
-	}
-	doc := append(core.ByID("store"), bson.E{Key: "id", Value: uuid.NewString()}, bson.E{Key: "format", Value: storeFormat})
-	_, err = su.store.Written(core.Meta, core.MajorityWrites).InsertOne(ctx, doc)
-	if err != nil && !mongo.IsDuplicateKeyError(err) { // another sidecar may have inserted it
-		return meta{}, err
-	}
-	return su.readMeta(ctx)
-}
