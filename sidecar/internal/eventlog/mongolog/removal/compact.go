@@ -16,9 +16,9 @@ import (
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog/mongolog/topics"
 )
 
-// Compact implements eventlog.Compactor. Removed events become stubs, see package events. Other sidecars
-// may append, sweep and compact meanwhile: a superseded event stays superseded, and an event is
-// removed only after all events that it supersedes.
+// Compact implements eventlog.Compactor. Removed events become stubs, see package events. Other
+// sidecars may append, sweep and compact meanwhile: a superseded event stays superseded, and an
+// event is removed only after all events that it supersedes.
 func (r *Remover) Compact(
 	ctx context.Context, name string, p int, from uint64, c eventlog.Compaction,
 ) (next uint64, removed int, err error) {

@@ -15,7 +15,7 @@ import (
 // Setup prepares a store.
 type Setup struct {
 	store  *core.Store
-	logged map[string]bool // messages
+	logged map[string]bool // messages about indexes, so that each comes once
 }
 
 // New makes the Setup of a store.
