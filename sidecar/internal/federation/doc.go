@@ -1,7 +1,5 @@
 // Package federation answers replays of a whole fleet: it asks one sidecar for each distinct store
-// and every sidecar for its spool, and merges their events by (ts, id). It knows how sidecars ask
-// each other; it must not know how a store keeps its events, nor how an answer is written to a
-// client.
+// and every sidecar for its spool, and merges their events by (ts, id).
 //
 // # Nothing is missed
 //

@@ -98,12 +98,12 @@ func New(c Config) *Fleet {
 		streams: make(chan struct{}, c.MaxStreams),
 		shared:  map[string]bool{},
 	}
-	var way http.RoundTripper = f.base
+	var transport http.RoundTripper = f.base
 	if c.Transport != nil {
-		way = c.Transport(way)
+		transport = c.Transport(transport)
 	}
 	f.client = &http.Client{
-		Transport:     way,
+		Transport:     transport,
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 	}
 	f.reach = func(p Peer) member { return newPeer(&f.cfg, f.client, p) }
@@ -134,7 +134,8 @@ func (f *Fleet) Open(ctx context.Context, q replay.FleetQuery) (replay.FleetStre
 	default:
 		return nil, &wire.Error{
 			Code: wire.Overloaded, RetryAfter: overloadedRetry,
-			Msg: fmt.Sprintf("%d replays of the whole fleet are under way, as many as this sidecar does at a time; try again later, or with scope=store", f.cfg.MaxStreams),
+			Msg: fmt.Sprintf("%d replays of the whole fleet are under way, as many as this sidecar does at a time; "+
+				"try again later, or with scope=store", f.cfg.MaxStreams),
 		}
 	}
 	s, err := f.open(ctx, q)

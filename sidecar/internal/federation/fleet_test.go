@@ -292,7 +292,7 @@ func TestBackpressure(t *testing.T) {
 		}
 	}
 	for _, p := range st.(*stream).parts {
-		if held := p.held.Load(); held > p.share+chunkBytes {
+		if held := p.buffered.Load(); held > p.share+chunkBytes {
 			t.Errorf("%s holds %d bytes, its share is %d", p.name, held, p.share)
 		}
 	}

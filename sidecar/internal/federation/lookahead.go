@@ -14,13 +14,13 @@ import (
 // lookahead holds events that have left the merge ahead of time, so that many are looked up in
 // other parts at once.
 type lookahead struct {
-	held  []held
-	texts []byte // of all of them
-	at    int    // the next to hand out
+	events []aheadEvent
+	texts  []byte // of all of them
+	at     int    // the next to hand out
 }
 
-// held is an event of a lookahead.
-type held struct {
+// aheadEvent is an event of a lookahead.
+type aheadEvent struct {
 	part  *part
 	place eventlog.Point
 	end   int // the end of its text in texts
@@ -32,12 +32,12 @@ type held struct {
 // aheadBytes bounds the text of a lookahead, except for the last event.
 const aheadBytes = 1 << 20
 
-func (l *lookahead) any() bool { return l.at < len(l.held) }
+func (l *lookahead) more() bool { return l.at < len(l.events) }
 
 // next is the next event to hand out; nil when there is none.
-func (l *lookahead) next() *held {
-	for l.any() {
-		h := &l.held[l.at]
+func (l *lookahead) next() *aheadEvent {
+	for l.more() {
+		h := &l.events[l.at]
 		l.at++
 		if !h.drop {
 			return h
@@ -48,14 +48,14 @@ func (l *lookahead) next() *held {
 
 func (l *lookahead) add(p *part, ask bool) {
 	l.texts = append(l.texts, p.text()...)
-	l.held = append(l.held, held{part: p, place: eventlog.Point{TS: p.ts, ID: p.id}, end: len(l.texts), ask: ask})
+	l.events = append(l.events, aheadEvent{part: p, place: eventlog.Point{TS: p.ts, ID: p.id}, end: len(l.texts), ask: ask})
 }
 
 // lookAhead removes events from the merge, beginning with p's head, and looks up the suspects. It
 // may leave no event to hand out.
 func (s *stream) lookAhead(p *part) error {
 	l := &s.waiting
-	l.held, l.texts, l.at = l.held[:0], l.texts[:0], 0
+	l.events, l.texts, l.at = l.events[:0], l.texts[:0], 0
 	most := replay.MaxPeerIDs
 	if limit := s.plan.query.Limit; limit > 0 {
 		most = min(most, limit)
@@ -63,7 +63,7 @@ func (s *stream) lookAhead(p *part) error {
 	suspect := true
 	for {
 		l.add(p, suspect)
-		if len(l.held) >= most || len(l.texts) >= aheadBytes {
+		if len(l.events) >= most || len(l.texts) >= aheadBytes {
 			break
 		}
 		var err error
@@ -75,15 +75,15 @@ func (s *stream) lookAhead(p *part) error {
 		}
 	}
 	start := 0
-	for i := range l.held {
-		h := &l.held[i]
+	for i := range l.events {
+		h := &l.events[i]
 		h.text, start = l.texts[start:h.end], h.end
 	}
-	return s.lookUp(l.held)
+	return s.lookUp(l.events)
 }
 
 // lookUp asks every other part for the suspects, and drops those that were handed out before.
-func (s *stream) lookUp(list []held) error {
+func (s *stream) lookUp(list []aheadEvent) error {
 	work, ctx := errgroup.WithContext(s.ctx)
 	work.SetLimit(atOnce)
 	drops := make([][]bool, len(s.askable))
@@ -131,7 +131,8 @@ func (s *stream) times(ctx context.Context, p *part, ids []string) (out []*int64
 	if ctx.Err() != nil {
 		return nil, err // another part failed first
 	}
-	s.fleet.cfg.Logger.Error("a replay of the fleet failed: a part of it cannot say which events it has", "part", p.name, "topic", s.plan.query.Topic, "error", err)
+	s.fleet.cfg.Logger.Error("a replay of the fleet failed: a part of it cannot say which events it has",
+		"part", p.name, "topic", s.plan.query.Topic, "error", err)
 	return nil, partialFleet([]gap{s.gapOf(p, err)})
 }
 
@@ -144,7 +145,8 @@ func (s *stream) handedOut(other *part, place eventlog.Point, ts int64) bool {
 	if !q.Continued {
 		start = q.Scan.After
 	}
-	if ts < q.Scan.MinTS || ts > q.Scan.Upper() || start != nil && !precedes(*start, copied, q.Scan.Descending) {
+	outside := ts < q.Scan.MinTS || ts > q.Scan.Upper()
+	if outside || start != nil && !precedes(*start, copied, q.Scan.Descending) {
 		return false // it is not part of the replay
 	}
 	if precedes(copied, place, q.Scan.Descending) {

@@ -41,10 +41,10 @@ type part struct {
 	came     int  // events since the last request to a sidecar
 
 	// Both goroutines use these.
-	ready chan *chunk  // closed at the end
-	err   error        // the reason, if not nil; read after ready is closed
-	held  atomic.Int64 // bytes of chunks being filled or read
-	room  pause.Wake   // says that held has decreased
+	ready    chan *chunk  // closed at the end
+	err      error        // the reason, if not nil; read after ready is closed
+	buffered atomic.Int64 // bytes of chunks being filled or read
+	room     pause.Wake   // says that buffered has decreased
 
 	// Only the merging goroutine uses these.
 	chunk *chunk
@@ -130,7 +130,7 @@ func (p *part) attempt(ctx context.Context, s *sidecar) error {
 		}
 		// The requested events have arrived, and the stream may not need more. attempt requests
 		// more once they are needed.
-		if err := p.awaitHeld(ctx, 1); err != nil {
+		if err := p.awaitBuffered(ctx, 1); err != nil {
 			return err
 		}
 	}
@@ -153,14 +153,14 @@ func (p *part) attemptOnce(ctx context.Context, s *sidecar, a ask) error {
 	}
 	p.begin()
 	for {
-		if err := p.awaitHeld(ctx, p.share); err != nil {
+		if err := p.awaitBuffered(ctx, p.share); err != nil {
 			return err
 		}
 		c := newChunk()
 		err := p.lines.fill(c, text, p.hungry)
 		if len(c.lines) > 0 {
 			p.came += len(c.lines)
-			p.held.Add(c.size())
+			p.buffered.Add(c.size())
 			p.ready <- c // ready has room for each chunk that share allows
 		} else {
 			c.release()
@@ -188,10 +188,10 @@ func (p *part) open(ctx context.Context, s *sidecar, a ask) (text io.ReadCloser,
 // hungry reports whether the merge has nothing more to take.
 func (p *part) hungry() bool { return len(p.ready) == 0 }
 
-// awaitHeld waits until held is less than that. Here a reader waits for a slow client: unread bytes
+// awaitBuffered waits until buffered is less than that. Here a reader waits for a slow client: unread bytes
 // fill the peer's connection, and stop the peer.
-func (p *part) awaitHeld(ctx context.Context, less int64) error {
-	for p.held.Load() >= less {
+func (p *part) awaitBuffered(ctx context.Context, less int64) error {
+	for p.buffered.Load() >= less {
 		select {
 		case <-p.room:
 		case <-ctx.Done():
@@ -234,7 +234,7 @@ func (p *part) text() []byte {
 
 // releaseChunk gives the chunk back and wakes the reader.
 func (p *part) releaseChunk() {
-	p.held.Add(-p.chunk.size())
+	p.buffered.Add(-p.chunk.size())
 	p.chunk.release()
 	p.chunk = nil
 	p.room.Set()

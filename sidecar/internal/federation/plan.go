@@ -158,7 +158,8 @@ func partialFleet(gaps []gap) *wire.Error {
 	}
 	return &wire.Error{
 		Code: wire.PartialFleet, Missing: missing,
-		Msg: "part of the fleet could not be asked: " + strings.Join(reasons, ", ") + more + "; with partial=ok the answer comes without it",
+		Msg: "part of the fleet could not be asked: " + strings.Join(reasons, ", ") + more +
+			"; with partial=ok the answer comes without it",
 	}
 }
 
@@ -175,7 +176,8 @@ func (p *plan) refusal(log *slog.Logger) error {
 		}
 	}
 	e := partialFleet(p.gaps)
-	log.Warn("part of the fleet cannot be asked", "topic", p.query.Topic, "missing", strings.Join(e.Missing, ", "), "partial", p.query.Partial, "reasons", e.Msg)
+	log.Warn("part of the fleet cannot be asked",
+		"topic", p.query.Topic, "missing", strings.Join(e.Missing, ", "), "partial", p.query.Partial, "reasons", e.Msg)
 	if p.query.Partial && !p.alone {
 		return nil
 	}

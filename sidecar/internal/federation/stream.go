@@ -227,7 +227,8 @@ func (s *stream) broken(p *part, err error) error {
 	if cause := s.ctx.Err(); cause != nil {
 		return cause
 	}
-	s.fleet.cfg.Logger.Error("a replay of the fleet failed: a part of it failed midway", "part", p.name, "topic", s.plan.query.Topic, "events", p.taken, "error", err)
+	s.fleet.cfg.Logger.Error("a replay of the fleet failed: a part of it failed midway",
+		"part", p.name, "topic", s.plan.query.Topic, "events", p.taken, "error", err)
 	if s.plan.alone {
 		return err
 	}
@@ -237,7 +238,7 @@ func (s *stream) broken(p *part, err error) error {
 
 // Ready reports whether Next returns without waiting for a part.
 func (s *stream) Ready() bool {
-	if s.err != nil || s.waiting.any() {
+	if s.err != nil || s.waiting.more() {
 		return true
 	}
 	p := s.merge.top()

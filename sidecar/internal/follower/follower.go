@@ -1,5 +1,5 @@
 // Package follower implements subscriptions without a group: each gets every event of a topic, each
-// partition in log order, and no progress is saved. It must not know how they are connected.
+// partition in log order, and no progress is saved.
 package follower
 
 import (
@@ -145,7 +145,7 @@ func (f *Follower) turn() {
 		f.send.Lock()
 		open := f.open()
 		f.send.Unlock()
-		if len(f.pending) == 0 && open && !f.read() || !f.deliver() {
+		if atEnd := len(f.pending) == 0 && open && !f.read(); atEnd || !f.deliver() {
 			return
 		}
 	}
@@ -251,7 +251,7 @@ func (f *Follower) fillHeads(now time.Time) (again, ready bool) {
 			continue
 		}
 		if !p.Readable(f.watch, now) {
-			ready = ready && p.Due(now).IsZero()
+			ready = ready && p.RetryAt(now).IsZero()
 			continue
 		}
 		b := eventlog.Bounds{Events: f.cfg.FetchEvents, Bytes: max(f.cfg.TurnBytes/len(f.parts), 1)}
@@ -284,14 +284,14 @@ func (f *Follower) letGo(n int) {
 
 // retry sets the alarm for the next partition that could not be read.
 func (f *Follower) retry(now time.Time) {
-	var due time.Time
+	var first time.Time
 	for _, p := range f.parts {
-		if at := p.Due(now); !at.IsZero() && (due.IsZero() || at.Before(due)) {
-			due = at
+		if retryAt := p.RetryAt(now); !retryAt.IsZero() && (first.IsZero() || retryAt.Before(first)) {
+			first = retryAt
 		}
 	}
-	if !due.IsZero() {
-		f.alarm.Reset(due.Sub(now))
+	if !first.IsZero() {
+		f.alarm.Reset(first.Sub(now))
 	}
 }
 

@@ -136,7 +136,7 @@ func (g *Group) nextWake(now time.Time) (due time.Time) {
 	sooner(g.saver.removeAt)
 	sooner(cmp.Or(g.saver.retryAt, g.saver.saveAt)) // the next save
 	for _, p := range g.parts {
-		sooner(p.Due(now))
+		sooner(p.RetryAt(now))
 		if p.own.State == ownership.Draining {
 			sooner(p.own.DrainDeadline)
 		}

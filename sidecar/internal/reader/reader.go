@@ -1,5 +1,5 @@
 // Package reader reads a partition continuously, from its tail where that has the events, else from
-// the log. It does not know the purpose.
+// the log.
 package reader
 
 import (
@@ -24,20 +24,20 @@ type Place struct {
 	Next  uint64 // the next seq to read
 	Head  uint64 // the highest seq known from the log or its tail
 
-	due  time.Time // when to read again after a failure
-	vain int       // reads in a row that did not find announced events
+	retryAt time.Time // when to read again after a failure
+	vain    int       // reads in a row that did not find announced events
 }
 
 // Readable reports whether the log has, or has announced, more events.
 func (p *Place) Readable(w *tail.Watch, now time.Time) bool {
 	p.Head = max(p.Head, w.Head(p.Index))
-	return p.Next <= p.Head && !p.due.After(now)
+	return p.Next <= p.Head && !p.retryAt.After(now)
 }
 
-// Due is when to read again after a failure; zero: now.
-func (p *Place) Due(now time.Time) time.Time {
-	if p.due.After(now) {
-		return p.due
+// RetryAt is when to read again after a failure; zero: now.
+func (p *Place) RetryAt(now time.Time) time.Time {
+	if p.retryAt.After(now) {
+		return p.retryAt
 	}
 	return time.Time{}
 }
@@ -46,7 +46,7 @@ func (p *Place) Due(now time.Time) time.Time {
 func (p *Place) Vain() int { return p.vain }
 
 // Failed notes that the partition could not be read.
-func (p *Place) Failed(now time.Time) { p.due = now.Add(readAgain) }
+func (p *Place) Failed(now time.Time) { p.retryAt = now.Add(readAgain) }
 
 // Passed notes that the event with that seq was read.
 func (p *Place) Passed(seq uint64) { p.Next, p.vain = seq+1, 0 }
@@ -56,7 +56,7 @@ func (p *Place) Passed(seq uint64) { p.Next, p.vain = seq+1, 0 }
 // come. Then it is read again, at first soon, as they mostly come at once.
 func (p *Place) Empty(next uint64, now time.Time) (forward bool) {
 	if next <= p.Next {
-		p.due = now.Add(min(readBehind<<min(p.vain, 16), readAgain))
+		p.retryAt = now.Add(min(readBehind<<min(p.vain, 16), readAgain))
 		p.vain++
 		return false
 	}
@@ -73,7 +73,9 @@ type Page struct {
 // Read reads from the log if the tail has found nothing. If the log has nothing either, retention
 // or compaction has removed the announced events, and the partition's extent, as it was before the
 // last read, says where to go on.
-func Read(ctx context.Context, log eventlog.Reader, topic string, found []*eventlog.Record, partition int, from uint64, b eventlog.Bounds) (Page, error) {
+func Read(
+	ctx context.Context, log eventlog.Reader, topic string, found []*eventlog.Record, partition int, from uint64, b eventlog.Bounds,
+) (Page, error) {
 	if len(found) > 0 {
 		return Page{Records: found}, nil
 	}

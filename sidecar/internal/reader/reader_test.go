@@ -26,14 +26,14 @@ func TestPlace(t *testing.T) {
 		if p.Empty(3, now) {
 			t.Error("that is a way forward")
 		}
-		if got := p.Due(now).Sub(now); got != want*time.Millisecond {
+		if got := p.RetryAt(now).Sub(now); got != want*time.Millisecond {
 			t.Errorf("it is read again after %v, want %v ms", got, int(want))
 		}
 		if p.Readable(w, now) {
 			t.Error("it is read at once")
 		}
-		now = p.Due(now)
-		if !p.Readable(w, now) || !p.Due(now).IsZero() {
+		now = p.RetryAt(now)
+		if !p.Readable(w, now) || !p.RetryAt(now).IsZero() {
 			t.Error("it is not read when that is due")
 		}
 	}
@@ -45,7 +45,7 @@ func TestPlace(t *testing.T) {
 		t.Error("that is no way forward")
 	}
 	p.Failed(now)
-	if got := p.Due(now).Sub(now); got != readAgain {
+	if got := p.RetryAt(now).Sub(now); got != readAgain {
 		t.Errorf("what failed is read again after %v", got)
 	}
 }

@@ -35,9 +35,9 @@ type body struct {
 	enc     encoder // nil: not compressed, or nothing written yet
 	buf     []byte
 	started bool // the header was sent
-	// trailing says that trailers follow; told is how many missing parts the header names.
-	trailing bool
-	told     int
+	// trailing says that trailers follow; announced is how many missing parts the header names.
+	trailing  bool
+	announced int
 }
 
 func (h *handler) newBody(w http.ResponseWriter, r *http.Request, mime string) *body {
@@ -74,14 +74,14 @@ func (b *body) json(v any) {
 	b.buf = append(b.buf, text...)
 }
 
-// event appends the event, followed by trail.
-func (b *body) event(it item, trail string) {
+// event appends the event, followed by end.
+func (b *body) event(it item, end string) {
 	if it.event != nil {
 		b.buf = codec.AppendEventJSON(b.buf, it.event)
 	} else {
 		b.buf = append(b.buf, it.text...)
 	}
-	b.buf = append(b.buf, trail...)
+	b.buf = append(b.buf, end...)
 	if len(b.buf) >= drainAt {
 		b.drain()
 	}
@@ -105,7 +105,7 @@ func (b *body) announce(missing []string) {
 	h := b.w.Header()
 	h.Set("Trailer", HeaderMissing+", "+HeaderParts)
 	b.trailing = true
-	if b.told = len(missing); b.told > 0 {
+	if b.announced = len(missing); b.announced > 0 {
 		h.Set(HeaderMissing, missingText(missing))
 	}
 }
@@ -114,7 +114,7 @@ func (b *body) announce(missing []string) {
 func (b *body) finish(in reading) {
 	if b.trailing && !b.headOnly() {
 		missing := in.missing()
-		if len(missing) > b.told && !b.r.ProtoAtLeast(1, 1) {
+		if len(missing) > b.announced && !b.r.ProtoAtLeast(1, 1) {
 			b.abort() // HTTP/1.0 has no trailers to name them
 		}
 		defer func() {

@@ -129,7 +129,8 @@ func decodeCursor(s string) (cursor, error) {
 		c.behind = d.behind()
 	}
 	// A cursor has only one text: encode did not make any other.
-	if d.short || len(c.behind) > 0 && c.scope != scopeFleet || codec.CheckReadTopic(c.topic) != nil || c.encode() != s {
+	misplaced := len(c.behind) > 0 && c.scope != scopeFleet
+	if d.short || misplaced || codec.CheckReadTopic(c.topic) != nil || c.encode() != s {
 		return cursor{}, errors.New("it was cut off or changed")
 	}
 	return c, nil

@@ -15,27 +15,27 @@ const progressLook = 256
 // progress writes, between the events of an export, how many came from each part, as lines of the
 // form {"progress":[{"part":"store of node-1","events":17},…]}. A nil *progress writes nothing.
 type progress struct {
-	told time.Time
-	seen int
+	lastLine time.Time
+	seen     int
 }
 
 func (h *handler) newProgress(req exportRequest) *progress {
 	if !req.progress {
 		return nil
 	}
-	return &progress{told: time.Now()}
+	return &progress{lastLine: time.Now()}
 }
 
-// tell writes a line, if it is time for one.
-func (p *progress) tell(out *body, in reading, wait bool) {
+// write writes a line, if it is time for one.
+func (p *progress) write(out *body, in reading, wait bool) {
 	if p == nil {
 		return
 	}
 	if p.seen++; !wait && p.seen%progressLook != 0 {
 		return
 	}
-	if time.Since(p.told) >= progressEvery {
-		p.told = time.Now()
+	if time.Since(p.lastLine) >= progressEvery {
+		p.lastLine = time.Now()
 		p.line(out, in)
 	}
 }
@@ -78,7 +78,7 @@ func missingText(names []string) string {
 func headerText(name string) string {
 	var b strings.Builder
 	for i := range len(name) {
-		if c := name[i]; c < ' ' || c > '~' || c == ',' || c == '=' || c == '%' {
+		if c := name[i]; c < ' ' || c > '~' || strings.IndexByte(",=%", c) >= 0 {
 			fmt.Fprintf(&b, "%%%02X", c)
 		} else {
 			b.WriteByte(c)

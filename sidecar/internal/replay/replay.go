@@ -1,8 +1,7 @@
 // Package replay answers questions about the past over HTTP: GET /replay returns pages of a topic,
 // GET /export all events of a range of times, both by (ts, id). It reads events and turns them into
-// JSON; it knows nothing of publishing, of consumer groups, or of how a store keeps its order. It
-// reaches other sidecars through a Fleet. They ask this one for its identity and for single parts
-// (peers.go).
+// JSON. It reaches other sidecars through a Fleet. They ask this one for its identity and for single
+// parts (peers.go).
 //
 // An answer is complete or visibly broken: an error before the first byte is an ordinary JSON
 // error, a later one ends the body without its proper end.
@@ -172,9 +171,9 @@ func (h *handler) export(w http.ResponseWriter, r *http.Request) {
 	}
 	ctx, end := h.Access.While(r.Context(), access.Replay, req.topic, "")
 	defer end()
-	mime, open, lead, trail, tail := "application/x-ndjson", "", "", "\n", ""
+	mime, open, before, after, tail := "application/x-ndjson", "", "", "\n", ""
 	if req.array {
-		mime, open, lead, trail, tail = "application/json", "[\n", ",\n", "", "\n]\n"
+		mime, open, before, after, tail = "application/json", "[\n", ",\n", "", "\n]\n"
 	}
 	out := h.newBody(w, r, mime)
 	defer out.release()
@@ -214,11 +213,11 @@ func (h *handler) export(w http.ResponseWriter, r *http.Request) {
 			out.text("\n")
 		default:
 			if !first {
-				out.text(lead)
+				out.text(before)
 			}
 			first = false
-			out.event(it, trail)
-			progress.tell(out, in, it.wait)
+			out.event(it, after)
+			progress.write(out, in, it.wait)
 		}
 		if out.headOnly() {
 			break

@@ -47,7 +47,9 @@ func (c *compaction) start(ctx context.Context, log Log, topic string, now time.
 }
 
 // step compacts a batch of the first partition that is still open.
-func (c *compaction) step(ctx context.Context, log Log, topic string, rules eventlog.Compaction) (worked, more bool, removed int, err error) {
+func (c *compaction) step(
+	ctx context.Context, log Log, topic string, rules eventlog.Compaction,
+) (worked, more bool, removed int, err error) {
 	if len(c.open) == 0 {
 		return false, false, 0, nil
 	}

@@ -141,7 +141,8 @@ func (s *Sweeper) jobs(ctx context.Context) ([]job, error) {
 	for _, tp := range s.topics {
 		keep := s.policy(tp.Name).Retention
 		bounded := keep.TTL > 0 || keep.Compact || keep.MaxBytes > 0
-		if !all && !bounded || !s.mine(tp.Name) || s.Known != nil && !s.Known() {
+		sweep, ready := all || bounded, s.Known == nil || s.Known()
+		if !sweep || !ready || !s.mine(tp.Name) {
 			delete(s.known, tp.Name)
 			continue
 		}

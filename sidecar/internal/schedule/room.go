@@ -30,7 +30,8 @@ func (s *Scheduler) Reserve(topic string) error {
 		s.rooms[topic] = r
 	}
 	if r.counted+r.reserved+r.stored >= int64(s.cfg.Most) {
-		e := wire.Errorf(wire.Overloaded, "%d events of topic %q are scheduled already, which is as many as --max-scheduled allows; try again later", s.cfg.Most, topic)
+		e := wire.Errorf(wire.Overloaded,
+			"%d events of topic %q are scheduled already, which is as many as --max-scheduled allows; try again later", s.cfg.Most, topic)
 		e.Reason, e.RetryAfter = "scheduled", max(s.cfg.CountEvery, s.countPause) // when they are counted again
 		return e
 	}

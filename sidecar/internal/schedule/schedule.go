@@ -87,7 +87,9 @@ type failure struct {
 
 // New makes a Scheduler; Run has to follow.
 func New(cfg Config) *Scheduler {
-	s := &Scheduler{cfg: cfg, wake: pause.NewWake(), earliest: math.MaxInt64, rooms: make(map[string]*room), failing: make(map[string]failure)}
+	s := &Scheduler{
+		cfg: cfg, wake: pause.NewWake(), earliest: math.MaxInt64, rooms: make(map[string]*room), failing: make(map[string]failure),
+	}
 	s.counts.Store(new(map[string]int64))
 	return s
 }

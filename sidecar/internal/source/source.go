@@ -1,6 +1,6 @@
 // Package source publishes events that come from another store than the log: an outbox, or a
 // captured collection. It decides how many events go into a call and how long a refused event
-// waits. It knows neither documents nor their changes, and nothing of the way into the log.
+// waits.
 package source
 
 import (

@@ -33,11 +33,13 @@ func (l *Log) route(ctx context.Context, t *topic, partition int, batch []*event
 		// In this order: once the store is away, no append waits any more.
 		wait, spooling := l.account.wait(t), t.spooling.Load()
 		away := l.health.away.Load()
-		if away && !l.spools(t.name) || spooling && !l.own.trusted.Load() {
+		refused := away && !l.spools(t.name) || spooling && !l.own.trusted.Load()
+		if refused {
 			t.gate.Release(1)
 			return repeat(l.refusal(), len(batch))
 		}
-		if wait != nil && !waited && !t.letters && spooling && !away {
+		drains := spooling && !away
+		if wait != nil && !waited && drains && !t.letters {
 			t.gate.Release(1)
 			select {
 			case <-wait:

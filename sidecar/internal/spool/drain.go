@@ -48,7 +48,8 @@ func (l *Log) Run(ctx context.Context, letters DeadLetters) error {
 	if err != nil && ctx.Err() == nil {
 		l.lost(err) // so that the first publishes need not wait for the store
 	}
-	probes := pause.Backoff{First: minProbePause, Most: maxProbePause} // spread, so that the sidecars of a store do not probe at the same time
+	// Spread, so that the sidecars of a store do not probe at the same time.
+	probes := pause.Backoff{First: minProbePause, Most: maxProbePause}
 	for ctx.Err() == nil {
 		if foreign, is := errors.AsType[*ForeignError](err); is {
 			return foreign
@@ -223,7 +224,9 @@ func (e *spoolError) Error() string { return "the spool has failed: " + e.cause.
 
 // forwardUnerased appends the events of a page that are not erased to the log, and meanwhile checks
 // the page before and the next one. It returns how long the append took.
-func (l *Log) forwardUnerased(ctx context.Context, t *topic, page []*eventlog.Record, bounds eventlog.Bounds) (took time.Duration, err error) {
+func (l *Log) forwardUnerased(
+	ctx context.Context, t *topic, page []*eventlog.Record, bounds eventlog.Bounds,
+) (took time.Duration, err error) {
 	var look errgroup.Group
 	rest := page
 	if l.cfg.Erasures != nil {

@@ -16,7 +16,9 @@ var erasePage = eventlog.Bounds{Events: 1000, Bytes: 1 << 20}
 // spool before the call are in the log when it returns, except for events whose append got no
 // answer. The marks in the store cover these, and events in the spools of other sidecars: see
 // erasures.
-func (l *Log) Erase(ctx context.Context, topic string, key *string, wanted func(*eventlog.Record) bool, r eventlog.Retention) (erased int, err error) {
+func (l *Log) Erase(
+	ctx context.Context, topic string, key *string, wanted func(*eventlog.Record) bool, r eventlog.Retention,
+) (erased int, err error) {
 	t := l.find(topic)
 	if t == nil || !t.spooling.Load() {
 		return 0, nil

@@ -32,14 +32,17 @@ type ownership struct {
 
 // ForeignError refuses a spool that has events for another store.
 type ForeignError struct {
-	Folder  string
-	Events  int
-	of, now owner
+	Folder string
+	Events int
+
+	filled owner // the store that the events are for
+	given  owner // the store in use
 }
 
 func (e *ForeignError) Error() string {
 	return fmt.Sprintf("store: the spool in %s has %d events for another store, %s with the id %s, and not for %s with the id %s: "+
-		"start with the other --store until the spool is empty, or move the folder away", e.Folder, e.Events, e.of.URL, e.of.ID, e.now.URL, e.now.ID)
+		"start with the other --store until the spool is empty, or move the folder away",
+		e.Folder, e.Events, e.filled.URL, e.filled.ID, e.given.URL, e.given.ID)
 }
 
 // claim finds out at the start which store the spool is for. An empty spool is for any store, and
@@ -56,8 +59,8 @@ func (l *Log) claim() error {
 	}
 	events := l.Stats().Events
 	if was := l.own.owner; events > 0 && was.ID != "" && was.URL != l.cfg.StoreURL {
-		l.cfg.Logger.Warn("the spool has events for another --store; nothing more is spooled until the store is reached, and known to be the same",
-			"events", events, "folder", l.cfg.Folder, "of", was.URL, "store", l.cfg.StoreURL)
+		l.cfg.Logger.Warn("the spool has events for another --store; "+
+			"nothing more is spooled until the store is reached, and known to be the same", "events", events, "folder", l.cfg.Folder, "of", was.URL, "store", l.cfg.StoreURL)
 		return nil
 	}
 	l.own.trusted.Store(true)
@@ -75,7 +78,7 @@ func (l *Log) reach(ctx context.Context) error {
 	now, was := owner{ID: l.cfg.StoreID(), URL: l.cfg.StoreURL}, l.own.owner
 	if was.ID != "" && was.ID != now.ID {
 		l.own.trusted.Store(false)
-		return &ForeignError{Folder: l.cfg.Folder, Events: l.Stats().Events, of: was, now: now}
+		return &ForeignError{Folder: l.cfg.Folder, Events: l.Stats().Events, filled: was, given: now}
 	}
 	if err := l.own.write(l.cfg.Store, now); err != nil {
 		return fmt.Errorf("%w: %w", eventlog.ErrUnavailable, &spoolError{err})

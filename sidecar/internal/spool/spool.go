@@ -1,8 +1,7 @@
 // Package spool keeps publishes safe while the shared store is away. Its Log is between the writer
 // and the store's log. While the store answers, appends pass through. While it does not, events of
 // topics whose policy allows it go to a synced queue on this machine, and from there into the
-// store, in order, once it is back. The package knows events and policies. It must not know the
-// kind of the store or of the queue.
+// store, in order, once it is back.
 //
 // The way of an event: append.go decides where it goes, keep.go puts it into the spool, and
 // drain.go moves it into the store, in pages that window.go sizes. health.go knows whether the

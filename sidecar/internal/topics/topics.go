@@ -1,6 +1,5 @@
 // Package topics decides which topics may be created: by publishing and subscribing if the policy
-// allows it, and up to a number. It is between the users of topics and the log, and must not know
-// the users.
+// allows it, and up to a number.
 package topics
 
 import (
@@ -70,7 +69,8 @@ func (c *Catalog) May(ctx context.Context, name string) error {
 	case errors.Is(err, eventlog.ErrNotFound) && made:
 		return c.Room(ctx)
 	case errors.Is(err, eventlog.ErrNotFound):
-		return wire.Errorf(wire.NotFound, "there is no topic %q, and its policy has auto_create: false; PUT /v1/topics/%s makes it", name, name)
+		return wire.Errorf(wire.NotFound,
+			"there is no topic %q, and its policy has auto_create: false; PUT /v1/topics/%s makes it", name, name)
 	case made && errors.Is(err, eventlog.ErrUnavailable):
 		return nil
 	}

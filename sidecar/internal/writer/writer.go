@@ -1,7 +1,6 @@
 // Package writer writes accepted events to the log. It has a bounded queue for each (topic,
 // partition), and one batch of each in flight. So events are logged in the order in which they were
-// queued, and all events of a batch share one wait for the disk or the network. It does not know
-// the publishers.
+// queued, and all events of a batch share one wait for the disk or the network.
 package writer
 
 import (
