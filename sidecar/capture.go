@@ -19,10 +19,12 @@ func (c Config) validateCaptures() (errs []error) {
 	topics := map[string]bool{}
 	for _, text := range c.Captures {
 		src, err := capture.ParseSource(text, c.Store)
-		if database := c.storeDatabase(); err == nil && src.URL == c.Store && src.Database == database && (mongolog.Owns(src.Collection) || src.Collection == capture.Places) {
+		inStore := src.URL == c.Store && src.Database == c.storeDatabase()
+		switch {
+		case err != nil:
+		case inStore && (mongolog.Owns(src.Collection) || src.Collection == capture.Places):
 			err = fmt.Errorf("%s is a collection of the event log itself", src.Namespace())
-		}
-		if err == nil && topics[src.Topic] {
+		case topics[src.Topic]:
 			err = fmt.Errorf("%s is captured to the topic %s, as another one is", src.Namespace(), src.Topic)
 		}
 		if err != nil {
@@ -46,7 +48,10 @@ func (s *Sidecar) reread(ctx context.Context, topic string) error {
 		}
 		if err := c.Reread(ctx); err != nil {
 			s.cfg.Logger.Warn("a re-read cannot be asked for", "topic", topic, "error", err)
-			return &wire.Error{Code: wire.StoreUnavailable, RetryAfter: time.Second, Msg: "the place of the capture cannot be saved now; try again later"}
+			return &wire.Error{
+				Code: wire.StoreUnavailable, RetryAfter: time.Second,
+				Msg: "the place of the capture cannot be saved now; try again later",
+			}
 		}
 		return nil
 	}

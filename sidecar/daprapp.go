@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 
-	"github.com/sluice-bus/sluice/internal/access"
 	"github.com/sluice-bus/sluice/sdk/wire/codec"
 	"github.com/sluice-bus/sluice/sidecar/internal/daprapp"
 )
@@ -49,36 +48,16 @@ func (s *Sidecar) openDaprApp(context.Context) error {
 	if err != nil {
 		return &ConfigError{Err: fmt.Errorf("dapr-app: %w", err)}
 	}
-	may, err := s.daprRights()
-	if err != nil {
-		return err
+	if s.cfg.DaprAppIdentity == "" && s.access.Authenticates() {
+		s.cfg.Logger.Warn("the application at --dapr-app may subscribe to every topic: there is no --dapr-app-identity", "app", s.cfg.DaprApp)
 	}
-	s.daprApp = daprapp.New(daprapp.Config{
-		Address: address, AppID: s.cfg.daprGroup(), Groups: s.groups, Policies: s.policies.Current, Logger: s.cfg.Logger, May: may,
-	})
+	cfg := daprapp.Config{Address: address, AppID: s.cfg.daprGroup(), Groups: s.groups, Policies: s.policies.Current, Logger: s.cfg.Logger}
+	if s.cfg.DaprAppIdentity != "" {
+		if cfg.May, err = daprapp.RightsOf(s.access, s.cfg.DaprAppIdentity, cfg.AppID); err != nil {
+			return &ConfigError{Err: fmt.Errorf("dapr-app-identity: %w", err)}
+		}
+	}
+	s.daprApp = daprapp.New(cfg)
 	s.access.OnChange(s.daprApp.RightsChanged)
 	return nil
-}
-
-// daprRights returns the check of a topic that the application subscribes to; nil if it may
-// subscribe to every topic.
-func (s *Sidecar) daprRights() (func(topic string) error, error) {
-	if s.cfg.DaprAppIdentity == "" && !s.access.Authenticates() {
-		return nil, nil
-	}
-	if s.cfg.DaprAppIdentity == "" {
-		s.cfg.Logger.Warn("the application at --dapr-app may subscribe to every topic: there is no --dapr-app-identity", "app", s.cfg.DaprApp)
-		return nil, nil
-	}
-	id, err := s.access.Named(s.cfg.DaprAppIdentity)
-	if err != nil {
-		return nil, &ConfigError{Err: fmt.Errorf("dapr-app-identity: %w", err)}
-	}
-	return func(topic string) error {
-		now, err := s.access.Renew(&id)
-		if err != nil {
-			return err
-		}
-		return now.May(access.Subscribe, topic, s.cfg.daprGroup())
-	}, nil
 }

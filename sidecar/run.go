@@ -130,6 +130,7 @@ func (s *Sidecar) leave() {
 	ctx, cancel := context.WithTimeout(context.Background(), leaveTimeout)
 	defer cancel()
 	if err := s.policies.control.AnnounceDrained(ctx); err != nil {
-		s.cfg.Logger.Warn("cannot tell the control plane that this sidecar stops in order: replays of the fleet name it as missing until it is back, or forgotten", "error", err)
+		s.cfg.Logger.Warn("cannot tell the control plane that this sidecar stops in order: "+
+			"replays of the fleet name it as missing until it is back, or forgotten", "error", err)
 	}
 }

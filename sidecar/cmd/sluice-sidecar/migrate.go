@@ -6,8 +6,9 @@ import (
 	"errors"
 
 	"github.com/sluice-bus/sluice/internal/program"
+	"github.com/sluice-bus/sluice/internal/setting"
 	"github.com/sluice-bus/sluice/internal/terminal"
-	"github.com/sluice-bus/sluice/sidecar"
+	"github.com/sluice-bus/sluice/sidecar/internal/store/shared"
 )
 
 // migrateSettings are the flags of sluice-sidecar migrate.
@@ -36,11 +37,11 @@ func migrateSpec() program.Spec {
 
 func migrate(ctx context.Context, app *program.App, s *migrateSettings) error {
 	bars := steps{app: app}
-	report, err := sidecar.Migrate(ctx, sidecar.MigrateConfig{
+	report, err := shared.Migrate(ctx, shared.MigrateConfig{
 		Store: s.Store, Policies: s.Policies, DryRun: s.DryRun, Progress: bars.show, Logger: app.Logger,
 	})
 	bars.end()
-	var wrong *sidecar.ConfigError
+	var wrong *setting.Error
 	if errors.As(err, &wrong) || report.Server == "" { // it was not reached
 		return err
 	}

@@ -1,6 +1,5 @@
 // Package audit writes the access log. Each line names an identity, an address, a topic and an
-// action, such as a publish, a subscription, a replay or a deletion. The package knows HTTP and
-// identities, and nothing of events.
+// action, such as a publish, a subscription, a replay or a deletion.
 package audit
 
 import (

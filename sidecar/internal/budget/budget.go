@@ -1,5 +1,4 @@
-// Package budget bounds the memory that all connections of a sidecar use together. It counts bytes,
-// and must not know their content.
+// Package budget bounds the memory that all connections of a sidecar use together.
 package budget
 
 import "sync/atomic"

@@ -1,7 +1,6 @@
 // Package daprapp delivers events to an application that was written for Dapr: it asks the
 // application for its subscriptions, and posts each event, as a CloudEvent, to the route of its
-// subscription. It is a member of consumer groups, like those of the gateway, and must not know how
-// an event is stored.
+// subscription. It is a member of consumer groups, like those of the gateway.
 //
 // # Its life
 //
@@ -26,6 +25,7 @@ import (
 	"net/url"
 	"time"
 
+	"github.com/sluice-bus/sluice/internal/access"
 	"github.com/sluice-bus/sluice/internal/pause"
 	"github.com/sluice-bus/sluice/internal/policy"
 	"github.com/sluice-bus/sluice/sidecar/internal/group"
@@ -55,6 +55,21 @@ type Config struct {
 	// May returns why the application may not subscribe to a topic, if it may not; nil lets it
 	// subscribe to all. Its answers may change: see RightsChanged.
 	May func(topic string) error
+}
+
+// RightsOf are the rights to subscribe of an entry of --auth-config, for Config.May.
+func RightsOf(a *access.Access, identity, group string) (func(topic string) error, error) {
+	id, err := a.Named(identity)
+	if err != nil {
+		return nil, err
+	}
+	return func(topic string) error {
+		current, err := a.Renew(&id)
+		if err != nil {
+			return err
+		}
+		return current.May(access.Subscribe, topic, group)
+	}, nil
 }
 
 // App is the application's side; nil: there is none. Its methods are safe for concurrent use. Run may

@@ -117,7 +117,7 @@ func (f *fleet) start(name string) *sidecar {
 		Nodes: &pathNodes{f.nodes, s.path}, Name: name, Lease: lease, Logger: slog.New(slog.DiscardHandler),
 		Announced: func([]eventlog.GroupName) {
 			for _, o := range f.others(s) {
-				o.roster.Poke()
+				o.roster.Wake()
 			}
 		},
 	})

@@ -57,12 +57,15 @@ func (s *Server) Handler() http.Handler {
 	routes := httpapi.Routes(mux)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if s.parts.Load() == nil && r.URL.Path != "/healthz" {
-			httpapi.WriteError(w, r, wire.Errorf(wire.StoreUnavailable, "the sidecar is starting: its store is not open yet; on a disk without room, that waits for room"), s.logger)
+			httpapi.WriteError(w, r, errStarting, s.logger)
 			return
 		}
 		routes.ServeHTTP(w, r)
 	})
 }
+
+var errStarting = wire.Errorf(wire.StoreUnavailable,
+	"the sidecar is starting: its store is not open yet; on a disk without room, that waits for room")
 
 // ready answers whether publishes are accepted.
 func (s *Server) ready(w http.ResponseWriter, r *http.Request) {

@@ -99,7 +99,7 @@ func (f *fleet) announced([]eventlog.GroupName) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	for _, r := range f.rosters {
-		r.Poke()
+		r.Wake()
 	}
 }
 

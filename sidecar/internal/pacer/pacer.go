@@ -1,5 +1,4 @@
-// Package pacer limits deliveries to the rate in the current policy of their topic. It must not
-// know their receivers.
+// Package pacer limits deliveries to the rate in the current policy of their topic.
 package pacer
 
 import (

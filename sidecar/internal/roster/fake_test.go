@@ -189,7 +189,7 @@ func (s *sidecar) announce(about []eventlog.GroupName) {
 	defer s.path.fakeNodes.mu.Unlock()
 	for _, o := range s.path.told {
 		if o != s {
-			o.Poke()
+			o.Wake()
 		}
 	}
 }

@@ -89,7 +89,7 @@ type PendingEnds interface {
 type Roster struct {
 	cfg     Config
 	process string // begins the ids of all lives of this process
-	poked   pause.Wake
+	woken   pause.Wake
 
 	standing atomic.Pointer[Standing]
 	view     atomic.Pointer[View]
@@ -138,7 +138,7 @@ func New(cfg Config) *Roster {
 	r := &Roster{
 		cfg:     cfg,
 		process: cfg.Name + "/" + uuid.Must(uuid.NewV7()).String() + "/", // ids sort after those of earlier processes
-		poked:   pause.NewWake(),
+		woken:   pause.NewWake(),
 		groups:  make(map[eventlog.GroupName]struct{}),
 		asked:   make(map[string]struct{}),
 		others:  others{over: make(map[string]end)},
@@ -220,7 +220,7 @@ func (r *Roster) announce(g eventlog.GroupName, members bool) {
 	r.unsaved = r.unsaved || had != members
 	r.mu.Unlock()
 	if had != members {
-		r.Poke()
+		r.Wake()
 	}
 }
 
@@ -229,7 +229,7 @@ func (r *Roster) announce(g eventlog.GroupName, members bool) {
 func (r *Roster) Ask(id string) {
 	if !r.IsAlone() {
 		r.ask(id)
-		r.Poke()
+		r.Wake()
 	}
 }
 
@@ -244,9 +244,9 @@ func (r *Roster) ask(ids ...string) {
 // Lease is how long other sidecars let this one be silent.
 func (r *Roster) Lease() time.Duration { return r.cfg.Lease }
 
-// Poke makes the roster look around soon, since something may have changed. It never blocks.
-func (r *Roster) Poke() {
-	r.poked.Set()
+// Wake makes the roster look around soon, since something may have changed. It never blocks.
+func (r *Roster) Wake() {
+	r.woken.Set()
 }
 
 // Refresh waits for a look that begins after the call, so that the view has everything saved before
@@ -259,7 +259,7 @@ func (r *Roster) Refresh(ctx context.Context) error {
 	r.mu.Lock()
 	r.awaited = append(r.awaited, looked)
 	r.mu.Unlock()
-	r.Poke()
+	r.Wake()
 	select {
 	case err := <-looked:
 		return err
@@ -294,7 +294,7 @@ func (r *Roster) Run(ctx context.Context) error {
 		return nil
 	}
 	gap := r.cfg.Lease / gapsPerLease
-	for again := time.Duration(0); r.cfg.Clock.SleepUnless(ctx, again, r.poked); {
+	for again := time.Duration(0); r.cfg.Clock.SleepUnless(ctx, again, r.woken); {
 		again = r.look(ctx) - gap
 		r.tell()
 		if !r.cfg.Clock.Sleep(ctx, gap) {

@@ -364,7 +364,7 @@ func TestWatchAndAnnounced(t *testing.T) {
 			t.Helper()
 			do()
 			pass(lease / 100)
-			a.Poke()
+			a.Wake()
 			pass(lease / 100)
 			if news++; a.news.Load() != news || !slices.Equal(*a.about.Load(), about) {
 				t.Errorf("%d news, the last about %v; want %d, about %v", a.news.Load(), *a.about.Load(), news, about)

@@ -88,8 +88,8 @@ func distinct(names []string) []string {
 // Known reports whether this sidecar has seen the other sidecars yet.
 func (v *View) Known() bool { return v.alone || v.known }
 
-// Company reports whether another sidecar is alive.
-func (v *View) Company() bool { return len(v.all) > 1 }
+// HasPeers reports whether another sidecar is alive.
+func (v *View) HasPeers() bool { return len(v.all) > 1 }
 
 // Others names the other sidecars that have members of the group.
 func (v *View) Others(g eventlog.GroupName) []string { return v.by[g] }

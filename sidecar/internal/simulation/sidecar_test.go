@@ -287,7 +287,7 @@ func (p *process) open() (err error) {
 		Nodes: nodes, Name: p.machine.name, Lease: lease, Clock: clock, Logger: logger, PendingEnds: &p.machine.ended,
 		Announced: func(groups []eventlog.GroupName) { p.log.Send(eventlog.NodeSignal(groups)) },
 	})
-	announcer := &wakeup.Announcer{Company: func() bool { return p.roster.View().Company() }, Send: p.log.Send}
+	announcer := &wakeup.Announcer{HasPeers: func() bool { return p.roster.View().HasPeers() }, Send: p.log.Send}
 	p.roster.Watch(announcer.Looked)
 	notifier := writer.Notifier{
 		Tails: p.tails, Signal: announcer.Appended,
@@ -301,7 +301,7 @@ func (p *process) open() (err error) {
 		return errors.Join(err, p.queue.Close(), p.log.Close())
 	}
 	p.waker = wakeup.New(wakeup.Config{
-		Log: p.log, Tails: p.tails, Unread: p.machine.run.plan.unread(), Clock: clock, Logger: logger, Nodes: p.roster.Poke,
+		Log: p.log, Tails: p.tails, Unread: p.machine.run.plan.unread(), Clock: clock, Logger: logger, Nodes: p.roster.Wake,
 		Moved:      func(groups []eventlog.GroupName) { p.groups.Moved(groups) },
 		MaybeMoved: func(topics []string) { p.groups.MaybeMoved(topics) },
 	})

@@ -1,6 +1,6 @@
 // Package tail keeps the newest events of partitions with readers in memory, and wakes the readers
 // when there are more. It is a cache and a hint: a reader that misses an event here finds it in the
-// log. The package must not know the log.
+// log.
 package tail
 
 import (

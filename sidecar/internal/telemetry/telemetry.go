@@ -1,6 +1,5 @@
 // Package telemetry counts what the sidecar does, under the metric names of the contract, and
 // exports the numbers: as Prometheus text on the ops listener, and to any other configured reader.
-// It knows names and labels and must not know its callers.
 //
 // Counting is cheap enough for every event: a caller gets the handle of its topic or group once
 // (Metrics.Topic, Metrics.Group) and counts with it.

@@ -11,12 +11,12 @@ import (
 
 // Appends while no other sidecar was there are announced once one is.
 func TestAnnouncer(t *testing.T) {
-	company := false
+	peers := false
 	var sent []eventlog.Hint
-	a := wakeup.Announcer{Company: func() bool { return company }, Send: func(s eventlog.Signal) { sent = append(sent, s.Appended...) }}
+	a := wakeup.Announcer{HasPeers: func() bool { return peers }, Send: func(s eventlog.Signal) { sent = append(sent, s.Appended...) }}
 	looked := func(with bool, want ...eventlog.Hint) {
 		t.Helper()
-		company = with
+		peers = with
 		a.Looked()
 		slices.SortFunc(sent, func(a, b eventlog.Hint) int { return cmp.Compare(a.Partition, b.Partition) })
 		if !slices.Equal(sent, want) {
@@ -37,17 +37,17 @@ func TestAnnouncer(t *testing.T) {
 	looked(true)
 	a.Appended(hint(2, 5))
 	looked(true, hint(2, 5))
-	company = false
+	peers = false
 	for i := range 10_000 {
 		a.Appended(hint(i, 1))
 	}
-	if looked(false); !slices.Contains(told(&a, &company, &sent), eventlog.Hint{}) || len(sent) > 1025 {
+	if looked(false); !slices.Contains(told(&a, &peers, &sent), eventlog.Hint{}) || len(sent) > 1025 {
 		t.Errorf("of too many partitions it told %d, and not all topics", len(sent))
 	}
 }
 
-func told(a *wakeup.Announcer, company *bool, sent *[]eventlog.Hint) []eventlog.Hint {
-	*company = true
+func told(a *wakeup.Announcer, peers *bool, sent *[]eventlog.Hint) []eventlog.Hint {
+	*peers = true
 	a.Looked()
 	return *sent
 }

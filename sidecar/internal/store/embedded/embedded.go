@@ -47,7 +47,8 @@ var _ store.Store = (*Store)(nil)
 // Open opens the log. On a full disk it waits for room until ctx ends.
 func Open(ctx context.Context, cfg Config) (*Store, error) {
 	if spooled := filepath.Join(cfg.Dir, store.SpoolFolder); exists(spooled) {
-		cfg.Logger.Warn("this folder may have events that were spooled for a shared store; start with that --store to bring them there", "folder", spooled)
+		cfg.Logger.Warn("this folder may have events that were spooled for a shared store; start with that --store to bring them there",
+			"folder", spooled)
 	}
 	log, err := pebblelog.Open(pebblelog.Options{
 		Dir: cfg.Dir, InMemory: cfg.InMemory, Beside: append(cfg.Beside, store.SpoolFolder, store.PendingEndsFile),

@@ -80,7 +80,7 @@ func Open(ctx context.Context, cfg Config) (_ *Store, err error) {
 		Announced:   func(groups []eventlog.GroupName) { s.log.Send(eventlog.NodeSignal(groups)) },
 		PendingEnds: pendingEnds{filepath.Join(cfg.Dir, store.PendingEndsFile), cfg.Logger},
 	})
-	s.announcer = wakeup.Announcer{Company: func() bool { return s.roster.View().Company() }, Send: s.log.Send}
+	s.announcer = wakeup.Announcer{HasPeers: func() bool { return s.roster.View().HasPeers() }, Send: s.log.Send}
 	s.roster.Watch(s.announcer.Looked)
 	s.notifier = store.NewNotifier(cfg.Tails, cfg.Policies, s.announcer.Appended)
 	return s, s.openSpool(ctx)
@@ -99,8 +99,8 @@ func openLog(cfg Config) (*mongolog.Log, error) {
 		return nil, &setting.Error{Err: err}
 	}
 	if mongowatch.InClear(cfg.URL) {
-		cfg.Logger.Warn("events and the store's password are sent unencrypted: --store has no tls=true; this is for networks that encrypt by themselves",
-			"store", secrets.Without(cfg.URL))
+		cfg.Logger.Warn("events and the store's password are sent unencrypted: --store has no tls=true; "+
+			"this is for networks that encrypt by themselves", "store", secrets.Without(cfg.URL))
 	}
 	return log, nil
 }
@@ -143,7 +143,7 @@ func (s *Store) Drain(ctx context.Context, letters spool.DeadLetters) error {
 func (s *Store) Follow(ctx context.Context, groups *group.Manager) error {
 	waker := wakeup.New(wakeup.Config{
 		Log: s.log, Tails: s.cfg.Tails, Unread: s.cfg.Unread, Logger: s.cfg.Logger,
-		Nodes: s.roster.Poke, Moved: groups.Moved, MaybeMoved: groups.MaybeMoved, Erased: s.forget,
+		Nodes: s.roster.Wake, Moved: groups.Moved, MaybeMoved: groups.MaybeMoved, Erased: s.forget,
 	})
 	var all errgroup.Group
 	all.Go(func() error { return waker.Run(ctx) })

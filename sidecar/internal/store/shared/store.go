@@ -59,7 +59,8 @@ func (s *Store) Status() store.Status {
 	case s.queue.Err() != nil:
 		st.State, st.Detail = store.StateFailed, "the spool has failed and takes no more events; restart the sidecar"
 	case stats.Shut:
-		st.State, st.Detail = store.StateStarting, "the spool has events for another --store, and this one is away; publishes are refused until it is known whether it is the same store"
+		st.State, st.Detail = store.StateStarting, "the spool has events for another --store, and this one is away; "+
+			"publishes are refused until it is known whether it is the same store"
 	case stats.Full:
 		st.State, st.Detail = store.StateFull, "the spool is full: events wait there for the store, and there is no room for more"
 	case away && st.Disk.Short:

@@ -1,4 +1,4 @@
-package sidecar
+package shared
 
 import (
 	"context"
@@ -23,31 +23,34 @@ type MigrateConfig struct {
 	Logger   *slog.Logger
 }
 
+var errNotShared = errors.New("store: only a store in MongoDB is migrated (mongodb://… or mongodb+srv://…); " +
+	"an embedded log migrates itself when it is opened")
+
 // MigrateReport lists the changes that a migration made, or would make.
 type MigrateReport = mongolog.MigrateReport
 
 // Migrate gives the documents and collections of a store in MongoDB the indexes and expiry times
 // that this version and the policies require. It is safe to run twice, and while sidecars use the
-// store. An error about wrong settings is a *ConfigError.
+// store. An error about wrong settings is a *setting.Error.
 func Migrate(ctx context.Context, cfg MigrateConfig) (MigrateReport, error) {
 	if !setting.IsMongoDB(cfg.Store) {
-		return MigrateReport{}, &ConfigError{Err: errors.New("store: only a store in MongoDB is migrated (mongodb://… or mongodb+srv://…); an embedded log migrates itself when it is opened")}
+		return MigrateReport{}, &setting.Error{Err: errNotShared}
 	}
 	o := mongolog.MigrateOptions{DryRun: cfg.DryRun, Progress: cfg.Progress}
 	if cfg.Policies != "" {
 		_, policies, err := policyfile.Open(cfg.Policies, cfg.Logger)
 		if err != nil {
-			return MigrateReport{}, &ConfigError{Err: fmt.Errorf("policies: %w", err)}
+			return MigrateReport{}, &setting.Error{Err: fmt.Errorf("policies: %w", err)}
 		}
 		o.Retention = func(topic string) eventlog.Retention { return retention.Rules(policies.Load().Topic(topic)) }
 	}
 	log, err := mongolog.Open(mongolog.Options{URL: cfg.Store, NodeID: "migrate", Logger: cfg.Logger})
 	if err != nil {
-		return MigrateReport{}, &ConfigError{Err: err}
+		return MigrateReport{}, &setting.Error{Err: err}
 	}
 	report, err := log.Migrate(ctx, o)
 	if unsupported, is := errors.AsType[*mongolog.UnsupportedError](err); is {
-		err = &ConfigError{Err: unsupported}
+		err = &setting.Error{Err: unsupported}
 	}
 	return report, errors.Join(err, log.Close())
 }
