@@ -6,9 +6,9 @@
 //	…
 //	sub, err := client.Subscribe(ctx, "orders.created", "billing", exactlyonce.Once(h, charge))
 //
-// [Once], [OnceClaimed] and [OnceTx] are the forms below as handlers of a subscription. The package
-// does not know MongoDB. A [Store] holds the claims and marks: [Memory] those of one process,
-// package oncestore those of any number of processes in MongoDB.
+// [Once], [OnceClaimed] and [OnceTx] are the forms below as handlers of a subscription. A [Store]
+// holds the claims and marks: [Memory] those of one process, package sdk/mongo/oncestore those of
+// any number of processes in MongoDB.
 //
 // # What each form guarantees
 //

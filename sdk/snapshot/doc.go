@@ -7,7 +7,7 @@
 //		Apply: func(ctx context.Context, t *Totals, e *sluice.Event) error { return t.add(e) },
 //	})
 //
-// Package snapshotstore beside this one, a module of its own, keeps snapshots in MongoDB.
+// Package sdk/mongo/snapshotstore keeps snapshots in MongoDB.
 //
 // State and positions are saved together, so the state has each event once, whenever the process is
 // killed. A consumer that starts again calls Apply again for the events behind the last snapshot.
