@@ -128,7 +128,8 @@ func TestModulesAgree(t *testing.T) {
 		}
 	}
 	err := fs.WalkDir(root, ".", func(name string, entry fs.DirEntry, err error) error {
-		if folder := path.Dir(name); err == nil && path.Base(name) == "go.mod" && !slices.Contains(folders, folder) && !slices.Contains(apart, folder) {
+		if folder := path.Dir(name); err == nil && path.Base(name) == "go.mod" && !slices.Contains(folders, folder) &&
+			!slices.Contains(apart, folder) {
 			t.Errorf("go.work does not use %s", folder)
 		}
 		return err
