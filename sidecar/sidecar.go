@@ -26,6 +26,7 @@ import (
 	"github.com/sluice-bus/sluice/sidecar/internal/outbox"
 	"github.com/sluice-bus/sluice/sidecar/internal/replay"
 	"github.com/sluice-bus/sluice/sidecar/internal/schedule"
+	"github.com/sluice-bus/sluice/sidecar/internal/session"
 	"github.com/sluice-bus/sluice/sidecar/internal/store"
 	"github.com/sluice-bus/sluice/sidecar/internal/store/embedded"
 	"github.com/sluice-bus/sluice/sidecar/internal/store/shared"
@@ -123,7 +124,7 @@ func (s *Sidecar) assemble(context.Context) error {
 		AckTimeout: timing.AckTimeout, AckLinger: timing.AckLinger, Bounds: group.DefaultBounds(), Memory: s.memory,
 		Metrics: s.metrics, Tracing: s.tracing, Logger: cfg.Logger,
 	})
-	bounds := gateway.DefaultBounds()
+	bounds := session.DefaultBounds()
 	bounds.SlowClientTimeout = cfg.SlowClientTimeout
 	s.gateway = gateway.New(gateway.Config{
 		Access: s.access, Audit: s.audit, Publisher: s.publisher, Groups: s.groups, Topics: catalog, Log: st.Log(), Spool: st.Spool(),

@@ -1,4 +1,4 @@
-package gateway
+package gateway_test
 
 import (
 	"context"
@@ -11,17 +11,10 @@ import (
 
 	"github.com/coder/websocket"
 
-	"github.com/sluice-bus/sluice/sdk/wire"
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog"
+	"github.com/sluice-bus/sluice/sidecar/internal/gateway/gatewaytest"
+	"github.com/sluice-bus/sluice/sidecar/internal/session"
 )
-
-// smallLimits keep the inputs that exceed them short.
-func smallLimits() wire.Limits {
-	return wire.Limits{
-		PayloadBytes: 100, HeaderCount: 4, HeaderBytes: 200, KeyBytes: 10,
-		BatchEvents: 3, BatchBytes: 1000, FrameBytes: 4000, JSONDepth: 8,
-	}
-}
 
 // badFrames is every kind of frame that the contract refuses, with the code and the words that the
 // sentence must have.
@@ -93,82 +86,82 @@ var badFrames = []struct{ name, frame, code, names string }{
 }
 
 func TestBadFrames(t *testing.T) {
-	limits := smallLimits()
-	s := start(t, setup{limits: &limits})
-	c := s.dial(t) // one connection takes them all
+	limits := gatewaytest.SmallLimits()
+	s := gatewaytest.Start(t, gatewaytest.Setup{Limits: &limits})
+	c := s.Dial(t) // one connection takes them all
 	for _, tc := range badFrames {
-		c.t = t
+		c.T = t
 		t.Run(tc.name, func(t *testing.T) {
-			c.t = t
-			c.send("%s", tc.frame)
-			if f := c.want("ERR/" + tc.code); !strings.Contains(f.Msg, tc.names) {
+			c.T = t
+			c.Send("%s", tc.frame)
+			if f := c.Want("ERR/" + tc.code); !strings.Contains(f.Msg, tc.names) {
 				t.Errorf("%q does not name %s", f.Msg, tc.names)
 			}
-			c.alive()
+			c.Alive()
 		})
 	}
-	c.t = t
-	if err := c.write(websocket.MessageBinary, []byte(`{"op":"PING"}`)); err != nil {
+	c.T = t
+	if err := c.Write(websocket.MessageBinary, []byte(`{"op":"PING"}`)); err != nil {
 		t.Fatal(err)
 	}
-	c.want("ERR/bad_request")
-	c.send(`{"op":"FLY","corr":"c1"}`)
-	if f := c.want("ERR/unknown_op"); f.Corr != "c1" {
+	c.Want("ERR/bad_request")
+	c.Send(`{"op":"FLY","corr":"c1"}`)
+	if f := c.Want("ERR/unknown_op"); f.Corr != "c1" {
 		t.Errorf("corr: %q", f.Corr)
 	}
-	c.ask(`{"op":"AUTH","token":"anything"}`)
-	c.ask(`{"op":"AUTH"}`)
-	c.ask(`{"op":"PUBLISH","topic":"t","payload":1}`)
+	c.Ask(`{"op":"AUTH","token":"anything"}`)
+	c.Ask(`{"op":"AUTH"}`)
+	c.Ask(`{"op":"PUBLISH","topic":"t","payload":1}`)
 }
 
 func TestRefusedByPolicy(t *testing.T) {
-	s := start(t, setup{policies: `[
+	s := gatewaytest.Start(t, gatewaytest.Setup{Policies: `[
 		{"name":"*","connection":{"rate":1,"burst":2},"publish":{"rate":0}},
 		{"name":"paused","paused":true},
 		{"name":"slow","publish":{"rate":0.001,"burst":1}}]`})
-	c := s.dial(t)
-	c.send(`{"op":"PUBLISH","topic":"paused","payload":1}`)
-	c.want("ERR/topic_paused")
-	c.send(`{"op":"PUBLISH","topic":"t","events":[{"payload":1},{"payload":2},{"payload":3}]}`)
-	if f := c.want("ERR/bad_request"); !strings.Contains(f.Msg, "2") {
+	c := s.Dial(t)
+	c.Send(`{"op":"PUBLISH","topic":"paused","payload":1}`)
+	c.Want("ERR/topic_paused")
+	c.Send(`{"op":"PUBLISH","topic":"t","events":[{"payload":1},{"payload":2},{"payload":3}]}`)
+	if f := c.Want("ERR/bad_request"); !strings.Contains(f.Msg, "2") {
 		t.Errorf("%q does not name the burst", f.Msg)
 	}
-	c.ask(`{"op":"PUBLISH","topic":"slow","payload":1}`)
-	c.send(`{"op":"PUBLISH","topic":"slow","payload":1}`)
-	if f := c.want("ERR/rate_limited"); f.RetryAfterMS == nil || *f.RetryAfterMS < 1000 {
+	c.Ask(`{"op":"PUBLISH","topic":"slow","payload":1}`)
+	c.Send(`{"op":"PUBLISH","topic":"slow","payload":1}`)
+	if f := c.Want("ERR/rate_limited"); f.RetryAfterMS == nil || *f.RetryAfterMS < 1000 {
 		t.Errorf("retry_after_ms: %v", f.RetryAfterMS)
 	}
-	c.alive()
+	c.Alive()
 }
 
 func TestStoreUnavailable(t *testing.T) {
-	s := start(t, setup{})
-	c := s.dial(t)
-	c.ask(`{"op":"SUBSCRIBE","topic":"t","group":"g","opts":{"maxInflight":1}}`)
-	s.publish(t, "t", "e", "")
-	c.wantEvent("e")
-	s.log.failWith(fmt.Errorf("disk on fire: %w", eventlog.ErrUnavailable))
+	s := gatewaytest.Start(t, gatewaytest.Setup{})
+	c := s.Dial(t)
+	c.Ask(`{"op":"SUBSCRIBE","topic":"t","group":"g","opts":{"maxInflight":1}}`)
+	s.Publish(t, "t", "e", "")
+	c.WantEvent("e")
+	s.Log.FailWith(fmt.Errorf("disk on fire: %w", eventlog.ErrUnavailable))
 	for _, op := range []string{`{"op":"PUBLISH","topic":"t","payload":1,"corr":"c"}`, `{"op":"ACK","topic":"t","group":"g","id":"e","corr":"c"}`} {
-		c.send("%s", op)
-		f := c.want("ERR/store_unavailable")
+		c.Send("%s", op)
+		f := c.Want("ERR/store_unavailable")
 		if f.RetryAfterMS == nil || f.Corr != "c" || strings.Contains(f.Msg, "fire") {
 			t.Errorf("refusal: %+v", f)
 		}
 	}
-	res, body := s.do(t, "POST", "/v1/topics/t/events", "1")
+	res, body := s.Do(t, "POST", "/v1/topics/t/events", "1")
 	if res.StatusCode != 503 || res.Header.Get("Retry-After") != "1" || !strings.Contains(body, "store_unavailable") {
 		t.Errorf("HTTP: %s %s", res.Status, body)
 	}
-	s.log.failWith(nil)
-	c.ask(`{"op":"ACK","topic":"t","group":"g","id":"e"}`)
-	c.ask(`{"op":"UNSUBSCRIBE","topic":"t","group":"g"}`)
-	c.ask(`{"op":"PUBLISH","topic":"t","payload":1}`)
+	s.Log.FailWith(nil)
+	c.Ask(`{"op":"ACK","topic":"t","group":"g","id":"e"}`)
+	c.Ask(`{"op":"UNSUBSCRIBE","topic":"t","group":"g"}`)
+	c.Ask(`{"op":"PUBLISH","topic":"t","payload":1}`)
 }
 
 // TestProtocolViolations: only these end a connection.
 func TestProtocolViolations(t *testing.T) {
-	limits := smallLimits()
-	s := start(t, setup{limits: &limits})
+	limits := gatewaytest.SmallLimits()
+	s := gatewaytest.Start(t, gatewaytest.Setup{Limits: &limits})
 	for _, tc := range []struct {
 		name string
 		text string
@@ -179,31 +172,31 @@ func TestProtocolViolations(t *testing.T) {
 		{"far over the frame limit", strings.Repeat(" ", 2<<20), websocket.StatusMessageTooBig},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			c := s.dial(t)
-			c.send("%s", `{"op":"PING"}`+strings.Repeat(" ", limits.FrameBytes-len(`{"op":"PING"}`)))
-			c.want("OK")
-			if err := c.write(websocket.MessageText, []byte(tc.text)); err != nil {
+			c := s.Dial(t)
+			c.Send("%s", `{"op":"PING"}`+strings.Repeat(" ", limits.FrameBytes-len(`{"op":"PING"}`)))
+			c.Want("OK")
+			if err := c.Write(websocket.MessageText, []byte(tc.text)); err != nil {
 				t.Fatal(err)
 			}
 			var closed websocket.CloseError
-			if _, err := c.read(); !errors.As(err, &closed) || closed.Code != tc.code {
+			if _, err := c.Read(); !errors.As(err, &closed) || closed.Code != tc.code {
 				t.Errorf("got %v, want %v", err, tc.code)
 			}
 		})
 	}
-	eventually(t, "all connections gone", func() bool { return s.gateway.Stats().Connections == 0 })
+	gatewaytest.Eventually(t, "all connections gone", func() bool { return s.Gateway.Stats().Connections == 0 })
 }
 
 func TestTooManySubscriptions(t *testing.T) {
-	b := DefaultBounds()
+	b := session.DefaultBounds()
 	b.Subscriptions = 2
-	c := start(t, setup{bounds: &b}).dial(t)
-	c.ask(`{"op":"SUBSCRIBE","topic":"a"}`)
-	c.ask(`{"op":"SUBSCRIBE","topic":"b"}`)
-	c.send(`{"op":"SUBSCRIBE","topic":"c"}`)
-	c.want("ERR/bad_request")
-	c.ask(`{"op":"UNSUBSCRIBE","topic":"a"}`)
-	c.ask(`{"op":"SUBSCRIBE","topic":"c"}`)
+	c := gatewaytest.Start(t, gatewaytest.Setup{Bounds: &b}).Dial(t)
+	c.Ask(`{"op":"SUBSCRIBE","topic":"a"}`)
+	c.Ask(`{"op":"SUBSCRIBE","topic":"b"}`)
+	c.Send(`{"op":"SUBSCRIBE","topic":"c"}`)
+	c.Want("ERR/bad_request")
+	c.Ask(`{"op":"UNSUBSCRIBE","topic":"a"}`)
+	c.Ask(`{"op":"SUBSCRIBE","topic":"c"}`)
 }
 
 // badRequests is every kind of HTTP request that the contract refuses.
@@ -275,13 +268,13 @@ var badRequests = []struct {
 }
 
 func TestBadRequests(t *testing.T) {
-	limits := smallLimits()
-	s := start(t, setup{limits: &limits})
-	c := s.dial(t)
-	c.ask(`{"op":"SUBSCRIBE","topic":"t","group":"g"}`)
+	limits := gatewaytest.SmallLimits()
+	s := gatewaytest.Start(t, gatewaytest.Setup{Limits: &limits})
+	c := s.Dial(t)
+	c.Ask(`{"op":"SUBSCRIBE","topic":"t","group":"g"}`)
 	for _, tc := range badRequests {
 		t.Run(tc.name, func(t *testing.T) {
-			res, body := s.do(t, tc.method, tc.path, tc.body, tc.headers...)
+			res, body := s.Do(t, tc.method, tc.path, tc.body, tc.headers...)
 			var e struct{ Error, Code string }
 			if err := json.Unmarshal([]byte(body), &e); err != nil {
 				t.Fatalf("%s: %v", body, err)
@@ -294,16 +287,16 @@ func TestBadRequests(t *testing.T) {
 			}
 		})
 	}
-	s.publish(t, "t", "ok", "")
-	c.wantEvent("ok")
-	c.alive()
+	s.Publish(t, "t", "ok", "")
+	c.WantEvent("ok")
+	c.Alive()
 }
 
 func TestOrigin(t *testing.T) {
-	s := start(t, setup{origins: []string{"https://good.example"}})
-	for origin, allowed := range map[string]bool{"https://good.example": true, "https://evil.example": false, "http://" + s.addr: false} {
-		ctx, cancel := context.WithTimeout(context.Background(), patience)
-		ws, res, err := websocket.Dial(ctx, "ws://"+s.addr+"/ws", &websocket.DialOptions{HTTPHeader: http.Header{"Origin": {origin}}})
+	s := gatewaytest.Start(t, gatewaytest.Setup{Origins: []string{"https://good.example"}})
+	for origin, allowed := range map[string]bool{"https://good.example": true, "https://evil.example": false, "http://" + s.Addr: false} {
+		ctx, cancel := context.WithTimeout(context.Background(), gatewaytest.Patience)
+		ws, res, err := websocket.Dial(ctx, "ws://"+s.Addr+"/ws", &websocket.DialOptions{HTTPHeader: http.Header{"Origin": {origin}}})
 		cancel()
 		if (err == nil) != allowed {
 			t.Errorf("origin %s: %v", origin, err)

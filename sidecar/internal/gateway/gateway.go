@@ -3,15 +3,10 @@ package gateway
 import (
 	"context"
 	"log/slog"
-	"maps"
 	"net"
 	"net/http"
 	"slices"
-	"strconv"
 	"sync"
-	"time"
-
-	"golang.org/x/sync/semaphore"
 
 	"github.com/sluice-bus/sluice/internal/access"
 	"github.com/sluice-bus/sluice/internal/httpapi"
@@ -20,61 +15,17 @@ import (
 	"github.com/sluice-bus/sluice/sidecar/internal/admit"
 	"github.com/sluice-bus/sluice/sidecar/internal/audit"
 	"github.com/sluice-bus/sluice/sidecar/internal/budget"
+	"github.com/sluice-bus/sluice/sidecar/internal/consume"
 	"github.com/sluice-bus/sluice/sidecar/internal/group"
 	"github.com/sluice-bus/sluice/sidecar/internal/group/deadletter"
 	"github.com/sluice-bus/sluice/sidecar/internal/ingest"
 	"github.com/sluice-bus/sluice/sidecar/internal/manage"
 	"github.com/sluice-bus/sluice/sidecar/internal/receive"
-	"github.com/sluice-bus/sluice/sidecar/internal/refusal"
 	"github.com/sluice-bus/sluice/sidecar/internal/session"
 	"github.com/sluice-bus/sluice/sidecar/internal/telemetry"
 	"github.com/sluice-bus/sluice/sidecar/internal/topics"
+	"github.com/sluice-bus/sluice/sidecar/internal/ws"
 )
-
-// Bounds of the resources of one WebSocket connection, and of all of HTTP.
-type Bounds struct {
-	// SendBufferBytes is how much may wait for the client to read it. One turn's deliveries, and
-	// the replies to requests that were read already, may exceed it.
-	SendBufferBytes int
-	// UnansweredEvents is how many unanswered events of publishes, and other ops that wait for the
-	// log, a connection may have; UnansweredBytes is the size of their frames. One op is always
-	// admitted.
-	UnansweredEvents int
-	UnansweredBytes  int
-	// ReceiveTimeout is how long a message, or the body of a request, may take to arrive once it
-	// has begun.
-	ReceiveTimeout time.Duration
-	// SlowClientTimeout is how long a client may read nothing while data waits for it. The gateway
-	// disconnects the client after that time, and at the latest after twice that time.
-	SlowClientTimeout time.Duration
-	// Subscriptions is how many a connection may have.
-	Subscriptions int
-	// AuthTimeout is how long a connection may take to authenticate, if it has to.
-	AuthTimeout time.Duration
-
-	// Pulls is how many requests may pull at a time, Pullers how many members may stand for pulls
-	// (one for each group and set of opts), and PullerIdle how long an unused one without events in
-	// flight stays.
-	Pulls      int
-	Pullers    int
-	PullerIdle time.Duration
-}
-
-// DefaultBounds let the worst client use about ten megabytes per connection.
-func DefaultBounds() Bounds {
-	return Bounds{
-		SendBufferBytes:   1 << 20,
-		UnansweredEvents:  4096,
-		UnansweredBytes:   8 << 20,
-		ReceiveTimeout:    time.Minute,
-		SlowClientTimeout: 5 * time.Minute,
-		Subscriptions:     1000,
-		AuthTimeout:       10 * time.Second,
-		Pulls:             4096,
-		Pullers:           1000,
-		PullerIdle:        time.Minute,
-	}
-}
 
 // Config is what a Gateway needs; every field but Access, Spool, Audit and Memory is required.
 type Config struct {
@@ -91,7 +42,7 @@ type Config struct {
 	Policies *policy.Current
 	Metrics  *telemetry.Metrics
 	Limits   wire.Limits
-	Bounds   Bounds
+	Bounds   session.Bounds
 	NodeID   string
 	Logger   *slog.Logger
 	// Audit is the access log; nil is off.
@@ -108,35 +59,22 @@ type Config struct {
 
 // Gateway serves applications. Its methods are safe for concurrent use.
 type Gateway struct {
-	cfg    Config
-	ctx    context.Context // the context of all connections' work; ends with Shutdown
-	cancel context.CancelFunc
-	busy   sync.WaitGroup // connections
-
-	stopping context.Context // ends when Shutdown begins, under mu
-	stop     context.CancelFunc
-
+	cfg      Config
 	sessions *session.Sessions
 	bodies   *receive.Bodies
 
-	leases leaser
-	pulls  pullers
-	latest *semaphore.Weighted // answers with latest events under way
+	Sockets   *ws.Server
+	Consumers *consume.Consumers
 
-	streaming sync.WaitGroup // streams
-
-	mu      sync.Mutex
-	number  uint64 // the number of the last connection
-	conns   map[*conn]struct{}
-	streams map[*stream]struct{}
-	trails  []*trail // of streams that ended, the oldest first
+	stopping, over context.Context // end when Shutdown begins, and when it has ended
+	stop, end      context.CancelFunc
 }
 
 // New makes a Gateway without connections.
 func New(cfg Config) *Gateway {
-	g := &Gateway{cfg: cfg, conns: make(map[*conn]struct{}), streams: make(map[*stream]struct{}), latest: semaphore.NewWeighted(maxLatest)}
-	g.ctx, g.cancel = context.WithCancel(context.Background())
+	g := &Gateway{cfg: cfg}
 	g.stopping, g.stop = context.WithCancel(context.Background())
+	g.over, g.end = context.WithCancel(context.Background())
 	g.sessions = &session.Sessions{
 		Access: cfg.Access, Audit: cfg.Audit, Publisher: cfg.Publisher, Policies: cfg.Policies, Logger: cfg.Logger, Stopping: g.stopping,
 	}
@@ -144,62 +82,51 @@ func New(cfg Config) *Gateway {
 		Timeout: cfg.Bounds.ReceiveTimeout, Silence: cfg.Bounds.SlowClientTimeout,
 		Memory: cfg.Memory, Metrics: cfg.Metrics, Stopping: g.stopping,
 	}
-	g.leases, g.pulls.cfg = newLeaser(cfg.NodeID), &g.cfg
-	cfg.Access.OnChange(g.rightsChanged)
+	g.Sockets = ws.New(ws.Config{
+		Sessions: g.sessions, Publisher: cfg.Publisher, Groups: cfg.Groups, Memory: cfg.Memory, Metrics: cfg.Metrics,
+		Limits: cfg.Limits, Bounds: cfg.Bounds, NodeID: cfg.NodeID, Logger: cfg.Logger,
+	})
+	g.Consumers = consume.New(consume.Config{
+		Groups: cfg.Groups, Log: cfg.Log, Lookup: cfg.Lookup, Bodies: g.bodies, Memory: cfg.Memory,
+		Limits: cfg.Limits, Bounds: cfg.Bounds, NodeID: cfg.NodeID, Logger: cfg.Logger,
+	})
+	cfg.Access.OnChange(func() {
+		g.Sockets.RightsChanged()
+		g.Consumers.RightsChanged()
+	})
 	return g
 }
+
+const socketPath = "/ws"
 
 // Handler has the routes of the app listener, behind Config.Access. A WebSocket may authenticate
 // after it is open; all other requests have to at once. Handler trusts Origin and Host: the caller
 // puts httpapi.Guard in front of it.
 func (g *Gateway) Handler() http.Handler {
-	mux := http.NewServeMux()
-	mux.HandleFunc("GET "+socketPath, g.serveSocket)
-	var publishes []string
-	add := func(routes []session.Route) {
-		for _, route := range routes {
-			mux.HandleFunc(route.Pattern, g.sessions.Serve(route))
-		}
-	}
-	published := ingest.Routes(ingest.Config{Publisher: g.cfg.Publisher, Bodies: g.bodies, Limits: g.cfg.Limits})
-	for _, route := range published {
-		publishes = append(publishes, route.Pattern)
-	}
-	add(published)
-	add(g.consumeRoutes())
-	add(manage.Routes(manage.Config{
+	publish := ingest.Routes(ingest.Config{Publisher: g.cfg.Publisher, Bodies: g.bodies, Limits: g.cfg.Limits})
+	manage := manage.Routes(manage.Config{
 		Log: g.cfg.Log, Spool: g.cfg.Spool, Groups: g.cfg.Groups, Topics: g.cfg.Topics, Policies: g.cfg.Policies, Bodies: g.bodies,
 		Logger: g.cfg.Logger, NodeID: g.cfg.NodeID, Lookup: g.cfg.Lookup, StoreID: g.cfg.StoreID, Erased: g.cfg.Erased,
-		LeavePulls: g.pulls.leave, Reread: g.cfg.Reread, Context: g.ctx,
-	}))
+		LeavePulls: g.Consumers.LeavePulls, Reread: g.cfg.Reread, Context: g.over,
+	})
+	mux := http.NewServeMux()
+	mux.Handle("GET "+socketPath, g.Sockets)
+	for _, route := range slices.Concat(publish, g.Consumers.Routes(), manage) {
+		mux.HandleFunc(route.Pattern, g.sessions.Serve(route))
+	}
 	routes := httpapi.Routes(mux)
-	audited := g.cfg.Audit.HTTP(g.cfg.Access.From, routes, publishes...)
+	var audited []string // by publishing itself
+	for _, route := range publish {
+		audited = append(audited, route.Pattern)
+	}
+	others := g.cfg.Audit.HTTP(g.cfg.Access.From, routes, audited...)
 	return g.cfg.Access.Authenticate(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Path == socketPath {
 			routes.ServeHTTP(w, r)
 			return
 		}
-		audited.ServeHTTP(w, r)
+		others.ServeHTTP(w, r)
 	}), socketPath)
-}
-
-const socketPath = "/ws"
-
-func (g *Gateway) consumeRoutes() []session.Route {
-	return []session.Route{
-		{Pattern: "POST /v1/topics/{topic}/groups/{group}/pull", Handler: g.pullEvents},
-		{Pattern: "POST /v1/topics/{topic}/groups/{group}/ack", Handler: g.settleLeases(wire.OpAck)},
-		{Pattern: "POST /v1/topics/{topic}/groups/{group}/nack", Handler: g.settleLeases(wire.OpNack)},
-		{Pattern: "POST /v1/topics/{topic}/groups/{group}/modack", Handler: g.settleLeases(wire.OpModAck)},
-		{Pattern: "GET /v1/topics/{topic}/stream", Handler: g.streamEvents},
-		{Pattern: "GET /v1/topics/{topic}/latest", Handler: g.readLatest},
-	}
-}
-
-// mayJoin reports whether the caller may subscribe to the topic in the path, with the group in the
-// path.
-func mayJoin(caller *session.Session, r *http.Request) error {
-	return caller.May(access.Subscribe, r.PathValue("topic"), r.PathValue("group"))
 }
 
 // ConnContext makes the requests of one TCP connection share its limits; it is for
@@ -216,38 +143,9 @@ type Stats struct {
 
 // Stats counts the present connections and subscriptions.
 func (g *Gateway) Stats() Stats {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	st := Stats{Connections: len(g.conns), Subscriptions: len(g.streams) + g.pulls.count()}
-	for c := range g.conns {
-		st.Subscriptions += c.subscriptions()
-	}
-	return st
+	connections, subscriptions := g.Sockets.Stats()
+	return Stats{connections, subscriptions + g.Consumers.Subscriptions()}
 }
-
-// admitSocket registers a connection and starts to serve it; false while the sidecar shuts down.
-func (g *Gateway) admitSocket(build func(name string) *conn) bool {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	if g.refusing() {
-		return false
-	}
-	g.number++
-	c := build(g.cfg.NodeID + "/" + strconv.FormatUint(g.number, 10))
-	g.conns[c] = struct{}{}
-	g.cfg.Metrics.ConnectionOpened()
-	g.busy.Go(func() {
-		c.serve()
-		g.cfg.Metrics.ConnectionClosed()
-		g.mu.Lock()
-		delete(g.conns, c)
-		g.mu.Unlock()
-	})
-	return true
-}
-
-// refusing reports whether the sidecar shuts down.
-func (g *Gateway) refusing() bool { return g.stopping.Err() != nil }
 
 // Shutdown refuses new connections, publishes and ops. It gives events in flight at subscriptions
 // and pulls back to their groups without counting an attempt, sends the replies to pending ops,
@@ -255,17 +153,11 @@ func (g *Gateway) refusing() bool { return g.stopping.Err() != nil }
 // cuts off connections that have not finished when ctx ends, and returns once none is left. Call it
 // while the groups and the writer still run: pending ops need them.
 func (g *Gateway) Shutdown(ctx context.Context) {
-	g.mu.Lock()
 	g.stop()
-	conns := slices.Collect(maps.Keys(g.conns))
-	g.mu.Unlock()
-	g.pulls.end(refusal.Stopping())
+	g.Consumers.EndPulls()
 	var leaving sync.WaitGroup
-	for _, c := range conns {
-		leaving.Go(func() { c.shutdown(ctx) })
-	}
-	g.endStreams(ctx)
+	leaving.Go(func() { g.Sockets.Shutdown(ctx) })
+	leaving.Go(func() { g.Consumers.EndStreams(ctx) })
 	leaving.Wait()
-	g.cancel()
-	g.busy.Wait()
+	g.end()
 }

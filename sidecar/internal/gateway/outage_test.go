@@ -1,4 +1,4 @@
-package gateway
+package gateway_test
 
 import (
 	"context"
@@ -15,6 +15,7 @@ import (
 
 	sluice "github.com/sluice-bus/sluice/sdk"
 	"github.com/sluice-bus/sluice/sdk/option"
+	"github.com/sluice-bus/sluice/sidecar/internal/gateway/gatewaytest"
 )
 
 // pipes is a listener whose connections are in memory, so that time in a bubble goes on while they
@@ -71,7 +72,7 @@ func consume(t *testing.T, away func(key string) time.Duration) *consumed {
 	t.Helper()
 	const keys, each = 100, 10
 	ln := newPipes()
-	s := start(t, setup{policies: `[{"name":"*","publish":{"rate":0},"connection":{"rate":0}}]`, listener: ln})
+	s := gatewaytest.Start(t, gatewaytest.Setup{Policies: `[{"name":"*","publish":{"rate":0},"connection":{"rate":0}}]`, Listener: ln})
 	client, err := sluice.Dial(t.Context(), "http://127.0.0.1:7070", sluice.WithDialer(ln.dial), sluice.WithLogger(slog.New(slog.DiscardHandler)))
 	if err != nil {
 		t.Fatal(err)
@@ -106,7 +107,7 @@ func consume(t *testing.T, away func(key string) time.Duration) *consumed {
 	}
 	for {
 		time.Sleep(time.Second)
-		info, err := s.gateway.cfg.Groups.Info(t.Context(), "orders", "billing")
+		info, err := s.Groups.Info(t.Context(), "orders", "billing")
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -127,7 +128,7 @@ func consume(t *testing.T, away func(key string) time.Duration) *consumed {
 	if len(c.effects) != keys*each {
 		t.Errorf("%d of %d events had their effect", len(c.effects), keys*each)
 	}
-	if infos, err := s.log.Topics(t.Context()); err != nil || len(infos) != 1 {
+	if infos, err := s.Log.Topics(t.Context()); err != nil || len(infos) != 1 {
 		t.Errorf("topics %v, %v: there are dead letters", infos, err)
 	}
 	return c
