@@ -312,6 +312,12 @@ var rules = []rule{
 		caught: [2]string{"sidecar/internal/group", "go.opentelemetry.io/otel/trace"},
 	},
 	{
+		name:   "dead letters and start positions are found without a group",
+		from:   []string{"sidecar/internal/group/deadletter", "sidecar/internal/group/position"},
+		to:     []string{"sidecar/internal/group"},
+		caught: [2]string{"sidecar/internal/group/deadletter", "sidecar/internal/group"},
+	},
+	{
 		name: "who gets which event, and who has which partition, is decided without calling anything",
 		from: []string{"sidecar/internal/group/dispatch", "sidecar/internal/group/ownership"},
 		to:   []string{"sidecar/..."},

@@ -13,7 +13,7 @@ import (
 	"github.com/sluice-bus/sluice/sidecar/internal/roster"
 )
 
-// balance compares the partitions that this sidecar has with those that are due here, begins to
+// balance compares the partitions that this sidecar has with those that are assigned here, begins to
 // drain the others and takes the free ones. It asks the store only if a partition is missing or in
 // doubt.
 func (g *Group) balance() {
@@ -45,7 +45,7 @@ func (g *Group) balance() {
 	g.mu.Lock()
 	orphans := g.own.Orphans(todo.Absent, latest)
 	missing := append(todo.Missing, orphans...)
-	doubt := len(g.own.Orphans(missing, latest)) > 0 // the next look may find it due elsewhere
+	doubt := len(g.own.Orphans(missing, latest)) > 0 // the next look may find it assigned elsewhere
 	g.mu.Unlock()
 	if !may {
 		if len(missing) > 0 || len(todo.Frozen) > 0 {

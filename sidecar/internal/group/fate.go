@@ -69,8 +69,8 @@ func (m *Manager) eventState(ctx context.Context, rec *eventlog.Record, name str
 	return f, nil
 }
 
-// eventState is the event's fate as this sidecar knows it. In a partition that this sidecar does not own,
-// it comes from the last epoch, with that epoch's owner.
+// eventState is the event's state as this sidecar knows it. In a partition that this sidecar does
+// not own, it comes from the last epoch, with that epoch's owner.
 func (g *Group) eventState(rec *eventlog.Record, last *eventlog.Epoch, owner string, now time.Time) (f wire.EventFate, since int64) {
 	g.mu.Lock()
 	defer g.mu.Unlock()

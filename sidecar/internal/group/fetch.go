@@ -45,9 +45,9 @@ type fetchingPart struct {
 	was   int // the partition's generation
 	page  reader.Page
 
-	carried []eventlog.AttemptRange // the partition's
-	since   int64
-	dead    map[uint64]bool // the events of the page that have a dead letter already
+	attempts []eventlog.AttemptRange // the partition's
+	since    int64
+	dead     map[uint64]bool // the events of the page that have a dead letter already
 }
 
 // eachReader is a log that reads several partitions at once; see eventlog.Shared.
@@ -96,7 +96,7 @@ func (g *Group) nextFetch(now time.Time) *fetching {
 func (f *fetching) add(p *partition) *fetchingPart {
 	fp := &fetchingPart{
 		partition: p, place: eventlog.Place{Partition: p.Index, Seq: p.Next}, was: p.Generation,
-		carried: p.Attempts, since: p.Since,
+		attempts: p.Attempts, since: p.Since,
 	}
 	f.parts = append(f.parts, fp)
 	return fp
@@ -140,7 +140,7 @@ func (p *fetchingPart) lookForDead(ctx context.Context, g *Group) error {
 	var letters []string
 	var seqs []uint64
 	for _, rec := range p.page.Records {
-		if slices.ContainsFunc(p.carried, func(r eventlog.AttemptRange) bool { return dispatch.Holds(rec.Seq)(r.SeqRange) }) {
+		if slices.ContainsFunc(p.attempts, func(r eventlog.AttemptRange) bool { return dispatch.Holds(rec.Seq)(r.SeqRange) }) {
 			letters = append(letters, deadletter.FirstID(rec, g.id.Group, p.since))
 			seqs = append(seqs, rec.Seq)
 		}

@@ -43,7 +43,7 @@ func (g *Group) join(ctx context.Context, m *Member) error {
 	g.retune(g.cfg.Clock.Now())
 	g.dispatch.Join(m.window)
 	g.members = append(slices.Clip(g.members), m)         // a turn may hold the old list
-	g.own.Complete = g.own.Complete && len(g.members) > 1 // the first member makes partitions due
+	g.own.Complete = g.own.Complete && len(g.members) > 1 // the first member makes partitions assigned here
 	g.cfg.Roster.Join(g.id)
 	g.balancer.Wake()
 	return nil

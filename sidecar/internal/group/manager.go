@@ -173,8 +173,8 @@ func (m *Manager) MaybeMoved(topics []string) {
 	}
 }
 
-// rosterChanged follows the roster. Signals may get lost, so once in a lease one of the groups that own
-// partitions here asks whether it still does. A group learns of a takeover with its next save at
+// rosterChanged follows the roster. Signals may get lost, so once in a lease one of the groups that
+// own partitions here asks whether it still does. A group learns of a takeover with its next save at
 // the latest.
 func (m *Manager) rosterChanged() {
 	version, life := m.cfg.Roster.View().Version, m.cfg.Roster.Standing().ID

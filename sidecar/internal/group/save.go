@@ -145,8 +145,8 @@ func (g *Group) whenDurable(done func(error)) {
 	}
 }
 
-// removeRedriven removes redrives that are settled and saved as settled, unless that save failed: first the
-// dead letters, and then the redrives. After a failure it tries again.
+// removeRedriven removes redrives that are settled and saved as settled, unless that save failed:
+// first the dead letters, and then the redrives. After a failure it tries again.
 func (g *Group) removeRedriven(rs []eventlog.Redrive, failed error) error {
 	ctx := g.cfg.Context
 	letters := make([]string, len(rs))

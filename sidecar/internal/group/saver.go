@@ -40,10 +40,10 @@ func (s *saver) idle() bool {
 	return len(s.waiters)+len(s.unsynced)+len(s.marks)+len(s.redriven) == 0 && !s.busy
 }
 
-// saveBy makes acks be saved by due.
-func (s *saver) saveBy(due time.Time) {
-	if s.saveAt.IsZero() || due.Before(s.saveAt) {
-		s.saveAt = due
+// saveBy makes acks be saved by then.
+func (s *saver) saveBy(then time.Time) {
+	if s.saveAt.IsZero() || then.Before(s.saveAt) {
+		s.saveAt = then
 	}
 }
 

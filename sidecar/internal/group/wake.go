@@ -24,7 +24,8 @@ func (g *Group) rosterChanged(changed bool) {
 	}
 }
 
-// recheckOwners makes the group ask whether it still owns its partitions; it reports false if it has none.
+// recheckOwners makes the group ask whether it still owns its partitions; it reports false if it has
+// none.
 func (g *Group) recheckOwners() bool {
 	g.mu.Lock()
 	owns := g.own.Any()
@@ -69,7 +70,7 @@ func (g *Group) lookForRedrives() {
 	g.worker.Wake()
 }
 
-// lookAgain is the wait before the next look at a partition that is due here but still another
+// lookAgain is the wait before the next look at a partition that is assigned here but still another
 // sidecar's, unless a signal arrives first.
 const lookAgain = time.Second
 

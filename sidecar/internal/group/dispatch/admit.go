@@ -49,7 +49,7 @@ func (d *Dispatcher) AdmitRedrives(p *Partition, rs []eventlog.Redrive, more boo
 		k := q.known[r.Letter]
 		delete(q.known, r.Letter)
 		e := &Event{Record: rec, Partition: p, Seq: r.Seq, index: -1, Letter: r.Letter, Attempts: k.Attempts, unsure: k.Unsure, wakeAt: k.wakeAt}
-		q.entries = append(q.entries, e)
+		q.events = append(q.events, e)
 		d.Admit(e, k.Done || over(r), now)
 	}
 	if !q.more { // redrives that are no longer in the store are settled

@@ -298,7 +298,7 @@ func (d *Dispatcher) Expire(now time.Time) {
 // dead letter topic. The callers of their nacks are answered after the progress is saved.
 func (d *Dispatcher) Drop(p *Partition) (dying []*Event) {
 	p.Generation++
-	if len(p.events)+len(p.Redrive.entries) == 0 {
+	if len(p.events)+len(p.Redrive.events) == 0 {
 		return nil
 	}
 	for e := range p.All() {
@@ -318,7 +318,7 @@ func (d *Dispatcher) Drop(p *Partition) (dying []*Event) {
 		d.wakeSameID(e.Record.ID)
 	}
 	p.forget()
-	p.Redrive.entries = nil
+	p.Redrive.events = nil
 	of := func(e *Event) bool { return e.Partition == p }
 	d.ready = slices.DeleteFunc(d.ready, of)
 	d.DeadLetters = slices.DeleteFunc(d.DeadLetters, of)
@@ -353,7 +353,7 @@ func (d *Dispatcher) Leased(l Lease) *Event {
 		return nil
 	}
 	p := d.Parts[l.Partition]
-	for _, e := range p.Redrive.entries {
+	for _, e := range p.Redrive.events {
 		if e.State == InFlight && e.Lease == l.Number {
 			return e.IfSent()
 		}

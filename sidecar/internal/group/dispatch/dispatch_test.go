@@ -287,7 +287,7 @@ func (x *dispatchExam) finish(t *rapid.T) {
 	}
 	for _, p := range x.d.Parts {
 		if len(p.events) > 0 || p.Ahead != 0 {
-			t.Fatalf("partition %d has %d entries left", p.Index, len(p.events))
+			t.Fatalf("partition %d has %d events left", p.Index, len(p.events))
 		}
 	}
 }

@@ -15,9 +15,9 @@ const (
 	Waiting       State = iota // for the earlier events of its key
 	SameID                     // for an event with the same id that is in flight
 	Ready                      // to be assigned
-	Delayed                    // to become ready when due
-	InFlight                   // assigned to a member; once sent, due is its deadline
-	DeadLettering              // being appended to the dead letter topic; when due it is tried again
+	Delayed                    // to become ready at wakeAt
+	InFlight                   // assigned to a member; once sent, wakeAt is its deadline
+	DeadLettering              // being appended to the dead letter topic; at wakeAt it is tried again
 	Settled                    // acked, dead-lettered or passed over
 	Dropped                    // forgotten: the group was moved or has no members any more
 )
@@ -30,7 +30,7 @@ type Event struct {
 	Seq       uint64
 	next      *Event // the key's next event
 	sameID    *Event // another unsettled event with the same id
-	behind    int    // dropped settled events between this entry and the next one
+	behind    int    // dropped settled events between this event and the next one
 
 	State    State
 	Attempts int  // deliveries counted

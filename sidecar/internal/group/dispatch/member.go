@@ -48,7 +48,7 @@ type (
 // Pulls reports whether the client asks for events.
 func (m *Member) Pulls() bool { return m.puller != nil }
 
-// assignment is a delivery that has not been sent yet. It counts as long as the entry is still
+// assignment is a delivery that has not been sent yet. It counts as long as the event is still
 // under the same lease.
 type assignment struct {
 	Entry *Event

@@ -22,7 +22,7 @@ type Partition struct {
 	// that settled behind it are dropped. Ahead counts these, too.
 	events []*Event
 	Ahead  int
-	trims  int // since settled entries were last dropped
+	trims  int // since settled events were last dropped
 
 	// These are the stored progress of seqs that are not fetched: the settled seqs, the counted
 	// deliveries, the seqs whose last delivery may not have reached a member, and the delays.
@@ -34,7 +34,7 @@ type Partition struct {
 	Since   int64  // Since of the progress
 	by      string // By of the progress
 	unused  bool   // nothing of it has been settled
-	Redrive redriveQueue
+	Redrive redrives
 
 	PassedOver int64 // skipped events that are not counted yet
 	Dirty      bool  // progress differs from what was last saved
@@ -49,7 +49,7 @@ type delay struct {
 // All are the partition's events in memory, the redriven ones too.
 func (p *Partition) All() iter.Seq[*Event] {
 	return func(yield func(*Event) bool) {
-		for _, es := range [][]*Event{p.events, p.Redrive.entries} {
+		for _, es := range [][]*Event{p.events, p.Redrive.events} {
 			for _, e := range es {
 				if !yield(e) {
 					return
@@ -129,7 +129,7 @@ func (p *Partition) trim() {
 		return
 	}
 	p.trims = 0
-	var kept []*Event // another slice: a caller may be ranging over the entries
+	var kept []*Event // another slice: a caller may be ranging over the events
 	for _, e := range p.events {
 		if e.State != Settled {
 			kept = append(kept, e)

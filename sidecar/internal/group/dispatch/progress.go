@@ -33,9 +33,9 @@ func (p *Partition) Progress(life string, now time.Time) eventlog.Progress {
 	if p.unused {
 		pr.Unused = now.UnixMilli()
 	}
-	wait := func(seq uint64, due time.Time) {
+	wait := func(seq uint64, at time.Time) {
 		d := eventlog.Delay{Seq: seq}
-		d.Until, d.Left = toWall(due, now)
+		d.Until, d.Left = toWall(at, now)
 		pr.Delays = append(pr.Delays, d)
 	}
 	at := pr.Cursor // every seq below is in pr
@@ -92,7 +92,7 @@ func (p *Partition) ProgressFrom(seq uint64, now time.Time) eventlog.Progress {
 // Stored is a partition in the state of an epoch in the store.
 func Stored(e *eventlog.Epoch) *Partition {
 	p := &Partition{Place: reader.Place{Index: e.Partition}}
-	p.Restore(e.Progress, time.Time{}) // nobody asks when its events are due
+	p.Restore(e.Progress, time.Time{}) // nobody asks when its delays end
 	return p
 }
 
@@ -165,18 +165,17 @@ func union(a, b []eventlog.SeqRange) (all []eventlog.SeqRange) {
 
 // fromWall converts a stored time, in milliseconds since the epoch by the wall clock, with now's
 // monotonic reading: the time stays as far away if the wall clock is set. 0 is none.
-func fromWall(until int64, now time.Time) (due time.Time) {
+func fromWall(until int64, now time.Time) (at time.Time) {
 	if until == 0 {
-		return due
+		return at
 	}
 	return now.Add(time.UnixMilli(until).Sub(now))
 }
 
-// toWall returns such a time by the wall clock of now, and how far away it is: at least 1 ms,
-// since 0 means not known.
-func toWall(due, now time.Time) (until, left int64) {
-	d := due.Sub(now)
-	return now.Add(d).UnixMilli(), max(d.Milliseconds(), 1)
+// toWall returns such a time by the wall clock of now, and how far away it is.
+func toWall(at, now time.Time) (until, left int64) {
+	d := at.Sub(now)
+	return now.Add(d).UnixMilli(), max(d.Milliseconds(), 0)
 }
 
 // addSeq appends a seq, and extends the last range if it can.

@@ -67,7 +67,7 @@ func TestInheritedDelays(t *testing.T) {
 		saved := now.Add(ahead)
 		p := &Partition{
 			events:  []*Event{{Seq: 3, State: Delayed, wakeAt: saved.Add(wait)}},
-			Redrive: redriveQueue{entries: []*Event{{Seq: 1, Letter: "a", State: Delayed, wakeAt: saved.Add(wait)}}},
+			Redrive: redrives{events: []*Event{{Seq: 1, Letter: "a", State: Delayed, wakeAt: saved.Add(wait)}}},
 		}
 		p.Next = 4
 		pr := p.Progress("", saved)
@@ -94,7 +94,7 @@ func TestDelaysOfAClockThatIsSetRight(t *testing.T) {
 			due := c.Now().Add(wait)
 			p := &Partition{
 				events:  []*Event{{Seq: 3, State: Delayed, wakeAt: due}},
-				Redrive: redriveQueue{entries: []*Event{{Seq: 1, Letter: "a", State: Delayed, wakeAt: due}}},
+				Redrive: redrives{events: []*Event{{Seq: 1, Letter: "a", State: Delayed, wakeAt: due}}},
 				Place:   reader.Place{Next: 4},
 			}
 			kept := &Partition{}

@@ -11,7 +11,7 @@ import (
 // RedrivesAhead bounds the redriven dead letters of a partition that are in memory.
 const RedrivesAhead = 512
 
-// redriveQueue is the redriven dead letters of a partition: they are independent of the cursor, and
+// redrives are the redriven dead letters of a partition: they are independent of the cursor, and
 // delivered like other events. A redrive inserts them into the store, where they stay until their
 // dead letters are gone; the owner of the partition reads them there. Their state so far is part of
 // its progress.
@@ -20,9 +20,9 @@ const RedrivesAhead = 512
 // fenced removes nothing. The ack is answered after the removal, so no list shows an acked event.
 // If an event dies again, its next dead letter is appended, under the next id, before the earlier
 // one is removed.
-type redriveQueue struct {
-	// entries are those in memory, by arrival, until their dead letters are gone.
-	entries []*Event
+type redrives struct {
+	// events are those in memory, by arrival, until their dead letters are gone.
+	events []*Event
 	// known is the stored progress of others, by letter.
 	known map[string]knownRedrive
 	// Look says that the store may have further redrives.
@@ -31,22 +31,22 @@ type redriveQueue struct {
 	more bool
 }
 
-// knownRedrive is a redrive that is not in memory, and when it is due.
+// knownRedrive is a redrive that is not in memory, and when its delay ends.
 type knownRedrive struct {
 	eventlog.RedriveProgress
 	wakeAt time.Time
 }
 
-func (q *redriveQueue) restore(rs []eventlog.RedriveProgress, now time.Time) {
-	*q = redriveQueue{known: map[string]knownRedrive{}, Look: true}
+func (q *redrives) restore(rs []eventlog.RedriveProgress, now time.Time) {
+	*q = redrives{known: map[string]knownRedrive{}, Look: true}
 	for _, r := range rs {
 		q.known[r.Letter] = knownRedrive{r, fromWall(r.Until, now)}
 	}
 }
 
 // progress is the progress to save.
-func (q *redriveQueue) progress(now time.Time) (rs []eventlog.RedriveProgress) {
-	for _, e := range q.entries {
+func (q *redrives) progress(now time.Time) (rs []eventlog.RedriveProgress) {
+	for _, e := range q.events {
 		r := eventlog.RedriveProgress{
 			Seq: e.Seq, Letter: e.Letter, Attempts: e.Attempts,
 			Out: e.State == InFlight, Unsure: e.unsure, Done: e.State == Settled,
@@ -69,10 +69,10 @@ func (q *redriveQueue) progress(now time.Time) (rs []eventlog.RedriveProgress) {
 }
 
 // Begin begins to look for redrives, and returns the letters in memory.
-func (q *redriveQueue) Begin() map[string]bool {
+func (q *redrives) Begin() map[string]bool {
 	q.Look = false
 	have := map[string]bool{}
-	for _, e := range q.entries {
+	for _, e := range q.events {
 		have[e.Letter] = true
 	}
 	return have
@@ -80,22 +80,22 @@ func (q *redriveQueue) Begin() map[string]bool {
 
 // Gone forgets settled redrives whose dead letters are gone, and reports whether there is room for
 // others.
-func (q *redriveQueue) Gone(letters map[string]bool) (look bool) {
-	before := len(q.entries)
-	q.entries = slices.DeleteFunc(q.entries, func(e *Event) bool { return e.State == Settled && letters[e.Letter] })
+func (q *redrives) Gone(letters map[string]bool) (look bool) {
+	before := len(q.events)
+	q.events = slices.DeleteFunc(q.events, func(e *Event) bool { return e.State == Settled && letters[e.Letter] })
 	maps.DeleteFunc(q.known, func(letter string, _ knownRedrive) bool { return letters[letter] })
-	if look = len(q.entries) < before && q.more; look {
+	if look = len(q.events) < before && q.more; look {
 		q.Look = true
 	}
 	return look
 }
 
 // Wanted reports whether there may be redrives that are not in memory, and room for them.
-func (q *redriveQueue) Wanted() bool { return q.Look && q.open() < RedrivesAhead/2 }
+func (q *redrives) Wanted() bool { return q.Look && q.open() < RedrivesAhead/2 }
 
 // ToEnd returns the redrives that were settled since its last call.
-func (q *redriveQueue) ToEnd(topic, group string, partition int) (rs []eventlog.Redrive) {
-	for _, e := range q.entries {
+func (q *redrives) ToEnd(topic, group string, partition int) (rs []eventlog.Redrive) {
+	for _, e := range q.events {
 		if e.State == Settled && !e.ending {
 			e.ending = true
 			rs = append(rs, eventlog.Redrive{
@@ -107,15 +107,15 @@ func (q *redriveQueue) ToEnd(topic, group string, partition int) (rs []eventlog.
 }
 
 // EndAgain makes toEnd return all of them again.
-func (q *redriveQueue) EndAgain() {
-	for _, e := range q.entries {
+func (q *redrives) EndAgain() {
+	for _, e := range q.events {
 		e.ending = false
 	}
 }
 
 // open is the number of redrives in memory that are not settled.
-func (q *redriveQueue) open() (n int) {
-	for _, e := range q.entries {
+func (q *redrives) open() (n int) {
+	for _, e := range q.events {
 		if e.State != Settled {
 			n++
 		}

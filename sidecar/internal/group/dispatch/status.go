@@ -14,7 +14,7 @@ const (
 	WaitsForMember     = "member"      // a member that may be sent it
 	WaitsForKey        = "key_order"   // earlier events of its key
 	WaitsForSameID     = "same_id"     // another event with its id that is in flight
-	WaitsForRetry      = "backoff"     // its next delivery is due later
+	WaitsForRetry      = "backoff"     // its next delivery is later
 	WaitsForDeadLetter = "dead_letter" // its dead letter to be durable
 	WaitsForOwner      = "owner"       // another sidecar has it, and only that sidecar knows more
 )
@@ -68,10 +68,10 @@ func (d *Dispatcher) serves(m *Member) bool {
 // false if the event is not fetched yet, which f then says, too.
 func (p *Partition) Describe(seq uint64, f *wire.EventFate, now time.Time) bool {
 	i := slices.IndexFunc(p.events, func(e *Event) bool { return e.Seq == seq })
-	again := slices.IndexFunc(p.Redrive.entries, func(e *Event) bool { return e.Seq == seq && e.State != Settled })
+	again := slices.IndexFunc(p.Redrive.events, func(e *Event) bool { return e.Seq == seq && e.State != Settled })
 	switch {
 	case again >= 0:
-		p.Redrive.entries[again].describe(f, now)
+		p.Redrive.events[again].describe(f, now)
 	case i >= 0:
 		p.events[i].describe(f, now)
 	case seq < p.Next || slices.ContainsFunc(p.skip, Holds(seq)):
@@ -93,7 +93,7 @@ var waitsFor = map[State]string{
 	Waiting: WaitsForKey, SameID: WaitsForSameID, Ready: WaitsForMember, Delayed: WaitsForRetry, DeadLettering: WaitsForDeadLetter,
 }
 
-// describe adds the entry's state.
+// describe adds the event's state.
 func (e *Event) describe(f *wire.EventFate, now time.Time) {
 	if e.State == Settled {
 		f.State = wire.FateSettled

@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// timers is a heap of entries by due time.
+// timers is a heap of events by the time at which they wake.
 type timers []*Event
 
 func (t timers) Len() int { return len(t) }
@@ -52,7 +52,7 @@ func (t *timers) Postpone(d time.Duration) {
 	heap.Init(t)
 }
 
-// unset removes the entry from the timers, if it is there.
+// unset removes the event from the timers, if it is there.
 func (t *timers) unset(e *Event) {
 	if e.index >= 0 {
 		heap.Remove(t, e.index)

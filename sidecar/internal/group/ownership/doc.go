@@ -1,5 +1,5 @@
 // Package ownership decides which partitions of a topic a sidecar delivers from to a consumer group.
-// A [Table] compares what the sidecar has with what is due here by the roster, and with the latest
+// A [Table] compares what the sidecar has with what is assigned here by the roster, and with the latest
 // epochs of the store, which its caller reads and writes.
 //
 //	             the last epoch is released,

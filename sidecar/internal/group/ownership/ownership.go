@@ -9,7 +9,7 @@ import (
 	"github.com/sluice-bus/sluice/sidecar/internal/roster"
 )
 
-// Table knows the partitions of its topic that a group has here, and the ones that are due here. It
+// Table knows the partitions of its topic that a group has here, and the ones that are assigned here. It
 // asks the roster, and never the store: a balance reads the latest epochs (latest, by partition) and
 // passes them. The group's mutex guards it.
 type Table struct {
@@ -17,7 +17,7 @@ type Table struct {
 	Roster   *roster.Roster
 	Parts    []*Partition // all of the topic; nil before they are known
 	Created  bool         // every partition has had an epoch
-	Complete bool         // all partitions that are due here were here at the last look
+	Complete bool         // all partitions that are assigned here were here at the last look
 	Doubt    bool         // the store may have owners that are not known here
 }
 
@@ -43,11 +43,11 @@ type State uint8
 const (
 	Foreign  State = iota // another sidecar's, or without an owner
 	Owned                 // delivered from, while the roster is valid
-	Draining              // due at another sidecar: nothing new is delivered
+	Draining              // assigned to another sidecar: nothing new is delivered
 	Leaving               // drained: the next save releases it
 )
 
-// DrainWait is how long a partition that is due elsewhere waits for its events in flight. After
+// DrainWait is how long a partition that is assigned elsewhere waits for its events in flight. After
 // that the remaining events go back without counting an attempt.
 const DrainWait = 3 * time.Second
 
@@ -82,18 +82,18 @@ func (o *Table) Idle() bool {
 // Todo is a balance's work in the store.
 type Todo struct {
 	Doubt   bool  // ask whether another sidecar has taken a partition
-	Missing []int // partitions that are due here, and another sidecar's
+	Missing []int // partitions that are assigned here, and another sidecar's
 	Absent  []int // the other partitions that are not here, if there is doubt
 	Frozen  []int // partitions owned by a life of this sidecar that is over
 }
 
-// Plan compares the owned partitions with those that are due here, and begins and ends drains,
+// Plan compares the owned partitions with those that are assigned here, and begins and ends drains,
 // which needs no store. used says that the group has members here.
 func (o *Table) Plan(st *roster.Standing, view *roster.View, used bool, now time.Time) (x Todo, changed bool) {
 	x.Doubt, o.Doubt = o.Doubt, false
-	due := o.due(view, used)
+	assigned := o.assigned(view, used)
 	for i, p := range o.Parts {
-		switch mine := due(p); {
+		switch mine := assigned(p); {
 		case mine && p.State == Foreign:
 			x.Missing = append(x.Missing, i)
 		case x.Doubt && p.State == Foreign:
@@ -110,7 +110,7 @@ func (o *Table) Plan(st *roster.Standing, view *roster.View, used bool, now time
 	return x, o.Completed(len(x.Missing) == 0) || changed
 }
 
-// Completed notes whether all partitions that are due here are here, and reports whether that is
+// Completed notes whether all partitions that are assigned here are here, and reports whether that is
 // new: members without a partition learn it then.
 func (o *Table) Completed(is bool) (newly bool) {
 	newly = is && !o.Complete
@@ -118,9 +118,9 @@ func (o *Table) Completed(is bool) (newly bool) {
 	return newly
 }
 
-// due returns which partitions are due here: they are divided among the sidecars that have members
-// of the group. If none has members, every sidecar keeps its partitions.
-func (o *Table) due(view *roster.View, used bool) func(*Partition) bool {
+// assigned returns which partitions are assigned here: they are divided among the sidecars that have
+// members of the group. If none has members, every sidecar keeps its partitions.
+func (o *Table) assigned(view *roster.View, used bool) func(*Partition) bool {
 	others := view.Others(o.Group)
 	switch {
 	case !view.Known() || !used && len(others) == 0:
