@@ -77,22 +77,12 @@ const minWindow = 64
 // window reads the documents from next on, and reports whether there may be more. Below the
 // watermark it reads only live documents, so removed events cost nothing.
 func (r *reading) window(ctx context.Context) (more bool, _ error) {
-	began, index := r.next, any(events.BySeq)
-	filter := bson.D{
-		{Key: document.FieldTopic, Value: r.topic.Name},
-		{Key: document.FieldPartition, Value: bson.D{{Key: "$in", Value: bson.A{heads.Partition, r.p}}}},
-		{Key: document.FieldSeq, Value: bson.D{{Key: "$gte", Value: int64(r.next)}}},
-	}
-	first, watermark := r.least == 0, r.watermark
-	if first {
-		watermark = r.part.Watermark.Load()
-	}
-	onlyLive := first && watermark == 0 || r.next+minWindow <= watermark
+	began := r.next
+	filter, limit, onlyLive := r.query()
+	index := any(events.BySeq)
 	if onlyLive {
-		index, filter = r.store.Hint(events.ByLiveSeq), append(filter, events.Live)
+		index = r.store.Hint(events.ByLiveSeq)
 	}
-	limit := max(r.bounds.Events-len(r.events), r.least)
-	r.least = minWindow
 	o := options.Find().SetSort(events.BySeq).SetHint(index).SetLimit(int64(limit) + 1).
 		SetBatchSize(batchSize(r.topic, limit, r.bounds.Bytes) + 1)
 	cursor, err := r.store.Majority(core.Events).Find(ctx, filter, o)
@@ -107,15 +97,9 @@ func (r *reading) window(ctx context.Context) (more bool, _ error) {
 		return true, r.heads.Make(ctx, r.topic)
 	}
 	head := heads.Head(slices.Clone(cursor.Current))
-	if head.Generation() > r.topic.Generation() {
-		// Reads depend on seqs alone; only appends and look-ups need the generation.
-		if _, err := r.heads.Meet(ctx, r.topic, head); err != nil {
-			return false, err
-		}
+	if err := r.learn(ctx, head); err != nil {
+		return false, err
 	}
-	r.watermark = head.Watermark(r.p)
-	topics.Raise(&r.part.Watermark, r.watermark)
-	topics.Raise(&r.part.Floor, head.First(r.p))
 	if first := head.First(r.p); first > r.next {
 		r.next = first
 		return true, nil
@@ -167,6 +151,40 @@ func (r *reading) window(ctx context.Context) (more bool, _ error) {
 		return true, nil
 	}
 	return r.hole(ctx, head, r.next, head.Given(r.p))
+}
+
+// query selects the head, and the documents of the next window: only live ones below the watermark.
+func (r *reading) query() (filter bson.D, limit int, onlyLive bool) {
+	filter = bson.D{
+		{Key: document.FieldTopic, Value: r.topic.Name},
+		{Key: document.FieldPartition, Value: bson.D{{Key: "$in", Value: bson.A{heads.Partition, r.p}}}},
+		{Key: document.FieldSeq, Value: bson.D{{Key: "$gte", Value: int64(r.next)}}},
+	}
+	first, watermark := r.least == 0, r.watermark
+	if first {
+		watermark = r.part.Watermark.Load()
+	}
+	onlyLive = first && watermark == 0 || r.next+minWindow <= watermark
+	if onlyLive {
+		filter = append(filter, events.Live)
+	}
+	limit = max(r.bounds.Events-len(r.events), r.least)
+	r.least = minWindow
+	return filter, limit, onlyLive
+}
+
+// learn takes what a head says of the partition.
+func (r *reading) learn(ctx context.Context, head heads.Head) error {
+	if head.Generation() > r.topic.Generation() {
+		// Reads depend on seqs alone; only appends and look-ups need the generation.
+		if _, err := r.heads.Meet(ctx, r.topic, head); err != nil {
+			return err
+		}
+	}
+	r.watermark = head.Watermark(r.p)
+	topics.Raise(&r.part.Watermark, r.watermark)
+	topics.Raise(&r.part.Floor, head.First(r.p))
+	return nil
 }
 
 func isHead(raw bson.Raw) bool {
