@@ -47,6 +47,8 @@ type Spec struct {
 	// and returns nil. Where it is nil, the method Run(context.Context, *App) error of the command
 	// that was given is called.
 	Run func(ctx context.Context, app *App) error
+	// Status returns the exit status for an error of Run that is none of the settings; nil: StatusFailure for every error.
+	Status func(error) int
 	// Commands are programs of their own under this one's name: one runs instead, with the
 	// arguments behind it, when the first argument is its Name. They share no settings, and have no
 	// commands.
@@ -136,7 +138,11 @@ func Run(spec Spec, process Process) int {
 		}
 	}
 	err = untilSignal(process.Signals, func(ctx context.Context) error { return run(ctx, app) })
-	return report(spec.Name, process.Stderr, err)
+	status := report(spec.Name, process.Stderr, err)
+	if status == StatusFailure && spec.Status != nil {
+		status = spec.Status(err)
+	}
+	return status
 }
 
 // warnOfShown tells of secrets that are given as flags. A URL is a secret if it has a password.

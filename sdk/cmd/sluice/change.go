@@ -20,6 +20,19 @@ type change struct {
 	Yes    bool `short:"y" help:"Do not ask before it is done."`
 }
 
+// selector is the value of a flag that narrows what a command is about. One that is given and empty, as by a script whose
+// variable is not set, would widen it to all, and is refused.
+type selector string
+
+// UnmarshalText implements encoding.TextUnmarshaler.
+func (s *selector) UnmarshalText(text []byte) error {
+	if len(text) == 0 {
+		return errors.New("must not be empty: leave the flag out for all")
+	}
+	*s = selector(text)
+	return nil
+}
+
 // may shows the change, and reports whether to make it: it asks at a terminal, and elsewhere
 // requires --yes.
 func (x change) may(ctx context.Context, app *program.App, c *client, plan any, show func(io.Writer) error, question string) (bool, error) {
@@ -31,16 +44,30 @@ func (x change) may(ctx context.Context, app *program.App, c *client, plan any, 
 	case x.Yes:
 		return true, nil
 	case !interactive(app):
-		return false, program.Usagef("this cannot be taken back: see what it does with --dry-run, and do it with --yes")
+		return false, errUnasked
 	}
 	if err := show(app.Stderr); err != nil {
 		return false, err
 	}
-	yes, err := confirm(ctx, app.Stdin, app.Stderr, question)
+	return true, asked(ctx, app, false, "%s", question)
+}
+
+// errUnasked refuses a change where nobody can be asked.
+var errUnasked = program.Usagef("this cannot be taken back, and there is no terminal to ask at: do it with --yes")
+
+// asked asks a question at the terminal, unless yes was said before; any other answer is an error.
+func asked(ctx context.Context, app *program.App, yes bool, question string, args ...any) error {
+	switch {
+	case yes:
+		return nil
+	case !interactive(app):
+		return errUnasked
+	}
+	yes, err := confirm(ctx, app.Stdin, app.Stderr, fmt.Sprintf(question, args...)+"")
 	if err == nil && !yes {
 		err = errors.New("nothing was done")
 	}
-	return yes, err
+	return err
 }
 
 type topicsCreateCommand struct {
@@ -99,7 +126,7 @@ func (t *topicsDeleteCommand) Run(ctx context.Context, app *program.App, c *clie
 			t.Topic, plan.Events, plan.Bytes, plan.DeadLetters, orNone(plan.Groups))
 		return err
 	}
-	if yes, err := t.may(ctx, app, c, plan, show, "Delete all of this? [y/N] "); err != nil || !yes {
+	if yes, err := t.may(ctx, app, c, plan, show, "Delete all of this?"); err != nil || !yes {
 		return err
 	}
 	if err := c.tell(ctx, func(ctx context.Context) error { return h.DeleteTopic(ctx, t.Topic) }); err != nil {
@@ -137,8 +164,7 @@ func (g *groupsDeleteCommand) Run(ctx context.Context, app *program.App, c *clie
 	if err != nil {
 		return err
 	}
-	if yes, err := g.may(ctx, app, c, info, func(w io.Writer) error { return printGroup(w, &info) },
-		"Delete this group? [y/N] "); err != nil || !yes {
+	if yes, err := g.may(ctx, app, c, info, func(w io.Writer) error { return printGroup(w, &info) }, "Delete this group?"); err != nil || !yes {
 		return err
 	}
 	if err := c.tell(ctx, func(ctx context.Context) error { return h.DeleteGroup(ctx, g.Topic, g.Group) }); err != nil {
@@ -180,8 +206,7 @@ func (g *groupsSeekCommand) Run(ctx context.Context, app *program.App, c *client
 	if err != nil {
 		return err
 	}
-	if yes, err := g.may(ctx, app, c, plan, func(w io.Writer) error { return printSeek(w, plan) },
-		"Move the group? [y/N] "); err != nil || !yes {
+	if yes, err := g.may(ctx, app, c, plan, func(w io.Writer) error { return printSeek(w, plan) }, "Move the group?"); err != nil || !yes {
 		return err
 	}
 	if err := c.tell(ctx, func(ctx context.Context) error { return h.SeekGroup(ctx, g.Topic, g.Group, to) }); err != nil {

@@ -35,11 +35,11 @@ Examples:
 }
 
 type dlqListCommand struct {
-	Topic  string `arg:"" help:"The topic that they died in."`
-	Group  string `help:"Only dead letters of this group."`
-	Reason string `help:"Only dead letters with exactly this reason."`
-	Max    int    `help:"How many at the most; 0 is all." default:"100"`
-	Oldest bool   `help:"The oldest first."`
+	Topic  string   `arg:"" help:"The topic that they died in."`
+	Group  selector `help:"Only dead letters of this group."`
+	Reason selector `help:"Only dead letters with exactly this reason."`
+	Max    int      `help:"How many at the most; 0 is all." default:"100"`
+	Oldest bool     `help:"The oldest first."`
 }
 
 func (*dlqListCommand) Help() string {
@@ -53,7 +53,7 @@ Examples:
 
 // Run prints the list.
 func (l *dlqListCommand) Run(ctx context.Context, app *program.App, c *client, h *admin.HTTP) error {
-	all := h.AllDeadLetters(ctx, l.Topic, admin.DeadLetterQuery{Group: l.Group, Reason: l.Reason, Ascending: l.Oldest})
+	all := h.AllDeadLetters(ctx, l.Topic, admin.DeadLetterQuery{Group: string(l.Group), Reason: string(l.Reason), Ascending: l.Oldest})
 	head := []string{"DLQ ID", "EVENT", "GROUP", "ATTEMPTS", "STATE", "DIED AT", "REASON"}
 	return printSeq(app, c, all, l.Max, head, func(d *admin.ListedDeadLetter) []string {
 		return []string{d.DLQID, visible(d.ID), visible(d.Group), fmt.Sprint(d.Attempts), d.State, milliseconds(d.DiedAt), visible(d.Reason)}
@@ -101,9 +101,9 @@ func (s *dlqShowCommand) Run(ctx context.Context, app *program.App, c *client, h
 type dlqSelection struct {
 	Topic  string   `arg:"" help:"The topic that they died in."`
 	IDs    []string `arg:"" optional:"" name:"dlq-id" help:"Their ids, as sluice dlq list shows them; or give --group."`
-	Group  string   `help:"All of this group."`
-	Reason string   `help:"With --group: only dead letters with exactly this reason."`
-	Before string   `help:"With --group: only dead letters from before this time, as 2006-01-02T15:04:05Z."`
+	Group  selector `help:"All of this group."`
+	Reason selector `help:"With --group: only dead letters with exactly this reason."`
+	Before selector `help:"With --group: only dead letters from before this time, as 2006-01-02T15:04:05Z."`
 	DryRun bool     `help:"Only say how many it would be."`
 }
 
@@ -114,9 +114,9 @@ func (s *dlqSelection) read() (sel admin.DeadLetterSelection, err error) {
 	if s.Group == "" && (s.Reason != "" || s.Before != "") {
 		return sel, program.Usagef("--reason and --before go with --group")
 	}
-	sel = admin.DeadLetterSelection{DLQIDs: s.IDs, Group: s.Group, Reason: s.Reason}
+	sel = admin.DeadLetterSelection{DLQIDs: s.IDs, Group: string(s.Group), Reason: string(s.Reason)}
 	if s.Before != "" {
-		at, err := time.Parse(time.RFC3339, s.Before)
+		at, err := time.Parse(time.RFC3339, string(s.Before))
 		if err != nil {
 			return sel, program.Usagef("--before=%s is no time; give one as 2006-01-02T15:04:05Z", s.Before)
 		}
@@ -189,18 +189,37 @@ func (r *dlqRedriveCommand) Run(ctx context.Context, app *program.App, c *client
 	return r.run(ctx, app, c, h, "redriven", []string{admin.StateDead}, r.Rate, h.Redrive)
 }
 
-type dlqDiscardCommand struct{ dlqSelection }
+type dlqDiscardCommand struct {
+	dlqSelection
+	Yes bool `short:"y" help:"Do not ask before it is done."`
+}
 
 func (*dlqDiscardCommand) Help() string {
-	return `What is discarded is gone for good.
+	return `What is discarded is gone for good. At a terminal it asks first; elsewhere it
+needs --yes.
 
 Examples:
 
   sluice dlq discard orders --group billing --before 2026-01-02T00:00:00Z --dry-run
-  sluice dlq discard orders dlq-5f0c…`
+  sluice dlq discard orders dlq-5f0c… --yes`
 }
 
 // Run discards.
 func (d *dlqDiscardCommand) Run(ctx context.Context, app *program.App, c *client, h *admin.HTTP) error {
+	if !d.DryRun && !d.Yes {
+		sel, err := d.read()
+		if err != nil {
+			return err
+		}
+		n := 0
+		if interactive(app) {
+			if n, err = d.count(ctx, h, sel, []string{admin.StateDead, admin.StateRedriven}); err != nil {
+				return err
+			}
+		}
+		if err := asked(ctx, app, false, "Discard %d dead letters of %s for good?", n, d.Topic); err != nil {
+			return err
+		}
+	}
 	return d.run(ctx, app, c, h, "discarded", []string{admin.StateDead, admin.StateRedriven}, 0, h.Discard)
 }

@@ -70,12 +70,17 @@ func TestDeadLetterCommands(t *testing.T) {
 	var asked []string
 	url := deadServer(t, &asked)
 	for args, says := range map[string]string{
-		"discard orders dlq-1":                  "store_unavailable",
+		"discard orders dlq-1":                  "--yes",
+		"discard orders dlq-1 --yes":            "store_unavailable",
 		"redrive broken dlq-1":                  "broke off",
 		"show orders dlq-3":                     "not_found",
 		"redrive orders":                        "dlq-ids or --group",
 		"redrive orders x --reason y":           "--reason",
 		"redrive orders --group g --before now": "--before",
+		"discard orders --group g --reason= -y": "--reason: must not be empty",
+		"redrive orders --group=":               "--group: must not be empty",
+		"redrive orders --group g --before=":    "--before: must not be empty",
+		"list orders --reason=":                 "--reason: must not be empty",
 	} {
 		got := run(t, sidecar, "", append(append([]string{"dlq"}, strings.Fields(args)...), "--url", url)...)
 		if got.status == 0 || !strings.Contains(got.stderr, says) {

@@ -100,6 +100,7 @@ func sidecarRow(s *admin.Sidecar, newest map[string]int64, now time.Time) []stri
 
 type fleetForgetCommand struct {
 	Node string `arg:"" help:"The node id of a sidecar that is missing."`
+	Yes  bool   `short:"y" help:"Do not ask before it is done."`
 }
 
 func (*fleetForgetCommand) Help() string {
@@ -107,14 +108,18 @@ func (*fleetForgetCommand) Help() string {
 missing: its spool, or its embedded log, may have events that nobody else has, so
 replays of the fleet are refused as partial_fleet, and name it. Forget it once it is
 gone for good, and its disk with it. If it comes back all the same, it is known again.
+At a terminal it asks first; elsewhere it needs --yes.
 
 Examples:
 
-  sluice fleet forget node-7`
+  sluice fleet forget node-7 --yes`
 }
 
 // Run forgets the sidecar.
 func (f *fleetForgetCommand) Run(ctx context.Context, app *program.App, c *client, plane *admin.ControlPlane) error {
+	if err := asked(ctx, app, f.Yes, "Forget %s, and the events that only it has?", plain(f.Node)); err != nil {
+		return err
+	}
 	if _, err := askPlane(ctx, c, func(ctx context.Context) (any, error) { return nil, plane.ForgetSidecar(ctx, f.Node) }); err != nil {
 		return err
 	}

@@ -48,8 +48,9 @@ s3    -              missing    2d ago     0      0       -
 `
 	want(t, plane.ok("fleet"), sidecars)
 	want(t, plane.ok("fleet", "sidecars"), sidecars)
-	want(t, plane.ok("fleet", "forget", "s3"), "forgot s3; replays of the fleet go without the events that only it had\n")
-	plane.run("", "fleet", "forget", "s2").wantFailure(t, 1, "no sidecar \"s2\" is missing")
+	want(t, plane.ok("fleet", "forget", "s3", "--yes"), "forgot s3; replays of the fleet go without the events that only it had\n")
+	plane.run("", "fleet", "forget", "s2").wantFailure(t, 2, "--yes")
+	plane.run("", "fleet", "forget", "s2", "--yes").wantFailure(t, 3, "no sidecar \"s2\" is missing")
 	want(t, plane.ok("fleet", "topics"), `TOPIC   ALLOWED/S  DENIED/S  LIMIT/S  SCOPE    POLICY    SIDECARS
 orders  500        0.2       500.5    fleet    orders.*  2
 paused  0          3         paused   sidecar  paused    1

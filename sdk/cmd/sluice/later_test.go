@@ -30,10 +30,11 @@ func TestScheduled(t *testing.T) {
 	if want := fmt.Sprintf("{\"id\":\"a\",\"key\":\"k k\",\"deliver_at\":%d}\n", at.UnixMilli()); !strings.HasSuffix(got.stdout, want) {
 		t.Errorf("listed %q; want %q last", got.stdout, want)
 	}
-	if got = run(t, sidecar, "", "scheduled", "cancel", "t", "a").wantOK(t); got.stdout != "a  cancelled\n" {
+	if got = run(t, sidecar, "", "scheduled", "cancel", "t", "a", "--yes").wantOK(t); got.stdout != "a  cancelled\n" {
 		t.Errorf("cancelled: %q", got.stdout)
 	}
-	run(t, sidecar, "", "scheduled", "cancel", "t", "a").wantFailure(t, 1, "not_found")
+	run(t, sidecar, "", "scheduled", "cancel", "t", "a").wantFailure(t, 2, "--yes")
+	run(t, sidecar, "", "scheduled", "cancel", "t", "a", "--yes").wantFailure(t, 3, "not_found")
 	if got = run(t, sidecar, "", "scheduled", "list", "t", "--max", "1").wantOK(t); strings.Count(got.stdout, "\n") != 2 {
 		t.Errorf("listed %q", got.stdout)
 	}
@@ -75,7 +76,7 @@ func TestLatest(t *testing.T) {
 		lines[1] != `{"positions":{"0":5}}` {
 		t.Errorf("printed %q", lines)
 	}
-	run(t, sidecar, "", "latest", "other").wantFailure(t, 1, "not_found")
+	run(t, sidecar, "", "latest", "other").wantFailure(t, 3, "not_found")
 	run(t, sidecar, "", "latest", "no/topic").wantFailure(t, 1, "bad_request")
 
 	got = run(t, sidecar, "", "sub", "t", "--from", "positions", "--positions", `{"0":3}`, "--max", "1").wantOK(t)

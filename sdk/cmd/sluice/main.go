@@ -4,7 +4,37 @@
 // have their common code.
 package main
 
-import "github.com/sluice-bus/sluice/internal/program"
+import (
+	"errors"
+
+	"github.com/sluice-bus/sluice/internal/program"
+)
+
+// The exit statuses beside those of every program.
+const (
+	// statusNotFound says that there is no such topic, group, policy, event or sidecar.
+	statusNotFound = 3
+	// statusPart says that something was done, or shown, and something was not.
+	statusPart = 4
+)
+
+// errPart is wrapped by the errors of what was done in part.
+var errPart = errors.New("done in part")
+
+// partError ends a command that did a part of its work.
+type partError struct{ error }
+
+func (partError) Is(target error) bool { return target == errPart }
+
+func statusOf(err error) int {
+	switch {
+	case errors.Is(err, errPart):
+		return statusPart
+	case isNotFound(err):
+		return statusNotFound
+	}
+	return program.StatusFailure
+}
 
 // commandLine is everything that can be given.
 type commandLine struct {
@@ -28,8 +58,9 @@ type commandLine struct {
 
 func spec() program.Spec {
 	return program.Spec{
-		Name:        "sluice",
-		Description: "The command-line client of Sluice. It talks to a sidecar, and about\npolicies and the fleet to the control plane.",
+		Name: "sluice",
+		Description: "The command-line client of Sluice. It talks to a sidecar, and about\npolicies and the fleet to the control plane.\n\n" +
+			"Exit status: 0 done, 1 failed, 2 misuse, or it may not ask and has no --yes,\n3 not found, 4 done or shown in part.",
 		Examples: `sluice pub orders.created '{"order":17}' --key customer-3
 sluice sub orders.created --group billing
 sluice replay orders.created --max 10
@@ -43,6 +74,7 @@ sluice policy set orders.created publish.rate=500
 sluice schema check order.json --topic orders.created
 sluice fleet topics --watch`,
 		Settings: new(commandLine),
+		Status:   statusOf,
 	}
 }
 

@@ -122,7 +122,7 @@ func TestReplay(t *testing.T) {
 		t.Errorf("got %q", got.stdout)
 	}
 	run(t, sidecar, "", "replay", "orders", "--from", "ts").wantFailure(t, 2, "ts is missing")
-	run(t, sidecar, "", "replay", "orders", "--from", "afterId", "--after-id", "x").wantFailure(t, 1, "not_found")
+	run(t, sidecar, "", "replay", "orders", "--from", "afterId", "--after-id", "x").wantFailure(t, 3, "not_found")
 }
 
 func TestExport(t *testing.T) {
@@ -192,7 +192,7 @@ func TestTables(t *testing.T) {
 			}
 		})
 	}
-	run(t, sidecar, "", "groups", "orders", "none").wantFailure(t, 1, "not_found")
+	run(t, sidecar, "", "groups", "orders", "none").wantFailure(t, 3, "not_found")
 }
 
 // TestChangesAreAskedFor: nothing is deleted or moved by somebody who is at no terminal and has not

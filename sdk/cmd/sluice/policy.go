@@ -227,16 +227,18 @@ func (f *waitFlags) saved(ctx context.Context, app *program.App, c *client, plan
 
 type policyDeleteCommand struct {
 	Name string `arg:"" help:"The policy."`
+	Yes  bool   `short:"y" help:"Do not ask before it is done."`
 	changeFlags
 }
 
 func (*policyDeleteCommand) Help() string {
 	return `Deletes the policy of that name: what it set comes from the next policy that
-matches. Rolling back brings it back.
+matches. Rolling back brings it back. At a terminal it asks first; elsewhere it
+needs --yes.
 
 Examples:
 
-  sluice policy delete orders.created
+  sluice policy delete orders.created --yes
   sluice policy delete orders.created --dry-run --json`
 }
 
@@ -250,6 +252,9 @@ func (d *policyDeleteCommand) Run(ctx context.Context, app *program.App, c *clie
 			return listed(app.Stderr, err, d.Name)
 		}
 		return d.printPlan(ctx, app, c, plane, plan)
+	}
+	if err := asked(ctx, app, d.Yes, "Delete the policy %s?", d.Name); err != nil {
+		return err
 	}
 	deleted, err := askPlane(ctx, c, func(ctx context.Context) (admin.Policy, error) {
 		found, err := plane.Policy(ctx, d.Name)
@@ -284,7 +289,7 @@ Examples:
 
 // Run pauses.
 func (u *policyPauseCommand) Run(ctx context.Context, app *program.App, c *client, plane *admin.ControlPlane) error {
-	return assign(ctx, app, c, plane, u.Topic, []assignment{{"paused", json.RawMessage("true")}}, &u.changeFlags)
+	return assign(ctx, app, c, plane, u.Topic, []assignment{{[]string{"paused"}, json.RawMessage("true")}}, &u.changeFlags)
 }
 
 type policyResumeCommand struct {
@@ -303,7 +308,7 @@ Examples:
 
 // Run resumes.
 func (u *policyResumeCommand) Run(ctx context.Context, app *program.App, c *client, plane *admin.ControlPlane) error {
-	return assign(ctx, app, c, plane, u.Topic, []assignment{{"paused", json.RawMessage("false")}}, &u.changeFlags)
+	return assign(ctx, app, c, plane, u.Topic, []assignment{{[]string{"paused"}, json.RawMessage("false")}}, &u.changeFlags)
 }
 
 type policyNewSeriesCommand struct{}

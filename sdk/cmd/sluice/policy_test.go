@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"encoding/pem"
 	"fmt"
@@ -106,10 +107,9 @@ orders.created  2        2026-01-02T15:04:06Z  alice (not verified)  publish.rat
     retention.ttl: 1h
 orders.created is now at version 3
 `)
-	want(t, plane.ok("policy", "delete", "orders.created"),
-		"deleted orders.created; to bring it back: sluice policy rollback 'orders.created' 3\n")
-	want(t, plane.ok("policy", "rollback", "orders.created", "2", "--json"),
-		`{"dedupe":{"window":"0s"},"name":"orders.created","publish":{"burst":500,"rate":500},"updated_at":"2026-01-02T15:04:11Z","updated_by":"alice (not verified)","version":5}`+"\n")
+	plane.run("", "policy", "delete", "orders.created").wantFailure(t, 2, "--yes")
+	want(t, plane.ok("policy", "delete", "orders.created", "--yes"), "deleted orders.created; to bring it back: sluice policy rollback 'orders.created' 3\n")
+	want(t, plane.ok("policy", "rollback", "orders.created", "2", "--json"), `{"dedupe":{"window":"0s"},"name":"orders.created","publish":{"burst":500,"rate":500},"updated_at":"2026-01-02T15:04:11Z","updated_by":"alice (not verified)","version":5}`+"\n")
 	want(t, plane.ok("policy", "history", "orders.created"), `VERSION  ACTION            AT                    BY                    CHANGES
 5        rolled back to 2  2026-01-02T15:04:11Z  alice (not verified)  publish.rate=500, publish.burst=500, dedupe.window=0s
 4        deleted           2026-01-02T15:04:10Z  alice (not verified)  -
@@ -159,7 +159,7 @@ func TestPolicyDryRun(t *testing.T) {
 			t.Errorf("%v: %q %v", args, text, err)
 		}
 	}
-	if out := plane.run("", "policy", "delete", "payments", "--dry-run"); out.status != program.StatusFailure {
+	if out := plane.run("", "policy", "delete", "payments", "--dry-run"); out.status != statusNotFound {
 		t.Errorf("a policy that is not there: %+v", out)
 	}
 	want(t, plane.ok("policy", "history", "orders.created"), before)
@@ -211,10 +211,10 @@ func TestPolicySetRefusesWhatMakesNoSense(t *testing.T) {
   publish.brst: "unknown key\x1b[2J"
 sluice: invalid_policy: 2 fields are not valid, so nothing was changed
 `)
-	plane.run("", "policy", "set", "orders", "publish.rate=").wantFailure(t, 1, "not_found")
-	plane.run("", "policy", "get", "orders").wantFailure(t, 1, "not_found")
-	plane.run("", "policy", "delete", "orders").wantFailure(t, 1, "not_found")
-	plane.run("", "policy", "rollback", "orders", "1").wantFailure(t, 1, "not_found")
+	plane.run("", "policy", "set", "orders", "publish.rate=").wantFailure(t, 3, "not_found")
+	plane.run("", "policy", "get", "orders").wantFailure(t, 3, "not_found")
+	plane.run("", "policy", "delete", "orders", "--yes").wantFailure(t, 3, "not_found")
+	plane.run("", "policy", "rollback", "orders", "1").wantFailure(t, 3, "not_found")
 }
 
 // Two who set different fields at once both get what they want.
@@ -320,4 +320,37 @@ func TestWithMemberProperty(t *testing.T) {
 			}
 		}
 	})
+}
+
+func TestParseAssignment(t *testing.T) {
+	for text, want := range map[string]string{
+		`publish.rate=500`:                           `["publish","rate"] 500`,
+		`publish.per=header:x=y`:                     `["publish","per"] "header:x=y"`,
+		`groups.billing.v2.rate=5`:                   `["groups","billing.v2","rate"] 5`,
+		`groups.rate.rate=`:                          `["groups","rate","rate"] null`,
+		`groups.billing.v2=`:                         `["groups","billing.v2"] null`,
+		`groups."x.rate"=`:                           `["groups","x.rate"] null`,
+		`groups."a=b \"c\"".paused=true`:             `["groups","a=b \"c\"","paused"] true`,
+		`delivery.fairness.weights.acme.com=3`:       `["delivery","fairness","weights","acme.com"] 3`,
+		`delivery.fairness.weights."delivery.rate"=`: `["delivery","fairness","weights","delivery.rate"] null`,
+		`delivery.fairness={"by":"k","weights":{}}`:  `["delivery","fairness"] {"by":"k","weights":{}}`,
+		`publish`:       "",
+		`publish.=1`:    "",
+		`.rate=1`:       "",
+		`=1`:            "",
+		`groups."a=1`:   "",
+		`groups."a"b=1`: "",
+		`version=3`:     "",
+	} {
+		got, err := parseAssignment(text)
+		said := ""
+		if err == nil {
+			path, _ := json.Marshal(got.path)
+			value := cmp.Or(string(got.value), "null")
+			said = string(path) + " " + value
+		}
+		if said != want {
+			t.Errorf("%s: %s, %v; want %s", text, said, err, want)
+		}
+	}
 }

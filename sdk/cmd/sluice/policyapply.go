@@ -31,7 +31,7 @@ func (*policyApplyCommand) Help() string {
 	return `Makes the policies what the file says, all of them or, if one is not valid, none,
 after it has shown the difference. On a terminal it asks first; in a pipe or
 with --yes it does not. Policies that are not in the file stay as they are, but
-for --prune. The file is the same as for the sidecar's --policies:
+for --prune, which without a terminal needs --yes where it deletes some. The file is the same as for the sidecar's --policies:
 
   - {name: orders.*, publish: {rate: 1000, burst: 1000}}
   - {name: orders.created, publish: {rate: 500}}
@@ -68,9 +68,9 @@ func (a *policyApplyCommand) Run(ctx context.Context, app *program.App, c *clien
 	if !slices.ContainsFunc(plan.Changes, isChange) {
 		return a.done(ctx, app, c, plane, plan)
 	}
-	if asks {
-		if yes, err := confirm(ctx, app.Stdin, app.Stderr, "Apply this? [y/N] "); err != nil || !yes {
-			return errors.Join(err, errors.New("not applied"))
+	if asks || a.Prune && slices.ContainsFunc(plan.Changes, isDeletion) {
+		if err := asked(ctx, app, a.Yes, "Apply this?"); err != nil {
+			return err
 		}
 	}
 	request.DryRun = false

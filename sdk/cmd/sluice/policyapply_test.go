@@ -70,7 +70,8 @@ func TestPolicyApply(t *testing.T) {
 	want(t, plane.ok("policy", "apply", "-f", name), "0 to create, 0 to update, 0 to delete, 2 unchanged\nnothing to change\n")
 
 	const other = "policies: [{name: orders.*, publish: {rate: 2000, scope: fleet}}]"
-	got := plane.run(other, "policy", "apply", "-f", "-", "--prune").wantOK(t)
+	plane.run(other, "policy", "apply", "-f", "-", "--prune").wantFailure(t, 2, "--yes")
+	got := plane.run(other, "policy", "apply", "-f", "-", "--prune", "--yes").wantOK(t)
 	want(t, got.stdout, `~ orders.* (version 1)
     publish.rate: 1000 -> 2000
     publish.burst: 1000 -> not set

@@ -68,6 +68,8 @@ func (d *policyDiffCommand) run(ctx context.Context, app *program.App, c *client
 
 func isChange(c admin.PolicyChange) bool { return c.Action != admin.ActionUnchanged }
 
+func isDeletion(c admin.PolicyChange) bool { return c.Action == admin.ActionDelete }
+
 // fieldChange is one field that differs; nil where it is not set.
 type fieldChange struct {
 	path     string

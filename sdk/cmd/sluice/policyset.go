@@ -28,16 +28,19 @@ publish.on_limit, publish.max_wait, publish.per, connection.rate, connection.bur
 delivery.rate, delivery.max_inflight, delivery.ack_timeout,
 delivery.max_attempts, delivery.backoff.min, delivery.backoff.max, delivery.fairness.by,
 delivery.fairness.weights.TENANT, groups.NAME.paused, groups.NAME.rate,
-groups.NAME.max_inflight, partitions,
-dedupe.window, retention.ttl, retention.compact, retention.max_bytes, retention.expired,
+groups.NAME.max_inflight, partitions, dedupe.window, retention.ttl, retention.compact, retention.max_bytes, retention.expired,
 durability.write_concern, durability.on_store_unavailable, durability.spool_max_bytes,
 schema.json_schema, schema.compatibility, tracing.sample_ratio,
 auto_create, paused.
+
+NAME and TENANT may have dots. In double quotes, with JSON's escapes, they may have
+everything: 'groups."a=b".rate=5'.
 
 Examples:
 
   sluice policy set orders.created publish.rate=500 publish.burst=500
   sluice policy set 'orders.*' publish.scope=fleet --wait
+  sluice policy set orders.created groups.billing.v2.rate=50
   sluice policy set orders.created retention.ttl=24h --dry-run --events
   sluice policy set orders.created retention.ttl=`
 }
@@ -54,9 +57,9 @@ func (s *policySetCommand) Run(ctx context.Context, app *program.App, c *client,
 	return assign(ctx, app, c, plane, s.Name, assignments, &s.changeFlags)
 }
 
-// assignment gives a field a value; nil takes it away.
+// assignment gives the field at a path a value; nil takes it away.
 type assignment struct {
-	path  string
+	path  []string
 	value json.RawMessage
 }
 
@@ -66,12 +69,12 @@ var head = []string{"name", "version", "updated_at", "updated_by"}
 // parseAssignment reads FIELD=VALUE. The control plane decides which fields exist, and which values
 // they take.
 func parseAssignment(text string) (assignment, error) {
-	path, value, ok := strings.Cut(text, "=")
+	path, value, ok := parsePath(text)
 	switch {
-	case !ok || slices.Contains(strings.Split(path, "."), ""):
+	case !ok || slices.Contains(path, ""):
 		return assignment{}, program.Usagef("%q: expected FIELD=VALUE, such as publish.rate=500", text)
-	case slices.Contains(head, path):
-		return assignment{}, program.Usagef("%q: %s cannot be set", text, path)
+	case slices.Contains(head, path[0]):
+		return assignment{}, program.Usagef("%q: %s cannot be set", text, path[0])
 	case value == "":
 		return assignment{path, nil}, nil
 	case json.Valid([]byte(value)):
@@ -79,6 +82,54 @@ func parseAssignment(text string) (assignment, error) {
 	}
 	quoted, err := json.Marshal(value)
 	return assignment{path, quoted}, err
+}
+
+// parsePath reads a path up to the "=" behind it, and returns the rest. Parts are separated by dots; a part that begins with a
+// quotation mark is a JSON string.
+func parsePath(text string) (path []string, rest string, ok bool) {
+	quoted := false
+	for {
+		var part string
+		if strings.HasPrefix(text, `"`) {
+			in := json.NewDecoder(strings.NewReader(text))
+			if in.Decode(&part) != nil {
+				return nil, "", false
+			}
+			quoted, text = true, text[in.InputOffset():]
+		} else if end := strings.IndexAny(text, ".="); end >= 0 {
+			part, text = text[:end], text[end:]
+		}
+		path = append(path, part)
+		switch {
+		case strings.HasPrefix(text, "="):
+			if !quoted {
+				path = joinName(path)
+			}
+			return path, text[1:], true
+		case !strings.HasPrefix(text, "."):
+			return nil, "", false
+		}
+		text = text[1:]
+	}
+}
+
+// groupFields are the fields of a policy's entry for one group.
+var groupFields = []string{"paused", "rate", "max_inflight"}
+
+// joinName joins the parts of a name with dots, of a group or a tenant, that was written without quotation marks.
+func joinName(path []string) []string {
+	weights := []string{"delivery", "fairness", "weights"}
+	switch {
+	case len(path) > 2 && path[0] == "groups":
+		name, field := path[1:], path[len(path):]
+		if last := path[len(path)-1]; slices.Contains(groupFields, last) {
+			name, field = path[1:len(path)-1], []string{last}
+		}
+		return append([]string{"groups", strings.Join(name, ".")}, field...)
+	case len(path) > 3 && slices.Equal(path[:3], weights):
+		return append(weights, strings.Join(path[3:], "."))
+	}
+	return path
 }
 
 // assignTries is how often a change of fields is repeated because another client changed the policy
@@ -129,7 +180,7 @@ func assigned(name string, before *admin.Policy, assignments []assignment) (docu
 		return nil, when, wire.Errorf(wire.NotFound, "there is no policy %q in which to unset anything", name)
 	}
 	for _, a := range assignments {
-		if document, err = withMember(document, strings.Split(a.path, "."), a.value); err != nil {
+		if document, err = withMember(document, a.path, a.value); err != nil {
 			return nil, when, err
 		}
 	}

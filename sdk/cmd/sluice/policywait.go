@@ -57,9 +57,9 @@ func (f *waitFlags) await(ctx context.Context, app *program.App, c *client, plan
 		fmt.Fprintf(app.Stderr, "  %s has not acked %s version %d\n", plain(s.NodeID), s.Policy, s.Version)
 	}
 	if len(now.Pending) > 0 {
-		return fmt.Errorf("not all sidecars have taken the change within %v (--wait-timeout)", f.WaitTimeout)
+		return partError{fmt.Errorf("the change is made, and not all sidecars have taken it within %v (--wait-timeout)", f.WaitTimeout)}
 	}
-	return errors.New("sidecars have refused the change, and keep the policies that they had")
+	return partError{errors.New("the change is made, and sidecars have refused it: they keep the policies that they had")}
 }
 
 // poll asks until every sidecar has acked or refused, or the time is up.

@@ -21,7 +21,7 @@ Examples:
 
   sluice pub reminders '{"to":"ann"}' --id r-17 --delay 1h
   sluice scheduled list reminders
-  sluice scheduled cancel reminders r-17`
+  sluice scheduled cancel reminders r-17 --yes`
 }
 
 type scheduledListCommand struct {
@@ -49,18 +49,23 @@ func (l *scheduledListCommand) Run(ctx context.Context, app *program.App, c *cli
 type scheduledCancelCommand struct {
 	Topic string   `arg:"" help:"The topic."`
 	IDs   []string `arg:"" name:"id" help:"The ids of the events."`
+	Yes   bool     `short:"y" help:"Do not ask before it is done."`
 }
 
 func (*scheduledCancelCommand) Help() string {
 	return `Takes the events back, and frees their ids. What is in the log by then is an error.
+At a terminal it asks first; elsewhere it needs --yes.
 
 Examples:
 
-  sluice scheduled cancel reminders r-17`
+  sluice scheduled cancel reminders r-17 --yes`
 }
 
 // Run cancels one after the other.
 func (s *scheduledCancelCommand) Run(ctx context.Context, app *program.App, c *client, h *admin.HTTP) error {
+	if err := asked(ctx, app, s.Yes, "Cancel %d scheduled events of %s?", len(s.IDs), s.Topic); err != nil {
+		return err
+	}
 	for _, id := range s.IDs {
 		if err := c.tell(ctx, func(ctx context.Context) error { return h.CancelScheduled(ctx, s.Topic, id) }); err != nil {
 			return fmt.Errorf("event %q: %w", id, err)

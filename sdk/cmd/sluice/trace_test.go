@@ -69,7 +69,7 @@ func TestTrace(t *testing.T) {
 	if got := run(t, sidecar, "", "trace", "orders", "o18", "--json", "--url", url).wantOK(t); got.stdout != spooledLife+"\n" {
 		t.Errorf("got %s", got.stdout)
 	}
-	run(t, sidecar, "", "trace", "orders", "none", "--url", url).wantFailure(t, 1, "no event with this id")
+	run(t, sidecar, "", "trace", "orders", "none", "--url", url).wantFailure(t, 3, "no event with this id")
 	run(t, sidecar, "", "trace", "orders").wantFailure(t, 2, "<id>")
 	help := run(t, sidecar, "", "trace", "--help").wantOK(t)
 	if !strings.Contains(help.stdout, "Examples:\n\n    sluice trace orders.created ") {
