@@ -43,6 +43,9 @@ type Spec struct {
 	// a warning, since the list of processes shows it. The flags --config, --log-format,
 	// --log-level, --version and --help are added to it.
 	Settings any
+	// ConfigFile returns the file of settings for a process that names none with --config; value returns what the command line,
+	// or else the environment, gives a flag. nil, or "": there is none.
+	ConfigFile func(value func(flag string) string) (path string, err error)
 	// Run does the work. Its context ends with the first SIGINT or SIGTERM; it then stops in order
 	// and returns nil. Where it is nil, the method Run(context.Context, *App) error of the command
 	// that was given is called.
@@ -168,7 +171,7 @@ func parse(spec Spec, process Process) (*kong.Context, *commonFlags, error) {
 		kong.Name(spec.Name),
 		kong.Description(spec.Description),
 		kong.Embed(&common),
-		kong.Resolvers(&settings{lookupEnv: process.LookupEnv}),
+		kong.Resolvers(&settings{lookupEnv: process.LookupEnv, configFile: spec.ConfigFile}),
 		vars(process.LookupEnv, spec.Name),
 		kong.Writers(process.Stdout, process.Stderr),
 		// kong ends the process where it prints help or version. Instead the parse goes on, and its

@@ -16,8 +16,9 @@ import (
 // kong could read both by itself, but then the file would win over the environment: kong puts
 // environment values in as defaults, which any resolver overrides.
 type settings struct {
-	lookupEnv func(string) (string, bool)
-	file      *configFile // nil until the first flag is resolved
+	lookupEnv  func(string) (string, bool)
+	configFile func(value func(flag string) string) (string, error) // of the Spec
+	file       *configFile                                          // nil until the first flag is resolved
 }
 
 // settingError is a mistake in a setting. Its message begins with the place of the setting.
@@ -56,10 +57,20 @@ func (s *settings) Resolve(parsed *kong.Context, _ *kong.Path, flag *kong.Flag) 
 }
 
 func (s *settings) readFile(parsed *kong.Context) (*configFile, error) {
-	path := s.env(configFlag)
-	for _, given := range parsed.Path {
-		if given.Flag != nil && given.Flag.Name == configFlag {
-			path = parsed.Value(given).String()
+	value := func(flag string) string {
+		text := s.env(flag)
+		for _, given := range parsed.Path {
+			if given.Flag != nil && given.Flag.Name == flag {
+				text = parsed.Value(given).String()
+			}
+		}
+		return text
+	}
+	path := value(configFlag)
+	if path == "" && s.configFile != nil {
+		var err error
+		if path, err = s.configFile(value); err != nil {
+			return nil, err
 		}
 	}
 	if path == "" {

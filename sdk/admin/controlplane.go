@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"io"
 	"net/http"
-	"net/url"
 	"sync"
 
 	"github.com/sluice-bus/sluice/sdk/internal/endpoint"
@@ -140,7 +139,7 @@ func (c *ControlPlane) sidecars(ctx context.Context, query string) ([]Sidecar, e
 // events that only this sidecar had. The error has the code not_found if no such sidecar is
 // missing.
 func (c *ControlPlane) ForgetSidecar(ctx context.Context, nodeID string) error {
-	return c.call(ctx, http.MethodDelete, "/v1/sidecars/"+url.PathEscape(nodeID), nil, Condition{}, nil)
+	return c.call(ctx, http.MethodDelete, "/v1/sidecars/"+pathPart(nodeID), nil, Condition{}, nil)
 }
 
 // FleetTopics returns the usage of each topic in the fleet, with the last 60 seconds of each if
@@ -162,7 +161,7 @@ func (c *ControlPlane) CloseIdle() {
 	}
 }
 
-func policyPath(name string) string { return "/v1/policies/" + url.PathEscape(name) }
+func policyPath(name string) string { return "/v1/policies/" + pathPart(name) }
 
 func fetch[T any](ctx context.Context, c *ControlPlane, path string) (T, error) {
 	return change[T](ctx, c, http.MethodGet, path, nil, Condition{})

@@ -57,7 +57,11 @@ var ErrTruncated = errors.New("sluice: the answer broke off before its end")
 // the export is complete, except for the parts that it passes to Missing of [ExportQuery].
 func (h *HTTP) ExportLines(ctx context.Context, q ExportQuery) iter.Seq2[[]byte, error] {
 	return func(yield func([]byte, error) bool) {
-		resp, err := h.call(ctx, http.MethodGet, h.ReplayURL, q.path(), nil, nil)
+		at, err := h.replay(ctx)
+		var resp *http.Response
+		if err == nil {
+			resp, err = h.call(ctx, http.MethodGet, at, q.path(), nil, nil)
+		}
 		if err != nil {
 			yield(nil, err)
 			return

@@ -13,13 +13,14 @@ import (
 	"net/url"
 	"slices"
 	"strconv"
+	"strings"
 	"sync"
 
 	"github.com/sluice-bus/sluice/sdk/internal/endpoint"
 )
 
 // HTTP asks the HTTP listeners of a sidecar. An address is http://host:port, https://host:port or
-// unix:/path; if one is empty, only the methods that need it fail. The fields must not be changed
+// unix:/path; if that of the replay API or the ops listener is empty, the listener at AppURL is asked for it, once. The fields must not be changed
 // after the first call. Methods may be called by several goroutines at once; refusals are
 // [*wire.Error].
 type HTTP struct {
@@ -34,6 +35,7 @@ type HTTP struct {
 
 	mu      sync.Mutex
 	clients map[string]*client
+	found   *Listeners // nil until they were asked for
 }
 
 // client sends the requests to one listener.
@@ -67,6 +69,80 @@ func (h *HTTP) client(address string) (*client, error) {
 	c := &client{base: at.Base, http: &http.Client{Transport: at.With(h.TLSConfig, h.Dialer).Transport()}}
 	h.clients[address] = c
 	return c, nil
+}
+
+// Listeners are the addresses of a program's listeners, as a client reaches them.
+type Listeners struct {
+	App, Replay, Ops string // "" for what the program does not have, or does not tell without a token
+	ControlPlane     string
+}
+
+// Listeners asks the listener at AppURL which others there are. The address of one that listens on all of its machine's
+// addresses has the host of AppURL.
+func (h *HTTP) Listeners(ctx context.Context) (Listeners, error) {
+	h.mu.Lock()
+	found := h.found
+	h.mu.Unlock()
+	if found != nil {
+		return *found, nil
+	}
+	root, err := ask[struct {
+		Listeners    struct{ App, Replay, Ops string }
+		ControlPlane string `json:"control_plane"`
+	}](ctx, h, http.MethodGet, h.AppURL, "/", nil)
+	if err != nil {
+		return Listeners{}, err
+	}
+	found = &Listeners{
+		App: beside(h.AppURL, root.Listeners.App), Replay: beside(h.AppURL, root.Listeners.Replay), Ops: beside(h.AppURL, root.Listeners.Ops),
+		ControlPlane: root.ControlPlane,
+	}
+	h.mu.Lock()
+	h.found = found
+	h.mu.Unlock()
+	return *found, nil
+}
+
+// beside makes a URL of the address of another listener of the program at base.
+func beside(base, address string) string {
+	u, err := url.Parse(base)
+	host, port, bad := net.SplitHostPort(address)
+	if strings.HasPrefix(address, "unix:") || err != nil || bad != nil { // a socket, or a program that tells nothing
+		return address
+	}
+	if ip := net.ParseIP(host); u.Hostname() != "" && (host == "" || ip != nil && (ip.IsUnspecified() || ip.IsLoopback())) {
+		host = u.Hostname()
+	}
+	scheme := "http"
+	if u.Scheme == "https" || u.Scheme == "wss" {
+		scheme = "https"
+	}
+	return scheme + "://" + net.JoinHostPort(host, port)
+}
+
+// replay is the address of the replay API.
+func (h *HTTP) replay(ctx context.Context) (string, error) {
+	return h.known(ctx, h.ReplayURL, "replay API", func(l Listeners) string { return l.Replay })
+}
+
+// ops is the address of the ops listener.
+func (h *HTTP) ops(ctx context.Context) (string, error) {
+	return h.known(ctx, h.OpsURL, "ops listener", func(l Listeners) string { return l.Ops })
+}
+
+// known is the address that is given, else the one that the listener at AppURL tells.
+func (h *HTTP) known(ctx context.Context, given, name string, of func(Listeners) string) (string, error) {
+	if given != "" || h.AppURL == "" {
+		return given, nil
+	}
+	found, err := h.Listeners(ctx)
+	if err != nil {
+		return "", fmt.Errorf("finding the %s: %w", name, err)
+	}
+	if of(found) == "" {
+		return "", fmt.Errorf("%s does not tell where its %s is: give its address, or a token", h.AppURL, name)
+	}
+	return of(found), nil
 }
 
 // call makes a request and returns its answer. The status is below 300, and the caller closes the
@@ -103,8 +179,13 @@ func authorize(req *http.Request, token string, tokenFunc func(context.Context) 
 }
 
 // send sends a request to an address and returns its answer. The status is below 300, and the
-// caller closes the body.
+// caller closes the body. A change follows no redirect: it would change something else than what was named.
 func send(client *http.Client, address string, req *http.Request) (*http.Response, error) {
+	if req.Method != http.MethodGet {
+		once := *client
+		once.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
+		client = &once
+	}
 	resp, err := client.Do(req)
 	if err != nil {
 		return nil, fmt.Errorf("asking %s: %w", address, endpoint.UnwrapURLError(err))
@@ -209,9 +290,17 @@ func onlyIf(so bool, value string) string {
 
 // topicPath is the path of a topic, or of a part of it.
 func topicPath(topic string, parts ...string) string {
-	path := "/v1/topics/" + url.PathEscape(topic)
+	path := "/v1/topics/" + pathPart(topic)
 	for _, part := range parts {
-		path += "/" + url.PathEscape(part)
+		path += "/" + pathPart(part)
 	}
 	return path
+}
+
+// pathPart escapes one part of a path, also a part that is . or .., which would name another path.
+func pathPart(text string) string {
+	if text == "." || text == ".." {
+		return strings.ReplaceAll(text, ".", "%2E")
+	}
+	return url.PathEscape(text)
 }

@@ -131,17 +131,29 @@ func (h *HTTP) GroupInfo(ctx context.Context, topic, group string) (GroupInfo, e
 
 // Status returns the sidecar's state.
 func (h *HTTP) Status(ctx context.Context) (Status, error) {
-	return ask[Status](ctx, h, http.MethodGet, h.OpsURL, "/v1/status", nil)
+	at, err := h.ops(ctx)
+	if err != nil {
+		return Status{}, err
+	}
+	return ask[Status](ctx, h, http.MethodGet, at, "/v1/status", nil)
 }
 
 // StatusJSON is Status as the sidecar sent it, with members that Status does not know.
 func (h *HTTP) StatusJSON(ctx context.Context) ([]byte, error) {
-	return h.get(ctx, h.OpsURL, "/v1/status")
+	at, err := h.ops(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return h.get(ctx, at, "/v1/status")
 }
 
-// Ready returns the readiness of the server at OpsURL in words. A sidecar is ready if it accepts
+// Ready returns the readiness of the server of the ops listener in words. A sidecar is ready if it accepts
 // publishes. The error says why the server is not ready. Ready needs no token.
 func (h *HTTP) Ready(ctx context.Context) (string, error) {
-	body, err := h.get(ctx, h.OpsURL, "/readyz")
+	at, err := h.ops(ctx)
+	if err != nil {
+		return "", err
+	}
+	body, err := h.get(ctx, at, "/readyz")
 	return strings.TrimSpace(string(body)), err
 }

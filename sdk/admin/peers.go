@@ -15,9 +15,13 @@ type Peer struct {
 	Reason    string `json:"reason"` // why it is not
 }
 
-// Peers lists the sidecars whose history is part of the scope fleet for the sidecar at ReplayURL,
+// Peers lists the sidecars whose history is part of the scope fleet for the sidecar of the replay API,
 // which first asks each of them.
 func (h *HTTP) Peers(ctx context.Context) ([]Peer, error) {
-	body, err := ask[struct{ Peers []Peer }](ctx, h, http.MethodGet, h.ReplayURL, "/peers", nil)
+	at, err := h.replay(ctx)
+	if err != nil {
+		return nil, err
+	}
+	body, err := ask[struct{ Peers []Peer }](ctx, h, http.MethodGet, at, "/peers", nil)
 	return body.Peers, err
 }

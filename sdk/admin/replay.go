@@ -58,7 +58,11 @@ func (h *HTTP) Replay(ctx context.Context, q ReplayQuery) (ReplayPage, error) {
 		Next    string            `json:"next"`
 		Missing []string          `json:"missing"`
 	}
-	answer, err := ask[raw](ctx, h, http.MethodGet, h.ReplayURL, q.path(), nil)
+	at, err := h.replay(ctx)
+	if err != nil {
+		return ReplayPage{}, err
+	}
+	answer, err := ask[raw](ctx, h, http.MethodGet, at, q.path(), nil)
 	if err != nil {
 		return ReplayPage{}, err
 	}

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -18,21 +19,30 @@ import (
 // client is the flags that every command has: which sidecar to ask, and how to print. Its Provide
 // methods, and that of controlPlane, make parameters of the commands' Run.
 type client struct {
+	Context   string        `group:"Sidecar:" placeholder:"NAME" help:"Ask the servers of this context, in place of the current one; see sluice context."`
 	URL       string        `name:"url" group:"Sidecar:" default:"http://127.0.0.1:7070" help:"The sidecar's app API: http://host:port, https://host:port or unix:/path."`
-	ReplayURL string        `name:"replay-url" group:"Sidecar:" placeholder:"URL" default:"http://127.0.0.1:8083" help:"The sidecar's replay API."`
-	OpsURL    string        `name:"ops-url" group:"Sidecar:" placeholder:"URL" default:"http://127.0.0.1:7071" help:"The sidecar's ops listener."`
+	ReplayURL string        `name:"replay-url" group:"Sidecar:" placeholder:"URL" help:"The sidecar's replay API (default: as the sidecar at --url says)."`
+	OpsURL    string        `name:"ops-url" group:"Sidecar:" placeholder:"URL" help:"The sidecar's ops listener (default: as the sidecar at --url says)."`
+	CA        string        `name:"ca" group:"Sidecar:" placeholder:"FILE" help:"Trust the certificate authorities in this PEM file, and no others."`
 	Token     string        `secret:"--token-file, or SLUICE_TOKEN" help:"The token to authenticate with; other users of this machine see it: use --token-file."`
 	TokenFile string        `placeholder:"FILE" help:"Read the token from this file, in place of --token; it is read again for each connection and request."`
 	Timeout   time.Duration `default:"30s" help:"How long to wait for an answer, except for a whole export; 0 waits for ever."`
 	JSON      bool          `name:"json" help:"Print JSON, one document on each line."`
 
 	token func(context.Context) (string, error)
+	tls   *tls.Config // nil: what the system trusts
 }
 
 // AfterApply checks where the token comes from, and hands the flags to the command's Run.
 func (c *client) AfterApply(parsed *kong.Context) error {
 	parsed.Bind(c)
 	c.token = func(context.Context) (string, error) { return c.Token, nil }
+	if c.CA != "" {
+		var err error
+		if c.tls, err = trusting(c.CA); err != nil {
+			return program.Usagef("--ca: %w", err)
+		}
+	}
 	if c.TokenFile == "" {
 		return nil
 	}
@@ -46,7 +56,7 @@ func (c *client) AfterApply(parsed *kong.Context) error {
 
 // ProvideSidecar makes the client of the sidecar's HTTP APIs.
 func (c *client) ProvideSidecar(ctx context.Context) *admin.HTTP {
-	h := &admin.HTTP{AppURL: c.URL, ReplayURL: c.ReplayURL, OpsURL: c.OpsURL, TokenFunc: c.token}
+	h := &admin.HTTP{AppURL: c.URL, ReplayURL: c.ReplayURL, OpsURL: c.OpsURL, TokenFunc: c.token, TLSConfig: c.tls}
 	context.AfterFunc(ctx, h.CloseIdle)
 	return h
 }
@@ -57,6 +67,9 @@ const longestPause = time.Second
 // dial connects. The client then reconnects by itself.
 func (c *client) dial(ctx context.Context, opts ...sluice.Option) (*sluice.Client, error) {
 	opts = append(opts, sluice.WithBackoff(50*time.Millisecond, longestPause), sluice.WithLogger(slog.New(slog.DiscardHandler)))
+	if c.tls != nil {
+		opts = append(opts, sluice.WithTLSConfig(c.tls))
+	}
 	if c.Token != "" || c.TokenFile != "" {
 		opts = append(opts, sluice.WithTokenFunc(c.token))
 	}

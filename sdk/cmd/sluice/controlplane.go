@@ -13,7 +13,6 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/sluice-bus/sluice/internal/program"
 	"github.com/sluice-bus/sluice/sdk/admin"
 	"github.com/sluice-bus/sluice/sdk/wire"
 )
@@ -21,7 +20,6 @@ import (
 // controlPlane is the flags of the commands that ask the control plane.
 type controlPlane struct {
 	URL  string `name:"control-plane-url" aliases:"control-plane" group:"Control plane:" default:"http://127.0.0.1:7080" help:"The control plane's REST API: http://host:port, https://host:port or unix:/path. --control-plane is the same."`
-	CA   string `name:"ca" group:"Control plane:" placeholder:"FILE" help:"Trust the certificate authorities in this PEM file, and no others."`
 	User string `group:"plane" placeholder:"NAME" help:"Author of a change, for the audit log, where no token says so (default: the current user)."`
 }
 
@@ -33,19 +31,17 @@ func (p *controlPlane) ProvideControlPlane(ctx context.Context, c *client) (*adm
 			plane.User = current.Username
 		}
 	}
-	if p.CA != "" {
-		trusted, err := trusting(p.CA)
-		if err != nil {
-			return nil, program.Usagef("--ca: %w", err)
-		}
-		plane.Client = trusted
+	if c.tls != nil {
+		transport := http.DefaultTransport.(*http.Transport).Clone()
+		transport.TLSClientConfig = c.tls.Clone()
+		plane.Client = &http.Client{Transport: transport}
 	}
 	context.AfterFunc(ctx, plane.CloseIdle)
 	return plane, nil
 }
 
-// trusting makes a client that trusts the certificate authorities of a file.
-func trusting(file string) (*http.Client, error) {
+// trusting trusts the certificate authorities of a file.
+func trusting(file string) (*tls.Config, error) {
 	text, err := os.ReadFile(file)
 	if err != nil {
 		return nil, err
@@ -54,9 +50,7 @@ func trusting(file string) (*http.Client, error) {
 	if !roots.AppendCertsFromPEM(text) {
 		return nil, fmt.Errorf("%s has no certificate in PEM form", file)
 	}
-	transport := http.DefaultTransport.(*http.Transport).Clone()
-	transport.TLSClientConfig = &tls.Config{RootCAs: roots, MinVersion: tls.VersionTLS12}
-	return &http.Client{Transport: transport}, nil
+	return &tls.Config{RootCAs: roots, MinVersion: tls.VersionTLS12}, nil
 }
 
 // askPlane calls do, which asks the control plane, with a context that the timeout ends. Where a

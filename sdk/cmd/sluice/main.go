@@ -54,6 +54,7 @@ type commandLine struct {
 	Policy    policyCommand    `cmd:"" help:"Show and change the policies of the control plane."`
 	Schema    schemaCommand    `cmd:"" help:"Check, list and print schemas, and describe topics as AsyncAPI."`
 	Fleet     fleetCommand     `cmd:"" help:"Show the sidecars of the control plane, and their topics."`
+	Contexts  contextCommand   `cmd:"" name:"context" help:"Name the servers that commands ask, and choose among them."`
 }
 
 func spec() program.Spec {
@@ -72,9 +73,11 @@ sluice topics delete orders.created --dry-run
 sluice trace orders.created order-17
 sluice policy set orders.created publish.rate=500
 sluice schema check order.json --topic orders.created
-sluice fleet topics --watch`,
-		Settings: new(commandLine),
-		Status:   statusOf,
+sluice fleet topics --watch
+sluice context add prod --url https://sluice.example:7070`,
+		Settings:   new(commandLine),
+		Status:     statusOf,
+		ConfigFile: configFile,
 	}
 }
 

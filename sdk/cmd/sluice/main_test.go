@@ -16,6 +16,7 @@ import (
 )
 
 func TestMain(m *testing.M) {
+	os.Setenv("XDG_CONFIG_HOME", "/nowhere") // the contexts of whoever runs the tests are not theirs
 	goleak.VerifyTestMain(m)
 }
 
@@ -31,7 +32,7 @@ func process(sidecar *sluicetest.Sidecar, stdin io.Reader, args ...string) progr
 		LookupEnv: func(name string) (string, bool) {
 			switch name {
 			case "SLUICE_URL", "SLUICE_REPLAY_URL", "SLUICE_OPS_URL":
-				return sidecar.URL, true
+				return sidecar.URL, sidecar.URL != ""
 			}
 			return "", false
 		},

@@ -83,9 +83,8 @@ func TestPolicyWait(t *testing.T) {
 	plane = startPlane(t, sluicetest.ControlPlaneOptions{Sidecars: func() []admin.Sidecar {
 		return []admin.Sidecar{{NodeID: "s1", Connected: true, Rejected: &admin.Rejection{Policy: "orders.*", Version: 1, Reason: "too old"}}}
 	}})
-	got = plane.run("- name: orders.*\n", "policy", "apply", "-f", "-", "--wait").wantFailure(t, 1, "sidecars have refused the change")
-	if !strings.HasPrefix(got.stderr, "  s1 refused orders.* version 1: too old\n") ||
-		!strings.HasSuffix(got.stdout, "acked by 0 of 1 sidecars, refused by 1\n") {
+	got = plane.run("- name: orders.*\n", "policy", "apply", "-f", "-", "--wait").wantFailure(t, 4, "sidecars have refused it")
+	if !strings.HasPrefix(got.stderr, "  s1 refused orders.* version 1: too old\n") || !strings.HasSuffix(got.stdout, "acked by 0 of 1 sidecars, refused by 1\n") {
 		t.Errorf("%+v", got)
 	}
 }
