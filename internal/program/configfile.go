@@ -12,6 +12,8 @@ import (
 
 	"github.com/alecthomas/kong"
 	"go.yaml.in/yaml/v3"
+
+	"github.com/sluice-bus/sluice/internal/nearest"
 )
 
 // configFile is a YAML file of settings: one mapping from flag names to values.
@@ -68,7 +70,7 @@ func (f *configFile) collect(root *yaml.Node, known []string) error {
 			value = value.Alias
 		}
 		if key.Kind != yaml.ScalarNode || !slices.Contains(known, key.Value) {
-			return f.errorf(key.Line, "unknown setting %q%s", key.Value, suggestion(key.Value, known))
+			return f.errorf(key.Line, "unknown setting %q%s", key.Value, nearest.Hint(key.Value, known))
 		}
 		if first, ok := f.values[key.Value]; ok {
 			return f.errorf(key.Line, "%s is set already in line %d", key.Value, first.line)

@@ -15,11 +15,11 @@ import (
 )
 
 type exportCommand struct {
-	Topic  string `arg:"" help:"The topic."`
-	Output string `short:"o" required:"" placeholder:"FILE" help:"The file to write; - is standard output."`
-	FromTS *int64 `name:"from-ts" placeholder:"MS" help:"Only events of this time or later, in milliseconds since the epoch."`
-	ToTS   *int64 `name:"to-ts" placeholder:"MS" help:"Only events of this time or earlier."`
-	Key    string `help:"Only events with this key."`
+	Topic  string   `arg:"" help:"The topic."`
+	Output string   `short:"o" required:"" placeholder:"FILE" help:"The file to write; - is standard output."`
+	From   *moment  `placeholder:"TIME" help:"Only events of this time or later: 2026-11-27T10:00, or 1h for an hour ago."`
+	Until  *moment  `placeholder:"TIME" help:"Only events of this time or earlier."`
+	Key    selector `help:"Only events with this key."`
 	fleetFlags
 }
 
@@ -32,7 +32,7 @@ Examples:
 
   sluice export orders -o orders.ndjson
   sluice export orders -o all.ndjson --fleet
-  sluice export orders -o - --from-ts 1723140000000 | gzip > orders.ndjson.gz`
+  sluice export orders -o - --from 7d | gzip > orders.ndjson.gz`
 }
 
 // Run exports.
@@ -42,7 +42,7 @@ func (x *exportCommand) Run(ctx context.Context, app *program.App, c *client, h 
 		return err
 	}
 	job := exporting{http: h, query: sluice.ExportQuery{
-		Topic: x.Topic, FromTS: x.FromTS, ToTS: x.ToTS, Key: x.Key, Scope: scope, Partial: x.Partial,
+		Topic: x.Topic, FromTS: x.From.optional(), ToTS: x.Until.optional(), Key: string(x.Key), Scope: scope, Partial: x.Partial,
 	}}
 	job.query.Missing = func(names []string) { job.missing = names }
 	finish := job.watch(ctx, app.Stderr)
@@ -56,14 +56,21 @@ func (x *exportCommand) Run(ctx context.Context, app *program.App, c *client, h 
 		return x.explain(app.Stderr, err)
 	}
 	sayMissing(app.Stderr, job.missing)
-	if x.Output == "-" {
-		return nil
-	}
 	done := map[string]any{"exported": job.count, "file": x.Output}
 	if len(job.missing) > 0 {
 		done["missing"] = job.missing
 	}
-	return printDone(app, c, done, "exported %d events to %s", job.count, x.Output)
+	if x.Output != "-" {
+		err = printDone(app, c, done, "exported %d events to %s", job.count, x.Output)
+	}
+	switch {
+	case err != nil:
+	case len(job.missing) > 0:
+		err = errMissing
+	case job.count == 0 && scope == "store":
+		err = exists(ctx, h, x.Topic)
+	}
+	return err
 }
 
 // exporting is one export under way.

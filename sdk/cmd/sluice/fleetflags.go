@@ -42,6 +42,9 @@ func (f *fleetFlags) explain(stderr io.Writer, err error) error {
 	return fmt.Errorf("%w (here: --partial)", err)
 }
 
+// errMissing ends the printing of a part of the fleet.
+var errMissing = partError{errors.New("the answer is of a part of the fleet")}
+
 // sayMissing prints the parts that an answer left out.
 func sayMissing(stderr io.Writer, names []string) {
 	if len(names) > 0 {

@@ -42,8 +42,10 @@ type commandLine struct {
 
 	Pub       pubCommand       `cmd:"" help:"Publish one event, or one for each line."`
 	Sub       subCommand       `cmd:"" help:"Subscribe to a topic and print its events."`
+	Events    eventsCommand    `cmd:"" help:"Print the last events of a topic, and follow it."`
 	Replay    replayCommand    `cmd:"" help:"Print events that were published before."`
 	Export    exportCommand    `cmd:"" help:"Write a topic to a file."`
+	Import    importCommand    `cmd:"" help:"Publish the events of an export."`
 	Latest    latestCommand    `cmd:"" help:"Print the latest event of each key, and the positions behind which to go on."`
 	Status    statusCommand    `cmd:"" help:"Show the sidecar's state."`
 	Topics    topicsCommand    `cmd:"" help:"List, make and delete topics."`
@@ -64,7 +66,8 @@ func spec() program.Spec {
 			"Exit status: 0 done, 1 failed, 2 misuse, or it may not ask and has no --yes,\n3 not found, 4 done or shown in part.",
 		Examples: `sluice pub orders.created '{"order":17}' --key customer-3
 sluice sub orders.created --group billing
-sluice replay orders.created --max 10
+sluice events orders.created --follow
+sluice replay orders.created --from 1h
 sluice export orders.created -o orders.ndjson
 sluice latest customers --prefix eu-
 sluice groups orders.created

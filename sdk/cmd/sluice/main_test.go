@@ -114,7 +114,7 @@ func TestUnreachableSidecarIsOneSentence(t *testing.T) {
 func TestReplay(t *testing.T) {
 	sidecar := start(t, sluicetest.Options{})
 	fill(t, sidecar, "orders", 5)
-	got := run(t, sidecar, "", "replay", "orders", "--max", "3").wantOK(t)
+	got := run(t, sidecar, "", "replay", "orders", "--max", "3").wantFailure(t, 0, "stopped after 3 events (--max), and there are more: --from afterId --after-id e2")
 	if lines := strings.Split(strings.TrimSpace(got.stdout), "\n"); len(lines) != 3 || !strings.HasSuffix(lines[2], `0/3  e2  {"n":2}`) {
 		t.Errorf("got %q", got.stdout)
 	}
@@ -122,7 +122,13 @@ func TestReplay(t *testing.T) {
 	if strings.Count(got.stdout, "\n") != 5 || !strings.HasPrefix(got.stdout, `{"id":"e0",`) {
 		t.Errorf("got %q", got.stdout)
 	}
-	run(t, sidecar, "", "replay", "orders", "--from", "ts").wantFailure(t, 2, "ts is missing")
+	if got = run(t, sidecar, "", "replay", "orders", "--from", "1h", "--until", "2d").wantOK(t); got.stdout != "" {
+		t.Errorf("got %q", got.stdout)
+	}
+	if got = run(t, sidecar, "", "replay", "orders", "--from", "1h").wantOK(t); strings.Count(got.stdout, "\n") != 5 {
+		t.Errorf("got %q", got.stdout)
+	}
+	run(t, sidecar, "", "replay", "orders", "--from", "ts").wantFailure(t, 2, "--from ts: write earliest")
 	run(t, sidecar, "", "replay", "orders", "--from", "afterId", "--after-id", "x").wantFailure(t, 3, "not_found")
 }
 

@@ -67,7 +67,19 @@ func (p *pubCommand) Run(ctx context.Context, app *program.App, c *client) error
 		return err
 	}
 	if p.Lines {
-		return p.publishLines(ctx, app, c, template, opts)
+		in, err := p.open(app)
+		if err != nil {
+			return err
+		}
+		defer in.Close()
+		return publishLines(ctx, app, c, in, func(line []byte) (wire.Event, error) {
+			e := template
+			e.Payload = line
+			if _, err := compactJSON(line); err != nil {
+				return e, fmt.Errorf("not JSON: %w", err)
+			}
+			return e, nil
+		}, opts)
 	}
 	if template.Payload, err = p.payload(app); err != nil {
 		return err

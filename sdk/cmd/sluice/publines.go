@@ -33,7 +33,7 @@ type line struct {
 type linePublisher struct {
 	publisher *sluice.Publisher
 	watch     *pubWatch
-	template  wire.Event
+	event     func(line []byte) (wire.Event, error)
 	opts      []option.Event
 	progress  *terminal.Progress
 	lines     chan line
@@ -53,12 +53,8 @@ type pubSummary struct {
 	MS         int64 `json:"ms"`
 }
 
-func (p *pubCommand) publishLines(ctx context.Context, app *program.App, c *client, template wire.Event, opts []option.Event) error {
-	in, err := p.open(app)
-	if err != nil {
-		return err
-	}
-	defer in.Close()
+// publishLines publishes the event that is made of each line, and prints a summary.
+func publishLines(ctx context.Context, app *program.App, c *client, in io.Reader, event func([]byte) (wire.Event, error), opts []option.Event) error {
 	total, err := countLines(in, app.Stderr)
 	if err != nil {
 		return err
@@ -69,7 +65,7 @@ func (p *pubCommand) publishLines(ctx context.Context, app *program.App, c *clie
 	if err != nil {
 		return err
 	}
-	l := &linePublisher{publisher: client.Publisher(), watch: watch, template: template, opts: opts, lines: make(chan line, queuedLines)}
+	l := &linePublisher{publisher: client.Publisher(), watch: watch, event: event, opts: opts, lines: make(chan line, queuedLines)}
 	l.progress = terminal.NewProgress(app.Stderr, "publishing", total)
 	began := time.Now()
 	err = l.run(in)
@@ -157,19 +153,19 @@ func (l *linePublisher) read(ctx context.Context, in io.Reader) error {
 // publish hands a line over; its result is counted when it comes. An error means that it is no use
 // to go on.
 func (l *linePublisher) publish(ctx context.Context, next line) error {
-	e := l.template
-	e.Payload = next.payload
+	e, err := l.event(next.payload)
+	if err != nil {
+		l.failed(next.number, err)
+		return nil
+	}
 	l.watch.handed()
-	err := l.publisher.Publish(ctx, &e, func(r wire.Receipt, err error) { l.answered(next.number, r, err) }, l.opts...)
+	err = l.publisher.Publish(ctx, &e, func(r wire.Receipt, err error) { l.answered(next.number, r, err) }, l.opts...)
 	if err == nil {
 		return nil
 	}
 	l.watch.answered()
 	if _, ok := errors.AsType[*wire.Error](err); !ok {
 		return err
-	}
-	if _, bad := compactJSON(next.payload); bad != nil {
-		err = fmt.Errorf("not JSON: %w", bad)
 	}
 	l.failed(next.number, err)
 	return nil

@@ -3,22 +3,25 @@ package main
 import (
 	"bufio"
 	"context"
+	"fmt"
 	"slices"
+	"time"
 
 	"github.com/sluice-bus/sluice/internal/program"
 	sluice "github.com/sluice-bus/sluice/sdk"
 	"github.com/sluice-bus/sluice/sdk/admin"
+	"github.com/sluice-bus/sluice/sdk/wire"
 	"github.com/sluice-bus/sluice/sdk/wire/codec"
 )
 
 type replayCommand struct {
-	Topic   string `arg:"" help:"The topic."`
-	From    string `enum:"earliest,ts,afterId" default:"earliest" help:"Where to start: earliest, ts or afterId."`
-	TS      *int64 `name:"ts" placeholder:"MS" help:"With --from ts: milliseconds since the epoch, inclusive."`
-	AfterID string `placeholder:"ID" help:"With --from afterId: the event to start after."`
-	Max     int    `default:"1000" help:"Print that many events at most; 0 prints all."`
-	Order   string `enum:"asc,desc" default:"asc" help:"By time: asc or desc."`
-	Key     string `help:"Only events with this key."`
+	Topic   string   `arg:"" help:"The topic."`
+	From    string   `default:"earliest" placeholder:"WHEN" help:"Where to start: earliest, a time (2026-11-27T10:00, or 1h for an hour ago), or afterId."`
+	AfterID string   `placeholder:"ID" help:"With --from afterId: the event to start after."`
+	Until   *moment  `placeholder:"TIME" help:"Only events of this time or earlier."`
+	Max     int      `default:"0" help:"Print that many events at most; 0 prints all."`
+	Order   string   `enum:"asc,desc" default:"asc" help:"By time: asc or desc."`
+	Key     selector `help:"Only events with this key."`
 	fleetFlags
 }
 
@@ -28,8 +31,9 @@ func (*replayCommand) Help() string {
 Examples:
 
   sluice replay orders --max 10
-  sluice replay orders --from ts --ts 1723140000000 --key customer-3
-  sluice replay orders --max 0 --json | wc -l
+  sluice replay orders --from 1h --until 15m
+  sluice replay orders --from 2026-11-27T10:00 --key customer-3
+  sluice replay orders --json | wc -l
   sluice replay orders --fleet --partial`
 }
 
@@ -38,22 +42,24 @@ const replayPage = 1000
 
 // Run asks for page after page.
 func (r *replayCommand) Run(ctx context.Context, app *program.App, c *client, h *admin.HTTP) error {
-	if err := codec.CheckFrom(r.From, r.TS, r.AfterID); err != nil {
-		return program.Usagef("%s (--ts, --after-id)", err.Msg)
+	from, ts, err := r.start()
+	if err != nil {
+		return err
 	}
 	scope, err := r.scope()
 	if err != nil {
 		return err
 	}
 	query := sluice.ReplayQuery{
-		Topic: r.Topic, From: r.From, TS: r.TS, AfterID: r.AfterID, Order: r.Order, Key: r.Key, Scope: scope, Partial: r.Partial,
+		Topic: r.Topic, From: from, TS: ts, AfterID: r.AfterID, Order: r.Order, Key: string(r.Key), Scope: scope, Partial: r.Partial,
 	}
 	out := bufio.NewWriter(app.Stdout)
 	printer := eventPrinter{asJSON: c.JSON}
 	var line []byte
 	var missing []string
 	defer func() { sayMissing(app.Stderr, missing) }()
-	for printed := 0; ; {
+	printed := 0
+	for {
 		query.Limit = replayPage
 		if r.Max > 0 {
 			query.Limit = min(replayPage, r.Max-printed)
@@ -67,17 +73,51 @@ func (r *replayCommand) Run(ctx context.Context, app *program.App, c *client, h 
 				missing = append(missing, name)
 			}
 		}
+		past := false
 		for i := range page.Events {
-			line = printer.append(line[:0], &page.Events[i], 1)
+			event := &page.Events[i]
+			if r.Until != nil && event.TS > r.Until.ms {
+				past = r.Order == "asc"
+				continue
+			}
+			line = printer.append(line[:0], event, 1)
 			_, _ = out.Write(line) // Flush has the error
+			printed++
 		}
 		if err := out.Flush(); err != nil {
 			return err
 		}
-		printed += len(page.Events)
-		if page.Next == "" || r.Max > 0 && printed >= r.Max {
+		switch {
+		case past || page.Next == "":
+			return r.ended(ctx, h, printed, missing)
+		case r.Max > 0 && printed >= r.Max:
+			last := page.Events[len(page.Events)-1].ID
+			fmt.Fprintf(app.Stderr, "stopped after %d events (--max), and there are more: --from afterId --after-id %s\n", printed, visible(last))
 			return nil
 		}
 		query.Cursor = page.Next
 	}
+}
+
+// start is where the replay starts.
+func (r *replayCommand) start() (from string, ts *int64, err error) {
+	from = r.From
+	if ms, ok := parseMoment(r.From, time.Now()); ok {
+		from, ts = wire.FromTS, &ms
+	}
+	if bad := codec.CheckFrom(from, ts, r.AfterID); bad != nil || from == wire.FromTS && ts == nil {
+		return "", nil, program.Usagef("--from %s: write earliest, or afterId with --after-id, or a time: %s", r.From, momentForms)
+	}
+	return from, ts, nil
+}
+
+// ended is the outcome of a replay that came to its end: one that printed nothing may be of a topic that does not exist.
+func (r *replayCommand) ended(ctx context.Context, h *admin.HTTP, printed int, missing []string) error {
+	if len(missing) > 0 {
+		return errMissing
+	}
+	if printed > 0 || r.Fleet || r.Scope == "fleet" {
+		return nil
+	}
+	return exists(ctx, h, r.Topic)
 }

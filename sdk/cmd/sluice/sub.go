@@ -29,6 +29,8 @@ type subCommand struct {
 	MaxInflight *int    `help:"How many events may wait for their ack (default: the topic's policy)."`
 	Key         *string `help:"Only events with this key."`
 	Tag         *string `help:"Only events with this tag."`
+
+	keep func(*wire.Event) bool // which events are printed; nil: all
 }
 
 func (*subCommand) Help() string {
@@ -213,6 +215,9 @@ func (v *view) print(m *sluice.Message, outages int) error {
 	defer v.mu.Unlock()
 	if v.over {
 		return errOver
+	}
+	if keep := v.command.keep; keep != nil && !keep(&m.Event) {
+		return nil
 	}
 	v.line = v.printer.append(v.line[:0], &m.Event, m.Attempt)
 	_, _ = v.out.Write(v.line) // Flush has the error

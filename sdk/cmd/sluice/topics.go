@@ -3,9 +3,12 @@ package main
 import (
 	"context"
 	"fmt"
+	"slices"
 
+	"github.com/sluice-bus/sluice/internal/nearest"
 	"github.com/sluice-bus/sluice/internal/program"
 	"github.com/sluice-bus/sluice/sdk/admin"
+	"github.com/sluice-bus/sluice/sdk/wire"
 )
 
 type topicsCommand struct {
@@ -37,6 +40,24 @@ Examples:
 
   sluice topics list --prefix orders.
   sluice topics list --json | jq -r .topic`
+}
+
+// exists returns an error with the code not_found unless there is a topic of that name.
+func exists(ctx context.Context, h *admin.HTTP, topic string) error {
+	topics, err := h.TopicsWithPrefix(ctx, topic)
+	if err != nil || slices.ContainsFunc(topics, func(t admin.TopicInfo) bool { return t.Topic == topic }) {
+		return err
+	}
+	if len(topics) == 0 {
+		if topics, err = h.Topics(ctx); err != nil {
+			return err
+		}
+	}
+	names := make([]string, len(topics))
+	for i, t := range topics {
+		names[i] = t.Topic
+	}
+	return wire.Errorf(wire.NotFound, "there is no topic %s%s", topic, nearest.Hint(topic, names))
 }
 
 // Run prints the topics.

@@ -1,23 +1,28 @@
-package program
+// Package nearest finds the known word that somebody probably meant.
+package nearest
 
 import (
 	"fmt"
 	"slices"
 )
 
-// suggestion returns ` (did you mean "…"?)` with the known name that is most like name, or "" where
-// none is alike.
-func suggestion(name string, known []string) string {
-	best, least := "", max(2, len(name)/3)+1
+// Word returns the known word that is most like word, or "" where none is alike.
+func Word(word string, known []string) (best string) {
+	least := max(2, len(word)/3) + 1
 	for _, candidate := range known {
-		if distance := editDistance(name, candidate); distance < least {
+		if distance := editDistance(word, candidate); distance < least {
 			best, least = candidate, distance
 		}
 	}
-	if best == "" {
-		return ""
+	return best
+}
+
+// Hint returns ` (did you mean "…"?)` with the nearest known word, or "" where none is alike: the end of an error.
+func Hint(word string, known []string) string {
+	if best := Word(word, known); best != "" {
+		return fmt.Sprintf(" (did you mean %q?)", best)
 	}
-	return fmt.Sprintf(" (did you mean %q?)", best)
+	return ""
 }
 
 // editDistance is the Levenshtein distance in bytes: the least number of insertions, deletions and
