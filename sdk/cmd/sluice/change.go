@@ -176,7 +176,7 @@ func (g *groupsDeleteCommand) Run(ctx context.Context, app *program.App, c *clie
 type groupsSeekCommand struct {
 	Topic    string   `arg:"" help:"The topic."`
 	Group    string   `arg:"" help:"The group."`
-	To       string   `required:"" xor:"where" placeholder:"WHERE" help:"Where it goes on: latest, earliest, a time (1723140000000 or 2006-01-02T15:04:05Z), or behind the event with that id."`
+	To       string   `required:"" xor:"where" placeholder:"WHERE" help:"Where it goes on: latest, earliest, a time (2026-11-27T10:00, or 1h for an hour ago), or behind the event with that id."`
 	From     string   `required:"" xor:"where" enum:"latest,earliest,ts,afterId,positions" help:"Where it goes on: latest, earliest, ts, afterId or positions."`
 	TS       int64    `name:"ts" default:"-1" placeholder:"MS" help:"With --from ts: milliseconds since the epoch."`
 	AfterID  string   `name:"after-id" placeholder:"ID" help:"With --from afterId: the event that it goes on after."`
@@ -191,7 +191,7 @@ connected: what they have in flight becomes stale.
 Examples:
 
   sluice groups seek orders billing --to earliest --dry-run
-  sluice groups seek orders billing --to 2024-08-08T18:00:00Z
+  sluice groups seek orders billing --to 1h
   sluice groups seek orders billing --to 01912ab8-6ccd-7c3e-a1b2-0242ac120002
   sluice groups seek orders billing --from positions --position 0=1042 --yes`
 }
@@ -252,11 +252,7 @@ func where(text string) (to admin.Position) {
 	if text == wire.FromLatest || text == wire.FromEarliest {
 		return admin.Position{From: text}
 	}
-	ms, err := strconv.ParseInt(text, 10, 64)
-	if at, bad := time.Parse(time.RFC3339, text); bad == nil {
-		ms, err = at.UnixMilli(), nil
-	}
-	if err == nil && ms >= 0 {
+	if ms, ok := parseMoment(text, time.Now()); ok {
 		return admin.Position{From: wire.FromTS, TS: &ms}
 	}
 	return admin.Position{From: wire.FromAfterID, AfterID: text}

@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"slices"
-	"time"
 
 	"github.com/sluice-bus/sluice/internal/program"
 	"github.com/sluice-bus/sluice/internal/terminal"
@@ -103,7 +102,7 @@ type dlqSelection struct {
 	IDs    []string `arg:"" optional:"" name:"dlq-id" help:"Their ids, as sluice dlq list shows them; or give --group."`
 	Group  selector `help:"All of this group."`
 	Reason selector `help:"With --group: only dead letters with exactly this reason."`
-	Before selector `help:"With --group: only dead letters from before this time, as 2006-01-02T15:04:05Z."`
+	Before *moment  `placeholder:"TIME" help:"With --group: only dead letters from before this time: 2026-11-27T10:00, or 2h for two hours ago."`
 	DryRun bool     `help:"Only say how many it would be."`
 }
 
@@ -111,16 +110,12 @@ func (s *dlqSelection) read() (sel admin.DeadLetterSelection, err error) {
 	if (len(s.IDs) > 0) == (s.Group != "") {
 		return sel, program.Usagef("give dlq-ids or --group, one of them")
 	}
-	if s.Group == "" && (s.Reason != "" || s.Before != "") {
+	if s.Group == "" && (s.Reason != "" || s.Before != nil) {
 		return sel, program.Usagef("--reason and --before go with --group")
 	}
 	sel = admin.DeadLetterSelection{DLQIDs: s.IDs, Group: string(s.Group), Reason: string(s.Reason)}
-	if s.Before != "" {
-		at, err := time.Parse(time.RFC3339, string(s.Before))
-		if err != nil {
-			return sel, program.Usagef("--before=%s is no time; give one as 2006-01-02T15:04:05Z", s.Before)
-		}
-		sel.Before = at.UnixMilli()
+	if s.Before != nil {
+		sel.Before = s.Before.ms
 	}
 	return sel, nil
 }
@@ -200,7 +195,7 @@ needs --yes.
 
 Examples:
 
-  sluice dlq discard orders --group billing --before 2026-01-02T00:00:00Z --dry-run
+  sluice dlq discard orders --group billing --before 2d --dry-run
   sluice dlq discard orders dlq-5f0c… --yes`
 }
 

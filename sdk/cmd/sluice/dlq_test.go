@@ -79,7 +79,7 @@ func TestDeadLetterCommands(t *testing.T) {
 		"redrive orders --group g --before now": "--before",
 		"discard orders --group g --reason= -y": "--reason: must not be empty",
 		"redrive orders --group=":               "--group: must not be empty",
-		"redrive orders --group g --before=":    "--before: must not be empty",
+		"redrive orders --group g --before=":    "is no time",
 		"list orders --reason=":                 "--reason: must not be empty",
 	} {
 		got := run(t, sidecar, "", append(append([]string{"dlq"}, strings.Fields(args)...), "--url", url)...)

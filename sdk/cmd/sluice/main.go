@@ -57,6 +57,9 @@ type commandLine struct {
 	Schema    schemaCommand    `cmd:"" help:"Check, list and print schemas, and describe topics as AsyncAPI."`
 	Fleet     fleetCommand     `cmd:"" help:"Show the sidecars of the control plane, and their topics."`
 	Contexts  contextCommand   `cmd:"" name:"context" help:"Name the servers that commands ask, and choose among them."`
+
+	Completion completionCommand `cmd:"" help:"Print a script by which bash, zsh or fish completes what is typed."`
+	Complete   completeCommand   `cmd:"" hidden:""`
 }
 
 func spec() program.Spec {

@@ -20,8 +20,7 @@ import (
 type subCommand struct {
 	Topic       string  `arg:"" help:"The topic."`
 	Group       string  `help:"The consumer group. Without one, this command alone gets every event, and nothing is remembered."`
-	From        string  `enum:",latest,earliest,ts,afterId,positions" default:"" help:"Where to start while the group has no cursor: latest, earliest, ts, afterId or positions."`
-	TS          *int64  `name:"ts" placeholder:"MS" help:"With --from ts: milliseconds since the epoch."`
+	From        string  `default:"" placeholder:"WHEN" help:"Where to start while the group has no cursor: latest, earliest, a time (2026-11-27T10:00, or 1h for an hour ago), afterId or positions."`
 	AfterID     string  `placeholder:"ID" help:"With --from afterId: the event to start after."`
 	Positions   string  `placeholder:"JSON" help:"With --from positions: the last seq of each partition that is not wanted, as sluice latest prints them."`
 	Ack         string  `enum:"auto,manual" default:"auto" help:"With --group: auto acks printed events, manual reads acks from standard input."`
@@ -85,23 +84,24 @@ func (s *subCommand) options() ([]option.Subscribe, error) {
 	if s.From == wire.FromPositions {
 		positions, bad = codec.ParsePositions([]byte(s.Positions))
 	} else {
-		bad = codec.CheckFrom(s.From, s.TS, s.AfterID)
+		bad = codec.CheckFrom(s.From, nil, s.AfterID)
 	}
-	if bad != nil {
-		return nil, program.Usagef("%s (--ts, --after-id, --positions)", bad.Msg)
+	ms, isTime := parseMoment(s.From, time.Now())
+	if bad != nil && !isTime {
+		return nil, program.Usagef("--from %s: %s (--after-id, --positions)", s.From, bad.Msg)
 	}
 	if s.Ack == "manual" && s.Group == "" {
 		return nil, program.Usagef("--ack manual needs a --group: without one there is nothing to ack")
 	}
 	var opts []option.Subscribe
-	switch s.From {
-	case wire.FromEarliest:
+	switch {
+	case isTime:
+		opts = append(opts, option.FromTime(time.UnixMilli(ms)))
+	case s.From == wire.FromEarliest:
 		opts = append(opts, option.FromEarliest())
-	case wire.FromTS:
-		opts = append(opts, option.FromTime(time.UnixMilli(*s.TS)))
-	case wire.FromAfterID:
+	case s.From == wire.FromAfterID:
 		opts = append(opts, option.AfterID(s.AfterID))
-	case wire.FromPositions:
+	case s.From == wire.FromPositions:
 		opts = append(opts, option.FromPositions(positions))
 	}
 	if s.Ack == "manual" {
