@@ -1,6 +1,7 @@
 package replay
 
 import (
+	"context"
 	"errors"
 	"net/http"
 
@@ -31,10 +32,9 @@ func (h *handler) parseExport(r *http.Request) (req exportRequest, err error) {
 	if req.query.Key, err = keyParam(p); err != nil {
 		return req, err
 	}
-	if req.query.MinTS, req.query.MaxTS, err = h.exportRange(p); err != nil {
+	if err := req.parseRange(p, h.Now().UnixMilli()); err != nil {
 		return req, err
 	}
-	req.query.HasMaxTS = true
 	if err := req.parseOrder(p); err != nil {
 		return req, err
 	}
@@ -46,7 +46,10 @@ func (h *handler) parseExport(r *http.Request) (req exportRequest, err error) {
 			return req, err
 		}
 	}
-	return req, h.mayRead(r, req.topic)
+	if err := h.mayRead(r, req.topic); err != nil {
+		return req, err
+	}
+	return req, h.boundRange(r.Context(), &req.selection)
 }
 
 // parseForm reads the scope, and the format of the answer.
@@ -103,23 +106,46 @@ func (r *exportRequest) parsePart(p httpapi.Params) (err error) {
 	return err
 }
 
-// exportRange reads fromTs and toTs, both inclusive. The default of toTs is the time when the
-// export begins. A fromTs beyond that selects nothing, so a client may continue from the end of its
-// last export.
-func (h *handler) exportRange(p httpapi.Params) (from, to int64, err error) {
+// parseRange reads fromTs and toTs, both inclusive. A fromTs beyond now selects nothing with toTs=now, so a client may continue
+// from the end of its last export.
+func (r *exportRequest) parseRange(p httpapi.Params, now int64) error {
 	from, err1 := p.Whole("fromTs", 0, 0, wire.MaxTS)
 	given, err2 := p.Text("toTs")
 	if err := errors.Join(err1, err2); err != nil {
-		return 0, 0, err
+		return err
 	}
-	if given == "" || given == "now" {
-		return from, h.Now().UnixMilli(), nil
+	r.query.MinTS = from
+	switch given {
+	case "":
+		return nil
+	case "now":
+		r.query.MaxTS, r.query.HasMaxTS = now, true
+		return nil
 	}
-	if to, err = p.Whole("toTs", 0, 0, wire.MaxTS); err != nil {
-		return 0, 0, err
+	to, err := p.Whole("toTs", 0, 0, wire.MaxTS)
+	if err != nil {
+		return err
 	}
 	if from > to {
-		return 0, 0, httpapi.BadParam("fromTs", "%d is after toTs %d; it must be the same or earlier", from, to)
+		return httpapi.BadParam("fromTs", "%d is after toTs %d; it must be the same or earlier", from, to)
 	}
-	return from, to, nil
+	r.query.MaxTS, r.query.HasMaxTS = to, true
+	return nil
+}
+
+// boundRange ends an export of this store that has no toTs at the latest event that is there when it begins, or at now: it would
+// follow its publishers otherwise. The ts of an event may be ahead of every clock.
+func (h *handler) boundRange(ctx context.Context, s *selection) error {
+	if s.query.HasMaxTS || s.scope != scopeStore {
+		return nil
+	}
+	last, err := h.Store.Scan(ctx, s.topic, eventlog.ScanQuery{Descending: true}, eventlog.Bounds{Events: 1, Bytes: pageBytes})
+	if err != nil {
+		return sourceError(err)
+	}
+	s.query.MaxTS, s.query.HasMaxTS = h.Now().UnixMilli(), true
+	if len(last) > 0 {
+		s.query.MaxTS = max(s.query.MaxTS, last[0].TS)
+	}
+	return nil
 }
