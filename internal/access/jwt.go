@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"net"
 	"net/http"
 	"net/url"
@@ -116,7 +117,7 @@ func (b *builder) jwt(s *jwtSection) {
 		return
 	}
 	f := b.files[s.keysFile]
-	keys, err := parseKeys(f.data)
+	keys, left, err := parseKeys(f.data)
 	if f.err != nil {
 		err = f.err
 	}
@@ -124,26 +125,40 @@ func (b *builder) jwt(s *jwtSection) {
 		b.refuse(s.line, "jwt.jwks_file", "%s: %v", s.keysFile, err)
 		return
 	}
+	warnOfKeys(b.log, s.keysFile, left)
 	v.keys = keys
 }
 
-// parseKeys reads a JSON Web Key Set (RFC 7517, section 5) with public keys for signatures. It
-// leaves out other keys.
-func parseKeys(data []byte) (*jose.JSONWebKeySet, error) {
-	var set jose.JSONWebKeySet
-	if err := json.Unmarshal(data, &set); err != nil {
-		return nil, fmt.Errorf("not a JSON Web Key Set: %w", err)
+// warnOfKeys names the keys of a set that are not used.
+func warnOfKeys(log *slog.Logger, source string, left []error) {
+	for _, err := range left {
+		log.Warn("a key of a JSON Web Key Set cannot be used here, and is left out", "source", source, "error", err)
 	}
-	public := &jose.JSONWebKeySet{}
-	for _, k := range set.Keys {
-		if k.IsPublic() && k.Valid() && (k.Use == "" || k.Use == "sig") {
+}
+
+// parseKeys reads a JSON Web Key Set with public keys for signatures. It leaves out other keys, also those of kinds that are not
+// known here, as RFC 7517, section 5, has it; left says why each of these cannot be used.
+func parseKeys(data []byte) (public *jose.JSONWebKeySet, left []error, err error) {
+	var set struct {
+		Keys []json.RawMessage `json:"keys"`
+	}
+	if err := json.Unmarshal(data, &set); err != nil {
+		return nil, nil, fmt.Errorf("not a JSON Web Key Set: %w", err)
+	}
+	public = &jose.JSONWebKeySet{}
+	for i, text := range set.Keys {
+		var k jose.JSONWebKey
+		switch err := json.Unmarshal(text, &k); {
+		case err != nil:
+			left = append(left, fmt.Errorf("key %d of the set: %w", i+1, err))
+		case k.IsPublic() && k.Valid() && (k.Use == "" || k.Use == "sig"):
 			public.Keys = append(public.Keys, k)
 		}
 	}
 	if len(public.Keys) == 0 {
-		return nil, errors.New("it has no public key for signatures")
+		return nil, left, errors.Join(append(left, errors.New("it has no public key for signatures"))...)
 	}
-	return public, nil
+	return public, left, nil
 }
 
 // isJWT reports whether a token has the form of a signed JSON Web Token.
@@ -255,7 +270,7 @@ func (r *rules) byClaims(c verifiedClaims, token string, d digest) (Identity, er
 }
 
 // fetched returns rules with the current keys of jwks_url.
-func (r *rules) fetched(ctx context.Context) (*rules, error) {
+func (r *rules) fetched(ctx context.Context, log *slog.Logger) (*rules, error) {
 	v := r.jwt
 	ctx, cancel := context.WithTimeout(ctx, keysTimeout)
 	defer cancel()
@@ -279,13 +294,14 @@ func (r *rules) fetched(ctx context.Context) (*rules, error) {
 	if err != nil {
 		return nil, err
 	}
-	keys, err := parseKeys(data)
+	keys, left, err := parseKeys(data)
 	if err != nil {
 		return nil, err
 	}
 	if v.keys != nil && sameKeys(v.keys, keys) {
 		return r, nil
 	}
+	warnOfKeys(log, v.section.keysURL, left)
 	now := *r
 	now.jwt = &verifier{section: v.section, roots: v.roots, keys: keys, unknown: v.unknown}
 	return &now, nil
@@ -310,7 +326,7 @@ func (a *Access) fetchKeys(ctx context.Context) {
 	}
 	a.fetchedAt = time.Now()
 	r.jwt.unknown.Store(false)
-	now, err := r.fetched(ctx)
+	now, err := r.fetched(ctx, a.log)
 	a.fetchFailed = err != nil
 	switch {
 	case err != nil && ctx.Err() == nil:

@@ -218,6 +218,26 @@ func TestJWTKeysRotate(t *testing.T) {
 	}
 }
 
+// One key of a kind that is not known here does not take the others away.
+func TestJWTKeysOfOtherKinds(t *testing.T) {
+	i := newIssuer(t, "one")
+	set := strings.Replace(string(i.keys()), `"keys":[`, `"keys":[{"kty":"OKP","crv":"X25519","x":"3p7bfXt9wbTTW2HC7OQ1Nz-DQ8hbeGdNrfx-FG-IK08","kid":"enc"},`, 1)
+	f := newFolder(t)
+	f.write("keys.json", []byte(set))
+	f.writef("auth.yaml", jwtText)
+	log := new(logged)
+	a, err := Open(f.path("auth.yaml"), Sidecar, slog.New(slog.NewTextHandler(log, nil)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := a.Token(t.Context(), i.sign(nil), "127.0.0.1:1"); err != nil {
+		t.Error(err)
+	}
+	if !strings.Contains(log.String(), "key 1 of the set") || strings.Contains(log.String(), "key 2") {
+		t.Error(log)
+	}
+}
+
 // Without the keys the program starts, and says what is missing.
 func TestJWTWithoutKeys(t *testing.T) {
 	f := newFolder(t)

@@ -54,7 +54,8 @@ func (g Guard) Handler(next http.Handler) http.Handler {
 	}
 	local := isLoopback(g.Addr)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if local && !namesThisMachine(r.Host) {
+		// A request of HTTP/1.0 without a Host is no browser's, so no name was rebound to this machine.
+		if local && !namesThisMachine(r.Host) && (r.Host != "" || r.ProtoAtLeast(1, 1)) {
 			refuse(w, wire.Errorf(wire.Forbidden, "Host %q is refused: this listener is reached as localhost or a loopback address", r.Host))
 			return
 		}

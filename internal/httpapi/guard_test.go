@@ -76,6 +76,19 @@ func TestGuardHost(t *testing.T) {
 	}
 }
 
+// Health checks of HTTP/1.0 have no Host, and come from no browser.
+func TestGuardLetsHTTP10WithoutHost(t *testing.T) {
+	for host, pass := range map[string]bool{"": true, "evil.example": false} {
+		r := httptest.NewRequest("GET", "/", nil)
+		r.Host, r.ProtoMajor, r.ProtoMinor, r.Proto = host, 1, 0, "HTTP/1.0"
+		w := httptest.NewRecorder()
+		Guard{Addr: loopback}.Handler(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {})).ServeHTTP(w, r)
+		if (w.Code == 200) != pass {
+			t.Errorf("Host %q: %d", host, w.Code)
+		}
+	}
+}
+
 func TestGuardOrigin(t *testing.T) {
 	g := Guard{AllowedOrigins: []string{"https://Console.example", "http://localhost:3000", "http://plain.example:80"}}
 	if err := g.Validate(); err != nil {

@@ -34,14 +34,30 @@ func (env environment) disabled() bool {
 	return strings.EqualFold(env("OTEL_SDK_DISABLED"), "true")
 }
 
-// read reads the configuration of each signal. It checks every variable that the exporters and the
-// SDK would read silently, wrong or not: a typing error would mean no data and no reason.
-func (env environment) read() (map[string][]string, error) {
-	asked := map[string][]string{}
-	var errs []error
+// unusable is a variable that this program cannot use. It may be meant for another program of the same pod or machine, so it is
+// no reason not to start.
+type unusable struct {
+	name string
+	err  error
+}
+
+// read reads the configuration of each signal, and returns the variables that it leaves out. It checks every variable that the
+// exporters and the SDK would read silently, wrong or not: a typing error would mean no data and no reason.
+func (env environment) read() (asked map[string][]string, left []unusable) {
+	asked = map[string][]string{}
+	check := func(name string, is func(string) error) bool {
+		value := env(name)
+		if value == "" || slices.ContainsFunc(left, func(u unusable) bool { return u.name == name }) {
+			return value == ""
+		}
+		err := is(value)
+		if err != nil {
+			left = append(left, unusable{name, err})
+		}
+		return err == nil
+	}
 	for _, signal := range []string{traces, metrics, logs} {
-		kinds, err := env.kinds(signal)
-		if errs = append(errs, err); len(kinds) > 0 {
+		if kinds := env.kinds(signal, check); len(kinds) > 0 {
 			asked[signal] = kinds
 		}
 	}
@@ -50,65 +66,74 @@ func (env environment) read() (map[string][]string, error) {
 		"OTEL_BLRP_MAX_QUEUE_SIZE", "OTEL_BLRP_MAX_EXPORT_BATCH_SIZE", "OTEL_BLRP_SCHEDULE_DELAY", "OTEL_BLRP_EXPORT_TIMEOUT",
 		"OTEL_METRIC_EXPORT_INTERVAL", "OTEL_METRIC_EXPORT_TIMEOUT",
 	} {
-		errs = append(errs, check(name, env(name), whole))
+		check(name, whole)
 	}
 	const sampler = "OTEL_TRACES_SAMPLER"
-	errs = append(errs, check(sampler, strings.ToLower(env(sampler)), oneOf("one of ", "always_on", "always_off", "traceidratio",
-		"parentbased_always_on", "parentbased_always_off", "parentbased_traceidratio")))
-	if strings.HasSuffix(strings.ToLower(env(sampler)), "traceidratio") {
-		errs = append(errs, check(sampler+"_ARG", env(sampler+"_ARG"), ratio))
+	isSampler := oneOf("one of ", "always_on", "always_off", "traceidratio", "parentbased_always_on", "parentbased_always_off", "parentbased_traceidratio")
+	if check(sampler, func(value string) error { return isSampler(strings.ToLower(value)) }) && strings.HasSuffix(strings.ToLower(env(sampler)), "traceidratio") {
+		check(sampler+"_ARG", ratio)
 	}
-	return asked, errors.Join(errs...)
+	return asked, left
 }
 
-// kinds reads which exporters one signal has: an endpoint alone enables it.
-func (env environment) kinds(signal string) (kinds []string, err error) {
+// kinds reads which exporters one signal has: an endpoint alone enables it. A signal whose endpoint, certificate or headers cannot
+// be used is off: it would send to another place, or in the clear.
+func (env environment) kinds(signal string, check func(name string, is func(string) error) bool) (kinds []string) {
 	_, endpoint := env.ofSignal(signal, "ENDPOINT")
 	name := "OTEL_" + strings.ToUpper(signal) + "_EXPORTER"
-	exporters := env(name)
-	if exporters == "" && endpoint != "" {
-		exporters = "otlp"
-	}
-	otlp := false
-	for exporter := range strings.SplitSeq(exporters, ",") {
+	otlp, known := false, false
+	for exporter := range strings.SplitSeq(env(name), ",") {
 		switch exporter = strings.TrimSpace(exporter); {
+		case exporter == "":
+			continue
 		case exporter == "otlp":
 			otlp = true
 		case exporter == kindConsole:
 			kinds = []string{kindConsole}
-		case exporter == "prometheus" && signal == metrics: // every server has it anyway, at /metrics
+		case exporter == "prometheus" && signal == metrics, exporter == "none": // every server has /metrics anyway
 		default:
-			if err := check(name, exporter, oneOf("", "otlp", kindConsole, "none")); err != nil {
-				return nil, err
-			}
+			check(name, func(string) error { return oneOf("", "otlp", kindConsole, "none")(exporter) })
+			continue
 		}
+		known = true
 	}
-	if !otlp {
-		return kinds, nil
+	if !otlp && (known || endpoint == "") {
+		return kinds
 	}
-	_, protocol := env.ofSignal(signal, "PROTOCOL")
+	protocolName, protocol := env.ofSignal(signal, "PROTOCOL")
+	if !check(protocolName, oneOf("", kindGRPC, kindHTTP)) {
+		return kinds
+	}
 	protocol = cmp.Or(protocol, kindHTTP)
-	kinds = append(kinds, protocol)
 	isEndpoint := isURL
 	if protocol == kindGRPC {
 		isEndpoint = isTarget
 	}
-	var errs []error
-	for what, is := range map[string]func(string) error{
-		"PROTOCOL": oneOf("", kindGRPC, kindHTTP), "COMPRESSION": oneOf("", "gzip", "none"), "ENDPOINT": isEndpoint,
-		"TIMEOUT": whole, "HEADERS": isHeaders, "CERTIFICATE": isCertificate,
+	usable := true
+	for _, c := range []struct {
+		what string
+		is   func(string) error
+		must bool
+	}{
+		{"ENDPOINT", isEndpoint, true}, {"CERTIFICATE", isCertificate, true}, {"HEADERS", isHeaders, true},
+		{"COMPRESSION", oneOf("", "gzip", "none"), false}, {"TIMEOUT", whole, false},
 	} {
-		name, value := env.ofSignal(signal, what)
-		errs = append(errs, check(name, value, is))
+		name, _ := env.ofSignal(signal, c.what)
+		usable = (check(name, c.is) || !c.must) && usable
 	}
 	certName, cert := env.ofSignal(signal, "CLIENT_CERTIFICATE")
 	keyName, key := env.ofSignal(signal, "CLIENT_KEY")
-	if (cert == "") != (key == "") {
-		errs = append(errs, fmt.Errorf("%s and %s: one needs the other", certName, keyName))
-	} else if cert != "" {
-		errs = append(errs, check(certName, cert, func(string) error { _, err := tls.LoadX509KeyPair(cert, key); return err }))
+	pair := func(string) error {
+		if (cert == "") != (key == "") {
+			return fmt.Errorf("%s and %s: one needs the other", certName, keyName)
+		}
+		_, err := tls.LoadX509KeyPair(cert, key)
+		return err
 	}
-	return kinds, errors.Join(errs...)
+	if (cert != "" && !check(certName, pair)) || (cert == "" && key != "" && !check(keyName, pair)) || !usable {
+		return kinds
+	}
+	return append(kinds, protocol)
 }
 
 // ofSignal reads a variable of the exporters: the signal's own, else that of all signals. It also
@@ -120,17 +145,6 @@ func (env environment) ofSignal(signal, what string) (name, value string) {
 	}
 	name = "OTEL_EXPORTER_OTLP_" + what
 	return name, env(name)
-}
-
-// check names a variable with a wrong value. An unset one is right.
-func check(name, value string, is func(string) error) error {
-	if value == "" {
-		return nil
-	}
-	if err := is(value); err != nil {
-		return fmt.Errorf("%s: %w", name, err)
-	}
-	return nil
 }
 
 func oneOf(of string, allowed ...string) func(string) error {

@@ -21,8 +21,6 @@ import (
 	"go.opentelemetry.io/otel/sdk/resource"
 	sdktrace "go.opentelemetry.io/otel/sdk/trace"
 	"go.opentelemetry.io/otel/trace"
-
-	"github.com/sluice-bus/sluice/internal/setting"
 )
 
 // scope is this module's name in exported data.
@@ -56,7 +54,7 @@ type Exports struct {
 }
 
 // Open opens the exporters that the environment enables. If it enables none, or has
-// OTEL_SDK_DISABLED=true, everything is off. A wrong variable is a *setting.Error that names it.
+// OTEL_SDK_DISABLED=true, everything is off. A variable that cannot be used is named in the log and taken out of the process's environment.
 // The caller must call Shutdown.
 //
 // Errors of OpenTelemetry's own process-wide handlers go to the Log of the last call.
@@ -65,9 +63,12 @@ func Open(ctx context.Context, cfg Config) (*Exports, error) {
 	if env.disabled() {
 		return &Exports{}, nil
 	}
-	asked, err := env.read()
-	if err != nil {
-		return nil, &setting.Error{Err: err}
+	asked, left := env.read()
+	for _, u := range left {
+		cfg.Log.Warn("a variable of OpenTelemetry cannot be used here, and is taken as unset", "variable", u.name, "error", u.err)
+		if err := os.Unsetenv(u.name); err != nil { // the exporters and the SDK read the environment, too
+			return nil, err
+		}
 	}
 	if len(asked) == 0 {
 		return &Exports{}, nil
@@ -79,7 +80,7 @@ func Open(ctx context.Context, cfg Config) (*Exports, error) {
 	e.report.install()
 	// Exports outlive ctx, so that the program's last data is exported when it is over.
 	e.lasting, e.abandon = context.WithCancel(context.WithoutCancel(ctx))
-	err = errors.Join(
+	err := errors.Join(
 		e.openTraces(asked[traces], cfg.Console),
 		e.openMetrics(asked[metrics], cfg.Console),
 		e.openLogs(asked[logs], cfg.Console),

@@ -3,6 +3,7 @@ package otlp
 import (
 	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -15,7 +16,6 @@ import (
 
 	sdkmetric "go.opentelemetry.io/otel/sdk/metric"
 
-	"github.com/sluice-bus/sluice/internal/setting"
 	"github.com/sluice-bus/sluice/test/otlptest"
 )
 
@@ -81,32 +81,40 @@ func TestOffUnlessAskedFor(t *testing.T) {
 
 func TestWrongVariables(t *testing.T) {
 	for _, c := range []struct{ env, want string }{
-		{"OTEL_TRACES_EXPORTER=jaeger", `OTEL_TRACES_EXPORTER: must be otlp, console or none, not "jaeger"`},
-		{"OTEL_LOGS_EXPORTER=prometheus", `OTEL_LOGS_EXPORTER: must be otlp, console or none, not "prometheus"`},
-		{"OTEL_EXPORTER_OTLP_PROTOCOL=http/json", `OTEL_EXPORTER_OTLP_PROTOCOL: must be grpc or http/protobuf, not "http/json"`},
-		{"OTEL_EXPORTER_OTLP_METRICS_PROTOCOL=udp", `OTEL_EXPORTER_OTLP_METRICS_PROTOCOL: must be grpc or http/protobuf, not "udp"`},
-		{"OTEL_EXPORTER_OTLP_ENDPOINT=user:secret@collector:4318", `OTEL_EXPORTER_OTLP_ENDPOINT: must be http://host:port or https://host:port`},
-		{"OTEL_EXPORTER_OTLP_TIMEOUT=10s", `OTEL_EXPORTER_OTLP_TIMEOUT: must be a whole number above 0, not "10s"`},
-		{"OTEL_EXPORTER_OTLP_HEADERS=token", `OTEL_EXPORTER_OTLP_HEADERS: must be name=value,name=value`},
-		{"OTEL_EXPORTER_OTLP_COMPRESSION=zstd", `OTEL_EXPORTER_OTLP_COMPRESSION: must be gzip or none, not "zstd"`},
-		{"OTEL_EXPORTER_OTLP_CERTIFICATE=/no/such/file", `OTEL_EXPORTER_OTLP_CERTIFICATE: open /no/such/file`},
-		{"OTEL_EXPORTER_OTLP_CLIENT_KEY=/no/such/file",
-			`OTEL_EXPORTER_OTLP_CLIENT_CERTIFICATE and OTEL_EXPORTER_OTLP_CLIENT_KEY: one needs the other`},
-		{"OTEL_TRACES_SAMPLER=sometimes", `OTEL_TRACES_SAMPLER: must be one of always_on`},
-		{"OTEL_TRACES_SAMPLER_ARG=2", `OTEL_TRACES_SAMPLER_ARG: must be a number from 0 to 1, not "2"`},
-		{"OTEL_BSP_MAX_QUEUE_SIZE=0", `OTEL_BSP_MAX_QUEUE_SIZE: must be a whole number above 0, not "0"`},
-		{"OTEL_METRIC_EXPORT_INTERVAL=1m", `OTEL_METRIC_EXPORT_INTERVAL: must be a whole number above 0, not "1m"`},
+		{"OTEL_TRACES_EXPORTER=jaeger", `must be otlp, console or none, not "jaeger"`},
+		{"OTEL_LOGS_EXPORTER=prometheus", `must be otlp, console or none, not "prometheus"`},
+		{"OTEL_EXPORTER_OTLP_PROTOCOL=http/json", `must be grpc or http/protobuf, not "http/json"`},
+		{"OTEL_EXPORTER_OTLP_METRICS_PROTOCOL=udp", `must be grpc or http/protobuf, not "udp"`},
+		{"OTEL_EXPORTER_OTLP_ENDPOINT=user:secret@collector:4318", `must be http://host:port or https://host:port`},
+		{"OTEL_EXPORTER_OTLP_TIMEOUT=10s", `must be a whole number above 0, not "10s"`},
+		{"OTEL_EXPORTER_OTLP_HEADERS=token", `must be name=value,name=value`},
+		{"OTEL_EXPORTER_OTLP_COMPRESSION=zstd", `must be gzip or none, not "zstd"`},
+		{"OTEL_EXPORTER_OTLP_CERTIFICATE=/no/such/file", `open /no/such/file`},
+		{"OTEL_EXPORTER_OTLP_CLIENT_KEY=/no/such/file", `OTEL_EXPORTER_OTLP_CLIENT_CERTIFICATE and OTEL_EXPORTER_OTLP_CLIENT_KEY: one needs the other`},
+		{"OTEL_TRACES_SAMPLER=sometimes", `must be one of always_on`},
+		{"OTEL_TRACES_SAMPLER_ARG=2", `must be a number from 0 to 1, not "2"`},
+		{"OTEL_BSP_MAX_QUEUE_SIZE=0", `must be a whole number above 0, not "0"`},
+		{"OTEL_METRIC_EXPORT_INTERVAL=1m", `must be a whole number above 0, not "1m"`},
 	} {
 		t.Run(c.env, func(t *testing.T) {
 			setenv(t, []string{"OTEL_EXPORTER_OTLP_ENDPOINT=http://127.0.0.1:4318", "OTEL_TRACES_SAMPLER=traceidratio"})
 			name, value, _ := strings.Cut(c.env, "=")
 			t.Setenv(name, value)
-			_, err := Open(t.Context(), Config{Log: slog.New(slog.DiscardHandler)})
-			if _, wrong := errors.AsType[*setting.Error](err); !wrong || !strings.Contains(err.Error(), c.want) {
-				t.Errorf("Open: %v, want %s", err, c.want)
+			var log bytes.Buffer
+			e, err := Open(t.Context(), Config{Log: slog.New(slog.NewJSONHandler(&log, nil))})
+			if err != nil {
+				t.Fatal(err)
 			}
-			if err != nil && strings.Contains(err.Error(), "secret") {
-				t.Errorf("the error tells a secret: %v", err)
+			defer e.Close()
+			var line struct{ Level, Error string }
+			if err := json.Unmarshal(log.Bytes(), &line); err != nil || line.Level != "WARN" || !strings.Contains(line.Error, c.want) {
+				t.Errorf("logged %s, %v; want one warning with %s", &log, err, c.want)
+			}
+			if strings.Contains(log.String(), "secret") {
+				t.Errorf("the log tells a secret: %s", &log)
+			}
+			if value, is := os.LookupEnv(name); is {
+				t.Errorf("%s is still %q for the exporters", name, value)
 			}
 		})
 	}
