@@ -50,6 +50,9 @@ type Spec struct {
 	// and returns nil. Where it is nil, the method Run(context.Context, *App) error of the command
 	// that was given is called.
 	Run func(ctx context.Context, app *App) error
+	// Server says that the program goes on when its terminal is closed (SIGHUP), and when nobody reads its output any more
+	// (SIGPIPE): lines of the log are then lost, and nothing else. Files that it follows are read without a signal.
+	Server bool
 	// Status returns the exit status for an error of Run that is none of the settings; nil: StatusFailure for every error.
 	Status func(error) int
 	// Commands are programs of their own under this one's name: one runs instead, with the
@@ -95,6 +98,9 @@ func Main(spec Spec) {
 	// Room for the two that have a meaning; signal.Notify drops what finds no room.
 	signals := make(chan os.Signal, 2)
 	signal.Notify(signals, os.Interrupt, syscall.SIGTERM)
+	if spec.Server {
+		signal.Ignore(syscall.SIGHUP, syscall.SIGPIPE)
+	}
 	os.Exit(Run(spec, Process{
 		Args:      os.Args[1:],
 		LookupEnv: os.LookupEnv,

@@ -29,6 +29,7 @@ func main() {
 			"divides fleet-wide limits among them, and shows which sidecars refuse publishes to which topic.",
 		Examples: examples,
 		Settings: &cfg,
+		Server:   true,
 		Run:      func(ctx context.Context, app *program.App) error { return run(ctx, app, cfg) },
 	})
 }

@@ -38,6 +38,7 @@ func main() {
 			"limits, deduplicates and stores them, and delivers them to consumer groups.",
 		Examples: examples,
 		Settings: &cfg,
+		Server:   true,
 		Commands: []program.Spec{migrateSpec()},
 		Run:      func(ctx context.Context, app *program.App) error { return run(ctx, app, cfg) },
 	})
