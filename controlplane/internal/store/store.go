@@ -9,6 +9,8 @@ import (
 	"fmt"
 	"slices"
 	"time"
+
+	"github.com/sluice-bus/sluice/internal/setting"
 )
 
 // Format is the format of a store: of all in its file, and of each commit in MongoDB.
@@ -19,8 +21,8 @@ func CheckFormat(n int) error {
 	if n == Format {
 		return nil
 	}
-	return fmt.Errorf("its format is %d, and this program reads and writes format %d: run the version of Sluice that wrote "+
-		"it, or choose another store", n, Format)
+	return &setting.Error{Err: fmt.Errorf("its format is %d, and this program reads and writes format %d: run the version of Sluice "+
+		"that wrote it, or choose another store", n, Format)}
 }
 
 // ErrConflict says that another commit of that revision exists.

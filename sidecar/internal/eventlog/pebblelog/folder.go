@@ -11,6 +11,8 @@ import (
 
 	"github.com/cockroachdb/pebble/v2/vfs"
 	"github.com/google/uuid"
+
+	"github.com/sluice-bus/sluice/internal/setting"
 )
 
 // The data folder:
@@ -75,7 +77,7 @@ func checkOwned(fsys vfs.FS, dir string, beside []string) error {
 	}
 	for _, name := range names {
 		if name != lockFile && name != formatTemp && !slices.Contains(beside, name) {
-			return &ForeignFolderError{Dir: dir}
+			return &setting.Error{Err: &ForeignFolderError{Dir: dir}}
 		}
 	}
 	return nil
@@ -98,9 +100,9 @@ func openFormat(fsys vfs.FS, dir string) (format, error) {
 	}
 	switch {
 	case f.Program != formatProgram:
-		return format{}, &ForeignFolderError{Dir: dir}
+		return format{}, &setting.Error{Err: &ForeignFolderError{Dir: dir}}
 	case f.Format != formatNumber:
-		return format{}, &FormatError{Dir: dir, Format: f.Format}
+		return format{}, &setting.Error{Err: &FormatError{Dir: dir, Format: f.Format}}
 	}
 	return f, nil
 }
