@@ -6,7 +6,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/sluice-bus/sluice/sdk/sluicetest"
+	"github.com/sluice-bus/sluice/test/sluicetest"
 )
 
 func TestCompletion(t *testing.T) {

@@ -5,7 +5,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/sluice-bus/sluice/sdk/sluicetest"
+	"github.com/sluice-bus/sluice/test/sluicetest"
 )
 
 func TestContexts(t *testing.T) {

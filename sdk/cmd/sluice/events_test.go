@@ -4,7 +4,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/sluice-bus/sluice/sdk/sluicetest"
+	"github.com/sluice-bus/sluice/test/sluicetest"
 )
 
 func TestEvents(t *testing.T) {
