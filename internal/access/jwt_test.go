@@ -221,7 +221,8 @@ func TestJWTKeysRotate(t *testing.T) {
 // One key of a kind that is not known here does not take the others away.
 func TestJWTKeysOfOtherKinds(t *testing.T) {
 	i := newIssuer(t, "one")
-	set := strings.Replace(string(i.keys()), `"keys":[`, `"keys":[{"kty":"OKP","crv":"X25519","x":"3p7bfXt9wbTTW2HC7OQ1Nz-DQ8hbeGdNrfx-FG-IK08","kid":"enc"},`, 1)
+	set := strings.Replace(string(i.keys()), `"keys":[`,
+		`"keys":[{"kty":"OKP","crv":"X25519","x":"3p7bfXt9wbTTW2HC7OQ1Nz-DQ8hbeGdNrfx-FG-IK08","kid":"enc"},`, 1)
 	f := newFolder(t)
 	f.write("keys.json", []byte(set))
 	f.writef("auth.yaml", jwtText)

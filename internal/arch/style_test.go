@@ -100,7 +100,7 @@ func faultsOf(name string, source []byte) (faults []string, err error) {
 	return faults, nil
 }
 
-// literals are the lines of texts that have several, such as expected output. They are data.
+// literals are the lines of texts that have several, such as expected output, and of the tags of fields. They are data.
 func literals(files *token.FileSet, file *ast.File) map[int]bool {
 	lines := map[int]bool{}
 	ast.Inspect(file, func(n ast.Node) bool {
@@ -110,6 +110,9 @@ func literals(files *token.FileSet, file *ast.File) map[int]bool {
 			for line := first + 1; line < last; line++ {
 				lines[line] = true
 			}
+		}
+		if field, ok := n.(*ast.Field); ok && field.Tag != nil { // a tag cannot be broken
+			lines[files.Position(field.Tag.Pos()).Line] = true
 		}
 		return true
 	})

@@ -69,8 +69,10 @@ func (env environment) read() (asked map[string][]string, left []unusable) {
 		check(name, whole)
 	}
 	const sampler = "OTEL_TRACES_SAMPLER"
-	isSampler := oneOf("one of ", "always_on", "always_off", "traceidratio", "parentbased_always_on", "parentbased_always_off", "parentbased_traceidratio")
-	if check(sampler, func(value string) error { return isSampler(strings.ToLower(value)) }) && strings.HasSuffix(strings.ToLower(env(sampler)), "traceidratio") {
+	isSampler := oneOf("one of ", "always_on", "always_off", "traceidratio", "parentbased_always_on", "parentbased_always_off",
+		"parentbased_traceidratio")
+	if check(sampler, func(value string) error { return isSampler(strings.ToLower(value)) }) &&
+		strings.HasSuffix(strings.ToLower(env(sampler)), "traceidratio") {
 		check(sampler+"_ARG", ratio)
 	}
 	return asked, left
@@ -130,7 +132,11 @@ func (env environment) kinds(signal string, check func(name string, is func(stri
 		_, err := tls.LoadX509KeyPair(cert, key)
 		return err
 	}
-	if (cert != "" && !check(certName, pair)) || (cert == "" && key != "" && !check(keyName, pair)) || !usable {
+	named := certName // the variable that is named where the pair is wrong
+	if cert == "" {
+		named = keyName
+	}
+	if !check(named, pair) || !usable {
 		return kinds
 	}
 	return append(kinds, protocol)

@@ -20,7 +20,8 @@ import (
 )
 
 // HTTP asks the HTTP listeners of a sidecar. An address is http://host:port, https://host:port or
-// unix:/path; if that of the replay API or the ops listener is empty, the listener at AppURL is asked for it, once. The fields must not be changed
+// unix:/path; if that of the replay API or the ops listener is empty, the listener at AppURL is asked
+// for it, once. The fields must not be changed
 // after the first call. Methods may be called by several goroutines at once; refusals are
 // [*wire.Error].
 type HTTP struct {

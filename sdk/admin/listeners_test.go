@@ -15,7 +15,8 @@ func TestOneURLFindsTheOthers(t *testing.T) {
 		switch r.URL.Path {
 		case "/":
 			asked++
-			_, _ = w.Write([]byte(`{"program":"sluice-sidecar","listeners":{"app":"127.0.0.1:7070","replay":"` + server.Listener.Addr().String() + `","ops":"[::]:7071"}}`))
+			_, _ = w.Write([]byte(`{"program":"sluice-sidecar","listeners":{"app":"127.0.0.1:7070","replay":"` +
+				server.Listener.Addr().String() + `","ops":"[::]:7071"}}`))
 		case "/peers":
 			_, _ = w.Write([]byte(`{"peers":[{"store_id":"s"}]}`))
 		}

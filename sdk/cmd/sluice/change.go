@@ -164,7 +164,8 @@ func (g *groupsDeleteCommand) Run(ctx context.Context, app *program.App, c *clie
 	if err != nil {
 		return err
 	}
-	if yes, err := g.may(ctx, app, c, info, func(w io.Writer) error { return printGroup(w, &info) }, "Delete this group?"); err != nil || !yes {
+	if yes, err := g.may(ctx, app, c, info, func(w io.Writer) error { return printGroup(w, &info) },
+		"Delete this group?"); err != nil || !yes {
 		return err
 	}
 	if err := c.tell(ctx, func(ctx context.Context) error { return h.DeleteGroup(ctx, g.Topic, g.Group) }); err != nil {

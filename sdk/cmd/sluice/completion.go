@@ -73,7 +73,8 @@ func (w *completeCommand) Run(ctx context.Context, app *program.App, parsed *kon
 	}
 	ctx, cancel := context.WithTimeout(ctx, completeTimeout)
 	defer cancel()
-	for _, word := range candidates(parsed.Model.Node, words, func(kind string, before []string) []string { return names(ctx, h, kind, before) }) {
+	ask := func(kind string, before []string) []string { return names(ctx, h, kind, before) }
+	for _, word := range candidates(parsed.Model.Node, words, ask) {
 		if _, err := fmt.Fprintln(app.Stdout, word); err != nil {
 			return err
 		}

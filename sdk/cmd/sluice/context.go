@@ -141,7 +141,8 @@ Examples:
 }
 
 // contextFlags are the flags that a context may be made of; files have absolute paths in it.
-var contextFlags = map[string]bool{"url": false, "replay-url": false, "ops-url": false, "control-plane-url": false, "user": false, "timeout": false, "token-file": true, "ca": true}
+var contextFlags = map[string]bool{"url": false, "replay-url": false, "ops-url": false, "control-plane-url": false,
+	"user": false, "timeout": false, "token-file": true, "ca": true}
 
 // Run saves the context.
 func (a *contextAddCommand) Run(app *program.App, c *client, parsed *kong.Context) error {
@@ -185,7 +186,8 @@ func (a *contextAddCommand) Run(app *program.App, c *client, parsed *kong.Contex
 	if err := atomicfile.Write(at.file(a.Name), text); err != nil {
 		return err
 	}
-	return printDone(app, c, map[string]string{"context": a.Name, "file": at.file(a.Name)}, "%s is saved; make it the current one: sluice context use %s", a.Name, a.Name)
+	return printDone(app, c, map[string]string{"context": a.Name, "file": at.file(a.Name)},
+		"%s is saved; make it the current one: sluice context use %s", a.Name, a.Name)
 }
 
 type contextUseCommand struct {

@@ -13,7 +13,8 @@ func TestContexts(t *testing.T) {
 	sidecar := start(t, sluicetest.Options{})
 	plain := &sluicetest.Sidecar{} // gives no URLs by the environment
 	run(t, plain, "", "context", "list").wantOK(t)
-	run(t, plain, "", "context", "add", "one", "--url", sidecar.URL, "--replay-url", sidecar.URL, "--token-file", "token").wantFailure(t, 2, "token")
+	run(t, plain, "", "context", "add", "one", "--url", sidecar.URL, "--replay-url", sidecar.URL, "--token-file",
+		"token").wantFailure(t, 2, "token")
 	token := file(t, "secret")
 	run(t, plain, "", "context", "add", "one", "--url", sidecar.URL, "--token-file", token).wantOK(t)
 	run(t, plain, "", "context", "add", "two", "--url", "http://127.0.0.1:1").wantOK(t)
@@ -27,7 +28,8 @@ func TestContexts(t *testing.T) {
 	if got := run(t, plain, "", "context", "list").wantOK(t); !strings.Contains(got.stdout, "*  two") {
 		t.Errorf("%s", got.stdout)
 	}
-	if got := run(t, plain, "", "context", "show", "one").wantOK(t); !strings.Contains(got.stdout, "url: "+sidecar.URL) || !strings.Contains(got.stdout, "token-file: "+filepath.Dir(token)) {
+	if got := run(t, plain, "", "context", "show", "one").wantOK(t); !strings.Contains(got.stdout, "url: "+sidecar.URL) ||
+		!strings.Contains(got.stdout, "token-file: "+filepath.Dir(token)) {
 		t.Errorf("%s", got.stdout)
 	}
 	run(t, plain, "", "context", "remove", "two").wantFailure(t, 2, "--yes")

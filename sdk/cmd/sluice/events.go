@@ -81,7 +81,8 @@ func place(e *wire.Event) [2]uint64 { return [2]uint64{uint64(e.Partition), e.Se
 
 // last finds the last events that match, the oldest first.
 func (e *eventsCommand) last(ctx context.Context, c *client, h *admin.HTTP) (found []wire.Event, err error) {
-	query := sluice.ReplayQuery{Topic: e.Topic, From: wire.FromEarliest, Order: "desc", Key: string(e.Key), Limit: min(replayPage, max(e.Last, 1))}
+	query := sluice.ReplayQuery{Topic: e.Topic, From: wire.FromEarliest, Order: "desc", Key: string(e.Key), Limit: min(replayPage,
+		max(e.Last, 1))}
 	for len(found) < e.Last {
 		page, err := ask(ctx, c, func(ctx context.Context) (admin.ReplayPage, error) { return h.Replay(ctx, query) })
 		if err != nil {

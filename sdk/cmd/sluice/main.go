@@ -53,6 +53,7 @@ type commandLine struct {
 	Groups    groupsCommand    `cmd:"" help:"Show, move and delete the consumer groups of a topic: lag, members, and why members are blocked."`
 	DLQ       dlqCommand       `cmd:"" name:"dlq" help:"Show dead letters, deliver them again, or remove them."`
 	Scheduled scheduledCommand `cmd:"" help:"List events that are put into the log later, and cancel them."`
+	Captures  capturesCommand  `cmd:"" help:"Publish the documents of captured collections once more."`
 	Policy    policyCommand    `cmd:"" help:"Show and change the policies of the control plane."`
 	Schema    schemaCommand    `cmd:"" help:"Check, list and print schemas, and describe topics as AsyncAPI."`
 	Fleet     fleetCommand     `cmd:"" help:"Show the sidecars of the control plane, and their topics."`

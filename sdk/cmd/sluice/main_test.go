@@ -114,7 +114,8 @@ func TestUnreachableSidecarIsOneSentence(t *testing.T) {
 func TestReplay(t *testing.T) {
 	sidecar := start(t, sluicetest.Options{})
 	fill(t, sidecar, "orders", 5)
-	got := run(t, sidecar, "", "replay", "orders", "--max", "3").wantFailure(t, 0, "stopped after 3 events (--max), and there are more: --from afterId --after-id e2")
+	got := run(t, sidecar, "", "replay", "orders", "--max", "3").wantFailure(t, 0,
+		"stopped after 3 events (--max), and there are more: --from afterId --after-id e2")
 	if lines := strings.Split(strings.TrimSpace(got.stdout), "\n"); len(lines) != 3 || !strings.HasSuffix(lines[2], `0/3  e2  {"n":2}`) {
 		t.Errorf("got %q", got.stdout)
 	}

@@ -71,8 +71,10 @@ func TestPolicyWait(t *testing.T) {
 	if asked.Load() != 3 {
 		t.Errorf("asked %d times", asked.Load())
 	}
-	got := plane.run("", "policy", "resume", "*", "--wait", "--wait-timeout", "1ms", "--json").wantFailure(t, 4, "sluice: the change is made, and not all sidecars have taken it within 1ms")
-	if !strings.HasPrefix(got.stderr, "  s1 has not acked * version 2\n") || !strings.HasSuffix(got.stdout, `{"acked":[],"pending":[{"node_id":"s1","policy":"*","version":2}],"refused":[],"not_connected":0}`+"\n") {
+	got := plane.run("", "policy", "resume", "*", "--wait", "--wait-timeout", "1ms", "--json").wantFailure(t, 4,
+		"sluice: the change is made, and not all sidecars have taken it within 1ms")
+	if !strings.HasPrefix(got.stderr, "  s1 has not acked * version 2\n") || !strings.HasSuffix(got.stdout,
+		`{"acked":[],"pending":[{"node_id":"s1","policy":"*","version":2}],"refused":[],"not_connected":0}`+"\n") {
 		t.Errorf("%+v", got)
 	}
 	got = plane.run("", "policy", "delete", "*", "--yes", "--wait", "--wait-timeout", "1ms").wantFailure(t, 4, "  s1 still has *\n")
@@ -84,7 +86,8 @@ func TestPolicyWait(t *testing.T) {
 		return []admin.Sidecar{{NodeID: "s1", Connected: true, Rejected: &admin.Rejection{Policy: "orders.*", Version: 1, Reason: "too old"}}}
 	}})
 	got = plane.run("- name: orders.*\n", "policy", "apply", "-f", "-", "--wait").wantFailure(t, 4, "sidecars have refused it")
-	if !strings.HasPrefix(got.stderr, "  s1 refused orders.* version 1: too old\n") || !strings.HasSuffix(got.stdout, "acked by 0 of 1 sidecars, refused by 1\n") {
+	if !strings.HasPrefix(got.stderr, "  s1 refused orders.* version 1: too old\n") || !strings.HasSuffix(got.stdout,
+		"acked by 0 of 1 sidecars, refused by 1\n") {
 		t.Errorf("%+v", got)
 	}
 }

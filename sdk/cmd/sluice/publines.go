@@ -54,7 +54,8 @@ type pubSummary struct {
 }
 
 // publishLines publishes the event that is made of each line, and prints a summary.
-func publishLines(ctx context.Context, app *program.App, c *client, in io.Reader, event func([]byte) (wire.Event, error), opts []option.Event) error {
+func publishLines(ctx context.Context, app *program.App, c *client, in io.Reader, event func([]byte) (wire.Event, error),
+	opts []option.Event) error {
 	total, err := countLines(in, app.Stderr)
 	if err != nil {
 		return err

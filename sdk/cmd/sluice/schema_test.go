@@ -109,7 +109,8 @@ func TestSchemaShowAndAsyncAPI(t *testing.T) {
 - {name: own, schema: {json_schema: {$id: "https://example.com/own", $ref: "#/$defs/a", $defs: {a: {type: string}}}}}
 `})
 	defer s.Close()
-	want(t, run(t, s, "", "schema", "show", "old", "--json").wantOK(t).stdout, `{"$schema":"http://json-schema.org/draft-07/schema#","type":"number"}`+"\n")
+	want(t, run(t, s, "", "schema", "show", "old", "--json").wantOK(t).stdout,
+		`{"$schema":"http://json-schema.org/draft-07/schema#","type":"number"}`+"\n")
 	run(t, s, "", "schema", "show", "free").wantFailure(t, 3, "has no schema")
 
 	text := run(t, s, "", "schema", "asyncapi", "orders", "old", "own", "free.topic", "--title", "Shop").wantOK(t).stdout
