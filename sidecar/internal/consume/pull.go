@@ -67,7 +67,9 @@ func (c *Consumers) pullEvents(caller *session.Session, w http.ResponseWriter, r
 
 // collect waits for events, up to the number that the connection's delivery rate allows. at is when
 // the last of them was delivered.
-func (c *Consumers) collect(caller *session.Session, r *http.Request, p *puller, req codec.Pull) (ds []group.Delivery, at time.Time, err error) {
+func (c *Consumers) collect(caller *session.Session, r *http.Request, p *puller, req codec.Pull) (
+	ds []group.Delivery, at time.Time, err error,
+) {
 	began := time.Now()
 	wait := time.Duration(req.WaitMS) * time.Millisecond
 	pace, release := caller.Pacer(p.key.topic)

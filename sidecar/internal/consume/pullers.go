@@ -78,7 +78,8 @@ func (x *pullers) find(key pullerKey) (*puller, error) {
 	p := x.all[key]
 	if p == nil {
 		if len(x.all) >= x.cfg.Bounds.Pullers && !x.makeRoom() {
-			return nil, refusal.Overloaded("pulls of %d groups, or with as many opts, are remembered at this sidecar, and no more are allowed", x.cfg.Bounds.Pullers)
+			return nil, refusal.Overloaded("pulls of %d groups, or with as many opts, are remembered at this sidecar, and no more are allowed",
+				x.cfg.Bounds.Pullers)
 		}
 		p = &puller{key: key, groups: x.cfg.Groups, budget: x.cfg.Memory, joining: semaphore.NewWeighted(1)}
 		p.idle = time.AfterFunc(time.Hour, func() { x.retire(p) })

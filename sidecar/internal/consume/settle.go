@@ -49,7 +49,8 @@ func (c *Consumers) settleLeases(op string) session.Handler {
 		}
 		for i, is := range stale {
 			if is {
-				results[at[i]] = wire.Errorf(wire.StaleLease, "the event is not in flight under this lease any more: it was settled, or given to be delivered again")
+				results[at[i]] = wire.Errorf(wire.StaleLease, "the event is not in flight under this lease any more: "+
+					"it was settled, or given to be delivered again")
 			}
 		}
 		select {
@@ -66,13 +67,16 @@ func (c *Consumers) settleLeases(op string) session.Handler {
 
 // readLeases reads the leases of a request. at has the index of each in the request. Leases of
 // other processes are left out, and have their result already.
-func (c *Consumers) readLeases(topic, name string, tokens []string) (leases []group.Lease, at []int, results []*wire.Error, bad *wire.Error) {
+func (c *Consumers) readLeases(topic, name string, tokens []string) (
+	leases []group.Lease, at []int, results []*wire.Error, bad *wire.Error,
+) {
 	results = make([]*wire.Error, len(tokens))
 	for i, token := range tokens {
 		d, node, ours, ok := c.leases.readLease(topic, name, token)
 		switch {
 		case !ok:
-			return nil, nil, nil, wire.Errorf(wire.BadRequest, "leases[%d] is %q, which is no lease of group %s on topic %s", i, refusal.Shorten(token), refusal.Shorten(name), refusal.Shorten(topic))
+			return nil, nil, nil, wire.Errorf(wire.BadRequest, "leases[%d] is %q, which is no lease of group %s on topic %s",
+				i, refusal.Shorten(token), refusal.Shorten(name), refusal.Shorten(topic))
 		case ours:
 			leases, at = append(leases, d), append(at, i)
 		case node == c.cfg.NodeID:

@@ -78,7 +78,8 @@ func checkAttribute(name, value string) *wire.Error {
 func eventTime(value string) (ts int64, fits bool, err *wire.Error) {
 	t, bad := time.Parse(time.RFC3339Nano, strings.ToUpper(value))
 	if bad != nil {
-		return 0, false, wire.Errorf(wire.BadRequest, "the CloudEvent's attribute time is %q, which is no time as RFC 3339 writes it", refusal.Shorten(value))
+		return 0, false, wire.Errorf(wire.BadRequest, "the CloudEvent's attribute time is %q, which is no time as RFC 3339 writes it",
+			refusal.Shorten(value))
 	}
 	ts = t.UnixMilli()
 	return ts, codec.CheckTS(ts) == nil, nil
@@ -103,7 +104,8 @@ func (a attributes) fill(it *wire.PublishItem) *wire.Error {
 	}
 	e := &it.Event
 	if e.ID != "" && e.ID != a["id"] {
-		return wire.Errorf(wire.BadRequest, "the CloudEvent's attribute id and the header %s or %s differ: an event has one id", headerIdempotencyKey, headerID)
+		return wire.Errorf(wire.BadRequest, "the CloudEvent's attribute id and the header %s or %s differ: an event has one id",
+			headerIdempotencyKey, headerID)
 	}
 	e.ID = a["id"]
 	if key := a["partitionkey"]; key != "" {
@@ -157,7 +159,8 @@ func (a attributes) later(l *wire.Later) *wire.Error {
 			return wire.Errorf(wire.BadRequest, "the CloudEvent's attribute %s is %q; %s allowed", of.name, refusal.Shorten(value), of.kind)
 		}
 		if *of.to != nil && **of.to != *at {
-			return wire.Errorf(wire.BadRequest, "the CloudEvent's attribute %s and the request's header for the same differ: an event is due once", of.name)
+			return wire.Errorf(wire.BadRequest, "the CloudEvent's attribute %s and the request's header for the same differ: "+
+				"an event is due once", of.name)
 		}
 		*of.to = at
 	}

@@ -20,7 +20,8 @@ func fillFromBinary(it *wire.PublishItem, h *head, data []byte, lim wire.Limits)
 	}
 	stated, given := a["datacontenttype"]
 	if given && stated != h.contentType.text {
-		return wire.Errorf(wire.BadRequest, "header Ce-Datacontenttype is %q and Content-Type %q: a CloudEvent's type of data is the Content-Type",
+		return wire.Errorf(wire.BadRequest, "header Ce-Datacontenttype is %q and Content-Type %q: "+
+			"a CloudEvent's type of data is the Content-Type",
 			refusal.Shorten(stated), refusal.Shorten(h.contentType.text))
 	}
 	delete(a, "datacontenttype")
@@ -51,7 +52,8 @@ func binaryAttributes(h http.Header) (attributes, *wire.Error) {
 		}
 		decoded, ok := decodeHeader(value)
 		if !ok {
-			return nil, wire.Errorf(wire.BadRequest, "header %s is %q, which is not percent-encoded UTF-8: a %% has two hex digits behind it, and a quote its closing one",
+			return nil, wire.Errorf(wire.BadRequest, "header %s is %q, which is not percent-encoded UTF-8: "+
+				"a %% has two hex digits behind it, and a quote its closing one",
 				source, refusal.Shorten(value))
 		}
 		a[strings.ToLower(name)] = decoded

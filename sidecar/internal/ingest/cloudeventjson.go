@@ -147,7 +147,8 @@ func attributeOf(name string, raw json.RawMessage) (value string, given bool, er
 	case c != '{' && c != '[' && !bytes.ContainsAny(raw, ".eE"):
 		return string(raw), true, nil
 	}
-	return "", false, wire.Errorf(wire.BadRequest, "the CloudEvent's attribute %s must be a string, a boolean or a whole number", refusal.Shorten(name))
+	return "", false, wire.Errorf(wire.BadRequest, "the CloudEvent's attribute %s must be a string, a boolean or a whole number",
+		refusal.Shorten(name))
 }
 
 // fillData puts the data into an event. The member data is a JSON value or, if the content type is

@@ -50,7 +50,9 @@ func (h *handlers) publishDaprBulk(caller *session.Session, w http.ResponseWrite
 	return httpapi.WriteValue(w, http.StatusInternalServerError, map[string][]daprFailure{"failedEntries": failed})
 }
 
-func (h *handlers) readDaprBulk(caller *session.Session, w http.ResponseWriter, r *http.Request) ([]daprEntry, []wire.PublishItem, *wire.Error) {
+func (h *handlers) readDaprBulk(caller *session.Session, w http.ResponseWriter, r *http.Request) (
+	[]daprEntry, []wire.PublishItem, *wire.Error,
+) {
 	topic := r.PathValue("topic")
 	if bad := check(caller, topic); bad != nil {
 		return nil, nil, bad
@@ -75,10 +77,12 @@ func daprItems(topic, query string, content []byte, lim wire.Limits) ([]daprEntr
 	bad = eachElement(content, "entries", lim, func(text json.RawMessage) *wire.Error {
 		var en daprEntry
 		if err := json.Unmarshal(text, &en); err != nil {
-			return wire.Errorf(wire.BadRequest, "entry %d must be an object with entryId, event, contentType and metadata, which is an object of strings", len(entries))
+			return wire.Errorf(wire.BadRequest, "entry %d must be an object with entryId, event, contentType and metadata, which is an object of strings",
+				len(entries))
 		}
 		if en.EntryID == "" || seen[en.EntryID] {
-			return wire.Errorf(wire.BadRequest, "entryId of entry %d is missing, or is that of another entry: %q", len(entries), refusal.Shorten(en.EntryID))
+			return wire.Errorf(wire.BadRequest, "entryId of entry %d is missing, or is that of another entry: %q",
+				len(entries), refusal.Shorten(en.EntryID))
 		}
 		seen[en.EntryID] = true
 		it, bad := en.item(topic, meta, lim)

@@ -94,7 +94,9 @@ func check(caller *session.Session, topic string) *wire.Error {
 // publish admits the items of a request, all of the path's topic, and waits for their results. bad
 // is why the request was refused before; publish counts that. If the client leaves first, the
 // events may be stored nevertheless.
-func (h *handlers) publish(caller *session.Session, r *http.Request, items []wire.PublishItem, bad *wire.Error) (results []wire.ResultItem, err error) {
+func (h *handlers) publish(caller *session.Session, r *http.Request, items []wire.PublishItem, bad *wire.Error) (
+	results []wire.ResultItem, err error,
+) {
 	topic := r.PathValue("topic")
 	if bad != nil {
 		h.Publisher.Refused(topic, bad.Code, 1)

@@ -109,7 +109,8 @@ func timeMS(text string) *int64 {
 func ttlMS(name, value string, unit int64) (int64, *wire.Error) {
 	n, err := strconv.ParseUint(value, 10, 63)
 	if err != nil || n < 1 || n > uint64(wire.MaxTTLMS/unit) {
-		return 0, wire.Errorf(wire.BadRequest, "%s is %q; a whole number from 1 to %d is allowed", name, refusal.Shorten(value), wire.MaxTTLMS/unit)
+		return 0, wire.Errorf(wire.BadRequest, "%s is %q; a whole number from 1 to %d is allowed",
+			name, refusal.Shorten(value), wire.MaxTTLMS/unit)
 	}
 	return int64(n) * unit, nil
 }

@@ -36,7 +36,8 @@ func (m *handlers) deleteEvents(caller *session.Session, w http.ResponseWriter, 
 	lines := newProgress(w, of)
 	code := lines.end(m.erase(r.Context(), found, func(done int) { lines.at(cancelled + done) }))
 	// An access log that is kept must not name the erased ids and keys.
-	m.Logger.Info("events were erased", "topic", own.Topic, "selected_by", own.By, "events", of, "by", caller.Identity().Name, "from", r.RemoteAddr, "code", code)
+	m.Logger.Info("events were erased", "topic", own.Topic, "selected_by", own.By, "events", of,
+		"by", caller.Identity().Name, "from", r.RemoteAddr, "code", code)
 	return nil
 }
 
@@ -52,7 +53,8 @@ func (m *handlers) erasureOf(caller *session.Session, r *http.Request) (own even
 		return own, err
 	}
 	if (id == "") == (key == "") {
-		return own, wire.Errorf(wire.BadRequest, "one of the parameters id and key is needed: the event with that id, or all events with that key")
+		return own, wire.Errorf(wire.BadRequest, "one of the parameters id and key is needed: "+
+			"the event with that id, or all events with that key")
 	}
 	own = eventlog.Erasure{Topic: r.PathValue("topic"), By: eventlog.ErasedByID, Value: id}
 	if key != "" {
@@ -63,7 +65,8 @@ func (m *handlers) erasureOf(caller *session.Session, r *http.Request) (own even
 
 // errOnItsWay refuses to search for an event that may still be in the spool.
 func errOnItsWay(topic string) *wire.Error {
-	return refusal.Overloaded("events of topic %q are on their way from this sidecar's spool into the store; try again when they are there", topic)
+	return refusal.Overloaded("events of topic %q are on their way from this sidecar's spool into the store; "+
+		"try again when they are there", topic)
 }
 
 // toErase finds the events, dead letters first: if the erasure stops half-way, the event itself is
@@ -110,7 +113,8 @@ func notFound(err error) bool {
 // scan finds the events of an erasure; the topic need not exist. It keeps only the place of each
 // event.
 func (m *handlers) scan(ctx context.Context, e eventlog.Erasure) (found []*eventlog.Record, err error) {
-	for page, err := range eventlog.Pages(ctx, m.Log, e.Topic, eventlog.ScanQuery{Key: e.Key()}, eventlog.Bounds{Events: 1000, Bytes: 1 << 20}) {
+	pages := eventlog.Pages(ctx, m.Log, e.Topic, eventlog.ScanQuery{Key: e.Key()}, eventlog.Bounds{Events: 1000, Bytes: 1 << 20})
+	for page, err := range pages {
 		if notFound(err) {
 			return nil, nil
 		}

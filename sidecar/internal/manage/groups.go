@@ -112,4 +112,6 @@ func cursorOf(content []byte) (o wire.SubscribeOptions, bad *wire.Error) {
 }
 
 // kinds describes the members of a cursor.
-var kinds = map[string]string{"from": "string", "ts": "whole number of milliseconds", "afterId": "string", "positions": "object of whole numbers"}
+var kinds = map[string]string{
+	"from": "string", "ts": "whole number of milliseconds", "afterId": "string", "positions": "object of whole numbers",
+}

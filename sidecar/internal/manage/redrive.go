@@ -66,7 +66,8 @@ func readDeadSelection(content []byte) (s deadSelection, bad *wire.Error) {
 	}
 	for i, id := range s.IDs {
 		if eventlog.StableLetterID(id) != id || !strings.HasPrefix(id, eventlog.DeadLetterID) {
-			return s, wire.Errorf(wire.BadRequest, "dlq_ids[%d] is %q, which is no dlq_id: only dlq_ids of the list of dead letters are allowed", i, refusal.Shorten(id))
+			return s, wire.Errorf(wire.BadRequest, "dlq_ids[%d] is %q, which is no dlq_id: only dlq_ids of the list of dead letters are allowed",
+				i, refusal.Shorten(id))
 		}
 	}
 	return s, nil
@@ -169,7 +170,8 @@ func (m *handlers) planRedrive(caller *session.Session, r *http.Request, q deadL
 			case !sees(d.Group):
 				return false, caller.May(access.Subscribe, q.topic, d.Group)
 			case d.Group == "":
-				return false, wire.Errorf(wire.BadRequest, "dead letter %s is of no group: its event never came into its topic; read its reason, and publish it again", d.ID)
+				return false, wire.Errorf(wire.BadRequest, "dead letter %s is of no group: its event never came into its topic; "+
+					"read its reason, and publish it again", d.ID)
 			default:
 				rs = append(rs, d.Redrive())
 			}

@@ -93,7 +93,8 @@ func (c *conn) unread(err error) *closing {
 		return new(afterError(err))
 	}
 	c.cfg.Metrics.Shed(telemetry.ShedLate)
-	c.replyError(new(codec.Request), wire.Errorf(wire.BadRequest, "the message did not arrive completely within %v of its beginning", c.cfg.Bounds.ReceiveTimeout))
+	late := wire.Errorf(wire.BadRequest, "the message did not arrive completely within %v of its beginning", c.cfg.Bounds.ReceiveTimeout)
+	c.replyError(new(codec.Request), late)
 	return &closing{websocket.StatusPolicyViolation, "a message did not arrive completely in time"}
 }
 

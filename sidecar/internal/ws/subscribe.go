@@ -67,7 +67,8 @@ func (c *conn) subscribe(req *codec.Request) {
 // subscriptions, so a subscription that the reader has looked up stays, except after a shutdown or
 // a loss of rights.
 func (c *conn) addSubscription(req *codec.Request) (*subscription, error) {
-	s := &subscription{SubscriptionKey: session.SubscriptionKey{Topic: req.Topic, Group: req.Group}, conn: c, maxBatch: 1, autoAck: req.Subscribe.AutoAck}
+	key := session.SubscriptionKey{Topic: req.Topic, Group: req.Group}
+	s := &subscription{SubscriptionKey: key, conn: c, maxBatch: 1, autoAck: req.Subscribe.AutoAck}
 	if n := req.Subscribe.MaxBatch; n != nil {
 		s.maxBatch = *n
 	}
@@ -79,7 +80,8 @@ func (c *conn) addSubscription(req *codec.Request) (*subscription, error) {
 		return nil, wire.Errorf(wire.AlreadySubscribed, "this connection is subscribed to %s already", s.SubscriptionKey)
 	}
 	if full {
-		return nil, wire.Errorf(wire.BadRequest, "this connection has %d subscriptions, and no more are allowed on one connection", c.cfg.Bounds.Subscriptions)
+		return nil, wire.Errorf(wire.BadRequest, "this connection has %d subscriptions, and no more are allowed on one connection",
+			c.cfg.Bounds.Subscriptions)
 	}
 	err := s.join(req)
 	c.mu.Lock()

@@ -90,4 +90,5 @@ func (s *Sidecar) Settle(t testing.TB, verb string, leases []string, more ...str
 }
 
 // OnePartition makes pulls return events in the order of publishing.
-const OnePartition = `[{"name":"*","partitions":1,"publish":{"rate":0},"connection":{"rate":0},"delivery":{"backoff":{"min":"1ms","max":"1ms"}}}]`
+const OnePartition = `[{"name":"*","partitions":1,"publish":{"rate":0},"connection":{"rate":0},` +
+	`"delivery":{"backoff":{"min":"1ms","max":"1ms"}}}]`

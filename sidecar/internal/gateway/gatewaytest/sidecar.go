@@ -39,7 +39,8 @@ import (
 const Patience = 20 * time.Second
 
 // Unlimited lets tests publish as fast as they like.
-const Unlimited = `[{"name":"*","publish":{"rate":0},"connection":{"rate":0},"delivery":{"max_inflight":10000,"backoff":{"min":"1ms","max":"1ms"}}}]`
+const Unlimited = `[{"name":"*","publish":{"rate":0},"connection":{"rate":0},` +
+	`"delivery":{"max_inflight":10000,"backoff":{"min":"1ms","max":"1ms"}}}]`
 
 // Setup has a test's wishes for its sidecar; zero values are the defaults.
 type Setup struct {
