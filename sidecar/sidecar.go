@@ -52,6 +52,7 @@ type Sidecar struct {
 
 	tails     *tail.Tails
 	memory    *budget.Budget // of all connections
+	topics    *topics.Catalog
 	writer    *writer.Writer
 	publisher *admit.Publisher
 	scheduler *schedule.Scheduler
@@ -81,7 +82,7 @@ func New(ctx context.Context, cfg Config) (*Sidecar, error) {
 	s := &Sidecar{cfg: cfg, instance: uuid.NewString(), tails: tail.New(tail.DefaultBounds()), memory: budget.New(cfg.MaxBufferedBytes)}
 	for _, open := range []func(context.Context) error{
 		s.openAccess, s.openAudit, s.openPolicies, s.openTelemetry, s.startOps, s.openStore, s.openPeers, s.assemble,
-		s.openOutboxes, s.openCaptures, s.openDaprApp, s.listen,
+		s.openOutboxes, s.openCaptures, s.openDaprApp, s.openGateway, s.listen,
 	} {
 		if err := open(ctx); err != nil {
 			s.close()
@@ -100,11 +101,11 @@ func New(ctx context.Context, cfg Config) (*Sidecar, error) {
 // log, deliveries log → group → gateway.
 func (s *Sidecar) assemble(context.Context) error {
 	cfg, st, notifier, timing := s.cfg, s.store, s.store.Notifier(), s.store.Timing()
-	catalog := topics.New(topics.Config{
+	s.topics = topics.New(topics.Config{
 		Entry: st.Entry(), Log: st.Log(), Policies: s.policies.Current, Away: st.Away, Most: cfg.MaxTopics, MostEach: shareOf(cfg.MaxTopics),
 	})
 	s.writer = writer.New(writer.Config{
-		Log: catalog, Notifier: notifier, Observer: s.metrics.BatchAppended, Tracing: s.tracing, Bounds: writer.DefaultBounds(),
+		Log: s.topics, Notifier: notifier, Observer: s.metrics.BatchAppended, Tracing: s.tracing, Bounds: writer.DefaultBounds(),
 	})
 	s.scheduler = schedule.New(schedule.Config{
 		Log: st.Log(), Mine: func(slot int) bool { return st.Roster().Mine(schedule.Task(slot)) },
@@ -112,22 +113,27 @@ func (s *Sidecar) assemble(context.Context) error {
 		Late: func(topic string, by time.Duration) { s.metrics.Topic(topic).Late(by) },
 	})
 	s.publisher = admit.New(admit.Config{
-		Catalog: catalog, Writer: s.writer, Policies: s.policies.Current, Quota: s.policies.shares, Scheduler: s.scheduler,
+		Catalog: s.topics, Writer: s.writer, Policies: s.policies.Current, Quota: s.policies.shares, Scheduler: s.scheduler,
 		Limits: cfg.limits(), Metrics: s.metrics, Tracing: s.tracing, Logger: cfg.Logger,
 	})
 	groupCtx, abort := context.WithCancel(context.Background())
 	s.abortGroups = abort
 	s.onClose("the groups", func() error { abort(); return nil })
 	s.groups = group.NewManager(group.Config{
-		Context: groupCtx, Log: topics.GroupLog{Log: st.Log(), Catalog: catalog}, Tails: s.tails, Policy: s.policyOf, Roster: st.Roster(),
+		Context: groupCtx, Log: topics.GroupLog{Log: st.Log(), Catalog: s.topics}, Tails: s.tails, Policy: s.policyOf, Roster: st.Roster(),
 		DeadLetters: s.publisher, MaxGroups: cfg.MaxGroups, MaxGroupsEach: shareOf(cfg.MaxGroups), Moved: st.Moved,
 		AckTimeout: timing.AckTimeout, AckLinger: timing.AckLinger, Bounds: group.DefaultBounds(), Memory: s.memory,
 		Metrics: s.metrics, Tracing: s.tracing, Logger: cfg.Logger,
 	})
-	bounds := session.DefaultBounds()
+	return nil
+}
+
+// openGateway makes what serves applications.
+func (s *Sidecar) openGateway(context.Context) error {
+	cfg, st, bounds := s.cfg, s.store, session.DefaultBounds()
 	bounds.SlowClientTimeout = cfg.SlowClientTimeout
 	s.gateway = gateway.New(gateway.Config{
-		Access: s.access, Audit: s.audit, Publisher: s.publisher, Groups: s.groups, Topics: catalog, Log: st.Log(), Spool: st.Spool(),
+		Access: s.access, Audit: s.audit, Publisher: s.publisher, Groups: s.groups, Topics: s.topics, Log: st.Log(), Spool: st.Spool(),
 		Lookup: st.History().Lookup, Erased: st.Erased, StoreID: st.ID, Reread: s.reread, NodeID: cfg.NodeID, Policies: s.policies.Current,
 		Limits: cfg.limits(), Bounds: bounds, Memory: s.memory, Metrics: s.metrics, Logger: cfg.Logger,
 	})

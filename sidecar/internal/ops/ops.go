@@ -28,7 +28,7 @@ func New(metrics http.Handler, logger *slog.Logger) *Server {
 	return &Server{metrics: metrics, logger: logger}
 }
 
-// Assembled says that all parts are there, Serving that they serve, and Stopping that they stop.
+// Assembled says that the parts are there, so that they can be asked.
 func (s *Server) Assembled(p Parts) { s.parts.Store(&p) }
 
 // Serving says that applications are served.

@@ -38,9 +38,10 @@ type Store interface {
 	Roster() *roster.Roster
 	// Notifier tells the readers here, and the other sidecars, of appended events.
 	Notifier() writer.Notifier
-	// Moved tells the other sidecars that a group has moved, and Erased that events of a topic were
-	// erased. Neither blocks.
+	// Moved tells the other sidecars that a group has moved. It does not block.
 	Moved(eventlog.GroupName)
+	// Erased drops the events of a topic from the readers' memory, here and at the other sidecars,
+	// after some were erased. It does not block.
 	Erased(topic string)
 
 	Status() Status

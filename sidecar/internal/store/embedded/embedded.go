@@ -78,7 +78,7 @@ func (s *Store) Spool() store.Spool        { return nil }
 func (s *Store) Roster() *roster.Roster    { return s.roster }
 func (s *Store) Notifier() writer.Notifier { return s.notifier }
 func (s *Store) Moved(eventlog.GroupName)  {}
-func (s *Store) Erased(string)             {}
+func (s *Store) Erased(topic string)       { s.notifier.Tails.Forget(topic) }
 func (s *Store) Away() bool                { return false }
 func (s *Store) HeapBytes() int64          { return s.log.HeapBytes() }
 func (s *Store) Timing() store.Timing      { return store.Timing{CountEvery: time.Second} }

@@ -121,7 +121,7 @@ func (s *Store) openSpool(ctx context.Context) (err error) {
 		Erasures:     s.log,
 		Erased: func(topic string) {
 			s.Erased(topic)
-			s.forget([]string{topic})
+			s.erasures.add(topic)
 		},
 	})
 	return err

@@ -29,9 +29,13 @@ func (s *Store) Notifier() writer.Notifier { return s.notifier }
 func (s *Store) Moved(g eventlog.GroupName) {
 	s.log.Send(eventlog.Signal{Moved: []eventlog.GroupName{g}})
 }
-func (s *Store) Erased(topic string) { s.log.Send(eventlog.Signal{Erased: []string{topic}}) }
-func (s *Store) Away() bool          { return s.spool.Stats().Away }
-func (s *Store) HeapBytes() int64    { return s.queue.HeapBytes() }
+func (s *Store) Away() bool       { return s.spool.Stats().Away }
+func (s *Store) HeapBytes() int64 { return s.queue.HeapBytes() }
+
+func (s *Store) Erased(topic string) {
+	s.cfg.Tails.Forget(topic)
+	s.log.Send(eventlog.Signal{Erased: []string{topic}})
+}
 
 func (s *Store) Parts() replay.Parts {
 	return replay.Parts{Log: s.log, Spool: s.spool.Snapshot, Waiting: s.spool.Waiting}
