@@ -30,7 +30,7 @@ var builtin = map[string]bool{"any": true, "error": true, "string": true, "nil":
 	"append": true, "make": true}
 
 // unfinished are folders that are being brought to these rules.
-var unfinished = []string{"sidecar/", "sdk/cmd/sluice/"}
+var unfinished = []string{"sidecar/internal/gateway/", "sidecar/internal/ingest/", "sidecar/internal/manage/", "sidecar/internal/group/", "sdk/cmd/sluice/"}
 
 func TestStyle(t *testing.T) {
 	root := os.DirFS("../..")
@@ -107,7 +107,7 @@ func literals(files *token.FileSet, file *ast.File) map[int]bool {
 		text, ok := n.(*ast.BasicLit)
 		if ok && text.Kind == token.STRING {
 			first, last := files.Position(text.Pos()).Line, files.Position(text.End()).Line
-			for line := first + 1; line < last; line++ {
+			for line := first; first < last && line <= last; line++ {
 				lines[line] = true
 			}
 		}

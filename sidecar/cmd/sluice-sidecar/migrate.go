@@ -14,7 +14,7 @@ import (
 // migrateSettings are the flags of sluice-sidecar migrate.
 type migrateSettings struct {
 	Store    string `secret:"" default:"embedded:" placeholder:"URL" help:"The store: mongodb://… or mongodb+srv://…"`
-	Policies string `placeholder:"FILE" help:"YAML file with policies: ids that are remembered after their events expire when its dedupe.window says. Without it they stay as they are."`
+	Policies string `placeholder:"FILE" help:"YAML file with policies, whose dedupe.window says when remembered ids expire."`
 	DryRun   bool   `help:"Change nothing, and list the changes."`
 	JSON     bool   `name:"json" help:"Print the report as JSON."`
 }
@@ -28,7 +28,9 @@ func migrateSpec() program.Spec {
 	var s migrateSettings
 	return program.Spec{
 		Name:        "migrate",
-		Description: "Bring the indexes of a store in MongoDB, and the times at which its documents expire, as this version and the policies require. Safe to run twice, and next to sidecars that use the store. Exit status 1: it could not be done or finished; 2: a setting has to change.",
+		Description: "Bring the indexes of a store in MongoDB, and the times at which its documents expire, as this version and the policies " +
+			"require. Safe to run twice, and next to sidecars that use the store. Exit status 1: it could not be done or finished; " +
+			"2: a setting has to change.",
 		Examples:    migrateExamples,
 		Settings:    &s,
 		Run:         func(ctx context.Context, app *program.App) error { return migrate(ctx, app, &s) },

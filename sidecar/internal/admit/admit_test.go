@@ -39,7 +39,8 @@ func TestOutcomesAndTokens(t *testing.T) {
 		{"the spool is full", []wire.PublishItem{item("a", "nospool"), item("a", "x")}, []string{"overloaded", "ok"}, 1},
 		{"spooled", []wire.PublishItem{item("a", "spooled")}, []string{"ok"}, 1},
 		{"a defect", []wire.PublishItem{item("a", "defect"), item("a", "x")}, []string{"internal", "ok"}, 1},
-		{"items with their own error", []wire.PublishItem{broken("a"), item("a", "x"), broken("")}, []string{"payload_too_large", "ok", "payload_too_large"}, 1},
+		{"items with their own error", []wire.PublishItem{broken("a"), item("a", "x"), broken("")},
+			[]string{"payload_too_large", "ok", "payload_too_large"}, 1},
 		{"nothing but errors", []wire.PublishItem{broken("a"), broken("a")}, []string{"payload_too_large", "payload_too_large"}, 0},
 		{"errors do not count towards the burst", append(slices.Repeat([]wire.PublishItem{broken("a")}, 30), item("a", "x")),
 			append(slices.Repeat([]string{"payload_too_large"}, 30), "ok"), 1},
@@ -77,8 +78,10 @@ func TestRefusalsNameTheLimit(t *testing.T) {
 			wire.Error{Code: wire.RateLimited, Scope: "connection", RetryAfter: 2 * time.Second, Msg: "this connection"}},
 		{"a topic's bytes", large("a", fullBytes), items("a", 1),
 			wire.Error{Code: wire.RateLimited, Scope: "topic", RetryAfter: 10 * time.Millisecond, Msg: "topic a is used up: 10 bytes"}},
-		{"a topic's burst", nil, items("a", 11), wire.Error{Code: wire.BadRequest, Msg: "11 events is larger than the burst of topic a, which is 10"}},
-		{"a topic's burst of bytes", nil, large("a", fullBytes+1), wire.Error{Code: wire.BadRequest, Msg: "8388609 bytes is larger than the burst of topic a, which is 8388608"}},
+		{"a topic's burst", nil, items("a", 11), wire.Error{Code: wire.BadRequest,
+			Msg: "11 events is larger than the burst of topic a, which is 10"}},
+		{"a topic's burst of bytes", nil, large("a", fullBytes+1),
+			wire.Error{Code: wire.BadRequest, Msg: "8388609 bytes is larger than the burst of topic a, which is 8388608"}},
 		{"the connection's burst", nil, items("b", 21), wire.Error{Code: wire.BadRequest, Msg: "burst of this connection, which is 20"}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -120,7 +123,8 @@ func TestErrorsOfTheLogInTheContractsWords(t *testing.T) {
 		"defect":      {Code: wire.Internal, Msg: "internal error"},
 	} {
 		got := f.start(t.Context(), item("a", id)).ok(t)[0].Err
-		if got == nil || got.Code != want.Code || got.Seq != want.Seq || got.RetryAfter != want.RetryAfter || !strings.Contains(got.Msg, want.Msg) {
+		if got == nil || got.Code != want.Code || got.Seq != want.Seq || got.RetryAfter != want.RetryAfter ||
+			!strings.Contains(got.Msg, want.Msg) {
 			t.Errorf("%s: %+v, want %+v", id, got, want)
 		}
 	}
@@ -314,7 +318,8 @@ func TestAppendDeadLetter(t *testing.T) {
 				t.Errorf("%s: %v", id, err)
 			}
 		}
-		for _, c := range []struct{ topic, id string }{{"a.dlq", "unavailable"}, {"a.dlq", "away"}, {"a.dlq", "nospool"}, {"a.dlq", "defect"}, {"lost", "1"}} {
+		for _, c := range []struct{ topic, id string }{{"a.dlq", "unavailable"}, {"a.dlq", "away"}, {"a.dlq", "nospool"}, {"a.dlq", "defect"},
+			{"lost", "1"}} {
 			if appendLetter(c.topic, c.id) == nil {
 				t.Errorf("%v: no error", c)
 			}

@@ -13,7 +13,8 @@ import (
 )
 
 // generous are limits that are there and never reached.
-const generous = `[{name: "*", connection: {rate: 1e9, burst: 1000000000}, publish: {rate: 1e9, burst: 1000000000, bytes_per_second: 1000000000000}}]`
+const generous = `[{name: "*", connection: {rate: 1e9, burst: 1000000000}, ` +
+	`publish: {rate: 1e9, burst: 1000000000, bytes_per_second: 1000000000000}}]`
 
 // BenchmarkPublish measures the sidecar's own stages on a log that answers at once: one publish at
 // a time, until its answer.

@@ -63,7 +63,8 @@ func (r *reservation) index(topic string) int {
 func (r *reservation) topic(name string) *destination { return &r.topics[r.index(name)] }
 
 // take takes the tokens of all items that are not refused yet, or none.
-func (r *reservation) take(ctx context.Context, p *Publisher, c *Connection, policies *policy.Snapshot, items []wire.PublishItem, now time.Time) limit.Verdict {
+func (r *reservation) take(ctx context.Context, p *Publisher, c *Connection, policies *policy.Snapshot, items []wire.PublishItem,
+	now time.Time) limit.Verdict {
 	*r = reservation{}
 	r.name(items)
 	r.charges = append(r.few[:0], make([]limit.Charge, 1+2*len(r.topics))...)

@@ -115,7 +115,8 @@ func TestSchemaVersion(t *testing.T) {
 	given := wire.Headers{{Name: "a", Value: "1"}, {Name: wire.HeaderSchemaVersion, Value: "99"}}
 	held, free := with("shop.orders", `{"id":1}`), with("shop.any", `7`)
 	held.Event.Headers, free.Event.Headers = given, given
-	if got := f.publish(t, held, free, with("shop.orders", `{"id":2}`), with("other", `1`)); !reflect.DeepEqual(got, []string{"ok", "ok", "ok", "ok"}) {
+	if got := f.publish(t, held, free, with("shop.orders", `{"id":2}`),
+		with("other", `1`)); !reflect.DeepEqual(got, []string{"ok", "ok", "ok", "ok"}) {
 		t.Fatal(got)
 	}
 	got := map[string]wire.Headers{}
@@ -123,7 +124,8 @@ func TestSchemaVersion(t *testing.T) {
 		got[r.Topic+string(r.Payload)] = r.Headers
 	}
 	version := wire.Header{Name: wire.HeaderSchemaVersion, Value: "1"}
-	want := map[string]wire.Headers{`shop.orders{"id":1}`: {given[0], version}, `shop.any7`: {given[0]}, `shop.orders{"id":2}`: {version}, `other1`: nil}
+	want := map[string]wire.Headers{`shop.orders{"id":1}`: {given[0], version}, `shop.any7`: {given[0]}, `shop.orders{"id":2}`: {version},
+		`other1`: nil}
 	if !reflect.DeepEqual(got, want) {
 		t.Errorf("got %v\nwant %v", got, want)
 	}
@@ -136,7 +138,8 @@ func TestSchemaVersion(t *testing.T) {
 func BenchmarkSchema(b *testing.B) {
 	for _, bench := range []struct{ name, topic string }{{"none", "a"}, {"small", "schema"}} {
 		b.Run(bench.name, func(b *testing.B) {
-			f := newFixture(b, generous[:len(generous)-1]+`, {name: schema, schema: {json_schema: {type: object, required: [id, total], properties: {id: {type: string}, total: {type: number, minimum: 0}}}}}]`,
+			f := newFixture(b, generous[:len(generous)-1]+`, {name: schema, schema: {json_schema: {type: object, required: [id, total], `+
+				`properties: {id: {type: string}, total: {type: number, minimum: 0}}}}}]`,
 				&fakeLog{forget: true}, writer.DefaultBounds())
 			batch := make([]wire.PublishItem, 100)
 			for i := range batch {

@@ -35,7 +35,8 @@ func TestEachTenantHasABucket(t *testing.T) {
 			}
 		}
 		a := f.start(t.Context(), of(tenant, item("t", "")))
-		if a.err == nil || a.err.Code != wire.RateLimited || a.err.Scope != "tenant" || a.err.RetryAfter <= 0 || !strings.Contains(a.err.Msg, fmt.Sprintf("tenant %q (header tenant)", tenant)) {
+		if a.err == nil || a.err.Code != wire.RateLimited || a.err.Scope != "tenant" || a.err.RetryAfter <= 0 ||
+			!strings.Contains(a.err.Msg, fmt.Sprintf("tenant %q (header tenant)", tenant)) {
 			t.Errorf("tenant %s: %+v", tenant, a.err)
 		}
 	}
@@ -45,7 +46,8 @@ func TestEachTenantHasABucket(t *testing.T) {
 			t.Fatal(got)
 		}
 	}
-	if a := f.start(t.Context(), item("t", "")); a.err == nil || a.err.Scope != "tenant" || !strings.Contains(a.err.Msg, "without header tenant") {
+	if a := f.start(t.Context(), item("t", "")); a.err == nil || a.err.Scope != "tenant" ||
+		!strings.Contains(a.err.Msg, "without header tenant") {
 		t.Errorf("without the header: %+v", a.err)
 	}
 	if got := f.publish(t, of("a", item("t2", ""))); got[0] != "ok" {
@@ -70,10 +72,12 @@ func TestBatchesOfTenants(t *testing.T) {
 	if a := f.start(t.Context(), batch("babab")...); a.err == nil || a.err.Scope != "tenant" { // two of a
 		t.Errorf("got %+v", a.err)
 	}
-	if a := f.start(t.Context(), batch("cccccc")...); a.err == nil || a.err.Code != wire.BadRequest || !strings.Contains(a.err.Msg, "which is 5") {
+	if a := f.start(t.Context(), batch("cccccc")...); a.err == nil || a.err.Code != wire.BadRequest ||
+		!strings.Contains(a.err.Msg, "which is 5") {
 		t.Errorf("more than the burst: %+v", a.err)
 	}
-	if got := f.publish(t, of("a", item("t", "conflict-1")), of("b", item("t", "duplicate-1")), item("free", "")); !slices.Equal(got, []string{"conflict", "duplicate", "ok"}) {
+	if got := f.publish(t, of("a", item("t", "conflict-1")), of("b", item("t", "duplicate-1")),
+		item("free", "")); !slices.Equal(got, []string{"conflict", "duplicate", "ok"}) {
 		t.Errorf("got %v", got)
 	}
 	if got := f.publish(t, batch("abbb")...); slices.Contains(got, "all rate_limited") {
@@ -114,10 +118,12 @@ func TestTenantsPastTheBound(t *testing.T) {
 // Tenants of fleet-wide topics have shares of their own.
 func TestFleetWideTenants(t *testing.T) {
 	q := &shares{rate: limit.Rate{PerSecond: 1, Burst: 2}, buckets: map[string]*limit.Bucket{}}
-	f := newFixture(t, `[{name: '*', connection: {rate: 1, burst: 20}}, {name: f, publish: {scope: fleet, rate: 100, burst: 100, per: 'header:tenant'}}]`,
+	f := newFixture(t, `[{name: '*', connection: {rate: 1, burst: 20}}, {name: f, publish: {scope: fleet, rate: 100, burst: 100, `+
+		`per: 'header:tenant'}}]`,
 		&fakeLog{}, writer.DefaultBounds(), func(_ *fixture, c *admit.Config) { c.Quota = q })
 	f.publish(t, of("a", item("f", "")), of("b", item("f", "")), of("a", item("f", "")))
-	if a := f.start(t.Context(), of("a", item("f", "")), item("f", ""), item("own", "")); a.err == nil || a.err.Scope != "tenant" || !strings.Contains(a.err.Msg, "over all sidecars") {
+	if a := f.start(t.Context(), of("a", item("f", "")), item("f", ""), item("own", "")); a.err == nil || a.err.Scope != "tenant" ||
+		!strings.Contains(a.err.Msg, "over all sidecars") {
 		t.Errorf("beyond the share: %+v", a.err)
 	}
 	f.publish(t, item("f", ""))
@@ -196,7 +202,8 @@ func TestTokensGoneAreEventsAcceptedOfEachTenant(t *testing.T) {
 // BenchmarkPublishPerTenant is what tenants cost a publish: none, one of a thousand, and a batch of
 // a hundred tenants.
 func BenchmarkPublishPerTenant(b *testing.B) {
-	const policies = `[{name: "*", connection: {rate: 0}, publish: {rate: 1e9, burst: 1000000000}}, {name: t, publish: {per: "header:tenant"}}]`
+	const policies = `[{name: "*", connection: {rate: 0}, publish: {rate: 1e9, burst: 1000000000}}, ` +
+		`{name: t, publish: {per: "header:tenant"}}]`
 	for _, bench := range []struct {
 		name, topic  string
 		events, vary int

@@ -29,7 +29,8 @@ func traced(t testing.TB, log *fakeLog, sampler sdktrace.Sampler, ratio float64)
 
 // from is an item of a publisher with a trace of its own.
 func from(traceparent string, it wire.PublishItem) wire.PublishItem {
-	it.Event.Headers = wire.Headers{{Name: "a", Value: "1"}, {Name: "traceparent", Value: traceparent}, {Name: "tracestate", Value: "x=y"}, {Name: "baggage", Value: "b=c"}}
+	it.Event.Headers = wire.Headers{{Name: "a", Value: "1"}, {Name: "traceparent", Value: traceparent}, {Name: "tracestate", Value: "x=y"},
+		{Name: "baggage", Value: "b=c"}}
 	return it
 }
 
@@ -209,7 +210,8 @@ func TestBrokenContextsAreLeftOut(t *testing.T) {
 			f, _ = traced(t, log, nil, 1)
 		}
 		sent := item("orders", "1")
-		sent.Event.Headers = wire.Headers{{Name: "a", Value: "1\r\n2"}, {Name: "traceparent", Value: sampled + "\r\nx: y"}, {Name: "tracestate", Value: "x=y\n"}, {Name: "baggage", Value: "b=c\x00"}}
+		sent.Event.Headers = wire.Headers{{Name: "a", Value: "1\r\n2"}, {Name: "traceparent", Value: sampled + "\r\nx: y"},
+			{Name: "tracestate", Value: "x=y\n"}, {Name: "baggage", Value: "b=c\x00"}}
 		f.publish(t, sent)
 		f.writer.Stop(context.Background())
 		for _, h := range log.records[0].Headers {

@@ -80,7 +80,8 @@ func (l *Log) Note(action, topic string, who access.Identity, from string, err e
 	if l == nil || !access.Covers(l.topics, topic) {
 		return
 	}
-	attrs := []slog.Attr{slog.String("action", action), slog.String("topic", topic), slog.String("identity", who.Name), slog.String("from", from)}
+	attrs := []slog.Attr{slog.String("action", action), slog.String("topic", topic), slog.String("identity", who.Name),
+		slog.String("from", from)}
 	for _, a := range more {
 		if a.Value.String() != "" {
 			attrs = append(attrs, a)

@@ -101,7 +101,7 @@ func New(cfg Config) *App {
 // ParseAddress reads the address of an application: http://HOST:PORT. HOST must be this machine.
 func ParseAddress(text string) (*url.URL, error) {
 	u, err := url.Parse(text)
-	if err != nil || u.Scheme != "http" || u.Port() == "" || u.Path != "" || u.RawQuery != "" || u.Fragment != "" || u.User != nil {
+	if err != nil || u.Scheme != "http" || u.Port() == "" || *u != (url.URL{Scheme: u.Scheme, Host: u.Host}) {
 		return nil, fmt.Errorf("%q must be http://HOST:PORT", text)
 	}
 	ip, err := netip.ParseAddr(u.Hostname())

@@ -13,8 +13,10 @@ func TestParseAddress(t *testing.T) {
 			t.Errorf("%s: %v %v", text, u, err)
 		}
 	}
-	for _, text := range []string{"", "127.0.0.1:3000", "https://127.0.0.1:3000", "http://127.0.0.1", "http://10.0.0.1:3000", "http://example.com:3000",
-		"http://localhost.example.com:80", "http://0.0.0.0:3000", "http://127.0.0.1:3000/app", "http://u:p@127.0.0.1:3000", "http://127.0.0.1:3000?x", "http://127.0.0.1:x"} {
+	for _, text := range []string{"", "127.0.0.1:3000", "https://127.0.0.1:3000", "http://127.0.0.1", "http://10.0.0.1:3000",
+		"http://example.com:3000",
+		"http://localhost.example.com:80", "http://0.0.0.0:3000", "http://127.0.0.1:3000/app", "http://u:p@127.0.0.1:3000",
+		"http://127.0.0.1:3000?x", "http://127.0.0.1:x"} {
 		if u, err := ParseAddress(text); err == nil {
 			t.Errorf("%s is taken for %v", text, u)
 		}
@@ -55,16 +57,23 @@ func TestCloudEvent(t *testing.T) {
 		want string
 	}{
 		{wire.Event{ID: "i", TS: 1500, Topic: "t", Payload: []byte(`{"a":1.50}`)},
-			always + `,"source":"sluice","type":"com.dapr.event.sent","time":"1970-01-01T00:00:01.500Z","topic":"t","pubsubname":"p","datacontenttype":"application/json","data":{"a":1.50}}`},
+			always + `,"source":"sluice","type":"com.dapr.event.sent","time":"1970-01-01T00:00:01.500Z","topic":"t","pubsubname":"p",` +
+				`"datacontenttype":"application/json","data":{"a":1.50}}`},
 		{wire.Event{ID: "i", TS: 1500, Topic: "t", Key: "k", Payload: []byte("a\"b"), Binary: true, Headers: wire.Headers{
 			{Name: "content-type", Value: "text/plain"}, {Name: "traceparent", Value: "00-a"}, {Name: "shop", Value: "x"}}},
-			always + `,"source":"sluice","type":"com.dapr.event.sent","time":"1970-01-01T00:00:01.500Z","topic":"t","pubsubname":"p","partitionkey":"k","traceparent":"00-a","datacontenttype":"text/plain","data":"a\"b"}`},
+			always + `,"source":"sluice","type":"com.dapr.event.sent","time":"1970-01-01T00:00:01.500Z","topic":"t","pubsubname":"p",` +
+				`"partitionkey":"k","traceparent":"00-a","datacontenttype":"text/plain","data":"a\"b"}`},
 		{wire.Event{ID: "i", Topic: "t", Payload: []byte{0, 255}, Binary: true, Headers: wire.Headers{
-			{Name: "ce-source", Value: "/s"}, {Name: "ce-type", Value: "x.y"}, {Name: "ce-time", Value: "2020-01-01T00:00:00+01:00"}, {Name: "ce-specversion", Value: "1.0"},
-			{Name: "ce-subject", Value: "ö"}, {Name: "ce-topic", Value: "theirs"}, {Name: "ce-my-ext", Value: "no attribute"}, {Name: "ce-myext", Value: "1"}}},
-			always + `,"source":"/s","type":"x.y","time":"2020-01-01T00:00:00+01:00","topic":"t","pubsubname":"p","subject":"ö","myext":"1","data_base64":"AP8="}`},
-		{wire.Event{ID: "i", Topic: "t", Payload: []byte("\xff"), Binary: true, Headers: wire.Headers{{Name: "content-type", Value: "text/plain"}}},
-			always + `,"source":"sluice","type":"com.dapr.event.sent","time":"1970-01-01T00:00:00.000Z","topic":"t","pubsubname":"p","datacontenttype":"text/plain","data_base64":"/w=="}`},
+			{Name: "ce-source", Value: "/s"}, {Name: "ce-type", Value: "x.y"}, {Name: "ce-time", Value: "2020-01-01T00:00:00+01:00"},
+			{Name: "ce-specversion", Value: "1.0"},
+			{Name: "ce-subject", Value: "ö"}, {Name: "ce-topic", Value: "theirs"}, {Name: "ce-my-ext", Value: "no attribute"},
+			{Name: "ce-myext", Value: "1"}}},
+			always + `,"source":"/s","type":"x.y","time":"2020-01-01T00:00:00+01:00","topic":"t","pubsubname":"p","subject":"ö",` +
+				`"myext":"1","data_base64":"AP8="}`},
+		{wire.Event{ID: "i", Topic: "t", Payload: []byte("\xff"), Binary: true,
+			Headers: wire.Headers{{Name: "content-type", Value: "text/plain"}}},
+			always + `,"source":"sluice","type":"com.dapr.event.sent","time":"1970-01-01T00:00:00.000Z","topic":"t","pubsubname":"p",` +
+				`"datacontenttype":"text/plain","data_base64":"/w=="}`},
 	} {
 		if got := string(appendCloudEvent(nil, &tc.ev, "p")); got != tc.want {
 			t.Errorf("\n got %s\nwant %s", got, tc.want)

@@ -15,7 +15,8 @@ import (
 )
 
 // quick redelivers at once, and gives events up late.
-const quick = `[{name: "*", publish: {rate: 0}, partitions: 2, delivery: {max_attempts: 3, ack_timeout: 1m, backoff: {min: 1ms, max: 1ms}}}]`
+const quick = `[{name: "*", publish: {rate: 0}, partitions: 2, delivery: {max_attempts: 3, ack_timeout: 1m, backoff: {min: 1ms, ` +
+	`max: 1ms}}}]`
 
 const oneTopic = `[{"pubsubname":"p","topic":"t","route":"/orders"}]`
 
@@ -69,11 +70,13 @@ func TestLateAnswerSettlesNothing(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	a := New(Config{Address: address, AppID: "app", Groups: s.groups, Policies: s.policies, Logger: slog.New(slog.NewTextHandler(s.logged, nil))})
+	a := New(Config{Address: address, AppID: "app", Groups: s.groups, Policies: s.policies,
+		Logger: slog.New(slog.NewTextHandler(s.logged, nil))})
 	defer a.client.CloseIdleConnections()
 	m := &member{session: &session{app: a}, sub: subscription{Topic: "t", Route: "/orders"}}
 	deliveries := make(taken, 100)
-	if m.Member, err = s.groups.Subscribe(t.Context(), group.Subscription{Topic: "t", Group: "app", Sink: deliveries, Pacer: pacer.New(s.policies, "t", time.Now())}); err != nil {
+	if m.Member, err = s.groups.Subscribe(t.Context(),
+		group.Subscription{Topic: "t", Group: "app", Sink: deliveries, Pacer: pacer.New(s.policies, "t", time.Now())}); err != nil {
 		t.Fatal(err)
 	}
 	defer m.Close(group.Unsubscribed)
@@ -153,7 +156,8 @@ func TestApplicationRestarts(t *testing.T) {
 		s.publish(t, "t", fmt.Sprint("e", i), fmt.Sprint(i))
 	}
 	eventually(t, "it is found not to answer", func() bool { return strings.Contains(s.logged.String(), "does not answer") })
-	app = startApplication(t, app.addr, `[{"pubsubname":"p","topic":"t","routes":{"rules":[{"match":"x","path":"/x"}],"default":"new"}},{"topic":"a b","route":"/"},{"topic":"u"},{"topic":"t","route":"/"}]`)
+	app = startApplication(t, app.addr, `[{"pubsubname":"p","topic":"t","routes":{"rules":[{"match":"x","path":"/x"}],`+
+		`"default":"new"}},{"topic":"a b","route":"/"},{"topic":"u"},{"topic":"t","route":"/"}]`)
 	got := map[string]bool{}
 	for range 5 {
 		c := app.next(t)

@@ -71,7 +71,8 @@ func newSidecar(t testing.TB, policies string) *sidecar {
 	s := &sidecar{policies: policy.NewCurrent(snapshot), logged: &lockedBuffer{}}
 	metrics, tails := telemetry.Discard(), tail.New(tail.DefaultBounds())
 	w := writer.New(writer.Config{Log: store, Notifier: writer.Notifier{Tails: tails}, Bounds: writer.DefaultBounds()})
-	s.publisher = admit.New(admit.Config{Catalog: store, Writer: w, Policies: s.policies, Limits: wire.DefaultLimits(), Metrics: metrics, Logger: slog.Default()})
+	s.publisher = admit.New(admit.Config{Catalog: store, Writer: w, Policies: s.policies, Limits: wire.DefaultLimits(), Metrics: metrics,
+		Logger: slog.Default()})
 	ctx, cancel := context.WithCancel(context.Background())
 	s.groups = group.NewManager(group.Config{
 		Context: ctx, Log: store, Tails: tails,
@@ -98,7 +99,8 @@ func (s *sidecar) publish(t testing.TB, topic, id, key string, headers ...wire.H
 	t.Helper()
 	answered := make(chan []wire.ResultItem, 1)
 	it := wire.PublishItem{Event: wire.Event{Topic: topic, ID: id, Key: key, Headers: headers, Payload: []byte("1")}}
-	if err := s.publisher.Publish(t.Context(), s.publisher.NewLogOnlyConnection(), []wire.PublishItem{it}, func(r []wire.ResultItem) { answered <- r }); err != nil {
+	if err := s.publisher.Publish(t.Context(), s.publisher.NewLogOnlyConnection(), []wire.PublishItem{it},
+		func(r []wire.ResultItem) { answered <- r }); err != nil {
 		t.Fatal(err)
 	}
 	if r := <-answered; r[0].Err != nil {
@@ -120,7 +122,8 @@ func (s *sidecar) runApp(t testing.TB, addr string, may func(topic string) error
 	if err != nil {
 		t.Fatal(err)
 	}
-	a = New(Config{Address: address, AppID: "app", Groups: s.groups, Policies: s.policies, Logger: slog.New(slog.NewTextHandler(s.logged, nil)), May: may})
+	a = New(Config{Address: address, AppID: "app", Groups: s.groups, Policies: s.policies,
+		Logger: slog.New(slog.NewTextHandler(s.logged, nil)), May: may})
 	ctx, cancel := context.WithCancel(context.Background())
 	var running sync.WaitGroup
 	running.Go(func() {

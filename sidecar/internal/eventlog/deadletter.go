@@ -132,7 +132,8 @@ func ReadDead(r *Record) (d Dead, ok bool) {
 	if errors.Join(errs[:]...) != nil {
 		return d, false
 	}
-	event.Headers = slices.DeleteFunc(slices.Clone(r.Headers), func(h wire.Header) bool { return strings.HasPrefix(h.Name, wire.HeaderDeadAll) })
+	event.Headers = slices.DeleteFunc(slices.Clone(r.Headers),
+		func(h wire.Header) bool { return strings.HasPrefix(h.Name, wire.HeaderDeadAll) })
 	d.Event = &event
 	return d, true
 }

@@ -59,8 +59,9 @@ func series(n int, first, step int64, origin string) []*eventlog.Record {
 }
 
 func selects(q eventlog.ScanQuery, r *eventlog.Record) bool {
-	return r.TS >= q.MinTS && r.TS <= q.Upper() && (q.Key == nil || *q.Key == r.Key) &&
-		(q.After == nil || precedes(*q.After, pointOf(r), q.Descending))
+	inTime := r.TS >= q.MinTS && r.TS <= q.Upper()
+	after := q.After == nil || precedes(*q.After, pointOf(r), q.Descending)
+	return inTime && after && (q.Key == nil || *q.Key == r.Key)
 }
 
 func (m *memory) Scan(ctx context.Context, _ string, q eventlog.ScanQuery, b eventlog.Bounds) ([]*eventlog.Record, error) {

@@ -183,7 +183,8 @@ func TestMissing(t *testing.T) {
 		{"an address where nobody is", func(t *testing.T) []Peer { return []Peer{{Address: nobody}, serve(t, a).peer()} },
 			[]string{nobody}, merged(self, a)},
 		{"a sidecar of a store that another one has", func(t *testing.T) []Peer {
-			return []Peer{{NodeID: "dead", Instance: "i", StoreID: "region", Address: nobody}, serve(t, newNode("b", "region", region, newMemory())).peer()}
+			return []Peer{{NodeID: "dead", Instance: "i", StoreID: "region", Address: nobody},
+				serve(t, newNode("b", "region", region, newMemory())).peer()}
 		}, []string{"dead (" + nobody + ")"}, merged(self, newNode("", "", region, nil))},
 		{"a store that its sidecar cannot reach, not its spool", func(t *testing.T) []Peer {
 			return []Peer{{Address: serve(t, newNode("b", "region", away, waiting)).address}}
@@ -205,7 +206,8 @@ func TestMissing(t *testing.T) {
 			f := newFleet(t, soon(config(self, peers...)))
 			_, err := f.Open(t.Context(), replay.FleetQuery{Topic: topic})
 			var e *wire.Error
-			if !errors.As(err, &e) || e.Code != wire.PartialFleet || len(e.Missing) != len(tc.missing) || !strings.HasPrefix(e.Missing[0], tc.missing[0]) {
+			if !errors.As(err, &e) || e.Code != wire.PartialFleet || len(e.Missing) != len(tc.missing) ||
+				!strings.HasPrefix(e.Missing[0], tc.missing[0]) {
 				t.Fatalf("got %v, want partial_fleet without %q", err, tc.missing)
 			}
 			s := mustOpen(t, f, replay.FleetQuery{Partial: true})
@@ -403,7 +405,8 @@ func TestPagesAskForLittle(t *testing.T) {
 
 func TestExportParams(t *testing.T) {
 	key, after := "a b", eventlog.Point{TS: 7, ID: `&"=`}
-	q := exportParams(ask{part: replay.PartLog, topic: topic, limit: 3, scan: eventlog.ScanQuery{MaxTS: math.MaxInt64, Key: &key, After: &after, Descending: true}})
+	q := exportParams(ask{part: replay.PartLog, topic: topic, limit: 3,
+		scan: eventlog.ScanQuery{MaxTS: math.MaxInt64, Key: &key, After: &after, Descending: true}})
 	const want = `afterId=%26%22%3D&afterTs=7&fromTs=0&key=a+b&limit=3&order=desc&part=log&scope=store&toTs=9007199254740991&topic=orders`
 	if got := q.Encode(); got != want {
 		t.Errorf("got %s", got)

@@ -42,7 +42,8 @@ func TestForgedPeerLines(t *testing.T) {
 				return f.Open(t.Context(), q)
 			}
 			_, err := open(query, line+"\n")
-			if wantPartial(t, err, "mallory (mallory)"); !strings.Contains(err.Error(), "sent something else than the events that it was asked for") {
+			if wantPartial(t, err, "mallory (mallory)"); !strings.Contains(err.Error(),
+				"sent something else than the events that it was asked for") {
 				t.Error(err)
 			}
 			partial := query
@@ -84,7 +85,8 @@ func mustHave(t *testing.T, s replay.FleetStream, err error) replay.FleetStream 
 // Another sidecar on the store of one that sends what is no event is asked instead.
 func TestForgedLinesAreHadElsewhere(t *testing.T) {
 	honest := newNode("b", "region", newMemory(record(5, "x", "", "true")), nil)
-	forger := &benchMember{who: replay.Peer{NodeID: "a", Instance: "a", StoreID: "region", Shared: true}, text: []byte(`{"id":"x","ts":5,"topic":"other","payload":1}` + "\n")}
+	forger := &benchMember{who: replay.Peer{NodeID: "a", Instance: "a", StoreID: "region", Shared: true},
+		text: []byte(`{"id":"x","ts":5,"topic":"other","payload":1}` + "\n")}
 	c := config(newNode("self", "self", newMemory(), nil), Peer{Address: "a", NodeID: "a"}, Peer{Address: "b", NodeID: "b"})
 	f := newFleet(t, c)
 	f.reach = func(p Peer) member {

@@ -112,7 +112,8 @@ func drawScan(t *rapid.T) eventlog.ScanQuery {
 		q.Key = &k
 	}
 	if !q.Descending && rapid.Bool().Draw(t, "after") {
-		q.After = &eventlog.Point{TS: max(q.MinTS, rapid.Int64Range(0, 12).Draw(t, "after ts")), ID: drawnID(rapid.IntRange(0, 40).Draw(t, "after id"))}
+		q.After = &eventlog.Point{TS: max(q.MinTS, rapid.Int64Range(0, 12).Draw(t, "after ts")),
+			ID: drawnID(rapid.IntRange(0, 40).Draw(t, "after id"))}
 	}
 	return q
 }

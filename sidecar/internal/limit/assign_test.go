@@ -25,7 +25,8 @@ func TestAssignSaysWhatItCuts(t *testing.T) {
 	if got := available(b, epoch.Add(time.Hour)); got != 3 {
 		t.Errorf("%d tokens after an hour without a rate, want the 3 that were left", got)
 	}
-	if cut := b.Assign(limit.Rate{PerSecond: limit.Still, Burst: 0, Most: 5}, 3, epoch.Add(time.Hour)); cut != 0 || b.Take(1, epoch.Add(time.Hour)).OK {
+	if cut := b.Assign(limit.Rate{PerSecond: limit.Still, Burst: 0, Most: 5}, 3, epoch.Add(time.Hour)); cut != 0 ||
+		b.Take(1, epoch.Add(time.Hour)).OK {
 		t.Errorf("a bucket that holds nothing gave a token, or cut %v", cut)
 	}
 }

@@ -20,7 +20,8 @@ import (
 
 func TestReplayByTopic(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "auth.yaml")
-	text := fmt.Sprintf("tokens:\n - {name: audit, sha256: %x, replay: [orders]}\n - {name: peer, sha256: %x, replay: ['*']}", sha256.Sum256([]byte("audit")), sha256.Sum256([]byte("peer")))
+	text := fmt.Sprintf("tokens:\n - {name: audit, sha256: %x, replay: [orders]}\n - {name: peer, sha256: %x, replay: ['*']}",
+		sha256.Sum256([]byte("audit")), sha256.Sum256([]byte("peer")))
 	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}

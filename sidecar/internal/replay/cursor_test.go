@@ -16,10 +16,12 @@ import (
 func sampleCursors() []cursor {
 	return []cursor{
 		{view: view{topic: "orders", scope: scopeStore, from: wire.FromEarliest}, last: eventlog.Point{TS: 1723140000000, ID: "0197"}},
-		{view: view{topic: "o", scope: scopeFleet, key: "kunde-ü", desc: true, from: wire.FromTS, start: eventlog.Point{TS: 5}}, last: eventlog.Point{TS: 7, ID: "x"}},
+		{view: view{topic: "o", scope: scopeFleet, key: "kunde-ü", desc: true, from: wire.FromTS, start: eventlog.Point{TS: 5}},
+			last: eventlog.Point{TS: 7, ID: "x"}},
 		{view: view{topic: "orders", scope: scopeFleet, from: wire.FromEarliest}, last: eventlog.Point{TS: 9, ID: "x"},
 			behind: []Behind{{Part: "3a0c", At: &eventlog.Point{TS: 7, ID: "y"}}, {Part: "node-3"}}},
-		{view: view{topic: "_x.dlq", scope: scopeStore, from: wire.FromAfterID, start: eventlog.Point{TS: 0, ID: "a"}}, last: eventlog.Point{TS: wire.MaxTS, ID: "b"}},
+		{view: view{topic: "_x.dlq", scope: scopeStore, from: wire.FromAfterID, start: eventlog.Point{TS: 0, ID: "a"}},
+			last: eventlog.Point{TS: wire.MaxTS, ID: "b"}},
 	}
 }
 

@@ -56,7 +56,8 @@ func TestFleetTextsPassThroughAsTheyAre(t *testing.T) {
 	f := twoPlaces()
 	f.places[1].events[0].Payload = []byte(`{"b":1e400,"a":12345678901234567890}`)
 	want := string(codec.AppendEventJSON(nil, &f.places[1].events[0].Event))
-	for _, target := range []string{"/replay?topic=orders&scope=fleet", "/export?topic=orders&scope=fleet", "/export?topic=orders&scope=fleet&ndjson=0"} {
+	for _, target := range []string{"/replay?topic=orders&scope=fleet", "/export?topic=orders&scope=fleet",
+		"/export?topic=orders&scope=fleet&ndjson=0"} {
 		if w := get(newFleetHandler(f), target); !strings.Contains(w.Body.String(), want) {
 			t.Errorf("%s: %s", target, w.Body)
 		}
@@ -72,7 +73,8 @@ func TestAMissingPart(t *testing.T) {
 		"/replay?topic=orders&scope=fleet", "/export?topic=orders&scope=fleet", "/replay?topic=orders&scope=fleet&from=afterId&afterId=a",
 	} {
 		w := get(h, target)
-		if e := codec.ParseErrorBody(w.Code, w.Body.Bytes()); w.Code != 502 || e.Code != wire.PartialFleet || !slices.Equal(e.Missing, []string{name}) {
+		if e := codec.ParseErrorBody(w.Code, w.Body.Bytes()); w.Code != 502 || e.Code != wire.PartialFleet ||
+			!slices.Equal(e.Missing, []string{name}) {
 			t.Errorf("%s: %d %s", target, w.Code, w.Body)
 		}
 	}
@@ -92,10 +94,12 @@ func TestAMissingPart(t *testing.T) {
 	if _, err := io.Copy(io.Discard, resp.Body); err != nil {
 		t.Fatal(err)
 	}
-	if resp.Trailer.Get(HeaderMissing) != name || resp.Header.Get(HeaderMissing) != name || resp.Trailer.Get(HeaderParts) != "node-1=3, "+name+"=0" {
+	if resp.Trailer.Get(HeaderMissing) != name || resp.Header.Get(HeaderMissing) != name ||
+		resp.Trailer.Get(HeaderParts) != "node-1=3, "+name+"=0" {
 		t.Errorf("trailer %v, header %v", resp.Trailer, resp.Header)
 	}
-	for _, bad := range []string{"/replay?topic=orders&scope=fleet&partial=yes", "/export?topic=orders&scope=fleet&partial=", "/export?topic=orders&partial=no"} {
+	for _, bad := range []string{"/replay?topic=orders&scope=fleet&partial=yes", "/export?topic=orders&scope=fleet&partial=",
+		"/export?topic=orders&partial=no"} {
 		if w := get(h, bad); w.Code != 400 || !strings.Contains(w.Body.String(), "partial") {
 			t.Errorf("%s: %d %s", bad, w.Code, w.Body)
 		}
@@ -139,7 +143,8 @@ func TestPagingAFleetOfWhichPartsComeAndGo(t *testing.T) {
 			f.places = append(f.places, here)
 		}
 		h := newFleetHandler(f)
-		params := values("topic", "orders", "scope", "fleet", "partial", "ok", "order", rapid.SampledFrom([]string{"asc", "desc"}).Draw(t, "order"))
+		params := values("topic", "orders", "scope", "fleet", "partial", "ok", "order",
+			rapid.SampledFrom([]string{"asc", "desc"}).Draw(t, "order"))
 		var got []string
 		for range 200 {
 			anyAway := false
@@ -296,7 +301,8 @@ func TestHTTP10LearnsWhatIsMissing(t *testing.T) {
 }
 
 func TestFleetHead(t *testing.T) {
-	for _, target := range []string{"/replay?topic=orders&scope=fleet", "/export?topic=orders&scope=fleet", "/export?topic=orders&scope=fleet&progress=1"} {
+	for _, target := range []string{"/replay?topic=orders&scope=fleet", "/export?topic=orders&scope=fleet",
+		"/export?topic=orders&scope=fleet&progress=1"} {
 		w := httptest.NewRecorder()
 		newFleetHandler(twoPlaces()).ServeHTTP(w, httptest.NewRequest(http.MethodHead, target, nil))
 		if w.Code != 200 || w.Body.Len() > 0 {

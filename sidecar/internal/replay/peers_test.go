@@ -45,7 +45,8 @@ func sidecarOf(c Config, store, spool []*eventlog.Record) (Config, *int) {
 }
 
 func TestExportOfAPart(t *testing.T) {
-	c, closed := sidecarOf(Config{}, []*eventlog.Record{record(1, "a", ""), record(3, "c", "k"), record(4, "d", "")}, []*eventlog.Record{record(2, "b", "k"), record(5, "e", "")})
+	c, closed := sidecarOf(Config{}, []*eventlog.Record{record(1, "a", ""), record(3, "c", "k"), record(4, "d", "")},
+		[]*eventlog.Record{record(2, "b", "k"), record(5, "e", "")})
 	h := New(c)
 	for _, tc := range []struct{ params, want string }{
 		{"part=log", "a c d"},
@@ -76,7 +77,8 @@ func TestExportOfAPart(t *testing.T) {
 	}
 	for _, tc := range []struct{ params, names string }{
 		{"part=all", "part"}, {"part=", "part"}, {"part=log&scope=fleet", "part"}, {"part=log&ndjson=0", "part"},
-		{"part=log&limit=0", "limit"}, {"afterTs=1", "afterTs"}, {"afterId=a", "afterId"}, {"afterTs=x&afterId=a", "afterTs"}, {"order=up", "order"},
+		{"part=log&limit=0", "limit"}, {"afterTs=1", "afterTs"}, {"afterId=a", "afterId"}, {"afterTs=x&afterId=a", "afterTs"},
+		{"order=up", "order"},
 	} {
 		if w := get(h, "/export?topic=orders&"+tc.params); w.Code != 400 || !strings.Contains(w.Body.String(), tc.names) {
 			t.Errorf("%s: %d %s", tc.params, w.Code, w.Body)
@@ -137,11 +139,13 @@ func TestThePartThatFindsNothingIsAlive(t *testing.T) {
 func TestPeerSaysWhoItIs(t *testing.T) {
 	c, _ := sidecarOf(Config{}, nil, nil)
 	w := get(New(c), "/peer")
-	if want := `{"node_id":"node-1","instance":"i","store_id":"s","shared":true,"version":"1"}` + "\n"; w.Code != 200 || w.Body.String() != want {
+	if want := `{"node_id":"node-1","instance":"i","store_id":"s","shared":true,"version":"1"}` + "\n"; w.Code != 200 ||
+		w.Body.String() != want {
 		t.Errorf("%d %s", w.Code, w.Body)
 	}
 	w = get(New(c), "/peers")
-	if want := `{"peers":[{"node_id":"node-1","address":"","store_id":"s","self":true,"reachable":true}]}` + "\n"; w.Code != 200 || w.Body.String() != want {
+	if want := `{"peers":[{"node_id":"node-1","address":"","store_id":"s","self":true,"reachable":true}]}` + "\n"; w.Code != 200 ||
+		w.Body.String() != want {
 		t.Errorf("%d %s", w.Code, w.Body)
 	}
 	c.Fleet = &fakeFleet{members: []Member{{NodeID: "node-2", Address: "x:1", StoreID: "s", Reason: "no answer"}}}

@@ -228,7 +228,8 @@ func TestBadInput(t *testing.T) {
 func TestUnknownAfterIDIsNotFound(t *testing.T) {
 	h := newHandler(newMemory(record(1, "a", "")))
 	for _, target := range []string{"/replay?topic=orders&from=afterId&afterId=b", "/replay?topic=other&from=afterId&afterId=a"} {
-		if w := get(h, target); w.Code != 404 || !strings.Contains(w.Body.String(), `"not_found"`) || !strings.Contains(w.Body.String(), "afterId") {
+		if w := get(h, target); w.Code != 404 || !strings.Contains(w.Body.String(), `"not_found"`) ||
+			!strings.Contains(w.Body.String(), "afterId") {
 			t.Errorf("%s: %d %s", target, w.Code, w.Body)
 		}
 	}
@@ -248,7 +249,8 @@ func TestErrorsBeforeTheFirstByteAreAnswers(t *testing.T) {
 		for _, target := range []string{"/replay?topic=orders", "/export?topic=orders", "/export?topic=orders&ndjson=0"} {
 			w := get(h, target)
 			var p page
-			if json.Unmarshal(w.Body.Bytes(), &p) != nil || w.Code != want.status || p.Code != string(want.code) || strings.Contains(p.Error, "fire") {
+			if json.Unmarshal(w.Body.Bytes(), &p) != nil || w.Code != want.status || p.Code != string(want.code) ||
+				strings.Contains(p.Error, "fire") {
 				t.Errorf("%s, %v: %d %s", target, err, w.Code, w.Body)
 			}
 			if (w.Header().Get("Retry-After") != "") != (want.code == wire.StoreUnavailable) {

@@ -192,7 +192,8 @@ func TestFailuresAreToldAndTriedAgain(t *testing.T) {
 		if log.expired["b"] != 0 {
 			t.Error("a failing topic held up another one")
 		}
-		if got := out.String(); strings.Count(got, "\n") != 1 || !strings.Contains(got, "failures=2") || !strings.Contains(got, "topic a: a is broken") {
+		if got := out.String(); strings.Count(got, "\n") != 1 || !strings.Contains(got, "failures=2") ||
+			!strings.Contains(got, "topic a: a is broken") {
 			t.Errorf("the log says %q", got)
 		}
 		told := out.Len()

@@ -80,7 +80,8 @@ func comeBack(t *testing.T, p *plane, f *fleet, names []string) {
 		s := f.list[i]
 		// The answer that there is nothing new of a wildcard is a response, too.
 		if n := int(got.names[packsKind]) - 1; n < 1 || n > len(names) || got.names[peersKind] != 1 {
-			t.Errorf("%s was sent %d packs and %d groups of peers; want up to %d packs and an empty answer", s.id, n, got.names[peersKind], len(names))
+			t.Errorf("%s was sent %d packs and %d groups of peers; want up to %d packs and an empty answer", s.id, n, got.names[peersKind],
+				len(names))
 		}
 		if n := s.changes() - swaps[i]; n != 1 {
 			t.Errorf("%s put other policies in force %d times", s.id, n)

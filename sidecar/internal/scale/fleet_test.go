@@ -98,7 +98,8 @@ func until(t *testing.T, what string, of []*sidecar, holds func(*sidecar) bool) 
 						n++
 					}
 				}
-				t.Fatalf("%s: not so for sidecar %s and others, except for %d of %d, after %v: %+v", what, s.id, n, len(of), patience, s.control.Status())
+				t.Fatalf("%s: not so for sidecar %s and others, except for %d of %d, after %v: %+v", what, s.id, n, len(of), patience,
+					s.control.Status())
 			}
 			time.Sleep(pollEvery)
 		}

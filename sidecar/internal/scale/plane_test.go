@@ -87,7 +87,8 @@ func needFiles(t *testing.T) {
 		t.Fatal(err)
 	}
 	if need := *sidecars + others; limit.Max < uint64(need) {
-		t.Fatalf("%d sidecars take %d open files and the hard limit is %d: raise it (ulimit -Hn, LimitNOFILE= of systemd, nofile in limits.conf), or pass a lower -sidecars",
+		t.Fatalf("%d sidecars take %d open files and the hard limit is %d: raise it (ulimit -Hn, LimitNOFILE= of systemd, "+
+			"nofile in limits.conf), or pass a lower -sidecars",
 			*sidecars, need, limit.Max)
 	}
 }

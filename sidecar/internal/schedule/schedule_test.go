@@ -51,7 +51,8 @@ func (l *fakeLog) set(f func()) {
 	f()
 }
 
-func (l *fakeLog) Due(_ context.Context, slots []int, last *eventlog.Scheduled, now int64, limit int) (due []eventlog.Scheduled, next int64, err error) {
+func (l *fakeLog) Due(_ context.Context, slots []int, last *eventlog.Scheduled, now int64, limit int) (due []eventlog.Scheduled, next int64,
+	err error) {
 	time.Sleep(l.takes)
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -119,7 +120,8 @@ func (l *fakeLog) CountScheduled(ctx context.Context, topic string) (int64, erro
 
 // start runs a scheduler until stop.
 func start(l *fakeLog, mine func(int) bool, c clock.Clock) (s *Scheduler, stop func()) {
-	s = New(Config{Log: l, Mine: mine, Released: func(string, int, uint64) {}, Logger: slog.New(slog.DiscardHandler), CountEvery: time.Second, Most: 1 << 30, Clock: c})
+	s = New(Config{Log: l, Mine: mine, Released: func(string, int, uint64) {}, Logger: slog.New(slog.DiscardHandler), CountEvery: time.Second,
+		Most: 1 << 30, Clock: c})
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
 	go func() { done <- s.Run(ctx) }()

@@ -113,7 +113,8 @@ func (p *publisher) start(items []item) answer {
 	tries := make([]*publish, len(items))
 	request := make([]wire.PublishItem, len(items))
 	for i, it := range items {
-		tries[i] = &publish{Publisher: p.name, Sidecar: m.name, Life: life.number, Topic: p.plan.Topic, ID: it.id, Key: it.key, Content: it.content, DeliverAt: it.due}
+		tries[i] = &publish{Publisher: p.name, Sidecar: m.name, Life: life.number, Topic: p.plan.Topic, ID: it.id, Key: it.key,
+			Content: it.content, DeliverAt: it.due}
 		request[i] = wire.PublishItem{Event: wire.Event{Topic: p.plan.Topic, ID: it.id, Key: it.key, Payload: []byte(it.content)}}
 		if it.due != 0 {
 			request[i].Later.DeliverAt = &it.due

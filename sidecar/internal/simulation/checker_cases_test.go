@@ -100,7 +100,8 @@ func (h *teller) take(id string, seq uint64) {
 }
 
 func (h *teller) deadLetter(id string, attempts int) {
-	h.Stored = append(h.Stored, stored{Topic: "t.dlq", ID: "dlq-" + id, Seq: uint64(len(h.Stored) + 1), DeadID: id, DeadGroup: "g", DeadAttempts: attempts})
+	h.Stored = append(h.Stored, stored{Topic: "t.dlq", ID: "dlq-" + id, Seq: uint64(len(h.Stored) + 1), DeadID: id, DeadGroup: "g",
+		DeadAttempts: attempts})
 }
 
 // redrive is a call for dead letters of events that were published, and have used up their
@@ -331,8 +332,10 @@ func TestRules(t *testing.T) {
 			h.settle(h.again("a", 1, call), "ack")
 		}},
 		{"a discarded dead letter", nil, func(h *teller) { h.redrive("a").Discards = true }},
-		{"a discarded dead letter that is listed", []string{"redriven"}, func(h *teller) { h.redrive("a").Discards = true; h.deadLetter("a", 3) }},
-		{"redrives that come to no end", []string{"stuck"}, func(h *teller) { h.Lags = append(h.Lags, lag{Topic: "t", Group: "g", Redriven: true}) }},
+		{"a discarded dead letter that is listed", []string{"redriven"},
+			func(h *teller) { h.redrive("a").Discards = true; h.deadLetter("a", 3) }},
+		{"redrives that come to no end", []string{"stuck"},
+			func(h *teller) { h.Lags = append(h.Lags, lag{Topic: "t", Group: "g", Redriven: true}) }},
 		{"two live leases", []string{"two-leases"}, func(h *teller) {
 			h.publish("a", 1)
 			h.store("a", 1)

@@ -230,7 +230,8 @@ func checkOvertaken(v *view, broken func(string, ...any)) {
 	routes := map[route][]*publish{}
 	for _, tries := range v.tries {
 		p := tries[0]
-		if p.Key != "" && !slices.ContainsFunc(tries, func(q *publish) bool { return q.Sidecar != p.Sidecar || q.Content != p.Content || later(q) }) {
+		if p.Key != "" && !slices.ContainsFunc(tries,
+			func(q *publish) bool { return q.Sidecar != p.Sidecar || q.Content != p.Content || later(q) }) {
 			k := route{p.Sidecar, p.Topic, p.Key}
 			routes[k] = append(routes[k], p)
 		}
@@ -460,9 +461,10 @@ func checkKeyOrder(v *view, broken func(string, ...any)) {
 // event is a dead letter, or was removed.
 func (v *view) asked(d *delivery, by moment) bool {
 	k := [3]string{d.Topic, d.Group, d.ID}
-	return len(v.dead[k]) > 0 || v.died[k] || v.bySeq[place{part{d.Topic, d.Partition}, d.Seq}].goneBy(by.At) || slices.ContainsFunc(v.byEvt[k], func(o *delivery) bool {
-		return slices.ContainsFunc(o.Settles, func(s *settle) bool { return s.Kind == "ack" && s.Began.Order < by.Order })
-	})
+	return len(v.dead[k]) > 0 || v.died[k] || v.bySeq[place{part{d.Topic, d.Partition}, d.Seq}].goneBy(by.At) ||
+		slices.ContainsFunc(v.byEvt[k], func(o *delivery) bool {
+			return slices.ContainsFunc(o.Settles, func(s *settle) bool { return s.Kind == "ack" && s.Began.Order < by.Order })
+		})
 }
 
 func checkSettledAgain(v *view, broken func(string, ...any)) {
@@ -505,7 +507,8 @@ func checkLeases(v *view, broken func(string, ...any)) {
 			for _, before := range ds[:i] {
 				_, told := v.windows[before.Consumer]
 				if calm := !v.Troubled.came() || d.Came.Order < v.Troubled.Order; told && calm && !before.over(d.Came) {
-					broken("%s/%s came to %s of group %s at %v, while %s had it until %v", k[0], k[2], d.Consumer, k[1], d.Came.At, before.Consumer, before.Deadline)
+					broken("%s/%s came to %s of group %s at %v, while %s had it until %v", k[0], k[2], d.Consumer, k[1], d.Came.At, before.Consumer,
+						before.Deadline)
 				}
 			}
 		}

@@ -61,7 +61,8 @@ func usurped(d dice, p *plan) []fault {
 func caught(d dice, p *plan) []fault {
 	faults := usurped(d, p)
 	return append(faults, fault{
-		Kind: slowRequests, Sidecar: everySidecar, At: faults[0].At - 1000, For: d.between(1000, 15_000), By: d.between(100, 2000), Seed: d.Uint64(),
+		Kind: slowRequests, Sidecar: everySidecar, At: faults[0].At - 1000, For: d.between(1000, 15_000), By: d.between(100, 2000),
+		Seed:    d.Uint64(),
 		Percent: 100, Command: "insert", Collection: "events",
 	})
 }

@@ -57,7 +57,8 @@ func drainFleet(t *testing.T, server *busyServer, most time.Duration) {
 		topic := fmt.Sprintf("t%d", n)
 		p.Topics = append(p.Topics, topicPlan{Name: topic, Partitions: 8})
 		for i := range sidecars {
-			p.Publishers = append(p.Publishers, publisherPlan{Seed: uint64(sidecars*n + i), Topic: topic, Sidecars: []int{i}, Start: 1000, Every: 3200,
+			p.Publishers = append(p.Publishers, publisherPlan{Seed: uint64(sidecars*n + i), Topic: topic, Sidecars: []int{i}, Start: 1000,
+				Every: 3200,
 				Calls: 1000, Lasts: p.Lasts, Batch: 1, Keys: 64, Pipeline: 1000})
 		}
 	}

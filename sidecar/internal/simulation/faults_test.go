@@ -160,7 +160,8 @@ func (r *run) pace(q mongomodel.Request) time.Duration {
 		r.instant, r.atOnce = now, 0
 	}
 	if r.atOnce++; r.atOnce == maxAtOnce {
-		r.failures = append(r.failures, fmt.Sprintf("%d commands in one instant, the last of them %s in %s from %s", maxAtOnce, q.Command, q.Collection, q.From))
+		r.failures = append(r.failures, fmt.Sprintf("%d commands in one instant, the last of them %s in %s from %s", maxAtOnce, q.Command,
+			q.Collection, q.From))
 	}
 	return 0
 }
@@ -182,8 +183,9 @@ func (r *run) meet(q mongomodel.Request) (f mongomodel.Fault) {
 	}
 	f.Delay = r.pace(q)
 	for t := range r.troubles {
-		if t.Sidecar != everySidecar && sidecarName(t.Sidecar) != name || t.Command != "" && t.Command != q.Command || t.Collection != "" && t.Collection != q.Collection ||
-			!t.dice.chance(t.Percent) {
+		here := t.Sidecar == everySidecar || sidecarName(t.Sidecar) == name
+		meant := (t.Command == "" || t.Command == q.Command) && (t.Collection == "" || t.Collection == q.Collection)
+		if !here || !meant || !t.dice.chance(t.Percent) {
 			continue
 		}
 		f.Silent = t.dice.chance(50)

@@ -104,7 +104,8 @@ func testFleet(t *testing.T, n int, gauges bool) {
 	perSecond := func(n int) float64 { return float64(n) / span.Seconds() }
 	idle := r.costOf(count, func() { time.Sleep(span) })
 	idle.log(t, "idle")
-	if commands, documents := perSecond(idle.commands()), perSecond(idle.work.Documents); commands > 1.5*float64(n) || documents > 15*float64(n) {
+	if commands, documents := perSecond(idle.commands()), perSecond(idle.work.Documents); commands > 1.5*float64(n) ||
+		documents > 15*float64(n) {
 		t.Errorf("%d idle sidecars ask for %.0f commands and %.0f documents a second", n, commands, documents)
 	}
 	if gauges {
@@ -113,7 +114,8 @@ func testFleet(t *testing.T, n int, gauges bool) {
 		return
 	}
 	event := r.costOf(count, func() {
-		app := &publisher{run: r, name: "p", plan: publisherPlan{Seed: 1, Topic: "t1", Sidecars: []int{n / 2}, Calls: 1, Batch: 1}, dice: newDice(1, 2)}
+		app := &publisher{run: r, name: "p", plan: publisherPlan{Seed: 1, Topic: "t1", Sidecars: []int{n / 2}, Calls: 1, Batch: 1},
+			dice: newDice(1, 2)}
 		app.work()
 		time.Sleep(span)
 	}).above(idle)

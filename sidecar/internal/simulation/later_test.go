@@ -34,8 +34,10 @@ func (p *plan) addLater(m mix) {
 	}
 	for range d.IntN(4) {
 		f := fault{
-			Kind: []faultKind{late, late, loseAnswers, loseRequests, slowRequests}[d.IntN(5)], At: d.between(0, p.Lasts*3/4), For: d.between(500, p.Lasts/2),
-			Seed: d.Uint64(), Sidecar: d.IntN(p.Sidecars+1) - 1, Percent: 10 + d.IntN(60), Command: []string{"insert", "update"}[d.IntN(2)], Collection: "events",
+			Kind: []faultKind{late, late, loseAnswers, loseRequests, slowRequests}[d.IntN(5)], At: d.between(0, p.Lasts*3/4),
+			For:  d.between(500, p.Lasts/2),
+			Seed: d.Uint64(), Sidecar: d.IntN(p.Sidecars+1) - 1, Percent: 10 + d.IntN(60), Command: []string{"insert", "update"}[d.IntN(2)],
+			Collection: "events",
 		}
 		switch f.Kind {
 		case late:
@@ -224,7 +226,8 @@ func checkScheduled(v *view, broken func(string, ...any)) {
 		case !c.ok():
 		case len(under) == 0 && s != nil:
 			broken("%s/%s is in the log, although it was cancelled at %v, when nobody was publishing it any more", c.Topic, c.ID, c.Ended.At)
-		case len(under) > 0 && under[0].Began.Order > c.Ended.Order && under[0].Code == "conflict" && !slices.ContainsFunc(under, func(p *publish) bool { return p.Content != under[0].Content }):
+		case len(under) > 0 && under[0].Began.Order > c.Ended.Order && under[0].Code == "conflict" &&
+			!slices.ContainsFunc(under, func(p *publish) bool { return p.Content != under[0].Content }):
 			broken("%s/%s was refused as a conflict at %v, although it was cancelled at %v", c.Topic, c.ID, under[0].Ended.At, c.Ended.At)
 		}
 	}
@@ -232,27 +235,31 @@ func checkScheduled(v *view, broken func(string, ...any)) {
 
 // laterWeaknesses are ways to build scheduled events wrong.
 var laterWeaknesses = []weakness{
-	{name: "scheduled-early", obvious: true, is: "an event is released before it is due", scheduler: func(l eventlog.Scheduler) eventlog.Scheduler {
-		return weakScheduler{Scheduler: l, early: 5000}
-	}},
-	{name: "scheduled-lost", obvious: true, is: "an event that is released is gone before it is in the log", scheduler: func(l eventlog.Scheduler) eventlog.Scheduler {
-		return weakScheduler{Scheduler: l, lost: true}
-	}},
-	{name: "cancelled-in-vain", obvious: true, is: "a cancel is answered OK and does nothing", scheduler: func(l eventlog.Scheduler) eventlog.Scheduler {
-		return weakScheduler{Scheduler: l, vain: true}
-	}},
-	{name: "cancelled-untraced", is: "nothing is left of a cancelled event, so that an insert of it that comes late stores it", commands: func(c *command) {
-		if c.name != "update" || c.collection != "events" {
-			return
-		}
-		for _, update := range c.docs {
-			filter, _ := get(update, "q").(bson.D)
-			change, _ := get(update, "u").(bson.D)
-			if fields, _ := get(change, "$set").(bson.D); get(filter, "partition") == int32(document.Unplaced) {
-				set(fields, "expireAt", time.Unix(0, 0))
+	{name: "scheduled-early", obvious: true, is: "an event is released before it is due",
+		scheduler: func(l eventlog.Scheduler) eventlog.Scheduler {
+			return weakScheduler{Scheduler: l, early: 5000}
+		}},
+	{name: "scheduled-lost", obvious: true, is: "an event that is released is gone before it is in the log",
+		scheduler: func(l eventlog.Scheduler) eventlog.Scheduler {
+			return weakScheduler{Scheduler: l, lost: true}
+		}},
+	{name: "cancelled-in-vain", obvious: true, is: "a cancel is answered OK and does nothing",
+		scheduler: func(l eventlog.Scheduler) eventlog.Scheduler {
+			return weakScheduler{Scheduler: l, vain: true}
+		}},
+	{name: "cancelled-untraced", is: "nothing is left of a cancelled event, so that an insert of it that comes late stores it",
+		commands: func(c *command) {
+			if c.name != "update" || c.collection != "events" {
+				return
 			}
-		}
-	}},
+			for _, update := range c.docs {
+				filter, _ := get(update, "q").(bson.D)
+				change, _ := get(update, "u").(bson.D)
+				if fields, _ := get(change, "$set").(bson.D); get(filter, "partition") == int32(document.Unplaced) {
+					set(fields, "expireAt", time.Unix(0, 0))
+				}
+			}
+		}},
 }
 
 // weakScheduler keeps scheduled events in another way.
@@ -262,7 +269,8 @@ type weakScheduler struct {
 	lost, vain bool
 }
 
-func (w weakScheduler) Due(ctx context.Context, slots []int, after *eventlog.Scheduled, now int64, limit int) ([]eventlog.Scheduled, int64, error) {
+func (w weakScheduler) Due(ctx context.Context, slots []int, after *eventlog.Scheduled, now int64, limit int) ([]eventlog.Scheduled, int64,
+	error) {
 	return w.Scheduler.Due(ctx, slots, after, now+w.early, limit)
 }
 
@@ -306,7 +314,8 @@ func TestLaterSchedules(t *testing.T) {
 			report(t, p, res)
 			return t.Failed()
 		})
-		t.Logf("%d events were scheduled, and %d of them cancelled, in %v", scheduled.Load(), cancelled.Load(), time.Since(began).Round(time.Millisecond))
+		t.Logf("%d events were scheduled, and %d of them cancelled, in %v", scheduled.Load(), cancelled.Load(),
+			time.Since(began).Round(time.Millisecond))
 		if scheduled.Load() == 0 || cancelled.Load() == 0 {
 			t.Error("the test has not tested anything")
 		}

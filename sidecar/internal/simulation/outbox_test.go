@@ -290,7 +290,8 @@ func checkOutboxOrder(v *view, broken func(string, ...any)) {
 		}
 		k := key{e.Topic, e.Key}
 		if before := latest[k]; before != nil && s.Seq < before.Seq {
-			broken("key %s of %s: %s is behind %s in the outbox and before it in the log (%d, %d)", e.Key, e.Topic, e.ID, before.ID, s.Seq, before.Seq)
+			broken("key %s of %s: %s is behind %s in the outbox and before it in the log (%d, %d)", e.Key, e.Topic, e.ID, before.ID, s.Seq,
+				before.Seq)
 			continue
 		}
 		latest[k] = s

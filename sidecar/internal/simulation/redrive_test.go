@@ -46,17 +46,21 @@ func redrivenPlan(seed uint64) *plan {
 		})
 	}
 	for i := range 2 {
-		p.Groups = append(p.Groups, groupPlan{Topic: "t0", Name: fmt.Sprintf("g%d", i), AckTimeout: d.between(3_000, 8_000), Attempts: 2, Poison: 20 + d.IntN(30)})
+		p.Groups = append(p.Groups, groupPlan{Topic: "t0", Name: fmt.Sprintf("g%d", i), AckTimeout: d.between(3_000, 8_000), Attempts: 2,
+			Poison: 20 + d.IntN(30)})
 		for range d.upTo(2) {
 			p.Consumers = append(p.Consumers, consumerPlan{
-				Seed: d.Uint64(), Group: i, Sidecar: d.IntN(p.Sidecars), Joins: d.between(0, 2000), Window: 1 + d.IntN(20), Takes: d.between(1, 400), Nacks: d.IntN(20), Silent: d.IntN(5),
+				Seed: d.Uint64(), Group: i, Sidecar: d.IntN(p.Sidecars), Joins: d.between(0, 2000), Window: 1 + d.IntN(20), Takes: d.between(1, 400),
+				Nacks: d.IntN(20), Silent: d.IntN(5),
 			})
 		}
 		p.Redrivers = append(p.Redrivers, redriverPlan{
-			Seed: d.Uint64(), Group: i, Sidecars: []int{d.IntN(p.Sidecars), d.IntN(p.Sidecars)}, Start: d.between(3000, 8000), Every: d.between(500, 4000), Discards: d.IntN(20),
+			Seed: d.Uint64(), Group: i, Sidecars: []int{d.IntN(p.Sidecars), d.IntN(p.Sidecars)}, Start: d.between(3000, 8000),
+			Every: d.between(500, 4000), Discards: d.IntN(20),
 		})
 	}
-	m := mix{kinds: []faultKind{loseRequests, loseAnswers, late, slowRequests, partSidecar, isolate, stepdown, killMember, killSidecar, killSidecar, stopSidecar, pauseSidecar}, lasts: p.Lasts}
+	m := mix{kinds: []faultKind{loseRequests, loseAnswers, late, slowRequests, partSidecar, isolate, stepdown, killMember, killSidecar,
+		killSidecar, stopSidecar, pauseSidecar}, lasts: p.Lasts}
 	for range d.IntN(7) {
 		p.Faults = append(p.Faults, d.fault(p, m))
 	}
@@ -202,9 +206,11 @@ func checkRedriven(v *view, broken func(string, ...any)) {
 			first[k] = d.Came
 			for _, before := range v.Redelivered {
 				b := [3]string{before.Topic, before.Group, before.ID}
-				if before.Group == d.Group && before.Key == d.Key && before.Partition == d.Partition && before.Seq > d.Seq && before.Came.Order < d.Came.Order &&
-					len(calls[k]) == 1 && len(calls[b]) == 1 && calls[k][0] == calls[b][0] && calls[k][0].Ended.came() {
-					broken("%s/%s came to group %s as redriven after %s, a later event of its key that was redriven with it", d.Topic, d.ID, d.Group, before.ID)
+				sameKey := before.Group == d.Group && before.Key == d.Key && before.Partition == d.Partition
+				sameCall := len(calls[k]) == 1 && len(calls[b]) == 1 && calls[k][0] == calls[b][0] && calls[k][0].Ended.came()
+				if sameKey && sameCall && before.Seq > d.Seq && before.Came.Order < d.Came.Order {
+					broken("%s/%s came to group %s as redriven after %s, a later event of its key that was redriven with it", d.Topic, d.ID, d.Group,
+						before.ID)
 				}
 			}
 		}
@@ -224,7 +230,8 @@ func checkRedriven(v *view, broken func(string, ...any)) {
 	for k, cs := range calls {
 		asked, discarded, came := false, false, first[k].came()
 		for _, d := range v.Redelivered {
-			asked = asked || [3]string{d.Topic, d.Group, d.ID} == k && slices.ContainsFunc(d.Settles, func(s *settle) bool { return s.Kind == "ack" && !s.Stale })
+			asked = asked || [3]string{d.Topic, d.Group, d.ID} == k &&
+				slices.ContainsFunc(d.Settles, func(s *settle) bool { return s.Kind == "ack" && !s.Stale })
 		}
 		for _, c := range cs {
 			discarded = discarded || c.Discards
@@ -267,26 +274,28 @@ var redriveWeaknesses = []weakness{
 			return l.SaveEpochs(ctx, epochs, marks)
 		}}
 	}},
-	{name: "redriven-forgotten", obvious: true, is: "what is redriven is taken away before it is settled", groups: func(l group.Log) group.Log {
-		return weakRedrives{Log: l, list: func(ctx context.Context, topic, name string, partition, limit int) ([]eventlog.Redrive, error) {
-			rs, err := l.ListRedrives(ctx, topic, name, partition, limit)
-			if err == nil && len(rs) > 0 {
-				err = l.EndRedrives(ctx, topic, rs[len(rs)-1:])
-				rs = rs[:len(rs)-1]
-			}
-			return rs, err
-		}}
-	}},
-	{name: "redriven-upside-down", obvious: true, is: "what is redriven comes in another order than that of the log", groups: func(l group.Log) group.Log {
-		return weakRedrives{Log: l, list: func(ctx context.Context, topic, name string, partition, limit int) ([]eventlog.Redrive, error) {
-			rs, err := l.ListRedrives(ctx, topic, name, partition, limit)
-			slices.Reverse(rs)
-			if len(rs) > 1 {
-				rs = rs[:1] // the others at the next look
-			}
-			return rs, err
-		}}
-	}},
+	{name: "redriven-forgotten", obvious: true, is: "what is redriven is taken away before it is settled",
+		groups: func(l group.Log) group.Log {
+			return weakRedrives{Log: l, list: func(ctx context.Context, topic, name string, partition, limit int) ([]eventlog.Redrive, error) {
+				rs, err := l.ListRedrives(ctx, topic, name, partition, limit)
+				if err == nil && len(rs) > 0 {
+					err = l.EndRedrives(ctx, topic, rs[len(rs)-1:])
+					rs = rs[:len(rs)-1]
+				}
+				return rs, err
+			}}
+		}},
+	{name: "redriven-upside-down", obvious: true, is: "what is redriven comes in another order than that of the log",
+		groups: func(l group.Log) group.Log {
+			return weakRedrives{Log: l, list: func(ctx context.Context, topic, name string, partition, limit int) ([]eventlog.Redrive, error) {
+				rs, err := l.ListRedrives(ctx, topic, name, partition, limit)
+				slices.Reverse(rs)
+				if len(rs) > 1 {
+					rs = rs[:1] // the others at the next look
+				}
+				return rs, err
+			}}
+		}},
 }
 
 // weakRedrives keeps redrives in another way.
@@ -327,7 +336,8 @@ func TestRedrivenSchedules(t *testing.T) {
 			report(t, p, res)
 			return t.Failed()
 		})
-		t.Logf("%d calls redrove or discarded, and %d redriven events came, in %v", calls.Load(), redelivered.Load(), time.Since(began).Round(time.Millisecond))
+		t.Logf("%d calls redrove or discarded, and %d redriven events came, in %v", calls.Load(), redelivered.Load(),
+			time.Since(began).Round(time.Millisecond))
 		if redelivered.Load() == 0 {
 			t.Error("nothing was redriven: the test has not tested anything")
 		}

@@ -130,7 +130,8 @@ func newRun(p *plan) *run {
 	r.set = mongomodel.New(o)
 	r.policies = policy.NewCurrent(p.policies())
 	for i := range p.Sidecars {
-		r.machines = append(r.machines, &machine{run: r, name: sidecarName(i), fs: vfs.NewCrashableMem(), clock: clocktest.New(), turn: make(chan struct{}, 1)})
+		r.machines = append(r.machines, &machine{run: r, name: sidecarName(i), fs: vfs.NewCrashableMem(), clock: clocktest.New(),
+			turn: make(chan struct{}, 1)})
 	}
 	return r
 }

@@ -79,8 +79,10 @@ func (c *tally) count(p *plan, res result) {
 
 func (c *tally) tell(t *testing.T, took time.Duration) {
 	t.Helper()
-	t.Logf("%d schedules with %d faults, %d publishes and %d deliveries; %d events removed, %d forgotten too; in %v: %.1f virtual hours a minute",
-		c.schedules.Load(), c.faults.Load(), c.publishes.Load(), c.deliveries.Load(), c.removed.Load(), c.forgotten.Load(), took.Round(time.Millisecond),
+	t.Logf("%d schedules with %d faults, %d publishes and %d deliveries; %d events removed, "+
+		"%d forgotten too; in %v: %.1f virtual hours a minute",
+		c.schedules.Load(), c.faults.Load(), c.publishes.Load(), c.deliveries.Load(), c.removed.Load(), c.forgotten.Load(),
+		took.Round(time.Millisecond),
 		time.Duration(c.virtual.Load()).Hours()/took.Minutes())
 }
 

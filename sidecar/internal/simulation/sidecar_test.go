@@ -338,7 +338,8 @@ func (p *process) serve() {
 	p.ownership.Go(func() error { return p.roster.Run(storeCtx) })
 	p.ownership.Go(func() error { return p.spool.Run(storeCtx, p.publisher) })
 	sweeper := retention.Sweeper{
-		Log: p.log, Mine: p.roster.Mine, Policies: p.policies, Clock: p.machine.clock.Clock(), Logger: p.machine.logger(), Interval: retentionInterval, Batch: 1000,
+		Log: p.log, Mine: p.roster.Mine, Policies: p.policies, Clock: p.machine.clock.Clock(), Logger: p.machine.logger(),
+		Interval: retentionInterval, Batch: 1000,
 	}
 	p.helpers.Go(func() error { return sweeper.Run(helpersCtx) })
 	p.helpers.Go(func() error { return p.waker.Run(helpersCtx) })

@@ -41,7 +41,8 @@ func TestTakeover(t *testing.T) {
 				}
 				r := newRun(p)
 				r.startApplications()
-				log, err := mongolog.Open(mongolog.Options{URL: r.set.URI() + "&serverMonitoringMode=poll", NodeID: "watch", Logger: r.logger, Dialer: r.set.Client("watch").Dialer})
+				log, err := mongolog.Open(mongolog.Options{URL: r.set.URI() + "&serverMonitoringMode=poll", NodeID: "watch", Logger: r.logger,
+					Dialer: r.set.Client("watch").Dialer})
 				if err != nil {
 					t.Fatal(err)
 				}

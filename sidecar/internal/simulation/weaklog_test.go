@@ -61,13 +61,14 @@ var logWeaknesses = []weakness{
 	{name: "unread-settled", is: "settled is raised to what was given out, whatever was read", commands: func(c *command) {
 		c.eachMax("settled", func(p string, _ int64) int64 { return c.memory.head(c, p) })
 	}, answers: learning},
-	{name: "extents-to-head", is: "positions and extents go up to what was given out, whatever is missing", answers: func(c *command, a *answered) {
-		if filter, _ := get(c.body, "filter").(bson.D); c.name == "find" && get(filter, "void") == nil {
-			if fields, _ := get(c.body, "projection").(bson.D); get(fields, "void") != nil {
-				c.fillIn(a, func(place) bool { return true })
+	{name: "extents-to-head", is: "positions and extents go up to what was given out, whatever is missing",
+		answers: func(c *command, a *answered) {
+			if filter, _ := get(c.body, "filter").(bson.D); c.name == "find" && get(filter, "void") == nil {
+				if fields, _ := get(c.body, "projection").(bson.D); get(fields, "void") != nil {
+					c.fillIn(a, func(place) bool { return true })
+				}
 			}
-		}
-	}},
+		}},
 	{name: "first-ahead", is: "first is raised above what was settled", commands: func(c *command) {
 		c.eachMax("first", func(p string, first int64) int64 { return max(first, c.memory.head(c, p)+1) })
 	}, answers: learning},
@@ -253,7 +254,8 @@ func cutField(path, field string) (p string, of bool) {
 
 // isVoiding reports whether the command is a reader's that fills holes.
 func (c *command) isVoiding() bool {
-	return c.name == "insert" && c.collection == "events" && get(c.body, "ordered") == false && len(c.docs) > 0 && get(c.docs[0], "void") == true
+	return c.name == "insert" && c.collection == "events" && get(c.body, "ordered") == false && len(c.docs) > 0 &&
+		get(c.docs[0], "void") == true
 }
 
 // fillIn has the answer to a read of events show voids where nothing is.
@@ -291,7 +293,8 @@ func (c *command) fillIn(a *answered, isVoid func(place) bool) {
 		}
 	}
 	slices.SortStableFunc(docs, func(a, b bson.D) int {
-		return cmp.Or(cmp.Compare(min(number(get(a, "partition")), 0), min(number(get(b, "partition")), 0)), cmp.Compare(number(get(a, "seq")), number(get(b, "seq"))))
+		return cmp.Or(cmp.Compare(min(number(get(a, "partition")), 0), min(number(get(b, "partition")), 0)),
+			cmp.Compare(number(get(a, "seq")), number(get(b, "seq"))))
 	})
 	a.setDocs(docs)
 }

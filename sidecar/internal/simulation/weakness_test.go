@@ -120,35 +120,38 @@ var weaknesses = []weakness{
 	{name: "early-deaths", is: "a sidecar is taken for dead after two looks", nodes: func(n eventlog.Nodes) eventlog.Nodes {
 		return &hastyNodes{Nodes: n}
 	}},
-	{name: "unmet-is-away", is: "a topic whose write concern is not met counts as a store that is away", appender: func(a eventlog.Appender) eventlog.Appender {
-		return weakAppender{a, func(outs []eventlog.Outcome, _ []*eventlog.Record, _ int) {
-			for i := range outs {
-				var unmet *eventlog.ConcernError
-				if errors.As(outs[i].Err, &unmet) {
-					outs[i].Err = fmt.Errorf("%w: %v", eventlog.ErrUnavailable, unmet)
+	{name: "unmet-is-away", is: "a topic whose write concern is not met counts as a store that is away",
+		appender: func(a eventlog.Appender) eventlog.Appender {
+			return weakAppender{a, func(outs []eventlog.Outcome, _ []*eventlog.Record, _ int) {
+				for i := range outs {
+					var unmet *eventlog.ConcernError
+					if errors.As(outs[i].Err, &unmet) {
+						outs[i].Err = fmt.Errorf("%w: %v", eventlog.ErrUnavailable, unmet)
+					}
 				}
-			}
-		}}
-	}},
-	{name: "unknown-is-stored", is: "an append whose outcome is not known counts as stored", appender: func(a eventlog.Appender) eventlog.Appender {
-		return weakAppender{a, func(outs []eventlog.Outcome, batch []*eventlog.Record, p int) {
-			for i := range outs {
-				if errors.Is(outs[i].Err, eventlog.ErrUnavailable) {
-					outs[i] = eventlog.Outcome{Partition: p, Seq: batch[i].Seq, TS: batch[i].TS}
+			}}
+		}},
+	{name: "unknown-is-stored", is: "an append whose outcome is not known counts as stored",
+		appender: func(a eventlog.Appender) eventlog.Appender {
+			return weakAppender{a, func(outs []eventlog.Outcome, batch []*eventlog.Record, p int) {
+				for i := range outs {
+					if errors.Is(outs[i].Err, eventlog.ErrUnavailable) {
+						outs[i] = eventlog.Outcome{Partition: p, Seq: batch[i].Seq, TS: batch[i].TS}
+					}
 				}
-			}
-		}}
-	}},
-	{name: "conflict-is-duplicate", obvious: true, is: "an id that is taken by other content counts as stored", appender: func(a eventlog.Appender) eventlog.Appender {
-		return weakAppender{a, func(outs []eventlog.Outcome, batch []*eventlog.Record, p int) {
-			for i := range outs {
-				var conflict *eventlog.ConflictError
-				if errors.As(outs[i].Err, &conflict) {
-					outs[i] = eventlog.Outcome{Partition: p, Seq: conflict.Seq, TS: batch[i].TS, Duplicate: true}
+			}}
+		}},
+	{name: "conflict-is-duplicate", obvious: true, is: "an id that is taken by other content counts as stored",
+		appender: func(a eventlog.Appender) eventlog.Appender {
+			return weakAppender{a, func(outs []eventlog.Outcome, batch []*eventlog.Record, p int) {
+				for i := range outs {
+					var conflict *eventlog.ConflictError
+					if errors.As(outs[i].Err, &conflict) {
+						outs[i] = eventlog.Outcome{Partition: p, Seq: conflict.Seq, TS: batch[i].TS, Duplicate: true}
+					}
 				}
-			}
-		}}
-	}},
+			}}
+		}},
 	{name: "spool-upside-down", is: "the spool is drained in another order than it was filled in", store: func(s spool.Store) spool.Store {
 		return weakSpool{s, func(recs []*eventlog.Record) []*eventlog.Record {
 			if len(recs) > 2 {

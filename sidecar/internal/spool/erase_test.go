@@ -17,7 +17,8 @@ func TestEraseWhatWaits(t *testing.T) {
 		f.want(f.publish("other", "secret-3"), "spooled")
 		erase := func(want int) {
 			t.Helper()
-			n, err := f.Erase(t.Context(), "t", nil, func(r *eventlog.Record) bool { return strings.HasPrefix(r.ID, "secret") }, eventlog.Retention{})
+			n, err := f.Erase(t.Context(), "t", nil, func(r *eventlog.Record) bool { return strings.HasPrefix(r.ID, "secret") },
+				eventlog.Retention{})
 			if n != want || err != nil {
 				t.Errorf("Erase = %d, %v; want %d", n, err, want)
 			}

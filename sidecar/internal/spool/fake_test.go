@@ -287,7 +287,8 @@ func (f *fakeLog) LookupEach(ctx context.Context, topic string, ids []string) ([
 	return recs, nil
 }
 
-func (f *fakeLog) Erase(ctx context.Context, topic string, partition int, seqs []uint64, _ eventlog.Retention, _ int64) (removed int, err error) {
+func (f *fakeLog) Erase(ctx context.Context, topic string, partition int, seqs []uint64, _ eventlog.Retention, _ int64) (removed int,
+	err error) {
 	if _, err := f.meet(ctx); err != nil {
 		return 0, err
 	}

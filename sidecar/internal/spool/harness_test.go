@@ -109,7 +109,8 @@ func (f *fixture) open() {
 		f.t.Fatal(err)
 	}
 	f.Log, err = spool.Open(context.Background(), spool.Config{
-		Log: f.shared, Ping: f.shared.Ping, StoreID: f.shared.StoreID, StoreURL: f.url, Folder: "spool", Store: slowStore{f.store, f}, Policies: f.policies, MaxBytes: f.maxBytes,
+		Log: f.shared, Ping: f.shared.Ping, StoreID: f.shared.StoreID, StoreURL: f.url, Folder: "spool", Store: slowStore{f.store, f},
+		Policies: f.policies, MaxBytes: f.maxBytes,
 		Announce: func(topic string, partition int, recs []*eventlog.Record) {
 			f.mu.Lock()
 			defer f.mu.Unlock()

@@ -60,7 +60,8 @@ func (l *Log) claim() error {
 	events := l.Stats().Events
 	if was := l.own.owner; events > 0 && was.ID != "" && was.URL != l.cfg.StoreURL {
 		l.cfg.Logger.Warn("the spool has events for another --store; "+
-			"nothing more is spooled until the store is reached, and known to be the same", "events", events, "folder", l.cfg.Folder, "of", was.URL, "store", l.cfg.StoreURL)
+			"nothing more is spooled until the store is reached, and known to be the same", "events", events, "folder", l.cfg.Folder, "of", was.URL,
+			"store", l.cfg.StoreURL)
 		return nil
 	}
 	l.own.trusted.Store(true)

@@ -156,7 +156,8 @@ func TestDamagedOwner(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer f.store.Close()
-		if _, err := spool.Open(t.Context(), spool.Config{Store: f.store, Policies: f.policies}); err == nil || !strings.Contains(err.Error(), "STORE is damaged") {
+		if _, err := spool.Open(t.Context(), spool.Config{Store: f.store, Policies: f.policies}); err == nil ||
+			!strings.Contains(err.Error(), "STORE is damaged") {
 			t.Errorf("Open: %v", err)
 		}
 	})

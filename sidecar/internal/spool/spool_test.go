@@ -45,7 +45,11 @@ func word(out eventlog.Outcome) string {
 	case out.Spooled:
 		w = "spooled"
 	}
-	if out.Spooled && (out.Seq != 0 || out.Partition != 0) || !out.Spooled && out.Seq == 0 || out.TS == 0 {
+	placed := out.Seq != 0
+	if out.Spooled {
+		placed = out.Seq == 0 && out.Partition == 0
+	}
+	if !placed || out.TS == 0 {
 		return fmt.Sprintf("%+v", out)
 	}
 	if out.Duplicate {

@@ -38,7 +38,8 @@ func TestWindow(t *testing.T) {
 	} {
 		parallel, page := after(c.pages, c.took, c.full)
 		if parallel != c.parallel || page.Events != c.events || page.Bytes != 4<<20*page.Events/1000 {
-			t.Errorf("after %d pages of %v: %d topics at once, pages of %+v; want %d, %d events", c.pages, c.took, parallel, page, c.parallel, c.events)
+			t.Errorf("after %d pages of %v: %d topics at once, pages of %+v; want %d, %d events", c.pages, c.took, parallel, page, c.parallel,
+				c.events)
 		}
 	}
 	if w.restart(); w.events != 5 {

@@ -165,5 +165,6 @@ func (b builder) gauge(name, unit, help string) metric.Int64ObservableGauge {
 }
 
 func (b builder) seconds(name, help string) metric.Float64Histogram {
-	return must(b.Float64Histogram(name, metric.WithUnit("s"), metric.WithDescription(help), metric.WithExplicitBucketBoundaries(durationBounds...)))
+	return must(b.Float64Histogram(name, metric.WithUnit("s"), metric.WithDescription(help),
+		metric.WithExplicitBucketBoundaries(durationBounds...)))
 }

@@ -177,10 +177,12 @@ func TestExpositionOfNothing(t *testing.T) {
 	wantLines(t, scrape(t, newMetrics(t, telemetry.Config{})), []string{
 		`# TYPE sluice_spool_events gauge`, `sluice_spool_events 0`,
 		`# TYPE sluice_buffered_bytes gauge`, `sluice_buffered_bytes 0`,
-		`# TYPE sluice_messages_refused_total counter`, `sluice_messages_refused_total{reason="memory"} 0`, `sluice_messages_refused_total{reason="timeout"} 0`,
+		`# TYPE sluice_messages_refused_total counter`, `sluice_messages_refused_total{reason="memory"} 0`,
+		`sluice_messages_refused_total{reason="timeout"} 0`,
 		`# TYPE sluice_spool_bytes gauge`, `sluice_spool_bytes 0`,
 		`# TYPE sluice_ws_connections gauge`, `sluice_ws_connections 0`,
-		`# TYPE sluice_auth_failures_total counter`, `sluice_auth_failures_total{outcome="refused"} 0`, `sluice_auth_failures_total{outcome="rate_limited"} 0`,
+		`# TYPE sluice_auth_failures_total counter`, `sluice_auth_failures_total{outcome="refused"} 0`,
+		`sluice_auth_failures_total{outcome="rate_limited"} 0`,
 	})
 	if got := scrape(t, telemetry.Discard()); len(got) > 0 {
 		t.Errorf("Discard shows %q", got)
@@ -227,7 +229,8 @@ func TestPoliciesPastTheBoundAreThoseOfTopicsInUse(t *testing.T) {
 	})
 	const name = "sluice_policy_version_info"
 	wantLines(t, only(scrape(t, m), name), []string{
-		name + `{policy="*",source="s",version="1"} 1`, name + `{policy="a",source="s",version="1"} 1`, name + `{policy="d",source="s",version="1"} 1`,
+		name + `{policy="*",source="s",version="1"} 1`, name + `{policy="a",source="s",version="1"} 1`,
+		name + `{policy="d",source="s",version="1"} 1`,
 	})
 }
 

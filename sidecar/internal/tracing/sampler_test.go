@@ -51,7 +51,8 @@ func TestRecordsWhatTheSamplersSample(t *testing.T) {
 					t.Fatalf("recorded: %v, want %v (sampler: %v, policy: %v)", yes, want, span.IsRecording(), policy.Decision)
 				}
 				if !parent.IsValid() && yes {
-					if ro := tr.begin(origin, "root").(sdktrace.ReadOnlySpan); ro.Parent().SpanID().IsValid() || ro.SpanContext().TraceID() != origin.TraceID() {
+					if ro := tr.begin(origin, "root").(sdktrace.ReadOnlySpan); ro.Parent().SpanID().IsValid() ||
+						ro.SpanContext().TraceID() != origin.TraceID() {
 						t.Fatalf("a root of %v has the parent %v and is %v", origin, ro.Parent(), ro.SpanContext())
 					}
 				}

@@ -73,7 +73,8 @@ func testAppend(t *testing.T, s *suite) {
 		}
 		seq := s.stored(t, topic, 0, Event("a", version("1")))[0]
 		s.wantDuplicate(t, topic, 0, Event("a", version("2")), seq)
-		if stored := s.readAll(t, topic, 0); len(stored) != 1 || !slices.Contains(stored[0].Headers, wire.Header{Name: wire.HeaderSchemaVersion, Value: "1"}) {
+		if stored := s.readAll(t, topic, 0); len(stored) != 1 ||
+			!slices.Contains(stored[0].Headers, wire.Header{Name: wire.HeaderSchemaVersion, Value: "1"}) {
 			t.Errorf("stored: %+v; want the first one with its version", stored)
 		}
 	})
@@ -102,7 +103,8 @@ func testAppend(t *testing.T, s *suite) {
 		out := s.append(t, topic, 0,
 			Event("a"), Event("old"), Event("a"), Event("b"), Event("a", Payload(`2`)), Event("old", Payload(`2`)), Event("old"), Event("c"))
 		a, b, c := out[0], out[3], out[7]
-		if a.Seq <= old || b.Seq <= a.Seq || c.Seq <= b.Seq || a.Duplicate || b.Duplicate || c.Duplicate {
+		ascending := old < a.Seq && a.Seq < b.Seq && b.Seq < c.Seq
+		if !ascending || a.Duplicate || b.Duplicate || c.Duplicate {
 			t.Errorf("new events: %+v, %+v, %+v behind seq %d", a, b, c, old)
 		}
 		for i, seq := range map[int]uint64{1: old, 2: a.Seq, 6: old} {

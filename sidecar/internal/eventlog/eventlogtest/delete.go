@@ -54,7 +54,8 @@ func (s *suite) testMadeFor(t *testing.T) {
 			list, err := s.log.Topics(t.Context())
 			one, notFound := s.log.LookupTopic(t.Context(), topic)
 			i := slices.IndexFunc(list, func(tp eventlog.Topic) bool { return tp.Name == topic })
-			if err != nil || notFound != nil || i < 0 || list[i].By != want || one.By != want || one.Partitions != 2 {
+			there := err == nil && notFound == nil && i >= 0
+			if !there || list[i].By != want || one.By != want || one.Partitions != 2 {
 				t.Errorf("Topics = %+v, %v; LookupTopic = %+v, %v; want one made for %q", list, err, one, notFound, want)
 			}
 			s.reopen(t)

@@ -111,7 +111,8 @@ func testEpochs(t *testing.T, s *suite) {
 		topic, other := s.topic(t, 2), s.topic(t, 1)
 		one, two, three := epoch(topic, "g", 1, 3, "n1"), epoch(topic, "h", 0, 1, "n2"), epoch(other, "g", 0, 1, "n1")
 		s.takeAtOnce(t, epoch(topic, "g", 1, 2, "n1"), one, two, three)
-		one.Progress = eventlog.Progress{Cursor: 3, By: "orders", Unused: 1_723_140_000_000, Settled: []eventlog.SeqRange{{First: 5, Last: 6}}, Attempts: []eventlog.AttemptRange{{SeqRange: eventlog.SeqRange{First: 3, Last: 3}, Attempts: 2}}}
+		one.Progress = eventlog.Progress{Cursor: 3, By: "orders", Unused: 1_723_140_000_000, Settled: []eventlog.SeqRange{{First: 5, Last: 6}},
+			Attempts: []eventlog.AttemptRange{{SeqRange: eventlog.SeqRange{First: 3, Last: 3}, Attempts: 2}}}
 		s.save(t, one)
 		one.Progress.Attempts = nil
 		all, err := s.log.AllEpochs(t.Context())
@@ -125,7 +126,8 @@ func testEpochs(t *testing.T, s *suite) {
 		}
 
 		s.stored(t, topic, 1, Events("e", 5)...)
-		known := []eventlog.Hint{{Topic: topic, Partition: 1, Head: 2}, {Topic: topic, Partition: 0}, {Topic: topic, Partition: 1, Head: 5}, {Topic: other}}
+		known := []eventlog.Hint{{Topic: topic, Partition: 1, Head: 2}, {Topic: topic, Partition: 0}, {Topic: topic, Partition: 1, Head: 5},
+			{Topic: other}}
 		extents, err := s.log.Backlog(t.Context(), known)
 		if err != nil || len(extents) != len(known) {
 			t.Fatalf("Backlog = %+v, %v", extents, err)

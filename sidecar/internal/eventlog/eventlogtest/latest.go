@@ -76,7 +76,8 @@ func testLatest(t *testing.T, s *suite) {
 				s.wantLatest(t, topic, c.q, size, c.want...)
 			}
 		}
-		if page, err := s.log.Latest(t.Context(), topic, eventlog.LatestQuery{}, eventlog.Bounds{Events: 9, Bytes: 1}); err != nil || len(page) != 1 {
+		if page, err := s.log.Latest(t.Context(), topic, eventlog.LatestQuery{}, eventlog.Bounds{Events: 9, Bytes: 1}); err != nil ||
+			len(page) != 1 {
 			t.Errorf("a page of one byte has %d events, %v; want 1", len(page), err)
 		}
 		notFound(t, "Latest of a topic that is not there", errOf(s.log.Latest(t.Context(), "no-such-topic", eventlog.LatestQuery{}, everything)))
@@ -174,7 +175,8 @@ func (s *suite) latestAndLive(t *testing.T) {
 
 // randomLatest asks for the latest events of some keys of the model.
 func (s *suite) randomLatest(r *rapid.T, m *model) {
-	q := rapid.SampledFrom([]eventlog.LatestQuery{{}, eventlog.KeyPrefix("k"), eventlog.KeyPrefix("k2"), eventlog.OneKey("k1"), {Below: "k2"}}).Draw(r, "query")
+	q := rapid.SampledFrom([]eventlog.LatestQuery{{}, eventlog.KeyPrefix("k"), eventlog.KeyPrefix("k2"), eventlog.OneKey("k1"),
+		{Below: "k2"}}).Draw(r, "query")
 	if rapid.Bool().Draw(r, "up to a place") {
 		for _, p := range m.partitions {
 			q.UpTo = append(q.UpTo, rapid.Uint64Range(0, p.head+1).Draw(r, "up to"))
@@ -182,7 +184,8 @@ func (s *suite) randomLatest(r *rapid.T, m *model) {
 	}
 	want := map[string]uint64{}
 	for _, e := range m.all() {
-		if e.Key != "" && e.Key >= q.From && (q.Below == "" || e.Key < q.Below) && (q.UpTo == nil || e.Seq <= q.UpTo[e.Partition]) {
+		within := e.Key >= q.From && (q.Below == "" || e.Key < q.Below)
+		if e.Key != "" && within && (q.UpTo == nil || e.Seq <= q.UpTo[e.Partition]) {
 			want[e.Key] = max(want[e.Key], e.Seq) // the model's keys are in several partitions
 		}
 	}

@@ -8,7 +8,8 @@ import (
 )
 
 func redrive(topic, group string, partition int, seq uint64, letter string) eventlog.Redrive {
-	return eventlog.Redrive{GroupPartition: eventlog.GroupPartition{Topic: topic, Group: group, Partition: partition}, Seq: seq, Letter: letter}
+	return eventlog.Redrive{GroupPartition: eventlog.GroupPartition{Topic: topic, Group: group, Partition: partition}, Seq: seq,
+		Letter: letter}
 }
 
 // testRedrives: entries are listed in order until they are ended, for any group name, and survive a
@@ -19,7 +20,8 @@ func testRedrives(t *testing.T, s *suite) {
 		redrive(topic, "g", 0, 2, "dlq-b"), redrive(topic, "g", 0, 10, "dlq-a"), redrive(topic, "g", 0, 10, "dlq-a-1"),
 		redrive(topic, "g", 2, 1, "dlq-c"),
 	}
-	beside := []eventlog.Redrive{redrive(topic, "g/0", 0, 1, "x"), redrive(topic, "G", 0, 1, "x"), redrive(topic, "g\x00", 0, 1, "x"), redrive(topic, "g%", 0, 1, "x")}
+	beside := []eventlog.Redrive{redrive(topic, "g/0", 0, 1, "x"), redrive(topic, "G", 0, 1, "x"), redrive(topic, "g\x00", 0, 1, "x"),
+		redrive(topic, "g%", 0, 1, "x")}
 	add := func(topic string, rs ...eventlog.Redrive) {
 		t.Helper()
 		must(t, s.log.AddRedrives(t.Context(), topic, rs))
@@ -60,7 +62,8 @@ func testRedrives(t *testing.T, s *suite) {
 		s.take(t, own)
 		own.Progress.Since = 1_723_140_000_000
 		own.Progress.Redrives = []eventlog.RedriveProgress{
-			{Seq: 3, Letter: "a", Attempts: 2, Until: 1_723_140_000_001, Left: 7, Unsure: true}, {Seq: 1, Letter: "b", Out: true}, {Seq: 9, Letter: "c-1", Done: true}}
+			{Seq: 3, Letter: "a", Attempts: 2, Until: 1_723_140_000_001, Left: 7, Unsure: true}, {Seq: 1, Letter: "b", Out: true},
+			{Seq: 9, Letter: "c-1", Done: true}}
 		s.save(t, own)
 		for range 2 {
 			s.latest(t, topic, "h", own)
@@ -92,8 +95,12 @@ func testRemove(t *testing.T, s *suite) {
 		s.wantRead(t, topic, 0, "a-000", "a-002", "a-003")
 		s.wantScan(t, topic, "a-000", "a-002", "a-003", "b-001")
 		found, err := s.log.LookupEach(t.Context(), topic, []string{"a-004", "b-001", "none", "a-000", "b-001"})
-		if err != nil || len(found) != 5 || found[0] != nil || found[2] != nil || found[1] == nil || found[1].ID != "b-001" || found[3] == nil || found[4] == nil {
-			t.Errorf("LookupEach = %v, %v", found, err)
+		if err != nil || len(found) != 5 {
+			t.Fatalf("LookupEach = %v, %v", found, err)
+		}
+		none, all := found[0] == nil && found[2] == nil, found[1] != nil && found[3] != nil && found[4] != nil
+		if !none || !all || found[1].ID != "b-001" {
+			t.Errorf("LookupEach = %v", found)
 		}
 		s.reopen(t)
 	}

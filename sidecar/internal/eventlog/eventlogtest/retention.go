@@ -75,7 +75,8 @@ func testRetention(t *testing.T, s *suite) {
 			s.wantNoEvent(t, topic, a[0].ID)
 			s.wantLatestByKey(t, topic, b[0].Key, "")
 			s.wantLatestByKey(t, topic, a[0].Key, a[9].ID)
-			if got, err := s.log.Seek(t.Context(), topic, eventlog.Position{From: wire.FromTS}); err != nil || !slices.Equal(got, []uint64{8, 5, 1}) {
+			if got, err := s.log.Seek(t.Context(), topic, eventlog.Position{From: wire.FromTS}); err != nil ||
+				!slices.Equal(got, []uint64{8, 5, 1}) {
 				t.Errorf("Seek = %v, %v; want [8 5 1]", got, err)
 			}
 			s.reopen(t)

@@ -49,7 +49,8 @@ func (s *nodesSuite) list(by eventlog.Nodes, want ...eventlog.Node) {
 func (s *nodesSuite) lives() {
 	s.list(s.one)
 	a := eventlog.Node{ID: "run-a", Name: "edge-1", Beat: 1, Lease: 10 * time.Second, Version: 1}
-	b := eventlog.Node{ID: "run-b", Name: "edge-2", Beat: 1, Lease: time.Minute, Version: 1, Groups: []eventlog.GroupName{{Topic: "orders", Group: "a.$b/c"}, {Topic: "t", Group: "g"}}}
+	b := eventlog.Node{ID: "run-b", Name: "edge-2", Beat: 1, Lease: time.Minute, Version: 1,
+		Groups: []eventlog.GroupName{{Topic: "orders", Group: "a.$b/c"}, {Topic: "t", Group: "g"}}}
 	s.save(s.one, a, nil)
 	s.save(s.two, b, nil)
 	s.list(s.one, a, b)
@@ -108,7 +109,8 @@ func (s *nodesSuite) look(by eventlog.Nodes, known uint64, want eventlog.Roll, i
 // roll has the entries, also of nodes that are not there.
 func (s *nodesSuite) roll() {
 	s.wantNodes(s.look(s.one, 0, eventlog.Roll{}), nil)
-	n := eventlog.Node{ID: "run-c", Name: "edge-3", Beat: 5, Lease: time.Second, Version: 7, Groups: []eventlog.GroupName{{Topic: "t", Group: "g"}}}
+	n := eventlog.Node{ID: "run-c", Name: "edge-3", Beat: 5, Lease: time.Second, Version: 7,
+		Groups: []eventlog.GroupName{{Topic: "t", Group: "g"}}}
 	first := n
 	first.Beat = 1
 	s.save(s.one, first, nil)

@@ -108,7 +108,8 @@ func testScheduled(t *testing.T, s *suite) {
 			s.reopen(t)
 		}
 		s.wantDue(t, topic, start+9)
-		if due, next, err := s.log.Due(t.Context(), []int{eventlog.SlotOf(topic)}, nil, start+9, 10); err != nil || len(due) > 0 || next != start+10 {
+		if due, next, err := s.log.Due(t.Context(), []int{eventlog.SlotOf(topic)}, nil, start+9, 10); err != nil || len(due) > 0 ||
+			next != start+10 {
 			t.Errorf("Due = %v, %d, %v; want the next at %d", due, next, err, start+10)
 		}
 		due := s.wantDue(t, topic, start+30, "a", "b", "c")
@@ -156,8 +157,10 @@ func testScheduled(t *testing.T, s *suite) {
 			}
 			s.reopen(t)
 		}
-		out := s.append(t, topic, 0, Event("y", Due(start+20)), Event("z"), Event("y", Due(start+21)), Event("y", Payload("2")), Event("x", Due(start+10)))
-		if out[0] != (eventlog.Outcome{DeliverAt: start + 20}) || out[1].Seq == 0 || out[2] != (eventlog.Outcome{DeliverAt: start + 20, Duplicate: true}) || out[4] != want {
+		out := s.append(t, topic, 0, Event("y", Due(start+20)), Event("z"), Event("y", Due(start+21)), Event("y", Payload("2")),
+			Event("x", Due(start+10)))
+		if out[0] != (eventlog.Outcome{DeliverAt: start + 20}) || out[1].Seq == 0 ||
+			out[2] != (eventlog.Outcome{DeliverAt: start + 20, Duplicate: true}) || out[4] != want {
 			t.Errorf("a mixed batch: %+v", out)
 		}
 		conflictAt(t, out[3], "y", 0)
@@ -201,7 +204,8 @@ func testScheduled(t *testing.T, s *suite) {
 			}
 			s.reopen(t)
 		}
-		batch := []*eventlog.Record{Event("x"), Event("a", Payload("1")), Event("b"), Event("y"), Event("a", Payload("1")), Event("b", Payload("2")), Event("c", Due(start+40))}
+		batch := []*eventlog.Record{Event("x"), Event("a", Payload("1")), Event("b"), Event("y"), Event("a", Payload("1")),
+			Event("b", Payload("2")), Event("c", Due(start+40))}
 		out := s.append(t, topic, 0, batch...)
 		for i, o := range out[:4] {
 			if o.Err != nil || o.Duplicate || i > 0 && o.Seq <= out[i-1].Seq {
