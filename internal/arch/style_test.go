@@ -30,7 +30,8 @@ var builtin = map[string]bool{"any": true, "error": true, "string": true, "nil":
 	"append": true, "make": true}
 
 // unfinished are folders that are being brought to these rules.
-var unfinished = []string{"sidecar/internal/gateway/", "sidecar/internal/ingest/", "sidecar/internal/manage/", "sidecar/internal/group/", "sdk/cmd/sluice/"}
+var unfinished = []string{"sidecar/internal/consume/", "sidecar/internal/gateway/", "sidecar/internal/ingest/",
+	"sidecar/internal/manage/", "sidecar/internal/receive/", "sidecar/internal/ws/"}
 
 func TestStyle(t *testing.T) {
 	root := os.DirFS("../..")
@@ -104,15 +105,15 @@ func faultsOf(name string, source []byte) (faults []string, err error) {
 func literals(files *token.FileSet, file *ast.File) map[int]bool {
 	lines := map[int]bool{}
 	ast.Inspect(file, func(n ast.Node) bool {
+		if field, ok := n.(*ast.Field); ok && field.Tag != nil {
+			lines[files.Position(field.Tag.Pos()).Line] = true
+		}
 		text, ok := n.(*ast.BasicLit)
 		if ok && text.Kind == token.STRING {
 			first, last := files.Position(text.Pos()).Line, files.Position(text.End()).Line
 			for line := first; first < last && line <= last; line++ {
 				lines[line] = true
 			}
-		}
-		if field, ok := n.(*ast.Field); ok && field.Tag != nil { // a tag cannot be broken
-			lines[files.Position(field.Tag.Pos()).Line] = true
 		}
 		return true
 	})

@@ -13,7 +13,8 @@ import (
 
 // deadServer answers as a sidecar with two dead letters, on a page each.
 func deadServer(t *testing.T, got *[]string) string {
-	const letter = `{"dlq_id":"dlq-%d","id":"e%d","group":"billing","reason":"no stock","attempts":25,"died_at":1723140060000,"state":"%s","event":{"id":"e%d","ts":1723140000000,"topic":"orders","partition":0,"seq":%d,"payload":{"n":1}}}`
+	const letter = `{"dlq_id":"dlq-%d","id":"e%d","group":"billing","reason":"no stock","attempts":25,"died_at":1723140060000,` +
+		`"state":"%s","event":{"id":"e%d","ts":1723140000000,"topic":"orders","partition":0,"seq":%d,"payload":{"n":1}}}`
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /v1/topics/orders/dlq", func(w http.ResponseWriter, r *http.Request) {
 		*got = append(*got, r.URL.RawQuery)

@@ -180,14 +180,18 @@ func TestTables(t *testing.T) {
 	}{
 		"topics": {[]string{"topics"}, "TOPIC   PARTITIONS  EVENTS\norders  1           3\n"},
 		"topics JSON": {[]string{"topics", "--json"},
-			`{"topic":"orders","partitions":[{"partition":0,"first":1,"head":3}],"events":3,"bytes":N,"first_ts":N,"last_ts":N,"groups":["billing"]}` + "\n"},
+			`{"topic":"orders","partitions":[{"partition":0,"first":1,"head":3}],"events":3,"bytes":N,"first_ts":N,"last_ts":N,` +
+				`"groups":["billing"]}` + "\n"},
 		"groups": {[]string{"groups", "orders"}, "GROUP    LAG  INFLIGHT  MEMBERS  BLOCKED BY\nbilling  1    0         0        -\n"},
 		"group": {[]string{"groups", "orders", "billing"},
-			"billing of orders: lag 1, in flight 0\n\nPARTITION  CURSOR  HEAD  LAG  INFLIGHT  OWNER\n0          3       3     1    0         sluicetest\n\nno members\n"},
+			"billing of orders: lag 1, in flight 0\n\nPARTITION  CURSOR  HEAD  LAG  INFLIGHT  OWNER\n0          3       3     1    " +
+				"0         sluicetest\n\nno members\n"},
 		"group JSON": {[]string{"groups", "orders", "billing", "--json"},
-			`{"topic":"orders","group":"billing","lag":1,"inflight":0,"partitions":[{"partition":0,"owner":"sluicetest","cursor":3,"head":3,"lag":1,"inflight":0}],"members":[]}` + "\n"},
+			`{"topic":"orders","group":"billing","lag":1,"inflight":0,"partitions":[{"partition":0,"owner":"sluicetest","cursor":3,` +
+				`"head":3,"lag":1,"inflight":0}],"members":[]}` + "\n"},
 		"status": {[]string{"status"},
-			"node           sluicetest\nversion        test\nstore          embedded:  ok\npolicies       * (version 50127240bab7, file)\nconnections    0\nsubscriptions  0\nqueues         0 events, 0 bytes\nspool          0 events, 0 bytes\n"},
+			"node           sluicetest\nversion        test\nstore          embedded:  ok\npolicies       * (version 50127240bab7, " +
+				"file)\nconnections    0\nsubscriptions  0\nqueues         0 events, 0 bytes\nspool          0 events, 0 bytes\n"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			got := run(t, sidecar, "", test.args...).wantOK(t)

@@ -111,7 +111,8 @@ orders.created is now at version 3
 	want(t, plane.ok("policy", "delete", "orders.created", "--yes"),
 		"deleted orders.created; to bring it back: sluice policy rollback 'orders.created' 3\n")
 	want(t, plane.ok("policy", "rollback", "orders.created", "2", "--json"),
-		`{"dedupe":{"window":"0s"},"name":"orders.created","publish":{"burst":500,"rate":500},"updated_at":"2026-01-02T15:04:11Z","updated_by":"alice (not verified)","version":5}`+"\n")
+		`{"dedupe":{"window":"0s"},"name":"orders.created","publish":{"burst":500,"rate":500},`+
+			`"updated_at":"2026-01-02T15:04:11Z","updated_by":"alice (not verified)","version":5}`+"\n")
 	want(t, plane.ok("policy", "history", "orders.created"), `VERSION  ACTION            AT                    BY                    CHANGES
 5        rolled back to 2  2026-01-02T15:04:11Z  alice (not verified)  publish.rate=500, publish.burst=500, dedupe.window=0s
 4        deleted           2026-01-02T15:04:10Z  alice (not verified)  -

@@ -137,7 +137,8 @@ func TestPolicyFileThatIsNotValid(t *testing.T) {
 	const fine = "- name: a\n- name: payments\n"
 	plane.run(fine, "policy", "diff", "-f", "-").wantFailure(t, 2, "1 field is not valid")
 	got := plane.run(fine, "policy", "apply", "-f", "-")
-	want(t, got.stderr, "  payments: publish.burst: must be at least 1\nsluice: invalid_policy: 1 field is not valid, so nothing was changed\n")
+	want(t, got.stderr, "  payments: publish.burst: must be at least 1\nsluice: invalid_policy: 1 field is not valid, "+
+		"so nothing was changed\n")
 }
 
 func TestPolicyApplyAgainstOthers(t *testing.T) {

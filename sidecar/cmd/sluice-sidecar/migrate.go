@@ -27,13 +27,13 @@ const migrateExamples = `  sluice-sidecar migrate --store mongodb://db1/events -
 func migrateSpec() program.Spec {
 	var s migrateSettings
 	return program.Spec{
-		Name:        "migrate",
+		Name: "migrate",
 		Description: "Bring the indexes of a store in MongoDB, and the times at which its documents expire, as this version and the policies " +
 			"require. Safe to run twice, and next to sidecars that use the store. Exit status 1: it could not be done or finished; " +
 			"2: a setting has to change.",
-		Examples:    migrateExamples,
-		Settings:    &s,
-		Run:         func(ctx context.Context, app *program.App) error { return migrate(ctx, app, &s) },
+		Examples: migrateExamples,
+		Settings: &s,
+		Run:      func(ctx context.Context, app *program.App) error { return migrate(ctx, app, &s) },
 	}
 }
 

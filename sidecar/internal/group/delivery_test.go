@@ -298,7 +298,8 @@ func TestSeekMakesLeasesStale(t *testing.T) {
 		c.wants("")
 		w.publish("d:k")
 		c.wants("d/1")
-		if err := w.m.Seek(t.Context(), topic, "g", wire.SubscribeOptions{From: wire.FromAfterID, AfterID: "nobody"}); err == nil || !strings.Contains(err.Error(), "afterId") {
+		if err := w.m.Seek(t.Context(), topic, "g", wire.SubscribeOptions{From: wire.FromAfterID, AfterID: "nobody"}); err == nil ||
+			!strings.Contains(err.Error(), "afterId") {
 			t.Fatalf("error %v", err)
 		}
 		if err := w.m.Seek(t.Context(), topic, "g", wire.SubscribeOptions{From: wire.FromEarliest}); err != nil {

@@ -83,7 +83,8 @@ func TestUnusedGroupsExpire(t *testing.T) {
 func TestTooManyGroupsOfOne(t *testing.T) {
 	run(t, func(t *testing.T, w *world) {
 		subscribe := func(by, name string) error {
-			m, err := w.m.Subscribe(eventlog.MadeBy(t.Context(), by), Subscription{Topic: topic, Group: name, Sink: &fakeSink{}, Pacer: &fakePacer{}})
+			m, err := w.m.Subscribe(eventlog.MadeBy(t.Context(), by),
+				Subscription{Topic: topic, Group: name, Sink: &fakeSink{}, Pacer: &fakePacer{}})
 			if err == nil {
 				m.Close(Unsubscribed)
 			}

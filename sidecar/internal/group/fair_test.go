@@ -104,7 +104,8 @@ func TestTenantsWaitNoLongerThanTwice(t *testing.T) {
 	for tenant := range others {
 		name := fmt.Sprint(tenant)
 		if beside.n[name] == 0 || beside.longest[name] > 2*alone.longest[name] || beside.mean(name) > 2*alone.mean(name) {
-			t.Errorf("tenant %s waits %v, %v at the most; alone %v and %v", name, beside.mean(name), beside.longest[name], alone.mean(name), alone.longest[name])
+			t.Errorf("tenant %s waits %v, %v at the most; alone %v and %v", name, beside.mean(name), beside.longest[name], alone.mean(name),
+				alone.longest[name])
 		}
 		if unfair.longest[name] < time.Minute {
 			t.Errorf("tenant %s waits %v without fairness", name, unfair.longest[name])

@@ -334,8 +334,14 @@ func TestBlockedBy(t *testing.T) {
 		BlockedSlowReader:           {nil, func(_ *world, c *client) { c.setFull(true) }},
 		dispatch.BlockedRate:        {[]option{paced(time.Minute)}, func(*world, *client) {}},
 		dispatch.BlockedKeyOrder:    {nil, func(*world, *client) {}},
-		dispatch.BlockedBackoff:     {nil, func(_ *world, c *client) { c.ack("a"); c.ack("a2", "b"); c.w.publish("z"); c.nack(time.Minute, "z") }},
-		"":                          {nil, func(w *world, c *client) { w.log.locked(func() { w.log.saveErr = errStore }); w.publish("n") }},
+		dispatch.BlockedBackoff: {nil, func(_ *world,
+			c *client) {
+			c.ack("a")
+			c.ack("a2", "b")
+			c.w.publish("z")
+			c.nack(time.Minute, "z")
+		}},
+		"": {nil, func(w *world, c *client) { w.log.locked(func() { w.log.saveErr = errStore }); w.publish("n") }},
 	} {
 		t.Run("by "+want, func(t *testing.T) {
 			run(t, func(t *testing.T, w *world) {

@@ -146,7 +146,8 @@ func (x *exam) deadLettered(rec *eventlog.Record) {
 	id, _ := rec.Headers.Get(wire.HeaderDeadID)
 	e := x.events[id]
 	text, _ := rec.Headers.Get(wire.HeaderDeadAttempts)
-	if attempts, _ := strconv.Atoi(text); attempts < examAttempts && !e.doomed || attempts > examAttempts+min(e.kills, dispatch.MaxUnsure) || attempts > e.most {
+	if attempts, _ := strconv.Atoi(text); attempts < examAttempts && !e.doomed || attempts > examAttempts+min(e.kills, dispatch.MaxUnsure) ||
+		attempts > e.most {
 		x.t.Errorf("%s became a dead letter after %d attempts, saying %s", id, e.most, text)
 	}
 	if e.fate == asked {

@@ -436,7 +436,8 @@ func (x *exam) redriveSome(t *rapid.T) {
 	x.mu.Lock()
 	for _, id := range slices.Sorted(maps.Keys(dead)) {
 		e, d := x.events[id], dead[id][0]
-		if has, _ := x.log.HasRedrives(context.Background(), topic, []eventlog.Redrive{d.Redrive()}); has[0] || e.fate != over || e.twice || len(dead[id]) > 1 || !rapid.Bool().Draw(t, id) {
+		if has, _ := x.log.HasRedrives(context.Background(), topic, []eventlog.Redrive{d.Redrive()}); has[0] || e.fate != over || e.twice ||
+			len(dead[id]) > 1 || !rapid.Bool().Draw(t, id) {
 			continue // of two the earlier is being taken away
 		}
 		rs = append(rs, d.Redrive())

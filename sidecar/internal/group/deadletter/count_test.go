@@ -31,8 +31,14 @@ func TestCount(t *testing.T) {
 		log.Append(t.Context(), name, 0, recs)
 	}
 	stats, err := Count(t.Context(), log)
-	if err != nil || len(stats) != 2 || stats[0].Topic != "a" || stats[0].Count != 2500 || stats[0].Oldest.UnixMilli() != 1000 ||
-		stats[1].Topic != "b" || stats[1].Count != 0 || !stats[1].Oldest.IsZero() {
-		t.Errorf("%+v, %v", stats, err)
+	if err != nil || len(stats) != 2 {
+		t.Fatalf("%+v, %v", stats, err)
+	}
+	some, none := stats[0], stats[1]
+	if some.Topic != "a" || some.Count != 2500 || some.Oldest.UnixMilli() != 1000 {
+		t.Errorf("%+v", some)
+	}
+	if none.Topic != "b" || none.Count != 0 || !none.Oldest.IsZero() {
+		t.Errorf("%+v", none)
 	}
 }

@@ -67,7 +67,8 @@ func TestOwnership(t *testing.T) {
 
 	// A partition that this sidecar has renewed stays its own; one that another has taken is lost.
 	latest[0], latest[1], latest[2] = o.EpochOf(0, 3, "another"), o.EpochOf(1, 5, life), o.EpochOf(2, 10, "an earlier life")
-	if next := o.Renewals(r.Standing(), []int{2}, latest); len(next) != 1 || next[0].Number != 11 || next[0].Owner != life || !next[0].Inherit {
+	if next := o.Renewals(r.Standing(), []int{2}, latest); len(next) != 1 || next[0].Number != 11 || next[0].Owner != life ||
+		!next[0].Inherit {
 		t.Errorf("renewals are %+v", next)
 	}
 	latest[2] = o.EpochOf(2, 11, life)
