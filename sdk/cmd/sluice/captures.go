@@ -37,5 +37,6 @@ func (r *capturesRereadCommand) Run(ctx context.Context, app *program.App, c *cl
 	if err := c.tell(ctx, func(ctx context.Context) error { return h.RereadCapture(ctx, r.Topic) }); err != nil {
 		return err
 	}
-	return printDone(app, c, map[string]string{"reread": r.Topic}, "all documents of the collection behind %s will be published once more", r.Topic)
+	return printDone(app, c, map[string]string{"reread": r.Topic}, "all documents of the collection behind %s will be published once more",
+		r.Topic)
 }

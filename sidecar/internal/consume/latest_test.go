@@ -133,7 +133,8 @@ func TestPositionsThatRetentionHasPassed(t *testing.T) {
 	}
 	for _, path := range []string{"GET /v1/topics/t/stream?from=positions&positions=%7B%220%22:2%7D", "POST /v1/topics/t/groups/g/pull"} {
 		method, path, _ := strings.Cut(path, " ")
-		if res, text := s.Do(t, method, path, `{"opts":{"from":"positions","positions":{"0":2}}}`); res.StatusCode != 416 || !strings.Contains(text, "out_of_range") {
+		if res, text := s.Do(t, method, path, `{"opts":{"from":"positions","positions":{"0":2}}}`); res.StatusCode != 416 ||
+			!strings.Contains(text, "out_of_range") {
 			t.Errorf("%s: %s %s", path, res.Status, text)
 		}
 	}
@@ -147,7 +148,9 @@ func TestPositionsThatRetentionHasPassed(t *testing.T) {
 }
 
 func TestLatestRights(t *testing.T) {
-	s := start(t, gatewaytest.Setup{Access: gatewaytest.AuthOf(t, "tokens:\n"+gatewaytest.Entry("app", "publish: [orders], subscribe: [orders]")+gatewaytest.Entry("else", "publish: [orders], subscribe: [other], replay: [orders], admin: [orders]")).Access})
+	s := start(t, gatewaytest.Setup{Access: gatewaytest.AuthOf(t,
+		"tokens:\n"+gatewaytest.Entry("app", "publish: [orders], subscribe: [orders]")+gatewaytest.Entry("else",
+			"publish: [orders], subscribe: [other], replay: [orders], admin: [orders]")).Access})
 	s.Want(t, 201, "", "POST", gatewaytest.Orders+"/events", "1", "Sluice-Key: k", "Authorization: Bearer app")
 	s.Want(t, 200, `"positions"`, "GET", gatewaytest.Orders+"/latest", "", "Authorization: Bearer app")
 	s.Want(t, 403, "forbidden", "GET", gatewaytest.Orders+"/latest", "", "Authorization: Bearer else")

@@ -13,7 +13,8 @@ func TestLeaseRoundTrip(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		l := newLeaser(rapid.String().Draw(t, "node"))
 		topic, name := rapid.String().Draw(t, "topic"), rapid.String().Draw(t, "group")
-		d := group.Lease{Partition: rapid.IntRange(0, 1<<20).Draw(t, "partition"), Seq: rapid.Uint64().Draw(t, "seq"), Number: rapid.Uint64().Draw(t, "number")}
+		d := group.Lease{Partition: rapid.IntRange(0, 1<<20).Draw(t, "partition"), Seq: rapid.Uint64().Draw(t, "seq"),
+			Number: rapid.Uint64().Draw(t, "number")}
 		token := string(l.appendLease(nil, topic, name, d))
 		got, node, ours, ok := l.readLease(topic, name, token)
 		if len(token) <= maxLeaseBytes && (got != d || node != l.node || !ours || !ok) {

@@ -92,7 +92,8 @@ func (s *sidecar) waiting() (n int) {
 }
 
 func TestNackedAndExpiredComeAgain(t *testing.T) {
-	s := start(t, gatewaytest.Setup{Policies: `[{"name":"*","partitions":1,"delivery":{"max_attempts":3,"backoff":{"min":"1ms","max":"1ms"}}}]`})
+	s := start(t, gatewaytest.Setup{Policies: `[{"name":"*","partitions":1,"delivery":{"max_attempts":3,"backoff":{"min":"1ms",` +
+		`"max":"1ms"}}}]`})
 	s.Publish(t, "t", "a", "")
 	first := s.Pull(t, fromStart).Wants(t, "a/1").Leases()
 	if got := s.Settle(t, "nack", first, `"reason":"no good","delay_ms":0`); got != "ok" {
@@ -140,7 +141,8 @@ func TestPullGivenUp(t *testing.T) {
 	ctx, giveUp := context.WithCancel(t.Context())
 	var asking sync.WaitGroup
 	asking.Go(func() {
-		req, err := http.NewRequestWithContext(ctx, "POST", "http://"+s.Addr+gatewaytest.GroupPath("pull"), strings.NewReader(`{"wait_ms":60000}`))
+		req, err := http.NewRequestWithContext(ctx, "POST", "http://"+s.Addr+gatewaytest.GroupPath("pull"),
+			strings.NewReader(`{"wait_ms":60000}`))
 		if err != nil {
 			t.Error(err)
 			return
@@ -223,7 +225,8 @@ func TestPullAutoAck(t *testing.T) {
 
 // Each TCP connection has a delivery bucket of its own; a delivery without a token waits.
 func TestPullRate(t *testing.T) {
-	s := start(t, gatewaytest.Setup{Policies: `[{"name":"*","partitions":1,"delivery":{"rate":2}},{"name":"slow","partitions":1,"delivery":{"rate":0.001}}]`})
+	s := start(t, gatewaytest.Setup{Policies: `[{"name":"*","partitions":1,"delivery":{"rate":2}},` +
+		`{"name":"slow","partitions":1,"delivery":{"rate":0.001}}]`})
 	for i := range 5 {
 		s.Publish(t, "t", fmt.Sprint(i), "")
 	}
@@ -242,7 +245,8 @@ func TestPullRate(t *testing.T) {
 }
 
 func TestUnusedTokensGoBack(t *testing.T) {
-	s := start(t, gatewaytest.Setup{Policies: `[{"name":"*","partitions":1,"delivery":{"rate":0.001}},{"name":"t","partitions":1,"delivery":{"rate":0.001}}]`})
+	s := start(t, gatewaytest.Setup{Policies: `[{"name":"*","partitions":1,"delivery":{"rate":0.001}},` +
+		`{"name":"t","partitions":1,"delivery":{"rate":0.001}}]`})
 	s.Pull(t, fromStart).Wants(t, "")
 	s.Pull(t, fromStart).Wants(t, "")
 	s.Publish(t, "t", "a", "")
@@ -360,7 +364,8 @@ func TestPullNeedsRights(t *testing.T) {
 			}
 			// The answer to a caller without the right to the group does not say whether the
 			// request is wrong.
-			if res, text := s.Do(t, "POST", path+verb, `{"wait_ms":0,"leases":["none"],"extend_ms":1}`, "Authorization: Bearer app"); want == 403 && res.StatusCode != 403 {
+			if res, text := s.Do(t, "POST", path+verb, `{"wait_ms":0,"leases":["none"],"extend_ms":1}`, "Authorization: Bearer app"); want == 403 &&
+				res.StatusCode != 403 {
 				t.Errorf("%s%s with no lease: %s %s", path, verb, res.Status, text)
 			}
 			if res, text := s.Do(t, "POST", path+verb, body); res.StatusCode != 401 {

@@ -278,7 +278,8 @@ func TestStreamBadInput(t *testing.T) {
 			t.Errorf("%s with %s: %s %s", c.path, c.header, res.Status, body)
 		}
 	}
-	if res, body := s.Do(t, "HEAD", "/v1/topics/t/stream", ""); res.StatusCode != 200 || body != "" || !strings.HasPrefix(res.Header.Get("Content-Type"), "text/event-stream") {
+	if res, body := s.Do(t, "HEAD", "/v1/topics/t/stream", ""); res.StatusCode != 200 || body != "" ||
+		!strings.HasPrefix(res.Header.Get("Content-Type"), "text/event-stream") {
 		t.Errorf("HEAD: %s %v %s", res.Status, res.Header, body)
 	}
 	if res, _ := s.Do(t, "POST", "/v1/topics/t/stream", "{}"); res.StatusCode != 405 || res.Header.Get("Allow") != "GET, HEAD" {

@@ -51,7 +51,8 @@ func TestTrail(t *testing.T) {
 					t.Fatalf("behind %s: %v, want %v", m.id, got, m.behind)
 				}
 			}
-			if after, known := tr.after(m.id); got == nil || !known || len(after) != len(model)-i-1 || len(after) > 0 && after[0].id != model[i+1].id {
+			if after, known := tr.after(m.id); got == nil || !known || len(after) != len(model)-i-1 || len(after) > 0 &&
+				after[0].id != model[i+1].id {
 				t.Fatalf("%s is forgotten, or what came after: %v", m.id, after)
 			}
 		}

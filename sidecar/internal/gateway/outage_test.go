@@ -73,7 +73,8 @@ func consume(t *testing.T, away func(key string) time.Duration) *consumed {
 	const keys, each = 100, 10
 	ln := newPipes()
 	s := gatewaytest.Start(t, gatewaytest.Setup{Policies: `[{"name":"*","publish":{"rate":0},"connection":{"rate":0}}]`, Listener: ln})
-	client, err := sluice.Dial(t.Context(), "http://127.0.0.1:7070", sluice.WithDialer(ln.dial), sluice.WithLogger(slog.New(slog.DiscardHandler)))
+	client, err := sluice.Dial(t.Context(), "http://127.0.0.1:7070", sluice.WithDialer(ln.dial),
+		sluice.WithLogger(slog.New(slog.DiscardHandler)))
 	if err != nil {
 		t.Fatal(err)
 	}

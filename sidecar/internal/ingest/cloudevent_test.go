@@ -82,24 +82,31 @@ func TestBinaryCloudEvent(t *testing.T) {
 		{with(), `{"a": 1.50}`, `id=i ` + kept + ` ce-type=com.example.t json={"a":1.50}`},
 		{with("Content-Type: application/json; charset=utf-8"), `1`, `id=i ` + kept + ` ce-type=com.example.t json=1`},
 		{with("Content-Type: application/x-www-form-urlencoded"), `1`, `id=i ` + kept + ` ce-type=com.example.t json=1`},
-		{with("Content-Type: application/vnd.shop+json"), `1`, `id=i ` + kept + ` ce-type=com.example.t content-type=application/vnd.shop+json json=1`},
+		{with("Content-Type: application/vnd.shop+json"), `1`,
+			`id=i ` + kept + ` ce-type=com.example.t content-type=application/vnd.shop+json json=1`},
 		{with("Content-Type: text/xml"), `<a/>`, `id=i ` + kept + ` ce-type=com.example.t content-type=text/xml bytes=<a/>`},
-		{with("Content-Type: application/x-ndjson"), "1\n2", `id=i ` + kept + ` ce-type=com.example.t content-type=application/x-ndjson bytes=` + "1\n2"},
+		{with("Content-Type: application/x-ndjson"), "1\n2",
+			`id=i ` + kept + ` ce-type=com.example.t content-type=application/x-ndjson bytes=` + "1\n2"},
 		{with(), ``, `id=i ` + kept + ` ce-type=com.example.t json=null`},
 		{with("Content-Type: image/png"), ``, `id=i ` + kept + ` ce-type=com.example.t content-type=image/png bytes=`},
 		{with("ce-subject: a", "ce-dataschema: http://x/y", "ce-myext: 7", "ce-time: 2018-04-05T17:31:00.5Z"), `1`,
-			`id=i ts=1522949460500 ce-dataschema=http://x/y ce-myext=7 ` + kept + ` ce-subject=a ce-time=2018-04-05T17:31:00.5Z ce-type=com.example.t json=1`},
-		{with("ce-time: 2018-04-05t17:31:00+02:00", "Sluice-Ts: 7"), `1`, `id=i ts=7 ` + kept + ` ce-time=2018-04-05t17:31:00+02:00 ce-type=com.example.t json=1`},
+			`id=i ts=1522949460500 ce-dataschema=http://x/y ce-myext=7 ` + kept +
+				` ce-subject=a ce-time=2018-04-05T17:31:00.5Z ce-type=com.example.t json=1`},
+		{with("ce-time: 2018-04-05t17:31:00+02:00", "Sluice-Ts: 7"), `1`,
+			`id=i ts=7 ` + kept + ` ce-time=2018-04-05t17:31:00+02:00 ce-type=com.example.t json=1`},
 		{with("ce-time: 1969-12-31T23:59:59Z"), `1`, `id=i ` + kept + ` ce-time=1969-12-31T23:59:59Z ce-type=com.example.t json=1`},
 		{with("ce-partitionkey: k"), `1`, `id=i key=k ` + kept + ` ce-type=com.example.t json=1`},
 		{with("ce-ttlms: 5"), `1`, `id=i ttl_ms=5 ` + kept + ` ce-type=com.example.t json=1`},
 		{with("ce-ttlms: 5", "Sluice-Ttl-Ms: 5"), `1`, `id=i ttl_ms=5 ` + kept + ` ce-type=com.example.t json=1`},
 		{with("Sluice-Ttl-Ms: 7"), `1`, `id=i ttl_ms=7 ` + kept + ` ce-type=com.example.t json=1`},
 		{with("ce-partitionkey: k", "Sluice-Key: k", "Idempotency-Key: i"), `1`, `id=i key=k ` + kept + ` ce-type=com.example.t json=1`},
-		{with("ce-traceparent: 00-a", "ce-tracestate: x=1"), `1`, `id=i ` + kept + ` ce-type=com.example.t traceparent=00-a tracestate=x=1 json=1`},
-		{with("ce-traceparent: 00-a", "traceparent: 00-b"), `1`, `id=i ` + kept + ` ce-traceparent=00-a ce-type=com.example.t traceparent=00-b json=1`},
+		{with("ce-traceparent: 00-a", "ce-tracestate: x=1"), `1`,
+			`id=i ` + kept + ` ce-type=com.example.t traceparent=00-a tracestate=x=1 json=1`},
+		{with("ce-traceparent: 00-a", "traceparent: 00-b"), `1`,
+			`id=i ` + kept + ` ce-traceparent=00-a ce-type=com.example.t traceparent=00-b json=1`},
 		{with("Sluice-Header-Shop: 1", "Sluice-Header-Ce-Type: x"), `1`, `id=i ` + kept + ` ce-type=com.example.t shop=1 json=1`},
-		{with("Content-Type: text/plain", "ce-datacontenttype: text/plain"), `x`, `id=i ` + kept + ` ce-type=com.example.t content-type=text/plain bytes=x`},
+		{with("Content-Type: text/plain", "ce-datacontenttype: text/plain"), `x`,
+			`id=i ` + kept + ` ce-type=com.example.t content-type=text/plain bytes=x`},
 
 		// Values are percent-encoded, and were quoted once.
 		{with("ce-subject: Euro%20%E2%82%AC%20%F0%9F%98%80%25"), `1`, `id=i ` + kept + ` ce-subject=Euro € 😀% ce-type=com.example.t json=1`},
@@ -142,7 +149,8 @@ func TestBinaryCloudEvent(t *testing.T) {
 		{with("ce-partitionkey: " + strings.Repeat("k", 513)), `1`, `bad_request: key is 513 bytes long`},
 		{with("Content-Type: application/json"), `{`, `bad_json: payload`},
 	} {
-		if got := told(publishItem(request(tc.headers...), tc.content, wire.DefaultLimits())); got != tc.want && !(strings.HasPrefix(tc.want, "bad_") && strings.HasPrefix(got, tc.want)) {
+		if got := told(publishItem(request(tc.headers...), tc.content, wire.DefaultLimits())); got != tc.want &&
+			!(strings.HasPrefix(tc.want, "bad_") && strings.HasPrefix(got, tc.want)) {
 			t.Errorf("%q %s:\n got %s\nwant %s", tc.headers[min(4, len(tc.headers)-1):], tc.content, got, tc.want)
 		}
 	}
@@ -165,7 +173,8 @@ func TestStructuredCloudEvent(t *testing.T) {
 		{`{` + event + `,"datacontenttype":"image/png","data_base64":"AGE="}`, `id=i ` + all + "content-type=image/png bytes=\x00a"},
 		{`{` + event + `,"datacontenttype":"application/json","data_base64":"eyJhIjogMX0="}`, `id=i ` + all + `json={"a":1}`},
 		{`{` + event + `,"data":1,"time":"2018-04-05T17:31:00Z","subject":"s","partitionkey":"k","dataschema":"x:y"}`,
-			`id=i key=k ts=1522949460000 ce-dataschema=x:y ce-source=/s ce-specversion=1.0 ce-subject=s ce-time=2018-04-05T17:31:00Z ce-type=t json=1`},
+			`id=i key=k ts=1522949460000 ce-dataschema=x:y ce-source=/s ce-specversion=1.0 ce-subject=s ce-time=2018-04-05T17:31:00Z ` +
+				`ce-type=t json=1`},
 		{`{` + event + `,"data":1,"yes":true,"n":-7,"none":null,"euro":"€ 100%"}`,
 			`id=i ce-euro=€ 100% ce-n=-7 ce-source=/s ce-specversion=1.0 ce-type=t ce-yes=true json=1`},
 		{`{` + event + `,"data":1,"traceparent":"00-a","tracestate":"b=c"}`, `id=i ` + all + `traceparent=00-a tracestate=b=c json=1`},
@@ -236,7 +245,8 @@ func TestBatchedCloudEvents(t *testing.T) {
 	}
 	for _, tc := range []struct{ content, want string }{
 		{`[]`, ``},
-		{` [ ` + good("a") + ` , ` + good("b") + ` ] `, `id=a ce-source=s ce-specversion=1.0 ce-type=t json=1|id=b ce-source=s ce-specversion=1.0 ce-type=t json=1`},
+		{` [ ` + good("a") + ` , ` + good("b") + ` ] `,
+			`id=a ce-source=s ce-specversion=1.0 ce-type=t json=1|id=b ce-source=s ce-specversion=1.0 ce-type=t json=1`},
 		{`[` + good("a") + `,1]`, `id=a ce-source=s ce-specversion=1.0 ce-type=t json=1|bad_request: a CloudEvent must be a JSON object`},
 		{`[{}]`, `bad_request: the CloudEvent's attribute specversion is missing`},
 		{`[1,2,3,4]`, `!payload_too_large: the batch holds more than the 3 events that are allowed`},
@@ -287,7 +297,8 @@ func FuzzCloudEvents(f *testing.F) {
 				continue
 			}
 			e := &it.Event
-			if codec.CheckID(e.ID) != nil || codec.CheckKey(e.Key, lim) != nil || codec.CheckHeaders(e.Headers, lim) != nil || it.HasTS && codec.CheckTS(e.TS) != nil {
+			if codec.CheckID(e.ID) != nil || codec.CheckKey(e.Key, lim) != nil || codec.CheckHeaders(e.Headers, lim) != nil || it.HasTS &&
+				codec.CheckTS(e.TS) != nil {
 				t.Errorf("%s: let pass as %+v", content, e)
 			}
 			if !e.Binary && !json.Valid(e.Payload) {

@@ -120,7 +120,8 @@ func (m *daprMetadata) set(name, value string) *wire.Error {
 func (m *daprMetadata) setLater(name, value string) *wire.Error {
 	if strings.EqualFold(name, "deliverAt") {
 		if m.later.DeliverAt = timeMS(value); m.later.DeliverAt == nil {
-			return wire.Errorf(wire.BadRequest, "metadata.deliverAt is %q; a time as RFC 3339 writes it, or in milliseconds since the epoch, is allowed",
+			return wire.Errorf(wire.BadRequest, "metadata.deliverAt is %q; a time as RFC 3339 writes it, "+
+				"or in milliseconds since the epoch, is allowed",
 				refusal.Shorten(value))
 		}
 		return nil

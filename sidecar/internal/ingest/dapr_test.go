@@ -22,7 +22,8 @@ func TestDaprEntries(t *testing.T) {
 		{`"event":1,"contentType":"text/plain"`, `bad_request: event must be a string where contentType is "text/plain"`},
 		{`"event":"*","contentType":"image/png"`, `bad_request: event must be base64 where contentType is "image/png"`},
 		{`"event":1,"metadata":{"ttlInSeconds":"5"}`, `id= ttl_ms=5000 ce-pubsub=p json=1`},
-		{`"event":1,"metadata":{"ttlInSeconds":"-1"}`, `bad_request: metadata.ttlInSeconds is "-1"; a whole number from 1 to 315360000 is allowed`},
+		{`"event":1,"metadata":{"ttlInSeconds":"-1"}`,
+			`bad_request: metadata.ttlInSeconds is "-1"; a whole number from 1 to 315360000 is allowed`},
 		{`"contentType":"application/json"`, `bad_request: event is missing`},
 	} {
 		entries, items, err := daprItems("t", "metadata.cloudevent.pubsub=p", []byte(`[{"entryId":"1",`+tc.entry+`}]`), wire.DefaultLimits())

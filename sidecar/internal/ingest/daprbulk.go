@@ -77,7 +77,8 @@ func daprItems(topic, query string, content []byte, lim wire.Limits) ([]daprEntr
 	bad = eachElement(content, "entries", lim, func(text json.RawMessage) *wire.Error {
 		var en daprEntry
 		if err := json.Unmarshal(text, &en); err != nil {
-			return wire.Errorf(wire.BadRequest, "entry %d must be an object with entryId, event, contentType and metadata, which is an object of strings",
+			return wire.Errorf(wire.BadRequest, "entry %d must be an object with entryId, event, contentType and metadata, "+
+				"which is an object of strings",
 				len(entries))
 		}
 		if en.EntryID == "" || seen[en.EntryID] {

@@ -84,20 +84,25 @@ func TestPublishDapr(t *testing.T) {
 func TestPublishDaprBulk(t *testing.T) {
 	s := gatewaytest.Start(t, gatewaytest.Setup{})
 	for _, path := range []string{"/v1.0-alpha1/publish/bulk/p/", "/v1.0/publish/bulk/p/"} {
-		res, body := s.Do(t, "POST", path+"t", `[{"entryId":"1","event":{"a":1},"contentType":"application/json"},{"entryId":"2","event":"x","contentType":"text/plain"}]`)
+		res, body := s.Do(t, "POST", path+"t", `[{"entryId":"1","event":{"a":1},"contentType":"application/json"},`+
+			`{"entryId":"2","event":"x","contentType":"text/plain"}]`)
 		if res.StatusCode != http.StatusNoContent || body != "" {
 			t.Errorf("%s: %s %s", path, res.Status, body)
 		}
 	}
-	res, body := s.Do(t, "POST", "/v1.0-alpha1/publish/bulk/p/t", `[{"entryId":"1","event":{"a":1}},{"entryId":"2","event":1,"contentType":"text/plain"}]`)
+	res, body := s.Do(t, "POST", "/v1.0-alpha1/publish/bulk/p/t",
+		`[{"entryId":"1","event":{"a":1}},{"entryId":"2","event":1,"contentType":"text/plain"}]`)
 	var got struct {
 		FailedEntries []struct{ EntryID, Error, Code string }
 	}
-	if err := json.Unmarshal([]byte(body), &got); err != nil || res.StatusCode != 500 || len(got.FailedEntries) != 1 ||
-		got.FailedEntries[0].EntryID != "2" || got.FailedEntries[0].Code != "bad_request" || got.FailedEntries[0].Error == "" {
-		t.Errorf("one of two: %s %s", res.Status, body)
+	if err := json.Unmarshal([]byte(body), &got); err != nil || res.StatusCode != 500 || len(got.FailedEntries) != 1 {
+		t.Fatalf("one of two: %s %s", res.Status, body)
 	}
-	for _, content := range []string{``, `{}`, `[]`, `[1]`, `[{"event":1}]`, `[{"entryId":"1","event":1},{"entryId":"1","event":1}]`, `[{"entryId":"1","event":1,"metadata":{"a":1}}]`} {
+	if failed := got.FailedEntries[0]; failed.EntryID != "2" || failed.Code != "bad_request" || failed.Error == "" {
+		t.Errorf("one of two: %+v", failed)
+	}
+	for _, content := range []string{``, `{}`, `[]`, `[1]`, `[{"event":1}]`, `[{"entryId":"1","event":1},{"entryId":"1","event":1}]`,
+		`[{"entryId":"1","event":1,"metadata":{"a":1}}]`} {
 		if res, body := s.Do(t, "POST", "/v1.0-alpha1/publish/bulk/p/t", content); res.StatusCode != 400 {
 			t.Errorf("%s: %s %s", content, res.Status, body)
 		}

@@ -48,7 +48,8 @@ func FuzzItemOf(f *testing.F) {
 			return
 		}
 		e := &it.Event
-		if len(e.Payload) > lim.PayloadBytes || len(e.Key) > lim.KeyBytes || len(e.Headers) > lim.HeaderCount || e.Headers.Size() > lim.HeaderBytes {
+		if len(e.Payload) > lim.PayloadBytes || len(e.Key) > lim.KeyBytes || len(e.Headers) > lim.HeaderCount ||
+			e.Headers.Size() > lim.HeaderBytes {
 			t.Fatalf("over the limits: %+v", e)
 		}
 		if e.ID == "" {
@@ -59,7 +60,8 @@ func FuzzItemOf(f *testing.F) {
 		if err != nil || !utf8.Valid(written) {
 			t.Fatalf("%s: %v", written, err)
 		}
-		if again.Key != e.Key || again.TS != e.TS || again.Binary != e.Binary || !bytes.Equal(again.Payload, e.Payload) || len(again.Headers) != len(e.Headers) {
+		if again.Key != e.Key || again.TS != e.TS || again.Binary != e.Binary || !bytes.Equal(again.Payload, e.Payload) ||
+			len(again.Headers) != len(e.Headers) {
 			t.Fatalf("%+v became %+v", e, again)
 		}
 	})

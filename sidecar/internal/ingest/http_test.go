@@ -53,7 +53,8 @@ func TestPublishHTTP(t *testing.T) {
 		}
 	}
 	_, f = post("\x00\xffbytes", "Content-Type: text/plain; charset=latin1")
-	if ev = c.WantEvent(f.ID).Event; ev.PayloadBase64 == nil || *ev.PayloadBase64 != "AP9ieXRlcw==" || ev.Headers["content-type"] != "text/plain; charset=latin1" {
+	if ev = c.WantEvent(f.ID).Event; ev.PayloadBase64 == nil || *ev.PayloadBase64 != "AP9ieXRlcw==" ||
+		ev.Headers["content-type"] != "text/plain; charset=latin1" {
 		t.Errorf("bytes: %+v", ev)
 	}
 	_, f = post("", "Content-Type: application/octet-stream")
@@ -69,7 +70,8 @@ func TestPublishHTTP(t *testing.T) {
 
 func TestPublishNDJSON(t *testing.T) {
 	s := gatewaytest.Start(t, gatewaytest.Setup{})
-	lines := `{"payload":1,"opts":{"id":"a"}}` + "\r\n\n" + `{"payload":` + "\n" + `{"payload":1,"opts":{"id":"a"}}` + "\n" + `{"payload":2,"opts":{"id":"a"}}` + "\n" + `{"payload_base64":"AA==","topic":"ignored"}`
+	lines := `{"payload":1,"opts":{"id":"a"}}` + "\r\n\n" + `{"payload":` + "\n" + `{"payload":1,"opts":{"id":"a"}}` + "\n" +
+		`{"payload":2,"opts":{"id":"a"}}` + "\n" + `{"payload_base64":"AA==","topic":"ignored"}`
 	res, text := s.Do(t, "POST", "/v1/topics/t/events", lines, "Content-Type: application/x-ndjson")
 	var got struct {
 		Results []struct {
@@ -99,7 +101,8 @@ func TestConnectionRate(t *testing.T) {
 		t.Fatal(body)
 	}
 	res, body := s.Do(t, "POST", "/v1/topics/t/events", "1")
-	if res.StatusCode != 429 || res.Header.Get("Retry-After") == "" || !strings.Contains(body, `"scope":"connection"`) || !strings.Contains(body, "retry_after_ms") {
+	if res.StatusCode != 429 || res.Header.Get("Retry-After") == "" || !strings.Contains(body, `"scope":"connection"`) ||
+		!strings.Contains(body, "retry_after_ms") {
 		t.Errorf("second publish: %s %s", res.Status, body)
 	}
 	t.Run("other", func(t *testing.T) { // has connections of its own
@@ -143,7 +146,8 @@ func TestTopicsAndGroups(t *testing.T) {
 func TestSeek(t *testing.T) {
 	s := gatewaytest.Start(t, gatewaytest.Setup{})
 	for i := range 3 {
-		if res, body := s.Do(t, "POST", "/v1/topics/t/events", "1", fmt.Sprintf("Sluice-Id: e%d", i), fmt.Sprintf("Sluice-Ts: %d", i), "Sluice-Key: k"); res.StatusCode != 201 {
+		if res, body := s.Do(t, "POST", "/v1/topics/t/events", "1", fmt.Sprintf("Sluice-Id: e%d", i), fmt.Sprintf("Sluice-Ts: %d", i),
+			"Sluice-Key: k"); res.StatusCode != 201 {
 			t.Fatal(body)
 		}
 	}
@@ -179,7 +183,8 @@ func TestCloudEventsOverHTTP(t *testing.T) {
 		t.Errorf("binary: %s %s", res.Status, body)
 	}
 	structured := `{"specversion":"1.0","id":"i","source":"/s","type":"t","data":{"a":1.0}}`
-	if res, body := s.Do(t, "POST", path, structured, "Content-Type: application/cloudevents+json"); res.StatusCode != 200 || !strings.Contains(body, `"duplicate":true`) {
+	if res, body := s.Do(t, "POST", path, structured, "Content-Type: application/cloudevents+json"); res.StatusCode != 200 ||
+		!strings.Contains(body, `"duplicate":true`) {
 		t.Errorf("the same in structured mode: %s %s", res.Status, body)
 	}
 	batch := `[` + structured + `,{},` + strings.Replace(structured, `"i"`, `"j"`, 1) + `]`
@@ -187,14 +192,18 @@ func TestCloudEventsOverHTTP(t *testing.T) {
 	var got struct {
 		Results []struct{ ID, Code, Error string }
 	}
-	if err := json.Unmarshal([]byte(body), &got); err != nil || res.StatusCode != 200 || len(got.Results) != 3 ||
-		got.Results[0].ID != "i" || got.Results[1].Code != "bad_request" || got.Results[2].ID != "j" {
-		t.Errorf("batch: %s %s", res.Status, body)
+	if err := json.Unmarshal([]byte(body), &got); err != nil || res.StatusCode != 200 || len(got.Results) != 3 {
+		t.Fatalf("batch: %s %s", res.Status, body)
 	}
-	if res, body := s.Do(t, "POST", path, `[]`, "Content-Type: application/cloudevents-batch+json"); res.StatusCode != 200 || body != `{"results":[]}` {
+	if r := got.Results; r[0].ID != "i" || r[1].Code != "bad_request" || r[2].ID != "j" {
+		t.Errorf("batch: %s", body)
+	}
+	if res, body := s.Do(t, "POST", path, `[]`, "Content-Type: application/cloudevents-batch+json"); res.StatusCode != 200 ||
+		body != `{"results":[]}` {
 		t.Errorf("empty batch: %s %s", res.Status, body)
 	}
-	if res, body := s.Do(t, "POST", path, `{}`, "Content-Type: application/cloudevents+json"); res.StatusCode != 400 || !strings.Contains(body, "specversion") {
+	if res, body := s.Do(t, "POST", path, `{}`, "Content-Type: application/cloudevents+json"); res.StatusCode != 400 ||
+		!strings.Contains(body, "specversion") {
 		t.Errorf("wrong: %s %s", res.Status, body)
 	}
 }

@@ -46,8 +46,11 @@ type deadLetters struct {
 }
 
 func (q *deadLetters) selects(d *eventlog.Dead) bool {
-	return (q.group == "" || q.group == d.Group) && (q.reason == "" || q.reason == d.Reason) &&
-		(q.before == 0 || d.Letter.TS < q.before) && (q.ids == nil || q.ids[d.ID]) && q.sees(d.Group)
+	if !q.sees(d.Group) || q.group != "" && q.group != d.Group {
+		return false
+	}
+	wanted := (q.reason == "" || q.reason == d.Reason) && (q.before == 0 || d.Letter.TS < q.before)
+	return wanted && (q.ids == nil || q.ids[d.ID])
 }
 
 // eachDead visits pages of the selected dead letters, by the time of death, until visit returns

@@ -63,7 +63,9 @@ func TestEraseByKey(t *testing.T) {
 }
 
 func TestRightsToErase(t *testing.T) {
-	s := start(t, gatewaytest.Setup{Access: gatewaytest.AuthOf(t, "tokens:\n"+gatewaytest.Entry("app", "publish: [orders], subscribe: [orders], replay: [orders]")+gatewaytest.Entry("admin", "admin: [orders]")).Access})
+	s := start(t, gatewaytest.Setup{Access: gatewaytest.AuthOf(t,
+		"tokens:\n"+gatewaytest.Entry("app", "publish: [orders], subscribe: [orders], replay: [orders]")+gatewaytest.Entry("admin",
+			"admin: [orders]")).Access})
 	s.Want(t, 201, "", "POST", gatewaytest.Orders+"/events", "1", "Sluice-Id: a", "Authorization: Bearer app")
 	s.Want(t, 403, "forbidden", "DELETE", gatewaytest.Orders+"/events?id=a", "", "Authorization: Bearer app")
 	s.Want(t, 200, erasedLine(1), "DELETE", gatewaytest.Orders+"/events?id=a", "", "Authorization: Bearer admin")
@@ -72,7 +74,8 @@ func TestRightsToErase(t *testing.T) {
 // TestEraseSpooled: an erasure also removes spooled events, and finds a topic that has no other
 // ones.
 func TestEraseSpooled(t *testing.T) {
-	s := start(t, gatewaytest.Setup{Spooled: []eventlog.Record{{Event: wire.Event{Topic: "orders", ID: "a", Key: "k"}}, {Event: wire.Event{Topic: "orders", ID: "b"}}}})
+	s := start(t, gatewaytest.Setup{Spooled: []eventlog.Record{{Event: wire.Event{Topic: "orders", ID: "a", Key: "k"}},
+		{Event: wire.Event{Topic: "orders", ID: "b"}}}})
 	spool := s.Spool
 	s.Publish(t, "orders", "c", "k")
 	s.Want(t, 200, erasedLine(1), "DELETE", gatewaytest.Orders+"/events?id=b", "")

@@ -34,7 +34,8 @@ func TestLifeOfAnEvent(t *testing.T) {
 	if err := json.Unmarshal([]byte(text), &got); err != nil || res.StatusCode != 200 {
 		t.Fatalf("%s %s: %v", res.Status, text, err)
 	}
-	if !strings.Contains(text, `{"event":{"id":"e/1","ts":7,"topic":"t","partition":`) || !strings.Contains(string(got.Event), `"payload":{"n":1e2}`) {
+	if !strings.Contains(text, `{"event":{"id":"e/1","ts":7,"topic":"t","partition":`) ||
+		!strings.Contains(string(got.Event), `"payload":{"n":1e2}`) {
 		t.Errorf("the event is not as it is stored: %s", text)
 	}
 	at, err := time.Parse("2006-01-02T15:04:05.000Z", got.AcceptedAt)
@@ -44,12 +45,14 @@ func TestLifeOfAnEvent(t *testing.T) {
 	if got.Stored == nil || got.Stored.StoreID != "store" || got.Stored.NodeID != "node" || got.Stored.Seq != 1 || got.TraceID != trace {
 		t.Errorf("%s", text)
 	}
-	if len(got.Groups) != 1 || got.Groups[0].State != "in_flight" || got.Groups[0].Attempts != 1 || got.Groups[0].Owner != "node" || got.Groups[0].Member == "" {
+	if len(got.Groups) != 1 || got.Groups[0].State != "in_flight" || got.Groups[0].Attempts != 1 || got.Groups[0].Owner != "node" ||
+		got.Groups[0].Member == "" {
 		t.Errorf("groups: %+v", got.Groups)
 	}
 
 	c.Ask(`{"op":"ACK","topic":"t","group":"billing","id":"e/1"}`)
-	if _, text = s.Do(t, "GET", "/v1/topics/t/events/e%2F1", ""); !strings.Contains(text, `"groups":[{"group":"billing","state":"settled","attempts":0,"owner":"node","cursor":2}]`) {
+	if _, text = s.Do(t, "GET", "/v1/topics/t/events/e%2F1",
+		""); !strings.Contains(text, `"groups":[{"group":"billing","state":"settled","attempts":0,"owner":"node","cursor":2}]`) {
 		t.Errorf("after the ack: %s", text)
 	}
 }

@@ -9,7 +9,8 @@ import (
 
 // FuzzCursorOf: a cursor is either one that a group can be moved to or refused.
 func FuzzCursorOf(f *testing.F) {
-	for _, seed := range []string{`{"from":"ts","ts":5}`, `{"from":"afterId","afterId":"x"}`, `{"from":null}`, `null`, `{"FROM":"earliest"}`, `{"ts":1e3,"from":"ts"}`} {
+	for _, seed := range []string{`{"from":"ts","ts":5}`, `{"from":"afterId","afterId":"x"}`, `{"from":null}`, `null`, `{"FROM":"earliest"}`,
+		`{"ts":1e3,"from":"ts"}`} {
 		f.Add([]byte(seed))
 	}
 	f.Fuzz(func(t *testing.T, content []byte) {

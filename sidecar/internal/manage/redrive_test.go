@@ -73,7 +73,8 @@ func (s *sidecar) kill(t testing.TB, group string, n int, reason string) {
 		}
 		left -= len(p.Events)
 		list, _ := json.Marshal(p.Leases())
-		if res, body := s.Do(t, "POST", path+"nack", fmt.Sprintf(`{"leases":%s,"dead_letter":true,"reason":%q}`, list, reason)); res.StatusCode != 200 || strings.Contains(body, "code") {
+		if res, body := s.Do(t, "POST", path+"nack",
+			fmt.Sprintf(`{"leases":%s,"dead_letter":true,"reason":%q}`, list, reason)); res.StatusCode != 200 || strings.Contains(body, "code") {
 			t.Fatalf("nack: %s", body)
 		}
 	}
@@ -85,7 +86,8 @@ func (s *sidecar) publishKeyed(t testing.TB, n int) {
 	for i := range n {
 		fmt.Fprintf(&b, `{"payload":{"n":%d},"opts":{"id":"e%d","key":"k%d","headers":{"h":"v"}}}`+"\n", i, i, i%3)
 	}
-	if res, body := s.Do(t, "POST", "/v1/topics/t/events", b.String(), "Content-Type: application/x-ndjson"); res.StatusCode != 200 || strings.Contains(body, "code") {
+	if res, body := s.Do(t, "POST", "/v1/topics/t/events", b.String(), "Content-Type: application/x-ndjson"); res.StatusCode != 200 ||
+		strings.Contains(body, "code") {
 		t.Fatalf("publish: %s", body)
 	}
 }
@@ -137,7 +139,8 @@ func TestDeadLettersAndTheWayBack(t *testing.T) {
 		t.Errorf("the same again: %s", got)
 	}
 	p := s.Pull(t, `{"wait_ms":5000}`).Wants(t, "e0/1")
-	if e := p.Events[0].Event; e.Seq != 1 || e.Key != "k0" || e.Headers["sluice-redriven"] != first.DLQ || e.Headers["h"] != "v" || e.Headers["sluice-dlq-id"] != "" {
+	if e := p.Events[0].Event; e.Seq != 1 || e.Key != "k0" || e.Headers["sluice-redriven"] != first.DLQ || e.Headers["h"] != "v" ||
+		e.Headers["sluice-dlq-id"] != "" {
 		t.Errorf("redriven as %+v", e)
 	}
 	if got := s.Settle(t, "nack", p.Leases(), `"dead_letter":true`, `"reason":"still"`); got != "ok" {
@@ -207,8 +210,10 @@ func TestRedriveStopsWithItsClient(t *testing.T) {
 }
 
 func TestDeadLetterRights(t *testing.T) {
-	s := start(t, gatewaytest.Setup{Policies: gatewaytest.OnePartition, Access: gatewaytest.AuthOf(t, "tokens:\n"+gatewaytest.Entry("g", `subscribe: ["t"], groups: ["g"]`)+
-		gatewaytest.Entry("all", `publish: ["*"], subscribe: ["*"]`)+gatewaytest.Entry("admin", `admin: ["t"]`)+gatewaytest.Entry("else", `subscribe: ["u"], admin: ["u"]`)).Access})
+	s := start(t, gatewaytest.Setup{Policies: gatewaytest.OnePartition,
+		Access: gatewaytest.AuthOf(t, "tokens:\n"+gatewaytest.Entry("g", `subscribe: ["t"], groups: ["g"]`)+
+			gatewaytest.Entry("all", `publish: ["*"], subscribe: ["*"]`)+gatewaytest.Entry("admin", `admin: ["t"]`)+gatewaytest.Entry("else",
+			`subscribe: ["u"], admin: ["u"]`)).Access})
 	as := func(token string) string { return "Authorization: Bearer " + token }
 	s.Do(t, "POST", "/v1/topics/t/events", "1", as("all"))
 	letters := map[string]string{}
@@ -273,7 +278,8 @@ func TestBadDeadLetterRequests(t *testing.T) {
 		{"POST", "/redrive", `{"group":"g","before":-1}`, "bad_request", "before"},
 		{"POST", "/discard", `{"group":""}`, "bad_request", "group"},
 	} {
-		if res, body := s.Do(t, c.method, dlqPath+c.path, c.body); res.StatusCode != 400 || !strings.Contains(body, `"code":"`+c.code+`"`) || !strings.Contains(body, c.says) {
+		if res, body := s.Do(t, c.method, dlqPath+c.path, c.body); res.StatusCode != 400 || !strings.Contains(body, `"code":"`+c.code+`"`) ||
+			!strings.Contains(body, c.says) {
 			t.Errorf("%s %s %s: %s %s", c.method, c.path, c.body, res.Status, body)
 		}
 	}

@@ -27,7 +27,8 @@ func TestPlanRetention(t *testing.T) {
 }
 
 func TestRightsToPlanRetention(t *testing.T) {
-	s := start(t, gatewaytest.Setup{Access: gatewaytest.AuthOf(t, "tokens:\n"+gatewaytest.Entry("app", "publish: [orders]")+gatewaytest.Entry("reader", "replay: [orders]")).Access})
+	s := start(t, gatewaytest.Setup{Access: gatewaytest.AuthOf(t,
+		"tokens:\n"+gatewaytest.Entry("app", "publish: [orders]")+gatewaytest.Entry("reader", "replay: [orders]")).Access})
 	s.Want(t, 201, "", "POST", gatewaytest.Orders+"/events", "1", "Authorization: Bearer app")
 	s.Want(t, 403, "forbidden", "GET", gatewaytest.Orders+"/retention", "", "Authorization: Bearer app")
 	s.Want(t, 200, `{"events":0}`, "GET", gatewaytest.Orders+"/retention", "", "Authorization: Bearer reader")

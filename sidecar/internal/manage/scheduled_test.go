@@ -23,8 +23,9 @@ func TestCancelOfWhatIsSpooled(t *testing.T) {
 // An identity that may neither publish nor subscribe to a topic sees none of its scheduled events,
 // and cancels none.
 func TestScheduledRights(t *testing.T) {
-	s := start(t, gatewaytest.Setup{Policies: gatewaytest.OnePartition, Access: gatewaytest.AuthOf(t, "tokens:\n"+gatewaytest.Entry("pub", `publish: ["t"]`)+
-		gatewaytest.Entry("sub", `subscribe: ["t"]`)+gatewaytest.Entry("else", `publish: ["u"], subscribe: ["u"], admin: ["u"]`)).Access})
+	s := start(t, gatewaytest.Setup{Policies: gatewaytest.OnePartition,
+		Access: gatewaytest.AuthOf(t, "tokens:\n"+gatewaytest.Entry("pub", `publish: ["t"]`)+
+			gatewaytest.Entry("sub", `subscribe: ["t"]`)+gatewaytest.Entry("else", `publish: ["u"], subscribe: ["u"], admin: ["u"]`)).Access})
 	as := func(token string) string { return "Authorization: Bearer " + token }
 	hour, list, one := "Sluice-Delay-Ms: 3600000", "/v1/topics/t/scheduled", "/v1/topics/t/scheduled/a"
 	for _, c := range []struct {

@@ -8,8 +8,9 @@ import (
 
 // Identities that may publish or subscribe to a topic may read its schema; others may not.
 func TestSchemaRights(t *testing.T) {
-	s := start(t, gatewaytest.Setup{Access: gatewaytest.AuthOf(t, "tokens:\n"+gatewaytest.Entry("in", "publish: [orders]")+gatewaytest.Entry("out", "subscribe: [orders]")+
-		gatewaytest.Entry("else", "publish: [other], subscribe: [other], replay: [orders]")).Access})
+	s := start(t, gatewaytest.Setup{Access: gatewaytest.AuthOf(t,
+		"tokens:\n"+gatewaytest.Entry("in", "publish: [orders]")+gatewaytest.Entry("out", "subscribe: [orders]")+
+			gatewaytest.Entry("else", "publish: [other], subscribe: [other], replay: [orders]")).Access})
 	s.Policies.Swap(gatewaytest.Snapshot(t, `[{"name":"orders","schema":{"json_schema":{"type":"number"}}}]`))
 	s.Want(t, 200, `"json_schema":{"type":"number"}`, "GET", gatewaytest.Orders+"/schema", "", "Authorization: Bearer in")
 	s.Want(t, 200, `"version":1`, "GET", gatewaytest.Orders+"/schema", "", "Authorization: Bearer out")

@@ -40,9 +40,15 @@ func TestListTopics(t *testing.T) {
 		}
 		return names
 	}
-	if names := read("?prefix=orders"); len(names) != 1 || list.Topics[0].Events != 2 || list.Topics[0].Bytes == 0 || list.Topics[0].FirstTS == nil ||
-		len(list.Topics[0].Partitions) != 2 || fmt.Sprint(list.Topics[0].Groups) != "[billing]" {
-		t.Errorf("%+v", list)
+	if names := read("?prefix=orders"); len(names) != 1 {
+		t.Fatalf("%+v", list)
+	}
+	orders := list.Topics[0]
+	if orders.Events != 2 || orders.Bytes == 0 || orders.FirstTS == nil {
+		t.Errorf("%+v", orders)
+	}
+	if len(orders.Partitions) != 2 || fmt.Sprint(orders.Groups) != "[billing]" {
+		t.Errorf("%+v", orders)
 	}
 	var all []string
 	for query := "?prefix=idle&limit=2"; ; query = "?prefix=idle&limit=2&cursor=" + list.Next {
@@ -142,7 +148,9 @@ func TestPlanSeek(t *testing.T) {
 }
 
 func TestRightsToDelete(t *testing.T) {
-	s := start(t, gatewaytest.Setup{Access: gatewaytest.AuthOf(t, "tokens:\n"+gatewaytest.Entry("app", "publish: [orders], subscribe: [orders], groups: [billing]")+gatewaytest.Entry("admin", "admin: [orders]")).Access})
+	s := start(t, gatewaytest.Setup{Access: gatewaytest.AuthOf(t,
+		"tokens:\n"+gatewaytest.Entry("app", "publish: [orders], subscribe: [orders], groups: [billing]")+gatewaytest.Entry("admin",
+			"admin: [orders]")).Access})
 	bearer := func(token string) string { return "Authorization: Bearer " + token }
 	s.Want(t, 403, "forbidden", "PUT", "/v1/topics/other", "", bearer("app"))
 	s.Want(t, 201, "", "PUT", gatewaytest.Orders, "", bearer("app")) // as publishing would
@@ -186,11 +194,13 @@ func TestTooManyTopics(t *testing.T) {
 // Other identities, and the topics and groups that it has, go on.
 func TestTooManyOfOneIdentity(t *testing.T) {
 	rights := `publish: ["*"], subscribe: ["*"], admin: ["*"]`
-	s := start(t, gatewaytest.Setup{MostEach: 2, Access: gatewaytest.AuthOf(t, "tokens:\n"+gatewaytest.Entry("mallory", rights)+gatewaytest.Entry("app", rights)).Access})
+	s := start(t, gatewaytest.Setup{MostEach: 2,
+		Access: gatewaytest.AuthOf(t, "tokens:\n"+gatewaytest.Entry("mallory", rights)+gatewaytest.Entry("app", rights)).Access})
 	mallory, app := "Authorization: Bearer mallory", "Authorization: Bearer app"
 	s.Want(t, 201, "", "POST", "/v1/topics/m0/events", "1", mallory)
 	s.Want(t, 201, "", "PUT", "/v1/topics/m1", "", mallory)
-	s.Want(t, 503, `2 topics that were made for \"mallory\", and a tenth of --max-topics allows 2`, "POST", "/v1/topics/m2/events", "1", mallory)
+	s.Want(t, 503, `2 topics that were made for \"mallory\", and a tenth of --max-topics allows 2`, "POST", "/v1/topics/m2/events", "1",
+		mallory)
 	s.Want(t, 503, "overloaded", "PUT", "/v1/topics/m2", "", mallory)
 	s.Want(t, 503, "overloaded", "POST", "/v1/topics/m2/groups/g/pull", `{"wait_ms":0}`, mallory)
 	ws := s.DialAs(t, "mallory")

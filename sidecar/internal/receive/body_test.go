@@ -23,10 +23,12 @@ func TestTooLargeBodyIsReadToItsEnd(t *testing.T) {
 		headers string
 		body    io.Reader
 	}{
-		"JSON":       {fmt.Sprintf("Content-Length: %d\r\n", size), strings.NewReader(strings.Repeat("x", size))},
-		"bytes":      {fmt.Sprintf("Content-Type: a/b\r\nContent-Length: %d\r\n", size), strings.NewReader(strings.Repeat("x", size))},
-		"lines":      {fmt.Sprintf("Content-Type: application/x-ndjson\r\nContent-Length: %d\r\n", size), strings.NewReader(strings.Repeat("x", size))},
-		"in chunks":  {"Transfer-Encoding: chunked\r\n", strings.NewReader(strings.Repeat("100000\r\n"+strings.Repeat("x", 1<<20)+"\r\n", size>>20) + "0\r\n\r\n")},
+		"JSON":  {fmt.Sprintf("Content-Length: %d\r\n", size), strings.NewReader(strings.Repeat("x", size))},
+		"bytes": {fmt.Sprintf("Content-Type: a/b\r\nContent-Length: %d\r\n", size), strings.NewReader(strings.Repeat("x", size))},
+		"lines": {fmt.Sprintf("Content-Type: application/x-ndjson\r\nContent-Length: %d\r\n", size),
+			strings.NewReader(strings.Repeat("x", size))},
+		"in chunks": {"Transfer-Encoding: chunked\r\n",
+			strings.NewReader(strings.Repeat("100000\r\n"+strings.Repeat("x", 1<<20)+"\r\n", size>>20) + "0\r\n\r\n")},
 		"told first": {fmt.Sprintf("Expect: 100-continue\r\nContent-Length: %d\r\n", size), strings.NewReader("")},
 	} {
 		if status, text := gatewaytest.RawPost(t, s, c.headers, c.body); status != 413 || !strings.Contains(text, `"code":"payload_too_large"`) {
@@ -43,7 +45,8 @@ func TestBodyThatDoesNotCome(t *testing.T) {
 	bounds := session.DefaultBounds()
 	bounds.SlowClientTimeout = 50 * time.Millisecond
 	s := gatewaytest.Start(t, gatewaytest.Setup{Bounds: &bounds})
-	if status, text := gatewaytest.RawPost(t, s, headers, strings.NewReader("{")); status != 400 || !strings.Contains(text, "nothing more came for 50ms") {
+	if status, text := gatewaytest.RawPost(t, s, headers, strings.NewReader("{")); status != 400 ||
+		!strings.Contains(text, "nothing more came for 50ms") {
 		t.Errorf("%d %s", status, text)
 	}
 	s = gatewaytest.Start(t, gatewaytest.Setup{})

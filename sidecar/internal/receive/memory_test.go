@@ -39,7 +39,9 @@ func TestLargeMessagesAreRefusedWithoutMemory(t *testing.T) {
 	}
 	c.Ask(`{"op":"PUBLISH","topic":"t","payload":"small"}`)
 	c.Alive()
-	if status, text := gatewaytest.RawPost(t, s, fmt.Sprintf("Content-Length: %d\r\n", len(large)+2), strings.NewReader(`"`+large+`"`)); status != http.StatusServiceUnavailable || !strings.Contains(text, `"code":"overloaded"`) || !strings.Contains(text, `"retry_after_ms":1000`) {
+	if status, text := gatewaytest.RawPost(t, s, fmt.Sprintf("Content-Length: %d\r\n", len(large)+2),
+		strings.NewReader(`"`+large+`"`)); status != http.StatusServiceUnavailable || !strings.Contains(text, `"code":"overloaded"`) ||
+		!strings.Contains(text, `"retry_after_ms":1000`) {
 		t.Errorf("%d %s", status, text)
 	}
 	if status, text := gatewaytest.RawPost(t, s, "Content-Length: 1\r\n", strings.NewReader("1")); status != http.StatusCreated {
@@ -111,17 +113,21 @@ func TestMessageThatDoesNotComeWhole(t *testing.T) {
 	}
 	defer c.Close()
 	_ = c.SetDeadline(time.Now().Add(gatewaytest.Patience))
-	fmt.Fprintf(c, "GET /ws HTTP/1.1\r\nHost: localhost\r\nConnection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\nSec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==\r\n\r\n")
+	fmt.Fprintf(c, "GET /ws HTTP/1.1\r\nHost: localhost\r\nConnection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: "+
+		"13\r\nSec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==\r\n\r\n")
 	head := append([]byte{0x81, 0x80 | 127}, binary.BigEndian.AppendUint64(nil, 1<<20)...)
 	_, _ = c.Write(append(head, make([]byte, 4+100_000)...))
 	var got bytes.Buffer
 	_, _ = got.ReadFrom(c) // until it is closed
-	if text := got.String(); !strings.Contains(text, `"code":"bad_request"`) || !strings.Contains(text, "did not arrive completely within 50ms") || !strings.Contains(text, "\x03\xf0a message did not arrive completely") {
+	if text := got.String(); !strings.Contains(text, `"code":"bad_request"`) ||
+		!strings.Contains(text, "did not arrive completely within 50ms") ||
+		!strings.Contains(text, "\x03\xf0a message did not arrive completely") {
 		t.Errorf("%q", text)
 	}
 	awaitUnused(t, memory)
 
-	if status, text := gatewaytest.RawPost(t, s, "Content-Length: 1000\r\n", strings.NewReader("1")); status != http.StatusBadRequest || !strings.Contains(text, "did not arrive completely within 50ms") {
+	if status, text := gatewaytest.RawPost(t, s, "Content-Length: 1000\r\n", strings.NewReader("1")); status != http.StatusBadRequest ||
+		!strings.Contains(text, "did not arrive completely within 50ms") {
 		t.Errorf("%d %s", status, text)
 	}
 }

@@ -108,7 +108,8 @@ func TestBatchIsAuthorizedByEvent(t *testing.T) {
 	s := start(t, gatewaytest.Setup{Access: gatewaytest.AuthOf(t, "tokens:\n"+gatewaytest.Entry("app", gatewaytest.Rights)).Access})
 	c := s.Dial(t)
 	c.Ask(`{"op":"AUTH","token":"app"}`)
-	f := c.Ask(`{"op":"PUBLISH","topic":"orders","events":[{"payload":1},{"topic":"payments","payload":2},{"topic":"_x","payload":1},{"topic":"in.a","payload":3}]}`)
+	f := c.Ask(`{"op":"PUBLISH","topic":"orders","events":[{"payload":1},{"topic":"payments","payload":2},` +
+		`{"topic":"_x","payload":1},{"topic":"in.a","payload":3}]}`)
 	var codes []string
 	for _, r := range f.Results {
 		codes = append(codes, r.Code)
@@ -138,7 +139,8 @@ func TestForbiddenTakesNoToken(t *testing.T) {
 }
 
 func TestFailedAuthCloses(t *testing.T) {
-	s := start(t, gatewaytest.Setup{Access: gatewaytest.AuthOf(t, "tokens:\n"+gatewaytest.Entry("app", gatewaytest.Rights)+gatewaytest.Entry("less", "publish: [orders]")).Access})
+	s := start(t, gatewaytest.Setup{Access: gatewaytest.AuthOf(t,
+		"tokens:\n"+gatewaytest.Entry("app", gatewaytest.Rights)+gatewaytest.Entry("less", "publish: [orders]")).Access})
 	c := s.Dial(t)
 	c.Send(`{"op":"AUTH","token":"apq","corr":"c"}`)
 	if f := c.Want("ERR/unauthorized"); f.Corr != "c" || strings.Contains(f.Msg, "apq") {
@@ -162,7 +164,8 @@ func TestFailedAuthCloses(t *testing.T) {
 func TestAuthHasToComeInTime(t *testing.T) {
 	bounds := session.DefaultBounds()
 	bounds.AuthTimeout = 50 * time.Millisecond
-	s := start(t, gatewaytest.Setup{Bounds: &bounds, Access: gatewaytest.AuthOf(t, "tokens:\n"+gatewaytest.Entry("app", gatewaytest.Rights)).Access})
+	s := start(t, gatewaytest.Setup{Bounds: &bounds,
+		Access: gatewaytest.AuthOf(t, "tokens:\n"+gatewaytest.Entry("app", gatewaytest.Rights)).Access})
 	late, inTime := s.Dial(t), s.DialAs(t, "app")
 	closedWith(late, websocket.StatusPolicyViolation)
 	inTime.Alive()
@@ -183,7 +186,8 @@ func TestStrangersSendShortFrames(t *testing.T) {
 func TestUpgradeWithToken(t *testing.T) {
 	s := start(t, gatewaytest.Setup{Access: gatewaytest.AuthOf(t, "tokens:\n"+gatewaytest.Entry("app", gatewaytest.Rights)).Access})
 	s.DialAs(t, "app").Ask(`{"op":"PUBLISH","topic":"orders","payload":1}`)
-	upgrade := []string{"Connection: Upgrade", "Upgrade: websocket", "Sec-WebSocket-Version: 13", "Sec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA=="}
+	upgrade := []string{"Connection: Upgrade", "Upgrade: websocket", "Sec-WebSocket-Version: 13",
+		"Sec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA=="}
 	res, body := s.Do(t, "GET", "/ws", "", append(upgrade, "Authorization: Bearer apq")...)
 	if res.StatusCode != 401 || !strings.Contains(body, `"unauthorized"`) || res.Header.Get("WWW-Authenticate") == "" {
 		t.Errorf("%s %s %v", res.Status, body, res.Header)
@@ -191,7 +195,8 @@ func TestUpgradeWithToken(t *testing.T) {
 }
 
 func TestHTTPWithAndWithoutRights(t *testing.T) {
-	s := start(t, gatewaytest.Setup{Access: gatewaytest.AuthOf(t, "tokens:\n"+gatewaytest.Entry("app", gatewaytest.Rights)+gatewaytest.Entry("all", `publish: ["*"], subscribe: ["*"]`)).Access})
+	s := start(t, gatewaytest.Setup{Access: gatewaytest.AuthOf(t,
+		"tokens:\n"+gatewaytest.Entry("app", gatewaytest.Rights)+gatewaytest.Entry("all", `publish: ["*"], subscribe: ["*"]`)).Access})
 	for _, topic := range []string{"orders", "payments"} {
 		c := s.DialAs(t, "all")
 		c.Ask(`{"op":"PUBLISH","topic":"%s","payload":1}`, topic)
@@ -218,7 +223,8 @@ func TestHTTPWithAndWithoutRights(t *testing.T) {
 	} {
 		for header, want := range map[string]int{"Authorization: Bearer app": tc.allowed, "Authorization: Bearer no": 401, "X-Nothing: 1": 401} {
 			res, body := s.Do(t, tc.method, tc.path, tc.body, header)
-			if res.StatusCode != want || want == tc.allowed && !strings.Contains(body, tc.says) || want == 401 && res.Header.Get("WWW-Authenticate") == "" {
+			if res.StatusCode != want || want == tc.allowed && !strings.Contains(body, tc.says) || want == 401 &&
+				res.Header.Get("WWW-Authenticate") == "" {
 				t.Errorf("%s %s with %q: %s %s", tc.method, tc.path, header, res.Status, body)
 			}
 		}
@@ -229,7 +235,8 @@ func TestHTTPWithAndWithoutRights(t *testing.T) {
 	if res, _ := s.Do(t, "GET", "/v1/topics?access_token=app", ""); res.StatusCode != 401 {
 		t.Errorf("a token in the URL: %s", res.Status)
 	}
-	res, body := s.Do(t, "POST", "/v1/topics/payments/events", "{\"payload\":1}\n{\"payload\":2}", "Authorization: Bearer app", "Content-Type: application/x-ndjson")
+	res, body := s.Do(t, "POST", "/v1/topics/payments/events", "{\"payload\":1}\n{\"payload\":2}", "Authorization: Bearer app",
+		"Content-Type: application/x-ndjson")
 	if res.StatusCode != 403 {
 		t.Errorf("a batch: %s %s", res.Status, body)
 	}
@@ -237,7 +244,8 @@ func TestHTTPWithAndWithoutRights(t *testing.T) {
 
 func TestChangedRightsActOnConnections(t *testing.T) {
 	t.Parallel()
-	a := gatewaytest.AuthOf(t, "tokens:\n"+gatewaytest.Entry("gone", gatewaytest.Rights)+gatewaytest.Entry("kept", gatewaytest.Rights)+gatewaytest.Entry("less", gatewaytest.Rights))
+	a := gatewaytest.AuthOf(t, "tokens:\n"+gatewaytest.Entry("gone", gatewaytest.Rights)+gatewaytest.Entry("kept",
+		gatewaytest.Rights)+gatewaytest.Entry("less", gatewaytest.Rights))
 	s := start(t, gatewaytest.Setup{Access: a.Access})
 	gone, kept, less, idle, stranger := s.DialAs(t, "gone"), s.DialAs(t, "kept"), s.DialAs(t, "less"), s.DialAs(t, "gone"), s.Dial(t)
 	kept.Ask(`{"op":"SUBSCRIBE","topic":"orders","group":"billing"}`)
@@ -248,7 +256,8 @@ func TestChangedRightsActOnConnections(t *testing.T) {
 	kept.WantEvent("e1")
 
 	a.Follow(t)
-	a.Write(t, "tokens:\n"+gatewaytest.Entry("kept", "publish: [orders], subscribe: [orders]")+gatewaytest.Entry("less", "subscribe: [orders]"))
+	a.Write(t, "tokens:\n"+gatewaytest.Entry("kept", "publish: [orders], subscribe: [orders]")+gatewaytest.Entry("less",
+		"subscribe: [orders]"))
 	closedWith(gone, websocket.StatusPolicyViolation)
 	closedWith(idle, websocket.StatusPolicyViolation)
 	closedWith(less, websocket.StatusPolicyViolation) // it may not have its subscription
@@ -275,7 +284,8 @@ func (s *sidecar) publish2(t testing.TB, token, topic, id string) {
 func TestSocketOverTLS(t *testing.T) {
 	dir := t.TempDir()
 	roots := selfSigned(t, dir)
-	a := gatewaytest.AuthOf(t, fmt.Sprintf("tokens:\n%stls: {cert: %s/cert.pem, key: %s/key.pem}", gatewaytest.Entry("app", gatewaytest.Rights), dir, dir))
+	a := gatewaytest.AuthOf(t, fmt.Sprintf("tokens:\n%stls: {cert: %s/cert.pem, key: %s/key.pem}",
+		gatewaytest.Entry("app", gatewaytest.Rights), dir, dir))
 	s := start(t, gatewaytest.Setup{Access: a.Access})
 	transport := &http.Transport{TLSClientConfig: &tls.Config{RootCAs: roots}, ForceAttemptHTTP2: true}
 	t.Cleanup(transport.CloseIdleConnections)
@@ -319,7 +329,8 @@ func selfSigned(t testing.TB, dir string) *x509.CertPool {
 	if err != nil {
 		t.Fatal(err)
 	}
-	template := &x509.Certificate{SerialNumber: big.NewInt(1), NotAfter: time.Now().Add(720 * time.Hour), IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}}
+	template := &x509.Certificate{SerialNumber: big.NewInt(1), NotAfter: time.Now().Add(720 * time.Hour),
+		IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}}
 	cert, err := x509.CreateCertificate(rand.Reader, template, template, &key.PublicKey, key)
 	if err != nil {
 		t.Fatal(err)
@@ -328,7 +339,8 @@ func selfSigned(t testing.TB, dir string) *x509.CertPool {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for name, block := range map[string]*pem.Block{"cert.pem": {Type: "CERTIFICATE", Bytes: cert}, "key.pem": {Type: "PRIVATE KEY", Bytes: private}} {
+	for name, block := range map[string]*pem.Block{"cert.pem": {Type: "CERTIFICATE", Bytes: cert},
+		"key.pem": {Type: "PRIVATE KEY", Bytes: private}} {
 		if err := os.WriteFile(filepath.Join(dir, name), pem.EncodeToMemory(block), 0o600); err != nil {
 			t.Fatal(err)
 		}

@@ -20,10 +20,12 @@ func TestPublishAndReceive(t *testing.T) {
 	if ok.Op == "EVENT" {
 		ok, ev = ev, ok
 	}
-	if ok.Op != "OK" || ok.Corr != "p" || ok.ID != "e1" || ok.Seq != 1 || ok.Durability != "store" || ok.Partition == nil {
+	stored := ok.Seq == 1 && ok.Durability == "store" && ok.Partition != nil
+	if ok.Op != "OK" || ok.Corr != "p" || ok.ID != "e1" || !stored {
 		t.Errorf("receipt: %+v", ok)
 	}
-	if string(ev.Event.Payload) != `{"b":1.0,"a":12345678901234567890}` || ev.Event.Headers["H"] != "v" || ev.Event.TS != 5 || ev.Event.Key != "k" {
+	if string(ev.Event.Payload) != `{"b":1.0,"a":12345678901234567890}` || ev.Event.Headers["H"] != "v" || ev.Event.TS != 5 ||
+		ev.Event.Key != "k" {
 		t.Errorf("event: %+v, payload %s", ev.Event, ev.Event.Payload)
 	}
 	if ev.Topic != "orders" || ev.Group != "g" || ev.Ctx != (gatewaytest.Delivery{Attempt: 1, AckDeadlineMS: 30_000}) {
@@ -31,7 +33,8 @@ func TestPublishAndReceive(t *testing.T) {
 	}
 	c.Ask(`{"op":"ACK","topic":"orders","group":"g","id":"e1"}`)
 	c.Ask(`{"op":"ACK","topic":"orders","group":"g","id":"e1"}`) // not in flight any more: harmless
-	again := c.Ask(`{"op":"PUBLISH","topic":"orders","payload":{"a":12345678901234567890,"b":1},"opts":{"id":"e1","key":"k","headers":{"H":"v"}}}`)
+	again := c.Ask(`{"op":"PUBLISH","topic":"orders","payload":{"a":12345678901234567890,"b":1},` +
+		`"opts":{"id":"e1","key":"k","headers":{"H":"v"}}}`)
 	if !again.Duplicate || again.Seq != 1 {
 		t.Errorf("duplicate: %+v", again)
 	}
@@ -44,7 +47,8 @@ func TestPublishAndReceive(t *testing.T) {
 func TestPublishBatch(t *testing.T) {
 	s := start(t, gatewaytest.Setup{})
 	c := s.Dial(t)
-	f := c.Ask(`{"op":"PUBLISH","topic":"a","events":[{"payload":1,"opts":{"id":"x"}},{"topic":"b","payload":2},{"payload":3,"opts":{"ts":-1}},{"payload_base64":"AAE="}]}`)
+	f := c.Ask(`{"op":"PUBLISH","topic":"a","events":[{"payload":1,"opts":{"id":"x"}},{"topic":"b","payload":2},` +
+		`{"payload":3,"opts":{"ts":-1}},{"payload_base64":"AAE="}]}`)
 	if len(f.Results) != 4 {
 		t.Fatalf("results: %+v", f)
 	}
@@ -165,7 +169,8 @@ func TestClosedConnectionCountsAttempt(t *testing.T) {
 func TestFrom(t *testing.T) {
 	s := start(t, gatewaytest.Setup{})
 	for i := range 3 {
-		res, body := s.Do(t, "POST", "/v1/topics/t/events", "1", fmt.Sprintf("Sluice-Id: e%d", i), fmt.Sprintf("Sluice-Ts: %d", 10*(i+1)), "Sluice-Key: k")
+		res, body := s.Do(t, "POST", "/v1/topics/t/events", "1", fmt.Sprintf("Sluice-Id: e%d", i), fmt.Sprintf("Sluice-Ts: %d", 10*(i+1)),
+			"Sluice-Key: k")
 		if res.StatusCode != 201 {
 			t.Fatal(body)
 		}

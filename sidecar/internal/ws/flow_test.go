@@ -33,7 +33,8 @@ func (s *sidecar) fill(t testing.TB, topic string) (events int) {
 	for ; events < 200; events++ {
 		fmt.Fprintf(&lines, `{"payload":"%s","opts":{"id":"%d","key":"k"}}`+"\n", payload, events)
 	}
-	if res, body := s.Do(t, "POST", "/v1/topics/"+topic+"/events", lines.String(), "Content-Type: application/x-ndjson"); res.StatusCode != 200 {
+	if res, body := s.Do(t, "POST", "/v1/topics/"+topic+"/events", lines.String(),
+		"Content-Type: application/x-ndjson"); res.StatusCode != 200 {
 		t.Fatal(body)
 	}
 	return events

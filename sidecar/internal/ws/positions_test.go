@@ -40,7 +40,8 @@ func TestFromPositions(t *testing.T) {
 		}
 	}
 	c.Ask(`{"op":"UNSUBSCRIBE","topic":"t"}`)
-	_, text := s.Do(t, "POST", "/v1/topics/t/groups/g/pull", fmt.Sprintf(`{"opts":{"from":"positions","positions":%s,"autoAck":true}}`, positions))
+	_, text := s.Do(t, "POST", "/v1/topics/t/groups/g/pull",
+		fmt.Sprintf(`{"opts":{"from":"positions","positions":%s,"autoAck":true}}`, positions))
 	if n := strings.Count(text, `"seq":`); n != len(want) {
 		t.Errorf("%d events are pulled; want %d: %s", n, len(want), text)
 	}
