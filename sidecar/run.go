@@ -14,7 +14,14 @@ import (
 // The error says why it could not serve, or what a stop did not complete.
 func (s *Sidecar) Run(ctx context.Context, ready func() error) error {
 	defer s.close()
-	err := lifecycle.Run(ctx, lifecycle.Deadline{After: s.cfg.DrainTimeout, Passed: s.abortGroups}, s.parts(ready)...)
+	parts := s.parts(func() error {
+		if ctx.Err() != nil {
+			return nil // a stop was asked for during the start
+		}
+		s.ops.Serving()
+		return ready()
+	})
+	err := lifecycle.Run(ctx, lifecycle.Deadline{After: s.cfg.DrainTimeout, Passed: s.abortGroups}, parts...)
 	s.leave()
 	return err
 }
@@ -33,7 +40,6 @@ func (s *Sidecar) parts(ready func() error) []lifecycle.Part {
 			if ctx.Err() != nil {
 				return nil
 			}
-			s.ops.Serving()
 			return ready()
 		})},
 		{Stop: void(s.gateway.Shutdown)}, // ops under way are answered, WebSockets closed, events given back uncounted

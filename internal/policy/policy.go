@@ -167,27 +167,6 @@ type Tracing struct {
 	SampleRatio float64 // from 0 to 1
 }
 
-// Defaults are the values of a topic without policies.
-func Defaults() Effective {
-	return Effective{
-		Publish:    Publish{Rate: 1000, Burst: 1000, Scope: ScopeSidecar, OnLimit: LimitReject},
-		Connection: Rate{Rate: 200, Burst: 200},
-		Delivery: Delivery{
-			MaxInflight: 100,
-			AckTimeout:  30 * time.Second,
-			MaxAttempts: 25,
-			Backoff:     Backoff{Min: 100 * time.Millisecond, Max: 5 * time.Minute},
-		},
-		Partitions: 8,
-		Dedupe:     Dedupe{Window: 7 * 24 * time.Hour},
-		Retention:  Retention{Expired: ExpiredDrop},
-		Durability: Durability{WriteConcern: WriteConcernMajority, OnStoreUnavailable: StoreSpool, SpoolMaxBytes: 1 << 30},
-		Schema:     Schema{Compatibility: CompatibilityBackward},
-		Tracing:    Tracing{SampleRatio: 1},
-		AutoCreate: true,
-	}
-}
-
 // Policy is one policy as written: a name, and values of the fields that it sets. It comes from
 // [ParseYAML], [ParseJSON], [ParsePolicy] or [ParseList]; == also compares the position in the
 // document, [Policy.Equal] does not.

@@ -35,9 +35,10 @@ func Example_controlPlane() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	fmt.Println(now.Version, now.UpdatedBy, string(now.Document))
+	fmt.Println(now.Version, now.UpdatedBy)
+	fmt.Println(string(now.Document))
 	// Output:
 	// true
-	// 2 alice (not verified) {"name":"orders.*","publish":{"rate":500},"updated_at":"2026-01-02T15:04:06Z","updated_by":"alice (not
-	// verified)","version":2}
+	// 2 alice (not verified)
+	// {"name":"orders.*","publish":{"rate":500},"updated_at":"2026-01-02T15:04:06Z","updated_by":"alice (not verified)","version":2}
 }

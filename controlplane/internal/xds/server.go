@@ -7,7 +7,7 @@
 //   - PolicyPack: all policies, many in each resource, subscribed to with the wildcard (packs.go).
 //   - ClusterLoadAssignment: the replay peers, in peerGroups resources so that a sidecar that joins
 //     does not send the whole fleet again, and at most peersPerSecond of them. A sidecar keeps
-//     those of an earlier connection while the control plane is young (postponed.go).
+//     those of an earlier connection while the control plane is young (postponedpeers.go).
 //   - Struct: the peer credentials (credentials.go). Each sidecar subscribes to its own.
 //
 // Each resource's version is a hash of its content, so it is the same on every control plane and
@@ -21,7 +21,7 @@
 //
 // [Server.Run] waits for a new state of the catalog, finds the policies that differ from the last
 // one, and updates the caches (policies.go). The caches answer the watches of the streams that
-// subscribe to them (watcher.go), and the callbacks record the resources of each nonce and their
+// subscribe to them (subscriptions.go), and the callbacks record the resources of each nonce and their
 // acks and rejections (stream.go).
 package xds
 

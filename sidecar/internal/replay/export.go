@@ -140,7 +140,7 @@ func (h *handler) boundRange(ctx context.Context, s *selection) error {
 		return nil
 	}
 	last, err := h.Store.Scan(ctx, s.topic, eventlog.ScanQuery{Descending: true}, eventlog.Bounds{Events: 1, Bytes: pageBytes})
-	if err != nil {
+	if err != nil && !errors.Is(err, eventlog.ErrNotFound) {
 		return sourceError(err)
 	}
 	s.query.MaxTS, s.query.HasMaxTS = h.Now().UnixMilli(), true

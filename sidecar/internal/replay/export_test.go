@@ -26,13 +26,13 @@ func TestExportRange(t *testing.T) {
 	h := newHandler(newMemory(
 		record(0, "a", ""), record(5, "c", "k"), record(5, "b", ""), record(1_000_000, "now", "k"), record(1_000_001, "later", "")))
 	for _, tc := range []struct{ params, want string }{
-		{"", "a b c now"},
+		{"", "a b c now later"},
 		{"&toTs=now", "a b c now"},
 		{"&fromTs=5&toTs=5", "b c"},
 		{"&fromTs=1&toTs=1000001", "b c now later"},
 		{"&fromTs=6&toTs=7", ""},
 		{"&toTs=0", "a"},
-		{"&fromTs=1000001", ""},
+		{"&fromTs=1000001&toTs=now", ""},
 		{"&key=k", "c now"},
 		{"&scope=fleet&ndjson=1&fromTs=0&toTs=5", "a b c"},
 	} {
@@ -306,7 +306,7 @@ func TestExportHandsOutWhatItHasWhileTheStoreIsSlow(t *testing.T) {
 			}
 			return nil
 		}
-		resp := fetch(t, serve(t, newHandler(m)), "/export?topic=orders", accept)
+		resp := fetch(t, serve(t, newHandler(m)), "/export?topic=orders&toTs=now", accept)
 		lines := bufio.NewScanner(decoded(t, resp))
 		for i := range pageEvents {
 			if !lines.Scan() || !strings.Contains(lines.Text(), fmt.Sprintf("id-%08d", i)) {

@@ -3,7 +3,7 @@
 // topics whose policy allows it go to a synced queue on this machine, and from there into the
 // store, in order, once it is back.
 //
-// The way of an event: append.go decides where it goes, keep.go puts it into the spool, and
+// The way of an event: append.go decides where it goes, put.go puts it into the spool, and
 // drain.go moves it into the store, in pages that window.go sizes. health.go knows whether the
 // store answers, and owner.go whether it is the spool's store.
 //

@@ -77,7 +77,7 @@ func checkOwned(fsys vfs.FS, dir string, beside []string) error {
 	}
 	for _, name := range names {
 		if name != lockFile && name != formatTemp && !slices.Contains(beside, name) {
-			return &setting.Error{Err: &ForeignFolderError{Dir: dir}}
+			return &ForeignFolderError{Dir: dir}
 		}
 	}
 	return nil
@@ -100,7 +100,7 @@ func openFormat(fsys vfs.FS, dir string) (format, error) {
 	}
 	switch {
 	case f.Program != formatProgram:
-		return format{}, &setting.Error{Err: &ForeignFolderError{Dir: dir}}
+		return format{}, &ForeignFolderError{Dir: dir}
 	case f.Format != formatNumber:
 		return format{}, &setting.Error{Err: &FormatError{Dir: dir, Format: f.Format}}
 	}
