@@ -4,11 +4,13 @@ import (
 	"context"
 	"errors"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog"
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog/eventlogtest"
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog/mongolog"
+	"github.com/sluice-bus/sluice/test/mongomodel"
 )
 
 const topics = "topics"
@@ -139,4 +141,22 @@ func TestABrokenOffDeletionGoesOn(t *testing.T) {
 			})
 		})
 	}
+}
+
+// A sidecar that knows an earlier generation of a topic finds an event of the later one, although
+// the earlier one has a stub of its id.
+func TestLookupFindsWhatWasPublishedAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		set := mongomodel.New(mongomodel.Options{Members: 1, Polling: true})
+		t.Cleanup(set.Close)
+		l, other := open(t, set, mongolog.Options{}), open(t, set, mongolog.Options{})
+		ensure(t, l)
+		appendOne(t, l, "a")
+		remove(t, other)
+		ensure(t, other)
+		want := appendOne(t, other, "a")
+		if got, err := l.Lookup(t.Context(), "orders", "a-000"); err != nil || got.Seq != want.Seq {
+			t.Errorf("Lookup = %v, %v; want seq %d", got, err, want.Seq)
+		}
+	})
 }

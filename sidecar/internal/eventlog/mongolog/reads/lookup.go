@@ -65,8 +65,10 @@ func (r *Reader) EachByID(ctx context.Context, topic string, ids []string, proje
 	found := 0
 	err = r.store.WithinSession(ctx, "look up events of topic "+topic, func(ctx context.Context) error {
 		raws, err := core.FindAll[bson.Raw](ctx, r.store, core.Events, bson.D{core.IDAmong(keys)}, o)
-		found = len(raws)
 		for _, raw := range raws {
+			if gone, _ := raw.Lookup(document.FieldGone).BooleanOK(); !gone {
+				found++
+			}
 			if err == nil {
 				err = each(raw)
 			}
@@ -76,7 +78,7 @@ func (r *Reader) EachByID(ctx context.Context, topic string, ids []string, proje
 	if err != nil || found == len(ids) {
 		return err
 	}
-	// A later generation may have the others.
+	// A later generation may have the others, and those that are gone.
 	if err = r.catalog.Reread(ctx, topic); err != nil || t.Generation() == generation {
 		return err
 	}
