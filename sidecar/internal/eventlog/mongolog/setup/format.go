@@ -22,9 +22,10 @@ type meta struct {
 	Format  int    `bson:"format"`
 }
 
-// readMeta reads and checks the store's document; mongo.ErrNoDocuments for a new store.
+// readMeta reads and checks the store's document, once a majority has it: spools keep its id.
+// mongo.ErrNoDocuments for a new store.
 func (su *Setup) readMeta(ctx context.Context) (m meta, err error) {
-	if err := su.store.DB.Collection(core.Meta).FindOne(ctx, core.ByID("store")).Decode(&m); err != nil {
+	if err := su.store.Majority(core.Meta).FindOne(ctx, core.ByID("store")).Decode(&m); err != nil {
 		return meta{}, err
 	}
 	if m.Format != storeFormat {
