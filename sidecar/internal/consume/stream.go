@@ -97,15 +97,17 @@ func (c *Consumers) streamEvents(caller *session.Session, w http.ResponseWriter,
 	if err != nil || s == nil { // HEAD
 		return err
 	}
+	defer func() { // after a panic, too: nothing may write to w any more
+		c.streams.close(s)
+		if s.out.Stalled() {
+			c.cfg.Logger.Info("a client that did not read was disconnected", "topic", s.Topic, "group", s.Group, "stream", r.RemoteAddr,
+				"timeout", c.cfg.Bounds.SlowClientTimeout)
+		}
+	}()
 	_, _ = s.out.Write([]byte("retry: 1000\n\n")) // clients that lose the connection come back after a second
 	if err = c.resend(r.Context(), s); err == nil {
 		s.Start()
 		s.serve(r.Context())
-	}
-	c.streams.close(s)
-	if s.out.Stalled() {
-		c.cfg.Logger.Info("a client that did not read was disconnected", "topic", s.Topic, "group", s.Group, "stream", r.RemoteAddr,
-			"timeout", c.cfg.Bounds.SlowClientTimeout)
 	}
 	return nil
 }

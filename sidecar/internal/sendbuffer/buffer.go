@@ -138,8 +138,9 @@ func (b *Buffer) Uncork() {
 }
 
 // Then calls written from the flusher once everything accepted so far is written. It calls dropped,
-// if there is one, if the connection ends before the flusher has taken the last of it. If the
-// connection breaks after that, neither is called; nor if the buffer is closed, and ok is false.
+// if there is one, if the connection ends before the flusher has taken the last of it; dropped must
+// not call the buffer. If the connection breaks after that, neither is called; nor if the buffer is
+// closed, and ok is false.
 func (b *Buffer) Then(written, dropped func()) (ok bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -273,18 +274,18 @@ func (b *Buffer) sent(n int) {
 // fail ends the connection after a write failed.
 func (b *Buffer) fail() {
 	b.mu.Lock()
-	dropped := b.dropUntaken()
+	b.dropUntaken()
 	b.closed, b.flushing = true, false
 	b.cfg.Memory.Give(b.queued)
 	b.queued, b.receipts = 0, nil
 	b.changed.Broadcast()
 	b.mu.Unlock()
-	tellDropped(dropped)
 	_ = b.to.Close()
 }
 
-// dropUntaken drops what the flusher has not taken, and returns the receipts for it. It requires mu.
-func (b *Buffer) dropUntaken() (dropped []receipt) {
+// dropUntaken drops what the flusher has not taken, and calls its receipts, before Wait can return.
+// It requires mu.
+func (b *Buffer) dropUntaken() {
 	for _, c := range b.chunks {
 		b.queued -= len(c)
 		b.cfg.Memory.Give(len(c))
@@ -295,16 +296,12 @@ func (b *Buffer) dropUntaken() (dropped []receipt) {
 	for kept < len(b.receipts) && b.receipts[kept].end <= b.taken {
 		kept++
 	}
-	dropped, b.receipts = b.receipts[kept:], b.receipts[:kept]
-	return dropped
-}
-
-func tellDropped(receipts []receipt) {
-	for _, r := range receipts {
+	for _, r := range b.receipts[kept:] {
 		if r.dropped != nil {
 			r.dropped()
 		}
 	}
+	b.receipts = b.receipts[:kept]
 }
 
 // Close writes all that was accepted, within Linger, and then closes the sink.
@@ -326,12 +323,11 @@ func (b *Buffer) Close() error {
 // may be called again, for another deadline.
 func (b *Buffer) Cut(deadline time.Time) {
 	b.mu.Lock()
+	defer b.mu.Unlock()
 	b.closed = true
-	dropped := b.dropUntaken()
+	b.dropUntaken()
 	_ = b.to.SetWriteDeadline(deadline)
 	b.changed.Broadcast()
-	b.mu.Unlock()
-	tellDropped(dropped)
 }
 
 // Abort drops everything and closes the sink at once.

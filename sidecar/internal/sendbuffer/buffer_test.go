@@ -169,3 +169,29 @@ func TestBufferCut(t *testing.T) {
 		}
 	})
 }
+
+// Who has waited for the end of a buffer knows all that it has dropped.
+func TestBufferDropsBeforeWaitReturns(t *testing.T) {
+	for name, end := range map[string]func(b *Buffer, peer net.Conn){
+		"cut":    func(b *Buffer, _ net.Conn) { b.Cut(time.Now()) },
+		"broken": func(_ *Buffer, peer net.Conn) { _ = peer.Close() },
+	} {
+		b, peer := piped(Config{Bytes: 10, Silence: time.Hour})
+		_, _ = b.Write([]byte("taken"))
+		if _, err := peer.Read(make([]byte, 1)); err != nil {
+			t.Fatal(err)
+		}
+		_, _ = b.Write([]byte("not taken"))
+		waited, dropped := make(chan bool, 1), make(chan bool, 1)
+		b.Then(nil, func() {
+			go func() { b.Wait(); waited <- true }()
+			time.Sleep(20 * time.Millisecond)
+			dropped <- len(waited) == 0
+		})
+		end(b, peer)
+		if !<-dropped {
+			t.Errorf("%s: Wait has returned before", name)
+		}
+		<-waited
+	}
+}
