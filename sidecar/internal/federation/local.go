@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"io"
+	"time"
 
 	"github.com/sluice-bus/sluice/sdk/wire/codec"
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog"
@@ -21,7 +22,7 @@ func (l *local) hello(context.Context) (replay.Peer, error) { return l.self(), n
 
 // open reads the first page, so that the caller learns at once if the store is away.
 func (l *local) open(ctx context.Context, a ask) (text io.ReadCloser, empty bool, err error) {
-	r := &pageReader{ctx: ctx, source: l.parts.Log, topic: a.topic, query: a.scan}
+	r := &pageReader{ctx: ctx, source: l.parts.Log, topic: a.topic, query: a.scan, began: time.Now().UnixMilli()}
 	if a.part == replay.PartSpool {
 		frozen, err := l.parts.Freeze(ctx, a.topic)
 		if frozen == nil {
@@ -51,6 +52,7 @@ type pageReader struct {
 	release func() // may be nil
 	topic   string
 	query   eventlog.ScanQuery
+	began   int64
 
 	page  []*eventlog.Record
 	spill []byte // the rest of an event for which the last Read had no room
@@ -59,7 +61,13 @@ type pageReader struct {
 
 // turn reads the next page.
 func (r *pageReader) turn() error {
-	page, err := r.source.Scan(r.ctx, r.topic, r.query, pageBounds)
+	err := replay.EndAhead(&r.query, r.began, func(latest eventlog.ScanQuery) ([]*eventlog.Record, error) {
+		return r.source.Scan(r.ctx, r.topic, latest, eventlog.Bounds{Events: 1})
+	})
+	var page []*eventlog.Record
+	if err == nil {
+		page, err = r.source.Scan(r.ctx, r.topic, r.query, pageBounds)
+	}
 	if errors.Is(err, eventlog.ErrNotFound) {
 		page, err = nil, nil
 	}

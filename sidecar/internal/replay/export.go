@@ -1,7 +1,6 @@
 package replay
 
 import (
-	"context"
 	"errors"
 	"net/http"
 
@@ -46,10 +45,7 @@ func (h *handler) parseExport(r *http.Request) (req exportRequest, err error) {
 			return req, err
 		}
 	}
-	if err := h.mayRead(r, req.topic); err != nil {
-		return req, err
-	}
-	return req, h.boundRange(r.Context(), &req.selection)
+	return req, h.mayRead(r, req.topic)
 }
 
 // parseForm reads the scope, and the format of the answer.
@@ -130,22 +126,5 @@ func (r *exportRequest) parseRange(p httpapi.Params, now int64) error {
 		return httpapi.BadParam("fromTs", "%d is after toTs %d; it must be the same or earlier", from, to)
 	}
 	r.query.MaxTS, r.query.HasMaxTS = to, true
-	return nil
-}
-
-// boundRange ends an export of this store that has no toTs at the latest event that is there when it begins, or at now: it would
-// follow its publishers otherwise. The ts of an event may be ahead of every clock.
-func (h *handler) boundRange(ctx context.Context, s *selection) error {
-	if s.query.HasMaxTS || s.scope != scopeStore {
-		return nil
-	}
-	last, err := h.Store.Scan(ctx, s.topic, eventlog.ScanQuery{Descending: true}, eventlog.Bounds{Events: 1, Bytes: pageBytes})
-	if err != nil && !errors.Is(err, eventlog.ErrNotFound) {
-		return sourceError(err)
-	}
-	s.query.MaxTS, s.query.HasMaxTS = h.Now().UnixMilli(), true
-	if len(last) > 0 {
-		s.query.MaxTS = max(s.query.MaxTS, last[0].TS)
-	}
 	return nil
 }

@@ -12,6 +12,7 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -33,6 +34,8 @@ func TestExportRange(t *testing.T) {
 		{"&fromTs=6&toTs=7", ""},
 		{"&toTs=0", "a"},
 		{"&fromTs=1000001&toTs=now", ""},
+		{"&fromTs=1000001", "later"},
+		{"&fromTs=1000002", ""},
 		{"&key=k", "c now"},
 		{"&scope=fleet&ndjson=1&fromTs=0&toTs=5", "a b c"},
 	} {
@@ -50,6 +53,25 @@ func TestExportRange(t *testing.T) {
 	}
 	if w := get(h, "/export?topic=nothing"); w.Code != 200 || w.Body.Len() != 0 {
 		t.Errorf("a topic without events: %d %q", w.Code, w.Body)
+	}
+}
+
+// An export without toTs ends although somebody publishes all the time, and has what was there
+// before, also ahead of the clocks.
+func TestExportEndsWhilePublished(t *testing.T) {
+	for _, params := range []string{"", "&part=log", "&part=log&toTs=9007199254740991"} {
+		m := newMemory(record(0, "a", ""), record(1_000_000, "now", ""), record(1_000_005, "ahead", ""))
+		m.onScan = func(n int) error {
+			if n > 100 {
+				return errors.New("there is no end")
+			}
+			m.topics["orders"] = append(m.topics["orders"], record(int64(1_000_005+n), fmt.Sprintf("new-%03d", n), ""))
+			return nil
+		}
+		w := get(New(Config{Store: m, Parts: Parts{Log: m}, Logger: slog.New(slog.DiscardHandler), Now: now}), "/export?topic=orders"+params)
+		if ids := lineIDs(t, w.Body); w.Code != 200 || len(ids) < 3 || len(ids) > 10 || !slices.Equal(ids[:3], []string{"a", "now", "ahead"}) {
+			t.Errorf("%q: %d %v", params, w.Code, ids)
+		}
 	}
 }
 

@@ -108,13 +108,20 @@ func (l *local) events() iter.Seq2[item, error] {
 // pages reads page by page. A topic that does not exist has none; a nil page is a beat.
 func (l *local) pages() iter.Seq2[[]*eventlog.Record, error] {
 	return func(yield func([]*eventlog.Record, error) bool) {
-		q := l.what.query
+		q, began := l.what.query, l.handler.Now().UnixMilli()
+		alive := func() bool { return yield(nil, nil) }
 		for read := 0; l.source != nil && (l.most == 0 || read < l.most); {
 			b := eventlog.Bounds{Events: pageEvents, Bytes: pageBytes}
 			if l.most > 0 {
 				b.Events = min(b.Events, l.most-read)
 			}
-			page, err := l.scan(q, b, func() bool { return yield(nil, nil) })
+			var page []*eventlog.Record
+			err := EndAhead(&q, began, func(latest eventlog.ScanQuery) ([]*eventlog.Record, error) {
+				return l.scan(latest, eventlog.Bounds{Events: 1}, alive)
+			})
+			if err == nil {
+				page, err = l.scan(q, b, alive)
+			}
 			switch {
 			case errors.Is(err, eventlog.ErrNotFound), errors.Is(err, errLeft):
 				return
@@ -131,6 +138,24 @@ func (l *local) pages() iter.Seq2[[]*eventlog.Record, error] {
 			q.After = &last
 		}
 	}
+}
+
+// EndAhead gives a scan without an upper end one once it has come to events ahead of the time when
+// it began: the ts of the latest event there, for which it calls scan. Otherwise the scan would
+// follow the topic's publishers. The ts of an event may be ahead of every clock.
+func EndAhead(q *eventlog.ScanQuery, began int64, scan func(eventlog.ScanQuery) ([]*eventlog.Record, error)) error {
+	if q.Descending || q.Upper() < wire.MaxTS || q.After == nil || q.After.TS <= began {
+		return nil
+	}
+	latest, err := scan(eventlog.ScanQuery{Descending: true})
+	if err != nil {
+		return err
+	}
+	q.MaxTS, q.HasMaxTS = q.After.TS, true
+	if len(latest) > 0 {
+		q.MaxTS = max(q.MaxTS, latest[0].TS)
+	}
+	return nil
 }
 
 // errLeft says that the consumer of a reading wants no more.
