@@ -15,6 +15,7 @@ import (
 	"github.com/sluice-bus/sluice/sidecar/internal/admit"
 	"github.com/sluice-bus/sluice/sidecar/internal/audit"
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog"
+	"github.com/sluice-bus/sluice/sidecar/internal/refusal"
 )
 
 // Sessions makes the sessions of one listener.
@@ -123,7 +124,7 @@ func (s *Session) Attribute(ctx context.Context) context.Context {
 // Note writes to the access log.
 func (s *Session) Note(action, topic, group string, err error) {
 	if s.of.Audit != nil {
-		s.of.Audit.Note(action, topic, *s.Identity(), s.From, err, slog.String("group", group))
+		s.of.Audit.Note(action, topic, *s.Identity(), s.From, refusal.Of(err), slog.String("group", group))
 	}
 }
 

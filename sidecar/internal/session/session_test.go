@@ -1,0 +1,27 @@
+package session
+
+import (
+	"bytes"
+	"fmt"
+	"log/slog"
+	"strings"
+	"testing"
+
+	"github.com/sluice-bus/sluice/sidecar/internal/audit"
+	"github.com/sluice-bus/sluice/sidecar/internal/eventlog"
+)
+
+// A line of the access log has the code that the client is answered with.
+func TestNoteHasTheCodeOfTheAnswer(t *testing.T) {
+	var lines bytes.Buffer
+	log, err := audit.Open([]string{"*"}, "", slog.New(slog.NewTextHandler(&lines, nil)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := &Session{of: &Sessions{Audit: log}}
+	s.Note(audit.Subscribe, "t", "g", fmt.Errorf("no answer: %w", eventlog.ErrUnavailable))
+	s.Note(audit.Subscribe, "t", "g", nil)
+	if got := lines.String(); strings.Count(got, "code=") != 1 || !strings.Contains(got, "code=store_unavailable") {
+		t.Error(got)
+	}
+}
