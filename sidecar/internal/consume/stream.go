@@ -85,9 +85,9 @@ func (a *answer) Close() error {
 
 // leave leaves the connection to its next answer.
 func (a *answer) leave() {
-	_ = a.SetWriteDeadline(time.Time{})
 	a.mu.Lock()
 	defer a.mu.Unlock()
+	_ = a.conn.SetWriteDeadline(time.Time{})
 	a.left = true
 }
 

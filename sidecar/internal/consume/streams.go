@@ -67,12 +67,12 @@ func (x *streams) count() int {
 	return len(x.live)
 }
 
-// rightsChanged ends the streams that their callers may not have any more.
+// rightsChanged ends the streams that their callers may not have any more, unless all are ending.
 func (x *streams) rightsChanged() {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	for s := range x.live {
-		if s.caller.MayStill(s.Topic, s.Group) != nil {
+		if !s.caller.Stopping() && s.caller.MayStill(s.Topic, s.Group) != nil {
 			s.end(group.Disconnected, time.Now().Add(sendbuffer.Linger))
 		}
 	}
