@@ -149,8 +149,9 @@ func (c Config) checkReach(a *access.Access) error {
 	for _, p := range c.Peers {
 		errs = append(errs, toPeers.CheckDial("peers", p, "peers", c.Insecure))
 	}
-	if !c.hasPeers() && toPeers != (access.ClientConfig{}) {
-		errs = append(errs, errors.New("peers: are missing, and so is a control plane, where --auth-config has a section for them"))
+	// Without peers of its own a sidecar may be one of another's, which shows the token.
+	if !c.hasPeers() && toPeers.ForTLS() != (access.ClientConfig{}) {
+		errs = append(errs, errors.New("peers: are missing, and so is a control plane, where --auth-config has TLS to them"))
 	}
 	if len(c.Peers) > 0 && toPeers.TokenFile == "" && !c.Insecure && !listen.IsLoopback(c.ReplayListen) {
 		errs = append(errs, fmt.Errorf("replay-listen: %s can be reached from other machines, and --auth-config has no peers.token_file "+

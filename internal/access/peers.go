@@ -34,7 +34,12 @@ func (b *builder) peers(name string) {
 		b.refuse(0, at, "%v", f.err)
 		return
 	}
-	tokens := strings.Fields(string(f.data))
+	var tokens []string
+	for line := range strings.Lines(string(f.data)) {
+		if token := strings.TrimSpace(line); token != "" {
+			tokens = append(tokens, token)
+		}
+	}
 	if len(tokens) == 0 || len(tokens) > maxPeerTokens {
 		b.refuse(0, at, "%s has %d tokens; one or %d are allowed, a line each", name, len(tokens), maxPeerTokens)
 		return

@@ -102,6 +102,7 @@ func TestPeerTokenFilesThatAreRefused(t *testing.T) {
 		"tök\n":                      "token 1",
 		strings.Repeat("x", 65_537):  "token 1",
 		"good\n\x01" + "bad-in-it\n": "token 2",
+		"two words\n":                "token 1",
 	} {
 		f.write("peers", []byte(text))
 		if err := open(); err == nil || !strings.Contains(err.Error(), says) {

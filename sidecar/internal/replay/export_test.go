@@ -28,11 +28,13 @@ func TestExportRange(t *testing.T) {
 		record(0, "a", ""), record(5, "c", "k"), record(5, "b", ""), record(1_000_000, "now", "k"), record(1_000_001, "later", "")))
 	for _, tc := range []struct{ params, want string }{
 		{"", "a b c now later"},
+		{"&scope=fleet", "a b c now later"},
 		{"&toTs=now", "a b c now"},
 		{"&fromTs=5&toTs=5", "b c"},
 		{"&fromTs=1&toTs=1000001", "b c now later"},
 		{"&fromTs=6&toTs=7", ""},
 		{"&toTs=0", "a"},
+		{"&fromTs=1000001", "later"},
 		{"&fromTs=1000001&toTs=now", ""},
 		{"&fromTs=1000001", "later"},
 		{"&fromTs=1000002", ""},
