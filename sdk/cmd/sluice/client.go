@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"errors"
@@ -54,8 +55,18 @@ func (c *client) AfterApply(parsed *kong.Context) error {
 	return nil
 }
 
+// The addresses of a sidecar with the default settings, which need not be asked for.
+const (
+	defaultURL       = "http://127.0.0.1:7070"
+	defaultReplayURL = "http://127.0.0.1:8083"
+	defaultOpsURL    = "http://127.0.0.1:7071"
+)
+
 // ProvideSidecar makes the client of the sidecar's HTTP APIs.
 func (c *client) ProvideSidecar(ctx context.Context) *admin.HTTP {
+	if c.URL == defaultURL {
+		c.ReplayURL, c.OpsURL = cmp.Or(c.ReplayURL, defaultReplayURL), cmp.Or(c.OpsURL, defaultOpsURL)
+	}
 	h := &admin.HTTP{AppURL: c.URL, ReplayURL: c.ReplayURL, OpsURL: c.OpsURL, TokenFunc: c.token, TLSConfig: c.tls}
 	context.AfterFunc(ctx, h.CloseIdle)
 	return h
