@@ -272,8 +272,6 @@ func (l *fakeLog) number(at eventlog.GroupPartition) (n uint64) {
 	return n
 }
 
-func seqs(first, last uint64) eventlog.SeqRange { return eventlog.SeqRange{First: first, Last: last} }
-
 func partitionOf(key string, n int) int { return eventlog.PartitionOf(key, "", n) }
 
 func isTakenOver(a *answer) bool {
