@@ -44,11 +44,11 @@ Examples:
 // contexts is the folder of the contexts and of the name of the current one.
 type contexts struct{ folder string }
 
-// contextsFor finds the folder of a process, whose environment variables value returns.
-func contextsFor(env func(string) string) (contexts, error) {
-	folder := env("XDG_CONFIG_HOME")
+// ownContexts finds the folder of whoever runs this process.
+func ownContexts() (contexts, error) {
+	folder := os.Getenv("XDG_CONFIG_HOME")
 	if folder == "" {
-		home := env("HOME")
+		home := os.Getenv("HOME")
 		if home == "" {
 			return contexts{}, errors.New("contexts are in the folder of the environment variable XDG_CONFIG_HOME or HOME, and neither is set")
 		}
@@ -56,8 +56,6 @@ func contextsFor(env func(string) string) (contexts, error) {
 	}
 	return contexts{filepath.Join(folder, "sluice")}, nil
 }
-
-func ownContexts() (contexts, error) { return contextsFor(os.Getenv) }
 
 func (c contexts) file(name string) string {
 	return filepath.Join(c.folder, "contexts", name+".yaml")
