@@ -46,6 +46,7 @@ func (f field) adding(copy func(dst, src *Effective)) field {
 }
 
 const (
+	maxRate        = 1_000_000_000 // events per second
 	maxBurst       = 1_000_000_000
 	maxInflight    = 100_000
 	maxAttempts    = 1_000_000
@@ -175,8 +176,8 @@ func number(least, most float64) func(*yaml.Node) (float64, error) {
 
 func rate(n *yaml.Node) (float64, error) {
 	v, ok := numeric(n)
-	if !ok || v < 0 {
-		return 0, fmt.Errorf("must be a number of at least 0 (0: no limit), not %s", shown(n))
+	if !ok || v < 0 || v > maxRate {
+		return 0, fmt.Errorf("must be a number from 0 (no limit) to %d, not %s", maxRate, shown(n))
 	}
 	return v + 0, nil
 }

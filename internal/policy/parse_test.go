@@ -199,7 +199,7 @@ func TestEveryBadFieldIsNamed(t *testing.T) {
 	got := badFields(t, policy.ParseYAML, document)
 	want := map[string]string{
 		"policies[1].name":                            "line 3:",
-		"policies[1].publish.rate":                    "line 4: must be a number of at least 0 (0: no limit), not -1",
+		"policies[1].publish.rate":                    "line 4: must be a number from 0 (no limit) to 1000000000, not -1",
 		"policies[1].publish.burst":                   "line 4: must be a whole number from 0 to 1000000000, not 1.5",
 		"policies[1].publish.bytes_per_second":        "line 4: must be a whole number of at least 0, not -1",
 		"policies[1].publish.scope":                   `line 4: must be one of [sidecar fleet], not "galaxy"`,
@@ -307,6 +307,8 @@ func TestFieldsThatDoNotFitTogether(t *testing.T) {
 			"{backoff: {min: 3m}}}]",
 			"policies[2].delivery.backoff.min", "line 1: min 3m0s is more than max 2m0s"},
 		{"[{name: '*', connection: {burst: 0}}]", "policies[0].connection.burst", "line 1: with a rate of 200"},
+		{"[{name: a, publish: {rate: 9223372036854775807}}]", "policies[0].publish.rate", "line 1: must be a number from 0 (no limit) to 1000000000"},
+		{"[{name: a, groups: {b: {rate: 1000000001}}}]", "policies[0].groups.b.rate", "line 1: must be a number from 0 (no limit) to 1000000000"},
 	} {
 		got := badFields(t, policy.ParseYAML, c.document)
 		if len(got) != 1 || !strings.HasPrefix(got[c.field], c.message) {

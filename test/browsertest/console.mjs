@@ -338,6 +338,16 @@ test('the fields without an input are edited as JSON', async () => {
   assert.match(await response.text(), /"spool_max_bytes":\s*9007199254740993\b/);
 });
 
+test('numbers that JavaScript cannot hold come back as they were read', async () => {
+  const text = '[9223372036854775807,9007199254740993.0,1e400,1e-400,0.1000000000000000000001,1.2345678901234566e-07,1000000000,0.1,-1.5e+300]';
+  await visit('#/policies');
+  const again = await page.evaluate(async text => {
+    const {parseJSON} = await import('/api.js');
+    return {text: JSON.stringify(parseJSON(text)), computable: parseJSON('[0.30000000000000004,1.2345678901234566e-07,1e9]').every(Number.isFinite)};
+  }, text);
+  assert.deepEqual(again, {text: text.replace('e-07', 'e-7'), computable: true});
+});
+
 test('a policy is made, and deleted after a confirmation', async () => {
   expected.push(/status of 404/);
   await visit('#/policies');

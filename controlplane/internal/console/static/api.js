@@ -76,12 +76,18 @@ function read(text, response) {
   }
 }
 
-// parseJSON keeps whole numbers that JavaScript would round (2^53 and above) as
-// their text, so that a policy comes back as it was read.
+// parseJSON keeps numbers that JavaScript would change as their text, so that a
+// policy, and the schema in it, comes back as it was read.
 export function parseJSON(text) {
   return JSON.parse(text, (key, value, context) =>
-    typeof value === 'number' && JSON.rawJSON && context?.source && Number.isInteger(value) && !Number.isSafeInteger(value)
-      ? JSON.rawJSON(context.source) : value);
+    typeof value === 'number' && JSON.rawJSON && context?.source && !exact(value, context.source) ? JSON.rawJSON(context.source) : value);
+}
+
+// exact says whether a number has the value of its text. A double holds any 15 digits.
+function exact(value, text) {
+  const digits = text.replace(/e.*$/i, '').replace(/[-.]/g, '').replace(/^0+/, '');
+  if (!Number.isFinite(value) || (value === 0 && digits !== '')) return false;
+  return digits.replace(/0+$/, '').length <= 15 || String(value) === text.replace(/e([+-])0/, 'e$1');
 }
 
 // condition lets a change happen only to the version that its author has seen.
