@@ -307,7 +307,8 @@ func TestFieldsThatDoNotFitTogether(t *testing.T) {
 			"{backoff: {min: 3m}}}]",
 			"policies[2].delivery.backoff.min", "line 1: min 3m0s is more than max 2m0s"},
 		{"[{name: '*', connection: {burst: 0}}]", "policies[0].connection.burst", "line 1: with a rate of 200"},
-		{"[{name: a, publish: {rate: 9223372036854775807}}]", "policies[0].publish.rate", "line 1: must be a number from 0 (no limit) to 1000000000"},
+		{"[{name: a, publish: {rate: 9223372036854775807}}]", "policies[0].publish.rate",
+			"line 1: must be a number from 0 (no limit) to 1000000000"},
 		{"[{name: a, groups: {b: {rate: 1000000001}}}]", "policies[0].groups.b.rate", "line 1: must be a number from 0 (no limit) to 1000000000"},
 	} {
 		got := badFields(t, policy.ParseYAML, c.document)
