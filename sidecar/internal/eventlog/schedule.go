@@ -1,6 +1,11 @@
 package eventlog
 
-import "context"
+import (
+	"context"
+	"math/rand/v2"
+	"sync"
+	"time"
+)
 
 // Scheduled is an event that the log keeps until it is due. Its id is taken, and readers do not see
 // it.
@@ -20,13 +25,31 @@ const SchedulerSlots = 16
 // SlotOf is the slot of a topic's scheduled events. The function is part of the data format.
 func SlotOf(topic string) int { return PartitionOf(topic, "", SchedulerSlots) }
 
+// Acceptances numbers scheduled events in the order in which a log accepts them, so that those due
+// at one time go into the log in it. A number is the time by this sidecar's clock, in nanoseconds,
+// with random low bits, since other sidecars number theirs as well. It is safe for concurrent use.
+type Acceptances struct {
+	mu   sync.Mutex
+	last int64
+}
+
+// Next is a number above all that were given here before.
+func (a *Acceptances) Next(now time.Time) int64 {
+	const random = 1<<10 - 1
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.last = max(a.last+1, now.UnixNano()&^random|rand.Int64N(random+1))
+	return a.last
+}
+
 // Scheduler keeps events that were appended with a DeliverAt. An operation survives a power cut
 // once it returns nil.
 type Scheduler interface {
 	// Due returns up to limit scheduled events of these slots (nil: all slots) that are due at now
-	// (milliseconds since the epoch), in order of their times, from the one after the given event
-	// on (nil: from the first on). If there are fewer than limit, next is about when the next event
-	// will be due; 0: there is none. The result may have events that do not exist any more.
+	// (milliseconds since the epoch), from the one after the given event on (nil: from the first
+	// on). Their order is that of their times, and of one topic and time that in which they were
+	// accepted. If there are fewer than limit, next is about when the next event will be due; 0:
+	// there is none. The result may have events that do not exist any more.
 	Due(ctx context.Context, slots []int, after *Scheduled, now int64, limit int) (due []Scheduled, next int64, err error)
 
 	// Release moves scheduled events of one topic into their partitions, in order, with now as

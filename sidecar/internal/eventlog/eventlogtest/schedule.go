@@ -1,6 +1,7 @@
 package eventlogtest
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -300,7 +301,63 @@ func testScheduled(t *testing.T, s *suite) {
 		notFound(t, "ListScheduled", errOf(s.log.ListScheduled(t.Context(), "nowhere", nil, 4)))
 	})
 
+	t.Run("events due at one time keep the order in which they were accepted", func(t *testing.T) {
+		rapid.Check(t, func(rt *rapid.T) { tiesModel(rt, t, s) })
+	})
+
 	t.Run("model", func(t *testing.T) { rapid.Check(t, func(rt *rapid.T) { scheduledModel(rt, t, s) }) })
+}
+
+// tiesModel schedules and cancels events for few different times, with restarts in between, and
+// releases some or all of those that are due at a time.
+func tiesModel(rt *rapid.T, t *testing.T, s *suite) {
+	topic := s.topic(rt, 1)
+	var waiting []*eventlog.Record // in the order in which they were accepted
+	var want []string              // the ids in the log, in order
+	byTime := func(a, b *eventlog.Record) int { return cmp.Compare(a.DeliverAt, b.DeliverAt) }
+	isDue := func(at int64) func(*eventlog.Record) bool {
+		return func(r *eventlog.Record) bool { return r.DeliverAt <= at }
+	}
+	at := rapid.Int64Range(start+1, start+3)
+	rt.Repeat(map[string]func(*rapid.T){
+		"schedule": func(rt *rapid.T) {
+			var batch []*eventlog.Record
+			for _, id := range rapid.SliceOfNDistinct(rapid.StringMatching("[a-z]"), 1, 6, rapid.ID).Draw(rt, "ids") {
+				if !slices.Contains(want, id) && !slices.ContainsFunc(waiting, func(r *eventlog.Record) bool { return r.ID == id }) {
+					batch = append(batch, Event(id, Keyed("k"), Due(at.Draw(rt, "at"))))
+				}
+			}
+			s.schedule(rt, topic, batch...)
+			waiting = append(waiting, batch...)
+		},
+		"cancel": func(rt *rapid.T) {
+			if len(waiting) == 0 {
+				rt.Skip("none is scheduled")
+			}
+			i := rapid.IntRange(0, len(waiting)-1).Draw(rt, "index")
+			must(rt, s.log.Cancel(context.Background(), topic, waiting[i].ID))
+			waiting = slices.Delete(waiting, i, i+1)
+		},
+		"release": func(rt *rapid.T) {
+			now := at.Draw(rt, "now")
+			for _, o := range s.log.Release(context.Background(), topic, s.due(rt, topic, now), now) {
+				must(rt, o.Err)
+			}
+			slices.SortStableFunc(waiting, byTime)
+			for _, r := range waiting {
+				if isDue(now)(r) {
+					want = append(want, r.ID)
+				}
+			}
+			waiting = slices.DeleteFunc(waiting, isDue(now))
+		},
+		"restart": func(*rapid.T) { s.reopen(t) },
+		"": func(rt *rapid.T) {
+			if got := ids(s.readAll(rt, topic, 0)); !slices.Equal(got, want) {
+				rt.Fatalf("the log has %q; want %q", got, want)
+			}
+		},
+	})
 }
 
 // scheduledModel runs all operations on scheduled events in any order, with restarts in between,

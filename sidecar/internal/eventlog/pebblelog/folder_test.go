@@ -6,6 +6,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -68,11 +69,11 @@ func TestFormatOfAnotherProgramIsRefused(t *testing.T) {
 }
 
 func TestAnotherFormatIsRefusedAndLeftAlone(t *testing.T) {
-	for _, number := range []string{"0", "2"} {
+	for _, number := range []string{strconv.Itoa(formatNumber - 1), strconv.Itoa(formatNumber + 1)} {
 		dir := t.TempDir()
 		text := `{"program":"sluice","format":` + number + `,"of":"another version"}`
 		writeFile(t, dir, formatFile, text)
-		refused(t, dir, new(*FormatError), "format "+number, "format 1", "run the version", "--data-dir")
+		refused(t, dir, new(*FormatError), "format "+number, "format "+strconv.Itoa(formatNumber), "run the version", "--data-dir")
 		if now, err := os.ReadFile(filepath.Join(dir, formatFile)); err != nil || string(now) != text {
 			t.Errorf("%s now has %q, %v", formatFile, now, err)
 		}

@@ -34,7 +34,8 @@ func decodeLocation(value []byte) (location, error) {
 //	ts        varint            ⎫
 //	accepted  varint            ⎬ remnant only
 //	hash      32 bytes          ⎭ codec.ContentHash
-//	due       varint            scheduled only, in place of partition and seq
+//	due       varint            ⎱ scheduled only, in place of partition and seq
+//	order     varint            ⎰
 type idEntry struct {
 	location
 	remnant    bool
@@ -42,6 +43,7 @@ type idEntry struct {
 	acceptedAt int64
 	hash       [32]byte
 	due        int64 // not 0: it is scheduled
+	order      int64 // in which it was accepted, see eventlog.Acceptances
 }
 
 // inLog says that the id's event is in the log.
@@ -55,7 +57,8 @@ const (
 
 func appendIDEntry(b []byte, e idEntry) []byte {
 	if e.due != 0 {
-		return binary.AppendVarint(append(b, idWaiting), e.due)
+		b = binary.AppendVarint(append(b, idWaiting), e.due)
+		return binary.AppendVarint(b, e.order)
 	}
 	if !e.remnant {
 		return appendLocation(append(b, idStored), e.location)
@@ -73,7 +76,7 @@ func decodeIDEntry(value []byte) (idEntry, error) {
 	e := idEntry{remnant: value[0] == idRemnant}
 	d := decoder{rest: value[1:]}
 	if value[0] == idWaiting {
-		e.due = d.varint()
+		e.due, e.order = d.varint(), d.varint()
 	} else {
 		e.partition, e.seq = int(d.uvarint()), d.uvarint()
 	}

@@ -27,7 +27,7 @@ import (
 //	x     expires t group id      nothing: marks in the order they expire
 //	d     t group p seq letter    nothing: dead letters that are to be delivered again
 //	w     t due id                a scheduled event (record.go)
-//	q     due t id                its key: the scheduled events of all topics by time
+//	q     due order t id          its key: the scheduled events of all topics by time, then as they were accepted
 //
 // An event without a key costs three entries (e, i, s), one with a key five. l is separate from k
 // because the latest by seq is not the latest by ts. The epochs of groups are not in Pebble, see
@@ -104,8 +104,9 @@ func waitingKey(b []byte, topic uint32, due int64, id string) []byte {
 	return appendPoint(topicPrefix(b, kindWaiting, topic), due, id)
 }
 
-func dueKey(b []byte, due int64, topic uint32, id string) []byte {
-	b = appendTime(append(b, kindDue), due)
+func dueKey(e idEntry, topic uint32, id string) []byte {
+	b := appendTime([]byte{kindDue}, e.due)
+	b = binary.BigEndian.AppendUint64(b, uint64(e.order))
 	return append(binary.BigEndian.AppendUint32(b, topic), id...)
 }
 

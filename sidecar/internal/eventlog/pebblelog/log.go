@@ -66,6 +66,8 @@ type Log struct {
 	catalog *catalog
 	epochs  *register
 
+	acceptances eventlog.Acceptances
+
 	// marksTurn keeps marks from being renewed while a sweep decides that they have expired.
 	marksTurn pause.Mutex
 

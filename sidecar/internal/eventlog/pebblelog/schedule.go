@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/cockroachdb/pebble/v2"
 
@@ -79,7 +80,7 @@ func (a *appending) isNew(i int) {
 // the event is to be stored.
 func (a *appending) released(i int, e idEntry, found bool) (done bool) {
 	w := &a.release[i]
-	if found && e.due == w.DeliverAt {
+	if found && e.due != 0 && string(dueKey(e, a.topic.id, w.ID)) == w.Place {
 		return false
 	}
 	a.out[i].Err = fmt.Errorf("event %q of topic %q, due at %d: %w", w.ID, w.Topic, w.DeliverAt, eventlog.ErrNotFound)
@@ -118,9 +119,10 @@ func (a *appending) schedule(b *pebble.Batch) (delta int) {
 	t := a.topic.id
 	for _, i := range a.later {
 		r := a.batch[i]
-		_ = b.Set(idKey(nil, t, r.ID), appendIDEntry(nil, idEntry{due: r.DeliverAt}), nil)
+		e := idEntry{due: r.DeliverAt, order: a.log.acceptances.Next(time.Now())}
+		_ = b.Set(idKey(nil, t, r.ID), appendIDEntry(nil, e), nil)
 		_ = b.Set(waitingKey(nil, t, r.DeliverAt, r.ID), appendRecord(nil, r), nil)
-		_ = b.Set(dueKey(nil, r.DeliverAt, t, r.ID), []byte(r.Key), nil)
+		_ = b.Set(dueKey(e, t, r.ID), []byte(r.Key), nil)
 		a.out[i] = eventlog.Outcome{DeliverAt: r.DeliverAt}
 	}
 	if a.release == nil {
@@ -129,7 +131,7 @@ func (a *appending) schedule(b *pebble.Batch) (delta int) {
 	for _, i := range a.fresh {
 		w := &a.release[i]
 		_ = b.Delete(waitingKey(nil, t, w.DeliverAt, w.ID), nil)
-		_ = b.Delete(dueKey(nil, w.DeliverAt, t, w.ID), nil)
+		_ = b.Delete([]byte(w.Place), nil)
 	}
 	return -len(a.fresh)
 }
@@ -223,7 +225,7 @@ func (l *Log) forgetDue(ctx context.Context, t *topic, gone []eventlog.Scheduled
 			return err
 		}
 		if !found {
-			_ = b.Delete(dueKey(nil, w.DeliverAt, t.id, w.ID), nil)
+			_ = b.Delete([]byte(w.Place), nil)
 		}
 	}
 	return l.commits.applyUnsynced(ctx, b)
@@ -249,8 +251,8 @@ func (l *Log) Due(ctx context.Context, _ []int, last *eventlog.Scheduled, now in
 		if at > now {
 			return due, at, nil
 		}
-		if t := topics[binary.BigEndian.Uint32(e.key[9:])]; t != nil { // else it was created since
-			due = append(due, eventlog.Scheduled{DeliverAt: at, Topic: t.name, ID: string(e.key[13:]), Key: string(e.value), Place: string(e.key)})
+		if t := topics[binary.BigEndian.Uint32(e.key[17:])]; t != nil { // else it was created since
+			due = append(due, eventlog.Scheduled{DeliverAt: at, Topic: t.name, ID: string(e.key[21:]), Key: string(e.value), Place: string(e.key)})
 		}
 	}
 	return due, 0, nil
@@ -350,6 +352,6 @@ func (l *Log) cancel(ctx context.Context, t *topic, id string) (*commit, error) 
 	b := l.db.NewBatch()
 	_ = b.Delete(idKey(nil, t.id, id), nil)
 	_ = b.Delete(waitingKey(nil, t.id, e.due, id), nil)
-	_ = b.Delete(dueKey(nil, e.due, t.id, id), nil)
+	_ = b.Delete(dueKey(e, t.id, id), nil)
 	return t.waiting.noted(-1, func() (*commit, error) { return l.commits.apply(ctx, b, nil) })
 }

@@ -20,7 +20,7 @@ import (
 type Move struct {
 	ID        string
 	Partition int
-	Token     int64 // its random number while it is scheduled
+	Token     int64 // its seq while it is scheduled
 }
 
 // Move gives scheduled events of a generation of a topic their seqs, in order, with now as their

@@ -68,7 +68,7 @@ const (
 	FieldGeneration   = "generation"
 )
 
-// Unplaced is the partition of a scheduled event, whose seq is a random number.
+// Unplaced is the partition of a scheduled event, whose seq is a number of eventlog.Acceptances.
 const Unplaced = -2
 
 // MaxBytes is the largest document that MongoDB takes.

@@ -25,7 +25,7 @@ var (
 	// ByKeySeq is for the latest event of a key, and for compaction.
 	ByKeySeq = Ascending(document.FieldTopic, document.FieldKey, document.FieldSeq)
 	// ByDue and ByTopicDue have entries of scheduled events only.
-	ByDue      = Ascending(document.FieldDueSlot, document.FieldDeliverAt, document.FieldID)
+	ByDue      = Ascending(document.FieldDueSlot, document.FieldDeliverAt, document.FieldSeq)
 	ByTopicDue = Ascending(document.FieldTopic, document.FieldDeliverAt, document.FieldEventID)
 )
 

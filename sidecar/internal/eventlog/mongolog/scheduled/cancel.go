@@ -45,7 +45,7 @@ func (s *Scheduler) Cancel(ctx context.Context, name, id string) error {
 			if len(docs) == 0 {
 				return notFound
 			}
-			update, err := events.CancelledStub(ctx, s.store, newToken())
+			update, err := events.CancelledStub(ctx, s.store, s.newToken())
 			if err != nil {
 				return err
 			}

@@ -27,10 +27,9 @@ func (s *Scheduler) Due(
 		var behind []bson.E
 		if last != nil {
 			at[0] = bson.E{Key: "$gte", Value: last.DeliverAt}
-			id := document.ID(last.Topic, placeOf(last).generation, last.ID)
 			behind = []bson.E{{Key: "$or", Value: bson.A{
 				bson.D{{Key: document.FieldDeliverAt, Value: bson.D{{Key: "$gt", Value: last.DeliverAt}}}},
-				bson.D{{Key: document.FieldID, Value: bson.D{{Key: "$gt", Value: id}}}}}}}
+				bson.D{{Key: document.FieldSeq, Value: bson.D{{Key: "$gt", Value: placeOf(last).token}}}}}}}
 		}
 		docs, err := s.findDue(ctx, slots, at, limit, behind...)
 		for i := range docs {
@@ -52,7 +51,7 @@ func (s *Scheduler) Due(
 func (s *Scheduler) findDue(ctx context.Context, slots []int, at bson.D, limit int, more ...bson.E) ([]scheduledDoc, error) {
 	filter := append(bson.D{inSlots(slots), {Key: document.FieldDeliverAt, Value: at}}, more...)
 	return core.FindAll[scheduledDoc](ctx, s.store, core.Events, filter, options.Find().SetHint(s.store.Hint(events.ByDue)).
-		SetSort(events.Ascending(document.FieldDeliverAt, document.FieldID)).SetLimit(int64(limit)).SetProjection(scheduledFields))
+		SetSort(events.Ascending(document.FieldDeliverAt, document.FieldSeq)).SetLimit(int64(limit)).SetProjection(scheduledFields))
 }
 
 // inSlots is the condition on slots; nil: all.

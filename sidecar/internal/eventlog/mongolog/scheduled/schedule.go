@@ -2,8 +2,8 @@
 // due.
 //
 // A scheduled event is among the events, under its permanent _id, so one look-up shows that its id
-// is taken. It is not live. Its partition has no readers. Its seq is a random number, another one
-// each time that the id is scheduled.
+// is taken. It is not live. Its partition has no readers. Its seq is a number that says in which
+// order events were accepted, another one each time that the id is scheduled.
 //
 // One update releases the event: it sets partition, seq and times, and its filter names that
 // number. So of all updates that release or cancel the event, including late ones, only one has an
@@ -21,7 +21,6 @@ package scheduled
 import (
 	"context"
 	"errors"
-	"math"
 	"math/rand/v2"
 	"strconv"
 	"strings"
@@ -43,11 +42,12 @@ type Scheduler struct {
 	store   *core.Store
 	catalog *topics.Catalog
 	appends *appends.Appender
+	numbers eventlog.Acceptances
 }
 
 // New makes a Scheduler.
 func New(s *core.Store, c *topics.Catalog, a *appends.Appender) *Scheduler {
-	return &Scheduler{s, c, a}
+	return &Scheduler{store: s, catalog: c, appends: a}
 }
 
 // scheduledDoc has the fields of a scheduled event that this package reads.
@@ -137,7 +137,7 @@ func (s *scheduling) step(ctx context.Context) error {
 	for _, i := range s.left() {
 		if s.docs[i] == nil {
 			event := *s.batch[i]
-			event.Partition, event.Seq = document.Unplaced, uint64(newToken())
+			event.Partition, event.Seq = document.Unplaced, uint64(s.newToken())
 			raw, err := document.Append(nil, s.topic.Name, s.generation, &event, rand.Int64())
 			if err != nil {
 				s.out[i].Err = &eventlog.RefusedError{Cause: err}
@@ -227,5 +227,5 @@ func (s *scheduling) replace(ctx context.Context, i int, id string, token int64)
 	return err
 }
 
-// newToken is a random seq for a scheduled event.
-func newToken() int64 { return rand.Int64N(math.MaxInt64-1) + 1 }
+// newToken is the seq of a scheduled event, or of the stub of a cancelled one.
+func (s *Scheduler) newToken() int64 { return s.numbers.Next(s.store.Clock.Now()) }

@@ -85,7 +85,7 @@ func TestMigrateRefusesWhatIsWrong(t *testing.T) {
 	su.createIndex(t, core.Events, "by_tag", false, "tags")
 	su.createIndex(t, core.Events, "one_sid", true, "sid", "_id")
 	want := []string{
-		"create epochs.topic_group_partition_number", "create events.due_slot_deliver_at__id", "create events.topic_deliver_at_id",
+		"create epochs.topic_group_partition_number", "create events.due_slot_deliver_at_seq", "create events.topic_deliver_at_id",
 		"create events.topic_key_seq", "create events.topic_key_ts_id",
 		"create events.topic_partition_seq_ts", "not ours events.by_tag", "not ours events.one_sid",
 		"wrong events.topic_partition_seq", "wrong events.topic_ts_id",
