@@ -48,7 +48,7 @@ func (s *Subscription) receive(conn *ConnSubscription, d *wire.Delivery, now tim
 		s.forget(it, ErrLost) // its time was over: it is handed out again, as it would be elsewhere
 	}
 	if it := s.held[id]; it != nil { // it comes again while a handler has it
-		it.conn, it.extendAt = conn, now.Add(lease/2)
+		it.conn, it.confirmed, it.extendAt = conn, now, now.Add(lease/2)
 		s.tendBy(it.extendAt)
 		if it.decided {
 			s.send(it)
@@ -72,7 +72,7 @@ func (s *Subscription) receive(conn *ConnSubscription, d *wire.Delivery, now tim
 }
 
 func newItem(s *Subscription, conn *ConnSubscription, d *wire.Delivery, now time.Time) *item {
-	it := &item{size: d.Event.Size(), conn: conn, since: now, settled: make(chan struct{})}
+	it := &item{size: d.Event.Size(), conn: conn, since: now, confirmed: now, settled: make(chan struct{})}
 	it.message = Message{Event: d.Event, Attempt: d.Attempt, of: s, item: it}
 	return it
 }
@@ -108,6 +108,9 @@ func (s *Subscription) handle() {
 	for !s.paused && !s.stopping && s.gather() {
 		batch = batch[:0]
 		for it := s.next(); it != nil; it = s.next() {
+			if s.confirmFirst(it) {
+				continue
+			}
 			if batch = append(batch, it); len(batch) >= s.config.Batch {
 				break
 			}
@@ -233,14 +236,70 @@ func (s *Subscription) retryInHand(it *item, err error) (wait time.Duration, aga
 		s.client.config.log.Warn("a handler failed, and is called again", "topic", s.topic, "group", s.group, "id",
 			it.message.Event.ID, "error", err)
 	}
-	s.postpone(it, time.AfterFunc(wait, func() {
-		s.mu.Lock()
-		defer s.mu.Unlock()
+	s.postpone(it, time.AfterFunc(wait, func() { s.confirm(it) }))
+	return wait, true
+}
+
+// confirmedFor is how long no handler has to ask whether an item is still this subscription's. A
+// sidecar that moves a partition waits longer for its events, and does not tell each client.
+const confirmedFor = time.Second
+
+// confirmFirst postpones an item that waited long for its handler until it is confirmed.
+func (s *Subscription) confirmFirst(it *item) bool {
+	if s.group == "" || s.lease == 0 || time.Since(it.confirmed) < confirmedFor {
+		return false
+	}
+	s.postpone(it, time.AfterFunc(0, func() { s.confirm(it) }))
+	return true
+}
+
+// confirm makes a postponed item ready again once the sidecar has said that it is still this
+// subscription's.
+func (s *Subscription) confirm(it *item) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	resume := func() {
 		if s.resume(it) {
 			s.spawn(0)
 		}
-	}))
-	return wait, true
+	}
+	switch {
+	case s.retrying[it] == nil:
+	case s.lease == 0: // it has no deadline
+		resume()
+	default:
+		it.extendAt = time.Now().Add(s.lease / 2)
+		s.extend(it.conn, []string{it.message.Event.ID}, resume)
+	}
+}
+
+// extend moves the deadlines of items, and abandons those that are not this subscription's any
+// more. Where none of them is lost, it calls done, which may be nil, with the lock held.
+func (s *Subscription) extend(conn *ConnSubscription, ids []string, done func()) {
+	answered := func(err error) {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		_, refused := asType[*wire.Error](err)
+		switch {
+		case s.conn != conn:
+		case err == nil:
+			for _, id := range ids {
+				if it := s.held[id]; it != nil {
+					it.confirmed = time.Now()
+				}
+			}
+			if done != nil {
+				done()
+			}
+		case refused && len(ids) == 1:
+			s.abandon(func(it *item) bool { return it.message.Event.ID == ids[0] }, ErrRevoked)
+		case refused: // it names one, and the others have their new deadline
+			for i := range ids {
+				s.extend(conn, ids[i:i+1], nil)
+			}
+		}
+	}
+	_ = conn.ModAckAsync(answered, max(s.lease.Milliseconds(), 1), ids...) // a broken connection gives them back
 }
 
 // endRetry calls no handler again for an item.
@@ -295,22 +354,33 @@ func (s *Subscription) lost(conn *ConnSubscription) {
 		}
 		return // the received event is to be handled all the same
 	}
-	s.giveUp(s.drop(everything))
 	s.revokeAll()
-	for _, it := range s.held {
-		switch {
-		case it.decided:
-			s.forgetUncertain(it)
-		case it.running:
-			it.conn = nil
-			it.cancel(ErrLost)
-		default: // it waits for a settlement by hand
-			s.forget(it, ErrLost)
-		}
-	}
+	s.abandon(everything, ErrLost)
 }
 
 func everything(*item) bool { return true }
+
+// abandon ends the part of this subscription in the items that the function selects, because they
+// are delivered again, maybe to another consumer. No handler is called for them any more, the
+// contexts of handlers that run end, and nothing is settled.
+func (s *Subscription) abandon(which func(*item) bool, cause error) {
+	s.giveUp(s.drop(which))
+	for _, it := range s.held {
+		if !which(it) {
+			continue
+		}
+		if it.running {
+			it.conn = nil
+			it.cancel(cause)
+		}
+		switch {
+		case it.decided:
+			s.forgetUncertain(it)
+		case !it.running: // it waits for a settlement by hand
+			s.forget(it, cause)
+		}
+	}
+}
 
 // giveUp forgets items that no handler had.
 func (s *Subscription) giveUp(items []*item) {
@@ -392,7 +462,7 @@ func (s *Subscription) tend(now time.Time) {
 	}
 	for len(extend) > 0 && s.conn != nil {
 		n := min(len(extend), wire.MaxSettleIDs)
-		_ = s.conn.ModAckAsync(nil, max(s.lease.Milliseconds(), 1), extend[:n]...) // a broken connection gives them back
+		s.extend(s.conn, extend[:n], nil)
 		extend = extend[n:]
 	}
 	for id, until := range s.uncertain {

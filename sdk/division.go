@@ -106,13 +106,7 @@ func (s *Subscription) revoke(partitions []int) {
 	if len(lost) == 0 {
 		return
 	}
-	isLost := func(it *item) bool { return slices.Contains(lost, it.message.Event.Partition) }
-	s.giveUp(s.drop(isLost))
-	for _, it := range s.held {
-		if it.running && isLost(it) {
-			it.cancel(ErrRevoked)
-		}
-	}
+	s.abandon(func(it *item) bool { return slices.Contains(lost, it.message.Event.Partition) }, ErrRevoked)
 	s.tell(change{false, lost})
 }
 

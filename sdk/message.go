@@ -96,8 +96,10 @@ type item struct {
 	failedAt time.Time     // the first time that a handler failed
 	retries  pause.Backoff // until it is called again
 	since    time.Time     // it is with this subscription
-	extendAt time.Time
-	retryAt  time.Time // its settlement is sent again
+	// confirmed is when it was certainly this subscription's: delivered, or its deadline extended.
+	confirmed time.Time
+	extendAt  time.Time
+	retryAt   time.Time // its settlement is sent again
 }
 
 // decide decides how an item is settled, unless that was decided before.

@@ -40,12 +40,14 @@ func (c *conn) extend(req *codec.Request) {
 		c.replyError(req, err)
 		return
 	}
-	found := false
+	var unknown error // of the first one; the others have their new deadline all the same
 	for _, id := range req.IDs {
-		found = s.member.Extend(id, time.Duration(*req.ExtendMS)*time.Millisecond) || found
+		if !s.member.Extend(id, time.Duration(*req.ExtendMS)*time.Millisecond) && unknown == nil {
+			unknown = wire.Errorf(wire.UnknownID, "no event with id %q is in flight at this subscription", refusal.Shorten(id))
+		}
 	}
-	if !found {
-		c.replyError(req, wire.Errorf(wire.UnknownID, "no event with id %q is in flight at this subscription", refusal.Shorten(req.IDs[0])))
+	if unknown != nil {
+		c.replyError(req, unknown)
 		return
 	}
 	c.replyOK(req)
