@@ -1,9 +1,11 @@
 package httpapi
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
+	"log"
 	"log/slog"
 	"net"
 	"net/http"
@@ -45,7 +47,7 @@ func (s *Server) Serve(ctx context.Context, ln net.Listener) error {
 		ReadHeaderTimeout: readHeaderTimeout,
 		IdleTimeout:       idleTimeout,
 		MaxHeaderBytes:    maxHeaderBytes,
-		ErrorLog:          slog.NewLogLogger(s.Logger.Handler(), slog.LevelWarn),
+		ErrorLog:          log.New(serverLog{s.Logger, ln.Addr()}, "", 0),
 		BaseContext:       func(net.Listener) context.Context { return base },
 		ConnContext:       s.ConnContext,
 	}
@@ -77,4 +79,16 @@ func (s *Server) drain(srv *http.Server, cut context.CancelFunc) {
 	s.Logger.Warn("requests cut off at the end of the drain time", "drain", s.DrainTimeout)
 	cut()
 	_ = srv.Close()
+}
+
+// serverLog writes what net/http logs, as one message, whose repetitions can be left out: its lines
+// have clients' addresses.
+type serverLog struct {
+	logger   *slog.Logger
+	listener net.Addr
+}
+
+func (l serverLog) Write(line []byte) (int, error) {
+	l.logger.Warn("a connection failed", "listener", l.listener.String(), "error", string(bytes.TrimSpace(line)))
+	return len(line), nil
 }

@@ -26,7 +26,7 @@ func TestMain(m *testing.M) {
 // serve is a server that says when the first signal reached it, and stops when its standard input
 // ends.
 func serve(ctx context.Context, app *App) error {
-	if err := Ready(app.Stdout, Field{"listen", "nowhere"}); err != nil {
+	if err := app.Ready(Field{"listen", "nowhere"}); err != nil {
 		return err
 	}
 	<-ctx.Done()
@@ -47,7 +47,7 @@ func TestMainUnderSignals(t *testing.T) {
 		"two": {second: true, status: 143, stderr: "sluice-test: stopped at once by a second signal (terminated)\n"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			program := exec.CommandContext(t.Context(), os.Args[0])
+			program := exec.CommandContext(t.Context(), os.Args[0], "--log-level=error")
 			program.Env = append(os.Environ(), asProgram+"=1")
 			var stderr strings.Builder
 			program.Stderr = &stderr

@@ -14,6 +14,7 @@ import (
 
 	"github.com/alecthomas/kong"
 
+	"github.com/sluice-bus/sluice/internal/logging"
 	"github.com/sluice-bus/sluice/internal/setting"
 	"github.com/sluice-bus/sluice/internal/terminal"
 )
@@ -65,7 +66,7 @@ type Spec struct {
 type App struct {
 	// Name and Version are as --version prints them.
 	Name, Version string
-	// Logger writes to Stderr, as --log-format and --log-level say.
+	// Logger writes to Stderr, as --log-format and --log-level say, and leaves out repetitions.
 	Logger         *slog.Logger
 	Stdin          io.Reader
 	Stdout, Stderr io.Writer
@@ -130,10 +131,13 @@ func Run(spec Spec, process Process) int {
 	if command == nil {
 		return StatusOK // --help or --version has answered
 	}
+	logger, flush := newLogger(process.Stderr, common.LogFormat, common.LogLevel)
+	defer flush()
+	slog.SetDefault(logger) // what libraries log goes there, too
 	app := &App{
 		Name:    spec.Name,
 		Version: Version(),
-		Logger:  newLogger(process.Stderr, common.LogFormat, common.LogLevel),
+		Logger:  logger,
 		Stdin:   process.Stdin,
 		Stdout:  process.Stdout,
 		Stderr:  process.Stderr,
@@ -223,16 +227,19 @@ func Defaults(settings any) {
 	}
 }
 
-func newLogger(w io.Writer, format, level string) *slog.Logger {
+// newLogger makes the program's logger. flush writes what it has held back.
+func newLogger(w io.Writer, format, level string) (_ *slog.Logger, flush func()) {
 	var minimum slog.Level
 	if err := minimum.UnmarshalText([]byte(level)); err != nil {
 		panic(err) // commonFlags allows only levels that slog knows
 	}
 	options := &slog.HandlerOptions{Level: minimum}
+	var lines slog.Handler = slog.NewTextHandler(w, options)
 	if format == "json" {
-		return slog.New(slog.NewJSONHandler(w, options))
+		lines = slog.NewJSONHandler(w, options)
 	}
-	return slog.New(slog.NewTextHandler(w, options))
+	lines, flush = logging.Throttle(lines)
+	return slog.New(lines), flush
 }
 
 // exitError is an error that ends the program with a status of its own.

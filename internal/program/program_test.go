@@ -7,6 +7,8 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log"
+	"log/slog"
 	"os"
 	"strings"
 	"syscall"
@@ -227,11 +229,35 @@ func TestLogger(t *testing.T) {
 }
 
 func TestReady(t *testing.T) {
-	var out bytes.Buffer
-	err := Ready(&out, Field{"listen", "127.0.0.1:7070"}, Field{"replay", `unix:/a"b`}, Field{"ops", "[::1]:1"})
+	var out, log bytes.Buffer
+	app := App{Name: "p", Version: "v1", Logger: slog.New(slog.NewTextHandler(&log, nil)), Stdout: &out}
+	err := app.Ready(Field{"listen", "127.0.0.1:7070"}, Field{"replay", `unix:/a"b`}, Field{"ops", "[::1]:1"})
 	want := `{"ready":true,"listen":"127.0.0.1:7070","replay":"unix:/a\"b","ops":"[::1]:1"}` + "\n"
 	if err != nil || out.String() != want {
 		t.Errorf("ready = %q, %v, want %q", &out, err, want)
+	}
+	if line := log.String(); !strings.Contains(line, `msg=ready program=p version=v1 listen=127.0.0.1:7070`) {
+		t.Errorf("log: %s", line)
+	}
+}
+
+// What repeats is left out until the end, and what a library logs is a line like others.
+func TestLog(t *testing.T) {
+	status, lines := run(func(_ context.Context, app *App) error {
+		for range 100 {
+			app.Logger.Warn("away")
+		}
+		log.Print("from a library")
+		return nil
+	}, nil)
+	want := []string{`level=WARN msg=away`, `level=INFO msg="from a library"`, `level=WARN msg=away left_out=98`}
+	got := strings.Split(strings.TrimSpace(lines), "\n")
+	ok := status == StatusOK && len(got) == len(want)
+	for i := 0; ok && i < len(want); i++ {
+		ok = strings.HasSuffix(got[i], want[i])
+	}
+	if !ok {
+		t.Errorf("status %d, log:\n%s", status, lines)
 	}
 }
 

@@ -4,22 +4,23 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"syscall"
 )
 
 // A Field is one name and value of the ready line.
 type Field struct{ Name, Value string }
 
-// Ready writes the line that says that the program can be used, in one write:
-// {"ready":true,"listen":"…",…}, with the fields in the order they are given. Values are the
+// Ready says that the program can be used: in the log, and on standard output by a line in one
+// write, {"ready":true,"listen":"…",…}, with the fields in the order they are given. Values are the
 // addresses really bound. That nobody reads standard output any more is no error.
-func Ready(w io.Writer, fields ...Field) error {
-	line := []byte(`{"ready":true`)
+func (a *App) Ready(fields ...Field) error {
+	line, about := []byte(`{"ready":true`), []any{"program", a.Name, "version", a.Version}
 	for _, field := range fields {
 		line = fmt.Appendf(line, ",%s:%s", quote(field.Name), quote(field.Value))
+		about = append(about, field.Name, field.Value)
 	}
-	_, err := w.Write(append(line, "}\n"...))
+	a.Logger.Info("ready", about...)
+	_, err := a.Stdout.Write(append(line, "}\n"...))
 	if errors.Is(err, syscall.EPIPE) {
 		return nil
 	}

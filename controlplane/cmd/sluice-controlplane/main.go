@@ -50,6 +50,6 @@ func run(ctx context.Context, app *program.App, cfg controlplane.Config) (err er
 	}
 	xds, http := cp.Addresses()
 	return cp.Run(ctx, func() error {
-		return program.Ready(app.Stdout, program.Field{Name: "xds", Value: xds}, program.Field{Name: "http", Value: http})
+		return app.Ready(program.Field{Name: "xds", Value: xds}, program.Field{Name: "http", Value: http})
 	})
 }

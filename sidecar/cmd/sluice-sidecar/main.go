@@ -66,7 +66,7 @@ func run(ctx context.Context, app *program.App, cfg sidecar.Config) (err error) 
 	}
 	listen, replay, ops := sc.Addresses()
 	ready := func() error {
-		return program.Ready(app.Stdout,
+		return app.Ready(
 			program.Field{Name: "listen", Value: listen},
 			program.Field{Name: "replay", Value: replay},
 			program.Field{Name: "ops", Value: ops})

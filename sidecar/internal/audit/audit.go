@@ -14,6 +14,7 @@ import (
 
 	"github.com/sluice-bus/sluice/internal/access"
 	"github.com/sluice-bus/sluice/internal/httpapi"
+	"github.com/sluice-bus/sluice/internal/logging"
 	"github.com/sluice-bus/sluice/sdk/wire"
 	"github.com/sluice-bus/sluice/sdk/wire/codec"
 )
@@ -90,7 +91,7 @@ func (l *Log) Note(action, topic string, who access.Identity, from string, err e
 	if err != nil {
 		attrs = append(attrs, slog.String("code", string(wire.AsError(err).Code)))
 	}
-	l.to.LogAttrs(context.Background(), slog.LevelInfo, "access", attrs...)
+	l.to.LogAttrs(context.Background(), slog.LevelInfo, logging.Access, attrs...)
 }
 
 // Published writes one line for each topic of a batch. err is why the whole batch was refused.
