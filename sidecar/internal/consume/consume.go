@@ -16,44 +16,13 @@ package consume
 
 import (
 	"context"
-	"log/slog"
-	"net/http"
-	"time"
 
 	"golang.org/x/sync/semaphore"
 
-	"github.com/sluice-bus/sluice/internal/access"
 	"github.com/sluice-bus/sluice/sdk/wire"
-	"github.com/sluice-bus/sluice/sidecar/internal/budget"
-	"github.com/sluice-bus/sluice/sidecar/internal/eventlog"
-	"github.com/sluice-bus/sluice/sidecar/internal/group"
-	"github.com/sluice-bus/sluice/sidecar/internal/group/deadletter"
-	"github.com/sluice-bus/sluice/sidecar/internal/receive"
 	"github.com/sluice-bus/sluice/sidecar/internal/refusal"
 	"github.com/sluice-bus/sluice/sidecar/internal/session"
 )
-
-// Config is what Consumers need; every field but Memory is required.
-type Config struct {
-	Groups *group.Manager
-	Log    eventlog.Reader
-	Lookup deadletter.Lookup // finds the events that a stream sends again
-	Bodies *receive.Bodies
-	Memory *budget.Budget // bounds the data for all clients until it is written; nil: no bound
-	Limits wire.Limits
-	Bounds session.Bounds
-	NodeID string
-	Logger *slog.Logger
-}
-
-// Consumers are the clients that get events over HTTP.
-type Consumers struct {
-	cfg     Config
-	leases  leaser
-	pulls   pullers
-	streams streams
-	latest  *semaphore.Weighted // answers with latest events under way
-}
 
 // New makes Consumers.
 func New(cfg Config) *Consumers {
@@ -90,18 +59,3 @@ func (c *Consumers) EndPulls() { c.pulls.end(refusal.Stopping()) }
 
 // EndStreams ends all streams. A stream that is writing has until ctx ends to finish.
 func (c *Consumers) EndStreams(ctx context.Context) { c.streams.end(ctx) }
-
-// mayJoin reports whether the caller may subscribe to the topic in the path, with the group in the
-// path.
-func mayJoin(caller *session.Session, r *http.Request) error {
-	return caller.May(access.Subscribe, r.PathValue("topic"), r.PathValue("group"))
-}
-
-// write writes a part of an answer, which the client has some time to read.
-func (c *Consumers) write(w http.ResponseWriter, conn *http.ResponseController, text []byte) error {
-	c.cfg.Memory.Take(len(text))
-	defer c.cfg.Memory.Give(len(text))
-	_ = conn.SetWriteDeadline(time.Now().Add(c.cfg.Bounds.SlowClientTimeout))
-	_, err := w.Write(text)
-	return err
-}

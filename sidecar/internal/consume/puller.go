@@ -186,3 +186,6 @@ func leasesOf(ds []group.Delivery) []group.Lease {
 	}
 	return leases
 }
+
+// pullerKey identifies a puller; opts is the text of the opts that matter.
+type pullerKey struct{ topic, group, opts string }

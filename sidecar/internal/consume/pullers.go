@@ -26,9 +26,6 @@ type pullers struct {
 	all   map[pullerKey]*puller
 }
 
-// pullerKey identifies a puller; opts is the text of the opts that matter.
-type pullerKey struct{ topic, group, opts string }
-
 // keyOf is the key of the puller for a pull, and its opts. The start does not matter, since a group
 // begins once. Opts about deliveries to a connection do not apply to pulls.
 func keyOf(topic, name string, o wire.SubscribeOptions) (pullerKey, wire.SubscribeOptions) {

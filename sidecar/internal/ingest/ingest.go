@@ -5,24 +5,11 @@ package ingest
 import (
 	"net/http"
 
-	"github.com/sluice-bus/sluice/internal/access"
 	"github.com/sluice-bus/sluice/internal/httpapi"
 	"github.com/sluice-bus/sluice/sdk/wire"
 	"github.com/sluice-bus/sluice/sdk/wire/codec"
-	"github.com/sluice-bus/sluice/sidecar/internal/admit"
-	"github.com/sluice-bus/sluice/sidecar/internal/receive"
-	"github.com/sluice-bus/sluice/sidecar/internal/refusal"
 	"github.com/sluice-bus/sluice/sidecar/internal/session"
 )
-
-// Config is what the routes need; every field is required.
-type Config struct {
-	Publisher *admit.Publisher
-	Bodies    *receive.Bodies
-	Limits    wire.Limits
-}
-
-type handlers struct{ Config }
 
 // Routes returns the routes that publish. They check the topic themselves, and count what they
 // refuse.
@@ -81,44 +68,4 @@ func (h *handlers) read(caller *session.Session, w http.ResponseWriter, r *http.
 	}
 	items, bad := itemsOf(topic, &head, content, h.Limits)
 	return head.kind, items, bad
-}
-
-// check refuses a publish before its body is read.
-func check(caller *session.Session, topic string) *wire.Error {
-	if caller.Stopping() {
-		return refusal.Stopping()
-	}
-	return codec.CheckTopic(topic)
-}
-
-// publish admits the items of a request, all of the path's topic, and waits for their results. bad
-// is why the request was refused before; publish counts that. If the client leaves first, the
-// events may be stored nevertheless.
-func (h *handlers) publish(caller *session.Session, r *http.Request, items []wire.PublishItem, bad *wire.Error) (
-	results []wire.ResultItem, err error,
-) {
-	topic := r.PathValue("topic")
-	if bad != nil {
-		h.Publisher.Refused(topic, bad.Code, 1)
-		return nil, bad
-	}
-	defer func() { caller.NotePublished(caller.Identity(), items, results, err) }()
-	if err := caller.May(access.Publish, topic, ""); err != nil {
-		h.Publisher.Refused(topic, wire.AsError(err).Code, max(len(items), 1))
-		return nil, err
-	}
-	if len(items) == 0 {
-		return nil, nil
-	}
-	answered := make(chan []wire.ResultItem, 1)
-	done := func(results []wire.ResultItem) { answered <- results }
-	if bad := h.Publisher.Publish(caller.Attribute(r.Context()), caller.Publishes, items, done); bad != nil {
-		return nil, bad
-	}
-	select {
-	case results := <-answered:
-		return results, nil
-	case <-r.Context().Done():
-		return nil, r.Context().Err()
-	}
 }

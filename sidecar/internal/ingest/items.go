@@ -2,13 +2,9 @@ package ingest
 
 import (
 	"bytes"
-	"strconv"
-	"strings"
-	"time"
 
 	"github.com/sluice-bus/sluice/sdk/wire"
 	"github.com/sluice-bus/sluice/sdk/wire/codec"
-	"github.com/sluice-bus/sluice/sidecar/internal/refusal"
 )
 
 // itemsOf makes the events of a request, within the limits.
@@ -76,41 +72,4 @@ func lineItems(topic string, h *head, content []byte, lim wire.Limits) (items []
 		return nil, errEmptyBatch()
 	}
 	return items, nil
-}
-
-func errBatchTooLarge(lim wire.Limits) *wire.Error {
-	return wire.Errorf(wire.PayloadTooLarge, "the batch holds more than the %d events that are allowed", lim.BatchEvents)
-}
-
-// errEmptyBatch refuses a batch without events.
-func errEmptyBatch() *wire.Error {
-	return wire.Errorf(wire.BadRequest, "the batch is empty: at least one event is needed")
-}
-
-// wholeMS is a whole number of milliseconds, nil if the text is none.
-func wholeMS(text string) *int64 {
-	n, err := strconv.ParseInt(text, 10, 64)
-	if err != nil || n < 0 || n > wire.MaxTS || text[0] == '+' {
-		return nil
-	}
-	return &n
-}
-
-// timeMS is a time in milliseconds since the epoch, from a number or the format of RFC 3339.
-func timeMS(text string) *int64 {
-	if t, err := time.Parse(time.RFC3339Nano, strings.ToUpper(text)); err == nil && t.UnixMilli() >= 0 {
-		ms := t.UnixMilli()
-		return &ms
-	}
-	return wholeMS(text)
-}
-
-// ttlMS reads a ttl in units of so many milliseconds.
-func ttlMS(name, value string, unit int64) (int64, *wire.Error) {
-	n, err := strconv.ParseUint(value, 10, 63)
-	if err != nil || n < 1 || n > uint64(wire.MaxTTLMS/unit) {
-		return 0, wire.Errorf(wire.BadRequest, "%s is %q; a whole number from 1 to %d is allowed",
-			name, refusal.Shorten(value), wire.MaxTTLMS/unit)
-	}
-	return int64(n) * unit, nil
 }

@@ -163,21 +163,6 @@ func union(a, b []eventlog.SeqRange) (all []eventlog.SeqRange) {
 	return all
 }
 
-// fromWall converts a stored time, in milliseconds since the epoch by the wall clock, with now's
-// monotonic reading: the time stays as far away if the wall clock is set. 0 is none.
-func fromWall(until int64, now time.Time) (at time.Time) {
-	if until == 0 {
-		return at
-	}
-	return now.Add(time.UnixMilli(until).Sub(now))
-}
-
-// toWall returns such a time by the wall clock of now, and how far away it is.
-func toWall(at, now time.Time) (until, left int64) {
-	d := at.Sub(now)
-	return now.Add(d).UnixMilli(), max(d.Milliseconds(), 0)
-}
-
 // addSeq appends a seq, and extends the last range if it can.
 func addSeq(rs []eventlog.SeqRange, seq uint64) []eventlog.SeqRange {
 	return addRange(rs, eventlog.SeqRange{First: seq, Last: seq})

@@ -122,3 +122,18 @@ func (q *redrives) open() (n int) {
 	}
 	return n
 }
+
+// fromWall converts a stored time, in milliseconds since the epoch by the wall clock, with now's
+// monotonic reading: the time stays as far away if the wall clock is set. 0 is none.
+func fromWall(until int64, now time.Time) (at time.Time) {
+	if until == 0 {
+		return at
+	}
+	return now.Add(time.UnixMilli(until).Sub(now))
+}
+
+// toWall returns such a time by the wall clock of now, and how far away it is.
+func toWall(at, now time.Time) (until, left int64) {
+	d := at.Sub(now)
+	return now.Add(d).UnixMilli(), max(d.Milliseconds(), 0)
+}

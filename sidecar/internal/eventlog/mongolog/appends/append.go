@@ -19,53 +19,15 @@ package appends
 import (
 	"context"
 	"errors"
-	"fmt"
 	"math/rand/v2"
-	"sync"
-	"time"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog"
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog/mongolog/core"
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog/mongolog/document"
-	"github.com/sluice-bus/sluice/sidecar/internal/eventlog/mongolog/heads"
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog/mongolog/topics"
 )
-
-// Config is what an Appender needs.
-type Config struct {
-	Store   *core.Store
-	Catalog *topics.Catalog
-	Heads   *heads.Heads
-	// WriteConcern is a topic's, as policies write it; nil means majority for every topic.
-	WriteConcern func(topic string) string
-	// Linger is how long a topic's next batch waits after the previous one.
-	Linger time.Duration
-}
-
-// Appender appends events to the topics of a store.
-type Appender struct {
-	store        *core.Store
-	catalog      *topics.Catalog
-	heads        *heads.Heads
-	writeConcern func(topic string) string
-	linger       time.Duration
-
-	queues sync.Map // of calls, a *core.Batcher[*call] by *topics.Topic
-	// unmet has, by topic, the write concern that the topic's last append did not meet: the event
-	// was stored, but fewer members acknowledged it than the concern asks for. Only topics whose
-	// policy names a number of members are in it.
-	unmet sync.Map
-}
-
-// New makes an Appender.
-func New(c Config) *Appender {
-	return &Appender{store: c.Store, catalog: c.Catalog, heads: c.Heads, writeConcern: c.WriteConcern, linger: c.Linger}
-}
-
-// errAnotherGeneration says that the append is for a generation that has ended.
-var errAnotherGeneration = errors.New("the topic was deleted meanwhile")
 
 // Append appends events that are not to be scheduled, and sets their outcomes.
 func (a *Appender) Append(ctx context.Context, name string, p int, batch []*eventlog.Record, out []eventlog.Outcome) {
@@ -123,27 +85,6 @@ func (a *Appender) appendOnce(ctx context.Context, name string, p int, batch []*
 	}
 }
 
-// Unknown is the error of an event that may or may not be stored.
-func Unknown(err error) error {
-	if !errors.Is(err, eventlog.ErrNotFound) && !errors.Is(err, eventlog.ErrUnavailable) {
-		err = fmt.Errorf("%w: %w", eventlog.ErrUnavailable, err)
-	}
-	return err
-}
-
-// call is one call of Append.
-type call struct {
-	ctx   context.Context
-	topic *topics.Topic
-	p     int
-	// generation is the topic's generation in the documents.
-	generation int64
-	events     []*pending // the events that have a document
-	out        []eventlog.Outcome
-	left       int // events without an outcome
-	done       chan struct{}
-}
-
 // newCall makes the documents of a call. An event that has no document gets its outcome here.
 func (a *Appender) newCall(ctx context.Context, name string, p int, batch []*eventlog.Record) (*call, error) {
 	opened, end, err := a.store.Begin(ctx)
@@ -196,10 +137,46 @@ func (a *Appender) enqueue(c *call) error {
 	return queue.(*core.Batcher[*call]).Add(a.store, c, a.linger, func(calls []*call) { a.appendCalls(c.topic, calls) })
 }
 
-// answer gives an event its outcome, and ends the call with the last one.
-func (c *call) answer(index int, o eventlog.Outcome) {
-	c.out[index] = o
-	if c.left--; c.left == 0 {
-		close(c.done)
+// Move is a scheduled event that is due, and its place.
+type Move struct {
+	ID        string
+	Partition int
+	Token     int64 // its seq while it is scheduled
+}
+
+// Move gives scheduled events of a generation of a topic their seqs, in order, with now as their
+// times. An outcome is empty if it is not known, for the reason in the error.
+func (a *Appender) Move(ctx context.Context, t *topics.Topic, generation int64, moves []Move, now int64) ([]eventlog.Outcome, error) {
+	outs := make([]eventlog.Outcome, len(moves))
+	all := make([]eventlog.Outcome, len(moves)) // of the calls, which may outlast this function
+	calls := map[int]*call{}
+	for i, m := range moves {
+		c := calls[m.Partition]
+		if c == nil {
+			c = &call{ctx: ctx, topic: t, p: m.Partition, generation: generation, out: all, done: make(chan struct{})}
+			calls[m.Partition] = c
+		}
+		rec := &eventlog.Record{AcceptedAt: now}
+		rec.ID, rec.TS = m.ID, now
+		c.events = append(c.events, &pending{call: c, index: i, record: rec, token: m.Token})
+		c.left++
 	}
+	for _, c := range calls {
+		if err := a.enqueue(c); err != nil {
+			return outs, err
+		}
+	}
+	for _, c := range calls {
+		select {
+		case <-c.done:
+		case <-ctx.Done():
+			return outs, context.Cause(ctx)
+		}
+		for _, d := range c.events {
+			if outs[d.index] = all[d.index]; errors.Is(outs[d.index].Err, errAnotherGeneration) {
+				outs[d.index].Err = topics.NotThere(t.Name)
+			}
+		}
+	}
+	return outs, nil
 }

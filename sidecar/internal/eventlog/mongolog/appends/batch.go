@@ -3,13 +3,15 @@ package appends
 import (
 	"context"
 	"errors"
-	"fmt"
+	"time"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog"
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog/mongolog/core"
+	"github.com/sluice-bus/sluice/sidecar/internal/eventlog/mongolog/document"
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog/mongolog/events"
+	"github.com/sluice-bus/sluice/sidecar/internal/eventlog/mongolog/heads"
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog/mongolog/topics"
 )
 
@@ -27,132 +29,12 @@ type batch struct {
 	wait       core.Backoff
 }
 
-// appendCalls makes one batch of calls, and answers them.
-func (a *Appender) appendCalls(t *topics.Topic, calls []*call) {
-	b := &batch{Appender: a, topic: t, generation: t.Generation(), most: maxInsert, lookup: 1}
-	lines := map[int]*line{}
-	for _, c := range calls {
-		if c.generation != b.generation {
-			for _, d := range c.events {
-				c.answer(d.index, eventlog.Outcome{Err: errAnotherGeneration})
-			}
-			continue
-		}
-		ln := lines[c.p]
-		if ln == nil {
-			ln = &line{p: c.p}
-			lines[c.p] = ln
-			b.lines = append(b.lines, ln)
-		}
-		ln.pending = append(ln.pending, c.events...)
-	}
-	// The first caller may give up; other callers wait for the batch too.
-	ctx, renew, end, err := a.store.BeginSteps(context.WithoutCancel(calls[0].ctx))
-	if err != nil {
-		b.refuse(Unknown(err))
-		return
-	}
-	defer end()
-	b.renew, b.concern = renew, a.concern(t.Name)
-	err = b.run(ctx)
-	if err == nil {
-		return
-	}
-	refusal := b.unmetConcern(ctx, err)
-	switch {
-	case errors.Is(err, errAnotherGeneration):
-		b.refuse(err)
-	case refusal != nil:
-		a.store.Reached()
-		if a.setUnmet(t.Name, refusal.Concern) {
-			a.store.Logger.Warn("the store does not meet the topic's write concern; its events are refused",
-				"topic", t.Name, "write_concern", refusal.Concern, "error", err)
-		}
-		b.refuse(refusal)
-	default:
-		b.refuse(Unknown(a.store.Unavailable(ctx, "append to topic "+t.Name, err)))
-	}
-}
-
 // left is how many documents are not stored yet.
 func (b *batch) left() (n int) {
 	for _, ln := range b.lines {
 		n += len(ln.pending)
 	}
 	return n
-}
-
-// run continues until every event has its outcome or another try would not help.
-func (b *batch) run(ctx context.Context) error {
-	if _, unmet := b.unmet.Load(b.topic.Name); unmet {
-		// Events that would be refused again get no seqs.
-		if err := b.confirm(ctx); err != nil {
-			return err
-		}
-	}
-	for left := b.left(); left > 0; {
-		err := b.step(ctx)
-		if n := b.left(); n < left {
-			left = n
-			b.renew()
-			b.wait = core.Backoff{}
-		}
-		if err == nil {
-			continue
-		}
-		if ctx.Err() != nil || core.IsPermanent(err) || isUnmet(err) || errors.Is(err, errAnotherGeneration) {
-			return err
-		}
-		longest := core.LongWait
-		if errors.Is(err, core.ErrBehind) {
-			longest = core.ShortWait
-		}
-		if b.wait.Sleep(ctx, b.store.Clock, longest) != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// step reserves seqs for events that need them, makes one insert, and acts on its result.
-func (b *batch) step(ctx context.Context) error {
-	if err := b.reserve(ctx); err != nil {
-		return err
-	}
-	lines, chunk := b.chunk()
-	if len(chunk) > 0 && chunk[0].token != 0 {
-		return b.move(ctx, lines, chunk)
-	}
-	stored, failure := b.insert(ctx, chunk)
-	if stored > 0 && failure.err != nil && b.store.Sharded() {
-		// A mongos that reports a write error does not report that the write concern was not met.
-		if err := b.confirmStored(ctx, chunk[stored-1]); err != nil {
-			return err
-		}
-	}
-	for i, d := range chunk[:stored] {
-		b.accept(lines[i], d)
-		if d.call != nil { // a void does not end a run of repeated publishes
-			b.lookup = 1
-		}
-	}
-	if stored == len(chunk) {
-		return failure.err
-	}
-	next := lines[stored]
-	switch {
-	case failure.duplicate:
-		return b.resolve(ctx, next, failure.seqTaken)
-	case failure.refused && stored+1 < len(chunk) && failure.whole:
-		b.most = max(1, len(chunk)/2) // to find the refused document
-		return nil
-	case failure.refused:
-		d := chunk[stored]
-		err := &eventlog.RefusedError{Cause: fmt.Errorf("event %q: %w", d.record.ID, failure.err)}
-		b.most = maxInsert
-		return b.replace(ctx, next, 0, eventlog.Outcome{Err: err})
-	}
-	return failure.err
 }
 
 // accept removes a stored document from the front of its line.
@@ -199,3 +81,96 @@ func (b *batch) refuse(err error) {
 		ln.pending = nil
 	}
 }
+
+// chunk returns the next documents to insert, and the line of each.
+func (b *batch) chunk() (lines []*line, chunk []*pending) {
+	most := b.most
+	if b.store.Clock.Since(time.Unix(0, b.topic.Rivals.Load())) < rivalsFor {
+		most = min(most, maxRivalInsert)
+	}
+	bytes := 0
+	for _, ln := range b.lines {
+		for _, d := range ln.pending {
+			bytes += len(d.raw)
+			full := len(chunk) == most || len(chunk) > 0 && bytes > maxInsertBytes
+			otherWrite := len(chunk) > 0 && (d.token != 0) != (chunk[0].token != 0)
+			if d.seq == 0 || full || otherWrite {
+				return lines, chunk
+			}
+			lines, chunk = append(lines, ln), append(chunk, d)
+		}
+	}
+	return lines, chunk
+}
+
+// find returns the documents of those events whose ids a majority has, by _id.
+func (b *batch) find(ctx context.Context, documents []*pending) (map[string]bson.Raw, error) {
+	var ids []string
+	for _, d := range documents {
+		if d.call != nil {
+			ids = append(ids, b.idOf(d))
+		}
+	}
+	return events.FindByID(ctx, b.store, ids)
+}
+
+func (b *batch) idOf(d *pending) string { return document.ID(b.topic.Name, b.generation, d.record.ID) }
+
+// confirm returns nil once the events that are stored already are acknowledged according to the
+// topic's write concern. If the concern names a number of members, being readable does not prove
+// that. A write that changes nothing waits for all earlier writes.
+func (b *batch) confirm(ctx context.Context) error {
+	if b.concern.members < 2 {
+		return nil
+	}
+	nobody := append(heads.Of(b.topic.Name), bson.E{Key: document.FieldSeq, Value: int64(0)})
+	unset := bson.D{{Key: "$unset", Value: bson.D{{Key: events.FieldVoid, Value: ""}}}}
+	_, err := b.concern.events.UpdateOne(ctx, nobody, unset)
+	return err
+}
+
+// unmetConcern is the topic's refusal, if the append failed for its write concern alone: the server
+// says so, or a majority has an event that too few members for the concern acknowledged in time. It
+// is nil if the store itself may be away.
+func (b *batch) unmetConcern(ctx context.Context, cause error) *eventlog.ConcernError {
+	if b.concern.members < 2 {
+		return nil
+	}
+	if !isUnmet(cause) && !b.majorityHasNext(ctx) {
+		return nil
+	}
+	return &eventlog.ConcernError{Topic: b.topic.Name, Concern: b.concern.name, Cause: cause}
+}
+
+// majorityHasNext reports whether a majority of the members has the first event without an outcome.
+// It has a timeout of its own, since the append's is over.
+func (b *batch) majorityHasNext(ctx context.Context) bool {
+	if !errors.Is(context.Cause(ctx), eventlog.ErrTimeout) {
+		return false
+	}
+	ctx, cancel := b.store.Clock.WithTimeout(context.WithoutCancel(ctx), b.store.Timeout/2)
+	defer cancel()
+	for _, ln := range b.lines {
+		if len(ln.pending) > 0 {
+			if ln.pending[0].token != 0 {
+				return false // it was stored before the append
+			}
+			id := ln.pending[0].raw.Lookup(document.FieldID)
+			return b.store.Majority(core.Events).FindOne(ctx, bson.D{{Key: document.FieldID, Value: id}}).Err() == nil
+		}
+	}
+	return false
+}
+
+const (
+	// maxInsert bounds the documents of one insert.
+	maxInsert = 1000
+	// maxInsertBytes bounds one insert, well below the server's 48 MB.
+	maxInsertBytes = 16 << 20
+	// maxRivalInsert bounds the documents of one insert while other sidecars also append to the
+	// topic: concurrent inserts of neighbours in a unique index cost MongoDB much more than inserts
+	// one after the other.
+	maxRivalInsert = 100
+	// rivalsFor is how long after its append another sidecar still counts as appending.
+	rivalsFor = 10 * time.Second
+)

@@ -1,20 +1,13 @@
 package appends
 
 import (
-	"context"
-	"errors"
 	"strconv"
 	"strings"
 
-	"go.mongodb.org/mongo-driver/v2/bson"
 	"go.mongodb.org/mongo-driver/v2/mongo"
 	"go.mongodb.org/mongo-driver/v2/mongo/writeconcern"
 
-	"github.com/sluice-bus/sluice/sidecar/internal/eventlog"
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog/mongolog/core"
-	"github.com/sluice-bus/sluice/sidecar/internal/eventlog/mongolog/document"
-	"github.com/sluice-bus/sluice/sidecar/internal/eventlog/mongolog/events"
-	"github.com/sluice-bus/sluice/sidecar/internal/eventlog/mongolog/heads"
 )
 
 const concernMajority = "majority"
@@ -78,49 +71,3 @@ func (a *Appender) UnmetConcerns() map[string]string {
 // isUnmet reports whether the server says that it can never meet the write concern, since it has
 // too few members.
 func isUnmet(err error) bool { return core.HasCode(err, core.CodeUnsatisfiableWriteConcern) }
-
-// unmetConcern is the topic's refusal, if the append failed for its write concern alone: the server
-// says so, or a majority has an event that too few members for the concern acknowledged in time. It
-// is nil if the store itself may be away.
-func (b *batch) unmetConcern(ctx context.Context, cause error) *eventlog.ConcernError {
-	if b.concern.members < 2 {
-		return nil
-	}
-	if !isUnmet(cause) && !b.majorityHasNext(ctx) {
-		return nil
-	}
-	return &eventlog.ConcernError{Topic: b.topic.Name, Concern: b.concern.name, Cause: cause}
-}
-
-// majorityHasNext reports whether a majority of the members has the first event without an outcome.
-// It has a timeout of its own, since the append's is over.
-func (b *batch) majorityHasNext(ctx context.Context) bool {
-	if !errors.Is(context.Cause(ctx), eventlog.ErrTimeout) {
-		return false
-	}
-	ctx, cancel := b.store.Clock.WithTimeout(context.WithoutCancel(ctx), b.store.Timeout/2)
-	defer cancel()
-	for _, ln := range b.lines {
-		if len(ln.pending) > 0 {
-			if ln.pending[0].token != 0 {
-				return false // it was stored before the append
-			}
-			id := ln.pending[0].raw.Lookup(document.FieldID)
-			return b.store.Majority(core.Events).FindOne(ctx, bson.D{{Key: document.FieldID, Value: id}}).Err() == nil
-		}
-	}
-	return false
-}
-
-// confirm returns nil once the events that are stored already are acknowledged according to the
-// topic's write concern. If the concern names a number of members, being readable does not prove
-// that. A write that changes nothing waits for all earlier writes.
-func (b *batch) confirm(ctx context.Context) error {
-	if b.concern.members < 2 {
-		return nil
-	}
-	nobody := append(heads.Of(b.topic.Name), bson.E{Key: document.FieldSeq, Value: int64(0)})
-	unset := bson.D{{Key: "$unset", Value: bson.D{{Key: events.FieldVoid, Value: ""}}}}
-	_, err := b.concern.events.UpdateOne(ctx, nobody, unset)
-	return err
-}

@@ -218,14 +218,3 @@ func Repeated(r *eventlog.Record, raw bson.Raw, s document.Stored) eventlog.Outc
 	}
 	return eventlog.Outcome{Partition: s.Record.Partition, Seq: s.Record.Seq, TS: s.Record.TS, Duplicate: true}
 }
-
-// find returns the documents of those events whose ids a majority has, by _id.
-func (b *batch) find(ctx context.Context, documents []*pending) (map[string]bson.Raw, error) {
-	var ids []string
-	for _, d := range documents {
-		if d.call != nil {
-			ids = append(ids, b.idOf(d))
-		}
-	}
-	return events.FindByID(ctx, b.store, ids)
-}

@@ -2,7 +2,6 @@ package appends
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 
@@ -13,52 +12,7 @@ import (
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog"
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog/mongolog/document"
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog/mongolog/events"
-	"github.com/sluice-bus/sluice/sidecar/internal/eventlog/mongolog/topics"
 )
-
-// Move is a scheduled event that is due, and its place.
-type Move struct {
-	ID        string
-	Partition int
-	Token     int64 // its seq while it is scheduled
-}
-
-// Move gives scheduled events of a generation of a topic their seqs, in order, with now as their
-// times. An outcome is empty if it is not known, for the reason in the error.
-func (a *Appender) Move(ctx context.Context, t *topics.Topic, generation int64, moves []Move, now int64) ([]eventlog.Outcome, error) {
-	outs := make([]eventlog.Outcome, len(moves))
-	all := make([]eventlog.Outcome, len(moves)) // of the calls, which may outlast this function
-	calls := map[int]*call{}
-	for i, m := range moves {
-		c := calls[m.Partition]
-		if c == nil {
-			c = &call{ctx: ctx, topic: t, p: m.Partition, generation: generation, out: all, done: make(chan struct{})}
-			calls[m.Partition] = c
-		}
-		rec := &eventlog.Record{AcceptedAt: now}
-		rec.ID, rec.TS = m.ID, now
-		c.events = append(c.events, &pending{call: c, index: i, record: rec, token: m.Token})
-		c.left++
-	}
-	for _, c := range calls {
-		if err := a.enqueue(c); err != nil {
-			return outs, err
-		}
-	}
-	for _, c := range calls {
-		select {
-		case <-c.done:
-		case <-ctx.Done():
-			return outs, context.Cause(ctx)
-		}
-		for _, d := range c.events {
-			if outs[d.index] = all[d.index]; errors.Is(outs[d.index].Err, errAnotherGeneration) {
-				outs[d.index].Err = topics.NotThere(t.Name)
-			}
-		}
-	}
-	return outs, nil
-}
 
 // move stores documents of a batch at their seqs. All of them replace other documents: scheduled
 // events are released, cancelled ones are replaced. move also handles the outcomes.
@@ -104,8 +58,6 @@ func (b *batch) move(ctx context.Context, lines []*line, chunk []*pending) error
 	}
 	return nil
 }
-
-func (b *batch) idOf(d *pending) string { return document.ID(b.topic.Name, b.generation, d.record.ID) }
 
 // settleMoved looks up the documents that a move stores at the front of a line. It gives an outcome
 // to each event that is stored, or that has nothing to replace any more.

@@ -1,6 +1,7 @@
 package appends
 
 import (
+	"context"
 	"encoding/binary"
 	"time"
 
@@ -9,19 +10,7 @@ import (
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog"
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog/mongolog/core"
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog/mongolog/document"
-)
-
-const (
-	// maxInsert bounds the documents of one insert.
-	maxInsert = 1000
-	// maxInsertBytes bounds one insert, well below the server's 48 MB.
-	maxInsertBytes = 16 << 20
-	// maxRivalInsert bounds the documents of one insert while other sidecars also append to the
-	// topic: concurrent inserts of neighbours in a unique index cost MongoDB much more than inserts
-	// one after the other.
-	maxRivalInsert = 100
-	// rivalsFor is how long after its append another sidecar still counts as appending.
-	rivalsFor = 10 * time.Second
+	"github.com/sluice-bus/sluice/sidecar/internal/eventlog/mongolog/topics"
 )
 
 // pending is a document that is not stored yet: of an event, or the void that takes the seq of an
@@ -74,23 +63,23 @@ func (ln *line) restart() {
 	ln.pending = events
 }
 
-// chunk returns the next documents to insert, and the line of each.
-func (b *batch) chunk() (lines []*line, chunk []*pending) {
-	most := b.most
-	if b.store.Clock.Since(time.Unix(0, b.topic.Rivals.Load())) < rivalsFor {
-		most = min(most, maxRivalInsert)
+// call is one call of Append.
+type call struct {
+	ctx   context.Context
+	topic *topics.Topic
+	p     int
+	// generation is the topic's generation in the documents.
+	generation int64
+	events     []*pending // the events that have a document
+	out        []eventlog.Outcome
+	left       int // events without an outcome
+	done       chan struct{}
+}
+
+// answer gives an event its outcome, and ends the call with the last one.
+func (c *call) answer(index int, o eventlog.Outcome) {
+	c.out[index] = o
+	if c.left--; c.left == 0 {
+		close(c.done)
 	}
-	bytes := 0
-	for _, ln := range b.lines {
-		for _, d := range ln.pending {
-			bytes += len(d.raw)
-			full := len(chunk) == most || len(chunk) > 0 && bytes > maxInsertBytes
-			otherWrite := len(chunk) > 0 && (d.token != 0) != (chunk[0].token != 0)
-			if d.seq == 0 || full || otherWrite {
-				return lines, chunk
-			}
-			lines, chunk = append(lines, ln), append(chunk, d)
-		}
-	}
-	return lines, chunk
 }

@@ -78,3 +78,6 @@ func Advice(err error) string {
 	}
 	return ""
 }
+
+// UnsupportedError says why the log can never use this store.
+type UnsupportedError struct{ Reason string }

@@ -3,23 +3,9 @@ package core
 import (
 	"context"
 	"errors"
-	"sync/atomic"
 )
 
-// UnsupportedError says why the log can never use this store.
-type UnsupportedError struct{ Reason string }
-
 func (e *UnsupportedError) Error() string { return "the store cannot be used: " + e.Reason }
-
-// setup is the preparation of a store, which the first operation that reaches the server makes.
-type setup struct {
-	facts    atomic.Pointer[Facts] // nil until then
-	turn     chan struct{}         // holds one token, for the goroutine that prepares
-	unusable chan struct{}         // closed once refusal is set
-	refusal  error
-}
-
-func newSetup() setup { return setup{turn: make(chan struct{}, 1), unusable: make(chan struct{})} }
 
 // prepare prepares the store if that was not done. One call does this, and concurrent calls wait
 // for it.

@@ -2,19 +2,10 @@ package core
 
 import (
 	"context"
-	"sync"
 
-	"go.mongodb.org/mongo-driver/v2/bson"
 	"go.mongodb.org/mongo-driver/v2/mongo"
 	"go.mongodb.org/mongo-driver/v2/mongo/options"
 )
-
-// causality is how far this client has seen the order of writes in the store.
-type causality struct {
-	mu        sync.Mutex
-	cluster   bson.Raw        // the newest cluster time, signed by the server
-	operation *bson.Timestamp // of the newest operation
-}
 
 // Causally runs operations in a causally consistent session. Each operation sees everything that
 // earlier operations of this store have read and written in such sessions. So majority reads in it

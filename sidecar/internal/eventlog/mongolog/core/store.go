@@ -3,12 +3,10 @@
 package core
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"log/slog"
-	"net"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -17,12 +15,9 @@ import (
 	"go.mongodb.org/mongo-driver/v2/event"
 	"go.mongodb.org/mongo-driver/v2/mongo"
 	"go.mongodb.org/mongo-driver/v2/mongo/options"
-	"go.mongodb.org/mongo-driver/v2/x/mongo/driver/connstring"
 
 	"github.com/sluice-bus/sluice/internal/clock"
 	"github.com/sluice-bus/sluice/internal/mongowatch"
-	"github.com/sluice-bus/sluice/internal/secrets"
-	"github.com/sluice-bus/sluice/sidecar/internal/eventlog"
 )
 
 // Config says where a store is and how it is used.
@@ -74,72 +69,6 @@ type Store struct {
 	mu     sync.Mutex
 	closed bool
 	calls  sync.WaitGroup
-}
-
-// Connect makes a store. It does not wait for the server: every operation wraps
-// eventlog.ErrUnavailable until the server can be reached. An error is about the URL, except one
-// that wraps eventlog.ErrUnavailable: Connect looks up the servers of a mongodb+srv URL, and then
-// the name service has not answered.
-func Connect(c Config) (*Store, error) {
-	cs, err := connstring.ParseAndValidate(c.URL)
-	if err != nil {
-		return nil, connectError(err, c.URL)
-	}
-	s := &Store{Config: c, setup: newSetup()}
-	s.lasting, s.endLasting = context.WithCancel(context.Background())
-	changes := &event.ServerMonitor{TopologyDescriptionChanged: s.topology.changed}
-	if s.client, err = mongo.Connect(s.clientOptions().SetServerMonitor(changes)); err != nil {
-		return nil, connectError(err, c.URL)
-	}
-	s.DB = s.client.Database(cmp.Or(cs.Database, c.Database))
-	if s.Beats, err = mongo.Connect(s.clientOptions().SetMinPoolSize(0).SetMaxPoolSize(beatConnections)); err != nil {
-		_ = s.client.Disconnect(context.Background()) // it has not been used
-		return nil, connectError(err, c.URL)
-	}
-	return s, nil
-}
-
-const (
-	// beatConnections allow one beat under way, and one that replaces it.
-	beatConnections = 2
-	// maxConnections applies if the URL names no other number. An operation holds a connection for
-	// one command at a time, and a command that finds none waits until one is free.
-	maxConnections = 16
-	// minConnections leaves operations some connections for any URL: followers of signals hold one
-	// each.
-	minConnections = SignalShards + 4
-	// connectionIdle is how long a connection may be idle before it is closed, if the URL names no
-	// other time.
-	connectionIdle = time.Minute
-)
-
-func connectError(err error, storeURL string) error {
-	message := secrets.Redact(err, storeURL)
-	var lookup *net.DNSError
-	if errors.As(err, &lookup) && !lookup.IsNotFound {
-		return fmt.Errorf("store: %w: %s", eventlog.ErrUnavailable, message)
-	}
-	return fmt.Errorf("store: %s", message)
-}
-
-// clientOptions are the URL's, except for the options that the log's promises require.
-func (s *Store) clientOptions() *options.ClientOptions {
-	o := mongowatch.ClientOptions(s.URL, "sluice-sidecar "+s.NodeID, s.Timeout, s.Dialer).SetWriteConcern(MajorityWrites)
-	switch {
-	case o.MaxPoolSize == nil && o.MinPoolSize == nil:
-		o.SetMaxPoolSize(maxConnections)
-	case o.MaxPoolSize == nil:
-		o.SetMaxPoolSize(max(maxConnections, *o.MinPoolSize))
-	case *o.MaxPoolSize > 0: // 0: any number
-		o.SetMaxPoolSize(max(minConnections, *o.MaxPoolSize))
-	}
-	if o.MaxConnIdleTime == nil {
-		o.SetMaxConnIdleTime(connectionIdle)
-	}
-	if s.Monitor != nil {
-		o.SetMonitor(s.Monitor)
-	}
-	return o
 }
 
 // Close waits for the operations under way and ends the store's goroutines. Then it runs last, and
@@ -199,4 +128,52 @@ func (s *Store) Run(ctx context.Context, command string, answer any) error {
 		return fmt.Errorf("%s: %w", command, err)
 	}
 	return nil
+}
+
+// causality is how far this client has seen the order of writes in the store.
+type causality struct {
+	mu        sync.Mutex
+	cluster   bson.Raw        // the newest cluster time, signed by the server
+	operation *bson.Timestamp // of the newest operation
+}
+
+// serverClock is the server's time in a reply.
+type serverClock struct {
+	mu    sync.Mutex
+	shown time.Time
+	asOf  Moment // when the reply arrived
+}
+
+// setup is the preparation of a store, which the first operation that reaches the server makes.
+type setup struct {
+	facts    atomic.Pointer[Facts] // nil until then
+	turn     chan struct{}         // holds one token, for the goroutine that prepares
+	unusable chan struct{}         // closed once refusal is set
+	refusal  error
+}
+
+func newSetup() setup { return setup{turn: make(chan struct{}, 1), unusable: make(chan struct{})} }
+
+// serverTimeFor is for how long the log relies on a reply's time.
+const serverTimeFor = time.Minute
+
+// ServerTime is the time by the server's clock, or a little before it.
+func (s *Store) ServerTime(ctx context.Context) (time.Time, error) {
+	c := &s.clock
+	c.mu.Lock()
+	shown, asOf := c.shown, c.asOf
+	c.mu.Unlock()
+	if shown.IsZero() || asOf.Age(s.Clock) > serverTimeFor {
+		var hello struct {
+			LocalTime time.Time `bson:"localTime"`
+		}
+		if err := s.Run(ctx, "hello", &hello); err != nil {
+			return time.Time{}, err
+		}
+		shown, asOf = hello.LocalTime, Now(s.Clock)
+		c.mu.Lock()
+		c.shown, c.asOf = shown, asOf
+		c.mu.Unlock()
+	}
+	return shown.Add(s.Clock.Since(asOf.mono)), nil
 }

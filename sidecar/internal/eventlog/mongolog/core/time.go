@@ -1,8 +1,6 @@
 package core
 
 import (
-	"context"
-	"sync"
 	"time"
 
 	"github.com/sluice-bus/sluice/internal/clock"
@@ -22,35 +20,4 @@ func Now(c clock.Clock) Moment {
 func (m Moment) Age(c clock.Clock) time.Duration {
 	t := c.Now()
 	return max(t.Sub(m.mono), t.Round(0).Sub(m.wall))
-}
-
-// serverClock is the server's time in a reply.
-type serverClock struct {
-	mu    sync.Mutex
-	shown time.Time
-	asOf  Moment // when the reply arrived
-}
-
-// serverTimeFor is for how long the log relies on a reply's time.
-const serverTimeFor = time.Minute
-
-// ServerTime is the time by the server's clock, or a little before it.
-func (s *Store) ServerTime(ctx context.Context) (time.Time, error) {
-	c := &s.clock
-	c.mu.Lock()
-	shown, asOf := c.shown, c.asOf
-	c.mu.Unlock()
-	if shown.IsZero() || asOf.Age(s.Clock) > serverTimeFor {
-		var hello struct {
-			LocalTime time.Time `bson:"localTime"`
-		}
-		if err := s.Run(ctx, "hello", &hello); err != nil {
-			return time.Time{}, err
-		}
-		shown, asOf = hello.LocalTime, Now(s.Clock)
-		c.mu.Lock()
-		c.shown, c.asOf = shown, asOf
-		c.mu.Unlock()
-	}
-	return shown.Add(s.Clock.Since(asOf.mono)), nil
 }

@@ -36,8 +36,9 @@ package document
 import (
 	"strconv"
 
-	"github.com/sluice-bus/sluice/sdk/wire"
 	"go.mongodb.org/mongo-driver/v2/x/bsonx/bsoncore"
+
+	"github.com/sluice-bus/sluice/sdk/wire"
 )
 
 // The names of the fields, for queries and indexes.
@@ -73,6 +74,10 @@ const Unplaced = -2
 
 // MaxBytes is the largest document that MongoDB takes.
 const MaxBytes = 16 << 20
+
+// maxValueBytes keeps the document of a payload that is larger in BSON than in JSON (an array's
+// elements carry their index) under MaxBytes.
+const maxValueBytes = 8 << 20
 
 // MaxPayload is the largest payload for which every event within the other limits, and its dead
 // letter, makes a document that MongoDB takes; 0 if the other limits leave no room for a payload.
@@ -110,4 +115,18 @@ func Prefix(topic string, generation int64) string {
 func closeDocument(dst []byte, start int32) []byte {
 	dst = append(dst, 0)
 	return bsoncore.UpdateLength(dst, start, int32(len(dst))-start)
+}
+
+// closeString ends the string whose length is at start. That length counts the zero byte but,
+// unlike a document's, not itself.
+func closeString(dst []byte, start int32) []byte {
+	dst = append(dst, 0)
+	return bsoncore.UpdateLength(dst, start, int32(len(dst))-start-4)
+}
+
+// appendIndex begins an array's element.
+func appendIndex(dst []byte, t bsoncore.Type, i int) []byte {
+	dst = append(dst, byte(t))
+	dst = strconv.AppendInt(dst, int64(i), 10)
+	return append(dst, 0)
 }

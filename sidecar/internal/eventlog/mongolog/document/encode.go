@@ -2,14 +2,14 @@ package document
 
 import (
 	"fmt"
-	"strconv"
 	"strings"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+	"go.mongodb.org/mongo-driver/v2/x/bsonx/bsoncore"
 
 	"github.com/sluice-bus/sluice/sdk/wire"
 	"github.com/sluice-bus/sluice/sdk/wire/codec"
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog"
-	"go.mongodb.org/mongo-driver/v2/bson"
-	"go.mongodb.org/mongo-driver/v2/x/bsonx/bsoncore"
 )
 
 // Append appends the record, of that generation of its topic, as a whole document. If the document
@@ -54,13 +54,6 @@ func appendID(dst []byte, prefix, id string) []byte {
 	return closeString(dst, at)
 }
 
-// closeString ends the string whose length is at start. That length counts the zero byte but,
-// unlike a document's, not itself.
-func closeString(dst []byte, start int32) []byte {
-	dst = append(dst, 0)
-	return bsoncore.UpdateLength(dst, start, int32(len(dst))-start-4)
-}
-
 func appendOptional(dst []byte, key, s string) []byte {
 	if s == "" {
 		return dst
@@ -78,13 +71,6 @@ func appendList(dst []byte, key string, list []string) []byte {
 		dst = bsoncore.AppendString(dst, s)
 	}
 	return closeDocument(dst, start)
-}
-
-// appendIndex begins an array's element.
-func appendIndex(dst []byte, t bsoncore.Type, i int) []byte {
-	dst = append(dst, byte(t))
-	dst = strconv.AppendInt(dst, int64(i), 10)
-	return append(dst, 0)
 }
 
 func appendHeaders(dst []byte, headers wire.Headers) []byte {

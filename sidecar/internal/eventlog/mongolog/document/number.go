@@ -5,38 +5,10 @@ import (
 	"math"
 	"strconv"
 
-	"github.com/sluice-bus/sluice/sdk/wire/codec"
 	"go.mongodb.org/mongo-driver/v2/bson"
-	"go.mongodb.org/mongo-driver/v2/x/bsonx/bsoncore"
-)
 
-// number writes a JSON number as the first of int32, int64, double and Decimal128 that holds it.
-// Whole numbers with a fraction or an exponent become doubles, as their writer had them. Whole
-// numbers of plain digits become doubles only if no other type holds them, since a double does not
-// read back as plain digits.
-func (w *builder) number(raw []byte) bool {
-	if isWhole(raw) {
-		if n, err := strconv.ParseInt(string(raw), 10, 64); err == nil {
-			if n >= math.MinInt32 && n <= math.MaxInt32 {
-				w.setType(bsoncore.TypeInt32)
-				w.dst = bsoncore.AppendInt32(w.dst, int32(n))
-			} else {
-				w.setType(bsoncore.TypeInt64)
-				w.dst = bsoncore.AppendInt64(w.dst, n)
-			}
-			return true
-		}
-		if w.decimal(raw) {
-			return true
-		}
-	}
-	if f, ok := exactDouble(raw); ok {
-		w.setType(bsoncore.TypeDouble)
-		w.dst = bsoncore.AppendDouble(w.dst, f)
-		return true
-	}
-	return w.decimal(raw)
-}
+	"github.com/sluice-bus/sluice/sdk/wire/codec"
+)
 
 // isWhole reports whether raw is plain digits. It is false for -0, since only a double keeps that
 // sign.
@@ -83,24 +55,6 @@ func shortDecimal(raw []byte) bool {
 
 // maxDecimalDigits is how many digits a Decimal128 has.
 const maxDecimalDigits = 34
-
-// decimal writes the Decimal128 that is equal to raw.
-func (w *builder) decimal(raw []byte) bool {
-	const maxExponent = len("-6176")
-	text := codec.AppendDecimal(nil, raw)
-	digits, exponent, _ := bytes.Cut(bytes.TrimPrefix(text, []byte{'-'}), []byte{'e'})
-	if len(digits) > maxDecimalDigits || len(exponent) > maxExponent {
-		return false // before the parser spends time on it
-	}
-	d, err := bson.ParseDecimal128(string(text))
-	if err != nil {
-		return false
-	}
-	high, low := d.GetBytes()
-	w.setType(bsoncore.TypeDecimal128)
-	w.dst = bsoncore.AppendDecimal128(w.dst, high, low)
-	return true
-}
 
 // appendDecimal appends a finite Decimal128 as a JSON number. A whole number with few enough digits
 // is written in plain digits, since some readers accept only those as whole.

@@ -2,20 +2,21 @@ package document
 
 import (
 	"bytes"
+	"math"
 	"slices"
+	"strconv"
 	"sync"
 
-	"github.com/sluice-bus/sluice/sdk/wire/codec"
+	"go.mongodb.org/mongo-driver/v2/bson"
 	"go.mongodb.org/mongo-driver/v2/x/bsonx/bsoncore"
+
+	"github.com/sluice-bus/sluice/sdk/wire/codec"
 )
 
 const (
 	// maxDepth is how deep a BSON payload's documents and arrays are nested. MongoDB takes 100
 	// levels, of which the event takes one.
 	maxDepth = 80
-	// maxValueBytes keeps the document of a payload that is larger in BSON than in JSON (an array's
-	// elements carry their index) under MaxBytes.
-	maxValueBytes = 8 << 20
 	// maxSearched is how many members of an object are searched one by one for a repeated name. If
 	// there are more, they are sorted.
 	maxSearched = 32
@@ -189,5 +190,51 @@ func (w *builder) name(tok *codec.Tokens) bool {
 	in.seen |= bit
 	in.count++
 	w.names = append(w.names, span{from, from + len(name)})
+	return true
+}
+
+// number writes a JSON number as the first of int32, int64, double and Decimal128 that holds it.
+// Whole numbers with a fraction or an exponent become doubles, as their writer had them. Whole
+// numbers of plain digits become doubles only if no other type holds them, since a double does not
+// read back as plain digits.
+func (w *builder) number(raw []byte) bool {
+	if isWhole(raw) {
+		if n, err := strconv.ParseInt(string(raw), 10, 64); err == nil {
+			if n >= math.MinInt32 && n <= math.MaxInt32 {
+				w.setType(bsoncore.TypeInt32)
+				w.dst = bsoncore.AppendInt32(w.dst, int32(n))
+			} else {
+				w.setType(bsoncore.TypeInt64)
+				w.dst = bsoncore.AppendInt64(w.dst, n)
+			}
+			return true
+		}
+		if w.decimal(raw) {
+			return true
+		}
+	}
+	if f, ok := exactDouble(raw); ok {
+		w.setType(bsoncore.TypeDouble)
+		w.dst = bsoncore.AppendDouble(w.dst, f)
+		return true
+	}
+	return w.decimal(raw)
+}
+
+// decimal writes the Decimal128 that is equal to raw.
+func (w *builder) decimal(raw []byte) bool {
+	const maxExponent = len("-6176")
+	text := codec.AppendDecimal(nil, raw)
+	digits, exponent, _ := bytes.Cut(bytes.TrimPrefix(text, []byte{'-'}), []byte{'e'})
+	if len(digits) > maxDecimalDigits || len(exponent) > maxExponent {
+		return false // before the parser spends time on it
+	}
+	d, err := bson.ParseDecimal128(string(text))
+	if err != nil {
+		return false
+	}
+	high, low := d.GetBytes()
+	w.setType(bsoncore.TypeDecimal128)
+	w.dst = bsoncore.AppendDecimal128(w.dst, high, low)
 	return true
 }

@@ -89,12 +89,6 @@ func FindSeq(ctx context.Context, s *core.Store, filter, index bson.D, order int
 	return uint64(found[0].Seq), nil
 }
 
-// FindLive returns the first live events of a partition that fulfil a condition on seqs.
-func FindLive(ctx context.Context, s *core.Store, topic string, p, limit int, seqs bson.E) ([]Entry, error) {
-	o := options.Find().SetHint(s.Hint(ByLiveSeq)).SetSort(Ascending(document.FieldSeq)).SetLimit(int64(limit)).SetProjection(EntryFields)
-	return core.FindAll[Entry](ctx, s, core.Events, InPartition(topic, p, seqs, Live), o)
-}
-
 // FindByID returns the events' documents that a majority has, by _id.
 func FindByID(ctx context.Context, s *core.Store, ids []string) (map[string]bson.Raw, error) {
 	docs, err := core.FindAll[bson.Raw](ctx, s, core.Events, bson.D{core.IDAmong(ids)}, options.Find())

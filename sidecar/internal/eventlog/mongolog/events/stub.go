@@ -8,6 +8,7 @@ import (
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 	"go.mongodb.org/mongo-driver/v2/mongo"
+	"go.mongodb.org/mongo-driver/v2/mongo/options"
 
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog/mongolog/core"
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog/mongolog/document"
@@ -166,4 +167,10 @@ func Void(topic string, p int, seq uint64, now time.Time) bson.D {
 		{Key: document.FieldGone, Value: true}, {Key: FieldVoid, Value: true},
 		{Key: FieldGoneAt, Value: now.UnixMilli()}, {Key: document.FieldExpireAt, Value: now.Add(voidKept)},
 	}
+}
+
+// FindLive returns the first live events of a partition that fulfil a condition on seqs.
+func FindLive(ctx context.Context, s *core.Store, topic string, p, limit int, seqs bson.E) ([]Entry, error) {
+	o := options.Find().SetHint(s.Hint(ByLiveSeq)).SetSort(Ascending(document.FieldSeq)).SetLimit(int64(limit)).SetProjection(EntryFields)
+	return core.FindAll[Entry](ctx, s, core.Events, InPartition(topic, p, seqs, Live), o)
 }

@@ -59,6 +59,9 @@ func (h Head) Watermark(p int) uint64 { return h.number(FieldWatermark, p) }
 // First is a seq of a partition below which there is no live event.
 func (h Head) First(p int) uint64 { return max(h.number(FieldFirst, p), 1) }
 
+// leastPatience is how long a hole must exist before readers void it.
+const leastPatience = 5 * time.Second
+
 // Patience is how long a hole has to stand.
 func (h Head) Patience(p int) time.Duration {
 	return max(time.Duration(h.number(FieldPatience, p))*time.Millisecond, leastPatience)

@@ -18,10 +18,8 @@ import (
 // seq. The unique index makes voids refuse late inserts. Readers continue once they have read the
 // voids back. Voids and stubs keep a seq taken for a day, so that late inserts collide with them.
 const (
-	// leastPatience is how long a hole must exist before readers void it. A live writer whose seqs
-	// were voided asks for more, up to mostPatience.
-	leastPatience = 5 * time.Second
-	mostPatience  = time.Minute
+	// mostPatience bounds what a live writer whose seqs were voided asks for.
+	mostPatience = time.Minute
 	// MaxVoids bounds the voids of one insert.
 	MaxVoids = 1000
 	// watermarkEvery is how often a process raises the watermark of a topic.

@@ -1,15 +1,10 @@
 package reads
 
 import (
-	"context"
-
 	"go.mongodb.org/mongo-driver/v2/bson"
-	"go.mongodb.org/mongo-driver/v2/mongo/options"
 
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog"
-	"github.com/sluice-bus/sluice/sidecar/internal/eventlog/mongolog/core"
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog/mongolog/document"
-	"github.com/sluice-bus/sluice/sidecar/internal/eventlog/mongolog/events"
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog/mongolog/topics"
 )
 
@@ -34,65 +29,6 @@ func (p *page) add(raw bson.Raw) error {
 	p.events = append(p.events, s.Record)
 	p.bytes += s.Record.Size()
 	return nil
-}
-
-// ReadEach implements eventlog.Shared. Events without a gap between their seqs can be read without
-// a head.
-func (r *Reader) ReadEach(ctx context.Context, name string, places []eventlog.Place, b eventlog.Bounds) ([][]*eventlog.Record, error) {
-	ctx, t, end, err := r.catalog.Begin(ctx, name)
-	if err != nil {
-		return nil, err
-	}
-	defer end()
-	if len(places) == 0 {
-		return nil, nil
-	}
-	each := make([][]*eventlog.Record, len(places))
-	share := uint64(max(b.Events/len(places), 1))
-	filters := make(bson.A, len(places))
-	at := map[int]int{} // by partition
-	for i, pl := range places {
-		at[pl.Partition] = i
-		filters[i] = events.InPartition(name, pl.Partition, events.Between(int64(pl.Seq), int64(pl.Seq+share-1)), events.Live)
-	}
-	b.Events = int(share) * len(places)
-	o := options.Find().SetSort(events.BySeq).SetHint(r.store.Hint(events.ByLiveSeq))
-	found, err := r.page(ctx, t, core.AnyOf(filters), o, b)
-	for _, rec := range found {
-		if i := at[rec.Partition]; rec.Seq == places[i].Seq+uint64(len(each[i])) {
-			each[i] = append(each[i], rec)
-		}
-	}
-	return each, err
-}
-
-// page reads the first events that a query finds, up to the bounds.
-func (r *Reader) page(
-	ctx context.Context, t *topics.Topic, filter bson.D, o *options.FindOptionsBuilder, b eventlog.Bounds,
-) ([]*eventlog.Record, error) {
-	b.Events = max(b.Events, 1)
-	o.SetLimit(int64(b.Events)).SetBatchSize(batchSize(t, b.Events, b.Bytes))
-	var p page
-	err := r.store.Persist(ctx, func() error {
-		cursor, err := r.store.Majority(core.Events).Find(ctx, filter, o)
-		if err != nil {
-			return err
-		}
-		defer cursor.Close(ctx)
-		p = page{bounds: b}
-		for !p.full() && cursor.Next(ctx) {
-			if err := p.add(cursor.Current); err != nil {
-				return err
-			}
-		}
-		return cursor.Err()
-	})
-	if err != nil {
-		return nil, r.store.Unavailable(ctx, "read topic "+t.Name, err)
-	}
-	sized(t, p)
-	r.store.Reached()
-	return p.events, nil
 }
 
 // sized records the average size of the events.

@@ -3,7 +3,6 @@ package signals
 import (
 	"context"
 	"slices"
-	"sync"
 	"time"
 
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog"
@@ -30,16 +29,6 @@ func (x *Signals) Follow(ctx context.Context, wanted eventlog.Topics, heard func
 // followSpacing is the wait after a change of topics before followers change. Subscriptions to many
 // topics arrive one after the other.
 const followSpacing = 100 * time.Millisecond
-
-// following is one Follow.
-type following struct {
-	store  *core.Store
-	sender string // this process's own id
-	wanted eventlog.Topics
-
-	mu    sync.Mutex // held while heard runs
-	heard func(s eventlog.Signal, missed []string)
-}
 
 // run keeps a follower for each collection with signals of wanted topics, until ctx ends. A
 // follower that follows unwanted topics too continues so for tailAwait, since readers often come
@@ -99,25 +88,6 @@ func (f *following) slots(topics []string) (by [core.SignalShards][]int32) {
 	return by
 }
 
-// missed are the wanted topics of these slots.
-func (f *following) missed(slots []int32) []string {
-	topics, _ := f.wanted()
-	return slices.DeleteFunc(topics, func(topic string) bool {
-		_, found := slices.BinarySearch(slots, slotOf(topic))
-		return !found
-	})
-}
-
-// follower follows some slots of one collection.
-type follower struct {
-	*following
-	shard  int
-	slots  []int32
-	spare  time.Time // since when it also follows unwanted slots; zero: it does not
-	cancel context.CancelFunc
-	ended  chan struct{}
-}
-
 // start begins a follower; nil if there is nothing to follow.
 func (f *following) start(ctx context.Context, shard int, slots []int32) *follower {
 	if len(slots) == 0 {
@@ -154,35 +124,4 @@ func (f *follower) left(wanted []int32) time.Duration {
 		f.spare = f.store.Clock.Now()
 	}
 	return tailAwait - f.store.Clock.Since(f.spare)
-}
-
-func (f *follower) has(slot int32) bool {
-	_, found := slices.BinarySearch(f.slots, slot)
-	return found
-}
-
-// hear passes a signal on, unless it is this log's own or concerns none of the followed slots.
-// missed says that some signals before it may be lost.
-func (f *follower) hear(d *signalDoc, missed bool) {
-	concerns := missed || slices.ContainsFunc(d.Slots, f.has)
-	if d.Node == f.sender || !concerns {
-		return
-	}
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	var topics []string
-	switch {
-	case missed:
-		topics = f.missed(f.slots)
-	case d.All:
-		topics = f.missed(d.Slots)
-	}
-	f.heard(d.signal(), topics)
-}
-
-// open says that the follower has begun, and that earlier signals are lost.
-func (f *follower) open() {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	f.heard(eventlog.Signal{}, f.missed(f.slots))
 }

@@ -3,6 +3,8 @@ package signals
 import (
 	"context"
 	"errors"
+	"slices"
+	"sync"
 	"time"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
@@ -11,6 +13,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/mongo/readconcern"
 	"go.mongodb.org/mongo-driver/v2/mongo/writeconcern"
 
+	"github.com/sluice-bus/sluice/sidecar/internal/eventlog"
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog/mongolog/core"
 )
 
@@ -118,4 +121,64 @@ func (f *follower) closeCursor(cur *mongo.Cursor) {
 	ctx, cancel := f.store.Clock.WithTimeout(context.Background(), f.store.Timeout)
 	defer cancel()
 	_ = cur.Close(ctx) // the server forgets it in any case
+}
+
+// following is one Follow.
+type following struct {
+	store  *core.Store
+	sender string // this process's own id
+	wanted eventlog.Topics
+
+	mu    sync.Mutex // held while heard runs
+	heard func(s eventlog.Signal, missed []string)
+}
+
+// follower follows some slots of one collection.
+type follower struct {
+	*following
+	shard  int
+	slots  []int32
+	spare  time.Time // since when it also follows unwanted slots; zero: it does not
+	cancel context.CancelFunc
+	ended  chan struct{}
+}
+
+// missed are the wanted topics of these slots.
+func (f *following) missed(slots []int32) []string {
+	topics, _ := f.wanted()
+	return slices.DeleteFunc(topics, func(topic string) bool {
+		_, found := slices.BinarySearch(slots, slotOf(topic))
+		return !found
+	})
+}
+
+func (f *follower) has(slot int32) bool {
+	_, found := slices.BinarySearch(f.slots, slot)
+	return found
+}
+
+// hear passes a signal on, unless it is this log's own or concerns none of the followed slots.
+// missed says that some signals before it may be lost.
+func (f *follower) hear(d *signalDoc, missed bool) {
+	concerns := missed || slices.ContainsFunc(d.Slots, f.has)
+	if d.Node == f.sender || !concerns {
+		return
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	var topics []string
+	switch {
+	case missed:
+		topics = f.missed(f.slots)
+	case d.All:
+		topics = f.missed(d.Slots)
+	}
+	f.heard(d.signal(), topics)
+}
+
+// open says that the follower has begun, and that earlier signals are lost.
+func (f *follower) open() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.heard(eventlog.Signal{}, f.missed(f.slots))
 }

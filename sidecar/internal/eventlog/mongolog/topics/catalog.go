@@ -186,49 +186,6 @@ func (c *Catalog) Reread(ctx context.Context, name string) error {
 	})
 }
 
-// EnsureTopic implements eventlog.Appender.
-func (c *Catalog) EnsureTopic(ctx context.Context, name string, partitions int) (eventlog.Topic, error) {
-	ctx, end, err := c.store.Begin(ctx)
-	if err != nil {
-		return eventlog.Topic{}, err
-	}
-	defer end()
-	var wait core.Backoff
-	for {
-		t, err := c.Find(ctx, name)
-		if err == nil {
-			return t.entry(), nil
-		}
-		if !errors.Is(err, eventlog.ErrNotFound) {
-			return eventlog.Topic{}, err
-		}
-		d := Document{Name: name, Partitions: partitions, By: eventlog.Maker(ctx)}
-		if err := d.check(); err != nil {
-			return eventlog.Topic{}, err
-		}
-		// The first insert wins. The document is read at majority; another sidecar's insert may
-		// appear there a moment later.
-		longest := core.ShortWait
-		if _, err = c.store.Majority(core.Topics).InsertOne(ctx, d); mongo.IsDuplicateKeyError(err) {
-			var again bool
-			if again, err = c.makeAgain(ctx, name); err == nil && !again {
-				err = core.ErrBehind
-			}
-		} else if err != nil {
-			longest = core.LongWait
-		}
-		switch {
-		case err == nil:
-			continue
-		case errors.Is(err, eventlog.ErrDeleting):
-			return eventlog.Topic{}, err
-		}
-		if core.IsPermanent(err) || wait.Sleep(ctx, c.store.Clock, longest) != nil {
-			return eventlog.Topic{}, c.store.Unavailable(ctx, "create topic "+name, err)
-		}
-	}
-}
-
 // Topics implements eventlog.Reader. Sidecars call it often: while the number of topics in the
 // store equals the number known, it reads no documents.
 func (c *Catalog) Topics(ctx context.Context) ([]eventlog.Topic, error) {

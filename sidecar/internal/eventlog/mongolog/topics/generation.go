@@ -6,6 +6,7 @@ import (
 	"fmt"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
+	"go.mongodb.org/mongo-driver/v2/mongo"
 
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog"
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog/mongolog/core"
@@ -90,4 +91,47 @@ func (c *Catalog) EndDeletion(ctx context.Context, name string, generation int64
 	return c.store.Within(ctx, "delete topic "+name, func(ctx context.Context) error {
 		return c.update(ctx, name, generation, bson.D{{Key: "$set", Value: bson.D{{Key: "emptied", Value: true}}}})
 	})
+}
+
+// EnsureTopic implements eventlog.Appender.
+func (c *Catalog) EnsureTopic(ctx context.Context, name string, partitions int) (eventlog.Topic, error) {
+	ctx, end, err := c.store.Begin(ctx)
+	if err != nil {
+		return eventlog.Topic{}, err
+	}
+	defer end()
+	var wait core.Backoff
+	for {
+		t, err := c.Find(ctx, name)
+		if err == nil {
+			return t.entry(), nil
+		}
+		if !errors.Is(err, eventlog.ErrNotFound) {
+			return eventlog.Topic{}, err
+		}
+		d := Document{Name: name, Partitions: partitions, By: eventlog.Maker(ctx)}
+		if err := d.check(); err != nil {
+			return eventlog.Topic{}, err
+		}
+		// The first insert wins. The document is read at majority; another sidecar's insert may
+		// appear there a moment later.
+		longest := core.ShortWait
+		if _, err = c.store.Majority(core.Topics).InsertOne(ctx, d); mongo.IsDuplicateKeyError(err) {
+			var again bool
+			if again, err = c.makeAgain(ctx, name); err == nil && !again {
+				err = core.ErrBehind
+			}
+		} else if err != nil {
+			longest = core.LongWait
+		}
+		switch {
+		case err == nil:
+			continue
+		case errors.Is(err, eventlog.ErrDeleting):
+			return eventlog.Topic{}, err
+		}
+		if core.IsPermanent(err) || wait.Sleep(ctx, c.store.Clock, longest) != nil {
+			return eventlog.Topic{}, c.store.Unavailable(ctx, "create topic "+name, err)
+		}
+	}
 }

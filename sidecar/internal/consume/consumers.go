@@ -1,0 +1,35 @@
+package consume
+
+import (
+	"net/http"
+	"time"
+
+	"golang.org/x/sync/semaphore"
+
+	"github.com/sluice-bus/sluice/internal/access"
+	"github.com/sluice-bus/sluice/sidecar/internal/session"
+)
+
+// Consumers are the clients that get events over HTTP.
+type Consumers struct {
+	cfg     Config
+	leases  leaser
+	pulls   pullers
+	streams streams
+	latest  *semaphore.Weighted // answers with latest events under way
+}
+
+// write writes a part of an answer, which the client has some time to read.
+func (c *Consumers) write(w http.ResponseWriter, conn *http.ResponseController, text []byte) error {
+	c.cfg.Memory.Take(len(text))
+	defer c.cfg.Memory.Give(len(text))
+	_ = conn.SetWriteDeadline(time.Now().Add(c.cfg.Bounds.SlowClientTimeout))
+	_, err := w.Write(text)
+	return err
+}
+
+// mayJoin reports whether the caller may subscribe to the topic in the path, with the group in the
+// path.
+func mayJoin(caller *session.Session, r *http.Request) error {
+	return caller.May(access.Subscribe, r.PathValue("topic"), r.PathValue("group"))
+}
