@@ -26,6 +26,7 @@ import (
 	"github.com/sluice-bus/sluice/controlplane/internal/store"
 	"github.com/sluice-bus/sluice/controlplane/internal/store/boltstore"
 	"github.com/sluice-bus/sluice/controlplane/internal/store/mongostore"
+	"github.com/sluice-bus/sluice/controlplane/internal/topics"
 	"github.com/sluice-bus/sluice/controlplane/internal/xds"
 	"github.com/sluice-bus/sluice/internal/access"
 	"github.com/sluice-bus/sluice/internal/httpapi"
@@ -225,6 +226,7 @@ func (c *ControlPlane) Run(ctx context.Context, ready func() error) error {
 	rpc := grpc.NewServer(append(xds.ServerOptions(), c.access.ServerOptions("xds-listen", c.xdsListener)...)...)
 	c.xds.Register(rpc)
 	c.quota.Register(rpc)
+	topics.New(topics.Config{Sink: c.registry, Admit: c.admit, Logger: c.cfg.Logger}).Register(rpc)
 	servers, failed := errgroup.WithContext(lasting)
 	servers.Go(func() error { return rpc.Serve(c.gate) })
 	web := &httpapi.Server{Handler: c.handler(), Logger: c.cfg.Logger, DrainTimeout: c.cfg.DrainTimeout}

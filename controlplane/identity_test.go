@@ -100,7 +100,7 @@ func join(t *testing.T, conn *grpc.ClientConn, token, node, instance string, mor
 // askQuota opens a stream of the quota service, and returns how it ends.
 func askQuota(t *testing.T, conn *grpc.ClientConn, token, node, instance string) error {
 	t.Helper()
-	ctx := metadata.AppendToOutgoingContext(as(t, token), policypb.QuotaNodeID, node, policypb.QuotaInstance, instance)
+	ctx := metadata.AppendToOutgoingContext(as(t, token), policypb.StreamNodeID, node, policypb.StreamInstance, instance)
 	stream, err := rlqs.NewRateLimitQuotaServiceClient(conn).StreamRateLimitQuotas(ctx)
 	if err != nil {
 		return err

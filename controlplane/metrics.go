@@ -78,6 +78,9 @@ func (c *ControlPlane) newMetrics() (*metrics, error) {
 			func() map[string]int64 {
 				return map[string]int64{"not_covered": c.uncovered.Load(), "in_use": c.registry.Refused()}
 			}},
+		{"sluice_controlplane_topics_left_out_total", "{topic}",
+			"Times that a topic, or its use by a sidecar, was not shown, since the control plane knows too many.", "reason",
+			func() map[string]int64 { return map[string]int64{"too_many": c.registry.Uncounted()} }},
 	} {
 		_, err := meter.Int64ObservableCounter(n.name, metric.WithUnit(n.unit), metric.WithDescription(n.help),
 			metric.WithInt64Callback(func(_ context.Context, o metric.Int64Observer) error {

@@ -12,6 +12,7 @@ import (
 	"github.com/sluice-bus/sluice/sidecar/internal/control"
 	"github.com/sluice-bus/sluice/sidecar/internal/policyfile"
 	"github.com/sluice-bus/sluice/sidecar/internal/quota"
+	"github.com/sluice-bus/sluice/sidecar/internal/topiclist"
 )
 
 // awaitControlPlane is how long a start waits for the control plane, so that its current policies
@@ -90,13 +91,17 @@ func (s *Sidecar) about() control.About {
 	}
 }
 
-// sources are what brings changes of policies.
-func (p *policies) sources(about control.About) (run []func(context.Context) error) {
+// followControl brings changes of policies, and tells the control plane of this sidecar.
+func (s *Sidecar) followControl() (run []func(context.Context) error) {
+	p := &s.policies
 	if p.file != nil {
 		run = append(run, p.file.Run)
 	}
 	if p.control != nil {
-		run = append(run, p.quota.Run, func(ctx context.Context) error { return p.control.Run(ctx, about) })
+		topics := topiclist.New(topiclist.Config{
+			Conn: p.control.Conn(), NodeID: s.cfg.NodeID, Instance: s.instance, StoreID: s.store.ID, Log: s.store.Log(), Logger: s.cfg.Logger,
+		})
+		run = append(run, p.quota.Run, topics.Run, func(ctx context.Context) error { return p.control.Run(ctx, s.about()) })
 	}
 	return run
 }

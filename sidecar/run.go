@@ -75,7 +75,7 @@ func (s *Sidecar) helpers() []func(context.Context) error {
 		func(ctx context.Context) error { return s.store.Follow(ctx, s.groups) },
 		func(ctx context.Context) error { return s.daprApp.Run(eventlog.MadeBy(ctx, s.cfg.DaprAppIdentity)) },
 	}
-	run = append(run, s.policies.sources(s.about())...)
+	run = append(run, s.followControl()...)
 	for _, o := range s.outboxes {
 		run = append(run, refusable(o.Run))
 	}

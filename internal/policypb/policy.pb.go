@@ -219,6 +219,69 @@ func (x *Settings) GetGroups() string {
 	return ""
 }
 
+// TopicsPage is a sidecar's answer to the control plane's request for topics: names of topics
+// that exist in the sidecar's store, or that were deleted since an earlier answer.
+type TopicsPage struct {
+	state   protoimpl.MessageState `protogen:"open.v1"`
+	Added   []string               `protobuf:"bytes,1,rep,name=added,proto3" json:"added,omitempty"`
+	Removed []string               `protobuf:"bytes,2,rep,name=removed,proto3" json:"removed,omitempty"`
+	// Last says that all changes so far were sent. The next answer comes once there are more.
+	Last          bool `protobuf:"varint,3,opt,name=last,proto3" json:"last,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *TopicsPage) Reset() {
+	*x = TopicsPage{}
+	mi := &file_policypb_policy_proto_msgTypes[2]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *TopicsPage) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*TopicsPage) ProtoMessage() {}
+
+func (x *TopicsPage) ProtoReflect() protoreflect.Message {
+	mi := &file_policypb_policy_proto_msgTypes[2]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use TopicsPage.ProtoReflect.Descriptor instead.
+func (*TopicsPage) Descriptor() ([]byte, []int) {
+	return file_policypb_policy_proto_rawDescGZIP(), []int{2}
+}
+
+func (x *TopicsPage) GetAdded() []string {
+	if x != nil {
+		return x.Added
+	}
+	return nil
+}
+
+func (x *TopicsPage) GetRemoved() []string {
+	if x != nil {
+		return x.Removed
+	}
+	return nil
+}
+
+func (x *TopicsPage) GetLast() bool {
+	if x != nil {
+		return x.Last
+	}
+	return false
+}
+
 type PolicyPack_Policy struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	Name  string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
@@ -233,7 +296,7 @@ type PolicyPack_Policy struct {
 
 func (x *PolicyPack_Policy) Reset() {
 	*x = PolicyPack_Policy{}
-	mi := &file_policypb_policy_proto_msgTypes[2]
+	mi := &file_policypb_policy_proto_msgTypes[3]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -245,7 +308,7 @@ func (x *PolicyPack_Policy) String() string {
 func (*PolicyPack_Policy) ProtoMessage() {}
 
 func (x *PolicyPack_Policy) ProtoReflect() protoreflect.Message {
-	mi := &file_policypb_policy_proto_msgTypes[2]
+	mi := &file_policypb_policy_proto_msgTypes[3]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -297,7 +360,7 @@ type Settings_Publish struct {
 
 func (x *Settings_Publish) Reset() {
 	*x = Settings_Publish{}
-	mi := &file_policypb_policy_proto_msgTypes[3]
+	mi := &file_policypb_policy_proto_msgTypes[4]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -309,7 +372,7 @@ func (x *Settings_Publish) String() string {
 func (*Settings_Publish) ProtoMessage() {}
 
 func (x *Settings_Publish) ProtoReflect() protoreflect.Message {
-	mi := &file_policypb_policy_proto_msgTypes[3]
+	mi := &file_policypb_policy_proto_msgTypes[4]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -384,7 +447,7 @@ type Settings_Connection struct {
 
 func (x *Settings_Connection) Reset() {
 	*x = Settings_Connection{}
-	mi := &file_policypb_policy_proto_msgTypes[4]
+	mi := &file_policypb_policy_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -396,7 +459,7 @@ func (x *Settings_Connection) String() string {
 func (*Settings_Connection) ProtoMessage() {}
 
 func (x *Settings_Connection) ProtoReflect() protoreflect.Message {
-	mi := &file_policypb_policy_proto_msgTypes[4]
+	mi := &file_policypb_policy_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -436,7 +499,7 @@ type Settings_Backoff struct {
 
 func (x *Settings_Backoff) Reset() {
 	*x = Settings_Backoff{}
-	mi := &file_policypb_policy_proto_msgTypes[5]
+	mi := &file_policypb_policy_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -448,7 +511,7 @@ func (x *Settings_Backoff) String() string {
 func (*Settings_Backoff) ProtoMessage() {}
 
 func (x *Settings_Backoff) ProtoReflect() protoreflect.Message {
-	mi := &file_policypb_policy_proto_msgTypes[5]
+	mi := &file_policypb_policy_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -489,7 +552,7 @@ type Settings_Fairness struct {
 
 func (x *Settings_Fairness) Reset() {
 	*x = Settings_Fairness{}
-	mi := &file_policypb_policy_proto_msgTypes[6]
+	mi := &file_policypb_policy_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -501,7 +564,7 @@ func (x *Settings_Fairness) String() string {
 func (*Settings_Fairness) ProtoMessage() {}
 
 func (x *Settings_Fairness) ProtoReflect() protoreflect.Message {
-	mi := &file_policypb_policy_proto_msgTypes[6]
+	mi := &file_policypb_policy_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -545,7 +608,7 @@ type Settings_Delivery struct {
 
 func (x *Settings_Delivery) Reset() {
 	*x = Settings_Delivery{}
-	mi := &file_policypb_policy_proto_msgTypes[7]
+	mi := &file_policypb_policy_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -557,7 +620,7 @@ func (x *Settings_Delivery) String() string {
 func (*Settings_Delivery) ProtoMessage() {}
 
 func (x *Settings_Delivery) ProtoReflect() protoreflect.Message {
-	mi := &file_policypb_policy_proto_msgTypes[7]
+	mi := &file_policypb_policy_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -624,7 +687,7 @@ type Settings_Dedupe struct {
 
 func (x *Settings_Dedupe) Reset() {
 	*x = Settings_Dedupe{}
-	mi := &file_policypb_policy_proto_msgTypes[8]
+	mi := &file_policypb_policy_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -636,7 +699,7 @@ func (x *Settings_Dedupe) String() string {
 func (*Settings_Dedupe) ProtoMessage() {}
 
 func (x *Settings_Dedupe) ProtoReflect() protoreflect.Message {
-	mi := &file_policypb_policy_proto_msgTypes[8]
+	mi := &file_policypb_policy_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -671,7 +734,7 @@ type Settings_Retention struct {
 
 func (x *Settings_Retention) Reset() {
 	*x = Settings_Retention{}
-	mi := &file_policypb_policy_proto_msgTypes[9]
+	mi := &file_policypb_policy_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -683,7 +746,7 @@ func (x *Settings_Retention) String() string {
 func (*Settings_Retention) ProtoMessage() {}
 
 func (x *Settings_Retention) ProtoReflect() protoreflect.Message {
-	mi := &file_policypb_policy_proto_msgTypes[9]
+	mi := &file_policypb_policy_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -738,7 +801,7 @@ type Settings_Durability struct {
 
 func (x *Settings_Durability) Reset() {
 	*x = Settings_Durability{}
-	mi := &file_policypb_policy_proto_msgTypes[10]
+	mi := &file_policypb_policy_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -750,7 +813,7 @@ func (x *Settings_Durability) String() string {
 func (*Settings_Durability) ProtoMessage() {}
 
 func (x *Settings_Durability) ProtoReflect() protoreflect.Message {
-	mi := &file_policypb_policy_proto_msgTypes[10]
+	mi := &file_policypb_policy_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -799,7 +862,7 @@ type Settings_Schema struct {
 
 func (x *Settings_Schema) Reset() {
 	*x = Settings_Schema{}
-	mi := &file_policypb_policy_proto_msgTypes[11]
+	mi := &file_policypb_policy_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -811,7 +874,7 @@ func (x *Settings_Schema) String() string {
 func (*Settings_Schema) ProtoMessage() {}
 
 func (x *Settings_Schema) ProtoReflect() protoreflect.Message {
-	mi := &file_policypb_policy_proto_msgTypes[11]
+	mi := &file_policypb_policy_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -857,7 +920,7 @@ type Settings_Tracing struct {
 
 func (x *Settings_Tracing) Reset() {
 	*x = Settings_Tracing{}
-	mi := &file_policypb_policy_proto_msgTypes[12]
+	mi := &file_policypb_policy_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -869,7 +932,7 @@ func (x *Settings_Tracing) String() string {
 func (*Settings_Tracing) ProtoMessage() {}
 
 func (x *Settings_Tracing) ProtoReflect() protoreflect.Message {
-	mi := &file_policypb_policy_proto_msgTypes[12]
+	mi := &file_policypb_policy_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1008,7 +1071,12 @@ const file_policypb_policy_proto_rawDesc = "" +
 	"\v_partitionsB\t\n" +
 	"\a_pausedB\x0e\n" +
 	"\f_auto_createB\t\n" +
-	"\a_groupsB0Z.github.com/sluice-bus/sluice/internal/policypbb\x06proto3"
+	"\a_groups\"P\n" +
+	"\n" +
+	"TopicsPage\x12\x14\n" +
+	"\x05added\x18\x01 \x03(\tR\x05added\x12\x18\n" +
+	"\aremoved\x18\x02 \x03(\tR\aremoved\x12\x12\n" +
+	"\x04last\x18\x03 \x01(\bR\x04lastB0Z.github.com/sluice-bus/sluice/internal/policypbb\x06proto3"
 
 var (
 	file_policypb_policy_proto_rawDescOnce sync.Once
@@ -1022,41 +1090,42 @@ func file_policypb_policy_proto_rawDescGZIP() []byte {
 	return file_policypb_policy_proto_rawDescData
 }
 
-var file_policypb_policy_proto_msgTypes = make([]protoimpl.MessageInfo, 13)
+var file_policypb_policy_proto_msgTypes = make([]protoimpl.MessageInfo, 14)
 var file_policypb_policy_proto_goTypes = []any{
 	(*PolicyPack)(nil),          // 0: sluice.v1.PolicyPack
 	(*Settings)(nil),            // 1: sluice.v1.Settings
-	(*PolicyPack_Policy)(nil),   // 2: sluice.v1.PolicyPack.Policy
-	(*Settings_Publish)(nil),    // 3: sluice.v1.Settings.Publish
-	(*Settings_Connection)(nil), // 4: sluice.v1.Settings.Connection
-	(*Settings_Backoff)(nil),    // 5: sluice.v1.Settings.Backoff
-	(*Settings_Fairness)(nil),   // 6: sluice.v1.Settings.Fairness
-	(*Settings_Delivery)(nil),   // 7: sluice.v1.Settings.Delivery
-	(*Settings_Dedupe)(nil),     // 8: sluice.v1.Settings.Dedupe
-	(*Settings_Retention)(nil),  // 9: sluice.v1.Settings.Retention
-	(*Settings_Durability)(nil), // 10: sluice.v1.Settings.Durability
-	(*Settings_Schema)(nil),     // 11: sluice.v1.Settings.Schema
-	(*Settings_Tracing)(nil),    // 12: sluice.v1.Settings.Tracing
-	(*durationpb.Duration)(nil), // 13: google.protobuf.Duration
+	(*TopicsPage)(nil),          // 2: sluice.v1.TopicsPage
+	(*PolicyPack_Policy)(nil),   // 3: sluice.v1.PolicyPack.Policy
+	(*Settings_Publish)(nil),    // 4: sluice.v1.Settings.Publish
+	(*Settings_Connection)(nil), // 5: sluice.v1.Settings.Connection
+	(*Settings_Backoff)(nil),    // 6: sluice.v1.Settings.Backoff
+	(*Settings_Fairness)(nil),   // 7: sluice.v1.Settings.Fairness
+	(*Settings_Delivery)(nil),   // 8: sluice.v1.Settings.Delivery
+	(*Settings_Dedupe)(nil),     // 9: sluice.v1.Settings.Dedupe
+	(*Settings_Retention)(nil),  // 10: sluice.v1.Settings.Retention
+	(*Settings_Durability)(nil), // 11: sluice.v1.Settings.Durability
+	(*Settings_Schema)(nil),     // 12: sluice.v1.Settings.Schema
+	(*Settings_Tracing)(nil),    // 13: sluice.v1.Settings.Tracing
+	(*durationpb.Duration)(nil), // 14: google.protobuf.Duration
 }
 var file_policypb_policy_proto_depIdxs = []int32{
-	2,  // 0: sluice.v1.PolicyPack.policies:type_name -> sluice.v1.PolicyPack.Policy
-	3,  // 1: sluice.v1.Settings.publish:type_name -> sluice.v1.Settings.Publish
-	4,  // 2: sluice.v1.Settings.connection:type_name -> sluice.v1.Settings.Connection
-	7,  // 3: sluice.v1.Settings.delivery:type_name -> sluice.v1.Settings.Delivery
-	8,  // 4: sluice.v1.Settings.dedupe:type_name -> sluice.v1.Settings.Dedupe
-	9,  // 5: sluice.v1.Settings.retention:type_name -> sluice.v1.Settings.Retention
-	10, // 6: sluice.v1.Settings.durability:type_name -> sluice.v1.Settings.Durability
-	11, // 7: sluice.v1.Settings.schema:type_name -> sluice.v1.Settings.Schema
-	12, // 8: sluice.v1.Settings.tracing:type_name -> sluice.v1.Settings.Tracing
-	13, // 9: sluice.v1.Settings.Publish.max_wait:type_name -> google.protobuf.Duration
-	13, // 10: sluice.v1.Settings.Backoff.min:type_name -> google.protobuf.Duration
-	13, // 11: sluice.v1.Settings.Backoff.max:type_name -> google.protobuf.Duration
-	13, // 12: sluice.v1.Settings.Delivery.ack_timeout:type_name -> google.protobuf.Duration
-	5,  // 13: sluice.v1.Settings.Delivery.backoff:type_name -> sluice.v1.Settings.Backoff
-	6,  // 14: sluice.v1.Settings.Delivery.fairness:type_name -> sluice.v1.Settings.Fairness
-	13, // 15: sluice.v1.Settings.Dedupe.window:type_name -> google.protobuf.Duration
-	13, // 16: sluice.v1.Settings.Retention.ttl:type_name -> google.protobuf.Duration
+	3,  // 0: sluice.v1.PolicyPack.policies:type_name -> sluice.v1.PolicyPack.Policy
+	4,  // 1: sluice.v1.Settings.publish:type_name -> sluice.v1.Settings.Publish
+	5,  // 2: sluice.v1.Settings.connection:type_name -> sluice.v1.Settings.Connection
+	8,  // 3: sluice.v1.Settings.delivery:type_name -> sluice.v1.Settings.Delivery
+	9,  // 4: sluice.v1.Settings.dedupe:type_name -> sluice.v1.Settings.Dedupe
+	10, // 5: sluice.v1.Settings.retention:type_name -> sluice.v1.Settings.Retention
+	11, // 6: sluice.v1.Settings.durability:type_name -> sluice.v1.Settings.Durability
+	12, // 7: sluice.v1.Settings.schema:type_name -> sluice.v1.Settings.Schema
+	13, // 8: sluice.v1.Settings.tracing:type_name -> sluice.v1.Settings.Tracing
+	14, // 9: sluice.v1.Settings.Publish.max_wait:type_name -> google.protobuf.Duration
+	14, // 10: sluice.v1.Settings.Backoff.min:type_name -> google.protobuf.Duration
+	14, // 11: sluice.v1.Settings.Backoff.max:type_name -> google.protobuf.Duration
+	14, // 12: sluice.v1.Settings.Delivery.ack_timeout:type_name -> google.protobuf.Duration
+	6,  // 13: sluice.v1.Settings.Delivery.backoff:type_name -> sluice.v1.Settings.Backoff
+	7,  // 14: sluice.v1.Settings.Delivery.fairness:type_name -> sluice.v1.Settings.Fairness
+	14, // 15: sluice.v1.Settings.Dedupe.window:type_name -> google.protobuf.Duration
+	14, // 16: sluice.v1.Settings.Retention.ttl:type_name -> google.protobuf.Duration
 	17, // [17:17] is the sub-list for method output_type
 	17, // [17:17] is the sub-list for method input_type
 	17, // [17:17] is the sub-list for extension type_name
@@ -1070,7 +1139,6 @@ func file_policypb_policy_proto_init() {
 		return
 	}
 	file_policypb_policy_proto_msgTypes[1].OneofWrappers = []any{}
-	file_policypb_policy_proto_msgTypes[3].OneofWrappers = []any{}
 	file_policypb_policy_proto_msgTypes[4].OneofWrappers = []any{}
 	file_policypb_policy_proto_msgTypes[5].OneofWrappers = []any{}
 	file_policypb_policy_proto_msgTypes[6].OneofWrappers = []any{}
@@ -1080,13 +1148,14 @@ func file_policypb_policy_proto_init() {
 	file_policypb_policy_proto_msgTypes[10].OneofWrappers = []any{}
 	file_policypb_policy_proto_msgTypes[11].OneofWrappers = []any{}
 	file_policypb_policy_proto_msgTypes[12].OneofWrappers = []any{}
+	file_policypb_policy_proto_msgTypes[13].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_policypb_policy_proto_rawDesc), len(file_policypb_policy_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   13,
+			NumMessages:   14,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

@@ -2,12 +2,10 @@ package policypb
 
 import "strings"
 
-// These are the names in the messages of the quota service: its domain, the metadata of a stream,
-// and the parts of a bucket's id. The control plane's package quota documents them.
+// These are the names in the messages of the quota service: its domain, and the parts of a bucket's
+// id. The control plane's package quota documents them.
 const (
-	QuotaDomain   = "sluice"
-	QuotaNodeID   = "sluice-node-id"
-	QuotaInstance = "sluice-instance"
+	QuotaDomain = "sluice"
 
 	QuotaTopic    = "topic"
 	QuotaTenant   = "tenant"

@@ -216,3 +216,33 @@ func TestFleetTotal(t *testing.T) {
 		t.Errorf("one has it all: %v", accepted)
 	}
 }
+
+// TestIdleTopicsStayAfterARestart: topics that exist are listed, also while nothing is published and after the control plane was
+// restarted, until they are deleted.
+func TestIdleTopicsStayAfterARestart(t *testing.T) {
+	t.Parallel()
+	data := []string{"--data-dir", t.TempDir()}
+	p := plane{testkit.StartControlPlane(t, data...)}
+	s := p.sidecar(t, "s")
+	s.publish(t, "idle.topic")
+	wants := func(what, names string) {
+		t.Helper()
+		testkit.Eventually(t, what, func() bool {
+			listed := ""
+			for _, topic := range p.get(t, "/v1/topics").List("topics") {
+				listed += topic.Text("topic") + " "
+			}
+			return listed == names
+		})
+	}
+	wants("the topic is listed", "idle.topic ")
+	if err := p.Stop(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	p = plane{testkit.StartControlPlane(t, append(data, "--xds-listen", p.XDS())...)}
+	wants("the topic is listed after a restart", "idle.topic ")
+	if a := testkit.Call(t, "DELETE", s.URL()+"/v1/topics/idle.topic", ""); a.Status != 204 {
+		t.Fatalf("deleting it: %d %s", a.Status, a.Body)
+	}
+	wants("the deleted topic is gone", "")
+}

@@ -14,8 +14,8 @@ import (
 // Bounds of the documents that control planes exchange.
 const (
 	// MaxExport bounds a document; a database takes 16 MiB at most. Beyond it a document leaves out
-	// histories first, then acked versions and unmet write concerns, then topics, and last the
-	// sidecars that left.
+	// histories first, then topics that exist, then acked versions and unmet write concerns, then
+	// topics in use, and last the sidecars that left.
 	MaxExport = 8 << 20
 	// exportedHistories is how many topics, the busiest, have their history in a document.
 	exportedHistories = 1_000
@@ -29,6 +29,7 @@ type document struct {
 	Sidecars     []instance
 	Parts        []*Part // each once
 	Topics       []flatTopic
+	Existing     []string            // names of topics
 	Refusals     map[string]Refusals // by node id
 }
 
@@ -48,6 +49,7 @@ type other struct {
 	name     string
 	sidecars []instance
 	topics   []Topic
+	existing []string
 	refusals map[string]Refusals
 	packed   []byte // as it came
 	// connected are its connected sidecars, by node id.
@@ -57,7 +59,7 @@ type other struct {
 // Export returns the document of this control plane's sidecars for the others.
 func (r *Registry) Export() []byte {
 	r.mu.Lock()
-	d := document{ControlPlane: r.name, Sidecars: r.own(true), Refusals: map[string]Refusals{}}
+	d := document{ControlPlane: r.name, Sidecars: r.own(true), Existing: r.existingNames(), Refusals: map[string]Refusals{}}
 	for node, one := range r.refusals {
 		d.Refusals[node] = one.Refusals
 	}
@@ -72,6 +74,7 @@ func (r *Registry) Export() []byte {
 		t.History = r.usage.topics[t.Topic].history.history(now)
 	}
 	r.mu.Unlock()
+	slices.Sort(d.Existing) // which compresses better
 	for i := range topics {
 		d.Topics = append(d.Topics, flatten(&topics[i]))
 	}
@@ -140,6 +143,7 @@ func (d *document) pack(limit int) []byte {
 				d.Topics[i].History = nil
 			}
 		},
+		func() { d.Existing = nil },
 		func() {
 			for i := range d.Sidecars {
 				d.Sidecars[i].UnmetConcerns, d.Sidecars[i].Held = nil, nil
@@ -220,8 +224,8 @@ func read(packed []byte, before []other) (other, error) {
 		return other{}, err
 	}
 	o := other{
-		name: d.ControlPlane, sidecars: d.Sidecars, topics: make([]Topic, len(d.Topics)), refusals: d.Refusals, packed: slices.Clone(packed),
-		connected: map[string]*instance{},
+		name: d.ControlPlane, sidecars: d.Sidecars, topics: make([]Topic, len(d.Topics)), existing: d.Existing, refusals: d.Refusals,
+		packed: slices.Clone(packed), connected: map[string]*instance{},
 	}
 	for i := range o.sidecars {
 		s := &o.sidecars[i]

@@ -45,6 +45,7 @@ type Registry struct {
 	members  map[string]*member // connected, by node id
 	left     map[string]*member // by node id: the last ones of it, where none is connected
 	usage    usage
+	existing existing
 	others   []other
 	roster   roster
 	refusals map[string]refusals // by node id
@@ -87,7 +88,7 @@ func NewRegistry(c Config) *Registry {
 	return &Registry{
 		name: c.ControlPlane, now: c.Now, start: c.Now(), await: c.AwaitEnd,
 		members: map[string]*member{}, left: map[string]*member{},
-		usage: usage{topics: map[string]*topicUse{}}, roster: newRoster(), refusals: map[string]refusals{},
+		usage: usage{topics: map[string]*topicUse{}}, existing: newExisting(), roster: newRoster(), refusals: map[string]refusals{},
 	}
 }
 

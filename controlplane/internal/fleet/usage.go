@@ -81,7 +81,7 @@ func (r *Registry) Share(node, topic string, perSecond float64) {
 	}
 }
 
-// Uncounted returns how many reports were left out because of MaxTopics and MaxUsages.
+// Uncounted returns how often a topic, or its use, was left out because of a bound.
 func (r *Registry) Uncounted() int64 {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -126,19 +126,19 @@ func (u *usage) sweep(now time.Duration) {
 	}
 }
 
-// Topics returns the use by all sidecars of all control planes within the last ten minutes,
-// ascending by name. Rates and histories end one to two seconds ago, when all sidecars have
-// reported.
+// Topics returns the topics that exist, and those in use within the last ten minutes, by the
+// sidecars of all control planes, ascending by name. Rates and histories end one to two seconds
+// ago, when all sidecars have reported.
 func (r *Registry) Topics(history bool) []Topic {
 	r.mu.Lock()
-	own := r.ownTopics(history)
+	own, exist := r.ownTopics(history), [][]string{r.existingNames()}
 	others := r.others
 	r.mu.Unlock()
 	sets := [][]Topic{own}
 	for _, o := range others {
-		sets = append(sets, o.topics)
+		sets, exist = append(sets, o.topics), append(exist, o.existing)
 	}
-	return mergeTopics(sets, history)
+	return mergeTopics(sets, exist, history)
 }
 
 // ownTopics returns those of this control plane's sidecars, in no order.
@@ -168,24 +168,33 @@ func (r *Registry) ownTopics(history bool) []Topic {
 }
 
 // mergeTopics adds up the topics of several control planes. It does not change its arguments.
-func mergeTopics(sets [][]Topic, history bool) []Topic {
+func mergeTopics(sets [][]Topic, exist [][]string, history bool) []Topic {
 	sums := map[string]*Topic{}
+	sumOf := func(name string) *Topic {
+		sum := sums[name]
+		if sum == nil {
+			sum = &Topic{Topic: name}
+			if history {
+				sum.History = make([]Point, historySlots)
+			}
+			sums[name] = sum
+		}
+		return sum
+	}
 	for _, set := range sets {
 		for _, t := range set {
-			sum := sums[t.Topic]
-			if sum == nil {
-				sum = &Topic{Topic: t.Topic}
-				if history {
-					sum.History = make([]Point, historySlots)
-				}
-				sums[t.Topic] = sum
-			}
+			sum := sumOf(t.Topic)
 			sum.AllowedPerSecond += t.AllowedPerSecond
 			sum.DeniedPerSecond += t.DeniedPerSecond
 			sum.BySidecar = append(sum.BySidecar, t.BySidecar...)
 			for i := range min(len(t.History), len(sum.History)) {
 				count(&sum.History[i], t.History[i], 1)
 			}
+		}
+	}
+	for _, names := range exist {
+		for _, name := range names {
+			sumOf(name)
 		}
 	}
 	out := make([]Topic, 0, len(sums))

@@ -13,7 +13,6 @@ import (
 	rlqs "github.com/envoyproxy/go-control-plane/envoy/service/rate_limit_quota/v3"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
 
 	"github.com/sluice-bus/sluice/internal/pause"
@@ -187,24 +186,13 @@ func (s *Server) StreamRateLimitQuotas(link grpc.BidiStreamingServer[rlqs.RateLi
 
 // newStream reads the sidecar's identity from the metadata of its call.
 func newStream(ctx context.Context) (*stream, error) {
-	md, _ := metadata.FromIncomingContext(ctx)
-	st := &stream{
-		node: first(md, policypb.QuotaNodeID), instance: first(md, policypb.QuotaInstance),
-		ready: pause.NewWake(), waiting: map[string]*answer{}, topics: map[string]bool{},
+	id, err := policypb.StreamValues(ctx, policypb.StreamNodeID, policypb.StreamInstance)
+	if err != nil {
+		return nil, err
 	}
-	for key, v := range map[string]string{policypb.QuotaNodeID: st.node, policypb.QuotaInstance: st.instance} {
-		if v == "" || len(v) > maxIdentity {
-			return nil, status.Errorf(codes.InvalidArgument, "metadata %s has to be of 1 to %d bytes", key, maxIdentity)
-		}
-	}
-	return st, nil
-}
-
-func first(md metadata.MD, key string) string {
-	if v := md.Get(key); len(v) > 0 {
-		return v[0]
-	}
-	return ""
+	return &stream{
+		node: id[0], instance: id[1], ready: pause.NewWake(), waiting: map[string]*answer{}, topics: map[string]bool{},
+	}, nil
 }
 
 // report records one message. After an error, which describes the fault, nothing of the message has
