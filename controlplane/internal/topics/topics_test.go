@@ -141,19 +141,19 @@ func TestAStoreThatIsSlowToListDoesNotKeepOthersFromIt(t *testing.T) {
 func TestBadReportsAreRefused(t *testing.T) {
 	for name, c := range map[string]struct {
 		node, store string
-		page        policypb.TopicsPage
+		page        *policypb.TopicsPage
 		want        codes.Code
 		says        string
 	}{
-		"no store":       {"a", "", policypb.TopicsPage{}, codes.InvalidArgument, "metadata sluice-store-id"},
-		"another's id":   {"stranger", "s", policypb.TopicsPage{}, codes.PermissionDenied, "no"},
-		"no topic":       {"a", "s", policypb.TopicsPage{Added: []string{"ok", "a b"}}, codes.InvalidArgument, "added[1]: "},
-		"too many names": {"a", "s", policypb.TopicsPage{Removed: make([]string, 1001)}, codes.InvalidArgument, "1001 topics"},
+		"no store":       {"a", "", &policypb.TopicsPage{}, codes.InvalidArgument, "metadata sluice-store-id"},
+		"another's id":   {"stranger", "s", &policypb.TopicsPage{}, codes.PermissionDenied, "no"},
+		"no topic":       {"a", "s", &policypb.TopicsPage{Added: []string{"ok", "a b"}}, codes.InvalidArgument, "added[1]: "},
+		"too many names": {"a", "s", &policypb.TopicsPage{Removed: make([]string, 1001)}, codes.InvalidArgument, "1001 topics"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			run(t, func(t *testing.T, s *sink, dial func(node, store string) sidecar) {
 				from := dial(c.node, c.store)
-				_ = from.link.Send(&c.page) // the stream may have ended
+				_ = from.link.Send(c.page) // the stream may have ended
 				var err error
 				for err == nil {
 					_, err = from.link.Recv()
