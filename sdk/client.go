@@ -1,6 +1,7 @@
 package sluice
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"maps"
@@ -47,8 +48,8 @@ func Dial(ctx context.Context, address string, opts ...Option) (*Client, error) 
 	if _, err := endpoint.Parse(address); err != nil {
 		return nil, err
 	}
-	if c.config.bad != nil {
-		return nil, c.config.bad
+	if bad := cmp.Or(c.config.bad, newPublishConfig(c.config.publisher).Bad); bad != nil {
+		return nil, bad
 	}
 	c.http = &admin.HTTP{
 		AppURL: address, ReplayURL: c.config.replayURL, TokenFunc: c.config.token,

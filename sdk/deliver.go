@@ -229,7 +229,7 @@ func (s *Subscription) retryInHand(it *item, err error) (wait time.Duration, aga
 		it.retries = pause.Backoff{First: firstRetryPause, Most: lastRetryPause}
 	}
 	wait = it.retries.Step()
-	if time.Since(it.failedAt)+wait > s.config.RetryFor {
+	if time.Since(it.failedAt)+wait > s.config.retryFor {
 		return 0, false
 	}
 	if first {

@@ -37,6 +37,13 @@ func (c *config) need(given bool, what string) {
 	}
 }
 
+// refuse records an option's value that makes no sense.
+func (c *config) refuse(format string, args ...any) {
+	if c.bad == nil {
+		c.bad = fmt.Errorf("sluice: "+format, args...)
+	}
+}
+
 // A ConnectionChange is the loss or the return of one of a client's connections: each subscription
 // has one, and each publisher.
 type ConnectionChange struct {
@@ -122,8 +129,10 @@ func WithDialer(dial func(ctx context.Context, network, address string) (net.Con
 // to longest (5 s), with jitter.
 func WithBackoff(shortest, longest time.Duration) Option {
 	return func(c *config) {
-		c.minPause = max(shortest, time.Millisecond)
-		c.maxPause = max(longest, c.minPause)
+		c.minPause, c.maxPause = shortest, longest
+		if shortest <= 0 || longest < shortest {
+			c.refuse("WithBackoff(%v, %v): the shortest pause is above 0, and the longest no shorter", shortest, longest)
+		}
 	}
 }
 
@@ -134,7 +143,11 @@ func WithWait() Option { return func(c *config) { c.untilReached = true } }
 // WithHeartbeat sets how often the client pings a connection (15 s), and how long the answer may
 // take. The client replaces a connection that does not answer.
 func WithHeartbeat(every time.Duration) Option {
-	return func(c *config) { c.heartbeat = max(every, time.Millisecond) }
+	return func(c *config) {
+		if c.heartbeat = every; every <= 0 {
+			c.refuse("WithHeartbeat(%v): above 0", every)
+		}
+	}
 }
 
 // WithPublisher sets options of the publisher behind [Client.Publish] and [Client.PublishBatch].

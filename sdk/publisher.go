@@ -1,6 +1,7 @@
 package sluice
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -78,20 +79,23 @@ func (e *entry) failed(err error) error {
 	return &PublishError{Topic: e.event.Topic, ID: e.event.ID, Err: err}
 }
 
-// NewPublisher makes a publisher; [Publisher.Close] or the client's Close ends it.
+func newPublishConfig(opts []option.Publish) settings.Publish {
+	cfg := settings.Publish{Count: defaultWindowEvents, Bytes: defaultWindowBytes, Asked: func(*Error, time.Duration) {}}
+	for _, set := range opts {
+		if set != nil {
+			set(&cfg)
+		}
+	}
+	return cfg
+}
+
+// NewPublisher makes a publisher; [Publisher.Close] or the client's Close ends it. Where an option's value
+// makes no sense, each publish fails saying so.
 func (c *Client) NewPublisher(opts ...option.Publish) *Publisher { return c.newPublisher(opts, nil) }
 
 func (c *Client) newPublisher(opts []option.Publish, first *Conn) *Publisher {
 	p := &Publisher{
-		client: c, config: settings.Publish{
-			Count: defaultWindowEvents, Bytes: defaultWindowBytes, Asked: func(*Error, time.Duration) {},
-		},
-		wake: make(chan struct{}, 1), queue: newSendQueue(),
-	}
-	for _, set := range opts {
-		if set != nil {
-			set(&p.config)
-		}
+		client: c, config: newPublishConfig(opts), wake: make(chan struct{}, 1), queue: newSendQueue(),
 	}
 	p.queue.keyedBatches = p.config.KeyedBatches
 	p.ctx, p.cancel = context.WithCancel(c.ctx)
@@ -138,7 +142,7 @@ func (p *Publisher) submit(ctx context.Context, e *Event, opts []option.Event, d
 	item := wire.NewPublishItem(e, opts)
 	next := &entry{event: item.Event, later: item.Later, done: done}
 	next.event.Headers = p.client.traced(ctx, slices.Clone(e.Headers))
-	if err := next.prepare(); err != nil {
+	if err := cmp.Or(p.config.Bad, next.prepare()); err != nil {
 		return nil, next.failed(err)
 	}
 	p.mu.Lock()

@@ -201,6 +201,44 @@ func TestNilIsRefusedAtOnce(t *testing.T) {
 	}
 }
 
+// TestOptionsThatMakeNoSense: they are refused, naming option and value.
+func TestOptionsThatMakeNoSense(t *testing.T) {
+	server := scripted(t, func(int, string) string { return okay })
+	server.Start()
+	defer server.Close()
+	for want, option := range map[string]sluice.Option{
+		"WithBackoff(0s, 1s)": sluice.WithBackoff(0, time.Second),
+		"WithBackoff(2s, 1s)": sluice.WithBackoff(2*time.Second, time.Second),
+		"WithHeartbeat(-1s)":  sluice.WithHeartbeat(-time.Second),
+		"Window(0, 1)":        sluice.WithPublisher(option.Window(0, 1)),
+	} {
+		if _, err := sluice.Dial(t.Context(), server.URL, option); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v", want, err)
+		}
+	}
+	client, err := sluice.Dial(t.Context(), server.URL)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer client.Close()
+	for want, opt := range map[string]option.Subscribe{
+		"Concurrency(0)": option.Concurrency(0), "MaxInflight(-1)": option.MaxInflight(-1),
+		"AckTimeout(1µs)":   option.AckTimeout(time.Microsecond),
+		"MaxExtension(-1s)": option.MaxExtension(-time.Second), "RetryFor(-1s)": option.RetryFor(-time.Second),
+		"MaxAttempts(0)": option.MaxAttempts(0), "RememberAcks(-1s)": option.RememberAcks(-time.Second), "MaxBytes(0)": option.MaxBytes(0),
+	} {
+		if _, err := client.Subscribe(t.Context(), "orders", "g", nothing, opt); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v", want, err)
+		}
+	}
+	publisher := client.NewPublisher(option.Window(1, 0))
+	defer publisher.Close()
+	err = publisher.Publish(t.Context(), &sluice.Event{Topic: "t", Payload: []byte("1")}, func(sluice.Receipt, error) {})
+	if err == nil || !strings.Contains(err.Error(), "Window(1, 0)") {
+		t.Errorf("a publisher's: %v", err)
+	}
+}
+
 // TestErrorsAreValues: errors.Is finds a refusal's code, also where the refusal is wrapped or has
 // other fields.
 func TestErrorsAreValues(t *testing.T) {

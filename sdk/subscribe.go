@@ -13,7 +13,7 @@ import (
 
 // A Handler handles one event. When it returns nil the event is acked. When it returns an error it
 // is called again for the same event after a pause, for up to [option.RetryFor]; that counts no
-// attempt, and later events of the key wait. After that the event is given back and delivered again
+// attempt, and later events of the key wait. After that, and at once with [option.MaxAttempts], the event is given back and delivered again
 // after the policy's backoff. After maxAttempts deliveries it is moved to the dead-letter topic,
 // with the error's text as the reason. [RetryIn], [Hold] and [DeadLetter] wrap errors that say
 // more. The result of a handler that settled its message itself, with [Message.Ack] or
@@ -29,6 +29,7 @@ type subscribeConfig struct {
 	settings.Subscribe
 	handler      Handler
 	batchHandler BatchHandler // nil: handler is called for each event
+	retryFor     time.Duration
 }
 
 const (
@@ -64,13 +65,19 @@ func (c *Client) Subscribe(ctx context.Context, topic, group string, handler Han
 func newSubscribeConfig(opts []option.Subscribe) subscribeConfig {
 	batch := deliverBatch
 	cfg := subscribeConfig{Subscribe: settings.Subscribe{
-		Concurrency: 1, MaxExtension: defaultMaxExtension, RetryFor: defaultRetryFor, MaxBytes: defaultHeldBytes,
+		Concurrency: 1, MaxExtension: defaultMaxExtension, MaxBytes: defaultHeldBytes,
 	}}
 	cfg.Wire.MaxBatch = &batch
 	for _, set := range opts {
 		if set != nil {
 			set(&cfg.Subscribe)
 		}
+	}
+	switch {
+	case cfg.RetryFor != nil:
+		cfg.retryFor = *cfg.RetryFor
+	case cfg.Wire.MaxAttempts == nil:
+		cfg.retryFor = defaultRetryFor
 	}
 	return cfg
 }
@@ -89,6 +96,8 @@ func (c *Client) subscribe(ctx context.Context, topic, group string, cfg subscri
 
 func (c *subscribeConfig) check(group string) error {
 	switch {
+	case c.Bad != nil:
+		return c.Bad
 	case group == "" && c.Manual:
 		return errors.New("sluice: ManualAck needs a group: without one there is nothing to ack")
 	case group == "" && c.Wire.Rebalance:

@@ -14,7 +14,10 @@ type Publish func(*settings.Publish)
 // (32 MiB). At the bound, publishing waits. An event that is larger than the bound in bytes is sent
 // alone.
 func Window(count, bytes int) Publish {
-	return func(c *settings.Publish) { c.Count, c.Bytes = max(count, 1), max(bytes, 1) }
+	return func(c *settings.Publish) {
+		c.Need(count >= 1 && bytes >= 1, "Window(%d, %d): at least 1 event, and 1 byte", count, bytes)
+		c.Count, c.Bytes = count, bytes
+	}
 }
 
 // KeyedBatches lets events of one key share a request, up to 100 of them, so that few keys are as

@@ -50,12 +50,18 @@ func EndOnGap() Subscribe { return func(c *settings.Subscribe) { c.EndOnGap = tr
 // Concurrency lets n handlers run at a time (1). Events of one key are still handled one after the
 // other.
 func Concurrency(n int) Subscribe {
-	return func(c *settings.Subscribe) { c.Concurrency = max(n, 1) }
+	return func(c *settings.Subscribe) {
+		c.Need(n >= 1, "Concurrency(%d): at least 1 handler runs", n)
+		c.Concurrency = n
+	}
 }
 
 // MaxInflight bounds the events that are with this subscription and not settled.
 func MaxInflight(n int) Subscribe {
-	return func(c *settings.Subscribe) { c.Wire.MaxInflight = &n }
+	return func(c *settings.Subscribe) {
+		c.Need(n >= 1, "MaxInflight(%d): at least 1 event is in flight", n)
+		c.Wire.MaxInflight = &n
+	}
 }
 
 // AckTimeout says after which time without a sign of life an event is delivered to another
@@ -63,25 +69,40 @@ func MaxInflight(n int) Subscribe {
 // takes.
 func AckTimeout(d time.Duration) Subscribe {
 	ms := d.Milliseconds()
-	return func(c *settings.Subscribe) { c.Wire.AckTimeoutMS = &ms }
+	return func(c *settings.Subscribe) {
+		c.Need(ms >= 1, "AckTimeout(%v): at least 1ms", d)
+		c.Wire.AckTimeoutMS = &ms
+	}
 }
 
 // MaxExtension bounds how long the deadline of an event is extended (1 h): after that it goes to
 // another consumer, though a handler of it still runs. 0 extends nothing. Where such an event, left
 // unsettled by [ManualAck], comes to this subscription again, it is handled again.
 func MaxExtension(d time.Duration) Subscribe {
-	return func(c *settings.Subscribe) { c.MaxExtension = d }
+	return func(c *settings.Subscribe) {
+		c.Need(d >= 0, "MaxExtension(%v): 0 or more", d)
+		c.MaxExtension = d
+	}
 }
 
 // RetryFor bounds how long a handler that fails is called again for the same event before the event
-// is given back, which counts an attempt (5 min). 0 gives it back after the first error.
+// is given back, which counts an attempt (5 min, or 0 with [MaxAttempts]). 0 gives it back after
+// the first error.
 func RetryFor(d time.Duration) Subscribe {
-	return func(c *settings.Subscribe) { c.RetryFor = d }
+	return func(c *settings.Subscribe) {
+		c.Need(d >= 0, "RetryFor(%v): 0 or more", d)
+		c.RetryFor = &d
+	}
 }
 
-// MaxAttempts says after how many deliveries an event becomes a dead letter.
+// MaxAttempts says after how many deliveries an event becomes a dead letter. Each error of the
+// handler gives the event back, so that n is how often the handler is called; with [RetryFor]
+// beside it, the handler is called again within a delivery, too.
 func MaxAttempts(n int) Subscribe {
-	return func(c *settings.Subscribe) { c.Wire.MaxAttempts = &n }
+	return func(c *settings.Subscribe) {
+		c.Need(n >= 1, "MaxAttempts(%d): at least 1 delivery", n)
+		c.Wire.MaxAttempts = &n
+	}
 }
 
 // Unordered lets events of one key be with several consumers of the group at a time. Within this
@@ -95,6 +116,7 @@ func Unordered() Subscribe {
 // that an id that was acked is not delivered to the group again.
 func RememberAcks(ttl time.Duration) Subscribe {
 	return func(c *settings.Subscribe) {
+		c.Need(ttl >= 0, "RememberAcks(%v): 0 or more", ttl)
 		c.Wire.ExactlyOnce = true
 		if ms := ttl.Milliseconds(); ms > 0 {
 			c.Wire.DedupeTTLMS = &ms
@@ -115,7 +137,10 @@ func ManualAck() Subscribe { return func(c *settings.Subscribe) { c.Manual = tru
 // MaxBytes bounds the size of the events that wait for handlers (64 MiB). At the bound the
 // connection is not read, which slows the sidecar down.
 func MaxBytes(n int) Subscribe {
-	return func(c *settings.Subscribe) { c.MaxBytes = max(n, 1) }
+	return func(c *settings.Subscribe) {
+		c.Need(n >= 1, "MaxBytes(%d): at least 1", n)
+		c.MaxBytes = n
+	}
 }
 
 // OnAssigned is called when partitions of the topic become this subscription's own, before any
@@ -139,5 +164,8 @@ func OnRevoked(f func(ctx context.Context, partitions []int)) Subscribe {
 // first of them waits for others (100 ms). They are smaller where fewer may be in flight
 // ([MaxInflight], [MaxBytes]).
 func Batch(n int, wait time.Duration) Subscribe {
-	return func(c *settings.Subscribe) { c.Batch, c.BatchWait = max(n, 1), max(wait, 0) }
+	return func(c *settings.Subscribe) {
+		c.Need(n >= 1 && wait >= 0, "Batch(%d, %v): at least 1 event, and a wait of 0 or more", n, wait)
+		c.Batch, c.BatchWait = n, wait
+	}
 }

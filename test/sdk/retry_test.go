@@ -167,3 +167,22 @@ func TestContextEndsWithTheConnection(t *testing.T) {
 		t.Errorf("the context ended with %v", err)
 	}
 }
+
+// TestMaxAttemptsCountsCalls: each error of the handler counts an attempt.
+func TestMaxAttemptsCountsCalls(t *testing.T) {
+	sidecar, client := open(t, sluicetest.Options{})
+	publishKeyed(t, client, "a-1", "a-2")
+	var calls atomic.Int64
+	subscribe(t, client, "g", func(_ context.Context, m *sluice.Message) error {
+		if m.Event.ID == "a-1" {
+			calls.Add(1)
+			return errors.New("no")
+		}
+		return nil
+	}, option.MaxAttempts(3))
+	testkit.Eventually(t, "the other event is acked", func() bool { return sidecar.Acked("orders", "g") == 1 })
+	testkit.Eventually(t, "there is a dead letter", func() bool { return len(sidecar.Events("orders.dlq")) == 1 })
+	if n := calls.Load(); n != 3 {
+		t.Errorf("the handler was called %d times", n)
+	}
+}
