@@ -265,3 +265,34 @@ func TestAccess(t *testing.T) {
 		}
 	}
 }
+
+// TestLog: the log says when the control plane is ready and stops, which sidecars come and go, and who changes which policies.
+func TestLog(t *testing.T) {
+	t.Parallel()
+	p := start(t)
+	s := p.sidecar(t, "node-7")
+	logs := func(part string) func() bool { return func() bool { return strings.Contains(p.Log(), part) } }
+	testkit.Eventually(t, "the sidecar is noted", logs(`msg="a sidecar has connected" node=node-7`))
+	p.call(t, "PUT", "/v1/policies/orders", `{"paused":true}`, "Sluice-User: alice")
+	p.call(t, "PUT", "/v1/policies/orders", `{"paused":true}`, "Sluice-User: bob") // which changes nothing
+	if err := s.Stop(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	testkit.Eventually(t, "its end is noted", logs(`msg="a sidecar has disconnected" node=node-7`))
+	if err := p.Stop(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	log := p.Log()
+	for _, line := range []string{
+		"msg=ready program=sluice-controlplane",
+		`msg="policies changed" by="alice (not verified)" revision=1 changes="created orders (version 1)"`,
+		"msg=stopping",
+	} {
+		if n := strings.Count(log, line); n != 1 {
+			t.Errorf("%d lines with %s in\n%s", n, line, log)
+		}
+	}
+	if strings.Contains(log, "bob") {
+		t.Errorf("what changed nothing is noted:\n%s", log)
+	}
+}

@@ -90,6 +90,7 @@ func (c *Catalog) commit(ctx context.Context, by Author, rehearsal bool, what de
 			}
 			return now
 		}))
+		c.note(&made)
 		c.trim(ctx)
 		return before, next, nil
 	}
@@ -142,6 +143,24 @@ func (c *Catalog) draft(now *State, by Author, r *request) (store.Commit, *State
 	}
 	next.Series = max(next.Series, commit.Series)
 	return commit, next, nil
+}
+
+// maxNoted bounds the policies that a line of the log names.
+const maxNoted = 20
+
+// note logs a commit.
+func (c *Catalog) note(made *store.Commit) {
+	if len(made.Changes) == 0 {
+		return // a new series, which its caller logs
+	}
+	var what []string
+	for _, ch := range made.Changes[:min(len(made.Changes), maxNoted)] {
+		what = append(what, fmt.Sprintf("%s %s (version %d)", ch.Action, ch.Name, ch.Version))
+	}
+	if more := len(made.Changes) - len(what); more > 0 {
+		what = append(what, fmt.Sprintf("and %d more", more))
+	}
+	c.cfg.Logger.Info("policies changed", "by", made.By, "revision", made.Revision, "changes", strings.Join(what, ", "))
 }
 
 // append stores a commit. It sends the commit again while its result is unknown: the store

@@ -66,12 +66,12 @@ func (h *handler) forget(w http.ResponseWriter, r *request) error {
 	node := r.PathValue("node_id")
 	switch found, err := h.Forget(r.Context(), node); {
 	case err != nil:
-		h.Logger.Error("cannot forget a sidecar", "node_id", node, "error", err)
+		h.Logger.Error("cannot forget a sidecar", "node", node, "error", err)
 		return &wire.Error{Code: wire.StoreUnavailable, RetryAfter: retryAfter, Msg: "the policy store cannot be reached; try again"}
 	case !found:
 		return wire.Errorf(wire.NotFound, "no sidecar %q is missing", node)
 	}
-	h.Logger.Warn("a missing sidecar was forgotten, together with the events that only it had", "node_id", node, "by", r.sender.Name)
+	h.Logger.Warn("a missing sidecar was forgotten, together with the events that only it had", "node", node, "by", r.sender.Name)
 	w.WriteHeader(http.StatusNoContent)
 	return nil
 }

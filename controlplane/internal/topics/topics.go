@@ -100,7 +100,7 @@ func (s *Server) report(from link) error {
 	defer leave()
 	err = s.follow(from, store)
 	if status.Code(err) == codes.InvalidArgument {
-		s.cfg.Logger.Warn("a sidecar's report of topics is refused", "node_id", node, "error", err)
+		s.cfg.Logger.Warn("a sidecar's report of topics is refused", "node", node, "error", err)
 	}
 	return err
 }

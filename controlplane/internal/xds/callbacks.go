@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"time"
 
 	core "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	discovery "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
@@ -52,12 +53,12 @@ func (c callbacks) OnDeltaStreamClosed(id int64, _ *core.Node) {
 	s := c.stream(id)
 	c.streams.Delete(id)
 	c.open.Add(-1)
-	c.cfg.Logger.Debug("xds: a sidecar has left", "node_id", s.nodeID)
 	if s.session != nil {
 		s.session.Close()
+		c.cfg.Logger.Info("a sidecar has disconnected", "node", s.nodeID, "from", s.from, "after", time.Since(s.since).Round(time.Second))
 	}
 	if err := c.credentials.take(s); err != nil {
-		c.cfg.Logger.Error("xds: cannot remove the credential of a sidecar that has left", "node_id", s.nodeID, "error", err)
+		c.cfg.Logger.Error("xds: cannot remove the credential of a sidecar that has left", "node", s.nodeID, "error", err)
 	}
 }
 
@@ -79,12 +80,13 @@ func (c callbacks) OnStreamDeltaRequest(id int64, r *discovery.DeltaDiscoveryReq
 			if err := c.cfg.Drained(node); err != nil {
 				return status.Error(codes.Unavailable, err.Error())
 			}
+			c.cfg.Logger.Info("a sidecar has stopped, and left no events behind", "node", node.ID)
 			return errDrained
 		}
 		if s.session, err = c.connect(s.ctx, node, s.from); err != nil {
 			return err
 		}
-		s.nodeID = node.ID
+		s.nodeID, s.since = node.ID, time.Now()
 		key, err := policypb.DecodeKey(r.GetNode().GetMetadata().GetFields()[policypb.PeerKey].GetStringValue())
 		if err == nil {
 			err = c.credentials.give(s, key)
@@ -92,7 +94,8 @@ func (c callbacks) OnStreamDeltaRequest(id int64, r *discovery.DeltaDiscoveryReq
 		if err != nil {
 			return status.Errorf(codes.InvalidArgument, "node.metadata.%s: %v", policypb.PeerKey, err)
 		}
-		c.cfg.Logger.Debug("xds: a sidecar has connected", "node_id", node.ID, "instance", node.Instance, "replay", node.Address)
+		c.cfg.Logger.Info("a sidecar has connected", "node", node.ID, "from", s.from, "replay", node.Address, "version", node.Version,
+			"store", node.StoreID)
 	}
 	if r.GetNode() != nil { // later requests may have a changed node
 		unmet, err := unmetOf(r.GetNode())
@@ -102,7 +105,7 @@ func (c callbacks) OnStreamDeltaRequest(id int64, r *discovery.DeltaDiscoveryReq
 		s.session.Unmet(unmet)
 	}
 	if e := r.GetErrorDetail(); e != nil {
-		c.cfg.Logger.Warn("xds: a sidecar refuses a response", "node_id", s.nodeID, "type", r.GetTypeUrl(), "reason", e.GetMessage())
+		c.cfg.Logger.Warn("xds: a sidecar refuses a response", "node", s.nodeID, "type", r.GetTypeUrl(), "reason", e.GetMessage())
 	}
 	if len(r.GetResourceNamesSubscribe()) > 0 {
 		c.apply()
@@ -123,7 +126,7 @@ func (c callbacks) connect(ctx context.Context, node fleet.Node, from net.Addr) 
 	session, err := c.cfg.Registry.Connect(node)
 	if taken, ok := errors.AsType[*fleet.TakenError](err); ok {
 		if !taken.Again {
-			c.cfg.Logger.Warn("xds: a sidecar is refused: another process with its node id is connected", "node_id", node.ID, "from", from,
+			c.cfg.Logger.Warn("xds: a sidecar is refused: another process with its node id is connected", "node", node.ID, "from", from,
 				"replay", node.Address, "connected_replay", taken.Address, "control_plane", taken.ControlPlane)
 		}
 		return nil, status.Error(codes.AlreadyExists, err.Error())

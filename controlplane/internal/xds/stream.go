@@ -4,6 +4,7 @@ import (
 	"context"
 	"net"
 	"strconv"
+	"time"
 
 	discovery "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
 	"google.golang.org/grpc/codes"
@@ -33,6 +34,7 @@ type stream struct {
 	policies *policies
 	session  *fleet.Session // nil until the first request
 	nodeID   string
+	since    time.Time // of the session
 
 	types      map[string]*interest
 	subscribed int // names, of all types
