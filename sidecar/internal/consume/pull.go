@@ -60,7 +60,7 @@ func (c *Consumers) pullEvents(caller *session.Session, w http.ResponseWriter, r
 		return err
 	}
 	if req.Subscribe.AutoAck && len(ds) > 0 {
-		c.cfg.Groups.AckLeases(topic, name, leasesOf(ds), func(error) {}) // without the ack they are delivered again
+		c.cfg.Groups.AckLeases(topic, name, leasesOf(ds), func(_, _ []int, _ error) {}) // without the ack they are delivered again
 	}
 	return nil
 }

@@ -35,30 +35,30 @@ func (c *Consumers) settleLeases(op string) session.Handler {
 		if bad != nil {
 			return bad
 		}
-		durable := make(chan error, 1)
-		done := func(err error) { durable <- err }
-		var stale []bool
+		type outcome struct {
+			stale []int
+			err   error
+		}
+		settled := make(chan outcome, 1)
+		done := func(absent, lost []int, err error) { settled <- outcome{append(absent, lost...), err} }
 		switch op {
 		case wire.OpAck:
-			stale = c.cfg.Groups.AckLeases(topic, name, leases, done)
+			c.cfg.Groups.AckLeases(topic, name, leases, done)
 		case wire.OpNack:
-			stale = c.cfg.Groups.NackLeases(topic, name, leases, t.Nack, done)
+			c.cfg.Groups.NackLeases(topic, name, leases, t.Nack, done)
 		case wire.OpModAck:
-			stale = c.cfg.Groups.ExtendLeases(topic, name, leases, time.Duration(*t.ExtendMS)*time.Millisecond)
-			done(nil)
+			done(c.cfg.Groups.ExtendLeases(topic, name, leases, time.Duration(*t.ExtendMS)*time.Millisecond), nil, nil)
 		}
-		for i, is := range stale {
-			if is {
+		select {
+		case o := <-settled:
+			for _, i := range o.stale {
 				results[at[i]] = wire.Errorf(wire.StaleLease, "the event is not in flight under this lease any more: "+
 					"it was settled, or given to be delivered again")
 			}
-		}
-		select {
-		case err := <-durable:
-			if err == nil {
+			if o.err == nil {
 				httpapi.WriteJSON(w, http.StatusOK, codec.AppendSettled(nil, results))
 			}
-			return err
+			return o.err
 		case <-r.Context().Done():
 			return r.Context().Err()
 		}

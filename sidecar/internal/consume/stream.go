@@ -282,7 +282,7 @@ func (s *stream) Deliver(ds []group.Delivery) {
 	leases := leasesOf(ds)
 	written := func() {
 		s.note(steps)
-		s.groups.AckLeases(s.Topic, s.Group, leases, func(error) {}) // without the ack they are delivered again
+		s.groups.AckLeases(s.Topic, s.Group, leases, func(_, _ []int, _ error) {}) // without the ack they are delivered again
 	}
 	dropped := func() {
 		s.mu.Lock()

@@ -83,7 +83,7 @@ func TestLateAnswerSettlesNothing(t *testing.T) {
 	m.Start()
 	s.publish(t, "t", "a", "k")
 	first := <-deliveries
-	s.groups.NackLeases("t", "app", []group.Lease{first.Lease}, wire.Nack{Reason: "late"}, func(error) {})
+	s.groups.NackLeases("t", "app", []group.Lease{first.Lease}, wire.Nack{Reason: "late"}, func(_, _ []int, _ error) {})
 	second := <-deliveries
 	for _, status := range []int{500, 200} {
 		var answering sync.WaitGroup
@@ -94,7 +94,9 @@ func TestLateAnswerSettlesNothing(t *testing.T) {
 			t.Fatalf("after a late %d, %d are in flight, and %d came again", status, n, len(deliveries))
 		}
 	}
-	if stale := s.groups.AckLeases("t", "app", []group.Lease{second.Lease}, func(error) {}); stale[0] {
+	settled := make(chan []int) // the answer comes after those before it
+	s.groups.AckLeases("t", "app", []group.Lease{second.Lease}, func(absent, _ []int, _ error) { settled <- absent })
+	if absent := <-settled; len(absent) > 0 {
 		t.Error("the second delivery was settled by an answer to the first one")
 	}
 	if !strings.Contains(s.logged.String(), "too late") {

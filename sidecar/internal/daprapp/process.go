@@ -43,26 +43,25 @@ func (m *member) process(d group.Delivery) {
 	case err != nil:
 		what, why = retry, err.Error()
 	}
-	settled := func(err error) {
-		if err != nil {
+	settled := func(absent, lost []int, err error) {
+		switch {
+		case err != nil:
 			log.Warn("the outcome of an event at the application is not recorded: the event may be delivered again", "error", err)
+		case len(absent)+len(lost) > 0:
+			log.Warn("the application has answered too late: the event is delivered again", "in_time", d.AckTimeout)
 		}
 	}
 	// By lease, since the group may have delivered the event to the application again: a late
 	// answer must not settle that delivery.
-	var stale []bool
 	switch what {
 	case retry:
 		log.Debug("the application wants an event again", "reason", why)
-		stale = a.cfg.Groups.NackLeases(m.sub.Topic, a.cfg.AppID, leases, wire.Nack{Reason: why}, settled)
+		a.cfg.Groups.NackLeases(m.sub.Topic, a.cfg.AppID, leases, wire.Nack{Reason: why}, settled)
 	case drop:
 		log.Warn("the application drops an event", "reason", why)
 		fallthrough
 	default:
-		stale = a.cfg.Groups.AckLeases(m.sub.Topic, a.cfg.AppID, leases, settled)
-	}
-	if stale[0] {
-		log.Warn("the application has answered too late: the event is delivered again", "in_time", d.AckTimeout)
+		a.cfg.Groups.AckLeases(m.sub.Topic, a.cfg.AppID, leases, settled)
 	}
 }
 

@@ -96,8 +96,7 @@ type DeadLetters interface {
 // errStopped answers calls after the sidecar has begun to stop.
 var errStopped = fmt.Errorf("shutting down: %w", eventlog.ErrUnavailable)
 
-// errTakenOver answers late settlements: another sidecar took the partition over before they were
-// saved.
+// errTakenOver ends a seek that lost partitions to other sidecars at each try.
 var errTakenOver = fmt.Errorf("another sidecar has taken over: %w", errors.Join(eventlog.ErrFenced, eventlog.ErrUnavailable))
 
 const (

@@ -154,15 +154,13 @@ func (g *Group) delete(ctx context.Context) error {
 	}
 	g.mu.Lock()
 	g.own.Created = false
-	var waiters []func(error)
 	for _, p := range g.parts {
 		if p.own.Tried = 0; p.own.State != ownership.Foreign {
-			waiters = append(waiters, g.abandon(p)...)
+			g.abandon(p)
 		}
 	}
 	clear(g.saver.marks)
 	g.mu.Unlock()
-	answerAll(waiters, errTakenOver)
 	g.worker.Wake()
 	return nil
 }

@@ -15,6 +15,8 @@ type fakeRedrives struct {
 	redrives map[string]eventlog.Redrive // by letter
 	letters  map[string]*eventlog.Record // by id; nil: it was removed
 	endErr   error
+	ending   chan struct{} // if set, removals wait until it is closed
+	onList   func()        // if set, is called while a list is on its way
 }
 
 // keepDead keeps a dead letter, unless its id is taken.
@@ -42,6 +44,11 @@ func (l *fakeLog) AddRedrives(_ context.Context, _ string, rs []eventlog.Redrive
 }
 
 func (l *fakeLog) ListRedrives(_ context.Context, topic, group string, partition, limit int) (rs []eventlog.Redrive, err error) {
+	var onList func()
+	l.locked(func() { onList = l.onList })
+	if onList != nil {
+		defer onList()
+	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.readErr != nil {
@@ -81,6 +88,11 @@ func (l *fakeLog) EndRedrives(_ context.Context, _ string, rs []eventlog.Redrive
 }
 
 func (l *fakeLog) Remove(_ context.Context, _ string, ids []string, _ eventlog.Retention, _ int64) (removed int, err error) {
+	var ending chan struct{}
+	l.locked(func() { ending = l.ending })
+	if ending != nil {
+		<-ending
+	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.endErr != nil {

@@ -98,12 +98,18 @@ type fakeDeadLetters struct {
 
 func (d *fakeDeadLetters) AppendDeadLetter(_ context.Context, rec *eventlog.Record, done func(error)) {
 	d.mu.Lock()
-	err := d.err
-	if d.hold {
-		d.held = append(d.held, done)
-		d.mu.Unlock()
-		return
+	err, hold := d.err, d.hold
+	if hold {
+		d.held = append(d.held, func(err error) { d.append(rec, err, done) })
 	}
+	d.mu.Unlock()
+	if !hold {
+		d.append(rec, err, done)
+	}
+}
+
+func (d *fakeDeadLetters) append(rec *eventlog.Record, err error, done func(error)) {
+	d.mu.Lock()
 	if err == nil {
 		d.appended = append(d.appended, rec)
 	}

@@ -22,7 +22,7 @@ func TestAcksOfALostPartition(t *testing.T) {
 		d.wants("e1/2 e2/2")
 		first.path.wake()
 		advance(lease / 100)
-		if !isTakenOver(under) || !isTakenOver(waits) {
+		if !isStale(under) || !isStale(waits) {
 			t.Errorf("answered %v and %v", under.err.Load(), waits.err.Load())
 		}
 	})

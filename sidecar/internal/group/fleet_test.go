@@ -274,9 +274,9 @@ func (l *fakeLog) number(at eventlog.GroupPartition) (n uint64) {
 
 func partitionOf(key string, n int) int { return eventlog.PartitionOf(key, "", n) }
 
-func isTakenOver(a *answer) bool {
+func isStale(a *answer) bool {
 	err, _ := a.err.Load().(error)
-	return errors.Is(err, eventlog.ErrFenced) && errors.Is(err, eventlog.ErrUnavailable)
+	return errors.Is(err, &wire.Error{Code: wire.StaleLease})
 }
 
 func (s *sidecar) seek(from string) {

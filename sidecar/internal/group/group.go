@@ -55,6 +55,7 @@ type Group struct {
 type partition struct {
 	own *ownership.Partition
 	*dispatch.Partition
+	losses int // how often another sidecar has taken it over
 }
 
 // Member is one subscription to a group. Its methods may be called from any goroutine, but not from

@@ -105,13 +105,31 @@ func leases(ds ...Delivery) (ls []Lease) {
 	return ls
 }
 
-func mustSettle(t fataler, done *answer) func(error) {
-	return func(err error) {
+// settleLeases settles leases, and returns those that were stale once that is durable.
+func (w *world) settleLeases(settle func(m *Manager, done Settled)) (stale []int) {
+	w.t.Helper()
+	answered := false
+	settle(w.m, func(absent, lost []int, err error) {
 		if err != nil {
-			t.Errorf("%v", err)
+			w.t.Errorf("%v", err)
 		}
-		done.set(err)
+		answered, stale = true, append(absent, lost...)
+	})
+	synctest.Wait()
+	if !answered {
+		w.t.Errorf("not answered")
 	}
+	return stale
+}
+
+func (w *world) ackLeases(ls ...Lease) (stale []int) {
+	w.t.Helper()
+	return w.settleLeases(func(m *Manager, done Settled) { m.AckLeases(topic, "g", ls, done) })
+}
+
+func (w *world) nackLeases(how wire.Nack, ls ...Lease) (stale []int) {
+	w.t.Helper()
+	return w.settleLeases(func(m *Manager, done Settled) { m.NackLeases(topic, "g", ls, how, done) })
 }
 
 func TestPullerGetsWhatItWants(t *testing.T) {
@@ -146,44 +164,39 @@ func TestLeaseNamesOneDelivery(t *testing.T) {
 		k := w.joinPuller()
 		first := k.pull(2)
 		old := leases(first...)
-		var done answer
 		now := time.Duration(0)
-		if stale := w.m.NackLeases(topic, "g", old[:1], nack("", &now), mustSettle(t, &done)); stale[0] {
+		if stale := w.nackLeases(nack("", &now), old[0]); stale != nil {
 			t.Error("the nack found nothing")
-		}
-		synctest.Wait()
-		if !done.ok() {
-			t.Error("the nack is not answered")
 		}
 		second := k.pull(1)
 		if got := names(second); got != "a/2" {
 			t.Fatalf("got %s", got)
 		}
 		for _, l := range []Lease{old[0], {Partition: 7}, {Partition: -1}, {Seq: 1 << 40}} {
-			stale := w.m.AckLeases(topic, "g", []Lease{l}, func(error) {})
-			if !stale[0] || !w.m.ExtendLeases(topic, "g", []Lease{l}, time.Hour)[0] ||
-				!w.m.NackLeases(topic, "g", []Lease{l}, nack("", nil), func(error) {})[0] {
+			acked, nacked, extended := w.ackLeases(l), w.nackLeases(nack("", nil), l), w.m.ExtendLeases(topic, "g", []Lease{l}, time.Hour)
+			if len(acked)+len(nacked)+len(extended) != 3 {
 				t.Errorf("%+v is not stale", l)
 			}
 		}
-		if stale := w.m.ExtendLeases(topic, "g", leases(second...), time.Hour); stale[0] {
+		if stale := w.m.ExtendLeases(topic, "g", leases(second...), time.Hour); stale != nil {
 			t.Error("the extension found nothing")
 		}
 		advance(time.Minute)
 		if got := names(k.pull(2)); got != "b/2" { // a is extended
 			t.Errorf("after a minute: %s", got)
 		}
-		stale := w.m.AckLeases(topic, "g", append(leases(second...), old[1]), func(error) {})
-		if fmt.Sprint(stale) != "[false true]" {
+		if stale := w.ackLeases(append(leases(second...), old[1])...); !slices.Equal(stale, []int{1}) {
 			t.Errorf("stale: %v", stale)
 		}
 		w.seekEarliest()
 		if got := names(k.pull(5)); got != "a/1 b/1" {
 			t.Errorf("after a seek: %s", got)
 		}
-		if stale := w.m.AckLeases(topic, "nobody", old, func(error) {}); fmt.Sprint(stale) != "[true true]" {
-			t.Errorf("a group that is not known: %v", stale)
-		}
+		w.m.AckLeases(topic, "nobody", old, func(absent, _ []int, _ error) {
+			if len(absent) != 2 {
+				t.Errorf("a group that is not known: %v", absent)
+			}
+		})
 	})
 }
 
@@ -298,35 +311,33 @@ func (x *drive) take(t *rapid.T, ds []Delivery) {
 }
 
 // pick draws leases, some of them stale, and says which.
-func (x *drive) pick(t *rapid.T) (ls []Lease, stale []bool) {
+func (x *drive) pick(t *rapid.T) (ls []Lease, stale []int) {
 	for _, l := range x.held {
 		if rapid.Bool().Draw(t, l.id) {
-			ls, stale = append(ls, l.lease), append(stale, false)
+			ls = append(ls, l.lease)
 		}
 	}
 	if len(x.past) > 0 && rapid.Bool().Draw(t, "stale") {
-		ls, stale = append(ls, rapid.SampledFrom(x.past).Draw(t, "lease")), append(stale, true)
+		ls, stale = append(ls, rapid.SampledFrom(x.past).Draw(t, "lease")), []int{len(ls)}
 	}
 	return ls, stale
 }
 
 func (x *drive) settle(t *rapid.T, how string) {
 	ls, want := x.pick(t)
-	done := &answer{}
 	got := want
 	switch how {
 	case "ack":
-		got = x.m.AckLeases(topic, "g", ls, mustSettle(t, done))
+		got = x.ackLeases(ls...)
 	case "nack":
 		var delay time.Duration
-		got = x.m.NackLeases(topic, "g", ls, nack("", &delay), mustSettle(t, done))
+		got = x.nackLeases(nack("", &delay), ls...)
 	case "return":
 		x.m.ReturnLeases(topic, "g", ls)
-		done.set(nil)
+		synctest.Wait()
 	}
-	synctest.Wait()
-	if !slices.Equal(got, want) || !done.ok() {
-		t.Fatalf("%s of %v: stale %v, want %v; answered %t", how, ls, got, want, done.ok())
+	if !slices.Equal(got, want) {
+		t.Fatalf("%s of %v: stale %v, want %v", how, ls, got, want)
 	}
 	x.over(func(l loan) bool {
 		is := slices.Contains(ls, l.lease)
@@ -383,11 +394,9 @@ func (x *drive) finish(t *rapid.T) {
 		if len(x.held) == 0 {
 			break
 		}
-		stale := x.m.AckLeases(topic, "g", leasesOfLoans(x.held), func(error) {})
-		if slices.Contains(stale, true) {
+		if stale := x.ackLeases(leasesOfLoans(x.held)...); stale != nil {
 			t.Fatalf("stale %v", stale)
 		}
-		synctest.Wait()
 		x.over(func(l loan) bool { x.events[l.id] = true; return true })
 	}
 	for id, acked := range maps.All(x.events) {

@@ -233,7 +233,7 @@ func newGroup(id eventlog.GroupName, cfg Config, count *groupCount) *Group {
 		dispatch: dispatch.New(dispatch.Config{
 			Group: id.Group, Metrics: metrics, Memory: cfg.Memory, Lookahead: cfg.Bounds.Lookahead, MaxBytes: cfg.Bounds.HeldBytes,
 		}),
-		saver: saver{clock: cfg.Clock, timeout: cfg.AckTimeout, marks: map[string]eventlog.Mark{}, nacks: map[*dispatch.Event]*pendingNack{}},
+		saver: saver{clock: cfg.Clock, marks: map[string]eventlog.Mark{}, dying: map[*dispatch.Event]*dying{}},
 	}
 	g.worker.Work = g.turn
 	g.syncer.Work = g.sync

@@ -38,22 +38,34 @@ func (m *Member) Resume() {
 }
 
 // Ack settles events that are in flight at this member, and ignores other ids. done is called with
-// nil once the progress is durable, or with an error if it cannot be; possibly before Ack returns.
-// It must not block. The save may wait for AckLinger.
+// nil once the progress is durable; with an error if that is not known, or, with the code
+// stale_lease, if an event was lost before; possibly before Ack returns. It must not block. The save
+// may wait for AckLinger.
 func (m *Member) Ack(ids []string, done func(error)) {
-	m.group.ackEach(len(ids), func(i int) *dispatch.Event { return m.holding(ids[i]) }, done)
+	m.group.ackEach(len(ids), func(i int) *dispatch.Event { return m.holding(ids[i]) }, settledByID(ids, done))
 }
 
 // Nack gives events back that this member could not process; it counts as an attempt, unless it
 // holds them. done is as with Ack.
 func (m *Member) Nack(ids []string, how wire.Nack, done func(error)) {
-	m.group.nackEach(len(ids), func(i int) *dispatch.Event { return m.holding(ids[i]).IfSent() }, how, done)
+	m.group.nackEach(len(ids), func(i int) *dispatch.Event { return m.holding(ids[i]).IfSent() }, how, settledByID(ids, done))
+}
+
+// settledByID answers a client that settles by id.
+func settledByID(ids []string, done func(error)) Settled {
+	return func(_, lost []int, err error) {
+		if err == nil && len(lost) > 0 {
+			err = wire.Errorf(wire.StaleLease, "the group was moved, or another sidecar took it over, before event %q was settled: it comes again",
+				ids[lost[0]])
+		}
+		done(err)
+	}
 }
 
 // Extend sets the deadline of an event in flight to extend from now. It reports false if the event
 // is not in flight at this member.
 func (m *Member) Extend(id string, extend time.Duration) bool {
-	return !m.group.extendEach(1, func(int) *dispatch.Event { return m.holding(id).IfSent() }, extend)[0]
+	return len(m.group.extendEach(1, func(int) *dispatch.Event { return m.holding(id).IfSent() }, extend)) == 0
 }
 
 // holding finds the event with that id that is in flight at this member, or nil.

@@ -9,16 +9,13 @@ import (
 	"github.com/sluice-bus/sluice/sidecar/internal/group/ownership"
 )
 
-// abandon forgets a partition that was taken over, without saving. It returns the callers that wait
-// for progress that is lost.
-func (g *Group) abandon(p *partition) (waiters []func(error)) {
+// abandon forgets a partition that was taken over, without saving. Settlements of its events that no
+// save has are stale.
+func (g *Group) abandon(p *partition) {
 	g.drop(p)
-	if p.Dirty {
-		waiters, g.saver.waiters = g.saver.waiters, nil
-	}
 	p.Restore(eventlog.Progress{}, time.Time{})
 	g.disown(p)
-	return waiters
+	p.losses++
 }
 
 func (g *Group) disown(p *partition) {
@@ -50,7 +47,9 @@ func (g *Group) park(p *partition) {
 
 func (g *Group) drop(p *partition) {
 	for _, e := range g.dispatch.Drop(p.Partition) {
-		g.saver.deadLettered(e, errTakenOver)
+		if x := g.saver.dying[e]; x != nil && !x.appending {
+			g.saver.deadLettered(e, false)
+		}
 	}
 }
 
@@ -102,7 +101,7 @@ func (g *Group) load(partitions int) {
 	g.own.Load(partitions)
 	g.dispatch.Load(partitions)
 	for i, own := range g.own.Parts {
-		g.parts = append(g.parts, &partition{own, g.dispatch.Parts[i]})
+		g.parts = append(g.parts, &partition{own: own, Partition: g.dispatch.Parts[i]})
 	}
 }
 

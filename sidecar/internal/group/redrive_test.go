@@ -5,6 +5,7 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -168,6 +169,49 @@ func TestRedriveOfWhatIsGone(t *testing.T) {
 		c.ack("a")
 		w.wantDead()
 	})
+}
+
+// An event that was redriven, died again and is redriven again comes, whether its earlier dead letter
+// is removed before, while or after the group looks for redrives.
+func TestRedrivenAgain(t *testing.T) {
+	for _, removed := range []string{"before", "while", "after"} {
+		run(t, func(t *testing.T, w *world) {
+			w.publish("a")
+			c := w.join()
+			c.wants("a/1")
+			c.nackAs(toDeadLetters, "a")
+			w.redrive("a")
+			c.wants("a/1")
+			ending := make(chan struct{})
+			remove := func() {
+				close(ending)
+				time.Sleep(time.Millisecond)
+			}
+			w.log.locked(func() { w.log.ending = ending })
+			c.nackAs(toDeadLetters, "a")
+			dead := w.log.dead()["a"]
+			last := slices.MaxFunc(dead, func(a, b eventlog.Dead) int { return len(a.Letter.ID) - len(b.Letter.ID) })
+			if len(dead) != 2 {
+				t.Fatalf("%d dead letters; want the earlier one and the next", len(dead))
+			}
+			switch removed {
+			case "before":
+				remove()
+			case "while":
+				w.log.locked(func() { w.log.onList = sync.OnceFunc(remove) })
+			}
+			_ = w.log.AddRedrives(context.Background(), topic, []eventlog.Redrive{last.Redrive()})
+			w.m.Redriven(topic, "g")
+			advance(time.Second)
+			if removed == "after" {
+				remove()
+			}
+			synctest.Wait()
+			c.wants("a/1")
+			c.ack("a")
+			w.wantDead()
+		})
+	}
 }
 
 // A group that was moved back appends dead letters of earlier events under another id: their first

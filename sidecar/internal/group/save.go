@@ -16,6 +16,7 @@ import (
 // are no longer this sidecar's, so collect does not ask whether the roster is valid.
 func (g *Group) collect() save {
 	s := g.saver.begin()
+	s.checkOwners()
 	s.deadLetters, g.dispatch.DeadLetters = g.dispatch.DeadLetters, nil
 	for _, p := range g.parts {
 		if p.Dirty {
@@ -51,7 +52,6 @@ func (g *Group) saved(s save, err error) {
 	switch {
 	case errors.Is(err, eventlog.ErrFenced):
 		g.askOwners()
-		answerAll(s.waiters, errTakenOver)
 	case err != nil:
 		answerAll(s.waiters, err)
 	case len(s.waiters)+len(s.redriven) > 0:
@@ -76,7 +76,11 @@ func (g *Group) endReleased(s save) (moved bool) {
 }
 
 func (g *Group) unsave(s save, err error) {
-	if g.saver.failed(s) && !errors.Is(err, context.Canceled) && !errors.Is(err, eventlog.ErrFenced) {
+	fenced := errors.Is(err, eventlog.ErrFenced)
+	if fenced { // the next save has what was not lost
+		g.saver.waiters = append(s.waiters, g.saver.waiters...)
+	}
+	if g.saver.failed(s) && !errors.Is(err, context.Canceled) && !fenced {
 		g.cfg.Logger.Error("consumer group cannot save its progress", "topic", g.id.Topic, "group", g.id.Group, "error", err)
 	}
 	g.dispatch.Round.More, g.dispatch.Round.TokenAt = false, time.Time{} // the next turn assigns again
@@ -123,25 +127,29 @@ func (g *Group) sync() {
 // unsaved reports whether there is progress that no save has begun to store.
 func (g *Group) unsaved() bool { return len(g.saver.marks) > 0 || g.dispatch.Dirty() }
 
-// whenDurable arranges for done to be called once all progress so far is durable. It is called with
-// mu held and releases it.
-func (g *Group) whenDurable(done func(error)) {
-	done = g.saver.traced(done)
+// whenDurable answers a settlement once its dead letters, and after them all progress so far, are
+// durable. It is called with mu held and releases it.
+func (g *Group) whenDurable(x *settlement) {
 	switch {
+	case x.dying > 0:
+		x.timeout(g.cfg.Clock, g.cfg.AckTimeout)
+		g.mu.Unlock()
 	case g.released:
 		g.mu.Unlock()
-		done(errStopped)
+		x.answer(errStopped)
 	case g.unsaved() || g.saver.busy || len(g.saver.waiters) > 0:
-		g.saver.waiters = append(g.saver.waiters, g.saver.timed(done))
+		x.timeout(g.cfg.Clock, g.cfg.AckTimeout)
+		g.saver.waiters = append(g.saver.waiters, x)
 		g.mu.Unlock()
 		g.worker.Wake()
 	case g.saver.synced < g.saver.saves:
-		g.saver.unsynced = append(g.saver.unsynced, g.saver.timed(done))
+		x.timeout(g.cfg.Clock, g.cfg.AckTimeout)
+		g.saver.unsynced = append(g.saver.unsynced, x)
 		g.mu.Unlock()
 		g.syncer.Wake()
 	default:
 		g.mu.Unlock()
-		done(nil)
+		x.answer(nil)
 	}
 }
 

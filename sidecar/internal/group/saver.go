@@ -2,7 +2,6 @@ package group
 
 import (
 	"context"
-	"fmt"
 	"maps"
 	"slices"
 	"time"
@@ -10,34 +9,31 @@ import (
 	"github.com/sluice-bus/sluice/internal/clock"
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog"
 	"github.com/sluice-bus/sluice/sidecar/internal/group/dispatch"
-	"github.com/sluice-bus/sluice/sidecar/internal/tracing"
 )
 
 // saver has the parts of a group's progress that belong to no partition: marks, the callers that
 // wait, and when a save is tried again. The group's mutex guards it.
 type saver struct {
-	clock   clock.Clock
-	timeout time.Duration // of the callers that wait; 0: none
+	clock clock.Clock
 
 	beat    uint64
-	marks   map[string]eventlog.Mark         // by id, to be saved with the progress
-	waiters []func(error)                    // are called once the progress is saved and synced
-	nacks   map[*dispatch.Event]*pendingNack // the nacks that wait for dead letters
-	settles []*tracing.Settle                // the spans of acks and nacks whose callers wait next
-	busy    bool                             // a save is under way
-	saveAt  time.Time                        // when to save acks at the latest; zero: at once
-	retryAt time.Time                        // when to try again after a failed save; zero: none has failed
+	marks   map[string]eventlog.Mark   // by id, to be saved with the progress
+	waiters []*settlement              // are answered once the progress is saved and synced
+	dying   map[*dispatch.Event]*dying // the events that nacks wait for
+	busy    bool                       // a save is under way
+	saveAt  time.Time                  // when to save acks at the latest; zero: at once
+	retryAt time.Time                  // when to try again after a failed save; zero: none has failed
 
 	saves    uint64             // how many succeeded
 	synced   uint64             // how many of those are known to be durable
-	unsynced []func(error)      // are called once all saved progress is durable
+	unsynced []*settlement      // are answered once all saved progress is durable
 	redriven []eventlog.Redrive // settled, and saved as such: their dead letters are removed next
 	removeAt time.Time          // when the removal is tried again; zero: none has failed
 }
 
 // idle reports whether no progress waits for a save, and no caller for an answer.
 func (s *saver) idle() bool {
-	return len(s.waiters)+len(s.unsynced)+len(s.marks)+len(s.redriven) == 0 && !s.busy
+	return len(s.waiters)+len(s.dying)+len(s.unsynced)+len(s.marks)+len(s.redriven) == 0 && !s.busy
 }
 
 // saveBy makes acks be saved by then.
@@ -82,67 +78,12 @@ func (s *saver) failed(x save) (first bool) {
 	return first
 }
 
-// settling begins the span of an ack or nack that has arrived; the next call of traced, under the
-// same lock, ends it.
-func (s *saver) settling(span *tracing.Settle) {
-	if span != nil {
-		s.settles = append(s.settles, span)
-	}
-}
-
-// traced returns done, preceded by the end of the spans of settlements that it waits for.
-func (s *saver) traced(done func(error)) func(error) {
-	spans := s.settles
-	if len(spans) == 0 {
-		return done
-	}
-	s.settles = nil
-	return func(err error) {
-		for _, span := range spans {
-			span.End(err)
-		}
-		done(err)
-	}
-}
-
-// timed returns done, called with an error if the store does not answer within the timeout. The
-// progress may still be saved later.
-func (s *saver) timed(done func(error)) func(error) {
-	if s.timeout == 0 {
-		return done
-	}
-	timer := s.clock.AfterFunc(s.timeout, func() {
-		done(fmt.Errorf("save progress: %w: %w", eventlog.ErrUnavailable, eventlog.ErrTimeout))
-	})
-	return func(err error) {
-		if timer.Stop() {
-			done(err)
-		}
-	}
-}
-
-// deadLettered takes an event off the nack that waits for it, if one does; err says why this
-// sidecar will not make it a dead letter.
-func (s *saver) deadLettered(e *dispatch.Event, err error) {
-	n := s.nacks[e]
-	if n == nil {
-		return
-	}
-	delete(s.nacks, e)
-	if n.left--; err != nil {
-		n.done = func(done func(error)) func(error) { return func(error) { done(err) } }(n.done)
-	}
-	if n.left == 0 {
-		s.waiters = append(s.waiters, n.done)
-	}
-}
-
 // save is the progress of one turn on its way to the store, with the work that follows once it is
 // stored.
 type save struct {
 	epochs      []eventlog.Epoch
 	marks       []eventlog.Mark
-	waiters     []func(error) // are called once it is synced
+	waiters     []*settlement // are answered once it is synced
 	members     []*Member     // that have been assigned events
 	deadLetters []*dispatch.Event
 	redriven    []eventlog.Redrive // that are settled
@@ -150,23 +91,17 @@ type save struct {
 
 func (s *save) empty() bool { return len(s.epochs) == 0 && len(s.marks) == 0 }
 
+// checkOwners finds the settlements that come too late.
+func (s *save) checkOwners() {
+	for _, x := range s.waiters {
+		x.checkOwners()
+	}
+}
+
 // store writes the save, unless it is empty.
 func (s save) store(ctx context.Context, log eventlog.Groups) error {
 	if s.empty() {
 		return nil
 	}
 	return log.SaveEpochs(ctx, s.epochs, s.marks)
-}
-
-// pendingNack is a nack that asks for dead letters: it is answered once they, and after them the
-// progress, are durable.
-type pendingNack struct {
-	left int
-	done func(error)
-}
-
-func answerAll(waiters []func(error), err error) {
-	for _, done := range waiters {
-		done(err)
-	}
 }

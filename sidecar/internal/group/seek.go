@@ -65,6 +65,13 @@ func (g *Group) move(ctx context.Context, starts []uint64) (saved <-chan error, 
 		g.mu.Unlock()
 		return nil, errStopped
 	}
+	answer := make(chan error, 1)
+	x := &settlement{done: func(_, lost []int, err error) {
+		if len(lost) > 0 {
+			err = errTakenOver
+		}
+		answer <- err
+	}}
 	var forced []eventlog.Epoch
 	now := g.cfg.Clock.Now()
 	life, since := g.cfg.Roster.Standing().ID, now.UnixMilli()
@@ -83,9 +90,9 @@ func (g *Group) move(ctx context.Context, starts []uint64) (saved <-chan error, 
 		g.drop(p)
 		p.Restore(pr, now)
 		p.Dirty = true
+		x.settles(i, p)
 	}
-	answer := make(chan error, 1)
-	g.whenDurable(func(err error) { answer <- err })
+	g.whenDurable(x)
 	if len(forced) > 0 {
 		err = errors.Join(g.cfg.Log.TakeEpochs(ctx, forced)...)
 		g.cfg.notifyMoved(g.id)

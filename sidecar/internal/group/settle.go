@@ -10,11 +10,13 @@ import (
 	"github.com/sluice-bus/sluice/sidecar/internal/tracing"
 )
 
-// ack settles an event in flight that its member has processed.
-func (g *Group) ack(e *dispatch.Event, now time.Time) {
+// ack settles an event in flight that its member has processed; index is its place in the
+// settlement.
+func (g *Group) ack(x *settlement, index int, e *dispatch.Event, now time.Time) {
 	id, opts := e.Record.ID, e.Member.Opts
 	g.metrics.Latency(now.Sub(time.UnixMilli(e.Record.AcceptedAt)))
-	g.saver.settling(e.Process.Settle(tracing.Acked, now))
+	x.trace(e.Process.Settle(tracing.Acked, now))
+	x.settles(index, g.parts[e.Partition.Index])
 	e.Process.End(tracing.Acked, "")
 	if e.Member.Pulls() { // the puller may ask for more only once this is saved
 		g.saver.saveBy(now)
@@ -28,7 +30,7 @@ func (g *Group) ack(e *dispatch.Event, now time.Time) {
 }
 
 // nack gives back an event that its member could not process, or does not want yet.
-func (g *Group) nack(e *dispatch.Event, how wire.Nack, pending *pendingNack, now time.Time) {
+func (g *Group) nack(x *settlement, index int, e *dispatch.Event, how wire.Nack, now time.Time) {
 	reason := how.Reason
 	if reason == "" {
 		reason = "nacked"
@@ -39,17 +41,20 @@ func (g *Group) nack(e *dispatch.Event, how wire.Nack, pending *pendingNack, now
 	} else {
 		wait = e.Member.Opts.Pause(e.Attempts)
 	}
-	g.saver.settling(e.Process.Settle(tracing.Nacked, now))
+	x.trace(e.Process.Settle(tracing.Nacked, now))
 	g.saver.saveBy(now)
 	if how.Hold {
+		x.settles(index, g.parts[e.Partition.Index])
 		g.dispatch.Delay(e, reason, now, wait)
 		return
 	}
 	most := e.Member.Opts.MaxAttempts
 	if how.DeadLetter {
 		most = 0
-		g.saver.nacks[e] = pending
-		pending.left++
+		g.saver.dying[e] = &dying{settlement: x, index: index}
+		x.dying++
+	} else {
+		x.settles(index, g.parts[e.Partition.Index])
 	}
 	g.dispatch.Fail(e, tracing.Nacked, reason, now, wait, most)
 }
@@ -73,86 +78,76 @@ func (g *Group) appendDeadLetter(e *dispatch.Event) {
 	}
 	rec := deadletter.Make(e.Record, e.Death(g.id.Group), e.Partition.Since, g.cfg.Clock.Now())
 	ctx := e.Process.Within(g.cfg.Context)
+	g.saver.appending(e, true)
 	g.mu.Unlock()
 	g.cfg.DeadLetters.AppendDeadLetter(ctx, rec, func(err error) { g.deadLetterAppended(e, err) })
 }
 
 func (g *Group) deadLetterAppended(e *dispatch.Event, err error) {
 	g.mu.Lock()
-	if e.State == dispatch.DeadLettering {
-		if err == nil {
-			g.metrics.DeadLettered(1)
+	g.saver.appending(e, false)
+	waits := e.State == dispatch.DeadLettering // else it was dropped meanwhile
+	switch {
+	case err == nil:
+		g.metrics.DeadLettered(1)
+		if waits {
 			g.dispatch.DeadLettered(e)
-			g.saver.deadLettered(e, nil)
-		} else {
-			g.cfg.Logger.Warn("consumer group cannot append a dead letter", "topic", g.id.Topic, "group", g.id.Group, "error", err)
-			g.dispatch.Timers.Set(e, g.cfg.Clock.Now().Add(retryAfterFailure))
 		}
+		g.saver.deadLettered(e, true)
+	case waits:
+		g.cfg.Logger.Warn("consumer group cannot append a dead letter", "topic", g.id.Topic, "group", g.id.Group, "error", err)
+		g.dispatch.Timers.Set(e, g.cfg.Clock.Now().Add(retryAfterFailure))
+	default:
+		g.saver.deadLettered(e, false)
 	}
 	g.mu.Unlock()
 	g.worker.Wake()
 }
 
-// whenDeadLettered arranges for done to be called once the dead letters of n, and after them the
-// progress, are durable; without events it is whenDurable. It is called with mu held and releases
-// it.
-func (g *Group) whenDeadLettered(n *pendingNack, done func(error)) {
-	if n.left == 0 {
-		g.whenDurable(done)
-		return
-	}
-	n.done = g.saver.timed(g.saver.traced(done))
-	g.mu.Unlock()
-}
-
-// each locks the group, calls do for each of the n events that find finds, and reports the others
-// as stale.
-func (g *Group) each(n int, find func(i int) *dispatch.Event, do func(*dispatch.Event)) (stale []bool, found int) {
-	stale = make([]bool, n)
+// each locks the group, calls do for each of the n events that find finds, and returns the indexes
+// of the others.
+func (g *Group) each(n int, find func(i int) *dispatch.Event, do func(i int, e *dispatch.Event)) (absent []int) {
 	g.mu.Lock()
-	for i := range stale {
+	for i := range n {
 		if e := find(i); e != nil {
-			do(e)
-			found++
+			do(i, e)
 		} else {
-			stale[i] = true
+			absent = append(absent, i)
 		}
 	}
-	return stale, found
+	return absent
 }
 
-func (g *Group) ackEach(n int, find func(i int) *dispatch.Event, done func(error)) (stale []bool) {
-	now := g.cfg.Clock.Now()
-	stale, acked := g.each(n, find, func(e *dispatch.Event) { g.ack(e, now) })
-	if acked > 0 {
+func (g *Group) ackEach(n int, find func(i int) *dispatch.Event, done Settled) {
+	now, x := g.cfg.Clock.Now(), &settlement{events: make([]settledEvent, 0, n), done: done}
+	x.absent = g.each(n, find, func(i int, e *dispatch.Event) { g.ack(x, i, e, now) })
+	if acked := n - len(x.absent); acked > 0 {
 		g.metrics.Acked(acked)
 	}
-	g.whenDurable(done)
-	return stale
+	g.whenDurable(x)
 }
 
-func (g *Group) nackEach(n int, find func(i int) *dispatch.Event, how wire.Nack, done func(error)) (stale []bool) {
-	now, pending := g.cfg.Clock.Now(), &pendingNack{}
-	stale, nacked := g.each(n, find, func(e *dispatch.Event) { g.nack(e, how, pending, now) })
-	if nacked > 0 {
+func (g *Group) nackEach(n int, find func(i int) *dispatch.Event, how wire.Nack, done Settled) {
+	now, x := g.cfg.Clock.Now(), &settlement{done: done}
+	x.absent = g.each(n, find, func(i int, e *dispatch.Event) { g.nack(x, i, e, how, now) })
+	if nacked := n - len(x.absent); nacked > 0 {
 		g.metrics.Nacked(nacked)
 		g.worker.Wake() // also if there is nothing to save
 	}
-	g.whenDeadLettered(pending, done)
-	return stale
+	g.whenDurable(x)
 }
 
 // extendEach sets the deadlines of events in flight to extend from now.
-func (g *Group) extendEach(n int, find func(i int) *dispatch.Event, extend time.Duration) (stale []bool) {
+func (g *Group) extendEach(n int, find func(i int) *dispatch.Event, extend time.Duration) (stale []int) {
 	due := g.cfg.Clock.Now().Add(extend)
 	return g.moveEach(n, find, func(e *dispatch.Event) { g.dispatch.Timers.Set(e, due) })
 }
 
 // moveEach changes events in flight with do; the change needs no save.
-func (g *Group) moveEach(n int, find func(i int) *dispatch.Event, do func(*dispatch.Event)) (stale []bool) {
-	stale, found := g.each(n, find, do)
+func (g *Group) moveEach(n int, find func(i int) *dispatch.Event, do func(*dispatch.Event)) (stale []int) {
+	stale = g.each(n, find, func(_ int, e *dispatch.Event) { do(e) })
 	g.mu.Unlock()
-	if found > 0 {
+	if len(stale) < n {
 		g.worker.Wake()
 	}
 	return stale

@@ -30,11 +30,11 @@ func (g *Group) stop(ctx context.Context) error {
 	if !ok {
 		return nil
 	}
-	waiters, err := g.storeReleased(ctx, s)
+	err := g.storeReleased(ctx, s)
 	if err == nil {
 		err = g.cfg.Log.Sync(ctx)
 	}
-	answerAll(waiters, err)
+	answerAll(s.waiters, err)
 	if err == nil {
 		g.cfg.notifyMoved(g.id)
 	}
@@ -53,8 +53,8 @@ func (g *Group) release() (s save, ok bool) {
 		return save{}, false
 	}
 	g.released = true
-	for e := range g.saver.nacks {
-		g.saver.deadLettered(e, errStopped)
+	for e := range g.saver.dying {
+		g.saver.deadLettered(e, false)
 	}
 	for _, p := range g.parts {
 		if p.own.State != ownership.Foreign {
@@ -67,24 +67,30 @@ func (g *Group) release() (s save, ok bool) {
 	return s, !s.empty() || len(s.waiters) > 0
 }
 
-// storeReleased saves the partitions that are not taken over yet. It returns the callers that wait
-// for the outcome.
-func (g *Group) storeReleased(ctx context.Context, s save) (waiters []func(error), err error) {
+// storeReleased saves the partitions that are not taken over yet.
+func (g *Group) storeReleased(ctx context.Context, s save) error {
 	for {
-		err = s.store(ctx, g.cfg.Log)
+		err := s.store(ctx, g.cfg.Log)
 		if !errors.Is(err, eventlog.ErrFenced) {
-			return s.waiters, err
+			return err
 		}
-		answerAll(s.waiters, errTakenOver)
-		s.waiters = nil
 		latest, err := g.latest(ctx)
 		if err != nil {
-			return nil, err
+			return err
 		}
 		before := len(s.epochs)
-		s.epochs = slices.DeleteFunc(s.epochs, func(e eventlog.Epoch) bool { return latest[e.Partition].Number > e.Number })
+		g.mu.Lock()
+		s.epochs = slices.DeleteFunc(s.epochs, func(e eventlog.Epoch) bool {
+			lost := latest[e.Partition].Number > e.Number
+			if lost {
+				g.parts[e.Partition].losses++
+			}
+			return lost
+		})
+		s.checkOwners()
+		g.mu.Unlock()
 		if len(s.epochs) == before {
-			return nil, eventlog.ErrFenced // the store contradicts itself
+			return eventlog.ErrFenced // the store contradicts itself
 		}
 	}
 }

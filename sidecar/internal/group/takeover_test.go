@@ -221,7 +221,7 @@ func TestPausedOwner(t *testing.T) {
 			first.path.wake()
 			advance(100 * time.Millisecond)
 			c.wants("")
-			if ack.ok() == late || late && !isTakenOver(ack) {
+			if ack.ok() == late || late && !isStale(ack) {
 				t.Errorf("late %v: the ack was answered %v", late, ack.err.Load())
 			}
 			if again := c.ack("e1"); !again.ok() {

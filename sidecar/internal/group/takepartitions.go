@@ -79,7 +79,6 @@ func (g *Group) plan(st *roster.Standing, view *roster.View) ownership.Todo {
 // abandonTaken abandons the partitions that others have taken over, and reports whether there were
 // any.
 func (g *Group) abandonTaken(latest []eventlog.Epoch) bool {
-	var waiters []func(error)
 	g.mu.Lock()
 	lost, renewed := g.own.Superseded(latest)
 	for _, i := range renewed {
@@ -89,14 +88,13 @@ func (g *Group) abandonTaken(latest []eventlog.Epoch) bool {
 		p := g.parts[i]
 		g.cfg.Logger.Info("another sidecar has taken over",
 			"topic", g.id.Topic, "group", g.id.Group, "partition", i, "owner", latest[i].Owner)
-		waiters = append(waiters, g.abandon(p)...)
+		g.abandon(p)
 	}
 	found := len(lost)+len(renewed) > 0
 	if found {
 		g.saver.retryAt = time.Time{} // a save that failed because of this need not wait
 	}
 	g.mu.Unlock()
-	answerAll(waiters, errTakenOver)
 	if found {
 		g.worker.Wake()
 	}

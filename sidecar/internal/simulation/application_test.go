@@ -420,13 +420,13 @@ func (c *connection) ack(d *delivery, lease group.Lease) {
 	s := c.settling(d, "ack")
 	var answers sync.WaitGroup
 	answers.Add(1)
-	var failed error
-	stale := c.life.groups.AckLeases(c.group.Topic, c.group.Name, []group.Lease{lease}, func(err error) {
-		failed = err
+	var stale, failed bool
+	c.life.groups.AckLeases(c.group.Topic, c.group.Name, []group.Lease{lease}, func(absent, lost []int, err error) {
+		stale, failed = len(absent) > 0, err != nil || len(lost) > 0 // of a lost one the store may have the ack
 		answers.Done()
 	})
 	answers.Wait()
-	c.settled(s, stale[0], failed != nil)
+	c.settled(s, stale, failed)
 }
 
 func (c *connection) nack(d *delivery, lease group.Lease, delay *time.Duration) {
@@ -435,16 +435,17 @@ func (c *connection) nack(d *delivery, lease group.Lease, delay *time.Duration) 
 	if delay != nil {
 		how.DelayMS = new(delay.Milliseconds())
 	}
-	stale := c.life.groups.NackLeases(c.group.Topic, c.group.Name, []group.Lease{lease}, how, func(error) {})
-	c.settled(s, stale[0], false)
+	c.life.groups.NackLeases(c.group.Topic, c.group.Name, []group.Lease{lease}, how, func(absent, lost []int, err error) {
+		c.settled(s, len(absent) > 0, err != nil || len(lost) > 0)
+	})
 }
 
 func (c *connection) extend(d *delivery, lease group.Lease) {
 	s := c.settling(d, "extend")
 	by := 2 * c.group.AckTimeout.d()
-	stale := c.life.groups.ExtendLeases(c.group.Topic, c.group.Name, []group.Lease{lease}, by)
-	c.settled(s, stale[0], false)
-	if !stale[0] {
+	stale := len(c.life.groups.ExtendLeases(c.group.Topic, c.group.Name, []group.Lease{lease}, by)) > 0
+	c.settled(s, stale, false)
+	if !stale {
 		c.run.history.note(func(now moment) { d.Deadline = now.At + by })
 	}
 }

@@ -48,7 +48,9 @@ func (r *Redrives) Read(ctx context.Context, reads []*Read) (f Found, err error)
 			}
 			p.More = len(list) == most
 		}
-		p.Redrives = firstOfEach(list, p.Partition)
+		var more bool
+		p.Redrives, more = firstOfEach(list, p.Partition)
+		p.More = p.More || more
 		for _, x := range p.Redrives {
 			if !p.Known[x.Letter] {
 				letters = append(letters, x.Letter)
@@ -66,7 +68,6 @@ func (r *Redrives) Read(ctx context.Context, reads []*Read) (f Found, err error)
 		for _, x := range p.Redrives {
 			if !p.Known[x.Letter] && f.Events[x.Letter] == nil {
 				void = append(void, x)
-				p.More = true // the next one may be for the same event
 			}
 		}
 	}
@@ -101,13 +102,14 @@ func (r *Redrives) settled(ctx context.Context, events map[string]*eventlog.Reco
 }
 
 // firstOfEach are the redrives of a partition. If there are two of one dead letter, it returns the
-// earlier one, which is about to be removed.
-func firstOfEach(all []eventlog.Redrive, partition int) (rs []eventlog.Redrive) {
+// earlier one, which is about to be removed, and more.
+func firstOfEach(all []eventlog.Redrive, partition int) (rs []eventlog.Redrive, more bool) {
 	for _, r := range all {
 		n := len(rs)
 		switch {
 		case r.Partition != partition:
 		case n > 0 && rs[n-1].Seq == r.Seq && eventlog.StableLetterID(rs[n-1].Letter) == eventlog.StableLetterID(r.Letter):
+			more = true
 			if eventlog.Deaths(r.Letter) < eventlog.Deaths(rs[n-1].Letter) {
 				rs[n-1] = r
 			}
@@ -115,5 +117,5 @@ func firstOfEach(all []eventlog.Redrive, partition int) (rs []eventlog.Redrive) 
 			rs = append(rs, r)
 		}
 	}
-	return rs
+	return rs, more
 }

@@ -2,6 +2,7 @@ package dispatch
 
 import (
 	"maps"
+	"slices"
 	"time"
 
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog"
@@ -29,7 +30,7 @@ func (d *Dispatcher) Admit(e *Event, passed bool, now time.Time) {
 }
 
 // AdmitRedrives takes in redrives of a partition whose events there are; more says that the store
-// has others. over reports whether a redrive is settled.
+// has others, behind those in memory. over reports whether a redrive is settled.
 func (d *Dispatcher) AdmitRedrives(p *Partition, rs []eventlog.Redrive, more bool, events map[string]*eventlog.Record,
 	over func(eventlog.Redrive) bool, now time.Time,
 ) {
@@ -39,11 +40,13 @@ func (d *Dispatcher) AdmitRedrives(p *Partition, rs []eventlog.Redrive, more boo
 	for _, r := range rs {
 		listed[r.Letter] = true
 		rec := events[r.Letter]
-		if rec == nil { // it is in memory, or was ended
+		if rec == nil {
+			// If it is gone, the store may have a redrive of the same event's next dead letter.
+			q.Look = q.Look || !slices.ContainsFunc(q.events, func(e *Event) bool { return e.Letter == r.Letter })
 			continue
 		}
 		if q.open() >= RedrivesAhead || d.Bytes >= d.cfg.MaxBytes {
-			q.more = true
+			q.more, q.Look = true, true
 			break
 		}
 		k := q.known[r.Letter]
