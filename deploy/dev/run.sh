@@ -15,7 +15,7 @@ The second line {"ready":true,…} says that the sidecar can be used. Then try, 
   limit        bin/sluice policy set orders.created publish.rate=5 publish.burst=5
   who has it   bin/sluice fleet
   replay       curl 'http://127.0.0.1:8083/replay?topic=orders.created'
-  export       bin/sluice export orders.created -o orders.ndjson
+  export       bin/sluice export orders.created orders.ndjson
   who is where bin/sluice groups orders.created
   status       curl http://127.0.0.1:7071/v1/status
   load         bin/sluice-bench publish --help

@@ -15,7 +15,7 @@ shows() {
 }
 
 put() { sluice policy set orders.created "schema.json_schema=$(cat "$1")" --wait; }
-versions() { sluice replay orders.created --json | sed -E 's/.*"sluice-schema-version":"([0-9]+)".*"payload":(.*)}$/version \1: \2/'; }
+versions() { sluice replay orders.created -o json | sed -E 's/.*"sluice-schema-version":"([0-9]+)".*"payload":(.*)}$/version \1: \2/'; }
 
 echo '== The first schema: what does not follow it is refused.'
 shows 0 put order-1.json

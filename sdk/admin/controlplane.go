@@ -17,8 +17,9 @@ import (
 // called by several goroutines at once; refusals are [*wire.Error], those of a policy with every
 // bad field.
 type ControlPlane struct {
-	// URL is http://host:port, https://host:port or unix:/path.
-	URL string
+	// URL is http://host:port, https://host:port or unix:/path. "" is where Sidecar says.
+	URL     string
+	Sidecar *HTTP
 	// Token is sent as a bearer token; "" sends none.
 	Token string
 	// TokenFunc, if set, returns the token of each request; Token is then not used.
@@ -30,10 +31,10 @@ type ControlPlane struct {
 	// client that can reach unix:/path, too.
 	Client *http.Client
 
-	once sync.Once
-	base string
-	http *http.Client // Client, or one of its own
-	bad  error        // what is wrong with URL
+	mu    sync.Mutex
+	found string       // URL, or what Sidecar says
+	base  string       // of the paths
+	http  *http.Client // Client, or one of its own; nil until the first call
 }
 
 // maxAnswerBytes bounds an answer of a control plane. It is enough for tens of thousands of
@@ -156,8 +157,10 @@ func (c *ControlPlane) WhoAmI(ctx context.Context) (Identity, error) {
 
 // CloseIdle closes the connections that no call uses.
 func (c *ControlPlane) CloseIdle() {
-	if client, err := c.client(); err == nil {
-		client.CloseIdleConnections()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.http != nil {
+		c.http.CloseIdleConnections()
 	}
 }
 
@@ -176,7 +179,7 @@ func change[T any](ctx context.Context, c *ControlPlane, method, path string, bo
 // call makes a request and decodes its answer into the value that into points to; nil expects no
 // answer.
 func (c *ControlPlane) call(ctx context.Context, method, path string, body []byte, when Condition, into any) error {
-	client, err := c.client()
+	client, err := c.client(ctx)
 	if err != nil {
 		return err
 	}
@@ -200,35 +203,48 @@ func (c *ControlPlane) call(ctx context.Context, method, path string, body []byt
 	if when.Version != 0 {
 		req.Header.Set("If-Match", fmt.Sprintf(`"%d"`, when.Version))
 	}
-	resp, err := send(client, c.URL, req)
+	resp, err := send(client, c.found, req)
 	if err != nil {
 		return err
 	}
 	defer resp.Body.Close()
 	answer, err := io.ReadAll(io.LimitReader(resp.Body, maxAnswerBytes))
 	if err != nil {
-		return fmt.Errorf("asking %s: %w", c.URL, err)
+		return fmt.Errorf("asking %s: %w", c.found, err)
 	}
 	if into == nil {
 		return nil
 	}
 	if err := json.Unmarshal(answer, into); err != nil {
-		return fmt.Errorf("the answer of %s to %s: %w", c.URL, path, err)
+		return fmt.Errorf("the answer of %s to %s: %w", c.found, path, err)
 	}
-	return nil
+	return handOver(ctx, answer)
 }
 
-func (c *ControlPlane) client() (*http.Client, error) {
-	c.once.Do(func() {
-		at, err := endpoint.Parse(c.URL)
+// client is what makes the requests, to an address that stays the same after the first of them.
+func (c *ControlPlane) client(ctx context.Context) (*http.Client, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.http != nil {
+		return c.http, nil
+	}
+	address := c.URL
+	if address == "" && c.Sidecar != nil {
+		found, err := c.Sidecar.Listeners(ctx)
 		if err != nil {
-			c.bad = fmt.Errorf("the control plane's address: %w", err)
-			return
+			return nil, fmt.Errorf("finding the control plane: %w", err)
 		}
-		c.base, c.http = at.Base, c.Client
-		if c.http == nil {
-			c.http = &http.Client{Transport: at.Transport()}
+		if address = found.ControlPlane; address == "" {
+			return nil, fmt.Errorf("%s does not say where its control plane's REST API is: give its address", c.Sidecar.AppURL)
 		}
-	})
-	return c.http, c.bad
+	}
+	at, err := endpoint.Parse(address)
+	if err != nil {
+		return nil, fmt.Errorf("the control plane's address: %w", err)
+	}
+	c.found, c.base, c.http = address, at.Base, c.Client
+	if c.http == nil {
+		c.http = &http.Client{Transport: at.Transport()}
+	}
+	return c.http, nil
 }

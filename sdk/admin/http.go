@@ -90,7 +90,7 @@ func (h *HTTP) Listeners(ctx context.Context) (Listeners, error) {
 	root, err := ask[struct {
 		Listeners    struct{ App, Replay, Ops string }
 		ControlPlane string `json:"control_plane"`
-	}](ctx, h, http.MethodGet, h.AppURL, "/", nil)
+	}](WithAnswers(ctx, nil), h, http.MethodGet, h.AppURL, "/", nil)
 	if err != nil {
 		return Listeners{}, err
 	}
@@ -222,9 +222,26 @@ func ask[T any](ctx context.Context, h *HTTP, method, address, path string, body
 		return answer, err
 	}
 	if err = json.Unmarshal(text, &answer); err != nil {
-		err = fmt.Errorf("the answer to %s: %w", path, err)
+		return answer, fmt.Errorf("the answer to %s: %w", path, err)
 	}
-	return answer, err
+	return answer, handOver(ctx, text)
+}
+
+type answersKey struct{}
+
+// WithAnswers returns a context whose calls pass the JSON text of each answer that they decode to each, before they return: for
+// programs that show an answer with members that this package does not know. An error of each becomes that of the call. nil
+// takes an each away that ctx has.
+func WithAnswers(ctx context.Context, each func(answer []byte) error) context.Context {
+	return context.WithValue(ctx, answersKey{}, each)
+}
+
+// handOver passes an answer to what WithAnswers has set.
+func handOver(ctx context.Context, answer []byte) error {
+	if each, _ := ctx.Value(answersKey{}).(func([]byte) error); each != nil {
+		return each(answer)
+	}
+	return nil
 }
 
 // pages yields the elements of a list, page after page. page returns the page at a cursor, "" at

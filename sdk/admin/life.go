@@ -72,8 +72,3 @@ func (l *EventLife) UnmarshalJSON(data []byte) error {
 func (h *HTTP) EventLife(ctx context.Context, topic, id string) (EventLife, error) {
 	return ask[EventLife](ctx, h, http.MethodGet, h.AppURL, topicPath(topic, "events", id), nil)
 }
-
-// EventLifeJSON is EventLife as the sidecar sent it, with members that EventLife does not know.
-func (h *HTTP) EventLifeJSON(ctx context.Context, topic, id string) ([]byte, error) {
-	return h.get(ctx, h.AppURL, topicPath(topic, "events", id))
-}

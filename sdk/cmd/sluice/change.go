@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"strconv"
 	"strings"
 	"time"
@@ -35,18 +34,18 @@ func (s *selector) UnmarshalText(text []byte) error {
 
 // may shows the change, and reports whether to make it: it asks at a terminal, and elsewhere
 // requires --yes.
-func (x change) may(ctx context.Context, app *program.App, c *client, plan any, show func(io.Writer) error, question string) (bool, error) {
+func (x change) may(ctx context.Context, app *program.App, c *client, plan any, show func(*sheet) error, question string) (bool, error) {
 	switch {
-	case c.JSON && x.DryRun:
-		return false, printJSON(app.Stdout, plan)
+	case c.Output.isDocument() && x.DryRun:
+		return false, c.Output.write(app.Stdout, plan)
 	case x.DryRun:
-		return false, show(app.Stdout)
+		return false, show(newSheet(app.Stdout, app.Stdout, c.Output))
 	case x.Yes:
 		return true, nil
 	case !interactive(app):
 		return false, errUnasked
 	}
-	if err := show(app.Stderr); err != nil {
+	if err := show(newSheet(app.Stderr, app.Stderr, c.Output)); err != nil {
 		return false, err
 	}
 	return true, asked(ctx, app, false, "%s", question)
@@ -63,7 +62,7 @@ func asked(ctx context.Context, app *program.App, yes bool, question string, arg
 	case !interactive(app):
 		return errUnasked
 	}
-	yes, err := confirm(ctx, app.Stdin, app.Stderr, fmt.Sprintf(question, args...)+"")
+	yes, err := confirm(ctx, app.Stdin, app.Stderr, fmt.Sprintf(question, args...)+" [y/N] ")
 	if err == nil && !yes {
 		err = errors.New("nothing was done")
 	}
@@ -121,8 +120,8 @@ func (t *topicsDeleteCommand) Run(ctx context.Context, app *program.App, c *clie
 			return err
 		}
 	}
-	show := func(w io.Writer) error {
-		_, err := fmt.Fprintf(w, "%s: %d events (%d bytes), %d dead letters, groups: %s\n",
+	show := func(s *sheet) error {
+		_, err := fmt.Fprintf(s, "%s: %d events (%d bytes), %d dead letters, groups: %s\n",
 			t.Topic, plan.Events, plan.Bytes, plan.DeadLetters, orNone(plan.Groups))
 		return err
 	}
@@ -164,7 +163,7 @@ func (g *groupsDeleteCommand) Run(ctx context.Context, app *program.App, c *clie
 	if err != nil {
 		return err
 	}
-	if yes, err := g.may(ctx, app, c, info, func(w io.Writer) error { return printGroup(w, &info) },
+	if yes, err := g.may(ctx, app, c, info, func(s *sheet) error { return printGroup(s, &info) },
 		"Delete this group?"); err != nil || !yes {
 		return err
 	}
@@ -207,7 +206,7 @@ func (g *groupsSeekCommand) Run(ctx context.Context, app *program.App, c *client
 	if err != nil {
 		return err
 	}
-	if yes, err := g.may(ctx, app, c, plan, func(w io.Writer) error { return printSeek(w, plan) }, "Move the group?"); err != nil || !yes {
+	if yes, err := g.may(ctx, app, c, plan, func(s *sheet) error { return printSeek(s, plan) }, "Move the group?"); err != nil || !yes {
 		return err
 	}
 	if err := c.tell(ctx, func(ctx context.Context) error { return h.SeekGroup(ctx, g.Topic, g.Group, to) }); err != nil {
@@ -259,13 +258,13 @@ func where(text string) (to admin.Position) {
 	return admin.Position{From: wire.FromAfterID, AfterID: text}
 }
 
-func printSeek(w io.Writer, plan admin.SeekPlan) error {
-	if _, err := fmt.Fprintf(w, "%d events are replayed, %d skipped\n\n", plan.Replays, plan.Skips); err != nil {
+func printSeek(s *sheet, plan admin.SeekPlan) error {
+	if _, err := fmt.Fprintf(s, "%d events are replayed, %d skipped\n\n", plan.Replays, plan.Skips); err != nil {
 		return err
 	}
 	rows := make([][]string, len(plan.Partitions))
 	for i, p := range plan.Partitions {
 		rows[i] = []string{fmt.Sprint(p.Partition), fmt.Sprint(p.From), fmt.Sprint(p.To)}
 	}
-	return table(w, []string{"PARTITION", "FROM", "TO"}, rows)
+	return s.table([]string{"PARTITION", "FROM", "TO"}, nil, rows)
 }

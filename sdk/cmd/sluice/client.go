@@ -7,6 +7,8 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/alecthomas/kong"
@@ -20,15 +22,15 @@ import (
 // client is the flags that every command has: which sidecar to ask, and how to print. Its Provide
 // methods, and that of controlPlane, make parameters of the commands' Run.
 type client struct {
-	Context   string        `group:"Sidecar:" placeholder:"NAME" help:"Ask the servers of this context, in place of the current one; see sluice context."`
-	URL       string        `name:"url" group:"Sidecar:" default:"http://127.0.0.1:7070" help:"The sidecar's app API: http://host:port, https://host:port or unix:/path."`
-	ReplayURL string        `name:"replay-url" group:"Sidecar:" placeholder:"URL" help:"The sidecar's replay API (default: as the sidecar at --url says)."`
-	OpsURL    string        `name:"ops-url" group:"Sidecar:" placeholder:"URL" help:"The sidecar's ops listener (default: as the sidecar at --url says)."`
-	CA        string        `name:"ca" group:"Sidecar:" placeholder:"FILE" help:"Trust the certificate authorities in this PEM file, and no others."`
-	Token     string        `secret:"--token-file, or SLUICE_TOKEN" help:"The token to authenticate with; other users of this machine see it: use --token-file."`
-	TokenFile string        `placeholder:"FILE" help:"Read the token from this file, in place of --token; it is read again for each connection and request."`
-	Timeout   time.Duration `default:"30s" help:"How long to wait for an answer, except for a whole export; 0 waits for ever."`
-	JSON      bool          `name:"json" help:"Print JSON, one document on each line."`
+	Context   string        `group:"Sidecar:" of:"app replay ops plane" placeholder:"NAME" help:"Ask the servers of this context, in place of the current one; see sluice context."`
+	URL       string        `name:"url" group:"Sidecar:" of:"app replay ops plane" default:"http://127.0.0.1:7070" help:"The sidecar's app API: http://host:port, https://host:port or unix:/path."`
+	ReplayURL string        `name:"replay-url" group:"Sidecar:" of:"replay" placeholder:"URL" help:"The sidecar's replay API (default: as the sidecar at --url says)."`
+	OpsURL    string        `name:"ops-url" group:"Sidecar:" of:"ops" placeholder:"URL" help:"The sidecar's ops listener (default: as the sidecar at --url says)."`
+	CA        string        `name:"ca" group:"Sidecar:" of:"app replay ops plane" placeholder:"FILE" help:"Trust the certificate authorities in this PEM file, and no others."`
+	Token     string        `of:"app replay ops plane" secret:"--token-file, or SLUICE_TOKEN" help:"The token to authenticate with; other users of this machine see it: use --token-file."`
+	TokenFile string        `of:"app replay ops plane" placeholder:"FILE" help:"Read the token from this file, in place of --token; it is read again for each connection and request."`
+	Timeout   time.Duration `of:"app replay ops plane" default:"30s" help:"How long to wait for an answer, except for a whole export; 0 waits for ever."`
+	Output    format        `short:"o" enum:"table,wide,json,yaml" default:"table" help:"How to print answers: table, wide (all columns and whole cells), json (as servers answer, a document on each line) or yaml."`
 
 	token func(context.Context) (string, error)
 	tls   *tls.Config // nil: what the system trusts
@@ -37,6 +39,9 @@ type client struct {
 // AfterApply checks where the token comes from, and hands the flags to the command's Run.
 func (c *client) AfterApply(parsed *kong.Context) error {
 	parsed.Bind(c)
+	if err := checkServers(parsed); err != nil {
+		return err
+	}
 	c.token = func(context.Context) (string, error) { return c.Token, nil }
 	if c.CA != "" {
 		var err error
@@ -55,11 +60,31 @@ func (c *client) AfterApply(parsed *kong.Context) error {
 	return nil
 }
 
+// checkServers refuses flags about servers that the command does not ask: to ignore one would hide that it does nothing.
+func checkServers(parsed *kong.Context) error {
+	asks := ""
+	for node := parsed.Selected(); node != nil && asks == ""; node = node.Parent {
+		asks = node.Tag.Get("asks")
+	}
+	for _, given := range parsed.Path {
+		if given.Flag == nil || given.Resolved || !given.Flag.Tag.Has("of") {
+			continue
+		}
+		of := strings.Fields(given.Flag.Tag.Get("of"))
+		if !slices.ContainsFunc(strings.Fields(asks), func(server string) bool { return slices.Contains(of, server) }) {
+			return program.Usagef("--%s does not go with %s, which has no use for it", given.Flag.Name, parsed.Command())
+		}
+	}
+	return nil
+}
+
 // The addresses of a sidecar with the default settings, which need not be asked for.
 const (
 	defaultURL       = "http://127.0.0.1:7070"
 	defaultReplayURL = "http://127.0.0.1:8083"
 	defaultOpsURL    = "http://127.0.0.1:7071"
+
+	defaultControlPlaneURL = "http://127.0.0.1:7080"
 )
 
 // ProvideSidecar makes the client of the sidecar's HTTP APIs.

@@ -21,7 +21,7 @@ import (
 // contextCommand is the commands about contexts. A context is a file of settings, as --config takes
 // it, that has a name.
 type contextCommand struct {
-	Add    contextAddCommand    `cmd:"" help:"Add a context with the servers, token file and CA that are given, or replace it."`
+	Add    contextAddCommand    `cmd:"" asks:"app replay ops plane" help:"Add a context with the servers, token file and CA that are given, or replace it."`
 	Use    contextUseCommand    `cmd:"" help:"Make a context the current one."`
 	List   contextListCommand   `cmd:"" help:"List the contexts."`
 	Show   contextShowCommand   `cmd:"" help:"Print a context's settings."`
@@ -158,7 +158,7 @@ func (a *contextAddCommand) Run(app *program.App, c *client, parsed *kong.Contex
 		}
 		isFile, ok := contextFlags[given.Flag.Name]
 		if !ok {
-			if given.Flag.Name == "json" || given.Flag.Name == "context" {
+			if given.Flag.Name == "output" || given.Flag.Name == "context" {
 				continue
 			}
 			return program.Usagef("--%s is not kept in a context", given.Flag.Name)
@@ -244,17 +244,18 @@ func (*contextListCommand) Run(app *program.App, c *client) error {
 		Current bool   `json:"current"`
 		File    string `json:"file"`
 	}
-	list := make([]listed, len(names))
+	list, rows := make([]listed, len(names)), make([][]string, len(names))
 	for i, name := range names {
 		list[i] = listed{name, name == current, at.file(name)}
-	}
-	return printList(app, c, list, []string{"", "CONTEXT", "FILE"}, func(l *listed) []string {
-		star := ""
-		if l.Current {
-			star = "*"
+		rows[i] = []string{"", name, list[i].File}
+		if list[i].Current {
+			rows[i][0] = "*"
 		}
-		return []string{star, l.Name, l.File}
-	})
+	}
+	if c.Output.isDocument() {
+		return c.Output.write(app.Stdout, map[string]any{"contexts": list})
+	}
+	return newSheet(app.Stdout, app.Stdout, c.Output).table([]string{"", "CONTEXT"}, []string{"FILE"}, rows)
 }
 
 type contextShowCommand struct {
@@ -289,7 +290,7 @@ func (s *contextShowCommand) Run(app *program.App, c *client) error {
 	if err != nil {
 		return err
 	}
-	if !c.JSON {
+	if !c.Output.isDocument() {
 		_, err = app.Stdout.Write(text)
 		return err
 	}
@@ -297,7 +298,7 @@ func (s *contextShowCommand) Run(app *program.App, c *client) error {
 	if err := yaml.Unmarshal(text, &settings); err != nil {
 		return fmt.Errorf("%s: %w", at.file(s.Name), err)
 	}
-	return printJSON(app.Stdout, settings)
+	return c.Output.write(app.Stdout, settings)
 }
 
 type contextRemoveCommand struct {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"time"
 
 	"github.com/sluice-bus/sluice/internal/program"
 	"github.com/sluice-bus/sluice/internal/terminal"
@@ -39,6 +40,7 @@ type dlqListCommand struct {
 	Reason selector `help:"Only dead letters with exactly this reason."`
 	Max    int      `help:"How many at the most; 0 is all." default:"100"`
 	Oldest bool     `help:"The oldest first."`
+	watchFlag
 }
 
 func (*dlqListCommand) Help() string {
@@ -47,15 +49,26 @@ func (*dlqListCommand) Help() string {
 Examples:
 
   sluice dlq list orders
-  sluice dlq list orders --json --max 0 | jq -r .reason | sort | uniq -c`
+  sluice dlq list orders -o json --max 0 | jq -r '.dead_letters[].reason' | sort | uniq -c`
 }
 
 // Run prints the list.
 func (l *dlqListCommand) Run(ctx context.Context, app *program.App, c *client, h *admin.HTTP) error {
-	all := h.AllDeadLetters(ctx, l.Topic, admin.DeadLetterQuery{Group: string(l.Group), Reason: string(l.Reason), Ascending: l.Oldest})
-	head := []string{"DLQ ID", "EVENT", "GROUP", "ATTEMPTS", "STATE", "DIED AT", "REASON"}
-	return printSeq(app, c, all, l.Max, head, func(d *admin.ListedDeadLetter) []string {
-		return []string{d.DLQID, visible(d.ID), visible(d.Group), fmt.Sprint(d.Attempts), d.State, milliseconds(d.DiedAt), visible(d.Reason)}
+	query := admin.DeadLetterQuery{Group: string(l.Group), Reason: string(l.Reason), Ascending: l.Oldest}
+	list := func(ctx context.Context) (part[admin.ListedDeadLetter], error) {
+		return first(ctx, c, l.Max, func(ctx context.Context, limit int, cursor string) ([]admin.ListedDeadLetter, int, string, error) {
+			query.Limit, query.Cursor = limit, cursor
+			page, err := h.DeadLetters(ctx, l.Topic, query)
+			return page.DeadLetters, page.Total, page.Next, err
+		})
+	}
+	return show(ctx, app, c, l.Watch, list, func(s *sheet, list part[admin.ListedDeadLetter]) error {
+		rows := make([][]string, len(list.elements))
+		for i, d := range list.elements {
+			rows[i] = []string{d.DLQID, visible(d.ID), visible(d.Group), fmt.Sprint(d.Attempts), d.State,
+				s.time(time.UnixMilli(d.DiedAt)), visible(d.Reason)}
+		}
+		return list.print(s, []string{"DLQ ID", "EVENT", "GROUP", "ATTEMPTS", "STATE", "DIED", "REASON"}, nil, rows)
 	})
 }
 
@@ -68,7 +81,7 @@ func (*dlqShowCommand) Help() string {
 	return `Examples:
 
   sluice dlq show orders dlq-5f0c…
-  sluice dlq show orders dlq-5f0c… --json | jq .event.payload`
+  sluice dlq show orders dlq-5f0c… -o json | jq .event.payload`
 }
 
 // Run prints the dead letter.
@@ -80,8 +93,8 @@ func (s *dlqShowCommand) Run(ctx context.Context, app *program.App, c *client, h
 		if d.DLQID != s.ID {
 			continue
 		}
-		if c.JSON {
-			return printJSON(app.Stdout, d)
+		if c.Output.isDocument() {
+			return c.Output.write(app.Stdout, d)
 		}
 		if _, err := fmt.Fprintf(app.Stdout, "%s: %s, of group %s after %d attempts at %s\nreason: %s\n\n",
 			d.DLQID, d.State, visible(d.Group), d.Attempts, milliseconds(d.DiedAt), visible(d.Reason)); err != nil {
@@ -89,7 +102,7 @@ func (s *dlqShowCommand) Run(ctx context.Context, app *program.App, c *client, h
 		}
 		e, err := codec.ParseEvent(d.Event)
 		if err == nil {
-			_, err = app.Stdout.Write(eventPrinter{}.append(nil, &e, 0))
+			_, err = app.Stdout.Write(c.Output.append(nil, &e, 0))
 		}
 		return err
 	}

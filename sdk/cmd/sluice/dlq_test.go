@@ -46,21 +46,26 @@ func deadServer(t *testing.T, got *[]string) string {
 func TestDeadLetterCommands(t *testing.T) {
 	sidecar := start(t, sluicetest.Options{})
 	for _, c := range []struct{ args, stdout, asked string }{
-		{"list orders", "DLQ ID  EVENT  GROUP    ATTEMPTS  STATE     DIED AT                   REASON\n" +
-			"dlq-1   e1     billing  25        dead      2024-08-08T18:01:00.000Z  \"no stock\"\n" +
-			"dlq-2   e2     billing  25        redriven  2024-08-08T18:01:00.000Z  \"no stock\"\n", ""},
-		{"list orders --max 1 --group billing --oldest --json", `{"dlq_id":"dlq-1","id":"e1",`, "group=billing&order=asc"},
+		{"list orders", "DLQ ID  EVENT  GROUP    ATTEMPTS  STATE     DIED      REASON\n" +
+			"dlq-1   e1     billing  25        dead      DAYS ago  \"no stock\"\n" +
+			"dlq-2   e2     billing  25        redriven  DAYS ago  \"no stock\"\n", ""},
+		{"list orders -o wide --max 1", "DLQ ID  EVENT  GROUP    ATTEMPTS  STATE  DIED                                 REASON\n" +
+			"dlq-1   e1     billing  25        dead   2024-08-08T18:01:00.000Z (DAYS ago)  \"no stock\"\n\n" +
+			"1 of 2 are shown: --max 0 shows all\n", ""},
+		{"list orders --max 1 --group billing --oldest -o json", `{"total":2,"dead_letters":[{"dlq_id":"dlq-1","id":"e1",`,
+			"group=billing&limit=1&order=asc"},
 		{"show orders dlq-2", "dlq-2: redriven, of group billing after 25 attempts at 2024-08-08T18:01:00.000Z\nreason: \"no stock\"\n\n" +
 			"2024-08-08T18:00:00.000Z  0/2  e2  {\"n\":1}\n", ""},
 		{"redrive orders --group billing --dry-run", "1 would be redriven\n", ""},
 		{"discard orders dlq-1 dlq-2 --dry-run", "2 would be discarded\n", ""},
 		{"redrive orders --group billing --reason x --before 2024-08-08T18:01:00Z --rate 5", "2 redriven\n",
 			`redrive {"group":"billing","reason":"x","before":1723140060000,"rate":5}`},
-		{"redrive orders dlq-1 --json", "{\"dry_run\":false,\"of\":2}\n", `redrive {"dlq_ids":["dlq-1"],"rate":100}`},
+		{"redrive orders dlq-1 -o json", "{\"dry_run\":false,\"of\":2}\n", `redrive {"dlq_ids":["dlq-1"],"rate":100}`},
 	} {
 		var asked []string
 		url := deadServer(t, &asked)
 		got := run(t, sidecar, "", append(append([]string{"dlq"}, strings.Fields(c.args)...), "--url", url)...).wantOK(t)
+		got.stdout = days.ReplaceAllString(got.stdout, "DAYS ago")
 		if !strings.HasPrefix(got.stdout, c.stdout) {
 			t.Errorf("sluice dlq %s:\n%s\nwant\n%s", c.args, got.stdout, c.stdout)
 		}

@@ -13,7 +13,23 @@ import (
 	"github.com/sluice-bus/sluice/sdk/wire"
 )
 
+// eventsCommand is the commands about the events of a topic.
 type eventsCommand struct {
+	List   eventsListCommand   `cmd:"" default:"withargs" help:"Print the last events of a topic, and follow it."`
+	Delete eventsDeleteCommand `cmd:"" help:"Erase an event, or all events of a key, for good."`
+}
+
+func (*eventsCommand) Help() string {
+	return `Without a command of its own it prints the last events of a topic.
+
+Examples:
+
+  sluice events orders
+  sluice events orders --follow --header tenant=acme
+  sluice events delete orders --key customer-3 --yes`
+}
+
+type eventsListCommand struct {
 	Topic  string         `arg:"" help:"The topic."`
 	Last   int            `short:"n" default:"20" help:"How many of the last events to print."`
 	Follow bool           `short:"f" help:"Go on with new events as they come."`
@@ -23,19 +39,19 @@ type eventsCommand struct {
 	Grep   *regexp.Regexp `placeholder:"REGEXP" help:"Only events whose payload matches this."`
 }
 
-func (*eventsCommand) Help() string {
+func (*eventsListCommand) Help() string {
 	return `Prints the last events of a topic, the oldest first, and takes part in no consumer
 group: nothing is acked, and nobody misses an event for it.
 
 Examples:
 
-  sluice events orders
+  sluice events list orders
   sluice events orders -n 100 --key customer-3 --grep '"total": *[0-9]{4}'
   sluice events orders --follow --header tenant=acme --json | jq .payload`
 }
 
 // Run prints the events.
-func (e *eventsCommand) Run(ctx context.Context, app *program.App, c *client, h *admin.HTTP) error {
+func (e *eventsListCommand) Run(ctx context.Context, app *program.App, c *client, h *admin.HTTP) error {
 	for _, header := range e.Header {
 		if name, _, ok := strings.Cut(header, "="); !ok || name == "" {
 			return program.Usagef("--header %q: write NAME=VALUE", header)
@@ -53,10 +69,9 @@ func (e *eventsCommand) Run(ctx context.Context, app *program.App, c *client, h 
 	if err != nil {
 		return err
 	}
-	printer := eventPrinter{asJSON: c.JSON}
 	shown := map[[2]uint64]bool{} // partitions and seqs, of those that may come again
 	for i := range last {
-		if _, err := app.Stdout.Write(printer.append(nil, &last[i], 1)); err != nil {
+		if _, err := app.Stdout.Write(c.Output.append(nil, &last[i], 1)); err != nil {
 			return err
 		}
 		shown[place(&last[i])] = true
@@ -80,7 +95,7 @@ func (e *eventsCommand) Run(ctx context.Context, app *program.App, c *client, h 
 func place(e *wire.Event) [2]uint64 { return [2]uint64{uint64(e.Partition), e.Seq} }
 
 // last finds the last events that match, the oldest first.
-func (e *eventsCommand) last(ctx context.Context, c *client, h *admin.HTTP) (found []wire.Event, err error) {
+func (e *eventsListCommand) last(ctx context.Context, c *client, h *admin.HTTP) (found []wire.Event, err error) {
 	query := sluice.ReplayQuery{Topic: e.Topic, From: wire.FromEarliest, Order: "desc", Key: string(e.Key), Limit: min(replayPage,
 		max(e.Last, 1))}
 	for len(found) < e.Last {
@@ -102,7 +117,7 @@ func (e *eventsCommand) last(ctx context.Context, c *client, h *admin.HTTP) (fou
 	return found, nil
 }
 
-func (e *eventsCommand) matches(event *wire.Event) bool {
+func (e *eventsListCommand) matches(event *wire.Event) bool {
 	for _, header := range e.Header {
 		name, value, _ := strings.Cut(header, "=")
 		if has, ok := event.Headers.Get(name); !ok || has != value {

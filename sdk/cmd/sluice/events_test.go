@@ -39,17 +39,17 @@ func TestImport(t *testing.T) {
 	sidecar := start(t, sluicetest.Options{})
 	fill(t, sidecar, "orders", 3)
 	run(t, sidecar, "", "pub", "orders", `{"n":9}`, "--id", "x", "--key", "k", "--header", "tenant=acme").wantOK(t)
-	exported := run(t, sidecar, "", "export", "orders", "-o", "-").wantOK(t).stdout
+	exported := run(t, sidecar, "", "export", "orders", "-").wantOK(t).stdout
 	for _, says := range []string{"published 4 events", "4 of them published before"} {
 		if got := run(t, sidecar, exported, "import", "-", "--topic", "copy").wantOK(t); !strings.Contains(got.stdout, says) {
 			t.Errorf("%q, want %q", got.stdout, says)
 		}
 	}
-	copied := run(t, sidecar, "", "export", "copy", "-o", "-").wantOK(t).stdout
+	copied := run(t, sidecar, "", "export", "copy", "-").wantOK(t).stdout
 	if strings.ReplaceAll(copied, `"topic":"copy"`, `"topic":"orders"`) != exported {
 		t.Errorf("%s\nwant\n%s", copied, exported)
 	}
-	got := run(t, sidecar, exported+"{}\n", "import", "-").wantFailure(t, 1, "line 5")
+	got := run(t, sidecar, exported+"{}\n", "import", "-").wantFailure(t, 4, "line 5")
 	if !strings.Contains(got.stdout, "published 4 events") {
 		t.Errorf("%q", got.stdout)
 	}

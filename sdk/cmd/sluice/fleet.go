@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"fmt"
-	"time"
 
 	"github.com/sluice-bus/sluice/internal/program"
 	"github.com/sluice-bus/sluice/sdk/admin"
@@ -28,7 +27,7 @@ Examples:
   sluice fleet topics --watch`
 }
 
-type fleetSidecarsCommand struct{}
+type fleetSidecarsCommand struct{ watchFlag }
 
 func (*fleetSidecarsCommand) Help() string {
 	return `ACKED counts the policies that a sidecar runs in their newest version, BEHIND
@@ -43,35 +42,35 @@ replays of the fleet name it until it is back, or forgotten ("sluice fleet forge
 Examples:
 
   sluice fleet
-  sluice fleet --json | jq -r 'select(.rejected).node_id'`
+  sluice fleet -o json | jq -r '.sidecars[] | select(.rejected).node_id'`
 }
 
 // Run prints the sidecars.
-func (*fleetSidecarsCommand) Run(ctx context.Context, app *program.App, c *client, plane *admin.ControlPlane) error {
-	sidecars, err := askPlane(ctx, c, plane.Sidecars)
-	if err != nil {
-		return err
-	}
-	if c.JSON {
-		return printJSONLines(app.Stdout, sidecars)
-	}
-	if len(sidecars) == 0 {
-		_, err := fmt.Fprintln(app.Stdout, "no sidecars yet: start them with --control-plane HOST:PORT")
-		return err
-	}
-	list, err := askPlane(ctx, c, plane.Policies)
-	if err != nil {
-		return err
-	}
-	newest := map[string]int64{}
-	for _, each := range list.Policies {
-		newest[each.Name] = each.Version
-	}
-	head := []string{"NODE", "ADDRESS", "CONNECTED", "LAST SEEN", "ACKED", "BEHIND", "REJECTED"}
-	return printList(app, c, sidecars, head, func(s *admin.Sidecar) []string { return sidecarRow(s, newest, time.Now()) })
+func (f *fleetSidecarsCommand) Run(ctx context.Context, app *program.App, c *client, plane *admin.ControlPlane) error {
+	list := func(ctx context.Context) ([]admin.Sidecar, error) { return askPlane(ctx, c, plane.Sidecars) }
+	return show(ctx, app, c, f.Watch, list, func(s *sheet, sidecars []admin.Sidecar) error {
+		if len(sidecars) == 0 {
+			_, err := fmt.Fprintln(s, "no sidecars yet: start them with --control-plane HOST:PORT")
+			return err
+		}
+		list, err := askPlane(ctx, c, plane.Policies)
+		if err != nil {
+			return err
+		}
+		newest := map[string]int64{}
+		for _, each := range list.Policies {
+			newest[each.Name] = each.Version
+		}
+		rows := make([][]string, len(sidecars))
+		for i := range sidecars {
+			rows[i] = sidecarRow(s, &sidecars[i], newest)
+		}
+		return s.table([]string{"NODE", "CONNECTED", "LAST SEEN", "ACKED", "BEHIND", "REJECTED"},
+			[]string{"ADDRESS", "VERSION", "STORE", "CONTROL PLANE"}, rows)
+	})
 }
 
-func sidecarRow(s *admin.Sidecar, newest map[string]int64, now time.Time) []string {
+func sidecarRow(out *sheet, s *admin.Sidecar, newest map[string]int64) []string {
 	current, behind := 0, 0
 	for name, version := range s.Versions {
 		switch there := newest[name]; {
@@ -94,8 +93,8 @@ func sidecarRow(s *admin.Sidecar, newest map[string]int64, now time.Time) []stri
 	if r := s.Rejected; r != nil {
 		rejected = fmt.Sprintf("%s version %d: %s", r.Policy, r.Version, plain(r.Reason))
 	}
-	return []string{plain(s.NodeID), cmp.Or(plain(s.Address), "-"), connected, ago(now.Sub(s.LastSeen)), fmt.Sprint(current),
-		fmt.Sprint(behind), rejected}
+	return []string{plain(s.NodeID), connected, out.time(s.LastSeen), fmt.Sprint(current), fmt.Sprint(behind), rejected,
+		cmp.Or(plain(s.Address), "-"), cmp.Or(plain(s.Version), "-"), cmp.Or(plain(s.StoreID), "-"), cmp.Or(plain(s.ControlPlane), "-")}
 }
 
 type fleetForgetCommand struct {
@@ -125,17 +124,4 @@ func (f *fleetForgetCommand) Run(ctx context.Context, app *program.App, c *clien
 	}
 	return printDone(app, c, map[string]string{"forgotten": f.Node},
 		"forgot %s; replays of the fleet go without the events that only it had", plain(f.Node))
-}
-
-// ago writes how long something is past, roughly: 3s, 5m, 2h, 4d.
-func ago(d time.Duration) string {
-	switch d = max(d, 0); {
-	case d < time.Minute:
-		return fmt.Sprintf("%ds ago", d/time.Second)
-	case d < time.Hour:
-		return fmt.Sprintf("%dm ago", d/time.Minute)
-	case d < 24*time.Hour:
-		return fmt.Sprintf("%dh ago", d/time.Hour)
-	}
-	return fmt.Sprintf("%dd ago", d/(24*time.Hour))
 }

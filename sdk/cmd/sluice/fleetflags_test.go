@@ -57,14 +57,14 @@ func TestFleetFlags(t *testing.T) {
 		stdout, stderr []string
 	}{
 		{[]string{"replay", "orders", "--fleet"}, 1, nil, []string{"part of the fleet", "missing: node-3 (x:1)", "--partial"}},
-		{[]string{"export", "orders", "-o", file, "--scope", "fleet"}, 1, nil, []string{"part of the fleet", "missing: node-3 (x:1)",
+		{[]string{"export", "orders", file, "--scope", "fleet"}, 1, nil, []string{"part of the fleet", "missing: node-3 (x:1)",
 			"--partial"}},
 		{[]string{"replay", "orders", "--fleet", "--partial"}, 4, []string{"  a  "}, []string{"missing: node-3 (x:1)"}},
-		{[]string{"export", "orders", "-o", "-", "--fleet", "--partial"}, 4, []string{`"id":"a"`}, []string{"missing: node-3 (x:1)"}},
-		{[]string{"export", "orders", "-o", file, "--fleet", "--partial", "--json"}, 4, []string{`"exported":1`,
+		{[]string{"export", "orders", "-", "--fleet", "--partial"}, 4, []string{`"id":"a"`}, []string{"missing: node-3 (x:1)"}},
+		{[]string{"export", "orders", file, "--fleet", "--partial", "-o", "json"}, 4, []string{`"exported":1`,
 			`"missing":["node-3 (x:1)"]`}, []string{"missing: node-3 (x:1)"}},
 		{[]string{"replay", "orders", "--partial"}, 2, nil, []string{"--fleet"}},
-		{[]string{"export", "orders", "-o", file, "--partial"}, 2, nil, []string{"--fleet"}},
+		{[]string{"export", "orders", file, "--partial"}, 2, nil, []string{"--fleet"}},
 	} {
 		o := runAt(t, url, tc.args...)
 		if o.status != tc.status {

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"fmt"
-	"io"
 	"slices"
 	"strings"
 
@@ -13,7 +12,7 @@ import (
 )
 
 type groupsCommand struct {
-	List   groupsListCommand   `cmd:"" default:"withargs" help:"List the groups of a topic, or show one."`
+	List   groupsListCommand   `cmd:"" default:"withargs" help:"List the groups of a topic."`
 	Show   groupsShowCommand   `cmd:"" help:"Show a group, with its partitions and members."`
 	Seek   groupsSeekCommand   `cmd:"" help:"Move a group, and show how many events the move replays or skips."`
 	Delete groupsDeleteCommand `cmd:"" help:"Delete a group that has no members."`
@@ -32,24 +31,29 @@ Examples:
 
 type groupsListCommand struct {
 	Topic string `arg:"" help:"The topic."`
-	Group string `arg:"" optional:"" help:"Only this group, with its partitions and members."`
+	watchFlag
 }
 
 type groupsShowCommand struct {
 	Topic string `arg:"" help:"The topic."`
 	Group string `arg:"" help:"The group."`
+	watchFlag
 }
 
 func (*groupsShowCommand) Help() string {
 	return `Examples:
 
   sluice groups show orders billing
-  sluice groups show orders billing --json | jq .lag`
+  sluice groups show orders billing -o json | jq .lag
+  sluice groups show orders billing --watch`
 }
 
 // Run prints the group.
 func (g *groupsShowCommand) Run(ctx context.Context, app *program.App, c *client, h *admin.HTTP) error {
-	return (&groupsListCommand{g.Topic, g.Group}).Run(ctx, app, c, h)
+	info := func(ctx context.Context) (admin.GroupInfo, error) {
+		return ask(ctx, c, func(ctx context.Context) (admin.GroupInfo, error) { return h.GroupInfo(ctx, g.Topic, g.Group) })
+	}
+	return show(ctx, app, c, g.Watch, info, func(s *sheet, info admin.GroupInfo) error { return printGroup(s, &info) })
 }
 
 func (*groupsListCommand) Help() string {
@@ -68,47 +72,46 @@ a member. BLOCKED BY says why a member is sent nothing right now:
 Examples:
 
   sluice groups list orders
-  sluice groups list orders --json`
+  sluice groups list orders --watch
+  sluice groups list orders -o json | jq -r .group`
 }
 
 // Run prints the groups.
 func (g *groupsListCommand) Run(ctx context.Context, app *program.App, c *client, h *admin.HTTP) error {
-	infos, err := ask(ctx, c, func(ctx context.Context) ([]admin.GroupInfo, error) { return g.ask(ctx, h) })
-	if err != nil {
-		return err
+	list := func(ctx context.Context) ([]admin.GroupInfo, error) {
+		return ask(ctx, c, func(ctx context.Context) ([]admin.GroupInfo, error) { return groupsOf(ctx, h, g.Topic) })
 	}
-	if g.Group != "" && !c.JSON {
-		return printGroup(app.Stdout, &infos[0])
-	}
-	return printList(app, c, infos, []string{"GROUP", "LAG", "INFLIGHT", "MEMBERS", "BLOCKED BY"}, func(info *admin.GroupInfo) []string {
-		return []string{info.Group, fmt.Sprint(info.Lag), fmt.Sprint(info.Inflight), fmt.Sprint(len(info.Members)), reasons(info)}
+	return show(ctx, app, c, g.Watch, list, func(s *sheet, infos []admin.GroupInfo) error {
+		rows := make([][]string, len(infos))
+		for i := range infos {
+			info := &infos[i]
+			rows[i] = []string{info.Group, fmt.Sprint(info.Lag), fmt.Sprint(info.Inflight), fmt.Sprint(len(info.Members)), reasons(info)}
+		}
+		return s.table([]string{"GROUP", "LAG", "INFLIGHT", "MEMBERS", "BLOCKED BY"}, nil, rows)
 	})
 }
 
-func (g *groupsListCommand) ask(ctx context.Context, h *admin.HTTP) ([]admin.GroupInfo, error) {
-	names := []string{g.Group}
-	if g.Group == "" {
-		var err error
-		if names, err = h.Groups(ctx, g.Topic); err != nil {
+// groupsOf returns the groups of a topic. Only their answers count for [admin.WithAnswers].
+func groupsOf(ctx context.Context, h *admin.HTTP, topic string) (infos []admin.GroupInfo, err error) {
+	names, err := h.Groups(admin.WithAnswers(ctx, nil), topic)
+	for _, name := range names {
+		info, err := h.GroupInfo(ctx, topic, name)
+		if err != nil && !isNotFound(err) { // it may be gone meanwhile
 			return nil, err
 		}
-	}
-	infos := make([]admin.GroupInfo, len(names))
-	for i, name := range names {
-		var err error
-		if infos[i], err = h.GroupInfo(ctx, g.Topic, name); err != nil {
-			return nil, err
+		if err == nil {
+			infos = append(infos, info)
 		}
 	}
-	return infos, nil
+	return infos, err
 }
 
-func printGroup(w io.Writer, info *admin.GroupInfo) error {
+func printGroup(s *sheet, info *admin.GroupInfo) error {
 	paused := ""
 	if info.Paused {
 		paused = ", paused by the policy"
 	}
-	if _, err := fmt.Fprintf(w, "%s of %s: lag %d, in flight %d%s\n\n", info.Group, info.Topic, info.Lag, info.Inflight, paused); err != nil {
+	if _, err := fmt.Fprintf(s, "%s of %s: lag %d, in flight %d%s\n\n", info.Group, info.Topic, info.Lag, info.Inflight, paused); err != nil {
 		return err
 	}
 	partitions := make([][]string, len(info.Partitions))
@@ -116,21 +119,21 @@ func printGroup(w io.Writer, info *admin.GroupInfo) error {
 		partitions[i] = []string{fmt.Sprint(p.Partition), fmt.Sprint(p.Cursor), fmt.Sprint(p.Head), fmt.Sprint(p.Lag), fmt.Sprint(p.Inflight),
 			cmp.Or(p.Owner, "-")}
 	}
-	if err := table(w, []string{"PARTITION", "CURSOR", "HEAD", "LAG", "INFLIGHT", "OWNER"}, partitions); err != nil {
+	if err := s.table([]string{"PARTITION", "CURSOR", "HEAD", "LAG", "INFLIGHT", "OWNER"}, nil, partitions); err != nil {
 		return err
 	}
 	if len(info.Members) == 0 {
-		_, err := fmt.Fprintln(w, "\nno members")
+		_, err := fmt.Fprintln(s, "\nno members")
 		return err
 	}
 	members := make([][]string, len(info.Members))
 	for i, m := range info.Members {
 		members[i] = []string{m.ID, fmt.Sprintf("%d of %d", m.Inflight, m.MaxInflight), reason(m)}
 	}
-	if _, err := fmt.Fprintln(w); err != nil {
+	if _, err := fmt.Fprintln(s); err != nil {
 		return err
 	}
-	return table(w, []string{"MEMBER", "INFLIGHT", "BLOCKED BY"}, members)
+	return s.table([]string{"MEMBER", "INFLIGHT", "BLOCKED BY"}, nil, members)
 }
 
 func reason(m admin.GroupMember) string {

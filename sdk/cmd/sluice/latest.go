@@ -26,26 +26,26 @@ Examples:
 
   sluice latest customers
   sluice latest customers --key customer-17 --prefix eu-
-  sluice latest customers --json | tail -n 1
+  sluice latest customers -o json | tail -n 1
   sluice sub customers --from positions --positions '{"0":977,"1":1042}'`
 }
 
 // Run prints the events.
 func (l *latestCommand) Run(ctx context.Context, app *program.App, c *client, h *admin.HTTP) error {
 	out := bufio.NewWriter(app.Stdout)
-	printer := eventPrinter{asJSON: c.JSON}
 	var line []byte
 	positions, err := h.Latest(ctx, admin.LatestQuery{Topic: l.Topic, Keys: l.Key, Prefix: l.Prefix}, func(e wire.Event) error {
-		line = printer.append(line[:0], &e, 1)
+		line = c.Output.append(line[:0], &e, 1)
 		_, err := out.Write(line)
 		return err
 	})
 	if err == nil {
-		shape := "positions %s\n"
-		if c.JSON {
-			shape = `{"positions":%s}` + "\n"
+		text := codec.AppendPositions(nil, positions)
+		if c.Output.isDocument() {
+			err = c.Output.writeText(out, fmt.Appendf(nil, `{"positions":%s}`, text))
+		} else {
+			fmt.Fprintf(out, "positions %s\n", text) // Flush has the error
 		}
-		fmt.Fprintf(out, shape, codec.AppendPositions(nil, positions)) // Flush has the error
 	}
 	if flushed := out.Flush(); err == nil {
 		err = flushed

@@ -36,31 +36,32 @@ func statusOf(err error) int {
 	return program.StatusFailure
 }
 
-// commandLine is everything that can be given.
+// commandLine is everything that can be given. asks names the servers that a command asks; it takes only flags about these, whose
+// tag of names one of them.
 type commandLine struct {
 	client
 
-	Pub       pubCommand       `cmd:"" help:"Publish one event, or one for each line."`
-	Sub       subCommand       `cmd:"" help:"Subscribe to a topic and print its events."`
-	Events    eventsCommand    `cmd:"" help:"Print the last events of a topic, and follow it."`
-	Replay    replayCommand    `cmd:"" help:"Print events that were published before."`
-	Export    exportCommand    `cmd:"" help:"Write a topic to a file."`
-	Import    importCommand    `cmd:"" help:"Publish the events of an export."`
-	Latest    latestCommand    `cmd:"" help:"Print the latest event of each key, and the positions behind which to go on."`
-	Status    statusCommand    `cmd:"" help:"Show the sidecar's state."`
-	Topics    topicsCommand    `cmd:"" help:"List, make and delete topics."`
-	Trace     traceCommand     `cmd:"" help:"Show the life of one event: its place, and its state in each group."`
-	Groups    groupsCommand    `cmd:"" help:"Show, move and delete the consumer groups of a topic: lag, members, and why members are blocked."`
-	DLQ       dlqCommand       `cmd:"" name:"dlq" help:"Show dead letters, deliver them again, or remove them."`
-	Scheduled scheduledCommand `cmd:"" help:"List events that are put into the log later, and cancel them."`
-	Captures  capturesCommand  `cmd:"" help:"Publish the documents of captured collections once more."`
-	Policy    policyCommand    `cmd:"" help:"Show and change the policies of the control plane."`
-	Schema    schemaCommand    `cmd:"" help:"Check, list and print schemas, and describe topics as AsyncAPI."`
-	Fleet     fleetCommand     `cmd:"" help:"Show the sidecars of the control plane, and their topics."`
+	Pub       pubCommand       `cmd:"" asks:"app" help:"Publish one event, or one for each line."`
+	Sub       subCommand       `cmd:"" asks:"app" help:"Subscribe to a topic and print its events."`
+	Events    eventsCommand    `cmd:"" asks:"app replay" help:"Print the last events of a topic and follow it, or erase events."`
+	Replay    replayCommand    `cmd:"" asks:"app replay" help:"Print events that were published before."`
+	Export    exportCommand    `cmd:"" asks:"app replay" help:"Write a topic to a file."`
+	Import    importCommand    `cmd:"" asks:"app" help:"Publish the events of an export."`
+	Latest    latestCommand    `cmd:"" asks:"app" help:"Print the latest event of each key, and the positions behind which to go on."`
+	Status    statusCommand    `cmd:"" asks:"ops" help:"Show the sidecar's state."`
+	Topics    topicsCommand    `cmd:"" asks:"app" help:"List, make and delete topics."`
+	Trace     traceCommand     `cmd:"" asks:"app" help:"Show the life of one event: its place, and its state in each group."`
+	Groups    groupsCommand    `cmd:"" asks:"app" help:"Show, move and delete the consumer groups of a topic: lag, members, and why members are blocked."`
+	DLQ       dlqCommand       `cmd:"" asks:"app" name:"dlq" help:"Show dead letters, deliver them again, or remove them."`
+	Scheduled scheduledCommand `cmd:"" asks:"app" help:"List events that are put into the log later, and cancel them."`
+	Captures  capturesCommand  `cmd:"" asks:"app" help:"Publish the documents of captured collections once more."`
+	Policy    policyCommand    `cmd:"" asks:"plane" help:"Show and change the policies of the control plane."`
+	Schema    schemaCommand    `cmd:"" asks:"app plane" help:"Check, list and print schemas, and describe topics as AsyncAPI."`
+	Fleet     fleetCommand     `cmd:"" asks:"plane" help:"Show the sidecars of the control plane, and their topics."`
 	Contexts  contextCommand   `cmd:"" name:"context" help:"Name the servers that commands ask, and choose among them."`
 
 	Completion completionCommand `cmd:"" help:"Print a script by which bash, zsh or fish completes what is typed."`
-	Complete   completeCommand   `cmd:"" hidden:""`
+	Complete   completeCommand   `cmd:"" hidden:"" asks:"app"`
 }
 
 func spec() program.Spec {
@@ -72,7 +73,7 @@ func spec() program.Spec {
 sluice sub orders.created --group billing
 sluice events orders.created --follow
 sluice replay orders.created --from 1h
-sluice export orders.created -o orders.ndjson
+sluice export orders.created orders.ndjson
 sluice latest customers --prefix eu-
 sluice groups orders.created
 sluice groups seek orders.created billing --from earliest --dry-run

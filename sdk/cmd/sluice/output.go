@@ -1,130 +1,119 @@
 package main
 
 import (
+	"bytes"
+	"context"
 	"encoding/json"
 	"fmt"
 	"io"
-	"iter"
-	"strings"
-	"text/tabwriter"
-	"time"
+
+	"go.yaml.in/yaml/v3"
 
 	"github.com/sluice-bus/sluice/internal/program"
-	"github.com/sluice-bus/sluice/sdk/wire"
-	"github.com/sluice-bus/sluice/sdk/wire/codec"
+	"github.com/sluice-bus/sluice/sdk/admin"
 )
 
-// printJSON writes v on one line.
-func printJSON(w io.Writer, v any) error {
-	encoder := json.NewEncoder(w)
-	encoder.SetEscapeHTML(false)
-	return encoder.Encode(v)
-}
+// format is the value of --output: table, wide, json or yaml.
+type format string
 
-// printList writes the elements of a list: with --json each on a line of its own, else as the rows
-// of a table.
-func printList[T any](app *program.App, c *client, list []T, head []string, row func(v *T) []string) error {
-	if c.JSON {
-		return printJSONLines(app.Stdout, list)
-	}
-	rows := make([][]string, len(list))
-	for i := range list {
-		rows[i] = row(&list[i])
-	}
-	return table(app.Stdout, head, rows)
-}
+const (
+	formatWide format = "wide"
+	formatJSON format = "json"
+	formatYAML format = "yaml"
+)
 
-// printSeq is printList of a sequence, of which it prints the first most elements; 0: all.
-func printSeq[T any](app *program.App, c *client, seq iter.Seq2[T, error], most int, head []string, row func(v *T) []string) error {
-	var rows [][]string
-	n := 0
-	for v, err := range seq {
-		if err == nil && c.JSON {
-			err = printJSON(app.Stdout, v)
+// isDocument reports whether output is for programs.
+func (f format) isDocument() bool { return f == formatJSON || f == formatYAML }
+
+// show asks for something and shows the answer: with -o json and yaml as it came, else as print writes it. With watch it does
+// so again and again.
+func show[T any](ctx context.Context, app *program.App, c *client, watch bool, ask func(context.Context) (T, error),
+	print func(*sheet, T) error) error {
+	once := func(out io.Writer) error {
+		if c.Output.isDocument() {
+			_, err := ask(admin.WithAnswers(ctx, func(answer []byte) error { return c.Output.writeText(out, answer) }))
+			return err
 		}
+		answer, err := ask(ctx)
 		if err != nil {
 			return err
 		}
-		if !c.JSON {
-			rows = append(rows, row(&v))
-		}
-		if n++; n == most {
-			break
-		}
+		return print(newSheet(out, app.Stdout, c.Output), answer)
 	}
-	if c.JSON {
-		return nil
+	if watch {
+		return repeat(ctx, app, c.Output, once)
 	}
-	return table(app.Stdout, head, rows)
+	return once(app.Stdout)
 }
 
-// printJSONLines writes each element as JSON, on a line of its own.
-func printJSONLines[T any](w io.Writer, list []T) error {
-	for _, v := range list {
-		if err := printJSON(w, v); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// printDone says what was done: with --json as a document, else in a sentence.
+// printDone says what was done: as a document, or for people in a sentence.
 func printDone(app *program.App, c *client, document any, sentence string, args ...any) error {
-	if c.JSON {
-		return printJSON(app.Stdout, document)
+	if c.Output.isDocument() {
+		return c.Output.write(app.Stdout, document)
 	}
 	_, err := fmt.Fprintf(app.Stdout, sentence+"\n", args...)
 	return err
 }
 
-// table writes rows in aligned columns, the head first.
-func table(w io.Writer, head []string, rows [][]string) error {
-	out := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
-	for _, row := range append([][]string{head}, rows...) {
-		fmt.Fprintln(out, strings.Join(row, "\t")) // Flush has the error
+// write writes v as a document.
+func (f format) write(w io.Writer, v any) error {
+	var text bytes.Buffer
+	encoder := json.NewEncoder(&text)
+	encoder.SetEscapeHTML(false)
+	if err := encoder.Encode(v); err != nil {
+		return err
 	}
-	return out.Flush()
+	return f.writeText(w, text.Bytes())
 }
 
-// eventPrinter appends events as lines: as JSON, or for people as
-//
-//	2026-01-02T15:04:05.000Z  3/1042  0197…  key=customer-17  {"order":17}
-type eventPrinter struct{ asJSON bool }
-
-func (p eventPrinter) append(dst []byte, e *wire.Event, attempt int) []byte {
-	if p.asJSON {
-		return append(codec.AppendEventJSON(dst, e), '\n')
+// writeText writes a JSON text as a line, or as a YAML document.
+func (f format) writeText(w io.Writer, text []byte) error {
+	if f != formatYAML {
+		_, err := fmt.Fprintf(w, "%s\n", bytes.TrimSpace(text))
+		return err
 	}
-	dst = append(dst, milliseconds(e.TS)...)
-	if e.Spooled {
-		dst = append(dst, "  spooled"...)
-	} else {
-		dst = fmt.Appendf(dst, "  %d/%d", e.Partition, e.Seq)
+	in := json.NewDecoder(bytes.NewReader(text))
+	in.UseNumber()
+	document, err := yamlOf(in)
+	if err != nil {
+		return err
 	}
-	dst = fmt.Appendf(dst, "  %s", e.ID)
-	if e.Key != "" {
-		dst = fmt.Appendf(dst, "  key=%s", visible(e.Key))
+	var out bytes.Buffer
+	out.WriteString("---\n")
+	encoder := yaml.NewEncoder(&out)
+	encoder.SetIndent(2)
+	if err := encoder.Encode(document); err != nil {
+		return err
 	}
-	if attempt > 1 {
-		dst = fmt.Appendf(dst, "  attempt=%d", attempt)
-	}
-	if e.Binary {
-		dst = fmt.Appendf(dst, "  (%d bytes) %q\n", len(e.Payload), e.Payload)
-	} else {
-		dst = fmt.Appendf(dst, "  %s\n", e.Payload)
-	}
-	return dst
+	_, err = out.WriteTo(w)
+	return err
 }
 
-// milliseconds is a time for people.
-func milliseconds(ms int64) string {
-	return time.UnixMilli(ms).UTC().Format("2006-01-02T15:04:05.000Z")
-}
-
-// visible quotes text that would break the line or hide in it.
-func visible(text string) string {
-	if quoted := fmt.Sprintf("%q", text); quoted != `"`+text+`"` || strings.ContainsRune(text, ' ') {
-		return quoted
+// yamlOf makes YAML of the next JSON value: members keep their order, and numbers their digits.
+func yamlOf(in *json.Decoder) (*yaml.Node, error) {
+	token, err := in.Token()
+	if err != nil {
+		return nil, err
 	}
-	return text
+	switch v := token.(type) {
+	case json.Delim:
+		node := &yaml.Node{Kind: yaml.SequenceNode}
+		if v == '{' {
+			node.Kind = yaml.MappingNode
+		}
+		for in.More() { // the names of members are strings
+			child, err := yamlOf(in)
+			if err != nil {
+				return nil, err
+			}
+			node.Content = append(node.Content, child)
+		}
+		_, err := in.Token()
+		return node, err
+	case string:
+		return textNode(v), nil
+	case nil:
+		return &yaml.Node{Kind: yaml.ScalarNode, Value: "null"}, nil
+	}
+	return &yaml.Node{Kind: yaml.ScalarNode, Value: fmt.Sprint(token)}, nil
 }

@@ -51,27 +51,28 @@ Examples:
 type policyListCommand struct{}
 
 func (*policyListCommand) Help() string {
-	return `Lists the policies by name, with the fields that each sets. With --json, each is
-one line, whole.
+	return `Lists the policies by name, with the fields that each sets.
 
 Examples:
 
   sluice policy list
-  sluice policy list --json | jq -r 'select(.paused).name'`
+  sluice policy list -o json | jq -r '.policies[] | select(.paused).name'`
 }
 
 // Run prints the policies.
 func (*policyListCommand) Run(ctx context.Context, app *program.App, c *client, plane *admin.ControlPlane) error {
-	list, err := askPlane(ctx, c, plane.Policies)
-	if err != nil {
-		return err
-	}
-	if len(list.Policies) == 0 && !c.JSON {
-		_, err := fmt.Fprintln(app.Stdout, "no policies: the defaults hold for every topic")
-		return err
-	}
-	return printList(app, c, list.Policies, []string{"NAME", "VERSION", "CHANGED", "BY", "SETS"}, func(p *admin.Policy) []string {
-		return []string{p.Name, fmt.Sprint(p.Version), instant(p.UpdatedAt), plain(p.UpdatedBy), short(diff(nil, p))}
+	list := func(ctx context.Context) (admin.PolicyList, error) { return askPlane(ctx, c, plane.Policies) }
+	return show(ctx, app, c, false, list, func(s *sheet, list admin.PolicyList) error {
+		if len(list.Policies) == 0 {
+			_, err := fmt.Fprintln(s, "no policies: the defaults hold for every topic")
+			return err
+		}
+		rows := make([][]string, len(list.Policies))
+		for i := range list.Policies {
+			p := &list.Policies[i]
+			rows[i] = []string{p.Name, fmt.Sprint(p.Version), s.time(p.UpdatedAt), plain(p.UpdatedBy), short(diff(nil, p))}
+		}
+		return s.table([]string{"NAME", "VERSION", "CHANGED", "BY", "SETS"}, nil, rows)
 	})
 }
 
@@ -119,14 +120,10 @@ Examples:
 
 // Run prints the policy.
 func (g *policyGetCommand) Run(ctx context.Context, app *program.App, c *client, plane *admin.ControlPlane) error {
-	found, err := askPlane(ctx, c, func(ctx context.Context) (admin.Policy, error) { return plane.Policy(ctx, g.Name) })
-	if err != nil {
-		return err
+	get := func(ctx context.Context) (admin.Policy, error) {
+		return askPlane(ctx, c, func(ctx context.Context) (admin.Policy, error) { return plane.Policy(ctx, g.Name) })
 	}
-	if c.JSON {
-		return printJSON(app.Stdout, found)
-	}
-	return printYAML(app.Stdout, &found)
+	return show(ctx, app, c, false, get, func(s *sheet, p admin.Policy) error { return printYAML(s, &p) })
 }
 
 type policyHistoryCommand struct {
@@ -140,22 +137,23 @@ of a policy that was deleted is still there.
 Examples:
 
   sluice policy history orders.created
-  sluice policy history orders.created --json | jq 'select(.version==3).policy'`
+  sluice policy history orders.created -o json | jq '.versions[] | select(.version==3).policy'`
 }
 
 // Run prints the versions.
 func (h *policyHistoryCommand) Run(ctx context.Context, app *program.App, c *client, plane *admin.ControlPlane) error {
-	versions, err := askPlane(ctx, c, func(ctx context.Context) ([]admin.PolicyVersion, error) {
-		return plane.PolicyHistory(ctx, h.Name)
-	})
-	if err != nil {
-		return err
+	history := func(ctx context.Context) ([]admin.PolicyVersion, error) {
+		return askPlane(ctx, c, func(ctx context.Context) ([]admin.PolicyVersion, error) { return plane.PolicyHistory(ctx, h.Name) })
 	}
-	older := versions
-	return printList(app, c, versions, []string{"VERSION", "ACTION", "AT", "BY", "CHANGES"}, func(v *admin.PolicyVersion) []string {
+	return show(ctx, app, c, false, history, printHistory)
+}
+
+func printHistory(s *sheet, versions []admin.PolicyVersion) error {
+	rows := make([][]string, len(versions))
+	for i, v := range versions {
 		var before *admin.Policy
-		if older = older[1:]; len(older) > 0 {
-			before = older[0].Policy
+		if i+1 < len(versions) {
+			before = versions[i+1].Policy
 		}
 		action, changes := strings.ReplaceAll(v.Action, "_", " "), "-"
 		if v.To != 0 {
@@ -164,8 +162,9 @@ func (h *policyHistoryCommand) Run(ctx context.Context, app *program.App, c *cli
 		if v.Policy != nil {
 			changes = short(diff(before, v.Policy))
 		}
-		return []string{fmt.Sprint(v.Version), action, instant(v.At), plain(v.By), changes}
-	})
+		rows[i] = []string{fmt.Sprint(v.Version), action, s.time(v.At), plain(v.By), changes}
+	}
+	return s.table([]string{"VERSION", "ACTION", "AT", "BY", "CHANGES"}, nil, rows)
 }
 
 type policyRollbackCommand struct {
@@ -239,7 +238,7 @@ needs --yes.
 Examples:
 
   sluice policy delete orders.created --yes
-  sluice policy delete orders.created --dry-run --json`
+  sluice policy delete orders.created --dry-run -o json`
 }
 
 // Run deletes the version that is there now.

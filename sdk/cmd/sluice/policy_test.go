@@ -12,6 +12,7 @@ import (
 	"net/http/httptest"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 
@@ -57,8 +58,12 @@ func (p planeTest) ok(args ...string) string {
 	return p.run("", args...).wantOK(p.t).stdout
 }
 
+// days is how long ago something was that tests date back.
+var days = regexp.MustCompile(`\d{3,}d ago`)
+
 func want(t *testing.T, got, want string) {
 	t.Helper()
+	got, want = days.ReplaceAllString(got, "DAYS ago"), days.ReplaceAllString(want, "DAYS ago")
 	if got != want {
 		t.Errorf("got\n%s\nwant\n%s", got, want)
 	}
@@ -90,9 +95,9 @@ orders.created is now at version 2
 	want(t, plane.ok("policy", "set", "orders.created", "publish.rate=500"), "orders.created is at version 2, as before: nothing to change\n")
 	want(t, plane.ok("policy", "pause", "orders.*"), "    paused: true\norders.* is now at version 1\n")
 	want(t, plane.ok("policy", "resume", "orders.*"), "    paused: true -> false\norders.* is now at version 2\n")
-	want(t, plane.ok("policy", "list"), `NAME            VERSION  CHANGED               BY                    SETS
-orders.*        2        2026-01-02T15:04:08Z  alice (not verified)  paused=false
-orders.created  2        2026-01-02T15:04:06Z  alice (not verified)  publish.rate=500, publish.burst=500, dedupe.window=0s
+	want(t, plane.ok("policy", "list"), `NAME            VERSION  CHANGED   BY                    SETS
+orders.*        2        DAYS ago  alice (not verified)  paused=false
+orders.created  2        DAYS ago  alice (not verified)  publish.rate=500, publish.burst=500, dedupe.window=0s
 `)
 	want(t, plane.ok("policy", "get", "orders.created"), `# version 2, changed 2026-01-02T15:04:06Z by alice (not verified)
 - name: orders.created
@@ -110,20 +115,20 @@ orders.created is now at version 3
 	plane.run("", "policy", "delete", "orders.created").wantFailure(t, 2, "--yes")
 	want(t, plane.ok("policy", "delete", "orders.created", "--yes"),
 		"deleted orders.created; to bring it back: sluice policy rollback 'orders.created' 3\n")
-	want(t, plane.ok("policy", "rollback", "orders.created", "2", "--json"),
+	want(t, plane.ok("policy", "rollback", "orders.created", "2", "-o", "json"),
 		`{"dedupe":{"window":"0s"},"name":"orders.created","publish":{"burst":500,"rate":500},`+
 			`"updated_at":"2026-01-02T15:04:11Z","updated_by":"alice (not verified)","version":5}`+"\n")
-	want(t, plane.ok("policy", "history", "orders.created"), `VERSION  ACTION            AT                    BY                    CHANGES
-5        rolled back to 2  2026-01-02T15:04:11Z  alice (not verified)  publish.rate=500, publish.burst=500, dedupe.window=0s
-4        deleted           2026-01-02T15:04:10Z  alice (not verified)  -
-3        rolled back to 1  2026-01-02T15:04:09Z  alice (not verified)  publish.rate=500->1000, publish.burst=not set, retention.ttl=1h
-2        updated           2026-01-02T15:04:06Z  alice (not verified)  publish.rate=1000->500, publish.burst=500, retention.ttl=not set
-1        created           2026-01-02T15:04:05Z  alice (not verified)  publish.rate=1000, dedupe.window=0s, retention.ttl=1h
+	want(t, plane.ok("policy", "history", "orders.created"), `VERSION  ACTION            AT        BY                    CHANGES
+5        rolled back to 2  DAYS ago  alice (not verified)  publish.rate=500, publish.burst=500, dedupe.window=0s
+4        deleted           DAYS ago  alice (not verified)  -
+3        rolled back to 1  DAYS ago  alice (not verified)  publish.rate=500->1000, publish.burst=not set, retention.ttl=1h
+2        updated           DAYS ago  alice (not verified)  publish.rate=1000->500, publish.burst=500, retention.ttl=not set
+1        created           DAYS ago  alice (not verified)  publish.rate=1000, dedupe.window=0s, retention.ttl=1h
 `)
 	want(t, plane.ok("policy", "new-series"), "a new series begins with revision 8; sidecars take it within seconds\n")
-	want(t, plane.ok("policy", "new-series", "--json"), `{"series":2,"revision":9}`+"\n")
+	want(t, plane.ok("policy", "new-series", "-o", "json"), `{"series":2,"revision":9}`+"\n")
 	for _, args := range [][]string{{"list"}, {"history", "orders.created"}} {
-		for _, line := range strings.Split(strings.TrimSpace(plane.ok(append([]string{"policy", "--json"}, args...)...)), "\n") {
+		for _, line := range strings.Split(strings.TrimSpace(plane.ok(append([]string{"policy", "-o", "json"}, args...)...)), "\n") {
 			if !json.Valid([]byte(line)) || !strings.Contains(line, `"version":`) {
 				t.Errorf("%v: %q", args, line)
 			}
@@ -157,7 +162,7 @@ func TestPolicyDryRun(t *testing.T) {
 `)
 	for _, args := range [][]string{{"set", "orders.created", "paused=true"}, {"delete", "orders.created"}} {
 		var plan admin.ApplyResult
-		text := plane.ok(append(append([]string{"policy"}, args...), "--json", "--dry-run")...)
+		text := plane.ok(append(append([]string{"policy"}, args...), "-o", "json", "--dry-run")...)
 		if err := json.Unmarshal([]byte(text), &plan); err != nil || !plan.DryRun || len(plan.Changes) != 1 {
 			t.Errorf("%v: %q %v", args, text, err)
 		}

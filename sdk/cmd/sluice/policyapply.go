@@ -78,7 +78,7 @@ func (a *policyApplyCommand) Run(ctx context.Context, app *program.App, c *clien
 	if err != nil {
 		return err
 	}
-	if !c.JSON && !sameChanges(plan.Changes, result.Changes) {
+	if !c.Output.isDocument() && !sameChanges(plan.Changes, result.Changes) {
 		fmt.Fprintln(app.Stderr, "Someone else changed policies meanwhile. These are the changes:")
 		if err := printChanges(app.Stdout, result.Changes); err != nil {
 			return err
@@ -104,13 +104,13 @@ func apply(ctx context.Context, app *program.App, c *client, plane *admin.Contro
 	return result, nil
 }
 
-// show prints the changes: with --json only before a question, or in a dry run.
+// show prints the changes: as a document only before a question, or in a dry run.
 func (a *policyApplyCommand) show(app *program.App, c *client, plan admin.ApplyResult, asks bool) error {
 	switch {
-	case !c.JSON || a.DryRun:
-		return printPlan(app.Stdout, c.JSON, plan)
+	case !c.Output.isDocument() || a.DryRun:
+		return printPlan(app.Stdout, c.Output, plan)
 	case asks:
-		return printPlan(app.Stderr, false, plan)
+		return printPlan(app.Stderr, "", plan)
 	}
 	return nil
 }
@@ -127,9 +127,9 @@ func (a *policyApplyCommand) done(ctx context.Context, app *program.App, c *clie
 	}
 	var err error
 	switch {
-	case c.JSON:
+	case c.Output.isDocument():
 		result.DryRun = false // where there was nothing to do, nothing more was sent
-		err = printJSON(app.Stdout, result)
+		err = c.Output.write(app.Stdout, result)
 	case !slices.ContainsFunc(result.Changes, isChange):
 		_, err = fmt.Fprintln(app.Stdout, "nothing to change")
 	default:

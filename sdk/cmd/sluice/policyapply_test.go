@@ -82,8 +82,8 @@ func TestPolicyApply(t *testing.T) {
 0 to create, 1 to update, 1 to delete, 0 unchanged
 applied: revision 2
 `)
-	for line := range strings.Lines(plane.ok("policy", "apply", "-f", name, "--json") + plane.ok("policy", "apply", "-f", name, "--json",
-		"--dry-run")) {
+	asJSON := []string{"policy", "apply", "-f", name, "-o", "json"}
+	for line := range strings.Lines(plane.ok(asJSON...) + plane.ok(append(asJSON, "--dry-run")...)) {
 		var result struct {
 			DryRun  bool `json:"dry_run"`
 			Changes []struct{ Action string }

@@ -35,7 +35,7 @@ Examples:
 
   sluice policy diff -f policies.yaml
   sluice policy diff -f policies.yaml --prune
-  sluice policy diff -f policies.yaml --json | jq -r 'select(.action=="update").name'`
+  sluice policy diff -f policies.yaml -o json | jq -r '.changes[] | select(.action=="update").name'`
 }
 
 // Run prints the differences.
@@ -60,9 +60,6 @@ func (d *policyDiffCommand) run(ctx context.Context, app *program.App, c *client
 		return false, err
 	}
 	different = slices.ContainsFunc(plan.Changes, isChange)
-	if c.JSON {
-		return different, printJSONLines(app.Stdout, plan.Changes)
-	}
 	return different, d.printPlan(ctx, app, c, plane, plan)
 }
 
@@ -178,9 +175,9 @@ func printChanges(w io.Writer, changes []admin.PolicyChange) error {
 }
 
 // printPlan prints what would change.
-func printPlan(w io.Writer, asJSON bool, plan admin.ApplyResult) error {
-	if asJSON {
-		return printJSON(w, plan)
+func printPlan(w io.Writer, output format, plan admin.ApplyResult) error {
+	if output.isDocument() {
+		return output.write(w, plan)
 	}
 	return errors.Join(printChanges(w, plan.Changes), printLosses(w, plan.Events))
 }

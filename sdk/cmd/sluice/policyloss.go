@@ -23,7 +23,7 @@ func (f *lossFlags) printPlan(ctx context.Context, app *program.App, c *client, 
 	if f.Events {
 		withLosses(ctx, app, c, plane, &plan)
 	}
-	return printPlan(app.Stdout, c.JSON, plan)
+	return printPlan(app.Stdout, c.Output, plan)
 }
 
 // withLosses adds to a plan how many events it removes from the sidecar's store, by topic. Where

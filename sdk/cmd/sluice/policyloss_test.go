@@ -29,7 +29,7 @@ func TestPlansSayHowManyEventsGo(t *testing.T) {
 	if got.status != 1 || !strings.HasSuffix(got.stdout, removed) {
 		t.Errorf("diff: %+v", got)
 	}
-	if got := plane.ok(append([]string{"policy", "apply", "-f", name, "--dry-run", "--json"}, at...)...); !strings.Contains(got,
+	if got := plane.ok(append([]string{"policy", "apply", "-f", name, "--dry-run", "-o", "json"}, at...)...); !strings.Contains(got,
 		`"events":{"orders.created":{"events":5}}`) {
 		t.Errorf("as JSON: %s", got)
 	}

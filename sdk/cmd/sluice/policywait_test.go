@@ -71,7 +71,7 @@ func TestPolicyWait(t *testing.T) {
 	if asked.Load() != 3 {
 		t.Errorf("asked %d times", asked.Load())
 	}
-	got := plane.run("", "policy", "resume", "*", "--wait", "--wait-timeout", "1ms", "--json").wantFailure(t, 4,
+	got := plane.run("", "policy", "resume", "*", "--wait", "--wait-timeout", "1ms", "-o", "json").wantFailure(t, 4,
 		"sluice: the change is made, and not all sidecars have taken it within 1ms")
 	if !strings.HasPrefix(got.stderr, "  s1 has not acked * version 2\n") || !strings.HasSuffix(got.stdout,
 		`{"acked":[],"pending":[{"node_id":"s1","policy":"*","version":2}],"refused":[],"not_connected":0}`+"\n") {

@@ -41,7 +41,7 @@ that is an error, and the exit status is 1.
 
 With --lines many events are published at a time, and a summary is printed.
 Lines that are refused for another reason are named, the others published, and
-the exit status is 1. With --key the events are in the order of the lines, as
+the exit status is 4 (1 where none was published). With --key the events are in the order of the lines, as
 long as the sidecar is not so overloaded that it refuses parts of a batch.
 
 With --delay or --deliver-at the sidecar keeps the event and nobody reads it until
@@ -97,7 +97,7 @@ func (p *pubCommand) Run(ctx context.Context, app *program.App, c *client) error
 	if err != nil {
 		return watch.cause(err)
 	}
-	return printReceipt(app.Stdout, receipt, c.JSON)
+	return printReceipt(app.Stdout, receipt, c.Output)
 }
 
 // event checks the flags and makes an event of them, without a payload.
@@ -192,10 +192,9 @@ func compactJSON(text []byte) ([]byte, error) {
 	return codec.AppendCompact(nil, text, math.MaxInt32)
 }
 
-func printReceipt(w io.Writer, r wire.Receipt, asJSON bool) error {
-	if asJSON {
-		_, err := fmt.Fprintf(w, "%s\n", codec.AppendReceiptBody(nil, &r))
-		return err
+func printReceipt(w io.Writer, r wire.Receipt, output format) error {
+	if output.isDocument() {
+		return output.writeText(w, codec.AppendReceiptBody(nil, &r))
 	}
 	line := r.ID
 	if r.Seq != 0 {

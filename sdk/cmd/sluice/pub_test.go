@@ -30,7 +30,7 @@ func TestPub(t *testing.T) {
 		t.Errorf("receipt %q", got.stdout)
 	}
 	if got = run(t, sidecar, "", "pub", "t", `{"a": 1}`, "--id", "x", "--key", "k", "--header", "h=a=b,c", "--header", "i=",
-		"--json").wantOK(t); !strings.Contains(got.stdout, `"duplicate":true`) {
+		"-o", "json").wantOK(t); !strings.Contains(got.stdout, `"duplicate":true`) {
 		t.Errorf("again: %q", got.stdout)
 	}
 	run(t, sidecar, "", "pub", "t", `{"a": 1}`, "--id", "x").wantFailure(t, 1, "conflict") // the headers are others
@@ -100,7 +100,7 @@ func TestPubLines(t *testing.T) {
 			for i := range count {
 				fmt.Fprintf(&in, "{\"n\": %d}\n\n", i)
 			}
-			got := run(t, sidecar, in.String(), append([]string{"pub", "t", "--lines", "--json"}, args...)...).wantOK(t)
+			got := run(t, sidecar, in.String(), append([]string{"pub", "t", "--lines", "-o", "json"}, args...)...).wantOK(t)
 			var summary pubSummary
 			if err := json.Unmarshal([]byte(got.stdout), &summary); err != nil {
 				t.Fatal(err)
@@ -144,7 +144,7 @@ func TestPubLinesNamesWhatFailed(t *testing.T) {
 		}
 		return nil
 	}})
-	got := run(t, sidecar, "1\nnot json\n\"paused\"\n4\n", "pub", "t", "--lines").wantFailure(t, 1, "2 lines were not published")
+	got := run(t, sidecar, "1\nnot json\n\"paused\"\n4\n", "pub", "t", "--lines").wantFailure(t, 4, "2 lines were not published")
 	for _, want := range []string{"line 2: not JSON", "line 3: topic_paused"} {
 		if !strings.Contains(got.stderr, want) {
 			t.Errorf("%q is missing in %q", want, got.stderr)

@@ -76,7 +76,7 @@ func publishLines(ctx context.Context, app *program.App, c *client, in io.Reader
 	if l.unsure > 0 {
 		err = fmt.Errorf("from line %d on it is not known which events were published: %w", l.unsure, err)
 	}
-	return errors.Join(err, l.summary.print(app.Stdout, c.JSON, err == nil))
+	return errors.Join(err, l.summary.print(app.Stdout, c.Output, err == nil))
 }
 
 // countLines returns the number of lines for a terminal where it is known beforehand, else 0.
@@ -210,9 +210,9 @@ func (l *linePublisher) failed(number int, err error) {
 }
 
 // print writes the summary. Where it is the whole story, its error says that lines failed.
-func (s *pubSummary) print(w io.Writer, asJSON, whole bool) error {
-	if asJSON {
-		if err := printJSON(w, s); err != nil {
+func (s *pubSummary) print(w io.Writer, output format, whole bool) error {
+	if output.isDocument() {
+		if err := output.write(w, s); err != nil {
 			return err
 		}
 	} else {
@@ -233,8 +233,12 @@ func (s *pubSummary) print(w io.Writer, asJSON, whole bool) error {
 			return err
 		}
 	}
-	if whole && s.Failed > 0 {
-		return fmt.Errorf("%d lines were not published", s.Failed)
+	if !whole || s.Failed == 0 {
+		return nil
 	}
-	return nil
+	err := fmt.Errorf("%d lines were not published", s.Failed)
+	if s.Published > 0 {
+		err = partError{err}
+	}
+	return err
 }

@@ -33,7 +33,7 @@ Examples:
   sluice replay orders --max 10
   sluice replay orders --from 1h --until 15m
   sluice replay orders --from 2026-11-27T10:00 --key customer-3
-  sluice replay orders --json | wc -l
+  sluice replay orders -o json | wc -l
   sluice replay orders --fleet --partial`
 }
 
@@ -54,7 +54,6 @@ func (r *replayCommand) Run(ctx context.Context, app *program.App, c *client, h 
 		Topic: r.Topic, From: from, TS: ts, AfterID: r.AfterID, Order: r.Order, Key: string(r.Key), Scope: scope, Partial: r.Partial,
 	}
 	out := bufio.NewWriter(app.Stdout)
-	printer := eventPrinter{asJSON: c.JSON}
 	var line []byte
 	var missing []string
 	defer func() { sayMissing(app.Stderr, missing) }()
@@ -80,7 +79,7 @@ func (r *replayCommand) Run(ctx context.Context, app *program.App, c *client, h 
 				past = r.Order == "asc"
 				continue
 			}
-			line = printer.append(line[:0], event, 1)
+			line = c.Output.append(line[:0], event, 1)
 			_, _ = out.Write(line) // Flush has the error
 			printed++
 		}

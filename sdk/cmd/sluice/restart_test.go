@@ -138,7 +138,7 @@ func TestPubSurvivesAKilledSidecar(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			l := live(t, "")
 			const count = 6000
-			pub := background(t, l.process(append([]string{"pub", "t", "--lines", "--json"}, args...)...))
+			pub := background(t, l.process(append([]string{"pub", "t", "--lines", "-o", "json"}, args...)...))
 			write := func(from, to int) {
 				if _, err := pub.stdin.Write([]byte(numbers(from, to))); err != nil {
 					t.Fatal(err)
@@ -159,7 +159,7 @@ func TestPubSurvivesAKilledSidecar(t *testing.T) {
 				t.Errorf("summary %+v", summary)
 			}
 			pub.wantOneOutage(t)
-			stored := l.run(t, "", "replay", "t", "--max", "0", "--json")
+			stored := l.run(t, "", "replay", "t", "--max", "0", "-o", "json")
 			wantEachOnce(t, stored, count)
 			if name == "keyed" {
 				wantInSeqOrder(t, stored)

@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"fmt"
+	"time"
 
 	"github.com/sluice-bus/sluice/internal/program"
 	"github.com/sluice-bus/sluice/sdk/admin"
@@ -27,6 +28,7 @@ Examples:
 type scheduledListCommand struct {
 	Topic string `arg:"" help:"The topic."`
 	Max   int    `help:"How many at the most; 0 is all." default:"100"`
+	watchFlag
 }
 
 func (*scheduledListCommand) Help() string {
@@ -35,14 +37,23 @@ func (*scheduledListCommand) Help() string {
 Examples:
 
   sluice scheduled list reminders
-  sluice scheduled list reminders --json --max 0 | wc -l`
+  sluice scheduled list reminders -o json --max 0 | jq -r '.scheduled[].id'`
 }
 
 // Run prints the list.
 func (l *scheduledListCommand) Run(ctx context.Context, app *program.App, c *client, h *admin.HTTP) error {
-	head := []string{"EVENT", "KEY", "DELIVER AT"}
-	return printSeq(app, c, h.AllScheduled(ctx, l.Topic), l.Max, head, func(e *admin.ScheduledEvent) []string {
-		return []string{visible(e.ID), visible(e.Key), milliseconds(e.DeliverAt)}
+	list := func(ctx context.Context) (part[admin.ScheduledEvent], error) {
+		return first(ctx, c, l.Max, func(ctx context.Context, limit int, cursor string) ([]admin.ScheduledEvent, int, string, error) {
+			page, err := h.Scheduled(ctx, l.Topic, limit, cursor)
+			return page.Scheduled, page.Total, page.Next, err
+		})
+	}
+	return show(ctx, app, c, l.Watch, list, func(s *sheet, list part[admin.ScheduledEvent]) error {
+		rows := make([][]string, len(list.elements))
+		for i, e := range list.elements {
+			rows[i] = []string{visible(e.ID), visible(e.Key), s.time(time.UnixMilli(e.DeliverAt))}
+		}
+		return list.print(s, []string{"EVENT", "KEY", "DELIVERED"}, nil, rows)
 	})
 }
 

@@ -68,8 +68,8 @@ func (s *schemaCheckCommand) Run(ctx context.Context, app *program.App, c *clien
 		return program.Usagef("%w", err) // 1 means something else here
 	}
 	switch {
-	case c.JSON:
-		err = printJSON(app.Stdout, check)
+	case c.Output.isDocument():
+		err = c.Output.write(app.Stdout, check)
 	case check.Compatible:
 		_, err = fmt.Fprintln(app.Stdout, "compatible")
 	default:
@@ -188,12 +188,13 @@ type schemaListCommand struct {
 
 // Run prints the versions.
 func (s *schemaListCommand) Run(ctx context.Context, app *program.App, c *client, plane *admin.ControlPlane) error {
-	versions, err := schemasOf(ctx, c, plane, s.Policy)
-	if err != nil {
-		return err
-	}
-	return printList(app, c, versions, []string{"VERSION", "SINCE", "BY", "BYTES"}, func(v *admin.SchemaVersion) []string {
-		return []string{fmt.Sprint(v.Version), instant(v.At), plain(v.By), fmt.Sprint(len(v.JSONSchema))}
+	ask := func(ctx context.Context) ([]admin.SchemaVersion, error) { return schemasOf(ctx, c, plane, s.Policy) }
+	return show(ctx, app, c, false, ask, func(out *sheet, versions []admin.SchemaVersion) error {
+		rows := make([][]string, len(versions))
+		for i, v := range versions {
+			rows[i] = []string{fmt.Sprint(v.Version), out.time(v.At), plain(v.By), fmt.Sprint(len(v.JSONSchema))}
+		}
+		return out.table([]string{"VERSION", "SINCE", "BY", "BYTES"}, nil, rows)
 	})
 }
 
@@ -239,10 +240,10 @@ func topicSchema(ctx context.Context, c *client, h *admin.HTTP, topic string) (a
 	return ask(ctx, c, func(ctx context.Context) (admin.TopicSchema, error) { return h.Schema(ctx, topic) })
 }
 
-// printIndented prints JSON: for people in lines, with --json in one.
+// printIndented prints JSON: for people in lines, with -o json in one.
 func printIndented(app *program.App, c *client, text json.RawMessage) error {
-	if c.JSON {
-		return printJSON(app.Stdout, text)
+	if c.Output.isDocument() {
+		return c.Output.writeText(app.Stdout, text)
 	}
 	var out bytes.Buffer
 	if err := json.Indent(&out, text, "", "  "); err != nil {

@@ -33,11 +33,11 @@ func TestSchemaCheckAgainstFiles(t *testing.T) {
 	}{
 		{[]string{wide, "--against", before}, 0, "compatible\n"},
 		{[]string{narrow, "--against", before}, 1, why},
-		{[]string{narrow, "--against", wide, "--against", before, "--json"}, 1, ""},
+		{[]string{narrow, "--against", wide, "--against", before, "-o", "json"}, 1, ""},
 		{[]string{narrow, "--against", before, "--compatibility", "none"}, 0, "compatible\n"},
 		{[]string{wide, "--against", before, "--compatibility", "full"}, 1,
 			"incompatible:\n  at \"/properties/n\", " + before + " allows no fraction here, and the new schema does\n"},
-		{[]string{wide, "--against", before, "--json"}, 0, `{"compatible":true,"reasons":[]}` + "\n"},
+		{[]string{wide, "--against", before, "-o", "json"}, 0, `{"compatible":true,"reasons":[]}` + "\n"},
 	} {
 		got := p.run("", append([]string{"schema", "check"}, tc.args...)...)
 		if got.status != tc.status || got.stderr != "" || tc.stdout != "" && got.stdout != tc.stdout {
@@ -92,12 +92,12 @@ func TestSchemaCheckAgainstPolicies(t *testing.T) {
 			t.Errorf("%q: %+v", args, got)
 		}
 	}
-	want(t, p.ok("schema", "list", "orders.*"), `VERSION  SINCE                 BY                    BYTES
-2        2026-01-02T15:04:09Z  alice (not verified)  26
-1        2026-01-02T15:04:06Z  alice (not verified)  17
+	want(t, p.ok("schema", "list", "orders.*"), `VERSION  SINCE     BY                    BYTES
+2        DAYS ago  alice (not verified)  26
+1        DAYS ago  alice (not verified)  17
 `)
 	want(t, p.ok("schema", "show", "orders.*", "--schema-version", "1"), "{\n  \"type\": \"object\"\n}\n")
-	want(t, p.ok("schema", "show", "orders.*", "--schema-version", "2", "--json"), `{"type":["object","null"]}`+"\n")
+	want(t, p.ok("schema", "show", "orders.*", "--schema-version", "2", "-o", "json"), `{"type":["object","null"]}`+"\n")
 	p.run("", "schema", "show", "orders.*", "--schema-version", "3").wantFailure(t, 1, "no version 3")
 }
 
@@ -109,7 +109,7 @@ func TestSchemaShowAndAsyncAPI(t *testing.T) {
 - {name: own, schema: {json_schema: {$id: "https://example.com/own", $ref: "#/$defs/a", $defs: {a: {type: string}}}}}
 `})
 	defer s.Close()
-	want(t, run(t, s, "", "schema", "show", "old", "--json").wantOK(t).stdout,
+	want(t, run(t, s, "", "schema", "show", "old", "-o", "json").wantOK(t).stdout,
 		`{"$schema":"http://json-schema.org/draft-07/schema#","type":"number"}`+"\n")
 	run(t, s, "", "schema", "show", "free").wantFailure(t, 3, "has no schema")
 

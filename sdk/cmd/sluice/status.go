@@ -1,9 +1,7 @@
 package main
 
 import (
-	"bytes"
 	"context"
-	"encoding/json"
 	"fmt"
 	"strings"
 
@@ -13,18 +11,18 @@ import (
 
 type statusCommand struct {
 	Ready bool `help:"Only ask whether it is ready: exit status 0 if it is, 1 if it is not. Needs no token."`
+	watchFlag
 }
 
 func (*statusCommand) Help() string {
-	return `Asks the sidecar's ops listener (--ops-url) how it is. With --json, the answer is
-printed as it came. With --ready it is what a container's health check needs, for
+	return `Asks the sidecar's ops listener (--ops-url) how it is. With --ready it is what a container's health check needs, for
 a control plane's HTTP listener too.
 
 Examples:
 
   sluice status
   sluice status --ready --timeout 2s
-  sluice status --json | jq .store.state`
+  sluice status -o json | jq .store.state`
 }
 
 // Run prints the status.
@@ -36,18 +34,11 @@ func (s *statusCommand) Run(ctx context.Context, app *program.App, c *client, h 
 		}
 		return err
 	}
-	body, err := ask(ctx, c, h.StatusJSON)
-	if err != nil {
-		return err
-	}
-	if c.JSON {
-		_, err := fmt.Fprintf(app.Stdout, "%s\n", bytes.TrimSpace(body))
-		return err
-	}
-	var status admin.Status
-	if err := json.Unmarshal(body, &status); err != nil {
-		return fmt.Errorf("the sidecar's status: %w", err)
-	}
+	status := func(ctx context.Context) (admin.Status, error) { return ask(ctx, c, h.Status) }
+	return show(ctx, app, c, s.Watch, status, printStatus)
+}
+
+func printStatus(s *sheet, status admin.Status) error {
 	policies := make([]string, len(status.Policies))
 	for i, p := range status.Policies {
 		policies[i] = fmt.Sprintf("%s (version %s, %s)", p.Name, p.Version, p.Source)
@@ -59,7 +50,7 @@ func (s *statusCommand) Run(ctx context.Context, app *program.App, c *client, h 
 	for _, u := range status.Store.UnmetConcerns {
 		store += fmt.Sprintf("; does not meet %s of topic %s", u.WriteConcern, u.Topic)
 	}
-	return table(app.Stdout, []string{"node", status.NodeID}, [][]string{
+	return s.table([]string{"node", status.NodeID}, nil, [][]string{
 		{"version", status.Version},
 		{"store", store},
 		{"policies", strings.Join(policies, ", ")},

@@ -51,7 +51,7 @@ Examples:
 
   sluice sub orders
   sluice sub orders --group billing --from earliest
-  sluice sub orders --from earliest --max 10 --json | jq .payload`
+  sluice sub orders --from earliest --max 10 -o json | jq .payload`
 }
 
 // Run subscribes and prints.
@@ -60,7 +60,7 @@ func (s *subCommand) Run(ctx context.Context, app *program.App, c *client) error
 	if err != nil {
 		return err
 	}
-	v := newView(s, app, c.JSON)
+	v := newView(s, app, c.Output)
 	client, err := c.dial(ctx, sluice.WithConnectionHook(v.connection))
 	if err != nil {
 		return err
@@ -142,7 +142,7 @@ type view struct {
 	acks    sync.WaitGroup // settlements without an answer
 
 	mu      sync.Mutex // held while an event is printed
-	printer eventPrinter
+	output  format
 	out     *bufio.Writer
 	line    []byte // reused
 	printed int
@@ -154,11 +154,11 @@ type view struct {
 	unacked int // acks whose answer was lost in the present outage
 }
 
-func newView(s *subCommand, app *program.App, asJSON bool) *view {
+func newView(s *subCommand, app *program.App, output format) *view {
 	said := &notes{out: app.Stderr}
 	return &view{
 		command: s, notes: said, outage: outage{notes: said}, end: make(chan error, 1),
-		printer: eventPrinter{asJSON: asJSON}, out: bufio.NewWriter(app.Stdout), inHand: map[string]*sluice.Message{},
+		output: output, out: bufio.NewWriter(app.Stdout), inHand: map[string]*sluice.Message{},
 	}
 }
 
@@ -219,7 +219,7 @@ func (v *view) print(m *sluice.Message, outages int) error {
 	if keep := v.command.keep; keep != nil && !keep(&m.Event) {
 		return nil
 	}
-	v.line = v.printer.append(v.line[:0], &m.Event, m.Attempt)
+	v.line = v.output.append(v.line[:0], &m.Event, m.Attempt)
 	_, _ = v.out.Write(v.line) // Flush has the error
 	if err := v.out.Flush(); err != nil {
 		v.over = true

@@ -78,7 +78,7 @@ func TestSubAcksWhatItPrintedAndNoMore(t *testing.T) {
 	sidecar := start(t, sluicetest.Options{})
 	fill(t, sidecar, "orders", 10)
 	for i := range 3 {
-		got := run(t, sidecar, "", "sub", "orders", "--group", "g", "--from", "earliest", "--max", "2", "--json").wantOK(t)
+		got := run(t, sidecar, "", "sub", "orders", "--group", "g", "--from", "earliest", "--max", "2", "-o", "json").wantOK(t)
 		if !strings.HasPrefix(got.stdout, fmt.Sprintf(`{"id":"e%d",`, 2*i)) || strings.Count(got.stdout, "\n") != 2 {
 			t.Errorf("run %d printed %s", i, got.stdout)
 		}
@@ -140,7 +140,7 @@ func TestSubOutlivesItsConnection(t *testing.T) {
 
 // A refusal of the new connection that holds for good ends it.
 func TestSubThatIsRefusedLater(t *testing.T) {
-	v := newView(&subCommand{Group: "g"}, &program.App{Stderr: new(bytes.Buffer)}, false)
+	v := newView(&subCommand{Group: "g"}, &program.App{Stderr: new(bytes.Buffer)}, "")
 	v.connection(sluice.ConnectionChange{Topic: "t", Group: "g", Err: wire.Errorf(wire.Overloaded, "later")})
 	v.connection(sluice.ConnectionChange{Topic: "t", Group: "g", Err: wire.Errorf(wire.Unauthorized, "no such token")})
 	if err := v.run(t.Context(), nil); err == nil || !strings.Contains(err.Error(), "no such token") {

@@ -67,7 +67,7 @@ func TestTerminalIsShielded(t *testing.T) {
 	run(t, sidecar, "", "pub", "t", `{"a":"`+evil+`"}`, "--key", evil).wantOK(t)
 	for _, args := range [][]string{
 		{"sub", "t", "--from", "earliest", "--max", "1"},
-		{"sub", "t", "--from", "earliest", "--max", "1", "--json"},
+		{"sub", "t", "--from", "earliest", "--max", "1", "-o", "json"},
 		{"replay", "t"},
 		{"pub", evil, "1"},
 	} {

@@ -29,6 +29,7 @@ Examples:
 
 type topicsListCommand struct {
 	Prefix string `help:"Only the topics whose names begin with this."`
+	watchFlag
 }
 
 func (*topicsListCommand) Help() string {
@@ -39,7 +40,7 @@ compaction left gaps, there are fewer.
 Examples:
 
   sluice topics list --prefix orders.
-  sluice topics list --json | jq -r .topic`
+  sluice topics list -o json | jq -r '.topics[].topic'`
 }
 
 // exists returns an error with the code not_found unless there is a topic of that name.
@@ -62,11 +63,15 @@ func exists(ctx context.Context, h *admin.HTTP, topic string) error {
 
 // Run prints the topics.
 func (l *topicsListCommand) Run(ctx context.Context, app *program.App, c *client, h *admin.HTTP) error {
-	topics, err := ask(ctx, c, func(ctx context.Context) ([]admin.TopicInfo, error) { return h.TopicsWithPrefix(ctx, l.Prefix) })
-	if err != nil {
-		return err
+	list := func(ctx context.Context) ([]admin.TopicInfo, error) {
+		return ask(ctx, c, func(ctx context.Context) ([]admin.TopicInfo, error) { return h.TopicsWithPrefix(ctx, l.Prefix) })
 	}
-	return printList(app, c, topics, []string{"TOPIC", "PARTITIONS", "EVENTS"}, func(t *admin.TopicInfo) []string {
-		return []string{t.Topic, fmt.Sprint(len(t.Partitions)), fmt.Sprint(t.Events)}
+	return show(ctx, app, c, l.Watch, list, func(s *sheet, topics []admin.TopicInfo) error {
+		rows := make([][]string, len(topics))
+		for i, t := range topics {
+			rows[i] = []string{t.Topic, fmt.Sprint(len(t.Partitions)), fmt.Sprint(t.Events), s.millis(t.LastTS), s.millis(t.FirstTS),
+				fmt.Sprint(t.Bytes), orNone(t.Groups)}
+		}
+		return s.table([]string{"TOPIC", "PARTITIONS", "EVENTS", "LAST EVENT"}, []string{"FIRST EVENT", "BYTES", "GROUPS"}, rows)
 	})
 }

@@ -1,9 +1,7 @@
 package main
 
 import (
-	"bytes"
 	"context"
-	"encoding/json"
 	"fmt"
 	"io"
 	"strings"
@@ -29,30 +27,20 @@ stored where, and for each group whether it is
   waiting     for its turn, a member, earlier events of its key, its next attempt
   dead        in the dead letter topic, with the reason
 
-What is with another sidecar is told as that saved it last; ask it for more. With
---json, the answer is printed as it came.
+What is with another sidecar is told as that saved it last; ask it for more.
 
 Examples:
 
   sluice trace orders.created 01970c1e-7b3c-7e0a-9d55-0a4f6c1d2b3e
-  sluice trace orders.created order-17 --json | jq '.groups[] | select(.state=="dead")'`
+  sluice trace orders.created order-17 -o json | jq '.groups[] | select(.state=="dead")'`
 }
 
 // Run prints the life of the event.
 func (t *traceCommand) Run(ctx context.Context, app *program.App, c *client, h *admin.HTTP) error {
-	body, err := ask(ctx, c, func(ctx context.Context) ([]byte, error) { return h.EventLifeJSON(ctx, t.Topic, t.ID) })
-	if err != nil {
-		return err
+	life := func(ctx context.Context) (admin.EventLife, error) {
+		return ask(ctx, c, func(ctx context.Context) (admin.EventLife, error) { return h.EventLife(ctx, t.Topic, t.ID) })
 	}
-	if c.JSON {
-		_, err := fmt.Fprintf(app.Stdout, "%s\n", bytes.TrimSpace(body))
-		return err
-	}
-	var life admin.EventLife
-	if err := json.Unmarshal(body, &life); err != nil {
-		return fmt.Errorf("the sidecar's answer: %w", err)
-	}
-	return printLife(app.Stdout, &life)
+	return show(ctx, app, c, false, life, func(s *sheet, l admin.EventLife) error { return printLife(s, &l) })
 }
 
 // stage is one line of a life, and those below it.

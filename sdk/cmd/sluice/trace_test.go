@@ -66,7 +66,7 @@ func TestTrace(t *testing.T) {
 			t.Errorf("got\n%swant\n%s", got.stdout, want)
 		}
 	}
-	if got := run(t, sidecar, "", "trace", "orders", "o18", "--json", "--url", url).wantOK(t); got.stdout != spooledLife+"\n" {
+	if got := run(t, sidecar, "", "trace", "orders", "o18", "-o", "json", "--url", url).wantOK(t); got.stdout != spooledLife+"\n" {
 		t.Errorf("got %s", got.stdout)
 	}
 	run(t, sidecar, "", "trace", "orders", "none", "--url", url).wantFailure(t, 3, "no event with this id")
