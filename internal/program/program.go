@@ -56,10 +56,6 @@ type Spec struct {
 	Server bool
 	// Status returns the exit status for an error of Run that is none of the settings; nil: StatusFailure for every error.
 	Status func(error) int
-	// Commands are programs of their own under this one's name: one runs instead, with the
-	// arguments behind it, when the first argument is its Name. They share no settings, and have no
-	// commands.
-	Commands []Spec
 }
 
 // An App is what a running program has of its process.
@@ -117,13 +113,6 @@ func Main(spec Spec) {
 // panics.
 func Run(spec Spec, process Process) int {
 	process.Stdout, process.Stderr = terminal.Shield(process.Stdout), terminal.Shield(process.Stderr)
-	for _, c := range spec.Commands {
-		if len(process.Args) > 0 && process.Args[0] == c.Name {
-			c.Name = spec.Name + " " + c.Name
-			process.Args = process.Args[1:]
-			return Run(c, process)
-		}
-	}
 	command, common, err := parse(spec, process)
 	if err != nil {
 		return report(spec.Name, process.Stderr, err)

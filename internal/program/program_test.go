@@ -280,35 +280,6 @@ func TestDataDir(t *testing.T) {
 	}
 }
 
-func TestCommandRunsInstead(t *testing.T) {
-	var ran string
-	spec := func(name string, settings any) Spec {
-		return Spec{Name: name, Settings: settings, Run: func(_ context.Context, app *App) error {
-			ran = app.Name
-			return nil
-		}}
-	}
-	var of struct{ Listen string }
-	var sub struct{ Store string }
-	whole := spec("sluice-test", &of)
-	whole.Commands = []Spec{spec("migrate", &sub)}
-	process := Process{LookupEnv: func(string) (string, bool) { return "", false }, Stdout: io.Discard, Stderr: io.Discard}
-
-	process.Args = []string{"migrate", "--store", "x"}
-	if status := Run(whole, process); status != StatusOK || ran != "sluice-test migrate" || sub.Store != "x" {
-		t.Errorf("status %d; %q ran with store %q", status, ran, sub.Store)
-	}
-	process.Args = []string{"--listen", "migrate"}
-	if status := Run(whole, process); status != StatusOK || ran != "sluice-test" || of.Listen != "migrate" {
-		t.Errorf("status %d; %q ran with listen %q", status, ran, of.Listen)
-	}
-	var stderr bytes.Buffer
-	process.Args, process.Stderr = []string{"migrate", "--listen", "x"}, &stderr
-	if status := Run(whole, process); status != StatusUsage || !strings.HasPrefix(stderr.String(), "sluice-test migrate: ") {
-		t.Errorf("status %d, %q", status, stderr.String())
-	}
-}
-
 // A secret that is given as a flag works, with a warning that does not repeat it; from elsewhere
 // there is none to give.
 func TestSecretsOnTheCommandLine(t *testing.T) {

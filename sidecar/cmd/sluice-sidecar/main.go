@@ -23,8 +23,6 @@ const examples = `  sluice-sidecar
       History of all of them from any of them, with scope=fleet.
   sluice-sidecar --store mongodb://db1,db2,db3/events?replicaSet=rs0
       One of many sidecars that share a log in MongoDB.
-  sluice-sidecar migrate --store mongodb://db1/events --dry-run
-      What an upgrade would change in the database.
   sluice-sidecar --listen unix:/run/sluice.sock
       The app API on a socket that only this machine can reach.
   curl -d '{"hello":"world"}' http://127.0.0.1:7070/v1/topics/greetings/events
@@ -39,7 +37,6 @@ func main() {
 		Examples: examples,
 		Settings: &cfg,
 		Server:   true,
-		Commands: []program.Spec{migrateSpec()},
 		Run:      func(ctx context.Context, app *program.App) error { return run(ctx, app, cfg) },
 	})
 }

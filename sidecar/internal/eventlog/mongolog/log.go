@@ -2,7 +2,7 @@
 // number of sidecars. It assembles the parts, each a package of its own:
 //
 //	core                 the database: operations, sessions, retries, which collections there are
-//	setup                checks the server and the format, creates collections and indexes, migrates
+//	setup                checks the server and the format, creates collections and indexes
 //	document, events     an event as a document, and the collection of events
 //	topics, heads        the catalog, and the order of a topic's events
 //	appends, scheduled   events into the log, now or later
@@ -154,14 +154,3 @@ type UnsupportedError = core.UnsupportedError
 
 // Owns reports whether a collection of the log's database belongs to the log.
 func Owns(collection string) bool { return core.Owns(collection) }
-
-// MigrateOptions are for Log.Migrate, and MigrateReport lists its changes.
-type (
-	MigrateOptions = setup.MigrateOptions
-	MigrateReport  = setup.MigrateReport
-)
-
-// Migrate creates missing indexes, and gives remembered ids the times of the policies in force.
-func (l *Log) Migrate(ctx context.Context, o MigrateOptions) (MigrateReport, error) {
-	return l.setup.Migrate(ctx, o)
-}

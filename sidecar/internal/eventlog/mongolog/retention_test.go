@@ -17,7 +17,6 @@ import (
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog/eventlogtest"
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog/mongolog/core"
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog/mongolog/events"
-	"github.com/sluice-bus/sluice/sidecar/internal/eventlog/mongolog/setup"
 	"github.com/sluice-bus/sluice/test/mongotest"
 )
 
@@ -221,69 +220,5 @@ func TestOnlyNullIsATombstone(t *testing.T) {
 	}
 	if _, err := l.Lookup(t.Context(), "t", "0"); !errors.Is(err, eventlog.ErrNotFound) {
 		t.Errorf("Lookup of the tombstone: %v", err)
-	}
-}
-
-func TestRestamp(t *testing.T) {
-	l, _ := opened(t, Options{SeqTaken: time.Hour})
-	now := time.Now().UnixMilli()
-	publish(t, l, eventlogtest.Events("a", 6, eventlogtest.Accepted(now-2*hour))...)
-	publish(t, l, eventlogtest.Event("live", eventlogtest.Accepted(now)))
-	sweepOnce(t, l, eventlog.Retention{TTLMS: hour, DedupeWindowMS: 24 * hour}, now)
-	// Another program has set other times. They are in the future, since the server removes
-	// documents whose time is over.
-	set := bson.D{{Key: "$set", Value: bson.D{{Key: "expireAt", Value: time.UnixMilli(now + hour)}}}}
-	for _, id := range []string{"t/live", "t/a-003"} {
-		if _, err := l.store.DB.Collection(core.Events).UpdateOne(t.Context(), bson.D{{Key: "_id", Value: id}}, set); err != nil {
-			t.Fatal(err)
-		}
-	}
-	for i, c := range []struct {
-		window  int64
-		changed int64
-		leftMS  int64 // 0: none
-	}{
-		{24 * hour, 2, 22 * hour},
-		{24 * hour, 0, 22 * hour},
-		{48 * hour, 6, 46 * hour},
-		{0, 6, 0},
-		{0, 0, 0},
-		{hour, 6, hour}, // SeqTaken
-	} {
-		looked := int64(0)
-		o := MigrateOptions{
-			Retention: func(topic string) eventlog.Retention {
-				return eventlog.Retention{DedupeWindowMS: map[string]int64{"t": c.window}[topic]}
-			},
-			Progress: func(step string, done, _ int64) {
-				if step == setup.StepStubs {
-					looked = done
-				}
-			},
-		}
-		for _, dry := range []bool{true, false} {
-			o.DryRun = dry
-			r, err := l.Migrate(t.Context(), o)
-			if err != nil {
-				t.Fatal(err)
-			}
-			want := setup.StubReport{Topic: "t", WindowMS: c.window, Stubs: 6, Changed: c.changed}
-			if len(r.Stubs) != 1 || r.Stubs[0] != want || looked != 7 {
-				t.Errorf("case %d, dry run %v: %+v of %d; want %+v of 7", i, dry, r.Stubs, looked, want)
-			}
-		}
-		for id, doc := range raw(t, l, core.Events) {
-			left := int64(0)
-			if at, ok := doc["expireAt"].(bson.DateTime); ok {
-				left = at.Time().UnixMilli() - now
-			}
-			want := c.leftMS
-			if id == "t/live" {
-				want = 0
-			}
-			if left < want || left > want+2*events.StubDelay.Milliseconds() {
-				t.Errorf("case %d: %s expires in %d ms; want %d", i, id, left, want)
-			}
-		}
 	}
 }

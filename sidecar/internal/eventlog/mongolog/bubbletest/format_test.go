@@ -67,12 +67,6 @@ func TestFormat(t *testing.T) {
 			t.Fatal(err)
 		}
 		wantRefused(t, unopened(t, set, ""), "format 5", "reads format 1")
-		for _, dry := range []bool{true, false} {
-			if _, err := unopened(t, set, "").Migrate(t.Context(), mongolog.MigrateOptions{DryRun: dry}); err == nil ||
-				!strings.Contains(err.Error(), "format 5") {
-				t.Errorf("Migrate = %v", err)
-			}
-		}
 		if names, err := db.ListCollectionNames(t.Context(), bson.D{}); err != nil || !slices.Equal(names, []string{"meta"}) {
 			t.Errorf("there are the collections %q, %v", names, err)
 		}

@@ -11,8 +11,6 @@ import (
 	"testing/synctest"
 	"time"
 
-	"go.mongodb.org/mongo-driver/v2/bson"
-
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog"
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog/eventlogtest"
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog/mongolog"
@@ -169,34 +167,6 @@ func TestALateEntryIsOneMore(t *testing.T) {
 				t.Errorf("the roll is %+v, %v; want %+v", roll, err, want)
 			}
 			time.Sleep(2 * lateness)
-		}
-	})
-}
-
-func TestALateStampChangesNothing(t *testing.T) {
-	const hour = int64(time.Hour / time.Millisecond)
-	withLateStore(t, func(t *testing.T, s *lateStore) {
-		withTopic(t, s.Log)
-		now := time.Now().UnixMilli()
-		stored(t, s.Log, eventlogtest.Events("a", 3, eventlogtest.Accepted(now-2*hour)), 1, 2, 3)
-		sweep(t, s.Log, eventlog.Retention{TTLMS: hour, DedupeWindowMS: 24 * hour}, now, 3)
-		migrate := func(ctx context.Context, window int64) error {
-			_, err := s.Migrate(ctx, mongolog.MigrateOptions{Retention: func(string) eventlog.Retention {
-				return eventlog.Retention{DedupeWindowMS: window}
-			}})
-			return err
-		}
-		s.late(t, "update", events, func(ctx context.Context) error { return migrate(ctx, 200*hour) })
-		if err := migrate(t.Context(), 100*hour); err != nil {
-			t.Fatal(err)
-		}
-		time.Sleep(2 * lateness)
-		docs := documents(t, s.set)
-		for _, doc := range docs {
-			at, _ := doc["expireAt"].(bson.DateTime)
-			if left := (int64(at) - now) / hour; doc["gone"] == true && left != 98 {
-				t.Errorf("%v expires in %d hours; want 98", doc["_id"], left)
-			}
 		}
 	})
 }

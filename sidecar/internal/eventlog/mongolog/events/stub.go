@@ -68,8 +68,6 @@ type Entry struct {
 	Key       string `bson:"key"`
 	Gone      bool   `bson:"gone"`
 	GoneAt    int64  `bson:"gone_at"`
-	// ExpireAt is not in EntryFields; the zero time means never.
-	ExpireAt time.Time `bson:"expireAt"`
 }
 
 // EntryFields is the projection for Entry.

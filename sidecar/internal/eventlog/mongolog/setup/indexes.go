@@ -2,7 +2,6 @@ package setup
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -74,33 +73,29 @@ func indexes() []index {
 // would never finish.
 const maxIndexOnConnect = 50_000
 
-// errNotMigrated is advice about a store that cannot be used as it is.
-var errNotMigrated = errors.New(`run "sluice-sidecar migrate --store …" once, also while sidecars use the store, and follow its messages`)
-
-// ensureIndexes creates the indexes that are missing in collections of at most so many documents. A
-// migration has to create the others: the log does not work without the unique indexes, and is slow
+// ensureIndexes creates the indexes that are missing in collections of at most so many documents.
+// The others are for people to create: the log does not work without the unique indexes, and is slow
 // (unindexed) without the rest.
 func (su *Setup) ensureIndexes(ctx context.Context, most int64) (unindexed bool, _ error) {
 	stored := map[string][]storedIndex{}
 	for _, x := range indexes() {
-		name := x.collection
-		if _, listed := stored[name]; !listed {
+		if _, listed := stored[x.collection]; !listed {
 			list, err := su.storedIndexes(ctx, x.collection)
 			if err != nil {
 				return false, err
 			}
-			stored[name] = list
+			stored[x.collection] = list
 		}
-		wrong, err := su.ensureIndex(ctx, x, stored[name], most)
+		wrong, err := su.ensureIndex(ctx, x, stored[x.collection], most)
 		if err != nil {
-			return false, fmt.Errorf("index %s of %s: %w", x.name(), name, err)
+			return false, fmt.Errorf("index %s of %s: %w", x.name(), x.collection, err)
 		}
 		if wrong == "" {
 			continue
 		}
-		err = fmt.Errorf("collection %s %s; %w", name, wrong, errNotMigrated)
-		if !su.logged[name+x.name()] {
-			su.logged[name+x.name()] = true
+		err = fmt.Errorf("collection %s %s%s", x.collection, wrong, x.inShell())
+		if !su.logged[x.collection+x.name()] {
+			su.logged[x.collection+x.name()] = true
 			if x.unique {
 				su.store.Logger.Error("the store cannot be used without an index", "error", err)
 			} else {
@@ -115,13 +110,29 @@ func (su *Setup) ensureIndexes(ctx context.Context, most int64) (unindexed bool,
 	return unindexed, nil
 }
 
+// inShell is the last part of a command in mongosh: it creates the index.
+func (x index) inShell() string {
+	o := bson.D{{Key: "name", Value: x.name()}}
+	if x.unique {
+		o = append(o, bson.E{Key: "unique", Value: true})
+	}
+	if x.expires {
+		o = append(o, bson.E{Key: "expireAfterSeconds", Value: 0}, bson.E{Key: "sparse", Value: true})
+	}
+	if x.partial != nil {
+		o = append(o, bson.E{Key: "partialFilterExpression", Value: x.partial})
+	}
+	return fmt.Sprintf("db.getCollection(%q).createIndex(%s, %s)", x.collection, inShellForm(x.keys), inShellForm(o))
+}
+
 // ensureIndex creates an index if it is missing and the collection has at most so many documents.
 // wrong says how the stored index differs, or that it is missing; "" if it is right.
 func (su *Setup) ensureIndex(ctx context.Context, x index, stored []storedIndex, most int64) (wrong string, err error) {
 	want := x.spec()
 	if s := like(x, stored); s != nil {
 		if differs := s.differs(want); differs != "" {
-			return fmt.Sprintf("has a wrong index %s: %s", s.name, differs), nil
+			return fmt.Sprintf("has a wrong index %s: %s; in mongosh: db.getCollection(%q).dropIndex(%q); ",
+				s.name, differs, x.collection, s.name), nil
 		}
 		return "", su.awaitIndex(ctx, x, *s)
 	}
@@ -131,12 +142,12 @@ func (su *Setup) ensureIndex(ctx context.Context, x index, stored []storedIndex,
 		return "", err
 	}
 	if n > most {
-		return fmt.Sprintf("has about %d documents and no %sindex on (%s)", n, choose(x.unique, "unique ", ""), want.keys), nil
+		return fmt.Sprintf("has about %d documents and no %sindex on (%s); in mongosh: ", n, choose(x.unique, "unique ", ""), want.keys), nil
 	}
 	_, err = coll.Indexes().CreateOne(ctx, x.model(x.name()))
 	switch {
 	case isIndexConflict(err):
-		return fmt.Sprintf("has a wrong index in place of %s: %v", x.name(), err), nil
+		return fmt.Sprintf("has a wrong index in place of %s: %v; in mongosh, once that is dropped: ", x.name(), err), nil
 	case core.IsNotOffered(err):
 		return "", &core.UnsupportedError{Reason: fmt.Sprintf("the server takes no index %s of %s: %v", x.name(), coll.Name(), err)}
 	}
@@ -191,7 +202,7 @@ type indexSpec struct {
 func (x index) spec() indexSpec {
 	s := indexSpec{unique: x.unique, sparse: x.expires, expires: choose(x.expires, "0", "")}
 	if x.partial != nil {
-		s.partial = only(x.partial)
+		s.partial = inShellForm(x.partial)
 	}
 	for _, k := range x.keys {
 		s.addKey(k.Key, fmt.Sprint(k.Value))
@@ -199,9 +210,9 @@ func (x index) spec() indexSpec {
 	return s
 }
 
-// only is the filter of a partial index, in the shell's form.
-func only(filter any) string {
-	text, _ := bson.MarshalExtJSON(filter, false, false)
+// inShellForm is a document as people write it in mongosh.
+func inShellForm(document any) string {
+	text, _ := bson.MarshalExtJSON(document, false, false)
 	return string(text)
 }
 
@@ -237,7 +248,7 @@ func readIndex(raw bson.Raw) storedIndex {
 		s.expires = fmt.Sprint(n)
 	}
 	if filter, ok := raw.Lookup("partialFilterExpression").DocumentOK(); ok {
-		s.partial = only(filter)
+		s.partial = inShellForm(filter)
 	}
 	keys, _ := raw.Lookup("key").DocumentOK()
 	elements, _ := keys.Elements()

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"os"
 	"slices"
@@ -67,6 +68,14 @@ func (x *indexing) creates(t *testing.T, do func(ctx context.Context) error) []s
 	return x.created
 }
 
+func (su *Setup) createIndex(t *testing.T, collection, name string, unique bool, keys ...string) {
+	t.Helper()
+	x := index{collection: collection, unique: unique, keys: events.Ascending(keys...)}
+	if _, err := su.store.DB.Collection(collection).Indexes().CreateOne(t.Context(), x.model(name)); err != nil {
+		t.Fatalf("create index %s of %s: %v", name, collection, err)
+	}
+}
+
 func TestIndexesAreCreatedOnce(t *testing.T) {
 	x := newIndexing(t)
 	if got, want := x.creates(t, x.store.Ping), len(indexes()); len(got) != want {
@@ -116,13 +125,14 @@ func TestIndexesThatAreWrong(t *testing.T) {
 	} {
 		x := newIndexing(t)
 		x.createIndex(t, c.collection, c.name, c.unique, c.keys...)
+		drop := fmt.Sprintf("in mongosh: db.getCollection(%[1]q).dropIndex(%[2]q); db.getCollection(%[1]q).createIndex(", c.collection, c.name)
 		for range 2 {
 			err := x.store.Ping(t.Context())
 			switch {
 			case !c.unusable && err != nil:
 				t.Errorf("%s: Ping = %v", c.name, err)
 			case c.unusable && (!errors.Is(err, eventlog.ErrUnavailable) || !strings.Contains(err.Error(), c.want) ||
-				!strings.Contains(err.Error(), "sluice-sidecar migrate --store")):
+				!strings.Contains(err.Error(), drop)):
 				t.Errorf("%s: Ping = %v; want %q and what to do", c.name, err, c.want)
 			}
 		}
@@ -131,44 +141,37 @@ func TestIndexesThatAreWrong(t *testing.T) {
 			!strings.Contains(lines, c.want) {
 			t.Errorf("%s: it logs %s", c.name, lines)
 		}
-		if _, err := x.Migrate(t.Context(), MigrateOptions{}); !errors.Is(err, errWrongIndex) {
-			t.Errorf("%s: Migrate = %v", c.name, err)
-		}
 		if err := x.store.DB.Collection(c.collection).Indexes().DropOne(t.Context(), c.name); err != nil {
 			t.Fatal(err)
 		}
-		migrate(t, x.Setup, MigrateOptions{})
-		if _, err := x.ensureIndexes(t.Context(), 0); err != nil || x.store.Ping(t.Context()) != nil {
-			t.Errorf("%s: after a migration: %v, %v", c.name, err, x.store.Ping(t.Context()))
+		if unindexed, err := x.ensureIndexes(t.Context(), 1); unindexed || err != nil || x.store.Ping(t.Context()) != nil {
+			t.Errorf("%s: once it is dropped: %v, %v, %v", c.name, unindexed, err, x.store.Ping(t.Context()))
 		}
 	}
 }
 
 func TestIndexesOfLargeCollections(t *testing.T) {
-	for _, c := range []struct {
-		collection, want string
-		unusable         bool
-	}{
-		{core.Events, "collection events has about 3 documents and no unique index on (topic, partition, seq)", true},
-	} {
-		x := newIndexing(t)
-		docs := []bson.D{{{Key: "_id", Value: "t/0"}}, {{Key: "_id", Value: "t/1"}, {Key: "seq", Value: 1}}, {{Key: "_id", Value: "t/2"},
-			{Key: "seq", Value: 2}}}
-		if _, err := x.store.DB.Collection(c.collection).InsertMany(t.Context(), docs); err != nil {
-			t.Fatal(err)
+	const (
+		want    = "collection events has about 3 documents and no unique index on (topic, partition, seq)"
+		command = `db.getCollection("events").createIndex({"topic":1,"partition":1,"seq":1}, {"name":"topic_partition_seq","unique":true})`
+	)
+	x := newIndexing(t)
+	docs := []bson.D{{{Key: "_id", Value: "t/0"}}, {{Key: "_id", Value: "t/1"}, {Key: "seq", Value: 1}}, {{Key: "_id", Value: "t/2"},
+		{Key: "seq", Value: 2}}}
+	if _, err := x.store.DB.Collection(core.Events).InsertMany(t.Context(), docs); err != nil {
+		t.Fatal(err)
+	}
+	for range 2 {
+		_, err := x.ensureIndexes(t.Context(), 2)
+		if err == nil || err.Error() != want+"; in mongosh: "+command {
+			t.Errorf("%v; want %s and %s", err, want, command)
 		}
-		for range 2 {
-			_, err := x.ensureIndexes(t.Context(), 2)
-			if c.unusable != errors.Is(err, errNotMigrated) || c.unusable && !strings.Contains(err.Error(), c.want) {
-				t.Errorf("%s: %v; want %s", c.collection, err, c.want)
-			}
-		}
-		if lines := x.lines.String(); strings.Count(lines, "\n") != 1 || !strings.Contains(lines, c.want) {
-			t.Errorf("%s: it logs %s", c.collection, lines)
-		}
-		if _, err := x.ensureIndexes(t.Context(), 3); err != nil {
-			t.Errorf("%s: of 3 documents it makes them by itself: %v", c.collection, err)
-		}
+	}
+	if lines := x.lines.String(); strings.Count(lines, "\n") != 1 || !strings.Contains(lines, want) {
+		t.Errorf("it logs %s", lines)
+	}
+	if _, err := x.ensureIndexes(t.Context(), 3); err != nil {
+		t.Errorf("of 3 documents it makes them by itself: %v", err)
 	}
 }
 
@@ -196,6 +199,31 @@ func TestIndexesAreDescribed(t *testing.T) {
 	for _, x := range indexes() {
 		if !strings.Contains(string(page), "`"+x.name()+"`") {
 			t.Errorf("deploy/mongodb.md says nothing of %s", x.name())
+		}
+	}
+}
+
+func TestReadIndex(t *testing.T) {
+	for _, c := range []struct {
+		stored bson.D
+		want   string
+	}{
+		{bson.D{{Key: "v", Value: 2}, {Key: "key", Value: bson.D{{Key: "expireAt", Value: 1.0}}}, {Key: "name", Value: "expireAt"},
+			{Key: "expireAfterSeconds", Value: int64(0)}, {Key: "sparse", Value: true}}, ""},
+		{bson.D{{Key: "key", Value: bson.D{{Key: "expireAt", Value: int64(-1)}}}, {Key: "sparse", Value: true}},
+			"its keys are -expireAt, nothing expires by it"},
+		{bson.D{{Key: "key", Value: bson.D{{Key: "expireAt", Value: "hashed"}}}, {Key: "expireAfterSeconds", Value: 60},
+			{Key: "unique", Value: 1},
+			{Key: "partialFilterExpression", Value: bson.D{}}},
+			"its keys are expireAt (hashed), it is unique, it is not sparse, it expires after 60 s, it has only documents with {}"},
+	} {
+		raw, err := bson.Marshal(c.stored)
+		if err != nil {
+			t.Fatal(err)
+		}
+		want := index{keys: events.Ascending("expireAt"), expires: true}.spec()
+		if got := readIndex(raw).differs(want); got != c.want {
+			t.Errorf("%v: %q; want %q", c.stored, got, c.want)
 		}
 	}
 }

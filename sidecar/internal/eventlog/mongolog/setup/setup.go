@@ -24,7 +24,7 @@ func New(s *core.Store) *Setup { return &Setup{s, map[string]bool{}} }
 // Prepare checks the server and the store, and then creates what is missing. Only one call runs at a
 // time.
 func (su *Setup) Prepare(ctx context.Context) (f core.Facts, err error) {
-	server, err := su.detect(ctx)
+	sharded, err := su.detect(ctx)
 	if err != nil {
 		return f, err
 	}
@@ -35,7 +35,7 @@ func (su *Setup) Prepare(ctx context.Context) (f core.Facts, err error) {
 	if err := su.createSignals(ctx); err != nil {
 		return f, fmt.Errorf("create the collections of signals: %w", err)
 	}
-	f = core.Facts{StoreID: m.StoreID, Sharded: server.sharded}
+	f = core.Facts{StoreID: m.StoreID, Sharded: sharded}
 	if f.Unindexed, err = su.ensureIndexes(ctx, maxIndexOnConnect); err != nil {
 		return f, fmt.Errorf("look for the indexes: %w", err)
 	}
