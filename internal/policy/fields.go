@@ -9,12 +9,17 @@ import (
 	"time"
 
 	"go.yaml.in/yaml/v3"
+
+	"github.com/sluice-bus/sluice/internal/setting"
 )
 
 // field is one field of the policy document: its path, how it is parsed, and where its value is
-// stored. The table of fields is the whole schema: parsing, inheritance and hashing all use it.
+// stored. The table of fields is the whole schema: parsing, inheritance, hashing and [JSONSchema]
+// all use it.
 type field struct {
 	path string
+	// schema is the JSON Schema of its values.
+	schema map[string]any
 	// read sets the field in e from the node; the error says what is allowed.
 	read func(e *Effective, n *yaml.Node) error
 	// copy sets the field in dst to its value in src, or adds to it what src sets.
@@ -23,12 +28,19 @@ type field struct {
 	get func(e *Effective) any
 }
 
-// at builds the field at path from where its value lives and how it is read.
-func at[T any](path string, in func(*Effective) *T, read func(*yaml.Node) (T, error)) field {
+// kind is a kind of values: how they are read, and their JSON Schema.
+type kind[T any] struct {
+	read   func(*yaml.Node) (T, error)
+	schema map[string]any
+}
+
+// at builds the field at path from where its value lives and its kind.
+func at[T any](path, doc string, in func(*Effective) *T, of kind[T]) field {
 	return field{
-		path: path,
+		path:   path,
+		schema: described(of.schema, doc),
 		read: func(e *Effective, n *yaml.Node) error {
-			v, err := read(n)
+			v, err := of.read(n)
 			if err == nil {
 				*in(e) = v
 			}
@@ -59,53 +71,84 @@ const (
 )
 
 var fields = []field{
-	at("publish.rate", func(e *Effective) *float64 { return &e.Publish.Rate }, rate),
-	at("publish.burst", func(e *Effective) *int { return &e.Publish.Burst }, whole[int](0, maxBurst)),
-	at("publish.bytes_per_second", func(e *Effective) *int64 { return &e.Publish.BytesPerSecond }, whole[int64](0, math.MaxInt64)),
-	at("publish.scope", func(e *Effective) *Scope { return &e.Publish.Scope }, oneOf(ScopeSidecar, ScopeFleet)),
-	at("publish.on_limit", func(e *Effective) *OnLimit { return &e.Publish.OnLimit }, oneOf(LimitReject, LimitWait)),
-	at("publish.max_wait", func(e *Effective) *time.Duration { return &e.Publish.MaxWait }, duration(0, forever)),
+	at("publish.rate", "events a second; 0: no limit",
+		func(e *Effective) *float64 { return &e.Publish.Rate }, rate),
+	at("publish.burst", "events at once; at least 1 where there is a rate",
+		func(e *Effective) *int { return &e.Publish.Burst }, whole[int](0, maxBurst)),
+	at("publish.bytes_per_second", "bytes of payloads a second; 0: no limit",
+		func(e *Effective) *int64 { return &e.Publish.BytesPerSecond }, whole[int64](0, math.MaxInt64)),
+	at("publish.scope", "the rate is for each sidecar by itself, or for the fleet together",
+		func(e *Effective) *Scope { return &e.Publish.Scope }, oneOf(ScopeSidecar, ScopeFleet)),
+	at("publish.on_limit", "reject refuses at once; wait waits up to max_wait first",
+		func(e *Effective) *OnLimit { return &e.Publish.OnLimit }, oneOf(LimitReject, LimitWait)),
+	at("publish.max_wait", "how long a publish waits for its tokens; with on_limit wait",
+		func(e *Effective) *time.Duration { return &e.Publish.MaxWait }, duration(0, forever)),
 
-	at("publish.per", func(e *Effective) *Grouping { return &e.Publish.Per }, perHeader),
+	at("publish.per", "header:NAME: rate and burst are for each value of that header by itself",
+		func(e *Effective) *Grouping { return &e.Publish.Per }, perHeader),
 
-	at("connection.rate", func(e *Effective) *float64 { return &e.Connection.Rate }, rate),
-	at("connection.burst", func(e *Effective) *int { return &e.Connection.Burst }, whole[int](0, maxBurst)),
+	at("connection.rate", "requests a second of each connection to a sidecar; of the policy * alone; 0: no limit",
+		func(e *Effective) *float64 { return &e.Connection.Rate }, rate),
+	at("connection.burst", "requests at once of each connection to a sidecar; of the policy * alone",
+		func(e *Effective) *int { return &e.Connection.Burst }, whole[int](0, maxBurst)),
 
-	at("delivery.rate", func(e *Effective) *float64 { return &e.Delivery.Rate }, rate),
-	at("delivery.max_inflight", func(e *Effective) *int { return &e.Delivery.MaxInflight }, whole[int](1, maxInflight)),
-	at("delivery.ack_timeout", func(e *Effective) *time.Duration { return &e.Delivery.AckTimeout }, duration(time.Millisecond, 24*time.Hour)),
-	at("delivery.max_attempts", func(e *Effective) *int { return &e.Delivery.MaxAttempts }, whole[int](1, maxAttempts)),
-	at("delivery.backoff.min", func(e *Effective) *time.Duration { return &e.Delivery.Backoff.Min }, duration(0, forever)),
-	at("delivery.backoff.max", func(e *Effective) *time.Duration { return &e.Delivery.Backoff.Max }, duration(0, forever)),
+	at("delivery.rate", "events a second to each connection; 0: no limit",
+		func(e *Effective) *float64 { return &e.Delivery.Rate }, rate),
+	at("delivery.max_inflight", "unacked events of a subscription: the default, and the most that one may have",
+		func(e *Effective) *int { return &e.Delivery.MaxInflight }, whole[int](1, maxInflight)),
+	at("delivery.ack_timeout", "when an unacked event is delivered again: the default, and the most that a subscription may have",
+		func(e *Effective) *time.Duration { return &e.Delivery.AckTimeout }, duration(time.Millisecond, 24*time.Hour)),
+	at("delivery.max_attempts", "deliveries after which an event is a dead letter: the default, and the most that a subscription may have",
+		func(e *Effective) *int { return &e.Delivery.MaxAttempts }, whole[int](1, maxAttempts)),
+	at("delivery.backoff.min", "pause before the second delivery",
+		func(e *Effective) *time.Duration { return &e.Delivery.Backoff.Min }, duration(0, forever)),
+	at("delivery.backoff.max", "longest pause before a delivery",
+		func(e *Effective) *time.Duration { return &e.Delivery.Backoff.Max }, duration(0, forever)),
 
-	at("delivery.fairness.by", func(e *Effective) *Grouping { return &e.Delivery.Fairness.By }, fairnessBy),
-	at("delivery.fairness.weights", func(e *Effective) *Weights { return &e.Delivery.Fairness.Weights }, weights).
+	at("delivery.fairness.by", "header:NAME, key_prefix or key_prefix:SEPARATOR: groups get their backlog in turns of the tenants",
+		func(e *Effective) *Grouping { return &e.Delivery.Fairness.By }, fairnessBy),
+	at("delivery.fairness.weights", "the part of the turns that each tenant has; 1 for others",
+		func(e *Effective) *Weights { return &e.Delivery.Fairness.Weights }, weights).
 		adding(func(dst, src *Effective) {
 			dst.Delivery.Fairness.Weights = src.Delivery.Fairness.Weights.over(dst.Delivery.Fairness.Weights)
 		}),
 
-	at("partitions", func(e *Effective) *int { return &e.Partitions }, whole[int](1, maxPartitions)),
-	at("dedupe.window", func(e *Effective) *time.Duration { return &e.Dedupe.Window }, duration(0, forever)),
-	at("retention.ttl", func(e *Effective) *time.Duration { return &e.Retention.TTL }, duration(0, forever)),
-	at("retention.compact", func(e *Effective) *bool { return &e.Retention.Compact }, boolean),
-	at("retention.max_bytes", func(e *Effective) *int64 { return &e.Retention.MaxBytes }, whole[int64](0, math.MaxInt64)),
-	at("retention.expired", func(e *Effective) *Expired { return &e.Retention.Expired }, oneOf(ExpiredDrop, ExpiredDeadLetter)),
+	at("partitions", "of a new topic; existing topics keep theirs",
+		func(e *Effective) *int { return &e.Partitions }, whole[int](1, maxPartitions)),
+	at("dedupe.window", "how long an id is remembered after its event is gone",
+		func(e *Effective) *time.Duration { return &e.Dedupe.Window }, duration(0, forever)),
+	at("retention.ttl", "how long events are kept; 0: for ever",
+		func(e *Effective) *time.Duration { return &e.Retention.TTL }, duration(0, forever)),
+	at("retention.compact", "keep only the latest event of each key",
+		func(e *Effective) *bool { return &e.Retention.Compact }, boolean),
+	at("retention.max_bytes", "about how many bytes of events a topic holds; the oldest go; 0: no limit",
+		func(e *Effective) *int64 { return &e.Retention.MaxBytes }, whole[int64](0, math.MaxInt64)),
+	at("retention.expired", "what happens for a group to an event whose own ttl_ms has passed",
+		func(e *Effective) *Expired { return &e.Retention.Expired }, oneOf(ExpiredDrop, ExpiredDeadLetter)),
 
-	at("durability.write_concern", func(e *Effective) *string { return &e.Durability.WriteConcern }, writeConcern),
-	at("durability.on_store_unavailable", func(e *Effective) *OnStoreUnavailable { return &e.Durability.OnStoreUnavailable },
+	at("durability.write_concern", "of MongoDB: majority, or w:1, w:2 and so on",
+		func(e *Effective) *string { return &e.Durability.WriteConcern }, writeConcern),
+	at("durability.on_store_unavailable", "what happens to publishes while the store is away",
+		func(e *Effective) *OnStoreUnavailable { return &e.Durability.OnStoreUnavailable },
 		oneOf(StoreSpool, StoreReject)),
-	at("durability.spool_max_bytes", func(e *Effective) *int64 { return &e.Durability.SpoolMaxBytes }, whole[int64](0, math.MaxInt64)),
+	at("durability.spool_max_bytes", "bytes of the topic's spooled events; 0: no limit",
+		func(e *Effective) *int64 { return &e.Durability.SpoolMaxBytes }, whole[int64](0, math.MaxInt64)),
 
 	schemaField,
-	at("schema.compatibility", func(e *Effective) *Compatibility { return &e.Schema.Compatibility },
+	at("schema.compatibility", "which changes of the schema are allowed",
+		func(e *Effective) *Compatibility { return &e.Schema.Compatibility },
 		oneOf(CompatibilityNone, CompatibilityBackward, CompatibilityForward, CompatibilityFull,
 			CompatibilityBackwardTransitive, CompatibilityForwardTransitive, CompatibilityFullTransitive)),
 
-	at("tracing.sample_ratio", func(e *Effective) *float64 { return &e.Tracing.SampleRatio }, number(0, 1)),
-	at("groups", func(e *Effective) *Groups { return &e.Groups }, groups).
+	at("tracing.sample_ratio", "which part of the traces is recorded",
+		func(e *Effective) *float64 { return &e.Tracing.SampleRatio }, number(0, 1)),
+	at("groups", "limits of consumer groups by name",
+		func(e *Effective) *Groups { return &e.Groups }, groups).
 		adding(func(dst, src *Effective) { dst.Groups = src.Groups.over(dst.Groups) }),
-	at("auto_create", func(e *Effective) *bool { return &e.AutoCreate }, boolean),
-	at("paused", func(e *Effective) *bool { return &e.Paused }, boolean),
+	at("auto_create", "publishing and subscribing create the topic; false: they get not_found if it does not exist",
+		func(e *Effective) *bool { return &e.AutoCreate }, boolean),
+	at("paused", "refuse publishes",
+		func(e *Effective) *bool { return &e.Paused }, boolean),
 }
 
 // fieldAt is the index of a field; -1: there is none.
@@ -164,37 +207,37 @@ func decimal(text string) (int64, bool) {
 	return v, err == nil
 }
 
-func number(least, most float64) func(*yaml.Node) (float64, error) {
-	return func(n *yaml.Node) (float64, error) {
+func number(least, most float64) kind[float64] {
+	return kind[float64]{func(n *yaml.Node) (float64, error) {
 		v, ok := numeric(n)
 		if !ok || v < least || v > most {
 			return 0, fmt.Errorf("must be a number from %v to %v, not %s", least, most, shown(n))
 		}
 		return v + 0, nil // -0 becomes 0
-	}
+	}, map[string]any{"type": "number", "minimum": least, "maximum": most}}
 }
 
-func rate(n *yaml.Node) (float64, error) {
+var rate = kind[float64]{func(n *yaml.Node) (float64, error) {
 	v, ok := numeric(n)
 	if !ok || v < 0 || v > maxRate {
 		return 0, fmt.Errorf("must be a number from 0 (no limit) to %d, not %s", maxRate, shown(n))
 	}
 	return v + 0, nil
-}
+}, map[string]any{"type": "number", "minimum": 0, "maximum": maxRate}}
 
 // whole reads an integer; 1e6 and 5.0 are integers too.
-func whole[T int | int64](least, most T) func(*yaml.Node) (T, error) {
+func whole[T int | int64](least, most T) kind[T] {
 	allowed := fmt.Sprintf("from %d to %d", least, most)
 	if int64(most) == math.MaxInt64 {
 		allowed = fmt.Sprintf("of at least %d", least)
 	}
-	return func(n *yaml.Node) (T, error) {
+	return kind[T]{func(n *yaml.Node) (T, error) {
 		v, ok := integer(n)
 		if !ok || v < int64(least) || v > int64(most) {
 			return 0, fmt.Errorf("must be a whole number %s, not %s", allowed, shown(n))
 		}
 		return T(v), nil
-	}
+	}, map[string]any{"type": "integer", "minimum": least, "maximum": most}}
 }
 
 func integer(n *yaml.Node) (v int64, ok bool) {
@@ -212,40 +255,40 @@ func integer(n *yaml.Node) (v int64, ok bool) {
 	return v, n.Decode(&v) == nil
 }
 
-func boolean(n *yaml.Node) (bool, error) {
+var boolean = kind[bool]{func(n *yaml.Node) (bool, error) {
 	var v bool
 	if n.Kind != yaml.ScalarNode || n.ShortTag() != "!!bool" || n.Decode(&v) != nil {
 		return false, fmt.Errorf("must be true or false, not %s", shown(n))
 	}
 	return v, nil
-}
+}, map[string]any{"type": "boolean"}}
 
 // duration parses the format of time.ParseDuration, which includes 0.
-func duration(least, most time.Duration) func(*yaml.Node) (time.Duration, error) {
+func duration(least, most time.Duration) kind[time.Duration] {
 	allowed := fmt.Sprintf("of at least %v", least)
 	if most != forever {
 		allowed = fmt.Sprintf("from %v to %v", least, most)
 	}
-	return func(n *yaml.Node) (time.Duration, error) {
+	return kind[time.Duration]{func(n *yaml.Node) (time.Duration, error) {
 		d, err := time.ParseDuration(n.Value)
 		if n.Kind != yaml.ScalarNode || err != nil || d < least || d > most {
 			return 0, fmt.Errorf(`must be a duration such as "1.5s" %s, not %s`, allowed, shown(n))
 		}
 		return d, nil
-	}
+	}, setting.DurationSchema()}
 }
 
-func oneOf[T ~string](allowed ...T) func(*yaml.Node) (T, error) {
-	return func(n *yaml.Node) (T, error) {
+func oneOf[T ~string](allowed ...T) kind[T] {
+	return kind[T]{func(n *yaml.Node) (T, error) {
 		if n.Kind != yaml.ScalarNode || !slices.Contains(allowed, T(n.Value)) {
 			return "", fmt.Errorf("must be one of %v, not %s", allowed, shown(n))
 		}
 		return T(n.Value), nil
-	}
+	}, map[string]any{"enum": allowed}}
 }
 
 // writeConcern reads "majority", "w:2" or 2.
-func writeConcern(n *yaml.Node) (string, error) {
+var writeConcern = kind[string]{func(n *yaml.Node) (string, error) {
 	if n.Kind == yaml.ScalarNode {
 		if n.Value == WriteConcernMajority {
 			return n.Value, nil
@@ -257,4 +300,4 @@ func writeConcern(n *yaml.Node) (string, error) {
 		}
 	}
 	return "", fmt.Errorf("must be majority, or w:N with N from 1 to %d, not %s", maxReplicas, shown(n))
-}
+}, map[string]any{"type": []string{"string", "integer"}, "pattern": "^(majority|w:[0-9]{1,2})$", "minimum": 1, "maximum": maxReplicas}}

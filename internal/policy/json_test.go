@@ -23,8 +23,8 @@ func TestMarshalJSON(t *testing.T) {
 		`[{name: a, schema: {json_schema: null}}]`: `{"name":"a","schema":{"json_schema":null}}`,
 		`[{name: a, dedupe: {window: 168h}, delivery: {backoff: {max: 1500ms}}}]`: `{"name":"a",` +
 			`"delivery":{"backoff":{"max":"1.5s"}},"dedupe":{"window":"168h"}}`,
-		`[{name: a, publish: {rate: 1e20, burst: 1}, tracing: {sample_ratio: 1e-9}}]`: `{"name":"a",` +
-			`"publish":{"rate":1e+20,"burst":1},"tracing":{"sample_ratio":1e-09}}`,
+		`[{name: a, publish: {rate: 1e9, burst: 1}, tracing: {sample_ratio: 1e-9}}]`: `{"name":"a",` +
+			`"publish":{"rate":1000000000,"burst":1},"tracing":{"sample_ratio":1e-09}}`,
 		`[{name: a, schema: {json_schema: '{"pattern": "<\u0041>", "maximum": 1.50}'}}]`: `{"name":"a",` +
 			`"schema":{"json_schema":{"pattern":"\u003cA\u003e","maximum":1.50}}}`,
 		strings.TrimPrefix(everything, "\npolicies:"): `{"name":"*","publish":{"rate":2.5,"burst":3,` +

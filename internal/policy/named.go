@@ -179,8 +179,16 @@ func readNamed(n *yaml.Node, most int, example string, one func(name string, val
 	return nil
 }
 
-// groups reads the limits of consumer groups.
-func groups(n *yaml.Node) (Groups, error) {
+// groups are the limits of consumer groups.
+var groups = kind[Groups]{readGroups, namedSchema(MaxGroups, object(map[string]any{
+	"paused":       described(boolean.schema, "nothing is delivered to the group"),
+	"rate":         described(rate.schema, "events a second to all of its members together; 0: no limit"),
+	"max_inflight": described(groupInflight.schema, "unacked events of all of its members together; 0: no limit but their own"),
+}))}
+
+var groupInflight = whole[int](0, maxInflight)
+
+func readGroups(n *yaml.Node) (Groups, error) {
 	members := map[string]groupFields{}
 	err := readNamed(n, MaxGroups, "{audit: {paused: true}}", func(name string, value *yaml.Node) error {
 		if e := codec.CheckGroup(name); e != nil {
@@ -204,7 +212,7 @@ func oneGroup(n *yaml.Node) (f groupFields, err error) {
 		case "rate":
 			f.Rate, err = pointed(rate, value)
 		case "max_inflight":
-			f.MaxInflight, err = pointed(whole[int](0, maxInflight), value)
+			f.MaxInflight, err = pointed(groupInflight, value)
 		default:
 			err = errors.New("unknown key; allowed here: paused, rate, max_inflight")
 		}
@@ -213,16 +221,20 @@ func oneGroup(n *yaml.Node) (f groupFields, err error) {
 	return f, err
 }
 
-func pointed[T any](read func(*yaml.Node) (T, error), n *yaml.Node) (*T, error) {
-	v, err := read(n)
+func pointed[T any](of kind[T], n *yaml.Node) (*T, error) {
+	v, err := of.read(n)
 	return &v, err
 }
 
-// weights reads the weights of tenants.
-func weights(n *yaml.Node) (Weights, error) {
+// weights are the weights of tenants.
+var weights = kind[Weights]{readWeights, namedSchema(MaxWeights, weight.schema)}
+
+var weight = number(minWeight, maxWeight)
+
+func readWeights(n *yaml.Node) (Weights, error) {
 	members := map[string]float64{}
 	err := readNamed(n, MaxWeights, "{acme: 2}", func(name string, value *yaml.Node) (err error) {
-		members[name], err = number(minWeight, maxWeight)(value)
+		members[name], err = weight.read(value)
 		return err
 	})
 	return Weights(textOf(members)), err
@@ -238,16 +250,21 @@ const PerHeader = "header:"
 // KeyPrefix is the Grouping by the beginning of the key; a colon and a separator may follow.
 const KeyPrefix = "key_prefix"
 
-// perHeader reads publish.per.
-func perHeader(n *yaml.Node) (Grouping, error) {
+// perHeader is publish.per.
+var perHeader = kind[Grouping]{readPerHeader, map[string]any{"type": []string{"string", "null"}, "pattern": "^(header:.+)?$"}}
+
+func readPerHeader(n *yaml.Node) (Grouping, error) {
 	if g, ok := grouping(n); ok && (g == "" || strings.HasPrefix(string(g), PerHeader)) {
 		return g, nil
 	}
 	return "", fmt.Errorf(`must be "header:NAME", or "" for none, not %s`, shown(n))
 }
 
-// fairnessBy reads delivery.fairness.by.
-func fairnessBy(n *yaml.Node) (Grouping, error) {
+// fairnessBy is delivery.fairness.by.
+var fairnessBy = kind[Grouping]{readFairnessBy,
+	map[string]any{"type": []string{"string", "null"}, "pattern": "^(header:.+|key_prefix(:.+)?)?$"}}
+
+func readFairnessBy(n *yaml.Node) (Grouping, error) {
 	if g, ok := grouping(n); ok {
 		return g, nil
 	}

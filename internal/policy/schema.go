@@ -56,6 +56,8 @@ func (s *Schema) read(n *yaml.Node) error {
 // schemaField is the schema with its version, which is inherited with it.
 var schemaField = field{
 	path: schemaPath,
+	schema: described(map[string]any{"type": []string{"object", "string", "null"}},
+		"JSON Schema of payloads, or a text that holds one; null: any payload"),
 	read: func(e *Effective, n *yaml.Node) error { return e.Schema.read(n) },
 	copy: func(dst, src *Effective) {
 		dst.Schema.JSONSchema, dst.Schema.Version = src.Schema.JSONSchema, src.Schema.Version
