@@ -134,8 +134,8 @@ func (s *Sidecar) openGateway(context.Context) error {
 	bounds.SlowClientTimeout = cfg.SlowClientTimeout
 	s.gateway = gateway.New(gateway.Config{
 		Access: s.access, Audit: s.audit, Publisher: s.publisher, Groups: s.groups, Topics: s.topics, Log: st.Log(), Spool: st.Spool(),
-		Lookup: st.History().Lookup, Erased: st.Erased, StoreID: st.ID, Reread: s.reread, NodeID: cfg.NodeID, Policies: s.policies.Current,
-		Limits: cfg.limits(), Bounds: bounds, Memory: s.memory, Metrics: s.metrics, Logger: cfg.Logger,
+		Lookup: st.History().Lookup, Erased: st.Erased, StoreID: st.ID, Reread: s.reread, NodeID: cfg.NodeID, Version: cfg.Version,
+		Policies: s.policies.Current, Limits: cfg.limits(), Bounds: bounds, Memory: s.memory, Metrics: s.metrics, Logger: cfg.Logger,
 	})
 	return nil
 }

@@ -3,6 +3,8 @@ package httpapi
 import (
 	"errors"
 	"net/url"
+	"reflect"
+	"slices"
 	"strings"
 	"testing"
 	"unicode/utf8"
@@ -10,31 +12,45 @@ import (
 	"github.com/sluice-bus/sluice/sdk/wire"
 )
 
-func TestParseParams(t *testing.T) {
-	p, err := ParseParams("&topic=orders&key=a%2Bb+c%26;d&&n=007&unknown=x&flag")
+// taken are a parameter of each kind.
+var taken = []Param{
+	Text("a", ""), Text("key", ""), Whole("n", "", 0, 10).Or("5"), OneOf("c", "", "asc", "desc").Or("asc"), Text("list", "").List(),
+	Text("short", "", func(value string) *wire.Error {
+		if len(value) > 3 {
+			return wire.Errorf(wire.BadRequest, "it is long")
+		}
+		return nil
+	}),
+	WholeOr("now", "to", "", 0, 10), {Name: "free.*"},
+}
+
+func TestParams(t *testing.T) {
+	p, err := parseParams("&a=orders&key=a%2Bb+c%26;d&&n=007&list=x&list=y&short=abc&to=now&free.x=&free.y=1&free.y=2", taken)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if key, err := p.Text("key"); err != nil || key != "a+b c&;d" {
-		t.Errorf("key %q, %v", key, err)
+	if p.Text("a") != "orders" || p.Text("key") != "a+b c&;d" || p.Whole("n") != 7 || p.Text("c") != "asc" || p.Text("to") != "now" {
+		t.Errorf("%+v", p.values)
 	}
-	if n, err := p.Whole("n", 1, 0, 9); err != nil || n != 7 {
-		t.Errorf("n %d, %v", n, err)
+	if !p.Has("a") || p.Has("c") || !slices.Equal(p.List("list"), []string{"x", "y"}) || len(p.With("free.*")["free.y"]) != 2 {
+		t.Errorf("%+v", p.values)
 	}
-	if n, err := p.Whole("absent", 42, 0, 9); err != nil || n != 42 {
-		t.Errorf("default %d, %v", n, err)
-	}
-	if c, err := p.Choice("absent", "asc", "desc"); err != nil || c != "asc" {
-		t.Errorf("choice %q, %v", c, err)
-	}
-	if s, err := p.Text("absent"); err != nil || s != "" || p.Has("absent") || !p.Has("flag") {
-		t.Errorf("absent %q, %v", s, err)
+	if p, err = parseParams("", taken); err != nil || p.Whole("n") != 5 || p.Text("a") != "" || p.Has("n") {
+		t.Errorf("%+v, %v", p, err)
 	}
 }
 
 func TestParamsRefuse(t *testing.T) {
 	for _, tc := range []struct{ query, names string }{
-		{"a=1&b=2&a=1", "a"},
+		{"a=1&n=2&a=1", "a"},
+		{"A=1", "A"},
+		{"nn=1", "nn"},
+		{"unknown=", "unknown"},
+		{"short=abcd", "short"},
+		{"to=then", "to"},
+		{"to=11", "to"},
+		{"list=", "list"},
+		{"free=1", "free"},
 		{"a=%zz", "a"},
 		{"a=%e", "a"},
 		{"%zz=1", "%zz"},
@@ -53,7 +69,7 @@ func TestParamsRefuse(t *testing.T) {
 		{"c=ASC", "c"},
 		{"c=", "c"},
 	} {
-		err := readAll(tc.query)
+		_, err := parseParams(tc.query, taken)
 		var e *wire.Error
 		if !errors.As(err, &e) || e.Code != wire.BadRequest || !strings.Contains(e.Msg, `"`+tc.names+`"`) {
 			t.Errorf("%q: %v; want bad_request naming %q", tc.query, err, tc.names)
@@ -61,20 +77,18 @@ func TestParamsRefuse(t *testing.T) {
 	}
 }
 
-// readAll reads one parameter of each kind.
-func readAll(query string) error {
-	p, err := ParseParams(query)
-	if err != nil {
-		return err
+// An unknown parameter names the one that was meant, or all that there are.
+func TestUnknownParams(t *testing.T) {
+	for query, hint := range map[string]string{
+		"kye=1": `did you mean "key"?`, "entirely=1": "known are a, key, n, c, list, short, to, free.*",
+	} {
+		if _, err := parseParams(query, taken); err == nil || !strings.Contains(err.Error(), hint) {
+			t.Errorf("%s: %v", query, err)
+		}
 	}
-	if _, err := p.Text("a"); err != nil {
-		return err
+	if _, err := parseParams("a=1", nil); err == nil || !strings.HasSuffix(err.Error(), "it is not known here") {
+		t.Error(err)
 	}
-	if _, err := p.Whole("n", 5, 0, 10); err != nil {
-		return err
-	}
-	_, err = p.Choice("c", "asc", "desc")
-	return err
 }
 
 func FuzzParseParams(f *testing.F) {
@@ -82,7 +96,7 @@ func FuzzParseParams(f *testing.F) {
 		f.Add(s)
 	}
 	f.Fuzz(func(t *testing.T, query string) {
-		p, err := ParseParams(query)
+		p, err := parseParams(query, taken)
 		if err != nil {
 			var e *wire.Error
 			if !errors.As(err, &e) || e.Code != wire.BadRequest || !utf8.ValidString(e.Msg) {
@@ -93,18 +107,10 @@ func FuzzParseParams(f *testing.F) {
 		// An accepted query means the same as in the standard library, which also refuses
 		// semicolons.
 		want, err := url.ParseQuery(strings.ReplaceAll(query, ";", "%3B"))
-		if err != nil {
-			t.Fatalf("%q taken, but: %v", query, err)
+		if err != nil || len(want) != len(p.values) || len(want) > 0 && !reflect.DeepEqual(map[string][]string(want), p.values) {
+			t.Fatalf("%q: %v, want %v, %v", query, p.values, want, err)
 		}
-		if len(p.values) != len(want) {
-			t.Fatalf("%q: %v, want %v", query, p.values, want)
-		}
-		for name, value := range p.values {
-			if len(want[name]) != 1 || want[name][0] != value {
-				t.Fatalf("%q: %q is %q, want %q", query, name, value, want[name])
-			}
-		}
-		if n, err := p.Whole("n", 5, 0, 10); err == nil && (n < 0 || n > 10) {
+		if n := p.Whole("n"); n < 0 || n > 10 {
 			t.Fatalf("%q: n is %d", query, n)
 		}
 	})

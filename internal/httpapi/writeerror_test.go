@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"net/http"
 	"net/http/httptest"
 	"strings"
 	"testing"
@@ -93,36 +92,5 @@ func TestWriteErrorOfAClientThatLeftIsNoDefect(t *testing.T) {
 	WriteError(httptest.NewRecorder(), r, fmt.Errorf("scan: %w", ctx.Err()), slog.New(slog.NewTextHandler(&log, nil)))
 	if log.Len() > 0 {
 		t.Errorf("logged: %s", &log)
-	}
-}
-
-func TestRoutes(t *testing.T) {
-	mux := http.NewServeMux()
-	mux.HandleFunc("GET /topics/{name}", func(w http.ResponseWriter, r *http.Request) { _, _ = w.Write([]byte(r.PathValue("name"))) })
-	mux.HandleFunc("POST /topics/{name}", func(http.ResponseWriter, *http.Request) {})
-	h := Routes(mux)
-	for _, tc := range []struct {
-		method, path string
-		status       int
-		allow        string
-	}{
-		{"GET", "/topics/a", 200, ""},
-		{"HEAD", "/topics/a", 200, ""},
-		{"DELETE", "/topics/a", 405, "GET, HEAD, POST"},
-		{"GET", "/nowhere", 404, ""},
-		{"GET", "/topics/a/b", 404, ""},
-	} {
-		w := httptest.NewRecorder()
-		h.ServeHTTP(w, httptest.NewRequest(tc.method, tc.path, nil))
-		if w.Code != tc.status || w.Header().Get("Allow") != tc.allow {
-			t.Errorf("%s %s: %d, Allow %q; want %d, %q", tc.method, tc.path, w.Code, w.Header().Get("Allow"), tc.status, tc.allow)
-		}
-		if w.Code != 200 && readReply(t, w).Code != "not_found" {
-			t.Errorf("%s %s: %s", tc.method, tc.path, w.Body)
-		}
-	}
-	w := httptest.NewRecorder()
-	if h.ServeHTTP(w, httptest.NewRequest("GET", "/topics/orders", nil)); w.Body.String() != "orders" {
-		t.Errorf("path value lost: %q", w.Body)
 	}
 }

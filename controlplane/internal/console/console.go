@@ -37,7 +37,7 @@ var types = map[string]string{
 
 // Handler serves the page at / and its files below. Other paths get the JSON errors of the API.
 func Handler() http.Handler {
-	mux := http.NewServeMux()
+	var routes []httpapi.Route
 	err := fs.WalkDir(static, "static", func(name string, entry fs.DirEntry, err error) error {
 		if err != nil || entry.IsDir() || types[path.Ext(name)] == "" {
 			return err
@@ -47,16 +47,16 @@ func Handler() http.Handler {
 			return err
 		}
 		at := name[len("static"):]
-		mux.Handle("GET "+at, file(at, content))
+		routes = append(routes, file(at, at, content))
 		if at == "/index.html" {
-			mux.Handle("GET /{$}", file(at, content))
+			routes = append(routes, file("/{$}", at, content))
 		}
 		return nil
 	})
 	if err != nil { // the files are in the program: only a defect gets here
 		panic(fmt.Sprintf("console: embedded files: %v", err))
 	}
-	routes := httpapi.Routes(mux)
+	router := httpapi.NewRouter(routes)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		h := w.Header()
 		h.Set("Content-Security-Policy", Policy)
@@ -64,20 +64,20 @@ func Handler() http.Handler {
 		h.Set("Referrer-Policy", "no-referrer")
 		h.Set("Cross-Origin-Opener-Policy", "same-origin")
 		h.Set("Cross-Origin-Resource-Policy", "same-origin")
-		routes.ServeHTTP(w, r)
+		router.ServeHTTP(w, r)
 	})
 }
 
-// file serves one file. Browsers cache it and validate it on each request, so that a page never
+// file serves one file at a path. Browsers cache it and validate it on each request, so that a page never
 // mixes the files of two versions of the program.
-func file(name string, content []byte) http.Handler {
+func file(at, name string, content []byte) httpapi.Route {
 	sum := sha256.Sum256(content)
 	etag := `"` + hex.EncodeToString(sum[:12]) + `"`
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	return httpapi.Route{Pattern: "GET " + at, Unchecked: true, Serve: func(w http.ResponseWriter, r *httpapi.Request, _ error) {
 		h := w.Header()
 		h.Set("Content-Type", types[path.Ext(name)])
 		h.Set("Cache-Control", "no-cache")
 		h.Set("ETag", etag)
-		http.ServeContent(w, r, name, time.Time{}, bytes.NewReader(content))
-	})
+		http.ServeContent(w, r.Request, name, time.Time{}, bytes.NewReader(content))
+	}}
 }

@@ -61,7 +61,10 @@ func (id Identity) author() catalog.Author {
 	return catalog.Author{Name: id.Name, Admin: id.may(admin) == nil}
 }
 
-const maxUserChars = 128
+const (
+	userHeader   = "Sluice-User"
+	maxUserChars = 128
+)
 
 // named returns the sender with the name that is stored with changes.
 func named(id Identity, r *http.Request) (Identity, error) {
@@ -70,7 +73,7 @@ func named(id Identity, r *http.Request) (Identity, error) {
 	}
 	// Without authentication a sender may still give a name, so that the audit log has more than
 	// "anonymous". Such a name is marked as not verified.
-	claims := r.Header.Values("Sluice-User")
+	claims := r.Header.Values(userHeader)
 	if len(claims) == 0 {
 		return id, nil
 	}

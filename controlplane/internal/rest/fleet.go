@@ -35,10 +35,7 @@ type refusalsBody struct {
 }
 
 func (h *handler) sidecars(w http.ResponseWriter, r *request) error {
-	name, err := r.params.Text("policy")
-	if err != nil {
-		return err
-	}
+	name := r.Text("policy")
 	var known []fleet.Sidecar
 	if name == "" {
 		known = h.Registry.Sidecars()
@@ -78,12 +75,8 @@ func (h *handler) forget(w http.ResponseWriter, r *request) error {
 
 // topics answers with the topics in use, and the topics with a policy of their own, by name.
 func (h *handler) topics(w http.ResponseWriter, r *request) error {
-	history, err := r.params.Choice("history", "0", "1")
-	if err != nil {
-		return err
-	}
 	state := h.Catalog.State()
-	list := append([]fleet.Topic{}, withPolicies(h.Registry.Topics(history == "1"), state)...) // [] rather than null
+	list := append([]fleet.Topic{}, withPolicies(h.Registry.Topics(r.Text("history") == "1"), state)...) // [] rather than null
 	for i := range list {
 		t := &list[i]
 		if t.Sidecars == nil {

@@ -44,15 +44,7 @@ const (
 )
 
 func (h *handler) audit(w http.ResponseWriter, r *request) error {
-	limit, err := r.params.Whole("limit", defaultAudit, 1, maxAudit)
-	if err != nil {
-		return err
-	}
-	before, err := r.params.Whole("before", maxRevision, 1, maxRevision)
-	if err != nil {
-		return err
-	}
-	entries, next, err := h.Catalog.Audit(r.Context(), before, int(limit))
+	entries, next, err := h.Catalog.Audit(r.Context(), r.Whole("before"), int(r.Whole("limit")))
 	if err != nil {
 		return err
 	}

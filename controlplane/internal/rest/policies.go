@@ -61,10 +61,7 @@ func readChange(w http.ResponseWriter, r *request, planned bool) (asked conditio
 
 // putPolicy puts a policy, or answers with the plan of a dry run.
 func (h *handler) putPolicy(w http.ResponseWriter, r *request) error {
-	planned, err := r.params.DryRun()
-	if err != nil {
-		return err
-	}
+	planned := r.DryRun()
 	if planned {
 		leave, err := h.gate.enter(r.sender)
 		if err != nil {
@@ -147,12 +144,11 @@ func textMember(body []byte, name string) (text string) {
 
 // deletePolicy deletes a policy, or answers with the plan of a dry run.
 func (h *handler) deletePolicy(w http.ResponseWriter, r *request) error {
-	planned, err := r.params.DryRun()
-	if err == nil && !planned {
-		err = r.sender.may(admin)
-	}
-	if err != nil {
-		return err
+	planned := r.DryRun()
+	if !planned {
+		if err := r.sender.may(admin); err != nil {
+			return err
+		}
 	}
 	asked, err := readCondition(r.Header)
 	if err != nil {

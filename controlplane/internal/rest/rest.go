@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"strconv"
 	"strings"
 
 	"github.com/sluice-bus/sluice/internal/httpapi"
@@ -45,7 +46,7 @@ type handler struct {
 // of other origins.
 func New(c Config) http.Handler {
 	h := &handler{Config: c, gate: newGate()}
-	api := secured(httpapi.Routes(h.routes()))
+	api := secured(httpapi.NewRouter(h.routes()))
 	all := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if isAPI(r.URL.Path) {
 			api.ServeHTTP(w, r)
@@ -69,71 +70,76 @@ func isAPI(path string) bool {
 	return strings.HasPrefix(path, "/v1/") || strings.HasPrefix(path, "/debug/")
 }
 
-func (h *handler) routes() *http.ServeMux {
-	mux := http.NewServeMux()
-	for pattern, serve := range map[string]func(http.ResponseWriter, *request) error{
-		"GET /v1/policies":                       h.listPolicies,
-		"GET /v1/policies/{name}":                h.getPolicy,
-		"PUT /v1/policies/{name}":                h.putPolicy,
-		"DELETE /v1/policies/{name}":             h.deletePolicy,
-		"GET /v1/policies/{name}/history":        h.history,
-		"POST /v1/policies/{name}/rollback":      h.rollback,
-		"GET /v1/policies/{name}/schemas":        h.schemas,
-		"POST /v1/apply":                         h.apply,
-		"POST /v1/policies/{name}/schemas/check": h.checkSchema,
-		"POST /v1/series":                        h.newSeries,
-		"GET /v1/audit":                          h.audit,
-		"GET /v1/sidecars":                       h.sidecars,
-		"DELETE /v1/sidecars/{node_id}":          h.forget,
-		"GET /v1/topics":                         h.topics,
-		"GET /v1/whoami":                         h.whoami,
-		"GET /v1/status":                         h.status,
-		"GET /metrics":                           h.metrics,
-		"GET /debug/pprof/":                      h.debug,
-	} {
-		mux.HandleFunc(pattern, h.known(serve))
+func (h *handler) routes() []httpapi.Route {
+	route := func(pattern string, serve func(http.ResponseWriter, *request) error, query ...httpapi.Param) httpapi.Route {
+		return httpapi.Route{
+			Pattern: pattern, Query: query, Serve: h.known(serve),
+			Headers: []httpapi.Param{httpapi.Text(userHeader, "the name of who sends this, where nobody authenticates")},
+		}
+	}
+	unchecked := func(pattern string, serve func(http.ResponseWriter, *request) error) httpapi.Route {
+		return httpapi.Route{Pattern: pattern, Serve: h.known(serve), Unchecked: true}
 	}
 	// Requests for liveness and readiness are anonymous.
-	mux.HandleFunc("GET /healthz", h.healthz)
-	mux.HandleFunc("GET /readyz", h.readyz)
-	return mux
+	probe := func(pattern string, serve http.HandlerFunc) httpapi.Route {
+		return httpapi.Route{Pattern: pattern, Unchecked: true, Serve: func(w http.ResponseWriter, r *httpapi.Request, _ error) {
+			serve(w, r.Request)
+		}}
+	}
+	return []httpapi.Route{
+		route("GET /v1/policies", h.listPolicies),
+		route("GET /v1/policies/{name}", h.getPolicy),
+		route("PUT /v1/policies/{name}", h.putPolicy, httpapi.DryRun()),
+		route("DELETE /v1/policies/{name}", h.deletePolicy, httpapi.DryRun()),
+		route("GET /v1/policies/{name}/history", h.history),
+		route("POST /v1/policies/{name}/rollback", h.rollback),
+		route("GET /v1/policies/{name}/schemas", h.schemas),
+		route("POST /v1/apply", h.apply),
+		route("POST /v1/policies/{name}/schemas/check", h.checkSchema),
+		route("POST /v1/series", h.newSeries),
+		route("GET /v1/audit", h.audit,
+			httpapi.Whole("limit", "how many entries", 1, maxAudit).Or(strconv.Itoa(defaultAudit)),
+			httpapi.Whole("before", "only entries before this revision", 1, maxRevision).Or(strconv.Itoa(maxRevision))),
+		route("GET /v1/sidecars", h.sidecars, httpapi.Text("policy", "only sidecars that use this policy")),
+		route("DELETE /v1/sidecars/{node_id}", h.forget),
+		route("GET /v1/topics", h.topics, httpapi.OneOf("history", "1 adds the last 60 seconds", "0", "1").Or("0")),
+		route("GET /v1/whoami", h.whoami),
+		route("GET /v1/status", h.status),
+		unchecked("GET /metrics", h.metrics),
+		unchecked("GET /debug/pprof/", h.debug),
+		probe("GET /healthz", h.healthz),
+		probe("GET /readyz", h.readyz),
+	}
 }
 
 // request is an authenticated request of a sender that may at least read.
 type request struct {
 	*http.Request
+	httpapi.Params
 	sender Identity
-	params httpapi.Params
 }
 
 // known serves senders that may read; serve checks further rights.
-func (h *handler) known(serve func(http.ResponseWriter, *request) error) http.HandlerFunc {
-	return func(w http.ResponseWriter, r *http.Request) {
-		sender, err := h.Access.Identify(r)
+func (h *handler) known(serve func(http.ResponseWriter, *request) error) func(http.ResponseWriter, *httpapi.Request, error) {
+	return func(w http.ResponseWriter, r *httpapi.Request, bad error) {
+		sender, err := h.Access.Identify(r.Request)
 		if err != nil {
-			h.Access.Challenge(w, r, err)
+			h.Access.Challenge(w, r.Request, err)
 			return
 		}
-		in, err := readRequest(r, sender)
-		if err == nil {
-			err = serve(w, in)
+		if bad == nil {
+			sender, bad = named(sender, r.Request)
 		}
-		if err != nil {
-			h.fail(w, r, err)
+		if bad == nil {
+			bad = sender.may(viewer)
+		}
+		if bad == nil {
+			bad = serve(w, &request{r.Request, r.Params, sender})
+		}
+		if bad != nil {
+			h.fail(w, r.Request, bad)
 		}
 	}
-}
-
-func readRequest(r *http.Request, sender Identity) (*request, error) {
-	sender, err := named(sender, r)
-	if err != nil {
-		return nil, err
-	}
-	if err := sender.may(viewer); err != nil {
-		return nil, err
-	}
-	params, err := httpapi.ParseParams(r.URL.RawQuery)
-	return &request{Request: r, sender: sender, params: params}, err
 }
 
 // secured sets headers that tell browsers to keep the answer private.

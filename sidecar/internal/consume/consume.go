@@ -19,9 +19,7 @@ import (
 
 	"golang.org/x/sync/semaphore"
 
-	"github.com/sluice-bus/sluice/sdk/wire"
 	"github.com/sluice-bus/sluice/sidecar/internal/refusal"
-	"github.com/sluice-bus/sluice/sidecar/internal/session"
 )
 
 // New makes Consumers.
@@ -30,18 +28,6 @@ func New(cfg Config) *Consumers {
 	c.pulls = pullers{cfg: &c.cfg, all: make(map[pullerKey]*puller)}
 	c.streams = streams{live: make(map[*stream]struct{})}
 	return c
-}
-
-// Routes returns the routes.
-func (c *Consumers) Routes() []session.Route {
-	return []session.Route{
-		{Pattern: "POST /v1/topics/{topic}/groups/{group}/pull", Handler: c.pullEvents},
-		{Pattern: "POST /v1/topics/{topic}/groups/{group}/ack", Handler: c.settleLeases(wire.OpAck)},
-		{Pattern: "POST /v1/topics/{topic}/groups/{group}/nack", Handler: c.settleLeases(wire.OpNack)},
-		{Pattern: "POST /v1/topics/{topic}/groups/{group}/modack", Handler: c.settleLeases(wire.OpModAck)},
-		{Pattern: "GET /v1/topics/{topic}/stream", Handler: c.streamEvents},
-		{Pattern: "GET /v1/topics/{topic}/latest", Handler: c.readLatest},
-	}
 }
 
 // Subscriptions is how many there are, of streams and of pullers.

@@ -7,6 +7,7 @@ import (
 	"golang.org/x/sync/semaphore"
 
 	"github.com/sluice-bus/sluice/internal/access"
+	"github.com/sluice-bus/sluice/internal/httpapi"
 	"github.com/sluice-bus/sluice/sidecar/internal/session"
 )
 
@@ -30,6 +31,6 @@ func (c *Consumers) write(w http.ResponseWriter, conn *http.ResponseController, 
 
 // mayJoin reports whether the caller may subscribe to the topic in the path, with the group in the
 // path.
-func mayJoin(caller *session.Session, r *http.Request) error {
+func mayJoin(caller *session.Session, r *httpapi.Request) error {
 	return caller.May(access.Subscribe, r.PathValue("topic"), r.PathValue("group"))
 }

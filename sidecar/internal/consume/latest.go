@@ -26,7 +26,7 @@ var latestPage = eventlog.Bounds{Events: 1000, Bytes: 256 << 10}
 
 // readLatest answers with the latest event of each key, and then with the positions up to which
 // these are the latest: a line each.
-func (c *Consumers) readLatest(caller *session.Session, w http.ResponseWriter, r *http.Request) error {
+func (c *Consumers) readLatest(caller *session.Session, w http.ResponseWriter, r *httpapi.Request) error {
 	queries, err := c.latestOf(caller, r)
 	if err != nil {
 		return err
@@ -40,25 +40,10 @@ func (c *Consumers) readLatest(caller *session.Session, w http.ResponseWriter, r
 
 // latestOf reads the requested keys: the named ones and those with the prefix; without either, all
 // keys.
-func (c *Consumers) latestOf(caller *session.Session, r *http.Request) ([]eventlog.LatestQuery, error) {
-	p, err := httpapi.ParseParams(r.URL.RawQuery, "key")
-	if err != nil {
-		return nil, err
-	}
-	keys := p.List("key")
-	prefix, err := p.Text("prefix")
-	if err != nil {
-		return nil, err
-	}
+func (c *Consumers) latestOf(caller *session.Session, r *httpapi.Request) ([]eventlog.LatestQuery, error) {
+	keys, prefix := slices.Clone(r.List("key")), r.Text("prefix")
 	if len(keys) > maxLatestKeys {
 		return nil, httpapi.BadParam("key", "%d keys are named; at most %d are allowed", len(keys), maxLatestKeys)
-	}
-	for name, values := range map[string][]string{"key": keys, "prefix": {prefix}} {
-		for _, v := range values {
-			if bad := codec.CheckKey(v, c.cfg.Limits); bad != nil {
-				return nil, httpapi.BadParam(name, "%s", bad.Msg)
-			}
-		}
 	}
 	if err := mayJoin(caller, r); err != nil {
 		return nil, err
@@ -78,7 +63,7 @@ func (c *Consumers) latestOf(caller *session.Session, r *http.Request) ([]eventl
 
 // sendLatest reads page by page, so that memory is bounded. After the first line an error is also a
 // line, and no positions follow.
-func (c *Consumers) sendLatest(caller *session.Session, w http.ResponseWriter, r *http.Request, queries []eventlog.LatestQuery) error {
+func (c *Consumers) sendLatest(caller *session.Session, w http.ResponseWriter, r *httpapi.Request, queries []eventlog.LatestQuery) error {
 	topic := r.PathValue("topic")
 	extents, err := c.cfg.Log.Extents(r.Context(), topic)
 	if err != nil {

@@ -52,7 +52,7 @@ func TestLatest(t *testing.T) {
 		"?prefix=a":                              {"a=e4", "ab=e3"},
 		"?key=a&key=b&key=x":                     {"a=e4"},
 		"?key=c&key=c":                           {"c=e7"},
-		"?key=ab&key=c&key=a&prefix=ab&x=y":      {"a=e4", "ab=e3", "c=e7"},
+		"?key=ab&key=c&key=a&prefix=ab":          {"a=e4", "ab=e3", "c=e7"},
 		"?key=" + url.QueryEscape("d e&f"):       {"d e&f=e8"},
 		"?prefix=nothing":                        nil,
 		"?key=" + strings.Repeat("k", 512):       nil,

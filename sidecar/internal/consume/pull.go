@@ -6,6 +6,7 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/sluice-bus/sluice/internal/httpapi"
 	"github.com/sluice-bus/sluice/internal/pause"
 	"github.com/sluice-bus/sluice/sdk/wire/codec"
 	"github.com/sluice-bus/sluice/sidecar/internal/group"
@@ -27,9 +28,9 @@ const (
 )
 
 // pullEvents answers a long poll.
-func (c *Consumers) pullEvents(caller *session.Session, w http.ResponseWriter, r *http.Request) error {
+func (c *Consumers) pullEvents(caller *session.Session, w http.ResponseWriter, r *httpapi.Request) error {
 	topic, name := r.PathValue("topic"), r.PathValue("group")
-	content, bad := c.cfg.Bodies.Read(w, r, maxPullBody)
+	content, bad := c.cfg.Bodies.Read(w, r.Request, maxPullBody)
 	if bad != nil {
 		return bad
 	}
@@ -67,7 +68,7 @@ func (c *Consumers) pullEvents(caller *session.Session, w http.ResponseWriter, r
 
 // collect waits for events, up to the number that the connection's delivery rate allows. at is when
 // the last of them was delivered.
-func (c *Consumers) collect(caller *session.Session, r *http.Request, p *puller, req codec.Pull) (
+func (c *Consumers) collect(caller *session.Session, r *httpapi.Request, p *puller, req codec.Pull) (
 	ds []group.Delivery, at time.Time, err error,
 ) {
 	began := time.Now()
@@ -145,7 +146,7 @@ func (q *pull) await(ctx context.Context, p *puller, wait, atMost time.Duration)
 type writeError struct{ error }
 
 // writePulled writes the answer. It returns an error unless the whole answer is on the socket.
-func (c *Consumers) writePulled(w http.ResponseWriter, r *http.Request, p *puller, ds []group.Delivery, at time.Time) error {
+func (c *Consumers) writePulled(w http.ResponseWriter, r *httpapi.Request, p *puller, ds []group.Delivery, at time.Time) error {
 	s := sendbuffer.NewScratch()
 	defer s.Free()
 	s.B = codec.AppendPulledStart(s.B)

@@ -18,11 +18,11 @@ const maxSettleBody = 4 << 20
 // settleLeases handles ack, nack and modack. It answers an ack or a nack once the group's progress
 // is durable.
 func (c *Consumers) settleLeases(op string) session.Handler {
-	return func(caller *session.Session, w http.ResponseWriter, r *http.Request) error {
+	return func(caller *session.Session, w http.ResponseWriter, r *httpapi.Request) error {
 		if err := mayJoin(caller, r); err != nil {
 			return err
 		}
-		content, bad := c.cfg.Bodies.Read(w, r, maxSettleBody)
+		content, bad := c.cfg.Bodies.Read(w, r.Request, maxSettleBody)
 		if bad != nil {
 			return bad
 		}

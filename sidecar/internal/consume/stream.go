@@ -92,7 +92,7 @@ func (a *answer) leave() {
 }
 
 // streamEvents sends events as they arrive, as long as the client reads.
-func (c *Consumers) streamEvents(caller *session.Session, w http.ResponseWriter, r *http.Request) error {
+func (c *Consumers) streamEvents(caller *session.Session, w http.ResponseWriter, r *httpapi.Request) error {
 	s, err := c.openStream(caller, w, r)
 	if err != nil || s == nil { // HEAD
 		return err
@@ -114,7 +114,7 @@ func (c *Consumers) streamEvents(caller *session.Session, w http.ResponseWriter,
 
 // openStream checks the request and subscribes; nil if the request asks only for the head of the
 // answer.
-func (c *Consumers) openStream(caller *session.Session, w http.ResponseWriter, r *http.Request) (*stream, error) {
+func (c *Consumers) openStream(caller *session.Session, w http.ResponseWriter, r *httpapi.Request) (*stream, error) {
 	k, o, last, err := streamOptions(r)
 	if err != nil {
 		return nil, err
@@ -127,7 +127,7 @@ func (c *Consumers) openStream(caller *session.Session, w http.ResponseWriter, r
 		return nil, nil
 	}
 	if k.Group != "" {
-		if err := httpapi.CheckNavigation(r, "a stream with a group"); err != nil {
+		if err := httpapi.CheckNavigation(r.Request, "a stream with a group"); err != nil {
 			return nil, err
 		}
 	}
@@ -176,37 +176,15 @@ func (c *Consumers) join(ctx context.Context, s *stream, o wire.SubscribeOptions
 
 // streamOptions reads the topic, the group and the start of a stream. last is the last event that
 // the client got, if the client names it.
-func streamOptions(r *http.Request) (k session.SubscriptionKey, o wire.SubscribeOptions, last string, err error) {
-	p, err := httpapi.ParseParams(r.URL.RawQuery)
-	if err != nil {
-		return k, o, "", err
-	}
-	k.Topic = r.PathValue("topic")
-	name, err1 := p.Text("group")
-	if name != "" {
-		if bad := codec.CheckGroup(name); bad != nil {
-			err1 = httpapi.BadParam("group", "%s", bad.Msg)
-		}
-	}
-	from, err2 := p.Choice("from", wire.FromLatest, wire.FromEarliest, wire.FromTS, wire.FromAfterID, wire.FromPositions)
-	ts, err3 := p.Whole("ts", 0, 0, wire.MaxTS)
-	id, err4 := p.Text("afterId")
-	if id != "" {
-		if bad := codec.CheckID(id); bad != nil {
-			err4 = httpapi.BadParam("afterId", "%s", bad.Msg)
-		}
-	}
-	positions, err5 := p.Text("positions")
-	if err := errors.Join(err1, err2, err3, err4, err5); err != nil {
-		return k, o, "", err
-	}
-	k.Group, o.From, o.AfterID = name, from, id
-	if p.Has("ts") {
-		o.TS = &ts
+func streamOptions(r *httpapi.Request) (k session.SubscriptionKey, o wire.SubscribeOptions, last string, err error) {
+	k.Topic, k.Group = r.PathValue("topic"), r.Text("group")
+	o.From, o.AfterID = r.Text("from"), r.Text("afterId")
+	if r.Has("ts") {
+		o.TS = new(r.Whole("ts"))
 	}
 	bad := codec.CheckFrom(o.From, o.TS, o.AfterID)
 	if o.From == wire.FromPositions {
-		o.Positions, bad = codec.ParsePositions([]byte(positions))
+		o.Positions, bad = codec.ParsePositions([]byte(r.Text("positions")))
 	}
 	if bad != nil {
 		return k, o, "", bad

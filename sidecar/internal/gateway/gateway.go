@@ -44,6 +44,7 @@ type Config struct {
 	Limits   wire.Limits
 	Bounds   session.Bounds
 	NodeID   string
+	Version  string // of the program
 	Logger   *slog.Logger
 	// Audit is the access log; nil is off.
 	Audit *audit.Log
@@ -109,12 +110,16 @@ func (g *Gateway) Handler() http.Handler {
 		Logger: g.cfg.Logger, NodeID: g.cfg.NodeID, Lookup: g.cfg.Lookup, StoreID: g.cfg.StoreID, Erased: g.cfg.Erased,
 		LeavePulls: g.Consumers.LeavePulls, Reread: g.cfg.Reread, Context: g.over,
 	})
-	mux := http.NewServeMux()
-	mux.Handle("GET "+socketPath, g.Sockets)
+	table := []httpapi.Route{g.Sockets.Route("GET " + socketPath)}
 	for _, route := range slices.Concat(publish, g.Consumers.Routes(), manage) {
-		mux.HandleFunc(route.Pattern, g.sessions.Serve(route))
+		table = append(table, g.sessions.Serve(route))
 	}
-	routes := httpapi.Routes(mux)
+	routes := httpapi.NewRouter(httpapi.Describe(httpapi.Description{
+		Title: "Sluice: the app listener of a sidecar", Version: g.cfg.Version, Paths: []httpapi.Param{
+			httpapi.Text("topic", "a topic"), httpapi.Text("group", "a consumer group"), httpapi.Text("id", "an event's id"),
+			httpapi.Text("pubsub", "the name of Dapr's component; any"),
+		},
+	}, table))
 	var audited []string // by publishing itself
 	for _, route := range publish {
 		audited = append(audited, route.Pattern)

@@ -3,11 +3,11 @@ package ingest
 import (
 	"maps"
 	"net/http"
-	"net/url"
 	"slices"
 	"strings"
 	"time"
 
+	"github.com/sluice-bus/sluice/internal/httpapi"
 	"github.com/sluice-bus/sluice/sdk/wire"
 	"github.com/sluice-bus/sluice/sdk/wire/codec"
 	"github.com/sluice-bus/sluice/sidecar/internal/refusal"
@@ -16,7 +16,7 @@ import (
 
 // publishDapr publishes the body as one event, and answers without content. The name of Dapr's
 // component may be anything: there is one log behind all of them.
-func (h *handlers) publishDapr(caller *session.Session, w http.ResponseWriter, r *http.Request) error {
+func (h *handlers) publishDapr(caller *session.Session, w http.ResponseWriter, r *httpapi.Request) error {
 	items, bad := h.readDapr(caller, w, r)
 	results, err := h.publish(caller, r, items, bad)
 	if err == nil && results[0].Err != nil {
@@ -29,12 +29,12 @@ func (h *handlers) publishDapr(caller *session.Session, w http.ResponseWriter, r
 }
 
 // readDapr makes the event of a request.
-func (h *handlers) readDapr(caller *session.Session, w http.ResponseWriter, r *http.Request) ([]wire.PublishItem, *wire.Error) {
+func (h *handlers) readDapr(caller *session.Session, w http.ResponseWriter, r *httpapi.Request) ([]wire.PublishItem, *wire.Error) {
 	topic := r.PathValue("topic")
-	if bad := check(caller, topic); bad != nil {
+	if bad := codec.CheckTopic(topic); bad != nil {
 		return nil, bad
 	}
-	meta, bad := daprMetadataOf(r.URL.RawQuery)
+	meta, bad := daprMetadataOf(r)
 	if bad != nil {
 		return nil, bad
 	}
@@ -43,7 +43,7 @@ func (h *handlers) readDapr(caller *session.Session, w http.ResponseWriter, r *h
 		return nil, bad
 	}
 	head.kind = meta.kind(&head)
-	content, bad := h.Bodies.Read(w, r, head.kind.maxBytes(h.Limits))
+	content, bad := h.Bodies.Read(w, r.Request, head.kind.maxBytes(h.Limits))
 	if bad != nil {
 		return nil, bad
 	}
@@ -68,20 +68,13 @@ type daprMetadata struct {
 const metadataPrefix = "metadata."
 
 // daprMetadataOf reads the metadata in a request's query parameters.
-func daprMetadataOf(query string) (m daprMetadata, bad *wire.Error) {
-	values, err := url.ParseQuery(query)
-	if err != nil {
-		return m, wire.Errorf(wire.BadRequest, "the query is not understood: %v", err)
-	}
+func daprMetadataOf(r *httpapi.Request) (m daprMetadata, bad *wire.Error) {
+	values := r.With(metadataPrefix + "*")
 	for _, name := range slices.Sorted(maps.Keys(values)) {
-		key, is := strings.CutPrefix(name, metadataPrefix)
-		if !is {
-			continue
-		}
 		if len(values[name]) > 1 {
 			return m, wire.Errorf(wire.BadRequest, "parameter %s is given %d times; give it once", refusal.Shorten(name), len(values[name]))
 		}
-		if bad := m.set(key, values[name][0]); bad != nil {
+		if bad := m.set(strings.TrimPrefix(name, metadataPrefix), values[name][0]); bad != nil {
 			return m, bad
 		}
 	}

@@ -26,7 +26,8 @@ func TestDaprEntries(t *testing.T) {
 			`bad_request: metadata.ttlInSeconds is "-1"; a whole number from 1 to 315360000 is allowed`},
 		{`"contentType":"application/json"`, `bad_request: event is missing`},
 	} {
-		entries, items, err := daprItems("t", "metadata.cloudevent.pubsub=p", []byte(`[{"entryId":"1",`+tc.entry+`}]`), wire.DefaultLimits())
+		meta := daprMetadata{attrs: []wire.Header{{Name: "pubsub", Value: "p"}}}
+		entries, items, err := daprItems("t", meta, []byte(`[{"entryId":"1",`+tc.entry+`}]`), wire.DefaultLimits())
 		if err != nil || len(items) != 1 || entries[0].EntryID != "1" {
 			t.Errorf("%s: %v %v", tc.entry, items, err)
 			continue

@@ -29,8 +29,12 @@ type daprFailure struct {
 	Code    wire.Code `json:"code"`
 }
 
+type daprFailures struct {
+	Entries []daprFailure `json:"failedEntries"`
+}
+
 // publishDaprBulk publishes the entries of the body, and names the refused ones.
-func (h *handlers) publishDaprBulk(caller *session.Session, w http.ResponseWriter, r *http.Request) error {
+func (h *handlers) publishDaprBulk(caller *session.Session, w http.ResponseWriter, r *httpapi.Request) error {
 	entries, items, bad := h.readDaprBulk(caller, w, r)
 	results, err := h.publish(caller, r, items, bad)
 	if err != nil {
@@ -47,32 +51,32 @@ func (h *handlers) publishDaprBulk(caller *session.Session, w http.ResponseWrite
 		return nil
 	}
 	// Dapr's clients read the failed entries from an answer with this status.
-	return httpapi.WriteValue(w, http.StatusInternalServerError, map[string][]daprFailure{"failedEntries": failed})
+	return httpapi.WriteValue(w, http.StatusInternalServerError, daprFailures{failed})
 }
 
-func (h *handlers) readDaprBulk(caller *session.Session, w http.ResponseWriter, r *http.Request) (
+func (h *handlers) readDaprBulk(caller *session.Session, w http.ResponseWriter, r *httpapi.Request) (
 	[]daprEntry, []wire.PublishItem, *wire.Error,
 ) {
 	topic := r.PathValue("topic")
-	if bad := check(caller, topic); bad != nil {
+	if bad := codec.CheckTopic(topic); bad != nil {
 		return nil, nil, bad
 	}
-	content, bad := h.Bodies.Read(w, r, h.Limits.BatchBytes)
+	meta, bad := daprMetadataOf(r)
 	if bad != nil {
 		return nil, nil, bad
 	}
-	return daprItems(topic, r.URL.RawQuery, content, h.Limits)
+	content, bad := h.Bodies.Read(w, r.Request, h.Limits.BatchBytes)
+	if bad != nil {
+		return nil, nil, bad
+	}
+	return daprItems(topic, meta, content, h.Limits)
 }
 
-// daprItems makes an event of each entry. A wrong entry with an entryId of its own is refused
+// daprItems makes an event of each entry; meta is the metadata of all of them. A wrong entry with an entryId of its own is refused
 // alone. An entry without one makes the whole request fail.
-func daprItems(topic, query string, content []byte, lim wire.Limits) ([]daprEntry, []wire.PublishItem, *wire.Error) {
-	meta, bad := daprMetadataOf(query)
-	if bad != nil {
-		return nil, nil, bad
-	}
-	var entries []daprEntry
-	var items []wire.PublishItem
+func daprItems(topic string, meta daprMetadata, content []byte, lim wire.Limits) (
+	entries []daprEntry, items []wire.PublishItem, bad *wire.Error,
+) {
 	seen := map[string]bool{}
 	bad = eachElement(content, "entries", lim, func(text json.RawMessage) *wire.Error {
 		var en daprEntry

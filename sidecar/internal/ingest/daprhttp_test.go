@@ -31,7 +31,7 @@ func TestPublishDapr(t *testing.T) {
 		{"", ce, []string{structured}, "ce", "", `{"a":1}`, "ce-type=t"},
 		{"?metadata.rawPayload=true", ce, []string{structured}, "", "", ce, ""},
 		{"?metadata.rawPayload=false&metadata.partitionKey=k%201", `1`, nil, "", "k 1", `1`, ""},
-		{"?metadata.priority=9&other=1", `1`, nil, "", "", `1`, ""},
+		{"?metadata.priority=9", `1`, nil, "", "", `1`, ""},
 		{"?metadata.cloudevent.id=m&metadata.cloudevent.type=over&metadata.cloudevent.traceparent=00-a", `1`, nil, "m", "", `1`, "ce-type=over"},
 		{"", `1`, []string{"traceparent: 00-b"}, "", "", `1`, "traceparent=00-b"},
 		{"", `[` + ce + `]`, []string{"Content-Type: application/cloudevents-batch+json"}, "", "", `[` + ce + `]`, ""},
@@ -66,7 +66,8 @@ func TestPublishDapr(t *testing.T) {
 		{"p/t?metadata.partitionKey=a&metadata.partitionKey=b", `1`, 400, "partitionKey"},
 		{"p/t?metadata.cloudevent.my-ext=a", `1`, 400, "my-ext"},
 		{"p/t?metadata.cloudevent.id=a%20b", `1`, 400, "id"},
-		{"p/t?a=%zz", `1`, 400, "query"},
+		{"p/t?metadata.a=%zz", `1`, 400, "metadata.a"},
+		{"p/t?metadat.ttlInSeconds=1", `1`, 400, "known are metadata.*"},
 		{"p", `1`, 404, "not_found"},
 	} {
 		if res, body := s.Do(t, "POST", "/v1.0/publish/"+tc.path, tc.body); res.StatusCode != tc.status || !strings.Contains(body, tc.names) {

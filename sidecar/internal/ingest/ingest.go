@@ -11,20 +11,8 @@ import (
 	"github.com/sluice-bus/sluice/sidecar/internal/session"
 )
 
-// Routes returns the routes that publish. They check the topic themselves, and count what they
-// refuse.
-func Routes(cfg Config) []session.Route {
-	h := &handlers{cfg}
-	return []session.Route{
-		{Pattern: "POST /v1/topics/{topic}/events", Handler: h.publishHTTP, Unchecked: true},
-		{Pattern: "POST /v1.0/publish/{pubsub}/{topic}", Handler: h.publishDapr, Unchecked: true},
-		{Pattern: "POST /v1.0/publish/bulk/{pubsub}/{topic}", Handler: h.publishDaprBulk, Unchecked: true},
-		{Pattern: "POST /v1.0-alpha1/publish/bulk/{pubsub}/{topic}", Handler: h.publishDaprBulk, Unchecked: true},
-	}
-}
-
 // publishHTTP publishes the body as one event, or its parts as a batch.
-func (h *handlers) publishHTTP(caller *session.Session, w http.ResponseWriter, r *http.Request) error {
+func (h *handlers) publishHTTP(caller *session.Session, w http.ResponseWriter, r *httpapi.Request) error {
 	kind, items, bad := h.read(caller, w, r)
 	results, err := h.publish(caller, r, items, bad)
 	switch {
@@ -53,16 +41,16 @@ func statusOf(r *wire.Receipt) int {
 }
 
 // read makes the events of a request.
-func (h *handlers) read(caller *session.Session, w http.ResponseWriter, r *http.Request) (kind, []wire.PublishItem, *wire.Error) {
+func (h *handlers) read(caller *session.Session, w http.ResponseWriter, r *httpapi.Request) (kind, []wire.PublishItem, *wire.Error) {
 	topic := r.PathValue("topic")
-	if bad := check(caller, topic); bad != nil {
+	if bad := codec.CheckTopic(topic); bad != nil {
 		return 0, nil, bad
 	}
 	head, bad := readHead(r.Header)
 	if bad != nil {
 		return 0, nil, bad
 	}
-	content, bad := h.Bodies.Read(w, r, head.kind.maxBytes(h.Limits))
+	content, bad := h.Bodies.Read(w, r.Request, head.kind.maxBytes(h.Limits))
 	if bad != nil {
 		return 0, nil, bad
 	}

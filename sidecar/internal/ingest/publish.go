@@ -1,14 +1,11 @@
 package ingest
 
 import (
-	"net/http"
-
 	"github.com/sluice-bus/sluice/internal/access"
+	"github.com/sluice-bus/sluice/internal/httpapi"
 	"github.com/sluice-bus/sluice/sdk/wire"
-	"github.com/sluice-bus/sluice/sdk/wire/codec"
 	"github.com/sluice-bus/sluice/sidecar/internal/admit"
 	"github.com/sluice-bus/sluice/sidecar/internal/receive"
-	"github.com/sluice-bus/sluice/sidecar/internal/refusal"
 	"github.com/sluice-bus/sluice/sidecar/internal/session"
 )
 
@@ -24,7 +21,7 @@ type handlers struct{ Config }
 // publish admits the items of a request, all of the path's topic, and waits for their results. bad
 // is why the request was refused before; publish counts that. If the client leaves first, the
 // events may be stored nevertheless.
-func (h *handlers) publish(caller *session.Session, r *http.Request, items []wire.PublishItem, bad *wire.Error) (
+func (h *handlers) publish(caller *session.Session, r *httpapi.Request, items []wire.PublishItem, bad *wire.Error) (
 	results []wire.ResultItem, err error,
 ) {
 	topic := r.PathValue("topic")
@@ -51,12 +48,4 @@ func (h *handlers) publish(caller *session.Session, r *http.Request, items []wir
 	case <-r.Context().Done():
 		return nil, r.Context().Err()
 	}
-}
-
-// check refuses a publish before its body is read.
-func check(caller *session.Session, topic string) *wire.Error {
-	if caller.Stopping() {
-		return refusal.Stopping()
-	}
-	return codec.CheckTopic(topic)
 }

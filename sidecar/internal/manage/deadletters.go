@@ -23,7 +23,13 @@ type deadLetterInfo struct {
 	Attempts int             `json:"attempts"`
 	DiedAt   int64           `json:"died_at"`
 	State    string          `json:"state"`
-	Content  json.RawMessage `json:"event"`
+	Content  json.RawMessage `json:"event" schema:"Event"`
+}
+
+type deadLetterList struct {
+	Total int              `json:"total"`
+	Dead  []deadLetterInfo `json:"dead_letters"`
+	Next  string           `json:"next,omitempty"`
 }
 
 const (
@@ -122,7 +128,7 @@ func (m *handlers) redriven(ctx context.Context, topic string, dead []eventlog.D
 	return has, err
 }
 
-func (m *handlers) listDeadLetters(caller *session.Session, _ http.ResponseWriter, r *http.Request) (any, error) {
+func (m *handlers) listDeadLetters(caller *session.Session, _ http.ResponseWriter, r *httpapi.Request) (any, error) {
 	q, limit, err := m.deadQuery(caller, r)
 	if err != nil {
 		return nil, err
@@ -131,11 +137,7 @@ func (m *handlers) listDeadLetters(caller *session.Session, _ http.ResponseWrite
 	if err != nil {
 		return nil, err
 	}
-	out := struct {
-		Total int              `json:"total"`
-		Dead  []deadLetterInfo `json:"dead_letters"`
-		Next  string           `json:"next,omitempty"`
-	}{Total: total, Dead: []deadLetterInfo{}}
+	out := deadLetterList{Total: total, Dead: []deadLetterInfo{}}
 	var page []eventlog.Dead
 	err = m.eachDead(r.Context(), q, func(dead []eventlog.Dead) (bool, error) {
 		for _, d := range dead {
@@ -172,30 +174,22 @@ func (m *handlers) listDeadLetters(caller *session.Session, _ http.ResponseWrite
 }
 
 // deadQuery reads the parameters of a list.
-func (m *handlers) deadQuery(caller *session.Session, r *http.Request) (q deadLetters, limit int, err error) {
+func (m *handlers) deadQuery(caller *session.Session, r *httpapi.Request) (q deadLetters, limit int, err error) {
 	q = deadOf(caller, r)
 	if err := mayJoin(caller, r); err != nil {
 		return q, 0, err
 	}
-	p, err := httpapi.ParseParams(r.URL.RawQuery)
+	limit, cursor, err := limitAndCursor(r)
 	if err != nil {
 		return q, 0, err
 	}
-	limit, cursor, err1 := limitAndCursor(p)
-	order, err2 := p.Choice("order", "desc", "asc")
-	var err3, err4 error
-	q.group, err3 = p.Text("group")
-	q.reason, err4 = p.Text("reason")
-	if err := errors.Join(err1, err2, err3, err4); err != nil {
-		return q, 0, err
-	}
-	q.order = order
+	q.group, q.reason, q.order = r.Text("group"), r.Text("reason"), r.Text("order")
 	if cursor != "" {
 		q.order, q.after = map[byte]string{'a': "asc", 'd': "desc"}[cursor[0]], pointIn(cursor[1:])
 		if q.order == "" || q.after == nil {
 			return q, 0, errCursor()
 		}
-		if p.Has("order") && q.order != order {
+		if r.Has("order") && q.order != r.Text("order") {
 			return q, 0, httpapi.BadParam("order", "the cursor is for the other order")
 		}
 	}
@@ -204,7 +198,7 @@ func (m *handlers) deadQuery(caller *session.Session, r *http.Request) (q deadLe
 
 // deadOf selects all dead letters of the request's topic of the groups that its sender may
 // subscribe with.
-func deadOf(caller *session.Session, r *http.Request) deadLetters {
+func deadOf(caller *session.Session, r *httpapi.Request) deadLetters {
 	q := deadLetters{topic: r.PathValue("topic")}
 	allowed := map[string]bool{}
 	q.sees = func(group string) bool {

@@ -19,9 +19,9 @@ import (
 
 // deleteEvents erases events with their dead letters. It streams its progress. A repeated request
 // continues.
-func (m *handlers) deleteEvents(caller *session.Session, w http.ResponseWriter, r *http.Request) error {
+func (m *handlers) deleteEvents(caller *session.Session, w http.ResponseWriter, r *httpapi.Request) error {
 	if r.URL.RawQuery == "" { // as what deletes all of them would be
-		httpapi.RefuseMethod(w, r, "POST", ", and DELETE with one of the parameters id and key")
+		httpapi.RefuseMethod(w, r.Request, "POST", ", and DELETE with one of the parameters id and key")
 		return nil
 	}
 	own, err := m.erasureOf(caller, r)
@@ -42,16 +42,8 @@ func (m *handlers) deleteEvents(caller *session.Session, w http.ResponseWriter, 
 }
 
 // erasureOf reads which events to erase: the one with an id, or all with a key.
-func (m *handlers) erasureOf(caller *session.Session, r *http.Request) (own eventlog.Erasure, err error) {
-	p, err := httpapi.ParseParams(r.URL.RawQuery)
-	if err != nil {
-		return own, err
-	}
-	id, err1 := p.Text("id")
-	key, err2 := p.Text("key")
-	if err := errors.Join(err1, err2); err != nil {
-		return own, err
-	}
+func (m *handlers) erasureOf(caller *session.Session, r *httpapi.Request) (own eventlog.Erasure, err error) {
+	id, key := r.Text("id"), r.Text("key")
 	if (id == "") == (key == "") {
 		return own, wire.Errorf(wire.BadRequest, "one of the parameters id and key is needed: "+
 			"the event with that id, or all events with that key")

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/sluice-bus/sluice/internal/access"
+	"github.com/sluice-bus/sluice/internal/httpapi"
 	"github.com/sluice-bus/sluice/sdk/wire"
 	"github.com/sluice-bus/sluice/sdk/wire/codec"
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog"
@@ -17,7 +18,7 @@ import (
 // life is the body of GET /v1/topics/{topic}/events/{id}: an event, where it is stored, and its
 // fate in each group.
 type life struct {
-	Event      json.RawMessage  `json:"event"`
+	Event      json.RawMessage  `json:"event" schema:"Event"`
 	AcceptedAt string           `json:"accepted_at"`
 	Stored     *storedAt        `json:"stored,omitempty"`  // either, or
 	Spooled    *spooledAt       `json:"spooled,omitempty"` // in the spool, on its way to the store
@@ -39,7 +40,7 @@ type spooledAt struct {
 }
 
 // showEvent answers with the life of an event so far.
-func (m *handlers) showEvent(caller *session.Session, _ http.ResponseWriter, r *http.Request) (any, error) {
+func (m *handlers) showEvent(caller *session.Session, _ http.ResponseWriter, r *httpapi.Request) (any, error) {
 	topic, id := r.PathValue("topic"), r.PathValue("id")
 	if bad := codec.CheckID(id); bad != nil {
 		return nil, bad

@@ -5,12 +5,17 @@ import (
 	"slices"
 
 	"github.com/sluice-bus/sluice/internal/access"
+	"github.com/sluice-bus/sluice/internal/httpapi"
 	"github.com/sluice-bus/sluice/sdk/wire"
 	"github.com/sluice-bus/sluice/sdk/wire/codec"
 	"github.com/sluice-bus/sluice/sidecar/internal/session"
 )
 
-func (m *handlers) listGroups(caller *session.Session, _ http.ResponseWriter, r *http.Request) (any, error) {
+type groupList struct {
+	Groups []string `json:"groups"`
+}
+
+func (m *handlers) listGroups(caller *session.Session, _ http.ResponseWriter, r *httpapi.Request) (any, error) {
 	if err := mayJoin(caller, r); err != nil {
 		return nil, err
 	}
@@ -19,7 +24,7 @@ func (m *handlers) listGroups(caller *session.Session, _ http.ResponseWriter, r 
 		return nil, err
 	}
 	names, err := m.Groups.Groups(r.Context(), topic)
-	return map[string][]string{"groups": joinable(caller, topic, names)}, err
+	return groupList{joinable(caller, topic, names)}, err
 }
 
 // joinable are the groups that the sender may subscribe with; an empty array, not null.
@@ -27,7 +32,7 @@ func joinable(caller *session.Session, topic string, names []string) []string {
 	return slices.DeleteFunc(append([]string{}, names...), func(name string) bool { return caller.May(access.Subscribe, topic, name) != nil })
 }
 
-func (m *handlers) showGroup(caller *session.Session, _ http.ResponseWriter, r *http.Request) (any, error) {
+func (m *handlers) showGroup(caller *session.Session, _ http.ResponseWriter, r *httpapi.Request) (any, error) {
 	if err := mayJoin(caller, r); err != nil {
 		return nil, err
 	}
@@ -38,13 +43,9 @@ func (m *handlers) showGroup(caller *session.Session, _ http.ResponseWriter, r *
 const maxCursorBody = 64 << 10
 
 // moveGroup sets a group's cursor, or describes what that would do.
-func (m *handlers) moveGroup(caller *session.Session, w http.ResponseWriter, r *http.Request) (any, error) {
+func (m *handlers) moveGroup(caller *session.Session, w http.ResponseWriter, r *httpapi.Request) (any, error) {
 	topic, name := r.PathValue("topic"), r.PathValue("group")
-	dry, err := dryRun(r)
-	if err != nil {
-		return nil, err
-	}
-	content, bad := m.Bodies.Read(w, r, maxCursorBody)
+	content, bad := m.Bodies.Read(w, r.Request, maxCursorBody)
 	if bad != nil {
 		return nil, bad
 	}
@@ -55,14 +56,14 @@ func (m *handlers) moveGroup(caller *session.Session, w http.ResponseWriter, r *
 	if err := mayJoin(caller, r); err != nil {
 		return nil, err
 	}
-	if dry {
+	if r.DryRun() {
 		return m.Groups.PlanSeek(r.Context(), topic, name, to)
 	}
 	return nil, m.Groups.Seek(r.Context(), topic, name, to)
 }
 
 // deleteGroup removes a group that has no members.
-func (m *handlers) deleteGroup(caller *session.Session, _ http.ResponseWriter, r *http.Request) (any, error) {
+func (m *handlers) deleteGroup(caller *session.Session, _ http.ResponseWriter, r *httpapi.Request) (any, error) {
 	if err := mayJoin(caller, r); err != nil {
 		return nil, err
 	}
@@ -75,15 +76,18 @@ func (m *handlers) deleteGroup(caller *session.Session, _ http.ResponseWriter, r
 	return nil, nil
 }
 
+// cursorBody is the position to which a group is to be moved.
+type cursorBody struct {
+	From      *string           `json:"from"`
+	TS        *int64            `json:"ts,omitempty"`
+	AfterID   *string           `json:"afterId,omitempty"`
+	Positions map[string]uint64 `json:"positions,omitempty"`
+}
+
 // cursorOf reads the position to which a group is to be moved.
 func cursorOf(content []byte) (o wire.SubscribeOptions, bad *wire.Error) {
-	var in struct {
-		From      *string           `json:"from"`
-		TS        *int64            `json:"ts"`
-		AfterID   *string           `json:"afterId"`
-		Positions map[string]uint64 `json:"positions"`
-	}
-	if bad := decodeBody(content, &in, "from, and ts, afterId or positions where from needs it", kinds); bad != nil {
+	in, bad := httpapi.ReadObject[cursorBody](content)
+	if bad != nil {
 		return o, bad
 	}
 	switch {
@@ -109,9 +113,4 @@ func cursorOf(content []byte) (o wire.SubscribeOptions, bad *wire.Error) {
 		return o, bad
 	}
 	return o, codec.CheckFrom(o.From, o.TS, o.AfterID)
-}
-
-// kinds describes the members of a cursor.
-var kinds = map[string]string{
-	"from": "string", "ts": "whole number of milliseconds", "afterId": "string", "positions": "object of whole numbers",
 }

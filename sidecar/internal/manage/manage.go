@@ -4,19 +4,14 @@ package manage
 
 import (
 	"context"
-	"encoding/json"
-	"errors"
 	"log/slog"
 	"net/http"
-	"strings"
-	"unicode/utf8"
 
 	"golang.org/x/sync/semaphore"
 
 	"github.com/sluice-bus/sluice/internal/access"
 	"github.com/sluice-bus/sluice/internal/httpapi"
 	"github.com/sluice-bus/sluice/internal/policy"
-	"github.com/sluice-bus/sluice/sdk/wire"
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog"
 	"github.com/sluice-bus/sluice/sidecar/internal/group"
 	"github.com/sluice-bus/sluice/sidecar/internal/group/deadletter"
@@ -75,38 +70,14 @@ type handlers struct {
 	plans *semaphore.Weighted // topics being counted
 }
 
-// Routes returns the routes.
-func Routes(cfg Config) []session.Route {
-	m := &handlers{cfg, semaphore.NewWeighted(maxPlans)}
-	return []session.Route{
-		{Pattern: "GET /v1/topics", Handler: session.Answer(m.listTopics), WhileStopping: true},
-		{Pattern: "PUT /v1/topics/{topic}", Handler: m.makeTopic},
-		{Pattern: "DELETE /v1/topics/{topic}", Handler: session.Answer(m.deleteTopic)},
-		{Pattern: "GET /v1/topics/{topic}/schema", Handler: m.showSchema, WhileStopping: true},
-		{Pattern: "GET /v1/topics/{topic}/retention", Handler: session.Answer(m.planRetention)},
-		{Pattern: "GET /v1/topics/{topic}/events/{id}", Handler: session.Answer(m.showEvent), WhileStopping: true},
-		{Pattern: "DELETE /v1/topics/{topic}/events", Handler: m.deleteEvents},
-		{Pattern: "GET /v1/topics/{topic}/groups", Handler: session.Answer(m.listGroups), WhileStopping: true},
-		{Pattern: "GET /v1/topics/{topic}/groups/{group}", Handler: session.Answer(m.showGroup), WhileStopping: true},
-		{Pattern: "DELETE /v1/topics/{topic}/groups/{group}", Handler: session.Answer(m.deleteGroup), WhileStopping: true},
-		{Pattern: "PUT /v1/topics/{topic}/groups/{group}/cursor", Handler: session.Answer(m.moveGroup)},
-		{Pattern: "GET /v1/topics/{topic}/scheduled", Handler: session.Answer(m.listScheduled), WhileStopping: true},
-		{Pattern: "DELETE /v1/topics/{topic}/scheduled/{id}", Handler: m.cancelScheduled},
-		{Pattern: "GET /v1/topics/{topic}/dlq", Handler: session.Answer(m.listDeadLetters), WhileStopping: true},
-		{Pattern: "POST /v1/topics/{topic}/dlq/redrive", Handler: m.changeDead(m.planRedrive)},
-		{Pattern: "POST /v1/topics/{topic}/dlq/discard", Handler: m.changeDead(m.planDiscard)},
-		{Pattern: "POST /v1/captures/{topic}/reread", Handler: m.reread},
-	}
-}
-
 // mayJoin reports whether the caller may subscribe to the topic in the path, with the group in the
 // path.
-func mayJoin(caller *session.Session, r *http.Request) error {
+func mayJoin(caller *session.Session, r *httpapi.Request) error {
 	return caller.May(access.Subscribe, r.PathValue("topic"), r.PathValue("group"))
 }
 
 // reread begins a re-read of the collection that is captured to the topic in the path.
-func (m *handlers) reread(caller *session.Session, w http.ResponseWriter, r *http.Request) error {
+func (m *handlers) reread(caller *session.Session, w http.ResponseWriter, r *httpapi.Request) error {
 	topic := r.PathValue("topic")
 	if err := caller.May(access.Admin, topic, ""); err != nil {
 		return err
@@ -116,34 +87,4 @@ func (m *handlers) reread(caller *session.Session, w http.ResponseWriter, r *htt
 	}
 	w.WriteHeader(http.StatusAccepted)
 	return nil
-}
-
-// dryRun reports whether the request must not change anything.
-func dryRun(r *http.Request) (bool, error) {
-	p, err := httpapi.ParseParams(r.URL.RawQuery)
-	if err != nil {
-		return false, err
-	}
-	return p.DryRun()
-}
-
-// decodeBody reads a body that is a JSON object. Its errors use kinds, the type of each member, and
-// object, a description of the whole.
-func decodeBody(content []byte, to any, object string, kinds map[string]string) *wire.Error {
-	if !utf8.Valid(content) {
-		return wire.Errorf(wire.BadJSON, "the body is not JSON: it is not valid UTF-8")
-	}
-	err := json.Unmarshal(content, to)
-	if err == nil {
-		return nil
-	}
-	wrong, is := errors.AsType[*json.UnmarshalTypeError](err)
-	if !is {
-		return wire.Errorf(wire.BadJSON, "the body is not JSON: %v", err)
-	}
-	field, _, _ := strings.Cut(wrong.Field, ".")
-	if kinds[field] == "" {
-		return wire.Errorf(wire.BadRequest, "the body must be a JSON object with %s", object)
-	}
-	return wire.Errorf(wire.BadRequest, "%s must be a %s, and not a %s", field, kinds[field], wrong.Value)
 }

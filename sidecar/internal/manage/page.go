@@ -18,20 +18,19 @@ const (
 
 // limitAndCursor reads the size of a page, and the text that nextCursor made the cursor from; ""
 // for the first page.
-func limitAndCursor(p httpapi.Params) (limit int, cursor string, err error) {
-	n, err := p.Whole("limit", defaultPage, 1, maxPage)
-	if err != nil {
-		return 0, "", err
-	}
-	given, err := p.Text("cursor")
-	if err != nil {
-		return 0, "", err
-	}
-	text, err := base64.RawURLEncoding.DecodeString(given)
+func limitAndCursor(r *httpapi.Request) (limit int, cursor string, err error) {
+	text, err := base64.RawURLEncoding.DecodeString(r.Text("cursor"))
 	if err != nil {
 		return 0, "", errCursor()
 	}
-	return int(n), string(text), nil
+	return int(r.Whole("limit")), string(text), nil
+}
+
+// paging are the parameters of a list.
+func paging(more ...httpapi.Param) []httpapi.Param {
+	return append(more,
+		httpapi.Whole("limit", "the most that the answer lists", 1, maxPage).Or(strconv.Itoa(defaultPage)),
+		httpapi.Text("cursor", "continues where an earlier answer ended: its next"))
 }
 
 // nextCursor is the cursor with which a list continues.

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/sluice-bus/sluice/internal/access"
+	"github.com/sluice-bus/sluice/internal/httpapi"
 	"github.com/sluice-bus/sluice/internal/pause"
 	"github.com/sluice-bus/sluice/sdk/wire"
 	"github.com/sluice-bus/sluice/sdk/wire/codec"
@@ -31,28 +32,24 @@ const (
 
 // deadSelection is the body of a redrive or a discard.
 type deadSelection struct {
-	IDs    []string `json:"dlq_ids"`
-	Group  *string  `json:"group"`
-	Reason string   `json:"reason"`
-	Before *int64   `json:"before"`
-	Rate   *float64 `json:"rate"`
-}
-
-// deadKinds describes the members of deadSelection.
-var deadKinds = map[string]string{
-	"dlq_ids": "list of strings", "group": "string", "reason": "string",
-	"before": "whole number of milliseconds", "rate": "number of dead letters a second",
+	IDs    []string `json:"dlq_ids,omitempty"`
+	Group  *string  `json:"group,omitempty"`
+	Reason *string  `json:"reason,omitempty"`
+	Before *int64   `json:"before,omitempty"` // in milliseconds
+	Rate   *float64 `json:"rate,omitempty"`   // dead letters a second
 }
 
 func readDeadSelection(content []byte) (s deadSelection, bad *wire.Error) {
-	const object = "dlq_ids, or with group and maybe reason and before"
-	if bad := decodeBody(content, &s, object, deadKinds); bad != nil {
+	if s, bad = httpapi.ReadObject[deadSelection](content); bad != nil {
 		return s, bad
 	}
 	switch {
 	case (s.IDs == nil) == (s.Group == nil):
-		return s, wire.Errorf(wire.BadRequest, "give dlq_ids or group, one of them: the body must be a JSON object with %s", object)
-	case s.IDs != nil && (s.Reason != "" || s.Before != nil):
+		return s, wire.Errorf(wire.BadRequest, "give dlq_ids or group, one of them: "+
+			"the body must be a JSON object with dlq_ids, or with group and maybe reason and before")
+	case s.Reason != nil && *s.Reason == "":
+		return s, wire.Errorf(wire.BadRequest, "reason is empty; leave it out to select every reason")
+	case s.IDs != nil && (s.Reason != nil || s.Before != nil):
 		return s, wire.Errorf(wire.BadRequest, "reason and before go with group, and not with dlq_ids")
 	case s.IDs != nil && (len(s.IDs) == 0 || len(s.IDs) > maxDeadIDs):
 		return s, wire.Errorf(wire.BadRequest, "dlq_ids has %d ids; 1 to %d are allowed", len(s.IDs), maxDeadIDs)
@@ -81,13 +78,13 @@ type change struct {
 }
 
 // planner plans the change of the selected dead letters.
-type planner func(*session.Session, *http.Request, deadLetters, deadSelection) (change, error)
+type planner func(*session.Session, *httpapi.Request, deadLetters, deadSelection) (change, error)
 
 // changeDead changes the selected dead letters. After the first line of progress, errors are lines
 // too.
 func (m *handlers) changeDead(plan planner) session.Handler {
-	return func(caller *session.Session, w http.ResponseWriter, r *http.Request) error {
-		content, bad := m.Bodies.Read(w, r, maxDeadBody)
+	return func(caller *session.Session, w http.ResponseWriter, r *httpapi.Request) error {
+		content, bad := m.Bodies.Read(w, r.Request, maxDeadBody)
 		if bad != nil {
 			return bad
 		}
@@ -97,7 +94,10 @@ func (m *handlers) changeDead(plan planner) session.Handler {
 		}
 		q := deadOf(caller, r)
 		if s.Group != nil {
-			q.group, q.reason = *s.Group, s.Reason
+			q.group = *s.Group
+			if s.Reason != nil {
+				q.reason = *s.Reason
+			}
 			if s.Before != nil {
 				q.before = *s.Before
 			}
@@ -147,7 +147,7 @@ func (c *change) run(ctx, gateway context.Context, lines *progress) {
 
 // planRedrive selects the dead letters to redrive, in log order, without those that are redriven
 // already.
-func (m *handlers) planRedrive(caller *session.Session, r *http.Request, q deadLetters, s deadSelection) (c change, err error) {
+func (m *handlers) planRedrive(caller *session.Session, r *httpapi.Request, q deadLetters, s deadSelection) (c change, err error) {
 	if err := caller.May(access.Subscribe, q.topic, q.group); err != nil {
 		return c, err
 	}
@@ -202,7 +202,7 @@ func (m *handlers) planRedrive(caller *session.Session, r *http.Request, q deadL
 }
 
 // planDiscard selects the dead letters to remove, redriven or not.
-func (m *handlers) planDiscard(caller *session.Session, r *http.Request, q deadLetters, s deadSelection) (c change, err error) {
+func (m *handlers) planDiscard(caller *session.Session, r *httpapi.Request, q deadLetters, s deadSelection) (c change, err error) {
 	if err := caller.May(access.Admin, q.topic, ""); err != nil {
 		return c, err
 	}

@@ -1,8 +1,6 @@
 package manage
 
 import (
-	"errors"
-	"math"
 	"net/http"
 	"time"
 
@@ -23,7 +21,7 @@ type retentionPlan struct {
 }
 
 // planRetention reports how many events of a topic another retention would remove.
-func (m *handlers) planRetention(caller *session.Session, _ http.ResponseWriter, r *http.Request) (any, error) {
+func (m *handlers) planRetention(caller *session.Session, _ http.ResponseWriter, r *httpapi.Request) (any, error) {
 	keep, err := m.retentionOf(caller, r)
 	if err != nil {
 		return nil, err
@@ -38,27 +36,19 @@ func (m *handlers) planRetention(caller *session.Session, _ http.ResponseWriter,
 }
 
 // retentionOf is a topic's retention, with the parameters replacing its fields.
-func (m *handlers) retentionOf(caller *session.Session, r *http.Request) (keep policy.Retention, err error) {
-	p, err := httpapi.ParseParams(r.URL.RawQuery)
-	if err != nil {
-		return keep, err
-	}
+func (m *handlers) retentionOf(caller *session.Session, r *httpapi.Request) (keep policy.Retention, err error) {
 	topic := r.PathValue("topic")
 	keep = m.Policies.Load().Topic(topic).Retention
-	ttl, err1 := p.Text("ttl")
-	if ttl != "" {
-		if keep.TTL, err = time.ParseDuration(ttl); err != nil || keep.TTL < 0 {
-			err1 = httpapi.BadParam("ttl", "%q is not a duration such as 24h, or 0s for ever", ttl)
+	if r.Has("ttl") {
+		if keep.TTL, err = time.ParseDuration(r.Text("ttl")); err != nil || keep.TTL < 0 {
+			return keep, httpapi.BadParam("ttl", "%q is not a duration such as 24h, or 0s for ever", r.Text("ttl"))
 		}
 	}
-	most, err2 := p.Whole("max_bytes", keep.MaxBytes, 0, math.MaxInt64)
-	compact, err3 := p.Choice("compact", "0", "1")
-	if err := errors.Join(err1, err2, err3); err != nil {
-		return keep, err
+	if r.Has("max_bytes") {
+		keep.MaxBytes = r.Whole("max_bytes")
 	}
-	keep.MaxBytes = most
-	if p.Has("compact") {
-		keep.Compact = compact == "1"
+	if r.Has("compact") {
+		keep.Compact = r.Text("compact") == "1"
 	}
 	return keep, caller.MayRead(topic)
 }

@@ -19,17 +19,19 @@ type scheduledInfo struct {
 	DeliverAt int64  `json:"deliver_at"`
 }
 
+type scheduledList struct {
+	Total     int64           `json:"total"`
+	Scheduled []scheduledInfo `json:"scheduled"`
+	Next      string          `json:"next,omitempty"`
+}
+
 // listScheduled lists the events of a topic that are not due yet.
-func (m *handlers) listScheduled(caller *session.Session, _ http.ResponseWriter, r *http.Request) (any, error) {
+func (m *handlers) listScheduled(caller *session.Session, _ http.ResponseWriter, r *httpapi.Request) (any, error) {
 	if err := mayJoin(caller, r); err != nil {
 		return nil, err
 	}
 	topic := r.PathValue("topic")
-	p, err := httpapi.ParseParams(r.URL.RawQuery)
-	if err != nil {
-		return nil, err
-	}
-	limit, cursor, err := limitAndCursor(p)
+	limit, cursor, err := limitAndCursor(r)
 	if err != nil {
 		return nil, err
 	}
@@ -37,11 +39,7 @@ func (m *handlers) listScheduled(caller *session.Session, _ http.ResponseWriter,
 	if cursor != "" && after == nil {
 		return nil, errCursor()
 	}
-	l := struct {
-		Total     int64           `json:"total"`
-		Scheduled []scheduledInfo `json:"scheduled"`
-		Next      string          `json:"next,omitempty"`
-	}{Scheduled: []scheduledInfo{}} // [] rather than null
+	l := scheduledList{Scheduled: []scheduledInfo{}} // [] rather than null
 	found, err := m.Log.ListScheduled(r.Context(), topic, after, limit+1)
 	if err == nil {
 		l.Total, err = m.Log.CountScheduled(r.Context(), topic)
@@ -60,7 +58,7 @@ func (m *handlers) listScheduled(caller *session.Session, _ http.ResponseWriter,
 }
 
 // cancelScheduled cancels a scheduled event.
-func (m *handlers) cancelScheduled(caller *session.Session, w http.ResponseWriter, r *http.Request) error {
+func (m *handlers) cancelScheduled(caller *session.Session, w http.ResponseWriter, r *httpapi.Request) error {
 	topic, id := r.PathValue("topic"), r.PathValue("id")
 	if bad := codec.CheckTopic(topic); bad != nil {
 		return bad

@@ -27,7 +27,7 @@ type topicSchema struct {
 }
 
 // showSchema answers with the schema of a topic, for its publishers and subscribers.
-func (m *handlers) showSchema(caller *session.Session, w http.ResponseWriter, r *http.Request) error {
+func (m *handlers) showSchema(caller *session.Session, w http.ResponseWriter, r *httpapi.Request) error {
 	topic := r.PathValue("topic")
 	if err := mayJoin(caller, r); err != nil && caller.May(access.Publish, topic, "") != nil {
 		return err
@@ -68,7 +68,7 @@ func names(lists []string, etag string) bool {
 }
 
 // accepts reports whether the Accept header of a request names a media type.
-func accepts(r *http.Request, kind string) bool {
+func accepts(r *httpapi.Request, kind string) bool {
 	for _, list := range r.Header.Values("Accept") {
 		for one := range strings.SplitSeq(list, ",") {
 			if given, params, err := mime.ParseMediaType(one); err == nil && given == kind && params["q"] != "0" {

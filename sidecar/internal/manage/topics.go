@@ -17,6 +17,11 @@ import (
 	"github.com/sluice-bus/sluice/sidecar/internal/session"
 )
 
+type topicList struct {
+	Topics []*topicInfo `json:"topics"`
+	Next   string       `json:"next,omitempty"`
+}
+
 // topicInfo is a topic in the answer to GET /v1/topics.
 type topicInfo struct {
 	Topic      string          `json:"topic"`
@@ -48,14 +53,10 @@ var sample = eventlog.Bounds{Events: 256, Bytes: 256 << 10}
 // listedAtOnce is how many topics are read at a time.
 const listedAtOnce = 8
 
-func (m *handlers) listTopics(caller *session.Session, _ http.ResponseWriter, r *http.Request) (any, error) {
-	p, err := httpapi.ParseParams(r.URL.RawQuery)
+func (m *handlers) listTopics(caller *session.Session, _ http.ResponseWriter, r *httpapi.Request) (any, error) {
+	prefix := r.Text("prefix")
+	limit, after, err := limitAndCursor(r)
 	if err != nil {
-		return nil, err
-	}
-	prefix, err1 := p.Text("prefix")
-	limit, after, err2 := limitAndCursor(p)
-	if err := errors.Join(err1, err2); err != nil {
 		return nil, err
 	}
 	if after != "" && codec.CheckReadTopic(after) != nil {
@@ -71,10 +72,7 @@ func (m *handlers) listTopics(caller *session.Session, _ http.ResponseWriter, r 
 			names = append(names, tp.Name)
 		}
 	}
-	l := struct {
-		Topics []*topicInfo `json:"topics"`
-		Next   string       `json:"next,omitempty"`
-	}{Topics: []*topicInfo{}}
+	l := topicList{Topics: []*topicInfo{}}
 	for len(names) > 0 && len(l.Topics) < limit { // more than once if topics are deleted meanwhile
 		n := min(len(names), limit-len(l.Topics))
 		infos, err := m.topicInfos(caller, r, names[:n])
@@ -95,7 +93,7 @@ func sees(caller *session.Session, topic string) bool {
 }
 
 // topicInfos describes those of the topics that still exist.
-func (m *handlers) topicInfos(caller *session.Session, r *http.Request, names []string) ([]*topicInfo, error) {
+func (m *handlers) topicInfos(caller *session.Session, r *httpapi.Request, names []string) ([]*topicInfo, error) {
 	infos := make([]*topicInfo, len(names))
 	work, ctx := errgroup.WithContext(r.Context())
 	work.SetLimit(listedAtOnce)
@@ -163,7 +161,7 @@ func (m *handlers) holdingOf(ctx context.Context, topic string, extents []eventl
 }
 
 // makeTopic creates a topic, even if publishing does not create topics.
-func (m *handlers) makeTopic(caller *session.Session, w http.ResponseWriter, r *http.Request) error {
+func (m *handlers) makeTopic(caller *session.Session, w http.ResponseWriter, r *httpapi.Request) error {
 	topic := r.PathValue("topic")
 	if err := m.mayMake(caller, r, topic); err != nil {
 		return err
@@ -177,15 +175,17 @@ func (m *handlers) makeTopic(caller *session.Session, w http.ResponseWriter, r *
 		status = http.StatusCreated
 		m.Logger.Info("a topic was made", "topic", topic, "by", caller.Identity().Name)
 	}
-	return httpapi.WriteValue(w, status, struct {
-		Topic      string `json:"topic"`
-		Partitions int    `json:"partitions"`
-	}{topic, tp.Partitions})
+	return httpapi.WriteValue(w, status, madeTopic{topic, tp.Partitions})
+}
+
+type madeTopic struct {
+	Topic      string `json:"topic"`
+	Partitions int    `json:"partitions"`
 }
 
 // mayMake returns an error unless the sender may create a topic: with the right admin, or with
 // publish if publishing creates it.
-func (m *handlers) mayMake(caller *session.Session, r *http.Request, topic string) error {
+func (m *handlers) mayMake(caller *session.Session, r *httpapi.Request, topic string) error {
 	if bad := codec.CheckTopic(topic); bad != nil {
 		return bad
 	}
@@ -207,16 +207,12 @@ func (m *handlers) ensureTopic(ctx context.Context, topic string) (tp eventlog.T
 }
 
 // deleteTopic removes a topic, its groups and its dead letters, or reports what would be removed.
-func (m *handlers) deleteTopic(caller *session.Session, _ http.ResponseWriter, r *http.Request) (any, error) {
+func (m *handlers) deleteTopic(caller *session.Session, _ http.ResponseWriter, r *httpapi.Request) (any, error) {
 	topic := r.PathValue("topic")
-	dry, err := dryRun(r)
-	if err == nil {
-		err = caller.May(access.Admin, topic, "")
-	}
-	if err != nil {
+	if err := caller.May(access.Admin, topic, ""); err != nil {
 		return nil, err
 	}
-	if dry {
+	if r.DryRun() {
 		return m.planDeletion(r.Context(), topic)
 	}
 	m.LeavePulls(topic, "")

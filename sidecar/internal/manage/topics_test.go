@@ -137,9 +137,9 @@ func TestPlanSeek(t *testing.T) {
 		`{"from":"positions"}`:                      "positions is missing",
 		`{"from":"positions","positions":{"1":1}}`:  "partitions 0 to 0, not 1",
 		`{"from":"positions","positions":{"x":1}}`:  "is not the number of a partition",
-		`{"from":"positions","positions":{"0":-1}}`: "positions must be a object",
+		`{"from":"positions","positions":{"0":-1}}`: "positions must be an object",
 		`{"from":"positions","positions":{"0":99}}`: "seqs up to 4, not 99",
-		`{"from":"positions","positions":[1]}`:      "positions must be a object",
+		`{"from":"positions","positions":[1]}`:      "positions must be an object",
 		`{"from":"elsewhere"}`:                      "from is",
 	} {
 		s.Want(t, 400, part, "PUT", cursor, body)

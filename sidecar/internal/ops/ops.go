@@ -39,22 +39,15 @@ func (s *Server) Stopping() { s.stopping.Store(true) }
 
 // Handler serves the routes.
 func (s *Server) Handler() http.Handler {
-	mux := http.NewServeMux()
-	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) {
-		writeText(w, "ok\n")
+	routes := httpapi.NewRouter([]httpapi.Route{
+		unchecked("/healthz", func(w http.ResponseWriter, _ *http.Request) { writeText(w, "ok\n") }),
+		unchecked("/readyz", s.ready),
+		unchecked("/metrics", s.metrics.ServeHTTP),
+		unchecked("/debug/pprof/", pprof.Index), // heap, goroutine and the like
+		unchecked("/debug/pprof/profile", pprof.Profile),
+		unchecked("/debug/pprof/trace", pprof.Trace),
+		{Pattern: "GET /v1/status", Serve: s.answerStatus},
 	})
-	mux.HandleFunc("GET /readyz", s.ready)
-	mux.Handle("GET /metrics", s.metrics)
-	mux.HandleFunc("GET /v1/status", func(w http.ResponseWriter, _ *http.Request) {
-		w.Header().Set("Content-Type", "application/json")
-		enc := json.NewEncoder(w)
-		enc.SetIndent("", "  ")
-		_ = enc.Encode(s.status()) // the client went away
-	})
-	mux.HandleFunc("GET /debug/pprof/", pprof.Index) // heap, goroutine and the like
-	mux.HandleFunc("GET /debug/pprof/profile", pprof.Profile)
-	mux.HandleFunc("GET /debug/pprof/trace", pprof.Trace)
-	routes := httpapi.Routes(mux)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if s.parts.Load() == nil && r.URL.Path != "/healthz" {
 			httpapi.WriteError(w, r, errStarting, s.logger)
@@ -62,6 +55,23 @@ func (s *Server) Handler() http.Handler {
 		}
 		routes.ServeHTTP(w, r)
 	})
+}
+
+func unchecked(path string, serve http.HandlerFunc) httpapi.Route {
+	return httpapi.Route{Pattern: "GET " + path, Unchecked: true, Serve: func(w http.ResponseWriter, r *httpapi.Request, _ error) {
+		serve(w, r.Request)
+	}}
+}
+
+func (s *Server) answerStatus(w http.ResponseWriter, r *httpapi.Request, bad error) {
+	if bad != nil {
+		httpapi.WriteError(w, r.Request, bad, s.logger)
+		return
+	}
+	w.Header().Set("Content-Type", "application/json")
+	enc := json.NewEncoder(w)
+	enc.SetIndent("", "  ")
+	_ = enc.Encode(s.status()) // the client went away
 }
 
 var errStarting = wire.Errorf(wire.StoreUnavailable,

@@ -1,8 +1,10 @@
 package replay
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
+	"io"
 	"net/http"
 
 	"github.com/sluice-bus/sluice/internal/httpapi"
@@ -10,36 +12,34 @@ import (
 )
 
 // amongPeers admits only clients that may use the routes between sidecars.
-func (h *handler) amongPeers(next http.HandlerFunc) http.HandlerFunc {
-	return func(w http.ResponseWriter, r *http.Request) {
-		if err := h.Access.PeerMayAsk(r); err != nil {
-			h.refuse(w, r, err)
-			return
+func (h *handler) amongPeers(next serveFunc) serveFunc {
+	return func(w http.ResponseWriter, r *httpapi.Request) error {
+		if err := h.Access.PeerMayAsk(r.Request); err != nil {
+			return err
 		}
-		next(w, r)
+		return next(w, r)
 	}
-}
-
-// refuse answers a request that parseExport or PeerMayAsk has refused.
-func (h *handler) refuse(w http.ResponseWriter, r *http.Request, err error) {
-	if errors.Is(err, &wire.Error{Code: wire.Unauthorized}) {
-		h.Access.Challenge(w, r, err)
-		return
-	}
-	httpapi.WriteError(w, r, err, h.Logger)
 }
 
 // peer answers with this sidecar's identity.
-func (h *handler) peer(w http.ResponseWriter, _ *http.Request) { writeJSON(w, h.Self()) }
+func (h *handler) peer(w http.ResponseWriter, _ *httpapi.Request) error {
+	writeJSON(w, h.Self())
+	return nil
+}
 
 // peers lists the fleet as it is now.
-func (h *handler) peers(w http.ResponseWriter, r *http.Request) {
+func (h *handler) peers(w http.ResponseWriter, r *httpapi.Request) error {
 	self := h.Self()
 	members := []Member{{NodeID: self.NodeID, StoreID: self.StoreID, Self: true, Reachable: true}}
 	if h.Fleet != nil {
 		members = h.Fleet.Members(r.Context())
 	}
-	writeJSON(w, map[string][]Member{"peers": members})
+	writeJSON(w, peersBody{members})
+	return nil
+}
+
+type peersBody struct {
+	Peers []Member `json:"peers"`
 }
 
 // maxPeerIDsBytes bounds the body of POST /peer/ids: MaxPeerIDs ids, each character escaped.
@@ -47,43 +47,32 @@ const maxPeerIDsBytes = 4 << 20
 
 // peerIDs returns for each id the ts at which the named part, or without one the store, else the
 // spool, holds it; null if it does not, or if the event has another key than the requested one.
-func (h *handler) peerIDs(w http.ResponseWriter, r *http.Request) {
+func (h *handler) peerIDs(w http.ResponseWriter, r *httpapi.Request) error {
 	times, err := h.timesOf(w, r)
-	if err != nil {
-		httpapi.WriteError(w, r, err, h.Logger)
-		return
+	if err == nil {
+		writeJSON(w, PeerTimes{TS: times})
 	}
-	writeJSON(w, PeerTimes{TS: times})
+	return err
 }
 
-func (h *handler) timesOf(w http.ResponseWriter, r *http.Request) ([]*int64, error) {
-	p, err := httpapi.ParseParams(r.URL.RawQuery)
-	if err != nil {
-		return nil, err
-	}
-	topic, err := topicParam(p, "name the topic of the ids")
-	if err != nil {
-		return nil, err
-	}
-	part := AnyPart
-	if p.Has("part") {
-		if part, err = p.Choice("part", PartLog, PartSpool); err != nil {
-			return nil, err
-		}
-	}
-	key, err := keyParam(p)
-	if err != nil {
-		return nil, err
+func (h *handler) timesOf(w http.ResponseWriter, r *httpapi.Request) ([]*int64, error) {
+	topic, part, key := r.Text("topic"), cmp.Or(r.Text("part"), AnyPart), keyOf(r)
+	if topic == "" {
+		return nil, httpapi.BadParam("topic", "it is missing; name the topic of the ids")
 	}
 	if err := h.mayRead(r, topic); err != nil {
 		return nil, err
 	}
-	var body PeerIDs
-	if err := json.NewDecoder(http.MaxBytesReader(w, r.Body, maxPeerIDsBytes)).Decode(&body); err != nil {
-		if _, large := errors.AsType[*http.MaxBytesError](err); large {
-			return nil, wire.Errorf(wire.PayloadTooLarge, "the body has more than the %d bytes that are read", maxPeerIDsBytes)
-		}
-		return nil, wire.Errorf(wire.BadJSON, `the body must be {"ids":["…"]}: %v`, err)
+	content, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxPeerIDsBytes))
+	if _, large := errors.AsType[*http.MaxBytesError](err); large {
+		return nil, wire.Errorf(wire.PayloadTooLarge, "the body has more than the %d bytes that are read", maxPeerIDsBytes)
+	}
+	if err != nil {
+		return nil, wire.Errorf(wire.BadRequest, "the body cannot be read to its end: %v", err)
+	}
+	body, bad := httpapi.ReadObject[PeerIDs](content)
+	if bad != nil {
+		return nil, bad
 	}
 	if len(body.IDs) > MaxPeerIDs {
 		return nil, wire.Errorf(wire.BadRequest, "ids: there are %d; at most %d are allowed", len(body.IDs), MaxPeerIDs)

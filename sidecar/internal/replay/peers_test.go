@@ -213,7 +213,7 @@ func TestPeerIDs(t *testing.T) {
 		{"topic=a/b", `{"ids":[]}`, 400, "topic"},
 		{"topic=orders&key=", `{"ids":[]}`, 400, "key"},
 		{"topic=orders&part=all", `{"ids":[]}`, 400, "part"},
-		{"topic=orders", `[]`, 400, "bad_json"},
+		{"topic=orders", `[]`, 400, "object with ids"},
 		{"topic=orders", `{"ids":`, 400, "bad_json"},
 		{"topic=orders", string(most), 400, "1001"},
 		{"topic=orders", `{"ids":["` + strings.Repeat("x", maxPeerIDsBytes) + `"]}`, 413, "bytes"},

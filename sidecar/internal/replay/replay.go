@@ -94,34 +94,23 @@ func New(c Config) http.Handler {
 	c.StallTimeout = cmp.Or(c.StallTimeout, defaultStallTimeout)
 	c.Beat = cmp.Or(c.Beat, defaultBeat)
 	h := &handler{c}
-	mux := http.NewServeMux()
-	mux.HandleFunc("GET /replay", h.replay)
-	mux.HandleFunc("GET /export", h.export)
-	peers := h.peers
-	if c.Access.Authenticates() {
-		peers = h.amongPeers(peers)
-	}
-	mux.HandleFunc("GET /peers", peers)
-	mux.HandleFunc("GET /peer", h.amongPeers(h.peer))
-	mux.HandleFunc("POST /peer/ids", h.amongPeers(h.peerIDs))
-	return c.Access.AuthenticatePeers(c.PeerKey, c.Audit.HTTP(c.Access.From, httpapi.Routes(mux)))
+	return c.Access.AuthenticatePeers(c.PeerKey, c.Audit.HTTP(c.Access.From, httpapi.NewRouter(h.routes())))
 }
 
 // replay answers one page: {"topic","events","count","next"}. The events come before their count,
 // so that replay need not hold them until they are counted.
-func (h *handler) replay(w http.ResponseWriter, r *http.Request) {
+func (h *handler) replay(w http.ResponseWriter, r *httpapi.Request) error {
 	req, err := h.parseReplay(r)
 	if err != nil {
-		httpapi.WriteError(w, r, err, h.Logger)
-		return
+		return err
 	}
-	out := h.newBody(w, r, "application/json")
+	out := h.newBody(w, r.Request, "application/json")
 	defer out.release()
 	// One event more than requested shows whether a next page has any.
 	in, err := h.open(r.Context(), req.selection, req.limit+1)
 	if err != nil {
 		out.fail(err)
-		return
+		return nil
 	}
 	defer in.close()
 
@@ -130,7 +119,7 @@ func (h *handler) replay(w http.ResponseWriter, r *http.Request) {
 	for it, err := range in.events() {
 		if err != nil {
 			out.fail(err)
-			return
+			return nil
 		}
 		if more = count == req.limit; more || out.headOnly() {
 			break
@@ -150,7 +139,7 @@ func (h *handler) replay(w http.ResponseWriter, r *http.Request) {
 		if len(cursor) > maxCursorBytes {
 			out.fail(&wire.Error{Code: wire.PartialFleet, Missing: in.missing(),
 				Msg: "too many parts of the fleet are missing for one cursor; export the topic, or ask again when they are back"})
-			return
+			return nil
 		}
 		out.text(`,"next":"`, cursor, `"`)
 	}
@@ -160,14 +149,14 @@ func (h *handler) replay(w http.ResponseWriter, r *http.Request) {
 	}
 	out.text("}\n")
 	out.finish(nil)
+	return nil
 }
 
 // export answers with everything between two times, one event per line or as one array.
-func (h *handler) export(w http.ResponseWriter, r *http.Request) {
+func (h *handler) export(w http.ResponseWriter, r *httpapi.Request) error {
 	req, err := h.parseExport(r)
 	if err != nil {
-		h.refuse(w, r, err)
-		return
+		return err
 	}
 	ctx, end := h.Access.While(r.Context(), access.Replay, req.topic, "")
 	defer end()
@@ -175,13 +164,13 @@ func (h *handler) export(w http.ResponseWriter, r *http.Request) {
 	if req.array {
 		mime, open, before, after, tail = "application/json", "[\n", ",\n", "", "\n]\n"
 	}
-	out := h.newBody(w, r, mime)
+	out := h.newBody(w, r.Request, mime)
 	defer out.release()
 	defer context.AfterFunc(ctx, out.unblock)()
 	in, err := h.open(ctx, req.selection, req.limit)
 	if err != nil {
 		out.fail(err)
-		return
+		return nil
 	}
 	defer in.close()
 	self := h.Self()
@@ -207,7 +196,7 @@ func (h *handler) export(w http.ResponseWriter, r *http.Request) {
 		switch {
 		case err != nil:
 			out.fail(err)
-			return
+			return nil
 		case out.headOnly():
 		case it.beat:
 			out.text("\n")
@@ -229,6 +218,7 @@ func (h *handler) export(w http.ResponseWriter, r *http.Request) {
 	out.text(tail)
 	progress.end(out, in)
 	out.finish(in)
+	return nil
 }
 
 // sourceError adds an answer for clients to a source's error.

@@ -3,12 +3,10 @@ package replay
 import (
 	"context"
 	"errors"
-	"net/http"
 
 	"github.com/sluice-bus/sluice/internal/access"
 	"github.com/sluice-bus/sluice/internal/httpapi"
 	"github.com/sluice-bus/sluice/sdk/wire"
-	"github.com/sluice-bus/sluice/sdk/wire/codec"
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog"
 )
 
@@ -101,18 +99,14 @@ func (r replayRequest) next() cursor {
 	return c
 }
 
-func (h *handler) parseReplay(r *http.Request) (req replayRequest, err error) {
-	p, err := httpapi.ParseParams(r.URL.RawQuery)
+func (h *handler) parseReplay(r *httpapi.Request) (req replayRequest, err error) {
+	v, err := parseView(r)
 	if err != nil {
 		return req, err
 	}
-	v, limit, err1 := parseView(p)
-	partial, err2 := partialParam(p)
-	if err := errors.Join(err1, err2); err != nil {
-		return req, err
-	}
-	if p.Has("cursor") {
-		c, err := parseCursor(p, v)
+	limit, partial := int(r.Whole("limit")), r.Has("partial")
+	if r.Has("cursor") {
+		c, err := parseCursor(r, v)
 		if err == nil {
 			err = h.mayRead(r, c.view.topic)
 		}
@@ -157,55 +151,29 @@ func (h *handler) lookup(ctx context.Context, v view, partial bool) (eventlog.Po
 	return pointOf(rec), nil
 }
 
-// parseView reads every parameter except cursor and checks each by itself. The start of
-// from=afterId has only its ID yet.
-func parseView(p httpapi.Params) (view, int, error) {
-	topic, err1 := topicParam(p, "")
-	scope, err2 := p.Choice("scope", scopeStore, scopeFleet)
-	key, err3 := p.Text("key")
-	order, err4 := p.Choice("order", orderAsc, orderDesc)
-	limit, err5 := p.Whole("limit", defaultLimit, 1, maxLimit)
-	from, start, err6 := startParams(p)
-	v := view{topic: topic, scope: scope, key: key, desc: order == orderDesc, from: from, start: start}
-	return v, int(limit), errors.Join(err1, err2, err3, err4, err5, err6)
-}
-
-// startParams reads from, ts and afterId. It checks ts and afterId whenever they are given, and
-// uses them only if from names them.
-func startParams(p httpapi.Params) (from string, start eventlog.Point, err error) {
-	from, err1 := p.Choice("from", wire.FromEarliest, wire.FromTS, wire.FromAfterID)
-	ts, err2 := p.Whole("ts", 0, 0, wire.MaxTS)
-	id, err3 := p.Text("afterId")
-	if err := errors.Join(err1, err2, err3); err != nil {
-		return "", start, err
+// parseView reads every parameter except cursor. The start of from=afterId has only its ID yet.
+func parseView(r *httpapi.Request) (view, error) {
+	v := view{
+		topic: r.Text("topic"), scope: r.Text("scope"), key: r.Text("key"), desc: r.Text("order") == orderDesc, from: r.Text("from"),
 	}
-	if id != "" {
-		if err := codec.CheckID(id); err != nil {
-			return "", start, httpapi.BadParam("afterId", "%s", err.Msg)
-		}
-	}
-	switch from {
+	switch v.from {
 	case wire.FromTS:
-		if !p.Has("ts") {
-			return "", start, httpapi.BadParam("ts", "it is missing; from=ts needs the time to start at, in milliseconds since the epoch")
+		if !r.Has("ts") {
+			return v, httpapi.BadParam("ts", "it is missing; from=ts needs the time to start at, in milliseconds since the epoch")
 		}
-		start.TS = ts
+		v.start.TS = r.Whole("ts")
 	case wire.FromAfterID:
-		if id == "" {
-			return "", start, httpapi.BadParam("afterId", "it is missing; from=afterId needs the id to start after")
+		if !r.Has("afterId") {
+			return v, httpapi.BadParam("afterId", "it is missing; from=afterId needs the id to start after")
 		}
-		start.ID = id
+		v.start.ID = r.Text("afterId")
 	}
-	return from, start, nil
+	return v, nil
 }
 
 // parseCursor reads the cursor and refuses parameters that contradict it.
-func parseCursor(p httpapi.Params, asked view) (cursor, error) {
-	text, err := p.Text("cursor")
-	if err != nil {
-		return cursor{}, err
-	}
-	c, err := decodeCursor(text)
+func parseCursor(r *httpapi.Request, asked view) (cursor, error) {
+	c, err := decodeCursor(r.Text("cursor"))
 	if err != nil {
 		return cursor{}, httpapi.BadParam("cursor", "it is not one that this API gave out as \"next\": %v", err)
 	}
@@ -221,7 +189,7 @@ func parseCursor(p httpapi.Params, asked view) (cursor, error) {
 		{"ts", c.from != wire.FromTS || asked.start.TS == c.start.TS},
 		{"afterId", c.from != wire.FromAfterID || asked.start.ID == c.start.ID},
 	} {
-		if p.Has(beside.name) && !beside.same {
+		if r.Has(beside.name) && !beside.same {
 			return cursor{}, httpapi.BadParam(beside.name, "it contradicts the cursor; leave it out or repeat the first page's value")
 		}
 	}
@@ -229,42 +197,14 @@ func parseCursor(p httpapi.Params, asked view) (cursor, error) {
 }
 
 // mayRead returns an error unless the sender of a request may read a topic's past.
-func (h *handler) mayRead(r *http.Request, topic string) error {
+func (h *handler) mayRead(r *httpapi.Request, topic string) error {
 	return h.Access.From(r.Context()).May(access.Replay, topic, "")
 }
 
-// topicParam is the topic. If there is none, it returns an error with the text missing, or "" if
-// missing is "".
-func topicParam(p httpapi.Params, missing string) (string, error) {
-	topic, err := p.Text("topic")
-	switch {
-	case err != nil:
-		return "", err
-	case topic == "" && missing != "":
-		return "", httpapi.BadParam("topic", "it is missing; %s", missing)
-	case topic == "":
-		return "", nil
+// keyOf is the key, or nil if it is not given.
+func keyOf(r *httpapi.Request) *string {
+	if !r.Has("key") {
+		return nil
 	}
-	if err := codec.CheckReadTopic(topic); err != nil {
-		return "", err
-	}
-	return topic, nil
-}
-
-// keyParam is the key, or nil if it is not given.
-func keyParam(p httpapi.Params) (*string, error) {
-	key, err := p.Text("key")
-	if err != nil || !p.Has("key") {
-		return nil, err
-	}
-	return &key, nil
-}
-
-// partialParam reports whether an answer may leave out parts that cannot be asked.
-func partialParam(p httpapi.Params) (bool, error) {
-	if !p.Has("partial") {
-		return false, nil
-	}
-	_, err := p.Choice("partial", "ok")
-	return err == nil, err
+	return new(r.Text("key"))
 }

@@ -2,30 +2,32 @@ package session
 
 import (
 	"net/http"
+	"slices"
 	"strings"
 
 	"github.com/sluice-bus/sluice/internal/httpapi"
+	"github.com/sluice-bus/sluice/sdk/wire"
 	"github.com/sluice-bus/sluice/sdk/wire/codec"
 	"github.com/sluice-bus/sluice/sidecar/internal/refusal"
 )
 
 // Handler answers a request of a caller, or returns the error to answer it with.
-type Handler func(caller *Session, w http.ResponseWriter, r *http.Request) error
+type Handler func(caller *Session, w http.ResponseWriter, r *httpapi.Request) error
 
-// Route is the handler of one method and path.
+// Route is a route with its handler.
 type Route struct {
-	Pattern string
+	httpapi.Route
 	Handler Handler
-	// Unchecked leaves the path's names to the handler, and the refusal while the sidecar stops.
-	Unchecked bool
 	// WhileStopping serves the route while the sidecar stops, too.
 	WhileStopping bool
+	// Refused, if it is set, is told of requests that are refused before Handler sees them.
+	Refused func(topic string, code wire.Code)
 }
 
-// Serve returns the route's handler for a ServeMux.
-func (x *Sessions) Serve(route Route) http.HandlerFunc {
+// Serve returns the route for a Router.
+func (x *Sessions) Serve(route Route) httpapi.Route {
 	topic, group := strings.Contains(route.Pattern, "{topic}"), strings.Contains(route.Pattern, "{group}")
-	check := func(r *http.Request) error {
+	check := func(r *httpapi.Request) error {
 		if topic {
 			if bad := codec.CheckReadTopic(r.PathValue("topic")); bad != nil {
 				return bad
@@ -41,23 +43,30 @@ func (x *Sessions) Serve(route Route) http.HandlerFunc {
 		}
 		return nil
 	}
-	if route.Unchecked {
-		check = func(*http.Request) error { return nil }
+	described := route.Route
+	described.Errors = append(slices.Clone(described.Errors), wire.StoreUnavailable, wire.Overloaded)
+	if topic {
+		described.Errors = append(described.Errors, wire.NotFound)
 	}
-	return func(w http.ResponseWriter, r *http.Request) {
-		err := check(r)
+	described.Serve = func(w http.ResponseWriter, r *httpapi.Request, err error) {
 		if err == nil {
-			err = route.Handler(x.Of(r), w, r)
+			err = check(r)
+		}
+		if err == nil {
+			err = route.Handler(x.Of(r.Request), w, r)
+		} else if route.Refused != nil {
+			route.Refused(r.PathValue("topic"), wire.AsError(err).Code)
 		}
 		if err != nil {
-			httpapi.WriteError(w, r, refusal.Of(err), x.Logger)
+			httpapi.WriteError(w, r.Request, refusal.Of(err), x.Logger)
 		}
 	}
+	return described
 }
 
 // Answer writes the result of ask as JSON, or an answer without content for nil.
-func Answer(ask func(caller *Session, w http.ResponseWriter, r *http.Request) (any, error)) Handler {
-	return func(caller *Session, w http.ResponseWriter, r *http.Request) error {
+func Answer(ask func(caller *Session, w http.ResponseWriter, r *httpapi.Request) (any, error)) Handler {
+	return func(caller *Session, w http.ResponseWriter, r *httpapi.Request) error {
 		got, err := ask(caller, w, r)
 		switch {
 		case err != nil:

@@ -84,9 +84,25 @@ func (s *Server) Stats() (connections, subscriptions int) {
 	return len(s.conns), subscriptions
 }
 
-// ServeHTTP turns a request into a WebSocket. The connection then has a goroutine of its own, so
+// Route is the route that turns requests into WebSockets.
+func (s *Server) Route(pattern string) httpapi.Route {
+	return httpapi.Route{
+		Pattern: pattern, Summary: "a WebSocket",
+		Answers: []httpapi.Answer{{Status: http.StatusSwitchingProtocols, Doc: "frames follow"}},
+		Errors:  []wire.Code{wire.StoreUnavailable},
+		Serve: func(w http.ResponseWriter, r *httpapi.Request, bad error) {
+			if bad != nil {
+				httpapi.WriteError(w, r.Request, bad, s.cfg.Logger)
+				return
+			}
+			s.serve(w, r.Request)
+		},
+	}
+}
+
+// serve turns a request into a WebSocket. The connection then has a goroutine of its own, so
 // that net/http can free the memory of the request: an idle connection needs less.
-func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+func (s *Server) serve(w http.ResponseWriter, r *http.Request) {
 	if s.cfg.Sessions.Stopping.Err() != nil {
 		httpapi.WriteError(w, r, refusal.Stopping(), s.cfg.Logger)
 		return

@@ -1,0 +1,86 @@
+package httpapi
+
+import (
+	"net/http"
+	"slices"
+	"strings"
+
+	"github.com/sluice-bus/sluice/sdk/wire"
+)
+
+// Route is what a listener serves at one method and path. Requests are checked by it, and the
+// listener's description for machines is made of it.
+type Route struct {
+	Pattern string // of a ServeMux, with a method
+	Summary string
+	Query   []Param
+	// Headers are the request headers that the route reads. One that begins with Sluice- and is not
+	// among them is refused.
+	Headers []Param
+	Body    Content // nil: none
+	// Optional says that the body may be left out.
+	Optional bool
+	Answers  []Answer
+	Errors   []wire.Code // beside those of every route
+	// Unchecked says that the route takes whatever it is sent, as pages and probes do. It is left
+	// out of the description.
+	Unchecked bool
+	// Serve answers a request; bad is why the request was refused, or nil.
+	Serve func(w http.ResponseWriter, r *Request, bad error)
+}
+
+// Content is a body: its schema for each media type.
+type Content map[string]Schema
+
+// Answer is an answer to a request that is not refused.
+type Answer struct {
+	Status  int
+	Doc     string
+	Content Content // nil: none
+	Headers []string
+}
+
+// Request is a request with the parameters of its query.
+type Request struct {
+	*http.Request
+	Params
+}
+
+// read checks a request.
+func (t *Route) read(r *http.Request) (*Request, error) {
+	in := &Request{Request: r, Params: Params{known: t.Query}}
+	if t.Unchecked {
+		return in, nil
+	}
+	var err error
+	if r.URL.RawQuery != "" {
+		in.Params, err = parseParams(r.URL.RawQuery, t.Query)
+	}
+	if err == nil {
+		err = t.checkHeaders(r.Header)
+	}
+	return in, err
+}
+
+// ownPrefix begins the request headers that are Sluice's own.
+const ownPrefix = "Sluice-"
+
+func (t *Route) checkHeaders(h http.Header) error {
+	var first string // by name
+	for name, values := range h {
+		if !strings.HasPrefix(name, ownPrefix) || len(values) == 1 && find(t.Headers, name) != nil {
+			continue
+		}
+		if first == "" || name < first {
+			first = name
+		}
+	}
+	switch {
+	case first == "":
+		return nil
+	case find(t.Headers, first) != nil:
+		return wire.Errorf(wire.BadRequest, "header %s is given %d times; give it once", first, len(h[first]))
+	}
+	own := slices.DeleteFunc(slices.Clone(t.Headers), func(p Param) bool { return !strings.HasPrefix(p.Name, ownPrefix) })
+	return wire.Errorf(wire.BadRequest, "header %q is not known here%s", first, unknown(first, own))
+}
