@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"net/http"
 	"strings"
+	"time"
 
 	"github.com/sluice-bus/sluice/sdk/wire"
 )
@@ -54,15 +55,12 @@ type Status struct {
 type StoreStatus struct {
 	URL   string `json:"url"`
 	State string `json:"state"`
-	// UnmetConcerns are topics whose events are refused, because fewer members of the store
-	// acknowledge them than their policy asks for.
-	UnmetConcerns []UnmetConcern `json:"unmet_concerns,omitempty"`
-}
-
-// UnmetConcern is a topic, and its policy's durability.write_concern.
-type UnmetConcern struct {
-	Topic        string `json:"topic"`
-	WriteConcern string `json:"write_concern"`
+	// Since is when that state began, zero if the sidecar does not say, and Error why the store is away.
+	Since time.Time `json:"since"`
+	Error string    `json:"error,omitempty"`
+	// UnmetConcerns are, by topic, the write concerns of policies that the store does not meet: it acknowledges with fewer
+	// members, and events of these topics are refused.
+	UnmetConcerns map[string]string `json:"unmet_concerns,omitempty"`
 }
 
 // PolicyStatus is one policy in force and where it came from.

@@ -26,6 +26,7 @@ type TopicDeletion struct {
 	Bytes       int64    `json:"bytes"`
 	Groups      []string `json:"groups"`
 	DeadLetters int64    `json:"dead_letters"`
+	Scheduled   int64    `json:"scheduled"`
 }
 
 // Retention is what a topic keeps: events up to that age, up to that total size, or only the latest

@@ -113,7 +113,7 @@ Examples:
 // Run deletes the topic.
 func (t *topicsDeleteCommand) Run(ctx context.Context, app *program.App, c *client, h *admin.HTTP) error {
 	var plan admin.TopicDeletion
-	if !t.Yes { // the rest of a topic whose deletion was interrupted cannot be shown
+	if !t.Yes || t.DryRun { // the rest of a topic whose deletion was interrupted cannot be shown
 		var err error
 		plan, err = ask(ctx, c, func(ctx context.Context) (admin.TopicDeletion, error) { return h.PlanTopicDeletion(ctx, t.Topic) })
 		if err != nil {
@@ -121,8 +121,8 @@ func (t *topicsDeleteCommand) Run(ctx context.Context, app *program.App, c *clie
 		}
 	}
 	show := func(s *sheet) error {
-		_, err := fmt.Fprintf(s, "%s: %d events (%d bytes), %d dead letters, groups: %s\n",
-			t.Topic, plan.Events, plan.Bytes, plan.DeadLetters, orNone(plan.Groups))
+		_, err := fmt.Fprintf(s, "%s: %d events (%d bytes), %d scheduled, %d dead letters, groups: %s\n",
+			t.Topic, plan.Events, plan.Bytes, plan.Scheduled, plan.DeadLetters, orNone(plan.Groups))
 		return err
 	}
 	if yes, err := t.may(ctx, app, c, plan, show, "Delete all of this?"); err != nil || !yes {

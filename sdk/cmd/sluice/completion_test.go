@@ -18,7 +18,7 @@ func TestCompletion(t *testing.T) {
 		"pol":                             "policy",
 		"policy |del":                     "delete",
 		"sub |o":                          "orders other",
-		"groups |s":                       "seek show",
+		"groups |s":                       "seek show slow",
 		"groups show |ord":                "orders",
 		"groups show orders |":            "billing",
 		"groups seek --dry-run orders |b": "billing",

@@ -19,8 +19,8 @@ import (
 
 // controlPlane is the flags of the commands that ask the control plane.
 type controlPlane struct {
-	URL  string `name:"control-plane-url" aliases:"control-plane" group:"Control plane:" placeholder:"URL" help:"The control plane's REST API: http://host:port, https://host:port or unix:/path (default: as the sidecar at --url says, and http://127.0.0.1:7080 without a --url). --control-plane is the same."`
-	User string `group:"plane" placeholder:"NAME" help:"Author of a change, for the audit log, where no token says so (default: the current user)."`
+	URL  string `name:"control-plane-url" aliases:"control-plane" group:"Control plane:" of:"plane" placeholder:"URL" help:"The control plane's REST API: http://host:port, https://host:port or unix:/path (default: as the sidecar at --url says, and http://127.0.0.1:7080 without a --url). --control-plane is the same."`
+	User string `group:"Control plane:" of:"plane" placeholder:"NAME" help:"Author of a change, for the audit log, where no token says so (default: the current user)."`
 }
 
 // ProvideControlPlane makes the client of the control plane.

@@ -16,7 +16,7 @@ import (
 // eventsCommand is the commands about the events of a topic.
 type eventsCommand struct {
 	List   eventsListCommand   `cmd:"" default:"withargs" help:"Print the last events of a topic, and follow it."`
-	Delete eventsDeleteCommand `cmd:"" help:"Erase an event, or all events of a key, for good."`
+	Delete eventsDeleteCommand `cmd:"" asks:"app" help:"Erase an event, or all events of a key, for good."`
 }
 
 func (*eventsCommand) Help() string {
@@ -47,7 +47,7 @@ Examples:
 
   sluice events list orders
   sluice events orders -n 100 --key customer-3 --grep '"total": *[0-9]{4}'
-  sluice events orders --follow --header tenant=acme --json | jq .payload`
+  sluice events orders --follow --header tenant=acme -o json | jq .payload`
 }
 
 // Run prints the events.

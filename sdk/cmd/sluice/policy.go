@@ -243,14 +243,20 @@ Examples:
 
 // Run deletes the version that is there now.
 func (d *policyDeleteCommand) Run(ctx context.Context, app *program.App, c *client, plane *admin.ControlPlane) error {
-	if d.DryRun {
+	if d.DryRun || !d.Yes && interactive(app) {
 		plan, err := askPlane(ctx, c, func(ctx context.Context) (admin.ApplyResult, error) {
 			return plane.PlanDeletePolicy(ctx, d.Name, admin.Condition{})
 		})
 		if err != nil {
 			return listed(app.Stderr, err, d.Name)
 		}
-		return d.printPlan(ctx, app, c, plane, plan)
+		if d.DryRun {
+			return d.printPlan(ctx, app, c, plane, plan)
+		}
+		withLosses(ctx, app, c, plane, &plan)
+		if err := printPlan(app.Stderr, "", plan); err != nil {
+			return err
+		}
 	}
 	if err := asked(ctx, app, d.Yes, "Delete the policy %s?", d.Name); err != nil {
 		return err

@@ -34,6 +34,7 @@ Examples:
   sluice replay orders --from 1h --until 15m
   sluice replay orders --from 2026-11-27T10:00 --key customer-3
   sluice replay orders -o json | wc -l
+  sluice replay orders --from afterId --after-id order-17
   sluice replay orders --fleet --partial`
 }
 
@@ -57,7 +58,7 @@ func (r *replayCommand) Run(ctx context.Context, app *program.App, c *client, h 
 	var line []byte
 	var missing []string
 	defer func() { sayMissing(app.Stderr, missing) }()
-	printed := 0
+	printed, last := 0, ""
 	for {
 		query.Limit = replayPage
 		if r.Max > 0 {
@@ -65,6 +66,7 @@ func (r *replayCommand) Run(ctx context.Context, app *program.App, c *client, h 
 		}
 		page, err := ask(ctx, c, func(ctx context.Context) (admin.ReplayPage, error) { return h.Replay(ctx, query) })
 		if err != nil {
+			r.stopped(app, printed, last)
 			return r.explain(app.Stderr, err)
 		}
 		for _, name := range page.Missing {
@@ -81,7 +83,7 @@ func (r *replayCommand) Run(ctx context.Context, app *program.App, c *client, h 
 			}
 			line = c.Output.append(line[:0], event, 1)
 			_, _ = out.Write(line) // Flush has the error
-			printed++
+			printed, last = printed+1, event.ID
 		}
 		if err := out.Flush(); err != nil {
 			return err
@@ -90,11 +92,17 @@ func (r *replayCommand) Run(ctx context.Context, app *program.App, c *client, h 
 		case past || page.Next == "":
 			return r.ended(ctx, h, printed, missing)
 		case r.Max > 0 && printed >= r.Max:
-			last := page.Events[len(page.Events)-1].ID
-			fmt.Fprintf(app.Stderr, "stopped after %d events (--max), and there are more: --from afterId --after-id %s\n", printed, visible(last))
+			r.stopped(app, printed, last)
 			return nil
 		}
 		query.Cursor = page.Next
+	}
+}
+
+// stopped says how to go on behind the last event that was printed.
+func (r *replayCommand) stopped(app *program.App, printed int, last string) {
+	if printed > 0 {
+		fmt.Fprintf(app.Stderr, "stopped after %d events, and there are more: --from afterId --after-id %s\n", printed, visible(last))
 	}
 }
 

@@ -13,16 +13,17 @@ import (
 	"github.com/sluice-bus/sluice/internal/program"
 	"github.com/sluice-bus/sluice/internal/schema"
 	"github.com/sluice-bus/sluice/sdk/admin"
+	"github.com/sluice-bus/sluice/sdk/wire"
 )
 
 // schemaCommand is the commands about schemas. asyncapi.go has the export.
 type schemaCommand struct {
 	controlPlane
 
-	Check    schemaCheckCommand    `cmd:"" help:"Say whether a schema is compatible with earlier ones."`
-	List     schemaListCommand     `cmd:"" help:"List the schemas that a policy has had."`
+	Check    schemaCheckCommand    `cmd:"" asks:"plane" help:"Say whether a schema is compatible with earlier ones."`
+	List     schemaListCommand     `cmd:"" asks:"plane" help:"List the schemas that a policy has had."`
 	Show     schemaShowCommand     `cmd:"" help:"Print the schema of a topic, or a version of a policy's."`
-	AsyncAPI schemaAsyncAPICommand `cmd:"" name:"asyncapi" help:"Describe topics and their schemas as an AsyncAPI document."`
+	AsyncAPI schemaAsyncAPICommand `cmd:"" asks:"app" name:"asyncapi" help:"Describe topics and their schemas as an AsyncAPI document."`
 }
 
 func (*schemaCommand) Help() string {
@@ -186,6 +187,14 @@ type schemaListCommand struct {
 	Policy string `arg:"" help:"The policy: a topic, or a prefix and a *."`
 }
 
+func (*schemaListCommand) Help() string {
+	return `Lists the schemas that a policy has had, the newest first.
+
+Examples:
+
+  sluice schema list orders.created`
+}
+
 // Run prints the versions.
 func (s *schemaListCommand) Run(ctx context.Context, app *program.App, c *client, plane *admin.ControlPlane) error {
 	ask := func(ctx context.Context) ([]admin.SchemaVersion, error) { return schemasOf(ctx, c, plane, s.Policy) }
@@ -231,7 +240,7 @@ func (s *schemaShowCommand) Run(ctx context.Context, app *program.App, c *client
 	}
 	i := slices.IndexFunc(versions, func(v admin.SchemaVersion) bool { return v.Version == s.Version })
 	if i < 0 {
-		return fmt.Errorf("policy %s has no version %d of its schema, or not any more", plain(s.Name), s.Version)
+		return wire.Errorf(wire.NotFound, "policy %s has no version %d of its schema, or not any more", plain(s.Name), s.Version)
 	}
 	return printIndented(app, c, versions[i].JSONSchema)
 }

@@ -98,7 +98,7 @@ func TestSchemaCheckAgainstPolicies(t *testing.T) {
 `)
 	want(t, p.ok("schema", "show", "orders.*", "--schema-version", "1"), "{\n  \"type\": \"object\"\n}\n")
 	want(t, p.ok("schema", "show", "orders.*", "--schema-version", "2", "-o", "json"), `{"type":["object","null"]}`+"\n")
-	p.run("", "schema", "show", "orders.*", "--schema-version", "3").wantFailure(t, 1, "no version 3")
+	p.run("", "schema", "show", "orders.*", "--schema-version", "3").wantFailure(t, 3, "no version 3")
 }
 
 func TestSchemaShowAndAsyncAPI(t *testing.T) {

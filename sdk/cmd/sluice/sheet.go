@@ -58,7 +58,7 @@ func (s *sheet) table(head, wide []string, rows [][]string) error {
 		if all <= s.columns || widths[widest] <= minColumn {
 			break
 		}
-		widths[widest] = max(widths[widest]-(all-s.columns), minColumn)
+		widths[widest]--
 	}
 	var out bytes.Buffer
 	for _, row := range rows {
@@ -93,6 +93,15 @@ func (s *sheet) millis(ts *int64) string {
 		return "-"
 	}
 	return s.time(time.UnixMilli(*ts))
+}
+
+// from says who told what is shown, where somebody looks: not in a pipe.
+func (s *sheet) from(server, address string) error {
+	if s.columns == 0 && !s.wide {
+		return nil
+	}
+	_, err := fmt.Fprintf(s, "\nas the %s at %s says\n", server, address)
+	return err
 }
 
 // repeat shows something again each second. A server that goes away once it has answered is waited for.

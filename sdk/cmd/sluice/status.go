@@ -3,6 +3,8 @@ package main
 import (
 	"context"
 	"fmt"
+	"maps"
+	"slices"
 	"strings"
 
 	"github.com/sluice-bus/sluice/internal/program"
@@ -47,8 +49,14 @@ func printStatus(s *sheet, status admin.Status) error {
 		policies = []string{"none: the defaults hold"}
 	}
 	store := status.Store.URL + "  " + status.Store.State
-	for _, u := range status.Store.UnmetConcerns {
-		store += fmt.Sprintf("; does not meet %s of topic %s", u.WriteConcern, u.Topic)
+	if !status.Store.Since.IsZero() {
+		store += " since " + s.time(status.Store.Since)
+	}
+	if status.Store.Error != "" {
+		store += ": " + plain(status.Store.Error)
+	}
+	for _, topic := range slices.Sorted(maps.Keys(status.Store.UnmetConcerns)) {
+		store += fmt.Sprintf("; does not meet %s of topic %s", status.Store.UnmetConcerns[topic], topic)
 	}
 	return s.table([]string{"node", status.NodeID}, nil, [][]string{
 		{"version", status.Version},

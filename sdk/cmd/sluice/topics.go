@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 
@@ -35,7 +36,8 @@ type topicsListCommand struct {
 func (*topicsListCommand) Help() string {
 	return `Lists the topics of the sidecar's store. EVENTS counts the places between the
 first and the last event of each partition in a large topic: where retention or
-compaction left gaps, there are fewer.
+compaction left gaps, there are fewer. Events that wait in spools are not counted:
+"sluice status" has those of one sidecar.
 
 Examples:
 
@@ -72,6 +74,7 @@ func (l *topicsListCommand) Run(ctx context.Context, app *program.App, c *client
 			rows[i] = []string{t.Topic, fmt.Sprint(len(t.Partitions)), fmt.Sprint(t.Events), s.millis(t.LastTS), s.millis(t.FirstTS),
 				fmt.Sprint(t.Bytes), orNone(t.Groups)}
 		}
-		return s.table([]string{"TOPIC", "PARTITIONS", "EVENTS", "LAST EVENT"}, []string{"FIRST EVENT", "BYTES", "GROUPS"}, rows)
+		err := s.table([]string{"TOPIC", "PARTITIONS", "EVENTS", "LAST EVENT"}, []string{"FIRST EVENT", "BYTES", "GROUPS"}, rows)
+		return errors.Join(err, s.from("sidecar", c.URL))
 	})
 }

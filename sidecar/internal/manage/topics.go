@@ -229,6 +229,7 @@ type deletionPlan struct {
 	Bytes       int64    `json:"bytes"`
 	Groups      []string `json:"groups"`
 	DeadLetters int64    `json:"dead_letters"`
+	Scheduled   int64    `json:"scheduled"`
 }
 
 func (m *handlers) planDeletion(ctx context.Context, topic string) (deletionPlan, error) {
@@ -243,7 +244,8 @@ func (m *handlers) planDeletion(ctx context.Context, topic string) (deletionPlan
 	case !errors.Is(err, eventlog.ErrNotFound):
 		return deletionPlan{}, err
 	}
-	return plan, nil
+	plan.Scheduled, err = m.Log.CountScheduled(ctx, topic)
+	return plan, err
 }
 
 // removeTopic removes a topic after its dead letters. So if it stops half-way, the topic still

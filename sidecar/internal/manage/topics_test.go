@@ -85,7 +85,7 @@ func TestDeleteTopic(t *testing.T) {
 	s.Publish(t, "orders.dlq", "d", "k")
 	s.Want(t, 200, `"events":[{`, "POST", gatewaytest.Billing+"/pull", gatewaytest.PullOne)
 	s.Want(t, 200, `"events":3,`, "DELETE", gatewaytest.Orders+"?dry_run=1", "")
-	s.Want(t, 200, `"groups":["billing"],"dead_letters":1}`, "DELETE", gatewaytest.Orders+"?dry_run=1", "")
+	s.Want(t, 200, `"groups":["billing"],"dead_letters":1,"scheduled":0}`, "DELETE", gatewaytest.Orders+"?dry_run=1", "")
 	s.Want(t, 409, "in_use", "DELETE", gatewaytest.Orders, "")
 	s.Want(t, 409, "in_use", "DELETE", gatewaytest.Billing, "")
 	s.Want(t, 400, "bad_request", "DELETE", gatewaytest.Orders+"?dry_run=maybe", "")
