@@ -27,6 +27,7 @@ import (
 	"github.com/sluice-bus/sluice/internal/access"
 	"github.com/sluice-bus/sluice/internal/policypb"
 	"github.com/sluice-bus/sluice/internal/setting"
+	"github.com/sluice-bus/sluice/test/require"
 )
 
 // serve runs a control plane that knows these tokens, each "NAME" the token of an entry of role
@@ -40,16 +41,12 @@ func serve(t *testing.T, tokens map[string]string) (c *ControlPlane, conn *grpc.
 	}
 	dir := t.TempDir()
 	file := filepath.Join(dir, "auth.yaml")
-	if err := os.WriteFile(file, []byte(auth), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, os.WriteFile(file, []byte(auth), 0o600))
 	c, err := New(t.Context(), Config{
 		XDSListen: "127.0.0.1:0", HTTPListen: "127.0.0.1:0", DataDir: dir, Store: setting.Embedded, Name: "cp", AuthConfig: file,
 		DrainTimeout: time.Second, StoreTimeout: time.Second, Logger: slog.New(slog.NewTextHandler(io.Discard, nil)),
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	ctx, stop := context.WithCancel(context.Background())
 	ready := make(chan struct{})
 	var running sync.WaitGroup
@@ -164,51 +161,35 @@ func TestATokenIsForItsNodesAlone(t *testing.T) {
 func TestCredentialsOfPeers(t *testing.T) {
 	c, conn := serve(t, map[string]string{"orders-token-0123456789": `, sidecar: "orders-*"`})
 	issuer, err := c.openIssuer(t.Context()) // as another one has it
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	other, err := access.NewPeerKey("b")
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	credential, err := issuer.Issue("b", other.Public())
 	if err == nil {
 		err = other.Take(credential, issuer.Public())
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	key, err := access.NewPeerKey("orders-1")
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	stream, err := discovery.NewAggregatedDiscoveryServiceClient(conn).DeltaAggregatedResources(as(t, "orders-token-0123456789"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := stream.Send(&discovery.DeltaDiscoveryRequest{
+	require.NoError(t, err)
+	require.NoError(t, stream.Send(&discovery.DeltaDiscoveryRequest{
 		Node: &core.Node{Id: "orders-1", Metadata: &structpb.Struct{Fields: map[string]*structpb.Value{
 			policypb.PeerKey: structpb.NewStringValue(policypb.EncodeKey(key.Public())),
 		}}},
 		TypeUrl: policypb.PeerCredentialType, ResourceNamesSubscribe: []string{policypb.PeerCredentialName("orders-1")},
-	}); err != nil {
-		t.Fatal(err)
-	}
+	}))
 	response, err := stream.Recv()
 	if err != nil || len(response.GetResources()) != 1 {
 		t.Fatalf("%v, %v", response, err)
 	}
 	var m structpb.Struct
-	if err := response.GetResources()[0].GetResource().UnmarshalTo(&m); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, response.GetResources()[0].GetResource().UnmarshalTo(&m))
 	credential, by, err := policypb.ReadPeerCredential(&m)
 	if err == nil {
 		err = key.Take(credential, by)
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	if node, err := other.Check(key.Token("b")); err != nil || node != "orders-1" {
 		t.Errorf("%q, %v", node, err)
 	}
@@ -225,9 +206,7 @@ func TestCredentialsOfPeers(t *testing.T) {
 // A second process has the node id of one that is connected, and a credential for it.
 func TestASecondProcessGetsNothing(t *testing.T) {
 	_, conn := serve(t, map[string]string{"orders-token-0123456789": `, sidecar: "orders-*"`})
-	if err := join(t, conn, "orders-token-0123456789", "orders-1", "first", nil); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, join(t, conn, "orders-token-0123456789", "orders-1", "first", nil))
 	if err := join(t, conn, "orders-token-0123456789", "orders-1", "second", nil); rpcstatus.Code(err) != codes.AlreadyExists {
 		t.Errorf("policies: %v", err)
 	}

@@ -5,13 +5,13 @@ import (
 	"io"
 	"net"
 	"testing"
+
+	"github.com/sluice-bus/sluice/test/require"
 )
 
 func TestGate(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	defer l.Close()
 	d := newGate(l)
 	go func() {
@@ -32,16 +32,12 @@ func TestGate(t *testing.T) {
 	}
 	dial := func() net.Conn {
 		c, err := net.Dial("tcp", l.Addr().String())
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		t.Cleanup(func() { _ = c.Close() })
 		return c
 	}
 	in := dial()
-	if err := ask(in); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, ask(in))
 	d.set(false)
 	if ask(in) == nil || ask(dial()) == nil {
 		t.Error("somebody is served behind a gate that is shut")

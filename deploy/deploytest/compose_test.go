@@ -10,15 +10,15 @@ import (
 	"testing"
 
 	"go.yaml.in/yaml/v3"
+
+	"github.com/sluice-bus/sluice/test/require"
 )
 
 // composeServices are the services, with merged keys.
 func composeServices(t *testing.T) map[string]object {
 	t.Helper()
 	var doc struct{ Services map[string]object }
-	if err := yaml.Unmarshal([]byte(read(t, "compose/compose.yaml")), &doc); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, yaml.Unmarshal([]byte(read(t, "compose/compose.yaml")), &doc))
 	if len(doc.Services) < 8 {
 		t.Fatalf("only %d services", len(doc.Services))
 	}

@@ -7,6 +7,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/sluice-bus/sluice/test/require"
 )
 
 // machine is a folder that stands for all programs of a machine. It differs in that nothing of it
@@ -39,19 +41,13 @@ func newMachine(t *testing.T, without ...string) *machine {
 	for _, name := range []string{"bash", "cat", "cut", "dirname", "getconf", "grep", "ln", "mktemp", "paste", "rm", "sed", "sort", "tail",
 		"tee", "tr"} {
 		path, err := exec.LookPath(name)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := os.Symlink(path, filepath.Join(m.bin, name)); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
+		require.NoError(t, os.Symlink(path, filepath.Join(m.bin, name)))
 	}
 	for _, name := range []string{"go", "make", "id", "apt-get", "gcc", "curl", "node", "npm", "chromium", "prometheus", "promtool",
 		"openssl"} {
 		if !slices.Contains(without, name) {
-			if err := os.WriteFile(filepath.Join(m.bin, name), []byte(stub), 0o700); err != nil {
-				t.Fatal(err)
-			}
+			require.NoError(t, os.WriteFile(filepath.Join(m.bin, name), []byte(stub), 0o700))
 		}
 	}
 	return m

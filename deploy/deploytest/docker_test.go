@@ -10,6 +10,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/sluice-bus/sluice/test/require"
 	"github.com/sluice-bus/sluice/test/testkit"
 )
 
@@ -105,9 +106,7 @@ func TestImages(t *testing.T) {
 func defaultPorts(t *testing.T, bin string, listeners ...string) (ports []string) {
 	t.Helper()
 	out, err := exec.Command(bin, "--help").Output()
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	for _, l := range listeners {
 		m := regexp.MustCompile(`(?s)--` + l + `=ADDR.*?127\.0\.0\.1:\s*(\d+)`).FindSubmatch(out)
 		if m == nil {
@@ -121,9 +120,7 @@ func defaultPorts(t *testing.T, bin string, listeners ...string) (ports []string
 // TestBuildContext finds a package that the programs need and the .dockerignore keeps out.
 func TestBuildContext(t *testing.T) {
 	root, err := filepath.Abs("../..")
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	var folders []string
 	for line := range strings.Lines(read(t, "docker/Dockerfile.dockerignore")) {
 		if name, in := strings.CutPrefix(strings.TrimSpace(line), "!"); in {
@@ -141,9 +138,7 @@ func TestBuildContext(t *testing.T) {
 	}
 	for _, dir := range dirs {
 		rel, err := filepath.Rel(root, dir)
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		top, _, _ := strings.Cut(filepath.ToSlash(rel), "/")
 		if !slices.Contains(folders, top) {
 			t.Errorf("%s is needed and kept out by Dockerfile.dockerignore", rel)

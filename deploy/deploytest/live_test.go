@@ -17,6 +17,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/sluice-bus/sluice/test/require"
 	"github.com/sluice-bus/sluice/test/testkit"
 )
 
@@ -32,9 +33,7 @@ var (
 func ask(t *testing.T, method, url, token, body string, headers ...string) (int, string) {
 	t.Helper()
 	req, err := http.NewRequestWithContext(t.Context(), method, url, strings.NewReader(body))
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	if token != "" {
 		req.Header.Set("Authorization", "Bearer "+token)
 	}
@@ -48,9 +47,7 @@ func ask(t *testing.T, method, url, token, body string, headers ...string) (int,
 	}
 	defer resp.Body.Close()
 	data, err := io.ReadAll(resp.Body)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	return resp.StatusCode, string(data)
 }
 
@@ -67,9 +64,7 @@ func (d *deployment) secret(name string) string { return filepath.Join(d.folder,
 func (d *deployment) token(t *testing.T, name string) string {
 	t.Helper()
 	data, err := os.ReadFile(d.secret(name))
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	return strings.TrimSpace(string(data))
 }
 
@@ -103,9 +98,7 @@ func (d *deployment) mounted(t *testing.T, service string) string {
 		if err == nil {
 			err = os.WriteFile(filepath.Join(dir, target), data, 0o600)
 		}
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 	}
 	return dir
 }
@@ -240,9 +233,7 @@ func startPrometheus(t *testing.T, bin string, d *deployment) string {
 	t.Helper()
 	config := filepath.Join(d.folder, "prometheus.yml")
 	write := func(name, text string) {
-		if err := os.WriteFile(name, []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, os.WriteFile(name, []byte(text), 0o600))
 	}
 	write(config, strings.NewReplacer(": 15s", ": 1s").Replace(read(t, "prometheus/prometheus.yml")))
 	write(filepath.Join(d.folder, "targets/sidecars.yaml"), "- targets: ["+d.sidecar.Ops+"]\n")
@@ -250,20 +241,14 @@ func startPrometheus(t *testing.T, bin string, d *deployment) string {
 	write(filepath.Join(d.folder, "targets/collectors.yaml"), "[]\n")
 
 	free, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	addr := free.Addr().String()
 	free.Close()
 	log, err := os.Create(filepath.Join(t.TempDir(), "log"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	cmd := exec.Command(bin, "--config.file="+config, "--storage.tsdb.path="+t.TempDir(), "--web.listen-address="+addr)
 	cmd.Stderr = log // a file, so that nobody has to copy
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, cmd.Start())
 	t.Cleanup(func() {
 		_ = cmd.Process.Signal(syscall.SIGKILL) // an error says that it has ended already
 		_ = cmd.Wait()

@@ -13,6 +13,7 @@ import (
 
 	"go.yaml.in/yaml/v3"
 
+	"github.com/sluice-bus/sluice/test/require"
 	"github.com/sluice-bus/sluice/test/testkit"
 )
 
@@ -26,9 +27,7 @@ func prometheusFolder(t *testing.T) string {
 		if from != "prometheus" {
 			to = filepath.Join(dir, filepath.Base(from))
 		}
-		if err := os.CopyFS(to, os.DirFS(filepath.Join("..", from))); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, os.CopyFS(to, os.DirFS(filepath.Join("..", from))))
 	}
 	testkit.Need(t, testkit.OpenSSL)
 	run(t, "..", "bash", "secrets.sh", filepath.Join(dir, "secrets"), "sidecar-a", "sidecar-b")
@@ -47,9 +46,7 @@ func TestPrometheusConfigurations(t *testing.T) {
 		t.Fatalf("%d jobs discover pods, %v", strings.Count(string(data), discovery), err)
 	}
 	data = []byte(strings.ReplaceAll(string(data), discovery, "static_configs: []"))
-	if err := os.WriteFile(name, data, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, os.WriteFile(name, data, 0o600))
 	promtool(t, dir, "check", "config", "kubernetes.yml")
 }
 
@@ -72,9 +69,7 @@ type rule struct {
 func rules(t *testing.T, name string) (all []rule) {
 	t.Helper()
 	var doc struct{ Groups []struct{ Rules []rule } }
-	if err := yaml.Unmarshal([]byte(read(t, "prometheus/"+name)), &doc); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, yaml.Unmarshal([]byte(read(t, "prometheus/"+name)), &doc))
 	for _, g := range doc.Groups {
 		all = append(all, g.Rules...)
 	}
@@ -117,9 +112,7 @@ func dashboard(t *testing.T) (all []expression) {
 			}
 		}
 	}
-	if err := json.Unmarshal([]byte(read(t, "grafana/sluice.json")), &doc); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, json.Unmarshal([]byte(read(t, "grafana/sluice.json")), &doc))
 	if doc.Templating.List[0].Name != "datasource" || doc.Templating.List[0].Type != "datasource" {
 		t.Errorf("the first variable is %v, not the data source", doc.Templating.List[0])
 	}
@@ -174,13 +167,9 @@ func TestDashboardParses(t *testing.T) {
 		all = append(all, recording{fmt.Sprint("dashboard_query:", i), expr})
 	}
 	data, err := yaml.Marshal(object{"groups": []object{{"name": "dashboard", "rules": all}}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	dir := t.TempDir()
-	if err := os.WriteFile(filepath.Join(dir, "dashboard.yaml"), data, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, os.WriteFile(filepath.Join(dir, "dashboard.yaml"), data, 0o600))
 	promtool(t, dir, "check", "rules", "dashboard.yaml")
 }
 
@@ -206,9 +195,7 @@ func TestMetricsExist(t *testing.T) {
 			}
 			return err
 		})
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 	}
 	for _, r := range rules(t, "rules.yaml") {
 		known[r.Record] = true

@@ -18,6 +18,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/sluice-bus/sluice/sdk/wire"
+	"github.com/sluice-bus/sluice/test/require"
 )
 
 func coded(code wire.Code) error { return &wire.Error{Code: code} }
@@ -135,17 +136,13 @@ subjects: [{name: orders-service, %s}]
 	a, _ := f.open(ControlPlane)
 	cert, key := ca.issue("node-7")
 	pair, err := tls.X509KeyPair(cert, key)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	rules := *a.now.Load()
 	rules.roots = map[digest]bool{sha256.Sum256(pair.Leaf.Raw): true}
 	byToken, err1 := a.Token(t.Context(), aliceToken, "127.0.0.1:1")
 	byJWT, err2 := a.Token(t.Context(), i.sign(nil), "127.0.0.1:1")
 	byCert, err3 := rules.byCertificate(&tls.ConnectionState{VerifiedChains: [][]*x509.Certificate{{pair.Leaf}}})
-	if err := errors.Join(err1, err2, err3); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, errors.Join(err1, err2, err3))
 	for _, id := range []Identity{byToken, byJWT, byCert} {
 		for _, name := range []string{"orders.created", "orders.*", "orders.a*", "payments"} {
 			if err := id.May(Edit, name, ""); err != nil {
@@ -217,9 +214,7 @@ tokens:
 		{"none", Subscribe, "a", "g", "allowed are the groups none"},
 	} {
 		id, err := a.Token(t.Context(), tc.token, "")
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		err = id.May(tc.do, tc.topic, tc.group)
 		if tc.refusal == "" && err != nil ||
 			tc.refusal != "" && (!errors.Is(err, coded(wire.Forbidden)) || !strings.Contains(err.Error(), tc.refusal)) {
@@ -249,9 +244,7 @@ func TestChangesAct(t *testing.T) {
 	changes := 0
 	a.OnChange(func() { changes++ })
 	id, err := a.Token(context.Background(), nodeToken, "")
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 
 	// Rights change also for clients that have authenticated already.
 	f.writef("auth.yaml", "tokens:\n - {name: node, token_file: token, publish: [b]}")
@@ -323,9 +316,7 @@ func TestBadChangesDoNot(t *testing.T) {
 			a, log := f.open(Sidecar)
 			a.OnChange(func() { t.Error("it was put in force") })
 			id, err := a.Token(context.Background(), nodeToken, "")
-			if err != nil {
-				t.Fatal(err)
-			}
+			require.NoError(t, err)
 			tc.change()
 			a.settle()
 			if now, err := a.Renew(&id); err != nil || now != &id {
@@ -359,9 +350,7 @@ func TestOpenSaysEverythingThatIsWrong(t *testing.T) {
 func TestSecretsThatOthersReadAreToldOf(t *testing.T) {
 	f := newFolder(t)
 	f.writef("token", "short")
-	if err := os.Chmod(f.path("token"), 0o644); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, os.Chmod(f.path("token"), 0o644))
 	f.writef("auth.yaml", "tokens: [{name: a, token_file: token}]")
 	_, log := f.open(Sidecar)
 	for _, want := range []string{"can be read by every user", "so short that it can be guessed"} {
@@ -411,9 +400,7 @@ func TestSectionsForOthersAlone(t *testing.T) {
 		t.Errorf("%+v, %v", id, err)
 	}
 	s, err := read(f.path("auth.yaml"), ControlPlane)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	if _, err := build(s, ControlPlane, nil); err == nil || !strings.Contains(err.Error(), "means nothing") {
 		t.Errorf("the control plane takes it: %v", err)
 	}
@@ -461,9 +448,7 @@ func BenchmarkRenewAndMay(b *testing.B) {
 				a, _ = f.open(Sidecar)
 			}
 			id, err := a.Token(context.Background(), aliceToken, "")
-			if err != nil {
-				b.Fatal(err)
-			}
+			require.NoError(b, err)
 			b.ReportAllocs()
 			for b.Loop() {
 				now, err := a.Renew(&id)

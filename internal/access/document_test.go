@@ -6,6 +6,8 @@ import (
 	"strings"
 	"testing"
 	"unicode/utf8"
+
+	"github.com/sluice-bus/sluice/test/require"
 )
 
 const digestText = "9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08"
@@ -26,9 +28,7 @@ certs:
   - {name: node-7, replay: ["*"]}
 tls: {cert: server.pem, key: server.key, client_ca: ca.pem}
 `), Sidecar)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	e := doc.tokens[0]
 	if e.name != "orders-service" || e.tokenFile != "orders" || !e.may.operate {
 		t.Errorf("%+v", e)

@@ -14,15 +14,15 @@ import (
 	healthpb "google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
+
+	"github.com/sluice-bus/sluice/test/require"
 )
 
 // serveGRPC serves something to call behind a.
 func serveGRPC(t *testing.T, a *Access, more ...grpc.ServerOption) (addr string, svc *health.Server) {
 	t.Helper()
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	server := grpc.NewServer(append(a.ServerOptions("xds-listen", ln), more...)...)
 	svc = health.NewServer()
 	healthpb.RegisterHealthServer(server, svc)
@@ -39,9 +39,7 @@ func serveGRPC(t *testing.T, a *Access, more ...grpc.ServerOption) (addr string,
 func dialGRPC(t *testing.T, c *Client, addr string) healthpb.HealthClient {
 	t.Helper()
 	conn, err := grpc.NewClient(addr, c.DialOptions()...)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	t.Cleanup(func() { _ = conn.Close() })
 	return healthpb.NewHealthClient(conn)
 }
@@ -125,9 +123,7 @@ func TestStreamEndsWithItsRights(t *testing.T) {
 	addr, svc := serveGRPC(t, a)
 	client := dialGRPC(t, f.client(ClientConfig{TokenFile: "node"}), addr)
 	stream, err := client.Watch(callOf(t), &healthpb.HealthCheckRequest{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	if _, err := stream.Recv(); err != nil {
 		t.Fatal(err)
 	}
@@ -162,9 +158,7 @@ func TestGRPCRotation(t *testing.T) {
 	client := f.client(ClientConfig{CA: "ca.pem", Cert: "client.pem", Key: "client.key"})
 	addr, _ := serveGRPC(t, a)
 	first := dialGRPC(t, client, addr)
-	if err := calls(t, first); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, calls(t, first))
 	f.withTLS(young, "node-7")
 	a.settle()
 	// The connection that the old authority vouched for is closed, and the next one, of the same
@@ -200,9 +194,7 @@ func claiming(t *testing.T, a *Access) (addr string, svc *health.Server) {
 func claims(t *testing.T, c healthpb.HealthClient, node string) (healthpb.Health_WatchClient, error) {
 	t.Helper()
 	stream, err := c.Watch(metadata.AppendToOutgoingContext(callOf(t), "node", node), &healthpb.HealthCheckRequest{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	_, err = stream.Recv()
 	return stream, err
 }
@@ -263,9 +255,7 @@ func TestStreamEndsWithItsNode(t *testing.T) {
 	a, _ := f.open(ControlPlane)
 	addr, svc := claiming(t, a)
 	stream, err := claims(t, dialGRPC(t, f.client(ClientConfig{TokenFile: "node"}), addr), "a-1")
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	f.writef("auth.yaml", entry, "[a-1, b]") // which covers it still
 	a.settle()
 	svc.SetServingStatus("", healthpb.HealthCheckResponse_NOT_SERVING)

@@ -21,6 +21,7 @@ import (
 	"github.com/go-jose/go-jose/v4/jwt"
 
 	"github.com/sluice-bus/sluice/sdk/wire"
+	"github.com/sluice-bus/sluice/test/require"
 )
 
 // issuer signs JSON Web Tokens.
@@ -33,9 +34,7 @@ type issuer struct {
 func newIssuer(t testing.TB, id string) *issuer {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	return &issuer{t, id, key}
 }
 
@@ -66,13 +65,9 @@ func (i *issuer) sign(other claimSet) string {
 func signed(t testing.TB, key jose.SigningKey, id string, all claimSet) string {
 	t.Helper()
 	signer, err := jose.NewSigner(key, (&jose.SignerOptions{}).WithType("JWT").WithHeader("kid", id))
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	token, err := jwt.Signed(signer).Claims(all).Serialize()
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	return token
 }
 
@@ -194,9 +189,7 @@ func TestJWTKeysRotate(t *testing.T) {
 	f.writef("auth.yaml", strings.Replace(jwtText, "jwks_file: keys.json", "jwks_url: %q", 1), server.URL)
 	a, _ := f.open(Sidecar)
 	id, err := a.Token(t.Context(), old.sign(nil), "127.0.0.1:1")
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	now.Store(next)
 	if _, err := a.Token(t.Context(), next.sign(nil), "127.0.0.1:1"); err == nil {
 		t.Error("a key counts that was not fetched")
@@ -228,9 +221,7 @@ func TestJWTKeysOfOtherKinds(t *testing.T) {
 	f.writef("auth.yaml", jwtText)
 	log := new(logged)
 	a, err := Open(f.path("auth.yaml"), Sidecar, slog.New(slog.NewTextHandler(log, nil)))
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	if _, err := a.Token(t.Context(), i.sign(nil), "127.0.0.1:1"); err != nil {
 		t.Error(err)
 	}
@@ -245,9 +236,7 @@ func TestJWTWithoutKeys(t *testing.T) {
 	f.writef("auth.yaml", strings.Replace(jwtText, "jwks_file: keys.json", "jwks_url: %q", 1), "http://127.0.0.1:1/keys")
 	log := new(logged)
 	a, err := Open(f.path("auth.yaml"), Sidecar, slog.New(slog.NewTextHandler(log, nil)))
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	_, err = a.Token(t.Context(), newIssuer(t, "one").sign(nil), "127.0.0.1:1")
 	if err == nil || !strings.Contains(err.Error(), "could not be fetched yet") || !strings.Contains(log.String(), "cannot be fetched") {
 		t.Error(err, log)

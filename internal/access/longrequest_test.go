@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/sluice-bus/sluice/sdk/wire"
+	"github.com/sluice-bus/sluice/test/require"
 )
 
 func TestWhile(t *testing.T) {
@@ -14,9 +15,7 @@ func TestWhile(t *testing.T) {
 	f.writef("auth.yaml", both, sumOf(aliceToken), "orders")
 	a, _ := f.open(Sidecar)
 	id, err := a.Token(t.Context(), aliceToken, "")
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	begin := func(who Identity) context.Context {
 		ctx, end := a.While(context.WithValue(t.Context(), identityKey{}, who), Replay, "orders", "")
 		t.Cleanup(end)

@@ -11,14 +11,13 @@ import (
 	"time"
 
 	"github.com/sluice-bus/sluice/sdk/wire"
+	"github.com/sluice-bus/sluice/test/require"
 )
 
 func newPeerIssuer(t testing.TB, secret byte) *PeerIssuer {
 	t.Helper()
 	i, err := NewPeerIssuer(bytes.Repeat([]byte{secret}, PeerSeedBytes))
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	return i
 }
 
@@ -26,9 +25,7 @@ func newPeerIssuer(t testing.TB, secret byte) *PeerIssuer {
 func vouched(t testing.TB, i *PeerIssuer, node string) *PeerKey {
 	t.Helper()
 	k, err := NewPeerKey(node)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	renew(t, i, k)
 	return k
 }
@@ -39,9 +36,7 @@ func renew(t testing.TB, i *PeerIssuer, k *PeerKey) {
 	if err == nil {
 		err = k.Take(credential, i.Public())
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 }
 
 func refusedPeer(t *testing.T, what string, k *PeerKey, token, says string) {
@@ -158,9 +153,7 @@ func TestWhichTokenIsShown(t *testing.T) {
 		return strings.TrimPrefix(r.Header.Get("Authorization"), "Bearer ")
 	}
 	unvouched, err := NewPeerKey("c")
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	for _, tc := range []struct {
 		what  string
 		file  *Access

@@ -19,6 +19,7 @@ import (
 
 	"github.com/sluice-bus/sluice/internal/httpapi"
 	"github.com/sluice-bus/sluice/sdk/wire"
+	"github.com/sluice-bus/sluice/test/require"
 )
 
 const patience = 20 * time.Second
@@ -27,9 +28,7 @@ const patience = 20 * time.Second
 func serveHTTP(t *testing.T, a *Access, h http.Handler) string {
 	t.Helper()
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	base := "https://" + ln.Addr().String()
 	ctx, cancel := context.WithCancel(t.Context())
 	server := httpapi.Server{Handler: a.Authenticate(h), Logger: slog.New(slog.DiscardHandler)}
@@ -177,9 +176,7 @@ func TestCertificateLosesItsRights(t *testing.T) {
 func (a *Access) handshake(t *testing.T, f folder) Identity {
 	t.Helper()
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	defer ln.Close()
 	var dialing sync.WaitGroup
 	defer dialing.Wait()
@@ -193,19 +190,13 @@ func (a *Access) handshake(t *testing.T, f folder) Identity {
 		_ = conn.Close()
 	})
 	conn, err := a.Listener("listen", ln).Accept()
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	defer conn.Close()
 	secured := conn.(*tls.Conn)
-	if err := secured.Handshake(); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, secured.Handshake())
 	cs := secured.ConnectionState()
 	id, err := a.identify(t.Context(), nil, &cs, "")
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	return id
 }
 

@@ -18,6 +18,8 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+
+	"github.com/sluice-bus/sluice/test/require"
 )
 
 const module = "github.com/sluice-bus/sluice"
@@ -470,9 +472,7 @@ func readImports(t *testing.T, root fs.FS) map[string]map[string]bool {
 		}
 		return nil
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	return imports
 }
 

@@ -9,6 +9,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/sluice-bus/sluice/test/require"
 )
 
 // timed are the packages that take their time from a clock that they are given, so that a
@@ -64,9 +66,7 @@ func TestTimeIsTakenFromTheClock(t *testing.T) {
 				continue
 			}
 			source, err := os.ReadFile(name)
-			if err != nil {
-				t.Fatal(err)
-			}
+			require.NoError(t, err)
 			for _, call := range systemTime(t, name, source) {
 				t.Errorf("%s uses %s; take the time from the package's clock.Clock", name, call)
 			}
@@ -94,9 +94,7 @@ func f(ctx context.Context, clock interface{ Now() time.Time }) {
 func systemTime(t *testing.T, name string, source []byte) (found []string) {
 	t.Helper()
 	file, err := parser.ParseFile(token.NewFileSet(), name, source, parser.SkipObjectResolution)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	banned := map[string][]string{} // by the name that the package has in the file
 	for _, spec := range file.Imports {
 		importPath := strings.Trim(spec.Path.Value, `"`)

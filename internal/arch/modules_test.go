@@ -11,6 +11,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/sluice-bus/sluice/test/require"
 )
 
 // apart are the modules that the workspace leaves out, since what they need is large and for them
@@ -33,9 +35,7 @@ func workspace(t *testing.T, root fs.FS) (folders []string) {
 func directives(t *testing.T, root fs.FS, name string) (lines [][]string) {
 	t.Helper()
 	text, err := fs.ReadFile(root, name)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	block := ""
 	for line := range strings.Lines(string(text)) {
 		words := strings.Fields(line)
@@ -134,9 +134,7 @@ func TestModulesAgree(t *testing.T) {
 		}
 		return err
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 }
 
 // TestTheSDKIsSmall: what an application needs is in few names. Options of subscriptions and
@@ -161,9 +159,7 @@ func TestTheSDKIsSmall(t *testing.T) {
 			continue
 		}
 		file, err := parser.ParseFile(token.NewFileSet(), name, nil, parser.SkipObjectResolution)
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		for _, decl := range file.Decls {
 			switch decl := decl.(type) {
 			case *ast.FuncDecl:

@@ -12,6 +12,8 @@ import (
 	"strings"
 	"testing"
 	"unicode/utf8"
+
+	"github.com/sluice-bus/sluice/test/require"
 )
 
 const (
@@ -51,9 +53,7 @@ func TestStyle(t *testing.T) {
 		}
 		return err
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 }
 
 // faultsOf lists what in a file breaks a rule of style, each with its place.

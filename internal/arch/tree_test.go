@@ -7,6 +7,8 @@ import (
 	"path"
 	"slices"
 	"testing"
+
+	"github.com/sluice-bus/sluice/test/require"
 )
 
 // TestNothingIsHalfMerged: no text has the marks of a merge that nobody has finished.
@@ -30,7 +32,5 @@ func TestNothingIsHalfMerged(t *testing.T) {
 		}
 		return err
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 }

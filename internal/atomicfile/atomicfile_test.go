@@ -4,22 +4,20 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
+
+	"github.com/sluice-bus/sluice/test/require"
 )
 
 func TestWriteAndRemove(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "file")
 	for _, content := range []string{"a longer text", "short", ""} {
-		if err := Write(path, []byte(content)); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, Write(path, []byte(content)))
 		if got, err := os.ReadFile(path); err != nil || string(got) != content {
 			t.Errorf("%q, %v; want %q", got, err, content)
 		}
 	}
 	for range 2 {
-		if err := Remove(path); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, Remove(path))
 	}
 	left, err := os.ReadDir(filepath.Dir(path))
 	if err != nil || len(left) > 0 {

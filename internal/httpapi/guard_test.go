@@ -6,6 +6,8 @@ import (
 	"net/http/httptest"
 	"strings"
 	"testing"
+
+	"github.com/sluice-bus/sluice/test/require"
 )
 
 var (
@@ -91,9 +93,7 @@ func TestGuardLetsHTTP10WithoutHost(t *testing.T) {
 
 func TestGuardOrigin(t *testing.T) {
 	g := Guard{AllowedOrigins: []string{"https://Console.example", "http://localhost:3000", "http://plain.example:80"}}
-	if err := g.Validate(); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, g.Validate())
 	for _, tc := range []struct {
 		origins []string
 		pass    bool

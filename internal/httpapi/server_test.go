@@ -9,15 +9,15 @@ import (
 	"net/http"
 	"testing"
 	"time"
+
+	"github.com/sluice-bus/sluice/test/require"
 )
 
 // start serves h until stop is called; stop returns what Serve returned.
 func start(t *testing.T, h http.HandlerFunc, drain time.Duration) (base string, stop func(), result <-chan error) {
 	t.Helper()
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	ctx, cancel := context.WithCancel(t.Context())
 	s := &Server{Handler: h, Logger: slog.New(slog.DiscardHandler), DrainTimeout: drain}
 	done := make(chan error, 1)
@@ -97,9 +97,7 @@ func TestServeCutsOffWhatDoesNotFinish(t *testing.T) {
 
 func TestServeReportsABrokenListener(t *testing.T) {
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	_ = ln.Close()
 	s := &Server{Handler: http.NotFoundHandler(), Logger: slog.New(slog.DiscardHandler)}
 	if err := s.Serve(t.Context(), ln); !errors.Is(err, net.ErrClosed) {

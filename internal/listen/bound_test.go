@@ -7,14 +7,13 @@ import (
 	"testing"
 
 	"github.com/sluice-bus/sluice/internal/listen"
+	"github.com/sluice-bus/sluice/test/require"
 )
 
 func dial(t *testing.T, addr string) net.Conn {
 	t.Helper()
 	c, err := net.Dial("tcp", addr)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	t.Cleanup(func() { c.Close() })
 	return c
 }
@@ -22,9 +21,7 @@ func dial(t *testing.T, addr string) net.Conn {
 // TestBound: those past the bound are told, and one that goes makes room.
 func TestBound(t *testing.T) {
 	ln, err := listen.On(t.Context(), "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	bound := listen.NewBound(ln, 2, func(c net.Conn) { _, _ = io.WriteString(c, "full\n") })
 	accepted := make(chan net.Conn)
 	ended := make(chan error)

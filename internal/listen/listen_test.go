@@ -8,13 +8,12 @@ import (
 	"testing"
 
 	"github.com/sluice-bus/sluice/internal/listen"
+	"github.com/sluice-bus/sluice/test/require"
 )
 
 func TestPortZeroPicksOne(t *testing.T) {
 	listener, err := listen.On(t.Context(), "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	defer listener.Close()
 	address := listen.Address(listener)
 	if !strings.HasPrefix(address, "127.0.0.1:") || strings.HasSuffix(address, ":0") {
@@ -26,9 +25,7 @@ func TestPortZeroPicksOne(t *testing.T) {
 func TestUnixSocket(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "s")
 	listener, err := listen.On(t.Context(), "unix:"+path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	if got := listen.Address(listener); got != "unix:"+path {
 		t.Errorf("address = %q", got)
 	}
@@ -39,9 +36,7 @@ func TestUnixSocket(t *testing.T) {
 		wantError(t, err, "another process listens there")
 		reach(t, "unix", path)
 	})
-	if err := listener.Close(); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, listener.Close())
 	if _, err := os.Lstat(path); !os.IsNotExist(err) {
 		t.Errorf("closing left the socket: %v", err)
 	}
@@ -50,25 +45,19 @@ func TestUnixSocket(t *testing.T) {
 func TestStaleUnixSocketIsReplaced(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "s")
 	killed, err := net.ListenUnix("unix", &net.UnixAddr{Name: path, Net: "unix"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	killed.SetUnlinkOnClose(false) // as a process that was killed leaves it
 	killed.Close()
 
 	listener, err := listen.On(t.Context(), "unix:"+path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	defer listener.Close()
 	reach(t, "unix", path)
 }
 
 func TestOtherFilesAreLeftAlone(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "precious")
-	if err := os.WriteFile(path, []byte("data"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, os.WriteFile(path, []byte("data"), 0o600))
 	_, err := listen.On(t.Context(), "unix:"+path)
 	wantError(t, err, "not a socket")
 	if data, err := os.ReadFile(path); err != nil || string(data) != "data" {

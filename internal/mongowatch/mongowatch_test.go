@@ -11,6 +11,8 @@ import (
 	"go.mongodb.org/mongo-driver/v2/event"
 	"go.mongodb.org/mongo-driver/v2/mongo"
 	"go.uber.org/goleak"
+
+	"github.com/sluice-bus/sluice/test/require"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -18,9 +20,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 func started(t *testing.T, number int64, connection, name string, command bson.D) *event.CommandStartedEvent {
 	t.Helper()
 	raw, err := bson.Marshal(command)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	return &event.CommandStartedEvent{Command: raw, DatabaseName: "db", CommandName: name, RequestID: number, ConnectionID: connection}
 }
 

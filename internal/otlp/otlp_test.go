@@ -17,6 +17,7 @@ import (
 	sdkmetric "go.opentelemetry.io/otel/sdk/metric"
 
 	"github.com/sluice-bus/sluice/test/otlptest"
+	"github.com/sluice-bus/sluice/test/require"
 )
 
 // bare takes away every variable that the one who runs the tests has.
@@ -47,9 +48,7 @@ func text(level slog.Level) (*slog.Logger, *bytes.Buffer) {
 func open1(t *testing.T, log *slog.Logger) *Exports {
 	t.Helper()
 	e, err := Open(t.Context(), Config{Service: "program", Version: "v1", Instance: "n1", Log: log})
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	t.Cleanup(e.Close)
 	return e
 }
@@ -103,9 +102,7 @@ func TestWrongVariables(t *testing.T) {
 			t.Setenv(name, value)
 			var log bytes.Buffer
 			e, err := Open(t.Context(), Config{Log: slog.New(slog.NewJSONHandler(&log, nil))})
-			if err != nil {
-				t.Fatal(err)
-			}
+			require.NoError(t, err)
 			defer e.Close()
 			var line struct{ Level, Error string }
 			if err := json.Unmarshal(log.Bytes(), &line); err != nil || line.Level != "WARN" || !strings.Contains(line.Error, c.want) {
@@ -136,13 +133,9 @@ func TestEverySignalArrives(t *testing.T) {
 				span.End()
 				provider := sdkmetric.NewMeterProvider(sdkmetric.WithReader(e.MetricReaders()[0]), sdkmetric.WithResource(e.Resource()))
 				counter, err := provider.Meter("test").Int64Counter("done")
-				if err != nil {
-					t.Fatal(err)
-				}
+				require.NoError(t, err)
 				counter.Add(ctx, 3)
-				if err := errors.Join(provider.Shutdown(t.Context()), e.Shutdown(t.Context())); err != nil {
-					t.Fatal(err)
-				}
+				require.NoError(t, errors.Join(provider.Shutdown(t.Context()), e.Shutdown(t.Context())))
 
 				spans := to.WaitSpans(t, func(s []otlptest.Span) bool { return len(s) == 1 })
 				if s := spans[0]; s.Name != "work" || s.Service != "shop" || s.Instance != "n1" {
@@ -179,9 +172,7 @@ func TestSamplerOfTheEnvironment(t *testing.T) {
 func nobody(t *testing.T, silent bool) string {
 	t.Helper()
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	if silent {
 		t.Cleanup(func() { ln.Close() })
 	} else {
@@ -227,14 +218,10 @@ func TestConsole(t *testing.T) {
 	var console bytes.Buffer
 	log := slog.New(slog.DiscardHandler)
 	e, err := Open(t.Context(), Config{Service: "program", Log: log, Console: &console})
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	_, span := e.Tracer().Start(t.Context(), "work")
 	span.End()
-	if err := e.Shutdown(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, e.Shutdown(t.Context()))
 	if !strings.Contains(console.String(), `"Name":"work"`) || e.MetricReaders() != nil || e.Logger(log) != log {
 		t.Errorf("the console has %s", &console)
 	}

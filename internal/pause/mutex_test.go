@@ -7,14 +7,13 @@ import (
 	"testing/synctest"
 
 	"github.com/sluice-bus/sluice/internal/pause"
+	"github.com/sluice-bus/sluice/test/require"
 )
 
 func TestMutex(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := pause.NewMutex()
-		if err := m.Lock(t.Context()); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, m.Lock(t.Context()))
 		ctx, cancel := context.WithCancel(t.Context())
 		got := make(chan error)
 		go func() { got <- m.Lock(ctx) }()

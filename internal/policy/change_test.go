@@ -12,14 +12,13 @@ import (
 
 	"github.com/sluice-bus/sluice/internal/policy"
 	"github.com/sluice-bus/sluice/sdk/wire"
+	"github.com/sluice-bus/sluice/test/require"
 )
 
 func one(t rapid.TB, document string) policy.Policy {
 	t.Helper()
 	p, err := policy.ParsePolicy([]byte(document))
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	return p
 }
 
@@ -31,9 +30,7 @@ func TestChangeEqualsANewSnapshot(t *testing.T) {
 			`"publish":{"rate":5}`, `"publish":{"burst":7}`, `"delivery":{"backoff":{"min":"6m"}}`, `"delivery":{"backoff":{"max":"7m"}}`})
 		all := map[string]policy.Policy{}
 		now, err := policy.NewSnapshot(nil, "test")
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		for range rapid.IntRange(1, 30).Draw(t, "changes") {
 			next := maps.Clone(all)
 			removed := rapid.SliceOfNDistinct(name, 0, 2, rapid.ID).Draw(t, "removed")
@@ -80,9 +77,7 @@ func TestChangeKeepsPointers(t *testing.T) {
 	s := snapshotOf(t, "[{name: a}, {name: 'b*'}, {name: ba}]")
 	next, err := s.Change([]policy.Policy{one(t, `{"name":"b*","delivery":{"max_attempts":25}}`),
 		one(t, `{"name":"bb","paused":true}`)}, []string{"a"}, "test")
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	for _, topic := range []string{"ba", "bc", "c"} {
 		if next.Topic(topic) != s.Topic(topic) {
 			t.Errorf("%s has another pointer for the same values", topic)
@@ -138,18 +133,14 @@ func tenThousand(tb testing.TB) []policy.Policy {
 	}
 	document.WriteString(`{"name":"*","connection":{"rate":5}}]`)
 	policies, err := policy.ParseJSON([]byte(document.String()))
-	if err != nil {
-		tb.Fatal(err)
-	}
+	require.NoError(tb, err)
 	return policies
 }
 
 func BenchmarkTenThousandPolicies(b *testing.B) {
 	policies := tenThousand(b)
 	s, err := policy.NewSnapshot(policies, "bench")
-	if err != nil {
-		b.Fatal(err)
-	}
+	require.NoError(b, err)
 	b.Run("new", func(b *testing.B) {
 		for b.Loop() {
 			if _, err := policy.NewSnapshot(policies, "bench"); err != nil {

@@ -13,6 +13,7 @@ import (
 
 	"github.com/sluice-bus/sluice/internal/policy"
 	"github.com/sluice-bus/sluice/sdk/wire"
+	"github.com/sluice-bus/sluice/test/require"
 )
 
 func TestMarshalJSON(t *testing.T) {
@@ -38,13 +39,9 @@ func TestMarshalJSON(t *testing.T) {
 			`"rate":20}},"auto_create":false,"paused":true}`,
 	} {
 		policies, err := policy.ParseYAML([]byte(document))
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		text, err := json.Marshal(policies)
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		if string(text) != "["+want+"]" {
 			t.Errorf("%s\n got %s\nwant [%s]", document, text, want)
 		}
@@ -56,9 +53,7 @@ func drawn(t *rapid.T) string {
 	duration := rapid.Map(rapid.Int64Range(0, math.MaxInt64), func(n int64) any { return time.Duration(n).String() })
 	schema := rapid.Map(rapid.MapOf(rapid.String(), rapid.String()), func(m map[string]string) any {
 		text, err := json.Marshal(m)
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		return string(text)
 	})
 	rate := rapid.OneOf(rapid.Float64Range(0, 1e9).AsAny(), rapid.Int64Range(0, 1e9).AsAny(), rapid.Just(0).AsAny())
@@ -98,9 +93,7 @@ func drawn(t *rapid.T) string {
 		at[key] = allowed[path].Draw(t, path)
 	}
 	text, err := json.Marshal(document)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	return string(text)
 }
 
@@ -117,13 +110,9 @@ func TestJSONRoundTrip(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		document := drawn(t)
 		p, err := policy.ParsePolicy([]byte(document))
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		text, err := json.Marshal(p)
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		var again policy.Policy
 		if err := json.Unmarshal(text, &again); err != nil {
 			t.Fatalf("%s does not read %s: %v", document, text, err)

@@ -3,6 +3,8 @@ package policy
 import (
 	"testing"
 	"time"
+
+	"github.com/sluice-bus/sluice/test/require"
 )
 
 // Dead letters are kept for 720 hours and never compacted where no policy names their topic, and
@@ -13,27 +15,17 @@ func TestDeadLetterTopics(t *testing.T) {
 - {name: "orders.*", retention: {ttl: 2h}}
 - {name: "audit.dlq", retention: {ttl: 0s}}
 `))
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	s, err := NewSnapshot(list, "test")
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	resolved := NewResolvedSnapshot([]Resolved{{Name: "*", Effective: s.Topic("x")}, {Name: "orders.*", Effective: s.Topic("orders.x")},
 		{Name: "audit.dlq", Effective: s.Topic("audit.dlq")}})
 	empty, err := NewSnapshot(nil, "test")
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	changed, err := empty.Change(list, nil, "test")
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	again, err := changed.Change([]Policy{list[1]}, nil, "test")
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	if changed.Topic("x.dlq") != again.Topic("x.dlq") {
 		t.Error("what a change leaves as it was has not kept its pointer")
 	}

@@ -12,6 +12,7 @@ import (
 
 	"github.com/sluice-bus/sluice/internal/policy"
 	"github.com/sluice-bus/sluice/sdk/wire"
+	"github.com/sluice-bus/sluice/test/require"
 )
 
 // contract is the document of the contract's section 7, whose values are the defaults.
@@ -70,13 +71,9 @@ var everythingEffective = policy.Effective{
 func snapshotOf(t *testing.T, document string) *policy.Snapshot {
 	t.Helper()
 	policies, err := policy.ParseYAML([]byte(document))
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	s, err := policy.NewSnapshot(policies, "test")
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	return s
 }
 
@@ -108,21 +105,13 @@ func differ(t *testing.T, path string, a, b reflect.Value) {
 func TestJSONSaysTheSame(t *testing.T) {
 	for _, document := range []string{contract, everything} {
 		var value any
-		if err := yaml.Unmarshal([]byte(document), &value); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, yaml.Unmarshal([]byte(document), &value))
 		text, err := json.Marshal(value)
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		policies, err := policy.ParseJSON(text)
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		s, err := policy.NewSnapshot(policies, "test")
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		got, want := *s.Topic("orders.created"), *snapshotOf(t, document).Topic("orders.created")
 		got.Schema.JSONSchema, want.Schema.JSONSchema = "", "" // the test sorted its members
 		if got != want {
@@ -320,17 +309,13 @@ func TestFieldsThatDoNotFitTogether(t *testing.T) {
 
 func TestIneffective(t *testing.T) {
 	policies, err := policy.ParseYAML([]byte(everything))
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	want := []string{"publish.scope"}
 	if got := policies[0].Ineffective(); !reflect.DeepEqual(got, want) {
 		t.Errorf("got %q, want %q", got, want)
 	}
 	policies, err = policy.ParseYAML([]byte("[{name: a, connection: {rate: 1}, publish: {scope: sidecar, rate: 1}}]"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	if got, want := policies[0].Ineffective(), []string{"connection.rate"}; !reflect.DeepEqual(got, want) {
 		t.Errorf("got %q, want %q", got, want)
 	}

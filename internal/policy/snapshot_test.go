@@ -8,6 +8,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/sluice-bus/sluice/internal/policy"
+	"github.com/sluice-bus/sluice/test/require"
 )
 
 func TestResolution(t *testing.T) {
@@ -48,9 +49,7 @@ func TestResolution(t *testing.T) {
 
 func TestNoPolicies(t *testing.T) {
 	s, err := policy.NewSnapshot(nil, "none")
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	if *s.Topic("any") != policy.Defaults() || s.Connection() != policy.Defaults().Connection || len(s.List()) != 0 {
 		t.Errorf("got %+v, %+v, %+v", s.Topic("any"), s.Connection(), s.List())
 	}
@@ -111,13 +110,9 @@ func TestResolutionEqualsTheWording(t *testing.T) {
 		}
 		document.WriteString("]")
 		policies, err := policy.ParseYAML([]byte(document.String()))
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		s, err := policy.NewSnapshot(policies, "test")
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		for _, topic := range rapid.SliceOfN(rapid.StringMatching(`[ab.]{1,6}`), 1, 20).Draw(t, "topics") {
 			e := s.Topic(topic)
 			if got, want := e.Partitions, naive(topic, partitions); got != want {
@@ -150,13 +145,9 @@ func TestWatch(t *testing.T) {
 func BenchmarkTopic(b *testing.B) {
 	policies, err := policy.ParseYAML([]byte("[{name: '*'}, {name: 'a*'}, {name: 'orders.*'}, {name: 'payments.eu.*'}, " +
 		"{name: orders.created}]"))
-	if err != nil {
-		b.Fatal(err)
-	}
+	require.NoError(b, err)
 	s, err := policy.NewSnapshot(policies, "bench")
-	if err != nil {
-		b.Fatal(err)
-	}
+	require.NoError(b, err)
 	for _, topic := range []string{"orders.created", "orders.updated", "shipments.eu.created"} {
 		b.Run(topic, func(b *testing.B) {
 			for b.Loop() {

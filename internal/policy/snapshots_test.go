@@ -8,6 +8,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/sluice-bus/sluice/internal/policy"
+	"github.com/sluice-bus/sluice/test/require"
 )
 
 func with(partitions int) *policy.Effective {
@@ -72,15 +73,11 @@ func TestResolvedEqualsTheSnapshotItCameFrom(t *testing.T) {
 		var policies []policy.Policy
 		for i, name := range names {
 			p, err := policy.ParseJSON(fmt.Appendf(nil, `[{"name":%q,"partitions":%d}]`, name, i+1))
-			if err != nil {
-				t.Fatal(err)
-			}
+			require.NoError(t, err)
 			policies = append(policies, p...)
 		}
 		from, err := policy.NewSnapshot(policies, "test")
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		var resolved []policy.Resolved
 		for i, name := range names {
 			resolved = append(resolved, policy.Resolved{Name: name, Version: 1, Source: "test", Effective: with(i + 1)})

@@ -10,6 +10,7 @@ import (
 	"github.com/sluice-bus/sluice/internal/policy"
 	"github.com/sluice-bus/sluice/internal/policypb"
 	"github.com/sluice-bus/sluice/sdk/wire"
+	"github.com/sluice-bus/sluice/test/require"
 )
 
 func TestWhatHoldsArrives(t *testing.T) {
@@ -26,13 +27,9 @@ func TestWhatHoldsArrives(t *testing.T) {
 	full.Paused = true
 	for _, want := range []policy.Effective{policy.Defaults(), full} {
 		text, err := proto.Marshal(policypb.FromEffective(&want))
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		var s policypb.Settings
-		if err := proto.Unmarshal(text, &s); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, proto.Unmarshal(text, &s))
 		if got, err := s.Effective(); err != nil || *got != want {
 			t.Errorf("got %+v, %v\nwant %+v", got, err, want)
 		}
@@ -88,9 +85,7 @@ func TestFieldsThatDoNotFitTogether(t *testing.T) {
 func FuzzSettings(f *testing.F) {
 	defaults := policy.Defaults()
 	text, err := proto.Marshal(policypb.FromEffective(&defaults))
-	if err != nil {
-		f.Fatal(err)
-	}
+	require.NoError(f, err)
 	f.Add(text)
 	f.Add([]byte{})
 	f.Fuzz(func(t *testing.T, data []byte) {

@@ -5,6 +5,8 @@ import (
 	"testing"
 
 	"google.golang.org/protobuf/proto"
+
+	"github.com/sluice-bus/sluice/test/require"
 )
 
 // FuzzDecodePack compares DecodePack with proto.Unmarshal.
@@ -13,9 +15,7 @@ func FuzzDecodePack(f *testing.F) {
 		Settings: [][]byte{{}, []byte("settings")},
 		Policies: []*PolicyPack_Policy{{}, {Name: "orders.*", Version: 1 << 40, Settings: 1}, {Name: "a", Version: -1}},
 	})
-	if err != nil {
-		f.Fatal(err)
-	}
+	require.NoError(f, err)
 	f.Add(pack)
 	f.Add([]byte{0x08, 1, 0x10, 2, 0x1d, 1, 2, 3, 4, 0x23, 0x24}) // other types of fields, and a group
 	f.Add([]byte("\x12\x06\x08\x01\x12\x01a\x18"))

@@ -7,23 +7,19 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/sluice-bus/sluice/test/require"
 )
 
 func TestTighten(t *testing.T) {
 	dir, beside := filepath.Join(t.TempDir(), "data"), filepath.Join(t.TempDir(), "beside")
 	for path, mode := range map[string]os.FileMode{filepath.Join(dir, "db"): 0o755, dir: 0o777} {
-		if err := os.MkdirAll(path, mode); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, os.MkdirAll(path, mode))
 	}
 	for _, path := range []string{filepath.Join(dir, "db", "file"), filepath.Join(dir, "script"), beside} {
-		if err := os.WriteFile(path, nil, 0o755); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, os.WriteFile(path, nil, 0o755))
 	}
-	if err := os.Symlink(beside, filepath.Join(dir, "link")); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, os.Symlink(beside, filepath.Join(dir, "link")))
 	var told bytes.Buffer
 	log := slog.New(slog.NewTextHandler(&told, nil))
 	for range 2 {

@@ -8,6 +8,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/sluice-bus/sluice/test/require"
 )
 
 func TestFileErrorsNameKeyAndLine(t *testing.T) {
@@ -93,9 +95,7 @@ func FuzzConfigFile(f *testing.F) {
 	}
 	path := filepath.Join(f.TempDir(), "config.yaml")
 	f.Fuzz(func(t *testing.T, content []byte) {
-		if err := os.WriteFile(path, content, 0o600); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, os.WriteFile(path, content, 0o600))
 		var stderr bytes.Buffer
 		status := Run(Spec{
 			Name:     "sluice-test",

@@ -8,6 +8,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/sluice-bus/sluice/test/require"
 )
 
 // serverSettings has a flag of every kind that settings are made of.
@@ -75,9 +77,7 @@ func lookup(env []string) func(string) (string, bool) {
 func writeFile(t *testing.T, content string) string {
 	t.Helper()
 	t.Chdir(t.TempDir())
-	if err := os.WriteFile("config.yaml", []byte(content), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, os.WriteFile("config.yaml", []byte(content), 0o600))
 	return filepath.Clean("config.yaml")
 }
 

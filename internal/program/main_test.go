@@ -10,6 +10,8 @@ import (
 	"testing"
 
 	"go.uber.org/goleak"
+
+	"github.com/sluice-bus/sluice/test/require"
 )
 
 // asProgram, set in the environment, makes the test binary a program instead, so that Main can be
@@ -52,16 +54,10 @@ func TestMainUnderSignals(t *testing.T) {
 			var stderr strings.Builder
 			program.Stderr = &stderr
 			stdin, err := program.StdinPipe()
-			if err != nil {
-				t.Fatal(err)
-			}
+			require.NoError(t, err)
 			stdout, err := program.StdoutPipe()
-			if err != nil {
-				t.Fatal(err)
-			}
-			if err := program.Start(); err != nil {
-				t.Fatal(err)
-			}
+			require.NoError(t, err)
+			require.NoError(t, program.Start())
 			lines := bufio.NewScanner(stdout)
 			wantLine(t, lines, `{"ready":true,"listen":"nowhere"}`)
 			signalProgram(t, program)

@@ -8,6 +8,8 @@ import (
 	"testing"
 
 	"pgregory.net/rapid"
+
+	"github.com/sluice-bus/sluice/test/require"
 )
 
 // TestNoCounterexample looks for a document that the writer's schema accepts and the reader's
@@ -118,9 +120,7 @@ func byText(a, b any) int {
 
 func text(t *rapid.T, v any) []byte {
 	out, err := json.Marshal(v)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	return out
 }
 

@@ -8,6 +8,8 @@ import (
 
 	"github.com/santhosh-tekuri/jsonschema/v6"
 	"pgregory.net/rapid"
+
+	"github.com/sluice-bus/sluice/test/require"
 )
 
 // list is n of something, which is told its place where it has a %d.
@@ -155,17 +157,11 @@ func TestNoEvaluationIsMissed(t *testing.T) {
 		c := jsonschema.NewCompiler()
 		c.AssertFormat()
 		c.RegisterFormat(&jsonschema.Format{Name: "counted", Validate: func(any) error { evaluations++; return nil }})
-		if err := c.AddResource(base, doc); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, c.AddResource(base, doc))
 		s, err := c.Compile(base)
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		cost, err := costOf(s)
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		v := drawValue(t, 3)
 		if _ = s.Validate(v); evaluations*schemaSteps > sizeOf(v)*cost.value {
 			t.Errorf("%d evaluations of %d values, and %d steps a value were reckoned", evaluations, sizeOf(v), cost.value)

@@ -5,6 +5,8 @@ import (
 	"strings"
 	"sync"
 	"testing"
+
+	"github.com/sluice-bus/sluice/test/require"
 )
 
 const order = `{"type":"object","required":["id","lines"],"additionalProperties":false,
@@ -18,9 +20,7 @@ const order = `{"type":"object","required":["id","lines"],"additionalProperties"
 func compile(t testing.TB, text string) *Schema {
 	t.Helper()
 	s, err := Compile(text)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	return s
 }
 

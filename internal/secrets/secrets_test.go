@@ -9,6 +9,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/sluice-bus/sluice/test/require"
 )
 
 func TestWithout(t *testing.T) {
@@ -50,16 +52,12 @@ func TestFiles(t *testing.T) {
 	}
 	for text, want := range map[string]string{" one\n": "one", "": "", "\n": "", "two\nlines": "", "a b": "",
 		strings.Repeat("x", maxFileBytes+1): ""} {
-		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, os.WriteFile(path, []byte(text), 0o600))
 		if got, err := FromFile(path); got != want || (err != nil) != (want == "") {
 			t.Errorf("%.10q: %q, %v", text, got, err)
 		}
 	}
-	if err := os.WriteFile(path, []byte("first\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, os.WriteFile(path, []byte("first\n"), 0o600))
 	secret, err := Follow(path)
 	if err != nil || secret() != "first" {
 		t.Fatalf("%v", err)

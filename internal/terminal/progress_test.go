@@ -11,15 +11,15 @@ import (
 	"time"
 
 	"pgregory.net/rapid"
+
+	"github.com/sluice-bus/sluice/test/require"
 )
 
 const clear = "\r\x1b[K"
 
 func TestNothingIsShownOffATerminal(t *testing.T) {
 	file, err := os.Create(filepath.Join(t.TempDir(), "out"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	defer file.Close()
 	var buffer bytes.Buffer
 	for _, w := range []interface{ Write([]byte) (int, error) }{file, &buffer} {

@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/sluice-bus/sluice/test/require"
 	"github.com/sluice-bus/sluice/test/testkit"
 )
 
@@ -44,9 +45,7 @@ func Run(t testing.TB, target Target) {
 	node := testkit.Need(t, testkit.Node)
 	chromium := testkit.Need(t, testkit.Chromium)
 	root, err := testkit.Root()
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	dir := filepath.Join(root, "test", "browsertest")
 	install(t, dir)
 
@@ -72,17 +71,11 @@ func Run(t testing.TB, target Target) {
 func install(t testing.TB, dir string) {
 	t.Helper()
 	turn, err := os.OpenFile(filepath.Join(dir, "node_modules.lock"), os.O_CREATE|os.O_RDWR, 0o666)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	defer turn.Close() // which also unlocks it
-	if err := syscall.Flock(int(turn.Fd()), syscall.LOCK_EX); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, syscall.Flock(int(turn.Fd()), syscall.LOCK_EX))
 	lock, err := os.ReadFile(filepath.Join(dir, "package-lock.json"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	installed := filepath.Join(dir, "node_modules", ".package-lock-installed.json")
 	if got, err := os.ReadFile(installed); err == nil && bytes.Equal(got, lock) {
 		return
@@ -96,7 +89,5 @@ func install(t testing.TB, dir string) {
 	if out, err := cmd.CombinedOutput(); err != nil {
 		t.Fatalf("npm ci, which needs the registry the first time: %v\n%s", err, out)
 	}
-	if err := os.WriteFile(installed, lock, 0o666); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, os.WriteFile(installed, lock, 0o666))
 }

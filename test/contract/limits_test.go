@@ -9,6 +9,7 @@ import (
 
 	"github.com/coder/websocket"
 
+	"github.com/sluice-bus/sluice/test/require"
 	"github.com/sluice-bus/sluice/test/testkit"
 )
 
@@ -163,9 +164,7 @@ func TestWhatClosesAWebSocket(t *testing.T) {
 	k.raw(strings.Replace(frame, `""`, text(16<<20-len(frame)+2), 1))
 	k.reply("edge")
 	ctx := context.Background()
-	if err := k.conn.Write(ctx, websocket.MessageBinary, []byte(`{"op":"PING"}`)); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, k.conn.Write(ctx, websocket.MessageBinary, []byte(`{"op":"PING"}`)))
 	k.await("bad_request", func(f object) bool { return f["op"] == "ERR" && f["code"] == "bad_request" })
 	k.usable()
 

@@ -13,6 +13,7 @@ import (
 
 	"go.uber.org/goleak"
 
+	"github.com/sluice-bus/sluice/test/require"
 	"github.com/sluice-bus/sluice/test/testkit"
 )
 
@@ -89,9 +90,7 @@ func shared(t *testing.T) *server {
 	rounds.of[t.Name()]++
 	if round == len(rounds.servers) {
 		dir, err := os.MkdirTemp("", "sluice-contract-")
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		sharedLife.Cleanup(func() { os.RemoveAll(dir) })
 		rounds.servers = append(rounds.servers, home{dir, "embedded:"}.start(sharedLife, sharedPolicies))
 	}

@@ -11,6 +11,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/sluice-bus/sluice/test/require"
 	"github.com/sluice-bus/sluice/test/testkit"
 )
 
@@ -65,9 +66,7 @@ type rawEvent struct {
 func payloadOf(t testing.TB, frame object) []byte {
 	t.Helper()
 	var f struct{ Event rawEvent }
-	if err := json.Unmarshal(frame[asSent].(frameText), &f); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, json.Unmarshal(frame[asSent].(frameText), &f))
 	return f.Event.Payload
 }
 
@@ -111,9 +110,7 @@ func TestPayloadsAreHandedOutEqual(t *testing.T) {
 	for i := range sent {
 		wantSame(t, "replay", sent[i], page.Events[i].Payload)
 		var e rawEvent
-		if err := json.Unmarshal([]byte(export[i]), &e); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, json.Unmarshal([]byte(export[i]), &e))
 		wantSame(t, "export", sent[i], e.Payload)
 	}
 }
@@ -241,9 +238,7 @@ func TestEventFields(t *testing.T) {
 		t.Errorf("want %s\n got %s", w, g)
 	}
 	var frame struct{ Event json.RawMessage }
-	if err := json.Unmarshal(f[asSent].(frameText), &frame); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, json.Unmarshal(f[asSent].(frameText), &frame))
 	line := testkit.Call(t, "GET", s.ReplayURL()+"/export?topic=one.fields&fromTs=9007199254740991&toTs=9007199254740991", "").Body
 	if !bytes.Equal(bytes.TrimSpace(line), frame.Event) {
 		t.Errorf("exported %s\nEVENT    %s", line, frame.Event)

@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/sluice-bus/sluice/test/require"
 	"github.com/sluice-bus/sluice/test/testkit"
 )
 
@@ -150,9 +151,7 @@ func TestReload(t *testing.T) {
 	testkit.Write(t, file, `[{name: "*", publish`)
 	effect("a file that is moved into place", func() {
 		next := testkit.Write(t, filepath.Join(dir, "next"), `[{name: "*", publish: {rate: 1000, burst: 14}, connection: {rate: 0}}]`)
-		if err := os.Rename(next, file); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, os.Rename(next, file))
 	}, func() bool { return k.burstOf("t") == "14" })
 	k.ok(`{"op":"PUBLISH","topic":"shut","payload":1}`)
 	k.event() // max_inflight is what the subscription asked for again

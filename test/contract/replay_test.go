@@ -14,6 +14,7 @@ import (
 
 	"github.com/klauspost/compress/zstd"
 
+	"github.com/sluice-bus/sluice/test/require"
 	"github.com/sluice-bus/sluice/test/testkit"
 )
 
@@ -230,15 +231,11 @@ func TestExportEncodings(t *testing.T) {
 		switch encoding {
 		case "gzip":
 			z, err := gzip.NewReader(body)
-			if err != nil {
-				t.Fatal(err)
-			}
+			require.NoError(t, err)
 			body = z
 		case "zstd":
 			z, err := zstd.NewReader(body)
-			if err != nil {
-				t.Fatal(err)
-			}
+			require.NoError(t, err)
 			defer z.Close()
 			body = z
 		}

@@ -12,6 +12,7 @@ import (
 
 	"github.com/coder/websocket"
 
+	"github.com/sluice-bus/sluice/test/require"
 	"github.com/sluice-bus/sluice/test/testkit"
 )
 
@@ -37,9 +38,7 @@ func (s *server) dial(t testing.TB) *socket {
 	ctx, cancel := context.WithTimeout(t.Context(), testkit.Patience)
 	defer cancel()
 	conn, _, err := websocket.Dial(ctx, "ws://"+s.Listen+"/ws", nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	conn.SetReadLimit(-1)
 	k := &socket{t: t, conn: conn, frames: make(chan object, 20000)}
 	go func() {
@@ -207,9 +206,7 @@ type rawSocket struct {
 func (s *server) rawDial(t testing.TB) rawSocket {
 	t.Helper()
 	conn, _, err := websocket.Dial(t.Context(), "ws://"+s.Listen+"/ws", nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	t.Cleanup(func() { conn.CloseNow() })
 	return rawSocket{t, conn}
 }

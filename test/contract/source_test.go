@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/sluice-bus/sluice/test/require"
 	"github.com/sluice-bus/sluice/test/testkit"
 )
 
@@ -22,17 +23,13 @@ func (s *server) stream(t testing.TB, topic, query string, headers ...string) *s
 	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
 	req, err := http.NewRequestWithContext(ctx, "GET", s.URL()+"/v1/topics/"+topic+"/stream"+query, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	for _, h := range headers {
 		name, value, _ := strings.Cut(h, ": ")
 		req.Header.Add(name, value)
 	}
 	res, err := http.DefaultClient.Do(req)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	t.Cleanup(func() { cancel(); res.Body.Close() })
 	if media := res.Header.Get("Content-Type"); res.StatusCode != 200 || !strings.HasPrefix(media, "text/event-stream") {
 		t.Fatalf("stream: %s %s", res.Status, media)

@@ -11,6 +11,7 @@ import (
 	"syscall"
 	"testing"
 
+	"github.com/sluice-bus/sluice/test/require"
 	"github.com/sluice-bus/sluice/test/testkit"
 )
 
@@ -40,18 +41,14 @@ func TestReadyLine(t *testing.T) {
 	t.Parallel()
 	for _, signal := range []os.Signal{syscall.SIGTERM, os.Interrupt} {
 		dir, err := os.MkdirTemp("", "sluice") // the path of a socket must be short
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		defer os.RemoveAll(dir)
 		path := filepath.Join(dir, "app.sock")
 		p := testkit.SidecarProgram.Launch(t, nil, "--data-dir", filepath.Join(dir, "data"), "--listen", "unix:"+path, "--replay-listen",
 			"127.0.0.1:0",
 			"--ops-listen", "localhost:0", "--log-format", "json", "--log-level", "debug")
 		line, err := p.Stdout.ReadString('\n')
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		ready := testkit.ParseObject(t, []byte(line))
 		if ready["ready"] != true || len(ready) != 4 || ready["listen"] != "unix:"+path {
 			t.Errorf("%s", line)
@@ -74,9 +71,7 @@ func TestReadyLine(t *testing.T) {
 			t.Errorf("over the socket with an Origin: %d %s", a.Status, a.Body)
 		}
 		transport.CloseIdleConnections()
-		if err := p.Process.Signal(signal); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, p.Process.Signal(signal))
 		rest, log, status := p.Ended(t)
 		if rest != "" || status != 0 {
 			t.Errorf("%v: exit status %d, more on stdout %q\n%s", signal, status, rest, log)
@@ -176,9 +171,7 @@ func TestInsecure(t *testing.T) {
 	t.Parallel()
 	s := own(t, "", "--listen", "0.0.0.0:0", "--insecure")
 	_, port, err := net.SplitHostPort(s.Listen)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	if a := testkit.Call(t, "POST", "http://127.0.0.1:"+port+"/v1/topics/t/events", "1"); a.Status != 201 {
 		t.Errorf("%d %s", a.Status, a.Body)
 	}

@@ -12,6 +12,7 @@ import (
 	"testing"
 
 	"github.com/sluice-bus/sluice/test/mongotest"
+	"github.com/sluice-bus/sluice/test/require"
 	"github.com/sluice-bus/sluice/test/testkit"
 )
 
@@ -106,18 +107,14 @@ func TestEveryTestHasItsStores(t *testing.T) {
 		listed = append(listed, nameOf(test))
 	}
 	files, err := filepath.Glob("*_test.go")
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	for _, file := range files {
 		switch file {
 		case "main_test.go", "store_test.go", "fleet_test.go", "outage_test.go":
 			continue
 		}
 		tree, err := parser.ParseFile(token.NewFileSet(), file, nil, 0)
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		for _, d := range tree.Decls {
 			f, ok := d.(*ast.FuncDecl)
 			if ok && f.Recv == nil && strings.HasPrefix(f.Name.Name, "Test") && !slices.Contains(listed, f.Name.Name) {

@@ -10,6 +10,7 @@ import (
 
 	"github.com/coder/websocket"
 
+	"github.com/sluice-bus/sluice/test/require"
 	"github.com/sluice-bus/sluice/test/testkit"
 )
 
@@ -22,9 +23,7 @@ type socket struct {
 func (s app) dial(t testing.TB) socket {
 	t.Helper()
 	conn, _, err := websocket.Dial(t.Context(), "ws://"+s.Listen+"/ws", nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	t.Cleanup(func() { conn.CloseNow() })
 	return socket{t, conn}
 }
@@ -236,9 +235,7 @@ func TestIdleTopicsStayAfterARestart(t *testing.T) {
 		})
 	}
 	wants("the topic is listed", "idle.topic ")
-	if err := p.Stop(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, p.Stop(t.Context()))
 	p = plane{testkit.StartControlPlane(t, append(data, "--xds-listen", p.XDS())...)}
 	wants("the topic is listed after a restart", "idle.topic ")
 	if a := testkit.Call(t, "DELETE", s.URL()+"/v1/topics/idle.topic", ""); a.Status != 204 {

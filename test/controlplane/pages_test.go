@@ -19,6 +19,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/sluice-bus/sluice/test/require"
 	"github.com/sluice-bus/sluice/test/testkit"
 )
 
@@ -44,9 +45,7 @@ func watch(t *testing.T, listeners map[string]string) *watched {
 	w := &watched{urls: map[string]string{}, seen: map[attempt]int{}, news: make(chan struct{}, 1)}
 	for name, target := range listeners {
 		to, err := url.Parse(target)
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		proxy := httputil.NewSingleHostReverseProxy(to)
 		proxy.ModifyResponse = func(resp *http.Response) error {
 			r := resp.Request
@@ -97,9 +96,7 @@ func (w *watched) visit(t *testing.T, page string, want []attempt) {
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
 	cmd.WaitDelay = 10 * time.Second
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, cmd.Start())
 	for ctx.Err() == nil && len(w.missing(want)) > 0 {
 		select {
 		case <-w.news:
@@ -168,9 +165,7 @@ func TestPagesOfElsewhere(t *testing.T) {
 		"control": w.urls["control"] + "/v1/policies?x=1",
 	}
 	resp, err := http.Post(side.URL()+"/v1/topics/orders/events", "application/json", strings.NewReader(`{"n":1}`))
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	resp.Body.Close()
 
 	// Another port of the same host is the same site; others are not.
@@ -232,9 +227,7 @@ func TestPagesOfElsewhere(t *testing.T) {
 
 	var groups struct{ Groups []json.RawMessage }
 	resp, err = http.Get(side.URL() + "/v1/topics/orders/groups")
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	defer resp.Body.Close()
 	if err := json.NewDecoder(resp.Body).Decode(&groups); err != nil || len(groups.Groups) != 0 {
 		t.Errorf("groups of the topic: %s, %v; want none", groups.Groups, err)

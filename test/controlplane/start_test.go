@@ -11,6 +11,7 @@ import (
 	"syscall"
 	"testing"
 
+	"github.com/sluice-bus/sluice/test/require"
 	"github.com/sluice-bus/sluice/test/testkit"
 )
 
@@ -53,9 +54,7 @@ func TestReadyLine(t *testing.T) {
 			"unix:"+grpc,
 			"--log-format", "json", "--log-level", "debug")
 		line, err := p.Stdout.ReadString('\n')
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		ready := testkit.ParseObject(t, []byte(line))
 		if len(ready) != 3 || ready["ready"] != true || ready["xds"] != "unix:"+grpc || ready["http"] != "unix:"+web {
 			t.Errorf("%s", line)
@@ -72,9 +71,7 @@ func TestReadyLine(t *testing.T) {
 		s := app{testkit.StartSidecar(t, t.TempDir(), "--control-plane", "unix:"+grpc)}
 		refused(t, "a topic paused through sockets alone", s.publish(t, "t"), 503, "topic_paused")
 		client.CloseIdleConnections()
-		if err := p.Process.Signal(signal); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, p.Process.Signal(signal))
 		rest, log, status := p.Ended(t)
 		if rest != "" || status != 0 {
 			t.Errorf("%v: exit status %d, more on stdout %q\n%s", signal, status, rest, log)
@@ -95,9 +92,7 @@ func TestAddresses(t *testing.T) {
 	t.Parallel()
 	p := testkit.ControlPlaneProgram.Launch(t, nil, "--data-dir", t.TempDir(), "--http-listen", "localhost:0", "--xds-listen", "127.0.0.1:0")
 	line, err := p.Stdout.ReadString('\n')
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	ready := testkit.ParseObject(t, []byte(line))
 	for _, name := range []string{"xds", "http"} {
 		if host, port, err := net.SplitHostPort(ready.Text(name)); err != nil || host == "" || port == "0" {
@@ -125,9 +120,7 @@ func TestPrecedence(t *testing.T) {
 		l := testkit.ControlPlaneProgram.Launch(t, p.env,
 			append(p.args, "--data-dir", filepath.Join(dir, want+".d"), "--xds-listen", at("x-"+want))...)
 		line, err := l.Stdout.ReadString('\n')
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		if got := testkit.ParseObject(t, []byte(line)).Text("http"); got != at(want) {
 			t.Errorf("%s: %s", want, line)
 		}
@@ -201,9 +194,7 @@ func TestInsecure(t *testing.T) {
 	t.Parallel()
 	p := start(t, "--http-listen", "0.0.0.0:0", "--xds-listen", "0.0.0.0:0", "--insecure")
 	_, port, err := net.SplitHostPort(strings.TrimPrefix(p.URL(), "http://"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	base := "http://127.0.0.1:" + port
 	if a := testkit.Call(t, "GET", base+"/v1/policies", "", "Host: control.example"); a.Status != 200 {
 		t.Errorf("%d %s", a.Status, a.Body)
@@ -275,13 +266,9 @@ func TestLog(t *testing.T) {
 	testkit.Eventually(t, "the sidecar is noted", logs(`msg="a sidecar has connected" node=node-7`))
 	p.call(t, "PUT", "/v1/policies/orders", `{"paused":true}`, "Sluice-User: alice")
 	p.call(t, "PUT", "/v1/policies/orders", `{"paused":true}`, "Sluice-User: bob") // which changes nothing
-	if err := s.Stop(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, s.Stop(t.Context()))
 	testkit.Eventually(t, "its end is noted", logs(`msg="a sidecar has disconnected" node=node-7`))
-	if err := p.Stop(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, p.Stop(t.Context()))
 	log := p.Log()
 	for _, line := range []string{
 		"msg=ready program=sluice-controlplane",

@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/sluice-bus/sluice/test/mongotest"
+	"github.com/sluice-bus/sluice/test/require"
 	"github.com/sluice-bus/sluice/test/testkit"
 )
 
@@ -111,9 +112,7 @@ func programs(t *testing.T) string {
 	t.Helper()
 	bin := t.TempDir()
 	for _, program := range []string{testkit.SidecarProgram.Binary(t), testkit.ControlPlaneProgram.Binary(t)} {
-		if err := os.Symlink(program, filepath.Join(bin, filepath.Base(program))); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, os.Symlink(program, filepath.Join(bin, filepath.Base(program))))
 	}
 	return bin
 }
@@ -165,17 +164,13 @@ func dependOnFiles(t *testing.T) {
 		_, err = os.ReadFile(name)
 		return err
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 }
 
 // Each example has a page that says how to run it, and the folder's own page names it.
 func TestPages(t *testing.T) {
 	index, err := os.ReadFile("README.md")
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	starts, err := filepath.Glob("*/start.sh")
 	if err != nil || len(starts) == 0 {
 		t.Fatalf("no examples were found: %v", err)

@@ -15,6 +15,8 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/sluice-bus/sluice/test/require"
 )
 
 // Direction is a direction of forwarding, or several.
@@ -73,9 +75,7 @@ type Stats struct {
 func New(t testing.TB, target string) *Proxy {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	ctx, cancel := context.WithCancel(context.Background())
 	p := &Proxy{
 		target: target, listener: l, cancel: cancel,

@@ -13,6 +13,8 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/sluice-bus/sluice/test/require"
 )
 
 // patience is how long a test waits for what must come.
@@ -27,9 +29,7 @@ type server struct {
 func startServer(t *testing.T) server {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	s := server{addr: l.Addr().String(), got: make(chan string, 1000)}
 	var running sync.WaitGroup
 	running.Go(func() {
@@ -86,9 +86,7 @@ type client struct {
 func dial(t *testing.T, p *Proxy) client {
 	t.Helper()
 	c, err := net.Dial("tcp", p.Addr())
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	t.Cleanup(func() { c.Close() })
 	c.SetDeadline(time.Now().Add(patience))
 	return client{TCPConn: c.(*net.TCPConn), lines: bufio.NewReader(c)}
@@ -148,9 +146,7 @@ func TestForwardsBothWays(t *testing.T) {
 	c := dial(t, p)
 	c.wantReply(t, "one")
 	c.wantReply(t, strings.Repeat("x", 2*pieceBytes-17))
-	if err := c.CloseWrite(); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, c.CloseWrite())
 	if rest, err := io.ReadAll(c.lines); string(rest) != "bye\n" || err != nil {
 		t.Errorf("after the end of the requests: %q, %v", rest, err)
 	}
@@ -297,9 +293,7 @@ func TestPause(t *testing.T) {
 	s.wantGot(t, "before")
 
 	p.Pause(ToClient)
-	if err := c.send("reply held"); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, c.send("reply held"))
 	s.wantGot(t, "reply held")
 	wantSilence(t, c)
 	p.Resume(ToClient)
@@ -308,9 +302,7 @@ func TestPause(t *testing.T) {
 	}
 
 	p.Pause(Both)
-	if err := c.send("request held"); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, c.send("request held"))
 	wantSilence(t, c)
 	s.wantNothing(t)
 	p.Resume(ToClient)
@@ -350,9 +342,7 @@ func TestDelay(t *testing.T) {
 		p.Delay(Both, 0)
 	}
 	p.Delay(ToServer, time.Hour)
-	if err := c.send("very slow"); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, c.send("very slow"))
 	wantSilence(t, c)
 	p.Delay(ToServer, 0)
 	if reply, err := c.receive(); reply != "re very slow" || err != nil {
@@ -385,9 +375,7 @@ func TestRefuseAndCut(t *testing.T) {
 
 func TestTargetThatIsNotThere(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	l.Close()
 	wantRefused(t, New(t, l.Addr().String()))
 }
@@ -400,9 +388,7 @@ func TestCloseEndsWhatWaits(t *testing.T) {
 	var clients []client
 	for range 5 {
 		c := dial(t, p)
-		if err := c.send("held"); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, c.send("held"))
 		clients = append(clients, c)
 	}
 	p.Close()

@@ -17,6 +17,7 @@ import (
 	"github.com/sluice-bus/sluice/sdk/admin"
 	"github.com/sluice-bus/sluice/sdk/wire"
 	"github.com/sluice-bus/sluice/test/faultproxy"
+	"github.com/sluice-bus/sluice/test/require"
 	"github.com/sluice-bus/sluice/test/testkit"
 )
 
@@ -85,9 +86,7 @@ func startGuarded(t *testing.T, more string) *guarded {
 func onLoopback(t *testing.T, addr string) string {
 	t.Helper()
 	_, port, err := net.SplitHostPort(addr)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	return net.JoinHostPort("127.0.0.1", port)
 }
 
@@ -122,9 +121,7 @@ func TestRolesOfTheControlPlane(t *testing.T) {
 		}
 	}
 	audit, err := g.api.Audit(t.Context(), 10, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	var by []string
 	for _, e := range audit.Entries {
 		by = append(by, e.By+" "+e.Action)

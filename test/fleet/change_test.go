@@ -12,6 +12,7 @@ import (
 	sluice "github.com/sluice-bus/sluice/sdk"
 	"github.com/sluice-bus/sluice/sdk/admin"
 	"github.com/sluice-bus/sluice/sdk/wire"
+	"github.com/sluice-bus/sluice/test/require"
 )
 
 // TestEveryChangeIsInForceEverywhere makes every kind of change, and waits for each of three
@@ -22,9 +23,7 @@ func TestEveryChangeIsInForceEverywhere(t *testing.T) {
 	const used, globbed = "orders.used", "orders.globbed"
 	for _, m := range f.sidecars {
 		for _, topic := range []string{used, globbed} {
-			if err := m.publish(t.Context(), topic); err != nil {
-				t.Fatal(err)
-			}
+			require.NoError(t, m.publish(t.Context(), topic))
 		}
 	}
 	bursts := func(what, topic string, want int, change func()) {
@@ -66,9 +65,7 @@ func TestEveryChangeIsInForceEverywhere(t *testing.T) {
 				[]byte(`{"name":"*",` + unlimited[1:]), []byte(`{"name":"orders.used","publish":{"rate":100,"burst":11}}`),
 			}, Prune: true,
 		})
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 	})
 	// Without any policy the default burst of a connection is the least.
 	bursts("no policy at all", used, 200, func() {
@@ -91,9 +88,7 @@ func TestFirstPublishIsJudgedByTheTopicsOwnPolicy(t *testing.T) {
 	}
 	m := startSidecar(t, "fresh", "--control-plane", p.XDS())
 	conn, err := sluice.DialConn(t.Context(), m.URL(), nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	defer conn.Close()
 	for via, publish := range map[string]func(topic string) error{
 		"http": func(topic string) error { return m.publish(t.Context(), topic) },
@@ -135,9 +130,7 @@ func TestInvalidChangesChangeNothing(t *testing.T) {
 		before[i] = m.inForce(t)
 	}
 	policies, err := f.api.Policies(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 
 	const bad = `"publish":{"rate":-1,"burst":1.5,"brust":5,"scope":"galaxy"},"delivery":{"ack_timeout":"soon"},"paused":"maybe"`
 	_, err = f.api.PutPolicy(t.Context(), "a", json.RawMessage(`{`+bad+`}`), admin.Condition{})
@@ -150,9 +143,7 @@ func TestInvalidChangesChangeNothing(t *testing.T) {
 	refused(t, "a burst that the glob's rate forbids", err, "publish.burst")
 
 	after, err := f.api.Policies(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	if after.Revision != policies.Revision || len(after.Policies) != len(policies.Policies) {
 		t.Errorf("revision %d with %d policies became %d with %d", policies.Revision, len(policies.Policies), after.Revision, len(after.Policies))
 	}

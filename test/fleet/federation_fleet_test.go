@@ -15,6 +15,7 @@ import (
 	"github.com/sluice-bus/sluice/sdk/wire"
 	"github.com/sluice-bus/sluice/test/faultproxy"
 	"github.com/sluice-bus/sluice/test/mongotest"
+	"github.com/sluice-bus/sluice/test/require"
 	"github.com/sluice-bus/sluice/test/testkit"
 )
 
@@ -48,9 +49,7 @@ func newFederation(t *testing.T) *federation {
 	t.Helper()
 	dir := t.TempDir()
 	file := filepath.Join(dir, "policies.yaml")
-	if err := os.WriteFile(file, []byte(policies), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, os.WriteFile(file, []byte(policies), 0o600))
 	plane := testkit.StartControlPlane(t, "--policies", file)
 	db := mongotest.Shared(t)
 	f := &federation{store: faultproxy.New(t, db.Addr())}

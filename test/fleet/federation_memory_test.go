@@ -14,6 +14,7 @@ import (
 	"github.com/sluice-bus/sluice/sdk/admin"
 	"github.com/sluice-bus/sluice/sdk/wire"
 	"github.com/sluice-bus/sluice/sdk/wire/codec"
+	"github.com/sluice-bus/sluice/test/require"
 	"github.com/sluice-bus/sluice/test/testkit"
 )
 
@@ -42,9 +43,7 @@ func TestMemoryOfALargeExport(t *testing.T) {
 	}
 	for _, s := range e.sites {
 		_, peak, err := s.process().Memory()
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		if t.Logf("%s: %d MiB at its peak", s.name, peak>>20); peak > most {
 			t.Errorf("%s: %d MiB at its peak, want at most %d", s.name, peak>>20, most>>20)
 		}
@@ -80,14 +79,10 @@ func (e *edge) count(t *testing.T, site int) (n int) {
 func newSockets(t *testing.T, n int) *edge {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "edge") // short: a socket's path has 108 bytes at most
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	t.Cleanup(func() { os.RemoveAll(dir) })
 	file := filepath.Join(dir, "policies.yaml")
-	if err := os.WriteFile(file, []byte(policies), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, os.WriteFile(file, []byte(policies), 0o600))
 	e := &edge{}
 	for i := range n {
 		e.sockets = append(e.sockets, "unix:"+filepath.Join(dir, fmt.Sprintf("%d.sock", i)))
@@ -106,9 +101,7 @@ func newSockets(t *testing.T, n int) *edge {
 func flood(t *testing.T, p *testkit.Sidecar, site, n int) {
 	t.Helper()
 	c, err := sluice.DialConn(t.Context(), p.URL(), nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	defer c.Close()
 	ctx, fail := context.WithCancelCause(t.Context())
 	defer fail(nil)
@@ -128,14 +121,10 @@ func flood(t *testing.T, p *testkit.Sidecar, site, n int) {
 				fail(err)
 			}
 		})
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 	}
 	if err := c.Flush(ctx); err != nil {
 		t.Fatal(context.Cause(ctx), err)
 	}
-	if err := context.Cause(ctx); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, context.Cause(ctx))
 }

@@ -18,6 +18,7 @@ import (
 	sluice "github.com/sluice-bus/sluice/sdk"
 	"github.com/sluice-bus/sluice/sdk/admin"
 	"github.com/sluice-bus/sluice/sdk/wire"
+	"github.com/sluice-bus/sluice/test/require"
 )
 
 // edge is three sidecars with a log each that know each other by --peers, over unix sockets, and
@@ -75,9 +76,7 @@ func (e *edge) fill(t *testing.T) {
 		client := &admin.HTTP{AppURL: e.sites[n%3].process().URL()}
 		r, err := client.Publish(t.Context(), &wire.Event{ID: p.ID, TS: p.TS, Topic: federationTopic, Key: p.Key, Payload: []byte(`1`)})
 		client.CloseIdle()
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		if !r.Duplicate {
 			e.held = append(e.held, p)
 		}
@@ -104,9 +103,7 @@ func (e *edge) get(t *testing.T, site int, query url.Values) (status int, p page
 	}}
 	defer transport.CloseIdleConnections()
 	resp, err := (&http.Client{Transport: transport, Timeout: federationPatience}).Get("http://localhost/replay?" + query.Encode())
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	defer resp.Body.Close()
 	body, err := io.ReadAll(resp.Body)
 	if err == nil {
@@ -222,9 +219,7 @@ func (e *edge) partialExport(t *testing.T) {
 	for _, err := range client.Export(t.Context(), sluice.ExportQuery{
 		Topic: federationTopic, Scope: "fleet", Partial: true, Missing: func(names []string) { missing = names },
 	}) {
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		n++
 	}
 	if n == 0 || n >= len(e.first(all)) || len(missing) != 1 || !strings.Contains(missing[0], e.sockets[1]) {
@@ -245,9 +240,7 @@ func TestWhoLeavesInGoodOrderIsNotMissed(t *testing.T) {
 	first := f.sites[0]
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
-	if err := first.process().Stop(ctx); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, first.process().Stop(ctx))
 	asked := f.sites[2].process()
 	h.await(t, "an export without the one that stopped", func() bool {
 		events, err := export(t.Context(), asked)

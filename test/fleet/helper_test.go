@@ -18,6 +18,7 @@ import (
 	"github.com/sluice-bus/sluice/internal/pause"
 	"github.com/sluice-bus/sluice/sdk/admin"
 	"github.com/sluice-bus/sluice/sdk/wire"
+	"github.com/sluice-bus/sluice/test/require"
 	"github.com/sluice-bus/sluice/test/testkit"
 )
 
@@ -183,9 +184,7 @@ func (m *member) burst(t *testing.T, topic string) int {
 		t.Fatal(err)
 	}
 	n, err := strconv.Atoi(found[1])
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	return n
 }
 
@@ -193,9 +192,7 @@ func (m *member) burst(t *testing.T, topic string) int {
 func (m *member) inForce(t *testing.T) map[string]admin.PolicyStatus {
 	t.Helper()
 	status, err := m.api.Status(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	out := map[string]admin.PolicyStatus{}
 	for _, p := range status.Policies {
 		out[p.Name] = p
@@ -223,12 +220,8 @@ func (m *member) connection(t *testing.T) connection {
 func (m *member) status(t *testing.T, into any) {
 	t.Helper()
 	text, err := m.api.StatusJSON(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := json.Unmarshal(text, into); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
+	require.NoError(t, json.Unmarshal(text, into))
 }
 
 func isCode(err error, code wire.Code) bool { return errors.Is(err, &wire.Error{Code: code}) }

@@ -13,6 +13,7 @@ import (
 	"github.com/sluice-bus/sluice/internal/pause"
 	"github.com/sluice-bus/sluice/sdk/admin"
 	"github.com/sluice-bus/sluice/sdk/wire"
+	"github.com/sluice-bus/sluice/test/require"
 	"github.com/sluice-bus/sluice/test/testkit"
 )
 
@@ -56,9 +57,7 @@ func putWhileKilled(t *testing.T, seed uint64) {
 		p.start(t)
 	}
 	list, err := p.api.Policies(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	changes := int64(1) // that of *
 	for _, w := range writers {
 		changes += w.check(t, p.api)
@@ -102,9 +101,7 @@ func (w *writer) check(t *testing.T, api *admin.ControlPlane) int64 {
 		t.Errorf("%s: %v", w.name, err)
 	}
 	versions, err := api.PolicyHistory(t.Context(), w.name)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	t.Logf("%s: %d versions, %d of them answered", w.name, len(versions), len(w.answered))
 	if len(versions) < len(w.answered) || len(versions) > len(w.answered)+kills {
 		t.Errorf("%s has %d versions; %d were answered, and %d may have been", w.name, len(versions), len(w.answered), kills)
@@ -121,9 +118,7 @@ func (w *writer) check(t *testing.T, api *admin.ControlPlane) int64 {
 		newest = max(newest, burst)
 	}
 	now, err := api.Policy(t.Context(), w.name)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	if now.Version != int64(len(versions)) || burstIn(t, &now) != newest {
 		t.Errorf("%s is at version %d with burst %d; want %d with %d", w.name, now.Version, burstIn(t, &now), len(versions), newest)
 	}
@@ -136,8 +131,6 @@ func burstIn(t *testing.T, p *admin.Policy) int {
 	if p == nil {
 		t.Fatal("a version that is a deletion")
 	}
-	if err := json.Unmarshal(p.Document, &document); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, json.Unmarshal(p.Document, &document))
 	return document.Publish.Burst
 }

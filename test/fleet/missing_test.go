@@ -15,6 +15,7 @@ import (
 	"github.com/sluice-bus/sluice/sdk/wire"
 	"github.com/sluice-bus/sluice/test/faultproxy"
 	"github.com/sluice-bus/sluice/test/mongotest"
+	"github.com/sluice-bus/sluice/test/require"
 )
 
 // replayed is a replay of the fleet through one sidecar: the ids of the events, or the missing
@@ -22,18 +23,14 @@ import (
 func (m *member) replayed(t *testing.T, topic string) (ids, missing []string) {
 	t.Helper()
 	r, err := http.Get(m.ReplayURL() + "/replay?scope=fleet&topic=" + url.QueryEscape(topic))
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	defer r.Body.Close()
 	var body struct {
 		Events  []struct{ ID string }
 		Code    wire.Code
 		Missing []string
 	}
-	if err := json.NewDecoder(r.Body).Decode(&body); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, json.NewDecoder(r.Body).Decode(&body))
 	switch {
 	case r.StatusCode == http.StatusOK:
 		ids = []string{}
@@ -137,9 +134,7 @@ func TestAGoneSidecarIsMissedUntilItIsBackOrForgotten(t *testing.T) {
 func sidecarsAt(t *testing.T, p *plane) (names []string) {
 	t.Helper()
 	list, err := p.api.Sidecars(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	for _, s := range list {
 		names = append(names, s.NodeID)
 	}
@@ -149,9 +144,7 @@ func sidecarsAt(t *testing.T, p *plane) (names []string) {
 func missingAt(t *testing.T, p *plane) string {
 	t.Helper()
 	list, err := p.api.Sidecars(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	var names []string
 	for _, s := range list {
 		if s.Missing {

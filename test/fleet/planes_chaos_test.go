@@ -24,6 +24,7 @@ import (
 	"github.com/sluice-bus/sluice/sdk/wire/codec"
 	"github.com/sluice-bus/sluice/test/faultproxy"
 	"github.com/sluice-bus/sluice/test/mongotest"
+	"github.com/sluice-bus/sluice/test/require"
 	"github.com/sluice-bus/sluice/test/testkit"
 )
 
@@ -127,9 +128,7 @@ func newChaos(t *testing.T) *chaos {
 		c.planes, addresses = append(c.planes, p), append(addresses, p.XDS())
 	}
 	c.planes[0].put(t, "*", unlimited)
-	if err := c.putBurst(t.Context(), c.planes[0].api, 1); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, c.putBurst(t.Context(), c.planes[0].api, 1))
 	for i := range 3 {
 		s := &watched{to: slices.Concat(addresses[i:], addresses[:i])}
 		s.way = newWay(t, s.to...)
@@ -260,9 +259,7 @@ func refusals(s *watched) int { return strings.Count(s.Log(), ", below ") }
 
 func signal(t *testing.T, p *plane, s syscall.Signal) {
 	t.Helper()
-	if err := syscall.Kill(p.PID(), s); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, syscall.Kill(p.PID(), s))
 }
 
 // change puts policies that count up, through one control plane, until ctx ends.

@@ -11,6 +11,7 @@ import (
 	"github.com/sluice-bus/sluice/sdk/admin"
 	"github.com/sluice-bus/sluice/sdk/wire"
 	"github.com/sluice-bus/sluice/test/mongotest"
+	"github.com/sluice-bus/sluice/test/require"
 )
 
 // TestTwoControlPlanesOnOneStore has sidecars at each of two control planes that share a store in
@@ -38,9 +39,7 @@ func TestTwoControlPlanesOnOneStore(t *testing.T) {
 // other.
 func changesReachTheOther(t *testing.T, planes []*plane, sidecars []*member) {
 	for _, m := range sidecars {
-		if err := m.publish(t.Context(), "a"); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, m.publish(t.Context(), "a"))
 	}
 	var took []time.Duration
 	for i := range 8 {
@@ -101,9 +100,7 @@ func allKnowAllSidecars(t *testing.T, planes []*plane, sidecars []*member) {
 	for i, p := range planes {
 		eventually(t, fmt.Sprint("all sidecars at ", i), func() bool {
 			sidecars, err := p.api.Sidecars(t.Context())
-			if err != nil {
-				t.Fatal(err)
-			}
+			require.NoError(t, err)
 			at := map[string]bool{}
 			for _, s := range sidecars {
 				if s.Connected && s.Versions["a"] == 8 {
@@ -120,9 +117,7 @@ func allKnowAllSidecars(t *testing.T, planes []*plane, sidecars []*member) {
 			if err == nil {
 				err = json.Unmarshal(text, &status)
 			}
-			if err != nil {
-				t.Fatal(err)
-			}
+			require.NoError(t, err)
 			return len(status.Peers) == 1 && !status.Peers[0].Gone
 		})
 	}

@@ -13,6 +13,7 @@ import (
 	"github.com/sluice-bus/sluice/internal/pause"
 	sluice "github.com/sluice-bus/sluice/sdk"
 	"github.com/sluice-bus/sluice/sdk/wire"
+	"github.com/sluice-bus/sluice/test/require"
 )
 
 // The fleet-wide limit of these tests.
@@ -49,9 +50,7 @@ func startCrowd(t *testing.T, topic string, sidecars []*member) *crowd {
 	c := &crowd{began: time.Now(), rates: make([]atomic.Int64, len(sidecars)), by: make([]int, len(sidecars)), cancel: cancel}
 	for i, m := range sidecars {
 		conn, err := sluice.DialConn(ctx, m.URL(), nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		c.running.Go(func() {
 			defer conn.Close()
 			c.publish(ctx, conn, topic, i)

@@ -8,6 +8,7 @@ import (
 
 	"github.com/sluice-bus/sluice/internal/pause"
 	sluice "github.com/sluice-bus/sluice/sdk"
+	"github.com/sluice-bus/sluice/test/require"
 	"github.com/sluice-bus/sluice/test/testkit"
 )
 
@@ -24,9 +25,7 @@ func TestRetentionWaitsForTheTopicsOwnPolicy(t *testing.T) {
 	m := startSidecar(t, "s", "--control-plane", p.XDS(), "--policies", file, "--retention-interval", "100ms")
 	publish := func(topic string) {
 		t.Helper()
-		if err := m.publish(t.Context(), topic); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, m.publish(t.Context(), topic))
 	}
 	const events = 20
 	for range events {
@@ -40,9 +39,7 @@ func TestRetentionWaitsForTheTopicsOwnPolicy(t *testing.T) {
 	for _, cached := range []bool{true, false} {
 		m.Kill()
 		if !cached {
-			if err := os.Remove(filepath.Join(m.dir, "control-plane.cache")); err != nil {
-				t.Fatal(err)
-			}
+			require.NoError(t, os.Remove(filepath.Join(m.dir, "control-plane.cache")))
 		}
 		m.start(t)
 		pause.For(t.Context(), 700*time.Millisecond) // seven sweeps
@@ -63,8 +60,6 @@ func TestRetentionWaitsForTheTopicsOwnPolicy(t *testing.T) {
 func (m *member) stored(t *testing.T, topic string) int {
 	t.Helper()
 	page, err := m.api.Replay(t.Context(), sluice.ReplayQuery{Topic: topic})
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	return len(page.Events)
 }

@@ -13,6 +13,7 @@ import (
 
 	"github.com/sluice-bus/sluice/test/faultproxy"
 	"github.com/sluice-bus/sluice/test/mongotest"
+	"github.com/sluice-bus/sluice/test/require"
 )
 
 // way leads to control planes in turn, like a name that resolves to several addresses.
@@ -28,9 +29,7 @@ type way struct {
 func newWay(t *testing.T, to ...string) *way {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	w := &way{addr: l.Addr().String(), to: to, conns: map[net.Conn]bool{}}
 	var running sync.WaitGroup
 	running.Go(func() {
@@ -98,14 +97,10 @@ func (w *way) lead(c net.Conn) {
 func (p *plane) ready(t *testing.T) (ok bool, why string) {
 	t.Helper()
 	r, err := http.Get(p.URL() + "/readyz")
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	defer r.Body.Close()
 	text, err := io.ReadAll(r.Body)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	return r.StatusCode == http.StatusOK, string(text)
 }
 
@@ -173,16 +168,12 @@ func TestAStoreThatWasRestored(t *testing.T) {
 	file := filepath.Join(dir, "policies.db")
 	p.Kill()
 	backup, err := os.ReadFile(file)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	p.start(t)
 	p.put(t, "a", `{"publish":{"rate":100,"burst":6}}`)
 	eventually(t, "the change", func() bool { return m.burst(t, "a") == 6 })
 	p.Kill()
-	if err := os.WriteFile(file, backup, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, os.WriteFile(file, backup, 0o600))
 	p.start(t)
 	eventually(t, "the refusal at the control plane", func() bool {
 		sidecars, err := p.api.Sidecars(t.Context())

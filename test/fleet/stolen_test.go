@@ -18,6 +18,7 @@ import (
 	"google.golang.org/protobuf/types/known/structpb"
 
 	"github.com/sluice-bus/sluice/internal/policypb"
+	"github.com/sluice-bus/sluice/test/require"
 	"github.com/sluice-bus/sluice/test/testkit"
 )
 
@@ -25,19 +26,13 @@ import (
 func (m *member) history(t *testing.T, path, token string) (int, string) {
 	t.Helper()
 	req, err := http.NewRequestWithContext(t.Context(), "GET", m.ReplayURL()+path, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	req.Header.Set("Authorization", "Bearer "+token)
 	res, err := http.DefaultClient.Do(req)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	defer res.Body.Close()
 	body, err := io.ReadAll(res.Body)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	return res.StatusCode, string(body)
 }
 
@@ -45,23 +40,17 @@ func (m *member) history(t *testing.T, path, token string) (int, string) {
 func (g *guarded) joinAs(t *testing.T, role, node, address string) {
 	t.Helper()
 	conn, err := grpc.NewClient(g.xds, grpc.WithTransportCredentials(credentials.NewTLS(g.tls())))
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	t.Cleanup(func() { _ = conn.Close() })
 	ctx := metadata.AppendToOutgoingContext(context.WithoutCancel(t.Context()), "authorization", "Bearer "+g.tokens[role])
 	stream, err := discovery.NewAggregatedDiscoveryServiceClient(conn).DeltaAggregatedResources(ctx)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := stream.Send(&discovery.DeltaDiscoveryRequest{
+	require.NoError(t, err)
+	require.NoError(t, stream.Send(&discovery.DeltaDiscoveryRequest{
 		Node: &core.Node{Id: node, Metadata: &structpb.Struct{Fields: map[string]*structpb.Value{
 			"instance": structpb.NewStringValue(node), "replay": structpb.NewStringValue(address), "store_id": structpb.NewStringValue(node),
 		}}},
 		TypeUrl: policypb.PolicyPackType, ResourceNamesSubscribe: []string{"*"},
-	}); err != nil {
-		t.Fatal(err)
-	}
+	}))
 	if _, err := stream.Recv(); err != nil {
 		t.Fatal(err)
 	}
@@ -82,9 +71,7 @@ func TestStolenPeerToken(t *testing.T) {
 	for _, name := range []string{"a", "b"} {
 		m := startSidecar(t, name, "--auth-config", auth, "--control-plane", g.xds)
 		m.api.Token = auditor
-		if err := m.publish(t.Context(), "orders"); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, m.publish(t.Context(), "orders"))
 		fleet = append(fleet, m)
 	}
 	for _, m := range fleet {

@@ -17,6 +17,7 @@ import (
 	sluice "github.com/sluice-bus/sluice/sdk"
 	"github.com/sluice-bus/sluice/sdk/wire"
 	"github.com/sluice-bus/sluice/test/otlptest"
+	"github.com/sluice-bus/sluice/test/require"
 	"github.com/sluice-bus/sluice/test/testkit"
 )
 
@@ -45,9 +46,7 @@ func work(t *testing.T, sc *testkit.Sidecar) {
 	ctx, cancel := context.WithTimeout(t.Context(), signalPatience)
 	defer cancel()
 	conn, err := sluice.DialConn(ctx, sc.URL(), nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	t.Cleanup(func() { conn.Close() })
 	var sub *sluice.ConnSubscription
 	subscribed, most := make(chan struct{}), 2
@@ -63,9 +62,7 @@ func work(t *testing.T, sc *testkit.Sidecar) {
 			}
 		})
 	close(subscribed)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	for _, id := range []string{"bad", "good", "good"} {
 		if _, err := conn.Publish(ctx, &wire.Event{Topic: "orders", ID: id, Payload: []byte(`{}`)}); err != nil {
 			t.Fatal(err)
@@ -118,18 +115,14 @@ func TestEveryMetricAndTheLogArrive(t *testing.T) {
 			to := otlptest.Start(t)
 			exportTo(t, append(to.Env(protocol), "OTEL_RESOURCE_ATTRIBUTES=deployment.environment.name=test"))
 			policies := filepath.Join(t.TempDir(), "policies.yaml")
-			if err := os.WriteFile(policies, []byte("- name: orders\n  partitions: 1\n"), 0o600); err != nil {
-				t.Fatal(err)
-			}
+			require.NoError(t, os.WriteFile(policies, []byte("- name: orders\n  partitions: 1\n"), 0o600))
 			sc := testkit.StartSidecar(t, t.TempDir(), "--node-id", "edge-1", "--policies", policies)
 			work(t, sc)
 			to.WaitPoints(t, func(points []otlptest.Point) bool { return len(lacking(points)) == 0 })
 
 			ctx, cancel := context.WithTimeout(t.Context(), signalPatience)
 			defer cancel()
-			if err := sc.Stop(ctx); err != nil {
-				t.Fatal(err)
-			}
+			require.NoError(t, sc.Stop(ctx))
 			to.WaitRecord(t, func(r otlptest.Record) bool {
 				return r.Body == "stopping" && r.Severity == "INFO" && r.Service == "sluice-sidecar" && r.Attributes["deadline"] != ""
 			})
@@ -159,15 +152,11 @@ func TestControlPlaneSendsToo(t *testing.T) {
 	exportTo(t, to.Env(otlptest.GRPC))
 	cp := testkit.StartControlPlane(t, "--name", "cp-1")
 	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, cp.URL()+"/v1/policies/orders", nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	const trace, parent = "0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331"
 	req.Header.Set("traceparent", "00-"+trace+"-"+parent+"-01")
 	resp, err := http.DefaultClient.Do(req)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	resp.Body.Close()
 	http.DefaultClient.CloseIdleConnections()
 
@@ -192,9 +181,7 @@ func TestControlPlaneSendsToo(t *testing.T) {
 	})
 	ctx, cancel := context.WithTimeout(t.Context(), signalPatience)
 	defer cancel()
-	if err := cp.Stop(ctx); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, cp.Stop(ctx))
 	to.WaitRecord(t, func(r otlptest.Record) bool { return r.Service == "sluice-controlplane" && r.Body == "stopping" })
 }
 
@@ -203,9 +190,7 @@ func TestReceiverThatIsDown(t *testing.T) {
 	for _, protocol := range []string{otlptest.GRPC, otlptest.HTTP} {
 		t.Run(strings.ReplaceAll(protocol, "/", "-"), func(t *testing.T) {
 			ln, err := net.Listen("tcp", "127.0.0.1:0")
-			if err != nil {
-				t.Fatal(err)
-			}
+			require.NoError(t, err)
 			ln.Close()
 			exportTo(t, append(otlptest.EnvFor(protocol, "http://"+ln.Addr().String()),
 				"OTEL_EXPORTER_OTLP_TIMEOUT=1000", "OTEL_BSP_SCHEDULE_DELAY=50", "OTEL_BLRP_SCHEDULE_DELAY=50", "OTEL_METRIC_EXPORT_INTERVAL=50"))
@@ -217,9 +202,7 @@ func TestReceiverThatIsDown(t *testing.T) {
 			for !strings.Contains(sc.Log(), "metrics cannot be sent") && pause.For(ctx, 10*time.Millisecond) {
 			}
 			work(t, sc) // goes on as always
-			if err := sc.Stop(ctx); err != nil {
-				t.Fatal(err)
-			}
+			require.NoError(t, sc.Stop(ctx))
 			for _, signal := range []string{"metrics", "logs"} {
 				// At once, after every minute, and at the end for the rest.
 				most := 2 + int(time.Since(began)/time.Minute)

@@ -15,6 +15,7 @@ import (
 	"github.com/sluice-bus/sluice/sdk/option"
 	"github.com/sluice-bus/sluice/test/mongotest"
 	"github.com/sluice-bus/sluice/test/otlptest"
+	"github.com/sluice-bus/sluice/test/require"
 	"github.com/sluice-bus/sluice/test/testkit"
 )
 
@@ -45,9 +46,7 @@ func startPair(t *testing.T, protocol, policies string) *pair {
 	args := []string{"--store", db.URI(db.NewDatabase(t)), "--lease", "3s"}
 	if policies != "" {
 		file := filepath.Join(dir, "policies.yaml")
-		if err := os.WriteFile(file, []byte(policies), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, os.WriteFile(file, []byte(policies), 0o600))
 		args = append(args, "--policies", file)
 	}
 	p.second = testkit.StartSidecar(t, filepath.Join(dir, "b"), append(args, "--node-id", "b")...)
@@ -59,9 +58,7 @@ func startPair(t *testing.T, protocol, policies string) *pair {
 func consume(t *testing.T, p *testkit.Sidecar, topic, group string, handler sluice.Handler, opts ...option.Subscribe) {
 	t.Helper()
 	c, err := sluice.Dial(t.Context(), p.URL())
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	t.Cleanup(func() { _ = c.Close() })
 	if _, err := c.Subscribe(t.Context(), topic, group, handler, append(opts, option.FromEarliest())...); err != nil {
 		t.Fatal(err)

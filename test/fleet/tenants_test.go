@@ -9,6 +9,7 @@ import (
 
 	"github.com/sluice-bus/sluice/sdk/admin"
 	"github.com/sluice-bus/sluice/sdk/wire"
+	"github.com/sluice-bus/sluice/test/require"
 )
 
 // TestTenantsOfAFleet gives each tenant a burst over three sidecars together, by a policy of the
@@ -68,9 +69,7 @@ func TestGroupsAreHeldByThePlane(t *testing.T) {
 	pull := func() int {
 		ds, err := m.api.Pull(t.Context(), admin.PullQuery{Topic: "orders", Group: "audit", Max: 1,
 			Options: wire.SubscribeOptions{From: wire.FromEarliest}})
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		for _, d := range ds {
 			if _, err := m.api.Ack(t.Context(), "orders", "audit", d.Lease); err != nil {
 				t.Fatal(err)
@@ -79,16 +78,12 @@ func TestGroupsAreHeldByThePlane(t *testing.T) {
 		return len(ds)
 	}
 	for range 20 {
-		if err := m.publish(t.Context(), "orders"); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, m.publish(t.Context(), "orders"))
 	}
 	eventually(t, "an event", func() bool { return pull() == 1 })
 	paused := func() bool {
 		info, err := m.api.GroupInfo(t.Context(), "orders", "audit")
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		return info.Paused
 	}
 	p.put(t, "orders", `{"groups":{"audit":{"paused":true}}}`)

@@ -13,6 +13,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/mongo/writeconcern"
 
 	"github.com/sluice-bus/sluice/test/mongomodel"
+	"github.com/sluice-bus/sluice/test/require"
 )
 
 // with is a collection as concerns see it.
@@ -94,9 +95,7 @@ func TestReadConcerns(t *testing.T) {
 		s.Lag(2, time.Minute)
 		local, majority := with(db, writeconcern.W1(), readconcern.Local()), with(db, writeconcern.W1(), readconcern.Majority())
 		session, err := db.Client().StartSession()
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		defer session.EndSession(t.Context())
 		causal := mongo.NewSessionContext(t.Context(), session)
 		if _, err := majority.InsertOne(causal, bson.D{{Key: "_id", Value: "new"}}); err != nil {
@@ -135,9 +134,7 @@ func TestExpiredDocumentsGo(t *testing.T) {
 		c := db.Collection("events")
 		_, err := c.Indexes().CreateOne(t.Context(),
 			mongo.IndexModel{Keys: bson.D{{Key: "at", Value: 1}}, Options: options.Index().SetExpireAfterSeconds(30)})
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		if _, err := c.InsertOne(t.Context(), bson.D{{Key: "at", Value: time.Now()}}); err != nil {
 			t.Fatal(err)
 		}
@@ -150,15 +147,11 @@ func TestExpiredDocumentsGo(t *testing.T) {
 
 func TestATailableCursorWaitsAndSurvivesAStepdown(t *testing.T) {
 	simulate(t, mongomodel.Options{}, func(t *testing.T, s *mongomodel.Set, db *mongo.Database) {
-		if err := db.CreateCollection(t.Context(), "signals", options.CreateCollection().SetCapped(true).SetSizeInBytes(4096)); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, db.CreateCollection(t.Context(), "signals", options.CreateCollection().SetCapped(true).SetSizeInBytes(4096)))
 		c := db.Collection("signals")
 		insert(t, c, "first")
 		cur, err := c.Find(t.Context(), bson.D{}, options.Find().SetCursorType(options.TailableAwait).SetMaxAwaitTime(2*time.Second))
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		defer cur.Close(context.Background())
 		if !cur.TryNext(t.Context()) {
 			t.Fatal("the first document is not there", cur.Err())

@@ -11,6 +11,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/mongo/writeconcern"
 
 	"github.com/sluice-bus/sluice/test/mongomodel"
+	"github.com/sluice-bus/sluice/test/require"
 )
 
 func TestAKilledPrimaryIsReplaced(t *testing.T) {
@@ -101,13 +102,9 @@ func insert(t *testing.T, c *mongo.Collection, id any) {
 func find(t *testing.T, c *mongo.Collection, filter bson.D) []bson.Raw {
 	t.Helper()
 	cur, err := c.Find(t.Context(), filter)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	var docs []bson.Raw
-	if err := cur.All(t.Context(), &docs); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, cur.All(t.Context(), &docs))
 	return docs
 }
 

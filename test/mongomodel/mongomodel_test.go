@@ -10,6 +10,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/mongo"
 
 	"github.com/sluice-bus/sluice/test/mongomodel"
+	"github.com/sluice-bus/sluice/test/require"
 )
 
 // simulate runs f in a bubble with a set and a client of it.
@@ -29,9 +30,7 @@ func simulate(t *testing.T, o mongomodel.Options, f func(t *testing.T, s *mongom
 func connect(t *testing.T, s *mongomodel.Set, from string) *mongo.Client {
 	t.Helper()
 	c, err := mongo.Connect(s.Client(from))
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	t.Cleanup(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 		defer cancel()

@@ -13,6 +13,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/mongo/writeconcern"
 
 	"github.com/sluice-bus/sluice/test/mongomodel"
+	"github.com/sluice-bus/sluice/test/require"
 )
 
 var one = bson.D{{Key: "$inc", Value: bson.D{{Key: "n", Value: 1}}}}
@@ -95,12 +96,8 @@ func TestHalfAnInsert(t *testing.T) {
 func transact(t *testing.T, c *mongo.Client, f func(ctx context.Context, s *mongo.Session)) {
 	t.Helper()
 	s, err := c.StartSession()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := s.StartTransaction(); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
+	require.NoError(t, s.StartTransaction())
 	f(mongo.NewSessionContext(t.Context(), s), s)
 }
 
@@ -118,9 +115,7 @@ func TestTransactions(t *testing.T) {
 			if n := len(find(t, c, bson.D{})); n != 1 {
 				t.Errorf("outside there are %d documents", n)
 			}
-			if err := s.CommitTransaction(ctx); err != nil {
-				t.Fatal(err)
-			}
+			require.NoError(t, s.CommitTransaction(ctx))
 		})
 		if n := len(find(t, c, bson.D{})); n != 2 {
 			t.Errorf("after the commit there are %d documents", n)
@@ -129,9 +124,7 @@ func TestTransactions(t *testing.T) {
 			if _, err := c.InsertOne(ctx, bson.D{{Key: "_id", Value: "c"}}); err != nil {
 				t.Fatal(err)
 			}
-			if err := s.AbortTransaction(ctx); err != nil {
-				t.Fatal(err)
-			}
+			require.NoError(t, s.AbortTransaction(ctx))
 		})
 		if n := len(find(t, c, bson.D{})); n != 2 {
 			t.Errorf("after the abort there are %d documents", n)

@@ -21,6 +21,7 @@ import (
 
 	"github.com/sluice-bus/sluice/internal/clock"
 	"github.com/sluice-bus/sluice/internal/mongowatch"
+	"github.com/sluice-bus/sluice/test/require"
 	"github.com/sluice-bus/sluice/test/testkit"
 )
 
@@ -56,9 +57,7 @@ func Start(t testing.TB) *Server {
 func started(t testing.TB, program *testkit.Program, args ...string) *process {
 	t.Helper()
 	p := &process{bin: program.Binary(t), dir: t.TempDir(), args: args}
-	if err := p.start(); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, p.start())
 	t.Cleanup(func() {
 		p.stop()
 		if t.Failed() {
@@ -77,9 +76,7 @@ func Shared(t testing.TB) *Server {
 		return newServer(t, nil, true)
 	}
 	p, err := sharedProcess()
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	return newServer(t, p, true)
 }
 
@@ -98,13 +95,9 @@ func newServer(t testing.TB, own *process, shared bool) *Server {
 	t.Helper()
 	s := &Server{t: t, own: own, shared: shared}
 	if s.Real() { // which go test cannot see
-		if err := testkit.NeverCache(); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, testkit.NeverCache())
 	}
-	if err := s.inform(); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, s.inform())
 	return s
 }
 

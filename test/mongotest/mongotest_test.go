@@ -8,15 +8,14 @@ import (
 	"go.mongodb.org/mongo-driver/v2/mongo"
 	"go.mongodb.org/mongo-driver/v2/mongo/options"
 
+	"github.com/sluice-bus/sluice/test/require"
 	"github.com/sluice-bus/sluice/test/testkit"
 )
 
 func connect(t *testing.T, uri string) *mongo.Client {
 	t.Helper()
 	c, err := mongo.Connect(options.Client().ApplyURI(uri))
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	t.Cleanup(func() {
 		if err := c.Disconnect(context.Background()); err != nil {
 			t.Error(err)
@@ -30,9 +29,7 @@ func TestDescribe(t *testing.T) {
 	if info := s.Info(); !info.Real && (!info.Has(Transactions) || !info.Has(Restarts)) {
 		t.Errorf("the model is taken for %+v", info)
 	}
-	if err := connect(t, s.URI("admin")).Ping(t.Context(), nil); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, connect(t, s.URI("admin")).Ping(t.Context(), nil))
 }
 
 func TestSharedIsOne(t *testing.T) {
@@ -62,9 +59,7 @@ func TestDataSurvivesKillsAndStops(t *testing.T) {
 			t.Errorf("restarted as %s, was %s", s.URI(database), uri)
 		}
 		got, err := fresh().CountDocuments(t.Context(), bson.D{})
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		if got != int64(i+1) {
 			t.Errorf("%d documents after restart %d, want %d", got, i+1, i+1)
 		}
@@ -79,9 +74,7 @@ func TestDuplicatesAreTold(t *testing.T) {
 		Keys:    bson.D{{Key: "topic", Value: 1}, {Key: "seq", Value: 1}},
 		Options: options.Index().SetUnique(true),
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	for _, test := range []struct {
 		id        string
 		seq       int
@@ -116,9 +109,7 @@ func TestDatabasesAreDropped(t *testing.T) {
 		}
 	})
 	names, err := connect(t, s.URI("admin")).ListDatabaseNames(t.Context(), bson.D{{Key: "name", Value: database}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	if len(names) > 0 {
 		t.Errorf("the database lives on: %v", names)
 	}
@@ -127,8 +118,6 @@ func TestDatabasesAreDropped(t *testing.T) {
 // TestServerEndsWithItsTestProcess ends the pipe that the end of the test process would end.
 func TestServerEndsWithItsTestProcess(t *testing.T) {
 	p := &process{bin: testkit.MongoModelProgram.Binary(t), dir: t.TempDir()}
-	if err := p.start(); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, p.start())
 	p.end(p.stdin.Close)
 }

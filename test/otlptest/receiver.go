@@ -20,6 +20,8 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+
+	"github.com/sluice-bus/sluice/test/require"
 )
 
 // maxKept is how many spans, points and records are kept of each; a receiver that is full refuses
@@ -66,9 +68,7 @@ func Open() (*Receiver, error) {
 func Start(t testing.TB) *Receiver {
 	t.Helper()
 	r, err := Open()
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	t.Cleanup(r.Close)
 	return r
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/sluice-bus/sluice/sdk/option"
 	"github.com/sluice-bus/sluice/sdk/wire"
 	"github.com/sluice-bus/sluice/test/mongotest"
+	"github.com/sluice-bus/sluice/test/require"
 	"github.com/sluice-bus/sluice/test/testkit"
 )
 
@@ -64,9 +65,7 @@ func comeAndGo(t *testing.T, store ...string) {
 	if plan, err := h.PlanTopicDeletion(ctx, topic); err != nil || plan.Events != 2 {
 		t.Fatalf("%+v %v", plan, err)
 	}
-	if err := h.DeleteTopic(ctx, topic); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, h.DeleteTopic(ctx, topic))
 	p.Kill()
 	p = testkit.StartSidecar(t, dir, store...)
 	h.AppURL, h.ReplayURL = p.URL(), p.ReplayURL()
@@ -81,9 +80,7 @@ func comeAndGo(t *testing.T, store ...string) {
 
 	client := dialProcess(ctx, t, p)
 	sub, err := client.Subscribe(ctx, topic, "billing", func(context.Context, *sluice.Message) error { return nil }, option.FromEarliest())
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	until(ctx, t, "all are acked", func() bool {
 		info, err := h.GroupInfo(ctx, topic, "billing")
 		return err == nil && info.Lag == 0
@@ -99,9 +96,7 @@ func comeAndGo(t *testing.T, store ...string) {
 	}
 	sub.Drain()
 	<-sub.Closed()
-	if err := h.DeleteGroup(ctx, topic, "billing"); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, h.DeleteGroup(ctx, topic, "billing"))
 	if _, err := h.GroupInfo(ctx, topic, "billing"); !errors.Is(err, &wire.Error{Code: wire.NotFound}) {
 		t.Errorf("a deleted group: %v", err)
 	}

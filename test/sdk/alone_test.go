@@ -10,6 +10,7 @@ import (
 	"time"
 
 	sluice "github.com/sluice-bus/sluice/sdk"
+	"github.com/sluice-bus/sluice/test/require"
 	"github.com/sluice-bus/sluice/test/testkit"
 )
 
@@ -19,9 +20,7 @@ func TestAReaderAloneMissesNothing(t *testing.T) {
 	data := filepath.Join(t.TempDir(), "data")
 	p := testkit.StartSidecar(t, data)
 	client, err := sluice.Dial(t.Context(), p.URL(), sluice.WithBackoff(5*time.Millisecond, 100*time.Millisecond))
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	defer func() { _ = client.Close() }()
 	var mu sync.Mutex
 	var got []string

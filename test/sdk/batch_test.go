@@ -12,6 +12,7 @@ import (
 
 	sluice "github.com/sluice-bus/sluice/sdk"
 	"github.com/sluice-bus/sluice/sdk/option"
+	"github.com/sluice-bus/sluice/test/require"
 	"github.com/sluice-bus/sluice/test/sluicetest"
 	"github.com/sluice-bus/sluice/test/testkit"
 )
@@ -19,9 +20,7 @@ import (
 func subscribeBatch(t *testing.T, client *sluice.Client, handler sluice.BatchHandler, opts ...option.Subscribe) *sluice.Subscription {
 	t.Helper()
 	sub, err := client.SubscribeBatch(t.Context(), "orders", "g", handler, append([]option.Subscribe{option.FromEarliest()}, opts...)...)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	return sub
 }
 

@@ -15,6 +15,7 @@ import (
 	sluice "github.com/sluice-bus/sluice/sdk"
 	"github.com/sluice-bus/sluice/sdk/option"
 	"github.com/sluice-bus/sluice/sdk/wire"
+	"github.com/sluice-bus/sluice/test/require"
 	"github.com/sluice-bus/sluice/test/sluicetest"
 )
 
@@ -63,9 +64,7 @@ func connect(t rapid.TB, sidecar *sluicetest.Sidecar, opts ...sluice.Option) *sl
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
 	client, err := sluice.Dial(ctx, sidecar.URL, opts...)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	return client
 }
 
@@ -99,9 +98,7 @@ func TestPublisherProperty(t *testing.T) {
 					rt.Errorf("event %d: %+v, %v", i, r, err)
 				}
 			})
-			if err != nil {
-				rt.Fatal(err)
-			}
+			require.NoError(rt, err)
 		}
 		ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
 		defer cancel()
@@ -162,14 +159,10 @@ func TestKeyedBatchesProperty(t *testing.T) {
 					rt.Errorf("event %d: %+v, %v", i, r, err)
 				}
 			})
-			if err != nil {
-				rt.Fatal(err)
-			}
+			require.NoError(rt, err)
 		}
 		leave()
-		if err := client.Publisher().Flush(ctx); err != nil {
-			rt.Fatal(err)
-		}
+		require.NoError(rt, client.Publisher().Flush(ctx))
 		left.Wait()
 		stored := slices.DeleteFunc(sidecar.Events("orders"), func(e wire.Event) bool { return string(e.Payload) == `"gone"` })
 		wantInOrder(rt, stored)
@@ -230,9 +223,7 @@ func TestSubscriptionProperty(t *testing.T) {
 		sub, err := client.Subscribe(ctx, "orders", "g", h.handle, option.FromEarliest(),
 			option.Concurrency(rapid.IntRange(1, 4).Draw(rt, "concurrency")),
 			option.MaxInflight(rapid.IntRange(1, 20).Draw(rt, "inflight")))
-		if err != nil {
-			rt.Fatal(err)
-		}
+		require.NoError(rt, err)
 		select {
 		case <-h.all:
 		case <-ctx.Done():

@@ -14,6 +14,7 @@ import (
 	sluice "github.com/sluice-bus/sluice/sdk"
 	"github.com/sluice-bus/sluice/sdk/option"
 	"github.com/sluice-bus/sluice/sdk/wire"
+	"github.com/sluice-bus/sluice/test/require"
 	"github.com/sluice-bus/sluice/test/sluicetest"
 	"github.com/sluice-bus/sluice/test/testkit"
 )
@@ -69,9 +70,7 @@ func TestDialFailsAtOnceOrWaits(t *testing.T) {
 		dialled <- err
 	}()
 	sidecar.SetDown(false)
-	if err := <-dialled; err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, <-dialled)
 }
 
 func TestTokens(t *testing.T) {
@@ -183,9 +182,7 @@ func TestWindowAndClose(t *testing.T) {
 	p := client.NewPublisher(option.Window(2, 1<<20))
 	results := make(chan error, 2)
 	for range 2 {
-		if err := p.Publish(t.Context(), eventOf("orders", ""), func(_ wire.Receipt, err error) { results <- err }); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, p.Publish(t.Context(), eventOf("orders", ""), func(_ wire.Receipt, err error) { results <- err }))
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
 	defer cancel()
@@ -243,19 +240,15 @@ func TestKeyedBatchesShareRequests(t *testing.T) {
 		publisher := client.Publisher()
 		for range 101 {
 			e := sluice.Event{Topic: "orders", Key: "k", Payload: []byte("1")}
-			if err := publisher.Publish(t.Context(), &e, func(_ sluice.Receipt, err error) {
+			require.NoError(t, publisher.Publish(t.Context(), &e, func(_ sluice.Receipt, err error) {
 				if err != nil {
 					t.Error(err)
 				}
-			}); err != nil {
-				t.Fatal(err)
-			}
+			}))
 			testkit.Eventually(t, "the first request is on its way", func() bool { return requests.Load() > 0 })
 		}
 		close(handedOver)
-		if err := publisher.Flush(t.Context()); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, publisher.Flush(t.Context()))
 		if n := requests.Load(); n != want {
 			t.Errorf("%d requests; want %d", n, want)
 		}
@@ -341,9 +334,7 @@ func TestPropagator(t *testing.T) {
 		got <- ctx.Value(traceKey{})
 		return nil
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	subscribed.Store(sub)
 	if _, err := client.Publish(context.WithValue(t.Context(), traceKey{}, "00-1-2-01"), eventOf("orders", "1")); err != nil {
 		t.Fatal(err)
@@ -360,15 +351,11 @@ func TestHistory(t *testing.T) {
 	defer client.Close()
 	var replayed, exported []string
 	for e, err := range client.Replay(t.Context(), sluice.ReplayQuery{Topic: "orders", Limit: 10}) {
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		replayed = append(replayed, e.ID)
 	}
 	for e, err := range client.Export(t.Context(), sluice.ExportQuery{Topic: "orders"}) {
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		exported = append(exported, e.ID)
 	}
 	if len(replayed) != 25 || !slices.Equal(replayed, exported) {
@@ -388,27 +375,21 @@ func TestDrainAndCloseOfTheClient(t *testing.T) {
 	sidecar, client := open(t, sluicetest.Options{})
 	var handled atomic.Int64
 	sub, err := client.Subscribe(t.Context(), "orders", "g", func(context.Context, *sluice.Message) error { handled.Add(1); return nil })
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	p := client.NewPublisher()
 	var results sync.WaitGroup
 	for range 100 {
 		results.Add(1)
-		if err := p.Publish(t.Context(), eventOf("orders", ""), func(_ wire.Receipt, err error) {
+		require.NoError(t, p.Publish(t.Context(), eventOf("orders", ""), func(_ wire.Receipt, err error) {
 			if err != nil {
 				t.Error(err)
 			}
 			results.Done()
-		}); err != nil {
-			t.Fatal(err)
-		}
+		}))
 	}
 	results.Wait()
 	testkit.Eventually(t, "all are handled", func() bool { return handled.Load() == 100 })
-	if err := client.Drain(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, client.Drain(t.Context()))
 	<-sub.Closed()
 	if n := sidecar.Acked("orders", "g"); n != 100 {
 		t.Errorf("%d are acked", n)
@@ -444,13 +425,9 @@ func BenchmarkPublisher(b *testing.B) {
 				if keys > 0 {
 					e.Key = fmt.Sprint("key-", i%keys)
 				}
-				if err := p.Publish(b.Context(), e, done); err != nil {
-					b.Fatal(err)
-				}
+				require.NoError(b, p.Publish(b.Context(), e, done))
 			}
-			if err := p.Flush(b.Context()); err != nil {
-				b.Fatal(err)
-			}
+			require.NoError(b, p.Flush(b.Context()))
 		})
 	}
 }

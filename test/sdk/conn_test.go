@@ -11,6 +11,7 @@ import (
 
 	sluice "github.com/sluice-bus/sluice/sdk"
 	"github.com/sluice-bus/sluice/sdk/wire"
+	"github.com/sluice-bus/sluice/test/require"
 	"github.com/sluice-bus/sluice/test/sluicetest"
 	"github.com/sluice-bus/sluice/test/testkit"
 )
@@ -25,9 +26,7 @@ func start(t testing.TB, opts sluicetest.Options) *sluicetest.Sidecar {
 func dialConn(t testing.TB, sidecar *sluicetest.Sidecar, opts *sluice.ConnOptions) *sluice.Conn {
 	t.Helper()
 	conn, err := sluice.DialConn(t.Context(), sidecar.URL, opts)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	t.Cleanup(func() { _ = conn.Close() })
 	return conn
 }
@@ -52,9 +51,7 @@ func TestPublish(t *testing.T) {
 	if len(kept) != 1 || kept[0].Key != "k" || string(kept[0].Payload) != `{"a":1}` {
 		t.Fatalf("kept %+v", kept)
 	}
-	if err := conn.Ping(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, conn.Ping(t.Context()))
 }
 
 func TestRefusalIsAWireError(t *testing.T) {
@@ -82,13 +79,9 @@ func TestPipelinedPublishesKeepTheirOrderAndAreAnsweredOnce(t *testing.T) {
 			}
 			answered[i]++
 		})
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 	}
-	if err := conn.Flush(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, conn.Flush(t.Context()))
 	for i, e := range sidecar.Events("orders") {
 		if e.ID != fmt.Sprint(i) {
 			t.Fatalf("event %d has id %s", i, e.ID)
@@ -141,9 +134,7 @@ func TestWaitingForRoomEndsWithTheContext(t *testing.T) {
 	conn := dialConn(t, start(t, sluicetest.Options{Refuse: func(*wire.Event) *wire.Error { <-release; return nil }}),
 		&sluice.ConnOptions{Window: 1})
 	first := make(chan error, 1)
-	if err := conn.PublishAsync(t.Context(), eventOf("t", ""), func(_ wire.Receipt, err error) { first <- err }); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, conn.PublishAsync(t.Context(), eventOf("t", ""), func(_ wire.Receipt, err error) { first <- err }))
 	ctx, cancel := context.WithCancel(t.Context())
 	second := make(chan error, 1)
 	go func() { second <- conn.PublishAsync(ctx, eventOf("t", ""), func(wire.Receipt, error) {}) }()
@@ -152,9 +143,7 @@ func TestWaitingForRoomEndsWithTheContext(t *testing.T) {
 		t.Fatalf("got %v", err)
 	}
 	close(release)
-	if err := <-first; err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, <-first)
 }
 
 func TestLostConnectionAnswersEverything(t *testing.T) {
@@ -164,9 +153,7 @@ func TestLostConnectionAnswersEverything(t *testing.T) {
 	conn := dialConn(t, sidecar, &sluice.ConnOptions{Window: 2})
 	results := make(chan error, 2)
 	for range 2 {
-		if err := conn.PublishAsync(t.Context(), eventOf("t", ""), func(_ wire.Receipt, err error) { results <- err }); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, conn.PublishAsync(t.Context(), eventOf("t", ""), func(_ wire.Receipt, err error) { results <- err }))
 	}
 	full := make(chan error, 1)
 	go func() { full <- conn.PublishAsync(t.Context(), eventOf("t", ""), func(wire.Receipt, error) {}) }()
@@ -197,13 +184,9 @@ func TestCloseSendsWhatIsQueued(t *testing.T) {
 	sidecar := start(t, sluicetest.Options{})
 	conn := dialConn(t, sidecar, nil)
 	for range 100 {
-		if err := conn.PublishAsync(t.Context(), eventOf("t", ""), func(wire.Receipt, error) {}); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, conn.PublishAsync(t.Context(), eventOf("t", ""), func(wire.Receipt, error) {}))
 	}
-	if err := conn.Close(); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, conn.Close())
 	testkit.Eventually(t, "all events have arrived", func() bool { return len(sidecar.Events("t")) == 100 })
 	if err := conn.Ping(t.Context()); !errors.Is(err, sluice.ErrClosed) {
 		t.Fatalf("a request afterwards: %v", err)
@@ -250,11 +233,7 @@ func BenchmarkPublishAsync(b *testing.B) {
 	}
 	b.ReportAllocs()
 	for b.Loop() {
-		if err := conn.PublishAsync(b.Context(), e, done); err != nil {
-			b.Fatal(err)
-		}
+		require.NoError(b, conn.PublishAsync(b.Context(), e, done))
 	}
-	if err := conn.Flush(b.Context()); err != nil {
-		b.Fatal(err)
-	}
+	require.NoError(b, conn.Flush(b.Context()))
 }

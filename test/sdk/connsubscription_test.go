@@ -7,6 +7,7 @@ import (
 
 	sluice "github.com/sluice-bus/sluice/sdk"
 	"github.com/sluice-bus/sluice/sdk/wire"
+	"github.com/sluice-bus/sluice/test/require"
 	"github.com/sluice-bus/sluice/test/sluicetest"
 )
 
@@ -38,9 +39,7 @@ func TestSubscribeAndAckFromTheCallback(t *testing.T) {
 					got <- d
 				}
 			})
-			if err != nil {
-				t.Fatal(err)
-			}
+			require.NoError(t, err)
 			ack = func(ids ...string) {
 				if err := sub.AckAsync(func(err error) {
 					if err != nil {
@@ -56,9 +55,7 @@ func TestSubscribeAndAckFromTheCallback(t *testing.T) {
 					t.Fatalf("delivery %d: %+v", i, d)
 				}
 			}
-			if err := conn.Flush(t.Context()); err != nil {
-				t.Fatal(err)
-			}
+			require.NoError(t, conn.Flush(t.Context()))
 			if n := sidecar.Acked("orders", "g"); n != count {
 				t.Fatalf("%d acked", n)
 			}
@@ -74,9 +71,7 @@ func TestSettlingAndControl(t *testing.T) {
 	got := make(chan wire.Delivery, 10)
 	sub, err := conn.Subscribe(t.Context(), "orders", "g", &wire.SubscribeOptions{From: wire.FromEarliest, MaxInflight: &one},
 		func(deliveries []wire.Delivery) { got <- deliveries[0] })
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	want := func(id string, attempt int) {
 		t.Helper()
 		if d := <-got; d.Event.ID != id || d.Attempt != attempt {
@@ -85,9 +80,7 @@ func TestSettlingAndControl(t *testing.T) {
 	}
 	must := func(err error) {
 		t.Helper()
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 	}
 	want("0", 1)
 	must(sub.ModAck(t.Context(), 1000, "0"))

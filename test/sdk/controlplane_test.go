@@ -13,6 +13,7 @@ import (
 
 	"github.com/sluice-bus/sluice/sdk/admin"
 	"github.com/sluice-bus/sluice/sdk/wire"
+	"github.com/sluice-bus/sluice/test/require"
 	"github.com/sluice-bus/sluice/test/sluicetest"
 )
 
@@ -46,9 +47,7 @@ func TestPolicyLife(t *testing.T) {
 		!strings.Contains(string(back.Document), `"rate":1`) {
 		t.Fatalf("rollback: %+v, %v", back, err)
 	}
-	if err := plane.DeletePolicy(ctx, "orders.*", admin.Condition{Version: 3}); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, plane.DeletePolicy(ctx, "orders.*", admin.Condition{Version: 3}))
 	versions, err := plane.PolicyHistory(ctx, "orders.*")
 	if err != nil || len(versions) != 4 || versions[0].Policy != nil || versions[0].Action != "deleted" || versions[1].To != 1 {
 		t.Fatalf("history %+v, %v", versions, err)

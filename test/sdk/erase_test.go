@@ -13,6 +13,7 @@ import (
 	"github.com/sluice-bus/sluice/sdk/wire"
 	"github.com/sluice-bus/sluice/test/faultproxy"
 	"github.com/sluice-bus/sluice/test/mongotest"
+	"github.com/sluice-bus/sluice/test/require"
 	"github.com/sluice-bus/sluice/test/testkit"
 )
 
@@ -35,9 +36,7 @@ func TestErasedElsewhere(t *testing.T) {
 		}
 		return nil
 	}, option.FromEarliest(), option.Concurrency(10))
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	publish := func(id, key string) {
 		t.Helper()
 		if _, err := h.Publish(ctx, &sluice.Event{Topic: topic, ID: id, Key: key, Payload: json.RawMessage(`1`)}); err != nil {
@@ -93,9 +92,7 @@ func TestErasedInASpool(t *testing.T) {
 	publish := func(h *admin.HTTP, id, key string) wire.Receipt {
 		t.Helper()
 		r, err := h.Publish(ctx, &sluice.Event{Topic: topic, ID: id, Key: key, Payload: json.RawMessage(`"secret"`)})
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		return r
 	}
 	publish(here, "o1", "other")
@@ -117,9 +114,7 @@ func TestErasedInASpool(t *testing.T) {
 	until(ctx, t, "the spool is in the log", func() bool {
 		got = nil
 		for e, err := range here.ReplayEvents(ctx, admin.ReplayQuery{Topic: topic}) {
-			if err != nil {
-				t.Fatal(err)
-			}
+			require.NoError(t, err)
 			got = append(got, e.ID)
 		}
 		return slices.Contains(got, "o3")

@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/sluice-bus/sluice/sdk/exactlyonce"
+	"github.com/sluice-bus/sluice/test/require"
 )
 
 // BenchmarkMemory measures the cost of an event in each form in memory, with an effect that does
@@ -19,9 +20,7 @@ func BenchmarkMemory(b *testing.B) {
 		b.Run(name, func(b *testing.B) {
 			b.ReportAllocs()
 			for b.Loop() {
-				if err := do(); err != nil {
-					b.Fatal(err)
-				}
+				require.NoError(b, do())
 			}
 		})
 	}

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/sluice-bus/sluice/sdk/exactlyonce"
+	"github.com/sluice-bus/sluice/test/require"
 )
 
 // A chain must not lose its beginning before its end: a process that found it without its beginning
@@ -36,9 +37,7 @@ func TestClaimsOutliveTheirMark(t *testing.T) {
 			at := last.Slot
 			at.Number = n + 1
 			r, err := path.Get(t.Context(), at)
-			if err != nil {
-				t.Fatal(err)
-			}
+			require.NoError(t, err)
 			if left := r.ExpireAt.Sub(last.ExpireAt); left < 30*time.Minute {
 				t.Errorf("claim %d is kept %v longer than the mark", r.Number, left)
 			}

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/sluice-bus/sluice/sdk/exactlyonce"
+	"github.com/sluice-bus/sluice/test/require"
 )
 
 func newHandler(t testing.TB, s exactlyonce.Store, o exactlyonce.Options) *exactlyonce.Handler {
@@ -21,9 +22,7 @@ func newHandler(t testing.TB, s exactlyonce.Store, o exactlyonce.Options) *exact
 		o.Wait = exactlyonce.NoWait
 	}
 	h, err := exactlyonce.New(s, o)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	return h
 }
 
@@ -261,9 +260,7 @@ func TestMark(t *testing.T) {
 	h := newHandler(t, exactlyonce.NewMemory(0), exactlyonce.Options{})
 	ctx := t.Context()
 	for range 2 {
-		if err := h.Mark(ctx, "a"); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, h.Mark(ctx, "a"))
 		wantDone(t, h, "a")
 	}
 	ran, err := h.Do(ctx, "b", func(ctx context.Context) error { return h.Mark(ctx, "b") })
@@ -280,17 +277,13 @@ func TestDedupeStore(t *testing.T) {
 	seen := func(topic, group, id string) bool {
 		t.Helper()
 		is, err := d.Seen(ctx, topic, group, id)
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		return is
 	}
 	if seen("orders", "billing", "a") {
 		t.Error("seen before")
 	}
-	if err := d.Mark(ctx, "orders", "billing", "a", 0); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, d.Mark(ctx, "orders", "billing", "a", 0))
 	if !seen("orders", "billing", "a") || seen("orders", "mail", "a") || seen("refunds", "billing", "a") || seen("orders", "billing", "b") {
 		t.Error("a mark is for its topic, group and id")
 	}

@@ -15,6 +15,7 @@ import (
 	"github.com/sluice-bus/sluice/sdk/exactlyonce"
 	"github.com/sluice-bus/sluice/sdk/option"
 	"github.com/sluice-bus/sluice/sdk/wire"
+	"github.com/sluice-bus/sluice/test/require"
 	"github.com/sluice-bus/sluice/test/sluicetest"
 )
 
@@ -57,17 +58,13 @@ func TestOnceWithADeadConsumer(t *testing.T) {
 	var clients []*sluice.Client
 	for i := range replicas {
 		client, err := sluice.Dial(t.Context(), sidecar.URL)
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		clients = append(clients, client)
 		defer func() { _ = client.Close() }()
 		store := &mortal{Store: marks}
 		h, err := exactlyonce.New(store, exactlyonce.Options{Scope: exactlyonce.Scope("orders", "g"), Lease: 300 * time.Millisecond,
 			Timeout: 100 * time.Millisecond})
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		handle := exactlyonce.Once(h, func(ctx context.Context, m *sluice.Message) error {
 			if i == 0 {
 				store.dead.Store(true)
@@ -138,9 +135,7 @@ func TestDoTxWaitsForDeadTransactions(t *testing.T) {
 			_, _ = dead.Do(ctx, "a", func(context.Context) error { dying.dead.Store(true); return errKilled })
 		}()
 		h, err := exactlyonce.New(s, exactlyonce.Options{Scope: exactlyonce.Scope("orders", "billing")})
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		count := func(ctx context.Context) error { increment(ctx, "n"); return nil }
 		short, cancel := context.WithTimeout(t.Context(), 40*time.Second)
 		defer cancel()

@@ -9,6 +9,7 @@ import (
 	sluice "github.com/sluice-bus/sluice/sdk"
 	"github.com/sluice-bus/sluice/sdk/option"
 	"github.com/sluice-bus/sluice/sdk/wire"
+	"github.com/sluice-bus/sluice/test/require"
 	"github.com/sluice-bus/sluice/test/sluicetest"
 	"github.com/sluice-bus/sluice/test/testkit"
 )
@@ -29,9 +30,7 @@ func TestEventsComeInTheOrderOfTheLog(t *testing.T) {
 		seqs <- m.Event.Seq
 		return nil
 	}, option.FromEarliest())
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	for want := range uint64(count) {
 		if got := <-seqs; got != want+1 {
 			t.Fatalf("seq %d came, and %d was next", got, want+1)

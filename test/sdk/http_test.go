@@ -9,6 +9,7 @@ import (
 	sluice "github.com/sluice-bus/sluice/sdk"
 	"github.com/sluice-bus/sluice/sdk/admin"
 	"github.com/sluice-bus/sluice/sdk/wire"
+	"github.com/sluice-bus/sluice/test/require"
 	"github.com/sluice-bus/sluice/test/sluicetest"
 	"github.com/sluice-bus/sluice/test/testkit"
 )
@@ -33,9 +34,7 @@ func TestReplayPages(t *testing.T) {
 	var sizes, ids []string
 	for {
 		page, err := h.Replay(t.Context(), query)
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		sizes = append(sizes, fmt.Sprint(len(page.Events)))
 		for _, e := range page.Events {
 			ids = append(ids, e.ID)
@@ -66,9 +65,7 @@ func TestExport(t *testing.T) {
 	}
 	var got []wire.Event
 	for e, err := range h.Export(t.Context(), sluice.ExportQuery{Topic: "orders"}) {
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		got = append(got, e)
 	}
 	if len(got) != 3 || got[0].ID != "a" || len(got[1].Payload) != 200_002 || got[2].ID != "z" {

@@ -16,6 +16,7 @@ import (
 	sluice "github.com/sluice-bus/sluice/sdk"
 	"github.com/sluice-bus/sluice/sdk/admin"
 	"github.com/sluice-bus/sluice/sdk/option"
+	"github.com/sluice-bus/sluice/test/require"
 	"github.com/sluice-bus/sluice/test/testkit"
 )
 
@@ -44,9 +45,7 @@ func killUnderLoad(t *testing.T, seed uint64) {
 	defer goleak.VerifyNone(t, goleak.IgnoreCurrent())
 	dir := t.TempDir()
 	file := filepath.Join(dir, "policies.yaml")
-	if err := os.WriteFile(file, []byte(policies), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, os.WriteFile(file, []byte(policies), 0o600))
 	life := func(args ...string) *testkit.Sidecar {
 		return testkit.StartSidecar(t, filepath.Join(dir, "data"), append([]string{"--policies", file}, args...)...)
 	}
@@ -56,9 +55,7 @@ func killUnderLoad(t *testing.T, seed uint64) {
 	dial := func() *sluice.Client {
 		client, err := sluice.Dial(ctx, p.URL(), sluice.WithReplayURL(p.ReplayURL()),
 			sluice.WithBackoff(5*time.Millisecond, 100*time.Millisecond))
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		return client
 	}
 
@@ -194,9 +191,7 @@ func (l *ledger) check(ctx context.Context, t *testing.T, p *testkit.Sidecar) {
 	}
 	places := map[string]place{}
 	for e, err := range reader.Export(ctx, sluice.ExportQuery{Topic: topic}) {
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		stored[string(e.Payload)]++
 		places[string(e.Payload)] = place{e.Partition, e.Seq}
 	}

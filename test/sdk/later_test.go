@@ -11,6 +11,7 @@ import (
 	"github.com/sluice-bus/sluice/sdk/admin"
 	"github.com/sluice-bus/sluice/sdk/option"
 	"github.com/sluice-bus/sluice/sdk/wire"
+	"github.com/sluice-bus/sluice/test/require"
 	"github.com/sluice-bus/sluice/test/sluicetest"
 )
 
@@ -45,9 +46,7 @@ func TestPublishingForLater(t *testing.T) {
 	}
 	listed := func() (ids []string) {
 		for e, err := range h.AllScheduled(t.Context(), "orders") {
-			if err != nil {
-				t.Fatal(err)
-			}
+			require.NoError(t, err)
 			ids = append(ids, e.ID)
 		}
 		slices.Sort(ids)

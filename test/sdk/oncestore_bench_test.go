@@ -13,6 +13,7 @@ import (
 	"github.com/sluice-bus/sluice/sdk/exactlyonce"
 	"github.com/sluice-bus/sluice/sdk/mongo/oncestore"
 	"github.com/sluice-bus/sluice/test/mongotest"
+	"github.com/sluice-bus/sluice/test/require"
 )
 
 // counted counts a handler's calls of its store.
@@ -62,9 +63,7 @@ func BenchmarkForms(b *testing.B) {
 			b.ReportAllocs()
 			before := s.calls.Load()
 			for b.Loop() {
-				if err := do(); err != nil {
-					b.Fatal(err)
-				}
+				require.NoError(b, do())
 			}
 			b.ReportMetric(float64(s.calls.Load()-before)/float64(b.N), "calls/op")
 		})

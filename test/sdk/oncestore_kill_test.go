@@ -17,6 +17,7 @@ import (
 	"github.com/sluice-bus/sluice/sdk/exactlyonce"
 	"github.com/sluice-bus/sluice/sdk/mongo/oncestore"
 	"github.com/sluice-bus/sluice/test/mongotest"
+	"github.com/sluice-bus/sluice/test/require"
 )
 
 // The points at which a consumer is killed, as in the README's table.
@@ -95,9 +96,7 @@ func TestConsumerIsKilled(t *testing.T) {
 func results(t *testing.T, db *mongo.Database) int {
 	t.Helper()
 	n, err := db.Collection("results").CountDocuments(t.Context(), bson.D{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	return int(n)
 }
 
@@ -111,12 +110,8 @@ func runConsumer(t *testing.T, uri, database, form, point string) string {
 	var stderr strings.Builder
 	child.Stderr = &stderr
 	out, err := child.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := child.Start(); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
+	require.NoError(t, child.Start())
 	line, err := bufio.NewReader(out).ReadString('\n')
 	_ = child.Process.Kill() // it may have ended
 	rest, _ := io.ReadAll(out)
@@ -133,9 +128,7 @@ func consume(t *testing.T) {
 	db := connectMongo(t, os.Getenv(killURI), os.Getenv(killDatabase))
 	s := &killable{Store: oncestore.New(db, oncestore.Options{})}
 	h := newStoreHandler(t, s, exactlyonce.Options{Lease: killLease, Wait: killPatience})
-	if err := consumeAs(t.Context(), os.Getenv(killForm), h, db); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, consumeAs(t.Context(), os.Getenv(killForm), h, db))
 	reach(afterMark)
 	say("acked")
 	select {}

@@ -18,6 +18,7 @@ import (
 	"github.com/sluice-bus/sluice/sdk/mongo/oncestore"
 	"github.com/sluice-bus/sluice/test/faultproxy"
 	"github.com/sluice-bus/sluice/test/mongotest"
+	"github.com/sluice-bus/sluice/test/require"
 )
 
 const scope = "billing/orders.created"
@@ -26,9 +27,7 @@ const scope = "billing/orders.created"
 func connectMongo(t testing.TB, uri, database string) *mongo.Database {
 	t.Helper()
 	client, err := mongo.Connect(options.Client().ApplyURI(uri))
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	t.Cleanup(func() {
 		if err := client.Disconnect(context.Background()); err != nil {
 			t.Error(err)
@@ -48,9 +47,7 @@ func newDatabase(t testing.TB) *mongo.Database {
 func newStore(t testing.TB, db *mongo.Database) *oncestore.Store {
 	t.Helper()
 	s := oncestore.New(db, oncestore.Options{})
-	if err := s.EnsureIndexes(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, s.EnsureIndexes(t.Context()))
 	return s
 }
 
@@ -166,9 +163,7 @@ func TestTheServerRemovesWhatHasExpired(t *testing.T) {
 		Slot: exactlyonce.Slot{Key: scope + " order-1", Chain: "C", Number: 1},
 		Kind: exactlyonce.KindDone, Owner: "x", ExpireAt: time.Now().Add(-2 * time.Hour),
 	}
-	if err := s.Insert(t.Context(), expired); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, s.Insert(t.Context(), expired))
 	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute) // a server looks every minute
 	defer cancel()
 	for {
@@ -176,9 +171,7 @@ func TestTheServerRemovesWhatHasExpired(t *testing.T) {
 		if errors.Is(err, exactlyonce.ErrNotFound) {
 			break
 		}
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		time.Sleep(10 * time.Millisecond)
 	}
 }

@@ -10,6 +10,7 @@ import (
 	sluice "github.com/sluice-bus/sluice/sdk"
 	"github.com/sluice-bus/sluice/sdk/mongo/outbox"
 	"github.com/sluice-bus/sluice/sdk/wire"
+	"github.com/sluice-bus/sluice/test/require"
 )
 
 // BenchmarkLatency measures the time from a publish, or from the beginning of a transaction with an
@@ -18,9 +19,7 @@ func BenchmarkLatency(b *testing.B) {
 	a := newApp(b)
 	p := a.sidecar(b.TempDir())
 	conn, err := sluice.DialConn(b.Context(), p.URL(), nil)
-	if err != nil {
-		b.Fatal(err)
-	}
+	require.NoError(b, err)
 	defer conn.Close()
 	came := make(chan string, 100)
 	_, err = conn.Subscribe(b.Context(), "orders", "", &wire.SubscribeOptions{AutoAck: true}, func(ds []wire.Delivery) {
@@ -28,9 +27,7 @@ func BenchmarkLatency(b *testing.B) {
 			came <- d.Event.ID
 		}
 	})
-	if err != nil {
-		b.Fatal(err)
-	}
+	require.NoError(b, err)
 	run := func(name string, send func(e wire.Event) error) {
 		b.Run(name, func(b *testing.B) {
 			var took []time.Duration
@@ -38,9 +35,7 @@ func BenchmarkLatency(b *testing.B) {
 				time.Sleep(6 * time.Millisecond) // one connection may publish 200 a second
 				began := time.Now()
 				e := wire.Event{ID: fmt.Sprint(name, b.N, "-", began.UnixNano(), "-", i), Topic: "orders", Key: "k", Payload: []byte("1")}
-				if err := send(e); err != nil {
-					b.Fatal(err)
-				}
+				require.NoError(b, send(e))
 				for id := ""; id != e.ID; {
 					select {
 					case id = <-came:

@@ -24,6 +24,7 @@ import (
 	"github.com/sluice-bus/sluice/sdk/wire"
 	"github.com/sluice-bus/sluice/sdk/wire/codec"
 	"github.com/sluice-bus/sluice/test/mongotest"
+	"github.com/sluice-bus/sluice/test/require"
 	"github.com/sluice-bus/sluice/test/testkit"
 )
 
@@ -42,15 +43,11 @@ func newApp(t testing.TB) *app {
 	name := server.NewDatabase(t)
 	a := &app{TB: t, uri: server.URI(name)}
 	client, err := mongo.Connect(options.Client().ApplyURI(a.uri))
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	t.Cleanup(func() { _ = client.Disconnect(context.Background()) })
 	a.db = client.Database(name)
 	a.outbox = a.db.Collection("outbox")
-	if err := outbox.Prepare(t.Context(), a.outbox); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, outbox.Prepare(t.Context(), a.outbox))
 	return a
 }
 
@@ -88,9 +85,7 @@ func (a *app) export(p *testkit.Sidecar, topic string, n int) []wire.Event {
 		var events []wire.Event
 		tomorrow := time.Now().Add(24 * time.Hour).UnixMilli()
 		for e, err := range h.Export(a.Context(), sluice.ExportQuery{Topic: topic, ToTS: &tomorrow}) {
-			if err != nil {
-				a.Fatal(err)
-			}
+			require.NoError(a, err)
 			events = append(events, e)
 		}
 		if len(events) >= n {
@@ -111,9 +106,7 @@ func TestOrder(t *testing.T) {
 	ahead := time.Now().Add(time.Hour).Truncate(time.Millisecond)
 	_, err := a.db.Collection("outbox_keys").InsertOne(t.Context(), bson.D{{Key: "_id", Value: "orders/k0"}, {Key: "n", Value: int64(7)},
 		{Key: "ts", Value: ahead}, {Key: "last", Value: bson.NewObjectID()}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	dir := t.TempDir()
 	p := a.sidecar(dir)
 	var writing sync.WaitGroup
@@ -179,9 +172,7 @@ func TestWholeEvents(t *testing.T) {
 		}
 		return outbox.InsertAt(ctx, a.outbox, due, wire.Event{ID: "e-3", Topic: "later", Key: "k", Payload: []byte("1")})
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	byID := map[string]wire.Event{}
 	for _, e := range slices.Concat(a.export(p, "orders", 2), a.export(p, "later", 1)) {
 		byID[e.ID] = e
@@ -207,9 +198,7 @@ func TestNothingIsInserted(t *testing.T) {
 		t.Errorf("without a session: %v", err)
 	}
 	session, err := a.db.Client().StartSession()
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	defer session.EndSession(t.Context())
 	if err := outbox.Insert(mongo.NewSessionContext(t.Context(), session), a.outbox, good); !errors.Is(err, outbox.ErrNoTransaction) {
 		t.Errorf("without a transaction: %v", err)

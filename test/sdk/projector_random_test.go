@@ -20,6 +20,7 @@ import (
 	"github.com/sluice-bus/sluice/sdk/admin"
 	"github.com/sluice-bus/sluice/sdk/mongo/projector"
 	"github.com/sluice-bus/sluice/sdk/option"
+	"github.com/sluice-bus/sluice/test/require"
 	"github.com/sluice-bus/sluice/test/sluicetest"
 	"github.com/sluice-bus/sluice/test/testkit"
 )
@@ -142,12 +143,8 @@ func TestProjectorIsKilled(t *testing.T) {
 		var stderr strings.Builder
 		child.Stderr = &stderr
 		out, err := child.StdoutPipe()
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := child.Start(); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
+		require.NoError(t, child.Start())
 		for i := range 300 {
 			key, city := fmt.Sprint("k", i%40), fmt.Sprintf("city %d of life %d", i, life)
 			publishCustomer(t, client, key, fmt.Sprintf(`{"city":%q}`, city))
@@ -168,9 +165,7 @@ func TestProjectorIsKilled(t *testing.T) {
 func projectUntilKilled(t *testing.T, url string) {
 	time.AfterFunc(3*patience, func() { os.Exit(1) }) // the test has not killed it
 	client, err := sluice.Dial(t.Context(), url)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	cfg := configOf(connectCustomers(t, os.Getenv(killURI), os.Getenv(killDatabase)))
 	cfg.Batch = 20
 	n := 0

@@ -22,6 +22,7 @@ import (
 	sluice "github.com/sluice-bus/sluice/sdk"
 	"github.com/sluice-bus/sluice/sdk/mongo/projector"
 	"github.com/sluice-bus/sluice/sdk/option"
+	"github.com/sluice-bus/sluice/test/require"
 	"github.com/sluice-bus/sluice/test/sluicetest"
 )
 
@@ -83,9 +84,7 @@ func TestRebuild(t *testing.T) {
 	}
 	_, err := coll.Indexes().CreateOne(t.Context(), mongo.IndexModel{Keys: bson.D{{Key: "email", Value: 1}},
 		Options: options.Index().SetName("one_email").SetUnique(true).SetSparse(true)})
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	cfg := configOf(coll)
 	told := tell(&cfg)
 	startProjector(t, client, cfg)
@@ -107,9 +106,7 @@ func TestRebuild(t *testing.T) {
 	if _, err := coll.DeleteOne(t.Context(), bson.D{{Key: "_id", Value: "k2"}}); err != nil {
 		t.Fatal(err)
 	}
-	if err := projector.Rebuild(t.Context(), coll, "somebody has changed it"); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, projector.Rebuild(t.Context(), coll, "somebody has changed it"))
 	if why := rebuilt(t, told); why != "somebody has changed it" {
 		t.Errorf("it was rebuilt since %q", why)
 	}
@@ -147,9 +144,7 @@ func TestLeftByEarlierRebuilds(t *testing.T) {
 		again(other)
 	}
 	for number := range 2 {
-		if err := projector.Rebuild(t.Context(), coll, "test"); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, projector.Rebuild(t.Context(), coll, "test"))
 		rebuilt(t, told)
 		again(fmt.Sprint(".rebuild-", number+1))
 	}
@@ -161,9 +156,7 @@ func TestLeftByEarlierRebuilds(t *testing.T) {
 func join(t testing.TB, client *sluice.Client, group string, opts ...option.Subscribe) (leave func()) {
 	t.Helper()
 	sub, err := client.Subscribe(t.Context(), projectedTopic, group, func(context.Context, *sluice.Message) error { return nil }, opts...)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	return func() {
 		sub.Drain()
 		<-sub.Closed()
@@ -263,9 +256,7 @@ func TestRebuildIsKilled(t *testing.T) {
 	load(400, "old")
 	settled(t, client)
 	again := func() { // unless one is under way
-		if err := projector.Rebuild(t.Context(), coll, "test"); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, projector.Rebuild(t.Context(), coll, "test"))
 	}
 	stop()
 	for life := range 6 {
@@ -305,25 +296,17 @@ func TestRebuildStandsStill(t *testing.T) {
 		want[key] = city
 	}
 	settled(t, client)
-	if err := projector.Rebuild(t.Context(), coll, "test"); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, projector.Rebuild(t.Context(), coll, "test"))
 	stop()
 	process, out := startRebuilding(t, sidecar.URL, uri, coll, 50)
 	onTheWay(t, out)
-	if err := process.Process.Signal(syscall.SIGSTOP); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, process.Process.Signal(syscall.SIGSTOP))
 	// The stopped process may have done it before it stood still.
-	if err := projector.Rebuild(t.Context(), coll, "test"); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, projector.Rebuild(t.Context(), coll, "test"))
 	told := tell(&cfg)
 	startProjector(t, client, cfg)
 	rebuilt(t, told)
-	if err := process.Process.Signal(syscall.SIGCONT); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, process.Process.Signal(syscall.SIGCONT))
 	for i := range 40 {
 		key, city := fmt.Sprint("k", i), fmt.Sprint("late city ", i)
 		publishCustomer(t, client, key, fmt.Sprintf(`{"city":%q}`, city))
@@ -357,9 +340,7 @@ func startRebuilding(t *testing.T, sidecar, uri string, coll *mongo.Collection, 
 	if err == nil {
 		err = child.Start()
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	return child, out
 }
 
@@ -380,9 +361,7 @@ func rebuildUntilKilled(t *testing.T, url string) {
 		t.Fatal(err)
 	}
 	client, err := sluice.Dial(t.Context(), url)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	cfg := configOf(connectCustomers(t, os.Getenv(killURI), os.Getenv(killDatabase)))
 	cfg.Batch = 10
 	cfg.Observer.Rebuild = func(p projector.Progress) {

@@ -22,6 +22,7 @@ import (
 	"github.com/sluice-bus/sluice/sdk/option"
 	"github.com/sluice-bus/sluice/sdk/wire/codec"
 	"github.com/sluice-bus/sluice/test/mongotest"
+	"github.com/sluice-bus/sluice/test/require"
 	"github.com/sluice-bus/sluice/test/sluicetest"
 )
 
@@ -57,9 +58,7 @@ func startSidecar(t testing.TB, opts sluicetest.Options) *sluicetest.Sidecar {
 func dialURL(t testing.TB, url string) *sluice.Client {
 	t.Helper()
 	client, err := sluice.Dial(t.Context(), url, sluice.WithLogger(quiet), sluice.WithBackoff(time.Millisecond, 20*time.Millisecond))
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	t.Cleanup(func() { _ = client.Close() })
 	return client
 }
@@ -107,9 +106,7 @@ func startProjector(t testing.TB, client *sluice.Client, cfg projector.Config) (
 func publishCustomer(t testing.TB, client *sluice.Client, key, payload string) sluice.Receipt {
 	t.Helper()
 	r, err := client.Publish(t.Context(), &sluice.Event{Topic: projectedTopic, Key: key, Payload: []byte(payload)})
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	return r
 }
 
@@ -141,16 +138,12 @@ func settled(t testing.TB, client *sluice.Client) {
 func cities(t testing.TB, coll *mongo.Collection) map[string]string {
 	t.Helper()
 	cursor, err := coll.Find(t.Context(), bson.D{projector.Live()})
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	var docs []struct {
 		ID   string `bson:"_id"`
 		City string
 	}
-	if err := cursor.All(t.Context(), &docs); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, cursor.All(t.Context(), &docs))
 	all := map[string]string{}
 	for _, d := range docs {
 		all[d.ID] = d.City
@@ -202,9 +195,7 @@ func TestRun(t *testing.T) {
 			ExpireAt  time.Time `bson:"expireAt"`
 		} `bson:"_sluice"`
 	}
-	if err := coll.FindOne(t.Context(), bson.D{{Key: "_id", Value: "cas"}}).Decode(&cas); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, coll.FindOne(t.Context(), bson.D{{Key: "_id", Value: "cas"}}).Decode(&cas))
 	g := cas.Sluice
 	if cas.City != nil || !g.Deleted || g.Partition != last.Partition || g.Seq != last.Seq || time.Until(g.ExpireAt) < 31*24*time.Hour {
 		t.Errorf("the deleted document is %+v, want a guard of %+v", cas, last)
@@ -238,9 +229,7 @@ func TestRefused(t *testing.T) {
 	client := dialURL(t, startSidecar(t, sluicetest.Options{}).URL)
 	_, err := coll.Indexes().CreateOne(t.Context(), mongo.IndexModel{Keys: bson.D{{Key: "email", Value: 1}},
 		Options: options.Index().SetName("one_email").SetUnique(true).SetSparse(true)})
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	if _, err := coll.InsertOne(t.Context(), bson.D{{Key: "_id", Value: "hand-made"}}); err != nil {
 		t.Fatal(err)
 	}
@@ -285,14 +274,10 @@ func TestRefused(t *testing.T) {
 	settled(t, client)
 	wantCities(t, coll, map[string]string{"ann": "Bern", "eve": "Thun", "hand-made": ""})
 	list, err := client.HTTP().DeadLetters(t.Context(), projectedTopic, admin.DeadLetterQuery{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	for _, d := range list.DeadLetters {
 		e, err := codec.ParseEvent(d.Event)
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		if text := want[e.Key]; text == "" || !strings.Contains(d.Reason, text) {
 			t.Errorf("the dead letter of key %q says %q, want %q", e.Key, d.Reason, text)
 		}
@@ -314,9 +299,7 @@ func TestUniqueValueMovesOn(t *testing.T) {
 	client := dialURL(t, startSidecar(t, sluicetest.Options{}).URL)
 	_, err := coll.Indexes().CreateOne(t.Context(), mongo.IndexModel{Keys: bson.D{{Key: "email", Value: 1}},
 		Options: options.Index().SetUnique(true).SetSparse(true)})
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	cfg := configOf(coll)
 	cfg.Subscribe = []option.Subscribe{option.RetryFor(patience)}
 	met := make(chan struct{}, 100)

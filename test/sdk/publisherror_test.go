@@ -12,6 +12,7 @@ import (
 	sluice "github.com/sluice-bus/sluice/sdk"
 	"github.com/sluice-bus/sluice/sdk/option"
 	"github.com/sluice-bus/sluice/sdk/wire"
+	"github.com/sluice-bus/sluice/test/require"
 	"github.com/sluice-bus/sluice/test/sluicetest"
 )
 
@@ -76,7 +77,7 @@ func TestStopKeyOnError(t *testing.T) {
 		var got []string
 		for _, id := range []string{"a-1", "b-1", "a-2", "a-3", "a-4", "b-2"} {
 			e := sluice.Event{ID: id, Topic: "orders", Key: id[:1], Payload: []byte("1")}
-			if err := publisher.Publish(t.Context(), &e, func(_ sluice.Receipt, err error) {
+			require.NoError(t, publisher.Publish(t.Context(), &e, func(_ sluice.Receipt, err error) {
 				mu.Lock()
 				defer mu.Unlock()
 				var failed *sluice.PublishError
@@ -90,14 +91,10 @@ func TestStopKeyOnError(t *testing.T) {
 				case errors.Is(err, &wire.Error{Code: wire.SchemaViolation}):
 					got = append(got, id+" refused")
 				}
-			}); err != nil {
-				t.Fatal(err)
-			}
+			}))
 		}
 		close(handedOver)
-		if err := publisher.Flush(t.Context()); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, publisher.Flush(t.Context()))
 		var ofA, ofB []string
 		for _, g := range got {
 			if g[0] == 'a' {

@@ -12,15 +12,14 @@ import (
 
 	sluice "github.com/sluice-bus/sluice/sdk"
 	"github.com/sluice-bus/sluice/sdk/option"
+	"github.com/sluice-bus/sluice/test/require"
 	"github.com/sluice-bus/sluice/test/testkit"
 )
 
 func dialProcess(ctx context.Context, t *testing.T, p *testkit.Sidecar) *sluice.Client {
 	t.Helper()
 	client, err := sluice.Dial(ctx, p.URL(), sluice.WithReplayURL(p.ReplayURL()))
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	t.Cleanup(func() { _ = client.Close() })
 	return client
 }
@@ -48,9 +47,7 @@ func TestLimitsAreWaitedOut(t *testing.T) {
 		events[i] = sluice.Event{Topic: topic, Key: fmt.Sprint(i % 7), Payload: fmt.Append(nil, i)}
 	}
 	results, err := client.PublishBatch(ctx, events)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	last := map[string]uint64{}
 	for i, r := range results {
 		key := events[i].Key
@@ -61,9 +58,7 @@ func TestLimitsAreWaitedOut(t *testing.T) {
 	}
 	count := 0
 	for _, err := range client.Replay(ctx, sluice.ReplayQuery{Topic: topic, Limit: 100}) {
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		count++
 	}
 	if count != len(events) {
@@ -84,17 +79,13 @@ func TestSettlements(t *testing.T) {
 		attempts <- m.Attempt
 		return sluice.RetryIn(0, errors.New("it never works"))
 	}, option.FromEarliest(), option.MaxAttempts(3))
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	dead := make(chan sluice.Event, 1)
 	_, err = client.Subscribe(ctx, topic+".dlq", "", func(_ context.Context, m *sluice.Message) error {
 		dead <- m.Event
 		return nil
 	}, option.FromEarliest())
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	select {
 	case e := <-dead:
 		if reason, _ := e.Headers.Get("sluice-dlq-reason"); reason != "it never works" {
@@ -127,9 +118,7 @@ func TestLongHandlers(t *testing.T) {
 		<-time.After(timeout + timeout/2) // longer than the timeout: that is the test
 		return nil
 	}, option.FromEarliest(), option.AckTimeout(timeout), option.Unordered())
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	until(ctx, t, "both are settled", func() bool {
 		info, err := client.HTTP().GroupInfo(ctx, topic, "slow")
 		return err == nil && info.Lag == 0
@@ -192,9 +181,7 @@ func TestPartitionsMove(t *testing.T) {
 					delete(owners[i], p)
 				}
 			}))
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		return sub
 	}
 	have := func(is func(first, second int) bool) func() bool {

@@ -17,6 +17,7 @@ import (
 	"github.com/sluice-bus/sluice/sdk/mongo/snapshotstore"
 	"github.com/sluice-bus/sluice/sdk/snapshot"
 	"github.com/sluice-bus/sluice/test/mongotest"
+	"github.com/sluice-bus/sluice/test/require"
 )
 
 func collection(t *testing.T) *mongo.Collection {
@@ -24,9 +25,7 @@ func collection(t *testing.T) *mongo.Collection {
 	server := mongotest.Shared(t)
 	name := server.NewDatabase(t)
 	client, err := mongo.Connect(options.Client().ApplyURI(server.URI(name)))
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	t.Cleanup(func() {
 		if err := client.Disconnect(context.Background()); err != nil {
 			t.Error(err)
@@ -49,9 +48,7 @@ func loads(t *testing.T, s snapshot.Store, want snapshot.Snapshot) {
 
 func saves(t *testing.T, s snapshot.Store, snap snapshot.Snapshot) {
 	t.Helper()
-	if err := s.Save(t.Context(), snap); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, s.Save(t.Context(), snap))
 }
 
 // Snapshots are kept as in files: the last ones stay, one larger than a document is whole, and a
@@ -75,9 +72,7 @@ func TestMongoStore(t *testing.T) {
 	count := func() int64 {
 		t.Helper()
 		n, err := coll.CountDocuments(ctx, bson.D{})
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		return n
 	}
 	if n := count(); n != 2+2+1+3 { // the other's, number 3 and the large one
@@ -90,9 +85,7 @@ func TestMongoStore(t *testing.T) {
 		}
 	}
 	var last struct{ Save string }
-	if err := coll.FindOne(ctx, bson.D{{Key: "_id", Value: "totals #00000000000000000005"}}).Decode(&last); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, coll.FindOne(ctx, bson.D{{Key: "_id", Value: "totals #00000000000000000005"}}).Decode(&last))
 	chunk := "totals " + last.Save + " 00001"
 	if _, err := coll.DeleteOne(ctx, bson.D{{Key: "_id", Value: chunk}}); err != nil { // a chunk is gone
 		t.Fatal(err)
@@ -126,9 +119,7 @@ func TestMongoOrphans(t *testing.T) {
 			{Key: "_id", Value: "totals " + id + " 00000"}, {Key: "save", Value: id},
 			{Key: "data", Value: []byte("x")}, {Key: "at", Value: time.Now().Add(-age)},
 		})
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 	}
 	loads(t, s, numbered(1))
 	saves(t, s, numbered(2))

@@ -16,6 +16,7 @@ import (
 	sluice "github.com/sluice-bus/sluice/sdk"
 	"github.com/sluice-bus/sluice/sdk/snapshot"
 	"github.com/sluice-bus/sluice/sdk/wire"
+	"github.com/sluice-bus/sluice/test/require"
 	"github.com/sluice-bus/sluice/test/sluicetest"
 )
 
@@ -58,9 +59,7 @@ func wholeSnapshots(t rapid.TB, dir string) (good []string) {
 			good = append(good, name)
 		}
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	return good
 }
 
@@ -72,9 +71,7 @@ func TestConsumerProperty(t *testing.T) {
 			Policies: "- name: \"*\"\n  connection: {rate: 0}\n  publish: {rate: 0}\n  partitions: 3\n"})
 		defer sidecar.Close()
 		dir, err := os.MkdirTemp("", "snapshot")
-		if err != nil {
-			rt.Fatal(err)
-		}
+		require.NoError(rt, err)
 		defer os.RemoveAll(dir)
 		store := &snapshot.File{Dir: dir, Name: "totals", Logger: quiet}
 		publisher := dialQuiet(rt, sidecar)
@@ -84,9 +81,7 @@ func TestConsumerProperty(t *testing.T) {
 		within := func(do func(ctx context.Context) error) {
 			ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
 			defer cancel()
-			if err := do(ctx); err != nil {
-				rt.Fatal(err)
-			}
+			require.NoError(rt, do(ctx))
 		}
 		start := func() {
 			client = dialQuiet(rt, sidecar)
@@ -123,9 +118,7 @@ func TestConsumerProperty(t *testing.T) {
 				_ = client.Close()
 				<-c.Done()
 				if good := wholeSnapshots(rt, dir); len(good) > 1 {
-					if err := os.Truncate(good[len(good)-1], int64(rapid.IntRange(0, 60).Draw(rt, "bytes"))); err != nil {
-						rt.Fatal(err)
-					}
+					require.NoError(rt, os.Truncate(good[len(good)-1], int64(rapid.IntRange(0, 60).Draw(rt, "bytes"))))
 				}
 				again()
 			},
@@ -153,9 +146,7 @@ func TestTooOld(t *testing.T) {
 	}
 	is := func(c *snapshot.Consumer[int], want int) {
 		t.Helper()
-		if err := c.Current(t.Context()); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, c.Current(t.Context()))
 		c.View(func(got *int) {
 			if *got != want {
 				t.Errorf("the state is %d; want %d", *got, want)
@@ -164,13 +155,9 @@ func TestTooOld(t *testing.T) {
 	}
 	publishKey(t, client, "a")
 	c, err := follow(snapshot.Options[int]{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	is(c, 1)
-	if err := c.Close(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, c.Close(t.Context()))
 	if _, err := follow(snapshot.Options[int]{MaxAge: time.Nanosecond}); !errors.Is(err, snapshot.ErrTooOld) ||
 		!strings.Contains(err.Error(), "MaxAge") {
 		t.Errorf("past MaxAge: %v", err)
@@ -224,13 +211,9 @@ func TestApplyFails(t *testing.T) {
 		}
 		return nil
 	}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	publishKey(t, client, "good")
-	if err := errors.Join(c.Current(t.Context()), c.Save(t.Context())); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, errors.Join(c.Current(t.Context()), c.Save(t.Context())))
 	publishKey(t, client, "bad")
 	publishKey(t, client, "good")
 	<-c.Done()
@@ -256,9 +239,7 @@ func TestCurrentAfterANewConnection(t *testing.T) {
 				back <- struct{}{}
 			}
 		}))
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	defer client.Close()
 	publishKey(t, publisher, "a")
 	applying, apply := make(chan struct{}), make(chan struct{})
@@ -270,9 +251,7 @@ func TestCurrentAfterANewConnection(t *testing.T) {
 		*s++
 		return nil
 	}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	<-applying
 	sidecar.Disconnect()
 	<-back
@@ -309,9 +288,7 @@ func TestCloseWaitsForApply(t *testing.T) {
 					return ctx.Err()
 				}
 			}})
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		<-applying
 		ctx, cancel := context.WithCancel(t.Context())
 		if patient {
@@ -339,12 +316,8 @@ func TestPartitionsWithoutEvents(t *testing.T) {
 	publishKey(t, client, "a")
 	store := &snapshot.File{Dir: t.TempDir(), Name: "totals", Logger: quiet}
 	c, err := snapshot.Follow(t.Context(), client, snapshotTopic, store, snapshot.Options[totals]{Logger: quiet, Apply: count})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := errors.Join(c.Current(t.Context()), c.Close(t.Context())); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
+	require.NoError(t, errors.Join(c.Current(t.Context()), c.Close(t.Context())))
 	if s, err := store.Load(t.Context()); err != nil || len(s.Positions) != 2 || s.Positions[0]+s.Positions[1] != 1 {
 		t.Errorf("%v, %v", s.Positions, err)
 	}

@@ -14,6 +14,7 @@ import (
 	sluice "github.com/sluice-bus/sluice/sdk"
 	"github.com/sluice-bus/sluice/sdk/option"
 	"github.com/sluice-bus/sluice/sdk/wire"
+	"github.com/sluice-bus/sluice/test/require"
 	"github.com/sluice-bus/sluice/test/sluicetest"
 	"github.com/sluice-bus/sluice/test/testkit"
 )
@@ -21,9 +22,7 @@ import (
 func subscribe(t *testing.T, client *sluice.Client, group string, handler sluice.Handler, opts ...option.Subscribe) *sluice.Subscription {
 	t.Helper()
 	sub, err := client.Subscribe(t.Context(), "orders", group, handler, append([]option.Subscribe{option.FromEarliest()}, opts...)...)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	return sub
 }
 
@@ -104,9 +103,7 @@ func TestManualAck(t *testing.T) {
 			t.Fatal("it left before all were settled")
 		default:
 		}
-		if err := m.Ack(t.Context()); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, m.Ack(t.Context()))
 	}
 	<-sub.Closed()
 	if n := sidecar.Acked("orders", "g"); n != 3 {
@@ -252,9 +249,7 @@ func TestWithoutAGroup(t *testing.T) {
 		got = append(got, m.Event.ID)
 		return m.Ack(ctx) // does nothing
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	for i := range 40 {
 		if _, err := client.Publish(t.Context(), eventOf("orders", fmt.Sprint(i))); err != nil {
 			t.Fatal(err)

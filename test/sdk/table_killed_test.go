@@ -13,6 +13,7 @@ import (
 
 	sluice "github.com/sluice-bus/sluice/sdk"
 	"github.com/sluice-bus/sluice/sdk/table"
+	"github.com/sluice-bus/sluice/test/require"
 	"github.com/sluice-bus/sluice/test/testkit"
 )
 
@@ -33,9 +34,7 @@ func tablesThroughKills(t *testing.T, seed uint64) {
 	random := rand.New(rand.NewPCG(seed, 0))
 	dir := t.TempDir()
 	file := filepath.Join(dir, "policies.yaml")
-	if err := os.WriteFile(file, []byte(tablePolicies), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, os.WriteFile(file, []byte(tablePolicies), 0o600))
 	life := func(args ...string) *testkit.Sidecar {
 		return testkit.StartSidecar(t, filepath.Join(dir, "data"), append([]string{"--policies", file, "--retention-interval", "20ms"},
 			args...)...)
@@ -44,9 +43,7 @@ func tablesThroughKills(t *testing.T, seed uint64) {
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
 	client, err := sluice.Dial(ctx, p.URL(), sluice.WithBackoff(5*time.Millisecond, 100*time.Millisecond))
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	defer client.Close()
 	open := func() *table.Table[string] {
 		t.Helper()
@@ -58,9 +55,7 @@ func tablesThroughKills(t *testing.T, seed uint64) {
 			}
 			seqs[c.Key] = c.Event.Seq
 		}})
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		return c
 	}
 	tables := []*table.Table[string]{open()}
@@ -106,9 +101,7 @@ func tablesThroughKills(t *testing.T, seed uint64) {
 		maps.Copy(whole, of)
 	}
 	for i, c := range tables {
-		if err := c.Current(ctx); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, c.Current(ctx))
 		if got, _ := c.Snapshot(); !maps.Equal(got, whole) {
 			t.Errorf("table %d has %v; want %v", i, got, whole)
 		}

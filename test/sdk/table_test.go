@@ -19,6 +19,7 @@ import (
 	sluice "github.com/sluice-bus/sluice/sdk"
 	"github.com/sluice-bus/sluice/sdk/table"
 	"github.com/sluice-bus/sluice/sdk/wire"
+	"github.com/sluice-bus/sluice/test/require"
 	"github.com/sluice-bus/sluice/test/sluicetest"
 )
 
@@ -30,9 +31,7 @@ func dialQuiet(t rapid.TB, sidecar *sluicetest.Sidecar, opts ...sluice.Option) *
 	t.Helper()
 	opts = append(opts, sluice.WithLogger(quiet), sluice.WithBackoff(time.Millisecond, 5*time.Millisecond))
 	client, err := sluice.Dial(context.Background(), sidecar.URL, opts...)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	return client
 }
 
@@ -209,9 +208,7 @@ func openTable[T any](t *testing.T, client *sluice.Client, opts table.Options[T]
 	t.Helper()
 	opts.Logger = quiet
 	c, err := table.Open(t.Context(), client, tableTopic, opts)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	t.Cleanup(c.Close)
 	return c
 }
@@ -234,9 +231,7 @@ func publishRow(t *testing.T, client *sluice.Client, key, payload string) {
 
 func current[T any](t *testing.T, c *table.Table[T]) {
 	t.Helper()
-	if err := c.Current(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, c.Current(t.Context()))
 }
 
 type tableCustomer struct{ City string }

@@ -8,6 +8,7 @@ import (
 
 	sluice "github.com/sluice-bus/sluice/sdk"
 	"github.com/sluice-bus/sluice/sdk/wire"
+	"github.com/sluice-bus/sluice/test/require"
 	"github.com/sluice-bus/sluice/test/testkit"
 )
 
@@ -29,9 +30,7 @@ func TestAttemptsOverRestarts(t *testing.T) {
 
 	ctx, cancel := context.WithTimeout(t.Context(), testkit.Patience)
 	defer cancel()
-	if err := p.Stop(ctx); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, p.Stop(ctx))
 	second.conn.Close()
 	p = testkit.StartSidecar(t, dir)
 	third := subscribeOne(t, p, "a", "g")
@@ -65,9 +64,7 @@ type consumer struct {
 func subscribeOne(t *testing.T, p *testkit.Sidecar, topic, group string) *consumer {
 	t.Helper()
 	conn, err := sluice.DialConn(t.Context(), p.URL(), nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	t.Cleanup(func() { conn.Close() })
 	c := &consumer{conn: conn, deliveries: make(chan wire.Delivery, 10)}
 	attempts := 3
@@ -77,9 +74,7 @@ func subscribeOne(t *testing.T, p *testkit.Sidecar, topic, group string) *consum
 				c.deliveries <- d
 			}
 		})
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	return c
 }
 

@@ -12,6 +12,7 @@ import (
 
 	"github.com/coder/websocket"
 
+	"github.com/sluice-bus/sluice/test/require"
 	"github.com/sluice-bus/sluice/test/testkit"
 )
 
@@ -32,14 +33,10 @@ tokens:
 	ask := func(token, method, url, body string) {
 		t.Helper()
 		r, err := http.NewRequestWithContext(t.Context(), method, url, strings.NewReader(body))
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		r.Header.Set("Authorization", "Bearer "+token+"-0123456789abcdef")
 		res, err := http.DefaultClient.Do(r)
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		res.Body.Close()
 	}
 	ask("shop", "POST", s.URL()+"/v1/topics/greetings/events", `1`) // not audited
@@ -52,37 +49,27 @@ tokens:
 
 	c, _, err := websocket.Dial(t.Context(), s.URL()+"/ws",
 		&websocket.DialOptions{HTTPHeader: http.Header{"Authorization": {"Bearer shop-0123456789abcdef"}}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	defer func() { _ = c.CloseNow() }()
 	for _, frame := range []string{
 		`{"op":"SUBSCRIBE","topic":"payments","group":"g"}`,
 		`{"op":"PUBLISH","events":[{"topic":"orders.paid","payload":1,"opts":{"id":"a"}},{"topic":"orders.paid","payload":2},` +
 			`{"topic":"payments","payload":3}]}`,
 	} {
-		if err := c.Write(t.Context(), websocket.MessageText, []byte(frame)); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, c.Write(t.Context(), websocket.MessageText, []byte(frame)))
 		for {
 			_, reply, err := c.Read(t.Context())
-			if err != nil {
-				t.Fatal(err)
-			}
+			require.NoError(t, err)
 			if !strings.Contains(string(reply), `"EVENT"`) {
 				break
 			}
 		}
 	}
-	if err := c.Close(websocket.StatusNormalClosure, ""); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, c.Close(websocket.StatusNormalClosure, ""))
 	var lines []string
 	testkit.Eventually(t, "the access log lacks the end of the subscription", func() bool {
 		content, err := os.ReadFile(file)
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		lines = strings.Split(strings.TrimSpace(string(content)), "\n")
 		return strings.Contains(string(content), `"unsubscribe"`) && strings.Contains(string(content), `"GET /export"`)
 	})

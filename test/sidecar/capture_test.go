@@ -14,6 +14,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/mongo"
 
 	"github.com/sluice-bus/sluice/sdk/wire"
+	"github.com/sluice-bus/sluice/test/require"
 	"github.com/sluice-bus/sluice/test/testkit"
 )
 
@@ -44,9 +45,7 @@ func (c *captured) change(rounds int) {
 		case "delete":
 			_, err = c.coll.DeleteOne(ctx, byKey)
 		}
-		if err != nil {
-			c.Fatal(err)
-		}
+		require.NoError(c, err)
 		c.did[key] = append(c.did[key], op)
 		c.n++
 	}
@@ -89,9 +88,7 @@ type captureStatus struct {
 func statusOfCapture(t *testing.T, p *testkit.Sidecar) captureStatus {
 	t.Helper()
 	text, err := client(t, p).StatusJSON(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	var status struct{ Captures []captureStatus }
 	if err := json.Unmarshal(text, &status); err != nil || len(status.Captures) != 1 {
 		t.Fatalf("%v in the status %s", err, text)
@@ -170,9 +167,7 @@ func TestCaptureIntoAnEmbeddedLog(t *testing.T) {
 	stop(t, p)
 
 	documents, err := c.coll.CountDocuments(t.Context(), bson.D{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	p = start()
 	post(t, p.URL()+"/v1/captures/orders/reread", "", http.StatusAccepted)
 	post(t, p.URL()+"/v1/captures/products/reread", "", http.StatusNotFound)

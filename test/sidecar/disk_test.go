@@ -19,6 +19,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/sluice-bus/sluice/test/require"
 	"github.com/sluice-bus/sluice/test/testkit"
 )
 
@@ -70,9 +71,7 @@ func TestFullDisk(t *testing.T) {
 	fill(t, more) // fill the room that the stop has made
 	waitsForRoom(t, data, filepath.Join(t.TempDir(), "ops"))
 	for _, path := range []string{filler, more} {
-		if err := os.Remove(path); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, os.Remove(path))
 	}
 	p = testkit.StartSidecar(t, data, "--disk-low-water", "0")
 	if status, body := publishHere(); status != http.StatusCreated {
@@ -93,9 +92,7 @@ func TestFullDisk(t *testing.T) {
 	if status != http.StatusServiceUnavailable || !strings.Contains(body, `"reason":"disk"`) {
 		t.Errorf("with no byte left, and no mark: %d %s", status, body)
 	}
-	if err := os.Remove(filler); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, os.Remove(filler))
 	for deadline := time.Now().Add(testkit.Patience); ; {
 		if status, body = publishHere(); status == http.StatusCreated {
 			break
@@ -136,12 +133,8 @@ func waitsForRoom(t *testing.T, data, socket string) {
 	var stdout bytes.Buffer
 	cmd.Stdout = &stdout
 	stderr, err := cmd.StderrPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
+	require.NoError(t, cmd.Start())
 	for lines := bufio.NewScanner(stderr); lines.Scan(); {
 		if strings.Contains(lines.Text(), "no room is left on the disk") {
 			for path, want := range map[string]int{"/healthz": 200, "/readyz": 503, "/v1/status": 503, "/metrics": 503} {
@@ -175,19 +168,13 @@ func exchange(t *testing.T, method, url, body string) (int, string) {
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	req, err := http.NewRequestWithContext(ctx, method, url, strings.NewReader(body))
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	req.Header.Set("Content-Type", "application/json")
 	res, err := http.DefaultClient.Do(req)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	defer res.Body.Close()
 	text, err := io.ReadAll(res.Body)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	return res.StatusCode, string(text)
 }
 
@@ -231,9 +218,7 @@ func consumeOne(t *testing.T, p *testkit.Sidecar) {
 func fill(t *testing.T, path string) {
 	t.Helper()
 	f, err := os.Create(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	defer f.Close()
 	for block := bytes.Repeat([]byte{1}, 1<<20); len(block) > 0; {
 		if _, err := f.Write(block); err != nil {

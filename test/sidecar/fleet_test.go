@@ -19,6 +19,7 @@ import (
 	"github.com/sluice-bus/sluice/sdk/admin"
 	"github.com/sluice-bus/sluice/sdk/wire"
 	"github.com/sluice-bus/sluice/test/mongotest"
+	"github.com/sluice-bus/sluice/test/require"
 	"github.com/sluice-bus/sluice/test/testkit"
 )
 
@@ -111,9 +112,7 @@ func awaitEmptySpool(t *testing.T, i int, p *testkit.Sidecar) {
 	defer h.CloseIdle()
 	for deadline := time.Now().Add(settleTimeout); ; pause.For(t.Context(), 50*time.Millisecond) {
 		status, err := h.Status(t.Context())
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		if status.Spool.Events == 0 {
 			return
 		}
@@ -167,13 +166,9 @@ func (f *fleet) pause(t *testing.T, i int, d time.Duration) {
 	t.Helper()
 	pid := f.lives[i].PID()
 	f.clients[i].late.Store(true)
-	if err := syscall.Kill(pid, syscall.SIGSTOP); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, syscall.Kill(pid, syscall.SIGSTOP))
 	pause.For(t.Context(), d)
-	if err := syscall.Kill(pid, syscall.SIGCONT); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, syscall.Kill(pid, syscall.SIGCONT))
 	pause.For(t.Context(), lease)
 	f.clients[i].late.Store(false)
 }
@@ -181,13 +176,9 @@ func (f *fleet) pause(t *testing.T, i int, d time.Duration) {
 func put(t *testing.T, url, body string) {
 	t.Helper()
 	req, err := http.NewRequestWithContext(t.Context(), http.MethodPut, url, strings.NewReader(body))
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	resp, err := http.DefaultClient.Do(req)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	defer resp.Body.Close()
 	defer http.DefaultClient.CloseIdleConnections()
 	if resp.StatusCode != http.StatusNoContent {
@@ -286,9 +277,7 @@ func TestSameIDThroughTwoSidecars(t *testing.T) {
 func listen(t *testing.T, p *testkit.Sidecar, group, from string) (events <-chan wire.Delivery, end func()) {
 	t.Helper()
 	c, err := sluice.DialConn(t.Context(), p.URL(), nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	t.Cleanup(func() { c.Close() })
 	got := make(chan wire.Delivery, 10_000)
 	var acks sync.WaitGroup
@@ -302,9 +291,7 @@ func listen(t *testing.T, p *testkit.Sidecar, group, from string) (events <-chan
 		}
 	})
 	acks.Done()
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	return got, func() { c.Close() }
 }
 
@@ -355,9 +342,7 @@ func TestTakeover(t *testing.T) {
 	db := mongotest.Shared(t)
 	f := newFleet(t, db.URI(db.NewDatabase(t)), 2, policies)
 	c, err := sluice.DialConn(t.Context(), f.lives[0].URL(), nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	t.Cleanup(func() { c.Close() })
 	held := make(chan wire.Delivery, 10)
 	if _, err := c.Subscribe(t.Context(), topic, groupName, &wire.SubscribeOptions{From: wire.FromEarliest}, func(ds []wire.Delivery) {

@@ -12,6 +12,7 @@ import (
 
 	"github.com/sluice-bus/sluice/sdk/admin"
 	"github.com/sluice-bus/sluice/sdk/wire"
+	"github.com/sluice-bus/sluice/test/require"
 )
 
 // Names in a store. They are documented for people, who look at and create the same things as the
@@ -26,15 +27,11 @@ const (
 func (db database) index(t *testing.T, name string) (keys string, unique bool) {
 	t.Helper()
 	specs, err := db.Collection(eventsName).Indexes().ListSpecifications(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	for _, s := range specs {
 		if s.Name == name {
 			elements, err := s.KeysDocument.Elements()
-			if err != nil {
-				t.Fatal(err)
-			}
+			require.NoError(t, err)
 			var list []string
 			for _, e := range elements {
 				list = append(list, e.Key())
@@ -50,9 +47,7 @@ func (db database) spoil(t *testing.T, name string, keys ...string) {
 	t.Helper()
 	ix := db.Collection(eventsName).Indexes()
 	if present, _ := db.index(t, name); present != "" {
-		if err := ix.DropOne(t.Context(), name); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, ix.DropOne(t.Context(), name))
 	}
 	var d bson.D
 	for _, k := range keys {
@@ -114,9 +109,7 @@ func TestSidecarWaitsForAnIndex(t *testing.T) {
 	var receipts []wire.Receipt
 	publish := func() wire.Receipt {
 		r, err := h.Publish(t.Context(), &wire.Event{ID: fmt.Sprintf("e-%d", len(receipts)), Topic: topic, Key: "k", Payload: []byte("1")})
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		receipts = append(receipts, r)
 		return r
 	}
@@ -128,9 +121,7 @@ func TestSidecarWaitsForAnIndex(t *testing.T) {
 	if log := p.Log(); !strings.Contains(log, "dropIndex") || !strings.Contains(log, seqIndex) {
 		t.Errorf("the log does not say what to do:\n%s", log)
 	}
-	if err := db.Collection(eventsName).Indexes().DropOne(t.Context(), seqIndex); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, db.Collection(eventsName).Indexes().DropOne(t.Context(), seqIndex))
 	awaitSpoolMoved(t, h)
 	db.checkIndexes(t)
 	publish()
@@ -141,9 +132,7 @@ func awaitSpoolMoved(t *testing.T, h *admin.HTTP) {
 	t.Helper()
 	await(t, func() string {
 		s, err := h.Status(t.Context())
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		if s.Spool.Events == 0 && s.Store.State == "ok" {
 			return ""
 		}
@@ -155,9 +144,7 @@ func awaitSpoolMoved(t *testing.T, h *admin.HTTP) {
 func closedAddress(t *testing.T) string {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	defer l.Close()
 	return l.Addr().String()
 }

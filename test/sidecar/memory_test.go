@@ -19,6 +19,7 @@ import (
 
 	sluice "github.com/sluice-bus/sluice/sdk"
 	"github.com/sluice-bus/sluice/sdk/wire"
+	"github.com/sluice-bus/sluice/test/require"
 	"github.com/sluice-bus/sluice/test/testkit"
 )
 
@@ -34,13 +35,9 @@ func TestReaderThatNeverReads(t *testing.T) {
 			p := testkit.StartSidecar(t, t.TempDir(), "--policies", unlimited(t))
 			idle := resident(t, p)
 			stuck, _, err := websocket.Dial(t.Context(), "ws://"+p.Listen+"/ws", nil)
-			if err != nil {
-				t.Fatal(err)
-			}
+			require.NoError(t, err)
 			defer stuck.CloseNow()
-			if err := stuck.Write(t.Context(), websocket.MessageText, []byte(c.subscribe)); err != nil {
-				t.Fatal(err)
-			}
+			require.NoError(t, stuck.Write(t.Context(), websocket.MessageText, []byte(c.subscribe)))
 			flood(t, p, 200_000, 300)
 			if got := resident(t, p); got > most {
 				t.Errorf("%d MiB resident, want at most %d MiB", got>>20, most>>20)
@@ -63,9 +60,7 @@ func flood(t *testing.T, p *testkit.Sidecar, n, size int) {
 	t.Helper()
 	const batch = 500
 	c, err := sluice.DialConn(t.Context(), p.URL(), nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	defer c.Close()
 	ctx, fail := context.WithCancelCause(t.Context())
 	defer fail(nil)
@@ -112,9 +107,7 @@ func TestHalfSentMessages(t *testing.T) {
 	const size = 16 << 20
 	for range 30 {
 		c, err := net.Dial("tcp", p.Listen)
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		defer c.Close()
 		upgradeByHand(t, c, p.Listen)
 		// One masked text frame; the mask is 0.
@@ -130,9 +123,7 @@ func TestHalfSentMessages(t *testing.T) {
 	atMost(t, p, idle, 256<<20)
 	// All other clients go on.
 	res, err := http.Post(p.URL()+"/v1/topics/t/events", "application/json", strings.NewReader("1"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	res.Body.Close()
 	if res.StatusCode != http.StatusCreated {
 		t.Errorf("a small publish beside: %s", res.Status)
@@ -160,18 +151,14 @@ func TestManyGroupsThatNeverAck(t *testing.T) {
 	payload := `"` + strings.Repeat("x", size-2) + `"`
 	for range events {
 		res, err := http.Post(p.URL()+"/v1/topics/large/events", "application/json", strings.NewReader(payload))
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		res.Body.Close()
 		if res.StatusCode != http.StatusCreated {
 			t.Fatal(res.Status)
 		}
 	}
 	c, _, err := websocket.Dial(t.Context(), "ws://"+p.Listen+"/ws", nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	defer c.CloseNow()
 	c.SetReadLimit(-1)
 	var reading sync.WaitGroup
@@ -195,9 +182,7 @@ func TestManyGroupsThatNeverAck(t *testing.T) {
 	defer c.CloseNow()
 	for i := range groups {
 		op := fmt.Sprintf(`{"op":"SUBSCRIBE","topic":"large","group":"g%02d","opts":{"from":"earliest","maxInflight":100}}`, i)
-		if err := c.Write(t.Context(), websocket.MessageText, []byte(op)); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, c.Write(t.Context(), websocket.MessageText, []byte(op)))
 	}
 	atMost(t, p, idle, 400<<20) // the collector lets the memory of one second's events double
 	select {
@@ -228,9 +213,7 @@ func TestConnectionsAreBounded(t *testing.T) {
 	p := testkit.StartSidecar(t, t.TempDir(), "--max-connections", "3")
 	for range 3 {
 		c, _, err := websocket.Dial(t.Context(), "ws://"+p.Listen+"/ws", nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		defer c.CloseNow()
 	}
 	_, res, err := websocket.Dial(t.Context(), "ws://"+p.Listen+"/ws", nil)
@@ -238,9 +221,7 @@ func TestConnectionsAreBounded(t *testing.T) {
 		t.Fatalf("a fourth connection: %+v, %v", res, err)
 	}
 	res, err = http.Get(p.OpsURL() + "/metrics")
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	defer res.Body.Close()
 	text, err := io.ReadAll(res.Body)
 	if err != nil || !strings.Contains(string(text), `sluice_connections_refused_total{listener="listen"} 1`) {

@@ -18,6 +18,7 @@ import (
 	"github.com/sluice-bus/sluice/sdk/admin"
 	"github.com/sluice-bus/sluice/sdk/wire"
 	"github.com/sluice-bus/sluice/test/mongotest"
+	"github.com/sluice-bus/sluice/test/require"
 	"github.com/sluice-bus/sluice/test/testkit"
 )
 
@@ -42,9 +43,7 @@ func newDatabase(t *testing.T) database {
 	name := server.NewDatabase(t)
 	uri := server.URI(name)
 	client, err := mongo.Connect(options.Client().ApplyURI(uri))
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	t.Cleanup(func() {
 		if err := client.Disconnect(context.WithoutCancel(t.Context())); err != nil {
 			t.Error(err)
@@ -125,15 +124,11 @@ func exportTopic(t *testing.T, h *admin.HTTP, topic string) []wire.Event {
 func metrics(t *testing.T, p *testkit.Sidecar) string {
 	t.Helper()
 	resp, err := http.Get(p.OpsURL() + "/metrics")
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	defer http.DefaultClient.CloseIdleConnections()
 	defer resp.Body.Close()
 	text, err := io.ReadAll(resp.Body)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	return string(text)
 }
 

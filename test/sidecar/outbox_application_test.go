@@ -15,6 +15,7 @@ import (
 
 	"github.com/sluice-bus/sluice/sdk/wire"
 	"github.com/sluice-bus/sluice/sdk/wire/codec"
+	"github.com/sluice-bus/sluice/test/require"
 )
 
 // began is the ts of the first document.
@@ -227,9 +228,7 @@ type found struct {
 func rawID(t *testing.T, id any) string {
 	t.Helper()
 	kind, raw, err := bson.MarshalValue(id)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	return string(kind) + string(raw)
 }
 
@@ -237,13 +236,9 @@ func rawID(t *testing.T, id any) string {
 func read(t *testing.T, coll *mongo.Collection) map[string]found {
 	t.Helper()
 	cursor, err := coll.Find(t.Context(), bson.D{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	var list []found
-	if err := cursor.All(t.Context(), &list); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, cursor.All(t.Context(), &list))
 	docs := map[string]found{}
 	for _, f := range list {
 		docs[string(f.ID.Type)+string(f.ID.Value)] = f
@@ -256,9 +251,7 @@ func awaitStatus(t *testing.T, coll *mongo.Collection, status string, n int) {
 	t.Helper()
 	await(t, func() string {
 		got, err := coll.CountDocuments(t.Context(), bson.D{{Key: "status", Value: status}})
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		if got >= int64(n) {
 			return ""
 		}
@@ -271,9 +264,7 @@ func awaitSettled(t *testing.T, coll *mongo.Collection) {
 	t.Helper()
 	await(t, func() string {
 		n, err := coll.CountDocuments(t.Context(), bson.D{{Key: "status", Value: bson.D{{Key: "$nin", Value: bson.A{"done", "error"}}}}})
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		if n == 0 {
 			return ""
 		}

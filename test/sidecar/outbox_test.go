@@ -16,6 +16,7 @@ import (
 	"github.com/sluice-bus/sluice/internal/pause"
 	sluice "github.com/sluice-bus/sluice/sdk"
 	"github.com/sluice-bus/sluice/sdk/wire"
+	"github.com/sluice-bus/sluice/test/require"
 	"github.com/sluice-bus/sluice/test/testkit"
 )
 
@@ -333,9 +334,7 @@ func TestOutboxIsAway(t *testing.T) {
 		return "the log does not say that the outbox is away"
 	})
 	status, err := h.StatusJSON(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	if !strings.Contains(string(status), "connection refused") {
 		t.Errorf("the status does not say what is wrong: %s", status)
 	}

@@ -15,6 +15,7 @@ import (
 	sluice "github.com/sluice-bus/sluice/sdk"
 	"github.com/sluice-bus/sluice/sdk/admin"
 	"github.com/sluice-bus/sluice/sdk/wire"
+	"github.com/sluice-bus/sluice/test/require"
 	"github.com/sluice-bus/sluice/test/testkit"
 )
 
@@ -30,9 +31,7 @@ type pair struct {
 func startPair(t *testing.T, token, clients string) *pair {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "sluice") // a socket's path must be short
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	t.Cleanup(func() { _ = os.RemoveAll(dir) })
 	sockets := [2]string{"unix:" + filepath.Join(dir, "0"), "unix:" + filepath.Join(dir, "1")}
 	p := &pair{}
@@ -89,9 +88,7 @@ func TestPeersRotateTheirToken(t *testing.T) {
 	p := startPair(t, before, "")
 	p.wantBoth(t, "at the start")
 	step := func(i int, text string) {
-		if err := os.Rename(testkit.Write(t, p.files[i]+".new", text+"\n"), p.files[i]); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, os.Rename(testkit.Write(t, p.files[i]+".new", text+"\n"), p.files[i]))
 	}
 	steps := []string{before + "\n" + after, after + "\n" + before, after}
 	for n := range len(steps) + 1 {
@@ -126,14 +123,10 @@ func TestPeersBesideAuthConfig(t *testing.T) {
 	p.wantBoth(t, "with tokens of two kinds")
 	ask := func(method, url, token string) int {
 		req, err := http.NewRequestWithContext(t.Context(), method, url, strings.NewReader("1"))
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		req.Header.Set("Authorization", "Bearer "+token)
 		resp, err := http.DefaultClient.Do(req)
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		defer http.DefaultClient.CloseIdleConnections()
 		_ = resp.Body.Close()
 		return resp.StatusCode

@@ -9,6 +9,7 @@ import (
 	"syscall"
 	"testing"
 
+	"github.com/sluice-bus/sluice/test/require"
 	"github.com/sluice-bus/sluice/test/testkit"
 )
 
@@ -19,17 +20,13 @@ func TestStoredFilesArePrivate(t *testing.T) {
 	defer syscall.Umask(syscall.Umask(0o022))
 	top := t.TempDir()
 	there, control := filepath.Join(top, "sidecar"), filepath.Join(top, "new", "control")
-	if err := os.Mkdir(there, 0o755); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, os.Mkdir(there, 0o755))
 	for _, round := range []string{"new", "tightened"} {
 		cp := testkit.StartControlPlane(t, "--data-dir", control)
 		for _, dir := range []string{there, filepath.Join(top, "new", "sidecar")} {
 			s := testkit.StartSidecar(t, dir, "--control-plane", cp.XDS())
 			res, err := http.Post(s.URL()+"/v1/topics/orders/events", "application/json", strings.NewReader(`{"n":1}`))
-			if err != nil {
-				t.Fatal(err)
-			}
+			require.NoError(t, err)
 			res.Body.Close()
 			if res, err = http.Post(s.URL()+"/v1/topics/orders/groups/g/pull", "application/json", strings.NewReader(`{"wait_ms":0}`)); err != nil {
 				t.Fatal(err)
@@ -39,13 +36,9 @@ func TestStoredFilesArePrivate(t *testing.T) {
 				_, err := os.Stat(filepath.Join(dir, "control-plane.cache"))
 				return err == nil
 			})
-			if err := s.Stop(t.Context()); err != nil {
-				t.Fatal(err)
-			}
+			require.NoError(t, s.Stop(t.Context()))
 		}
-		if err := cp.Stop(t.Context()); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, cp.Stop(t.Context()))
 		files := 0
 		err := filepath.WalkDir(top, func(path string, entry fs.DirEntry, err error) error {
 			if err != nil || path == top || path == filepath.Join(top, "new") {

@@ -15,6 +15,7 @@ import (
 	"github.com/sluice-bus/sluice/sdk/admin"
 	"github.com/sluice-bus/sluice/sdk/option"
 	"github.com/sluice-bus/sluice/sdk/wire"
+	"github.com/sluice-bus/sluice/test/require"
 	"github.com/sluice-bus/sluice/test/testkit"
 )
 
@@ -143,9 +144,7 @@ func makeDead(t *testing.T, h *admin.HTTP, n, keys int) {
 	}
 	for dead := 0; dead < n; {
 		ds, err := h.Pull(t.Context(), pullAll)
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		if len(ds) > 0 {
 			if _, err := h.Nack(t.Context(), topic, groupName, sluice.Nack{DeadLetter: true, Reason: "poison"}, leases(ds)...); err != nil {
 				t.Fatal(err)
@@ -169,9 +168,7 @@ func TestRedriveWhileTheGroupWorks(t *testing.T) {
 	h := &admin.HTTP{AppURL: p.URL()}
 	makeDead(t, h, n, keys)
 	client, err := sluice.Dial(t.Context(), p.URL())
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	defer client.Close()
 
 	type seen struct{ redriven, fresh map[string]int }
@@ -196,9 +193,7 @@ func TestRedriveWhileTheGroupWorks(t *testing.T) {
 			last[m.Event.Key] = m.Event.Seq
 			return nil
 		}, append(opts, option.FromEarliest(), option.Concurrency(8))...)
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 	}
 	subscribe(groupName, option.MaxInflight(window))
 	subscribe("audit")
@@ -290,9 +285,7 @@ func listed(t *testing.T, h *admin.HTTP) map[string]bool {
 	t.Helper()
 	found := map[string]bool{}
 	for d, err := range h.AllDeadLetters(t.Context(), topic, admin.DeadLetterQuery{Limit: 1000}) {
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		if found[d.ID] {
 			t.Errorf("%s is in the list twice", d.ID)
 		}

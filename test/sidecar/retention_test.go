@@ -10,6 +10,7 @@ import (
 	sluice "github.com/sluice-bus/sluice/sdk"
 	"github.com/sluice-bus/sluice/sdk/admin"
 	"github.com/sluice-bus/sluice/sdk/wire"
+	"github.com/sluice-bus/sluice/test/require"
 	"github.com/sluice-bus/sluice/test/testkit"
 )
 
@@ -43,9 +44,7 @@ func startSweepers(t *testing.T) (two []*testkit.Sidecar, change func(policies s
 func publish(t *testing.T, h *admin.HTTP, events ...wire.Event) []wire.ResultItem {
 	t.Helper()
 	results, err := h.PublishBatch(t.Context(), events[0].Topic, events)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	for i, r := range results {
 		if r.Err != nil {
 			t.Fatalf("publish %s: %v", events[i].ID, r.Err)
@@ -68,9 +67,7 @@ func TestRetentionOfASharedStore(t *testing.T) {
 	change("- {name: " + topic + ", retention: {ttl: 2s}, dedupe: {window: 1h}}\n")
 	await(t, func() string {
 		page, err := other.Replay(t.Context(), sluice.ReplayQuery{Topic: topic})
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		if len(page.Events) == 0 {
 			return ""
 		}
@@ -140,9 +137,7 @@ func continues(t *testing.T, two []*testkit.Sidecar, topic, group string, missed
 func subscribe(t *testing.T, p *testkit.Sidecar, topic, group string, o *wire.SubscribeOptions) <-chan wire.Delivery {
 	t.Helper()
 	c, err := sluice.DialConn(t.Context(), p.URL(), nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	t.Cleanup(func() { c.Close() })
 	got := make(chan wire.Delivery, 1000)
 	if _, err := c.Subscribe(t.Context(), topic, group, o, func(ds []wire.Delivery) {
@@ -159,9 +154,7 @@ func subscribe(t *testing.T, p *testkit.Sidecar, topic, group string, o *wire.Su
 func readOne(t *testing.T, p *testkit.Sidecar, topic, group string) {
 	t.Helper()
 	c, err := sluice.DialConn(t.Context(), p.URL(), nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	defer c.Close()
 	one := 1
 	got := make(chan wire.Delivery, 10)
@@ -171,9 +164,7 @@ func readOne(t *testing.T, p *testkit.Sidecar, topic, group string) {
 				got <- d
 			}
 		})
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	await(t, func() string {
 		if len(got) > 0 {
 			return ""
@@ -183,12 +174,8 @@ func readOne(t *testing.T, p *testkit.Sidecar, topic, group string) {
 	if err := sub.Pause(t.Context()); err != nil { // or the next comes with the ack
 		t.Fatal(err)
 	}
-	if err := sub.Ack(t.Context(), (<-got).Event.ID); err != nil {
-		t.Fatal(err)
-	}
-	if err := sub.Unsubscribe(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, sub.Ack(t.Context(), (<-got).Event.ID))
+	require.NoError(t, sub.Unsubscribe(t.Context()))
 }
 
 // TestCompactionOfASharedStore has two sidecars compact a topic as soon as its policy says so.

@@ -19,6 +19,7 @@ import (
 	"github.com/sluice-bus/sluice/sdk/admin"
 	"github.com/sluice-bus/sluice/test/faultproxy"
 	"github.com/sluice-bus/sluice/test/mongotest"
+	"github.com/sluice-bus/sluice/test/require"
 	"github.com/sluice-bus/sluice/test/testkit"
 )
 
@@ -96,15 +97,11 @@ func openShop(t *testing.T) *shop {
 	server.Needs(t, mongotest.Transactions)
 	name := server.NewDatabase(t)
 	client, err := mongo.Connect(options.Client().ApplyURI(server.URI(name)))
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	t.Cleanup(func() { _ = client.Disconnect(context.WithoutCancel(t.Context())) })
 	dir := t.TempDir()
 	file := filepath.Join(dir, "policies.yaml")
-	if err := os.WriteFile(file, []byte(shopPolicies), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, os.WriteFile(file, []byte(shopPolicies), 0o600))
 	s := &shop{t: t, server: server, db: client.Database(name), start: func(args ...string) *testkit.Sidecar {
 		return testkit.StartSidecar(t, filepath.Join(dir, "data"), append([]string{"--policies", file}, args...)...)
 	}}
@@ -237,8 +234,6 @@ func all[T any](ctx context.Context, t *testing.T, c *mongo.Collection) (docs []
 	if err == nil {
 		err = found.All(ctx, &docs)
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	return docs
 }

@@ -10,6 +10,7 @@ import (
 	"syscall"
 	"testing"
 
+	"github.com/sluice-bus/sluice/test/require"
 	"github.com/sluice-bus/sluice/test/testkit"
 )
 
@@ -25,18 +26,12 @@ func TestReadersOfTheLogGoAway(t *testing.T) {
 	} {
 		t.Run(c.program.Name, func(t *testing.T) {
 			logRead, logWrite, err := os.Pipe()
-			if err != nil {
-				t.Fatal(err)
-			}
+			require.NoError(t, err)
 			cmd := exec.Command(c.program.Binary(t), append(c.args, "--data-dir", t.TempDir(), "--log-level", "debug")...)
 			cmd.Stderr = logWrite
 			out, err := cmd.StdoutPipe()
-			if err != nil {
-				t.Fatal(err)
-			}
-			if err := cmd.Start(); err != nil {
-				t.Fatal(err)
-			}
+			require.NoError(t, err)
+			require.NoError(t, cmd.Start())
 			t.Cleanup(func() { cmd.Process.Kill() })
 			logWrite.Close()
 			line, err := bufio.NewReader(out).ReadBytes('\n')
@@ -49,14 +44,10 @@ func TestReadersOfTheLogGoAway(t *testing.T) {
 			}
 			logRead.Close()
 			for range 2 {
-				if err := cmd.Process.Signal(syscall.SIGHUP); err != nil {
-					t.Fatal(err)
-				}
+				require.NoError(t, cmd.Process.Signal(syscall.SIGHUP))
 			}
 			resp, err := http.Get("http://" + strings.TrimSpace(ready.Ops+ready.HTTP) + "/healthz")
-			if err != nil {
-				t.Fatal(err)
-			}
+			require.NoError(t, err)
 			resp.Body.Close()
 			if err := cmd.Process.Signal(syscall.SIGTERM); err != nil { // whose lines of the log find no reader
 				t.Fatal(err)

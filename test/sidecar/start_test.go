@@ -17,6 +17,7 @@ import (
 
 	"github.com/sluice-bus/sluice/internal/pause"
 	"github.com/sluice-bus/sluice/test/mongotest"
+	"github.com/sluice-bus/sluice/test/require"
 	"github.com/sluice-bus/sluice/test/testkit"
 )
 
@@ -196,9 +197,7 @@ func TestOps(t *testing.T) {
 		Spool   struct{ Events, Bytes int }
 	}
 	text := get(t, p.OpsURL()+"/v1/status", http.StatusOK)
-	if err := json.Unmarshal([]byte(text), &status); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, json.Unmarshal([]byte(text), &status))
 	if status.NodeID != "n1" || status.Store.URL != "embedded:" || status.Store.State != "ok" || status.Version == "" {
 		t.Errorf("status %s", text)
 	}
@@ -253,9 +252,7 @@ func runToEnd(t *testing.T, args ...string) (status int, stdout, stderr string) 
 func tryPost(t *testing.T, url, body string) int {
 	t.Helper()
 	resp, err := http.Post(url, "application/json", strings.NewReader(body))
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	resp.Body.Close()
 	http.DefaultClient.CloseIdleConnections()
 	return resp.StatusCode
@@ -271,15 +268,11 @@ func post(t *testing.T, url, body string, want int) {
 func get(t *testing.T, url string, want int) string {
 	t.Helper()
 	resp, err := http.Get(url)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	defer http.DefaultClient.CloseIdleConnections()
 	defer resp.Body.Close()
 	text, err := io.ReadAll(resp.Body)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	if resp.StatusCode != want {
 		t.Fatalf("GET %s: status %d, want %d: %s", url, resp.StatusCode, want, text)
 	}

@@ -17,6 +17,7 @@ import (
 	"github.com/sluice-bus/sluice/sdk/admin"
 	"github.com/sluice-bus/sluice/sdk/wire"
 	"github.com/sluice-bus/sluice/test/mongotest"
+	"github.com/sluice-bus/sluice/test/require"
 	"github.com/sluice-bus/sluice/test/testkit"
 )
 
@@ -49,9 +50,7 @@ func (x *times) tell(t *testing.T, what string, lease time.Duration) {
 	t.Logf("%-8s n %4d  median %6.2f s  p90 %6.2f s  worst %6.2f s", what, n, median.Seconds(), p90.Seconds(), worst.Seconds())
 	line, err := json.Marshal(map[string]any{"test": t.Name(), "way": what, "lease_ms": lease.Milliseconds(), "n": n,
 		"median_ms": median.Milliseconds(), "p90_ms": p90.Milliseconds(), "max_ms": worst.Milliseconds()})
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	t.Log(string(line))
 }
 

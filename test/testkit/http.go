@@ -7,6 +7,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/sluice-bus/sluice/test/require"
 )
 
 // Patience bounds every wait for something that must happen, on a slow machine too.
@@ -37,9 +39,7 @@ func CallWith(t testing.TB, client *http.Client, method, url, body string, heade
 	ctx, cancel := context.WithTimeout(t.Context(), Patience)
 	defer cancel()
 	req, err := http.NewRequestWithContext(ctx, method, url, strings.NewReader(body))
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	for _, h := range headers {
 		name, value, _ := strings.Cut(h, ": ")
 		if name == "Host" {
@@ -49,14 +49,10 @@ func CallWith(t testing.TB, client *http.Client, method, url, body string, heade
 		}
 	}
 	res, err := client.Do(req)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	defer res.Body.Close()
 	b, err := io.ReadAll(res.Body)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	return Answer{res.StatusCode, res.Header, b}
 }
 

@@ -5,19 +5,17 @@ import (
 	"path/filepath"
 	"testing"
 	"time"
+
+	"github.com/sluice-bus/sluice/test/require"
 )
 
 // TestInput is about a module in a temporary folder: opening the real one's file would keep this
 // result, too, from being cached.
 func TestInput(t *testing.T) {
 	root := t.TempDir()
-	if err := os.WriteFile(filepath.Join(root, "go.mod"), []byte("module m\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, os.WriteFile(filepath.Join(root, "go.mod"), []byte("module m\n"), 0o600))
 	below := filepath.Join(root, "a", "b")
-	if err := os.MkdirAll(below, 0o700); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, os.MkdirAll(below, 0o700))
 	t.Chdir(below)
 	t.Setenv("TESTINPUT_A_TOOL", "abc")
 	if digest, err := Input("a-tool"); digest != "abc" || err != nil {

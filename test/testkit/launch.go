@@ -9,6 +9,8 @@ import (
 	"os/exec"
 	"testing"
 	"time"
+
+	"github.com/sluice-bus/sluice/test/require"
 )
 
 // Launched is a program that was started by hand, for tests of how it starts and ends.
@@ -28,13 +30,9 @@ func (p *Program) Launch(t testing.TB, env []string, args ...string) *Launched {
 	l.cmd.Env = append(os.Environ(), env...)
 	l.cmd.Stderr = &l.stderr
 	out, err := l.cmd.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	l.Stdout = bufio.NewReader(out)
-	if err := l.cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, l.cmd.Start())
 	l.Process = l.cmd.Process
 	t.Cleanup(func() {
 		l.Process.Kill()
@@ -50,9 +48,7 @@ func (l *Launched) Ended(t testing.TB) (stdout, stderr string, status int) {
 	kill := time.AfterFunc(readyTimeout, func() { l.Process.Kill() })
 	defer kill.Stop()
 	rest, err := io.ReadAll(l.Stdout)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	var exit *exec.ExitError
 	if err := l.cmd.Wait(); err != nil && !errors.As(err, &exit) {
 		t.Fatal(err)

@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"go.uber.org/goleak"
+
+	"github.com/sluice-bus/sluice/test/require"
 )
 
 // TestMain is the program under test, too, where the first argument says so.
@@ -37,9 +39,7 @@ func program(line string) int {
 func run(t *testing.T, line string) (*Process, string, error) {
 	t.Helper()
 	self, err := os.Executable()
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	var ready struct{ HTTP string }
 	p, err := start(self, &ready, []string{"program", line})
 	if err == nil {
@@ -67,9 +67,7 @@ func TestReadyAndStop(t *testing.T) {
 
 func TestKill(t *testing.T) {
 	p, _, err := run(t, `{"ready":true}`)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	p.Kill()
 	if err := p.Stop(t.Context()); err == nil || !strings.Contains(err.Error(), "killed") {
 		t.Errorf("after a kill: %v", err)
@@ -110,9 +108,7 @@ func TestLaunch(t *testing.T) {
 	if line, err := l.Stdout.ReadString('\n'); err != nil || line != "first\n" {
 		t.Fatalf("%q, %v", line, err)
 	}
-	if err := l.Process.Signal(syscall.SIGTERM); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, l.Process.Signal(syscall.SIGTERM))
 	if out, log, status := l.Ended(t); out != "second\n" || log != "the log\n" || status != 0 {
 		t.Errorf("%q, %q, %d", out, log, status)
 	}

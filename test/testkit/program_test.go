@@ -6,14 +6,14 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/sluice-bus/sluice/test/require"
 )
 
 func TestBuildsOnceAndSaysWhyNot(t *testing.T) {
 	p := &Program{Name: "testkit-self", Package: "./test/testkit/testdata/hello"}
 	bin, err := p.path()
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	t.Cleanup(func() {
 		os.Remove(bin)
 		os.Remove(bin + ".lock")
@@ -23,13 +23,9 @@ func TestBuildsOnceAndSaysWhyNot(t *testing.T) {
 		t.Fatalf("%q, %q, %v", built, digest, err)
 	}
 	past := time.Now().Add(-time.Hour).Truncate(time.Second)
-	if err := os.Chtimes(bin, past, past); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, os.Chtimes(bin, past, past))
 	before, err := os.Stat(bin)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	if _, again, err := p.Update(); err != nil || again != digest {
 		t.Errorf("built again: %q, %v; want %q", again, err, digest)
 	}
@@ -46,9 +42,7 @@ func TestBuildsOnceAndSaysWhyNot(t *testing.T) {
 	if built, err := p.Build(); err != nil || built != bin {
 		t.Errorf("built before: %q, %v", built, err)
 	}
-	if err := os.Remove(bin); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, os.Remove(bin))
 	if _, err := p.Build(); !os.IsNotExist(err) {
 		t.Errorf("built before and removed: %v", err)
 	}

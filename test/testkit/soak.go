@@ -7,6 +7,8 @@ import (
 	"strconv"
 	"testing"
 	"time"
+
+	"github.com/sluice-bus/sluice/test/require"
 )
 
 // The variables that make soak sets: how long rounds are repeated, 0s for one round, and the seed
@@ -25,9 +27,7 @@ const tellEvery = 10 * time.Second
 func Rounds(t *testing.T, round func(t *testing.T, seed uint64)) {
 	t.Helper()
 	s, err := read(os.Getenv)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	told := s.began
 	tell := func(n int) { t.Logf("%s: rounds done: %d, from seed %d", t.Name(), n, s.seed) }
 	n, ok := s.run(func(n int, seed uint64) bool {

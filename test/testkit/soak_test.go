@@ -6,6 +6,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/sluice-bus/sluice/test/require"
 )
 
 // env stands for the environment.
@@ -29,9 +31,7 @@ func TestRounds(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				s, err := read(c.env.get)
-				if err != nil {
-					t.Fatal(err)
-				}
+				require.NoError(t, err)
 				var got []uint64
 				n, ok := s.run(func(n int, seed uint64) bool {
 					if n != len(got) {
@@ -57,9 +57,7 @@ func TestEveryRunHasAnotherSeed(t *testing.T) {
 	seen := map[uint64]bool{}
 	for range 10 {
 		s, err := read(env{}.get)
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		seen[s.seed] = true
 	}
 	if len(seen) < 2 {

@@ -7,14 +7,14 @@ import (
 	"runtime"
 	"strings"
 	"testing"
+
+	"github.com/sluice-bus/sluice/test/require"
 )
 
 // TestWhatIsNeededCanBeInstalled holds the tools against the list that `make deps` installs.
 func TestWhatIsNeededCanBeInstalled(t *testing.T) {
 	list, err := os.ReadFile("../../deploy/dev/deps.sh")
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	for _, tool := range Tools {
 		if !strings.Contains(string(list), "\n"+string(tool)+" | ") {
 			t.Errorf("deploy/dev/deps.sh does not know %s", tool)
@@ -37,9 +37,7 @@ func TestNeed(t *testing.T) {
 	}
 	// Any name will do.
 	browser := filepath.Join(bin, "google-chrome")
-	if err := os.WriteFile(browser, nil, 0o700); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, os.WriteFile(browser, nil, 0o700))
 	if r := need(Chromium); r.path != browser || r.skipped || r.failed {
 		t.Errorf("%+v", r)
 	}

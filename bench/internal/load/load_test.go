@@ -10,6 +10,7 @@ import (
 
 	"github.com/sluice-bus/sluice/sdk"
 	"github.com/sluice-bus/sluice/sdk/wire"
+	"github.com/sluice-bus/sluice/test/require"
 	"github.com/sluice-bus/sluice/test/sluicetest"
 )
 
@@ -30,9 +31,7 @@ func plan(sidecar *sluicetest.Sidecar) Publishing {
 func publish(t testing.TB, p Publishing) (*Tally, time.Duration, error) {
 	t.Helper()
 	publisher, err := NewPublisher(t.Context(), p)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	return publisher.Run(t.Context())
 }
 
@@ -47,9 +46,7 @@ func TestEveryEventIsPublishedOnce(t *testing.T) {
 					p.Depth = 1
 				}
 				tally, took, err := publish(t, p)
-				if err != nil {
-					t.Fatal(err)
-				}
+				require.NoError(t, err)
 				if tally.Done != p.Events || tally.Failed != 0 || tally.Duplicates != 0 || took <= 0 {
 					t.Errorf("tally %+v after %v", tally, took)
 				}
@@ -150,13 +147,9 @@ func TestALostConnectionEndsTheRun(t *testing.T) {
 func consume(t *testing.T, plan Consuming) *Consumer {
 	t.Helper()
 	consumer, err := NewConsumer(t.Context(), plan)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	t.Cleanup(consumer.Close)
-	if err := consumer.Subscribe(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, consumer.Subscribe(t.Context()))
 	return consumer
 }
 
@@ -229,9 +222,7 @@ func BenchmarkPublish(b *testing.B) {
 	p := plan(start(b, sluicetest.Options{Forget: true}))
 	p.Connections, p.Depth, p.Events, p.Size = 1, 256, b.N, 256
 	publisher, err := NewPublisher(b.Context(), p)
-	if err != nil {
-		b.Fatal(err)
-	}
+	require.NoError(b, err)
 	b.ReportAllocs()
 	b.ResetTimer()
 	if _, _, err := publisher.Run(b.Context()); err != nil {

@@ -8,6 +8,7 @@ import (
 
 	"github.com/sluice-bus/sluice/bench/internal/latency"
 	"github.com/sluice-bus/sluice/bench/internal/report"
+	"github.com/sluice-bus/sluice/test/require"
 )
 
 func example() *report.Report {
@@ -26,13 +27,9 @@ func example() *report.Report {
 
 func TestJSON(t *testing.T) {
 	var out bytes.Buffer
-	if err := example().JSON(&out); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, example().JSON(&out))
 	var got map[string]any
-	if err := json.Unmarshal(out.Bytes(), &got); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, json.Unmarshal(out.Bytes(), &got))
 	for name, want := range map[string]any{
 		"published": 10.0, "ms": 20.0, "mps": 500.0, "n": 10.0, "p50": 1.5, "p99": 4.0, "p999": 4.0, "max": 4.0, "avg": 1.75, "failed": 2.0,
 	} {
@@ -56,9 +53,7 @@ func TestTable(t *testing.T) {
 	var out bytes.Buffer
 	r := example()
 	r.Summary = &latency.Summary{N: 10, P50: 1.5, P90: 2, P99: 3, P999: 4, Max: 5, Avg: 1.75}
-	if err := r.Table(&out); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, r.Table(&out))
 	const want = `published   10 events in 20.0 ms: 500/s
 latency     publish to OK
             p50 1.500  p90 2.000  p99 3.000  p99.9 4.000  max 5.000  avg 1.750 ms

@@ -6,6 +6,7 @@ import (
 
 	"github.com/sluice-bus/sluice/controlplane/internal/store/boltstore"
 	"github.com/sluice-bus/sluice/internal/policy"
+	"github.com/sluice-bus/sluice/test/require"
 )
 
 // manyPolicies are of topics of a hundred teams, with a policy for all of them.
@@ -24,9 +25,7 @@ func manyPolicies(tb testing.TB, count int) []policy.Policy {
 func BenchmarkTenThousandPolicies(b *testing.B) {
 	policies := manyPolicies(b, 10_000)
 	synced, err := boltstore.Open(b.TempDir())
-	if err != nil {
-		b.Fatal(err)
-	}
+	require.NoError(b, err)
 	defer synced.Close()
 	for _, kind := range []struct {
 		name    string

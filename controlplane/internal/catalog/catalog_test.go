@@ -16,14 +16,13 @@ import (
 	"github.com/sluice-bus/sluice/controlplane/internal/store/mongostore"
 	"github.com/sluice-bus/sluice/sdk/wire"
 	"github.com/sluice-bus/sluice/test/mongotest"
+	"github.com/sluice-bus/sluice/test/require"
 )
 
 func mustPut(t *testing.T, c *Catalog, document string) Entry {
 	t.Helper()
 	done, err := c.Put(t.Context(), Author{Name: "alice"}, pol(t, document), nil, false)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	return *done.Changes[0].To
 }
 
@@ -232,9 +231,7 @@ func TestStoreAway(t *testing.T) {
 	}
 	ended, cancel := context.WithCancel(t.Context())
 	cancel()
-	if err := c.turn.Lock(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, c.turn.Lock(t.Context()))
 	if _, err := c.Put(ended, Author{}, pol(t, `{"name":"b"}`), nil, false); !errors.Is(err, context.Canceled) {
 		t.Errorf("without its turn: %v", err)
 	}
@@ -390,9 +387,7 @@ func TestReopen(t *testing.T) {
 	var before *State
 	for round := range 2 {
 		s, err := boltstore.Open(dir)
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		c := catalogOn(t, s)
 		if round == 0 {
 			if _, err := c.Apply(t.Context(), Author{Name: "alice\xff"},
@@ -407,9 +402,7 @@ func TestReopen(t *testing.T) {
 			after.Entries[0].UpdatedBy != "alice\uFFFD" {
 			t.Errorf("got  %+v\nwant %+v", after.Entries, before.Entries)
 		}
-		if err := s.Close(); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, s.Close())
 	}
 }
 
@@ -425,9 +418,7 @@ func TestTwoOnMongoDB(t *testing.T) {
 	var catalogs [2]*Catalog
 	for i := range catalogs {
 		s, err := mongostore.Open(mongostore.Options{URL: url})
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		defer s.Close()
 		catalogs[i] = catalogOn(t, s)
 		group.Go(func() { catalogs[i].Run(ctx) })

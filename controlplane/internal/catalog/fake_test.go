@@ -12,6 +12,7 @@ import (
 
 	"github.com/sluice-bus/sluice/controlplane/internal/store"
 	"github.com/sluice-bus/sluice/internal/policy"
+	"github.com/sluice-bus/sluice/test/require"
 )
 
 // fault is what becomes of one Append.
@@ -158,23 +159,19 @@ var noon = time.Date(2000, 1, 1, 12, 0, 0, 1_999_999, time.FixedZone("", 3600))
 
 // catalogOn opens a catalog whose clock stands and which does not wait.
 func catalogOn(t interface {
-	Fatal(...any)
+	require.T
 	Context() context.Context
 }, s store.Store) *Catalog {
 	c, err := Open(t.Context(), Config{Store: s, Logger: slog.New(slog.NewTextHandler(io.Discard, nil)),
 		Now: func() time.Time { return noon }})
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	c.wait = func(ctx context.Context, _ time.Duration) bool { return ctx.Err() == nil }
 	return c
 }
 
-func pol(t interface{ Fatal(...any) }, document string) policy.Policy {
+func pol(t require.T, document string) policy.Policy {
 	p, err := policy.ParsePolicy([]byte(document))
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	return p
 }
 

@@ -9,6 +9,7 @@ import (
 	"github.com/sluice-bus/sluice/controlplane/internal/store"
 	"github.com/sluice-bus/sluice/controlplane/internal/store/boltstore"
 	"github.com/sluice-bus/sluice/sdk/wire"
+	"github.com/sluice-bus/sluice/test/require"
 )
 
 // large is a policy of about size bytes. The race detector takes time for each of them.
@@ -26,9 +27,7 @@ func heap() int64 {
 // Earlier versions of policies take no memory, only current ones.
 func TestHistoryIsOnDisk(t *testing.T) {
 	s, err := boltstore.Open(t.TempDir())
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	defer s.Close()
 	c := catalogOn(t, s)
 	before := heap()
@@ -73,9 +72,7 @@ func TestPoliciesAreBounded(t *testing.T) {
 		if code(err) == wire.PayloadTooLarge {
 			break
 		}
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 	}
 	if n == 200 || n < MaxPoliciesBytes/260_000 {
 		t.Fatalf("%d policies of 250 KB", n)
@@ -111,9 +108,7 @@ func TestHistoryIsBounded(t *testing.T) {
 		"memory": func(*testing.T) store.Store { return newFake() },
 		"a file": func(t *testing.T) store.Store {
 			s, err := boltstore.Open(t.TempDir())
-			if err != nil {
-				t.Fatal(err)
-			}
+			require.NoError(t, err)
 			t.Cleanup(func() { s.Close() })
 			return s
 		},

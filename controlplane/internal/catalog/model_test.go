@@ -14,6 +14,7 @@ import (
 	"github.com/sluice-bus/sluice/controlplane/internal/store"
 	"github.com/sluice-bus/sluice/internal/policy"
 	"github.com/sluice-bus/sluice/sdk/wire"
+	"github.com/sluice-bus/sluice/test/require"
 )
 
 // model is the policies that commits lead to, worked out the plain way.
@@ -103,9 +104,7 @@ func TestCatalogFollowsTheModel(t *testing.T) {
 		t.Repeat(map[string]func(*rapid.T){
 			"put": m.put, "delete": m.delete, "rollback": m.rollback, "apply": m.apply,
 			"follow": func(t *rapid.T) {
-				if err := m.any(t).follow(t.Context()); err != nil {
-					t.Fatal(err)
-				}
+				require.NoError(t, m.any(t).follow(t.Context()))
 			},
 			"": m.check,
 		})
@@ -347,9 +346,7 @@ func (m *machine) check(t *rapid.T) {
 		if rapid.IntRange(0, 3).Draw(t, "look") > 0 {
 			continue
 		}
-		if err := c.follow(t.Context()); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, c.follow(t.Context()))
 		s := c.State()
 		if s.Revision != int64(len(commits)) || len(s.Entries) != len(names) || len(s.Resolved) != len(names) {
 			t.Fatalf("catalog %d is at %d with %d policies", i, s.Revision, len(s.Entries))
@@ -363,9 +360,7 @@ func (m *machine) check(t *rapid.T) {
 			all = append(all, e.Policy)
 		}
 		whole, err := policy.NewSnapshot(all, source)
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		for j, name := range names {
 			r := s.Resolved[j]
 			if r.Name != name || r.Version != want.now[name].Version || *r.Effective != *whole.Effective(name) ||
@@ -394,9 +389,7 @@ func (m *machine) checkHistory(t *rapid.T, c *Catalog, commits []store.Commit, w
 	var got []string
 	for before := int64(1 << 50); before != 0; {
 		records, next, err := c.Audit(t.Context(), before, limit)
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		for _, r := range records {
 			got = append(got, fmt.Sprint(r.Revision, r.By, r.Action, r.Name, r.Version, text(r.From), text(r.To)))
 		}

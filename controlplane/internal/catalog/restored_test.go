@@ -6,6 +6,7 @@ import (
 
 	"github.com/sluice-bus/sluice/controlplane/internal/store"
 	"github.com/sluice-bus/sluice/sdk/wire"
+	"github.com/sluice-bus/sluice/test/require"
 )
 
 // restore takes the store back to a revision, as if from a backup.
@@ -36,15 +37,11 @@ func TestRestoredWhileRunning(t *testing.T) {
 	mustPut(t, other, `{"name":"y"}`)
 	for _, document := range []string{`{"name":"b","paused":true}`, `{"name":"z"}`} {
 		mustPut(t, old, document)
-		if err := other.follow(t.Context()); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, other.follow(t.Context()))
 		assertSame(t, old, other)
 		mustPut(t, other, `{"name":"x","partitions":`+string(rune('1'+other.State().Revision))+`}`)
 	}
-	if err := old.follow(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, old.follow(t.Context()))
 	assertSame(t, old, other)
 	if _, err := old.History(t.Context(), "c"); wire.AsError(err).Code != wire.NotFound {
 		t.Errorf("the history of what was never there: %v", err)

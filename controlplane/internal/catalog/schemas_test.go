@@ -5,15 +5,14 @@ import (
 	"testing"
 
 	"github.com/sluice-bus/sluice/sdk/wire"
+	"github.com/sluice-bus/sluice/test/require"
 )
 
 // versionsOf are the versions of a policy's schema, newest first, and their authors' texts.
 func versionsOf(t *testing.T, c *Catalog, name string) (out string) {
 	t.Helper()
 	list, err := c.Schemas(t.Context(), name)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	for _, s := range list {
 		out += fmt.Sprintf("%d %s\n", s.Version, s.JSONSchema)
 	}
@@ -43,9 +42,7 @@ func TestSchemasAreCountedTogether(t *testing.T) {
 	putThree(t, a, b)
 	again := catalogOn(t, f)
 	for i, c := range []*Catalog{a, b, again} {
-		if err := c.follow(t.Context()); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, c.follow(t.Context()))
 		if got := versionsOf(t, c, "t*"); got != threeSchemas || inForce(c, "topic") != 3 || inForce(c, "other") != 0 {
 			t.Errorf("catalog %d: version %d of\n%s", i, inForce(c, "topic"), got)
 		}
@@ -98,9 +95,7 @@ func TestSchemasAreBounded(t *testing.T) {
 	for _, commit := range f.commits {
 		changes[commit.Revision] = []string{"t"}
 	}
-	if err := f.Forget(t.Context(), changes); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, f.Forget(t.Context(), changes))
 	c = catalogOn(t, f)
 	if list, err := c.Schemas(t.Context(), "t"); err != nil || len(list) != 0 {
 		t.Errorf("%d versions, %v", len(list), err)

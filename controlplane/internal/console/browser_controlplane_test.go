@@ -15,6 +15,7 @@ import (
 	"github.com/sluice-bus/sluice/internal/httpapi"
 	"github.com/sluice-bus/sluice/internal/policy"
 	"github.com/sluice-bus/sluice/sdk/wire"
+	"github.com/sluice-bus/sluice/test/require"
 )
 
 // startControlPlane serves the console with the API and the policies of the program, and with a
@@ -22,9 +23,7 @@ import (
 func startControlPlane(t *testing.T, access rest.Access) string {
 	t.Helper()
 	store, err := boltstore.Open(t.TempDir())
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	t.Cleanup(func() {
 		if err := store.Close(); err != nil {
 			t.Error(err)
@@ -33,9 +32,7 @@ func startControlPlane(t *testing.T, access rest.Access) string {
 	at := time.Now().Add(-75 * time.Hour)
 	seed(t, catalog.Config{Store: store, Now: func() time.Time { at = at.Add(7 * time.Hour); return at }})
 	policies, err := catalog.Open(t.Context(), catalog.Config{Store: store})
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	server := httptest.NewUnstartedServer(nil)
 	sidecars := newMadeUpFleet(policies)
 	server.Config.Handler = rest.New(rest.Config{
@@ -72,14 +69,10 @@ var past = []struct{ name, by, doc string }{
 func seed(t *testing.T, c catalog.Config) {
 	t.Helper()
 	policies, err := catalog.Open(t.Context(), c)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	for _, s := range past {
 		p, err := policy.ParsePolicy([]byte(s.doc))
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		p.Name = s.name
 		if _, err := policies.Put(t.Context(), catalog.Author{Name: s.by, Admin: true}, p, nil, false); err != nil {
 			t.Fatal(err)

@@ -15,6 +15,7 @@ import (
 
 	"github.com/sluice-bus/sluice/controlplane/internal/console"
 	"github.com/sluice-bus/sluice/internal/policy"
+	"github.com/sluice-bus/sluice/test/require"
 )
 
 func request(method, at string, header ...string) *httptest.ResponseRecorder {
@@ -37,17 +38,13 @@ func sources(t *testing.T, vendored bool) map[string]string {
 			continue
 		}
 		entries, err := os.ReadDir(path.Join("static", dir))
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		for _, e := range entries {
 			if e.IsDir() {
 				continue
 			}
 			content, err := os.ReadFile(path.Join("static", dir, e.Name()))
-			if err != nil {
-				t.Fatal(err)
-			}
+			require.NoError(t, err)
 			out[path.Join(dir, e.Name())] = string(content)
 		}
 	}
@@ -272,9 +269,7 @@ func TestFieldsAreThePolicys(t *testing.T) {
 		names = append(names, f.Path)
 	}
 	doc, err := json.Marshal(map[string]any{"groups": map[string]any{"audit": limits}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	p, err := policy.ParsePolicy(doc)
 	if err != nil {
 		t.Fatalf("%s: %v", doc, err)

@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/sluice-bus/sluice/controlplane/internal/fleet"
+	"github.com/sluice-bus/sluice/test/require"
 )
 
 // BenchmarkExport is what a control plane with 1,000 sidecars pays to tell the others, and they to
@@ -15,9 +16,7 @@ func BenchmarkExport(b *testing.B) {
 	there := fleet.NewRegistry(fleet.Config{ControlPlane: "cp2", Now: c.now})
 	for i := range 1000 {
 		s, err := r.Connect(fleet.Node{ID: fmt.Sprint("node-", i), Instance: "0198c5a0-7b6e-7f3c-9d5e-000000000000", Address: "10.0.0.1:8083"})
-		if err != nil {
-			b.Fatal(err)
-		}
+		require.NoError(b, err)
 		versions := map[string]int64{}
 		for j := range 20 {
 			topic := fmt.Sprintf("team-%d.events", (i*10+j)%10_000)
@@ -30,8 +29,6 @@ func BenchmarkExport(b *testing.B) {
 	for b.Loop() {
 		document := r.Export()
 		b.ReportMetric(float64(len(document))/1024, "KiB")
-		if err := there.Merge("cp2", [][]byte{document}); err != nil {
-			b.Fatal(err)
-		}
+		require.NoError(b, there.Merge("cp2", [][]byte{document}))
 	}
 }

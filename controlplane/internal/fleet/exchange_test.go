@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/sluice-bus/sluice/controlplane/internal/fleet"
+	"github.com/sluice-bus/sluice/test/require"
 )
 
 func TestControlPlanesShareWhatTheyKnow(t *testing.T) {
@@ -27,9 +28,7 @@ func TestControlPlanesShareWhatTheyKnow(t *testing.T) {
 
 	docs := [][]byte{here.Export(), there.Export()}
 	for range 2 { // the same documents come again and again
-		if err := here.Merge("cp1", docs); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, here.Merge("cp1", docs))
 	}
 	list := here.Sidecars()
 	if got := ids(list); !slices.Equal(got, []string{"a+", "b+", "moved+"}) || here.Known() != 3 || len(here.Peers()) != 3 {
@@ -59,9 +58,7 @@ func TestASidecarOnTwoControlPlanesIsOne(t *testing.T) {
 	document := there.Export()
 	c.pass(time.Second)
 	connect(t, here, "a", "i")
-	if err := here.Merge("cp1", [][]byte{document}); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, here.Merge("cp1", [][]byte{document}))
 	if got := here.Sidecars(); len(got) != 1 || got[0].ControlPlane != "cp1" || here.Known() != 1 {
 		t.Errorf("got %+v, %d known", got, here.Known())
 	}

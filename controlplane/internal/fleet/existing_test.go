@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/sluice-bus/sluice/controlplane/internal/fleet"
+	"github.com/sluice-bus/sluice/test/require"
 )
 
 func wantTopics(t *testing.T, r *fleet.Registry, want ...string) {
@@ -56,13 +57,9 @@ func TestOtherControlPlanesShowTopicsThatExistToo(t *testing.T) {
 	b, _ := newRegistry("cp2")
 	a.SetTopics("s1", []string{"x", "y"})
 	b.SetTopics("s2", []string{"y", "z"})
-	if err := b.Merge("cp2", [][]byte{a.Export()}); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, b.Merge("cp2", [][]byte{a.Export()}))
 	wantTopics(t, b, "x", "y", "z")
-	if err := b.Merge("cp2", nil); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, b.Merge("cp2", nil))
 	wantTopics(t, b, "y", "z")
 }
 

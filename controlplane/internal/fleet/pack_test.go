@@ -1,6 +1,10 @@
 package fleet
 
-import "testing"
+import (
+	"testing"
+
+	"github.com/sluice-bus/sluice/test/require"
+)
 
 func TestWhatDoesNotFitIsLeftOut(t *testing.T) {
 	full := func() *document {
@@ -20,9 +24,7 @@ func TestWhatDoesNotFitIsLeftOut(t *testing.T) {
 		{0, false, false, false, false},
 	} {
 		o, err := read(full().pack(test.limit), nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		if got := len(o.topics) > 0 && o.topics[0].History != nil; got != test.history {
 			t.Errorf("limit %d: history is %v", test.limit, got)
 		}

@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/sluice-bus/sluice/controlplane/internal/fleet"
+	"github.com/sluice-bus/sluice/test/require"
 )
 
 // A sidecar that has all policies shows those of its parts, here and at another control plane, and
@@ -16,17 +17,13 @@ func TestParts(t *testing.T) {
 	two := &fleet.Part{ID: "h2", Versions: map[string]int64{"c": 3}}
 	for _, name := range []string{"n1", "n2"} {
 		s, err := here.Connect(fleet.Node{ID: name, Instance: name})
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		s.Holds(map[string]*fleet.Part{"1": one, "2": two}, nil)
 		if name == "n2" {
 			s.Holds(nil, []string{"2"})
 		}
 	}
-	if err := there.Merge("cp2", [][]byte{here.Export()}); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, there.Merge("cp2", [][]byte{here.Export()}))
 	for _, r := range []*fleet.Registry{here, there} {
 		want := map[string]map[string]int64{"n1": {"a": 1, "b": 2, "c": 3}, "n2": {"a": 1, "b": 2}}
 		list := r.Sidecars()
@@ -59,9 +56,7 @@ func TestVeryManyVersions(t *testing.T) {
 		&fleet.Part{ID: "after", Versions: map[string]int64{"x": 2}}
 	for i, part := range []*fleet.Part{before, after} {
 		s, err := r.Connect(fleet.Node{ID: fmt.Sprint(i)})
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		s.Holds(map[string]*fleet.Part{"1": all, "2": part}, nil)
 	}
 	for i, s := range r.Sidecars() {

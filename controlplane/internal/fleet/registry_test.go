@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/sluice-bus/sluice/controlplane/internal/fleet"
+	"github.com/sluice-bus/sluice/test/require"
 )
 
 // clock is a time that moves when it is told to.
@@ -27,9 +28,7 @@ func newRegistry(name string) (*fleet.Registry, *clock) {
 func connect(t *testing.T, r *fleet.Registry, node, instance string) *fleet.Session {
 	t.Helper()
 	s, err := r.Connect(fleet.Node{ID: node, Instance: instance, Address: "127.0.0.1:8083", StoreID: "s1", Version: "v1"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	return s
 }
 
@@ -83,9 +82,7 @@ func TestASidecarIsShownWithWhatItsStoreDoesNotMeet(t *testing.T) {
 	s := connect(t, r, "a", "i1")
 	for _, unmet := range []map[string]string{{"orders": "w:3"}, nil, {"orders": "w:2", "paid": "w:3"}} {
 		s.Unmet(unmet)
-		if err := other.Merge("cp2", [][]byte{r.Export()}); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, other.Merge("cp2", [][]byte{r.Export()}))
 		if got := r.Sidecars()[0].UnmetConcerns; !maps.Equal(got, unmet) {
 			t.Errorf("got %v, want %v", got, unmet)
 		}
@@ -182,9 +179,7 @@ func TestASecondProcessWithANodeIDIsRefused(t *testing.T) {
 	first := connect(t, r, "a", "i1")
 	told := func() {
 		t.Helper()
-		if err := errors.Join(other.Merge("cp2", [][]byte{r.Export()}), r.Merge("cp1", [][]byte{other.Export()})); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, errors.Join(other.Merge("cp2", [][]byte{r.Export()}), r.Merge("cp1", [][]byte{other.Export()})))
 	}
 	told()
 	for i, at := range []*fleet.Registry{r, r, other} {
@@ -230,9 +225,7 @@ func TestARestartWaitsForTheEndOfTheLastLife(t *testing.T) {
 		r := fleet.NewRegistry(fleet.Config{ControlPlane: "cp1"})
 		last := connect(t, r, "a", "i1")
 		time.AfterFunc(fleet.AwaitEnd-100*time.Millisecond, last.Close)
-		if err := r.Await(t.Context(), "a", "i2"); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, r.Await(t.Context(), "a", "i2"))
 		connect(t, r, "a", "i2")
 		if r.Refused() != 0 {
 			t.Error("it was refused")

@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/sluice-bus/sluice/controlplane/internal/fleet"
+	"github.com/sluice-bus/sluice/test/require"
 )
 
 // store is what a control plane's loop does: it stores what is due, and reads what is there.
@@ -47,9 +48,7 @@ func TestWhoIsGoneIsMissing(t *testing.T) {
 	enter := func(r *fleet.Registry, n fleet.Node) *fleet.Session {
 		t.Helper()
 		s, err := r.Connect(n)
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		return s
 	}
 	a, b := enter(here, node("a", "1", "s")), enter(here, node("b", "1", "own"))

@@ -15,6 +15,7 @@ import (
 
 	"github.com/sluice-bus/sluice/internal/policy"
 	"github.com/sluice-bus/sluice/internal/policypb"
+	"github.com/sluice-bus/sluice/test/require"
 )
 
 var epoch = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
@@ -132,9 +133,7 @@ func TestPartsAddUpToOne(t *testing.T) {
 			s := servers[i]
 			if rapid.Bool().Draw(t, "exchange") {
 				docs[names[i]] = s.Export()
-				if err := s.Merge(names[i], docs); err != nil {
-					t.Fatal(err)
-				}
+				require.NoError(t, s.Merge(names[i], docs))
 			}
 			demand := rapid.SampledFrom([]float64{0, 0.1, 0.5, 2}).Draw(t, "demand")
 			parts[i], _ = s.peers.part("fleet", demand, parts[i], now)
@@ -153,13 +152,9 @@ func TestMergeKeepsWhatItCannotRead(t *testing.T) {
 	now := epoch
 	s := New(Config{Shared: true, Now: func() time.Time { return now }})
 	other, err := json.Marshal(document{Number: 7, Topics: map[string]portion{"fleet": {Demand: 1, Taken: 0.75}}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	s.Export()
-	if err := s.Merge("a", map[string][]byte{"b": other}); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, s.Merge("a", map[string][]byte{"b": other}))
 	if err := s.Merge("a", map[string][]byte{"b": []byte("{")}); err == nil || !strings.Contains(err.Error(), `"b"`) {
 		t.Errorf("a broken document: %v", err)
 	}
@@ -207,9 +202,7 @@ func TestReadReport(t *testing.T) {
 func FuzzReport(f *testing.F) {
 	seed, err := proto.Marshal(report(map[string]string{policypb.QuotaTopic: "fleet", policypb.QuotaReport: "7",
 		policypb.QuotaAsk: "3", policypb.QuotaRate: "1e3", policypb.QuotaCapacity: "2"}, nil))
-	if err != nil {
-		f.Fatal(err)
-	}
+	require.NoError(f, err)
 	f.Add(seed)
 	f.Fuzz(func(t *testing.T, data []byte) {
 		m := &rlqs.RateLimitQuotaUsageReports{}
@@ -307,9 +300,7 @@ func BenchmarkUsageReport(b *testing.B) {
 	}
 	b.ReportAllocs()
 	for b.Loop() {
-		if err := s.report(st, m); err != nil {
-			b.Fatal(err)
-		}
+		require.NoError(b, s.report(st, m))
 	}
 }
 

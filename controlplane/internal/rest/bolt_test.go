@@ -6,6 +6,7 @@ import (
 
 	"github.com/sluice-bus/sluice/controlplane/internal/catalog"
 	"github.com/sluice-bus/sluice/controlplane/internal/store/boltstore"
+	"github.com/sluice-bus/sluice/test/require"
 )
 
 // Changes are there after a restart, history and audit log included.
@@ -15,13 +16,9 @@ func TestRestart(t *testing.T) {
 	paths := []string{"/v1/policies", "/v1/policies/*", "/v1/policies/gone/history", "/v1/audit"}
 	for start := range 2 {
 		s, err := boltstore.Open(dir)
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		c, err := catalog.Open(context.Background(), catalog.Config{Store: s})
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		a := newAPI(t, func(cfg *Config) { cfg.Catalog = c })
 		if start == 0 {
 			a.send("PUT", "/v1/policies/*", `{"publish":{"rate":0.1}}`)
@@ -39,8 +36,6 @@ func TestRestart(t *testing.T) {
 				t.Errorf("%s was %s, and is %s", path, before[i], w.Body)
 			}
 		}
-		if err := s.Close(); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, s.Close())
 	}
 }

@@ -10,6 +10,7 @@ import (
 	"github.com/sluice-bus/sluice/controlplane/internal/catalog"
 	"github.com/sluice-bus/sluice/controlplane/internal/store"
 	"github.com/sluice-bus/sluice/internal/policy"
+	"github.com/sluice-bus/sluice/test/require"
 )
 
 // memory is a store that forgets.
@@ -50,9 +51,7 @@ func newCatalog(t testing.TB) *catalog.Catalog { return catalogOn(t, &memory{}) 
 func catalogOn(t testing.TB, s store.Store) *catalog.Catalog {
 	t.Helper()
 	c, err := catalog.Open(context.Background(), catalog.Config{Store: s, Logger: slog.New(slog.DiscardHandler)})
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	return c
 }
 

@@ -9,6 +9,7 @@ import (
 	"github.com/sluice-bus/sluice/controlplane/internal/catalog"
 	"github.com/sluice-bus/sluice/controlplane/internal/store/boltstore"
 	"github.com/sluice-bus/sluice/sdk/wire"
+	"github.com/sluice-bus/sluice/test/require"
 )
 
 const (
@@ -22,9 +23,7 @@ func shop(schema string) string { return `{"schema":{"json_schema":` + schema + 
 func TestSchemaVersions(t *testing.T) {
 	dir := t.TempDir()
 	s, err := boltstore.Open(dir)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	a := newAPI(t, func(c *Config) { c.Catalog = catalogOn(t, s) })
 	refused(t, a.send("GET", "/v1/policies/shop/schemas", ""), wire.NotFound)
 	a.send("PUT", "/v1/policies/shop", `{"partitions":2}`)
@@ -49,9 +48,7 @@ func TestSchemaVersions(t *testing.T) {
 
 	// A deletion does not forget them, and neither does a restart.
 	a.send("DELETE", "/v1/policies/shop", "")
-	if err := s.Close(); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, s.Close())
 	if s, err = boltstore.Open(dir); err != nil {
 		t.Fatal(err)
 	}

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/sluice-bus/sluice/internal/httpapi"
+	"github.com/sluice-bus/sluice/test/require"
 )
 
 // serve runs a handler on a listener of its own until the test ends; it returns its address and a
@@ -21,9 +22,7 @@ import (
 func serve(t *testing.T, change ...func(*Config)) (string, *http.Client) {
 	t.Helper()
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	a := newAPI(t, append(change, func(c *Config) { c.Addr = ln.Addr() })...)
 	ctx, stop := context.WithCancel(context.Background())
 	done := make(chan error, 1)
@@ -44,9 +43,7 @@ func serve(t *testing.T, change ...func(*Config)) (string, *http.Client) {
 func call(t *testing.T, c *http.Client, method, url, body string, header ...string) (int, http.Header, string) {
 	t.Helper()
 	r, err := http.NewRequest(method, url, strings.NewReader(body))
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	for i := 0; i < len(header); i += 2 {
 		r.Header.Set(header[i], header[i+1])
 	}
@@ -156,19 +153,13 @@ func TestOverARealConnection(t *testing.T) {
 func TestHalfABody(t *testing.T) {
 	url, client := serve(t)
 	conn, err := net.Dial("tcp", strings.TrimPrefix(url, "http://"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	defer conn.Close()
-	if err := conn.SetDeadline(time.Now().Add(time.Minute)); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, conn.SetDeadline(time.Now().Add(time.Minute)))
 	if _, err := io.WriteString(conn, "PUT /v1/policies/a HTTP/1.1\r\nHost: localhost\r\nContent-Length: 20\r\n\r\n{}"); err != nil {
 		t.Fatal(err)
 	}
-	if err := conn.(*net.TCPConn).CloseWrite(); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, conn.(*net.TCPConn).CloseWrite())
 	answer, err := io.ReadAll(conn)
 	if err != nil || !strings.HasPrefix(string(answer), "HTTP/1.1 400 ") || !strings.Contains(string(answer), "bad_request") {
 		t.Errorf("%q, %v", answer, err)

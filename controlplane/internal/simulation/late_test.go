@@ -10,6 +10,7 @@ import (
 	"github.com/sluice-bus/sluice/controlplane/internal/store"
 	"github.com/sluice-bus/sluice/controlplane/internal/store/mongostore"
 	"github.com/sluice-bus/sluice/test/mongomodel"
+	"github.com/sluice-bus/sluice/test/require"
 )
 
 // lateness is by how much updates come late.
@@ -31,9 +32,7 @@ func withLateStore(t *testing.T, do func(t *testing.T, s *mongostore.Store, losi
 		s, err := mongostore.Open(mongostore.Options{
 			URL: set.URI() + "&retryWrites=false", Timeout: time.Second, Dialer: set.Dialer("p0"),
 		})
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		defer s.Close()
 		do(t, s, &losing)
 	})
@@ -48,9 +47,7 @@ func TestALateSignOfLifeChangesNothing(t *testing.T) {
 				withLateStore(t, func(t *testing.T, s *mongostore.Store, losing *atomic.Bool) {
 					put := func(doc string) error { return s.Put(context.Background(), "me", []byte(doc)) }
 					if late == "second" {
-						if err := put("first"); err != nil {
-							t.Fatal(err)
-						}
+						require.NoError(t, put("first"))
 					}
 					losing.Store(true)
 					if put("late") == nil {
@@ -63,9 +60,7 @@ func TestALateSignOfLifeChangesNothing(t *testing.T) {
 						err = put("newest")
 					case "remove":
 						if late == "first" {
-							if err := put("newest"); err != nil {
-								t.Fatal(err)
-							}
+							require.NoError(t, put("newest"))
 						}
 						docs, listing := s.List(context.Background())
 						if listing != nil || len(docs) != 1 {
@@ -73,9 +68,7 @@ func TestALateSignOfLifeChangesNothing(t *testing.T) {
 						}
 						err, want = s.Remove(context.Background(), "me", docs[0].Beat), 0
 					}
-					if err != nil {
-						t.Fatal(err)
-					}
+					require.NoError(t, err)
 					time.Sleep(2 * lateness)
 					docs, err := s.List(context.Background())
 					if err != nil || len(docs) != want || want > 0 && string(docs[0].Doc) != "newest" {
@@ -98,9 +91,7 @@ func TestALateEntryOfASidecarChangesNothing(t *testing.T) {
 				t.Error("an entry was answered that was lost")
 			}
 			losing.Store(false)
-			if err := s.Leave(ctx, "s", "1"); err != nil {
-				t.Fatal(err)
-			}
+			require.NoError(t, s.Leave(ctx, "s", "1"))
 			var err error
 			if later {
 				err = s.Enter(ctx, store.RosterEntry{Key: "s", Life: "2", Doc: []byte("back")})

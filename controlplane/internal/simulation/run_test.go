@@ -18,6 +18,7 @@ import (
 	"github.com/sluice-bus/sluice/internal/pause"
 	"github.com/sluice-bus/sluice/internal/policy"
 	"github.com/sluice-bus/sluice/test/mongomodel"
+	"github.com/sluice-bus/sluice/test/require"
 )
 
 const (
@@ -144,15 +145,11 @@ func (r *run) work(t *testing.T) {
 		p.stop(false)
 	}
 	s, err := r.open("stock", 0)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	defer s.Close()
 	for revision := int64(0); ; {
 		page, err := s.After(context.Background(), revision)
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		if len(page) == 0 {
 			break
 		}

@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/sluice-bus/sluice/test/require"
 	"github.com/sluice-bus/sluice/test/testkit"
 )
 
@@ -46,9 +47,7 @@ func one(t *testing.T, seed uint64) result {
 		return res
 	}
 	trace, err := os.CreateTemp("", "controlplanes-*")
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	defer trace.Close()
 	if _, err := trace.Write(res.trace); err != nil {
 		t.Fatal(err)

@@ -22,6 +22,7 @@ import (
 
 	"github.com/sluice-bus/sluice/controlplane/internal/topics"
 	"github.com/sluice-bus/sluice/internal/policypb"
+	"github.com/sluice-bus/sluice/test/require"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -89,17 +90,13 @@ func run(t *testing.T, test func(t *testing.T, s *sink, dial func(node, store st
 		defer server.Stop()
 		conn, err := grpc.NewClient("passthrough:bufconn", grpc.WithTransportCredentials(insecure.NewCredentials()),
 			grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) { return listener.DialContext(ctx) }))
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		defer conn.Close()
 		test(t, s, func(node, store string) sidecar {
 			ctx, stop := context.WithCancel(t.Context())
 			ctx = metadata.AppendToOutgoingContext(ctx, policypb.StreamNodeID, node, policypb.StreamStoreID, store)
 			stream, err := conn.NewStream(ctx, &policypb.TopicsStream, policypb.TopicsMethod)
-			if err != nil {
-				t.Fatal(err)
-			}
+			require.NoError(t, err)
 			synctest.Wait()
 			return sidecar{t, &grpc.GenericClientStream[policypb.TopicsPage, emptypb.Empty]{ClientStream: stream}, stop}
 		})

@@ -11,6 +11,8 @@ import (
 	discovery "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
+
+	"github.com/sluice-bus/sluice/test/require"
 )
 
 // Sidecars come, subscribe, go and come again while policies change; in the end each one has the
@@ -28,9 +30,7 @@ func TestChurn(t *testing.T) {
 	}
 	f := serve(t, all(1))
 	conn, err := grpc.NewClient(f.address, grpc.WithTransportCredentials(insecure.NewCredentials()))
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	defer conn.Close()
 	const last = 10
 	var fleet sync.WaitGroup

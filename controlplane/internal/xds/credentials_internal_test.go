@@ -9,20 +9,17 @@ import (
 
 	"github.com/sluice-bus/sluice/internal/access"
 	"github.com/sluice-bus/sluice/internal/policypb"
+	"github.com/sluice-bus/sluice/test/require"
 )
 
 // Credentials are made again before they lapse, and go with the stream that they were made for,
 // unless the sidecar has another one by then.
 func TestCredentialsAreRenewed(t *testing.T) {
 	issuer, err := access.NewPeerIssuer(bytes.Repeat([]byte{1}, access.PeerSeedBytes))
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	c := newCredentials(issuer)
 	key, err := access.NewPeerKey("a")
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	held := func() string {
 		r, there := c.cache.GetResources()[policypb.PeerCredentialName("a")]
 		if !there {
@@ -32,17 +29,13 @@ func TestCredentialsAreRenewed(t *testing.T) {
 		if err == nil {
 			err = key.Take(text, by)
 		}
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		return text
 	}
 	first, second := &stream{nodeID: "a"}, &stream{nodeID: "a"}
 	must := func(err error) {
 		t.Helper()
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 	}
 	must(c.give(first, key.Public()))
 	was, began := held(), c.holders["a"].issued

@@ -25,6 +25,7 @@ import (
 	"github.com/sluice-bus/sluice/controlplane/internal/xds"
 	"github.com/sluice-bus/sluice/internal/policy"
 	"github.com/sluice-bus/sluice/internal/policypb"
+	"github.com/sluice-bus/sluice/test/require"
 )
 
 const (
@@ -90,9 +91,7 @@ func serveSettling(t testing.TB, p policies, settle time.Duration) *fixture {
 	g := grpc.NewServer(xds.ServerOptions()...)
 	server.Register(g)
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	f.address = listener.Addr().String()
 	ctx, cancel := context.WithCancel(context.Background())
 	var running sync.WaitGroup
@@ -123,18 +122,14 @@ type client struct {
 func (f *fixture) connect(t testing.TB, id, instance string) *client {
 	t.Helper()
 	conn, err := grpc.NewClient(f.address, grpc.WithTransportCredentials(insecure.NewCredentials()))
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	return newClient(t, conn, id, instance)
 }
 
 func newClient(t testing.TB, conn *grpc.ClientConn, id, instance string) *client {
 	ctx, cancel := context.WithCancel(context.Background())
 	stream, err := discovery.NewAggregatedDiscoveryServiceClient(conn).DeltaAggregatedResources(ctx)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	c := &client{t: t, conn: conn, stream: stream, cancel: cancel, got: make(chan *discovery.DeltaDiscoveryResponse, 1000)}
 	c.node = node(id, instance)
 	var reading sync.WaitGroup
@@ -273,9 +268,7 @@ func (c *client) has() policies {
 func inPack(t testing.TB, r *discovery.Resource) policies {
 	t.Helper()
 	var m policypb.PolicyPack
-	if err := proto.Unmarshal(r.GetResource().GetValue(), &m); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, proto.Unmarshal(r.GetResource().GetValue(), &m))
 	versions := policies{}
 	for _, p := range m.GetPolicies() {
 		var s policypb.Settings

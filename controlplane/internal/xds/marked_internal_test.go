@@ -7,15 +7,14 @@ import (
 	"github.com/envoyproxy/go-control-plane/pkg/cache/types"
 
 	"github.com/sluice-bus/sluice/internal/policypb"
+	"github.com/sluice-bus/sluice/test/require"
 )
 
 // A response that is sent late is of the last revision that had its content.
 func TestRevisionOfContent(t *testing.T) {
 	m := newMarked(policypb.PolicyPackType)
 	change := func() {
-		if err := m.update(map[string]types.Resource{"t": &policypb.PolicyPack{}}, nil); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, m.update(map[string]types.Resource{"t": &policypb.PolicyPack{}}, nil))
 	}
 	follow := func(n int64, changes bool) { m.follow(policypb.Revision{Number: n}, changes) }
 	follow(1, true)

@@ -14,6 +14,7 @@ import (
 	"github.com/sluice-bus/sluice/controlplane/internal/catalog"
 	"github.com/sluice-bus/sluice/internal/policy"
 	"github.com/sluice-bus/sluice/internal/policypb"
+	"github.com/sluice-bus/sluice/test/require"
 )
 
 // Packs is how many packs there are of policies.
@@ -79,18 +80,14 @@ func TestPacks(t *testing.T) {
 func TestPackSaysItsPolicies(t *testing.T) {
 	all := resolvedOf("a", "bb", "ccc", "dddd", "e*")
 	m, made, err := packOf(all)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	got := m.(*policypb.PolicyPack)
 	if len(got.GetSettings()) != 3 {
 		t.Errorf("%d settings, want 3", len(got.GetSettings()))
 	}
 	for i, p := range got.GetPolicies() {
 		var s policypb.Settings
-		if err := proto.Unmarshal(got.GetSettings()[p.GetSettings()], &s); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, proto.Unmarshal(got.GetSettings()[p.GetSettings()], &s))
 		e, err := s.Effective()
 		if err != nil || *e != *all[i].Effective || p.GetName() != all[i].Name || p.GetVersion() != all[i].Version ||
 			made.part.Versions[p.GetName()] != p.GetVersion() {
@@ -115,9 +112,7 @@ func TestCodec(t *testing.T) {
 			}},
 	} {
 		out, err := c.Marshal(m)
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		got := m.ProtoReflect().New().Interface()
 		if err := c.Unmarshal(out, got); err != nil || !proto.Equal(got, m) {
 			t.Errorf("%s: got %v, %v; want %v", name, got, err, m)

@@ -10,6 +10,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/sluice-bus/sluice/controlplane/internal/fleet"
+	"github.com/sluice-bus/sluice/test/require"
 )
 
 func TestReachable(t *testing.T) {
@@ -49,9 +50,7 @@ func TestPeersArePaced(t *testing.T) {
 	for {
 		before := p.cache.GetResources()
 		all, err := p.replace(nodes, sidecars, now)
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		once := 0
 		for name, r := range p.cache.GetResources() {
 			if before[name] == nil {

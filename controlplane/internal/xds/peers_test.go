@@ -14,6 +14,7 @@ import (
 	"google.golang.org/protobuf/types/known/structpb"
 
 	"github.com/sluice-bus/sluice/controlplane/internal/fleet"
+	"github.com/sluice-bus/sluice/test/require"
 )
 
 // fleetView is what a sidecar knows of its peers: node ids with addresses, by resource.
@@ -29,9 +30,7 @@ func (v fleetView) take(t *testing.T, c *client) int {
 	}
 	for _, each := range r.GetResources() {
 		var group endpoint.ClusterLoadAssignment
-		if err := proto.Unmarshal(each.GetResource().GetValue(), &group); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, proto.Unmarshal(each.GetResource().GetValue(), &group))
 		v[each.GetName()] = nil
 		for _, l := range group.GetEndpoints() {
 			for _, e := range l.GetLbEndpoints() {
@@ -77,9 +76,7 @@ func TestReplayPeersArrive(t *testing.T) {
 		{ID: "n4", Instance: "i"}, {ID: "n5", Instance: "i", Address: "nowhere"}, {ID: "n6", Instance: "i", Address: ":0"},
 	} {
 		s, err := f.registry.Connect(add)
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		defer s.Close()
 	}
 	for len(view.all()) < 3 {

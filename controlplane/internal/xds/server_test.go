@@ -16,6 +16,7 @@ import (
 	"github.com/sluice-bus/sluice/controlplane/internal/fleet"
 	"github.com/sluice-bus/sluice/controlplane/internal/xds"
 	"github.com/sluice-bus/sluice/internal/policypb"
+	"github.com/sluice-bus/sluice/test/require"
 )
 
 // acked waits until the registry shows these versions for the only sidecar.
@@ -61,9 +62,7 @@ func TestUnmetConcerns(t *testing.T) {
 	c := f.connect(t, "n", "i")
 	say := func(concerns map[string]any) {
 		told, err := structpb.NewStruct(concerns)
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		c.node = node("n", "i")
 		c.node.Metadata.Fields[policypb.UnmetConcerns] = structpb.NewStructValue(told)
 		c.subscribe(packs)

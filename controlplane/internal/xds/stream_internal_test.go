@@ -12,6 +12,7 @@ import (
 
 	"github.com/sluice-bus/sluice/controlplane/internal/fleet"
 	"github.com/sluice-bus/sluice/internal/policypb"
+	"github.com/sluice-bus/sluice/test/require"
 )
 
 func newTestStream(t *testing.T) *stream {
@@ -19,9 +20,7 @@ func newTestStream(t *testing.T) *stream {
 	s := newStream(nil, newPolicies())
 	var err error
 	s.session, err = fleet.NewRegistry(fleet.Config{}).Connect(fleet.Node{ID: "n"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	return s
 }
 
@@ -35,9 +34,7 @@ func TestResponsesThatAreNeverAcked(t *testing.T) {
 	}
 	for i := range 3 * maxUnacked / names { // acked, it can go on for ever
 		respond(i)
-		if err := s.request(&discovery.DeltaDiscoveryRequest{TypeUrl: policypb.PolicyPackType, ResponseNonce: fmt.Sprint(i)}); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, s.request(&discovery.DeltaDiscoveryRequest{TypeUrl: policypb.PolicyPackType, ResponseNonce: fmt.Sprint(i)}))
 	}
 	if len(s.unacked) != 0 || s.unackedN != 0 {
 		t.Errorf("%d responses with %d resources are left", len(s.unacked), s.unackedN)
@@ -70,9 +67,7 @@ func TestAStreamThatIsGivenUpTakesNoPlace(t *testing.T) {
 	r := fleet.NewRegistry(fleet.Config{})
 	node := fleet.Node{ID: "n", Instance: "i"}
 	live, err := r.Connect(node)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	if _, err := (callbacks{&Server{cfg: Config{Registry: r}}}).connect(ctx, node, nil); status.Code(err) != codes.Canceled {

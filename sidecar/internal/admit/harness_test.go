@@ -20,6 +20,7 @@ import (
 	"github.com/sluice-bus/sluice/sidecar/internal/spool"
 	"github.com/sluice-bus/sluice/sidecar/internal/telemetry"
 	"github.com/sluice-bus/sluice/sidecar/internal/writer"
+	"github.com/sluice-bus/sluice/test/require"
 )
 
 // fakeLog answers an event by how its id begins: see outcomeOf. Topics whose names begin with
@@ -115,22 +116,16 @@ type fixture struct {
 func parse(t testing.TB, yaml string) *policy.Snapshot {
 	t.Helper()
 	list, err := policy.ParseYAML([]byte(yaml))
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	s, err := policy.NewSnapshot(list, "test")
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	return s
 }
 
 func newFixture(t testing.TB, policies string, log *fakeLog, bounds writer.Bounds, with ...func(*fixture, *admit.Config)) *fixture {
 	t.Helper()
 	metrics, err := telemetry.New(telemetry.Config{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	f := &fixture{log: log, current: policy.NewCurrent(parse(t, policies)), metrics: metrics, logged: &bytes.Buffer{}}
 	f.writer = writer.New(writer.Config{Log: log, Bounds: bounds})
 	t.Cleanup(func() { f.writer.Stop(context.Background()) })

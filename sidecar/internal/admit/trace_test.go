@@ -14,6 +14,7 @@ import (
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog"
 	"github.com/sluice-bus/sluice/sidecar/internal/tracing/tracingtest"
 	"github.com/sluice-bus/sluice/sidecar/internal/writer"
+	"github.com/sluice-bus/sluice/test/require"
 )
 
 // traced is a fixture whose spans are recorded.
@@ -185,9 +186,7 @@ func TestSpanOfADeadLetter(t *testing.T) {
 	letter := eventlog.DeadLetter(src, eventlog.Death{Group: "g", Reason: "r", Attempts: 5, Which: "9"}, time.Now())
 	done := make(chan error, 1)
 	f.AppendDeadLetter(t.Context(), letter, func(err error) { done <- err })
-	if err := <-done; err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, <-done)
 	f.wantTree(t, rec, `b7ad6b7169203331: send orders.dlq producer seq=9
   append orders.dlq internal -> send orders.dlq
 `, "sluice.seq")

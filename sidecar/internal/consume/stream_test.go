@@ -17,6 +17,7 @@ import (
 
 	"github.com/sluice-bus/sluice/sidecar/internal/gateway/gatewaytest"
 	"github.com/sluice-bus/sluice/sidecar/internal/session"
+	"github.com/sluice-bus/sluice/test/require"
 )
 
 // source is an open stream, as EventSource reads it.
@@ -33,18 +34,14 @@ func (s *sidecar) listen(t testing.TB, query string, headers ...string) *source 
 	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
 	req, err := http.NewRequestWithContext(ctx, "GET", "http://"+s.Addr+"/v1/topics/t/stream"+query, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	for _, h := range headers {
 		name, value, _ := strings.Cut(h, ": ")
 		req.Header.Set(name, value)
 	}
 	tr := &http.Transport{DialContext: gatewaytest.DialTight}
 	res, err := tr.RoundTrip(req)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	k := &source{t: t, res: res, lines: bufio.NewScanner(res.Body), cancel: cancel}
 	k.lines.Buffer(nil, 4<<20)
 	t.Cleanup(func() { k.close(); tr.CloseIdleConnections() })
@@ -447,15 +444,11 @@ func TestStreamIsNoPageToOpen(t *testing.T) {
 	} {
 		ctx, cancel := context.WithCancel(t.Context())
 		req, err := http.NewRequestWithContext(ctx, "GET", "http://"+s.Addr+"/v1/topics/t/stream"+tc.query, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		req.Header.Set("Sec-Fetch-Site", "none")
 		req.Header.Set("Sec-Fetch-Mode", tc.mode)
 		res, err := (&http.Transport{DialContext: gatewaytest.DialTight, DisableKeepAlives: true}).RoundTrip(req)
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		if res.StatusCode != tc.status {
 			t.Errorf("%q, %s: %s", tc.query, tc.mode, res.Status)
 		}

@@ -16,6 +16,7 @@ import (
 
 	"github.com/sluice-bus/sluice/sidecar/internal/xds"
 	"github.com/sluice-bus/sluice/sidecar/internal/xds/xdstest"
+	"github.com/sluice-bus/sluice/test/require"
 )
 
 // in puts the cache of a sidecar into a folder.
@@ -100,12 +101,8 @@ func TestSavedSoonAfterAChange(t *testing.T) {
 func TestNothingIsSavedBeforeAllIsKnown(t *testing.T) {
 	dir := t.TempDir()
 	s := open(t, newPlane(t), in(dir))
-	if err := s.apply(context.Background(), update(t, policyOf("t", 2))); err != nil {
-		t.Fatal(err)
-	}
-	if err := s.save(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, s.apply(context.Background(), update(t, policyOf("t", 2))))
+	require.NoError(t, s.save(t.Context()))
 	if _, err := os.Stat(filepath.Join(dir, fileName)); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("there is a cache: %v", err)
 	}
@@ -113,16 +110,12 @@ func TestNothingIsSavedBeforeAllIsKnown(t *testing.T) {
 		t.Error("a policy is in force before all are known")
 	}
 	whole := xds.Update{Version: "0/0", Type: packType, Whole: true}
-	if err := s.apply(context.Background(), whole); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, s.apply(context.Background(), whole))
 	if s.version("t") != 2 {
 		t.Error("the policy is not in force once all are known")
 	}
 	noPeers(t, s)
-	if err := s.save(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, s.save(t.Context()))
 	if _, err := os.Stat(filepath.Join(dir, fileName)); err != nil {
 		t.Error(err)
 	}
@@ -132,18 +125,14 @@ func TestNothingIsSavedBeforeAllIsKnown(t *testing.T) {
 func update(t testing.TB, p settled) xds.Update {
 	t.Helper()
 	body, err := proto.Marshal(packOf(p))
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	return xds.Update{Version: "0/0", Type: packType, Resources: []xds.Resource{{Name: packName(p.name), Version: "v", Body: body}}}
 }
 
 // noPeers says that there are none.
 func noPeers(t testing.TB, s *sidecar) {
 	t.Helper()
-	if err := s.apply(context.Background(), xds.Update{Version: "0/0", Type: peersType, Whole: true}); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, s.apply(context.Background(), xds.Update{Version: "0/0", Type: peersType, Whole: true}))
 }
 
 // version is that of a policy that is kept; 0: there is none.
@@ -164,27 +153,17 @@ func smallCache(t testing.TB, dir string) []byte {
 	s := open(t, newPlane(t), in(dir))
 	for _, u := range []xds.Update{update(t, policyOf("t", 2)), update(t, policyOf("*", 3))} {
 		u.Whole = true
-		if err := s.apply(context.Background(), u); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, s.apply(context.Background(), u))
 	}
 	body, err := proto.Marshal(assignment("replay-peers/0", "i2"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	u := xds.Update{Version: "0/0", Type: peersType, Whole: true,
 		Resources: []xds.Resource{{Name: "replay-peers/0", Version: "v", Body: body}}}
-	if err := s.apply(context.Background(), u); err != nil {
-		t.Fatal(err)
-	}
-	if err := s.save(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, s.apply(context.Background(), u))
+	require.NoError(t, s.save(t.Context()))
 	s.stop()
 	data, err := os.ReadFile(filepath.Join(dir, fileName))
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	return data
 }
 
@@ -210,9 +189,7 @@ func TestDamagedCachesAreIgnored(t *testing.T) {
 	}
 
 	dir := t.TempDir()
-	if err := os.WriteFile(filepath.Join(dir, fileName), data[:len(data)/2], 0o600); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, os.WriteFile(filepath.Join(dir, fileName), data[:len(data)/2], 0o600))
 	s := open(t, newPlane(t), in(dir))
 	if s.Cached() || s.version("t") != 8 || s.KnownSidecars() != 1 {
 		t.Error("half of a cache acts")
@@ -248,9 +225,7 @@ func TestAFullDiskIsToldToTheControlPlane(t *testing.T) {
 	p.Forget()
 	p.put(map[string]int64{"t": 0})
 	xdstest.Soon(t, "a change", func() bool { return s.version("t") == 1 })
-	if err := os.Mkdir(dir, 0o700); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, os.Mkdir(dir, 0o700))
 	if err := s.save(t.Context()); err != nil { // as it does by itself after a while
 		t.Fatal(err)
 	}
@@ -265,9 +240,7 @@ func TestAFullDiskIsToldToTheControlPlane(t *testing.T) {
 func TestAnInterruptedSaveLeavesTheOldFile(t *testing.T) {
 	dir := t.TempDir()
 	data := smallCache(t, dir)
-	if err := os.WriteFile(filepath.Join(dir, fileName+".new"), data[:40], 0o600); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, os.WriteFile(filepath.Join(dir, fileName+".new"), data[:40], 0o600))
 	s := open(t, newPlane(t), in(dir))
 	if s.version("t") != 2 || s.version("x") != 3 || s.KnownSidecars() != 2 {
 		t.Error("the old file does not act")
@@ -275,9 +248,7 @@ func TestAnInterruptedSaveLeavesTheOldFile(t *testing.T) {
 	s.mu.Lock()
 	s.touch()
 	s.mu.Unlock()
-	if err := s.save(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, s.save(t.Context()))
 	if _, err := os.Stat(filepath.Join(dir, fileName+".new")); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("the new file is still there: %v", err)
 	}
@@ -295,18 +266,14 @@ func TestSavesAreHeldTogetherAndTriedAgain(t *testing.T) {
 		defer cancel()
 		u := update(t, policyOf("*", 3))
 		u.Whole = true
-		if err := s.apply(ctx, u); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, s.apply(ctx, u))
 		noPeers(t, s)
 		time.Sleep(saveAfter + retrySaveAfter + time.Second) // two failures
 		synctest.Wait()
 		if n := strings.Count(s.logged.String(), "cannot be kept"); n != 1 {
 			t.Errorf("%d failures logged, want 1\n%s", n, s.logged)
 		}
-		if err := os.Mkdir(dir, 0o700); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, os.Mkdir(dir, 0o700))
 		saved := func() bool {
 			synctest.Wait()
 			_, err := os.Stat(filepath.Join(dir, fileName))
@@ -316,9 +283,7 @@ func TestSavesAreHeldTogetherAndTriedAgain(t *testing.T) {
 		if !saved() {
 			t.Error("not saved once it is possible")
 		}
-		if err := os.Remove(filepath.Join(dir, fileName)); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, os.Remove(filepath.Join(dir, fileName)))
 		time.Sleep(time.Hour)
 		if saved() {
 			t.Error("saved, and nothing had changed")

@@ -16,6 +16,7 @@ import (
 	"github.com/sluice-bus/sluice/internal/policypb"
 	"github.com/sluice-bus/sluice/sidecar/internal/xds"
 	"github.com/sluice-bus/sluice/sidecar/internal/xds/xdstest"
+	"github.com/sluice-bus/sluice/test/require"
 )
 
 func TestPoliciesComeAndChange(t *testing.T) {
@@ -134,13 +135,9 @@ func TestFallbackUntilThereIsMore(t *testing.T) {
 	p := newPlane(t)
 	p.put(map[string]int64{"*": 2})
 	list, err := policy.ParseYAML([]byte("[{name: '*', partitions: 77}]"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	fallback, err := policy.NewSnapshot(list, "file")
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	s := start(t, p, func(cfg *settings) { cfg.Fallback = fallback })
 	if s.version("a") != 77 || s.Cached() {
 		t.Errorf("version %d, cached %v", s.version("a"), s.Cached())
@@ -275,18 +272,14 @@ func BenchmarkStart(b *testing.B) {
 			p.Settings = 0
 		}
 		body, err := proto.Marshal(m)
-		if err != nil {
-			b.Fatal(err)
-		}
+		require.NoError(b, err)
 		update.Resources = append(update.Resources, xds.Resource{Name: packName(fmt.Sprint(at)), Version: "1", Body: body})
 	}
 	p := newPlane(b)
 	b.ReportAllocs()
 	for b.Loop() {
 		s := open(b, p, nil)
-		if err := s.apply(b.Context(), update); err != nil {
-			b.Fatal(err)
-		}
+		require.NoError(b, s.apply(b.Context(), update))
 		s.stop()
 	}
 }

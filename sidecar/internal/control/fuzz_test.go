@@ -13,6 +13,7 @@ import (
 	"github.com/sluice-bus/sluice/internal/policy"
 	"github.com/sluice-bus/sluice/internal/policypb"
 	"github.com/sluice-bus/sluice/sidecar/internal/xds"
+	"github.com/sluice-bus/sluice/test/require"
 )
 
 // sound fails if something that was taken is not whole and valid.
@@ -31,17 +32,11 @@ func sound(t *testing.T, s *policy.Snapshot, names ...string) {
 // is a reason and what was there stays.
 func FuzzApply(f *testing.F) {
 	good, err := proto.Marshal(packOf(policyOf("t", 5), policyOf("u", 6)))
-	if err != nil {
-		f.Fatal(err)
-	}
+	require.NoError(f, err)
 	glob, err := proto.Marshal(packOf(policyOf("t*", 5)))
-	if err != nil {
-		f.Fatal(err)
-	}
+	require.NoError(f, err)
 	peers, err := proto.Marshal(assignment("t", "i2", "i3"))
-	if err != nil {
-		f.Fatal(err)
-	}
+	require.NoError(f, err)
 	f.Add(uint8(0), "t", good, "u", good)
 	f.Add(uint8(0), "t*", glob, "u*", []byte{})
 	f.Add(uint8(1), "t", peers, "t2", peers)
@@ -52,9 +47,7 @@ func FuzzApply(f *testing.F) {
 		ctx := context.Background()
 		for _, u := range []xds.Update{update(t, policyOf("t", 2)), update(t, policyOf("*", 3))} {
 			u.Whole = true
-			if err := s.apply(ctx, u); err != nil {
-				t.Fatal(err)
-			}
+			require.NoError(t, s.apply(ctx, u))
 		}
 		before := s.Policies().Load()
 		u := xds.Update{Version: "0/0", Type: []string{packType, peersType}[which%2], Resources: []xds.Resource{
@@ -99,15 +92,11 @@ func TestACacheWithABadPolicyIsIgnored(t *testing.T) {
 	accepted := map[string]map[string]*entry{packType: {}}
 	for _, p := range []settled{bad, policyOf("*", 1)} {
 		body, err := proto.Marshal(packOf(p))
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		accepted[packType][packName(p.name)] = &entry{version: "1", body: body}
 	}
 	dir := t.TempDir()
-	if err := writeCache(filepath.Join(dir, fileName), contentOf("i0", policypb.Revision{}, accepted)); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, writeCache(filepath.Join(dir, fileName), contentOf("i0", policypb.Revision{}, accepted)))
 	next := open(t, plane{newAway()}, in(dir))
 	if next.Cached() || next.version("x") != 8 {
 		t.Error("half of a cache acts")
@@ -123,9 +112,7 @@ func TestACacheOfAnotherFormatIsIgnored(t *testing.T) {
 	_, rest, _ := bytes.Cut(smallCache(t, dir), []byte("\n"))
 	text := append([]byte(cacheKind+"2\n"), rest...)
 	path := filepath.Join(dir, fileName)
-	if err := os.WriteFile(path, text, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, os.WriteFile(path, text, 0o600))
 	next := open(t, plane{newAway()}, in(dir))
 	if logged := next.logged.String(); next.Cached() ||
 		!strings.Contains(logged, `it has format \"2\", and this program reads and writes format \"1\"`) {

@@ -16,6 +16,7 @@ import (
 	"github.com/sluice-bus/sluice/internal/policy"
 	"github.com/sluice-bus/sluice/internal/policypb"
 	"github.com/sluice-bus/sluice/sidecar/internal/xds/xdstest"
+	"github.com/sluice-bus/sluice/test/require"
 )
 
 const packType = policypb.PolicyPackType
@@ -152,9 +153,7 @@ func (s *sidecar) sync(t testing.TB) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
-	if err := s.AwaitSynced(ctx); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, s.AwaitSynced(ctx))
 	xdstest.Soon(t, "the peers", s.PeersKnown)
 }
 

@@ -13,6 +13,7 @@ import (
 
 	"github.com/sluice-bus/sluice/internal/policypb"
 	"github.com/sluice-bus/sluice/sidecar/internal/xds/xdstest"
+	"github.com/sluice-bus/sluice/test/require"
 	"github.com/sluice-bus/sluice/test/testkit"
 )
 
@@ -34,18 +35,14 @@ func killWhileSaving(t *testing.T, seed uint64) {
 	for range 8 {
 		child := exec.Command(os.Args[0], "-test.run=^TestKilledWhileSaving$")
 		child.Env = append(os.Environ(), killDir+"="+dir)
-		if err := child.Start(); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, child.Start())
 		before := last
 		xdstest.Soon(t, "a save", func() bool {
 			kept, err := readCache(file)
 			return err == nil && kept.version("*") > before
 		})
 		time.Sleep(time.Duration(random.Int64N(int64(5 * time.Millisecond)))) // the kill is to come at any moment
-		if err := child.Process.Kill(); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, child.Process.Kill())
 		_ = child.Wait() // it was killed
 		kept, err := readCache(file)
 		if err != nil {
@@ -67,13 +64,9 @@ func saveForEver(t *testing.T, dir string) {
 	for {
 		version++
 		body, err := proto.Marshal(packOf(settled{"*", version, settingsOf(version%1000 + 1)}))
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		accepted := map[string]map[string]*entry{packType: {"*": {version: "v", body: body}}}
-		if err := writeCache(file, contentOf("i1", policypb.Revision{}, accepted)); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, writeCache(file, contentOf("i1", policypb.Revision{}, accepted)))
 	}
 }
 
@@ -94,9 +87,7 @@ func TestKilledRightAfterAnAck(t *testing.T) {
 		p.Forget()
 		child := exec.Command(os.Args[0], "-test.run=^TestKilledRightAfterAnAck$")
 		child.Env = append(os.Environ(), killDir+"="+dir, addressEnv+"="+p.Address)
-		if err := child.Start(); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, child.Start())
 		ack := func(typeURL string) func() bool {
 			return func() bool {
 				return len(p.Requests(func(r *discoveryv3.DeltaDiscoveryRequest) bool {
@@ -108,9 +99,7 @@ func TestKilledRightAfterAnAck(t *testing.T) {
 		p.Forget()
 		p.put(map[string]int64{"t": version})
 		xdstest.Soon(t, "an ack", ack(packType))
-		if err := child.Process.Kill(); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, child.Process.Kill())
 		_ = child.Wait() // it was killed
 		if next := open(t, plane{newAway()}, in(dir)); next.version("t") != int(version) {
 			t.Errorf("killed after the ack of version %d, and begins with %d", version, next.version("t"))

@@ -12,6 +12,7 @@ import (
 	"github.com/sluice-bus/sluice/sdk/wire"
 	"github.com/sluice-bus/sluice/sidecar/internal/group"
 	"github.com/sluice-bus/sluice/sidecar/internal/pacer"
+	"github.com/sluice-bus/sluice/test/require"
 )
 
 // quick redelivers at once, and gives events up late.
@@ -67,9 +68,7 @@ func TestLateAnswerSettlesNothing(t *testing.T) {
 	s := newSidecar(t, `[{name: "*", publish: {rate: 0}, delivery: {max_attempts: 100, ack_timeout: 1m, backoff: {min: 1ms, max: 1ms}}}]`)
 	app := startApplication(t, "127.0.0.1:0", oneTopic)
 	address, err := ParseAddress("http://" + app.addr)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	a := New(Config{Address: address, AppID: "app", Groups: s.groups, Policies: s.policies,
 		Logger: slog.New(slog.NewTextHandler(s.logged, nil))})
 	defer a.client.CloseIdleConnections()

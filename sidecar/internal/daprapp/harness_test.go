@@ -23,6 +23,7 @@ import (
 	"github.com/sluice-bus/sluice/sidecar/internal/tail"
 	"github.com/sluice-bus/sluice/sidecar/internal/telemetry"
 	"github.com/sluice-bus/sluice/sidecar/internal/writer"
+	"github.com/sluice-bus/sluice/test/require"
 )
 
 // patience is how long a test waits for something that is sure to come.
@@ -57,17 +58,11 @@ func (l *lockedBuffer) String() string {
 func newSidecar(t testing.TB, policies string) *sidecar {
 	t.Helper()
 	list, err := policy.ParseYAML([]byte(policies))
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	snapshot, err := policy.NewSnapshot(list, "test")
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	store, err := pebblelog.Open(pebblelog.Options{FS: vfs.NewMem(), Dir: "data", Logger: slog.New(slog.DiscardHandler)})
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	s := &sidecar{policies: policy.NewCurrent(snapshot), logged: &lockedBuffer{}}
 	metrics, tails := telemetry.Discard(), tail.New(tail.DefaultBounds())
 	w := writer.New(writer.Config{Log: store, Notifier: writer.Notifier{Tails: tails}, Bounds: writer.DefaultBounds()})
@@ -119,9 +114,7 @@ func (s *sidecar) run(t testing.TB, addr string) (stop func()) {
 func (s *sidecar) runApp(t testing.TB, addr string, may func(topic string) error) (a *App, stop func()) {
 	t.Helper()
 	address, err := ParseAddress("http://" + addr)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	a = New(Config{Address: address, AppID: "app", Groups: s.groups, Policies: s.policies,
 		Logger: slog.New(slog.NewTextHandler(s.logged, nil)), May: may})
 	ctx, cancel := context.WithCancel(context.Background())
@@ -171,9 +164,7 @@ type application struct {
 func startApplication(t testing.TB, addr, subscriptions string) *application {
 	t.Helper()
 	ln, err := net.Listen("tcp", addr)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	app := &application{addr: ln.Addr().String(), calls: make(chan *call, 100)}
 	mux := http.NewServeMux()
 	if subscriptions != "" {

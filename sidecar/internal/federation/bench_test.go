@@ -12,6 +12,7 @@ import (
 
 	"github.com/sluice-bus/sluice/sdk/wire/codec"
 	"github.com/sluice-bus/sluice/sidecar/internal/replay"
+	"github.com/sluice-bus/sluice/test/require"
 )
 
 // benchMember sends a text that is there already.
@@ -75,9 +76,7 @@ func BenchmarkMerge(b *testing.B) {
 				total, began := 0, cpuTime()
 				for b.Loop() {
 					s, err := f.Open(b.Context(), replay.FleetQuery{Topic: topic})
-					if err != nil {
-						b.Fatal(err)
-					}
+					require.NoError(b, err)
 					n := 0
 					for ; err == nil; n++ {
 						_, _, err = s.Next()

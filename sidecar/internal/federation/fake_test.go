@@ -22,6 +22,7 @@ import (
 	"github.com/sluice-bus/sluice/sdk/wire/codec"
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog"
 	"github.com/sluice-bus/sluice/sidecar/internal/replay"
+	"github.com/sluice-bus/sluice/test/require"
 )
 
 const topic = "orders"
@@ -376,9 +377,7 @@ func mustOpen(t testing.TB, f *Fleet, q replay.FleetQuery) replay.FleetStream {
 	t.Helper()
 	q.Topic = topic
 	s, err := f.Open(t.Context(), q)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	t.Cleanup(s.Close)
 	return s
 }

@@ -20,6 +20,7 @@ import (
 	"github.com/sluice-bus/sluice/sdk/wire"
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog"
 	"github.com/sluice-bus/sluice/sidecar/internal/replay"
+	"github.com/sluice-bus/sluice/test/require"
 )
 
 // soon makes peers that do not answer known within the test's time.
@@ -54,9 +55,7 @@ func merged(nodes ...*node) (want []string) {
 func wantExport(t *testing.T, f *Fleet, q replay.FleetQuery, want []string) {
 	t.Helper()
 	g, err := drain(mustOpen(t, f, q), 0)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	if !slices.Equal(g.ids(), want) {
 		t.Fatalf("got %d events, want %d", len(g.ids()), len(want))
 	}
@@ -163,9 +162,7 @@ func TestSpoolsAreFrozenFirst(t *testing.T) {
 
 func TestMissing(t *testing.T) {
 	closed, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	closed.Close()
 	nobody := closed.Addr().String()
 	self, a := edge("self", 10, 1, 2), edge("a", 10, 2, 2)
@@ -325,9 +322,7 @@ func TestCloseInTheMiddle(t *testing.T) {
 
 	ctx, cancel := context.WithCancel(t.Context())
 	again, err := f.Open(ctx, replay.FleetQuery{Topic: topic})
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	defer again.Close()
 	cancel()
 	if _, err := drain(again, 0); !errors.Is(err, context.Canceled) {
@@ -382,9 +377,7 @@ func TestPagesAskForLittle(t *testing.T) {
 	for q := (replay.FleetQuery{Limit: 100}); ; {
 		st := mustOpen(t, f, q)
 		g, err := drain(st, 100)
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		if query := *s.lastQuery.Load(); !strings.Contains(query, "limit=101") {
 			t.Fatalf("asked with %s", query)
 		}
@@ -418,9 +411,7 @@ func TestUnixSocket(t *testing.T) {
 	n := edge("a", 100, 1, 1)
 	path := filepath.Join(t.TempDir(), "a.sock")
 	ln, err := net.Listen("unix", path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	inner := serve(t, n).http.Config.Handler
 	s := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.Header.Get("Authorization") != "Bearer secret" || r.Host != "localhost" {

@@ -6,6 +6,7 @@ import (
 
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog"
 	"github.com/sluice-bus/sluice/sidecar/internal/replay"
+	"github.com/sluice-bus/sluice/test/require"
 )
 
 // A peer sends what is no event, or not one that was asked for: it is named and counts as missing,
@@ -75,9 +76,7 @@ func TestForgedPeerLines(t *testing.T) {
 
 func mustHave(t *testing.T, s replay.FleetStream, err error) replay.FleetStream {
 	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	t.Cleanup(s.Close)
 	return s
 }

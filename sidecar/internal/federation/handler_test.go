@@ -13,6 +13,7 @@ import (
 
 	"github.com/sluice-bus/sluice/sdk/wire/codec"
 	"github.com/sluice-bus/sluice/sidecar/internal/replay"
+	"github.com/sluice-bus/sluice/test/require"
 )
 
 // serveReally serves the node's parts by the handler that sidecars have.
@@ -58,9 +59,7 @@ func TestWithTheHandler(t *testing.T) {
 	var ids []string
 	for line := range strings.Lines(exported.Body.String()) {
 		e, err := codec.ParseEvent([]byte(line))
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		ids = append(ids, e.ID)
 	}
 	all := slices.Compact(slices.Sorted(slices.Values(merged(self, a, b, c))))

@@ -11,6 +11,7 @@ import (
 	"github.com/sluice-bus/sluice/sdk/wire/codec"
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog"
 	"github.com/sluice-bus/sluice/sidecar/internal/replay"
+	"github.com/sluice-bus/sluice/test/require"
 )
 
 // world is a fleet that rapid drew: stores, and sidecars on them.
@@ -127,14 +128,10 @@ func TestOneExportIsTheUnionOnce(t *testing.T) {
 		q := drawScan(t)
 		f := inMemory(config(w.nodes[0]), w.nodes[1:]...)
 		s, err := f.Open(t.Context(), replay.FleetQuery{Topic: topic, Scan: q})
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		defer s.Close()
 		g, err := drain(s, 0)
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		checkPlaces(t, g.places, w.want(q))
 		for i, text := range g.texts {
 			e, err := codec.ParseEvent([]byte(text))
@@ -173,9 +170,7 @@ func TestPagesAreTheExport(t *testing.T) {
 		var places []eventlog.Point
 		for next := (replay.FleetQuery{Topic: topic, Scan: q, Limit: limit, Start: q.After}); ; {
 			s, err := f.Open(t.Context(), next)
-			if err != nil {
-				t.Fatal(err)
-			}
+			require.NoError(t, err)
 			g, err := drain(s, limit)
 			behind := s.Behind()
 			s.Close()
@@ -219,9 +214,7 @@ func TestPagesOfAPartialFleet(t *testing.T) {
 			}
 			f := inMemory(config(w.nodes[0]), others...)
 			s, err := f.Open(t.Context(), next)
-			if err != nil {
-				t.Fatal(err)
-			}
+			require.NoError(t, err)
 			g, err := drain(s, limit)
 			behind, missing := s.Behind(), s.Missing()
 			s.Close()

@@ -14,6 +14,7 @@ import (
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog"
 	"github.com/sluice-bus/sluice/sidecar/internal/gateway/gatewaytest"
 	"github.com/sluice-bus/sluice/sidecar/internal/session"
+	"github.com/sluice-bus/sluice/test/require"
 )
 
 // badFrames is every kind of frame that the contract refuses, with the code and the words that the
@@ -106,9 +107,7 @@ func TestBadFrames(t *testing.T) {
 		})
 	}
 	c.T = t
-	if err := c.Write(websocket.MessageBinary, []byte(`{"op":"PING"}`)); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, c.Write(websocket.MessageBinary, []byte(`{"op":"PING"}`)))
 	c.Want("ERR/bad_request")
 	c.Send(`{"op":"FLY","corr":"c1"}`)
 	if f := c.Want("ERR/unknown_op"); f.Corr != "c1" {
@@ -181,9 +180,7 @@ func TestProtocolViolations(t *testing.T) {
 			c := s.Dial(t)
 			c.Send("%s", `{"op":"PING"}`+strings.Repeat(" ", limits.FrameBytes-len(`{"op":"PING"}`)))
 			c.Want("OK")
-			if err := c.Write(websocket.MessageText, []byte(tc.text)); err != nil {
-				t.Fatal(err)
-			}
+			require.NoError(t, c.Write(websocket.MessageText, []byte(tc.text)))
 			var closed websocket.CloseError
 			if _, err := c.Read(); !errors.As(err, &closed) || closed.Code != tc.code {
 				t.Errorf("got %v, want %v", err, tc.code)

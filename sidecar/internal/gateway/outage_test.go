@@ -16,6 +16,7 @@ import (
 	sluice "github.com/sluice-bus/sluice/sdk"
 	"github.com/sluice-bus/sluice/sdk/option"
 	"github.com/sluice-bus/sluice/sidecar/internal/gateway/gatewaytest"
+	"github.com/sluice-bus/sluice/test/require"
 )
 
 // pipes is a listener whose connections are in memory, so that time in a bubble goes on while they
@@ -75,9 +76,7 @@ func consume(t *testing.T, away func(key string) time.Duration) *consumed {
 	s := gatewaytest.Start(t, gatewaytest.Setup{Policies: `[{"name":"*","publish":{"rate":0},"connection":{"rate":0}}]`, Listener: ln})
 	client, err := sluice.Dial(t.Context(), "http://127.0.0.1:7070", sluice.WithDialer(ln.dial),
 		sluice.WithLogger(slog.New(slog.DiscardHandler)))
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	defer client.Close()
 	for i := range keys * each {
 		e := &sluice.Event{Topic: "orders", ID: fmt.Sprintf("k%d-%d", i%keys, i/keys), Key: fmt.Sprint("k", i%keys), Payload: []byte("1")}
@@ -109,9 +108,7 @@ func consume(t *testing.T, away func(key string) time.Duration) *consumed {
 	for {
 		time.Sleep(time.Second)
 		info, err := s.Groups.Info(t.Context(), "orders", "billing")
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		if info.Lag == 0 {
 			break
 		}

@@ -16,6 +16,7 @@ import (
 	"github.com/sluice-bus/sluice/sidecar/internal/telemetry"
 	"github.com/sluice-bus/sluice/sidecar/internal/tracing"
 	"github.com/sluice-bus/sluice/sidecar/internal/tracing/tracingtest"
+	"github.com/sluice-bus/sluice/test/require"
 )
 
 // ackSink acks all deliveries in batches, as a fast consumer does.
@@ -116,9 +117,7 @@ func benchConsume(b *testing.B, change func(*policy.Effective), tr *tracing.Trac
 	member, err := m.Subscribe(b.Context(), Subscription{
 		Topic: topic, Group: "g", Sink: sink, Pacer: &fakePacer{}, Options: wire.SubscribeOptions{From: wire.FromEarliest},
 	})
-	if err != nil {
-		b.Fatal(err)
-	}
+	require.NoError(b, err)
 	b.ReportAllocs()
 	b.ResetTimer()
 	member.Start()

@@ -8,6 +8,7 @@ import (
 
 	"github.com/sluice-bus/sluice/sdk/wire"
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog"
+	"github.com/sluice-bus/sluice/test/require"
 )
 
 func TestDeleteGroup(t *testing.T) {
@@ -24,9 +25,7 @@ func TestDeleteGroup(t *testing.T) {
 			t.Errorf("a group with a member: %v; want in_use", err)
 		}
 		c.leave(Unsubscribed)
-		if err := w.m.Delete(t.Context(), topic, "g"); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, w.m.Delete(t.Context(), topic, "g"))
 		if _, err := w.m.Info(t.Context(), topic, "g"); !errors.Is(err, eventlog.ErrNotFound) {
 			t.Errorf("Info of a deleted group: %v; want ErrNotFound", err)
 		}
@@ -53,9 +52,7 @@ func TestDeleteIsBrokenOff(t *testing.T) {
 		again := w.join()
 		again.wants("b/1")
 		again.leave(Unsubscribed)
-		if err := w.m.Delete(t.Context(), topic, "g"); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, w.m.Delete(t.Context(), topic, "g"))
 		w.join().wants("a/1 b/1")
 	})
 }
@@ -86,9 +83,7 @@ func TestPlanSeek(t *testing.T) {
 		c := w.join()
 		c.ack("a", "b")
 		before, err := w.m.Info(t.Context(), topic, "g")
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		last := slices.MaxFunc(before.Partitions, func(a, b wire.GroupPartition) int { return int(a.Head) - int(b.Head) })
 		for _, tc := range []struct {
 			o              wire.SubscribeOptions
@@ -142,9 +137,7 @@ func TestTooManyGroups(t *testing.T) {
 		if err := subscribe("0"); err != nil {
 			t.Errorf("a group that is there: %v", err)
 		}
-		if err := w.m.Delete(t.Context(), topic, "0"); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, w.m.Delete(t.Context(), topic, "0"))
 		advance(countEvery)
 		if err := subscribe("new"); err != nil {
 			t.Errorf("after a deletion: %v", err)
@@ -164,9 +157,7 @@ func TestRecheckForgetsErased(t *testing.T) {
 			gone.ID = "gone"
 			w.log.topics[topic][0][1] = &gone
 		})
-		if err := w.m.Recheck(t.Context(), topic); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, w.m.Recheck(t.Context(), topic))
 		w.publish("b:k")
 		c.ack("a")
 		c.wants("c/1")
@@ -191,15 +182,11 @@ func TestRecheckForgetsRedriven(t *testing.T) {
 		if _, err := w.log.Remove(t.Context(), topic+wire.DeadLetterSuffix, []string{letter}, eventlog.Retention{}, 0); err != nil {
 			t.Fatal(err)
 		}
-		if err := w.m.Recheck(t.Context(), topic+wire.DeadLetterSuffix); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, w.m.Recheck(t.Context(), topic+wire.DeadLetterSuffix))
 		c.ack("a")
 		c.wants("c/1")
 		c.leave(Unsubscribed)
-		if err := w.m.Delete(t.Context(), topic, "g"); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, w.m.Delete(t.Context(), topic, "g"))
 		if n := len(w.log.redrives); n != 0 {
 			t.Errorf("%d redrives are left of a deleted group", n)
 		}

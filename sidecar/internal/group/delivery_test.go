@@ -10,6 +10,7 @@ import (
 	"github.com/sluice-bus/sluice/internal/policy"
 	"github.com/sluice-bus/sluice/sdk/wire"
 	"github.com/sluice-bus/sluice/sidecar/internal/group/dispatch"
+	"github.com/sluice-bus/sluice/test/require"
 )
 
 func TestOneEventOfAKeyAtATime(t *testing.T) {
@@ -290,9 +291,7 @@ func TestSeekMakesLeasesStale(t *testing.T) {
 		c.wants("a/1 c/1")
 		c.ack("a")
 		c.wants("b/1")
-		if err := w.m.Seek(t.Context(), topic, "g", wire.SubscribeOptions{From: wire.FromLatest}); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, w.m.Seek(t.Context(), topic, "g", wire.SubscribeOptions{From: wire.FromLatest}))
 		c.nack(0, "b", "c")
 		advance(time.Minute)
 		c.wants("")
@@ -302,9 +301,7 @@ func TestSeekMakesLeasesStale(t *testing.T) {
 			!strings.Contains(err.Error(), "afterId") {
 			t.Fatalf("error %v", err)
 		}
-		if err := w.m.Seek(t.Context(), topic, "g", wire.SubscribeOptions{From: wire.FromEarliest}); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, w.m.Seek(t.Context(), topic, "g", wire.SubscribeOptions{From: wire.FromEarliest}))
 		synctest.Wait()
 		c.wants("a/1 c/1")
 		c.leave(Unsubscribed)

@@ -9,6 +9,7 @@ import (
 	"testing/synctest"
 
 	"github.com/sluice-bus/sluice/sidecar/internal/group/dispatch"
+	"github.com/sluice-bus/sluice/test/require"
 )
 
 // partSink keeps its member's events and partitions, in order.
@@ -86,9 +87,7 @@ func subscribeDivided(t *testing.T, m *Manager, id string, opts ...option) *divi
 		o(&s)
 	}
 	member, err := m.Subscribe(t.Context(), s)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	d.m = member
 	synctest.Wait()
 	if d.take() != "" {

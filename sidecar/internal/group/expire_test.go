@@ -8,6 +8,7 @@ import (
 
 	"github.com/sluice-bus/sluice/sdk/wire"
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog"
+	"github.com/sluice-bus/sluice/test/require"
 )
 
 // TestUnusedGroupsExpire: a group without progress goes once it has had no member for the given
@@ -26,9 +27,7 @@ func TestUnusedGroupsExpire(t *testing.T) {
 		join := func(group string, o wire.SubscribeOptions) *Member {
 			o.From = wire.FromEarliest
 			m, err := w.m.Subscribe(t.Context(), Subscription{Topic: topic, Group: group, Options: o, Sink: &fakeSink{}, Pacer: &fakePacer{}})
-			if err != nil {
-				t.Fatal(err)
-			}
+			require.NoError(t, err)
 			m.Start()
 			advance(time.Second)
 			return m
@@ -48,9 +47,7 @@ func TestUnusedGroupsExpire(t *testing.T) {
 		advance(time.Second)
 		acked.Close(Unsubscribed)
 		join("moved", wire.SubscribeOptions{}).Close(Unsubscribed)
-		if err := w.m.Seek(t.Context(), topic, "moved", wire.SubscribeOptions{From: wire.FromLatest}); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, w.m.Seek(t.Context(), topic, "moved", wire.SubscribeOptions{From: wire.FromLatest}))
 		join("stays", wire.SubscribeOptions{})
 
 		advance(after - time.Hour)

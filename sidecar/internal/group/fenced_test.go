@@ -4,6 +4,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/sluice-bus/sluice/test/require"
 )
 
 // An ack that waited for a save of a partition that is lost is refused, even if no save has begun
@@ -141,9 +143,7 @@ func TestAStopWhileTheStoreIsAway(t *testing.T) {
 		c.nack(time.Hour, "e2")
 		life := first.roster.Standing().ID
 		first.kill() // nothing of its stop arrives
-		if err := f.nodes.EndNode(t.Context(), life); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, f.nodes.EndNode(t.Context(), life))
 		advance(lease)
 		d.wants("e1/1")
 		d.ack("e1")

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/sluice-bus/sluice/sdk/wire"
+	"github.com/sluice-bus/sluice/test/require"
 	"pgregory.net/rapid"
 )
 
@@ -216,9 +217,7 @@ func TestMergedFollower(t *testing.T) {
 		follow := func(o wire.SubscribeOptions) []string {
 			sink := &fakeSink{}
 			f, err := w.m.Follow(context.Background(), Subscription{Topic: topic, Options: o, Sink: sink, Pacer: &fakePacer{}, Merged: true})
-			if err != nil {
-				t.Fatal(err)
-			}
+			require.NoError(t, err)
 			f.Start()
 			synctest.Wait()
 			f.Close()

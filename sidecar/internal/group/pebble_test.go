@@ -17,6 +17,7 @@ import (
 	"github.com/sluice-bus/sluice/sidecar/internal/roster"
 	"github.com/sluice-bus/sluice/sidecar/internal/tail"
 	"github.com/sluice-bus/sluice/sidecar/internal/telemetry"
+	"github.com/sluice-bus/sluice/test/require"
 )
 
 // TestOnTheEmbeddedLog takes a group through a failure and two restarts on the log that a sidecar
@@ -27,9 +28,7 @@ func TestOnTheEmbeddedLog(t *testing.T) {
 		life := func(f func(log *pebblelog.Log, join func() *client, m *Manager)) {
 			t.Helper()
 			log, err := pebblelog.Open(pebblelog.Options{Dir: "data", FS: fs, Logger: slog.New(slog.DiscardHandler)})
-			if err != nil {
-				t.Fatal(err)
-			}
+			require.NoError(t, err)
 			w := &world{t: t}
 			eff := policy.Defaults()
 			w.policy.Store(&eff)
@@ -40,9 +39,7 @@ func TestOnTheEmbeddedLog(t *testing.T) {
 			})
 			f(log, func() *client { return w.join(exactlyOnce) }, w.m)
 			w.stop()
-			if err := log.Close(); err != nil {
-				t.Fatal(err)
-			}
+			require.NoError(t, log.Close())
 		}
 		life(func(log *pebblelog.Log, join func() *client, _ *Manager) {
 			if _, err := log.EnsureTopic(t.Context(), topic, 1); err != nil {
@@ -77,9 +74,7 @@ func TestOnTheEmbeddedLog(t *testing.T) {
 		life(func(_ *pebblelog.Log, join func() *client, m *Manager) {
 			c := join()
 			c.wants("e2/1 e3/2")
-			if err := m.Seek(t.Context(), topic, "g", wire.SubscribeOptions{From: wire.FromEarliest}); err != nil {
-				t.Fatal(err)
-			}
+			require.NoError(t, m.Seek(t.Context(), topic, "g", wire.SubscribeOptions{From: wire.FromEarliest}))
 			synctest.Wait()
 			c.wants("e2/1 e3/1")
 		})

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/sluice-bus/sluice/sidecar/internal/gateway/gatewaytest"
+	"github.com/sluice-bus/sluice/test/require"
 )
 
 type deadList struct {
@@ -182,9 +183,7 @@ func TestRedriveStopsWithItsClient(t *testing.T) {
 	req, _ := http.NewRequest("POST", "http://"+s.Addr+dlqPath+"/redrive", strings.NewReader(`{"group":"g","rate":10}`))
 	began := time.Now()
 	res, err := gatewaytest.Transport(t).RoundTrip(req)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	line := make([]byte, 100)
 	if n, err := res.Body.Read(line); err != nil || !strings.HasPrefix(string(line[:n]), `{"done":0,"of":40}`) {
 		t.Errorf("first %q, %v", line[:n], err)

@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/sluice-bus/sluice/sidecar/internal/gateway/gatewaytest"
+	"github.com/sluice-bus/sluice/test/require"
 )
 
 func TestListTopics(t *testing.T) {
@@ -31,9 +32,7 @@ func TestListTopics(t *testing.T) {
 	read := func(query string) []string {
 		t.Helper()
 		list.Topics, list.Next = nil, ""
-		if err := json.Unmarshal([]byte(s.Want(t, 200, "", "GET", "/v1/topics"+query, "")), &list); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, json.Unmarshal([]byte(s.Want(t, 200, "", "GET", "/v1/topics"+query, "")), &list))
 		var names []string
 		for _, tp := range list.Topics {
 			names = append(names, tp.Topic)

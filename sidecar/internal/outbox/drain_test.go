@@ -15,6 +15,7 @@ import (
 	"github.com/sluice-bus/sluice/sdk/wire"
 	"github.com/sluice-bus/sluice/sidecar/internal/roster"
 	"github.com/sluice-bus/sluice/test/faultproxy"
+	"github.com/sluice-bus/sluice/test/require"
 )
 
 func TestDrainsEachDocumentOnceInOrder(t *testing.T) {
@@ -331,9 +332,7 @@ func TestUnclear(t *testing.T) {
 	// An operator has it tried once more.
 	a.log.set(func(f *fakeLog) { f.refuse = nil })
 	_, err := a.coll.UpdateOne(t.Context(), byID("b"), bson.D{{Key: "$set", Value: bson.D{{Key: "status", Value: "pending"}}}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	a.untilStatus(statusDone, 4)
 	if d := a.document("b"); d.Error != "" || !d.FailedAt.IsZero() || d.Seq == 0 {
 		t.Errorf("%+v", d)

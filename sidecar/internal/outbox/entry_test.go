@@ -11,14 +11,13 @@ import (
 
 	"github.com/sluice-bus/sluice/sdk/wire"
 	"github.com/sluice-bus/sluice/sdk/wire/codec"
+	"github.com/sluice-bus/sluice/test/require"
 )
 
 func raw(t testing.TB, doc any) bson.Raw {
 	t.Helper()
 	b, err := bson.Marshal(doc)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	return b
 }
 
@@ -206,9 +205,7 @@ func TestALateMarkChangesNothing(t *testing.T) {
 	a := newApp(t)
 	a.insert(bson.D{{Key: "_id", Value: 1}, {Key: "attempts", Value: 2}})
 	_, id, err := bson.MarshalValue(1)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	for _, attempts := range []int{0, 1, 2} {
 		want := max(2, attempts+1)
 		m := mark{e: &entry{id: bson.RawValue{Type: bson.TypeInt32, Value: id}, attempts: attempts}, err: wire.Errorf(wire.Internal, "mishap")}

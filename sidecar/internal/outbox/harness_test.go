@@ -21,6 +21,7 @@ import (
 	"github.com/sluice-bus/sluice/sidecar/internal/roster"
 	"github.com/sluice-bus/sluice/sidecar/internal/telemetry"
 	"github.com/sluice-bus/sluice/test/mongotest"
+	"github.com/sluice-bus/sluice/test/require"
 )
 
 const (
@@ -44,9 +45,7 @@ func newApp(t testing.TB) *app {
 	s := mongotest.Shared(t)
 	a := &app{t: t, server: s, name: s.NewDatabase(t), log: newFakeLog(), fleet: fleet{Nodes: eventlogtest.NewNodes()}}
 	client, err := mongo.Connect(options.Client().ApplyURI(s.URI(a.name)))
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	t.Cleanup(func() { _ = client.Disconnect(context.Background()) })
 	a.coll = client.Database(a.name).Collection("outbox")
 	return a

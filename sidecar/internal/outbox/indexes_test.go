@@ -6,6 +6,8 @@ import (
 	"log/slog"
 	"strings"
 	"testing"
+
+	"github.com/sluice-bus/sluice/test/require"
 )
 
 func TestCreateIndex(t *testing.T) {
@@ -17,9 +19,7 @@ func TestCreateIndex(t *testing.T) {
 	count := func() int {
 		t.Helper()
 		there, err := d.indexes(ctx)
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		return len(there) - 1 // without that of _id
 	}
 	for _, c := range []struct {
@@ -27,9 +27,7 @@ func TestCreateIndex(t *testing.T) {
 		indexes, warned int
 	}{{1, 0, 1}, {2, 1, 0}, {0, 1, 0}} {
 		lines.Reset()
-		if err := d.createIndex(ctx, c.most); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, d.createIndex(ctx, c.most))
 		if got, warned := count(), strings.Count(lines.String(), "has no index"); got != c.indexes || warned != c.warned {
 			t.Errorf("at most %d documents: %d indexes, want %d; %s", c.most, got, c.indexes, &lines)
 		}

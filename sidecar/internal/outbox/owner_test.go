@@ -15,6 +15,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/sluice-bus/sluice/internal/clock"
+	"github.com/sluice-bus/sluice/test/require"
 )
 
 // memoryOwner is an ownerStore in memory.
@@ -250,9 +251,7 @@ func TestTakeover(t *testing.T) {
 		time.Sleep(testLease)
 		expect("a is dead", b, true, "nil")
 		expect("a has come back", a, false, "unless that is silent")
-		if err := b.leave(ctx); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, b.leave(ctx))
 		expect("b has left", a, true, "nil")
 		if err := b.leave(ctx); err != nil { // late
 			t.Fatal(err)

@@ -13,6 +13,7 @@ import (
 
 	"github.com/sluice-bus/sluice/internal/policy"
 	"github.com/sluice-bus/sluice/sidecar/internal/policyfile"
+	"github.com/sluice-bus/sluice/test/require"
 )
 
 // follow starts following a file in a bubble and returns what is in force and what is logged.
@@ -20,9 +21,7 @@ func follow(t *testing.T, path string) (*policy.Current, *bytes.Buffer) {
 	t.Helper()
 	var logged bytes.Buffer
 	source, current, err := policyfile.Open(path, slog.New(slog.NewTextHandler(&logged, nil)))
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	ctx, stop := context.WithCancel(t.Context())
 	done := make(chan error)
 	go func() { done <- source.Run(ctx) }()
@@ -37,9 +36,7 @@ func follow(t *testing.T, path string) (*policy.Current, *bytes.Buffer) {
 
 func write(t *testing.T, path, document string) {
 	t.Helper()
-	if err := os.WriteFile(path, []byte(document), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, os.WriteFile(path, []byte(document), 0o600))
 }
 
 // pause lets the time of the bubble pass, in which the file is looked at.
@@ -60,24 +57,16 @@ func TestFileIsReloaded(t *testing.T) {
 	for name, change := range map[string]func(t *testing.T, path string){
 		"rewritten in place, as long as before": func(t *testing.T, path string) {
 			info, err := os.Stat(path)
-			if err != nil {
-				t.Fatal(err)
-			}
+			require.NoError(t, err)
 			write(t, path, three)
-			if err := os.Chtimes(path, info.ModTime(), info.ModTime()); err != nil {
-				t.Fatal(err)
-			}
+			require.NoError(t, os.Chtimes(path, info.ModTime(), info.ModTime()))
 		},
 		"replaced": func(t *testing.T, path string) {
 			write(t, path+".new", three)
-			if err := os.Rename(path+".new", path); err != nil {
-				t.Fatal(err)
-			}
+			require.NoError(t, os.Rename(path+".new", path))
 		},
 		"removed and written again": func(t *testing.T, path string) {
-			if err := os.Remove(path); err != nil {
-				t.Fatal(err)
-			}
+			require.NoError(t, os.Remove(path))
 			pause(2 * takesEffect)
 			write(t, path, three)
 		},
@@ -107,24 +96,18 @@ func TestFileIsReloaded(t *testing.T) {
 func TestSwappedLinkIsReloaded(t *testing.T) {
 	dir := t.TempDir()
 	for folder, document := range map[string]string{"v1": two, "v2": three} {
-		if err := os.Mkdir(filepath.Join(dir, folder), 0o700); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, os.Mkdir(filepath.Join(dir, folder), 0o700))
 		write(t, filepath.Join(dir, folder, "policies.yaml"), document)
 	}
 	link := func(to, name string) {
-		if err := os.Symlink(to, filepath.Join(dir, name)); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, os.Symlink(to, filepath.Join(dir, name)))
 	}
 	link("v1", "..data")
 	link("..data/policies.yaml", "policies.yaml")
 	synctest.Test(t, func(t *testing.T) {
 		current, _ := follow(t, filepath.Join(dir, "policies.yaml"))
 		link("v2", "..data_tmp")
-		if err := os.Rename(filepath.Join(dir, "..data_tmp"), filepath.Join(dir, "..data")); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, os.Rename(filepath.Join(dir, "..data_tmp"), filepath.Join(dir, "..data")))
 		pause(takesEffect)
 		if got := current.Load().Topic("a").Partitions; got != 3 {
 			t.Errorf("%d partitions, want 3", got)
@@ -162,9 +145,7 @@ func TestRemovedFileIsLoggedOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		current, logged := follow(t, path)
 		first := current.Load()
-		if err := os.Remove(path); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, os.Remove(path))
 		pause(3 * takesEffect)
 		if current.Load() != first {
 			t.Error("a removed file took effect")

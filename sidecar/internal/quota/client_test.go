@@ -20,6 +20,7 @@ import (
 	"github.com/sluice-bus/sluice/controlplane/quotatest"
 	"github.com/sluice-bus/sluice/internal/policy"
 	"github.com/sluice-bus/sluice/sidecar/internal/quota"
+	"github.com/sluice-bus/sluice/test/require"
 )
 
 // ledger is a quota sink.
@@ -67,9 +68,7 @@ func eventually(t *testing.T, what string, is func() bool) {
 // and one that is alone goes on.
 func TestOverGRPC(t *testing.T) {
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	sink := newLedger()
 	p := policy.Publish{Rate: 100, Burst: 10, Scope: policy.ScopeFleet}
 	server := quotatest.New(quotatest.Config{
@@ -86,9 +85,7 @@ func TestOverGRPC(t *testing.T) {
 	defer stop()
 
 	conn, err := grpc.NewClient(listener.Addr().String(), grpc.WithTransportCredentials(insecure.NewCredentials()))
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	defer conn.Close()
 	clients, leave := make([]*quota.Client, 2), make([]func(), 2)
 	for i := range clients {
@@ -143,9 +140,7 @@ func TestWhoIsNotUnderstoodIsToldWhy(t *testing.T) {
 			"topic":   {identity(t.Context()), map[string]string{"topic": "no such topic"}},
 		} {
 			stream, err := rlqs.NewRateLimitQuotaServiceClient(&port{network: f.network}).StreamRateLimitQuotas(c.ctx)
-			if err != nil {
-				t.Fatal(err)
-			}
+			require.NoError(t, err)
 			if c.id != nil {
 				_ = stream.Send(&rlqs.RateLimitQuotaUsageReports{Domain: "sluice",
 					BucketQuotaUsages: []*rlqs.RateLimitQuotaUsageReports_BucketQuotaUsage{{BucketId: &rlqs.BucketId{Bucket: c.id}}}})

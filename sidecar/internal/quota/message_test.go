@@ -13,6 +13,7 @@ import (
 
 	"github.com/sluice-bus/sluice/internal/policy"
 	"github.com/sluice-bus/sluice/internal/policypb"
+	"github.com/sluice-bus/sluice/test/require"
 )
 
 func action(id map[string]string, tokens uint32, interval time.Duration) *rlqs.RateLimitQuotaResponse_BucketAction {
@@ -60,9 +61,7 @@ func FuzzAnswer(f *testing.F) {
 		action(map[string]string{policypb.QuotaTopic: "orders", policypb.QuotaShare: "x-1", policypb.QuotaReport: "1",
 			policypb.QuotaGrant: "3"}, 5, time.Second),
 	}})
-	if err != nil {
-		f.Fatal(err)
-	}
+	require.NoError(f, err)
 	f.Add(seed)
 	f.Fuzz(func(t *testing.T, data []byte) {
 		m := &rlqs.RateLimitQuotaResponse{}

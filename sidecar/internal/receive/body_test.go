@@ -12,6 +12,7 @@ import (
 
 	"github.com/sluice-bus/sluice/sidecar/internal/gateway/gatewaytest"
 	"github.com/sluice-bus/sluice/sidecar/internal/session"
+	"github.com/sluice-bus/sluice/test/require"
 )
 
 // A client that sends a whole body that is too large is told that it is too large.
@@ -51,9 +52,7 @@ func TestBodyThatDoesNotCome(t *testing.T) {
 	}
 	s = gatewaytest.Start(t, gatewaytest.Setup{})
 	c, err := net.Dial("tcp", s.Addr)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	defer c.Close()
 	_ = c.SetDeadline(time.Now().Add(gatewaytest.Patience))
 	answers := bufio.NewReader(c)
@@ -69,9 +68,7 @@ func TestBodyThatDoesNotCome(t *testing.T) {
 			s.Stop()
 		}
 		res, err := http.ReadResponse(answers, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		content, err := io.ReadAll(res.Body)
 		if err != nil || res.StatusCode != status || status == 503 && !strings.Contains(string(content), `"code":"store_unavailable"`) {
 			t.Errorf("%s %s: %v", res.Status, content, err)
@@ -84,9 +81,7 @@ func TestBodyThatComesSlowly(t *testing.T) {
 	t.Parallel()
 	s := gatewaytest.Start(t, gatewaytest.Setup{})
 	c, err := net.Dial("tcp", s.Addr)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	defer c.Close()
 	_ = c.SetDeadline(time.Now().Add(gatewaytest.Patience))
 	answers := bufio.NewReader(c)
@@ -97,9 +92,7 @@ func TestBodyThatComesSlowly(t *testing.T) {
 			}
 		}
 		res, err := http.ReadResponse(answers, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		if _, err := io.Copy(io.Discard, res.Body); err != nil || res.StatusCode != 201 {
 			t.Fatalf("%s: %v", res.Status, err)
 		}

@@ -13,6 +13,7 @@ import (
 	"github.com/sluice-bus/sluice/sidecar/internal/budget"
 	"github.com/sluice-bus/sluice/sidecar/internal/gateway/gatewaytest"
 	"github.com/sluice-bus/sluice/sidecar/internal/session"
+	"github.com/sluice-bus/sluice/test/require"
 )
 
 // awaitUnused waits until the whole budget is free.
@@ -108,9 +109,7 @@ func TestMessageThatDoesNotComeWhole(t *testing.T) {
 	memory := budget.New(1 << 20)
 	s := gatewaytest.Start(t, gatewaytest.Setup{Bounds: &bounds, Memory: memory})
 	c, err := net.Dial("tcp", s.Addr)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	defer c.Close()
 	_ = c.SetDeadline(time.Now().Add(gatewaytest.Patience))
 	fmt.Fprintf(c, "GET /ws HTTP/1.1\r\nHost: localhost\r\nConnection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: "+

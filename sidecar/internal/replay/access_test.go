@@ -16,19 +16,16 @@ import (
 	"testing"
 
 	"github.com/sluice-bus/sluice/internal/access"
+	"github.com/sluice-bus/sluice/test/require"
 )
 
 func TestReplayByTopic(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "auth.yaml")
 	text := fmt.Sprintf("tokens:\n - {name: audit, sha256: %x, replay: [orders]}\n - {name: peer, sha256: %x, replay: ['*']}",
 		sha256.Sum256([]byte("audit")), sha256.Sum256([]byte("peer")))
-	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, os.WriteFile(file, []byte(text), 0o600))
 	a, err := access.Open(file, access.Sidecar, slog.New(slog.DiscardHandler))
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	store := newMemory(record(1, "a", ""), record(2, "b", ""), record(3, "c", ""))
 	h := New(Config{Store: store, Access: a, Logger: slog.New(slog.DiscardHandler), Now: now})
 	ask := func(target, token string) *httptest.ResponseRecorder {
@@ -73,15 +70,11 @@ func TestRevokedExportEnds(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "auth.yaml")
 	rights := func(topics string) {
 		text := fmt.Sprintf("tokens: [{name: audit, sha256: %x, replay: [%s]}]", sha256.Sum256([]byte("audit")), topics)
-		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, os.WriteFile(file, []byte(text), 0o600))
 	}
 	rights("orders")
 	a, err := access.Open(file, access.Sidecar, slog.New(slog.DiscardHandler))
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	changed := make(chan struct{})
 	a.OnChange(func() { close(changed) })
 	ctx, cancel := context.WithCancel(t.Context())
@@ -101,14 +94,10 @@ func TestRevokedExportEnds(t *testing.T) {
 	server := httptest.NewServer(New(Config{Store: store, Access: a, Logger: slog.New(slog.DiscardHandler), Now: now}))
 	defer server.Close()
 	req, err := http.NewRequestWithContext(t.Context(), "GET", server.URL+"/export?topic=orders", nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	req.Header.Set("Authorization", "Bearer audit")
 	res, err := server.Client().Do(req)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	defer res.Body.Close()
 	body, err := io.ReadAll(res.Body)
 	if got := strings.Count(string(body), "\n"); err == nil || got >= 5*pageEvents {

@@ -10,6 +10,7 @@ import (
 
 	"github.com/sluice-bus/sluice/sdk/wire"
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog"
+	"github.com/sluice-bus/sluice/test/require"
 )
 
 // sampleCursors has one of each shape.
@@ -100,9 +101,7 @@ func FuzzDecodeCursor(f *testing.F) {
 	f.Add([]byte{cursorVersionBehind + 1, 0})
 	for _, c := range sampleCursors() {
 		b, err := base64.RawURLEncoding.DecodeString(c.encode())
-		if err != nil {
-			f.Fatal(err)
-		}
+		require.NoError(f, err)
 		f.Add(b[:len(b)-4])
 	}
 	f.Fuzz(func(t *testing.T, b []byte) {

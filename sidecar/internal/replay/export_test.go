@@ -21,6 +21,7 @@ import (
 	"github.com/klauspost/compress/zstd"
 
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog"
+	"github.com/sluice-bus/sluice/test/require"
 )
 
 func TestExportRange(t *testing.T) {
@@ -120,14 +121,10 @@ func serve(t *testing.T, h http.Handler) *httptest.Server {
 func fetch(t *testing.T, srv *httptest.Server, target, acceptEncoding string) *http.Response {
 	t.Helper()
 	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, srv.URL+target, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	req.Header.Set("Accept-Encoding", acceptEncoding)
 	resp, err := srv.Client().Do(req)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	t.Cleanup(func() { _ = resp.Body.Close() })
 	return resp
 }
@@ -140,15 +137,11 @@ func decoded(t *testing.T, resp *http.Response) io.Reader {
 		return resp.Body
 	case codingGzip:
 		r, err := gzip.NewReader(resp.Body)
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		return r
 	case codingZstd:
 		r, err := zstd.NewReader(resp.Body, zstd.WithDecoderConcurrency(1))
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		t.Cleanup(r.Close)
 		return r
 	default:
@@ -266,9 +259,7 @@ func TestAFailureMidwayCannotBeTakenForTheEnd(t *testing.T) {
 func TestAFailureMidwayResetsHTTP10(t *testing.T) {
 	srv := serve(t, newHandler(failing()))
 	conn, err := net.Dial("tcp", srv.Listener.Addr().String())
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	defer func() { _ = conn.Close() }()
 	if _, err := io.WriteString(conn, "GET /export?topic=orders HTTP/1.0\r\n\r\n"); err != nil {
 		t.Fatal(err)

@@ -18,6 +18,7 @@ import (
 	"github.com/sluice-bus/sluice/sdk/wire"
 	"github.com/sluice-bus/sluice/sdk/wire/codec"
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog"
+	"github.com/sluice-bus/sluice/test/require"
 )
 
 func TestFleetReplaySelects(t *testing.T) {
@@ -287,9 +288,7 @@ func TestHTTP10LearnsWhatIsMissing(t *testing.T) {
 	f.places[1].away = true
 	srv := serve(t, newFleetHandler(f))
 	conn, err := net.Dial("tcp", srv.Listener.Addr().String())
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	defer func() { _ = conn.Close() }()
 	if _, err := io.WriteString(conn, "GET /export?topic=orders&scope=fleet&partial=ok HTTP/1.0\r\n\r\n"); err != nil {
 		t.Fatal(err)

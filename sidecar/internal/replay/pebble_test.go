@@ -11,6 +11,7 @@ import (
 
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog"
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog/pebblelog"
+	"github.com/sluice-bus/sluice/test/require"
 )
 
 // embedded is the embedded log in memory, with the events in its topic orders.
@@ -18,9 +19,7 @@ func embedded(t testing.TB, events []*eventlog.Record) eventlog.Log {
 	t.Helper()
 	const partitions = 4
 	log, err := pebblelog.Open(pebblelog.Options{Dir: "data", FS: vfs.NewMem(), Logger: slog.New(slog.DiscardHandler)})
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	t.Cleanup(func() {
 		if err := log.Close(); err != nil {
 			t.Error(err)
@@ -104,9 +103,7 @@ func BenchmarkExportEmbedded(b *testing.B) {
 			var q eventlog.ScanQuery
 			for {
 				page, err := log.Scan(b.Context(), "orders", q, eventlog.Bounds{Events: pageEvents, Bytes: pageBytes})
-				if err != nil {
-					b.Fatal(err)
-				}
+				require.NoError(b, err)
 				if len(page) == 0 {
 					break
 				}

@@ -18,6 +18,7 @@ import (
 
 	"github.com/sluice-bus/sluice/internal/access"
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog"
+	"github.com/sluice-bus/sluice/test/require"
 )
 
 // frozenMemory is a memory as a snapshot.
@@ -201,9 +202,7 @@ func TestPeerIDs(t *testing.T) {
 		}
 	}
 	most, err := json.Marshal(PeerIDs{IDs: strings.Split(strings.Repeat("x,", MaxPeerIDs)+"x", ",")})
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	for _, tc := range []struct {
 		query, body string
 		status      int
@@ -233,18 +232,14 @@ func TestWhoIsAPeer(t *testing.T) {
 	dir := t.TempDir()
 	write := func(name, text string) string {
 		path := filepath.Join(dir, name)
-		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, os.WriteFile(path, []byte(text), 0o600))
 		return path
 	}
 	log := slog.New(slog.DiscardHandler)
 	write("peers", "token-of-the-peers\n")
 	open := func(document string) *access.Access {
 		a, err := access.Open(write("auth", document), access.Sidecar, log)
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		return a
 	}
 	const peers = "peers: {token_file: peers}\n"

@@ -17,6 +17,7 @@ import (
 	"github.com/sluice-bus/sluice/sdk/wire"
 	"github.com/sluice-bus/sluice/sdk/wire/codec"
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog"
+	"github.com/sluice-bus/sluice/test/require"
 )
 
 func TestReplaySelects(t *testing.T) {
@@ -265,9 +266,7 @@ func TestMethods(t *testing.T) {
 	for _, path := range []string{"/replay?topic=orders&limit=3000", "/export?topic=orders"} {
 		srv := httptest.NewServer(h)
 		resp, err := srv.Client().Head(srv.URL + path)
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		_ = resp.Body.Close()
 		srv.Close()
 		if resp.StatusCode != 200 || resp.Header.Get("Content-Type") == "" || resp.Header.Get("Vary") != "Accept-Encoding" {

@@ -20,6 +20,7 @@ import (
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog"
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog/pebblelog"
 	"github.com/sluice-bus/sluice/sidecar/internal/retention"
+	"github.com/sluice-bus/sluice/test/require"
 )
 
 // looked wants these calls of Compact since the last time, in order.
@@ -132,9 +133,7 @@ func TestCompactionAgainstAModel(t *testing.T) {
 	rapid.Check(t, func(r *rapid.T) {
 		o := pebblelog.Options{Dir: "data", FS: vfs.NewMem(), Logger: slog.New(slog.DiscardHandler)}
 		log, err := pebblelog.Open(o)
-		if err != nil {
-			r.Fatal(err)
-		}
+		require.NoError(r, err)
 		defer func() { log.Close() }()
 		if _, err := log.EnsureTopic(r.Context(), "a", 1); err != nil {
 			r.Fatal(err)
@@ -143,17 +142,13 @@ func TestCompactionAgainstAModel(t *testing.T) {
 		now, ids := int64(1_723_140_000_000), 0
 		read := func() []*eventlog.Record {
 			events, err := log.Read(r.Context(), "a", 0, 1, eventlog.Bounds{Events: 1 << 20})
-			if err != nil {
-				r.Fatal(err)
-			}
+			require.NoError(r, err)
 			return events
 		}
 		pass := func(from uint64, limit, steps int, c eventlog.Compaction) {
 			for c.Limit = limit; steps > 0; steps-- {
 				next, _, err := log.Compact(r.Context(), "a", 0, from, c)
-				if err != nil {
-					r.Fatal(err)
-				}
+				require.NoError(r, err)
 				if next == from {
 					return
 				}
@@ -219,9 +214,7 @@ func TestCompactionAgainstAModel(t *testing.T) {
 				if rapid.IntRange(0, 5).Draw(r, "reopen, if 0") > 0 {
 					return
 				}
-				if err := log.Close(); err != nil {
-					r.Fatal(err)
-				}
+				require.NoError(r, log.Close())
 				if log, err = pebblelog.Open(o); err != nil {
 					r.Fatal(err)
 				}

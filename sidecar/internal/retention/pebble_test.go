@@ -15,6 +15,7 @@ import (
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog"
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog/pebblelog"
 	"github.com/sluice-bus/sluice/sidecar/internal/retention"
+	"github.com/sluice-bus/sluice/test/require"
 )
 
 // shifted is a log that is asked about another time than the sweeper's clock shows. It tells when a
@@ -37,9 +38,7 @@ func (l *shifted) Sweep(ctx context.Context, topic string, r eventlog.Retention,
 // forgotten, and the head stays where it was.
 func TestLifeOfAnEventInTheEmbeddedLog(t *testing.T) {
 	log, err := pebblelog.Open(pebblelog.Options{Dir: "data", FS: vfs.NewMem(), Logger: slog.New(slog.DiscardHandler)})
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	defer log.Close()
 	ctx := t.Context()
 	if _, err := log.EnsureTopic(ctx, "a", 1); err != nil {

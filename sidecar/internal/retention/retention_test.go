@@ -17,6 +17,7 @@ import (
 	"github.com/sluice-bus/sluice/internal/policy"
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog"
 	"github.com/sluice-bus/sluice/sidecar/internal/retention"
+	"github.com/sluice-bus/sluice/test/require"
 )
 
 const interval = time.Minute
@@ -111,13 +112,9 @@ func (l *fakeLog) Compact(_ context.Context, topic string, p int, from uint64, c
 func policies(t testing.TB, yaml string) *policy.Snapshot {
 	t.Helper()
 	list, err := policy.ParseYAML([]byte(yaml))
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	s, err := policy.NewSnapshot(list, "test")
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	return s
 }
 

@@ -16,6 +16,7 @@ import (
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog"
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog/pebblelog"
 	"github.com/sluice-bus/sluice/sidecar/internal/retention"
+	"github.com/sluice-bus/sluice/test/require"
 )
 
 const eventBytes = 1000 // of each event here
@@ -28,9 +29,7 @@ type sized struct {
 
 func openSized(t *testing.T) *sized {
 	log, err := pebblelog.Open(pebblelog.Options{Dir: "data", FS: vfs.NewMem(), Logger: slog.New(slog.DiscardHandler)})
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	if _, err := log.EnsureTopic(t.Context(), "a", 4); err != nil {
 		t.Fatal(err)
 	}
@@ -56,9 +55,7 @@ func (l *sized) kept(t *testing.T) (list []int64) {
 	t.Helper()
 	for p := range 4 {
 		recs, err := l.Read(t.Context(), "a", p, 0, eventlog.Bounds{Events: 10_000})
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		for _, r := range recs {
 			if r.Size() != eventBytes {
 				t.Fatalf("an event of %d bytes", r.Size())

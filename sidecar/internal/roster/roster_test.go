@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog"
+	"github.com/sluice-bus/sluice/test/require"
 )
 
 func TestComingAndGoing(t *testing.T) {
@@ -502,9 +503,7 @@ func TestRefresh(t *testing.T) {
 		if got := b.View().Others(groupName(1)); len(got) != 0 {
 			t.Fatalf("others %v without a look", got)
 		}
-		if err := b.Refresh(t.Context()); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, b.Refresh(t.Context()))
 		if got := b.View().Others(groupName(1)); len(got) != 1 || got[0] != "a" {
 			t.Errorf("others %v", got)
 		}

@@ -9,6 +9,7 @@ import (
 
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog"
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog/eventlogtest"
+	"github.com/sluice-bus/sluice/test/require"
 )
 
 func TestFakeNodes(t *testing.T) {
@@ -191,9 +192,7 @@ func TestALifeThatIsNotInTheRoll(t *testing.T) {
 			t.Error("it is not declared dead")
 		}
 		// One that is asked for.
-		if err := store.SaveNode(t.Context(), eventlog.Node{ID: "e/1/1", Name: "e", Beat: 1, Lease: lease, Version: 1}); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, store.SaveNode(t.Context(), eventlog.Node{ID: "e/1/1", Name: "e", Beat: 1, Lease: lease, Version: 1}))
 		a.Ask("e/1/1")
 		pass(2 * lease / beatsPerLease)
 		for _, s := range []*sidecar{a, d} {
@@ -221,9 +220,7 @@ func TestOddRolls(t *testing.T) {
 		pass(lease / 2)
 		version, lists := a.View().Version, store.lists.Load()
 		for more, c := range []eventlog.NodeChange{{ID: old, Version: 9}, {ID: "never/1/1", Version: 1}} {
-			if err := store.Enter(t.Context(), c); err != nil {
-				t.Fatal(err)
-			}
+			require.NoError(t, store.Enter(t.Context(), c))
 			pass(lease / 2)
 			if a.sees() != "a" || a.View().Version != version || !a.View().Ended(old) || store.lists.Load() != lists+int64(more) {
 				t.Errorf("it sees %q in version %d after %d, in %d lists", a.sees(), a.View().Version, version, store.lists.Load()-lists)

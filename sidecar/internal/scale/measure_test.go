@@ -9,6 +9,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/sluice-bus/sluice/test/require"
 )
 
 // figure is one number of the report.
@@ -75,12 +77,8 @@ func TestMeasure(t *testing.T) {
 	t.Logf("\n%v", r)
 	if *jsonFile != "" {
 		text, err := json.MarshalIndent(r, "", "  ")
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(*jsonFile, append(text, '\n'), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
+		require.NoError(t, os.WriteFile(*jsonFile, append(text, '\n'), 0o600))
 	}
 }
 
@@ -167,9 +165,7 @@ const apart = 100 * time.Millisecond
 func ownCPU(t *testing.T) time.Duration {
 	t.Helper()
 	var u syscall.Rusage
-	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, syscall.Getrusage(syscall.RUSAGE_SELF, &u))
 	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }
 

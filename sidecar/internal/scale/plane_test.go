@@ -15,6 +15,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/sluice-bus/sluice/test/require"
 	"github.com/sluice-bus/sluice/test/testkit"
 )
 
@@ -55,9 +56,7 @@ func seed(t *testing.T) (file string) {
 		fmt.Fprintf(&text, "- {name: %s, publish: {%sburst: %d}}\n", topicName(i), rate, seededRate+i%50)
 	}
 	file = filepath.Join(t.TempDir(), "policies.yaml")
-	if err := os.WriteFile(file, []byte(text.String()), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, os.WriteFile(file, []byte(text.String()), 0o600))
 	return file
 }
 
@@ -83,9 +82,7 @@ func needFiles(t *testing.T) {
 	t.Helper()
 	const others = 200
 	var limit syscall.Rlimit
-	if err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &limit); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, syscall.Getrlimit(syscall.RLIMIT_NOFILE, &limit))
 	if need := *sidecars + others; limit.Max < uint64(need) {
 		t.Fatalf("%d sidecars take %d open files and the hard limit is %d: raise it (ulimit -Hn, LimitNOFILE= of systemd, "+
 			"nofile in limits.conf), or pass a lower -sidecars",
@@ -135,14 +132,10 @@ func (p *plane) acked(t *testing.T, name string, version int64) (n int) {
 func (p *plane) call(t *testing.T, method, path, body string, answer any) {
 	t.Helper()
 	r, err := http.NewRequestWithContext(t.Context(), method, p.URL()+path, strings.NewReader(body))
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	r.Header.Set("Content-Type", "application/json")
 	response, err := http.DefaultClient.Do(r)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	defer response.Body.Close()
 	text, err := io.ReadAll(response.Body)
 	if err == nil && response.StatusCode >= 300 {
@@ -180,17 +173,13 @@ func (p *plane) cpu(t *testing.T) time.Duration {
 func (p *plane) memory(t *testing.T) (now, most int64) {
 	t.Helper()
 	n, m, err := p.Memory()
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	return int64(n), int64(m)
 }
 
 func (p *plane) proc(t *testing.T, file string) []byte {
 	t.Helper()
 	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/%s", p.PID(), file))
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	return text
 }

@@ -17,6 +17,7 @@ import (
 	"github.com/sluice-bus/sluice/internal/policy"
 	"github.com/sluice-bus/sluice/sidecar/internal/control"
 	"github.com/sluice-bus/sluice/sidecar/internal/quota"
+	"github.com/sluice-bus/sluice/test/require"
 )
 
 // sidecar is what a sidecar has of its control plane, without the rest of it.
@@ -56,9 +57,7 @@ func newSidecar(t *testing.T, i int, address string, topics []string) *sidecar {
 		OnCredential: func(string, []byte) error { return nil },
 		Logger:       slog.New(slog.DiscardHandler),
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	s.quota = quota.New(quota.Config{Conn: s.control.Conn(), NodeID: s.id, Instance: instance, Known: s.control.KnownSidecars})
 	return s
 }

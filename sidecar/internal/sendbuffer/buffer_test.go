@@ -13,6 +13,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/sluice-bus/sluice/sidecar/internal/budget"
+	"github.com/sluice-bus/sluice/test/require"
 )
 
 func piped(cfg Config) (b *Buffer, peer net.Conn) {
@@ -59,9 +60,7 @@ func TestBufferKeepsOrder(t *testing.T) {
 		if corked {
 			b.Uncork()
 		}
-		if err := b.Close(); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, b.Close())
 		got, err := io.ReadAll(peer)
 		if err != nil || !bytes.Equal(got, want) {
 			t.Fatalf("%d bytes arrived of %d: %v", len(got), len(want), err)

@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/sluice-bus/sluice/test/require"
 	"github.com/sluice-bus/sluice/test/testkit"
 )
 
@@ -37,15 +38,9 @@ func report(t *testing.T, p *plan, res result) {
 		return
 	}
 	dir, err := os.MkdirTemp("", fmt.Sprintf("simulation-%d-", p.Seed))
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(filepath.Join(dir, "trace"), res.trace, 0o644); err != nil {
-		t.Fatal(err)
-	}
-	if err := p.write(filepath.Join(dir, "plan.json")); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
+	require.NoError(t, os.WriteFile(filepath.Join(dir, "trace"), res.trace, 0o644))
+	require.NoError(t, p.write(filepath.Join(dir, "plan.json")))
 	var told strings.Builder
 	for _, v := range res.violations {
 		fmt.Fprintf(&told, "%v\n", v)
@@ -182,33 +177,25 @@ func TestPlan(t *testing.T) {
 		t.Skip("without -plan there is none")
 	}
 	p, err := readPlan(*planFlag)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	if *recordFlag == "" {
 		report(t, p, runPlan(t, p))
 		return
 	}
-	if err := shrink(t, p, *shrinkFlag).write(*recordFlag); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, shrink(t, p, *shrinkFlag).write(*recordFlag))
 }
 
 // recorded are the plans of a folder in testdata.
 func recorded(t *testing.T, folder string, do func(t *testing.T, name string, p *plan)) {
 	t.Helper()
 	paths, err := filepath.Glob(filepath.Join("testdata", folder, "*.json"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	for _, path := range paths {
 		name := strings.TrimSuffix(filepath.Base(path), ".json")
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			p, err := readPlan(path)
-			if err != nil {
-				t.Fatal(err)
-			}
+			require.NoError(t, err)
 			do(t, name, p)
 		})
 	}
@@ -319,9 +306,7 @@ func TestSearch(t *testing.T) {
 		if m.only != "" {
 			found.About = fmt.Sprintf("Found with schedule %d of the combination %s.", n, m.only)
 		}
-		if err := found.write(*recordFlag); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, found.write(*recordFlag))
 	}
 }
 

@@ -11,6 +11,7 @@ import (
 
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog"
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog/mongolog"
+	"github.com/sluice-bus/sluice/test/require"
 )
 
 var takeoversFlag = flag.Int("takeovers", 4, "how often TestTakeover ends a sidecar in each way")
@@ -43,9 +44,7 @@ func TestTakeover(t *testing.T) {
 				r.startApplications()
 				log, err := mongolog.Open(mongolog.Options{URL: r.set.URI() + "&serverMonitoringMode=poll", NodeID: "watch", Logger: r.logger,
 					Dialer: r.set.Client("watch").Dialer})
-				if err != nil {
-					t.Fatal(err)
-				}
+				require.NoError(t, err)
 				// owned reports whether one of these sidecars has a partition, or a partition has
 				// no owner.
 				owned := func(names ...string) bool {

@@ -13,6 +13,7 @@ import (
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog"
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog/pebblelog"
 	"github.com/sluice-bus/sluice/sidecar/internal/spool"
+	"github.com/sluice-bus/sluice/test/require"
 )
 
 // fastLog answers at once, and keeps nothing.
@@ -49,9 +50,7 @@ func newBench(b testing.TB, log *fastLog) *spool.Log {
 func newBenchOn(b testing.TB, log *fastLog) (*spool.Log, spool.Config) {
 	b.Helper()
 	store, err := pebblelog.Open(pebblelog.Options{Dir: b.TempDir(), Logger: slog.New(slog.DiscardHandler)})
-	if err != nil {
-		b.Fatal(err)
-	}
+	require.NoError(b, err)
 	b.Cleanup(func() { store.Close() })
 	cfg := spool.Config{
 		Log: log, Store: store, Logger: slog.New(slog.DiscardHandler),
@@ -61,9 +60,7 @@ func newBenchOn(b testing.TB, log *fastLog) (*spool.Log, spool.Config) {
 		Announce: func(string, int, []*eventlog.Record) {},
 	}
 	l, err := spool.Open(context.Background(), cfg)
-	if err != nil {
-		b.Fatal(err)
-	}
+	require.NoError(b, err)
 	if _, err := l.EnsureTopic(context.Background(), "t", 8); err != nil {
 		b.Fatal(err)
 	}

@@ -20,6 +20,7 @@ import (
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog"
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog/pebblelog"
 	"github.com/sluice-bus/sluice/sidecar/internal/spool"
+	"github.com/sluice-bus/sluice/test/require"
 )
 
 // fixture is a spool on a disk in memory before a fakeLog, running.
@@ -76,13 +77,9 @@ const standard = `[{name: "*", partitions: 2}, {name: "reject*", durability: {on
 func snapshot(t testing.TB, yaml string) *policy.Snapshot {
 	t.Helper()
 	list, err := policy.ParseYAML([]byte(yaml))
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	s, err := policy.NewSnapshot(list, "test")
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	return s
 }
 

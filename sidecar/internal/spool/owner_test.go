@@ -10,6 +10,7 @@ import (
 
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog/pebblelog"
 	"github.com/sluice-bus/sluice/sidecar/internal/spool"
+	"github.com/sluice-bus/sluice/test/require"
 )
 
 // move has the next process meet another store, or the same one elsewhere.
@@ -131,9 +132,7 @@ func TestSpoolWithoutAStore(t *testing.T) {
 		one.set(down)
 		f.want(f.publish("t", "a-2"), "spooled")
 		f.stop()
-		if err := f.disk.Remove(f.disk.PathJoin("spool", "STORE")); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, f.disk.Remove(f.disk.PathJoin("spool", "STORE")))
 		f.shared = otherLog()
 		f.start()
 		f.drained()
@@ -147,9 +146,7 @@ func TestDamagedOwner(t *testing.T) {
 		f := newFixture(t, standard)
 		f.start()
 		synctest.Wait()
-		if err := f.store.WriteFile("STORE", []byte("{")); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, f.store.WriteFile("STORE", []byte("{")))
 		f.stop()
 		var err error
 		if f.store, err = pebblelog.Open(pebblelog.Options{Dir: "spool", FS: f.disk, Logger: slog.New(slog.DiscardHandler)}); err != nil {

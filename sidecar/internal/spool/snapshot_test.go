@@ -8,6 +8,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog"
+	"github.com/sluice-bus/sluice/test/require"
 )
 
 // TestSnapshotThenLogMissesNothing: a replay of the whole fleet freezes the spool first and reads
@@ -20,9 +21,7 @@ func TestSnapshotThenLogMissesNothing(t *testing.T) {
 			w.move()
 		}
 		s, err := w.Snapshot(context.Background(), "t")
-		if err != nil {
-			rt.Fatal(err)
-		}
+		require.NoError(rt, err)
 		defer s.Close()
 		got := map[string]bool{}
 		read := func(from func(context.Context, string, eventlog.ScanQuery, eventlog.Bounds) ([]*eventlog.Record, error), spooled bool) {

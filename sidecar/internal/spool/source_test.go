@@ -14,6 +14,7 @@ import (
 	"github.com/sluice-bus/sluice/sdk/wire"
 	"github.com/sluice-bus/sluice/sdk/wire/codec"
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog"
+	"github.com/sluice-bus/sluice/test/require"
 )
 
 // world is a topic with some events in the log and some in the spool. Its drainer takes a step when
@@ -104,9 +105,7 @@ func TestSourceIsTheUnion(t *testing.T) {
 		var got []*eventlog.Record
 		for {
 			page, err := source.Scan(context.Background(), "t", q, b)
-			if err != nil {
-				rt.Fatal(err)
-			}
+			require.NoError(rt, err)
 			if len(page) == 0 {
 				break
 			}

@@ -14,6 +14,7 @@ import (
 	"github.com/sluice-bus/sluice/sdk/wire/codec"
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog"
 	"github.com/sluice-bus/sluice/sidecar/internal/spool"
+	"github.com/sluice-bus/sluice/test/require"
 )
 
 // word is the outcome of an event in a word.
@@ -571,16 +572,12 @@ func TestRefusedDeadLetterIsKeptInAFile(t *testing.T) {
 		f.wantLogged("t.dlq", "b-1")
 		f.crash()
 		names, err := f.disk.List("spool")
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		kept := map[string]string{}
 		for _, name := range names {
 			if strings.HasPrefix(name, "refused-") {
 				text, err := f.store.ReadFile(name)
-				if err != nil {
-					t.Fatal(err)
-				}
+				require.NoError(t, err)
 				e, err := codec.ParseEvent(text)
 				if err != nil {
 					t.Fatalf("%s: %v in %q", name, err, text)

@@ -17,14 +17,13 @@ import (
 	"github.com/sluice-bus/sluice/internal/policy"
 	"github.com/sluice-bus/sluice/sdk/wire"
 	"github.com/sluice-bus/sluice/sidecar/internal/telemetry"
+	"github.com/sluice-bus/sluice/test/require"
 )
 
 func newMetrics(t testing.TB, cfg telemetry.Config) *telemetry.Metrics {
 	t.Helper()
 	m, err := telemetry.New(cfg)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	t.Cleanup(func() {
 		if err := m.Shutdown(context.Background()); err != nil {
 			t.Error(err)
@@ -303,9 +302,7 @@ func TestReadersGetTheSameNames(t *testing.T) {
 	m := newMetrics(t, telemetry.Config{Version: "v1", NodeID: "n1", Readers: []sdkmetric.Reader{reader}})
 	m.Topic("a").Published(1)
 	var got metricdata.ResourceMetrics
-	if err := reader.Collect(t.Context(), &got); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, reader.Collect(t.Context(), &got))
 	for _, want := range []string{"service.name=sluice-sidecar", "service.version=v1", "service.instance.id=n1"} {
 		if about := got.Resource.String(); !strings.Contains(about, want) {
 			t.Errorf("resource %s lacks %s", about, want)
@@ -321,13 +318,9 @@ func TestReadersGetTheSameNames(t *testing.T) {
 // A count or a scrape that comes late finds a working, if empty, page.
 func TestAfterShutdown(t *testing.T) {
 	m, err := telemetry.New(telemetry.Config{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	m.ObserveGroups(func() []telemetry.GroupStat { return []telemetry.GroupStat{{Topic: "a", Group: "g"}} })
-	if err := m.Shutdown(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, m.Shutdown(t.Context()))
 	m.Topic("a").Published(1)
 	m.Group("a", "g").Latency(time.Second)
 	if got := scrape(t, m); len(got) > 0 {
@@ -367,9 +360,7 @@ func TestConcurrentUse(t *testing.T) {
 		total := 0
 		for _, s := range series {
 			n, err := strconv.Atoi(s[strings.LastIndexByte(s, ' ')+1:])
-			if err != nil {
-				t.Fatal(err)
-			}
+			require.NoError(t, err)
 			total += n
 		}
 		if total != 800 || len(series) > max {

@@ -21,6 +21,7 @@ import (
 	"github.com/sluice-bus/sluice/internal/policypb"
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog"
 	"github.com/sluice-bus/sluice/sidecar/internal/topiclist"
+	"github.com/sluice-bus/sluice/test/require"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -102,9 +103,7 @@ func run(t *testing.T, s *store, test func(*controlPlane)) {
 		defer server.Stop()
 		conn, err := grpc.NewClient("passthrough:bufconn", grpc.WithTransportCredentials(insecure.NewCredentials()),
 			grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) { return listener.DialContext(ctx) }))
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		defer conn.Close()
 		began := time.Now()
 		r := topiclist.New(topiclist.Config{

@@ -17,6 +17,7 @@ import (
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog"
 	"github.com/sluice-bus/sluice/sidecar/internal/tail"
 	"github.com/sluice-bus/sluice/sidecar/internal/writer"
+	"github.com/sluice-bus/sluice/test/require"
 )
 
 func TestOrderPerLaneUnderManyEnqueuers(t *testing.T) {
@@ -122,9 +123,7 @@ func TestEventLargerThanLaneAndBatch(t *testing.T) {
 		w := newWriter(log, func(b *writer.Bounds) { b.PartitionBytes, b.BatchBytes = 2*recordSize, 2*recordSize })
 		enqueue(t, w, to, 0, 0, 0)
 		synctest.Wait()
-		if err := w.Enqueue("t", 0, item("big", 5*recordSize, to, 1)); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, w.Enqueue("t", 0, item("big", 5*recordSize, to, 1)))
 		wantFull(t, w.Enqueue("t", 0, item("02", 0, to, 2)), "partition")
 		close(gate)
 		w.Stop(t.Context())
@@ -147,9 +146,7 @@ func TestBatches(t *testing.T) {
 		for i, n := range payloads {
 			id := fmt.Sprintf("%02d", i)
 			want = append(want, id)
-			if err := w.Enqueue("t", 0, item(id, n, to, i)); err != nil {
-				rt.Fatal(err)
-			}
+			require.NoError(rt, w.Enqueue("t", 0, item(id, n, to, i)))
 		}
 		close(gate)
 		w.Stop(context.Background())
@@ -279,9 +276,7 @@ func TestTailsAreToldBetweenAppendAndOutcome(t *testing.T) {
 		})
 		defer watch.Close()
 		for i, id := range []string{"new1", "duplicate", "conflict", "new2"} {
-			if err := w.Enqueue("t", 0, item(id, 0, to, i)); err != nil {
-				t.Fatal(err)
-			}
+			require.NoError(t, w.Enqueue("t", 0, item(id, 0, to, i)))
 		}
 		synctest.Wait()
 		if woken > 0 {
@@ -312,9 +307,7 @@ func TestDepthInsideCompleted(t *testing.T) {
 		w := newWriter(newFakeLog(), nil)
 		it := item("00", 0, nil, 0)
 		it.Receiver = receiverFunc(func(int, eventlog.Outcome) { wantDepth(t, w, 0, 0) })
-		if err := w.Enqueue("t", 0, it); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, w.Enqueue("t", 0, it))
 		w.Stop(t.Context())
 	})
 }

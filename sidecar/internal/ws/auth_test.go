@@ -27,6 +27,7 @@ import (
 	"github.com/sluice-bus/sluice/sidecar/internal/gateway/gatewaytest"
 	"github.com/sluice-bus/sluice/sidecar/internal/session"
 	"github.com/sluice-bus/sluice/sidecar/internal/ws"
+	"github.com/sluice-bus/sluice/test/require"
 )
 
 // closedWith reads until the connection ends, and checks the status of its end.
@@ -292,9 +293,7 @@ func TestSocketOverTLS(t *testing.T) {
 	ctx, cancel := context.WithTimeout(context.Background(), gatewaytest.Patience)
 	defer cancel()
 	ws, _, err := websocket.Dial(ctx, "wss://"+s.Addr+"/ws", &websocket.DialOptions{HTTPClient: &http.Client{Transport: transport}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	t.Cleanup(func() { ws.CloseNow() })
 	ws.SetReadLimit(-1)
 	c := &gatewaytest.Client{T: t, WS: ws}
@@ -308,14 +307,10 @@ func TestSocketOverTLS(t *testing.T) {
 		}
 	}
 	req, err := http.NewRequestWithContext(ctx, "GET", "https://"+s.Addr+"/v1/topics", nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	req.Header.Set("Authorization", "Bearer app")
 	res, err := transport.RoundTrip(req)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	res.Body.Close()
 	if res.StatusCode != 200 || res.Proto != "HTTP/2.0" {
 		t.Errorf("%s %s", res.Proto, res.Status)
@@ -326,24 +321,16 @@ func TestSocketOverTLS(t *testing.T) {
 func selfSigned(t testing.TB, dir string) *x509.CertPool {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	template := &x509.Certificate{SerialNumber: big.NewInt(1), NotAfter: time.Now().Add(720 * time.Hour),
 		IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}}
 	cert, err := x509.CreateCertificate(rand.Reader, template, template, &key.PublicKey, key)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	private, err := x509.MarshalPKCS8PrivateKey(key)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	for name, block := range map[string]*pem.Block{"cert.pem": {Type: "CERTIFICATE", Bytes: cert},
 		"key.pem": {Type: "PRIVATE KEY", Bytes: private}} {
-		if err := os.WriteFile(filepath.Join(dir, name), pem.EncodeToMemory(block), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, os.WriteFile(filepath.Join(dir, name), pem.EncodeToMemory(block), 0o600))
 	}
 	pool := x509.NewCertPool()
 	pool.AppendCertsFromPEM(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: cert}))
@@ -358,9 +345,7 @@ func BenchmarkAuthorize(b *testing.B) {
 				a = gatewaytest.AuthOf(b, text).Access
 			}
 			id, err := a.Token(b.Context(), "app", "")
-			if err != nil {
-				b.Fatal(err)
-			}
+			require.NoError(b, err)
 			policies := policy.NewCurrent(gatewaytest.Snapshot(b, gatewaytest.Unlimited))
 			sessions := &session.Sessions{Access: a, Publisher: admit.New(admit.Config{Policies: policies}), Policies: policies}
 			caller := sessions.Unknown(new(http.Request))
@@ -368,9 +353,7 @@ func BenchmarkAuthorize(b *testing.B) {
 			items := []wire.PublishItem{{Event: wire.Event{Topic: "in.created"}}}
 			b.ReportAllocs()
 			for b.Loop() {
-				if err := ws.Authorize(sessions, caller, items); err != nil {
-					b.Fatal(err)
-				}
+				require.NoError(b, ws.Authorize(sessions, caller, items))
 			}
 		})
 	}

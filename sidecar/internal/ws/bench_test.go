@@ -10,6 +10,7 @@ import (
 
 	"github.com/sluice-bus/sluice/sidecar/internal/budget"
 	"github.com/sluice-bus/sluice/sidecar/internal/gateway/gatewaytest"
+	"github.com/sluice-bus/sluice/test/require"
 )
 
 // BenchmarkPublishWebSocket measures a whole publish: from a client's frame through the gateway,
@@ -48,13 +49,9 @@ func BenchmarkPublishWebSocket(b *testing.B) {
 					case err := <-replies:
 						b.Fatal(err)
 					}
-					if err := c.WS.Write(ctx, websocket.MessageText, frame); err != nil {
-						b.Fatal(err)
-					}
+					require.NoError(b, c.WS.Write(ctx, websocket.MessageText, frame))
 				}
-				if err := <-replies; err != nil {
-					b.Fatal(err)
-				}
+				require.NoError(b, <-replies)
 			})
 		}
 	}

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/sluice-bus/sluice/sidecar/internal/sendbuffer"
+	"github.com/sluice-bus/sluice/test/require"
 )
 
 // pipedSocket is a socket whose messages may take a minute.
@@ -62,13 +63,9 @@ func TestDeadlineOfAMessage(t *testing.T) {
 		for range 2 {
 			o.beginMessage()
 			for range 2 {
-				if err := read(); err != nil {
-					t.Fatal(err)
-				}
+				require.NoError(t, read())
 			}
-			if err := o.endMessage(); err != nil {
-				t.Fatal(err)
-			}
+			require.NoError(t, o.endMessage())
 		}
 		o.beginMessage()
 		var err error

@@ -20,6 +20,7 @@ import (
 
 	"github.com/sluice-bus/sluice/sidecar/internal/xds"
 	"github.com/sluice-bus/sluice/sidecar/internal/xds/xdstest"
+	"github.com/sluice-bus/sluice/test/require"
 )
 
 // Two types of resources: clients want those of some names, and all of the other type. Each is a
@@ -104,9 +105,7 @@ func newHolder(t *testing.T, s server, change func(*xds.Config), names ...string
 		grpc.WithTransportCredentials(insecure.NewCredentials()),
 		grpc.WithConnectParams(grpc.ConnectParams{MinConnectTimeout: 5 * time.Second,
 			Backoff: backoff.Config{BaseDelay: time.Millisecond, Multiplier: 1.5, MaxDelay: 10 * time.Millisecond}}))
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	t.Cleanup(func() { _ = conn.Close() })
 	h := &holder{texts: map[string]string{}, logged: &bytes.Buffer{}}
 	cfg := xds.Config{

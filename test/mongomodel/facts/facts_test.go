@@ -19,6 +19,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/sluice-bus/sluice/test/mongomodel"
+	"github.com/sluice-bus/sluice/test/require"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -125,9 +126,7 @@ func onServer(t *testing.T, f fact, uri string) {
 		t.Skipf("it needs %s, which the model has", f.needs)
 	}
 	c, err := mongo.Connect(options.Client().ApplyURI(uri))
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	x := &trial{T: t}
 	x.start(c, fmt.Sprintf("facts_%d", time.Now().UnixNano()))
 	defer disconnect(c)
@@ -144,9 +143,7 @@ func (t *trial) start(c *mongo.Client, db string) {
 func (t *trial) client(from string, more ...*options.ClientOptions) *mongo.Client {
 	t.Helper()
 	c, err := mongo.Connect(append([]*options.ClientOptions{t.model.Client(from)}, more...)...)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	t.Cleanup(func() { disconnect(c) })
 	return c
 }
@@ -209,9 +206,7 @@ func (t *trial) refused(err error, code int, said string) {
 
 func (t *trial) ok(err error) {
 	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 }
 
 // show returns documents in extended JSON, with commas between them.

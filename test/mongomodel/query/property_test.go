@@ -9,6 +9,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/sluice-bus/sluice/test/mongomodel/query"
+	"github.com/sluice-bus/sluice/test/require"
 )
 
 // scalars are drawn from few values, so that two of them often are equal, and from all types.
@@ -57,9 +58,7 @@ func documents(depth int) *rapid.Generator[bson.D] {
 
 func marshal(t *rapid.T, d any) bson.Raw {
 	raw, err := bson.Marshal(d)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	return raw
 }
 
@@ -143,13 +142,9 @@ func TestBoundsHoldWhatMatches(t *testing.T) {
 		}
 		for _, path := range []string{"a", "b", "a.b"} {
 			pattern, err := query.ParseKeyPattern(marshal(t, bson.D{{Key: path, Value: 1}}))
-			if err != nil {
-				t.Fatal(err)
-			}
+			require.NoError(t, err)
 			keys, multikey, err := pattern.Keys(doc)
-			if err != nil {
-				t.Fatal(err)
-			}
+			require.NoError(t, err)
 			if !multikey && !f.Bounds(path).Contains(keys[0][0]) {
 				t.Fatalf("%s selects %s, whose %s is out of the bounds %v", show(said), show(doc), path, f.Bounds(path))
 			}
@@ -171,9 +166,7 @@ func TestImpliedFiltersSelectAsMuch(t *testing.T) {
 
 func apply(t *rapid.T, doc bson.Raw, update bson.D) bson.Raw {
 	u, err := query.ParseUpdate(bson.RawValue{Type: bson.TypeEmbeddedDocument, Value: marshal(t, update)})
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	after, err := u.Apply(doc, false)
 	if err != nil {
 		t.Skip(err) // a path through what is no document

@@ -9,6 +9,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 
 	"github.com/sluice-bus/sluice/test/mongomodel/query"
+	"github.com/sluice-bus/sluice/test/require"
 )
 
 // doc reads MongoDB's extended JSON. Whole numbers in it have 32 bits where they fit.
@@ -19,9 +20,7 @@ func doc(t testing.TB, text string) bson.Raw {
 		t.Fatalf("%s: %v", text, err)
 	}
 	raw, err := bson.Marshal(d)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	return raw
 }
 
@@ -158,9 +157,7 @@ func TestUpsertSeed(t *testing.T) {
 		`{"$or":[{"a":1}],"b":{"$ne":1},"c":null}`:       `{"a":1,"c":null}`,
 	} {
 		f, err := query.ParseFilter(doc(t, filter))
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		seed, err := f.UpsertSeed()
 		if err != nil || show(seed) != compact(t, want) {
 			t.Errorf("%s seeds %s, %v", filter, show(seed), err)
@@ -256,9 +253,7 @@ func TestUpdateErrors(t *testing.T) {
 func TestAnUpdateOfNothingReturnsTheSameDocument(t *testing.T) {
 	for _, update := range []string{`{"$set":{"a":1}}`, `{"$max":{"a":0}}`, `{"$inc":{"a":0}}`, `{"$unset":{"b":""}}`, `{"_id":1,"a":1}`} {
 		u, err := query.ParseUpdate(value(t, update))
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		before := doc(t, `{"_id":1,"a":1}`)
 		after, err := u.Apply(before, false)
 		if err != nil || &after[0] != &before[0] {
@@ -305,17 +300,13 @@ func TestSort(t *testing.T) {
 		`{"a":1,"n":-1}`: `{"a":null,"n":1},{"n":0},{"a":[3,0],"n":5},{"a":1,"n":2},{"a":2,"n":3},{"a":"x","n":4}`,
 	} {
 		s, err := query.ParseKeyPattern(doc(t, sort))
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		var docs []bson.Raw
 		for _, text := range []string{`{"n":0}`, `{"a":null,"n":1}`, `{"a":1,"n":2}`, `{"a":2,"n":3}`, `{"a":"x","n":4}`, `{"a":[3,0],"n":5}`} {
 			docs = append(docs, doc(t, text))
 		}
 		sorted, err := s.Sort(docs)
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		if got := shown(sorted); got != compact(t, `{"x":[`+want+`]}`) {
 			t.Errorf("%s: %s", sort, got)
 		}
@@ -373,9 +364,7 @@ func TestKeys(t *testing.T) {
 		{`{"a.0":1}`, `{"a":[7,8]}`, `[7]`},
 	} {
 		p, err := query.ParseKeyPattern(doc(t, c.pattern))
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		keys, _, err := p.Keys(doc(t, c.doc))
 		if got := show(bson.D{{Key: "x", Value: keys}}); err != nil || got != compact(t, `{"x":[`+c.want+`]}`) {
 			t.Errorf("%s of %s: %s, %v", c.pattern, c.doc, got, err)
@@ -404,9 +393,7 @@ func TestBounds(t *testing.T) {
 		{`{"a":{"$gte":"x"}}`, []string{`"y"`}, []string{`{}`, `1`}},
 	} {
 		f, err := query.ParseFilter(doc(t, c.filter))
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		b := f.Bounds("a")
 		for _, v := range c.in {
 			if !b.Contains(value(t, v)) {
@@ -440,13 +427,9 @@ func TestImplies(t *testing.T) {
 		{`{}`, `{"a":{"$lte":{"$maxKey":1}}}`, false},
 	} {
 		f, err := query.ParseFilter(doc(t, c.filter))
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		p, err := query.ParseFilter(doc(t, c.partial))
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		if got := f.Implies(p); got != c.want {
 			t.Errorf("%s implies %s: %v", c.filter, c.partial, got)
 		}

@@ -7,6 +7,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 
 	"github.com/sluice-bus/sluice/test/mongomodel/store"
+	"github.com/sluice-bus/sluice/test/require"
 )
 
 func event(seq int) bson.Raw {
@@ -77,18 +78,14 @@ func TestAnIndexReadsItsRangeAlone(t *testing.T) {
 		`{"payload.n":7}`: 2_000,
 	} {
 		cur, err := s.Find(ns, store.FindRequest{Filter: filter(t, text)})
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		if _, _, err := cur.Next(s, 3_000, 1<<30); err != nil || cur.Examined.Documents > most {
 			t.Errorf("%s: %d documents were looked at, %v", text, cur.Examined.Documents, err)
 		}
 	}
 	limited := store.FindRequest{Filter: filter(t, `{"topic":"orders","partition":{"$eq":3}}`), Sort: order(t, `{"seq":-1}`), Limit: 5}
 	cur, err := s.Find(ns, limited)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	if docs, _, err := cur.Next(s, 3_000, 1<<30); len(docs) != 5 || cur.Examined.Documents > 6 {
 		t.Errorf("%d documents were looked at for the last %d, %v", cur.Examined.Documents, len(docs), err)
 	}

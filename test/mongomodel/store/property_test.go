@@ -12,6 +12,7 @@ import (
 
 	"github.com/sluice-bus/sluice/test/mongomodel/query"
 	"github.com/sluice-bus/sluice/test/mongomodel/store"
+	"github.com/sluice-bus/sluice/test/require"
 )
 
 // cells are values of few kinds, so that they often are equal or next to each other.
@@ -81,17 +82,13 @@ var indexSpecs = rapid.Custom(func(t *rapid.T) bson.D {
 
 func raw(t *rapid.T, d bson.D) bson.Raw {
 	b, err := bson.Marshal(d)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	return b
 }
 
 func parsed(t *rapid.T, d bson.D) *query.Filter {
 	f, err := query.ParseFilter(raw(t, d))
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	return f
 }
 
@@ -164,9 +161,7 @@ func TestAnotherStoreBecomesEqualByEntries(t *testing.T) {
 		for range rapid.IntRange(1, 40).Draw(t, "steps") {
 			for _, e := range step(t, s) {
 				for range rapid.IntRange(1, 2).Draw(t, "times") {
-					if err := follower.Apply(e); err != nil {
-						t.Fatal(err)
-					}
+					require.NoError(t, follower.Apply(e))
 				}
 			}
 			if rapid.IntRange(0, 5).Draw(t, "fork") == 0 {
@@ -180,9 +175,7 @@ func TestAnotherStoreBecomesEqualByEntries(t *testing.T) {
 					t.Fatal("a fork changed with the other")
 				}
 				for _, e := range entries {
-					if err := follower.Apply(e); err != nil {
-						t.Fatal(err)
-					}
+					require.NoError(t, follower.Apply(e))
 				}
 			}
 		}
@@ -212,9 +205,7 @@ func TestAnIndexFindsWhatAScanFinds(t *testing.T) {
 		sorted := rapid.Bool().Draw(t, "sorted")
 		if sorted {
 			sort, err := query.ParseKeyPattern(raw(t, patterns.Draw(t, "sort")))
-			if err != nil {
-				t.Fatal(err)
-			}
+			require.NoError(t, err)
 			r.Sort = sort
 		}
 		if specs, err := s.Indexes(ns); err == nil && rapid.Bool().Draw(t, "hinted") {

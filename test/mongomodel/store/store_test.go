@@ -13,6 +13,7 @@ import (
 
 	"github.com/sluice-bus/sluice/test/mongomodel/query"
 	"github.com/sluice-bus/sluice/test/mongomodel/store"
+	"github.com/sluice-bus/sluice/test/require"
 )
 
 const ns = "db.c"
@@ -26,9 +27,7 @@ func doc(t testing.TB, text string) bson.Raw {
 		t.Fatalf("%s: %v", text, err)
 	}
 	raw, err := bson.Marshal(d)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	return raw
 }
 
@@ -40,27 +39,21 @@ func value(t testing.TB, text string) bson.RawValue {
 func filter(t testing.TB, text string) *query.Filter {
 	t.Helper()
 	f, err := query.ParseFilter(doc(t, text))
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	return f
 }
 
 func update(t testing.TB, text string) *query.Update {
 	t.Helper()
 	u, err := query.ParseUpdate(value(t, text))
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	return u
 }
 
 func order(t testing.TB, text string) *query.KeyPattern {
 	t.Helper()
 	s, err := query.ParseKeyPattern(doc(t, text))
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	return s
 }
 
@@ -95,9 +88,7 @@ func index(t testing.TB, s *store.Store, specs ...string) {
 
 func ids(t testing.TB, docs []bson.Raw, err error) string {
 	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	var all []string
 	for _, d := range docs {
 		all = append(all, query.Show(query.Lookup(d, "_id")))
@@ -228,9 +219,7 @@ func TestCappedCollections(t *testing.T) {
 	}
 	tail := func() *store.Cursor {
 		cur, err := s.Find(ns, store.FindRequest{Filter: query.All, Tailable: true})
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		return cur
 	}
 	if _, done, err := tail().Next(s, 10, 1<<20); !done || err != nil {
@@ -281,9 +270,7 @@ func TestCursorsSeeLaterMoments(t *testing.T) {
 	index(t, s, `{"key":{"a":1},"name":"a"}`)
 	insert(t, s, `{"_id":1,"a":1}`, `{"_id":2,"a":2}`, `{"_id":4,"a":4}`)
 	cur, err := s.Find(ns, store.FindRequest{Filter: filter(t, `{"a":{"$gt":0}}`)})
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	docs, done, err := cur.Next(s, 2, 1<<20)
 	if ids(t, docs, err) != "1 2" || done {
 		t.Fatalf("%s, %v", ids(t, docs, err), done)
@@ -399,20 +386,16 @@ func TestForksAreApart(t *testing.T) {
 }
 
 // dump is all that a store has, to compare it with another.
-func dump(t interface{ Fatal(...any) }, s *store.Store) []byte {
+func dump(t require.T, s *store.Store) []byte {
 	var all bytes.Buffer
 	for _, db := range s.Databases() {
 		for _, c := range s.Collections(db) {
 			fmt.Fprintln(&all, db, c.Name, c.Options)
 			name := db + "." + c.Name
 			specs, err := s.Indexes(name)
-			if err != nil {
-				t.Fatal(err)
-			}
+			require.NoError(t, err)
 			docs, err := s.All(name, store.FindRequest{Filter: query.All})
-			if err != nil {
-				t.Fatal(err)
-			}
+			require.NoError(t, err)
 			for _, d := range append(specs, docs...) {
 				fmt.Fprintf(&all, "%x\n", []byte(d))
 			}

@@ -19,6 +19,7 @@ import (
 	"github.com/sluice-bus/sluice/controlplane/internal/store"
 	"github.com/sluice-bus/sluice/controlplane/internal/store/boltstore"
 	"github.com/sluice-bus/sluice/controlplane/internal/store/storetest"
+	"github.com/sluice-bus/sluice/test/require"
 )
 
 func TestSuite(t *testing.T) {
@@ -31,9 +32,7 @@ func TestSuite(t *testing.T) {
 func open(t *testing.T, dir string) *boltstore.Store {
 	t.Helper()
 	s, err := boltstore.Open(dir)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	return s
 }
 
@@ -70,9 +69,7 @@ func TestKill(t *testing.T) {
 		acked := killAfter(t, dir, round*7)
 		s := open(t, dir)
 		all, err := storetest.All(t.Context(), s, 0)
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		if n := int64(len(all)); n < max(acked, stored) {
 			t.Fatalf("round %d: %d commits are there, and %d were acknowledged", round, n, max(acked, stored))
 		}
@@ -82,9 +79,7 @@ func TestKill(t *testing.T) {
 				t.Fatalf("round %d: place %d has %+v", round, i, c)
 			}
 		}
-		if err := s.Close(); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, s.Close())
 	}
 	if stored == 0 {
 		t.Error("no process came to append")
@@ -98,12 +93,8 @@ func killAfter(t *testing.T, dir string, lines int) (acked int64) {
 	cmd := exec.Command(os.Args[0])
 	cmd.Env = append(os.Environ(), appenderDir+"="+dir)
 	out, err := cmd.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
+	require.NoError(t, cmd.Start())
 	guard := time.AfterFunc(time.Minute, func() { _ = cmd.Process.Kill() })
 	defer guard.Stop()
 	kill := func() {
@@ -140,12 +131,8 @@ func TestOpenTwice(t *testing.T) {
 	if err == nil || !strings.Contains(err.Error(), "another process has it open") || time.Since(began) > 30*time.Second {
 		t.Errorf("after %v: %v", time.Since(began), err)
 	}
-	if err := s.Close(); err != nil {
-		t.Fatal(err)
-	}
-	if err := open(t, dir).Close(); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, s.Close())
+	require.NoError(t, open(t, dir).Close())
 }
 
 func TestOtherFiles(t *testing.T) {
@@ -167,12 +154,8 @@ func TestOtherFiles(t *testing.T) {
 	} {
 		dir := t.TempDir()
 		db, err := bbolt.Open(filepath.Join(dir, boltstore.FileName), 0o600, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := errors.Join(db.Update(prepare), db.Close()); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
+		require.NoError(t, errors.Join(db.Update(prepare), db.Close()))
 		for range 2 { // the file is let go of, too
 			if _, err := boltstore.Open(dir); err == nil || !strings.Contains(err.Error(), want) {
 				t.Errorf("got %v, want %s", err, want)
@@ -180,9 +163,7 @@ func TestOtherFiles(t *testing.T) {
 		}
 	}
 	dir := t.TempDir()
-	if err := os.WriteFile(filepath.Join(dir, boltstore.FileName), []byte("text"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, os.WriteFile(filepath.Join(dir, boltstore.FileName), []byte("text"), 0o600))
 	if _, err := boltstore.Open(dir); err == nil {
 		t.Error("a file of text was opened")
 	}
@@ -192,12 +173,8 @@ func TestOtherFiles(t *testing.T) {
 func TestUnfinishedFile(t *testing.T) {
 	dir := t.TempDir()
 	unfinished := filepath.Join(dir, boltstore.FileName+".new-123")
-	if err := os.WriteFile(unfinished, []byte("half"), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	if err := open(t, dir).Close(); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, os.WriteFile(unfinished, []byte("half"), 0o600))
+	require.NoError(t, open(t, dir).Close())
 	names, err := os.ReadDir(dir)
 	if err != nil || len(names) != 1 || names[0].Name() != boltstore.FileName {
 		t.Errorf("got %v, %v", names, err)
@@ -206,9 +183,7 @@ func TestUnfinishedFile(t *testing.T) {
 
 func TestUnwritableFolder(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "file")
-	if err := os.WriteFile(file, nil, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, os.WriteFile(file, nil, 0o600))
 	if _, err := boltstore.Open(filepath.Join(file, "below")); err == nil || errors.Is(err, store.ErrUnavailable) {
 		t.Errorf("got %v", err)
 	}

@@ -6,6 +6,7 @@ import (
 
 	"github.com/sluice-bus/sluice/test/faultproxy"
 	"github.com/sluice-bus/sluice/test/mongotest"
+	"github.com/sluice-bus/sluice/test/require"
 )
 
 // A server that has fallen silent does not hold up a stop.
@@ -13,12 +14,8 @@ func TestCloseWhileTheServerIsSilent(t *testing.T) {
 	server := mongotest.Shared(t)
 	proxy := faultproxy.New(t, server.Addr())
 	s, err := Open(Options{URL: server.URIVia(proxy.Addr(), server.NewDatabase(t)), Timeout: patience})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := s.Put(t.Context(), "me", []byte("x")); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
+	require.NoError(t, s.Put(t.Context(), "me", []byte("x")))
 	proxy.Pause(faultproxy.ToClient)
 	proxy.Pause(faultproxy.ToServer)
 	began := time.Now()

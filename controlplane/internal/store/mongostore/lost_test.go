@@ -13,6 +13,7 @@ import (
 	"github.com/sluice-bus/sluice/controlplane/internal/store/storetest"
 	"github.com/sluice-bus/sluice/test/faultproxy"
 	"github.com/sluice-bus/sluice/test/mongotest"
+	"github.com/sluice-bus/sluice/test/require"
 )
 
 // Inserts and their answers are lost; who sends a commit again learns what has become of it, and
@@ -36,9 +37,7 @@ func TestLostInserts(t *testing.T) {
 	for i := range 2 {
 		// The driver would send again by itself, and nothing would be lost for the store.
 		s, err := Open(Options{URL: server.URIVia(proxy.Addr(), database) + "&retryWrites=false", Timeout: patience})
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		defer s.Close()
 		appenders.Go(func() {
 			for n := range 5 {

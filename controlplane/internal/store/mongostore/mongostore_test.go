@@ -15,6 +15,7 @@ import (
 	"github.com/sluice-bus/sluice/controlplane/internal/store"
 	"github.com/sluice-bus/sluice/controlplane/internal/store/storetest"
 	"github.com/sluice-bus/sluice/test/mongotest"
+	"github.com/sluice-bus/sluice/test/require"
 )
 
 // patience is enough for a slow test server.
@@ -31,9 +32,7 @@ func TestSuite(t *testing.T) {
 func open(t *testing.T, url string) *Store {
 	t.Helper()
 	s, err := Open(Options{URL: url, Name: strings.Repeat("a", 200), Timeout: patience})
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	return s
 }
 
@@ -55,9 +54,7 @@ func TestDatabaseOfTheURL(t *testing.T) {
 		"mongodb://127.0.0.1:1/other": "other",
 	} {
 		s, err := Open(Options{URL: url})
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		if got := s.commits.Database().Name(); got != want {
 			t.Errorf("%s: %s, want %s", url, got, want)
 		}
@@ -89,9 +86,7 @@ func TestErrorsOfURLsKeepSecrets(t *testing.T) {
 
 func TestServerAway(t *testing.T) {
 	s, err := Open(Options{URL: "mongodb://127.0.0.1:1/", Timeout: 200 * time.Millisecond})
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	_, afterErr := s.After(t.Context(), 0)
 	_, listErr := s.List(t.Context())
 	for i, err := range []error{afterErr, listErr, s.Append(t.Context(), storetest.Commit(1)), s.Ping(t.Context()),
@@ -117,13 +112,9 @@ func TestServerComesBack(t *testing.T) {
 		t.Skip("the real server is not ours to stop")
 	}
 	s, err := Open(Options{URL: server.URI("policies"), Timeout: 2 * time.Second})
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	defer s.Close()
-	if err := s.Append(t.Context(), storetest.Commit(1)); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, s.Append(t.Context(), storetest.Commit(1)))
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
 	woken := make(chan error, 1)
@@ -160,9 +151,7 @@ func TestDocumentsOfOthers(t *testing.T) {
 	}
 	for _, r := range []int64{11, 12, 13, 14, 15, 17} {
 		raw, err := encode(storetest.Commit(r))
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		insert(raw)
 	}
 	if _, err := s.After(t.Context(), 10); err == nil || !strings.Contains(err.Error(), "commit 17 follows 15") {
@@ -184,9 +173,7 @@ func TestPresence(t *testing.T) {
 	a, b := opened(t, url), opened(t, url)
 	put := func(s *Store, self, doc string) {
 		t.Helper()
-		if err := s.Put(t.Context(), self, []byte(doc)); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, s.Put(t.Context(), self, []byte(doc)))
 	}
 	put(a, "b.$x", "\x00first")
 	put(b, "a", "other")
@@ -220,9 +207,7 @@ func TestPresence(t *testing.T) {
 		t.Errorf("a document that is too large: %v", err)
 	}
 	closed := open(t, url)
-	if err := closed.Close(); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, closed.Close())
 	_, listErr := closed.List(t.Context())
 	for i, err := range []error{listErr, closed.Put(t.Context(), "a", nil), closed.Remove(t.Context(), "a", 1)} {
 		if !errors.Is(err, store.ErrUnavailable) {

@@ -18,6 +18,7 @@ import (
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog/eventlogtest"
 	"github.com/sluice-bus/sluice/sidecar/internal/roster"
 	"github.com/sluice-bus/sluice/test/mongomodel"
+	"github.com/sluice-bus/sluice/test/require"
 )
 
 func TestPublishesChanges(t *testing.T) {
@@ -369,9 +370,7 @@ func TestIdle(t *testing.T) {
 			c.File += "-as-it-was"
 			err = os.WriteFile(c.File, place, 0o600)
 		}
-		if err != nil {
-			s.Fatal(err)
-		}
+		require.NoError(s, err)
 		s.set.ForgetOplog()
 		x := s.start(c)
 		time.Sleep(soon)
@@ -393,9 +392,7 @@ func TestDropped(t *testing.T) {
 		s.do("+a")
 		time.Sleep(soon)
 		s.do("+b")
-		if err := s.orders.Drop(s.Context()); err != nil {
-			s.Fatal(err)
-		}
+		require.NoError(s, s.orders.Drop(s.Context()))
 		s.do("+c")
 		time.Sleep(10 * time.Minute)
 		s.wants("+a", "+b")

@@ -19,6 +19,7 @@ import (
 	"github.com/sluice-bus/sluice/sidecar/internal/capture"
 	"github.com/sluice-bus/sluice/sidecar/internal/roster"
 	"github.com/sluice-bus/sluice/test/mongomodel"
+	"github.com/sluice-bus/sluice/test/require"
 )
 
 // shop is an application with a collection that is captured, and the log that its changes go to.
@@ -56,9 +57,7 @@ func onModel(t *testing.T, o mongomodel.Options, test func(s *shop)) {
 		s := &shop{T: t, set: mongomodel.New(o)}
 		defer s.set.Close()
 		client, err := mongo.Connect(s.set.Client("app"))
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		defer client.Disconnect(context.WithoutCancel(t.Context()))
 		s.orders = client.Database("shop").Collection("orders")
 		defer func() {
@@ -77,9 +76,7 @@ func onModel(t *testing.T, o mongomodel.Options, test func(s *shop)) {
 func (s *shop) config(node string) capture.Config {
 	url := strings.Replace(s.set.URI(), "/?", "/events?", 1)
 	source, err := capture.ParseSource("shop.orders", url)
-	if err != nil {
-		s.Fatal(err)
-	}
+	require.NoError(s, err)
 	return capture.Config{
 		Source: source, Store: url, Database: "events", NodeID: node, Publisher: &s.log, Observer: &s.log,
 		Roster: roster.Alone(node), Limits: wire.DefaultLimits(), Logger: slog.New(slog.NewTextHandler(&s.lines, nil)),
@@ -96,9 +93,7 @@ type sidecar struct {
 func (s *shop) start(c capture.Config) sidecar {
 	s.Helper()
 	x, err := capture.New(c)
-	if err != nil {
-		s.Fatal(err)
-	}
+	require.NoError(s, err)
 	ctx, cancel := context.WithCancel(context.Background())
 	var running sync.WaitGroup
 	running.Go(func() {
@@ -117,9 +112,7 @@ func (s *shop) start(c capture.Config) sidecar {
 // reread asks a sidecar for a re-read.
 func (s *shop) reread(x sidecar) {
 	s.Helper()
-	if err := x.Reread(s.Context()); err != nil {
-		s.Fatal(err)
-	}
+	require.NoError(s, x.Reread(s.Context()))
 }
 
 // do makes one change: +id inserts, ~id updates, =id replaces and -id deletes.

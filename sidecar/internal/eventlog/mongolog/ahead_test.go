@@ -12,6 +12,7 @@ import (
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog"
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog/mongolog/core"
 	"github.com/sluice-bus/sluice/test/mongotest"
+	"github.com/sluice-bus/sluice/test/require"
 )
 
 // insertEvents inserts events with the fields that Ahead looks at, all at once.
@@ -77,9 +78,7 @@ func TestAheadIsFewCommands(t *testing.T) {
 	s := mongotest.Shared(t)
 	var commands counter
 	l := mustOpen(t, Options{URL: s.URI(s.NewDatabase(t)), Monitor: &event.CommandMonitor{Started: commands.count}})
-	if err := l.Ping(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, l.Ping(t.Context()))
 	var known []eventlog.Hint
 	for topic := range 100 {
 		for p := range 8 {

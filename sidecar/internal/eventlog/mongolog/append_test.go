@@ -13,6 +13,7 @@ import (
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog/mongolog/document"
 	"github.com/sluice-bus/sluice/test/faultproxy"
 	"github.com/sluice-bus/sluice/test/mongotest"
+	"github.com/sluice-bus/sluice/test/require"
 )
 
 // isInsert matches the driver's inserts of events.
@@ -107,9 +108,7 @@ func TestADocumentThatSomebodyBroke(t *testing.T) {
 	stored(t, l, "t", eventlogtest.Event("a"))
 	_, err := l.store.Majority(core.Events).UpdateOne(t.Context(), bson.D{{Key: "_id", Value: "t/a"}},
 		bson.D{{Key: "$set", Value: bson.D{{Key: "ts", Value: "yesterday"}}}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	_, readErr := l.Read(t.Context(), "t", 0, 1, eventlog.Bounds{Events: 9})
 	_, lookupErr := l.Lookup(t.Context(), "t", "a")
 	_, eachErr := l.LookupEach(t.Context(), "t", []string{"a"})
@@ -140,9 +139,7 @@ func TestATopicThatSomebodyBroke(t *testing.T) {
 	for topic, partitions := range map[string]any{"one": "1", "many": 1025} {
 		_, err := a.store.Majority(core.Topics).UpdateOne(t.Context(), bson.D{{Key: "_id", Value: topic}},
 			bson.D{{Key: "$set", Value: bson.D{{Key: "partitions", Value: partitions}}}})
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 	}
 	_, oneErr := b.LookupTopic(t.Context(), "one")
 	_, manyErr := b.LookupTopic(t.Context(), "many")

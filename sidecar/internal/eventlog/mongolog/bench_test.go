@@ -13,6 +13,7 @@ import (
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog/mongolog/core"
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog/mongolog/document"
 	"github.com/sluice-bus/sluice/test/mongotest"
+	"github.com/sluice-bus/sluice/test/require"
 )
 
 // BenchmarkAppend compares appending through the log with ordered insertMany of the same documents
@@ -84,9 +85,7 @@ func benchLog(b *testing.B, s *mongotest.Server) *Log {
 // benchCollection is where the log keeps its events, as the log writes them.
 func benchCollection(b *testing.B, l *Log) *mongo.Collection {
 	b.Helper()
-	if err := l.Ping(b.Context()); err != nil {
-		b.Fatal(err)
-	}
+	require.NoError(b, l.Ping(b.Context()))
 	return l.store.Written(core.Events, core.MajorityWrites)
 }
 
@@ -110,9 +109,7 @@ func benchDocuments(b *testing.B, l *Log, n *int, size int) []any {
 		seq++
 		r.Seq = uint64(seq)
 		raw, err := document.Append(nil, "t", 0, r, 1)
-		if err != nil {
-			b.Fatal(err)
-		}
+		require.NoError(b, err)
 		docs = append(docs, bson.Raw(raw))
 	}
 	return docs

@@ -15,6 +15,7 @@ import (
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog/eventlogtest"
 	"github.com/sluice-bus/sluice/test/faultproxy"
 	"github.com/sluice-bus/sluice/test/mongotest"
+	"github.com/sluice-bus/sluice/test/require"
 	"github.com/sluice-bus/sluice/test/testkit"
 )
 
@@ -78,9 +79,7 @@ func chaos(t *testing.T, s *mongotest.Server, seed uint64) {
 		t.Error("no reply was lost: the test tests nothing")
 	}
 	events, err := calm.Read(t.Context(), "t", 0, 1, eventlog.Bounds{Events: 1 << 20})
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	checkHistory(t, events, told[:], tails[:])
 }
 

@@ -8,6 +8,7 @@ import (
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog/eventlogtest"
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog/mongolog/core"
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog/mongolog/events"
+	"github.com/sluice-bus/sluice/test/require"
 )
 
 // ReadEach reads several partitions at once: each from its place on, up to the first seq without an
@@ -40,9 +41,7 @@ func TestReadEach(t *testing.T) {
 		{[]eventlog.Place{{Partition: 0, Seq: 1}, {Partition: 1, Seq: 1}, {Partition: 2, Seq: 1}}, 1, "[[1] [1] [1]]"},
 	} {
 		each, err := l.ReadEach(t.Context(), "t", c.places, eventlog.Bounds{Events: c.most})
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		seqs := make([][]uint64, len(each))
 		for i, recs := range each {
 			for _, rec := range recs {

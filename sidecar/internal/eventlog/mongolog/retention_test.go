@@ -18,6 +18,7 @@ import (
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog/mongolog/core"
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog/mongolog/events"
 	"github.com/sluice-bus/sluice/test/mongotest"
+	"github.com/sluice-bus/sluice/test/require"
 )
 
 const hour = int64(time.Hour / time.Millisecond)
@@ -61,9 +62,7 @@ func sweepOnce(t *testing.T, l *Log, r eventlog.Retention, now int64) int {
 func raw(t *testing.T, l *Log, collection string) map[string]bson.M {
 	t.Helper()
 	docs, err := core.FindIn[bson.M](t.Context(), l.store, l.store.DB.Collection(collection), bson.D{}, options.Find())
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	byID := map[string]bson.M{}
 	for _, d := range docs {
 		if id, ok := d["_id"].(string); ok {

@@ -13,6 +13,7 @@ import (
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog"
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog/mongolog/core"
 	"github.com/sluice-bus/sluice/test/mongotest"
+	"github.com/sluice-bus/sluice/test/require"
 )
 
 // heardSignal is one call of a follower.
@@ -81,9 +82,7 @@ func TestTheLastSignalIsSent(t *testing.T) {
 	for next(t, at).Appended == nil {
 	}
 	leaves.Send(eventlog.Signal{Nodes: []string{"orders"}})
-	if err := leaves.Close(); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, leaves.Close())
 	for next(t, at).Nodes == nil {
 	}
 }

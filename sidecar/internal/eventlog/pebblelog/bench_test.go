@@ -14,6 +14,7 @@ import (
 	"github.com/cockroachdb/pebble/v2"
 
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog"
+	"github.com/sluice-bus/sluice/test/require"
 )
 
 // benchRecord is an event of about 300 bytes with a new id that rises, as a UUIDv7 does.
@@ -85,9 +86,7 @@ func filled(b *testing.B, events int) *Log {
 		}
 		l.Append(b.Context(), "t", n/size%benchPartitions, batch)
 	}
-	if err := l.db.Flush(); err != nil {
-		b.Fatal(err)
-	}
+	require.NoError(b, l.db.Flush())
 	return l
 }
 
@@ -98,9 +97,7 @@ func BenchmarkRead(b *testing.B) {
 		for p := range benchPartitions {
 			for next := uint64(1); ; {
 				page, err := l.Read(b.Context(), "t", p, next, eventlog.Bounds{Events: 1000})
-				if err != nil {
-					b.Fatal(err)
-				}
+				require.NoError(b, err)
 				if len(page) == 0 {
 					break
 				}
@@ -118,9 +115,7 @@ func BenchmarkScan(b *testing.B) {
 		q, n := eventlog.ScanQuery{}, 0
 		for {
 			page, err := l.Scan(b.Context(), "t", q, eventlog.Bounds{Events: 1000})
-			if err != nil {
-				b.Fatal(err)
-			}
+			require.NoError(b, err)
 			if len(page) == 0 {
 				break
 			}
@@ -142,9 +137,7 @@ func BenchmarkRawScan(b *testing.B) {
 	l := filled(b, events)
 	for b.Loop() {
 		it, err := l.db.NewIter(&pebble.IterOptions{LowerBound: []byte{kindEvent}, UpperBound: []byte{kindEvent + 1}})
-		if err != nil {
-			b.Fatal(err)
-		}
+		require.NoError(b, err)
 		n, sum := 0, 0
 		for it.First(); it.Valid(); it.Next() {
 			sum += len(append([]byte(nil), it.Value()...))
@@ -194,9 +187,7 @@ func BenchmarkSave(b *testing.B) {
 			l := benchLog(b)
 			e := eventlog.Epoch{GroupPartition: eventlog.GroupPartition{Topic: "t", Group: "group"}, Number: 1,
 				Owner: "0197c0de-0000-7000-8000-000000000000"}
-			if err := l.TakeEpochs(b.Context(), []eventlog.Epoch{e})[0]; err != nil {
-				b.Fatal(err)
-			}
+			require.NoError(b, l.TakeEpochs(b.Context(), []eventlog.Epoch{e})[0])
 			for i := range uint64(20) {
 				e.Progress.Attempts = append(e.Progress.Attempts,
 					eventlog.AttemptRange{SeqRange: eventlog.SeqRange{First: 3 * i, Last: 3*i + 1}, Attempts: 1})
@@ -232,9 +223,7 @@ func BenchmarkSave(b *testing.B) {
 			for b.Loop() {
 				e.Progress.Cursor++
 				began := time.Now()
-				if err := l.SaveEpochs(context.Background(), []eventlog.Epoch{e}, nil); err != nil {
-					b.Fatal(err)
-				}
+				require.NoError(b, l.SaveEpochs(context.Background(), []eventlog.Epoch{e}, nil))
 				took = append(took, time.Since(began))
 				saved.Add(1)
 			}

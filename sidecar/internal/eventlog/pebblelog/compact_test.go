@@ -9,6 +9,7 @@ import (
 
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog"
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog/eventlogtest"
+	"github.com/sluice-bus/sluice/test/require"
 	"github.com/sluice-bus/sluice/test/testkit"
 )
 
@@ -44,9 +45,7 @@ func crashWhileCompacting(t *testing.T, seed uint64) {
 		c := eventlog.Compaction{Now: batch[0].AcceptedAt, TombstonesBefore: batch[0].AcceptedAt + 1, Limit: 7}
 		for from := uint64(1); ; {
 			next, _, err := l.Compact(t.Context(), "t", 0, from, c)
-			if err != nil {
-				t.Fatal(err)
-			}
+			require.NoError(t, err)
 			if next == from {
 				break
 			}
@@ -65,9 +64,7 @@ func crashWhileCompacting(t *testing.T, seed uint64) {
 func checkValues(t *testing.T, l *Log, want map[string]string, head uint64) {
 	t.Helper()
 	events, err := l.Read(t.Context(), "t", 0, 1, eventlog.Bounds{Events: 1000})
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	got := map[string]string{}
 	for _, e := range events {
 		if got[e.Key] = string(e.Payload); e.Tombstone() {

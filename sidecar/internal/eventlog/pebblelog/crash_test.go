@@ -17,6 +17,7 @@ import (
 
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog"
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog/eventlogtest"
+	"github.com/sluice-bus/sluice/test/require"
 	"github.com/sluice-bus/sluice/test/testkit"
 )
 
@@ -175,9 +176,7 @@ func checkPromised(t *testing.T, disk vfs.FS, promised map[string]uint64, cursor
 	l := mustOpen(t, Options{Dir: "data", FS: disk})
 	defer l.Close()
 	events, err := l.Read(t.Context(), "t", 0, 1, eventlog.Bounds{Events: 1 << 30})
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	found := map[string]uint64{}
 	for i, e := range events {
 		found[e.ID] = e.Seq
@@ -315,9 +314,7 @@ func checkRepeat(t *testing.T, disk vfs.FS, records []*eventlog.Record) {
 		}
 	}
 	events, err := l.Read(t.Context(), "t", 0, 1, eventlog.Bounds{Events: 1 << 30})
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	times := map[string]int{}
 	for _, e := range events {
 		times[e.ID]++
@@ -339,13 +336,9 @@ func TestFailedProgress(t *testing.T) {
 			l := mustOpen(t, Options{Dir: "data", FS: errorfs.Wrap(disk, fail)})
 			ensure(t, l, "t", 1)
 			e := eventlog.Epoch{GroupPartition: eventlog.GroupPartition{Topic: "t", Group: "g"}, Number: 1, Owner: "n"}
-			if err := l.TakeEpochs(t.Context(), []eventlog.Epoch{e})[0]; err != nil {
-				t.Fatal(err)
-			}
+			require.NoError(t, l.TakeEpochs(t.Context(), []eventlog.Epoch{e})[0])
 			e.Progress.Cursor = 5
-			if err := l.SaveEpochs(t.Context(), []eventlog.Epoch{e}, nil); err != nil {
-				t.Fatal(err)
-			}
+			require.NoError(t, l.SaveEpochs(t.Context(), []eventlog.Epoch{e}, nil))
 
 			fail.armed.Store(true)
 			next := e

@@ -14,6 +14,8 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs/errorfs"
 
 	"github.com/google/uuid"
+
+	"github.com/sluice-bus/sluice/test/require"
 )
 
 var quiet = slog.New(slog.DiscardHandler)
@@ -53,9 +55,7 @@ func TestStoreIDIsTheFolders(t *testing.T) {
 
 func TestForeignFolderIsRefusedAndLeftAlone(t *testing.T) {
 	dir := t.TempDir()
-	if err := os.WriteFile(filepath.Join(dir, "thesis.tex"), nil, 0o644); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, os.WriteFile(filepath.Join(dir, "thesis.tex"), nil, 0o644))
 	refused(t, dir, new(*ForeignFolderError), "empty", "--data-dir")
 	if entries, _ := os.ReadDir(dir); len(entries) != 1 {
 		t.Errorf("the folder now holds %v", entries)
@@ -92,9 +92,7 @@ func TestDamagedFormatIsRefused(t *testing.T) {
 
 func writeFile(t *testing.T, dir, name, text string) {
 	t.Helper()
-	if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o644); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, os.WriteFile(filepath.Join(dir, name), []byte(text), 0o644))
 }
 
 func TestSecondOpenerIsToldWhoHasTheFolder(t *testing.T) {

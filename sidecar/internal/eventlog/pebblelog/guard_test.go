@@ -8,6 +8,7 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs/errorfs"
 
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog"
+	"github.com/sluice-bus/sluice/test/require"
 )
 
 // TestLogFailureIsKnownBeforePebbleHearsOfIt: by the time a failed operation on a write-ahead log
@@ -26,9 +27,7 @@ func TestLogFailureIsKnownBeforePebbleHearsOfIt(t *testing.T) {
 			h := &health{log: quiet}
 			f, err := guardedFS{FS: errorfs.Wrap(vfs.NewMem(), disk), health: h, space: newSpace(Options{Logger: quiet})}.Create(file,
 				vfs.WriteCategoryUnspecified)
-			if err != nil {
-				t.Fatal(err)
-			}
+			require.NoError(t, err)
 			disk.armed.Store(true)
 			if err := operate(f); !errors.Is(err, errDisk) {
 				t.Errorf("%s of %s: %v; want the disk's error", name, file, err)
@@ -47,9 +46,7 @@ func TestFailedStoreIsFrozen(t *testing.T) {
 	h := &health{log: quiet}
 	fsys := guardedFS{FS: disk, health: h, space: newSpace(Options{Logger: quiet})}
 	f, err := fsys.Create("a", vfs.WriteCategoryUnspecified)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	defer f.Close()
 	before := disk.String()
 	h.Fatalf("something %s", "bad")

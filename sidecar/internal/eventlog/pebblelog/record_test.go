@@ -10,6 +10,7 @@ import (
 
 	"github.com/sluice-bus/sluice/sdk/wire"
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog"
+	"github.com/sluice-bus/sluice/test/require"
 )
 
 func anyRecord(t *rapid.T) *eventlog.Record {
@@ -41,9 +42,7 @@ func TestRecordRoundTrip(t *testing.T) {
 		want := anyRecord(t)
 		value := appendRecord(nil, want)
 		got, err := decodeRecord("t", 3, 7, value)
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		clear(value) // the record must not refer to it
 		if got.Payload = append([]byte{}, got.Payload...); !reflect.DeepEqual(got, want) {
 			t.Fatalf("got %+v; want %+v", got, want)

@@ -8,6 +8,7 @@ import (
 
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog"
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog/eventlogtest"
+	"github.com/sluice-bus/sluice/test/require"
 )
 
 // TestSnapshotKeepsWhatIsRemoved reads a snapshot page by page, with a key and without, both ways,
@@ -22,18 +23,14 @@ func TestSnapshotKeepsWhatIsRemoved(t *testing.T) {
 	const n = 50
 	head := appendAll(t, l, eventlogtest.Events("e", n, eventlogtest.Keyed("k")))
 	s, err := l.Snapshot(t.Context(), "t")
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	appendAll(t, l, eventlogtest.Events("later", n, eventlogtest.Keyed("k")))
 	key := "k"
 	for _, q := range []eventlog.ScanQuery{{}, {Descending: true}, {Key: &key}} {
 		seen := map[string]bool{}
 		for {
 			page, err := s.Scan(t.Context(), "t", q, eventlog.Bounds{Events: 7})
-			if err != nil {
-				t.Fatal(err)
-			}
+			require.NoError(t, err)
 			if len(page) == 0 {
 				break
 			}
@@ -45,9 +42,7 @@ func TestSnapshotKeepsWhatIsRemoved(t *testing.T) {
 			}
 			last := page[len(page)-1]
 			q.After = &eventlog.Point{TS: last.TS, ID: last.ID}
-			if err := l.Truncate(t.Context(), "t", 0, head); err != nil {
-				t.Fatal(err)
-			}
+			require.NoError(t, l.Truncate(t.Context(), "t", 0, head))
 		}
 		if len(seen) != n {
 			t.Errorf("%+v: %d of %d events", q, len(seen), n)
@@ -69,9 +64,7 @@ func TestCloseEndsSnapshots(t *testing.T) {
 	ensure(t, l, "t", 1)
 	appendAll(t, l, eventlogtest.Events("e", 3))
 	s, err := l.Snapshot(t.Context(), "t")
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	if err := l.Close(); err != nil {
 		t.Errorf("closing with a snapshot: %v", err)
 	}

@@ -15,6 +15,7 @@ import (
 
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog"
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog/eventlogtest"
+	"github.com/sluice-bus/sluice/test/require"
 )
 
 // crowded is a disk of which a test says how much is free, and that has no room for what is written
@@ -88,13 +89,9 @@ func openCrowded(t *testing.T, disk *crowded, low int64) (*Log, *eventlog.Epoch)
 	t.Helper()
 	l := mustOpen(t, Options{Dir: "data", FS: disk, LowWater: low})
 	ensure(t, l, "t", 1)
-	if err := add(t, l, "a"); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, add(t, l, "a"))
 	e := eventlog.Epoch{GroupPartition: eventlog.GroupPartition{Topic: "t", Group: "g"}, Number: 1, Owner: "n"}
-	if err := errors.Join(l.TakeEpochs(t.Context(), []eventlog.Epoch{e})...); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, errors.Join(l.TakeEpochs(t.Context(), []eventlog.Epoch{e})...))
 	return l, &e
 }
 
@@ -221,9 +218,7 @@ func TestTablesWithoutRoomAreWrittenAgain(t *testing.T) {
 		defer l.Close()
 		disk.full.Store(true)
 		flushed, err := l.db.AsyncFlush()
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		time.Sleep(time.Minute)
 		if err := l.Err(); err != nil {
 			t.Error(err)

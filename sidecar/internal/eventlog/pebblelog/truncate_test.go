@@ -11,6 +11,7 @@ import (
 
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog"
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog/eventlogtest"
+	"github.com/sluice-bus/sluice/test/require"
 	"github.com/sluice-bus/sluice/test/testkit"
 )
 
@@ -33,9 +34,7 @@ func appendAll(t testing.TB, l *Log, records []*eventlog.Record) (last uint64) {
 func wantLeft(t testing.TB, l *Log, first, head uint64) {
 	t.Helper()
 	read, err := l.Read(t.Context(), "t", 0, 0, everything)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	for i, r := range read {
 		if r.Seq != first+uint64(i) {
 			t.Fatalf("event %d has seq %d; want %d", i, r.Seq, first+uint64(i))
@@ -68,9 +67,7 @@ func TestTruncate(t *testing.T) {
 		wantLeft(t, l, c.first, n)
 		cut := mustOpen(t, Options{Dir: "data", FS: disk.CrashClone(vfs.CrashCloneCfg{})})
 		wantLeft(t, cut, c.first, n)
-		if err := cut.Close(); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, cut.Close())
 	}
 	if _, err := l.Lookup(t.Context(), "t", "e-000"); !errors.Is(err, eventlog.ErrNotFound) {
 		t.Errorf("Lookup of a removed event: %v; want ErrNotFound", err)
@@ -129,9 +126,7 @@ func checkRun(t *testing.T, disk vfs.FS, removed, head uint64) uint64 {
 	l := mustOpen(t, Options{Dir: "data", FS: disk})
 	defer l.Close()
 	extents, err := l.Extents(t.Context(), "t")
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	first := extents[0].First
 	if first <= removed {
 		t.Errorf("seq %d has come back; up to %d was removed for good", first, removed)

@@ -14,6 +14,7 @@ import (
 	"github.com/sluice-bus/sluice/sdk/wire"
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog"
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog/eventlogtest"
+	"github.com/sluice-bus/sluice/test/require"
 )
 
 // slow is an injector whose log syncs, while it is held, take until release.
@@ -78,9 +79,7 @@ func readable(t *testing.T, l *Log) (found []string) {
 		found = append(found, "Scan "+e.ID)
 	}
 	latest, err3 := eventlogtest.LatestByKey(t.Context(), l, "t", "k")
-	if err := errors.Join(err, err2, err3); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, errors.Join(err, err2, err3))
 	found = append(found, "LatestByKey "+latest.ID)
 	if e, err := l.Lookup(t.Context(), "t", "new"); err == nil {
 		found = append(found, "Lookup "+e.ID)
@@ -114,9 +113,7 @@ func TestNothingIsReadableBeforeItsSync(t *testing.T) {
 		if err == nil {
 			_, inPebble, err = l.idEntry(tp.id, "new")
 		}
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 	}
 
 	if got := readable(t, l); !slices.Equal(got, []string{"Read old", "Scan old", "LatestByKey old"}) {
@@ -165,9 +162,7 @@ func TestSavesDoNotWaitForSyncs(t *testing.T) {
 	old := eventlog.Epoch{GroupPartition: eventlog.GroupPartition{Topic: "t", Group: "g"}, Number: 1, Owner: "n"}
 	fresh := old
 	fresh.Partition = 1
-	if err := l.TakeEpochs(t.Context(), []eventlog.Epoch{old})[0]; err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, l.TakeEpochs(t.Context(), []eventlog.Epoch{old})[0])
 
 	holdSyncs(l, disk)
 	taken := make(chan error, 1)
@@ -177,9 +172,7 @@ func TestSavesDoNotWaitForSyncs(t *testing.T) {
 	}
 	for range 3 {
 		old.Progress.Cursor++
-		if err := l.SaveEpochs(t.Context(), []eventlog.Epoch{old}, nil); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, l.SaveEpochs(t.Context(), []eventlog.Epoch{old}, nil))
 	}
 	if got := latest(t, l); got[0].Progress.Cursor != 3 {
 		t.Errorf("LatestEpochs = %+v; want cursor 3", got)
@@ -209,8 +202,6 @@ func TestSavesDoNotWaitForSyncs(t *testing.T) {
 func latest(t *testing.T, l *Log) []eventlog.Epoch {
 	t.Helper()
 	epochs, err := l.LatestEpochs(t.Context(), "t", "g")
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	return epochs
 }

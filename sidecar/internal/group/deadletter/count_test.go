@@ -9,13 +9,12 @@ import (
 
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog"
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog/pebblelog"
+	"github.com/sluice-bus/sluice/test/require"
 )
 
 func TestCount(t *testing.T) {
 	log, err := pebblelog.Open(pebblelog.Options{FS: vfs.NewMem(), Dir: "data", Logger: slog.New(slog.DiscardHandler)})
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	defer log.Close()
 	for name, n := range map[string]int{"a.dlq": 2500, "b.dlq": 0, "c": 3} {
 		if _, err := log.EnsureTopic(t.Context(), name, 1); err != nil {

@@ -19,6 +19,7 @@ import (
 	"github.com/sluice-bus/sluice/sidecar/internal/outbox"
 	"github.com/sluice-bus/sluice/sidecar/internal/roster"
 	"github.com/sluice-bus/sluice/test/mongomodel"
+	"github.com/sluice-bus/sluice/test/require"
 )
 
 // app is an application with its outbox, and the drainer.
@@ -41,9 +42,7 @@ func onModel(t *testing.T, o mongomodel.Options, test func(a *app)) {
 		a := &app{T: t, set: mongomodel.New(o)}
 		defer a.set.Close()
 		client, err := mongo.Connect(a.set.Client("app"))
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		defer client.Disconnect(context.WithoutCancel(t.Context()))
 		a.coll = client.Database("shop").Collection("outbox")
 		test(a)
@@ -62,9 +61,7 @@ func (a *app) drain() (stop func()) {
 		LogID: func() string { return "log" }, Limits: wire.DefaultLimits(), Lease: 10 * time.Second, Roster: roster.Alone("node"),
 		Logger: slog.New(slog.NewTextHandler(a.Output(), nil)), Dialer: a.set.Dialer("sidecar"),
 	})
-	if err != nil {
-		a.Fatal(err)
-	}
+	require.NoError(a, err)
 	ctx, cancel := context.WithCancel(a.Context())
 	var running sync.WaitGroup
 	running.Go(func() {
@@ -202,9 +199,7 @@ func TestFollowsAnotherStream(t *testing.T) {
 			func() { a.set.Kill(a.set.Primary()) },
 			func() { a.set.StepDown(a.set.Primary()) },
 			func() {
-				if err := a.coll.Drop(context.Background()); err != nil {
-					a.Fatal(err)
-				}
+				require.NoError(a, a.coll.Drop(context.Background()))
 			},
 		} {
 			fail()

@@ -9,6 +9,7 @@ import (
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog"
 	"github.com/sluice-bus/sluice/sidecar/internal/store/embedded"
 	"github.com/sluice-bus/sluice/sidecar/internal/tail"
+	"github.com/sluice-bus/sluice/test/require"
 )
 
 // Readers do not get an erased event from memory.
@@ -18,9 +19,7 @@ func TestErasedIsForgotten(t *testing.T) {
 		Dir: t.TempDir(), InMemory: true, NodeID: "node", Policies: policy.NewCurrent(policy.NewResolvedSnapshot(nil)),
 		Tails: tails, Logger: slog.New(slog.DiscardHandler),
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	defer s.Close()
 	watch := tails.Watch("t", func() {})
 	defer watch.Close()

@@ -18,6 +18,7 @@ import (
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog/mongolog"
 	"github.com/sluice-bus/sluice/sidecar/internal/tail"
 	"github.com/sluice-bus/sluice/test/mongomodel"
+	"github.com/sluice-bus/sluice/test/require"
 )
 
 // dialed counts the connections that are open, those of monitors too.
@@ -69,9 +70,7 @@ func TestConnections(t *testing.T) {
 				l, err := mongolog.Open(mongolog.Options{
 					URL: strings.Replace(set.URI(), "/?", "/"+database+"?"+c.url, 1), Dialer: d, Logger: slog.New(slog.DiscardHandler),
 				})
-				if err != nil {
-					t.Fatal(err)
-				}
+				require.NoError(t, err)
 				t.Cleanup(func() { l.Close() })
 				f := &follower{log: l, tails: tail.New(tail.DefaultBounds())}
 				for i := range c.topics {
@@ -105,9 +104,7 @@ func TestConnections(t *testing.T) {
 				beat := uint64(0)
 				for range 100 { // a sidecar's life goes on for some minutes
 					beat++
-					if err := l.SaveNode(t.Context(), eventlog.Node{ID: "n/1/1", Name: "n", Beat: beat, Lease: 10 * time.Second}); err != nil {
-						t.Fatal(err)
-					}
+					require.NoError(t, l.SaveNode(t.Context(), eventlog.Node{ID: "n/1/1", Name: "n", Beat: beat, Lease: 10 * time.Second}))
 					time.Sleep(2500 * time.Millisecond)
 				}
 				idle := d.open.Load() - monitors

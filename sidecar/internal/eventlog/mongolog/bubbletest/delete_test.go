@@ -11,6 +11,7 @@ import (
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog/eventlogtest"
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog/mongolog"
 	"github.com/sluice-bus/sluice/test/mongomodel"
+	"github.com/sluice-bus/sluice/test/require"
 )
 
 const topics = "topics"
@@ -24,9 +25,7 @@ func ensure(t *testing.T, l *mongolog.Log) {
 
 func remove(t *testing.T, l *mongolog.Log) {
 	t.Helper()
-	if err := l.DeleteTopic(t.Context(), "orders"); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, l.DeleteTopic(t.Context(), "orders"))
 }
 
 func appendOne(t *testing.T, l *mongolog.Log, id string) eventlog.Outcome {

@@ -16,6 +16,7 @@ import (
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog"
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog/mongolog"
 	"github.com/sluice-bus/sluice/test/mongomodel"
+	"github.com/sluice-bus/sluice/test/require"
 )
 
 // unopened makes a log that has not reached its server yet.
@@ -24,9 +25,7 @@ func unopened(t *testing.T, set *mongomodel.Set, query string) *mongolog.Log {
 	hosts, _, _ := strings.Cut(strings.TrimPrefix(set.URI(), "mongodb://"), "/")
 	l, err := mongolog.Open(mongolog.Options{
 		URL: "mongodb://" + hosts + "/" + database + query, Dialer: set.Dialer("sidecar"), Logger: slog.New(slog.DiscardHandler)})
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	t.Cleanup(func() { l.Close() })
 	return l
 }
@@ -57,9 +56,7 @@ func TestFormat(t *testing.T) {
 		set := mongomodel.New(mongomodel.Options{Polling: true})
 		t.Cleanup(set.Close)
 		beside, err := mongo.Connect(set.Client("beside"))
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		defer beside.Disconnect(context.Background())
 		db := beside.Database(database)
 		if _, err := db.Collection("meta").InsertOne(t.Context(), bson.D{{Key: "_id", Value: "store"}, {Key: "id", Value: "x"},
@@ -70,9 +67,7 @@ func TestFormat(t *testing.T) {
 		if names, err := db.ListCollectionNames(t.Context(), bson.D{}); err != nil || !slices.Equal(names, []string{"meta"}) {
 			t.Errorf("there are the collections %q, %v", names, err)
 		}
-		if err := db.Drop(t.Context()); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, db.Drop(t.Context()))
 		l := unopened(t, set, "")
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 		defer cancel()

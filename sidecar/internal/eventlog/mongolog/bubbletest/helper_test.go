@@ -15,6 +15,7 @@ import (
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog"
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog/mongolog"
 	"github.com/sluice-bus/sluice/test/mongomodel"
+	"github.com/sluice-bus/sluice/test/require"
 )
 
 // The collections, as the log calls them.
@@ -33,17 +34,13 @@ func open(t *testing.T, set *mongomodel.Set, o mongolog.Options) *mongolog.Log {
 	o.URL, o.Dialer = strings.Replace(set.URI(), "/?", "/"+database+"?retryWrites=false&", 1), set.Dialer("sidecar")
 	o.Logger = slog.New(slog.DiscardHandler)
 	l, err := mongolog.Open(o)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	t.Cleanup(func() {
 		if err := l.Close(); err != nil {
 			t.Errorf("Close: %v", err)
 		}
 	})
-	if err := l.Ping(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, l.Ping(t.Context()))
 	return l
 }
 
@@ -68,13 +65,9 @@ func countedOn(t *testing.T, set *mongomodel.Set, collection string) (*mongolog.
 func withEvents(t *testing.T, set *mongomodel.Set, do func(c *mongo.Collection) error) {
 	t.Helper()
 	client, err := mongo.Connect(set.Client("beside"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	defer client.Disconnect(context.Background())
-	if err := do(client.Database(database).Collection(events)); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, do(client.Database(database).Collection(events)))
 }
 
 // documents are those of all events, removed ones too.

@@ -15,6 +15,7 @@ import (
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog"
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog/eventlogtest"
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog/mongolog"
+	"github.com/sluice-bus/sluice/test/require"
 )
 
 // patience is how long a hole has to stand for readers to void it.
@@ -26,9 +27,7 @@ func wantNext(t *testing.T, l *mongolog.Log, from uint64, want ...uint64) {
 	t.Helper()
 	for began := time.Now(); time.Since(began) < time.Hour; time.Sleep(100 * time.Millisecond) {
 		found, err := l.Read(t.Context(), "t", 0, from, eventlog.Bounds{Events: 100})
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		if len(found) == 0 {
 			continue
 		}

@@ -15,6 +15,7 @@ import (
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog/eventlogtest"
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog/mongolog"
 	"github.com/sluice-bus/sluice/test/mongomodel"
+	"github.com/sluice-bus/sluice/test/require"
 )
 
 // lateness is how late a lost request of a lateStore arrives: its sender has given up by then.
@@ -74,9 +75,7 @@ func anEpoch(number uint64, owner string) eventlog.Epoch {
 
 func mustTakeEpoch(t *testing.T, l *mongolog.Log, e eventlog.Epoch) {
 	t.Helper()
-	if err := l.TakeEpochs(t.Context(), []eventlog.Epoch{e})[0]; err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, l.TakeEpochs(t.Context(), []eventlog.Epoch{e})[0])
 }
 
 func wantCursor(t *testing.T, l *mongolog.Log, want uint64) {
@@ -96,9 +95,7 @@ func TestALateSaveChangesNothing(t *testing.T) {
 			return s.SaveEpochs(ctx, []eventlog.Epoch{own}, nil)
 		})
 		own.Progress.Cursor = 20
-		if err := s.SaveEpochs(t.Context(), []eventlog.Epoch{own}, nil); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, s.SaveEpochs(t.Context(), []eventlog.Epoch{own}, nil))
 		time.Sleep(2 * lateness)
 		wantCursor(t, s.Log, 20)
 	})
@@ -113,9 +110,7 @@ func TestALateInheritanceChangesNothing(t *testing.T) {
 			return s.TakeEpochs(ctx, []eventlog.Epoch{own})[0]
 		})
 		own.Progress.Cursor = 20
-		if err := s.SaveEpochs(t.Context(), []eventlog.Epoch{own}, nil); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, s.SaveEpochs(t.Context(), []eventlog.Epoch{own}, nil))
 		time.Sleep(2 * lateness)
 		wantCursor(t, s.Log, 20)
 	})
@@ -137,9 +132,7 @@ func TestALateBeatChangesNothing(t *testing.T) {
 						}
 					}
 					if leaves {
-						if err := s.EndNode(t.Context(), "run"); err != nil {
-							t.Fatal(err)
-						}
+						require.NoError(t, s.EndNode(t.Context(), "run"))
 					}
 					time.Sleep(2 * lateness)
 					left, err := s.ListNodes(t.Context())
@@ -158,9 +151,7 @@ func TestALateEntryIsOneMore(t *testing.T) {
 	withLateStore(t, func(t *testing.T, s *lateStore) {
 		came, ended := eventlog.NodeChange{ID: "run", Version: 1}, eventlog.NodeChange{ID: "run", Version: 1, State: eventlog.NodeEnded}
 		s.late(t, "update", nodes, func(ctx context.Context) error { return s.Enter(ctx, came) })
-		if err := s.Enter(t.Context(), ended); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, s.Enter(t.Context(), ended))
 		for _, want := range [][]eventlog.NodeChange{{ended}, {ended, came}} {
 			_, roll, err := s.Look(t.Context(), nil, 0)
 			if err != nil || roll.Number < uint64(len(want)) || !slices.Equal(slices.Compact(roll.Changes), want) {
@@ -191,30 +182,18 @@ func TestALatePublishDoesNotUndoACancel(t *testing.T) {
 		s.silent = true
 		for _, command := range []string{"insert", "update"} { // the second time, the event replaces the cancelled one
 			s.late(t, command, events, func(ctx context.Context) error { return schedule(ctx, s.Log) })
-			if err := schedule(t.Context(), s.Log); err != nil {
-				t.Fatal(err)
-			}
-			if err := s.Cancel(t.Context(), "t", "a"); err != nil {
-				t.Fatal(err)
-			}
+			require.NoError(t, schedule(t.Context(), s.Log))
+			require.NoError(t, s.Cancel(t.Context(), "t", "a"))
 			time.Sleep(2 * lateness)
 			waiting(t, s, 0)
 		}
-		if err := schedule(t.Context(), s.Log); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, schedule(t.Context(), s.Log))
 		s.late(t, "update", events, func(ctx context.Context) error { return s.Cancel(ctx, "t", "a") })
-		if err := s.Cancel(t.Context(), "t", "a"); err != nil {
-			t.Fatal(err)
-		}
-		if err := schedule(t.Context(), s.Log); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, s.Cancel(t.Context(), "t", "a"))
+		require.NoError(t, schedule(t.Context(), s.Log))
 		time.Sleep(2 * lateness)
 		waiting(t, s, 1)
-		if err := s.Cancel(t.Context(), "t", "a"); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, s.Cancel(t.Context(), "t", "a"))
 		time.Sleep(25 * time.Hour)
 		if left := documents(t, s.set); len(left) != 0 {
 			t.Errorf("still there: %v", left)

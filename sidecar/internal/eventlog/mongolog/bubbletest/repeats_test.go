@@ -13,6 +13,7 @@ import (
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog/eventlogtest"
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog/mongolog"
 	"github.com/sluice-bus/sluice/test/mongomodel"
+	"github.com/sluice-bus/sluice/test/require"
 )
 
 // A release shares its batch with events that turn out to be stored already, since the answer to
@@ -43,9 +44,7 @@ func TestReleaseBehindAnInsertWhoseAnswerIsLost(t *testing.T) {
 					t.Fatalf("due: %+v, %v", scheduled, err)
 				}
 				if tc.cancelled {
-					if err := l.Cancel(t.Context(), "t", "later"); err != nil {
-						t.Fatal(err)
-					}
+					require.NoError(t, l.Cancel(t.Context(), "t", "later"))
 				}
 				stored(t, l, eventlogtest.Events("first", 1), 1) // the next ones linger, and are one batch
 				losing.Store(true)

@@ -11,6 +11,7 @@ import (
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog"
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog/mongolog"
 	"github.com/sluice-bus/sluice/test/mongomodel"
+	"github.com/sluice-bus/sluice/test/require"
 )
 
 // TestUnmetConcern: if the replica set does not meet a topic's write concern, that topic's appends
@@ -35,9 +36,7 @@ func TestUnmetConcern(t *testing.T) {
 						return "majority"
 					},
 				})
-				if err != nil {
-					t.Fatal(err)
-				}
+				require.NoError(t, err)
 				defer l.Close()
 				if c.down {
 					set.Kill((set.Primary() + 1) % 3)

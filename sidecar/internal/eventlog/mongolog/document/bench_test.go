@@ -6,6 +6,7 @@ import (
 	"github.com/sluice-bus/sluice/sdk/wire"
 	"github.com/sluice-bus/sluice/sdk/wire/codec"
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog"
+	"github.com/sluice-bus/sluice/test/require"
 )
 
 // benchmarkRecord has an object of 300 bytes for its payload.
@@ -52,9 +53,7 @@ func BenchmarkPayload(b *testing.B) {
 func BenchmarkDecode(b *testing.B) {
 	r := benchmarkRecord()
 	doc, err := Append(nil, r.Topic, 0, r, 1)
-	if err != nil {
-		b.Fatal(err)
-	}
+	require.NoError(b, err)
 	b.ReportAllocs()
 	for b.Loop() {
 		if _, err := Decode(doc); err != nil {

@@ -13,6 +13,7 @@ import (
 	"github.com/sluice-bus/sluice/sdk/wire"
 	"github.com/sluice-bus/sluice/sdk/wire/codec"
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog"
+	"github.com/sluice-bus/sluice/test/require"
 	"go.mongodb.org/mongo-driver/v2/bson"
 	"pgregory.net/rapid"
 )
@@ -42,9 +43,7 @@ func TestRecordsReadBackEqual(t *testing.T) {
 
 func TestDocumentsHaveTheirFieldsInOrder(t *testing.T) {
 	doc, err := Append(nil, "orders.created", 0, fullRecord(), -5)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	hash := hashOf(&fullRecord().Event)
 	want := bson.D{
 		{Key: "_id", Value: "orders.created/id-1"}, {Key: "topic", Value: "orders.created"}, {Key: "partition", Value: int32(3)},
@@ -57,9 +56,7 @@ func TestDocumentsHaveTheirFieldsInOrder(t *testing.T) {
 		{Key: "writer", Value: int64(-5)},
 	}
 	marshalled, err := bson.Marshal(want)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	if !bytes.Equal(doc, marshalled) {
 		t.Errorf("got  %v\nwant %v", bson.Raw(doc), bson.Raw(marshalled))
 	}
@@ -155,9 +152,7 @@ func TestStubs(t *testing.T) {
 		{Key: "ts", Value: int64(5)}, {Key: "accepted", Value: int64(6)}, {Key: "id", Value: "x"}, {Key: "hash", Value: hash},
 		{Key: "expireAt", Value: bson.DateTime(1234)},
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	s, err := Decode(raw)
 	want := Stored{Gone: true, Hash: hash, Record: &eventlog.Record{AcceptedAt: 6, Event: wire.Event{ID: "x", Topic: "t",
 		Partition: 3, Seq: 9, TS: 5}}}
@@ -169,13 +164,9 @@ func TestStubs(t *testing.T) {
 // document is a whole event's document as BSON, changed.
 func document(t testing.TB, change func(m map[string]any)) []byte {
 	doc, err := Append(nil, "orders.created", 0, fullRecord(), 1)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	var m map[string]any
-	if err := bson.Unmarshal(doc, &m); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, bson.Unmarshal(doc, &m))
 	change(m)
 	if doc, err = bson.Marshal(m); err != nil {
 		t.Fatal(err)
@@ -269,9 +260,7 @@ func FuzzDecode(f *testing.F) {
 	for _, x := range corpus {
 		if len(x.text) < 1000 {
 			doc, err := Append(nil, "t", 0, record(x.text), 1)
-			if err != nil {
-				f.Fatal(err)
-			}
+			require.NoError(f, err)
 			f.Add(doc)
 		}
 	}
@@ -291,13 +280,9 @@ func FuzzDecode(f *testing.F) {
 			t.Fatalf("the payload became %q: %v", r.Payload, wrong)
 		}
 		again, err := Append(nil, r.Topic, 0, r, 1)
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		back, err := Decode(again)
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		if !codec.SameContent(&r.Event, &back.Record.Event) {
 			t.Fatalf("%+v became %+v", r, back.Record)
 		}

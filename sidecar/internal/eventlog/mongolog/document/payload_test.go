@@ -11,6 +11,7 @@ import (
 	"github.com/sluice-bus/sluice/sdk/wire/codec"
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog"
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog/eventlogtest"
+	"github.com/sluice-bus/sluice/test/require"
 	"go.mongodb.org/mongo-driver/v2/bson"
 	"pgregory.net/rapid"
 )
@@ -170,9 +171,7 @@ func TestPayloadsThatGetTooLarge(t *testing.T) {
 func TestPayloadsHaveTheTypesThatPeopleExpect(t *testing.T) {
 	doc, err := Append(nil, "t", 0, record(
 		`{"i":1,"l":2147483648,"d":1.0,"m":12345678901234567890,"s":"x","n":null,"b":true,"o":{"a":[1,[2.5]]}}`), 1)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	for path, want := range map[string]any{
 		"i": int32(1), "l": int64(2147483648), "d": 1.0, "s": "x", "b": true, "o.a.0": int32(1), "o.a.1.0": 2.5,
 	} {
@@ -306,9 +305,7 @@ func TestWholeNumbersStayWhole(t *testing.T) {
 		text := rapid.StringMatching(`0|-?[1-9][0-9]{0,20}0{0,13}`).Draw(r, "number")
 		in := record(`{"n":[` + text + `]}`)
 		doc, err := Append(nil, "t", 0, in, 1)
-		if err != nil {
-			r.Fatal(err)
-		}
+		require.NoError(r, err)
 		s, err := Decode(doc)
 		if err != nil || !bytes.Equal(s.Record.Payload, in.Payload) {
 			r.Errorf("%s became %s, %v", in.Payload, s.Record.Payload, err)

@@ -9,6 +9,7 @@ import (
 	"github.com/sluice-bus/sluice/sdk/wire"
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog/eventlogtest"
 	"github.com/sluice-bus/sluice/test/mongotest"
+	"github.com/sluice-bus/sluice/test/require"
 	"go.mongodb.org/mongo-driver/v2/bson"
 	"go.mongodb.org/mongo-driver/v2/mongo"
 	"go.mongodb.org/mongo-driver/v2/mongo/options"
@@ -20,9 +21,7 @@ func TestAServerKeepsPayloads(t *testing.T) {
 	server := mongotest.Shared(t)
 	database := server.NewDatabase(t)
 	client, err := mongo.Connect(options.Client().ApplyURI(server.URI(database)))
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	defer client.Disconnect(context.Background())
 	events := client.Database(database).Collection("events")
 	want := map[string]*wire.Event{}
@@ -34,9 +33,7 @@ func TestAServerKeepsPayloads(t *testing.T) {
 			r.Headers = append(r.Headers, wire.Header{Name: FieldID, Value: ""}, wire.Header{Name: "$a.b", Value: ""})
 		}
 		doc, err := Append(nil, "t", 0, r, 1)
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		if _, err := events.InsertOne(t.Context(), bson.Raw(doc)); err != nil {
 			t.Errorf("%s: %v", shown(x.text), err)
 			continue
@@ -44,9 +41,7 @@ func TestAServerKeepsPayloads(t *testing.T) {
 		want[r.ID] = &r.Event
 	}
 	cursor, err := events.Find(t.Context(), bson.D{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	defer cursor.Close(t.Context())
 	for cursor.Next(t.Context()) {
 		s, err := Decode(cursor.Current)
@@ -66,9 +61,7 @@ func TestAServerKeepsPayloads(t *testing.T) {
 			t.Errorf("%s: the hash became another", shown(string(e.Payload)))
 		}
 	}
-	if err := cursor.Err(); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, cursor.Err())
 	for id, e := range want {
 		t.Errorf("%s (%s) is not there", id, shown(string(e.Payload)))
 	}

@@ -20,6 +20,7 @@ import (
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog/mongolog/topics"
 	"github.com/sluice-bus/sluice/test/faultproxy"
 	"github.com/sluice-bus/sluice/test/mongotest"
+	"github.com/sluice-bus/sluice/test/require"
 )
 
 func anEpoch(partition int, number uint64, owner string) eventlog.Epoch {
@@ -68,17 +69,11 @@ func TestOldEpochsAreForgotten(t *testing.T) {
 	open := sharedStore(t)
 	l := open()
 	first := anEpoch(0, 1, "n1")
-	if err := takeEpoch(t, l, first); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, takeEpoch(t, l, first))
 	first.Progress.Cursor = 42
-	if err := l.SaveEpochs(t.Context(), []eventlog.Epoch{first}, nil); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, l.SaveEpochs(t.Context(), []eventlog.Epoch{first}, nil))
 	for number := uint64(2); number <= 6; number++ {
-		if err := takeEpoch(t, l, anHeir(0, number, "n")); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, takeEpoch(t, l, anHeir(0, number, "n")))
 		left, err := l.store.Majority(core.Epochs).CountDocuments(t.Context(), bson.D{})
 		if err != nil || left != 2 {
 			t.Errorf("with epoch %d there are %d documents, %v; want that one and the one before", number, left, err)
@@ -102,9 +97,7 @@ func TestFencedByAnotherLog(t *testing.T) {
 	open := sharedStore(t)
 	one, two := open(), open()
 	own := anEpoch(0, 1, "n1")
-	if err := errors.Join(takeEpoch(t, one, own), takeEpoch(t, two, anHeir(0, 2, "n2"))); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, errors.Join(takeEpoch(t, one, own), takeEpoch(t, two, anHeir(0, 2, "n2"))))
 	own.Progress.Cursor = 9
 	for range 2 { // the log refuses the second by itself: it has learned from the first
 		if err := one.SaveEpochs(t.Context(), []eventlog.Epoch{own}, nil); !errors.Is(err, eventlog.ErrFenced) {
@@ -123,18 +116,14 @@ func TestTakerThatDied(t *testing.T) {
 	l := open()
 	first, died := anEpoch(0, 1, "n1"), anHeir(0, 2, "n2")
 	first.Progress.Cursor = 42
-	if err := takeEpoch(t, l, first); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, takeEpoch(t, l, first))
 	if _, err := l.store.Majority(core.Epochs).InsertOne(t.Context(), newEpochDoc(&died, "a call")); err != nil {
 		t.Fatal(err)
 	}
 	if e := latestEpoch(t, l); e.Number != 2 || e.Progress.Cursor != 42 {
 		t.Errorf("the latest epoch is %+v; want number 2, from cursor 42", e)
 	}
-	if err := takeEpoch(t, l, anHeir(0, 3, "n3")); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, takeEpoch(t, l, anHeir(0, 3, "n3")))
 	if e := latestEpoch(t, l); e.Number != 3 || e.Progress.Cursor != 42 {
 		t.Errorf("the latest epoch is %+v; want number 3, from cursor 42", e)
 	}
@@ -146,9 +135,7 @@ func TestTakeoverRace(t *testing.T) {
 	open := sharedStore(t)
 	const rounds = 12
 	logs := []*Epochs{open(), open()}
-	if err := takeEpoch(t, logs[0], anEpoch(0, 1, "n0")); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, takeEpoch(t, logs[0], anEpoch(0, 1, "n0")))
 	var saved atomic.Uint64
 	var owners sync.WaitGroup
 	for number := uint64(1); number <= rounds; number++ {
@@ -297,13 +284,9 @@ func TestProgressDocument(t *testing.T) {
 				Left: rapid.Int64().Draw(t, "left")})
 		}
 		raw, err := bson.Marshal(newProgressDoc(&p))
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		var d progressDoc
-		if err := bson.Unmarshal(raw, &d); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, bson.Unmarshal(raw, &d))
 		if got := d.decode(); !reflect.DeepEqual(got, p) {
 			t.Errorf("%+v became %+v", p, got)
 		}
@@ -353,9 +336,7 @@ func TestManyEpochs(t *testing.T) {
 		e.Group = fmt.Sprintf("g%03d", i)
 		epochs = append(epochs, e)
 	}
-	if err := errors.Join(l.TakeEpochs(t.Context(), epochs)...); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, errors.Join(l.TakeEpochs(t.Context(), epochs)...))
 	for i, err := range l.TakeEpochs(t.Context(), epochs) {
 		if !errors.Is(err, eventlog.ErrEpochTaken) {
 			t.Errorf("epoch %d again: %v", i, err)

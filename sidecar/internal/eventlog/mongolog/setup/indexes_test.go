@@ -21,6 +21,7 @@ import (
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog/mongolog/coretest"
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog/mongolog/events"
 	"github.com/sluice-bus/sluice/test/mongotest"
+	"github.com/sluice-bus/sluice/test/require"
 )
 
 // indexing is the setup of a new, unused store, with its log lines and the indexes that it creates.
@@ -60,9 +61,7 @@ func (x *indexing) creates(t *testing.T, do func(ctx context.Context) error) []s
 	x.mu.Lock()
 	x.created = nil
 	x.mu.Unlock()
-	if err := do(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, do(t.Context()))
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	return x.created
@@ -141,9 +140,7 @@ func TestIndexesThatAreWrong(t *testing.T) {
 			!strings.Contains(lines, c.want) {
 			t.Errorf("%s: it logs %s", c.name, lines)
 		}
-		if err := x.store.DB.Collection(c.collection).Indexes().DropOne(t.Context(), c.name); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, x.store.DB.Collection(c.collection).Indexes().DropOne(t.Context(), c.name))
 		if unindexed, err := x.ensureIndexes(t.Context(), 1); unindexed || err != nil || x.store.Ping(t.Context()) != nil {
 			t.Errorf("%s: once it is dropped: %v, %v, %v", c.name, unindexed, err, x.store.Ping(t.Context()))
 		}
@@ -193,9 +190,7 @@ func TestIndexConflict(t *testing.T) {
 // The page on MongoDB names all indexes.
 func TestIndexesAreDescribed(t *testing.T) {
 	page, err := os.ReadFile("../../../../../deploy/mongodb.md")
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	for _, x := range indexes() {
 		if !strings.Contains(string(page), "`"+x.name()+"`") {
 			t.Errorf("deploy/mongodb.md says nothing of %s", x.name())
@@ -218,9 +213,7 @@ func TestReadIndex(t *testing.T) {
 			"its keys are expireAt (hashed), it is unique, it is not sparse, it expires after 60 s, it has only documents with {}"},
 	} {
 		raw, err := bson.Marshal(c.stored)
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		want := index{keys: events.Ascending("expireAt"), expires: true}.spec()
 		if got := readIndex(raw).differs(want); got != c.want {
 			t.Errorf("%v: %q; want %q", c.stored, got, c.want)

@@ -7,18 +7,15 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog/mongolog/core"
+	"github.com/sluice-bus/sluice/test/require"
 )
 
 // A collection of signals that is not capped cannot be followed, and is replaced.
 func TestSignalsThatAreNotCapped(t *testing.T) {
 	x := newIndexing(t)
-	if err := x.store.DB.CreateCollection(t.Context(), core.SignalsName(3)); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, x.store.DB.CreateCollection(t.Context(), core.SignalsName(3)))
 	for range 2 {
-		if err := x.createSignals(t.Context()); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, x.createSignals(t.Context()))
 	}
 	if lines := x.lines.String(); strings.Count(lines, "\n") != 1 || !strings.Contains(lines, "is not capped") {
 		t.Errorf("it logs %s", lines)

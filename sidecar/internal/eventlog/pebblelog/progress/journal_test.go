@@ -16,6 +16,7 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 	"github.com/cockroachdb/pebble/v2/vfs/errorfs"
 
+	"github.com/sluice-bus/sluice/test/require"
 	"github.com/sluice-bus/sluice/test/testkit"
 )
 
@@ -24,14 +25,10 @@ const path = "data/PROGRESS"
 func folder(t testing.TB) *vfs.MemFS {
 	t.Helper()
 	disk := vfs.NewCrashableMem()
-	if err := disk.MkdirAll("data", 0o755); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, disk.MkdirAll("data", 0o755))
 	for _, dir := range []string{"", "data"} {
 		d, err := disk.OpenDir(dir)
-		if err := errors.Join(err, d.Sync(), d.Close()); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, errors.Join(err, d.Sync(), d.Close()))
 	}
 	return disk
 }
@@ -40,9 +37,7 @@ func folder(t testing.TB) *vfs.MemFS {
 func mustOpen(t testing.TB, disk vfs.FS, least int64) *Journal {
 	t.Helper()
 	j, _, err := open(disk, path, func(err error) { t.Errorf("the journal has failed: %v", err) }, least)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	return j
 }
 
@@ -64,9 +59,7 @@ func put(t testing.TB, j *Journal, pairs ...string) {
 	for pair := range slices.Chunk(pairs, 2) {
 		entries = append(entries, Entry{pair[0], []byte(pair[1])})
 	}
-	if err := j.Put(entries); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, j.Put(entries))
 }
 
 // TestTornTail cuts the last record at every byte. Its entries are gone together, the entries
@@ -84,9 +77,7 @@ func TestTornTail(t *testing.T) {
 			disk := folder(t)
 			writeAllTo(t, disk, slices.Concat(log[:cut], make([]byte, zeros)))
 			j, torn, err := Open(disk, path, func(error) {})
-			if err != nil {
-				t.Fatal(err)
-			}
+			require.NoError(t, err)
 			want := map[string]string{"a": "1", "b": "1", "new": "3"}
 			dropped := cut - len(whole) + zeros
 			if cut == len(log) {
@@ -108,14 +99,10 @@ func TestTornTail(t *testing.T) {
 func readAll(t *testing.T, disk vfs.FS) []byte {
 	t.Helper()
 	f, err := disk.Open(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	defer f.Close()
 	b, err := io.ReadAll(f)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	return b
 }
 
@@ -125,9 +112,7 @@ func writeAllTo(t *testing.T, disk vfs.FS, b []byte) {
 	if err == nil {
 		_, err = f.Write(b)
 	}
-	if err := errors.Join(err, f.Sync(), f.Close()); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, errors.Join(err, f.Sync(), f.Close()))
 }
 
 // script is puts, syncs and several rewrites; it stops at the first error. It returns the last
