@@ -104,6 +104,13 @@ generate: ## Make the Go code of the protobuf schemas again; it is committed (2 
 	$(call announce,$(BUF),64 MB)
 	go run $(subst @,/cmd/buf@,$(BUF)) generate
 
+.PHONY: schemas
+schemas: build ## Make the JSON Schemas of the files of settings again; they are committed (2 s)
+	for program in sluice-sidecar sluice-controlplane; do \
+		for flag in config auth-config; do bin/$$program --schema $$flag >deploy/schemas/$$program.$$flag.json || exit 1; done; \
+	done
+	bin/sluice-sidecar --schema policies >deploy/schemas/policies.json
+
 .PHONY: fmt
 fmt: ## Format the code (1 s)
 	gofmt -w .

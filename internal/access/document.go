@@ -86,25 +86,44 @@ func parse(data []byte, program Program) (*document, error) {
 	return doc, nil
 }
 
+// JSONSchema is the JSON Schema of a program's file, so that editors complete it and point out
+// mistakes. It cannot say how keys relate.
+func JSONSchema(program Program) map[string]any {
+	r := reader{program: program}
+	schema := r.schema(documentKeys(&r, new(document)))
+	schema["$schema"] = "https://json-schema.org/draft/2020-12/schema"
+	schema["title"] = "Who may do what at " + program.String() + " of Sluice"
+	return schema
+}
+
 func documentKeys(r *reader, doc *document) []key {
 	return []key{
-		{name: "tokens", read: func(n *yaml.Node, at string) { doc.tokens = r.entries(n, at, true) }},
-		{name: "certs", read: func(n *yaml.Node, at string) { doc.certs = r.entries(n, at, false) }},
-		{name: "jwt", read: r.jwt(&doc.jwt)},
-		{name: "subjects", read: func(n *yaml.Node, at string) { doc.subjects = r.entries(n, at, false) }},
-		{name: "tls", read: func(n *yaml.Node, at string) {
+		{name: "tokens", doc: "who has a token, and what it may do", value: r.entries(&doc.tokens, true)},
+		{name: "certs", doc: "names of client certificates, and what they may do", value: r.entries(&doc.certs, false)},
+		{name: "jwt", doc: "whose JSON Web Tokens are believed", value: r.jwt(&doc.jwt)},
+		{name: "subjects", doc: "names in JSON Web Tokens, and what they may do", value: r.entries(&doc.subjects, false)},
+		{name: "tls", doc: "the certificate of the listeners", value: value{func(n *yaml.Node, at string) {
 			doc.tls = &tlsFiles{line: n.Line}
-			r.object(n, at, []key{
-				{name: "cert", must: true, read: r.text(&doc.tls.cert)},
-				{name: "key", must: true, read: r.text(&doc.tls.key)},
-				{name: "client_ca", read: r.text(&doc.tls.clientCA)},
-			})
-		}},
-		{name: "control_plane", only: Sidecar, read: r.client(&doc.controlPlane)},
-		{name: "peers", only: Sidecar, read: r.client(&doc.peers)},
-		{name: "xds", only: ControlPlane, read: func(n *yaml.Node, at string) {
-			r.object(n, at, []key{{name: "require_client_cert", read: r.flag(&doc.xds.requireClientCert)}})
-		}},
+			r.object(n, at, r.tlsKeys(doc.tls))
+		}, r.schema(r.tlsKeys(new(tlsFiles)))}},
+		{name: "control_plane", only: Sidecar, doc: "how this sidecar speaks to the control plane", value: r.client(&doc.controlPlane)},
+		{name: "peers", only: Sidecar, doc: "how this sidecar speaks to other sidecars", value: r.client(&doc.peers)},
+		{name: "xds", only: ControlPlane, doc: "how sidecars may connect", value: r.section([]key{
+			{name: "require_client_cert", value: r.flag(&doc.xds.requireClientCert)},
+		})},
+	}
+}
+
+// section reads an object by its keys.
+func (r *reader) section(keys []key) value {
+	return value{func(n *yaml.Node, at string) { r.object(n, at, keys) }, r.schema(keys)}
+}
+
+func (r *reader) tlsKeys(t *tlsFiles) []key {
+	return []key{
+		{name: "cert", must: true, doc: "file of the certificate, with its chain", value: r.text(&t.cert)},
+		{name: "key", must: true, doc: "file of its private key", value: r.text(&t.key)},
+		{name: "client_ca", doc: "file of the authorities that sign client certificates", value: r.text(&t.clientCA)},
 	}
 }
 
@@ -114,60 +133,68 @@ func (d *document) authenticates(program Program) bool {
 }
 
 // client reads how a sidecar speaks to others.
-func (r *reader) client(to *ClientConfig) func(*yaml.Node, string) {
-	return func(n *yaml.Node, at string) {
-		r.object(n, at, []key{
-			{name: "tls", read: r.flag(&to.TLS)},
-			{name: "ca", read: r.text(&to.CA)},
-			{name: "cert", read: r.text(&to.Cert)},
-			{name: "key", read: r.text(&to.Key)},
-			{name: "token_file", read: r.text(&to.TokenFile)},
-		})
-	}
+func (r *reader) client(to *ClientConfig) value {
+	return r.section([]key{
+		{name: "tls", doc: "use TLS", value: r.flag(&to.TLS)},
+		{name: "ca", doc: "file of the authorities; the system's by default", value: r.text(&to.CA)},
+		{name: "cert", doc: "file of the client certificate", value: r.text(&to.Cert)},
+		{name: "key", doc: "file of its private key", value: r.text(&to.Key)},
+		{name: "token_file", doc: "file of the token", value: r.text(&to.TokenFile)},
+	})
 }
 
 // entries reads the list of tokens, or one of names authenticated in another way.
-func (r *reader) entries(n *yaml.Node, at string, tokens bool) []entry {
-	if n.Kind != yaml.SequenceNode {
-		r.refuse(n, at, "must be a list such as [{name: …}], not %s", kindOf(n))
-		return nil
+func (r *reader) entries(to *[]entry, tokens bool) value {
+	return value{func(n *yaml.Node, at string) {
+		if n.Kind != yaml.SequenceNode {
+			r.refuse(n, at, "must be a list such as [{name: …}], not %s", kindOf(n))
+			return
+		}
+		*to = make([]entry, len(n.Content))
+		for i, item := range n.Content {
+			e := &(*to)[i]
+			e.at, e.line = fmt.Sprintf("%s[%d]", at, i), item.Line
+			r.object(item, e.at, r.entryKeys(e, tokens))
+			r.checkEntry(item, e, tokens)
+		}
+	}, map[string]any{"type": "array", "items": r.schema(r.entryKeys(new(entry), tokens))}}
+}
+
+func (r *reader) entryKeys(e *entry, tokens bool) []key {
+	keys := []key{
+		{name: "name", must: true, value: r.name(&e.name)},
+		{name: "role", only: ControlPlane, must: true, value: r.role(&e.may.role)},
+		{name: "sidecar", only: ControlPlane, doc: "the node ids that it may use, with role sidecar", value: r.nodes(&e.may.nodes)},
+		{name: "policies", only: ControlPlane, doc: "the policies that it may change, with role editor", value: r.patterns(&e.may.policies)},
+		{name: "publish", only: Sidecar, doc: "topics", value: r.patterns(&e.may.topics[Publish])},
+		{name: "subscribe", only: Sidecar, doc: "topics", value: r.patterns(&e.may.topics[Subscribe])},
+		{name: "groups", only: Sidecar, doc: "consumer groups that it may join; all by default", value: r.patterns(&e.may.groups)},
+		{name: "replay", only: Sidecar, doc: "topics", value: r.patterns(&e.may.topics[Replay])},
+		{name: "admin", only: Sidecar, doc: "topics", value: r.patterns(&e.may.topics[Admin])},
+		{name: "ops", only: Sidecar, doc: "may use the ops listener", value: r.flag(&e.may.operate)},
 	}
-	out := make([]entry, len(n.Content))
-	for i, item := range n.Content {
-		e := &out[i]
-		e.at, e.line = fmt.Sprintf("%s[%d]", at, i), item.Line
-		keys := []key{
-			{name: "name", must: true, read: r.name(&e.name)},
-			{name: "role", only: ControlPlane, must: true, read: r.role(&e.may.role)},
-			{name: "sidecar", only: ControlPlane, read: r.nodes(&e.may.nodes)},
-			{name: "policies", only: ControlPlane, read: r.patterns(&e.may.policies)},
-			{name: "publish", only: Sidecar, read: r.patterns(&e.may.topics[Publish])},
-			{name: "subscribe", only: Sidecar, read: r.patterns(&e.may.topics[Subscribe])},
-			{name: "groups", only: Sidecar, read: r.patterns(&e.may.groups)},
-			{name: "replay", only: Sidecar, read: r.patterns(&e.may.topics[Replay])},
-			{name: "admin", only: Sidecar, read: r.patterns(&e.may.topics[Admin])},
-			{name: "ops", only: Sidecar, read: r.flag(&e.may.operate)},
-		}
-		if tokens {
-			keys = append(keys,
-				key{name: "sha256", read: r.sha256(&e.digest)},
-				key{name: "token_file", read: r.text(&e.tokenFile)})
-		}
-		r.object(item, e.at, keys)
-		if e.may.nodes != nil && e.may.role != RoleSidecar && !r.refused(e.at+".role") {
-			r.refuse(item, e.at+".sidecar", "goes with role: sidecar alone; %q does not join as one", e.may.role)
-		}
-		if e.may.policies != nil && e.may.role != RoleEditor && !r.refused(e.at+".role") {
-			r.refuse(item, e.at+".policies", "goes with role: editor alone, not with %q", e.may.role)
-		}
-		if !tokens || item.Kind != yaml.MappingNode {
-			continue
-		}
-		if (e.digest == nil) == (e.tokenFile == "") && !r.refused(e.at+".sha256", e.at+".token_file") {
-			r.refuse(item, e.at, "needs one of sha256 (the digest of the token) and token_file (a file with the token)")
-		}
+	if tokens {
+		keys = append(keys,
+			key{name: "sha256", doc: "the SHA-256 digest of the token", value: r.sha256(&e.digest)},
+			key{name: "token_file", doc: "file of the token", value: r.text(&e.tokenFile)})
 	}
-	return out
+	return keys
+}
+
+// checkEntry checks how the keys of an entry relate.
+func (r *reader) checkEntry(n *yaml.Node, e *entry, tokens bool) {
+	if e.may.nodes != nil && e.may.role != RoleSidecar && !r.refused(e.at+".role") {
+		r.refuse(n, e.at+".sidecar", "goes with role: sidecar alone; %q does not join as one", e.may.role)
+	}
+	if e.may.policies != nil && e.may.role != RoleEditor && !r.refused(e.at+".role") {
+		r.refuse(n, e.at+".policies", "goes with role: editor alone, not with %q", e.may.role)
+	}
+	if !tokens || n.Kind != yaml.MappingNode {
+		return
+	}
+	if (e.digest == nil) == (e.tokenFile == "") && !r.refused(e.at+".sha256", e.at+".token_file") {
+		r.refuse(n, e.at, "needs one of sha256 (the digest of the token) and token_file (a file with the token)")
+	}
 }
 
 // root returns the document's object; nil if there is none.
@@ -193,27 +220,28 @@ func (r *reader) root(data []byte) *yaml.Node {
 }
 
 // name reads a name: text that an audit log can show on one line.
-func (r *reader) name(to *string) func(*yaml.Node, string) {
-	return func(n *yaml.Node, at string) {
-		r.text(to)(n, at)
+func (r *reader) name(to *string) value {
+	text := r.text(to)
+	return value{func(n *yaml.Node, at string) {
+		text.read(n, at)
 		if len(*to) > maxNameBytes || strings.ContainsFunc(*to, func(c rune) bool { return c < ' ' || c == 0x7f || c == '\ufffd' }) {
 			r.refuse(n, at, "must have at most %d bytes, and no control characters", maxNameBytes)
 		}
-	}
+	}, text.schema}
 }
 
-func (r *reader) role(to *Role) func(*yaml.Node, string) {
-	return func(n *yaml.Node, at string) {
-		allowed := []Role{RoleViewer, RoleEditor, RoleAdmin, RoleSidecar}
+func (r *reader) role(to *Role) value {
+	allowed := []Role{RoleViewer, RoleEditor, RoleAdmin, RoleSidecar}
+	return value{func(n *yaml.Node, at string) {
 		if *to = Role(n.Value); n.Kind != yaml.ScalarNode || !slices.Contains(allowed, *to) {
 			r.refuse(n, at, "must be one of %v, not %s", allowed, kindOf(n))
 		}
-	}
+	}, map[string]any{"enum": allowed}}
 }
 
 // sha256 reads a digest. The error does not quote invalid text: it may be the token.
-func (r *reader) sha256(to **digest) func(*yaml.Node, string) {
-	return func(n *yaml.Node, at string) {
+func (r *reader) sha256(to **digest) value {
+	return value{func(n *yaml.Node, at string) {
 		var d digest
 		sum, err := hex.DecodeString(n.Value)
 		if n.Kind != yaml.ScalarNode || err != nil || len(sum) != len(d) {
@@ -222,12 +250,12 @@ func (r *reader) sha256(to **digest) func(*yaml.Node, string) {
 		}
 		copy(d[:], sum)
 		*to = &d
-	}
+	}, map[string]any{"type": []string{"string", "integer"}, "pattern": "^[0-9A-Fa-f]{64}$"}}
 }
 
 // nodes reads a node id or a prefix of node ids, or a list of them.
-func (r *reader) nodes(to *patterns) func(*yaml.Node, string) {
-	return func(n *yaml.Node, at string) {
+func (r *reader) nodes(to *patterns) value {
+	return value{func(n *yaml.Node, at string) {
 		*to = patterns{}
 		items := n.Content
 		if n.Kind == yaml.ScalarNode {
@@ -237,18 +265,18 @@ func (r *reader) nodes(to *patterns) func(*yaml.Node, string) {
 		}
 		for _, item := range items {
 			var pattern string
-			r.name(&pattern)(item, at)
+			r.name(&pattern).read(item, at)
 			if strings.Contains(strings.TrimSuffix(pattern, "*"), "*") {
 				r.refuse(item, at, "must be a node id, or a prefix followed by *, not %s", kindOf(item))
 			}
 			*to = append(*to, pattern)
 		}
-	}
+	}, map[string]any{"anyOf": []any{textSchema, map[string]any{"type": "array", "minItems": 1, "items": textSchema}}}}
 }
 
 // patterns reads a list of names and prefixes. A list that is given is not nil.
-func (r *reader) patterns(to *patterns) func(*yaml.Node, string) {
-	return func(n *yaml.Node, at string) {
+func (r *reader) patterns(to *patterns) value {
+	return value{func(n *yaml.Node, at string) {
 		*to = patterns{}
 		if n.Kind != yaml.SequenceNode {
 			r.refuse(n, at, `must be a list such as [orders.created, "orders.*"], not %s`, kindOf(n))
@@ -267,5 +295,5 @@ func (r *reader) patterns(to *patterns) func(*yaml.Node, string) {
 			}
 			*to = append(*to, item.Value)
 		}
-	}
+	}, map[string]any{"type": "array", "items": textSchema}}
 }

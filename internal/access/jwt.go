@@ -22,6 +22,7 @@ import (
 	"go.yaml.in/yaml/v3"
 
 	"github.com/sluice-bus/sluice/internal/listen"
+	"github.com/sluice-bus/sluice/internal/setting"
 	"github.com/sluice-bus/sluice/sdk/wire"
 )
 
@@ -54,25 +55,11 @@ type jwtSection struct {
 	leeway                     time.Duration
 }
 
-func (r *reader) jwt(to **jwtSection) func(*yaml.Node, string) {
-	return func(n *yaml.Node, at string) {
+func (r *reader) jwt(to **jwtSection) value {
+	return value{func(n *yaml.Node, at string) {
 		s := &jwtSection{line: n.Line, leeway: defaultLeeway, claim: "sub"}
 		*to = s
-		r.object(n, at, []key{
-			{name: "issuer", must: true, read: r.text(&s.issuer)},
-			{name: "audience", must: true, read: r.text(&s.audience)},
-			{name: "jwks_file", read: r.text(&s.keysFile)},
-			{name: "jwks_url", read: r.text(&s.keysURL)},
-			{name: "jwks_ca", read: r.text(&s.rootsCA)},
-			{name: "claim", read: r.text(&s.claim)},
-			{name: "leeway", read: func(n *yaml.Node, at string) {
-				d, err := time.ParseDuration(n.Value)
-				if err != nil || d < 0 || d > maxLeeway {
-					r.refuse(n, at, "must be a duration from 0s to %v, not %s", maxLeeway, kindOf(n))
-				}
-				s.leeway = d
-			}},
-		})
+		r.object(n, at, r.jwtKeys(s))
 		if (s.keysFile == "") == (s.keysURL == "") && !r.refused(at+".jwks_file", at+".jwks_url") {
 			r.refuse(n, at, "needs one of jwks_file and jwks_url, where the issuer's public keys are")
 		}
@@ -82,6 +69,24 @@ func (r *reader) jwt(to **jwtSection) func(*yaml.Node, string) {
 				r.refuse(n, at+".jwks_url", "must be https://…, or http:// to this machine: an attacker on the way could replace the keys")
 			}
 		}
+	}, r.schema(r.jwtKeys(new(jwtSection)))}
+}
+
+func (r *reader) jwtKeys(s *jwtSection) []key {
+	return []key{
+		{name: "issuer", must: true, doc: "the claim iss of its tokens", value: r.text(&s.issuer)},
+		{name: "audience", must: true, doc: "one of the claim aud", value: r.text(&s.audience)},
+		{name: "jwks_file", doc: "file of the issuer's public keys", value: r.text(&s.keysFile)},
+		{name: "jwks_url", doc: "where the issuer's public keys are", value: r.text(&s.keysURL)},
+		{name: "jwks_ca", doc: "file of the authorities of that server; the system's by default", value: r.text(&s.rootsCA)},
+		{name: "claim", doc: "the claim that names entries of subjects; sub by default", value: r.text(&s.claim)},
+		{name: "leeway", doc: "by how much clocks may differ", value: value{func(n *yaml.Node, at string) {
+			d, err := time.ParseDuration(n.Value)
+			if err != nil || d < 0 || d > maxLeeway {
+				r.refuse(n, at, "must be a duration from 0s to %v, not %s", maxLeeway, kindOf(n))
+			}
+			s.leeway = d
+		}, setting.DurationSchema()}},
 	}
 }
 

@@ -2,6 +2,7 @@ package access
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -16,12 +17,19 @@ type reader struct {
 	places   []string // of the problems
 }
 
-// key is one key of an object and how its value is read.
+// key is one key of an object and its value.
 type key struct {
 	name string
 	must bool
 	only Program // that uses it; 0: both
-	read func(n *yaml.Node, at string)
+	doc  string
+	value
+}
+
+// value is how a value is read, and its JSON Schema.
+type value struct {
+	read   func(n *yaml.Node, at string)
+	schema map[string]any
 }
 
 // uses reports whether the program uses a key.
@@ -77,6 +85,25 @@ func (r *reader) object(n *yaml.Node, at string, keys []key) {
 	}
 }
 
+// schema is the JSON Schema of an object with the keys that the program uses.
+func (r *reader) schema(keys []key) map[string]any {
+	properties, required := map[string]any{}, []string{}
+	for _, k := range keys {
+		if !r.uses(k) {
+			continue
+		}
+		schema := maps.Clone(k.value.schema)
+		if k.doc != "" {
+			schema["description"] = k.doc
+		}
+		properties[k.name] = schema
+		if k.must {
+			required = append(required, k.name)
+		}
+	}
+	return map[string]any{"type": "object", "properties": properties, "required": required, "additionalProperties": false}
+}
+
 // names lists the keys that the program uses.
 func (r *reader) names(keys []key) string {
 	var names []string
@@ -88,22 +115,25 @@ func (r *reader) names(keys []key) string {
 	return strings.Join(names, ", ")
 }
 
-func (r *reader) text(to *string) func(*yaml.Node, string) {
-	return func(n *yaml.Node, at string) {
+// textSchema is the schema of a text, which may be written without quotation marks.
+var textSchema = map[string]any{"type": []string{"string", "number", "boolean"}, "minLength": 1}
+
+func (r *reader) text(to *string) value {
+	return value{func(n *yaml.Node, at string) {
 		if n.Kind != yaml.ScalarNode || n.ShortTag() == "!!null" || n.Value == "" {
 			r.refuse(n, at, "must be a text that is not empty, not %s", kindOf(n))
 			return
 		}
 		*to = n.Value
-	}
+	}, textSchema}
 }
 
-func (r *reader) flag(to *bool) func(*yaml.Node, string) {
-	return func(n *yaml.Node, at string) {
+func (r *reader) flag(to *bool) value {
+	return value{func(n *yaml.Node, at string) {
 		if n.Kind != yaml.ScalarNode || n.ShortTag() != "!!bool" || n.Decode(to) != nil {
 			r.refuse(n, at, "must be true or false, not %s", kindOf(n))
 		}
-	}
+	}, map[string]any{"type": "boolean"}}
 }
 
 // kindOf is how an error quotes a node.

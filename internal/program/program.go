@@ -42,8 +42,11 @@ type Spec struct {
 	// least value of a number or a duration. A flag that holds a secret is tagged secret:"INSTEAD",
 	// with what to use in its place (by default the environment or the file): the flag works, with
 	// a warning, since the list of processes shows it. The flags --config, --log-format,
-	// --log-level, --version and --help are added to it.
+	// --log-level, --schema, --version and --help are added to it.
 	Settings any
+	// Schemas make the JSON Schemas of the files that flags name, by the names of the flags. That of
+	// --config is made of Settings.
+	Schemas map[string]func() map[string]any
 	// ConfigFile returns the file of settings for a process that names none with --config; value returns what the command line,
 	// or else the environment, gives a flag. nil, or "": there is none.
 	ConfigFile func(value func(flag string) string) (path string, err error)
@@ -86,6 +89,7 @@ type commonFlags struct {
 	Config    string           `group:"common" placeholder:"FILE.yaml" help:"Read settings from this file."`
 	LogFormat string           `group:"common" enum:"text,json" default:"text" help:"How to log to standard error: text or json."`
 	LogLevel  string           `group:"common" enum:"debug,info,warn,error" default:"info" help:"What to log: debug, info, warn or error."`
+	Schema    schemaFlag       `group:"common" placeholder:"FLAG" help:"Print the JSON Schema of the file given with that flag, such as config, and exit."`
 	Version   kong.VersionFlag `group:"common" help:"Print the version and exit."`
 }
 
@@ -170,6 +174,7 @@ func parse(spec Spec, process Process) (*kong.Context, *commonFlags, error) {
 		kong.Name(spec.Name),
 		kong.Description(spec.Description),
 		kong.Embed(&common),
+		kong.Bind(schemas(spec.Schemas)),
 		kong.Resolvers(&settings{lookupEnv: process.LookupEnv, configFile: spec.ConfigFile}),
 		vars(process.LookupEnv, spec.Name),
 		kong.Writers(process.Stdout, process.Stderr),

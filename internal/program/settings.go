@@ -106,7 +106,9 @@ func envName(flag string) string {
 const configFlag = "config"
 
 // isSetting reports whether a flag configures the program, and does not just print something.
-func isSetting(flag *kong.Flag) bool { return flag.Name != "help" && flag.Name != "version" }
+func isSetting(flag *kong.Flag) bool {
+	return flag.Name != "help" && flag.Name != "version" && flag.Name != "schema"
+}
 
 // settingNames lists what a file may set: the flags of all commands, so that one file can serve
 // them all.

@@ -6,7 +6,9 @@ import (
 	"context"
 
 	"github.com/sluice-bus/sluice/controlplane"
+	"github.com/sluice-bus/sluice/internal/access"
 	"github.com/sluice-bus/sluice/internal/otlp"
+	"github.com/sluice-bus/sluice/internal/policy"
 	"github.com/sluice-bus/sluice/internal/program"
 )
 
@@ -29,8 +31,12 @@ func main() {
 			"divides fleet-wide limits among them, and shows which sidecars refuse publishes to which topic.",
 		Examples: examples,
 		Settings: &cfg,
-		Server:   true,
-		Run:      func(ctx context.Context, app *program.App) error { return run(ctx, app, cfg) },
+		Schemas: map[string]func() map[string]any{
+			"policies":    policy.JSONSchema,
+			"auth-config": func() map[string]any { return access.JSONSchema(access.ControlPlane) },
+		},
+		Server: true,
+		Run:    func(ctx context.Context, app *program.App) error { return run(ctx, app, cfg) },
 	})
 }
 

@@ -7,8 +7,10 @@ import (
 	"os"
 	"sync"
 
+	"github.com/sluice-bus/sluice/internal/access"
 	"github.com/sluice-bus/sluice/internal/gcpace"
 	"github.com/sluice-bus/sluice/internal/otlp"
+	"github.com/sluice-bus/sluice/internal/policy"
 	"github.com/sluice-bus/sluice/internal/program"
 	"github.com/sluice-bus/sluice/sidecar"
 )
@@ -36,8 +38,12 @@ func main() {
 			"limits, deduplicates and stores them, and delivers them to consumer groups.",
 		Examples: examples,
 		Settings: &cfg,
-		Server:   true,
-		Run:      func(ctx context.Context, app *program.App) error { return run(ctx, app, cfg) },
+		Schemas: map[string]func() map[string]any{
+			"policies":    policy.JSONSchema,
+			"auth-config": func() map[string]any { return access.JSONSchema(access.Sidecar) },
+		},
+		Server: true,
+		Run:    func(ctx context.Context, app *program.App) error { return run(ctx, app, cfg) },
 	})
 }
 
