@@ -41,7 +41,8 @@ func TestConfigSchema(t *testing.T) {
 			t.Errorf("the schema refuses %q", file)
 		}
 	}
-	for _, file := range []string{"listn: x\n", "limit: many\n", "wait: 30\n", "mode: slow\n", "listen: {host: x}\n", "help: true\n", "schema: x\n"} {
+	for _, file := range []string{"listn: x\n", "limit: many\n", "wait: 30\n", "mode: slow\n", "listen: {host: x}\n",
+		"help: true\n", "schema: x\n"} {
 		if takes(file) {
 			t.Errorf("the schema takes %q", file)
 		}
