@@ -30,6 +30,7 @@ func (c *Consumers) Routes() []session.Route {
 				httpapi.Whole("ts", "of from=ts: milliseconds since the epoch", 0, wire.MaxTS),
 				httpapi.Text("afterId", "of from=afterId: an event's id", codec.CheckID),
 				httpapi.Text("positions", "of from=positions: a JSON object of seqs by partition"),
+				httpapi.Text("lastEventId", "stands for the header Last-Event-Id", codec.CheckID),
 			},
 			Headers: []httpapi.Param{httpapi.Text("Last-Event-Id", "resumes after the event with this id")},
 			Answers: []httpapi.Answer{{

@@ -3,6 +3,7 @@ package consume
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net/http"
 	"sync"
 	"time"
@@ -31,6 +32,7 @@ type stream struct {
 	release  func()        // releases the connection's delivery bucket
 	finished chan struct{} // closed once the stream has ended
 	last     string        // the last event from an earlier stream; "": none
+	gone     bool          // the topic does not have it any more
 
 	mu        sync.Mutex
 	trail     *trail
@@ -105,6 +107,9 @@ func (c *Consumers) streamEvents(caller *session.Session, w http.ResponseWriter,
 		}
 	}()
 	_, _ = s.out.Write([]byte("retry: 1000\n\n")) // clients that lose the connection come back after a second
+	if s.gone {
+		_, _ = fmt.Fprintf(s.out, ": event %q is not in the topic any more; others behind it may be missing, too\n\n", s.last)
+	}
 	if err = c.resend(r.Context(), s); err == nil {
 		s.Start()
 		s.serve(r.Context())
@@ -165,13 +170,34 @@ func (c *Consumers) join(ctx context.Context, s *stream, o wire.SubscribeOptions
 		Sink: s, MemberID: c.cfg.NodeID + "/stream", Merged: true,
 	}
 	asked.Pacer, s.release = s.caller.Pacer(s.Topic)
-	if s.Group == "" && s.last != "" {
-		asked.Starts = c.streams.resume(s.SubscriptionKey, s.last)
+	if s.Group == "" && o.From == wire.FromAfterID {
+		if asked.Starts, err = c.resumeAfter(ctx, s, o.AfterID); err != nil {
+			return err
+		}
 	}
 	var starts []uint64
 	s.Feed, _, starts, err = session.Join(s.caller.Attribute(ctx), c.cfg.Groups, asked)
 	s.trail = newTrail(s.SubscriptionKey, starts)
 	return err
+}
+
+// resumeAfter is where a stream without a group goes on after an event; nil: as for any subscription.
+func (c *Consumers) resumeAfter(ctx context.Context, s *stream, id string) ([]uint64, error) {
+	starts, gone, err := c.cfg.Groups.StartsAfter(ctx, s.Topic, id)
+	if err != nil {
+		return nil, err
+	}
+	if s.last == "" {
+		if gone {
+			return nil, nil // which refuses it
+		}
+		return starts, nil
+	}
+	s.gone = gone
+	if sent := c.streams.resume(s.SubscriptionKey, id); sent != nil {
+		return sent, nil
+	}
+	return starts, nil
 }
 
 // streamOptions reads the topic, the group and the start of a stream. last is the last event that
@@ -192,10 +218,15 @@ func streamOptions(r *httpapi.Request) (k session.SubscriptionKey, o wire.Subscr
 	last, _, bad = httpapi.SingleHeader(r.Header, "Last-Event-ID")
 	if bad == nil && last != "" {
 		bad = codec.CheckID(last)
-		o.From, o.AfterID = wire.FromAfterID, last
 	}
 	if bad != nil {
 		return k, o, "", wire.Errorf(bad.Code, "header Last-Event-ID: %s", bad.Msg)
+	}
+	if last == "" { // an EventSource comes back to its URL, with the last event in the header
+		last = r.Text("lastEventId")
+	}
+	if last != "" {
+		o.From, o.AfterID = wire.FromAfterID, last
 	}
 	return k, o, last, nil
 }

@@ -10,11 +10,13 @@ import (
 	"net/http/httptest"
 	"os"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
 	"time"
 
+	"github.com/sluice-bus/sluice/sidecar/internal/eventlog"
 	"github.com/sluice-bus/sluice/sidecar/internal/gateway/gatewaytest"
 	"github.com/sluice-bus/sluice/sidecar/internal/session"
 	"github.com/sluice-bus/sluice/test/require"
@@ -27,6 +29,7 @@ type source struct {
 	lines  *bufio.Scanner
 	cancel context.CancelFunc
 	retry  string
+	gone   string // the comment about an event that is gone
 }
 
 // listen opens a stream of the topic "t"; headers are "Name: value".
@@ -75,6 +78,8 @@ func (k *source) next() (id string, e gatewaytest.Event) {
 			id = value
 		case field == "data":
 			data += value
+		case field == "" && strings.HasPrefix(value, "event "):
+			k.gone = value
 		case field == "retry":
 			k.retry = value
 		}
@@ -193,6 +198,50 @@ func TestStreamResumesBehindWhatItSent(t *testing.T) {
 	}
 	if !seen["last"] || seen["m"] {
 		t.Errorf("got %v", seen)
+	}
+}
+
+// Where the last event is gone, a stream goes on with the earliest event behind it, and says so:
+// right behind its place while that is remembered, then with the earliest that is left.
+func TestStreamResumesBehindWhatIsGone(t *testing.T) {
+	s := start(t, gatewaytest.Setup{Policies: gatewaytest.OnePartition})
+	for _, id := range []string{"a", "b", "other", "old", "new", "last"} {
+		s.Publish(t, "t", id, map[string]string{"old": "k", "new": "k"}[id])
+	}
+	resumes := func(last, want string) {
+		t.Helper()
+		for _, how := range [][]string{
+			{"", "Last-Event-ID: " + last}, {"?lastEventId=" + last}, {"?lastEventId=last", "Last-Event-ID: " + last},
+		} {
+			k := s.listen(t, how[0], how[1:]...)
+			k.wants(want)
+			if !strings.Contains(k.gone, strconv.Quote(last)) {
+				t.Errorf("after %s: comment %q", last, k.gone)
+			}
+			k.close()
+		}
+	}
+	sweep := func(keep eventlog.Retention) {
+		t.Helper()
+		if _, _, err := s.Log.Sweep(t.Context(), "t", keep, time.Now().UnixMilli()+1, 100); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, n, err := s.Log.Compact(t.Context(), "t", 0, 1, eventlog.Compaction{Limit: 100}); n != 1 || err != nil {
+		t.Fatal(n, err)
+	}
+	resumes("old", "new")
+	keep := eventlog.Retention{UpTo: []uint64{2}}
+	sweep(keep)
+	resumes("a", "other")
+	resumes("b", "other")
+	resumes("old", "new")
+	keep.DedupeWindowMS = 1
+	sweep(keep)
+	resumes("old", "other")
+	resumes("never", "other")
+	if res, body := s.Do(t, "GET", "/v1/topics/t/stream?from=afterId&afterId=a", ""); res.StatusCode != 404 {
+		t.Errorf("afterId: %s %s", res.Status, body)
 	}
 }
 

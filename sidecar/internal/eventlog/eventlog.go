@@ -211,6 +211,10 @@ type Reader interface {
 	// for deduplication only.
 	Lookup(ctx context.Context, topic, id string) (*Record, error)
 
+	// Locate finds where an event is, or was before it was removed. It knows a removed event at
+	// least as long as its id is remembered for deduplication. ErrNotFound if it knows none.
+	Locate(ctx context.Context, topic, id string) (Location, error)
+
 	// Latest returns a page of the latest events of keys: for each key that q selects, the event
 	// with the highest seq, also if it is a tombstone, in descending order of keys. An empty page
 	// is the end. The cost depends on the events that it returns and those above q.UpTo; events
@@ -221,6 +225,14 @@ type Reader interface {
 
 	// Seek translates a position into the seq to start at in each partition.
 	Seek(ctx context.Context, topic string, p Position) ([]uint64, error)
+}
+
+// Location is the place of one event.
+type Location struct {
+	Partition int
+	Seq       uint64
+	TS        int64
+	Gone      bool // the event was removed
 }
 
 // Point is a place in the (ts, id) order.

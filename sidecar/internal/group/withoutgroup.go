@@ -3,7 +3,6 @@ package group
 import (
 	"context"
 
-	"github.com/sluice-bus/sluice/sdk/wire"
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog"
 	"github.com/sluice-bus/sluice/sidecar/internal/follower"
 	"github.com/sluice-bus/sluice/sidecar/internal/group/dispatch"
@@ -14,10 +13,9 @@ import (
 // Manager.Subscribe. Options about acks do not apply. The caller closes the Follower: Manager.Stop
 // does not.
 //
-// With s.Merged, stored events come in (ts, id) order across partitions, and a subscription that
-// starts after an event starts right behind it in its partition. So a later Follow that starts
-// after the last delivered event continues where this one ended, as far as events were stored in
-// (ts, id) order.
+// With s.Merged, stored events come in (ts, id) order across partitions. So a later Follow with the
+// StartsAfter of the last delivered event continues where this one ended, as far as events were
+// stored in (ts, id) order.
 //
 // s.Starts, the first seq of each partition, replaces the options' position if it is not empty.
 func (m *Manager) Follow(ctx context.Context, s Subscription) (*follower.Follower, error) {
@@ -60,14 +58,11 @@ func (m *Manager) startsOf(ctx context.Context, s Subscription) ([]uint64, error
 	if len(s.Starts) > 0 {
 		return s.Starts, nil
 	}
-	starts, err := position.Starts(ctx, m.cfg.Log, s.Topic, s.Options, m.cfg.Policy(s.Topic).Retention)
-	if err != nil || !s.Merged || s.Options.From != wire.FromAfterID {
-		return starts, err
-	}
-	rec, err := m.cfg.Log.Lookup(ctx, s.Topic, s.Options.AfterID)
-	if err != nil {
-		return nil, err
-	}
-	starts[rec.Partition] = rec.Seq + 1 // right behind the event, not at the ts of its neighbours
-	return starts, nil
+	return position.Starts(ctx, m.cfg.Log, s.Topic, s.Options, m.cfg.Policy(s.Topic).Retention)
+}
+
+// StartsAfter is where a merged subscription without a group goes on after an event. gone says that
+// the topic does not have the event any more, so that others behind it may be gone, too.
+func (m *Manager) StartsAfter(ctx context.Context, topic, id string) (starts []uint64, gone bool, err error) {
+	return position.After(ctx, m.cfg.Log, topic, id, m.cfg.Policy(topic).Retention)
 }

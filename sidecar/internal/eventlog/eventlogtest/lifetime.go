@@ -24,6 +24,7 @@ func testLifetime(t *testing.T, s *suite) {
 		"Scan": func(ctx context.Context) error {
 			return errOf(s.log.Scan(ctx, topic, eventlog.ScanQuery{}, everything))
 		},
+		"Locate":      func(ctx context.Context) error { return errOf(s.log.Locate(ctx, topic, "a")) },
 		"Lookup":      func(ctx context.Context) error { return errOf(s.log.Lookup(ctx, topic, "a")) },
 		"LatestByKey": func(ctx context.Context) error { return errOf(LatestByKey(ctx, s.log, topic, "k")) },
 		"Seek": func(ctx context.Context) error {

@@ -129,18 +129,30 @@ func testRetention(t *testing.T, s *suite) {
 	})
 }
 
+// wantLocation fails the test unless the log knows where an event of partition 1 is, or was.
+func (s *suite) wantLocation(t tester, topic string, e *eventlog.Record, gone bool) {
+	t.Helper()
+	want := eventlog.Location{Partition: 1, Seq: e.Seq, TS: e.TS, Gone: gone}
+	if got, err := s.log.Locate(t.Context(), topic, e.ID); err != nil || got != want {
+		t.Errorf("Locate = %+v, %v; want %+v", got, err, want)
+	}
+	notFound(t, "Locate of an event that never was", errOf(s.log.Locate(t.Context(), topic, "never")))
+}
+
 func testDeduplication(t *testing.T, s *suite) {
 	removed := func(t *testing.T, window int64) (topic string, e *eventlog.Record) {
 		t.Helper()
 		topic = s.topic(t, 2)
 		e = Event("a", Accepted(start), At(start+3), Payload(`{"x":1.0,"y":2}`))
 		s.stored(t, topic, 1, Event("first", Accepted(start)), e)
+		s.wantLocation(t, topic, e, false)
 		keep := eventlog.Retention{TTLMS: hour, DedupeWindowMS: window}
 		s.wantSwept(t, topic, keep, start+hour, 10, 2)
 		return topic, e
 	}
 	remembered := func(t *testing.T, topic string, e *eventlog.Record) {
 		t.Helper()
+		s.wantLocation(t, topic, e, true)
 		want := eventlog.Outcome{Partition: 1, Seq: e.Seq, TS: e.TS, Duplicate: true}
 		for p := range 2 {
 			again := Event("a", At(start+99), Payload(`{"y":2.0,"x":1}`))

@@ -143,6 +143,24 @@ func (l *Log) lookup(t *topic, id string) (*eventlog.Record, error) {
 	return nil, fmt.Errorf("event %q of topic %q: %w", id, t.name, eventlog.ErrNotFound)
 }
 
+// Locate implements eventlog.Reader.
+func (l *Log) Locate(ctx context.Context, name, id string) (eventlog.Location, error) {
+	t, err := l.enterTopic(ctx, name)
+	if err != nil {
+		return eventlog.Location{}, err
+	}
+	defer l.leave()
+	r, notFound := l.lookup(t, id)
+	if notFound == nil {
+		return eventlog.Location{Partition: r.Partition, Seq: r.Seq, TS: r.TS}, nil
+	}
+	e, _, err := l.idEntry(t.id, id)
+	if err == nil && !e.remnant {
+		err = notFound
+	}
+	return eventlog.Location{Partition: e.partition, Seq: e.seq, TS: e.ts, Gone: true}, err
+}
+
 // event reads one event; ErrNotFound if retention has removed it.
 func (l *Log) event(t *topic, at location) (*eventlog.Record, error) {
 	value, closer, err := l.db.Get(eventKey(nil, t.id, at.partition, at.seq))

@@ -25,7 +25,7 @@ func Seek(ctx context.Context, log eventlog.Reader, topic string, o wire.Subscri
 	case wire.FromAfterID:
 		rec, err := log.Lookup(ctx, topic, o.AfterID)
 		if errors.Is(err, eventlog.ErrNotFound) {
-			return nil, wire.Errorf(wire.NotFound, "afterId: topic %q has no event with id %q", topic, o.AfterID)
+			return nil, unknown(topic, o.AfterID)
 		}
 		if err != nil {
 			return nil, err
@@ -33,6 +33,41 @@ func Seek(ctx context.Context, log eventlog.Reader, topic string, o wire.Subscri
 		p.After = eventlog.Point{TS: rec.TS, ID: rec.ID}
 	}
 	return log.Seek(ctx, topic, p)
+}
+
+// After returns where a reader without a group goes on after an event: right behind it in its
+// partition, and in the others as Seek does. gone says that the event was removed. If the topic does
+// not remember where it was, every event that is left may be behind it. An event that is not there
+// although nothing was ever removed never was: NotFound.
+func After(ctx context.Context, log eventlog.Reader, topic, id string, keeps policy.Retention) (starts []uint64, gone bool, err error) {
+	at, err := log.Locate(ctx, topic, id)
+	if err == nil {
+		starts, err = log.Seek(ctx, topic, eventlog.Position{From: wire.FromAfterID, After: eventlog.Point{TS: at.TS, ID: id}})
+		if err == nil {
+			starts[at.Partition] = at.Seq + 1
+		}
+		return starts, at.Gone, err
+	}
+	if !errors.Is(err, eventlog.ErrNotFound) {
+		return nil, false, err
+	}
+	extents, err := log.Extents(ctx, topic)
+	if err != nil && !errors.Is(err, eventlog.ErrNotFound) {
+		return nil, false, err
+	}
+	gone = keeps.Compact
+	for _, x := range extents {
+		starts = append(starts, x.First)
+		gone = gone || x.First > 1
+	}
+	if len(starts) == 0 || !gone {
+		return nil, false, unknown(topic, id)
+	}
+	return starts, true, nil
+}
+
+func unknown(topic, id string) error {
+	return wire.Errorf(wire.NotFound, "afterId: topic %q has no event with id %q", topic, id)
 }
 
 // Starts is Seek for a subscription: a partition that the position does not name starts at its first

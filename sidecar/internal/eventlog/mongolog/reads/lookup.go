@@ -25,6 +25,23 @@ func (r *Reader) Lookup(ctx context.Context, topic, id string) (*eventlog.Record
 	return found[0], nil
 }
 
+// Locate implements eventlog.Reader.
+func (r *Reader) Locate(ctx context.Context, topic, id string) (at eventlog.Location, err error) {
+	found := false
+	err = r.EachByID(ctx, topic, []string{id}, nil, func(raw bson.Raw) error {
+		s, err := document.Decode(raw)
+		if err == nil && s.Record.Partition != document.Unplaced {
+			found = true
+			at = eventlog.Location{Partition: s.Record.Partition, Seq: s.Record.Seq, TS: s.Record.TS, Gone: s.Gone}
+		}
+		return err
+	})
+	if err == nil && !found {
+		err = fmt.Errorf("event %q of topic %q: %w", id, topic, eventlog.ErrNotFound)
+	}
+	return at, err
+}
+
 // LookupEach implements eventlog.Redrives.
 func (r *Reader) LookupEach(ctx context.Context, topic string, ids []string) ([]*eventlog.Record, error) {
 	found := map[string]*eventlog.Record{}
