@@ -18,6 +18,9 @@ type Bounds struct {
 	// SlowClientTimeout is how long a client may read nothing while data waits for it. The client is
 	// disconnected after that time, and at the latest after twice that time.
 	SlowClientTimeout time.Duration
+	// PingAfter is how long nothing goes either way on a WebSocket before its client is pinged, and
+	// how long the client has to answer.
+	PingAfter time.Duration
 	// Subscriptions is how many a connection may have.
 	Subscriptions int
 	// AuthTimeout is how long a connection may take to authenticate, if it has to.
@@ -39,6 +42,7 @@ func DefaultBounds() Bounds {
 		UnansweredBytes:   8 << 20,
 		ReceiveTimeout:    time.Minute,
 		SlowClientTimeout: 5 * time.Minute,
+		PingAfter:         30 * time.Second,
 		Subscriptions:     1000,
 		AuthTimeout:       10 * time.Second,
 		Pulls:             4096,

@@ -28,6 +28,7 @@ type conn struct {
 	out    *sendbuffer.Buffer // of socket
 	caller *session.Session
 	window window
+	alive  keepAlive
 
 	over *closing // the reader's: how to close after this op
 
@@ -42,6 +43,7 @@ func (c *conn) use(raw net.Conn) {
 		Bytes: c.cfg.Bounds.SendBufferBytes, Memory: c.cfg.Memory, Silence: c.cfg.Bounds.SlowClientTimeout, Wake: c.wakeSubscriptions,
 	})
 	c.socket = &socket{Conn: raw, out: c.out, timeout: c.cfg.Bounds.ReceiveTimeout}
+	c.socket.moved()
 }
 
 // begin prepares a connection to be served.
@@ -61,8 +63,11 @@ func (c *conn) serve() {
 	if !c.caller.Known() {
 		defer time.AfterFunc(c.cfg.Bounds.AuthTimeout, c.expelStranger).Stop()
 	}
+	c.alive = keepAlive{socket: c.socket, after: c.cfg.Bounds.PingAfter, ping: c.ws.Ping, dead: c.mute}
+	c.alive.start(c.ctx)
 	closing := c.read()
 	c.cancel()
+	c.alive.stop()
 	c.window.close()
 	for _, s := range c.removeSubscriptions() {
 		s.Close(group.Disconnected)
@@ -72,6 +77,13 @@ func (c *conn) serve() {
 	if c.out.Stalled() {
 		c.cfg.Logger.Info("a client that did not read was disconnected", "connection", c.name, "timeout", c.cfg.Bounds.SlowClientTimeout)
 	}
+}
+
+// mute closes a connection whose peer answers no pings.
+func (c *conn) mute() {
+	c.cfg.Logger.Info("a client that did not answer pings was disconnected", "connection", c.name, "pings", unansweredPings,
+		"timeout", c.cfg.Bounds.PingAfter)
+	c.hangUp(closing{websocket.StatusPolicyViolation, "two pings in a row were not answered"})
 }
 
 // closing says how to close a connection; without a status the peer is already gone.

@@ -17,14 +17,28 @@ type socket struct {
 	out     *sendbuffer.Buffer
 	timeout time.Duration // of a message of the peer
 
-	receiving atomic.Bool // a message is being read
+	receiving atomic.Bool  // a message is being read
+	reading   atomic.Bool  // the peer is being read from
+	last      atomic.Int64 // when something went either way, in nanoseconds since the epoch
 
 	mu     sync.Mutex
 	timed  bool // the message being read has its deadline
 	closed bool // reading has ended
 }
 
-func (s *socket) Write(p []byte) (int, error) { return s.out.Write(p) }
+func (s *socket) Write(p []byte) (int, error) {
+	s.moved()
+	return s.out.Write(p)
+}
+
+// moved says that something went either way.
+func (s *socket) moved() { s.last.Store(time.Now().UnixNano()) }
+
+// silence is how long ago something went either way.
+func (s *socket) silence() time.Duration { return time.Since(time.Unix(0, s.last.Load())) }
+
+// listening reports whether the peer is being read from, and has read what was sent to it.
+func (s *socket) listening() bool { return s.reading.Load() && s.out.Len() == 0 }
 
 // Read waits while the send buffer is over its bound: a client that does not read its replies is
 // not read from. Reads within a message have the message's deadline; a message that arrives at once
@@ -39,7 +53,11 @@ func (s *socket) Read(p []byte) (int, error) {
 		}
 		s.mu.Unlock()
 	}
-	return s.Conn.Read(p)
+	s.reading.Store(true)
+	n, err := s.Conn.Read(p)
+	s.reading.Store(false)
+	s.moved()
+	return n, err
 }
 
 // beginMessage says that the reader has received the beginning of a message.
