@@ -26,14 +26,14 @@ const pollEvery = time.Second
 // Access is the state in force of a file of --auth-config. Its methods are safe for concurrent use,
 // and for a nil *Access, which stands for a program without such a file.
 type Access struct {
-	path    string
-	program Program
-	open    bool // no client needs a token or a certificate; it does not change
-	log     *slog.Logger
-	every   time.Duration
-	now     atomic.Pointer[rules]
-	told    *rate.Limiter // of attempts that were refused
-	guesses guesses
+	path     string
+	program  Program
+	open     bool // no client needs a token or a certificate; it does not change
+	log      *slog.Logger
+	every    time.Duration
+	now      atomic.Pointer[rules]
+	logLimit *rate.Limiter // of lines about attempts that were refused
+	guesses  guesses
 
 	peerCame atomic.Bool // with a token of the peers, since the program started
 
@@ -69,7 +69,7 @@ func Open(path string, program Program, log *slog.Logger) (*Access, error) {
 	}
 	a := &Access{
 		path: path, program: program, open: !r.authenticates, log: log, every: pollEvery,
-		told: rate.NewLimiter(1, 10), changed: make(map[*func()]struct{}), decided: s.sum, pending: s.sum,
+		logLimit: rate.NewLimiter(1, 10), changed: make(map[*func()]struct{}), decided: s.sum, pending: s.sum,
 	}
 	a.now.Store(r)
 	a.fetchKeys(context.Background())
@@ -309,7 +309,7 @@ func (a *Access) identify(ctx context.Context, authorization []string, cs *tls.C
 
 // noteRefused logs a refused request. It leaves out some when there are many.
 func (a *Access) noteRefused(from string, err error) {
-	if a.told.Allow() {
+	if a.logLimit.Allow() {
 		a.log.Warn("access refused", "from", from, "reason", wire.AsError(err).Msg)
 	}
 }

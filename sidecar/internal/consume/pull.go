@@ -46,12 +46,12 @@ func (c *Consumers) pullEvents(caller *session.Session, w http.ResponseWriter, r
 		return err
 	}
 	defer c.pulls.exit(p)
-	ds, at, err := c.collect(caller, r, p, req)
+	ds, deliveredAt, err := c.collect(caller, r, p, req)
 	if err == nil {
 		err = caller.MayStill(topic, name)
 	}
 	if err == nil {
-		err = c.writePulled(w, r, p, ds, at)
+		err = c.writePulled(w, r, p, ds, deliveredAt)
 	}
 	if err != nil {
 		p.giveBack(ds)
@@ -66,10 +66,10 @@ func (c *Consumers) pullEvents(caller *session.Session, w http.ResponseWriter, r
 	return nil
 }
 
-// collect waits for events, up to the number that the connection's delivery rate allows. at is when
+// collect waits for events, up to the number that the connection's delivery rate allows. deliveredAt is when
 // the last of them was delivered.
 func (c *Consumers) collect(caller *session.Session, r *httpapi.Request, p *puller, req codec.Pull) (
-	ds []group.Delivery, at time.Time, err error,
+	ds []group.Delivery, deliveredAt time.Time, err error,
 ) {
 	began := time.Now()
 	wait := time.Duration(req.WaitMS) * time.Millisecond
@@ -77,17 +77,17 @@ func (c *Consumers) collect(caller *session.Session, r *httpapi.Request, p *pull
 	defer release()
 	tokens, ok := p.awaitTokens(r.Context(), pace, req.Max, wait)
 	if !ok {
-		return nil, at, r.Context().Err()
+		return nil, deliveredAt, r.Context().Err()
 	}
 	q := p.join(tokens.N)
 	q.await(r.Context(), p, wait-time.Since(began), max(wait, firstLook)-time.Since(began))
-	ds, at, ended := p.leave(q)
+	ds, deliveredAt, ended := p.leave(q)
 	tokens.N -= len(ds)
 	limit.RefundAll([]limit.Charge{tokens}, time.Now())
 	if ended != nil {
-		return nil, at, ended
+		return nil, deliveredAt, ended
 	}
-	return ds, at, r.Context().Err()
+	return ds, deliveredAt, r.Context().Err()
 }
 
 // awaitTokens takes up to n of a connection's tokens; ok is false if none came in time.
@@ -115,15 +115,15 @@ func (q *pull) await(ctx context.Context, p *puller, wait, atMost time.Duration)
 	defer over.Stop()
 	defer last.Stop()
 	var lingered <-chan time.Time
-	late := false
+	timedOut := false
 	for {
 		p.mu.Lock()
-		some, full, looked, ended := len(q.got) > 0, q.wants == 0, q.looked, q.ended != nil
+		hasEvents, full, looked, ended := len(q.got) > 0, q.wants == 0, q.looked, q.ended != nil
 		p.mu.Unlock()
-		if full || ended || looked && (some || late) {
+		if full || ended || looked && (hasEvents || timedOut) {
 			return
 		}
-		if some && lingered == nil {
+		if hasEvents && lingered == nil {
 			linger := time.NewTimer(pullLinger)
 			defer linger.Stop()
 			lingered = linger.C
@@ -131,7 +131,7 @@ func (q *pull) await(ctx context.Context, p *puller, wait, atMost time.Duration)
 		select {
 		case <-q.changed:
 		case <-over.C:
-			late = true
+			timedOut = true
 		case <-last.C:
 			return
 		case <-lingered:
@@ -146,12 +146,12 @@ func (q *pull) await(ctx context.Context, p *puller, wait, atMost time.Duration)
 type writeError struct{ error }
 
 // writePulled writes the answer. It returns an error unless the whole answer is on the socket.
-func (c *Consumers) writePulled(w http.ResponseWriter, r *httpapi.Request, p *puller, ds []group.Delivery, at time.Time) error {
+func (c *Consumers) writePulled(w http.ResponseWriter, r *httpapi.Request, p *puller, ds []group.Delivery, deliveredAt time.Time) error {
 	s := sendbuffer.NewScratch()
 	defer s.Free()
 	s.B = codec.AppendPulledStart(s.B)
 	var lease []byte
-	passed := time.Since(at)
+	passed := time.Since(deliveredAt)
 	for i := range ds {
 		d := &ds[i]
 		lease = c.leases.appendLease(lease[:0], p.key.topic, p.key.group, d.Lease)

@@ -31,7 +31,7 @@ func (c *Consumers) settleLeases(op string) session.Handler {
 			return bad
 		}
 		topic, name := r.PathValue("topic"), r.PathValue("group")
-		leases, at, results, bad := c.readLeases(topic, name, t.Leases)
+		leases, indexes, results, bad := c.readLeases(topic, name, t.Leases)
 		if bad != nil {
 			return bad
 		}
@@ -52,7 +52,7 @@ func (c *Consumers) settleLeases(op string) session.Handler {
 		select {
 		case o := <-settled:
 			for _, i := range o.stale {
-				results[at[i]] = wire.Errorf(wire.StaleLease, "the event is not in flight under this lease any more: "+
+				results[indexes[i]] = wire.Errorf(wire.StaleLease, "the event is not in flight under this lease any more: "+
 					"it was settled, or given to be delivered again")
 			}
 			if o.err == nil {
@@ -65,10 +65,10 @@ func (c *Consumers) settleLeases(op string) session.Handler {
 	}
 }
 
-// readLeases reads the leases of a request. at has the index of each in the request. Leases of
+// readLeases reads the leases of a request. indexes has the index of each in the request. Leases of
 // other processes are left out, and have their result already.
 func (c *Consumers) readLeases(topic, name string, tokens []string) (
-	leases []group.Lease, at []int, results []*wire.Error, bad *wire.Error,
+	leases []group.Lease, indexes []int, results []*wire.Error, bad *wire.Error,
 ) {
 	results = make([]*wire.Error, len(tokens))
 	for i, token := range tokens {
@@ -78,12 +78,12 @@ func (c *Consumers) readLeases(topic, name string, tokens []string) (
 			return nil, nil, nil, wire.Errorf(wire.BadRequest, "leases[%d] is %q, which is no lease of group %s on topic %s",
 				i, refusal.Shorten(token), refusal.Shorten(name), refusal.Shorten(topic))
 		case ours:
-			leases, at = append(leases, d), append(at, i)
+			leases, indexes = append(leases, d), append(indexes, i)
 		case node == c.cfg.NodeID:
 			results[i] = wire.Errorf(wire.StaleLease, "this sidecar has been started again since it gave the lease")
 		default:
 			results[i] = wire.Errorf(wire.StaleLease, "the lease was given by sidecar %q: it is settled there", refusal.Shorten(node))
 		}
 	}
-	return leases, at, results, nil
+	return leases, indexes, results, nil
 }
