@@ -55,12 +55,13 @@ Examples:
 // Run prints the list.
 func (l *dlqListCommand) Run(ctx context.Context, app *program.App, c *client, h *admin.HTTP) error {
 	query := admin.DeadLetterQuery{Group: string(l.Group), Reason: string(l.Reason), Ascending: l.Oldest}
+	page := func(ctx context.Context, limit int, cursor string) ([]admin.ListedDeadLetter, int, string, error) {
+		query.Limit, query.Cursor = limit, cursor
+		page, err := h.DeadLetters(ctx, l.Topic, query)
+		return page.DeadLetters, page.Total, page.Next, err
+	}
 	list := func(ctx context.Context) (part[admin.ListedDeadLetter], error) {
-		return first(ctx, c, l.Max, func(ctx context.Context, limit int, cursor string) ([]admin.ListedDeadLetter, int, string, error) {
-			query.Limit, query.Cursor = limit, cursor
-			page, err := h.DeadLetters(ctx, l.Topic, query)
-			return page.DeadLetters, page.Total, page.Next, err
-		})
+		return first(ctx, c, h, l.Topic, l.Max, page)
 	}
 	return show(ctx, app, c, l.Watch, list, func(s *sheet, list part[admin.ListedDeadLetter]) error {
 		rows := make([][]string, len(list.elements))

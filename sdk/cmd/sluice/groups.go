@@ -62,7 +62,10 @@ func (g *groupsShowCommand) Run(ctx context.Context, app *program.App, c *client
 func (g *groupsShowCommand) show(ctx context.Context, app *program.App, c *client, h *admin.HTTP,
 	print func(*sheet, *admin.GroupInfo) error) error {
 	info := func(ctx context.Context) (admin.GroupInfo, error) {
-		return ask(ctx, c, func(ctx context.Context) (admin.GroupInfo, error) { return h.GroupInfo(ctx, g.Topic, g.Group) })
+		return ask(ctx, c, func(ctx context.Context) (admin.GroupInfo, error) {
+			info, err := h.GroupInfo(ctx, g.Topic, g.Group)
+			return info, nearestTopic(ctx, h, g.Topic, err)
+		})
 	}
 	return show(ctx, app, c, g.Watch, info, func(s *sheet, info admin.GroupInfo) error {
 		return errors.Join(print(s, &info), s.from("sidecar", c.URL))
@@ -108,6 +111,7 @@ func (g *groupsListCommand) Run(ctx context.Context, app *program.App, c *client
 // groupsOf returns the groups of a topic. Only their answers count for [admin.WithAnswers].
 func groupsOf(ctx context.Context, h *admin.HTTP, topic string) (infos []admin.GroupInfo, err error) {
 	names, err := h.Groups(admin.WithAnswers(ctx, nil), topic)
+	err = nearestTopic(ctx, h, topic, err)
 	for _, name := range names {
 		info, err := h.GroupInfo(ctx, topic, name)
 		if err != nil && !isNotFound(err) { // it may be gone meanwhile

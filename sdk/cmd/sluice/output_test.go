@@ -44,7 +44,7 @@ func TestJSONIsTheServersAnswer(t *testing.T) {
 	var answer []byte
 	address, planeAddress := recorder(t, sidecar.URL, &answer), recorder(t, plane.URL, &answer)
 	for _, command := range []string{
-		"status", "topics", "topics delete t --dry-run", "groups list t", "groups show t g", "groups members t g", "trace t e0", "dlq list t",
+		"status", "topics", "topics delete t --dry-run", "groups list t", "groups show t g", "groups members t g", "trace t e0",
 		"scheduled list t", "groups seek t g --to earliest --dry-run", "policy list", "policy get t", "policy history t", "schema list t",
 		"fleet", "fleet topics", "policy delete t --dry-run",
 	} {

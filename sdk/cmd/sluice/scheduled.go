@@ -43,7 +43,7 @@ Examples:
 // Run prints the list.
 func (l *scheduledListCommand) Run(ctx context.Context, app *program.App, c *client, h *admin.HTTP) error {
 	list := func(ctx context.Context) (part[admin.ScheduledEvent], error) {
-		return first(ctx, c, l.Max, func(ctx context.Context, limit int, cursor string) ([]admin.ScheduledEvent, int, string, error) {
+		return first(ctx, c, h, l.Topic, l.Max, func(ctx context.Context, limit int, cursor string) ([]admin.ScheduledEvent, int, string, error) {
 			page, err := h.Scheduled(ctx, l.Topic, limit, cursor)
 			return page.Scheduled, page.Total, page.Next, err
 		})

@@ -13,6 +13,7 @@ import (
 	"github.com/sluice-bus/sluice/internal/pause"
 	"github.com/sluice-bus/sluice/internal/program"
 	"github.com/sluice-bus/sluice/internal/terminal"
+	"github.com/sluice-bus/sluice/sdk/admin"
 )
 
 // sheet is what people read an answer on.
@@ -210,8 +211,9 @@ type part[T any] struct {
 // maxPage is the most elements that a page of a list may have.
 const maxPage = 1000
 
-// first asks for the first most elements of a list, 0 for all, page after page.
-func first[T any](ctx context.Context, c *client, most int,
+// first asks for the first most elements of a list of a topic, 0 for all, page after page. A list may be empty because there is
+// no such topic.
+func first[T any](ctx context.Context, c *client, h *admin.HTTP, topic string, most int,
 	page func(ctx context.Context, limit int, cursor string) (elements []T, total int, next string, err error)) (p part[T], err error) {
 	cursor := ""
 	for {
@@ -224,7 +226,10 @@ func first[T any](ctx context.Context, c *client, most int,
 			p.elements, p.total, cursor = append(p.elements, elements...), total, next
 			return err
 		})
-		if err != nil || cursor == "" || len(p.elements) == most {
+		switch {
+		case err == nil && cursor == "" && len(p.elements) == 0:
+			return p, c.tell(ctx, func(ctx context.Context) error { return exists(admin.WithAnswers(ctx, nil), h, topic) })
+		case err != nil || cursor == "" || len(p.elements) == most:
 			return p, err
 		}
 	}

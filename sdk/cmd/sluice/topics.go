@@ -63,6 +63,16 @@ func exists(ctx context.Context, h *admin.HTTP, topic string) error {
 	return wire.Errorf(wire.NotFound, "there is no topic %s%s", topic, nearest.Hint(topic, names))
 }
 
+// nearestTopic names the topic that was meant where err says that there is something not, and it is the topic.
+func nearestTopic(ctx context.Context, h *admin.HTTP, topic string, err error) error {
+	if isNotFound(err) {
+		if missing := exists(admin.WithAnswers(ctx, nil), h, topic); isNotFound(missing) {
+			return missing
+		}
+	}
+	return err
+}
+
 // Run prints the topics.
 func (l *topicsListCommand) Run(ctx context.Context, app *program.App, c *client, h *admin.HTTP) error {
 	list := func(ctx context.Context) ([]admin.TopicInfo, error) {

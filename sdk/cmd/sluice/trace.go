@@ -38,7 +38,10 @@ Examples:
 // Run prints the life of the event.
 func (t *traceCommand) Run(ctx context.Context, app *program.App, c *client, h *admin.HTTP) error {
 	life := func(ctx context.Context) (admin.EventLife, error) {
-		return ask(ctx, c, func(ctx context.Context) (admin.EventLife, error) { return h.EventLife(ctx, t.Topic, t.ID) })
+		return ask(ctx, c, func(ctx context.Context) (admin.EventLife, error) {
+			life, err := h.EventLife(ctx, t.Topic, t.ID)
+			return life, nearestTopic(ctx, h, t.Topic, err)
+		})
 	}
 	return show(ctx, app, c, false, life, func(s *sheet, l admin.EventLife) error { return printLife(s, &l) })
 }
