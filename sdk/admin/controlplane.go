@@ -128,13 +128,24 @@ func (c *ControlPlane) Sidecars(ctx context.Context) ([]Sidecar, error) {
 // SidecarsUsing returns the sidecars that have a policy, or that use the topic of its name if there
 // is no policy. Each has only its version of this policy.
 func (c *ControlPlane) SidecarsUsing(ctx context.Context, policy string) ([]Sidecar, error) {
-	return c.sidecars(ctx, query("policy", policy))
+	return c.sidecars(ctx, policy)
 }
 
-func (c *ControlPlane) sidecars(ctx context.Context, query string) ([]Sidecar, error) {
-	body, err := fetch[struct{ Sidecars []Sidecar }](ctx, c, "/v1/sidecars"+query)
-	return body.Sidecars, err
+func (c *ControlPlane) sidecars(ctx context.Context, policy string) (all []Sidecar, err error) {
+	for next := ""; ; {
+		page, err := fetch[struct {
+			Sidecars []Sidecar
+			Next     string
+		}](ctx, c, "/v1/sidecars"+query("policy", policy, "limit", largestPage, "cursor", next))
+		if all = append(all, page.Sidecars...); err != nil || page.Next == "" {
+			return all, err
+		}
+		next = page.Next
+	}
 }
+
+// largestPage is the most that a list of the control plane has on a page.
+const largestPage = "1000"
 
 // ForgetSidecar makes replays of the fleet leave out a sidecar that is gone for good, and the
 // events that only this sidecar had. The error has the code not_found if no such sidecar is
@@ -143,11 +154,19 @@ func (c *ControlPlane) ForgetSidecar(ctx context.Context, nodeID string) error {
 	return c.call(ctx, http.MethodDelete, "/v1/sidecars/"+pathPart(nodeID), nil, Condition{}, nil)
 }
 
-// FleetTopics returns the usage of each topic in the fleet, with the last 60 seconds of each if
-// history is set.
-func (c *ControlPlane) FleetTopics(ctx context.Context, history bool) ([]FleetTopic, error) {
-	body, err := fetch[struct{ Topics []FleetTopic }](ctx, c, "/v1/topics"+query("history", onlyIf(history, "1")))
-	return body.Topics, err
+// FleetTopics returns the topics of the fleet, with the use of each, and with the last 60 seconds of
+// each if history is set.
+func (c *ControlPlane) FleetTopics(ctx context.Context, history bool) (all []FleetTopic, err error) {
+	for next := ""; ; {
+		page, err := fetch[struct {
+			Topics []FleetTopic
+			Next   string
+		}](ctx, c, "/v1/topics"+query("history", onlyIf(history, "1"), "limit", largestPage, "cursor", next))
+		if all = append(all, page.Topics...); err != nil || page.Next == "" {
+			return all, err
+		}
+		next = page.Next
+	}
 }
 
 // WhoAmI returns the caller's identity, as the control plane sees it.

@@ -1,9 +1,8 @@
 package rest
 
 import (
-	"cmp"
+	"fmt"
 	"net/http"
-	"slices"
 	"strings"
 
 	"github.com/sluice-bus/sluice/controlplane/internal/catalog"
@@ -18,7 +17,7 @@ type Registry interface {
 	Sidecars() []fleet.Sidecar
 	// Using returns those that have a policy or use the topic of its name.
 	Using(policy string) []fleet.Sidecar
-	// Topics returns the topics in use, with the history of each if asked for.
+	// Topics returns the topics that exist or are in use, with the history of each if asked for.
 	Topics(history bool) []fleet.Topic
 }
 
@@ -34,25 +33,46 @@ type refusalsBody struct {
 	Last catalog.Time `json:"last"`
 }
 
+// sidecarList sorts by times as they are written: their texts are in the order of time.
+var sidecarList = list[fleet.Sidecar]{
+	// Two sidecars may have one node id: on two stores, or at two control planes.
+	name: func(s *fleet.Sidecar) string { return s.NodeID + "\x00" + s.StoreID + "\x00" + s.ControlPlane },
+	sorts: []sorting[fleet.Sidecar]{
+		{"node_id", func(*fleet.Sidecar) string { return "" }}, // names decide
+		{"last_seen", func(s *fleet.Sidecar) string { return s.LastSeen.UTC().Format("2006-01-02T15:04:05.000") }},
+		{"address", func(s *fleet.Sidecar) string { return s.Address }},
+		{"version", func(s *fleet.Sidecar) string { return s.Version }},
+	},
+}
+
+// sidecarsBody is a page of sidecars.
+type sidecarsBody struct {
+	Sidecars []sidecarBody `json:"sidecars"`
+	Next     string        `json:"next,omitempty"`
+}
+
 func (h *handler) sidecars(w http.ResponseWriter, r *request) error {
-	name := r.Text("policy")
 	var known []fleet.Sidecar
-	if name == "" {
+	if name := r.Text("policy"); name == "" {
 		known = h.Registry.Sidecars()
 	} else {
 		known = h.Registry.Using(name)
 	}
-	list := make([]sidecarBody, len(known))
-	for i, s := range known {
+	page, next, err := sidecarList.page(r, known)
+	if err != nil {
+		return err
+	}
+	body := sidecarsBody{make([]sidecarBody, len(page)), next}
+	for i, s := range page {
 		if s.Versions == nil {
 			s.Versions = map[string]int64{} // {} rather than null
 		}
-		list[i] = sidecarBody{Sidecar: s, LastSeen: catalog.Time{Time: s.LastSeen}}
+		body.Sidecars[i] = sidecarBody{Sidecar: s, LastSeen: catalog.Time{Time: s.LastSeen}}
 		if refused := s.RefusedSessions; refused != nil {
-			list[i].Refused = &refusalsBody{*refused, catalog.Time{Time: refused.Last}}
+			body.Sidecars[i].Refused = &refusalsBody{*refused, catalog.Time{Time: refused.Last}}
 		}
 	}
-	return h.answer(w, r.Request, http.StatusOK, map[string]any{"sidecars": list})
+	return h.answer(w, r.Request, http.StatusOK, body)
 }
 
 // forget removes a missing sidecar, so that replays of the fleet do not name it any more.
@@ -73,12 +93,33 @@ func (h *handler) forget(w http.ResponseWriter, r *request) error {
 	return nil
 }
 
-// topics answers with the topics in use, and the topics with a policy of their own, by name.
+var topicList = list[fleet.Topic]{
+	name: func(t *fleet.Topic) string { return t.Topic },
+	sorts: []sorting[fleet.Topic]{
+		{"topic", func(*fleet.Topic) string { return "" }}, // names decide
+		{"allowed_per_second", func(t *fleet.Topic) string { return rateText(t.AllowedPerSecond) }},
+		{"denied_per_second", func(t *fleet.Topic) string { return rateText(t.DeniedPerSecond) }},
+	},
+}
+
+// rateText is a rate, which has two decimals, in a text in the order of rates.
+func rateText(perSecond float64) string { return fmt.Sprintf("%020.2f", perSecond) }
+
+// topicsBody is a page of topics.
+type topicsBody struct {
+	Topics []fleet.Topic `json:"topics"`
+	Next   string        `json:"next,omitempty"`
+}
+
+// topics answers with the topics that exist or are in use, and those with a policy of their own.
 func (h *handler) topics(w http.ResponseWriter, r *request) error {
 	state := h.Catalog.State()
-	list := append([]fleet.Topic{}, withPolicies(h.Registry.Topics(r.Text("history") == "1"), state)...) // [] rather than null
-	for i := range list {
-		t := &list[i]
+	page, next, err := topicList.page(r, withPolicies(h.Registry.Topics(r.Text("history") == "1"), state))
+	if err != nil {
+		return err
+	}
+	for i := range page {
+		t := &page[i]
 		if t.Sidecars == nil {
 			t.Sidecars = []string{} // [] rather than null
 		}
@@ -88,10 +129,10 @@ func (h *handler) topics(w http.ResponseWriter, r *request) error {
 		e := state.Snapshot.Topic(t.Topic)
 		t.Rate, t.Scope, t.Paused, t.Policy = e.Publish.Rate, string(e.Publish.Scope), e.Paused, state.Snapshot.Match(t.Topic)
 	}
-	return h.answer(w, r.Request, http.StatusOK, map[string]any{"topics": list})
+	return h.answer(w, r.Request, http.StatusOK, topicsBody{page, next})
 }
 
-// withPolicies adds the topics with a policy of their own, and sorts all.
+// withPolicies adds the topics with a policy of their own.
 func withPolicies(topics []fleet.Topic, state *catalog.State) []fleet.Topic {
 	seen := make(map[string]bool, len(topics))
 	for _, t := range topics {
@@ -103,7 +144,6 @@ func withPolicies(topics []fleet.Topic, state *catalog.State) []fleet.Topic {
 			topics = append(topics, fleet.Topic{Topic: name})
 		}
 	}
-	slices.SortFunc(topics, func(a, b fleet.Topic) int { return cmp.Compare(a.Topic, b.Topic) })
 	return topics
 }
 

@@ -96,7 +96,15 @@ const condition = seen => (seen ? {'If-Match': `"${seen}"`} : {'If-None-Match': 
 const policyPath = name => '/v1/policies/' + encodeURIComponent(name);
 
 export const api = {
-  get: (path, signal) => request('GET', path, {signal}),
+  // get answers with the whole of a list that comes in pages.
+  async get(path, signal) {
+    const all = await request('GET', path, {signal});
+    for (let page = all; page?.next;) {
+      page = await request('GET', `${path}${path.includes('?') ? '&' : '?'}cursor=${encodeURIComponent(page.next)}`, {signal});
+      for (const key of Object.keys(page).filter(key => Array.isArray(page[key]))) all[key].push(...page[key]);
+    }
+    return all;
+  },
   whoami: () => request('GET', '/v1/whoami'),
 
   // policy is null for a name that has none.

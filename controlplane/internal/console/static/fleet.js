@@ -8,9 +8,9 @@ import {usePoll} from './poll.js';
 const page = 200; // rows at first, and with each "more"
 
 export function Fleet({me}) {
-  const poll = usePoll('/v1/sidecars', 1000);
+  const poll = usePoll('/v1/sidecars?limit=1000', 1000);
   const policies = usePoll('/v1/policies', 3000);
-  const topics = usePoll('/v1/topics', 2000);
+  const topics = usePoll('/v1/topics?limit=1000', 2000);
   const [filter, setFilter] = useState('');
   const [most, setMost] = useState(page);
   const [open, setOpen] = useState(null);

@@ -9,7 +9,7 @@ import {ChangeDialog} from './change.js';
 import {Rollout} from './rollout.js';
 
 export function Topic({name, me}) {
-  const rates = usePoll('/v1/topics?history=1', 1000);
+  const rates = usePoll(`/v1/topics?history=1&limit=1000&prefix=${encodeURIComponent(name)}`, 1000);
   const known = usePoll('/v1/policies', 3000);
   const [change, setChange] = useState(null);
   const [pausing, setPausing] = useState(false);

@@ -42,7 +42,7 @@ function useSteady(list) {
 }
 
 export function Topics() {
-  const poll = usePoll('/v1/topics?history=1', 1000);
+  const poll = usePoll('/v1/topics?history=1&limit=1000', 1000);
   const known = usePoll('/v1/policies', 3000);
   const limiting = (known.data?.policies ?? []).filter(p => p.groups);
   const [order, setOrder] = useState('hottest');
