@@ -36,7 +36,7 @@ func (c *ControlPlane) newMetrics() (*metrics, error) {
 		return nil, fmt.Errorf("metrics: %w", err)
 	}
 	opts := []sdkmetric.Option{sdkmetric.WithReader(exporter)}
-	for _, r := range c.cfg.Exports.MetricReaders() {
+	for _, r := range c.cfg.Exports.MetricReaders(nil) {
 		opts = append(opts, sdkmetric.WithReader(r))
 	}
 	if about := c.cfg.Exports.Resource(); about != nil {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"time"
 
+	"github.com/sluice-bus/sluice/internal/pause"
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog"
 	"github.com/sluice-bus/sluice/sidecar/internal/lifecycle"
 	"github.com/sluice-bus/sluice/sidecar/internal/retention"
@@ -69,7 +70,7 @@ func (s *Sidecar) helpers() []func(context.Context) error {
 		Logger: s.cfg.Logger, Interval: s.cfg.RetentionInterval, Batch: 1000,
 	}
 	run := []func(context.Context) error{
-		sweeper.Run, s.scheduler.Run, s.followPolicies, s.access.Run,
+		sweeper.Run, s.scheduler.Run, s.followPolicies, s.access.Run, s.forgetDeleted,
 		func(ctx context.Context) error { return s.dead.Run(ctx, s.groups) },
 		func(ctx context.Context) error { return s.groups.Expire(ctx, s.cfg.GroupExpiry) },
 		func(ctx context.Context) error { return s.store.Follow(ctx, s.groups) },
@@ -121,6 +122,30 @@ func (s *Sidecar) followPolicies(ctx context.Context) error {
 		case <-changed:
 		}
 	}
+}
+
+// forgetEvery is the pause between two looks for deleted topics and groups, where the price of a
+// query of the store allows it.
+const forgetEvery = 5 * time.Second
+
+// forgetDeleted drops what is kept for the names of topics and groups that were deleted, here or by
+// another sidecar.
+func (s *Sidecar) forgetDeleted(ctx context.Context) error {
+	for pause.For(ctx, max(forgetEvery, s.store.Timing().CountEvery)) {
+		topics, groups := s.metrics.Names()
+		topics, groups, err := s.store.Log().Gone(ctx, topics, groups)
+		if err != nil {
+			continue // the store is away, as others say
+		}
+		for _, topic := range topics {
+			s.topics.Forget(topic)
+			s.publisher.Forget(topic)
+			s.dead.Forget(topic)
+			s.metrics.ForgetTopic(topic)
+		}
+		s.groups.Forget(groups)
+	}
+	return nil
 }
 
 // leaveTimeout bounds a stop's wait for the control plane's answer.

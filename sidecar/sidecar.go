@@ -168,9 +168,13 @@ func (s *Sidecar) openTelemetry(context.Context) (err error) {
 		Tracer: s.cfg.Exports.Tracer(),
 		Ratio:  func(topic string) float64 { return s.policyOf(topic).Tracing.SampleRatio },
 	})
+	kind := "embedded"
+	if setting.IsMongoDB(s.cfg.Store) {
+		kind = "mongodb"
+	}
 	s.metrics, err = telemetry.New(telemetry.Config{
-		MaxTopics: s.cfg.MaxTopicLabels, Version: s.cfg.Version, NodeID: s.cfg.NodeID,
-		Readers: s.cfg.Exports.MetricReaders(), About: s.cfg.Exports.Resource(),
+		MaxTopics: s.cfg.MaxTopicLabels, Version: s.cfg.Version, NodeID: s.cfg.NodeID, StoreKind: kind,
+		Readers: s.cfg.Exports.MetricReaders, About: s.cfg.Exports.Resource(),
 	})
 	if err != nil {
 		return err
@@ -212,6 +216,7 @@ func (s *Sidecar) observe() {
 	s.metrics.ObserveGroups(func() []telemetry.GroupStat { return s.store.GroupStats(s.groups) })
 	s.metrics.ObserveDead(s.dead.Get)
 	s.metrics.ObservePolicies(func() []policy.InForce { return s.policies.Load().List() })
+	s.metrics.ObserveStore(func() bool { return s.store.Status().Up() })
 	s.metrics.ObserveSpool(func() telemetry.SpoolStat { return s.store.Status().Spool })
 	s.metrics.ObserveDisk(func() telemetry.DiskStat { return s.store.Status().Disk })
 	s.metrics.ObserveBuffered(s.memory.Used)

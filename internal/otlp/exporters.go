@@ -51,7 +51,7 @@ func (e *Exports) openMetrics(kinds []string, console io.Writer) error {
 		kindConsole: func() (sdkmetric.Exporter, error) { return stdoutmetric.New(stdoutmetric.WithWriter(console)) },
 	})
 	for _, x := range exporters {
-		e.readers = append(e.readers, sdkmetric.NewPeriodicReader(&metricExporter{x, e}))
+		e.meters = append(e.meters, &metricExporter{x, e})
 	}
 	return err
 }

@@ -18,6 +18,7 @@ import (
 	"go.opentelemetry.io/contrib/bridges/otelslog"
 	sdklog "go.opentelemetry.io/otel/sdk/log"
 	sdkmetric "go.opentelemetry.io/otel/sdk/metric"
+	"go.opentelemetry.io/otel/sdk/metric/metricdata"
 	"go.opentelemetry.io/otel/sdk/resource"
 	sdktrace "go.opentelemetry.io/otel/sdk/trace"
 	"go.opentelemetry.io/otel/trace"
@@ -45,7 +46,8 @@ type Exports struct {
 	about   *resource.Resource
 	tracing *sdktrace.TracerProvider // nil: off, as are the others
 	logging *sdklog.LoggerProvider
-	readers []sdkmetric.Reader
+	meters  []sdkmetric.Exporter
+	readers []sdkmetric.Reader // of the meters, once they are made
 
 	report  *reporter
 	lasting context.Context    // of all exports
@@ -101,11 +103,19 @@ func (e *Exports) Tracer() trace.Tracer {
 	return e.tracing.Tracer(scope)
 }
 
-// MetricReaders are for the program's single MeterProvider, which closes them; nil if metrics are
-// off.
-func (e *Exports) MetricReaders() []sdkmetric.Reader {
+// MetricReaders makes the readers for the program's single MeterProvider, which closes them; nil if
+// metrics are off. Each also gets what a producer has: producer makes one for the temporality in
+// which histograms are sent. nil: there is none. It is called once.
+func (e *Exports) MetricReaders(producer func(metricdata.Temporality) sdkmetric.Producer) []sdkmetric.Reader {
 	if e == nil {
 		return nil
+	}
+	for _, x := range e.meters {
+		var opts []sdkmetric.PeriodicReaderOption
+		if producer != nil {
+			opts = append(opts, sdkmetric.WithProducer(producer(x.Temporality(sdkmetric.InstrumentKindHistogram))))
+		}
+		e.readers = append(e.readers, sdkmetric.NewPeriodicReader(x, opts...))
 	}
 	return e.readers
 }
@@ -168,6 +178,9 @@ func (e *Exports) shutdown(ctx context.Context) error {
 		if err := r.Shutdown(lasting); !isClosed(err) {
 			errs = append(errs, err)
 		}
+	}
+	for _, x := range e.meters[len(e.readers):] { // the program never came to measure
+		errs = append(errs, x.Shutdown(lasting))
 	}
 	if e.tracing != nil {
 		errs = append(errs, e.tracing.Shutdown(lasting))

@@ -67,7 +67,7 @@ func TestOffUnlessAskedFor(t *testing.T) {
 			log, _ := text(slog.LevelInfo)
 			e := open1(t, log)
 			for _, e := range []*Exports{nil, e} {
-				if e.Tracer() != nil || e.MetricReaders() != nil || e.Resource() != nil || e.Logger(log) != log {
+				if e.Tracer() != nil || e.MetricReaders(nil) != nil || e.Resource() != nil || e.Logger(log) != log {
 					t.Error("not everything is off")
 				}
 				if err := e.Shutdown(t.Context()); err != nil {
@@ -131,7 +131,7 @@ func TestEverySignalArrives(t *testing.T) {
 				e.Logger(log).InfoContext(ctx, "under way", "n", 1)
 				e.Logger(log).DebugContext(ctx, "in detail")
 				span.End()
-				provider := sdkmetric.NewMeterProvider(sdkmetric.WithReader(e.MetricReaders()[0]), sdkmetric.WithResource(e.Resource()))
+				provider := sdkmetric.NewMeterProvider(sdkmetric.WithReader(e.MetricReaders(nil)[0]), sdkmetric.WithResource(e.Resource()))
 				counter, err := provider.Meter("test").Int64Counter("done")
 				require.NoError(t, err)
 				counter.Add(ctx, 3)
@@ -222,7 +222,7 @@ func TestConsole(t *testing.T) {
 	_, span := e.Tracer().Start(t.Context(), "work")
 	span.End()
 	require.NoError(t, e.Shutdown(t.Context()))
-	if !strings.Contains(console.String(), `"Name":"work"`) || e.MetricReaders() != nil || e.Logger(log) != log {
+	if !strings.Contains(console.String(), `"Name":"work"`) || e.MetricReaders(nil) != nil || e.Logger(log) != log {
 		t.Errorf("the console has %s", &console)
 	}
 }

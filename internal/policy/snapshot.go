@@ -88,6 +88,9 @@ func (s *Snapshot) own(topic string) *Effective {
 	return nil
 }
 
+// Names reports whether a policy has that name.
+func (s *Snapshot) Names(topic string) bool { return s.own(topic) != nil }
+
 // Retention returns the retention of the topics of a policy's name, with or without such a policy,
 // and of the dead letter topics among them: the topic of that name, or those with its prefix that
 // no more specific policy names.

@@ -24,7 +24,7 @@ func (s *server) metric(t *testing.T, name string, labels ...string) float64 {
 		}
 		fits := true
 		for _, l := range labels {
-			fits = fits && strings.Contains(","+list+",", ","+l+",")
+			fits = fits && (strings.Contains(","+list+",", ","+l+",") || strings.HasSuffix(l, `="`) && strings.Contains(","+list, ","+l))
 		}
 		if v, err := strconv.ParseFloat(strings.Fields(value + " x")[0], 64); fits && err == nil {
 			return v
@@ -77,7 +77,10 @@ func TestMetrics(t *testing.T) {
 		{"sluice_spool_events", nil, 0},
 		{"sluice_spool_bytes", nil, 0},
 		{"sluice_ws_connections", nil, 1},
-		{"sluice_policy_version_info", []string{`policy="shut"`}, 1},
+		{"sluice_policy_version_info", []string{`policy="shut"`, `version="`}, 1},
+		{"sluice_store_up", nil, 1},
+		{"sluice_group_members", []string{topic, group}, 1},
+		{"sluice_build_info", []string{`version="`, `store="`}, 1},
 	} {
 		var got float64
 		holds := func() bool {
@@ -101,6 +104,41 @@ func TestTopicLabels(t *testing.T) {
 	}
 	if n := s.metric(t, "sluice_events_published_total", `topic="_other"`); n != 3 {
 		t.Errorf("_other counts %v", n)
+	}
+}
+
+// "what names a topic or group that is deleted goes within a minute, and a topic that was only refused
+// has no label of its own"
+func TestLabelsGo(t *testing.T) {
+	t.Parallel()
+	s := own(t, `[{name: "shut.*", paused: true}]`, "--max-topic-labels", "2")
+	for i := range 3 { // these take no place
+		s.post(t, fmt.Sprint("refused", i), "{")
+		s.post(t, fmt.Sprint("shut.", i), "1")
+	}
+	for _, topic := range []string{"a", "b"} {
+		s.put(t, topic, "x", "1")
+		for _, group := range []string{"g", "h"} {
+			testkit.Call(t, "POST", s.AppURL()+"/v1/topics/"+topic+"/groups/"+group+"/pull", `{"wait_ms":0,"opts":{"from":"earliest"}}`)
+		}
+	}
+	named := func(label string) bool {
+		return strings.Contains(string(testkit.Call(t, "GET", s.OpsURL()+"/metrics", "").Body), label)
+	}
+	for _, label := range []string{`topic="a"`, `topic="b"`, `group="h",topic="a"`} {
+		if !named(label) {
+			t.Errorf("nothing is labelled %s", label)
+		}
+	}
+	for _, path := range []string{"/v1/topics/a", "/v1/topics/b/groups/h"} {
+		if a := testkit.Call(t, "DELETE", s.AppURL()+path, ""); a.Status != 204 {
+			t.Fatalf("DELETE %s: %d %s", path, a.Status, a.Body)
+		}
+	}
+	testkit.Eventually(t, "deleted names are no labels", func() bool { return !named(`topic="a"`) && !named(`group="h",topic="b"`) })
+	s.put(t, "c", "x", "1")
+	if !named(`sluice_events_published_total{topic="c"} 1`) || !named(`sluice_events_published_total{topic="b"} 1`) || named("refused0") {
+		t.Error("the place of a deleted topic is not another one's, or one that is there lost its own")
 	}
 }
 

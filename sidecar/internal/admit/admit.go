@@ -216,6 +216,14 @@ func (p *Publisher) partitionsOf(ctx context.Context, topic string, wanted int) 
 	return tp.Partitions, nil
 }
 
+// Forget forgets a topic that was deleted.
+func (p *Publisher) Forget(topic string) {
+	p.mu.Lock()
+	delete(p.partitions, topic)
+	p.mu.Unlock()
+	p.buckets.Forget(topic)
+}
+
 // enqueue gives the event its identity and its place in the queue.
 func (p *Publisher) enqueue(a *admission, i int, it *wire.PublishItem, logOnly bool) {
 	rec := &eventlog.Record{Event: it.Event, AcceptedAt: a.accepted.UnixMilli(), LogOnly: logOnly}

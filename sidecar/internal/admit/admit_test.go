@@ -287,7 +287,7 @@ func TestMetrics(t *testing.T) {
 		`sluice_events_duplicate_total{topic="a"} 2`,
 		`sluice_events_published_total{topic="a"} 3`,
 		`sluice_events_published_total{topic="b"} 1`,
-		`sluice_events_rejected_total{code="bad_request",topic="_invalid"} 2`,
+		`sluice_events_rejected_total{code="bad_request",topic="_other"} 2`,
 		`sluice_events_rejected_total{code="bad_request",topic="a"} 11`,
 		`sluice_events_rejected_total{code="conflict",topic="b"} 1`,
 		`sluice_events_rejected_total{code="payload_too_large",topic="a"} 2`,

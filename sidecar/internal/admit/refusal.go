@@ -5,7 +5,6 @@ import (
 	"errors"
 
 	"github.com/sluice-bus/sluice/sdk/wire"
-	"github.com/sluice-bus/sluice/sdk/wire/codec"
 	"github.com/sluice-bus/sluice/sidecar/internal/refusal"
 )
 
@@ -34,10 +33,15 @@ func (p *Publisher) refuseAll(ctx context.Context, a *admission, items []wire.Pu
 }
 
 // Refused counts n events that were refused; a transport calls it for events that it refuses
-// itself.
+// itself. A topic that may not exist has no label, unless a policy has its name or something was
+// counted for it before: else a client could invent labels.
 func (p *Publisher) Refused(topic string, code wire.Code, n int) {
-	if codec.CheckTopic(topic) != nil {
-		topic = "_invalid" // else a client could invent labels
+	p.mu.RLock()
+	_, exists := p.partitions[topic]
+	p.mu.RUnlock()
+	of := p.cfg.Metrics.KnownTopic
+	if exists || p.cfg.Policies.Load().Names(topic) {
+		of = p.cfg.Metrics.Topic
 	}
-	p.cfg.Metrics.Topic(topic).Rejected(code, n)
+	of(topic).Rejected(code, n)
 }

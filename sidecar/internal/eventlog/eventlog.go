@@ -487,6 +487,11 @@ type Deleter interface {
 	// Deleted, or that has no epochs.
 	ForgetGroup(ctx context.Context, topic, group string) error
 
+	// Gone returns those of the topics that are deleted, and those of the groups that do not exist,
+	// for callers that keep something for their names. A topic that never was is not among them,
+	// since its events may wait in a spool.
+	Gone(ctx context.Context, topics []string, groups []GroupName) (goneTopics []string, goneGroups []GroupName, err error)
+
 	// Erase removes events of a partition, except for their ids, seqs and times, and returns how
 	// many of the seqs had an event. The ids are remembered as with Sweep, but without their
 	// content: every event that is published under such an id is a conflict.

@@ -209,7 +209,7 @@ func (g *Group) admitPage(p *fetchingPart, marked map[string]bool) {
 		p.Dirty = true
 	}
 	if p.PassedOver > 0 {
-		g.metrics.PassedOver(int(p.PassedOver))
+		g.metrics().PassedOver(int(p.PassedOver))
 		p.PassedOver = 0
 	}
 }

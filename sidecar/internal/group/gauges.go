@@ -2,6 +2,7 @@ package group
 
 import (
 	"context"
+	"slices"
 	"sync/atomic"
 	"time"
 
@@ -27,6 +28,14 @@ func (p *polled[T]) Get() []T {
 	return nil
 }
 
+// drop leaves entries out until the next answer.
+func (p *polled[T]) drop(out func(T) bool) {
+	if last := p.last.Load(); last != nil {
+		rest := slices.DeleteFunc(slices.Clone(*last), out)
+		p.last.CompareAndSwap(last, &rest) // else there is a newer answer
+	}
+}
+
 // Gauges are the latest Stats of a Manager.
 type Gauges struct{ polled[telemetry.GroupStat] }
 
@@ -50,6 +59,11 @@ const (
 
 // DeadStats are the dead letters of all topics, as they were counted last.
 type DeadStats struct{ polled[telemetry.DeadStat] }
+
+// Forget leaves out a topic that was deleted.
+func (d *DeadStats) Forget(topic string) {
+	d.drop(func(s telemetry.DeadStat) bool { return s.Topic == topic })
+}
 
 // Run counts until ctx ends, and returns nil then. One sidecar of a store does it.
 func (d *DeadStats) Run(ctx context.Context, m *Manager) error {

@@ -19,12 +19,12 @@ type Group struct {
 	id           eventlog.GroupName
 	cfg          Config
 	count        *groupCount
-	metrics      *telemetry.Group
-	worker       worker.Worker // of turns
-	syncer       worker.Worker // of sync
-	balancer     worker.Worker // of balance
-	turnTimer    clock.Timer   // wakes the worker
-	balanceTimer clock.Timer   // wakes the balancer
+	metrics      func() *telemetry.Group // once the group exists: what does not has no metrics
+	worker       worker.Worker           // of turns
+	syncer       worker.Worker           // of sync
+	balancer     worker.Worker           // of balance
+	turnTimer    clock.Timer             // wakes the worker
+	balanceTimer clock.Timer             // wakes the balancer
 
 	refs int // calls of the Manager that hold the group; guarded by Manager.mu
 

@@ -3,6 +3,8 @@ package group
 import (
 	"context"
 	"slices"
+	"sync"
+	"time"
 
 	"github.com/sluice-bus/sluice/sdk/wire"
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog"
@@ -97,8 +99,11 @@ func (m *Manager) Groups(ctx context.Context, topic string) ([]string, error) {
 func (m *Manager) Stats() (stats []telemetry.GroupStat, read int) {
 	unfollowed, read, err := m.ownerless() // partitions whose heads are not known here
 	for _, g := range m.all() {
-		st, owned, ok := g.stat()
+		st, owned, unread, ok := g.stat()
 		unfollowed = append(unfollowed, owned...)
+		for p, cursor := range unread {
+			st.Oldest = telemetry.Earlier(st.Oldest, m.oldest.at(m, p, cursor))
+		}
 		if ok {
 			stats = append(stats, st)
 		}
@@ -114,33 +119,103 @@ func (m *Manager) Stats() (stats []telemetry.GroupStat, read int) {
 	if err != nil { // a gauge that cannot be read is left out
 		return stats, read
 	}
-	lags := map[eventlog.GroupName]int64{}
+	behind := map[eventlog.GroupName]telemetry.GroupStat{}
 	for i, e := range unfollowed {
-		lags[eventlog.GroupName{Topic: e.Topic, Group: e.Group}] += dispatch.Stored(&e).Unsettled(extents[i])
+		name := eventlog.GroupName{Topic: e.Topic, Group: e.Group}
+		st := behind[name]
+		if n := dispatch.Stored(&e).Unsettled(extents[i]); n > 0 {
+			st.Lag += n
+			st.Oldest = telemetry.Earlier(st.Oldest, m.oldest.at(m, e.GroupPartition, e.Progress.Cursor))
+		}
+		behind[name] = st
 	}
-	for g, lag := range lags {
-		stats = append(stats, telemetry.GroupStat{Topic: g.Topic, Group: g.Group, Lag: lag, Paused: m.paused(g)})
+	for g, st := range behind {
+		st.Topic, st.Group, st.Paused = g.Topic, g.Group, m.paused(g)
+		stats = append(stats, st)
 	}
-	return stats, read + len(heads)
+	return stats, read + len(heads) + m.oldest.turn()
+}
+
+// oldestReads bounds the events that are read for one call of Stats; the others are read for the
+// next ones.
+const oldestReads = 100
+
+// oldest knows when the events at the cursors of partitions were accepted that this sidecar does not
+// have in memory: nobody consumes them here. Such a cursor stays, so its event is read once.
+type oldest struct {
+	mu           sync.Mutex
+	known, asked map[eventlog.GroupPartition]cursorEvent // before this turn, and in it
+	reads        int                                     // in this turn
+}
+
+// cursorEvent is the event at a cursor, or the next one that is there; its time is zero if there is
+// none.
+type cursorEvent struct {
+	cursor   uint64
+	accepted time.Time
+}
+
+// at is when the event at a cursor was accepted; zero: that is not known yet.
+func (o *oldest) at(m *Manager, p eventlog.GroupPartition, cursor uint64) time.Time {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	e, known := o.known[p]
+	if !known || e.cursor != cursor {
+		if o.reads >= oldestReads {
+			return time.Time{}
+		}
+		o.reads++
+		found, err := m.cfg.Log.Read(m.queries, p.Topic, p.Partition, cursor, eventlog.Bounds{Events: 1})
+		if err != nil {
+			return time.Time{}
+		}
+		if e = (cursorEvent{cursor: cursor}); len(found) > 0 {
+			e.accepted = time.UnixMilli(found[0].AcceptedAt)
+		}
+	}
+	if o.asked == nil {
+		o.asked = map[eventlog.GroupPartition]cursorEvent{}
+	}
+	o.asked[p] = e
+	return e.accepted
+}
+
+// turn forgets the partitions that nobody has asked for since the last turn. It returns how many
+// events were read since then.
+func (o *oldest) turn() (reads int) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	reads = o.reads
+	o.known, o.asked, o.reads = o.asked, nil, 0
+	return reads
 }
 
 // stat is the group's own figures; ok says that it has some. A group without members does not
-// follow its topic, so it does not know the lag of its partitions, and returns them in owned.
-func (g *Group) stat() (st telemetry.GroupStat, owned []eventlog.Epoch, ok bool) {
+// follow its topic, so it does not know the lag of its partitions, and returns them in owned. unread
+// has the cursors of partitions with unsettled events that are not in memory.
+func (g *Group) stat() (st telemetry.GroupStat, owned []eventlog.Epoch, unread map[eventlog.GroupPartition]uint64, ok bool) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	st = telemetry.GroupStat{Topic: g.id.Topic, Group: g.id.Group, Paused: g.dispatch.Paused(), Inflight: int64(g.dispatch.InFlightCount())}
+	st = telemetry.GroupStat{Topic: g.id.Topic, Group: g.id.Group, Paused: g.dispatch.Paused(), Inflight: int64(g.dispatch.InFlightCount()),
+		Members: len(g.members)}
 	for _, p := range g.parts {
 		switch {
 		case p.own.State == ownership.Foreign:
 		case g.watch == nil:
 			owned = append(owned, g.epoch(p, false))
 		default:
-			st.Lag += p.Unsettled(eventlog.Extent{First: 1, Head: max(p.Head, g.watch.Head(p.Index))})
+			n, at := p.Unsettled(eventlog.Extent{First: 1, Head: max(p.Head, g.watch.Head(p.Index))}), p.Oldest()
+			if st.Lag += n; n > 0 && at.IsZero() {
+				if unread == nil {
+					unread = map[eventlog.GroupPartition]uint64{}
+				}
+				unread[eventlog.GroupPartition{Topic: g.id.Topic, Group: g.id.Group, Partition: p.Index}] = p.Cursor()
+			}
+			st.Oldest = telemetry.Earlier(st.Oldest, at)
 			ok = true
 		}
 	}
-	return st, owned, ok || len(g.members) > 0
+	return st, owned, unread, ok || len(g.members) > 0
 }
 
 // statsOfOwnerless is a task that one sidecar of a store does: it reports the lag of partitions

@@ -105,5 +105,6 @@ func (g *Group) create(ctx context.Context, o wire.SubscribeOptions) error {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.own.Created = true
+	g.metrics() // which begin at 0
 	return nil
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog"
 	"github.com/sluice-bus/sluice/sidecar/internal/group/dispatch"
 	"github.com/sluice-bus/sluice/sidecar/internal/group/ownership"
+	"github.com/sluice-bus/sluice/sidecar/internal/telemetry"
 )
 
 // Manager has the groups of all topics. Its methods are safe for concurrent use.
@@ -21,6 +22,7 @@ type Manager struct {
 	// asking ends when the Manager stops, for queries whose answers a stop does not need.
 	queries     context.Context
 	stopQueries context.CancelFunc
+	oldest      oldest
 
 	mu        sync.Mutex
 	stopped   bool
@@ -99,6 +101,25 @@ func (m *Manager) forget(g *Group) {
 		delete(m.groups, g.id)
 		m.list = slices.DeleteFunc(m.list, func(x *Group) bool { return x == g })
 	}
+}
+
+// Forget drops the metrics of groups that do not exist. One that is in memory because another sidecar
+// has deleted it asks for its owners, and can be dropped once it has learned that.
+func (m *Manager) Forget(gone []eventlog.GroupName) {
+	var here []eventlog.GroupName
+	m.mu.Lock()
+	for _, name := range gone {
+		if g := m.groups[name]; g != nil {
+			m.forget(g)
+		}
+		if m.groups[name] == nil { // and no call holds its metrics
+			m.cfg.Metrics.ForgetGroup(name)
+		} else {
+			here = append(here, name)
+		}
+	}
+	m.mu.Unlock()
+	m.Moved(here)
 }
 
 // retire ends a group that has neither members nor partitions here, and no save or query under way.
@@ -225,13 +246,14 @@ func (m *Manager) Stop(ctx context.Context) error {
 }
 
 func newGroup(id eventlog.GroupName, cfg Config, count *groupCount) *Group {
-	metrics := cfg.Metrics.Group(id.Topic, id.Group)
+	metrics := sync.OnceValue(func() *telemetry.Group { return cfg.Metrics.Group(id.Topic, id.Group) })
 	g := &Group{
 		id: id, cfg: cfg, count: count,
 		own:     ownership.Table{Group: id, Roster: cfg.Roster},
 		metrics: metrics,
 		dispatch: dispatch.New(dispatch.Config{
-			Group: id.Group, Metrics: metrics, Memory: cfg.Memory, Lookahead: cfg.Bounds.Lookahead, MaxBytes: cfg.Bounds.HeldBytes,
+			Group: id.Group, Expired: func(n int) { metrics().Expired(n) }, Memory: cfg.Memory,
+			Lookahead: cfg.Bounds.Lookahead, MaxBytes: cfg.Bounds.HeldBytes,
 		}),
 		saver: saver{clock: cfg.Clock, marks: map[string]eventlog.Mark{}, dying: map[*dispatch.Event]*dying{}},
 	}

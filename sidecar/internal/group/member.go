@@ -107,9 +107,9 @@ func (m *Member) flush() {
 			again++
 		}
 	}
-	m.group.metrics.Delivered(len(ds))
+	m.group.metrics().Delivered(len(ds))
 	if again > 0 {
-		m.group.metrics.Redelivered(again)
+		m.group.metrics().Redelivered(again)
 	}
 	m.sink.Deliver(ds)
 }

@@ -14,7 +14,7 @@ import (
 // settlement.
 func (g *Group) ack(x *settlement, index int, e *dispatch.Event, now time.Time) {
 	id, opts := e.Record.ID, e.Member.Opts
-	g.metrics.Latency(now.Sub(time.UnixMilli(e.Record.AcceptedAt)))
+	g.metrics().Latency(now.Sub(time.UnixMilli(e.Record.AcceptedAt)))
 	x.trace(e.Process.Settle(tracing.Acked, now))
 	x.settles(index, g.parts[e.Partition.Index])
 	e.Process.End(tracing.Acked, "")
@@ -89,7 +89,7 @@ func (g *Group) deadLetterAppended(e *dispatch.Event, err error) {
 	waits := e.State == dispatch.DeadLettering // else it was dropped meanwhile
 	switch {
 	case err == nil:
-		g.metrics.DeadLettered(1)
+		g.metrics().DeadLettered(1)
 		if waits {
 			g.dispatch.DeadLettered(e)
 		}
@@ -122,7 +122,7 @@ func (g *Group) ackEach(n int, find func(i int) *dispatch.Event, done Settled) {
 	now, x := g.cfg.Clock.Now(), &settlement{events: make([]settledEvent, 0, n), done: done}
 	x.absent = g.each(n, find, func(i int, e *dispatch.Event) { g.ack(x, i, e, now) })
 	if acked := n - len(x.absent); acked > 0 {
-		g.metrics.Acked(acked)
+		g.metrics().Acked(acked)
 	}
 	g.whenDurable(x)
 }
@@ -131,7 +131,7 @@ func (g *Group) nackEach(n int, find func(i int) *dispatch.Event, how wire.Nack,
 	now, x := g.cfg.Clock.Now(), &settlement{done: done}
 	x.absent = g.each(n, find, func(i int, e *dispatch.Event) { g.nack(x, i, e, how, now) })
 	if nacked := n - len(x.absent); nacked > 0 {
-		g.metrics.Nacked(nacked)
+		g.metrics().Nacked(nacked)
 		g.worker.Wake() // also if there is nothing to save
 	}
 	g.whenDurable(x)

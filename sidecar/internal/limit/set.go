@@ -79,6 +79,16 @@ func (s *Set) Topic(name string, rates TopicRates, now time.Time) TopicBuckets {
 	return t.TopicBuckets
 }
 
+// Forget drops the buckets of a topic that was deleted.
+func (s *Set) Forget(name string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if t, ok := s.topics[name]; ok {
+		s.tenants -= len(t.tenants.buckets)
+		delete(s.topics, name)
+	}
+}
+
 func (s *Set) bytes(r TopicRates) Rate {
 	if r.BytesPerSecond <= 0 {
 		return Rate{}

@@ -113,6 +113,9 @@ const (
 	StateStarting State = "starting"
 )
 
+// Up reports whether the log itself answers and takes events.
+func (s Status) Up() bool { return s.State == StateOK || s.State == StateDraining }
+
 // Names in the data folder.
 const (
 	SpoolFolder = "spool" // of a shared store

@@ -1,42 +1,62 @@
 package telemetry
 
 import (
-	"context"
+	"sync/atomic"
 	"time"
 
 	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/metric"
+
+	"github.com/sluice-bus/sluice/sidecar/internal/eventlog"
 )
 
-// groupKey has the labels of one group; its topic is folded already.
-type groupKey struct{ topic, group string }
-
-func (k groupKey) other() groupKey { return groupKey{topic: k.topic, group: otherLabel} }
+// othersOf are the groups of the topic that are beyond the bound.
+func othersOf(g eventlog.GroupName) eventlog.GroupName {
+	return eventlog.GroupName{Topic: g.Topic, Group: otherLabel}
+}
 
 // Group counts the deliveries to one consumer group, and its acks and nacks.
 type Group struct {
-	inst   *instruments
-	labels labels
+	labels
+	latency histogram
 
-	Delivered    func(n int) // events sent to a member, redeliveries included
-	Acked        func(n int) // events that a member acked
-	Nacked       func(n int) // events that a member nacked
-	Redelivered  func(n int) // events sent with an attempt above 1
-	DeadLettered func(n int) // events moved to the dead-letter topic
-	PassedOver   func(n int) // events that were removed before the group read them
-	Expired      func(n int) // events whose own ttl passed before the group settled them
+	delivered, acked, nacked, redelivered, deadLettered, passedOver, expired atomic.Int64
 }
 
-func (i *instruments) newGroup(k groupKey) *Group {
-	l := newLabels(attribute.String("topic", k.topic), attribute.String("group", k.group))
-	return &Group{
-		inst: i, labels: l,
-		Delivered: l.counter(i.delivered), Acked: l.counter(i.acked), Nacked: l.counter(i.nacked),
-		Redelivered: l.counter(i.redelivered), DeadLettered: l.counter(i.deadLettered),
-		PassedOver: l.counter(i.passedOver), Expired: l.counter(i.expired),
-	}
+func newGroup(g eventlog.GroupName) *Group {
+	return &Group{labels: newLabels(attribute.String("topic", g.Topic), attribute.String("group", g.Group))}
 }
+
+// Delivered counts events sent to a member, redeliveries included.
+func (g *Group) Delivered(n int) { g.delivered.Add(int64(n)) }
+
+// Acked counts events that a member acked.
+func (g *Group) Acked(n int) { g.acked.Add(int64(n)) }
+
+// Nacked counts events that a member nacked.
+func (g *Group) Nacked(n int) { g.nacked.Add(int64(n)) }
+
+// Redelivered counts events sent with an attempt above 1.
+func (g *Group) Redelivered(n int) { g.redelivered.Add(int64(n)) }
+
+// DeadLettered counts events moved to the dead-letter topic.
+func (g *Group) DeadLettered(n int) { g.deadLettered.Add(int64(n)) }
+
+// PassedOver counts events that were removed before the group read them.
+func (g *Group) PassedOver(n int) { g.passedOver.Add(int64(n)) }
+
+// Expired counts events whose own ttl passed before the group settled them.
+func (g *Group) Expired(n int) { g.expired.Add(int64(n)) }
 
 // Latency counts one event that was acked d after it was accepted.
-func (g *Group) Latency(d time.Duration) {
-	g.inst.latency.Record(context.Background(), d.Seconds(), g.labels.record...)
+func (g *Group) Latency(d time.Duration) { g.latency.record(d) }
+
+func (g *Group) observe(o metric.Observer, i *instruments) {
+	o.ObserveInt64(i.delivered, g.delivered.Load(), g.options...)
+	o.ObserveInt64(i.acked, g.acked.Load(), g.options...)
+	o.ObserveInt64(i.nacked, g.nacked.Load(), g.options...)
+	o.ObserveInt64(i.redelivered, g.redelivered.Load(), g.options...)
+	o.ObserveInt64(i.deadLettered, g.deadLettered.Load(), g.options...)
+	o.ObserveInt64(i.passedOver, g.passedOver.Load(), g.options...)
+	o.ObserveInt64(i.expired, g.expired.Load(), g.options...)
 }

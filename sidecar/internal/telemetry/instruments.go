@@ -7,15 +7,14 @@ import (
 // instruments are the contract's metrics, grouped by their labels.
 type instruments struct {
 	// By topic.
-	published, duplicate, rejected metric.Int64Counter
-	publishDuration, lateness      metric.Float64Histogram
+	published, duplicate, rejected metric.Int64ObservableCounter
 	scheduled, tenants             metric.Int64ObservableGauge
 
 	// By topic and group.
-	delivered, acked, nacked, redelivered metric.Int64Counter
-	deadLettered, passedOver, expired     metric.Int64Counter
-	latency                               metric.Float64Histogram
-	inflight, lag, paused                 metric.Int64ObservableGauge
+	delivered, acked, nacked, redelivered metric.Int64ObservableCounter
+	deadLettered, passedOver, expired     metric.Int64ObservableCounter
+	inflight, lag, paused, members        metric.Int64ObservableGauge
+	oldestUnacked                         metric.Float64ObservableGauge
 
 	// By topic, from the one sidecar of a store that counts them.
 	deadLetters, deadLetterAge metric.Int64ObservableGauge
@@ -26,6 +25,7 @@ type instruments struct {
 	spoolEvents, spoolBytes metric.Int64ObservableGauge
 	connections             metric.Int64UpDownCounter
 	policyVersion           metric.Int64ObservableGauge
+	buildInfo, storeUp      metric.Int64ObservableGauge
 	authFailures            metric.Int64ObservableCounter
 	bufferedBytes           metric.Int64ObservableGauge
 	diskFree, diskLowWater  metric.Int64ObservableGauge
@@ -44,44 +44,41 @@ type instruments struct {
 func newInstruments(meter metric.Meter) *instruments {
 	b := builder{meter}
 	return &instruments{
-		published: b.counter("sluice_events_published_total", "{event}",
+		published: b.total("sluice_events_published_total", "{event}",
 			"Events accepted, without duplicates."),
-		duplicate: b.counter("sluice_events_duplicate_total", "{event}",
+		duplicate: b.total("sluice_events_duplicate_total", "{event}",
 			"Events answered with the stored event of the same id."),
-		rejected: b.counter("sluice_events_rejected_total", "{event}",
+		rejected: b.total("sluice_events_rejected_total", "{event}",
 			"Events refused, by error code."),
-		publishDuration: b.seconds("sluice_publish_duration_seconds",
-			"From a publish's arrival to its answer."),
-
 		scheduled: b.gauge("sluice_scheduled_events", "{event}",
 			"Events that wait until they are due, of topics that this sidecar releases them for."),
 		tenants: b.gauge("sluice_publish_tenants", "{tenant}",
 			"Tenants of the topic that have a bucket of their own."),
-		lateness: b.seconds("sluice_scheduled_lateness_seconds",
-			"From when a scheduled event was due until it was in the log."),
 
-		delivered: b.counter("sluice_events_delivered_total", "{event}",
+		delivered: b.total("sluice_events_delivered_total", "{event}",
 			"Events sent to the group's members, redeliveries included."),
-		acked: b.counter("sluice_events_acked_total", "{event}",
+		acked: b.total("sluice_events_acked_total", "{event}",
 			"Events acked by the group."),
-		nacked: b.counter("sluice_events_nacked_total", "{event}",
+		nacked: b.total("sluice_events_nacked_total", "{event}",
 			"Events nacked by the group."),
-		redelivered: b.counter("sluice_events_redelivered_total", "{event}",
+		redelivered: b.total("sluice_events_redelivered_total", "{event}",
 			"Events sent to the group again."),
-		deadLettered: b.counter("sluice_events_dead_lettered_total", "{event}",
+		deadLettered: b.total("sluice_events_dead_lettered_total", "{event}",
 			"Events moved to the dead-letter topic."),
-		passedOver: b.counter("sluice_events_passed_over_total", "{event}",
+		passedOver: b.total("sluice_events_passed_over_total", "{event}",
 			"Events that retention or compaction removed before the group got to them."),
-		expired: b.counter("sluice_events_expired_total", "{event}",
+		expired: b.total("sluice_events_expired_total", "{event}",
 			"Events whose own ttl passed before the group settled them."),
-		latency: b.seconds("sluice_delivery_latency_seconds",
-			"From an event's acceptance to the group's ack."),
 		inflight: b.gauge("sluice_events_inflight", "{event}",
 			"Events delivered to the group and not settled."),
 		lag: b.gauge("sluice_group_lag", "{event}",
 			"Events between the group's cursor and the head."),
 		paused: b.gauge("sluice_group_paused", "",
 			"1 where the topic's policy pauses the group."),
+		members: b.gauge("sluice_group_members", "{member}",
+			"Members of the group that are connected here; the sum over the store's sidecars is all of them."),
+		oldestUnacked: must(meter.Float64ObservableGauge("sluice_group_oldest_unacked_seconds", metric.WithUnit("s"),
+			metric.WithDescription("How long ago the oldest event that the group has here and has not settled was accepted; 0 without one."))),
 
 		appendDuration: b.seconds("sluice_store_append_duration_seconds",
 			"How long one batch took to become durable."),
@@ -95,6 +92,10 @@ func newInstruments(meter metric.Meter) *instruments {
 			metric.WithDescription("Open WebSocket connections."))),
 		policyVersion: b.gauge("sluice_policy_version_info", "",
 			"The version of each policy in force; always 1."),
+		buildInfo: b.gauge("sluice_build_info", "",
+			"The version of the sidecar, and the kind of its store; always 1."),
+		storeUp: b.gauge("sluice_store_up", "",
+			"1 while the store answers and takes events, 0 else."),
 		authFailures: must(meter.Int64ObservableCounter("sluice_auth_failures_total", metric.WithUnit("{attempt}"),
 			metric.WithDescription("Wrong tokens, and tokens that were not checked because their address had sent too many wrong ones."))),
 
@@ -137,12 +138,6 @@ func newInstruments(meter metric.Meter) *instruments {
 	}
 }
 
-// durationBounds go from a cached answer to an intolerable wait, in seconds: 50 µs to 10 s.
-var durationBounds = []float64{
-	50e-6, 100e-6, 250e-6, 500e-6, 1e-3, 2.5e-3, 5e-3, 10e-3, 25e-3,
-	50e-3, 0.1, 0.25, 0.5, 1, 2.5, 5, 10,
-}
-
 // sizeBounds end at the largest batch of the default configuration.
 var sizeBounds = []float64{1, 2, 5, 10, 20, 50, 100, 200, 500, 1000}
 
@@ -158,6 +153,10 @@ func must[T any](made T, err error) T {
 
 func (b builder) counter(name, unit, help string) metric.Int64Counter {
 	return must(b.Int64Counter(name, metric.WithUnit(unit), metric.WithDescription(help)))
+}
+
+func (b builder) total(name, unit, help string) metric.Int64ObservableCounter {
+	return must(b.Int64ObservableCounter(name, metric.WithUnit(unit), metric.WithDescription(help)))
 }
 
 func (b builder) gauge(name, unit, help string) metric.Int64ObservableGauge {

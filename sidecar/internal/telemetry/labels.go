@@ -1,14 +1,17 @@
 package telemetry
 
 import (
-	"context"
+	"maps"
+	"slices"
 	"sync"
+	"time"
 	"unicode/utf8"
 
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/metric"
 
 	"github.com/sluice-bus/sluice/sdk/wire"
+	"github.com/sluice-bus/sluice/sidecar/internal/eventlog"
 )
 
 // otherLabel is the label of all names beyond the bound. No client's topic can have it, since a
@@ -24,91 +27,138 @@ func labelOrOther(name string, maxBytes int) string {
 	return name
 }
 
-// labels are one attribute set as the options of every kind of measurement: made once, since making
-// them costs more than counting.
+// labels are one attribute set, made once as an option, since making that costs more than counting;
+// since is when.
 type labels struct {
-	add     []metric.AddOption
-	record  []metric.RecordOption
-	observe []metric.ObserveOption
+	set     attribute.Set
+	options []metric.ObserveOption
+	since   time.Time
 }
 
 func newLabels(kvs ...attribute.KeyValue) labels {
-	o := metric.WithAttributeSet(attribute.NewSet(kvs...))
-	return labels{
-		add:     []metric.AddOption{o},
-		record:  []metric.RecordOption{o},
-		observe: []metric.ObserveOption{o},
-	}
+	set := attribute.NewSet(kvs...)
+	return labels{set: set, options: []metric.ObserveOption{metric.WithAttributeSet(set)}, since: time.Now()}
 }
 
-// counter returns a function that counts under the labels. It starts by counting 0: if a counter
-// first appears at 1, no rate shows that event.
-func (l labels) counter(c metric.Int64Counter) func(n int) {
-	count := func(n int) { c.Add(context.Background(), int64(n), l.add...) }
-	count(0)
-	return count
+// series has what is counted by topic and by group.
+type series struct {
+	topics handles[string, Topic]
+	groups handles[eventlog.GroupName, Group]
+}
+
+func newSeries(maxTopics int) *series {
+	return &series{
+		topics: handles[string, Topic]{
+			max: maxTopics, make: newTopic, fold: func(string) string { return otherLabel }, byKey: map[string]*Topic{},
+		},
+		groups: handles[eventlog.GroupName, Group]{
+			max: groupsPerTopic * maxTopics, make: newGroup, fold: othersOf, byKey: map[eventlog.GroupName]*Group{},
+		},
+	}
 }
 
 // handles are the values of requested keys, at most max of them and those of folded keys.
 type handles[K comparable, V any] struct {
 	max  int
 	make func(K) *V
-	fold func(K) K // the key whose value a key beyond the bound shares
+	fold func(K) K // the key whose value a key beyond the bound shares; it folds to itself
 
 	mu    sync.RWMutex
 	byKey map[K]*V
-}
-
-func newHandles[K comparable, V any](limit int, build func(K) *V, fold func(K) K) handles[K, V] {
-	return handles[K, V]{max: limit, make: build, fold: fold, byKey: make(map[K]*V)}
+	own   int // keys that are not folded
 }
 
 func (h *handles[K, V]) get(k K) *V {
-	h.mu.RLock()
-	v := h.find(k)
-	h.mu.RUnlock()
-	if v != nil {
+	if v := h.find(k); v != nil {
 		return v
 	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if v := h.find(k); v != nil {
-		return v
-	}
-	if len(h.byKey) >= h.max {
+	if h.byKey[k] == nil && h.own >= h.max {
 		k = h.fold(k)
 	}
-	v = h.make(k)
-	h.byKey[k] = v
+	v := h.byKey[k]
+	if v == nil {
+		v = h.make(k)
+		h.byKey[k] = v
+		if k != h.fold(k) {
+			h.own++
+		}
+	}
 	return v
 }
 
-// has reports whether a key was requested, and has a value of its own.
-func (h *handles[K, V]) has(k K) bool {
+// find is the value that a key has of its own, or nil.
+func (h *handles[K, V]) find(k K) *V {
 	h.mu.RLock()
 	defer h.mu.RUnlock()
-	return h.byKey[k] != nil
+	return h.byKey[k]
 }
 
-// find returns nil for a key that get has to add.
-func (h *handles[K, V]) find(k K) *V {
-	if v := h.byKey[k]; v != nil || len(h.byKey) < h.max {
-		return v
-	}
-	return h.byKey[h.fold(k)]
+func (h *handles[K, V]) all() []*V {
+	h.mu.RLock()
+	defer h.mu.RUnlock()
+	return slices.Collect(maps.Values(h.byKey))
 }
 
-// Topic is the handle of one topic, or of all topics that share "_other". Keep it to count many
-// events.
+// keys are those that have a value of their own.
+func (h *handles[K, V]) keys() []K {
+	h.mu.RLock()
+	defer h.mu.RUnlock()
+	return slices.DeleteFunc(slices.Collect(maps.Keys(h.byKey)), func(k K) bool { return k == h.fold(k) })
+}
+
+func (h *handles[K, V]) forget(gone func(K) bool) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	maps.DeleteFunc(h.byKey, func(k K, _ *V) bool {
+		if gone(k) && k != h.fold(k) {
+			h.own--
+		}
+		return gone(k)
+	})
+}
+
+// Topic is the handle of one topic, or of all topics that share "_other".
 func (m *Metrics) Topic(name string) *Topic {
-	return m.topics.get(labelOrOther(name, wire.MaxTopicBytes))
+	return m.series.topics.get(labelOrOther(name, wire.MaxTopicBytes))
+}
+
+// KnownTopic is the handle of a topic that has one already, or of "_other": a topic of which events
+// are refused, and that may not exist, takes no label.
+func (m *Metrics) KnownTopic(name string) *Topic {
+	if t := m.series.topics.find(name); t != nil {
+		return t
+	}
+	return m.series.topics.get(otherLabel)
 }
 
 // Group is the handle of one consumer group of a topic. The empty group stands for subscriptions
-// without one.
+// without one. Keep it as long as the group is not forgotten.
 func (m *Metrics) Group(topic, group string) *Group {
-	return m.groups.get(groupKey{
-		topic: m.Topic(topic).label,
-		group: labelOrOther(group, wire.MaxGroupBytes),
+	if topic = m.Topic(topic).label; topic == otherLabel {
+		group = otherLabel
+	}
+	return m.series.groups.get(eventlog.GroupName{Topic: topic, Group: labelOrOther(group, wire.MaxGroupBytes)})
+}
+
+// Names are the topics and groups that have labels of their own. The empty group is none.
+func (m *Metrics) Names() (topics []string, groups []eventlog.GroupName) {
+	groups = slices.DeleteFunc(m.series.groups.keys(), func(g eventlog.GroupName) bool { return g.Group == "" })
+	return m.series.topics.keys(), groups
+}
+
+// ForgetTopic drops the series of a topic, and those of no single group of it. What is counted for it
+// later begins at 0.
+func (m *Metrics) ForgetTopic(topic string) {
+	m.series.topics.forget(func(k string) bool { return k == topic })
+	m.series.groups.forget(func(g eventlog.GroupName) bool {
+		return g.Topic == topic && (g.Group == "" || g == othersOf(g))
 	})
+}
+
+// ForgetGroup drops the series of a group, whose handle nobody may hold any more.
+
+func (m *Metrics) ForgetGroup(g eventlog.GroupName) {
+	m.series.groups.forget(func(k eventlog.GroupName) bool { return k == g })
 }

@@ -13,8 +13,10 @@ import (
 // GroupStat is the state of one consumer group on this sidecar.
 type GroupStat struct {
 	Topic, Group  string
-	Inflight, Lag int64 // events
-	Paused        bool  // by its topic's policy
+	Inflight, Lag int64     // events
+	Members       int       // that are connected here
+	Oldest        time.Time // when the oldest event that is not settled was accepted; zero: there is none, or it is not known
+	Paused        bool      // by its topic's policy
 }
 
 // DeadStat is the dead letters of a topic.
@@ -41,23 +43,29 @@ type DiskStat struct {
 // exposition. Several goroutines may call f at once, and f must return soon, since the scrape waits
 // for it. Call ObserveGroups once.
 func (m *Metrics) ObserveGroups(f func() []GroupStat) {
-	m.observe(func(o metric.Observer) { m.observeGroups(o, f()) })
+	m.observe(func(o metric.Observer) { m.observeGroups(o, f(), time.Now()) })
 }
 
 // ObservePolicies makes every scrape call f, as ObserveGroups does.
 func (m *Metrics) ObservePolicies(f func() []policy.InForce) {
 	m.observe(func(o metric.Observer) {
 		for i, p := range f() {
-			if i >= m.topics.max && !m.topics.has(p.Name) {
+			if i >= m.series.topics.max && m.series.topics.find(p.Name) == nil {
 				continue // a sidecar has every policy, and may use few
 			}
 			o.ObserveInt64(m.inst.policyVersion, 1, newLabels(
 				attribute.String("policy", p.Name),
 				attribute.String("version", p.Version.String()),
 				attribute.String("source", p.Source),
-			).observe...)
+			).options...)
 		}
 	})
+}
+
+// ObserveStore makes every scrape call f, as ObserveGroups does: whether the store answers and takes
+// events.
+func (m *Metrics) ObserveStore(f func() bool) {
+	m.observe(func(o metric.Observer) { o.ObserveInt64(m.inst.storeUp, oneIf(f())) })
 }
 
 // ObserveSpool makes every scrape call f, as ObserveGroups does. Without it the spool is empty: the
@@ -75,8 +83,8 @@ func (m *Metrics) ObserveSpool(f func() SpoolStat) {
 func (m *Metrics) ObserveAuthFailures(f func() (refused, unseen int64)) {
 	m.observe(func(o metric.Observer) {
 		refused, unseen := f()
-		o.ObserveInt64(m.inst.authFailures, refused, newLabels(attribute.String("outcome", "refused")).observe...)
-		o.ObserveInt64(m.inst.authFailures, unseen, newLabels(attribute.String("outcome", "rate_limited")).observe...)
+		o.ObserveInt64(m.inst.authFailures, refused, newLabels(attribute.String("outcome", "refused")).options...)
+		o.ObserveInt64(m.inst.authFailures, unseen, newLabels(attribute.String("outcome", "rate_limited")).options...)
 	})
 }
 
@@ -120,7 +128,7 @@ func observeTopics[N int | int64](m *Metrics, o metric.Observer, gauge metric.In
 		sums[m.Topic(topic)] += int64(n)
 	}
 	for t, n := range sums {
-		o.ObserveInt64(gauge, n, t.labels.observe...)
+		o.ObserveInt64(gauge, n, t.options...)
 	}
 }
 
@@ -131,19 +139,29 @@ func (m *Metrics) observeDead(o metric.Observer, stats []DeadStat, now time.Time
 		t := m.Topic(s.Topic)
 		sum := sums[t]
 		sum.Count += s.Count
-		if !s.Oldest.IsZero() && (sum.Oldest.IsZero() || s.Oldest.Before(sum.Oldest)) {
-			sum.Oldest = s.Oldest
-		}
+		sum.Oldest = Earlier(sum.Oldest, s.Oldest)
 		sums[t] = sum
 	}
 	for t, sum := range sums {
-		var age time.Duration
-		if !sum.Oldest.IsZero() {
-			age = max(now.Sub(sum.Oldest), 0)
-		}
-		o.ObserveInt64(m.inst.deadLetters, sum.Count, t.labels.observe...)
-		o.ObserveInt64(m.inst.deadLetterAge, int64(age.Seconds()), t.labels.observe...)
+		o.ObserveInt64(m.inst.deadLetters, sum.Count, t.options...)
+		o.ObserveInt64(m.inst.deadLetterAge, int64(age(sum.Oldest, now).Seconds()), t.options...)
 	}
+}
+
+// Earlier is the earlier one of two times, of which the zero value is none.
+func Earlier(a, b time.Time) time.Time {
+	if a.IsZero() || !b.IsZero() && b.Before(a) {
+		return b
+	}
+	return a
+}
+
+// age is how long ago t was; 0 for the zero value.
+func age(t, now time.Time) time.Duration {
+	if t.IsZero() {
+		return 0
+	}
+	return max(now.Sub(t), 0)
 }
 
 // observe makes every scrape call f.
@@ -160,6 +178,12 @@ func (m *Metrics) observeAll(_ context.Context, o metric.Observer) error {
 	for _, f := range observers {
 		f(o)
 	}
+	for _, t := range m.series.topics.all() {
+		t.observe(o, m.inst)
+	}
+	for _, g := range m.series.groups.all() {
+		g.observe(o, m.inst)
+	}
 	return nil
 }
 
@@ -172,21 +196,25 @@ func oneIf(yes bool) int64 {
 
 // observeGroups sums the values of groups that share a handle: of several observations with the
 // same labels only the last would count.
-func (m *Metrics) observeGroups(o metric.Observer, stats []GroupStat) {
+func (m *Metrics) observeGroups(o metric.Observer, stats []GroupStat, now time.Time) {
 	sums := make(map[*Group]GroupStat, len(stats))
 	for _, s := range stats {
 		g := m.Group(s.Topic, s.Group)
 		sum := sums[g]
 		sum.Inflight += s.Inflight
 		sum.Lag += s.Lag
+		sum.Members += s.Members
+		sum.Oldest = Earlier(sum.Oldest, s.Oldest)
 		sum.Paused = sum.Paused || s.Paused
 		sums[g] = sum
 	}
 	for g, sum := range sums {
-		o.ObserveInt64(m.inst.inflight, sum.Inflight, g.labels.observe...)
-		o.ObserveInt64(m.inst.lag, sum.Lag, g.labels.observe...)
+		o.ObserveInt64(m.inst.inflight, sum.Inflight, g.options...)
+		o.ObserveInt64(m.inst.lag, sum.Lag, g.options...)
+		o.ObserveInt64(m.inst.members, int64(sum.Members), g.options...)
+		o.ObserveFloat64(m.inst.oldestUnacked, age(sum.Oldest, now).Seconds(), g.options...)
 		if sum.Paused {
-			o.ObserveInt64(m.inst.paused, 1, g.labels.observe...)
+			o.ObserveInt64(m.inst.paused, 1, g.options...)
 		}
 	}
 }

@@ -28,7 +28,16 @@ func (s *Source) Deferred(code wire.Code) { s.refused(s.deferred, code) }
 
 func (s *Source) refused(c metric.Int64Counter, code wire.Code) {
 	names := append(s.names[:len(s.names):len(s.names)], attribute.String("code", string(code)))
-	c.Add(context.Background(), 1, newLabels(names...).add...)
+	c.Add(context.Background(), 1, metric.WithAttributes(names...))
+}
+
+// counter returns a function that counts. It starts by counting 0: if a counter first appears at 1,
+// no rate shows that event.
+func counter(c metric.Int64Counter, names ...attribute.KeyValue) func(n int) {
+	options := []metric.AddOption{metric.WithAttributes(names...)}
+	count := func(n int) { c.Add(context.Background(), int64(n), options...) }
+	count(0)
+	return count
 }
 
 // Outbox counts the published and refused documents of one outbox.
@@ -40,10 +49,10 @@ type Outbox struct {
 // Outbox makes the counters of an outbox; its name must not hold secrets.
 func (m *Metrics) Outbox(name string) *Outbox {
 	label := attribute.String("outbox", name)
-	l, i := newLabels(label), m.inst
+	i := m.inst
 	return &Outbox{
-		Source:    Source{[]attribute.KeyValue{label}, l.counter(i.outboxPublished), i.outboxFailed, i.outboxDeferred},
-		placeLost: l.counter(i.outboxPlaceLost),
+		Source:    Source{[]attribute.KeyValue{label}, counter(i.outboxPublished, label), i.outboxFailed, i.outboxDeferred},
+		placeLost: counter(i.outboxPlaceLost, label),
 	}
 }
 
@@ -60,7 +69,7 @@ type CaptureStat struct {
 // Capture makes the counters of a collection that is captured to a topic.
 func (m *Metrics) Capture(collection, topic string) *Source {
 	names, i := captureNames(collection, topic), m.inst
-	return &Source{names, newLabels(names...).counter(i.capturePublished), i.captureFailed, i.captureDeferred}
+	return &Source{names, counter(i.capturePublished, names...), i.captureFailed, i.captureDeferred}
 }
 
 func captureNames(collection, topic string) []attribute.KeyValue {
@@ -75,8 +84,8 @@ func (m *Metrics) ObserveCaptures(f func() []CaptureStat) {
 				continue
 			}
 			labels := newLabels(captureNames(s.Capture, s.Topic)...)
-			o.ObserveInt64(m.inst.captureLag, int64(*s.Lag), labels.observe...)
-			o.ObserveInt64(m.inst.captureStopped, oneIf(s.Stopped), labels.observe...)
+			o.ObserveInt64(m.inst.captureLag, int64(*s.Lag), labels.options...)
+			o.ObserveInt64(m.inst.captureStopped, oneIf(s.Stopped), labels.options...)
 		}
 	})
 }

@@ -1,11 +1,12 @@
 // Package telemetry counts what the sidecar does, under the metric names of the contract, and
 // exports the numbers: as Prometheus text on the ops listener, and to any other configured reader.
 //
-// Counting is cheap enough for every event: a caller gets the handle of its topic or group once
-// (Metrics.Topic, Metrics.Group) and counts with it.
+// Counting is cheap enough for every event: a caller counts with the handle of its topic or group
+// (Metrics.Topic, Metrics.Group). What was counted goes with the topic or the group.
 package telemetry
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"net/http"
@@ -22,6 +23,7 @@ import (
 	"go.opentelemetry.io/otel/metric/noop"
 	sdkmetric "go.opentelemetry.io/otel/sdk/metric"
 	"go.opentelemetry.io/otel/sdk/metric/exemplar"
+	"go.opentelemetry.io/otel/sdk/metric/metricdata"
 	"go.opentelemetry.io/otel/sdk/resource"
 	semconv "go.opentelemetry.io/otel/semconv/v1.43.0"
 )
@@ -31,16 +33,20 @@ type Config struct {
 	// MaxTopics is how many topics get a label of their own; the others share "_other". 0 means
 	// 1,000. The bound for (topic, group) pairs is four times as high.
 	MaxTopics int
-	// Version and NodeID describe this sidecar to the Readers, unless About does.
-	Version, NodeID string
-	// Readers also get every metric, in addition to the Prometheus text. Shutdown closes them.
-	Readers []sdkmetric.Reader
+	// Version and NodeID describe this sidecar, as does StoreKind: embedded or mongodb. To the
+	// Readers About does, if it is set.
+	Version, NodeID, StoreKind string
+	// Readers makes the readers that also get every metric, in addition to the Prometheus text, with
+	// what the producers have; nil: there are none. Shutdown closes them.
+	Readers func(producers func(metricdata.Temporality) sdkmetric.Producer) []sdkmetric.Reader
 	About   *resource.Resource
 }
 
 const (
 	defaultMaxTopics = 1000
 	groupsPerTopic   = 4 // on average; bounds the pairs together
+
+	scope = "github.com/sluice-bus/sluice"
 )
 
 // Metrics are all metrics of one sidecar. Its methods, and those of its handles, are safe for
@@ -49,8 +55,7 @@ type Metrics struct {
 	registry *prometheus.Registry
 	provider *sdkmetric.MeterProvider // nil when everything is discarded
 	inst     *instruments
-	topics   handles[string, Topic]
-	groups   handles[groupKey, Group]
+	series   *series
 
 	mu        sync.Mutex
 	observers []func(metric.Observer)
@@ -58,6 +63,7 @@ type Metrics struct {
 
 // New makes the metrics of one sidecar, all of them at zero.
 func New(cfg Config) (*Metrics, error) {
+	series := newSeries(cmp.Or(cfg.MaxTopics, defaultMaxTopics))
 	registry := prometheus.NewRegistry()
 	registry.MustRegister(
 		collectors.NewGoCollector(),
@@ -69,6 +75,7 @@ func New(cfg Config) (*Metrics, error) {
 		otelprom.WithTranslationStrategy(otlptranslator.NoTranslation),
 		otelprom.WithoutScopeInfo(),
 		otelprom.WithoutTargetInfo(),
+		otelprom.WithProducer(series.producerFor(metricdata.CumulativeTemporality)),
 	)
 	if err != nil {
 		return nil, fmt.Errorf("telemetry: prometheus exporter: %w", err)
@@ -90,31 +97,34 @@ func New(cfg Config) (*Metrics, error) {
 		// Measurements have no context, so there can be no exemplars.
 		sdkmetric.WithExemplarFilter(exemplar.AlwaysOffFilter),
 	}
-	for _, r := range cfg.Readers {
-		opts = append(opts, sdkmetric.WithReader(r))
+	if cfg.Readers != nil {
+		for _, r := range cfg.Readers(series.producerFor) {
+			opts = append(opts, sdkmetric.WithReader(r))
+		}
 	}
 	provider := sdkmetric.NewMeterProvider(opts...)
-	m := newMetrics(provider.Meter("github.com/sluice-bus/sluice"), cfg.MaxTopics)
+	m := newMetrics(provider.Meter(scope), series)
+	if cfg.StoreKind != "" {
+		build := newLabels(attribute.String("version", cfg.Version), attribute.String("store", cfg.StoreKind))
+		m.observe(func(o metric.Observer) { o.ObserveInt64(m.inst.buildInfo, 1, build.options...) })
+	}
 	m.registry, m.provider = registry, provider
 	return m, nil
 }
 
 // Discard makes Metrics that count nothing and show nothing, for tests.
 func Discard() *Metrics {
-	m := newMetrics(noop.NewMeterProvider().Meter(""), 0)
+	m := newMetrics(noop.NewMeterProvider().Meter(""), newSeries(defaultMaxTopics))
 	m.registry = prometheus.NewRegistry()
 	return m
 }
 
-func newMetrics(meter metric.Meter, maxTopics int) *Metrics {
-	if maxTopics <= 0 {
-		maxTopics = defaultMaxTopics
-	}
+func newMetrics(meter metric.Meter, series *series) *Metrics {
 	i := newInstruments(meter)
-	m := &Metrics{inst: i}
-	m.topics = newHandles(maxTopics, i.newTopic, func(string) string { return otherLabel })
-	m.groups = newHandles(groupsPerTopic*maxTopics, i.newGroup, groupKey.other)
+	m := &Metrics{inst: i, series: series}
 	must(meter.RegisterCallback(m.observeAll,
+		i.published, i.duplicate, i.rejected, i.delivered, i.acked, i.nacked, i.redelivered, i.deadLettered, i.passedOver, i.expired,
+		i.members, i.oldestUnacked, i.buildInfo, i.storeUp,
 		i.inflight, i.lag, i.policyVersion, i.spoolEvents, i.spoolBytes, i.authFailures, i.bufferedBytes, i.diskFree, i.diskLowWater, i.diskShort,
 		i.deadLetters, i.deadLetterAge, i.scheduled, i.paused, i.tenants, i.captureLag, i.captureStopped))
 	// These exist from the start; sources that are added later count too.
@@ -164,12 +174,12 @@ const (
 func (m *Metrics) Shed(why string) { m.shed(why, 1) }
 
 func (m *Metrics) shed(why string, n int64) {
-	m.inst.shed.Add(context.Background(), n, newLabels(attribute.String("reason", why)).add...)
+	m.inst.shed.Add(context.Background(), n, metric.WithAttributes(attribute.String("reason", why)))
 }
 
 // ConnectionsRefused counts connections that a listener, which a setting names, has refused.
 func (m *Metrics) ConnectionsRefused(listener string, n int) {
-	m.inst.refusedConnections.Add(context.Background(), int64(n), newLabels(attribute.String("listener", listener)).add...)
+	m.inst.refusedConnections.Add(context.Background(), int64(n), metric.WithAttributes(attribute.String("listener", listener)))
 }
 
 // ConnectionOpened counts one more WebSocket connection.

@@ -2,6 +2,7 @@ package telemetry_test
 
 import (
 	"context"
+	"math"
 	"net/http"
 	"net/http/httptest"
 	"slices"
@@ -70,7 +71,7 @@ func wantLines(t *testing.T, got, want []string) {
 }
 
 func TestExposition(t *testing.T) {
-	m := newMetrics(t, telemetry.Config{Version: "v1", NodeID: "n1"})
+	m := newMetrics(t, telemetry.Config{Version: "v1", NodeID: "n1", StoreKind: "embedded"})
 	orders := m.Topic("orders.created")
 	orders.Published(3)
 	orders.Duplicate(2)
@@ -92,7 +93,7 @@ func TestExposition(t *testing.T) {
 	m.ConnectionOpened()
 	m.ConnectionClosed()
 	m.ObserveGroups(func() []telemetry.GroupStat {
-		return []telemetry.GroupStat{{Topic: "orders.created", Group: "mail", Inflight: 7, Lag: 8, Paused: true}}
+		return []telemetry.GroupStat{{Topic: "orders.created", Group: "mail", Inflight: 7, Lag: 8, Members: 2, Paused: true}}
 	})
 	m.ObserveTenants(func() map[string]int { return map[string]int{"orders.created": 16} })
 	m.ObservePolicies(func() []policy.InForce {
@@ -103,6 +104,7 @@ func TestExposition(t *testing.T) {
 	m.Shed(telemetry.ShedLate)
 	m.ConnectionsRefused("listen", 2)
 	m.ObserveDisk(func() telemetry.DiskStat { return telemetry.DiskStat{Free: 14, LowWater: 15, Short: true} })
+	m.ObserveStore(func() bool { return true })
 	m.ObserveBuffered(func() int64 { return 13 })
 	m.ObserveAuthFailures(func() (refused, unseen int64) { return 11, 12 })
 
@@ -121,6 +123,14 @@ func TestExposition(t *testing.T) {
 		`# TYPE sluice_events_inflight gauge`,
 		`# TYPE sluice_group_lag gauge`,
 		`# TYPE sluice_group_paused gauge`,
+		`# TYPE sluice_group_members gauge`,
+		`sluice_group_members` + group + ` 2`,
+		`# TYPE sluice_group_oldest_unacked_seconds gauge`,
+		`sluice_group_oldest_unacked_seconds` + group + ` 0`,
+		`# TYPE sluice_build_info gauge`,
+		`sluice_build_info{store="embedded",version="v1"} 1`,
+		`# TYPE sluice_store_up gauge`,
+		`sluice_store_up 1`,
 		`# TYPE sluice_publish_tenants gauge`,
 		`sluice_publish_tenants` + topic + ` 16`,
 		`# TYPE sluice_publish_duration_seconds histogram`,
@@ -260,6 +270,119 @@ func TestGroupsPastTheBoundShareALabel(t *testing.T) {
 	})
 }
 
+// What names a topic or a group that is forgotten goes, and its place is free.
+func TestForget(t *testing.T) {
+	m := newMetrics(t, telemetry.Config{MaxTopics: 2}) // and eight groups
+	for _, topic := range []string{"a", "b", "c"} {
+		m.Topic(topic).Published(1)
+		m.Topic(topic).PublishDuration(time.Second)
+		m.Topic(topic).Rejected(wire.Conflict, 1)
+		for i := range 6 {
+			m.Group(topic, strconv.Itoa(i)).Acked(1)
+			m.Group(topic, strconv.Itoa(i)).Latency(time.Second)
+		}
+	}
+	topics, groups := m.Names()
+	if len(topics) != 2 || len(groups) != 8 {
+		t.Errorf("%v and %v have labels of their own", topics, groups)
+	}
+	m.ForgetTopic("a")
+	for _, g := range groups {
+		if g.Topic == "a" || g.Group == "1" {
+			m.ForgetGroup(g)
+		}
+	}
+	for _, line := range scrape(t, m) {
+		if strings.Contains(line, `topic="a"`) || strings.Contains(line, `group="1"`) {
+			t.Errorf("it stays: %s", line)
+		}
+	}
+	m.Topic("d").Published(1)
+	m.Topic("b").Published(1)
+	for i := range 8 {
+		m.Group("d", strconv.Itoa(i)).Acked(1)
+	}
+	got := scrape(t, m)
+	for _, want := range []string{
+		`sluice_events_published_total{topic="b"} 2`, `sluice_events_published_total{topic="d"} 1`,
+		`sluice_events_published_total{topic="_other"} 1`,
+		`sluice_events_acked_total{group="0",topic="b"} 1`, `sluice_events_acked_total{group="6",topic="d"} 1`,
+		`sluice_events_acked_total{group="_other",topic="d"} 1`,
+	} {
+		if !slices.Contains(got, want) {
+			t.Errorf("missing %s", want)
+		}
+	}
+}
+
+func TestARefusedTopicTakesNoLabel(t *testing.T) {
+	m := newMetrics(t, telemetry.Config{})
+	m.KnownTopic("a").Rejected(wire.BadJSON, 1)
+	m.Topic("a").Published(1)
+	m.KnownTopic("a").Rejected(wire.BadJSON, 2)
+	const name = "sluice_events_rejected_total"
+	wantLines(t, only(scrape(t, m), name), []string{name + `{code="bad_json",topic="_other"} 1`, name + `{code="bad_json",topic="a"} 2`})
+}
+
+// Buckets go to an hour, and a reader gets totals or what is new, as it asks.
+func TestHistograms(t *testing.T) {
+	for _, temporality := range []metricdata.Temporality{metricdata.CumulativeTemporality, metricdata.DeltaTemporality} {
+		var reader *sdkmetric.ManualReader
+		m := newMetrics(t, telemetry.Config{Readers: func(p func(metricdata.Temporality) sdkmetric.Producer) []sdkmetric.Reader {
+			reader = sdkmetric.NewManualReader(sdkmetric.WithProducer(p(temporality)))
+			return []sdkmetric.Reader{reader}
+		}})
+		latency := func() (x metricdata.HistogramDataPoint[float64]) {
+			var got metricdata.ResourceMetrics
+			if err := reader.Collect(t.Context(), &got); err != nil {
+				t.Fatal(err)
+			}
+			for _, s := range got.ScopeMetrics {
+				for _, d := range s.Metrics {
+					if h, is := d.Data.(metricdata.Histogram[float64]); is && d.Name == "sluice_delivery_latency_seconds" {
+						if h.Temporality != temporality {
+							t.Errorf("temporality %v, want %v", h.Temporality, temporality)
+						}
+						x = h.DataPoints[0]
+					}
+				}
+			}
+			return x
+		}
+		group := m.Group("a", "g")
+		for _, d := range []time.Duration{50 * time.Microsecond, 40 * time.Minute, 2 * time.Hour} {
+			group.Latency(d)
+		}
+		x := latency()
+		last := len(x.BucketCounts) - 1
+		if x.Bounds[last-1] != 3600 || x.BucketCounts[0] != 1 || x.BucketCounts[last-1] != 1 || x.BucketCounts[last] != 1 {
+			t.Errorf("%v in %v", x.BucketCounts, x.Bounds)
+		}
+		group.Latency(time.Hour)
+		want := metricdata.HistogramDataPoint[float64]{Count: 4, Sum: 50e-6 + 2400 + 7200 + 3600}
+		if temporality == metricdata.DeltaTemporality {
+			want.Count, want.Sum = 1, 3600
+		}
+		if x = latency(); x.Count != want.Count || math.Abs(x.Sum-want.Sum) > 1e-6 {
+			t.Errorf("%v: %d events in %v s, want %d in %v", temporality, x.Count, x.Sum, want.Count, want.Sum)
+		}
+	}
+}
+
+func TestOldestUnacked(t *testing.T) {
+	m := newMetrics(t, telemetry.Config{})
+	now := time.Now()
+	m.ObserveGroups(func() []telemetry.GroupStat {
+		return []telemetry.GroupStat{
+			{Topic: "a", Group: "g", Oldest: now.Add(-time.Minute)}, {Topic: "a", Group: "g", Oldest: now.Add(-time.Hour)}, {Topic: "a", Group: "g"},
+		}
+	})
+	lines := only(scrape(t, m), "sluice_group_oldest_unacked_seconds")
+	if len(lines) != 1 || !strings.HasPrefix(lines[0], `sluice_group_oldest_unacked_seconds{group="g",topic="a"} 3600`) {
+		t.Errorf("%q, want an hour", lines)
+	}
+}
+
 // More series than the SDK's own default bound must all be shown.
 func TestManyGroups(t *testing.T) {
 	m := newMetrics(t, telemetry.Config{})
@@ -299,7 +422,10 @@ func TestObservedGroupsComeAndGo(t *testing.T) {
 
 func TestReadersGetTheSameNames(t *testing.T) {
 	reader := sdkmetric.NewManualReader()
-	m := newMetrics(t, telemetry.Config{Version: "v1", NodeID: "n1", Readers: []sdkmetric.Reader{reader}})
+	m := newMetrics(t, telemetry.Config{Version: "v1", NodeID: "n1",
+		Readers: func(func(metricdata.Temporality) sdkmetric.Producer) []sdkmetric.Reader {
+			return []sdkmetric.Reader{reader}
+		}})
 	m.Topic("a").Published(1)
 	var got metricdata.ResourceMetrics
 	require.NoError(t, reader.Collect(t.Context(), &got))

@@ -1,50 +1,64 @@
 package telemetry
 
 import (
-	"context"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/metric"
 
 	"github.com/sluice-bus/sluice/sdk/wire"
 )
 
 // Topic counts the publishes to one topic.
 type Topic struct {
-	inst   *instruments
-	label  string
-	labels labels
+	labels
+	label string
 
-	Published func(n int) // events that were accepted and are new
-	Duplicate func(n int) // events that the log already held
+	published, duplicate      atomic.Int64
+	publishDuration, lateness histogram
 
-	byCode sync.Map // labels of refusals, as they occur
+	byCode sync.Map // of *refusals, as they occur
 }
 
-func (i *instruments) newTopic(label string) *Topic {
-	l := newLabels(attribute.String("topic", label))
-	return &Topic{
-		inst: i, label: label, labels: l,
-		Published: l.counter(i.published), Duplicate: l.counter(i.duplicate),
-	}
+// refusals are those of one code.
+type refusals struct {
+	labels
+	n atomic.Int64
 }
+
+func newTopic(label string) *Topic {
+	return &Topic{label: label, labels: newLabels(attribute.String("topic", label))}
+}
+
+// Published counts events that were accepted and are new.
+func (t *Topic) Published(n int) { t.published.Add(int64(n)) }
+
+// Duplicate counts events that the log already held.
+func (t *Topic) Duplicate(n int) { t.duplicate.Add(int64(n)) }
 
 // Rejected counts events that were refused with the code.
 func (t *Topic) Rejected(code wire.Code, n int) {
-	l, ok := t.byCode.Load(code)
+	r, ok := t.byCode.Load(code)
 	if !ok {
-		l, _ = t.byCode.LoadOrStore(code, newLabels(attribute.String("topic", t.label), attribute.String("code", string(code))))
+		made := &refusals{labels: newLabels(attribute.String("topic", t.label), attribute.String("code", string(code)))}
+		r, _ = t.byCode.LoadOrStore(code, made)
 	}
-	t.inst.rejected.Add(context.Background(), int64(n), l.(labels).add...)
+	r.(*refusals).n.Add(int64(n))
 }
 
 // Late counts a scheduled event that came into the log d after it was due.
-func (t *Topic) Late(d time.Duration) {
-	t.inst.lateness.Record(context.Background(), d.Seconds(), t.labels.record...)
-}
+func (t *Topic) Late(d time.Duration) { t.lateness.record(d) }
 
 // PublishDuration counts one publish request that was answered after d.
-func (t *Topic) PublishDuration(d time.Duration) {
-	t.inst.publishDuration.Record(context.Background(), d.Seconds(), t.labels.record...)
+func (t *Topic) PublishDuration(d time.Duration) { t.publishDuration.record(d) }
+
+func (t *Topic) observe(o metric.Observer, i *instruments) {
+	o.ObserveInt64(i.published, t.published.Load(), t.options...)
+	o.ObserveInt64(i.duplicate, t.duplicate.Load(), t.options...)
+	for _, r := range t.byCode.Range {
+		r := r.(*refusals)
+		o.ObserveInt64(i.rejected, r.n.Load(), r.options...)
+	}
 }

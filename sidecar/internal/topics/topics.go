@@ -77,6 +77,9 @@ func (c *Catalog) May(ctx context.Context, name string) error {
 	return err
 }
 
+// Forget forgets a topic that was deleted.
+func (c *Catalog) Forget(name string) { c.known.Delete(name) }
+
 // Room returns an error if there are already as many topics as allowed, in all or for the identity
 // in ctx (see eventlog.MadeBy). Concurrent calls may all find room.
 func (c *Catalog) Room(ctx context.Context) error {

@@ -70,6 +70,20 @@ func (s *suite) testMadeFor(t *testing.T) {
 	}
 }
 
+// wantGone checks what is gone of topics, and of groups g and h of the first of them.
+func (s *suite) wantGone(t *testing.T, topics []string, wantTopics []string, wantGroups ...string) {
+	t.Helper()
+	gone, groups, err := s.log.Gone(t.Context(), topics, []eventlog.GroupName{{Topic: topics[0], Group: "g"}, {Topic: topics[0], Group: "h"}})
+	must(t, err)
+	var names []string
+	for _, g := range groups {
+		names = append(names, g.Group)
+	}
+	if !slices.Equal(gone, wantTopics) || !slices.Equal(names, wantGroups) {
+		t.Errorf("gone: topics %q and groups %q, want %q and %q", gone, names, wantTopics, wantGroups)
+	}
+}
+
 func (s *suite) testGroupDeleted(t *testing.T) {
 	topic := s.topic(t, 2)
 	const later = 4_000_000_000_000
@@ -81,6 +95,7 @@ func (s *suite) testGroupDeleted(t *testing.T) {
 	s.deleteGroup(t, topic, "g")
 	for range 2 {
 		s.wantGroups(t, topic, "h")
+		s.wantGone(t, []string{topic}, nil, "g")
 		latest, err := s.log.LatestEpochs(t.Context(), topic, "g")
 		if err != nil || slices.ContainsFunc(latest, func(e eventlog.Epoch) bool { return !e.Deleted || e.Progress.Cursor != 0 }) {
 			t.Errorf("LatestEpochs = %+v, %v", latest, err)
@@ -119,6 +134,7 @@ func (s *suite) testGroupDeleted(t *testing.T) {
 	s.takeAtOnce(t, first...)
 	s.latest(t, topic, "g", first...)
 	s.wantGroups(t, topic, "g", "h")
+	s.wantGone(t, []string{topic}, nil)
 }
 
 func (s *suite) testTopicDeleted(t *testing.T) {
@@ -132,6 +148,7 @@ func (s *suite) testTopicDeleted(t *testing.T) {
 		notFound(t, "LookupTopic", errOf(s.log.LookupTopic(t.Context(), topic)))
 		notFound(t, "Extents", errOf(s.log.Extents(t.Context(), topic)))
 		s.wantNoEvent(t, topic, "a-000")
+		s.wantGone(t, []string{topic, other, "never-was"}, []string{topic}, "g", "h")
 		for _, o := range s.log.Append(t.Context(), topic, 0, Events("late", 2)) {
 			notFound(t, "Append", o.Err)
 		}
@@ -162,6 +179,7 @@ func (s *suite) testMadeAgain(t *testing.T) {
 		if err != nil || made.Partitions != 2 {
 			t.Fatalf("EnsureTopic = %+v, %v; want the 2 partitions that it had", made, err)
 		}
+		s.wantGone(t, []string{topic}, nil, "g", "h")
 		if round == 2 {
 			s.reopen(t)
 		}

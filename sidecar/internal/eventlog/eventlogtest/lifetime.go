@@ -47,6 +47,10 @@ func testLifetime(t *testing.T, s *suite) {
 			return err
 		},
 		"DeleteTopic": func(ctx context.Context) error { return s.log.DeleteTopic(ctx, topic) },
+		"Gone": func(ctx context.Context) error {
+			_, _, err := s.log.Gone(ctx, []string{topic}, []eventlog.GroupName{{Topic: topic, Group: "g"}})
+			return err
+		},
 		"ForgetGroup": func(ctx context.Context) error { return s.log.ForgetGroup(ctx, topic, "none") },
 		"Erase": func(ctx context.Context) error {
 			return errOf(s.log.Erase(ctx, topic, 0, []uint64{1}, eventlog.Retention{}, start))

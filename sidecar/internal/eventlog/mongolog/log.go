@@ -108,6 +108,7 @@ type catalog interface {
 	EnsureTopic(ctx context.Context, name string, partitions int) (eventlog.Topic, error)
 	LookupTopic(ctx context.Context, name string) (eventlog.Topic, error)
 	Topics(ctx context.Context) ([]eventlog.Topic, error)
+	Deleted(ctx context.Context, names []string) ([]string, error)
 }
 
 // Open makes a log. It does not wait for the server: every operation wraps eventlog.ErrUnavailable
@@ -154,3 +155,13 @@ type UnsupportedError = core.UnsupportedError
 
 // Owns reports whether a collection of the log's database belongs to the log.
 func Owns(collection string) bool { return core.Owns(collection) }
+
+// Gone implements eventlog.Deleter.
+func (l *Log) Gone(ctx context.Context, topics []string, groups []eventlog.GroupName) ([]string, []eventlog.GroupName, error) {
+	deleted, err := l.Deleted(ctx, topics)
+	if err != nil {
+		return nil, nil, err
+	}
+	missing, err := l.Missing(ctx, groups)
+	return deleted, missing, err
+}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/binary"
 	"errors"
+	"slices"
 
 	"github.com/cockroachdb/pebble/v2"
 
@@ -83,6 +84,35 @@ func (l *Log) halt(ctx context.Context, t *topic) (release func(), err error) {
 		held = append(held, turn)
 	}
 	return release, nil
+}
+
+// Gone implements eventlog.Deleter.
+func (l *Log) Gone(ctx context.Context, topics []string, groups []eventlog.GroupName) ([]string, []eventlog.GroupName, error) {
+	if err := l.enter(ctx); err != nil {
+		return nil, nil, err
+	}
+	defer l.leave()
+	var deleted []string
+	for _, name := range topics {
+		if l.catalog.deleted(name) != nil {
+			deleted = append(deleted, name)
+		}
+	}
+	of := map[string][]string{}
+	var missing []eventlog.GroupName
+	for _, g := range groups {
+		if _, read := of[g.Topic]; !read {
+			names, err := l.ListGroups(ctx, g.Topic)
+			if err != nil && !errors.Is(err, eventlog.ErrNotFound) {
+				return nil, nil, err
+			}
+			of[g.Topic] = names
+		}
+		if !slices.Contains(of[g.Topic], g.Group) {
+			missing = append(missing, g)
+		}
+	}
+	return deleted, missing, nil
 }
 
 // ForgetGroup implements eventlog.Deleter. It removes the marks first: without its epochs a group

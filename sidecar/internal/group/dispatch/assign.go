@@ -67,7 +67,7 @@ func (d *Dispatcher) place(e *Event, now time.Time) bool {
 		e.State = SameID
 		return true
 	case e.expired(now):
-		d.cfg.Metrics.Expired(1)
+		d.cfg.Expired(1)
 		if d.limits.policy.Retention.Expired == policy.ExpiredDeadLetter {
 			e.reason = "expired"
 			d.deadLetter(e)

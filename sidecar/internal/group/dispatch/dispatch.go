@@ -7,14 +7,13 @@ import (
 	"time"
 
 	"github.com/sluice-bus/sluice/sidecar/internal/budget"
-	"github.com/sluice-bus/sluice/sidecar/internal/telemetry"
 	"github.com/sluice-bus/sluice/sidecar/internal/tracing"
 )
 
 // Config is what a Dispatcher needs.
 type Config struct {
-	Group     string // as the policy names it
-	Metrics   *telemetry.Group
+	Group     string      // as the policy names it
+	Expired   func(n int) // counts events whose own ttl has passed
 	Memory    *budget.Budget
 	Lookahead int // how many events of a partition are fetched, from the lowest unsettled one on
 	MaxBytes  int // of events in memory

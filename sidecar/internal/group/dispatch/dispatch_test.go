@@ -12,7 +12,6 @@ import (
 	"github.com/sluice-bus/sluice/sidecar/internal/budget"
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog"
 	"github.com/sluice-bus/sluice/sidecar/internal/reader"
-	"github.com/sluice-bus/sluice/sidecar/internal/telemetry"
 	"github.com/sluice-bus/sluice/sidecar/internal/tracing"
 )
 
@@ -107,7 +106,7 @@ func (x *dispatchExam) join(t *rapid.T) {
 
 func testConfig() Config {
 	return Config{
-		Group: "g", Metrics: telemetry.Discard().Group("t", "g"), Memory: budget.New(1 << 20), Lookahead: 10_000, MaxBytes: 32 << 20,
+		Group: "g", Expired: func(int) {}, Memory: budget.New(1 << 20), Lookahead: 10_000, MaxBytes: 32 << 20,
 	}
 }
 

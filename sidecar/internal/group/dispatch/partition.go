@@ -184,6 +184,16 @@ func (p *Partition) UnsettledFrom(x eventlog.Extent) int64 {
 	return n
 }
 
+// Oldest is when the lowest unsettled event was accepted; zero: it is not in memory.
+func (p *Partition) Oldest() time.Time {
+	for _, e := range p.events {
+		if e.State != Settled {
+			return time.UnixMilli(e.Record.AcceptedAt)
+		}
+	}
+	return time.Time{}
+}
+
 // Count counts the events that are in one of the states.
 func (p *Partition) Count(states ...State) (n int) {
 	for e := range p.All() {

@@ -53,6 +53,35 @@ func (es *Epochs) ListGroups(ctx context.Context, topic string) (groups []string
 	return slices.Compact(groups), err
 }
 
+// Missing returns those of the groups that do not exist. Every group has an epoch of partition 0.
+func (es *Epochs) Missing(ctx context.Context, groups []eventlog.GroupName) (missing []eventlog.GroupName, err error) {
+	if len(groups) == 0 {
+		return nil, nil
+	}
+	var topics []string
+	for _, g := range groups {
+		topics = append(topics, g.Topic)
+	}
+	slices.Sort(topics)
+	filter := bson.D{{Key: "topic", Value: bson.D{{Key: "$in", Value: slices.Compact(topics)}}}, {Key: "partition", Value: 0}, notDeleted}
+	names := options.Find().SetProjection(bson.D{{Key: "_id", Value: 0}, {Key: "topic", Value: 1}, {Key: "group", Value: 1}})
+	var found []epochDoc
+	err = es.store.Within(ctx, "look for deleted groups", func(ctx context.Context) (err error) {
+		found, err = core.FindAll[epochDoc](ctx, es.store, core.Epochs, filter, names)
+		return err
+	})
+	there := map[eventlog.GroupName]bool{}
+	for _, d := range found {
+		there[eventlog.GroupName{Topic: d.Topic, Group: d.Group}] = true
+	}
+	for _, g := range groups {
+		if err == nil && !there[g] {
+			missing = append(missing, g)
+		}
+	}
+	return missing, err
+}
+
 // notDeleted selects the epochs with which no group was deleted.
 var notDeleted = bson.E{Key: "deleted", Value: bson.D{{Key: "$ne", Value: true}}}
 

@@ -229,6 +229,22 @@ func (c *Catalog) Topics(ctx context.Context) ([]eventlog.Topic, error) {
 	return list, nil
 }
 
+// Deleted returns those of the topics that are deleted completely, as an operation of its own.
+func (c *Catalog) Deleted(ctx context.Context, names []string) (deleted []string, err error) {
+	if len(names) == 0 {
+		return nil, nil
+	}
+	filter := bson.D{{Key: "_id", Value: bson.D{{Key: "$in", Value: names}}}, {Key: "emptied", Value: true}}
+	err = c.store.Within(ctx, "look for deleted topics", func(ctx context.Context) error {
+		found, err := core.FindAll[Document](ctx, c.store, core.Topics, filter, nil)
+		for _, d := range found {
+			deleted = append(deleted, d.Name)
+		}
+		return err
+	})
+	return deleted, err
+}
+
 // all returns the topics by name if there are n, none was deleted and the list is not too old; else
 // nil.
 func (c *Catalog) all(n int64, now time.Time) []eventlog.Topic {
