@@ -119,7 +119,7 @@ func TestLabelsGo(t *testing.T) {
 	for _, topic := range []string{"a", "b"} {
 		s.put(t, topic, "x", "1")
 		for _, group := range []string{"g", "h"} {
-			testkit.Call(t, "POST", s.AppURL()+"/v1/topics/"+topic+"/groups/"+group+"/pull", `{"wait_ms":0,"opts":{"from":"earliest"}}`)
+			testkit.Call(t, "POST", s.URL()+"/v1/topics/"+topic+"/groups/"+group+"/pull", `{"wait_ms":0,"opts":{"from":"earliest"}}`)
 		}
 	}
 	named := func(label string) bool {
@@ -131,7 +131,7 @@ func TestLabelsGo(t *testing.T) {
 		}
 	}
 	for _, path := range []string{"/v1/topics/a", "/v1/topics/b/groups/h"} {
-		if a := testkit.Call(t, "DELETE", s.AppURL()+path, ""); a.Status != 204 {
+		if a := testkit.Call(t, "DELETE", s.URL()+path, ""); a.Status != 204 {
 			t.Fatalf("DELETE %s: %d %s", path, a.Status, a.Body)
 		}
 	}
