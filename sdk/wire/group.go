@@ -8,7 +8,11 @@ type GroupInfo struct {
 	Lag        int64            `json:"lag"`              // events that are not settled
 	Inflight   int              `json:"inflight"`         // of those, sent and not settled
 	Partitions []GroupPartition `json:"partitions"`
-	Members    []GroupMember    `json:"members"`
+	// Members are those of all sidecars of the store. More counts those that there was no room to
+	// tell of, and Missing names the sidecars that could not say which members they have.
+	Members []GroupMember `json:"members"`
+	More    int           `json:"more,omitempty"`
+	Missing []string      `json:"missing,omitempty"`
 }
 
 // GroupPartition is a group's place in one partition.
@@ -23,11 +27,17 @@ type GroupPartition struct {
 
 // GroupMember is one subscription of a group.
 type GroupMember struct {
-	ID          string  `json:"id"`
-	Inflight    int     `json:"inflight"`
-	MaxInflight int     `json:"max_inflight"`
-	Paused      bool    `json:"paused"`
-	BlockedBy   *string `json:"blocked_by"` // why it is sent nothing right now, or null
+	ID      string `json:"id"`
+	NodeID  string `json:"node_id"` // the sidecar that it is connected to
+	Address string `json:"address"` // its client's; of pulls, the last one's
+	Since   int64  `json:"since"`   // when it joined, in milliseconds since the epoch
+	// Inflight is how many events it has and has not settled. OldestUnackedMS is how long it has had
+	// the oldest of them, 0 without any.
+	Inflight        int     `json:"inflight"`
+	MaxInflight     int     `json:"max_inflight"`
+	OldestUnackedMS int64   `json:"oldest_unacked_ms"`
+	Paused          bool    `json:"paused"`
+	BlockedBy       *string `json:"blocked_by"` // why it is sent nothing right now, or null
 }
 
 // SeekPlan is the effect that moving a group would have.

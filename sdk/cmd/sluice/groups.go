@@ -84,6 +84,7 @@ a member. BLOCKED BY says why a member is sent nothing right now:
   backoff        events wait to be delivered again
   no_partition   other members have all partitions
   slow_reader    it does not read its socket
+  not_pulling    it pulls over HTTP, and is not asking now
 
 Examples:
 
@@ -101,7 +102,11 @@ func (g *groupsListCommand) Run(ctx context.Context, app *program.App, c *client
 		rows := make([][]string, len(infos))
 		for i := range infos {
 			info := &infos[i]
-			rows[i] = []string{info.Group, fmt.Sprint(info.Lag), fmt.Sprint(info.Inflight), fmt.Sprint(len(info.Members)), reasons(info)}
+			members := fmt.Sprint(len(info.Members) + info.More)
+			if len(info.Missing) > 0 {
+				members += " and more"
+			}
+			rows[i] = []string{info.Group, fmt.Sprint(info.Lag), fmt.Sprint(info.Inflight), members, reasons(info)}
 		}
 		err := s.table([]string{"GROUP", "LAG", "INFLIGHT", "MEMBERS", "BLOCKED BY"}, nil, rows)
 		return errors.Join(err, s.from("sidecar", c.URL))
@@ -140,7 +145,7 @@ func printGroup(s *sheet, info *admin.GroupInfo) error {
 	if err := s.table([]string{"PARTITION", "CURSOR", "HEAD", "LAG", "INFLIGHT", "OWNER"}, nil, partitions); err != nil {
 		return err
 	}
-	if len(info.Members) == 0 {
+	if len(info.Members)+len(info.Missing) == 0 {
 		_, err := fmt.Fprintln(s, "\nno members")
 		return err
 	}
@@ -151,9 +156,21 @@ func printGroup(s *sheet, info *admin.GroupInfo) error {
 func printMembers(s *sheet, info *admin.GroupInfo) error {
 	members := make([][]string, len(info.Members))
 	for i, m := range info.Members {
-		members[i] = []string{m.ID, fmt.Sprintf("%d of %d", m.Inflight, m.MaxInflight), reason(m)}
+		oldest := "-"
+		if m.Inflight > 0 {
+			oldest = millis(m.OldestUnackedMS)
+		}
+		members[i] = []string{visible(m.ID), visible(m.NodeID), visible(m.Address), milliseconds(m.Since),
+			fmt.Sprintf("%d of %d", m.Inflight, m.MaxInflight), oldest, reason(m)}
 	}
-	return s.table([]string{"MEMBER", "INFLIGHT", "BLOCKED BY"}, nil, members)
+	err := s.table([]string{"MEMBER", "SIDECAR", "CLIENT", "SINCE", "INFLIGHT", "OLDEST", "BLOCKED BY"}, nil, members)
+	if err == nil && info.More > 0 {
+		_, err = fmt.Fprintf(s, "\n%d more members, which their sidecars had no room to tell of\n", info.More)
+	}
+	if err == nil && len(info.Missing) > 0 {
+		_, err = fmt.Fprintf(s, "\nother members are at %s, which did not say which within 10 s\n", visible(strings.Join(info.Missing, ", ")))
+	}
+	return err
 }
 
 type groupsMembersCommand struct{ groupsShowCommand }

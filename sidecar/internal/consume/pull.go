@@ -79,7 +79,7 @@ func (c *Consumers) collect(caller *session.Session, r *httpapi.Request, p *pull
 	if !ok {
 		return nil, deliveredAt, r.Context().Err()
 	}
-	q := p.join(tokens.N)
+	q := p.join(tokens.N, caller.From)
 	q.await(r.Context(), p, wait-time.Since(began), max(wait, firstLook)-time.Since(began))
 	ds, deliveredAt, ended := p.leave(q)
 	tokens.N -= len(ds)

@@ -33,6 +33,7 @@ type puller struct {
 	waiting  []*pull // in the order of their arrival
 	starving int     // requests that wait for a token of their connection
 	asked    uint64  // number of the last pull
+	address  string  // of the client of the last pull
 	ended    *wire.Error
 }
 
@@ -78,7 +79,14 @@ func (p *puller) Blocked() string {
 	if p.starving > 0 {
 		return group.BlockedRate
 	}
-	return group.BlockedSlowReader
+	return group.BlockedNotPulling
+}
+
+// Address is the address of the client that pulled last.
+func (p *puller) Address() string {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.address
 }
 
 // Looked tells the pulls that the group has nothing more for them now.
@@ -127,11 +135,12 @@ func (q *pull) add(ds []group.Delivery, now time.Time, memory *budget.Budget) {
 	q.changed.Set()
 }
 
-// join registers a request that waits for n events.
-func (p *puller) join(n int) *pull {
+// join registers the request of a client, which waits for n events.
+func (p *puller) join(n int, address string) *pull {
 	q := &pull{wants: n, changed: pause.NewWake()}
 	p.mu.Lock()
 	p.asked++
+	p.address = address
 	q.number, q.ended = p.asked, p.ended
 	if q.ended != nil {
 		q.wants = 0

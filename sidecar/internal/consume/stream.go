@@ -167,7 +167,7 @@ func (c *Consumers) newStream(caller *session.Session, to *answer, k session.Sub
 func (c *Consumers) join(ctx context.Context, s *stream, o wire.SubscribeOptions) (err error) {
 	asked := group.Subscription{
 		Topic: s.Topic, Group: s.Group, Options: o,
-		Sink: s, MemberID: c.cfg.NodeID + "/stream", Merged: true,
+		Sink: s, MemberID: c.cfg.NodeID + "/stream", Address: s.caller.From, Merged: true,
 	}
 	asked.Pacer, s.release = s.caller.Pacer(s.Topic)
 	if s.Group == "" && o.From == wire.FromAfterID {

@@ -3,6 +3,8 @@ package eventlog
 import (
 	"context"
 	"time"
+
+	"github.com/sluice-bus/sluice/sdk/wire"
 )
 
 // Shared is a log that several sidecars use at once. Their messages also go through the store.
@@ -27,8 +29,8 @@ type Place struct {
 // GroupName names a consumer group.
 type GroupName struct{ Topic, Group string }
 
-// Node is one life of a sidecar as the other sidecars on its store see it. It has no times, since
-// clocks differ: a watcher measures how long its Beat has not changed.
+// Node is one life of a sidecar as the other sidecars on its store see it. Nobody compares its
+// clock with another's: a watcher measures how long its Beat has not changed.
 type Node struct {
 	// ID identifies this life. A sidecar that starts again, or that finds that it was declared
 	// dead, gets another ID.
@@ -40,9 +42,33 @@ type Node struct {
 	Lease time.Duration
 	// Groups are the groups that have members on this node, in any order.
 	Groups []GroupName
+	// Members describes the members of groups as they are at this Beat; MaxMembers at the most.
+	Members []NodeMembers
 	// Version starts at 1 and rises with each change of Groups.
 	Version uint64
 	State   NodeState
+}
+
+// MaxMembers is the largest number of members that a node describes, so that its document stays far
+// below a store's limit.
+const MaxMembers = 1000
+
+// NodeMembers are the members that a node has of one group.
+type NodeMembers struct {
+	GroupName
+	Members []wire.GroupMember
+	More    int // members that there was no room for
+}
+
+// GroupNode is a node with members of a group.
+type GroupNode struct {
+	ID, Name string
+	// Described says that the node has described the members of the group, and Age how long ago, by
+	// the store's clock.
+	Described bool
+	Age       time.Duration
+	Members   []wire.GroupMember
+	More      int
 }
 
 // NodeState is the state of a life. A life that is over never becomes live again.
@@ -94,13 +120,17 @@ type Nodes interface {
 	// later look sees them.
 	Enter(ctx context.Context, changes ...NodeChange) error
 
+	// GroupNodes returns the live nodes that have members of the group, with the members as the
+	// nodes described them last, in one query.
+	GroupNodes(ctx context.Context, g GroupName) ([]GroupNode, error)
+
 	// Look returns the existing nodes with these ids, without their groups, and the roll, in one
 	// query. If the roll's number is known, the roll comes without changes. Look never returns an
 	// older state than this process has seen before.
 	Look(ctx context.Context, ids []string, known uint64) ([]Node, Roll, error)
 
 	// ListNodes returns the existing nodes with these ids, or without ids all live nodes and nodes
-	// that ended lately, in any order.
+	// that ended lately, in any order and without their members.
 	ListNodes(ctx context.Context, ids ...string) ([]Node, error)
 }
 

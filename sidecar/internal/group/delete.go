@@ -3,6 +3,7 @@ package group
 import (
 	"context"
 	"errors"
+	"slices"
 
 	"github.com/sluice-bus/sluice/sdk/wire"
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog"
@@ -30,42 +31,35 @@ func (m *Manager) Unused(ctx context.Context, topic string) error {
 	if followers > 0 {
 		return wire.Errorf(wire.InUse, "topic %q has %d subscriptions without a group here; it can go once they have ended", topic, followers)
 	}
-	for _, g := range m.all() {
-		if g.id.Topic != topic {
-			continue
-		}
-		if err := m.unused(g); err != nil {
-			return err
-		}
-	}
 	names, err := m.cfg.Log.ListGroups(ctx, topic)
-	if err != nil {
-		return err
+	for _, g := range m.all() {
+		if g.id.Topic == topic && !slices.Contains(names, g.id.Group) { // it is being made
+			names = append(names, g.id.Group)
+		}
 	}
 	for _, name := range names {
-		if err := m.unusedElsewhere(topic, name); err != nil {
-			return err
+		if err == nil {
+			err = m.unused(ctx, topic, name)
 		}
 	}
-	return nil
+	return err
 }
 
-func (m *Manager) unused(g *Group) error {
-	g.mu.Lock()
-	members := len(g.members) + g.joining
-	g.mu.Unlock()
-	if members > 0 {
-		return wire.Errorf(wire.InUse, "group %q of topic %q still has members here (%d); it can go once they have left",
-			g.id.Group, g.id.Topic, members)
+// unused returns an error with in_use while a group has members.
+func (m *Manager) unused(ctx context.Context, topic, name string) (err error) {
+	info := &wire.GroupInfo{Topic: topic, Group: name}
+	if g := m.inMemory(topic, name); g != nil {
+		g.mu.Lock()
+		info.Members, info.More = g.describeMembers(m.cfg.Clock.Now()), g.joining
+		g.mu.Unlock()
 	}
-	return m.unusedElsewhere(g.id.Topic, g.id.Group)
-}
-
-func (m *Manager) unusedElsewhere(topic, name string) error {
-	if others := m.cfg.Roster.View().Others(eventlog.GroupName{Topic: topic, Group: name}); len(others) > 0 {
-		return wire.Errorf(wire.InUse, "group %q of topic %q has members at sidecar %q; it can go once they have left", name, topic, others[0])
+	if len(m.cfg.Roster.View().Others(eventlog.GroupName{Topic: topic, Group: name})) > 0 {
+		err = m.addElsewhere(ctx, info)
 	}
-	return nil
+	if err == nil {
+		err = inUse(info)
+	}
+	return err
 }
 
 // Delete removes a group, its progress and its marks. ErrNotFound if there is none, and a
@@ -82,7 +76,7 @@ func (m *Manager) Delete(ctx context.Context, topic, name string) error {
 		return err
 	}
 	for range seekTries {
-		if err = m.unused(g); err != nil {
+		if err = m.unused(ctx, topic, name); err != nil {
 			return err
 		}
 		if err = g.endRedrives(ctx); err != nil {

@@ -331,7 +331,7 @@ func TestBlockedBy(t *testing.T) {
 		dispatch.BlockedCaughtUp:    {nil, func(w *world, c *client) { c.ack("a", "b"); c.ack("a2") }},
 		dispatch.BlockedPaused:      {nil, func(_ *world, c *client) { c.Pause() }},
 		dispatch.BlockedMaxInflight: {[]option{window(1)}, func(*world, *client) {}},
-		BlockedSlowReader:           {nil, func(_ *world, c *client) { c.setFull(true) }},
+		dispatch.BlockedSlowReader:  {nil, func(_ *world, c *client) { c.setFull(true) }},
 		dispatch.BlockedRate:        {[]option{paced(time.Minute)}, func(*world, *client) {}},
 		dispatch.BlockedKeyOrder:    {nil, func(*world, *client) {}},
 		dispatch.BlockedBackoff: {nil, func(_ *world,

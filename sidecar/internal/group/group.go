@@ -66,12 +66,14 @@ type Member struct {
 	// rebalancer is the sink, if the subscription asked for its partitions.
 	rebalancer Rebalancer
 	puller     Puller // the sink, if it is one
+	address    string
 
 	// send is held while deliveries are handed to the sink, so that none follows after Pause or
 	// Close has returned. It is taken before group.mu.
 	send sync.Mutex
 
 	// Guarded by group.mu.
+	since    time.Time // when it joined
 	window   *dispatch.Member
 	notified bool // of partitions, or that it has none
 }

@@ -14,8 +14,8 @@ import (
 )
 
 // Info describes a group; eventlog.ErrNotFound if it never had a subscription. For partitions of
-// other sidecars it uses their last saved progress. Members and events in flight are only this
-// sidecar's.
+// other sidecars it uses their last saved progress, and of members at other sidecars what these said
+// of them last.
 func (m *Manager) Info(ctx context.Context, topic, name string) (wire.GroupInfo, error) {
 	g, err := m.find(ctx, topic, name)
 	if err != nil {
@@ -30,12 +30,15 @@ func (m *Manager) Info(ctx context.Context, topic, name string) (wire.GroupInfo,
 	if err != nil {
 		return wire.GroupInfo{}, err
 	}
-	g.mu.Lock()
-	defer g.mu.Unlock()
 	info := wire.GroupInfo{
 		Topic: topic, Group: name, Paused: m.paused(g.id),
 		Partitions: []wire.GroupPartition{}, Members: []wire.GroupMember{},
 	}
+	if err := m.addElsewhere(ctx, &info); err != nil {
+		return wire.GroupInfo{}, err
+	}
+	g.mu.Lock()
+	defer g.mu.Unlock()
 	for i, x := range g.parts {
 		p := x.Partition
 		pi := wire.GroupPartition{Partition: i, Owner: m.cfg.Roster.View().Name, Head: extents[i].Head}
@@ -44,21 +47,14 @@ func (m *Manager) Info(ctx context.Context, topic, name string) (wire.GroupInfo,
 			p = dispatch.Stored(&elsewhere[i])
 		}
 		pi.Cursor, pi.Lag, pi.Inflight = p.Cursor(), p.Unsettled(extents[i])+extents[i].Hidden, p.Count(dispatch.InFlight)
+		if pi.Owner != "" && x.own.State == ownership.Foreign {
+			pi.Inflight = dispatch.Out(&elsewhere[i].Progress)
+		}
 		info.Lag += pi.Lag
 		info.Inflight += pi.Inflight
 		info.Partitions = append(info.Partitions, pi)
 	}
-	for _, mb := range g.members {
-		w := mb.window
-		mi := wire.GroupMember{ID: w.ID, Inflight: w.Count, MaxInflight: w.Opts.MaxInflight, Paused: w.Paused}
-		if why := g.blockedBy(mb); why != "" {
-			if why == BlockedSlowReader && info.Lag == 0 {
-				why = dispatch.BlockedCaughtUp // however fast it reads
-			}
-			mi.BlockedBy = &why
-		}
-		info.Members = append(info.Members, mi)
-	}
+	info.Members = append(g.describeMembers(m.cfg.Clock.Now()), info.Members...)
 	return info, nil
 }
 
@@ -74,17 +70,6 @@ func (m *Manager) owner(e *eventlog.Epoch) string {
 	}
 	name, _ := m.cfg.Roster.View().Alive(e.Owner)
 	return name
-}
-
-// blockedBy says why a member gets nothing right now, or "".
-func (g *Group) blockedBy(m *Member) string {
-	now := g.cfg.Clock.Now()
-	g.open(now)
-	why := g.dispatch.BlockedBy(m.window, g.nextToFetch(now) != nil)
-	if why == BlockedSlowReader && m.puller != nil {
-		return m.puller.Blocked()
-	}
-	return why
 }
 
 // Groups names the groups of a topic.

@@ -39,6 +39,7 @@ func (g *Group) join(ctx context.Context, m *Member) error {
 		p.Head = max(p.Head, extents[i].Head)
 	}
 	g.joined++
+	m.since = g.cfg.Clock.Now()
 	m.window.Name = m.window.ID + "#" + strconv.Itoa(g.joined)
 	g.retune(g.cfg.Clock.Now())
 	g.dispatch.Join(m.window)

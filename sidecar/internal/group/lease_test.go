@@ -39,7 +39,9 @@ func (s *fakePuller) Looked(asked uint64) {
 	s.seen = asked
 }
 
-func (s *fakePuller) Blocked() string { return BlockedSlowReader }
+func (s *fakePuller) Blocked() string { return BlockedNotPulling }
+
+func (s *fakePuller) Address() string { return "10.0.0.1:1" }
 
 func (s *fakePuller) Deliver(ds []Delivery) {
 	s.mu.Lock()

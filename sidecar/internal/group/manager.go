@@ -43,6 +43,7 @@ func NewManager(cfg Config) *Manager {
 	m.count = &groupCount{log: cfg.Log, clock: cfg.Clock, most: cfg.MaxGroups, mostByOne: cfg.MaxGroupsEach}
 	m.queries, m.stopQueries = context.WithCancel(cfg.Context)
 	cfg.Roster.Watch(m.rosterChanged)
+	cfg.Roster.Describe(m.describe)
 	return m
 }
 
@@ -58,7 +59,7 @@ func (m *Manager) Subscribe(ctx context.Context, s Subscription) (*Member, error
 	if err := g.create(ctx, s.Options); err != nil {
 		return nil, err
 	}
-	member := &Member{group: g, sink: s.Sink}
+	member := &Member{group: g, sink: s.Sink, address: s.Address}
 	if s.Options.Rebalance {
 		member.rebalancer, _ = s.Sink.(Rebalancer)
 	}

@@ -31,14 +31,16 @@ type Puller interface {
 	// Looked says that the group has delivered all that it could for the requests up to that
 	// number. It must be quick and not call back.
 	Looked(asked uint64)
-	// Blocked says why the client wants nothing: one of the reasons of wire.GroupMember.
+	// Blocked says why the client wants nothing: one of the reasons of wire.GroupMember. It must be
+	// quick and not call back, like Address, the address of the client that asked last.
 	Blocked() string
+	Address() string
 }
 
 // What a Puller may give as the reason that it is blocked.
 const (
 	BlockedRate       = dispatch.BlockedRate
-	BlockedSlowReader = dispatch.BlockedSlowReader
+	BlockedNotPulling = dispatch.BlockedNotPulling
 )
 
 // Rebalancer is a Sink that learns which partitions its member has for itself, if the subscription
@@ -68,8 +70,8 @@ type Subscription struct {
 	Options      wire.SubscribeOptions
 	Sink         Sink
 	Pacer        Pacer
-	// MemberID names the member in the API and the console.
-	MemberID string
+	// MemberID names the member in the API and the console, and Address is its client's.
+	MemberID, Address string
 	// Merged and Starts are for Follow: see there.
 	Merged bool
 	Starts []uint64

@@ -30,7 +30,7 @@ func TestSeekFromElsewhere(t *testing.T) {
 				ca.ackAll()
 				cb.ackAll()
 			}
-			if info := c.info(); info.Lag != 0 || len(info.Members) != 0 {
+			if info := c.info(); info.Lag != 0 || info.Inflight != 0 || len(info.Members) != 2 {
 				t.Errorf("deaf %v: %+v", deaf, info)
 			}
 			if n := len(ca.all) + len(cb.all); n < 44 {

@@ -61,7 +61,11 @@ func (r *Roster) look(ctx context.Context) (again time.Duration) {
 	case err != nil || !r.Valid(now):
 		r.due = now.Add(spread(r.cfg.Lease / retriesPerLease))
 	case whole:
-		r.due = now.Add(spread(r.cfg.Lease / beatsPerLease))
+		beat := r.cfg.Lease / beatsPerLease
+		if len(r.served) > 0 {
+			beat = min(beat, describeEvery)
+		}
+		r.due = now.Add(spread(beat))
 	}
 	for _, s := range r.next { // before that a watched life may be due to be declared dead
 		if due := s.due(); err == nil && due.After(now) && due.Before(r.due) {
@@ -140,8 +144,11 @@ func (r *Roster) save(ctx context.Context) error {
 	}
 	node := eventlog.Node{ID: r.life.id, Name: r.cfg.Name, Beat: r.life.beat + 1, Lease: r.cfg.Lease, Groups: r.announced(),
 		Version: r.life.version}
-	more := len(r.groups) - len(node.Groups)
+	more, members := len(r.groups)-len(node.Groups), r.members
 	r.mu.Unlock()
+	if members != nil && len(node.Groups) > 0 {
+		node.Members = members()
+	}
 	start := r.cfg.Clock.Now()
 	err := r.cfg.Nodes.SaveNode(ctx, node)
 	switch {

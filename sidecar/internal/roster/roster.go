@@ -48,6 +48,9 @@ const (
 	marginShare = 5
 	// beatsPerLease is how often per lease a sidecar looks around if it hears no signals.
 	beatsPerLease = 4
+	// describeEvery is the longest time between two beats of a sidecar with members, since these are
+	// described with each beat.
+	describeEvery = 5 * time.Second
 	// retriesPerLease is how often per lease it tries to save its beat after a failure.
 	retriesPerLease = 20
 	// triesPerLease bounds one try, to lease/triesPerLease.
@@ -99,7 +102,8 @@ type Roster struct {
 	unsaved  bool // groups differ from the saved and entered ones
 	asked    map[string]struct{}
 	watchers []func()
-	awaited  []chan<- error // each wants the result of a look that has not begun
+	members  func() []eventlog.NodeMembers // nil: nobody describes members
+	awaited  []chan<- error                // each wants the result of a look that has not begun
 
 	// Run's own.
 	failing     bool      // the last look around was incomplete
@@ -274,6 +278,36 @@ func (r *Roster) Watch(f func()) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.watchers = append(r.watchers, f)
+}
+
+// Describe makes each beat describe this sidecar's members to the others, at least every
+// describeEvery while there are some. members must be quick. Describe is called before Run.
+func (r *Roster) Describe(members func() []eventlog.NodeMembers) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.members = members
+}
+
+// Elsewhere are the other live sidecars that have members of the group, with the members as they
+// described them last.
+func (r *Roster) Elsewhere(ctx context.Context, g eventlog.GroupName) ([]eventlog.GroupNode, error) {
+	if r.IsAlone() {
+		return nil, nil
+	}
+	nodes, err := r.cfg.Nodes.GroupNodes(ctx, g)
+	view := r.View()
+	nodes = slices.DeleteFunc(nodes, func(n eventlog.GroupNode) bool { return r.Ours(n.ID) })
+	for i := range nodes {
+		n := &nodes[i]
+		if name, known := view.Alive(n.ID); known {
+			n.Name = name // unlike those of others with the same name
+		}
+		for j := range n.Members {
+			n.Members[j].NodeID = n.Name
+		}
+	}
+	slices.SortFunc(nodes, func(a, b eventlog.GroupNode) int { return cmp.Or(cmp.Compare(a.Name, b.Name), cmp.Compare(a.ID, b.ID)) })
+	return nodes, err
 }
 
 // tell calls the watchers.

@@ -133,6 +133,25 @@ func TestCommands(t *testing.T) {
 	}
 }
 
+// TestIdleFleet: 200 sidecars with a member each, that have nothing to do, ask the store less than 300
+// times a second, although each describes its member to the others.
+func TestIdleFleet(t *testing.T) {
+	p := flow(0, false)
+	p.Sidecars, p.Consumers, p.Lasts = 200, nil, 9000
+	for i := range p.Sidecars {
+		p.Consumers = append(p.Consumers, consumerPlan{Seed: uint64(i), Sidecar: i, Window: 10})
+	}
+	kinds, all := commandsOf(t, p), 0
+	for _, kind := range slices.Sorted(maps.Keys(kinds)) {
+		all += kinds[kind]
+		t.Logf("%-30s %5d/s", kind, kinds[kind])
+	}
+	t.Logf("%d commands a second", all)
+	if all > 300 {
+		t.Errorf("%d commands a second, want 300 at most", all)
+	}
+}
+
 // TestASidecarComes: a sidecar that comes greets none of the others, and they do not greet it.
 // Before, each of them greeted it. The sidecar that comes has no members of groups.
 func TestASidecarComes(t *testing.T) {

@@ -6,6 +6,7 @@ import (
 	"maps"
 	"slices"
 	"sync"
+	"time"
 
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog"
 )
@@ -14,11 +15,20 @@ import (
 type Nodes struct {
 	mu      sync.Mutex
 	nodes   map[string]eventlog.Node
+	members map[string]described // by node
 	changes []eventlog.NodeChange
 }
 
+// described is what a node said of its members, and when.
+type described struct {
+	members []eventlog.NodeMembers
+	at      time.Time
+}
+
 // NewNodes makes an empty Nodes.
-func NewNodes() *Nodes { return &Nodes{nodes: make(map[string]eventlog.Node)} }
+func NewNodes() *Nodes {
+	return &Nodes{nodes: make(map[string]eventlog.Node), members: make(map[string]described)}
+}
 
 // Node returns the node with the id, or the zero value if there is none.
 func (n *Nodes) Node(id string) eventlog.Node {
@@ -43,7 +53,8 @@ func (n *Nodes) SaveNode(_ context.Context, x eventlog.Node) error {
 		return fmt.Errorf("save node %s: %w", x.ID, eventlog.ErrNotFound)
 	}
 	if x.Beat > stored.Beat {
-		x.Groups = slices.Clone(x.Groups)
+		n.members[x.ID] = described{x.Members, time.Now()}
+		x.Groups, x.Members = slices.Clone(x.Groups), nil
 		n.nodes[x.ID] = x
 	}
 	return nil
@@ -78,6 +89,29 @@ func (n *Nodes) Enter(_ context.Context, changes ...eventlog.NodeChange) error {
 	defer n.mu.Unlock()
 	n.changes = append(n.changes, changes...)
 	return nil
+}
+
+// GroupNodes implements eventlog.Nodes.
+func (n *Nodes) GroupNodes(_ context.Context, g eventlog.GroupName) (found []eventlog.GroupNode, err error) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	for id, x := range n.nodes {
+		if x.State != eventlog.NodeLive || !slices.Contains(x.Groups, g) {
+			continue
+		}
+		of := eventlog.GroupNode{ID: id, Name: x.Name, Age: time.Since(n.members[id].at)}
+		for _, d := range n.members[id].members {
+			if d.GroupName == g {
+				of.Described, of.More = true, d.More
+				for _, m := range d.Members {
+					m.NodeID = x.Name
+					of.Members = append(of.Members, m)
+				}
+			}
+		}
+		found = append(found, of)
+	}
+	return found, nil
 }
 
 // Look implements eventlog.Nodes.

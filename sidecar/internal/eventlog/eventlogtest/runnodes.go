@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/sluice-bus/sluice/sdk/wire"
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog"
 )
 
@@ -17,6 +18,7 @@ func RunNodes(t *testing.T, one, two eventlog.Nodes) {
 	s := &nodesSuite{t, one, two}
 	s.lives()
 	s.roll()
+	s.members()
 }
 
 type nodesSuite struct {
@@ -88,6 +90,44 @@ func (s *nodesSuite) lives() {
 	b.Beat--
 	a.Beat = 2
 	s.list(s.one, a, b)
+}
+
+// members are described with each beat, and found by their group at the nodes that are live.
+func (s *nodesSuite) members() {
+	g, other := eventlog.GroupName{Topic: "a.b", Group: "$g.é"}, eventlog.GroupName{Topic: "a", Group: "b.$g.é"}
+	blocked := "rate"
+	m := wire.GroupMember{ID: "m", Address: "10.0.0.1:5", Since: 7, Inflight: 3, MaxInflight: 4, OldestUnackedMS: 5, Paused: true, BlockedBy: &blocked}
+	n := eventlog.Node{ID: "run-m", Name: "edge-4", Beat: 1, Lease: time.Minute, Version: 1, Groups: []eventlog.GroupName{g, other},
+		Members: []eventlog.NodeMembers{{GroupName: g, Members: []wire.GroupMember{m, {ID: "n"}}, More: 2}}}
+	want := func(step string, ask eventlog.GroupName, want ...eventlog.GroupNode) {
+		s.Helper()
+		got, err := s.two.GroupNodes(s.Context(), ask)
+		for i := range got {
+			if got[i].Described && got[i].Age > time.Minute {
+				s.Errorf("%s: described %v ago", step, got[i].Age)
+			}
+			got[i].Age = 0
+		}
+		if err != nil || len(got) != len(want) || len(want) > 0 && !reflect.DeepEqual(got, want) {
+			s.Errorf("%s: there are %+v, %v; want %+v", step, got, err, want)
+		}
+	}
+	described := eventlog.GroupNode{ID: "run-m", Name: "edge-4", Described: true, Members: []wire.GroupMember{m, {ID: "n"}}, More: 2}
+	for i := range described.Members {
+		described.Members[i].NodeID = "edge-4"
+	}
+	s.save(s.one, n, nil)
+	want("a first beat", g, described)
+	want("a group that is not described", other, eventlog.GroupNode{ID: "run-m", Name: "edge-4"})
+	want("a group without members", eventlog.GroupName{Topic: "a.b", Group: "g"})
+	n.Beat, n.Members[0].Members, n.Members[0].More = 2, []wire.GroupMember{m}, 0
+	s.save(s.one, n, nil)
+	described.Members, described.More = described.Members[:1], 0
+	want("a beat", g, described)
+	if err := s.one.EndNode(s.Context(), "run-m"); err != nil {
+		s.Errorf("EndNode: %v", err)
+	}
+	want("the end", g)
 }
 
 func (s *nodesSuite) enter(by eventlog.Nodes, changes ...eventlog.NodeChange) {

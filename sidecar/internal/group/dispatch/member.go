@@ -39,8 +39,11 @@ func NewMember(id string, o wire.SubscribeOptions, sink Sink, puller Puller, p P
 // What a Member asks of its connection. Package group says what the calls mean.
 type (
 	Sink   interface{ Room() bool }
-	Puller interface{ Wants() (n int, asked uint64) }
-	Pacer  interface {
+	Puller interface {
+		Wants() (n int, asked uint64)
+		Blocked() string
+	}
+	Pacer interface {
 		Take(now time.Time) (wait time.Duration, ok bool)
 	}
 )

@@ -96,6 +96,19 @@ func Stored(e *eventlog.Epoch) *Partition {
 	return p
 }
 
+// Out counts the events that were in flight when the progress was saved.
+func Out(pr *eventlog.Progress) (n int) {
+	for _, r := range pr.Out {
+		n += int(r.Last - r.First + 1)
+	}
+	for _, r := range pr.Redrives {
+		if r.Out {
+			n++
+		}
+	}
+	return n
+}
+
 // maxDelays bounds the stored delays of fetched events. After a takeover, events beyond that are
 // delivered early.
 const maxDelays = 1000

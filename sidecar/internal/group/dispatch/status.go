@@ -25,15 +25,44 @@ const (
 	BlockedNoPartition = "no_partition"
 	BlockedMaxInflight = "max_inflight"
 	BlockedSlowReader  = "slow_reader"
+	BlockedNotPulling  = "not_pulling"
 	BlockedRate        = "rate"
 	BlockedKeyOrder    = "key_order"
 	BlockedBackoff     = "backoff"
 	BlockedCaughtUp    = "caught_up"
 )
 
-// BlockedBy says why a member gets nothing right now, or ""; more says that there are events to
-// fetch.
-func (d *Dispatcher) BlockedBy(m *Member, more bool) string {
+// Statuses says of each member for how long it has had its oldest event in flight, in milliseconds,
+// and why it gets nothing right now, or nil. unread says that there are events to fetch.
+func (d *Dispatcher) Statuses(unread bool, now time.Time) func(m *Member) (oldestMS int64, blockedBy *string) {
+	oldest := map[*Member]time.Time{}
+	for _, e := range d.Timers {
+		if at, is := oldest[e.Member]; e.Sent && (!is || e.sentAt.Before(at)) {
+			oldest[e.Member] = e.sentAt
+		}
+	}
+	var all *states // of the events without a filter, which most members have in common
+	return func(m *Member) (oldestMS int64, blockedBy *string) {
+		if at, is := oldest[m]; is {
+			oldestMS = now.Sub(at).Milliseconds()
+		}
+		of := all
+		if m.Opts.Filter != nil || all == nil {
+			of = new(d.states(m.Opts.Filter))
+		}
+		if m.Opts.Filter == nil {
+			all = of
+		}
+		if why := d.blockedBy(m, of, unread); why != "" {
+			blockedBy = &why
+		}
+		return oldestMS, blockedBy
+	}
+}
+
+// blockedBy says why a member gets nothing right now, or "". has are the states of the events that
+// its filter lets pass.
+func (d *Dispatcher) blockedBy(m *Member, has *states, unread bool) string {
 	switch {
 	case m.Paused, d.Paused():
 		return BlockedPaused
@@ -41,13 +70,15 @@ func (d *Dispatcher) BlockedBy(m *Member, more bool) string {
 		return BlockedNoPartition
 	case m.Count >= m.Opts.MaxInflight, d.room() == 0:
 		return BlockedMaxInflight
+	case !unread && *has == states{}:
+		return BlockedCaughtUp // however fast it reads
+	case !m.sink.Room() && m.puller != nil:
+		return m.puller.Blocked()
 	case !m.sink.Room():
 		return BlockedSlowReader
-	}
-	switch has := d.states(m.Opts.Filter); {
 	case has[Ready] && (m.starved || d.Round.starved):
 		return BlockedRate
-	case has[Ready] || more:
+	case has[Ready] || unread:
 		return ""
 	case has[Waiting] || has[SameID]:
 		return BlockedKeyOrder
@@ -108,8 +139,11 @@ func (e *Event) describe(f *wire.EventFate, now time.Time) {
 	}
 }
 
+// states has the states that there are among fetched events.
+type states [Dropped + 1]bool
+
 // states reports in which states there are fetched events that the filter lets pass.
-func (d *Dispatcher) states(f *wire.Filter) (has [Dropped + 1]bool) {
+func (d *Dispatcher) states(f *wire.Filter) (has states) {
 	for _, p := range d.Parts {
 		if !p.Open {
 			continue

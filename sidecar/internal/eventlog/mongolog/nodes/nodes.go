@@ -19,14 +19,17 @@ import (
 // nodeDoc is a node in the store. It is inserted with the first beat and never upserted, so that no
 // late request brings it back. After its life has ended it stays for overKept.
 type nodeDoc struct {
-	ID      string               `bson:"_id"`
-	Name    string               `bson:"name"`
-	Beat    int64                `bson:"beat"`
-	Lease   int64                `bson:"lease"` // in milliseconds
-	Groups  []eventlog.GroupName `bson:"groups"`
-	Version int64                `bson:"version"`
-	State   string               `bson:"state"`
-	OverAt  time.Time            `bson:"over_at,omitempty"` // by the clock of the sidecar that ended it
+	ID     string               `bson:"_id"`
+	Name   string               `bson:"name"`
+	Beat   int64                `bson:"beat"`
+	Lease  int64                `bson:"lease"` // in milliseconds
+	Groups []eventlog.GroupName `bson:"groups"`
+	// Members describes the members of groups, by groupKey, as of DescribedAt, by the server's clock.
+	Members     map[string]membersDoc `bson:"members,omitempty"`
+	DescribedAt time.Time             `bson:"described_at,omitempty"`
+	Version     int64                 `bson:"version"`
+	State       string                `bson:"state"`
+	OverAt      time.Time             `bson:"over_at,omitempty"` // by the clock of the sidecar that ended it
 }
 
 // rollID is the _id of the roll. Among the documents of nodes only the roll has a number.
@@ -73,11 +76,16 @@ func (r *Nodes) docs() *mongo.Collection { return r.store.MajorityOfBeats(core.N
 func (r *Nodes) SaveNode(ctx context.Context, n eventlog.Node) error {
 	doc := nodeDoc{
 		ID: n.ID, Name: n.Name, Beat: int64(n.Beat), Lease: n.Lease.Milliseconds(), Groups: n.Groups,
-		Version: int64(n.Version), State: states[eventlog.NodeLive],
+		Version: int64(n.Version), State: states[eventlog.NodeLive], Members: membersOf(n.Members),
 	}
-	return r.store.Within(ctx, "save node "+n.ID, func(ctx context.Context) error {
+	return r.store.Within(ctx, "save node "+n.ID, func(ctx context.Context) (err error) {
 		over := false
-		err := r.store.Persist(ctx, func() error {
+		if len(doc.Members) > 0 {
+			if doc.DescribedAt, err = r.store.ServerTime(ctx); err != nil {
+				return err
+			}
+		}
+		err = r.store.Persist(ctx, func() error {
 			accepted, err := r.writeNode(ctx, &doc)
 			if err != nil || accepted {
 				return err
@@ -110,7 +118,7 @@ func (r *Nodes) writeNode(ctx context.Context, doc *nodeDoc) (accepted bool, err
 	earlier := append(core.ByID(doc.ID), isLive, bson.E{Key: "beat", Value: bson.D{{Key: "$lt", Value: doc.Beat}}})
 	result, err := r.docs().UpdateOne(ctx, earlier, bson.D{{Key: "$set", Value: bson.D{
 		{Key: "beat", Value: doc.Beat}, {Key: "name", Value: doc.Name}, {Key: "lease", Value: doc.Lease}, {Key: "groups", Value: doc.Groups},
-		{Key: "version", Value: doc.Version}}}})
+		{Key: "version", Value: doc.Version}, {Key: "members", Value: doc.Members}, {Key: "described_at", Value: doc.DescribedAt}}}})
 	return err == nil && result.MatchedCount > 0, err
 }
 
@@ -170,7 +178,7 @@ func (r *Nodes) Look(ctx context.Context, ids []string, known uint64) ([]eventlo
 		Roll rollDoc `bson:",inline"`
 	}
 	filter := bson.D{core.IDAmong(append([]string{rollID}, ids...)), {Key: "n", Value: bson.D{{Key: "$ne", Value: int64(known)}}}}
-	docs, err := readNodes[sight](ctx, r, filter, options.Find().SetProjection(bson.D{{Key: "groups", Value: 0}}))
+	docs, err := readNodes[sight](ctx, r, filter, options.Find().SetProjection(bson.D{{Key: "groups", Value: 0}, {Key: "members", Value: 0}}))
 	if err != nil {
 		return nil, eventlog.Roll{}, err
 	}
@@ -193,7 +201,7 @@ func (r *Nodes) ListNodes(ctx context.Context, ids ...string) ([]eventlog.Node, 
 		lately := bson.E{Key: "over_at", Value: bson.D{{Key: "$gt", Value: r.store.Clock.Now().Add(-overListed)}}}
 		filter = bson.D{{Key: "$or", Value: bson.A{bson.D{isLive}, bson.D{lately}}}}
 	}
-	docs, err := readNodes[nodeDoc](ctx, r, filter, options.Find())
+	docs, err := readNodes[nodeDoc](ctx, r, filter, options.Find().SetProjection(bson.D{{Key: "members", Value: 0}}))
 	nodes := make([]eventlog.Node, len(docs))
 	for i := range docs {
 		nodes[i] = docs[i].node()
