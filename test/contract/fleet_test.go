@@ -321,19 +321,23 @@ func TestPullOverTwoSidecars(t *testing.T) {
 	})
 }
 
-// "no_partition": the other sidecar has the only one.
+// "no_partition": the other sidecar has the only one. "Members of all sidecars of the store, each
+// with node_id, address (the client's), since, inflight, oldest_unacked_ms, at most 10 s old"; in_use
+// "says who, and at which sidecar".
 func TestNoPartition(t *testing.T) {
 	t.Parallel()
 	a, b := two(t, sharedPolicies)
-	for _, s := range []*server{a, b} {
-		s.dial(t).ok(`{"op":"SUBSCRIBE","topic":"one.t","group":"g"}`)
+	clients := map[string]*socket{}
+	for node, s := range map[string]*server{"a": a, "b": b} {
+		clients[node] = s.dial(t)
+		clients[node].ok(`{"op":"SUBSCRIBE","topic":"one.t","group":"g"}`)
 	}
-	blocked := func(s *server) string {
-		m := s.group(t, "one.t", "g").List("members")
-		if len(m) != 1 {
-			return fmt.Sprint(len(m), " members")
+	members := func(s *server) map[string]object {
+		at := map[string]object{}
+		for _, m := range s.group(t, "one.t", "g").List("members") {
+			at[m.Text("node_id")] = m
 		}
-		return m[0].Text("blocked_by")
+		return at
 	}
 	// The partition has one owner once both have joined.
 	testkit.Eventually(t, "the owner's member is caught up, and the other's has no partition", func() bool {
@@ -341,12 +345,32 @@ func TestNoPartition(t *testing.T) {
 		if owner != strings.Join(b.owners(t, "one.t", "g"), "") {
 			return false
 		}
-		has, lacks := a, b
-		if owner == "b" {
-			has, lacks = b, a
+		for _, s := range []*server{a, b} {
+			at := members(s)
+			for node, m := range at {
+				want := map[bool]string{true: "caught_up", false: "no_partition"}[node == owner]
+				if len(at) != 2 || m.Text("blocked_by") != want || m.Text("since") == "" || !strings.HasPrefix(m.Text("address"), "127.0.0.1:") {
+					return false
+				}
+			}
 		}
-		return owner != "" && blocked(has) == "caught_up" && blocked(lacks) == "no_partition"
+		return true
 	})
+	owner := strings.Join(a.owners(t, "one.t", "g"), "")
+	other := map[string]*server{"a": b, "b": a}[owner]
+	a.put(t, "one.t", "e", "1")
+	clients[owner].event()
+	testkit.Eventually(t, "the other sidecar shows what the owner's member has in flight", func() bool {
+		m := members(other)[owner]
+		return m.Text("inflight") == "1" && m.Text("oldest_unacked_ms") != "0"
+	})
+	for _, path := range []string{"", "/groups/g"} {
+		refused := testkit.Call(t, "DELETE", other.URL()+"/v1/topics/one.t"+path, "")
+		if refused.Status != 409 || !strings.Contains(string(refused.Body), members(other)[owner].Text("address")) ||
+			!strings.Contains(string(refused.Body), fmt.Sprintf(`at sidecar \"%s\"`, owner)) {
+			t.Errorf("DELETE %q of what is in use elsewhere: %d %s", path, refused.Status, refused.Body)
+		}
+	}
 }
 
 // "PUT …/cursor: move a group (seek), 204, at once also while members are connected (their
