@@ -70,9 +70,10 @@ func TestMissingMembers(t *testing.T) {
 	runFleet(t, 1, func(t *testing.T, f *fleet) {
 		a := f.start("a")
 		a.join()
-		for i, members := range [][]eventlog.NodeMembers{nil, {{GroupName: eventlog.GroupName{Topic: topic, Group: "g"}, Members: make([]wire.GroupMember, 2), More: 3}}} {
+		g := eventlog.GroupName{Topic: topic, Group: "g"}
+		for i, members := range [][]eventlog.NodeMembers{nil, {{GroupName: g, Members: make([]wire.GroupMember, 2), More: 3}}} {
 			n := eventlog.Node{ID: fmt.Sprint("x/1/", i), Name: fmt.Sprint("x", i), Beat: 1, Lease: time.Hour, Version: 1,
-				Groups: []eventlog.GroupName{{Topic: topic, Group: "g"}}, Members: members}
+				Groups: []eventlog.GroupName{g}, Members: members}
 			if err := f.nodes.SaveNode(t.Context(), n); err != nil {
 				t.Fatal(err)
 			}

@@ -96,7 +96,9 @@ func (s *nodesSuite) lives() {
 func (s *nodesSuite) members() {
 	g, other := eventlog.GroupName{Topic: "a.b", Group: "$g.é"}, eventlog.GroupName{Topic: "a", Group: "b.$g.é"}
 	blocked := "rate"
-	m := wire.GroupMember{ID: "m", Address: "10.0.0.1:5", Since: 7, Inflight: 3, MaxInflight: 4, OldestUnackedMS: 5, Paused: true, BlockedBy: &blocked}
+	m := wire.GroupMember{
+		ID: "m", Address: "10.0.0.1:5", Since: 7, Inflight: 3, MaxInflight: 4, OldestUnackedMS: 5, Paused: true, BlockedBy: &blocked,
+	}
 	n := eventlog.Node{ID: "run-m", Name: "edge-4", Beat: 1, Lease: time.Minute, Version: 1, Groups: []eventlog.GroupName{g, other},
 		Members: []eventlog.NodeMembers{{GroupName: g, Members: []wire.GroupMember{m, {ID: "n"}}, More: 2}}}
 	want := func(step string, ask eventlog.GroupName, want ...eventlog.GroupNode) {
