@@ -66,7 +66,7 @@ func TestCommandLineInAnIncident(t *testing.T) {
 
 	o.sees("groups orders", "billing 2 1 1 max_inflight")
 	o.sees("groups show orders billing", "lag 2, in flight 1")
-	o.sees("groups members orders billing", "1 of 1 max_inflight")
+	o.sees("groups members orders billing", "1 of 1", "max_inflight")
 	o.sees("trace orders a", "billing in flight attempt 1")
 	o.sees("trace orders b", "billing waiting")
 	for _, line := range []string{

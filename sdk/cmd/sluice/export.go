@@ -61,7 +61,7 @@ func (x *exportCommand) Run(ctx context.Context, app *program.App, c *client, h 
 	if x.File == "-" {
 		err = job.copy(ctx, app.Stdout)
 	} else {
-		err = x.write(ctx, &job)
+		err = x.write(ctx, app, &job)
 	}
 	finish()
 	if err != nil {
@@ -92,7 +92,7 @@ func (x *exportCommand) Run(ctx context.Context, app *program.App, c *client, h 
 
 // write exports to the file: under another name beside it, which is changed when all of it is on the disk, or with --resume to
 // the end of a file that is there.
-func (x *exportCommand) write(ctx context.Context, job *exporting) (err error) {
+func (x *exportCommand) write(ctx context.Context, app *program.App, job *exporting) (err error) {
 	name, flags := x.File+".partial", os.O_CREATE|os.O_RDWR
 	switch {
 	case !x.Resume:
@@ -112,7 +112,8 @@ func (x *exportCommand) write(ctx context.Context, job *exporting) (err error) {
 		if job.before+job.count == 0 && name != x.File {
 			return errors.Join(err, os.Remove(name))
 		}
-		return fmt.Errorf("stopped after %d events, which are in %s; to go on, repeat it with --resume: %w", job.before+job.count, name, err)
+		fmt.Fprintf(app.Stderr, "stopped after %d events, which are in %s: --resume goes on\n", job.before+job.count, name)
+		return err
 	}
 	if err := errors.Join(file.Sync(), file.Close()); err != nil || name == x.File {
 		return err
