@@ -247,7 +247,11 @@ func (c *ControlPlane) Run(ctx context.Context, ready func() error) error {
 
 // handler serves the HTTP listener.
 func (c *ControlPlane) handler() http.Handler {
+	xds, http := c.Addresses()
 	return c.traced(rest.New(rest.Config{
+		About: rest.About{
+			Program: "sluice-controlplane", Version: c.cfg.Version, NodeID: c.cfg.Name, Listeners: map[string]string{"xds": xds, "http": http},
+		},
 		Catalog: c.catalog, Registry: c.registry, Access: identities{c.access},
 		Console: console.Handler(), Metrics: c.metrics.handler(), Debug: profiles(), Status: c.status, Ready: c.ready, Forget: c.forget,
 		Addr: c.httpListener.Addr(), AllowedOrigins: c.cfg.AllowedOrigins, Logger: c.cfg.Logger,

@@ -15,6 +15,8 @@ import (
 type Description struct {
 	Title, Version string
 	Paths          []Param // the names in paths
+	// Schemas are those that the routes refer to by name, beside Error, Event and Events.
+	Schemas map[string]Schema
 }
 
 // DescriptionPath is where a listener describes itself for machines.
@@ -65,6 +67,7 @@ func (d *Description) document(routes []Route) map[string]any {
 		paths[path][strings.ToLower(method)] = d.operation(t, path)
 	}
 	schemas := map[string]Schema{"Error": errorSchema(), "Event": eventSchema(), "Events": ArrayOf(Ref("Event"))}
+	maps.Copy(schemas, d.Schemas)
 	return map[string]any{
 		"openapi": "3.1.0",
 		"info":    map[string]any{"title": d.Title, "version": d.Version},

@@ -98,12 +98,15 @@ func addMembers(t reflect.Type, members Schema, required *[]string) {
 		if optional && of.Kind() == reflect.Pointer {
 			of = of.Elem()
 		}
-		if shared := field.Tag.Get("schema"); shared != "" {
+		switch shared := field.Tag.Get("schema"); {
+		case shared != "" && of.Kind() == reflect.Pointer:
+			members[name] = Schema{"anyOf": []Schema{Ref(shared), {"type": "null"}}}
+		case shared != "":
 			members[name] = Ref(shared)
-		} else {
+		default:
 			members[name] = schemaOf(of)
 		}
-		if !optional {
+		if !optional && !slices.Contains(*required, name) { // it may stand in for one of an embedded struct
 			*required = append(*required, name)
 		}
 	}

@@ -11,7 +11,7 @@ import (
 // JSONSchema is the JSON Schema of the file that [ParseYAML] reads, so that editors complete it and
 // point out mistakes. It cannot say how fields relate.
 func JSONSchema() map[string]any {
-	policies := map[string]any{"type": "array", "items": policySchema()}
+	policies := map[string]any{"type": "array", "items": PolicySchema()}
 	return map[string]any{
 		"$schema": "https://json-schema.org/draft/2020-12/schema",
 		"title":   "Policies of Sluice",
@@ -19,7 +19,8 @@ func JSONSchema() map[string]any {
 	}
 }
 
-func policySchema() map[string]any {
+// PolicySchema is the JSON Schema of one policy.
+func PolicySchema() map[string]any {
 	name := map[string]any{
 		"type": "string", "maxLength": wire.MaxTopicBytes, "pattern": `^([A-Za-z0-9._-]+\*?|\*)$`,
 		"description": "a topic, or a prefix and a *",

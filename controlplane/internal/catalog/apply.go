@@ -14,9 +14,9 @@ import (
 // Change is the effect of a request on one policy.
 type Change struct {
 	Name   string `json:"name"`
-	Action string `json:"action"` // create, update, delete or unchanged
-	From   *Entry `json:"from"`   // nil: there was no policy before
-	To     *Entry `json:"to"`     // nil: there is none after
+	Action string `json:"action"`               // create, update, delete or unchanged
+	From   *Entry `json:"from" schema:"Policy"` // nil: there was no policy before
+	To     *Entry `json:"to" schema:"Policy"`   // nil: there is none after
 }
 
 // Applied is the result of a Put, Delete or Apply, or of its dry run.

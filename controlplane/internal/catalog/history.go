@@ -189,7 +189,7 @@ type Version struct {
 	Version int64        `json:"version"`
 	At      Time         `json:"at"`
 	By      string       `json:"by"`
-	Entry   *Entry       `json:"policy"` // nil: this version is a deletion, or its content is not kept any more
+	Entry   *Entry       `json:"policy" schema:"Policy"` // nil: this version is a deletion, or its content is not kept any more
 	Action  store.Action `json:"action"`
 	To      int64        `json:"to,omitempty"` // the version that a rollback restored
 }
@@ -202,8 +202,8 @@ type Record struct {
 	Action   store.Action `json:"action"`
 	Name     string       `json:"name"`
 	Version  int64        `json:"version"`
-	From     *Entry       `json:"from"` // nil: there was no policy before, or it is not kept any more
-	To       *Entry       `json:"to"`   // nil: there is none after, or it is not kept any more
+	From     *Entry       `json:"from" schema:"Policy"` // nil: there was no policy before, or it is not kept any more
+	To       *Entry       `json:"to" schema:"Policy"`   // nil: there is none after, or it is not kept any more
 }
 
 // History returns the versions of a policy, newest first, also of a deleted one: the latest

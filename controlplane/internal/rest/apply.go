@@ -113,12 +113,15 @@ func (h *handler) answerChanges(w http.ResponseWriter, r *request, dryRun bool, 
 	if dryRun {
 		events = json.RawMessage("null") // only the sidecars know how many would go
 	}
-	return h.answer(w, r.Request, http.StatusOK, struct {
-		DryRun   bool             `json:"dry_run"`
-		Revision int64            `json:"revision"`
-		Changes  []catalog.Change `json:"changes"`
-		Events   json.RawMessage  `json:"events,omitempty"`
-	}{dryRun, done.Revision, done.Changes, events})
+	return h.answer(w, r.Request, http.StatusOK, changesBody{dryRun, done.Revision, done.Changes, events})
+}
+
+// changesBody is what a request changed, or would change.
+type changesBody struct {
+	DryRun   bool             `json:"dry_run"`
+	Revision int64            `json:"revision"`
+	Changes  []catalog.Change `json:"changes"`
+	Events   json.RawMessage  `json:"events,omitempty"`
 }
 
 // newSeries begins a new series, so that sidecars accept the policies in force regardless of their
@@ -133,10 +136,13 @@ func (h *handler) newSeries(w http.ResponseWriter, r *request) error {
 	}
 	h.Logger.Warn("a new series of policies begins: sidecars accept it regardless of their revision",
 		"by", r.sender.Name, "series", state.Series, "revision", state.Revision)
-	return h.answer(w, r.Request, http.StatusOK, struct {
-		Series   int64 `json:"series"`
-		Revision int64 `json:"revision"`
-	}{state.Series, state.Revision})
+	return h.answer(w, r.Request, http.StatusOK, seriesBody{state.Series, state.Revision})
+}
+
+// seriesBody is a new series.
+type seriesBody struct {
+	Series   int64 `json:"series"`
+	Revision int64 `json:"revision"`
 }
 
 // readApply reads the body of an apply. It checks the sender's rights by may before it parses the

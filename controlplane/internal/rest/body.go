@@ -11,6 +11,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/sluice-bus/sluice/internal/httpapi"
 	"github.com/sluice-bus/sluice/internal/policy"
 	"github.com/sluice-bus/sluice/sdk/wire"
 	"github.com/sluice-bus/sluice/sdk/wire/codec"
@@ -90,7 +91,7 @@ func members(body []byte, allowed ...string) (map[string]json.RawMessage, error)
 		}
 		key, _ := name.(string)
 		if !slices.Contains(allowed, key) {
-			return nil, wire.Errorf(wire.BadRequest, "field %q is unknown; the fields here are %s", key, strings.Join(allowed, ", "))
+			return nil, httpapi.UnknownMember(key, allowed)
 		}
 		if _, twice := out[key]; twice {
 			return nil, wire.Errorf(wire.BadRequest, "field %q is given twice", key)

@@ -148,12 +148,15 @@ func withPolicies(topics []fleet.Topic, state *catalog.State) []fleet.Topic {
 }
 
 func (h *handler) whoami(w http.ResponseWriter, r *request) error {
-	return h.answer(w, r.Request, http.StatusOK, struct {
-		Name     string   `json:"name"`
-		Role     string   `json:"role"`
-		Auth     bool     `json:"auth"`
-		Policies []string `json:"policies,omitempty"`
-	}{r.sender.Name, r.sender.Role, r.sender.Verified, r.sender.Policies})
+	return h.answer(w, r.Request, http.StatusOK, whoamiBody{r.sender.Name, r.sender.Role, r.sender.Verified, r.sender.Policies})
+}
+
+// whoamiBody is who a sender is.
+type whoamiBody struct {
+	Name     string   `json:"name"`
+	Role     string   `json:"role"`
+	Auth     bool     `json:"auth"`
+	Policies []string `json:"policies,omitempty"`
 }
 
 func (h *handler) status(w http.ResponseWriter, r *request) error {

@@ -13,7 +13,12 @@ func (h *handler) history(w http.ResponseWriter, r *request) error {
 	if err != nil {
 		return err
 	}
-	return h.answer(w, r.Request, http.StatusOK, map[string]any{"versions": versions})
+	return h.answer(w, r.Request, http.StatusOK, historyBody{versions})
+}
+
+// historyBody has the versions of a policy.
+type historyBody struct {
+	Versions []catalog.Version `json:"versions"`
 }
 
 func (h *handler) rollback(w http.ResponseWriter, r *request) error {
@@ -48,8 +53,11 @@ func (h *handler) audit(w http.ResponseWriter, r *request) error {
 	if err != nil {
 		return err
 	}
-	return h.answer(w, r.Request, http.StatusOK, struct {
-		Entries []catalog.Record `json:"entries"`
-		Next    int64            `json:"next,omitempty"`
-	}{entries, next})
+	return h.answer(w, r.Request, http.StatusOK, auditBody{entries, next})
+}
+
+// auditBody is a page of the audit log.
+type auditBody struct {
+	Entries []catalog.Record `json:"entries"`
+	Next    int64            `json:"next,omitempty"`
 }

@@ -18,10 +18,13 @@ var given = []string{"version", "updated_at", "updated_by"}
 
 func (h *handler) listPolicies(w http.ResponseWriter, r *request) error {
 	state := h.Catalog.State()
-	return h.answer(w, r.Request, http.StatusOK, struct {
-		Policies []catalog.Entry `json:"policies"`
-		Revision int64           `json:"revision"`
-	}{state.Entries, state.Revision})
+	return h.answer(w, r.Request, http.StatusOK, policiesBody{state.Entries, state.Revision})
+}
+
+// policiesBody has all policies.
+type policiesBody struct {
+	Policies []catalog.Entry `json:"policies" schema:"Policies"`
+	Revision int64           `json:"revision"`
 }
 
 func (h *handler) getPolicy(w http.ResponseWriter, r *request) error {

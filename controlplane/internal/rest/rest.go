@@ -8,7 +8,6 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
-	"strconv"
 	"strings"
 
 	"github.com/sluice-bus/sluice/internal/httpapi"
@@ -22,6 +21,8 @@ type Config struct {
 	Console  http.Handler // "/" and all below it that is not the API's
 	Metrics  http.Handler // GET /metrics
 	Debug    http.Handler // "/debug/pprof/" and all below it
+	// About is the answer to GET / for JSON, without its routes.
+	About About
 	// Status is the body of GET /v1/status.
 	Status func() any
 	// Ready returns why the control plane cannot serve, or nil; everyone may read the reason.
@@ -46,13 +47,20 @@ type handler struct {
 // of other origins.
 func New(c Config) http.Handler {
 	h := &handler{Config: c, gate: newGate()}
-	api := secured(httpapi.NewRouter(h.routes()))
+	routes := h.routes()
+	for _, route := range routes {
+		h.About.Routes = append(h.About.Routes, route.Pattern)
+	}
+	api, about := secured(httpapi.NewRouter(routes)), secured(http.HandlerFunc(h.about))
 	all := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if isAPI(r.URL.Path) {
+		switch {
+		case isAPI(r.URL.Path):
 			api.ServeHTTP(w, r)
-			return
+		case wantsAbout(r):
+			about.ServeHTTP(w, r)
+		default:
+			h.Console.ServeHTTP(w, r)
 		}
-		h.Console.ServeHTTP(w, r)
 	})
 	guard := httpapi.Guard{
 		AllowedOrigins: c.AllowedOrigins, Addr: c.Addr, SameOrigin: true, Pages: func(path string) bool { return !isAPI(path) },
@@ -68,50 +76,6 @@ func isAPI(path string) bool {
 		return true
 	}
 	return strings.HasPrefix(path, "/v1/") || strings.HasPrefix(path, "/debug/")
-}
-
-func (h *handler) routes() []httpapi.Route {
-	route := func(pattern string, serve func(http.ResponseWriter, *request) error, query ...httpapi.Param) httpapi.Route {
-		return httpapi.Route{
-			Pattern: pattern, Query: query, Serve: h.known(serve),
-			Headers: []httpapi.Param{httpapi.Text(userHeader, "the name of who sends this, where nobody authenticates")},
-		}
-	}
-	unchecked := func(pattern string, serve func(http.ResponseWriter, *request) error) httpapi.Route {
-		return httpapi.Route{Pattern: pattern, Serve: h.known(serve), Unchecked: true}
-	}
-	// Requests for liveness and readiness are anonymous.
-	probe := func(pattern string, serve http.HandlerFunc) httpapi.Route {
-		return httpapi.Route{Pattern: pattern, Unchecked: true, Serve: func(w http.ResponseWriter, r *httpapi.Request, _ error) {
-			serve(w, r.Request)
-		}}
-	}
-	return []httpapi.Route{
-		route("GET /v1/policies", h.listPolicies),
-		route("GET /v1/policies/{name}", h.getPolicy),
-		route("PUT /v1/policies/{name}", h.putPolicy, httpapi.DryRun()),
-		route("DELETE /v1/policies/{name}", h.deletePolicy, httpapi.DryRun()),
-		route("GET /v1/policies/{name}/history", h.history),
-		route("POST /v1/policies/{name}/rollback", h.rollback),
-		route("GET /v1/policies/{name}/schemas", h.schemas),
-		route("POST /v1/apply", h.apply),
-		route("POST /v1/policies/{name}/schemas/check", h.checkSchema),
-		route("POST /v1/series", h.newSeries),
-		route("GET /v1/audit", h.audit,
-			httpapi.Whole("limit", "how many entries", 1, maxAudit).Or(strconv.Itoa(defaultAudit)),
-			httpapi.Whole("before", "only entries before this revision", 1, maxRevision).Or(strconv.Itoa(maxRevision))),
-		route("GET /v1/sidecars", h.sidecars, append(sidecarList.params(),
-			httpapi.Text("policy", "only sidecars that a change of this policy has to reach, each with its version of it"))...),
-		route("DELETE /v1/sidecars/{node_id}", h.forget),
-		route("GET /v1/topics", h.topics, append(topicList.params(),
-			httpapi.OneOf("history", "1 adds the last 60 seconds", "0", "1").Or("0"))...),
-		route("GET /v1/whoami", h.whoami),
-		route("GET /v1/status", h.status),
-		unchecked("GET /metrics", h.metrics),
-		unchecked("GET /debug/pprof/", h.debug),
-		probe("GET /healthz", h.healthz),
-		probe("GET /readyz", h.readyz),
-	}
 }
 
 // request is an authenticated request of a sender that may at least read.

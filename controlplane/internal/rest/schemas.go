@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"net/http"
 
+	"github.com/sluice-bus/sluice/controlplane/internal/catalog"
 	"github.com/sluice-bus/sluice/internal/policy"
 	"github.com/sluice-bus/sluice/sdk/wire"
 )
@@ -13,7 +14,12 @@ func (h *handler) schemas(w http.ResponseWriter, r *request) error {
 	if err != nil {
 		return err
 	}
-	return h.answer(w, r.Request, http.StatusOK, map[string]any{"versions": versions})
+	return h.answer(w, r.Request, http.StatusOK, schemasBody{versions})
+}
+
+// schemasBody has the versions of a policy's schema.
+type schemasBody struct {
+	Versions []catalog.Schema `json:"versions"`
 }
 
 // checkSchema compares a schema with the versions of a policy's schema, for senders that may read.
@@ -51,8 +57,11 @@ func (h *handler) checkSchema(w http.ResponseWriter, r *request) error {
 	if err != nil {
 		return err
 	}
-	return h.answer(w, r.Request, http.StatusOK, struct {
-		Compatible bool     `json:"compatible"`
-		Reasons    []string `json:"reasons"`
-	}{len(reasons) == 0, reasons})
+	return h.answer(w, r.Request, http.StatusOK, verdictBody{len(reasons) == 0, reasons})
+}
+
+// verdictBody says whether a schema is compatible.
+type verdictBody struct {
+	Compatible bool     `json:"compatible"`
+	Reasons    []string `json:"reasons"`
 }

@@ -148,7 +148,7 @@ func TestCheckSchema(t *testing.T) {
 		`{"json_schema":null}`:         "json_schema",
 		`{"json_schema":{"type":"x"}}`: "schema.json_schema",
 		`{"json_schema":7}`:            "schema.json_schema",
-		`{"json_schema":{},"a":1}`:     `field \"a\" is unknown`,
+		`{"json_schema":{},"a":1}`:     `member \"a\" is not known`,
 		`{"json_schema":{},"compatibility":"sideways"}`: "schema.compatibility",
 	} {
 		if got := call(body); !strings.Contains(got, want) || strings.Contains(got, "compatible\":") {
