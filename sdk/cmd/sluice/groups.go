@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/sluice-bus/sluice/internal/program"
 	"github.com/sluice-bus/sluice/sdk/admin"
@@ -64,7 +65,7 @@ func (g *groupsShowCommand) show(ctx context.Context, app *program.App, c *clien
 	info := func(ctx context.Context) (admin.GroupInfo, error) {
 		return ask(ctx, c, func(ctx context.Context) (admin.GroupInfo, error) {
 			info, err := h.GroupInfo(ctx, g.Topic, g.Group)
-			return info, nearestTopic(ctx, h, g.Topic, err)
+			return info, cmp.Or(nearestTopic(ctx, h, g.Topic, err), incomplete(info))
 		})
 	}
 	return show(ctx, app, c, g.Watch, info, func(s *sheet, info admin.GroupInfo) error {
@@ -104,7 +105,7 @@ func (g *groupsListCommand) Run(ctx context.Context, app *program.App, c *client
 			info := &infos[i]
 			members := fmt.Sprint(len(info.Members) + info.More)
 			if len(info.Missing) > 0 {
-				members += " and more"
+				members += " or more"
 			}
 			rows[i] = []string{info.Group, fmt.Sprint(info.Lag), fmt.Sprint(info.Inflight), members, reasons(info)}
 		}
@@ -126,7 +127,17 @@ func groupsOf(ctx context.Context, h *admin.HTTP, topic string) (infos []admin.G
 			infos = append(infos, info)
 		}
 	}
-	return infos, err
+	return infos, cmp.Or(err, incomplete(infos...))
+}
+
+// incomplete says that sidecars did not say which members of the groups they have.
+func incomplete(groups ...admin.GroupInfo) error {
+	for _, info := range groups {
+		if len(info.Missing) > 0 {
+			return partError{fmt.Errorf("members at %s are not known: they did not say which within 10 s", nameList(info.Missing))}
+		}
+	}
+	return nil
 }
 
 func printGroup(s *sheet, info *admin.GroupInfo) error {
@@ -160,7 +171,7 @@ func printMembers(s *sheet, info *admin.GroupInfo) error {
 		if m.Inflight > 0 {
 			oldest = millis(m.OldestUnackedMS)
 		}
-		members[i] = []string{visible(m.ID), visible(m.NodeID), visible(m.Address), milliseconds(m.Since),
+		members[i] = []string{visible(m.ID), visible(m.NodeID), visible(m.Address), s.time(time.UnixMilli(m.Since)),
 			fmt.Sprintf("%d of %d", m.Inflight, m.MaxInflight), oldest, reason(m)}
 	}
 	err := s.table([]string{"MEMBER", "SIDECAR", "CLIENT", "SINCE", "INFLIGHT", "OLDEST", "BLOCKED BY"}, nil, members)
@@ -168,7 +179,7 @@ func printMembers(s *sheet, info *admin.GroupInfo) error {
 		_, err = fmt.Fprintf(s, "\n%d more members, which their sidecars had no room to tell of\n", info.More)
 	}
 	if err == nil && len(info.Missing) > 0 {
-		_, err = fmt.Fprintf(s, "\nother members are at %s, which did not say which within 10 s\n", visible(strings.Join(info.Missing, ", ")))
+		_, err = fmt.Fprintf(s, "\nnot known: members at %s, which did not say within 10 s\n", nameList(info.Missing))
 	}
 	return err
 }

@@ -2,8 +2,10 @@ package main
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 
@@ -25,7 +27,8 @@ const (
 // isDocument reports whether output is for programs.
 func (f format) isDocument() bool { return f == formatJSON || f == formatYAML }
 
-// show asks for something and shows the answer: with -o json and yaml as it came, else as print writes it. With watch it does
+// show asks for something, which may be there in part, and shows the answer: with -o json and yaml as it came, else as print
+// writes it. With watch it does
 // so again and again.
 func show[T any](ctx context.Context, app *program.App, c *client, watch bool, ask func(context.Context) (T, error),
 	print func(*sheet, T) error) error {
@@ -35,10 +38,10 @@ func show[T any](ctx context.Context, app *program.App, c *client, watch bool, a
 			return err
 		}
 		answer, err := ask(ctx)
-		if err != nil {
+		if err != nil && !errors.Is(err, errPart) {
 			return err
 		}
-		return print(newSheet(out, app.Stdout, c.Output), answer)
+		return cmp.Or(print(newSheet(out, app.Stdout, c.Output), answer), err)
 	}
 	if watch {
 		return repeat(ctx, app, c.Output, once)
