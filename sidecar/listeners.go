@@ -16,16 +16,16 @@ import (
 
 // listen binds the app listener and the replay listener.
 func (s *Sidecar) listen(ctx context.Context) (err error) {
-	if s.listeners.app, err = s.bind(ctx, "listen", s.cfg.Listen); err != nil {
+	if s.listeners.app, err = s.bind(ctx, "listen", s.cfg.Listen, appFiles); err != nil {
 		return err
 	}
-	s.listeners.replay, err = s.bind(ctx, "replay-listen", s.cfg.ReplayListen)
+	s.listeners.replay, err = s.bind(ctx, "replay-listen", s.cfg.ReplayListen, replayFiles)
 	return err
 }
 
 // startOps serves the ops listener before the store is open.
 func (s *Sidecar) startOps(ctx context.Context) (err error) {
-	if s.listeners.ops, err = s.bind(ctx, "ops-listen", s.cfg.OpsListen); err != nil {
+	if s.listeners.ops, err = s.bind(ctx, "ops-listen", s.cfg.OpsListen, opsFiles); err != nil {
 		return err
 	}
 	s.ops = ops.New(s.metrics.Handler(), s.cfg.Logger)
@@ -45,9 +45,20 @@ func (s *Sidecar) serveOps(ctx context.Context) error {
 	return s.opsServer.Wait()
 }
 
+// The shares of the process's open files that each listener's connections may take, in sixteenths.
+// The rest is for the store, refusals, and the sidecar's own connections.
+const (
+	appFiles    = 8
+	replayFiles = 2
+	opsFiles    = 1
+)
+
+// connections bounds the connections of a listener, so that they leave open files for the rest.
+func connections(most, openFiles, share int) int { return min(most, max(openFiles*share/16, 1)) }
+
 // bind binds a listener that admits only so many connections. With TLS a refused connection is
 // closed without an answer.
-func (s *Sidecar) bind(ctx context.Context, name, addr string) (net.Listener, error) {
+func (s *Sidecar) bind(ctx context.Context, name, addr string, share int) (net.Listener, error) {
 	ln, err := listen.On(ctx, addr)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", name, err)
@@ -58,12 +69,18 @@ func (s *Sidecar) bind(ctx context.Context, name, addr string) (net.Listener, er
 	})
 	s.metrics.ConnectionsRefused(name, 0)
 	clear := ln.Addr().Network() == "unix" || s.access.TLS() == nil
-	bound := listen.NewBound(ln, s.cfg.MaxConnections, func(c net.Conn) {
+	most := connections(s.cfg.MaxConnections, listen.OpenFiles(), share)
+	if most < s.cfg.MaxConnections {
+		s.cfg.Logger.Info("the limit of open files (ulimit -n) allows fewer connections than --max-connections",
+			"listener", name, "connections", most, "open_files", listen.OpenFiles())
+	}
+	bound := listen.NewBound(ln, most, func(c net.Conn) {
 		s.metrics.ConnectionsRefused(name, 1)
 		if clear {
 			httpapi.RefuseConn(c, &wire.Error{
 				Code: wire.Overloaded, RetryAfter: time.Second,
-				Msg: fmt.Sprintf("this listener has the %d connections that it may have: try again later", s.cfg.MaxConnections),
+				Msg: fmt.Sprintf("this listener has the %d connections that --max-connections and the limit of open files allow: "+
+					"try again later", most),
 			})
 		}
 	})

@@ -20,9 +20,11 @@ type Bound struct {
 }
 
 const (
-	// maxRefusing bounds the connections that are being refused at a time; others are closed at
-	// once.
-	maxRefusing = 64
+	// minRefusing and maxRefusing bound the connections that are being refused at a time, up to a
+	// part of those admitted; others are closed at once.
+	minRefusing   = 8
+	maxRefusing   = 64
+	refusingShare = 16
 	// refusalTime bounds the time of a refusal.
 	refusalTime = time.Second
 )
@@ -49,7 +51,7 @@ func (b *Bound) Accept() (net.Conn, error) {
 }
 
 func (b *Bound) turnAway(c net.Conn) {
-	if b.refusing.Add(1) > maxRefusing {
+	if b.refusing.Add(1) > min(max(b.most/refusingShare, minRefusing), maxRefusing) {
 		b.refusing.Add(-1)
 		c.Close()
 		return
