@@ -28,8 +28,7 @@ const (
 func (f format) isDocument() bool { return f == formatJSON || f == formatYAML }
 
 // show asks for something, which may be there in part, and shows the answer: with -o json and yaml as it came, else as print
-// writes it. With watch it does
-// so again and again.
+// writes it. With watch it does so again and again.
 func show[T any](ctx context.Context, app *program.App, c *client, watch bool, ask func(context.Context) (T, error),
 	print func(*sheet, T) error) error {
 	once := func(out io.Writer) error {
