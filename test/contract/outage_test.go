@@ -94,8 +94,13 @@ func (s *server) readyToSpool(t *testing.T) {
 		if a.Status != 200 {
 			t.Fatalf("readyz: %d %s", a.Status, a.Body)
 		}
-		state := testkit.ParseObject(t, testkit.Call(t, "GET", s.OpsURL()+"/v1/status", "").Body).Text("store.state")
-		return strings.Contains(string(a.Body), "spool") && state == "away"
+		status := testkit.ParseObject(t, testkit.Call(t, "GET", s.OpsURL()+"/v1/status", "").Body)
+		away := status.Text("store.state") == "away"
+		if away && (status.Number(t, "store.since") < time.Now().Add(-testkit.Patience).UnixMilli() || status.Text("store.error") == "") {
+			t.Errorf("it does not say since when and why the store is away: %v", status.At("store"))
+		}
+		return away && strings.Contains(string(a.Body), "spool") && strings.Contains(string(a.Body), "the last error: ") &&
+			s.metric(t, "sluice_store_up") == 0
 	})
 }
 

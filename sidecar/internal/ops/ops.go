@@ -96,6 +96,9 @@ const stateStopping store.State = "stopping"
 // storeStatus is the store's status, with the state of a sidecar that does not serve.
 func (s *Server) storeStatus() store.Status {
 	st := s.parts.Load().Store.Status()
+	if st.Err != nil {
+		st.Detail += " (the last error: " + st.Err.Error() + ")"
+	}
 	if s.stopping.Load() {
 		st.State, st.Detail = stateStopping, "the sidecar is stopping"
 	} else if !s.serving.Load() {

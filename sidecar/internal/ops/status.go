@@ -56,6 +56,9 @@ type storeStatus struct {
 	URL           string            `json:"url"`
 	ID            string            `json:"id"`
 	State         store.State       `json:"state"`
+	Since         int64             `json:"since"`            // ms since the epoch: when it went away, came back or was opened
+	Detail        string            `json:"detail,omitempty"` // what is the matter
+	Error         string            `json:"error,omitempty"`  // the last one, of a store that is away or has failed
 	UnmetConcerns map[string]string `json:"unmet_concerns,omitempty"`
 }
 
@@ -64,7 +67,10 @@ func (s *Server) status() status {
 	clients := p.Gateway.Stats()
 	st := status{
 		Version: p.Version, NodeID: p.NodeID,
-		Store:         storeStatus{URL: p.Store.URL(), ID: p.Store.ID(), State: now.State, UnmetConcerns: now.UnmetConcerns},
+		Store: storeStatus{
+			URL: p.Store.URL(), ID: p.Store.ID(), State: now.State, Since: now.Since.UnixMilli(), Detail: now.Detail,
+			UnmetConcerns: now.UnmetConcerns,
+		},
 		Policies:      append([]policy.InForce{}, p.Policies.Load().List()...), // [] rather than null, as below
 		Connections:   clients.Connections,
 		Queues:        p.Writer.Depth(),
@@ -75,6 +81,9 @@ func (s *Server) status() status {
 		Outboxes:      []outbox.Stats{},
 		Captures:      []capture.Stats{},
 		Peers:         append([]Peer{}, p.Peers()...),
+	}
+	if now.Err != nil {
+		st.Store.Error = now.Err.Error()
 	}
 	for _, o := range p.Outboxes {
 		st.Outboxes = append(st.Outboxes, o.Stats())

@@ -12,7 +12,8 @@ type health struct {
 	away atomic.Bool
 
 	mu    sync.Mutex
-	since time.Time // when it went away
+	since time.Time // when it went away or came back, or the spool was opened
+	cause error     // of the last append or probe without an answer; nil once it is back
 }
 
 // Pauses between two probes of a store that is away.
@@ -25,6 +26,7 @@ const (
 func (l *Log) lost(cause error) {
 	l.health.mu.Lock()
 	defer l.health.mu.Unlock()
+	l.health.cause = cause
 	if l.health.away.Load() {
 		return
 	}
@@ -42,8 +44,10 @@ func (l *Log) found() {
 	if !l.health.away.Load() {
 		return
 	}
+	away := l.cfg.Clock.Since(l.health.since)
+	l.health.since, l.health.cause = l.cfg.Clock.Now(), nil
 	l.health.away.Store(false)
-	l.cfg.Logger.Info("the store is back", "away_for", l.cfg.Clock.Since(l.health.since).Round(time.Millisecond))
+	l.cfg.Logger.Info("the store is back", "away_for", away.Round(time.Millisecond))
 }
 
 // retryAway is when to try again while the store is away. It assumes that the outage lasts as long

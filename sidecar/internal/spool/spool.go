@@ -128,6 +128,7 @@ var _ eventlog.Appender = (*Log)(nil)
 // Open counts the events that an earlier run has left in the spool. Run drains them.
 func Open(ctx context.Context, cfg Config) (*Log, error) {
 	l := &Log{cfg: cfg, wake: pause.NewWake(), topics: make(map[string]*topic)}
+	l.health.since = cfg.Clock.Now()
 	l.account.spooling = make(map[*topic]struct{})
 	l.drain.whole = defaultPage
 	l.drain.window.restart()
@@ -178,6 +179,9 @@ type Stats struct {
 	Bytes  int64 `json:"bytes"`
 	// Away: the store does not answer.
 	Away bool `json:"-"`
+	// Since is when it went away, came back, or the spool was opened, and Cause why it is away.
+	Since time.Time `json:"-"`
+	Cause error     `json:"-"`
 	// Draining: the store is there, and the spool is on its way into it.
 	Draining bool `json:"-"`
 	// Full: an event was refused because of MaxBytes, and there has been no room since.
@@ -189,7 +193,9 @@ type Stats struct {
 // Stats counts the waiting events, including those that are just being spooled.
 func (l *Log) Stats() Stats {
 	s := l.account.stats()
-	s.Away = l.health.away.Load()
+	l.health.mu.Lock()
+	s.Away, s.Since, s.Cause = l.health.away.Load(), l.health.since, l.health.cause
+	l.health.mu.Unlock()
 	s.Draining = s.Draining && !s.Away
 	s.Shut = !l.own.trusted.Load()
 	return s

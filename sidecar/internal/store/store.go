@@ -92,6 +92,8 @@ type Timing struct {
 type Status struct {
 	State  State
 	Detail string              // why State is not StateOK, for people
+	Since  time.Time           // when the store went away, came back or was opened
+	Err    error               // the last one of a store that is away or has failed
 	Spool  telemetry.SpoolStat // the events that wait there
 	Disk   telemetry.DiskStat  // that events are stored on here
 	// UnmetConcerns are the write concerns of topics whose events are refused, because fewer

@@ -40,6 +40,7 @@ type Store struct {
 	log      *pebblelog.Log
 	roster   *roster.Roster
 	notifier writer.Notifier
+	opened   time.Time
 }
 
 var _ store.Store = (*Store)(nil)
@@ -57,7 +58,7 @@ func Open(ctx context.Context, cfg Config) (*Store, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Store{log, roster.Alone(cfg.NodeID), store.NewNotifier(cfg.Tails, cfg.Policies, nil)}, nil
+	return &Store{log, roster.Alone(cfg.NodeID), store.NewNotifier(cfg.Tails, cfg.Policies, nil), time.Now()}, nil
 }
 
 func exists(path string) bool {
@@ -84,7 +85,7 @@ func (s *Store) HeapBytes() int64          { return s.log.HeapBytes() }
 func (s *Store) Timing() store.Timing      { return store.Timing{CountEvery: time.Second} }
 
 func (s *Store) Status() store.Status {
-	st := store.Status{State: store.StateOK, Disk: telemetry.DiskStat(s.log.Space())}
+	st := store.Status{State: store.StateOK, Disk: telemetry.DiskStat(s.log.Space()), Since: s.opened, Err: s.log.Err()}
 	switch {
 	case s.log.Err() != nil:
 		st.State, st.Detail = store.StateFailed, "the embedded log has failed and takes no more events; restart the sidecar"

@@ -1,6 +1,7 @@
 package shared
 
 import (
+	"cmp"
 	"context"
 	"time"
 
@@ -56,7 +57,7 @@ func (s *Store) Status() store.Status {
 	st := store.Status{
 		Spool:         telemetry.SpoolStat{Events: int64(stats.Events), Bytes: stats.Bytes},
 		Disk:          telemetry.DiskStat(s.queue.Space()),
-		UnmetConcerns: s.log.UnmetConcerns(),
+		UnmetConcerns: s.log.UnmetConcerns(), Since: stats.Since, Err: cmp.Or(s.queue.Err(), stats.Cause, s.log.Err()),
 	}
 	away := stats.Away || s.log.Err() != nil
 	switch {
