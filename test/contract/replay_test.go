@@ -173,6 +173,44 @@ func TestReplayBadInput(t *testing.T) {
 	}
 }
 
+// "DELETE …/events?id= or ?key=: erased for good": no way to read has an erased event any more, also
+// at the sidecar that has just delivered it from memory.
+func TestErasedIsReadNoMore(t *testing.T) {
+	t.Parallel()
+	s := own(t, `[{name: "*", publish: {rate: 0}, connection: {rate: 0}, partitions: 1}]`)
+	k := s.dial(t)
+	k.ok(`{"op":"SUBSCRIBE","topic":"t"}`)
+	k.ok(`{"op":"SUBSCRIBE","topic":"t","group":"g","opts":{"from":"earliest"}}`)
+	for _, id := range []string{"a", "b", "c"} {
+		s.put(t, "t", id, `"of `+id+`"`, "Sluice-Key: key-"+id)
+		k.event() // of the topic, and of the group
+		k.event()
+	}
+	for _, query := range []string{"id=a", "key=key-b"} {
+		if a := testkit.Call(t, "DELETE", s.URL()+"/v1/topics/t/events?"+query, ""); a.Status != 200 {
+			t.Fatalf("%s: %d %s", query, a.Status, a.Body)
+		}
+	}
+	again := s.dial(t)
+	again.ok(`{"op":"SUBSCRIBE","topic":"t","group":"new","opts":{"from":"earliest"}}`)
+	if e := again.event(); e.Text("event.id") != "c" {
+		t.Errorf("a new group gets %v", e)
+	}
+	pulled := fmt.Sprint(s.pulled(t, "t", "pulls", `{"wait_ms":5000,"opts":{"from":"earliest"}}`, 1))
+	replayed := fmt.Sprint(s.replay(t, "topic=t"))
+	latest := string(testkit.Call(t, "GET", s.URL()+"/v1/topics/t/latest", "").Body)
+	for how, got := range map[string]string{"pull": pulled, "replay": replayed, "latest": latest} {
+		if strings.Contains(got, "of a") || strings.Contains(got, "of b") || !strings.Contains(got, "of c") {
+			t.Errorf("%s: %s", how, got)
+		}
+	}
+	for _, id := range []string{"a", "b"} {
+		if a := testkit.Call(t, "GET", s.URL()+"/v1/topics/t/events/"+id, ""); a.Status != 404 {
+			t.Errorf("event %s: %d %s", id, a.Status, a.Body)
+		}
+	}
+}
+
 // "GET /export …: one event per line, ascending by (ts,id), both bounds inclusive; ndjson=0 one
 // JSON array"
 func TestExport(t *testing.T) {

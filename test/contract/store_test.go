@@ -53,7 +53,7 @@ var onBoth = []func(*testing.T){
 	// rates_test.go
 	TestTokens, TestTenants,
 	// replay_test.go
-	TestReplayPages, TestReplayFrom, TestReplayDefaultLimit, TestReplayBadInput, TestExport, TestExportEncodings,
+	TestReplayPages, TestReplayFrom, TestReplayDefaultLimit, TestReplayBadInput, TestErasedIsReadNoMore, TestExport, TestExportEncodings,
 	// schema_test.go
 	TestSchemaVersion,
 	// subscribe_test.go

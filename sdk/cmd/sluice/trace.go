@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"io"
@@ -123,7 +124,7 @@ func fateOf(f *admin.EventFate, l *admin.EventLife) stage {
 	case admin.FateSettled:
 		s.detail = "acked, or passed over"
 	case admin.FateInflight:
-		s.detail = fmt.Sprintf("attempt %d, with %s", f.Attempts, visible(f.Member))
+		s.detail = fmt.Sprintf("attempt %d, with %s", f.Attempts, visible(cmp.Or(f.Member, "a member at "+f.Owner)))
 		if f.DueMS != nil {
 			s.detail += fmt.Sprintf(", %s left", millis(*f.DueMS))
 		}

@@ -2,6 +2,7 @@ package group
 
 import (
 	"context"
+	"slices"
 	"time"
 
 	"github.com/sluice-bus/sluice/sdk/wire"
@@ -85,6 +86,8 @@ func (g *Group) eventState(rec *eventlog.Record, last *eventlog.Epoch, owner str
 		return f, p.Since
 	}
 	switch {
+	case f.Owner != "" && !here && slices.ContainsFunc(last.Progress.Out, dispatch.Holds(rec.Seq)):
+		f.State, f.WaitsFor = wire.FateInflight, "" // with a member that only the owner knows
 	case f.Owner != "" && !here:
 		f.WaitsFor = dispatch.WaitsForOwner
 	case here && len(g.members) == 0:

@@ -78,6 +78,33 @@ func TestFates(t *testing.T) {
 	})
 }
 
+// Another sidecar than the owner says what the owner has saved, and who knows more.
+func TestFatesElsewhere(t *testing.T) {
+	runFleet(t, 1, func(t *testing.T, f *fleet) {
+		a, b := f.start("a"), f.start("b")
+		c := a.join(window(1))
+		advance(time.Second)
+		f.publish("e1", "", true)
+		f.publish("e2", "", true)
+		advance(time.Second)
+		c.wants("e1/1")
+		for id, want := range map[string]string{"e1": "in_flight/1  at a", "e2": "waiting/0 owner at a"} {
+			rec, err := f.log.Lookup(t.Context(), topic, id)
+			if err != nil {
+				t.Fatal(err)
+			}
+			fates, err := b.m.Fates(t.Context(), rec, func(string) bool { return true }, f.log.Lookup)
+			if err != nil || len(fates) != 1 {
+				t.Fatalf("%v, %v", fates, err)
+			}
+			x := fates[0]
+			if got := fmt.Sprintf("%s/%d %s at %s", x.State, x.Attempts, x.WaitsFor, x.Owner); got != want {
+				t.Errorf("%s: %s, want %s", id, got, want)
+			}
+		}
+	})
+}
+
 func TestFateOfWhatIsMarked(t *testing.T) {
 	run(t, func(t *testing.T, w *world) {
 		w.publish("a")

@@ -225,3 +225,17 @@ func TestTooManyOfOneIdentity(t *testing.T) {
 	pull(200, "", "g0", mallory)
 	pull(200, "", "g2", app)
 }
+
+// A topic is listed for whoever has any right to it.
+func TestListedByRights(t *testing.T) {
+	s := start(t, gatewaytest.Setup{Access: gatewaytest.AuthOf(t, "tokens:\n"+gatewaytest.Entry("owner", "publish: ['*'], admin: [a.admin]")+
+		gatewaytest.Entry("some", "publish: [a.publish], subscribe: [a.subscribe], replay: [a.replay], admin: [a.admin]")).Access})
+	for _, right := range []string{"admin", "none", "publish", "replay", "subscribe"} {
+		s.Want(t, 201, "", "PUT", "/v1/topics/a."+right, "", "Authorization: Bearer owner")
+	}
+	var list struct{ Topics []struct{ Topic string } }
+	require.NoError(t, json.Unmarshal([]byte(s.Want(t, 200, "", "GET", "/v1/topics", "", "Authorization: Bearer some")), &list))
+	if got := fmt.Sprint(list.Topics); got != "[{a.admin} {a.publish} {a.replay} {a.subscribe}]" {
+		t.Errorf("listed are %s", got)
+	}
+}
