@@ -4,6 +4,7 @@ import (
 	"context"
 	"maps"
 	"slices"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -49,10 +50,12 @@ func TestDeadNackDuringASeek(t *testing.T) {
 // movedGroup is a property's model of a group that is moved and redriven while members settle.
 type movedGroup struct {
 	*world
-	k        *pullingClient
-	got      map[string]int // deliveries, by event
-	held     []Delivery
-	want     map[string]int // how many a redrive promises
+	k    *pullingClient
+	got  map[string]int // deliveries, by event
+	held []Delivery
+	want map[string]int // how many a redrive promises
+
+	mu       sync.Mutex
 	answers  int            // that are to come
 	promised map[string]int // dead letters, by event
 }
@@ -98,15 +101,14 @@ func (x *movedGroup) settle(t *rapid.T, nack *wire.Nack) {
 	n := rapid.IntRange(1, len(x.held)).Draw(t, "events")
 	some := slices.Clone(x.held[:n])
 	x.held = x.held[n:]
-	x.answers++
+	x.count(1)
 	done := func(absent, lost []int, err error) {
-		x.answers--
+		x.count(-1)
 		if err != nil {
 			t.Errorf("answered %v", err)
 		}
 		for i, d := range some {
 			if nack != nil && !slices.Contains(absent, i) && !slices.Contains(lost, i) {
-				x.promised[d.Record.ID]++
 				x.kept(t, d.Record.ID)
 			}
 		}
@@ -121,14 +123,26 @@ func (x *movedGroup) settle(t *rapid.T, nack *wire.Nack) {
 	}
 }
 
-// kept wants as many dead letters of an event as answers have promised.
+// count counts the answers that are to come.
+func (x *movedGroup) count(by int) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	x.answers += by
+}
+
+// kept wants one more dead letter of an event: as many as answers have promised.
 func (x *movedGroup) kept(t *rapid.T, id string) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	x.promised[id]++
 	made := 0
-	for _, rec := range x.deadLetters.appended {
-		if d, _ := eventlog.ReadDead(rec); d.Event.ID == id {
-			made++
+	x.deadLetters.set(func() {
+		for _, rec := range x.deadLetters.appended {
+			if d, _ := eventlog.ReadDead(rec); d.Event.ID == id {
+				made++
+			}
 		}
-	}
+	})
 	if made < x.promised[id] {
 		t.Errorf("%s has %d dead letters, and %d were promised", id, made, x.promised[id])
 	}
@@ -159,12 +173,12 @@ func (x *movedGroup) release() {
 
 // seek moves the group, which may have to wait for removals.
 func (x *movedGroup) seek(t *rapid.T) {
-	x.answers++
+	x.count(1)
 	go func() {
 		if err := x.m.Seek(context.Background(), topic, "g", wire.SubscribeOptions{From: wire.FromEarliest}); err != nil {
 			t.Errorf("sought: %v", err)
 		}
-		x.answers--
+		x.count(-1)
 	}()
 	synctest.Wait()
 }
