@@ -49,7 +49,7 @@ type Config struct {
 
 	DaprApp         string `placeholder:"URL" help:"Application written for Dapr that gets its subscriptions' events: http://127.0.0.1:PORT."`
 	DaprAppID       string `name:"dapr-app-id" placeholder:"NAME" help:"Consumer group of that application. Default: --node-id."`
-	DaprAppIdentity string `placeholder:"NAME" help:"Entry of --auth-config with the rights of that application. Default: all rights."`
+	DaprAppIdentity string `placeholder:"NAME" help:"Entry of --auth-config with the rights of that application; needed where clients need tokens."`
 
 	Policies        string   `placeholder:"FILE" help:"YAML file with policies; with --control-plane they hold until its first answer."`
 	ControlPlane    string   `placeholder:"HOST:PORT" help:"Control plane that gives the policies and names the other sidecars."`

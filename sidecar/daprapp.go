@@ -2,6 +2,7 @@ package sidecar
 
 import (
 	"context"
+	"errors"
 	"fmt"
 
 	"github.com/sluice-bus/sluice/sdk/wire/codec"
@@ -49,7 +50,8 @@ func (s *Sidecar) openDaprApp(context.Context) error {
 		return &ConfigError{Err: fmt.Errorf("dapr-app: %w", err)}
 	}
 	if s.cfg.DaprAppIdentity == "" && s.access.Authenticates() {
-		s.cfg.Logger.Warn("the application at --dapr-app may subscribe to every topic: there is no --dapr-app-identity", "app", s.cfg.DaprApp)
+		return &ConfigError{Err: errors.New("dapr-app-identity: is needed, since clients need tokens, certificates or JWTs by --auth-config: " +
+			"name the entry whose rights the application at dapr-app has")}
 	}
 	cfg := daprapp.Config{Address: address, AppID: s.cfg.daprGroup(), Groups: s.groups, Policies: s.policies.Current, Logger: s.cfg.Logger}
 	if s.cfg.DaprAppIdentity != "" {

@@ -29,6 +29,7 @@ type Access struct {
 	path     string
 	program  Program
 	open     bool // no client needs a token or a certificate; it does not change
+	bound    bool // each sidecar's credential must name its node ids; it does not change once Run is called
 	log      *slog.Logger
 	every    time.Duration
 	now      atomic.Pointer[rules]
@@ -63,9 +64,8 @@ func Open(path string, program Program, log *slog.Logger) (*Access, error) {
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", path, err)
 	}
-	if entries := r.unbound(); len(entries) > 0 {
-		log.Warn("these credentials may join as any sidecar; bind each to its node ids, as in sidecar: orders-*", "file", path, "entries",
-			entries.String())
+	if err := r.checkBound(); err != nil {
+		log.Warn("a credential may join as any sidecar of this machine", "file", path, "error", err)
 	}
 	a := &Access{
 		path: path, program: program, open: !r.authenticates, log: log, every: pollEvery,
@@ -160,6 +160,9 @@ func (a *Access) take(s *source) {
 	if err == nil {
 		err = a.now.Load().mayBecome(r)
 	}
+	if err == nil && a.bound {
+		err = r.checkBound()
+	}
 	if bad, ok := errors.AsType[*FileError](err); ok {
 		for _, problem := range bad.Problems {
 			a.log.Error("the changed authorization file is invalid; its last valid version stays in force", "file", a.path, "problem", problem)
@@ -230,21 +233,16 @@ func (a *Access) byToken(ctx context.Context, token, from string) (Identity, err
 	if err == nil && id.entry.used.Load() {
 		return id, nil
 	}
-	asJWT, verified := err != nil && r.jwt != nil && isJWT(token), false
-	if asJWT {
-		_, verified = r.jwt.known(d)
-	}
-	if !verified {
-		if tooMany := a.guesses.check(from); tooMany != nil {
-			return Identity{}, tooMany
-		}
-	}
-	if asJWT {
+	if err != nil && r.jwt != nil && isJWT(token) {
+		// Nobody guesses a signature, so the wrong tokens of others at the address do not count for a valid one.
 		var forged bool
 		if id, forged, err = r.byJWT(token, d); !forged {
 			a.noteExpiry(&id)
 			return id, err
 		}
+	}
+	if tooMany := a.guesses.check(from); tooMany != nil {
+		return Identity{}, tooMany
 	}
 	if err != nil {
 		a.guesses.failed(ctx, from)

@@ -11,6 +11,7 @@ import (
 
 	"go.yaml.in/yaml/v3"
 
+	"github.com/sluice-bus/sluice/sdk/wire"
 	"github.com/sluice-bus/sluice/sdk/wire/codec"
 )
 
@@ -282,7 +283,7 @@ func (r *reader) patterns(to *patterns) value {
 			r.refuse(n, at, `must be a list such as [orders.created, "orders.*"], not %s`, kindOf(n))
 			return
 		}
-		check := codec.CheckReadTopic
+		ofTopics, check := !strings.HasSuffix(at, ".groups") && !strings.HasSuffix(at, ".policies"), codec.CheckReadTopic
 		if strings.HasSuffix(at, ".groups") {
 			check = codec.CheckGroup
 		}
@@ -291,6 +292,11 @@ func (r *reader) patterns(to *patterns) value {
 			bad := literal != "" && check(literal) != nil || item.Value == "" || strings.Contains(literal, "*")
 			if item.Kind != yaml.ScalarNode || bad {
 				r.refuse(item, fmt.Sprintf("%s[%d]", at, i), "must be a name, or a prefix followed by *, not %s", kindOf(item))
+				continue
+			}
+			if ofTopics && strings.HasSuffix(item.Value, wire.DeadLetterSuffix) {
+				r.refuse(item, fmt.Sprintf("%s[%d]", at, i), "%s gives no rights: those to dead letters are those to their topic, %s",
+					shown(item.Value), shown(strings.TrimSuffix(item.Value, wire.DeadLetterSuffix)))
 				continue
 			}
 			*to = append(*to, item.Value)

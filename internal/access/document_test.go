@@ -62,6 +62,9 @@ func TestParseRefuses(t *testing.T) {
 		{"empty", Sidecar, "", []string{"not YAML: it is empty; write tokens: [] to refuse everyone"}},
 		{"no YAML", Sidecar, "a: [", []string{"not YAML: line 1: did not find expected node content"}},
 		{"two documents", Sidecar, "tokens: []\n---\ntokens: []", []string{"more text after the first YAML document; write one"}},
+		{"dead letters", Sidecar, token + "subscribe: [a, a.dlq], groups: [g.dlq]}]", []string{
+			`line 1: tokens[0].subscribe[1]: "a.dlq" gives no rights: those to dead letters are those to their topic, "a"`,
+		}},
 		{"no object", Sidecar, "[]", []string{
 			"line 1: must be an object with tokens, certs, jwt, subjects, tls, control_plane, peers, not a list",
 		}},

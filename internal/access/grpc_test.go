@@ -270,14 +270,34 @@ func TestStreamEndsWithItsNode(t *testing.T) {
 	}
 }
 
-func TestEntriesOfAnySidecarAreWarnedOf(t *testing.T) {
+// A credential that may join as any sidecar is warned of on loopback; beyond it the program does not start with one, and a
+// changed file with one does not act.
+func TestEntriesOfAnySidecar(t *testing.T) {
 	f := newFolder(t)
 	f.writef("auth.yaml", "tokens:\n - {name: node, role: sidecar, sha256: %s}\n"+
 		" - {name: all, role: sidecar, sha256: %s, sidecar: '*'}\ncerts: [{name: x, role: sidecar}, {name: y, role: admin}]",
 		sumOf(nodeToken), sumOf(aliceToken))
-	_, log := f.open(ControlPlane)
-	if !strings.Contains(log.String(), `may join as any sidecar; bind each to its node ids`) ||
-		!strings.Contains(log.String(), `entries="certs[0] (x), tokens[0] (node)"`) {
+	a, log := f.open(ControlPlane)
+	says := "certs[0] (x) may join as any sidecar; name its node ids, as in sidecar: NAME or sidecar: PREFIX-*; " +
+		"tokens[0] (node) may join as any sidecar; name its node ids, as in sidecar: NAME or sidecar: PREFIX-*; tokens[1] (all) may"
+	if !strings.Contains(log.String(), says) {
 		t.Errorf("the log says:\n%s", log)
+	}
+	require.NoError(t, a.CheckListener("xds-listen", "127.0.0.1:0", false))
+	for _, insecure := range []bool{false, true} {
+		if err := a.CheckListener("xds-listen", "0.0.0.0:0", insecure); err == nil || !strings.Contains(err.Error(), says) {
+			t.Errorf("beyond loopback: %v", err)
+		}
+	}
+
+	entry := "tokens: [{name: node, role: sidecar, sha256: " + sumOf(nodeToken) + ", sidecar: %s}]"
+	f.writef("auth.yaml", entry, "a-*")
+	a, log = f.open(ControlPlane)
+	require.NoError(t, a.CheckListener("xds-listen", "0.0.0.0:0", true))
+	f.writef("auth.yaml", entry, "'*'")
+	a.settle()
+	id, err := a.Token(t.Context(), nodeToken, "")
+	if err != nil || id.May(Join, "b-1", "") == nil || !strings.Contains(log.String(), "tokens[0] (node)") {
+		t.Errorf("%v %v; the log says:\n%s", id, err, log)
 	}
 }

@@ -25,11 +25,11 @@ const (
 	maxSuspects = 10000
 )
 
-// guesses slows down guessing of tokens: answers to an address with wrong tokens are delayed. A
-// right token is never delayed. A token that has been right before is not checked here, so that its
-// owner is not affected by guesses from the same machine. An unknown token is refused unchecked
-// while the address has maxGuessDelay, since a quick answer to right tokens alone would tell the
-// guesser which are right.
+// guesses slows down guessing of tokens: answers to an address with wrong tokens are delayed. A right
+// token is never delayed. A token that has been right before is not checked here, nor is a JSON Web
+// Token with a valid signature, so that their owners are not affected by guesses from the same
+// machine. An unknown token is refused unchecked while the address has maxGuessDelay, since a quick
+// answer to right tokens alone would tell the guesser which are right.
 type guesses struct {
 	mu    sync.Mutex
 	until map[string]time.Time // by address: when the last of its failures is paid for
@@ -90,8 +90,8 @@ func (g *guesses) forget(now time.Time) {
 	}
 }
 
-// suspect groups the addresses of one computer: an IPv6 network counts as one, since each computer
-// has its own.
+// suspect groups the addresses of one computer: those of loopback count as one, and an IPv6 network, since each computer has
+// its own.
 func suspect(from string) string {
 	host, _, err := net.SplitHostPort(from)
 	if err != nil {
@@ -102,7 +102,10 @@ func suspect(from string) string {
 		return host
 	}
 	ip = ip.Unmap().WithZone("")
-	if ip.Is4() {
+	switch {
+	case ip.IsLoopback():
+		return "localhost"
+	case ip.Is4():
 		return ip.String()
 	}
 	network, _ := ip.Prefix(64) // which an IPv6 address has

@@ -28,8 +28,9 @@ func TestGuessesAreSlow(t *testing.T) {
 	for _, patient := range []bool{true, false} {
 		t.Run(fmt.Sprintf("patient %t", patient), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				f := newFolder(t)
-				f.writef("auth.yaml", "tokens: [{name: app, sha256: %s}, {name: late, sha256: %s}]", sumOf(aliceToken), sumOf(nodeToken))
+				f, i := newFolder(t), newIssuer(t, "one")
+				f.write("keys.json", i.keys())
+				f.writef("auth.yaml", "tokens: [{name: app, sha256: %s}, {name: late, sha256: %s}]"+jwtText, sumOf(aliceToken), sumOf(nodeToken))
 				a, _ := f.open(Sidecar)
 				const from, length = "127.0.0.1:4711", 10 * time.Second
 				if _, err := a.Token(t.Context(), aliceToken, from); err != nil {
@@ -45,7 +46,7 @@ func TestGuessesAreSlow(t *testing.T) {
 							if patient {
 								give, up = ctx, func() {}
 							}
-							_, err := a.Token(give, guess(n), fmt.Sprintf("127.0.0.1:%d", 10000+n%50000))
+							_, err := a.Token(give, guess(n), fmt.Sprintf("127.0.%d.%d:4711", n/200%256, n%200))
 							if up(); err == nil {
 								t.Error("a wrong token came in")
 							}
@@ -61,7 +62,10 @@ func TestGuessesAreSlow(t *testing.T) {
 					if _, err := a.Token(t.Context(), aliceToken, from); err != nil || time.Since(before) > 0 {
 						t.Errorf("a token in use: %v after %v", err, time.Since(before))
 					}
-					if _, err := a.Token(t.Context(), nodeToken, "127.0.0.2:1"); err != nil || time.Since(before) > 0 {
+					if _, err := a.Token(t.Context(), i.sign(claimSet{"jti": before}), from); err != nil || time.Since(before) > 0 {
+						t.Errorf("a new JSON Web Token: %v after %v", err, time.Since(before))
+					}
+					if _, err := a.Token(t.Context(), nodeToken, "192.0.2.2:1"); err != nil || time.Since(before) > 0 {
 						t.Errorf("another address: %v after %v", err, time.Since(before))
 					}
 				}
@@ -170,7 +174,7 @@ func TestSuspectsAreBounded(t *testing.T) {
 	}
 	for from, want := range map[string]string{
 		"192.0.2.1:80": "192.0.2.1", "[::ffff:192.0.2.1]:80": "192.0.2.1", "[2001:db8::1:2]:80": "2001:db8::/64", "[fe80::1%eth0]:1": "fe80::/64",
-		"@": "@",
+		"@": "@", "127.0.0.1:80": "localhost", "127.1.2.3:80": "localhost", "[::1]:80": "localhost", "[::ffff:127.0.0.1]:80": "localhost",
 	} {
 		if got := suspect(from); got != want {
 			t.Errorf("%s: %s, want %s", from, got, want)

@@ -143,7 +143,16 @@ func (g *grant) allows(do Action, topic, group string) bool {
 	if do == Operate {
 		return g.operate
 	}
-	return g.topics[do].match(topic) && (do != Subscribe || group == "" || g.groups == nil || g.groups.match(group))
+	return g.covers(do, topic) && (do != Subscribe || group == "" || g.groups == nil || g.groups.match(group))
+}
+
+// covers reports whether a right is given on a topic. The rights to dead letters are those to their topic, which a prefix
+// of the name with the suffix need not cover.
+func (g *grant) covers(do Action, topic string) bool {
+	for strings.HasSuffix(topic, wire.DeadLetterSuffix) {
+		topic = strings.TrimSuffix(topic, wire.DeadLetterSuffix)
+	}
+	return g.topics[do].match(topic)
 }
 
 // lacks describes in errors what an identity may not do with a topic.
@@ -161,7 +170,7 @@ func (id Identity) refusal(do Action, topic, group string) *wire.Error {
 	switch {
 	case do == Operate:
 		return wire.Errorf(wire.Forbidden, "%s may not see the sidecar's state and metrics: its entry has no ops: true", name)
-	case do == Subscribe && g.topics[do].match(topic):
+	case do == Subscribe && g.covers(do, topic):
 		return wire.Errorf(wire.Forbidden, "%s may not use group %s of topic %s; allowed are the groups %s", name, shown(group), shown(topic),
 			g.groups)
 	}

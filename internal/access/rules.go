@@ -249,15 +249,20 @@ func (r *rules) byCertificate(cs *tls.ConnectionState) (Identity, error) {
 	return Identity{Name: names[0], Role: may.role, Verified: true, may: may, rules: r, cert: cs}, nil
 }
 
-// unbound returns the entries whose credentials may join as any sidecar.
-func (r *rules) unbound() (entries patterns) {
+// checkBound names the entries whose credentials may join as any sidecar, in a *FileError.
+func (r *rules) checkBound() error {
+	var problems []string
 	for _, h := range slices.Concat(slices.Collect(maps.Values(r.tokens)), r.certs, r.subjects) {
-		if h.may.role == RoleSidecar && h.may.nodes == nil {
-			entries = append(entries, h.at+" ("+h.name+")")
+		if h.may.role == RoleSidecar && (h.may.nodes == nil || slices.Contains(h.may.nodes, "*")) {
+			problems = append(problems, fmt.Sprintf("%s (%s) may join as any sidecar; name its node ids, as in sidecar: NAME or sidecar: PREFIX-*",
+				h.at, h.name))
 		}
 	}
-	slices.Sort(entries)
-	return entries
+	if problems == nil {
+		return nil
+	}
+	slices.Sort(problems)
+	return &FileError{problems}
 }
 
 // namesOf returns the names of a certificate: its common name first.

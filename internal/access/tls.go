@@ -42,11 +42,20 @@ func (a *Access) Listener(name string, ln net.Listener) net.Listener {
 	return ln
 }
 
-// CheckListener refuses a listener that other machines can reach, unless insecure, if clients need
-// no authentication or use no TLS.
+// CheckListener refuses a listener that other machines can reach if clients need no authentication
+// or use no TLS, unless insecure, or if a credential may join as any sidecar. It is called before Run.
 func (a *Access) CheckListener(name, addr string, insecure bool) error {
+	if listen.IsLoopback(addr) {
+		return nil
+	}
+	if a != nil {
+		a.bound = true
+		if err := a.now.Load().checkBound(); err != nil {
+			return fmt.Errorf("%s: %s can be reached from other machines: auth-config: %w", name, addr, err)
+		}
+	}
 	switch {
-	case insecure || listen.IsLoopback(addr):
+	case insecure:
 		return nil
 	case !a.Authenticates():
 		return fmt.Errorf("%s: %s can be reached from other machines, and there is no --auth-config to say who may use it, "+

@@ -109,15 +109,21 @@ func (g Guard) leadsToPage(r *http.Request) bool {
 
 func isNavigation(h http.Header) bool { return h.Get("Sec-Fetch-Mode") == "navigate" }
 
-// CheckNavigation refuses a request that a browser sends to show its answer. It is for a GET with
-// an effect: a page may redirect the browser there, and such a request looks like a typed address.
-// The error is a *wire.Error with forbidden that names the effect.
+// CheckNavigation refuses a request that a browser sends to show its answer, as a page or as a part
+// of one. It is for a GET with an effect: a page may redirect the browser there, and such a request
+// looks like a typed address. The error is a *wire.Error with forbidden that names the effect.
 func CheckNavigation(r *http.Request, what string) error {
-	if !isNavigation(r.Header) {
+	if !isNavigation(r.Header) && !isForPage(r.Header) {
 		return nil
 	}
-	return wire.Errorf(wire.Forbidden, "%s has an effect and cannot be opened as a page in a browser: "+
+	return wire.Errorf(wire.Forbidden, "%s has an effect and cannot be opened as a page in a browser, nor as an image, frame or script: "+
 		"use a program, such as curl, or fetch and EventSource of a page of an allowed origin", what)
+}
+
+// isForPage reports whether the Referer alone shows that a request is for a page, as in a browser
+// before 2023: it sends no Sec-Fetch-Site, and no Origin with what a page loads by GET.
+func isForPage(h http.Header) bool {
+	return len(h["Referer"]) > 0 && len(h["Origin"]) == 0 && len(h["Sec-Fetch-Site"]) == 0
 }
 
 // allowCORS sets the headers that a browser needs for the page of an allowed origin, and reports

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"net"
 	"os/exec"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -22,21 +23,30 @@ import (
 )
 
 // TestRefusesToListenBeyondLoopback starts control planes that every client on the network could
-// use.
+// use, and one that every sidecar could join under any name.
 func TestRefusesToListenBeyondLoopback(t *testing.T) {
 	t.Parallel()
-	for _, setting := range []string{"xds-listen", "http-listen"} {
+	unbound := testkit.Write(t, filepath.Join(t.TempDir(), "auth.yaml"), "tokens: [{name: node, role: sidecar, sha256: "+digest("x")+"}]")
+	for setting, c := range map[string]struct{ args, says []string }{
+		"xds-listen":  {nil, []string{"--auth-config", "--insecure"}},
+		"http-listen": {nil, []string{"--auth-config", "--insecure"}},
+		"an entry of any sidecar": {[]string{"--xds-listen", "0.0.0.0:0", "--insecure", "--auth-config", unbound},
+			[]string{"xds-listen", "tokens[0] (node)", "sidecar: PREFIX-*"}},
+	} {
+		if c.args == nil {
+			c.args, c.says = []string{"--" + setting, "0.0.0.0:0"}, append(c.says, setting)
+		}
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 		defer cancel()
 		var stdout, stderr bytes.Buffer
 		// If a flag is given twice the last one counts.
-		cmd := exec.CommandContext(ctx, testkit.ControlPlaneProgram.Binary(t), "--data-dir", t.TempDir(),
-			"--xds-listen", "127.0.0.1:0", "--http-listen", "127.0.0.1:0", "--"+setting, "0.0.0.0:0")
+		cmd := exec.CommandContext(ctx, testkit.ControlPlaneProgram.Binary(t), append([]string{"--data-dir", t.TempDir(),
+			"--xds-listen", "127.0.0.1:0", "--http-listen", "127.0.0.1:0"}, c.args...)...)
 		cmd.Stdout, cmd.Stderr = &stdout, &stderr
 		if err := cmd.Run(); err == nil || cmd.ProcessState.ExitCode() != 2 {
 			t.Errorf("%s: %v, want the exit status 2", setting, err)
 		}
-		for _, want := range []string{setting, "0.0.0.0", "--auth-config", "--insecure"} {
+		for _, want := range append(c.says, "0.0.0.0") {
 			if !strings.Contains(stderr.String(), want) {
 				t.Errorf("%s: standard error does not say %q: %s", setting, want, &stderr)
 			}
@@ -64,6 +74,9 @@ func (g *guarded) connect(t *testing.T, xds, keys string) []string {
 	return []string{"--control-plane", xds, "--auth-config", file}
 }
 
+// nodesOf are the node ids of the token of the role sidecar.
+var nodesOf = map[string]string{"sidecar": ", sidecar: [in, out, a, b, mallory]"}
+
 func startGuarded(t *testing.T, more string) *guarded {
 	t.Helper()
 	g := &guarded{secrets: newSecrets(t), tokens: map[string]string{}}
@@ -71,7 +84,7 @@ func startGuarded(t *testing.T, more string) *guarded {
 	auth := "tls: {cert: server.pem, key: server.key, client_ca: ca.pem}\n" + more + "tokens:\n"
 	for _, role := range []string{"viewer", "editor", "admin", "sidecar"} {
 		g.tokens[role] = g.token(t, role)
-		auth += fmt.Sprintf("  - {name: the-%s, role: %s, sha256: %s}\n", role, role, digest(g.tokens[role]))
+		auth += fmt.Sprintf("  - {name: the-%s, role: %s, sha256: %s%s}\n", role, role, digest(g.tokens[role]), nodesOf[role])
 	}
 	p := &plane{args: []string{"--auth-config", testkit.Write(t, g.path("auth.yaml"), auth), "--xds-listen", "0.0.0.0:0", "--http-listen",
 		"0.0.0.0:0"}}
@@ -175,8 +188,8 @@ func TestSidecarsNeedTheirToken(t *testing.T) {
 	// The token is changed at both ends, without any restart.
 	fresh := g.token(t, "sidecar")
 	testkit.Write(t, g.path("auth.yaml"), fmt.Sprintf("tls: {cert: server.pem, key: server.key, client_ca: ca.pem}\ntokens:\n"+
-		"  - {name: the-admin, role: admin, sha256: %s}\n  - {name: the-sidecar, role: sidecar, sha256: %s}\n", digest(g.tokens["admin"]),
-		digest(fresh)))
+		"  - {name: the-admin, role: admin, sha256: %s}\n  - {name: the-sidecar, role: sidecar, sha256: %s%s}\n", digest(g.tokens["admin"]),
+		digest(fresh), nodesOf["sidecar"]))
 	eventually(t, "the old tokens end", func() bool {
 		_, err := g.as(t, "viewer").Policies(t.Context())
 		return code(t, err) == wire.Unauthorized

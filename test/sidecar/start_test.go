@@ -80,6 +80,8 @@ func TestRefusesToStart(t *testing.T) {
 		{"a token of peers is not enough", []string{"--peers", "127.0.0.1:1", "--replay-listen", "0.0.0.0:0",
 			"--auth-config", auth("peers: {token_file: " + peerToken + "}")}, 2,
 			[]string{"replay-listen", "--auth-config"}},
+		{"an application without an identity", []string{"--dapr-app", "http://127.0.0.1:1", "--auth-config", nobody}, 2,
+			[]string{"dapr-app-identity", "is needed"}},
 		{"auth config", []string{"--auth-config", "x.yaml"}, 2, []string{"auth-config", "x.yaml"}},
 		{"policies", []string{"--policies", badPolicies}, 2, []string{"policies[0].name", "policies[0].publish.rate"}},
 		{"no policies file", []string{"--policies", filepath.Join(dir, "none.yaml")}, 2, []string{"none.yaml"}},

@@ -484,22 +484,25 @@ func TestChangedRightsEndStreams(t *testing.T) {
 func TestStreamIsNoPageToOpen(t *testing.T) {
 	s := start(t, gatewaytest.Setup{})
 	for _, tc := range []struct {
-		query, mode string
-		status      int
+		query  string
+		header http.Header
+		status int
 	}{
-		{"?group=g", "navigate", 403},
-		{"", "navigate", 200},
-		{"?group=g", "cors", 200},
+		{"?group=g", http.Header{"Sec-Fetch-Site": {"none"}, "Sec-Fetch-Mode": {"navigate"}}, 403},
+		{"", http.Header{"Sec-Fetch-Site": {"none"}, "Sec-Fetch-Mode": {"navigate"}}, 200},
+		{"?group=g", http.Header{"Sec-Fetch-Site": {"none"}, "Sec-Fetch-Mode": {"cors"}}, 200},
+		{"?group=g", http.Header{"Referer": {"http://evil.example/"}}, 403}, // an image of a page, in an old browser
+		{"?group=g", http.Header{"Referer": {""}}, 403},
+		{"", http.Header{"Referer": {"http://evil.example/"}}, 200},
 	} {
 		ctx, cancel := context.WithCancel(t.Context())
 		req, err := http.NewRequestWithContext(ctx, "GET", "http://"+s.Addr+"/v1/topics/t/stream"+tc.query, nil)
 		require.NoError(t, err)
-		req.Header.Set("Sec-Fetch-Site", "none")
-		req.Header.Set("Sec-Fetch-Mode", tc.mode)
+		req.Header = tc.header
 		res, err := (&http.Transport{DialContext: gatewaytest.DialTight, DisableKeepAlives: true}).RoundTrip(req)
 		require.NoError(t, err)
 		if res.StatusCode != tc.status {
-			t.Errorf("%q, %s: %s", tc.query, tc.mode, res.Status)
+			t.Errorf("%q, %s: %s", tc.query, tc.header, res.Status)
 		}
 		cancel()
 		res.Body.Close()

@@ -217,6 +217,21 @@ func TestApplicationWithoutSubscriptions(t *testing.T) {
 	stop()
 }
 
+// Subscriptions whose events would be lost are refused with a line in the log; the others are served.
+func TestSubscriptionsThatLoseEvents(t *testing.T) {
+	s := newSidecar(t, quick)
+	app := startApplication(t, "127.0.0.1:0", `[{"pubsubname":"p","topic":"bulk","route":"/b","bulkSubscribe":{"enabled":true}},`+
+		`{"pubsubname":"p","topic":"dropping","route":"/d","deadLetterTopic":"dropping.dlq"},`+
+		`{"pubsubname":"p","topic":"t","route":"/t","bulkSubscribe":{"enabled":false}}]`)
+	s.run(t, app.addr)
+	eventually(t, "the last one is served", func() bool { return s.lag(t, "t") == 0 })
+	for topic, why := range map[string]string{"bulk": "bulkSubscribe is not supported", "dropping": "deadLetterTopic"} {
+		if !strings.Contains(s.logged.String(), "topic="+topic+" ") || !strings.Contains(s.logged.String(), why) || s.lag(t, topic) != -1 {
+			t.Errorf("%s: lag %d; the log says:\n%s", topic, s.lag(t, topic), s.logged)
+		}
+	}
+}
+
 // An event of before headers were looked at gets to the application, without the trace that HTTP
 // cannot carry.
 func TestHeadersThatEndALine(t *testing.T) {

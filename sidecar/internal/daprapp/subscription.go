@@ -21,6 +21,9 @@ type subscription struct {
 		Default string            `json:"default"`
 	} `json:"routes"`
 	DeadLetterTopic string `json:"deadLetterTopic"`
+	BulkSubscribe   struct {
+		Enabled bool `json:"enabled"`
+	} `json:"bulkSubscribe"`
 }
 
 // list asks the application once. An application without that route has no subscriptions.
@@ -65,15 +68,16 @@ func (a *App) usable(list []subscription) (out []subscription) {
 		if len(s.Routes.Rules) > 0 {
 			log.Warn("the subscription has routes by rules, which are not supported: all events go to its default route", "route", s.Route)
 		}
-		if s.DeadLetterTopic != "" {
-			log.Warn("the subscription has a topic for dead letters, which is ignored", "ignored", s.DeadLetterTopic, "instead", s.Topic+".dlq")
-		}
 		bad := ""
 		switch err := codec.CheckReadTopic(s.Topic); {
 		case err != nil:
 			bad = err.Msg
 		case s.Route == "":
 			bad = "it has no route, and no default one"
+		case s.BulkSubscribe.Enabled:
+			bad = "bulkSubscribe is not supported: the answer to a batch would not be understood"
+		case s.DeadLetterTopic != "":
+			bad = fmt.Sprintf("deadLetterTopic %q is not supported: what the application drops would be lost", s.DeadLetterTopic)
 		case seen[s.Topic]:
 			bad = "the topic has one already"
 		case len(out) == maxSubscriptions:
