@@ -102,6 +102,8 @@ func (c Config) Validate() error {
 	switch {
 	case c.NodeID == "":
 		bad("node-id: must not be empty")
+	case c.NodeID == "." || c.NodeID == "..":
+		bad("node-id: %q has a special meaning in URL paths", c.NodeID)
 	case !isName(c.NodeID):
 		bad("node-id: %q begins or ends with a space, or has characters that cannot be printed", c.NodeID)
 	}

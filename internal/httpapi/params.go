@@ -9,8 +9,8 @@ import (
 	"strings"
 	"unicode/utf8"
 
-	"github.com/sluice-bus/sluice/internal/nearest"
 	"github.com/sluice-bus/sluice/sdk/wire"
+	"github.com/sluice-bus/sluice/sdk/wire/nearest"
 )
 
 // Param is a query parameter or a request header that a route takes.
@@ -109,13 +109,7 @@ func unknown(word string, known []Param) string {
 	for _, p := range known {
 		names = append(names, p.Name)
 	}
-	if len(names) == 0 {
-		return ""
-	}
-	if hint := nearest.Hint(word, names); hint != "" {
-		return hint
-	}
-	return "; known are " + strings.Join(names, ", ")
+	return nearest.Known(word, names)
 }
 
 // Params are the parameters of a request's query, as its route takes them.

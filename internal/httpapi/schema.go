@@ -12,8 +12,8 @@ import (
 	"time"
 	"unicode/utf8"
 
-	"github.com/sluice-bus/sluice/internal/nearest"
 	"github.com/sluice-bus/sluice/sdk/wire"
+	"github.com/sluice-bus/sluice/sdk/wire/nearest"
 )
 
 // Schema is a JSON Schema.
@@ -174,11 +174,7 @@ func isWrongType(err error) bool {
 
 // UnknownMember refuses a member of a body.
 func UnknownMember(name string, known []string) *wire.Error {
-	hint := nearest.Hint(name, known)
-	if hint == "" {
-		hint = "; known are " + strings.Join(known, ", ")
-	}
-	return wire.Errorf(wire.BadRequest, "member %q is not known here%s", name, hint)
+	return wire.Errorf(wire.BadRequest, "member %q is not known here%s", name, nearest.Known(name, known))
 }
 
 // memberType is the type of the field of a struct that a member is read into.

@@ -13,7 +13,7 @@ import (
 	"github.com/alecthomas/kong"
 	"go.yaml.in/yaml/v3"
 
-	"github.com/sluice-bus/sluice/internal/nearest"
+	"github.com/sluice-bus/sluice/sdk/wire/nearest"
 )
 
 // configFile is a YAML file of settings: one mapping from flag names to values.

@@ -6,10 +6,10 @@ import (
 	"fmt"
 	"slices"
 
-	"github.com/sluice-bus/sluice/internal/nearest"
 	"github.com/sluice-bus/sluice/internal/program"
 	"github.com/sluice-bus/sluice/sdk/admin"
 	"github.com/sluice-bus/sluice/sdk/wire"
+	"github.com/sluice-bus/sluice/sdk/wire/nearest"
 )
 
 type topicsCommand struct {

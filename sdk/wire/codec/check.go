@@ -51,12 +51,7 @@ func checkTopicName(name, base string) *wire.Error {
 	if !OnlyTopicBytes(name) {
 		return wire.Errorf(wire.BadRequest, "topic %s holds a character that is not allowed; allowed are A-Z a-z 0-9 . _ -", shown(name))
 	}
-	if name == "." || name == ".." {
-		return wire.Errorf(wire.BadRequest,
-			"topic %s has a special meaning in URL paths and cannot be reached there; allowed are all other names of 1 to %d of A-Z a-z 0-9 . _ -",
-			shown(name), wire.MaxTopicBytes)
-	}
-	return nil
+	return checkDots("topic", name, topicNames)
 }
 
 // OnlyTopicBytes reports whether all bytes of a text are allowed in the name of a topic.
@@ -88,6 +83,17 @@ func CheckGroup(name string) *wire.Error {
 		return wire.Errorf(wire.BadRequest,
 			"group %s holds a character that is not allowed; allowed are visible characters other than / and spaces", shown(name))
 	}
+	return checkDots("group", name, "visible characters")
+}
+
+var topicNames = fmt.Sprintf("1 to %d of A-Z a-z 0-9 . _ -", wire.MaxTopicBytes)
+
+// checkDots refuses the names that no path can have.
+func checkDots(field, name, allowed string) *wire.Error {
+	if name == "." || name == ".." {
+		return wire.Errorf(wire.BadRequest, "%s %s has a special meaning in URL paths and cannot be reached there; "+
+			"allowed are all other names of %s", field, shown(name), allowed)
+	}
 	return nil
 }
 
@@ -106,7 +112,7 @@ func checkID(field, id string) *wire.Error {
 		return wire.Errorf(wire.BadRequest, "%s %s holds a character that is not allowed; allowed are visible characters without spaces",
 			field, shown(id))
 	}
-	return nil
+	return checkDots(field, id, "visible characters")
 }
 
 // visible reports whether s is valid UTF-8 of visible characters alone.

@@ -11,7 +11,7 @@ import (
 // not. The request keeps nothing of frame. It is never nil: with an error it still carries Corr,
 // where that could be read, for the answer.
 //
-// Members that the op does not know are ignored, null counts as absent (except as a payload), and
+// A member that the op does not know is refused, null counts as absent (except as a payload), and
 // of members with the same name the last counts.
 func DecodeRequest(text []byte, lim wire.Limits) (*Request, *wire.Error) {
 	r := new(Request)
@@ -57,16 +57,30 @@ func (r *Request) fill(in *memberReader, f *frame, lim wire.Limits) {
 	r.Op = opOf(&f.op, requestOps)
 	switch r.Op {
 	case wire.OpPublish:
+		in.members(f, inPublish)
 		r.fillPublish(in, f, lim)
-	case wire.OpAck, wire.OpNack, wire.OpModAck:
+	case wire.OpAck:
+		in.members(f, inAck)
 		r.fillSettle(in, f)
+	case wire.OpNack:
+		in.members(f, inNack)
+		r.fillSettle(in, f)
+		r.Nack = in.nack(&f.nack)
+	case wire.OpModAck:
+		in.members(f, inModAck)
+		r.fillSettle(in, f)
+		r.ExtendMS = in.extend(&f.extendMS)
 	case wire.OpSubscribe:
+		in.members(f, inSubscription|inOpts)
 		r.fillSubscription(in, f)
-		in.options(&r.Subscribe, &f.item, lim)
+		in.options(&r.Subscribe, &f.item, inSubscribeOpts, lim)
 	case wire.OpUnsubscribe, wire.OpPause, wire.OpResume:
+		in.members(f, inSubscription)
 		r.fillSubscription(in, f)
 	case wire.OpPing:
+		in.members(f, 0)
 	case wire.OpAuth:
+		in.members(f, inToken)
 		if r.Token = in.text("token", &f.token); len(r.Token) > wire.MaxTokenBytes {
 			in.fail("token is %d bytes long; at most %d are allowed", len(r.Token), wire.MaxTokenBytes)
 		}
@@ -104,12 +118,11 @@ func (r *Request) fillSettle(in *memberReader, f *frame) {
 	if len(r.IDs) == 0 {
 		in.fail("id is missing: give id, or ids with 1 to %d of them", wire.MaxSettleIDs)
 	}
-	switch r.Op {
-	case wire.OpNack:
-		r.Nack = in.nack(&f.nack)
-	case wire.OpModAck:
-		r.ExtendMS = in.extend(&f.extendMS)
-	}
+}
+
+// members refuses a member of a frame that its op does not know.
+func (r *memberReader) members(f *frame, allowed uint) {
+	r.check(checkMembers(f.item.unknown, f.given(), allowed, frameMembers))
 }
 
 func (r *Request) fillPublish(in *memberReader, f *frame, lim wire.Limits) {
@@ -122,7 +135,7 @@ func (r *Request) fillPublish(in *memberReader, f *frame, lim wire.Limits) {
 		if in.err = CheckTopic(r.Topic); in.err != nil {
 			return
 		}
-		r.Publish = f.item.decode(lim)
+		r.Publish = f.item.decode(inItem, lim)
 		r.Publish.Event.Topic = r.Topic
 		in.err, r.Publish.Err = r.Publish.Err, nil
 	}
@@ -135,7 +148,7 @@ func (r *Request) fillBatch(f *frame, lim wire.Limits) *wire.Error {
 	if f.item.payload.given() || f.item.payload64.given() {
 		return wire.Errorf(wire.BadRequest, "give either payload or events, not both")
 	}
-	if k := f.item.optsKind; k != 0 && k != 'n' { // null is absent
+	if f.item.optsValue.given() {
 		return wire.Errorf(wire.BadRequest, "opts does not apply to a batch: give each of events its own")
 	}
 	if f.batchEvents > lim.BatchEvents {
@@ -163,8 +176,7 @@ func (r *Request) fillBatch(f *frame, lim wire.Limits) *wire.Error {
 }
 
 // ParsePublishLine decodes one line of an NDJSON publish: an object with payload or payload_base64,
-// and opts. Event.Topic is left empty, also where the line has one: the request's path names the
-// topic.
+// and opts. Event.Topic is left empty: the request's path names the topic.
 func ParsePublishLine(line []byte, lim wire.Limits) wire.PublishItem {
 	var it item
 	s := scanner{b: line}
@@ -175,20 +187,23 @@ func ParsePublishLine(line []byte, lim wire.Limits) wire.PublishItem {
 	if !isObject {
 		return wire.PublishItem{Err: wire.Errorf(wire.BadRequest, "a line must be a JSON object with payload, or payload_base64, and opts")}
 	}
-	p := it.decode(lim)
+	p := it.decode(inLine, lim)
 	if p.Err != nil {
 		return wire.PublishItem{Err: p.Err}
 	}
 	return p
 }
 
-// decode makes the event, all but its topic.
-func (it *item) decode(lim wire.Limits) (p wire.PublishItem) {
-	p.Event.Payload, p.Event.Binary, p.Err = it.decodePayload(lim)
-	if p.Err != nil || it.optsKind == 0 || it.optsKind == 'n' {
+// decode makes the event, all but its topic. Members that are not in the set allowed are refused.
+func (it *item) decode(allowed uint, lim wire.Limits) (p wire.PublishItem) {
+	if p.Err = checkMembers(it.unknown, it.given(), allowed, frameMembers); p.Err != nil {
 		return p
 	}
-	if it.optsKind != '{' {
+	p.Event.Payload, p.Event.Binary, p.Err = it.decodePayload(lim)
+	if p.Err != nil || !it.optsValue.given() {
+		return p
+	}
+	if it.optsValue.kind != '{' {
 		p.Err = wire.Errorf(wire.BadRequest, "opts must be an object")
 		return p
 	}
@@ -242,7 +257,7 @@ func (r *memberReader) growFor(members ...*value) {
 // decode reads the opts of a PUBLISH into p.
 func (o *options) decode(p *wire.PublishItem, lim wire.Limits) *wire.Error {
 	e := &p.Event
-	var r memberReader
+	r := memberReader{err: checkMembers(o.unknown, o.given(), inPublishOpts, optsMembers)}
 	r.growFor(&o.id, &o.key, &o.sid, &o.headers)
 	e.ID = r.id("id", &o.id)
 	p.HasTS = o.ts.given()

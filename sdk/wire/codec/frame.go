@@ -19,8 +19,9 @@ type frame struct {
 // item holds the members of one event to publish.
 type item struct {
 	topic, payload, payload64 value
-	optsKind                  byte // first byte of opts
-	opts                      options
+	optsValue                 value
+	opts                      options // of optsValue, if it is an object
+	unknown                   *string // a member that is none of these
 }
 
 // options holds the members of opts, of PUBLISH and SUBSCRIBE alike: which op it is may stand
@@ -33,6 +34,8 @@ type options struct {
 	maxInflight, ackTimeoutMS, maxAttempts, maxBatch value
 	ordered, exactlyOnce, dedupeTTLMS                value
 	autoAck, rebalance                               value
+
+	unknown *string // a member that is none of these
 }
 
 // member scans the value of one member of the frame.
@@ -94,16 +97,25 @@ func (it *item) member(s *scanner, name []byte) *SyntaxError {
 		return s.into(&it.payload64)
 	case "opts":
 		it.opts = options{}
-		it.optsKind = s.peek()
-		if it.optsKind != '{' {
-			return s.skip()
+		if s.peek() != '{' {
+			return s.into(&it.optsValue)
 		}
+		it.optsValue = value{kind: '{'}
 		return s.members(func(name []byte) *SyntaxError {
 			if slot := it.opts.slot(name); slot != nil {
 				return s.into(slot)
 			}
-			return s.skip()
+			return s.unknown(name, &it.opts.unknown)
 		})
+	}
+	return s.unknown(name, &it.unknown)
+}
+
+// unknown scans the value of a member that is not known, and keeps the first one's name.
+func (s *scanner) unknown(name []byte, first **string) *SyntaxError {
+	if *first == nil {
+		text := string(name)
+		*first = &text
 	}
 	return s.skip()
 }
@@ -188,7 +200,7 @@ func scanItem(s *scanner, lim wire.Limits) (wire.PublishItem, *SyntaxError) {
 	if err := s.members(func(name []byte) *SyntaxError { return it.member(s, name) }); err != nil {
 		return wire.PublishItem{}, err
 	}
-	p := it.decode(lim)
+	p := it.decode(inItem, lim)
 	if p.Err == nil && it.topic.given() {
 		var r memberReader
 		p.Event.Topic = r.text("topic", &it.topic)

@@ -1,6 +1,7 @@
 package codec
 
 import (
+	"slices"
 	"strconv"
 
 	"github.com/sluice-bus/sluice/sdk/wire"
@@ -10,8 +11,7 @@ import (
 type Pull struct {
 	Max    int // how many events the answer may hold
 	WaitMS int64
-	// Subscribe are the opts. MaxBatch, AutoAck and Rebalance are read, but the server decides
-	// their effect.
+	// Subscribe are the opts. MaxBatch and Rebalance are of WebSockets alone.
 	Subscribe wire.SubscribeOptions
 }
 
@@ -21,6 +21,7 @@ func DecodePull(body []byte, lim wire.Limits) (p Pull, bad *wire.Error) {
 	p = Pull{Max: wire.DefaultPull, WaitMS: wire.DefaultPullWaitMS}
 	var most, wait value
 	var it item
+	var unknown *string
 	s := scanner{b: body}
 	bad = s.body(func(name []byte) *SyntaxError {
 		switch string(name) {
@@ -28,17 +29,22 @@ func DecodePull(body []byte, lim wire.Limits) (p Pull, bad *wire.Error) {
 			return s.into(&most)
 		case "wait_ms":
 			return s.into(&wait)
+		case "opts":
+			return it.member(&s, name)
 		}
-		return it.member(&s, name)
+		return s.unknown(name, &unknown)
 	})
 	r := memberReader{err: bad}
+	if unknown != nil {
+		r.check(unknownMember(*unknown, []string{"max", "wait_ms", "opts"}))
+	}
 	if most.given() {
 		p.Max = int(r.number("max", &most, 1, wire.MaxPull))
 	}
 	if wait.given() {
 		p.WaitMS = r.number("wait_ms", &wait, 0, wire.MaxPullWaitMS)
 	}
-	r.options(&p.Subscribe, &it, lim)
+	r.options(&p.Subscribe, &it, inPullOpts, lim)
 	return p, r.err
 }
 
@@ -49,25 +55,33 @@ type Settlement struct {
 	ExtendMS *int64    // of a modack
 }
 
+var settlementMembers = map[string][]string{
+	wire.OpAck: {"leases"}, wire.OpModAck: {"leases", "extend_ms"}, wire.OpNack: {"leases", "reason", "delay_ms", "dead_letter", "hold"},
+}
+
 // DecodeSettlement decodes the body of an ack, a nack or a modack; op is the one of a frame that
 // does the same.
 func DecodeSettlement(op string, body []byte) (t Settlement, bad *wire.Error) {
 	var leases, extend value
 	var nack nackValues
+	var unknown *string
+	known := settlementMembers[op]
 	s := scanner{b: body}
 	bad = s.body(func(name []byte) *SyntaxError {
-		switch string(name) {
-		case "leases":
-			return s.into(&leases)
-		case "extend_ms":
+		switch slot := nack.slot(name); {
+		case !slices.Contains(known, string(name)):
+			return s.unknown(name, &unknown)
+		case slot != nil:
+			return s.into(slot)
+		case string(name) == "extend_ms":
 			return s.into(&extend)
 		}
-		if slot := nack.slot(name); slot != nil {
-			return s.into(slot)
-		}
-		return s.skip()
+		return s.into(&leases)
 	})
 	r := memberReader{err: bad}
+	if unknown != nil {
+		r.check(unknownMember(*unknown, known))
+	}
 	if t.Leases = r.texts("leases", &leases, wire.MaxSettleIDs, anyString); len(t.Leases) == 0 {
 		r.fail("leases is missing: give 1 to %d of them", wire.MaxSettleIDs)
 	}

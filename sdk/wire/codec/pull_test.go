@@ -27,7 +27,7 @@ func TestPullRoundTrip(t *testing.T) {
 		p.WaitMS != wire.DefaultPullWaitMS {
 		t.Errorf("an empty body: %+v, %v", p, err)
 	}
-	if p, err := DecodePull([]byte(`{"max":null,"opts":null,"later":[1],"max":3}`), wire.DefaultLimits()); err != nil || p.Max != 3 {
+	if p, err := DecodePull([]byte(`{"max":null,"opts":null,"max":3}`), wire.DefaultLimits()); err != nil || p.Max != 3 {
 		t.Errorf("members that count for nothing: %+v, %v", p, err)
 	}
 }

@@ -2,16 +2,17 @@ package codec
 
 import "github.com/sluice-bus/sluice/sdk/wire"
 
-// options reads the opts of a SUBSCRIBE.
-func (r *memberReader) options(o *wire.SubscribeOptions, it *item, lim wire.Limits) {
-	if it.optsKind == 0 || it.optsKind == 'n' {
+// options reads the opts of a SUBSCRIBE or a pull, of which those in the set allowed are.
+func (r *memberReader) options(o *wire.SubscribeOptions, it *item, allowed uint, lim wire.Limits) {
+	if !it.optsValue.given() {
 		return
 	}
-	if it.optsKind != '{' {
+	if it.optsValue.kind != '{' {
 		r.fail("opts must be an object")
 		return
 	}
 	in := &it.opts
+	r.check(checkMembers(in.unknown, in.given(), allowed, optsMembers))
 	o.From = r.text("from", &in.from)
 	o.TS = r.optionalNumber("ts", &in.ts, 0, wire.MaxTS)
 	o.AfterID = r.id("afterId", &in.afterID)
@@ -68,6 +69,7 @@ func (r *memberReader) filter(v *value, lim wire.Limits) *wire.Filter {
 		return nil
 	}
 	var key, tag, header value
+	var unknown *string
 	s := scanner{b: v.raw}
 	_ = s.members(func(name []byte) *SyntaxError { // scanned before: this finds no fault
 		switch string(name) {
@@ -78,8 +80,11 @@ func (r *memberReader) filter(v *value, lim wire.Limits) *wire.Filter {
 		case "header":
 			return s.into(&header)
 		}
-		return s.skip()
+		return s.unknown(name, &unknown)
 	})
+	if unknown != nil {
+		r.check(unknownMember(*unknown, []string{"key", "tag", "header"}))
+	}
 	return &wire.Filter{
 		Key: r.optionalText("filter.key", &key), Tag: r.optionalText("filter.tag", &tag),
 		Headers: r.headers("filter.header", &header, lim),

@@ -30,6 +30,9 @@ const (
 // pullEvents answers a long poll.
 func (c *Consumers) pullEvents(caller *session.Session, w http.ResponseWriter, r *httpapi.Request) error {
 	topic, name := r.PathValue("topic"), r.PathValue("group")
+	if err := mayJoin(caller, r); err != nil {
+		return err
+	}
 	content, bad := c.cfg.Bodies.Read(w, r.Request, maxPullBody)
 	if bad != nil {
 		return bad
@@ -37,9 +40,6 @@ func (c *Consumers) pullEvents(caller *session.Session, w http.ResponseWriter, r
 	req, bad := codec.DecodePull(content, c.cfg.Limits)
 	if bad != nil {
 		return bad
-	}
-	if err := mayJoin(caller, r); err != nil {
-		return err
 	}
 	p, err := c.pulls.enter(caller.Attribute(r.Context()), topic, name, req.Subscribe)
 	if err != nil {

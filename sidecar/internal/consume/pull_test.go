@@ -103,8 +103,8 @@ func TestNackedAndExpiredComeAgain(t *testing.T) {
 		t.Errorf("nack: %s", got)
 	}
 	second := s.Pull(t, `{}`).Wants(t, "a/2").Leases()
-	for verb, more := range map[string]string{"ack": `"x":1`, "nack": `"delay_ms":1`, "modack": `"extend_ms":1`} {
-		if got := s.Settle(t, verb, first, more); got != "stale_lease" {
+	for verb, more := range map[string][]string{"ack": nil, "nack": {`"delay_ms":1`}, "modack": {`"extend_ms":1`}} {
+		if got := s.Settle(t, verb, first, more...); got != "stale_lease" {
 			t.Errorf("%s of what was nacked: %s", verb, got)
 		}
 	}
@@ -361,13 +361,17 @@ func TestPullNeedsRights(t *testing.T) {
 		for _, verb := range []string{"pull", "ack", "nack", "modack"} {
 			topic, name, _ := strings.Cut(strings.TrimSuffix(strings.TrimPrefix(path, "/v1/topics/"), "/"), "/groups/")
 			lease := consume.LeaseOf("far", topic, name, group.Lease{})
-			body := fmt.Sprintf(`{"wait_ms":0,"leases":[%q],"extend_ms":1}`, lease)
+			more := map[string]string{"pull": `"wait_ms":0`, "modack": `"extend_ms":1`}[verb]
+			body := `{` + more + `}`
+			if verb != "pull" {
+				body = strings.TrimSuffix(fmt.Sprintf(`{"leases":[%q],%s`, lease, more), ",") + `}`
+			}
 			if res, text := s.Do(t, "POST", path+verb, body, "Authorization: Bearer app"); res.StatusCode != want {
 				t.Errorf("%s%s: %s %s", path, verb, res.Status, text)
 			}
 			// The answer to a caller without the right to the group does not say whether the
 			// request is wrong.
-			if res, text := s.Do(t, "POST", path+verb, `{"wait_ms":0,"leases":["none"],"extend_ms":1}`, "Authorization: Bearer app"); want == 403 &&
+			if res, text := s.Do(t, "POST", path+verb, `{"leases":["none"],"what":1}`, "Authorization: Bearer app"); want == 403 &&
 				res.StatusCode != 403 {
 				t.Errorf("%s%s with no lease: %s %s", path, verb, res.Status, text)
 			}

@@ -71,7 +71,7 @@ func TestPublishHTTP(t *testing.T) {
 func TestPublishNDJSON(t *testing.T) {
 	s := gatewaytest.Start(t, gatewaytest.Setup{})
 	lines := `{"payload":1,"opts":{"id":"a"}}` + "\r\n\n" + `{"payload":` + "\n" + `{"payload":1,"opts":{"id":"a"}}` + "\n" +
-		`{"payload":2,"opts":{"id":"a"}}` + "\n" + `{"payload_base64":"AA==","topic":"ignored"}`
+		`{"payload":2,"opts":{"id":"a"}}` + "\n" + `{"payload_base64":"AA=="}`
 	res, text := s.Do(t, "POST", "/v1/topics/t/events", lines, "Content-Type: application/x-ndjson")
 	var got struct {
 		Results []struct {

@@ -4,12 +4,21 @@ package nearest
 import (
 	"fmt"
 	"slices"
+	"strings"
 )
 
-// Word returns the known word that is most like word, or "" where none is alike.
+// Word returns the known word that is most like word, or "" where none is alike: it differs in few
+// letters, or one is the other's beginning.
 func Word(word string, known []string) (best string) {
 	least := max(2, len(word)/3) + 1
 	for _, candidate := range known {
+		if shorter := min(len(word), len(candidate)); shorter >= 3 && word[:shorter] == candidate[:shorter] && least > 1 {
+			best, least = candidate, 1
+			continue
+		}
+		if max(len(word)-len(candidate), len(candidate)-len(word)) >= least {
+			continue
+		}
 		if distance := editDistance(word, candidate); distance < least {
 			best, least = candidate, distance
 		}
@@ -23,6 +32,15 @@ func Hint(word string, known []string) string {
 		return fmt.Sprintf(" (did you mean %q?)", best)
 	}
 	return ""
+}
+
+// Known is Hint, or all known words where none is alike: "; known are a, b, c".
+func Known(word string, known []string) string {
+	hint := Hint(word, known)
+	if hint == "" && len(known) > 0 {
+		hint = "; known are " + strings.Join(known, ", ")
+	}
+	return hint
 }
 
 // editDistance is the Levenshtein distance in bytes: the least number of insertions, deletions and

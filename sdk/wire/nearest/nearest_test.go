@@ -12,7 +12,10 @@ func TestWord(t *testing.T) {
 	if got := Hint("curser", known); got != ` (did you mean "cursor"?)` {
 		t.Error(got)
 	}
-	if got := Hint("x", nil); got != "" {
+	if got := Hint("x", nil) + Known("x", nil); got != "" {
+		t.Error(got)
+	}
+	if got := Known("partition", known) + Known("curser", known); got != `; known are dry_run, limit, cursor (did you mean "cursor"?)` {
 		t.Error(got)
 	}
 }
