@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"net/http"
 	"strings"
-	"time"
 
 	"github.com/sluice-bus/sluice/sdk/wire"
 )
@@ -55,9 +54,10 @@ type Status struct {
 type StoreStatus struct {
 	URL   string `json:"url"`
 	State string `json:"state"`
-	// Since is when that state began, zero if the sidecar does not say, and Error why the store is away.
-	Since time.Time `json:"since"`
-	Error string    `json:"error,omitempty"`
+	// Since is when the store went away, came back, failed or was opened, in milliseconds since the epoch.
+	Since  int64  `json:"since"`
+	Detail string `json:"detail,omitempty"` // what is the matter, where State is not "ok"
+	Error  string `json:"error,omitempty"`  // the last one, of a store that is away or has failed
 	// UnmetConcerns are, by topic, the write concerns of policies that the store does not meet: it acknowledges with fewer
 	// members, and events of these topics are refused.
 	UnmetConcerns map[string]string `json:"unmet_concerns,omitempty"`

@@ -6,6 +6,7 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/sluice-bus/sluice/internal/program"
 	"github.com/sluice-bus/sluice/sdk/admin"
@@ -48,12 +49,11 @@ func printStatus(s *sheet, status admin.Status) error {
 	if len(policies) == 0 {
 		policies = []string{"none: the defaults hold"}
 	}
-	store := status.Store.URL + "  " + status.Store.State
-	if !status.Store.Since.IsZero() {
-		store += " since " + s.time(status.Store.Since)
-	}
-	if status.Store.Error != "" {
-		store += ": " + plain(status.Store.Error)
+	store := plain(status.Store.URL) + "  " + plain(status.Store.State) + " since " + s.time(time.UnixMilli(status.Store.Since))
+	for _, why := range []string{status.Store.Detail, status.Store.Error} {
+		if why != "" {
+			store += ": " + plain(why)
+		}
 	}
 	for _, topic := range slices.Sorted(maps.Keys(status.Store.UnmetConcerns)) {
 		store += fmt.Sprintf("; does not meet %s of topic %s", status.Store.UnmetConcerns[topic], topic)

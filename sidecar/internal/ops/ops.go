@@ -79,7 +79,11 @@ var errStarting = wire.Errorf(wire.StoreUnavailable,
 
 // ready answers whether publishes are accepted.
 func (s *Server) ready(w http.ResponseWriter, r *http.Request) {
-	switch st := s.storeStatus(); st.State {
+	st := s.storeStatus()
+	if st.Err != nil {
+		st.Detail += " (the last error: " + st.Err.Error() + ")"
+	}
+	switch st.State {
 	case store.StateDisk:
 		httpapi.WriteError(w, r, &wire.Error{Code: wire.Overloaded, Reason: "disk", Msg: st.Detail}, s.logger)
 	case store.StateFailed, store.StateFull, store.StateStarting, stateStopping:
@@ -96,9 +100,6 @@ const stateStopping store.State = "stopping"
 // storeStatus is the store's status, with the state of a sidecar that does not serve.
 func (s *Server) storeStatus() store.Status {
 	st := s.parts.Load().Store.Status()
-	if st.Err != nil {
-		st.Detail += " (the last error: " + st.Err.Error() + ")"
-	}
 	if s.stopping.Load() {
 		st.State, st.Detail = stateStopping, "the sidecar is stopping"
 	} else if !s.serving.Load() {
