@@ -60,7 +60,8 @@ func (s *Sidecar) history() http.Handler {
 // self is this sidecar's description for the others.
 func (s *Sidecar) self() replay.Peer {
 	return replay.Peer{
-		NodeID: s.cfg.NodeID, Instance: s.instance, StoreID: s.store.ID(), Shared: !s.store.Roster().IsAlone(), Version: s.cfg.Version,
+		NodeID: s.cfg.NodeID, Instance: s.instance, StoreID: s.store.ID(), FolderID: s.store.FolderID(),
+		Shared: !s.store.Roster().IsAlone(), Version: s.cfg.Version,
 	}
 }
 

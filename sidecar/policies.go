@@ -86,7 +86,7 @@ func (s *Sidecar) policyOf(topic string) *policy.Effective { return s.policies.L
 // about is what the control plane hears of this sidecar.
 func (s *Sidecar) about() control.About {
 	return control.About{
-		StoreID: s.store.ID, Replay: s.replayAddress,
+		StoreID: s.store.ID, FolderID: s.store.FolderID(), Replay: s.replayAddress,
 		UnmetConcerns: func() map[string]string { return s.store.Status().UnmetConcerns },
 	}
 }

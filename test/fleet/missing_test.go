@@ -131,6 +131,47 @@ func TestAGoneSidecarIsMissedUntilItIsBackOrForgotten(t *testing.T) {
 	m.misses(t, "an embedded log that is gone", "t", "alone")
 }
 
+// A sidecar that is back under its name, on an empty disk, has lost what it had spooled: replays say so until an admin
+// forgets that, also its own.
+func TestALostSpoolIsMissed(t *testing.T) {
+	t.Parallel()
+	db := mongotest.Shared(t)
+	events := db.NewDatabase(t)
+	p := startPlane(t)
+	p.put(t, "*", unlimited)
+	toEvents := faultproxy.New(t, db.Addr())
+	spooling := startSidecar(t, "spooling", "--control-plane", p.XDS(), "--store", db.URIVia(toEvents.Addr(), events), "--store-timeout", "1s")
+	asked := startSidecar(t, "asked", "--control-plane", p.XDS(), "--store", db.URI(events))
+	for _, id := range []string{"stored", "spooled"} {
+		eventually(t, "a publish of "+id, func() bool {
+			_, err := spooling.api.Publish(t.Context(), &wire.Event{Topic: "t", ID: id, Payload: []byte("1")})
+			return err == nil
+		})
+		toEvents.Down()
+	}
+	spooling.Kill()
+	kept := spooling.dir
+	spooling.dir = t.TempDir()
+	toEvents.Up()
+	spooling.start(t)
+	eventually(t, "it is there again, and its folder is not", func() bool { return missingAt(t, p) == "spooling" })
+	asked.misses(t, "what it had spooled", "t", "spooling")
+	spooling.misses(t, "what it had spooled itself", "t", "spooling")
+	spooling.Kill()
+	fresh := spooling.dir
+	spooling.dir = kept
+	spooling.start(t)
+	eventually(t, "what it had spooled is in the store", func() bool {
+		_, body := asked.history(t, "/replay?topic=t", "")
+		return strings.Contains(body, `"spooled"`)
+	})
+	spooling.Kill()
+	spooling.dir = fresh
+	spooling.start(t)
+	eventually(t, "it is forgotten", func() bool { return p.api.ForgetSidecar(t.Context(), "spooling") == nil })
+	asked.whole(t, "without it", "t", "spooled", "stored")
+}
+
 func sidecarsAt(t *testing.T, p *plane) (names []string) {
 	t.Helper()
 	list, err := p.api.Sidecars(t.Context())

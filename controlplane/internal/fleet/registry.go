@@ -73,6 +73,7 @@ type Node struct {
 	Instance string // unlike that of any other process, also of one with this ID
 	Address  string // of its replay API, host:port or unix:/path; "": it has none
 	StoreID  string
+	FolderID string // of its data folder
 	Version  string // of the program
 	Gone     bool   // it has left, or cannot be reached
 }
@@ -202,6 +203,7 @@ func (r *Registry) remember(m *member) {
 type instance struct {
 	Sidecar
 	Instance string
+	FolderID string
 	Held     []int   // its parts, as indexes in the parts of the document
 	parts    []*Part // nil: it has none
 }
@@ -261,7 +263,7 @@ func (r *Registry) withMissing(list []instance, missing []Entry) []instance {
 		i := slices.IndexFunc(list, func(s instance) bool { return !s.Connected && !s.Drained && e.covers(&s) })
 		if i < 0 {
 			i = len(list)
-			list = append(list, instance{Instance: e.Instance, Sidecar: Sidecar{
+			list = append(list, instance{Instance: e.Instance, FolderID: e.FolderID, Sidecar: Sidecar{
 				NodeID: e.ID, Address: e.Address, LastSeen: e.Seen, Version: e.Version, StoreID: e.StoreID}})
 		}
 		list[i].Missing = true
@@ -299,7 +301,8 @@ func (r *Registry) Peers() []Node {
 	for _, s := range r.withMissing(list, r.missing(list)) {
 		if s.Address != "" && !s.Drained {
 			out = append(out, Node{
-				ID: s.NodeID, Instance: s.Instance, Address: s.Address, StoreID: s.StoreID, Version: s.Version, Gone: !s.Connected,
+				ID: s.NodeID, Instance: s.Instance, Address: s.Address, StoreID: s.StoreID, FolderID: s.FolderID, Version: s.Version,
+				Gone: !s.Connected,
 			})
 		}
 	}
@@ -357,7 +360,7 @@ func (r *Registry) own(versions bool) []instance {
 }
 
 func (r *Registry) show(m *member, seen time.Time, versions bool) instance {
-	s := instance{Instance: m.Instance, Sidecar: Sidecar{
+	s := instance{Instance: m.Instance, FolderID: m.FolderID, Sidecar: Sidecar{
 		NodeID: m.ID, Address: m.Address, LastSeen: seen.UTC().Truncate(time.Millisecond),
 		Rejected: m.rejected, UnmetConcerns: m.unmet, Connected: m.gone.IsZero(), Drained: m.drained, Version: m.Version,
 		StoreID: m.StoreID, ControlPlane: r.name,

@@ -16,16 +16,16 @@ type Entry struct {
 	Seen time.Time // when it connected, or was gone
 }
 
-// Key is the same in all lives of a sidecar on one store: on another store it has other events.
-func (e Entry) Key() string { return e.ID + "\n" + e.StoreID }
+// Key is the same in all lives of a sidecar on one store and data folder: elsewhere it has other events.
+func (e Entry) Key() string { return e.ID + "\n" + e.StoreID + "\n" + e.FolderID }
 
 // Unknown is the entry of a sidecar whose store is not known yet.
-func (e Entry) Unknown() Entry { return Entry{Node: Node{ID: e.ID}} }
+func (e Entry) Unknown() Entry { return Entry{Node: Node{ID: e.ID, FolderID: e.FolderID}} }
 
 // covers reports whether a connected sidecar is that of an entry. An entry whose store is not known
 // yet covers the sidecar on every store.
 func (e Entry) covers(s *instance) bool {
-	return e.ID == s.NodeID && (e.StoreID == s.StoreID || e.StoreID == "")
+	return e.ID == s.NodeID && e.FolderID == s.FolderID && (e.StoreID == s.StoreID || e.StoreID == "")
 }
 
 // roster has the sidecars that must not be forgotten.
@@ -154,7 +154,7 @@ func (r *Registry) Forget(e Entry) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.roster.forget(e)
-	if m := r.left[e.ID]; m != nil && m.StoreID == e.StoreID {
+	if m := r.left[e.ID]; m != nil && m.StoreID == e.StoreID && m.FolderID == e.FolderID {
 		delete(r.left, e.ID)
 	}
 }

@@ -1,6 +1,7 @@
 package fleet_test
 
 import (
+	"fmt"
 	"slices"
 	"testing"
 
@@ -122,4 +123,39 @@ func TestWhoIsGoneIsMissing(t *testing.T) {
 	delete(there, fleet.Entry{Node: node("b", "1", "own")}.Key()) // forgotten through another control plane
 	store(restarted, there)
 	check(restarted, "forgotten elsewhere")
+}
+
+// A sidecar that is back on an empty disk has not brought what the lost one had: its folder is missing until it is
+// there again, drained or forgotten.
+func TestALostFolderIsMissing(t *testing.T) {
+	r, _ := newRegistry("cp1")
+	there := map[string]fleet.Entry{}
+	for life, folder := range []string{"lost", "fresh", "lost"} {
+		n := fleet.Node{ID: "a", Instance: fmt.Sprint(life), StoreID: "s", FolderID: folder, Address: "127.0.0.1:8083"}
+		s, err := r.Connect(n)
+		require.NoError(t, err)
+		store(r, there)
+		var want []string
+		for _, e := range there {
+			if e.FolderID != folder {
+				want = append(want, "a on s")
+			}
+		}
+		if got := missing(r); !slices.Equal(got, want) || len(want) != min(life, 1) {
+			t.Errorf("life %d, on %s: missing are %q, want %q", life, folder, got, want)
+		}
+		if peers := r.Peers(); len(peers) != min(life, 1)+1 {
+			t.Errorf("life %d: peers %+v", life, peers)
+		}
+		s.Close()
+		store(r, there)
+	}
+	r.Drained(fleet.Node{ID: "a", Instance: "3", StoreID: "s", FolderID: "fresh"})
+	if got := r.Missing(); len(got) != 1 || got[0].FolderID != "lost" {
+		t.Errorf("one is drained: %+v", got)
+	}
+	r.Forget(r.Missing()[0])
+	if got := missing(r); got != nil {
+		t.Errorf("forgotten: %q", got)
+	}
 }

@@ -152,13 +152,13 @@ func nodeOf(n *core.Node, from net.Addr) (fleet.Node, error) {
 	text := func(key string) string { return n.GetMetadata().GetFields()[key].GetStringValue() }
 	node := fleet.Node{
 		ID: n.GetId(), Instance: text("instance"), Address: text("replay"),
-		StoreID: text("store_id"), Version: text("version"),
+		StoreID: text("store_id"), FolderID: text("folder_id"), Version: text("version"),
 	}
 	if node.ID == "" || len(node.ID) > maxNodeID {
 		return node, fmt.Errorf("node.id has %d bytes; want 1 to %d", len(node.ID), maxNodeID)
 	}
 	for key, value := range map[string]string{
-		"instance": node.Instance, "replay": node.Address, "store_id": node.StoreID, "version": node.Version,
+		"instance": node.Instance, "replay": node.Address, "store_id": node.StoreID, "folder_id": node.FolderID, "version": node.Version,
 	} {
 		if len(value) > maxMetadata {
 			return node, fmt.Errorf("node.metadata.%s has %d bytes; want at most %d", key, len(value), maxMetadata)

@@ -105,9 +105,10 @@ func assignment(name string, nodes []fleet.Node) *endpoint.ClusterLoadAssignment
 			HostIdentifier: &endpoint.LbEndpoint_Endpoint{Endpoint: &endpoint.Endpoint{Address: address}},
 			Metadata: &core.Metadata{FilterMetadata: map[string]*structpb.Struct{metadataKey: {
 				Fields: map[string]*structpb.Value{
-					"node_id":  structpb.NewStringValue(n.ID),
-					"instance": structpb.NewStringValue(n.Instance),
-					"store_id": structpb.NewStringValue(n.StoreID),
+					"node_id":   structpb.NewStringValue(n.ID),
+					"instance":  structpb.NewStringValue(n.Instance),
+					"store_id":  structpb.NewStringValue(n.StoreID),
+					"folder_id": structpb.NewStringValue(n.FolderID),
 				},
 			}}},
 		})

@@ -85,6 +85,8 @@ type Config struct {
 type About struct {
 	// StoreID identifies the sidecar's store; "" until a shared one was reached.
 	StoreID func() string
+	// FolderID identifies its data folder.
+	FolderID string
 	// Replay is the address of its replay API, host:port or unix:/path.
 	Replay func() string
 	// UnmetConcerns are the write concerns that the store does not meet, by topic.
@@ -193,8 +195,9 @@ func dial(cfg Config) (*grpc.ClientConn, error) {
 // node describes this sidecar.
 func (c *Control) node() *corev3.Node {
 	about := map[string]*structpb.Value{
-		"instance": structpb.NewStringValue(c.cfg.Instance),
-		"version":  structpb.NewStringValue(c.cfg.Version),
+		"instance":  structpb.NewStringValue(c.cfg.Instance),
+		"version":   structpb.NewStringValue(c.cfg.Version),
+		"folder_id": structpb.NewStringValue(c.self.FolderID),
 	}
 	for key, value := range map[string]func() string{"store_id": c.self.StoreID, "replay": c.self.Replay} {
 		if value != nil {

@@ -157,6 +157,7 @@ func peersOf(a *endpointv3.ClusterLoadAssignment) (peers []Peer, err error) {
 			p.NodeID = about["node_id"].GetStringValue()
 			p.Instance = about["instance"].GetStringValue()
 			p.StoreID = about["store_id"].GetStringValue()
+			p.FolderID = about["folder_id"].GetStringValue()
 			if p.Instance == "" {
 				return nil, fmt.Errorf("endpoint %d: has no instance", i)
 			}

@@ -10,6 +10,7 @@ type Peer struct {
 	NodeID   string
 	Instance string // of its process
 	StoreID  string // of its store
+	FolderID string // of its data folder
 	Address  string // of its replay API, host:port or unix:/path
 	// Gone says that it is no longer connected: it may be dead, and have events that no other has.
 	Gone bool

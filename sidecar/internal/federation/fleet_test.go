@@ -192,6 +192,12 @@ func TestMissing(t *testing.T) {
 		{"a port that another sidecar has now", func(t *testing.T) []Peer {
 			return []Peer{{NodeID: "b", Instance: "b", StoreID: "old", Address: serve(t, a).address}}
 		}, []string{"b"}, merged(self, a)},
+		{"a data folder that its sidecar has no more", func(t *testing.T) []Peer {
+			back := serve(t, newNode("b", "region", region, newMemory()))
+			back.who.FolderID = "fresh"
+			lost := Peer{NodeID: "b", Instance: "its last life", StoreID: "region", FolderID: "lost", Address: back.address, Gone: true}
+			return []Peer{lost, back.peer()}
+		}, []string{"b"}, merged(self, newNode("", "", region, nil))},
 		{"what never was a sidecar", func(t *testing.T) []Peer {
 			s := httptest.NewServer(http.NotFoundHandler())
 			t.Cleanup(s.Close)

@@ -15,6 +15,7 @@ type Peer struct {
 	NodeID   string
 	Instance string // of one life of its process
 	StoreID  string
+	FolderID string // of its data folder
 	Address  string // of its replay API, host:port or unix:/path
 	// Gone says that the control plane no longer has it.
 	Gone bool

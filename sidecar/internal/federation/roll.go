@@ -15,10 +15,12 @@ import (
 
 // errSilent: the peer did not answer GET /peer in time. errClear: the peer is not asked, since
 // there is no TLS to it. errCopied: the folder of its store was copied from another sidecar.
+// errFolder: it has another data folder than the listed one.
 var (
 	errSilent = errors.New("it did not answer in time")
 	errClear  = errors.New("it is on another machine, and there is no TLS to it")
 	errCopied = errors.New("its store is a copy of another sidecar's")
+	errFolder = errors.New("it is back on another data folder")
 )
 
 // roll asks every sidecar for its identity, this one first. The result has each sidecar once,
@@ -68,6 +70,13 @@ func once(all []*sidecar) []*sidecar {
 			all = append(all, &gone)
 			s.listed = Peer{Address: s.listed.Address}
 		}
+		if want := s.listed.FolderID; want != "" && want != s.said.FolderID {
+			// It is back on another data folder, and what it had spooled in the listed one is not there.
+			gone := *s
+			gone.said.StoreID, gone.err = "", errFolder
+			all = append(all, &gone)
+			s.listed = Peer{Address: s.listed.Address}
+		}
 		who := life{s.said.NodeID, s.said.Instance}
 		if lives[who] {
 			continue
@@ -80,13 +89,18 @@ func once(all []*sidecar) []*sidecar {
 		if s.err == nil || silent[s.name()] {
 			continue
 		}
-		if now := nodes[s.listed.NodeID]; now != nil && s.listed.Gone && now.said.StoreID == s.listed.StoreID {
+		if now := nodes[s.listed.NodeID]; now != nil && s.listed.Gone && now.isLater(s.listed) {
 			continue // the same sidecar in a later life
 		}
 		silent[s.name()] = true
 		out = append(out, s)
 	}
 	return out
+}
+
+// isLater reports whether a sidecar is a later life of a listed one: it has the store and the data folder of that.
+func (s *sidecar) isLater(p Peer) bool {
+	return s.said.StoreID == p.StoreID && (s.said.FolderID == p.FolderID || p.FolderID == "")
 }
 
 // learn remembers whether a sidecar's store is shared.
@@ -124,6 +138,8 @@ func reasonOf(err error) string {
 		return "sent something else than the events that it was asked for"
 	case errors.Is(err, errCopied):
 		return "has a copy of another sidecar's store"
+	case errors.Is(err, errFolder):
+		return "is back without its data folder, and what it had spooled there is missing"
 	case errors.Is(err, errSilent), errors.Is(err, errStalled):
 		return "does not answer"
 	case errors.Is(err, syscall.ECONNREFUSED), errors.Is(err, os.ErrNotExist):

@@ -90,6 +90,7 @@ type Peer struct {
 	NodeID   string `json:"node_id"`
 	Instance string `json:"instance"` // of one life of its process
 	StoreID  string `json:"store_id"` // "" while its store was never reached
+	FolderID string `json:"folder_id"`
 	// Shared says that other sidecars can use the store too, so that there is a spool in front of
 	// it.
 	Shared  bool   `json:"shared"`

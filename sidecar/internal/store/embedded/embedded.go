@@ -69,6 +69,9 @@ func exists(path string) bool {
 // ID implements store.Store, as do the other methods.
 func (s *Store) ID() string { return s.log.StoreID() }
 
+// FolderID implements store.Store: the folder is the store.
+func (s *Store) FolderID() string { return s.log.StoreID() }
+
 func (s *Store) URL() string { return setting.Embedded }
 
 func (s *Store) Log() eventlog.Log         { return s.log }
