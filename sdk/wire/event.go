@@ -46,6 +46,9 @@ type Headers []Header
 // policy's schema. Sidecars set it, and drop a publisher's value.
 const HeaderSchemaVersion = "sluice-schema-version"
 
+// HeaderCaptureAll begins the headers that say which change of a collection an event is of.
+const HeaderCaptureAll = "sluice-capture-"
+
 // Get returns the value of the header called name, and whether there is one.
 func (h Headers) Get(name string) (string, bool) {
 	for i := range h {

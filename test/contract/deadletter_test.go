@@ -58,8 +58,10 @@ func TestDeadLettersAtTheEdges(t *testing.T) {
 		t.Errorf("a full event: id %s, key %s", e.Text("headers.sluice-dlq-id"), e.Text("key"))
 	}
 
-	s.put(t, "one.two.dlq", "own", "1") // a dead letter topic is a topic like others
-	k.die("one.two.dlq", "o", s.letters(t, "one.two.dlq", 3)[0].Text("id"))
+	if a := testkit.Call(t, "POST", s.URL()+"/v1/topics/one.two.dlq/events", "1"); a.Status != 400 {
+		t.Errorf("publishing a dead letter: %d %s", a.Status, a.Body)
+	}
+	k.die("one.two.dlq", "o", s.letters(t, "one.two.dlq", 2)[0].Text("id"))
 	s.letters(t, "one.two.dlq.dlq", 1)
 }
 

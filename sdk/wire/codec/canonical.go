@@ -101,7 +101,7 @@ func (c *canon) appendHeaders(dst []byte, h wire.Headers) []byte {
 	order := c.tree.order[:0]
 	for i := range h {
 		switch name := h[i].Name; {
-		case name == "traceparent", name == "tracestate", name == "baggage", strings.HasPrefix(name, ownHeader):
+		case isTraceHeader(name), strings.HasPrefix(name, ownHeader):
 		default:
 			order = append(order, int32(i))
 		}

@@ -18,13 +18,17 @@ func shown[T string | []byte](s T) string {
 	return fmt.Sprintf("%q", s)
 }
 
-// CheckTopic checks the name of a topic to publish to.
+// CheckTopic checks the name of a topic to publish to. Sidecars alone write dead letters.
 func CheckTopic(name string) *wire.Error {
 	if name == "" {
 		return wire.Errorf(wire.BadRequest, "topic is missing")
 	}
 	if name[0] == '_' {
 		return wire.Errorf(wire.BadRequest, "topic %s starts with _, which is reserved: publishing there is not allowed", shown(name))
+	}
+	if strings.HasSuffix(name, wire.DeadLetterSuffix) {
+		return wire.Errorf(wire.BadRequest, "topic %s ends in %s: the sidecar writes dead letters itself; publish to another topic",
+			shown(name), wire.DeadLetterSuffix)
 	}
 	return checkTopicName(name, name)
 }
@@ -150,10 +154,16 @@ func CheckKey(key string, lim wire.Limits) *wire.Error {
 
 // CheckHeaders checks the publisher's own headers of one event.
 func CheckHeaders(h wire.Headers, lim wire.Limits) *wire.Error {
-	if len(h) > lim.HeaderCount {
-		return wire.Errorf(wire.PayloadTooLarge, "%d headers; at most %d are allowed", len(h), lim.HeaderCount)
+	count, size := len(h), h.Size()
+	for i := range h {
+		if isTraceHeader(h[i].Name) { // which have bounds of their own
+			count, size = count-1, size-h[i:i+1].Size()
+		}
 	}
-	if size := h.Size(); size > lim.HeaderBytes {
+	if count > lim.HeaderCount {
+		return wire.Errorf(wire.PayloadTooLarge, "%d headers; at most %d are allowed", count, lim.HeaderCount)
+	}
+	if size > lim.HeaderBytes {
 		return wire.Errorf(wire.PayloadTooLarge, "headers take %d bytes; at most %d are allowed", size, lim.HeaderBytes)
 	}
 	for i, x := range h {

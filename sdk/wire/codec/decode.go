@@ -266,7 +266,9 @@ func (o *options) decode(p *wire.PublishItem, lim wire.Limits) *wire.Error {
 	p.Later.DelayMS = r.optionalNumber("delay_ms", &o.delayMS, 0, wire.MaxLaterMS)
 	e.Key = r.text("key", &o.key)
 	r.check(CheckKey(e.Key, lim))
-	e.Headers = r.headers("headers", &o.headers, lim)
+	headers, bad := PublisherHeaders(r.headers("headers", &o.headers, lim), lim)
+	e.Headers = headers
+	r.check(bad)
 	e.Tags = r.texts("tags", &o.tags, wire.MaxTags, checkTag)
 	e.CausedBy = r.texts("caused_by", &o.causedBy, wire.MaxTags, checkID)
 	if e.SID = r.text("sid", &o.sid); len(e.SID) > wire.MaxSIDBytes {

@@ -177,7 +177,7 @@ func (m *eventMembers) decode() (wire.Event, *wire.Error) {
 	e.Partition = int(r.whole("partition", &m.partition))
 	e.Seq = uint64(r.whole("seq", &m.seq))
 	e.Spooled = r.flag("spooled", &m.spooled)
-	e.Headers = r.headers("headers", &m.headers, unlimited)
+	e.Headers = r.checkedHeaders("headers", &m.headers, unlimited)
 	e.Tags = r.texts("tags", &m.tags, math.MaxInt, anyString)
 	e.CausedBy = r.texts("caused_by", &m.causedBy, math.MaxInt, anyString)
 	if r.err == nil {

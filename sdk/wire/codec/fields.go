@@ -140,6 +140,15 @@ func checkTag(field, s string) *wire.Error {
 	return nil
 }
 
+// checkedHeaders reads headers that are not a publisher's.
+func (r *memberReader) checkedHeaders(name string, v *value, lim wire.Limits) wire.Headers {
+	list := r.headers(name, v, lim)
+	if r.err == nil {
+		r.err = CheckHeaders(list, lim)
+	}
+	return list
+}
+
 // headers reads an object of strings. If a name is given twice the last value wins; null is no
 // value.
 func (r *memberReader) headers(name string, v *value, lim wire.Limits) (list wire.Headers) {
@@ -170,7 +179,7 @@ func (r *memberReader) headers(name string, v *value, lim wire.Limits) (list wir
 			r.fail("%s must be an object of strings, and that of %s is none", name, shown(h.Name))
 		case at >= 0:
 			list[at].Value = r.text(name, &member)
-		case len(list) == lim.HeaderCount:
+		case len(list)-notCounted == lim.HeaderCount:
 			r.check(wire.Errorf(wire.PayloadTooLarge, "%s has more than %d entries", name, lim.HeaderCount))
 		default:
 			h.Value = r.text(name, &member)
@@ -178,8 +187,5 @@ func (r *memberReader) headers(name string, v *value, lim wire.Limits) (list wir
 		}
 		return nil
 	})
-	if r.err == nil {
-		r.err = CheckHeaders(list, lim)
-	}
 	return list
 }

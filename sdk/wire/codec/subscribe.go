@@ -87,6 +87,6 @@ func (r *memberReader) filter(v *value, lim wire.Limits) *wire.Filter {
 	}
 	return &wire.Filter{
 		Key: r.optionalText("filter.key", &key), Tag: r.optionalText("filter.tag", &tag),
-		Headers: r.headers("filter.header", &header, lim),
+		Headers: r.checkedHeaders("filter.header", &header, lim),
 	}
 }

@@ -13,8 +13,8 @@ import (
 
 // The headers of every event: a delete has no payload that could have the operation.
 const (
-	headerOp = "sluice-capture-op" // insert, update, replace, delete or snapshot
-	headerNS = "sluice-capture-ns" // database.collection
+	headerOp = wire.HeaderCaptureAll + "op" // insert, update, replace, delete or snapshot
+	headerNS = wire.HeaderCaptureAll + "ns" // database.collection
 )
 
 // The operations of events. Those of a change stream are called as the server calls them.

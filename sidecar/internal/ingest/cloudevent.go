@@ -209,9 +209,9 @@ func setData(it *wire.PublishItem, of contentType, json bool, data []byte, lim w
 }
 
 // checkItem checks the key and the headers, which may come from request headers and attributes.
-func checkItem(it *wire.PublishItem, lim wire.Limits) *wire.Error {
-	if err := codec.CheckKey(it.Event.Key, lim); err != nil {
-		return err
+func checkItem(it *wire.PublishItem, lim wire.Limits) (err *wire.Error) {
+	if err = codec.CheckKey(it.Event.Key, lim); err == nil {
+		it.Event.Headers, err = codec.PublisherHeaders(it.Event.Headers, lim)
 	}
-	return codec.CheckHeaders(it.Event.Headers, lim)
+	return err
 }

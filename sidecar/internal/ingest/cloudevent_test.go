@@ -100,10 +100,10 @@ func TestBinaryCloudEvent(t *testing.T) {
 		{with("ce-ttlms: 5", "Sluice-Ttl-Ms: 5"), `1`, `id=i ttl_ms=5 ` + kept + ` ce-type=com.example.t json=1`},
 		{with("Sluice-Ttl-Ms: 7"), `1`, `id=i ttl_ms=7 ` + kept + ` ce-type=com.example.t json=1`},
 		{with("ce-partitionkey: k", "Sluice-Key: k", "Idempotency-Key: i"), `1`, `id=i key=k ` + kept + ` ce-type=com.example.t json=1`},
-		{with("ce-traceparent: 00-a", "ce-tracestate: x=1"), `1`,
-			`id=i ` + kept + ` ce-type=com.example.t traceparent=00-a tracestate=x=1 json=1`},
-		{with("ce-traceparent: 00-a", "traceparent: 00-b"), `1`,
-			`id=i ` + kept + ` ce-traceparent=00-a ce-type=com.example.t traceparent=00-b json=1`},
+		{with("ce-traceparent: "+traceA, "ce-tracestate: x=1"), `1`,
+			`id=i ` + kept + ` ce-type=com.example.t traceparent=` + traceA + ` tracestate=x=1 json=1`},
+		{with("ce-traceparent: "+traceA, "traceparent: "+traceB), `1`,
+			`id=i ` + kept + ` ce-traceparent=` + traceA + ` ce-type=com.example.t traceparent=` + traceB + ` json=1`},
 		{with("Sluice-Header-Shop: 1", "Sluice-Header-Ce-Type: x"), `1`, `id=i ` + kept + ` ce-type=com.example.t shop=1 json=1`},
 		{with("Content-Type: text/plain", "ce-datacontenttype: text/plain"), `x`,
 			`id=i ` + kept + ` ce-type=com.example.t content-type=text/plain bytes=x`},
@@ -177,7 +177,8 @@ func TestStructuredCloudEvent(t *testing.T) {
 				`ce-type=t json=1`},
 		{`{` + event + `,"data":1,"yes":true,"n":-7,"none":null,"euro":"€ 100%"}`,
 			`id=i ce-euro=€ 100% ce-n=-7 ce-source=/s ce-specversion=1.0 ce-type=t ce-yes=true json=1`},
-		{`{` + event + `,"data":1,"traceparent":"00-a","tracestate":"b=c"}`, `id=i ` + all + `traceparent=00-a tracestate=b=c json=1`},
+		{`{` + event + `,"data":1,"traceparent":"` + traceA + `","tracestate":"b=c"}`,
+			`id=i ` + all + `traceparent=` + traceA + ` tracestate=b=c json=1`},
 		{`{` + event + `,"data":1,"traceparent":""}`, `id=i ce-source=/s ce-specversion=1.0 ce-traceparent= ce-type=t json=1`},
 		{`{` + event + `,"id":"j","data":1}`, `id=j ` + all + `json=1`},
 		{`{` + event + `,"data":1,"type":null}`, `bad_request: the CloudEvent's attribute type is missing`},
@@ -307,3 +308,9 @@ func FuzzCloudEvents(f *testing.F) {
 		}
 	})
 }
+
+// Two values of traceparent.
+const (
+	traceA = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
+	traceB = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203332-01"
+)

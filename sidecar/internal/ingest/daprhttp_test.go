@@ -32,8 +32,9 @@ func TestPublishDapr(t *testing.T) {
 		{"?metadata.rawPayload=true", ce, []string{structured}, "", "", ce, ""},
 		{"?metadata.rawPayload=false&metadata.partitionKey=k%201", `1`, nil, "", "k 1", `1`, ""},
 		{"?metadata.priority=9", `1`, nil, "", "", `1`, ""},
-		{"?metadata.cloudevent.id=m&metadata.cloudevent.type=over&metadata.cloudevent.traceparent=00-a", `1`, nil, "m", "", `1`, "ce-type=over"},
-		{"", `1`, []string{"traceparent: 00-b"}, "", "", `1`, "traceparent=00-b"},
+		{"?metadata.cloudevent.id=m&metadata.cloudevent.type=over&metadata.cloudevent.traceparent=" + traceA,
+			`1`, nil, "m", "", `1`, "ce-type=over"},
+		{"", `1`, []string{"traceparent: " + traceB}, "", "", `1`, "traceparent=" + traceB},
 		{"", `[` + ce + `]`, []string{"Content-Type: application/cloudevents-batch+json"}, "", "", `[` + ce + `]`, ""},
 	} {
 		res, body := s.Do(t, "POST", "/v1.0/publish/any%20pubsub/t"+tc.query, tc.body, tc.headers...)

@@ -214,7 +214,7 @@ func (h *head) eventHeaders(lim wire.Limits) (out wire.Headers, bad *wire.Error)
 	for source, values := range h.Header {
 		name, ours := strings.CutPrefix(source, headerPrefix)
 		switch {
-		case !ours && !slices.Contains(traceHeaders, source):
+		case !ours && (!slices.Contains(traceHeaders, source) || len(values) > 1 && !isList(source)): // two are none
 		case isList(source) && len(values) > 1:
 			add(name, strings.Join(values, ","))
 		default:
@@ -229,5 +229,5 @@ func (h *head) eventHeaders(lim wire.Limits) (out wire.Headers, bad *wire.Error)
 		add(eventContentType, h.contentType.text)
 	}
 	slices.SortFunc(out, func(a, b wire.Header) int { return strings.Compare(a.Name, b.Name) })
-	return out, codec.CheckHeaders(out, lim)
+	return codec.PublisherHeaders(out, lim)
 }

@@ -26,12 +26,12 @@ func TestPublishHTTP(t *testing.T) {
 	}
 
 	res, f := post(` {"a": 1.50} `, "Idempotency-Key: e1", "Sluice-Id: e1", "Sluice-Key: k", "Sluice-Ts: 7", "Sluice-Header-Shop-ID: 9",
-		"Traceparent: 00-a", "Tracestate: x=1", "Tracestate: y=2", "Baggage: b=1", "Content-Type: application/json; charset=utf-8")
+		"Traceparent: "+traceA, "Tracestate: x=1", "Tracestate: y=2", "Baggage: b=1", "Content-Type: application/json; charset=utf-8")
 	if res.StatusCode != 201 || f.ID != "e1" || f.Seq != 1 || f.Durability != "store" || f.Op != "" {
 		t.Errorf("%s %+v", res.Status, f)
 	}
 	ev := c.WantEvent("e1").Event
-	headers := map[string]string{"shop-id": "9", "traceparent": "00-a", "tracestate": "x=1,y=2", "baggage": "b=1"}
+	headers := map[string]string{"shop-id": "9", "traceparent": "" + traceA, "tracestate": "x=1,y=2", "baggage": "b=1"}
 	if string(ev.Payload) != `{"a":1.50}` || ev.Key != "k" || ev.TS != 7 || !reflect.DeepEqual(ev.Headers, headers) {
 		t.Errorf("event: %+v", ev)
 	}

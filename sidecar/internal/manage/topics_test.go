@@ -72,6 +72,7 @@ func TestMakeTopic(t *testing.T) {
 	s.Want(t, 201, `{"topic":"orders","partitions":8}`, "PUT", gatewaytest.Orders, "")
 	s.Want(t, 200, `{"topic":"orders","partitions":8}`, "PUT", gatewaytest.Orders, "")
 	s.Want(t, 400, "bad_request", "PUT", "/v1/topics/_sys", "")
+	s.Want(t, 400, "bad_request", "PUT", "/v1/topics/orders.dlq", "")
 }
 
 func TestDeleteTopic(t *testing.T) {
@@ -81,7 +82,7 @@ func TestDeleteTopic(t *testing.T) {
 	for i := range 3 {
 		s.Publish(t, "orders", fmt.Sprint(i), "k")
 	}
-	s.Publish(t, "orders.dlq", "d", "k")
+	s.PublishDead(t, "orders.dlq", "d")
 	s.Want(t, 200, `"events":[{`, "POST", gatewaytest.Billing+"/pull", gatewaytest.PullOne)
 	s.Want(t, 200, `"events":3,`, "DELETE", gatewaytest.Orders+"?dry_run=1", "")
 	s.Want(t, 200, `"groups":["billing"],"dead_letters":1,"scheduled":0}`, "DELETE", gatewaytest.Orders+"?dry_run=1", "")

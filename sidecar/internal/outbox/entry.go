@@ -231,7 +231,8 @@ func (r *fieldReader) headers() (list wire.Headers) {
 	for _, e := range elements {
 		list = append(list, wire.Header{Name: e.Key(), Value: r.text("headers."+e.Key(), e.Value())})
 	}
-	r.check(codec.CheckHeaders(list, r.lim))
+	list, bad := codec.PublisherHeaders(list, r.lim)
+	r.check(bad)
 	return list
 }
 

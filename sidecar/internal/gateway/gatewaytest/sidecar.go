@@ -290,6 +290,19 @@ func (s *Sidecar) Publish(t testing.TB, topic, id, key string) {
 	}
 }
 
+// PublishDead puts a dead letter into the log, as no client can.
+func (s *Sidecar) PublishDead(t testing.TB, topic, id string, headers ...wire.Header) {
+	t.Helper()
+	made, err := s.Log.EnsureTopic(t.Context(), topic, 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	rec := &eventlog.Record{Event: wire.Event{ID: id, Headers: headers, Payload: []byte("1")}, AcceptedAt: time.Now().UnixMilli()}
+	if out := s.Log.Append(t.Context(), topic, eventlog.PartitionOf("", id, made.Partitions), []*eventlog.Record{rec}); out[0].Err != nil {
+		t.Fatal(out[0].Err)
+	}
+}
+
 // Do makes a request; headers are "Name: value".
 func (s *Sidecar) Do(t testing.TB, method, path, body string, headers ...string) (*http.Response, string) {
 	t.Helper()

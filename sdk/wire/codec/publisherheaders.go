@@ -1,0 +1,86 @@
+package codec
+
+import (
+	"slices"
+	"strings"
+	"unicode/utf8"
+
+	"github.com/sluice-bus/sluice/sdk/wire"
+)
+
+// maxTraceBytes bounds the values of tracestate and baggage.
+const maxTraceBytes = 8192
+
+// notCounted is about how many headers an event may have that do not count as the publisher's own:
+// those of tracing, and those that are left out.
+const notCounted = 8
+
+// PublisherHeaders checks the headers that a publisher gives an event, and returns those to keep. It
+// leaves out what copied events carry of the sidecar's own headers, and trace headers that are not
+// valid: these never refuse an event. It does not change h.
+func PublisherHeaders(h wire.Headers, lim wire.Limits) (wire.Headers, *wire.Error) {
+	if slices.ContainsFunc(h, isLeftOut) {
+		h = slices.DeleteFunc(slices.Clone(h), isLeftOut)
+	}
+	for _, x := range h {
+		if strings.HasPrefix(x.Name, ownHeader) {
+			return nil, wire.Errorf(wire.BadRequest, "header %s: names that begin with %s are the sidecar's own; use another name",
+				shown(x.Name), ownHeader)
+		}
+	}
+	return h, CheckHeaders(h, lim)
+}
+
+func isLeftOut(x wire.Header) bool {
+	switch x.Name {
+	case wire.HeaderSchemaVersion, wire.HeaderRedriven:
+		return true
+	case headerParent:
+		return !isTraceParent(x.Value)
+	case headerState:
+		return !isTraceState(x.Value)
+	case headerBaggage:
+		return len(x.Value) > maxTraceBytes || !utf8.ValidString(x.Value) || strings.ContainsAny(x.Value, "\r\n\x00")
+	}
+	return strings.HasPrefix(x.Name, wire.HeaderCaptureAll)
+}
+
+// The headers of W3C Trace Context and Baggage.
+const (
+	headerParent  = "traceparent"
+	headerState   = "tracestate"
+	headerBaggage = "baggage"
+)
+
+func isTraceHeader(name string) bool {
+	return name == headerParent || name == headerState || name == headerBaggage
+}
+
+// isTraceParent reports whether s is a traceparent: version, trace, span and flags. In versions later
+// than 00, more may follow the flags.
+func isTraceParent(s string) bool {
+	const length = len("00-00000000000000000000000000000000-0000000000000000-00")
+	if len(s) < length || len(s) > 2*length || s[:2] == "ff" || s[:2] == "00" && len(s) > length {
+		return false
+	}
+	parts := strings.SplitN(s, "-", 5)
+	if len(parts) < 4 || len(parts[0]) != 2 || len(parts[1]) != 32 || len(parts[2]) != 16 || len(parts[3]) != 2 {
+		return false
+	}
+	isHex := func(part string) bool { return strings.Trim(part, "0123456789abcdef") == "" }
+	return !slices.ContainsFunc(parts[:4], func(part string) bool { return !isHex(part) }) && visible(s) &&
+		strings.Trim(parts[1], "0") != "" && strings.Trim(parts[2], "0") != ""
+}
+
+// isTraceState reports whether s is a tracestate: up to 32 members KEY=VALUE of printable ASCII.
+func isTraceState(s string) bool {
+	if len(s) > maxTraceBytes || strings.IndexFunc(s, func(r rune) bool { return r < ' ' && r != '\t' || r > '~' }) >= 0 {
+		return false
+	}
+	members := strings.Split(s, ",")
+	return len(members) <= 32 && !slices.ContainsFunc(members, func(m string) bool {
+		m = strings.TrimSpace(m)
+		key, value, is := strings.Cut(m, "=")
+		return m != "" && (!is || key == "" || value == "" || strings.ContainsAny(key, " \t"))
+	})
+}
