@@ -7,7 +7,6 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
-	"net"
 	"net/http"
 	"os"
 	"sync"
@@ -43,7 +42,7 @@ type ControlPlane struct {
 	cfg  Config
 	name string // unique, even among control planes with the same Config.Name
 
-	xdsListener, httpListener net.Listener
+	xdsListener, httpListener *listen.Evicting
 	gate                      *gate // of xdsListener
 
 	store    store.Backend
@@ -108,15 +107,11 @@ func New(ctx context.Context, cfg Config) (_ *ControlPlane, err error) {
 	if c.metrics, err = c.newMetrics(); err != nil {
 		return nil, err
 	}
-	for _, l := range []struct {
-		ln         *net.Listener
-		name, addr string
-	}{
-		{&c.xdsListener, "xds-listen", cfg.XDSListen}, {&c.httpListener, "http-listen", cfg.HTTPListen},
-	} {
-		if *l.ln, err = listen.On(ctx, l.addr); err != nil {
-			return nil, fmt.Errorf("%s: %w", l.name, err)
-		}
+	if c.xdsListener, err = bind(ctx, "xds-listen", cfg.XDSListen, xdsFiles); err != nil {
+		return nil, err
+	}
+	if c.httpListener, err = bind(ctx, "http-listen", cfg.HTTPListen, httpFiles); err != nil {
+		return nil, err
 	}
 	c.gate = newGate(c.xdsListener)
 	return c, nil
@@ -223,7 +218,8 @@ func (c *ControlPlane) Run(ctx context.Context, ready func() error) error {
 		parts.Go(func() error { return run(partsCtx) })
 	}
 
-	rpc := grpc.NewServer(append(xds.ServerOptions(), c.access.ServerOptions("xds-listen", c.xdsListener)...)...)
+	options := append(xds.ServerOptions(), c.access.ServerOptions("xds-listen", c.xdsListener)...)
+	rpc := grpc.NewServer(append(options, grpc.ChainStreamInterceptor(holdPlace))...)
 	c.xds.Register(rpc)
 	c.quota.Register(rpc)
 	topics.New(topics.Config{Sink: c.registry, Admit: c.admit, Logger: c.cfg.Logger}).Register(rpc)
@@ -273,7 +269,7 @@ func (i identities) Challenge(w http.ResponseWriter, r *http.Request, err error)
 
 // release closes everything that New opened.
 func (c *ControlPlane) release() {
-	for _, ln := range []net.Listener{c.xdsListener, c.httpListener} {
+	for _, ln := range []*listen.Evicting{c.xdsListener, c.httpListener} {
 		if ln != nil {
 			ln.Close() // closing twice is harmless
 		}

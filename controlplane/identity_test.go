@@ -32,7 +32,7 @@ import (
 
 // serve runs a control plane that knows these tokens, each "NAME" the token of an entry of role
 // sidecar with the text of its further keys.
-func serve(t *testing.T, tokens map[string]string) (c *ControlPlane, conn *grpc.ClientConn) {
+func serve(t *testing.T, tokens map[string]string, change ...func(*ControlPlane)) (c *ControlPlane, conn *grpc.ClientConn) {
 	t.Helper()
 	auth := "tokens:\n"
 	for token, keys := range tokens {
@@ -47,6 +47,9 @@ func serve(t *testing.T, tokens map[string]string) (c *ControlPlane, conn *grpc.
 		DrainTimeout: time.Second, StoreTimeout: time.Second, Logger: slog.New(slog.NewTextHandler(io.Discard, nil)),
 	})
 	require.NoError(t, err)
+	for _, f := range change {
+		f(c)
+	}
 	ctx, stop := context.WithCancel(context.Background())
 	ready := make(chan struct{})
 	var running sync.WaitGroup
@@ -57,12 +60,16 @@ func serve(t *testing.T, tokens map[string]string) (c *ControlPlane, conn *grpc.
 	})
 	t.Cleanup(func() { stop(); running.Wait() })
 	<-ready
+	return c, dialXDS(t, c)
+}
+
+func dialXDS(t *testing.T, c *ControlPlane) *grpc.ClientConn {
+	t.Helper()
 	address, _ := c.Addresses()
-	if conn, err = grpc.NewClient(address, grpc.WithTransportCredentials(insecure.NewCredentials())); err != nil {
-		t.Fatal(err)
-	}
+	conn, err := grpc.NewClient(address, grpc.WithTransportCredentials(insecure.NewCredentials()))
+	require.NoError(t, err)
 	t.Cleanup(func() { _ = conn.Close() })
-	return c, conn
+	return conn
 }
 
 // as returns the context of a call with the token.

@@ -78,6 +78,11 @@ func (c *ControlPlane) newMetrics() (*metrics, error) {
 			func() map[string]int64 {
 				return map[string]int64{"not_covered": c.uncovered.Load(), "in_use": c.registry.Refused()}
 			}},
+		{"sluice_controlplane_connections_evicted_total", "{connection}",
+			"Connections without a request that were closed, since their listener had as many as it may.", "listener",
+			func() map[string]int64 {
+				return map[string]int64{"xds-listen": c.xdsListener.Evicted(), "http-listen": c.httpListener.Evicted()}
+			}},
 		{"sluice_controlplane_topics_left_out_total", "{topic}",
 			"Times that a topic, or its use by a sidecar, was not shown, since the control plane knows too many.", "reason",
 			func() map[string]int64 { return map[string]int64{"too_many": c.registry.Uncounted()} }},

@@ -43,7 +43,7 @@ func (s *Server) Serve(ctx context.Context, ln net.Listener) error {
 	// Requests outlive ctx by the drain time: only the abort ends them.
 	base, cut := context.WithCancel(context.WithoutCancel(ctx))
 	srv := &http.Server{
-		Handler:           s.Handler,
+		Handler:           boundBody(s.Handler),
 		ReadHeaderTimeout: readHeaderTimeout,
 		IdleTimeout:       idleTimeout,
 		MaxHeaderBytes:    maxHeaderBytes,

@@ -1,13 +1,17 @@
 package httpapi
 
 import (
+	"bufio"
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"log/slog"
 	"net"
 	"net/http"
+	"os"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/sluice-bus/sluice/test/require"
@@ -104,3 +108,78 @@ func TestServeReportsABrokenListener(t *testing.T) {
 		t.Errorf("Serve: %v", err)
 	}
 }
+
+// TestBodyThatNeverComes: such a request is answered soon where nobody needs the body, and ends after
+// a time where somebody does, with its connection; a body that has come ends nothing.
+func TestBodyThatNeverComes(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const long = 10 * bodyTimeout
+		mux := http.NewServeMux()
+		mux.HandleFunc("/unread", func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "answer") })
+		mux.HandleFunc("/read", func(w http.ResponseWriter, r *http.Request) {
+			_, err := io.ReadAll(r.Body)
+			_, _ = fmt.Fprint(w, errors.Is(err, os.ErrDeadlineExceeded))
+		})
+		mux.HandleFunc("/long", func(w http.ResponseWriter, r *http.Request) {
+			_, _ = io.ReadAll(r.Body)
+			select {
+			case <-r.Context().Done():
+			case <-time.After(long):
+			}
+			_, _ = fmt.Fprint(w, r.Context().Err())
+		})
+		ln := &pipeListener{conns: make(chan net.Conn), closed: make(chan struct{})}
+		ctx, stop := context.WithCancel(t.Context())
+		served := make(chan error)
+		go func() { served <- (&Server{Handler: mux, Logger: slog.New(slog.DiscardHandler)}).Serve(ctx, ln) }()
+		for _, c := range []struct {
+			path, body string // of 4 bytes
+			answer     string
+			answered   time.Duration
+			closed     time.Duration // after the answer; a connection whose request came whole is kept
+		}{
+			{"/unread", "", "answer", unreadTimeout, 0},
+			{"/unread", "abcd", "answer", 0, idleTimeout},
+			{"/read", "", "true", bodyTimeout, 0},
+			{"/read", "abcd", "false", 0, idleTimeout},
+			{"/long", "abcd", "<nil>", long, idleTimeout},
+		} {
+			ours, theirs := net.Pipe()
+			ln.conns <- theirs
+			began := time.Now()
+			_, err := fmt.Fprintf(ours, "POST %s HTTP/1.1\r\nHost: h\r\nContent-Length: 4\r\n\r\n%s", c.path, c.body)
+			require.NoError(t, err)
+			resp, err := http.ReadResponse(bufio.NewReader(ours), nil)
+			require.NoError(t, err)
+			text, err := io.ReadAll(resp.Body)
+			require.NoError(t, err)
+			if took := time.Since(began); string(text) != c.answer || took != c.answered {
+				t.Errorf("%s with body %q: %s after %v; want %s after %v", c.path, c.body, text, took, c.answer, c.answered)
+			}
+			_, err = ours.Read(make([]byte, 1))
+			if took := time.Since(began); err != io.EOF || took-c.answered != c.closed {
+				t.Errorf("%s with body %q: the connection ends with %v after %v; want EOF after %v", c.path, c.body, err, took, c.closed)
+			}
+		}
+		stop()
+		require.NoError(t, <-served)
+	})
+}
+
+// pipeListener has the connections that it is given, in memory.
+type pipeListener struct {
+	conns  chan net.Conn
+	closed chan struct{}
+}
+
+func (l *pipeListener) Accept() (net.Conn, error) {
+	select {
+	case c := <-l.conns:
+		return c, nil
+	case <-l.closed:
+		return nil, net.ErrClosed
+	}
+}
+
+func (l *pipeListener) Close() error   { close(l.closed); return nil }
+func (l *pipeListener) Addr() net.Addr { return &net.TCPAddr{} }

@@ -29,7 +29,7 @@ func (h *handler) answer(w http.ResponseWriter, r *http.Request, status int, v a
 	// The deadline ends the wait for a client that does not read. A writer without deadlines, as in
 	// tests, cannot block.
 	control := http.NewResponseController(w)
-	_ = control.SetWriteDeadline(time.Now().Add(bodyTimeout))
+	_ = control.SetWriteDeadline(time.Now().Add(answerTimeout))
 	w.WriteHeader(status)
 	_, _ = w.Write(body.Bytes()) // the client went away
 	_ = control.Flush()

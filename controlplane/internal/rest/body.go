@@ -23,8 +23,8 @@ const (
 	maxBodyBytes   = 1 << 20
 	maxApplyBytes  = policy.MaxDocumentBytes
 	maxBodyNesting = 512
-	// bodyTimeout bounds the time in which a client sends a body, and reads an answer.
-	bodyTimeout = time.Minute
+	// answerTimeout bounds the time in which a client reads an answer.
+	answerTimeout = time.Minute
 )
 
 // readBody reads a request's body of up to a number of bytes, which must be one JSON value in
@@ -33,9 +33,6 @@ func readBody(w http.ResponseWriter, r *http.Request, most int64) ([]byte, error
 	if err := checkContentType(r); err != nil {
 		return nil, err
 	}
-	// A writer without deadlines, as in tests, has no timeout.
-	control := http.NewResponseController(w)
-	_ = control.SetReadDeadline(time.Now().Add(bodyTimeout))
 	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, most))
 	var tooLarge *http.MaxBytesError
 	switch {
@@ -44,7 +41,6 @@ func readBody(w http.ResponseWriter, r *http.Request, most int64) ([]byte, error
 	case err != nil:
 		return nil, wire.Errorf(wire.BadRequest, "the body could not be read to its end")
 	}
-	_ = control.SetReadDeadline(time.Time{}) // else it ends the request later
 	var deep *codec.DepthError
 	switch compact, err := codec.AppendCompact(nil, body, maxBodyNesting); {
 	case errors.As(err, &deep):

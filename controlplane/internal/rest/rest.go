@@ -11,6 +11,8 @@ import (
 	"strings"
 
 	"github.com/sluice-bus/sluice/internal/httpapi"
+	"github.com/sluice-bus/sluice/internal/listen"
+	"github.com/sluice-bus/sluice/sdk/wire"
 )
 
 // Config has the dependencies of a handler. Every field is required unless it says otherwise.
@@ -100,12 +102,32 @@ func (h *handler) known(serve func(http.ResponseWriter, *request) error) func(ht
 			bad = sender.may(viewer)
 		}
 		if bad == nil {
-			bad = serve(w, &request{r.Request, r.Params, sender})
+			release, err := h.hold(r.Request)
+			defer release()
+			if bad = err; bad == nil {
+				bad = serve(w, &request{r.Request, r.Params, sender})
+			}
 		}
 		if bad != nil {
 			h.fail(w, r.Request, bad)
 		}
 	}
+}
+
+// hold takes a place of the listener for a request. Metrics, as health checks, need none, so that
+// they are answered whatever others do.
+func (h *handler) hold(r *http.Request) (release func(), err error) {
+	if r.URL.Path == "/metrics" {
+		return func() {}, nil
+	}
+	local, _ := r.Context().Value(http.LocalAddrContextKey).(net.Addr)
+	release, held := listen.Hold(local)
+	if !held {
+		e := wire.Errorf(wire.Overloaded, "this listener serves as many connections as the limit of open files allows; try again later")
+		e.RetryAfter = retryAfter
+		return func() {}, e
+	}
+	return release, nil
 }
 
 // secured sets headers that tell browsers to keep the answer private.

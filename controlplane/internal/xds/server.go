@@ -61,6 +61,9 @@ const (
 	// pongWithin.
 	pingAfter  = 10 * time.Second
 	pongWithin = 5 * time.Second
+	// connectTimeout bounds the handshakes of a connection; one without a stream for idleTimeout ends.
+	connectTimeout = 10 * time.Second
+	idleTimeout    = 2 * time.Minute
 	// pingsEvery is the least interval of a sidecar's own pings.
 	pingsEvery = 5 * time.Second
 	// maxRequestBytes bounds one request: the first one has the names and versions of all that the
@@ -154,7 +157,8 @@ func (s *Server) Register(g *grpc.Server) {
 // ServerOptions are the options that the gRPC server needs: it detects dead sidecars within 15 s.
 func ServerOptions() []grpc.ServerOption {
 	return []grpc.ServerOption{
-		grpc.KeepaliveParams(keepalive.ServerParameters{Time: pingAfter, Timeout: pongWithin}),
+		grpc.ConnectionTimeout(connectTimeout),
+		grpc.KeepaliveParams(keepalive.ServerParameters{Time: pingAfter, Timeout: pongWithin, MaxConnectionIdle: idleTimeout}),
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: pingsEvery, PermitWithoutStream: true}),
 		grpc.MaxRecvMsgSize(maxRequestBytes),
 		grpc.ReadBufferSize(readBuffer),

@@ -1,0 +1,143 @@
+package listen
+
+import (
+	"container/list"
+	"net"
+	"sync"
+)
+
+// Evicting is a listener with a bound on its connections. One more connection closes the one that
+// has been idle for the longest time: a connection is idle unless it is held for a request.
+//
+// Some of the places are in reserve: they are never held. So there is always an idle connection to
+// close, and whatever a few clients hold, requests that need no hold are served.
+type Evicting struct {
+	net.Listener
+	most, held int // places, and those that may be held
+
+	mu      sync.Mutex
+	open    int
+	idle    *list.List // of *evictable, the one that is idle for the longest time first
+	holds   int        // connections that are held
+	evicted int64
+}
+
+// NewEvicting bounds the connections of ln. At least one place is in reserve.
+func NewEvicting(ln net.Listener, most, reserve int) *Evicting {
+	most = max(most, 2)
+	return &Evicting{Listener: ln, most: most, held: most - min(max(reserve, 1), most-1), idle: list.New()}
+}
+
+// Evicted is how many connections were closed for others. It may be called on nil.
+func (e *Evicting) Evicted() int64 {
+	if e == nil {
+		return 0
+	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.evicted
+}
+
+// Accept returns the next connection.
+func (e *Evicting) Accept() (net.Conn, error) {
+	c, err := e.Listener.Accept()
+	if err != nil {
+		return nil, err
+	}
+	e.mu.Lock()
+	var evicted *evictable
+	if e.open >= e.most {
+		evicted = e.idle.Front().Value.(*evictable)
+		evicted.leave()
+		e.evicted++
+	}
+	e.open++
+	taken := &evictable{Conn: c, of: e}
+	taken.place = e.idle.PushBack(taken)
+	e.mu.Unlock()
+	if evicted != nil {
+		_ = evicted.Conn.Close() // its server gets the error, and closes it once more
+	}
+	return taken, nil
+}
+
+// evictable is a connection of an Evicting.
+type evictable struct {
+	net.Conn
+	of *Evicting
+
+	// Guarded by of.mu.
+	place  *list.Element // among the idle ones; nil: it is held, or gone
+	holds  int
+	closed bool
+}
+
+// leave gives the place of the connection back. The caller holds of.mu.
+func (c *evictable) leave() {
+	if c.closed {
+		return
+	}
+	c.closed = true
+	c.of.open--
+	if c.holds > 0 {
+		c.of.holds--
+		return
+	}
+	c.of.idle.Remove(c.place)
+}
+
+// Close closes the connection.
+func (c *evictable) Close() error {
+	err := c.Conn.Close()
+	c.of.mu.Lock()
+	defer c.of.mu.Unlock()
+	c.leave()
+	return err
+}
+
+// LocalAddr returns an address with which [Hold] finds the connection. Servers of HTTP and gRPC,
+// and TLS between them and the connection, pass it on with each request.
+func (c *evictable) LocalAddr() net.Addr { return localAddr{c.Conn.LocalAddr(), c} }
+
+type localAddr struct {
+	net.Addr
+	conn *evictable
+}
+
+// Hold keeps the connection with this local address, of an [Evicting] listener, until release is
+// called. It reports false if as many are held as may be, or the connection is closed already. Other
+// connections need no hold.
+func Hold(local net.Addr) (release func(), ok bool) {
+	addr, ours := local.(localAddr)
+	if !ours {
+		return func() {}, true
+	}
+	return addr.conn.hold()
+}
+
+func (c *evictable) hold() (release func(), ok bool) {
+	e := c.of
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if c.closed || c.holds == 0 && e.holds >= e.held {
+		return nil, false
+	}
+	if c.holds == 0 {
+		e.holds++
+		e.idle.Remove(c.place)
+	}
+	c.holds++
+	return c.release, true
+}
+
+func (c *evictable) release() {
+	e := c.of
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	c.holds--
+	if c.holds > 0 || c.closed {
+		return
+	}
+	e.holds--
+	c.place = e.idle.PushBack(c)
+}
