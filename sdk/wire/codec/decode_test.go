@@ -101,6 +101,9 @@ func TestDecodeRequestRefuses(t *testing.T) {
 		{sub + `{"dedupeTtlMs":0}}`, wire.BadRequest, "dedupeTtlMs"}, {sub + `{"autoAck":0}}`, wire.BadRequest, "autoAck"},
 		{sub + `{"filter":[]}}`, wire.BadRequest, "filter"}, {sub + `{"filter":{"key":1}}}`, wire.BadRequest, "filter.key"},
 		{sub + `{"filter":{"header":{"a":1}}}}`, wire.BadRequest, "filter.header"},
+		{sub + `{"filter":{"key":"` + strings.Repeat("k", 513) + `"}}}`, wire.BadRequest, "filter.key is 513 bytes"},
+		{sub + `{"filter":{"tag":"` + strings.Repeat("t", 257) + `"}}}`, wire.BadRequest, "filter.tag is 257 bytes"},
+		{sub + `{"filter":{"header":{"a":"` + strings.Repeat("v", 16<<10) + `"}}}}`, wire.BadRequest, "filter.header has more"},
 		{`{"op":"UNSUBSCRIBE","corr":"c"}`, wire.BadRequest, "topic"}, {`{"op":"AUTH","corr":"c","token":1}`, wire.BadRequest, "token"},
 	} {
 		r, err := DecodeRequest([]byte(c.frame), wire.DefaultLimits())

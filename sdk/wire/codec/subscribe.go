@@ -85,8 +85,24 @@ func (r *memberReader) filter(v *value, lim wire.Limits) *wire.Filter {
 	if unknown != nil {
 		r.check(unknownMember(*unknown, []string{"key", "tag", "header"}))
 	}
-	return &wire.Filter{
+	f := &wire.Filter{
 		Key: r.optionalText("filter.key", &key), Tag: r.optionalText("filter.tag", &tag),
 		Headers: r.checkedHeaders("filter.header", &header, lim),
+	}
+	// What no event can have is refused, so that a subscription's filter takes no more memory than
+	// an event.
+	r.bound("filter.key", f.Key, lim.KeyBytes)
+	r.bound("filter.tag", f.Tag, wire.MaxTagBytes)
+	if r.err != nil && r.err.Code == wire.PayloadTooLarge {
+		r.err = wire.Errorf(wire.BadRequest, "filter.header has more than the %d entries and %d bytes that are allowed",
+			lim.HeaderCount, lim.HeaderBytes)
+	}
+	return f
+}
+
+// bound checks the length of a text that may be absent.
+func (r *memberReader) bound(name string, text *string, most int) {
+	if r.err == nil && text != nil && len(*text) > most {
+		r.fail("%s is %d bytes long; at most %d are allowed", name, len(*text), most)
 	}
 }

@@ -139,20 +139,24 @@ func (m *handlers) listDeadLetters(caller *session.Session, _ http.ResponseWrite
 	}
 	out := deadLetterList{Total: total, Dead: []deadLetterInfo{}}
 	var page []eventlog.Dead
+	size, more := 0, false
 	err = m.eachDead(r.Context(), q, func(dead []eventlog.Dead) (bool, error) {
 		for _, d := range dead {
-			if !over[d.Letter.ID] {
-				page = append(page, d)
+			if over[d.Letter.ID] {
+				continue
 			}
+			if more = len(page) == limit || size >= maxPageBytes; more {
+				return false, nil
+			}
+			page, size = append(page, d), size+d.Letter.Size()
 		}
-		return len(page) <= limit, nil
+		return true, nil
 	})
 	if err != nil {
 		return nil, err
 	}
-	if len(page) > limit {
-		page = page[:limit]
-		last := page[limit-1].Letter
+	if more {
+		last := page[len(page)-1].Letter
 		out.Next = nextCursor(q.order[:1] + pointText(last.TS, last.ID))
 	}
 	redriven, err := m.redriven(r.Context(), q.topic, page)

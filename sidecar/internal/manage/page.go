@@ -14,6 +14,8 @@ import (
 const (
 	defaultPage = 100
 	maxPage     = 1000
+	// maxPageBytes bounds the events of a page: no more are added once they have that size.
+	maxPageBytes = 4 << 20
 )
 
 // limitAndCursor reads the size of a page, and the text that nextCursor made the cursor from; ""

@@ -174,6 +174,37 @@ func TestDeadLettersAndTheWayBack(t *testing.T) {
 	}
 }
 
+// TestDeadLettersOfAPageAreBounded: a page ends at a size, and next continues.
+func TestDeadLettersOfAPageAreBounded(t *testing.T) {
+	s := start(t, gatewaytest.Setup{Policies: gatewaytest.OnePartition})
+	const n, size = 12, 1000 << 10
+	for i := range n {
+		event := fmt.Sprintf(`{"payload":%q,"opts":{"id":"e%d"}}`+"\n", strings.Repeat("x", size), i)
+		if res, body := s.Do(t, "POST", "/v1/topics/t/events", event, "Content-Type: application/x-ndjson"); res.StatusCode != 200 ||
+			strings.Contains(body, "code") {
+			t.Fatalf("publish: %s", body)
+		}
+	}
+	s.kill(t, "g", n, "large")
+	for _, order := range []string{"asc", "desc"} {
+		seen, query := map[string]bool{}, "?limit=1000&order="+order
+		for next := "-"; next != ""; {
+			l := s.dead(t, query)
+			if l.Total != n || len(l.Dead) == 0 || len(l.Dead)*size > (4<<20)+size {
+				t.Fatalf("a page of %d, of %d in all", len(l.Dead), l.Total)
+			}
+			for _, d := range l.Dead {
+				seen[d.DLQ] = true
+			}
+			next = l.Next
+			query = "?limit=1000&cursor=" + next
+		}
+		if len(seen) != n {
+			t.Errorf("the pages have %d dead letters; want %d", len(seen), n)
+		}
+	}
+}
+
 // A redrive that its client gives up stops. Finished letters stay finished, and the same call again
 // does the rest.
 func TestRedriveStopsWithItsClient(t *testing.T) {
