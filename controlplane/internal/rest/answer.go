@@ -18,23 +18,34 @@ const retryAfter = time.Second
 
 // answer writes v as JSON, completely or not at all.
 func (h *handler) answer(w http.ResponseWriter, r *http.Request, status int, v any) error {
+	body, err := encode(v)
+	if err != nil {
+		return fmt.Errorf("encode the answer to %s %s: %w", r.Method, r.URL.Path, err)
+	}
+	write(w, status, body)
+	return nil
+}
+
+func encode(v any) ([]byte, error) {
 	var body bytes.Buffer
 	enc := json.NewEncoder(&body)
 	enc.SetEscapeHTML(false)
-	if err := enc.Encode(v); err != nil {
-		return fmt.Errorf("encode the answer to %s %s: %w", r.Method, r.URL.Path, err)
-	}
+	err := enc.Encode(v)
+	return body.Bytes(), err
+}
+
+// write writes an answer, as long as the client reads it in time.
+func write(w http.ResponseWriter, status int, body []byte) {
 	w.Header().Set("Content-Type", "application/json")
-	w.Header().Set("Content-Length", strconv.Itoa(body.Len()))
+	w.Header().Set("Content-Length", strconv.Itoa(len(body)))
 	// The deadline ends the wait for a client that does not read. A writer without deadlines, as in
 	// tests, cannot block.
 	control := http.NewResponseController(w)
 	_ = control.SetWriteDeadline(time.Now().Add(answerTimeout))
 	w.WriteHeader(status)
-	_, _ = w.Write(body.Bytes()) // the client went away
+	_, _ = w.Write(body) // the client went away
 	_ = control.Flush()
 	_ = control.SetWriteDeadline(time.Time{})
-	return nil
 }
 
 // fail answers with an error. An error outside the contract is a defect.

@@ -5,7 +5,10 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"runtime"
 	"slices"
+	"sync"
+	"weak"
 
 	"github.com/sluice-bus/sluice/controlplane/internal/catalog"
 	"github.com/sluice-bus/sluice/internal/policy"
@@ -16,9 +19,42 @@ import (
 // ignored.
 var given = []string{"version", "updated_at", "updated_by"}
 
-func (h *handler) listPolicies(w http.ResponseWriter, r *request) error {
-	state := h.Catalog.State()
-	return h.answer(w, r.Request, http.StatusOK, policiesBody{state.Entries, state.Revision})
+func (h *handler) listPolicies(w http.ResponseWriter, _ *request) error {
+	list, err := h.lists.of(h.Catalog.State())
+	if err != nil {
+		return fmt.Errorf("encode the policies: %w", err)
+	}
+	write(w, http.StatusOK, list.body)
+	runtime.KeepAlive(list) // for requests meanwhile
+	return nil
+}
+
+// policyLists encodes the answer with all policies once for all requests at a time, so that clients
+// that do not read it take no copy each. It keeps none that no request has.
+type policyLists struct {
+	mu   sync.Mutex
+	last weak.Pointer[policyList]
+}
+
+// policyList is the answer with all policies of a state.
+type policyList struct {
+	state *catalog.State
+	body  []byte
+}
+
+func (l *policyLists) of(state *catalog.State) (*policyList, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if last := l.last.Value(); last != nil && last.state == state {
+		return last, nil
+	}
+	body, err := encode(policiesBody{state.Entries, state.Revision})
+	if err != nil {
+		return nil, err
+	}
+	list := &policyList{state, body}
+	l.last = weak.Make(list)
+	return list, nil
 }
 
 // policiesBody has all policies.

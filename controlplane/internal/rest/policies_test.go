@@ -8,6 +8,7 @@ import (
 
 	"github.com/sluice-bus/sluice/internal/policy"
 	"github.com/sluice-bus/sluice/sdk/wire"
+	"github.com/sluice-bus/sluice/test/require"
 )
 
 // answered fails unless the answer is a policy at that version.
@@ -43,6 +44,30 @@ func TestPolicyFromPutToDelete(t *testing.T) {
 	want(t, a.send("GET", "/v1/policies", ""), 200, `{"policies":[],"revision":3}`)
 	answered(t, a.send("PUT", "/v1/policies/orders.*", `{}`), 201, `"4"`,
 		`{"name":"orders.*","version":4,"updated_at":"T","updated_by":"anonymous"}`)
+}
+
+// TestPolicyListsAreShared: requests at a time share the bytes of their answers, until a policy
+// changes.
+func TestPolicyListsAreShared(t *testing.T) {
+	a := newAPI(t)
+	var lists policyLists
+	next := func(name string) *policyList {
+		t.Helper()
+		if w := a.send("PUT", "/v1/policies/"+name, `{}`); w.Code != 201 {
+			t.Fatalf("put: %d %s", w.Code, w.Body)
+		}
+		first, err := lists.of(a.cfg.Catalog.State())
+		require.NoError(t, err)
+		second, err := lists.of(a.cfg.Catalog.State())
+		require.NoError(t, err)
+		if first != second || !strings.Contains(string(first.body), name) {
+			t.Errorf("two requests get %p and %p: %s", first, second, first.body)
+		}
+		return first
+	}
+	if before, after := next("a"), next("b"); before == after {
+		t.Error("the list is that before the change")
+	}
 }
 
 // A dry run is for all who read, answers as that of an apply, and changes nothing.

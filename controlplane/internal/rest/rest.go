@@ -42,7 +42,8 @@ type Config struct {
 // handler serves the API.
 type handler struct {
 	Config
-	gate gate
+	gate  gate
+	lists policyLists
 }
 
 // New returns the handler of the control plane's HTTP listener, behind the guards against web pages

@@ -110,7 +110,11 @@ func (c callbacks) OnStreamDeltaRequest(id int64, r *discovery.DeltaDiscoveryReq
 	if len(r.GetResourceNamesSubscribe()) > 0 {
 		c.apply()
 	}
-	return s.request(r)
+	if err := s.request(r); err != nil {
+		c.cfg.Logger.Warn("xds: a sidecar's request is refused, and its stream ends", "node", s.nodeID, "from", s.from, "error", err)
+		return status.Errorf(status.Code(err), "sidecar %q: %s", s.nodeID, status.Convert(err).Message())
+	}
+	return nil
 }
 
 // connect begins a session. The error has a gRPC status.

@@ -68,7 +68,10 @@ const (
 	pingsEvery = 5 * time.Second
 	// maxRequestBytes bounds one request: the first one has the names and versions of all that the
 	// sidecar has.
-	maxRequestBytes = 32 << 20
+	maxRequestBytes = 8 << 20
+	// maxStreams bounds the streams of a connection. A sidecar has one of each service, and for a
+	// moment those that they replace.
+	maxStreams = 100
 	// readBuffer is the size of a connection's read buffer; sidecars send little.
 	readBuffer = 4 << 10
 )
@@ -161,6 +164,7 @@ func ServerOptions() []grpc.ServerOption {
 		grpc.KeepaliveParams(keepalive.ServerParameters{Time: pingAfter, Timeout: pongWithin, MaxConnectionIdle: idleTimeout}),
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: pingsEvery, PermitWithoutStream: true}),
 		grpc.MaxRecvMsgSize(maxRequestBytes),
+		grpc.MaxConcurrentStreams(maxStreams),
 		grpc.ReadBufferSize(readBuffer),
 		experimental.BufferPool(messages),
 		grpc.ForceServerCodecV2(newCodec()),

@@ -332,7 +332,19 @@ func TestWhatEndsAStream(t *testing.T) {
 			}
 			c.subscribe(packs, names[:1000]...)
 			c.subscribe(packs, names[1000:]...)
-		}, codes.ResourceExhausted, "100000 names"},
+		}, codes.ResourceExhausted, `sidecar "n": this stream subscribes to more than the 20000 names`},
+		{"too many versions", func(c *client) {
+			has := map[string]string{}
+			for i := range xds.MaxVersions/2 + 1 {
+				has[fmt.Sprint(i)] = "v"
+			}
+			for _, kind := range []string{packs, peers} { // of all types together
+				c.send(&discovery.DeltaDiscoveryRequest{TypeUrl: kind, ResourceNamesSubscribe: []string{"*"}, InitialResourceVersions: has})
+			}
+		}, codes.ResourceExhausted, `sidecar "n": more than the 20000 resources`},
+		{"a long version", func(c *client) {
+			c.send(&discovery.DeltaDiscoveryRequest{TypeUrl: packs, InitialResourceVersions: map[string]string{"a": strings.Repeat("v", 129)}})
+		}, codes.InvalidArgument, `sidecar "n": a name of 1 bytes and a version of 129`},
 		{"too many types", func(c *client) {
 			for i := range 33 {
 				c.subscribe(fmt.Sprint("type", i), "*")

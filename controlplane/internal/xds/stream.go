@@ -17,13 +17,19 @@ import (
 
 // Bounds of one stream. Beyond them it ends with ResourceExhausted.
 const (
-	// MaxSubscribed is how many names a stream may subscribe to, of all types together.
-	MaxSubscribed = 100_000
+	// MaxSubscribed is how many names a stream may subscribe to, of all types together. Sidecars
+	// subscribe to all of a type, to their own credential, and again to what they refused.
+	MaxSubscribed = MaxVersions
+	// MaxVersions is how many resources a sidecar may have when it connects, of all types together:
+	// the packs of a million policies, and the replay peers. maxVersionBytes bounds the version of
+	// one.
+	MaxVersions     = 20_000
+	maxVersionBytes = 128
 	// maxTypes is how many types of resources it may name.
 	maxTypes = 32
 	// maxUnacked bounds the resources sent and neither acked nor rejected. Each response counts as
 	// one, too.
-	maxUnacked = 4 * MaxSubscribed
+	maxUnacked = 400_000
 )
 
 // stream is one sidecar's stream. The library calls back from one goroutine, so nothing needs a
@@ -38,6 +44,7 @@ type stream struct {
 
 	types      map[string]*interest
 	subscribed int // names, of all types
+	versions   int // that the sidecar had when it connected
 
 	unacked  map[string]sent // by nonce
 	unackedN int             // what maxUnacked bounds
@@ -82,6 +89,9 @@ func (s *stream) request(r *discovery.DeltaDiscoveryRequest) error {
 	if err := s.subscribe(r, i); err != nil {
 		return err
 	}
+	if err := s.checkVersions(r.GetInitialResourceVersions()); err != nil {
+		return err
+	}
 	if !known && r.GetTypeUrl() == policypb.PolicyPackType {
 		s.session.Holds(s.policies.inForce(r.GetInitialResourceVersions()), nil)
 	}
@@ -113,6 +123,22 @@ func (s *stream) subscribe(r *discovery.DeltaDiscoveryRequest, i *interest) erro
 		delete(i.names, name)
 	}
 	s.subscribed += len(i.names) - before
+	return nil
+}
+
+// checkVersions bounds the resources that the sidecar says it has: the library keeps them.
+func (s *stream) checkVersions(has map[string]string) error {
+	s.versions += len(has)
+	if s.versions > MaxVersions {
+		return status.Errorf(codes.ResourceExhausted, "more than the %d resources that are allowed in initial_resource_versions", MaxVersions)
+	}
+	for name, version := range has {
+		if len(name) > wire.MaxTopicBytes || len(version) > maxVersionBytes {
+			return status.Errorf(codes.InvalidArgument,
+				"a name of %d bytes and a version of %d in initial_resource_versions; at most %d and %d are allowed",
+				len(name), len(version), wire.MaxTopicBytes, maxVersionBytes)
+		}
+	}
 	return nil
 }
 
