@@ -3,6 +3,7 @@ package sidecar
 import (
 	"encoding/json"
 	"fmt"
+	"io"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -30,14 +31,17 @@ tokens:
 	s := testkit.StartSidecar(t, filepath.Join(dir, "data"), "--auth-config", auth, "--audit-topics", "orders.*,payments", "--audit-file",
 		file)
 
-	ask := func(token, method, url, body string) {
+	ask := func(token, method, url, body string) (answer string) {
 		t.Helper()
 		r, err := http.NewRequestWithContext(t.Context(), method, url, strings.NewReader(body))
 		require.NoError(t, err)
 		r.Header.Set("Authorization", "Bearer "+token+"-0123456789abcdef")
 		res, err := http.DefaultClient.Do(r)
 		require.NoError(t, err)
-		res.Body.Close()
+		defer res.Body.Close()
+		text, err := io.ReadAll(res.Body)
+		require.NoError(t, err)
+		return string(text)
 	}
 	ask("shop", "POST", s.URL()+"/v1/topics/greetings/events", `1`) // not audited
 	ask("shop", "POST", s.URL()+"/v1/topics/orders.created/events", `1`)
@@ -45,6 +49,12 @@ tokens:
 	ask("shop", "POST", s.URL()+"/v1/topics/orders.created/groups/g/pull", `{"wait_ms":0}`)
 	ask("shop", "PUT", s.URL()+"/v1/topics/orders.created/groups/g/cursor", `{"from":"earliest"}`)
 	ask("guest", "GET", s.ReplayURL()+"/replay?topic=payments", "")
+	ask("shop", "POST", s.URL()+"/v1/topics/orders.created/events", `{`)
+	ask("shop", "POST", s.URL()+"/v1/topics/orders.created/events", `2`)
+	var page struct{ Next string }
+	require.NoError(t, json.Unmarshal([]byte(ask("shop", "GET", s.ReplayURL()+"/replay?topic=orders.created&limit=1", "")), &page))
+	ask("shop", "GET", s.ReplayURL()+"/replay?cursor="+page.Next, "")
+	ask("guest", "GET", s.ReplayURL()+"/replay?cursor="+page.Next, "")
 	ask("shop", "GET", s.ReplayURL()+"/export?topic=orders.created", "")
 
 	c, _, err := websocket.Dial(t.Context(), s.URL()+"/ws",
@@ -75,6 +85,11 @@ tokens:
 	})
 	want := []string{
 		`publish orders.created shop 1 events 0 refused `,
+		`publish orders.created shop 1 events 0 refused `,
+		`publish orders.created shop 0 events 1 refused bad_json`,
+		`GET /replay orders.created shop 200 `,
+		`GET /replay orders.created shop 200 `,
+		`GET /replay orders.created guest 403 `,
 		`publish orders.created guest 0 events 1 refused forbidden`,
 		`POST /v1/topics/{topic}/groups/{group}/pull orders.created shop g 200 `,
 		`PUT /v1/topics/{topic}/groups/{group}/cursor orders.created shop g 204 `,

@@ -3,6 +3,7 @@
 package audit
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"log/slog"
@@ -133,8 +134,18 @@ func (l *Log) Published(items []wire.PublishItem, results []wire.ResultItem, who
 	}
 }
 
+// topicKey is the key of the topic that a handler sets, in the context of its request.
+type topicKey struct{}
+
+// SetTopic says which topic a request is about, where neither path nor query name it.
+func SetTopic(ctx context.Context, topic string) {
+	if to, ok := ctx.Value(topicKey{}).(*string); ok {
+		*to = topic
+	}
+}
+
 // HTTP writes a line for each request about a topic once it is answered, except for requests on the
-// routes that are left out. The topic is the path value or the query parameter "topic".
+// routes that are left out. The topic is the path value, the query parameter "topic", or that of SetTopic.
 func (l *Log) HTTP(who func(context.Context) access.Identity, next http.Handler, leftOut ...string) http.Handler {
 	if l == nil {
 		return next
@@ -142,11 +153,10 @@ func (l *Log) HTTP(who func(context.Context) access.Identity, next http.Handler,
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		began := time.Now()
 		answer := &httpapi.Recorder{ResponseWriter: w}
+		var set string
+		r = r.WithContext(context.WithValue(r.Context(), topicKey{}, &set))
 		defer func() {
-			topic := r.PathValue("topic")
-			if topic == "" {
-				topic = r.URL.Query().Get("topic")
-			}
+			topic := cmp.Or(r.PathValue("topic"), r.URL.Query().Get("topic"), set)
 			if topic == "" || r.Pattern == "" || slices.Contains(leftOut, r.Pattern) {
 				return
 			}

@@ -24,12 +24,17 @@ type handlers struct{ Config }
 func (h *handlers) publish(caller *session.Session, r *httpapi.Request, items []wire.PublishItem, bad *wire.Error) (
 	results []wire.ResultItem, err error,
 ) {
-	topic := r.PathValue("topic")
+	topic, who := r.PathValue("topic"), caller.Identity()
 	if bad != nil {
 		h.Publisher.Refused(topic, bad.Code, 1)
+		caller.NotePublished(who, Undecoded(topic), nil, bad)
 		return nil, bad
 	}
-	defer func() { caller.NotePublished(caller.Identity(), items, results, err) }()
+	defer func() {
+		if err != nil && r.Context().Err() == nil {
+			caller.NotePublished(who, items, nil, err)
+		}
+	}()
 	if err := caller.May(access.Publish, topic, ""); err != nil {
 		h.Publisher.Refused(topic, wire.AsError(err).Code, max(len(items), 1))
 		return nil, err
@@ -38,7 +43,10 @@ func (h *handlers) publish(caller *session.Session, r *httpapi.Request, items []
 		return nil, nil
 	}
 	answered := make(chan []wire.ResultItem, 1)
-	done := func(results []wire.ResultItem) { answered <- results }
+	done := func(results []wire.ResultItem) { // also after the client has left: the events are stored
+		caller.NotePublished(who, items, results, nil)
+		answered <- results
+	}
 	if bad := h.Publisher.Publish(caller.Attribute(r.Context()), caller.Publishes, items, done); bad != nil {
 		return nil, bad
 	}
@@ -48,4 +56,9 @@ func (h *handlers) publish(caller *session.Session, r *httpapi.Request, items []
 	case <-r.Context().Done():
 		return nil, r.Context().Err()
 	}
+}
+
+// Undecoded stands in the access log for the events of a publish that could not be read.
+func Undecoded(topic string) []wire.PublishItem {
+	return []wire.PublishItem{{Event: wire.Event{Topic: topic}}}
 }

@@ -34,7 +34,12 @@ func (m *handlers) deleteEvents(caller *session.Session, w http.ResponseWriter, 
 	}
 	of := cancelled + len(found)
 	lines := newProgress(w, of)
-	code := lines.end(m.erase(r.Context(), found, func(done int) { lines.at(cancelled + done) }))
+	ctx, end := caller.While(r.Context(), access.Admin, own.Topic, "")
+	defer end()
+	if err = m.erase(ctx, found, func(done int) { lines.at(cancelled + done) }); err != nil {
+		err = cmp.Or(context.Cause(ctx), err)
+	}
+	code := lines.end(err)
 	// An access log that is kept must not name the erased ids and keys.
 	m.Logger.Info("events were erased", "topic", own.Topic, "selected_by", own.By, "events", of,
 		"by", caller.Identity().Name, "from", r.RemoteAddr, "code", code)

@@ -72,9 +72,10 @@ func readDeadSelection(content []byte) (s deadSelection, bad *wire.Error) {
 
 // change is a change of many dead letters, in steps.
 type change struct {
-	of   int
-	rate float64 // per second; 0: as fast as possible
-	step func(ctx context.Context, from, to int) error
+	right access.Action // that it needs, to its end
+	of    int
+	rate  float64 // per second; 0: as fast as possible
+	step  func(ctx context.Context, from, to int) error
 }
 
 // planner plans the change of the selected dead letters.
@@ -110,13 +111,15 @@ func (m *handlers) changeDead(plan planner) session.Handler {
 		}
 		c, err := plan(caller, r, q, s)
 		if err == nil {
-			c.run(r.Context(), m.Context, newProgress(w, c.of))
+			ctx, end := caller.While(r.Context(), c.right, q.topic, q.group)
+			defer end()
+			c.run(ctx, m.Context, newProgress(w, c.of))
 		}
 		return err
 	}
 }
 
-// run makes the change until its request or the gateway ends.
+// run makes the change until its request, the right to it or the gateway ends.
 func (c *change) run(ctx, gateway context.Context, lines *progress) {
 	batch := deadPage.Events
 	if c.rate > 0 {
@@ -127,13 +130,14 @@ func (c *change) run(ctx, gateway context.Context, lines *progress) {
 		lines.at(done)
 		to := min(done+batch, c.of)
 		if err := c.step(ctx, done, to); err != nil {
-			lines.end(err)
+			lines.end(cmp.Or(context.Cause(ctx), err))
 			return
 		}
 		done = to
 		if c.rate > 0 && done < c.of {
 			due := began.Add(time.Duration(float64(done) / c.rate * float64(time.Second)))
 			if !pause.Unless(ctx, time.Until(due), gateway.Done()) {
+				lines.end(context.Cause(ctx))
 				return
 			}
 			if gateway.Err() != nil {
@@ -181,7 +185,7 @@ func (m *handlers) planRedrive(caller *session.Session, r *httpapi.Request, q de
 	slices.SortFunc(rs, func(a, b eventlog.Redrive) int {
 		return cmp.Or(cmp.Compare(a.Seq, b.Seq), cmp.Compare(a.Partition, b.Partition))
 	})
-	c = change{of: len(rs), rate: redriveRate}
+	c = change{right: access.Subscribe, of: len(rs), rate: redriveRate}
 	if s.Rate != nil {
 		c.rate = *s.Rate
 	}
@@ -207,6 +211,7 @@ func (m *handlers) planDiscard(caller *session.Session, r *httpapi.Request, q de
 		return c, err
 	}
 	q.sees = func(string) bool { return true }
+	c.right = access.Admin
 	if s.Rate != nil {
 		c.rate = *s.Rate
 	}

@@ -317,3 +317,27 @@ func TestBadDeadLetterRequests(t *testing.T) {
 		t.Errorf("of one that is gone: %s", got)
 	}
 }
+
+// A redrive ends when its sender loses the right to it, and says so.
+func TestRedriveEndsWithItsRight(t *testing.T) {
+	auth := gatewaytest.AuthOf(t, "tokens:\n"+gatewaytest.Entry("all", `publish: ["*"], subscribe: ["*"]`))
+	auth.Follow(t)
+	s := start(t, gatewaytest.Setup{Policies: gatewaytest.OnePartition, Access: auth.Access})
+	as := "Authorization: Bearer all"
+	for range 2 {
+		s.Do(t, "POST", "/v1/topics/t/events", "1", as)
+	}
+	_, body := s.Do(t, "POST", "/v1/topics/t/groups/g/pull", `{"opts":{"from":"earliest"}}`, as)
+	var p gatewaytest.Pulled
+	_ = json.Unmarshal([]byte(body), &p)
+	for _, lease := range p.Leases() {
+		s.Do(t, "POST", "/v1/topics/t/groups/g/nack", fmt.Sprintf(`{"leases":[%q],"dead_letter":true}`, lease), as)
+	}
+	time.AfterFunc(100*time.Millisecond, func() {
+		auth.Write(t, "tokens:\n"+gatewaytest.Entry("all", `publish: ["*"], subscribe: ["u"]`))
+	})
+	_, body = s.Do(t, "POST", dlqPath+"/redrive", `{"group":"g","rate":0.01}`, as)
+	if lines := strings.Split(strings.TrimSpace(body), "\n"); !strings.Contains(lines[len(lines)-1], `"code":"forbidden"`) {
+		t.Errorf("%s", body)
+	}
+}

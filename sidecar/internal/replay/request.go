@@ -7,6 +7,7 @@ import (
 	"github.com/sluice-bus/sluice/internal/access"
 	"github.com/sluice-bus/sluice/internal/httpapi"
 	"github.com/sluice-bus/sluice/sdk/wire"
+	"github.com/sluice-bus/sluice/sidecar/internal/audit"
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog"
 )
 
@@ -108,6 +109,7 @@ func (h *handler) parseReplay(r *httpapi.Request) (req replayRequest, err error)
 	if r.Has("cursor") {
 		c, err := parseCursor(r, v)
 		if err == nil {
+			audit.SetTopic(r.Context(), c.view.topic)
 			err = h.mayRead(r, c.view.topic)
 		}
 		if err != nil {

@@ -103,6 +103,12 @@ func (s *Session) MayStill(topic, group string) error {
 	return now.May(access.Subscribe, topic, group)
 }
 
+// While returns a context for a long change, which ends once the caller loses the right: its cause then is a *wire.Error.
+// The caller must call the returned function in the end.
+func (s *Session) While(ctx context.Context, do access.Action, topic, group string) (context.Context, context.CancelFunc) {
+	return s.of.Access.While(ctx, do, topic, group)
+}
+
 // MayRead returns an error unless the caller may subscribe to a topic or replay it.
 func (s *Session) MayRead(topic string) error {
 	err := s.May(access.Subscribe, topic, "")

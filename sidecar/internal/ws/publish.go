@@ -12,6 +12,7 @@ import (
 func (c *conn) publish(who *access.Identity, req *codec.Request, size int) {
 	items, bad := ingest.FromFrame(req)
 	if bad != nil {
+		c.caller.NotePublished(who, ingest.Undecoded(req.Topic), nil, bad)
 		c.replyError(req, bad)
 		return
 	}
