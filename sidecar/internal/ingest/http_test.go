@@ -133,9 +133,12 @@ func TestTopicsAndGroups(t *testing.T) {
 	c.Ask(`{"op":"SUBSCRIBE","topic":"a.b","group":"grün","opts":{"from":"earliest"}}`)
 	c.WantEvent("e1")
 	get("/v1/topics/a%2Eb/groups", `{"groups":["grün"]}`)
-	get("/v1/topics/a.b/groups/gr%C3%BCn", `{"topic":"a.b","group":"grün","lag":2,"inflight":1,`+
+	s.Want(t, 200, `{"topic":"a.b","group":"grün","lag":2,"inflight":1,`+
 		`"partitions":[{"partition":0,"owner":"node","cursor":1,"head":2,"lag":2,"inflight":1}],`+
-		`"members":[{"id":"node/1","inflight":1,"max_inflight":100,"paused":false,"blocked_by":"key_order"}]}`)
+		`"members":[{"id":"node/1","node_id":"node","address":"127.0.0.1:`, "GET", "/v1/topics/a.b/groups/gr%C3%BCn", "")
+	for _, part := range []string{`"inflight":1,"max_inflight":100,"oldest_unacked_ms":`, `"paused":false,"blocked_by":"key_order"}]}`} {
+		s.Want(t, 200, part, "GET", "/v1/topics/a.b/groups/gr%C3%BCn", "")
+	}
 	c.Ask(`{"op":"PAUSE","topic":"a.b","group":"grün"}`)
 	if _, body := s.Do(t, "GET", "/v1/topics/a.b/groups/gr%C3%BCn", ""); !strings.Contains(body, `"paused":true,"blocked_by":"paused"`) {
 		t.Errorf("paused: %s", body)
