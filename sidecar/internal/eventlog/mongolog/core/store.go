@@ -167,8 +167,9 @@ func (s *Store) ServerTime(ctx context.Context) (time.Time, error) {
 		var hello struct {
 			LocalTime time.Time `bson:"localTime"`
 		}
-		beats := s.Beats.Database(s.DB.Name()) // beats have it, and must not wait behind appends
-		if err := beats.RunCommand(ctx, bson.D{{Key: "hello", Value: 1}}).Decode(&hello); err != nil {
+		beats := s.Beats.Database(s.DB.Name())     // beats have it, and must not wait behind appends
+		alone := mongo.NewSessionContext(ctx, nil) // a session of the log's client is none of theirs
+		if err := beats.RunCommand(alone, bson.D{{Key: "hello", Value: 1}}).Decode(&hello); err != nil {
 			return time.Time{}, fmt.Errorf("hello: %w", err)
 		}
 		shown, asOf = hello.LocalTime, Now(s.Clock)
