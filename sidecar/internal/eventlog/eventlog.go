@@ -137,6 +137,11 @@ type Extent struct {
 	// was readable. When no event is left, First is Head+1, and Head may be a higher seq that never
 	// held an event. A partition without any append has First 1 and Head 0.
 	First, Head uint64
+	// Removed is the highest seq whose event went by retention, or with the topic. Compaction and
+	// erasure do not raise it.
+	Removed uint64
+	// Voids counts the seqs right above Head that hold no event and never will.
+	Voids uint64
 	// Hidden counts the events stored above Head. They become readable once every seq below them
 	// holds an event or is void.
 	Hidden int64

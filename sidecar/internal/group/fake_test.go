@@ -119,6 +119,7 @@ func (l *fakeLog) Extents(_ context.Context, topic string) ([]eventlog.Extent, e
 		x := eventlog.Extent{First: 1, Head: uint64(len(recs))}
 		if i == 0 {
 			x.First = max(1, l.firsts[topic])
+			x.Removed = x.First - 1
 		}
 		xs = append(xs, x)
 	}

@@ -92,7 +92,7 @@ func TestLifeOfAnEventInTheEmbeddedLog(t *testing.T) {
 	sweep(59 * time.Minute)
 	extent(eventlog.Extent{First: 1, Head: events})
 	sweep(61 * time.Minute)
-	extent(eventlog.Extent{First: events + 1, Head: events})
+	extent(eventlog.Extent{First: events + 1, Head: events, Removed: events})
 	if _, err := log.Lookup(ctx, "a", "A"); !errors.Is(err, eventlog.ErrNotFound) {
 		t.Errorf("Lookup of an expired event: %v", err)
 	}
@@ -108,5 +108,5 @@ func TestLifeOfAnEventInTheEmbeddedLog(t *testing.T) {
 			t.Errorf("event %d behind the window: %+v; want seq %d", i, o, events+i+1)
 		}
 	}
-	extent(eventlog.Extent{First: events + 1, Head: 2 * events})
+	extent(eventlog.Extent{First: events + 1, Head: 2 * events, Removed: events})
 }

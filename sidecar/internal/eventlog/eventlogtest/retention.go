@@ -129,6 +129,39 @@ func testRetention(t *testing.T, s *suite) {
 	})
 }
 
+// testPositions: erased events stand for all seqs without an event, which not every log can have
+// otherwise.
+func testPositions(t *testing.T, s *suite) {
+	topic := s.topic(t, 1)
+	events := s.aging(t, topic, "a", 0, 8)
+	keep := eventlog.Retention{DedupeWindowMS: 1000 * hour}
+	must(t, errOf(s.log.Erase(t.Context(), topic, 0, []uint64{1, 4, 8}, keep, start)))
+	for _, c := range []struct {
+		upTo, removed uint64 // by retention
+	}{{0, 0}, {3, 3}, {4, 3}, {5, 5}, {8, 7}} {
+		keep.UpTo = []uint64{c.upTo}
+		s.sweep(t, topic, keep, start, 2)
+		for range 2 {
+			for seq := range uint64(len(events) + 1) {
+				if seq < c.removed {
+					WantTooOld(t, s.log, topic, seq)
+				} else {
+					WantPosition(t, s.log, topic, seq)
+				}
+			}
+			WantNoPosition(t, s.log, topic, uint64(len(events)+1))
+			s.reopen(t)
+		}
+	}
+	must(t, s.log.DeleteTopic(t.Context(), topic))
+	must(t, errOf(s.log.EnsureTopic(t.Context(), topic, 1)))
+	WantTooOld(t, s.log, topic, 6)
+	WantPosition(t, s.log, topic, 8)
+	s.stored(t, topic, 0, Event("new"))
+	WantTooOld(t, s.log, topic, 6)
+	WantPosition(t, s.log, topic, 8)
+}
+
 // wantLocation fails the test unless the log knows where an event of partition 1 is, or was.
 func (s *suite) wantLocation(t tester, topic string, e *eventlog.Record, gone bool) {
 	t.Helper()

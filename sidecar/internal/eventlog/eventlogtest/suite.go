@@ -47,6 +47,7 @@ func Run(t *testing.T, open func(t *testing.T) Store, only ...string) {
 		{"Redrives", testRedrives},
 		{"Scheduled", testScheduled},
 		{"Retention", testRetention},
+		{"Positions", testPositions},
 		{"Deduplication", testDeduplication},
 		{"Compaction", testCompaction},
 		{"Deletion", testDeletion},
@@ -162,10 +163,13 @@ func (s *suite) wantScan(t tester, topic string, want ...string) {
 	}
 }
 
-// wantExtent fails the test unless that is what a partition holds.
+// wantExtent fails the test unless that is what a partition holds, from which retention alone has
+// removed events.
 func (s *suite) wantExtent(t tester, topic string, partition int, first, head uint64) {
 	t.Helper()
-	if e := s.extent(t, topic, partition); e != (eventlog.Extent{First: first, Head: head}) {
+	e := s.extent(t, topic, partition)
+	e.Voids = 0 // a repeated publish may leave one
+	if e != (eventlog.Extent{First: first, Head: head, Removed: first - 1}) {
 		t.Errorf("partition %d has extent %+v; want First %d, Head %d", partition, e, first, head)
 	}
 }

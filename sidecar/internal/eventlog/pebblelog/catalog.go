@@ -57,7 +57,7 @@ type partition struct {
 
 	// head is the highest seq that is durable, hence readable.
 	head atomic.Uint64
-	// floor is the highest seq that retention has removed.
+	// floor is the highest seq that retention, or the topic's deletion, has removed.
 	floor atomic.Uint64
 }
 
@@ -244,7 +244,8 @@ func (l *Log) Extents(ctx context.Context, name string) ([]eventlog.Extent, erro
 			return nil, err
 		}
 		// floor first: it never passes the head that is read after it.
-		extents[p].First = part.floor.Load() + 1
+		floor := part.floor.Load()
+		extents[p].First, extents[p].Removed = floor+1, floor
 		extents[p].Head = part.head.Load()
 	}
 	return extents, nil

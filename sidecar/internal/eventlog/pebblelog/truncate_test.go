@@ -45,7 +45,7 @@ func wantLeft(t testing.TB, l *Log, first, head uint64) {
 		t.Fatalf("%d events are read, %d scanned, %v; want %d", len(read), len(scanned), err, want)
 	}
 	extents, err := l.Extents(t.Context(), "t")
-	if err != nil || extents[0] != (eventlog.Extent{First: first, Head: head}) {
+	if err != nil || extents[0] != (eventlog.Extent{First: first, Head: head, Removed: first - 1}) {
 		t.Errorf("extent %+v, %v; want %d to %d", extents, err, first, head)
 	}
 }

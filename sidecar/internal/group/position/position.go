@@ -38,7 +38,7 @@ func Seek(ctx context.Context, log eventlog.Reader, topic string, o wire.Subscri
 // After returns where a reader without a group goes on after an event: right behind it in its
 // partition, and in the others as Seek does. gone says that the event was removed. If the topic does
 // not remember where it was, every event that is left may be behind it. An event that is not there
-// although nothing was ever removed never was: NotFound.
+// although neither retention nor compaction removed any never was: NotFound.
 func After(ctx context.Context, log eventlog.Reader, topic, id string, keeps policy.Retention) (starts []uint64, gone bool, err error) {
 	at, err := log.Locate(ctx, topic, id)
 	if err == nil {
@@ -58,7 +58,7 @@ func After(ctx context.Context, log eventlog.Reader, topic, id string, keeps pol
 	gone = keeps.Compact
 	for _, x := range extents {
 		starts = append(starts, x.First)
-		gone = gone || x.First > 1
+		gone = gone || x.Removed > 0
 	}
 	if len(starts) == 0 || !gone {
 		return nil, false, unknown(topic, id)
@@ -86,8 +86,9 @@ func Starts(ctx context.Context, log eventlog.Reader, topic string, o wire.Subsc
 	return starts, err
 }
 
-// behind starts each partition right behind its position. If only compaction removes events, every
-// missing event was replaced by a later one, and no position is too old.
+// behind starts each partition right behind its position. A position is too old once retention, or
+// the topic's deletion, has removed an event behind it; a void there was no event. If only compaction
+// removes events, every missing event was replaced by a later one, and no position is too old.
 func behind(ctx context.Context, log eventlog.Reader, topic string, positions map[int]uint64, keeps policy.Retention) ([]uint64, error) {
 	expires := !keeps.Compact || keeps.TTL > 0 || keeps.MaxBytes > 0
 	extents, err := log.Extents(ctx, topic)
@@ -100,14 +101,14 @@ func behind(ctx context.Context, log eventlog.Reader, topic string, positions ma
 			return nil, wire.Errorf(wire.BadRequest, "positions: topic %q has partitions 0 to %d, not %d", topic, len(extents)-1, p)
 		}
 		x := extents[p]
-		switch {
-		case seq > x.Head && seq >= x.First:
-			return nil, wire.Errorf(wire.BadRequest, "positions: partition %d has seqs up to %d, not %d", p, x.Head, seq)
-		case expires && seq+1 < x.First:
+		switch last := x.Head + x.Voids; {
+		case seq > last:
+			return nil, wire.Errorf(wire.BadRequest, "positions: partition %d has seqs up to %d, not %d", p, last, seq)
+		case expires && seq < x.Removed:
 			return nil, wire.Errorf(wire.OutOfRange,
 				"positions: partition %d begins at seq %d now; the event after position %d is gone", p, x.First, seq)
 		}
-		starts[p] = seq + 1
+		starts[p] = min(seq, x.Head) + 1
 	}
 	return starts, nil
 }

@@ -201,7 +201,8 @@ func insertSparse(t *testing.T, set *mongomodel.Set, topic string, at func(i int
 		docs := []any{bson.D{
 			{Key: "_id", Value: bson.D{{Key: "head", Value: topic}}}, {Key: "topic", Value: topic}, {Key: "partition", Value: -1},
 			{Key: "seq", Value: int64(math.MaxInt64)},
-			{Key: "head", Value: last}, {Key: "settled", Value: last}, {Key: "first", Value: bson.D{}}, {Key: "patience", Value: bson.D{}},
+			{Key: "head", Value: last}, {Key: "settled", Value: last},
+			{Key: "first", Value: bson.D{}}, {Key: "removed", Value: bson.D{}}, {Key: "patience", Value: bson.D{}},
 		}}
 		taken := map[int64]bool{}
 		for i, d := range copies {

@@ -94,6 +94,45 @@ func reserve(t *testing.T, s *lateStore, seqs int) {
 	})
 }
 
+// Seqs of sidecars that were killed are positions as good as those of events, before and after
+// retention, and when the documents at these seqs are gone. Retention removes the events at 4, 5 and 8.
+func TestPositionsAtVoids(t *testing.T) {
+	withLateStore(t, func(t *testing.T, s *lateStore) {
+		withTopic(t, s.Log)
+		wantExtent(t, s.Log, eventlog.Extent{First: 1}) // makes the head
+		reserve(t, s, 3)
+		stored(t, s.Log, eventlogtest.Events("a", 2), 4, 5)
+		reserve(t, s, 2)
+		stored(t, s.Log, eventlogtest.Events("b", 1), 8)
+		wantNext(t, s.Log, 1, 4, 5, 8)
+		reserve(t, s, 2)
+		eventlogtest.WantNoPosition(t, s.Log, "t", 9) // its event may be on its way
+		time.Sleep(2 * patience)
+		for _, removed := range []uint64{0, 4, 5, 8} {
+			keep := eventlog.Retention{UpTo: []uint64{removed}, DedupeWindowMS: 1}
+			_, _, err := s.Sweep(t.Context(), "t", keep, time.Now().UnixMilli(), 10)
+			require.NoError(t, err)
+			logs := []*mongolog.Log{s.Log, open(t, s.set, mongolog.Options{})}
+			for range 2 {
+				for _, l := range logs {
+					for seq := range uint64(11) {
+						if seq < removed {
+							eventlogtest.WantTooOld(t, l, "t", seq)
+						} else {
+							eventlogtest.WantPosition(t, l, "t", seq)
+						}
+					}
+					eventlogtest.WantNoPosition(t, l, "t", 11)
+				}
+				withEvents(t, s.set, func(c *mongo.Collection) error { // voids and stubs expire
+					_, err := c.DeleteMany(t.Context(), bson.D{{Key: "gone", Value: true}})
+					return err
+				})
+			}
+		}
+	})
+}
+
 // Many sidecars are killed at one time, between their reservations and their inserts, and others go
 // on. Readers wait once, and not for each of them.
 func TestManyReservationsOfTheDead(t *testing.T) {

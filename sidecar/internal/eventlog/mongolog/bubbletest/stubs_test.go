@@ -31,7 +31,7 @@ func TestServerDeletesStubs(t *testing.T) {
 		if left := documents(t, set); len(left) != 0 {
 			t.Errorf("still there: %v", left)
 		}
-		if e, err := open(t, set, o).Extents(t.Context(), "t"); err != nil || e[0] != (eventlog.Extent{First: 4, Head: 3}) {
+		if e, err := open(t, set, o).Extents(t.Context(), "t"); err != nil || e[0] != (eventlog.Extent{First: 4, Head: 3, Removed: 3}) {
 			t.Errorf("extent %+v, %v; want First 4, Head 3", e, err)
 		}
 	})

@@ -42,17 +42,18 @@ func (h *Heads) Extent(ctx context.Context, t *topics.Topic, p int, head Head) (
 		return x, err
 	}
 	topics.Raise(&part.Floor, head.First(p))
-	floor := part.Floor.Load()
-	if floor > last {
-		x.First, x.Head = last+1, last
-		return x, nil
+	first := uint64(0)
+	if floor := part.Floor.Load(); floor <= last {
+		if first, err = h.findLive(ctx, t, p, floor, last, 1); err != nil {
+			return x, err
+		}
 	}
-	first, err := h.findLive(ctx, t, p, floor, last, 1)
 	if first == 0 {
 		first = last + 1
 	}
-	x.First, x.Head = first, last
-	return x, err
+	x.First, x.Head, x.Voids = first, last, end-last
+	x.Removed = min(head.Removed(p), first-1)
+	return x, nil
 }
 
 // lastEvent is the highest seq up to end that an event has. Groups need not wait for voids above

@@ -23,10 +23,11 @@ import (
 //	head      the highest seq that was given out
 //	settled   the watermark: every seq up to it is stored, void or removed
 //	first     no live event is below it
+//	removed   retention or the topic's deletion removes the events up to it; it rises before they go
 //	generation  see package topics
 //	patience  in milliseconds: how long a hole has to stand before readers void it, where that is more than leastPatience
 //
-// A number that is left out is 0. head rises by $inc and $max, settled, first and patience by $max;
+// A number that is left out is 0. head rises by $inc and $max, settled, first, removed and patience by $max;
 // a sidecar that raises settled lowers patience by an update that names the value that it had. The
 // document is neither upserted nor deleted, so that no seq is given out twice. Its place in the
 // index of seqs, before all partitions, lets a reader read it and the events in one scan, in this
@@ -35,6 +36,7 @@ const (
 	FieldGiven     = "head"
 	FieldWatermark = "settled"
 	FieldFirst     = "first"
+	FieldRemoved   = "removed"
 	FieldPatience  = "patience"
 
 	// Partition and Seq are the head's place in the index of seqs.
@@ -58,6 +60,10 @@ func (h Head) Watermark(p int) uint64 { return h.number(FieldWatermark, p) }
 
 // First is a seq of a partition below which there is no live event.
 func (h Head) First(p int) uint64 { return max(h.number(FieldFirst, p), 1) }
+
+// Removed is the highest seq of a partition whose event retention or the topic's deletion removes:
+// where First is not above it yet, that is under way.
+func (h Head) Removed(p int) uint64 { return h.number(FieldRemoved, p) }
 
 // leastPatience is how long a hole must exist before readers void it.
 const leastPatience = 5 * time.Second
@@ -141,7 +147,7 @@ func (h *Heads) Make(ctx context.Context, t *topics.Topic) error {
 			{Key: document.FieldPartition, Value: Partition}, {Key: document.FieldSeq, Value: int64(Seq)},
 			{Key: document.FieldGeneration, Value: t.Generation()},
 			{Key: FieldGiven, Value: given}, {Key: FieldWatermark, Value: given},
-			{Key: FieldFirst, Value: bson.D{}}, {Key: FieldPatience, Value: bson.D{}},
+			{Key: FieldFirst, Value: bson.D{}}, {Key: FieldRemoved, Value: bson.D{}}, {Key: FieldPatience, Value: bson.D{}},
 		}
 		return h.store.Persist(ctx, func() error {
 			_, err := h.store.Majority(core.Events).InsertOne(ctx, doc)

@@ -98,7 +98,7 @@ func (r *Remover) emptyPartition(ctx context.Context, op string, t *topics.Topic
 			if on = len(page) > 0; err != nil || !on {
 				return err
 			}
-			return events.MakeStubs(ctx, r.store, t.Name, p, page, events.Forgetful)
+			return r.retire(ctx, t, p, page, events.Forgetful)
 		})
 		if err != nil {
 			return err
@@ -113,6 +113,17 @@ func (r *Remover) emptyPartition(ctx context.Context, op string, t *topics.Topic
 		topics.Raise(&t.Parts[p].Floor, last+1)
 	}
 	return err
+}
+
+// retire turns events into stubs for good. The head says so first: a void and a removed event look
+// alike once their documents are gone.
+func (r *Remover) retire(ctx context.Context, t *topics.Topic, p int, victims []events.Entry, remember events.Remembering) error {
+	last := victims[len(victims)-1].Seq
+	err := r.heads.Update(ctx, t, bson.D{{Key: "$max", Value: bson.D{{Key: heads.Path(heads.FieldRemoved, p), Value: last}}}})
+	if err != nil {
+		return err
+	}
+	return events.MakeStubs(ctx, r.store, t.Name, p, victims, remember)
 }
 
 // Erase implements eventlog.Deleter: events become stubs, without a hash.

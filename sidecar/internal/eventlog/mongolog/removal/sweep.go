@@ -112,7 +112,7 @@ func (s *sweep) expireBatch(ctx context.Context, p, size int) (on bool, err erro
 		next = page[n-1].Seq + 1
 	}
 	if len(victims) > 0 {
-		if err := events.MakeStubs(ctx, s.store, s.topic.Name, p, victims, s.remember); err != nil {
+		if err := s.retire(ctx, s.topic, p, victims, s.remember); err != nil {
 			return false, err
 		}
 		s.removed += len(victims)
