@@ -83,6 +83,9 @@ func (c *ControlPlane) newMetrics() (*metrics, error) {
 			func() map[string]int64 {
 				return map[string]int64{"xds-listen": c.xdsListener.Evicted(), "http-listen": c.httpListener.Evicted()}
 			}},
+		{"sluice_controlplane_reports_impossible_total", "{report}",
+			"Reports of sidecars that they use more than a policy allows.", "reason",
+			func() map[string]int64 { return map[string]int64{"over_policy": c.quota.Impossible()} }},
 		{"sluice_controlplane_topics_left_out_total", "{topic}",
 			"Times that a topic, or its use by a sidecar, was not shown, since the control plane knows too many.", "reason",
 			func() map[string]int64 { return map[string]int64{"too_many": c.registry.Uncounted()} }},

@@ -1,8 +1,10 @@
 package quota
 
 import (
+	"bytes"
 	"encoding/json"
 	"fmt"
+	"log/slog"
 	"math"
 	"strings"
 	"testing"
@@ -83,6 +85,58 @@ func TestEntitlementsStayWithinTheRate(t *testing.T) {
 			if there, most := p.reservoir+p.bursts, float64(burst)+max(1, rate/4); there > most*(1+1e-9) || p.reservoir < 0 {
 				t.Fatalf("%v tokens may be there (%v in the reservoir), at most %v are allowed", there, p.reservoir, most)
 			}
+		}
+	})
+}
+
+// Whatever one sidecar reports, each other one soon has the share of one, and who reports more than the policy allows is
+// named once.
+func TestForgedReportsStarveNobody(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		var now time.Time
+		rate := rapid.SampledFrom([]float64{100, 5000}).Draw(t, "rate")
+		s := newServer(rate, int(rate), &now)
+		var log bytes.Buffer
+		s.cfg.Logger = slog.New(slog.NewTextHandler(&log, nil))
+		honest := make([]*stream, rapid.IntRange(1, 5).Draw(t, "honest ones"))
+		shares := make([]string, len(honest))
+		for i := range honest {
+			honest[i] = newMember(fmt.Sprint(i))
+		}
+		mallory := newMember("mallory")
+		figure := rapid.SampledFrom([]float64{0, 1, rate, 2 * rate, math.MaxUint32})
+		over := false
+		for k := range 80 {
+			now = now.Add(100 * time.Millisecond)
+			if rapid.Bool().Draw(t, "another life") {
+				s.detach(mallory, rapid.Bool().Draw(t, "in order"))
+				mallory = &stream{node: "mallory", instance: fmt.Sprint(k), ready: make(chan struct{}, 1), waiting: map[string]*answer{},
+					topics: map[string]bool{}}
+			}
+			forged := usage{
+				topic: "fleet", report: uint64(k), elapsed: 100 * time.Millisecond, left: -1, rate: figure.Draw(t, "rate"),
+				capacity: figure.Draw(t, "capacity"), wants: int(figure.Draw(t, "wants")), ask: int(figure.Draw(t, "ask")),
+				allowed: uint64(figure.Draw(t, "allowed")), denied: uint64(figure.Draw(t, "denied")), back: figure.Draw(t, "back"),
+			}
+			over = over || max(forged.rate, forged.capacity, float64(forged.wants)) > rate
+			s.share(mallory, &forged, now)
+			for i, st := range honest {
+				if a := st.waiting["fleet"]; a != nil {
+					shares[i] = a.share
+					delete(st.waiting, "fleet")
+				}
+				s.share(st, &usage{topic: "fleet", report: uint64(k), share: shares[i], elapsed: 100 * time.Millisecond, left: -1,
+					denied: uint64(rate), wants: 1}, now)
+			}
+			s.rounds(now)
+		}
+		for _, st := range honest {
+			if got := s.topics["fleet"].members[st.id()].current().rate; got < 0.9*rate/float64(len(honest)+1) {
+				t.Errorf("%s has %v of %v among %d", st.node, got, rate, len(honest)+1)
+			}
+		}
+		if named := strings.Contains(log.String(), "node=mallory"); named != over || over != (s.Impossible() > 0) {
+			t.Errorf("named %t, over the policy %t, %d reports; the log says:\n%s", named, over, s.Impossible(), &log)
 		}
 	})
 }

@@ -41,6 +41,10 @@ const (
 	maxTopics  = 20_000
 	maxTenants = maxTopics / 2 // no tenant is added while there are so many topics and tenants
 	maxMembers = 20_000
+	// knownWithin is how long after a change of a policy sidecars may still report figures of the earlier one.
+	knownWithin = 5 * time.Second
+	// nameEvery is the least time between two lines about impossible reports.
+	nameEvery = 10 * time.Second
 )
 
 // Sink receives what sidecars report. It is called often, from several goroutines at once, and must
@@ -85,6 +89,9 @@ type Server struct {
 	last  atomic.Uint64 // share number
 	wake  pause.Wake    // a topic's round is due sooner than planned
 	peers *peers
+
+	impossible atomic.Int64 // reports of more than a policy allows
+	named      atomic.Int64 // when one was logged, in nanoseconds since began
 
 	mu     sync.RWMutex
 	topics map[string]*topic // the fleet-wide ones
@@ -231,12 +238,25 @@ func (s *Server) share(st *stream, u *usage, now time.Time) {
 	taken := false
 	name := policypb.QuotaName(u.topic, u.tenant)
 	if p, fleet := s.policy(name); fleet && p.Rate > 0 {
-		taken = s.divided(st, name, u, now)
+		taken = s.divided(st, name, u, p, now)
 	}
 	if !taken && u.ask > 0 {
 		st.tell(name, &answer{report: u.report, abandon: true})
 	}
 }
+
+// name counts a report of more than the policy allows, and logs who has sent it.
+func (s *Server) name(st *stream, u *usage, now time.Time) {
+	s.impossible.Add(1)
+	last, at := s.named.Load(), int64(now.Sub(s.began))
+	if (last == 0 || at-last >= int64(nameEvery)) && s.named.CompareAndSwap(last, at) {
+		s.cfg.Logger.Warn("a sidecar reports that it uses more than the policy allows; it counts as one share",
+			"node", st.node, "topic", u.topic, "rate", u.rate, "burst", u.capacity)
+	}
+}
+
+// Impossible counts the reports of more than a policy allows.
+func (s *Server) Impossible() int64 { return s.impossible.Load() }
 
 // policy returns the limits of a topic or tenant. The topic of a tenant may have stopped giving
 // each tenant its own rate.
@@ -248,7 +268,7 @@ func (s *Server) policy(name string) (p policy.Publish, fleet bool) {
 
 // divided adds the usage to the division of that name. It returns false where there is no room for
 // another one.
-func (s *Server) divided(st *stream, name string, u *usage, now time.Time) bool {
+func (s *Server) divided(st *stream, name string, u *usage, p policy.Publish, now time.Time) bool {
 	for {
 		t := s.topic(name, now)
 		if t == nil {
@@ -260,6 +280,9 @@ func (s *Server) divided(st *stream, name string, u *usage, now time.Time) bool 
 			continue
 		}
 		st.topics[name] = true
+		if t.bound(u, p, now) {
+			s.name(st, u, now)
+		}
 		t.report(st, u, s.number(u.share), now)
 		taken, urgent := t.members[st.id()] != nil, t.urgent
 		t.mu.Unlock()

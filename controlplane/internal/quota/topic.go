@@ -4,6 +4,8 @@ import (
 	"math"
 	"sync"
 	"time"
+
+	"github.com/sluice-bus/sluice/internal/policy"
 )
 
 // topic divides one topic's rate, or that of a tenant of it.
@@ -27,9 +29,27 @@ type topic struct {
 	all    []*member // members at its beginning
 	active []*member // members that take part
 
+	// mostRate and mostBurst are the largest limits that sidecars may still know of, as of mostAt.
+	mostRate, mostBurst float64
+	mostAt              time.Time
+
 	urgent bool
 	last   time.Time // the last round
 	used   time.Time // the last report
+}
+
+// bound limits a report to what a sidecar can truly say, and reports whether it said more. A fallback is the policy's rate
+// divided by the known sidecars, so it counts as the share of one at most: no report takes the shares of others.
+func (t *topic) bound(u *usage, p policy.Publish, now time.Time) (impossible bool) {
+	rate, burst := p.Rate, float64(p.Burst)
+	if now.Sub(t.mostAt) > knownWithin || rate >= t.mostRate && burst >= t.mostBurst {
+		t.mostRate, t.mostBurst, t.mostAt = rate, burst, now
+	}
+	impossible = u.rate > t.mostRate*(1+1e-6) || u.capacity > max(1, t.mostBurst) || float64(u.wants) > max(1, t.mostBurst)
+	sidecars := float64(max(1, len(t.members)))
+	u.rate, u.capacity = min(u.rate, rate/sidecars), min(u.capacity, max(1, burst/sidecars))
+	u.wants = min(u.wants, max(1, p.Burst))
+	return impossible
 }
 
 // report records a sidecar's usage.

@@ -140,7 +140,7 @@ func TestThePartThatFindsNothingIsAlive(t *testing.T) {
 func TestPeerSaysWhoItIs(t *testing.T) {
 	c, _ := sidecarOf(Config{}, nil, nil)
 	w := get(New(c), "/peer")
-	if want := `{"node_id":"node-1","instance":"i","store_id":"s","shared":true,"version":"1"}` + "\n"; w.Code != 200 ||
+	if want := `{"node_id":"node-1","instance":"i","store_id":"s","folder_id":"","shared":true,"version":"1"}` + "\n"; w.Code != 200 ||
 		w.Body.String() != want {
 		t.Errorf("%d %s", w.Code, w.Body)
 	}
