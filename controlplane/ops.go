@@ -31,6 +31,7 @@ type status struct {
 type storeStatus struct {
 	URL   string `json:"url"`
 	State string `json:"state"` // ok or away
+	Error string `json:"error,omitempty"`
 }
 
 // inForce is a policy that sidecars receive.
@@ -71,8 +72,8 @@ func (c *ControlPlane) status() any {
 	if c.shared != nil {
 		s.Store.URL = secrets.Without(c.cfg.Store)
 	}
-	if c.ping() != nil {
-		s.Store.State = "away"
+	if err := c.ping(); err != nil {
+		s.Store.State, s.Store.Error = "away", err.Error()
 	}
 	return s
 }
@@ -93,8 +94,8 @@ func (c *ControlPlane) ready() error {
 		return fmt.Errorf("the policy store has not been read for %v; sidecars have to connect to another control plane",
 			c.catalog.Unread().Round(time.Second))
 	}
-	if c.ping() != nil {
-		return errors.New("the policy store is away; policies cannot be changed")
+	if err := c.ping(); err != nil {
+		return fmt.Errorf("the policy store (--store) is away; policies cannot be changed (the last error: %w)", err)
 	}
 	return nil
 }

@@ -9,6 +9,7 @@ import (
 
 	"github.com/sluice-bus/sluice/internal/setting"
 	"github.com/sluice-bus/sluice/sdk/wire"
+	"github.com/sluice-bus/sluice/sdk/wire/nearest"
 	"github.com/sluice-bus/sluice/sidecar/internal/capture"
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog/mongolog"
 	"github.com/sluice-bus/sluice/sidecar/internal/telemetry"
@@ -42,8 +43,10 @@ func (c Config) storeDatabase() string {
 
 // reread makes the capture to a topic publish all documents once more.
 func (s *Sidecar) reread(ctx context.Context, topic string) error {
+	var topics []string
 	for _, c := range s.captures {
-		if c.Stats().Topic != topic {
+		if other := c.Stats().Topic; other != topic {
+			topics = append(topics, other)
 			continue
 		}
 		if err := c.Reread(ctx); err != nil {
@@ -55,7 +58,7 @@ func (s *Sidecar) reread(ctx context.Context, topic string) error {
 		}
 		return nil
 	}
-	return wire.Errorf(wire.NotFound, "this sidecar captures no collection to the topic %q", topic)
+	return wire.Errorf(wire.NotFound, "this sidecar captures no collection to the topic %q (--capture)%s", topic, nearest.Known(topic, topics))
 }
 
 // openCaptures makes a capture of each collection.

@@ -19,6 +19,7 @@ import (
 	"github.com/sluice-bus/sluice/internal/otlp"
 	"github.com/sluice-bus/sluice/internal/setting"
 	"github.com/sluice-bus/sluice/sdk/wire"
+	"github.com/sluice-bus/sluice/sdk/wire/nearest"
 	"github.com/sluice-bus/sluice/sidecar/internal/audit"
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog/mongolog/document"
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog/pebblelog"
@@ -145,7 +146,7 @@ func (c Config) checkReach(a *access.Access) error {
 	if toControlPlane := a.ControlPlane(); c.ControlPlane != "" {
 		errs = append(errs, toControlPlane.CheckDial("control-plane", c.ControlPlane, "control_plane", c.Insecure))
 	} else if toControlPlane != (access.ClientConfig{}) {
-		errs = append(errs, errors.New("control-plane: is not set, but --auth-config has a section for it"))
+		errs = append(errs, errors.New("control-plane: is not set, and --auth-config has a section control_plane: set it, or remove the section"))
 	}
 	toPeers := a.Peers()
 	for _, p := range c.Peers {
@@ -153,7 +154,8 @@ func (c Config) checkReach(a *access.Access) error {
 	}
 	// Without peers of its own a sidecar may be one of another's, which shows the token.
 	if !c.hasPeers() && toPeers.ForTLS() != (access.ClientConfig{}) {
-		errs = append(errs, errors.New("peers: are missing, and so is a control plane, where --auth-config has TLS to them"))
+		errs = append(errs, errors.New("peers: are missing, and so is a control plane, and --auth-config has a section peers: "+
+			"set one of them, or remove the section"))
 	}
 	if len(c.Peers) > 0 && toPeers.TokenFile == "" && !c.Insecure && !listen.IsLoopback(c.ReplayListen) {
 		errs = append(errs, fmt.Errorf("replay-listen: %s can be reached from other machines, and --auth-config has no peers.token_file "+
@@ -191,7 +193,8 @@ func (c Config) validateBounds() (errs []error) {
 		return append(errs, err)
 	}
 	if limits.PayloadBytes > limits.FrameBytes {
-		bad("limits: a payload of %d bytes does not fit into a frame of %d", limits.PayloadBytes, limits.FrameBytes)
+		bad("limits: a payload of %d bytes does not fit into a frame of %d: raise frame, or lower payload",
+			limits.PayloadBytes, limits.FrameBytes)
 	}
 	if most := int64(max(limits.FrameBytes, limits.BatchBytes)); c.MaxBufferedBytes < 2*most {
 		bad("max-buffered-bytes: %d is too little: at least twice the largest frame or batch of --limits (%d bytes)", c.MaxBufferedBytes, most)
@@ -226,7 +229,7 @@ func (c Config) eventLimits() (wire.Limits, error) {
 		limit := byName[name]
 		switch {
 		case limit == nil:
-			return limits, fmt.Errorf("limits: there is no limit %q; there are %s", name, strings.Join(slices.Sorted(maps.Keys(byName)), ", "))
+			return limits, fmt.Errorf("limits: there is no limit %q%s", name, nearest.Known(name, slices.Sorted(maps.Keys(byName))))
 		case n < 1:
 			return limits, fmt.Errorf("limits: %s must be at least 1, not %d", name, n)
 		}

@@ -56,7 +56,8 @@ func (g Guard) Handler(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		// A request of HTTP/1.0 without a Host is no browser's, so no name was rebound to this machine.
 		if local && !namesThisMachine(r.Host) && (r.Host != "" || r.ProtoAtLeast(1, 1)) {
-			refuse(w, wire.Errorf(wire.Forbidden, "Host %q is refused: this listener is reached as localhost or a loopback address", r.Host))
+			refuse(w, wire.Errorf(wire.Forbidden, "Host %q is refused: this listener is on a loopback address and is reached as localhost; "+
+				"to be reached by other names it has to listen on another address", r.Host))
 			return
 		}
 		if len(allowed) > 0 {
@@ -90,7 +91,7 @@ func (g Guard) allowedPages() string {
 	if g.SameOrigin {
 		pages += ", and its own"
 	}
-	return "the web pages that may use this listener are those of the allowed origins: " + pages
+	return "the web pages that may use this listener are those of --allowed-origins: " + pages
 }
 
 // fromElsewhere reports whether a browser sends a request for a page of another origin. Browsers
@@ -117,7 +118,7 @@ func CheckNavigation(r *http.Request, what string) error {
 		return nil
 	}
 	return wire.Errorf(wire.Forbidden, "%s has an effect and cannot be opened as a page in a browser, nor as an image, frame or script: "+
-		"use a program, such as curl, or fetch and EventSource of a page of an allowed origin", what)
+		"use a program, such as curl, or fetch and EventSource of a page of --allowed-origins", what)
 }
 
 // isForPage reports whether the Referer alone shows that a request is for a page, as in a browser

@@ -270,7 +270,7 @@ func TestGuardFetchMetadata(t *testing.T) {
 				h.Add(tc.header[i], tc.header[i+1])
 			}
 			w, passed := ask(tc.guard, tc.method, "localhost", h)
-			if passed != tc.pass || !passed && (w.Code != 403 || !strings.Contains(w.Body.String(), "allowed origins")) {
+			if passed != tc.pass || !passed && (w.Code != 403 || !strings.Contains(w.Body.String(), "--allowed-origins")) {
 				t.Errorf("%s, %s %q: passed %t, %d %s", addr, tc.method, tc.name, passed, w.Code, w.Body)
 			}
 		}

@@ -36,7 +36,11 @@ func On(ctx context.Context, addr string) (net.Listener, error) {
 		if err := checkHostPort(addr); err != nil {
 			return nil, err
 		}
-		return config.Listen(ctx, "tcp", addr)
+		ln, err := config.Listen(ctx, "tcp", addr)
+		if errors.Is(err, syscall.EADDRINUSE) {
+			err = fmt.Errorf("%w: another process listens there; stop it, or choose another port (0 picks one)", err)
+		}
+		return ln, err
 	}
 	if path == "" || len(path) > maxSocketPath {
 		return nil, fmt.Errorf("address %q: the path of a socket has 1 to %d bytes", addr, maxSocketPath)
@@ -74,7 +78,7 @@ func removeStale(ctx context.Context, path string) error {
 	dialer := net.Dialer{Timeout: probeTimeout}
 	conn, err := dialer.DialContext(ctx, "unix", path)
 	if err == nil {
-		return errors.Join(conn.Close(), errors.New("another process listens there"))
+		return errors.Join(conn.Close(), errors.New("another process listens there; stop it, or choose another path"))
 	}
 	// Only a refusal proves that no process listens: a listener may be slow, or this process may
 	// not be allowed to reach it.

@@ -183,7 +183,7 @@ func (c *Catalog) explain(err error, unknown bool) error {
 		return err
 	}
 	c.cfg.Logger.Error("the policy store failed", "error", err)
-	e := wire.Errorf(wire.StoreUnavailable, "the policy store cannot be reached; nothing was changed, try again")
+	e := wire.Errorf(wire.StoreUnavailable, "the control plane's --store cannot be reached; nothing was changed, try again")
 	if unknown {
 		e.Msg = "the policy store has not answered, and the change may have been made or not: read the policy before you try again"
 	}

@@ -7,7 +7,6 @@ import (
 	"slices"
 
 	"github.com/sluice-bus/sluice/controlplane/internal/store"
-	"github.com/sluice-bus/sluice/sdk/wire"
 )
 
 // Bounds of an answer and of the history.
@@ -211,7 +210,7 @@ type Record struct {
 func (c *Catalog) History(ctx context.Context, name string) ([]Version, error) {
 	places := c.placesOf(name)
 	if len(places) == 0 {
-		return nil, wire.Errorf(wire.NotFound, "there never was a policy %q", name)
+		return nil, c.neverWas(name)
 	}
 	var versions []Version
 	size := 0

@@ -7,6 +7,7 @@ import (
 	"github.com/sluice-bus/sluice/controlplane/internal/store"
 	"github.com/sluice-bus/sluice/internal/policy"
 	"github.com/sluice-bus/sluice/sdk/wire"
+	"github.com/sluice-bus/sluice/sdk/wire/nearest"
 )
 
 // Permits is the condition of a change of a policy whose version is current, 0 if there is none. It
@@ -30,11 +31,24 @@ func (c *Catalog) Get(name string) (Entry, error) {
 	if e := c.State().Find(name); e != nil {
 		return *e, nil
 	}
-	return Entry{}, notFound(name)
+	return Entry{}, c.State().notFound(name)
 }
 
-func notFound(name string) error {
-	return wire.Errorf(wire.NotFound, "there is no policy %q", name)
+// similar ends the error about a policy that there is not, with the most similar name in force.
+func (s *State) similar(name string) string {
+	names := make([]string, len(s.Entries))
+	for i, e := range s.Entries {
+		names[i] = e.Policy.Name
+	}
+	return nearest.Hint(name, names)
+}
+
+func (s *State) notFound(name string) error {
+	return wire.Errorf(wire.NotFound, "there is no policy %q%s", name, s.similar(name))
+}
+
+func (c *Catalog) neverWas(name string) error {
+	return wire.Errorf(wire.NotFound, "there never was a policy %q%s", name, c.State().similar(name))
 }
 
 // Put creates or replaces a policy. A policy that is equal to the current one changes nothing, also
@@ -66,7 +80,7 @@ func (c *Catalog) Delete(ctx context.Context, by Author, name string, permits Pe
 	return c.applied(ctx, by, dryRun, map[string]int{name: 0}, func(s *State) (*request, error) {
 		e := s.Find(name)
 		if e == nil {
-			return nil, notFound(name)
+			return nil, s.notFound(name)
 		}
 		if err := allowed(permits, e); err != nil {
 			return nil, err
@@ -108,7 +122,7 @@ func (c *Catalog) version(ctx context.Context, name string, version int64) (poli
 	last, oldest := int64(len(places)), max(int64(len(places))-MaxVersions, 0)+1
 	switch { // versions have no gaps
 	case last == 0:
-		return policy.Policy{}, wire.Errorf(wire.NotFound, "there never was a policy %q", name)
+		return policy.Policy{}, c.neverWas(name)
 	case version < oldest || version > last:
 		return policy.Policy{}, wire.Errorf(wire.NotFound, "the policy %q can be rolled back to versions %d to %d, not to %d",
 			name, oldest, last, version)

@@ -71,7 +71,7 @@ type Schema struct {
 // policy that never existed.
 func (c *Catalog) Schemas(ctx context.Context, name string) ([]Schema, error) {
 	if len(c.placesOf(name)) == 0 {
-		return nil, wire.Errorf(wire.NotFound, "there never was a policy %q", name)
+		return nil, c.neverWas(name)
 	}
 	return c.readSchemas(ctx, name, MaxSchemas)
 }
@@ -106,7 +106,7 @@ func (c *Catalog) readSchemas(ctx context.Context, name string, most int) ([]Sch
 // that never existed.
 func (c *Catalog) CheckSchema(ctx context.Context, name, text string, how policy.Compatibility) ([]string, error) {
 	if len(c.placesOf(name)) == 0 {
-		return nil, wire.Errorf(wire.NotFound, "there never was a policy %q", name)
+		return nil, c.neverWas(name)
 	}
 	if how == "" {
 		how = c.State().compatibility(name)

@@ -109,7 +109,7 @@ func (r *Registry) Connect(n Node) (*Session, error) {
 		return nil, taken
 	}
 	if r.members[n.ID] == nil && len(r.members) >= MaxConnected {
-		return nil, fmt.Errorf("this control plane has %d sidecars, and takes no more", MaxConnected)
+		return nil, fmt.Errorf("this control plane has %d sidecars, the most that it takes: start another one on the same --store", MaxConnected)
 	}
 	delete(r.left, n.ID)
 	s := &Session{registry: r, node: n.ID}

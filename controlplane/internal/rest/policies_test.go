@@ -28,6 +28,9 @@ func TestPolicyFromPutToDelete(t *testing.T) {
 	first := `{"name":"orders.*","publish":{"rate":100,"scope":"fleet"},"partitions":4,"version":1,"updated_at":"T","updated_by":"anonymous"}`
 	answered(t, a.send("PUT", "/v1/policies/orders.*", `{"partitions":4,"publish":{"scope":"fleet","rate":1e2}}`), 201, `"1"`, first)
 	answered(t, a.send("GET", "/v1/policies/orders.*", ""), 200, `"1"`, first)
+	if w := a.send("GET", "/v1/policies/order.*", ""); !strings.Contains(w.Body.String(), `did you mean \"orders.*\"?`) {
+		t.Errorf("the nearest policy is not named: %s", w.Body)
+	}
 	want(t, a.send("GET", "/v1/policies", ""), 200, `{"policies":[`+first+`],"revision":1}`)
 
 	// An answer may be sent back, and changes nothing.

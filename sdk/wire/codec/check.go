@@ -144,7 +144,7 @@ func visibleRunes(s string) bool {
 // CheckKey checks an event's key; an empty one is no key.
 func CheckKey(key string, lim wire.Limits) *wire.Error {
 	if len(key) > lim.KeyBytes {
-		return wire.Errorf(wire.BadRequest, "key is %d bytes long; at most %d are allowed", len(key), lim.KeyBytes)
+		return wire.Errorf(wire.BadRequest, "key is %d bytes long; at most %d are allowed (--limits key)", len(key), lim.KeyBytes)
 	}
 	if !utf8.ValidString(key) {
 		return wire.Errorf(wire.BadRequest, "key is not valid UTF-8")
@@ -161,10 +161,10 @@ func CheckHeaders(h wire.Headers, lim wire.Limits) *wire.Error {
 		}
 	}
 	if count > lim.HeaderCount {
-		return wire.Errorf(wire.PayloadTooLarge, "%d headers; at most %d are allowed", count, lim.HeaderCount)
+		return wire.Errorf(wire.PayloadTooLarge, "%d headers; at most %d are allowed (--limits headers)", count, lim.HeaderCount)
 	}
 	if size > lim.HeaderBytes {
-		return wire.Errorf(wire.PayloadTooLarge, "headers take %d bytes; at most %d are allowed", size, lim.HeaderBytes)
+		return wire.Errorf(wire.PayloadTooLarge, "headers take %d bytes; at most %d are allowed (--limits header-bytes)", size, lim.HeaderBytes)
 	}
 	for i, x := range h {
 		if x.Name == "" {
@@ -189,7 +189,7 @@ func CheckTS(ts int64) *wire.Error {
 }
 
 func payloadTooLarge(size int, lim wire.Limits) *wire.Error {
-	return wire.Errorf(wire.PayloadTooLarge, "payload is %d bytes long; at most %d are allowed", size, lim.PayloadBytes)
+	return wire.Errorf(wire.PayloadTooLarge, "payload is %d bytes long; at most %d are allowed (--limits payload)", size, lim.PayloadBytes)
 }
 
 // CheckPayloadBytes checks the size of a payload that is kept as bytes.
@@ -214,7 +214,7 @@ func CompactPayload(b []byte, lim wire.Limits) ([]byte, *wire.Error) {
 // payload returns a compact copy of the value as an event's payload.
 func (v *value) payload(lim wire.Limits) ([]byte, *wire.Error) {
 	if int(v.depth) > lim.JSONDepth {
-		return nil, wire.Errorf(wire.BadRequest, "payload is %v", &DepthError{Depth: int(v.depth), Max: lim.JSONDepth})
+		return nil, wire.Errorf(wire.BadRequest, "payload is %v (--limits json-depth)", &DepthError{Depth: int(v.depth), Max: lim.JSONDepth})
 	}
 	if !v.spaced && len(v.raw) > lim.PayloadBytes {
 		return nil, payloadTooLarge(len(v.raw), lim)

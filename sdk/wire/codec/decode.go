@@ -5,6 +5,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/sluice-bus/sluice/sdk/wire"
+	"github.com/sluice-bus/sluice/sdk/wire/nearest"
 )
 
 // DecodeRequest decodes one text frame of a client. It checks shape and limits, so the caller need
@@ -91,7 +92,8 @@ func (r *Request) fill(in *memberReader, f *frame, lim wire.Limits) {
 		case f.op.kind != '"':
 			in.fail("op must be a string")
 		default:
-			in.check(wire.Errorf(wire.UnknownOp, "there is no op %s", shown(f.op.name())))
+			name := f.op.name()
+			in.check(wire.Errorf(wire.UnknownOp, "there is no op %s%s", shown(name), nearest.Known(string(name), requestOps)))
 		}
 	}
 }
@@ -152,10 +154,12 @@ func (r *Request) fillBatch(f *frame, lim wire.Limits) *wire.Error {
 		return wire.Errorf(wire.BadRequest, "opts does not apply to a batch: give each of events its own")
 	}
 	if f.batchEvents > lim.BatchEvents {
-		return wire.Errorf(wire.PayloadTooLarge, "the batch holds %d events; at most %d are allowed", f.batchEvents, lim.BatchEvents)
+		return wire.Errorf(wire.PayloadTooLarge, "the batch holds %d events; at most %d are allowed (--limits batch)",
+			f.batchEvents, lim.BatchEvents)
 	}
 	if size := len(f.events.raw); size > lim.BatchBytes {
-		return wire.Errorf(wire.PayloadTooLarge, "the batch is %d bytes long; at most %d are allowed", size, lim.BatchBytes)
+		return wire.Errorf(wire.PayloadTooLarge, "the batch is %d bytes long; at most %d are allowed (--limits batch-bytes)",
+			size, lim.BatchBytes)
 	}
 	if r.Topic != "" {
 		if err := CheckTopic(r.Topic); err != nil {

@@ -122,7 +122,7 @@ func (r *memberReader) texts(name string, v *value, most int, check func(field, 
 		case element.kind != '"':
 			r.fail("%s must be an array of strings", name)
 		case len(list) == most:
-			r.fail("%s has more than %d entries", name, most)
+			r.fail("%s has more than %d entries (--limits headers)", name, most)
 		default:
 			text := r.text(name, &element)
 			r.check(check(name, text))
@@ -180,7 +180,7 @@ func (r *memberReader) headers(name string, v *value, lim wire.Limits) (list wir
 		case at >= 0:
 			list[at].Value = r.text(name, &member)
 		case len(list)-notCounted == lim.HeaderCount:
-			r.check(wire.Errorf(wire.PayloadTooLarge, "%s has more than %d entries", name, lim.HeaderCount))
+			r.check(wire.Errorf(wire.PayloadTooLarge, "%s has more than %d entries (--limits headers)", name, lim.HeaderCount))
 		default:
 			h.Value = r.text(name, &member)
 			list = append(list, h)

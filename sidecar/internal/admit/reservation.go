@@ -201,12 +201,15 @@ func (r *reservation) patience() time.Duration {
 
 func (r *reservation) refusal(v limit.Verdict) *wire.Error {
 	whose, scope, unit := "this connection", "connection", "events"
+	rate, burst := "connection.rate", "connection.burst"
 	if i := r.refusedTopic(v); i >= 0 {
 		d := &r.topics[i]
 		whose, scope = "topic "+d.name, "topic"
+		rate, burst = "publish.rate", "publish.burst"
 		switch {
 		case v.Refused == 2*i+bytesCharge:
-			unit = "bytes"
+			unit, rate = "bytes", "publish.bytes_per_second"
+			burst = rate
 		case d.policy.Publish.Per != "":
 			whose, scope = r.whose(v.Refused, d), "tenant"
 		case d.fleet:
@@ -218,10 +221,11 @@ func (r *reservation) refusal(v limit.Verdict) *wire.Error {
 	}
 	n := r.charges[v.Refused].N
 	if v.OverBurst {
-		return wire.Errorf(wire.BadRequest, "a publish of %d %s is larger than the burst of %s, which is %d: send smaller batches",
-			n, unit, whose, v.Burst)
+		return wire.Errorf(wire.BadRequest,
+			"a publish of %d %s is larger than the burst of %s, which is %d (%s of the policy): send smaller batches",
+			n, unit, whose, v.Burst, burst)
 	}
-	e := wire.Errorf(wire.RateLimited, "the publish rate of %s is used up: %d %s have to wait", whose, n, unit)
+	e := wire.Errorf(wire.RateLimited, "the publish rate of %s is used up (%s of the policy): %d %s have to wait", whose, rate, n, unit)
 	e.RetryAfter, e.Scope = v.Wait, scope
 	return e
 }

@@ -26,7 +26,7 @@ func refusePaused(policies *policy.Snapshot, items []wire.PublishItem) {
 			e = policies.Topic(topic)
 		}
 		if e.Paused {
-			it.Err = wire.Errorf(wire.TopicPaused, "topic %q is paused by its policy", topic)
+			it.Err = wire.Errorf(wire.TopicPaused, "topic %q is paused by its policy (paused: true)", topic)
 		}
 	}
 }

@@ -130,11 +130,11 @@ func TestSpansOfRefusals(t *testing.T) {
 		t.Errorf("%d spans of 11 events that were refused together", got)
 	}
 	f.wantTree(t, rec, `send orders producer type=bad_request Error: the key is too long
-send paused producer type=topic_paused Error: topic "paused" is paused by its policy
+send paused producer type=topic_paused Error: topic "paused" is paused by its policy (paused: true)
 send lost producer type=store_unavailable Error: the event log is unavailable, so it is not known whether the event is stored; published again under the same id it is stored once
 send orders producer type=internal Error: internal error; the server's log has the detail
   append orders internal -> send orders
-`+strings.Repeat("send a producer type=bad_request Error: a publish of 11 events is larger than the burst of topic a, which is 10: send smaller batches\n", 11), "error.type")
+`+strings.Repeat("send a producer type=bad_request Error: a publish of 11 events is larger than the burst of topic a, which is 10 (publish.burst of the policy): send smaller batches\n", 11), "error.type")
 }
 
 func TestWhatIsRecorded(t *testing.T) {

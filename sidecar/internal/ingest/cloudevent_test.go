@@ -250,7 +250,7 @@ func TestBatchedCloudEvents(t *testing.T) {
 			`id=a ce-source=s ce-specversion=1.0 ce-type=t json=1|id=b ce-source=s ce-specversion=1.0 ce-type=t json=1`},
 		{`[` + good("a") + `,1]`, `id=a ce-source=s ce-specversion=1.0 ce-type=t json=1|bad_request: a CloudEvent must be a JSON object`},
 		{`[{}]`, `bad_request: the CloudEvent's attribute specversion is missing`},
-		{`[1,2,3,4]`, `!payload_too_large: the batch holds more than the 3 events that are allowed`},
+		{`[1,2,3,4]`, `!payload_too_large: the batch holds more than the 3 events that are allowed (--limits batch)`},
 		{`{}`, `!bad_request: a batch must be a JSON array of CloudEvents`},
 		{`[` + good("a"), `!bad_json: the batch is not JSON: the text ends too early`},
 		{`[] x`, `!bad_json: the batch is not JSON: more text after the array`},

@@ -96,7 +96,7 @@ func readHead(h http.Header) (head, *wire.Error) {
 		return head{}, bad
 	}
 	if encoding := h.Get("Content-Encoding"); encoding != "" && !strings.EqualFold(encoding, "identity") {
-		return head{}, wire.Errorf(wire.BadRequest, "Content-Encoding %q: a body that is compressed is not understood", refusal.Shorten(encoding))
+		return head{}, wire.Errorf(wire.BadRequest, "Content-Encoding %q: send the body uncompressed", refusal.Shorten(encoding))
 	}
 	out := head{Header: h, contentType: parseContentType(text), kind: bytesBody}
 	switch media := out.contentType.media; {

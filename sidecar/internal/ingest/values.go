@@ -38,7 +38,7 @@ func ttlMS(name, value string, unit int64) (int64, *wire.Error) {
 }
 
 func errBatchTooLarge(lim wire.Limits) *wire.Error {
-	return wire.Errorf(wire.PayloadTooLarge, "the batch holds more than the %d events that are allowed", lim.BatchEvents)
+	return wire.Errorf(wire.PayloadTooLarge, "the batch holds more than the %d events that are allowed (--limits batch)", lim.BatchEvents)
 }
 
 // errEmptyBatch refuses a batch without events.

@@ -61,8 +61,8 @@ func translate(cause error, unknown string) error {
 	case errors.As(cause, &away):
 		return later(wire.StoreUnavailable, away.RetryAfter, "%v, so the event is not stored; try again later", away)
 	case errors.As(cause, &unmet):
-		return Unavailable("the store does not meet the topic's write concern %s, so the event counts as not stored; "+
-			"published again under the same id it is stored once", unmet.Concern)
+		return Unavailable("fewer members of the store acknowledge than durability.write_concern %s of the topic's policy, "+
+			"so the event counts as not stored; published again under the same id it is stored once", unmet.Concern)
 	case errors.As(cause, &refused):
 		return wire.Errorf(wire.BadRequest, "%v", refused)
 	case errors.Is(cause, eventlog.ErrDeleting):
@@ -82,7 +82,7 @@ func translate(cause error, unknown string) error {
 // diskFull is the refusal while the disk is full; maybe says that the log may have stored it
 // nevertheless.
 func diskFull(maybe bool) *wire.Error {
-	e := later(wire.Overloaded, retryDisk, "the sidecar's disk has too little room, so nothing is stored; try again later")
+	e := later(wire.Overloaded, retryDisk, "the disk of --data-dir has less room than --disk-low-water, so nothing is stored; try again later")
 	if maybe {
 		e.Msg = "the sidecar's disk is full, so it is not known whether this is stored; it is safe to repeat, a publish under the same id"
 	}
@@ -99,7 +99,7 @@ func Stopping() *wire.Error {
 // many bytes. Other connections free memory when their requests are answered or they read their
 // events, both of which are quick, or when they time out.
 func NoMemory(budget int64) *wire.Error {
-	return Overloaded("all connections together have used up the %d bytes of memory for requests and deliveries: "+
+	return Overloaded("all connections together have used up the %d bytes of memory for requests and deliveries (--max-buffered-bytes): "+
 		"try again later, or send less at once", budget)
 }
 

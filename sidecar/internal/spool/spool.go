@@ -228,9 +228,9 @@ type FullError struct {
 
 func (e *FullError) Error() string {
 	if e.Bound == boundTotal {
-		return "the spool is full"
+		return "the spool is full (--spool-max-bytes)"
 	}
-	return "the topic's part of the spool is full"
+	return "the topic's part of the spool is full (durability.spool_max_bytes of its policy)"
 }
 
 const (

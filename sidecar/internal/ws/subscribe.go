@@ -80,7 +80,7 @@ func (c *conn) addSubscription(req *codec.Request) (*subscription, error) {
 		return nil, wire.Errorf(wire.AlreadySubscribed, "this connection is subscribed to %s already", s.SubscriptionKey)
 	}
 	if full {
-		return nil, wire.Errorf(wire.BadRequest, "this connection has %d subscriptions, and no more are allowed on one connection",
+		return nil, wire.Errorf(wire.BadRequest, "this connection has %d subscriptions, the most that one may have: open another connection",
 			c.cfg.Bounds.Subscriptions)
 	}
 	err := s.join(req)

@@ -70,7 +70,7 @@ func (e *FormatError) Error() string {
 func checkOwned(fsys vfs.FS, dir string, beside []string) error {
 	names, err := fsys.List(dir)
 	if err != nil {
-		return fmt.Errorf("data folder: %w", err)
+		return fmt.Errorf("the data folder (--data-dir): %w", err)
 	}
 	if slices.Contains(names, formatFile) {
 		return nil
@@ -117,7 +117,7 @@ func createFormat(fsys vfs.FS, dir string) (format, error) {
 		err = syncFolder(fsys, fsys.PathDir(dir))
 	}
 	if err != nil {
-		return format{}, fmt.Errorf("create data folder: %w", err)
+		return format{}, fmt.Errorf("create the data folder (--data-dir): %w", err)
 	}
 	return f, nil
 }

@@ -39,12 +39,12 @@ func (e *LockedError) Error() string {
 func acquireLock(dir string, owner Owner) (*os.File, error) {
 	f, err := os.OpenFile(filepath.Join(dir, lockFile), os.O_RDWR|os.O_CREATE, private.File)
 	if err != nil {
-		return nil, fmt.Errorf("lock data folder: %w", err)
+		return nil, fmt.Errorf("lock the data folder (--data-dir): %w", err)
 	}
 	taken, err := tryLock(f)
 	if err != nil {
 		f.Close()
-		return nil, fmt.Errorf("lock data folder %s: %w", dir, err)
+		return nil, fmt.Errorf("lock the data folder %s (--data-dir): %w", dir, err)
 	}
 	if taken {
 		defer f.Close()
@@ -64,7 +64,7 @@ func acquireLock(dir string, owner Owner) (*os.File, error) {
 	}
 	if err != nil {
 		f.Close()
-		return nil, fmt.Errorf("lock data folder %s: %w", dir, err)
+		return nil, fmt.Errorf("lock the data folder %s (--data-dir): %w", dir, err)
 	}
 	return f, nil
 }

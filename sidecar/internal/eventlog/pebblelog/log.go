@@ -120,7 +120,7 @@ func Open(o Options) (*Log, error) {
 // claimFolder makes the folder exist and be ours or empty.
 func claimFolder(fsys vfs.FS, dir string, beside []string) error {
 	if err := fsys.MkdirAll(dir, private.Folder); err != nil {
-		return fmt.Errorf("create data folder: %w", err)
+		return fmt.Errorf("create the data folder (--data-dir): %w", err)
 	}
 	return checkOwned(fsys, dir, beside)
 }
@@ -143,10 +143,10 @@ func openOnce(o Options, room *space) (*Log, error) {
 	}
 	db := o.FS.PathJoin(o.Dir, dbFolder)
 	if err := o.FS.MkdirAll(db, private.Folder); err != nil {
-		return nil, fmt.Errorf("create data folder: %w", err)
+		return nil, fmt.Errorf("create the data folder (--data-dir): %w", err)
 	}
 	if err := syncFolder(o.FS, o.Dir); err != nil {
-		return nil, fmt.Errorf("create data folder: %w", err)
+		return nil, fmt.Errorf("create the data folder (--data-dir): %w", err)
 	}
 	h := &health{log: o.Logger}
 	l := &Log{fsys: o.FS, dir: o.Dir, storeID: f.StoreID, health: h, space: room, queue: o.Queue, marksTurn: pause.NewMutex()}

@@ -19,7 +19,9 @@ func (s *Store) Unavailable(ctx context.Context, op string, err error) error {
 	}
 	switch cause := context.Cause(ctx); {
 	case errors.Is(cause, eventlog.ErrTimeout):
-		err = fmt.Errorf("%s: %w: %w: %w%s", op, eventlog.ErrUnavailable, cause, err, Advice(err))
+		err = fmt.Errorf("%s: %w: %w: %w%s%s", op, eventlog.ErrUnavailable, cause, err, Advice(err), s.topology.silent())
+	case errors.Is(cause, context.DeadlineExceeded):
+		return fmt.Errorf("%s: %w%s", op, cause, s.topology.silent())
 	case cause != nil:
 		return fmt.Errorf("%s: %w", op, cause)
 	default:

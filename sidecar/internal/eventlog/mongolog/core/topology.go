@@ -3,6 +3,7 @@ package core
 import (
 	"context"
 	"fmt"
+	"strings"
 	"sync"
 
 	"go.mongodb.org/mongo-driver/v2/event"
@@ -12,6 +13,8 @@ import (
 type topology struct {
 	mu          sync.Mutex
 	unsupported error // why the driver can use none of them
+	unreached   []string
+	hasPrimary  bool // or a server that needs none
 	primary     string
 	term        context.Context // ends when another server becomes the primary
 	endTerm     context.CancelFunc
@@ -33,13 +36,33 @@ func (t *topology) refusal() error {
 	return t.unsupported
 }
 
+// silent ends the error of an operation without an answer: which servers do not answer, or that none is the primary.
+func (t *topology) silent() string {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	switch {
+	case t.hasPrimary:
+		return ""
+	case len(t.unreached) == 0:
+		return " (the servers of --store have no primary)"
+	}
+	return " (of the servers of --store there is no answer from " + strings.Join(t.unreached, ", ") + ")"
+}
+
 // changed takes the driver's description of the servers. While there is no primary, the last one
 // counts.
 func (t *topology) changed(e *event.TopologyDescriptionChangedEvent) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.unsupported = refusalOf(e.NewDescription)
+	t.unreached, t.hasPrimary = nil, false
 	for _, s := range e.NewDescription.Servers {
+		switch s.Kind {
+		case "Unknown":
+			t.unreached = append(t.unreached, s.Addr.String())
+		case "RSPrimary", "Mongos", "Standalone", "LoadBalancer":
+			t.hasPrimary = true
+		}
 		if addr := s.Addr.String(); s.Kind == "RSPrimary" && addr != t.primary {
 			t.primary = addr
 			if t.endTerm != nil {
