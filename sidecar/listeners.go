@@ -19,8 +19,31 @@ func (s *Sidecar) listen(ctx context.Context) (err error) {
 	if s.listeners.app, err = s.bind(ctx, "listen", s.cfg.Listen, appFiles); err != nil {
 		return err
 	}
-	s.listeners.replay, err = s.bind(ctx, "replay-listen", s.cfg.ReplayListen, replayFiles)
-	return err
+	if s.listeners.replay, err = s.bind(ctx, "replay-listen", s.cfg.ReplayListen, replayFiles); err != nil {
+		return err
+	}
+	s.addresses.Store(&map[string]string{
+		"app": listen.Address(s.listeners.app), "replay": listen.Address(s.listeners.replay), "ops": listen.Address(s.listeners.ops),
+	})
+	return nil
+}
+
+// root is what each listener tells of the sidecar at GET /. The ops listener is served before the others are
+// bound.
+func (s *Sidecar) root() httpapi.About {
+	return httpapi.About{
+		Program: "sluice-sidecar", Version: s.cfg.Version, NodeID: s.cfg.NodeID, ControlPlane: s.cfg.ControlPlane,
+		Known: func(r *http.Request) bool {
+			_, err := s.access.Identify(r)
+			return err == nil
+		},
+		Listeners: func() map[string]string {
+			if all := s.addresses.Load(); all != nil {
+				return *all
+			}
+			return nil
+		},
+	}
 }
 
 // startOps serves the ops listener before the store is open.
@@ -28,8 +51,8 @@ func (s *Sidecar) startOps(ctx context.Context) (err error) {
 	if s.listeners.ops, err = s.bind(ctx, "ops-listen", s.cfg.OpsListen, opsFiles); err != nil {
 		return err
 	}
-	s.ops = ops.New(s.metrics.Handler(), s.cfg.Logger)
-	server := s.server(s.listeners.ops, s.access.Require(access.Operate, s.ops.Handler(), "/healthz", "/readyz"))
+	s.ops = ops.New(s.metrics.Handler(), s.cfg.Logger, s.root())
+	server := s.server(s.listeners.ops, s.access.Require(access.Operate, s.ops.Handler(), "/healthz", "/readyz", httpapi.AboutPath))
 	ctx, s.endOps = context.WithCancel(context.WithoutCancel(ctx))
 	s.opsServer.Go(func() error { return server.Serve(ctx, s.listeners.ops) })
 	s.onClose("the ops listener", func() error {

@@ -52,7 +52,7 @@ func (s *Sidecar) authorizePeer(r *http.Request, node string) {
 // history is the replay API.
 func (s *Sidecar) history() http.Handler {
 	return replay.New(replay.Config{
-		Store: s.store.History(), Parts: s.store.Parts(), Self: s.self, Fleet: s.fleet,
+		Store: s.store.History(), Parts: s.store.Parts(), Self: s.self, Fleet: s.fleet, About: s.root(),
 		Access: s.access, PeerKey: s.policies.peerKey, Logger: s.cfg.Logger, Audit: s.audit, StallTimeout: s.cfg.SlowClientTimeout,
 	})
 }

@@ -6,6 +6,7 @@ import (
 	"context"
 	"fmt"
 	"net"
+	"sync/atomic"
 	"time"
 
 	"github.com/google/uuid"
@@ -65,7 +66,8 @@ type Sidecar struct {
 	daprApp   *daprapp.App // nil if no application gets events
 
 	listeners struct{ app, replay, ops net.Listener }
-	opsServer errgroup.Group // serves the ops listener from the start
+	addresses atomic.Pointer[map[string]string] // of the listeners, once all are bound
+	opsServer errgroup.Group                    // serves the ops listener from the start
 	endOps    context.CancelFunc
 
 	abortGroups context.CancelFunc // ends the work of the groups if stopping takes too long
@@ -134,8 +136,9 @@ func (s *Sidecar) openGateway(context.Context) error {
 	bounds.SlowClientTimeout = cfg.SlowClientTimeout
 	s.gateway = gateway.New(gateway.Config{
 		Access: s.access, Audit: s.audit, Publisher: s.publisher, Groups: s.groups, Topics: s.topics, Log: st.Log(), Spool: st.Spool(),
-		Lookup: st.History().Lookup, Erased: st.Erased, StoreID: st.ID, Reread: s.reread, NodeID: cfg.NodeID, Version: cfg.Version,
-		Policies: s.policies.Current, Limits: cfg.limits(), Bounds: bounds, Memory: s.memory, Metrics: s.metrics, Logger: cfg.Logger,
+		Lookup: st.History().Lookup, Erased: st.Erased, StoreID: st.ID, Reread: s.reread, NodeID: cfg.NodeID, About: s.root(),
+		Ready: func() bool { return s.ops.Ready() }, Policies: s.policies.Current, Limits: cfg.limits(), Bounds: bounds,
+		Memory: s.memory, Metrics: s.metrics, Logger: cfg.Logger,
 	})
 	return nil
 }

@@ -84,8 +84,8 @@ func (a *Access) AuthorizePeer(r *http.Request, node string, key *PeerKey) {
 
 // AuthenticatePeers is [Access.Authenticate], and also accepts peers, which may replay every topic
 // and do nothing else. key is this sidecar's; nil without a control plane.
-func (a *Access) AuthenticatePeers(key *PeerKey, next http.Handler) http.Handler {
-	others := a.Authenticate(next)
+func (a *Access) AuthenticatePeers(key *PeerKey, next http.Handler, open ...string) http.Handler {
+	others := a.Authenticate(next, open...)
 	if !a.Authenticates() && a.peerTokens() == nil {
 		return others
 	}

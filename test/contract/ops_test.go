@@ -178,3 +178,16 @@ func TestOps(t *testing.T) {
 		t.Errorf("%d", a.Status)
 	}
 }
+
+// "GET / of every HTTP listener": one URL finds the others.
+func TestEachListenerNamesTheOthers(t *testing.T) {
+	t.Parallel()
+	s := own(t, "")
+	for _, url := range []string{s.URL(), s.ReplayURL(), s.OpsURL()} {
+		told := testkit.Call(t, "GET", url+"/", "").JSON(t)
+		want := fmt.Sprint(map[string]any{"app": s.Listen, "replay": s.Replay, "ops": s.Ops})
+		if told["program"] != "sluice-sidecar" || fmt.Sprint(told["listeners"]) != want || told["routes"] == nil {
+			t.Errorf("%s: %v, want listeners %s", url, told, want)
+		}
+	}
+}

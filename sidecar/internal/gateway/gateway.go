@@ -27,7 +27,7 @@ import (
 	"github.com/sluice-bus/sluice/sidecar/internal/ws"
 )
 
-// Config is what a Gateway needs; every field but Access, Spool, Audit and Memory is required.
+// Config is what a Gateway needs; every field but Access, Spool, Audit, Memory and About is required.
 type Config struct {
 	// Access says who may do what; nil lets everybody do everything.
 	Access    *access.Access
@@ -44,7 +44,8 @@ type Config struct {
 	Limits   wire.Limits
 	Bounds   session.Bounds
 	NodeID   string
-	Version  string // of the program
+	About    httpapi.About
+	Ready    func() bool // publishes are accepted
 	Logger   *slog.Logger
 	// Audit is the access log; nil is off.
 	Audit *audit.Log
@@ -104,7 +105,9 @@ const socketPath = "/ws"
 // after it is open; all other requests have to at once. Handler trusts Origin and Host: the caller
 // puts httpapi.Guard in front of it.
 func (g *Gateway) Handler() http.Handler {
-	publish := ingest.Routes(ingest.Config{Publisher: g.cfg.Publisher, Bodies: g.bodies, Limits: g.cfg.Limits})
+	publish := ingest.Routes(ingest.Config{
+		Publisher: g.cfg.Publisher, Bodies: g.bodies, Limits: g.cfg.Limits, Ready: g.cfg.Ready, About: g.cfg.About,
+	})
 	manage := manage.Routes(manage.Config{
 		Log: g.cfg.Log, Spool: g.cfg.Spool, Groups: g.cfg.Groups, Topics: g.cfg.Topics, Policies: g.cfg.Policies, Bodies: g.bodies,
 		Logger: g.cfg.Logger, NodeID: g.cfg.NodeID, Lookup: g.cfg.Lookup, StoreID: g.cfg.StoreID, Erased: g.cfg.Erased,
@@ -114,12 +117,12 @@ func (g *Gateway) Handler() http.Handler {
 	for _, route := range slices.Concat(publish, g.Consumers.Routes(), manage) {
 		table = append(table, g.sessions.Serve(route))
 	}
-	routes := httpapi.NewRouter(httpapi.Describe(httpapi.Description{
-		Title: "Sluice: the app listener of a sidecar", Version: g.cfg.Version, Paths: []httpapi.Param{
+	routes := httpapi.NewRouter(g.cfg.About.Add(httpapi.Describe(httpapi.Description{
+		Title: "Sluice: the app listener of a sidecar", Version: g.cfg.About.Version, Paths: []httpapi.Param{
 			httpapi.Text("topic", "a topic"), httpapi.Text("group", "a consumer group"), httpapi.Text("id", "an event's id"),
 			httpapi.Text("pubsub", "the name of Dapr's component; any"),
 		},
-	}, table))
+	}, table)))
 	var audited []string // by publishing itself
 	for _, route := range publish {
 		audited = append(audited, route.Pattern)
@@ -131,7 +134,7 @@ func (g *Gateway) Handler() http.Handler {
 			return
 		}
 		others.ServeHTTP(w, r)
-	}), socketPath)
+	}), socketPath, httpapi.AboutPath, ingest.DaprHealthPath, ingest.DaprOutboundPath)
 }
 
 // ConnContext makes the requests of one TCP connection share its limits; it is for

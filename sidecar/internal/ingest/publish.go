@@ -9,11 +9,13 @@ import (
 	"github.com/sluice-bus/sluice/sidecar/internal/session"
 )
 
-// Config is what the routes need; every field is required.
+// Config is what the routes need; every field but About is required.
 type Config struct {
 	Publisher *admit.Publisher
 	Bodies    *receive.Bodies
 	Limits    wire.Limits
+	Ready     func() bool // publishes are accepted
+	About     httpapi.About
 }
 
 type handlers struct{ Config }

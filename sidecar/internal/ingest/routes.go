@@ -32,7 +32,7 @@ func Routes(cfg Config) []session.Route {
 		}
 		routes[i].Refused = func(topic string, code wire.Code) { h.Publisher.Refused(topic, code, 1) }
 	}
-	return routes
+	return append(routes, h.daprState()...)
 }
 
 func (h *handlers) daprRoute(pattern string, serve session.Handler, headers []httpapi.Param, body httpapi.Content) session.Route {

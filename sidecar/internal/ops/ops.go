@@ -18,14 +18,15 @@ import (
 type Server struct {
 	metrics http.Handler
 	logger  *slog.Logger
+	about   httpapi.About
 	// parts is nil until the sidecar is assembled.
 	parts             atomic.Pointer[Parts]
 	serving, stopping atomic.Bool
 }
 
 // New makes a Server that reports only that the process is alive, until it is Assembled.
-func New(metrics http.Handler, logger *slog.Logger) *Server {
-	return &Server{metrics: metrics, logger: logger}
+func New(metrics http.Handler, logger *slog.Logger, about httpapi.About) *Server {
+	return &Server{metrics: metrics, logger: logger, about: about}
 }
 
 // Assembled says that the parts are there, so that they can be asked.
@@ -39,7 +40,7 @@ func (s *Server) Stopping() { s.stopping.Store(true) }
 
 // Handler serves the routes.
 func (s *Server) Handler() http.Handler {
-	routes := httpapi.NewRouter([]httpapi.Route{
+	routes := httpapi.NewRouter(s.about.Add([]httpapi.Route{
 		unchecked("/healthz", func(w http.ResponseWriter, _ *http.Request) { writeText(w, "ok\n") }),
 		unchecked("/readyz", s.ready),
 		unchecked("/metrics", s.metrics.ServeHTTP),
@@ -47,9 +48,9 @@ func (s *Server) Handler() http.Handler {
 		unchecked("/debug/pprof/profile", pprof.Profile),
 		unchecked("/debug/pprof/trace", pprof.Trace),
 		{Pattern: "GET /v1/status", Serve: s.answerStatus},
-	})
+	}))
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if s.parts.Load() == nil && r.URL.Path != "/healthz" {
+		if s.parts.Load() == nil && r.URL.Path != "/healthz" && r.URL.Path != httpapi.AboutPath {
 			httpapi.WriteError(w, r, errStarting, s.logger)
 			return
 		}
@@ -83,16 +84,28 @@ func (s *Server) ready(w http.ResponseWriter, r *http.Request) {
 	if st.Err != nil {
 		st.Detail += " (the last error: " + st.Err.Error() + ")"
 	}
-	switch st.State {
-	case store.StateDisk:
-		httpapi.WriteError(w, r, &wire.Error{Code: wire.Overloaded, Reason: "disk", Msg: st.Detail}, s.logger)
-	case store.StateFailed, store.StateFull, store.StateStarting, stateStopping:
-		httpapi.WriteError(w, r, &wire.Error{Code: wire.StoreUnavailable, Msg: st.Detail}, s.logger)
-	case store.StateAway:
+	switch why := unready(st); {
+	case why != nil:
+		httpapi.WriteError(w, r, why, s.logger)
+	case st.State == store.StateAway:
 		writeText(w, "ready: "+st.Detail+"\n")
 	default:
 		writeText(w, "ready\n")
 	}
+}
+
+// Ready reports whether publishes are accepted.
+func (s *Server) Ready() bool { return s.parts.Load() != nil && unready(s.storeStatus()) == nil }
+
+// unready is why publishes are not accepted; nil: they are.
+func unready(st store.Status) error {
+	switch st.State {
+	case store.StateDisk:
+		return &wire.Error{Code: wire.Overloaded, Reason: "disk", Msg: st.Detail}
+	case store.StateFailed, store.StateFull, store.StateStarting, stateStopping:
+		return &wire.Error{Code: wire.StoreUnavailable, Msg: st.Detail}
+	}
+	return nil
 }
 
 const stateStopping store.State = "stopping"

@@ -49,6 +49,7 @@ type Config struct {
 	// Fleet answers scope=fleet. nil means that this sidecar knows no others: its store is the
 	// fleet.
 	Fleet Fleet
+	About httpapi.About
 	// Access says which topics a client may replay; nil lets every client replay all.
 	Access *access.Access
 	// PeerKey verifies the signed tokens of other sidecars; nil without a control plane.
@@ -94,7 +95,7 @@ func New(c Config) http.Handler {
 	c.StallTimeout = cmp.Or(c.StallTimeout, defaultStallTimeout)
 	c.Beat = cmp.Or(c.Beat, defaultBeat)
 	h := &handler{c}
-	return c.Access.AuthenticatePeers(c.PeerKey, c.Audit.HTTP(c.Access.From, httpapi.NewRouter(h.routes())))
+	return c.Access.AuthenticatePeers(c.PeerKey, c.Audit.HTTP(c.Access.From, httpapi.NewRouter(h.routes())), httpapi.AboutPath)
 }
 
 // replay answers one page: {"topic","events","count","next"}. The events come before their count,

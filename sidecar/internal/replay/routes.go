@@ -53,7 +53,8 @@ func (h *handler) routes() []httpapi.Route {
 	for i := range table {
 		table[i].Errors = append(table[i].Errors, wire.StoreUnavailable, wire.Overloaded)
 	}
-	return httpapi.Describe(httpapi.Description{Title: "Sluice: the replay listener of a sidecar", Version: h.Self().Version}, table)
+	description := httpapi.Description{Title: "Sluice: the replay listener of a sidecar", Version: h.About.Version}
+	return h.About.Add(httpapi.Describe(description, table))
 }
 
 // The parameters that several routes take.

@@ -49,6 +49,7 @@ type Setup struct {
 	Limits     *wire.Limits
 	Origins    []string
 	Access     *access.Access
+	Unready    bool // publishes are not accepted
 	Memory     *budget.Budget
 	MostTopics int          // 0: 1000
 	MostEach   int          // of topics and of groups; 0: any number
@@ -132,7 +133,11 @@ func Start(t testing.TB, s Setup) *Sidecar {
 		Publisher: publisher, Groups: groups, Log: log, Policies: policies, Metrics: metrics,
 		Limits: limits, Bounds: bounds, NodeID: "node", Logger: logger, Memory: s.Memory,
 		Topics: catalog, Erased: tails.Forget, Spool: spool,
-		Lookup: log.Lookup, StoreID: func() string { return "store" },
+		Lookup: log.Lookup, StoreID: func() string { return "store" }, Ready: func() bool { return !s.Unready },
+		About: httpapi.About{Program: "sluice-sidecar", Version: "test", NodeID: "node", Known: func(r *http.Request) bool {
+			_, err := s.Access.Identify(r)
+			return err == nil
+		}},
 	})
 	ln := s.Listener
 	if ln == nil {
