@@ -165,6 +165,9 @@ func (t *Route) answers() map[string]any {
 		slices.Sort(codes)
 		schema := Ref("Error")
 		schema["properties"] = Schema{"code": Schema{"enum": codes}}
+		if own := t.answer(status); own != nil {
+			schema = Schema{"anyOf": []Schema{schema, own}}
+		}
 		answer := map[string]any{"description": "refused: " + strings.ToLower(http.StatusText(status)), "content": JSON(schema).describe()}
 		switch status {
 		case http.StatusUnauthorized:
@@ -175,6 +178,16 @@ func (t *Route) answers() map[string]any {
 		out[strconv.Itoa(status)] = answer
 	}
 	return out
+}
+
+// answer is the schema of the route's own JSON answer with a status that refusals have, too; nil: none.
+func (t *Route) answer(status int) Schema {
+	for _, a := range t.Answers {
+		if a.Status == status {
+			return a.Content["application/json"]
+		}
+	}
+	return nil
 }
 
 func headers(names ...string) map[string]any {

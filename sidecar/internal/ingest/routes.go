@@ -23,8 +23,8 @@ func Routes(cfg Config) []session.Route {
 			},
 		}},
 		h.daprRoute("POST /v1.0/publish/{pubsub}/{topic}", h.publishDapr, eventHeaders, published),
-		h.daprRoute("POST /v1.0/publish/bulk/{pubsub}/{topic}", h.publishDaprBulk, nil, httpapi.JSONOf[[]daprEntry]()),
-		h.daprRoute("POST /v1.0-alpha1/publish/bulk/{pubsub}/{topic}", h.publishDaprBulk, nil, httpapi.JSONOf[[]daprEntry]()),
+		h.daprRoute("POST /v1.0/publish/bulk/{pubsub}/{topic}", h.publishDaprBulk, nil, httpapi.JSONOf[[]daprEntry](), partly),
+		h.daprRoute("POST /v1.0-alpha1/publish/bulk/{pubsub}/{topic}", h.publishDaprBulk, nil, httpapi.JSONOf[[]daprEntry](), partly),
 	}
 	for i := range routes {
 		routes[i].Errors = []wire.Code{
@@ -35,14 +35,18 @@ func Routes(cfg Config) []session.Route {
 	return append(routes, h.daprState()...)
 }
 
-func (h *handlers) daprRoute(pattern string, serve session.Handler, headers []httpapi.Param, body httpapi.Content) session.Route {
+// partly is the answer to a bulk of which entries were refused.
+var partly = httpapi.Answer{
+	Status: http.StatusInternalServerError, Doc: "the entries that were refused", Content: httpapi.JSONOf[daprFailures](),
+}
+
+func (h *handlers) daprRoute(
+	pattern string, serve session.Handler, headers []httpapi.Param, body httpapi.Content, answers ...httpapi.Answer,
+) session.Route {
 	return session.Route{Handler: serve, Route: httpapi.Route{
 		Pattern: pattern, Summary: "publish as clients of Dapr do", Headers: headers, Body: body,
-		Query: []httpapi.Param{{Name: metadataPrefix + "*", Doc: "Dapr's metadata", Schema: httpapi.Schema{"type": "string"}}},
-		Answers: []httpapi.Answer{
-			{Status: http.StatusNoContent, Doc: "all is stored"},
-			{Status: http.StatusInternalServerError, Doc: "of a bulk: the entries that were refused", Content: httpapi.JSONOf[daprFailures]()},
-		},
+		Query:   []httpapi.Param{{Name: metadataPrefix + "*", Doc: "Dapr's metadata", Schema: httpapi.Schema{"type": "string"}}},
+		Answers: append(answers, httpapi.Answer{Status: http.StatusNoContent, Doc: "all is stored"}),
 	}}
 }
 

@@ -134,6 +134,7 @@ func Start(t testing.TB, s Setup) *Sidecar {
 		Limits: limits, Bounds: bounds, NodeID: "node", Logger: logger, Memory: s.Memory,
 		Topics: catalog, Erased: tails.Forget, Spool: spool,
 		Lookup: log.Lookup, StoreID: func() string { return "store" }, Ready: func() bool { return !s.Unready },
+		Reread: func(context.Context, string) error { return eventlog.ErrNotFound },
 		About: httpapi.About{Program: "sluice-sidecar", Version: "test", NodeID: "node", Known: func(r *http.Request) bool {
 			_, err := s.Access.Identify(r)
 			return err == nil
@@ -308,7 +309,7 @@ func (s *Sidecar) PublishDead(t testing.TB, topic, id string, headers ...wire.He
 	}
 }
 
-// Do makes a request; headers are "Name: value".
+// Do makes a request, whose answer has to be one that is described; headers are "Name: value".
 func (s *Sidecar) Do(t testing.TB, method, path, body string, headers ...string) (*http.Response, string) {
 	t.Helper()
 	var content io.Reader
@@ -337,6 +338,11 @@ func (s *Sidecar) Do(t testing.TB, method, path, body string, headers ...string)
 	var text bytes.Buffer
 	if _, err := text.ReadFrom(res.Body); err != nil {
 		t.Fatal(err)
+	}
+	if method != http.MethodHead {
+		if err := Describe().CheckAnswer(method, path, res.StatusCode, res.Header.Get("Content-Type"), text.Bytes()); err != nil {
+			t.Errorf("%s %s: %s %.200s: not as GET /v1/openapi.json has it: %v", method, path, res.Status, &text, err)
+		}
 	}
 	return res, strings.TrimSpace(text.String())
 }
