@@ -94,7 +94,7 @@ func (s *Sidecar) bind(ctx context.Context, name, addr string, share int) (net.L
 	clear := ln.Addr().Network() == "unix" || s.access.TLS() == nil
 	most := connections(s.cfg.MaxConnections, listen.OpenFiles(), share)
 	if most < s.cfg.MaxConnections {
-		s.cfg.Logger.Info("the limit of open files (ulimit -n) allows fewer connections than --max-connections",
+		s.cfg.Logger.Debug("the limit of open files (ulimit -n) allows fewer connections than --max-connections",
 			"listener", name, "connections", most, "open_files", listen.OpenFiles())
 	}
 	bound := listen.NewBound(ln, most, func(c net.Conn) {

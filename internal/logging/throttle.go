@@ -25,7 +25,9 @@ const (
 
 // names are the attributes that tell messages of level warn and above apart. Others, such as an
 // error's text or a number, may differ each time that a message repeats.
-var names = []string{"topic", "group", "partition", "policy", "node", "listener", "file", "folder", "capture", "outbox", "flag", "variable"}
+var names = []string{
+	"topic", "group", "partition", "policy", "node", "listener", "file", "folder", "field", "capture", "outbox", "flag", "variable",
+}
 
 // Throttle returns a handler that writes a message at most once in an Interval: the first line at
 // once, and at the Interval's end the last one of those that repeated it, with the number of the

@@ -107,7 +107,6 @@ func TestHTTPErrors(t *testing.T) {
 		status             int
 		code               string
 	}{
-		{"GET", "/", "", 404, "not_found"},
 		{"GET", "/v1/nothing", "", 404, "not_found"},
 		{"GET", "/v1/topics/errors.http/groups/none", "", 404, "not_found"},
 		{"GET", "/v1/topics/errors.none/groups/none", "", 404, "not_found"},

@@ -139,8 +139,8 @@ func TestGroupOverTwoSidecars(t *testing.T) {
 	}
 	for _, s := range []*server{a, b} {
 		testkit.Eventually(t, "the lag is 0 through either", func() bool { return s.group(t, "t", "g").Text("lag") == "0" })
-		if m := s.group(t, "t", "g").List("members"); len(m) != 1 {
-			t.Errorf("its members: %v", m)
+		if m := s.group(t, "t", "g").List("members"); len(m) != 2 {
+			t.Errorf("the members of both sidecars: %v", m)
 		}
 	}
 }

@@ -41,7 +41,7 @@ var onBoth = []func(*testing.T){
 	// limits_test.go
 	TestFieldLimits, TestTopicNames, TestBodyLimits, TestBatchLimitOverWebSocket,
 	// ops_test.go
-	TestMetrics, TestOps,
+	TestMetrics, TestOps, TestLabelsGo,
 	// payload_test.go
 	TestPayloadsAreHandedOutEqual, TestLoneSurrogates, TestPayloadsThatAreNotJSON, TestContentTypes, TestEventFields,
 	// policies_test.go
@@ -65,7 +65,7 @@ var onBoth = []func(*testing.T){
 // onEmbedded are the tests that do not depend on the store: the program's start, its listeners'
 // guards, frames that reach no store, buckets and policy files.
 var onEmbedded = []func(*testing.T){
-	TestHelpAndVersion, TestReadyLine, TestPrecedence, TestRefusals, TestInsecure, TestOriginAndHost,
+	TestEachListenerNamesTheOthers, TestHelpAndVersion, TestReadyLine, TestPrecedence, TestRefusals, TestInsecure, TestOriginAndHost,
 	TestFramesThatAreNotJSON, TestWhatClosesAWebSocket, TestTopicLabels, TestCloudEventRefusals, TestDaprApplicationElsewhere,
 	TestSchemaViolation, TestSchemaChanges, // before an event comes to the store
 	TestRetryAfterIsEnough, TestDefaultRates, TestOnLimitWait, TestBytesPerSecond, TestReload, TestBucketsAreRetuned,
@@ -110,7 +110,7 @@ func TestEveryTestHasItsStores(t *testing.T) {
 	require.NoError(t, err)
 	for _, file := range files {
 		switch file {
-		case "main_test.go", "store_test.go", "fleet_test.go", "outage_test.go":
+		case "main_test.go", "store_test.go", "fleet_test.go", "outage_test.go", "incident_test.go":
 			continue
 		}
 		tree, err := parser.ParseFile(token.NewFileSet(), file, nil, 0)
