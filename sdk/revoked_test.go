@@ -37,6 +37,7 @@ type groupOfTwo struct {
 	owner   []int // by partition
 	current []int // number of the event in flight, by partition
 	working []int // member whose handler has the partition's key; -1: none
+	drains  []bool
 	calls   int
 }
 
@@ -110,7 +111,9 @@ func (g *groupOfTwo) answer(ws *websocket.Conn, member int, op, corr string, ids
 	_ = ws.Write(context.Background(), websocket.MessageText, []byte(strings.Replace(reply, "%s", corr, 1)))
 	for _, p := range acked {
 		g.current[p]++
-		g.deliver(p)
+		if !g.drains[p] {
+			g.deliver(p)
+		}
 	}
 }
 
@@ -149,19 +152,29 @@ func (g *groupOfTwo) settle() {
 	g.mu.Lock()
 }
 
-// move gives a partition to the other member. Where members are not told, it waits until no handler
-// works on it, as a sidecar does for a while; its event may still be one that is called again soon.
+// drainWait is how long a sidecar lets a member settle what it has of a partition that moves.
+const drainWait = 3 * time.Second
+
+// move gives a partition to the other member. Where members are not told, it lets the one that has
+// it settle its event, and then waits until no handler works on that; it may still be one that is
+// called again soon.
 func (g *groupOfTwo) move(partition int) {
 	from := g.owner[partition]
+	g.drains[partition] = true
 	if g.rebalance {
 		g.send(from, fmt.Sprintf(`{"op":"REVOKED","topic":"t","group":"g","partitions":[%d]}`, partition))
+	}
+	if !g.rebalance {
+		g.mu.Unlock()
+		time.Sleep(drainWait)
+		g.mu.Lock()
 	}
 	for g.settle(); g.working[partition] >= 0; g.settle() {
 		g.mu.Unlock()
 		time.Sleep(time.Millisecond)
 		g.mu.Lock()
 	}
-	g.owner[partition] = 1 - from
+	g.owner[partition], g.drains[partition] = 1-from, false
 	if g.rebalance {
 		g.send(1-from, fmt.Sprintf(`{"op":"ASSIGNED","topic":"t","group":"g","partitions":[%d]}`, partition))
 	}
@@ -181,7 +194,8 @@ func TestOneMemberWorksOnAKey(t *testing.T) {
 func moveAtRandom(t *testing.T, seed uint64, rebalance bool) {
 	const partitions = 3
 	g := &groupOfTwo{t: t, rebalance: rebalance, random: rand.New(rand.NewPCG(seed, 1)),
-		owner: make([]int, partitions), current: make([]int, partitions), working: slices.Repeat([]int{-1}, partitions)}
+		owner: make([]int, partitions), current: make([]int, partitions), working: slices.Repeat([]int{-1}, partitions),
+		drains: make([]bool, partitions)}
 	server := httptest.NewUnstartedServer(http.HandlerFunc(g.serve))
 	listener := newPipes()
 	_ = server.Listener.Close()

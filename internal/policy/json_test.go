@@ -66,7 +66,7 @@ func drawn(t *rapid.T) string {
 		"publish/per":               rapid.SampledFrom([]any{"", "header:Tenant", nil}),
 		"delivery/fairness/by":      rapid.SampledFrom([]any{"", "header:x-Tenant", "key_prefix", "key_prefix:/", nil}),
 		"delivery/fairness/weights": rapid.MapOf(rapid.String(), rapid.Float64Range(0.001, 1000)).AsAny(),
-		"groups":                    rapid.MapOf(rapid.StringMatching(`[a-zé"<.]{1,3}`), rapid.MapOf(rapid.Just("rate"), rate)).AsAny(),
+		"groups":                    rapid.MapOf(rapid.StringMatching(`\.{0,2}[a-zé"<][a-zé"<.]?`), rapid.MapOf(rapid.Just("rate"), rate)).AsAny(),
 		"connection/rate":           rate,
 		"delivery/ack_timeout":      rapid.Just[any]("1h0m0.000000001s"),
 		"delivery/backoff/min":      duration,
@@ -81,7 +81,7 @@ func drawn(t *rapid.T) string {
 		"paused":                          rapid.Bool().AsAny(),
 		"durability/on_store_unavailable": rapid.SampledFrom([]any{"spool", "reject"}),
 	}
-	document := map[string]any{"name": rapid.StringMatching(`[a-z.]{1,5}\*?|\*`).Draw(t, "name")}
+	document := map[string]any{"name": rapid.StringMatching(`\.?[a-z][a-z.]{0,3}\*?|\*`).Draw(t, "name")}
 	for _, path := range rapid.SliceOfDistinct(rapid.SampledFrom(keys(allowed)), rapid.ID).Draw(t, "fields") {
 		at, key := document, path
 		for section, rest, nested := strings.Cut(key, "/"); nested; section, rest, nested = strings.Cut(key, "/") {

@@ -318,6 +318,7 @@ func TestAConnectionWithoutASignOfLifeIsReplaced(t *testing.T) {
 
 func TestPropagator(t *testing.T) {
 	type traceKey struct{}
+	const parent = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
 	inject := func(ctx context.Context, h map[string]string) {
 		if trace, ok := ctx.Value(traceKey{}).(string); ok {
 			h["traceparent"] = trace
@@ -336,10 +337,10 @@ func TestPropagator(t *testing.T) {
 	})
 	require.NoError(t, err)
 	subscribed.Store(sub)
-	if _, err := client.Publish(context.WithValue(t.Context(), traceKey{}, "00-1-2-01"), eventOf("orders", "1")); err != nil {
+	if _, err := client.Publish(context.WithValue(t.Context(), traceKey{}, parent), eventOf("orders", "1")); err != nil {
 		t.Fatal(err)
 	}
-	if trace := <-got; trace != "of 00-1-2-01" {
+	if trace := <-got; trace != "of "+parent {
 		t.Fatalf("the handler's trace is %v", trace)
 	}
 }
