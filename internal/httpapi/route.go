@@ -59,7 +59,16 @@ func (t *Route) read(r *http.Request) (*Request, error) {
 	if err == nil {
 		err = t.checkHeaders(r.Header)
 	}
+	if err == nil && t.Body != nil && isEncoded(r.Header) {
+		err = wire.Errorf(wire.BadRequest, "Content-Encoding %.64q is not taken: send the body as it is", r.Header.Get("Content-Encoding"))
+	}
 	return in, err
+}
+
+// isEncoded reports whether a body has a content encoding, none of which is taken.
+func isEncoded(h http.Header) bool {
+	encoding := h.Get("Content-Encoding")
+	return encoding != "" && !strings.EqualFold(encoding, "identity")
 }
 
 // ownPrefix begins the request headers that are Sluice's own.

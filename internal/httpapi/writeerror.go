@@ -26,7 +26,11 @@ func WriteError(w http.ResponseWriter, r *http.Request, err error, logger *slog.
 			logger.ErrorContext(r.Context(), "request failed", "method", r.Method, "path", r.URL.Path, "error", err)
 		}
 	}
-	refuse(w, e)
+	status := e.Code.HTTPStatus()
+	if e.Code == wire.BadRequest && isEncoded(r.Header) {
+		status = http.StatusUnsupportedMediaType
+	}
+	refuseStatus(w, e, status)
 }
 
 // refuse writes e, which has nothing that the client may not know.

@@ -95,9 +95,6 @@ func readHead(h http.Header) (head, *wire.Error) {
 	if bad != nil {
 		return head{}, bad
 	}
-	if encoding := h.Get("Content-Encoding"); encoding != "" && !strings.EqualFold(encoding, "identity") {
-		return head{}, wire.Errorf(wire.BadRequest, "Content-Encoding %q: send the body uncompressed", refusal.Shorten(encoding))
-	}
 	out := head{Header: h, contentType: parseContentType(text), kind: bytesBody}
 	switch media := out.contentType.media; {
 	case media == mediaStructured:
