@@ -9,9 +9,10 @@ import (
 	"github.com/sluice-bus/sluice/sdk/wire"
 )
 
-// PositionsOf reads positions as JSON has them: by the names of partitions.
+// PositionsOf reads positions as JSON has them: by the names of partitions. Where none is named, they
+// stand for all of the topic.
 func PositionsOf(in map[string]uint64) (map[int]uint64, *wire.Error) {
-	if len(in) == 0 {
+	if in == nil {
 		return nil, wire.Errorf(wire.BadRequest, "positions is missing: from positions needs it, such as {\"0\":1042}")
 	}
 	positions := make(map[int]uint64, len(in))

@@ -109,7 +109,9 @@ func cursorOf(content []byte) (o wire.SubscribeOptions, bad *wire.Error) {
 	}
 	o.From, o.TS = *in.From, in.TS
 	if o.From == wire.FromPositions {
-		o.Positions, bad = codec.PositionsOf(in.Positions)
+		if o.Positions, bad = codec.PositionsOf(in.Positions); bad == nil && len(o.Positions) == 0 {
+			bad = wire.Errorf(wire.BadRequest, "positions names no partition; those that it names are moved, such as {\"0\":1042}")
+		}
 		return o, bad
 	}
 	return o, codec.CheckFrom(o.From, o.TS, o.AfterID)

@@ -135,6 +135,7 @@ func TestPlanSeek(t *testing.T) {
 	s.Want(t, 200, `{"replays":3,"skips":0,"partitions":[{"partition":0,"from":4,"to":1}]}`, "PUT", cursor+"?dry_run=1", `{"from":"earliest"}`)
 	for body, part := range map[string]string{
 		`{"from":"positions"}`:                      "positions is missing",
+		`{"from":"positions","positions":{}}`:       "positions names no partition",
 		`{"from":"positions","positions":{"1":1}}`:  "partitions 0 to 0, not 1",
 		`{"from":"positions","positions":{"x":1}}`:  "is not the number of a partition",
 		`{"from":"positions","positions":{"0":-1}}`: "positions must be an object",
