@@ -245,6 +245,8 @@ var badRequests = []struct {
 	{"too many headers", "POST", "/v1/topics/t/events", "1",
 		[]string{"Sluice-Header-A: 1", "Sluice-Header-B: 1", "Sluice-Header-C: 1", "Sluice-Header-D: 1", "Sluice-Header-E: 1"}, 413,
 		"payload_too_large", "headers"},
+	{"a ttl of all lines", "POST", "/v1/topics/t/events", `{"payload":1}`,
+		[]string{"Content-Type: application/x-ndjson", "Sluice-Ttl-Ms: 5"}, 400, "bad_request", "Sluice-Ttl-Ms"},
 	{"compressed", "POST", "/v1/topics/t/events", "1", []string{"Content-Encoding: gzip"}, 415, "bad_request", "Content-Encoding"},
 	{"empty batch", "POST", "/v1/topics/t/events", "\n \n", []string{"Content-Type: application/x-ndjson"}, 400, "bad_request", "empty"},
 	{"batch too many", "POST", "/v1/topics/t/events", strings.Repeat("{\"payload\":1}\n", 4), []string{"Content-Type: application/x-ndjson"},

@@ -126,7 +126,7 @@ func (h *head) firstWithPrefix(prefix string) (first string) {
 
 // ofOneEvent is a header that describes a single event; "": there is none.
 func (h *head) ofOneEvent() string {
-	for _, name := range []string{headerIdempotencyKey, headerID, headerKey, headerTS, headerDeliverAt, headerDelay} {
+	for _, name := range []string{headerIdempotencyKey, headerID, headerKey, headerTS, headerTTL, headerDeliverAt, headerDelay} {
 		if _, given := h.Header[name]; given {
 			return name
 		}
