@@ -3,6 +3,7 @@ package telemetry
 import (
 	"context"
 	"slices"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -49,13 +50,16 @@ var histograms = []struct {
 // producer gives one reader the histograms.
 type producer struct {
 	series *series
-	// A reader of deltas gets what was counted after last.
+	// A reader of deltas gets what was counted after last. Two scrapes may overlap.
 	delta bool
+	mu    sync.Mutex
 	last  map[*histogram]metricdata.HistogramDataPoint[float64]
 }
 
-// Produce implements sdkmetric.Producer. Its calls do not overlap.
+// Produce implements sdkmetric.Producer.
 func (p *producer) Produce(context.Context) ([]metricdata.ScopeMetrics, error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
 	now := time.Now()
 	last := make(map[*histogram]metricdata.HistogramDataPoint[float64])
 	topics, groups := p.series.topics.all(), p.series.groups.all()
