@@ -39,11 +39,11 @@ run: build ## Build and start a control plane and a sidecar with their data in .
 	@deploy/dev/run.sh $(ARGS)
 
 .PHONY: test
-test: ## Check the format and run every test (STRICT=1: leave nothing out) (5 min the first time, 1 where results are cached)
+test: ## Check the format and run every test (STRICT=1: leave nothing out) (7 to 10 min the first time, 1 where results are cached)
 	@deploy/dev/test.sh
 
 .PHONY: race
-race: ## Run the tests of what has goroutines with the race detector (5 min the first time)
+race: ## Run the tests of what has goroutines with the race detector (10 min the first time)
 	@deploy/dev/race.sh
 
 .PHONY: deps
