@@ -236,7 +236,11 @@ func (s *Subscription) retryInHand(it *item, err error) (wait time.Duration, aga
 		s.client.config.log.Warn("a handler failed, and is called again", "topic", s.topic, "group", s.group, "id",
 			it.message.Event.ID, "error", err)
 	}
-	s.postpone(it, time.AfterFunc(wait, func() { s.confirm(it) }))
+	s.postpone(it, time.AfterFunc(wait, func() {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		s.confirm(it)
+	}))
 	return wait, true
 }
 
@@ -249,22 +253,21 @@ func (s *Subscription) confirmFirst(it *item) bool {
 	if s.group == "" || s.lease == 0 || time.Since(it.confirmed) < confirmedFor {
 		return false
 	}
-	s.postpone(it, time.AfterFunc(0, func() { s.confirm(it) }))
+	s.postpone(it, nil)
+	s.confirm(it)
 	return true
 }
 
 // confirm makes a postponed item ready again once the sidecar has said that it is still this
 // subscription's.
 func (s *Subscription) confirm(it *item) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
 	resume := func() {
 		if s.resume(it) {
 			s.spawn(0)
 		}
 	}
 	switch {
-	case s.retrying[it] == nil:
+	case !s.isPostponed(it): // it was dropped meanwhile
 	case s.lease == 0: // it has no deadline
 		resume()
 	default:
@@ -302,9 +305,9 @@ func (s *Subscription) extend(conn *ConnSubscription, ids []string, done func())
 	_ = conn.ModAckAsync(answered, max(s.lease.Milliseconds(), 1), ids...) // a broken connection gives them back
 }
 
-// endRetry calls no handler again for an item.
-func (s *Subscription) endRetry(it *item) {
-	if s.cancelRetry(it) {
+// endPostponed calls no handler for a postponed item any more.
+func (s *Subscription) endPostponed(it *item) {
+	if s.cancelPostponed(it) {
 		s.bytes -= it.size
 		s.spawn(0)
 		s.changed.Broadcast()

@@ -14,9 +14,9 @@ type dispatcher struct {
 	// one.
 	behind  map[string][]*item
 	waiting int // items that no handler has yet
-	// retrying are the items whose handler has failed, and is called again soon. Their keys wait
-	// for them.
-	retrying map[*item]*time.Timer
+	// postponed are the items that are ready again soon: their handler has failed, or the sidecar is
+	// asked first whether they are still here. Their keys wait for them. An item has a timer, or nil.
+	postponed map[*item]*time.Timer
 }
 
 // place adds an item.
@@ -47,33 +47,40 @@ func (d *dispatcher) next() *item {
 	return it
 }
 
-// postpone keeps an item until its next attempt.
+// postpone keeps an item until it is resumed; timer may be nil.
 func (d *dispatcher) postpone(it *item, timer *time.Timer) {
-	if d.retrying == nil {
-		d.retrying = map[*item]*time.Timer{}
+	if d.postponed == nil {
+		d.postponed = map[*item]*time.Timer{}
 	}
-	d.retrying[it] = timer
+	d.postponed[it] = timer
 }
 
 // resume makes a postponed item ready again; it returns false if the item was dropped meanwhile.
 func (d *dispatcher) resume(it *item) bool {
-	if d.retrying[it] == nil {
+	if !d.isPostponed(it) {
 		return false
 	}
-	delete(d.retrying, it)
+	delete(d.postponed, it)
 	d.ready = slices.Insert(d.ready, 0, it)
 	d.waiting++
 	return true
 }
 
-// cancelRetry removes a postponed item, and lets its key go on.
-func (d *dispatcher) cancelRetry(it *item) bool {
-	timer := d.retrying[it]
-	if timer == nil {
+func (d *dispatcher) isPostponed(it *item) bool {
+	_, is := d.postponed[it]
+	return is
+}
+
+// cancelPostponed removes a postponed item, and lets its key go on.
+func (d *dispatcher) cancelPostponed(it *item) bool {
+	timer, is := d.postponed[it]
+	if !is {
 		return false
 	}
-	timer.Stop()
-	delete(d.retrying, it)
+	if timer != nil {
+		timer.Stop()
+	}
+	delete(d.postponed, it)
 	d.release(it)
 	return true
 }
@@ -115,9 +122,9 @@ func (d *dispatcher) drop(which func(*item) bool) (dropped []*item) {
 		d.release(it)
 	}
 	d.waiting -= len(dropped)
-	for it := range d.retrying {
+	for it := range d.postponed {
 		if which(it) {
-			d.cancelRetry(it)
+			d.cancelPostponed(it)
 			dropped = append(dropped, it)
 		}
 	}

@@ -108,7 +108,7 @@ func (s *Subscription) decide(it *item, ack bool, n Nack) {
 		return
 	}
 	it.decided, it.ack, it.nack = true, ack, n
-	s.endRetry(it)
+	s.endPostponed(it)
 	s.send(it)
 }
 
@@ -184,7 +184,7 @@ func (s *Subscription) forget(it *item, err error) {
 		return
 	}
 	it.gone, it.err = true, err
-	s.endRetry(it)
+	s.endPostponed(it)
 	close(it.settled)
 	if id := it.message.Event.ID; s.held[id] == it {
 		delete(s.held, id)

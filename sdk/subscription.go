@@ -229,7 +229,7 @@ func (s *Subscription) Drain() {
 		return
 	}
 	s.draining, s.paused = true, false
-	failed := func(it *item) bool { return s.retrying[it] != nil && !it.failedAt.IsZero() }
+	failed := func(it *item) bool { return s.isPostponed(it) && !it.failedAt.IsZero() }
 	s.giveUp(s.drop(failed)) // they go back when the subscription leaves
 	if conn := s.conn; conn != nil {
 		_ = conn.conn.start(conn.encode(wire.OpPause), ignoreReply(nil)) // later events go back
