@@ -13,19 +13,19 @@ import (
 // close, and whatever a few clients hold, requests that need no hold are served.
 type Evicting struct {
 	net.Listener
-	most, held int // places, and those that may be held
+	most, mostHeld int // places, and those that may be held
 
 	mu      sync.Mutex
 	open    int
 	idle    *list.List // of *evictable, the one that is idle for the longest time first
-	holds   int        // connections that are held
+	held    int        // connections that are held
 	evicted int64
 }
 
 // NewEvicting bounds the connections of ln. At least one place is in reserve.
 func NewEvicting(ln net.Listener, most, reserve int) *Evicting {
 	most = max(most, 2)
-	return &Evicting{Listener: ln, most: most, held: most - min(max(reserve, 1), most-1), idle: list.New()}
+	return &Evicting{Listener: ln, most: most, mostHeld: most - min(max(reserve, 1), most-1), idle: list.New()}
 }
 
 // Evicted is how many connections were closed for others. It may be called on nil.
@@ -67,8 +67,8 @@ type evictable struct {
 	of *Evicting
 
 	// Guarded by of.mu.
-	place  *list.Element // among the idle ones; nil: it is held, or gone
-	holds  int
+	place  *list.Element // among the idle ones, while it is one
+	holds  int           // requests that hold it
 	closed bool
 }
 
@@ -80,7 +80,7 @@ func (c *evictable) leave() {
 	c.closed = true
 	c.of.open--
 	if c.holds > 0 {
-		c.of.holds--
+		c.of.held--
 		return
 	}
 	c.of.idle.Remove(c.place)
@@ -119,11 +119,11 @@ func (c *evictable) hold() (release func(), ok bool) {
 	e := c.of
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	if c.closed || c.holds == 0 && e.holds >= e.held {
+	if c.closed || c.holds == 0 && e.held >= e.mostHeld {
 		return nil, false
 	}
 	if c.holds == 0 {
-		e.holds++
+		e.held++
 		e.idle.Remove(c.place)
 	}
 	c.holds++
@@ -138,6 +138,6 @@ func (c *evictable) release() {
 	if c.holds > 0 || c.closed {
 		return
 	}
-	e.holds--
+	e.held--
 	c.place = e.idle.PushBack(c)
 }
