@@ -52,15 +52,15 @@ func (t *Route) read(r *http.Request) (*Request, error) {
 	if t.Unchecked {
 		return in, nil
 	}
+	if t.Body != nil && isEncoded(r.Header) { // first: the answer has a status of its own
+		return in, wire.Errorf(wire.BadRequest, "Content-Encoding %.64q is not taken: send the body as it is", r.Header.Get("Content-Encoding"))
+	}
 	var err error
 	if r.URL.RawQuery != "" {
 		in.Params, err = parseParams(r.URL.RawQuery, t.Query)
 	}
 	if err == nil {
 		err = t.checkHeaders(r.Header)
-	}
-	if err == nil && t.Body != nil && isEncoded(r.Header) {
-		err = wire.Errorf(wire.BadRequest, "Content-Encoding %.64q is not taken: send the body as it is", r.Header.Get("Content-Encoding"))
 	}
 	return in, err
 }
