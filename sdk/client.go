@@ -48,7 +48,7 @@ func Dial(ctx context.Context, address string, opts ...Option) (*Client, error) 
 	if _, err := endpoint.Parse(address); err != nil {
 		return nil, err
 	}
-	if bad := cmp.Or(c.config.bad, newPublishConfig(c.config.publisher).Bad); bad != nil {
+	if bad := cmp.Or(c.config.Bad, newPublishConfig(c.config.publisher).Bad); bad != nil {
 		return nil, bad
 	}
 	c.http = &admin.HTTP{

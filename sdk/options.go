@@ -8,6 +8,7 @@ import (
 	"net"
 	"time"
 
+	"github.com/sluice-bus/sluice/sdk/internal/settings"
 	"github.com/sluice-bus/sluice/sdk/option"
 )
 
@@ -27,20 +28,13 @@ type config struct {
 	observer           Observer
 	tls                *tls.Config
 	dialer             func(ctx context.Context, network, address string) (net.Conn, error)
-	bad                error // of what was given
+	settings.Checked
 }
 
 // need records an option's value that is nil and must not be.
 func (c *config) need(given bool, what string) {
-	if !given && c.bad == nil {
-		c.bad = fmt.Errorf("%w: the %s", ErrNil, what)
-	}
-}
-
-// refuse records an option's value that makes no sense.
-func (c *config) refuse(format string, args ...any) {
-	if c.bad == nil {
-		c.bad = fmt.Errorf("sluice: "+format, args...)
+	if !given && c.Bad == nil {
+		c.Bad = fmt.Errorf("%w: the %s", ErrNil, what)
 	}
 }
 
@@ -129,10 +123,9 @@ func WithDialer(dial func(ctx context.Context, network, address string) (net.Con
 // to longest (5 s), with jitter.
 func WithBackoff(shortest, longest time.Duration) Option {
 	return func(c *config) {
+		c.Need(shortest > 0 && longest >= shortest,
+			"WithBackoff(%v, %v): the shortest pause is above 0, and the longest no shorter", shortest, longest)
 		c.minPause, c.maxPause = shortest, longest
-		if shortest <= 0 || longest < shortest {
-			c.refuse("WithBackoff(%v, %v): the shortest pause is above 0, and the longest no shorter", shortest, longest)
-		}
 	}
 }
 
@@ -144,9 +137,8 @@ func WithWait() Option { return func(c *config) { c.untilReached = true } }
 // take. The client replaces a connection that does not answer.
 func WithHeartbeat(every time.Duration) Option {
 	return func(c *config) {
-		if c.heartbeat = every; every <= 0 {
-			c.refuse("WithHeartbeat(%v): above 0", every)
-		}
+		c.Need(every > 0, "WithHeartbeat(%v): above 0", every)
+		c.heartbeat = every
 	}
 }
 
