@@ -69,6 +69,7 @@ func (s *Server) round(t *topic, now time.Time) (next time.Duration, unused bool
 	t.measureDemand(now)
 	t.divideRate()
 	t.setTargets(now)
+	t.countEarlierLives()
 	t.replaceFallbacks(now)
 	t.lowerShares(now)
 	t.raiseShares(now)
@@ -187,6 +188,14 @@ func (t *topic) setTargets(now time.Time) {
 		} else if m.current().rate == 0 && now.Sub(m.grant) < keepGrant {
 			m.targetBurst = m.current().burst
 		}
+	}
+}
+
+// countEarlierLives takes from each member's target what ended lives of the same sidecar may still be using, so that all lives
+// of one together have one share: else who comes back again and again holds a share for each time.
+func (t *topic) countEarlierLives() {
+	for _, m := range t.active {
+		m.targetRate = max(0, m.targetRate-t.earlierLives(m.node))
 	}
 }
 

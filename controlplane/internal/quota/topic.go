@@ -2,6 +2,7 @@ package quota
 
 import (
 	"math"
+	"slices"
 	"sync"
 	"time"
 
@@ -25,6 +26,7 @@ type topic struct {
 	members   map[memberID]*member
 	// rates and bursts are the sums over all members.
 	rates, bursts float64
+	ended         []*member // whose stream has ended; some may be back, or removed
 	// Of the current round.
 	all    []*member // members at its beginning
 	active []*member // members that take part
@@ -40,14 +42,15 @@ type topic struct {
 
 // bound limits a report to what a sidecar can truly say, and reports whether it said more. A fallback is the policy's rate
 // divided by the known sidecars, so it counts as the share of one at most: no report takes the shares of others.
-func (t *topic) bound(u *usage, p policy.Publish, now time.Time) (impossible bool) {
+func (t *topic) bound(node string, u *usage, p policy.Publish, now time.Time) (impossible bool) {
 	rate, burst := p.Rate, float64(p.Burst)
 	if now.Sub(t.mostAt) > knownWithin || rate >= t.mostRate && burst >= t.mostBurst {
 		t.mostRate, t.mostBurst, t.mostAt = rate, burst, now
 	}
 	impossible = u.rate > t.mostRate*(1+1e-6) || u.capacity > max(1, t.mostBurst) || float64(u.wants) > max(1, t.mostBurst)
 	sidecars := float64(max(1, len(t.members)))
-	u.rate, u.capacity = min(u.rate, rate/sidecars), min(u.capacity, max(1, burst/sidecars))
+	u.rate = min(u.rate, max(0, rate/sidecars-t.earlierLives(node)))
+	u.capacity = min(u.capacity, max(1, burst/sidecars))
 	u.wants = min(u.wants, max(1, p.Burst))
 	return impossible
 }
@@ -97,6 +100,9 @@ func (t *topic) detach(st *stream, left bool, now time.Time) {
 	}
 	t.advance(now)
 	m.out = nil
+	if !slices.Contains(t.ended, m) {
+		t.ended = append(t.ended, m)
+	}
 	if left {
 		t.remove(m)
 	}
@@ -121,14 +127,27 @@ func (t *topic) advance(now time.Time) {
 
 // settle drops the assignments that have lapsed, and adds up those left.
 func (t *topic) settle(now time.Time) {
-	t.all, t.rates, t.bursts = t.all[:0], 0, 0
+	t.all, t.ended, t.rates, t.bursts = t.all[:0], t.ended[:0], 0, 0
 	for _, m := range t.members {
 		m.settle(now)
 		t.all = append(t.all, m)
+		if m.out == nil {
+			t.ended = append(t.ended, m)
+		}
 		t.rates += m.rate
 		t.bursts += m.burst
 	}
 	t.trim()
+}
+
+// earlierLives returns the rate that lives of a sidecar whose streams have ended may still be using.
+func (t *topic) earlierLives(node string) (rate float64) {
+	for _, m := range t.ended {
+		if m.node == node && m.out == nil && !m.removed {
+			rate += m.rate
+		}
+	}
+	return rate
 }
 
 // trim limits the reservoir to its maximum.
