@@ -51,8 +51,9 @@
 // sidecar gets its demand and 5 %, or where that is too much, the sidecars that want more get equal
 // parts (max-min fairness). Half of what is left is divided equally, so that all can grow; the
 // other half fills the reservoir. A single sidecar gets all of the rate and the burst. A sidecar
-// without demand for 1 s has nothing. A sidecar's bucket holds its part of the slack and, while no
-// other needs more at once, of half the burst.
+// without demand for 1 s has nothing. What ended lives of a sidecar may still use counts as its
+// share, so one that comes back again and again has one. A sidecar's bucket holds its part of the
+// slack and, while no other needs more at once, of half the burst.
 //
 // A sidecar whose part would be below 16/s (12/s once it has one) gets no rate: its bucket would be
 // too small to be filled without loss. The same holds for a sidecar whose batches are larger than
