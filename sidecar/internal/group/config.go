@@ -2,7 +2,6 @@ package group
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"log/slog"
 	"time"
@@ -95,9 +94,6 @@ type DeadLetters interface {
 
 // errStopped answers calls after the sidecar has begun to stop.
 var errStopped = fmt.Errorf("shutting down: %w", eventlog.ErrUnavailable)
-
-// errTakenOver ends a seek that lost partitions to other sidecars at each try.
-var errTakenOver = fmt.Errorf("another sidecar has taken over: %w", errors.Join(eventlog.ErrFenced, eventlog.ErrUnavailable))
 
 const (
 	// retryAfterFailure is the pause before the store is asked again.

@@ -2,7 +2,6 @@ package group
 
 import (
 	"context"
-	"errors"
 	"slices"
 
 	"github.com/sluice-bus/sluice/sdk/wire"
@@ -75,17 +74,15 @@ func (m *Manager) Delete(ctx context.Context, topic, name string) error {
 	if err = m.cfg.Roster.Refresh(ctx); err != nil {
 		return err
 	}
-	for range seekTries {
-		if err = m.unused(ctx, topic, name); err != nil {
+	err = g.untilKept(ctx, func() error {
+		if err := m.unused(ctx, topic, name); err != nil {
 			return err
 		}
-		if err = g.endRedrives(ctx); err != nil {
+		if err := g.endRedrives(ctx); err != nil {
 			return err
 		}
-		if err = g.delete(ctx); !errors.Is(err, eventlog.ErrEpochTaken) && !errors.Is(err, eventlog.ErrFenced) {
-			break
-		}
-	}
+		return g.delete(ctx)
+	})
 	if err != nil {
 		return err
 	}

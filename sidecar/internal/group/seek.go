@@ -3,7 +3,10 @@ package group
 import (
 	"context"
 	"errors"
+	"fmt"
+	"time"
 
+	"github.com/sluice-bus/sluice/internal/pause"
 	"github.com/sluice-bus/sluice/sdk/wire"
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog"
 	"github.com/sluice-bus/sluice/sidecar/internal/group/dispatch"
@@ -20,21 +23,42 @@ func (m *Manager) Seek(ctx context.Context, topic, name string, o wire.Subscribe
 		return err
 	}
 	defer m.release(g)
-	for range seekTries {
+	return g.untilKept(ctx, func() error {
 		saved, err := g.move(ctx, starts)
-		if saved != nil { // waits without g.moving, which a stop needs before it saves the last time
-			select {
-			case failed := <-saved:
-				err = errors.Join(err, failed)
-			case <-ctx.Done():
-				return ctx.Err()
-			}
+		if saved == nil {
+			return err
 		}
+		select { // without g.moving, which a stop needs before it saves the last time
+		case failed := <-saved:
+			return errors.Join(err, failed)
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	})
+}
+
+// Bounds of untilKept: 10 s at most, since a Backoff waits at least half.
+const (
+	moveTries   = 40
+	movePause   = 5 * time.Millisecond
+	moveLongest = 300 * time.Millisecond
+)
+
+// untilKept repeats a change of all partitions that has lost some to other sidecars, which take them at the same time. Each
+// of these makes progress of its own, so the losses end, unless several callers move the group over and over.
+func (g *Group) untilKept(ctx context.Context, change func() error) error {
+	wait := pause.Backoff{First: movePause, Most: moveLongest}
+	for range moveTries {
+		err := change()
 		if !errors.Is(err, eventlog.ErrEpochTaken) && !errors.Is(err, eventlog.ErrFenced) {
 			return err
 		}
+		if !g.cfg.Clock.Sleep(ctx, wait.Step()) {
+			return ctx.Err()
+		}
 	}
-	return errTakenOver
+	return &wire.Error{Code: wire.Overloaded, RetryAfter: time.Second, Msg: fmt.Sprintf("others move group %q at the same time, "+
+		"and took its partitions back at each of %d tries; it may have moved in part: try again", g.id.Group, moveTries)}
 }
 
 // starts holds a group, and translates a position into seqs of its topic.
@@ -68,7 +92,7 @@ func (g *Group) move(ctx context.Context, starts []uint64) (saved <-chan error, 
 	answer := make(chan error, 1)
 	x := &settlement{done: func(_, lost []int, err error) {
 		if len(lost) > 0 {
-			err = errTakenOver
+			err = eventlog.ErrFenced
 		}
 		answer <- err
 	}}
@@ -137,6 +161,3 @@ func (m *Manager) PlanSeek(ctx context.Context, topic, name string, o wire.Subsc
 	}
 	return plan, nil
 }
-
-// seekTries bounds how often a seek is repeated after other sidecars took the same partitions.
-const seekTries = 8
