@@ -138,7 +138,7 @@ func (s *Sidecar) openGateway(context.Context) error {
 		Access: s.access, Audit: s.audit, Publisher: s.publisher, Groups: s.groups, Topics: s.topics, Log: st.Log(), Spool: st.Spool(),
 		Lookup: st.History().Lookup, Erased: st.Erased, StoreID: st.ID, Reread: s.reread, NodeID: cfg.NodeID, About: s.root(),
 		Ready: func() bool { return s.ops.Ready() }, Policies: s.policies.Current, Limits: cfg.limits(), Bounds: bounds,
-		Memory: s.memory, Metrics: s.metrics, Logger: cfg.Logger,
+		Memory: s.memory, Metrics: s.metrics, Logger: cfg.Logger, DaprAppID: cfg.DaprAppID,
 	})
 	return nil
 }

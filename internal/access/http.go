@@ -10,14 +10,26 @@ import (
 	"github.com/sluice-bus/sluice/sdk/wire"
 )
 
-// Identify finds the identity of a request: by its bearer token, or without one by the client
-// certificate of its connection. Without authentication all requests have the same identity. The
+// Identify finds the identity of a request: by its bearer token, or that of a client of Dapr, or
+// without one by the client certificate of its connection. Without authentication all requests have the same identity. The
 // error is that of [Access.Token].
 func (a *Access) Identify(r *http.Request) (Identity, error) {
 	if !a.Authenticates() {
 		return everybody, nil
 	}
-	return a.identify(r.Context(), r.Header["Authorization"], r.TLS, r.RemoteAddr)
+	return a.identify(r.Context(), authorization(r.Header), r.TLS, r.RemoteAddr)
+}
+
+// authorization are the values of Authorization. Clients of Dapr send their token alone, in a header
+// of their own.
+func authorization(h http.Header) []string {
+	values := h["Authorization"]
+	if len(values) == 0 {
+		for _, token := range h["Dapr-Api-Token"] {
+			values = append(values, "Bearer "+token)
+		}
+	}
+	return values
 }
 
 // bearer is the token of an Authorization header.
@@ -71,7 +83,7 @@ func (a *Access) guard(next http.Handler, open []string, allowed func(Identity) 
 // that is needed, or with 429.
 func (a *Access) Challenge(w http.ResponseWriter, r *http.Request, err error) {
 	challenge := `Bearer realm="sluice"`
-	if len(r.Header["Authorization"]) > 0 {
+	if len(authorization(r.Header)) > 0 {
 		challenge += `, error="invalid_token"`
 		a.noteRefused(r.RemoteAddr, err)
 	}

@@ -56,7 +56,7 @@ func (g Guard) Handler(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		// A request of HTTP/1.0 without a Host is no browser's, so no name was rebound to this machine.
 		if local && !namesThisMachine(r.Host) && (r.Host != "" || r.ProtoAtLeast(1, 1)) {
-			refuse(w, wire.Errorf(wire.Forbidden, "Host %q is refused: this listener is on a loopback address and is reached as localhost; "+
+			refuse(w, r, wire.Errorf(wire.Forbidden, "Host %q is refused: this listener is on a loopback address and is reached as localhost; "+
 				"to be reached by other names it has to listen on another address", r.Host))
 			return
 		}
@@ -71,10 +71,10 @@ func (g Guard) Handler(next http.Handler) http.Handler {
 				return
 			}
 		case len(origins) > 0 && !(g.SameOrigin && len(origins) == 1 && sameOrigin(origins[0], r.Host)):
-			refuse(w, wire.Errorf(wire.Forbidden, "Origin %q is refused: %s", strings.Join(origins, ", "), g.allowedPages()))
+			refuse(w, r, wire.Errorf(wire.Forbidden, "Origin %q is refused: %s", strings.Join(origins, ", "), g.allowedPages()))
 			return
 		case fromElsewhere(r.Header) && !g.leadsToPage(r):
-			refuse(w, wire.Errorf(wire.Forbidden, "Sec-Fetch-Site %q is refused: %s; an address that a user types is allowed",
+			refuse(w, r, wire.Errorf(wire.Forbidden, "Sec-Fetch-Site %q is refused: %s; an address that a user types is allowed",
 				strings.Join(r.Header["Sec-Fetch-Site"], ", "), g.allowedPages()))
 			return
 		}

@@ -35,9 +35,9 @@ func Describe(d Description, routes []Route) []Route {
 	routes = append(routes, Route{
 		Pattern: "GET " + DescriptionPath, Summary: "this description",
 		Answers: []Answer{{Status: http.StatusOK, Doc: "an OpenAPI 3.1 document", Content: JSON(Schema{"type": "object"})}},
-		Serve: func(w http.ResponseWriter, _ *Request, bad error) {
+		Serve: func(w http.ResponseWriter, r *Request, bad error) {
 			if bad != nil {
-				refuse(w, wire.AsError(bad))
+				refuse(w, r.Request, wire.AsError(bad))
 				return
 			}
 			WriteJSON(w, http.StatusOK, text)
@@ -210,6 +210,8 @@ func errorSchema() Schema {
 		Fields       []wire.FieldError `json:"fields,omitempty"`
 		Missing      []string          `json:"missing,omitempty"`
 		Pointer      string            `json:"pointer,omitempty"`
+		ErrorCode    string            `json:"errorCode,omitempty"` // these two at Dapr's paths
+		Message      string            `json:"message,omitempty"`
 	}]()
 }
 

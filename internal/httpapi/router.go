@@ -38,7 +38,7 @@ func (t *Router) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	probe := discard{header: make(http.Header)}
 	handler.ServeHTTP(&probe, r)
 	if probe.status != http.StatusMethodNotAllowed {
-		refuse(w, wire.Errorf(wire.NotFound, "no such route: %s", r.URL.Path))
+		refuse(w, r, wire.Errorf(wire.NotFound, "no such route: %s", r.URL.Path))
 		return
 	}
 	RefuseMethod(w, r, probe.header.Get("Allow"), "")
@@ -48,7 +48,7 @@ func (t *Router) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 // appended to the message.
 func RefuseMethod(w http.ResponseWriter, r *http.Request, allow, hint string) {
 	w.Header().Set("Allow", allow)
-	refuseStatus(w, wire.Errorf(wire.NotFound, "no such route: %s %s; the methods here are %s%s", r.Method, r.URL.Path, allow, hint),
+	refuseStatus(w, r, wire.Errorf(wire.NotFound, "no such route: %s %s; the methods here are %s%s", r.Method, r.URL.Path, allow, hint),
 		http.StatusMethodNotAllowed)
 }
 

@@ -13,7 +13,7 @@ import (
 // named answers with the name in the path.
 func named(w http.ResponseWriter, r *Request, bad error) {
 	if bad != nil {
-		refuse(w, wire.AsError(bad))
+		refuse(w, r.Request, wire.AsError(bad))
 		return
 	}
 	_, _ = w.Write([]byte(r.PathValue("name")))

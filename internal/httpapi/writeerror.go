@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"net/http"
 	"strconv"
+	"strings"
 
 	"github.com/sluice-bus/sluice/sdk/wire"
 	"github.com/sluice-bus/sluice/sdk/wire/codec"
@@ -30,22 +31,30 @@ func WriteError(w http.ResponseWriter, r *http.Request, err error, logger *slog.
 	if e.Code == wire.BadRequest && isEncoded(r.Header) {
 		status = http.StatusUnsupportedMediaType
 	}
-	refuseStatus(w, e, status)
+	refuseStatus(w, r, e, status)
 }
 
 // refuse writes e, which has nothing that the client may not know.
-func refuse(w http.ResponseWriter, e *wire.Error) {
-	refuseStatus(w, e, e.Code.HTTPStatus())
+func refuse(w http.ResponseWriter, r *http.Request, e *wire.Error) {
+	refuseStatus(w, r, e, e.Code.HTTPStatus())
 }
 
+// daprPaths begins the paths of Dapr's API, whose clients read other members of an error's body.
+const daprPaths = "/v1.0"
+
 // refuseStatus is for statuses of HTTP itself without a code of their own, such as 405.
-func refuseStatus(w http.ResponseWriter, e *wire.Error, status int) {
+func refuseStatus(w http.ResponseWriter, r *http.Request, e *wire.Error, status int) {
 	h := w.Header()
 	h.Set("X-Content-Type-Options", "nosniff")
 	if ms, ok := e.RetryAfterMS(); ok {
 		h.Set("Retry-After", strconv.FormatInt((ms+999)/1000, 10))
 	}
-	WriteJSON(w, status, codec.AppendErrorBody(nil, e))
+	body := codec.AppendErrorBody(nil, e)
+	if strings.HasPrefix(r.URL.Path, daprPaths) {
+		body = codec.AppendString(append(body[:len(body)-1], `,"errorCode":`...), strings.ToUpper(string(e.Code)))
+		body = append(codec.AppendString(append(body, `,"message":`...), e.Msg), '}')
+	}
+	WriteJSON(w, status, body)
 }
 
 // WriteJSON answers with a JSON text, which it may append to, and a newline.

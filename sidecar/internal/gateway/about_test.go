@@ -50,5 +50,7 @@ func TestDaprState(t *testing.T) {
 		}
 		s.Want(t, 401, "unauthorized", "GET", "/v1.0/metadata", "")
 		s.Want(t, 200, `"runtimeVersion":"test"`, "GET", "/v1.0/metadata", "", "Authorization: Bearer app")
+		s.Want(t, 200, `"runtimeVersion":"test"`, "GET", "/v1.0/metadata", "", "dapr-api-token: app")
+		s.Want(t, 401, `"errorCode":"UNAUTHORIZED"`, "GET", "/v1.0/metadata", "", "dapr-api-token: other")
 	}
 }

@@ -27,7 +27,7 @@ import (
 	"github.com/sluice-bus/sluice/sidecar/internal/ws"
 )
 
-// Config is what a Gateway needs; every field but Access, Spool, Audit, Memory and About is required.
+// Config is what a Gateway needs; every field but Access, Spool, Audit, Memory, About and DaprAppID is required.
 type Config struct {
 	// Access says who may do what; nil lets everybody do everything.
 	Access    *access.Access
@@ -46,7 +46,9 @@ type Config struct {
 	NodeID   string
 	About    httpapi.About
 	Ready    func() bool // publishes are accepted
-	Logger   *slog.Logger
+	// DaprAppID is ingest.Config's AppID.
+	DaprAppID string
+	Logger    *slog.Logger
 	// Audit is the access log; nil is off.
 	Audit *audit.Log
 	// Memory bounds the requests of all connections until they are answered, and the data for them
@@ -107,6 +109,7 @@ const socketPath = "/ws"
 func (g *Gateway) Handler() http.Handler {
 	publish := ingest.Routes(ingest.Config{
 		Publisher: g.cfg.Publisher, Bodies: g.bodies, Limits: g.cfg.Limits, Ready: g.cfg.Ready, About: g.cfg.About,
+		AppID: g.cfg.DaprAppID,
 	})
 	manage := manage.Routes(manage.Config{
 		Log: g.cfg.Log, Spool: g.cfg.Spool, Groups: g.cfg.Groups, Topics: g.cfg.Topics, Policies: g.cfg.Policies, Bodies: g.bodies,

@@ -34,7 +34,7 @@ func (h *handlers) readDapr(caller *session.Session, w http.ResponseWriter, r *h
 	if bad := codec.CheckTopic(topic); bad != nil {
 		return nil, bad
 	}
-	meta, bad := daprMetadataOf(r)
+	meta, bad := h.daprMetadataOf(r)
 	if bad != nil {
 		return nil, bad
 	}
@@ -42,16 +42,20 @@ func (h *handlers) readDapr(caller *session.Session, w http.ResponseWriter, r *h
 	if bad != nil {
 		return nil, bad
 	}
-	head.kind = meta.kind(&head)
-	content, bad := h.Bodies.Read(w, r.Request, head.kind.maxBytes(h.Limits))
+	head.defaultToText()
+	content, bad := h.Bodies.Read(w, r.Request, meta.kind(&head).maxBytes(h.Limits))
 	if bad != nil {
 		return nil, bad
 	}
-	it, bad := itemOf(topic, &head, content, h.Limits)
-	if bad == nil {
-		bad = meta.fill(&it, h.Limits)
-	}
+	it, bad := meta.item(topic, head, content, h.Limits)
 	return []wire.PublishItem{it}, bad
+}
+
+// defaultToText makes a body without a type text, as Dapr does.
+func (h *head) defaultToText() {
+	if h.kind == jsonBody && h.contentType.text == "" {
+		h.contentType, h.kind = contentType{mediaText, mediaText}, bytesBody
+	}
 }
 
 // daprMetadata is the metadata that a client of Dapr sends with an event, beside the payload.
@@ -62,13 +66,15 @@ type daprMetadata struct {
 	ttlMS int64
 	attrs []wire.Header // of a CloudEvent, by name
 	later wire.Later
+	appID string // of the publisher; "" where it is not known
 }
 
 // metadataPrefix begins the names of query parameters with metadata.
 const metadataPrefix = "metadata."
 
 // daprMetadataOf reads the metadata in a request's query parameters.
-func daprMetadataOf(r *httpapi.Request) (m daprMetadata, bad *wire.Error) {
+func (h *handlers) daprMetadataOf(r *httpapi.Request) (m daprMetadata, bad *wire.Error) {
+	m.appID = h.AppID
 	values := r.With(metadataPrefix + "*")
 	for _, name := range slices.Sorted(maps.Keys(values)) {
 		if len(values[name]) > 1 {
@@ -79,6 +85,17 @@ func daprMetadataOf(r *httpapi.Request) (m daprMetadata, bad *wire.Error) {
 		}
 	}
 	return m, nil
+}
+
+// setAll reads the metadata of a call, or of an entry.
+func (m *daprMetadata) setAll(entries map[string]string) *wire.Error {
+	m.attrs = slices.Clip(m.attrs) // other entries append to it, too
+	for _, name := range slices.Sorted(maps.Keys(entries)) {
+		if bad := m.set(name, entries[name]); bad != nil {
+			return bad
+		}
+	}
+	return nil
 }
 
 // set reads one entry of metadata. It ignores unknown entries, which are meant for other brokers.
@@ -140,9 +157,28 @@ func (m *daprMetadata) kind(h *head) kind {
 	return h.kind
 }
 
-// fill puts the metadata into an event.
-func (m *daprMetadata) fill(it *wire.PublishItem, lim wire.Limits) *wire.Error {
+// item makes the event of a body, or of an entry.
+func (m *daprMetadata) item(topic string, h head, content []byte, lim wire.Limits) (wire.PublishItem, *wire.Error) {
+	h.kind = m.kind(&h)
+	if h.kind == jsonBody && len(content) == 0 {
+		content = []byte("null") // as a CloudEvent without data
+	}
+	it, bad := itemOf(topic, &h, content, lim)
+	if bad == nil {
+		bad = m.fill(&it, h.kind, lim)
+	}
+	return it, bad
+}
+
+// daprType is the type of the CloudEvents that Dapr makes.
+const daprType = "com.dapr.event.sent"
+
+// fill puts the metadata into an event that came as a body of that kind.
+func (m *daprMetadata) fill(it *wire.PublishItem, came kind, lim wire.Limits) *wire.Error {
 	e := &it.Event
+	if m.appID != "" && !m.raw && came != structuredBody && came != binaryBody { // Dapr makes a CloudEvent of it
+		e.Headers = e.Headers.With(ceHeader("source"), m.appID).With(ceHeader("type"), daprType)
+	}
 	if m.id != "" {
 		e.ID = m.id
 	}
@@ -157,16 +193,19 @@ func (m *daprMetadata) fill(it *wire.PublishItem, lim wire.Limits) *wire.Error {
 	}
 	if m.later.Given() {
 		it.Later = m.later
-		if _, given := e.Headers.Get(strings.ToLower(cePrefix) + "time"); given {
+		if _, given := e.Headers.Get(ceHeader("time")); given {
 			e.TS, it.HasTS = 0, false // it came from the CloudEvent's time
 		}
 	}
 	for _, attr := range m.attrs {
 		name := attr.Name
 		if !slices.Contains(ceTrace, name) {
-			name = strings.ToLower(cePrefix) + name
+			name = ceHeader(name)
 		}
 		e.Headers = e.Headers.With(name, attr.Value)
 	}
 	return checkItem(it, lim)
 }
+
+// ceHeader is the name of the header that keeps a CloudEvent's attribute.
+func ceHeader(attribute string) string { return strings.ToLower(cePrefix) + attribute }

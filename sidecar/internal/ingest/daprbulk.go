@@ -2,9 +2,7 @@ package ingest
 
 import (
 	"encoding/json"
-	"maps"
 	"net/http"
-	"slices"
 	"strings"
 
 	"github.com/sluice-bus/sluice/internal/httpapi"
@@ -61,7 +59,7 @@ func (h *handlers) readDaprBulk(caller *session.Session, w http.ResponseWriter, 
 	if bad := codec.CheckTopic(topic); bad != nil {
 		return nil, nil, bad
 	}
-	meta, bad := daprMetadataOf(r)
+	meta, bad := h.daprMetadataOf(r)
 	if bad != nil {
 		return nil, nil, bad
 	}
@@ -105,46 +103,41 @@ func daprItems(topic string, meta daprMetadata, content []byte, lim wire.Limits)
 
 // item makes an event of an entry; meta is the request's metadata, which applies to all entries.
 func (en *daprEntry) item(topic string, meta daprMetadata, lim wire.Limits) (it wire.PublishItem, bad *wire.Error) {
-	it.Event.Topic = topic
-	meta.attrs = slices.Clip(meta.attrs) // other entries append to it too
-	for _, name := range slices.Sorted(maps.Keys(en.Metadata)) {
-		if bad = meta.set(name, en.Metadata[name]); bad != nil {
-			return it, bad
-		}
+	if bad = meta.setAll(en.Metadata); bad != nil {
+		return it, bad
 	}
 	if en.Event == nil {
 		return it, wire.Errorf(wire.BadRequest, "event is missing")
 	}
-	switch of := parseContentType(en.ContentType); {
-	case of.media == mediaStructured && !meta.raw:
-		bad = fillFromJSON(&it, en.Event, lim)
-	case of.isJSON():
-		it.Event.Payload, bad = codec.CompactPayload(en.Event, lim)
-	default:
-		bad = en.setBytes(&it, of, lim)
+	head, bad := readHead(http.Header{"Content-Type": {en.ContentType}})
+	if bad != nil {
+		return it, bad
 	}
-	if bad == nil {
-		bad = meta.fill(&it, lim)
+	content := []byte(en.Event)
+	if !head.contentType.isJSON() {
+		if content, bad = en.bytes(head.contentType); bad != nil {
+			return it, bad
+		}
 	}
-	return it, bad
+	return meta.item(topic, head, content, lim)
 }
 
-// setBytes reads an event that is not JSON: its string is the text, or base64.
-func (en *daprEntry) setBytes(it *wire.PublishItem, of contentType, lim wire.Limits) *wire.Error {
+// bytes are the bytes of an event that is not JSON: its string is the text, or base64.
+func (en *daprEntry) bytes(of contentType) ([]byte, *wire.Error) {
 	var text []byte
 	ok := en.Event[0] == '"'
 	if ok {
 		text, ok = textOf(en.Event)
 	}
 	if !ok {
-		return wire.Errorf(wire.BadRequest, "event must be a string where contentType is %q", refusal.Shorten(en.ContentType))
+		return nil, wire.Errorf(wire.BadRequest, "event must be a string where contentType is %q", refusal.Shorten(en.ContentType))
 	}
 	if strings.HasPrefix(of.media, "text/") || strings.HasSuffix(of.media, "xml") {
-		return setData(it, of, false, text, lim)
+		return text, nil
 	}
 	content, bad := base64Of(en.Event)
 	if bad != nil {
-		return wire.Errorf(bad.Code, "event must be base64 where contentType is %q", refusal.Shorten(en.ContentType))
+		return nil, wire.Errorf(bad.Code, "event must be base64 where contentType is %q", refusal.Shorten(en.ContentType))
 	}
-	return setData(it, of, false, content, lim)
+	return content, nil
 }

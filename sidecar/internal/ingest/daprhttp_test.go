@@ -16,28 +16,31 @@ func TestPublishDapr(t *testing.T) {
 	c := s.Dial(t)
 	c.Ask(`{"op":"SUBSCRIBE","topic":"t"}`)
 	const ce = `{"specversion":"1.0","id":"ce","source":"/s","type":"t","data":{"a":1}}`
-	structured := "Content-Type: application/cloudevents+json"
-	for _, tc := range []struct {
+	structured, json := "Content-Type: application/cloudevents+json", []string{"Content-Type: application/json"}
+	for i, tc := range []struct {
 		query, body string
 		headers     []string
 		id, key     string // of the event
 		payload     string // or its base64
 		header      string // name=value
 	}{
-		{"", `{"a": 1}`, nil, "", "", `{"a":1}`, ""},
+		{"", `{"a": 1}`, nil, "", "", `eyJhIjogMX0=`, "content-type=text/plain"},
+		{"", ``, nil, "", "", ``, "content-type=text/plain"},
+		{"", ``, []string{"Content-Type: application/json"}, "", "", `null`, "content-type="},
+		{"", `{"a": 1}`, []string{"Content-Type: application/json"}, "", "", `{"a":1}`, ""},
 		{"", `{"a": 1}`, []string{"Sluice-Id: x", "Content-Type: application/json"}, "x", "", `{"a":1}`, ""},
 		{"", `text`, []string{"Content-Type: text/plain"}, "", "", `dGV4dA==`, "content-type=text/plain"},
 		{"", "1\n2", []string{"Content-Type: application/x-ndjson"}, "", "", `MQoy`, "content-type=application/x-ndjson"},
 		{"", ce, []string{structured}, "ce", "", `{"a":1}`, "ce-type=t"},
 		{"?metadata.rawPayload=true", ce, []string{structured}, "", "", ce, ""},
-		{"?metadata.rawPayload=false&metadata.partitionKey=k%201", `1`, nil, "", "k 1", `1`, ""},
-		{"?metadata.priority=9", `1`, nil, "", "", `1`, ""},
+		{"?metadata.rawPayload=false&metadata.partitionKey=k%201", `1`, json, "", "k 1", `1`, ""},
+		{"?metadata.priority=9", `1`, json, "", "", `1`, ""},
 		{"?metadata.cloudevent.id=m&metadata.cloudevent.type=over&metadata.cloudevent.traceparent=" + traceA,
-			`1`, nil, "m", "", `1`, "ce-type=over"},
-		{"", `1`, []string{"traceparent: " + traceB}, "", "", `1`, "traceparent=" + traceB},
+			`1`, json, "m", "", `1`, "ce-type=over"},
+		{"", `1`, []string{"traceparent: " + traceB, "Content-Type: application/json"}, "", "", `1`, "traceparent=" + traceB},
 		{"", `[` + ce + `]`, []string{"Content-Type: application/cloudevents-batch+json"}, "", "", `[` + ce + `]`, ""},
 	} {
-		res, body := s.Do(t, "POST", "/v1.0/publish/any%20pubsub/t"+tc.query, tc.body, tc.headers...)
+		res, body := s.Do(t, []string{"POST", "PUT"}[i%2], "/v1.0/publish/any%20pubsub/t"+tc.query, tc.body, tc.headers...)
 		if res.StatusCode != http.StatusNoContent || body != "" {
 			t.Errorf("%s %s: %s %s", tc.query, tc.body, res.Status, body)
 			continue
@@ -52,7 +55,7 @@ func TestPublishDapr(t *testing.T) {
 			t.Errorf("%s %s: event %+v", tc.query, tc.body, ev)
 		}
 	}
-	if res, body := s.Do(t, "POST", "/v1.0/publish/p/t", `{"a":1}`, "Sluice-Id: x"); res.StatusCode != http.StatusNoContent {
+	if res, body := s.Do(t, "POST", "/v1.0/publish/p/t", `{"a":1}`, "Sluice-Id: x", json[0]); res.StatusCode != http.StatusNoContent {
 		t.Errorf("duplicate: %s %s", res.Status, body)
 	}
 	for _, tc := range []struct {
@@ -60,7 +63,7 @@ func TestPublishDapr(t *testing.T) {
 		status     int
 		names      string
 	}{
-		{"p/t", `{`, 400, "bad_json"},
+		{"p/t", `{`, 400, `"errorCode":"BAD_JSON","message":"`},
 		{"p/_t", `1`, 400, "topic"},
 		{"p/t?metadata.ttlInSeconds=0", `1`, 400, "metadata.ttlInSeconds is \\\"0\\\"; a whole number from 1 to 315360000 is allowed"},
 		{"p/t?metadata.rawPayload=perhaps", `1`, 400, "rawPayload"},
@@ -69,9 +72,10 @@ func TestPublishDapr(t *testing.T) {
 		{"p/t?metadata.cloudevent.id=a%20b", `1`, 400, "id"},
 		{"p/t?metadata.a=%zz", `1`, 400, "metadata.a"},
 		{"p/t?metadat.ttlInSeconds=1", `1`, 400, "known are metadata.*"},
-		{"p", `1`, 404, "not_found"},
+		{"p", `1`, 404, `"errorCode":"NOT_FOUND","message":"`},
 	} {
-		if res, body := s.Do(t, "POST", "/v1.0/publish/"+tc.path, tc.body); res.StatusCode != tc.status || !strings.Contains(body, tc.names) {
+		res, body := s.Do(t, "POST", "/v1.0/publish/"+tc.path, tc.body, json[0])
+		if res.StatusCode != tc.status || !strings.Contains(body, tc.names) {
 			t.Errorf("%s %s: %s %s", tc.path, tc.body, res.Status, body)
 		}
 	}
@@ -129,4 +133,26 @@ func TestDaprRoutesAreThePublishersOwn(t *testing.T) {
 			t.Errorf("%s while stopping: %s %s", path, res.Status, body)
 		}
 	}
+}
+
+// The event of an application whose name is known is a CloudEvent of that name, unless it is one already, or raw.
+func TestDaprSource(t *testing.T) {
+	s := gatewaytest.Start(t, gatewaytest.Setup{DaprAppID: "shop"})
+	c := s.Dial(t)
+	c.Ask(`{"op":"SUBSCRIBE","topic":"t"}`)
+	const structured = "Content-Type: application/cloudevents+json"
+	for _, tc := range []struct{ query, body, contentType, source, kind string }{
+		{"", `text`, "Content-Type: text/plain", "shop", "com.dapr.event.sent"},
+		{"?metadata.cloudevent.source=me", `1`, "Content-Type: application/json", "me", "com.dapr.event.sent"},
+		{"?metadata.rawPayload=true", `1`, "Content-Type: application/json", "", ""},
+		{"", `{"specversion":"1.0","id":"i","source":"s","type":"x"}`, structured, "s", "x"},
+	} {
+		if res, body := s.Do(t, "POST", "/v1.0/publish/p/t"+tc.query, tc.body, tc.contentType); res.StatusCode != 204 {
+			t.Fatalf("%s: %s", tc.body, body)
+		}
+		if h := c.Next().Event.Headers; h["ce-source"] != tc.source || h["ce-type"] != tc.kind {
+			t.Errorf("%s: %v", tc.body, h)
+		}
+	}
+	s.Want(t, 200, `"id":"shop"`, "GET", "/v1.0/metadata", "")
 }

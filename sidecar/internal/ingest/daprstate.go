@@ -1,6 +1,7 @@
 package ingest
 
 import (
+	"cmp"
 	"net/http"
 
 	"github.com/sluice-bus/sluice/internal/httpapi"
@@ -42,7 +43,7 @@ func (h *handlers) daprState() []session.Route {
 		return nil
 	}
 	metadata := daprMetadataBody{
-		ID: h.About.NodeID, RuntimeVersion: h.About.Version, EnabledFeatures: []string{}, Actors: []struct{}{},
+		ID: cmp.Or(h.AppID, h.About.NodeID), RuntimeVersion: h.About.Version, EnabledFeatures: []string{}, Actors: []struct{}{},
 		Components:    []daprComponent{{Name: "pubsub", Type: "pubsub.sluice", Version: "v1", Capabilities: []string{}}},
 		Subscriptions: []struct{}{}, Extended: map[string]any{},
 	}

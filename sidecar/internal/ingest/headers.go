@@ -68,6 +68,7 @@ type contentType struct{ text, media string }
 
 const (
 	mediaJSON = "application/json"
+	mediaText = "text/plain"
 	mediaForm = "application/x-www-form-urlencoded" // curl's default for every body
 )
 

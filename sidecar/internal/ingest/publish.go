@@ -9,12 +9,13 @@ import (
 	"github.com/sluice-bus/sluice/sidecar/internal/session"
 )
 
-// Config is what the routes need; every field but About is required.
+// Config is what the routes need; every field but About and AppID is required.
 type Config struct {
 	Publisher *admit.Publisher
 	Bodies    *receive.Bodies
 	Limits    wire.Limits
 	Ready     func() bool // publishes are accepted
+	AppID     string      // of the application that was written for Dapr; "" where it has none
 	About     httpapi.About
 }
 

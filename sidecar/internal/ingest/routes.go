@@ -22,9 +22,13 @@ func Routes(cfg Config) []session.Route {
 				{Status: http.StatusAccepted, Doc: "it is in the spool, or scheduled", Content: httpapi.JSONOf[receipt]()},
 			},
 		}},
-		h.daprRoute("POST /v1.0/publish/{pubsub}/{topic}", h.publishDapr, eventHeaders, published),
-		h.daprRoute("POST /v1.0/publish/bulk/{pubsub}/{topic}", h.publishDaprBulk, nil, httpapi.JSONOf[[]daprEntry](), partly),
-		h.daprRoute("POST /v1.0-alpha1/publish/bulk/{pubsub}/{topic}", h.publishDaprBulk, nil, httpapi.JSONOf[[]daprEntry](), partly),
+	}
+	for _, method := range []string{"POST ", "PUT "} {
+		routes = append(routes,
+			h.daprRoute(method+"/v1.0/publish/{pubsub}/{topic}", h.publishDapr, eventHeaders, published),
+			h.daprRoute(method+"/v1.0/publish/bulk/{pubsub}/{topic}", h.publishDaprBulk, nil, httpapi.JSONOf[[]daprEntry](), partly),
+			h.daprRoute(method+"/v1.0-alpha1/publish/bulk/{pubsub}/{topic}", h.publishDaprBulk, nil, httpapi.JSONOf[[]daprEntry](), partly),
+		)
 	}
 	for i := range routes {
 		routes[i].Errors = []wire.Code{
@@ -44,7 +48,7 @@ func (h *handlers) daprRoute(
 	pattern string, serve session.Handler, headers []httpapi.Param, body httpapi.Content, answers ...httpapi.Answer,
 ) session.Route {
 	return session.Route{Handler: serve, Route: httpapi.Route{
-		Pattern: pattern, Summary: "publish as clients of Dapr do", Headers: headers, Body: body,
+		Pattern: pattern, Summary: "publish as clients of Dapr do", Headers: headers, Body: body, Optional: true,
 		Query:   []httpapi.Param{{Name: metadataPrefix + "*", Doc: "Dapr's metadata", Schema: httpapi.Schema{"type": "string"}}},
 		Answers: append(answers, httpapi.Answer{Status: http.StatusNoContent, Doc: "all is stored"}),
 	}}

@@ -54,6 +54,7 @@ type Setup struct {
 	MostTopics int          // 0: 1000
 	MostEach   int          // of topics and of groups; 0: any number
 	Listener   net.Listener // nil: TCP
+	DaprAppID  string
 
 	Spooled []eventlog.Record // wait in the spool, with one that has the id "spooled"
 }
@@ -133,7 +134,7 @@ func Start(t testing.TB, s Setup) *Sidecar {
 		Publisher: publisher, Groups: groups, Log: log, Policies: policies, Metrics: metrics,
 		Limits: limits, Bounds: bounds, NodeID: "node", Logger: logger, Memory: s.Memory,
 		Topics: catalog, Erased: tails.Forget, Spool: spool,
-		Lookup: log.Lookup, StoreID: func() string { return "store" }, Ready: func() bool { return !s.Unready },
+		Lookup: log.Lookup, StoreID: func() string { return "store" }, Ready: func() bool { return !s.Unready }, DaprAppID: s.DaprAppID,
 		Reread: func(context.Context, string) error { return eventlog.ErrNotFound },
 		About: httpapi.About{Program: "sluice-sidecar", Version: "test", NodeID: "node", Known: func(r *http.Request) bool {
 			_, err := s.Access.Identify(r)
