@@ -1,6 +1,10 @@
 package httpapi
 
 import (
+	"bytes"
+	"encoding/json"
+	"io"
+	"maps"
 	"net/http"
 	"slices"
 	"strings"
@@ -62,7 +66,30 @@ func (t *Route) read(r *http.Request) (*Request, error) {
 	if err == nil {
 		err = t.checkHeaders(r.Header)
 	}
+	if err == nil && t.Body == nil && r.ContentLength != 0 && r.Method != http.MethodGet && r.Method != http.MethodHead {
+		err = refuseBody(r)
+	}
 	return in, err
+}
+
+// maxNoBody bounds what is read of the body of a request whose route takes none.
+const maxNoBody = 4 << 10
+
+// refuseBody refuses the body of a change whose route takes none, unless nothing is in it, as in {}: who asks for a dry run there must
+// not be taken to have asked for nothing.
+func refuseBody(r *http.Request) error {
+	text, err := io.ReadAll(io.LimitReader(r.Body, maxNoBody))
+	var members map[string]json.RawMessage
+	switch text = bytes.TrimSpace(text); {
+	case err == nil && len(text) == 0:
+		return nil
+	case err != nil || json.Unmarshal(text, &members) != nil:
+		return wire.Errorf(wire.BadRequest, "a body is not taken here: leave it out")
+	}
+	for _, name := range slices.Sorted(maps.Keys(members)) {
+		return wire.Errorf(wire.BadRequest, "member %q is not known here: no body is taken", name)
+	}
+	return nil
 }
 
 // isEncoded reports whether a body has a content encoding, none of which is taken.

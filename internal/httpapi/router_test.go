@@ -2,6 +2,7 @@ package httpapi
 
 import (
 	"encoding/json"
+	"io"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -52,6 +53,26 @@ func TestRouter(t *testing.T) {
 		}
 		if w.Code >= 404 && (readReply(t, w).Code != "not_found" || (w.Code == 405) != (w.Header().Get("Allow") != "")) {
 			t.Errorf("%s: %v %s", tc.request, w.Header(), w.Body)
+		}
+	}
+}
+
+func TestRouteWithoutABody(t *testing.T) {
+	h := NewRouter(topicRoutes)
+	for body, says := range map[string]string{
+		"": "", "{}": "", " null\n": "", strings.Repeat(" ", 1<<20): "",
+		`{"dry_run":true}`: "dry_run", "1": "leave it out", "{": "leave it out",
+	} {
+		for _, r := range []io.Reader{strings.NewReader(body), io.MultiReader(strings.NewReader(body))} { // of unknown length
+			w := httptest.NewRecorder()
+			h.ServeHTTP(w, httptest.NewRequest("POST", "/topics/orders", r))
+			if (w.Code == 200) != (says == "") || !strings.Contains(w.Body.String(), says) {
+				t.Errorf("%.100s: %d %s", body, w.Code, w.Body)
+			}
+			w = httptest.NewRecorder()
+			if h.ServeHTTP(w, httptest.NewRequest("GET", "/topics/orders", r)); w.Code != 200 {
+				t.Errorf("a GET with %.100s: %d %s", body, w.Code, w.Body)
+			}
 		}
 	}
 }

@@ -13,12 +13,14 @@ import (
 
 	"go.uber.org/goleak"
 
+	"github.com/sluice-bus/sluice/test/openapitest"
 	"github.com/sluice-bus/sluice/test/require"
 	"github.com/sluice-bus/sluice/test/testkit"
 )
 
 func TestMain(m *testing.M) {
 	testkit.Parallel()
+	http.DefaultClient.Transport = &openapitest.Transport{Next: http.DefaultTransport}
 	goleak.VerifyTestMain(withSidecar{m})
 }
 

@@ -5,14 +5,17 @@
 package fleet
 
 import (
+	"net/http"
 	"testing"
 
 	"go.uber.org/goleak"
 
+	"github.com/sluice-bus/sluice/test/openapitest"
 	"github.com/sluice-bus/sluice/test/testkit"
 )
 
 func TestMain(m *testing.M) {
 	testkit.Parallel()
+	http.DefaultClient.Transport = &openapitest.Transport{Next: http.DefaultTransport}
 	goleak.VerifyTestMain(m)
 }

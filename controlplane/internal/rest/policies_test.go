@@ -192,7 +192,11 @@ func TestConditionalRequests(t *testing.T) {
 			a.send("PUT", "/v1/policies/a", `{"partitions":1}`)
 			a.send("PUT", "/v1/policies/a", `{"partitions":2}`)
 		}
-		w := a.send(tc.method, "/v1/policies/a", `{"partitions":3}`, tc.header, tc.value)
+		body := ""
+		if tc.method == "PUT" {
+			body = `{"partitions":3}`
+		}
+		w := a.send(tc.method, "/v1/policies/a", body, tc.header, tc.value)
 		if w.Code != tc.status {
 			t.Errorf("%s with %s: %s, there %t: %d %s", tc.method, tc.header, tc.value, tc.there, w.Code, w.Body)
 		}

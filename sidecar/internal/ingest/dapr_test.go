@@ -25,6 +25,8 @@ func TestDaprEntries(t *testing.T) {
 		{`"event":1,"metadata":{"ttlInSeconds":"-1"}`,
 			`bad_request: metadata.ttlInSeconds is "-1"; a whole number from 1 to 315360000 is allowed`},
 		{`"contentType":"application/json"`, `bad_request: event is missing`},
+		{`"event":1,"contentTyp":"text/plain"`, `bad_request: member "contentTyp" is not known here (did you mean "contentType"?)`},
+		{`"Event":1,"CONTENTTYPE":"application/json"`, `id= ce-pubsub=p json=1`},
 	} {
 		meta := daprMetadata{attrs: []wire.Header{{Name: "pubsub", Value: "p"}}}
 		entries, items, err := daprItems("t", meta, []byte(`[{"entryId":"1",`+tc.entry+`}]`), wire.DefaultLimits())

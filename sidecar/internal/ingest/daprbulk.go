@@ -2,7 +2,9 @@ package ingest
 
 import (
 	"encoding/json"
+	"maps"
 	"net/http"
+	"slices"
 	"strings"
 
 	"github.com/sluice-bus/sluice/internal/httpapi"
@@ -16,9 +18,11 @@ import (
 type daprEntry struct {
 	EntryID     string            `json:"entryId"`
 	Event       json.RawMessage   `json:"event"`
-	ContentType string            `json:"contentType"`
-	Metadata    map[string]string `json:"metadata"`
+	ContentType string            `json:"contentType,omitempty"`
+	Metadata    map[string]string `json:"metadata,omitempty"`
 }
+
+var daprEntryMembers = []string{"entryId", "event", "contentType", "metadata"}
 
 // daprFailure is a refused entry.
 type daprFailure struct {
@@ -88,7 +92,11 @@ func daprItems(topic string, meta daprMetadata, content []byte, lim wire.Limits)
 				len(entries), refusal.Shorten(en.EntryID))
 		}
 		seen[en.EntryID] = true
-		it, bad := en.item(topic, meta, lim)
+		bad := checkDaprEntry(text)
+		var it wire.PublishItem
+		if bad == nil {
+			it, bad = en.item(topic, meta, lim)
+		}
 		if bad != nil {
 			it = wire.PublishItem{Event: wire.Event{Topic: topic}, Err: bad}
 		}
@@ -99,6 +107,18 @@ func daprItems(topic string, meta daprMetadata, content []byte, lim wire.Limits)
 		bad = errEmptyBatch()
 	}
 	return entries, items, bad
+}
+
+// checkDaprEntry refuses a member that no entry has. Dapr's JavaScript client writes entryID, which Dapr takes, as any case.
+func checkDaprEntry(text json.RawMessage) *wire.Error {
+	var members map[string]json.RawMessage
+	_ = json.Unmarshal(text, &members) // it was read before
+	for _, name := range slices.Sorted(maps.Keys(members)) {
+		if !slices.ContainsFunc(daprEntryMembers, func(known string) bool { return strings.EqualFold(name, known) }) {
+			return httpapi.UnknownMember(refusal.Shorten(name), daprEntryMembers)
+		}
+	}
+	return nil
 }
 
 // item makes an event of an entry; meta is the request's metadata, which applies to all entries.

@@ -25,7 +25,7 @@ func Routes(cfg Config) []session.Route {
 	}
 	for _, method := range []string{"POST ", "PUT "} {
 		routes = append(routes,
-			h.daprRoute(method+"/v1.0/publish/{pubsub}/{topic}", h.publishDapr, eventHeaders, published),
+			h.daprRoute(method+"/v1.0/publish/{pubsub}/{topic}", h.publishDapr, eventHeaders, daprPublished),
 			h.daprRoute(method+"/v1.0/publish/bulk/{pubsub}/{topic}", h.publishDaprBulk, nil, httpapi.JSONOf[[]daprEntry](), partly),
 			h.daprRoute(method+"/v1.0-alpha1/publish/bulk/{pubsub}/{topic}", h.publishDaprBulk, nil, httpapi.JSONOf[[]daprEntry](), partly),
 		)
@@ -78,6 +78,9 @@ var published = httpapi.Content{
 	mediaBatched:           httpapi.ArrayOf(httpapi.Schema{"type": "object"}),
 	"*/*":                  {},
 }
+
+// daprPublished are the bodies of a publish as Dapr has it, which is always one event.
+var daprPublished = httpapi.Content{mediaJSON: {}, mediaStructured: {"type": "object"}, "*/*": {}}
 
 // The bodies, as package codec reads and writes them.
 type (

@@ -36,11 +36,12 @@ func TestScheduledRights(t *testing.T) {
 		{"no", "GET", list, 401}, {"else", "GET", list, 403}, {"pub", "GET", list, 403}, {"sub", "GET", list, 200},
 		{"no", "DELETE", one, 401}, {"else", "DELETE", one, 403}, {"sub", "DELETE", one, 403}, {"pub", "DELETE", one, 204},
 	} {
-		headers := []string{as(c.token)}
+		headers, payload := []string{as(c.token)}, ""
 		if c.method == "POST" {
+			payload = "1"
 			headers = append(headers, "Sluice-Id: a", "Sluice-Delay-Ms: 3600000")
 		}
-		if res, body := s.Do(t, c.method, c.path, "1", headers...); res.StatusCode != c.want {
+		if res, body := s.Do(t, c.method, c.path, payload, headers...); res.StatusCode != c.want {
 			t.Errorf("%s: %s %s: %s %s; want %d", c.token, c.method, c.path, res.Status, body, c.want)
 		}
 	}
