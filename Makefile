@@ -42,6 +42,10 @@ run: build ## Build and start a control plane and a sidecar with their data in .
 test: ## Check the format and run every test (STRICT=1: leave nothing out) (7 to 10 min the first time, 1 where results are cached)
 	@deploy/dev/test.sh
 
+.PHONY: test-js
+test-js: ## Build sdk/js and run its tests, which are part of make test, too (30 s; npm downloads 20 MB the first time)
+	CGO_ENABLED=0 go test -trimpath -vet=off ./test/jstest
+
 .PHONY: race
 race: ## Run the tests of what has goroutines with the race detector (10 min the first time)
 	@deploy/dev/race.sh

@@ -10,8 +10,8 @@ set -euo pipefail
 list='
 cc | gcc libc6-dev | the race detector
 curl | curl | the example for curl
-node nodejs | nodejs | the console in a browser, the example for Node.js
-npm | npm | the console in a browser, the example for Node.js
+node nodejs | nodejs | the console in a browser, sdk/js and its example
+npm | npm | the console in a browser, sdk/js and its example
 chromium chromium-browser google-chrome | chromium | the console in a browser
 prometheus | prometheus | the deployment seen by Prometheus
 promtool | prometheus | the rules and alerts for Prometheus

@@ -44,6 +44,9 @@ tests() {
   if command -v npm >/dev/null && [ ! -d test/browsertest/node_modules ]; then
     echo "The console's test has npm download playwright-core: 3 MB the first time."
   fi
+  if command -v npm >/dev/null && [ ! -d sdk/js/node_modules ]; then
+    echo "The tests of sdk/js have npm download TypeScript, esbuild and MongoDB's driver: 20 MB the first time."
+  fi
   # Those that take long come first, so that nobody waits for one of them alone in the end.
   local slow='/(test/(fleet|sidecar|contract|controlplane|sdk|examples)|simulation|mongolog|pebblelog|console|deploytest|group)(/|$)' packages
   packages=$(go list -e work)

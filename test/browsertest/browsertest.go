@@ -3,7 +3,6 @@
 package browsertest
 
 import (
-	"bytes"
 	"cmp"
 	"context"
 	"os"
@@ -17,11 +16,8 @@ import (
 	"github.com/sluice-bus/sluice/test/testkit"
 )
 
-// Bounds on what a loaded machine may take.
-const (
-	installTimeout = 3 * time.Minute
-	browserTimeout = 8 * time.Minute
-)
+// browserTimeout is what a loaded machine may take.
+const browserTimeout = 8 * time.Minute
 
 // Target has the control planes that the script uses.
 type Target struct {
@@ -47,7 +43,7 @@ func Run(t testing.TB, target Target) {
 	root, err := testkit.Root()
 	require.NoError(t, err)
 	dir := filepath.Join(root, "test", "browsertest")
-	install(t, dir)
+	testkit.NPMInstall(t, dir)
 
 	ctx, cancel := context.WithTimeout(context.Background(), browserTimeout)
 	defer cancel()
@@ -64,30 +60,4 @@ func Run(t testing.TB, target Target) {
 		t.Fatalf("the console in a browser: %v\n%s", err, out)
 	}
 	t.Logf("%s", out)
-}
-
-// install puts the packages of package-lock.json into node_modules, unless they are there. Tests of
-// several packages may call it at the same time.
-func install(t testing.TB, dir string) {
-	t.Helper()
-	turn, err := os.OpenFile(filepath.Join(dir, "node_modules.lock"), os.O_CREATE|os.O_RDWR, 0o666)
-	require.NoError(t, err)
-	defer turn.Close() // which also unlocks it
-	require.NoError(t, syscall.Flock(int(turn.Fd()), syscall.LOCK_EX))
-	lock, err := os.ReadFile(filepath.Join(dir, "package-lock.json"))
-	require.NoError(t, err)
-	installed := filepath.Join(dir, "node_modules", ".package-lock-installed.json")
-	if got, err := os.ReadFile(installed); err == nil && bytes.Equal(got, lock) {
-		return
-	}
-	npm := testkit.Need(t, testkit.NPM)
-	ctx, cancel := context.WithTimeout(context.Background(), installTimeout)
-	defer cancel()
-	cmd := exec.CommandContext(ctx, npm, "ci", "--ignore-scripts", "--no-audit", "--no-fund")
-	cmd.Dir = dir
-	cmd.WaitDelay = time.Second
-	if out, err := cmd.CombinedOutput(); err != nil {
-		t.Fatalf("npm ci, which needs the registry the first time: %v\n%s", err, out)
-	}
-	require.NoError(t, os.WriteFile(installed, lock, 0o666))
 }

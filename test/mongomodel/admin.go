@@ -34,7 +34,7 @@ func init() {
 	}
 	free := func(run func(*call) (bson.D, error), fields ...string) *spec { return &spec{run: run, fields: fields} }
 	commands = map[string]*spec{
-		"hello": hello, "isMaster": hello,
+		"hello": hello, "isMaster": hello, "ismaster": hello,
 		"ping":            free(runNothing),
 		"buildInfo":       free(runBuildInfo),
 		"endSessions":     free(runEndSessions),
@@ -44,7 +44,7 @@ func init() {
 		"insert": transacts(writes(runInsert, "ordered", "bypassDocumentValidation"), "documents"),
 		"update": transacts(writes(runUpdate, "ordered", "bypassDocumentValidation"), "updates"),
 		"delete": transacts(writes(runDelete, "ordered"), "deletes"),
-		"findAndModify": transacts(writes(runFindAndModify, "query", "sort", "update", "new", "fields", "upsert", "hint",
+		"findAndModify": transacts(writes(runFindAndModify, "query", "sort", "update", "remove", "new", "fields", "upsert", "hint",
 			"bypassDocumentValidation"), ""),
 		"commitTransaction": {run: runCommit, writes: true, transacts: true, ends: true, fields: []string{"recoveryToken"}},
 		"abortTransaction":  {run: runAbort, writes: true, transacts: true, ends: true, fields: []string{"recoveryToken"}},

@@ -296,6 +296,9 @@ func runFindAndModify(c *call) (bson.D, error) {
 	if result, ok := c.done()[0]; ok {
 		return result, nil
 	}
+	if c.flag("remove") {
+		return nil, bad("the option remove")
+	}
 	fields, _ := c.body.Lookup("fields").DocumentOK()
 	projection, err := query.ParseProjection(fields)
 	if err != nil {

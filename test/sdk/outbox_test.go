@@ -105,7 +105,7 @@ func TestOrder(t *testing.T) {
 	a := newApp(t)
 	ahead := time.Now().Add(time.Hour).Truncate(time.Millisecond)
 	_, err := a.db.Collection("outbox_keys").InsertOne(t.Context(), bson.D{{Key: "_id", Value: "orders/k0"}, {Key: "n", Value: int64(7)},
-		{Key: "ts", Value: ahead}, {Key: "last", Value: bson.NewObjectID()}})
+		{Key: "ts", Value: ahead}, {Key: "last", Value: bson.NewObjectID().Hex()}})
 	require.NoError(t, err)
 	dir := t.TempDir()
 	p := a.sidecar(dir)

@@ -105,7 +105,7 @@ func insert(ctx context.Context, coll *mongo.Collection, at *time.Time, events [
 	var docs []bson.D
 	for name, chain := range chains {
 		var was counter
-		last := bson.NewObjectID()
+		last := unique()
 		if name != "" {
 			var err error
 			if was, err = raise(ctx, counters(coll), name, len(chain), now, last); err != nil {
@@ -148,16 +148,18 @@ func check(given *wire.Event) (*wire.Event, *wire.Error) {
 
 // counter is a document of <outbox>_keys: the place of the last event of one topic and key.
 //
-//	{_id: "orders.created/customer-17", n: 42, ts: Date, last: ObjectId}
+//	{_id: "orders.created/customer-17", n: 42, ts: Date, last: "0123456789abcdef01234567"}
+//
+// Package sdk/js writes such documents, too.
 type counter struct {
-	N    int64         `bson:"n"`
-	TS   time.Time     `bson:"ts"`
-	Last bson.ObjectID `bson:"last"`
+	N    int64     `bson:"n"`
+	TS   time.Time `bson:"ts"`
+	Last string    `bson:"last"`
 }
 
 // raise counts n more events of a key, and returns the counter before. A transaction that has done
 // so keeps others of the key out until it ends.
-func raise(ctx context.Context, coll *mongo.Collection, name string, n int, now time.Time, last bson.ObjectID) (was counter, _ error) {
+func raise(ctx context.Context, coll *mongo.Collection, name string, n int, now time.Time, last string) (was counter, _ error) {
 	update := bson.D{
 		{Key: "$inc", Value: bson.D{{Key: "n", Value: int64(n)}}},
 		{Key: "$max", Value: bson.D{{Key: "ts", Value: now}}},
@@ -173,7 +175,7 @@ func raise(ctx context.Context, coll *mongo.Collection, name string, n int, now 
 
 // documents are the documents of one key, or of the events without a key. A sidecar orders them by
 // ts and _id, which both rise, and waits for the document that the field after names.
-func (c counter) documents(chain []*wire.Event, now time.Time, last bson.ObjectID, at *time.Time) []bson.D {
+func (c counter) documents(chain []*wire.Event, now time.Time, last string, at *time.Time) []bson.D {
 	ts := now
 	if c.TS.After(ts) {
 		ts = c.TS
@@ -186,7 +188,7 @@ func (c counter) documents(chain []*wire.Event, now time.Time, last bson.ObjectI
 	for i, e := range chain {
 		own := last
 		if i < len(chain)-1 {
-			own = bson.NewObjectID()
+			own = unique()
 		}
 		id := place(c.N+int64(i)+1, own)
 		doc := bson.D{{Key: "_id", Value: id}, {Key: "id", Value: e.ID}, {Key: "topic", Value: e.Topic}, {Key: "ts", Value: ts},
@@ -204,7 +206,9 @@ func (c counter) documents(chain []*wire.Event, now time.Time, last bson.ObjectI
 }
 
 // place is an _id that sorts by n.
-func place(n int64, own bson.ObjectID) string { return fmt.Sprintf("%016x-%s", n, own.Hex()) }
+func place(n int64, own string) string { return fmt.Sprintf("%016x-%s", n, own) }
+
+func unique() string { return bson.NewObjectID().Hex() }
 
 // content is the fields that have no part in the order.
 func content(e *wire.Event, at *time.Time) (doc bson.D) {
