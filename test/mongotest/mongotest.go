@@ -104,6 +104,9 @@ func newServer(t testing.TB, own *process, shared bool) *Server {
 // Real tells whether this is the server of MONGODB_URI.
 func (s *Server) Real() bool { return s.own == nil }
 
+// PID is the process of a server of Start's.
+func (s *Server) PID() int { return s.own.cmd.Process.Pid }
+
 // URI is the connection string for a database.
 func (s *Server) URI(database string) string {
 	return withDatabase(s.base(), database)

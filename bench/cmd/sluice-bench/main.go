@@ -1,22 +1,27 @@
-// Command sluice-bench loads a running sidecar and reports its rates and latencies. Each command is
-// a file of its own; what they share is in run.go.
+// Command sluice-bench measures a node: what it carries, at which latency, what that costs and what limits it. Each command is a
+// file of its own.
 package main
 
 import "github.com/sluice-bus/sluice/internal/program"
 
 type commandLine struct {
-	Publish   publishCommand   `cmd:"" help:"Publish events, and measure until their OK."`
-	Subscribe subscribeCommand `cmd:"" help:"Consume and ack events, and measure from their publish."`
+	Run       runCommand       `cmd:"" help:"Start sidecars, measure what they carry, and say what limits them."`
+	List      listCommand      `cmd:"" help:"List the scenarios of run."`
+	Compare   compareCommand   `cmd:"" help:"Say what changed between two results of run."`
+	Publish   publishCommand   `cmd:"" help:"Load a running sidecar with publishes, and measure until their OK."`
+	Subscribe subscribeCommand `cmd:"" help:"Consume from a running sidecar and ack, and measure from the publish."`
 }
 
 func spec() program.Spec {
 	return program.Spec{
 		Name: "sluice-bench",
-		Description: "Loads a running sidecar: JSON on standard output, and a table on a terminal. " +
-			"By default a sidecar limits the rate of publishes: start it with --policies bench/policies.yaml.",
-		Examples: `sluice-bench publish --events 100000
+		Description: "Measures a node. run starts what it needs; publish and subscribe load a sidecar that runs: by default " +
+			"this limits the rate of publishes, start it with --policies bench/policies.yaml.",
+		Examples: `sluice-bench run
+sluice-bench run publish roundtrip --html report.html
+sluice-bench run --find-max 'p99<10ms'
+sluice-bench compare main.json branch.json
 sluice-bench publish --connections 64 --depth 1
-sluice-bench publish --batch 500 --transport http
 sluice-bench publish --rate 2000 --events 20000
 sluice-bench subscribe --publish-rate 2000 --events 20000
 sluice-bench subscribe --drain --events 100000 --max-batch 100`,

@@ -4,7 +4,7 @@ import (
 	"context"
 
 	"github.com/sluice-bus/sluice/bench/internal/load"
-	"github.com/sluice-bus/sluice/bench/internal/report"
+	"github.com/sluice-bus/sluice/bench/report"
 	"github.com/sluice-bus/sluice/internal/program"
 )
 

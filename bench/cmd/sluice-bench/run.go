@@ -4,115 +4,338 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
+	"maps"
+	"net/url"
+	"os"
+	"runtime"
+	"slices"
 	"strconv"
-	"sync"
+	"strings"
 	"time"
 
-	"github.com/sluice-bus/sluice/bench/internal/load"
-	"github.com/sluice-bus/sluice/bench/internal/report"
+	"go.yaml.in/yaml/v3"
+
+	"github.com/sluice-bus/sluice/bench/internal/latency"
+	"github.com/sluice-bus/sluice/bench/internal/node"
+	"github.com/sluice-bus/sluice/bench/report"
+	"github.com/sluice-bus/sluice/bench/scenarios"
 	"github.com/sluice-bus/sluice/internal/program"
 	"github.com/sluice-bus/sluice/internal/secrets"
 	"github.com/sluice-bus/sluice/internal/terminal"
+	"github.com/sluice-bus/sluice/sdk/wire/nearest"
 )
 
-// target is the flags of both commands: the sidecar and the load.
-type target struct {
-	URL    string `name:"url" default:"http://127.0.0.1:7070" help:"The sidecar's app API: http://host:port, https://host:port or unix:/path."`
-	Token  string `secret:"--token-file, or SLUICE_TOKEN" help:"The token to authenticate with, which others on this machine see."`
-	Topic  string `help:"The topic (default: a fresh one)."`
-	Events int    `default:"100000" help:"How many events."`
-	Size   int    `default:"256" help:"Bytes of a payload, at least 35."`
-	Keys   int    `help:"How many different keys; 0: the events have none."`
-
-	TokenFile string `placeholder:"FILE" help:"Read the token from this file, in place of --token."`
+type runCommand struct {
+	Scenarios []string      `arg:"" optional:"" name:"scenario" help:"What to measure (default: what sluice-bench list marks)."`
+	Target    string        `placeholder:"URL" help:"Measure the sidecar that runs here, in place of one that is started; its limits count."`
+	TokenFile string        `placeholder:"FILE" help:"The target's token."`
+	Store     string        `placeholder:"URL" help:"The store of sidecars that are started: mongodb://… (default: embedded)."`
+	StorePIDs []int         `name:"store-pids" placeholder:"PID,…" help:"MongoDB's processes on this machine, for spool and rivals."`
+	Dir       string        `default:"." help:"A folder on the disk to measure. What is written there is removed at the end."`
+	For       time.Duration `default:"3s" help:"How long a round of a case takes."`
+	Rounds    int           `default:"3" help:"How many rounds, all cases in turn."`
+	Size      int           `default:"256" help:"Bytes of a payload, at least 35."`
+	FindMax   string        `placeholder:"BOUND" help:"Find the highest rate of roundtrip that keeps a bound, such as 'p99<10ms'."`
+	File      string        `placeholder:"FILE" help:"Read cases from a YAML file: scenarios' names, and a list of cases for each."`
+	JSON      string        `name:"json" placeholder:"FILE" help:"Write the results as JSON, for compare (-: standard output)."`
+	HTML      string        `name:"html" placeholder:"FILE" help:"Write the results as one page with plots."`
 }
 
-func (t *target) validate() (err error) {
-	if t.TokenFile != "" {
-		if t.Token, err = secrets.FromFile(t.TokenFile); err != nil {
-			return program.Usagef("--token-file: %w", err)
-		}
-	}
-	switch {
-	case t.Events < 1:
-		return program.Usagef("--events is %d; it has to be at least 1", t.Events)
-	case t.Size < load.MinSize:
-		return program.Usagef("--size is %d; the time in the payload needs %d", t.Size, load.MinSize)
-	case t.Keys < 0:
-		return program.Usagef("--keys is %d; it has to be 0 or more", t.Keys)
-	}
-	return nil
+func (*runCommand) Help() string {
+	return `Starts what it needs, asks a node what it carries, at which latency, what that
+costs and what limits it, and says so in a table. Takes some three minutes.
+
+Programs are looked for beside this one and on PATH. Examples:
+
+  sluice-bench run
+  sluice-bench run publish roundtrip --html report.html
+  sluice-bench run --target http://127.0.0.1:7070 --json today.json
+  sluice-bench run rivals takeover --store mongodb://127.0.0.1:27017/?replicaSet=rs0
+  sluice-bench run --find-max 'p99<10ms'
+  sluice-bench run soak --for 1h --rounds 1`
 }
 
-// freshName is an unused name.
-func freshName(kind string) string {
-	return "bench." + kind + "." + strconv.FormatInt(time.Now().UnixNano(), 36)
-}
-
-// watch shows the progress of a run on a terminal, until the returned function is called.
-func watch(app *program.App, label string, total int, done func() int64) (finish func()) {
-	if !terminal.Is(app.Stderr) {
-		return func() {}
-	}
-	progress := terminal.NewProgress(app.Stderr, label, int64(total))
-	stop := make(chan struct{})
-	var watching sync.WaitGroup
-	watching.Go(func() {
-		tick := time.NewTicker(100 * time.Millisecond)
-		defer tick.Stop()
-		for shown := int64(0); ; {
-			select {
-			case <-tick.C:
-				now := done()
-				progress.Add(now - shown)
-				shown = now
-			case <-stop:
-				return
-			}
-		}
-	})
-	return func() {
-		close(stop)
-		watching.Wait()
-		progress.Finish()
-	}
-}
-
-// fill puts what was counted into the report.
-func fill(r *report.Report, t *load.Tally, measures string) {
-	r.Failed, r.Errors, r.Duplicates = t.Failed, t.Errors, t.Duplicates
-	if summary := t.Latency.Summary(); measures != "" && summary.N > 0 {
-		r.Measures, r.Summary = measures, &summary
-	}
-}
-
-// finish prints the report and says whether the run was a success: err is what ended it early.
-func finish(app *program.App, r *report.Report, err error) error {
-	if err := r.JSON(app.Stdout); err != nil {
+// Run runs the scenarios.
+func (c *runCommand) Run(ctx context.Context, app *program.App) (err error) {
+	asked, err := c.asked()
+	if err != nil {
 		return err
 	}
-	if terminal.Is(app.Stdout) {
-		if err := r.Table(app.Stderr); err != nil {
+	bound, err := parseBound(c.FindMax)
+	if err != nil {
+		return err
+	}
+	lab, err := c.lab(ctx)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, os.RemoveAll(lab.Dir)) }()
+	results := &report.Results{
+		Program: "sluice-bench", Version: program.Version(), At: time.Now(), Rounds: c.Rounds, Flags: c.flags(),
+		Machine: report.Machine{
+			OS: runtime.GOOS, Arch: runtime.GOARCH, Cores: runtime.NumCPU(), CPU: node.CPU(), SyncMS: latency.Milliseconds(lab.Sync),
+		},
+	}
+	if bound != nil {
+		err = findMax(ctx, app, lab, bound, results)
+	} else {
+		err = measureAll(ctx, app, lab, asked, c.Rounds, results)
+	}
+	return errors.Join(err, c.write(app, results))
+}
+
+// asked are the scenarios to measure, with the cases of the file.
+func (c *runCommand) asked() ([]*scenarios.Scenario, error) {
+	switch {
+	case c.Rounds < 1:
+		return nil, program.Usagef("--rounds is %d; it has to be at least 1", c.Rounds)
+	case c.For <= 0:
+		return nil, program.Usagef("--for is %v; it has to be above 0", c.For)
+	case c.Target != "" && c.Store != "":
+		return nil, program.Usagef("--store is for sidecars that are started, and --target names one that runs: give one of the two")
+	}
+	if c.File != "" {
+		return fromFile(c.File)
+	}
+	if len(c.Scenarios) == 0 {
+		return slices.DeleteFunc(scenarios.All(), func(s *scenarios.Scenario) bool { return !s.Default }), nil
+	}
+	var asked []*scenarios.Scenario
+	for _, name := range c.Scenarios {
+		s, err := named(name)
+		if err != nil {
+			return nil, err
+		}
+		asked = append(asked, s)
+	}
+	return asked, nil
+}
+
+func named(name string) (*scenarios.Scenario, error) {
+	if s := scenarios.Named(name); s != nil {
+		return s, nil
+	}
+	var names []string
+	for _, s := range scenarios.All() {
+		names = append(names, s.Name)
+	}
+	return nil, program.Usagef("there is no scenario %q%s; sluice-bench list has all", name, nearest.Hint(name, names))
+}
+
+// fromFile reads scenarios with cases of one's own:
+//
+//	publish:
+//	  - {name: our events, connections: 20, size: 900, keys: 5000}
+func fromFile(name string) (asked []*scenarios.Scenario, err error) {
+	text, err := os.ReadFile(name)
+	if err != nil {
+		return nil, program.Usagef("--file: %w", err)
+	}
+	decoder := yaml.NewDecoder(strings.NewReader(string(text)))
+	decoder.KnownFields(true)
+	var cases map[string][]scenarios.Case
+	if err := decoder.Decode(&cases); err != nil {
+		return nil, program.Usagef("--file %s: %w", name, err)
+	}
+	for _, key := range slices.Sorted(maps.Keys(cases)) {
+		s, err := named(key)
+		if err != nil {
+			return nil, err
+		}
+		own := *s
+		own.Cases = cases[key]
+		asked = append(asked, &own)
+	}
+	return asked, nil
+}
+
+// lab prepares the folder and looks at the disk.
+func (c *runCommand) lab(ctx context.Context) (lab *scenarios.Lab, err error) {
+	lab = &scenarios.Lab{Store: c.Store, Target: c.Target, StorePIDs: c.StorePIDs, Size: c.Size, For: c.For}
+	if c.TokenFile != "" {
+		if lab.Token, err = secrets.FromFile(c.TokenFile); err != nil {
+			return nil, program.Usagef("--token-file: %w", err)
+		}
+	}
+	if lab.Dir, err = os.MkdirTemp(c.Dir, "sluice-bench-*"); err != nil {
+		return nil, err
+	}
+	if lab.Sync, err = node.Syncs(lab.Dir); err != nil {
+		return nil, errors.Join(err, os.RemoveAll(lab.Dir))
+	}
+	lab.Start = func(ctx context.Context) (scenarios.System, error) {
+		if c.Target != "" {
+			return scenarios.Running(ctx, c.Target, lab.Token)
+		}
+		return lab.StartUnlimited(ctx)
+	}
+	return lab, nil
+}
+
+func (c *runCommand) flags() map[string]any {
+	store := c.Store
+	if u, err := url.Parse(store); err == nil {
+		store = u.Redacted()
+	}
+	return map[string]any{
+		"target": c.Target, "store": store, "for": c.For.String(), "rounds": c.Rounds, "size": c.Size, "file": c.File,
+	}
+}
+
+// write writes the results in every form that was asked for. JSON on a pipe is what programs read.
+func (c *runCommand) write(app *program.App, results *report.Results) error {
+	if c.JSON == "" && !terminal.Is(app.Stdout) {
+		c.JSON = "-"
+	}
+	if c.JSON != "-" {
+		if err := results.Table(app.Stdout); err != nil {
 			return err
 		}
 	}
-	if err != nil {
-		return explain(err)
+	return errors.Join(writeTo(app, c.JSON, results.JSON), writeTo(app, c.HTML, results.HTML))
+}
+
+func writeTo(app *program.App, name string, write func(io.Writer) error) (err error) {
+	switch name {
+	case "":
+		return nil
+	case "-":
+		return write(app.Stdout)
 	}
-	if r.Failed > 0 {
-		return fmt.Errorf("%d events failed", r.Failed)
+	f, err := os.Create(name)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, f.Close()) }()
+	return write(f)
+}
+
+// measureAll measures all cases in turn, round by round.
+func measureAll(
+	ctx context.Context, app *program.App, lab *scenarios.Lab, asked []*scenarios.Scenario, n int, results *report.Results,
+) error {
+	type job struct {
+		scenario *scenarios.Scenario
+		params   scenarios.Params
+		row      *report.Row
+		rounds   []*report.Round
+	}
+	var jobs []*job
+	for _, s := range asked {
+		for _, one := range s.Cases {
+			p := one.WithDefaults(lab.Size)
+			row := &report.Row{Scenario: s.Name, Case: one.Name, System: "sluice", Parameters: p, Skipped: s.Needs.Missing(lab)}
+			results.Rows = append(results.Rows, row)
+			if row.Skipped == "" {
+				jobs = append(jobs, &job{scenario: s, params: p, row: row})
+			}
+		}
+	}
+	for round := range n {
+		for k, j := range jobs {
+			done := show(app, lab, fmt.Sprintf("round %d of %d, %d of %d: %s", round+1, n, k+1, len(jobs), j.row.Name()))
+			r, err := j.scenario.Run(ctx, lab, j.params)
+			done()
+			if err != nil {
+				return fmt.Errorf("%s: %w", j.row.Name(), err)
+			}
+			j.rounds = append(j.rounds, r)
+		}
+	}
+	for _, j := range jobs {
+		j.row.Fill(j.rounds)
 	}
 	return nil
 }
 
-// explain says what ended a run early.
-func explain(err error) error {
-	switch {
-	case load.RateLimited(err):
-		return fmt.Errorf("%w; to measure the sidecar and not its limit, start it with --policies bench/policies.yaml "+
-			"(connection and publish rate 0)", err)
-	case err != nil && !errors.Is(err, context.Canceled):
-		return fmt.Errorf("the run ended early: %w", err)
+// show shows what is measured on a terminal, until the returned function is called.
+func show(app *program.App, lab *scenarios.Lab, label string) (done func()) {
+	progress := terminal.NewProgress(app.Stderr, label, 0)
+	shown := int64(0)
+	lab.Progress = func(now int64) {
+		if now < shown { // another part of the round
+			shown = 0
+		}
+		progress.Add(now - shown)
+		shown = now
 	}
-	return err
+	return progress.Finish
+}
+
+// A bound is one that a latency has to keep.
+type bound struct {
+	text   string
+	figure string
+	ms     float64
+}
+
+func parseBound(text string) (*bound, error) {
+	if text == "" {
+		return nil, nil
+	}
+	figure, most, ok := strings.Cut(text, "<")
+	d, err := time.ParseDuration(strings.TrimSpace(most))
+	figure = strings.TrimSpace(figure)
+	if !ok || err != nil || d <= 0 || !slices.Contains([]string{"p50", "p90", "p99", "p999", "max"}, figure) {
+		return nil, program.Usagef("--find-max is %q; it has to be p50, p90, p99, p999 or max, < and a time, such as p99<10ms", text)
+	}
+	return &bound{text: text, figure: figure, ms: latency.Milliseconds(d)}, nil
+}
+
+// kept reports whether a round keeps the bound, and its rate within 2 %.
+func (b *bound) kept(r *report.Round, rate float64) bool {
+	s := r.Latency.Summary()
+	value := map[string]float64{"p50": s.P50, "p90": s.P90, "p99": s.P99, "p999": s.P999, "max": s.Max}[b.figure]
+	return value < b.ms && float64(r.Events) >= 0.98*rate*r.Took.Seconds()
+}
+
+// findMax doubles the rate while the bound is kept, and then halves what is between.
+func findMax(ctx context.Context, app *program.App, lab *scenarios.Lab, b *bound, results *report.Results) error {
+	const lowest, highest, steps = 100, 1e6, 5
+	roundtrip := scenarios.Named("roundtrip")
+	var best *report.Row
+	try := func(rate float64) (bool, error) {
+		p := scenarios.Params{Rate: rate}.WithDefaults(lab.Size)
+		done := show(app, lab, "trying "+strconv.Itoa(int(rate))+" events/s")
+		defer done()
+		r, err := roundtrip.Run(ctx, lab, p)
+		if err != nil || !b.kept(r, rate) {
+			return false, err
+		}
+		best = &report.Row{
+			Scenario: "roundtrip", Case: fmt.Sprintf("%.0f events/s, the most with %s", rate, b.text), System: "sluice", Parameters: p,
+		}
+		best.Fill([]*report.Round{r})
+		return true, nil
+	}
+	kept, lost := 0.0, float64(highest)
+	for rate := float64(lowest); rate <= highest; rate *= 2 {
+		ok, err := try(rate)
+		if err != nil {
+			return err
+		}
+		if !ok {
+			lost = rate
+			break
+		}
+		kept = rate
+	}
+	if best == nil {
+		return fmt.Errorf("%s is not kept at %d events/s", b.text, lowest)
+	}
+	for range steps {
+		middle := (kept + lost) / 2
+		ok, err := try(middle)
+		if err != nil {
+			return err
+		}
+		if ok {
+			kept = middle
+		} else {
+			lost = middle
+		}
+	}
+	results.Rows = []*report.Row{best}
+	return nil
 }

@@ -8,7 +8,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/sluice-bus/sluice/bench/internal/load"
-	"github.com/sluice-bus/sluice/bench/internal/report"
+	"github.com/sluice-bus/sluice/bench/report"
 	"github.com/sluice-bus/sluice/internal/program"
 	"github.com/sluice-bus/sluice/sdk/wire"
 )

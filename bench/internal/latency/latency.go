@@ -74,3 +74,15 @@ func (h *Histogram) Summary() Summary {
 func Milliseconds(d time.Duration) float64 {
 	return float64(d.Round(time.Microsecond)/time.Microsecond) / 1000
 }
+
+// Percentiles are those of a Curve: each halves what is left, so that the tail is as long as the rest.
+var Percentiles = []float64{0, 25, 50, 75, 87.5, 90, 93.75, 95, 97.5, 99, 99.5, 99.75, 99.9, 99.95, 99.99, 100}
+
+// Curve returns the milliseconds at each of Percentiles.
+func (h *Histogram) Curve() []float64 {
+	curve := make([]float64, len(Percentiles))
+	for i, p := range Percentiles {
+		curve[i] = Milliseconds(min(time.Duration(h.counts.ValueAtPercentile(p)), h.max))
+	}
+	return curve
+}

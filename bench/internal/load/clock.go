@@ -36,7 +36,9 @@ func (s schedule) at(number int) int64 { return s.start + int64(float64(number)*
 
 // wait returns when the time of a send has come, or with false when stop closes before it. Long
 // waits are made of short ones, so that stop is seen.
-func (c clock) wait(until int64, stop <-chan struct{}) bool {
+//
+// Sleep is preciseSleep where few wait at once: each holds a thread of the system.
+func (c clock) wait(until int64, stop <-chan struct{}, sleep func(time.Duration)) bool {
 	const longest = 20 * time.Millisecond
 	for {
 		select {
@@ -48,6 +50,6 @@ func (c clock) wait(until int64, stop <-chan struct{}) bool {
 		if left <= 0 {
 			return true
 		}
-		preciseSleep(min(left, longest))
+		sleep(min(left, longest))
 	}
 }

@@ -8,7 +8,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/sluice-bus/sluice/sdk"
 	"github.com/sluice-bus/sluice/sdk/wire"
 )
 
@@ -25,6 +24,8 @@ type Consuming struct {
 	MaxBatch    int    `json:"max_batch"` // events of a frame, and ids of an ack
 	// Patience is how long may pass without an event before the rest is given up.
 	Patience time.Duration `json:"-"`
+	// Open opens a connection to something else than a sidecar; nil: to URL.
+	Open func(context.Context) (Source, error) `json:"-"`
 }
 
 // A Consumer is a load whose connections are open.
@@ -44,16 +45,15 @@ func NewConsumer(ctx context.Context, plan Consuming) (*Consumer, error) {
 		shared = newSeen(plan.Events)
 	}
 	for range plan.Connections {
-		conn, err := sluice.DialConn(ctx, plan.URL, &sluice.ConnOptions{Token: plan.Token})
+		source, err := c.plan.open(ctx)
 		if err != nil {
 			c.Close()
 			return nil, err
 		}
-		r := &reader{consumer: c, conn: conn, seen: shared, tally: newTally()}
+		r := &reader{consumer: c, source: source, seen: shared, tally: newTally()}
 		if r.seen == nil {
 			r.seen = newSeen(plan.Events)
 		}
-		r.acked = r.settled
 		c.readers = append(c.readers, r)
 	}
 	return c, nil
@@ -73,22 +73,15 @@ func (c *Consumer) SinceFirst() time.Duration {
 // Close ends the connections.
 func (c *Consumer) Close() {
 	for _, r := range c.readers {
-		_ = r.conn.Close() // Wait has said what was wrong
+		r.source.Close()
 	}
 }
 
 // Subscribe subscribes on every connection. Events may come from then on, and the consumption's
 // time begins.
 func (c *Consumer) Subscribe(ctx context.Context) error {
-	opts := &wire.SubscribeOptions{From: c.plan.From, MaxInflight: &c.plan.Window, MaxBatch: &c.plan.MaxBatch}
 	for _, r := range c.readers {
-		r.ready = make(chan struct{})
-	}
-	for _, r := range c.readers {
-		sub, err := r.conn.Subscribe(ctx, c.plan.Topic, c.plan.Group, opts, r.deliver)
-		r.sub = sub
-		close(r.ready)
-		if err != nil {
+		if err := r.source.Subscribe(ctx, r); err != nil {
 			return fmt.Errorf("subscribing: %w", err)
 		}
 	}
@@ -101,7 +94,7 @@ func (c *Consumer) Wait(ctx context.Context) (*Tally, error) {
 	err := c.await(ctx)
 	if err == nil {
 		for _, r := range c.readers {
-			err = errors.Join(err, r.conn.Flush(ctx))
+			err = errors.Join(err, r.source.Flush(ctx))
 		}
 	}
 	tally := newTally()
@@ -130,8 +123,8 @@ func (c *Consumer) await(ctx context.Context) error {
 	for _, r := range c.readers {
 		watchers.Go(func() {
 			select {
-			case <-r.conn.Done():
-				cancel(r.conn.Err())
+			case <-r.source.Done():
+				cancel(r.source.Err())
 			case <-ctx.Done():
 			}
 		})
@@ -159,32 +152,27 @@ func (c *Consumer) await(ctx context.Context) error {
 // reader is one connection of a consumer.
 type reader struct {
 	consumer *Consumer
-	conn     *sluice.Conn
+	source   Source
 	seen     *seen
-	acked    func(error) // settled
-
-	ready chan struct{} // closed when sub is set
-	sub   *sluice.ConnSubscription
-	ids   []string // reused
 
 	mu    sync.Mutex
 	tally *Tally
 }
 
-// deliver acks deliveries of a group, and counts them: in this order, so that when all are counted
-// all acks are queued. Further events belong to other members, and go back to the group.
-func (r *reader) deliver(deliveries []wire.Delivery) {
+func (r *reader) Wanted() bool {
+	select {
+	case <-r.seen.complete:
+		return false
+	default:
+		return true
+	}
+}
+
+// Deliver counts what came. Its acks are queued by then, so that when all is counted all acks are queued.
+func (r *reader) Deliver(deliveries []wire.Delivery) {
 	now := r.consumer.clock.now()
 	if r.consumer.began.Load() == 0 {
 		r.consumer.began.CompareAndSwap(0, now)
-	}
-	select {
-	case <-r.seen.complete:
-		return
-	default:
-	}
-	if r.consumer.plan.Group != "" {
-		r.ack(deliveries)
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -200,25 +188,8 @@ func (r *reader) deliver(deliveries []wire.Delivery) {
 	r.consumer.done.Add(int64(len(deliveries)))
 }
 
-func (r *reader) ack(deliveries []wire.Delivery) {
-	<-r.ready
-	if r.sub == nil {
-		return // subscribing failed
-	}
-	r.ids = r.ids[:0]
-	for i := range deliveries {
-		r.ids = append(r.ids, deliveries[i].Event.ID)
-	}
-	if err := r.sub.AckAsync(r.acked, r.ids...); err != nil {
-		r.settled(err)
-	}
-}
-
-// settled counts an ack that was refused; Done and Duplicates are counted by what was seen.
-func (r *reader) settled(err error) {
-	if err == nil {
-		return
-	}
+// Refused counts an ack that was refused; Done and Duplicates are counted by what was seen.
+func (r *reader) Refused(err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.tally.fail(err, 1)

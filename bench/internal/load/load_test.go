@@ -78,7 +78,7 @@ func TestOpenLoadCountsFromWhenASendWasDue(t *testing.T) {
 		if stall {
 			stall = false
 			c := newClock()
-			c.wait(c.now()+int64(60*time.Millisecond), nil)
+			c.wait(c.now()+int64(60*time.Millisecond), nil, preciseSleep)
 		}
 		return nil
 	}})

@@ -78,12 +78,12 @@ func TestScheduleDoesNotDrift(t *testing.T) {
 
 func TestWaitEndsWithStop(t *testing.T) {
 	c := newClock()
-	if !c.wait(c.now()-1, nil) {
+	if !c.wait(c.now()-1, nil, preciseSleep) {
 		t.Error("a time that has passed is not waited for")
 	}
 	stop := make(chan struct{})
 	close(stop)
-	if c.wait(c.now()+int64(time.Hour), stop) {
+	if c.wait(c.now()+int64(time.Hour), stop, preciseSleep) {
 		t.Error("waited in spite of stop")
 	}
 }

@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
+	"strconv"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -24,27 +26,65 @@ type Publishing struct {
 	Batch       int     `json:"batch"` // events of a request
 	Keys        int     `json:"keys"`  // different keys; 0: no keys
 	Rate        float64 `json:"rate"`  // events a second of all connections; 0: as fast as it goes
+
+	// Topics is how many topics the requests go to in turn, with names that begin with Topic; 0: to Topic.
+	Topics int `json:"topics,omitempty"`
+	// For is how long to publish, where Events is 0.
+	For time.Duration `json:"-"`
+	// Limited is true where a limit of the rate is what is measured: its refusals are counted, and end nothing.
+	Limited bool `json:"-"`
+	// Open opens a connection to something else than a sidecar; nil: to URL.
+	Open func(context.Context) (Carrier, error) `json:"-"`
 }
 
-// sends is how many requests the load is.
-func (p *Publishing) sends() int { return (p.Events + p.Batch - 1) / p.Batch }
+// sends is how many requests the load is at most.
+func (p *Publishing) sends() int {
+	if p.Events == 0 {
+		return math.MaxInt
+	}
+	return (p.Events + p.Batch - 1) / p.Batch
+}
 
 // eventsOf is how many events a request has: only the last may have fewer.
-func (p *Publishing) eventsOf(send int) int { return min(p.Batch, p.Events-send*p.Batch) }
+func (p *Publishing) eventsOf(send int) int {
+	if p.Events == 0 {
+		return p.Batch
+	}
+	return min(p.Batch, p.Events-send*p.Batch)
+}
+
+// topicOf is the topic of a request.
+func (p *Publishing) topicOf(send int) string {
+	if p.Topics == 0 {
+		return p.Topic
+	}
+	return TopicNumber(p.Topic, send%p.Topics)
+}
+
+// TopicNumber is the name of one of a load's topics.
+func TopicNumber(topic string, number int) string { return topic + "." + strconv.Itoa(number) }
 
 // A Publisher is a load whose connections are open.
 type Publisher struct {
 	plan  Publishing
 	keys  []string
 	clock clock
+	sleep func(time.Duration)
 	lanes []*lane
+	until int64  // of the clock, when the last request is sent; 0: Events says
 	tally *Tally // of all lanes, once they are done
 	done  atomic.Int64
 }
 
+// mostThreads is how many lanes may hold a thread while they wait for a send's time.
+const mostThreads = 64
+
 // NewPublisher opens the connections.
 func NewPublisher(ctx context.Context, plan Publishing) (*Publisher, error) {
-	p := &Publisher{plan: plan, keys: make([]string, plan.Keys), clock: newClock(), tally: newTally()}
+	p := &Publisher{plan: plan, keys: make([]string, plan.Keys), clock: newClock(), tally: newTally(), sleep: preciseSleep}
+	if plan.Connections > mostThreads {
+		p.sleep = time.Sleep
+	}
 	for i := range p.keys {
 		p.keys[i] = fmt.Sprintf("key-%d", i)
 	}
@@ -70,6 +110,9 @@ func (p *Publisher) Run(ctx context.Context) (*Tally, time.Duration, error) {
 	ctx, stop := context.WithCancelCause(ctx)
 	defer stop(nil)
 	start := p.clock.now()
+	if p.plan.Events == 0 {
+		p.until = start + int64(p.plan.For)
+	}
 	times := newSchedule(start, p.plan.Rate, p.plan.Batch)
 	var running sync.WaitGroup
 	for _, l := range p.lanes {
@@ -83,10 +126,19 @@ func (p *Publisher) Run(ctx context.Context) (*Tally, time.Duration, error) {
 	return p.tally, took, context.Cause(ctx)
 }
 
+// over reports whether the time of a load that has one has passed for a send.
+func (p *Publisher) over(send int, times schedule) bool {
+	at := p.clock.now()
+	if times.open() {
+		at = max(at, times.at(send))
+	}
+	return p.until > 0 && at >= p.until
+}
+
 // Close ends the connections. After Run it does nothing.
 func (p *Publisher) Close() {
 	for _, l := range p.lanes {
-		l.carrier.close()
+		l.carrier.Close()
 	}
 }
 
@@ -94,18 +146,18 @@ func (p *Publisher) Close() {
 type lane struct {
 	publisher *Publisher
 	number    int
-	carrier   carrier
+	carrier   Carrier
 	events    []wire.Event // of one request; encoded before the next is made
-	free      chan *slot   // places in the pipeline
+	free      chan *Slot   // places in the pipeline
 	stop      context.CancelCauseFunc
 
 	mu    sync.Mutex
 	tally *Tally
 }
 
-// slot is a place in a lane's pipeline. Its callbacks are made once, so that a send makes no
+// A Slot is a place in a lane's pipeline. Its callbacks are made once, so that a send makes no
 // garbage.
-type slot struct {
+type Slot struct {
 	lane   *lane
 	t0     int64 // from when the latency counts
 	events int
@@ -114,13 +166,22 @@ type slot struct {
 	onResults func([]wire.ResultItem, error)
 }
 
-func newLane(p *Publisher, number int, c carrier) *lane {
-	l := &lane{publisher: p, number: number, carrier: c, free: make(chan *slot, p.plan.Depth), tally: newTally()}
+// Answered is the answer to all events of the slot, of a peer: they are accepted, or err.
+func (s *Slot) Answered(err error) {
+	if err != nil {
+		s.fail(err)
+		return
+	}
+	s.accepted(s.events, s.events)
+}
+
+func newLane(p *Publisher, number int, c Carrier) *lane {
+	l := &lane{publisher: p, number: number, carrier: c, free: make(chan *Slot, p.plan.Depth), tally: newTally()}
 	for range p.plan.Batch {
 		l.events = append(l.events, wire.Event{Topic: p.plan.Topic, Payload: newPayload(p.plan.Size)})
 	}
 	for range p.plan.Depth {
-		s := &slot{lane: l}
+		s := &Slot{lane: l}
 		s.onReceipt, s.onResults = s.receipt, s.results
 		l.free <- s
 	}
@@ -132,7 +193,10 @@ func (l *lane) run(ctx context.Context, stop context.CancelCauseFunc, times sche
 	l.stop = stop
 	p := l.publisher
 	for send := l.number; send < p.plan.sends(); send += len(p.lanes) {
-		if times.open() && !p.clock.wait(times.at(send), ctx.Done()) {
+		if p.over(send, times) {
+			break
+		}
+		if times.open() && !p.clock.wait(times.at(send), ctx.Done(), p.sleep) {
 			break
 		}
 		s, ok := l.place(ctx)
@@ -143,19 +207,19 @@ func (l *lane) run(ctx context.Context, stop context.CancelCauseFunc, times sche
 			s.t0 = times.at(send)
 		}
 		s.events = p.plan.eventsOf(send)
-		if err := l.carrier.send(l.prepare(s, send), s); err != nil {
+		if err := l.carrier.Send(l.prepare(s, send), s); err != nil {
 			s.fail(err)
 			stop(err)
 			break
 		}
 	}
-	if err := l.carrier.flush(); err != nil {
+	if err := l.carrier.Flush(); err != nil {
 		stop(err)
 	}
 }
 
 // place takes a place in the pipeline.
-func (l *lane) place(ctx context.Context) (*slot, bool) {
+func (l *lane) place(ctx context.Context) (*Slot, bool) {
 	select {
 	case s := <-l.free:
 		return s, ctx.Err() == nil
@@ -170,9 +234,11 @@ func (l *lane) place(ctx context.Context) (*slot, bool) {
 }
 
 // prepare stamps the events of a send.
-func (l *lane) prepare(s *slot, send int) []wire.Event {
+func (l *lane) prepare(s *Slot, send int) []wire.Event {
 	events := l.events[:s.events]
+	topic := l.publisher.plan.topicOf(send)
 	for i := range events {
+		events[i].Topic = topic
 		stamp(events[i].Payload, s.t0)
 		if keys := l.publisher.keys; len(keys) > 0 {
 			events[i].Key = keys[(send*l.publisher.plan.Batch+i)%len(keys)]
@@ -182,31 +248,26 @@ func (l *lane) prepare(s *slot, send int) []wire.Event {
 }
 
 // receipt is the answer to a single event.
-func (s *slot) receipt(r wire.Receipt, err error) {
+func (s *Slot) receipt(r wire.Receipt, err error) {
 	if err != nil {
 		s.fail(err)
 		return
 	}
-	l := s.lane
-	l.mu.Lock()
-	l.tally.Latency.Record(time.Duration(l.publisher.clock.now() - s.t0))
-	l.tally.Done++
-	if r.Duplicate {
+	if l := s.lane; r.Duplicate {
+		l.mu.Lock()
 		l.tally.Duplicates++
+		l.mu.Unlock()
 	}
-	l.mu.Unlock()
-	l.publisher.done.Add(1)
-	l.free <- s
+	s.accepted(1, 1)
 }
 
 // results is the answer to a batch.
-func (s *slot) results(results []wire.ResultItem, err error) {
+func (s *Slot) results(results []wire.ResultItem, err error) {
 	if err != nil {
 		s.fail(err)
 		return
 	}
 	l := s.lane
-	took := time.Duration(l.publisher.clock.now() - s.t0)
 	accepted := 0
 	l.mu.Lock()
 	for i := range results {
@@ -219,17 +280,26 @@ func (s *slot) results(results []wire.ResultItem, err error) {
 		}
 		accepted++
 	}
-	if accepted > 0 {
-		l.tally.Latency.RecordN(took, accepted)
-		l.tally.Done += accepted
+	l.mu.Unlock()
+	s.accepted(accepted, s.events)
+}
+
+// accepted counts the events of the slot that were accepted, and gives it back.
+func (s *Slot) accepted(n, of int) {
+	l := s.lane
+	took := time.Duration(l.publisher.clock.now() - s.t0)
+	l.mu.Lock()
+	if n > 0 {
+		l.tally.Latency.RecordN(took, n)
+		l.tally.Done += n
 	}
 	l.mu.Unlock()
-	l.publisher.done.Add(int64(s.events))
+	l.publisher.done.Add(int64(of))
 	l.free <- s
 }
 
 // fail counts all events of the slot as failed.
-func (s *slot) fail(err error) {
+func (s *Slot) fail(err error) {
 	l := s.lane
 	l.mu.Lock()
 	l.refused(err, s.events)
@@ -241,7 +311,7 @@ func (s *slot) fail(err error) {
 // refused counts n events, and ends the run if it is useless to go on.
 func (l *lane) refused(err error, n int) {
 	l.tally.fail(err, n)
-	if _, refusal := errors.AsType[*wire.Error](err); !refusal || RateLimited(err) {
+	if _, refusal := errors.AsType[*wire.Error](err); !refusal || RateLimited(err) && !l.publisher.plan.Limited {
 		l.stop(err)
 	}
 }

@@ -2,6 +2,7 @@ package load
 
 import (
 	"errors"
+	"sync/atomic"
 
 	"github.com/sluice-bus/sluice/bench/internal/latency"
 	"github.com/sluice-bus/sluice/sdk/wire"
@@ -40,6 +41,33 @@ func (t *Tally) merge(other *Tally) {
 		t.Errors[code] += n
 	}
 	t.Latency.Merge(other.Latency)
+}
+
+// Sum returns what several counted together. Those that are nil counted nothing.
+func Sum(tallies []*Tally) *Tally {
+	sum := newTally()
+	for _, t := range tallies {
+		if t != nil {
+			sum.merge(t)
+		}
+	}
+	return sum
+}
+
+// Count counts events that are read otherwise than by a Consumer.
+type Count struct{ n atomic.Int64 }
+
+// One counts an event.
+func (c *Count) One() { c.n.Add(1) }
+
+// Done is how many there were.
+func (c *Count) Done() int64 { return c.n.Load() }
+
+// Tally is what was counted.
+func (c *Count) Tally() *Tally {
+	t := newTally()
+	t.Done = int(c.Done())
+	return t
 }
 
 // RateLimited reports whether a refusal is for lack of tokens: the run then measures a limit and

@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"github.com/sluice-bus/sluice/bench/internal/latency"
-	"github.com/sluice-bus/sluice/bench/internal/report"
+	"github.com/sluice-bus/sluice/bench/report"
 	"github.com/sluice-bus/sluice/test/require"
 )
 

@@ -1,0 +1,77 @@
+package report
+
+import (
+	"fmt"
+	"time"
+)
+
+// Evidence is what was seen while a system was loaded, from which follows what limited it.
+type Evidence struct {
+	Took  time.Duration
+	Cores int
+	// Busy is which part of all processors' time was used, by anybody.
+	Busy float64
+	// Server and Client are the CPU of the system and of the bench.
+	Server, Client time.Duration
+	// Appends are the writes of the system's log, Appending how long they took together.
+	Appends   int64
+	Appending time.Duration
+	// Sync is how long the disk takes to make a block durable.
+	Sync time.Duration
+	// RateLimited counts refusals by a policy's limit.
+	RateLimited int
+	// Rate is the events a second that were asked for; 0: as many as it goes.
+	Rate float64
+	// Shared is true where the log is in a MongoDB.
+	Shared bool
+}
+
+// add is the evidence of two parts, one after the other.
+func (e Evidence) add(other Evidence) Evidence {
+	sum := other
+	sum.Took, sum.Server, sum.Client = e.Took+other.Took, e.Server+other.Server, e.Client+other.Client
+	sum.Appends, sum.Appending, sum.RateLimited = e.Appends+other.Appends, e.Appending+other.Appending, e.RateLimited+other.RateLimited
+	if sum.Took > 0 {
+		sum.Busy = (e.Busy*e.Took.Seconds() + other.Busy*other.Took.Seconds()) / sum.Took.Seconds()
+	}
+	return sum
+}
+
+const (
+	// allBusy is from which part of their time on processors are what limits, since there is always some waiting, too.
+	allBusy = 0.85
+	// mostlyAppending is from which part of the time on a log's writes are what limits.
+	mostlyAppending = 0.6
+)
+
+// Limit says what limited a load.
+func (e Evidence) Limit() string {
+	switch {
+	case e.RateLimited > 0:
+		return "a policy's limit"
+	case e.Busy >= allBusy && e.Client+e.Server < e.Took*time.Duration(e.Cores)/2:
+		return fmt.Sprintf("CPU, most of it other programs' (the system's %s, the bench's %s)", e.cores(e.Server), e.cores(e.Client))
+	case e.Busy >= allBusy && e.Client > e.Server:
+		return fmt.Sprintf("CPU, more of it the bench's (%s) than the system's (%s)", e.cores(e.Client), e.cores(e.Server))
+	case e.Busy >= allBusy:
+		return fmt.Sprintf("CPU, more of it the system's (%s) than the bench's (%s)", e.cores(e.Server), e.cores(e.Client))
+	case e.Rate > 0:
+		return "the rate that was asked for"
+	case e.Took > 0 && e.Appending.Seconds() >= mostlyAppending*e.Took.Seconds() && e.Shared:
+		return fmt.Sprintf("MongoDB: %d writes of the log, %v each", e.Appends, e.each())
+	case e.Took > 0 && e.Appending.Seconds() >= mostlyAppending*e.Took.Seconds():
+		return fmt.Sprintf("the disk: %d writes of the log, %v each (a sync alone takes %v)", e.Appends, e.each(),
+			e.Sync.Round(10*time.Microsecond))
+	}
+	return "waiting for answers: more connections, depth or batches do more"
+}
+
+// each is how long one write of the log takes.
+func (e Evidence) each() time.Duration {
+	return (e.Appending / time.Duration(max(1, e.Appends))).Round(10 * time.Microsecond)
+}
+
+// cores is CPU time as a number of processors.
+func (e Evidence) cores(cpu time.Duration) string {
+	return fmt.Sprintf("%.1f of %d cores", cpu.Seconds()/max(e.Took.Seconds(), 1e-9), e.Cores)
+}

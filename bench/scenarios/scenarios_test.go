@@ -1,0 +1,82 @@
+package scenarios_test
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"github.com/sluice-bus/sluice/bench/report"
+	"github.com/sluice-bus/sluice/bench/scenarios"
+	"github.com/sluice-bus/sluice/test/mongotest"
+	"github.com/sluice-bus/sluice/test/require"
+	"github.com/sluice-bus/sluice/test/testkit"
+)
+
+func TestMain(m *testing.M) {
+	for _, program := range []*testkit.Program{testkit.SidecarProgram, testkit.ControlPlaneProgram} {
+		bin, err := program.Build()
+		if err == nil {
+			err = os.Setenv("PATH", filepath.Dir(bin)+string(os.PathListSeparator)+os.Getenv("PATH"))
+		}
+		if err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+	}
+	goleak.VerifyTestMain(m)
+}
+
+// small makes a case one of a moment.
+func small(p scenarios.Params) scenarios.Params {
+	p.Events, p.Connections, p.Topics = min(p.Events, 3000), min(p.Connections, 40), min(p.Topics, 20)
+	p.Groups, p.Rate, p.Sidecars = min(p.Groups, 10), min(p.Rate, 300), min(p.Sidecars, 3)
+	return p
+}
+
+// TestEveryScenarioMeasuresSomething runs each case for a moment with real programs; those of a shared store with the model of
+// MongoDB, whose timing is not that of one: only that they work is looked at.
+func TestEveryScenarioMeasuresSomething(t *testing.T) {
+	for _, s := range scenarios.All() {
+		t.Run(s.Name, func(t *testing.T) {
+			t.Parallel()
+			lab := &scenarios.Lab{Dir: t.TempDir(), Size: 64, For: 200 * time.Millisecond, Sync: time.Millisecond}
+			lab.Start = func(ctx context.Context) (scenarios.System, error) { return lab.StartUnlimited(ctx) }
+			switch {
+			case s.Needs.Paused:
+				server := mongotest.Start(t)
+				lab.Store, lab.StorePIDs = server.URI("bench_paused"), []int{server.PID()}
+			case s.Needs.Shared:
+				server := mongotest.Shared(t)
+				lab.Store = server.URI(server.NewDatabase(t))
+			}
+			for _, c := range s.Cases {
+				r, err := s.Run(t.Context(), lab, small(c.WithDefaults(lab.Size)))
+				require.NoError(t, err)
+				row := &report.Row{}
+				row.Fill([]*report.Round{r})
+				if r.Events == 0 || row.MPS <= 0 || row.Failed > 0 || row.LimitedBy == "" {
+					t.Errorf("%s: %+v", c.Name, row)
+				}
+			}
+		})
+	}
+}
+
+func TestWhatALabCannotRunSaysWhy(t *testing.T) {
+	all := scenarios.Needs{Own: true, Shared: true, Paused: true}
+	for want, lab := range map[string]*scenarios.Lab{
+		"it starts its own sidecars, which --target forbids":                                    {Target: "http://127.0.0.1:1"},
+		"its sidecars share a store: give --store mongodb://…":                                  {},
+		"it stops the store for a while: give --store-pids, where MongoDB runs on this machine": {Store: "mongodb://h"},
+		"": {Store: "mongodb://h", StorePIDs: []int{1}},
+	} {
+		if got := all.Missing(lab); got != want {
+			t.Errorf("%q, want %q", got, want)
+		}
+	}
+}
