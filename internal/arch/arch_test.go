@@ -283,10 +283,10 @@ var rules = []rule{
 		caught: [2]string{"internal/otlp", "go.opentelemetry.io/proto/otlp/trace/v1"},
 	},
 	{
-		name: "MongoDB's driver is met in the log, the outbox, the captures and the policy store that are there, and in the tests' servers",
+		name: "MongoDB's driver is met in the log, the outbox, captures, the policy store, the bench's floor, and the tests' servers",
 		from: []string{everything},
 		except: []string{"sidecar/internal/eventlog/mongolog/...", "sidecar/internal/capture", "sidecar/internal/outbox",
-			"controlplane/internal/store/mongostore",
+			"controlplane/internal/store/mongostore", "bench/scenarios",
 			"test/mongotest", "test/mongomodel/...", "internal/mongowatch", "examples/go-exactly-once", "examples/mongodb-view", "examples/capture",
 			"examples/outbox",
 			"sdk/mongo/..."},

@@ -66,7 +66,8 @@ func TestCompareEndsWithItsOwnStatus(t *testing.T) {
 		return file
 	}
 	fast, slow := write("fast.json", 1000), write("slow.json", 700)
-	if out, _, status := command("compare", fast, slow); status != statusWorse || !strings.Contains(out, "| 1,000 | 700 | 0.70 | **worse** |") {
+	const worse = "| 1,000 | 700 | 0.70 | **worse** |"
+	if out, _, status := command("compare", fast, slow); status != statusWorse || !strings.Contains(out, worse) {
 		t.Errorf("status %d:\n%s", status, out)
 	}
 	if _, _, status := command("compare", fast, slow, "--threshold", "0.5"); status != 0 {
