@@ -20,6 +20,7 @@ import (
 	"github.com/sluice-bus/sluice/controlplane/internal/catalog"
 	"github.com/sluice-bus/sluice/controlplane/internal/console"
 	"github.com/sluice-bus/sluice/controlplane/internal/fleet"
+	"github.com/sluice-bus/sluice/controlplane/internal/forward"
 	"github.com/sluice-bus/sluice/controlplane/internal/quota"
 	"github.com/sluice-bus/sluice/controlplane/internal/rest"
 	"github.com/sluice-bus/sluice/controlplane/internal/store"
@@ -35,6 +36,7 @@ import (
 	"github.com/sluice-bus/sluice/internal/private"
 	"github.com/sluice-bus/sluice/internal/secrets"
 	"github.com/sluice-bus/sluice/internal/setting"
+	"github.com/sluice-bus/sluice/internal/tunnel"
 )
 
 // ControlPlane is one control plane, between New and the return of Run.
@@ -52,6 +54,8 @@ type ControlPlane struct {
 	registry *fleet.Registry
 	xds      *xds.Server
 	quota    *quota.Server
+	tunnels  *tunnel.Server
+	forward  *forward.Forwarder
 	metrics  *metrics
 
 	roster sync.Mutex // held while the stored sidecars are read, and while one is removed
@@ -104,6 +108,8 @@ func New(ctx context.Context, cfg Config) (_ *ControlPlane, err error) {
 		States: c.catalog, Registry: c.registry, Issuer: issuer, Admit: c.admit, Drained: c.drained, Logger: cfg.Logger,
 	})
 	c.quota = c.newQuota()
+	c.tunnels = tunnel.NewServer(c.admit)
+	c.forward = forward.New(c.tunnels, c.registry.HasStore)
 	if c.metrics, err = c.newMetrics(); err != nil {
 		return nil, err
 	}
@@ -222,6 +228,7 @@ func (c *ControlPlane) Run(ctx context.Context, ready func() error) error {
 	rpc := grpc.NewServer(append(options, grpc.ChainStreamInterceptor(holdPlace))...)
 	c.xds.Register(rpc)
 	c.quota.Register(rpc)
+	c.tunnels.Register(rpc)
 	topics.New(topics.Config{Sink: c.registry, Admit: c.admit, Logger: c.cfg.Logger}).Register(rpc)
 	servers, failed := errgroup.WithContext(lasting)
 	servers.Go(func() error { return rpc.Serve(c.gate) })
@@ -238,6 +245,7 @@ func (c *ControlPlane) Run(ctx context.Context, ready func() error) error {
 	endServers() // HTTP requests under way finish
 	endParts()   // the streams of sidecars end; they connect to another control plane, or go on alone
 	rpc.Stop()
+	c.forward.Close()
 	return errors.Join(servers.Wait(), parts.Wait())
 }
 
@@ -249,8 +257,8 @@ func (c *ControlPlane) handler() http.Handler {
 			Program: "sluice-controlplane", Version: c.cfg.Version, NodeID: c.cfg.Name, Listeners: map[string]string{"xds": xds, "http": http},
 		},
 		Catalog: c.catalog, Registry: c.registry, Access: identities{c.access},
-		Console: console.Handler(), Metrics: c.metrics.handler(), Debug: profiles(), Status: c.status, Ready: c.ready, Forget: c.forget,
-		Addr: c.httpListener.Addr(), AllowedOrigins: c.cfg.AllowedOrigins, Logger: c.cfg.Logger,
+		Console: console.Handler(), Metrics: c.metrics.handler(), Debug: profiles(), Status: c.status, Ready: c.ready, Forward: c.forward,
+		Forget: c.forget, Addr: c.httpListener.Addr(), AllowedOrigins: c.cfg.AllowedOrigins, Logger: c.cfg.Logger,
 	}))
 }
 
@@ -259,8 +267,13 @@ type identities struct{ access *access.Access }
 
 func (i identities) Identify(r *http.Request) (rest.Identity, error) {
 	id, err := i.access.Identify(r)
-	edit := func(policy string) error { return id.May(access.Edit, policy, "") }
-	return rest.Identity{Name: id.Name, Role: string(id.Role), Verified: id.Verified, Edit: edit, Policies: id.Policies()}, err
+	return rest.Identity{
+		Name: id.Name, Role: string(id.Role), Verified: id.Verified, Policies: id.Policies(), Topics: id.Topics(),
+		Edit: func(policy string) error { return id.May(access.Edit, policy, "") },
+		While: func(ctx context.Context) (context.Context, context.CancelFunc) {
+			return i.access.WhilePerson(ctx, id)
+		},
+	}, err
 }
 
 func (i identities) Challenge(w http.ResponseWriter, r *http.Request, err error) {

@@ -10,8 +10,10 @@ import (
 	"github.com/sluice-bus/sluice/internal/access"
 	"github.com/sluice-bus/sluice/internal/httpapi"
 	"github.com/sluice-bus/sluice/internal/listen"
+	"github.com/sluice-bus/sluice/internal/tunnel"
 	"github.com/sluice-bus/sluice/sdk/wire"
 	"github.com/sluice-bus/sluice/sidecar/internal/ops"
+	"github.com/sluice-bus/sluice/sidecar/internal/replay"
 )
 
 // listen binds the app listener and the replay listener.
@@ -66,6 +68,24 @@ func (s *Sidecar) startOps(ctx context.Context) (err error) {
 func (s *Sidecar) serveOps(ctx context.Context) error {
 	defer context.AfterFunc(ctx, s.endOps)()
 	return s.opsServer.Wait()
+}
+
+// servePeople serves what the control plane asks for people, over the connection that this sidecar
+// has to it.
+func (s *Sidecar) servePeople(ctx context.Context) error {
+	if s.policies.control == nil {
+		return nil
+	}
+	ln := tunnel.Listen(tunnel.ListenerConfig{
+		Conn: s.policies.control.Conn(), Address: s.cfg.ControlPlane, NodeID: s.cfg.NodeID, Instance: s.instance, StoreID: s.store.ID,
+		Logger: s.cfg.Logger,
+	})
+	defer ln.Wait()
+	server := &httpapi.Server{
+		Handler: s.tracing.Handler(s.gateway.ForPeople(replay.Routes(s.history())), "/replay", "/export"),
+		Logger:  s.cfg.Logger, DrainTimeout: s.cfg.DrainTimeout, ConnContext: s.gateway.ConnContext,
+	}
+	return server.Serve(ctx, ln)
 }
 
 // The shares of the process's open files that each listener's connections may take, in sixteenths.

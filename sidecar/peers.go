@@ -49,12 +49,12 @@ func (s *Sidecar) authorizePeer(r *http.Request, node string) {
 	s.access.AuthorizePeer(r, node, s.policies.peerKey)
 }
 
-// history is the replay API.
-func (s *Sidecar) history() http.Handler {
-	return replay.New(replay.Config{
+// history is what the replay API needs.
+func (s *Sidecar) history() replay.Config {
+	return replay.Config{
 		Store: s.store.History(), Parts: s.store.Parts(), Self: s.self, Fleet: s.fleet, About: s.root(),
 		Access: s.access, PeerKey: s.policies.peerKey, Logger: s.cfg.Logger, Audit: s.audit, StallTimeout: s.cfg.SlowClientTimeout,
-	})
+	}
 }
 
 // self is this sidecar's description for the others.

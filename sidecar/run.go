@@ -7,6 +7,7 @@ import (
 	"github.com/sluice-bus/sluice/internal/pause"
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog"
 	"github.com/sluice-bus/sluice/sidecar/internal/lifecycle"
+	"github.com/sluice-bus/sluice/sidecar/internal/replay"
 	"github.com/sluice-bus/sluice/sidecar/internal/retention"
 )
 
@@ -32,7 +33,7 @@ func (s *Sidecar) parts(ready func() error) []lifecycle.Part {
 	settled := make(chan struct{}) // closed when the policies are known, or the wait for them is over
 	app := s.server(s.listeners.app, s.gateway.Handler())
 	app.ConnContext = s.gateway.ConnContext
-	history := s.server(s.listeners.replay, s.tracing.Handler(s.history(), "/replay", "/export"))
+	history := s.server(s.listeners.replay, s.tracing.Handler(replay.New(s.history()), "/replay", "/export"))
 	return []lifecycle.Part{
 		{Stop: s.refuse},
 		{Run: append(s.helpers(), func(ctx context.Context) error {
@@ -51,6 +52,7 @@ func (s *Sidecar) parts(ready func() error) []lifecycle.Part {
 				return app.Serve(ctx, s.listeners.app)
 			},
 			func(ctx context.Context) error { return history.Serve(ctx, s.listeners.replay) },
+			s.servePeople,
 			s.serveOps,
 		}},
 		{Stop: s.groups.Stop},

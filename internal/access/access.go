@@ -190,7 +190,7 @@ func (r *rules) mayBecome(next *rules) error {
 		return &FileError{[]string{"tls: it cannot be added or removed while the program runs; restart it"}}
 	case r.authenticates != next.authenticates:
 		return &FileError{[]string{"tokens, certs, jwt: the first or the last of them cannot come or go while the program runs; restart it"}}
-	case r.controlPlane != next.controlPlane || r.peers != next.peers:
+	case r.controlPlane != next.controlPlane || r.peers != next.peers || r.forward != next.forward:
 		return &FileError{[]string{"control_plane, peers: they cannot change while the program runs; restart it"}}
 	}
 	return nil
@@ -265,7 +265,7 @@ func (a *Access) Failures() (refused, unseen int64) {
 // nothing has changed, and costs a comparison. The error says that the token, or the certificate's
 // authority, is not in the files any more, or that a JSON Web Token has expired.
 func (a *Access) Renew(id *Identity) (*Identity, error) {
-	if !a.Authenticates() {
+	if !a.Authenticates() || id.Forwarded { // whose rights the control plane watches
 		return id, nil
 	}
 	r := a.now.Load()

@@ -162,7 +162,7 @@ subjects: [{name: orders-service, %s}]
 }
 
 func TestRoles(t *testing.T) {
-	may := map[Role]string{RoleViewer: "V", RoleEditor: "VE", RoleAdmin: "VEAJ", RoleSidecar: "J"}
+	may := map[Role]string{RoleViewer: "V", RoleReader: "V", RoleOperator: "V", RoleEditor: "VE", RoleAdmin: "VEAJ", RoleSidecar: "J"}
 	for role, all := range may {
 		id := Identity{Name: "x", Role: role, Verified: true}
 		for do, letter := range map[Action]string{View: "V", Edit: "E", Administer: "A", Join: "J"} {

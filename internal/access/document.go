@@ -48,6 +48,7 @@ type document struct {
 	jwt                     *jwtSection
 	tls                     *tlsFiles
 	controlPlane, peers     ClientConfig // how a sidecar speaks to these
+	forward                 Forward      // what it lets the control plane do
 	xds                     struct{ requireClientCert bool }
 }
 
@@ -107,8 +108,11 @@ func documentKeys(r *reader, doc *document) []key {
 			doc.tls = &tlsFiles{line: n.Line}
 			r.object(n, at, r.tlsKeys(doc.tls))
 		}, r.schema(r.tlsKeys(new(tlsFiles)))}},
-		{name: "control_plane", only: Sidecar, doc: "how this sidecar speaks to the control plane", value: r.client(&doc.controlPlane)},
-		{name: "peers", only: Sidecar, doc: "how this sidecar speaks to other sidecars", value: r.client(&doc.peers)},
+		{name: "control_plane", only: Sidecar, doc: "how this sidecar speaks to the control plane", value: r.section(append(
+			r.client(&doc.controlPlane),
+			key{name: "read", doc: "let it read events, for its viewers and readers", value: r.flag(&doc.forward.Read)},
+			key{name: "operate", doc: "let it make changes, for its operators and admins", value: r.flag(&doc.forward.Operate)}))},
+		{name: "peers", only: Sidecar, doc: "how this sidecar speaks to other sidecars", value: r.section(r.client(&doc.peers))},
 		{name: "xds", only: ControlPlane, doc: "how sidecars may connect", value: r.section([]key{
 			{name: "require_client_cert", value: r.flag(&doc.xds.requireClientCert)},
 		})},
@@ -133,15 +137,15 @@ func (d *document) authenticates(program Program) bool {
 	return program == ControlPlane || d.tokens != nil || d.certs != nil || d.jwt != nil
 }
 
-// client reads how a sidecar speaks to others.
-func (r *reader) client(to *ClientConfig) value {
-	return r.section([]key{
+// client are the keys of how a sidecar speaks to others.
+func (r *reader) client(to *ClientConfig) []key {
+	return []key{
 		{name: "tls", doc: "use TLS", value: r.flag(&to.TLS)},
 		{name: "ca", doc: "file of the authorities; the system's by default", value: r.text(&to.CA)},
 		{name: "cert", doc: "file of the client certificate", value: r.text(&to.Cert)},
 		{name: "key", doc: "file of its private key", value: r.text(&to.Key)},
 		{name: "token_file", doc: "file of the token", value: r.text(&to.TokenFile)},
-	})
+	}
 }
 
 // entries reads the list of tokens, or one of names authenticated in another way.
@@ -167,6 +171,8 @@ func (r *reader) entryKeys(e *entry, tokens bool) []key {
 		{name: "role", only: ControlPlane, must: true, value: r.role(&e.may.role)},
 		{name: "sidecar", only: ControlPlane, doc: "the node ids that it may use, with role sidecar", value: r.nodes(&e.may.nodes)},
 		{name: "policies", only: ControlPlane, doc: "the policies that it may change, with role editor", value: r.patterns(&e.may.policies)},
+		{name: "topics", only: ControlPlane, doc: "the only topics that it reads and operates on, with role reader or operator",
+			value: r.patterns(&e.may.only)},
 		{name: "publish", only: Sidecar, doc: "topics", value: r.patterns(&e.may.topics[Publish])},
 		{name: "subscribe", only: Sidecar, doc: "topics", value: r.patterns(&e.may.topics[Subscribe])},
 		{name: "groups", only: Sidecar, doc: "consumer groups that it may join; all by default", value: r.patterns(&e.may.groups)},
@@ -189,6 +195,9 @@ func (r *reader) checkEntry(n *yaml.Node, e *entry, tokens bool) {
 	}
 	if e.may.policies != nil && e.may.role != RoleEditor && !r.refused(e.at+".role") {
 		r.refuse(n, e.at+".policies", "goes with role: editor alone, not with %q", e.may.role)
+	}
+	if e.may.only != nil && e.may.role != RoleReader && e.may.role != RoleOperator && !r.refused(e.at+".role") {
+		r.refuse(n, e.at+".topics", "goes with role: reader or role: operator, not with %q", e.may.role)
 	}
 	if !tokens || n.Kind != yaml.MappingNode {
 		return
@@ -232,7 +241,7 @@ func (r *reader) name(to *string) value {
 }
 
 func (r *reader) role(to *Role) value {
-	allowed := []Role{RoleViewer, RoleEditor, RoleAdmin, RoleSidecar}
+	allowed := append(slices.Clone(roles), RoleSidecar)
 	return value{func(n *yaml.Node, at string) {
 		if *to = Role(n.Value); n.Kind != yaml.ScalarNode || !slices.Contains(allowed, *to) {
 			r.refuse(n, at, "must be one of %v, not %s", allowed, kindOf(n))

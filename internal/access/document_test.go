@@ -82,8 +82,8 @@ func TestParseRefuses(t *testing.T) {
 			"line 2: xds: means nothing to a sidecar; allowed here: tokens, certs, jwt, subjects, tls, control_plane, peers",
 		}},
 		{"of a sidecar", ControlPlane, token + "role: viewer, publish: [a], ops: true}]", []string{
-			"line 1: tokens[0].publish: means nothing to the control plane; allowed here: name, role, sidecar, policies, sha256, token_file",
-			"line 1: tokens[0].ops: means nothing to the control plane; allowed here: name, role, sidecar, policies, sha256, token_file",
+			"line 1: tokens[0].publish: means nothing to the control plane; allowed here: name, role, sidecar, policies, topics, sha256, token_file",
+			"line 1: tokens[0].ops: means nothing to the control plane; allowed here: name, role, sidecar, policies, topics, sha256, token_file",
 		}},
 		{"policies that cannot be", ControlPlane, token +
 			"role: admin, policies: [a]}, {name: b, token_file: b, role: editor, policies: ['a*b', a.*, '']}]", []string{
@@ -91,6 +91,11 @@ func TestParseRefuses(t *testing.T) {
 			`line 1: tokens[1].policies[0]: must be a name, or a prefix followed by *, not "a*b"`,
 			`line 1: tokens[1].policies[2]: must be a name, or a prefix followed by *, not ""`,
 		}},
+		{"topics that cannot be", ControlPlane, token + "role: editor, topics: [a]}, {name: b, token_file: b, role: reader, topics: ['']}]",
+			[]string{
+				`line 1: tokens[0].topics: goes with role: reader or role: operator, not with "editor"`,
+				`line 1: tokens[1].topics[0]: must be a name, or a prefix followed by *, not ""`,
+			}},
 		{"node ids that cannot be", ControlPlane, token + "role: editor, sidecar: a}, {name: b, token_file: b, role: sidecar, sidecar: {}}, " +
 			"{name: c, token_file: c, role: sidecar, sidecar: ['a*b', '', \"a\\n\", [x]]}, {name: d, token_file: d, role: sidecar, sidecar: []}]",
 			[]string{
@@ -104,7 +109,7 @@ func TestParseRefuses(t *testing.T) {
 			}},
 		{"no role", ControlPlane, token + "}]", []string{"line 1: tokens[0].role: is missing"}},
 		{"a wrong role", ControlPlane, token + "role: root}]", []string{
-			`line 1: tokens[0].role: must be one of [viewer editor admin sidecar], not "root"`,
+			`line 1: tokens[0].role: must be one of [viewer reader operator editor admin sidecar], not "root"`,
 		}},
 		{"no token", Sidecar, "tokens:\n - name: a\n - name: b\n   token_file: f\n   sha256: " + digestText, []string{
 			"line 2: tokens[0]: needs one of sha256 (the digest of the token) and token_file (a file with the token)",

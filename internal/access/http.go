@@ -96,12 +96,12 @@ func (a *Access) Challenge(w http.ResponseWriter, r *http.Request, err error) {
 
 type identityKey struct{}
 
-// From returns the identity that Authenticate found, or without authentication that of every
-// client. With authentication, a context that did not pass Authenticate has the zero Identity.
+// From returns the identity that Authenticate or ForPeople found, or without authentication that of
+// every client. With authentication, a context that did not pass either has the zero Identity.
 func (a *Access) From(ctx context.Context) Identity {
-	if !a.Authenticates() {
+	id, _ := ctx.Value(identityKey{}).(Identity)
+	if !a.Authenticates() && !id.Forwarded {
 		return everybody
 	}
-	id, _ := ctx.Value(identityKey{}).(Identity)
 	return id
 }

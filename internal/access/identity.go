@@ -14,12 +14,14 @@ import (
 // Role is the set of rights at a control plane.
 type Role string
 
-// The roles. Each of the first three includes the rights of those before it.
+// The roles. Each of people's includes the rights of those before it.
 const (
-	RoleViewer  Role = "viewer"  // reads
-	RoleEditor  Role = "editor"  // changes policies
-	RoleAdmin   Role = "admin"   // deletes them, and joins as sidecars do
-	RoleSidecar Role = "sidecar" // gets policies and quotas, and nothing else
+	RoleViewer   Role = "viewer"   // reads all but the content of events
+	RoleReader   Role = "reader"   // reads that, too
+	RoleOperator Role = "operator" // redrives, seeks, cancels, publishes a test event, pauses and slows groups
+	RoleEditor   Role = "editor"   // changes policies
+	RoleAdmin    Role = "admin"    // deletes and discards, and joins as sidecars do
+	RoleSidecar  Role = "sidecar"  // gets policies and quotas, and nothing else
 )
 
 // Action is an action that needs a right.
@@ -51,6 +53,8 @@ type Identity struct {
 	Role Role
 	// Verified says that the client was authenticated. It is false without --auth-config.
 	Verified bool
+	// Forwarded says that it is a person for whom the control plane asks a sidecar.
+	Forwarded bool
 
 	may   *grant // the entry's rights; nil for the zero Identity and without authentication
 	rules *rules // that may is part of
@@ -82,6 +86,14 @@ func (id Identity) Policies() []string {
 	return slices.Clone(id.may.policies)
 }
 
+// Topics are those to which a reader or an operator is limited, by name or prefix and *; nil: all.
+func (id Identity) Topics() []string {
+	if id.may == nil {
+		return nil
+	}
+	return slices.Clone(id.may.only)
+}
+
 // May returns nil if the identity has the right, on that topic as that group; "" is none. The error
 // is a *wire.Error with forbidden that names what is missing and what is allowed; for the zero
 // Identity it is unauthorized.
@@ -105,7 +117,7 @@ var enough = map[Action]struct {
 	roles []Role
 	what  string
 }{
-	View:       {[]Role{RoleViewer, RoleEditor, RoleAdmin}, "read here"},
+	View:       {roles, "read here"},
 	Edit:       {[]Role{RoleEditor, RoleAdmin}, "change policies"},
 	Administer: {[]Role{RoleAdmin}, "delete policies"},
 	Join:       {[]Role{RoleSidecar, RoleAdmin}, "join as a sidecar"},
@@ -131,6 +143,7 @@ type grant struct {
 	role     Role      // at a control plane
 	nodes    patterns  // at a control plane, as which sidecars; nil: all
 	policies patterns  // at a control plane, which an editor may change; nil: all
+	only     patterns  // at a control plane, the topics of a reader or an operator; nil: all
 	topics   topicsFor // at a sidecar
 	groups   patterns  // nil: all
 	operate  bool

@@ -31,7 +31,8 @@ type rules struct {
 
 	authenticates       bool         // a client needs a token or a certificate
 	controlPlane, peers ClientConfig // their files are named as in the document
-	peerTokens          *peerTokens  // nil without
+	forward             Forward
+	peerTokens          *peerTokens // nil without
 }
 
 // holder is the entry of a token.
@@ -58,7 +59,7 @@ func build(s *source, program Program, log *slog.Logger) (*rules, error) {
 	b := builder{source: s, log: log, rules: &rules{
 		program: program, tokens: make(map[digest]*holder), names: make(map[string]*holder),
 		requireClientCert: doc.xds.requireClientCert, authenticates: doc.authenticates(program),
-		controlPlane: doc.controlPlane, peers: doc.peers,
+		controlPlane: doc.controlPlane, peers: doc.peers, forward: doc.forward,
 	}}
 	for i := range doc.tokens {
 		b.token(&doc.tokens[i])

@@ -262,7 +262,7 @@ var rules = []rule{
 		name: "gRPC is met there, and where its connections and servers are made",
 		from: []string{everything},
 		except: []string{"controlplane", "controlplane/internal/xds", "controlplane/internal/quota", "controlplane/internal/topics",
-			"internal/access", "internal/policypb", "sidecar", "sidecar/internal/xds/...", "sidecar/internal/control",
+			"internal/access", "internal/policypb", "internal/tunnel/...", "sidecar", "sidecar/internal/xds/...", "sidecar/internal/control",
 			"sidecar/internal/quota", "sidecar/internal/topiclist", "test/otlptest"},
 		to:     []string{grpc},
 		caught: [2]string{"controlplane/internal/rest", "google.golang.org/grpc"},

@@ -29,6 +29,8 @@ type Route struct {
 	// Unchecked says that the route takes whatever it is sent, as pages and probes do. It is left
 	// out of the description.
 	Unchecked bool
+	// Role is the least role of the people for whom a control plane may ask a sidecar this; "": it may not.
+	Role string
 	// Serve answers a request; bad is why the request was refused, or nil.
 	Serve func(w http.ResponseWriter, r *Request, bad error)
 }

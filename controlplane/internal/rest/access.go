@@ -1,19 +1,21 @@
 package rest
 
 import (
+	"context"
 	"net/http"
 	"strings"
 	"unicode"
 	"unicode/utf8"
 
 	"github.com/sluice-bus/sluice/controlplane/internal/catalog"
+	"github.com/sluice-bus/sluice/internal/access"
 	"github.com/sluice-bus/sluice/sdk/wire"
 )
 
 // Identity is the sender of a request.
 type Identity struct {
 	Name string
-	// Role is viewer, editor or admin; another role has no rights here.
+	// Role is that of a person; another role has no rights here.
 	Role string
 	// Verified says that the name was authenticated. It is false without authentication.
 	Verified bool
@@ -21,6 +23,11 @@ type Identity struct {
 	Edit func(policy string) error
 	// Policies are the names and prefixes that Edit allows; nil: all.
 	Policies []string
+	// Topics are the names and prefixes to which a reader or an operator is limited; nil: all.
+	Topics []string
+	// While returns a context for a long request, which ends once the sender loses what it has now; nil:
+	// it never does. The caller calls the returned function in the end.
+	While func(ctx context.Context) (context.Context, context.CancelFunc)
 }
 
 // Access authenticates requests. It is safe for concurrent use.
@@ -31,18 +38,17 @@ type Access interface {
 	Challenge(w http.ResponseWriter, r *http.Request, err error)
 }
 
-// The roles, each of which includes the rights of those before it.
+// The roles that routes need, each of which includes the rights of those before it.
 const (
-	viewer = "viewer" // reads
-	editor = "editor" // puts, rolls back, applies
-	admin  = "admin"  // deletes, prunes, begins a series, forgets sidecars
+	viewer   = string(access.RoleViewer)   // reads
+	operator = string(access.RoleOperator) // changes groups' limits
+	editor   = string(access.RoleEditor)   // puts, rolls back, applies
+	admin    = string(access.RoleAdmin)    // deletes, prunes, begins a series, forgets sidecars
 )
-
-var rank = map[string]int{viewer: 1, editor: 2, admin: 3}
 
 // may checks that the sender has at least that role.
 func (id Identity) may(role string) error {
-	if rank[id.Role] >= rank[role] {
+	if access.Role(id.Role).Includes(access.Role(role)) {
 		return nil
 	}
 	return wire.Errorf(wire.Forbidden, "%s has the role %s; this needs the role %s", id.Name, id.Role, role)

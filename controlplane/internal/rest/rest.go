@@ -29,6 +29,8 @@ type Config struct {
 	Status func() any
 	// Ready returns why the control plane cannot serve, or nil; everyone may read the reason.
 	Ready func() error
+	// Forward asks sidecars what is asked of a store.
+	Forward Forwarder
 	// Forget removes a missing sidecar, and reports whether it was missing.
 	Forget func(ctx context.Context, nodeID string) (bool, error)
 	// Addr is the listener's bound address.

@@ -35,7 +35,7 @@ func (h *handler) routes() []httpapi.Route {
 			httpapi.Text("name", "the name of a policy: a topic, or a prefix and a *"), httpapi.Text("node_id", "a sidecar's node id"),
 		},
 	}, all)
-	return append(all,
+	return append(all, h.storeRoute(),
 		unchecked("GET /metrics", h.metrics), unchecked("GET /debug/pprof/", h.debug),
 		probe("GET /healthz", h.healthz), probe("GET /readyz", h.readyz))
 }

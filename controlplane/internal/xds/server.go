@@ -45,6 +45,7 @@ import (
 	"github.com/sluice-bus/sluice/controlplane/internal/fleet"
 	"github.com/sluice-bus/sluice/internal/access"
 	"github.com/sluice-bus/sluice/internal/pause"
+	"github.com/sluice-bus/sluice/internal/tunnel"
 )
 
 const (
@@ -74,6 +75,8 @@ const (
 	maxStreams = 100
 	// readBuffer is the size of a connection's read buffer; sidecars send little.
 	readBuffer = 4 << 10
+	// connWindow is how much of all streams of a connection may be on its way.
+	connWindow = 1 << 20
 )
 
 // States is the source of policies.
@@ -166,6 +169,8 @@ func ServerOptions() []grpc.ServerOption {
 		grpc.MaxRecvMsgSize(maxRequestBytes),
 		grpc.MaxConcurrentStreams(maxStreams),
 		grpc.ReadBufferSize(readBuffer),
+		grpc.StaticStreamWindowSize(tunnel.StreamWindow),
+		grpc.StaticConnWindowSize(connWindow),
 		experimental.BufferPool(messages),
 		grpc.ForceServerCodecV2(newCodec()),
 	}

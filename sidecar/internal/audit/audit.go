@@ -84,6 +84,9 @@ func (l *Log) Note(action, topic string, who access.Identity, from string, err e
 	}
 	attrs := []slog.Attr{slog.String("action", action), slog.String("topic", topic), slog.String("identity", who.Name),
 		slog.String("from", from)}
+	if who.Forwarded {
+		attrs = append(attrs, slog.String("role", string(who.Role)))
+	}
 	for _, a := range more {
 		if a.Value.String() != "" {
 			attrs = append(attrs, a)

@@ -3,6 +3,7 @@ package consume
 import (
 	"net/http"
 
+	"github.com/sluice-bus/sluice/internal/access"
 	"github.com/sluice-bus/sluice/internal/httpapi"
 	"github.com/sluice-bus/sluice/sdk/wire"
 	"github.com/sluice-bus/sluice/sdk/wire/codec"
@@ -22,7 +23,7 @@ func (c *Consumers) Routes() []session.Route {
 		c.settleRoute("nack", "give pulled events back", wire.OpNack, httpapi.JSONOf[nackBody]()),
 		c.settleRoute("modack", "set the deadline of pulled events", wire.OpModAck, httpapi.JSONOf[modackBody]()),
 		{Handler: c.streamEvents, Route: httpapi.Route{
-			Pattern: "GET /v1/topics/{topic}/stream", Summary: "events as server-sent events, as they come",
+			Pattern: "GET /v1/topics/{topic}/stream", Summary: "events as server-sent events, as they come", Role: string(access.RoleReader),
 			Query: []httpapi.Param{
 				httpapi.Text("group", "the group whose events these are; without one, all events", codec.CheckGroup),
 				httpapi.OneOf("from", "where to start, while the group has no cursor",
@@ -40,6 +41,7 @@ func (c *Consumers) Routes() []session.Route {
 		}},
 		{Handler: c.readLatest, Route: httpapi.Route{
 			Pattern: "GET /v1/topics/{topic}/latest", Summary: "the latest event of each key, and the positions to go on from",
+			Role: string(access.RoleReader),
 			Query: []httpapi.Param{
 				httpapi.Text("key", "only this key, and others that are named", c.checkKey).List(),
 				httpapi.Text("prefix", "only keys that begin so", c.checkKey),

@@ -127,6 +127,9 @@ func (c *Consumers) openStream(caller *session.Session, w http.ResponseWriter, r
 	if err := caller.May(access.Subscribe, k.Topic, k.Group); err != nil {
 		return nil, err
 	}
+	if k.Group != "" && caller.Identity().Forwarded {
+		return nil, wire.Errorf(wire.Forbidden, "a stream with a group takes the group's events: leave the group out to see all events")
+	}
 	if r.Method == http.MethodHead {
 		writeStreamHead(w)
 		return nil, nil

@@ -66,6 +66,8 @@ type Gateway struct {
 	cfg      Config
 	sessions *session.Sessions
 	bodies   *receive.Bodies
+	routes   []httpapi.Route // of the app listener
+	audited  []string        // the patterns of those that write their lines of the access log themselves
 
 	Sockets   *ws.Server
 	Consumers *consume.Consumers
@@ -98,15 +100,14 @@ func New(cfg Config) *Gateway {
 		g.Sockets.RightsChanged()
 		g.Consumers.RightsChanged()
 	})
+	g.route()
 	return g
 }
 
 const socketPath = "/ws"
 
-// Handler has the routes of the app listener, behind Config.Access. A WebSocket may authenticate
-// after it is open; all other requests have to at once. Handler trusts Origin and Host: the caller
-// puts httpapi.Guard in front of it.
-func (g *Gateway) Handler() http.Handler {
+// route makes the routes.
+func (g *Gateway) route() {
 	publish := ingest.Routes(ingest.Config{
 		Publisher: g.cfg.Publisher, Bodies: g.bodies, Limits: g.cfg.Limits, Ready: g.cfg.Ready, About: g.cfg.About,
 		AppID: g.cfg.DaprAppID,
@@ -116,21 +117,26 @@ func (g *Gateway) Handler() http.Handler {
 		Logger: g.cfg.Logger, NodeID: g.cfg.NodeID, Lookup: g.cfg.Lookup, StoreID: g.cfg.StoreID, Erased: g.cfg.Erased,
 		LeavePulls: g.Consumers.LeavePulls, Reread: g.cfg.Reread, Context: g.over,
 	})
-	table := []httpapi.Route{g.Sockets.Route("GET " + socketPath)}
+	g.routes = []httpapi.Route{g.Sockets.Route("GET " + socketPath)}
 	for _, route := range slices.Concat(publish, g.Consumers.Routes(), manage) {
-		table = append(table, g.sessions.Serve(route))
+		g.routes = append(g.routes, g.sessions.Serve(route))
 	}
+	for _, route := range publish {
+		g.audited = append(g.audited, route.Pattern)
+	}
+}
+
+// Handler has the routes of the app listener, behind Config.Access. A WebSocket may authenticate
+// after it is open; all other requests have to at once. Handler trusts Origin and Host: the caller
+// puts httpapi.Guard in front of it.
+func (g *Gateway) Handler() http.Handler {
 	routes := httpapi.NewRouter(g.cfg.About.Add(httpapi.Describe(httpapi.Description{
 		Title: "Sluice: the app listener of a sidecar", Version: g.cfg.About.Version, Paths: []httpapi.Param{
 			httpapi.Text("topic", "a topic"), httpapi.Text("group", "a consumer group"), httpapi.Text("id", "an event's id"),
 			httpapi.Text("pubsub", "the name of Dapr's component; any"),
 		},
-	}, table)))
-	var audited []string // by publishing itself
-	for _, route := range publish {
-		audited = append(audited, route.Pattern)
-	}
-	others := g.cfg.Audit.HTTP(g.cfg.Access.From, routes, audited...)
+	}, slices.Clone(g.routes))))
+	others := g.cfg.Audit.HTTP(g.cfg.Access.From, routes, g.audited...)
 	return g.cfg.Access.Authenticate(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Path == socketPath {
 			routes.ServeHTTP(w, r)
@@ -138,6 +144,13 @@ func (g *Gateway) Handler() http.Handler {
 		}
 		others.ServeHTTP(w, r)
 	}), socketPath, httpapi.AboutPath, ingest.DaprHealthPath, ingest.DaprOutboundPath)
+}
+
+// ForPeople has those of the routes, and of the replay listener's, that the control plane may ask for
+// people. Only the control plane may reach it.
+func (g *Gateway) ForPeople(history []httpapi.Route) http.Handler {
+	routes := g.cfg.Access.RoutesForPeople(slices.Concat(g.routes, history))
+	return g.cfg.Access.ForPeople(g.cfg.Audit.HTTP(g.cfg.Access.From, httpapi.NewRouter(routes), g.audited...))
 }
 
 // ConnContext makes the requests of one TCP connection share its limits; it is for

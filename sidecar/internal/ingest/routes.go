@@ -3,6 +3,7 @@ package ingest
 import (
 	"net/http"
 
+	"github.com/sluice-bus/sluice/internal/access"
 	"github.com/sluice-bus/sluice/internal/httpapi"
 	"github.com/sluice-bus/sluice/sdk/wire"
 	"github.com/sluice-bus/sluice/sidecar/internal/session"
@@ -14,6 +15,7 @@ func Routes(cfg Config) []session.Route {
 	routes := []session.Route{
 		{Handler: h.publishHTTP, Route: httpapi.Route{
 			Pattern: "POST /v1/topics/{topic}/events", Summary: "publish the body as an event, or a batch", Headers: eventHeaders, Body: published,
+			Role: string(access.RoleOperator),
 			Answers: []httpapi.Answer{
 				{Status: http.StatusOK, Doc: "the topic held it before; or the results of a batch", Content: httpapi.JSON(httpapi.Schema{
 					"anyOf": []httpapi.Schema{httpapi.SchemaOf[receipt](), httpapi.ResultsOf[receipt]()["application/json"]},

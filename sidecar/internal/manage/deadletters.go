@@ -26,6 +26,17 @@ type deadLetterInfo struct {
 	Content  json.RawMessage `json:"event" schema:"Event"`
 }
 
+// place is what a caller who does not see content is shown of an event.
+type place struct {
+	ID        string `json:"id"`
+	TS        int64  `json:"ts"`
+	Topic     string `json:"topic"`
+	Partition int    `json:"partition"`
+	Seq       uint64 `json:"seq"`
+}
+
+func placeOf(e *wire.Event) place { return place{e.ID, e.TS, e.Topic, e.Partition, e.Seq} }
+
 type deadLetterList struct {
 	Total int              `json:"total"`
 	Dead  []deadLetterInfo `json:"dead_letters"`
@@ -167,7 +178,12 @@ func (m *handlers) listDeadLetters(caller *session.Session, _ http.ResponseWrite
 		d := &page[i]
 		info := deadLetterInfo{
 			ID: d.ID, Event: d.Event.ID, Group: d.Group, Reason: d.Reason, Attempts: d.Attempts,
-			DiedAt: d.Letter.TS, State: stateDead, Content: codec.AppendEventJSON(nil, &d.Event.Event),
+			DiedAt: d.Letter.TS, State: stateDead,
+		}
+		if caller.SeesContent() {
+			info.Content = codec.AppendEventJSON(nil, &d.Event.Event)
+		} else if info.Content, err = json.Marshal(placeOf(&d.Event.Event)); err != nil {
+			return nil, err
 		}
 		if redriven[i] {
 			info.State = stateRedriven

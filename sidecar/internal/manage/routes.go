@@ -6,6 +6,7 @@ import (
 
 	"golang.org/x/sync/semaphore"
 
+	"github.com/sluice-bus/sluice/internal/access"
 	"github.com/sluice-bus/sluice/internal/httpapi"
 	"github.com/sluice-bus/sluice/sdk/wire"
 	"github.com/sluice-bus/sluice/sdk/wire/codec"
@@ -18,13 +19,21 @@ func Routes(cfg Config) []session.Route {
 	return append(append(m.topicRoutes(), m.groupRoutes()...), m.letterRoutes()...)
 }
 
-// read is a route that only reads, and is served while the sidecar stops, too.
-func read(pattern, summary string, answer httpapi.Content, h session.Handler, query ...httpapi.Param) session.Route {
+// read is a route that only reads, and is served while the sidecar stops, too; role is its least one.
+func read(role, pattern, summary string, answer httpapi.Content, h session.Handler, query ...httpapi.Param) session.Route {
 	return session.Route{Handler: h, WhileStopping: true, Route: httpapi.Route{
-		Pattern: "GET /v1/topics" + pattern, Summary: summary, Query: query,
+		Pattern: "GET /v1/topics" + pattern, Summary: summary, Query: query, Role: role,
 		Answers: []httpapi.Answer{{Status: http.StatusOK, Doc: "what there is", Content: answer}},
 	}}
 }
+
+// The least roles of routes.
+const (
+	viewer   = string(access.RoleViewer)
+	reader   = string(access.RoleReader)
+	operator = string(access.RoleOperator)
+	admin    = string(access.RoleAdmin)
+)
 
 var (
 	done    = httpapi.Answer{Status: http.StatusNoContent, Doc: "it is done"}
@@ -34,10 +43,10 @@ var (
 
 func (m *handlers) topicRoutes() []session.Route {
 	return []session.Route{
-		read("", "the topics on which the caller has any right", httpapi.JSONOf[topicList](), session.Answer(m.listTopics),
+		read(viewer, "", "the topics on which the caller has any right", httpapi.JSONOf[topicList](), session.Answer(m.listTopics),
 			paging(httpapi.Text("prefix", "only topics whose names begin so"))...),
 		{Handler: m.makeTopic, Route: httpapi.Route{
-			Pattern: "PUT /v1/topics/{topic}", Summary: "make a topic",
+			Pattern: "PUT /v1/topics/{topic}", Summary: "make a topic", Role: operator,
 			Answers: []httpapi.Answer{
 				{Status: http.StatusOK, Doc: "it was there", Content: httpapi.JSONOf[madeTopic]()},
 				{Status: http.StatusCreated, Doc: "it was made", Content: httpapi.JSONOf[madeTopic]()},
@@ -45,12 +54,13 @@ func (m *handlers) topicRoutes() []session.Route {
 			Errors: []wire.Code{wire.InUse},
 		}},
 		{Handler: session.Answer(m.deleteTopic), Route: httpapi.Route{
-			Pattern: "DELETE /v1/topics/{topic}", Summary: "remove a topic with all that is in it", Query: []httpapi.Param{httpapi.DryRun()},
+			Pattern: "DELETE /v1/topics/{topic}", Summary: "remove a topic with all that is in it", Role: admin,
+			Query:   []httpapi.Param{httpapi.DryRun()},
 			Answers: []httpapi.Answer{done, {Status: http.StatusOK, Doc: "of a dry run", Content: httpapi.JSONOf[deletionPlan]()}},
 			Errors:  []wire.Code{wire.InUse},
 		}},
 		{Handler: m.showSchema, WhileStopping: true, Route: httpapi.Route{
-			Pattern: "GET /v1/topics/{topic}/schema", Summary: "the schema in force",
+			Pattern: "GET /v1/topics/{topic}/schema", Summary: "the schema in force", Role: viewer,
 			Headers: []httpapi.Param{
 				httpapi.Text("Accept", schemaType+" for the schema alone"), httpapi.Text("If-None-Match", "the ETag of an earlier answer"),
 			},
@@ -61,25 +71,26 @@ func (m *handlers) topicRoutes() []session.Route {
 			},
 		}},
 		{Handler: session.Answer(m.planRetention), Route: httpapi.Route{
-			Pattern: "GET /v1/topics/{topic}/retention", Summary: "how many events another retention would remove",
+			Pattern: "GET /v1/topics/{topic}/retention", Summary: "how many events another retention would remove", Role: viewer,
 			Query: []httpapi.Param{
 				httpapi.Text("ttl", "a duration such as 24h, or 0s for ever"),
 				httpapi.Whole("max_bytes", "0: no bound", 0, math.MaxInt64), httpapi.OneOf("compact", "1: only the latest of each key stays", "0", "1"),
 			},
 			Answers: []httpapi.Answer{{Status: http.StatusOK, Doc: "the number", Content: httpapi.JSONOf[retentionPlan]()}},
 		}},
-		read("/{topic}/events/{id}", "an event with its life", httpapi.JSONOf[life](), session.Answer(m.showEvent)),
+		read(reader, "/{topic}/events/{id}", "an event with its life", httpapi.JSONOf[life](), session.Answer(m.showEvent)),
 		{Handler: m.deleteEvents, Route: httpapi.Route{
-			Pattern: "DELETE /v1/topics/{topic}/events", Summary: "erase the event with an id, or all events with a key",
+			Pattern: "DELETE /v1/topics/{topic}/events", Summary: "erase the event with an id, or all events with a key", Role: admin,
 			Query: []httpapi.Param{
 				httpapi.Text("id", "the event's id"), httpapi.Text("key", "the events' key"),
 			},
 			Answers: ongoing,
 		}},
-		read("/{topic}/scheduled", "the events that are not due yet, by time", httpapi.JSONOf[scheduledList](),
+		read(viewer, "/{topic}/scheduled", "the events that are not due yet, by time", httpapi.JSONOf[scheduledList](),
 			session.Answer(m.listScheduled), paging()...),
 		{Handler: m.cancelScheduled, Route: httpapi.Route{
-			Pattern: "DELETE /v1/topics/{topic}/scheduled/{id}", Summary: "cancel a scheduled event", Answers: []httpapi.Answer{done},
+			Pattern: "DELETE /v1/topics/{topic}/scheduled/{id}", Summary: "cancel a scheduled event", Role: operator,
+			Answers: []httpapi.Answer{done},
 		}},
 		{Handler: m.reread, Route: httpapi.Route{
 			Pattern: "POST /v1/captures/{topic}/reread", Summary: "publish all documents of the captured collection once more",
@@ -90,15 +101,15 @@ func (m *handlers) topicRoutes() []session.Route {
 
 func (m *handlers) groupRoutes() []session.Route {
 	return []session.Route{
-		read("/{topic}/groups", "the names of the topic's groups", httpapi.JSONOf[groupList](), session.Answer(m.listGroups)),
-		read("/{topic}/groups/{group}", "a group with its cursor, lag and members", httpapi.JSONOf[wire.GroupInfo](),
+		read(viewer, "/{topic}/groups", "the names of the topic's groups", httpapi.JSONOf[groupList](), session.Answer(m.listGroups)),
+		read(viewer, "/{topic}/groups/{group}", "a group with its cursor, lag and members", httpapi.JSONOf[wire.GroupInfo](),
 			session.Answer(m.showGroup)),
 		{Handler: session.Answer(m.deleteGroup), WhileStopping: true, Route: httpapi.Route{
-			Pattern: "DELETE /v1/topics/{topic}/groups/{group}", Summary: "remove a group", Answers: []httpapi.Answer{done},
+			Pattern: "DELETE /v1/topics/{topic}/groups/{group}", Summary: "remove a group", Role: admin, Answers: []httpapi.Answer{done},
 			Errors: []wire.Code{wire.InUse},
 		}},
 		{Handler: session.Answer(m.moveGroup), Route: httpapi.Route{
-			Pattern: "PUT /v1/topics/{topic}/groups/{group}/cursor", Summary: "move a group",
+			Pattern: "PUT /v1/topics/{topic}/groups/{group}/cursor", Summary: "move a group", Role: operator,
 			Query: []httpapi.Param{httpapi.DryRun()}, Body: httpapi.JSONOf[cursorBody](),
 			Answers: []httpapi.Answer{done, {Status: http.StatusOK, Doc: "of a dry run", Content: httpapi.JSONOf[wire.SeekPlan]()}},
 			Errors:  []wire.Code{wire.OutOfRange},
@@ -108,16 +119,16 @@ func (m *handlers) groupRoutes() []session.Route {
 
 func (m *handlers) letterRoutes() []session.Route {
 	return []session.Route{
-		read("/{topic}/dlq", "the topic's dead letters, by the time of death", httpapi.JSONOf[deadLetterList](),
+		read(viewer, "/{topic}/dlq", "the topic's dead letters, by the time of death", httpapi.JSONOf[deadLetterList](),
 			session.Answer(m.listDeadLetters), paging(
 				httpapi.Text("group", "only those of this group", codec.CheckGroup), httpapi.Text("reason", "only those with this whole reason"),
 				httpapi.OneOf("order", "the latest or the earliest first", "desc", "asc").Or("desc"))...),
 		{Handler: m.changeDead(m.planRedrive), Route: httpapi.Route{
-			Pattern: "POST /v1/topics/{topic}/dlq/redrive", Summary: "deliver dead letters once more",
+			Pattern: "POST /v1/topics/{topic}/dlq/redrive", Summary: "deliver dead letters once more", Role: operator,
 			Body: httpapi.JSONOf[deadSelection](), Answers: ongoing, Errors: []wire.Code{wire.Conflict},
 		}},
 		{Handler: m.changeDead(m.planDiscard), Route: httpapi.Route{
-			Pattern: "POST /v1/topics/{topic}/dlq/discard", Summary: "remove dead letters",
+			Pattern: "POST /v1/topics/{topic}/dlq/discard", Summary: "remove dead letters", Role: admin,
 			Body: httpapi.JSONOf[deadSelection](), Answers: ongoing,
 		}},
 	}

@@ -48,7 +48,11 @@ func (m *handlers) listScheduled(caller *session.Session, _ http.ResponseWriter,
 		return l, nil
 	}
 	for _, e := range found[:min(len(found), limit)] {
-		l.Scheduled = append(l.Scheduled, scheduledInfo{ID: e.ID, Key: e.Key, DeliverAt: e.DeliverAt})
+		info := scheduledInfo{ID: e.ID, DeliverAt: e.DeliverAt}
+		if caller.SeesContent() {
+			info.Key = e.Key
+		}
+		l.Scheduled = append(l.Scheduled, info)
 	}
 	if len(found) > limit {
 		last := &found[limit-1]

@@ -86,6 +86,14 @@ type handler struct{ Config }
 // New makes the handler of GET /replay and GET /export, and of the routes between sidecars, behind
 // Config.Access; it answers every other path and method with a JSON error.
 func New(c Config) http.Handler {
+	h := withDefaults(c)
+	return c.Access.AuthenticatePeers(c.PeerKey, c.Audit.HTTP(c.Access.From, httpapi.NewRouter(h.routes())), httpapi.AboutPath)
+}
+
+// Routes are the routes, for another listener.
+func Routes(c Config) []httpapi.Route { return withDefaults(c).routes() }
+
+func withDefaults(c Config) *handler {
 	if c.Self == nil {
 		c.Self = func() Peer { return Peer{} }
 	}
@@ -94,8 +102,7 @@ func New(c Config) http.Handler {
 	}
 	c.StallTimeout = cmp.Or(c.StallTimeout, defaultStallTimeout)
 	c.Beat = cmp.Or(c.Beat, defaultBeat)
-	h := &handler{c}
-	return c.Access.AuthenticatePeers(c.PeerKey, c.Audit.HTTP(c.Access.From, httpapi.NewRouter(h.routes())), httpapi.AboutPath)
+	return &handler{c}
 }
 
 // replay answers one page: {"topic","events","count","next"}. The events come before their count,

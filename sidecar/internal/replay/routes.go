@@ -5,6 +5,7 @@ import (
 	"net/http"
 	"strconv"
 
+	"github.com/sluice-bus/sluice/internal/access"
 	"github.com/sluice-bus/sluice/internal/httpapi"
 	"github.com/sluice-bus/sluice/sdk/wire"
 	"github.com/sluice-bus/sluice/sdk/wire/codec"
@@ -27,10 +28,12 @@ func (h *handler) routes() []httpapi.Route {
 	table := []httpapi.Route{
 		{
 			Pattern: "GET /replay", Summary: "a page of a topic's events, by ts and id", Query: replayQuery, Serve: h.answer(h.replay),
+			Role:    string(access.RoleReader),
 			Answers: ok("a page", httpapi.JSONOf[replayBody]()), Errors: []wire.Code{wire.NotFound, wire.PartialFleet},
 		},
 		{
 			Pattern: "GET /export", Summary: "all events of a range of times, by ts and id", Query: exportQuery, Serve: h.answer(h.export),
+			Role: string(access.RoleReader),
 			Answers: ok("the events", httpapi.Content{
 				"application/x-ndjson": {"anyOf": []httpapi.Schema{httpapi.Ref("Event"), httpapi.SchemaOf[progressLine]()}},
 				"application/json":     httpapi.ArrayOf(httpapi.Ref("Event")),

@@ -109,6 +109,9 @@ func (s *Session) While(ctx context.Context, do access.Action, topic, group stri
 	return s.of.Access.While(ctx, do, topic, group)
 }
 
+// SeesContent reports whether lists show the caller the keys, headers and payloads of events.
+func (s *Session) SeesContent() bool { return s.Identity().SeesContent() }
+
 // MayRead returns an error unless the caller may subscribe to a topic or replay it.
 func (s *Session) MayRead(topic string) error {
 	err := s.May(access.Subscribe, topic, "")

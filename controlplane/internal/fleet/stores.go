@@ -1,0 +1,23 @@
+package fleet
+
+// HasStore reports whether a sidecar of a store is connected to any control plane, or left not long
+// ago.
+func (r *Registry) HasStore(store string) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, some := range []map[string]*member{r.members, r.left} {
+		for _, m := range some {
+			if m.StoreID == store {
+				return true
+			}
+		}
+	}
+	for _, o := range r.others {
+		for i := range o.sidecars {
+			if o.sidecars[i].StoreID == store {
+				return true
+			}
+		}
+	}
+	return false
+}
