@@ -35,6 +35,7 @@ func TestPackage(t *testing.T) {
 	require.NoError(t, err)
 	dir := filepath.Join(root, "sdk", "js")
 	readAll(t, dir)
+	readAll(t, filepath.Join(root, "sdk", "testdata", "cases"))
 	testkit.NPMInstall(t, dir)
 	run(t, dir, nil, node, "build.mjs")
 
@@ -47,7 +48,7 @@ func TestPackage(t *testing.T) {
 	require.NoError(t, err)
 	for flag, files := range map[string][]string{
 		"--no-experimental-websocket": tests,
-		"--experimental-websocket":    {"test/bus.test.mjs"},
+		"--experimental-websocket":    {"test/bus.test.mjs", "test/cases.test.mjs"},
 	} {
 		t.Run(flag, func(t *testing.T) {
 			t.Parallel()
