@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"os"
 	"time"
 
 	"github.com/sluice-bus/sluice/internal/httpapi"
@@ -29,9 +30,10 @@ type Config struct {
 	DrainTimeout time.Duration `min:"1ms" default:"5s" help:"Longest time of a graceful stop."`
 	StoreTimeout time.Duration `min:"1ms" default:"5s" help:"Longest time of one operation of a store in MongoDB."`
 
-	Version string        `kong:"-"`
-	Logger  *slog.Logger  `kong:"-"`
-	Exports *otlp.Exports `kong:"-"` // nil: nothing is sent
+	Version string           `kong:"-"`
+	Logger  *slog.Logger     `kong:"-"`
+	Hangups <-chan os.Signal `kong:"-"` // each SIGHUP, which makes it read its files again; nil: none
+	Exports *otlp.Exports    `kong:"-"` // nil: nothing is sent
 }
 
 // listener is one of the settings that name an address to listen on.

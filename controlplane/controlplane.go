@@ -219,7 +219,7 @@ func (c *ControlPlane) Run(ctx context.Context, ready func() error) error {
 
 	var parts errgroup.Group
 	for _, run := range []func(context.Context) error{
-		c.catalog.Run, c.xds.Run, c.quota.Run, c.access.Run, c.shareKnowledge, c.keepRoster, c.watchGate,
+		c.catalog.Run, c.xds.Run, c.quota.Run, c.access.Run, c.rereadFiles, c.shareKnowledge, c.keepRoster, c.watchGate,
 	} {
 		parts.Go(func() error { return run(partsCtx) })
 	}
@@ -247,6 +247,18 @@ func (c *ControlPlane) Run(ctx context.Context, ready func() error) error {
 	rpc.Stop()
 	c.forward.Close()
 	return errors.Join(servers.Wait(), parts.Wait())
+}
+
+// rereadFiles reads files at each SIGHUP that are otherwise read when they change.
+func (c *ControlPlane) rereadFiles(ctx context.Context) error {
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-c.cfg.Hangups:
+			c.access.Reread()
+		}
+	}
 }
 
 // handler serves the HTTP listener.

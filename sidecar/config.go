@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"maps"
 	"net"
+	"os"
 	"slices"
 	"strconv"
 	"strings"
@@ -79,10 +80,11 @@ type Config struct {
 	RetentionInterval time.Duration `min:"1ms" default:"5s" help:"Pause between two sweeps for expired events."`
 	GroupExpiry       time.Duration `min:"0s" default:"0s" help:"Time after which an unused consumer group is deleted; 0: never."`
 
-	InMemory bool          `kong:"-"` // keeps an embedded store in memory, for tests
-	Version  string        `kong:"-"`
-	Logger   *slog.Logger  `kong:"-"`
-	Exports  *otlp.Exports `kong:"-"` // nil: nothing is sent
+	InMemory bool             `kong:"-"` // keeps an embedded store in memory, for tests
+	Version  string           `kong:"-"`
+	Logger   *slog.Logger     `kong:"-"`
+	Hangups  <-chan os.Signal `kong:"-"` // each SIGHUP, which makes it read its files again; nil: none
+	Exports  *otlp.Exports    `kong:"-"` // nil: nothing is sent
 }
 
 // ConfigError says that a setting is wrong.

@@ -72,7 +72,7 @@ func (s *Sidecar) helpers() []func(context.Context) error {
 		Logger: s.cfg.Logger, Interval: s.cfg.RetentionInterval, Batch: 1000,
 	}
 	run := []func(context.Context) error{
-		sweeper.Run, s.scheduler.Run, s.followPolicies, s.access.Run, s.forgetDeleted,
+		sweeper.Run, s.scheduler.Run, s.followPolicies, s.access.Run, s.rereadFiles, s.forgetDeleted,
 		func(ctx context.Context) error { return s.dead.Run(ctx, s.groups) },
 		func(ctx context.Context) error { return s.groups.Expire(ctx, s.cfg.GroupExpiry) },
 		func(ctx context.Context) error { return s.store.Follow(ctx, s.groups) },
@@ -122,6 +122,19 @@ func (s *Sidecar) followPolicies(ctx context.Context) error {
 		case <-ctx.Done():
 			return nil
 		case <-changed:
+		}
+	}
+}
+
+// rereadFiles reads files at each SIGHUP that are otherwise read when they change.
+func (s *Sidecar) rereadFiles(ctx context.Context) error {
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-s.cfg.Hangups:
+			s.access.Reread()
+			s.policies.file.Reread()
 		}
 	}
 }

@@ -32,6 +32,7 @@ type Access struct {
 	bound    bool // each sidecar's credential must name its node ids; it does not change once Run is called
 	log      *slog.Logger
 	every    time.Duration
+	reread   pause.Wake // set by Reread
 	now      atomic.Pointer[rules]
 	logLimit *rate.Limiter // of lines about attempts that were refused
 	guesses  guesses
@@ -68,7 +69,7 @@ func Open(path string, program Program, log *slog.Logger) (*Access, error) {
 		log.Warn("a credential may join as any sidecar of this machine", "file", path, "error", err)
 	}
 	a := &Access{
-		path: path, program: program, open: !r.authenticates, log: log, every: pollEvery,
+		path: path, program: program, open: !r.authenticates, log: log, every: pollEvery, reread: pause.NewWake(),
 		logLimit: rate.NewLimiter(1, 10), changed: make(map[*func()]struct{}), decided: s.sum, pending: s.sum,
 	}
 	a.now.Store(r)
@@ -83,7 +84,15 @@ func (a *Access) Run(ctx context.Context) error {
 		<-ctx.Done()
 		return nil
 	}
-	for pause.For(ctx, a.every) {
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-time.After(a.every):
+		case <-a.reread:
+			a.look() // what the next look finds again counts
+			a.fetchedAt = time.Time{}
+		}
 		a.look()
 		a.fetchKeys(ctx)
 		if at := a.expires.Load(); at != 0 && time.Now().UnixNano() > at {
@@ -91,7 +100,13 @@ func (a *Access) Run(ctx context.Context) error {
 			a.tellChange()
 		}
 	}
-	return nil
+}
+
+// Reread makes Run read the files at once, and fetch the issuer's keys.
+func (a *Access) Reread() {
+	if a != nil {
+		a.reread.Set()
+	}
 }
 
 // Authenticates reports whether a client needs a token or a certificate. Where it does not, every

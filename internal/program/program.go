@@ -54,8 +54,8 @@ type Spec struct {
 	// and returns nil. Where it is nil, the method Run(context.Context, *App) error of the command
 	// that was given is called.
 	Run func(ctx context.Context, app *App) error
-	// Server says that the program goes on when its terminal is closed (SIGHUP), and when nobody reads its output any more
-	// (SIGPIPE): lines of the log are then lost, and nothing else. Files that it follows are read without a signal.
+	// Server says that the program goes on when its terminal is closed (SIGHUP, which it gets as App.Hangups), and when nobody reads
+	// its output any more (SIGPIPE): lines of the log are then lost, and nothing else.
 	Server bool
 	// Status returns the exit status for an error of Run that is none of the settings; nil: StatusFailure for every error.
 	Status func(error) int
@@ -69,6 +69,8 @@ type App struct {
 	Logger         *slog.Logger
 	Stdin          io.Reader
 	Stdout, Stderr io.Writer
+	// Hangups delivers each SIGHUP, which asks a server to read its files again; nil: the program is none.
+	Hangups <-chan os.Signal
 }
 
 // A Process is what a program is given by its operating system, so that tests can give it something
@@ -80,8 +82,8 @@ type Process struct {
 	LookupEnv      func(name string) (value string, ok bool)
 	Stdin          io.Reader
 	Stdout, Stderr io.Writer
-	// Signals delivers the signals that end the program.
-	Signals <-chan os.Signal
+	// Signals delivers the signals that end the program, and Hangups those that ask a server to read its files again.
+	Signals, Hangups <-chan os.Signal
 }
 
 // commonFlags are what every program has beside its own settings.
@@ -99,8 +101,11 @@ func Main(spec Spec) {
 	// Room for the two that have a meaning; signal.Notify drops what finds no room.
 	signals := make(chan os.Signal, 2)
 	signal.Notify(signals, os.Interrupt, syscall.SIGTERM)
+	var hangups chan os.Signal
 	if spec.Server {
-		signal.Ignore(syscall.SIGHUP, syscall.SIGPIPE)
+		hangups = make(chan os.Signal, 1)
+		signal.Notify(hangups, syscall.SIGHUP)
+		signal.Ignore(syscall.SIGPIPE)
 	}
 	os.Exit(Run(spec, Process{
 		Args:      os.Args[1:],
@@ -109,6 +114,7 @@ func Main(spec Spec) {
 		Stdout:    os.Stdout,
 		Stderr:    os.Stderr,
 		Signals:   signals,
+		Hangups:   hangups,
 	}))
 }
 
@@ -134,6 +140,7 @@ func Run(spec Spec, process Process) int {
 		Stdin:   process.Stdin,
 		Stdout:  process.Stdout,
 		Stderr:  process.Stderr,
+		Hangups: process.Hangups,
 	}
 	warnOfShown(app.Logger, command)
 	run := spec.Run

@@ -48,7 +48,7 @@ func main() {
 }
 
 func run(ctx context.Context, app *program.App, cfg sidecar.Config) (err error) {
-	cfg.Version = app.Version
+	cfg.Version, cfg.Hangups = app.Version, app.Hangups
 	cfg.Exports, err = otlp.Open(ctx, otlp.Config{
 		Service: app.Name, Version: app.Version, Instance: cfg.NodeID, Log: app.Logger, Console: app.Stderr,
 	})

@@ -13,6 +13,7 @@ import (
 	"os"
 	"time"
 
+	"github.com/sluice-bus/sluice/internal/pause"
 	"github.com/sluice-bus/sluice/internal/policy"
 	"github.com/sluice-bus/sluice/sdk/wire"
 )
@@ -29,6 +30,7 @@ type Source struct {
 	path    string
 	current *policy.Current
 	log     *slog.Logger
+	reread  pause.Wake // set by Reread
 
 	// The state of Run between two polls.
 	decided []byte // the content that was applied or refused last
@@ -49,7 +51,7 @@ func Open(path string, log *slog.Logger) (*Source, *policy.Current, error) {
 		return nil, nil, fmt.Errorf("policies of %s: %w", path, err)
 	}
 	current := policy.NewCurrent(s)
-	return &Source{path: path, current: current, log: log, decided: data}, current, nil
+	return &Source{path: path, current: current, log: log, reread: pause.NewWake(), decided: data}, current, nil
 }
 
 // Run follows the file until the context ends, and returns nil then. It logs an invalid change with
@@ -62,8 +64,17 @@ func (f *Source) Run(ctx context.Context) error {
 		case <-ctx.Done():
 			return nil
 		case <-tick.C:
-			f.look()
+		case <-f.reread:
+			f.look() // what the next look finds again counts
 		}
+		f.look()
+	}
+}
+
+// Reread makes Run read the file at once, and take what it finds. A nil Source follows no file.
+func (f *Source) Reread() {
+	if f != nil {
+		f.reread.Set()
 	}
 }
 

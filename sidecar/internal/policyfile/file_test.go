@@ -19,6 +19,12 @@ import (
 // follow starts following a file in a bubble and returns what is in force and what is logged.
 func follow(t *testing.T, path string) (*policy.Current, *bytes.Buffer) {
 	t.Helper()
+	_, current, logged := followed(t, path)
+	return current, logged
+}
+
+func followed(t *testing.T, path string) (*policyfile.Source, *policy.Current, *bytes.Buffer) {
+	t.Helper()
 	var logged bytes.Buffer
 	source, current, err := policyfile.Open(path, slog.New(slog.NewTextHandler(&logged, nil)))
 	require.NoError(t, err)
@@ -31,7 +37,7 @@ func follow(t *testing.T, path string) (*policy.Current, *bytes.Buffer) {
 			t.Error(err)
 		}
 	})
-	return current, &logged
+	return source, current, &logged
 }
 
 func write(t *testing.T, path, document string) {
@@ -89,6 +95,21 @@ func TestFileIsReloaded(t *testing.T) {
 			})
 		})
 	}
+}
+
+// Who asks for it need not wait for the next look.
+func TestFileIsReadAgainAtOnce(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "policies.yaml")
+	write(t, path, two)
+	synctest.Test(t, func(t *testing.T) {
+		source, current, _ := followed(t, path)
+		write(t, path, three)
+		source.Reread()
+		synctest.Wait()
+		if got := current.Load().Topic("a").Partitions; got != 3 {
+			t.Errorf("%d partitions, want 3", got)
+		}
+	})
 }
 
 // Kubernetes replaces a link to a folder, which changes neither the path nor the link that is
