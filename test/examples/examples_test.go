@@ -25,21 +25,25 @@ import (
 const patience = 3 * time.Minute
 
 // needs are what examples run beside Go and a shell.
-var needs = map[string][]testkit.Tool{"curl": {testkit.Curl}, "node-websocket": {testkit.Node, testkit.NPM}}
+var needs = map[string][]testkit.Tool{"curl": {testkit.Curl}, "typescript": {testkit.Node, testkit.NPM}}
 
 // Every example ends by itself and checks its own results. This test looks for the lines that the
 // example tells its reader to look at, in any order: much of it goes on at the same time.
 func TestExamples(t *testing.T) {
 	dependOnFiles(t)
 	bin := programs(t)
+	if _, found := testkit.NPM.Path(); found {
+		testkit.BuildJS(t) // which those in TypeScript use
+	}
 	for name, want := range map[string][]string{
 		"curl": {
 			`201 \n{"id":"[^"]+",.*"durability":"store"}`, `"duplicate":true`, `\n409 \n`, `"results":\[`, `429 Retry-After: \d+\n`,
 			`"lease":"`, `"code":"stale_lease"`, `"lag":0`, `"deliver_at":\d+`, `"id":"in-a-moment"`,
 			`"scope":"tenant"`, `"tenant":"calm"`, `\ndata: {"id":"order-20"`, `All as expected\.\n$`,
 		},
-		"node-websocket": {
-			`120 events published and durable\n`, `order-3: step 5 fails, attempt \d`, `120 steps handled, each order's in order`,
+		"typescript": {
+			`120 events published and durable\n`, `order-3: step 5 fails, attempt 2`, `120 steps handled, each order's in order; 2 failed`,
+			`the history has the 12 steps of order-3`,
 		},
 		"fleet-limits": {
 			`now 100/s for all sidecars together`, `\n +5 .*\| +\d+ of 100\n`, `\n\d+ passed in .* the limit is 100/s`,
@@ -95,6 +99,15 @@ func TestExamples(t *testing.T) {
 		server.Needs(t, mongotest.Transactions)
 		contains(t, run(t, bin, "outbox", mongotest.URIVariable+"="+server.URI("")), []string{
 			`billing: order 19 of customer-3\n`, `16 orders are stored and billed, each customer's in order; 4 were declined`,
+		})
+	})
+	t.Run("typescript-mongodb", func(t *testing.T) {
+		t.Parallel()
+		testkit.Need(t, testkit.NPM)
+		server := mongotest.Shared(t)
+		server.Needs(t, mongotest.Transactions)
+		contains(t, run(t, bin, "typescript-mongodb", mongotest.URIVariable+"="+server.URI("")), []string{
+			`the turnover is 40, of 8 orders\n`, `16 orders are stored and billed, each once; 4 were declined`,
 		})
 	})
 	t.Run("capture", func(t *testing.T) {
@@ -155,7 +168,7 @@ func dependOnFiles(t *testing.T) {
 		t.Fatal(err)
 	}
 	err := filepath.WalkDir(".", func(name string, entry fs.DirEntry, err error) error {
-		if err == nil && entry.Name() == "node_modules" {
+		if err == nil && (entry.Name() == "node_modules" || entry.Name() == "dist") {
 			return fs.SkipDir
 		}
 		if err != nil || entry.IsDir() {

@@ -31,13 +31,9 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 // WebSocket, too, which Node.js 20 has behind a flag.
 func TestPackage(t *testing.T) {
 	node := testkit.Need(t, testkit.Node)
-	root, err := testkit.Root()
-	require.NoError(t, err)
-	dir := filepath.Join(root, "sdk", "js")
+	dir := testkit.BuildJS(t)
 	readAll(t, dir)
-	readAll(t, filepath.Join(root, "sdk", "testdata", "cases"))
-	testkit.NPMInstall(t, dir)
-	run(t, dir, nil, node, "build.mjs")
+	readAll(t, filepath.Join(dir, "..", "testdata", "cases"))
 
 	env := []string{"SLUICE_BIN=" + filepath.Dir(testkit.SidecarProgram.Binary(t))}
 	server := mongotest.Shared(t)

@@ -13,7 +13,7 @@ interface Collection {
   insertMany(documents: object[], options?: object): Promise<unknown>
   updateOne(filter: object, update: object, options?: object): Promise<unknown>
   replaceOne(filter: object, document: object, options?: object): Promise<unknown>
-  createIndex(keys: object, options?: object): Promise<unknown>
+  createIndex(keys: Record<string, 1>, options: object): Promise<unknown>
 }
 
 /** Its ClientSession. */
