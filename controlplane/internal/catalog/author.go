@@ -10,7 +10,8 @@ import (
 
 // Author is the author of a change.
 type Author struct {
-	Name string // in the history
+	Name   string // in the history
+	Reason string // likewise; "": none is given
 	// Admin allows changes that remove events: other authors may not shorten what topics keep.
 	Admin bool
 }

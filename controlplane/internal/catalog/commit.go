@@ -102,7 +102,7 @@ func (c *Catalog) commit(ctx context.Context, by Author, rehearsal bool, what de
 // draft makes the commit of a request, and the state that follows it.
 func (c *Catalog) draft(now *State, by Author, r *request) (store.Commit, *State, error) {
 	commit := store.Commit{
-		Revision: now.Revision + 1, By: strings.ToValidUTF8(by.Name, "\uFFFD"), Token: rand.Text(),
+		Revision: now.Revision + 1, By: strings.ToValidUTF8(by.Name, "\uFFFD"), Reason: by.Reason, Token: rand.Text(),
 		At: c.cfg.Now().UTC().Truncate(time.Millisecond),
 	}
 	if r.series {

@@ -188,6 +188,7 @@ type Version struct {
 	Version int64        `json:"version"`
 	At      Time         `json:"at"`
 	By      string       `json:"by"`
+	Reason  string       `json:"reason,omitempty"`
 	Entry   *Entry       `json:"policy" schema:"Policy"` // nil: this version is a deletion, or its content is not kept any more
 	Action  store.Action `json:"action"`
 	To      int64        `json:"to,omitempty"` // the version that a rollback restored
@@ -198,6 +199,7 @@ type Record struct {
 	Revision int64        `json:"revision"`
 	At       Time         `json:"at"`
 	By       string       `json:"by"`
+	Reason   string       `json:"reason,omitempty"`
 	Action   store.Action `json:"action"`
 	Name     string       `json:"name"`
 	Version  int64        `json:"version"`
@@ -227,7 +229,8 @@ func (c *Catalog) History(ctx context.Context, name string) ([]Version, error) {
 			return nil, err
 		}
 		size += len(ch.Policy)
-		versions = append(versions, Version{Version: ch.Version, At: Time{commit.At}, By: commit.By, Action: ch.Action, To: ch.To, Entry: e})
+		versions = append(versions, Version{Version: ch.Version, At: Time{commit.At}, By: commit.By, Reason: commit.Reason,
+			Action: ch.Action, To: ch.To, Entry: e})
 	}
 	return versions, nil
 }
@@ -264,7 +267,8 @@ func (c *Catalog) Audit(ctx context.Context, before int64, limit int) (records [
 
 // record returns the record of a change, and the bytes of its policies.
 func (c *Catalog) record(ctx context.Context, commit *store.Commit, ch *store.Change) (r Record, bytes int, err error) {
-	r = Record{Revision: commit.Revision, At: Time{commit.At}, By: commit.By, Action: ch.Action, Name: ch.Name, Version: ch.Version}
+	r = Record{Revision: commit.Revision, At: Time{commit.At}, By: commit.By, Reason: commit.Reason,
+		Action: ch.Action, Name: ch.Name, Version: ch.Version}
 	if r.To, err = entryOf(commit, ch); err != nil {
 		return r, 0, err
 	}

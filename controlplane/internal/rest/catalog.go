@@ -2,6 +2,7 @@ package rest
 
 import (
 	"context"
+	"encoding/json"
 
 	"github.com/sluice-bus/sluice/controlplane/internal/catalog"
 	"github.com/sluice-bus/sluice/internal/policy"
@@ -14,9 +15,11 @@ type Catalog interface {
 	State() *catalog.State
 	// Get returns a policy as it is now; the error is not_found.
 	Get(name string) (catalog.Entry, error)
-	// Put, Delete and Rollback evaluate permits for the state that they change, and fail with its
+	// Put, PutGroup, Delete and Rollback evaluate permits for the state that they change, and fail with its
 	// error.
 	Put(ctx context.Context, by catalog.Author, p policy.Policy, permits catalog.Permits, dryRun bool) (catalog.Applied, error)
+	PutGroup(ctx context.Context, by catalog.Author, name, group string, limits json.RawMessage, permits catalog.Permits) (
+		catalog.Applied, error)
 	Delete(ctx context.Context, by catalog.Author, name string, permits catalog.Permits, dryRun bool) (catalog.Applied, error)
 	Rollback(ctx context.Context, by catalog.Author, name string, version int64, permits catalog.Permits) (catalog.Entry, error)
 	Apply(ctx context.Context, by catalog.Author, policies []policy.Policy, prune, dryRun bool) (catalog.Applied, error)

@@ -126,6 +126,11 @@ func (h *handler) putPolicy(w http.ResponseWriter, r *request) error {
 	case planned:
 		return h.answerChanges(w, r, true, done)
 	}
+	return h.answerPut(w, r, &done)
+}
+
+// answerPut answers with the policy that was put.
+func (h *handler) answerPut(w http.ResponseWriter, r *request, done *catalog.Applied) error {
 	change := done.Changes[0]
 	w.Header().Set("ETag", etag(change.To.Version))
 	status := http.StatusOK

@@ -15,7 +15,7 @@ import (
 // machines is made of them.
 func (h *handler) routes() []httpapi.Route {
 	var all []httpapi.Route
-	for _, list := range [][]httpapi.Route{h.policyRoutes(), h.changeRoutes(), h.fleetRoutes()} {
+	for _, list := range [][]httpapi.Route{h.policyRoutes(), h.changeRoutes(), {h.groupRoute()}, h.fleetRoutes()} {
 		all = append(all, list...)
 	}
 	for i := range all {
@@ -33,6 +33,7 @@ func (h *handler) routes() []httpapi.Route {
 	all = httpapi.Describe(httpapi.Description{
 		Title: "Sluice: the control plane", Version: h.About.Version, Schemas: sharedSchemas(), Paths: []httpapi.Param{
 			httpapi.Text("name", "the name of a policy: a topic, or a prefix and a *"), httpapi.Text("node_id", "a sidecar's node id"),
+			httpapi.Text("group", "a consumer group"),
 		},
 	}, all)
 	return append(all, h.storeRoute(),

@@ -49,6 +49,7 @@ type Commit struct {
 	Revision int64     `json:"revision"` // 1, 2, and so on without gaps
 	At       time.Time `json:"at"`       // UTC, whole milliseconds
 	By       string    `json:"by"`
+	Reason   string    `json:"reason,omitempty"` // as its author gave it
 	// Token is unique to the commit: a caller that lost the answer to an Append recognises its own
 	// commit by it.
 	Token   string   `json:"token"`

@@ -15,6 +15,7 @@ type commitDoc struct {
 	Format   int         `bson:"format"`
 	At       time.Time   `bson:"at"`
 	By       string      `bson:"by"`
+	Reason   string      `bson:"reason,omitempty"`
 	Token    string      `bson:"token"`
 	Changes  []changeDoc `bson:"changes"`
 	Series   int64       `bson:"series,omitempty"`
@@ -33,7 +34,7 @@ type changeDoc struct {
 
 // encode encodes a commit, and refuses one that is too large.
 func encode(c store.Commit) (bson.Raw, error) {
-	doc := commitDoc{Revision: c.Revision, Format: store.Format, At: c.At, By: c.By, Token: c.Token, Series: c.Series,
+	doc := commitDoc{Revision: c.Revision, Format: store.Format, At: c.At, By: c.By, Reason: c.Reason, Token: c.Token, Series: c.Series,
 		Changes: make([]changeDoc, len(c.Changes))}
 	for i, ch := range c.Changes {
 		doc.Changes[i] = changeDoc{ch.Name, ch.Version, string(ch.Action), string(ch.Policy), ch.Schema, ch.To, ch.Forgotten}
@@ -56,7 +57,7 @@ func decode(raw bson.Raw) (store.Commit, error) {
 	if err := store.CheckFormat(doc.Format); err != nil {
 		return store.Commit{}, fmt.Errorf("commit %d: %w", doc.Revision, err)
 	}
-	c := store.Commit{Revision: doc.Revision, At: doc.At.UTC(), By: doc.By, Token: doc.Token, Series: doc.Series,
+	c := store.Commit{Revision: doc.Revision, At: doc.At.UTC(), By: doc.By, Reason: doc.Reason, Token: doc.Token, Series: doc.Series,
 		Changes: make([]store.Change, len(doc.Changes))}
 	for i, ch := range doc.Changes {
 		c.Changes[i] = store.Change{Name: ch.Name, Version: ch.Version, Action: store.Action(ch.Action), Schema: ch.Schema, To: ch.To,

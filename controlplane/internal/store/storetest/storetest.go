@@ -62,7 +62,7 @@ func (p Place) open(t *testing.T) store.Backend {
 // Commit is one of a revision with everything in it.
 func Commit(revision int64) store.Commit {
 	return store.Commit{
-		Revision: revision, At: time.UnixMilli(1_700_000_000_000 + revision).UTC(), By: "alice é",
+		Revision: revision, At: time.UnixMilli(1_700_000_000_000 + revision).UTC(), By: "alice é", Reason: "since it was too much",
 		Token: fmt.Sprint("token ", revision), Series: revision / 2,
 		Changes: []store.Change{
 			{Name: "orders.*", Version: revision, Action: store.Updated,
