@@ -28,7 +28,9 @@ type HTTP struct {
 	AppURL    string // publishing, topics and groups
 	ReplayURL string // replay and export
 	OpsURL    string // status
-	Token     string // sent as a bearer token; "" sends none
+	// Store, if set, is the store that is asked through the control plane at AppURL: by its store_id.
+	Store string
+	Token string // sent as a bearer token; "" sends none
 	// TokenFunc, if set, returns the token of each request; Token is then not used.
 	TokenFunc func(context.Context) (string, error)
 	TLSConfig *tls.Config                                                          // for https; nil trusts what the system trusts
@@ -133,7 +135,10 @@ func (h *HTTP) ops(ctx context.Context) (string, error) {
 
 // known is the address that is given, else the one that the listener at AppURL tells.
 func (h *HTTP) known(ctx context.Context, given, name string, of func(Listeners) string) (string, error) {
-	if given != "" || h.AppURL == "" {
+	switch {
+	case h.Store != "":
+		return h.AppURL, nil
+	case given != "" || h.AppURL == "":
 		return given, nil
 	}
 	found, err := h.Listeners(ctx)
@@ -152,6 +157,9 @@ func (h *HTTP) call(ctx context.Context, method, address, path string, body []by
 	c, err := h.client(address)
 	if err != nil {
 		return nil, err
+	}
+	if h.Store != "" {
+		path = "/v1/stores/" + pathPart(h.Store) + strings.TrimPrefix(path, "/v1")
 	}
 	req, err := http.NewRequestWithContext(ctx, method, c.base+path, bytes.NewReader(body))
 	if err != nil {

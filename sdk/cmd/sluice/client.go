@@ -26,6 +26,8 @@ type client struct {
 	URL       string        `name:"url" group:"Sidecar:" of:"app replay ops plane" default:"http://127.0.0.1:7070" help:"The sidecar's app API: http://host:port, https://host:port or unix:/path."`
 	ReplayURL string        `name:"replay-url" group:"Sidecar:" of:"replay" placeholder:"URL" help:"The sidecar's replay API (default: as the sidecar at --url says)."`
 	OpsURL    string        `name:"ops-url" group:"Sidecar:" of:"ops" placeholder:"URL" help:"The sidecar's ops listener (default: as the sidecar at --url says)."`
+	Store     string        `of:"store" group:"Control plane:" placeholder:"ID" help:"Ask about this store through the control plane, in place of a sidecar: the store_id of sluice fleet -o wide."`
+	PlaneURL  string        `name:"control-plane-url" aliases:"control-plane" group:"Control plane:" of:"plane" placeholder:"URL" help:"The control plane's REST API: http://host:port, https://host:port or unix:/path (default: as the sidecar at --url says, and http://127.0.0.1:7080 without a --url). --control-plane is the same."`
 	CA        string        `name:"ca" group:"Sidecar:" of:"app replay ops plane" placeholder:"FILE" help:"Trust the certificate authorities in this PEM file, and no others."`
 	Token     string        `of:"app replay ops plane" secret:"--token-file, or SLUICE_TOKEN" help:"The token to authenticate with; other users of this machine see it: use --token-file."`
 	TokenFile string        `of:"app replay ops plane" placeholder:"FILE" help:"Read the token from this file, in place of --token; it is read again for each connection and request."`
@@ -39,8 +41,11 @@ type client struct {
 // AfterApply checks where the token comes from, and hands the flags to the command's Run.
 func (c *client) AfterApply(parsed *kong.Context) error {
 	parsed.Bind(c)
-	if err := checkServers(parsed); err != nil {
+	if err := checkServers(parsed, c.Store != ""); err != nil {
 		return err
+	}
+	if !strings.Contains(asks(parsed), "store") {
+		c.Store = "" // that of a context
 	}
 	c.token = func(context.Context) (string, error) { return c.Token, nil }
 	if c.CA != "" {
@@ -60,22 +65,31 @@ func (c *client) AfterApply(parsed *kong.Context) error {
 	return nil
 }
 
-// checkServers refuses flags about servers that the command does not ask: to ignore one would hide that it does nothing.
-func checkServers(parsed *kong.Context) error {
-	asks := ""
-	for node := parsed.Selected(); node != nil && asks == ""; node = node.Parent {
-		asks = node.Tag.Get("asks")
+// checkServers refuses flags about servers that the command does not ask: to ignore one would hide that it does nothing. A command
+// that is given a store asks the control plane.
+func checkServers(parsed *kong.Context, store bool) error {
+	servers := strings.Fields(asks(parsed))
+	if store && slices.Contains(servers, "store") {
+		servers = []string{"plane", "store"}
 	}
 	for _, given := range parsed.Path {
 		if given.Flag == nil || given.Resolved || !given.Flag.Tag.Has("of") {
 			continue
 		}
 		of := strings.Fields(given.Flag.Tag.Get("of"))
-		if !slices.ContainsFunc(strings.Fields(asks), func(server string) bool { return slices.Contains(of, server) }) {
+		if !slices.ContainsFunc(servers, func(server string) bool { return slices.Contains(of, server) }) {
 			return program.Usagef("--%s does not go with %s, which has no use for it", given.Flag.Name, parsed.Command())
 		}
 	}
 	return nil
+}
+
+// asks names the servers that a command asks.
+func asks(parsed *kong.Context) (servers string) {
+	for node := parsed.Selected(); node != nil && servers == ""; node = node.Parent {
+		servers = node.Tag.Get("asks")
+	}
+	return servers
 }
 
 // The addresses of a sidecar with the default settings, which need not be asked for.
@@ -89,6 +103,11 @@ const (
 
 // ProvideSidecar makes the client of the sidecar's HTTP APIs.
 func (c *client) ProvideSidecar(ctx context.Context) *admin.HTTP {
+	if c.Store != "" {
+		h := &admin.HTTP{AppURL: cmp.Or(c.PlaneURL, defaultControlPlaneURL), Store: c.Store, TokenFunc: c.token, TLSConfig: c.tls}
+		context.AfterFunc(ctx, h.CloseIdle)
+		return h
+	}
 	if c.URL == defaultURL {
 		c.ReplayURL, c.OpsURL = cmp.Or(c.ReplayURL, defaultReplayURL), cmp.Or(c.OpsURL, defaultOpsURL)
 	}

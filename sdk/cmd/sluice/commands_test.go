@@ -109,7 +109,7 @@ func TestEveryCommandHonoursItsFlags(t *testing.T) {
 		t.Fatal(err)
 	}
 	for command := range arguments {
-		for _, flag := range []string{"url", "replay-url", "ops-url", "control-plane-url", "context", "token", "token-file", "ca"} {
+		for _, flag := range []string{"url", "replay-url", "ops-url", "control-plane-url", "store", "context", "token", "token-file", "ca"} {
 			server := startRefuser(t, httptest.NewServer, http.StatusInternalServerError, "internal")
 			args, env := words(t, command), none
 			all := []string{"--url", server.URL}
@@ -118,6 +118,8 @@ func TestEveryCommandHonoursItsFlags(t *testing.T) {
 				args = append(args, all...)
 			case "replay-url", "ops-url", "control-plane-url":
 				args, env = append(args, "--"+flag, server.URL), sidecar
+			case "store":
+				args = append(args, "--store", "some", "--control-plane-url", server.URL)
 			case "context":
 				run(t, none, "", "context", "add", "c", "--url", server.URL).wantOK(t)
 				args = append(args, "--context", "c")
@@ -271,7 +273,7 @@ func parseExample(t *testing.T, line string) string {
 		err = parsed.Error
 	}
 	if err == nil {
-		err = checkServers(parsed)
+		err = checkServers(parsed, slices.Contains(args, "--store"))
 	}
 	if err != nil || parsed.Selected() == nil {
 		t.Errorf("%s: %q: %v", line, args, err)

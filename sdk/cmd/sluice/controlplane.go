@@ -19,16 +19,15 @@ import (
 
 // controlPlane is the flags of the commands that ask the control plane.
 type controlPlane struct {
-	URL  string `name:"control-plane-url" aliases:"control-plane" group:"Control plane:" of:"plane" placeholder:"URL" help:"The control plane's REST API: http://host:port, https://host:port or unix:/path (default: as the sidecar at --url says, and http://127.0.0.1:7080 without a --url). --control-plane is the same."`
 	User string `group:"Control plane:" of:"plane" placeholder:"NAME" help:"Author of a change, for the audit log, where no token says so (default: the current user)."`
 }
 
 // ProvideControlPlane makes the client of the control plane.
 func (p *controlPlane) ProvideControlPlane(ctx context.Context, c *client, h *admin.HTTP) (*admin.ControlPlane, error) {
-	if p.URL == "" && c.URL == defaultURL {
-		p.URL = defaultControlPlaneURL
+	if c.PlaneURL == "" && c.URL == defaultURL {
+		c.PlaneURL = defaultControlPlaneURL
 	}
-	plane := &admin.ControlPlane{URL: p.URL, Sidecar: h, TokenFunc: c.token, User: p.User}
+	plane := &admin.ControlPlane{URL: c.PlaneURL, Sidecar: h, TokenFunc: c.token, User: p.User}
 	if plane.User == "" {
 		if current, err := user.Current(); err == nil { // the name is optional
 			plane.User = current.Username

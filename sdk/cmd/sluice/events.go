@@ -16,7 +16,7 @@ import (
 // eventsCommand is the commands about the events of a topic.
 type eventsCommand struct {
 	List   eventsListCommand   `cmd:"" default:"withargs" help:"Print the last events of a topic, and follow it."`
-	Delete eventsDeleteCommand `cmd:"" asks:"app" help:"Erase an event, or all events of a key, for good."`
+	Delete eventsDeleteCommand `cmd:"" asks:"app store" help:"Erase an event, or all events of a key, for good."`
 }
 
 func (*eventsCommand) Help() string {

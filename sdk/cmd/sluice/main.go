@@ -43,17 +43,17 @@ type commandLine struct {
 
 	Pub       pubCommand       `cmd:"" asks:"app" help:"Publish one event, or one for each line."`
 	Sub       subCommand       `cmd:"" asks:"app" help:"Subscribe to a topic and print its events."`
-	Events    eventsCommand    `cmd:"" asks:"app replay" help:"Print the last events of a topic and follow it, or erase events."`
-	Replay    replayCommand    `cmd:"" asks:"app replay" help:"Print events that were published before."`
-	Export    exportCommand    `cmd:"" asks:"app replay" help:"Write a topic to a file."`
+	Events    eventsCommand    `cmd:"" asks:"app replay store" help:"Print the last events of a topic and follow it, or erase events."`
+	Replay    replayCommand    `cmd:"" asks:"app replay store" help:"Print events that were published before."`
+	Export    exportCommand    `cmd:"" asks:"app replay store" help:"Write a topic to a file."`
 	Import    importCommand    `cmd:"" asks:"app" help:"Publish the events of an export."`
-	Latest    latestCommand    `cmd:"" asks:"app" help:"Print the latest event of each key, and the positions behind which to go on."`
+	Latest    latestCommand    `cmd:"" asks:"app store" help:"Print the latest event of each key, and the positions behind which to go on."`
 	Status    statusCommand    `cmd:"" asks:"ops" help:"Show the sidecar's state."`
-	Topics    topicsCommand    `cmd:"" asks:"app" help:"List, make and delete topics."`
-	Trace     traceCommand     `cmd:"" asks:"app" help:"Show the life of one event: its place, and its state in each group."`
-	Groups    groupsCommand    `cmd:"" asks:"app" help:"Show, move and delete the consumer groups of a topic: lag, members, and why members are blocked."`
-	DLQ       dlqCommand       `cmd:"" asks:"app" name:"dlq" help:"Show dead letters, deliver them again, or remove them."`
-	Scheduled scheduledCommand `cmd:"" asks:"app" help:"List events that are put into the log later, and cancel them."`
+	Topics    topicsCommand    `cmd:"" asks:"app store" help:"List, make and delete topics."`
+	Trace     traceCommand     `cmd:"" asks:"app store" help:"Show the life of one event: its place, and its state in each group."`
+	Groups    groupsCommand    `cmd:"" asks:"app store" help:"Show, move and delete the consumer groups of a topic: lag, members, and why members are blocked."`
+	DLQ       dlqCommand       `cmd:"" asks:"app store" name:"dlq" help:"Show dead letters, deliver them again, or remove them."`
+	Scheduled scheduledCommand `cmd:"" asks:"app store" help:"List events that are put into the log later, and cancel them."`
 	Captures  capturesCommand  `cmd:"" asks:"app" help:"Publish the documents of captured collections once more."`
 	Policy    policyCommand    `cmd:"" asks:"plane" help:"Show and change the policies of the control plane."`
 	Schema    schemaCommand    `cmd:"" asks:"app plane" help:"Check, list and print schemas, and describe topics as AsyncAPI."`
