@@ -46,23 +46,33 @@ func is(t tester, got, want error) {
 	}
 }
 
-// ends are both ends of a new connection.
-func ends(t tester) (control, sidecar net.Conn) {
-	p := tunneltest.NewPlane(t, nil)
-	l, _ := p.Sidecar(t, "node", "life")
-	return endsOf(t, p, l)
+// accepting is a control plane with a sidecar that accepts one connection after another.
+type accepting struct {
+	*tunneltest.Plane
+	accepted chan net.Conn
 }
 
-func endsOf(t tester, p *tunneltest.Plane, l *tunnel.Listener) (control, sidecar net.Conn) {
-	accepted := make(chan net.Conn, 1)
+func accept(t tester) accepting {
+	p := accepting{tunneltest.NewPlane(t, nil), make(chan net.Conn)}
+	l, _ := p.Sidecar(t, "node", "life")
 	go func() {
-		c, _ := l.Accept()
-		accepted <- c
+		for {
+			c, err := l.Accept()
+			if err != nil {
+				return
+			}
+			p.accepted <- c
+		}
 	}()
+	return p
+}
+
+// ends are both ends of a new connection.
+func (p accepting) ends(t tester) (control, sidecar net.Conn) {
 	place := p.Take(t)
 	control, err := p.Dial(context.Background(), place.Key)
 	require.NoError(t, err)
-	sidecar = <-accepted
+	sidecar = <-p.accepted
 	t.Cleanup(func() {
 		control.Close()
 		sidecar.Close()
@@ -72,10 +82,9 @@ func endsOf(t tester, p *tunneltest.Plane, l *tunnel.Listener) (control, sidecar
 }
 
 func TestBytesArriveInOrderUpToTheEnd(t *testing.T) {
-	p := tunneltest.NewPlane(t, nil)
-	l, _ := p.Sidecar(t, "node", "life")
+	p := accept(t)
 	rapid.Check(t, func(t *rapid.T) {
-		control, sidecar := endsOf(t, p, l)
+		control, sidecar := p.ends(t)
 		from, to := control, sidecar
 		if rapid.Bool().Draw(t, "the sidecar sends") {
 			from, to = to, from
@@ -101,8 +110,7 @@ func TestBytesArriveInOrderUpToTheEnd(t *testing.T) {
 			_, err := io.ReadFull(to, got)
 			require.NoError(t, err)
 			to.Close()
-			sent = sent[:len(got)]
-			equal(t, bytes.Equal(got, sent), true)
+			equal(t, bytes.Equal(got, sent[:len(got)]), true)
 			for err == nil { // the sender learns of it
 				_, err = from.Write(make([]byte, 1000))
 			}
@@ -121,7 +129,7 @@ func TestBytesArriveInOrderUpToTheEnd(t *testing.T) {
 
 func TestDeadlinesEndReadsAndWrites(t *testing.T) {
 	for _, name := range []string{"control plane", "sidecar"} {
-		c, other := ends(t)
+		c, other := accept(t).ends(t)
 		if name == "sidecar" {
 			c = other
 		}
@@ -152,7 +160,7 @@ func fill(c net.Conn) (err error) {
 }
 
 func TestAReaderThatStopsHoldsBackTheSidecar(t *testing.T) {
-	_, sidecar := ends(t)
+	_, sidecar := accept(t).ends(t)
 	total := 0
 	_ = sidecar.SetWriteDeadline(time.Now().Add(200 * time.Millisecond))
 	for {
@@ -281,9 +289,8 @@ func TestASidecarThatMayNotJoinGetsNoConnection(t *testing.T) {
 }
 
 func TestWhenTheControlPlaneStopsBothEndsLearnOfIt(t *testing.T) {
-	p := tunneltest.NewPlane(t, nil)
-	l, _ := p.Sidecar(t, "node", "life")
-	control, sidecar := endsOf(t, p, l)
+	p := accept(t)
+	control, sidecar := p.ends(t)
 	place := p.Take(t)
 	p.RPC.Stop()
 	for _, c := range []net.Conn{control, sidecar} {
