@@ -54,6 +54,7 @@ type node struct {
 
 	// Guarded by the server's mu.
 	streams int
+	entered int // streams so far
 	held    int // places
 }
 
@@ -136,20 +137,22 @@ func (s *Server) enter(id, instance, store string) (_ *node, leave func(), _ err
 		return nil, nil, status.Errorf(codes.ResourceExhausted, "this sidecar has %d streams of tunnels, the most that it may have", maxStreams)
 	}
 	n.streams++
+	n.entered++
 	return n, func() {
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		if n.streams--; n.streams == 0 {
-			time.AfterFunc(grace, func() { s.forget(n) })
+			entered := n.entered
+			time.AfterFunc(grace, func() { s.forget(n, entered) })
 		}
 	}, nil
 }
 
-// forget forgets a sidecar that has no streams.
-func (s *Server) forget(n *node) {
+// forget forgets a sidecar, unless streams have come since so many had entered.
+func (s *Server) forget(n *node, entered int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if n.streams > 0 || s.keys[n.key] != n {
+	if n.entered > entered {
 		return
 	}
 	close(n.gone)
