@@ -5,6 +5,7 @@ import (
 	"net/http"
 	"slices"
 	"strings"
+	"unicode"
 
 	"github.com/sluice-bus/sluice/internal/httpapi"
 	"github.com/sluice-bus/sluice/sdk/wire"
@@ -35,7 +36,12 @@ func (a *Access) forwards() Forward {
 
 // SetPerson says in the headers of a request to a sidecar for whom it is; topics nil: all.
 func SetPerson(h http.Header, name string, role Role, topics []string) {
-	h.Set(userHeader, name)
+	h.Set(userHeader, strings.Map(func(c rune) rune { // the subject of a JSON Web Token may be any text
+		if unicode.IsControl(c) {
+			return '\uFFFD'
+		}
+		return c
+	}, name))
 	h.Set(roleHeader, string(role))
 	h.Del(topicsHeader)
 	if topics != nil {
