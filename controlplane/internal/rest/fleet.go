@@ -148,7 +148,9 @@ func withPolicies(topics []fleet.Topic, state *catalog.State) []fleet.Topic {
 }
 
 func (h *handler) whoami(w http.ResponseWriter, r *request) error {
-	return h.answer(w, r.Request, http.StatusOK, whoamiBody{r.sender.Name, r.sender.Role, r.sender.Verified, r.sender.Policies})
+	return h.answer(w, r.Request, http.StatusOK, whoamiBody{
+		r.sender.Name, r.sender.Role, r.sender.Verified, r.sender.Policies, r.sender.Topics,
+	})
 }
 
 // whoamiBody is who a sender is.
@@ -157,6 +159,7 @@ type whoamiBody struct {
 	Role     string   `json:"role"`
 	Auth     bool     `json:"auth"`
 	Policies []string `json:"policies,omitempty"`
+	Topics   []string `json:"topics,omitempty"`
 }
 
 func (h *handler) status(w http.ResponseWriter, r *request) error {

@@ -87,7 +87,7 @@ export const policyLink = name => '#/policies/' + encodeURIComponent(name);
 
 // denied says why the user may not do something, to the policy of a name if one is given; '': the user may.
 export function denied(me, needs, policy) {
-  const ranks = ['viewer', 'editor', 'admin'];
+  const ranks = ['viewer', 'reader', 'operator', 'editor', 'admin'];
   if (ranks.indexOf(me.role) < ranks.indexOf(needs)) return `Your role is ${me.role}; this needs ${needs}.`;
   const covers = p => p === policy || (p.endsWith('*') && policy.startsWith(p.slice(0, -1)));
   if (!policy || !me.policies || me.policies.some(covers)) return '';
