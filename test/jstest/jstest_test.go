@@ -44,7 +44,7 @@ func TestPackage(t *testing.T) {
 	require.NoError(t, err)
 	for flag, files := range map[string][]string{
 		"--no-experimental-websocket": tests,
-		"--experimental-websocket":    {"test/bus.test.mjs", "test/cases.test.mjs"},
+		"--experimental-websocket":    {"test/bus.test.mjs", "test/cases.test.mjs", "test/faults.test.mjs"},
 	} {
 		t.Run(flag, func(t *testing.T) {
 			t.Parallel()

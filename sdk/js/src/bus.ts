@@ -15,6 +15,7 @@ const disposeTimeoutMs = 30_000
 export class EventBus implements AsyncDisposable {
   readonly #settings: Settings
   readonly #history: History
+  readonly #publishers = new Set<Publisher>()
   readonly #publisher: Publisher
   readonly #subscriptions = new Set<Subscription>()
   #closed = false
@@ -22,7 +23,7 @@ export class EventBus implements AsyncDisposable {
   constructor(options: BusOptions = {}) {
     this.#settings = settingsOf(options)
     this.#history = new History(this.#settings)
-    this.#publisher = new Publisher(this.#settings)
+    this.#publisher = this.publisher()
   }
 
   /** Publishes one event. Resolves once it is durable; do not wait for one before the next: many are sent together. */
@@ -32,7 +33,10 @@ export class EventBus implements AsyncDisposable {
 
   /** A publisher of its own, with its own connection and bounds; see BatchPublisher. */
   publisher(): Publisher {
-    return new Publisher(this.#settings)
+    if (this.#closed) throw new ClosedError()
+    const publisher = new Publisher(this.#settings, () => this.#publishers.delete(publisher))
+    this.#publishers.add(publisher)
+    return publisher
   }
 
   /** Calls the handler for the events of a topic. Resolves once the sidecar has subscribed it. */
@@ -111,14 +115,15 @@ export class EventBus implements AsyncDisposable {
   /** Ends the bus at once: subscriptions stop, publishes without a receipt fail. Resolves when no handler runs any more. */
   async close(): Promise<void> {
     this.#closed = true
-    await Promise.all([...[...this.#subscriptions].map(subscription => subscription.stop()), this.#publisher.close()])
+    const ends = [...this.#subscriptions].map(subscription => subscription.stop())
+    await Promise.all([...ends, ...[...this.#publishers].map(publisher => publisher.close())])
   }
 
   /** Ends the bus in order: what was delivered is settled, what was published has its result. Where the signal aborts, close follows. */
   async drain({signal}: {signal?: AbortSignal} = {}): Promise<void> {
     try {
       await orAborted(Promise.all([...this.#subscriptions].map(subscription => subscription.drain())), signal)
-      await orAborted(this.#publisher.flush(), signal)
+      await orAborted(Promise.all([...this.#publishers].map(publisher => publisher.flush())), signal)
     } finally {
       await this.close()
     }

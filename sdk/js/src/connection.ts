@@ -59,9 +59,12 @@ export class Connection {
     this.#socket = socket
     this.ended = new Promise(resolve => this.#end = resolve)
     socket.onmessage = ({data}: {data: unknown}) => this.#receive(data)
-    socket.onclose = ({code, reason}: {code: number, reason: string}) =>
-      this.abort(new ClosedError(`the connection ended: ${reason || "no reason given"} (${code})`, {closeCode: code}))
-    socket.onerror = () => {} // the end follows, and says what is known
+    const ended = (why: string, options?: {closeCode: number}) => this.abort(new ClosedError(`the connection ended: ${why}`, options))
+    // After an error nothing else comes; where it is one of connecting, Node.js 20 does not close either.
+    socket.onerror = ({message}: {message?: string}) => ended(message || "no reason given")
+    socket.onclose = ({code: closeCode, reason}: {code: number, reason: string}) => {
+      ended(`${reason || "no reason given"} (${closeCode})`, {closeCode})
+    }
   }
 
   /** Connects and authenticates. */

@@ -1,5 +1,5 @@
 import {decodeEvent, type WireEvent} from "./encoding.js"
-import {refusal, TruncatedError} from "./errors.js"
+import {ClosedError, refusal, TruncatedError} from "./errors.js"
 import type {Settings} from "./settings.js"
 import type {EventRecord} from "./types.js"
 
@@ -64,8 +64,10 @@ export class History {
     if (replayUrl) return Promise.resolve(replayUrl)
     this.#url ??= this.#fetch(url + "/", signal).then(async answer => {
       const {listeners} = await answer.json() as {listeners?: {replay?: string}}
+      const port = listeners?.replay?.split(":").pop()
+      if (!port) throw refusal("unauthorized", "the sidecar says where its replay API is to those with a valid token alone")
       const at = new URL(url)
-      at.port = listeners?.replay?.split(":").pop() ?? "8083"
+      at.port = port
       return at.origin
     }).catch((err: unknown) => {
       this.#url = undefined
@@ -77,7 +79,10 @@ export class History {
   async #fetch(url: string, signal?: AbortSignal): Promise<Response> {
     const token = await this.#settings.token()
     const headers: HeadersInit = token === undefined ? {} : {authorization: `Bearer ${token}`}
-    const answer = await this.#settings.fetch(url, {headers, signal: signal ?? null})
+    const answer = await this.#settings.fetch(url, {headers, signal: signal ?? null}).catch((err: unknown) => {
+      signal?.throwIfAborted()
+      throw new ClosedError(`no answer from ${url}`, {cause: err})
+    })
     if (answer.ok) return answer
     const refused = await answer.json().catch(() => ({})) as {code?: string, error?: string}
     const {code = "internal", error = `the status is ${answer.status}`, ...details} = refused

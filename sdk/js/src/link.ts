@@ -11,8 +11,8 @@ export interface Link {
   change: ConnectionChange
   /** Uses a connection until it ends or the signal aborts, and calls up once it is set up. Throws where it cannot be set up. */
   serve(conn: Connection, up: () => void): Promise<void>
-  /** Asked after serve: whether to connect no more. */
-  ended?(): boolean
+  /** Told of each connection that was refused or lost; true: connect no more. */
+  failed(error: Error): boolean
 }
 
 /** Connects and serves, again and again, until the signal aborts. A first connection is served in any case. */
@@ -22,7 +22,11 @@ export async function keep(settings: Settings, link: Link, signal: AbortSignal, 
   let lost = false
   const report = (error?: Error) => {
     lost = error !== undefined
-    settings.onConnection?.(error ? {...link.change, error} : link.change)
+    try {
+      settings.onConnection?.(error ? {...link.change, error} : link.change)
+    } catch (err) {
+      settings.logger.error("sluice: onConnection failed:", err)
+    }
   }
   for (let conn = first; conn || !signal.aborted; conn = undefined) {
     const began = Date.now()
@@ -39,7 +43,7 @@ export async function keep(settings: Settings, link: Link, signal: AbortSignal, 
     if (Date.now() - began > backoff.reached) backoff = pauses()
     if (signal.aborted) return
     report(error)
-    if (link.ended?.()) return
+    if (link.failed(error)) return
     const wait = Math.max(backoff.next(), retryAfter(error) ?? 0)
     warn(settings, ` for ${link.name}`, wait, error)
     await sleep(wait, signal)

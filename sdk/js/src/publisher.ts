@@ -73,8 +73,12 @@ export class Publisher {
   #count = 0 // events without a result
   #size = 0
 
-  constructor(settings: Settings) {
+  readonly #closed: () => void
+
+  /** closed is called once it is closed. */
+  constructor(settings: Settings, closed: () => void) {
     this.#settings = settings
+    this.#closed = closed
   }
 
   /** Takes one event. */
@@ -142,7 +146,9 @@ export class Publisher {
       if (entry.key !== "") queue.behind.set(entry.key, [])
       queue.ready.push(entry)
     }
-    this.#running ??= keep(this.#settings, {name: "publishing", change: {}, serve: (conn, up) => this.#serve(conn, up)}, this.#stop.signal)
+    this.#running ??= keep(this.#settings, {
+      name: "publishing", change: {}, serve: (conn, up) => this.#serve(conn, up), failed: err => this.#refused(err),
+    }, this.#stop.signal)
     this.#schedule()
   }
 
@@ -160,9 +166,20 @@ export class Publisher {
     clearTimeout(this.#timer)
     this.#conn?.close()
     await this.#running
-    for (const turn of this.#room.splice(0)) turn.fail(new ClosedError())
+    this.#failAll(new ClosedError())
+    this.#closed()
+  }
+
+  /** Fails what waits for a connection that is refused for good, because of its token for example. A later publish tries again. */
+  #refused(err: Error): boolean {
+    if (retryAfter(err) === undefined) this.#failAll(err)
+    return false
+  }
+
+  #failAll(err: Error): void {
+    for (const turn of this.#room.splice(0)) turn.fail(err)
     for (const queue of [...this.#topics.values()]) {
-      for (const entry of [...queue.ready, ...[...queue.behind.values()].flat()]) this.#finish(entry, new ClosedError())
+      for (const entry of [...queue.ready, ...[...queue.behind.values()].flat()]) this.#finish(entry, err)
     }
   }
 

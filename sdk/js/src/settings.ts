@@ -1,4 +1,4 @@
-import {BadRequestError} from "./errors.js"
+import {BadRequestError, SluiceError} from "./errors.js"
 import type {BusOptions, WebSocketLike} from "./types.js"
 
 type SocketClass = new (url: string) => WebSocketLike
@@ -53,6 +53,7 @@ async function packageWs(): Promise<SocketClass> {
   try {
     return (await import("ws")).default
   } catch (err) {
-    throw new Error("this platform has no WebSocket, as Node.js before version 22: install the package ws", {cause: err})
+    const message = "this platform has no WebSocket, as Node.js before version 22: install the package ws"
+    throw new SluiceError("no_websocket", message, {}, {cause: err})
   }
 }

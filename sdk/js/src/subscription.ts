@@ -86,7 +86,7 @@ export class Subscription implements AsyncDisposable {
   async #run(conn: Connection): Promise<void> {
     await keep(this.#settings, {
       name: `topic ${this.topic}, group "${this.group}"`, change: {topic: this.topic, group: this.group},
-      serve: (conn, up) => this.#serve(conn, up), ended: () => this.#error !== undefined,
+      serve: (conn, up) => this.#serve(conn, up), failed: () => this.#error !== undefined,
     }, this.#life.signal, conn)
     this.#stopping = true
     this.#lost()

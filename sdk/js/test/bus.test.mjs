@@ -1,5 +1,6 @@
 // The bus with a real sidecar: what an application sees of publishing, subscribing and history, and what faults do to it.
 import assert from "node:assert/strict"
+import {createHash} from "node:crypto"
 import {test} from "node:test"
 import {
   BatchError, BatchPublisher, ClosedError, ConflictError, deadLetter, hold, LostError, NotFoundError, SluiceError,
@@ -234,6 +235,20 @@ test("a publish that waits ends with its signal, and a bus that is closed says s
   await assert.rejects(pending, ClosedError)
   await assert.rejects(bus.publish("orders", 4), ClosedError)
   await assert.rejects(bus.subscribe("orders", {}, () => {}), ClosedError)
+})
+
+test("a token is asked for each connection; one that is refused fails what waits, and a later one is good", async t => {
+  const sha256 = createHash("sha256").update("good").digest("hex")
+  const rights = `publish: ["*"], subscribe: ["*"], replay: ["*"]`
+  const sidecar = await Sidecar.start(t, {auth: `tokens: [{name: shop, sha256: ${sha256}, ${rights}}]\n`})
+  let token = "bad"
+  const bus = sidecar.bus(t, {token: async () => token})
+  await assert.rejects(bus.publish("orders", 1), {name: "UnauthorizedError", code: "unauthorized"})
+  await assert.rejects(bus.subscribe("orders", {group: "g"}, () => {}), {code: "unauthorized"})
+  await assert.rejects(all(bus.replay("orders")), {code: "unauthorized"})
+  token = "good"
+  await until(() => bus.publish("orders", 1).then(() => true, () => false))
+  assert.ok((await all(bus.replay("orders"))).length > 0)
 })
 
 test("BatchPublisher flushes, and says what was refused", async t => {

@@ -21,10 +21,14 @@ export class Sidecar {
   #process
   url
 
-  static async start(t, {args = [], policy = policies} = {}) {
+  static async start(t, {args = [], policy = policies, auth} = {}) {
     const sidecar = new Sidecar()
     const dir = await mkdtemp(join(tmpdir(), "sluice-js-"))
     await writeFile(join(dir, "policies.yaml"), policy)
+    if (auth) {
+      await writeFile(join(dir, "auth.yaml"), auth)
+      args = [...args, "--auth-config", join(dir, "auth.yaml")]
+    }
     const listeners = ["--ops-listen", "127.0.0.1:0", "--replay-listen", "127.0.0.1:0"]
     sidecar.#args = ["--data-dir", join(dir, "data"), "--policies", join(dir, "policies.yaml"), ...listeners, ...args]
     await sidecar.up()
