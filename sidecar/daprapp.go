@@ -53,7 +53,10 @@ func (s *Sidecar) openDaprApp(context.Context) error {
 		return &ConfigError{Err: errors.New("dapr-app-identity: is needed, since clients need tokens, certificates or JWTs by --auth-config: " +
 			"name the entry whose rights the application at dapr-app has")}
 	}
-	cfg := daprapp.Config{Address: address, AppID: s.cfg.daprGroup(), Groups: s.groups, Policies: s.policies.Current, Logger: s.cfg.Logger}
+	cfg := daprapp.Config{
+		Address: address, AppID: s.cfg.daprGroup(), Groups: s.groups, Policies: s.policies.Current, Logger: s.cfg.Logger,
+		Share: s.budget.Of(s.cfg.DaprAppIdentity),
+	}
 	if s.cfg.DaprAppIdentity != "" {
 		if cfg.May, err = daprapp.RightsOf(s.access, s.cfg.DaprAppIdentity, cfg.AppID); err != nil {
 			return &ConfigError{Err: fmt.Errorf("dapr-app-identity: %w", err)}

@@ -13,12 +13,12 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/sluice-bus/sluice/internal/access"
+	"github.com/sluice-bus/sluice/internal/budget"
 	"github.com/sluice-bus/sluice/internal/listen"
 	"github.com/sluice-bus/sluice/internal/policy"
 	"github.com/sluice-bus/sluice/internal/setting"
 	"github.com/sluice-bus/sluice/sidecar/internal/admit"
 	"github.com/sluice-bus/sluice/sidecar/internal/audit"
-	"github.com/sluice-bus/sluice/sidecar/internal/budget"
 	"github.com/sluice-bus/sluice/sidecar/internal/capture"
 	"github.com/sluice-bus/sluice/sidecar/internal/daprapp"
 	"github.com/sluice-bus/sluice/sidecar/internal/gateway"
@@ -52,7 +52,7 @@ type Sidecar struct {
 	store    store.Store
 
 	tails     *tail.Tails
-	memory    *budget.Budget // of all connections
+	budget    *budget.Budget // of clients
 	topics    *topics.Catalog
 	writer    *writer.Writer
 	publisher *admit.Publisher
@@ -81,7 +81,7 @@ func New(ctx context.Context, cfg Config) (*Sidecar, error) {
 	if err := cfg.Validate(); err != nil {
 		return nil, err
 	}
-	s := &Sidecar{cfg: cfg, instance: uuid.NewString(), tails: tail.New(tail.DefaultBounds()), memory: budget.New(cfg.MaxBufferedBytes)}
+	s := &Sidecar{cfg: cfg, instance: uuid.NewString(), tails: tail.New(tail.DefaultBounds())}
 	for _, open := range []func(context.Context) error{
 		s.openAccess, s.openAudit, s.openPolicies, s.openTelemetry, s.startOps, s.openStore, s.openPeers, s.assemble,
 		s.openOutboxes, s.openCaptures, s.openDaprApp, s.openGateway, s.listen,
@@ -94,7 +94,7 @@ func New(ctx context.Context, cfg Config) (*Sidecar, error) {
 	s.observe()
 	s.ops.Assembled(ops.Parts{
 		Version: cfg.Version, NodeID: cfg.NodeID, Store: s.store, Policies: s.policies.Current, Gateway: s.gateway, Writer: s.writer,
-		Memory: s.memory, Outboxes: s.outboxes, Captures: s.captures, Control: s.policies.control, Peers: s.peers,
+		Budget: s.budget, Outboxes: s.outboxes, Captures: s.captures, Control: s.policies.control, Peers: s.peers,
 	})
 	return s, nil
 }
@@ -124,7 +124,7 @@ func (s *Sidecar) assemble(context.Context) error {
 	s.groups = group.NewManager(group.Config{
 		Context: groupCtx, Log: topics.GroupLog{Log: st.Log(), Catalog: s.topics}, Tails: s.tails, Policy: s.policyOf, Roster: st.Roster(),
 		DeadLetters: s.publisher, MaxGroups: cfg.MaxGroups, MaxGroupsEach: shareOf(cfg.MaxGroups), Moved: st.Moved,
-		AckTimeout: timing.AckTimeout, AckLinger: timing.AckLinger, Bounds: group.DefaultBounds(), Memory: s.memory,
+		AckTimeout: timing.AckTimeout, AckLinger: timing.AckLinger, Bounds: group.DefaultBounds(),
 		Metrics: s.metrics, Tracing: s.tracing, Logger: cfg.Logger,
 	})
 	return nil
@@ -138,7 +138,7 @@ func (s *Sidecar) openGateway(context.Context) error {
 		Access: s.access, Audit: s.audit, Publisher: s.publisher, Groups: s.groups, Topics: s.topics, Log: st.Log(), Spool: st.Spool(),
 		Lookup: st.History().Lookup, Erased: st.Erased, StoreID: st.ID, Reread: s.reread, NodeID: cfg.NodeID, About: s.root(),
 		Ready: func() bool { return s.ops.Ready() }, Policies: s.policies.Current, Limits: cfg.limits(), Bounds: bounds,
-		Memory: s.memory, Metrics: s.metrics, Logger: cfg.Logger, DaprAppID: cfg.DaprAppID,
+		Budget: s.budget, Metrics: s.metrics, Logger: cfg.Logger, DaprAppID: cfg.DaprAppID,
 	})
 	return nil
 }
@@ -153,6 +153,15 @@ func (s *Sidecar) openAccess(context.Context) (err error) {
 	if err := s.cfg.checkReach(s.access); err != nil {
 		return &ConfigError{Err: err}
 	}
+	limits := s.cfg.limits()
+	most := int64(max(limits.FrameBytes, limits.BatchBytes))
+	if s.access.Authenticates() && s.cfg.MaxBufferedBytes < 2*budget.SharesOfAll*most {
+		return &ConfigError{Err: fmt.Errorf("max-buffered-bytes: %d is too little with --auth-config: the clients of one identity may use a quarter "+
+			"of it, which has to be at least twice the largest frame or batch of --limits (%d bytes)", s.cfg.MaxBufferedBytes, most)}
+	}
+	s.budget = budget.New(budget.Bounds{
+		Memory: s.cfg.MaxBufferedBytes, Places: budget.DefaultPlaces(), Identities: s.access.Authenticates(),
+	})
 	return nil
 }
 
@@ -222,7 +231,7 @@ func (s *Sidecar) observe() {
 	s.metrics.ObserveStore(func() bool { return s.store.Status().Up() })
 	s.metrics.ObserveSpool(func() telemetry.SpoolStat { return s.store.Status().Spool })
 	s.metrics.ObserveDisk(func() telemetry.DiskStat { return s.store.Status().Disk })
-	s.metrics.ObserveBuffered(s.memory.Used)
+	s.metrics.ObserveBuffered(s.budget.Used)
 	s.metrics.ObserveAuthFailures(s.access.Failures)
 	s.metrics.ObserveCaptures(s.captureStats)
 }
@@ -234,7 +243,7 @@ func (s *Sidecar) Addresses() (app, replay, ops string) {
 
 // HeapBytes is how many bytes of the heap the garbage collector's headroom need not cover:
 // memory that the sidecar keeps as long as it lives, and the memory of connections.
-func (s *Sidecar) HeapBytes() int64 { return s.store.HeapBytes() + s.memory.Used() }
+func (s *Sidecar) HeapBytes() int64 { return s.store.HeapBytes() + s.budget.Used() }
 
 // closer closes something that New has opened.
 type closer struct {

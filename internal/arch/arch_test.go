@@ -325,7 +325,7 @@ var rules = []rule{
 		from: []string{"sidecar/internal/group/dispatch", "sidecar/internal/group/ownership"},
 		to:   []string{"sidecar/..."},
 		allow: []string{
-			"sidecar/internal/budget", "sidecar/internal/eventlog", "sidecar/internal/limit", "sidecar/internal/reader",
+			"sidecar/internal/eventlog", "sidecar/internal/limit", "sidecar/internal/reader",
 			"sidecar/internal/roster", "sidecar/internal/telemetry", "sidecar/internal/tracing",
 		},
 		caught: [2]string{"sidecar/internal/group/dispatch", "sidecar/internal/group"},

@@ -4,7 +4,6 @@ import (
 	"log/slog"
 
 	"github.com/sluice-bus/sluice/sdk/wire"
-	"github.com/sluice-bus/sluice/sidecar/internal/budget"
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog"
 	"github.com/sluice-bus/sluice/sidecar/internal/group"
 	"github.com/sluice-bus/sluice/sidecar/internal/group/deadletter"
@@ -12,13 +11,12 @@ import (
 	"github.com/sluice-bus/sluice/sidecar/internal/session"
 )
 
-// Config is what Consumers need; every field but Memory is required.
+// Config is what Consumers need; every field is required.
 type Config struct {
 	Groups *group.Manager
 	Log    eventlog.Reader
 	Lookup deadletter.Lookup // finds the events that a stream sends again
 	Bodies *receive.Bodies
-	Memory *budget.Budget // bounds the data for all clients until it is written; nil: no bound
 	Limits wire.Limits
 	Bounds session.Bounds
 	NodeID string

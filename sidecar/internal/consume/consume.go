@@ -17,14 +17,12 @@ package consume
 import (
 	"context"
 
-	"golang.org/x/sync/semaphore"
-
 	"github.com/sluice-bus/sluice/sidecar/internal/refusal"
 )
 
 // New makes Consumers.
 func New(cfg Config) *Consumers {
-	c := &Consumers{cfg: cfg, leases: newLeaser(cfg.NodeID), latest: semaphore.NewWeighted(maxLatest)}
+	c := &Consumers{cfg: cfg, leases: newLeaser(cfg.NodeID)}
 	c.pulls = pullers{cfg: &c.cfg, all: make(map[pullerKey]*puller)}
 	c.streams = streams{live: make(map[*stream]struct{})}
 	return c

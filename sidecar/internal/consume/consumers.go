@@ -4,8 +4,6 @@ import (
 	"net/http"
 	"time"
 
-	"golang.org/x/sync/semaphore"
-
 	"github.com/sluice-bus/sluice/internal/access"
 	"github.com/sluice-bus/sluice/internal/httpapi"
 	"github.com/sluice-bus/sluice/sidecar/internal/session"
@@ -17,13 +15,12 @@ type Consumers struct {
 	leases  leaser
 	pulls   pullers
 	streams streams
-	latest  *semaphore.Weighted // answers with latest events under way
 }
 
 // write writes a part of an answer, which the client has some time to read.
-func (c *Consumers) write(w http.ResponseWriter, conn *http.ResponseController, text []byte) error {
-	c.cfg.Memory.Take(len(text))
-	defer c.cfg.Memory.Give(len(text))
+func (c *Consumers) write(caller *session.Session, w http.ResponseWriter, conn *http.ResponseController, text []byte) error {
+	caller.Share().Take(len(text))
+	defer caller.Share().Give(len(text))
 	_ = conn.SetWriteDeadline(time.Now().Add(c.cfg.Bounds.SlowClientTimeout))
 	_, err := w.Write(text)
 	return err

@@ -6,10 +6,7 @@ import (
 
 // What the tests from outside need to see of the inside.
 
-const (
-	MaxPullBody = maxPullBody
-	MaxLatest   = maxLatest
-)
+const MaxPullBody = maxPullBody
 
 var LatestPage = latestPage
 
@@ -38,11 +35,6 @@ func (c *Consumers) Retire() (pullers int) {
 	}
 	return len(all)
 }
-
-// TryLatest takes the places of n answers with latest events, and ReleaseLatest gives them back.
-func (c *Consumers) TryLatest(n int64) bool { return c.latest.TryAcquire(n) }
-
-func (c *Consumers) ReleaseLatest(n int64) { c.latest.Release(n) }
 
 // Lease reads a lease of this process.
 func (c *Consumers) Lease(topic, name, token string) (d group.Lease, ok bool) {

@@ -6,6 +6,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/sluice-bus/sluice/internal/budget"
 	"github.com/sluice-bus/sluice/internal/httpapi"
 	"github.com/sluice-bus/sluice/sdk/wire/codec"
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog"
@@ -14,12 +15,8 @@ import (
 	"github.com/sluice-bus/sluice/sidecar/internal/session"
 )
 
-const (
-	// maxLatestKeys is how many keys a request for latest events may name.
-	maxLatestKeys = 1000
-	// maxLatest is how many answers with latest events may be under way.
-	maxLatest = 64
-)
+// maxLatestKeys is how many keys a request for latest events may name.
+const maxLatestKeys = 1000
 
 // latestPage bounds the memory of an answer with latest events.
 var latestPage = eventlog.Bounds{Events: 1000, Bytes: 256 << 10}
@@ -31,10 +28,10 @@ func (c *Consumers) readLatest(caller *session.Session, w http.ResponseWriter, r
 	if err != nil {
 		return err
 	}
-	if !c.latest.TryAcquire(1) {
-		return refusal.Overloaded("%d answers with latest events are under way, which are as many as may be", maxLatest)
+	if err := caller.Share().Enter(budget.Latest); err != nil {
+		return err
 	}
-	defer c.latest.Release(1)
+	defer caller.Share().Leave(budget.Latest)
 	return c.sendLatest(caller, w, r, queries)
 }
 
@@ -94,26 +91,33 @@ func (c *Consumers) sendLatest(caller *session.Session, w http.ResponseWriter, r
 			if err != nil {
 				if r.Context().Err() == nil {
 					line, _ := refusal.Line(err)
-					_ = c.write(w, out, append(line, '\n'))
+					_ = c.write(caller, w, out, append(line, '\n'))
 				}
 				return nil
 			}
 			if len(page) == 0 {
 				break
 			}
+			size := 0
+			for _, rec := range page {
+				size += rec.Size()
+			}
+			caller.Share().Take(size) // and write takes the text
 			s.B = s.B[:0]
 			for _, rec := range page {
 				if !rec.Tombstone() {
 					s.B = append(codec.AppendEventJSON(s.B, &rec.Event), '\n')
 				}
 			}
-			if c.write(w, out, s.B) != nil {
+			err = c.write(caller, w, out, s.B)
+			caller.Share().Give(size)
+			if err != nil {
 				return nil // the client is gone, or does not read
 			}
 			started = true
 			q.Below = page[len(page)-1].Key
 		}
 	}
-	_ = c.write(w, out, append(codec.AppendPositions(append(s.B[:0], `{"positions":`...), positions), "}\n"...))
+	_ = c.write(caller, w, out, append(codec.AppendPositions(append(s.B[:0], `{"positions":`...), positions), "}\n"...))
 	return nil
 }

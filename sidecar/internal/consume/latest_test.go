@@ -9,9 +9,11 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/sluice-bus/sluice/internal/budget"
 	"github.com/sluice-bus/sluice/sidecar/internal/consume"
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog"
 	"github.com/sluice-bus/sluice/sidecar/internal/gateway/gatewaytest"
+	"github.com/sluice-bus/sluice/test/require"
 )
 
 // latest reads the latest events, "key=id", and the positions, "" where there are none.
@@ -93,7 +95,10 @@ func TestLatest(t *testing.T) {
 
 // Answers are written page by page. A request beyond the bound of those under way is overloaded.
 func TestLatestIsBounded(t *testing.T) {
-	s := start(t, gatewaytest.Setup{})
+	places := budget.DefaultPlaces()
+	places[budget.Latest] = 1
+	all := budget.New(budget.Bounds{Memory: 1 << 30, Places: places})
+	s := start(t, gatewaytest.Setup{Budget: all})
 	c := s.Dial(t)
 	const n = 3 // times a page's bytes
 	text := strings.Repeat("x", consume.LatestPage.Bytes/8)
@@ -103,14 +108,13 @@ func TestLatestIsBounded(t *testing.T) {
 	if got, _ := s.latest(t, ""); len(got) != 8*n {
 		t.Errorf("%d events", len(got))
 	}
-	if !s.Gateway.Consumers.TryLatest(consume.MaxLatest) {
-		t.Fatal("not all answers are free")
-	}
+	other := all.Of("other")
+	require.NoError(t, other.Enter(budget.Latest))
 	res, body := s.Do(t, "GET", "/v1/topics/t/latest", "")
 	if res.StatusCode != http.StatusServiceUnavailable || !strings.Contains(body, "overloaded") || res.Header.Get("Retry-After") != "1" {
 		t.Errorf("%s %s", res.Status, body)
 	}
-	s.Gateway.Consumers.ReleaseLatest(consume.MaxLatest)
+	other.Leave(budget.Latest)
 	if got, _ := s.latest(t, "?prefix=k1"); len(got) != 11 {
 		t.Errorf("%d events", len(got))
 	}

@@ -33,7 +33,7 @@ func (c *Consumers) pullEvents(caller *session.Session, w http.ResponseWriter, r
 	if err := mayJoin(caller, r); err != nil {
 		return err
 	}
-	content, bad := c.cfg.Bodies.Read(w, r.Request, maxPullBody)
+	content, bad := c.cfg.Bodies.Read(caller.Share(), w, r.Request, maxPullBody)
 	if bad != nil {
 		return bad
 	}
@@ -41,17 +41,17 @@ func (c *Consumers) pullEvents(caller *session.Session, w http.ResponseWriter, r
 	if bad != nil {
 		return bad
 	}
-	p, err := c.pulls.enter(caller.Attribute(r.Context()), topic, name, req.Subscribe)
+	p, err := c.pulls.enter(r.Context(), caller, topic, name, req.Subscribe)
 	if err != nil {
 		return err
 	}
-	defer c.pulls.exit(p)
+	defer c.pulls.exit(caller, p)
 	ds, deliveredAt, err := c.collect(caller, r, p, req)
 	if err == nil {
 		err = caller.MayStill(topic, name)
 	}
 	if err == nil {
-		err = c.writePulled(w, r, p, ds, deliveredAt)
+		err = c.writePulled(caller, w, r, p, ds, deliveredAt)
 	}
 	if err != nil {
 		p.giveBack(ds)
@@ -79,7 +79,7 @@ func (c *Consumers) collect(caller *session.Session, r *httpapi.Request, p *pull
 	if !ok {
 		return nil, deliveredAt, r.Context().Err()
 	}
-	q := p.join(tokens.N, caller.From)
+	q := p.join(tokens.N, caller)
 	q.await(r.Context(), p, wait-time.Since(began), max(wait, firstLook)-time.Since(began))
 	ds, deliveredAt, ended := p.leave(q)
 	tokens.N -= len(ds)
@@ -146,7 +146,9 @@ func (q *pull) await(ctx context.Context, p *puller, wait, atMost time.Duration)
 type writeError struct{ error }
 
 // writePulled writes the answer. It returns an error unless the whole answer is on the socket.
-func (c *Consumers) writePulled(w http.ResponseWriter, r *httpapi.Request, p *puller, ds []group.Delivery, deliveredAt time.Time) error {
+func (c *Consumers) writePulled(
+	caller *session.Session, w http.ResponseWriter, r *httpapi.Request, p *puller, ds []group.Delivery, deliveredAt time.Time,
+) error {
 	s := sendbuffer.NewScratch()
 	defer s.Free()
 	s.B = codec.AppendPulledStart(s.B)
@@ -166,7 +168,7 @@ func (c *Consumers) writePulled(w http.ResponseWriter, r *httpapi.Request, p *pu
 	w.Header().Set("Content-Type", "application/json")
 	w.Header().Set("Content-Length", strconv.Itoa(len(s.B)))
 	w.WriteHeader(http.StatusOK)
-	err := c.write(w, out, s.B)
+	err := c.write(caller, w, out, s.B)
 	if err == nil {
 		err = out.Flush()
 	}

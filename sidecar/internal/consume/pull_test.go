@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/sluice-bus/sluice/internal/budget"
 	"github.com/sluice-bus/sluice/sidecar/internal/consume"
 	"github.com/sluice-bus/sluice/sidecar/internal/gateway/gatewaytest"
 	"github.com/sluice-bus/sluice/sidecar/internal/group"
@@ -277,9 +278,10 @@ func TestPullerRetires(t *testing.T) {
 }
 
 func TestPullsAreBounded(t *testing.T) {
-	bounds := session.DefaultBounds()
-	bounds.Pullers = 1
-	s := start(t, gatewaytest.Setup{Policies: gatewaytest.OnePartition, Bounds: &bounds})
+	places := budget.DefaultPlaces()
+	places[budget.Pullers] = 1
+	all := budget.New(budget.Bounds{Memory: 1 << 30, Places: places})
+	s := start(t, gatewaytest.Setup{Policies: gatewaytest.OnePartition, Budget: all})
 	s.Publish(t, "t", "a", "")
 	s.Publish(t, "t", "b", "")
 	ls := s.Pull(t, `{"wait_ms":0,"max":1,"opts":{"from":"earliest"}}`).Wants(t, "a/1").Leases()

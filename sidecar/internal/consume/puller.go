@@ -7,10 +7,11 @@ import (
 
 	"golang.org/x/sync/semaphore"
 
+	"github.com/sluice-bus/sluice/internal/budget"
 	"github.com/sluice-bus/sluice/internal/pause"
 	"github.com/sluice-bus/sluice/sdk/wire"
-	"github.com/sluice-bus/sluice/sidecar/internal/budget"
 	"github.com/sluice-bus/sluice/sidecar/internal/group"
+	"github.com/sluice-bus/sluice/sidecar/internal/session"
 )
 
 // puller is the member of a group that serves all pulls with equal opts. Its events in flight
@@ -18,7 +19,7 @@ import (
 type puller struct {
 	key    pullerKey
 	groups *group.Manager
-	budget *budget.Budget
+	share  *budget.Share  // of the client whose pull has made it
 	giving sync.WaitGroup // deliveries without a waiting pull, to be given back
 
 	joining *semaphore.Weighted // held by the request that makes member
@@ -40,6 +41,7 @@ type puller struct {
 // pull is one request that waits for events.
 type pull struct {
 	number  uint64
+	memory  *budget.Share
 	changed pause.Wake // has a value when a field below has changed
 
 	// Guarded by puller.mu.
@@ -52,8 +54,8 @@ type pull struct {
 }
 
 // pullBytes bounds the size of an answer, apart from the deliveries of the last turn. Later events
-// wait for the next pull. While the budget of all connections is used up, an answer has the
-// deliveries of one turn.
+// wait for the next pull. While the memory of its client is used up, an answer has the deliveries of
+// one turn.
 const pullBytes = 4 << 20
 
 // Room reports whether some pull waits.
@@ -112,7 +114,7 @@ func (p *puller) Deliver(ds []group.Delivery) {
 		if n == 0 {
 			continue
 		}
-		q.add(ds[:n], now, p.budget)
+		q.add(ds[:n], now)
 		ds = ds[n:]
 	}
 	if len(ds) > 0 {
@@ -121,14 +123,14 @@ func (p *puller) Deliver(ds []group.Delivery) {
 }
 
 // add adds deliveries. It requires puller.mu.
-func (q *pull) add(ds []group.Delivery, now time.Time, memory *budget.Budget) {
+func (q *pull) add(ds []group.Delivery, now time.Time) {
 	q.got = append(q.got, ds...)
 	before := q.size
 	for i := range ds {
 		q.size += ds[i].Record.Size()
 	}
-	memory.Take(q.size - before)
-	if q.wants -= len(ds); q.size >= pullBytes || memory.Full() {
+	q.memory.Take(q.size - before)
+	if q.wants -= len(ds); q.size >= pullBytes || q.memory.Full() {
 		q.wants = 0
 	}
 	q.gotAt, q.looked = now, false
@@ -136,11 +138,11 @@ func (q *pull) add(ds []group.Delivery, now time.Time, memory *budget.Budget) {
 }
 
 // join registers the request of a client, which waits for n events.
-func (p *puller) join(n int, address string) *pull {
-	q := &pull{wants: n, changed: pause.NewWake()}
+func (p *puller) join(n int, caller *session.Session) *pull {
+	q := &pull{wants: n, memory: caller.Share(), changed: pause.NewWake()}
 	p.mu.Lock()
 	p.asked++
-	p.address = address
+	p.address = caller.From
 	q.number, q.ended = p.asked, p.ended
 	if q.ended != nil {
 		q.wants = 0
@@ -157,7 +159,7 @@ func (p *puller) leave(q *pull) ([]group.Delivery, time.Time, *wire.Error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.waiting = slices.DeleteFunc(p.waiting, func(x *pull) bool { return x == q })
-	p.budget.Give(q.size)
+	q.memory.Give(q.size)
 	return q.got, q.gotAt, q.ended
 }
 

@@ -9,10 +9,11 @@ import (
 
 	"golang.org/x/sync/semaphore"
 
+	"github.com/sluice-bus/sluice/internal/budget"
 	"github.com/sluice-bus/sluice/sdk/wire"
 	"github.com/sluice-bus/sluice/sdk/wire/codec"
 	"github.com/sluice-bus/sluice/sidecar/internal/group"
-	"github.com/sluice-bus/sluice/sidecar/internal/refusal"
+	"github.com/sluice-bus/sluice/sidecar/internal/session"
 )
 
 // pullers are the members that serve pulls. The first pull with its opts makes such a member. The
@@ -22,7 +23,6 @@ type pullers struct {
 
 	mu    sync.Mutex
 	ended *wire.Error // no new pull is admitted
-	users int         // requests
 	all   map[pullerKey]*puller
 }
 
@@ -41,9 +41,9 @@ func keyOf(topic, name string, o wire.SubscribeOptions) (pullerKey, wire.Subscri
 }
 
 // enter finds or makes the puller of a request. The puller stays until exit.
-func (x *pullers) enter(ctx context.Context, topic, name string, o wire.SubscribeOptions) (*puller, error) {
+func (x *pullers) enter(ctx context.Context, caller *session.Session, topic, name string, o wire.SubscribeOptions) (*puller, error) {
 	key, o := keyOf(topic, name, o)
-	p, err := x.find(key)
+	p, err := x.find(caller.Share(), key)
 	if err != nil {
 		return nil, err
 	}
@@ -51,48 +51,57 @@ func (x *pullers) enter(ctx context.Context, topic, name string, o wire.Subscrib
 	// failure may concern only the first request.
 	if err = p.joining.Acquire(ctx, 1); err == nil {
 		if p.member == nil {
-			err = x.subscribe(ctx, p, o)
+			err = x.subscribe(caller.Attribute(ctx), p, o)
 		}
 		p.joining.Release(1)
 	}
 	if err != nil {
-		x.exit(p)
+		x.exit(caller, p)
 		return nil, err
 	}
 	return p, nil
 }
 
 // find finds the puller and counts one more request.
-func (x *pullers) find(key pullerKey) (*puller, error) {
+func (x *pullers) find(share *budget.Share, key pullerKey) (*puller, error) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	if x.ended != nil {
 		return nil, x.ended
 	}
-	if x.users >= x.cfg.Bounds.Pulls {
-		return nil, refusal.Overloaded("%d pulls are under way at this sidecar, and no more are allowed", x.cfg.Bounds.Pulls)
+	if err := share.Enter(budget.Pulls); err != nil {
+		return nil, err
 	}
 	p := x.all[key]
 	if p == nil {
-		if len(x.all) >= x.cfg.Bounds.Pullers && !x.makeRoom() {
-			return nil, refusal.Overloaded("pulls of %d groups, or with as many opts, are remembered at this sidecar, and no more are allowed",
-				x.cfg.Bounds.Pullers)
+		if err := x.enterPuller(share); err != nil {
+			share.Leave(budget.Pulls)
+			return nil, err
 		}
-		p = &puller{key: key, groups: x.cfg.Groups, budget: x.cfg.Memory, joining: semaphore.NewWeighted(1)}
+		p = &puller{key: key, groups: x.cfg.Groups, share: share, joining: semaphore.NewWeighted(1)}
 		p.idle = time.AfterFunc(time.Hour, func() { x.retire(p) })
 		p.idle.Stop()
 		x.all[key] = p
 	}
 	p.users++
-	x.users++
 	return p, nil
+}
+
+// enterPuller takes a place for one more puller, if need be that of an unused one: of the same client,
+// or of any.
+func (x *pullers) enterPuller(share *budget.Share) error {
+	err := share.Enter(budget.Pullers)
+	if err != nil && (x.makeRoom(share) || x.makeRoom(nil)) {
+		err = share.Enter(budget.Pullers)
+	}
+	return err
 }
 
 // subscribe makes the puller's member.
 func (x *pullers) subscribe(ctx context.Context, p *puller, o wire.SubscribeOptions) error {
 	m, err := x.cfg.Groups.Subscribe(ctx, group.Subscription{
 		Topic: p.key.topic, Group: p.key.group, Options: o,
-		Sink: p, Pacer: unpaced{}, MemberID: x.cfg.NodeID + "/pull",
+		Sink: p, Pacer: unpaced{}, MemberID: x.cfg.NodeID + "/pull", Memory: p.share,
 	})
 	if err != nil {
 		return err
@@ -115,15 +124,15 @@ type unpaced struct{}
 func (unpaced) Take(time.Time) (time.Duration, bool) { return 0, true }
 
 // exit counts one request less.
-func (x *pullers) exit(p *puller) {
+func (x *pullers) exit(caller *session.Session, p *puller) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	x.users--
+	caller.Share().Leave(budget.Pulls)
 	p.users--
 	switch {
 	case p.users > 0 || p.gone:
 	case p.member == nil: // no request could subscribe
-		delete(x.all, p.key)
+		x.forget(p)
 	default:
 		p.idle.Reset(x.cfg.Bounds.PullerIdle)
 	}
@@ -143,10 +152,10 @@ func (x *pullers) retire(p *puller) {
 	}
 }
 
-// makeRoom ends an unused puller before its time.
-func (x *pullers) makeRoom() bool {
+// makeRoom ends an unused puller before its time: that a client has made, or with nil anybody.
+func (x *pullers) makeRoom(share *budget.Share) bool {
 	for _, p := range x.all {
-		if p.users == 0 && p.member.Inflight() == 0 {
+		if (share == nil || p.share == share) && p.users == 0 && p.member.Inflight() == 0 {
 			x.drop(p)
 			return true
 		}
@@ -170,8 +179,13 @@ func (x *pullers) leave(topic, group string) {
 func (x *pullers) drop(p *puller) {
 	p.gone = true
 	p.idle.Stop()
-	delete(x.all, p.key)
+	x.forget(p)
 	p.member.Close(group.Unsubscribed)
+}
+
+func (x *pullers) forget(p *puller) {
+	delete(x.all, p.key)
+	p.share.Leave(budget.Pullers)
 }
 
 // count is how many pullers there are.

@@ -3,7 +3,9 @@ package consume
 import (
 	"slices"
 	"strings"
+	"unsafe"
 
+	"github.com/sluice-bus/sluice/internal/budget"
 	"github.com/sluice-bus/sluice/sdk/wire"
 	"github.com/sluice-bus/sluice/sidecar/internal/session"
 )
@@ -18,6 +20,8 @@ const trailSteps = 1024
 // acked.
 type trail struct {
 	session.SubscriptionKey
+	memory *budget.Share
+	bytes  int      // of steps
 	next   []uint64 // by partition, the seq after the last sent one; nil with a group
 	steps  []step   // a ring once it is full
 	oldest int      // of steps
@@ -30,27 +34,40 @@ type step struct {
 	seq       uint64
 }
 
-func newTrail(k session.SubscriptionKey, starts []uint64) *trail {
-	return &trail{SubscriptionKey: k, next: starts}
+func newTrail(k session.SubscriptionKey, starts []uint64, memory *budget.Share) *trail {
+	return &trail{SubscriptionKey: k, next: starts, memory: memory}
 }
+
+// size is the memory of a step.
+func (s *step) size() int { return int(unsafe.Sizeof(*s)) + len(s.id) }
 
 // stepOf does not keep the event's text.
 func stepOf(e *wire.Event) step {
 	return step{id: strings.Clone(e.ID), partition: e.Partition, seq: e.Seq}
 }
 
-// add records that an event was sent.
+// add records that an event was sent. While there is no memory, a trail gets no longer.
 func (t *trail) add(s step) {
 	if t.next != nil {
 		t.next[s.partition] = s.seq + 1
 	}
-	if len(t.steps) < trailSteps {
+	grows := t.oldest == 0 && len(t.steps) < trailSteps && (len(t.steps) == 0 || !t.memory.Full())
+	more := s.size()
+	if !grows {
+		more -= t.steps[t.oldest].size()
+	}
+	t.bytes += more
+	t.memory.Take(more)
+	if grows {
 		t.steps = append(t.steps, s)
 		return
 	}
 	t.steps[t.oldest] = s
 	t.oldest = (t.oldest + 1) % len(t.steps)
 }
+
+// free gives the memory of a trail back that is forgotten.
+func (t *trail) free() { t.memory.Give(t.bytes) }
 
 // behind returns where a client whose last event is id continues in each partition; nil: the event
 // is not remembered.

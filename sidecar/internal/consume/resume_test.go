@@ -11,6 +11,7 @@ import (
 
 	"pgregory.net/rapid"
 
+	"github.com/sluice-bus/sluice/internal/budget"
 	"github.com/sluice-bus/sluice/sdk/wire"
 	"github.com/sluice-bus/sluice/sidecar/internal/session"
 )
@@ -23,7 +24,7 @@ func TestTrail(t *testing.T) {
 		for i := range starts {
 			starts[i] = uint64(rapid.IntRange(1, 5).Draw(t, "start"))
 		}
-		tr := newTrail(session.SubscriptionKey{Topic: "t"}, slices.Clone(starts))
+		tr := newTrail(session.SubscriptionKey{Topic: "t"}, slices.Clone(starts), nil)
 		type at struct {
 			id     string
 			behind []uint64
@@ -62,21 +63,62 @@ func TestTrail(t *testing.T) {
 	})
 }
 
-// A bounded number of streams is remembered, the last ones.
+// A bounded number of streams is remembered, the last ones: of all clients, and of each. Their memory
+// is counted as long as they are.
 func TestKeptTrails(t *testing.T) {
+	const most = 8
+	places := budget.DefaultPlaces()
+	places[budget.Trails] = most
+	all := budget.New(budget.Bounds{Memory: 1 << 20, Places: places, Identities: true})
 	var x streams
 	k := session.SubscriptionKey{Topic: "t"}
-	x.keep(newTrail(k, []uint64{1}))
-	for i := range keptTrails + 5 {
-		tr := newTrail(k, []uint64{1, 1})
+	x.keep(newTrail(k, []uint64{1}, all.Of("a")))
+	keep := func(identity string, i int) {
+		tr := newTrail(k, []uint64{1, 1}, all.Of(identity))
 		tr.add(step{fmt.Sprint(i), i % 2, uint64(i + 1)})
 		x.keep(tr)
 	}
-	if len(x.trails) != keptTrails || x.resume(k, "4") != nil || x.resume(session.SubscriptionKey{Topic: "other"}, "5") != nil {
-		t.Errorf("%d trails", len(x.trails))
+	for i := range 10 {
+		keep("a", i)
 	}
-	if got := x.resume(k, "5"); !slices.Equal(got, []uint64{1, 7}) {
-		t.Errorf("behind 5: %v", got)
+	if len(x.trails) != most/budget.SharesOfAll || x.resume(k, "7") != nil || x.resume(session.SubscriptionKey{Topic: "other"}, "8") != nil {
+		t.Errorf("%d trails of one client", len(x.trails))
+	}
+	if got := x.resume(k, "8"); !slices.Equal(got, []uint64{10, 1}) {
+		t.Errorf("behind 8: %v", got)
+	}
+	for i := range 20 {
+		keep(fmt.Sprint("client ", i), i)
+	}
+	want := 0
+	for _, tr := range x.trails {
+		want += tr.steps[0].size()
+	}
+	if len(x.trails) != most || all.Used() != int64(want) {
+		t.Errorf("%d trails, which take %d bytes; want %d, %d", len(x.trails), all.Used(), most, want)
+	}
+}
+
+// TestTrailWithoutMemory: a trail gets no longer then, and still ends with the last event.
+func TestTrailWithoutMemory(t *testing.T) {
+	all := budget.New(budget.Bounds{Memory: 1 << 20})
+	memory := all.Of("a")
+	tr := newTrail(session.SubscriptionKey{}, nil, memory)
+	for i := range 300 {
+		switch i {
+		case 100:
+			memory.Take(1 << 20)
+		case 250:
+			memory.Give(1 << 20)
+		}
+		tr.add(step{id: fmt.Sprint(i)})
+	}
+	steps, known := tr.after("290")
+	if !known || len(steps) != 9 || steps[8].id != "299" || len(tr.steps) != 100 {
+		t.Errorf("%d of %d steps after 290, %v", len(steps), len(tr.steps), known)
+	}
+	if tr.free(); all.Used() != 0 {
+		t.Errorf("%d bytes are left taken", all.Used())
 	}
 }
 
@@ -87,7 +129,7 @@ func TestStreamHeartbeats(t *testing.T) {
 		defer cancel()
 		w := httptest.NewRecorder()
 		c := New(Config{Bounds: session.DefaultBounds()})
-		s := c.newStream(nil, newAnswer(w), session.SubscriptionKey{}, "")
+		s := c.newStream(new(session.Session), newAnswer(w), session.SubscriptionKey{}, "")
 		defer s.answer.close()
 		s.serve(ctx)
 		s.out.Cut(time.Now())

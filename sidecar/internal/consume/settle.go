@@ -22,7 +22,7 @@ func (c *Consumers) settleLeases(op string) session.Handler {
 		if err := mayJoin(caller, r); err != nil {
 			return err
 		}
-		content, bad := c.cfg.Bodies.Read(w, r.Request, maxSettleBody)
+		content, bad := c.cfg.Bodies.Read(caller.Share(), w, r.Request, maxSettleBody)
 		if bad != nil {
 			return bad
 		}

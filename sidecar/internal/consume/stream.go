@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/sluice-bus/sluice/internal/access"
+	"github.com/sluice-bus/sluice/internal/budget"
 	"github.com/sluice-bus/sluice/internal/httpapi"
 	"github.com/sluice-bus/sluice/sdk/wire"
 	"github.com/sluice-bus/sluice/sdk/wire/codec"
@@ -95,6 +96,10 @@ func (a *answer) leave() {
 
 // streamEvents sends events as they arrive, as long as the client reads.
 func (c *Consumers) streamEvents(caller *session.Session, w http.ResponseWriter, r *httpapi.Request) error {
+	if err := caller.Share().Enter(budget.Streams); err != nil {
+		return err
+	}
+	defer caller.Share().Leave(budget.Streams)
 	s, err := c.openStream(caller, w, r)
 	if err != nil || s == nil { // HEAD
 		return err
@@ -159,7 +164,7 @@ func (c *Consumers) newStream(caller *session.Session, to *answer, k session.Sub
 		finished: make(chan struct{}), last: last, how: group.Disconnected,
 	}
 	s.out = sendbuffer.New(to, sendbuffer.Config{
-		Bytes: c.cfg.Bounds.SendBufferBytes, Memory: c.cfg.Memory, Silence: c.cfg.Bounds.SlowClientTimeout,
+		Bytes: c.cfg.Bounds.SendBufferBytes, Memory: caller.Share(), Silence: c.cfg.Bounds.SlowClientTimeout,
 		Wake: func() { s.Wake() },
 	})
 	return s
@@ -170,7 +175,7 @@ func (c *Consumers) newStream(caller *session.Session, to *answer, k session.Sub
 func (c *Consumers) join(ctx context.Context, s *stream, o wire.SubscribeOptions) (err error) {
 	asked := group.Subscription{
 		Topic: s.Topic, Group: s.Group, Options: o,
-		Sink: s, MemberID: c.cfg.NodeID + "/stream", Address: s.caller.From, Merged: true,
+		Sink: s, MemberID: c.cfg.NodeID + "/stream", Address: s.caller.From, Memory: s.caller.Share(), Merged: true,
 	}
 	asked.Pacer, s.release = s.caller.Pacer(s.Topic)
 	if s.Group == "" && o.From == wire.FromAfterID {
@@ -180,7 +185,7 @@ func (c *Consumers) join(ctx context.Context, s *stream, o wire.SubscribeOptions
 	}
 	var starts []uint64
 	s.Feed, _, starts, err = session.Join(s.caller.Attribute(ctx), c.cfg.Groups, asked)
-	s.trail = newTrail(s.SubscriptionKey, starts)
+	s.trail = newTrail(s.SubscriptionKey, starts, s.caller.Share())
 	return err
 }
 

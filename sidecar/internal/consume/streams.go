@@ -6,6 +6,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/sluice-bus/sluice/internal/budget"
 	"github.com/sluice-bus/sluice/sidecar/internal/group"
 	"github.com/sluice-bus/sluice/sidecar/internal/refusal"
 	"github.com/sluice-bus/sluice/sidecar/internal/sendbuffer"
@@ -20,9 +21,6 @@ type streams struct {
 	live   map[*stream]struct{}
 	trails []*trail // of streams that ended, the oldest first
 }
-
-// keptTrails is how many trails of ended streams are remembered.
-const keptTrails = 128
 
 // admit registers a stream, unless its rights are gone or the sidecar stops.
 func (x *streams) admit(s *stream) error {
@@ -50,13 +48,17 @@ func (x *streams) close(s *stream) {
 	x.running.Done()
 }
 
-// keep remembers the trail of an ended stream. It requires mu.
+// keep remembers the trail of an ended stream, if need be in place of the oldest one: of the same
+// client, or of any. It requires mu.
 func (x *streams) keep(t *trail) {
 	if len(t.steps) == 0 {
 		return
 	}
-	if len(x.trails) == keptTrails {
-		x.trails = append(x.trails[:0], x.trails[1:]...)
+	for t.memory.Enter(budget.Trails) != nil {
+		i := max(slices.IndexFunc(x.trails, func(old *trail) bool { return old.memory == t.memory }), 0)
+		x.trails[i].free()
+		x.trails[i].memory.Leave(budget.Trails)
+		x.trails = slices.Delete(x.trails, i, i+1)
 	}
 	x.trails = append(x.trails, t)
 }

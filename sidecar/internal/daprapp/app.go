@@ -26,6 +26,7 @@ import (
 	"time"
 
 	"github.com/sluice-bus/sluice/internal/access"
+	"github.com/sluice-bus/sluice/internal/budget"
 	"github.com/sluice-bus/sluice/internal/pause"
 	"github.com/sluice-bus/sluice/internal/policy"
 	"github.com/sluice-bus/sluice/sidecar/internal/group"
@@ -52,6 +53,7 @@ type Config struct {
 	Groups   *group.Manager
 	Policies *policy.Current
 	Logger   *slog.Logger
+	Share    *budget.Share // of the application's identity
 	// May returns why the application may not subscribe to a topic, if it may not; nil lets it
 	// subscribe to all. Its answers may change: see RightsChanged.
 	May func(topic string) error

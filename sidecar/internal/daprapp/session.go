@@ -86,7 +86,7 @@ func (m *member) join() bool {
 	for {
 		joined, err := a.cfg.Groups.Subscribe(ctx, group.Subscription{
 			Topic: m.sub.Topic, Group: a.cfg.AppID, Options: wire.SubscribeOptions{MaxInflight: &most},
-			Sink: m, Pacer: m.pacer, MemberID: a.cfg.AppID + " at " + a.cfg.Address.Host, Address: a.cfg.Address.Host,
+			Sink: m, Pacer: m.pacer, MemberID: a.cfg.AppID + " at " + a.cfg.Address.Host, Address: a.cfg.Address.Host, Memory: a.cfg.Share,
 		})
 		if err == nil {
 			m.Member = joined

@@ -9,9 +9,9 @@ import (
 	"sync"
 	"time"
 
+	"github.com/sluice-bus/sluice/internal/budget"
 	"github.com/sluice-bus/sluice/internal/clock"
 	"github.com/sluice-bus/sluice/sdk/wire"
-	"github.com/sluice-bus/sluice/sidecar/internal/budget"
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog"
 	"github.com/sluice-bus/sluice/sidecar/internal/reader"
 	"github.com/sluice-bus/sluice/sidecar/internal/tail"
@@ -49,7 +49,7 @@ type Config struct {
 	Merged bool
 	// FetchEvents and TurnBytes bound one read from the log, and the deliveries of one call.
 	FetchEvents, TurnBytes int
-	Memory                 *budget.Budget // of all connections
+	Memory                 *budget.Share
 	Clock                  clock.Clock
 	Logger                 *slog.Logger
 	Gone                   func() // called once when it has closed
@@ -126,6 +126,9 @@ func (f *Follower) Resume() { f.set(func() { f.paused = false }) }
 func (f *Follower) Close() {
 	f.set(func() { f.closed = true })
 	f.worker.Stop()
+	for _, recs := range f.heads {
+		f.pending = append(f.pending, recs...)
+	}
 	f.letGo(len(f.pending))
 	f.alarm.Stop()
 	f.watch.Close()
@@ -163,10 +166,7 @@ func (f *Follower) read() bool {
 		return f.readMerged()
 	}
 	now := f.cfg.Clock.Now()
-	most := f.cfg.TurnBytes
-	if f.cfg.Memory.Full() {
-		most = 1 // an event
-	}
+	most := f.turnBytes()
 	for i := range f.parts {
 		at := (f.rotate + 1 + i) % len(f.parts)
 		p := f.parts[at]
@@ -175,12 +175,20 @@ func (f *Follower) read() bool {
 		}
 		f.rotate = at
 		if recs, ok := f.readPart(p, eventlog.Bounds{Events: f.cfg.FetchEvents, Bytes: most}, now); ok {
-			f.hold(recs)
+			f.pending = append(f.pending, recs...)
 			return true
 		}
 	}
 	f.retry(now)
 	return false
+}
+
+// turnBytes bounds the next read from the log: an event, while the memory is used up.
+func (f *Follower) turnBytes() int {
+	if f.cfg.Memory.Full() {
+		return 1
+	}
+	return f.cfg.TurnBytes
 }
 
 // readPart reads a page of a partition, which may add nothing. ok is false if the partition cannot
@@ -198,6 +206,7 @@ func (f *Follower) readPart(p *reader.Place, b eventlog.Bounds, now time.Time) (
 	for _, rec := range pg.Records {
 		p.Passed(rec.Seq)
 		if f.cfg.Filter.Matches(&rec.Event) {
+			f.cfg.Memory.Take(rec.Size())
 			passing = append(passing, rec)
 		}
 	}
@@ -218,7 +227,7 @@ func (f *Follower) readMerged() bool {
 		}
 		rec := f.heads[i][0]
 		f.heads[i] = f.heads[i][1:]
-		f.hold([]*eventlog.Record{rec})
+		f.pending = append(f.pending, rec)
 		size += rec.Size()
 		if len(f.heads[i]) == 0 && f.parts[i].Readable(f.watch, f.cfg.Clock.Now()) {
 			break // its next event may come before those of others
@@ -254,7 +263,7 @@ func (f *Follower) fillHeads(now time.Time) (again, ready bool) {
 			ready = ready && p.RetryAt(now).IsZero()
 			continue
 		}
-		b := eventlog.Bounds{Events: f.cfg.FetchEvents, Bytes: max(f.cfg.TurnBytes/len(f.parts), 1)}
+		b := eventlog.Bounds{Events: f.cfg.FetchEvents, Bytes: max(f.turnBytes()/len(f.parts), 1)}
 		recs, ok := f.readPart(p, b, now)
 		f.heads[i] = recs
 		again = again || ok && len(recs) == 0
@@ -264,13 +273,6 @@ func (f *Follower) fillHeads(now time.Time) (again, ready bool) {
 		f.retry(now)
 	}
 	return again, ready
-}
-
-func (f *Follower) hold(recs []*eventlog.Record) {
-	f.pending = append(f.pending, recs...)
-	for _, rec := range recs {
-		f.cfg.Memory.Take(rec.Size())
-	}
 }
 
 // letGo removes the first n pending events.

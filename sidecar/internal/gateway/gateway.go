@@ -9,12 +9,12 @@ import (
 	"sync"
 
 	"github.com/sluice-bus/sluice/internal/access"
+	"github.com/sluice-bus/sluice/internal/budget"
 	"github.com/sluice-bus/sluice/internal/httpapi"
 	"github.com/sluice-bus/sluice/internal/policy"
 	"github.com/sluice-bus/sluice/sdk/wire"
 	"github.com/sluice-bus/sluice/sidecar/internal/admit"
 	"github.com/sluice-bus/sluice/sidecar/internal/audit"
-	"github.com/sluice-bus/sluice/sidecar/internal/budget"
 	"github.com/sluice-bus/sluice/sidecar/internal/consume"
 	"github.com/sluice-bus/sluice/sidecar/internal/group"
 	"github.com/sluice-bus/sluice/sidecar/internal/group/deadletter"
@@ -27,7 +27,7 @@ import (
 	"github.com/sluice-bus/sluice/sidecar/internal/ws"
 )
 
-// Config is what a Gateway needs; every field but Access, Spool, Audit, Memory, About and DaprAppID is required.
+// Config is what a Gateway needs; every field but Access, Spool, Audit, Budget, About and DaprAppID is required.
 type Config struct {
 	// Access says who may do what; nil lets everybody do everything.
 	Access    *access.Access
@@ -51,9 +51,8 @@ type Config struct {
 	Logger    *slog.Logger
 	// Audit is the access log; nil is off.
 	Audit *audit.Log
-	// Memory bounds the requests of all connections until they are answered, and the data for them
-	// until it is written; nil: no bound.
-	Memory *budget.Budget
+	// Budget bounds what clients make the sidecar hold; nil: no bounds.
+	Budget *budget.Budget
 	// Lookup finds events, including those that are not in the Log yet. StoreID identifies the Log.
 	Lookup  deadletter.Lookup
 	StoreID func() string
@@ -82,18 +81,19 @@ func New(cfg Config) *Gateway {
 	g.stopping, g.stop = context.WithCancel(context.Background())
 	g.over, g.end = context.WithCancel(context.Background())
 	g.sessions = &session.Sessions{
-		Access: cfg.Access, Audit: cfg.Audit, Publisher: cfg.Publisher, Policies: cfg.Policies, Logger: cfg.Logger, Stopping: g.stopping,
+		Access: cfg.Access, Audit: cfg.Audit, Publisher: cfg.Publisher, Policies: cfg.Policies, Logger: cfg.Logger, Budget: cfg.Budget,
+		Stopping: g.stopping,
 	}
 	g.bodies = &receive.Bodies{
 		Timeout: cfg.Bounds.ReceiveTimeout, Silence: cfg.Bounds.SlowClientTimeout,
-		Memory: cfg.Memory, Metrics: cfg.Metrics, Stopping: g.stopping,
+		Metrics: cfg.Metrics, Stopping: g.stopping,
 	}
 	g.Sockets = ws.New(ws.Config{
-		Sessions: g.sessions, Publisher: cfg.Publisher, Groups: cfg.Groups, Memory: cfg.Memory, Metrics: cfg.Metrics,
+		Sessions: g.sessions, Publisher: cfg.Publisher, Groups: cfg.Groups, Metrics: cfg.Metrics,
 		Limits: cfg.Limits, Bounds: cfg.Bounds, NodeID: cfg.NodeID, Logger: cfg.Logger,
 	})
 	g.Consumers = consume.New(consume.Config{
-		Groups: cfg.Groups, Log: cfg.Log, Lookup: cfg.Lookup, Bodies: g.bodies, Memory: cfg.Memory,
+		Groups: cfg.Groups, Log: cfg.Log, Lookup: cfg.Lookup, Bodies: g.bodies,
 		Limits: cfg.Limits, Bounds: cfg.Bounds, NodeID: cfg.NodeID, Logger: cfg.Logger,
 	})
 	cfg.Access.OnChange(func() {

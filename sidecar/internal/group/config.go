@@ -8,7 +8,6 @@ import (
 
 	"github.com/sluice-bus/sluice/internal/clock"
 	"github.com/sluice-bus/sluice/internal/policy"
-	"github.com/sluice-bus/sluice/sidecar/internal/budget"
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog"
 	"github.com/sluice-bus/sluice/sidecar/internal/roster"
 	"github.com/sluice-bus/sluice/sidecar/internal/tail"
@@ -42,7 +41,7 @@ type Log interface {
 	ForgetGroup(ctx context.Context, topic, group string) error
 }
 
-// Config is what a Manager needs; every field but Moved, Memory, Tracing and Clock is required.
+// Config is what a Manager needs; every field but Moved, Tracing and Clock is required.
 type Config struct {
 	// Context ends when stopping may not wait any longer.
 	Context     context.Context
@@ -65,9 +64,6 @@ type Config struct {
 	Moved  func(eventlog.GroupName)
 	Logger *slog.Logger
 	Bounds Bounds
-	// Memory counts the bytes of all connections and of the events that groups hold. Once it is
-	// used up, a group that holds events fetches no more.
-	Memory *budget.Budget
 	Clock  clock.Clock
 	// MaxGroups bounds the groups of the store; 0: any number.
 	MaxGroups int

@@ -9,9 +9,9 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/sluice-bus/sluice/internal/budget"
 	"github.com/sluice-bus/sluice/internal/policy"
 	"github.com/sluice-bus/sluice/sdk/wire"
-	"github.com/sluice-bus/sluice/sidecar/internal/budget"
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog"
 )
 
@@ -190,7 +190,7 @@ func TestIdleTenantsSaveNothing(t *testing.T) {
 // fetches only as many events as its members have room for.
 func TestLookingAheadLeavesMemoryToOthers(t *testing.T) {
 	run(t, func(t *testing.T, w *world) {
-		w.memory = budget.New(1 << 20)
+		w.memory = budget.New(budget.Bounds{Memory: 1 << 20}).Of("")
 		w.start()
 		w.setPolicy(fairness("header:tenant", ""))
 		c := w.join(window(1))

@@ -65,7 +65,7 @@ func (g *Group) nextFetch(now time.Time) *fetching {
 	}
 	g.fetchAt = p.Index
 	room := g.cfg.Bounds.HeldBytes - g.dispatch.Bytes
-	if g.cfg.Memory.Full() {
+	if g.dispatch.NoMemory() {
 		room = 1 // one event, so that other groups never stop this one
 	}
 	most := g.cfg.Bounds.Lookahead - p.Ahead
@@ -163,7 +163,7 @@ func (g *Group) nextToFetch(now time.Time) *partition {
 	if g.watch == nil || g.lapsed || g.dispatch.Demand() <= 0 {
 		return nil
 	}
-	if g.noMemory = g.dispatch.Bytes > 0 && g.cfg.Memory.Full(); g.noMemory {
+	if g.noMemory = g.dispatch.Bytes > 0 && g.dispatch.NoMemory(); g.noMemory {
 		return nil
 	}
 	for i := range g.parts {

@@ -9,8 +9,8 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/sluice-bus/sluice/internal/budget"
 	"github.com/sluice-bus/sluice/sdk/wire"
-	"github.com/sluice-bus/sluice/sidecar/internal/budget"
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog"
 	"github.com/sluice-bus/sluice/sidecar/internal/group/dispatch"
 )
@@ -137,7 +137,7 @@ func TestWhatIsAckedBehindAnotherTakesNoMemory(t *testing.T) {
 // the end it gives all memory back.
 func TestWithoutMemory(t *testing.T) {
 	run(t, func(t *testing.T, w *world) {
-		w.memory = budget.New(1 << 20)
+		w.memory = budget.New(budget.Bounds{Memory: 1 << 20}).Of("")
 		w.start()
 		w.memory.Take(1 << 20)
 		c := w.join()

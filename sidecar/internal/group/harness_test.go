@@ -9,9 +9,9 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/sluice-bus/sluice/internal/budget"
 	"github.com/sluice-bus/sluice/internal/policy"
 	"github.com/sluice-bus/sluice/sdk/wire"
-	"github.com/sluice-bus/sluice/sidecar/internal/budget"
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog"
 	"github.com/sluice-bus/sluice/sidecar/internal/roster"
 	"github.com/sluice-bus/sluice/sidecar/internal/telemetry"
@@ -26,7 +26,7 @@ type world struct {
 	policy      atomic.Pointer[policy.Effective]
 	deadLetters *fakeDeadLetters
 	bounds      Bounds
-	memory      *budget.Budget // nil: no bound
+	memory      *budget.Share // nil: no bound
 
 	mortal *mortalLog
 	m      *Manager
@@ -77,7 +77,6 @@ func (w *world) start(change ...func(*Config)) {
 		Roster:      roster.Alone("node"),
 		Logger:      slog.New(slog.DiscardHandler),
 		Bounds:      w.bounds,
-		Memory:      w.memory,
 	}
 	for _, f := range change {
 		f(&cfg)
@@ -171,7 +170,7 @@ func (w *world) join(opts ...option) *client {
 
 func (w *world) subscribe(sink *fakeSink, opts ...option) *client {
 	w.t.Helper()
-	s := Subscription{Topic: topic, Group: "g", Sink: sink, Pacer: &fakePacer{}}
+	s := Subscription{Topic: topic, Group: "g", Sink: sink, Pacer: &fakePacer{}, Memory: w.memory}
 	for _, o := range opts {
 		o(&s)
 	}

@@ -64,7 +64,7 @@ func (m *Manager) Subscribe(ctx context.Context, s Subscription) (*Member, error
 		member.rebalancer, _ = s.Sink.(Rebalancer)
 	}
 	member.puller, _ = s.Sink.(Puller)
-	member.window = dispatch.NewMember(s.MemberID, s.Options, s.Sink, member.puller, s.Pacer)
+	member.window = dispatch.NewMember(s.MemberID, s.Options, s.Sink, member.puller, s.Pacer, s.Memory)
 	if err := g.join(ctx, member); err != nil {
 		return nil, err
 	}
@@ -253,7 +253,7 @@ func newGroup(id eventlog.GroupName, cfg Config, count *groupCount) *Group {
 		own:     ownership.Table{Group: id, Roster: cfg.Roster},
 		metrics: metrics,
 		dispatch: dispatch.New(dispatch.Config{
-			Group: id.Group, Expired: func(n int) { metrics().Expired(n) }, Memory: cfg.Memory,
+			Group: id.Group, Expired: func(n int) { metrics().Expired(n) },
 			Lookahead: cfg.Bounds.Lookahead, MaxBytes: cfg.Bounds.HeldBytes,
 		}),
 		saver: saver{clock: cfg.Clock, marks: map[string]eventlog.Mark{}, dying: map[*dispatch.Event]*dying{}},

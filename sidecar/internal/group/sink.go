@@ -3,6 +3,7 @@ package group
 import (
 	"time"
 
+	"github.com/sluice-bus/sluice/internal/budget"
 	"github.com/sluice-bus/sluice/sdk/wire"
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog"
 	"github.com/sluice-bus/sluice/sidecar/internal/follower"
@@ -72,6 +73,9 @@ type Subscription struct {
 	Pacer        Pacer
 	// MemberID names the member in the API and the console, and Address is its client's.
 	MemberID, Address string
+	// Memory counts the events that are read for the subscription; nil: no bound. Once it is used up,
+	// a group that holds events fetches no more.
+	Memory *budget.Share
 	// Merged and Starts are for Follow: see there.
 	Merged bool
 	Starts []uint64

@@ -33,7 +33,7 @@ func (m *Manager) Follow(ctx context.Context, s Subscription) (*follower.Followe
 		Starts: func(ctx context.Context) ([]uint64, error) { return m.startsOf(ctx, s) },
 		Filter: s.Options.Filter, Sink: recordSink{s.Sink}, Pacer: s.Pacer, Merged: s.Merged,
 		FetchEvents: m.cfg.Bounds.FetchEvents, TurnBytes: dispatch.TurnBytes,
-		Memory: m.cfg.Memory, Clock: m.cfg.Clock, Logger: m.cfg.Logger,
+		Memory: s.Memory, Clock: m.cfg.Clock, Logger: m.cfg.Logger,
 		Gone: func() { m.countFollower(s.Topic, -1) },
 	})
 	if err == nil {

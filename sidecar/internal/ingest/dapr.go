@@ -43,7 +43,7 @@ func (h *handlers) readDapr(caller *session.Session, w http.ResponseWriter, r *h
 		return nil, bad
 	}
 	head.defaultToText()
-	content, bad := h.Bodies.Read(w, r.Request, meta.kind(&head).maxBytes(h.Limits))
+	content, bad := h.Bodies.Read(caller.Share(), w, r.Request, meta.kind(&head).maxBytes(h.Limits))
 	if bad != nil {
 		return nil, bad
 	}

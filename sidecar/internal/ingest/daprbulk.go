@@ -67,7 +67,7 @@ func (h *handlers) readDaprBulk(caller *session.Session, w http.ResponseWriter, 
 	if bad != nil {
 		return nil, nil, bad
 	}
-	content, bad := h.Bodies.Read(w, r.Request, h.Limits.BatchBytes)
+	content, bad := h.Bodies.Read(caller.Share(), w, r.Request, h.Limits.BatchBytes)
 	if bad != nil {
 		return nil, nil, bad
 	}

@@ -50,7 +50,7 @@ func (h *handlers) read(caller *session.Session, w http.ResponseWriter, r *httpa
 	if bad != nil {
 		return 0, nil, bad
 	}
-	content, bad := h.Bodies.Read(w, r.Request, head.kind.maxBytes(h.Limits))
+	content, bad := h.Bodies.Read(caller.Share(), w, r.Request, head.kind.maxBytes(h.Limits))
 	if bad != nil {
 		return 0, nil, bad
 	}

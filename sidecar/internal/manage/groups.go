@@ -45,7 +45,7 @@ const maxCursorBody = 64 << 10
 // moveGroup sets a group's cursor, or describes what that would do.
 func (m *handlers) moveGroup(caller *session.Session, w http.ResponseWriter, r *httpapi.Request) (any, error) {
 	topic, name := r.PathValue("topic"), r.PathValue("group")
-	content, bad := m.Bodies.Read(w, r.Request, maxCursorBody)
+	content, bad := m.Bodies.Read(caller.Share(), w, r.Request, maxCursorBody)
 	if bad != nil {
 		return nil, bad
 	}

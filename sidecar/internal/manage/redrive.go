@@ -85,7 +85,7 @@ type planner func(*session.Session, *httpapi.Request, deadLetters, deadSelection
 // too.
 func (m *handlers) changeDead(plan planner) session.Handler {
 	return func(caller *session.Session, w http.ResponseWriter, r *httpapi.Request) error {
-		content, bad := m.Bodies.Read(w, r.Request, maxDeadBody)
+		content, bad := m.Bodies.Read(caller.Share(), w, r.Request, maxDeadBody)
 		if bad != nil {
 			return bad
 		}

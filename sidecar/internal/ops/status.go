@@ -1,8 +1,8 @@
 package ops
 
 import (
+	"github.com/sluice-bus/sluice/internal/budget"
 	"github.com/sluice-bus/sluice/internal/policy"
-	"github.com/sluice-bus/sluice/sidecar/internal/budget"
 	"github.com/sluice-bus/sluice/sidecar/internal/capture"
 	"github.com/sluice-bus/sluice/sidecar/internal/control"
 	"github.com/sluice-bus/sluice/sidecar/internal/gateway"
@@ -19,7 +19,7 @@ type Parts struct {
 	Policies        *policy.Current
 	Gateway         *gateway.Gateway
 	Writer          *writer.Writer
-	Memory          *budget.Budget
+	Budget          *budget.Budget
 	Outboxes        []*outbox.Drainer
 	Captures        []*capture.Capture
 	Control         *control.Control // nil without a control plane
@@ -76,7 +76,7 @@ func (s *Server) status() status {
 		Queues:        p.Writer.Depth(),
 		Subscriptions: clients.Subscriptions,
 		Spool:         now.Spool,
-		BufferedBytes: p.Memory.Used(),
+		BufferedBytes: p.Budget.Used(),
 		Disk:          now.Disk,
 		Outboxes:      []outbox.Stats{},
 		Captures:      []capture.Stats{},

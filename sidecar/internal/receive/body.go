@@ -9,8 +9,8 @@ import (
 	"sync"
 	"time"
 
+	"github.com/sluice-bus/sluice/internal/budget"
 	"github.com/sluice-bus/sluice/sdk/wire"
-	"github.com/sluice-bus/sluice/sidecar/internal/budget"
 	"github.com/sluice-bus/sluice/sidecar/internal/refusal"
 	"github.com/sluice-bus/sluice/sidecar/internal/telemetry"
 )
@@ -31,14 +31,13 @@ type Bodies struct {
 	// Timeout is how long a body may take to arrive, and Silence how long nothing more of it may
 	// come.
 	Timeout, Silence time.Duration
-	Memory           *budget.Budget
 	Metrics          *telemetry.Metrics
 	Stopping         context.Context // ends when the sidecar begins to stop
 }
 
-// Read reads the whole body of at most so many bytes. After an error the deadline stays in force,
+// Read reads the whole body of at most so many bytes, in the memory of the client. After an error the deadline stays in force,
 // for the rest of the body that the server still reads. The request keeps its memory until then.
-func (b *Bodies) Read(w http.ResponseWriter, r *http.Request, most int) ([]byte, *wire.Error) {
+func (b *Bodies) Read(memory *budget.Share, w http.ResponseWriter, r *http.Request, most int) ([]byte, *wire.Error) {
 	u := &upload{
 		body: http.MaxBytesReader(w, r.Body, int64(most)), conn: http.NewResponseController(w),
 		silence: b.Silence, end: time.Now().Add(b.Timeout),
@@ -54,7 +53,7 @@ func (b *Bodies) Read(w http.ResponseWriter, r *http.Request, most int) ([]byte,
 	defer context.AfterFunc(b.Stopping, func() { u.fix(time.Now().Add(stopLinger)) })()
 	m := Message{
 		B:      make([]byte, 0, min(max(r.ContentLength, 0), maxEagerBody)+minRoom),
-		Budget: b.Memory, AtMost: most,
+		Budget: memory, AtMost: most,
 	}
 	err := m.ReadAll(u)
 	if err == nil && m.taken > 0 {
@@ -63,14 +62,15 @@ func (b *Bodies) Read(w http.ResponseWriter, r *http.Request, most int) ([]byte,
 		m.Free()
 	}
 	var tooLarge *http.MaxBytesError
+	full, noMemory := err.(*NoMemory)
 	switch late := errors.Is(err, os.ErrDeadlineExceeded); {
 	case err == nil:
 		u.fix(time.Time{}) // no deadline for the next request on this connection
 		return m.B, nil
-	case err == ErrNoMemory:
+	case noMemory:
 		b.Metrics.Shed(telemetry.ShedMemory)
 		u.discard(r)
-		return nil, refusal.NoMemory(b.Memory.Limit())
+		return nil, full.Refusal
 	case errors.As(err, &tooLarge):
 		u.discard(r)
 		return nil, errTooLarge(most)

@@ -10,31 +10,32 @@ import (
 	"testing"
 	"time"
 
-	"github.com/sluice-bus/sluice/sidecar/internal/budget"
+	"github.com/sluice-bus/sluice/internal/budget"
 	"github.com/sluice-bus/sluice/sidecar/internal/gateway/gatewaytest"
 	"github.com/sluice-bus/sluice/sidecar/internal/session"
 	"github.com/sluice-bus/sluice/test/require"
 )
 
 // awaitUnused waits until the whole budget is free.
-func awaitUnused(t *testing.T, memory *budget.Budget) {
+func awaitUnused(t *testing.T, all *budget.Budget) {
 	t.Helper()
-	gatewaytest.Eventually(t, "all memory is given back", func() bool { return memory.Used() == 0 })
+	gatewaytest.Eventually(t, "all memory is given back", func() bool { return all.Used() == 0 })
 }
 
 // While others have used up the memory, the sidecar refuses a large message or body, under its
 // corr. Small ones pass, and the connection goes on.
 func TestLargeMessagesAreRefusedWithoutMemory(t *testing.T) {
-	memory := budget.New(1 << 20)
-	s := gatewaytest.Start(t, gatewaytest.Setup{Memory: memory})
+	all := budget.New(budget.Bounds{Memory: 1 << 20, Places: budget.DefaultPlaces()})
+	memory := all.Of("others")
+	s := gatewaytest.Start(t, gatewaytest.Setup{Budget: all})
 	c := s.Dial(t)
 	large := strings.Repeat("x", 60<<10)
 	c.Ask(`{"op":"PUBLISH","topic":"t","corr":"before","payload":"%s"}`, large[:30<<10])
-	awaitUnused(t, memory)
+	awaitUnused(t, all)
 	memory.Take(1000 << 10)
 	for range 3 {
 		c.Send(`{"op":"PUBLISH","corr":"mine","topic":"t","payload":"%s"}`, large)
-		if f := c.Want("ERR/overloaded"); f.Corr != "mine" || f.RetryAfterMS == nil || !strings.Contains(f.Msg, "1048576 bytes of memory") {
+		if f := c.Want("ERR/overloaded"); f.Corr != "mine" || f.RetryAfterMS == nil || !strings.Contains(f.Msg, "1048576 bytes of requests") {
 			t.Errorf("%+v", f)
 		}
 	}
@@ -50,33 +51,34 @@ func TestLargeMessagesAreRefusedWithoutMemory(t *testing.T) {
 	}
 	memory.Give(1000 << 10)
 	c.Ask(`{"op":"PUBLISH","topic":"t","payload":"%s"}`, large[:20<<10])
-	awaitUnused(t, memory)
+	awaitUnused(t, all)
 }
 
 // A client that is not answered yet, or does not read, takes memory of the budget until it is gone.
 func TestWhatIsUnderWayIsCounted(t *testing.T) {
-	memory := budget.New(1 << 20)
-	s := gatewaytest.Start(t, gatewaytest.Setup{Memory: memory})
+	all := budget.New(budget.Bounds{Memory: 1 << 20, Places: budget.DefaultPlaces()})
+	s := gatewaytest.Start(t, gatewaytest.Setup{Budget: all})
 	c := s.Dial(t)
 	c.Ask(`{"op":"PUBLISH","topic":"t","opts":{"id":"a"},"payload":"%s"}`, strings.Repeat("x", 10<<10))
 	c.Ask(`{"op":"SUBSCRIBE","topic":"t","group":"g","opts":{"from":"earliest"}}`)
 	c.WantEvent("a")
-	if used := memory.Used(); used < 10<<10 {
+	if used := all.Used(); used < 10<<10 {
 		t.Errorf("%d bytes are taken for an unacked event of 10 KiB", used)
 	}
 	s.Log.Hold()
 	c.Send(`{"op":"PUBLISH","topic":"t","payload":"%s"}`, strings.Repeat("x", 30<<10))
-	gatewaytest.Eventually(t, "a publish is under way", func() bool { return memory.Used() >= 40<<10 })
+	gatewaytest.Eventually(t, "a publish is under way", func() bool { return all.Used() >= 40<<10 })
 	s.Log.Open()
 	c.WS.CloseNow()
-	gatewaytest.Eventually(t, "what the connection had is given back", func() bool { return memory.Used() <= 64<<10 })
+	gatewaytest.Eventually(t, "what the connection had is given back", func() bool { return all.Used() <= 64<<10 })
 }
 
 // While there is no memory, a connection is sent events only once it has read the waiting ones. A
 // client that reads gets them all.
 func TestDeliveriesWithoutMemory(t *testing.T) {
-	memory := budget.New(1)
-	s := gatewaytest.Start(t, gatewaytest.Setup{Memory: memory, Policies: gatewaytest.OnePartition})
+	all := budget.New(budget.Bounds{Memory: 1, Places: budget.DefaultPlaces()})
+	memory := all.Of("others")
+	s := gatewaytest.Start(t, gatewaytest.Setup{Budget: all, Policies: gatewaytest.OnePartition})
 	for i := range 50 {
 		s.Publish(t, "t", fmt.Sprint(i), "")
 	}
@@ -98,7 +100,7 @@ func TestDeliveriesWithoutMemory(t *testing.T) {
 		alone.WantEvent(fmt.Sprint(i))
 	}
 	memory.Give(1 << 20)
-	awaitUnused(t, memory)
+	awaitUnused(t, all)
 }
 
 // A message or a body that is not complete in time ends its connection, and the client is told why.
@@ -106,8 +108,8 @@ func TestMessageThatDoesNotComeWhole(t *testing.T) {
 	t.Parallel()
 	bounds := session.DefaultBounds()
 	bounds.ReceiveTimeout = 50 * time.Millisecond
-	memory := budget.New(1 << 20)
-	s := gatewaytest.Start(t, gatewaytest.Setup{Bounds: &bounds, Memory: memory})
+	all := budget.New(budget.Bounds{Memory: 1 << 20, Places: budget.DefaultPlaces()})
+	s := gatewaytest.Start(t, gatewaytest.Setup{Bounds: &bounds, Budget: all})
 	c, err := net.Dial("tcp", s.Addr)
 	require.NoError(t, err)
 	defer c.Close()
@@ -123,7 +125,7 @@ func TestMessageThatDoesNotComeWhole(t *testing.T) {
 		!strings.Contains(text, "\x03\xf0a message did not arrive completely") {
 		t.Errorf("%q", text)
 	}
-	awaitUnused(t, memory)
+	awaitUnused(t, all)
 
 	if status, text := gatewaytest.RawPost(t, s, "Content-Length: 1000\r\n", strings.NewReader("1")); status != http.StatusBadRequest ||
 		!strings.Contains(text, "did not arrive completely within 50ms") {

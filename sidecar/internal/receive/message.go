@@ -3,33 +3,35 @@
 package receive
 
 import (
-	"errors"
 	"io"
 
-	"github.com/sluice-bus/sluice/sidecar/internal/budget"
+	"github.com/sluice-bus/sluice/internal/budget"
+	"github.com/sluice-bus/sluice/sdk/wire"
 )
 
 // freeBytes is how much of a message or body is read without memory of the budget, so that small
-// publishes still pass when others have used up the budget.
+// publishes still pass when it is used up.
 const freeBytes = 4 << 10
 
 // minRoom is the room that a Read needs to report the end.
 const minRoom = 512
 
-// ErrNoMemory says that the budget has too little for the rest of a message or body.
-var ErrNoMemory = errors.New("the budget of all connections is used up")
+// NoMemory says that the budget has too little for the rest of a message or body.
+type NoMemory struct{ Refusal *wire.Error }
+
+func (e *NoMemory) Error() string { return e.Refusal.Error() }
 
 // Message is a message or a body from its first byte until it is freed. Bytes beyond freeBytes are
 // taken from the budget before they are read.
 type Message struct {
 	B      []byte
-	Budget *budget.Budget
+	Budget *budget.Share
 	AtMost int // the most that ReadAll can find
 
 	taken int // of the budget
 }
 
-// ReadAll reads all of r into B. After ErrNoMemory B has the beginning, and r still has the rest.
+// ReadAll reads all of r into B. After a *NoMemory B has the beginning, and r still has the rest.
 func (m *Message) ReadAll(r io.Reader) error {
 	for {
 		if err := m.makeRoom(); err != nil {
@@ -52,8 +54,10 @@ func (m *Message) ReadAll(r io.Reader) error {
 
 // makeRoom makes room for at least one more byte.
 func (m *Message) makeRoom() error {
-	if len(m.B) >= freeBytes && m.taken == 0 && !m.take(cap(m.B)) {
-		return ErrNoMemory
+	if len(m.B) >= freeBytes && m.taken == 0 {
+		if err := m.take(cap(m.B)); err != nil {
+			return err
+		}
 	}
 	if len(m.B) < cap(m.B) {
 		return nil
@@ -64,20 +68,20 @@ func (m *Message) makeRoom() error {
 		return nil
 	}
 	before := m.taken // both buffers exist for a moment
-	if !m.take(size) {
-		return ErrNoMemory
+	if err := m.take(size); err != nil {
+		return err
 	}
 	m.B = append(make([]byte, 0, size), m.B...)
 	m.give(before)
 	return nil
 }
 
-func (m *Message) take(n int) bool {
-	if !m.Budget.TryTake(n) {
-		return false
+func (m *Message) take(n int) error {
+	if err := m.Budget.TryTake(n); err != nil {
+		return &NoMemory{wire.AsError(err)}
 	}
 	m.taken += n
-	return true
+	return nil
 }
 
 func (m *Message) give(n int) {

@@ -7,7 +7,7 @@ import (
 
 	"pgregory.net/rapid"
 
-	"github.com/sluice-bus/sluice/sidecar/internal/budget"
+	"github.com/sluice-bus/sluice/internal/budget"
 )
 
 // TestMessage: a message in any pieces is read completely, takes its memory from the budget meanwhile,
@@ -16,20 +16,22 @@ func TestMessage(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		text := bytes.Repeat([]byte("0123456789"), rapid.IntRange(0, 10_000).Draw(t, "tens"))
 		have := rapid.IntRange(1, 300_000).Draw(t, "capacity")
-		memory := budget.New(int64(rapid.IntRange(0, 400_000).Draw(t, "budget")))
+		most := int64(rapid.IntRange(0, 400_000).Draw(t, "budget"))
+		memory := budget.New(budget.Bounds{Memory: most}).Of("")
 		in := Message{B: make([]byte, 0, have), Budget: memory, AtMost: len(text)}
 		err := in.ReadAll(iotest.HalfReader(bytes.NewReader(text)))
+		_, noMemory := err.(*NoMemory)
 		switch {
-		case err == ErrNoMemory && len(in.B) >= freeBytes && bytes.HasPrefix(text, in.B):
-		case err == ErrNoMemory:
+		case noMemory && len(in.B) >= freeBytes && bytes.HasPrefix(text, in.B):
+		case noMemory:
 			t.Fatalf("refused with %d bytes", len(in.B))
 		case err != nil || !bytes.Equal(in.B, text):
 			t.Fatalf("read %d bytes of %d: %v", len(in.B), len(text), err)
 		case len(text) > freeBytes && memory.Used() < int64(len(text)):
 			t.Fatalf("%d bytes are taken for %d", memory.Used(), len(text))
 		}
-		if memory.Used() > memory.Limit() {
-			t.Fatalf("%d bytes of %d are taken", memory.Used(), memory.Limit())
+		if memory.Used() > most {
+			t.Fatalf("%d bytes of %d are taken", memory.Used(), most)
 		}
 		if in.Free(); memory.Used() != 0 {
 			t.Fatalf("%d bytes are left taken", memory.Used())

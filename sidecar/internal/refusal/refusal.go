@@ -95,14 +95,6 @@ func Stopping() *wire.Error {
 	return Unavailable("the sidecar is shutting down: try again once it is back")
 }
 
-// NoMemory refuses a message or body because all connections together have used up a budget of so
-// many bytes. Other connections free memory when their requests are answered or they read their
-// events, both of which are quick, or when they time out.
-func NoMemory(budget int64) *wire.Error {
-	return Overloaded("all connections together have used up the %d bytes of memory for requests and deliveries (--max-buffered-bytes): "+
-		"try again later, or send less at once", budget)
-}
-
 // Overloaded refuses a request that exceeds a bound for now.
 func Overloaded(format string, args ...any) *wire.Error {
 	return later(wire.Overloaded, retrySoon, format, args...)

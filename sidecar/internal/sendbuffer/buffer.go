@@ -1,5 +1,5 @@
-// Package sendbuffer holds what is to be written to one client: bounded, within the memory that all
-// connections share, and for as long as the client reads.
+// Package sendbuffer holds what is to be written to one client: bounded, within the memory of the
+// client, and for as long as the client reads.
 package sendbuffer
 
 import (
@@ -9,7 +9,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/sluice-bus/sluice/sidecar/internal/budget"
+	"github.com/sluice-bus/sluice/internal/budget"
 )
 
 // Sink is the client's end: a socket, or the answer of a request.
@@ -24,7 +24,7 @@ type Sink interface {
 // Config is what a Buffer needs; Memory may be nil.
 type Config struct {
 	Bytes   int // how much may wait for the client to read it
-	Memory  *budget.Budget
+	Memory  *budget.Share
 	Silence time.Duration // how long the client may accept nothing
 	Wake    func()        // called once there is room again
 }
@@ -93,8 +93,17 @@ func (b *Buffer) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// HasRoom reports whether the buffer is below its bound; that is 0 while the memory of all
-// connections is used up. After a false there is no room until half of the bound is free, and then
+// Charge has what waits, and what comes, counted in another share.
+func (b *Buffer) Charge(memory *budget.Share) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.cfg.Memory.Give(b.queued)
+	b.cfg.Memory = memory
+	memory.Take(b.queued)
+}
+
+// HasRoom reports whether the buffer is below its bound; that is 0 while the client's memory is
+// used up. After a false there is no room until half of the bound is free, and then
 // Wake is called. So writes come in bursts, and not whenever the client reads a few bytes.
 func (b *Buffer) HasRoom() bool {
 	b.mu.Lock()

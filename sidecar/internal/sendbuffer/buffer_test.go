@@ -12,7 +12,7 @@ import (
 
 	"pgregory.net/rapid"
 
-	"github.com/sluice-bus/sluice/sidecar/internal/budget"
+	"github.com/sluice-bus/sluice/internal/budget"
 	"github.com/sluice-bus/sluice/test/require"
 )
 
@@ -146,7 +146,7 @@ func TestBufferClosesWithinReason(t *testing.T) {
 // back.
 func TestBufferCut(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		memory := budget.New(1000)
+		memory := budget.New(budget.Bounds{Memory: 1000}).Of("")
 		b, peer := piped(Config{Bytes: 10, Silence: time.Hour, Memory: memory})
 		var told []string
 		note := func(what string) func() { return func() { told = append(told, what) } }

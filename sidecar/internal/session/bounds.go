@@ -26,11 +26,7 @@ type Bounds struct {
 	// AuthTimeout is how long a connection may take to authenticate, if it has to.
 	AuthTimeout time.Duration
 
-	// Pulls is how many requests may pull at a time, Pullers how many members may stand for pulls
-	// (one for each group and set of opts), and PullerIdle how long an unused one without events in
-	// flight stays.
-	Pulls      int
-	Pullers    int
+	// PullerIdle is how long an unused member that stands for pulls stays, without events in flight.
 	PullerIdle time.Duration
 }
 
@@ -45,8 +41,6 @@ func DefaultBounds() Bounds {
 		PingAfter:         30 * time.Second,
 		Subscriptions:     1000,
 		AuthTimeout:       10 * time.Second,
-		Pulls:             4096,
-		Pullers:           1000,
 		PullerIdle:        time.Minute,
 	}
 }

@@ -10,6 +10,7 @@ import (
 	"sync/atomic"
 
 	"github.com/sluice-bus/sluice/internal/access"
+	"github.com/sluice-bus/sluice/internal/budget"
 	"github.com/sluice-bus/sluice/internal/policy"
 	"github.com/sluice-bus/sluice/sdk/wire"
 	"github.com/sluice-bus/sluice/sidecar/internal/admit"
@@ -25,6 +26,7 @@ type Sessions struct {
 	Publisher *admit.Publisher
 	Policies  *policy.Current
 	Logger    *slog.Logger
+	Budget    *budget.Budget  // nil: no bounds
 	Stopping  context.Context // ends when the sidecar begins to stop
 }
 
@@ -33,15 +35,16 @@ type Session struct {
 	*Connection
 	From string // the client's address
 
-	of  *Sessions
-	who atomic.Pointer[access.Identity] // nil until it is known
+	of    *Sessions
+	who   atomic.Pointer[access.Identity] // nil until it is known
+	share atomic.Pointer[budget.Share]
 }
 
 // Of returns the session of a request that Access.Authenticate has passed.
 func (x *Sessions) Of(r *http.Request) *Session {
 	s := x.Unknown(r)
 	who := x.Access.From(r.Context())
-	s.who.Store(&who)
+	s.Become(&who)
 	return s
 }
 
@@ -51,7 +54,9 @@ func (x *Sessions) Unknown(r *http.Request) *Session {
 	if !ok {
 		c = x.newConnection()
 	}
-	return &Session{Connection: c, From: r.RemoteAddr, of: x}
+	s := &Session{Connection: c, From: r.RemoteAddr, of: x}
+	s.share.Store(x.Budget.Strangers())
+	return s
 }
 
 type connectionKey struct{}
@@ -67,7 +72,13 @@ func (x *Sessions) newConnection() *Connection {
 }
 
 // Become sets who the caller is, and reports whether that was not known before.
-func (s *Session) Become(who *access.Identity) (first bool) { return s.who.Swap(who) == nil }
+func (s *Session) Become(who *access.Identity) (first bool) {
+	s.share.Store(s.of.Budget.Of(who.Name))
+	return s.who.Swap(who) == nil
+}
+
+// Share is what the caller may use of the memory and of the places.
+func (s *Session) Share() *budget.Share { return s.share.Load() }
 
 // Known reports whether it is known who the caller is.
 func (s *Session) Known() bool { return s.who.Load() != nil }

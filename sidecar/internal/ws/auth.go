@@ -35,6 +35,8 @@ func (c *conn) authenticate(req *codec.Request) {
 	if c.caller.Become(&id) {
 		c.ws.SetReadLimit(int64(c.cfg.Limits.FrameBytes))
 	}
+	c.out.Charge(c.caller.Share())
+	c.window.charge(c.caller.Share())
 	c.replyOK(req)
 }
 

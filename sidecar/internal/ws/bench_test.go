@@ -8,7 +8,7 @@ import (
 
 	"github.com/coder/websocket"
 
-	"github.com/sluice-bus/sluice/sidecar/internal/budget"
+	"github.com/sluice-bus/sluice/internal/budget"
 	"github.com/sluice-bus/sluice/sidecar/internal/gateway/gatewaytest"
 	"github.com/sluice-bus/sluice/test/require"
 )
@@ -20,7 +20,7 @@ func BenchmarkPublishWebSocket(b *testing.B) {
 	for _, size := range []int{256, 16 << 10} {
 		for _, window := range []int{1, 64} {
 			b.Run(fmt.Sprintf("bytes=%d/underway=%d", size, window), func(b *testing.B) {
-				s := start(b, gatewaytest.Setup{Memory: budget.New(128 << 20)})
+				s := start(b, gatewaytest.Setup{Budget: budget.New(budget.Bounds{Memory: 128 << 20, Places: budget.DefaultPlaces()})})
 				c := s.Dial(b)
 				frame := []byte(`{"op":"PUBLISH","corr":"1","topic":"t","payload":"` + strings.Repeat("x", size) + `"}`)
 				ctx := context.Background()

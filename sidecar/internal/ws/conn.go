@@ -40,7 +40,7 @@ type conn struct {
 // use takes a connection over from net/http.
 func (c *conn) use(raw net.Conn) {
 	c.out = sendbuffer.New(raw, sendbuffer.Config{
-		Bytes: c.cfg.Bounds.SendBufferBytes, Memory: c.cfg.Memory, Silence: c.cfg.Bounds.SlowClientTimeout, Wake: c.wakeSubscriptions,
+		Bytes: c.cfg.Bounds.SendBufferBytes, Memory: c.caller.Share(), Silence: c.cfg.Bounds.SlowClientTimeout, Wake: c.wakeSubscriptions,
 	})
 	c.socket = &socket{Conn: raw, out: c.out, timeout: c.cfg.Bounds.ReceiveTimeout}
 	c.socket.moved()
@@ -50,7 +50,7 @@ func (c *conn) use(raw net.Conn) {
 func (c *conn) begin(ctx context.Context, name string) {
 	c.name = name
 	c.ctx, c.cancel = context.WithCancel(ctx)
-	c.window.init(c.cfg.Bounds, c.cfg.Memory)
+	c.window.init(c.cfg.Bounds, c.caller.Share())
 	readLimit := c.cfg.Limits.FrameBytes
 	if !c.caller.Known() {
 		readLimit = min(readLimit, strangerFrameBytes)

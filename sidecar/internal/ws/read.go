@@ -14,7 +14,6 @@ import (
 	"github.com/sluice-bus/sluice/sdk/wire/codec"
 	"github.com/sluice-bus/sluice/sidecar/internal/audit"
 	"github.com/sluice-bus/sluice/sidecar/internal/receive"
-	"github.com/sluice-bus/sluice/sidecar/internal/refusal"
 	"github.com/sluice-bus/sluice/sidecar/internal/sendbuffer"
 	"github.com/sluice-bus/sluice/sidecar/internal/telemetry"
 )
@@ -42,12 +41,12 @@ func (c *conn) read() closing {
 func (c *conn) message(kind websocket.MessageType, r io.Reader) *closing {
 	s := sendbuffer.NewScratch()
 	defer s.Free()
-	in := receive.Message{B: s.B, Budget: c.cfg.Memory, AtMost: c.cfg.Limits.FrameBytes}
+	in := receive.Message{B: s.B, Budget: c.caller.Share(), AtMost: c.cfg.Limits.FrameBytes}
 	defer in.Free()
 	c.socket.beginMessage()
 	err := in.ReadAll(r)
-	if err == receive.ErrNoMemory {
-		return c.shed(r, in.B)
+	if full, ok := err.(*receive.NoMemory); ok {
+		return c.shed(r, in.B, full.Refusal)
 	}
 	if err == nil {
 		err = c.socket.endMessage()
@@ -65,7 +64,7 @@ func (c *conn) message(kind websocket.MessageType, r io.Reader) *closing {
 
 // shed refuses a message for which there is no memory, once the rest of it has arrived. The refusal
 // has the message's corr if that is at the beginning of the message.
-func (c *conn) shed(r io.Reader, beginning []byte) *closing {
+func (c *conn) shed(r io.Reader, beginning []byte, why *wire.Error) *closing {
 	req, _ := codec.DecodeRequest(beginning, c.cfg.Limits)
 	known := &codec.Request{Op: req.Op, Topic: req.Topic, Corr: req.Corr, HasCorr: req.HasCorr}
 	_, err := io.CopyBuffer(discarding{}, r, beginning[:cap(beginning)])
@@ -75,7 +74,6 @@ func (c *conn) shed(r io.Reader, beginning []byte) *closing {
 	if err != nil {
 		return c.unread(err)
 	}
-	why := refusal.NoMemory(c.cfg.Memory.Limit())
 	c.cfg.Metrics.Shed(telemetry.ShedMemory)
 	c.countRefused(known, why)
 	c.replyError(known, why)

@@ -104,7 +104,9 @@ func (c *conn) addSubscription(req *codec.Request) (*subscription, error) {
 // join subscribes with the group, or alone.
 func (s *subscription) join(req *codec.Request) (err error) {
 	c := s.conn
-	asked := group.Subscription{Topic: s.Topic, Group: s.Group, Options: req.Subscribe, Sink: s, MemberID: c.name, Address: c.caller.From}
+	asked := group.Subscription{
+		Topic: s.Topic, Group: s.Group, Options: req.Subscribe, Sink: s, MemberID: c.name, Address: c.caller.From, Memory: c.caller.Share(),
+	}
 	asked.Pacer, s.release = c.caller.Pacer(s.Topic)
 	s.Feed, s.member, s.starts, err = session.Join(c.caller.Attribute(c.ctx), c.cfg.Groups, asked)
 	return err

@@ -4,7 +4,7 @@ import (
 	"context"
 	"sync"
 
-	"github.com/sluice-bus/sluice/sidecar/internal/budget"
+	"github.com/sluice-bus/sluice/internal/budget"
 	"github.com/sluice-bus/sluice/sidecar/internal/session"
 )
 
@@ -12,7 +12,7 @@ import (
 // many.
 type window struct {
 	maxEvents, maxBytes int
-	budget              *budget.Budget
+	budget              *budget.Share
 
 	mu            sync.Mutex
 	changed       sync.Cond
@@ -20,7 +20,7 @@ type window struct {
 	closed        bool
 }
 
-func (w *window) init(b session.Bounds, memory *budget.Budget) {
+func (w *window) init(b session.Bounds, memory *budget.Share) {
 	w.maxEvents, w.maxBytes, w.budget = b.UnansweredEvents, b.UnansweredBytes, memory
 	w.changed.L = &w.mu
 }
@@ -40,6 +40,15 @@ func (w *window) enter(events, bytes int) bool {
 	w.bytes += bytes
 	w.budget.Take(bytes)
 	return true
+}
+
+// charge has what waits, and what comes, counted in another share.
+func (w *window) charge(memory *budget.Share) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.budget.Give(w.bytes)
+	w.budget = memory
+	memory.Take(w.bytes)
 }
 
 // leave counts one op less: its reply is in the send buffer.

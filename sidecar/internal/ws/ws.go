@@ -35,19 +35,17 @@ import (
 	"github.com/sluice-bus/sluice/internal/httpapi"
 	"github.com/sluice-bus/sluice/sdk/wire"
 	"github.com/sluice-bus/sluice/sidecar/internal/admit"
-	"github.com/sluice-bus/sluice/sidecar/internal/budget"
 	"github.com/sluice-bus/sluice/sidecar/internal/group"
 	"github.com/sluice-bus/sluice/sidecar/internal/refusal"
 	"github.com/sluice-bus/sluice/sidecar/internal/session"
 	"github.com/sluice-bus/sluice/sidecar/internal/telemetry"
 )
 
-// Config is what a Server needs; every field but Memory is required.
+// Config is what a Server needs; every field is required.
 type Config struct {
 	Sessions  *session.Sessions
 	Publisher *admit.Publisher
 	Groups    *group.Manager
-	Memory    *budget.Budget // bounds the requests and data of all connections; nil: no bound
 	Metrics   *telemetry.Metrics
 	Limits    wire.Limits
 	Bounds    session.Bounds

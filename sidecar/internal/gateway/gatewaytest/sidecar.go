@@ -18,11 +18,11 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 
 	"github.com/sluice-bus/sluice/internal/access"
+	"github.com/sluice-bus/sluice/internal/budget"
 	"github.com/sluice-bus/sluice/internal/httpapi"
 	"github.com/sluice-bus/sluice/internal/policy"
 	"github.com/sluice-bus/sluice/sdk/wire"
 	"github.com/sluice-bus/sluice/sidecar/internal/admit"
-	"github.com/sluice-bus/sluice/sidecar/internal/budget"
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog"
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog/pebblelog"
 	"github.com/sluice-bus/sluice/sidecar/internal/gateway"
@@ -51,7 +51,7 @@ type Setup struct {
 	Origins    []string
 	Access     *access.Access
 	Unready    bool // publishes are not accepted
-	Memory     *budget.Budget
+	Budget     *budget.Budget
 	MostTopics int          // 0: 1000
 	MostEach   int          // of topics and of groups; 0: any number
 	Listener   net.Listener // nil: TCP
@@ -127,13 +127,13 @@ func Start(t testing.TB, s Setup) *Sidecar {
 		MaxGroupsEach: s.MostEach,
 		Context:       ctx, Log: viaCatalog{log, catalog}, Tails: tails,
 		Policy:      func(topic string) *policy.Effective { return policies.Load().Topic(topic) },
-		DeadLetters: publisher, Metrics: metrics, Roster: roster.Alone("node"), Logger: logger, Bounds: group.DefaultBounds(), Memory: s.Memory,
+		DeadLetters: publisher, Metrics: metrics, Roster: roster.Alone("node"), Logger: logger, Bounds: group.DefaultBounds(),
 	})
 	spool := &Spool{s.Spooled}
 	g := gateway.New(gateway.Config{
 		Access:    s.Access,
 		Publisher: publisher, Groups: groups, Log: log, Policies: policies, Metrics: metrics,
-		Limits: limits, Bounds: bounds, NodeID: "node", Logger: logger, Memory: s.Memory,
+		Limits: limits, Bounds: bounds, NodeID: "node", Logger: logger, Budget: s.Budget,
 		Topics: catalog, Erased: tails.Forget, Spool: spool,
 		Lookup: log.Lookup, StoreID: func() string { return "store" }, Ready: func() bool { return !s.Unready }, DaprAppID: s.DaprAppID,
 		Reread: func(context.Context, string) error { return eventlog.ErrNotFound },

@@ -6,7 +6,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/sluice-bus/sluice/sidecar/internal/budget"
+	"github.com/sluice-bus/sluice/internal/budget"
 	"github.com/sluice-bus/sluice/sidecar/internal/tracing"
 )
 
@@ -14,9 +14,8 @@ import (
 type Config struct {
 	Group     string      // as the policy names it
 	Expired   func(n int) // counts events whose own ttl has passed
-	Memory    *budget.Budget
-	Lookahead int // how many events of a partition are fetched, from the lowest unsettled one on
-	MaxBytes  int // of events in memory
+	Lookahead int         // how many events of a partition are fetched, from the lowest unsettled one on
+	MaxBytes  int         // of events in memory
 }
 
 // Dispatcher is a group's events on their way to its members. It has the events that were fetched
@@ -43,6 +42,7 @@ type Dispatcher struct {
 	DeadLetters   []*Event // to be handed to the dead letter topic by the next turn
 	DeadLettering int      // events on their way to the dead letter topic
 	Bytes         int      // bytes of events
+	memory        *budget.Share
 }
 
 // New makes a Dispatcher without members and partitions.
@@ -52,8 +52,24 @@ func (d *Dispatcher) Join(m *Member) {
 	m.Opts = d.limits.resolve(m.Requested)
 	d.members = append(d.members, m)
 	d.NeedsDivision = true
+	d.charge()
 	d.order()
 }
+
+// charge has the events in memory counted for the client that has been a member for the longest time.
+// Without members they stay with the last one.
+func (d *Dispatcher) charge() {
+	if len(d.members) == 0 || d.members[0].memory == d.memory {
+		return
+	}
+	d.memory.Give(d.Bytes)
+	d.memory = d.members[0].memory
+	d.memory.Take(d.Bytes)
+}
+
+// NoMemory reports whether the members' client has used up its memory. The group then holds one event
+// at a time.
+func (d *Dispatcher) NoMemory() bool { return d.memory.Full() }
 
 // Leave removes a member, and takes back its events in flight; counted says that those that were
 // sent count an attempt.
@@ -67,6 +83,7 @@ func (d *Dispatcher) Leave(m *Member, counted bool, now time.Time) {
 			d.GiveBack(e)
 		}
 	}
+	d.charge()
 	d.order()
 }
 
@@ -125,7 +142,7 @@ func (d *Dispatcher) makeReady(e *Event) {
 // addBytes adds the bytes of a fetched event to those held, or subtracts them.
 func (d *Dispatcher) addBytes(n int) {
 	d.Bytes += n
-	d.cfg.Memory.Take(n)
+	d.memory.Take(n)
 }
 
 // Settle ends an event for the group.

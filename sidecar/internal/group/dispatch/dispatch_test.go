@@ -8,8 +8,8 @@ import (
 
 	"pgregory.net/rapid"
 
+	"github.com/sluice-bus/sluice/internal/budget"
 	"github.com/sluice-bus/sluice/internal/policy"
-	"github.com/sluice-bus/sluice/sidecar/internal/budget"
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog"
 	"github.com/sluice-bus/sluice/sidecar/internal/reader"
 	"github.com/sluice-bus/sluice/sidecar/internal/tracing"
@@ -67,10 +67,12 @@ type dispatchExam struct {
 	ordered bool // all members want key order
 	now     time.Time
 	seq     uint64
+	memory  *budget.Budget
 }
 
 func newDispatchExam(t *rapid.T) *dispatchExam {
 	x := &dispatchExam{now: time.Unix(1e9, 0), eff: policy.Defaults(), ordered: rapid.Bool().Draw(t, "ordered")}
+	x.memory = budget.New(budget.Bounds{Memory: 1 << 20, Identities: true})
 	x.d = New(testConfig())
 	for i := range 2 {
 		x.d.Parts = append(x.d.Parts, &Partition{Place: reader.Place{Index: i, Next: 1}, Open: true})
@@ -99,6 +101,7 @@ func (x *dispatchExam) fetch(t *rapid.T) {
 func (x *dispatchExam) join(t *rapid.T) {
 	if len(x.d.members) < 3 {
 		m := &Member{sink: alwaysReady{}, pacer: alwaysReady{}, Started: true}
+		m.memory = x.memory.Of(rapid.SampledFrom([]string{"a", "b"}).Draw(t, "identity"))
 		m.Requested.MaxInflight, m.Requested.Ordered, m.Requested.MaxAttempts = new(rapid.IntRange(1, 3).Draw(t, "window")), &x.ordered, new(3)
 		x.d.Join(m)
 	}
@@ -106,7 +109,7 @@ func (x *dispatchExam) join(t *rapid.T) {
 
 func testConfig() Config {
 	return Config{
-		Group: "g", Expired: func(int) {}, Memory: budget.New(1 << 20), Lookahead: 10_000, MaxBytes: 32 << 20,
+		Group: "g", Expired: func(int) {}, Lookahead: 10_000, MaxBytes: 32 << 20,
 	}
 }
 
@@ -197,8 +200,8 @@ func (x *dispatchExam) check(t *rapid.T) {
 			}
 		}
 	}
-	if held != d.Bytes || int64(held) != d.cfg.Memory.Used() {
-		t.Fatalf("%d bytes are held; counted are %d, %d of them taken", held, d.Bytes, d.cfg.Memory.Used())
+	if held != d.Bytes || d.memory != nil && int64(held) != d.memory.Used() || d.memory.Used() != x.memory.Used() {
+		t.Fatalf("%d bytes are held; counted are %d, %d of them taken", held, d.Bytes, x.memory.Used())
 	}
 	for id, e := range d.ids {
 		for ; e != nil; e = e.sameID {

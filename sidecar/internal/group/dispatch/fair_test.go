@@ -17,7 +17,7 @@ func TestIdleTenantsAreForgotten(t *testing.T) {
 	p := d.Parts[0]
 	p.Next, p.Open = 1, true
 	d.Retune(&eff, 1, 1, now)
-	m := NewMember("c", wire.SubscribeOptions{MaxInflight: new(1)}, alwaysReady{}, nil, alwaysReady{})
+	m := NewMember("c", wire.SubscribeOptions{MaxInflight: new(1)}, alwaysReady{}, nil, alwaysReady{}, nil)
 	m.Started = true
 	d.Join(m)
 	seq := uint64(0)

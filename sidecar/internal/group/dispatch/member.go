@@ -3,6 +3,7 @@ package dispatch
 import (
 	"time"
 
+	"github.com/sluice-bus/sluice/internal/budget"
 	"github.com/sluice-bus/sluice/sdk/wire"
 )
 
@@ -15,6 +16,7 @@ type Member struct {
 	sink      Sink
 	puller    Puller // the connection's, if its client asks for events
 	pacer     Pacer
+	memory    *budget.Share
 
 	Started bool
 	Paused  bool
@@ -31,9 +33,9 @@ type Member struct {
 	Asked     uint64 // the puller's request when the turn began to assign
 }
 
-// NewMember makes a member that has not started; puller may be nil.
-func NewMember(id string, o wire.SubscribeOptions, sink Sink, puller Puller, p Pacer) *Member {
-	return &Member{ID: id, Requested: o, sink: sink, puller: puller, pacer: p}
+// NewMember makes a member that has not started; puller and memory may be nil.
+func NewMember(id string, o wire.SubscribeOptions, sink Sink, puller Puller, p Pacer, memory *budget.Share) *Member {
+	return &Member{ID: id, Requested: o, sink: sink, puller: puller, pacer: p, memory: memory}
 }
 
 // What a Member asks of its connection. Package group says what the calls mean.

@@ -184,9 +184,9 @@ func (d *Dispatcher) Passes(rec *eventlog.Record) bool {
 
 // LooksAhead reports whether the group fetches more events than members have room for. With
 // fairness it does, to find one tenant's events behind any number of another's. It uses at most
-// half of the memory of all connections.
+// half of the memory.
 func (d *Dispatcher) LooksAhead() bool {
-	return d.fair != nil && len(d.members) > 0 && !d.limits.Paused && !d.cfg.Memory.Scarce()
+	return d.fair != nil && len(d.members) > 0 && !d.limits.Paused && !d.memory.Scarce()
 }
 
 // Dirty reports whether progress of a partition differs from what was last saved.
