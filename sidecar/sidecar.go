@@ -156,8 +156,9 @@ func (s *Sidecar) openAccess(context.Context) (err error) {
 	limits := s.cfg.limits()
 	most := int64(max(limits.FrameBytes, limits.BatchBytes))
 	if s.access.Authenticates() && s.cfg.MaxBufferedBytes < 2*budget.SharesOfAll*most {
-		return &ConfigError{Err: fmt.Errorf("max-buffered-bytes: %d is too little with --auth-config: the clients of one identity may use a quarter "+
-			"of it, which has to be at least twice the largest frame or batch of --limits (%d bytes)", s.cfg.MaxBufferedBytes, most)}
+		return &ConfigError{Err: fmt.Errorf("max-buffered-bytes: %d is too little with --auth-config: the clients of one identity "+
+			"may use a quarter of it, which has to be at least twice the largest frame or batch of --limits (%d bytes)",
+			s.cfg.MaxBufferedBytes, most)}
 	}
 	s.budget = budget.New(budget.Bounds{
 		Memory: s.cfg.MaxBufferedBytes, Places: budget.DefaultPlaces(), Identities: s.access.Authenticates(),
