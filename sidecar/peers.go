@@ -53,7 +53,8 @@ func (s *Sidecar) authorizePeer(r *http.Request, node string) {
 func (s *Sidecar) history() replay.Config {
 	return replay.Config{
 		Store: s.store.History(), Parts: s.store.Parts(), Self: s.self, Fleet: s.fleet, About: s.root(),
-		Access: s.access, PeerKey: s.policies.peerKey, Logger: s.cfg.Logger, Audit: s.audit, StallTimeout: s.cfg.SlowClientTimeout,
+		Access: s.access, PeerKey: s.policies.peerKey, Budget: s.budget,
+		Logger: s.cfg.Logger, Audit: s.audit, StallTimeout: s.cfg.SlowClientTimeout,
 	}
 }
 

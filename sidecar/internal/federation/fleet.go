@@ -14,7 +14,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/sluice-bus/sluice/internal/access"
-	"github.com/sluice-bus/sluice/sdk/wire"
+	"github.com/sluice-bus/sluice/internal/budget"
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog"
 	"github.com/sluice-bus/sluice/sidecar/internal/replay"
 )
@@ -47,7 +47,6 @@ type Config struct {
 	StallTimeout time.Duration // for a peer to send nothing while it is waited for
 	SlowAfter    time.Duration // an answer has waited for a part when the log first names it
 	SlowEvery    time.Duration // and from then on
-	MaxStreams   int           // at a time
 	BufferBytes  int64         // read ahead in one stream
 	MaxLine      int           // bytes of one event
 	Remembered   int           // ids that one stream remembers exactly
@@ -58,7 +57,6 @@ const (
 	defaultStallTimeout = 15 * time.Second
 	defaultSlowAfter    = time.Second
 	defaultSlowEvery    = 10 * time.Second
-	defaultMaxStreams   = 16
 	defaultBufferBytes  = 4 << 20
 	defaultMaxLine      = 64 << 20
 )
@@ -72,12 +70,11 @@ const atOnce = 32
 
 // Fleet asks all sidecars, including this one. Its only goroutines are those of its streams.
 type Fleet struct {
-	cfg     Config
-	local   *local
-	client  *http.Client
-	base    *http.Transport
-	streams chan struct{} // a place for each stream
-	reach   func(Peer) member
+	cfg    Config
+	local  *local
+	client *http.Client
+	base   *http.Transport
+	reach  func(Peer) member
 
 	mu     sync.Mutex
 	shared map[string]bool // by the id of each store that a sidecar ever named
@@ -92,11 +89,10 @@ var _ replay.Fleet = (*Fleet)(nil)
 func New(c Config) *Fleet {
 	c.setDefaults()
 	f := &Fleet{
-		cfg:     c,
-		local:   &local{self: c.Self, parts: c.Parts, store: c.Store},
-		base:    newTransport(c.Client),
-		streams: make(chan struct{}, c.MaxStreams),
-		shared:  map[string]bool{},
+		cfg:    c,
+		local:  &local{self: c.Self, parts: c.Parts, store: c.Store},
+		base:   newTransport(c.Client),
+		shared: map[string]bool{},
 	}
 	var transport http.RoundTripper = f.base
 	if c.Transport != nil {
@@ -115,7 +111,6 @@ func (c *Config) setDefaults() {
 	c.StallTimeout = cmp.Or(c.StallTimeout, defaultStallTimeout)
 	c.SlowAfter = cmp.Or(c.SlowAfter, defaultSlowAfter)
 	c.SlowEvery = cmp.Or(c.SlowEvery, defaultSlowEvery)
-	c.MaxStreams = cmp.Or(c.MaxStreams, defaultMaxStreams)
 	c.MaxLine = cmp.Or(c.MaxLine, defaultMaxLine)
 	c.Remembered = cmp.Or(c.Remembered, rememberedIDs)
 	c.BufferBytes = cmp.Or(c.BufferBytes, defaultBufferBytes)
@@ -124,23 +119,14 @@ func (c *Config) setDefaults() {
 // Close closes idle connections. Close all streams before it.
 func (f *Fleet) Close() { f.base.CloseIdleConnections() }
 
-// overloadedRetry is when another stream may be admitted.
-const overloadedRetry = time.Second
-
 // Open asks every part for its events that q selects.
 func (f *Fleet) Open(ctx context.Context, q replay.FleetQuery) (replay.FleetStream, error) {
-	select {
-	case f.streams <- struct{}{}:
-	default:
-		return nil, &wire.Error{
-			Code: wire.Overloaded, RetryAfter: overloadedRetry,
-			Msg: fmt.Sprintf("%d replays of the whole fleet are under way, as many as this sidecar does at a time; "+
-				"try again later, or with scope=store", f.cfg.MaxStreams),
-		}
+	if err := q.Share.Enter(budget.FleetReplays); err != nil {
+		return nil, err
 	}
 	s, err := f.open(ctx, q)
 	if err != nil {
-		<-f.streams
+		q.Share.Leave(budget.FleetReplays)
 		return nil, err
 	}
 	return s, nil
@@ -156,6 +142,9 @@ func (f *Fleet) open(ctx context.Context, q replay.FleetQuery) (*stream, error) 
 	}
 	s := newStream(f, plan)
 	if err := s.mayBePartial(); err != nil {
+		return nil, err
+	}
+	if err := s.takeMemory(); err != nil {
 		return nil, err
 	}
 	if err := s.start(ctx); err != nil {

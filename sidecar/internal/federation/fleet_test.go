@@ -17,6 +17,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/sluice-bus/sluice/internal/budget"
 	"github.com/sluice-bus/sluice/sdk/wire"
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog"
 	"github.com/sluice-bus/sluice/sidecar/internal/replay"
@@ -337,17 +338,26 @@ func TestCloseInTheMiddle(t *testing.T) {
 }
 
 func TestStreamsAtATime(t *testing.T) {
-	c := config(edge("self", 3, 1, 1))
-	c.MaxStreams = 2
-	f := newFleet(t, c)
-	one, _ := mustOpen(t, f, replay.FleetQuery{}), mustOpen(t, f, replay.FleetQuery{})
-	_, err := f.Open(t.Context(), replay.FleetQuery{Topic: topic})
+	places := budget.DefaultPlaces()
+	places[budget.FleetReplays] = 2
+	all := budget.New(budget.Bounds{Memory: 1 << 30, Places: places})
+	f := newFleet(t, config(edge("self", 3, 1, 1)))
+	q := replay.FleetQuery{Topic: topic, Share: all.Of("a")}
+	one, two := mustOpen(t, f, q), mustOpen(t, f, q)
+	_, err := f.Open(t.Context(), q)
 	var e *wire.Error
 	if !errors.As(err, &e) || e.Code != wire.Overloaded || e.RetryAfter <= 0 {
 		t.Fatal(err)
 	}
 	one.Close()
-	mustOpen(t, f, replay.FleetQuery{})
+	mustOpen(t, f, q).Close()
+	if g, err := drain(two, 0); err != nil || len(g.places) == 0 || all.Used() < 4<<20 {
+		t.Errorf("%d events, %v; %d bytes are taken", len(g.places), err, all.Used())
+	}
+	two.Close()
+	if all.Used() != 0 {
+		t.Errorf("%d bytes are left taken", all.Used())
+	}
 }
 
 // TestASlowPartIsNamed in the log while it is waited for.

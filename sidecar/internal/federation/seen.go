@@ -1,6 +1,11 @@
 package federation
 
-import "hash/maphash"
+import (
+	"hash/maphash"
+	"unsafe"
+
+	"github.com/sluice-bus/sluice/internal/budget"
+)
 
 // seen remembers the ids of one stream. It remembers the last rememberedIDs exactly, as
 // fingerprints of 128 bits with a seed of the stream's own: two ids with the same fingerprint are
@@ -12,14 +17,16 @@ type seen struct {
 	old       idSet // full, or empty
 	forgotten filters
 	room      int // ids of one idSet
+	memory    *budget.Share
+	counted   int // bytes of the memory
 }
 
 // rememberedIDs is how many of the last ids are remembered exactly, at least while none was
 // forgotten: both halves together, 4 MiB.
 const rememberedIDs = 1 << 17
 
-func newSeen(room int) *seen {
-	return &seen{seeds: [2]maphash.Seed{maphash.MakeSeed(), maphash.MakeSeed()}, room: room / 2}
+func newSeen(room int, memory *budget.Share) *seen {
+	return &seen{seeds: [2]maphash.Seed{maphash.MakeSeed(), maphash.MakeSeed()}, room: room / 2, memory: memory}
 }
 
 // any reports whether it remembers an id.
@@ -37,7 +44,20 @@ func (s *seen) look(id string, add bool) (known, maybe bool) {
 	} else if known = !s.young.add(f); !known && s.young.n >= s.room {
 		s.turn()
 	}
+	if size := s.size(); size != s.counted {
+		s.memory.Take(size - s.counted)
+		s.counted = size
+	}
 	return known, !known && s.forgotten.has(f)
+}
+
+// size is how many bytes there are of ids and filters.
+func (s *seen) size() int {
+	n := (len(s.young.slots) + len(s.old.slots)) * int(unsafe.Sizeof(fingerprint{}))
+	for _, each := range s.forgotten {
+		n += len(each.blocks) * int(unsafe.Sizeof(each.blocks[0]))
+	}
+	return n
 }
 
 // turn makes room: it moves the older half into the filter.

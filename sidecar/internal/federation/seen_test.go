@@ -13,7 +13,7 @@ import (
 func TestSeen(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		room := rapid.IntRange(2, 64).Draw(t, "room")
-		s := newSeen(room)
+		s := newSeen(room, nil)
 		order := map[string]int{} // when it was added last
 		n := 0
 		for range rapid.IntRange(1, 400).Draw(t, "steps") {

@@ -7,6 +7,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/sluice-bus/sluice/internal/budget"
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog"
 	"github.com/sluice-bus/sluice/sidecar/internal/replay"
 )
@@ -22,6 +23,7 @@ type stream struct {
 	// askable are the parts that may hold a suspect, too.
 	askable []*part
 	waiting lookahead
+	ahead   int // bytes that the parts may read ahead, of the client's memory
 
 	ctx     context.Context
 	cancel  context.CancelFunc
@@ -36,7 +38,7 @@ type stream struct {
 }
 
 func newStream(f *Fleet, p *plan) *stream {
-	return &stream{fleet: f, plan: p, merge: merge{desc: p.query.Scan.Descending}, seen: newSeen(f.cfg.Remembered)}
+	return &stream{fleet: f, plan: p, merge: merge{desc: p.query.Scan.Descending}, seen: newSeen(f.cfg.Remembered, p.query.Share)}
 }
 
 // mayBePartial returns an error if a part is missing and the answer must be complete.
@@ -94,6 +96,21 @@ func (s *stream) share() int64 {
 		budget = min(budget, parts*limit*pagedEventBytes)
 	}
 	return max(minShare, budget/max(1, parts))
+}
+
+// takeMemory takes what the parts may read ahead.
+func (s *stream) takeMemory() error {
+	ahead := int(s.share()) * (len(s.plan.stores) + len(s.plan.spools))
+	if err := s.plan.query.Share.TryTake(ahead); err != nil {
+		return err
+	}
+	s.ahead = ahead
+	return nil
+}
+
+func (s *stream) giveMemory() {
+	s.plan.query.Share.Give(s.ahead + s.seen.counted)
+	s.ahead, s.seen.counted = 0, 0
 }
 
 // pagedEventBytes is how many bytes are read ahead for each event of a page.
@@ -274,10 +291,11 @@ func (s *stream) Close() {
 	s.closed = true
 	s.stop()
 	s.err = io.ErrClosedPipe
-	<-s.fleet.streams
+	s.plan.query.Share.Leave(budget.FleetReplays)
 }
 
 func (s *stream) stop() {
+	defer s.giveMemory()
 	if s.cancel == nil {
 		return // it was never started
 	}

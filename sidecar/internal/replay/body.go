@@ -11,6 +11,7 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/sluice-bus/sluice/internal/budget"
 	"github.com/sluice-bus/sluice/internal/httpapi"
 	"github.com/sluice-bus/sluice/sdk/wire/codec"
 )
@@ -29,6 +30,7 @@ type body struct {
 	conn   *http.ResponseController
 	logger *slog.Logger
 	stall  time.Duration
+	share  *budget.Share
 
 	mime    string
 	coding  string
@@ -42,7 +44,7 @@ type body struct {
 
 func (h *handler) newBody(w http.ResponseWriter, r *http.Request, mime string) *body {
 	return &body{
-		w: w, r: r, conn: http.NewResponseController(w), logger: h.Logger, stall: h.StallTimeout,
+		w: w, r: r, conn: http.NewResponseController(w), logger: h.Logger, stall: h.StallTimeout, share: h.share(r),
 		mime: mime, coding: negotiate(r.Header["Accept-Encoding"]),
 	}
 }
@@ -53,6 +55,7 @@ func (b *body) release() {
 		b.enc.Reset(io.Discard) // releases the answer
 		encoders[b.coding].Put(b.enc)
 		b.enc = nil
+		b.share.Give(encoderBytes)
 	}
 }
 
@@ -192,9 +195,12 @@ func (b *body) drain() {
 		if b.coding != codingIdentity {
 			b.enc = encoders[b.coding].Get().(encoder)
 			b.enc.Reset(b.w)
+			b.share.Take(encoderBytes)
 		}
 	}
 	b.must(b.conn.SetWriteDeadline(time.Now().Add(b.stall)))
+	b.share.Take(cap(b.buf))
+	defer b.share.Give(cap(b.buf))
 	var err error
 	if b.enc != nil {
 		_, err = b.enc.Write(b.buf)

@@ -29,6 +29,9 @@ type encoder interface {
 // zstdWindow bounds what a zstd encoder holds, on both ends.
 const zstdWindow = 512 << 10
 
+// encoderBytes is about what an encoder holds.
+const encoderBytes = 1 << 20
+
 // encoders keeps encoders for reuse, by their coding: making their tables and window costs more
 // than compressing a small answer. They have no goroutines. Their settings are constant and valid,
 // so the constructors cannot fail.

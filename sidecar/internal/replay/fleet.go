@@ -6,6 +6,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"github.com/sluice-bus/sluice/internal/budget"
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog"
 )
 
@@ -38,6 +39,8 @@ type FleetQuery struct {
 	Partial bool
 	// Continued says that earlier pages exist whose events are not known here.
 	Continued bool
+	// Share has the place and the memory of the answer; nil: no bounds.
+	Share *budget.Share
 	// Start is the Scan.After of the first page: with from=afterId the (ts, id) of that event, else
 	// nil.
 	Start *eventlog.Point

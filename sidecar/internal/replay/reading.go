@@ -7,6 +7,7 @@ import (
 	"iter"
 	"time"
 
+	"github.com/sluice-bus/sluice/internal/budget"
 	"github.com/sluice-bus/sluice/sdk/wire"
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog"
 )
@@ -36,28 +37,28 @@ type item struct {
 }
 
 // open begins to read the events that s selects: at most that many, or all with 0.
-func (h *handler) open(ctx context.Context, s selection, most int) (reading, error) {
+func (h *handler) open(ctx context.Context, share *budget.Share, s selection, most int) (reading, error) {
 	switch {
 	case s.part == PartSpool:
-		return h.openSpool(ctx, s, most)
+		return h.openSpool(ctx, share, s, most)
 	case s.part == PartLog:
-		return &local{handler: h, ctx: ctx, source: h.Parts.Log, what: s, most: most, beat: h.Beat}, nil
+		return &local{handler: h, ctx: ctx, share: share, source: h.Parts.Log, what: s, most: most, beat: h.Beat}, nil
 	case s.scope == scopeFleet && h.Fleet != nil:
 		stream, err := h.Fleet.Open(ctx, FleetQuery{
 			Topic: s.topic, Scan: s.query, Start: s.start, Limit: most,
-			Behind: s.behind, Partial: s.partial, Continued: s.continued,
+			Behind: s.behind, Partial: s.partial, Continued: s.continued, Share: share,
 		})
 		if err != nil {
 			return nil, sourceError(err)
 		}
 		return &united{stream: stream, what: s}, nil
 	}
-	return &local{handler: h, ctx: ctx, source: h.Store, what: s, most: most}, nil
+	return &local{handler: h, ctx: ctx, share: share, source: h.Store, what: s, most: most}, nil
 }
 
 // openSpool freezes the spool and reads that.
-func (h *handler) openSpool(ctx context.Context, s selection, most int) (reading, error) {
-	in := &local{handler: h, ctx: ctx, what: s, most: most, beat: h.Beat}
+func (h *handler) openSpool(ctx context.Context, share *budget.Share, s selection, most int) (reading, error) {
+	in := &local{handler: h, ctx: ctx, share: share, what: s, most: most, beat: h.Beat}
 	frozen, err := h.Parts.Freeze(ctx, s.topic)
 	if frozen != nil {
 		in.source, in.release = frozen, frozen.Close
@@ -69,6 +70,7 @@ func (h *handler) openSpool(ctx context.Context, s selection, most int) (reading
 type local struct {
 	handler *handler
 	ctx     context.Context
+	share   *budget.Share
 	source  Scanner // nil: a spool that has nothing of the topic
 	what    selection
 	most    int
@@ -110,8 +112,13 @@ func (l *local) pages() iter.Seq2[[]*eventlog.Record, error] {
 	return func(yield func([]*eventlog.Record, error) bool) {
 		q, began := l.what.query, l.handler.Now().UnixMilli()
 		alive := func() bool { return yield(nil, nil) }
+		held := 0 // bytes of the page
+		defer func() { l.share.Give(held) }()
 		for read := 0; l.source != nil && (l.most == 0 || read < l.most); {
 			b := eventlog.Bounds{Events: pageEvents, Bytes: pageBytes}
+			if l.share.Full() {
+				b.Events = 1
+			}
 			if l.most > 0 {
 				b.Events = min(b.Events, l.most-read)
 			}
@@ -129,6 +136,12 @@ func (l *local) pages() iter.Seq2[[]*eventlog.Record, error] {
 				yield(nil, sourceError(err))
 				return
 			}
+			size := 0
+			for _, r := range page {
+				size += r.Size()
+			}
+			l.share.Take(size - held)
+			held = size
 			kept := l.what.aboveFloor(page)
 			if len(kept) == 0 || !yield(kept, nil) || len(kept) < len(page) {
 				return

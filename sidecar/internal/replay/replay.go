@@ -18,6 +18,7 @@ import (
 	"time"
 
 	"github.com/sluice-bus/sluice/internal/access"
+	"github.com/sluice-bus/sluice/internal/budget"
 	"github.com/sluice-bus/sluice/internal/httpapi"
 	"github.com/sluice-bus/sluice/sdk/wire"
 	"github.com/sluice-bus/sluice/sidecar/internal/audit"
@@ -52,6 +53,8 @@ type Config struct {
 	About httpapi.About
 	// Access says which topics a client may replay; nil lets every client replay all.
 	Access *access.Access
+	// Budget bounds what clients make the sidecar hold; nil: no bounds.
+	Budget *budget.Budget
 	// PeerKey verifies the signed tokens of other sidecars; nil without a control plane.
 	PeerKey *access.PeerKey
 	Logger  *slog.Logger
@@ -115,7 +118,7 @@ func (h *handler) replay(w http.ResponseWriter, r *httpapi.Request) error {
 	out := h.newBody(w, r.Request, "application/json")
 	defer out.release()
 	// One event more than requested shows whether a next page has any.
-	in, err := h.open(r.Context(), req.selection, req.limit+1)
+	in, err := h.open(r.Context(), out.share, req.selection, req.limit+1)
 	if err != nil {
 		out.fail(err)
 		return nil
@@ -175,7 +178,7 @@ func (h *handler) export(w http.ResponseWriter, r *httpapi.Request) error {
 	out := h.newBody(w, r.Request, mime)
 	defer out.release()
 	defer context.AfterFunc(ctx, out.unblock)()
-	in, err := h.open(ctx, req.selection, req.limit)
+	in, err := h.open(ctx, out.share, req.selection, req.limit)
 	if err != nil {
 		out.fail(err)
 		return nil

@@ -6,6 +6,7 @@ import (
 	"strconv"
 
 	"github.com/sluice-bus/sluice/internal/access"
+	"github.com/sluice-bus/sluice/internal/budget"
 	"github.com/sluice-bus/sluice/internal/httpapi"
 	"github.com/sluice-bus/sluice/sdk/wire"
 	"github.com/sluice-bus/sluice/sdk/wire/codec"
@@ -25,14 +26,15 @@ func (h *handler) routes() []httpapi.Route {
 	ok := func(doc string, content httpapi.Content, headers ...string) []httpapi.Answer {
 		return []httpapi.Answer{{Status: http.StatusOK, Doc: doc, Content: content, Headers: headers}}
 	}
+	replay, export := h.within(budget.Replays, h.replay), h.within(budget.Replays, h.export)
 	table := []httpapi.Route{
 		{
-			Pattern: "GET /replay", Summary: "a page of a topic's events, by ts and id", Query: replayQuery, Serve: h.answer(h.replay),
+			Pattern: "GET /replay", Summary: "a page of a topic's events, by ts and id", Query: replayQuery, Serve: h.answer(replay),
 			Role:    string(access.RoleReader),
 			Answers: ok("a page", httpapi.JSONOf[replayBody]()), Errors: []wire.Code{wire.NotFound, wire.PartialFleet},
 		},
 		{
-			Pattern: "GET /export", Summary: "all events of a range of times, by ts and id", Query: exportQuery, Serve: h.answer(h.export),
+			Pattern: "GET /export", Summary: "all events of a range of times, by ts and id", Query: exportQuery, Serve: h.answer(export),
 			Role: string(access.RoleReader),
 			Answers: ok("the events", httpapi.Content{
 				"application/x-ndjson": {"anyOf": []httpapi.Schema{httpapi.Ref("Event"), httpapi.SchemaOf[progressLine]()}},
@@ -102,6 +104,23 @@ type replayBody struct {
 
 type progressLine struct {
 	Progress []PartCount `json:"progress"`
+}
+
+// share is what the sender of a request may use.
+func (h *handler) share(r *http.Request) *budget.Share {
+	return h.Budget.Of(h.Access.From(r.Context()).Name)
+}
+
+// within gives a request a place.
+func (h *handler) within(p budget.Place, next serveFunc) serveFunc {
+	return func(w http.ResponseWriter, r *httpapi.Request) error {
+		share := h.share(r.Request)
+		if err := share.Enter(p); err != nil {
+			return err
+		}
+		defer share.Leave(p)
+		return next(w, r)
+	}
 }
 
 // answer makes a route's Serve.
