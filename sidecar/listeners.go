@@ -50,9 +50,12 @@ func (s *Sidecar) root() httpapi.About {
 
 // startOps serves the ops listener before the store is open.
 func (s *Sidecar) startOps(ctx context.Context) (err error) {
-	if s.listeners.ops, err = s.bind(ctx, "ops-listen", s.cfg.OpsListen, opsFiles); err != nil {
+	ln, most, err := s.open(ctx, "ops-listen", s.cfg.OpsListen, opsFiles)
+	if err != nil {
 		return err
 	}
+	// Nobody's connections keep health checks and metrics out: one more closes the oldest.
+	s.listeners.ops = s.access.Listener("ops-listen", listen.NewEvicting(ln, most, most))
 	s.ops = ops.New(s.metrics.Handler(), s.cfg.Logger, s.root())
 	server := s.server(s.listeners.ops, s.access.Require(access.Operate, s.ops.Handler(), "/healthz", "/readyz", httpapi.AboutPath))
 	ctx, s.endOps = context.WithCancel(context.WithoutCancel(ctx))
@@ -99,24 +102,33 @@ const (
 // connections bounds the connections of a listener, so that they leave open files for the rest.
 func connections(most, openFiles, share int) int { return min(most, max(openFiles*share/16, 1)) }
 
-// bind binds a listener that admits only so many connections. With TLS a refused connection is
-// closed without an answer.
-func (s *Sidecar) bind(ctx context.Context, name, addr string, share int) (net.Listener, error) {
-	ln, err := listen.On(ctx, addr)
+// open binds a listener, which may have so many connections.
+func (s *Sidecar) open(ctx context.Context, name, addr string, share int) (ln net.Listener, most int, err error) {
+	ln, err = listen.On(ctx, addr)
 	if err != nil {
-		return nil, fmt.Errorf("%s: %w", name, err)
+		return nil, 0, fmt.Errorf("%s: %w", name, err)
 	}
 	s.onClose(name, func() error {
 		ln.Close() // closing twice is harmless
 		return nil
 	})
-	s.metrics.ConnectionsRefused(name, 0)
-	clear := ln.Addr().Network() == "unix" || s.access.TLS() == nil
-	most := connections(s.cfg.MaxConnections, listen.OpenFiles(), share)
+	most = connections(s.cfg.MaxConnections, listen.OpenFiles(), share)
 	if most < s.cfg.MaxConnections {
 		s.cfg.Logger.Debug("the limit of open files (ulimit -n) allows fewer connections than --max-connections",
 			"listener", name, "connections", most, "open_files", listen.OpenFiles())
 	}
+	return ln, most, nil
+}
+
+// bind binds a listener that admits only so many connections. With TLS a refused connection is
+// closed without an answer.
+func (s *Sidecar) bind(ctx context.Context, name, addr string, share int) (net.Listener, error) {
+	ln, most, err := s.open(ctx, name, addr, share)
+	if err != nil {
+		return nil, err
+	}
+	s.metrics.ConnectionsRefused(name, 0)
+	clear := ln.Addr().Network() == "unix" || s.access.TLS() == nil
 	bound := listen.NewBound(ln, most, func(c net.Conn) {
 		s.metrics.ConnectionsRefused(name, 1)
 		if clear {

@@ -208,7 +208,7 @@ func atMost(t *testing.T, p *testkit.Sidecar, idle, most int) {
 }
 
 // TestConnectionsAreBounded: connections beyond the bound are refused for any request, and the
-// other listeners go on.
+// other listeners go on; idle ones keep nobody out of the ops listener.
 func TestConnectionsAreBounded(t *testing.T) {
 	p := testkit.StartSidecar(t, t.TempDir(), "--max-connections", "3")
 	for range 3 {
@@ -219,6 +219,11 @@ func TestConnectionsAreBounded(t *testing.T) {
 	_, res, err := websocket.Dial(t.Context(), "ws://"+p.Listen+"/ws", nil)
 	if err == nil || res == nil || res.StatusCode != http.StatusServiceUnavailable || res.Header.Get("Retry-After") != "1" {
 		t.Fatalf("a fourth connection: %+v, %v", res, err)
+	}
+	for range 20 {
+		idle, err := net.Dial("tcp", strings.TrimPrefix(p.OpsURL(), "http://"))
+		require.NoError(t, err)
+		defer idle.Close()
 	}
 	res, err = http.Get(p.OpsURL() + "/metrics")
 	require.NoError(t, err)

@@ -82,7 +82,7 @@ func New(cfg Config) *Gateway {
 	g.over, g.end = context.WithCancel(context.Background())
 	g.sessions = &session.Sessions{
 		Access: cfg.Access, Audit: cfg.Audit, Publisher: cfg.Publisher, Policies: cfg.Policies, Logger: cfg.Logger, Budget: cfg.Budget,
-		Stopping: g.stopping,
+		Silence: cfg.Bounds.SlowClientTimeout, Stopping: g.stopping,
 	}
 	g.bodies = &receive.Bodies{
 		Timeout: cfg.Bounds.ReceiveTimeout, Silence: cfg.Bounds.SlowClientTimeout,

@@ -1,9 +1,11 @@
 package session
 
 import (
+	"encoding/json"
 	"net/http"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/sluice-bus/sluice/internal/httpapi"
 	"github.com/sluice-bus/sluice/sdk/wire"
@@ -75,6 +77,33 @@ func Answer(ask func(caller *Session, w http.ResponseWriter, r *httpapi.Request)
 			w.WriteHeader(http.StatusNoContent)
 			return nil
 		}
-		return httpapi.WriteValue(w, http.StatusOK, got)
+		return caller.write(w, got)
 	}
+}
+
+// smallAnswer is how long an answer may be that is not counted.
+const smallAnswer = 4 << 10
+
+// write answers with the JSON text of a value. The client has some time to read it, and its memory
+// has the text and the value until then.
+func (s *Session) write(w http.ResponseWriter, v any) error {
+	text, err := json.Marshal(v)
+	if err != nil {
+		return err
+	}
+	if len(text) <= smallAnswer {
+		httpapi.WriteJSON(w, http.StatusOK, text)
+		return nil
+	}
+	held := 2 * len(text)
+	if err := s.Share().TryTake(held); err != nil {
+		return err
+	}
+	defer s.Share().Give(held)
+	conn := http.NewResponseController(w)
+	_ = conn.SetWriteDeadline(time.Now().Add(s.of.Silence))
+	httpapi.WriteJSON(w, http.StatusOK, text)
+	_ = conn.Flush()
+	_ = conn.SetWriteDeadline(time.Time{}) // for the next answer on this connection
+	return nil
 }

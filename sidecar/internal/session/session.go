@@ -8,6 +8,7 @@ import (
 	"net"
 	"net/http"
 	"sync/atomic"
+	"time"
 
 	"github.com/sluice-bus/sluice/internal/access"
 	"github.com/sluice-bus/sluice/internal/budget"
@@ -27,6 +28,7 @@ type Sessions struct {
 	Policies  *policy.Current
 	Logger    *slog.Logger
 	Budget    *budget.Budget  // nil: no bounds
+	Silence   time.Duration   // how long a client may take to read a long answer
 	Stopping  context.Context // ends when the sidecar begins to stop
 }
 
