@@ -12,8 +12,8 @@ import (
 )
 
 // Append implements eventlog.Appender. A batch goes through four steps: claim its ids, decide which
-// events are new, give these to Pebble with their seqs, and wait for the sync. Only then they are
-// readable, and Append returns.
+// events are new, give these to the journal and the index with their seqs, and wait for the sync. Only then they
+// are readable, and Append returns.
 func (l *Log) Append(ctx context.Context, name string, p int, batch []*eventlog.Record) []eventlog.Outcome {
 	out := make([]eventlog.Outcome, len(batch))
 	if len(batch) == 0 {
@@ -119,14 +119,15 @@ func (a *appending) decideAndApply(ctx context.Context, part *partition, lookUp 
 	}
 	first := part.last + 1
 	last := part.last + uint64(len(a.fresh))
-	b := a.encode(first)
-	x, err := a.topic.waiting.noted(a.schedule(b), func() (*commit, error) {
-		return a.log.commits.apply(ctx, b, func() { part.head.Store(last) })
+	order := part.order
+	ch := a.encode(first, &order)
+	x, err := a.topic.waiting.noted(a.schedule(ch), func() (*commit, error) {
+		return a.log.commits.apply(ctx, ch, func() { part.head.Store(last) })
 	})
 	if err != nil {
 		return nil, err
 	}
-	part.last = last
+	part.last, part.order = last, order
 	for n, i := range a.fresh {
 		r := a.batch[i]
 		a.out[i] = eventlog.Outcome{Partition: a.partition, Seq: first + uint64(n), TS: r.TS}
@@ -224,32 +225,55 @@ func repeated(id string, at location, ts int64, same bool) eventlog.Outcome {
 	return eventlog.Outcome{Partition: at.partition, Seq: at.seq, TS: ts, Duplicate: true}
 }
 
-// encode writes the new events' entries, with seqs from first on.
-func (a *appending) encode(first uint64) *pebble.Batch {
+// encode encodes the new events, with seqs from first on, and the entries that find them.
+func (a *appending) encode(first uint64, o *order) *change {
 	size := 0
 	for _, i := range a.fresh {
-		size += a.batch[i].Size() + 3*len(a.batch[i].ID)
+		size += a.batch[i].Size() + 64
 	}
-	b := a.log.db.NewBatchWithSize(size)
-	var key, value []byte
-	t := a.topic.id
+	ch := &change{indexed: a.log.db.NewBatch()}
+	in := indexer{batch: ch.indexed, topic: a.topic.id}
+	buf := make([]byte, 0, size)
+	events := make([][]byte, len(a.fresh))
 	for n, i := range a.fresh {
 		r := a.batch[i]
-		at := location{partition: a.partition, seq: first + uint64(n)}
-		key, value = eventKey(key[:0], t, a.partition, at.seq), appendRecord(value[:0], r)
-		_ = b.Set(key, value, nil)
-		key, value = idKey(key[:0], t, r.ID), appendIDEntry(value[:0], idEntry{location: at})
-		_ = b.Set(key, value, nil)
-		key, value = timeKey(key[:0], t, r.TS, r.ID), appendLocation(value[:0], at)
-		_ = b.Set(key, value, nil)
-		if r.Key != "" {
-			key = keyTimeKey(key[:0], t, r.Key, r.TS, r.ID)
-			_ = b.Set(key, value, nil)
-			key = keySeqKey(key[:0], t, r.Key, at.partition, at.seq)
-			_ = b.Set(key, nil, nil)
-		}
+		flags := o.take(r)
+		start := len(buf)
+		buf = appendRecord(buf, r, flags)
+		events[n] = buf[start:]
+		in.add(r, location{partition: a.partition, seq: first + uint64(n)}, flags)
 	}
-	return b
+	if len(events) > 0 {
+		ch.events = encodeEvents(a.topic.id, a.partition, first, events)
+	}
+	return ch
+}
+
+// indexer adds the entries of events to a batch, except for those of their runs.
+type indexer struct {
+	batch      *pebble.Batch
+	topic      uint32
+	key, value []byte
+}
+
+func (x *indexer) add(r *eventlog.Record, at location, flags byte) {
+	x.key, x.value = idKey(x.key[:0], x.topic, r.ID), appendIDEntry(x.value[:0], idEntry{location: at})
+	_ = x.batch.Set(x.key, x.value, nil)
+	if flags&flagTimeIndexed != 0 {
+		x.key = appendPoint(orderPrefix(x.key[:0], x.topic, at.partition), r.TS, r.ID)
+		_ = x.batch.Set(x.key, orderValue(x.value[:0], at.seq), nil)
+	}
+	x.value = appendLocation(x.value[:0], at)
+	if flags&flagOutOfOrder != 0 {
+		x.key = timeKey(x.key[:0], x.topic, r.TS, r.ID)
+		_ = x.batch.Set(x.key, x.value, nil)
+	}
+	if r.Key != "" {
+		x.key = keyTimeKey(x.key[:0], x.topic, r.Key, r.TS, r.ID)
+		_ = x.batch.Set(x.key, x.value, nil)
+		x.key = keySeqKey(x.key[:0], x.topic, r.Key, at.partition, at.seq)
+		_ = x.batch.Set(x.key, nil, nil)
+	}
 }
 
 // await returns once every outcome is durable.

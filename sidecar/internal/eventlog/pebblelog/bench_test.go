@@ -11,8 +11,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/cockroachdb/pebble/v2"
-
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog"
 	"github.com/sluice-bus/sluice/test/require"
 )
@@ -128,55 +126,6 @@ func BenchmarkScan(b *testing.B) {
 		}
 	}
 	b.ReportMetric(float64(b.N*events)/b.Elapsed().Seconds(), "events/s")
-}
-
-// BenchmarkRawScan is what Scan is measured against: one iterator over the same events, copying
-// each value.
-func BenchmarkRawScan(b *testing.B) {
-	const events = 200_000
-	l := filled(b, events)
-	for b.Loop() {
-		it, err := l.db.NewIter(&pebble.IterOptions{LowerBound: []byte{kindEvent}, UpperBound: []byte{kindEvent + 1}})
-		require.NoError(b, err)
-		n, sum := 0, 0
-		for it.First(); it.Valid(); it.Next() {
-			sum += len(append([]byte(nil), it.Value()...))
-			n++
-		}
-		if err := it.Close(); err != nil || n != events || sum == 0 {
-			b.Fatal(n, err)
-		}
-	}
-	b.ReportMetric(float64(b.N*events)/b.Elapsed().Seconds(), "events/s")
-}
-
-// BenchmarkRawCommit is what single-event appends are measured against: the same three entries,
-// committed by Pebble's own path.
-func BenchmarkRawCommit(b *testing.B) {
-	for _, writers := range []int{1, 16, 64} {
-		b.Run(fmt.Sprintf("writers=%d", writers), func(b *testing.B) {
-			l := benchLog(b)
-			var n atomic.Int64
-			b.SetParallelism(max(1, writers/2))
-			b.RunParallel(func(pb *testing.PB) {
-				for pb.Next() {
-					seq := n.Add(1)
-					r := benchRecord(seq, true)
-					batch := l.db.NewBatch()
-					at := appendLocation(nil, location{seq: uint64(seq)})
-					_ = batch.Set(eventKey(nil, 9, 0, uint64(seq)), appendRecord(nil, r), nil)
-					_ = batch.Set(idKey(nil, 9, r.ID), at, nil)
-					_ = batch.Set(timeKey(nil, 9, r.TS, r.ID), at, nil)
-					if err := batch.Commit(pebble.Sync); err != nil {
-						b.Error(err)
-						return
-					}
-					batch.Close()
-				}
-			})
-			b.ReportMetric(float64(b.N)/b.Elapsed().Seconds(), "events/s")
-		})
-	}
 }
 
 // BenchmarkSave saves one epoch of about 150 bytes at a time while others sync without rest, append

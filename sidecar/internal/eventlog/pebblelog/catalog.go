@@ -51,9 +51,10 @@ type partition struct {
 	ready    atomic.Bool
 
 	// turn is held while seqs are given out and their batch is applied to Pebble, so that seqs are
-	// in the order of commits. It guards last, the highest seq given out.
-	turn pause.Mutex
-	last uint64
+	// in the order of commits. It guards last, the highest seq given out, and order.
+	turn  pause.Mutex
+	last  uint64
+	order order
 
 	// head is the highest seq that is durable, hence readable.
 	head atomic.Uint64
@@ -180,7 +181,7 @@ func (l *Log) EnsureTopic(ctx context.Context, name string, partitions int) (eve
 	_ = b.Set(catalogKey(name), t.value(topicLives, by), nil)
 	// An applied entry cannot be cancelled, so this waits for its commit also if the context ends:
 	// the next caller must find it.
-	x, err := l.commits.apply(ctx, b, nil)
+	x, err := l.commits.apply(ctx, &change{entries: b}, nil)
 	if err != nil {
 		return eventlog.Topic{}, err
 	}
@@ -277,8 +278,20 @@ func (l *Log) partition(t *topic, p int) (*partition, error) {
 	if err != nil {
 		return nil, err
 	}
+	if part.order, err = l.recoverOrder(t, p); err != nil {
+		return nil, err
+	}
 	part.turn = pause.NewMutex()
 	part.last = max(last, floor, given)
+	passed, group, err := l.epochs.passed(t, p)
+	if err != nil {
+		return nil, err
+	}
+	if passed > part.last {
+		l.health.log.Error("a group is ahead of its partition: events are missing, and their seqs are not given out again",
+			"topic", t.name, "partition", p, "group", group, "first_missing", part.last+1, "last_missing", passed)
+		part.last = passed
+	}
 	part.head.Store(part.last)
 	part.floor.Store(floor)
 	part.ready.Store(true)
@@ -297,6 +310,24 @@ func (l *Log) heads(t *topic) ([]uint64, error) {
 		heads[p] = part.head.Load()
 	}
 	return heads, nil
+}
+
+// reach is the range of a partition's seqs that may be read: above floor, up to head.
+type reach struct{ floor, head uint64 }
+
+// reaches returns the reach of each partition.
+func (l *Log) reaches(t *topic) ([]reach, error) {
+	reaches := make([]reach, len(t.partitions))
+	for p := range reaches {
+		part, err := l.partition(t, p)
+		if err != nil {
+			return nil, err
+		}
+		// floor first: it never passes the head that is read after it.
+		reaches[p].floor = part.floor.Load()
+		reaches[p].head = part.head.Load()
+	}
+	return reaches, nil
 }
 
 // storedSeq is the seq under a key, 0 if there is none.
@@ -320,8 +351,13 @@ func (l *Log) lastSeq(topic uint32, p int) (uint64, error) {
 		return 0, failed(err)
 	}
 	defer it.Close()
-	if it.Last() {
-		return seqOf(it.Key()), nil
+	if !it.Last() {
+		return 0, failed(it.Error())
 	}
-	return 0, failed(it.Error())
+	value, err := it.ValueAndErr()
+	if err != nil {
+		return 0, failed(err)
+	}
+	r, err := decodeRun(topic, p, it.Key(), value)
+	return r.last(), failed(err)
 }

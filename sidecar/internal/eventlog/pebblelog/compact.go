@@ -30,19 +30,23 @@ func (l *Log) Compact(ctx context.Context, name string, p int, from uint64, c ev
 	defer x.keys.Close()
 	s := sweep{log: l, topic: t, keep: c.Retention, now: c.Now}
 	b := l.db.NewBatch()
-	defer b.Close()
 	next = from
 	looked := 0
 	for r, err := range l.records(ctx, t, p, max(from, part.floor.Load()+1), x.head) {
 		var gone bool
 		if err == nil {
-			gone, err = x.superfluous(r)
+			gone, err = x.superfluous(r.Record)
 		}
 		if err != nil {
 			return from, 0, err
 		}
 		if gone {
-			_ = b.Delete(eventKey(nil, t.id, p, r.Seq), nil)
+			err = s.clear(r.Record)
+		}
+		if err != nil {
+			return from, 0, err
+		}
+		if gone {
 			s.forget(b, r)
 			removed++
 		}
@@ -52,6 +56,7 @@ func (l *Log) Compact(ctx context.Context, name string, p int, from uint64, c ev
 		}
 	}
 	if removed > 0 {
+		s.cleared(b)
 		if err := l.commits.applyUnsynced(ctx, b); err != nil {
 			return from, 0, err
 		}

@@ -332,7 +332,7 @@ func TestFailedProgress(t *testing.T) {
 	for name, kinds := range map[string][]errorfs.OpKind{"sync": syncs, "write": {errorfs.OpFileWrite}} {
 		t.Run(name, func(t *testing.T) {
 			disk := vfs.NewCrashableMem()
-			fail := &failing{file: progressFile, kinds: kinds}
+			fail := &failing{file: ".log", kinds: kinds}
 			l := mustOpen(t, Options{Dir: "data", FS: errorfs.Wrap(disk, fail)})
 			ensure(t, l, "t", 1)
 			e := eventlog.Epoch{GroupPartition: eventlog.GroupPartition{Topic: "t", Group: "g"}, Number: 1, Owner: "n"}

@@ -13,7 +13,7 @@ import (
 )
 
 // ofTopic are the kinds of entries that go with a topic.
-const ofTopic = string(kindEvent) + string(kindID) + string(kindTime) + string(kindKeyTime) + string(kindKeySeq) +
+const ofTopic = string(kindEvent) + string(kindID) + string(kindTime) + string(kindOrder) + string(kindKeyTime) + string(kindKeySeq) +
 	string(kindRemnant) + string(kindMark) + string(kindGiven) + string(kindRedrive) + string(kindWaiting)
 
 // DeleteTopic implements eventlog.Deleter, by one commit. The catalog's entry stays, and so do the
@@ -46,7 +46,7 @@ func (l *Log) DeleteTopic(ctx context.Context, name string) error {
 		_ = b.Set(floorKey(t.id, p), binary.AppendUvarint(nil, t.partitions[p].last), nil)
 	}
 	// By then earlier commits are durable, and so readable.
-	x, err := l.commits.apply(ctx, b, func() {
+	x, err := l.commits.apply(ctx, &change{entries: b}, func() {
 		t.gone.Store(true)
 		t.waiting.n.Store(0)
 		for p := range t.partitions {
@@ -56,6 +56,10 @@ func (l *Log) DeleteTopic(ctx context.Context, name string) error {
 	if err != nil {
 		return err
 	}
+	for p := range t.partitions {
+		t.partitions[p].order = order{}
+	}
+	l.reclaim.wake.Set()
 	<-x.done // also if ctx ends: the commit cannot be cancelled
 	return x.err
 }
@@ -137,7 +141,8 @@ func (l *Log) ForgetGroup(ctx context.Context, name, group string) error {
 	return l.epochs.sync(ctx)
 }
 
-// Erase implements eventlog.Deleter. The disk keeps the bytes until Pebble compacts their tables.
+// Erase implements eventlog.Deleter. The disk keeps the bytes until their segment is rewritten, which is soon once
+// it is closed (reclaim.go).
 func (l *Log) Erase(ctx context.Context, name string, p int, seqs []uint64, r eventlog.Retention, now int64) (removed int, err error) {
 	t, leave, err := l.enterSweep(ctx, name)
 	if err != nil {
@@ -148,7 +153,7 @@ func (l *Log) Erase(ctx context.Context, name string, p int, seqs []uint64, r ev
 	if err != nil {
 		return 0, err
 	}
-	var events []*eventlog.Record
+	var events []stored
 	for _, seq := range seqs {
 		if seq > part.head.Load() {
 			continue
@@ -160,21 +165,24 @@ func (l *Log) Erase(ctx context.Context, name string, p int, seqs []uint64, r ev
 			return 0, err
 		}
 	}
-	s := sweep{log: l, topic: t, keep: r, now: now}
-	return len(events), s.remove(ctx, events, func(b *pebble.Batch, rec *eventlog.Record) { s.leave(b, rec, [32]byte{}) })
+	s := sweep{log: l, topic: t, keep: r, now: now, erase: true}
+	return len(events), s.remove(ctx, events, func(b *pebble.Batch, rec stored) { s.leave(b, rec, [32]byte{}) })
 }
 
 // remove removes events anywhere in their partitions, and returns once that is durable. forget
 // removes their index entries. The highest seq of a partition tells its head after a restart: where
 // that event goes, kindGiven keeps the seq.
-func (s *sweep) remove(ctx context.Context, events []*eventlog.Record, forget func(*pebble.Batch, *eventlog.Record)) error {
+func (s *sweep) remove(ctx context.Context, events []stored, forget func(*pebble.Batch, stored)) error {
 	b := s.log.db.NewBatch()
 	for _, r := range events {
-		_ = b.Delete(eventKey(nil, s.topic.id, r.Partition, r.Seq), nil)
+		if err := s.clear(r.Record); err != nil {
+			return err
+		}
 		forget(b, r)
 		if r.Seq == s.topic.partitions[r.Partition].head.Load() {
 			_ = b.Set(givenKey(s.topic.id, r.Partition), binary.AppendUvarint(nil, r.Seq), nil)
 		}
 	}
+	s.cleared(b)
 	return s.log.commitSynced(ctx, b)
 }

@@ -7,10 +7,9 @@ import (
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog"
 )
 
-// The progress journal has an entry for every partition that a group has had an epoch of: the
-// latest. Its key is the topic's number, 4 bytes, the partition, 2 bytes, both big-endian, and the
-// group's name. In its value all whole numbers are unsigned varints; the seqs of a list are written
-// as distances from the one before, so that long lists stay small.
+// The log has an entry for every partition that a group has had an epoch of: the latest (keys.go has its key). In
+// its value all whole numbers are unsigned varints; the seqs of a list are written as distances from the one
+// before, so that long lists stay small.
 //
 //	flags    1 byte: bit 0 released, bit 1 deleted
 //	number   n
@@ -40,21 +39,19 @@ type epochID struct {
 	group     string
 }
 
-func epochKey(id epochID) string {
-	b := binary.BigEndian.AppendUint32(nil, id.topic)
-	b = binary.BigEndian.AppendUint16(b, uint16(id.partition))
-	return string(append(b, id.group...))
+func epochKey(id epochID) []byte {
+	b := binary.BigEndian.AppendUint16(topicPrefix(nil, kindEpoch, id.topic), uint16(id.partition))
+	return append(b, id.group...)
 }
 
-func decodeEpochKey(key string) (epochID, error) {
-	b := []byte(key)
-	if len(b) < 6 {
+func decodeEpochKey(key []byte) (epochID, error) {
+	if len(key) < 1+4+2 || key[0] != kindEpoch {
 		return epochID{}, fmt.Errorf("epoch's key: %w", errTruncated)
 	}
 	return epochID{
-		topic:     binary.BigEndian.Uint32(b),
-		partition: int(binary.BigEndian.Uint16(b[4:])),
-		group:     string(b[6:]),
+		topic:     binary.BigEndian.Uint32(key[1:]),
+		partition: int(binary.BigEndian.Uint16(key[5:])),
+		group:     string(key[7:]),
 	}, nil
 }
 

@@ -1,6 +1,7 @@
 package pebblelog
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -19,17 +20,18 @@ import (
 //
 //	FORMAT   what the folder is: the JSON of format, written once
 //	LOCK     locked while a sidecar runs on the folder: the JSON of Owner
-//	db/      Pebble's files
-//	PROGRESS the progress of consumer groups: a progress.Journal
+//	journal/ the truth: every change since the segments there, in order (journal/format.go)
+//	ACKED    how much of the journal was acknowledged
+//	db/      the index, Pebble's files: derived from the journal, and the truth for what dropped segments had
+//	         beside events, such as topics, the progress of groups, and ids that are remembered
 //
-// Beside these are the files of WriteFile.
+// A start brings the index up to date from the journal, see recover.go.
 const (
-	formatFile   = "FORMAT"
-	formatTemp   = formatFile + tempSuffix
-	lockFile     = "LOCK"
-	dbFolder     = "db"
-	progressFile = "PROGRESS"
-	tempSuffix   = ".tmp"
+	formatFile = "FORMAT"
+	formatTemp = formatFile + tempSuffix
+	lockFile   = "LOCK"
+	dbFolder   = "db"
+	tempSuffix = ".tmp"
 )
 
 // formatNumber is the format of all that the folder has. A folder of another format is refused.
@@ -122,12 +124,25 @@ func createFormat(fsys vfs.FS, dir string) (format, error) {
 	return f, nil
 }
 
-// ReadFile reads a file that WriteFile has written; fs.ErrNotExist if there is none.
-func (l *Log) ReadFile(name string) ([]byte, error) { return readWhole(l.fsys, l.dir, name) }
+// ReadFile returns what WriteFile was given; fs.ErrNotExist if it was not called for that name.
+func (l *Log) ReadFile(name string) ([]byte, error) {
+	text, found, err := l.get(append([]byte{kindFile}, name...))
+	if err == nil && !found {
+		err = fs.ErrNotExist
+	}
+	return text, err
+}
 
-// WriteFile writes a file into the folder atomically. The file is durable once WriteFile returns
-// nil. The name must not be one of the folder's own files.
-func (l *Log) WriteFile(name string, text []byte) error { return writeWhole(l.fsys, l.dir, name, text) }
+// WriteFile keeps a small text under a name in the log. It is durable once WriteFile returns nil.
+func (l *Log) WriteFile(name string, text []byte) error {
+	if err := l.enter(context.Background()); err != nil {
+		return err
+	}
+	defer l.leave()
+	b := l.db.NewBatch()
+	_ = b.Set(append([]byte{kindFile}, name...), text, nil)
+	return l.commitSynced(context.Background(), b)
+}
 
 func readWhole(fsys vfs.FS, dir, name string) ([]byte, error) {
 	name = fsys.PathJoin(dir, name)

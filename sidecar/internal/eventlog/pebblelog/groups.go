@@ -141,7 +141,7 @@ func (l *Log) takeEpochs(ctx context.Context, epochs []eventlog.Epoch, errs []er
 	return l.epochs.sync(ctx)
 }
 
-// SaveEpochs implements eventlog.Groups. The marks are durable before the epochs are written.
+// SaveEpochs implements eventlog.Groups. The marks and the epochs are one change.
 func (l *Log) SaveEpochs(ctx context.Context, epochs []eventlog.Epoch, marks []eventlog.Mark) error {
 	if err := l.enter(ctx); err != nil {
 		return err
@@ -155,50 +155,28 @@ func (l *Log) SaveEpochs(ctx context.Context, epochs []eventlog.Epoch, marks []e
 		}
 		own[i] = claim{id: id, epoch: &epochs[i]}
 	}
+	b := l.db.NewBatch()
 	if len(marks) > 0 {
-		// An owner that is already fenced writes no marks either. If it is fenced during the write,
-		// the marks stay. They are right: a consumer has acked these ids.
-		if err := l.epochs.check(ctx, own); err != nil {
+		if err := l.marksTurn.Lock(ctx); err != nil {
 			return err
 		}
-		if err := l.saveMarks(ctx, marks); err != nil {
-			return err
+		defer l.marksTurn.Unlock()
+		for i := range marks {
+			if err := l.saveMark(b, &marks[i]); err != nil {
+				return err
+			}
 		}
 	}
-	return l.epochs.save(ctx, own)
+	return l.epochs.save(ctx, own, b)
 }
 
-// Sync implements eventlog.Groups. SaveEpochs has already synced the marks.
+// Sync implements eventlog.Groups.
 func (l *Log) Sync(ctx context.Context) error {
 	if err := l.enter(ctx); err != nil {
 		return err
 	}
 	defer l.leave()
 	return l.epochs.sync(ctx)
-}
-
-// saveMarks returns once the marks are durable.
-func (l *Log) saveMarks(ctx context.Context, marks []eventlog.Mark) error {
-	x, err := l.applyMarks(ctx, marks)
-	if err != nil {
-		return err
-	}
-	return l.commits.wait(ctx, x)
-}
-
-func (l *Log) applyMarks(ctx context.Context, marks []eventlog.Mark) (*commit, error) {
-	if err := l.marksTurn.Lock(ctx); err != nil {
-		return nil, err
-	}
-	defer l.marksTurn.Unlock()
-	b := l.db.NewBatch()
-	for i := range marks {
-		if err := l.saveMark(b, &marks[i]); err != nil {
-			b.Close()
-			return nil, err
-		}
-	}
-	return l.commits.apply(ctx, b, nil)
 }
 
 // saveMark writes a mark. A renewed mark keeps its older entry in the order of expiry, and the

@@ -2,27 +2,71 @@ package pebblelog
 
 import (
 	"strings"
+	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
+
+	"github.com/sluice-bus/sluice/sidecar/internal/eventlog/pebblelog/journal"
 )
 
-// guardedFS is the file system that Pebble uses. It does three things:
+// guardedFS is the file system that the journal and Pebble use. It does these things:
 //
-//   - A failed write or sync of a write-ahead log fails the store before Pebble gets the error.
-//     Pebble reports the error to the commits that waited for that sync. But before these see it,
-//     Pebble may switch to a new log file and succeed there, while the old file has a hole.
+//   - Before a table of the index is synced, the journal is: so the index never has more than the journal.
+//   - Until a start has found that nothing is missing, nothing is removed (keepFiles).
+//   - A failed write or sync of the journal fails the store.
 //   - Once the store has failed, the disk is frozen: nothing is created, written, renamed or
 //     removed. The folder stays as a crash at that moment would have left it, and recovery handles
 //     that. So it does not matter what Pebble does after Fatalf has returned.
-//   - An operation that finds no room on the disk waits for room. Pebble cannot continue without
-//     its write-ahead log and manifest. A write that found no room has written as many bytes as it
+//   - An operation that finds no room on the disk waits for room. The log cannot continue without
+//     its journal, and Pebble not without its manifest. A write that found no room has written as many bytes as it
 //     says, and continues from there. A sync that finds no room has failed like any other sync. The
 //     tables of flushes and compactions do not wait: Pebble removes and repeats them.
 type guardedFS struct {
 	vfs.FS
-	health *health
-	space  *space
+	health  *health
+	space   *space
+	kept    *keptFiles
+	journal *atomic.Pointer[journal.Journal] // nil until it is started: until then all of it is synced
+}
+
+func newGuardedFS(fsys vfs.FS, h *health, room *space) guardedFS {
+	return guardedFS{FS: fsys, health: h, space: room, kept: &keptFiles{}, journal: &atomic.Pointer[journal.Journal]{}}
+}
+
+// keptFiles are files that may be removed once keeping ends.
+type keptFiles struct {
+	mu      sync.Mutex
+	keeping bool
+	names   []string
+}
+
+// keep remembers a file, if it is to be kept.
+func (k *keptFiles) keep(name string) bool {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if k.keeping {
+		k.names = append(k.names, name)
+	}
+	return k.keeping
+}
+
+// keepFiles keeps files from being removed until removeKept.
+func (g guardedFS) keepFiles() {
+	g.kept.mu.Lock()
+	defer g.kept.mu.Unlock()
+	g.kept.keeping = true
+}
+
+// removeKept removes the files that were kept. An error means nothing: Pebble finds them again at the next start.
+func (g guardedFS) removeKept() {
+	g.kept.mu.Lock()
+	defer g.kept.mu.Unlock()
+	for _, name := range g.kept.names {
+		_ = g.FS.Remove(name)
+	}
+	g.kept.keeping, g.kept.names = false, nil
 }
 
 // isTable reports whether a file is a table. Pebble repeats the write of a table that fails.
@@ -38,7 +82,7 @@ func (g guardedFS) guard(f vfs.File, name string, err error) (vfs.File, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &guardedFile{File: f, health: g.health, space: g.space, wal: strings.HasSuffix(name, ".log"), table: isTable(name)}, nil
+	return &guardedFile{File: f, health: g.health, space: g.space, journal: g.journal, segment: strings.HasSuffix(name, ".log"), table: isTable(name)}, nil
 }
 
 func (g guardedFS) Create(name string, c vfs.DiskWriteCategory) (vfs.File, error) {
@@ -96,7 +140,7 @@ func (g guardedFS) Rename(old, name string) error {
 }
 
 func (g guardedFS) Remove(name string) error {
-	if err := g.health.err(); err != nil {
+	if err := g.health.err(); err != nil || g.kept.keep(name) {
 		return err
 	}
 	return g.FS.Remove(name)
@@ -115,15 +159,16 @@ func (g guardedFS) Unwrap() vfs.FS { return g.FS }
 // guardedFile is a file that was opened for writing.
 type guardedFile struct {
 	vfs.File
-	health *health
-	space  *space
-	wal    bool
-	table  bool
+	health  *health
+	space   *space
+	journal *atomic.Pointer[journal.Journal]
+	segment bool // of the journal
+	table   bool
 }
 
-// judge fails the store if err is of a write-ahead log.
+// judge fails the store if err is of a segment of the journal.
 func (f *guardedFile) judge(err error) error {
-	if err != nil && f.wal {
+	if err != nil && f.segment {
 		f.health.fail(err)
 	}
 	return err
@@ -179,6 +224,11 @@ func (f *guardedFile) SyncTo(length int64) (full bool, err error) {
 }
 
 func (f *guardedFile) sync(do func() error) error {
+	if j := f.journal.Load(); f.table && j != nil {
+		if err := j.Sync(); err != nil {
+			return err
+		}
+	}
 	if err := f.health.err(); err != nil {
 		return err
 	}

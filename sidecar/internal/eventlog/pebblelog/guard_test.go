@@ -11,7 +11,7 @@ import (
 	"github.com/sluice-bus/sluice/test/require"
 )
 
-// TestLogFailureIsKnownBeforePebbleHearsOfIt: by the time a failed operation on a write-ahead log
+// TestLogFailureIsKnownBeforePebbleHearsOfIt: by the time a failed operation on a segment of the journal
 // returns, the store has failed. Other files' failures are Pebble's to judge: it repeats a flush.
 func TestLogFailureIsKnownBeforePebbleHearsOfIt(t *testing.T) {
 	operations := map[string]func(f vfs.File) error{
@@ -25,8 +25,7 @@ func TestLogFailureIsKnownBeforePebbleHearsOfIt(t *testing.T) {
 		for file, fails := range map[string]bool{"000001.log": true, "000002.sst": false} {
 			disk := &failing{kinds: append(syncs, errorfs.OpFileWrite, errorfs.OpFileWriteAt)}
 			h := &health{log: quiet}
-			f, err := guardedFS{FS: errorfs.Wrap(vfs.NewMem(), disk), health: h, space: newSpace(Options{Logger: quiet})}.Create(file,
-				vfs.WriteCategoryUnspecified)
+			f, err := newGuardedFS(errorfs.Wrap(vfs.NewMem(), disk), h, newSpace(Options{Logger: quiet})).Create(file, vfs.WriteCategoryUnspecified)
 			require.NoError(t, err)
 			disk.armed.Store(true)
 			if err := operate(f); !errors.Is(err, errDisk) {
@@ -44,7 +43,7 @@ func TestLogFailureIsKnownBeforePebbleHearsOfIt(t *testing.T) {
 func TestFailedStoreIsFrozen(t *testing.T) {
 	disk := vfs.NewMem()
 	h := &health{log: quiet}
-	fsys := guardedFS{FS: disk, health: h, space: newSpace(Options{Logger: quiet})}
+	fsys := newGuardedFS(disk, h, newSpace(Options{Logger: quiet}))
 	f, err := fsys.Create("a", vfs.WriteCategoryUnspecified)
 	require.NoError(t, err)
 	defer f.Close()

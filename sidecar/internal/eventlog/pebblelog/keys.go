@@ -7,7 +7,7 @@ import (
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog"
 )
 
-// The layout of the store. A key is one letter for the kind of entry, then its parts
+// The layout of the index. A key is one letter for the kind of entry, then its parts
 // without separators. Topics are interned: t is the topic's number, 4 bytes. Whole numbers in keys
 // are big-endian, so that the order of the bytes is the order of the numbers: partition p 2 bytes,
 // seq 8, times 8 with the sign bit flipped. Text in the middle of a key (key, group) is escaped and
@@ -15,9 +15,10 @@ import (
 //
 //	kind  key                     value
 //	t     name                    the topic's number, partitions and state (catalog.go)
-//	e     t p seq                 the event (record.go)
+//	e     t p seq                 a run of events, by its first seq (run.go)
 //	i     t id                    where the id is, or what remains of it (index.go)
-//	s     t ts id                 p seq: the (ts, id) order
+//	s     t ts id                 p seq: the events that are out of order (order.go)
+//	c     t p ts id               seq: some of the events in order
 //	k     t key ts id             p seq: the same order within one key
 //	l     t key p seq             nothing: the log order within one key
 //	h     t p                     seq: the highest that retention has removed
@@ -28,10 +29,13 @@ import (
 //	d     t group p seq letter    nothing: dead letters that are to be delivered again
 //	w     t due id                a scheduled event (record.go)
 //	q     due order t id          its key: the scheduled events of all topics by time, then as they were accepted
+//	p     t p group               the latest epoch of a group's partition (epoch.go)
+//	f     name                    the content of a small file, see Log.WriteFile
+//	b     base                    a segment of the journal (reclaim.go)
+//	a                             the position in the journal up to which the index has everything
 //
-// An event without a key costs three entries (e, i, s), one with a key five. l is separate from k
-// because the latest by seq is not the latest by ts. The epochs of groups are not in Pebble, see
-// epoch.go.
+// What an event costs is the number of its entries. One without a key has i, and shares an e with up to 63 others;
+// one with a key also has k and l. l is separate from k because the latest by seq is not the latest by ts.
 const (
 	kindCatalog  = 't'
 	kindEvent    = 'e'
@@ -47,6 +51,11 @@ const (
 	kindRedrive  = 'd'
 	kindWaiting  = 'w'
 	kindDue      = 'q'
+	kindOrder    = 'c'
+	kindEpoch    = 'p'
+	kindFile     = 'f'
+	kindSegment  = 'b'
+	kindPosition = 'a'
 )
 
 func topicPrefix(b []byte, kind byte, topic uint32) []byte {
@@ -69,6 +78,12 @@ func idKey(b []byte, topic uint32, id string) []byte {
 func timeKey(b []byte, topic uint32, ts int64, id string) []byte {
 	return appendPoint(topicPrefix(b, kindTime, topic), ts, id)
 }
+
+func orderPrefix(b []byte, topic uint32, partition int) []byte {
+	return binary.BigEndian.AppendUint16(topicPrefix(b, kindOrder, topic), uint16(partition))
+}
+
+func segmentKey(base uint64) []byte { return binary.BigEndian.AppendUint64([]byte{kindSegment}, base) }
 
 func keyPrefix(b []byte, kind byte, topic uint32, key string) []byte {
 	return appendText(topicPrefix(b, kind, topic), key)

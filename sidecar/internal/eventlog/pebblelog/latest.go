@@ -18,6 +18,10 @@ func (l *Log) Latest(ctx context.Context, name string, q eventlog.LatestQuery, b
 		return nil, err
 	}
 	defer l.leave()
+	return unlessDropped(func() ([]*eventlog.Record, error) { return l.latest(ctx, t, q, b) })
+}
+
+func (l *Log) latest(ctx context.Context, t *topic, q eventlog.LatestQuery, b eventlog.Bounds) ([]*eventlog.Record, error) {
 	o := &pebble.IterOptions{LowerBound: keyPrefix(nil, kindKeySeq, t.id, q.From), UpperBound: after(topicPrefix(nil, kindKeySeq, t.id))}
 	if q.Below != "" {
 		o.UpperBound = keyPrefix(nil, kindKeySeq, t.id, q.Below)
@@ -38,7 +42,7 @@ func (l *Log) Latest(ctx context.Context, name string, q eventlog.LatestQuery, b
 			heads[p] = min(heads[p], q.UpTo[p])
 		}
 	}
-	events := fetcher{topic: t, index: it, its: make([]*pebble.Iterator, len(heads))}
+	events := fetcher{view: l.view(), topic: t, index: it, cursors: make([]*cursor, len(heads))}
 	defer events.close()
 	page := newPage(b)
 	var key, seek []byte // the current key, as the index has it

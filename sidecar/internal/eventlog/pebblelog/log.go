@@ -1,14 +1,14 @@
-// Package pebblelog is the embedded event log: an eventlog.Log in one folder, for one process, on
-// Pebble.
+// Package pebblelog is the embedded event log: an eventlog.Log in one folder, for one process. Events and all other
+// changes go into a journal of files that are only appended; an index in Pebble finds them.
 //
-// The way of an event: append.go decides whether it is new, commit.go makes it durable, read.go and
-// scan.go read it, and retention.go removes it. keys.go draws the layout on disk. register.go
-// writes the progress of groups to a file of its own, so that a delivery does not wait for a sync
-// of events.
+// The way of an event: append.go decides whether it is new, commit.go makes it durable, cursor.go, read.go, order.go
+// and scan.go read it, retention.go removes it, and reclaim.go gives its place on the disk back. journal/format.go,
+// run.go, record.go and keys.go draw what is on the disk; recover.go says what a start makes of it.
 package pebblelog
 
 import (
 	"context"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -23,6 +23,7 @@ import (
 	"github.com/sluice-bus/sluice/internal/pause"
 	"github.com/sluice-bus/sluice/internal/private"
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog"
+	"github.com/sluice-bus/sluice/sidecar/internal/eventlog/pebblelog/journal"
 )
 
 // Options are the options of Open.
@@ -58,13 +59,16 @@ type Log struct {
 	dir     string
 	storeID string
 	lock    *os.File // nil on the file system of a test
-	db      *pebble.DB
+	journal *journal.Journal
+	db      *pebble.DB // the index
 	health  *health
 	space   *space
 	queue   bool // Options.Queue
 	commits *committer
 	catalog *catalog
 	epochs  *register
+	reclaim *reclaim
+	unnoted []uint64 // segments that the index does not know, at a start
 
 	acceptances eventlog.Acceptances
 
@@ -150,18 +154,37 @@ func openOnce(o Options, room *space) (*Log, error) {
 	}
 	h := &health{log: o.Logger}
 	l := &Log{fsys: o.FS, dir: o.Dir, storeID: f.StoreID, health: h, space: room, queue: o.Queue, marksTurn: pause.NewMutex()}
-	guarded := guardedFS{FS: o.FS, health: h, space: room}
-	if l.db, err = openPebble(db, guarded, h); err != nil {
+	segment, err := recoverLog(l, newGuardedFS(o.FS, h, room), f)
+	if err != nil {
 		return nil, fmt.Errorf("open the store in %s: %w", o.Dir, err)
 	}
 	if l.catalog, err = loadCatalog(l.db); err == nil {
-		l.epochs, err = openRegister(guarded, o.FS.PathJoin(o.Dir, progressFile), h)
+		l.epochs, err = loadRegister(l.db)
+	}
+	l.commits = newCommitter(l.db, l.journal, segment, h, room)
+	if err == nil {
+		l.epochs.commits = l.commits
+		err = l.noteUnnoted()
 	}
 	if err != nil {
-		return nil, errors.Join(fmt.Errorf("open the store in %s: %w", o.Dir, err), l.db.Close())
+		l.commits.stop()
+		return nil, errors.Join(fmt.Errorf("open the store in %s: %w", o.Dir, err), l.db.Close(), l.journal.Close())
 	}
-	l.commits = newCommitter(l.db, h, room)
+	l.reclaim = startReclaim(l)
 	return l, nil
+}
+
+// noteUnnoted tells the index of segments that it does not know.
+func (l *Log) noteUnnoted() error {
+	if len(l.unnoted) == 0 {
+		return nil
+	}
+	b := l.db.NewBatch()
+	for _, base := range l.unnoted {
+		_ = b.Set(segmentKey(base), binary.AppendUvarint(nil, 0), nil)
+		l.commits.segment = base
+	}
+	return l.commitSynced(context.Background(), b)
 }
 
 // openPebble opens the database. While the disk has no room for the tables of the last run's
@@ -273,19 +296,6 @@ func (l *Log) enterPartition(ctx context.Context, name string, p int) (*topic, *
 	return t, part, err
 }
 
-// enterHeads is enterTopic, and finds out how far each partition may be read.
-func (l *Log) enterHeads(ctx context.Context, name string) (*topic, []uint64, error) {
-	t, err := l.enterTopic(ctx, name)
-	if err != nil {
-		return nil, nil, err
-	}
-	heads, err := l.heads(t)
-	if err != nil {
-		l.leave()
-	}
-	return t, heads, err
-}
-
 // enterSweep is enterTopic, and locks the topic's sweeping. leave ends both.
 func (l *Log) enterSweep(ctx context.Context, name string) (t *topic, leave func(), err error) {
 	if t, err = l.enterTopic(ctx, name); err != nil {
@@ -306,12 +316,13 @@ func (l *Log) Close() error {
 	l.space.stop()
 	l.calls.Lock()
 	defer l.calls.Unlock()
+	l.reclaim.end()
 	l.commits.stop()
 	l.snapshots.Range(func(s, _ any) bool {
 		s.(*snapshot).release()
 		return true
 	})
-	err := errors.Join(l.epochs.close(), l.closePebble())
+	err := errors.Join(l.closePebble(), l.journal.Close())
 	if l.lock != nil {
 		err = errors.Join(err, l.lock.Close())
 	}
@@ -323,6 +334,7 @@ func (l *Log) Close() error {
 func (l *Log) closePebble() (err error) {
 	failed := l.health.err()
 	if failed == nil {
+		l.flush()
 		return l.db.Close()
 	}
 	defer func() {
@@ -335,6 +347,24 @@ func (l *Log) closePebble() (err error) {
 	}
 	return failed
 }
+
+// flush writes the index's tables, so that the next start need not read the journal. On a full disk it gives up.
+func (l *Log) flush() {
+	if l.space.now().Short {
+		return
+	}
+	flushed, err := l.db.AsyncFlush()
+	if err != nil {
+		return
+	}
+	select {
+	case <-flushed:
+	case <-time.After(flushAtClose):
+	}
+}
+
+// flushAtClose is how long a close waits for the index's tables.
+const flushAtClose = 2 * time.Second
 
 // failed wraps the error of a failed read; nil stays nil.
 func failed(err error) error {

@@ -12,12 +12,14 @@ func tuning(fsys vfs.FS, h *health) *pebble.Options {
 	o := &pebble.Options{
 		FS:     fsys,
 		Logger: h,
-		// With sync chunks recovery can tell a torn end of the log from damage in its middle.
+		// The journal is the index's log.
+		DisableWAL: true,
 		// Pinned: a newer Pebble must not raise it without a new formatNumber.
 		FormatMajorVersion: pebble.FormatWALSyncChunks,
-		// A memtable holds a few seconds of appends. Pebble starts with 256 KiB and doubles, so an
-		// idle sidecar does not pay for it. Up to three exist while flushes lag behind.
-		MemTableSize:                16 << 20,
+		// A memtable holds the entries of some ten thousand events, which a start reads from the journal again.
+		// Pebble starts with 256 KiB and doubles, so an idle sidecar does not pay for it. Up to three exist while
+		// flushes lag behind.
+		MemTableSize:                8 << 20,
 		MemTableStopWritesThreshold: 3,
 		// Pebble counts memtables towards the cache's size, so this bounds both together. One
 		// memtable filling and one being flushed leave 16 MiB for filters, indexes and replays;
@@ -35,6 +37,11 @@ func tuning(fsys vfs.FS, h *health) *pebble.Options {
 		MaxOpenFiles:               512,
 		EventListener: &pebble.EventListener{
 			BackgroundError: func(err error) { h.Errorf("background: %v", err) },
+			// Only the reads of that part of a table fail. Without this Pebble ends.
+			DataCorruption: func(info pebble.DataCorruptionInfo) {
+				h.log.Error("a table of the index is damaged: reads of that part fail; restore the data folder from a backup, or see what is left "+
+					"with sluice-sidecar verify", "file", info.Path, "error", info.Details)
+			},
 		},
 	}
 	for i := range o.Levels {

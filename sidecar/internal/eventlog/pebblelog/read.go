@@ -2,7 +2,6 @@ package pebblelog
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"iter"
 
@@ -23,7 +22,7 @@ func (l *Log) Read(ctx context.Context, name string, p int, from uint64, b event
 	defer l.leave()
 	for {
 		head := part.head.Load()
-		events, err := l.readTo(ctx, t, p, from, head, b)
+		events, err := unlessDropped(func() ([]*eventlog.Record, error) { return l.readTo(ctx, t, p, from, head, b) })
 		// Compaction may have removed the events for a later event, which is above the head that
 		// was read.
 		if err != nil || len(events) > 0 || part.head.Load() == head {
@@ -34,7 +33,7 @@ func (l *Log) Read(ctx context.Context, name string, p int, from uint64, b event
 
 // readTo is Read among the events up to the given head.
 func (l *Log) readTo(ctx context.Context, t *topic, p int, from, head uint64, b eventlog.Bounds) ([]*eventlog.Record, error) {
-	// The iterator starts above the floor, so that it does not pass the tombstones below it.
+	// It starts above the floor, so that it does not pass the tombstones below it.
 	from = max(from, t.partitions[p].floor.Load()+1)
 	if from > head {
 		return nil, nil
@@ -44,7 +43,7 @@ func (l *Log) readTo(ctx context.Context, t *topic, p int, from, head uint64, b 
 		if err != nil {
 			return nil, err
 		}
-		if page.add(r); page.full() {
+		if page.add(r.Record); page.full() {
 			break
 		}
 	}
@@ -79,19 +78,35 @@ func entries(ctx context.Context, db iterable, bounds *pebble.IterOptions) iter.
 	}
 }
 
+// view is the index as it is, and the journal.
+func (l *Log) view() view { return view{index: l.db, journal: l.journal} }
+
 // records goes through a partition's events from one seq to another, both included, until an error.
-func (l *Log) records(ctx context.Context, t *topic, p int, from, to uint64) iter.Seq2[*eventlog.Record, error] {
-	return func(yield func(*eventlog.Record, error) bool) {
-		bounds := pebble.IterOptions{LowerBound: eventKey(nil, t.id, p, from), UpperBound: eventKey(nil, t.id, p, to+1)}
-		for e, err := range entries(ctx, l.db, &bounds) {
-			var r *eventlog.Record
+func (l *Log) records(ctx context.Context, t *topic, p int, from, to uint64) iter.Seq2[stored, error] {
+	return func(yield func(stored, error) bool) {
+		c, err := l.view().open(t, p, nil)
+		if err != nil {
+			yield(stored{}, failed(err))
+			return
+		}
+		defer c.close()
+		c.limit = to
+		n := 0
+		for c.seek(from); c.seq() != 0 && c.seq() <= to; c.next() {
+			var r stored
+			if n++; n%checkEvery == 0 {
+				err = ctx.Err()
+			}
 			if err == nil {
-				r, err = decodeRecord(t.name, p, seqOf(e.key), e.value)
+				r, err = c.event()
 				err = failed(err)
 			}
 			if !yield(r, err) || err != nil {
 				return
 			}
+		}
+		if c.err != nil {
+			yield(stored{}, failed(c.err))
 		}
 	}
 }
@@ -122,25 +137,26 @@ func (l *Log) Lookup(ctx context.Context, name, id string) (*eventlog.Record, er
 		return nil, err
 	}
 	defer l.leave()
-	return l.lookup(t, id)
+	r, err := l.lookup(t, id)
+	return r.Record, err
 }
 
 // lookup is Lookup in a topic.
-func (l *Log) lookup(t *topic, id string) (*eventlog.Record, error) {
+func (l *Log) lookup(t *topic, id string) (stored, error) {
 	e, found, err := l.idEntry(t.id, id)
 	if err != nil {
-		return nil, err
+		return stored{}, err
 	}
 	if found && e.inLog() {
 		part, err := l.partition(t, e.partition)
 		if err != nil {
-			return nil, err
+			return stored{}, err
 		}
 		if e.seq <= part.head.Load() {
 			return l.event(t, e.location)
 		}
 	}
-	return nil, fmt.Errorf("event %q of topic %q: %w", id, t.name, eventlog.ErrNotFound)
+	return stored{}, fmt.Errorf("event %q of topic %q: %w", id, t.name, eventlog.ErrNotFound)
 }
 
 // Locate implements eventlog.Reader.
@@ -162,17 +178,22 @@ func (l *Log) Locate(ctx context.Context, name, id string) (eventlog.Location, e
 }
 
 // event reads one event; ErrNotFound if retention has removed it.
-func (l *Log) event(t *topic, at location) (*eventlog.Record, error) {
-	value, closer, err := l.db.Get(eventKey(nil, t.id, at.partition, at.seq))
-	if errors.Is(err, pebble.ErrNotFound) {
-		return nil, fmt.Errorf("topic %q, partition %d, seq %d: %w", t.name, at.partition, at.seq, eventlog.ErrNotFound)
-	}
-	if err != nil {
-		return nil, failed(err)
-	}
-	defer closer.Close()
-	r, err := decodeRecord(t.name, at.partition, at.seq, value)
-	return r, failed(err)
+func (l *Log) event(t *topic, at location) (stored, error) {
+	return unlessDropped(func() (stored, error) {
+		c, err := l.view().open(t, at.partition, nil)
+		if err != nil {
+			return stored{}, failed(err)
+		}
+		defer c.close()
+		if c.find(at.seq) {
+			r, err := c.event()
+			return r, failed(err)
+		}
+		if c.err != nil {
+			return stored{}, failed(c.err)
+		}
+		return stored{}, fmt.Errorf("topic %q, partition %d, seq %d: %w", t.name, at.partition, at.seq, eventlog.ErrNotFound)
+	})
 }
 
 // idEntry reads the entry of one id.

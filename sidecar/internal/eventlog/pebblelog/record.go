@@ -10,10 +10,11 @@ import (
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog"
 )
 
-// The value of an event's entry; topic, partition and seq are in its key. n is an unsigned and z a
-// zigzag varint, text is n and that many bytes.
+// An event as a run has it (run.go), or as the entry of a scheduled one; topic, partition and seq are known from
+// there. n is an unsigned and z a zigzag varint, text is n and that many bytes.
 //
-//	flags    1 byte: bit 0 the payload is binary, 1 it has a ttl, 2 it is scheduled
+//	flags    1 byte: bit 0 the payload is binary, 1 it has a ttl, 2 it is scheduled,
+//	         3 it is out of order, 4 it is in the time index (see order.go)
 //	ttl      n, where there is one
 //	due      z, of a scheduled event
 //	ts       z
@@ -29,13 +30,14 @@ const (
 	flagBinary = 1 << iota
 	flagTTL
 	flagDue
+	flagOutOfOrder
+	flagTimeIndexed
 )
 
 var errTruncated = errors.New("it ends too early")
 
-// appendRecord writes the event's value.
-func appendRecord(b []byte, r *eventlog.Record) []byte {
-	var flags byte
+// appendRecord writes the event's value; flags are flagOutOfOrder and flagTimeIndexed.
+func appendRecord(b []byte, r *eventlog.Record, flags byte) []byte {
 	if r.Binary {
 		flags |= flagBinary
 	}

@@ -40,7 +40,7 @@ func drawTexts(t *rapid.T, label string) []string {
 func TestRecordRoundTrip(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		want := anyRecord(t)
-		value := appendRecord(nil, want)
+		value := appendRecord(nil, want, 0)
 		got, err := decodeRecord("t", 3, 7, value)
 		require.NoError(t, err)
 		clear(value) // the record must not refer to it
@@ -55,7 +55,7 @@ func TestRecordIsFixed(t *testing.T) {
 	r := &eventlog.Record{AcceptedAt: 5}
 	r.Topic, r.Partition, r.Seq, r.ID, r.TS, r.Payload = "t", 3, 7, "id", 4, []byte("1")
 	stored := []byte{0, 8, 2, 2, 'i', 'd', 0, 0, 0, 0, 0, '1'}
-	if got := appendRecord(nil, r); !bytes.Equal(got, stored) {
+	if got := appendRecord(nil, r, 0); !bytes.Equal(got, stored) {
 		t.Errorf("%v is written; want %v", got, stored)
 	}
 	if got, err := decodeRecord("t", 3, 7, stored); err != nil || !reflect.DeepEqual(got, r) {
@@ -70,21 +70,21 @@ func FuzzDecodeRecord(f *testing.F) {
 	r.ID, r.Key, r.SID, r.TS = "id", "key", "sid", 4
 	r.Headers = wire.Headers{{Name: "a", Value: "b"}}
 	r.Tags, r.CausedBy, r.Payload = []string{"x"}, []string{"y", ""}, []byte(`{"z":1}`)
-	whole := appendRecord(nil, r)
+	whole := appendRecord(nil, r, 0)
 	for i := range whole {
 		f.Add(whole[:i])
 	}
 	f.Add(whole)
 	f.Add([]byte{flagTTL, 0, 0})
 	r.TTLMS = 300
-	f.Add(appendRecord(nil, r))
+	f.Add(appendRecord(nil, r, 0))
 	f.Add(append(bytes.Clone(whole[:1]), bytes.Repeat([]byte{0xff}, 12)...))
 	f.Fuzz(func(t *testing.T, value []byte) {
 		r, err := decodeRecord("t", 1, 2, value)
 		if err != nil {
 			return
 		}
-		again, err := decodeRecord("t", 1, 2, appendRecord(nil, r))
+		again, err := decodeRecord("t", 1, 2, appendRecord(nil, r, 0))
 		if err != nil || !reflect.DeepEqual(r, again) {
 			t.Errorf("%+v became %+v, %v", r, again, err)
 		}
@@ -105,7 +105,7 @@ func FuzzDecodeEntries(f *testing.F) {
 				t.Errorf("%+v became %+v, %v", e, again, err)
 			}
 		}
-		if id, err := decodeEpochKey(string(value)); err == nil && epochKey(id) != string(value) {
+		if id, err := decodeEpochKey(value); err == nil && string(epochKey(id)) != string(value) {
 			t.Errorf("key %q became %+v", value, id)
 		}
 		if e, err := decodeEpoch(value); err == nil {

@@ -43,7 +43,7 @@ func (l *Log) writeRedrives(ctx context.Context, name string, rs []eventlog.Redr
 
 // commitSynced applies the batch, and returns once it is durable.
 func (l *Log) commitSynced(ctx context.Context, b *pebble.Batch) error {
-	x, err := l.commits.apply(ctx, b, nil)
+	x, err := l.commits.apply(ctx, &change{entries: b}, nil)
 	if err != nil {
 		return err
 	}
@@ -111,7 +111,7 @@ func (l *Log) Remove(ctx context.Context, name string, ids []string, r eventlog.
 		return 0, err
 	}
 	defer leave()
-	found := map[string]*eventlog.Record{} // an id may be given twice
+	found := map[string]stored{} // an id may be given twice
 	for _, id := range ids {
 		rec, err := l.lookup(t, id)
 		if err == nil {

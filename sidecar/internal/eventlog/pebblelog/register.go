@@ -1,24 +1,23 @@
 package pebblelog
 
 import (
+	"bytes"
 	"context"
-	"errors"
 	"fmt"
 	"maps"
 	"slices"
 
-	"github.com/cockroachdb/pebble/v2/vfs"
+	"github.com/cockroachdb/pebble/v2"
 
 	"github.com/sluice-bus/sluice/internal/pause"
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog"
-	"github.com/sluice-bus/sluice/sidecar/internal/eventlog/pebblelog/progress"
 )
 
-// register is the latest epoch of each partition of each group, in memory and in the progress
-// journal. Earlier epochs are not kept: fencing needs no more.
+// register is the latest epoch of each partition of each group, in memory and in the log. Earlier epochs are not
+// kept: fencing needs no more. Its writes survive a kill of the process at once, and a power failure once they are
+// synced, so that no delivery waits for a sync.
 type register struct {
-	journal *progress.Journal
-	health  *health
+	commits *committer
 
 	// turn makes the check of an epoch's number and the write that depends on it atomic, and guards
 	// topics. It is not held during a sync.
@@ -26,7 +25,7 @@ type register struct {
 	topics map[uint32]map[string]map[int]latestEpoch // by topic, group and partition
 }
 
-// latestEpoch is an epoch that is in the journal.
+// latestEpoch is an epoch that is in the log.
 type latestEpoch struct {
 	number  uint64
 	deleted bool
@@ -40,27 +39,47 @@ type claim struct {
 	err   *error // of a take: why this epoch is refused
 }
 
-func openRegister(fsys vfs.FS, path string, h *health) (*register, error) {
-	journal, torn, err := progress.Open(fsys, path, h.fail)
-	if err != nil {
-		return nil, fmt.Errorf("progress journal: %w", err)
-	}
-	if torn > 0 {
-		h.log.Warn("the progress journal ended in an incomplete record, which is dropped", "path", path, "dropped_bytes", torn)
-	}
-	r := &register{journal: journal, health: h, turn: pause.NewMutex(), topics: map[uint32]map[string]map[int]latestEpoch{}}
-	for key, value := range journal.All() {
-		id, err := decodeEpochKey(key)
+func loadRegister(db *pebble.DB) (*register, error) {
+	r := &register{turn: pause.NewMutex(), topics: map[uint32]map[string]map[int]latestEpoch{}}
+	all := pebble.IterOptions{LowerBound: []byte{kindEpoch}, UpperBound: []byte{kindEpoch + 1}}
+	for entry, err := range entries(context.Background(), db, &all) {
+		if err != nil {
+			return nil, err
+		}
+		id, err := decodeEpochKey(entry.key)
 		var e eventlog.Epoch
 		if err == nil {
-			e, err = decodeEpoch(value)
+			e, err = decodeEpoch(entry.value)
 		}
 		if err != nil {
-			return nil, errors.Join(fmt.Errorf("progress journal: %w", err), journal.Close())
+			return nil, fmt.Errorf("progress of groups: %w", err)
 		}
-		r.set(id, latestEpoch{number: e.Number, deleted: e.Deleted, value: value})
+		r.set(id, latestEpoch{number: e.Number, deleted: e.Deleted, value: bytes.Clone(entry.value)})
 	}
 	return r, nil
+}
+
+// passed is the highest seq of a partition that a group has passed. Events up to it were there, so it is never given
+// out again.
+func (r *register) passed(t *topic, p int) (seq uint64, group string, err error) {
+	if err := r.turn.Lock(context.Background()); err != nil {
+		return 0, "", err
+	}
+	defer r.turn.Unlock()
+	for name, epochs := range r.topics[t.id] {
+		latest, there := epochs[p]
+		if !there || latest.deleted {
+			continue
+		}
+		e, err := decodeEpoch(latest.value)
+		if err != nil {
+			return 0, "", failed(err)
+		}
+		if e.Progress.Cursor > seq+1 {
+			seq, group = e.Progress.Cursor-1, name
+		}
+	}
+	return seq, group, nil
 }
 
 func (r *register) set(id epochID, e latestEpoch) {
@@ -112,12 +131,12 @@ func (r *register) forget(ctx context.Context, topic uint32, group string) error
 	if !deleted(epochs) {
 		return fmt.Errorf("group %q: %w", group, eventlog.ErrFenced)
 	}
-	var removals []progress.Entry
+	b := r.commits.db.NewBatch()
 	for p := range epochs {
-		removals = append(removals, progress.Entry{Key: epochKey(epochID{topic: topic, partition: p, group: group})})
+		_ = b.Delete(epochKey(epochID{topic: topic, partition: p, group: group}), nil)
 	}
-	if r.journal.Put(removals) != nil {
-		return r.health.err()
+	if err := r.commits.save(ctx, b); err != nil {
+		return err
 	}
 	delete(r.topics[topic], group)
 	return nil
@@ -159,7 +178,7 @@ func (r *register) writeNew(ctx context.Context, wanted []claim) error {
 		taken[c.id] = c.epoch
 		free = append(free, c)
 	}
-	return r.write(free)
+	return r.write(ctx, free, r.commits.db.NewBatch())
 }
 
 // heir is the claim's epoch with the progress of the epoch before it: before, which the same call
@@ -175,8 +194,8 @@ func (r *register) heir(c claim, before *eventlog.Epoch) (*eventlog.Epoch, error
 	return &heir, failed(err)
 }
 
-// save writes epochs that must all be the latest.
-func (r *register) save(ctx context.Context, own []claim) error {
+// save writes epochs that must all be the latest, and the other entries of a batch with them.
+func (r *register) save(ctx context.Context, own []claim, b *pebble.Batch) error {
 	if err := r.turn.Lock(ctx); err != nil {
 		return err
 	}
@@ -184,16 +203,7 @@ func (r *register) save(ctx context.Context, own []claim) error {
 	if err := r.owned(own); err != nil {
 		return err
 	}
-	return r.write(own)
-}
-
-// check returns the error that save would.
-func (r *register) check(ctx context.Context, own []claim) error {
-	if err := r.turn.Lock(ctx); err != nil {
-		return err
-	}
-	defer r.turn.Unlock()
-	return r.owned(own)
+	return r.write(ctx, own, b)
 }
 
 // owned returns an error unless every epoch is the latest. turn is held, as for the functions
@@ -220,31 +230,30 @@ func refusal(e *eventlog.Epoch, why error, latest uint64) error {
 		e.Number, e.Topic, e.Group, e.Partition, why, latest)
 }
 
-// write puts the epochs into the journal, all or none, and then into memory.
-func (r *register) write(claims []claim) error {
-	entries := make([]progress.Entry, len(claims))
+// write puts the epochs into the log, all or none, and then into memory.
+func (r *register) write(ctx context.Context, claims []claim, b *pebble.Batch) error {
+	values := make([][]byte, len(claims))
 	for i, c := range claims {
-		entries[i] = progress.Entry{Key: epochKey(c.id), Value: appendEpoch(nil, c.epoch)}
+		values[i] = appendEpoch(nil, c.epoch)
+		_ = b.Set(epochKey(c.id), values[i], nil)
 	}
-	if r.journal.Put(entries) != nil {
-		return r.health.err()
+	if b.Empty() {
+		return nil
+	}
+	if err := r.commits.save(ctx, b); err != nil {
+		return err
 	}
 	for i, c := range claims {
-		r.set(c.id, latestEpoch{number: c.epoch.Number, deleted: c.epoch.Deleted, value: entries[i].Value})
+		r.set(c.id, latestEpoch{number: c.epoch.Number, deleted: c.epoch.Deleted, value: values[i]})
 	}
 	return nil
 }
 
-// sync returns once all earlier writes survive a power cut. turn is not held.
+// sync returns once all earlier writes survive a power failure. turn is not held.
 func (r *register) sync(ctx context.Context) error {
-	err := r.journal.Sync(ctx)
-	switch {
-	case err == nil:
-		return nil
-	case ctx.Err() != nil:
+	err := r.commits.sync(ctx)
+	if err != nil && ctx.Err() != nil {
 		return unknown(ctx.Err())
 	}
-	return r.health.err()
+	return err
 }
-
-func (r *register) close() error { return r.journal.Close() }

@@ -1,8 +1,10 @@
 package pebblelog
 
 import (
+	"cmp"
 	"context"
 	"encoding/binary"
+	"fmt"
 
 	"github.com/cockroachdb/pebble/v2"
 
@@ -39,6 +41,9 @@ type sweep struct {
 	topic *topic
 	keep  eventlog.Retention
 	now   int64
+	erase bool // nothing of what is removed may stay on the disk
+
+	runs []run // of which single events are removed
 }
 
 // events removes up to limit expired events from the low end of a partition, in one commit. more
@@ -49,7 +54,6 @@ func (s *sweep) events(ctx context.Context, p, limit int) (n int, more bool, err
 		return 0, false, err
 	}
 	b := s.log.db.NewBatch()
-	defer b.Close()
 	floor := part.floor.Load()
 	last := floor
 	for r, err := range s.log.records(ctx, s.topic, p, floor+1, part.head.Load()) {
@@ -69,22 +73,99 @@ func (s *sweep) events(ctx context.Context, p, limit int) (n int, more bool, err
 	if n == 0 {
 		return 0, more, nil
 	}
-	raiseFloor(b, s.topic.id, p, floor, last)
+	if err := s.log.raiseFloor(b, s.topic, p, last); err != nil {
+		return 0, false, err
+	}
 	if err := s.log.commits.applyUnsynced(ctx, b); err != nil {
 		return 0, false, err
 	}
 	part.floor.Store(last)
+	s.log.reclaim.wake.Set()
 	return n, more, nil
 }
 
-// raiseFloor removes a partition's events up to a seq, but not their index entries.
-func raiseFloor(b *pebble.Batch, topic uint32, p int, floor, upTo uint64) {
-	_ = b.DeleteRange(eventKey(nil, topic, p, floor+1), eventKey(nil, topic, p, upTo+1), nil)
-	_ = b.Set(floorKey(topic, p), binary.AppendUvarint(nil, upTo), nil)
+// raiseFloor removes a partition's events up to a seq, but not their index entries. A run that has later events
+// stays. So does the last of the removed entries of the time index: later events in order may follow it.
+func (l *Log) raiseFloor(b *pebble.Batch, t *topic, p int, upTo uint64) error {
+	low, next := eventKey(nil, t.id, p, 0), eventKey(nil, t.id, p, upTo+1)
+	it, err := l.db.NewIter(&pebble.IterOptions{LowerBound: low, UpperBound: eventKey(nil, t.id, p+1, 0)})
+	if err != nil {
+		return failed(err)
+	}
+	defer it.Close()
+	if it.SeekLT(next) {
+		value, err := it.ValueAndErr()
+		if err != nil {
+			return failed(err)
+		}
+		r, err := decodeRun(t.id, p, it.Key(), value)
+		if err != nil {
+			return failed(err)
+		}
+		if r.last() > upTo {
+			next = r.key(nil)
+		}
+	}
+	if err := it.Error(); err != nil {
+		return failed(err)
+	}
+	_ = b.DeleteRange(low, next, nil)
+	_ = b.Set(floorKey(t.id, p), binary.AppendUvarint(nil, upTo), nil)
+	prefix := orderPrefix(nil, t.id, p)
+	var keep []byte
+	for e, err := range entries(context.Background(), l.db, &pebble.IterOptions{LowerBound: prefix, UpperBound: after(prefix)}) {
+		if err != nil {
+			return err
+		}
+		if d := (decoder{rest: e.value}); d.uvarint() > upTo {
+			break
+		}
+		keep = append(keep[:0], e.key...)
+	}
+	if keep != nil {
+		_ = b.DeleteRange(prefix, keep, nil)
+	}
+	return nil
+}
+
+// clear removes one event from its run; cleared writes that.
+func (s *sweep) clear(r *eventlog.Record) error {
+	for i := range s.runs {
+		if x := &s.runs[i]; x.partition == r.Partition && x.first <= r.Seq && r.Seq <= x.last() {
+			x.live &^= 1 << (r.Seq - x.first)
+			return nil
+		}
+	}
+	c, err := s.log.view().open(s.topic, r.Partition, nil)
+	if err != nil {
+		return failed(err)
+	}
+	defer c.close()
+	if !c.find(r.Seq) {
+		return failed(cmp.Or(c.err, fmt.Errorf("seq %d of partition %d is missing", r.Seq, r.Partition)))
+	}
+	c.run.live &^= 1 << (r.Seq - c.run.first)
+	s.runs = append(s.runs, c.run)
+	return nil
+}
+
+// cleared writes the runs that events were removed from.
+func (s *sweep) cleared(b *pebble.Batch) {
+	for i := range s.runs {
+		x := &s.runs[i]
+		if x.live == 0 {
+			_ = b.Delete(x.key(nil), nil)
+		} else {
+			_ = b.Set(x.key(nil), x.value(nil), nil)
+		}
+		s.log.reclaim.cleared(x, s.erase)
+	}
+	s.runs = nil
+	s.log.reclaim.wake.Set()
 }
 
 // forget removes an event's index entries, and keeps its id while the deduplication window lasts.
-func (s *sweep) forget(b *pebble.Batch, r *eventlog.Record) {
+func (s *sweep) forget(b *pebble.Batch, r stored) {
 	if window := s.keep.DedupeWindowMS; window > 0 && r.AcceptedAt <= s.now-window {
 		unindex(b, s.topic.id, r)
 		_ = b.Delete(idKey(nil, s.topic.id, r.ID), nil)
@@ -94,8 +175,10 @@ func (s *sweep) forget(b *pebble.Batch, r *eventlog.Record) {
 }
 
 // unindex removes an event's entries, except for those of its seq and its id.
-func unindex(b *pebble.Batch, topic uint32, r *eventlog.Record) {
-	_ = b.Delete(timeKey(nil, topic, r.TS, r.ID), nil)
+func unindex(b *pebble.Batch, topic uint32, r stored) {
+	if r.outOfOrder {
+		_ = b.Delete(timeKey(nil, topic, r.TS, r.ID), nil)
+	}
 	if r.Key != "" {
 		_ = b.Delete(keyTimeKey(nil, topic, r.Key, r.TS, r.ID), nil)
 		_ = b.Delete(keySeqKey(nil, topic, r.Key, r.Partition, r.Seq), nil)
@@ -103,7 +186,7 @@ func unindex(b *pebble.Batch, topic uint32, r *eventlog.Record) {
 }
 
 // leave removes an event's index entries, and keeps its id and the hash of its content.
-func (s *sweep) leave(b *pebble.Batch, r *eventlog.Record, hash [32]byte) {
+func (s *sweep) leave(b *pebble.Batch, r stored, hash [32]byte) {
 	unindex(b, s.topic.id, r)
 	left := idEntry{
 		location: location{partition: r.Partition, seq: r.Seq},
@@ -132,7 +215,6 @@ func (s *sweep) remnants(ctx context.Context, limit int) (more bool, err error) 
 func (l *Log) removeInOrder(ctx context.Context, from, to []byte, limit int,
 	also func(b *pebble.Batch, rest []byte) error) (removed int, more bool, err error) {
 	b := l.db.NewBatch()
-	defer b.Close()
 	for e, err := range entries(ctx, l.db, &pebble.IterOptions{LowerBound: from, UpperBound: to}) {
 		if err != nil {
 			return 0, false, err

@@ -1,7 +1,9 @@
 package pebblelog
 
 import (
+	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"math"
 
@@ -9,27 +11,55 @@ import (
 
 	"github.com/sluice-bus/sluice/sdk/wire"
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog"
+	"github.com/sluice-bus/sluice/sidecar/internal/eventlog/pebblelog/journal"
 )
 
-// Scan implements eventlog.Reader: it walks the (ts, id) index, of the topic or of one key, and
-// fetches the events that it names.
-func (l *Log) Scan(ctx context.Context, name string, q eventlog.ScanQuery, b eventlog.Bounds) ([]*eventlog.Record, error) {
-	t, heads, err := l.enterHeads(ctx, name)
+// Scan implements eventlog.Reader.
+func (l *Log) Scan(ctx context.Context, name string, q eventlog.ScanQuery, b eventlog.Bounds) (page []*eventlog.Record, err error) {
+	t, err := l.enterTopic(ctx, name)
 	if err != nil {
 		return nil, err
 	}
 	defer l.leave()
-	return scan(ctx, l.db, t, heads, q, b)
+	return unlessDropped(func() ([]*eventlog.Record, error) {
+		reaches, err := l.reaches(t)
+		if err != nil {
+			return nil, err
+		}
+		return l.view().scan(ctx, t, reaches, q, b)
+	})
 }
 
-// iterable is a database, or a snapshot of one.
-type iterable interface {
-	NewIter(o *pebble.IterOptions) (*pebble.Iterator, error)
+// scan is Scan among the events within reach.
+func (v view) scan(ctx context.Context, t *topic, reaches []reach, q eventlog.ScanQuery, b eventlog.Bounds) ([]*eventlog.Record, error) {
+	if q.Key != nil {
+		return v.scanKey(ctx, t, reaches, q, b)
+	}
+	o, err := v.order(t, reaches, q)
+	if err != nil {
+		return nil, err
+	}
+	defer o.close()
+	page := newPage(b)
+	for n := 0; !page.full(); n++ {
+		if n%checkEvery == 0 && ctx.Err() != nil {
+			return nil, ctx.Err()
+		}
+		r, err := o.next()
+		if err != nil {
+			return nil, err
+		}
+		if r == nil {
+			break
+		}
+		page.add(r)
+	}
+	return page.events, nil
 }
 
-// scan is Scan among the events up to the heads.
-func scan(ctx context.Context, db iterable, t *topic, heads []uint64, q eventlog.ScanQuery, b eventlog.Bounds) ([]*eventlog.Record, error) {
-	index, err := db.NewIter(scanBounds(t.id, q))
+// scanKey walks the (ts, id) index of one key, and fetches the events that it names.
+func (v view) scanKey(ctx context.Context, t *topic, reaches []reach, q eventlog.ScanQuery, b eventlog.Bounds) ([]*eventlog.Record, error) {
+	index, err := v.index.NewIter(scanBounds(t.id, q))
 	if err != nil {
 		return nil, failed(err)
 	}
@@ -38,7 +68,7 @@ func scan(ctx context.Context, db iterable, t *topic, heads []uint64, q eventlog
 	if q.Descending {
 		step, valid = index.Prev, index.Last()
 	}
-	events := fetcher{topic: t, index: index, its: make([]*pebble.Iterator, len(heads))}
+	events := fetcher{view: v, topic: t, index: index, cursors: make([]*cursor, len(reaches))}
 	defer events.close()
 	page := newPage(b)
 	for seen := 0; valid && !page.full(); valid, seen = step(), seen+1 {
@@ -49,7 +79,7 @@ func scan(ctx context.Context, db iterable, t *topic, heads []uint64, q eventlog
 		if err != nil {
 			return nil, failed(err)
 		}
-		if at.seq > heads[at.partition] {
+		if at.seq > reaches[at.partition].head {
 			continue // not durable yet
 		}
 		r, err := events.fetch(at)
@@ -59,6 +89,17 @@ func scan(ctx context.Context, db iterable, t *topic, heads []uint64, q eventlog
 		page.add(r)
 	}
 	return page.events, failed(index.Error())
+}
+
+// unlessDropped repeats a read that came upon a segment of the journal that was dropped since it began: by then
+// the index has other places for the events.
+func unlessDropped[T any](read func() (T, error)) (T, error) {
+	for {
+		result, err := read()
+		if !errors.Is(err, journal.ErrDropped) {
+			return result, err
+		}
+	}
 }
 
 // scanBounds are the bounds of the index entries that q selects.
@@ -89,107 +130,69 @@ func scanBounds(topic uint32, q eventlog.ScanQuery) *pebble.IterOptions {
 	return o
 }
 
-// fetcher reads events in nearly ascending or descending seq order, with one iterator per
-// partition. The iterators see the store as the index iterator sees it, so they find every event
-// that the index names.
+// fetcher reads events in nearly ascending or descending seq order, with one cursor per partition. The cursors see
+// the index as the index iterator sees it, so they find every event that it names.
 type fetcher struct {
-	topic *topic
-	index *pebble.Iterator
-	its   []*pebble.Iterator
-	key   []byte
+	view
+	topic   *topic
+	index   *pebble.Iterator
+	cursors []*cursor
 }
 
 func (f *fetcher) fetch(at location) (*eventlog.Record, error) {
-	it := f.its[at.partition]
-	if it == nil {
+	c := f.cursors[at.partition]
+	if c == nil {
 		var err error
-		if it, err = f.open(at.partition); err != nil {
+		if c, err = f.open(f.topic, at.partition, f.index); err != nil {
 			return nil, err
 		}
-		f.its[at.partition] = it
+		f.cursors[at.partition] = c
 	}
-	// The next event is one step away; a seek costs several times as much.
-	found := false
-	if it.Valid() {
-		switch here := seqOf(it.Key()); at.seq {
-		case here + 1:
-			found = it.Next() && seqOf(it.Key()) == at.seq
-		case here - 1:
-			found = it.Prev() && seqOf(it.Key()) == at.seq
-		}
+	if !c.find(at.seq) {
+		return nil, cmp.Or(c.err, fmt.Errorf("topic %q, partition %d: the index names seq %d, which is missing", f.topic.name, at.partition, at.seq))
 	}
-	if !found {
-		f.key = eventKey(f.key[:0], f.topic.id, at.partition, at.seq)
-		found = it.SeekGE(f.key) && seqOf(it.Key()) == at.seq
-	}
-	if err := it.Error(); err != nil {
-		return nil, err
-	}
-	if !found {
-		return nil, fmt.Errorf("topic %q, partition %d: the index names seq %d, which is missing", f.topic.name, at.partition, at.seq)
-	}
-	value, err := it.ValueAndErr()
-	if err != nil {
-		return nil, err
-	}
-	return decodeRecord(f.topic.name, at.partition, at.seq, value)
-}
-
-func (f *fetcher) open(p int) (*pebble.Iterator, error) {
-	return f.index.Clone(pebble.CloneOptions{IterOptions: &pebble.IterOptions{
-		LowerBound: eventKey(nil, f.topic.id, p, 0),
-		UpperBound: eventKey(nil, f.topic.id, p+1, 0),
-	}})
+	r, err := c.event()
+	return r.Record, err
 }
 
 func (f *fetcher) close() {
-	for _, it := range f.its {
-		if it != nil {
-			it.Close()
-		}
+	for _, c := range f.cursors {
+		c.close()
 	}
 }
 
-// Seek implements eventlog.Reader. From a ts or an event on it reads the whole rest of the (ts, id)
-// index: seqs need not rise with ts, so any entry may name a partition's lowest.
+// Seek implements eventlog.Reader.
 func (l *Log) Seek(ctx context.Context, name string, p eventlog.Position) ([]uint64, error) {
-	t, heads, err := l.enterHeads(ctx, name)
+	t, err := l.enterTopic(ctx, name)
 	if err != nil {
 		return nil, err
 	}
 	defer l.leave()
-	seqs := make([]uint64, len(heads))
+	return unlessDropped(func() ([]uint64, error) { return l.seek(ctx, t, p) })
+}
+
+func (l *Log) seek(ctx context.Context, t *topic, p eventlog.Position) ([]uint64, error) {
+	reaches, err := l.reaches(t)
+	if err != nil {
+		return nil, err
+	}
+	seqs := make([]uint64, len(reaches))
 	for i := range seqs {
-		seqs[i] = heads[i] + 1
+		seqs[i] = reaches[i].head + 1
 	}
 	switch p.From {
 	case wire.FromLatest:
 		return seqs, nil
 	case wire.FromEarliest:
 		for i := range seqs {
-			seqs[i] = min(seqs[i], t.partitions[i].floor.Load()+1)
+			seqs[i] = min(seqs[i], reaches[i].floor+1)
 		}
 		return seqs, nil
 	case wire.FromTS:
-		return seqs, l.lowest(ctx, t, eventlog.ScanQuery{MinTS: p.TS}, seqs)
+		return seqs, l.view().lowest(ctx, t, reaches, eventlog.ScanQuery{MinTS: p.TS}, seqs)
 	case wire.FromAfterID:
-		return seqs, l.lowest(ctx, t, eventlog.ScanQuery{MinTS: p.After.TS, After: &p.After}, seqs)
+		return seqs, l.view().lowest(ctx, t, reaches, eventlog.ScanQuery{MinTS: p.After.TS, After: &p.After}, seqs)
 	}
 	return nil, fmt.Errorf("position %q is not one of %s, %s, %s and %s",
 		p.From, wire.FromLatest, wire.FromEarliest, wire.FromTS, wire.FromAfterID)
-}
-
-// lowest lowers each partition's seq to the lowest one that q selects.
-func (l *Log) lowest(ctx context.Context, t *topic, q eventlog.ScanQuery, seqs []uint64) error {
-	for e, err := range entries(ctx, l.db, scanBounds(t.id, q)) {
-		if err != nil {
-			return err
-		}
-		at, err := decodeLocation(e.value)
-		if err != nil {
-			return failed(err)
-		}
-		seqs[at.partition] = min(seqs[at.partition], at.seq)
-	}
-	return nil
 }

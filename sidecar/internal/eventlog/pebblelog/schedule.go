@@ -115,13 +115,18 @@ func (l *Log) scheduled(t *topic, due int64, id string) (*eventlog.Record, error
 
 // schedule adds the entries of the events to schedule, and removes those of released events. It
 // returns the change of the number of scheduled events.
-func (a *appending) schedule(b *pebble.Batch) (delta int) {
+func (a *appending) schedule(ch *change) (delta int) {
+	if len(a.later) == 0 && a.release == nil {
+		return 0
+	}
 	t := a.topic.id
+	b := a.log.db.NewBatch()
+	ch.entries = b
 	for _, i := range a.later {
 		r := a.batch[i]
 		e := idEntry{due: r.DeliverAt, order: a.log.acceptances.Next(time.Now())}
 		_ = b.Set(idKey(nil, t, r.ID), appendIDEntry(nil, e), nil)
-		_ = b.Set(waitingKey(nil, t, r.DeliverAt, r.ID), appendRecord(nil, r), nil)
+		_ = b.Set(waitingKey(nil, t, r.DeliverAt, r.ID), appendRecord(nil, r, 0), nil)
 		_ = b.Set(dueKey(e, t, r.ID), []byte(r.Key), nil)
 		a.out[i] = eventlog.Outcome{DeliverAt: r.DeliverAt}
 	}
@@ -218,7 +223,6 @@ func (l *Log) forgetDue(ctx context.Context, t *topic, gone []eventlog.Scheduled
 	}
 	defer release()
 	b := l.db.NewBatch()
-	defer b.Close()
 	for _, w := range gone {
 		_, found, err := l.get(waitingKey(nil, t.id, w.DeliverAt, w.ID))
 		if err != nil {
@@ -353,5 +357,5 @@ func (l *Log) cancel(ctx context.Context, t *topic, id string) (*commit, error) 
 	_ = b.Delete(idKey(nil, t.id, id), nil)
 	_ = b.Delete(waitingKey(nil, t.id, e.due, id), nil)
 	_ = b.Delete(dueKey(e, t.id, id), nil)
-	return t.waiting.noted(-1, func() (*commit, error) { return l.commits.apply(ctx, b, nil) })
+	return t.waiting.noted(-1, func() (*commit, error) { return l.commits.apply(ctx, &change{entries: b}, nil) })
 }

@@ -13,23 +13,28 @@ import (
 // Snapshot freezes a topic: it has every event that is durable when it is called, also if that is
 // truncated, swept or compacted afterwards. Closing the log ends it.
 func (l *Log) Snapshot(ctx context.Context, name string) (eventlog.Snapshot, error) {
-	// First the heads: durable events are applied, so the snapshot has all events that the heads
-	// count.
-	t, heads, err := l.enterHeads(ctx, name)
+	t, err := l.enterTopic(ctx, name)
 	if err != nil {
 		return nil, err
 	}
 	defer l.leave()
-	s := &snapshot{log: l, topic: t, heads: heads, at: l.db.NewSnapshot()}
+	// It counts before it is taken: from then on no segment is dropped.
+	s := &snapshot{log: l, topic: t}
 	l.snapshots.Store(s, nil)
+	// First the reaches: durable events are applied, so the snapshot has all events that the heads count.
+	if s.reaches, err = l.reaches(t); err != nil {
+		l.snapshots.Delete(s)
+		return nil, err
+	}
+	s.at = l.db.NewSnapshot()
 	return s, nil
 }
 
 // snapshot is an eventlog.Snapshot.
 type snapshot struct {
-	log   *Log
-	topic *topic
-	heads []uint64
+	log     *Log
+	topic   *topic
+	reaches []reach
 
 	mu sync.RWMutex // held for reading by scans
 	at *pebble.Snapshot
@@ -49,7 +54,7 @@ func (s *snapshot) Scan(ctx context.Context, name string, q eventlog.ScanQuery, 
 	case name != s.topic.name:
 		return nil, fmt.Errorf("topic %q is not in the snapshot of %q: %w", name, s.topic.name, eventlog.ErrNotFound)
 	}
-	return scan(ctx, s.at, s.topic, s.heads, q, b)
+	return view{index: s.at, journal: s.log.journal}.scan(ctx, s.topic, s.reaches, q, b)
 }
 
 // Close implements eventlog.Snapshot.
@@ -68,4 +73,5 @@ func (s *snapshot) release() {
 	// It fails only if it was closed before.
 	_ = s.at.Close()
 	s.at = nil
+	s.log.reclaim.wake.Set()
 }

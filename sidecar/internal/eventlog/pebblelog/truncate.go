@@ -31,11 +31,14 @@ func (l *Log) Truncate(ctx context.Context, name string, p int, upTo uint64) err
 		_ = b.Delete(idKey(nil, t.id, r.ID), nil)
 		unindex(b, t.id, r)
 	}
-	raiseFloor(b, t.id, p, floor, upTo)
-	x, err := l.commits.apply(ctx, b, nil)
+	if err := l.raiseFloor(b, t, p, upTo); err != nil {
+		return err
+	}
+	x, err := l.commits.apply(ctx, &change{entries: b}, nil)
 	if err != nil {
 		return err
 	}
 	part.floor.Store(upTo)
+	l.reclaim.wake.Set()
 	return l.commits.wait(ctx, x)
 }
