@@ -3,16 +3,14 @@ package spool
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
-	"io/fs"
 	"sync/atomic"
 
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog"
 )
 
-// ownerFile is the file beside the events that names their store: the JSON of owner.
-const ownerFile = "STORE"
+// ownerText is the text beside the events that names their store: the JSON of owner.
+const ownerText = "store"
 
 // owner is the store that a spool is for.
 type owner struct {
@@ -48,13 +46,13 @@ func (e *ForeignError) Error() string {
 // claim finds out at the start which store the spool is for. An empty spool is for any store, and
 // so is one that was filled while no store was known.
 func (l *Log) claim() error {
-	text, err := l.cfg.Store.ReadFile(ownerFile)
-	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+	text, err := l.cfg.Store.Text(ownerText)
+	if err != nil {
 		return err
 	}
-	if err == nil {
+	if len(text) > 0 {
 		if err := json.Unmarshal(text, &l.own.owner); err != nil {
-			return fmt.Errorf("%s is damaged: %w", ownerFile, err)
+			return fmt.Errorf("the spool's owner is damaged: %w", err)
 		}
 	}
 	events := l.Stats().Events
@@ -98,7 +96,7 @@ func (o *ownership) write(s Store, now owner) error {
 	if err != nil {
 		return err
 	}
-	if err := s.WriteFile(ownerFile, append(text, '\n')); err != nil {
+	if err := s.SetText(ownerText, text); err != nil {
 		return err
 	}
 	o.owner = now

@@ -60,11 +60,13 @@ type Store interface {
 	// Snapshot freezes a topic: it has all events whose append was answered before, also if they
 	// are truncated later.
 	Snapshot(ctx context.Context, topic string) (eventlog.Snapshot, error)
-	// WriteFile writes a file beside the events atomically. The file is durable when it returns
-	// nil.
+	// WriteFile writes a file beside the events atomically, for people. The file is durable when it
+	// returns nil.
 	WriteFile(name string, text []byte) error
-	// ReadFile returns such a file; fs.ErrNotExist if there is none.
-	ReadFile(name string) ([]byte, error)
+	// SetText keeps a small text with the events. It is durable when it returns nil.
+	SetText(name string, text []byte) error
+	// Text returns such a text; nil if there is none.
+	Text(name string) ([]byte, error)
 }
 
 // queue is the partition of Store that is used.

@@ -69,7 +69,7 @@ func cutPower(t *testing.T, seed uint64) {
 	for _, kept := range []int{0, 50, 100} {
 		t.Run(fmt.Sprintf("%d percent of what was not synced is kept", kept), func(t *testing.T) {
 			disk := vfs.NewCrashableMem()
-			l := mustOpen(t, Options{Dir: "data", FS: disk})
+			l := mustOpen(t, Options{Dir: "data", FS: disk, segmentSize: 32 << 10})
 			defer l.Close()
 			ensure(t, l, "t", 1)
 			w := &witness{seqs: map[string]uint64{}}

@@ -3,6 +3,7 @@ package pebblelog
 import (
 	"errors"
 	"math"
+	"math/bits"
 	"slices"
 
 	"github.com/cockroachdb/pebble/v2"
@@ -149,7 +150,8 @@ func (c *cursor) load() {
 		c.bytes, err = c.window.read(c.journal, c.run.place, c.run.size)
 	}
 	if err == nil && there {
-		if c.records, err = runRecords(c.records, &c.run, c.bytes); err != nil {
+		c.records, err = runRecords(c.records, &c.run, c.bytes)
+		if err != nil || len(c.records) != bits.OnesCount64(c.run.live) {
 			err = damaged(c.journal, &c.run, c.run.first, 0)
 		}
 	}

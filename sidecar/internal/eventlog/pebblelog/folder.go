@@ -35,7 +35,7 @@ const (
 )
 
 // formatNumber is the format of all that the folder has. A folder of another format is refused.
-const formatNumber = 1
+const formatNumber = 2
 
 const formatProgram = "sluice"
 
@@ -124,24 +124,29 @@ func createFormat(fsys vfs.FS, dir string) (format, error) {
 	return f, nil
 }
 
-// ReadFile returns what WriteFile was given; fs.ErrNotExist if it was not called for that name.
-func (l *Log) ReadFile(name string) ([]byte, error) {
-	text, found, err := l.get(append([]byte{kindFile}, name...))
-	if err == nil && !found {
-		err = fs.ErrNotExist
-	}
+// ReadFile reads a file that WriteFile has written; fs.ErrNotExist if there is none.
+func (l *Log) ReadFile(name string) ([]byte, error) { return readWhole(l.fsys, l.dir, name) }
+
+// WriteFile writes a file into the folder atomically, for people: the log never reads it. The file is durable once
+// WriteFile returns nil. The name must not be one of the folder's own files.
+func (l *Log) WriteFile(name string, text []byte) error { return writeWhole(l.fsys, l.dir, name, text) }
+
+// Text returns what SetText was given; nil if it was not called for that name.
+func (l *Log) Text(name string) ([]byte, error) {
+	text, _, err := l.get(append([]byte{kindText}, name...))
 	return text, err
 }
 
-// WriteFile keeps a small text under a name in the log. It is durable once WriteFile returns nil.
-func (l *Log) WriteFile(name string, text []byte) error {
-	if err := l.enter(context.Background()); err != nil {
+// SetText keeps a small text under a name in the log. It is durable once SetText returns nil.
+func (l *Log) SetText(name string, text []byte) error {
+	ctx := context.Background()
+	if err := l.enter(ctx); err != nil {
 		return err
 	}
 	defer l.leave()
 	b := l.db.NewBatch()
-	_ = b.Set(append([]byte{kindFile}, name...), text, nil)
-	return l.commitSynced(context.Background(), b)
+	_ = b.Set(append([]byte{kindText}, name...), text, nil)
+	return l.commitSynced(ctx, b)
 }
 
 func readWhole(fsys vfs.FS, dir, name string) ([]byte, error) {

@@ -30,7 +30,7 @@ import (
 //	w     t due id                a scheduled event (record.go)
 //	q     due order t id          its key: the scheduled events of all topics by time, then as they were accepted
 //	p     t p group               the latest epoch of a group's partition (epoch.go)
-//	f     name                    the content of a small file, see Log.WriteFile
+//	f     name                    a small text, see Log.SetText
 //	b     base                    a segment of the journal (reclaim.go)
 //	a                             the position in the journal up to which the index has everything
 //
@@ -53,7 +53,7 @@ const (
 	kindDue      = 'q'
 	kindOrder    = 'c'
 	kindEpoch    = 'p'
-	kindFile     = 'f'
+	kindText     = 'f'
 	kindSegment  = 'b'
 	kindPosition = 'a'
 )

@@ -7,6 +7,7 @@
 package pebblelog
 
 import (
+	"cmp"
 	"context"
 	"encoding/binary"
 	"errors"
@@ -51,6 +52,8 @@ type Options struct {
 	// GiveUp, once it is closed, ends all waits for room on the disk, Open's too; nil: only Close
 	// does.
 	GiveUp <-chan struct{}
+
+	segmentSize int64 // of the journal, for tests; 0: journal.SegmentSize
 }
 
 // Log is an eventlog.Log. Open makes one.
@@ -154,7 +157,7 @@ func openOnce(o Options, room *space) (*Log, error) {
 	}
 	h := &health{log: o.Logger}
 	l := &Log{fsys: o.FS, dir: o.Dir, storeID: f.StoreID, health: h, space: room, queue: o.Queue, marksTurn: pause.NewMutex()}
-	segment, err := recoverLog(l, newGuardedFS(o.FS, h, room), f)
+	segment, err := recoverLog(l, newGuardedFS(o.FS, h, room), f, cmp.Or(o.segmentSize, journal.SegmentSize))
 	if err != nil {
 		return nil, fmt.Errorf("open the store in %s: %w", o.Dir, err)
 	}

@@ -27,6 +27,8 @@ type reclaim struct {
 	stop    context.CancelFunc
 	stopped chan struct{}
 
+	running sync.Mutex // held by run
+
 	mu        sync.Mutex
 	removed   map[uint64]int64 // bytes of single events by segment
 	summaries map[uint64][]runsOf
@@ -67,8 +69,8 @@ func (r *reclaim) end() {
 	<-r.stopped
 }
 
-// cleared counts events that were removed from a run; with all, the whole segment counts as removed, so that it is
-// rewritten.
+// cleared counts an event that was removed from a run. If it was erased, the whole segment counts as removed, so that
+// it is rewritten.
 func (r *reclaim) cleared(x *run, erased bool) {
 	base := r.log.journal.SegmentOf(x.place)
 	r.mu.Lock()
@@ -81,6 +83,8 @@ func (r *reclaim) cleared(x *run, erased bool) {
 
 // run reclaims the segments that are worthwhile.
 func (r *reclaim) run(ctx context.Context) error {
+	r.running.Lock()
+	defer r.running.Unlock()
 	l := r.log
 	bases, end := l.journal.Closed()
 	var dropped []uint64

@@ -6,10 +6,12 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"syscall"
 
 	"github.com/cockroachdb/pebble/v2"
 	"github.com/google/uuid"
 
+	"github.com/sluice-bus/sluice/sidecar/internal/eventlog"
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog/pebblelog/journal"
 )
 
@@ -36,13 +38,13 @@ type recovery struct {
 
 // recoverLog opens the index and the journal of a log, and starts the journal. It returns the last segment that the
 // index knows, or noSegment.
-func recoverLog(l *Log, fsys guardedFS, f format) (segment uint64, err error) {
+func recoverLog(l *Log, fsys guardedFS, f format, segmentSize int64) (segment uint64, err error) {
 	id, err := uuid.Parse(f.StoreID)
 	if err != nil {
 		return 0, err
 	}
 	r := &recovery{last: noSegment, log: l, fsys: fsys, dir: fsys.PathJoin(l.dir, dbFolder)}
-	if r.journal, err = journal.Open(fsys, l.dir, id, l.health.fail); err != nil {
+	if r.journal, err = journal.Open(fsys, l.dir, id, l.health.fail, segmentSize); err != nil {
 		return 0, err
 	}
 	fsys.keepFiles()
@@ -87,7 +89,7 @@ func (r *recovery) openIndex() error {
 	if err == nil && (there || r.journal.New()) {
 		return nil
 	}
-	if err != nil && !pebble.IsCorruptionError(err) && !errors.Is(err, fs.ErrNotExist) {
+	if err != nil && !isDamage(err) {
 		return err
 	}
 	if err == nil {
@@ -98,7 +100,7 @@ func (r *recovery) openIndex() error {
 		return damage
 	}
 	l.health.log.Warn("the index is damaged and is made anew from the journal", "folder", r.dir, "error", err)
-	if err := closeIndex(l); err != nil && !pebble.IsCorruptionError(err) {
+	if err := closeIndex(l); err != nil && !isDamage(err) {
 		return err
 	}
 	l.db, r.position = nil, 0
@@ -110,6 +112,12 @@ func (r *recovery) openIndex() error {
 	}
 	l.db, err = openPebble(r.dir, r.fsys, l.health)
 	return err
+}
+
+// isDamage says that Pebble's error is about what its files have, and not about the machine.
+func isDamage(err error) bool {
+	var machine syscall.Errno
+	return errors.Is(err, fs.ErrNotExist) || !errors.As(err, &machine) && !errors.Is(err, errAbandoned) && !errors.Is(err, eventlog.ErrUnavailable)
 }
 
 // indexed says that the folder has an index.

@@ -144,6 +144,7 @@ type runRecord struct {
 // checksums.
 func runRecords(dst []runRecord, r *run, records []byte) ([]runRecord, error) {
 	dst = dst[:0]
+	next := uint64(0) // the lowest distance that may follow
 	for at := 0; at < len(records); {
 		rest := records[at:]
 		if len(rest) < 5 {
@@ -155,9 +156,10 @@ func runRecords(dst []runRecord, r *run, records []byte) ([]runRecord, error) {
 		}
 		end := 4 + used + int(n)
 		delta, used2 := binary.Uvarint(rest[4+used : end])
-		if used2 <= 0 || delta >= uint64(r.span) {
+		if used2 <= 0 || delta >= uint64(r.span) || delta < next {
 			return nil, errTruncated
 		}
+		next = delta + 1
 		if seq := r.first + delta; r.has(seq) {
 			dst = append(dst, runRecord{seq: seq, start: at, sum: rest[4:end], event: rest[4+used+used2 : end]})
 		}

@@ -18,7 +18,7 @@ import (
 	"github.com/sluice-bus/sluice/internal/pause"
 )
 
-// SegmentSize is the size from which on a segment is followed by the next one.
+// SegmentSize is the usual size from which on a segment is followed by the next one.
 const SegmentSize = 64 << 20
 
 // Journal is an open journal. After a failed write or sync the content of its files is not known until a restart,

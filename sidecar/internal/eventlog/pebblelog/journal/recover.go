@@ -34,12 +34,9 @@ type Recovered struct {
 	Torn int64
 }
 
-// Open finds the segments in a store's folder. fail is called with the first error of a write or sync.
-func Open(fsys vfs.FS, dir string, store [16]byte, fail func(error)) (*Recovered, error) {
-	return open(fsys, dir, store, fail, SegmentSize)
-}
-
-func open(fsys vfs.FS, dir string, store [16]byte, fail func(error), roll int64) (*Recovered, error) {
+// Open finds the segments in a store's folder. fail is called with the first error of a write or sync. A segment of
+// at least roll bytes is followed by the next one.
+func Open(fsys vfs.FS, dir string, store [16]byte, fail func(error), roll int64) (*Recovered, error) {
 	j := &Journal{fsys: fsys, dir: dir, store: store, fail: fail, roll: roll, writing: pause.NewMutex()}
 	r := &Recovered{j: j}
 	names, err := fsys.List(j.folder())
@@ -64,8 +61,10 @@ func (r *Recovered) readAcked() error {
 		return err
 	}
 	if len(text) == ackedSize {
-		r.acked = binary.LittleEndian.Uint64(text)
-		r.ackedKnown = bytes.Equal(text, appendAcked(nil, r.acked))
+		acked := binary.LittleEndian.Uint64(text)
+		if r.ackedKnown = bytes.Equal(text, appendAcked(nil, acked)); r.ackedKnown {
+			r.acked = acked
+		}
 	}
 	return nil
 }
