@@ -82,7 +82,8 @@ func (g guardedFS) guard(f vfs.File, name string, err error) (vfs.File, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &guardedFile{File: f, health: g.health, space: g.space, journal: g.journal, segment: strings.HasSuffix(name, ".log"), table: isTable(name)}, nil
+	segment := strings.HasSuffix(name, ".log")
+	return &guardedFile{File: f, health: g.health, space: g.space, journal: g.journal, segment: segment, table: isTable(name)}, nil
 }
 
 func (g guardedFS) Create(name string, c vfs.DiskWriteCategory) (vfs.File, error) {

@@ -60,7 +60,8 @@ func recoverLog(l *Log, fsys guardedFS, f format, segmentSize int64) (segment ui
 	}
 	fsys.removeKept()
 	if r.journal.Torn > 0 {
-		l.health.log.Warn("the journal ended in a frame that was not acknowledged, which is dropped", "folder", l.dir, "dropped_bytes", r.journal.Torn)
+		l.health.log.Warn("the journal ended in a frame that was not acknowledged, which is dropped", "folder", l.dir,
+			"dropped_bytes", r.journal.Torn)
 	}
 	if l.journal, err = r.journal.Start(); err != nil {
 		return 0, errors.Join(err, closeIndex(l))
@@ -117,7 +118,10 @@ func (r *recovery) openIndex() error {
 // isDamage says that Pebble's error is about what its files have, and not about the machine.
 func isDamage(err error) bool {
 	var machine syscall.Errno
-	return errors.Is(err, fs.ErrNotExist) || !errors.As(err, &machine) && !errors.Is(err, errAbandoned) && !errors.Is(err, eventlog.ErrUnavailable)
+	if errors.As(err, &machine) {
+		return machine == syscall.ENOENT
+	}
+	return !errors.Is(err, errAbandoned) && !errors.Is(err, eventlog.ErrUnavailable)
 }
 
 // indexed says that the folder has an index.

@@ -149,7 +149,8 @@ func (f *fetcher) fetch(at location) (*eventlog.Record, error) {
 		f.cursors[at.partition] = c
 	}
 	if !c.find(at.seq) {
-		return nil, cmp.Or(c.err, fmt.Errorf("topic %q, partition %d: the index names seq %d, which is missing", f.topic.name, at.partition, at.seq))
+		return nil, cmp.Or(c.err,
+			fmt.Errorf("topic %q, partition %d: the index names seq %d, which is missing", f.topic.name, at.partition, at.seq))
 	}
 	r, err := c.event()
 	return r.Record, err
