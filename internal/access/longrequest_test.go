@@ -49,6 +49,38 @@ func TestWhile(t *testing.T) {
 	}
 }
 
+func TestWhilePerson(t *testing.T) {
+	f := newFolder(t)
+	entry := func(role, more string) {
+		f.writef("auth.yaml", "tokens: [{name: ann, sha256: %s, role: %s%s}]", sumOf(aliceToken), role, more)
+	}
+	entry("operator", ", topics: [orders.*]")
+	a, _ := f.open(ControlPlane)
+	for _, change := range []struct {
+		what string
+		make func()
+		ends bool
+	}{
+		{"another entry", func() {
+			f.writef("auth.yaml", "tokens: [{name: ann, sha256: %s, role: operator, topics: [orders.*]}, {name: bob, sha256: %s, role: viewer}]",
+				sumOf(aliceToken), sumOf(nodeToken))
+		}, false},
+		{"other topics", func() { entry("operator", ", topics: [orders.a]") }, true},
+		{"all topics", func() { entry("operator", "") }, true},
+		{"another role", func() { entry("reader", "") }, true},
+		{"no entry", func() { f.writef("auth.yaml", "tokens: []") }, true},
+	} {
+		id, err := a.Token(t.Context(), aliceToken, "")
+		require.NoError(t, err)
+		ctx, end := a.WhilePerson(t.Context(), id)
+		change.make()
+		if a.settle(); (ctx.Err() != nil) != change.ends {
+			t.Errorf("%s: %v", change.what, context.Cause(ctx))
+		}
+		end()
+	}
+}
+
 func TestNamed(t *testing.T) {
 	f := newFolder(t)
 	f.writef("auth.yaml", "tokens: [{name: app, sha256: %s, subscribe: [orders]}, {name: app, sha256: %s}]", sumOf(aliceToken),
