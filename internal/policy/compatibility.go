@@ -53,6 +53,9 @@ func (c Compatibility) Breaks(budget *schema.Budget, text string, older []Older)
 		if c.forward() {
 			reasons = append(reasons, budget.Breaks(made, was, name, o.Name)...)
 		}
+		if budget.Spent() { // which the last reason says
+			break
+		}
 	}
 	return reasons
 }

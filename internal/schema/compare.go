@@ -2,6 +2,7 @@ package schema
 
 import (
 	"cmp"
+	"context"
 	"encoding/json"
 	"fmt"
 	"maps"
@@ -24,6 +25,8 @@ const (
 	// maxCompared is how many steps the comparisons of one budget take at most, each about as long
 	// as one of a check: a second or two.
 	maxCompared = 4 * maxSteps
+	// lookEvery is after how many steps a comparison looks whether it may go on: some ms.
+	lookEvery = maxSteps / 256
 	// maxReasons is how many reasons one comparison gives.
 	maxReasons = 20
 	// factSteps are the steps of looking at one of the facts.
@@ -34,17 +37,24 @@ const (
 )
 
 // Budget bounds the steps of several comparisons. It is not for concurrent use.
-type Budget struct{ left int }
+type Budget struct {
+	ctx  context.Context
+	left int
+}
 
-// NewBudget is enough for many comparisons of schemas as people write them.
-func NewBudget() *Budget { return &Budget{left: maxCompared} }
+// NewBudget is enough for many comparisons of schemas as people write them. Nothing is left of it once ctx ends: a comparison ends
+// then, and what it returns means nothing.
+func NewBudget(ctx context.Context) *Budget { return &Budget{ctx, maxCompared} }
+
+// Spent reports whether nothing is left: a further comparison decides nothing.
+func (b *Budget) Spent() bool { return b.left <= 0 }
 
 // Breaks says why a reader with one schema may refuse what a writer with another one may write;
 // none: it refuses nothing of that. The names are what the reasons call the two, such as "the new
 // schema" and "version 3".
 func (b *Budget) Breaks(writer, reader *Schema, writerName, readerName string) []string {
 	c := &comparer{
-		left: b.left, cost: steps{max(writer.cost.value, reader.cost.value), max(writer.cost.text, reader.cost.text)},
+		ctx: b.ctx, left: b.left, cost: steps{max(writer.cost.value, reader.cost.value), max(writer.cost.text, reader.cost.text)},
 		writer: writerName, reader: readerName,
 		digests: map[*jsonschema.Schema]digest{}, typeOnly: map[*jsonschema.Schema]bool{},
 	}
@@ -62,6 +72,7 @@ func (b *Budget) Breaks(writer, reader *Schema, writerName, readerName string) [
 }
 
 type comparer struct {
+	ctx            context.Context
 	left           int   // steps; at 0 everything is undecided
 	cost           steps // of the dearer schema on one value
 	writer, reader string
@@ -71,6 +82,9 @@ type comparer struct {
 
 // spend takes steps, and reports whether enough were left.
 func (c *comparer) spend(n int) bool {
+	if before := c.left / lookEvery; before != (c.left-n)/lookEvery && c.ctx.Err() != nil {
+		c.left = 0
+	}
 	c.left -= n
 	return c.left > 0
 }

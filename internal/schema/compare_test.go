@@ -1,6 +1,7 @@
 package schema
 
 import (
+	"context"
 	"fmt"
 	"strings"
 	"testing"
@@ -226,11 +227,11 @@ var changes = []struct {
 
 func TestBreaks(t *testing.T) {
 	for _, tc := range changes {
-		reasons := NewBudget().Breaks(compile(t, tc.from), compile(t, tc.to), "version 1", "the new schema")
+		reasons := NewBudget(t.Context()).Breaks(compile(t, tc.from), compile(t, tc.to), "version 1", "the new schema")
 		if (len(reasons) == 0) != tc.ok {
 			t.Errorf("%s: compatible should be %v, reasons: %q", tc.what, tc.ok, reasons)
 		}
-		if same := NewBudget().Breaks(compile(t, tc.from), compile(t, tc.from), "a", "b"); len(same) > 0 {
+		if same := NewBudget(t.Context()).Breaks(compile(t, tc.from), compile(t, tc.from), "a", "b"); len(same) > 0 {
 			t.Errorf("%s: it is not compatible with itself: %q", tc.what, same)
 		}
 	}
@@ -254,7 +255,7 @@ the new schema requires the property "a", and version 1 does not`},
 		{`{"items":{"minimum":1}}`, `{"items":{"exclusiveMinimum":1}}`,
 			`at "/items", the new schema refuses numbers below 1 or equal to it, and version 1 allows some`},
 	} {
-		got := strings.Join(NewBudget().Breaks(compile(t, tc.from), compile(t, tc.to), "version 1", "the new schema"), "\n")
+		got := strings.Join(NewBudget(t.Context()).Breaks(compile(t, tc.from), compile(t, tc.to), "version 1", "the new schema"), "\n")
 		if got != tc.want {
 			t.Errorf("%s to %s:\n%s\nwant\n%s", tc.from, tc.to, got, tc.want)
 		}
@@ -292,7 +293,7 @@ func TestComparisonsAreBounded(t *testing.T) {
 			forms("enum", 9000, func(i int) string { return fmt.Sprintf(`"%d"`, i+1) }),
 		},
 	} {
-		budget := &Budget{left: maxCompared / 4} // for a fast test
+		budget := &Budget{t.Context(), maxCompared / 4} // for a fast test
 		writer, reader := compile(t, pair[0]), compile(t, pair[1])
 		began := time.Now()
 		reasons := budget.Breaks(writer, reader, "a", "b")
@@ -319,12 +320,25 @@ func FuzzBreaks(f *testing.F) {
 		if err != nil {
 			return
 		}
-		if reasons := (&Budget{left: maxCompared / 64}).Breaks(writer, writer, "a", "b"); len(reasons) > 0 &&
+		if reasons := (&Budget{t.Context(), maxCompared / 64}).Breaks(writer, writer, "a", "b"); len(reasons) > 0 &&
 			!strings.Contains(reasons[0], "too large") {
 			t.Errorf("%s is not compatible with itself: %q", from, reasons)
 		}
 		if reader, err := Compile(to); err == nil {
-			(&Budget{left: maxCompared / 64}).Breaks(writer, reader, "a", "b")
+			(&Budget{t.Context(), maxCompared / 64}).Breaks(writer, reader, "a", "b")
 		}
 	})
+}
+
+// A comparison ends soon after its context.
+func TestComparisonsAreInterrupted(t *testing.T) {
+	s := compile(t, `{"type":"object","properties":{"a":{"type":"string"}}}`)
+	ctx, cancel := context.WithCancel(t.Context())
+	budget := NewBudget(ctx)
+	cancel()
+	for calls := 0; !budget.Spent(); calls++ {
+		if budget.Breaks(s, s, "a", "b"); calls > lookEvery/factSteps {
+			t.Fatalf("%d comparisons after the end", calls)
+		}
+	}
 }

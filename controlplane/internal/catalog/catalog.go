@@ -31,8 +31,8 @@ type Catalog struct {
 	// wait pauses between two attempts.
 	wait func(context.Context, time.Duration) bool
 
-	// turn is held by the goroutine that changes the fields below.
-	turn    pause.Mutex
+	// turns has the goroutine that changes the fields below.
+	turns   *Turns
 	current atomic.Pointer[watchedState]
 	read    atomic.Pointer[time.Time] // when the last successful look at the store began
 
@@ -56,7 +56,7 @@ func Open(ctx context.Context, cfg Config) (*Catalog, error) {
 	if cfg.Now == nil {
 		cfg.Now = time.Now
 	}
-	c := &Catalog{cfg: cfg, wait: pause.For, turn: pause.NewMutex(), history: newHistory()}
+	c := &Catalog{cfg: cfg, wait: pause.For, turns: NewTurns(), history: newHistory()}
 	c.current.Store(&watchedState{state: emptyState(), replaced: make(chan struct{})})
 	if err := c.load(ctx); err != nil {
 		return nil, err

@@ -231,11 +231,11 @@ func TestStoreAway(t *testing.T) {
 	}
 	ended, cancel := context.WithCancel(t.Context())
 	cancel()
-	require.NoError(t, c.turn.Lock(t.Context()))
+	require.NoError(t, c.turns.turn.Lock(t.Context()))
 	if _, err := c.Put(ended, Author{}, pol(t, `{"name":"b"}`), nil, false); !errors.Is(err, context.Canceled) {
 		t.Errorf("without its turn: %v", err)
 	}
-	c.turn.Unlock()
+	c.turns.turn.Unlock()
 }
 
 // An unreadable commit is never in force in part, and is not skipped.

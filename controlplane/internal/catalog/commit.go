@@ -49,11 +49,22 @@ type decide func(*State) (*request, error)
 
 // commit makes one commit of a decided request, and returns the states before and after it, which are
 // the same if nothing changes. A rehearsal stores nothing.
-func (c *Catalog) commit(ctx context.Context, by Author, rehearsal bool, what decide) (before, after *State, _ error) {
-	if err := c.turn.Lock(ctx); err != nil {
-		return nil, nil, err
+func (c *Catalog) commit(ctx context.Context, by Author, rehearsal bool, what decide) (before, after *State, err error) {
+	if rehearsal {
+		err = c.turns.Check(ctx, func(ctx context.Context) error {
+			before, after, err = c.commitInTurn(ctx, by, true, what)
+			return err
+		})
+		return before, after, err
 	}
-	defer c.turn.Unlock()
+	err = c.turns.Change(ctx, func() error {
+		before, after, err = c.commitInTurn(ctx, by, false, what)
+		return err
+	})
+	return before, after, err
+}
+
+func (c *Catalog) commitInTurn(ctx context.Context, by Author, rehearsal bool, what decide) (before, after *State, _ error) {
 	for range maxLost {
 		if err := c.load(ctx); err != nil {
 			return nil, nil, c.explain(err, false)

@@ -22,9 +22,13 @@ const (
 func (c *Catalog) Run(ctx context.Context) error {
 	failing := false
 	for {
-		err := c.await(ctx)
-		if err == nil {
+		changed, err := c.await(ctx)
+		switch {
+		case err != nil:
+		case changed:
 			err = c.follow(ctx)
+		default:
+			err = c.turns.Check(ctx, c.load)
 		}
 		switch {
 		case ctx.Err() != nil:
@@ -42,23 +46,19 @@ func (c *Catalog) Run(ctx context.Context) error {
 	}
 }
 
-// await waits for commits of others, or until it is time to verify.
-func (c *Catalog) await(ctx context.Context) error {
+// await waits for commits of others, or until it is time to verify. It reports whether there are some.
+func (c *Catalog) await(ctx context.Context) (changed bool, _ error) {
 	enough, cancel := context.WithTimeout(ctx, verifyEvery)
 	defer cancel()
 	err := c.cfg.Store.Await(enough, c.State().Revision)
 	if enough.Err() != nil {
-		return ctx.Err()
+		return false, ctx.Err()
 	}
-	return err
+	return err == nil, err
 }
 
 func (c *Catalog) follow(ctx context.Context) error {
-	if err := c.turn.Lock(ctx); err != nil {
-		return err
-	}
-	defer c.turn.Unlock()
-	return c.load(ctx)
+	return c.turns.Change(ctx, func() error { return c.load(ctx) })
 }
 
 // load puts new commits in force. The caller has the turn.

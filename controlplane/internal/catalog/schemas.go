@@ -111,7 +111,7 @@ func (c *Catalog) CheckSchema(ctx context.Context, name, text string, how policy
 	if how == "" {
 		how = c.State().compatibility(name)
 	}
-	return c.breaks(ctx, schema.NewBudget(), name, text, how)
+	return c.breaks(ctx, schema.NewBudget(ctx), name, text, how)
 }
 
 // compatibility returns the one in force for the schema of a policy's name.
@@ -145,12 +145,12 @@ func (c *Catalog) breaks(ctx context.Context, budget *schema.Budget, name, text 
 	for i, s := range kept {
 		older[i] = policy.Older{Name: fmt.Sprintf("version %d", s.Version), Text: string(s.JSONSchema)}
 	}
-	return how.Breaks(budget, text, older), nil
+	return how.Breaks(budget, text, older), ctx.Err()
 }
 
 // holdToSchemas refuses a put policy whose schema is incompatible with earlier versions.
 func (c *Catalog) holdToSchemas(ctx context.Context, r *request, next *State) error {
-	budget := schema.NewBudget()
+	budget := schema.NewBudget(ctx)
 	var bad []wire.FieldError
 	for i := range r.put {
 		p := &r.put[i]
@@ -164,9 +164,6 @@ func (c *Catalog) holdToSchemas(ctx context.Context, r *request, next *State) er
 		}
 		for _, reason := range reasons {
 			bad = append(bad, wire.FieldError{Field: fmt.Sprintf("policies[%d].schema.json_schema", i), Message: reason})
-		}
-		if ctx.Err() != nil {
-			return ctx.Err()
 		}
 	}
 	if len(bad) == 0 {

@@ -7,7 +7,6 @@ import (
 	"net/http"
 
 	"github.com/sluice-bus/sluice/controlplane/internal/catalog"
-	"github.com/sluice-bus/sluice/internal/pause"
 	"github.com/sluice-bus/sluice/internal/policy"
 	"github.com/sluice-bus/sluice/sdk/wire"
 )
@@ -36,21 +35,21 @@ const maxWaitingApplies = 4
 // gate bounds the memory of documents: few applies are under way at a time, and documents are read
 // and processed one after another.
 type gate struct {
-	viewers, others chan struct{} // a token for each apply that is under way
-	turn            pause.Mutex   // for the document that is worked out
+	viewers, others chan struct{}  // a token for each apply that is under way
+	turns           *catalog.Turns // for the document that is worked out
 }
 
 func newGate() gate {
-	return gate{make(chan struct{}, maxWaitingApplies), make(chan struct{}, maxWaitingApplies), pause.NewMutex()}
+	return gate{make(chan struct{}, maxWaitingApplies), make(chan struct{}, maxWaitingApplies), catalog.NewTurns()}
 }
 
-// inTurn calls f once no other document is processed. f must not wait for a client.
-func (g *gate) inTurn(ctx context.Context, f func() error) error {
-	if err := g.turn.Lock(ctx); err != nil {
-		return err
+// inTurn calls f once no other document is processed, changes first. f must not wait for a client. Where it only checks, f may be
+// called again.
+func (g *gate) inTurn(ctx context.Context, checks bool, f func(context.Context) error) error {
+	if checks {
+		return g.turns.Check(ctx, f)
 	}
-	defer g.turn.Unlock()
-	return f()
+	return g.turns.Change(ctx, func() error { return f(ctx) })
 }
 
 // enter takes a place among the applies and plans under way, until leave is called; the error is
@@ -86,7 +85,7 @@ func (h *handler) apply(w http.ResponseWriter, r *request) error {
 	}
 	var req applyRequest
 	var done catalog.Applied
-	err = h.gate.inTurn(r.Context(), func() error {
+	err = h.gate.inTurn(r.Context(), r.sender.may(editor) != nil, func(ctx context.Context) error {
 		if req, err = readApply(body, r.sender.may); err != nil {
 			return err
 		}
@@ -98,7 +97,7 @@ func (h *handler) apply(w http.ResponseWriter, r *request) error {
 				return err
 			}
 		}
-		done, err = h.Catalog.Apply(r.Context(), r.sender.author(), req.policies, req.prune, req.dryRun)
+		done, err = h.Catalog.Apply(ctx, r.sender.author(), req.policies, req.prune, req.dryRun)
 		return err
 	})
 	if err != nil {

@@ -99,3 +99,36 @@ func TestOneApplyAtATime(t *testing.T) {
 	}
 	all.Wait()
 }
+
+// costly checks schemas until it is interrupted, the first time.
+type costly struct {
+	Catalog
+	begun chan struct{}
+}
+
+func (s costly) CheckSchema(ctx context.Context, _, _ string, _ policy.Compatibility) ([]string, error) {
+	select {
+	case s.begun <- struct{}{}:
+		<-ctx.Done()
+	default:
+	}
+	return nil, ctx.Err()
+}
+
+// A viewer's check of a schema holds up no change of a policy, and is answered after it.
+func TestChecksHoldUpNoChange(t *testing.T) {
+	s := costly{begun: make(chan struct{}, 1)}
+	a := newAPI(t, func(c *Config) { s.Catalog = c.Catalog; c.Catalog = s; c.Access = tokens{} })
+	checked := make(chan *httptest.ResponseRecorder)
+	go func() {
+		checked <- a.send("POST", "/v1/policies/a/schemas/check", `{"json_schema":{}}`, "Authorization", "Bearer "+viewer)
+	}()
+	<-s.begun
+	s.begun <- struct{}{}
+	if w := a.send("PUT", "/v1/policies/a", `{"paused":true}`, "Authorization", "Bearer "+editor); w.Code != 201 {
+		t.Errorf("%d %s", w.Code, w.Body)
+	}
+	if w := <-checked; w.Code != 200 || !strings.Contains(w.Body.String(), `"compatible":true`) {
+		t.Errorf("%d %s", w.Code, w.Body)
+	}
+}

@@ -1,6 +1,7 @@
 package rest
 
 import (
+	"context"
 	"encoding/json"
 	"net/http"
 
@@ -57,8 +58,8 @@ func (h *handler) putGroup(w http.ResponseWriter, r *request) error {
 		return err
 	}
 	var done catalog.Applied
-	err = h.gate.inTurn(r.Context(), func() (err error) {
-		done, err = h.Catalog.PutGroup(r.Context(), by, name, r.PathValue("group"), text, asked.permits)
+	err = h.gate.inTurn(r.Context(), false, func(ctx context.Context) (err error) {
+		done, err = h.Catalog.PutGroup(ctx, by, name, r.PathValue("group"), text, asked.permits)
 		return err
 	})
 	if err != nil {

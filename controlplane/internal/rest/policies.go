@@ -1,6 +1,7 @@
 package rest
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -113,10 +114,10 @@ func (h *handler) putPolicy(w http.ResponseWriter, r *request) error {
 		return err
 	}
 	var done catalog.Applied
-	err = h.gate.inTurn(r.Context(), func() error {
+	err = h.gate.inTurn(r.Context(), planned, func(ctx context.Context) error {
 		p, err := namedPolicy(r.PathValue("name"), body)
 		if err == nil {
-			done, err = h.Catalog.Put(r.Context(), r.sender.author(), p, asked.permits, planned)
+			done, err = h.Catalog.Put(ctx, r.sender.author(), p, asked.permits, planned)
 		}
 		return err
 	})

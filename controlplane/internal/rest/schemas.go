@@ -1,6 +1,7 @@
 package rest
 
 import (
+	"context"
 	"encoding/json"
 	"net/http"
 
@@ -44,14 +45,14 @@ func (h *handler) checkSchema(w http.ResponseWriter, r *request) error {
 	if err != nil {
 		return err
 	}
-	reasons := []string{}
-	err = h.gate.inTurn(r.Context(), func() error {
+	var reasons []string
+	err = h.gate.inTurn(r.Context(), true, func(ctx context.Context) error {
 		p, err := policy.ParsePolicy(document)
 		if err != nil {
 			return err
 		}
-		found, err := h.Catalog.CheckSchema(r.Context(), r.PathValue("name"), p.JSONSchema(), p.Compatibility())
-		reasons = append(reasons, found...)
+		found, err := h.Catalog.CheckSchema(ctx, r.PathValue("name"), p.JSONSchema(), p.Compatibility())
+		reasons = append([]string{}, found...)
 		return err
 	})
 	if err != nil {

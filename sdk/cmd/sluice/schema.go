@@ -96,7 +96,7 @@ func (s *schemaCheckCommand) check(ctx context.Context, app *program.App, c *cli
 		return check, err
 	}
 	if len(s.Against) > 0 {
-		return s.compare(app, text)
+		return s.compare(ctx, app, text)
 	}
 	name := s.Policy
 	if name == "" {
@@ -110,7 +110,7 @@ func (s *schemaCheckCommand) check(ctx context.Context, app *program.App, c *cli
 }
 
 // compare compares with files, all of them, as a control plane would with versions.
-func (s *schemaCheckCommand) compare(app *program.App, text json.RawMessage) (check admin.SchemaCheck, err error) {
+func (s *schemaCheckCommand) compare(ctx context.Context, app *program.App, text json.RawMessage) (check admin.SchemaCheck, err error) {
 	how := policy.CompatibilityBackward
 	if s.Compatibility != "" {
 		document, err := json.Marshal(map[string]any{"schema": map[string]any{"compatibility": s.Compatibility}})
@@ -131,7 +131,7 @@ func (s *schemaCheckCommand) compare(app *program.App, text json.RawMessage) (ch
 		}
 		older[i] = policy.Older{Name: sourceName(name), Text: string(was)}
 	}
-	reasons := how.Breaks(schema.NewBudget(), string(text), older)
+	reasons := how.Breaks(schema.NewBudget(ctx), string(text), older)
 	return admin.SchemaCheck{Compatible: len(reasons) == 0, Reasons: append([]string{}, reasons...)}, nil
 }
 
