@@ -108,7 +108,7 @@ func New(ctx context.Context, cfg Config) (_ *ControlPlane, err error) {
 		States: c.catalog, Registry: c.registry, Issuer: issuer, Admit: c.admit, Drained: c.drained, Logger: cfg.Logger,
 	})
 	c.quota = c.newQuota()
-	c.tunnels = tunnel.NewServer(c.admit)
+	c.tunnels = tunnel.NewServer(c.admitSession)
 	c.forward = forward.New(c.tunnels, c.registry.HasStore)
 	if c.metrics, err = c.newMetrics(); err != nil {
 		return nil, err
@@ -229,7 +229,7 @@ func (c *ControlPlane) Run(ctx context.Context, ready func() error) error {
 	c.xds.Register(rpc)
 	c.quota.Register(rpc)
 	c.tunnels.Register(rpc)
-	topics.New(topics.Config{Sink: c.registry, Admit: c.admit, Logger: c.cfg.Logger}).Register(rpc)
+	topics.New(topics.Config{Sink: c.registry, Admit: c.admitSession, Logger: c.cfg.Logger}).Register(rpc)
 	servers, failed := errgroup.WithContext(lasting)
 	servers.Go(func() error { return rpc.Serve(c.gate) })
 	web := &httpapi.Server{Handler: c.handler(), Logger: c.cfg.Logger, DrainTimeout: c.cfg.DrainTimeout}

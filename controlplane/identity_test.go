@@ -7,24 +7,31 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"maps"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
 	"time"
 
 	core "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	endpoint "github.com/envoyproxy/go-control-plane/envoy/config/endpoint/v3"
 	discovery "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
 	rlqs "github.com/envoyproxy/go-control-plane/envoy/service/rate_limit_quota/v3"
+	"github.com/envoyproxy/go-control-plane/pkg/resource/v3"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/metadata"
 	rpcstatus "google.golang.org/grpc/status"
+	"google.golang.org/protobuf/types/known/emptypb"
 	"google.golang.org/protobuf/types/known/structpb"
 
+	"github.com/sluice-bus/sluice/controlplane/internal/fleet"
 	"github.com/sluice-bus/sluice/internal/access"
+	"github.com/sluice-bus/sluice/internal/pause"
 	"github.com/sluice-bus/sluice/internal/policypb"
 	"github.com/sluice-bus/sluice/internal/setting"
 	"github.com/sluice-bus/sluice/test/require"
@@ -87,7 +94,7 @@ func join(t *testing.T, conn *grpc.ClientConn, token, node, instance string, mor
 		return err
 	}
 	about := map[string]*structpb.Value{
-		"instance": structpb.NewStringValue(instance), "replay": structpb.NewStringValue("10.0.0.66:8083"),
+		policypb.InstanceSecret: structpb.NewStringValue(instance), "replay": structpb.NewStringValue("10.0.0.66:8083"),
 		"store_id": structpb.NewStringValue("s"),
 	}
 	for key, value := range more {
@@ -104,7 +111,7 @@ func join(t *testing.T, conn *grpc.ClientConn, token, node, instance string, mor
 // askQuota opens a stream of the quota service, and returns how it ends.
 func askQuota(t *testing.T, conn *grpc.ClientConn, token, node, instance string) error {
 	t.Helper()
-	ctx := metadata.AppendToOutgoingContext(as(t, token), policypb.StreamNodeID, node, policypb.StreamInstance, instance)
+	ctx := metadata.AppendToOutgoingContext(as(t, token), policypb.StreamNodeID, node, policypb.StreamInstanceSecret, instance)
 	stream, err := rlqs.NewRateLimitQuotaServiceClient(conn).StreamRateLimitQuotas(ctx)
 	if err != nil {
 		return err
@@ -137,10 +144,10 @@ func TestATokenIsForItsNodesAlone(t *testing.T) {
 		{"two-token-0123456789", "a-7", `"a-7"; allowed are a, b-*`},
 	} {
 		instance := tc.token + tc.node
+		policies := join(t, conn, tc.token, tc.node, instance, nil)
+		quota := askQuota(t, conn, tc.token, tc.node, instance)
 		for what, err := range map[string]error{
-			"policies": join(t, conn, tc.token, tc.node, instance, nil),
-			"goodbye":  join(t, conn, tc.token, tc.node, instance, goodbye),
-			"quota":    askQuota(t, conn, tc.token, tc.node, instance),
+			"policies": policies, "quota": quota, "goodbye": join(t, conn, tc.token, tc.node, instance, goodbye),
 		} {
 			switch {
 			case tc.allowed != "":
@@ -226,5 +233,103 @@ func TestASecondProcessGetsNothing(t *testing.T) {
 	}
 	if err := askQuota(t, conn, "orders-token-0123456789", "orders-1", "first"); err != nil {
 		t.Errorf("the first one's quota: %v", err)
+	}
+}
+
+// A client has a credential of a living sidecar's prefix, reads all that the control plane tells sidecars, and presents it as its
+// own: it gets neither the session, nor a part of the quota, nor is a goodbye or a list of topics taken from it. The sidecar comes
+// back to its place.
+func TestALivingSidecarsPlaceIsTakenByNobody(t *testing.T) {
+	const token = "orders-token-0123456789"
+	c, conn := serve(t, map[string]string{token: `, sidecar: "orders-*"`})
+	secret := func(text string) *structpb.Value { return structpb.NewStringValue(text) }
+	living := dialXDS(t, c)
+	folder := map[string]*structpb.Value{policypb.FolderSecret: secret("folder")}
+	require.NoError(t, join(t, living, token, "orders-1", "first", folder))
+	instance, folderID := readPeer(t, conn, token, "orders-1")
+	if instance == "first" || folderID == "folder" || instance == "" || folderID == "" {
+		t.Fatalf("others are told instance %q of folder %q", instance, folderID)
+	}
+	forged := map[string]*structpb.Value{policypb.FolderSecret: secret(folderID)}
+	goodbye := maps.Clone(forged)
+	goodbye["drained"] = structpb.NewBoolValue(true)
+	attempts := func(when string) {
+		t.Helper()
+		var all sync.WaitGroup
+		defer all.Wait()
+		for what, attempt := range map[string]func() error{
+			"policies": func() error { return join(t, conn, token, "orders-1", instance, forged) },
+			"goodbye":  func() error { return join(t, conn, token, "orders-1", instance, goodbye) },
+			"quota":    func() error { return askQuota(t, conn, token, "orders-1", instance) },
+			"topics":   func() error { return listTopics(t, conn, token, "orders-1", instance) },
+		} {
+			all.Go(func() {
+				if err := attempt(); rpcstatus.Code(err) != codes.AlreadyExists {
+					t.Errorf("%s, %s: %v; want AlreadyExists", when, what, err)
+				}
+			})
+		}
+	}
+	attempts("while it is connected")
+	if err := askQuota(t, living, token, "orders-1", "first"); err != nil {
+		t.Errorf("the living one's quota: %v", err)
+	}
+	require.NoError(t, living.Close())
+	for c.registry.Sidecars()[0].Connected && pause.For(t.Context(), time.Millisecond) {
+	}
+	attempts("a moment after its connection has ended")
+	if !slices.ContainsFunc(c.registry.Missing(), func(e fleet.Entry) bool { return e.ID == "orders-1" }) {
+		t.Error("it is not missing any more")
+	}
+	require.NoError(t, join(t, dialXDS(t, c), token, "orders-1", "second", folder))
+}
+
+// readPeer subscribes to the replay peers as another sidecar, and returns what it is told of one.
+func readPeer(t *testing.T, conn *grpc.ClientConn, token, node string) (instance, folderID string) {
+	t.Helper()
+	stream, err := discovery.NewAggregatedDiscoveryServiceClient(conn).DeltaAggregatedResources(as(t, token))
+	require.NoError(t, err)
+	require.NoError(t, stream.Send(&discovery.DeltaDiscoveryRequest{
+		Node:    &core.Node{Id: "orders-9", Metadata: &structpb.Struct{}},
+		TypeUrl: resource.EndpointType, ResourceNamesSubscribe: []string{"*"},
+	}))
+	for {
+		response, err := stream.Recv()
+		require.NoError(t, err)
+		for _, r := range response.GetResources() {
+			var group endpoint.ClusterLoadAssignment
+			require.NoError(t, r.GetResource().UnmarshalTo(&group))
+			for _, e := range group.GetEndpoints()[0].GetLbEndpoints() {
+				about := e.GetMetadata().GetFilterMetadata()["sluice"].GetFields()
+				if about["node_id"].GetStringValue() == node {
+					return about["instance"].GetStringValue(), about["folder_id"].GetStringValue()
+				}
+			}
+		}
+		require.NoError(t, stream.Send(&discovery.DeltaDiscoveryRequest{TypeUrl: resource.EndpointType, ResponseNonce: response.GetNonce()}))
+	}
+}
+
+// listTopics opens a stream that reports topics, and returns how it ends or nil if it is asked for them.
+func listTopics(t *testing.T, conn *grpc.ClientConn, token, node, instance string) error {
+	t.Helper()
+	ctx := metadata.AppendToOutgoingContext(as(t, token), policypb.StreamNodeID, node, policypb.StreamInstanceSecret, instance,
+		policypb.StreamStoreID, "s")
+	stream, err := conn.NewStream(ctx, &policypb.TopicsStream, policypb.TopicsMethod)
+	if err != nil {
+		return err
+	}
+	return stream.RecvMsg(new(emptypb.Empty))
+}
+
+// A credential of a prefix lets in as many nodes as its entry says; one more is refused, and named.
+func TestNodesOfACredential(t *testing.T) {
+	_, conn := serve(t, map[string]string{"orders-token-0123456789": `, sidecar: [x, "orders-*"], nodes: 2`})
+	for _, node := range []string{"orders-1", "orders-2", "x"} {
+		require.NoError(t, join(t, conn, "orders-token-0123456789", node, node, nil))
+	}
+	err := join(t, conn, "orders-token-0123456789", "orders-3", "i", nil)
+	if rpcstatus.Code(err) != codes.ResourceExhausted || !strings.Contains(err.Error(), `"orders-3" is one more than the 2`) {
+		t.Errorf("one more: %v", err)
 	}
 }

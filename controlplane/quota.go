@@ -6,17 +6,29 @@ import (
 	"google.golang.org/grpc/codes"
 	rpcstatus "google.golang.org/grpc/status"
 
+	"github.com/sluice-bus/sluice/controlplane/internal/fleet"
 	"github.com/sluice-bus/sluice/controlplane/internal/quota"
 	"github.com/sluice-bus/sluice/internal/policy"
 )
 
-// admit checks whether the caller of a stream may use a node id.
-func (c *ControlPlane) admit(ctx context.Context, nodeID string) error {
-	err := c.access.Claim(ctx, nodeID)
+// admit checks whether the caller of a stream may use a node id, and returns the prefix of its credential that covers it.
+func (c *ControlPlane) admit(ctx context.Context, nodeID string) (fleet.Prefix, error) {
+	pattern, nodes, err := c.access.Claim(ctx, nodeID)
 	if err != nil {
 		c.uncovered.Add(1)
 	}
-	return err
+	return fleet.Prefix{Pattern: pattern, Nodes: nodes}, err
+}
+
+// admitSession checks whether the caller of a stream of another service than xDS is the process that has the node id.
+func (c *ControlPlane) admitSession(ctx context.Context, nodeID, instance string) error {
+	if _, err := c.admit(ctx, nodeID); err != nil {
+		return err
+	}
+	if err := c.registry.AwaitSession(ctx, nodeID, instance); err != nil {
+		return rpcstatus.Error(codes.AlreadyExists, err.Error())
+	}
+	return nil
 }
 
 // newQuota creates the quota service, with the policies in force, and with the registry as the
@@ -33,15 +45,6 @@ func (c *ControlPlane) newQuota() *quota.Server {
 			_, before := fleetWide(first, topic)
 			return !before
 		},
-		Admit: func(ctx context.Context, nodeID, instance string) error {
-			if err := c.admit(ctx, nodeID); err != nil {
-				return err
-			}
-			if err := c.registry.Await(ctx, nodeID, instance); err != nil {
-				return rpcstatus.Error(codes.AlreadyExists, err.Error())
-			}
-			return nil
-		},
-		Usage: c.registry, Shared: c.shared != nil, Logger: c.cfg.Logger,
+		Admit: c.admitSession, Usage: c.registry, Shared: c.shared != nil, Logger: c.cfg.Logger,
 	})
 }

@@ -80,7 +80,7 @@ func (s *Sidecar) servePeople(ctx context.Context) error {
 		return nil
 	}
 	ln := tunnel.Listen(tunnel.ListenerConfig{
-		Conn: s.policies.control.Conn(), Address: s.cfg.ControlPlane, NodeID: s.cfg.NodeID, Instance: s.instance, StoreID: s.store.ID,
+		Conn: s.policies.control.Conn(), Address: s.cfg.ControlPlane, NodeID: s.cfg.NodeID, InstanceSecret: s.secret, StoreID: s.store.ID,
 		Logger: s.cfg.Logger,
 	})
 	defer ln.Wait()

@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/sluice-bus/sluice/internal/listen"
+	"github.com/sluice-bus/sluice/internal/policypb"
 	"github.com/sluice-bus/sluice/sidecar/internal/federation"
 	"github.com/sluice-bus/sluice/sidecar/internal/ops"
 	"github.com/sluice-bus/sluice/sidecar/internal/replay"
@@ -61,7 +62,7 @@ func (s *Sidecar) history() replay.Config {
 // self is this sidecar's description for the others.
 func (s *Sidecar) self() replay.Peer {
 	return replay.Peer{
-		NodeID: s.cfg.NodeID, Instance: s.instance, StoreID: s.store.ID(), FolderID: s.store.FolderID(),
+		NodeID: s.cfg.NodeID, Instance: policypb.PublicID(s.secret), StoreID: s.store.ID(), FolderID: policypb.PublicID(s.store.FolderSecret()),
 		Shared: !s.store.Roster().IsAlone(), Version: s.cfg.Version,
 	}
 }

@@ -64,7 +64,7 @@ func (s *Sidecar) openControl(fallback *policy.Snapshot) error {
 	}
 	p.control, err = control.Open(control.Config{
 		Address: s.cfg.ControlPlane, Dial: client.DialOptions(),
-		NodeID: s.cfg.NodeID, Instance: s.instance, Version: s.cfg.Version,
+		NodeID: s.cfg.NodeID, InstanceSecret: s.secret, Version: s.cfg.Version,
 		PeerKey: p.peerKey.Public(), OnCredential: p.peerKey.Take,
 		Dir: s.cfg.DataDir, Fallback: fallback, Logger: s.cfg.Logger,
 	})
@@ -74,7 +74,7 @@ func (s *Sidecar) openControl(fallback *policy.Snapshot) error {
 	s.onClose("the connection to the control plane", p.control.Close)
 	p.Current = p.control.Policies()
 	p.quota = quota.New(quota.Config{
-		Conn: p.control.Conn(), NodeID: s.cfg.NodeID, Instance: s.instance, Known: p.control.KnownSidecars, Logger: s.cfg.Logger,
+		Conn: p.control.Conn(), NodeID: s.cfg.NodeID, InstanceSecret: s.secret, Known: p.control.KnownSidecars, Logger: s.cfg.Logger,
 	})
 	p.shares = p.quota
 	return nil
@@ -86,7 +86,7 @@ func (s *Sidecar) policyOf(topic string) *policy.Effective { return s.policies.L
 // about is what the control plane hears of this sidecar.
 func (s *Sidecar) about() control.About {
 	return control.About{
-		StoreID: s.store.ID, FolderID: s.store.FolderID(), Replay: s.replayAddress,
+		StoreID: s.store.ID, FolderSecret: s.store.FolderSecret(), Replay: s.replayAddress,
 		UnmetConcerns: func() map[string]string { return s.store.Status().UnmetConcerns },
 	}
 }
@@ -99,7 +99,7 @@ func (s *Sidecar) followControl() (run []func(context.Context) error) {
 	}
 	if p.control != nil {
 		topics := topiclist.New(topiclist.Config{
-			Conn: p.control.Conn(), NodeID: s.cfg.NodeID, Instance: s.instance, StoreID: s.store.ID, Log: s.store.Log(), Logger: s.cfg.Logger,
+			Conn: p.control.Conn(), NodeID: s.cfg.NodeID, InstanceSecret: s.secret, StoreID: s.store.ID, Log: s.store.Log(), Logger: s.cfg.Logger,
 		})
 		run = append(run, p.quota.Run, topics.Run, func(ctx context.Context) error { return p.control.Run(ctx, s.about()) })
 	}

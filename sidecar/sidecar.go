@@ -40,8 +40,8 @@ import (
 
 // Sidecar is one sidecar, between New and the return of Run.
 type Sidecar struct {
-	cfg      Config
-	instance string // names this life of the process
+	cfg    Config
+	secret string // of this process, for the control plane
 
 	access   *access.Access // nil: every client may do everything
 	audit    *audit.Log     // nil: off
@@ -81,7 +81,7 @@ func New(ctx context.Context, cfg Config) (*Sidecar, error) {
 	if err := cfg.Validate(); err != nil {
 		return nil, err
 	}
-	s := &Sidecar{cfg: cfg, instance: uuid.NewString(), tails: tail.New(tail.DefaultBounds())}
+	s := &Sidecar{cfg: cfg, secret: uuid.NewString(), tails: tail.New(tail.DefaultBounds())}
 	for _, open := range []func(context.Context) error{
 		s.openAccess, s.openAudit, s.openPolicies, s.openTelemetry, s.startOps, s.openStore, s.openPeers, s.assemble,
 		s.openOutboxes, s.openCaptures, s.openDaprApp, s.openGateway, s.listen,

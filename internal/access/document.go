@@ -2,6 +2,7 @@ package access
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/hex"
 	"errors"
 	"fmt"
@@ -33,6 +34,8 @@ func (p Program) String() string {
 
 // Bounds of the file.
 const (
+	defaultNodes     = 100 // of each prefix of node ids
+	mostNodesAllowed = 20_000
 	maxDocumentBytes = 4 << 20
 	maxNameBytes     = 255
 )
@@ -170,6 +173,8 @@ func (r *reader) entryKeys(e *entry, tokens bool) []key {
 		{name: "name", must: true, value: r.name(&e.name)},
 		{name: "role", only: ControlPlane, must: true, value: r.role(&e.may.role)},
 		{name: "sidecar", only: ControlPlane, doc: "the node ids that it may use, with role sidecar", value: r.nodes(&e.may.nodes)},
+		{name: "nodes", only: ControlPlane, doc: "how many node ids each prefix in sidecar lets in; 100 by default",
+			value: r.number(&e.may.mostNodes, mostNodesAllowed)},
 		{name: "policies", only: ControlPlane, doc: "the policies that it may change, with role editor", value: r.patterns(&e.may.policies)},
 		{name: "topics", only: ControlPlane, doc: "the only topics that it reads and operates on, with role reader or operator",
 			value: r.patterns(&e.may.only)},
@@ -193,6 +198,11 @@ func (r *reader) checkEntry(n *yaml.Node, e *entry, tokens bool) {
 	if e.may.nodes != nil && e.may.role != RoleSidecar && !r.refused(e.at+".role") {
 		r.refuse(n, e.at+".sidecar", "goes with role: sidecar alone; %q does not join as one", e.may.role)
 	}
+	prefix := slices.ContainsFunc(e.may.nodes, func(pattern string) bool { return strings.HasSuffix(pattern, "*") })
+	if e.may.mostNodes != 0 && !prefix && !r.refused(e.at+".sidecar", e.at+".nodes") {
+		r.refuse(n, e.at+".nodes", "bounds the node ids of a prefix, and sidecar has none, such as \"orders-*\"")
+	}
+	e.may.mostNodes = cmp.Or(e.may.mostNodes, defaultNodes)
 	if e.may.policies != nil && e.may.role != RoleEditor && !r.refused(e.at+".role") {
 		r.refuse(n, e.at+".policies", "goes with role: editor alone, not with %q", e.may.role)
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/tls"
 	"net"
+	"slices"
 	"sync/atomic"
 
 	"google.golang.org/grpc"
@@ -112,18 +113,29 @@ func (s *guardedStream) check(first bool) error {
 	return s.access.refused(from, err)
 }
 
-// Claim binds a node id to the caller of a stream. The error, with PermissionDenied, says which
-// node ids its credential covers. ctx is the stream's.
-func (a *Access) Claim(ctx context.Context, node string) error {
+// Claim binds a node id to the caller of a stream. It returns the prefix that covers the node id, and how many
+// nodes that lets in; "" where the credential is for this node id, or for any. The error, with PermissionDenied, says
+// which node ids its credential covers. ctx is the stream's.
+func (a *Access) Claim(ctx context.Context, node string) (prefix string, nodes int, err error) {
 	if a == nil {
-		return nil
+		return "", 0, nil
 	}
 	s, ok := ctx.Value(streamKey{}).(*guardedStream)
 	if !ok {
-		return status.Error(codes.Unauthenticated, errNobody().Msg)
+		return "", 0, status.Error(codes.Unauthenticated, errNobody().Msg)
 	}
 	s.node.Store(&node)
-	return s.check(true)
+	if err := s.check(true); err != nil || s.id.may == nil {
+		return "", 0, err
+	}
+	may := s.id.may
+	if slices.Contains(may.nodes, node) {
+		return "", 0, nil
+	}
+	if i := slices.IndexFunc(may.nodes, func(pattern string) bool { return Covers([]string{pattern}, node) }); i >= 0 {
+		prefix, nodes = may.nodes[i], may.mostNodes
+	}
+	return prefix, nodes, nil
 }
 
 // join finds the caller's identity and checks that it may join. Errors have a gRPC status.

@@ -184,7 +184,7 @@ func claiming(t *testing.T, a *Access) (addr string, svc *health.Server) {
 	t.Helper()
 	return serveGRPC(t, a, grpc.ChainStreamInterceptor(func(srv any, stream grpc.ServerStream, _ *grpc.StreamServerInfo,
 		handle grpc.StreamHandler) error {
-		if err := a.Claim(stream.Context(), metadata.ValueFromIncomingContext(stream.Context(), "node")[0]); err != nil {
+		if _, _, err := a.Claim(stream.Context(), metadata.ValueFromIncomingContext(stream.Context(), "node")[0]); err != nil {
 			return err
 		}
 		return handle(srv, stream)

@@ -140,13 +140,14 @@ func (id Identity) mayAtControlPlane(do Action, on string) error {
 
 // grant has the rights of one entry of the file.
 type grant struct {
-	role     Role      // at a control plane
-	nodes    patterns  // at a control plane, as which sidecars; nil: all
-	policies patterns  // at a control plane, which an editor may change; nil: all
-	only     patterns  // at a control plane, the topics of a reader or an operator; nil: all
-	topics   topicsFor // at a sidecar
-	groups   patterns  // nil: all
-	operate  bool
+	role      Role      // at a control plane
+	nodes     patterns  // at a control plane, as which sidecars; nil: all
+	mostNodes int       // of each prefix in nodes
+	policies  patterns  // at a control plane, which an editor may change; nil: all
+	only      patterns  // at a control plane, the topics of a reader or an operator; nil: all
+	topics    topicsFor // at a sidecar
+	groups    patterns  // nil: all
+	operate   bool
 }
 
 // topicsFor are topics by the action on them, which comes before Operate.

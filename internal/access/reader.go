@@ -136,6 +136,14 @@ func (r *reader) flag(to *bool) value {
 	}, map[string]any{"type": "boolean"}}
 }
 
+func (r *reader) number(to *int, most int) value {
+	return value{func(n *yaml.Node, at string) {
+		if n.Kind != yaml.ScalarNode || n.ShortTag() != "!!int" || n.Decode(to) != nil || *to < 1 || *to > most {
+			r.refuse(n, at, "must be a whole number from 1 to %d, not %s", most, kindOf(n))
+		}
+	}, map[string]any{"type": "integer", "minimum": 1, "maximum": most}}
+}
+
 // kindOf is how an error quotes a node.
 func kindOf(n *yaml.Node) string {
 	switch n.Kind {

@@ -27,12 +27,12 @@ const (
 
 // ListenerConfig is what a Listener needs; every field is required.
 type ListenerConfig struct {
-	Conn     grpc.ClientConnInterface // to the control plane
-	Address  string                   // of the control plane
-	NodeID   string
-	Instance string
-	StoreID  func() string // "": the store is not known yet
-	Logger   *slog.Logger
+	Conn           grpc.ClientConnInterface // to the control plane
+	Address        string                   // of the control plane
+	NodeID         string
+	InstanceSecret string        // of this process
+	StoreID        func() string // "": the store is not known yet
+	Logger         *slog.Logger
 }
 
 // Listener is the sidecar's end: it accepts the connections that the control plane makes. Accept is
@@ -82,7 +82,7 @@ func (l *Listener) await(store string) (net.Conn, error) {
 	ctx, cancel := context.WithCancel(context.Background())
 	still := context.AfterFunc(l.ctx, cancel) // a connection outlives the listener
 	named := metadata.AppendToOutgoingContext(ctx,
-		policypb.StreamNodeID, l.cfg.NodeID, policypb.StreamInstance, l.cfg.Instance, policypb.StreamStoreID, store)
+		policypb.StreamNodeID, l.cfg.NodeID, policypb.StreamInstanceSecret, l.cfg.InstanceSecret, policypb.StreamStoreID, store)
 	stream, err := l.cfg.Conn.NewStream(named, &connectStream, method, grpc.WaitForReady(true))
 	if err != nil {
 		cancel()

@@ -35,8 +35,8 @@ var (
 
 // Server is the control plane's end: it makes connections to sidecars. It is safe for concurrent use.
 type Server struct {
-	// admit returns whether the caller of the stream with this context may use a node id.
-	admit func(ctx context.Context, nodeID string) error
+	// admit returns whether the caller of the stream with this context may use a node id and instance.
+	admit func(ctx context.Context, nodeID, instance string) error
 
 	mu     sync.Mutex
 	stores map[string]map[string]*node // by store, then by node id
@@ -59,9 +59,9 @@ type node struct {
 }
 
 // NewServer makes a Server. The error of admit has a gRPC status; nil: every caller may use any node id.
-func NewServer(admit func(ctx context.Context, nodeID string) error) *Server {
+func NewServer(admit func(ctx context.Context, nodeID, instance string) error) *Server {
 	if admit == nil {
-		admit = func(context.Context, string) error { return nil }
+		admit = func(context.Context, string, string) error { return nil }
 	}
 	return &Server{admit: admit, stores: map[string]map[string]*node{}, keys: map[string]*node{}, change: make(chan struct{})}
 }
@@ -78,14 +78,15 @@ func (s *Server) Register(r grpc.ServiceRegistrar) {
 // connect serves one stream: it offers a connection, and carries it.
 func (s *Server) connect(with grpc.BidiStreamingServer[wrapperspb.BytesValue, wrapperspb.BytesValue]) error {
 	ctx := with.Context()
-	who, err := policypb.StreamValues(ctx, policypb.StreamNodeID, policypb.StreamInstance, policypb.StreamStoreID)
+	who, err := policypb.StreamValues(ctx, policypb.StreamNodeID, policypb.StreamInstanceSecret, policypb.StreamStoreID)
 	if err != nil {
 		return err
 	}
-	if err := s.admit(ctx, who[0]); err != nil {
+	instance := policypb.PublicID(who[1])
+	if err := s.admit(ctx, who[0], instance); err != nil {
 		return err
 	}
-	n, leave, err := s.enter(who[0], who[1], who[2])
+	n, leave, err := s.enter(who[0], instance, who[2])
 	if err != nil {
 		return err
 	}

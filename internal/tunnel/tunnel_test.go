@@ -271,7 +271,7 @@ func TestAnotherProcessReplacesTheOneBefore(t *testing.T) {
 
 func TestASidecarThatMayNotJoinGetsNoConnection(t *testing.T) {
 	asked := make(chan string, 100)
-	p := tunneltest.NewPlane(t, func(_ context.Context, node string) error {
+	p := tunneltest.NewPlane(t, func(_ context.Context, node, _ string) error {
 		asked <- node
 		return status.Error(codes.PermissionDenied, "no")
 	})

@@ -47,7 +47,8 @@ func (g *guarded) joinAs(t *testing.T, role, node, address string) {
 	require.NoError(t, err)
 	require.NoError(t, stream.Send(&discovery.DeltaDiscoveryRequest{
 		Node: &core.Node{Id: node, Metadata: &structpb.Struct{Fields: map[string]*structpb.Value{
-			"instance": structpb.NewStringValue(node), "replay": structpb.NewStringValue(address), "store_id": structpb.NewStringValue(node),
+			policypb.InstanceSecret: structpb.NewStringValue(node), "store_id": structpb.NewStringValue(node),
+			"replay": structpb.NewStringValue(address),
 		}}},
 		TypeUrl: policypb.PolicyPackType, ResourceNamesSubscribe: []string{"*"},
 	}))

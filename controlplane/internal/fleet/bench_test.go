@@ -15,7 +15,8 @@ func BenchmarkExport(b *testing.B) {
 	r := fleet.NewRegistry(fleet.Config{ControlPlane: "cp1", Now: c.now})
 	there := fleet.NewRegistry(fleet.Config{ControlPlane: "cp2", Now: c.now})
 	for i := range 1000 {
-		s, err := r.Connect(fleet.Node{ID: fmt.Sprint("node-", i), Instance: "0198c5a0-7b6e-7f3c-9d5e-000000000000", Address: "10.0.0.1:8083"})
+		n := fleet.Node{ID: fmt.Sprint("node-", i), Instance: "0198c5a0-7b6e-7f3c-9d5e-000000000000", Address: "10.0.0.1:8083"}
+		s, err := r.Connect(n, fleet.Prefix{})
 		require.NoError(b, err)
 		versions := map[string]int64{}
 		for j := range 20 {

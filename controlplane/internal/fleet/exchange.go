@@ -52,8 +52,8 @@ type other struct {
 	existing []string
 	refusals map[string]Refusals
 	packed   []byte // as it came
-	// connected are its connected sidecars, by node id.
-	connected map[string]*instance
+	// By node id: its connected sidecars, and those that left with events.
+	connected, left map[string]*instance
 }
 
 // Export returns the document of this control plane's sidecars for the others.
@@ -225,12 +225,15 @@ func read(packed []byte, before []other) (other, error) {
 	}
 	o := other{
 		name: d.ControlPlane, sidecars: d.Sidecars, topics: make([]Topic, len(d.Topics)), existing: d.Existing, refusals: d.Refusals,
-		packed: slices.Clone(packed), connected: map[string]*instance{},
+		packed: slices.Clone(packed), connected: map[string]*instance{}, left: map[string]*instance{},
 	}
 	for i := range o.sidecars {
 		s := &o.sidecars[i]
-		if s.Connected {
+		switch {
+		case s.Connected:
 			o.connected[s.NodeID] = s
+		case !s.Drained:
+			o.left[s.NodeID] = s
 		}
 		for _, at := range s.Held {
 			if at < 0 || at >= len(d.Parts) || d.Parts[at] == nil {

@@ -16,7 +16,7 @@ func TestParts(t *testing.T) {
 	one := &fleet.Part{ID: "h1", Versions: map[string]int64{"a": 1, "b": 2}}
 	two := &fleet.Part{ID: "h2", Versions: map[string]int64{"c": 3}}
 	for _, name := range []string{"n1", "n2"} {
-		s, err := here.Connect(fleet.Node{ID: name, Instance: name})
+		s, err := here.Connect(fleet.Node{ID: name, Instance: name}, fleet.Prefix{})
 		require.NoError(t, err)
 		s.Holds(map[string]*fleet.Part{"1": one, "2": two}, nil)
 		if name == "n2" {
@@ -55,7 +55,7 @@ func TestVeryManyVersions(t *testing.T) {
 	before, after := &fleet.Part{ID: "before", Versions: map[string]int64{"x": 1}},
 		&fleet.Part{ID: "after", Versions: map[string]int64{"x": 2}}
 	for i, part := range []*fleet.Part{before, after} {
-		s, err := r.Connect(fleet.Node{ID: fmt.Sprint(i)})
+		s, err := r.Connect(fleet.Node{ID: fmt.Sprint(i)}, fleet.Prefix{})
 		require.NoError(t, err)
 		s.Holds(map[string]*fleet.Part{"1": all, "2": part}, nil)
 	}

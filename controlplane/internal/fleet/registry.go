@@ -70,10 +70,10 @@ type member struct {
 // Node is what a sidecar reports of itself.
 type Node struct {
 	ID       string
-	Instance string // unlike that of any other process, also of one with this ID
+	Instance string // of its process, unlike that of any other, also of one with this ID; as policypb.PublicID has it
 	Address  string // of its replay API, host:port or unix:/path; "": it has none
 	StoreID  string
-	FolderID string // of its data folder
+	FolderID string // of its data folder, as policypb.PublicID has it
 	Version  string // of the program
 	Gone     bool   // it has left, or cannot be reached
 }
@@ -100,13 +100,16 @@ type Session struct {
 	node     string
 }
 
-// Connect adds a sidecar. The error is a *TakenError, or says that there are too many.
-func (r *Registry) Connect(n Node) (*Session, error) {
+// Connect adds a sidecar, within the bound of a prefix. The error is a *TakenError, or says that there are too many.
+func (r *Registry) Connect(n Node, within Prefix) (*Session, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if taken := r.taken(n.ID, n.Instance); taken != nil {
+	if taken := r.taken(n); taken != nil {
 		taken.Again = r.refuse(n)
 		return nil, taken
+	}
+	if err := r.fits(n.ID, within); err != nil {
+		return nil, err
 	}
 	if r.members[n.ID] == nil && len(r.members) >= MaxConnected {
 		return nil, fmt.Errorf("this control plane has %d sidecars, the most that it takes: start another one on the same --store", MaxConnected)

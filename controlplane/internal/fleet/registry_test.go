@@ -27,7 +27,7 @@ func newRegistry(name string) (*fleet.Registry, *clock) {
 
 func connect(t *testing.T, r *fleet.Registry, node, instance string) *fleet.Session {
 	t.Helper()
-	s, err := r.Connect(fleet.Node{ID: node, Instance: instance, Address: "127.0.0.1:8083", StoreID: "s1", Version: "v1"})
+	s, err := r.Connect(fleet.Node{ID: node, Instance: instance, Address: "127.0.0.1:8083", StoreID: "s1", Version: "v1"}, fleet.Prefix{})
 	require.NoError(t, err)
 	return s
 }
@@ -154,7 +154,7 @@ func TestTooManySidecars(t *testing.T) {
 	for i := range fleet.MaxConnected {
 		connect(t, r, fmt.Sprint(i), "i")
 	}
-	if _, err := r.Connect(fleet.Node{ID: "one more"}); err == nil {
+	if _, err := r.Connect(fleet.Node{ID: "one more"}, fleet.Prefix{}); err == nil {
 		t.Error("one more was taken")
 	}
 	connect(t, r, "0", "i") // again: its old connection is not known to be dead
@@ -183,15 +183,15 @@ func TestASecondProcessWithANodeIDIsRefused(t *testing.T) {
 	}
 	told()
 	for i, at := range []*fleet.Registry{r, r, other} {
-		_, err := at.Connect(fleet.Node{ID: "a", Instance: "i2", Address: "10.0.0.9:8083"})
+		_, err := at.Connect(fleet.Node{ID: "a", Instance: "i2", Address: "10.0.0.9:8083"}, fleet.Prefix{})
 		taken, ok := errors.AsType[*fleet.TakenError](err)
 		if !ok || taken.NodeID != "a" || taken.Address != "127.0.0.1:8083" || taken.ControlPlane != "cp1" || taken.Again != (i == 1) {
 			t.Errorf("%d: %+v, %v", i, taken, err)
 		}
-		if err := at.Await(t.Context(), "a", "i2"); !errors.As(err, &taken) {
+		if err := at.Await(t.Context(), fleet.Node{ID: "a", Instance: "i2"}); !errors.As(err, &taken) {
 			t.Errorf("%d: %v", i, err)
 		}
-		if err := at.Await(t.Context(), "a", "i1"); err != nil {
+		if err := at.Await(t.Context(), fleet.Node{ID: "a", Instance: "i1"}); err != nil {
 			t.Errorf("%d: the one that is connected: %v", i, err)
 		}
 	}
@@ -225,7 +225,7 @@ func TestARestartWaitsForTheEndOfTheLastLife(t *testing.T) {
 		r := fleet.NewRegistry(fleet.Config{ControlPlane: "cp1"})
 		last := connect(t, r, "a", "i1")
 		time.AfterFunc(fleet.AwaitEnd-100*time.Millisecond, last.Close)
-		require.NoError(t, r.Await(t.Context(), "a", "i2"))
+		require.NoError(t, r.Await(t.Context(), fleet.Node{ID: "a", Instance: "i2"}))
 		connect(t, r, "a", "i2")
 		if r.Refused() != 0 {
 			t.Error("it was refused")
@@ -257,7 +257,7 @@ func TestPeersHaveAnAddress(t *testing.T) {
 		r.Drained(fleet.Node{ID: id, Instance: "i1"})
 	}
 	r.Drained(fleet.Node{ID: "c", Instance: "another"})
-	if _, err := r.Connect(fleet.Node{ID: "a", Instance: "i"}); err != nil {
+	if _, err := r.Connect(fleet.Node{ID: "a", Instance: "i"}, fleet.Prefix{}); err != nil {
 		t.Fatal(err)
 	}
 	want := []fleet.Node{

@@ -30,13 +30,14 @@ func (e Entry) covers(s *instance) bool {
 
 // roster has the sidecars that must not be forgotten.
 type roster struct {
-	stored map[string]Entry // as the store had it last
-	due    map[string]Entry // to be stored
-	change pause.Wake       // there is something due
+	stored map[string]Entry    // as the store had it last
+	keys   map[string][]string // of stored, by node id
+	due    map[string]Entry    // to be stored
+	change pause.Wake          // there is something due
 }
 
 func newRoster() roster {
-	return roster{stored: map[string]Entry{}, due: map[string]Entry{}, change: pause.NewWake()}
+	return roster{stored: map[string]Entry{}, keys: map[string][]string{}, due: map[string]Entry{}, change: pause.NewWake()}
 }
 
 // enter marks a sidecar as due, unless it is stored.
@@ -53,9 +54,20 @@ func (r *roster) enter(n Node, seen time.Time, again bool) {
 	r.change.Set()
 }
 
+func (r *roster) store(e Entry) {
+	if _, known := r.stored[e.Key()]; !known {
+		r.keys[e.ID] = append(r.keys[e.ID], e.Key())
+	}
+	r.stored[e.Key()] = e
+}
+
 func (r *roster) forget(e Entry) {
 	delete(r.stored, e.Key())
 	delete(r.due, e.Key())
+	r.keys[e.ID] = slices.DeleteFunc(r.keys[e.ID], func(key string) bool { return key == e.Key() })
+	if len(r.keys[e.ID]) == 0 {
+		delete(r.keys, e.ID)
+	}
 }
 
 // Due returns the entries to be stored, and a channel that signals further ones.
@@ -71,7 +83,7 @@ func (r *Registry) Stored(e Entry) {
 	defer r.mu.Unlock()
 	if r.roster.due[e.Key()] == e {
 		delete(r.roster.due, e.Key())
-		r.roster.stored[e.Key()] = e
+		r.roster.store(e)
 	}
 }
 
@@ -82,8 +94,9 @@ func (r *Registry) Remember(list []Entry) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	clear(r.roster.stored)
+	clear(r.roster.keys)
 	for _, e := range list {
-		r.roster.stored[e.Key()] = e
+		r.roster.store(e)
 	}
 	for key, e := range r.roster.due {
 		now, there := r.roster.stored[key]

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"slices"
 	"testing"
+	"time"
 
 	"github.com/sluice-bus/sluice/controlplane/internal/fleet"
 	"github.com/sluice-bus/sluice/test/require"
@@ -48,7 +49,7 @@ func TestWhoIsGoneIsMissing(t *testing.T) {
 	}
 	enter := func(r *fleet.Registry, n fleet.Node) *fleet.Session {
 		t.Helper()
-		s, err := r.Connect(n)
+		s, err := r.Connect(n, fleet.Prefix{})
 		require.NoError(t, err)
 		return s
 	}
@@ -128,11 +129,11 @@ func TestWhoIsGoneIsMissing(t *testing.T) {
 // A sidecar that is back on an empty disk has not brought what the lost one had: its folder is missing until it is
 // there again, drained or forgotten.
 func TestALostFolderIsMissing(t *testing.T) {
-	r, _ := newRegistry("cp1")
+	r, c := newRegistry("cp1")
 	there := map[string]fleet.Entry{}
 	for life, folder := range []string{"lost", "fresh", "lost"} {
 		n := fleet.Node{ID: "a", Instance: fmt.Sprint(life), StoreID: "s", FolderID: folder, Address: "127.0.0.1:8083"}
-		s, err := r.Connect(n)
+		s, err := r.Connect(n, fleet.Prefix{})
 		require.NoError(t, err)
 		store(r, there)
 		var want []string
@@ -148,6 +149,7 @@ func TestALostFolderIsMissing(t *testing.T) {
 			t.Errorf("life %d: peers %+v", life, peers)
 		}
 		s.Close()
+		c.pass(time.Minute)
 		store(r, there)
 	}
 	r.Drained(fleet.Node{ID: "a", Instance: "3", StoreID: "s", FolderID: "fresh"})

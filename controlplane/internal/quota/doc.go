@@ -76,7 +76,7 @@
 // # On the wire
 //
 // It is Envoy's rate limit quota service, domain "sluice"; the metadata sluice-node-id and
-// sluice-instance name the sidecar. A usage's bucket_id has:
+// sluice-instance-secret name the sidecar. A usage's bucket_id has:
 //
 //	topic     always
 //	tenant    of the topic, where each has its own rate; it is divided like a topic

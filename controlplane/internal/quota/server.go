@@ -193,12 +193,12 @@ func (s *Server) StreamRateLimitQuotas(link grpc.BidiStreamingServer[rlqs.RateLi
 
 // newStream reads the sidecar's identity from the metadata of its call.
 func newStream(ctx context.Context) (*stream, error) {
-	id, err := policypb.StreamValues(ctx, policypb.StreamNodeID, policypb.StreamInstance)
+	id, err := policypb.StreamValues(ctx, policypb.StreamNodeID, policypb.StreamInstanceSecret)
 	if err != nil {
 		return nil, err
 	}
 	return &stream{
-		node: id[0], instance: id[1], ready: pause.NewWake(), waiting: map[string]*answer{}, topics: map[string]bool{},
+		node: id[0], instance: policypb.PublicID(id[1]), ready: pause.NewWake(), waiting: map[string]*answer{}, topics: map[string]bool{},
 	}, nil
 }
 

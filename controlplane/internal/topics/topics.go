@@ -40,9 +40,9 @@ type Sink interface {
 // Config is what a Server needs. Sink and Logger are required.
 type Config struct {
 	Sink Sink
-	// Admit returns whether the caller of the stream with this context may use a node id; the error
-	// has a gRPC status. nil: every caller may use any.
-	Admit  func(ctx context.Context, nodeID string) error
+	// Admit returns whether the caller of the stream with this context may use a node id and
+	// instance; the error has a gRPC status. nil: every caller may use any.
+	Admit  func(ctx context.Context, nodeID, instance string) error
 	Logger *slog.Logger
 }
 
@@ -64,7 +64,7 @@ type turn struct {
 // New makes a Server.
 func New(cfg Config) *Server {
 	if cfg.Admit == nil {
-		cfg.Admit = func(context.Context, string) error { return nil }
+		cfg.Admit = func(context.Context, string, string) error { return nil }
 	}
 	return &Server{cfg: cfg, lists: make(chan struct{}, listsAtOnce), turns: map[string]*turn{}}
 }
@@ -85,12 +85,12 @@ type link = grpc.BidiStreamingServer[policypb.TopicsPage, emptypb.Empty]
 // report serves one sidecar.
 func (s *Server) report(from link) error {
 	ctx := from.Context()
-	id, err := policypb.StreamValues(ctx, policypb.StreamNodeID, policypb.StreamStoreID)
+	id, err := policypb.StreamValues(ctx, policypb.StreamNodeID, policypb.StreamInstanceSecret, policypb.StreamStoreID)
 	if err != nil {
 		return err
 	}
-	node, store := id[0], id[1]
-	if err := s.cfg.Admit(ctx, node); err != nil {
+	node, store := id[0], id[2]
+	if err := s.cfg.Admit(ctx, node, policypb.PublicID(id[1])); err != nil {
 		return err
 	}
 	leave, err := s.enter(ctx, store)

@@ -79,7 +79,7 @@ func run(t *testing.T, test func(t *testing.T, s *sink, dial func(node, store st
 	synctest.Test(t, func(t *testing.T) {
 		s := &sink{}
 		server := grpc.NewServer()
-		topics.New(topics.Config{Sink: s, Logger: slog.New(slog.DiscardHandler), Admit: func(_ context.Context, node string) error {
+		topics.New(topics.Config{Sink: s, Logger: slog.New(slog.DiscardHandler), Admit: func(_ context.Context, node, _ string) error {
 			if node == "stranger" {
 				return status.Error(codes.PermissionDenied, "no")
 			}
@@ -94,7 +94,8 @@ func run(t *testing.T, test func(t *testing.T, s *sink, dial func(node, store st
 		defer conn.Close()
 		test(t, s, func(node, store string) sidecar {
 			ctx, stop := context.WithCancel(t.Context())
-			ctx = metadata.AppendToOutgoingContext(ctx, policypb.StreamNodeID, node, policypb.StreamStoreID, store)
+			ctx = metadata.AppendToOutgoingContext(ctx,
+				policypb.StreamNodeID, node, policypb.StreamInstanceSecret, "i", policypb.StreamStoreID, store)
 			stream, err := conn.NewStream(ctx, &policypb.TopicsStream, policypb.TopicsMethod)
 			require.NoError(t, err)
 			synctest.Wait()

@@ -70,11 +70,12 @@ func (c callbacks) OnStreamDeltaRequest(id int64, r *discovery.DeltaDiscoveryReq
 		if err != nil {
 			return status.Error(codes.InvalidArgument, err.Error())
 		}
-		if err := c.cfg.Admit(s.ctx, node.ID); err != nil {
+		within, err := c.cfg.Admit(s.ctx, node.ID)
+		if err != nil {
 			return err
 		}
 		if r.GetNode().GetMetadata().GetFields()["drained"].GetBoolValue() {
-			if err := c.cfg.Registry.Taken(node.ID, node.Instance); err != nil { // the other process with this node id has events
+			if err := c.cfg.Registry.Taken(node); err != nil { // the other process with this node id has events
 				return status.Error(codes.AlreadyExists, err.Error())
 			}
 			if err := c.cfg.Drained(node); err != nil {
@@ -83,7 +84,7 @@ func (c callbacks) OnStreamDeltaRequest(id int64, r *discovery.DeltaDiscoveryReq
 			c.cfg.Logger.Info("a sidecar has stopped, and left no events behind", "node", node.ID)
 			return errDrained
 		}
-		if s.session, err = c.connect(s.ctx, node, s.from); err != nil {
+		if s.session, err = c.connect(s.ctx, node, within, s.from); err != nil {
 			return err
 		}
 		s.nodeID, s.since = node.ID, time.Now()
@@ -118,8 +119,8 @@ func (c callbacks) OnStreamDeltaRequest(id int64, r *discovery.DeltaDiscoveryReq
 }
 
 // connect begins a session. The error has a gRPC status.
-func (c callbacks) connect(ctx context.Context, node fleet.Node, from net.Addr) (*fleet.Session, error) {
-	_ = c.cfg.Registry.Await(ctx, node.ID, node.Instance) // Connect returns the error
+func (c callbacks) connect(ctx context.Context, node fleet.Node, within fleet.Prefix, from net.Addr) (*fleet.Session, error) {
+	_ = c.cfg.Registry.Await(ctx, node) // Connect returns the error
 	// The first request of a stream that its sidecar has given up may be handled after that of the
 	// next stream: it must not replace the next stream's session.
 	c.connecting.Lock()
@@ -127,15 +128,16 @@ func (c callbacks) connect(ctx context.Context, node fleet.Node, from net.Addr) 
 	if err := ctx.Err(); err != nil {
 		return nil, status.FromContextError(err).Err()
 	}
-	session, err := c.cfg.Registry.Connect(node)
+	session, err := c.cfg.Registry.Connect(node, within)
 	if taken, ok := errors.AsType[*fleet.TakenError](err); ok {
 		if !taken.Again {
-			c.cfg.Logger.Warn("xds: a sidecar is refused: another process with its node id is connected", "node", node.ID, "from", from,
+			c.cfg.Logger.Warn("xds: a sidecar is refused: another process has its node id", "node", node.ID, "from", from,
 				"replay", node.Address, "connected_replay", taken.Address, "control_plane", taken.ControlPlane)
 		}
 		return nil, status.Error(codes.AlreadyExists, err.Error())
 	}
 	if err != nil {
+		c.cfg.Logger.Warn("xds: a sidecar is refused", "node", node.ID, "from", from, "error", err)
 		return nil, status.Error(codes.ResourceExhausted, err.Error())
 	}
 	return session, nil
@@ -155,16 +157,14 @@ var errDrained = status.Error(codes.Aborted, "goodbye")
 func nodeOf(n *core.Node, from net.Addr) (fleet.Node, error) {
 	text := func(key string) string { return n.GetMetadata().GetFields()[key].GetStringValue() }
 	node := fleet.Node{
-		ID: n.GetId(), Instance: text("instance"), Address: text("replay"),
-		StoreID: text("store_id"), FolderID: text("folder_id"), Version: text("version"),
+		ID: n.GetId(), Instance: policypb.PublicID(text(policypb.InstanceSecret)), Address: text("replay"),
+		StoreID: text("store_id"), FolderID: policypb.PublicID(text(policypb.FolderSecret)), Version: text("version"),
 	}
 	if node.ID == "" || len(node.ID) > maxNodeID {
 		return node, fmt.Errorf("node.id has %d bytes; want 1 to %d", len(node.ID), maxNodeID)
 	}
-	for key, value := range map[string]string{
-		"instance": node.Instance, "replay": node.Address, "store_id": node.StoreID, "folder_id": node.FolderID, "version": node.Version,
-	} {
-		if len(value) > maxMetadata {
+	for _, key := range []string{policypb.InstanceSecret, "replay", "store_id", policypb.FolderSecret, "version"} {
+		if value := text(key); len(value) > maxMetadata {
 			return node, fmt.Errorf("node.metadata.%s has %d bytes; want at most %d", key, len(value), maxMetadata)
 		}
 	}

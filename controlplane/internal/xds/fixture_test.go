@@ -155,10 +155,10 @@ func newClient(t testing.TB, conn *grpc.ClientConn, id, instance string) *client
 
 func node(id, instance string) *core.Node {
 	return &core.Node{Id: id, Metadata: &structpb.Struct{Fields: map[string]*structpb.Value{
-		"instance": structpb.NewStringValue(instance),
-		"replay":   structpb.NewStringValue("10.0.0.1:8083"),
-		"store_id": structpb.NewStringValue("store-" + id),
-		"version":  structpb.NewStringValue("v1"),
+		policypb.InstanceSecret: structpb.NewStringValue(instance),
+		"replay":                structpb.NewStringValue("10.0.0.1:8083"),
+		"store_id":              structpb.NewStringValue("store-" + id),
+		"version":               structpb.NewStringValue("v1"),
 	}}}
 }
 

@@ -14,6 +14,7 @@ import (
 	"google.golang.org/protobuf/types/known/structpb"
 
 	"github.com/sluice-bus/sluice/controlplane/internal/fleet"
+	"github.com/sluice-bus/sluice/internal/policypb"
 	"github.com/sluice-bus/sluice/test/require"
 )
 
@@ -75,14 +76,16 @@ func TestReplayPeersArrive(t *testing.T) {
 		{ID: "n3", Instance: "i", Address: "[::1]:99", StoreID: "s"},
 		{ID: "n4", Instance: "i"}, {ID: "n5", Instance: "i", Address: "nowhere"}, {ID: "n6", Instance: "i", Address: ":0"},
 	} {
-		s, err := f.registry.Connect(add)
+		s, err := f.registry.Connect(add, fleet.Prefix{})
 		require.NoError(t, err)
 		defer s.Close()
 	}
 	for len(view.all()) < 3 {
 		view.take(t, c)
 	}
-	want := []string{"n1/i on store-n1 at 10.0.0.1:8083", "n2/i on s at unix:/run/replay.sock", "n3/i on s at ::1:99"}
+	want := []string{
+		"n1/" + policypb.PublicID("i") + " on store-n1 at 10.0.0.1:8083", "n2/i on s at unix:/run/replay.sock", "n3/i on s at ::1:99",
+	}
 	if got := view.all(); !slices.Equal(got, want) {
 		t.Errorf("got %q, want %q", got, want)
 	}

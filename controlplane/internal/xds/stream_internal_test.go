@@ -19,7 +19,7 @@ func newTestStream(t *testing.T) *stream {
 	t.Helper()
 	s := newStream(nil, newPolicies())
 	var err error
-	s.session, err = fleet.NewRegistry(fleet.Config{}).Connect(fleet.Node{ID: "n"})
+	s.session, err = fleet.NewRegistry(fleet.Config{}).Connect(fleet.Node{ID: "n"}, fleet.Prefix{})
 	require.NoError(t, err)
 	return s
 }
@@ -66,11 +66,11 @@ func TestAnswersToOtherStreamsMeanNothing(t *testing.T) {
 func TestAStreamThatIsGivenUpTakesNoPlace(t *testing.T) {
 	r := fleet.NewRegistry(fleet.Config{})
 	node := fleet.Node{ID: "n", Instance: "i"}
-	live, err := r.Connect(node)
+	live, err := r.Connect(node, fleet.Prefix{})
 	require.NoError(t, err)
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	if _, err := (callbacks{&Server{cfg: Config{Registry: r}}}).connect(ctx, node, nil); status.Code(err) != codes.Canceled {
+	if _, err := (callbacks{&Server{cfg: Config{Registry: r}}}).connect(ctx, node, fleet.Prefix{}, nil); status.Code(err) != codes.Canceled {
 		t.Errorf("got %v", err)
 	}
 	live.Holds(map[string]*fleet.Part{"policies/": {ID: "h", Versions: map[string]int64{"a": 1}}}, nil)

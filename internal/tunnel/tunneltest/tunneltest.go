@@ -36,7 +36,7 @@ type Plane struct {
 }
 
 // NewPlane starts a control plane that stops with its test; admit is NewServer's.
-func NewPlane(t T, admit func(context.Context, string) error) *Plane {
+func NewPlane(t T, admit func(ctx context.Context, nodeID, instance string) error) *Plane {
 	p := &Plane{tunnel.NewServer(admit), grpc.NewServer(grpc.StaticStreamWindowSize(tunnel.StreamWindow)), bufconn.Listen(1 << 20)}
 	p.Register(p.RPC)
 	served := make(chan error, 1)
@@ -56,7 +56,7 @@ func (p *Plane) Sidecar(t T, node, instance string) (l *tunnel.Listener, stop fu
 		t.Fatal(err)
 	}
 	l = tunnel.Listen(tunnel.ListenerConfig{
-		Conn: conn, Address: "plane", NodeID: node, Instance: instance, StoreID: func() string { return Store },
+		Conn: conn, Address: "plane", NodeID: node, InstanceSecret: instance, StoreID: func() string { return Store },
 		Logger: slog.New(slog.DiscardHandler),
 	})
 	t.Cleanup(func() {

@@ -34,7 +34,7 @@ func TestGoesOnWithoutItsControlPlane(t *testing.T) {
 	s.stop()
 	p.Stop()
 
-	next := start(t, p, func(cfg *settings) { cfg.Dir, cfg.Instance = dir, "i1-later" })
+	next := start(t, p, func(cfg *settings) { cfg.Dir, cfg.InstanceSecret = dir, "i1-later" })
 	if next.version("t") != 2 || next.version("x") != 1 || !next.Cached() {
 		t.Errorf("in force: %+v", next.Policies().Load().List())
 	}

@@ -113,7 +113,7 @@ func (c *Control) save(ctx context.Context) error {
 		c.mu.Unlock()
 		return nil
 	}
-	content := contentOf(c.cfg.Instance, c.revision, c.accepted)
+	content := contentOf(c.instance, c.revision, c.accepted)
 	c.unsaved = false
 	c.mu.Unlock()
 	began := time.Now()

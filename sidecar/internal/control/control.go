@@ -58,15 +58,15 @@ const (
 	pingTimeout = 10 * time.Second
 )
 
-// Config is what a Control needs. Address, NodeID, Instance and Logger are required.
+// Config is what a Control needs. Address, NodeID, InstanceSecret and Logger are required.
 type Config struct {
 	// Address is the control plane's: host:port, or unix:/path.
 	Address string
 	Dial    []grpc.DialOption // TLS and the token; nil: neither
 
-	NodeID   string
-	Instance string // unique to this process
-	Version  string // of the program
+	NodeID         string
+	InstanceSecret string // of this process
+	Version        string // of the program
 
 	// PeerKey is this sidecar's public key. OnCredential receives the credential that the control plane
 	// issues for it, with the issuer's key; nil: none is requested.
@@ -85,8 +85,8 @@ type Config struct {
 type About struct {
 	// StoreID identifies the sidecar's store; "" until a shared one was reached.
 	StoreID func() string
-	// FolderID identifies its data folder.
-	FolderID string
+	// FolderSecret is that of its data folder.
+	FolderSecret string
 	// Replay is the address of its replay API, host:port or unix:/path.
 	Replay func() string
 	// UnmetConcerns are the write concerns that the store does not meet, by topic.
@@ -95,14 +95,15 @@ type About struct {
 
 // Control is the sidecar's side of its control plane. Its methods are safe for concurrent use.
 type Control struct {
-	cfg     Config
-	conn    *grpc.ClientConn
-	client  *xds.Client
-	current *policy.Current
-	peers   atomic.Pointer[[]Peer]
-	synced  chan struct{} // closed when this process has received the policies
-	changed pause.Wake    // there is something to save
-	self    About         // Run's
+	cfg      Config
+	instance string // the public id of this process
+	conn     *grpc.ClientConn
+	client   *xds.Client
+	current  *policy.Current
+	peers    atomic.Pointer[[]Peer]
+	synced   chan struct{} // closed when this process has received the policies
+	changed  pause.Wake    // there is something to save
+	self     About         // Run's
 
 	mu sync.Mutex
 	// accepted are the resources that were accepted, by type and name.
@@ -135,7 +136,8 @@ type Control struct {
 // Open reads the cache, and puts its policies in force. It requests nothing before [Control.Run].
 func Open(cfg Config) (*Control, error) {
 	c := &Control{
-		cfg: cfg, opened: time.Now(), synced: make(chan struct{}), changed: pause.NewWake(), read: settingsRead{},
+		cfg: cfg, instance: policypb.PublicID(cfg.InstanceSecret), opened: time.Now(), synced: make(chan struct{}),
+		changed: pause.NewWake(), read: settingsRead{},
 		accepted: map[string]map[string]*entry{policypb.PolicyPackType: {}, peersType: {}},
 	}
 	c.restore()
@@ -195,9 +197,9 @@ func dial(cfg Config) (*grpc.ClientConn, error) {
 // node describes this sidecar.
 func (c *Control) node() *corev3.Node {
 	about := map[string]*structpb.Value{
-		"instance":  structpb.NewStringValue(c.cfg.Instance),
-		"version":   structpb.NewStringValue(c.cfg.Version),
-		"folder_id": structpb.NewStringValue(c.self.FolderID),
+		policypb.InstanceSecret: structpb.NewStringValue(c.cfg.InstanceSecret),
+		policypb.FolderSecret:   structpb.NewStringValue(c.self.FolderSecret),
+		"version":               structpb.NewStringValue(c.cfg.Version),
 	}
 	for key, value := range map[string]func() string{"store_id": c.self.StoreID, "replay": c.self.Replay} {
 		if value != nil {

@@ -195,7 +195,7 @@ func TestTellsWhoItIs(t *testing.T) {
 	s := start(t, p, func(cfg *settings) { cfg.Replay = func() string { return "10.0.0.7:8083" } })
 	s.sync(t)
 	node := p.Requests(func(*discoveryv3.DeltaDiscoveryRequest) bool { return true })[0].GetNode()
-	for key, want := range map[string]string{"instance": "i1", "store_id": "s1", "version": "test", "replay": "10.0.0.7:8083"} {
+	for key, want := range map[string]string{policypb.InstanceSecret: "i1", "store_id": "s1", "version": "test", "replay": "10.0.0.7:8083"} {
 		if got := node.GetMetadata().GetFields()[key].GetStringValue(); got != want {
 			t.Errorf("%s is %q, want %q", key, got, want)
 		}

@@ -69,7 +69,10 @@ func settingsOf(version int64) *policypb.Settings {
 	return policypb.FromEffective(&e)
 }
 
-// peers puts sidecars that are called like their instances into one resource.
+// ownSecret is that of the instance of each sidecar under test.
+const ownSecret = "i1"
+
+// peers puts sidecars that are called like their instances into one resource. "i1" is the sidecar under test.
 func (p plane) peers(name string, instances ...string) {
 	p.Put(peersType, map[string]proto.Message{name: assignment(name, instances...)})
 }
@@ -77,6 +80,9 @@ func (p plane) peers(name string, instances ...string) {
 func assignment(name string, instances ...string) *endpointv3.ClusterLoadAssignment {
 	group := &endpointv3.LocalityLbEndpoints{}
 	for i, instance := range instances {
+		if instance == ownSecret {
+			instance = policypb.PublicID(ownSecret)
+		}
 		fields := map[string]*structpb.Value{}
 		for key, value := range map[string]string{"node_id": "node-" + instance, "instance": instance, "store_id": "store"} {
 			fields[key] = structpb.NewStringValue(value)
@@ -109,8 +115,9 @@ func open(t testing.TB, p plane, change func(*settings)) *sidecar {
 	t.Helper()
 	s := &sidecar{logged: &bytes.Buffer{}}
 	cfg := settings{
-		Config: Config{Address: p.Address, NodeID: "n1", Instance: "i1", Version: "test", Logger: slog.New(slog.NewTextHandler(s.logged, nil))},
-		About:  About{StoreID: func() string { return "s1" }},
+		Config: Config{Address: p.Address, NodeID: "n1", InstanceSecret: ownSecret, Version: "test",
+			Logger: slog.New(slog.NewTextHandler(s.logged, nil))},
+		About: About{StoreID: func() string { return "s1" }},
 	}
 	if change != nil {
 		change(&cfg)

@@ -46,7 +46,7 @@ func (c *Control) listPeers() {
 	peers := []Peer{}
 	for _, e := range c.accepted[peersType] {
 		for _, p := range e.peers {
-			if p.Instance != c.cfg.Instance && p.Instance != c.previous {
+			if p.Instance != c.instance && p.Instance != c.previous {
 				peers = append(peers, p)
 			}
 		}

@@ -59,11 +59,11 @@ const (
 
 // Config is what a Client needs.
 type Config struct {
-	Conn     grpc.ClientConnInterface // to the control plane
-	NodeID   string
-	Instance string       // unlike that of any other process
-	Known    func() int   // the number of known sidecars; nil: 1
-	Logger   *slog.Logger // nil: none
+	Conn           grpc.ClientConnInterface // to the control plane
+	NodeID         string
+	InstanceSecret string       // of this process
+	Known          func() int   // the number of known sidecars; nil: 1
+	Logger         *slog.Logger // nil: none
 }
 
 // Client is the sidecar's part of the quota service. Its methods are safe for concurrent use.

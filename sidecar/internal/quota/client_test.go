@@ -89,7 +89,8 @@ func TestOverGRPC(t *testing.T) {
 	defer conn.Close()
 	clients, leave := make([]*quota.Client, 2), make([]func(), 2)
 	for i := range clients {
-		clients[i] = quota.New(quota.Config{Conn: conn, NodeID: fmt.Sprint("n", i), Instance: fmt.Sprint("i", i), Known: func() int { return 2 }})
+		id := fmt.Sprint("n", i)
+		clients[i] = quota.New(quota.Config{Conn: conn, NodeID: id, InstanceSecret: id, Known: func() int { return 2 }})
 		running, end := context.WithCancel(ctx)
 		var one sync.WaitGroup
 		one.Go(func() { _ = clients[i].Run(running) })

@@ -97,7 +97,7 @@ func (f *fleet) join() *sidecar {
 	s := &sidecar{fleet: f, index: f.joined, port: &port{network: f.network}, stopped: make(chan struct{})}
 	f.joined++
 	id := fmt.Sprint("sidecar-", s.index)
-	s.client = quota.New(quota.Config{Conn: s.port, NodeID: id, Instance: id, Known: func() int { return int(f.known.Load()) }})
+	s.client = quota.New(quota.Config{Conn: s.port, NodeID: id, InstanceSecret: id, Known: func() int { return int(f.known.Load()) }})
 	s.load.Store(&load{})
 	ctx, stop := context.WithCancel(context.Background())
 	s.stop = stop

@@ -191,5 +191,5 @@ func (e serverEnd) RecvMsg(m any) error {
 
 // identity is the metadata of a sidecar's call.
 func identity(ctx context.Context) context.Context {
-	return metadata.AppendToOutgoingContext(ctx, "sluice-node-id", "n", "sluice-instance", "i")
+	return metadata.AppendToOutgoingContext(ctx, "sluice-node-id", "n", "sluice-instance-secret", "i")
 }

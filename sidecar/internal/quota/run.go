@@ -73,7 +73,8 @@ func (c *Client) serve(ctx context.Context) error {
 	// The stream outlives ctx by the time that leaving takes.
 	streaming, stop := context.WithCancel(context.WithoutCancel(ctx))
 	defer stop()
-	streaming = metadata.AppendToOutgoingContext(streaming, policypb.StreamNodeID, c.cfg.NodeID, policypb.StreamInstance, c.cfg.Instance)
+	streaming = metadata.AppendToOutgoingContext(streaming,
+		policypb.StreamNodeID, c.cfg.NodeID, policypb.StreamInstanceSecret, c.cfg.InstanceSecret)
 	abandon := context.AfterFunc(ctx, func() { // while it is being opened
 		if !c.connected.Load() {
 			stop()

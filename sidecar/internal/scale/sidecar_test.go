@@ -53,12 +53,12 @@ func newSidecar(t *testing.T, i int, address string, topics []string) *sidecar {
 	var err error
 	s.control, err = control.Open(control.Config{
 		Address: address, Dial: []grpc.DialOption{grpc.WithTransportCredentials(s.wire.credentials())}, NodeID: s.id,
-		Instance: instance, Version: "test",
+		InstanceSecret: instance, Version: "test",
 		OnCredential: func(string, []byte) error { return nil },
 		Logger:       slog.New(slog.DiscardHandler),
 	})
 	require.NoError(t, err)
-	s.quota = quota.New(quota.Config{Conn: s.control.Conn(), NodeID: s.id, Instance: instance, Known: s.control.KnownSidecars})
+	s.quota = quota.New(quota.Config{Conn: s.control.Conn(), NodeID: s.id, InstanceSecret: instance, Known: s.control.KnownSidecars})
 	return s
 }
 

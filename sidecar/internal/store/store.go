@@ -24,8 +24,9 @@ type Store interface {
 	// ID names the store; "" until a shared one was reached. URL is its address, without secrets.
 	ID() string
 	URL() string
-	// FolderID names the data folder, which has events that no other sidecar has: a new folder has another one.
-	FolderID() string
+	// FolderSecret is of the data folder, which has events that no other sidecar has: a new folder has another
+	// one. Others see policypb.PublicID of it.
+	FolderSecret() string
 
 	// Log is the log alone. Publishes go to Entry, which may be a spool before it.
 	Log() eventlog.Log

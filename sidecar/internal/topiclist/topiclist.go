@@ -34,12 +34,12 @@ type Log interface {
 
 // Config is what a Reporter needs; every field is required.
 type Config struct {
-	Conn     grpc.ClientConnInterface // to the control plane
-	NodeID   string
-	Instance string
-	StoreID  func() string // "": the store is not known yet
-	Log      Log
-	Logger   *slog.Logger
+	Conn           grpc.ClientConnInterface // to the control plane
+	NodeID         string
+	InstanceSecret string
+	StoreID        func() string // "": the store is not known yet
+	Log            Log
+	Logger         *slog.Logger
 }
 
 // Reporter reports the topics.
@@ -70,7 +70,7 @@ func (r *Reporter) serve(ctx context.Context, store string) error {
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
 	named := metadata.AppendToOutgoingContext(ctx,
-		policypb.StreamNodeID, r.cfg.NodeID, policypb.StreamInstance, r.cfg.Instance, policypb.StreamStoreID, store)
+		policypb.StreamNodeID, r.cfg.NodeID, policypb.StreamInstanceSecret, r.cfg.InstanceSecret, policypb.StreamStoreID, store)
 	stream, err := r.cfg.Conn.NewStream(named, &policypb.TopicsStream, policypb.TopicsMethod)
 	if err != nil {
 		return err

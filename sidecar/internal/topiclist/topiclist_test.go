@@ -59,7 +59,7 @@ type controlPlane struct {
 }
 
 func (c *controlPlane) serve(_ any, stream grpc.ServerStream) error {
-	id, err := policypb.StreamValues(stream.Context(), policypb.StreamNodeID, policypb.StreamInstance, policypb.StreamStoreID)
+	id, err := policypb.StreamValues(stream.Context(), policypb.StreamNodeID, policypb.StreamInstanceSecret, policypb.StreamStoreID)
 	if err != nil {
 		return err
 	}
@@ -107,7 +107,7 @@ func run(t *testing.T, s *store, test func(*controlPlane)) {
 		defer conn.Close()
 		began := time.Now()
 		r := topiclist.New(topiclist.Config{
-			Conn: conn, NodeID: "n", Instance: "i", Log: s, Logger: slog.New(slog.DiscardHandler),
+			Conn: conn, NodeID: "n", InstanceSecret: "i", Log: s, Logger: slog.New(slog.DiscardHandler),
 			StoreID: func() string {
 				if time.Since(began) < time.Minute {
 					return "" // a shared store that was not reached yet

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/sluice-bus/sluice/internal/policy"
+	"github.com/sluice-bus/sluice/internal/policypb"
 	"github.com/sluice-bus/sluice/internal/setting"
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog"
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog/pebblelog"
@@ -66,13 +67,11 @@ func exists(path string) bool {
 	return err == nil
 }
 
-// ID implements store.Store, as do the other methods.
-func (s *Store) ID() string { return s.log.StoreID() }
+// ID implements store.Store, as do the other methods. The folder is the store.
+func (s *Store) ID() string { return policypb.PublicID(s.log.StoreID()) }
 
-// FolderID implements store.Store: the folder is the store.
-func (s *Store) FolderID() string { return s.log.StoreID() }
-
-func (s *Store) URL() string { return setting.Embedded }
+func (s *Store) FolderSecret() string { return s.log.StoreID() }
+func (s *Store) URL() string          { return setting.Embedded }
 
 func (s *Store) Log() eventlog.Log         { return s.log }
 func (s *Store) Entry() eventlog.Appender  { return s.log }

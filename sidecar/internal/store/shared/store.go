@@ -20,7 +20,7 @@ import (
 // ID implements store.Store, as do the other methods.
 func (s *Store) ID() string { return s.log.StoreID() }
 
-func (s *Store) FolderID() string          { return s.queue.StoreID() }
+func (s *Store) FolderSecret() string      { return s.queue.StoreID() }
 func (s *Store) URL() string               { return secrets.Without(s.cfg.URL) }
 func (s *Store) Log() eventlog.Log         { return s.log }
 func (s *Store) Entry() eventlog.Appender  { return s.spool }
