@@ -81,8 +81,16 @@ soak: ## Repeat the tests that are left to chance for MINUTES in all, or a failu
 	@MINUTES='$(MINUTES)' SEED='$(SEED)' RUN='$(RUN)' deploy/dev/soak.sh
 
 .PHONY: bench
-bench: ## Run the Go benchmarks (BENCH, BENCHTIME); bin/sluice-bench loads a running sidecar
+bench: ## Run the Go benchmarks (BENCH, BENCHTIME); bin/sluice-bench run measures a node
 	go test -run '^$$' -bench '$(BENCH)' -benchtime $(BENCHTIME) -benchmem $(PACKAGES)
+
+# Servers of peers that are no libraries come from Debian's packages, where this may install them; a peer without its server has a
+# row that says so.
+.PHONY: bench-peers
+bench-peers: build ## Measure other systems beside a sidecar, in turn (ARGS: --rounds, --for, --html; 15 min with five rounds)
+	-@command -v redis-server >/dev/null || apt-get install -y --no-install-recommends redis-server
+	cd bench/peers && CGO_ENABLED=0 go build -trimpath -o ../../bin/sluice-peers .
+	bin/sluice-peers $(ARGS)
 
 .PHONY: docker
 docker: ## Build the images sluice-sidecar and sluice-controlplane, with docker

@@ -42,6 +42,19 @@ func (r *Results) JSON(w io.Writer) error {
 	return out.Encode(r)
 }
 
+// Write writes results in one of their forms to a file; "": to none.
+func Write(name string, form func(io.Writer) error) (err error) {
+	if name == "" {
+		return nil
+	}
+	f, err := os.Create(name)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, f.Close()) }()
+	return form(f)
+}
+
 // Read reads results from a file that JSON wrote.
 func Read(name string) (r *Results, err error) {
 	text, err := os.ReadFile(name)

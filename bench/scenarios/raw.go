@@ -53,7 +53,7 @@ type rawStore struct {
 func (s *rawStore) Publishing(p Params) load.Publishing {
 	return load.Publishing{
 		Size: p.Size, Connections: p.Connections, Depth: 1, Batch: p.Batch, Transport: "raw",
-		Open: func(context.Context) (load.Carrier, error) { return &rawCarrier{store: s}, nil },
+		Open: func(context.Context, load.Publishing) (load.Carrier, error) { return &rawCarrier{store: s}, nil },
 	}
 }
 

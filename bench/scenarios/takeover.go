@@ -30,10 +30,9 @@ func runTakeover(ctx context.Context, lab *Lab, p Params) (*report.Round, error)
 	consuming := fleet.Consuming(p)
 	consuming.Connections = p.Sidecars - 1
 	next := 0
-	consuming.Open = func(ctx context.Context) (load.Source, error) {
+	consuming.Open = func(ctx context.Context, plan load.Consuming) (load.Source, error) {
 		next++
-		plan := consuming
-		plan.Open, plan.URL = nil, fleet.sidecars[next].URL
+		plan.URL = fleet.sidecars[next].URL
 		source, err := load.Dial(ctx, plan)
 		if fleet.sidecars[next] == doomed {
 			source = mayEnd{source}

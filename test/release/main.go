@@ -72,11 +72,18 @@ func (g goCommand) run(ctx context.Context, dir string, args ...string) ([]byte,
 	return run(ctx, dir, g.env, "go", args...)
 }
 
+// peers is a module that is not tagged, and requires those that are.
+const peers = "bench/peers"
+
 // tidy makes the go.mod and the go.sum of each module what its packages and tests need. The sums of this repository's own modules
 // are left out: they are those of a tag, not of a checkout.
 func tidy(ctx context.Context, r release, g goCommand) error {
+	folders := []string{peers}
 	for _, m := range r.modules {
-		dir := filepath.Join(r.root, m.folder)
+		folders = append(folders, m.folder)
+	}
+	for _, folder := range folders {
+		dir := filepath.Join(r.root, folder)
 		if _, err := g.run(ctx, dir, "mod", "tidy"); err != nil {
 			return err
 		}

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"maps"
 	"net/url"
 	"os"
@@ -80,7 +79,8 @@ func (c *runCommand) Run(ctx context.Context, app *program.App) (err error) {
 	if bound != nil {
 		err = findMax(ctx, app, lab, bound, results)
 	} else {
-		err = measureAll(ctx, app, lab, asked, c.Rounds, results)
+		jobs := scenarios.Jobs(lab, asked, "sluice", "")
+		results.Rows, err = scenarios.Measure(ctx, jobs, c.Rounds, func(lab *scenarios.Lab, label string) func() { return show(app, lab, label) })
 	}
 	return errors.Join(err, c.write(app, results))
 }
@@ -188,65 +188,13 @@ func (c *runCommand) write(app *program.App, results *report.Results) error {
 	if c.JSON == "" && !terminal.Is(app.Stdout) {
 		c.JSON = "-"
 	}
-	if c.JSON != "-" {
-		if err := results.Table(app.Stdout); err != nil {
-			return err
-		}
+	if c.JSON == "-" {
+		return errors.Join(results.JSON(app.Stdout), report.Write(c.HTML, results.HTML))
 	}
-	return errors.Join(writeTo(app, c.JSON, results.JSON), writeTo(app, c.HTML, results.HTML))
-}
-
-func writeTo(app *program.App, name string, write func(io.Writer) error) (err error) {
-	switch name {
-	case "":
-		return nil
-	case "-":
-		return write(app.Stdout)
-	}
-	f, err := os.Create(name)
-	if err != nil {
+	if err := results.Table(app.Stdout); err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, f.Close()) }()
-	return write(f)
-}
-
-// measureAll measures all cases in turn, round by round.
-func measureAll(
-	ctx context.Context, app *program.App, lab *scenarios.Lab, asked []*scenarios.Scenario, n int, results *report.Results,
-) error {
-	type job struct {
-		scenario *scenarios.Scenario
-		params   scenarios.Params
-		row      *report.Row
-		rounds   []*report.Round
-	}
-	var jobs []*job
-	for _, s := range asked {
-		for _, one := range s.Cases {
-			p := one.WithDefaults(lab.Size)
-			row := &report.Row{Scenario: s.Name, Case: one.Name, System: "sluice", Parameters: p, Skipped: s.Needs.Missing(lab)}
-			results.Rows = append(results.Rows, row)
-			if row.Skipped == "" {
-				jobs = append(jobs, &job{scenario: s, params: p, row: row})
-			}
-		}
-	}
-	for round := range n {
-		for k, j := range jobs {
-			done := show(app, lab, fmt.Sprintf("round %d of %d, %d of %d: %s", round+1, n, k+1, len(jobs), j.row.Name()))
-			r, err := j.scenario.Run(ctx, lab, j.params)
-			done()
-			if err != nil {
-				return fmt.Errorf("%s: %w", j.row.Name(), err)
-			}
-			j.rounds = append(j.rounds, r)
-		}
-	}
-	for _, j := range jobs {
-		j.row.Fill(j.rounds)
-	}
-	return nil
+	return errors.Join(report.Write(c.JSON, results.JSON), report.Write(c.HTML, results.HTML))
 }
 
 // show shows what is measured on a terminal, until the returned function is called.

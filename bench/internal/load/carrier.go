@@ -28,7 +28,7 @@ type Carrier interface {
 // in batches of one.
 func (p *Publishing) open(ctx context.Context) (Carrier, error) {
 	if p.Open != nil {
-		return p.Open(ctx)
+		return p.Open(ctx, *p)
 	}
 	if p.Transport == TransportHTTP {
 		h := &admin.HTTP{AppURL: p.URL, Token: p.Token}

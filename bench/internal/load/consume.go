@@ -25,7 +25,7 @@ type Consuming struct {
 	// Patience is how long may pass without an event before the rest is given up.
 	Patience time.Duration `json:"-"`
 	// Open opens a connection to something else than a sidecar; nil: to URL.
-	Open func(context.Context) (Source, error) `json:"-"`
+	Open func(context.Context, Consuming) (Source, error) `json:"-"`
 }
 
 // A Consumer is a load whose connections are open.

@@ -34,7 +34,7 @@ type Publishing struct {
 	// Limited is true where a limit of the rate is what is measured: its refusals are counted, and end nothing.
 	Limited bool `json:"-"`
 	// Open opens a connection to something else than a sidecar; nil: to URL.
-	Open func(context.Context) (Carrier, error) `json:"-"`
+	Open func(context.Context, Publishing) (Carrier, error) `json:"-"`
 }
 
 // sends is how many requests the load is at most.

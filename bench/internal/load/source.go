@@ -33,7 +33,7 @@ type Sink interface {
 // open opens a connection.
 func (c *Consuming) open(ctx context.Context) (Source, error) {
 	if c.Open != nil {
-		return c.Open(ctx)
+		return c.Open(ctx, *c)
 	}
 	return Dial(ctx, *c)
 }

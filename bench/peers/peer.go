@@ -1,0 +1,106 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"strconv"
+	"time"
+
+	"github.com/sluice-bus/sluice/bench/internal/load"
+	"github.com/sluice-bus/sluice/bench/internal/node"
+	"github.com/sluice-bus/sluice/bench/scenarios"
+	"github.com/sluice-bus/sluice/sdk/wire"
+)
+
+// A peer is another system that the scenarios load.
+type peer struct {
+	name, version, durability string
+	needs                     string // a program of the system's packages; "": none
+	start                     func(ctx context.Context, dir string) (broker, error)
+}
+
+// A broker is a peer that runs.
+type broker struct {
+	program   *node.Program
+	publisher func(context.Context, load.Publishing) (load.Carrier, error)
+	consumer  func(context.Context, load.Consuming) (load.Source, error)
+}
+
+// names make topics that nobody uses.
+var names = time.Now().UnixNano()
+
+func freshName() string {
+	names++
+	return "t" + strconv.FormatInt(names, 36)
+}
+
+// Publishing is a load of a fresh topic. What the transport is makes no difference to a peer.
+func (b broker) Publishing(p scenarios.Params) load.Publishing {
+	return load.Publishing{
+		Topic: freshName(), Size: p.Size, Connections: p.Connections, Depth: p.Depth, Batch: p.Batch, Rate: p.Rate, Transport: "its own client",
+		Open: b.publisher,
+	}
+}
+
+// Consuming is one consumer of a fresh topic.
+func (b broker) Consuming(p scenarios.Params) load.Consuming {
+	return load.Consuming{
+		Topic: freshName(), Group: "bench", From: wire.FromEarliest, Events: p.Events, Connections: 1, Window: 1000, MaxBatch: p.Frame,
+		Patience: 30 * time.Second, Open: b.consumer,
+	}
+}
+
+func (b broker) Processes() []int { return []int{b.program.PID()} }
+func (b broker) Close() error     { return b.program.Stop() }
+
+func (broker) Appends(context.Context) (int64, time.Duration, error) { return 0, 0, nil }
+
+// self starts this program again, for a server that is a library.
+func self(ctx context.Context, dir string, args ...string) (*node.Program, error) {
+	path, err := os.Executable()
+	if err != nil {
+		return nil, err
+	}
+	return node.Start(ctx, dir, path, args...)
+}
+
+// daemon starts a server that prints no ready line: a shell's line stands for it once the server is ready.
+func daemon(ctx context.Context, dir string, ready func() bool, name string, args ...string) (*node.Program, error) {
+	path, err := exec.LookPath(name)
+	if err != nil {
+		return nil, err
+	}
+	// The shell prints the line, and becomes the server: one process, whose CPU is the server's.
+	shell := append([]string{"-c", `echo '{"ready":true}'; exec "$0" "$@" >&2`, path}, args...)
+	program, err := node.Start(ctx, dir, "/bin/sh", shell...)
+	if err != nil {
+		return nil, err
+	}
+	for end := time.Now().Add(time.Minute); !ready(); time.Sleep(50 * time.Millisecond) {
+		if time.Now().After(end) || program.Ended() {
+			return nil, errors.Join(fmt.Errorf("%s is not ready", name), program.Stop())
+		}
+	}
+	return program, nil
+}
+
+func freeAddress() (string, error) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return "", err
+	}
+	return l.Addr().String(), l.Close()
+}
+
+// listens reports whether somebody listens there.
+func listens(address string) bool {
+	conn, err := net.DialTimeout("tcp", address, time.Second)
+	if err != nil {
+		return false
+	}
+	return conn.Close() == nil
+}
