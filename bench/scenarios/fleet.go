@@ -26,12 +26,9 @@ func (f *Fleet) Processes() (pids []int) {
 	return pids
 }
 
-// Appends are those of all sidecars that run.
+// Appends are those of all sidecars.
 func (f *Fleet) Appends(ctx context.Context) (n int64, took time.Duration, err error) {
 	for _, s := range f.sidecars {
-		if s.Ended() {
-			continue
-		}
 		appends, time, err := s.Appends(ctx)
 		if err != nil {
 			return 0, 0, err

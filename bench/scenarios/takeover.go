@@ -29,19 +29,22 @@ func runTakeover(ctx context.Context, lab *Lab, p Params) (*report.Round, error)
 	doomed, killed := fleet.sidecars[1], make(chan error, 1)
 	consuming := fleet.Consuming(p)
 	consuming.Connections = p.Sidecars - 1
-	next := 0
+	next, timer := 0, (*time.Timer)(nil)
 	consuming.Open = func(ctx context.Context, plan load.Consuming) (load.Source, error) {
 		next++
 		plan.URL = fleet.sidecars[next].URL
 		source, err := load.Dial(ctx, plan)
 		if fleet.sidecars[next] == doomed {
-			source = mayEnd{source}
+			source = &doomedSource{Source: source, subscribed: func() {
+				timer = time.AfterFunc(lab.For/2, func() { killed <- doomed.Kill() })
+			}}
 		}
 		return source, err
 	}
-	timer := time.AfterFunc(lab.For/2, func() { killed <- doomed.Kill() })
-	defer timer.Stop()
-	r, err := lab.atRate(ctx, fleet, p, consuming)
+	r, err := lab.atRate(ctx, mayLose{fleet}, p, consuming)
+	if timer != nil && timer.Stop() {
+		killed <- nil // the load ended before
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -52,8 +55,24 @@ func runTakeover(ctx context.Context, lab *Lab, p Params) (*report.Round, error)
 	return r, nil
 }
 
-// mayEnd is a source whose end is no failure.
-type mayEnd struct{ load.Source }
+// doomedSource is a source whose end is no failure.
+type doomedSource struct {
+	load.Source
+	subscribed func()
+}
 
-func (mayEnd) Done() <-chan struct{}       { return nil }
-func (mayEnd) Flush(context.Context) error { return nil }
+func (s *doomedSource) Subscribe(ctx context.Context, to load.Sink) error {
+	err := s.Source.Subscribe(ctx, to)
+	if err == nil {
+		s.subscribed()
+	}
+	return err
+}
+
+func (*doomedSource) Done() <-chan struct{}       { return nil }
+func (*doomedSource) Flush(context.Context) error { return nil }
+
+// mayLose is a fleet one of which is killed at any time: what its log did is not asked for.
+type mayLose struct{ *Fleet }
+
+func (mayLose) Appends(context.Context) (int64, time.Duration, error) { return 0, 0, nil }
