@@ -2,6 +2,7 @@ package sidecar
 
 import (
 	"context"
+	"slices"
 	"time"
 
 	"github.com/sluice-bus/sluice/internal/pause"
@@ -147,19 +148,27 @@ const forgetEvery = 5 * time.Second
 // another sidecar.
 func (s *Sidecar) forgetDeleted(ctx context.Context) error {
 	for pause.For(ctx, max(forgetEvery, s.store.Timing().CountEvery)) {
-		topics, groups := s.metrics.Names()
-		topics, groups, err := s.store.Log().Gone(ctx, topics, groups)
-		if err != nil {
-			continue // the store is away, as others say
-		}
-		for _, topic := range topics {
-			s.topics.Forget(topic)
-			s.publisher.Forget(topic)
-			s.dead.Forget(topic)
-			s.metrics.ForgetTopic(topic)
-		}
-		s.groups.Forget(groups)
+		_ = s.forgetGone(ctx) // the store is away, as others say
 	}
+	return nil
+}
+
+// forgetGone is one look for topics that have metrics or were used here, and for groups with metrics.
+func (s *Sidecar) forgetGone(ctx context.Context) error {
+	topics, groups := s.metrics.Names()
+	topics = append(topics, s.topics.Known()...)
+	slices.Sort(topics)
+	topics, groups, err := s.store.Log().Gone(ctx, slices.Compact(topics), groups)
+	if err != nil {
+		return err
+	}
+	for _, topic := range topics {
+		s.topics.Forget(topic)
+		s.publisher.Forget(topic)
+		s.dead.Forget(topic)
+		s.metrics.ForgetTopic(topic)
+	}
+	s.groups.Forget(groups)
 	return nil
 }
 

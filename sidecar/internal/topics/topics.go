@@ -77,6 +77,14 @@ func (c *Catalog) May(ctx context.Context, name string) error {
 	return err
 }
 
+// Known are the topics that were found.
+func (c *Catalog) Known() (names []string) {
+	for name := range c.known.Range {
+		names = append(names, name.(string))
+	}
+	return names
+}
+
 // Forget forgets a topic that was deleted.
 func (c *Catalog) Forget(name string) { c.known.Delete(name) }
 
