@@ -232,7 +232,7 @@ func TestStopReleases(t *testing.T) {
 		if err := g.create(t.Context(), wire.SubscribeOptions{}); !errors.Is(err, errStopped) {
 			t.Errorf("owned after the stop: %v", err)
 		}
-		if err := g.join(t.Context(), c.Member); !errors.Is(err, errStopped) || g.watch != nil {
+		if err := g.join(t.Context(), c.Member, ""); !errors.Is(err, errStopped) || g.watch != nil {
 			t.Errorf("joined after the stop: %v", err)
 		}
 		w.log.locked(func() { w.log.saveGate = nil })

@@ -43,6 +43,8 @@ type Group struct {
 	fetchAt    int          // the partition that was read last
 	watch      *tail.Watch  // while there are members
 
+	deadLetterTopic string // Subscription's, of the last member
+
 	noMemory   bool      // the last look for something to fetch found no memory
 	redrivesAt time.Time // when to ask for redrives again after a failure
 

@@ -12,7 +12,7 @@ import (
 )
 
 // join adds a member. From then on the group follows its topic, until it has no members.
-func (g *Group) join(ctx context.Context, m *Member) error {
+func (g *Group) join(ctx context.Context, m *Member, deadLetterTopic string) error {
 	g.mu.Lock()
 	if g.stopped {
 		g.mu.Unlock()
@@ -39,6 +39,7 @@ func (g *Group) join(ctx context.Context, m *Member) error {
 		p.Head = max(p.Head, extents[i].Head)
 	}
 	g.joined++
+	g.deadLetterTopic = deadLetterTopic
 	m.since = g.cfg.Clock.Now()
 	m.window.Name = m.window.ID + "#" + strconv.Itoa(g.joined)
 	g.retune(g.cfg.Clock.Now())

@@ -65,7 +65,7 @@ func (m *Manager) Subscribe(ctx context.Context, s Subscription) (*Member, error
 	}
 	member.puller, _ = s.Sink.(Puller)
 	member.window = dispatch.NewMember(s.MemberID, s.Options, s.Sink, member.puller, s.Pacer, s.Memory)
-	if err := g.join(ctx, member); err != nil {
+	if err := g.join(ctx, member, s.DeadLetterTopic); err != nil {
 		return nil, err
 	}
 	return member, nil

@@ -68,9 +68,11 @@ type Lease = dispatch.Lease
 // Subscription is a client's request to subscribe.
 type Subscription struct {
 	Topic, Group string
-	Options      wire.SubscribeOptions
-	Sink         Sink
-	Pacer        Pacer
+	// DeadLetterTopic is where the group's dead letters go, as its last member has said; "": to the topic's own.
+	DeadLetterTopic string
+	Options         wire.SubscribeOptions
+	Sink            Sink
+	Pacer           Pacer
 	// MemberID names the member in the API and the console, and Address is its client's.
 	MemberID, Address string
 	// Memory counts the events that are read for the subscription; nil: no bound. Once it is used up,

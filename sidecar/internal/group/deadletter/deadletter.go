@@ -39,9 +39,9 @@ const deathsLooked = 4
 // Lookup finds an event, as eventlog.Reader does.
 type Lookup func(ctx context.Context, topic, id string) (*eventlog.Record, error)
 
-// Of finds the dead letter that an event became for the group; nil if there is none.
-func Of(ctx context.Context, rec *eventlog.Record, group string, since int64, lookup Lookup) (*wire.EventDeadLetter, error) {
-	topic, id := rec.Topic+wire.DeadLetterSuffix, FirstID(rec, group, since)
+// Of finds the dead letter in a topic that an event became for the group; nil if there is none.
+func Of(ctx context.Context, rec *eventlog.Record, topic, group string, since int64, lookup Lookup) (*wire.EventDeadLetter, error) {
+	id := FirstID(rec, group, since)
 	got, err := lookup(ctx, topic, id)
 	for died := 0; errors.Is(err, eventlog.ErrNotFound) && died < deathsLooked; died++ {
 		id = eventlog.NextLetter(id)
@@ -53,9 +53,11 @@ func Of(ctx context.Context, rec *eventlog.Record, group string, since int64, lo
 	if err != nil {
 		return nil, err
 	}
-	d, _ := eventlog.ReadDead(got)
+	reason, _ := got.Headers.Get(wire.HeaderDeadReason)
+	attempts, _ := got.Headers.Get(wire.HeaderDeadAttempts)
+	n, _ := strconv.Atoi(attempts)
 	return &wire.EventDeadLetter{
-		Topic: got.Topic, ID: got.ID, TS: got.TS, Partition: got.Partition, Seq: got.Seq, Reason: d.Reason, Attempts: d.Attempts,
+		Topic: got.Topic, ID: got.ID, TS: got.TS, Partition: got.Partition, Seq: got.Seq, Reason: reason, Attempts: n,
 	}, nil
 }
 
