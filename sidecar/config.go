@@ -49,9 +49,12 @@ type Config struct {
 	// Outboxes; =TOPIC may follow.
 	Captures []string `name:"capture" secret:"" sep:"none" placeholder:"DB.COLLECTION[=TOPIC]" help:"Publish the changes of this collection."`
 
-	DaprApp         string `placeholder:"URL" help:"Application written for Dapr that gets its subscriptions' events: http://127.0.0.1:PORT."`
-	DaprAppID       string `name:"dapr-app-id" placeholder:"NAME" help:"Consumer group of that application. Default: --node-id."`
-	DaprAppIdentity string `placeholder:"NAME" help:"Entry of --auth-config with the rights of that application; needed where clients need tokens."`
+	DaprApp           string `placeholder:"URL" help:"Application written for Dapr that gets its subscriptions' events: http:// or grpc://127.0.0.1:PORT."`
+	DaprAppID         string `name:"dapr-app-id" placeholder:"NAME" help:"Its name, which begins those of its consumer groups."`
+	DaprAppIdentity   string `placeholder:"NAME" help:"Entry of --auth-config with the rights of that application; needed where clients need tokens."`
+	DaprAppTokenFile  string `placeholder:"FILE" help:"File with the token that the application is shown. Default: that of the environment's APP_API_TOKEN."`
+	DaprSubscriptions string `placeholder:"PATH" help:"YAML file of Dapr Subscriptions of that application, or a folder of such files."`
+	DaprGRPCListen    string `name:"dapr-grpc-listen" placeholder:"ADDR" help:"Dapr's API over gRPC, for its SDKs; by convention 127.0.0.1:50001."`
 
 	Policies        string   `placeholder:"FILE" help:"YAML file with policies; with --control-plane they hold until its first answer."`
 	ControlPlane    string   `placeholder:"HOST:PORT" help:"Control plane that gives the policies and names the other sidecars."`
@@ -79,6 +82,8 @@ type Config struct {
 	SlowClientTimeout time.Duration `min:"1ms" default:"5m" help:"Time after which a client that reads nothing is disconnected."`
 	RetentionInterval time.Duration `min:"1ms" default:"5s" help:"Pause between two sweeps for expired events."`
 	GroupExpiry       time.Duration `min:"0s" default:"0s" help:"Time after which an unused consumer group is deleted; 0: never."`
+
+	DaprAppToken string `kong:"-"` // of the environment's APP_API_TOKEN
 
 	InMemory bool             `kong:"-"` // keeps an embedded store in memory, for tests
 	Version  string           `kong:"-"`
@@ -129,7 +134,7 @@ func (c Config) Validate() error {
 			bad("peers: %q must be host:port or unix:/path", p)
 		}
 	}
-	errs = append(errs, c.validateDaprApp()...)
+	errs = append(errs, c.validateDapr()...)
 	errs = append(errs, c.validateCaptures()...)
 	errs = append(errs, c.validateBounds()...)
 	if err := errors.Join(errs...); err != nil {
@@ -173,7 +178,11 @@ func (c Config) hasPeers() bool { return len(c.Peers) > 0 || c.ControlPlane != "
 type listener struct{ name, addr string }
 
 func (c Config) listeners() []listener {
-	return []listener{{"listen", c.Listen}, {"replay-listen", c.ReplayListen}, {"ops-listen", c.OpsListen}}
+	all := []listener{{"listen", c.Listen}, {"replay-listen", c.ReplayListen}, {"ops-listen", c.OpsListen}}
+	if c.DaprGRPCListen != "" {
+		all = append(all, listener{"dapr-grpc-listen", c.DaprGRPCListen})
+	}
+	return all
 }
 
 // isName reports whether a text can name a sidecar to people and in headers, which lose surrounding

@@ -24,9 +24,18 @@ func (s *Sidecar) listen(ctx context.Context) (err error) {
 	if s.listeners.replay, err = s.bind(ctx, "replay-listen", s.cfg.ReplayListen, replayFiles); err != nil {
 		return err
 	}
-	s.addresses.Store(&map[string]string{
+	addresses := map[string]string{
 		"app": listen.Address(s.listeners.app), "replay": listen.Address(s.listeners.replay), "ops": listen.Address(s.listeners.ops),
-	})
+	}
+	if s.cfg.DaprGRPCListen != "" {
+		// gRPC has TLS of its own.
+		if s.listeners.dapr, err = s.bound(ctx, "dapr-grpc-listen", s.cfg.DaprGRPCListen, daprFiles); err != nil {
+			return err
+		}
+		addresses["dapr_grpc"] = listen.Address(s.listeners.dapr)
+		s.openDaprServer()
+	}
+	s.addresses.Store(&addresses)
 	return nil
 }
 
@@ -97,6 +106,7 @@ const (
 	appFiles    = 8
 	replayFiles = 2
 	opsFiles    = 1
+	daprFiles   = 2
 )
 
 // connections bounds the connections of a listener, so that they leave open files for the rest.
@@ -120,16 +130,24 @@ func (s *Sidecar) open(ctx context.Context, name, addr string, share int) (ln ne
 	return ln, most, nil
 }
 
-// bind binds a listener that admits only so many connections. With TLS a refused connection is
-// closed without an answer.
+// bind binds a listener that admits only so many connections, with TLS where --auth-config has it.
 func (s *Sidecar) bind(ctx context.Context, name, addr string, share int) (net.Listener, error) {
+	ln, err := s.bound(ctx, name, addr, share)
+	if err != nil {
+		return nil, err
+	}
+	return s.access.Listener(name, ln), nil
+}
+
+// bound is bind without TLS. With TLS a refused connection is closed without an answer.
+func (s *Sidecar) bound(ctx context.Context, name, addr string, share int) (net.Listener, error) {
 	ln, most, err := s.open(ctx, name, addr, share)
 	if err != nil {
 		return nil, err
 	}
 	s.metrics.ConnectionsRefused(name, 0)
 	clear := ln.Addr().Network() == "unix" || s.access.TLS() == nil
-	bound := listen.NewBound(ln, most, func(c net.Conn) {
+	return listen.NewBound(ln, most, func(c net.Conn) {
 		s.metrics.ConnectionsRefused(name, 1)
 		if clear {
 			httpapi.RefuseConn(c, &wire.Error{
@@ -138,8 +156,7 @@ func (s *Sidecar) bind(ctx context.Context, name, addr string, share int) (net.L
 					"try again later", most),
 			})
 		}
-	})
-	return s.access.Listener(name, bound), nil
+	}), nil
 }
 
 // server makes the HTTP server of a listener.

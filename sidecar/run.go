@@ -46,13 +46,18 @@ func (s *Sidecar) parts(ready func() error) []lifecycle.Part {
 			return ready()
 		})},
 		{Stop: void(s.gateway.Shutdown)}, // ops under way are answered, WebSockets closed, events given back uncounted
-		{Stop: void(s.daprApp.Shutdown)}, // the application answers for its events
+		{Stop: void(s.daprAPI.Shutdown)}, // its clients answer for theirs, and so does the application
+		{Stop: void(s.daprApp.Shutdown)},
 		{Awaited: true, Run: []func(context.Context) error{ // HTTP requests under way finish
 			func(ctx context.Context) error {
 				<-settled // connections wait meanwhile, so first publishes are limited
 				return app.Serve(ctx, s.listeners.app)
 			},
 			func(ctx context.Context) error { return history.Serve(ctx, s.listeners.replay) },
+			func(ctx context.Context) error {
+				<-settled
+				return s.daprAPI.Serve(ctx, s.listeners.dapr)
+			},
 			s.servePeople,
 			s.serveOps,
 		}},

@@ -14,13 +14,13 @@ import (
 
 	"github.com/sluice-bus/sluice/internal/access"
 	"github.com/sluice-bus/sluice/internal/budget"
-	"github.com/sluice-bus/sluice/internal/listen"
 	"github.com/sluice-bus/sluice/internal/policy"
 	"github.com/sluice-bus/sluice/internal/setting"
 	"github.com/sluice-bus/sluice/sidecar/internal/admit"
 	"github.com/sluice-bus/sluice/sidecar/internal/audit"
 	"github.com/sluice-bus/sluice/sidecar/internal/capture"
 	"github.com/sluice-bus/sluice/sidecar/internal/daprapp"
+	"github.com/sluice-bus/sluice/sidecar/internal/daprgrpc"
 	"github.com/sluice-bus/sluice/sidecar/internal/gateway"
 	"github.com/sluice-bus/sluice/sidecar/internal/group"
 	"github.com/sluice-bus/sluice/sidecar/internal/ops"
@@ -63,9 +63,10 @@ type Sidecar struct {
 	fleet     replay.Fleet // nil where there are no other sidecars
 	outboxes  []*outbox.Drainer
 	captures  []*capture.Capture
-	daprApp   *daprapp.App // nil if no application gets events
+	daprApp   *daprapp.App     // nil if no application gets events
+	daprAPI   *daprgrpc.Server // nil if it is not served
 
-	listeners struct{ app, replay, ops net.Listener }
+	listeners struct{ app, replay, ops, dapr net.Listener }
 	addresses atomic.Pointer[map[string]string] // of the listeners, once all are bound
 	opsServer errgroup.Group                    // serves the ops listener from the start
 	endOps    context.CancelFunc
@@ -237,9 +238,10 @@ func (s *Sidecar) observe() {
 	s.metrics.ObserveCaptures(s.captureStats)
 }
 
-// Addresses are the addresses to which the listeners are bound.
-func (s *Sidecar) Addresses() (app, replay, ops string) {
-	return listen.Address(s.listeners.app), listen.Address(s.listeners.replay), listen.Address(s.listeners.ops)
+// Addresses are the addresses to which the listeners are bound; dapr is "" without --dapr-grpc-listen.
+func (s *Sidecar) Addresses() (app, replay, ops, dapr string) {
+	all := *s.addresses.Load()
+	return all["app"], all["replay"], all["ops"], all["dapr_grpc"]
 }
 
 // HeapBytes is how many bytes of the heap the garbage collector's headroom need not cover:

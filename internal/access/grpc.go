@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/tls"
 	"net"
+	"net/http"
 	"slices"
 	"sync/atomic"
 
@@ -23,18 +24,37 @@ func (a *Access) ServerOptions(name string, ln net.Listener) []grpc.ServerOption
 	if a == nil {
 		return nil
 	}
-	options := []grpc.ServerOption{
-		grpc.ChainUnaryInterceptor(a.guardCall),
-		grpc.ChainStreamInterceptor(a.guardStream),
-	}
-	if ln.Addr().Network() == "unix" {
-		return options
+	return append(a.TransportOptions(name, ln), grpc.ChainUnaryInterceptor(a.guardCall), grpc.ChainStreamInterceptor(a.guardStream))
+}
+
+// TransportOptions are the options of a gRPC server on ln: TLS if the file enables it. name is that of the listener's
+// setting.
+func (a *Access) TransportOptions(name string, ln net.Listener) []grpc.ServerOption {
+	if a == nil || ln.Addr().Network() == "unix" {
+		return nil
 	}
 	if config := a.TLS(); config != nil {
-		return append(options, grpc.Creds(lapsing{credentials.NewTLS(config), a}))
+		return []grpc.ServerOption{grpc.Creds(lapsing{credentials.NewTLS(config), a})}
 	}
 	a.warnOfClear(name, ln)
-	return options
+	return nil
+}
+
+// IdentifyCall finds the identity of a call, as Identify does that of a request, and returns a context from which
+// [Access.From] has it. The error is that of [Access.Token].
+func (a *Access) IdentifyCall(ctx context.Context) (context.Context, error) {
+	if !a.Authenticates() {
+		return ctx, nil
+	}
+	cs, from := comesFrom(ctx)
+	md, _ := metadata.FromIncomingContext(ctx)
+	credentials := authorization(http.Header{"Authorization": md["authorization"], "Dapr-Api-Token": md["dapr-api-token"]})
+	id, err := a.identify(ctx, credentials, cs, from)
+	if err != nil {
+		a.noteRefused(from, err)
+		return nil, err
+	}
+	return context.WithValue(ctx, identityKey{}, id), nil
 }
 
 // guardCall allows calls of sidecars and admins: with a token in the metadata

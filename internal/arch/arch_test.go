@@ -34,6 +34,7 @@ const (
 	grpc       = "google.golang.org/grpc/..."
 	otlpProto  = "go.opentelemetry.io/proto/otlp/..."
 	jsonschema = "github.com/santhosh-tekuri/jsonschema/..."
+	cel        = "cel.dev/cel-go/..."
 	everything = "..."
 	// foreign stands for all but the standard library, this module's own packages included.
 	foreign = "foreign"
@@ -263,7 +264,8 @@ var rules = []rule{
 		from: []string{everything},
 		except: []string{"controlplane", "controlplane/internal/xds", "controlplane/internal/quota", "controlplane/internal/topics",
 			"internal/access", "internal/policypb", "internal/tunnel/...", "sidecar", "sidecar/internal/xds/...", "sidecar/internal/control",
-			"sidecar/internal/quota", "sidecar/internal/topiclist", "test/otlptest"},
+			"sidecar/internal/quota", "sidecar/internal/topiclist", "test/otlptest",
+			"internal/daprpb", "sidecar/internal/daprapp", "sidecar/internal/daprgrpc"},
 		to:     []string{grpc},
 		caught: [2]string{"controlplane/internal/rest", "google.golang.org/grpc"},
 	},
@@ -306,6 +308,19 @@ var rules = []rule{
 		except: []string{"internal/schema", "test/openapitest"},
 		to:     []string{jsonschema},
 		caught: [2]string{"internal/policy", "github.com/santhosh-tekuri/jsonschema/v6"},
+	},
+	{
+		name:   "CEL is met where rules of Dapr's subscriptions are",
+		from:   []string{everything},
+		except: []string{"sidecar/internal/daprapp"},
+		to:     []string{cel},
+		caught: [2]string{"sidecar/internal/group", "cel.dev/cel-go/cel"},
+	},
+	{
+		name:   "who delivers to endpoints knows no protocol",
+		from:   []string{"sidecar/internal/delivery"},
+		to:     []string{"net/http", grpc, "sidecar/internal/daprapp", "sidecar/internal/daprgrpc"},
+		caught: [2]string{"sidecar/internal/delivery", "net/http"},
 	},
 	{
 		name:   "spans are made in one place",

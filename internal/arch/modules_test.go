@@ -15,9 +15,9 @@ import (
 	"github.com/sluice-bus/sluice/test/require"
 )
 
-// apart are the modules that the workspace leaves out, since what they need is large and for them
+// apart are the modules that the workspace leaves out, since what they need is large, or old, and for them
 // alone.
-var apart = []string{"bench/peers", "deploy/deploytest/schema"}
+var apart = []string{"bench/peers", "deploy/deploytest/schema", "test/dapr"}
 
 // workspace returns the folders of the modules that go.work uses.
 func workspace(t *testing.T, root fs.FS) (folders []string) {

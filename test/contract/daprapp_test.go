@@ -42,7 +42,7 @@ func TestDaprApplication(t *testing.T) {
 	s := own(t, `[{name: "*", publish: {rate: 0}, connection: {rate: 0}, partitions: 1, delivery: {max_attempts: 2, `+
 		`backoff: {min: 1ms, max: 2ms}}}]`,
 		"--dapr-app", app.URL, "--dapr-app-id", "billing")
-	testkit.Eventually(t, "the application is a member", func() bool { return len(s.group(t, "orders", "billing").List("members")) == 1 })
+	testkit.Eventually(t, "the application is a member", func() bool { return len(s.group(t, "orders", "billing.shop").List("members")) == 1 })
 	next := func() given {
 		t.Helper()
 		select {
@@ -55,7 +55,7 @@ func TestDaprApplication(t *testing.T) {
 	}
 	settled := func() {
 		t.Helper()
-		testkit.Eventually(t, "all is settled", func() bool { return s.group(t, "orders", "billing").Number(t, "lag") == 0 })
+		testkit.Eventually(t, "all is settled", func() bool { return s.group(t, "orders", "billing.shop").Number(t, "lag") == 0 })
 	}
 
 	s.post(t, "orders", `{"n":1}`, "ce-specversion: 1.0", "ce-id: a", "ce-source: /s", "ce-type: com.example", "ce-subject: x",

@@ -24,6 +24,8 @@ var onBoth = []func(*testing.T){
 	TestCloudEventModes, TestCloudEventData, TestDaprPublish,
 	// daprapp_test.go
 	TestDaprApplication,
+	// daprgrpc_test.go
+	TestDaprGRPCPublish, TestDaprStream,
 	// deadletter_test.go
 	TestDeadLettersAtTheEdges, TestDeadLetterOfTheLongestName, TestDeadLettersPassLimits,
 	// delivery_test.go
@@ -66,7 +68,7 @@ var onBoth = []func(*testing.T){
 // guards, frames that reach no store, buckets and policy files.
 var onEmbedded = []func(*testing.T){
 	TestEachListenerNamesTheOthers, TestHelpAndVersion, TestReadyLine, TestPrecedence, TestRefusals, TestInsecure, TestOriginAndHost,
-	TestFramesThatAreNotJSON, TestWhatClosesAWebSocket, TestTopicLabels, TestCloudEventRefusals, TestDaprApplicationElsewhere,
+	TestFramesThatAreNotJSON, TestWhatClosesAWebSocket, TestTopicLabels, TestCloudEventRefusals, TestDaprApplicationElsewhere, TestDaprTokens,
 	TestSchemaViolation, TestSchemaChanges, // before an event comes to the store
 	TestRetryAfterIsEnough, TestDefaultRates, TestOnLimitWait, TestBytesPerSecond, TestReload, TestBucketsAreRetuned,
 	TestSlowReader, // the outbox of a connection

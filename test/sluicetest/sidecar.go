@@ -183,7 +183,7 @@ func (s *Sidecar) startInMemory() error {
 		return err
 	}
 	r := &run{stop: stop, ended: ended}
-	r.app, r.replay, r.ops = real.Addresses()
+	r.app, r.replay, r.ops, _ = real.Addresses()
 	s.run.Store(r)
 	return nil
 }

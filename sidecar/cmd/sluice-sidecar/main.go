@@ -49,6 +49,7 @@ func main() {
 
 func run(ctx context.Context, app *program.App, cfg sidecar.Config) (err error) {
 	cfg.Version, cfg.Hangups = app.Version, app.Hangups
+	cfg.DaprAppToken = os.Getenv("APP_API_TOKEN")
 	cfg.Exports, err = otlp.Open(ctx, otlp.Config{
 		Service: app.Name, Version: app.Version, Instance: cfg.NodeID, Log: app.Logger, Console: app.Stderr,
 	})
@@ -67,13 +68,12 @@ func run(ctx context.Context, app *program.App, cfg sidecar.Config) (err error) 
 	if os.Getenv("GOGC") == "" {
 		defer paceCollector(sc)()
 	}
-	listen, replay, ops := sc.Addresses()
-	ready := func() error {
-		return app.Ready(
-			program.Field{Name: "listen", Value: listen},
-			program.Field{Name: "replay", Value: replay},
-			program.Field{Name: "ops", Value: ops})
+	listen, replay, ops, dapr := sc.Addresses()
+	addresses := []program.Field{{Name: "listen", Value: listen}, {Name: "replay", Value: replay}, {Name: "ops", Value: ops}}
+	if dapr != "" {
+		addresses = append(addresses, program.Field{Name: "dapr_grpc", Value: dapr})
 	}
+	ready := func() error { return app.Ready(addresses...) }
 	return sc.Run(ctx, ready)
 }
 

@@ -1,116 +1,130 @@
-// Package daprapp delivers events to an application that was written for Dapr: it asks the
-// application for its subscriptions, and posts each event, as a CloudEvent, to the route of its
+// Package daprapp delivers events to an application that was written for Dapr, over HTTP or gRPC: it asks the
+// application for its subscriptions, adds those of files, and gives it each event, as a CloudEvent, at the route of its
 // subscription. It is a member of consumer groups, like those of the gateway.
 //
 // # Its life
 //
-//	ask ──▶ GET /dapr/subscribe, until the application answers
+//	ask ──▶ for the subscriptions, until the application answers
 //	 ▲       │
 //	 │       ▼
-//	 │      serve: one member for each subscription ──▶ POST the event ──▶ ack, nack
-//	 │       │
-//	 └───────┘ nothing listens there any more: members leave, deliveries in
-//	           flight go back without counting an attempt
+//	 │      serve: one member for each subscription ──▶ give events ──▶ ack, nack
+//	 │       │                    the application is asked again now and then
+//	 └───────┘ it answers otherwise, or nothing listens there any more: members leave,
+//	           deliveries in flight go back without counting an attempt
 //
-// So after a restart the application is asked again, and no attempts are counted.
+// So after a restart its subscriptions are those that it has then, and no attempts are counted meanwhile.
 package daprapp
 
 import (
 	"context"
-	"errors"
-	"fmt"
 	"log/slog"
-	"net/http"
-	"net/netip"
 	"net/url"
+	"reflect"
 	"time"
 
 	"github.com/sluice-bus/sluice/internal/access"
 	"github.com/sluice-bus/sluice/internal/budget"
 	"github.com/sluice-bus/sluice/internal/pause"
 	"github.com/sluice-bus/sluice/internal/policy"
+	"github.com/sluice-bus/sluice/sdk/wire"
 	"github.com/sluice-bus/sluice/sidecar/internal/group"
 )
 
 // Bounds of the work for an application.
 const (
-	// Concurrency is how many events of one subscription the application gets at a time.
+	// Concurrency is how many events of one subscription the application gets at a time, where they come one by one.
 	Concurrency = 16
+	// maxBatch is how many it gets at a time of a subscription in bulk.
+	maxBatch = 1000
 	// maxSubscriptions is how many subscriptions it may have.
 	maxSubscriptions = 1000
-	// maxAnswer bounds how much of the answer to an event is read; maxList bounds the answer with
-	// the subscriptions.
-	maxAnswer = 64 << 10
-	maxList   = 1 << 20
+	// maxAnswer bounds how much of the answer to an event is read, and to each event of a batch; maxList bounds the
+	// answer with the subscriptions.
+	maxAnswer      = 64 << 10
+	maxEntryAnswer = 1 << 10
+	maxList        = 1 << 20
 	// askTimeout is how long the application may take to answer with its subscriptions.
 	askTimeout = 5 * time.Second
 )
 
-// Config is what an App needs; every field is required, except for May.
+// Pauses between two requests for the subscriptions: until the application answers, and while it is served.
+const (
+	firstPause = 100 * time.Millisecond
+	mostPause  = time.Second
+	askEvery   = 5 * time.Second
+)
+
+// Config is what an App needs; every field is required, except for Described, Token, Share and May.
 type Config struct {
-	Address  *url.URL // of the application, from ParseAddress
-	AppID    string   // the name of its consumer groups
-	Groups   *group.Manager
-	Policies *policy.Current
-	Logger   *slog.Logger
-	Share    *budget.Share // of the application's identity
-	// May returns why the application may not subscribe to a topic, if it may not; nil lets it
-	// subscribe to all. Its answers may change: see RightsChanged.
-	May func(topic string) error
+	Address   *url.URL // of the application, from ParseAddress
+	AppID     string   // begins the names of its consumer groups
+	Described []Described
+	Token     func() string // for the application
+	Groups    *group.Manager
+	Policies  *policy.Current
+	Logger    *slog.Logger
+	Share     *budget.Share // of the application's identity
+	// May returns why the application may not have a subscription, if it may not; nil lets it have all. Its answers may
+	// change: see RightsChanged.
+	May func(topic, group, deadLetterTopic string) error
 }
 
-// RightsOf are the rights to subscribe of an entry of --auth-config, for Config.May.
-func RightsOf(a *access.Access, identity, group string) (func(topic string) error, error) {
+// RightsOf are the rights of an entry of --auth-config, for Config.May.
+func RightsOf(a *access.Access, identity string) (func(topic, group, deadLetterTopic string) error, error) {
 	id, err := a.Named(identity)
 	if err != nil {
 		return nil, err
 	}
-	return func(topic string) error {
+	return func(topic, group, deadLetterTopic string) error {
 		current, err := a.Renew(&id)
 		if err != nil {
 			return err
 		}
-		return current.May(access.Subscribe, topic, group)
+		return Allowed(current, topic, group, deadLetterTopic)
 	}, nil
+}
+
+// Allowed returns why an identity may not have a subscription. A topic for its dead letters is one that it publishes to.
+func Allowed(id *access.Identity, topic, group, deadLetterTopic string) error {
+	if err := id.May(access.Subscribe, topic, group); err != nil || deadLetterTopic == "" || deadLetterTopic == topic+wire.DeadLetterSuffix {
+		return err
+	}
+	return id.May(access.Publish, deadLetterTopic, "")
+}
+
+// channel is the application over one protocol. Its errors are delivery.ErrAway if nothing listens there.
+type channel interface {
+	// list asks for the subscriptions; an application that does not know the question has none.
+	list(ctx context.Context) ([]Described, error)
+	// give gives events to the application, one or, in bulk, several, all for one path.
+	give(ctx context.Context, b *batch) ([]verdict, error)
+	close()
 }
 
 // App is the application's side; nil: there is none. Its methods are safe for concurrent use. Run may
 // be called once.
 type App struct {
-	cfg    Config
-	client *http.Client
+	cfg     Config
+	channel channel
 
-	// pushing is the context of the events at the application. It outlives Run's context, so that
+	// giving is the context of the events at the application. It outlives Run's context, so that
 	// the application can finish.
-	pushing context.Context
-	abort   context.CancelFunc
-	done    chan struct{} // closed when Run returns
-	rights  pause.Wake    // holds one token: the rights have changed
+	giving context.Context
+	abort  context.CancelFunc
+	done   chan struct{} // closed when Run returns
+	rights pause.Wake    // holds one token: the rights have changed
 }
 
 // New makes an App.
-func New(cfg Config) *App {
+func New(cfg Config) (*App, error) {
 	a := &App{cfg: cfg, done: make(chan struct{}), rights: pause.NewWake()}
-	a.pushing, a.abort = context.WithCancel(context.Background())
-	a.client = &http.Client{
-		// No proxy and no redirects to elsewhere: the application is on the same machine.
-		Transport:     &http.Transport{MaxIdleConnsPerHost: 4 * Concurrency, IdleConnTimeout: time.Minute},
-		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
+	a.giving, a.abort = context.WithCancel(context.Background())
+	if cfg.Token == nil {
+		cfg.Token = func() string { return "" }
 	}
-	return a
-}
-
-// ParseAddress reads the address of an application: http://HOST:PORT. HOST must be this machine.
-func ParseAddress(text string) (*url.URL, error) {
-	u, err := url.Parse(text)
-	if err != nil || u.Scheme != "http" || u.Port() == "" || *u != (url.URL{Scheme: u.Scheme, Host: u.Host}) {
-		return nil, fmt.Errorf("%q must be http://HOST:PORT", text)
-	}
-	ip, err := netip.ParseAddr(u.Hostname())
-	if u.Hostname() != "localhost" && (err != nil || !ip.IsLoopback()) {
-		return nil, fmt.Errorf("%q is not on this machine: the host must be localhost or a loopback address", text)
-	}
-	return u, nil
+	var err error
+	a.channel, err = open(cfg.Address, cfg.Token)
+	return a, err
 }
 
 // Run serves the application until ctx ends. Then it delivers nothing more, and returns once the
@@ -120,26 +134,26 @@ func (a *App) Run(ctx context.Context) error {
 		return nil
 	}
 	defer close(a.done)
-	defer a.client.CloseIdleConnections()
+	defer a.channel.close()
 	defer a.abort()
+	log := a.cfg.Logger.With("app", a.cfg.Address.String())
 	for {
-		subs, told := a.ask(ctx)
-		if !told {
+		list, answered := a.ask(ctx)
+		if !answered {
 			return nil
 		}
+		subs := a.usable(list)
 		if len(subs) == 0 {
-			a.cfg.Logger.Info("the application has no subscriptions", "app", a.cfg.Address.String())
-			<-ctx.Done()
+			log.Info("the application has no subscriptions")
+		}
+		switch why := a.serve(ctx, list, subs); {
+		case ctx.Err() != nil:
 			return nil
+		case why == away:
+			log.Warn("the application does not answer: its events wait until it does")
+		case why == changed:
+			log.Info("the application has other subscriptions than before")
 		}
-		gone := a.serve(ctx, subs)
-		if ctx.Err() != nil {
-			return nil
-		}
-		if !gone {
-			continue // because its rights have changed
-		}
-		a.cfg.Logger.Warn("the application does not answer: its events wait until it does", "app", a.cfg.Address.String())
 	}
 }
 
@@ -156,24 +170,17 @@ func (a *App) Shutdown(ctx context.Context) {
 	<-a.done
 }
 
-// Pauses between two requests for the subscriptions, or two tries to subscribe.
-const (
-	firstPause = 100 * time.Millisecond
-	mostPause  = 5 * time.Second
-)
-
 // ask asks the application for its subscriptions until it answers; false: ctx has ended.
-func (a *App) ask(ctx context.Context) ([]subscription, bool) {
+func (a *App) ask(ctx context.Context) ([]Described, bool) {
 	backoff := pause.Backoff{First: firstPause, Most: mostPause}
-	told := false
-	for {
-		list, err := a.list(ctx)
+	for logged := false; ; {
+		list, err := a.askOnce(ctx)
 		if err == nil {
-			return a.usable(list), true
+			return list, true
 		}
-		if !told && ctx.Err() == nil {
+		if !logged && ctx.Err() == nil {
 			a.cfg.Logger.Info("waiting for the list of subscriptions of the application", "app", a.cfg.Address.String(), "error", err)
-			told = true
+			logged = true
 		}
 		if !pause.For(ctx, backoff.Step()) {
 			return nil, false
@@ -181,5 +188,38 @@ func (a *App) ask(ctx context.Context) ([]subscription, bool) {
 	}
 }
 
-// errAway says that nothing listens at the application's address.
-var errAway = errors.New("nothing listens at the application's address")
+func (a *App) askOnce(ctx context.Context) ([]Described, error) {
+	ctx, cancel := context.WithTimeout(ctx, askTimeout)
+	defer cancel()
+	return a.channel.list(ctx)
+}
+
+// usable returns the subscriptions that can be served, those of files first, and logs why others cannot.
+func (a *App) usable(list []Described) (out []Subscription) {
+	seen := map[string]bool{}
+	_, overGRPC := a.channel.(*grpcChannel)
+	for _, d := range append(a.cfg.Described[:len(a.cfg.Described):len(a.cfg.Described)], list...) {
+		s, err := d.Check(!overGRPC)
+		key := d.PubsubName + "/" + d.Topic
+		bad := ""
+		switch {
+		case err != nil:
+			bad = err.Error()
+		case seen[key]:
+			bad = "pubsub and topic have one already"
+		case len(out) == maxSubscriptions:
+			bad = "the application has as many as it may, 1000"
+		}
+		if bad != "" {
+			a.cfg.Logger.Error("a subscription of the application is not served",
+				"app", a.cfg.Address.String(), "topic", d.Topic, "pubsub", d.PubsubName, "error", bad)
+			continue
+		}
+		seen[key] = true
+		out = append(out, s)
+	}
+	return out
+}
+
+// same reports whether the application has answered alike.
+func same(a, b []Described) bool { return len(a) == 0 && len(b) == 0 || reflect.DeepEqual(a, b) }

@@ -1,18 +1,16 @@
 package daprapp
 
 import (
+	"context"
 	"fmt"
 	"log/slog"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"testing"
-	"time"
 
 	"github.com/sluice-bus/sluice/sdk/wire"
+	"github.com/sluice-bus/sluice/sidecar/internal/delivery"
 	"github.com/sluice-bus/sluice/sidecar/internal/group"
-	"github.com/sluice-bus/sluice/sidecar/internal/pacer"
-	"github.com/sluice-bus/sluice/test/require"
 )
 
 // quick redelivers at once, and gives events up late.
@@ -51,56 +49,45 @@ func TestAnswersSettle(t *testing.T) {
 	}
 }
 
-// taken is a place in a group whose deliveries the test keeps.
-type taken chan group.Delivery
+// giving is a Carry that waits for its outcome.
+type giving struct {
+	group.Delivery
+	outcome chan delivery.Verdict
+}
 
-func (taken) Room() bool { return true }
+// slow is a Carrier whose calls the test answers.
+type slow chan giving
 
-func (c taken) Deliver(ds []group.Delivery) {
-	for _, d := range ds {
-		c <- d
-	}
+func (c slow) Carry(_ context.Context, ds []group.Delivery) ([]delivery.Outcome, error) {
+	g := giving{ds[0], make(chan delivery.Verdict)}
+	c <- g
+	return []delivery.Outcome{{Verdict: <-g.outcome}}, nil
 }
 
 // An answer that comes after the event was given again settles nothing: neither does it cost the
 // new delivery its attempt, nor end it.
 func TestLateAnswerSettlesNothing(t *testing.T) {
 	s := newSidecar(t, `[{name: "*", publish: {rate: 0}, delivery: {max_attempts: 100, ack_timeout: 1m, backoff: {min: 1ms, max: 1ms}}}]`)
-	app := startApplication(t, "127.0.0.1:0", oneTopic)
-	address, err := ParseAddress("http://" + app.addr)
-	require.NoError(t, err)
-	a := New(Config{Address: address, AppID: "app", Groups: s.groups, Policies: s.policies,
-		Logger: slog.New(slog.NewTextHandler(s.logged, nil))})
-	defer a.client.CloseIdleConnections()
-	m := &member{session: &session{app: a}, sub: subscription{Topic: "t", Route: "/orders"}}
-	deliveries := make(taken, 100)
-	if m.Member, err = s.groups.Subscribe(t.Context(),
-		group.Subscription{Topic: "t", Group: "app", Sink: deliveries, Pacer: pacer.New(s.policies, "t", time.Now())}); err != nil {
-		t.Fatal(err)
-	}
-	defer m.Close(group.Unsubscribed)
+	calls := make(slow, 100)
+	m := delivery.Join(t.Context(), context.Background(), delivery.Config{Topic: "t", Group: "app.p", Carrier: calls, Window: 10, Batch: 1,
+		Groups: s.groups, Policies: s.policies, Logger: slog.New(slog.NewTextHandler(s.logged, nil))})
+	defer m.Leave(group.Unsubscribed)
 	m.Start()
 	s.publish(t, "t", "a", "k")
-	first := <-deliveries
-	s.groups.NackLeases("t", "app", []group.Lease{first.Lease}, wire.Nack{Reason: "late"}, func(_, _ []int, _ error) {})
-	second := <-deliveries
-	for _, status := range []int{500, 200} {
-		var answering sync.WaitGroup
-		answering.Go(func() { app.next(t).say(status, "") })
-		m.process(first)
-		answering.Wait()
-		if n := m.Inflight(); n != 1 || len(deliveries) > 0 {
-			t.Fatalf("after a late %d, %d are in flight, and %d came again", status, n, len(deliveries))
+	call := <-calls
+	for _, late := range []delivery.Verdict{delivery.Nack, delivery.Ack} {
+		s.groups.NackLeases("t", "app.p", []group.Lease{call.Lease}, wire.Nack{Reason: "late"}, func(_, _ []int, _ error) {})
+		next := <-calls
+		before := strings.Count(s.logged.String(), "too late")
+		call.outcome <- late
+		eventually(t, "the log tells of it", func() bool { return strings.Count(s.logged.String(), "too late") > before })
+		if n := m.Inflight(); n != 1 || len(calls) > 0 {
+			t.Fatalf("after a late %d, %d are in flight, and %d came again", late, n, len(calls))
 		}
+		call = next
 	}
-	settled := make(chan []int) // the answer comes after those before it
-	s.groups.AckLeases("t", "app", []group.Lease{second.Lease}, func(absent, _ []int, _ error) { settled <- absent })
-	if absent := <-settled; len(absent) > 0 {
-		t.Error("the second delivery was settled by an answer to the first one")
-	}
-	if !strings.Contains(s.logged.String(), "too late") {
-		t.Errorf("the log does not tell of it: %s", s.logged)
-	}
+	call.outcome <- delivery.Ack
+	eventually(t, "it is acked", func() bool { return s.lag(t, "t") == 0 })
 }
 
 // Events of one key come one after the other; those of several keys at once, but never more than
@@ -157,8 +144,9 @@ func TestApplicationRestarts(t *testing.T) {
 		s.publish(t, "t", fmt.Sprint("e", i), fmt.Sprint(i))
 	}
 	eventually(t, "it is found not to answer", func() bool { return strings.Contains(s.logged.String(), "does not answer") })
-	app = startApplication(t, app.addr, `[{"pubsubname":"p","topic":"t","routes":{"rules":[{"match":"x","path":"/x"}],`+
-		`"default":"new"}},{"topic":"a b","route":"/"},{"topic":"u"},{"topic":"t","route":"/"}]`)
+	app = startApplication(t, app.addr, `[{"pubsubname":"p","topic":"t","routes":{"rules":[{"match":"event.id == 'x'","path":"/x"}],`+
+		`"default":"new"}},{"pubsubname":"p","topic":"a b","route":"/"},{"pubsubname":"p","topic":"u"},{"topic":"v","route":"/"},`+
+		`{"pubsubname":"p","topic":"t","route":"/"},{"pubsubname":"p","topic":"r","routes":{"rules":[{"match":"evnt.id","path":"/x"}]}}]`)
 	got := map[string]bool{}
 	for range 5 {
 		c := app.next(t)
@@ -171,7 +159,7 @@ func TestApplicationRestarts(t *testing.T) {
 		t.Errorf("got %v", got)
 	}
 	eventually(t, "all are acked", func() bool { return s.lag(t, "t") == 0 })
-	for _, said := range []string{"rules", `"a b\" holds`, "no route", "has one already"} {
+	for _, said := range []string{"undeclared reference to 'evnt'", `"a b\" holds`, "no route", "pubsubname is missing", "have one already"} {
 		if !strings.Contains(s.logged.String(), said) {
 			t.Errorf("the log does not say %q: %s", said, s.logged)
 		}
@@ -193,7 +181,7 @@ func TestStopLetsTheApplicationFinish(t *testing.T) {
 		stop()
 	}()
 	eventually(t, "nothing new is delivered", func() bool {
-		info, err := s.groups.Info(t.Context(), "t", "app")
+		info, err := s.groups.Info(t.Context(), "t", "app.p")
 		return err == nil && len(info.Members) == 1 && info.Members[0].Paused
 	})
 	select {
@@ -215,21 +203,6 @@ func TestApplicationWithoutSubscriptions(t *testing.T) {
 	stop := s.run(t, app.addr)
 	eventually(t, "it is known", func() bool { return strings.Contains(s.logged.String(), "no subscriptions") })
 	stop()
-}
-
-// Subscriptions whose events would be lost are refused with a line in the log; the others are served.
-func TestSubscriptionsThatLoseEvents(t *testing.T) {
-	s := newSidecar(t, quick)
-	app := startApplication(t, "127.0.0.1:0", `[{"pubsubname":"p","topic":"bulk","route":"/b","bulkSubscribe":{"enabled":true}},`+
-		`{"pubsubname":"p","topic":"dropping","route":"/d","deadLetterTopic":"dropping.dlq"},`+
-		`{"pubsubname":"p","topic":"t","route":"/t","bulkSubscribe":{"enabled":false}}]`)
-	s.run(t, app.addr)
-	eventually(t, "the last one is served", func() bool { return s.lag(t, "t") == 0 })
-	for topic, why := range map[string]string{"bulk": "bulkSubscribe is not supported", "dropping": "deadLetterTopic"} {
-		if !strings.Contains(s.logged.String(), "topic="+topic+" ") || !strings.Contains(s.logged.String(), why) || s.lag(t, topic) != -1 {
-			t.Errorf("%s: lag %d; the log says:\n%s", topic, s.lag(t, topic), s.logged)
-		}
-	}
 }
 
 // An event of before headers were looked at gets to the application, without the trace that HTTP
@@ -254,12 +227,12 @@ func TestRightsOfTheApplication(t *testing.T) {
 	app := startApplication(t, "127.0.0.1:0", `[{"pubsubname":"p","topic":"t","route":"/t"},{"pubsubname":"p","topic":"u","route":"/u"}]`)
 	var mine atomic.Value
 	mine.Store("t")
-	a, _ := s.runApp(t, app.addr, func(topic string) error {
-		if topic == mine.Load() {
+	a, _ := s.runApp(t, "http://"+app.addr, Config{May: func(topic, group, _ string) error {
+		if topic == mine.Load() && group == "app.p" {
 			return nil
 		}
 		return wire.Errorf(wire.Forbidden, "not yours")
-	})
+	}})
 	eventually(t, "it has subscribed", func() bool { return s.lag(t, "t") == 0 })
 	a.RightsChanged() // which takes nothing away
 	s.publish(t, "t", "a", "k")

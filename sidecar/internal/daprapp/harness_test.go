@@ -35,6 +35,7 @@ type sidecar struct {
 	publisher *admit.Publisher
 	policies  *policy.Current
 	logged    *lockedBuffer
+	log       *pebblelog.Log
 }
 
 // lockedBuffer is a log that several write to.
@@ -63,7 +64,7 @@ func newSidecar(t testing.TB, policies string) *sidecar {
 	require.NoError(t, err)
 	store, err := pebblelog.Open(pebblelog.Options{FS: vfs.NewMem(), Dir: "data", Logger: slog.New(slog.DiscardHandler)})
 	require.NoError(t, err)
-	s := &sidecar{policies: policy.NewCurrent(snapshot), logged: &lockedBuffer{}}
+	s := &sidecar{policies: policy.NewCurrent(snapshot), logged: &lockedBuffer{}, log: store}
 	metrics, tails := telemetry.Discard(), tail.New(tail.DefaultBounds())
 	w := writer.New(writer.Config{Log: store, Notifier: writer.Notifier{Tails: tails}, Bounds: writer.DefaultBounds()})
 	s.publisher = admit.New(admit.Config{Catalog: store, Writer: w, Policies: s.policies, Limits: wire.DefaultLimits(), Metrics: metrics,
@@ -92,8 +93,13 @@ func newSidecar(t testing.TB, policies string) *sidecar {
 // publish publishes one event, which must be accepted.
 func (s *sidecar) publish(t testing.TB, topic, id, key string, headers ...wire.Header) {
 	t.Helper()
+	s.publishPayload(t, wire.Event{Topic: topic, ID: id, Key: key, Headers: headers, Payload: []byte("1")})
+}
+
+func (s *sidecar) publishPayload(t testing.TB, ev wire.Event) {
+	t.Helper()
 	answered := make(chan []wire.ResultItem, 1)
-	it := wire.PublishItem{Event: wire.Event{Topic: topic, ID: id, Key: key, Headers: headers, Payload: []byte("1")}}
+	it := wire.PublishItem{Event: ev}
 	if err := s.publisher.Publish(t.Context(), s.publisher.NewLogOnlyConnection(), []wire.PublishItem{it},
 		func(r []wire.ResultItem) { answered <- r }); err != nil {
 		t.Fatal(err)
@@ -106,17 +112,19 @@ func (s *sidecar) publish(t testing.TB, topic, id, key string, headers ...wire.H
 // run runs an App at an address until the test ends, or stop is called.
 func (s *sidecar) run(t testing.TB, addr string) (stop func()) {
 	t.Helper()
-	_, stop = s.runApp(t, addr, nil)
+	_, stop = s.runApp(t, "http://"+addr, Config{})
 	return stop
 }
 
-// runApp is run for an App with rights.
-func (s *sidecar) runApp(t testing.TB, addr string, may func(topic string) error) (a *App, stop func()) {
+// runApp runs an App with what cfg has beside an App's surroundings.
+func (s *sidecar) runApp(t testing.TB, address string, cfg Config) (a *App, stop func()) {
 	t.Helper()
-	address, err := ParseAddress("http://" + addr)
+	var err error
+	cfg.Address, err = ParseAddress(address)
 	require.NoError(t, err)
-	a = New(Config{Address: address, AppID: "app", Groups: s.groups, Policies: s.policies,
-		Logger: slog.New(slog.NewTextHandler(s.logged, nil)), May: may})
+	cfg.AppID, cfg.Groups, cfg.Policies, cfg.Logger = "app", s.groups, s.policies, slog.New(slog.NewTextHandler(s.logged, nil))
+	a, err = New(cfg)
+	require.NoError(t, err)
 	ctx, cancel := context.WithCancel(context.Background())
 	var running sync.WaitGroup
 	running.Go(func() {
@@ -138,6 +146,7 @@ func (s *sidecar) runApp(t testing.TB, addr string, may func(topic string) error
 // call is an event that the application is given, and waits to be answered.
 type call struct {
 	path   string
+	header http.Header
 	event  map[string]any
 	answer chan func(http.ResponseWriter) // closed: 200
 }
@@ -171,8 +180,13 @@ func startApplication(t testing.TB, addr, subscriptions string) *application {
 		mux.HandleFunc("GET /dapr/subscribe", func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, subscriptions) })
 	}
 	mux.HandleFunc("POST /", func(w http.ResponseWriter, r *http.Request) {
-		c := &call{path: r.URL.Path, answer: make(chan func(http.ResponseWriter), 1)}
-		if err := json.NewDecoder(r.Body).Decode(&c.event); err != nil || r.Header.Get("Content-Type") != "application/cloudevents+json" {
+		c := &call{path: r.URL.Path, header: r.Header, answer: make(chan func(http.ResponseWriter), 1)}
+		kind := "application/cloudevents+json"
+		err := json.NewDecoder(r.Body).Decode(&c.event)
+		if c.event["entries"] != nil {
+			kind = "application/json"
+		}
+		if err != nil || r.Header.Get("Content-Type") != kind {
 			t.Errorf("%s is given %v: %v", r.URL, r.Header, err)
 		}
 		app.calls <- c
@@ -217,10 +231,15 @@ func eventually(t testing.TB, what string, holds func() bool) {
 	}
 }
 
-// lag is how many events of a topic the application's group has not settled.
+// lag is how many events of a topic the application's group at the pubsub p has not settled; -1: there is no group.
 func (s *sidecar) lag(t testing.TB, topic string) int {
 	t.Helper()
-	info, err := s.groups.Info(t.Context(), topic, "app")
+	return s.lagOf(t, topic, "app.p")
+}
+
+func (s *sidecar) lagOf(t testing.TB, topic, group string) int {
+	t.Helper()
+	info, err := s.groups.Info(t.Context(), topic, group)
 	if err != nil {
 		return -1
 	}

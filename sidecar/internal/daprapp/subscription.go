@@ -1,95 +1,159 @@
 package daprapp
 
 import (
-	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
-	"io"
-	"net/http"
+	"strconv"
 	"strings"
+	"time"
 
+	"github.com/sluice-bus/sluice/sdk/wire"
 	"github.com/sluice-bus/sluice/sdk/wire/codec"
 )
 
-// subscription is one of the application's subscriptions, as it describes it.
-type subscription struct {
-	PubsubName string `json:"pubsubname"`
-	Topic      string `json:"topic"`
-	Route      string `json:"route"`
-	Routes     struct {
-		Rules   []json.RawMessage `json:"rules"`
-		Default string            `json:"default"`
-	} `json:"routes"`
-	DeadLetterTopic string `json:"deadLetterTopic"`
-	BulkSubscribe   struct {
-		Enabled bool `json:"enabled"`
-	} `json:"bulkSubscribe"`
+// Described is a subscription as the application, or a file, describes it.
+type Described struct {
+	PubsubName      string            `json:"pubsubname" yaml:"pubsubname"`
+	Topic           string            `json:"topic" yaml:"topic"`
+	Route           string            `json:"route" yaml:"route"`
+	Routes          Routes            `json:"routes" yaml:"routes"`
+	DeadLetterTopic string            `json:"deadLetterTopic" yaml:"deadLetterTopic"`
+	BulkSubscribe   BulkSubscribe     `json:"bulkSubscribe" yaml:"bulkSubscribe"`
+	Metadata        map[string]string `json:"metadata" yaml:"metadata"`
 }
 
-// list asks the application once. An application without that route has no subscriptions.
-func (a *App) list(ctx context.Context) ([]subscription, error) {
-	ctx, cancel := context.WithTimeout(ctx, askTimeout)
-	defer cancel()
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, a.cfg.Address.JoinPath("/dapr/subscribe").String(), nil)
-	if err != nil {
-		return nil, err
+// Routes say to which path an event goes: that of the first rule that matches, or else the default.
+type Routes struct {
+	Rules   []Rule `json:"rules" yaml:"rules"`
+	Default string `json:"default" yaml:"default"`
+}
+
+// Rule is a path, and the expression that matches the events for it; "" matches all.
+type Rule struct {
+	Match string `json:"match" yaml:"match"`
+	Path  string `json:"path" yaml:"path"`
+}
+
+// BulkSubscribe says whether events come in batches, how many of them, and how long a batch may take to fill.
+type BulkSubscribe struct {
+	Enabled            bool  `json:"enabled" yaml:"enabled"`
+	MaxMessagesCount   int32 `json:"maxMessagesCount" yaml:"maxMessagesCount"`
+	MaxAwaitDurationMS int32 `json:"maxAwaitDurationMs" yaml:"maxAwaitDurationMs"`
+}
+
+// What Dapr takes where bulkSubscribe does not say.
+const (
+	defaultBatch = 100
+	defaultWait  = time.Second
+)
+
+// Subscription is a subscription that can be served.
+type Subscription struct {
+	PubsubName, Topic string
+	DeadLetterTopic   string // "": none
+	Raw               bool   // payloads are bytes of no CloudEvent
+	routes            []route
+	batch             int // 1: one by one
+	wait              time.Duration
+}
+
+// Check makes a Subscription of a described one, or says why it cannot be served. A path is needed where pathNeeded says
+// so: over gRPC the application may find the handler by topic.
+func (d *Described) Check(pathNeeded bool) (s Subscription, err error) {
+	s = Subscription{PubsubName: d.PubsubName, Topic: d.Topic, DeadLetterTopic: d.DeadLetterTopic, batch: 1}
+	if d.PubsubName == "" {
+		return s, errors.New("pubsubname is missing")
 	}
-	res, err := a.client.Do(req)
-	if err != nil {
-		return nil, err
+	if bad := codec.CheckReadTopic(d.Topic); bad != nil {
+		return s, errors.New(bad.Msg)
 	}
-	defer res.Body.Close()
-	text, err := io.ReadAll(io.LimitReader(res.Body, maxList))
+	if err := checkDeadLetterTopic(d.Topic, d.DeadLetterTopic); err != nil {
+		return s, err
+	}
+	if raw := d.Metadata["rawPayload"]; raw != "" {
+		if s.Raw, err = strconv.ParseBool(raw); err != nil {
+			return s, fmt.Errorf("metadata.rawPayload is %.40q; true and false are allowed", raw)
+		}
+	}
+	if err := s.bulk(d.BulkSubscribe); err != nil {
+		return s, err
+	}
+	return s, s.route(d, pathNeeded)
+}
+
+// checkDeadLetterTopic checks where the dead letters of a subscription to a topic go.
+func checkDeadLetterTopic(topic, letters string) error {
+	if letters == "" || letters == topic+wire.DeadLetterSuffix {
+		return nil
+	}
+	if letters == topic {
+		return errors.New("deadLetterTopic is the topic itself: its dead letters would come again for ever")
+	}
+	if bad := codec.CheckTopic(letters); bad != nil {
+		return fmt.Errorf("deadLetterTopic: %s", bad.Msg)
+	}
+	return nil
+}
+
+func (s *Subscription) bulk(b BulkSubscribe) error {
 	switch {
-	case err != nil:
-		return nil, err
-	case res.StatusCode == http.StatusNotFound, res.StatusCode == http.StatusMethodNotAllowed, res.StatusCode == http.StatusNoContent:
-		return nil, nil
-	case res.StatusCode != http.StatusOK:
-		return nil, fmt.Errorf("GET /dapr/subscribe is answered with %s", res.Status)
+	case !b.Enabled:
+		return nil
+	case b.MaxMessagesCount < 0 || b.MaxMessagesCount > maxBatch:
+		return fmt.Errorf("bulkSubscribe.maxMessagesCount is %d; 1 to %d are allowed", b.MaxMessagesCount, maxBatch)
+	case b.MaxAwaitDurationMS < 0:
+		return fmt.Errorf("bulkSubscribe.maxAwaitDurationMs is %d; it must not be negative", b.MaxAwaitDurationMS)
 	}
-	var subs []subscription
-	if err := json.Unmarshal(text, &subs); err != nil {
+	s.batch, s.wait = defaultBatch, defaultWait
+	if b.MaxMessagesCount > 0 {
+		s.batch = int(b.MaxMessagesCount)
+	}
+	if b.MaxAwaitDurationMS > 0 {
+		s.wait = time.Duration(b.MaxAwaitDurationMS) * time.Millisecond
+	}
+	return nil
+}
+
+// isBulk reports whether events come in batches, also in a batch of one.
+func (s *Subscription) isBulk() bool { return s.wait > 0 }
+
+// route takes the rules, and the default as the last of them.
+func (s *Subscription) route(d *Described, pathNeeded bool) error {
+	rules := d.Routes.Rules
+	switch {
+	case d.Routes.Default != "":
+		rules = append(rules[:len(rules):len(rules)], Rule{Path: d.Routes.Default})
+	case d.Route != "":
+		rules = append(rules[:len(rules):len(rules)], Rule{Path: d.Route})
+	case len(rules) == 0 && pathNeeded:
+		return errors.New("it has no route, and no default one")
+	case len(rules) == 0:
+		rules = []Rule{{}}
+	}
+	for i, rule := range rules {
+		if rule.Path == "" && pathNeeded {
+			return fmt.Errorf("routes.rules[%d] has no path", i)
+		}
+		r, err := compile(rule)
+		if err != nil {
+			return fmt.Errorf("routes.rules[%d].match: %w", i, err)
+		}
+		s.routes = append(s.routes, r)
+	}
+	return nil
+}
+
+// GroupOf is the consumer group of an application's subscriptions at one pubsub.
+func GroupOf(appID, pubsub string) string { return appID + "." + pubsub }
+
+// parseList reads the application's answer to GET /dapr/subscribe.
+func parseList(text []byte) (list []Described, err error) {
+	if len(strings.TrimSpace(string(text))) == 0 {
+		return nil, nil
+	}
+	if err := json.Unmarshal(text, &list); err != nil {
 		return nil, fmt.Errorf("the answer to GET /dapr/subscribe is not a list of subscriptions: %w", err)
 	}
-	return subs, nil
-}
-
-// usable returns the subscriptions that can be served, each with its route, and logs why others
-// cannot.
-func (a *App) usable(list []subscription) (out []subscription) {
-	seen := map[string]bool{}
-	for i := range list {
-		s := list[i]
-		log := a.cfg.Logger.With("app", a.cfg.Address.String(), "topic", s.Topic)
-		if s.Route == "" {
-			s.Route = s.Routes.Default
-		}
-		if len(s.Routes.Rules) > 0 {
-			log.Warn("the subscription has routes by rules, which are not supported: all events go to its default route", "route", s.Route)
-		}
-		bad := ""
-		switch err := codec.CheckReadTopic(s.Topic); {
-		case err != nil:
-			bad = err.Msg
-		case s.Route == "":
-			bad = "it has no route, and no default one"
-		case s.BulkSubscribe.Enabled:
-			bad = "bulkSubscribe is not supported: the answer to a batch would not be understood"
-		case s.DeadLetterTopic != "":
-			bad = fmt.Sprintf("deadLetterTopic %q is not supported: what the application drops would be lost", s.DeadLetterTopic)
-		case seen[s.Topic]:
-			bad = "the topic has one already"
-		case len(out) == maxSubscriptions:
-			bad = fmt.Sprintf("it is beyond the %d that an application may have", maxSubscriptions)
-		}
-		if bad != "" {
-			log.Error("a subscription of the application is not served", "error", bad)
-			continue
-		}
-		s.Route = "/" + strings.TrimPrefix(s.Route, "/")
-		seen[s.Topic] = true
-		out = append(out, s)
-	}
-	return out
+	return list, nil
 }

@@ -98,10 +98,10 @@ func letterID(topic, group, id, which string) string {
 	return DeadLetterID + hex.EncodeToString(sum[:16])
 }
 
-// IsDeadLetter recognizes the events that Sluice itself publishes to dead letter topics.
+// IsDeadLetter recognizes the events that Sluice itself publishes to topics for dead letters, whatever their names are.
 func IsDeadLetter(r *Record) bool {
 	_, named := r.Headers.Get(wire.HeaderDeadID)
-	return named && strings.HasSuffix(r.Topic, wire.DeadLetterSuffix) && strings.HasPrefix(r.ID, DeadLetterID)
+	return named && strings.HasPrefix(r.ID, DeadLetterID)
 }
 
 // Dead is the content of a dead letter.
@@ -117,7 +117,7 @@ type Dead struct {
 // ReadDead reads a dead letter; false if the event is none, or does not say where the dead event
 // was: a client may publish anything to a dead letter topic.
 func ReadDead(r *Record) (d Dead, ok bool) {
-	if !IsDeadLetter(r) {
+	if !IsDeadLetter(r) || !strings.HasSuffix(r.Topic, wire.DeadLetterSuffix) {
 		return d, false
 	}
 	header := func(name string) string { v, _ := r.Headers.Get(name); return v }

@@ -62,12 +62,13 @@ type Config struct {
 
 // Gateway serves applications. Its methods are safe for concurrent use.
 type Gateway struct {
-	cfg      Config
-	sessions *session.Sessions
-	bodies   *receive.Bodies
-	routes   []httpapi.Route // of the app listener
-	audited  []string        // the patterns of those that write their lines of the access log themselves
+	cfg     Config
+	bodies  *receive.Bodies
+	routes  []httpapi.Route // of the app listener
+	audited []string        // the patterns of those that write their lines of the access log themselves
 
+	Sessions  *session.Sessions
+	Publish   ingest.Config
 	Sockets   *ws.Server
 	Consumers *consume.Consumers
 
@@ -80,7 +81,7 @@ func New(cfg Config) *Gateway {
 	g := &Gateway{cfg: cfg}
 	g.stopping, g.stop = context.WithCancel(context.Background())
 	g.over, g.end = context.WithCancel(context.Background())
-	g.sessions = &session.Sessions{
+	g.Sessions = &session.Sessions{
 		Access: cfg.Access, Audit: cfg.Audit, Publisher: cfg.Publisher, Policies: cfg.Policies, Logger: cfg.Logger, Budget: cfg.Budget,
 		Silence: cfg.Bounds.SlowClientTimeout, Stopping: g.stopping,
 	}
@@ -88,8 +89,11 @@ func New(cfg Config) *Gateway {
 		Timeout: cfg.Bounds.ReceiveTimeout, Silence: cfg.Bounds.SlowClientTimeout,
 		Metrics: cfg.Metrics, Stopping: g.stopping,
 	}
+	g.Publish = ingest.Config{
+		Publisher: cfg.Publisher, Bodies: g.bodies, Limits: cfg.Limits, Ready: cfg.Ready, About: cfg.About, AppID: cfg.DaprAppID,
+	}
 	g.Sockets = ws.New(ws.Config{
-		Sessions: g.sessions, Publisher: cfg.Publisher, Groups: cfg.Groups, Metrics: cfg.Metrics,
+		Sessions: g.Sessions, Publisher: cfg.Publisher, Groups: cfg.Groups, Metrics: cfg.Metrics,
 		Limits: cfg.Limits, Bounds: cfg.Bounds, NodeID: cfg.NodeID, Logger: cfg.Logger,
 	})
 	g.Consumers = consume.New(consume.Config{
@@ -108,10 +112,7 @@ const socketPath = "/ws"
 
 // route makes the routes.
 func (g *Gateway) route() {
-	publish := ingest.Routes(ingest.Config{
-		Publisher: g.cfg.Publisher, Bodies: g.bodies, Limits: g.cfg.Limits, Ready: g.cfg.Ready, About: g.cfg.About,
-		AppID: g.cfg.DaprAppID,
-	})
+	publish := ingest.Routes(g.Publish)
 	manage := manage.Routes(manage.Config{
 		Log: g.cfg.Log, Spool: g.cfg.Spool, Groups: g.cfg.Groups, Topics: g.cfg.Topics, Policies: g.cfg.Policies, Bodies: g.bodies,
 		Logger: g.cfg.Logger, NodeID: g.cfg.NodeID, Lookup: g.cfg.Lookup, StoreID: g.cfg.StoreID, Erased: g.cfg.Erased,
@@ -119,7 +120,7 @@ func (g *Gateway) route() {
 	})
 	g.routes = []httpapi.Route{g.Sockets.Route("GET " + socketPath)}
 	for _, route := range slices.Concat(publish, g.Consumers.Routes(), manage) {
-		g.routes = append(g.routes, g.sessions.Serve(route))
+		g.routes = append(g.routes, g.Sessions.Serve(route))
 	}
 	for _, route := range publish {
 		g.audited = append(g.audited, route.Pattern)
@@ -156,7 +157,7 @@ func (g *Gateway) ForPeople(history []httpapi.Route) http.Handler {
 // ConnContext makes the requests of one TCP connection share its limits; it is for
 // httpapi.Server.ConnContext. Without it each request is a connection of its own.
 func (g *Gateway) ConnContext(ctx context.Context, c net.Conn) context.Context {
-	return g.sessions.ConnContext(ctx, c)
+	return g.Sessions.ConnContext(ctx, c)
 }
 
 // Stats counts connections and subscriptions.

@@ -27,6 +27,7 @@ var daprEntryMembers = []string{"entryId", "event", "contentType", "metadata"}
 // daprFailure is a refused entry.
 type daprFailure struct {
 	EntryID string    `json:"entryId"`
+	Same    string    `json:"entryID"` // the spelling that Dapr's SDK for JavaScript looks for
 	Error   string    `json:"error"`
 	Code    wire.Code `json:"code"`
 }
@@ -45,7 +46,7 @@ func (h *handlers) publishDaprBulk(caller *session.Session, w http.ResponseWrite
 	var failed []daprFailure
 	for i := range results {
 		if e := results[i].Err; e != nil {
-			failed = append(failed, daprFailure{EntryID: entries[i].EntryID, Error: e.Msg, Code: e.Code})
+			failed = append(failed, daprFailure{EntryID: entries[i].EntryID, Same: entries[i].EntryID, Error: e.Msg, Code: e.Code})
 		}
 	}
 	if len(failed) == 0 {

@@ -1,6 +1,8 @@
 package ingest
 
 import (
+	"context"
+
 	"github.com/sluice-bus/sluice/internal/access"
 	"github.com/sluice-bus/sluice/internal/httpapi"
 	"github.com/sluice-bus/sluice/sdk/wire"
@@ -27,14 +29,21 @@ type handlers struct{ Config }
 func (h *handlers) publish(caller *session.Session, r *httpapi.Request, items []wire.PublishItem, bad *wire.Error) (
 	results []wire.ResultItem, err error,
 ) {
-	topic, who := r.PathValue("topic"), caller.Identity()
+	return h.Publish(r.Context(), caller, r.PathValue("topic"), items, bad)
+}
+
+// Publish is publish for the items of a call.
+func (h Config) Publish(ctx context.Context, caller *session.Session, topic string, items []wire.PublishItem, bad *wire.Error) (
+	results []wire.ResultItem, err error,
+) {
+	who := caller.Identity()
 	if bad != nil {
 		h.Publisher.Refused(topic, bad.Code, 1)
 		caller.NotePublished(who, Undecoded(topic), nil, bad)
 		return nil, bad
 	}
 	defer func() {
-		if err != nil && r.Context().Err() == nil {
+		if err != nil && ctx.Err() == nil {
 			caller.NotePublished(who, items, nil, err)
 		}
 	}()
@@ -50,14 +59,14 @@ func (h *handlers) publish(caller *session.Session, r *httpapi.Request, items []
 		caller.NotePublished(who, items, results, nil)
 		answered <- results
 	}
-	if bad := h.Publisher.Publish(caller.Attribute(r.Context()), caller.Publishes, items, done); bad != nil {
+	if bad := h.Publisher.Publish(caller.Attribute(ctx), caller.Publishes, items, done); bad != nil {
 		return nil, bad
 	}
 	select {
 	case results := <-answered:
 		return results, nil
-	case <-r.Context().Done():
-		return nil, r.Context().Err()
+	case <-ctx.Done():
+		return nil, ctx.Err()
 	}
 }
 

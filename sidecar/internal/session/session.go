@@ -43,20 +43,25 @@ type Session struct {
 }
 
 // Of returns the session of a request that Access.Authenticate has passed.
-func (x *Sessions) Of(r *http.Request) *Session {
-	s := x.Unknown(r)
-	who := x.Access.From(r.Context())
+func (x *Sessions) Of(r *http.Request) *Session { return x.OfCall(r.Context(), r.RemoteAddr) }
+
+// OfCall returns the session of a request, or a call, from an address; Access has put the identity into its context.
+func (x *Sessions) OfCall(ctx context.Context, from string) *Session {
+	s := x.unknown(ctx, from)
+	who := x.Access.From(ctx)
 	s.Become(&who)
 	return s
 }
 
 // Unknown returns a session whose caller has yet to say who it is.
-func (x *Sessions) Unknown(r *http.Request) *Session {
-	c, ok := r.Context().Value(connectionKey{}).(*Connection)
+func (x *Sessions) Unknown(r *http.Request) *Session { return x.unknown(r.Context(), r.RemoteAddr) }
+
+func (x *Sessions) unknown(ctx context.Context, from string) *Session {
+	c, ok := ctx.Value(connectionKey{}).(*Connection)
 	if !ok {
 		c = x.newConnection()
 	}
-	s := &Session{Connection: c, From: r.RemoteAddr, of: x}
+	s := &Session{Connection: c, From: from, of: x}
 	s.share.Store(x.Budget.Strangers())
 	return s
 }

@@ -1,0 +1,261 @@
+// Package daprgrpc serves Dapr's API over gRPC to applications that were written for it: they publish, and subscribe by
+// streams. What Dapr has beside pub/sub is answered as unimplemented.
+package daprgrpc
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"log/slog"
+	"net"
+	"net/http"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/keepalive"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/peer"
+	"google.golang.org/grpc/stats"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/emptypb"
+
+	"github.com/sluice-bus/sluice/internal/daprpb"
+	"github.com/sluice-bus/sluice/internal/policy"
+	"github.com/sluice-bus/sluice/sdk/wire"
+	"github.com/sluice-bus/sluice/sidecar/internal/group"
+	"github.com/sluice-bus/sluice/sidecar/internal/ingest"
+	"github.com/sluice-bus/sluice/sidecar/internal/refusal"
+	"github.com/sluice-bus/sluice/sidecar/internal/session"
+)
+
+// Bounds of a connection.
+const (
+	// maxStreams is how many calls a connection may have at a time.
+	maxStreams = 1000
+	// messageSlack is the part of a message beside the events of a batch.
+	messageSlack = 1 << 20
+)
+
+// Config is what a Server needs; every field but AppID and Options is required.
+type Config struct {
+	Sessions     *session.Sessions
+	Publish      ingest.Config
+	Groups       *group.Manager
+	Policies     *policy.Current
+	AppID        string // of the application; without it there are no subscriptions
+	NodeID       string
+	Version      string
+	DrainTimeout time.Duration
+	Options      []grpc.ServerOption // of the transport
+	Logger       *slog.Logger
+}
+
+// Server serves the API; nil: it is not served.
+type Server struct {
+	daprpb.UnimplementedDaprServer
+	cfg  Config
+	grpc *grpc.Server
+
+	stopping, over context.Context // end when Shutdown begins, and when clients get no more time
+	stop, end      context.CancelFunc
+	streams        streams
+}
+
+// New makes a Server.
+func New(cfg Config) *Server {
+	s := &Server{cfg: cfg}
+	s.stopping, s.stop = context.WithCancel(context.Background())
+	s.over, s.end = context.WithCancel(context.Background())
+	s.grpc = grpc.NewServer(append(cfg.Options,
+		grpc.MaxRecvMsgSize(cfg.Publish.Limits.BatchBytes+messageSlack), grpc.MaxConcurrentStreams(maxStreams),
+		grpc.StatsHandler(connections{s}),
+		grpc.ChainUnaryInterceptor(s.identifyCall), grpc.ChainStreamInterceptor(s.identifyStream),
+		grpc.UnknownServiceHandler(unknown),
+		// A client that is gone without a word is noticed, and one may ask as often whether the sidecar is there.
+		grpc.KeepaliveParams(keepalive.ServerParameters{Time: 30 * time.Second, Timeout: time.Minute}),
+		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: 5 * time.Second, PermitWithoutStream: true}),
+	)...)
+	daprpb.RegisterDaprServer(s.grpc, s)
+	return s
+}
+
+// Serve serves a listener until ctx ends, and then until calls under way are answered.
+func (s *Server) Serve(ctx context.Context, ln net.Listener) error {
+	if s == nil {
+		return nil
+	}
+	stopped := make(chan struct{})
+	defer context.AfterFunc(ctx, func() {
+		defer close(stopped)
+		late := time.AfterFunc(s.cfg.DrainTimeout, s.grpc.Stop)
+		s.grpc.GracefulStop()
+		late.Stop()
+	})()
+	err := s.grpc.Serve(ln)
+	if ctx.Err() != nil {
+		<-stopped
+		return nil
+	}
+	return err
+}
+
+// Shutdown ends streams: no more events are given, and clients answer for those that they have until ctx ends. Then it
+// cuts connections off, since a client may not even read.
+func (s *Server) Shutdown(ctx context.Context) {
+	if s == nil {
+		return
+	}
+	s.stop()
+	defer context.AfterFunc(ctx, func() {
+		s.end()
+		s.grpc.Stop()
+	})()
+	s.streams.wait()
+	s.end()
+}
+
+// connections makes the calls of one connection share its limits.
+type connections struct{ *Server }
+
+func (c connections) TagConn(ctx context.Context, _ *stats.ConnTagInfo) context.Context {
+	return c.cfg.Sessions.ConnContext(ctx, nil)
+}
+func (connections) TagRPC(ctx context.Context, _ *stats.RPCTagInfo) context.Context { return ctx }
+func (connections) HandleConn(context.Context, stats.ConnStats)                     {}
+func (connections) HandleRPC(context.Context, stats.RPCStats)                       {}
+
+func (s *Server) identifyCall(ctx context.Context, req any, _ *grpc.UnaryServerInfo, handle grpc.UnaryHandler) (any, error) {
+	ctx, err := s.cfg.Sessions.Access.IdentifyCall(ctx)
+	if err != nil {
+		return nil, s.refuse(err)
+	}
+	return handle(ctx, req)
+}
+
+// identified is a stream whose caller is known.
+type identified struct {
+	grpc.ServerStream
+	ctx context.Context
+}
+
+func (i *identified) Context() context.Context { return i.ctx }
+
+func (s *Server) identifyStream(srv any, stream grpc.ServerStream, _ *grpc.StreamServerInfo, handle grpc.StreamHandler) error {
+	ctx, err := s.cfg.Sessions.Access.IdentifyCall(stream.Context())
+	if err != nil {
+		return s.refuse(err)
+	}
+	return handle(srv, &identified{stream, ctx})
+}
+
+// unknown answers what Dapr has and Sluice has not.
+func unknown(_ any, stream grpc.ServerStream) error {
+	method, _ := grpc.MethodFromServerStream(stream)
+	return status.Errorf(codes.Unimplemented,
+		"%s is not here: this is Sluice, which has of Dapr's API what publishes and subscribes, and GetMetadata", method)
+}
+
+// caller is the session of a call.
+func (s *Server) caller(ctx context.Context) *session.Session {
+	from := ""
+	if p, ok := peer.FromContext(ctx); ok {
+		from = p.Addr.String()
+	}
+	return s.cfg.Sessions.OfCall(ctx, from)
+}
+
+// PublishEvent implements daprpb.DaprServer.
+func (s *Server) PublishEvent(ctx context.Context, in *daprpb.PublishEventRequest) (*emptypb.Empty, error) {
+	results, err := s.publish(ctx, in, &ingest.DaprCall{
+		Topic: in.GetTopic(), Metadata: in.GetMetadata(),
+		Entries: []ingest.DaprCallEntry{{Data: in.GetData(), ContentType: in.GetDataContentType()}},
+	})
+	if err == nil && results[0].Err != nil {
+		err = results[0].Err
+	}
+	if err != nil {
+		return nil, s.refuse(err)
+	}
+	return &emptypb.Empty{}, nil
+}
+
+// BulkPublishEvent implements daprpb.DaprServer. It names the events that were refused.
+func (s *Server) BulkPublishEvent(ctx context.Context, in *daprpb.BulkPublishRequest) (*daprpb.BulkPublishResponse, error) {
+	call := &ingest.DaprCall{Topic: in.GetTopic(), Metadata: in.GetMetadata()}
+	seen := map[string]bool{}
+	for i, en := range in.GetEntries() {
+		if en.GetEntryId() == "" || seen[en.GetEntryId()] {
+			return nil, s.refuse(wire.Errorf(wire.BadRequest, "entry_id of entry %d is missing, or is that of another entry: %q",
+				i, refusal.Shorten(en.GetEntryId())))
+		}
+		seen[en.GetEntryId()] = true
+		call.Entries = append(call.Entries, ingest.DaprCallEntry{
+			Data: en.GetEvent(), ContentType: en.GetContentType(), Metadata: en.GetMetadata(),
+		})
+	}
+	results, err := s.publish(ctx, in, call)
+	if err != nil {
+		return nil, s.refuse(err)
+	}
+	out := &daprpb.BulkPublishResponse{}
+	for i := range results {
+		if e := results[i].Err; e != nil {
+			out.FailedEntries = append(out.FailedEntries, &daprpb.BulkPublishResponseFailedEntry{EntryId: in.Entries[i].EntryId, Error: e.Msg})
+		}
+	}
+	return out, nil
+}
+
+// BulkPublishEventAlpha1 is BulkPublishEvent under the name that earlier SDKs call.
+func (s *Server) BulkPublishEventAlpha1(ctx context.Context, in *daprpb.BulkPublishRequest) (*daprpb.BulkPublishResponse, error) {
+	return s.BulkPublishEvent(ctx, in)
+}
+
+// publish publishes what came as a message, within the caller's share of the memory.
+func (s *Server) publish(ctx context.Context, message proto.Message, call *ingest.DaprCall) ([]wire.ResultItem, error) {
+	if s.cfg.Sessions.Stopping.Err() != nil {
+		return nil, refusal.Stopping()
+	}
+	caller, size := s.caller(ctx), proto.Size(message)
+	share := caller.Share()
+	if err := share.TryTake(size); err != nil {
+		return nil, err
+	}
+	defer share.Give(size)
+	call.Trace = traceOf(ctx)
+	return s.cfg.Publish.PublishCall(ctx, caller, call)
+}
+
+// traceOf is the trace context of a call.
+func traceOf(ctx context.Context) http.Header {
+	trace := http.Header{}
+	md, _ := metadata.FromIncomingContext(ctx)
+	for key, name := range map[string]string{"traceparent": "Traceparent", "tracestate": "Tracestate", "baggage": "Baggage"} {
+		if values := md.Get(key); len(values) > 0 {
+			trace[name] = values
+		}
+	}
+	return trace
+}
+
+// GetMetadata implements daprpb.DaprServer.
+func (s *Server) GetMetadata(context.Context, *daprpb.GetMetadataRequest) (*daprpb.GetMetadataResponse, error) {
+	return &daprpb.GetMetadataResponse{
+		Id: cmp.Or(s.cfg.AppID, s.cfg.NodeID), RuntimeVersion: s.cfg.Version,
+		RegisteredComponents: []*daprpb.RegisteredComponents{{Name: "pubsub", Type: "pubsub.sluice", Version: "v1"}},
+	}, nil
+}
+
+// refuse is an error as a status; the log has what is internal.
+func (s *Server) refuse(err error) error {
+	if errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
+		return status.FromContextError(err).Err()
+	}
+	e := wire.AsError(refusal.Of(err))
+	if e.Code == wire.Internal {
+		s.cfg.Logger.Error("a call of Dapr's API failed", "error", err)
+	}
+	return statusOf(e)
+}

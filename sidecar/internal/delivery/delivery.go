@@ -1,0 +1,244 @@
+// Package delivery gives the events of a consumer group to an endpoint that does not ask for them. The endpoint is a
+// member of its group: window, order by key, backoff, attempts and dead letters are the group's. How events get there
+// is the business of a Carrier, and this package knows no protocol.
+package delivery
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/sluice-bus/sluice/internal/budget"
+	"github.com/sluice-bus/sluice/internal/pause"
+	"github.com/sluice-bus/sluice/internal/policy"
+	"github.com/sluice-bus/sluice/sdk/wire"
+	"github.com/sluice-bus/sluice/sidecar/internal/group"
+	"github.com/sluice-bus/sluice/sidecar/internal/pacer"
+)
+
+// Carrier brings events to one endpoint. Its methods may be called concurrently.
+type Carrier interface {
+	// Carry gives events to the endpoint, as many as Config.Batch at the most, and returns what becomes of each, in
+	// order. With another error than ErrAway all of them are nacked. It returns soon after ctx has ended.
+	Carry(ctx context.Context, ds []group.Delivery) ([]Outcome, error)
+}
+
+// ErrAway says that nothing listens at the endpoint, so that it was not given the events.
+var ErrAway = errors.New("nothing listens at the endpoint's address")
+
+// Verdict is what becomes of an event.
+type Verdict int
+
+const (
+	Ack  Verdict = iota
+	Nack         // it comes again, or becomes a dead letter after its last attempt
+	Drop         // the endpoint never wants it: a dead letter where Config names their topic, else acked
+)
+
+// Outcome is the verdict on one event, with the reason if it is no Ack.
+type Outcome struct {
+	Verdict Verdict
+	Reason  string
+}
+
+// Config is what a Member needs; every field is required but DeadLetterTopic, Wait and Share.
+type Config struct {
+	Topic, Group string
+	// DeadLetterTopic gets the group's dead letters, and what the endpoint drops; "": dead letters go where all do.
+	DeadLetterTopic string
+	Name, Address   string // of the member and its endpoint, for people
+	Carrier         Carrier
+	// Window is how many events the endpoint has at a time, and Batch how many of them one Carry gets, up to Wait after
+	// the first of these came.
+	Window, Batch int
+	Wait          time.Duration
+	Away          func() // is called when a Carry has returned ErrAway; it must not block
+	Groups        *group.Manager
+	Policies      *policy.Current
+	Share         *budget.Share // counts the events that are read for it; nil: no bound
+	Logger        *slog.Logger
+}
+
+// Member is an endpoint's membership in its group.
+type Member struct {
+	*group.Member
+	cfg     Config
+	giving  context.Context // of calls of the Carrier; when it ends, the endpoint gets no more time
+	running atomic.Int64    // events that the endpoint has, or that wait for their batch
+	calls   sync.WaitGroup
+
+	mu      sync.Mutex
+	left    bool
+	waiting []group.Delivery // for their batch
+	since   time.Time        // when the first of them came
+	fill    *time.Timer      // ends their wait; nil: none
+}
+
+// Pauses between two tries to subscribe.
+const (
+	firstPause = 100 * time.Millisecond
+	mostPause  = 5 * time.Second
+)
+
+// Join subscribes, and tries again until it succeeds, or ctx ends: then it returns nil. Deliveries begin after Start.
+// When giving ends, the endpoint gets no more time for what it has.
+func Join(ctx, giving context.Context, cfg Config) *Member {
+	backoff := pause.Backoff{First: firstPause, Most: mostPause}
+	for {
+		m, err := Subscribe(ctx, giving, cfg)
+		if err == nil {
+			return m
+		}
+		if ctx.Err() == nil {
+			cfg.Logger.Warn("cannot subscribe for an endpoint", "topic", cfg.Topic, "group", cfg.Group, "error", err)
+		}
+		if !pause.For(ctx, backoff.Step()) {
+			return nil
+		}
+	}
+}
+
+// Subscribe is Join with one try; its errors are those of group.Manager.
+func Subscribe(ctx, giving context.Context, cfg Config) (m *Member, err error) {
+	m = &Member{cfg: cfg, giving: giving}
+	m.Member, err = cfg.Groups.Subscribe(ctx, group.Subscription{
+		Topic: cfg.Topic, Group: cfg.Group, DeadLetterTopic: cfg.DeadLetterTopic, Options: wire.SubscribeOptions{MaxInflight: &cfg.Window},
+		Sink: m, Pacer: pacer.New(cfg.Policies, cfg.Topic, time.Now()), MemberID: cfg.Name, Address: cfg.Address,
+		Memory: cfg.Share,
+	})
+	if err != nil {
+		return nil, err
+	}
+	return m, nil
+}
+
+// Leave takes no more events, waits for the answers to those at the endpoint, and leaves the group as how says. Events
+// without an answer, or a verdict, go back to the group.
+func (m *Member) Leave(how group.Leaving) {
+	m.Pause()
+	m.mu.Lock()
+	m.left = true
+	if m.fill != nil {
+		m.fill.Stop()
+	}
+	m.mu.Unlock()
+	m.calls.Wait()
+	m.Close(how)
+}
+
+// Room reports whether the endpoint may get more events.
+func (m *Member) Room() bool { return int(m.running.Load()) < m.cfg.Window }
+
+// Deliver gives events to the endpoint, one by one or in batches. The group's window and Room bound their number, and
+// events of one key come one after the other.
+func (m *Member) Deliver(ds []group.Delivery) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.left {
+		return // they go back when the member closes
+	}
+	m.running.Add(int64(len(ds)))
+	for _, d := range ds {
+		if len(m.waiting) == 0 {
+			m.since = time.Now()
+		}
+		if m.waiting = append(m.waiting, d); len(m.waiting) == m.cfg.Batch {
+			m.give()
+		}
+	}
+	if len(m.waiting) > 0 && m.fill == nil {
+		// No batch waits so long that its events are late.
+		m.fill = time.AfterFunc(min(m.cfg.Wait, m.waiting[0].AckTimeout/4), func() {
+			m.mu.Lock()
+			defer m.mu.Unlock()
+			if len(m.waiting) > 0 && !m.left {
+				m.give()
+			}
+		})
+	}
+}
+
+// give gives what waits to the endpoint; mu is held.
+func (m *Member) give() {
+	ds, deadline := m.waiting, m.since.Add(m.waiting[0].AckTimeout)
+	m.waiting = nil
+	if m.fill != nil {
+		m.fill.Stop()
+		m.fill = nil
+	}
+	m.calls.Go(func() {
+		m.call(ds, deadline)
+		m.running.Add(-int64(len(ds)))
+		m.Wake()
+	})
+}
+
+// call gives events to the endpoint and settles them. If the endpoint is away, or gets no more time, they stay in
+// flight, and go back to the group when the member leaves.
+func (m *Member) call(ds []group.Delivery, deadline time.Time) {
+	ctx, cancel := context.WithDeadline(m.giving, deadline)
+	defer cancel()
+	outcomes, err := m.cfg.Carrier.Carry(ctx, ds)
+	switch {
+	case errors.Is(err, ErrAway):
+		m.cfg.Away()
+		return
+	case err != nil && m.giving.Err() != nil:
+		return
+	case err != nil:
+		outcomes = AllOf(len(ds), Outcome{Nack, err.Error()})
+	}
+	m.settle(ds, outcomes)
+}
+
+// AllOf is one outcome for n events.
+func AllOf(n int, o Outcome) []Outcome {
+	outcomes := make([]Outcome, n)
+	for i := range outcomes {
+		outcomes[i] = o
+	}
+	return outcomes
+}
+
+// settle settles events by their leases, since the group may have delivered them again: a late answer must not settle
+// that delivery.
+func (m *Member) settle(ds []group.Delivery, outcomes []Outcome) {
+	groups, topic, name := m.cfg.Groups, m.cfg.Topic, m.cfg.Group
+	var acked []group.Lease
+	for i, d := range ds {
+		o, lease := outcomes[i], []group.Lease{d.Lease}
+		log := m.cfg.Logger.With("topic", topic, "group", name, "id", d.Record.ID, "reason", o.Reason)
+		switch {
+		case o.Verdict == Nack:
+			log.Debug("an endpoint wants an event again")
+			groups.NackLeases(topic, name, lease, wire.Nack{Reason: o.Reason}, m.settled(d.AckTimeout))
+		case o.Verdict == Drop && m.cfg.DeadLetterTopic != "":
+			log.Debug("an endpoint drops an event: it becomes a dead letter")
+			groups.NackLeases(topic, name, lease, wire.Nack{Reason: "dropped", DeadLetter: true}, m.settled(d.AckTimeout))
+		case o.Verdict == Drop:
+			log.Warn("an endpoint drops an event, and the subscription has no topic for dead letters: the event is acked")
+			fallthrough
+		default:
+			acked = append(acked, d.Lease)
+		}
+	}
+	if len(acked) > 0 {
+		groups.AckLeases(topic, name, acked, m.settled(ds[0].AckTimeout))
+	}
+}
+
+// settled logs settlements that did not count.
+func (m *Member) settled(inTime time.Duration) group.Settled {
+	return func(absent, lost []int, err error) {
+		log := m.cfg.Logger.With("topic", m.cfg.Topic, "group", m.cfg.Group)
+		switch late := len(absent) + len(lost); {
+		case err != nil:
+			log.Warn("the outcome of events at an endpoint is not recorded: they may be delivered again", "error", err)
+		case late > 0:
+			log.Warn("an endpoint has answered too late: the events are delivered again", "events", late, "in_time", inTime)
+		}
+	}
+}
