@@ -1,0 +1,23 @@
+// The applications of Dapr's SDK for Go, unmodified, at a sidecar: a module of its own, since what they need is for them alone.
+module github.com/sluice-bus/sluice/test/dapr
+
+go 1.26.0
+
+require (
+	github.com/dapr/go-sdk v1.11.0
+	google.golang.org/grpc v1.65.0
+)
+
+require (
+	github.com/dapr/dapr v1.14.0 // indirect
+	github.com/go-chi/chi/v5 v5.1.0 // indirect
+	github.com/google/uuid v1.6.0 // indirect
+	github.com/kr/pretty v0.3.1 // indirect
+	go.opentelemetry.io/otel v1.27.0 // indirect
+	golang.org/x/net v0.26.0 // indirect
+	golang.org/x/sys v0.21.0 // indirect
+	golang.org/x/text v0.16.0 // indirect
+	google.golang.org/genproto/googleapis/rpc v0.0.0-20240624140628-dc46fd24d27d // indirect
+	google.golang.org/protobuf v1.34.2 // indirect
+	gopkg.in/yaml.v3 v3.0.1 // indirect
+)
