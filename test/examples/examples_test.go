@@ -25,7 +25,9 @@ import (
 const patience = 3 * time.Minute
 
 // needs are what examples run beside Go and a shell.
-var needs = map[string][]testkit.Tool{"curl": {testkit.Curl}, "typescript": {testkit.Node, testkit.NPM}}
+var needs = map[string][]testkit.Tool{
+	"curl": {testkit.Curl}, "typescript": {testkit.Node, testkit.NPM}, "dapr": {testkit.Curl, testkit.Node, testkit.NPM},
+}
 
 // Every example ends by itself and checks its own results. This test looks for the lines that the
 // example tells its reader to look at, in any order: much of it goes on at the same time.
@@ -44,6 +46,10 @@ func TestExamples(t *testing.T) {
 		"typescript": {
 			`120 events published and durable\n`, `order-3: step 5 fails, attempt 2`, `120 steps handled, each order's in order; 2 failed`,
 			`the history has the 12 steps of order-3`,
+		},
+		"dapr": {
+			`checkout: published order 10\n`, `order 3 fails, and comes again\n`, `order 7 is not for us\n`, `order 7 is a dead letter\n`,
+			`10 orders: 9 handled, and 1 in the topic for dead letters\n`,
 		},
 		"fleet-limits": {
 			`now 100/s for all sidecars together`, `\n +5 .*\| +\d+ of 100\n`, `\n\d+ passed in .* the limit is 100/s`,
