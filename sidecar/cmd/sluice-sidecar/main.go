@@ -28,9 +28,18 @@ const examples = `  sluice-sidecar
   sluice-sidecar --listen unix:/run/sluice.sock
       The app API on a socket that only this machine can reach.
   curl -d '{"hello":"world"}' http://127.0.0.1:7070/v1/topics/greetings/events
-      Publish, once it is ready.`
+      Publish, once it is ready.
+  sluice-sidecar verify|backup|restore --help
+      Look for damage in a data folder, take a backup of it while it is used, and make a new one of that.`
 
 func main() {
+	if len(os.Args) > 1 {
+		if command, ok := folderCommands()[os.Args[1]]; ok {
+			command.Name = "sluice-sidecar"
+			os.Args = append(os.Args[:1], os.Args[2:]...)
+			program.Main(command)
+		}
+	}
 	var cfg sidecar.Config
 	program.Main(program.Spec{
 		Name: "sluice-sidecar",

@@ -185,6 +185,11 @@ func (p *promises) verdict(t *testing.T, disk vfs.FS) (outcome, detail string) {
 		return "refused", err.Error()
 	}
 	defer l.Close()
+	return p.judge(t, l)
+}
+
+// judge is verdict of a log that has started.
+func (p *promises) judge(t *testing.T, l *Log) (outcome, detail string) {
 	var failures []string
 	silent := func(format string, args ...any) {
 		outcome, detail = "silent", detail+fmt.Sprintf(format, args...)+"; "

@@ -83,7 +83,8 @@ type Log struct {
 	calls  sync.RWMutex
 	closed atomic.Bool
 
-	snapshots sync.Map // the open ones: each *snapshot, without a value
+	backups   pause.Mutex // held while a backup is taken
+	snapshots sync.Map    // the open ones: each *snapshot, without a value
 }
 
 var _ eventlog.Log = (*Log)(nil)
@@ -156,7 +157,8 @@ func openOnce(o Options, room *space) (*Log, error) {
 		return nil, fmt.Errorf("create the data folder (--data-dir): %w", err)
 	}
 	h := &health{log: o.Logger}
-	l := &Log{fsys: o.FS, dir: o.Dir, storeID: f.StoreID, health: h, space: room, queue: o.Queue, marksTurn: pause.NewMutex()}
+	l := &Log{fsys: o.FS, dir: o.Dir, storeID: f.StoreID, health: h, space: room, queue: o.Queue,
+		marksTurn: pause.NewMutex(), backups: pause.NewMutex()}
 	segment, err := recoverLog(l, newGuardedFS(o.FS, h, room), f, cmp.Or(o.segmentSize, journal.SegmentSize))
 	if err != nil {
 		return nil, fmt.Errorf("open the store in %s: %w", o.Dir, err)

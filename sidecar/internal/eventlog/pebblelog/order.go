@@ -65,17 +65,22 @@ func (l *Log) recoverOrder(t *topic, p int) (o order, err error) {
 	}
 	defer c.close()
 	from := d.uvarint()
-	for c.seek(from); c.seq() != 0 && c.seq() <= from+orderEvery; c.next() {
-		r, err := c.event()
-		if err != nil {
-			return order{}, failed(err)
-		}
-		o.since++
-		if at := (eventlog.Point{TS: r.TS, ID: r.ID}); !r.outOfOrder && at.Compare(o.last) > 0 {
-			o.last = at
+	valid := c.it.SeekLT(eventKey(nil, t.id, p, from+1)) || c.it.First()
+	for ; valid && c.run.first <= from+orderEvery; valid = c.it.Next() {
+		c.err = nil // what is damaged has no place in the order of what can be read
+		c.load()
+		for c.i = range c.records {
+			r, err := c.event()
+			if err != nil {
+				continue
+			}
+			o.since++
+			if at := (eventlog.Point{TS: r.TS, ID: r.ID}); !r.outOfOrder && at.Compare(o.last) > 0 {
+				o.last = at
+			}
 		}
 	}
-	return o, failed(errors.Join(d.err, c.err))
+	return o, failed(errors.Join(d.err, c.it.Error()))
 }
 
 // orderValue is the value of an entry of the time index.

@@ -42,6 +42,7 @@ type Store struct {
 	roster   *roster.Roster
 	notifier writer.Notifier
 	opened   time.Time
+	backups  *backups // nil: none can be taken
 }
 
 var _ store.Store = (*Store)(nil)
@@ -53,13 +54,17 @@ func Open(ctx context.Context, cfg Config) (*Store, error) {
 			"folder", spooled)
 	}
 	log, err := pebblelog.Open(pebblelog.Options{
-		Dir: cfg.Dir, InMemory: cfg.InMemory, Beside: append(cfg.Beside, store.SpoolFolder, store.PendingEndsFile),
+		Dir: cfg.Dir, InMemory: cfg.InMemory, Beside: append(cfg.Beside, store.SpoolFolder, store.PendingEndsFile, BackupSocket),
 		NodeID: cfg.NodeID, LowWater: cfg.LowWater, GiveUp: ctx.Done(), Logger: cfg.Logger,
 	})
 	if err != nil {
 		return nil, err
 	}
-	return &Store{log, roster.Alone(cfg.NodeID), store.NewNotifier(cfg.Tails, cfg.Policies, nil), time.Now()}, nil
+	s := &Store{log: log, roster: roster.Alone(cfg.NodeID), notifier: store.NewNotifier(cfg.Tails, cfg.Policies, nil), opened: time.Now()}
+	if !cfg.InMemory {
+		s.backups = serveBackups(cfg.Dir, log, cfg.Logger)
+	}
+	return s, nil
 }
 
 func exists(path string) bool {
@@ -104,4 +109,9 @@ func (s *Store) GroupStats(groups *group.Manager) []telemetry.GroupStat {
 
 func (s *Store) Drain(context.Context, spool.DeadLetters) error { return nil }
 func (s *Store) Follow(context.Context, *group.Manager) error   { return nil }
-func (s *Store) Close() error                                   { return s.log.Close() }
+
+// Close implements store.Store.
+func (s *Store) Close() error {
+	s.backups.close()
+	return s.log.Close()
+}

@@ -4,6 +4,7 @@
 package journal
 
 import (
+	"bytes"
 	"context"
 	"encoding/binary"
 	"errors"
@@ -403,6 +404,34 @@ func (j *Journal) Closed() (bases []uint64, end uint64) {
 		}
 	}
 	return bases, end
+}
+
+// File is a segment's file, as it is at one moment.
+type File struct {
+	Name string
+	Size int64 // of what counts; -1: all of it
+}
+
+// Files are the segments, up to the end of what is synced, and the content of ACKED that goes with them.
+func (j *Journal) Files() (files []File, acked []byte) {
+	j.syncing.Lock()
+	defer j.syncing.Unlock()
+	bases, active := j.Closed()
+	for _, base := range bases {
+		files = append(files, File{Name: fileName(base), Size: -1})
+	}
+	upTo := j.synced.Load()
+	return append(files, File{Name: fileName(active), Size: int64(upTo - active)}), appendAcked(nil, upTo)
+}
+
+// Adopt reads a segment's file of one store as one of another.
+func Adopt(in io.Reader, name string, was, store [16]byte) (io.Reader, error) {
+	base, ok := baseOf(name)
+	header := make([]byte, headerSize)
+	if _, err := io.ReadFull(in, header); !ok || err != nil || !bytes.Equal(header, appendHeader(nil, was, base)) {
+		return nil, fmt.Errorf("%s is no segment of the journal of this backup", name)
+	}
+	return io.MultiReader(bytes.NewReader(appendHeader(nil, store, base)), in), nil
 }
 
 // Drop removes a segment, once the reads of it under way have ended. It stays in the list, so that its positions
