@@ -12,17 +12,14 @@ import (
 	"github.com/sluice-bus/sluice/sidecar/internal/store/embedded"
 )
 
-// ErrDamaged says that a data folder does not have everything that was written to it.
-var ErrDamaged = errors.New("the data folder is damaged")
-
 // Verify reads the embedded log of a folder that no sidecar runs on, and writes what it finds. With drop it removes the
-// events that cannot be read, and says which. The error wraps ErrDamaged if there is damage that is still there.
+// events that cannot be read, and says which. The error says that there is damage that is still there.
 func Verify(ctx context.Context, dir string, drop bool, logger *slog.Logger, to io.Writer) error {
 	if _, err := os.Stat(dir); err != nil {
 		return err
 	}
 	f, err := pebblelog.Verify(ctx, pebblelog.Options{Dir: dir, NodeID: "verify", Logger: logger}, drop)
-	for _, what := range f.Damage {
+	for _, what := range append(f.Unused, f.Damage...) {
 		fmt.Fprintln(to, what)
 	}
 	verb := "cannot be read"
@@ -33,11 +30,11 @@ func Verify(ctx context.Context, dir string, drop bool, logger *slog.Logger, to 
 		fmt.Fprintf(to, "topic %s, partition %d: %d events from seq %d to %d %s\n", x.Topic, x.Partition, x.Events, x.First, x.Last, verb)
 	}
 	if err != nil {
-		return fmt.Errorf("%w: %w", ErrDamaged, err)
+		return err
 	}
 	fmt.Fprintf(to, "%d events can be read, in %d closed segments and the last one\n", f.Events, f.Segments)
 	if len(f.Damage) > 0 && !drop {
-		return fmt.Errorf("%w: restore it from a backup, or go on without the events above with --drop-damaged", ErrDamaged)
+		return errors.New("the data folder is damaged: restore it from a backup, or go on without the events above with --drop-damaged")
 	}
 	return nil
 }

@@ -44,6 +44,7 @@ func translate(cause error, unknown string) error {
 		away      *spool.AwayError
 		unmet     *eventlog.ConcernError
 		refused   *eventlog.RefusedError
+		damage    *eventlog.DamageError
 	)
 	switch {
 	case cause == nil:
@@ -73,6 +74,8 @@ func translate(cause error, unknown string) error {
 		return Unavailable("the sidecar is shutting down and did not store the event; try again later")
 	case errors.Is(cause, eventlog.ErrTimeout):
 		return Unavailable("the event log did not answer in time, so %s", unknown)
+	case errors.As(cause, &damage):
+		return Unavailable("%v", damage)
 	case errors.Is(cause, eventlog.ErrUnavailable):
 		return Unavailable("the event log is unavailable, so %s", unknown)
 	}

@@ -79,6 +79,9 @@ func TestVerifyDropsWhatIsDamaged(t *testing.T) {
 	}
 	_, err = Verify(t.Context(), o, true)
 	require.NoError(t, err)
+	if f, err := Verify(t.Context(), o, false); err != nil || len(f.Damage) > 0 {
+		t.Errorf("after that: %+v, %v", f, err)
+	}
 	l = mustOpen(t, o)
 	defer l.Close()
 	n := 0

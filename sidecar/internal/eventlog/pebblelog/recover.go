@@ -96,7 +96,7 @@ func (r *recovery) openIndex() error {
 	if err == nil {
 		err = errors.New("its files are missing")
 	}
-	damage := &journal.DamageError{File: r.dir, What: err.Error()}
+	damage := &eventlog.DamageError{File: r.dir, What: err.Error()}
 	if len(r.journal.Bases) == 0 || r.journal.Bases[0] != 0 {
 		return damage
 	}
@@ -227,11 +227,11 @@ func (r *recovery) checkSegments() error {
 			}
 		case want == segmentDropped:
 		case errors.Is(err, fs.ErrNotExist):
-			return &journal.DamageError{File: r.journal.Path(base), What: "the file is missing"}
+			return &eventlog.DamageError{File: r.journal.Path(base), What: "the file is missing"}
 		case err != nil:
 			return err
 		case uint64(size) < want:
-			return &journal.DamageError{File: r.journal.Path(base), Offset: size, What: fmt.Sprintf("it ends here, and had %d bytes", want)}
+			return &eventlog.DamageError{File: r.journal.Path(base), Offset: size, What: fmt.Sprintf("it ends here, and had %d bytes", want)}
 		}
 	}
 	for _, base := range r.journal.Bases {

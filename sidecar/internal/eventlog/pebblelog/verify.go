@@ -15,8 +15,9 @@ import (
 // Findings is what Verify has found.
 type Findings struct {
 	Segments, Events int
-	// Damage has a sentence for each thing that is not as it was written.
-	Damage []string
+	// Damage has a sentence for each thing that is not as it was written, and Unused for each of which nothing is there
+	// any more if the rest is whole.
+	Damage, Unused []string
 	// Lost are the events that cannot be read.
 	Lost []Lost
 }
@@ -54,7 +55,7 @@ func (l *Log) verify(ctx context.Context, drop bool) (f Findings, err error) {
 		f.Segments++
 		err = l.journal.Frames(base, base+size, func(journal.Frame, []byte) error { return ctx.Err() })
 		if err != nil {
-			f.Damage = append(f.Damage, err.Error())
+			f.Unused = append(f.Unused, err.Error())
 		}
 	}
 	for e, err := range entries(ctx, l.db, &pebble.IterOptions{}) {

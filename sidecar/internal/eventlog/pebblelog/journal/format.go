@@ -83,15 +83,3 @@ func appendAcked(b []byte, at uint64) []byte {
 	b = binary.LittleEndian.AppendUint64(b, at)
 	return binary.LittleEndian.AppendUint32(b, Checksum(0, b[start:]))
 }
-
-// DamageError says that a file does not have what was written to it.
-type DamageError struct {
-	File   string
-	Offset int64
-	What   string
-}
-
-func (e *DamageError) Error() string {
-	return fmt.Sprintf("%s is damaged at byte %d: %s; restore the data folder from a backup, or see what is left "+
-		"with sluice-sidecar verify", e.File, e.Offset, e.What)
-}

@@ -17,6 +17,7 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 
 	"github.com/sluice-bus/sluice/internal/pause"
+	"github.com/sluice-bus/sluice/sidecar/internal/eventlog"
 )
 
 // SegmentSize is the usual size from which on a segment is followed by the next one.
@@ -211,7 +212,7 @@ func (j *Journal) begin(base uint64) error {
 }
 
 // Read reads what was added at a position: at least least bytes, and up to len(b) where the segment has them. A
-// *DamageError says that the file ends before.
+// *eventlog.DamageError says that the file ends before.
 func (j *Journal) Read(b []byte, at uint64, least int) (n int, err error) {
 	if at >= j.written.Load() {
 		if n := j.unwritten(b, at); n >= least {
@@ -347,7 +348,7 @@ func (s *segments) read(j *Journal, b []byte, at uint64, least int) (int, error)
 	case n >= least:
 		return n, nil
 	case ignoreEnd(err) == nil:
-		return n, &DamageError{File: j.path(seg.base), Offset: offset, What: "it ends too early"}
+		return n, &eventlog.DamageError{File: j.path(seg.base), Offset: offset, What: "it ends too early"}
 	}
 	return n, err
 }
@@ -449,7 +450,7 @@ func (j *Journal) Damaged(at uint64, what string) error {
 	if seg == nil {
 		return ErrDropped
 	}
-	return &DamageError{File: j.path(seg.base), Offset: int64(at - seg.base), What: what}
+	return &eventlog.DamageError{File: j.path(seg.base), Offset: int64(at - seg.base), What: what}
 }
 
 // frameAt reads the frame at an offset of a segment that ends at an offset: the body, and whether it is whole.

@@ -13,6 +13,7 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 
 	"github.com/sluice-bus/sluice/internal/pause"
+	"github.com/sluice-bus/sluice/sidecar/internal/eventlog"
 )
 
 // The names in the store's folder.
@@ -88,7 +89,7 @@ func (r *Recovered) Replay(from uint64, do func(f Frame, body []byte) error) err
 	j := r.j
 	if len(r.Bases) == 0 {
 		if from > 0 || r.acked > 0 {
-			return &DamageError{File: j.folder(), What: fmt.Sprintf("it has no segments, and had %d bytes", max(from, r.acked))}
+			return &eventlog.DamageError{File: j.folder(), What: fmt.Sprintf("it has no segments, and had %d bytes", max(from, r.acked))}
 		}
 		return nil
 	}
@@ -104,7 +105,7 @@ func (r *Recovered) Replay(from uint64, do func(f Frame, body []byte) error) err
 	first, found := slices.BinarySearch(r.Bases, from)
 	if !found {
 		if first == 0 {
-			return &DamageError{File: j.path(r.Bases[0]),
+			return &eventlog.DamageError{File: j.path(r.Bases[0]),
 				What: fmt.Sprintf("the journal is needed from position %d on, and begins here", from)}
 		}
 		first--
@@ -115,11 +116,11 @@ func (r *Recovered) Replay(from uint64, do func(f Frame, body []byte) error) err
 		}
 	}
 	if from > r.end || r.acked > r.end {
-		return &DamageError{File: j.path(last), Offset: int64(r.end - last),
+		return &eventlog.DamageError{File: j.path(last), Offset: int64(r.end - last),
 			What: fmt.Sprintf("%d acknowledged bytes are missing or not as they were written", max(from, r.acked)-r.end)}
 	}
 	if !r.ackedKnown && r.Torn > 0 {
-		return &DamageError{File: j.fsys.PathJoin(j.dir, AckedFile),
+		return &eventlog.DamageError{File: j.fsys.PathJoin(j.dir, AckedFile),
 			What: fmt.Sprintf("it does not say whether the last %d bytes of %s were acknowledged", r.Torn, j.path(last))}
 	}
 	return nil
@@ -149,12 +150,12 @@ func (r *Recovered) replaySegment(i int, from uint64, do func(f Frame, body []by
 			r.end = base
 			return nil
 		}
-		return &DamageError{File: j.path(base), What: "its header is not this store's"}
+		return &eventlog.DamageError{File: j.path(base), What: "its header is not this store's"}
 	}
 	at := base + headerSize
 	if skip := int64(from) - int64(at); skip > 0 {
 		if skip > size-headerSize {
-			return &DamageError{File: j.path(base), Offset: size, What: fmt.Sprintf("it ends before position %d", from)}
+			return &eventlog.DamageError{File: j.path(base), Offset: size, What: fmt.Sprintf("it ends before position %d", from)}
 		}
 		if _, err := io.CopyN(io.Discard, in, skip); err != nil {
 			return err
@@ -172,7 +173,7 @@ func (r *Recovered) replaySegment(i int, from uint64, do func(f Frame, body []by
 				r.Torn = int64(stop - at)
 				break
 			}
-			return &DamageError{File: j.path(base), Offset: int64(at - base), What: "the frame there is not whole"}
+			return &eventlog.DamageError{File: j.path(base), Offset: int64(at - base), What: "the frame there is not whole"}
 		}
 		f := Frame{Segment: base, Body: at + frameHeader, End: end(at, len(body))}
 		if err := do(f, body); err != nil {
@@ -181,7 +182,7 @@ func (r *Recovered) replaySegment(i int, from uint64, do func(f Frame, body []by
 		at, buf = f.End, body
 	}
 	if r.end = at; !last && at != r.Bases[i+1] {
-		return &DamageError{File: j.path(base), Offset: int64(at - base), What: "it ends before the next segment begins"}
+		return &eventlog.DamageError{File: j.path(base), Offset: int64(at - base), What: "it ends before the next segment begins"}
 	}
 	return nil
 }
