@@ -278,9 +278,6 @@ func (l *Log) partition(t *topic, p int) (*partition, error) {
 	if err != nil {
 		return nil, err
 	}
-	if part.order, err = l.recoverOrder(t, p); err != nil {
-		return nil, err
-	}
 	part.turn = pause.NewMutex()
 	part.last = max(last, floor, given)
 	passed, group, err := l.epochs.passed(t, p)
@@ -291,6 +288,9 @@ func (l *Log) partition(t *topic, p int) (*partition, error) {
 		l.health.log.Error("a group is ahead of its partition: events are missing, and their seqs are not given out again",
 			"topic", t.name, "partition", p, "group", group, "first_missing", part.last+1, "last_missing", passed)
 		part.last = passed
+	}
+	if part.order, err = l.recoverOrder(t, p, part.last); err != nil {
+		return nil, err
 	}
 	part.head.Store(part.last)
 	part.floor.Store(floor)

@@ -236,9 +236,15 @@ func (p *promises) verifyTopic(t *testing.T, l *Log, topic string, check func(er
 	seen := map[string]bool{}
 	whole := true
 	for partition := range 2 {
-		events, err := l.Read(t.Context(), topic, partition, 1, everything)
-		whole = check(err) && whole
-		p.compare(topic, events, seen, silent)
+		for next := uint64(1); ; {
+			events, err := l.Read(t.Context(), topic, partition, next, everything)
+			whole = check(err) && whole
+			p.compare(topic, events, seen, silent)
+			if len(events) == 0 {
+				break
+			}
+			next = events[len(events)-1].Seq + 1
+		}
 	}
 	if n := p.count(topic); whole && len(seen) != n {
 		silent("%d of %d events of %s are read", len(seen), n, topic)

@@ -27,7 +27,7 @@ const maxAhead = 60_000
 // order is what a partition knows of its events in order.
 type order struct {
 	last  eventlog.Point // of the last one
-	since int            // events since the last one that is in the time index
+	since int            // seqs since the last one that is in the time index
 }
 
 // take decides on the next event.
@@ -45,9 +45,9 @@ func (o *order) take(r *eventlog.Record) (flags byte) {
 	return flags
 }
 
-// recoverOrder finds the last event in order: it is at most orderEvery events behind the last one in the time
-// index.
-func (l *Log) recoverOrder(t *topic, p int) (o order, err error) {
+// recoverOrder finds the last event in order of a partition that ends at a seq: it is less than orderEvery seqs behind
+// the last one in the time index.
+func (l *Log) recoverOrder(t *topic, p int, last uint64) (o order, err error) {
 	prefix := orderPrefix(nil, t.id, p)
 	it, err := l.db.NewIter(&pebble.IterOptions{LowerBound: prefix, UpperBound: after(prefix)})
 	if err != nil {
@@ -65,6 +65,7 @@ func (l *Log) recoverOrder(t *topic, p int) (o order, err error) {
 	}
 	defer c.close()
 	from := d.uvarint()
+	o.since = int(last - min(last, from))
 	valid := c.it.SeekLT(eventKey(nil, t.id, p, from+1)) || c.it.First()
 	for ; valid && c.run.first <= from+orderEvery; valid = c.it.Next() {
 		c.err = nil // what is damaged has no place in the order of what can be read
@@ -74,7 +75,6 @@ func (l *Log) recoverOrder(t *topic, p int) (o order, err error) {
 			if err != nil {
 				continue
 			}
-			o.since++
 			if at := (eventlog.Point{TS: r.TS, ID: r.ID}); !r.outOfOrder && at.Compare(o.last) > 0 {
 				o.last = at
 			}

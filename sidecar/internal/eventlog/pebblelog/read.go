@@ -2,6 +2,7 @@ package pebblelog
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"iter"
 
@@ -40,6 +41,10 @@ func (l *Log) readTo(ctx context.Context, t *topic, p int, from, head uint64, b 
 	}
 	page := newPage(b)
 	for r, err := range l.records(ctx, t, p, from, head) {
+		var damage *eventlog.DamageError
+		if errors.As(err, &damage) && len(page.events) > 0 {
+			break // only a page that would begin with the damaged event fails
+		}
 		if err != nil {
 			return nil, err
 		}
