@@ -137,7 +137,7 @@ func TestCommands(t *testing.T) {
 // times a second, although each describes its member to the others.
 func TestIdleFleet(t *testing.T) {
 	p := flow(0, false)
-	p.Sidecars, p.Consumers, p.Lasts = 200, nil, 9000
+	p.Sidecars, p.Consumers, p.Lasts = 200, nil, 6500
 	for i := range p.Sidecars {
 		p.Consumers = append(p.Consumers, consumerPlan{Seed: uint64(i), Sidecar: i, Window: 10})
 	}

@@ -235,10 +235,18 @@ func (r *run) start(m *machine) {
 	}
 }
 
+// settles is how long everything may take to come to its end. A planted fault that goes round and round does so in all of it.
+func (p *plan) settles() time.Duration {
+	if p.Weakness == "redriven-for-ever" {
+		return time.Minute
+	}
+	return settling
+}
+
 // mend resumes and starts all sidecars, and gives each group a member that works well.
 func (r *run) mend() {
 	r.mu.Lock()
-	r.calm, r.deadline = true, time.Now().Add(settling/2)
+	r.calm, r.deadline = true, time.Now().Add(r.plan.settles()/2)
 	r.mu.Unlock()
 	for _, m := range r.machines {
 		m.resume()
@@ -267,7 +275,7 @@ func (r *run) rest() {
 		r.start(m)
 	}
 	r.mu.Lock()
-	r.deadline = time.Now().Add(settling / 2)
+	r.deadline = time.Now().Add(r.plan.settles() / 2)
 	r.mu.Unlock()
 	var again sync.WaitGroup
 	for i, b := range r.plan.Publishers {
@@ -304,7 +312,7 @@ func (r *run) tryAgain() time.Duration {
 
 // settle waits until the groups have nothing left, or for as long as they may take.
 func (r *run) settle() {
-	end := time.Now().Add(settling)
+	end := time.Now().Add(r.plan.settles())
 	for time.Now().Before(end) {
 		time.Sleep(time.Second)
 		if !r.quiet() {
