@@ -95,8 +95,8 @@ type Timing struct {
 type Status struct {
 	State  State
 	Detail string              // why State is not StateOK, for people
-	Since  time.Time           // when the store went away, came back or was opened
-	Err    error               // the last one of a store that is away or has failed
+	Since  time.Time           // when the store was opened, went away, failed or came back, or its disk ran short or had room again
+	Err    error               // the last one of a store that is away, has failed or has no room
 	Spool  telemetry.SpoolStat // the events that wait there
 	Disk   telemetry.DiskStat  // that events are stored on here
 	// UnmetConcerns are the write concerns of topics whose events are refused, because fewer

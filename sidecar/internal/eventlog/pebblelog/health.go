@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"log/slog"
 	"sync/atomic"
+	"time"
 
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog"
 )
@@ -14,12 +15,18 @@ import (
 // restart, which reads the disk again, makes the store usable.
 type health struct {
 	log   *slog.Logger
-	cause atomic.Pointer[error]
+	cause atomic.Pointer[failure]
+}
+
+// failure is why the store failed, and when.
+type failure struct {
+	error
+	at time.Time
 }
 
 // fail records the first failure; later ones change nothing.
 func (h *health) fail(err error) {
-	if h.cause.CompareAndSwap(nil, &err) {
+	if h.cause.CompareAndSwap(nil, &failure{err, time.Now()}) {
 		h.log.Error("the store has failed and answers nothing until a restart", "error", err)
 	}
 }
@@ -30,7 +37,7 @@ func (h *health) err() error {
 	if cause == nil {
 		return nil
 	}
-	return fmt.Errorf("%w: an earlier write failed, restart to recover: %w", eventlog.ErrUnavailable, *cause)
+	return fmt.Errorf("%w: an earlier write failed, restart to recover: %w", eventlog.ErrUnavailable, cause.error)
 }
 
 // Infof implements pebble.Logger.

@@ -248,6 +248,17 @@ func (l *Log) Err() error { return l.health.err() }
 // Space is the state of the disk.
 func (l *Log) Space() Space { return l.space.now() }
 
+// Since is when the log failed, or else when its disk last ran short or had room again; the zero time: never.
+func (l *Log) Since() time.Time {
+	if f := l.health.cause.Load(); f != nil {
+		return f.at
+	}
+	if at := l.space.changed.Load(); at != 0 {
+		return time.Unix(0, at)
+	}
+	return time.Time{}
+}
+
 // StoreID identifies this store: a random UUID from the creation of its folder.
 func (l *Log) StoreID() string { return l.storeID }
 

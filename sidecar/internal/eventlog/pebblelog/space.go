@@ -41,6 +41,7 @@ type space struct {
 	looked    atomic.Int64 // when, in nanoseconds since the epoch
 	free, low atomic.Int64
 	short     atomic.Bool
+	changed   atomic.Int64 // when short did, in nanoseconds since the epoch; 0: never
 
 	mu      sync.Mutex
 	waiting int           // writes
@@ -85,15 +86,24 @@ func (s *space) look() {
 	s.low.Store(low)
 	switch {
 	case low > 0 && free < low:
-		if !s.short.Swap(true) {
+		if s.setShort(true) {
 			s.log.Error("the disk has too little room: publishes are refused until there is more room",
 				"folder", s.dir, "free_bytes", free, "low_water_bytes", low)
 		}
 	case free > low+low/4 && !s.blocked():
-		if s.short.Swap(false) {
+		if s.setShort(false) {
 			s.log.Info("the disk has room again", "folder", s.dir, "free_bytes", free)
 		}
 	}
+}
+
+// setShort reports whether that is a change.
+func (s *space) setShort(is bool) bool {
+	if s.short.Swap(is) == is {
+		return false
+	}
+	s.changed.Store(time.Now().UnixNano())
+	return true
 }
 
 // check returns a *eventlog.DiskFullError while appends are refused.
@@ -122,7 +132,7 @@ func (s *space) isFull() <-chan struct{} {
 func (s *space) await(cause error) bool {
 	s.mu.Lock()
 	if s.waiting++; s.waiting == 1 {
-		if !s.short.Swap(true) { // before the waiting callers see it and continue
+		if s.setShort(true) { // before the waiting callers see it and continue
 			s.log.Error("no room is left on the disk: writes wait, and publishes are refused, until there is room", "folder", s.dir, "error", cause)
 		}
 		close(s.full)

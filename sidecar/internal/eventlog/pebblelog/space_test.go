@@ -103,14 +103,22 @@ func TestLowWater(t *testing.T) {
 		disk := newCrowded()
 		l, e := openCrowded(t, disk, 1000)
 		defer l.Close()
+		var since time.Time
 		for _, c := range []struct {
 			free  uint64
 			short bool
 		}{{1000, false}, {999, true}, {1000, true}, {1250, true}, {1251, false}, {1001, false}, {0, true}, {5000, false}} {
 			disk.free.Store(c.free)
 			time.Sleep(time.Second)
+			wasShort := l.space.short.Load()
 			if got := l.Space(); got != (Space{Free: int64(c.free), LowWater: 1000, Short: c.short}) {
 				t.Errorf("with %d free: %+v", c.free, got)
+			}
+			if wasShort != c.short {
+				since = time.Now()
+			}
+			if got := l.Since(); !got.Equal(since) {
+				t.Errorf("with %d free: since %v, want %v", c.free, got, since)
 			}
 			if err := add(t, l, "a"); c.short {
 				wantDisk(t, "an append", err, false)

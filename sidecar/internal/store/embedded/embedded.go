@@ -93,11 +93,15 @@ func (s *Store) Timing() store.Timing      { return store.Timing{CountEvery: tim
 
 func (s *Store) Status() store.Status {
 	st := store.Status{State: store.StateOK, Disk: telemetry.DiskStat(s.log.Space()), Since: s.opened, Err: s.log.Err()}
+	if at := s.log.Since(); at.After(st.Since) {
+		st.Since = at
+	}
 	switch {
 	case s.log.Err() != nil:
 		st.State, st.Detail = store.StateFailed, "the embedded log has failed and takes no more events; restart the sidecar"
 	case st.Disk.Short:
 		st.State, st.Detail = store.StateDisk, "the disk has too little room: publishes are refused, and everything else continues"
+		st.Err = &eventlog.DiskFullError{Free: st.Disk.Free, LowWater: st.Disk.LowWater}
 	}
 	return st
 }

@@ -61,6 +61,9 @@ func (s *Store) Status() store.Status {
 		UnmetConcerns: s.log.UnmetConcerns(), Since: stats.Since, Err: cmp.Or(s.queue.Err(), stats.Cause, s.log.Err()),
 	}
 	away := stats.Away || s.log.Err() != nil
+	if at := s.queue.Since(); at.After(st.Since) && (s.queue.Err() != nil || away && st.Disk.Short) {
+		st.Since = at
+	}
 	switch {
 	case s.queue.Err() != nil:
 		st.State, st.Detail = store.StateFailed, "the spool has failed and takes no more events; restart the sidecar"
