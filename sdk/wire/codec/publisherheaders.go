@@ -36,7 +36,7 @@ func isLeftOut(x wire.Header) bool {
 	case wire.HeaderSchemaVersion, wire.HeaderRedriven:
 		return true
 	case headerParent:
-		return !isTraceParent(x.Value)
+		return !IsTraceParent(x.Value)
 	case headerState:
 		return !isTraceState(x.Value)
 	case headerBaggage:
@@ -56,9 +56,9 @@ func isTraceHeader(name string) bool {
 	return name == headerParent || name == headerState || name == headerBaggage
 }
 
-// isTraceParent reports whether s is a traceparent: version, trace, span and flags. In versions later
+// IsTraceParent reports whether s is a traceparent: version, trace, span and flags. In versions later
 // than 00, more may follow the flags.
-func isTraceParent(s string) bool {
+func IsTraceParent(s string) bool {
 	const length = len("00-00000000000000000000000000000000-0000000000000000-00")
 	if len(s) < length || len(s) > 2*length || s[:2] == "ff" || s[:2] == "00" && len(s) > length {
 		return false

@@ -31,6 +31,9 @@ func TestPublisherHeaders(t *testing.T) {
 		{"traceparent", "ff" + parent[2:], false, ""},
 		{"traceparent", "\xff", false, ""},
 		{"traceparent", "", false, ""},
+		{"traceparent", "01" + parent[2:] + "-\r\nx: y", false, ""}, // it would end a line of HTTP
+		{"tracestate", "x=y\n", false, ""},
+		{"baggage", "b=c\x00", false, ""},
 		{"tracestate", "rojo=1,congo=t61rcWkgMzE", true, ""},
 		{"tracestate", "rojo", false, ""},
 		{"tracestate", "a=" + strings.Repeat("b", 8192), false, ""},

@@ -198,28 +198,3 @@ func TestSpanOfADeadLetter(t *testing.T) {
 		t.Errorf("the event itself was changed: %s", h)
 	}
 }
-
-// A context that would end a line of HTTP is not kept, with tracing or without; all other headers
-// are.
-func TestBrokenContextsAreLeftOut(t *testing.T) {
-	for _, on := range []bool{true, false} {
-		log := &fakeLog{}
-		f := newFixture(t, small, log, writer.DefaultBounds())
-		if on {
-			f, _ = traced(t, log, nil, 1)
-		}
-		sent := item("orders", "1")
-		sent.Event.Headers = wire.Headers{{Name: "a", Value: "1\r\n2"}, {Name: "traceparent", Value: sampled + "\r\nx: y"},
-			{Name: "tracestate", Value: "x=y\n"}, {Name: "baggage", Value: "b=c\x00"}}
-		f.publish(t, sent)
-		f.writer.Stop(context.Background())
-		for _, h := range log.records[0].Headers {
-			if h.Name != "a" && strings.ContainsAny(h.Value, "\r\n\x00") || h.Name == "tracestate" || h.Name == "baggage" {
-				t.Errorf("tracing %t: kept %q", on, h)
-			}
-		}
-		if a, _ := log.records[0].Headers.Get("a"); a != "1\r\n2" || len(sent.Event.Headers) != 4 {
-			t.Errorf("tracing %t: headers %q of %q", on, log.records[0].Headers, sent.Event.Headers)
-		}
-	}
-}

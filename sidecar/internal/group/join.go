@@ -84,7 +84,7 @@ func (g *Group) create(ctx context.Context, o wire.SubscribeOptions) error {
 		}
 	}
 	if placed < tp.Partitions {
-		starts, err := position.Starts(ctx, g.cfg.Log, g.id.Topic, o, g.cfg.Policy(g.id.Topic).Retention)
+		starts, err := position.Starts(ctx, g.cfg.Log, g.id.Topic, o)
 		if err != nil {
 			return err
 		}

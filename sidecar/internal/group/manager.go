@@ -256,7 +256,7 @@ func newGroup(id eventlog.GroupName, cfg Config, count *groupCount) *Group {
 			Group: id.Group, Expired: func(n int) { metrics().Expired(n) },
 			Lookahead: cfg.Bounds.Lookahead, MaxBytes: cfg.Bounds.HeldBytes,
 		}),
-		saver: saver{clock: cfg.Clock, marks: map[string]eventlog.Mark{}, dying: map[*dispatch.Event]*dying{}},
+		saver: saver{clock: cfg.Clock, marks: map[string]eventlog.Mark{}, pendingDeadLetters: map[*dispatch.Event]*pendingDeadLetter{}},
 	}
 	g.worker.Work = g.turn
 	g.syncer.Work = g.sync

@@ -47,7 +47,7 @@ func (g *Group) park(p *partition) {
 
 func (g *Group) drop(p *partition) {
 	for _, e := range g.dispatch.Drop(p.Partition) {
-		if x := g.saver.dying[e]; x != nil && !x.appending {
+		if x := g.saver.pendingDeadLetters[e]; x != nil && !x.appending {
 			g.saver.deadLettered(e, false)
 		}
 	}

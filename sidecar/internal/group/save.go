@@ -131,7 +131,7 @@ func (g *Group) unsaved() bool { return len(g.saver.marks) > 0 || g.dispatch.Dir
 // durable. It is called with mu held and releases it.
 func (g *Group) whenDurable(x *settlement) {
 	switch {
-	case x.dying > 0:
+	case x.deadLetters > 0:
 		x.timeout(g.cfg.Clock, g.cfg.AckTimeout)
 		g.mu.Unlock()
 	case g.released:

@@ -16,13 +16,13 @@ import (
 type saver struct {
 	clock clock.Clock
 
-	beat    uint64
-	marks   map[string]eventlog.Mark   // by id, to be saved with the progress
-	waiters []*settlement              // are answered once the progress is saved and synced
-	dying   map[*dispatch.Event]*dying // the events that nacks wait for
-	busy    bool                       // a save is under way
-	saveAt  time.Time                  // when to save acks at the latest; zero: at once
-	retryAt time.Time                  // when to try again after a failed save; zero: none has failed
+	beat               uint64
+	marks              map[string]eventlog.Mark               // by id, to be saved with the progress
+	waiters            []*settlement                          // are answered once the progress is saved and synced
+	pendingDeadLetters map[*dispatch.Event]*pendingDeadLetter // those that nacks wait for
+	busy               bool                                   // a save is under way
+	saveAt             time.Time                              // when to save acks at the latest; zero: at once
+	retryAt            time.Time                              // when to try again after a failed save; zero: none has failed
 
 	saves    uint64             // how many succeeded
 	synced   uint64             // how many of those are known to be durable
@@ -33,7 +33,7 @@ type saver struct {
 
 // idle reports whether no progress waits for a save, and no caller for an answer.
 func (s *saver) idle() bool {
-	return len(s.waiters)+len(s.dying)+len(s.unsynced)+len(s.marks)+len(s.redriven) == 0 && !s.busy
+	return len(s.waiters)+len(s.pendingDeadLetters)+len(s.unsynced)+len(s.marks)+len(s.redriven) == 0 && !s.busy
 }
 
 // saveBy makes acks be saved by then.

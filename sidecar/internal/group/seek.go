@@ -66,7 +66,7 @@ func (m *Manager) starts(ctx context.Context, topic, name string, o wire.Subscri
 	if g, err = m.find(ctx, topic, name); err != nil {
 		return nil, nil, err
 	}
-	if starts, err = position.Seek(ctx, m.cfg.Log, topic, o, m.cfg.Policy(topic).Retention); err != nil {
+	if starts, err = position.Seek(ctx, m.cfg.Log, topic, o); err != nil {
 		m.release(g)
 	}
 	return g, starts, err

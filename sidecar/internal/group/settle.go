@@ -51,8 +51,8 @@ func (g *Group) nack(x *settlement, index int, e *dispatch.Event, how wire.Nack,
 	most := e.Member.Opts.MaxAttempts
 	if how.DeadLetter {
 		most = 0
-		g.saver.dying[e] = &dying{settlement: x, index: index}
-		x.dying++
+		g.saver.pendingDeadLetters[e] = &pendingDeadLetter{settlement: x, index: index}
+		x.deadLetters++
 	} else {
 		x.settles(index, g.parts[e.Partition.Index])
 	}

@@ -18,13 +18,13 @@ type Settled func(absent, lost []int, err error)
 
 // settlement is an ack, a nack or a seek that waits to be durable.
 type settlement struct {
-	events []settledEvent // whose partitions may still be lost before the next save
-	absent []int
-	lost   []int
-	dying  int // events whose dead letters are not durable yet
-	spans  []*tracing.Settle
-	timer  clock.Timer // nil: it waits without a bound
-	done   Settled
+	events      []settledEvent // whose partitions may still be lost before the next save
+	absent      []int
+	lost        []int
+	deadLetters int // of its events, that are not durable yet
+	spans       []*tracing.Settle
+	timer       clock.Timer // nil: it waits without a bound
+	done        Settled
 }
 
 // settledEvent is what a settlement has changed in a partition, and how often the partition had been
@@ -90,8 +90,8 @@ func answerAll(waiters []*settlement, err error) {
 	}
 }
 
-// dying is an event that a nack sends to the dead letter topic, and that the nack waits for.
-type dying struct {
+// pendingDeadLetter is the dead letter of an event, which a nack asked for and waits for.
+type pendingDeadLetter struct {
 	*settlement
 	index     int
 	appending bool // the dead letter may become durable, whatever happens to the event
@@ -99,7 +99,7 @@ type dying struct {
 
 // appending notes whether the dead letter of an event is being appended.
 func (s *saver) appending(e *dispatch.Event, is bool) {
-	if x := s.dying[e]; x != nil {
+	if x := s.pendingDeadLetters[e]; x != nil {
 		x.appending = is
 	}
 }
@@ -107,15 +107,15 @@ func (s *saver) appending(e *dispatch.Event, is bool) {
 // deadLettered ends the wait of a nack for an event, if one waits: its dead letter is durable, or
 // this sidecar will not make it.
 func (s *saver) deadLettered(e *dispatch.Event, durable bool) {
-	x := s.dying[e]
+	x := s.pendingDeadLetters[e]
 	if x == nil {
 		return
 	}
-	delete(s.dying, e)
+	delete(s.pendingDeadLetters, e)
 	if !durable {
 		x.lost = append(x.lost, x.index)
 	}
-	if x.settlement.dying--; x.settlement.dying == 0 {
+	if x.settlement.deadLetters--; x.settlement.deadLetters == 0 {
 		s.waiters = append(s.waiters, x.settlement)
 	}
 }

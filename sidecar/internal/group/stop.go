@@ -53,7 +53,7 @@ func (g *Group) release() (s save, ok bool) {
 		return save{}, false
 	}
 	g.released = true
-	for e := range g.saver.dying {
+	for e := range g.saver.pendingDeadLetters {
 		g.saver.deadLettered(e, false)
 	}
 	for _, p := range g.parts {

@@ -58,7 +58,7 @@ func (m *Manager) startsOf(ctx context.Context, s Subscription) ([]uint64, error
 	if len(s.Starts) > 0 {
 		return s.Starts, nil
 	}
-	return position.Starts(ctx, m.cfg.Log, s.Topic, s.Options, m.cfg.Policy(s.Topic).Retention)
+	return position.Starts(ctx, m.cfg.Log, s.Topic, s.Options)
 }
 
 // StartsAfter is where a merged subscription without a group goes on after an event. gone says that

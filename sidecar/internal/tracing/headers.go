@@ -4,18 +4,17 @@ import (
 	"encoding/hex"
 	"slices"
 	"strconv"
-	"strings"
 
 	"go.opentelemetry.io/otel/trace"
 
 	"github.com/sluice-bus/sluice/sdk/wire"
+	"github.com/sluice-bus/sluice/sdk/wire/codec"
 )
 
 // The event's headers that carry a trace, by W3C's Trace Context.
 const (
-	headerParent  = "traceparent"
-	headerState   = "tracestate"
-	headerBaggage = "baggage"
+	headerParent = "traceparent"
+	headerState  = "tracestate"
 )
 
 // contextOf reads the context in an event's headers, except for its state; the zero value if there
@@ -46,8 +45,7 @@ func withState(sc trace.SpanContext, h wire.Headers) trace.SpanContext {
 	return sc.WithTraceState(state)
 }
 
-// The parts of a traceparent: version, trace, span and flags, in hexadecimal digits with hyphens
-// between them.
+// The places of a traceparent's parts.
 const (
 	parentLength = 55
 	traceAt      = 3
@@ -55,26 +53,14 @@ const (
 	flagsAt      = 53
 )
 
-// parseParent reads a traceparent. In versions later than 00, more may follow the flags.
+// parseParent reads a traceparent.
 func parseParent(s string) (c trace.SpanContextConfig, ok bool) {
-	if len(s) < parentLength || s[traceAt-1] != '-' || s[spanAt-1] != '-' || s[flagsAt-1] != '-' {
+	if !codec.IsTraceParent(s) {
 		return c, false
 	}
-	version, err1 := strconv.ParseUint(s[:traceAt-1], 16, 8)
-	flags, err2 := strconv.ParseUint(s[flagsAt:parentLength], 16, 8)
-	var err3, err4 error
-	c.TraceID, err3 = trace.TraceIDFromHex(s[traceAt : spanAt-1])
-	c.SpanID, err4 = trace.SpanIDFromHex(s[spanAt : flagsAt-1])
-	switch {
-	case err1 != nil || err2 != nil || err3 != nil || err4 != nil || version == 0xff:
-		return c, false
-	case strings.ContainsAny(s[:traceAt], "ABCDEF"), strings.ContainsAny(s[flagsAt:parentLength], "ABCDEF"): // only lower case is allowed
-		return c, false
-	case version == 0 && (len(s) != parentLength || flags > 3):
-		return c, false
-	case len(s) > parentLength && s[parentLength] != '-':
-		return c, false
-	}
+	c.TraceID, _ = trace.TraceIDFromHex(s[traceAt : spanAt-1])
+	c.SpanID, _ = trace.SpanIDFromHex(s[spanAt : flagsAt-1])
+	flags, _ := strconv.ParseUint(s[flagsAt:parentLength], 16, 8)
 	c.TraceFlags = trace.TraceFlags(flags) & (trace.FlagsSampled | trace.FlagsRandom)
 	c.Remote = true
 	return c, true
@@ -90,19 +76,6 @@ func parentText(sc trace.SpanContext) string {
 	b = hex.AppendEncode(b, span[:])
 	b = append(b, '-')
 	return string(hex.AppendEncode(b, []byte{byte(sc.TraceFlags())}))
-}
-
-// isBroken reports whether a header has a trace context with a line break or a zero byte.
-func isBroken(x wire.Header) bool {
-	return (x.Name == headerParent || x.Name == headerState || x.Name == headerBaggage) && strings.ContainsAny(x.Value, "\r\n\x00")
-}
-
-// withoutBroken returns headers without broken contexts, and does not change the given ones.
-func withoutBroken(h wire.Headers) wire.Headers {
-	if !slices.ContainsFunc(h, isBroken) {
-		return h
-	}
-	return slices.DeleteFunc(slices.Clone(h), isBroken)
 }
 
 // withContext returns headers with sc, and does not change the given ones. A tracestate stays if it

@@ -60,10 +60,9 @@ func (t *Tracing) send(e *wire.Event, parent trace.SpanContext, began time.Time)
 }
 
 // Headers returns the event's headers with the span's context in place of the publisher's, and does
-// not change the given ones. It leaves out parts of a context that no HTTP header can carry, since
-// consumers may forward it as a header.
+// not change the given ones.
 func (s *Send) Headers(h wire.Headers) wire.Headers {
-	if h = withoutBroken(h); s == nil {
+	if s == nil {
 		return h
 	}
 	return withContext(h, s.span.SpanContext(), s.root)

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"strings"
 
-	"github.com/sluice-bus/sluice/internal/policy"
 	"github.com/sluice-bus/sluice/sdk/wire"
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog"
 	"github.com/sluice-bus/sluice/sidecar/internal/group/position"
@@ -15,7 +14,7 @@ import (
 func seekTo(t tester, log eventlog.Log, topic string, seq uint64) (start uint64, _ error) {
 	t.Helper()
 	o := wire.SubscribeOptions{From: wire.FromPositions, Positions: map[int]uint64{0: seq}}
-	starts, err := position.Seek(t.Context(), log, topic, o, policy.Retention{})
+	starts, err := position.Seek(t.Context(), log, topic, o)
 	if err != nil {
 		return 0, err
 	}

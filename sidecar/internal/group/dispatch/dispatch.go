@@ -312,7 +312,7 @@ func (d *Dispatcher) Expire(now time.Time) {
 
 // Drop forgets the fetched events of a partition, and returns those that were on their way to the
 // dead letter topic. The callers of their nacks are answered after the progress is saved.
-func (d *Dispatcher) Drop(p *Partition) (dying []*Event) {
+func (d *Dispatcher) Drop(p *Partition) (deadLettering []*Event) {
 	p.Generation++
 	if len(p.events)+len(p.Redrive.events) == 0 {
 		return nil
@@ -324,7 +324,7 @@ func (d *Dispatcher) Drop(p *Partition) (dying []*Event) {
 		if e.State == DeadLettering {
 			d.DeadLettering--
 			p.Dirty = true
-			dying = append(dying, e)
+			deadLettering = append(deadLettering, e)
 		}
 		d.addBytes(-e.Record.Size())
 		d.detach(e)
@@ -342,7 +342,7 @@ func (d *Dispatcher) Drop(p *Partition) (dying []*Event) {
 	if d.fair != nil {
 		d.fair.drop(p)
 	}
-	return dying
+	return deadLettering
 }
 
 // room is how many more events the group may have in flight here.

@@ -13,11 +13,11 @@ import (
 
 // Seek turns a position as a client gives it into the seq to start at, per partition; 0 stands for a
 // partition that the position does not name.
-func Seek(ctx context.Context, log eventlog.Reader, topic string, o wire.SubscribeOptions, keeps policy.Retention) ([]uint64, error) {
+func Seek(ctx context.Context, log eventlog.Reader, topic string, o wire.SubscribeOptions) ([]uint64, error) {
 	p := eventlog.Position{From: o.From}
 	switch o.From {
 	case wire.FromPositions:
-		return behind(ctx, log, topic, o.Positions, keeps)
+		return behind(ctx, log, topic, o.Positions)
 	case "":
 		p.From = wire.FromLatest
 	case wire.FromTS:
@@ -72,8 +72,8 @@ func unknown(topic, id string) error {
 
 // Starts is Seek for a subscription: a partition that the position does not name starts at its first
 // event.
-func Starts(ctx context.Context, log eventlog.Reader, topic string, o wire.SubscribeOptions, keeps policy.Retention) ([]uint64, error) {
-	starts, err := Seek(ctx, log, topic, o, keeps)
+func Starts(ctx context.Context, log eventlog.Reader, topic string, o wire.SubscribeOptions) ([]uint64, error) {
+	starts, err := Seek(ctx, log, topic, o)
 	if err != nil || !slices.Contains(starts, 0) {
 		return starts, err
 	}
@@ -87,10 +87,9 @@ func Starts(ctx context.Context, log eventlog.Reader, topic string, o wire.Subsc
 }
 
 // behind starts each partition right behind its position. A position is too old once retention, or
-// the topic's deletion, has removed an event behind it; a void there was no event. If only compaction
-// removes events, every missing event was replaced by a later one, and no position is too old.
-func behind(ctx context.Context, log eventlog.Reader, topic string, positions map[int]uint64, keeps policy.Retention) ([]uint64, error) {
-	expires := !keeps.Compact || keeps.TTL > 0 || keeps.MaxBytes > 0
+// the topic's deletion, has removed an event behind it. An event that compaction removed was replaced by a
+// later one, and a void was none.
+func behind(ctx context.Context, log eventlog.Reader, topic string, positions map[int]uint64) ([]uint64, error) {
 	extents, err := log.Extents(ctx, topic)
 	if err != nil {
 		return nil, err
@@ -104,7 +103,7 @@ func behind(ctx context.Context, log eventlog.Reader, topic string, positions ma
 		switch last := x.Head + x.Voids; {
 		case seq > last:
 			return nil, wire.Errorf(wire.BadRequest, "positions: partition %d has seqs up to %d, not %d", p, last, seq)
-		case expires && seq < x.Removed:
+		case seq < x.Removed:
 			return nil, wire.Errorf(wire.OutOfRange,
 				"positions: partition %d begins at seq %d now; the event after position %d is gone", p, x.First, seq)
 		}
