@@ -72,7 +72,14 @@ func (a *grpcApplication) start(t testing.TB, addr string) (at string, stop func
 func TestGRPC(t *testing.T) {
 	s := newSidecar(t, quick)
 	given := make(chan *daprpb.TopicEventRequest, 10)
+	var mu sync.Mutex
 	attempts := map[string]int{}
+	attempt := func(id string) int {
+		mu.Lock()
+		defer mu.Unlock()
+		attempts[id]++
+		return attempts[id]
+	}
 	app := &grpcApplication{
 		tokens: make(chan []string, 1),
 		subs: []*daprpb.TopicSubscription{
@@ -83,7 +90,7 @@ func TestGRPC(t *testing.T) {
 		},
 		answer: func(in *daprpb.TopicEventRequest) (daprpb.TopicEventResponse_TopicEventResponseStatus, error) {
 			given <- in
-			attempts[in.GetId()]++
+			nth := attempt(in.GetId())
 			switch in.GetId() {
 			case "drop":
 				return daprpb.TopicEventResponse_DROP, nil
@@ -94,7 +101,7 @@ func TestGRPC(t *testing.T) {
 			case "strange":
 				return 7, nil
 			case "retry":
-				if attempts["retry"] == 1 {
+				if nth == 1 {
 					return daprpb.TopicEventResponse_RETRY, nil
 				}
 			}
@@ -106,7 +113,7 @@ func TestGRPC(t *testing.T) {
 				if e.GetCloudEvent().GetId() != e.GetEntryId() || string(e.GetCloudEvent().GetData()) != "1" {
 					return nil, fmt.Errorf("%v", e)
 				}
-				if attempts[e.GetEntryId()]++; e.GetEntryId() != "silent" || attempts["silent"] > 1 {
+				if nth := attempt(e.GetEntryId()); e.GetEntryId() != "silent" || nth > 1 {
 					out.Statuses = append(out.Statuses, &daprpb.TopicEventBulkResponseEntry{EntryId: e.GetEntryId()})
 				}
 			}
