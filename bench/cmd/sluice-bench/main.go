@@ -7,7 +7,7 @@ import "github.com/sluice-bus/sluice/internal/program"
 type commandLine struct {
 	Run       runCommand       `cmd:"" help:"Start sidecars, measure what they carry, and say what limits them."`
 	List      listCommand      `cmd:"" help:"List the scenarios of run."`
-	Compare   compareCommand   `cmd:"" help:"Say what changed between two results of run."`
+	Compare   compareCommand   `cmd:"" help:"Compare two results of run."`
 	Publish   publishCommand   `cmd:"" help:"Load a running sidecar with publishes, and measure until their OK."`
 	Subscribe subscribeCommand `cmd:"" help:"Consume from a running sidecar and ack, and measure from the publish."`
 }
@@ -15,8 +15,8 @@ type commandLine struct {
 func spec() program.Spec {
 	return program.Spec{
 		Name: "sluice-bench",
-		Description: "Measures a node. run starts what it needs; publish and subscribe load a sidecar that runs: by default " +
-			"this limits the rate of publishes, start it with --policies bench/policies.yaml.",
+		Description: "Measures the throughput and latency of sidecars. run starts the sidecars that it needs; publish and " +
+			"subscribe load a running one: start it with --policies bench/policies.yaml, since the default policy limits publishes.",
 		Examples: `sluice-bench run
 sluice-bench run publish roundtrip --html report.html
 sluice-bench run --find-max 'p99<10ms'

@@ -26,7 +26,7 @@ import (
 )
 
 type runCommand struct {
-	Scenarios []string      `arg:"" optional:"" name:"scenario" help:"What to measure (default: what sluice-bench list marks)."`
+	Scenarios []string      `arg:"" optional:"" name:"scenario" help:"What to measure (default: those that sluice-bench list marks with *)."`
 	Target    string        `placeholder:"URL" help:"Measure the sidecar that runs here, in place of one that is started; its limits count."`
 	TokenFile string        `placeholder:"FILE" help:"The target's token."`
 	Store     string        `placeholder:"URL" help:"The store of sidecars that are started: mongodb://… (default: embedded)."`
@@ -42,8 +42,8 @@ type runCommand struct {
 }
 
 func (*runCommand) Help() string {
-	return `Starts what it needs, asks a node what it carries, at which latency, what that
-costs and what limits it, and says so in a table. Takes some three minutes.
+	return `Starts the sidecars that it needs, and measures their throughput, their latency,
+the CPU and memory that they use, and what limits them. Takes about three minutes.
 
 Programs are looked for beside this one and on PATH. Examples:
 

@@ -22,7 +22,7 @@ type groupsCommand struct {
 	Members groupsMembersCommand `cmd:"" help:"List the members of a group, and why they are sent nothing."`
 	Pause   groupsPauseCommand   `cmd:"" asks:"plane" help:"Deliver nothing to a group until it is resumed."`
 	Resume  groupsResumeCommand  `cmd:"" asks:"plane" help:"Deliver to a group again."`
-	Slow    groupsSlowCommand    `cmd:"" asks:"plane" help:"Bound what is delivered to a group."`
+	Slow    groupsSlowCommand    `cmd:"" asks:"plane" help:"Limit a group's rate and its events in flight."`
 }
 
 func (*groupsCommand) Help() string {

@@ -68,7 +68,7 @@ func spec() program.Spec {
 	return program.Spec{
 		Name: "sluice",
 		Description: "The command-line client of Sluice. It talks to a sidecar, and about\npolicies and the fleet to the control plane.\n\n" +
-			"Exit status: 0 done, 1 failed, 2 misuse, or it may not ask and has no --yes,\n3 not found, 4 done or shown in part.",
+			"Exit status: 0 done, 1 failed, 2 misuse or not confirmed (no terminal and\nno --yes), 3 not found, 4 done or shown in part.",
 		Examples: `sluice pub orders.created '{"order":17}' --key customer-3
 sluice sub orders.created --group billing
 sluice events orders.created --follow
