@@ -23,7 +23,7 @@
 //
 // A [Client] outlives its connections. When one breaks, or the sidecar restarts, it connects again
 // with backoff, authenticates, subscribes, and publishes again what was not answered.
-// [WithConnectionHook] tells of it.
+// [WithConnectionHook] reports each loss and each new connection.
 //
 // Publishing ([Client.Publish], [Client.PublishBatch], and without waiting for each: [Publisher]):
 // every event has an id before it is sent, so repeating a publish stores nothing twice. If the
