@@ -196,7 +196,8 @@ func (p *promises) judge(t *testing.T, l *Log) (outcome, detail string) {
 	}
 	// check notes a failed read, and reports whether there is an answer to look at.
 	check := func(err error) bool {
-		if err != nil && (!errors.Is(err, eventlog.ErrUnavailable) || errors.Is(err, eventlog.ErrNotFound)) {
+		var damage *eventlog.DamageError
+		if err != nil && (!errors.Is(err, eventlog.ErrUnavailable) || !errors.As(err, &damage)) {
 			silent("%v", err)
 		} else if err != nil {
 			failures = append(failures, err.Error())

@@ -387,6 +387,10 @@ func failed(err error) error {
 	if err == nil {
 		return nil
 	}
+	var damage *eventlog.DamageError
+	if info := pebble.ExtractDataCorruptionInfo(err); info != nil && !errors.As(err, &damage) {
+		err = &eventlog.DamageError{File: info.Path, What: fmt.Sprintf("a block of the index is not as it was written (%v)", info.Details)}
+	}
 	return fmt.Errorf("%w: %w", eventlog.ErrUnavailable, err)
 }
 

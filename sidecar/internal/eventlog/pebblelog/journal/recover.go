@@ -232,3 +232,30 @@ func (j *Journal) Frames(base, end uint64, do func(f Frame, body []byte) error) 
 	r := &Recovered{j: j, Bases: []uint64{base, end}}
 	return r.replaySegment(0, base, do)
 }
+
+// frameAt reads the frame at an offset of a segment that ends at an offset: the body, and whether it is whole.
+func frameAt(r io.Reader, at uint64, left int64, buf []byte) (body []byte, whole bool, err error) {
+	var head [frameHeader]byte
+	if left < frameHeader {
+		return nil, false, nil
+	}
+	if _, err := io.ReadFull(r, head[:]); err != nil {
+		return nil, false, ignoreEnd(err)
+	}
+	n := int64(binary.LittleEndian.Uint32(head[:]))
+	if n == 0 || n > left-frameHeader {
+		return nil, false, nil
+	}
+	body = slices.Grow(buf[:0], int(n))[:n]
+	if _, err := io.ReadFull(r, body); err != nil {
+		return nil, false, ignoreEnd(err)
+	}
+	return body, frameSum(at, head[:4], body, nil) == binary.LittleEndian.Uint32(head[4:]), nil
+}
+
+func ignoreEnd(err error) error {
+	if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
+		return nil
+	}
+	return err
+}
