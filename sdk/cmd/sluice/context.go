@@ -128,8 +128,8 @@ type contextAddCommand struct {
 }
 
 func (*contextAddCommand) Help() string {
-	return `Saves the flags that are given. The other listeners of the sidecar are found by its
---url, unless it tells them only to who has a token and there is none.
+	return `Saves the flags that are given. The sidecar at --url names its other
+listeners; where it needs a token for that, give --token-file, or their URLs.
 
 Examples:
 

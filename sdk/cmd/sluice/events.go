@@ -41,7 +41,7 @@ type eventsListCommand struct {
 
 func (*eventsListCommand) Help() string {
 	return `Prints the last events of a topic, the oldest first, and takes part in no consumer
-group: nothing is acked, and nobody misses an event for it.
+group: nothing is acked, and no consumer misses an event.
 
 Examples:
 

@@ -15,7 +15,7 @@ type fleetCommand struct {
 	controlPlane
 
 	Sidecars fleetSidecarsCommand `cmd:"" default:"1" help:"List the sidecars with the policies that they run and refused. The command fleet alone does the same."`
-	Forget   fleetForgetCommand   `cmd:"" help:"Leave a sidecar that is gone for good out of replays."`
+	Forget   fleetForgetCommand   `cmd:"" help:"Remove a lost sidecar, so that replays of the fleet leave it out."`
 	Topics   fleetTopicsCommand   `cmd:"" help:"List the topics in use, with the rates of accepted and refused events."`
 }
 
@@ -105,11 +105,10 @@ type fleetForgetCommand struct {
 }
 
 func (*fleetForgetCommand) Help() string {
-	return `A sidecar that is gone without having said that it leaves nothing behind is
-missing: its spool, or its embedded log, may have events that nobody else has, so
-replays of the fleet are refused as partial_fleet, and name it. Forget it once it is
-gone for good, and its disk with it. If it comes back all the same, it is known again.
-At a terminal it asks first; elsewhere it needs --yes.
+	return `A sidecar that was killed, or stopped with an embedded log, is missing: it may have
+events that no other sidecar has, so replays of the fleet are refused as partial_fleet,
+which names it. Forget it only if its disk is lost: replays then leave out those
+events. If it connects again, it is listed again. Without a terminal --yes is needed.
 
 Examples:
 

@@ -37,7 +37,7 @@ type groupsPauseCommand struct{ groupPolicy }
 
 func (*groupsPauseCommand) Help() string {
 	return `Sets groups.GROUP.paused in the topic's policy, on all sidecars. What is in flight can
-be acked; publishing goes on, and the group gets what waits once it is resumed.
+be acked; publishing goes on, and the group gets the backlog once it is resumed.
 
 Examples:
 

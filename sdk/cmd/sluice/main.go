@@ -58,7 +58,7 @@ type commandLine struct {
 	Policy    policyCommand    `cmd:"" asks:"plane" help:"Show and change the policies of the control plane."`
 	Schema    schemaCommand    `cmd:"" asks:"app plane" help:"Check, list and print schemas, and describe topics as AsyncAPI."`
 	Fleet     fleetCommand     `cmd:"" asks:"plane" help:"Show the sidecars of the control plane, and their topics."`
-	Contexts  contextCommand   `cmd:"" name:"context" help:"Name the servers that commands ask, and choose among them."`
+	Contexts  contextCommand   `cmd:"" name:"context" help:"Save the addresses of servers under names, and select one."`
 
 	Completion completionCommand `cmd:"" help:"Print a script by which bash, zsh or fish completes what is typed."`
 	Complete   completeCommand   `cmd:"" hidden:"" asks:"app"`

@@ -34,10 +34,10 @@ type pubCommand struct {
 func (*pubCommand) Help() string {
 	return `Prints the receipt: id, partition and seq. An event that the sidecar refuses
 because of a rate limit, or because it is overloaded, is published again after
-the time that the sidecar names, under the same id. So it is when the connection
-is lost, or the sidecar restarts: nothing is published twice. When the sidecar
-has answered nothing for the time of --timeout, or its store is away for so long,
-that is an error, and the exit status is 1.
+the time that the sidecar names, under the same id. The same holds if the
+connection is lost or the sidecar restarts: nothing is published twice. If the
+sidecar does not answer within --timeout, or its store is away for that long,
+the command fails with exit status 1.
 
 With --lines many events are published at a time, and a summary is printed.
 Lines that are refused for another reason are named, the others published, and
@@ -45,7 +45,7 @@ the exit status is 4 (1 where none was published). With --key the events are in 
 long as the sidecar is not so overloaded that it refuses parts of a batch.
 
 With --delay or --deliver-at the sidecar keeps the event and nobody reads it until
-it is due; sluice scheduled lists such events and takes them back.
+it is due; sluice scheduled lists and cancels such events.
 
 Examples:
 
