@@ -327,7 +327,7 @@ func TestDatabaseAway(t *testing.T) {
 	server := mongotest.Start(t)
 	server.Needs(t, mongotest.Restarts)
 	name := server.NewDatabase(t)
-	coll := connectCustomers(t, server.URI(name)+"&serverSelectionTimeoutMS=200", name)
+	coll := connectCustomers(t, server.URI(name)+"&serverSelectionTimeoutMS=2000", name)
 	client := dialURL(t, startSidecar(t, sluicetest.Options{Policies: strings.Replace(projectorPolicies, "100000", "2", 1)}).URL)
 	cfg := configOf(coll)
 	mapping := make(chan struct{}, 1000)
