@@ -123,6 +123,10 @@ generate: ## Make the Go code of the protobuf schemas again; it is committed (2 
 	$(call announce,$(BUF),64 MB)
 	go run $(subst @,/cmd/buf@,$(BUF)) generate
 
+.PHONY: alerts
+alerts: ## Make deploy/prometheus/alerts.yaml of the table of incidents again; it is committed (1 s)
+	CGO_ENABLED=0 go run -trimpath ./controlplane/internal/health/makealerts >deploy/prometheus/alerts.yaml
+
 .PHONY: schemas
 schemas: build ## Make the JSON Schemas of the files of settings again; they are committed (2 s)
 	for program in sluice-sidecar sluice-controlplane; do \

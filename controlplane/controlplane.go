@@ -21,6 +21,7 @@ import (
 	"github.com/sluice-bus/sluice/controlplane/internal/console"
 	"github.com/sluice-bus/sluice/controlplane/internal/fleet"
 	"github.com/sluice-bus/sluice/controlplane/internal/forward"
+	"github.com/sluice-bus/sluice/controlplane/internal/health"
 	"github.com/sluice-bus/sluice/controlplane/internal/quota"
 	"github.com/sluice-bus/sluice/controlplane/internal/rest"
 	"github.com/sluice-bus/sluice/controlplane/internal/store"
@@ -56,6 +57,7 @@ type ControlPlane struct {
 	quota    *quota.Server
 	tunnels  *tunnel.Server
 	forward  *forward.Forwarder
+	health   *health.Tracker
 	metrics  *metrics
 
 	roster sync.Mutex // held while the stored sidecars are read, and while one is removed
@@ -107,7 +109,7 @@ func New(ctx context.Context, cfg Config) (_ *ControlPlane, err error) {
 	c.xds = xds.New(xds.Config{
 		States: c.catalog, Registry: c.registry, Issuer: issuer, Admit: c.admit, Drained: c.drained, Logger: cfg.Logger,
 	})
-	c.quota = c.newQuota()
+	c.quota, c.health = c.newQuota(), health.NewTracker(c.registry)
 	c.tunnels = tunnel.NewServer(c.admitSession)
 	c.forward = forward.New(c.tunnels, c.registry.HasStore)
 	if c.metrics, err = c.newMetrics(); err != nil {
@@ -219,7 +221,7 @@ func (c *ControlPlane) Run(ctx context.Context, ready func() error) error {
 
 	var parts errgroup.Group
 	for _, run := range []func(context.Context) error{
-		c.catalog.Run, c.xds.Run, c.quota.Run, c.access.Run, c.rereadFiles, c.shareKnowledge, c.keepRoster, c.watchGate,
+		c.catalog.Run, c.xds.Run, c.quota.Run, c.health.Run, c.access.Run, c.rereadFiles, c.shareKnowledge, c.keepRoster, c.watchGate,
 	} {
 		parts.Go(func() error { return run(partsCtx) })
 	}
@@ -230,6 +232,7 @@ func (c *ControlPlane) Run(ctx context.Context, ready func() error) error {
 	c.quota.Register(rpc)
 	c.tunnels.Register(rpc)
 	topics.New(topics.Config{Sink: c.registry, Admit: c.admitSession, Logger: c.cfg.Logger}).Register(rpc)
+	(&health.Server{Sink: c.registry, Admit: c.admitSession, Logger: c.cfg.Logger}).Register(rpc)
 	servers, failed := errgroup.WithContext(lasting)
 	servers.Go(func() error { return rpc.Serve(c.gate) })
 	web := &httpapi.Server{Handler: c.handler(), Logger: c.cfg.Logger, DrainTimeout: c.cfg.DrainTimeout}
@@ -268,7 +271,7 @@ func (c *ControlPlane) handler() http.Handler {
 		About: rest.About{
 			Program: "sluice-controlplane", Version: c.cfg.Version, NodeID: c.cfg.Name, Listeners: map[string]string{"xds": xds, "http": http},
 		},
-		Catalog: c.catalog, Registry: c.registry, Access: identities{c.access},
+		Catalog: c.catalog, Registry: c.registry, Health: c.health, Access: identities{c.access},
 		Console: console.Handler(), Metrics: c.metrics.handler(), Debug: profiles(), Status: c.status, Ready: c.ready, Forward: c.forward,
 		Forget: c.forget, Addr: c.httpListener.Addr(), AllowedOrigins: c.cfg.AllowedOrigins, Logger: c.cfg.Logger,
 	}))

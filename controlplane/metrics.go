@@ -99,6 +99,15 @@ func (c *ControlPlane) newMetrics() (*metrics, error) {
 			}))
 		failed = append(failed, err)
 	}
+	_, err = meter.Int64ObservableGauge("sluice_controlplane_incidents", metric.WithUnit("{incident}"),
+		metric.WithDescription("Incidents of the fleet, by kind."),
+		metric.WithInt64Callback(func(_ context.Context, o metric.Int64Observer) error {
+			for kind, n := range c.health.Counts() {
+				o.Observe(n, metric.WithAttributes(attribute.String("kind", kind)))
+			}
+			return nil
+		}))
+	failed = append(failed, err)
 	if err := errors.Join(failed...); err != nil {
 		return nil, errors.Join(fmt.Errorf("metrics: %w", err), m.close(context.Background()))
 	}

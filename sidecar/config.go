@@ -17,6 +17,7 @@ import (
 	"github.com/sluice-bus/sluice/internal/access"
 	"github.com/sluice-bus/sluice/internal/httpapi"
 	"github.com/sluice-bus/sluice/internal/listen"
+	"github.com/sluice-bus/sluice/internal/logging"
 	"github.com/sluice-bus/sluice/internal/otlp"
 	"github.com/sluice-bus/sluice/internal/setting"
 	"github.com/sluice-bus/sluice/sdk/wire"
@@ -88,6 +89,7 @@ type Config struct {
 	InMemory bool             `kong:"-"` // keeps an embedded store in memory, for tests
 	Version  string           `kong:"-"`
 	Logger   *slog.Logger     `kong:"-"`
+	Recent   *logging.Recent  `kong:"-"` // the last lines of Logger, which the control plane shows; nil: it shows none
 	Hangups  <-chan os.Signal `kong:"-"` // each SIGHUP, which makes it read its files again; nil: none
 	Exports  *otlp.Exports    `kong:"-"` // nil: nothing is sent
 }

@@ -101,7 +101,7 @@ func (s *Sidecar) followControl() (run []func(context.Context) error) {
 		topics := topiclist.New(topiclist.Config{
 			Conn: p.control.Conn(), NodeID: s.cfg.NodeID, InstanceSecret: s.secret, StoreID: s.store.ID, Log: s.store.Log(), Logger: s.cfg.Logger,
 		})
-		run = append(run, p.quota.Run, topics.Run, func(ctx context.Context) error { return p.control.Run(ctx, s.about()) })
+		run = append(run, p.quota.Run, topics.Run, s.reportHealth, func(ctx context.Context) error { return p.control.Run(ctx, s.about()) })
 	}
 	return run
 }

@@ -85,6 +85,9 @@ func addMembers(t reflect.Type, members Schema, required *[]string) {
 	for field := range t.Fields() {
 		name, options, _ := strings.Cut(field.Tag.Get("json"), ",")
 		switch {
+		case field.Anonymous && name == "" && field.Type.Kind() == reflect.Pointer:
+			addMembers(field.Type.Elem(), members, &[]string{}) // all are left out where it is nil
+			continue
 		case field.Anonymous && name == "":
 			addMembers(field.Type, members, required)
 			continue

@@ -66,7 +66,9 @@ type App struct {
 	// Name and Version are as --version prints them.
 	Name, Version string
 	// Logger writes to Stderr, as --log-format and --log-level say, and leaves out repetitions.
-	Logger         *slog.Logger
+	Logger *slog.Logger
+	// Recent has the last lines of level warn and above.
+	Recent         *logging.Recent
 	Stdin          io.Reader
 	Stdout, Stderr io.Writer
 	// Hangups delivers each SIGHUP, which asks a server to read its files again; nil: the program is none.
@@ -130,13 +132,14 @@ func Run(spec Spec, process Process) int {
 	if command == nil {
 		return StatusOK // --help or --version has answered
 	}
-	logger, flush := newLogger(process.Stderr, common.LogFormat, common.LogLevel)
+	logger, recent, flush := newLogger(process.Stderr, common.LogFormat, common.LogLevel)
 	defer flush()
 	slog.SetDefault(logger) // what libraries log goes there, too
 	app := &App{
 		Name:    spec.Name,
 		Version: Version(),
 		Logger:  logger,
+		Recent:  recent,
 		Stdin:   process.Stdin,
 		Stdout:  process.Stdout,
 		Stderr:  process.Stderr,
@@ -228,8 +231,11 @@ func Defaults(settings any) {
 	}
 }
 
+// recentLines is how many lines of the log are kept.
+const recentLines = 100
+
 // newLogger makes the program's logger. flush writes what it has held back.
-func newLogger(w io.Writer, format, level string) (_ *slog.Logger, flush func()) {
+func newLogger(w io.Writer, format, level string) (_ *slog.Logger, recent *logging.Recent, flush func()) {
 	var minimum slog.Level
 	if err := minimum.UnmarshalText([]byte(level)); err != nil {
 		panic(err) // commonFlags allows only levels that slog knows
@@ -239,8 +245,9 @@ func newLogger(w io.Writer, format, level string) (_ *slog.Logger, flush func())
 	if format == "json" {
 		lines = slog.NewJSONHandler(w, options)
 	}
+	lines, recent = logging.Keep(lines, recentLines)
 	lines, flush = logging.Throttle(lines)
-	return slog.New(lines), flush
+	return slog.New(lines), recent, flush
 }
 
 // exitError is an error that ends the program with a status of its own.

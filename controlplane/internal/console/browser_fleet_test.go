@@ -191,3 +191,12 @@ func (f *madeUpFleet) Using(policy string) []fleet.Sidecar {
 	}
 	return list
 }
+
+func (f *madeUpFleet) Find(node string) (fleet.Member, []string, bool) {
+	for _, s := range f.Sidecars() {
+		if s.NodeID == node {
+			return fleet.Member{Sidecar: s}, nil, true
+		}
+	}
+	return fleet.Member{}, nil, false
+}

@@ -13,9 +13,9 @@ import (
 
 // Bounds of the documents that control planes exchange.
 const (
-	// MaxExport bounds a document; a database takes 16 MiB at most. Beyond it a document leaves out
-	// histories first, then topics that exist, then acked versions and unmet write concerns, then
-	// topics in use, and last the sidecars that left.
+	// MaxExport bounds a document; a database takes 16 MiB at most. Beyond it a document leaves out the
+	// health of sidecars first, then histories, then topics that exist, then acked versions and unmet
+	// write concerns, then topics in use, and last the sidecars that left.
 	MaxExport = 8 << 20
 	// exportedHistories is how many topics, the busiest, have their history in a document.
 	exportedHistories = 1_000
@@ -74,6 +74,9 @@ func (r *Registry) Export() []byte {
 		t.History = r.usage.topics[t.Topic].history.history(now)
 	}
 	r.mu.Unlock()
+	for i := range d.Sidecars {
+		d.Sidecars[i].Packed = d.Sidecars[i].health.pack()
+	}
 	slices.Sort(d.Existing) // which compresses better
 	for i := range topics {
 		d.Topics = append(d.Topics, flatten(&topics[i]))
@@ -138,6 +141,11 @@ func (f *flatTopic) topic() (Topic, error) {
 // pack leaves out as much as the size needs.
 func (d *document) pack(limit int) []byte {
 	leaveOut := []func(){
+		func() {
+			for i := range d.Sidecars {
+				d.Sidecars[i].Packed = nil
+			}
+		},
 		func() {
 			for i := range d.Topics {
 				d.Topics[i].History = nil
@@ -240,6 +248,9 @@ func read(packed []byte, before []other) (other, error) {
 				return other{}, fmt.Errorf("sidecar %q has part %d of %d", s.NodeID, at, len(d.Parts))
 			}
 			s.parts = append(s.parts, d.Parts[at])
+		}
+		if s.health, err = s.Packed.unpack(); err != nil {
+			return other{}, err
 		}
 	}
 	for i := range d.Topics {

@@ -65,6 +65,7 @@ type member struct {
 	parts    map[string]*Part // nil: it has none
 	rejected *Rejection
 	unmet    map[string]string
+	health   *Health // nil: it has reported none
 }
 
 // Node is what a sidecar reports of itself.
@@ -207,22 +208,17 @@ type instance struct {
 	Sidecar
 	Instance string
 	FolderID string
-	Held     []int   // its parts, as indexes in the parts of the document
-	parts    []*Part // nil: it has none
+	Held     []int         // its parts, as indexes in the parts of the document
+	parts    []*Part       // nil: it has none
+	Packed   *packedHealth // health, in a document
+	health   *Health       // nil: it has reported none
 }
 
 // Sidecars returns those of all control planes, ascending by node id. A connected one was last seen
 // now: its connection is probed. One that left is shown unless another of the same node id is
 // connected or left later.
 func (r *Registry) Sidecars() []Sidecar {
-	r.mu.Lock()
-	list := r.instances(true)
-	missing := r.missing(list)
-	for i := range list {
-		list[i].RefusedSessions = r.refusalsOf(list[i].NodeID)
-	}
-	r.mu.Unlock()
-	list = r.withMissing(list, missing)
+	list := r.all(true)
 	alike := alike(list)
 	out := make([]Sidecar, len(list))
 	for i := range list {
@@ -235,6 +231,18 @@ func (r *Registry) Sidecars() []Sidecar {
 		}
 	}
 	return out
+}
+
+// all are the instances that are shown, with their versions if requested.
+func (r *Registry) all(versions bool) []instance {
+	r.mu.Lock()
+	list := r.instances(versions)
+	missing := r.missing(list)
+	for i := range list {
+		list[i].RefusedSessions = r.refusalsOf(list[i].NodeID)
+	}
+	r.mu.Unlock()
+	return r.withMissing(list, missing)
 }
 
 // alike returns the parts that all sidecars with parts share, if there are more than MaxVersions to
@@ -367,7 +375,7 @@ func (r *Registry) show(m *member, seen time.Time, versions bool) instance {
 		NodeID: m.ID, Address: m.Address, LastSeen: seen.UTC().Truncate(time.Millisecond),
 		Rejected: m.rejected, UnmetConcerns: m.unmet, Connected: m.gone.IsZero(), Drained: m.drained, Version: m.Version,
 		StoreID: m.StoreID, ControlPlane: r.name,
-	}}
+	}, health: m.health}
 	if versions {
 		s.parts = m.list()
 	}

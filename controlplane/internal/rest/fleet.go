@@ -17,6 +17,8 @@ type Registry interface {
 	Sidecars() []fleet.Sidecar
 	// Using returns those that have a policy or use the topic of its name.
 	Using(policy string) []fleet.Sidecar
+	// Find returns the sidecar of a node id, and the topics that it uses.
+	Find(node string) (fleet.Member, []string, bool)
 	// Topics returns the topics that exist or are in use, with the history of each if asked for.
 	Topics(history bool) []fleet.Topic
 }
@@ -63,16 +65,21 @@ func (h *handler) sidecars(w http.ResponseWriter, r *request) error {
 		return err
 	}
 	body := sidecarsBody{make([]sidecarBody, len(page)), next}
-	for i, s := range page {
-		if s.Versions == nil {
-			s.Versions = map[string]int64{} // {} rather than null
-		}
-		body.Sidecars[i] = sidecarBody{Sidecar: s, LastSeen: catalog.Time{Time: s.LastSeen}}
-		if refused := s.RefusedSessions; refused != nil {
-			body.Sidecars[i].Refused = &refusalsBody{*refused, catalog.Time{Time: refused.Last}}
-		}
+	for i := range page {
+		body.Sidecars[i] = showSidecar(page[i])
 	}
 	return h.answer(w, r.Request, http.StatusOK, body)
+}
+
+func showSidecar(s fleet.Sidecar) sidecarBody {
+	if s.Versions == nil {
+		s.Versions = map[string]int64{} // {} rather than null
+	}
+	body := sidecarBody{Sidecar: s, LastSeen: catalog.Time{Time: s.LastSeen}}
+	if refused := s.RefusedSessions; refused != nil {
+		body.Refused = &refusalsBody{*refused, catalog.Time{Time: refused.Last}}
+	}
+	return body
 }
 
 // forget removes a missing sidecar, so that replays of the fleet do not name it any more.

@@ -15,6 +15,7 @@ import (
 	"testing"
 
 	"github.com/sluice-bus/sluice/controlplane/internal/fleet"
+	"github.com/sluice-bus/sluice/controlplane/internal/health"
 	"github.com/sluice-bus/sluice/internal/httpapi"
 	"github.com/sluice-bus/sluice/sdk/wire"
 )
@@ -33,6 +34,7 @@ func newAPI(t testing.TB, change ...func(*Config)) *api {
 	cfg := Config{
 		Catalog:  newCatalog(t),
 		Registry: &registry{},
+		Health:   health.NewTracker(nil),
 		Access:   open{},
 		Console: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			fmt.Fprintf(w, "console %s", r.URL.Path)
@@ -81,6 +83,7 @@ type registry struct {
 	sidecars []fleet.Sidecar
 	topics   []fleet.Topic
 	history  bool // as it was last asked for
+	health   *fleet.Health
 }
 
 func (r *registry) Sidecars() []fleet.Sidecar { return r.sidecars }
@@ -91,6 +94,15 @@ func (r *registry) Using(policy string) []fleet.Sidecar {
 		return !uses
 	})
 }
+func (r *registry) Find(node string) (m fleet.Member, topics []string, found bool) {
+	for _, s := range r.sidecars {
+		if s.NodeID == node {
+			return fleet.Member{Sidecar: s, Health: r.health}, []string{"orders"}, true
+		}
+	}
+	return m, nil, false
+}
+
 func (r *registry) Topics(history bool) []fleet.Topic {
 	r.history = history
 	return r.topics

@@ -19,6 +19,7 @@ import (
 type Config struct {
 	Catalog  Catalog
 	Registry Registry
+	Health   Health
 	Access   Access
 	Console  http.Handler // "/" and all below it that is not the API's
 	Metrics  http.Handler // GET /metrics

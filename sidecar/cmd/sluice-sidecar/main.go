@@ -66,7 +66,7 @@ func run(ctx context.Context, app *program.App, cfg sidecar.Config) (err error) 
 		return err
 	}
 	defer cfg.Exports.Close()
-	cfg.Logger = cfg.Exports.Logger(app.Logger)
+	cfg.Logger, cfg.Recent = cfg.Exports.Logger(app.Logger), app.Recent
 	sc, err := sidecar.New(ctx, cfg)
 	switch {
 	case err != nil && ctx.Err() != nil:

@@ -11,7 +11,8 @@ import (
 )
 
 // gaugesInterval is the shortest time between two queries of the store, and gaugesPerDocument the
-// time for each document that a query reads. So the gauges of a large fleet's groups may be older.
+// time for each document that a query of groups reads, and for each query of dead letters. So the
+// gauges of a large fleet's groups may be older.
 const (
 	gaugesInterval    = 5 * time.Second
 	gaugesPerDocument = 5 * time.Millisecond
@@ -50,14 +51,10 @@ func (g *Gauges) Run(ctx context.Context, m *Manager) error {
 	}
 }
 
-const (
-	// deadStatsInterval is how often dead letters are counted.
-	deadStatsInterval = time.Minute
-	// statsOfDead is the task of one sidecar of a store: it counts dead letters.
-	statsOfDead = "dead letter statistics"
-)
+// statsOfDead is the task of one sidecar of a store: it counts dead letters.
+const statsOfDead = "dead letter statistics"
 
-// DeadStats are the dead letters of all topics, as they were counted last.
+// DeadStats are the dead letters of all groups, as they were counted last.
 type DeadStats struct{ polled[telemetry.DeadStat] }
 
 // Forget leaves out a topic that was deleted.
@@ -67,16 +64,18 @@ func (d *DeadStats) Forget(topic string) {
 
 // Run counts until ctx ends, and returns nil then. One sidecar of a store does it.
 func (d *DeadStats) Run(ctx context.Context, m *Manager) error {
+	var counter deadletter.Counter
 	for {
 		var stats []telemetry.DeadStat
+		var reads int
 		var err error
 		if m.cfg.Roster.Mine(statsOfDead) {
-			stats, err = deadletter.Count(ctx, m.cfg.Log)
+			stats, reads, err = counter.Count(ctx, m.cfg.Log, m.cfg.Clock.Now())
 		}
 		if err == nil { // else the last count remains
 			d.last.Store(&stats)
 		}
-		if !m.cfg.Clock.Sleep(ctx, deadStatsInterval) {
+		if !m.cfg.Clock.Sleep(ctx, max(gaugesInterval, time.Duration(reads)*gaugesPerDocument)) {
 			return nil
 		}
 	}

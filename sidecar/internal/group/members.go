@@ -84,3 +84,27 @@ func inUse(info *wire.GroupInfo) error {
 	return wire.Errorf(wire.InUse, "group %q of topic %q has members: %s; it can go once they have left",
 		info.Group, info.Topic, strings.Join(who, ", "))
 }
+
+// BlockedBy is why the members of a group at this sidecar are sent nothing: what holds for most of
+// them, "" if that is nothing.
+func (m *Manager) BlockedBy(topic, name string) string {
+	g := m.inMemory(topic, name)
+	if g == nil {
+		return ""
+	}
+	g.mu.Lock()
+	members := g.describeMembers(m.cfg.Clock.Now())
+	g.mu.Unlock()
+	counts, most := map[string]int{}, ""
+	for _, member := range members {
+		if why := member.BlockedBy; why != nil {
+			counts[*why]++
+		}
+	}
+	for why, n := range counts {
+		if n > counts[most] || n == counts[most] && why < most {
+			most = why
+		}
+	}
+	return most
+}

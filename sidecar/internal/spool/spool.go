@@ -203,6 +203,25 @@ func (l *Log) Stats() Stats {
 	return s
 }
 
+// oldestLooked bounds the topics in which Oldest looks.
+const oldestLooked = 100
+
+// Oldest is when the oldest waiting event was accepted; zero: none waits, or it cannot be read now.
+// With more than 100 spooling topics it is that of some of them.
+func (l *Log) Oldest(ctx context.Context) (oldest time.Time) {
+	topics := l.account.list()
+	for _, t := range topics[:min(len(topics), oldestLooked)] {
+		first, err := l.cfg.Store.Read(ctx, t.name, queue, 1, eventlog.Bounds{Events: 1})
+		if err != nil || len(first) == 0 {
+			continue
+		}
+		if at := time.UnixMilli(first[0].AcceptedAt); oldest.IsZero() || at.Before(oldest) {
+			oldest = at
+		}
+	}
+	return oldest
+}
+
 // Holds reports whether events of the topic wait in the spool.
 func (l *Log) Holds(topic string) bool {
 	t := l.find(topic)

@@ -70,6 +70,8 @@ type Spool interface {
 	// Holds reports whether events of a topic wait, and Waits whether a given one does.
 	Holds(topic string) bool
 	Waits(ctx context.Context, topic, id string) (bool, error)
+	// Oldest is when the oldest of them was accepted; zero: none waits.
+	Oldest(ctx context.Context) time.Time
 	// Erase erases waiting events, here and at the other sidecars. It returns how many were here.
 	Erase(ctx context.Context, e eventlog.Erasure, r eventlog.Retention) (int, error)
 }

@@ -19,11 +19,11 @@ type GroupStat struct {
 	Paused        bool      // by its topic's policy
 }
 
-// DeadStat is the dead letters of a topic.
+// DeadStat is the dead letters of a group.
 type DeadStat struct {
-	Topic  string // that they died in
-	Count  int64
-	Oldest time.Time // when the first of them died; zero: there is none
+	Topic, Group   string // that they died in
+	Count          int64
+	Oldest, Newest time.Time // when the first and the last of them died; zero: there is none
 }
 
 // SpoolStat counts the events in the spool, which wait for the store.
@@ -217,4 +217,22 @@ func (m *Metrics) observeGroups(o metric.Observer, stats []GroupStat, now time.T
 			o.ObserveInt64(m.inst.paused, 1, g.options...)
 		}
 	}
+}
+
+// Totals are sums over all topics and groups. They fall when a topic or group is forgotten.
+type Totals struct{ Published, Refused, Delivered, Dead int64 }
+
+// Totals sums what was counted since the start.
+func (m *Metrics) Totals() (sum Totals) {
+	for _, t := range m.series.topics.all() {
+		sum.Published += t.published.Load()
+		for _, r := range t.byCode.Range {
+			sum.Refused += r.(*refusals).n.Load()
+		}
+	}
+	for _, g := range m.series.groups.all() {
+		sum.Delivered += g.delivered.Load()
+		sum.Dead += g.deadLettered.Load()
+	}
+	return sum
 }

@@ -6,12 +6,10 @@ import (
 	"context"
 	"errors"
 	"strconv"
-	"strings"
 	"time"
 
 	"github.com/sluice-bus/sluice/sdk/wire"
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog"
-	"github.com/sluice-bus/sluice/sidecar/internal/telemetry"
 )
 
 // Log has the dead letters, their events and their redrives.
@@ -107,44 +105,4 @@ func Events(ctx context.Context, log Log, topic string, ids []string) (map[strin
 		events[d.Letter.ID] = &rec
 	}
 	return events, nil
-}
-
-const (
-	// mostCounted bounds how many dead letters of a topic are counted, and mostBytes how many bytes
-	// are read for that. A larger number would not matter.
-	mostCounted = 10_000
-	mostBytes   = 8 << 20
-)
-
-// Count counts the dead letters of all topics.
-func Count(ctx context.Context, log Log) (stats []telemetry.DeadStat, err error) {
-	topics, err := log.Topics(ctx)
-	if err != nil {
-		return nil, err
-	}
-	for _, t := range topics {
-		topic, is := strings.CutSuffix(t.Name, wire.DeadLetterSuffix)
-		if !is {
-			continue
-		}
-		st := telemetry.DeadStat{Topic: topic}
-		size := 0
-		for page, err := range eventlog.Pages(ctx, log, t.Name, eventlog.ScanQuery{}, eventlog.Bounds{Events: 1000, Bytes: mostBytes / 8}) {
-			if err != nil {
-				return nil, err
-			}
-			if st.Count == 0 {
-				st.Oldest = time.UnixMilli(page[0].TS)
-			}
-			st.Count += int64(len(page))
-			for _, rec := range page {
-				size += rec.Size()
-			}
-			if st.Count >= mostCounted || size >= mostBytes {
-				break
-			}
-		}
-		stats = append(stats, st)
-	}
-	return stats, nil
 }
