@@ -235,7 +235,7 @@ func (c *ControlPlane) Run(ctx context.Context, ready func() error) error {
 	(&health.Server{Sink: c.registry, Admit: c.admitSession, Logger: c.cfg.Logger}).Register(rpc)
 	servers, failed := errgroup.WithContext(lasting)
 	servers.Go(func() error { return rpc.Serve(c.gate) })
-	web := &httpapi.Server{Handler: c.handler(), Logger: c.cfg.Logger, DrainTimeout: c.cfg.DrainTimeout}
+	web := &httpapi.Server{Handler: c.handler(serversCtx.Done()), Logger: c.cfg.Logger, DrainTimeout: c.cfg.DrainTimeout}
 	servers.Go(func() error { return web.Serve(serversCtx, c.access.Listener("http-listen", c.httpListener)) })
 	servers.Go(ready)
 
@@ -264,8 +264,8 @@ func (c *ControlPlane) rereadFiles(ctx context.Context) error {
 	}
 }
 
-// handler serves the HTTP listener.
-func (c *ControlPlane) handler() http.Handler {
+// handler serves the HTTP listener, until stopping is closed.
+func (c *ControlPlane) handler(stopping <-chan struct{}) http.Handler {
 	xds, http := c.Addresses()
 	return c.traced(rest.New(rest.Config{
 		About: rest.About{
@@ -273,7 +273,7 @@ func (c *ControlPlane) handler() http.Handler {
 		},
 		Catalog: c.catalog, Registry: c.registry, Health: c.health, Access: identities{c.access},
 		Console: console.Handler(), Metrics: c.metrics.handler(), Debug: profiles(), Status: c.status, Ready: c.ready, Forward: c.forward,
-		Forget: c.forget, Addr: c.httpListener.Addr(), AllowedOrigins: c.cfg.AllowedOrigins, Logger: c.cfg.Logger,
+		Forget: c.forget, Stopping: stopping, Addr: c.httpListener.Addr(), AllowedOrigins: c.cfg.AllowedOrigins, Logger: c.cfg.Logger,
 	}))
 }
 

@@ -33,7 +33,12 @@ type Fleet interface {
 // Overview is what there is to know at first sight.
 type Overview struct {
 	Incidents []Incident `json:"incidents"`
-	// More counts the incidents beside these.
+	Totals
+}
+
+// Totals are the numbers of an overview.
+type Totals struct {
+	// More counts the incidents beside those of the overview.
 	More               int       `json:"more,omitempty"`
 	Sidecars           Sidecars  `json:"sidecars"`
 	Versions           []Version `json:"versions"`
@@ -83,7 +88,7 @@ type Tracker struct {
 
 // NewTracker makes a Tracker.
 func NewTracker(f Fleet) *Tracker {
-	return &Tracker{fleet: f, overview: Overview{Incidents: []Incident{}, Versions: []Version{}}, stores: []Store{}}
+	return &Tracker{fleet: f, overview: Overview{[]Incident{}, Totals{Versions: []Version{}}}, stores: []Store{}}
 }
 
 // Run looks until ctx ends.

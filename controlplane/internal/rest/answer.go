@@ -2,14 +2,18 @@ package rest
 
 import (
 	"bytes"
+	"crypto/sha256"
+	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"net/http"
+	"slices"
 	"strconv"
 	"time"
 
 	"github.com/sluice-bus/sluice/internal/httpapi"
+	"github.com/sluice-bus/sluice/internal/httpapi/coding"
 	"github.com/sluice-bus/sluice/sdk/wire"
 )
 
@@ -22,7 +26,7 @@ func (h *handler) answer(w http.ResponseWriter, r *http.Request, status int, v a
 	if err != nil {
 		return fmt.Errorf("encode the answer to %s %s: %w", r.Method, r.URL.Path, err)
 	}
-	write(w, status, body)
+	write(w, r, status, body)
 	return nil
 }
 
@@ -34,10 +38,31 @@ func encode(v any) ([]byte, error) {
 	return body.Bytes(), err
 }
 
-// write writes an answer, as long as the client reads it in time.
-func write(w http.ResponseWriter, status int, body []byte) {
-	w.Header().Set("Content-Type", "application/json")
-	w.Header().Set("Content-Length", strconv.Itoa(len(body)))
+// minCompressed is the least size of an answer that is worth compressing.
+const minCompressed = 1 << 10
+
+// write writes an answer, as long as the client reads it in time: compressed if the client takes that, and nothing but
+// its status if the client has it already.
+func write(w http.ResponseWriter, r *http.Request, status int, body []byte) {
+	header := w.Header()
+	header.Set("Content-Type", "application/json")
+	header.Add("Vary", "Accept-Encoding")
+	if status == http.StatusOK && (r.Method == http.MethodGet || r.Method == http.MethodHead) && header.Get("ETag") == "" {
+		sum := sha256.Sum256(body)
+		mine := `"` + hex.EncodeToString(sum[:12]) + `"`
+		header.Set("ETag", "W/"+mine) // weak: it is the same for each coding
+		has := func(t tag) bool { return t.opaque == mine }
+		if tags, err := readTags(r.Header, "If-None-Match"); err == nil && (tags.star || slices.ContainsFunc(tags.list, has)) {
+			header.Del("Content-Type")
+			w.WriteHeader(http.StatusNotModified)
+			return
+		}
+	}
+	if how := coding.Negotiate(r.Header["Accept-Encoding"]); how != coding.Identity && len(body) >= minCompressed {
+		header.Set("Content-Encoding", how)
+		body = compressed(how, body)
+	}
+	header.Set("Content-Length", strconv.Itoa(len(body)))
 	// The deadline ends the wait for a client that does not read. A writer without deadlines, as in
 	// tests, cannot block.
 	control := http.NewResponseController(w)
@@ -46,6 +71,15 @@ func write(w http.ResponseWriter, status int, body []byte) {
 	_, _ = w.Write(body) // the client went away
 	_ = control.Flush()
 	_ = control.SetWriteDeadline(time.Time{})
+}
+
+func compressed(how string, body []byte) []byte {
+	var out bytes.Buffer
+	enc := coding.Get(how, &out)
+	defer coding.Put(how, enc)
+	_, _ = enc.Write(body) // a buffer takes all
+	_ = enc.Close()
+	return out.Bytes()
 }
 
 // fail answers with an error. An error outside the contract is a defect.

@@ -126,17 +126,21 @@ func (h *handler) topics(w http.ResponseWriter, r *request) error {
 		return err
 	}
 	for i := range page {
-		t := &page[i]
-		if t.Sidecars == nil {
-			t.Sidecars = []string{} // [] rather than null
-		}
-		if t.BySidecar == nil {
-			t.BySidecar = []fleet.Usage{}
-		}
-		e := state.Snapshot.Topic(t.Topic)
-		t.Rate, t.Scope, t.Paused, t.Policy = e.Publish.Rate, string(e.Publish.Scope), e.Paused, state.Snapshot.Match(t.Topic)
+		showTopic(&page[i], state)
 	}
 	return h.answer(w, r.Request, http.StatusOK, topicsBody{page, next})
+}
+
+// showTopic adds what is in force for a topic.
+func showTopic(t *fleet.Topic, state *catalog.State) {
+	if t.Sidecars == nil {
+		t.Sidecars = []string{} // [] rather than null
+	}
+	if t.BySidecar == nil {
+		t.BySidecar = []fleet.Usage{}
+	}
+	e := state.Snapshot.Topic(t.Topic)
+	t.Rate, t.Scope, t.Paused, t.Policy = e.Publish.Rate, string(e.Publish.Scope), e.Paused, state.Snapshot.Match(t.Topic)
 }
 
 // withPolicies adds the topics with a policy of their own.

@@ -31,6 +31,8 @@ type api struct {
 // newAPI serves a catalog of its own, empty, to anonymous admins. change may put something else in
 // the place of any part.
 func newAPI(t testing.TB, change ...func(*Config)) *api {
+	stopping := make(chan struct{})
+	close(stopping) // a watch ends after its first events
 	cfg := Config{
 		Catalog:  newCatalog(t),
 		Registry: &registry{},
@@ -43,9 +45,11 @@ func newAPI(t testing.TB, change ...func(*Config)) *api {
 		Debug:   http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { fmt.Fprint(w, "profiles\n") }),
 		Status:  func() any { return map[string]string{"version": "devel"} },
 		Ready:   func() error { return nil },
-		Forget:  func(_ context.Context, node string) (bool, error) { return node == "gone", nil },
-		Addr:    loopback,
-		Logger:  slog.New(slog.DiscardHandler),
+
+		Stopping: stopping,
+		Forget:   func(_ context.Context, node string) (bool, error) { return node == "gone", nil },
+		Addr:     loopback,
+		Logger:   slog.New(slog.DiscardHandler),
 	}
 	for _, c := range change {
 		c(&cfg)

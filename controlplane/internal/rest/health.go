@@ -36,7 +36,7 @@ func (h *handler) healthRoutes() []httpapi.Route {
 	}, {
 		Pattern: "GET /v1/sidecars/{node_id}", Summary: "one sidecar with its health",
 		Answers: []httpapi.Answer{ok[detailBody]("the sidecar")}, Errors: []wire.Code{wire.NotFound}, Serve: h.known(h.sidecar),
-	}}
+	}, h.watchRoute()}
 }
 
 // overviewBody is an overview, with the rates of the last hour if asked for.

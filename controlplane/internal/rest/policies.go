@@ -20,12 +20,12 @@ import (
 // ignored.
 var given = []string{"version", "updated_at", "updated_by"}
 
-func (h *handler) listPolicies(w http.ResponseWriter, _ *request) error {
+func (h *handler) listPolicies(w http.ResponseWriter, r *request) error {
 	list, err := h.lists.of(h.Catalog.State())
 	if err != nil {
 		return fmt.Errorf("encode the policies: %w", err)
 	}
-	write(w, http.StatusOK, list.body)
+	write(w, r.Request, http.StatusOK, list.body)
 	runtime.KeepAlive(list) // for requests meanwhile
 	return nil
 }

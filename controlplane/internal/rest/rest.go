@@ -9,6 +9,7 @@ import (
 	"net"
 	"net/http"
 	"strings"
+	"sync/atomic"
 
 	"github.com/sluice-bus/sluice/internal/httpapi"
 	"github.com/sluice-bus/sluice/internal/listen"
@@ -32,6 +33,8 @@ type Config struct {
 	Ready func() error
 	// Forward asks sidecars what is asked of a store.
 	Forward Forwarder
+	// Stopping is closed when the program begins to stop, so that watches end; nil: never.
+	Stopping <-chan struct{}
 	// Forget removes a missing sidecar, and reports whether it was missing.
 	Forget func(ctx context.Context, nodeID string) (bool, error)
 	// Addr is the listener's bound address.
@@ -45,14 +48,17 @@ type Config struct {
 // handler serves the API.
 type handler struct {
 	Config
-	gate  gate
-	lists policyLists
+	gate    gate
+	lists   policyLists
+	feed    *feed
+	watches atomic.Int64
 }
 
 // New returns the handler of the control plane's HTTP listener, behind the guards against web pages
 // of other origins.
 func New(c Config) http.Handler {
 	h := &handler{Config: c, gate: newGate()}
+	h.feed = newFeed(h.watched())
 	routes := h.routes()
 	for _, route := range routes {
 		h.About.Routes = append(h.About.Routes, route.Pattern)

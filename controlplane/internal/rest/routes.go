@@ -5,6 +5,7 @@ import (
 	"maps"
 	"net/http"
 	"strconv"
+	"strings"
 
 	"github.com/sluice-bus/sluice/internal/httpapi"
 	"github.com/sluice-bus/sluice/internal/policy"
@@ -19,6 +20,11 @@ func (h *handler) routes() []httpapi.Route {
 		all = append(all, list...)
 	}
 	for i := range all {
+		if strings.HasPrefix(all[i].Pattern, "GET ") && len(all[i].Answers) == 1 && all[i].Pattern != "GET /v1/watch" {
+			all[i].Headers = append(all[i].Headers, httpapi.Text("If-None-Match", "the ETag of the answer that the client has"))
+			all[i].Answers = append(all[i].Answers,
+				httpapi.Answer{Status: http.StatusNotModified, Doc: "the client has it", Headers: []string{"ETag"}})
+		}
 		all[i].Headers = append(all[i].Headers, httpapi.Text(userHeader, "the name of who sends this, where nobody authenticates"))
 	}
 	unchecked := func(pattern string, serve func(http.ResponseWriter, *request) error) httpapi.Route {

@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"io"
 	"log/slog"
 	"net"
 	"net/http"
@@ -13,6 +12,7 @@ import (
 
 	"github.com/sluice-bus/sluice/internal/budget"
 	"github.com/sluice-bus/sluice/internal/httpapi"
+	"github.com/sluice-bus/sluice/internal/httpapi/coding"
 	"github.com/sluice-bus/sluice/sdk/wire/codec"
 )
 
@@ -34,7 +34,7 @@ type body struct {
 
 	mime    string
 	coding  string
-	enc     encoder // nil: not compressed, or nothing written yet
+	enc     coding.Encoder // nil: not compressed, or nothing written yet
 	buf     []byte
 	started bool // the header was sent
 	// trailing says that trailers follow; announced is how many missing parts the header names.
@@ -45,17 +45,16 @@ type body struct {
 func (h *handler) newBody(w http.ResponseWriter, r *http.Request, mime string) *body {
 	return &body{
 		w: w, r: r, conn: http.NewResponseController(w), logger: h.Logger, stall: h.StallTimeout, share: h.share(r),
-		mime: mime, coding: negotiate(r.Header["Accept-Encoding"]),
+		mime: mime, coding: coding.Negotiate(r.Header["Accept-Encoding"]),
 	}
 }
 
 // release gives the encoder back; nothing else may be called afterwards.
 func (b *body) release() {
 	if b.enc != nil {
-		b.enc.Reset(io.Discard) // releases the answer
-		encoders[b.coding].Put(b.enc)
+		coding.Put(b.coding, b.enc)
 		b.enc = nil
-		b.share.Give(encoderBytes)
+		b.share.Give(coding.EncoderBytes)
 	}
 }
 
@@ -132,7 +131,7 @@ func (b *body) finish(in reading) {
 		b.w.WriteHeader(http.StatusOK)
 		return
 	}
-	if !b.started && b.coding == codingIdentity && !b.trailing {
+	if !b.started && b.coding == coding.Identity && !b.trailing {
 		b.w.Header().Set("Content-Length", strconv.Itoa(len(b.buf)))
 	}
 	b.drain()
@@ -183,7 +182,7 @@ func (b *body) start() {
 	h.Set("Content-Type", b.mime)
 	h.Set("X-Content-Type-Options", "nosniff")
 	h.Add("Vary", "Accept-Encoding")
-	if b.coding != codingIdentity {
+	if b.coding != coding.Identity {
 		h.Set("Content-Encoding", b.coding)
 	}
 }
@@ -192,10 +191,9 @@ func (b *body) start() {
 func (b *body) drain() {
 	if !b.started {
 		b.start()
-		if b.coding != codingIdentity {
-			b.enc = encoders[b.coding].Get().(encoder)
-			b.enc.Reset(b.w)
-			b.share.Take(encoderBytes)
+		if b.coding != coding.Identity {
+			b.enc = coding.Get(b.coding, b.w)
+			b.share.Take(coding.EncoderBytes)
 		}
 	}
 	b.must(b.conn.SetWriteDeadline(time.Now().Add(b.stall)))

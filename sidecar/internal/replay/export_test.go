@@ -20,6 +20,7 @@ import (
 	"github.com/klauspost/compress/gzip"
 	"github.com/klauspost/compress/zstd"
 
+	"github.com/sluice-bus/sluice/internal/httpapi/coding"
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog"
 	"github.com/sluice-bus/sluice/test/require"
 )
@@ -132,26 +133,26 @@ func fetch(t *testing.T, srv *httptest.Server, target, acceptEncoding string) *h
 // decoded undoes an answer's coding.
 func decoded(t *testing.T, resp *http.Response) io.Reader {
 	t.Helper()
-	switch coding := resp.Header.Get("Content-Encoding"); coding {
-	case codingIdentity:
+	switch how := resp.Header.Get("Content-Encoding"); how {
+	case coding.Identity:
 		return resp.Body
-	case codingGzip:
+	case coding.Gzip:
 		r, err := gzip.NewReader(resp.Body)
 		require.NoError(t, err)
 		return r
-	case codingZstd:
+	case coding.Zstd:
 		r, err := zstd.NewReader(resp.Body, zstd.WithDecoderConcurrency(1))
 		require.NoError(t, err)
 		t.Cleanup(r.Close)
 		return r
 	default:
-		t.Fatalf("Content-Encoding %q", coding)
+		t.Fatalf("Content-Encoding %q", how)
 		return nil
 	}
 }
 
 // codings is an Accept-Encoding for each Content-Encoding.
-var codings = map[string]string{"identity": codingIdentity, "gzip": codingGzip, "gzip, zstd": codingZstd}
+var codings = map[string]string{"identity": coding.Identity, "gzip": coding.Gzip, "gzip, zstd": coding.Zstd}
 
 func TestExportInEveryCoding(t *testing.T) {
 	events := many(5000, 100)
@@ -160,10 +161,10 @@ func TestExportInEveryCoding(t *testing.T) {
 		want = append(want, r.ID)
 	}
 	srv := serve(t, newHandler(newMemory(events...)))
-	for accept, coding := range codings {
+	for accept, how := range codings {
 		for range 2 { // the second time with an encoder that was used before
 			resp := fetch(t, srv, "/export?topic=orders", accept)
-			if resp.Header.Get("Content-Encoding") != coding || resp.Header.Get("Vary") != "Accept-Encoding" {
+			if resp.Header.Get("Content-Encoding") != how || resp.Header.Get("Vary") != "Accept-Encoding" {
 				t.Errorf("Accept-Encoding %q: %v", accept, resp.Header)
 			}
 			equalIDs(t, accept, lineIDs(t, decoded(t, resp)), want)
@@ -174,50 +175,14 @@ func TestExportInEveryCoding(t *testing.T) {
 
 func TestAnEmptyExportIsWholeInItsCoding(t *testing.T) {
 	srv := serve(t, newHandler(newMemory()))
-	for accept, coding := range codings {
+	for accept, how := range codings {
 		resp := fetch(t, srv, "/export?topic=orders", accept)
 		raw, err := io.ReadAll(resp.Body)
-		if err != nil || (len(raw) > 0) != (coding != codingIdentity) {
+		if err != nil || (len(raw) > 0) != (how != coding.Identity) {
 			t.Errorf("in %q: %d bytes, %v", accept, len(raw), err)
 		}
 		resp.Body = io.NopCloser(bytes.NewReader(raw))
 		equalIDs(t, accept, lineIDs(t, decoded(t, resp)), nil)
-	}
-}
-
-func TestNegotiate(t *testing.T) {
-	for header, want := range map[string]string{
-		"":                               codingIdentity,
-		"identity":                       codingIdentity,
-		"br, deflate":                    codingIdentity,
-		"gzip":                           codingGzip,
-		"GZIP":                           codingGzip,
-		"x-gzip":                         codingGzip,
-		"gzip, zstd":                     codingZstd,
-		"zstd;q=0.5, gzip;q=0.5":         codingZstd,
-		"zstd;q=0.5, gzip":               codingGzip,
-		"zstd; q=0.9 , gzip ; q=0.8":     codingZstd,
-		"gzip;q=0":                       codingIdentity,
-		"gzip;q=0, zstd;Q=0.001":         codingZstd,
-		"gzip;q=0.5, identity":           codingIdentity,
-		"identity;q=0, gzip;q=0.1":       codingGzip,
-		"*":                              codingGzip,
-		"*;q=0":                          codingIdentity,
-		"*;q=0, zstd":                    codingZstd,
-		"gzip;q=0, *":                    codingIdentity,
-		"gzip;q=2, zstd;q=x":             codingIdentity,
-		"gzip;q=NaN":                     codingIdentity,
-		"gzip;level=1":                   codingIdentity,
-		"deflate, gzip, br, zstd":        codingZstd,
-		"gzip, deflate, br;q=1.0, *;q=0": codingGzip,
-		", ,;q=1":                        codingIdentity,
-	} {
-		if got := negotiate([]string{header}); got != want {
-			t.Errorf("%q: %q, want %q", header, got, want)
-		}
-	}
-	if got := negotiate([]string{"gzip;q=0.5", "zstd;q=0.4"}); got != codingGzip {
-		t.Errorf("two headers: %q", got)
 	}
 }
 
