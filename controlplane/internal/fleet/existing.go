@@ -51,6 +51,26 @@ func (r *Registry) SetTopics(store string, names []string) {
 	for _, name := range names {
 		r.exists(s, name)
 	}
+	r.forgetUsage(store)
+}
+
+// forgetUsage removes the topics in use that exist in no store, where all who use them are of a store that has just told all of its
+// topics: they were deleted before it did.
+func (r *Registry) forgetUsage(store string) {
+	for name, t := range r.usage.topics {
+		if r.existing.names[name] > 0 {
+			continue
+		}
+		others := false
+		for node := range t.by {
+			m := r.members[node]
+			others = others || m == nil || m.StoreID != store
+		}
+		if !others {
+			r.usage.pairs -= len(t.by)
+			delete(r.usage.topics, name)
+		}
+	}
 }
 
 // ChangeTopics adds topics to those that exist in a store, and removes others.

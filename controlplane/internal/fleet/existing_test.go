@@ -39,6 +39,17 @@ func TestTopicsThatExistAreShownWhileIdle(t *testing.T) {
 	wantTopics(t, r, "new", "other")
 }
 
+// A control plane that has just started may hear of a topic's use before it hears that the topic is gone.
+func TestUsedTopicsThatTheirStoreHasNotAreForgotten(t *testing.T) {
+	r, c := newRegistry("cp1")
+	connect(t, r, "a", "i1")
+	r.Usage("a", "deleted", 1, 0, c.at)
+	r.Usage("b", "of another store", 1, 0, c.at)
+	wantTopics(t, r, "deleted", "of another store")
+	r.SetTopics("s1", []string{"kept"})
+	wantTopics(t, r, "kept", "of another store")
+}
+
 func TestTopicsOfAStoreStayAsLongAsASidecarIsKnown(t *testing.T) {
 	r, c := newRegistry("cp1")
 	r.SetTopics("s1", []string{"x"}) // its stream may be there before that of xDS
