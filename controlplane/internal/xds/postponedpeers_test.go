@@ -46,8 +46,8 @@ func TestAYoungControlPlaneLeavesSidecarsTheirPeers(t *testing.T) {
 	has := versionsOf(full(t, old, 3))
 	old.stop()
 
-	young := serveSettling(t, policies{"a": 1}, settle)
 	began := time.Now()
+	young := serveSettling(t, policies{"a": 1}, settle)
 	one, two := young.connect(t, "n1", "i"), young.connect(t, "n2", "i")
 	one.comeWith(has)
 	two.comeWith(has)
