@@ -84,13 +84,19 @@ func (g *Group) unsave(s save, err error) {
 		g.cfg.Logger.Error("consumer group cannot save its progress", "topic", g.id.Topic, "group", g.id.Group, "error", err)
 	}
 	g.dispatch.Round.More, g.dispatch.Round.TokenAt = false, time.Time{} // the next turn assigns again
+	unknown := false                                                     // why the store has refused it
 	for i := range s.epochs {
 		e := &s.epochs[i]
 		// It may have been lost meanwhile, or renewed.
 		if p := g.parts[e.Partition]; p.own.State != ownership.Foreign && p.own.Epoch >= e.Number {
 			p.Dirty = true
 			p.Redrive.EndAgain()
+			unknown = unknown || p.own.Epoch == e.Number
 		}
+	}
+	if fenced && !unknown { // abandonTaken came before, so the next save need not wait
+		g.saver.retryAt = time.Time{}
+		g.worker.Wake()
 	}
 	for _, m := range s.members {
 		g.dispatch.TakeBack(m.window)
