@@ -18,6 +18,7 @@ packages=$(go list -f '{{.ImportPath}} {{.Dir}} {{join .Imports " "}} {{join .Te
   grep -vE '/(examples|deploy)/|/test/(contract|controlplane|fleet|sidecar) |/(bubbletest|simulation|mongomodel|facts) ' |
   while read -r package dir; do if starts_goroutines "$dir"; then echo "$package"; fi; done)
 # -s and -w halve the time that linking takes; reports of races need neither.
+# The test that is left out works out a fleet of 1,000 sidecars and 10,000 topics, for minutes with the detector, in one goroutine.
 # shellcheck disable=SC2086 # the packages are words
-CGO_ENABLED=1 go test -json -race -trimpath -vet=off -ldflags='-s -w' -p $((2 * $(getconf _NPROCESSORS_ONLN))) -timeout 30m $packages |
+CGO_ENABLED=1 go test -skip '^TestALargeFleetOnASlowLine$' -json -race -trimpath -vet=off -ldflags='-s -w' -p $((2 * $(getconf _NPROCESSORS_ONLN))) -timeout 30m $packages |
   CGO_ENABLED=0 go run -trimpath ./test/testreport
