@@ -67,8 +67,7 @@ func (r *Registry) forgetUsage(store string) {
 			others = others || m == nil || m.StoreID != store
 		}
 		if !others {
-			r.usage.pairs -= len(t.by)
-			delete(r.usage.topics, name)
+			r.usage.remove(name)
 		}
 	}
 }
@@ -116,9 +115,8 @@ func (r *Registry) deleted(s *storeTopics, name string) {
 		return
 	}
 	r.existing.remove(s, name)
-	if t := r.usage.topics[name]; t != nil && r.existing.names[name] == 0 {
-		r.usage.pairs -= len(t.by)
-		delete(r.usage.topics, name)
+	if r.usage.topics[name] != nil && r.existing.names[name] == 0 {
+		r.usage.remove(name)
 	}
 }
 

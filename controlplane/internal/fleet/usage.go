@@ -113,6 +113,12 @@ func (r *Registry) use(node, topic string, now time.Duration) (*topicUse, *use) 
 	return t, t.by[node]
 }
 
+// remove removes a topic that is in use.
+func (u *usage) remove(name string) {
+	u.pairs -= len(u.topics[name].by)
+	delete(u.topics, name)
+}
+
 // sweep removes uses that are over KeepTopic old.
 func (u *usage) sweep(now time.Duration) {
 	u.swept = now

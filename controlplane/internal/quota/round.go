@@ -195,7 +195,7 @@ func (t *topic) setTargets(now time.Time) {
 // of one together have one share: else who comes back again and again holds a share for each time.
 func (t *topic) countEarlierLives() {
 	for _, m := range t.active {
-		m.targetRate = max(0, m.targetRate-t.earlierLives(m.node))
+		m.targetRate = max(0, m.targetRate-t.ended[m.node])
 	}
 }
 

@@ -309,7 +309,8 @@ func (s *Server) topic(name string, now time.Time) *topic {
 	if t := s.topics[name]; t != nil || len(s.topics) >= most {
 		return t
 	}
-	t = &topic{name: name, tenant: most == maxTenants, server: s, members: map[memberID]*member{}, at: s.began.Add(lapse), used: now}
+	t = &topic{name: name, tenant: most == maxTenants, server: s, members: map[memberID]*member{}, at: s.began.Add(lapse), used: now,
+		ended: map[string]float64{}}
 	s.topics[name] = t
 	return t
 }

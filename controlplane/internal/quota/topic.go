@@ -2,7 +2,6 @@ package quota
 
 import (
 	"math"
-	"slices"
 	"sync"
 	"time"
 
@@ -26,7 +25,8 @@ type topic struct {
 	members   map[memberID]*member
 	// rates and bursts are the sums over all members.
 	rates, bursts float64
-	ended         []*member // whose stream has ended; some may be back, or removed
+	// ended are, by node id, the rates that lives of sidecars whose streams have ended may still be using.
+	ended map[string]float64
 	// Of the current round.
 	all    []*member // members at its beginning
 	active []*member // members that take part
@@ -49,7 +49,7 @@ func (t *topic) bound(node string, u *usage, p policy.Publish, now time.Time) (i
 	}
 	impossible = u.rate > t.mostRate*(1+1e-6) || u.capacity > max(1, t.mostBurst) || float64(u.wants) > max(1, t.mostBurst)
 	sidecars := float64(max(1, len(t.members)))
-	u.rate = min(u.rate, max(0, rate/sidecars-t.earlierLives(node)))
+	u.rate = min(u.rate, max(0, rate/sidecars-t.ended[node]))
 	u.capacity = min(u.capacity, max(1, burst/sidecars))
 	u.wants = min(u.wants, max(1, p.Burst))
 	return impossible
@@ -69,6 +69,9 @@ func (t *topic) report(st *stream, u *usage, number uint64, now time.Time) {
 		t.urgent = true
 	}
 	t.advance(now)
+	if m.out == nil { // it is back
+		t.ended[m.node] -= m.rate
+	}
 	m.out, m.report, m.reportAt = st, u.report, now
 	m.observe(u, now)
 	rate, burst := m.rate, m.burst
@@ -100,11 +103,10 @@ func (t *topic) detach(st *stream, left bool, now time.Time) {
 	}
 	t.advance(now)
 	m.out = nil
-	if !slices.Contains(t.ended, m) {
-		t.ended = append(t.ended, m)
-	}
 	if left {
 		t.remove(m)
+	} else {
+		t.ended[m.node] += m.rate
 	}
 	t.urgent = true
 }
@@ -127,27 +129,18 @@ func (t *topic) advance(now time.Time) {
 
 // settle drops the assignments that have lapsed, and adds up those left.
 func (t *topic) settle(now time.Time) {
-	t.all, t.ended, t.rates, t.bursts = t.all[:0], t.ended[:0], 0, 0
+	t.all, t.rates, t.bursts = t.all[:0], 0, 0
+	clear(t.ended)
 	for _, m := range t.members {
 		m.settle(now)
 		t.all = append(t.all, m)
 		if m.out == nil {
-			t.ended = append(t.ended, m)
+			t.ended[m.node] += m.rate
 		}
 		t.rates += m.rate
 		t.bursts += m.burst
 	}
 	t.trim()
-}
-
-// earlierLives returns the rate that lives of a sidecar whose streams have ended may still be using.
-func (t *topic) earlierLives(node string) (rate float64) {
-	for _, m := range t.ended {
-		if m.node == node && m.out == nil && !m.removed {
-			rate += m.rate
-		}
-	}
-	return rate
 }
 
 // trim limits the reservoir to its maximum.
