@@ -42,9 +42,9 @@ const (
 	// SharesOfAll says which part of everything one identity may use, where there are several: one
 	// of so many.
 	SharesOfAll = 4
-	// sharesForStrangers says which part of the memory all clients may use that have not
+	// sharesForUnauthenticated says which part of the memory all clients may use that have not
 	// authenticated; they have no places.
-	sharesForStrangers = 16
+	sharesForUnauthenticated = 16
 )
 
 // Bounds are those of all clients together.
@@ -63,10 +63,10 @@ func DefaultPlaces() [places]int64 {
 // Budget is what all clients of a program may use. A nil one has no bounds. Its methods, and those
 // of its shares, are safe for concurrent use.
 type Budget struct {
-	bounds    Bounds
-	memory    atomic.Int64
-	places    [places]atomic.Int64
-	strangers *Share
+	bounds          Bounds
+	memory          atomic.Int64
+	places          [places]atomic.Int64
+	unauthenticated *Share
 
 	mu     sync.RWMutex
 	shares map[string]weak.Pointer[Share]
@@ -75,16 +75,16 @@ type Budget struct {
 // New makes a budget of which nothing is used.
 func New(b Bounds) *Budget {
 	all := &Budget{bounds: b, shares: make(map[string]weak.Pointer[Share])}
-	all.strangers = &Share{of: all, bounds: Bounds{Memory: max(b.Memory/sharesForStrangers, 1)}}
+	all.unauthenticated = &Share{of: all, bounds: Bounds{Memory: max(b.Memory/sharesForUnauthenticated, 1)}}
 	return all
 }
 
-// Strangers is the share of all clients that have not authenticated.
-func (b *Budget) Strangers() *Share {
+// Unauthenticated is the share of all clients that have not authenticated.
+func (b *Budget) Unauthenticated() *Share {
 	if b == nil {
 		return nil
 	}
-	return b.strangers
+	return b.unauthenticated
 }
 
 // Of is the share of an identity. It lasts as long as somebody has it.
@@ -131,7 +131,7 @@ func (b *Budget) Used() int64 {
 	}
 	b.mu.RLock()
 	defer b.mu.RUnlock()
-	used := b.strangers.Used()
+	used := b.unauthenticated.Used()
 	for _, s := range b.shares {
 		used += s.Value().Used()
 	}
@@ -230,7 +230,7 @@ const retryAfter = time.Second
 
 func (s *Share) refuse(may string, most int64) *wire.Error {
 	switch {
-	case s == s.of.strangers:
+	case s == s.of.unauthenticated:
 		return refusal("all clients that have not authenticated together", may, most)
 	case !s.of.bounds.Identities:
 		return s.of.refuse(may, most)

@@ -103,9 +103,9 @@ func TestRefusals(t *testing.T) {
 			return b.Of("a").TryTake(1001)
 		}, "all clients together may hold 1000 bytes"},
 		{"strangers", true, func(b *budget.Budget) error {
-			return b.Strangers().TryTake(63)
+			return b.Unauthenticated().TryTake(63)
 		}, "that have not authenticated together may hold 62 bytes"},
-		{"strangers' places", true, func(b *budget.Budget) error { return b.Strangers().Enter(budget.Pulls) }, "may have 0 pulls"},
+		{"strangers' places", true, func(b *budget.Budget) error { return b.Unauthenticated().Enter(budget.Pulls) }, "may have 0 pulls"},
 	} {
 		err := c.try(budget.New(budget.Bounds{Memory: 1000, Places: places, Identities: c.identities}))
 		if !errors.Is(err, &wire.Error{Code: wire.Overloaded}) || !strings.Contains(err.Error(), c.says) {
@@ -152,7 +152,7 @@ func TestNoBudgetIsNoBound(t *testing.T) {
 	var b *budget.Budget
 	s := b.Of("a")
 	s.Take(1 << 40)
-	if s.TryTake(1<<40) != nil || s.Enter(budget.Pulls) != nil || s.Full() || s.Scarce() || b.Strangers() != nil {
+	if s.TryTake(1<<40) != nil || s.Enter(budget.Pulls) != nil || s.Full() || s.Scarce() || b.Unauthenticated() != nil {
 		t.Error("a nil budget has a bound")
 	}
 	s.Give(1)

@@ -62,7 +62,7 @@ func (x *Sessions) unknown(ctx context.Context, from string) *Session {
 		c = x.newConnection()
 	}
 	s := &Session{Connection: c, From: from, of: x}
-	s.share.Store(x.Budget.Strangers())
+	s.share.Store(x.Budget.Unauthenticated())
 	return s
 }
 

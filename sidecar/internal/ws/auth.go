@@ -9,9 +9,9 @@ import (
 	"github.com/sluice-bus/sluice/sidecar/internal/group"
 )
 
-// strangerFrameBytes is the longest message of a connection that has not authenticated: enough for
+// unauthenticatedFrameBytes is the longest message of a connection that has not authenticated: enough for
 // an AUTH with the longest token.
-const strangerFrameBytes = 2 * wire.MaxTokenBytes
+const unauthenticatedFrameBytes = 2 * wire.MaxTokenBytes
 
 // Reasons that go with the close code 1008.
 const (
@@ -65,8 +65,8 @@ func (c *conn) authorize(id *access.Identity, items []wire.PublishItem) {
 	}
 }
 
-// expelStranger ends the connection if it has not authenticated in time.
-func (c *conn) expelStranger() {
+// expelUnauthenticated ends the connection if it has not authenticated in time.
+func (c *conn) expelUnauthenticated() {
 	if c.ctx.Err() == nil && !c.caller.Known() {
 		c.expel(wire.Errorf(wire.Unauthorized, "%s", reasonLate), reasonLate)
 	}

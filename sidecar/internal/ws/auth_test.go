@@ -62,7 +62,7 @@ func of(op, topic, group string) string {
 	return strings.Replace(strings.Replace(op, "%s", topic, 1), "%s", group, 1)
 }
 
-func TestStrangersMayDoNothing(t *testing.T) {
+func TestUnauthenticatedMayDoNothing(t *testing.T) {
 	s := start(t, gatewaytest.Setup{Access: gatewaytest.AuthOf(t, "tokens:\n"+gatewaytest.Entry("app", gatewaytest.Rights)).Access})
 	c := s.Dial(t)
 	for _, op := range append(everyOp, `{"op":"PING","corr":"c"}`) {
@@ -172,9 +172,9 @@ func TestAuthHasToComeInTime(t *testing.T) {
 	inTime.Alive()
 }
 
-func TestStrangersSendShortFrames(t *testing.T) {
+func TestUnauthenticatedSendShortFrames(t *testing.T) {
 	s := start(t, gatewaytest.Setup{Access: gatewaytest.AuthOf(t, "tokens:\n"+gatewaytest.Entry("app", gatewaytest.Rights)).Access})
-	payload := `{"op":"PUBLISH","topic":"orders","payload":"` + strings.Repeat("x", ws.StrangerFrameBytes) + `"}`
+	payload := `{"op":"PUBLISH","topic":"orders","payload":"` + strings.Repeat("x", ws.UnauthenticatedFrameBytes) + `"}`
 	c := s.Dial(t)
 	c.Ask(`{"op":"AUTH","token":"app"}`)
 	c.Ask("%s", payload)

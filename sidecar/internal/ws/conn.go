@@ -53,7 +53,7 @@ func (c *conn) begin(ctx context.Context, name string) {
 	c.window.init(c.cfg.Bounds, c.caller.Share())
 	readLimit := c.cfg.Limits.FrameBytes
 	if !c.caller.Known() {
-		readLimit = min(readLimit, strangerFrameBytes)
+		readLimit = min(readLimit, unauthenticatedFrameBytes)
 	}
 	c.ws.SetReadLimit(int64(readLimit))
 }
@@ -61,7 +61,7 @@ func (c *conn) begin(ctx context.Context, name string) {
 // serve reads until the connection ends, and then releases everything that belongs to it.
 func (c *conn) serve() {
 	if !c.caller.Known() {
-		defer time.AfterFunc(c.cfg.Bounds.AuthTimeout, c.expelStranger).Stop()
+		defer time.AfterFunc(c.cfg.Bounds.AuthTimeout, c.expelUnauthenticated).Stop()
 	}
 	c.alive = keepAlive{socket: c.socket, after: c.cfg.Bounds.PingAfter, ping: c.ws.Ping, dead: c.mute}
 	c.alive.start(c.ctx)

@@ -7,7 +7,7 @@ import (
 
 // What the tests from outside need to see of the inside.
 
-const StrangerFrameBytes = strangerFrameBytes
+const UnauthenticatedFrameBytes = unauthenticatedFrameBytes
 
 type Conn = conn
 

@@ -173,7 +173,7 @@ func (s *Server) RightsChanged() {
 	}
 	for c := range s.conns {
 		if !c.caller.Known() {
-			continue // expelStranger ends such a connection
+			continue // expelUnauthenticated ends such a connection
 		}
 		if err := c.mayKeep(); err != nil {
 			s.busy.Go(func() { c.expel(wire.AsError(err), reasonRevoked) })
