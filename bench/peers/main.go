@@ -9,13 +9,10 @@ import (
 	"fmt"
 	"os"
 	"os/signal"
-	"runtime"
 	"slices"
 	"syscall"
 	"time"
 
-	"github.com/sluice-bus/sluice/bench/internal/latency"
-	"github.com/sluice-bus/sluice/bench/internal/node"
 	"github.com/sluice-bus/sluice/bench/report"
 	"github.com/sluice-bus/sluice/bench/scenarios"
 	"github.com/sluice-bus/sluice/internal/program"
@@ -64,20 +61,18 @@ func run(ctx context.Context) (err error) {
 		html   = flag.String("html", "", "write the results as a page to this file")
 	)
 	flag.Parse()
-	lab := scenarios.Lab{Size: *size, For: *length}
-	if lab.Dir, err = os.MkdirTemp(*dir, "sluice-peers-*"); err != nil {
+	lab, err := scenarios.NewLab(*dir)
+	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, os.RemoveAll(lab.Dir)) }()
-	if lab.Sync, err = node.Syncs(lab.Dir); err != nil {
-		return err
-	}
-	sluice := lab
+	defer func() { err = errors.Join(err, lab.Close()) }()
+	lab.Size, lab.For = *size, *length
+	sluice := *lab
 	sluice.Start = func(ctx context.Context) (scenarios.System, error) { return sluice.StartUnlimited(ctx) }
 	jobs := [][]*scenarios.Job{scenarios.Jobs(&sluice, portable(), "Sluice", "fsynced")}
 	versions := map[string]string{"Sluice": program.Version()}
 	for _, p := range []peer{jetStream(false), jetStream(true), redisStreams("everysec"), redisStreams("always")} {
-		own := lab
+		own := *lab
 		own.Start = func(ctx context.Context) (scenarios.System, error) {
 			dir, err := os.MkdirTemp(lab.Dir, "peer-*")
 			if err != nil {
@@ -95,9 +90,7 @@ func run(ctx context.Context) (err error) {
 	}
 	results := &report.Results{
 		Program: "bench/peers", Version: program.Version(), At: time.Now(), Rounds: *rounds, Systems: versions,
-		Machine: report.Machine{
-			OS: runtime.GOOS, Arch: runtime.GOARCH, Cores: runtime.NumCPU(), CPU: node.CPU(), SyncMS: latency.Milliseconds(lab.Sync),
-		},
+		Machine: lab.Machine(),
 	}
 	results.Rows, err = scenarios.Measure(ctx, transpose(jobs), *rounds, func(_ *scenarios.Lab, label string) func() {
 		line := terminal.NewProgress(os.Stderr, label, 0)

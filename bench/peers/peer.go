@@ -7,7 +7,6 @@ import (
 	"net"
 	"os"
 	"os/exec"
-	"strconv"
 	"time"
 
 	"github.com/sluice-bus/sluice/bench/internal/load"
@@ -30,18 +29,10 @@ type broker struct {
 	consumer  func(context.Context, load.Consuming) (load.Source, error)
 }
 
-// names make topics that nobody uses.
-var names = time.Now().UnixNano()
-
-func freshName() string {
-	names++
-	return "t" + strconv.FormatInt(names, 36)
-}
-
 // Publishing is a load of a fresh topic. What the transport is makes no difference to a peer.
 func (b broker) Publishing(p scenarios.Params) load.Publishing {
 	return load.Publishing{
-		Topic: freshName(), Size: p.Size, Connections: p.Connections, Depth: p.Depth, Batch: p.Batch, Rate: p.Rate, Transport: "its own client",
+		Topic: load.FreshName("peer"), Size: p.Size, Connections: p.Connections, Depth: p.Depth, Batch: p.Batch, Rate: p.Rate, Transport: "its own client",
 		Open: b.publisher,
 	}
 }
@@ -49,7 +40,7 @@ func (b broker) Publishing(p scenarios.Params) load.Publishing {
 // Consuming is one consumer of a fresh topic.
 func (b broker) Consuming(p scenarios.Params) load.Consuming {
 	return load.Consuming{
-		Topic: freshName(), Group: "bench", From: wire.FromEarliest, Events: p.Events, Connections: 1, Window: 1000, MaxBatch: p.Frame,
+		Topic: load.FreshName("peer"), Group: "bench", From: wire.FromEarliest, Events: p.Events, Connections: 1, Window: 1000, MaxBatch: p.Frame,
 		Patience: 30 * time.Second, Open: b.consumer,
 	}
 }

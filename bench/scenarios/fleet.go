@@ -5,14 +5,30 @@ import (
 	"errors"
 	"time"
 
+	"golang.org/x/sync/errgroup"
+
 	"github.com/sluice-bus/sluice/bench/internal/load"
 	"github.com/sluice-bus/sluice/bench/internal/node"
+	"github.com/sluice-bus/sluice/bench/report"
 )
 
 // Fleet is sidecars and their control plane.
 type Fleet struct {
 	sidecars []*Sidecar
 	plane    *node.Program // nil: none
+}
+
+// unlimitedFleet starts sidecars on one store, without limits and without a control plane.
+func (l *Lab) unlimitedFleet(ctx context.Context, n int) (*Fleet, error) {
+	f := &Fleet{}
+	for range n {
+		sidecar, err := l.StartUnlimited(ctx)
+		if err != nil {
+			return nil, errors.Join(err, f.Close())
+		}
+		f.sidecars = append(f.sidecars, sidecar)
+	}
+	return f, nil
 }
 
 func (f *Fleet) Publishing(p Params) load.Publishing { return f.sidecars[0].Publishing(p) }
@@ -47,4 +63,46 @@ func (f *Fleet) Close() (err error) {
 		err = errors.Join(err, f.plane.Stop())
 	}
 	return err
+}
+
+// publishTogether publishes what the plans say, all at once, and measures it.
+func (l *Lab) publishTogether(ctx context.Context, f *Fleet, plans []load.Publishing) (*report.Round, error) {
+	crowd := make([]*load.Publisher, 0, len(plans))
+	defer func() {
+		for _, publisher := range crowd {
+			publisher.Close()
+		}
+	}()
+	for i := range plans {
+		publisher, err := load.NewPublisher(ctx, plans[i])
+		if err != nil {
+			return nil, err
+		}
+		crowd = append(crowd, publisher)
+	}
+	return l.measure(ctx, f, together(crowd))
+}
+
+// together is a load of several publishers at once.
+func together(crowd []*load.Publisher) measured {
+	return measured{
+		done: func() (sum int64) {
+			for _, publisher := range crowd {
+				sum += publisher.Done()
+			}
+			return sum
+		},
+		run: func(ctx context.Context) (*load.Tally, time.Duration, error) {
+			began, tallies := time.Now(), make([]*load.Tally, len(crowd))
+			all, ctx := errgroup.WithContext(ctx)
+			for i, publisher := range crowd {
+				all.Go(func() (err error) {
+					tallies[i], _, err = publisher.Run(ctx)
+					return err
+				})
+			}
+			err := all.Wait()
+			return load.Sum(tallies), time.Since(began), err
+		},
+	}
 }

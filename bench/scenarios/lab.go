@@ -2,13 +2,14 @@ package scenarios
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"runtime"
-	"strconv"
 	"sync"
 	"time"
 
+	"github.com/sluice-bus/sluice/bench/internal/latency"
 	"github.com/sluice-bus/sluice/bench/internal/load"
 	"github.com/sluice-bus/sluice/bench/internal/node"
 	"github.com/sluice-bus/sluice/bench/report"
@@ -35,16 +36,33 @@ type Lab struct {
 	Progress func(events int64)
 }
 
+// NewLab makes a lab in a folder of its own in dir, whose disk it looks at, for Close to remove. Its Start is still to be set.
+func NewLab(dir string) (l *Lab, err error) {
+	l = &Lab{}
+	if l.Dir, err = os.MkdirTemp(dir, "sluice-bench-*"); err != nil {
+		return nil, err
+	}
+	if l.Sync, err = node.Syncs(l.Dir); err != nil {
+		return nil, errors.Join(err, l.Close())
+	}
+	return l, nil
+}
+
+// Close removes what the scenarios have written.
+func (l *Lab) Close() error { return os.RemoveAll(l.Dir) }
+
+// Machine is what the lab runs on.
+func (l *Lab) Machine() report.Machine {
+	return report.Machine{
+		OS: runtime.GOOS, Arch: runtime.GOARCH, Cores: runtime.NumCPU(), CPU: node.CPU(), SyncMS: latency.Milliseconds(l.Sync),
+	}
+}
+
 // sampleEvery is how long a step of a round's throughput is.
 const sampleEvery = 100 * time.Millisecond
 
 // warmFor is how long a system is loaded before it is measured: its files, connections and the runtime's heap are there then.
 const warmFor = 500 * time.Millisecond
-
-// freshName is an unused name.
-func freshName(kind string) string {
-	return "bench." + kind + "." + strconv.FormatInt(time.Now().UnixNano(), 36)
-}
 
 // room is a folder of its own.
 func (l *Lab) room() (string, error) { return os.MkdirTemp(l.Dir, "node-*") }

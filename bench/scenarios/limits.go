@@ -40,7 +40,7 @@ func runLimits(ctx context.Context, lab *Lab, p Params) (*report.Round, error) {
 		return nil, err
 	}
 	defer fleet.Close()
-	topic := freshName("limits")
+	topic := load.FreshName("limits")
 	p.Rate, p.Connections, p.Depth = p.Rate/float64(p.Sidecars), publishers, 64
 	if p.Sidecars > 1 { // a control plane that has just started divides nothing yet
 		if _, err := lab.offer(ctx, fleet, p, topic, settleFleetFor); err != nil {
@@ -63,22 +63,12 @@ func runLimits(ctx context.Context, lab *Lab, p Params) (*report.Round, error) {
 
 // offer publishes through all sidecars of a fleet for a while.
 func (l *Lab) offer(ctx context.Context, fleet *Fleet, p Params, topic string, d time.Duration) (*report.Round, error) {
-	crowd := make([]*load.Publisher, 0, len(fleet.sidecars))
-	defer func() {
-		for _, publisher := range crowd {
-			publisher.Close()
-		}
-	}()
-	for _, sidecar := range fleet.sidecars {
-		plan := sidecar.Publishing(p)
-		plan.Topic, plan.For, plan.Limited = topic, d, true
-		publisher, err := load.NewPublisher(ctx, plan)
-		if err != nil {
-			return nil, err
-		}
-		crowd = append(crowd, publisher)
+	plans := make([]load.Publishing, len(fleet.sidecars))
+	for i, sidecar := range fleet.sidecars {
+		plans[i] = sidecar.Publishing(p)
+		plans[i].Topic, plans[i].For, plans[i].Limited = topic, d, true
 	}
-	return l.measure(ctx, fleet, together(crowd))
+	return l.publishTogether(ctx, fleet, plans)
 }
 
 // limitedFleet starts sidecars with a limit of 500 a second, each for itself, or several with a control plane.

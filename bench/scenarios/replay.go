@@ -33,7 +33,7 @@ func (l *Lab) read(ctx context.Context, p Params, all func(ctx context.Context, 
 		return nil, err
 	}
 	defer sys.Close()
-	topic := freshName("read")
+	topic := load.FreshName("read")
 	if err := l.store(ctx, sys, p, topic); err != nil {
 		return nil, err
 	}

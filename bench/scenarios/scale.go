@@ -22,7 +22,7 @@ func runScale(ctx context.Context, lab *Lab, p Params) (*report.Round, error) {
 	}
 	defer sys.Close()
 	p.Connections, p.Depth, p.Batch = 1, 8, 100
-	topic, whole := freshName("scale"), (*report.Round)(nil)
+	topic, whole := load.FreshName("scale"), (*report.Round)(nil)
 	for stored, next := 0, min(10_000, p.Events); stored < p.Events; next = min(next*10, p.Events) {
 		plan := sys.Publishing(p)
 		plan.Topic, plan.Events = topic, next-stored

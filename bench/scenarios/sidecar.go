@@ -12,6 +12,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/sluice-bus/sluice/bench"
 	"github.com/sluice-bus/sluice/bench/internal/load"
 	"github.com/sluice-bus/sluice/bench/internal/node"
 	"github.com/sluice-bus/sluice/sdk/admin"
@@ -20,13 +21,6 @@ import (
 
 // patience is how long may pass without an event before the rest is given up.
 const patience = 30 * time.Second
-
-// unlimited are policies without the limits that protect a sidecar from what the bench does.
-const unlimited = `- name: "*"
-  connection: {rate: 0}
-  publish: {rate: 0, bytes_per_second: 0}
-  delivery: {rate: 0, max_inflight: 10000, ack_timeout: 60s}
-`
 
 // Sidecar is a sidecar that is measured.
 type Sidecar struct {
@@ -61,7 +55,7 @@ func (l *Lab) StartSidecar(ctx context.Context, dir string, flags ...string) (*S
 
 // StartUnlimited starts a sidecar without limits.
 func (l *Lab) StartUnlimited(ctx context.Context) (*Sidecar, error) {
-	dir, policies, err := l.policies(unlimited)
+	dir, policies, err := l.policies(bench.Policies)
 	if err != nil {
 		return nil, err
 	}
@@ -89,7 +83,7 @@ func Running(ctx context.Context, url, token string) (*Sidecar, error) {
 // Publishing is a load on a fresh topic.
 func (s *Sidecar) Publishing(p Params) load.Publishing {
 	return load.Publishing{
-		URL: s.URL, Token: s.token, Transport: p.Transport, Topic: freshName("publish"), Size: p.Size, Connections: p.Connections,
+		URL: s.URL, Token: s.token, Transport: p.Transport, Topic: load.FreshName("publish"), Size: p.Size, Connections: p.Connections,
 		Depth: p.Depth, Batch: p.Batch, Keys: p.Keys, Rate: p.Rate, Topics: p.Topics,
 	}
 }
@@ -97,7 +91,7 @@ func (s *Sidecar) Publishing(p Params) load.Publishing {
 // Consuming is one consumer of a fresh topic, in a fresh group.
 func (s *Sidecar) Consuming(p Params) load.Consuming {
 	return load.Consuming{
-		URL: s.URL, Token: s.token, Topic: freshName("subscribe"), Group: "bench", From: wire.FromEarliest, Events: p.Events,
+		URL: s.URL, Token: s.token, Topic: load.FreshName("subscribe"), Group: "bench", From: wire.FromEarliest, Events: p.Events,
 		Connections: 1, Window: 1000, MaxBatch: p.Frame, Patience: patience,
 	}
 }

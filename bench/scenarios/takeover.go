@@ -17,15 +17,11 @@ var takeover = Scenario{
 
 // runTakeover publishes through one sidecar, consumes through two others, and kills one of these halfway.
 func runTakeover(ctx context.Context, lab *Lab, p Params) (*report.Round, error) {
-	fleet := &Fleet{}
-	defer fleet.Close()
-	for range p.Sidecars {
-		sidecar, err := lab.StartUnlimited(ctx)
-		if err != nil {
-			return nil, err
-		}
-		fleet.sidecars = append(fleet.sidecars, sidecar)
+	fleet, err := lab.unlimitedFleet(ctx, p.Sidecars)
+	if err != nil {
+		return nil, err
 	}
+	defer fleet.Close()
 	doomed, killed := fleet.sidecars[1], make(chan error, 1)
 	consuming := fleet.Consuming(p)
 	consuming.Connections = p.Sidecars - 1

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strconv"
 	"sync"
 	"time"
 
@@ -42,11 +41,6 @@ func (t *target) validate() (err error) {
 		return program.Usagef("--keys is %d; it has to be 0 or more", t.Keys)
 	}
 	return nil
-}
-
-// freshName is an unused name.
-func freshName(kind string) string {
-	return "bench." + kind + "." + strconv.FormatInt(time.Now().UnixNano(), 36)
 }
 
 // watch shows the progress of a run on a terminal, until the returned function is called.

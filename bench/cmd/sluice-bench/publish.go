@@ -68,7 +68,7 @@ func (p *publishCommand) Run(ctx context.Context, app *program.App) error {
 		return program.Usagef("--rate is %v; it has to be 0 or more", p.Rate)
 	}
 	if p.Topic == "" {
-		p.Topic = freshName("publish")
+		p.Topic = load.FreshName("publish")
 	}
 	plan := p.plan(&p.pipeline, p.Rate)
 	publisher, err := load.NewPublisher(ctx, plan)

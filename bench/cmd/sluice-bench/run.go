@@ -7,7 +7,6 @@ import (
 	"maps"
 	"net/url"
 	"os"
-	"runtime"
 	"slices"
 	"strconv"
 	"strings"
@@ -16,7 +15,6 @@ import (
 	"go.yaml.in/yaml/v3"
 
 	"github.com/sluice-bus/sluice/bench/internal/latency"
-	"github.com/sluice-bus/sluice/bench/internal/node"
 	"github.com/sluice-bus/sluice/bench/report"
 	"github.com/sluice-bus/sluice/bench/scenarios"
 	"github.com/sluice-bus/sluice/internal/program"
@@ -65,16 +63,14 @@ func (c *runCommand) Run(ctx context.Context, app *program.App) (err error) {
 	if err != nil {
 		return err
 	}
-	lab, err := c.lab(ctx)
+	lab, err := c.lab()
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, os.RemoveAll(lab.Dir)) }()
+	defer func() { err = errors.Join(err, lab.Close()) }()
 	results := &report.Results{
 		Program: "sluice-bench", Version: program.Version(), At: time.Now(), Rounds: c.Rounds, Flags: c.flags(),
-		Machine: report.Machine{
-			OS: runtime.GOOS, Arch: runtime.GOARCH, Cores: runtime.NumCPU(), CPU: node.CPU(), SyncMS: latency.Milliseconds(lab.Sync),
-		},
+		Machine: lab.Machine(),
 	}
 	if bound != nil {
 		err = findMax(ctx, app, lab, bound, results)
@@ -151,19 +147,17 @@ func fromFile(name string) (asked []*scenarios.Scenario, err error) {
 }
 
 // lab prepares the folder and looks at the disk.
-func (c *runCommand) lab(ctx context.Context) (lab *scenarios.Lab, err error) {
-	lab = &scenarios.Lab{Store: c.Store, Target: c.Target, StorePIDs: c.StorePIDs, Size: c.Size, For: c.For}
+func (c *runCommand) lab() (lab *scenarios.Lab, err error) {
+	token := ""
 	if c.TokenFile != "" {
-		if lab.Token, err = secrets.FromFile(c.TokenFile); err != nil {
+		if token, err = secrets.FromFile(c.TokenFile); err != nil {
 			return nil, program.Usagef("--token-file: %w", err)
 		}
 	}
-	if lab.Dir, err = os.MkdirTemp(c.Dir, "sluice-bench-*"); err != nil {
+	if lab, err = scenarios.NewLab(c.Dir); err != nil {
 		return nil, err
 	}
-	if lab.Sync, err = node.Syncs(lab.Dir); err != nil {
-		return nil, errors.Join(err, os.RemoveAll(lab.Dir))
-	}
+	lab.Store, lab.Target, lab.StorePIDs, lab.Token, lab.Size, lab.For = c.Store, c.Target, c.StorePIDs, token, c.Size, c.For
 	lab.Start = func(ctx context.Context) (scenarios.System, error) {
 		if c.Target != "" {
 			return scenarios.Running(ctx, c.Target, lab.Token)

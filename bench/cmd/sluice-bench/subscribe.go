@@ -145,12 +145,12 @@ func (s *subscribeCommand) validate() error {
 // prepare names what the flags leave open, and makes sure that there is something to drain.
 func (s *subscribeCommand) prepare(ctx context.Context, app *program.App) error {
 	if s.Group == "" && !s.NoGroup {
-		s.Group = freshName("group")
+		s.Group = load.FreshName("group")
 	}
 	if s.Topic != "" {
 		return nil
 	}
-	s.Topic = freshName("subscribe")
+	s.Topic = load.FreshName("subscribe")
 	if !s.Drain {
 		return nil
 	}

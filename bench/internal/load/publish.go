@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"math"
-	"strconv"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -60,9 +59,6 @@ func (p *Publishing) topicOf(send int) string {
 	}
 	return TopicNumber(p.Topic, send%p.Topics)
 }
-
-// TopicNumber is the name of one of a load's topics.
-func TopicNumber(topic string, number int) string { return topic + "." + strconv.Itoa(number) }
 
 // A Publisher is a load whose connections are open.
 type Publisher struct {
