@@ -65,7 +65,6 @@ func run(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, lab.Close()) }()
 	lab.Size, lab.For = *size, *length
 	sluice := *lab
 	sluice.Start = func(ctx context.Context) (scenarios.System, error) { return sluice.StartUnlimited(ctx) }
@@ -97,7 +96,7 @@ func run(ctx context.Context) (err error) {
 		line.Add(0)
 		return line.Finish
 	})
-	if err != nil {
+	if err = errors.Join(err, lab.Close()); err != nil {
 		return err
 	}
 	return errors.Join(results.Table(os.Stdout), ratios(os.Stdout, results.Rows), report.Write(*json, results.JSON), report.Write(*html, results.HTML))

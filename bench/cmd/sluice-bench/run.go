@@ -54,7 +54,7 @@ Programs are looked for beside this one and on PATH. Examples:
 }
 
 // Run runs the scenarios.
-func (c *runCommand) Run(ctx context.Context, app *program.App) (err error) {
+func (c *runCommand) Run(ctx context.Context, app *program.App) error {
 	asked, err := c.asked()
 	if err != nil {
 		return err
@@ -67,7 +67,6 @@ func (c *runCommand) Run(ctx context.Context, app *program.App) (err error) {
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, lab.Close()) }()
 	results := &report.Results{
 		Program: "sluice-bench", Version: program.Version(), At: time.Now(), Rounds: c.Rounds, Flags: c.flags(),
 		Machine: lab.Machine(),
@@ -78,7 +77,7 @@ func (c *runCommand) Run(ctx context.Context, app *program.App) (err error) {
 		jobs := scenarios.Jobs(lab, asked, "sluice", "")
 		results.Rows, err = scenarios.Measure(ctx, jobs, c.Rounds, func(lab *scenarios.Lab, label string) func() { return show(app, lab, label) })
 	}
-	return errors.Join(err, c.write(app, results))
+	return errors.Join(err, lab.Close(), c.write(app, results)) // who reads the results may go before their end
 }
 
 // asked are the scenarios to measure, with the cases of the file.
