@@ -33,9 +33,6 @@ const zstdWindow = 512 << 10
 // EncoderBytes is about what an encoder holds.
 const EncoderBytes = 1 << 20
 
-// encoderBytes is about what an encoder holds.
-const encoderBytes = 1 << 20
-
 // encoders keeps encoders for reuse, by their coding: making their tables and window costs more
 // than compressing a small answer. They have no goroutines. Their settings are constant and valid,
 // so the constructors cannot fail.
