@@ -418,6 +418,9 @@ func (c *call) waitForWrites() *Error {
 	if !wc.majority && wc.members <= 1 {
 		return nil
 	}
+	if wc.majority {
+		c.set.cost.Majority++
+	}
 	if wc.members > len(c.set.members) {
 		return &Error{Code: 100, CodeName: "UnsatisfiableWriteConcern", Message: "Not enough data-bearing nodes"}
 	}

@@ -178,6 +178,7 @@ func (s *Set) append(m *member, e *entry) int {
 	m.take(e)
 	m.applied = m.last()
 	m.progress[m.index] = m.last()
+	s.cost.charge(e.ops)
 	s.commit(m)
 	s.replicateFrom(m)
 	if m.last()-m.keptAt > snapshotLag {

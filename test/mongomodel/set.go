@@ -87,6 +87,7 @@ type Set struct {
 	process    bson.ObjectID
 	trace      trace
 	work       store.Work
+	cost       Cost
 }
 
 // New starts a set. Its first member is the primary.
@@ -140,6 +141,37 @@ func (s *Set) Work() store.Work {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.work
+}
+
+// Cost counts what writes make the members do.
+type Cost struct {
+	// Majority are the writes that waited for a majority.
+	Majority int
+	// Entries and Bytes are the oplog's: of an update only the fields that it changed, and without
+	// what every entry has beside.
+	Entries, Bytes int
+	// Sessions are the updates of config.transactions.
+	Sessions int
+}
+
+// Cost is what all writes so far have cost.
+func (s *Set) Cost() Cost {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.cost
+}
+
+// Minus is what has been added since another count.
+func (c Cost) Minus(before Cost) Cost {
+	return Cost{c.Majority - before.Majority, c.Entries - before.Entries, c.Bytes - before.Bytes, c.Sessions - before.Sessions}
+}
+
+// charge counts the entries of a write. The lock is held.
+func (c *Cost) charge(ops []store.Entry) {
+	for _, op := range ops {
+		c.Entries++
+		c.Bytes += op.Size()
+	}
 }
 
 // forget drops the state that is in a member's memory only.

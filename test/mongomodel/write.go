@@ -74,6 +74,13 @@ func (c *call) write(statement int, op func(*store.Store) ([]store.Entry, bson.D
 			if c.number != 0 {
 				e.session = c.session
 				e.record = &record{number: c.number, statement: int32(statement), result: result}
+				if c.name != "insert" || statement == 0 { // the documents of an insert are recorded together
+					c.set.cost.Sessions++
+				}
+				if c.name == "findAndModify" { // its answer is kept, as 4.4 does it: in an entry of its own
+					c.set.cost.Entries++
+					c.set.cost.Bytes += len(entries[0].Doc)
+				}
 				if r := m.sessions[c.session]; r != nil && r.number == c.number {
 					e.record.earlier = r
 				}

@@ -1,7 +1,6 @@
 package simulation
 
 import (
-	"fmt"
 	"maps"
 	"slices"
 	"strings"
@@ -13,27 +12,23 @@ import (
 	"github.com/sluice-bus/sluice/test/mongomodel"
 )
 
-// flow is a plan in which sidecars publish so many events a second in all, one by one, into one
-// topic of 8 partitions, whose one group acks each at once, on a replica set that takes its time.
-// Either one sidecar publishes and another consumes, or both do both.
-func flow(perSecond int, both bool) *plan {
+// flow is a plan in which these sidecars publish so many events a second in all, so many in
+// a call on average, into one topic of 8 partitions, on a replica set that takes its time. The topic's one
+// group has a member at each of the consuming sidecars, which acks each event at once.
+func flow(perSecond, batch int, publishing, consuming []int) *plan {
 	p := &plan{
-		Seed: 1, Sidecars: 2, Members: 3, Measured: true, Lasts: 7000,
+		Seed: 1, Sidecars: 1 + max(slices.Max(publishing), slices.Max(consuming)), Members: 3, Measured: true, Lasts: 7000,
 		Topics: []topicPlan{{Name: "t0", Partitions: 8}},
 		Groups: []groupPlan{{Topic: "t0", Name: "g0", AckTimeout: 30_000, Attempts: 100}},
 	}
-	publishers, consumers := []int{0, 0}, []int{1}
-	if both {
-		publishers, consumers = []int{0, 1}, []int{0, 1}
-	}
-	for _, i := range consumers {
+	for _, i := range consuming {
 		p.Consumers = append(p.Consumers, consumerPlan{Seed: uint64(i), Sidecar: i, Window: 1000})
 	}
-	for n, i := range publishers {
+	for n, i := range publishing {
 		if perSecond > 0 {
 			p.Publishers = append(p.Publishers, publisherPlan{
-				Seed: uint64(n), Topic: "t0", Sidecars: []int{i}, Start: 2000, Every: ms(2000 / perSecond), Calls: 5 * perSecond / 2,
-				Batch: 1, Keys: 64, Pipeline: 1000,
+				Seed: uint64(n), Topic: "t0", Sidecars: []int{i}, Start: 2000, Every: ms(1000 * batch * len(publishing) / perSecond),
+				Calls: 5 * perSecond / batch / len(publishing), Batch: 2*batch - 1, Keys: 64, Pipeline: 1000,
 			})
 		}
 	}
@@ -60,41 +55,71 @@ func (c *counting) meet(q mongomodel.Request) mongomodel.Fault {
 	return mongomodel.Fault{}
 }
 
-// commandsOf runs a flow, and returns the commands a second by kind, once all is under way.
-func commandsOf(t *testing.T, p *plan) map[string]int {
-	const warm, span = 3 * time.Second, 3 * time.Second
-	c := &counting{kind: map[string]int{}}
-	synctest.Test(t, func(t *testing.T) {
-		r := newRun(p)
-		r.meter = c
-		var switching sync.WaitGroup
-		switching.Go(func() {
-			time.Sleep(warm)
-			c.set(true)
-			time.Sleep(span)
-			c.set(false)
-		})
-		r.work()
-		switching.Wait()
-		res := r.finish()
-		report(t, p, res)
-		if all := latencies(res.history); len(all) > 0 {
-			t.Logf("%d publishes, p50 %v, p99 %v", len(all), all[len(all)/2], all[len(all)*99/100])
-		}
-		if all := deliveryLatencies(res.history); len(all) > 0 {
-			t.Logf("%d deliveries, p50 %v, p99 %v after the publish", len(all), all[len(all)/2], all[len(all)*99/100])
-		}
-	})
-	for kind := range c.kind {
-		c.kind[kind] = int(float64(c.kind[kind])/span.Seconds() + 0.5)
-	}
-	return c.kind
-}
-
 func (c *counting) set(on bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.on = on
+}
+
+const (
+	costsAfter = 3 * time.Second // when all is under way
+	costsSpan  = 3 * time.Second
+)
+
+// costs are what a flow costs the store in costsSpan.
+type costs struct {
+	kind     map[string]int // commands
+	commands int
+	mongomodel.Cost
+	answered, delivered, acked time.Duration // the medians, after the beginning of the publish and of the ack
+}
+
+// costsOf runs a flow. Replication takes longer by lag once the sidecars have started.
+func costsOf(t *testing.T, p *plan, lag time.Duration) (x costs) {
+	t.Helper()
+	c := &counting{kind: map[string]int{}}
+	synctest.Test(t, func(t *testing.T) {
+		r := newRun(p)
+		r.meter = c
+		var counts sync.WaitGroup
+		counts.Go(func() {
+			time.Sleep(costsAfter / 2)
+			for i := range p.Members {
+				r.set.Lag(i, lag)
+			}
+			time.Sleep(costsAfter / 2)
+			before := r.set.Cost()
+			c.set(true)
+			time.Sleep(costsSpan)
+			c.set(false)
+			x.Cost = r.set.Cost().Minus(before)
+		})
+		r.work()
+		counts.Wait()
+		res := r.finish()
+		report(t, p, res)
+		var acks []time.Duration
+		for _, d := range res.history.Deliveries {
+			for _, s := range d.Settles {
+				acks = append(acks, s.Ended.At-s.Began.At)
+			}
+		}
+		slices.Sort(acks)
+		x.answered, x.delivered, x.acked = median(latencies(res.history)), median(deliveryLatencies(res.history)), median(acks)
+	})
+	x.kind = c.kind
+	for _, n := range c.kind {
+		x.commands += n
+	}
+	return x
+}
+
+// median is that of durations in order; 0: there are none.
+func median(sorted []time.Duration) time.Duration {
+	if len(sorted) == 0 {
+		return 0
+	}
+	return sorted[len(sorted)/2]
 }
 
 // deliveryLatencies are how long it took from each event's publish to its delivery, ascending.
@@ -110,52 +135,92 @@ func deliveryLatencies(h *history) (all []time.Duration) {
 	return all
 }
 
-// TestCommands counts what publish, delivery and ack of events cost the store in commands, above
-// those of idle sidecars. Before sidecars saved and read for many partitions at once it was 947 and
-// 1,221 a second where one publishes and one consumes, and 1,507 and 2,152 where both do both.
-func TestCommands(t *testing.T) {
+// TestCosts counts what publish, delivery and ack of events cost the store, above what idle sidecars
+// do. The table is in the test's log.
+func TestCosts(t *testing.T) {
+	one, two, eight := []int{0, 0}, []int{0, 1, 0, 1}, []int{0, 1, 2, 3, 4, 5, 6, 7}
+	t.Logf("%-32s %8s %8s %8s %8s %8s %9s %9s %9s",
+		"a second", "commands", "majority", "entries", "KB", "sessions", "OK ms", "EVENT ms", "ack ms")
 	for _, c := range []struct {
-		perSecond int
-		both      bool
-		most      int
-	}{{200, false, 400}, {2000, false, 500}, {200, true, 850}, {2000, true, 1000}} {
-		t.Run(fmt.Sprintf("%d events a second, both %v", c.perSecond, c.both), func(t *testing.T) {
-			idle, kinds, all := commandsOf(t, flow(0, c.both)), commandsOf(t, flow(c.perSecond, c.both)), 0
-			for _, kind := range slices.Sorted(maps.Keys(kinds)) {
-				all += kinds[kind] - idle[kind]
-				t.Logf("%-30s %5d/s, idle %d/s", kind, kinds[kind], idle[kind])
+		name                             string
+		perSecond, batch                 int
+		publishing, consuming            []int
+		commands, majority, entries, kib int // at most
+	}{
+		{"1/s, one sidecar", 1, 1, one, one[:1], 12, 6, 8, 8},
+		{"50/s, one sidecar", 50, 1, one, one[:1], 200, 200, 300, 60},
+		{"200/s, one sidecar", 200, 1, one, one[:1], 350, 350, 850, 170},
+		{"2,000/s, one sidecar", 2000, 1, one, one[:1], 350, 350, 3300, 850},
+		{"200/s from one to another", 200, 1, one, []int{1}, 450, 290, 800, 170},
+		{"2,000/s from one to another", 2000, 1, one, []int{1}, 500, 350, 3300, 850},
+		{"2,000/s in calls of 100 or so", 2000, 100, one, []int{1}, 320, 220, 3300, 850},
+		{"200/s, both do both", 200, 1, two, two[:2], 850, 550, 1050, 200},
+		{"2,000/s, both do both", 2000, 1, two, two[:2], 1050, 680, 3600, 850},
+		{"two rivals, 50/s each", 100, 1, two[:2], []int{2}, 650, 310, 650, 120},
+		{"eight rivals, 50/s each", 400, 1, eight, []int{8}, 1800, 1000, 2300, 430},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			idle, x := costsOf(t, flow(0, 1, c.publishing, c.consuming), 0), costsOf(t, flow(c.perSecond, c.batch, c.publishing, c.consuming), 0)
+			for _, kind := range slices.Sorted(maps.Keys(x.kind)) {
+				t.Logf("%-30s %5.0f/s, idle %.0f/s", kind, rate(x.kind[kind]), rate(idle.kind[kind]))
 			}
-			t.Logf("%d commands a second above those of idle sidecars", all)
-			if all > c.most {
-				t.Errorf("%d commands a second, want %d at most", all, c.most)
+			commands, cost := rate(x.commands-idle.commands), x.Cost.Minus(idle.Cost)
+			majority, entries, kib := rate(cost.Majority), rate(cost.Entries), rate(cost.Bytes)/1024
+			t.Logf("%-32s %8.0f %8.0f %8.0f %8.0f %8.0f %9.1f %9.1f %9.1f", c.name, commands, majority, entries, kib, rate(cost.Sessions),
+				x.answered.Seconds()*1000, x.delivered.Seconds()*1000, x.acked.Seconds()*1000)
+			for what, n := range map[string]struct {
+				is   float64
+				most int
+			}{
+				"commands": {commands, c.commands}, "majority writes": {majority, c.majority}, "oplog entries": {entries, c.entries},
+				"KB of oplog": {kib, c.kib},
+			} {
+				if n.is > float64(n.most) {
+					t.Errorf("%.0f %s a second, want %d at most", n.is, what, n.most)
+				}
 			}
 		})
+	}
+}
+
+// rate is a count of costsSpan as one of a second.
+func rate(n int) float64 { return float64(n) / costsSpan.Seconds() }
+
+// TestWritesInARow: how many majority writes stand one after the other before an answer, where
+// nothing takes as long as they do.
+func TestWritesInARow(t *testing.T) {
+	const lag = 200 * time.Millisecond
+	for _, consuming := range [][]int{{0}, {1}} {
+		x := costsOf(t, flow(1, 1, []int{0}, consuming), lag)
+		ok, delivered, ack := x.answered/lag, x.delivered/lag, x.acked/lag
+		t.Logf("from sidecar 0 to %d: %d before OK, %d before EVENT, %d before the ack's OK", consuming[0], ok, delivered, ack)
+		if ok > 2 || delivered > 3 || ack > 1 {
+			t.Errorf("from sidecar 0 to %d: want 2, 3 and 1 at most", consuming[0])
+		}
 	}
 }
 
 // TestIdleFleet: 200 sidecars with a member each, that have nothing to do, ask the store less than 300
 // times a second, although each describes its member to the others.
 func TestIdleFleet(t *testing.T) {
-	p := flow(0, false)
+	p := flow(0, 1, []int{0}, []int{0})
 	p.Sidecars, p.Consumers, p.Lasts = 200, nil, 6500
 	for i := range p.Sidecars {
 		p.Consumers = append(p.Consumers, consumerPlan{Seed: uint64(i), Sidecar: i, Window: 10})
 	}
-	kinds, all := commandsOf(t, p), 0
-	for _, kind := range slices.Sorted(maps.Keys(kinds)) {
-		all += kinds[kind]
-		t.Logf("%-30s %5d/s", kind, kinds[kind])
+	x := costsOf(t, p, 0)
+	for _, kind := range slices.Sorted(maps.Keys(x.kind)) {
+		t.Logf("%-30s %5.0f/s", kind, rate(x.kind[kind]))
 	}
-	t.Logf("%d commands a second", all)
-	if all > 300 {
-		t.Errorf("%d commands a second, want 300 at most", all)
+	if all := rate(x.commands); all > 300 {
+		t.Errorf("%.0f commands a second, want 300 at most", all)
 	}
 }
 
 // TestASidecarComes: a sidecar that comes greets none of the others, and they do not greet it.
 // Before, each of them greeted it. The sidecar that comes has no members of groups.
 func TestASidecarComes(t *testing.T) {
-	p := flow(0, false)
+	p := flow(0, 1, []int{0}, []int{1})
 	p.Sidecars = 5
 	p.Consumers = append(p.Consumers, consumerPlan{Seed: 2, Sidecar: 2, Window: 10}, consumerPlan{Seed: 3, Sidecar: 3, Window: 10})
 	c := &counting{kind: map[string]int{}}

@@ -328,7 +328,7 @@ const enoughLater = 4 * time.Second
 // their time, at 500 a second on a replica set that takes its time, whichever of two sidecars they
 // were published through.
 func TestLateness(t *testing.T) {
-	p := flow(500, true)
+	p := flow(500, 1, []int{0, 1}, []int{0, 1})
 	for i := range p.Publishers {
 		p.Publishers[i].Later, p.Publishers[i].Ahead = 100, 4000
 	}

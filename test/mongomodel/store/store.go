@@ -9,6 +9,7 @@
 package store
 
 import (
+	"bytes"
 	"fmt"
 	"maps"
 	"slices"
@@ -45,6 +46,21 @@ type Entry struct {
 	// them.
 	Before   bson.Raw
 	Replaced bool
+}
+
+// Size is about how many bytes the change takes in an oplog: the document, or the fields of it that
+// an update has changed.
+func (e Entry) Size() int {
+	size := len(e.ID.Value)
+	for k, v := range query.Fields(e.Doc) {
+		if e.Before == nil || e.Replaced {
+			return len(e.Doc)
+		}
+		if old := query.Lookup(e.Before, string(k)); old.Type != v.Type || !bytes.Equal(old.Value, v.Value) {
+			size += len(k) + len(v.Value) + 2
+		}
+	}
+	return size
 }
 
 // A Store is one member's data. Its zero value is not ready: use New.
