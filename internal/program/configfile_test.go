@@ -20,6 +20,7 @@ func TestFileErrorsNameKeyAndLine(t *testing.T) {
 			`config.yaml:1: unknown setting "data_dir" (did you mean "data-dir"?)`},
 		"nothing alike":      {"colour: red\n", `config.yaml:1: unknown setting "colour"`},
 		"no setting: help":   {"help: true\n", `config.yaml:1: unknown setting "help"`},
+		"no setting: man":    {"man: true\n", `config.yaml:1: unknown setting "man"`},
 		"no setting: config": {"config: other.yaml\n", `config.yaml:1: unknown setting "config"`},
 		"number":             {"\nlimit: many\n", `config.yaml:2: limit: expected a valid 64 bit int but got "many"`},
 		"fraction":           {"limit: 1.5\n", `config.yaml:1: limit: expected a valid 64 bit int but got "1.5"`},

@@ -73,6 +73,8 @@ type App struct {
 	Stdout, Stderr io.Writer
 	// Hangups delivers each SIGHUP, which asks a server to read its files again; nil: the program is none.
 	Hangups <-chan os.Signal
+
+	notifySocket string // of systemd; "": it does not wait for this program
 }
 
 // A Process is what a program is given by its operating system, so that tests can give it something
@@ -94,6 +96,7 @@ type commonFlags struct {
 	LogFormat string           `group:"common" enum:"text,json" default:"text" help:"How to log to standard error: text or json."`
 	LogLevel  string           `group:"common" enum:"debug,info,warn,error" default:"info" help:"What to log: debug, info, warn or error."`
 	Schema    schemaFlag       `group:"common" placeholder:"FLAG" help:"Print the JSON Schema of the file given with that flag, such as config, and exit."`
+	Man       manFlag          `hidden:"" help:"Print the manual page and exit."`
 	Version   kong.VersionFlag `group:"common" help:"Print the version and exit."`
 }
 
@@ -145,6 +148,7 @@ func Run(spec Spec, process Process) int {
 		Stderr:  process.Stderr,
 		Hangups: process.Hangups,
 	}
+	app.notifySocket, _ = process.LookupEnv("NOTIFY_SOCKET")
 	warnOfShown(app.Logger, command)
 	run := spec.Run
 	if run == nil {
@@ -184,7 +188,7 @@ func parse(spec Spec, process Process) (*kong.Context, *commonFlags, error) {
 		kong.Name(spec.Name),
 		kong.Description(spec.Description),
 		kong.Embed(&common),
-		kong.Bind(schemas(spec.Schemas)),
+		kong.Bind(spec),
 		kong.Resolvers(&settings{lookupEnv: process.LookupEnv, configFile: spec.ConfigFile}),
 		vars(process.LookupEnv, spec.Name),
 		kong.Writers(process.Stdout, process.Stderr),

@@ -9,10 +9,14 @@ import (
 	"io"
 	"log"
 	"log/slog"
+	"net"
 	"os"
+	"path/filepath"
 	"strings"
 	"syscall"
 	"testing"
+
+	"github.com/sluice-bus/sluice/test/require"
 )
 
 func TestHelp(t *testing.T) {
@@ -238,6 +242,29 @@ func TestReady(t *testing.T) {
 	}
 	if line := log.String(); !strings.Contains(line, `msg=ready program=p version=v1 listen=127.0.0.1:7070`) {
 		t.Errorf("log: %s", line)
+	}
+}
+
+// TestReadyIsSentToSystemd expects the message of sd_notify(3), and that a program serves without the socket, too.
+func TestReadyIsSentToSystemd(t *testing.T) {
+	dir, err := os.MkdirTemp("", "notify") // the path of a socket is short
+	require.NoError(t, err)
+	defer os.RemoveAll(dir)
+	socket := filepath.Join(dir, "socket")
+	manager, err := net.ListenUnixgram("unixgram", &net.UnixAddr{Name: socket, Net: "unixgram"})
+	require.NoError(t, err)
+	defer manager.Close()
+	ready := Spec{Name: "p", Settings: new(struct{}), Run: func(_ context.Context, app *App) error { return app.Ready() }}
+	for _, path := range []string{socket, socket + "-gone"} {
+		var log bytes.Buffer
+		process := Process{LookupEnv: lookup([]string{"NOTIFY_SOCKET=" + path}), Stdout: io.Discard, Stderr: &log}
+		if status := Run(ready, process); status != StatusOK || strings.Contains(log.String(), "cannot tell systemd") != (path != socket) {
+			t.Errorf("status %d: %s", status, &log)
+		}
+	}
+	message := make([]byte, 100)
+	if n, err := manager.Read(message); err != nil || string(message[:n]) != "READY=1" {
+		t.Errorf("systemd gets %q, %v", message[:n], err)
 	}
 }
 

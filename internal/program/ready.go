@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"net"
 	"syscall"
 )
 
@@ -21,10 +22,26 @@ func (a *App) Ready(fields ...Field) error {
 	}
 	a.Logger.Info("ready", about...)
 	_, err := a.Stdout.Write(append(line, "}\n"...))
+	a.notifyManager()
 	if errors.Is(err, syscall.EPIPE) {
 		return nil
 	}
 	return err
+}
+
+// notifyManager tells systemd, where that waits for it (Type=notify), that the program is ready.
+func (a *App) notifyManager() {
+	if a.notifySocket == "" {
+		return
+	}
+	conn, err := net.Dial("unixgram", a.notifySocket)
+	if err == nil {
+		_, err = conn.Write([]byte("READY=1"))
+		err = errors.Join(err, conn.Close())
+	}
+	if err != nil {
+		a.Logger.Warn("cannot tell systemd that the program is ready", "err", err)
+	}
 }
 
 func quote(text string) []byte {

@@ -15,24 +15,20 @@ import (
 	"github.com/sluice-bus/sluice/internal/setting"
 )
 
-// schemas make the JSON Schemas of the files that the flags of a program name, by the names of the
-// flags.
-type schemas map[string]func() map[string]any
-
 // schemaFlag prints a schema and ends the program.
 type schemaFlag string
 
 // BeforeReset is called by kong if the flag is given.
-func (schemaFlag) BeforeReset(parsed *kong.Context, flag *kong.Path, known schemas) error {
+func (schemaFlag) BeforeReset(parsed *kong.Context, flag *kong.Path, spec Spec) error {
 	of := fmt.Sprint(parsed.FlagValue(flag.Flag))
 	var schema map[string]any
-	switch build := known[of]; {
+	switch build := spec.Schemas[of]; {
 	case build != nil:
 		schema = build()
 	case of == configFlag:
 		schema = configSchema(parsed.Model.Node)
 	default:
-		names := append(slices.Sorted(maps.Keys(known)), configFlag)
+		names := append(slices.Sorted(maps.Keys(spec.Schemas)), configFlag)
 		return fmt.Errorf("--schema: must be one of %s, not %q", strings.Join(names, ", "), of)
 	}
 	text, err := json.MarshalIndent(schema, "", "  ")

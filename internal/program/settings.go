@@ -107,7 +107,7 @@ const configFlag = "config"
 
 // isSetting reports whether a flag configures the program, and does not just print something.
 func isSetting(flag *kong.Flag) bool {
-	return flag.Name != "help" && flag.Name != "version" && flag.Name != "schema"
+	return !slices.Contains([]string{"help", "man", "schema", "version"}, flag.Name)
 }
 
 // settingNames lists what a file may set: the flags of all commands, so that one file can serve

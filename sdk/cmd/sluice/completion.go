@@ -28,7 +28,8 @@ Examples:
   sluice completion fish > ~/.config/fish/completions/sluice.fish`
 }
 
-// scripts call the command complete with the words of the line up to the cursor.
+// scripts call the command complete with the words of the line up to the cursor. That of zsh is sourced, or is a file in $fpath: zsh
+// then runs it as the function _sluice at the first completion.
 var scripts = map[string]string{
 	"bash": `_sluice() {
   local IFS=$'\n'
@@ -42,7 +43,7 @@ _sluice() {
   words_found=("${(@f)$(sluice complete -- "${words[@]:1:$((CURRENT-1))}" 2>/dev/null)}")
   compadd -- $words_found || _files
 }
-compdef _sluice sluice
+if [ "$funcstack[1]" = _sluice ]; then _sluice; else compdef _sluice sluice; fi
 `,
 	"fish": `complete -c sluice -f -a '(sluice complete -- (commandline -opc)[2..] (commandline -ct) 2>/dev/null)'
 `,
