@@ -264,6 +264,26 @@ func TestRefusalsWhileTheStoreIsAway(t *testing.T) {
 	}
 }
 
+// With --spool-max-bytes 0 a sidecar is not ready while its store is away, since it refuses each publish, whatever policies say.
+func TestSpoolingNothing(t *testing.T) {
+	t.Parallel()
+	db := newOutage(t)
+	s := db.start(t, awayPolicies, append(quick, "--spool-max-bytes", "0")...)
+	s.put(t, "t", "before", "1")
+	db.Stop()
+	retryLater(t, s.post(t, "t", "1", "Sluice-Id: x"), "store_unavailable")
+	testkit.Eventually(t, "readyz says that publishes are refused", func() bool {
+		a := testkit.Call(t, "GET", s.OpsURL()+"/readyz", "")
+		return a.Status == 503 && strings.Contains(string(a.Body), "--spool-max-bytes 0")
+	})
+	retryLater(t, s.post(t, "t", "1", "Sluice-Id: x"), "store_unavailable")
+	s.spooled(t, 0)
+	db.Restart()
+	testkit.Eventually(t, "it takes the event once the store is back", func() bool {
+		return s.post(t, "t", "1", "Sluice-Id: x").Status == 201
+	})
+}
+
 // "Without its store a sidecar goes on spooling … also after a restart": a sidecar starts without
 // its store, is killed with a full spool and starts again. It loses nothing, and still knows the
 // ids.

@@ -32,6 +32,7 @@ type fixture struct {
 	store    *pebblelog.Log
 	policies *policy.Current
 	maxBytes int64
+	off      bool
 	url      string // of the shared log
 	page     int    // events; 0: as it is
 	// spoolLatency is before and after every append to the spool; spooling counts those under way.
@@ -107,7 +108,7 @@ func (f *fixture) open() {
 	}
 	f.Log, err = spool.Open(context.Background(), spool.Config{
 		Log: f.shared, Ping: f.shared.Ping, StoreID: f.shared.StoreID, StoreURL: f.url, Folder: "spool", Store: slowStore{f.store, f},
-		Policies: f.policies, MaxBytes: f.maxBytes,
+		Policies: f.policies, MaxBytes: f.maxBytes, Off: f.off,
 		Announce: func(topic string, partition int, recs []*eventlog.Record) {
 			f.mu.Lock()
 			defer f.mu.Unlock()

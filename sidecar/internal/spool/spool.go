@@ -88,6 +88,9 @@ type Config struct {
 	// MaxBytes bounds all topics together, in addition to durability.spool_max_bytes of each; 0: no
 	// such bound.
 	MaxBytes int64
+	// Off: while the log is away no event is spooled, whatever its topic's policy says. Those of an
+	// earlier life still go into the log, and later ones behind them.
+	Off bool
 	// Announce is called with events that have become readable in a partition of the log to which
 	// the writer did not append them: in seq order, from several goroutines.
 	Announce func(topic string, partition int, recs []*eventlog.Record)

@@ -341,6 +341,30 @@ func TestPolicyChanges(t *testing.T) {
 	})
 }
 
+// TestOff: a sidecar that spools nothing any more refuses while the store is away, whatever policies
+// say, also for topics that it has not seen. What it has spooled goes into the log before later events.
+func TestOff(t *testing.T) {
+	within(t, standard, func(t *testing.T, f *fixture) {
+		f.shared.set(down)
+		f.want(f.publish("t", "a-1"), "spooled")
+		f.off = true
+		f.stop()
+		f.start()
+		time.Sleep(time.Second) // it has asked the store
+		f.want(f.publish("t", "a-2"), "away")
+		if _, err := f.EnsureTopic(t.Context(), "new", 1); !errors.Is(err, eventlog.ErrUnavailable) {
+			t.Errorf("a new topic: %v", err)
+		}
+		f.shared.set(up)
+		f.drained()
+		f.want(f.publish("t", "a-3"), "ok")
+		f.wantLogged("t", "a-1", "a-3")
+		f.shared.set(down)
+		f.want(f.publish("t", "a-4"), "unknown")
+		f.want(f.publish("t", "a-5"), "away")
+	})
+}
+
 // TestOtherNumberOfPartitions: another sidecar has created the topic with another number of
 // partitions than this one used.
 func TestOtherNumberOfPartitions(t *testing.T) {

@@ -107,7 +107,7 @@ func (l *Log) EnsureTopic(ctx context.Context, name string, partitions int) (eve
 
 // spools reports whether the topic's events may wait in the spool.
 func (l *Log) spools(name string) bool {
-	return l.own.trusted.Load() && l.cfg.Policies.Load().Topic(name).Durability.OnStoreUnavailable == policy.StoreSpool
+	return !l.cfg.Off && l.own.trusted.Load() && l.cfg.Policies.Load().Topic(name).Durability.OnStoreUnavailable == policy.StoreSpool
 }
 
 // ensured is the number of partitions of a topic in the log. It creates the topic there if it is

@@ -114,7 +114,7 @@ const (
 	StateOK       State = "ok"
 	StateAway     State = "away"      // publishes are spooled, or refused
 	StateDraining State = "draining"  // it is back, and gets the spooled events
-	StateFull     State = "full"      // it is away, and the spool is full
+	StateFull     State = "full"      // it is away, and the spool is full, or off
 	StateDisk     State = "disk_full" // the disk has too little room for events
 	StateFailed   State = "failed"
 	StateStarting State = "starting"

@@ -37,7 +37,7 @@ type Config struct {
 	NodeID        string
 	Lease         time.Duration // see roster.Config
 	Timeout       time.Duration // of one operation, retries included
-	SpoolMaxBytes int64         // of all topics together
+	SpoolMaxBytes int64         // of all topics together; 0: nothing is spooled
 	LowWater      int64         // of Dir's disk; see pebblelog.Options
 	// Unread are topics whose signals are needed though nobody reads them.
 	Unread   []string
@@ -115,7 +115,7 @@ func (s *Store) openSpool(ctx context.Context) (err error) {
 	}
 	s.spool, err = spool.Open(ctx, spool.Config{
 		Log: s.log, Ping: s.log.Ping, StoreID: s.log.StoreID, StoreURL: s.URL(), Store: s.queue, Folder: folder,
-		Policies: s.cfg.Policies, MaxBytes: s.cfg.SpoolMaxBytes, Logger: s.cfg.Logger, Tracing: s.cfg.Tracing,
+		Policies: s.cfg.Policies, MaxBytes: s.cfg.SpoolMaxBytes, Off: s.cfg.SpoolMaxBytes == 0, Logger: s.cfg.Logger, Tracing: s.cfg.Tracing,
 		Announce: s.notifier.Stored, Heard: s.notifier.Heard,
 		DeadLettered: func(topic string) { s.cfg.Metrics.Group(topic, "").DeadLettered(1) },
 		Erasures:     s.log,

@@ -72,6 +72,8 @@ func (s *Store) Status() store.Status {
 			"publishes are refused until it is known whether it is the same store"
 	case stats.Full:
 		st.State, st.Detail = store.StateFull, "the spool is full: events wait there for the store, and there is no room for more"
+	case away && s.cfg.SpoolMaxBytes == 0:
+		st.State, st.Detail = store.StateFull, "the store is away, and nothing is spooled (--spool-max-bytes 0): publishes are refused"
 	case away && st.Disk.Short:
 		st.State, st.Detail = store.StateDisk, "the store is away, and the disk of the spool has too little room: publishes are refused"
 	case away:
