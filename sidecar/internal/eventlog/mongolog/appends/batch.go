@@ -56,18 +56,24 @@ func (b *batch) met() {
 
 // replace gives the event at a place of its line an outcome, and puts a void there.
 func (b *batch) replace(ctx context.Context, ln *line, place int, o eventlog.Outcome) error {
-	now, err := b.store.ServerTime(ctx)
-	if err != nil {
-		return err
-	}
 	d := ln.pending[place]
-	raw, err := bson.Marshal(events.Void(b.topic.Name, ln.p, d.seq, now))
+	void, err := b.void(ctx, ln, d.seq)
 	if err != nil {
 		return err
 	}
-	ln.pending[place] = &pending{raw: raw, seq: d.seq}
+	ln.pending[place] = void
 	d.call.answer(d.index, o)
 	return nil
+}
+
+// void is a document that takes a seq of a line.
+func (b *batch) void(ctx context.Context, ln *line, seq uint64) (*pending, error) {
+	now, err := b.store.ServerTime(ctx)
+	if err != nil {
+		return nil, err
+	}
+	raw, err := bson.Marshal(events.Void(b.topic.Name, ln.p, seq, now))
+	return &pending{raw: raw, seq: seq}, err
 }
 
 // refuse gives the error to all events that have no outcome. They may be stored.
