@@ -12,6 +12,7 @@ import (
 	"github.com/sluice-bus/sluice/sidecar/internal/group"
 	"github.com/sluice-bus/sluice/sidecar/internal/limit"
 	"github.com/sluice-bus/sluice/sidecar/internal/pacer"
+	"github.com/sluice-bus/sluice/sidecar/internal/refusal"
 	"github.com/sluice-bus/sluice/sidecar/internal/sendbuffer"
 	"github.com/sluice-bus/sluice/sidecar/internal/session"
 )
@@ -86,6 +87,12 @@ func (c *Consumers) collect(caller *session.Session, r *httpapi.Request, p *pull
 	limit.RefundAll([]limit.Charge{tokens}, time.Now())
 	if ended != nil {
 		return nil, deliveredAt, ended
+	}
+	if len(ds) == 0 {
+		// An empty answer says that there is nothing.
+		if err := refusal.OfRead(p.member.Failing()); err != nil {
+			return nil, deliveredAt, err
+		}
 	}
 	return ds, deliveredAt, r.Context().Err()
 }

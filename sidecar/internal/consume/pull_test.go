@@ -14,6 +14,7 @@ import (
 
 	"github.com/sluice-bus/sluice/internal/budget"
 	"github.com/sluice-bus/sluice/sidecar/internal/consume"
+	"github.com/sluice-bus/sluice/sidecar/internal/eventlog"
 	"github.com/sluice-bus/sluice/sidecar/internal/gateway/gatewaytest"
 	"github.com/sluice-bus/sluice/sidecar/internal/group"
 	"github.com/sluice-bus/sluice/sidecar/internal/session"
@@ -123,6 +124,19 @@ func TestNackedAndExpiredComeAgain(t *testing.T) {
 	if res.StatusCode != 200 || !strings.Contains(body, `"sluice-dlq-reason":"bad"`) {
 		t.Errorf("the dead letter: %s", body)
 	}
+}
+
+// An empty answer says that there is nothing; one that cannot be read is no such answer.
+func TestPullOfWhatCannotBeRead(t *testing.T) {
+	s := start(t, gatewaytest.Setup{Policies: gatewaytest.OnePartition})
+	s.Publish(t, "t", "a", "")
+	s.Log.FailReadsWith(&eventlog.DamageError{File: "segments/7", Offset: 4096, What: "a wrong checksum"})
+	res, body := s.Do(t, "POST", gatewaytest.GroupPath("pull"), fromStart)
+	if res.StatusCode != 503 || res.Header.Get("Retry-After") == "" || !strings.Contains(body, "segments/7 is damaged at byte 4096") {
+		t.Errorf("%s %s", res.Status, body)
+	}
+	s.Log.FailReadsWith(nil)
+	s.Pull(t, `{"wait_ms":10000}`).Wants(t, "a/1")
 }
 
 func TestSeekMakesLeasesStale(t *testing.T) {

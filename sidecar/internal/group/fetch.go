@@ -186,6 +186,7 @@ func (g *Group) admit(f *fetching, err error) {
 			"partition", f.parts[0].Index, "more_partitions", len(f.parts)-1, "error", err)
 	}
 	for _, p := range f.parts {
+		p.unread = err
 		switch {
 		case err != nil:
 			p.Failed(g.cfg.Clock.Now())

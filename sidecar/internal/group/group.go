@@ -57,7 +57,8 @@ type Group struct {
 type partition struct {
 	own *ownership.Partition
 	*dispatch.Partition
-	losses int // how often another sidecar has taken it over
+	losses int   // how often another sidecar has taken it over
+	unread error // why its last read failed
 }
 
 // Member is one subscription to a group. Its methods may be called from any goroutine, but not from

@@ -5,7 +5,9 @@ import (
 	"time"
 
 	"github.com/sluice-bus/sluice/sdk/wire"
+	"github.com/sluice-bus/sluice/sidecar/internal/eventlog"
 	"github.com/sluice-bus/sluice/sidecar/internal/group/dispatch"
+	"github.com/sluice-bus/sluice/sidecar/internal/group/ownership"
 )
 
 // Start lets deliveries begin: the connection calls it once the reply to the subscription is on its
@@ -35,6 +37,23 @@ func (m *Member) Resume() {
 	m.window.Paused = false
 	m.group.mu.Unlock()
 	m.group.worker.Wake()
+}
+
+// Failing is why the group may have events that it does not deliver: the log does not answer, or a
+// partition of this sidecar cannot be read. It is nil if there is no fault.
+func (m *Member) Failing() error {
+	g := m.group
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.lapsed {
+		return eventlog.ErrUnavailable
+	}
+	for _, p := range g.parts {
+		if p.unread != nil && p.own.State == ownership.Owned {
+			return p.unread
+		}
+	}
+	return nil
 }
 
 // Ack settles events that are in flight at this member, and ignores other ids. done is called with

@@ -21,7 +21,7 @@ func (g *Group) abandon(p *partition) {
 func (g *Group) disown(p *partition) {
 	g.dispatch.Revoke(p.Partition)
 	p.own.Disown()
-	p.Dirty = false
+	p.Dirty, p.unread = false, nil
 }
 
 // finishDrains ends the drains of partitions that are drained, or have waited for DrainWait.

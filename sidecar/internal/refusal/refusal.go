@@ -29,6 +29,11 @@ func Of(cause error) error {
 	return translate(cause, "it is not known whether this took effect; it is safe to repeat")
 }
 
+// OfRead is Of for a request that changes nothing.
+func OfRead(cause error) error {
+	return translate(cause, "this could not be read; try again later")
+}
+
 // OfPublish is Of for an event that was not stored.
 func OfPublish(cause error) error {
 	return translate(cause, "it is not known whether the event is stored; published again under the same id it is stored once")

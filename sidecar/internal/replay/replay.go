@@ -235,7 +235,7 @@ func (h *handler) export(w http.ResponseWriter, r *httpapi.Request) error {
 // sourceError adds an answer for clients to a source's error.
 func sourceError(err error) error {
 	if errors.Is(err, eventlog.ErrUnavailable) {
-		return fmt.Errorf("%w: %w", refusal.Of(err), err)
+		return fmt.Errorf("%w: %w", refusal.OfRead(err), err)
 	}
 	return err
 }

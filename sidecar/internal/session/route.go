@@ -60,10 +60,18 @@ func (x *Sessions) Serve(route Route) httpapi.Route {
 			route.Refused(r.PathValue("topic"), wire.AsError(err).Code)
 		}
 		if err != nil {
-			httpapi.WriteError(w, r.Request, refusal.Of(err), x.Logger)
+			httpapi.WriteError(w, r.Request, refused(r, err), x.Logger)
 		}
 	}
 	return described
+}
+
+// refused is the answer to a request that failed.
+func refused(r *httpapi.Request, err error) error {
+	if r.Method == http.MethodGet || r.Method == http.MethodHead {
+		return refusal.OfRead(err)
+	}
+	return refusal.Of(err)
 }
 
 // Answer writes the result of ask as JSON, or an answer without content for nil.

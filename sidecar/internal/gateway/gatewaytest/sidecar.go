@@ -221,10 +221,11 @@ func Snapshot(t testing.TB, policies string) *policy.Snapshot {
 // Log is a log whose appends can be held up, or made to fail.
 type Log struct {
 	eventlog.Log
-	mu   sync.Mutex
-	gate chan struct{} // not nil: appends wait until it is closed
-	fail error
-	most int // events of the largest batch
+	mu     sync.Mutex
+	gate   chan struct{} // not nil: appends wait until it is closed
+	fail   error
+	unread error // why reads fail
+	most   int   // events of the largest batch
 }
 
 // LargestBatch is how many events the largest append had.
@@ -256,6 +257,23 @@ func (l *Log) FailWith(err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.fail = err
+}
+
+// FailReadsWith makes reads of events fail.
+func (l *Log) FailReadsWith(err error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.unread = err
+}
+
+func (l *Log) Read(ctx context.Context, topic string, partition int, from uint64, b eventlog.Bounds) ([]*eventlog.Record, error) {
+	l.mu.Lock()
+	fail := l.unread
+	l.mu.Unlock()
+	if fail != nil {
+		return nil, fail
+	}
+	return l.Log.Read(ctx, topic, partition, from, b)
 }
 
 func (l *Log) now() (gate chan struct{}, fail error) {
