@@ -1,5 +1,5 @@
-// Package browsertest uses the console in a real browser, as people do. Run runs the script
-// console.mjs, which knows only the URL of a control plane.
+// Package browsertest uses the console in a real browser, as people do. Run runs one of its scripts,
+// which know only the URL of a control plane.
 package browsertest
 
 import (
@@ -21,6 +21,8 @@ const browserTimeout = 8 * time.Minute
 
 // Target has the control planes that the script uses.
 type Target struct {
+	// Script is the file to run; "" is console.mjs.
+	Script string
 	// URL is a control plane without authentication.
 	URL string
 	// Topic is a topic in use there, with well above 20 events/s, of which a rate of 100 for each
@@ -47,7 +49,7 @@ func Run(t testing.TB, target Target) {
 
 	ctx, cancel := context.WithTimeout(context.Background(), browserTimeout)
 	defer cancel()
-	cmd := exec.CommandContext(ctx, node, "--test-reporter=spec", "--test-name-pattern="+cmp.Or(target.Only, "."), "console.mjs")
+	cmd := exec.CommandContext(ctx, node, "--test-reporter=spec", "--test-name-pattern="+cmp.Or(target.Only, "."), cmp.Or(target.Script, "console.mjs"))
 	cmd.Dir = dir
 	cmd.Env = append(os.Environ(), "CHROMIUM="+chromium, "CONSOLE_URL="+target.URL, "CONSOLE_TOPIC="+target.Topic,
 		"CONSOLE_AUTH_URL="+target.AuthURL, "CONSOLE_VIEWER_TOKEN="+target.ViewerToken, "CONSOLE_ADMIN_TOKEN="+target.AdminToken,

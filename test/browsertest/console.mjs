@@ -1,76 +1,9 @@
-// Uses the console as a platform team does. It knows the control plane by its
-// URL alone:
-//
-//   CONSOLE_URL           a control plane where everybody may do everything
-//   CONSOLE_TOPIC         a topic there whose load is well above 20 events/s and
-//                         some of which 100/s for each sidecar refuses
-//   CONSOLE_AUTH_URL      one that asks for tokens, and two of these:
-//   CONSOLE_VIEWER_TOKEN  CONSOLE_ADMIN_TOKEN
-//   CHROMIUM              the browser's path
-//   CONSOLE_SHOTS         the folder that screenshots go to
-import {after, before, beforeEach, afterEach, test} from 'node:test';
+// Uses the limits, policies and fleet of the console as a platform team does.
+import {beforeEach, test} from 'node:test';
 import assert from 'node:assert/strict';
-import {mkdirSync} from 'node:fs';
-import {chromium} from 'playwright-core';
+import {api, authBase, base, button, dialog, env, expected, field, fits, focused, open, page, shoot, topic, until, visit} from './harness.mjs';
 
-const env = name => process.env[name] ?? assert.fail(`${name} is not set`);
-const base = env('CONSOLE_URL');
-const authBase = env('CONSOLE_AUTH_URL');
-const topic = env('CONSOLE_TOPIC');
-const shots = env('CONSOLE_SHOTS');
-const patience = 15_000; // ms that anything may take on a loaded machine
-
-let browser, context, page;
-let faults, expected; // what the browser complained about, and what it may
-
-before(async () => {
-  mkdirSync(shots, {recursive: true});
-  browser = await chromium.launch({
-    executablePath: env('CHROMIUM'), headless: true, chromiumSandbox: process.getuid?.() !== 0,
-  });
-});
-after(() => browser?.close());
-
-beforeEach(async () => {
-  faults = [];
-  expected = [];
-  await reset();
-  ({context, page} = await open());
-});
-
-afterEach(async () => {
-  // Before the page is closed: requests that end with it are no fault.
-  const told = faults.filter(fault => !expected.some(e => e.test(fault)));
-  await context.close();
-  assert.deepEqual(told, [], 'the browser complained');
-});
-
-// open makes a browser window in which every error, every violation of the
-// Content-Security-Policy and every request to another origin is a fault.
-async function open(options = {}) {
-  const context = await browser.newContext({viewport: {width: 1280, height: 900}, ...options});
-  context.setDefaultTimeout(patience);
-  await context.exposeFunction('told', fault => faults.push(fault));
-  await context.addInitScript(() => addEventListener('securitypolicyviolation', e => globalThis.told(`CSP: ${e.violatedDirective} ${e.blockedURI} ${e.sourceFile}:${e.lineNumber}`)));
-  context.on('request', request => {
-    const url = new URL(request.url());
-    if (url.protocol.startsWith('http') && ![base, authBase].includes(url.origin)) faults.push(`another origin: ${request.url()}`);
-  });
-  const page = await context.newPage();
-  page.on('pageerror', err => faults.push(`exception: ${err.stack}`));
-  page.on('console', message => ['error', 'warning'].includes(message.type()) && faults.push(`console: ${message.text()}`));
-  return {context, page};
-}
-
-// api is another user of the control plane, at a command line.
-async function api(method, path, body, headers = {}) {
-  const response = await fetch(base + path, {
-    method, headers: {'Content-Type': 'application/json', ...headers}, body: body && JSON.stringify(body),
-  });
-  const text = await response.text();
-  assert.ok(response.ok || response.status === 404, `${method} ${path}: ${response.status} ${text}`);
-  return text ? JSON.parse(text) : null;
-}
+beforeEach(reset);
 
 const put = (doc, user) => api('PUT', `/v1/policies/${topic}`, doc, user ? {'Sluice-User': user} : {});
 const get = () => api('GET', `/v1/policies/${topic}`);
@@ -82,32 +15,6 @@ async function reset() {
   await put(start);
   await api('DELETE', '/v1/policies/made.up.*');
   await api('DELETE', `/v1/policies/${glob}`);
-}
-
-const field = name => page.locator(`[name="${name}"]`);
-const button = (name, inside = page) => inside.getByRole('button', {name});
-const dialog = () => page.getByRole('dialog');
-
-// until waits for something that no element tells.
-async function until(what, ask) {
-  const end = Date.now() + patience;
-  for (;;) {
-    if (await ask()) return;
-    if (Date.now() > end) assert.fail('waited too long for ' + what);
-    await new Promise(resolve => setTimeout(resolve, 100));
-  }
-}
-
-// focused waits until a field has the focus. Effects give it after the page has been drawn.
-const focused = name => until(`the focus on ${name}`, () => page.evaluate(name => document.activeElement.name === name, name));
-
-async function visit(path, at = base) {
-  await page.goto(`${at}/${path}`);
-  await page.locator('h1').waitFor();
-}
-
-async function shoot(page, name) {
-  await page.screenshot({path: `${shots}/${name}.png`, fullPage: true});
 }
 
 const row = name => page.getByRole('row').filter({has: page.getByRole('link', {name, exact: true})});
@@ -124,8 +31,19 @@ const everyone = async () => {
   await page.getByRole('status').getByText(/acked by (\d+) of \1 sidecars?, [\d.]+ s after saving/).waitFor();
 };
 
-test('the home page shows every topic, its rates as they move, and who is refused', async () => {
+test('the home page has what is wrong first, and the rates of the fleet', async () => {
   await visit('');
+  const incident = page.getByRole('listitem').filter({hasText: 'edge-us-2'});
+  await incident.getByText('warning').waitFor();
+  await incident.getByText('Start it again').waitFor();
+  await page.getByRole('img', {name: 'Published per second'}).waitFor();
+  await page.getByRole('row').filter({hasText: 'mongodb'}).waitFor();
+  await incident.getByRole('link', {name: /Sidecar/}).click();
+  await until('the page of the link', () => page.evaluate(() => location.hash === '#/fleet/edge-us-2'));
+});
+
+test('the topics page shows every topic, its rates as they move, and who is refused', async () => {
+  await visit('#/topics');
   const mine = row(topic).first();
   const spark = () => mine.locator('svg .allowed').getAttribute('d');
   const first = await spark();
@@ -133,25 +51,37 @@ test('the home page shows every topic, its rates as they move, and who is refuse
   assert.match(await mine.locator('td[data-label="Accepted /s"]').innerText(), /^[\d.,]+$/);
   await until('a refusal to be shown with its sidecar', async () => /\S \d/.test(await mine.locator('td[data-label="Refused at"]').innerText()));
 
-  await page.getByLabel('Most refused').check();
+  await button('Refused /s').click();
   await page.mouse.move(0, 0);
   const refused = async () => Promise.all((await page.locator('td[data-label="Refused /s"]').all()).map(number));
   await until('the most refused to be on top', async () => {
     const list = await refused();
     return list.length > 0 && list[0] > 0 && list[0] >= list[list.length - 1];
   });
+  assert.match(page.url(), /sort=-denied_per_second/);
 
-  await page.getByRole('searchbox').fill(topic.toUpperCase());
+  await page.getByRole('searchbox').fill(topic);
   await until('the filter to hide other topics', async () => (await page.locator('.topics tbody tr').count()) === 1);
-  await page.getByRole('searchbox').fill('no such topic');
-  await page.getByText('No topic matches the filter.').waitFor();
+  await page.reload();
+  await until('the same rows at the same address', async () => (await page.locator('.topics tbody tr').count()) === 1);
+  await page.getByRole('searchbox').fill('no.such.topic');
+  await page.getByText('No topic begins with').waitFor();
   await page.keyboard.press('Escape');
   await mine.waitFor();
 });
 
+test('every page says how to get what it shows at a command line', async () => {
+  await visit('#/policies');
+  await button('Copy as…').click();
+  await dialog().getByText(`curl -s ${base}/v1/policies`).waitFor();
+  await dialog().getByText(`sluice policy list --control-plane-url ${base}`).waitFor();
+  await page.keyboard.press('Escape');
+  await dialog().waitFor({state: 'detached'});
+});
+
 test('a hidden page asks for nothing', async () => {
   await page.clock.install();
-  await visit('');
+  await visit('#/topics');
   await row(topic).first().waitFor();
   const hide = hidden => page.evaluate(value => {
     Object.defineProperty(document, 'hidden', {configurable: true, get: () => value});
@@ -229,7 +159,7 @@ test('a topic is paused and resumed', async () => {
 
 test('a group that a policy pauses is shown, and resumed, limited and paused again', async () => {
   await api('PUT', `/v1/policies/${glob}`, {groups: {'mail.v2': {paused: true, rate: 7}}});
-  await visit('');
+  await visit('#/topics');
   await row(topic).getByText('mail.v2 paused').or(row(topic).getByText(/groups paused/)).waitFor();
   await visit('#/policies');
   await row(glob).getByText('group mail.v2 paused').waitFor();
@@ -462,7 +392,7 @@ test('the schemas of a policy are listed, and one that breaks is refused with it
 
 test('while the control plane is away, old data is marked and a retry is offered', async () => {
   expected.push(/ERR_FAILED/);
-  await visit('');
+  await visit('#/topics');
   await row(topic).first().waitFor();
   await page.route('**/v1/**', route => route.abort());
   await page.getByRole('alert').getByText('No connection since').waitFor();
@@ -532,7 +462,7 @@ async function tab(what, wanted) {
 }
 
 test('everything works by keyboard', async () => {
-  await visit('');
+  await visit('#/topics');
   await row(topic).first().waitFor();
   await page.keyboard.press('/');
   await page.keyboard.type(topic);
@@ -570,20 +500,7 @@ test('everything works by keyboard', async () => {
 });
 
 test('every page fits in light and dark, on a desk and on a phone', async () => {
-  for (const path of ['topics', `topics/${topic}`, 'policies', `policies/${topic}`, 'fleet', 'audit']) {
-    await page.goto('about:blank'); // a hash alone would not load the page again
-    await visit(`#/${path}`);
-    await page.locator('.empty[role=status]').waitFor({state: 'detached'});
-    for (const width of [1280, 390]) {
-      await page.setViewportSize({width, height: 900});
-      for (const colorScheme of ['light', 'dark']) {
-        await page.emulateMedia({colorScheme});
-        const wide = await page.evaluate(() => document.documentElement.scrollWidth - innerWidth);
-        assert.ok(wide <= 0, `${path} is ${wide} px too wide at ${width}`);
-        await shoot(page, `${path.replace('/', '-')}-${colorScheme}-${width}`);
-      }
-    }
-  }
+  await fits(['', 'topics', `topics/${topic}`, 'policies', `policies/${topic}`, 'fleet', 'audit']);
 });
 
 test('a sidecar that is missing is forgotten', async () => {

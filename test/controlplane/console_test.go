@@ -29,7 +29,7 @@ func TestConsoleUnderLoad(t *testing.T) {
 	defer close(stop)
 	browsertest.Run(t, browsertest.Target{
 		URL: control.URL(), Topic: topic, Shots: "real-fleet",
-		Only: "the home page shows|a limit is changed, arrives everywhere|a topic is paused",
+		Only: "the topics page shows|a limit is changed, arrives everywhere|a topic is paused",
 	})
 }
 

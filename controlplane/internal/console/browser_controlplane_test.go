@@ -35,9 +35,13 @@ func startControlPlane(t *testing.T, access rest.Access) string {
 	require.NoError(t, err)
 	server := httptest.NewUnstartedServer(nil)
 	sidecars := newMadeUpFleet(policies)
+	stopping := make(chan struct{})
 	server.Config.Handler = rest.New(rest.Config{
 		Catalog:  policies,
 		Registry: sidecars,
+		Health:   sidecars,
+		Forward:  sidecars,
+		Stopping: stopping,
 		Access:   access,
 		Console:  console.Handler(),
 		Metrics:  http.NotFoundHandler(),
@@ -49,6 +53,7 @@ func startControlPlane(t *testing.T, access rest.Access) string {
 	})
 	server.Start()
 	t.Cleanup(server.Close)
+	t.Cleanup(func() { close(stopping) })
 	return server.URL
 }
 

@@ -2,15 +2,20 @@ package console_test
 
 import (
 	"context"
+	"encoding/json"
 	"maps"
 	"math"
+	"net/http"
 	"slices"
 	"sync"
 	"time"
 
 	"github.com/sluice-bus/sluice/controlplane/internal/catalog"
 	"github.com/sluice-bus/sluice/controlplane/internal/fleet"
+	"github.com/sluice-bus/sluice/controlplane/internal/forward"
+	"github.com/sluice-bus/sluice/controlplane/internal/health"
 	"github.com/sluice-bus/sluice/internal/policy"
+	"github.com/sluice-bus/sluice/sdk/wire"
 )
 
 // demand is how many events a second are published to each topic through each sidecar, about.
@@ -37,6 +42,8 @@ var nodes = []struct {
 	{id: "edge-us-1", address: "10.0.4.3:8083", delay: 900 * time.Millisecond, refuses: "telemetry.*"},
 	{id: "edge-us-2", address: "10.0.4.4:8083", away: true},
 }
+
+const storeID = "0197c2ab-5f0e-7c11-9d55-3f1d8a2b6c01"
 
 const remembered = 60 // seconds of history
 
@@ -142,7 +149,7 @@ func (f *madeUpFleet) Sidecars() []fleet.Sidecar {
 		}
 		s := fleet.Sidecar{NodeID: node.id, Address: node.address, LastSeen: time.Now(), Connected: !node.away, Missing: node.away,
 			Version: "v0.4.1",
-			StoreID: "0197c2ab-5f0e-7c11-9d55-3f1d8a2b6c01", ControlPlane: "here", Versions: map[string]int64{}}
+			StoreID: storeID, ControlPlane: "here", Versions: map[string]int64{}}
 		if node.away {
 			s.LastSeen = f.begin.Add(-17 * time.Minute)
 		}
@@ -199,4 +206,52 @@ func (f *madeUpFleet) Find(node string) (fleet.Member, []string, bool) {
 		}
 	}
 	return fleet.Member{}, nil, false
+}
+
+func (f *madeUpFleet) Overview() health.Overview {
+	o := health.Overview{Incidents: []health.Incident{}, Totals: health.Totals{
+		Sidecars: health.Sidecars{Live: 3, Missing: 1}, Stores: 1, Topics: len(demand),
+		Versions: []health.Version{{Version: "v0.4.1", Sidecars: 3}}, DeliveredPerSecond: 1200,
+	}}
+	for _, t := range f.Topics(false) {
+		o.PublishedPerSecond += t.AllowedPerSecond
+		o.RefusedPerSecond += t.DeniedPerSecond
+	}
+	for _, s := range f.Sidecars() {
+		if s.Missing {
+			o.Incidents = append(o.Incidents, health.Incident{
+				Kind: "sidecar_missing", Severity: "warning", Since: s.LastSeen,
+				Text: s.NodeID + " is gone, and may have events of its own.", Remedy: "Start it again with its data folder, or forget it.",
+				Subject: health.Subject{NodeID: s.NodeID},
+			})
+		}
+	}
+	return o
+}
+
+func (f *madeUpFleet) Stores() []health.Store {
+	return []health.Store{{Store: storeID, Kind: "mongodb", State: "ok", Since: f.begin, Sidecars: []string{"edge-eu-1", "edge-eu-2", "edge-us-1"}}}
+}
+
+func (f *madeUpFleet) History() (points []health.Point) {
+	for i := range 60 {
+		wave := math.Sin(float64(i) / 5)
+		points = append(points, health.Point{
+			At: f.begin.Add(time.Duration(i-60) * 30 * time.Second), Published: 2000 + 300*wave, Delivered: 1200 + 200*wave, Refused: 300 - 100*wave,
+		})
+	}
+	return points
+}
+
+// Serve answers for the sidecars of a store, which have a history of the topics.
+func (f *madeUpFleet) Serve(w http.ResponseWriter, _ *http.Request, what forward.Request) error {
+	if what.URL.Path != "/v1/topics" {
+		return wire.Errorf(wire.NotFound, "a made-up sidecar has no %s", what.URL.Path)
+	}
+	list := []map[string]any{}
+	for _, name := range slices.Sorted(maps.Keys(demand)) {
+		list = append(list, map[string]any{"topic": name, "partitions": []any{}, "events": 1200 * len(name), "bytes": 300_000 * len(name), "groups": []string{"audit"}})
+	}
+	w.Header().Set("Content-Type", "application/json")
+	return json.NewEncoder(w).Encode(map[string]any{"topics": list})
 }

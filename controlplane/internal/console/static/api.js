@@ -29,6 +29,7 @@ export class ServerError extends Error {
 }
 
 const patience = 10_000; // ms without an answer
+const quiet = 45_000; // ms without a line of a stream: the server sends one every 15 s at least
 
 // clock is the server's time minus this machine's, as far as the Date header
 // tells: "3 s ago" must not depend on how well two clocks agree.
@@ -38,35 +39,46 @@ export const now = () => Date.now() + clock;
 let onUnauthorized = () => {};
 export function whenUnauthorized(f) { onUnauthorized = f; }
 
-async function request(method, path, {body, headers = {}, signal} = {}) {
+function noteClock(response) {
+  const date = Date.parse(response.headers.get('Date'));
+  // The header has whole seconds, so smaller differences mean nothing.
+  if (!Number.isNaN(date)) clock = Math.abs(date - Date.now()) > 2000 ? date - Date.now() : 0;
+}
+
+// exchange sends a request and lets read take the answer. Its timer ends both; read may set it anew.
+async function exchange(method, path, {body, headers = {}, signal}, read) {
   const all = {...headers};
   if (session.token) all.Authorization = 'Bearer ' + session.token;
   else if (session.user) all['Sluice-User'] = session.user;
   // The control plane takes changes only as JSON, which a form of another site cannot send.
-  if (method !== 'GET') all['Content-Type'] = 'application/json';
-  const timeout = AbortSignal.timeout(patience);
-  let response, text;
+  if (method !== 'GET') all['Content-Type'] ??= 'application/json';
+  const late = new AbortController();
+  let timer;
+  const wait = ms => {
+    clearTimeout(timer);
+    timer = setTimeout(() => late.abort(), ms);
+  };
+  wait(patience);
   try {
-    response = await fetch(path, {
-      method, headers: all, cache: 'no-store', redirect: 'error', credentials: 'same-origin',
-      body: body === undefined ? undefined : JSON.stringify(body),
-      signal: signal ? AbortSignal.any([signal, timeout]) : timeout,
+    const response = await fetch(path, {
+      method, headers: all, body, cache: 'no-store', redirect: 'error', credentials: 'same-origin',
+      signal: signal ? AbortSignal.any([signal, late.signal]) : late.signal,
     });
-    text = await response.text();
+    noteClock(response);
+    if (!response.ok && response.status !== 304) {
+      if (response.status === 401) onUnauthorized();
+      throw new ServerError(response.status, parse(await response.text(), response) ?? {});
+    }
+    return await read(response, wait);
   } catch (err) {
-    if (signal?.aborted) throw err;
-    throw new ServerError(0, {error: timeout.aborted ? `no answer within ${patience / 1000} s` : 'the control plane cannot be reached'});
+    if (signal?.aborted || err instanceof ServerError) throw err;
+    throw new ServerError(0, {error: late.signal.aborted ? `no answer within ${patience / 1000} s` : 'the control plane cannot be reached'});
+  } finally {
+    clearTimeout(timer);
   }
-  const date = Date.parse(response.headers.get('Date'));
-  // The header has whole seconds, so smaller differences mean nothing.
-  if (!Number.isNaN(date)) clock = Math.abs(date - Date.now()) > 2000 ? date - Date.now() : 0;
-  const value = read(text, response);
-  if (response.ok) return value;
-  if (response.status === 401) onUnauthorized();
-  throw new ServerError(response.status, value ?? {});
 }
 
-function read(text, response) {
+function parse(text, response) {
   if (text === '') return null;
   try {
     return parseJSON(text);
@@ -75,6 +87,27 @@ function read(text, response) {
     throw new ServerError(response.ok ? 502 : response.status, {});
   }
 }
+
+const request = (method, path, {body, ...options} = {}) => exchange(method, path,
+  {body: body === undefined ? undefined : JSON.stringify(body), ...options}, async response => parse(await response.text(), response));
+
+// lines reads a stream line by line, until it ends or onLine returns false.
+const lines = (method, path, options, onLine) => exchange(method, path, options, async (response, wait) => {
+  const reader = response.body.pipeThrough(new TextDecoderStream()).getReader();
+  let rest = '';
+  try {
+    for (;;) {
+      wait(quiet);
+      const {value, done} = await reader.read();
+      const all = (rest + (value ?? '')).split('\n');
+      rest = done ? '' : all.pop();
+      for (const line of all) if (onLine(line) === false) return;
+      if (done) return;
+    }
+  } finally {
+    reader.cancel().catch(() => {}); // it has ended already
+  }
+});
 
 // parseJSON keeps numbers that JavaScript would change as their text, so that a
 // policy, and the schema in it, comes back as it was read.
@@ -95,16 +128,37 @@ const condition = seen => (seen ? {'If-Match': `"${seen}"`} : {'If-None-Match': 
 
 const policyPath = name => '/v1/policies/' + encodeURIComponent(name);
 
+// storePath is the path of a topic's events, groups and so on, which one of the store's sidecars answers.
+export const storePath = (store, ...segments) => '/v1/stores/' + [store, ...segments].map(encodeURIComponent).join('/');
+
 export const api = {
-  // get answers with the whole of a list that comes in pages.
-  async get(path, signal) {
-    const all = await request('GET', path, {signal});
-    for (let page = all; page?.next;) {
-      page = await request('GET', `${path}${path.includes('?') ? '&' : '?'}cursor=${encodeURIComponent(page.next)}`, {signal});
-      for (const key of Object.keys(page).filter(key => Array.isArray(page[key]))) all[key].push(...page[key]);
-    }
-    return all;
+  // get reads an object or a page of a list. seen keeps the ETag: where nothing has changed since, the result is undefined.
+  get: (path, {signal, seen = {}} = {}) => exchange('GET', path, {signal, headers: seen.etag ? {'If-None-Match': seen.etag} : {}},
+    async response => {
+      if (response.status === 304) return undefined;
+      const value = parse(await response.text(), response);
+      seen.etag = response.headers.get('ETag');
+      return value;
+    }),
+  put: (path, body) => request('PUT', path, {body}),
+  post: (path, body, headers) => request('POST', path, {body, headers}),
+  delete: path => request('DELETE', path),
+
+  // ndjson reads an object a line, until onObject returns false. With a body it is a POST.
+  ndjson: (path, {signal, body, onObject}) => lines(body === undefined ? 'GET' : 'POST', path,
+    {signal, body: body === undefined ? undefined : JSON.stringify(body)}, line => (line.trim() ? onObject(parseJSON(line), line) : true)),
+
+  // events reads server-sent events {event, id, data}.
+  events(path, {signal, lastID, onEvent}) {
+    let at = {};
+    return lines('GET', path, {signal, headers: lastID ? {'Last-Event-ID': lastID} : {}}, line => {
+      const [, field, value] = line.match(/^([a-z]*): ?(.*)$/) ?? [];
+      if (field) at[field] = value;
+      if (line === '' && at.data !== undefined) onEvent({...at, data: parseJSON(at.data)});
+      if (line === '') at = {};
+    });
   },
+
   whoami: () => request('GET', '/v1/whoami'),
 
   // policy is null for a name that has none.

@@ -1,49 +1,33 @@
 // The console: signing in, the frame around the pages, and navigation.
 import {html, render, useEffect, useId, useRef, useState} from './ui.js';
 import {api, ServerError, session, whenUnauthorized} from './api.js';
-import {useTroubles} from './poll.js';
-import {clock} from './format.js';
+import {useLive, useTroubles} from './live.js';
+import {clock, plural} from './format.js';
+import {address, match, useAddress} from './router.js';
 import {Audit} from './audit.js';
 import {Fleet} from './fleet.js';
+import {Overview} from './overview.js';
 import {Policies, Policy} from './policies.js';
 import {Topic} from './topic.js';
 import {Topics} from './topics.js';
 
-const sections = [
-  {name: 'topics', title: 'Topics', all: Topics, one: Topic},
-  {name: 'policies', title: 'Policies', all: Policies, one: Policy},
-  {name: 'fleet', title: 'Fleet', all: Fleet},
-  {name: 'audit', title: 'Audit log', all: Audit},
+// pages by their paths; those with a title are in the navigation, with the pages below them. The first one is the home page.
+const pages = [
+  {path: '', title: 'Overview', view: Overview},
+  {path: 'topics', title: 'Topics', view: Topics},
+  {path: 'topics/:topic', view: Topic},
+  {path: 'fleet', title: 'Fleet', view: Fleet},
+  {path: 'policies', title: 'Policies', view: Policies},
+  {path: 'policies/:name', view: Policy},
+  {path: 'audit', title: 'Audit log', view: Audit},
 ];
 
-// route reads #/section or #/section/name; an unknown section is the first one.
-function route() {
-  const [, section, name] = location.hash.match(/^#\/([a-z]+)(?:\/(.+))?$/) ?? [];
-  const found = sections.find(s => s.name === section) ?? sections[0];
-  try {
-    return {section: found, name: found.one && name ? decodeURIComponent(name) : ''};
-  } catch {
-    return {section: found, name: ''};
-  }
-}
-
-function useRoute() {
-  const [at, setAt] = useState(route());
-  useEffect(() => {
-    const changed = () => {
-      scrollTo(0, 0);
-      setAt(route());
-    };
-    addEventListener('hashchange', changed);
-    return () => removeEventListener('hashchange', changed);
-  }, []);
-  return at;
-}
+const section = page => page.path.split('/')[0];
 
 function App() {
   const [me, setMe] = useState(null);
   const [error, setError] = useState(null);
-  const at = useRoute();
+  const at = useAddress();
   async function ask() {
     // The form for a token stays until there is a good one.
     setError(e => (e?.status === 401 ? e : null));
@@ -69,22 +53,30 @@ function App() {
         : html`<div class="banner" role="alert"><span>The console cannot start: ${error.message}.</span><button type="button" onClick=${ask}>Try again</button></div>`}
       </main>`;
   }
-  const View = at.name ? at.section.one : at.section.all;
+  const {page, params} = match(pages, at.path);
   return html`
-    <${Header} at=${at} me=${me} onMe=${ask} />
+    <${Header} page=${page} me=${me} onMe=${ask} />
     <${Troubles} />
-    <main id="main"><${View} key=${at.section.name + at.name} name=${at.name} me=${me} /></main>`;
+    <main id="main"><${page.view} key=${at.path.join('/')} ...${params} query=${at.query} me=${me} /></main>`;
 }
 
-function Header({at, me, onMe}) {
+function Header({page, me, onMe}) {
   return html`
     <header>
       <a class="skip" href="#main" onClick=${e => { e.preventDefault(); document.querySelector('h1')?.focus(); }}>Skip to the content</a>
-      <a class="brand" href="#/topics"><img src="icon.svg" alt="" width="20" height="20" />Sluice</a>
-      ${at && html`<nav aria-label="Pages">${sections.map(s => html`
-        <a key=${s.name} href=${'#/' + s.name} aria-current=${at.section === s ? 'page' : undefined}>${s.title}</a>`)}</nav>`}
+      <a class="brand" href=${address([])}><img src="icon.svg" alt="" width="20" height="20" />Sluice</a>
+      ${page && html`<nav aria-label="Pages">${pages.filter(p => p.title).map(p => html`
+        <a key=${p.path} href=${address([p.path].filter(Boolean))} aria-current=${section(page) === section(p) ? 'page' : undefined}>${p.title}${p.path === '' && html`<${Trouble} />`}</a>`)}</nav>`}
       ${me && html`<${Me} me=${me} onMe=${onMe} />`}
     </header>`;
+}
+
+// Trouble counts the incidents, on every page.
+function Trouble() {
+  const {data} = useLive('/v1/overview', {every: 60_000, list: 'overview'});
+  const list = (data?.incidents ?? []).filter(i => i.severity !== 'info');
+  const critical = list.some(i => i.severity === 'critical');
+  return list.length > 0 && html`<span class="badge ${critical ? 'bad' : 'warn'}" title=${plural(list.length, 'incident')}>${list.length}</span>`;
 }
 
 // Me shows the user's name and role. Without tokens the user may type a name for

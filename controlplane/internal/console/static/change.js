@@ -1,7 +1,7 @@
 // The dialogs of a policy's change: the user sees what it changes, confirms it,
 // and saves it on top of the version that was shown. If someone else has changed
 // the policy since, the user sees that change.
-import {Dialog, ErrorNote, html, Time, useState} from './ui.js';
+import {Dialog, ErrorNote, html, Time, useId, useState} from './ui.js';
 import {api} from './api.js';
 import {apply, changes, content} from './policy.js';
 import {Diff} from './diff.js';
@@ -82,10 +82,12 @@ function Conflict({name, base, theirs, doc, policies, onRebase, onClose}) {
     <//>`;
 }
 
-// Confirm asks the user before it calls act, an async function.
-export function Confirm({title, verb, danger, act, onClose, children}) {
+// Confirm asks the user before it calls act, an async function. typed is a name that has to be typed for what cannot be undone.
+export function Confirm({title, verb, danger, typed, ready = true, act, onClose, children}) {
+  const id = useId();
   const [busy, setBusy] = useState(false);
   const [error, setError] = useState(null);
+  const [text, setText] = useState('');
   async function submit(e) {
     e.preventDefault();
     setBusy(true);
@@ -101,10 +103,13 @@ export function Confirm({title, verb, danger, act, onClose, children}) {
     <${Dialog} title=${title} onClose=${onClose}>
       <form onSubmit=${submit}>
         ${children}
+        ${typed && html`<p><label for=${id}>Type <code>${typed}</code> to confirm</label>
+          <input id=${id} type="text" class="wide" value=${text} autofocus autocomplete="off" spellcheck=${false} onInput=${e => setText(e.target.value)} /></p>`}
         <${ErrorNote} error=${error} />
         <div class="buttons">
-          <button type="submit" class=${danger ? 'danger' : 'primary'} disabled=${busy} autofocus=${!danger}>${busy ? 'Working…' : verb}</button>
-          <button type="button" onClick=${onClose} autofocus=${danger}>Cancel</button>
+          <button type="submit" class=${danger ? 'danger' : 'primary'} disabled=${busy || !ready || (typed && text !== typed)}
+            autofocus=${!danger && !typed}>${busy ? 'Working…' : verb}</button>
+          <button type="button" onClick=${onClose} autofocus=${danger && !typed}>Cancel</button>
         </div>
       </form>
     <//>`;

@@ -3,15 +3,14 @@ import {Ago, denied, Filter, Guarded, html, Page, topicLink, useState, Waiting} 
 import {api} from './api.js';
 import {Confirm} from './change.js';
 import {perSecond} from './format.js';
-import {usePoll} from './poll.js';
+import {useLive} from './live.js';
 
 const page = 200; // rows at first, and with each "more"
 
-export function Fleet({me}) {
-  const poll = usePoll('/v1/sidecars?limit=1000', 1000);
-  const policies = usePoll('/v1/policies', 3000);
-  const topics = usePoll('/v1/topics?limit=1000', 2000);
-  const [filter, setFilter] = useState('');
+export function Fleet({me, query}) {
+  const poll = useLive('/v1/sidecars?limit=1000', {list: 'sidecar'});
+  const policies = useLive('/v1/policies', {every: 5000});
+  const topics = useLive('/v1/topics?limit=1000');
   const [most, setMost] = useState(page);
   const [open, setOpen] = useState(null);
   const [forgetting, setForgetting] = useState(null); // the sidecar
@@ -24,10 +23,10 @@ export function Fleet({me}) {
   const latest = new Map((policies.data?.policies ?? []).map(p => [p.name, p.version]));
   const rows = all
     .map((s, i) => ({s, key: `${i}`, behind: policies.data ? behind(s, latest) : []}))
-    .filter(({s}) => (s.node_id + ' ' + s.address).toLowerCase().includes(filter.trim().toLowerCase()));
+    .filter(({s}) => (s.node_id + ' ' + s.address).toLowerCase().includes((query.filter ?? '').toLowerCase()));
   return html`
     <${Page} title="Fleet" poll=${poll} actions=${poll.data && html`<${Summary} rows=${rows} />`}>
-      <div class="toolbar"><${Filter} label="Filter sidecars" value=${filter} onValue=${setFilter} /></div>
+      <div class="toolbar"><${Filter} label="Filter sidecars" name="filter" query=${query} /></div>
       ${!poll.data ? html`<${Waiting} poll=${poll} />`
         : rows.length === 0 ? html`<p class="empty">${all.length ? 'No sidecar matches the filter.' : 'No sidecar has connected yet: start one with --control-plane.'}</p>`
         : html`

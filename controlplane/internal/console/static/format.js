@@ -16,6 +16,14 @@ export function perSecond(n) {
 export const count = n => whole.format(n);
 export const plural = (n, one, many = one + 's') => `${whole.format(n)} ${n === 1 ? one : many}`;
 
+// bytes is a size: 1 KiB is 1,024 bytes.
+export function bytes(n) {
+  const units = ['B', 'KiB', 'MiB', 'GiB', 'TiB'];
+  let i = 0;
+  for (; n >= 1024 && i < units.length - 1; i++) n /= 1024;
+  return `${i === 0 || n >= 100 ? whole.format(n) : fine.format(n)} ${units[i]}`;
+}
+
 export function clock(at) {
   return new Date(at).toLocaleTimeString('en-GB');
 }
@@ -27,11 +35,20 @@ export function full(at) {
   return `${d.getFullYear()}-${two(d.getMonth() + 1)}-${two(d.getDate())} ${d.toLocaleTimeString('en-GB')}`;
 }
 
+// precise is full with milliseconds.
+export const precise = at => `${full(at)}.${String(new Date(at).getMilliseconds()).padStart(3, '0')}`;
+
+// duration is a number of seconds in the largest fitting unit.
+export function duration(s) {
+  if (s < 120) return `${Math.round(s)} s`;
+  if (s < 7200) return `${Math.round(s / 60)} min`;
+  if (s < 172_800) return `${Math.round(s / 3600)} h`;
+  return `${Math.round(s / 86_400)} days`;
+}
+
+export const secondsSince = at => Math.max(0, (now() - new Date(at)) / 1000);
+
 export function ago(at) {
-  const s = Math.max(0, Math.round((now() - Date.parse(at)) / 1000));
-  if (s < 2) return 'now';
-  if (s < 120) return `${s} s ago`;
-  if (s < 7200) return `${Math.round(s / 60)} min ago`;
-  if (s < 172_800) return `${Math.round(s / 3600)} h ago`;
-  return `${Math.round(s / 86_400)} days ago`;
+  const s = secondsSince(at);
+  return s < 2 ? 'now' : `${duration(s)} ago`;
 }

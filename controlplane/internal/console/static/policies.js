@@ -1,29 +1,29 @@
 // The list of policies, and the page of one: create, edit and delete it.
-import {denied, Filter, Guarded, html, Page, PausedGroups, policyLink, Time, useId, useState, Waiting} from './ui.js';
+import {denied, Filter, Guarded, html, Page, PausedGroups, policyLink, Time, topicLink, useId, useState, Waiting} from './ui.js';
 import {api} from './api.js';
 import {changes, content, fieldOf, isGlob, pausedGroups, shown} from './policy.js';
 import {plural} from './format.js';
-import {usePoll} from './poll.js';
+import {useLive} from './live.js';
 import {Confirm} from './change.js';
 import {Diff} from './diff.js';
 import {Editor} from './editor.js';
 import {History} from './history.js';
 import {Schemas} from './schemas.js';
+import {quote} from './copy.js';
 import {Rollout} from './rollout.js';
 
 const page = 200; // rows at first, and with each "more"
 
-export function Policies({me}) {
-  const poll = usePoll('/v1/policies', 3000);
-  const [filter, setFilter] = useState('');
+export function Policies({me, query}) {
+  const poll = useLive('/v1/policies', {every: 60_000, list: 'policy'});
   const [most, setMost] = useState(page);
   const all = poll.data?.policies ?? [];
-  const wanted = filter.trim().toLowerCase();
-  const rows = all.filter(p => p.name.toLowerCase().includes(wanted));
+  const wanted = (query.filter ?? '').toLowerCase();
+  const rows = all.filter(p => p.name.toLowerCase().includes(wanted)).sort((a, b) => a.name.localeCompare(b.name));
   return html`
-    <${Page} title="Policies" poll=${poll} actions=${html`<${New} me=${me} />`}>
+    <${Page} title="Policies" poll=${poll} copy=${{path: '/v1/policies', cli: 'sluice policy list', me}} actions=${html`<${New} me=${me} />`}>
       <div class="toolbar">
-        <${Filter} label="Filter policies" value=${filter} onValue=${setFilter} />
+        <${Filter} label="Filter policies" name="filter" query=${query} />
         <span class="muted" role="status">${poll.data && (wanted ? `${rows.length} of ${plural(all.length, 'policy', 'policies')}` : plural(all.length, 'policy', 'policies'))}</span>
       </div>
       ${!poll.data ? html`<${Waiting} poll=${poll} />`
@@ -80,7 +80,7 @@ function New({me}) {
 
 // Policy is the page of one policy: its fields, history and schemas.
 export function Policy({name, me}) {
-  const poll = usePoll('/v1/policies', 3000);
+  const poll = useLive('/v1/policies', {every: 60_000, list: 'policy'});
   const [change, setChange] = useState(null);
   const [deleting, setDeleting] = useState(false);
   const policies = poll.data?.policies;
@@ -96,9 +96,9 @@ export function Policy({name, me}) {
     arrived(policy.version + 1, true);
   }
   return html`
-    <${Page} title=${name} code poll=${poll} actions=${policies && html`
+    <${Page} title=${name} code poll=${poll} copy=${{path: '/v1/policies/' + encodeURIComponent(name), cli: `sluice policy get ${quote(name)}`, me}} actions=${policies && html`
       ${policy ? html`<span class="muted">version ${policy.version} by ${policy.updated_by}</span>` : html`<span class="badge">no such policy</span>`}
-      ${!isGlob(name) && html`<a class="button" href=${'#/topics/' + encodeURIComponent(name)}>Topic</a>`}
+      ${!isGlob(name) && html`<a class="button" href=${topicLink(name)}>Topic</a>`}
       ${policy && html`<${Guarded} denied=${no} class="danger" onClick=${() => setDeleting(true)}>Delete…<//>`}`}>
       ${!policies ? html`<${Waiting} poll=${poll} />` : html`
         ${change && html`<${Rollout} key=${change.version} change=${change} onDone=${() => setChange(null)} />`}

@@ -1,7 +1,7 @@
 // The progress of a change: the sidecars that have acked it, have not, or refuse
 // it.
 import {html, useEffect, useRef, useState} from './ui.js';
-import {usePoll} from './poll.js';
+import {useLive} from './live.js';
 import {plural} from './format.js';
 
 const watching = 400;    // ms between polls while sidecars are missing
@@ -30,7 +30,7 @@ const refuses = (rejected, change) => rejected?.policy === change.name && !(reje
 export function Rollout({change, onDone}) {
   const done = useRef(0); // when all had it
   const [eager, setEager] = useState(true);
-  const poll = usePoll(`/v1/sidecars?limit=1000&policy=${encodeURIComponent(change.name)}`, eager ? watching : settled);
+  const poll = useLive(`/v1/sidecars?limit=1000&policy=${encodeURIComponent(change.name)}`, {every: eager ? watching : settled});
   const p = poll.data && progress(poll.data.sidecars, change);
   useEffect(() => {
     if (p) setEager(p.waiting.length > 0 && Date.now() - change.at < patience);

@@ -1,9 +1,10 @@
 // A graph of the rates over the last minute: accepted events, and refused ones on
 // top of them, so that the height is the demand.
-import {html} from './ui.js';
-import {perSecond} from './format.js';
+import {html, useState} from './ui.js';
+import {clock, perSecond} from './format.js';
 
 const seconds = 60;
+const hour = 3_600_000; // ms
 const height = 100;
 
 // ceiling is the next round number above n: a scale that follows every wiggle
@@ -57,4 +58,27 @@ export function Graph({history = [], limit, label}) {
         <span class="legend"><i class="allowed"></i>accepted <i class="denied"></i>refused ${limit > 0 && html`<i class="limit"></i>limit`}</span>
         <span>now</span></figcaption>
     </figure>`;
+}
+
+// Plot is a line of points {at, value} over the last hour. The pointer reads a point.
+export function Plot({points, label, bad}) {
+  const [x, setX] = useState(null);
+  const top = ceiling(Math.max(0, ...points.map(p => p.value)) * 1.05);
+  const begin = Date.now() - hour;
+  const at = p => [((p.at - begin) / hour) * 100, height - (p.value / top) * height];
+  const corners = points.map(at);
+  const path = corners.map(([x, y]) => `${x.toFixed(2)},${y.toFixed(1)}`).join('L');
+  const near = x === null ? undefined : points.reduce((best, p) => (!best || Math.abs(at(p)[0] - x) < Math.abs(at(best)[0] - x) ? p : best), undefined);
+  const read = e => {
+    const box = e.currentTarget.getBoundingClientRect();
+    setX(((e.clientX - box.left) / box.width) * 100);
+  };
+  return html`
+    <svg class="${bad ? 'of-bad' : ''}" viewBox="0 0 100 ${height}" preserveAspectRatio="none" role="img" aria-label=${label}
+      onPointerMove=${read} onPointerLeave=${() => setX(null)}>
+      <path class="grid" d="M0,0H100M0,50H100M0,100H100" />
+      ${points.length > 1 && html`<path class="area" d=${`M${corners[0][0].toFixed(2)},${height}L${path}L${corners.at(-1)[0].toFixed(2)},${height}Z`} /><path class="line" d=${'M' + path} />`}
+      ${near && html`<path class="grid" d=${`M${at(near)[0]},0V${height}`} />`}
+    </svg>
+    <div class="axis muted"><span>${near ? `${clock(near.at)}: ${perSecond(near.value)}/s` : '1 h ago'}</span><span>${perSecond(top)}/s at the top</span></div>`;
 }

@@ -1,16 +1,16 @@
 // The page of one topic: its rates, its sidecars, and a form for its limits.
 import {denied, Guarded, html, Page, PausedGroups, policyLink, useState, Waiting} from './ui.js';
 import {content, effective, inherited, matching, pausedGroups, set} from './policy.js';
-import {perSecond, plural} from './format.js';
-import {usePoll} from './poll.js';
+import {perSecond} from './format.js';
+import {useLive} from './live.js';
 import {Graph} from './sparkline.js';
 import {Editor} from './editor.js';
 import {ChangeDialog} from './change.js';
 import {Rollout} from './rollout.js';
 
-export function Topic({name, me}) {
-  const rates = usePoll(`/v1/topics?history=1&limit=1000&prefix=${encodeURIComponent(name)}`, 1000);
-  const known = usePoll('/v1/policies', 3000);
+export function Topic({topic: name, me}) {
+  const rates = useLive(`/v1/topics?history=1&limit=1&prefix=${encodeURIComponent(name)}`, {every: 2000});
+  const known = useLive('/v1/policies', {every: 5000});
   const [change, setChange] = useState(null);
   const [pausing, setPausing] = useState(false);
   const [target, setTarget] = useState(name);
@@ -38,7 +38,7 @@ export function Topic({name, me}) {
           <${Rates} name=${name} topic=${topic} policies=${policies} asked=${Boolean(rates.data)} />
         </section>
         <section class="card" aria-label="Limits">
-          <${Target} name=${name} policies=${policies} topics=${rates.data?.topics ?? []} target=${target} onTarget=${setTarget} />
+          <${Target} name=${name} policies=${policies} target=${target} onTarget=${setTarget} />
           <${Editor} key=${target} name=${target} policy=${policies.find(p => p.name === target) ?? null} policies=${policies} me=${me} onSaved=${saved} />
         </section>
       </div>
@@ -89,16 +89,15 @@ function BySidecar({topic}) {
 
 // Target selects the policy of the form: the topic's own, or one that other topics
 // share.
-function Target({name, policies, topics, target, onTarget}) {
+function Target({name, policies, target, onTarget}) {
   const others = matching(name, policies);
   const own = policies.some(p => p.name === name);
-  const reach = glob => plural(topics.filter(t => t.topic.startsWith(glob.slice(0, -1))).length, 'topic') + ' in use';
   return html`
     <div class="target">
       <h2>Limits</h2>
       <label>of <select value=${target} aria-label="Which policy to change" onChange=${e => onTarget(e.target.value)}>
         <option value=${name}>${name}, this topic alone${own ? '' : ' (new policy)'}</option>
-        ${others.map(p => html`<option key=${p.name} value=${p.name}>${p.name}, ${reach(p.name)}</option>`)}
+        ${others.map(p => html`<option key=${p.name} value=${p.name}>${p.name}, every topic that begins so</option>`)}
       </select></label>
       ${policies.some(p => p.name === target) && html`<a href=${policyLink(target)}>History</a>`}
     </div>`;

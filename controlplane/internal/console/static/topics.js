@@ -1,100 +1,58 @@
-// The home page: every topic in use, with its rates and the sidecars that refuse.
-import {Filter, html, Page, PausedGroups, policyLink, topicLink, useRef, useState, Waiting} from './ui.js';
+// Every topic, idle ones too: its rates, its limit, and the sidecars that refuse.
+import {Empty, Filter, html, Page, PausedGroups, policyLink, topicLink, Waiting} from './ui.js';
 import {pausedGroups} from './policy.js';
-import {perSecond, plural} from './format.js';
-import {usePoll} from './poll.js';
+import {bytes, count, perSecond, plural} from './format.js';
+import {useLive} from './live.js';
 import {Sparkline} from './sparkline.js';
+import {useStoredTopics} from './store.js';
+import {Table} from './table.js';
 
-const orders = {
-  hottest: {label: 'Hottest', by: t => demand(t)},
-  refused: {label: 'Most refused', by: t => recent(t, p => p.denied, t.denied_per_second)},
-  name: {label: 'Name', by: () => 0},
-};
+const page = 50; // rows
+const usual = '-allowed_per_second';
 
-const page = 100; // rows at first, and with each "more"
+const columns = (limiting, stored) => [
+  {title: 'Topic', sort: 'topic', className: 'code', cell: t => html`<a href=${topicLink(t.topic)}>${t.topic}</a>${t.paused && html` <span class="badge warn">paused</span>`}
+    <${PausedGroups} names=${pausedGroups(t.topic, limiting)} />`},
+  {title: 'Last minute', className: 'spark', cell: t => html`<${Sparkline} history=${t.history}
+    label=${`last minute of ${t.topic}: ${perSecond(t.allowed_per_second)} accepted and ${perSecond(t.denied_per_second)} refused per second now`} />`},
+  {title: 'Accepted /s', sort: 'allowed_per_second', number: true, cell: t => perSecond(t.allowed_per_second)},
+  {title: 'Refused /s', sort: 'denied_per_second', number: true, cell: t => html`<span class=${t.denied_per_second > 0 ? 'bad' : 'muted'}>${perSecond(t.denied_per_second)}</span>`},
+  {title: 'Limit /s', number: true, cell: t => html`${t.rate ? perSecond(t.rate) : 'none'}${' '}<small>${t.rate ? (t.scope === 'fleet' ? 'fleet' : 'each') : ''}</small>`},
+  {title: 'Events', number: true, cell: t => (stored?.has(t.topic) ? count(stored.get(t.topic).events) : '–')},
+  {title: 'Size', number: true, cell: t => (stored?.has(t.topic) ? bytes(stored.get(t.topic).bytes) : '–')},
+  {title: 'Groups', number: true, cell: t => (stored?.has(t.topic) ? count(stored.get(t.topic).groups.length) : '–')},
+  {title: 'Refused at', className: 'where', cell: t => html`<${Where} usages=${t.by_sidecar} />`},
+  {title: 'Policy', className: 'code', cell: t => (t.policy ? html`<a href=${policyLink(t.policy)}>${t.policy}</a>` : html`<span class="muted">defaults</span>`)},
+];
 
-// recent is the mean of the last ten seconds: an order by the last second alone
-// would never stand still.
-function recent(topic, value, otherwise) {
-  const points = (topic.history ?? []).slice(-10);
-  return points.length ? points.reduce((sum, p) => sum + value(p), 0) / points.length : otherwise;
+// common is what all names begin with.
+function common(names) {
+  const [first = '', ...rest] = names;
+  let length = first.length;
+  for (const name of rest) while (!name.startsWith(first.slice(0, length))) length--;
+  return first.slice(0, length);
 }
 
-const demand = t => recent(t, p => p.allowed + p.denied, t.allowed_per_second + t.denied_per_second);
-
-// useSteady keeps the order of the rows while the pointer or the focus is among
-// them, so that no row moves under a click or loses the focus.
-function useSteady(list) {
-  const held = useRef(false);
-  const last = useRef([]);
-  if (held.current) {
-    const place = new Map(last.current.map((topic, i) => [topic, i]));
-    list = [...list].sort((a, b) => (place.get(a.topic) ?? Infinity) - (place.get(b.topic) ?? Infinity) || 0);
-  }
-  last.current = list.map(t => t.topic);
-  const inside = e => e.currentTarget.matches(':hover') || e.currentTarget.contains(document.activeElement);
-  const look = e => { held.current = inside(e); };
-  return [list, {
-    onMouseEnter: () => { held.current = true; }, onMouseLeave: look,
-    onFocusIn: () => { held.current = true; },
-    onFocusOut: e => { held.current = e.currentTarget.contains(e.relatedTarget) || e.currentTarget.matches(':hover'); },
-  }];
-}
-
-export function Topics() {
-  const poll = usePoll('/v1/topics?history=1&limit=1000', 1000);
-  const known = usePoll('/v1/policies', 3000);
+export function Topics({query, me}) {
+  const {prefix = '', sort = usual, cursor = ''} = query;
+  const path = '/v1/topics?' + new URLSearchParams({limit: page, sort, history: 1, ...(prefix && {prefix}), ...(cursor && {cursor})});
+  const live = useLive(path, {list: 'topic'});
+  const known = useLive('/v1/policies', {every: 5000});
   const limiting = (known.data?.policies ?? []).filter(p => p.groups);
-  const [order, setOrder] = useState('hottest');
-  const [filter, setFilter] = useState('');
-  const [most, setMost] = useState(page);
-  const all = poll.data?.topics ?? [];
-  const wanted = filter.trim().toLowerCase();
-  const sorted = all.filter(t => t.topic.toLowerCase().includes(wanted))
-    .map(t => ({t, rank: orders[order].by(t)}))
-    .sort((a, b) => b.rank - a.rank || a.t.topic.localeCompare(b.t.topic)).map(e => e.t);
-  const [rows, steady] = useSteady(sorted);
-  const sum = key => all.reduce((n, t) => n + t[key], 0);
+  const rows = live.data?.topics;
+  const stored = useStoredTopics(rows && common(rows.map(t => t.topic)));
   return html`
-    <${Page} title="Topics" poll=${poll} actions=${all.length > 0 && html`
-      <span class="figures"><b>${perSecond(sum('allowed_per_second'))}</b>/s accepted
-        <b class=${sum('denied_per_second') > 0 ? 'bad' : ''}>${perSecond(sum('denied_per_second'))}</b>/s refused</span>`}>
+    <${Page} title="Topics" poll=${live} copy=${{path, me}}>
       <div class="toolbar">
-        <${Filter} label="Filter topics" value=${filter} onValue=${setFilter} />
-        <fieldset class="segments"><legend>Sort by</legend>
-          ${Object.entries(orders).map(([key, {label}]) => html`
-            <label key=${key}><input type="radio" name="order" value=${key} checked=${order === key} onChange=${() => setOrder(key)} /><span>${label}</span></label>`)}
-        </fieldset>
-        <span class="muted" role="status">${poll.data && (wanted ? `${plural(rows.length, 'topic')} of ${all.length}` : plural(all.length, 'topic'))}</span>
+        <${Filter} label="Topics that begin with" name="prefix" query=${query} />
+        <span class="muted" role="status">${rows && plural(rows.length, 'topic') + (live.data.next || cursor ? ' on this page' : '')}</span>
       </div>
-      ${!poll.data ? html`<${Waiting} poll=${poll} />`
-        : rows.length === 0 ? html`<p class="empty">${all.length ? 'No topic matches the filter.' : 'No sidecar has reported a topic yet. Publish something, and it appears here.'}</p>`
-        : html`<${Table} rows=${rows.slice(0, most)} steady=${steady} limiting=${limiting} />`}
-      ${rows.length > most && html`<button type="button" onClick=${() => setMost(most + page)}>Show ${Math.min(page, rows.length - most)} more</button>`}
+      ${!rows ? html`<${Waiting} poll=${live} />`
+        : rows.length === 0 ? html`<${Empty}>${prefix ? html`<p>No topic begins with <code>${prefix}</code>.</p>`
+          : html`<p>No topic exists yet: the first event makes one.</p><p><code>curl -d '{"order": 17}' http://SIDECAR:7070/v1/topics/orders/events</code></p>`}<//>`
+        : html`<${Table} name="topics" columns=${columns(limiting, stored)} rows=${rows} id=${t => t.topic} query=${query} sort=${usual} next=${live.data.next} />`}
     <//>`;
 }
-
-const Table = ({rows, steady, limiting}) => html`
-  <table class="topics cards" ...${steady}>
-    <thead><tr>
-      <th scope="col">Topic</th><th scope="col">Last minute</th><th scope="col" class="number">Accepted /s</th>
-      <th scope="col" class="number">Refused /s</th><th scope="col" class="number">Limit /s</th><th scope="col">Refused at</th><th scope="col">Policy</th>
-    </tr></thead>
-    <tbody>${rows.map(t => html`<${Row} key=${t.topic} t=${t} paused=${pausedGroups(t.topic, limiting)} />`)}</tbody>
-  </table>`;
-
-const Row = ({t, paused}) => html`
-  <tr>
-    <th scope="row" class="code"><a href=${topicLink(t.topic)}>${t.topic}</a>${t.paused && html` <span class="badge warn">paused</span>`}
-      <${PausedGroups} names=${paused} /></th>
-    <td class="spark"><${Sparkline} history=${t.history}
-      label=${`last minute of ${t.topic}: ${perSecond(t.allowed_per_second)} accepted and ${perSecond(t.denied_per_second)} refused per second now`} /></td>
-    <td class="number" data-label="Accepted /s">${perSecond(t.allowed_per_second)}</td>
-    <td class="number ${t.denied_per_second > 0 ? 'bad' : 'muted'}" data-label="Refused /s">${perSecond(t.denied_per_second)}</td>
-    <td class="number" data-label="Limit /s">${t.rate ? perSecond(t.rate) : 'none'}${' '}<small>${t.rate ? (t.scope === 'fleet' ? 'fleet' : 'each') : ''}</small></td>
-    <td class="where" data-label="Refused at"><${Where} usages=${t.by_sidecar} /></td>
-    <td class="code" data-label="Policy">${t.policy ? html`<a href=${policyLink(t.policy)}>${t.policy}</a>` : html`<span class="muted">defaults</span>`}</td>
-  </tr>`;
 
 // Where names the sidecars that refuse most.
 function Where({usages}) {
