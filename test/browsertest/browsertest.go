@@ -49,7 +49,8 @@ func Run(t testing.TB, target Target) {
 
 	ctx, cancel := context.WithTimeout(context.Background(), browserTimeout)
 	defer cancel()
-	cmd := exec.CommandContext(ctx, node, "--test-reporter=spec", "--test-name-pattern="+cmp.Or(target.Only, "."), cmp.Or(target.Script, "console.mjs"))
+	cmd := exec.CommandContext(ctx, node, "--test-reporter=spec", "--test-name-pattern="+cmp.Or(target.Only, "."),
+		cmp.Or(target.Script, "console.mjs"))
 	cmd.Dir = dir
 	cmd.Env = append(os.Environ(), "CHROMIUM="+chromium, "CONSOLE_URL="+target.URL, "CONSOLE_TOPIC="+target.Topic,
 		"CONSOLE_AUTH_URL="+target.AuthURL, "CONSOLE_VIEWER_TOKEN="+target.ViewerToken, "CONSOLE_ADMIN_TOKEN="+target.AdminToken,

@@ -230,7 +230,8 @@ func (f *madeUpFleet) Overview() health.Overview {
 }
 
 func (f *madeUpFleet) Stores() []health.Store {
-	return []health.Store{{Store: storeID, Kind: "mongodb", State: "ok", Since: f.begin, Sidecars: []string{"edge-eu-1", "edge-eu-2", "edge-us-1"}}}
+	sidecars := []string{"edge-eu-1", "edge-eu-2", "edge-us-1"}
+	return []health.Store{{Store: storeID, Kind: "mongodb", State: "ok", Since: f.begin, Sidecars: sidecars}}
 }
 
 func (f *madeUpFleet) History() (points []health.Point) {
@@ -250,7 +251,9 @@ func (f *madeUpFleet) Serve(w http.ResponseWriter, _ *http.Request, what forward
 	}
 	list := []map[string]any{}
 	for _, name := range slices.Sorted(maps.Keys(demand)) {
-		list = append(list, map[string]any{"topic": name, "partitions": []any{}, "events": 1200 * len(name), "bytes": 300_000 * len(name), "groups": []string{"audit"}})
+		list = append(list, map[string]any{
+			"topic": name, "partitions": []any{}, "events": 1200 * len(name), "bytes": 300_000 * len(name), "groups": []string{"audit"},
+		})
 	}
 	w.Header().Set("Content-Type", "application/json")
 	return json.NewEncoder(w).Encode(map[string]any{"topics": list})
