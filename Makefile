@@ -38,6 +38,11 @@ build: ## Build the programs into bin/ (1 to 2 min the first time, with 116 MB o
 run: build ## Build and start a control plane and a sidecar with their data in .sluice/, and print what to try (as build)
 	@deploy/dev/run.sh $(ARGS)
 
+.PHONY: demo
+demo: build ## Build and show a shop at work on three sidecars, on STORE, a MongoDB, or a model of one in memory (as build)
+	CGO_ENABLED=0 go build -trimpath -buildvcs=false -o bin/ ./test/mongomodel/cmd/mongomodel
+	@STORE='$(STORE)' deploy/dev/demo.sh
+
 .PHONY: test
 test: ## Check the format and run every test (STRICT=1: leave nothing out) (7 to 10 min the first time, 1 where results are cached)
 	@deploy/dev/test.sh

@@ -10,8 +10,8 @@ import (
 	"time"
 
 	"github.com/sluice-bus/sluice/bench/internal/load"
-	"github.com/sluice-bus/sluice/bench/internal/node"
 	"github.com/sluice-bus/sluice/bench/scenarios"
+	"github.com/sluice-bus/sluice/internal/launch"
 	"github.com/sluice-bus/sluice/sdk/wire"
 )
 
@@ -24,7 +24,7 @@ type peer struct {
 
 // A broker is a peer that runs.
 type broker struct {
-	program   *node.Program
+	program   *launch.Program
 	publisher func(context.Context, load.Publishing) (load.Carrier, error)
 	consumer  func(context.Context, load.Consuming) (load.Source, error)
 }
@@ -51,23 +51,23 @@ func (b broker) Close() error     { return b.program.Stop() }
 func (broker) Appends(context.Context) (int64, time.Duration, error) { return 0, 0, nil }
 
 // self starts this program again, for a server that is a library.
-func self(ctx context.Context, dir string, args ...string) (*node.Program, error) {
+func self(ctx context.Context, dir string, args ...string) (*launch.Program, error) {
 	path, err := os.Executable()
 	if err != nil {
 		return nil, err
 	}
-	return node.Start(ctx, dir, path, args...)
+	return launch.Start(ctx, dir, nil, path, args...)
 }
 
 // daemon starts a server that prints no ready line: a shell's line stands for it once the server is ready.
-func daemon(ctx context.Context, dir string, ready func() bool, name string, args ...string) (*node.Program, error) {
+func daemon(ctx context.Context, dir string, ready func() bool, name string, args ...string) (*launch.Program, error) {
 	path, err := exec.LookPath(name)
 	if err != nil {
 		return nil, err
 	}
 	// The shell prints the line, and becomes the server: one process, whose CPU is the server's.
 	shell := append([]string{"-c", `echo '{"ready":true}'; exec "$0" "$@" >&2`, path}, args...)
-	program, err := node.Start(ctx, dir, "/bin/sh", shell...)
+	program, err := launch.Start(ctx, dir, nil, "/bin/sh", shell...)
 	if err != nil {
 		return nil, err
 	}

@@ -8,14 +8,14 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/sluice-bus/sluice/bench/internal/load"
-	"github.com/sluice-bus/sluice/bench/internal/node"
 	"github.com/sluice-bus/sluice/bench/report"
+	"github.com/sluice-bus/sluice/internal/launch"
 )
 
 // Fleet is sidecars and their control plane.
 type Fleet struct {
 	sidecars []*Sidecar
-	plane    *node.Program // nil: none
+	plane    *launch.Program // nil: none
 }
 
 // unlimitedFleet starts sidecars on one store, without limits and without a control plane.

@@ -7,8 +7,8 @@ import (
 	"time"
 
 	"github.com/sluice-bus/sluice/bench/internal/load"
-	"github.com/sluice-bus/sluice/bench/internal/node"
 	"github.com/sluice-bus/sluice/bench/report"
+	"github.com/sluice-bus/sluice/internal/launch"
 )
 
 var limits = Scenario{
@@ -89,11 +89,11 @@ func (l *Lab) limitedFleet(ctx context.Context, n int) (f *Fleet, err error) {
 	}
 	flags := []string{"--policies", policies}
 	if n > 1 {
-		path, err := node.Find("sluice-controlplane")
+		path, err := launch.Find("sluice-controlplane")
 		if err != nil {
 			return f, err
 		}
-		f.plane, err = node.Start(ctx, dir, path, "--xds-listen", "127.0.0.1:0", "--http-listen", "127.0.0.1:0",
+		f.plane, err = launch.Start(ctx, dir, nil, path, "--xds-listen", "127.0.0.1:0", "--http-listen", "127.0.0.1:0",
 			"--data-dir", dir+"/plane", "--policies", policies)
 		if err != nil {
 			return f, err

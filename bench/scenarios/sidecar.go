@@ -14,7 +14,7 @@ import (
 
 	"github.com/sluice-bus/sluice/bench"
 	"github.com/sluice-bus/sluice/bench/internal/load"
-	"github.com/sluice-bus/sluice/bench/internal/node"
+	"github.com/sluice-bus/sluice/internal/launch"
 	"github.com/sluice-bus/sluice/sdk/admin"
 	"github.com/sluice-bus/sluice/sdk/wire"
 )
@@ -24,15 +24,15 @@ const patience = 30 * time.Second
 
 // Sidecar is a sidecar that is measured.
 type Sidecar struct {
-	*node.Program        // nil: it runs, and was not started here
-	URL, Replay   string // of its app and replay APIs
-	ops           string
-	token         string
+	*launch.Program        // nil: it runs, and was not started here
+	URL, Replay     string // of its app and replay APIs
+	ops             string
+	token           string
 }
 
 // StartSidecar starts a sidecar in a folder of the lab, with flags beside the usual ones.
 func (l *Lab) StartSidecar(ctx context.Context, dir string, flags ...string) (*Sidecar, error) {
-	path, err := node.Find("sluice-sidecar")
+	path, err := launch.Find("sluice-sidecar")
 	if err != nil {
 		return nil, err
 	}
@@ -43,7 +43,7 @@ func (l *Lab) StartSidecar(ctx context.Context, dir string, flags ...string) (*S
 	if l.Store != "" {
 		args = append(args, "--store", l.Store)
 	}
-	program, err := node.Start(ctx, dir, path, args...)
+	program, err := launch.Start(ctx, dir, nil, path, args...)
 	if err != nil {
 		return nil, err
 	}

@@ -1,3 +1,4 @@
+// Package node measures the disk of a bench run and what its processes use, and stops them for a while.
 package node
 
 import (

@@ -34,7 +34,7 @@ var arguments = map[string]string{
 }
 
 // ownCommands ask no server.
-var ownCommands = []string{"context add", "context use", "context list", "context show", "context remove", "completion"}
+var ownCommands = []string{"context add", "context use", "context list", "context show", "context remove", "completion", "demo"}
 
 // leaves are the commands that can be run, by their words.
 func leaves(t *testing.T) map[string]*kong.Node {

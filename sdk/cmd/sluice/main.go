@@ -60,6 +60,7 @@ type commandLine struct {
 	Fleet     fleetCommand     `cmd:"" asks:"plane" help:"Show the sidecars of the control plane, and their topics."`
 	Contexts  contextCommand   `cmd:"" name:"context" help:"Save the addresses of servers under names, and select one."`
 
+	Demo       demoCommand       `cmd:"" asks:"store" help:"Show Sluice at work: a shop on sidecars that it starts."`
 	Completion completionCommand `cmd:"" help:"Print a script by which bash, zsh or fish completes what is typed."`
 	Complete   completeCommand   `cmd:"" hidden:"" asks:"app"`
 }

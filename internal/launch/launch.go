@@ -1,5 +1,6 @@
-// Package node starts the programs that a bench run measures, and says what they use.
-package node
+// Package launch starts Sluice's programs for those that need a whole node: the bench and the demo. It knows them by their ready
+// line alone.
+package launch
 
 import (
 	"bufio"
@@ -11,6 +12,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"syscall"
 	"time"
@@ -33,6 +35,9 @@ const (
 
 // Find returns the path of one of Sluice's programs: beside this one, or on PATH.
 func Find(name string) (string, error) {
+	if runtime.GOOS == "windows" {
+		name += ".exe"
+	}
 	if self, err := os.Executable(); err == nil {
 		beside := filepath.Join(filepath.Dir(self), name)
 		if _, err := os.Stat(beside); err == nil {
@@ -41,42 +46,48 @@ func Find(name string) (string, error) {
 	}
 	path, err := exec.LookPath(name)
 	if err != nil {
-		return "", fmt.Errorf("%s is neither beside this program nor on PATH (make build makes both in bin/)", name)
+		return "", fmt.Errorf("%s is neither beside this program nor on PATH (make build makes all programs in bin/)", name)
 	}
 	return path, nil
 }
 
-// Start starts a program that prints a ready line, with its log in dir, and waits until it is ready.
-func Start(ctx context.Context, dir, path string, args ...string) (*Program, error) {
+// Start starts a program that prints a ready line, with its log in dir, and waits until it is ready. Its environment is that of
+// this process, and env.
+func Start(ctx context.Context, dir string, env []string, path string, args ...string) (*Program, error) {
 	log, err := os.CreateTemp(dir, filepath.Base(path)+"-*.log")
 	if err != nil {
 		return nil, err
 	}
 	defer log.Close()
 	p := &Program{log: log.Name(), ended: make(chan struct{}), cmd: exec.Command(path, args...)}
-	p.cmd.Stderr = log
+	p.cmd.Stderr, p.cmd.Env, p.cmd.SysProcAttr = log, append(p.cmd.Environ(), env...), attributes
 	out, err := p.cmd.StdoutPipe()
 	if err != nil {
 		return nil, err
 	}
-	if err := p.cmd.Start(); err != nil {
-		return nil, err
-	}
-	line := make(chan []byte, 1)
+	started, line := make(chan error, 1), make(chan []byte, 1)
 	go func() {
 		defer close(p.ended)
+		runtime.LockOSThread() // the program ends with the thread that has started it, see attributes
+		err := p.cmd.Start()
+		if started <- err; err != nil {
+			return
+		}
 		text, _ := bufio.NewReader(out).ReadBytes('\n') // what is no ready line is refused below
 		line <- text
 		_ = p.cmd.Wait() // a status that is not 0 shows in the log
 	}()
+	if err := <-started; err != nil {
+		return nil, err
+	}
 	select {
 	case text := <-line:
 		if err := p.readReady(text); err != nil {
-			return nil, errors.Join(fmt.Errorf("%s does not start: %w\n%s", filepath.Base(path), err, p.lastLines()), p.Stop())
+			return nil, errors.Join(fmt.Errorf("%s does not start: %w\n%s", p.Name(), err, p.LastLines()), p.Stop())
 		}
 		return p, nil
 	case <-time.After(readyWithin):
-		return nil, errors.Join(fmt.Errorf("%s was not ready within %v\n%s", filepath.Base(path), readyWithin, p.lastLines()), p.Stop())
+		return nil, errors.Join(fmt.Errorf("%s was not ready within %v\n%s", p.Name(), readyWithin, p.LastLines()), p.Stop())
 	case <-ctx.Done():
 		return nil, errors.Join(ctx.Err(), p.Stop())
 	}
@@ -96,8 +107,14 @@ func (p *Program) readReady(line []byte) error {
 	return nil
 }
 
+// Name is the name of the program's file.
+func (p *Program) Name() string { return filepath.Base(p.cmd.Path) }
+
 // PID is the process.
 func (p *Program) PID() int { return p.cmd.Process.Pid }
+
+// Done is closed once the program has ended.
+func (p *Program) Done() <-chan struct{} { return p.ended }
 
 // Ended reports whether the program has ended.
 func (p *Program) Ended() bool {
@@ -109,16 +126,19 @@ func (p *Program) Ended() bool {
 	}
 }
 
-// Stop ends the program in order, and by force if it does not end.
+// Status is how the program ended, in words.
+func (p *Program) Status() string { return p.cmd.ProcessState.String() }
+
+// Stop ends the program in order, and by force if it does not end, or where the system has no signals.
 func (p *Program) Stop() error {
-	if err := p.cmd.Process.Signal(syscall.SIGTERM); err != nil && !errors.Is(err, os.ErrProcessDone) {
-		return err
+	if err := p.cmd.Process.Signal(syscall.SIGTERM); err != nil {
+		return p.Kill()
 	}
 	select {
 	case <-p.ended:
 		return nil
 	case <-time.After(endsWithin):
-		return errors.Join(p.Kill(), fmt.Errorf("%s did not end within %v\n%s", p.cmd.Path, endsWithin, p.lastLines()))
+		return errors.Join(p.Kill(), fmt.Errorf("%s did not end within %v\n%s", p.cmd.Path, endsWithin, p.LastLines()))
 	}
 }
 
@@ -132,8 +152,8 @@ func (p *Program) Kill() error {
 	return err
 }
 
-// lastLines is the end of the program's log.
-func (p *Program) lastLines() string {
+// LastLines is the end of the program's log.
+func (p *Program) LastLines() string {
 	text, err := os.ReadFile(p.log)
 	if err != nil {
 		return err.Error()
