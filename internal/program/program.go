@@ -9,6 +9,7 @@ import (
 	"log/slog"
 	"os"
 	"os/signal"
+	"slices"
 	"strings"
 	"syscall"
 
@@ -17,6 +18,7 @@ import (
 	"github.com/sluice-bus/sluice/internal/logging"
 	"github.com/sluice-bus/sluice/internal/setting"
 	"github.com/sluice-bus/sluice/internal/terminal"
+	"github.com/sluice-bus/sluice/sdk/wire/nearest"
 )
 
 // The exit statuses. A program stopped by a signal before its work was done, or by a second signal
@@ -208,12 +210,33 @@ func parse(spec Spec, process Process) (*kong.Context, *commonFlags, error) {
 		if wrong, ok := errors.AsType[*settingError](err); ok {
 			err = wrong
 		}
-		return nil, nil, Usagef("%w", err)
+		return nil, nil, Usagef("%w%s", err, misspelt(err, process.Args))
 	}
 	if err := checkMinimums(command); err != nil {
 		return nil, nil, Usagef("%w", err)
 	}
 	return command, &common, nil
+}
+
+// misspelt names the command that was meant where the word behind one was taken for an argument of its default command.
+func misspelt(err error, args []string) string {
+	wrong, ok := errors.AsType[*kong.ParseError](err)
+	if !ok || wrong.Context == nil {
+		return ""
+	}
+	node := wrong.Context.Selected()
+	if node == nil || node.Parent == nil || node.Parent.DefaultCmd != node {
+		return ""
+	}
+	var names []string
+	for _, command := range node.Parent.Children {
+		names = append(names, command.Name)
+	}
+	at := slices.Index(args, node.Parent.Name) + 1
+	if at == 0 || at == len(args) || slices.Contains(names, args[at]) {
+		return ""
+	}
+	return nearest.Hint(args[at], names)
 }
 
 // vars are what tags of settings may use.

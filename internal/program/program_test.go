@@ -148,6 +148,10 @@ type client struct {
 	Server string   `default:"127.0.0.1:7070" help:"Where the sidecar listens."`
 	Pub    pubFlags `cmd:"" help:"Publish."`
 	Sub    subFlags `cmd:"" help:"Subscribe."`
+	Topics struct {
+		List   struct{ subFlags } `cmd:"" default:"withargs" help:"List."`
+		Delete subFlags           `cmd:"" help:"Delete."`
+	} `cmd:"" help:"Topics."`
 }
 
 type pubFlags struct {
@@ -184,9 +188,11 @@ func TestCommands(t *testing.T) {
 			stdout: "pub orders key=k server=s done=false\n"},
 		"environment over file": {args: []string{"sub", "orders"}, file: "max: 4\n", stdout: "sub orders max=3\n"},
 		"argument missing":      {args: []string{"pub"}, status: 2, stderr: "sluice: expected \"<topic>\"\n"},
-		"command missing":       {status: 2, stderr: "sluice: expected one of \"pub\", \"sub\"\n"},
+		"command missing":       {status: 2, stderr: "sluice: expected one of \"pub\", \"sub\", \"topics\"\n"},
 		"command unknown": {args: []string{"pubb"}, status: 2,
 			stderr: "sluice: unexpected argument pubb, did you mean one of \"pub\", \"sub\"?\n"},
+		"command unknown beside a default": {args: []string{"topics", "delte", "t"}, status: 2,
+			stderr: "sluice: unexpected argument t (did you mean \"delete\"?)\n"},
 		"another command's flag": {args: []string{"sub", "o", "--key=k"}, status: 2, stderr: "sluice: unknown flag --key\n"},
 	} {
 		t.Run(name, func(t *testing.T) {

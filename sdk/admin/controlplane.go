@@ -84,6 +84,24 @@ func (c *ControlPlane) DeletePolicy(ctx context.Context, name string, when Condi
 	return c.call(ctx, http.MethodDelete, policyPath(name), nil, when, nil)
 }
 
+// GroupLimits is what a policy says of one consumer group; what is nil is inherited.
+type GroupLimits struct {
+	Paused      *bool    `json:"paused,omitempty"`
+	Rate        *float64 `json:"rate,omitempty"`
+	MaxInflight *int     `json:"max_inflight,omitempty"`
+	// Reason is kept in the history and the audit log; "" gives none.
+	Reason string `json:"reason,omitempty"`
+}
+
+// PutGroup replaces what a policy says of one consumer group, and nothing else of it. A policy that does not exist is made.
+func (c *ControlPlane) PutGroup(ctx context.Context, policy, group string, limits GroupLimits, when Condition) (Policy, error) {
+	body, err := json.Marshal(limits)
+	if err != nil {
+		return Policy{}, err
+	}
+	return change[Policy](ctx, c, http.MethodPut, policyPath(policy)+"/groups/"+pathPart(group), body, when)
+}
+
 // PolicyHistory returns every version of a policy, also of one that was deleted, newest first.
 func (c *ControlPlane) PolicyHistory(ctx context.Context, name string) ([]PolicyVersion, error) {
 	body, err := fetch[struct{ Versions []PolicyVersion }](ctx, c, policyPath(name)+"/history")

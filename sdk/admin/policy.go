@@ -51,6 +51,7 @@ type PolicyVersion struct {
 	Version int64     `json:"version"`
 	At      time.Time `json:"at"`
 	By      string    `json:"by"`
+	Reason  string    `json:"reason,omitempty"` // as its author gave it
 	// Action is created, updated, deleted, rolled_back or seeded.
 	Action string `json:"action"`
 	// To is the version whose content a rollback brought back.
@@ -113,7 +114,8 @@ type AuditEntry struct {
 	Revision int64     `json:"revision"`
 	At       time.Time `json:"at"`
 	By       string    `json:"by"`
-	Action   string    `json:"action"` // as in PolicyVersion
+	Reason   string    `json:"reason,omitempty"` // as its author gave it
+	Action   string    `json:"action"`           // as in PolicyVersion
 	Name     string    `json:"name"`
 	Version  int64     `json:"version"`
 	From     *Policy   `json:"from"`

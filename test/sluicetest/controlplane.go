@@ -33,6 +33,10 @@ type ControlPlaneOptions struct {
 	// call the stand-in.
 	Sidecars func() []admin.Sidecar
 	Topics   func() []admin.FleetTopic
+	// Overview, Stores and Health are what a control plane says of the fleet; nil is a fleet without sidecars.
+	Overview func() admin.Overview
+	Stores   func() []admin.FleetStore
+	Health   func(nodeID string) (admin.SidecarHealth, bool)
 }
 
 // ControlPlane is a stand-in for a control plane: its REST API out of memory, without sidecars,
@@ -61,6 +65,15 @@ func StartControlPlane(opts ControlPlaneOptions) *ControlPlane {
 	if opts.Topics == nil {
 		opts.Topics = func() []admin.FleetTopic { return []admin.FleetTopic{} }
 	}
+	if opts.Overview == nil {
+		opts.Overview = func() admin.Overview { return admin.Overview{Incidents: []admin.Incident{}} }
+	}
+	if opts.Stores == nil {
+		opts.Stores = func() []admin.FleetStore { return []admin.FleetStore{} }
+	}
+	if opts.Health == nil {
+		opts.Health = func(string) (admin.SidecarHealth, bool) { return admin.SidecarHealth{}, false }
+	}
 	c := &ControlPlane{opts: opts, history: map[string][]admin.PolicyVersion{}}
 	mux := http.NewServeMux()
 	for pattern, serve := range map[string]func(*http.Request) (any, error){
@@ -74,7 +87,11 @@ func StartControlPlane(opts ControlPlaneOptions) *ControlPlane {
 		"POST /v1/policies/{name}/schemas/check": c.checkSchema,
 		"POST /v1/apply":                         c.apply,
 		"POST /v1/series":                        c.newSeries,
+		"PUT /v1/policies/{name}/groups/{group}": c.putGroup,
 		"GET /v1/audit":                          c.log,
+		"GET /v1/overview":                       func(*http.Request) (any, error) { return c.opts.Overview(), nil },
+		"GET /v1/stores":                         func(*http.Request) (any, error) { return map[string]any{"stores": c.opts.Stores()}, nil },
+		"GET /v1/sidecars/{node_id}":             c.health,
 		"GET /v1/sidecars":                       c.sidecars,
 		"DELETE /v1/sidecars/{node_id}":          c.forget,
 		"GET /v1/topics":                         c.topics,
@@ -188,6 +205,45 @@ func (c *ControlPlane) put(r *http.Request) (any, error) {
 	}
 	c.revision++
 	return c.commit(r, name, fields, 0), nil
+}
+
+// putGroup replaces one member of the policy's groups.
+func (c *ControlPlane) putGroup(r *http.Request) (any, error) {
+	name, limits, document := r.PathValue("name"), map[string]any{}, json.RawMessage(`{}`)
+	if err := c.permit(r); err != nil {
+		return nil, err
+	}
+	if err := decode(r, &limits); err != nil {
+		return nil, err
+	}
+	if now := c.now(name); now != nil {
+		document = now.Document
+	}
+	fields, err := c.fields(name, document)
+	if err != nil {
+		return nil, err
+	}
+	groups, _ := fields["groups"].(map[string]any)
+	if groups = maps.Clone(groups); groups == nil {
+		groups = map[string]any{}
+	}
+	reason, _ := limits["reason"].(string)
+	delete(limits, "reason")
+	groups[r.PathValue("group")] = limits
+	fields["groups"] = groups
+	c.revision++
+	after := c.commit(r, name, fields, 0)
+	versions := c.history[name]
+	versions[len(versions)-1].Reason = reason
+	c.audit[len(c.audit)-1].Reason = reason
+	return after, nil
+}
+
+func (c *ControlPlane) health(r *http.Request) (any, error) {
+	if h, ok := c.opts.Health(r.PathValue("node_id")); ok {
+		return h, nil
+	}
+	return nil, wire.Errorf(wire.NotFound, "no sidecar %q is known", r.PathValue("node_id"))
 }
 
 func (c *ControlPlane) remove(r *http.Request) (any, error) {

@@ -176,8 +176,8 @@ func (g *groupsDeleteCommand) Run(ctx context.Context, app *program.App, c *clie
 type groupsSeekCommand struct {
 	Topic    string   `arg:"" help:"The topic."`
 	Group    string   `arg:"" help:"The group."`
-	To       string   `required:"" xor:"where" placeholder:"WHERE" help:"Where it goes on: latest, earliest, a time (2026-11-27T10:00, or 1h for an hour ago), or behind the event with that id."`
-	From     string   `required:"" xor:"where" enum:"latest,earliest,ts,afterId,positions" help:"Where it goes on: latest, earliest, ts, afterId or positions."`
+	To       string   `placeholder:"WHERE" help:"Where it goes on: latest, earliest, a time (2026-11-27T10:00, or 1h for an hour ago), or behind the event with that id."`
+	From     string   `enum:",latest,earliest,ts,afterId,positions" default:"" help:"Where it goes on: latest, earliest, ts, afterId or positions."`
 	TS       int64    `name:"ts" default:"-1" placeholder:"MS" help:"With --from ts: milliseconds since the epoch."`
 	AfterID  string   `name:"after-id" placeholder:"ID" help:"With --from afterId: the event that it goes on after."`
 	Position []string `placeholder:"PARTITION=SEQ" help:"With --from positions, once for each partition that is to move: the seq to go on after."`
@@ -185,8 +185,8 @@ type groupsSeekCommand struct {
 }
 
 func (*groupsSeekCommand) Help() string {
-	return `Shows what moving a group replays and skips, and moves it. Members may stay
-connected: what they have in flight becomes stale.
+	return `Shows what moving a group replays and skips, and moves it to where --to or --from
+says. Members may stay connected: what they have in flight becomes stale.
 
 Examples:
 
@@ -218,6 +218,8 @@ func (g *groupsSeekCommand) Run(ctx context.Context, app *program.App, c *client
 func (g *groupsSeekCommand) position() (to admin.Position, err error) {
 	to.From = g.From
 	switch {
+	case (g.From == "") == (g.To == ""):
+		return to, program.Usagef("give --to or --from, one of them: where the group goes on")
 	case (g.From == wire.FromTS) != (g.TS >= 0):
 		return to, program.Usagef("--ts goes with --from ts")
 	case (g.From == wire.FromAfterID) != (g.AfterID != ""):

@@ -26,12 +26,12 @@ type client struct {
 	URL       string        `name:"url" group:"Sidecar:" of:"app replay ops plane" default:"http://127.0.0.1:7070" help:"The sidecar's app API: http://host:port, https://host:port or unix:/path."`
 	ReplayURL string        `name:"replay-url" group:"Sidecar:" of:"replay" placeholder:"URL" help:"The sidecar's replay API (default: as the sidecar at --url says)."`
 	OpsURL    string        `name:"ops-url" group:"Sidecar:" of:"ops" placeholder:"URL" help:"The sidecar's ops listener (default: as the sidecar at --url says)."`
-	Store     string        `of:"store" group:"Control plane:" placeholder:"ID" help:"Ask about this store through the control plane, in place of a sidecar: the store_id of sluice fleet -o wide."`
+	Store     string        `of:"store context" group:"Control plane:" placeholder:"ID" help:"Ask about this store through the control plane, in place of a sidecar: the store_id of sluice fleet -o wide."`
 	PlaneURL  string        `name:"control-plane-url" aliases:"control-plane" group:"Control plane:" of:"plane" placeholder:"URL" help:"The control plane's REST API: http://host:port, https://host:port or unix:/path (default: as the sidecar at --url says, and http://127.0.0.1:7080 without a --url). --control-plane is the same."`
 	CA        string        `name:"ca" group:"Sidecar:" of:"app replay ops plane" placeholder:"FILE" help:"Trust the certificate authorities in this PEM file, and no others."`
 	Token     string        `of:"app replay ops plane" secret:"--token-file, or SLUICE_TOKEN" help:"The token to authenticate with; other users of this machine see it: use --token-file."`
 	TokenFile string        `of:"app replay ops plane" placeholder:"FILE" help:"Read the token from this file, in place of --token; it is read again for each connection and request."`
-	Timeout   time.Duration `of:"app replay ops plane" default:"30s" help:"How long to wait for an answer, except for a whole export; 0 waits for ever."`
+	Timeout   time.Duration `of:"app replay ops plane" default:"30s" help:"How long to wait for an answer; 0 waits for ever. Exports, latest, events delete, dlq redrive and dlq discard take as long as there is to do."`
 	Output    format        `short:"o" enum:"table,wide,json,yaml" default:"table" help:"How to print answers: table, wide (all columns and whole cells), json (as servers answer, a document on each line) or yaml."`
 
 	token func(context.Context) (string, error)
@@ -44,8 +44,8 @@ func (c *client) AfterApply(parsed *kong.Context) error {
 	if err := checkServers(parsed, c.Store != ""); err != nil {
 		return err
 	}
-	if !strings.Contains(asks(parsed), "store") {
-		c.Store = "" // that of a context
+	if err := c.checkStore(parsed); err != nil {
+		return err
 	}
 	c.token = func(context.Context) (string, error) { return c.Token, nil }
 	if c.CA != "" {
@@ -82,6 +82,23 @@ func checkServers(parsed *kong.Context, store bool) error {
 		}
 	}
 	return nil
+}
+
+// checkStore takes the store of a context away from a command that does not ask about stores. Such a command needs a sidecar: the
+// one with the default address is not the context's.
+func (c *client) checkStore(parsed *kong.Context) error {
+	servers := strings.Fields(asks(parsed))
+	if c.Store == "" || slices.Contains(servers, "store") || slices.Contains(servers, "context") {
+		return nil
+	}
+	c.Store = ""
+	given := func(name string) bool {
+		return slices.ContainsFunc(parsed.Path, func(at *kong.Path) bool { return at.Flag != nil && at.Flag.Name == name })
+	}
+	if slices.Contains(servers, "plane") || given("url") || slices.ContainsFunc(servers, func(s string) bool { return given(s + "-url") }) {
+		return nil
+	}
+	return program.Usagef("%s asks a sidecar, and the context has only a store at a control plane: give --url", parsed.Command())
 }
 
 // asks names the servers that a command asks.

@@ -30,7 +30,8 @@ var arguments = map[string]string{
 	"policy history": "t", "policy rollback": "t 1", "policy delete": "t --yes", "policy pause": "t", "policy resume": "t",
 	"policy new-series": "",
 	"schema check":      "SCHEMA --policy t", "schema list": "t", "schema show": "t --schema-version 1", "schema asyncapi": "t",
-	"fleet sidecars": "", "fleet forget": "n --yes", "fleet topics": "",
+	"fleet sidecars": "", "fleet show": "n", "fleet forget": "n --yes", "fleet topics": "",
+	"overview": "", "top": "", "usage": "",
 }
 
 // ownCommands ask no server.
@@ -184,6 +185,15 @@ func TestExitStatuses(t *testing.T) {
 		}
 		run(t, none, "", append(words(t, command), "--no-such-flag")...).wantFailure(t, 2, "unknown flag --no-such-flag")
 		run(t, none, "", append(words(t, command), "-o", "xml")...).wantFailure(t, 2, `"table","wide","json","yaml"`)
+	}
+}
+
+// TestSeekWantsOnePlace: where a group goes on is said once.
+func TestSeekWantsOnePlace(t *testing.T) {
+	sidecar := start(t, sluicetest.Options{})
+	for _, where := range []string{"", "--to latest --from latest"} {
+		args := append([]string{"groups", "seek", "t", "g", "--yes"}, strings.Fields(where)...)
+		run(t, sidecar, "", args...).wantFailure(t, 2, "give --to or --from, one of them")
 	}
 }
 

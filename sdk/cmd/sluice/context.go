@@ -21,7 +21,7 @@ import (
 // contextCommand is the commands about contexts. A context is a file of settings, as --config takes
 // it, that has a name.
 type contextCommand struct {
-	Add    contextAddCommand    `cmd:"" asks:"app replay ops plane" help:"Add a context with the servers, token file and CA that are given, or replace it."`
+	Add    contextAddCommand    `cmd:"" asks:"app replay ops plane context" help:"Add a context with the servers, token file and CA that are given, or replace it."`
 	Use    contextUseCommand    `cmd:"" help:"Make a context the current one."`
 	List   contextListCommand   `cmd:"" help:"List the contexts."`
 	Show   contextShowCommand   `cmd:"" help:"Print a context's settings."`
@@ -129,17 +129,21 @@ type contextAddCommand struct {
 
 func (*contextAddCommand) Help() string {
 	return `Saves the flags that are given. The sidecar at --url names its other
-listeners; where it needs a token for that, give --token-file, or their URLs.
+listeners; where it needs a token for that, give --token-file, or their URLs. With
+--store, commands about topics, events and groups ask the control plane about that
+store (the store_id of "sluice fleet -o wide").
 
 Examples:
 
   sluice context add local --url http://127.0.0.1:7070
   sluice context add prod --url https://sluice.example:7070 --ca ca.pem \
-    --token-file ~/.sluice-token --control-plane-url https://plane.example:7080`
+    --token-file ~/.sluice-token --control-plane-url https://plane.example:7080
+  sluice context add eu --control-plane-url https://plane.example:7080 \
+    --store 5b9fb0b4-4f7c-4a37-a0d3-2f1f7a7f6d1c`
 }
 
 // contextFlags are the flags that a context may be made of; files have absolute paths in it.
-var contextFlags = map[string]bool{"url": false, "replay-url": false, "ops-url": false, "control-plane-url": false,
+var contextFlags = map[string]bool{"url": false, "replay-url": false, "ops-url": false, "control-plane-url": false, "store": false,
 	"user": false, "timeout": false, "token-file": true, "ca": true}
 
 // Run saves the context.

@@ -32,6 +32,11 @@ func TestContexts(t *testing.T) {
 		!strings.Contains(got.stdout, "token-file: "+filepath.Dir(token)) {
 		t.Errorf("%s", got.stdout)
 	}
+	run(t, plain, "", "context", "add", "eu", "--store", "s-1", "--control-plane-url", "http://127.0.0.1:2").wantOK(t)
+	run(t, plain, "", "groups", "t", "--context", "eu").wantFailure(t, 1, "127.0.0.1:2")
+	run(t, plain, "", "overview", "--context", "eu").wantFailure(t, 1, "127.0.0.1:2")
+	run(t, plain, "", "pub", "t", "1", "--context", "eu").wantFailure(t, 2, "the context has only a store at a control plane: give --url")
+	run(t, plain, "", "pub", "t", "1", "--context", "eu", "--url", sidecar.URL).wantOK(t)
 	run(t, plain, "", "context", "remove", "two").wantFailure(t, 2, "--yes")
 	run(t, plain, "", "context", "remove", "two", "--yes").wantOK(t)
 	run(t, plain, "", "context", "show").wantFailure(t, 3, "no current context")

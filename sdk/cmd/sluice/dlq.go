@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"fmt"
+	"iter"
 	"slices"
 	"time"
 
@@ -15,7 +16,7 @@ import (
 
 // dlqCommand is the commands about dead letters.
 type dlqCommand struct {
-	List    dlqListCommand    `cmd:"" help:"List the dead letters of a topic."`
+	List    dlqListCommand    `cmd:"" default:"withargs" help:"List the dead letters of a topic."`
 	Show    dlqShowCommand    `cmd:"" help:"Show one dead letter, with its event."`
 	Redrive dlqRedriveCommand `cmd:"" help:"Deliver dead letters again to the group that failed to process them."`
 	Discard dlqDiscardCommand `cmd:"" help:"Remove dead letters."`
@@ -23,11 +24,12 @@ type dlqCommand struct {
 
 func (*dlqCommand) Help() string {
 	return `A dead letter is an event that a group could not process: it was delivered as
-often as it may be, or its consumer sent it there.
+often as it may be, or its consumer sent it there. Without a command of its own it lists
+those of a topic.
 
 Examples:
 
-  sluice dlq list orders --group billing
+  sluice dlq orders --group billing
   sluice dlq show orders dlq-5f0c…
   sluice dlq redrive orders --group billing --reason "no stock" --dry-run
   sluice dlq redrive orders --group billing --rate 50
@@ -87,7 +89,7 @@ func (*dlqShowCommand) Help() string {
 
 // Run prints the dead letter.
 func (s *dlqShowCommand) Run(ctx context.Context, app *program.App, c *client, h *admin.HTTP) error {
-	for d, err := range h.AllDeadLetters(ctx, s.Topic, admin.DeadLetterQuery{Limit: 1000}) {
+	for d, err := range allDead(ctx, c, h, s.Topic, admin.DeadLetterQuery{Limit: maxPage}) {
 		if err != nil {
 			return err
 		}
@@ -108,6 +110,28 @@ func (s *dlqShowCommand) Run(ctx context.Context, app *program.App, c *client, h
 		return err
 	}
 	return wire.Errorf(wire.NotFound, "topic %s has no dead letter %s: it may be acked or discarded, or removed by retention", s.Topic, s.ID)
+}
+
+// allDead yields the dead letters that the query asks for, page by page.
+func allDead(ctx context.Context, c *client, h *admin.HTTP, topic string,
+	q admin.DeadLetterQuery) iter.Seq2[admin.ListedDeadLetter, error] {
+	return func(yield func(admin.ListedDeadLetter, error) bool) {
+		for {
+			page, err := ask(ctx, c, func(ctx context.Context) (admin.DeadLetterPage, error) { return h.DeadLetters(ctx, topic, q) })
+			if err != nil {
+				yield(admin.ListedDeadLetter{}, err)
+				return
+			}
+			for _, d := range page.DeadLetters {
+				if !yield(d, nil) {
+					return
+				}
+			}
+			if q.Cursor = page.Next; q.Cursor == "" {
+				return
+			}
+		}
+	}
 }
 
 // dlqSelection is which dead letters a command is about.
@@ -148,7 +172,7 @@ func (s *dlqSelection) run(ctx context.Context, app *program.App, c *client, h *
 	sel.Rate = rate
 	var n int
 	if s.DryRun {
-		n, err = s.count(ctx, h, sel, states)
+		n, err = s.count(ctx, c, h, sel, states)
 		done = "would be " + done
 	} else {
 		progress, told := terminal.NewProgress(app.Stderr, done, 0), 0
@@ -165,8 +189,9 @@ func (s *dlqSelection) run(ctx context.Context, app *program.App, c *client, h *
 }
 
 // count counts the selected dead letters in one of the states.
-func (s *dlqSelection) count(ctx context.Context, h *admin.HTTP, sel admin.DeadLetterSelection, states []string) (n int, err error) {
-	for d, err := range h.AllDeadLetters(ctx, s.Topic, admin.DeadLetterQuery{Group: sel.Group, Reason: sel.Reason, Limit: 1000}) {
+func (s *dlqSelection) count(ctx context.Context, c *client, h *admin.HTTP, sel admin.DeadLetterSelection,
+	states []string) (n int, err error) {
+	for d, err := range allDead(ctx, c, h, s.Topic, admin.DeadLetterQuery{Group: sel.Group, Reason: sel.Reason, Limit: maxPage}) {
 		if err != nil {
 			return 0, err
 		}
@@ -222,7 +247,7 @@ func (d *dlqDiscardCommand) Run(ctx context.Context, app *program.App, c *client
 		}
 		n := 0
 		if interactive(app) {
-			if n, err = d.count(ctx, h, sel, []string{admin.StateDead, admin.StateRedriven}); err != nil {
+			if n, err = d.count(ctx, c, h, sel, []string{admin.StateDead, admin.StateRedriven}); err != nil {
 				return err
 			}
 		}

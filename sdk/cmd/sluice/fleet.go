@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/sluice-bus/sluice/internal/program"
 	"github.com/sluice-bus/sluice/sdk/admin"
@@ -15,6 +16,7 @@ type fleetCommand struct {
 	controlPlane
 
 	Sidecars fleetSidecarsCommand `cmd:"" default:"1" help:"List the sidecars with the policies that they run and refused. The command fleet alone does the same."`
+	Show     fleetShowCommand     `cmd:"" help:"Show one sidecar with its health: store, spool, memory, disk, groups, and the last lines of its log."`
 	Forget   fleetForgetCommand   `cmd:"" help:"Remove a lost sidecar, so that replays of the fleet leave it out."`
 	Topics   fleetTopicsCommand   `cmd:"" help:"List the topics in use, with the rates of accepted and refused events."`
 }
@@ -31,7 +33,7 @@ Examples:
 type fleetSidecarsCommand struct{ watchFlag }
 
 func (*fleetSidecarsCommand) Help() string {
-	return `ACKED counts the policies that a sidecar runs in their newest version, BEHIND
+	return `Lists those with trouble first. ACKED counts the policies that a sidecar runs in their newest version, BEHIND
 those of which it has an older one. A sidecar has all policies of a prefix, and
 of the others those of the topics that it uses. REJECTED is a policy that it
 refused, with the reason: it keeps what it had before. Another is refused where a
@@ -62,6 +64,7 @@ func (f *fleetSidecarsCommand) Run(ctx context.Context, app *program.App, c *cli
 		for _, each := range list.Policies {
 			newest[each.Name] = each.Version
 		}
+		slices.SortStableFunc(sidecars, func(a, b admin.Sidecar) int { return cmp.Compare(trouble(&b), trouble(&a)) })
 		rows := make([][]string, len(sidecars))
 		for i := range sidecars {
 			rows[i] = sidecarRow(s, &sidecars[i], newest)
@@ -70,6 +73,19 @@ func (f *fleetSidecarsCommand) Run(ctx context.Context, app *program.App, c *cli
 			[]string{"ADDRESS", "VERSION", "STORE", "CONTROL PLANE"}, rows)
 		return errors.Join(err, s.from("control plane", plane.URL))
 	})
+}
+
+// trouble orders sidecars: what is missing matters more than what refuses a policy, and that more than what has left.
+func trouble(s *admin.Sidecar) int {
+	switch {
+	case s.Missing:
+		return 3
+	case s.Rejected != nil, s.RefusedSessions != nil, len(s.UnmetConcerns) > 0:
+		return 2
+	case !s.Connected:
+		return 1
+	}
+	return 0
 }
 
 func sidecarRow(out *sheet, s *admin.Sidecar, newest map[string]int64) []string {

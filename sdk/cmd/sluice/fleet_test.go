@@ -42,9 +42,9 @@ func TestFleetTables(t *testing.T) {
 	}
 	plane.ok("policy", "set", "*", "publish.rate=2")
 	const sidecars = `NODE  CONNECTED  LAST SEEN  ACKED  BEHIND  REJECTED
-s1    yes        0s ago     2      0       -
-s2    no         2m ago     0      1       * version 2: "this\x1b[2J does not go together"
 s3    missing    2d ago     0      0       -
+s2    no         2m ago     0      1       * version 2: "this\x1b[2J does not go together"
+s1    yes        0s ago     2      0       -
 `
 	want(t, plane.ok("fleet"), sidecars)
 	want(t, plane.ok("fleet", "sidecars"), sidecars)
@@ -128,7 +128,8 @@ func TestWatched(t *testing.T) {
 	if err := w.print("", away); err != nil {
 		t.Fatal(err)
 	}
-	want(t, stdout.String(), "\x1b[Has of 1970-01-01T00:00:00.000Z, not up to date: connection refused\x1b[K\n\x1b[K\nfigures\x1b[K\n\x1b[J")
+	want(t, stdout.String(), "\x1b[H"+
+		"as of 1970-01-01T00:00:00.000Z, not up to date: connection refused\x1b[K\r\n\x1b[K\r\nfigures\x1b[K\r\n\x1b[J")
 }
 
 func TestCrop(t *testing.T) {

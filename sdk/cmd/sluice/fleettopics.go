@@ -32,19 +32,19 @@ func (f *fleetTopicsCommand) Run(ctx context.Context, app *program.App, c *clien
 		return askPlane(ctx, c, func(ctx context.Context) ([]admin.FleetTopic, error) { return plane.FleetTopics(ctx, false) })
 	}
 	return show(ctx, app, c, f.Watch, list, func(s *sheet, topics []admin.FleetTopic) error {
+		slices.SortStableFunc(topics, func(a, b admin.FleetTopic) int {
+			return cmp.Compare(b.AllowedPerSecond+b.DeniedPerSecond, a.AllowedPerSecond+a.DeniedPerSecond)
+		})
 		return errors.Join(printTopics(s, topics), s.from("control plane", plane.URL))
 	})
 }
 
-// printTopics prints the topics, the busiest first.
+// printTopics prints the topics in their order.
 func printTopics(s *sheet, topics []admin.FleetTopic) error {
 	if len(topics) == 0 {
 		_, err := fmt.Fprintln(s, "no topics: no sidecar has published, and no policy names one")
 		return err
 	}
-	slices.SortStableFunc(topics, func(a, b admin.FleetTopic) int {
-		return cmp.Compare(b.AllowedPerSecond+b.DeniedPerSecond, a.AllowedPerSecond+a.DeniedPerSecond)
-	})
 	rows := make([][]string, len(topics))
 	for i, t := range topics {
 		limit := "none"

@@ -57,7 +57,10 @@ type commandLine struct {
 	Captures  capturesCommand  `cmd:"" asks:"app" help:"Publish the documents of captured collections once more."`
 	Policy    policyCommand    `cmd:"" asks:"plane" help:"Show and change the policies of the control plane."`
 	Schema    schemaCommand    `cmd:"" asks:"app plane" help:"Check, list and print schemas, and describe topics as AsyncAPI."`
+	Overview  overviewCommand  `cmd:"" asks:"plane" help:"Show what is wrong with the fleet, what to do about it, and how much it does."`
+	Top       topCommand       `cmd:"" asks:"plane" help:"Show the overview and the busiest topics, live on a terminal."`
 	Fleet     fleetCommand     `cmd:"" asks:"plane" help:"Show the sidecars of the control plane, and their topics."`
+	Usage     usageCommand     `cmd:"" asks:"app store" help:"Show what each topic keeps, and how much that is a day."`
 	Contexts  contextCommand   `cmd:"" name:"context" help:"Save the addresses of servers under names, and select one."`
 
 	Demo       demoCommand       `cmd:"" asks:"store" help:"Show Sluice at work: a shop on sidecars that it starts."`
@@ -82,6 +85,8 @@ sluice topics delete orders.created --dry-run
 sluice trace orders.created order-17
 sluice policy set orders.created publish.rate=500
 sluice schema check order.json --topic orders.created
+sluice overview
+sluice top
 sluice fleet topics --watch
 sluice context add prod --url https://sluice.example:7070`,
 		Settings:   new(commandLine),

@@ -31,7 +31,17 @@ func (f format) isDocument() bool { return f == formatJSON || f == formatYAML }
 // writes it. With watch it does so again and again.
 func show[T any](ctx context.Context, app *program.App, c *client, watch bool, ask func(context.Context) (T, error),
 	print func(*sheet, T) error) error {
-	once := func(out io.Writer) error {
+	once := printing(ctx, app, c, ask, print)
+	if watch {
+		return repeat(ctx, app, c.Output, keyboard{}, once)
+	}
+	return once(app.Stdout)
+}
+
+// printing asks for something once, and prints it.
+func printing[T any](ctx context.Context, app *program.App, c *client, ask func(context.Context) (T, error),
+	print func(*sheet, T) error) func(io.Writer) error {
+	return func(out io.Writer) error {
 		if c.Output.isDocument() {
 			_, err := ask(admin.WithAnswers(ctx, func(answer []byte) error { return c.Output.writeText(out, answer) }))
 			return err
@@ -42,10 +52,6 @@ func show[T any](ctx context.Context, app *program.App, c *client, watch bool, a
 		}
 		return cmp.Or(print(newSheet(out, app.Stdout, c.Output), answer), err)
 	}
-	if watch {
-		return repeat(ctx, app, c.Output, once)
-	}
-	return once(app.Stdout)
 }
 
 // printDone says what was done: as a document, or for people in a sentence.

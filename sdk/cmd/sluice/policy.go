@@ -162,6 +162,9 @@ func printHistory(s *sheet, versions []admin.PolicyVersion) error {
 		if v.Policy != nil {
 			changes = short(diff(before, v.Policy))
 		}
+		if v.Reason != "" {
+			changes += " (" + plain(v.Reason) + ")"
+		}
 		rows[i] = []string{fmt.Sprint(v.Version), action, s.time(v.At), plain(v.By), changes}
 	}
 	return s.table([]string{"VERSION", "ACTION", "AT", "BY", "CHANGES"}, nil, rows)

@@ -11,17 +11,18 @@ import (
 
 // scheduledCommand is the commands about events that are put into the log later.
 type scheduledCommand struct {
-	List   scheduledListCommand   `cmd:"" help:"List the scheduled events of a topic."`
+	List   scheduledListCommand   `cmd:"" default:"withargs" help:"List the scheduled events of a topic."`
 	Cancel scheduledCancelCommand `cmd:"" help:"Cancel scheduled events."`
 }
 
 func (*scheduledCommand) Help() string {
 	return `A scheduled event was published with a delay, or for a time. Until then nobody reads it.
+Without a command of its own it lists those of a topic.
 
 Examples:
 
   sluice pub reminders '{"to":"ann"}' --id r-17 --delay 1h
-  sluice scheduled list reminders
+  sluice scheduled reminders
   sluice scheduled cancel reminders r-17 --yes`
 }
 

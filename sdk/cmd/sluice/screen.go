@@ -57,7 +57,7 @@ func redraw(w io.Writer, text string) error {
 	columns, rows := terminal.Size(w)
 	text = crop(terminal.Shown(text), columns, rows-1)
 	// Home, each line cleared to its end, then the rest of the screen.
-	_, err := io.WriteString(terminal.Raw(w), "\x1b[H"+strings.ReplaceAll(text, "\n", "\x1b[K\n")+"\x1b[J")
+	_, err := io.WriteString(terminal.Raw(w), "\x1b[H"+strings.ReplaceAll(text, "\n", "\x1b[K\r\n")+"\x1b[J")
 	return err
 }
 

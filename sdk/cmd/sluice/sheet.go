@@ -10,7 +10,6 @@ import (
 	"time"
 	"unicode/utf8"
 
-	"github.com/sluice-bus/sluice/internal/pause"
 	"github.com/sluice-bus/sluice/internal/program"
 	"github.com/sluice-bus/sluice/internal/terminal"
 	"github.com/sluice-bus/sluice/sdk/admin"
@@ -105,8 +104,14 @@ func (s *sheet) from(server, address string) error {
 	return err
 }
 
-// repeat shows something again each second. A server that goes away once it has answered is waited for.
-func repeat(ctx context.Context, app *program.App, f format, once func(io.Writer) error) error {
+// keyboard is the keys that are pressed while something is shown again and again. take reports whether to go on.
+type keyboard struct {
+	pressed <-chan byte // nil: there are none
+	take    func(key byte) bool
+}
+
+// repeat shows something again each second, and after each key. A server that goes away once it has answered is waited for.
+func repeat(ctx context.Context, app *program.App, f format, keys keyboard, once func(io.Writer) error) error {
 	w := watched{app: app, onScreen: terminal.Is(app.Stdout) && !f.isDocument(), apart: !f.isDocument()}
 	if w.onScreen {
 		// A terminal's other screen, so that what was printed before comes back.
@@ -123,8 +128,14 @@ func repeat(ctx context.Context, app *program.App, f format, once func(io.Writer
 		if err := w.print(text.String(), err); err != nil {
 			return err
 		}
-		if !pause.For(ctx, watchInterval) {
+		select {
+		case <-ctx.Done():
 			return nil
+		case key := <-keys.pressed:
+			if !keys.take(key) {
+				return nil
+			}
+		case <-time.After(watchInterval):
 		}
 	}
 }

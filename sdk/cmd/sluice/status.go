@@ -49,11 +49,13 @@ func printStatus(s *sheet, status admin.Status) error {
 	if len(policies) == 0 {
 		policies = []string{"none: the defaults hold"}
 	}
-	store := plain(status.Store.URL) + "  " + plain(status.Store.State) + " since " + s.time(time.UnixMilli(status.Store.Since))
-	for _, why := range []string{status.Store.Detail, status.Store.Error} {
-		if why != "" {
-			store += ": " + plain(why)
-		}
+	state := status.Store.State
+	if status.Store.Detail != "" {
+		state = status.Store.Detail + "," // which says the state, too
+	}
+	store := plain(status.Store.URL) + "  " + plain(state) + " since " + s.time(time.UnixMilli(status.Store.Since))
+	if status.Store.Error != "" {
+		store += ": " + plain(status.Store.Error)
 	}
 	for _, topic := range slices.Sorted(maps.Keys(status.Store.UnmetConcerns)) {
 		store += fmt.Sprintf("; does not meet %s of topic %s", status.Store.UnmetConcerns[topic], topic)

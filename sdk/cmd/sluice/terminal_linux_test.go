@@ -1,14 +1,18 @@
 package main
 
 import (
+	"bufio"
 	"bytes"
 	"fmt"
 	"io"
 	"os"
+	"reflect"
 	"strings"
 	"syscall"
 	"testing"
 	"unsafe"
+
+	"golang.org/x/term"
 
 	"github.com/sluice-bus/sluice/internal/program"
 	"github.com/sluice-bus/sluice/test/sluicetest"
@@ -84,4 +88,52 @@ func TestTerminalIsShielded(t *testing.T) {
 	if got := run(t, sidecar, "", "sub", "t", "--from", "earliest", "--max", "1").wantOK(t); !strings.Contains(got.stdout, evil) {
 		t.Errorf("through a pipe: %q", got.stdout)
 	}
+}
+
+// TestTop: keys sort and quit, and the terminal is then as it was.
+func TestTop(t *testing.T) {
+	plane := troubled(t)
+	screen, tty := openTerminal(t)
+	before, err := term.GetState(int(tty.Fd()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	shown := bufio.NewReader(screen)
+	until := func(text string) {
+		t.Helper()
+		var seen []byte
+		for !bytes.Contains(seen, []byte(text)) {
+			b, err := shown.ReadByte()
+			if err != nil {
+				t.Fatalf("%v, and %q was not shown: %q", err, text, seen)
+			}
+			seen = append(seen, b)
+		}
+	}
+	ended := make(chan int, 1)
+	go func() {
+		ended <- program.Run(spec(), program.Process{Args: []string{"top", "--control-plane-url", plane.URL},
+			LookupEnv: func(string) (string, bool) { return "", false }, Stdin: tty, Stdout: tty, Stderr: tty})
+	}()
+	until("\x1b[?1049h")
+	until("topics by published")
+	until("orders  149")
+	for key, by := range map[string]string{"r": "refused", "n": "name", "p": "published"} {
+		if _, err := screen.WriteString(key); err != nil {
+			t.Fatal(err)
+		}
+		until("topics by " + by)
+	}
+	if _, err := screen.WriteString("q"); err != nil {
+		t.Fatal(err)
+	}
+	until("\x1b[?25h\x1b[?1049l")
+	if status := <-ended; status != 0 {
+		t.Errorf("status %d", status)
+	}
+	if after, err := term.GetState(int(tty.Fd())); err != nil || !reflect.DeepEqual(after, before) {
+		t.Errorf("the terminal is not as it was: %v, %v, %v", after, before, err)
+	}
+	tty.Close()
+	screen.Close()
 }
