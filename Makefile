@@ -2,7 +2,8 @@
 
 .DEFAULT_GOAL := help
 
-PROGRAMS    := ./sidecar/cmd/sluice-sidecar ./controlplane/cmd/sluice-controlplane ./sdk/cmd/sluice ./bench/cmd/sluice-bench
+PROGRAMS    := ./sidecar/cmd/sluice-sidecar ./controlplane/cmd/sluice-controlplane ./controlplane/cmd/sluice-injector ./sdk/cmd/sluice \
+               ./bench/cmd/sluice-bench
 # The packages of all modules of go.work.
 PACKAGES    := work
 VERSION     ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo devel)

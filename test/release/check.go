@@ -77,7 +77,10 @@ var uses = []use{
 	`},
 }
 
-var programs = []string{"sidecar/cmd/sluice-sidecar", "controlplane/cmd/sluice-controlplane", "bench/cmd/sluice-bench", "sdk/cmd/sluice"}
+var programs = []string{
+	"sidecar/cmd/sluice-sidecar", "controlplane/cmd/sluice-controlplane", "controlplane/cmd/sluice-injector", "bench/cmd/sluice-bench",
+	"sdk/cmd/sluice",
+}
 
 // check fetches every module and every program, each as somebody with an empty folder does.
 func check(ctx context.Context, r release, g goCommand) error {
