@@ -7,6 +7,7 @@ PROGRAMS    := ./sidecar/cmd/sluice-sidecar ./controlplane/cmd/sluice-controlpla
 # The packages of all modules of go.work.
 PACKAGES    := work
 VERSION     ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo devel)
+BIN         ?= bin/
 LDFLAGS     := -s -w -X github.com/sluice-bus/sluice/internal/program.version=$(VERSION)
 # The tools that are not the modules' own. What they weigh is said before it is downloaded.
 STATICCHECK := honnef.co/go/tools@v0.8.2
@@ -33,7 +34,7 @@ help: ## List these targets
 # is the linker's alone: the Go tool would refuse to look it up in a checkout that another user owns.
 .PHONY: build
 build: ## Build the programs into bin/ (1 to 2 min the first time, with 116 MB of modules; then 2 s)
-	CGO_ENABLED=0 go build -trimpath -buildvcs=false -ldflags "$(LDFLAGS)" -o bin/ $(PROGRAMS)
+	CGO_ENABLED=0 go build -trimpath -buildvcs=false -ldflags "$(LDFLAGS)" -o $(BIN) $(PROGRAMS)
 
 .PHONY: run
 run: build ## Build and start a control plane and a sidecar with their data in .sluice/, and print what to try (as build)
@@ -120,9 +121,16 @@ check-dapr: build ## Run applications of Dapr's SDKs, for Go and with npm for Ja
 tidy: ## Make each module's go.mod and go.sum what it needs, against the modules of this checkout (1 min)
 	go run ./test/release tidy
 
+# deploy/RELEASING.md says what these are. A module of its own, too.
+PLATFORMS ?= linux/amd64 linux/arm64 darwin/amd64 darwin/arm64 windows/amd64 windows/arm64
+.PHONY: release
+release: ## Make all files of a release in dist/: VERSION=v1.2.3, PLATFORMS (8 min the first time, then 4)
+	cd deploy/release && GOWORK=off CGO_ENABLED=0 go run -trimpath . -version '$(VERSION)' -platforms '$(PLATFORMS)'
+
 .PHONY: release-check
-release-check: ## Fetch, use and install every module of this checkout as people will once it is tagged (4 min the first time, then 1)
+release-check: ## Fetch, use and install every module as people will once it is tagged, and the files of a release (6 min the first time)
 	go run ./test/release check
+	cd deploy/release && GOWORK=off CGO_ENABLED=0 go test -trimpath -vet=off -count=1 .
 
 .PHONY: generate
 generate: ## Make the Go code of the protobuf schemas again; it is committed (2 min the first time)
@@ -146,7 +154,7 @@ fmt: ## Format the code (1 s)
 
 .PHONY: clean
 clean: ## Remove what was built, and the data of make run (1 s)
-	rm -rf bin .sluice
+	rm -rf bin dist .sluice
 
 .PHONY: check-fmt
 check-fmt:

@@ -16,6 +16,7 @@ chromium chromium-browser google-chrome | chromium | the console in a browser
 prometheus | prometheus | the deployment seen by Prometheus
 promtool | prometheus | the rules and alerts for Prometheus
 openssl | openssl | the tokens of the deployment
+systemd-analyze | systemd | the units of the packages
 '
 
 has() {

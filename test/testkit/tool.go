@@ -21,10 +21,12 @@ const (
 	Prometheus Tool = "prometheus"
 	Promtool   Tool = "promtool"
 	OpenSSL    Tool = "openssl"
+
+	SystemdAnalyze Tool = "systemd-analyze"
 )
 
 // Tools are all of them.
-var Tools = []Tool{Curl, Node, NPM, Chromium, Prometheus, Promtool, OpenSSL}
+var Tools = []Tool{Curl, Node, NPM, Chromium, Prometheus, Promtool, OpenSSL, SystemdAnalyze}
 
 // Path is where the tool is.
 func (t Tool) Path() (path string, found bool) {
