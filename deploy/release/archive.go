@@ -27,7 +27,7 @@ type file struct {
 func (r *release) makeArchives(context.Context) error {
 	for _, p := range r.platforms {
 		folder := fmt.Sprintf("sluice_%s_%s_%s", r.number(), p.os, p.arch)
-		files := r.programFiles(p, folder)
+		files := r.programFiles(p, folder, programs)
 		files = append(files,
 			file{name: path.Join(folder, "LICENSE"), source: filepath.Join(r.root, "LICENSE"), mode: 0o644},
 			file{name: path.Join(folder, "THIRD_PARTY_LICENSES.txt"), source: r.document("THIRD_PARTY_LICENSES.txt"), mode: 0o644},
@@ -51,9 +51,9 @@ func (r *release) makeArchives(context.Context) error {
 	return nil
 }
 
-// programFiles are the programs for a platform, in a folder.
-func (r *release) programFiles(p platform, folder string) (files []file) {
-	for _, program := range programs {
+// programFiles are programs for a platform, in a folder.
+func (r *release) programFiles(p platform, folder string, names []string) (files []file) {
+	for _, program := range names {
 		if p.os == "windows" {
 			program += ".exe"
 		}

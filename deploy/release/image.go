@@ -22,9 +22,11 @@ import (
 	"golang.org/x/crypto/x509roots/fallback/bundle"
 )
 
-// An image is one program, and the command line for its health check. There is nothing else in it that runs.
+// An image is a program, and the command line for its health check. There is nothing else in it that runs, but for what beside names:
+// programs that a container of their own runs.
 type image struct {
 	name, description string
+	beside            []string
 	env               []string
 	ports             []string
 }
@@ -37,6 +39,7 @@ var images = []image{
 	}, {
 		name:        "sluice-controlplane",
 		description: "The control plane of Sluice: policies and fleet-wide limits for every sidecar.",
+		beside:      []string{injector},
 		env:         []string{"SLUICE_OPS_URL=http://127.0.0.1:7080"},
 		ports:       []string{"18000", "7080"},
 	},
@@ -152,22 +155,18 @@ func filesBelow(dir string) (files []file, err error) {
 
 func (r *release) imageFor(img image, p platform) (v1.Image, error) {
 	built := mutate.ConfigMediaType(mutate.MediaType(empty.Image, types.OCIManifestSchema1), types.OCIConfigJSON)
-	program := func(name string) file {
-		return file{name: "usr/bin/" + name, source: filepath.Join(r.bin(p), name), mode: 0o755}
-	}
 	for _, content := range []struct {
 		files []file
 		by    string
 	}{
-		{by: "certificates, licenses, the data folder and the command line", files: []file{
+		{by: "certificates, licenses, the data folder and the command line", files: append([]file{
 			{name: "etc/ssl/certs/ca-certificates.crt", source: r.document("ca-certificates.crt"), mode: 0o644},
 			{name: "usr/share/licenses/sluice/LICENSE", source: filepath.Join(r.root, "LICENSE"), mode: 0o644},
 			{name: "usr/share/licenses/sluice/THIRD_PARTY_LICENSES.txt", source: r.document("THIRD_PARTY_LICENSES.txt"), mode: 0o644},
 			// A new volume gets its owner from the image.
 			{name: "var/lib/sluice/", mode: 0o755, owner: imageUser},
-			program("sluice"),
-		}},
-		{by: img.name, files: []file{program(img.name)}},
+		}, r.programFiles(p, "usr/bin", []string{"sluice"})...)},
+		{by: img.name, files: r.programFiles(p, "usr/bin", append([]string{img.name}, img.beside...))},
 	} {
 		layer, err := r.layer(content.files)
 		if err != nil {

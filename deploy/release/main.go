@@ -159,7 +159,11 @@ var thisMachine = platform{runtime.GOOS, runtime.GOARCH}
 // bin is the folder of the programs for a platform.
 func (r *release) bin(p platform) string { return filepath.Join(r.work, "bin", p.os+"_"+p.arch) }
 
+// programs are those of archives and packages.
 var programs = []string{"sluice", "sluice-bench", "sluice-controlplane", "sluice-sidecar"}
+
+// injector runs only in clusters, and is in the image of the control plane alone.
+const injector = "sluice-injector"
 
 // command runs a command in a folder, and returns what it prints. An error says what it complained of.
 func command(ctx context.Context, dir string, env []string, name string, args ...string) ([]byte, error) {

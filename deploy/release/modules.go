@@ -31,10 +31,11 @@ type module struct {
 func (r *release) readModules(ctx context.Context) error {
 	found := map[string]*module{}
 	for _, p := range r.platforms {
-		if err := r.addLinked(found, p); err != nil {
+		packages, err := r.addLinked(found, p)
+		if err != nil {
 			return err
 		}
-		if err := r.addLicenses(ctx, found, p); err != nil {
+		if err := r.addLicenses(ctx, found, p, packages); err != nil {
 			return err
 		}
 	}
@@ -50,13 +51,14 @@ func (r *release) readModules(ctx context.Context) error {
 	return errors.Join(unknown...)
 }
 
-// addLinked adds the modules that the programs for a platform name themselves.
-func (r *release) addLinked(found map[string]*module, p platform) error {
-	for _, f := range r.programFiles(p, "") {
+// addLinked adds the modules that the programs for a platform name themselves, and returns the programs' packages.
+func (r *release) addLinked(found map[string]*module, p platform) (packages []string, err error) {
+	for _, f := range r.programFiles(p, "", append(programs, injector)) {
 		info, err := buildinfo.ReadFile(f.source)
 		if err != nil {
-			return err
+			return nil, err
 		}
+		packages = append(packages, info.Path)
 		add := func(path, version, sum string) error {
 			if found[path] == nil {
 				digest, err := base64.StdEncoding.DecodeString(strings.TrimPrefix(sum, "h1:"))
@@ -72,29 +74,28 @@ func (r *release) addLinked(found map[string]*module, p platform) error {
 			return nil
 		}
 		if err := add("std", strings.TrimPrefix(info.GoVersion, "go"), ""); err != nil {
-			return err
+			return nil, err
 		}
 		for _, m := range info.Deps {
 			if m.Path == own || strings.HasPrefix(m.Path, own+"/") {
 				continue
 			}
 			if err := add(m.Path, m.Version, m.Sum); err != nil {
-				return err
+				return nil, err
 			}
 		}
 	}
-	return nil
+	return packages, nil
 }
 
 // licenseFile is how files are named that have a license, or what it wants to be passed on.
 var licenseFile = regexp.MustCompile(`(?i)^(licen[cs]e|copying|notice|patents)([-.].*)?$`)
 
-// addLicenses adds the files about licenses in the folder of each package of the programs, and in those above it within its module.
-func (r *release) addLicenses(ctx context.Context, found map[string]*module, p platform) error {
+// addLicenses adds the files about licenses in the folder of each package that these need, and in those above it within its module.
+func (r *release) addLicenses(ctx context.Context, found map[string]*module, p platform, packages []string) error {
 	const form = `{{.Dir}}|{{if .Standard}}std|{{else}}{{with .Module}}{{.Path}}|{{.Dir}}{{end}}{{end}}`
 	env := []string{"GOWORK=", "CGO_ENABLED=0", "GOOS=" + p.os, "GOARCH=" + p.arch}
-	out, err := command(ctx, r.root, env, "go", "list", "-deps", "-f", form, "./sidecar/cmd/sluice-sidecar",
-		"./controlplane/cmd/sluice-controlplane", "./sdk/cmd/sluice", "./bench/cmd/sluice-bench")
+	out, err := command(ctx, r.root, env, "go", append([]string{"list", "-deps", "-f", form}, packages...)...)
 	if err != nil {
 		return err
 	}

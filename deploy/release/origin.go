@@ -36,13 +36,14 @@ func (r *release) writeSBOM(context.Context) error {
 		}
 	}
 	dependencies := []object{}
-	for _, program := range programs {
+	everything := append(programs, injector)
+	for _, program := range everything {
 		components = append(components, object{
 			"type": "application", "bom-ref": program, "name": program, "version": r.version, "licenses": []object{{"expression": "Apache-2.0"}},
 		})
 		dependencies = append(dependencies, object{"ref": program, "dependsOn": depends[program]})
 	}
-	dependencies = append(dependencies, object{"ref": own, "dependsOn": programs})
+	dependencies = append(dependencies, object{"ref": own, "dependsOn": everything})
 	return r.writeJSON(fmt.Sprintf("sluice_%s_sbom.cdx.json", r.number()), object{
 		"bomFormat": "CycloneDX", "specVersion": "1.6", "version": 1,
 		"metadata": object{

@@ -81,7 +81,7 @@ func (r *release) packageContents(p platform, kind string) (contents files.Conte
 		content.FileInfo = &files.ContentFileInfo{Owner: "root", Group: group, Mode: mode, MTime: r.date}
 		contents = append(contents, &content)
 	}
-	for _, f := range r.programFiles(p, "/usr/bin") {
+	for _, f := range r.programFiles(p, "/usr/bin", programs) {
 		add(files.Content{Source: f.source, Destination: f.name}, 0o755, "root")
 	}
 	share := func(source, destination string) {

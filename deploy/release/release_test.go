@@ -335,6 +335,15 @@ func checkImage(t *testing.T, img v1.Image) {
 		t.Errorf("the data folder is another user's: %s", listed)
 	}
 	run(t, root, "tar", "--no-same-owner", "-xf", archive)
+	entries, err := os.ReadDir(filepath.Join(root, "usr/bin"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, entry := range entries {
+		if line := run(t, root, filepath.Join(root, "usr/bin", entry.Name()), "--version"); !strings.Contains(line, " "+testVersion+" ") {
+			t.Errorf("%s says %s", entry.Name(), line)
+		}
+	}
 	program, sluice := root+config.Entrypoint[0], root+config.Healthcheck.Test[1]
 	var ports []string
 	for _, found := range regexp.MustCompile(`default: 127\.0\.0\.1:(\d+)`).FindAllStringSubmatch(run(t, root, program, "--man"), -1) {
