@@ -141,6 +141,10 @@ generate: ## Make the Go code of the protobuf schemas again; it is committed (2 
 alerts: ## Make deploy/prometheus/alerts.yaml of the table of incidents again; it is committed (1 s)
 	CGO_ENABLED=0 go run -trimpath ./controlplane/internal/health/makealerts >deploy/prometheus/alerts.yaml
 
+.PHONY: reference
+reference: ## Make the pages of docs/reference of the programs' own tables again; they are committed (1 min the first time, then 2 s)
+	CGO_ENABLED=0 go run -trimpath ./docs/internal/makereference
+
 .PHONY: schemas
 schemas: build ## Make the JSON Schemas of the files of settings again; they are committed (2 s)
 	for program in sluice-sidecar sluice-controlplane; do \

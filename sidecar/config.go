@@ -41,7 +41,7 @@ type Config struct {
 	Lease         time.Duration `min:"1s" default:"10s" help:"Shared store: time after which others take over from a silent sidecar."`
 	StoreTimeout  time.Duration `min:"1ms" default:"5s" help:"Shared store: how long one operation is tried until it counts as away."`
 	SpoolMaxBytes int64         `min:"0" default:"4294967296" help:"Shared store: most bytes kept in --data-dir while it is away; 0: none."`
-	DiskLowWater  LowWater      `default:"auto" help:"Free bytes of the disk below which nothing is published to it; 0: none."`
+	DiskLowWater  LowWater      `default:"auto" placeholder:"BYTES" help:"Free bytes of the disk below which nothing is published to it; 0: none."`
 
 	// Outboxes are MongoDB collections whose inserted documents are published: a connection string,
 	// '#' and the collection.

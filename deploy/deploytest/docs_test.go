@@ -10,24 +10,9 @@ import (
 )
 
 var (
-	link     = regexp.MustCompile(`\]\(([^)#:]+)[^)]*\)`)
 	testName = regexp.MustCompile(`\bTest\w+`)
 	collName = regexp.MustCompile(`(?m)^\t[A-Z]\w+\s+= "(\w+)"`)
 )
-
-func TestLinksLeadSomewhere(t *testing.T) {
-	for _, page := range []string{"README.md", "mongodb.md"} {
-		links := link.FindAllStringSubmatch(read(t, page), -1)
-		if len(links) == 0 {
-			t.Errorf("%s has no links", page)
-		}
-		for _, l := range links {
-			if _, err := os.Stat(filepath.Join("..", l[1])); err != nil {
-				t.Errorf("%s: %v", page, err)
-			}
-		}
-	}
-}
 
 // TestDatabaseIsDescribed holds the page on MongoDB against the collections that the log makes; its
 // own tests do so for the indexes.

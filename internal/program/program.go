@@ -186,21 +186,7 @@ func warnOfShown(log *slog.Logger, command *kong.Context) {
 func parse(spec Spec, process Process) (*kong.Context, *commonFlags, error) {
 	var common commonFlags
 	printed := false
-	parser, err := kong.New(spec.Settings, append(helpOptions(spec.Examples),
-		kong.Name(spec.Name),
-		kong.Description(spec.Description),
-		kong.Embed(&common),
-		kong.Bind(spec),
-		kong.Resolvers(&settings{lookupEnv: process.LookupEnv, configFile: spec.ConfigFile}),
-		vars(process.LookupEnv, spec.Name),
-		kong.Writers(process.Stdout, process.Stderr),
-		// kong ends the process where it prints help or version. Instead the parse goes on, and its
-		// result is ignored.
-		kong.Exit(func(int) { printed = true }),
-	)...)
-	if err != nil {
-		panic(fmt.Sprintf("%s: unusable settings: %v", spec.Name, err))
-	}
+	parser := newParser(spec, process, &common, func(int) { printed = true })
 	command, err := parser.Parse(process.Args)
 	if printed {
 		return nil, nil, nil
@@ -237,6 +223,26 @@ func misspelt(err error, args []string) string {
 		return ""
 	}
 	return nearest.Hint(args[at], names)
+}
+
+// newParser makes the parser of the command line. exit is called where it has printed help or a version.
+func newParser(spec Spec, process Process, common *commonFlags, exit func(int)) *kong.Kong {
+	parser, err := kong.New(spec.Settings, append(helpOptions(spec.Examples),
+		kong.Name(spec.Name),
+		kong.Description(spec.Description),
+		kong.Embed(common),
+		kong.Bind(spec),
+		kong.Resolvers(&settings{lookupEnv: process.LookupEnv, configFile: spec.ConfigFile}),
+		vars(process.LookupEnv, spec.Name),
+		kong.Writers(process.Stdout, process.Stderr),
+		// kong ends the process where it prints help or version. Instead the parse goes on, and its
+		// result is ignored.
+		kong.Exit(exit),
+	)...)
+	if err != nil {
+		panic(fmt.Sprintf("%s: unusable settings: %v", spec.Name, err))
+	}
+	return parser
 }
 
 // vars are what tags of settings may use.

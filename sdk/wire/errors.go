@@ -36,15 +36,6 @@ const (
 	Internal           Code = "internal"
 )
 
-// statusOf is the one table from code to HTTP status.
-var statusOf = map[Code]int{
-	BadJSON: 400, BadRequest: 400, Unauthorized: 401, Forbidden: 403, NotFound: 404,
-	AlreadySubscribed: 409, NotSubscribed: 409, UnknownID: 409, StaleLease: 409, Conflict: 409, InUse: 409, OutOfRange: 416,
-	PreconditionFailed: 412, PayloadTooLarge: 413, InvalidPolicy: 422, PartialFleet: 502,
-	SchemaViolation: 422, RateLimited: 429, Overloaded: 503, StoreUnavailable: 503,
-	TopicPaused: 503, UnknownOp: 400, Internal: 500,
-}
-
 // HTTPStatus is the status that goes with the code; an unknown code is 500.
 func (c Code) HTTPStatus() int {
 	if s, ok := statusOf[c]; ok {
@@ -85,7 +76,7 @@ type Error struct {
 	// RetryAfter is how long to wait before the same request can succeed; it is sent with
 	// rate_limited, overloaded and store_unavailable alone.
 	RetryAfter time.Duration
-	// Scope says whose bucket was empty: connection, topic or fleet.
+	// Scope says whose bucket was empty: connection, topic, fleet or tenant.
 	Scope string
 	// Reason is the cause of an overloaded: "disk", or "" for any other cause.
 	Reason string

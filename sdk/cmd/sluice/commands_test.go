@@ -35,7 +35,7 @@ var arguments = map[string]string{
 }
 
 // ownCommands ask no server.
-var ownCommands = []string{"context add", "context use", "context list", "context show", "context remove", "completion", "demo"}
+var ownCommands = []string{"context add", "context use", "context list", "context show", "context remove", "completion", "demo", "docs"}
 
 // leaves are the commands that can be run, by their words.
 func leaves(t *testing.T) map[string]*kong.Node {

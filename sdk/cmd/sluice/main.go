@@ -64,6 +64,7 @@ type commandLine struct {
 	Contexts  contextCommand   `cmd:"" name:"context" help:"Save the addresses of servers under names, and select one."`
 
 	Demo       demoCommand       `cmd:"" asks:"store" help:"Show Sluice at work: a shop on sidecars that it starts."`
+	Docs       docsCommand       `cmd:"" help:"Print a page of the documentation, or an entry of it."`
 	Completion completionCommand `cmd:"" help:"Print a script by which bash, zsh or fish completes what is typed."`
 	Complete   completeCommand   `cmd:"" hidden:"" asks:"app"`
 }

@@ -26,6 +26,8 @@ import (
 	"go.opentelemetry.io/otel/sdk/metric/metricdata"
 	"go.opentelemetry.io/otel/sdk/resource"
 	semconv "go.opentelemetry.io/otel/semconv/v1.43.0"
+
+	"github.com/sluice-bus/sluice/internal/instrument"
 )
 
 // Config of the metrics. The zero value is usable.
@@ -120,13 +122,16 @@ func Discard() *Metrics {
 }
 
 func newMetrics(meter metric.Meter, series *series) *Metrics {
-	i := newInstruments(meter)
+	i := newInstruments(instrument.On(meter))
 	m := &Metrics{inst: i, series: series}
-	must(meter.RegisterCallback(m.observeAll,
+	_, err := meter.RegisterCallback(m.observeAll,
 		i.published, i.duplicate, i.rejected, i.delivered, i.acked, i.nacked, i.redelivered, i.deadLettered, i.passedOver, i.expired,
 		i.members, i.oldestUnacked, i.buildInfo, i.storeUp,
 		i.inflight, i.lag, i.policyVersion, i.spoolEvents, i.spoolBytes, i.authFailures, i.bufferedBytes, i.diskFree, i.diskLowWater, i.diskShort,
-		i.deadLetters, i.deadLetterAge, i.scheduled, i.paused, i.tenants, i.captureLag, i.captureStopped))
+		i.deadLetters, i.deadLetterAge, i.scheduled, i.paused, i.tenants, i.captureLag, i.captureStopped)
+	if err != nil {
+		panic(err) // a defect: the instruments are the meter's
+	}
 	// These exist from the start; sources that are added later count too.
 	m.ObserveSpool(func() SpoolStat { return SpoolStat{} })
 	m.ObserveBuffered(func() int64 { return 0 })

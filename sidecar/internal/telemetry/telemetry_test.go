@@ -5,6 +5,7 @@ import (
 	"math"
 	"net/http"
 	"net/http/httptest"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -15,6 +16,7 @@ import (
 	sdkmetric "go.opentelemetry.io/otel/sdk/metric"
 	"go.opentelemetry.io/otel/sdk/metric/metricdata"
 
+	"github.com/sluice-bus/sluice/internal/instrument"
 	"github.com/sluice-bus/sluice/internal/policy"
 	"github.com/sluice-bus/sluice/sdk/wire"
 	"github.com/sluice-bus/sluice/sidecar/internal/telemetry"
@@ -524,5 +526,42 @@ func BenchmarkTopic(b *testing.B) {
 	b.ReportAllocs()
 	for b.Loop() {
 		m.Topic("orders.created")
+	}
+}
+
+// TestReference: what is exported has the types and labels that the reference says.
+func TestReference(t *testing.T) {
+	m := newMetrics(t, telemetry.Config{StoreKind: "embedded"})
+	m.Topic("t").Rejected(wire.Conflict, 1)
+	m.Group("t", "g").Latency(time.Second)
+	m.ConnectionsRefused("listen", 1)
+	m.Outbox("o").Failed(wire.Conflict)
+	m.Capture("c", "t").Deferred(wire.Conflict)
+	m.ObservePolicies(func() []policy.InForce { return []policy.InForce{{Name: "t"}} })
+	m.ObserveDead(func() []telemetry.DeadStat { return []telemetry.DeadStat{{Topic: "t"}} })
+	m.ObserveCaptures(func() []telemetry.CaptureStat { return []telemetry.CaptureStat{{Capture: "c", Topic: "t", Lag: new(float64)}} })
+	exported := strings.Join(scrape(t, m), "\n")
+	seen := 0
+	for _, metric := range telemetry.Reference() {
+		if !strings.Contains(exported, "# TYPE "+metric.Name+" ") {
+			continue
+		}
+		seen++
+		labels := slices.Sorted(slices.Values(metric.Labels))
+		sample := metric.Name
+		if metric.Type == instrument.Histogram {
+			sample += "_count"
+		}
+		if len(labels) > 0 {
+			sample += "{" + strings.Join(labels, `="[^"]*",`) + `="[^"]*"}`
+		}
+		for _, want := range []string{"# TYPE " + metric.Name + " " + metric.Type, sample + " .*"} {
+			if !regexp.MustCompile("(?m)^" + want + "$").MatchString(exported) {
+				t.Errorf("%s: nothing matches %s", metric.Name, want)
+			}
+		}
+	}
+	if seen < 25 {
+		t.Errorf("only %d metrics were exported:\n%s", seen, exported)
 	}
 }
