@@ -117,7 +117,7 @@ func documentKeys(r *reader, doc *document) []key {
 			key{name: "operate", doc: "let it make changes, for its operators and admins", value: r.flag(&doc.forward.Operate)}))},
 		{name: "peers", only: Sidecar, doc: "how this sidecar speaks to other sidecars", value: r.section(r.client(&doc.peers))},
 		{name: "xds", only: ControlPlane, doc: "how sidecars may connect", value: r.section([]key{
-			{name: "require_client_cert", value: r.flag(&doc.xds.requireClientCert)},
+			{name: "require_client_cert", doc: "refuse sidecars without a client certificate", value: r.flag(&doc.xds.requireClientCert)},
 		})},
 	}
 }
@@ -170,19 +170,20 @@ func (r *reader) entries(to *[]entry, tokens bool) value {
 
 func (r *reader) entryKeys(e *entry, tokens bool) []key {
 	keys := []key{
-		{name: "name", must: true, value: r.name(&e.name)},
-		{name: "role", only: ControlPlane, must: true, value: r.role(&e.may.role)},
+		{name: "name", must: true, doc: "whom the log names; under certs and subjects the name that the client shows", value: r.name(&e.name)},
+		{name: "role", only: ControlPlane, must: true, doc: "what it may do; each role includes those before it", value: r.role(&e.may.role)},
 		{name: "sidecar", only: ControlPlane, doc: "the node ids that it may use, with role sidecar", value: r.nodes(&e.may.nodes)},
 		{name: "nodes", only: ControlPlane, doc: "how many node ids each prefix in sidecar lets in; 100 by default",
 			value: r.number(&e.may.mostNodes, mostNodesAllowed)},
 		{name: "policies", only: ControlPlane, doc: "the policies that it may change, with role editor", value: r.patterns(&e.may.policies)},
 		{name: "topics", only: ControlPlane, doc: "the only topics that it reads and operates on, with role reader or operator",
 			value: r.patterns(&e.may.only)},
-		{name: "publish", only: Sidecar, doc: "topics", value: r.patterns(&e.may.topics[Publish])},
-		{name: "subscribe", only: Sidecar, doc: "topics", value: r.patterns(&e.may.topics[Subscribe])},
+		{name: "publish", only: Sidecar, doc: "topics that it may publish to; orders.* is a prefix", value: r.patterns(&e.may.topics[Publish])},
+		{name: "subscribe", only: Sidecar, doc: "topics that it may consume", value: r.patterns(&e.may.topics[Subscribe])},
 		{name: "groups", only: Sidecar, doc: "consumer groups that it may join; all by default", value: r.patterns(&e.may.groups)},
-		{name: "replay", only: Sidecar, doc: "topics", value: r.patterns(&e.may.topics[Replay])},
-		{name: "admin", only: Sidecar, doc: "topics", value: r.patterns(&e.may.topics[Admin])},
+		{name: "replay", only: Sidecar, doc: "topics that it may replay and export", value: r.patterns(&e.may.topics[Replay])},
+		{name: "admin", only: Sidecar, doc: "topics that it may make and delete, with their events and dead letters",
+			value: r.patterns(&e.may.topics[Admin])},
 		{name: "ops", only: Sidecar, doc: "may use the ops listener", value: r.flag(&e.may.operate)},
 	}
 	if tokens {

@@ -74,12 +74,14 @@ func (b *Builder) Level(name, unit, help string, labels ...string) metric.Int64U
 
 // Durations is a histogram of seconds.
 func (b *Builder) Durations(name, help string, bounds []float64, labels ...string) metric.Float64Histogram {
-	i, err := b.meter.Float64Histogram(name, metric.WithUnit("s"), metric.WithDescription(help), metric.WithExplicitBucketBoundaries(bounds...))
+	i, err := b.meter.Float64Histogram(name, metric.WithUnit("s"), metric.WithDescription(help),
+		metric.WithExplicitBucketBoundaries(bounds...))
 	return made(b, Metric{name, Histogram, "s", help, labels}, i, err)
 }
 
 // Sizes is a histogram of whole numbers.
 func (b *Builder) Sizes(name, unit, help string, bounds []float64, labels ...string) metric.Int64Histogram {
-	i, err := b.meter.Int64Histogram(name, metric.WithUnit(unit), metric.WithDescription(help), metric.WithExplicitBucketBoundaries(bounds...))
+	i, err := b.meter.Int64Histogram(name, metric.WithUnit(unit), metric.WithDescription(help),
+		metric.WithExplicitBucketBoundaries(bounds...))
 	return made(b, Metric{name, Histogram, unit, help, labels}, i, err)
 }

@@ -227,7 +227,7 @@ func pointed[T any](of kind[T], n *yaml.Node) (*T, error) {
 }
 
 // weights are the weights of tenants.
-var weights = kind[Weights]{readWeights, namedSchema(MaxWeights, weight.schema)}
+var weights = kind[Weights]{readWeights, namedSchema(MaxWeights, described(weight.schema, "the weight of the tenant of that name"))}
 
 var weight = number(minWeight, maxWeight)
 

@@ -16,7 +16,9 @@ func Codes() []CodeInfo { return slices.Clone(codes) }
 var codes = []CodeInfo{
 	{BadJSON, 400, "The frame or the body is not JSON.",
 		"Send JSON in UTF-8. With curl, put the body in single quotation marks; for bytes that are not JSON give a `Content-Type`."},
-	{BadRequest, 400, "A field is missing or invalid, or is not known here; the sentence names it, and the nearest that is known. " +
+	{BadRequest, 400, "A field is missing or invalid, is not known here, or a batch is larger than a bucket's burst; the " +
+		"sentence names it, and the nearest " +
+		"that is known. " +
 		"415: the body has a content encoding, and none is taken.",
 		"Correct the field. The same request fails again: do not retry it."},
 	{Unauthorized, 401, "There is no token, or it is not known or has expired.",
@@ -34,7 +36,9 @@ var codes = []CodeInfo{
 		"Stop work on the event. If it happens often, extend in time (`MODACK`), or raise `ackTimeoutMs`."},
 	{StaleLease, 409, "The event was delivered again since this lease was given, or its group was moved.",
 		"Stop work on the event: another member has it. If it happens often, extend the lease in time, or raise `ackTimeoutMs`."},
-	{Conflict, 409, "The topic holds the id already, with another key, other headers or another payload; `seq` is the stored event's.",
+	{Conflict, 409, "The topic holds the id already, with another key, other headers or another payload; `seq` is the stored event's. " +
+		"Payloads are compared as JSON: `1.0` equals `1`, and the order of members does not count. Trace headers and " +
+		"`sluice-…` are not compared.",
 		"Use another id. The stored event stays as it is; `sluice trace TOPIC ID` shows it."},
 	{PreconditionFailed, 412, "`If-Match` or `If-None-Match` does not hold: somebody else has changed the policy.",
 		"Read it again, and repeat the change on what is there."},
@@ -51,9 +55,11 @@ var codes = []CodeInfo{
 	{SchemaViolation, 422, "The topic's schema refuses the payload; `pointer` is where.",
 		"Correct the payload. `GET /v1/topics/TOPIC/schema` has the schema in force."},
 	{RateLimited, 429, "A token bucket is empty; `scope` says which one: of the `connection`, `topic`, `fleet` or `tenant`.",
-		"Wait for `retry_after_ms`, then send again with the same id. `publish.rate` and `publish.burst` of the policy raise the limit, " +
+		"Wait for `retry_after_ms`, then send again with the same id. `publish.rate` and `publish.burst` of the policy raise " +
+		"the limit, " +
 			"`connection.rate` of the policy `*` that of a connection."},
-	{Overloaded, 503, "A bounded queue, the memory, the disk or the spool is full; the sentence says which one.",
+	{Overloaded, 503, "A bounded queue, the memory, the disk (`reason: disk`), the spool, or a topic's room for scheduled events " +
+		"(`reason: scheduled`) is full; the sentence says which one.",
 		"Wait for `retry_after_ms`, then send again with the same id. If it lasts, see `docs/operating.md`."},
 	{StoreUnavailable, 503, "The store cannot be reached, does not take writes, or the program is stopping.",
 		"Wait for `retry_after_ms`, then send again with the same id: whether it was stored is not known, and an id is stored once. " +

@@ -280,7 +280,8 @@ func TestOverviewStoresAndHistory(t *testing.T) {
 	}
 }
 
-// TestAlertsFile says when deploy/prometheus/alerts.yaml is not what the table makes, and when a kind wakes nobody.
+// TestAlertsFile says when deploy/prometheus/alerts.yaml is not what the table makes, when a kind wakes nobody, and when no page says
+// what to do about it.
 func TestAlertsFile(t *testing.T) {
 	var made bytes.Buffer
 	require.NoError(t, WriteAlerts(&made))
@@ -291,12 +292,17 @@ func TestAlertsFile(t *testing.T) {
 	}
 	page, err := os.ReadFile("../../API.md")
 	require.NoError(t, err)
+	guide, err := os.ReadFile("../../../docs/operating.md")
+	require.NoError(t, err)
 	for _, k := range kinds {
 		if !strings.Contains(made.String(), fmt.Sprintf("remedy: %q", k.remedy)) {
 			t.Errorf("no alert is about %s", k.name)
 		}
 		if row := fmt.Sprintf("\n| `%s` | %s | %s | %s |\n", k.name, k.severity, k.begins, k.ends); !strings.Contains(string(page), row) {
 			t.Errorf("API.md lacks %s", row)
+		}
+		if !strings.Contains(string(guide), "\n### "+k.name+"\n") {
+			t.Errorf("docs/operating.md says nothing of %s", k.name)
 		}
 	}
 }

@@ -47,6 +47,9 @@ func children(path string, schema map[string]any, rows func(string, map[string]a
 
 // value says what a schema takes.
 func value(schema map[string]any) string {
+	if either, _ := schema["anyOf"].([]any); len(either) > 0 {
+		return value(either[0].(map[string]any)) + ", or a list of them"
+	}
 	if allowed := schema["enum"]; allowed != nil {
 		var words []string
 		if err := json.Unmarshal([]byte(text(allowed)), &words); err == nil {

@@ -47,7 +47,7 @@ func (d *docsCommand) Run(app *program.App) error {
 		return wire.Errorf(wire.NotFound, "there is no page %q%s", d.Topic, nearest.Known(d.Topic, topics))
 	}
 	if d.Entry != "" {
-		known := names(page)
+		known := entries(page)
 		if page, ok = entry(page, d.Entry); !ok {
 			return wire.Errorf(wire.NotFound, "the page %s has no entry %q%s", d.Topic, d.Entry, nearest.Hint(d.Entry, known))
 		}
@@ -110,8 +110,8 @@ func contains(text, words string) bool {
 	return strings.Contains(strings.ToLower(text), strings.ToLower(words))
 }
 
-// names are what a page has entries about.
-func names(page string) (all []string) {
+// entries are what a page has entries about.
+func entries(page string) (all []string) {
 	for line := range strings.Lines(page) {
 		if depth := headingLevel(line); depth > 1 {
 			all = append(all, strings.TrimSpace(line[depth:]))

@@ -17,7 +17,7 @@ func TestDocs(t *testing.T) {
 		{"docs errors", "## rate_limited", "there is no"},
 		{"docs errors rate_limited", "**Remedy:**", "## overloaded"},
 		{"docs policy publish.rate", "| `publish.rate` |", "`paused`"},
-		{"docs sidecar --listen", "SLUICE_LISTEN", "SLUICE_STORE"},
+		{"docs sidecar listen", "SLUICE_LISTEN", "SLUICE_STORE"},
 		{"docs metrics sluice_group_lag", "| `topic`, `group` |", "sluice_spool"},
 		{"docs sidecar-api errors", "## Errors", "## Publishing"},
 	} {
