@@ -56,7 +56,7 @@ var codes = []CodeInfo{
 		"Correct the payload. `GET /v1/topics/TOPIC/schema` has the schema in force."},
 	{RateLimited, 429, "A token bucket is empty; `scope` says which one: of the `connection`, `topic`, `fleet` or `tenant`.",
 		"Wait for `retry_after_ms`, then send again with the same id. `publish.rate` and `publish.burst` of the policy raise " +
-		"the limit, " +
+			"the limit, " +
 			"`connection.rate` of the policy `*` that of a connection."},
 	{Overloaded, 503, "A bounded queue, the memory, the disk (`reason: disk`), the spool, or a topic's room for scheduled events " +
 		"(`reason: scheduled`) is full; the sentence says which one.",

@@ -539,7 +539,9 @@ func TestReference(t *testing.T) {
 	m.Capture("c", "t").Deferred(wire.Conflict)
 	m.ObservePolicies(func() []policy.InForce { return []policy.InForce{{Name: "t"}} })
 	m.ObserveDead(func() []telemetry.DeadStat { return []telemetry.DeadStat{{Topic: "t"}} })
-	m.ObserveCaptures(func() []telemetry.CaptureStat { return []telemetry.CaptureStat{{Capture: "c", Topic: "t", Lag: new(float64)}} })
+	m.ObserveCaptures(func() []telemetry.CaptureStat {
+		return []telemetry.CaptureStat{{Capture: "c", Topic: "t", Lag: new(float64)}}
+	})
 	exported := strings.Join(scrape(t, m), "\n")
 	seen := 0
 	for _, metric := range telemetry.Reference() {
