@@ -4,7 +4,8 @@
 // decimal digits. Bucket "commits" has a key for each commit, its revision as 8 bytes, big-endian,
 // so that the order of keys is that of revisions; the value is the commit as JSON. A commit is one
 // transaction, which bbolt syncs before it acknowledges it: a kill leaves all of it or nothing.
-// Bucket "sidecars" has the roster: a JSON object for each key. Bucket "secrets" has the secrets.
+// Bucket "sidecars" has the roster: a JSON object for each key. Bucket "secrets" has the secrets. sum.go
+// and acked.go say how damage is noticed.
 package boltstore
 
 import (
@@ -22,7 +23,8 @@ import (
 
 // Store is a [store.Store], a [store.Roster] and [store.Secrets].
 type Store struct {
-	db *bbolt.DB
+	db    *bbolt.DB
+	acked *acked
 	// open ends with Close.
 	open  context.Context
 	close context.CancelFunc
@@ -85,12 +87,12 @@ func (s *Store) Append(ctx context.Context, c store.Commit) error {
 	if len(text) > store.MaxCommitBytes {
 		return store.ErrTooLarge
 	}
-	err = s.db.Update(func(tx *bbolt.Tx) error {
+	err = s.write(s.db.Update, func(tx *bbolt.Tx) error {
 		commits := tx.Bucket(commitsBucket)
 		last := lastOf(commits)
 		switch {
 		case c.Revision == last+1:
-			return commits.Put(key(c.Revision), text)
+			return put(tx, commitsBucket, key(c.Revision), text)
 		case c.Revision < 1 || c.Revision > last:
 			return fmt.Errorf("commit %d cannot follow %d", c.Revision, last)
 		}
@@ -116,12 +118,25 @@ func (s *Store) Append(ctx context.Context, c store.Commit) error {
 	return nil
 }
 
+// write makes a transaction, by bbolt's Update or Batch, and notes that it is acknowledged.
+func (s *Store) write(by func(func(tx *bbolt.Tx) error) error, change func(tx *bbolt.Tx) error) error {
+	var number int
+	err := by(func(tx *bbolt.Tx) error {
+		number = tx.ID()
+		return change(tx)
+	})
+	if err == nil {
+		s.acked.note(number)
+	}
+	return err
+}
+
 // Forget implements store.Store.
 func (s *Store) Forget(ctx context.Context, changes map[int64][]string) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
-	err := s.db.Update(func(tx *bbolt.Tx) error {
+	err := s.write(s.db.Update, func(tx *bbolt.Tx) error {
 		commits := tx.Bucket(commitsBucket)
 		for revision, names := range changes {
 			c, err := read(commits.Get(key(revision)))
@@ -133,7 +148,7 @@ func (s *Store) Forget(ctx context.Context, changes map[int64][]string) error {
 			if err != nil {
 				return fmt.Errorf("commit %d: %w", revision, err)
 			}
-			if err := commits.Put(key(revision), text); err != nil {
+			if err := put(tx, commitsBucket, key(revision), text); err != nil {
 				return err
 			}
 		}

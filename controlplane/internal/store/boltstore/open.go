@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"runtime/debug"
 	"strconv"
 	"syscall"
 	"time"
@@ -33,49 +34,94 @@ var (
 	rosterBucket  = []byte("sidecars")
 	secretsBucket = []byte("secrets")
 	formatKey     = []byte("format")
+
+	// buckets are those that the sum is of.
+	buckets = [][]byte{commitsBucket, rosterBucket, secretsBucket}
 )
 
 // Open opens the store in a folder, and creates both if they are missing. It fails soon while
 // another process has the store open.
 func Open(dir string) (*Store, error) {
 	path := filepath.Join(dir, FileName)
+	s := &Store{acked: openAcked(dir), grown: make(chan struct{})}
 	if _, err := os.Stat(path); errors.Is(err, fs.ErrNotExist) {
+		if s.acked.last > 0 {
+			return nil, fmt.Errorf("policy store %s is missing, and changes were acknowledged: restore it from a backup, "+
+				"or remove %s to begin without policies", path, s.acked.path)
+		}
 		if err := create(dir, path); err != nil {
 			return nil, fmt.Errorf("create the policy store: %w", err)
 		}
 	}
-	db, err := openFile(path)
-	if err != nil {
-		return nil, err
+	var err error
+	if s.last, err = s.examine(path); err != nil {
+		return nil, fmt.Errorf("policy store %s: %w", path, err)
 	}
-	s := &Store{db: db, grown: make(chan struct{})}
+	if s.db, err = openFile(path, false); err != nil {
+		return nil, fmt.Errorf("policy store %s: %w", path, err)
+	}
 	s.open, s.close = context.WithCancel(context.Background())
-	if s.last, err = inspect(db); err != nil {
-		return nil, errors.Join(fmt.Errorf("policy store %s: %w", path, err), db.Close())
-	}
 	return s, nil
 }
 
-// Private are the paths that only the store uses: its file, or the folder if it contains nothing
-// else.
-func (s *Store) Private() []string {
-	path := s.db.Path()
-	dir := filepath.Dir(path)
-	if entries, err := os.ReadDir(dir); err == nil && len(entries) == 1 {
-		return []string{dir}
+// examine reads the whole file before it is written to, and returns the highest revision. bbolt
+// panics, or reads what is not there, where a page is damaged.
+func (s *Store) examine(path string) (last int64, err error) {
+	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
+	defer func() {
+		if p := recover(); p != nil {
+			err = errors.New("it is damaged: a page cannot be read; restore it from a backup")
+		}
+	}()
+	db, err := openFile(path, true)
+	if err != nil {
+		return 0, err
 	}
-	return []string{path}
+	defer func() { err = errors.Join(err, db.Close()) }()
+	info, err := os.Stat(path)
+	if err != nil {
+		return 0, err
+	}
+	err = db.View(func(tx *bbolt.Tx) error {
+		if info.Size() < tx.Size() {
+			return fmt.Errorf("it has %d bytes of %d; restore it from a backup", info.Size(), tx.Size())
+		}
+		if err := inspect(tx); err != nil {
+			return err
+		}
+		if tx.ID() < s.acked.last {
+			return fmt.Errorf("it is at transaction %d, and %d was acknowledged: it is damaged or an older copy; restore a newer one, "+
+				"or remove %s to go on with what it has", tx.ID(), s.acked.last, s.acked.path)
+		}
+		if err := verify(tx); err != nil {
+			return fmt.Errorf("%w; restore it from a backup", err)
+		}
+		s.acked.note(tx.ID())
+		last = lastOf(tx.Bucket(commitsBucket))
+		return nil
+	})
+	return last, err
 }
 
-func openFile(path string) (*bbolt.DB, error) {
-	db, err := bbolt.Open(path, private.File, &bbolt.Options{Timeout: lockTimeout})
-	switch {
-	case errors.Is(err, bolterrors.ErrTimeout):
-		return nil, fmt.Errorf("policy store %s: another process has it open; two control planes share policies through MongoDB (--store)", path)
-	case err != nil:
-		return nil, fmt.Errorf("policy store %s: %w", path, err)
+// Private are the paths that only the store uses: its files, or the folder if it contains nothing
+// else.
+func (s *Store) Private() []string {
+	own := []string{s.db.Path(), s.acked.path}
+	dir := filepath.Dir(own[0])
+	if entries, err := os.ReadDir(dir); err == nil && len(entries) == len(own) {
+		return []string{dir}
 	}
-	return db, nil
+	return own
+}
+
+// openFile opens a file. Its list of free pages is made anew from those that are used: one that is
+// damaged would let used ones be written to.
+func openFile(path string, readOnly bool) (*bbolt.DB, error) {
+	db, err := bbolt.Open(path, private.File, &bbolt.Options{Timeout: lockTimeout, NoFreelistSync: true, ReadOnly: readOnly})
+	if errors.Is(err, bolterrors.ErrTimeout) {
+		return nil, errors.New("another process has it open; two control planes share policies through MongoDB (--store)")
+	}
+	return db, err
 }
 
 // create makes an empty store under another name and renames it when it is complete, so that a kill
@@ -96,7 +142,7 @@ func create(dir, path string) error {
 	if err := f.Close(); err != nil {
 		return err
 	}
-	db, err := openFile(f.Name())
+	db, err := openFile(f.Name(), false)
 	if err != nil {
 		return err
 	}
@@ -118,7 +164,7 @@ func create(dir, path string) error {
 }
 
 func initialize(tx *bbolt.Tx) error {
-	for _, name := range [][]byte{metaBucket, commitsBucket, rosterBucket, secretsBucket} {
+	for _, name := range append(buckets, metaBucket) {
 		if _, err := tx.CreateBucket(name); err != nil {
 			return err
 		}
@@ -126,29 +172,17 @@ func initialize(tx *bbolt.Tx) error {
 	return tx.Bucket(metaBucket).Put(formatKey, strconv.AppendInt(nil, store.Format, 10))
 }
 
-// inspect refuses a file of another program or format, and returns the highest revision.
-func inspect(db *bbolt.DB) (last int64, err error) {
-	err = db.View(func(tx *bbolt.Tx) error {
-		meta := tx.Bucket(metaBucket)
-		if meta == nil {
-			return errors.New("it is a bbolt file of another program")
-		}
-		n, err := strconv.Atoi(string(meta.Get(formatKey)))
-		if err != nil {
-			return fmt.Errorf("its format is %q, which is no number", meta.Get(formatKey))
-		}
-		if err := store.CheckFormat(n); err != nil {
-			return err
-		}
-		for _, name := range [][]byte{commitsBucket, rosterBucket, secretsBucket} {
-			if tx.Bucket(name) == nil {
-				return fmt.Errorf("the bucket of %s is missing", name)
-			}
-		}
-		last = lastOf(tx.Bucket(commitsBucket))
-		return nil
-	})
-	return last, err
+// inspect refuses a file of another program or format.
+func inspect(tx *bbolt.Tx) error {
+	meta := tx.Bucket(metaBucket)
+	if meta == nil {
+		return errors.New("it is a bbolt file of another program")
+	}
+	n, err := strconv.Atoi(string(meta.Get(formatKey)))
+	if err != nil {
+		return fmt.Errorf("its format is %q, which is no number", meta.Get(formatKey))
+	}
+	return store.CheckFormat(n)
 }
 
 // syncDir makes the name of a new file survive a power cut.

@@ -36,7 +36,7 @@ func (s *Store) Leave(_ context.Context, key, life string) error {
 // changeRoster changes a sidecar's value, if change says so, in one transaction with concurrent
 // calls: after a start all sidecars connect.
 func (s *Store) changeRoster(key, op string, change func(*rosterValue) bool) error {
-	err := s.db.Batch(func(tx *bbolt.Tx) error {
+	err := s.write(s.db.Batch, func(tx *bbolt.Tx) error {
 		roster := tx.Bucket(rosterBucket)
 		var v rosterValue
 		if text := roster.Get([]byte(key)); text != nil {
@@ -48,13 +48,13 @@ func (s *Store) changeRoster(key, op string, change func(*rosterValue) bool) err
 			return nil
 		}
 		if v.Life == "" && v.Left == "" {
-			return roster.Delete([]byte(key))
+			return put(tx, rosterBucket, []byte(key), nil)
 		}
 		text, err := json.Marshal(v)
 		if err != nil {
 			return err
 		}
-		return roster.Put([]byte(key), text)
+		return put(tx, rosterBucket, []byte(key), text)
 	})
 	return wrap(op, err)
 }

@@ -9,13 +9,12 @@ import (
 
 // Secret implements store.Secrets.
 func (s *Store) Secret(_ context.Context, name string, fresh []byte) (secret []byte, err error) {
-	err = s.db.Update(func(tx *bbolt.Tx) error {
-		secrets := tx.Bucket(secretsBucket)
-		if secret = bytes.Clone(secrets.Get([]byte(name))); secret != nil {
+	err = s.write(s.db.Update, func(tx *bbolt.Tx) error {
+		if secret = bytes.Clone(tx.Bucket(secretsBucket).Get([]byte(name))); secret != nil {
 			return nil
 		}
 		secret = fresh
-		return secrets.Put([]byte(name), fresh)
+		return put(tx, secretsBucket, []byte(name), fresh)
 	})
 	return secret, wrap("read a secret of the control planes", err)
 }

@@ -16,6 +16,7 @@ import (
 
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog"
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog/eventlogtest"
+	"github.com/sluice-bus/sluice/test/damage"
 	"github.com/sluice-bus/sluice/test/require"
 	"github.com/sluice-bus/sluice/test/testkit"
 )
@@ -28,36 +29,6 @@ func TestDamage(t *testing.T) {
 			t.Run(fmt.Sprintf("closed=%v", clean), func(t *testing.T) { damageFolder(t, seed, clean) })
 		}
 	})
-}
-
-// kinds of damage: each changes a file's content, given an older one; nil removes the file, and ok says that
-// something changed.
-var kinds = map[string]func(rng *rand.Rand, now, older []byte) (then []byte, ok bool){
-	"flip": func(rng *rand.Rand, now, _ []byte) ([]byte, bool) {
-		then := bytes.Clone(now)
-		if len(then) > 0 {
-			then[rng.IntN(len(then))] ^= 1 << rng.IntN(8)
-		}
-		return then, len(then) > 0
-	},
-	"page zeroed": func(rng *rand.Rand, now, _ []byte) ([]byte, bool) {
-		then := bytes.Clone(now)
-		const page = 512
-		at := rng.IntN(len(then)/page+1) * page
-		clear(then[at:min(at+page, len(then))])
-		return then, !bytes.Equal(then, now)
-	},
-	"truncated": func(rng *rand.Rand, now, _ []byte) ([]byte, bool) {
-		if len(now) == 0 {
-			return nil, false
-		}
-		return now[:rng.IntN(len(now))], true
-	},
-	"emptied": func(_ *rand.Rand, now, _ []byte) ([]byte, bool) { return []byte{}, len(now) > 0 },
-	"removed": func(*rand.Rand, []byte, []byte) ([]byte, bool) { return nil, true },
-	"older": func(_ *rand.Rand, now, older []byte) ([]byte, bool) {
-		return older, older != nil && !bytes.Equal(older, now)
-	},
 }
 
 // damageFolder fills a folder, and damages each of its files in each way.
@@ -82,8 +53,8 @@ func damageFolder(t *testing.T, seed uint64, clean bool) {
 	now := contents(t, after, "data")
 	counts := map[string]int{}
 	for _, name := range slices.Sorted(maps.Keys(now)) {
-		for _, kind := range slices.Sorted(maps.Keys(kinds)) {
-			then, ok := kinds[kind](rng, now[name], older[name])
+		for _, kind := range slices.Sorted(maps.Keys(damage.Kinds)) {
+			then, ok := damage.Kinds[kind](rng, now[name], older[name])
 			if !ok || strings.HasSuffix(name, lockFile) {
 				continue
 			}

@@ -1,0 +1,73 @@
+package boltstore
+
+import (
+	"crypto/sha256"
+	"encoding/binary"
+	"errors"
+	"fmt"
+
+	"go.etcd.io/bbolt"
+)
+
+// The sum is the exclusive or of a hash of each entry of the store's buckets, in "meta" under "sum".
+// A change of an entry changes it in the same transaction. bbolt has a checksum of its first pages
+// alone: with the sum, a start notices an entry that was changed, or is not found any more.
+var sumKey = []byte("sum")
+
+// errDamaged says that the file does not have what was written to it.
+var errDamaged = errors.New("it is damaged")
+
+func hash(bucket, key, value []byte) uint64 {
+	h := sha256.New()
+	for _, part := range [][]byte{bucket, key, value} {
+		_, _ = h.Write(binary.BigEndian.AppendUint64(nil, uint64(len(part)))) // a hash does not fail
+		_, _ = h.Write(part)
+	}
+	return binary.BigEndian.Uint64(h.Sum(nil))
+}
+
+// put sets an entry; nil removes it.
+func put(tx *bbolt.Tx, bucket, key, value []byte) error {
+	meta, b := tx.Bucket(metaBucket), tx.Bucket(bucket)
+	var sum uint64
+	if stored := meta.Get(sumKey); len(stored) == 8 {
+		sum = binary.BigEndian.Uint64(stored)
+	}
+	if old := b.Get(key); old != nil {
+		sum ^= hash(bucket, key, old)
+	}
+	var err error
+	if value == nil {
+		err = b.Delete(key)
+	} else {
+		sum ^= hash(bucket, key, value)
+		err = b.Put(key, value)
+	}
+	return errors.Join(err, meta.Put(sumKey, binary.BigEndian.AppendUint64(nil, sum)))
+}
+
+// verify reads every entry, and looks each up.
+func verify(tx *bbolt.Tx) error {
+	var sum uint64
+	for _, name := range buckets {
+		b := tx.Bucket(name)
+		if b == nil {
+			return fmt.Errorf("%w: the bucket of %s is missing", errDamaged, name)
+		}
+		err := b.ForEach(func(key, value []byte) error {
+			if b.Get(key) == nil {
+				return fmt.Errorf("%w: an entry of %s is not found", errDamaged, name) // its key in a page above is another one
+			}
+			sum ^= hash(name, key, value)
+			return nil
+		})
+		if err != nil {
+			return err
+		}
+	}
+	stored := tx.Bucket(metaBucket).Get(sumKey)
+	if len(stored) != 8 && (stored != nil || sum != 0) || len(stored) == 8 && binary.BigEndian.Uint64(stored) != sum {
+		return fmt.Errorf("%w: its checksum is wrong", errDamaged)
+	}
+	return nil
+}
