@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"strconv"
 
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
@@ -23,8 +24,9 @@ import (
 //	cacheKind and cacheFormat, a line | SHA-256 of the rest | a DeltaDiscoveryResponse
 //
 // The message has the accepted resources, each with its type and version, and their revision; its
-// control_plane.identifier is the instance that wrote the file. The file is replaced atomically, so
-// a reader finds the old or the new content.
+// control_plane.identifier is the instance that wrote the file, and its nonce counts how often it was
+// written. The file is replaced atomically, so a reader finds the old or the new content. There are
+// two copies: where one is damaged, missing or older, the policies are still known.
 const (
 	cacheKind     = "sluice control plane cache "
 	cacheFormat   = "1"
@@ -36,6 +38,7 @@ type kept struct {
 	accepted map[string]map[string]*entry
 	revision policypb.Revision
 	instance string // that wrote it
+	writes   uint64 // how often the cache was written
 }
 
 // contentOf makes the message. It shares the bodies, which do not change.
@@ -82,6 +85,11 @@ func decodeContent(body []byte) (*kept, error) {
 		return nil, err
 	}
 	read := settingsRead{}
+	if text := content.GetNonce(); text != "" {
+		if out.writes, err = strconv.ParseUint(text, 10, 64); err != nil {
+			return nil, err
+		}
+	}
 	for _, r := range content.GetResources() {
 		typeURL := r.GetResource().GetTypeUrl()
 		e, err := decode(typeURL, xds.Resource{Name: r.GetName(), Version: r.GetVersion(), Body: r.GetResource().GetValue()}, read, sourceCached)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"io/fs"
+	"math/rand/v2"
 	"os"
 	"path/filepath"
 	"strings"
@@ -16,7 +17,9 @@ import (
 
 	"github.com/sluice-bus/sluice/sidecar/internal/xds"
 	"github.com/sluice-bus/sluice/sidecar/internal/xds/xdstest"
+	"github.com/sluice-bus/sluice/test/damage"
 	"github.com/sluice-bus/sluice/test/require"
+	"github.com/sluice-bus/sluice/test/testkit"
 )
 
 // in puts the cache of a sidecar into a folder.
@@ -198,6 +201,50 @@ func TestDamagedCachesAreIgnored(t *testing.T) {
 	if !strings.Contains(s.logged.String(), "is ignored") {
 		t.Errorf("logged %q", s.logged)
 	}
+}
+
+// One change of one copy, whatever it is, leaves the newest policies in force.
+func TestDamage(t *testing.T) {
+	testkit.Rounds(t, func(t *testing.T, seed uint64) {
+		rng := rand.New(rand.NewPCG(seed, 1))
+		contents := func(dir string) map[string][]byte {
+			files := map[string][]byte{}
+			for _, name := range []string{fileName, copyName} {
+				text, err := os.ReadFile(filepath.Join(dir, name))
+				require.NoError(t, err)
+				files[name] = text
+			}
+			return files
+		}
+		dir := t.TempDir()
+		smallCache(t, dir)
+		older := contents(dir)
+		s := open(t, newPlane(t), in(dir))
+		require.NoError(t, s.apply(t.Context(), update(t, policyOf("t", 7))))
+		require.NoError(t, s.save(t.Context()))
+		s.stop()
+		now := contents(dir)
+		for name := range now {
+			for kind, change := range damage.Kinds {
+				then, ok := change(rng, now[name], older[name])
+				if !ok {
+					continue
+				}
+				for other, text := range now {
+					require.NoError(t, os.WriteFile(filepath.Join(dir, other), text, 0o600))
+				}
+				require.NoError(t, os.Remove(filepath.Join(dir, name)))
+				if then != nil {
+					require.NoError(t, os.WriteFile(filepath.Join(dir, name), then, 0o600))
+				}
+				s := open(t, newPlane(t), in(dir))
+				if s.version("t") != 7 || s.version("x") != 3 || s.KnownSidecars() != 2 {
+					t.Errorf("%s, %s: %+v", name, kind, s.Policies().Load().List())
+				}
+				s.stop()
+			}
+		}
+	})
 }
 
 // An update that cannot be written is in force, and is not acknowledged before it is written.

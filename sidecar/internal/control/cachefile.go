@@ -6,13 +6,17 @@ import (
 	"fmt"
 	"io/fs"
 	"path/filepath"
+	"strconv"
 	"time"
 
 	"github.com/sluice-bus/sluice/internal/pause"
 )
 
-// fileName is the name of the cache in Config.Dir.
-const fileName = "control-plane.cache"
+// fileName is the name of the cache in Config.Dir, and copyName that of its copy.
+const (
+	fileName = "control-plane.cache"
+	copyName = fileName + ".copy"
+)
 
 const (
 	// saveAfter is how long a change waits for others before all are saved.
@@ -23,23 +27,44 @@ const (
 	retrySaveAfter = 5 * time.Second
 )
 
-// restore reads the cache. A missing or damaged cache is ignored.
+// restore reads the newest copy of the cache that is not damaged.
 func (c *Control) restore() {
 	if c.cfg.Dir == "" {
 		return
 	}
-	path := filepath.Join(c.cfg.Dir, fileName)
-	kept, err := readCache(path)
-	if errors.Is(err, fs.ErrNotExist) {
-		return
+	var newest *kept
+	copies := 0
+	damaged := map[string]error{}
+	for _, name := range []string{fileName, copyName} {
+		path := filepath.Join(c.cfg.Dir, name)
+		kept, err := readCache(path)
+		switch {
+		case errors.Is(err, fs.ErrNotExist):
+		case err != nil:
+			damaged[path] = err
+		default:
+			copies++
+			if newest == nil || kept.writes > newest.writes {
+				newest = kept
+			}
+		}
 	}
-	if err != nil {
+	for path, err := range damaged {
+		if newest != nil {
+			c.cfg.Logger.Warn("a copy of the cache of the control plane's policies is damaged: the other one is used", "file", path, "error", err)
+			continue
+		}
 		c.cfg.Logger.Error("the cache of the control plane's policies is ignored: the policies are unknown until it answers",
 			"file", path, "error", err)
+	}
+	if newest == nil {
 		return
 	}
-	c.accepted = kept.accepted
-	c.have, c.peersKnown, c.previous, c.revision = true, true, kept.instance, kept.revision
+	if copies < 2 {
+		c.touch() // so that there are two
+	}
+	c.accepted, c.writes = newest.accepted, newest.writes
+	c.have, c.peersKnown, c.previous, c.revision = true, true, newest.instance, newest.revision
 }
 
 // touch records that what was accepted has changed. c.mu is held.
@@ -117,7 +142,12 @@ func (c *Control) save(ctx context.Context) error {
 	c.unsaved = false
 	c.mu.Unlock()
 	began := time.Now()
+	c.writes++
+	content.Nonce = strconv.FormatUint(c.writes, 10)
 	err := writeCache(filepath.Join(c.cfg.Dir, fileName), content)
+	if err == nil {
+		err = writeCache(filepath.Join(c.cfg.Dir, copyName), content)
+	}
 	c.saveAt = time.Now().Add((saveShare - 1) * time.Since(began))
 	if err != nil {
 		c.failing = true

@@ -130,6 +130,7 @@ type Control struct {
 
 	saving  sync.Mutex // taken before mu
 	saveAt  time.Time  // not before this
+	writes  uint64     // of the cache; guarded by saving
 	failing bool       // the last save has failed
 }
 

@@ -3,6 +3,7 @@ package control
 import (
 	"bytes"
 	"context"
+	"errors"
 	"os"
 	"path/filepath"
 	"strings"
@@ -112,7 +113,7 @@ func TestACacheOfAnotherFormatIsIgnored(t *testing.T) {
 	_, rest, _ := bytes.Cut(smallCache(t, dir), []byte("\n"))
 	text := append([]byte(cacheKind+"2\n"), rest...)
 	path := filepath.Join(dir, fileName)
-	require.NoError(t, os.WriteFile(path, text, 0o600))
+	require.NoError(t, errors.Join(os.WriteFile(path, text, 0o600), os.WriteFile(filepath.Join(dir, copyName), text, 0o600)))
 	next := open(t, plane{newAway()}, in(dir))
 	if logged := next.logged.String(); next.Cached() ||
 		!strings.Contains(logged, `it has format \"2\", and this program reads and writes format \"1\"`) {
