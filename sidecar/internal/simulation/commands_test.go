@@ -168,6 +168,9 @@ func TestCosts(t *testing.T) {
 			majority, entries, kib := rate(cost.Majority), rate(cost.Entries), rate(cost.Bytes)/1024
 			t.Logf("%-32s %8.0f %8.0f %8.0f %8.0f %8.0f %9.1f %9.1f %9.1f", c.name, commands, majority, entries, kib, rate(cost.Sessions),
 				x.answered.Seconds()*1000, x.delivered.Seconds()*1000, x.acked.Seconds()*1000)
+			if cost.Sessions > 0 {
+				t.Errorf("%d writes were retryable", cost.Sessions)
+			}
 			for what, n := range map[string]struct {
 				is   float64
 				most int

@@ -11,8 +11,13 @@ import (
 // there.
 type expression func(doc bson.Raw) bson.RawValue
 
-// parseExpression reads a constant, or a path such as "$a.b".
+// parseExpression reads a constant, a path such as "$a.b", or an $add or a $max of these.
 func parseExpression(v bson.RawValue) (expression, error) {
+	if isDocument(v) {
+		if all := elements(v.Value); len(all) == 1 && isArray(all[0].value) {
+			return parseOperands(all[0].key, values(all[0].value.Value))
+		}
+	}
 	if isDocument(v) || isArray(v) {
 		return nil, Errorf(168, "the expression %s is not known to the model", v)
 	}
@@ -30,6 +35,43 @@ func parseExpression(v bson.RawValue) (expression, error) {
 	return func(doc bson.Raw) bson.RawValue {
 		return follow(bson.RawValue{Type: bson.TypeEmbeddedDocument, Value: doc}, components)
 	}, nil
+}
+
+// parseOperands reads an operator over expressions: $max leaves out values that are not there, $add
+// gives null where one is not.
+func parseOperands(operator string, operands []bson.RawValue) (expression, error) {
+	var all []expression
+	for _, v := range operands {
+		e, err := parseExpression(v)
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, e)
+	}
+	switch operator {
+	case "$max":
+		return func(doc bson.Raw) (most bson.RawValue) {
+			for _, e := range all {
+				if v := e(doc); missing(most) || !missing(v) && Compare(v, most) > 0 {
+					most = v
+				}
+			}
+			return orNull(most)
+		}, nil
+	case "$add":
+		return func(doc bson.Raw) bson.RawValue {
+			sum := intValue(0)
+			for _, e := range all {
+				v := e(doc)
+				if !isNumber(v) {
+					return nullValue()
+				}
+				sum, _ = add(sum, v)
+			}
+			return sum
+		}, nil
+	}
+	return nil, Errorf(168, "Unrecognized expression '%s': it is not known to the model", operator)
 }
 
 // follow returns the value at a path in an expression: an array on the way gives an array of the

@@ -13,6 +13,13 @@ import (
 type Update struct {
 	changes     []fieldChange
 	replacement bson.Raw // nil: not a replacement
+	pipeline    []assignment
+}
+
+// An assignment is what a $set of a pipeline does to one field.
+type assignment struct {
+	path  []string
+	value expression
 }
 
 // A fieldChange is what one operator does to one field.
@@ -25,8 +32,12 @@ type fieldChange struct {
 	apply func(old, id bson.RawValue) (bson.RawValue, error)
 }
 
-// ParseUpdate returns the update that u says: a document of operators, or a replacement.
+// ParseUpdate returns the update that u says: a document of operators, a replacement, or a pipeline
+// of one $set.
 func ParseUpdate(u bson.RawValue) (*Update, error) {
+	if isArray(u) {
+		return parsePipelineUpdate(values(u.Value))
+	}
 	if !isDocument(u) {
 		return nil, Errorf(FailedToParse, "an update by %s is not known to the model: it must be an object", TypeName(u))
 	}
@@ -47,6 +58,25 @@ func ParseUpdate(u bson.RawValue) (*Update, error) {
 	}
 	slices.SortStableFunc(update.changes, func(a, b fieldChange) int { return comparePaths(a.path, b.path) })
 	return update, update.conflicts()
+}
+
+func parsePipelineUpdate(stages []bson.RawValue) (*Update, error) {
+	if len(stages) != 1 || !isDocument(stages[0]) || !isDocument(Lookup(stages[0].Value, "$set")) {
+		return nil, Errorf(FailedToParse, "an update by another pipeline than one $set is not known to the model")
+	}
+	u := &Update{}
+	for k, v := range Fields(Lookup(stages[0].Value, "$set").Value) {
+		path, err := parseUpdatePath(string(k))
+		if err != nil {
+			return nil, err
+		}
+		value, err := parseExpression(v)
+		if err != nil {
+			return nil, err
+		}
+		u.pipeline = append(u.pipeline, assignment{path, value})
+	}
+	return u, nil
 }
 
 func parseReplacement(doc bson.Raw, all []element) (*Update, error) {
@@ -141,6 +171,14 @@ func (u *Update) Apply(doc bson.Raw, inserting bool) (bson.Raw, error) {
 		return u.replace(doc, old)
 	}
 	result := doc
+	for _, a := range u.pipeline { // all of them see the document as it was
+		v := a.value(doc)
+		changed, err := modify(result, a.path, true, func(bson.RawValue) (bson.RawValue, error) { return v, nil })
+		if err != nil {
+			return nil, err
+		}
+		result = changed
+	}
 	for _, c := range u.changes {
 		if c.operator == "$setOnInsert" && !inserting {
 			continue

@@ -23,9 +23,11 @@ type batch struct {
 	generation int64
 	concern    concern
 	lines      []*line
-	renew      func() // begins the timeout again, since the server answers
-	most       int    // documents in the next insert
-	lookup     int    // ids to look up at the next duplicate
+	unanswered *reservation // whose answer was lost; nil: none
+	behind     bool         // the head is below seqs that this process was given
+	renew      func()       // begins the timeout again, since the server answers
+	most       int          // documents in the next insert
+	lookup     int          // ids to look up at the next duplicate
 	wait       core.Backoff
 }
 

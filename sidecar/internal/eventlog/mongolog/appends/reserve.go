@@ -3,6 +3,7 @@ package appends
 import (
 	"context"
 	"errors"
+	"math/rand/v2"
 	"time"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
@@ -18,10 +19,62 @@ import (
 // reservedFor is how long seqs that were given out count. It is far below core.Config.SeqTaken.
 const reservedFor = time.Hour
 
+// reservation is a request for seqs.
+type reservation struct {
+	by    int64 // its own number, which the head keeps until the next one
+	lines []*line
+	since core.Moment // before it was sent
+}
+
 // reserve gives a seq to each event that has no valid one, with one request for all partitions. If
-// the answer is lost, nobody uses the seqs, and readers void them.
+// the answer is lost, reserve asks for it: while the head has the request's number, nobody has
+// reserved since, and the highest seqs are the request's. Otherwise reserve makes another request.
+// Readers void the seqs that nobody uses.
 func (b *batch) reserve(ctx context.Context) error {
-	var inc, longer bson.D
+	// Half of the time is left for another try if there is no answer.
+	ctx, cancel := b.store.Clock.WithTimeout(ctx, b.store.Timeout/2)
+	defer cancel()
+	if r := b.unanswered; r != nil {
+		// The update changes nothing. As a write it finds what this primary has, and its answer waits
+		// until the concern has it too.
+		by := bson.E{Key: heads.FieldBy, Value: r.by}
+		head, err := b.updateHead(ctx, bson.D{{Key: "$set", Value: bson.D{by}}}, by)
+		if err == nil {
+			return b.give(r, head)
+		} else if !errors.Is(err, mongo.ErrNoDocuments) {
+			return err
+		}
+		b.unanswered = nil
+	}
+	r, update := b.newReservation()
+	if len(r.lines) == 0 {
+		return nil
+	}
+	head, err := b.updateHead(ctx, update)
+	switch {
+	case err == nil:
+		return b.give(r, head)
+	case errors.Is(err, mongo.ErrNoDocuments):
+		return b.noHead(ctx)
+	case !core.IsRefusedBefore(err):
+		b.unanswered = r
+	}
+	return err
+}
+
+// updateHead updates the head of the batch's generation, if it is as expected, and returns it.
+func (b *batch) updateHead(ctx context.Context, update any, expected ...bson.E) (heads.Head, error) {
+	o := options.FindOneAndUpdate().SetReturnDocument(options.After)
+	ours := append(heads.Of(b.topic.Name), bson.E{Key: document.FieldGeneration, Value: b.generation})
+	raw, err := b.concern.heads.FindOneAndUpdate(ctx, append(ours, expected...), update, o).Raw()
+	return heads.Head(raw), err
+}
+
+// newReservation is the next request, for all events that have no valid seq, and its update.
+func (b *batch) newReservation() (r *reservation, update any) {
+	r = &reservation{by: rand.Int64(), since: core.Now(b.store.Clock)}
+	by := bson.E{Key: heads.FieldBy, Value: r.by}
+	var inc, longer, above bson.D
 	for _, ln := range b.lines {
 		if len(ln.pending) > 0 && ln.pending[0].seq > 0 && ln.since.Age(b.store.Clock) > reservedFor {
 			ln.restart()
@@ -29,40 +82,49 @@ func (b *batch) reserve(ctx context.Context) error {
 		if len(ln.pending) == 0 || ln.pending[0].seq > 0 {
 			continue
 		}
-		inc = append(inc, bson.E{Key: heads.Path(heads.FieldGiven, ln.p), Value: int64(len(ln.pending))})
-		if ln.patience > 0 {
-			longer = append(longer, bson.E{Key: heads.Path(heads.FieldPatience, ln.p), Value: ln.patience.Milliseconds()})
+		r.lines = append(r.lines, ln)
+		given, patience := heads.Path(heads.FieldGiven, ln.p), heads.Path(heads.FieldPatience, ln.p)
+		n, ms := int64(len(ln.pending)), ln.patience.Milliseconds()
+		inc = append(inc, bson.E{Key: given, Value: n})
+		highest := maxOf("$"+given, int64(b.topic.Parts[ln.p].Reserved.Load()))
+		above = append(above, bson.E{Key: given, Value: bson.D{{Key: "$add", Value: bson.A{highest, n}}}})
+		if ms > 0 {
+			longer = append(longer, bson.E{Key: patience, Value: ms})
+			above = append(above, bson.E{Key: patience, Value: maxOf("$"+patience, ms)})
 		}
 	}
-	if len(inc) == 0 {
-		return nil
+	if b.concern.members == 1 || b.behind {
+		return r, bson.A{bson.D{{Key: "$set", Value: append(above, by)}}}
 	}
-	update := bson.D{{Key: "$inc", Value: inc}}
+	all := bson.D{{Key: "$inc", Value: inc}, {Key: "$set", Value: bson.D{by}}}
 	if len(longer) > 0 {
-		update = append(update, bson.E{Key: "$max", Value: longer})
+		all = append(all, bson.E{Key: "$max", Value: longer})
 	}
-	since := core.Now(b.store.Clock)
-	// Half of the time is left for another try if there is no answer.
-	ctx, cancel := b.store.Clock.WithTimeout(ctx, b.store.Timeout/2)
-	defer cancel()
-	o := options.FindOneAndUpdate().SetReturnDocument(options.After)
-	ours := append(heads.Of(b.topic.Name), bson.E{Key: document.FieldGeneration, Value: b.generation})
-	raw, err := b.concern.heads.FindOneAndUpdate(ctx, ours, update, o).Raw()
-	if errors.Is(err, mongo.ErrNoDocuments) {
-		return b.noHead(ctx)
-	}
-	if err != nil {
-		return err
-	}
-	for _, ln := range b.lines {
-		if len(ln.pending) == 0 || ln.pending[0].seq > 0 {
+	return r, all
+}
+
+// maxOf is the higher of two numbers, in a pipeline.
+func maxOf(path string, least int64) bson.D { return bson.D{{Key: "$max", Value: bson.A{path, least}}} }
+
+// give gives the events the seqs that they have in a head. The head is behind if this process was
+// given these seqs before: a reservation at w: 1 was lost with a primary.
+func (b *batch) give(r *reservation, head heads.Head) error {
+	b.unanswered, b.behind = nil, false
+	for _, ln := range r.lines {
+		last, n, reserved := head.Given(ln.p), uint64(len(ln.pending)), &b.topic.Parts[ln.p].Reserved
+		highest := reserved.Load()
+		if last < highest+n {
+			b.behind = true
 			continue
 		}
-		last := heads.Head(raw).Given(ln.p)
-		ln.give(last, since)
-		if b.topic.Parts[ln.p].Reserved.Swap(last) != last-uint64(len(ln.pending)) {
+		ln.give(last, r.since)
+		reserved.Store(last)
+		if last != highest+n {
 			b.topic.Rivals.Store(b.store.Clock.Now().UnixNano())
 		}
+	}
+	if b.behind {
+		return core.ErrBehind
 	}
 	return nil
 }

@@ -26,12 +26,10 @@ const (
 	nodes    = "nodes"
 )
 
-// open opens a log on a set, and closes it with the test. The log's driver does not send a write
-// again by itself: the server would know a late one by its number, whatever the log has written
-// into it.
+// open opens a log on a set, and closes it with the test.
 func open(t *testing.T, set *mongomodel.Set, o mongolog.Options) *mongolog.Log {
 	t.Helper()
-	o.URL, o.Dialer = strings.Replace(set.URI(), "/?", "/"+database+"?retryWrites=false&", 1), set.Dialer("sidecar")
+	o.URL, o.Dialer = strings.Replace(set.URI(), "/?", "/"+database+"?", 1), set.Dialer("sidecar")
 	o.Logger = slog.New(slog.DiscardHandler)
 	l, err := mongolog.Open(o)
 	require.NoError(t, err)

@@ -64,9 +64,11 @@ func connectError(err error, storeURL string) error {
 	return fmt.Errorf("store: %s", message)
 }
 
-// clientOptions are the URL's, except for the options that the log's promises require.
+// clientOptions are the URL's, except for the options that the log's promises require. The driver
+// does not send writes again: the server would keep a record of each write for that, and for a
+// reservation a copy of the whole head. Writes that may be repeated are, by their callers.
 func (s *Store) clientOptions() *options.ClientOptions {
-	o := mongowatch.ClientOptions(s.URL, "sluice-sidecar "+s.NodeID, s.Timeout, s.Dialer).SetWriteConcern(MajorityWrites)
+	o := mongowatch.ClientOptions(s.URL, "sluice-sidecar "+s.NodeID, s.Timeout, s.Dialer).SetWriteConcern(MajorityWrites).SetRetryWrites(false)
 	switch {
 	case o.MaxPoolSize == nil && o.MinPoolSize == nil:
 		o.SetMaxPoolSize(maxConnections)

@@ -19,6 +19,7 @@ const (
 	CodeIndexKeySpecsConflict     = 86
 	CodeUnsatisfiableWriteConcern = 100
 	CodeNoMajorityReads           = 148
+	CodeNotWritablePrimary        = 10107
 	CodeDuplicateKey              = 11000
 )
 
@@ -44,6 +45,13 @@ func IsBadDocument(err error) bool { return HasCode(err, badDocument...) }
 
 // IsNotOffered reports whether the server lacks the feature.
 func IsNotOffered(err error) bool { return HasCode(err, notOffered...) }
+
+// IsRefusedBefore reports whether the server did not begin to execute a command, since it is not the
+// primary.
+func IsRefusedBefore(err error) bool {
+	command, ok := errors.AsType[mongo.CommandError](err)
+	return ok && command.Code == CodeNotWritablePrimary
+}
 
 // IsPermanent reports whether another try would fail the same way.
 func IsPermanent(err error) bool {

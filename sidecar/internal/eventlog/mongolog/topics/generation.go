@@ -39,9 +39,12 @@ func ofGeneration(name string, generation int64) bson.D {
 	return append(core.ByID(name), bson.E{Key: document.FieldGeneration, Value: generation})
 }
 
+// update updates the topic's document while it has that generation. It may be repeated.
 func (c *Catalog) update(ctx context.Context, name string, generation int64, update bson.D) error {
-	_, err := c.store.Majority(core.Topics).UpdateOne(ctx, ofGeneration(name, generation), update)
-	return err
+	return c.store.Persist(ctx, func() error {
+		_, err := c.store.Majority(core.Topics).UpdateOne(ctx, ofGeneration(name, generation), update)
+		return err
+	})
 }
 
 // makeAgain creates a deleted topic again; made is false if the topic is not deleted.
