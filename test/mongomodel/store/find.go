@@ -25,6 +25,11 @@ type FindRequest struct {
 // explain, and the documents that they sorted in memory.
 type Work struct{ Keys, Documents, Sorted int }
 
+// Minus is what has been added since another count.
+func (w Work) Minus(before Work) Work {
+	return Work{w.Keys - before.Keys, w.Documents - before.Documents, w.Sorted - before.Sorted}
+}
+
 // A Cursor is the position of a find. It holds no data: each Next names the store to read from,
 // which may have moved on since the last, as the server's cursors see later moments in later
 // batches. The server may also yield within a batch, so that its parts see different moments; a
@@ -84,9 +89,10 @@ func (cur *Cursor) Next(s *Store, limit, bytes int) (docs []bson.Raw, done bool,
 	}
 	if s.Work != nil {
 		defer func(before Work) {
-			s.Work.Keys += cur.Examined.Keys - before.Keys
-			s.Work.Documents += cur.Examined.Documents - before.Documents
-			s.Work.Sorted += cur.Examined.Sorted - before.Sorted
+			more := cur.Examined.Minus(before)
+			s.Work.Keys += more.Keys
+			s.Work.Documents += more.Documents
+			s.Work.Sorted += more.Sorted
 		}(cur.Examined)
 	}
 	if !cur.plan.ordered && !cur.isSorted {

@@ -150,29 +150,36 @@ func times(ranges []keyRange, b query.Bounds, direction int) []keyRange {
 	return all
 }
 
-// orders tells whether the index has its entries in the order asked for, or against it. Fields with
-// one value in all documents make no difference.
+// orders tells whether the index has its entries in the order asked for, or against it. As in the
+// older servers, the order begins as the index does, or as the index without the fields that have
+// one value in all documents.
 func (x *index) orders(sort *query.KeyPattern, single map[string]bool) (ordered, reverse bool) {
 	if sort.Empty() {
 		return true, false
 	}
-	at, direction := 0, 0
+	all := make([]int, len(x.pattern.Paths))
+	for i := range all {
+		all[i] = i
+	}
+	rest := slices.DeleteFunc(slices.Clone(all), func(i int) bool { return single[x.pattern.Paths[i]] })
+	if ordered, reverse = x.begins(all, sort); ordered {
+		return ordered, reverse
+	}
+	return x.begins(rest, sort)
+}
+
+// begins tells whether an order is that of the first of these fields of the index, or against it.
+func (x *index) begins(fields []int, sort *query.KeyPattern) (begins, reverse bool) {
+	if len(sort.Paths) > len(fields) {
+		return false, false
+	}
+	direction := 0
 	for i, path := range sort.Paths {
-		if single[path] {
-			continue
-		}
-		for at < len(x.pattern.Paths) && x.pattern.Paths[at] != path && single[x.pattern.Paths[at]] {
-			at++
-		}
-		if at == len(x.pattern.Paths) || x.pattern.Paths[at] != path {
-			return false, false
-		}
-		d := sort.Directions[i] * x.pattern.Directions[at]
-		if direction != 0 && d != direction {
+		d := sort.Directions[i] * x.pattern.Directions[fields[i]]
+		if x.pattern.Paths[fields[i]] != path || direction != 0 && d != direction {
 			return false, false
 		}
 		direction = d
-		at++
 	}
 	return true, direction < 0
 }

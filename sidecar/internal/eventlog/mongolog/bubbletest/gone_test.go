@@ -6,6 +6,7 @@ import (
 	"math"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 	"go.mongodb.org/mongo-driver/v2/mongo"
@@ -15,6 +16,7 @@ import (
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog/eventlogtest"
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog/mongolog"
 	"github.com/sluice-bus/sluice/test/mongomodel"
+	"github.com/sluice-bus/sluice/test/require"
 )
 
 const (
@@ -42,7 +44,11 @@ func TestWhatIsGoneCostsReadersNothing(t *testing.T) {
 					t.Fatalf("%s of %s: %v", c.name, topic, err)
 				}
 				synctest.Wait()
-				got := cost{n, set.Work().Documents - before.Documents, int(commands.Load())}
+				work := set.Work().Minus(before)
+				got := cost{n, work.Documents, int(commands.Load())}
+				if work.Sorted > 0 {
+					t.Errorf("%s of %s sorts %d documents", c.name, topic, work.Sorted)
+				}
 				if topic == "t" {
 					want = got
 				}
@@ -130,6 +136,29 @@ var readers = []struct {
 	{"a seek to a time", 1, 4, seek(eventlog.Position{From: wire.FromTS, TS: firstTS + 500}, 500)},
 	{"a seek behind an event", 1, 5, seek(eventlog.Position{From: wire.FromAfterID, After: eventlog.Point{TS: firstTS + 500, ID: "e-500"}},
 		501)},
+}
+
+// A sidecar died, and voids took its seqs. Who looks for events behind them examines no void.
+func TestVoidsCostNothingToLookPast(t *testing.T) {
+	withLateStore(t, func(t *testing.T, s *lateStore) {
+		withTopic(t, s.Log)
+		stored(t, s.Log, eventlogtest.Events("a", 1), 1)
+		reserve(t, s, 500)
+		wantNext(t, s.Log, 1, 1)
+		time.Sleep(2 * patience)
+		_, err := s.Read(t.Context(), "t", 0, 2, eventlog.Bounds{Events: 1})
+		require.NoError(t, err)
+		for documents := range 2 {
+			before := s.set.Work()
+			ahead, err := s.Ahead(t.Context(), []eventlog.Hint{{Topic: "t", Head: 1}})
+			if work := s.set.Work().Minus(before); err != nil || len(ahead) != documents || work.Documents != documents || work.Keys > 1 {
+				t.Errorf("Ahead = %v, %v, and examines %+v", ahead, err, work)
+			}
+			if documents == 0 {
+				stored(t, s.Log, eventlogtest.Events("b", 1), 502)
+			}
+		}
+	})
 }
 
 // scan goes through a query's events in pages, and counts them.

@@ -1,6 +1,8 @@
 package bubbletest
 
 import (
+	"log/slog"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -8,6 +10,7 @@ import (
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog/eventlogtest"
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog/mongolog"
 	"github.com/sluice-bus/sluice/test/mongomodel"
+	"github.com/sluice-bus/sluice/test/require"
 )
 
 // The primary steps down while it answers a reservation. Whatever became of the reservation, no
@@ -97,4 +100,27 @@ func TestSeqsRiseAcrossAFailover(t *testing.T) {
 			})
 		})
 	}
+}
+
+// A sidecar still talks to a primary that was replaced, and whose head is behind. It gets no seqs
+// there: one of them may be in a hole below an event that another sidecar has stored since.
+func TestAReservationOfAReplacedPrimary(t *testing.T) {
+	withLateStore(t, func(t *testing.T, s *lateStore) {
+		withTopic(t, s.Log)
+		stored(t, s.Log, eventlogtest.Events("before", 1), 1)
+		behind, err := mongolog.Open(mongolog.Options{URL: strings.Replace(s.set.URI(), "/?", "/"+database+"?", 1),
+			Timeout: time.Minute, Dialer: s.set.Dialer("behind"), Logger: slog.New(slog.DiscardHandler)})
+		require.NoError(t, err)
+		t.Cleanup(func() { behind.Close() })
+		eventlogtest.WantPosition(t, behind, "t", 1)
+		s.set.Isolate(0)
+		for _, cut := range [][2]string{{"behind", "m1"}, {"behind", "m2"}, {"sidecar", "m0"}, {"beside", "m0"}} {
+			s.set.Part(cut[0], cut[1])
+		}
+		time.Sleep(12 * time.Second)
+		reserve(t, s, 3)
+		stored(t, open(t, s.set, mongolog.Options{}), eventlogtest.Events("other", 1), 5)
+		time.AfterFunc(time.Second, s.set.JoinAll)
+		stored(t, behind, eventlogtest.Events("later", 1), 6)
+	})
 }

@@ -4,6 +4,7 @@ package events
 
 import (
 	"context"
+	"slices"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 	"go.mongodb.org/mongo-driver/v2/mongo/options"
@@ -28,6 +29,16 @@ var (
 	ByDue      = Ascending(document.FieldDueSlot, document.FieldDeliverAt, document.FieldSeq)
 	ByTopicDue = Ascending(document.FieldTopic, document.FieldDeliverAt, document.FieldEventID)
 )
+
+// Order is the order of an index, or against it (-1). A query asks for all of its fields,
+// also for those that have one value: not every server sees that the others are in order then.
+func Order(index bson.D, direction int) bson.D {
+	order := slices.Clone(index)
+	for i := range order {
+		order[i].Value = direction
+	}
+	return order
+}
 
 // Ascending are the keys of an index, or an order.
 func Ascending(fields ...string) (keys bson.D) {
@@ -78,7 +89,7 @@ func Unchanged(id, topic string, token int64) bson.D {
 func FindSeq(ctx context.Context, s *core.Store, filter, index bson.D, order int) (uint64, error) {
 	o := options.Find().SetHint(s.Hint(index)).SetLimit(1).SetProjection(bson.D{{Key: "_id", Value: 0}, {Key: "seq", Value: 1}})
 	if order != 0 {
-		o.SetSort(bson.D{{Key: "seq", Value: order}})
+		o.SetSort(Order(BySeq, order))
 	}
 	found, err := core.FindAll[struct {
 		Seq int64 `bson:"seq"`

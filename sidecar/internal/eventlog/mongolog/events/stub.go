@@ -169,6 +169,6 @@ func Void(topic string, p int, seq uint64, now time.Time) bson.D {
 
 // FindLive returns the first live events of a partition that fulfil a condition on seqs.
 func FindLive(ctx context.Context, s *core.Store, topic string, p, limit int, seqs bson.E) ([]Entry, error) {
-	o := options.Find().SetHint(s.Hint(ByLiveSeq)).SetSort(Ascending(document.FieldSeq)).SetLimit(int64(limit)).SetProjection(EntryFields)
+	o := options.Find().SetHint(s.Hint(ByLiveSeq)).SetSort(BySeq).SetLimit(int64(limit)).SetProjection(EntryFields)
 	return core.FindAll[Entry](ctx, s, core.Events, InPartition(topic, p, seqs, Live), o)
 }

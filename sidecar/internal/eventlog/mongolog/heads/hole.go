@@ -60,7 +60,7 @@ func (h *Heads) MorePatience(ctx context.Context, t *topics.Topic, p int) (time.
 // contiguous is the highest seq up to which nothing is missing. The caller knows that nothing is
 // missing up to end. contiguous voids holes that are old enough, once each.
 func (h *Heads) contiguous(ctx context.Context, t *topics.Topic, p int, head Head, end uint64) (uint64, error) {
-	o := options.Find().SetHint(events.BySeq).SetLimit(scanned).SetSort(events.Ascending(document.FieldSeq)).
+	o := options.Find().SetHint(events.BySeq).SetLimit(scanned).SetSort(events.BySeq).
 		SetProjection(bson.D{{Key: "_id", Value: 0}, {Key: document.FieldSeq, Value: 1}, {Key: events.FieldVoid, Value: 1}})
 	var voided uint64 // the highest seq that this call has voided
 	for highest := head.Given(p); end < highest; {

@@ -33,11 +33,11 @@ func (r *Reader) Ahead(ctx context.Context, known []eventlog.Hint) (ahead []even
 	return ahead, err
 }
 
-// aheadOf looks for events above the heads. If there are none, the index answers without reading a
-// document. The events of one partition may fill the query's bound; then aheadOf asks again without
+// aheadOf looks for live events above the heads. If there are none, the index answers without reading
+// a document, whatever voids and stubs there are. The events of one partition may fill the query's bound; then aheadOf asks again without
 // that partition.
 func (r *Reader) aheadOf(ctx context.Context, known []eventlog.Hint) ([]eventlog.Hint, error) {
-	o := options.Find().SetHint(events.BySeq).SetLimit(maxAheadEvents).SetBatchSize(maxAheadEvents + 1).
+	o := options.Find().SetHint(r.store.Hint(events.ByLiveSeq)).SetLimit(maxAheadEvents).SetBatchSize(maxAheadEvents + 1).
 		SetProjection(bson.D{{Key: document.FieldID, Value: 0},
 			{Key: document.FieldTopic, Value: 1}, {Key: document.FieldPartition, Value: 1}, {Key: document.FieldSeq, Value: 1}})
 	heads := map[eventlog.Hint]uint64{} // of those that are ahead, by hint without head
@@ -49,8 +49,7 @@ func (r *Reader) aheadOf(ctx context.Context, known []eventlog.Hint) ([]eventlog
 			}
 			filters = append(filters, bson.D{
 				{Key: document.FieldTopic, Value: k.Topic}, {Key: document.FieldPartition, Value: k.Partition},
-				{Key: document.FieldSeq, Value: bson.D{{Key: "$gt", Value: int64(k.Head)}}},
-				{Key: events.FieldVoid, Value: bson.D{{Key: "$exists", Value: false}}}})
+				{Key: document.FieldSeq, Value: bson.D{{Key: "$gt", Value: int64(k.Head)}}}, events.Live})
 		}
 		if len(filters) == 0 {
 			return hints(heads), nil

@@ -73,7 +73,7 @@ func (r *latestReading) read(ctx context.Context) (more bool, _ error) {
 	}
 	filter := bson.D{{Key: document.FieldTopic, Value: r.topic.Name}, {Key: document.FieldKey, Value: keys}, events.Live}
 	cursor, err := r.store.Majority(core.Events).Find(ctx, filter, options.Find().SetHint(r.store.Hint(events.ByKeySeq)).
-		SetSort(bson.D{{Key: document.FieldKey, Value: -1}, {Key: document.FieldSeq, Value: -1}}).
+		SetSort(events.Order(events.ByKeySeq, -1)).
 		SetLimit(int64(r.limit)).SetBatchSize(batchSize(r.topic, r.limit, r.bounds.Bytes)))
 	if err != nil {
 		return false, err

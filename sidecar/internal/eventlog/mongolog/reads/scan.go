@@ -32,7 +32,7 @@ func (r *Reader) Scan(ctx context.Context, name string, q eventlog.ScanQuery, b 
 	if q.Key != nil {
 		index = events.ByKeyTS
 	}
-	o := options.Find().SetHint(r.store.Hint(index)).SetSort(bson.D{{Key: "ts", Value: order}, {Key: "id", Value: order}})
+	o := options.Find().SetHint(r.store.Hint(index)).SetSort(events.Order(index, order))
 	return r.page(ctx, t, core.AnyOf(filters), o, b)
 }
 

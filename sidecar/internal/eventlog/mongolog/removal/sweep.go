@@ -8,7 +8,6 @@ import (
 
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog"
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog/mongolog/core"
-	"github.com/sluice-bus/sluice/sidecar/internal/eventlog/mongolog/document"
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog/mongolog/events"
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog/mongolog/heads"
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog/mongolog/topics"
@@ -179,7 +178,7 @@ func (s *sweep) raiseWatermark(ctx context.Context) (err error) {
 // forgetBatch reads so many of a partition's lowest documents, and returns how many to read next; 0
 // is the end.
 func (s *sweep) forgetBatch(ctx context.Context, p, size int) (next int, err error) {
-	o := options.Find().SetHint(events.BySeq).SetSort(events.Ascending(document.FieldSeq)).
+	o := options.Find().SetHint(events.BySeq).SetSort(events.BySeq).
 		SetLimit(int64(size)).SetProjection(events.EntryFields)
 	filter := events.InPartition(s.topic.Name, p, events.Between(0, int64(s.head.Watermark(p))))
 	page, err := core.FindAll[events.Entry](ctx, s.store, core.Events, filter, o)
