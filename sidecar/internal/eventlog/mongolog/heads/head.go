@@ -27,11 +27,11 @@ import (
 //	generation  see package topics
 //	patience  in milliseconds: how long a hole has to stand before readers void it, where that is more than leastPatience
 //
-// and by, the number of the last reservation. A number that is left out is 0. head rises by reservations and $max, settled, first, removed and patience by $max;
-// a sidecar that raises settled lowers patience by an update that names the value that it had. The
-// document is neither upserted nor deleted, so that no seq is given out twice. Its place in the
-// index of seqs, before all partitions, lets a reader read it and the events in one scan, in this
-// order.
+// and by, the number of the last reservation. A number that is left out is 0. head rises by reservations
+// and $max, settled, first, removed and patience by $max; a sidecar that raises settled lowers patience by
+// an update that names the value that it had. The document is neither upserted nor deleted, so that no
+// seq is given out twice. Its place in the index of seqs, before all partitions, lets a reader read it
+// and the events in one scan, in this order.
 const (
 	FieldGiven     = "head"
 	FieldWatermark = "settled"
