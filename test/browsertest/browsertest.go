@@ -30,6 +30,8 @@ type Target struct {
 	Topic string
 	// AuthURL is a control plane that needs tokens, with the same topic.
 	AuthURL, ViewerToken, AdminToken string
+	// Env has further variables of the script, NAME=VALUE.
+	Env []string
 	// Shots is the folder of the screenshots, below out.
 	Shots string
 	// Only is a regular expression of the tests that run; "" runs all.
@@ -52,7 +54,7 @@ func Run(t testing.TB, target Target) {
 	cmd := exec.CommandContext(ctx, node, "--test-reporter=spec", "--test-name-pattern="+cmp.Or(target.Only, "."),
 		cmp.Or(target.Script, "console.mjs"))
 	cmd.Dir = dir
-	cmd.Env = append(os.Environ(), "CHROMIUM="+chromium, "CONSOLE_URL="+target.URL, "CONSOLE_TOPIC="+target.Topic,
+	cmd.Env = append(append(os.Environ(), target.Env...), "CHROMIUM="+chromium, "CONSOLE_URL="+target.URL, "CONSOLE_TOPIC="+target.Topic,
 		"CONSOLE_AUTH_URL="+target.AuthURL, "CONSOLE_VIEWER_TOKEN="+target.ViewerToken, "CONSOLE_ADMIN_TOKEN="+target.AdminToken,
 		"CONSOLE_SHOTS="+filepath.Join("out", target.Shots))
 	// The script ends its browser when it is asked to end.

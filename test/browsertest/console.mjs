@@ -317,15 +317,16 @@ test('the fleet page shows versions, refusals with their reason, unmet concerns,
   });
   await visit('#/fleet');
   await page.getByText('publish.rate: no such rate here').waitFor();
-  await button(node).click();
-  await page.getByRole('heading', {name: 'Policies in force'}).waitFor();
-  await until('its topics', async () => (await page.getByRole('link', {name: topic}).count()) > 0);
   await page.getByText('unmet concern').waitFor();
   await page.getByText(`write concern: ${topic} (w:3)`).waitFor();
+  assert.match(await page.locator('.fleet tbody tr').nth(1).innerText(), /no such rate here|is gone/, 'trouble comes first');
   await shoot(page, 'fleet-open');
   unmet = undefined;
   await page.getByText('unmet concern').waitFor({state: 'detached'});
   await page.unrouteAll({behavior: 'wait'});
+  await page.getByRole('link', {name: node}).click();
+  await page.getByRole('heading', {name: 'Policies in force'}).waitFor();
+  await until('its topics', async () => (await page.getByRole('link', {name: topic}).count()) > 0);
 });
 
 test('sidecars that lag or refuse are named while a change arrives', async () => {

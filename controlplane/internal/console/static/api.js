@@ -140,7 +140,7 @@ export const api = {
       seen.etag = response.headers.get('ETag');
       return value;
     }),
-  put: (path, body) => request('PUT', path, {body}),
+  put: (path, body, headers) => request('PUT', path, {body, headers}),
   post: (path, body, headers) => request('POST', path, {body, headers}),
   delete: path => request('DELETE', path),
 

@@ -5,20 +5,34 @@ import {useLive, useTroubles} from './live.js';
 import {clock, plural} from './format.js';
 import {address, match, useAddress} from './router.js';
 import {Audit} from './audit.js';
+import {AllDeadLetters, DeadLetters} from './deadletters.js';
 import {Fleet} from './fleet.js';
+import {Group} from './group.js';
+import {AllGroups, Groups} from './groups.js';
 import {Overview} from './overview.js';
 import {Policies, Policy} from './policies.js';
+import {Scheduled} from './scheduled.js';
+import {Sidecar} from './sidecar.js';
 import {Topic} from './topic.js';
 import {Topics} from './topics.js';
+import {Usage} from './usage.js';
 
 // pages by their paths; those with a title are in the navigation, with the pages below them. The first one is the home page.
 const pages = [
   {path: '', title: 'Overview', view: Overview},
   {path: 'topics', title: 'Topics', view: Topics},
   {path: 'topics/:topic', view: Topic},
+  {path: 'topics/:topic/groups', view: Groups},
+  {path: 'topics/:topic/groups/:group', view: Group},
+  {path: 'topics/:topic/dead-letters', view: DeadLetters},
+  {path: 'topics/:topic/scheduled', view: Scheduled},
+  {path: 'groups', title: 'Groups', view: AllGroups},
+  {path: 'dead-letters', title: 'Dead letters', view: AllDeadLetters},
   {path: 'fleet', title: 'Fleet', view: Fleet},
+  {path: 'fleet/:node', view: Sidecar},
   {path: 'policies', title: 'Policies', view: Policies},
   {path: 'policies/:name', view: Policy},
+  {path: 'usage', title: 'Usage', view: Usage},
   {path: 'audit', title: 'Audit log', view: Audit},
 ];
 

@@ -60,12 +60,21 @@ export function Graph({history = [], limit, label}) {
     </figure>`;
 }
 
-// Plot is a line of points {at, value} over the last hour. The pointer reads a point.
-export function Plot({points, label, bad}) {
+// Trend is a small line of points {at, value}.
+export function Trend({points, label}) {
+  const top = ceiling(Math.max(0, ...points.map(p => p.value)) * 1.05);
+  const begin = points[0]?.at ?? 0, span = Math.max(1, (points.at(-1)?.at ?? 0) - begin);
+  const path = points.map(p => `${(((p.at - begin) / span) * (seconds - 1)).toFixed(1)},${(height - (p.value / top) * height).toFixed(1)}`).join('L');
+  return html`<svg class="sparkline" viewBox="0 0 ${seconds - 1} ${height}" preserveAspectRatio="none" role="img" aria-label=${label}>
+    ${points.length > 1 && html`<path class="line" d=${'M' + path} />`}</svg>`;
+}
+
+// Plot is a line of points {at, value} from begin, an hour ago, to now. The pointer reads a point.
+export function Plot({points, label, bad, unit = '/s', begin = Date.now() - hour}) {
   const [x, setX] = useState(null);
   const top = ceiling(Math.max(0, ...points.map(p => p.value)) * 1.05);
-  const begin = Date.now() - hour;
-  const at = p => [((p.at - begin) / hour) * 100, height - (p.value / top) * height];
+  const span = Math.max(1, Date.now() - begin);
+  const at = p => [((p.at - begin) / span) * 100, height - (p.value / top) * height];
   const corners = points.map(at);
   const path = corners.map(([x, y]) => `${x.toFixed(2)},${y.toFixed(1)}`).join('L');
   const near = x === null ? undefined : points.reduce((best, p) => (!best || Math.abs(at(p)[0] - x) < Math.abs(at(best)[0] - x) ? p : best), undefined);
@@ -80,5 +89,5 @@ export function Plot({points, label, bad}) {
       ${points.length > 1 && html`<path class="area" d=${`M${corners[0][0].toFixed(2)},${height}L${path}L${corners.at(-1)[0].toFixed(2)},${height}Z`} /><path class="line" d=${'M' + path} />`}
       ${near && html`<path class="grid" d=${`M${at(near)[0]},0V${height}`} />`}
     </svg>
-    <div class="axis muted"><span>${near ? `${clock(near.at)}: ${perSecond(near.value)}/s` : '1 h ago'}</span><span>${perSecond(top)}/s at the top</span></div>`;
+    <div class="axis muted"><span>${near ? `${clock(near.at)}: ${perSecond(near.value)}${unit}` : span >= hour ? '1 h ago' : clock(begin)}</span><span>${perSecond(top)}${unit} at the top</span></div>`;
 }

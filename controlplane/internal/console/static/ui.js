@@ -37,6 +37,8 @@ export const Tabs = ({label, tabs, at}) => html`
 // TopicTabs are the pages of a topic; store is kept on the way.
 export const TopicTabs = ({topic, store, at}) => html`<${Tabs} label="Pages of the topic" at=${at} tabs=${[
   ['Limits', topicLink(topic)], ['Events', address(['topics', topic, 'events'], {store})],
+  ['Groups', address(['topics', topic, 'groups'], {store})], ['Dead letters', address(['topics', topic, 'dead-letters'], {store})],
+  ['Scheduled', address(['topics', topic, 'scheduled'], {store})],
 ]} />`;
 
 // Waiting is shown until there is data.
@@ -121,11 +123,12 @@ export const PausedGroups = ({names}) => names.length > 0 && html` <span class="
 export const topicLink = name => address(['topics', name]);
 export const policyLink = name => address(['policies', name]);
 
-// denied says why the user may not do something, to the policy of a name if one is given; '': the user may.
-export function denied(me, needs, policy) {
+// denied says why the user may not do something, to the policy or the topic of a name if one is given; '': the user may.
+export function denied(me, needs, policy, topic) {
   const ranks = ['viewer', 'reader', 'operator', 'editor', 'admin'];
   if (ranks.indexOf(me.role) < ranks.indexOf(needs)) return `Your role is ${me.role}; this needs ${needs}.`;
-  const covers = p => p === policy || (p.endsWith('*') && policy.startsWith(p.slice(0, -1)));
-  if (!policy || !me.policies || me.policies.some(covers)) return '';
+  const covers = (p, name) => p === name || (p.endsWith('*') && name.startsWith(p.slice(0, -1)));
+  if (topic && me.topics && !me.topics.some(p => covers(p, topic))) return `You may work with the topics ${me.topics.join(', ')}.`;
+  if (!policy || !me.policies || me.policies.some(p => covers(p, policy))) return '';
   return `You may change the policies ${me.policies.join(', ')}.`;
 }
