@@ -19,7 +19,7 @@ import (
 	"github.com/sluice-bus/sluice/test/testkit"
 )
 
-// client is the command-line client, which the images' health checks are made of.
+// client is the command-line client.
 var client = testkit.ClientProgram
 
 func TestMain(m *testing.M) {

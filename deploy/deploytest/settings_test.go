@@ -75,11 +75,6 @@ func TestSettingsExist(t *testing.T) {
 		return strings.HasPrefix(v, "ORDERS_")
 	}))
 	checkSettings(t, "controlplane.yaml", controlPlane, variables(controlPlaneContainer(t)))
-
-	image := dockerfile(t)
-	checkSettings(t, "Dockerfile base", append(sidecar, controlPlane...), keys(image["base"].env))
-	checkSettings(t, "Dockerfile controlplane", sluice, keys(image["controlplane"].env))
-	checkSettings(t, "Dockerfile sidecar", sluice, keys(image["sidecar"].env))
 }
 
 // TestSecretsAndStoreAreGiven finds a file that a setting names and nobody mounts.

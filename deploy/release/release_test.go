@@ -345,6 +345,14 @@ func checkImage(t *testing.T, img v1.Image) {
 		}
 	}
 	program, sluice := root+config.Entrypoint[0], root+config.Healthcheck.Test[1]
+	manual := run(t, root, program, "--man") + run(t, root, sluice, "--man")
+	for _, variable := range config.Env {
+		name, _, _ := strings.Cut(variable, "=")
+		flag := strings.ReplaceAll(strings.ToLower(strings.TrimPrefix(name, "SLUICE_")), "_", `\-`)
+		if name != "PATH" && !strings.Contains(manual, `\fB\-\-`+flag+`\fR`) {
+			t.Errorf("%s is set, which nothing in the image reads", name)
+		}
+	}
 	var ports []string
 	for _, found := range regexp.MustCompile(`default: 127\.0\.0\.1:(\d+)`).FindAllStringSubmatch(run(t, root, program, "--man"), -1) {
 		ports = append(ports, found[1]+"/tcp")
