@@ -9,7 +9,7 @@ import (
 	"strings"
 )
 
-//go:embed README.md docs bench/README.md sidecar/*.md controlplane/*.md deploy/*.md
+//go:embed README.md docs/*.md docs/*/*.md bench/README.md sidecar/*.md controlplane/*.md deploy/*.md
 var files embed.FS
 
 // Pages returns the pages by their topics: docs/reference/errors.md is "errors", deploy/README.md is "deploy", sidecar/API.md is
