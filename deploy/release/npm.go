@@ -51,17 +51,13 @@ func (r *release) makeNPM(ctx context.Context) error {
 
 var chartVersion = regexp.MustCompile(`(?m)^(version|appVersion):.*$`)
 
-// makeChart packs the Helm chart, with the version of the release.
+// makeChart packs the Helm chart, with the version of the release. Files of deploy/ that it links to are in it.
 func (r *release) makeChart(context.Context) error {
-	source, dir := filepath.Join(r.root, "deploy/helm/sluice"), filepath.Join(r.work, "chart")
-	if _, err := os.Stat(source); errors.Is(err, fs.ErrNotExist) {
+	source, about := filepath.Join(r.root, "deploy/helm/sluice"), r.document("Chart.yaml")
+	text, err := os.ReadFile(filepath.Join(source, "Chart.yaml"))
+	if errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}
-	if err := os.CopyFS(dir, os.DirFS(source)); err != nil {
-		return err
-	}
-	about := filepath.Join(dir, "Chart.yaml")
-	text, err := os.ReadFile(about)
 	if err != nil {
 		return err
 	}
@@ -69,12 +65,16 @@ func (r *release) makeChart(context.Context) error {
 	if err := os.WriteFile(about, text, 0o644); err != nil {
 		return err
 	}
-	files, err := filesBelow(dir)
+	files, err := filesBelow(source)
 	if err != nil {
 		return err
 	}
 	for i := range files {
+		if files[i].name == "Chart.yaml" {
+			files[i].source = about
+		}
 		files[i].name = "sluice/" + files[i].name
 	}
+	files = append(files, file{name: "sluice/LICENSE", source: filepath.Join(r.root, "LICENSE"), mode: 0o644})
 	return create(filepath.Join(r.dist, "sluice-"+r.number()+".tgz"), files, r.date, writeTarGzip)
 }
