@@ -8,16 +8,30 @@ import (
 	"testing"
 )
 
+// kustomizations are the folders that have one: the control plane, and an application on top of it.
+var kustomizations = []string{"kubernetes/base/", "kubernetes/example/"}
+
+// kustomization has the lists of all of them, one after another.
 func kustomization(t *testing.T) object {
 	t.Helper()
-	return documents(t, read(t, "kubernetes/kustomization.yaml"))[0]
+	all := object{}
+	for _, folder := range kustomizations {
+		for key, value := range documents(t, read(t, folder+"kustomization.yaml"))[0] {
+			all[key] = append(list(all[key]), list(value)...)
+		}
+	}
+	return all
 }
 
-// manifests are the objects of the resources that the kustomization names.
+// manifests are the objects of the resources that the kustomizations name.
 func manifests(t *testing.T) (all []object) {
 	t.Helper()
-	for _, r := range list(kustomization(t)["resources"]) {
-		all = append(all, documents(t, read(t, "kubernetes/"+text(r)))...)
+	for _, folder := range kustomizations {
+		for _, r := range list(documents(t, read(t, folder+"kustomization.yaml"))[0]["resources"]) {
+			if strings.HasSuffix(text(r), ".yaml") {
+				all = append(all, documents(t, read(t, folder+text(r)))...)
+			}
+		}
 	}
 	return all
 }
@@ -151,7 +165,7 @@ func TestSidecarHasItsOwn(t *testing.T) {
 	node := strings.NewReplacer("$(POD_NAMESPACE)", "sluice", "$(POD_NAME)", "orders-0")
 	dns, _, _ := strings.Cut(node.Replace(set["SLUICE_REPLAY_ADVERTISE"]), ":")
 	if node.Replace(set["SLUICE_NODE_ID"]) != "sluice.orders-0" || dns != "orders-0.orders-sidecar.sluice.svc" ||
-		!strings.Contains(read(t, "kubernetes/kustomization.yaml"), "'orders:sluice.orders-*:*.orders-sidecar.sluice.svc'") ||
+		!strings.Contains(read(t, "kubernetes/example/kustomization.yaml"), "'orders:sluice.orders-*:*.orders-sidecar.sluice.svc'") ||
 		at(manifest(t, "StatefulSet", "orders"), "spec", "serviceName") != "orders-sidecar" ||
 		at(manifest(t, "Service", "orders-sidecar"), "spec", "publishNotReadyAddresses") != true {
 		t.Errorf("node id %s at %s", set["SLUICE_NODE_ID"], dns)

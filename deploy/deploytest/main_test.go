@@ -96,6 +96,9 @@ func list(v any) []any {
 // runs.
 func TestEveryYAMLFileParses(t *testing.T) {
 	err := filepath.WalkDir("..", func(path string, d fs.DirEntry, err error) error {
+		if err == nil && d.IsDir() && d.Name() == "templates" { // Helm makes YAML of them
+			return fs.SkipDir
+		}
 		if err != nil || d.IsDir() {
 			return err
 		}

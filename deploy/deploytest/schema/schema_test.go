@@ -1,5 +1,6 @@
-// Package schema holds the manifests of deploy/kubernetes against the types of Kubernetes' API, by
-// kustomize, and deploy/compose against Compose's own loader. It is a module of its own, so that
+// Package schema holds the manifests of deploy/kubernetes, by kustomize, and the chart of deploy/helm,
+// by Helm, against the types of Kubernetes' API, what the injector makes of pods against its levels of
+// pod security, and deploy/compose against Compose's own loader. It is a module of its own, so that
 // their dependencies are not Sluice's, and is run by `make check-deploy`: building them takes
 // minutes the first time.
 package schema
@@ -19,7 +20,6 @@ import (
 	policyv1 "k8s.io/api/policy/v1"
 	"sigs.k8s.io/kustomize/api/krusty"
 	"sigs.k8s.io/kustomize/kyaml/filesys"
-	"sigs.k8s.io/yaml"
 )
 
 // deploy is a copy of deploy/ in which the tokens have been made.
@@ -30,15 +30,18 @@ func deploy(t *testing.T) string {
 		if err := os.CopyFS(filepath.Join(dir, part), os.DirFS(filepath.Join("../..", part))); err != nil {
 			t.Fatal(err)
 		}
-		if out, err := exec.Command("bash", "../../secrets.sh", filepath.Join(dir, part, "secrets"), "sidecar-a", "sidecar-b",
+	}
+	for _, folder := range []string{"compose", "kubernetes/base", "kubernetes/example"} {
+		secrets := filepath.Join(dir, folder, "secrets")
+		if out, err := exec.Command("bash", "../../secrets.sh", secrets, "sidecar-a", "sidecar-b",
 			"orders:sluice.orders-*:*.orders-sidecar.sluice.svc").CombinedOutput(); err != nil {
 			t.Fatalf("secrets.sh: %v\n%s", err, out)
 		}
-	}
-	store := []byte("SLUICE_STORE=mongodb://user:password@db.example.com/sluice?replicaSet=rs0\n")
-	for _, name := range []string{"store.env", "controlplane-store.env"} {
-		if err := os.WriteFile(filepath.Join(dir, "kubernetes/secrets", name), store, 0o600); err != nil {
-			t.Fatal(err)
+		store := []byte("SLUICE_STORE=mongodb://user:password@db.example.com/sluice?replicaSet=rs0\n")
+		for _, name := range []string{"store.env", "controlplane-store.env"} {
+			if err := os.WriteFile(filepath.Join(secrets, name), store, 0o600); err != nil {
+				t.Fatal(err)
+			}
 		}
 	}
 	return dir
@@ -58,36 +61,36 @@ var kinds = map[string]func() any{
 }
 
 func TestKubernetes(t *testing.T) {
-	built, err := krusty.MakeKustomizer(krusty.MakeDefaultOptions()).Run(filesys.MakeFsOnDisk(), filepath.Join(deploy(t), "kubernetes"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	seen := map[string]int{}
-	for _, r := range built.Resources() {
-		kind := r.GetApiVersion() + "/" + r.GetKind()
-		seen[kind]++
-		make := kinds[kind]
-		if make == nil {
-			t.Errorf("%s %s: a kind that this test does not know", kind, r.GetName())
-			continue
-		}
-		text, err := r.AsYAML()
+	dir := filepath.Join(deploy(t), "kubernetes")
+	for folder, want := range map[string]map[string]int{
+		"base": {"v1/Secret": 2, "apps/v1/Deployment": 1, "v1/Service": 2, "apps/v1/StatefulSet": 0},
+		"example": {"v1/Namespace": 1, "v1/ServiceAccount": 2, "v1/ConfigMap": 2, "v1/Secret": 5, "v1/Service": 4, "apps/v1/Deployment": 1,
+			"apps/v1/StatefulSet": 1, "policy/v1/PodDisruptionBudget": 1, "networking.k8s.io/v1/NetworkPolicy": 3},
+	} {
+		built, err := krusty.MakeKustomizer(krusty.MakeDefaultOptions()).Run(filesys.MakeFsOnDisk(), filepath.Join(dir, folder))
 		if err != nil {
 			t.Fatal(err)
 		}
-		object := make()
-		if err := yaml.UnmarshalStrict(text, object); err != nil {
-			t.Errorf("%s %s: %v", kind, r.GetName(), err)
+		seen, made := map[string]int{}, release{}
+		for _, r := range built.Resources() {
+			seen[r.GetApiVersion()+"/"+r.GetKind()]++
+			text, err := r.AsYAML()
+			if err != nil {
+				t.Fatal(err)
+			}
+			made.add(t, folder, string(text))
+			if r.GetKind() != "Namespace" && r.GetNamespace() != "sluice" {
+				t.Errorf("%s %s is in the namespace %q", r.GetKind(), r.GetName(), r.GetNamespace())
+			}
 		}
-		if r.GetKind() != "Namespace" && r.GetNamespace() != "sluice" {
-			t.Errorf("%s %s is in the namespace %q", kind, r.GetName(), r.GetNamespace())
+		for kind, n := range want {
+			if seen[kind] != n {
+				t.Errorf("%s: %d of %s, want %d", folder, seen[kind], kind, n)
+			}
 		}
-		if set, ok := object.(*appsv1.StatefulSet); ok {
-			checkSidecar(t, set)
+		if folder == "example" {
+			checkSidecar(t, get[appsv1.StatefulSet](t, made, "StatefulSet orders"))
 		}
-	}
-	if len(seen) != len(kinds) || seen["v1/Secret"] != 5 {
-		t.Errorf("made %v", seen)
 	}
 }
 
@@ -129,7 +132,7 @@ func TestCompose(t *testing.T) {
 		if !strings.HasPrefix(s.Image, "sluice-") {
 			continue
 		}
-		if !s.ReadOnly || s.Environment["SLUICE_STORE"] == nil || s.StopGracePeriod == nil {
+		if !s.ReadOnly || s.Environment["SLUICE_CONFIG"] == nil || s.StopGracePeriod == nil {
 			t.Errorf("%s lost what it shares with others: %+v", name, s)
 		}
 	}
