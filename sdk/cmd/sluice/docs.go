@@ -26,6 +26,7 @@ Examples:
   sluice docs troubleshooting
   sluice docs errors rate_limited
   sluice docs policy publish.rate
+  sluice docs sidecar listen
   sluice docs metrics sluice_group_lag`
 }
 
@@ -36,7 +37,7 @@ func (d *docsCommand) Run(app *program.App) error {
 	if d.Topic == "" {
 		for _, topic := range topics {
 			title, _, _ := strings.Cut(strings.TrimPrefix(pages[topic], "# "), "\n")
-			if _, err := fmt.Fprintf(app.Stdout, "%-22s %s\n", topic, title); err != nil {
+			if _, err := fmt.Fprintf(app.Stdout, "%-24s %s\n", topic, title); err != nil {
 				return err
 			}
 		}

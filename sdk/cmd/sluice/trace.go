@@ -18,7 +18,7 @@ type traceCommand struct {
 }
 
 func (*traceCommand) Help() string {
-	return `Tells the life of an event from the log and the groups: when it was published and
+	return `Shows the life of an event, from the log and the groups: when it was published and
 stored where, and for each group whether it is
 
   settled     acked; or passed over, as the group began behind the event, or
