@@ -130,8 +130,8 @@ function Input({field, text, base, message, changed, onText, onRevert}) {
             <option value="">${word(base.value)} (${from})</option>
             ${options.map(o => html`<option value=${o} key=${o}>${word(o)}</option>`)}
           </select>`
-        : html`<input type="text" ...${common} inputmode=${field.kind === 'duration' ? 'text' : 'decimal'} autocomplete="off" spellcheck=${false}
-            placeholder=${`${shown(base.value)} (${from})`} />`}
+        : html`<input type="text" ...${common} inputmode=${field.kind === 'number' || field.kind === 'whole' ? 'decimal' : 'text'} autocomplete="off" spellcheck=${false}
+            placeholder=${`${shown(base.value ?? 'none')} (${from})`} />`}
       <small id="${id}-help">${field.help}</small>
       <small id="${id}-error" class="error" aria-live="polite">${message}</small>
     </div>`;

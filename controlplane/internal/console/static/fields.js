@@ -11,7 +11,7 @@ export const fields = [
   {"path": "publish.on_limit", "kind": "choice", "default": "reject", "options": ["reject", "wait"], "form": "Publish", "label": "Over the limit", "help": "refuse at once, or wait for a token"},
   {"path": "publish.max_wait", "kind": "duration", "default": "0s", "form": "Publish", "label": "Wait at most", "unit": "such as 1.5s", "help": "then refuse; with wait only"},
   {"path": "publish.bytes_per_second", "kind": "whole", "default": 0, "min": 0, "form": "Publish", "label": "Bytes", "unit": "bytes/s", "help": "0 is no limit"},
-  {"path": "publish.per", "kind": "text", "default": null},
+  {"path": "publish.per", "kind": "text", "default": null, "form": "Publish", "label": "Rate is by", "unit": "header:NAME", "help": "each value of that header by itself"},
   {"path": "connection.rate", "kind": "number", "default": 200, "max": 1000000000},
   {"path": "connection.burst", "kind": "whole", "default": 200, "min": 0, "max": 1000000000},
   {"path": "delivery.rate", "kind": "number", "default": 0, "max": 1000000000, "form": "Delivery", "label": "Rate", "unit": "events/s", "help": "0 is no limit"},

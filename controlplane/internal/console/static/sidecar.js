@@ -14,11 +14,12 @@ export function Sidecar({node, me}) {
   const topics = useLive('/v1/topics?limit=1000');
   const overview = useLive('/v1/overview', {every: 60_000, list: 'overview'});
   const s = live.data;
+  const troubles = s ? troublesOf(s, overview.data?.incidents ?? []) : [];
   return html`
     <${Page} title=${node} code crumbs=${[['Fleet', address(['fleet'])]]} poll=${live} copy=${{path, cli: `sluice fleet show ${node}`, me}} actions=${s && html`<${State} s=${s} />`}>
       ${!s ? html`<${Waiting} poll=${live} />` : html`
-        <${Troubles} list=${troublesOf(s, overview.data?.incidents ?? [])} />
-        ${!s.reported_at ? html`<p class="empty">It has not reported its health${s.connected ? ' yet' : ''}.</p>` : html`<${Health} s=${s} />`}
+        <${Troubles} list=${troubles} />
+        ${!s.reported_at ? html`<p class="empty">It has not reported its health${s.connected ? ' yet' : ''}.</p>` : html`<${Health} s=${s} told=${troubles.length > 0} />`}
         <div class="columns">
           <${Versions} s=${s} latest=${new Map((policies.data?.policies ?? []).map(p => [p.name, p.version]))} />
           <${Shares} s=${s} topics=${topics.data?.topics ?? []} />
@@ -29,8 +30,8 @@ export function Sidecar({node, me}) {
 
 const Figure = ({name, children}) => html`<div><dt>${name}</dt><dd>${children}</dd></div>`;
 
-function Health({s}) {
-  const stored = s.store.state === 'ok';
+// Health is what it has reported; told says that its troubles are shown already.
+function Health({s, told}) {
   return html`
     <section class="card" aria-label="Health">
       <dl class="figures wrap">
@@ -43,7 +44,7 @@ function Health({s}) {
         <${Figure} name="Clock">${Math.abs(s.clock_skew_ms) < 1000 ? `${s.clock_skew_ms} ms` : `${(s.clock_skew_ms / 1000).toFixed(1)} s`}<small>from the control plane's</small><//>
         <${Figure} name="Reported"><${Ago} at=${s.reported_at} /><//>
       </dl>
-      ${!stored && s.store.error && html`<p class="note bad">${s.store.error}</p>`}
+      ${!told && s.store.state !== 'ok' && s.store.error && html`<p class="note bad">${s.store.error}</p>`}
       ${s.spool.oldest && html`<p>The oldest event in its spool is of <${Time} at=${s.spool.oldest} />.</p>`}
       <p class="muted">Version ${s.version || 'not known'}, replay API at <span class="code">${s.address || 'no address'}</span>, store <span class="code">${s.store_id}</span>, control plane <span class="code">${s.control_plane}</span></p>
     </section>
