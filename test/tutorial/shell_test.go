@@ -111,10 +111,14 @@ func (s *session) run(name, page string) {
 	for _, b := range all {
 		for _, step := range b.steps {
 			got := ""
+			status := "0"
 			if b.background {
 				got = s.start(step)
 			} else {
-				got = s.call(step.command)
+				got, status = s.call(step.command)
+			}
+			if failed := strings.HasPrefix(step.want, "sluice: "); failed != (status != "0") {
+				s.t.Fatalf("%s, the block at line %d:\n$ %s\nends with status %s and\n%s", name, b.line, step.command, status, got)
 			}
 			if !shown(step.want, got, b.background) {
 				s.t.Fatalf("%s, the block at line %d:\n$ %s\nprints\n%s\nand the page shows\n%s", name, b.line, step.command, got, step.want)
@@ -123,11 +127,11 @@ func (s *session) run(name, page string) {
 	}
 }
 
-// call runs a command in the shell, and returns what it prints.
-func (s *session) call(command string) string {
+// call runs a command in the shell, and returns what it prints and its exit status.
+func (s *session) call(command string) (printed, status string) {
 	s.t.Helper()
 	const end = "=== end of the command ==="
-	_, err := fmt.Fprintf(s.in, "%s\nprintf '%%s\\n' '%s'\n", s.ports.Replace(command), end)
+	_, err := fmt.Fprintf(s.in, "%s\nprintf '%s%%s\\n' $?\n", s.ports.Replace(command), end)
 	require.NoError(s.t, err)
 	var got strings.Builder
 	for {
@@ -135,12 +139,12 @@ func (s *session) call(command string) string {
 		if err != nil {
 			s.t.Fatalf("$ %s\nends the shell (%v) after\n%s", command, err, got.String())
 		}
-		text, ended := strings.CutSuffix(line, end+"\n")
+		text, rest, ended := strings.Cut(line, end)
 		if got.WriteString(text); ended {
 			if text != "" { // the answer of curl ends without one
 				got.WriteByte('\n')
 			}
-			return s.back.Replace(got.String())
+			return s.back.Replace(got.String()), strings.TrimSpace(rest)
 		}
 	}
 }
