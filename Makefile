@@ -151,6 +151,7 @@ schemas: build ## Make the JSON Schemas of the files of settings again; they are
 		for flag in config auth-config; do bin/$$program --schema $$flag >deploy/schemas/$$program.$$flag.json || exit 1; done; \
 	done
 	bin/sluice-sidecar --schema policies >deploy/schemas/policies.json
+	bin/sluice-sidecar --schema push >deploy/schemas/push.json
 
 .PHONY: fmt
 fmt: ## Format the code (1 s)

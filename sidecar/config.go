@@ -50,6 +50,8 @@ type Config struct {
 	// Outboxes; =TOPIC may follow.
 	Captures []string `name:"capture" secret:"" sep:"none" placeholder:"DB.COLLECTION[=TOPIC]" help:"Publish the changes of this collection."`
 
+	Push string `placeholder:"FILE" help:"YAML file of HTTP endpoints that events are POSTed to, by topic and group."`
+
 	DaprApp           string `placeholder:"URL" help:"Application written for Dapr that gets its subscriptions' events: http:// or grpc://127.0.0.1:PORT."`
 	DaprAppID         string `name:"dapr-app-id" placeholder:"NAME" help:"Its name, which begins those of its consumer groups."`
 	DaprAppIdentity   string `placeholder:"NAME" help:"Entry of --auth-config with the rights of that application; needed where clients need tokens."`

@@ -48,6 +48,7 @@ func (s *Sidecar) parts(ready func() error) []lifecycle.Part {
 		{Stop: void(s.gateway.Shutdown)}, // ops under way are answered, WebSockets closed, events given back uncounted
 		{Stop: void(s.daprAPI.Shutdown)}, // its clients answer for theirs, and so does the application
 		{Stop: void(s.daprApp.Shutdown)},
+		{Stop: void(s.push.Shutdown)},
 		{Awaited: true, Run: []func(context.Context) error{ // HTTP requests under way finish
 			func(ctx context.Context) error {
 				<-settled // connections wait meanwhile, so first publishes are limited
@@ -82,6 +83,7 @@ func (s *Sidecar) helpers() []func(context.Context) error {
 		func(ctx context.Context) error { return s.dead.Run(ctx, s.groups) },
 		func(ctx context.Context) error { return s.groups.Expire(ctx, s.cfg.GroupExpiry) },
 		func(ctx context.Context) error { return s.store.Follow(ctx, s.groups) },
+		s.push.Run,
 		func(ctx context.Context) error { return s.daprApp.Run(eventlog.MadeBy(ctx, s.cfg.DaprAppIdentity)) },
 	}
 	run = append(run, s.followControl()...)
@@ -141,6 +143,7 @@ func (s *Sidecar) rereadFiles(ctx context.Context) error {
 		case <-s.cfg.Hangups:
 			s.access.Reread()
 			s.policies.file.Reread()
+			s.push.Reread()
 		}
 	}
 }

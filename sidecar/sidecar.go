@@ -25,6 +25,7 @@ import (
 	"github.com/sluice-bus/sluice/sidecar/internal/group"
 	"github.com/sluice-bus/sluice/sidecar/internal/ops"
 	"github.com/sluice-bus/sluice/sidecar/internal/outbox"
+	"github.com/sluice-bus/sluice/sidecar/internal/push"
 	"github.com/sluice-bus/sluice/sidecar/internal/replay"
 	"github.com/sluice-bus/sluice/sidecar/internal/schedule"
 	"github.com/sluice-bus/sluice/sidecar/internal/session"
@@ -63,6 +64,7 @@ type Sidecar struct {
 	fleet     replay.Fleet // nil where there are no other sidecars
 	outboxes  []*outbox.Drainer
 	captures  []*capture.Capture
+	push      *push.Push       // nil without --push
 	daprApp   *daprapp.App     // nil if no application gets events
 	daprAPI   *daprgrpc.Server // nil if it is not served
 
@@ -85,7 +87,7 @@ func New(ctx context.Context, cfg Config) (*Sidecar, error) {
 	s := &Sidecar{cfg: cfg, secret: uuid.NewString(), tails: tail.New(tail.DefaultBounds())}
 	for _, open := range []func(context.Context) error{
 		s.openAccess, s.openAudit, s.openPolicies, s.openTelemetry, s.startOps, s.openStore, s.openPeers, s.assemble,
-		s.openOutboxes, s.openCaptures, s.openDaprApp, s.openGateway, s.listen,
+		s.openOutboxes, s.openCaptures, s.openPush, s.openDaprApp, s.openGateway, s.listen,
 	} {
 		if err := open(ctx); err != nil {
 			s.close()
@@ -95,7 +97,7 @@ func New(ctx context.Context, cfg Config) (*Sidecar, error) {
 	s.observe()
 	s.ops.Assembled(ops.Parts{
 		Version: cfg.Version, NodeID: cfg.NodeID, Store: s.store, Policies: s.policies.Current, Gateway: s.gateway, Writer: s.writer,
-		Budget: s.budget, Outboxes: s.outboxes, Captures: s.captures, Control: s.policies.control, Peers: s.peers,
+		Budget: s.budget, Outboxes: s.outboxes, Captures: s.captures, Push: s.push, Control: s.policies.control, Peers: s.peers,
 	})
 	return s, nil
 }

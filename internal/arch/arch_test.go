@@ -319,7 +319,7 @@ var rules = []rule{
 	{
 		name:   "who delivers to endpoints knows no protocol",
 		from:   []string{"sidecar/internal/delivery"},
-		to:     []string{"net/http", grpc, "sidecar/internal/daprapp", "sidecar/internal/daprgrpc"},
+		to:     []string{"net/http", grpc, "sidecar/internal/daprapp", "sidecar/internal/daprgrpc", "sidecar/internal/push"},
 		caught: [2]string{"sidecar/internal/delivery", "net/http"},
 	},
 	{

@@ -52,6 +52,8 @@ var onBoth = []func(*testing.T){
 	TestPublishAnswers, TestConflict, TestPublishHeaders, TestLines, TestBatch, TestPipelining, TestOneIDFromManyPublishers,
 	// pull_test.go
 	TestPull, TestPullsShareAGroupWithSockets, TestPullOverRestarts, TestStream, TestStreamMissesNothing, TestStreamWithAGroup,
+	// push_test.go
+	TestPush,
 	// rates_test.go
 	TestTokens, TestTenants,
 	// replay_test.go

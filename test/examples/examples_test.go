@@ -27,6 +27,7 @@ const patience = 3 * time.Minute
 // needs are what examples run beside Go and a shell.
 var needs = map[string][]testkit.Tool{
 	"curl": {testkit.Curl}, "typescript": {testkit.Node, testkit.NPM}, "dapr": {testkit.Curl, testkit.Node, testkit.NPM},
+	"push": {testkit.Curl, testkit.Node},
 }
 
 // Every example ends by itself and checks its own results. This test looks for the lines that the
@@ -59,6 +60,10 @@ func TestExamples(t *testing.T) {
 			`starts without a snapshot`, `Round 10: the projector is killed`, `starts with its snapshot at map`,
 			`Round 25: the emitter is killed`, `4 processes have sent`, `Round 47: the viewer is killed`,
 			`\nmailer-1 +stopped +40 +2\n`, `each of the 240 heartbeats once, and the same 4 states`,
+		},
+		"push": {
+			`waits, since nothing listens yet\n(?s:.*)attempt 1: { order: 1 }\n`, `attempt 1: { order: 2 }\n`, `both orders are delivered`,
+			`somebody else posts: not signed\n$`,
 		},
 		"schemas": {
 			`schema_violation`, `\ncompatible\n`, `\nversion 1: {"order":17,"total":99.5}\nversion 2: {"order":18,"currency":"EUR"}\n`,

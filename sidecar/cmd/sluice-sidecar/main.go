@@ -49,6 +49,7 @@ func main() {
 		Settings: &cfg,
 		Schemas: map[string]func() map[string]any{
 			"policies":    policy.JSONSchema,
+			"push":        sidecar.PushSchema,
 			"auth-config": func() map[string]any { return access.JSONSchema(access.Sidecar) },
 		},
 		Server: true,

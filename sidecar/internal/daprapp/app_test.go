@@ -80,7 +80,7 @@ func TestCloudEvent(t *testing.T) {
 		{wire.Event{ID: "i", TS: 1500, Topic: "t", Key: "k", Payload: []byte("a\"b"), Binary: true, Headers: wire.Headers{
 			{Name: "content-type", Value: "text/plain"}, {Name: "traceparent", Value: "00-a"}, {Name: "shop", Value: "x"}}},
 			always + `,"source":"app","type":"com.dapr.event.sent","time":"1970-01-01T00:00:01.500Z","topic":"t","pubsubname":"p",` +
-				`"partitionkey":"k","traceid":"00-a","traceparent":"00-a","datacontenttype":"text/plain","data":"a\"b"}`},
+				`"traceid":"00-a","partitionkey":"k","traceparent":"00-a","datacontenttype":"text/plain","data":"a\"b"}`},
 		{wire.Event{ID: "i", Topic: "t", Payload: []byte{0, 255}, Binary: true, Headers: wire.Headers{
 			{Name: "ce-source", Value: "/s"}, {Name: "ce-type", Value: "x.y"}, {Name: "ce-time", Value: "2020-01-01T00:00:00+01:00"},
 			{Name: "ce-specversion", Value: "1.0"},
@@ -93,7 +93,7 @@ func TestCloudEvent(t *testing.T) {
 			always + `,"source":"app","type":"com.dapr.event.sent","time":"1970-01-01T00:00:00.000Z","topic":"t","pubsubname":"p",` +
 				`"datacontenttype":"text/plain","data_base64":"/w=="}`},
 	} {
-		if got := string(wrap(&tc.ev, "app", &Subscription{PubsubName: "p"}).appendJSON(nil)); got != tc.want {
+		if got := string(wrap(&tc.ev, "app", &Subscription{PubsubName: "p"}).AppendJSON(nil)); got != tc.want {
 			t.Errorf("\n got %s\nwant %s", got, tc.want)
 		}
 	}

@@ -29,7 +29,7 @@ type batch struct {
 // entry is an event of a batch.
 type entry struct {
 	group.Delivery
-	*envelope
+	envelope
 }
 
 // Carry implements delivery.Carrier: it gives events to the application at the paths that its rules say.

@@ -16,6 +16,7 @@ import (
 	"google.golang.org/protobuf/types/known/emptypb"
 
 	"github.com/sluice-bus/sluice/internal/daprpb"
+	"github.com/sluice-bus/sluice/sidecar/internal/cloudevent"
 	"github.com/sluice-bus/sluice/sidecar/internal/delivery"
 )
 
@@ -104,7 +105,7 @@ func (c *grpcChannel) give(ctx context.Context, b *batch) ([]verdict, error) {
 		return c.giveBulk(ctx, b)
 	}
 	e := b.events[0]
-	traceOf(&e.Record.Event, func(name, value string) { ctx = metadata.AppendToOutgoingContext(ctx, name, value) })
+	cloudevent.Trace(&e.Record.Event, func(name, value string) { ctx = metadata.AppendToOutgoingContext(ctx, name, value) })
 	answer, err := c.app.OnTopicEvent(ctx, e.request(b.Topic, b.PubsubName, b.path))
 	if err != nil {
 		return b.failed(err), nil
@@ -121,10 +122,10 @@ func (c *grpcChannel) giveBulk(ctx context.Context, b *batch) ([]verdict, error)
 	for _, e := range b.events {
 		in := &daprpb.TopicEventBulkRequestEntry{EntryId: e.Record.ID, ContentType: b.entryType()}
 		if b.Raw {
-			in.Event = &daprpb.TopicEventBulkRequestEntry_Bytes{Bytes: e.payload}
+			in.Event = &daprpb.TopicEventBulkRequestEntry_Bytes{Bytes: e.Payload}
 		} else {
 			in.Event = &daprpb.TopicEventBulkRequestEntry_CloudEvent{CloudEvent: &daprpb.TopicEventCERequest{
-				Id: e.id, Source: e.source, Type: e.kind, SpecVersion: specVersion, DataContentType: e.contentType, Data: e.payload,
+				Id: e.ID, Source: e.Source, Type: e.Type, SpecVersion: cloudevent.SpecVersion, DataContentType: e.ContentType, Data: e.Payload,
 				Extensions: e.extensions(),
 			}}
 		}

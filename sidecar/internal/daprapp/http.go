@@ -17,6 +17,7 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/sluice-bus/sluice/sdk/wire/codec"
+	"github.com/sluice-bus/sluice/sidecar/internal/cloudevent"
 	"github.com/sluice-bus/sluice/sidecar/internal/delivery"
 )
 
@@ -78,7 +79,7 @@ func (c *httpChannel) list(ctx context.Context) ([]Described, error) {
 }
 
 func (c *httpChannel) give(ctx context.Context, b *batch) ([]verdict, error) {
-	body, contentType, most := b.events[0].appendJSON(nil), "application/cloudevents+json", int64(maxAnswer)
+	body, contentType, most := b.events[0].AppendJSON(nil), cloudevent.MediaType, int64(maxAnswer)
 	if b.isBulk() {
 		body, contentType, most = b.appendJSON(nil), "application/json", int64(maxAnswer+len(b.events)*maxEntryAnswer)
 	}
@@ -89,7 +90,7 @@ func (c *httpChannel) give(ctx context.Context, b *batch) ([]verdict, error) {
 	}
 	req.Header.Set("Content-Type", contentType)
 	if !b.isBulk() {
-		traceOf(&b.events[0].Record.Event, req.Header.Set)
+		cloudevent.Trace(&b.events[0].Record.Event, req.Header.Set)
 	}
 	code, text, err := c.do(req, most)
 	switch {
@@ -156,9 +157,9 @@ func (b *batch) appendJSON(dst []byte) []byte {
 		member("contentType", b.entryType())
 		dst = append(dst, `,"metadata":{},"event":`...)
 		if b.Raw {
-			dst = codec.AppendString(dst, base64.StdEncoding.EncodeToString(e.payload))
+			dst = codec.AppendString(dst, base64.StdEncoding.EncodeToString(e.Payload))
 		} else {
-			dst = e.envelope.appendJSON(dst)
+			dst = e.AppendJSON(dst)
 		}
 		dst = append(dst, '}')
 	}
@@ -170,5 +171,5 @@ func (b *batch) entryType() string {
 	if b.Raw {
 		return rawContentType
 	}
-	return "application/cloudevents+json"
+	return cloudevent.MediaType
 }

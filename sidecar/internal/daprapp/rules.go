@@ -49,7 +49,7 @@ var errNoRoute = errors.New("no rule of the subscription matches the event, and 
 
 // pathOf finds the path for an event: that of the first rule that matches. An expression that cannot be evaluated for the
 // event is an error, as in Dapr.
-func (s *Subscription) pathOf(e *envelope) (string, error) {
+func (s *Subscription) pathOf(e envelope) (string, error) {
 	var event map[string]any
 	for i := range s.routes {
 		r := &s.routes[i]
@@ -57,7 +57,7 @@ func (s *Subscription) pathOf(e *envelope) (string, error) {
 			return r.path, nil
 		}
 		if event == nil {
-			event = map[string]any{"event": e.asMap()}
+			event = map[string]any{"event": e.Map()}
 		}
 		out, _, err := r.program.Eval(event)
 		if err != nil {

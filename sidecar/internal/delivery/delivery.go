@@ -36,17 +36,21 @@ const (
 	Ack  Verdict = iota
 	Nack         // it comes again, or becomes a dead letter after its last attempt
 	Drop         // the endpoint never wants it: a dead letter where Config names their topic, else acked
+	Hold         // it comes again after Outcome.After, and counts no attempt; the endpoint gets no other event before
+	Stop         // it goes back and counts no attempt; the endpoint gets no event any more
 )
 
 // Outcome is the verdict on one event, with the reason if it is no Ack.
 type Outcome struct {
 	Verdict Verdict
 	Reason  string
+	After   time.Duration // with Hold
 }
 
-// Config is what a Member needs; every field is required but DeadLetterTopic, Wait and Share.
+// Config is what a Member needs; every field is required but Options, DeadLetterTopic, Wait, Away and Share.
 type Config struct {
 	Topic, Group string
+	Options      wire.SubscribeOptions // where the group begins, and its filter; the window is Window
 	// DeadLetterTopic gets the group's dead letters, and what the endpoint drops; "": dead letters go where all do.
 	DeadLetterTopic string
 	Name, Address   string // of the member and its endpoint, for people
@@ -55,7 +59,7 @@ type Config struct {
 	// the first of these came.
 	Window, Batch int
 	Wait          time.Duration
-	Away          func() // is called when a Carry has returned ErrAway; it must not block
+	Away          func() // is called when a Carry has returned ErrAway, which a Carrier without Away does not; it must not block
 	Groups        *group.Manager
 	Policies      *policy.Current
 	Share         *budget.Share // counts the events that are read for it; nil: no bound
@@ -70,8 +74,11 @@ type Member struct {
 	running atomic.Int64    // events that the endpoint has, or that wait for their batch
 	calls   sync.WaitGroup
 
+	heldUntil atomic.Int64 // in nanoseconds since the epoch: the endpoint gets nothing before
+
 	mu      sync.Mutex
 	left    bool
+	release *time.Timer      // ends a hold; nil: there was none
 	waiting []group.Delivery // for their batch
 	since   time.Time        // when the first of them came
 	fill    *time.Timer      // ends their wait; nil: none
@@ -104,9 +111,11 @@ func Join(ctx, giving context.Context, cfg Config) *Member {
 // Subscribe is Join with one try; its errors are those of group.Manager.
 func Subscribe(ctx, giving context.Context, cfg Config) (m *Member, err error) {
 	m = &Member{cfg: cfg, giving: giving}
+	options := cfg.Options
+	options.MaxInflight = &cfg.Window
 	m.Member, err = cfg.Groups.Subscribe(ctx, group.Subscription{
-		Topic: cfg.Topic, Group: cfg.Group, DeadLetterTopic: cfg.DeadLetterTopic, Options: wire.SubscribeOptions{MaxInflight: &cfg.Window},
-		Sink: m, Pacer: pacer.New(cfg.Policies, cfg.Topic, time.Now()), MemberID: cfg.Name, Address: cfg.Address,
+		Topic: cfg.Topic, Group: cfg.Group, DeadLetterTopic: cfg.DeadLetterTopic, Options: options, Sink: m,
+		Pacer: pacer.New(cfg.Policies, cfg.Topic, time.Now()), MemberID: cfg.Name, Address: cfg.Address,
 		Memory: cfg.Share,
 	})
 	if err != nil {
@@ -121,8 +130,10 @@ func (m *Member) Leave(how group.Leaving) {
 	m.Pause()
 	m.mu.Lock()
 	m.left = true
-	if m.fill != nil {
-		m.fill.Stop()
+	for _, timer := range []*time.Timer{m.fill, m.release} {
+		if timer != nil {
+			timer.Stop()
+		}
 	}
 	m.mu.Unlock()
 	m.calls.Wait()
@@ -130,7 +141,26 @@ func (m *Member) Leave(how group.Leaving) {
 }
 
 // Room reports whether the endpoint may get more events.
-func (m *Member) Room() bool { return int(m.running.Load()) < m.cfg.Window }
+func (m *Member) Room() bool { return int(m.running.Load()) < m.cfg.Window && !m.Held() }
+
+// Held reports whether the endpoint gets nothing for a time.
+func (m *Member) Held() bool { return time.Now().UnixNano() < m.heldUntil.Load() }
+
+// hold lets the endpoint have nothing for a time.
+func (m *Member) hold(d time.Duration) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	until := time.Now().Add(d).UnixNano()
+	if m.left || until <= m.heldUntil.Load() {
+		return
+	}
+	m.heldUntil.Store(until)
+	if m.release == nil {
+		m.release = time.AfterFunc(d, m.Wake)
+	} else {
+		m.release.Reset(d)
+	}
+}
 
 // Deliver gives events to the endpoint, one by one or in batches. The group's window and Room bound their number, and
 // events of one key come one after the other.
@@ -189,7 +219,7 @@ func (m *Member) call(ds []group.Delivery, deadline time.Time) {
 	case err != nil && m.giving.Err() != nil:
 		return
 	case err != nil:
-		outcomes = AllOf(len(ds), Outcome{Nack, err.Error()})
+		outcomes = AllOf(len(ds), Outcome{Verdict: Nack, Reason: err.Error()})
 	}
 	m.settle(ds, outcomes)
 }
@@ -215,6 +245,14 @@ func (m *Member) settle(ds []group.Delivery, outcomes []Outcome) {
 		case o.Verdict == Nack:
 			log.Debug("an endpoint wants an event again")
 			groups.NackLeases(topic, name, lease, wire.Nack{Reason: o.Reason}, m.settled(d.AckTimeout))
+		case o.Verdict == Hold:
+			log.Debug("an endpoint wants an event later", "after", o.After)
+			m.hold(o.After)
+			how := wire.Nack{Reason: o.Reason, Hold: true, DelayMS: new(o.After.Milliseconds())}
+			groups.NackLeases(topic, name, lease, how, m.settled(d.AckTimeout))
+		case o.Verdict == Stop:
+			m.Pause()
+			groups.ReturnLeases(topic, name, lease)
 		case o.Verdict == Drop && m.cfg.DeadLetterTopic != "":
 			log.Debug("an endpoint drops an event: it becomes a dead letter")
 			groups.NackLeases(topic, name, lease, wire.Nack{Reason: "dropped", DeadLetter: true}, m.settled(d.AckTimeout))

@@ -7,6 +7,7 @@ import (
 	"github.com/sluice-bus/sluice/sidecar/internal/control"
 	"github.com/sluice-bus/sluice/sidecar/internal/gateway"
 	"github.com/sluice-bus/sluice/sidecar/internal/outbox"
+	"github.com/sluice-bus/sluice/sidecar/internal/push"
 	"github.com/sluice-bus/sluice/sidecar/internal/store"
 	"github.com/sluice-bus/sluice/sidecar/internal/telemetry"
 	"github.com/sluice-bus/sluice/sidecar/internal/writer"
@@ -22,6 +23,7 @@ type Parts struct {
 	Budget          *budget.Budget
 	Outboxes        []*outbox.Drainer
 	Captures        []*capture.Capture
+	Push            *push.Push       // nil without endpoints
 	Control         *control.Control // nil without a control plane
 	Peers           func() []Peer
 }
@@ -48,6 +50,7 @@ type status struct {
 	Disk          telemetry.DiskStat  `json:"disk"`           // of the embedded log, or of the spool
 	Outboxes      []outbox.Stats      `json:"outboxes"`
 	Captures      []capture.Stats     `json:"captures"`
+	Push          []push.Stat         `json:"push"`
 	ControlPlane  *control.Status     `json:"control_plane"` // null without one
 	Peers         []Peer              `json:"peers"`
 }
@@ -80,6 +83,7 @@ func (s *Server) status() status {
 		Disk:          now.Disk,
 		Outboxes:      []outbox.Stats{},
 		Captures:      []capture.Stats{},
+		Push:          p.Push.Stats(),
 		Peers:         append([]Peer{}, p.Peers()...),
 	}
 	if now.Err != nil {

@@ -3,7 +3,6 @@
 package policyfile
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -11,31 +10,18 @@ import (
 	"io/fs"
 	"log/slog"
 	"os"
-	"time"
 
-	"github.com/sluice-bus/sluice/internal/pause"
+	"github.com/sluice-bus/sluice/internal/filewatch"
 	"github.com/sluice-bus/sluice/internal/policy"
 	"github.com/sluice-bus/sluice/sdk/wire"
 )
 
-// pollEvery is the interval of the polls. A change is applied once two consecutive polls have read
-// the same content, so it acts within two polls, and a file that is being written is not read as a
-// shorter one.
-const pollEvery = 500 * time.Millisecond
-
-// Source follows a YAML file of policies. Each poll reads the whole file: it is small, and only its
-// content shows all kinds of changes (a rewrite in place within one tick of the file system's
-// clock, a rename, Kubernetes' swapped symbolic links).
+// Source follows a YAML file of policies.
 type Source struct {
 	path    string
 	current *policy.Current
 	log     *slog.Logger
-	reread  pause.Wake // set by Reread
-
-	// The state of Run between two polls.
-	decided []byte // the content that was applied or refused last
-	pending []byte // the content of the last poll, if it differs; nil: none
-	trouble string // why the last poll failed, so that it is logged once
+	watch   *filewatch.Watch
 }
 
 // Open reads the policies of a file and puts them in force, in the [policy.Current] that it returns
@@ -51,52 +37,26 @@ func Open(path string, log *slog.Logger) (*Source, *policy.Current, error) {
 		return nil, nil, fmt.Errorf("policies of %s: %w", path, err)
 	}
 	current := policy.NewCurrent(s)
-	return &Source{path: path, current: current, log: log, reread: pause.NewWake(), decided: data}, current, nil
+	f := &Source{path: path, current: current, log: log}
+	f.watch = filewatch.New(filewatch.Config{
+		Taken: data, Read: func() ([]byte, error) { return readFile(path) }, Take: f.apply, Failed: func(err error) {
+			log.Warn("policies stay as they are: the file cannot be read", "file", path, "error", err)
+		},
+	})
+	return f, current, nil
 }
 
 // Run follows the file until the context ends, and returns nil then. It logs an invalid change with
 // every bad field, and an unreadable file; the policies in force stay.
 func (f *Source) Run(ctx context.Context) error {
-	tick := time.NewTicker(pollEvery)
-	defer tick.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-tick.C:
-		case <-f.reread:
-			f.look() // what the next look finds again counts
-		}
-		f.look()
-	}
+	f.watch.Run(ctx)
+	return nil
 }
 
 // Reread makes Run read the file at once, and take what it finds. A nil Source follows no file.
 func (f *Source) Reread() {
 	if f != nil {
-		f.reread.Set()
-	}
-}
-
-func (f *Source) look() {
-	data, err := readFile(f.path)
-	if err != nil {
-		f.pending = nil
-		if err.Error() != f.trouble {
-			f.trouble = err.Error()
-			f.log.Warn("policies stay as they are: the file cannot be read", "file", f.path, "error", err)
-		}
-		return
-	}
-	f.trouble = ""
-	switch {
-	case bytes.Equal(data, f.decided):
-		f.pending = nil
-	case f.pending == nil || !bytes.Equal(data, f.pending):
-		f.pending = data
-	default:
-		f.decided, f.pending = data, nil
-		f.apply(data)
+		f.watch.Reread()
 	}
 }
 

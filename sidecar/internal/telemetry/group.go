@@ -1,6 +1,7 @@
 package telemetry
 
 import (
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -18,13 +19,15 @@ func othersOf(g eventlog.GroupName) eventlog.GroupName {
 // Group counts the deliveries to one consumer group, and its acks and nacks.
 type Group struct {
 	labels
-	latency histogram
+	name                  eventlog.GroupName
+	latency, pushDuration histogram
+	pushes                sync.Map // of *counted, by status
 
 	delivered, acked, nacked, redelivered, deadLettered, passedOver, expired atomic.Int64
 }
 
 func newGroup(g eventlog.GroupName) *Group {
-	return &Group{labels: newLabels(attribute.String("topic", g.Topic), attribute.String("group", g.Group))}
+	return &Group{name: g, labels: newLabels(attribute.String("topic", g.Topic), attribute.String("group", g.Group))}
 }
 
 // Delivered counts events sent to a member, redeliveries included.
@@ -51,6 +54,13 @@ func (g *Group) Expired(n int) { g.expired.Add(int64(n)) }
 // Latency counts one event that was acked d after it was accepted.
 func (g *Group) Latency(d time.Duration) { g.latency.record(d) }
 
+// Pushed counts one request to the group's endpoint of --push, by the status of its answer, that took d.
+func (g *Group) Pushed(status string, d time.Duration) {
+	countIn(&g.pushes, status, 1,
+		attribute.String("topic", g.name.Topic), attribute.String("group", g.name.Group), attribute.String("status", status))
+	g.pushDuration.record(d)
+}
+
 func (g *Group) observe(o metric.Observer, i *instruments) {
 	o.ObserveInt64(i.delivered, g.delivered.Load(), g.options...)
 	o.ObserveInt64(i.acked, g.acked.Load(), g.options...)
@@ -59,4 +69,8 @@ func (g *Group) observe(o metric.Observer, i *instruments) {
 	o.ObserveInt64(i.deadLettered, g.deadLettered.Load(), g.options...)
 	o.ObserveInt64(i.passedOver, g.passedOver.Load(), g.options...)
 	o.ObserveInt64(i.expired, g.expired.Load(), g.options...)
+	for _, c := range g.pushes.Range {
+		c := c.(*counted)
+		o.ObserveInt64(i.pushes, c.n.Load(), c.options...)
+	}
 }

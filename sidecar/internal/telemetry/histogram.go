@@ -45,6 +45,8 @@ var histograms = []struct {
 		func(t *Topic) *histogram { return &t.lateness }, nil},
 	{"sluice_delivery_latency_seconds", "From an event's acceptance to the group's ack.",
 		nil, func(g *Group) *histogram { return &g.latency }},
+	{"sluice_push_duration_seconds", "From a request of --push to its answer.",
+		nil, func(g *Group) *histogram { return &g.pushDuration }},
 }
 
 // producer gives one reader the histograms.

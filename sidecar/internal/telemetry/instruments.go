@@ -15,6 +15,7 @@ type instruments struct {
 	// By topic and group.
 	delivered, acked, nacked, redelivered metric.Int64ObservableCounter
 	deadLettered, passedOver, expired     metric.Int64ObservableCounter
+	pushes                                metric.Int64ObservableCounter
 	inflight, lag, paused, members        metric.Int64ObservableGauge
 	oldestUnacked                         metric.Float64ObservableGauge
 
@@ -70,6 +71,9 @@ func newInstruments(b *instrument.Builder) *instruments {
 			"Events that retention or compaction removed before the group got to them.", "topic", "group"),
 		expired: b.Total("sluice_events_expired_total", "{event}",
 			"Events whose own ttl passed before the group settled them.", "topic", "group"),
+		pushes: b.Total("sluice_push_requests_total", "{request}",
+			"Requests to the group's endpoint of --push, by the status of their answers; away: no connection came about, none: no answer.",
+			"topic", "group", "status"),
 		inflight: b.Gauge("sluice_events_inflight", "{event}",
 			"Events delivered to the group and not settled.", "topic", "group"),
 		lag: b.Gauge("sluice_group_lag", "{event}",

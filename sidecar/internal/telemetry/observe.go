@@ -227,7 +227,7 @@ func (m *Metrics) Totals() (sum Totals) {
 	for _, t := range m.series.topics.all() {
 		sum.Published += t.published.Load()
 		for _, r := range t.byCode.Range {
-			sum.Refused += r.(*refusals).n.Load()
+			sum.Refused += r.(*counted).n.Load()
 		}
 	}
 	for _, g := range m.series.groups.all() {

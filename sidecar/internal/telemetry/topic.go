@@ -19,11 +19,11 @@ type Topic struct {
 	published, duplicate      atomic.Int64
 	publishDuration, lateness histogram
 
-	byCode sync.Map // of *refusals, as they occur
+	byCode sync.Map // of *counted: refusals, as they occur
 }
 
-// refusals are those of one code.
-type refusals struct {
+// counted is one of the series of a topic or a group that come as they occur.
+type counted struct {
 	labels
 	n atomic.Int64
 }
@@ -40,12 +40,16 @@ func (t *Topic) Duplicate(n int) { t.duplicate.Add(int64(n)) }
 
 // Rejected counts events that were refused with the code.
 func (t *Topic) Rejected(code wire.Code, n int) {
-	r, ok := t.byCode.Load(code)
+	countIn(&t.byCode, string(code), n, attribute.String("topic", t.label), attribute.String("code", string(code)))
+}
+
+// countIn adds to the series of a value in a map of *counted, which it makes where there is none.
+func countIn(series *sync.Map, value string, n int, names ...attribute.KeyValue) {
+	c, ok := series.Load(value)
 	if !ok {
-		made := &refusals{labels: newLabels(attribute.String("topic", t.label), attribute.String("code", string(code)))}
-		r, _ = t.byCode.LoadOrStore(code, made)
+		c, _ = series.LoadOrStore(value, &counted{labels: newLabels(names...)})
 	}
-	r.(*refusals).n.Add(int64(n))
+	c.(*counted).n.Add(int64(n))
 }
 
 // Late counts a scheduled event that came into the log d after it was due.
@@ -58,7 +62,7 @@ func (t *Topic) observe(o metric.Observer, i *instruments) {
 	o.ObserveInt64(i.published, t.published.Load(), t.options...)
 	o.ObserveInt64(i.duplicate, t.duplicate.Load(), t.options...)
 	for _, r := range t.byCode.Range {
-		r := r.(*refusals)
+		r := r.(*counted)
 		o.ObserveInt64(i.rejected, r.n.Load(), r.options...)
 	}
 }

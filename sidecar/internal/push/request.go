@@ -1,0 +1,56 @@
+package push
+
+import (
+	"bytes"
+	"context"
+	"net/http"
+	"net/url"
+	"strconv"
+	"time"
+
+	"github.com/sluice-bus/sluice/sdk/wire/codec"
+	"github.com/sluice-bus/sluice/sidecar/internal/cloudevent"
+	"github.com/sluice-bus/sluice/sidecar/internal/group"
+)
+
+// The headers that say which event a request brings.
+const (
+	headerTopic   = "sluice-topic"
+	headerID      = "sluice-id"
+	headerAttempt = "sluice-attempt"
+)
+
+// request brings an event to the endpoint.
+func (e *Entry) request(ctx context.Context, d *group.Delivery, now time.Time) (*http.Request, error) {
+	ev, h := &d.Record.Event, http.Header{"User-Agent": {"sluice"}}
+	for name, values := range e.Headers {
+		h[name] = values
+	}
+	var body []byte
+	switch e.Format {
+	case FormatEvent:
+		body = codec.AppendEventJSON(nil, ev)
+		h.Set("Content-Type", "application/json")
+	case FormatCloudEvents:
+		body = ev.Payload
+		cloudevent.Plain(ev).SetHeaders(h)
+	case FormatStructured:
+		body = cloudevent.Plain(ev).AppendJSON(nil)
+		h.Set("Content-Type", cloudevent.MediaType)
+	case FormatPayload:
+		body = ev.Payload
+		if kind := cloudevent.Plain(ev).ContentType; kind != "" {
+			h.Set("Content-Type", kind)
+		}
+	}
+	h.Set(headerTopic, ev.Topic)
+	h.Set(headerID, url.PathEscape(ev.ID))
+	h.Set(headerAttempt, strconv.Itoa(d.Attempt))
+	cloudevent.Trace(ev, h.Set)
+	sign(h, e.secrets, webhookID(ev), now, body)
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, e.URL.String(), bytes.NewReader(body))
+	if err == nil {
+		req.Header = h
+	}
+	return req, err
+}
