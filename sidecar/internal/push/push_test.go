@@ -195,12 +195,12 @@ func TestFormats(t *testing.T) {
 		format, contentType, body string
 		headers                   map[string]string
 	}{
-		{FormatEvent.text(), "application/json",
+		{string(FormatEvent), "application/json",
 			`{"id":"ä%","ts":1500,"topic":"t","partition":0,"seq":1,"headers":{"a":"b"},"payload":{"n":1}}`, nil},
-		{FormatPayload.text(), "application/json", `{"n":1}`, nil},
-		{FormatCloudEvents.text(), "application/json", `{"n":1}`, map[string]string{"ce-specversion": "1.0", "ce-id": "%C3%A4%25",
+		{string(FormatPayload), "application/json", `{"n":1}`, nil},
+		{string(FormatCloudEvents), "application/json", `{"n":1}`, map[string]string{"ce-specversion": "1.0", "ce-id": "%C3%A4%25",
 			"ce-source": "/topics/t", "ce-type": "t", "ce-time": "1970-01-01T00:00:01.500Z"}},
-		{FormatStructured.text(), "application/cloudevents+json", `{"specversion":"1.0","id":"ä%","source":"/topics/t","type":"t",` +
+		{string(FormatStructured), "application/cloudevents+json", `{"specversion":"1.0","id":"ä%","source":"/topics/t","type":"t",` +
 			`"time":"1970-01-01T00:00:01.500Z","datacontenttype":"application/json","data":{"n":1}}`, nil},
 	} {
 		t.Run(tc.format, func(t *testing.T) {
@@ -227,8 +227,6 @@ func TestFormats(t *testing.T) {
 		})
 	}
 }
-
-func (f Format) text() string { return string(f) }
 
 // Answers settle events. Each attempt has the same webhook-id.
 func TestAnswers(t *testing.T) {
