@@ -122,10 +122,9 @@ tidy: ## Make each module's go.mod and go.sum what it needs, against the modules
 	go run ./test/release tidy
 
 # deploy/RELEASING.md says what these are. A module of its own, too.
-PLATFORMS ?= linux/amd64 linux/arm64 darwin/amd64 darwin/arm64 windows/amd64 windows/arm64
 .PHONY: release
-release: ## Make all files of a release in dist/: VERSION=v1.2.3, PLATFORMS (8 min the first time, then 4)
-	cd deploy/release && GOWORK=off CGO_ENABLED=0 go run -trimpath . -version '$(VERSION)' -platforms '$(PLATFORMS)'
+release: ## Make all files of a release in dist/: VERSION=v1.2.3, PLATFORMS="linux/amd64 …" (8 min the first time, then 4)
+	cd deploy/release && GOWORK=off CGO_ENABLED=0 go run -trimpath . -version '$(VERSION)' $(if $(PLATFORMS),-platforms '$(PLATFORMS)')
 
 .PHONY: release-check
 release-check: ## Fetch, use and install every module as people will once it is tagged, and the files of a release (6 min the first time)

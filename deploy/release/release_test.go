@@ -127,6 +127,21 @@ func TestVersionsAndChanges(t *testing.T) {
 	}
 }
 
+func TestLicenses(t *testing.T) {
+	for text, want := range map[string]string{
+		"Apache License\n   Version 2.0, January 2004":                                         "Apache-2.0",
+		"Permission is hereby granted, free of\ncharge; under the Apache License, Version 2.0": "Apache-2.0 AND MIT",
+		"Redistribution and use in source and binary\nforms":                                   "BSD-2-Clause",
+		"Redistribution and use in source and binary forms … Neither the name of":              "BSD-3-Clause",
+		"All rights reserved.": "",
+	} {
+		m := module{path: "example.org/m", licenses: []string{text}}
+		if err := m.identify(); m.spdx != want || (err == nil) != (want != "") {
+			t.Errorf("%q is %q, %v; want %q", text, m.spdx, err, want)
+		}
+	}
+}
+
 func TestArchives(t *testing.T) {
 	dir := t.TempDir()
 	run(t, dir, need(t, "tar"), "-xzf", only(t, "*_linux_*.tar.gz"))
