@@ -6,6 +6,7 @@
 //	document, events     an event as a document, and the collection of events
 //	topics, heads        the catalog, and the order of a topic's events
 //	appends, scheduled   events into the log, now or later
+//	times                where the events of a time begin
 //	reads, removal       events out of the log, and their end
 //	epochs               the progress of consumer groups
 //	nodes, signals       the sidecars of a store, and their messages

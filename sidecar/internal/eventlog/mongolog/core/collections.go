@@ -20,6 +20,7 @@ import (
 //	epochs   {_id: topic/group/partition/number, …}            inserted once, then written by its owner alone
 //	marks    {_id: topic/group/id, expireAt}                   without a group: an erasure, by its digest
 //	redrives {_id: topic/group/partition/seq/letter}           inserted on request, deleted once the dead letter is gone
+//	times    {_id: topic/partition/level/number, highest}      see package times
 //	nodes    {_id: life, name, beat, state, …}                 inserted once, then written by the node, or who declares it dead
 //	         {_id: "roll", n, changes}                         upserted; see package nodes
 //	signals_0, …  {node, slots, appended, moved, nodes}        capped: messages between sidecars about topics of these slots
@@ -35,6 +36,7 @@ const (
 	Epochs   = "epochs"
 	Marks    = "marks"
 	Redrives = "redrives"
+	Times    = "times"
 	Nodes    = "nodes"
 	Signals  = "signals"
 	Meta     = "meta"
@@ -49,7 +51,7 @@ func SignalsName(shard int) string { return Signals + "_" + strconv.Itoa(shard) 
 // Owns reports whether a collection of the log's database belongs to the log.
 func Owns(collection string) bool {
 	switch collection {
-	case Topics, Events, Epochs, Marks, Redrives, Nodes, Meta:
+	case Topics, Events, Epochs, Marks, Redrives, Times, Nodes, Meta:
 		return true
 	}
 	return strings.HasPrefix(collection, Signals+"_")

@@ -25,10 +25,11 @@ import (
 //	first     no live event is below it
 //	removed   retention or the topic's deletion removes the events up to it; it rises before they go
 //	generation  see package topics
+//	timed     the blocks up to it are in package times
 //	patience  in milliseconds: how long a hole has to stand before readers void it, where that is more than leastPatience
 //
 // and by, the number of the last reservation. A number that is left out is 0. head rises by reservations
-// and $max, settled, first, removed and patience by $max; a sidecar that raises settled lowers patience by
+// and $max, settled, first, removed, timed and patience by $max; a sidecar that raises settled lowers patience by
 // an update that names the value that it had. The document is neither upserted nor deleted, so that no
 // seq is given out twice. Its place in the index of seqs, before all partitions, lets a reader read it
 // and the events in one scan, in this order.
@@ -37,6 +38,7 @@ const (
 	FieldWatermark = "settled"
 	FieldFirst     = "first"
 	FieldRemoved   = "removed"
+	FieldTimed     = "timed"
 	FieldPatience  = "patience"
 	FieldBy        = "by"
 
@@ -65,6 +67,9 @@ func (h Head) First(p int) uint64 { return max(h.number(FieldFirst, p), 1) }
 // Removed is the highest seq of a partition whose event retention or the topic's deletion removes:
 // where First is not above it yet, that is under way.
 func (h Head) Removed(p int) uint64 { return h.number(FieldRemoved, p) }
+
+// Timed is a seq of a partition up to which blocks are in package times.
+func (h Head) Timed(p int) uint64 { return h.number(FieldTimed, p) }
 
 // leastPatience is how long a hole must exist before readers void it.
 const leastPatience = 5 * time.Second

@@ -5,11 +5,13 @@ import (
 	"time"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
+	"go.mongodb.org/mongo-driver/v2/mongo"
 	"go.mongodb.org/mongo-driver/v2/mongo/options"
 
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog/mongolog/core"
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog/mongolog/document"
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog/mongolog/events"
+	"github.com/sluice-bus/sluice/sidecar/internal/eventlog/mongolog/times"
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog/mongolog/topics"
 )
 
@@ -114,7 +116,8 @@ func (h *Heads) RaiseWatermarkSoon(t *topics.Topic, head Head) {
 }
 
 // RaiseWatermark raises the watermark of each partition to the seq that this process has seen, and
-// lowers the patience of those partitions.
+// lowers the patience of those partitions. Then it adds the blocks below the watermarks to package
+// times.
 func (h *Heads) RaiseWatermark(ctx context.Context, t *topics.Topic, head Head) error {
 	var raise bson.D
 	for p := range t.Parts {
@@ -135,8 +138,48 @@ func (h *Heads) RaiseWatermark(ctx context.Context, t *topics.Topic, head Head) 
 			}
 		}
 	}
-	if len(raise) == 0 {
-		return nil
+	if len(raise) > 0 {
+		if err := h.Update(ctx, t, bson.D{{Key: "$max", Value: raise}}); err != nil {
+			return err
+		}
 	}
-	return h.Update(ctx, t, bson.D{{Key: "$max", Value: raise}})
+	for p := range t.Parts {
+		if head.Timed(p)+times.Block <= max(t.Parts[p].Seen.Load(), head.Watermark(p)) {
+			return h.store.Causally(ctx, func(ctx context.Context) error { return h.addTimes(ctx, t) })
+		}
+	}
+	return nil
+}
+
+// addTimes adds the blocks up to the watermark to package times.
+func (h *Heads) addTimes(ctx context.Context, t *topics.Topic) error {
+	for {
+		head, err := h.Find(ctx, t)
+		if err != nil {
+			return err
+		}
+		var updates []mongo.WriteModel
+		var raise bson.D
+		for p := range t.Parts {
+			removed := times.BlockOf(head.First(p)) * times.Block
+			from := max(head.Timed(p), removed)
+			some, upTo, err := times.Partition{Store: h.store, Topic: t.Name, P: p}.Add(ctx, from, head.Watermark(p))
+			if err != nil {
+				return err
+			}
+			updates = append(updates, some...)
+			if upTo > head.Timed(p) {
+				raise = append(raise, bson.E{Key: Path(FieldTimed, p), Value: int64(upTo)})
+			}
+		}
+		if len(raise) == 0 {
+			return nil
+		}
+		if _, err := h.store.BulkWrite(ctx, core.Times, updates); err != nil {
+			return err
+		}
+		if err := h.Update(ctx, t, bson.D{{Key: "$max", Value: raise}}); err != nil {
+			return err
+		}
+	}
 }

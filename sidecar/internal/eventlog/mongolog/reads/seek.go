@@ -3,17 +3,14 @@ package reads
 import (
 	"context"
 	"fmt"
-	"slices"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
-	"go.mongodb.org/mongo-driver/v2/mongo/options"
 
 	"github.com/sluice-bus/sluice/sdk/wire"
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog"
-	"github.com/sluice-bus/sluice/sidecar/internal/eventlog/mongolog/core"
-	"github.com/sluice-bus/sluice/sidecar/internal/eventlog/mongolog/document"
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog/mongolog/events"
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog/mongolog/heads"
+	"github.com/sluice-bus/sluice/sidecar/internal/eventlog/mongolog/times"
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog/mongolog/topics"
 )
 
@@ -87,57 +84,75 @@ func (r *Reader) seek(ctx context.Context, renew func(), t *topics.Topic, from s
 	if from == wire.FromLatest || from == wire.FromEarliest {
 		return seqs, nil
 	}
-	if slices.ContainsFunc(extents, func(e eventlog.Extent) bool { return e.Head >= e.First+seekWindow }) {
-		if done, err := r.seekByTS(ctx, t, extents, q, seqs); done || err != nil {
-			return seqs, err
-		}
+	var head heads.Head
+	err = r.store.Causally(ctx, func(ctx context.Context) (err error) {
+		head, err = r.heads.Find(ctx, t)
+		return err
+	})
+	if err != nil {
+		return nil, err
 	}
 	return seqs, heads.ForEach(ctx, len(seqs), func(ctx context.Context, p int) error {
-		for first, head := int64(extents[p].First), int64(extents[p].Head); first <= head; first += seekWindow {
-			// Together the filters do not return events in the order of seqs.
-			for _, filter := range scanFilters(events.InPartition(t.Name, p, events.Between(first, min(first+seekWindow-1, head))), q) {
-				seq, err := events.FindSeq(ctx, r.store, filter.(bson.D), events.ByLiveSeq, 1)
-				if err != nil {
-					return err
-				}
-				if seq > 0 {
-					seqs[p] = min(seqs[p], seq)
-				}
+		s := seeking{Reader: r, topic: t, p: p, query: q, last: extents[p].Head, renew: renew}
+		return r.store.Causally(ctx, func(ctx context.Context) error {
+			seq, err := s.find(ctx, extents[p].First, head.Timed(p))
+			if seq > 0 {
+				seqs[p] = seq
 			}
-			renew()
-			if seqs[p] <= extents[p].Head {
-				break
-			}
-		}
-		return nil
+			return err
+		})
 	})
 }
 
-const (
-	// seekWindow is how many seqs one query of a seek covers.
-	seekWindow = 100_000
-	// seekEvents is how many events a seek reads by ts. If there are that many or more, it goes
-	// through the seqs instead.
-	seekEvents = 1000
-)
+// seekWindow is how many seqs one query of a seek covers.
+const seekWindow = 100_000
 
-// seekByTS finds the seqs by reading the events of the time, in all partitions, if there are few.
-func (r *Reader) seekByTS(
-	ctx context.Context, t *topics.Topic, extents []eventlog.Extent, q eventlog.ScanQuery, seqs []uint64,
-) (done bool, _ error) {
-	filters := scanFilters(bson.D{{Key: document.FieldTopic, Value: t.Name}}, q)
-	if len(filters) == 0 {
-		return true, nil
+// seeking is a seek in one partition.
+type seeking struct {
+	*Reader
+	topic *topics.Topic
+	p     int
+	query eventlog.ScanQuery
+	last  uint64
+	renew func()
+}
+
+// find is the lowest seq from first on of an event that the query selects; 0: there is none. Up to
+// timed it goes through the blocks that may have such an event.
+func (s *seeking) find(ctx context.Context, first, timed uint64) (seq uint64, err error) {
+	search := times.Search{
+		Partition: times.Partition{Store: s.store, Topic: s.topic.Name, P: s.p}, TS: s.query.MinTS, End: timed / times.Block,
 	}
-	found, err := core.FindAll[events.Entry](ctx, r.store, core.Events, core.AnyOf(filters), options.Find().SetHint(r.store.Hint(events.ByTS)).
-		SetLimit(seekEvents).SetProjection(events.EntryFields))
-	if err != nil || len(found) == seekEvents {
-		return false, err
-	}
-	for _, e := range found {
-		if p := e.Partition; p >= 0 && p < len(seqs) && uint64(e.Seq) >= extents[p].First {
-			seqs[p] = min(seqs[p], uint64(e.Seq))
+	for b := times.BlockOf(first); b < search.End; b++ {
+		if b, err = search.Next(ctx, b); err != nil || b == search.End || b*times.Block >= s.last {
+			break
+		}
+		if seq, err = s.lowest(ctx, max(first, b*times.Block+1), (b+1)*times.Block); seq > 0 || err != nil {
+			return seq, err
+		}
+		if err = search.Lower(ctx, b); err != nil {
+			break
 		}
 	}
-	return true, nil
+	for first = max(first, search.End*times.Block+1); seq == 0 && err == nil && first <= s.last; first += seekWindow {
+		seq, err = s.lowest(ctx, first, first+seekWindow-1)
+	}
+	return seq, err
+}
+
+// lowest is the lowest seq from first to last, and not above the seek's, of an event that the query
+// selects, or 0.
+func (s *seeking) lowest(ctx context.Context, first, last uint64) (lowest uint64, _ error) {
+	s.renew()
+	// Together the filters do not return events in the order of seqs.
+	for _, filter := range scanFilters(events.InPartition(s.topic.Name, s.p, events.Between(int64(first), int64(min(last, s.last)))), s.query) {
+		seq, err := events.FindSeq(ctx, s.store, filter.(bson.D), events.ByLiveSeq, 1)
+		if err != nil {
+			return 0, err
+		}
+		if seq > 0 && (lowest == 0 || seq < lowest) {
+			lowest = seq
+		}
+	}
+	return lowest, nil
 }

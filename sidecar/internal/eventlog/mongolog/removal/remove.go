@@ -14,6 +14,7 @@ import (
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog/mongolog/heads"
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog/mongolog/reads"
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog/mongolog/scheduled"
+	"github.com/sluice-bus/sluice/sidecar/internal/eventlog/mongolog/times"
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog/mongolog/topics"
 )
 
@@ -105,8 +106,12 @@ func (r *Remover) emptyPartition(ctx context.Context, op string, t *topics.Topic
 		}
 	}
 	err := r.store.Within(ctx, op, func(ctx context.Context) error {
-		return r.heads.Update(ctx, t, bson.D{{Key: "$max", Value: bson.D{
+		err := r.heads.Update(ctx, t, bson.D{{Key: "$max", Value: bson.D{
 			{Key: heads.Path(heads.FieldWatermark, p), Value: int64(last)}, {Key: heads.Path(heads.FieldFirst, p), Value: int64(last) + 1}}}})
+		if err != nil {
+			return err
+		}
+		return times.Partition{Store: r.store, Topic: t.Name, P: p}.Forget(ctx, last+1)
 	})
 	if err == nil {
 		t.Parts[p].Unswept.Store(0)

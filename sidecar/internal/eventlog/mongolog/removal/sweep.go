@@ -10,6 +10,7 @@ import (
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog/mongolog/core"
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog/mongolog/events"
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog/mongolog/heads"
+	"github.com/sluice-bus/sluice/sidecar/internal/eventlog/mongolog/times"
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog/mongolog/topics"
 )
 
@@ -122,6 +123,9 @@ func (s *sweep) expireBatch(ctx context.Context, p, size int) (on bool, err erro
 			return false, err
 		}
 		topics.Raise(&s.topic.Parts[p].Floor, uint64(next))
+		if times.Forgets(from, uint64(next)) {
+			return on, times.Partition{Store: s.store, Topic: s.topic.Name, P: p}.Forget(ctx, uint64(next))
+		}
 	}
 	return on, nil
 }
@@ -160,7 +164,7 @@ func (s *sweep) raiseWatermark(ctx context.Context) (err error) {
 	open := false
 	for p := range s.topic.Parts {
 		topics.Raise(&s.topic.Parts[p].Floor, s.head.First(p))
-		open = open || s.head.Watermark(p) < s.head.Given(p)
+		open = open || s.head.Watermark(p) < s.head.Given(p) || s.head.Timed(p)+times.Block <= s.head.Watermark(p)
 	}
 	if !open {
 		return nil
