@@ -172,12 +172,12 @@ var rules = []rule{
 		caught: [2]string{"sidecar/internal/eventlog/mongolog/core", "sidecar/internal/eventlog/mongolog/events"},
 	},
 	{
-		name: "in the log in MongoDB events, topics and heads serve those who append, read and remove",
+		name: "in the log in MongoDB events, times, topics and heads serve those who append, read and remove",
 		from: []string{"sidecar/internal/eventlog/mongolog/events", "sidecar/internal/eventlog/mongolog/topics",
-			"sidecar/internal/eventlog/mongolog/heads"},
+			"sidecar/internal/eventlog/mongolog/times", "sidecar/internal/eventlog/mongolog/heads"},
 		to: []string{"sidecar/internal/eventlog/mongolog/..."},
 		allow: []string{"sidecar/internal/eventlog/mongolog/core", "sidecar/internal/eventlog/mongolog/document",
-			"sidecar/internal/eventlog/mongolog/events", "sidecar/internal/eventlog/mongolog/topics"},
+			"sidecar/internal/eventlog/mongolog/events", "sidecar/internal/eventlog/mongolog/times", "sidecar/internal/eventlog/mongolog/topics"},
 		caught: [2]string{"sidecar/internal/eventlog/mongolog/topics", "sidecar/internal/eventlog/mongolog/heads"},
 	},
 	{
@@ -194,7 +194,8 @@ var rules = []rule{
 		from: []string{"sidecar/internal/eventlog/mongolog/appends", "sidecar/internal/eventlog/mongolog/reads"},
 		to:   []string{"sidecar/internal/eventlog/mongolog/..."},
 		allow: []string{"sidecar/internal/eventlog/mongolog/core", "sidecar/internal/eventlog/mongolog/document",
-			"sidecar/internal/eventlog/mongolog/events", "sidecar/internal/eventlog/mongolog/topics", "sidecar/internal/eventlog/mongolog/heads"},
+			"sidecar/internal/eventlog/mongolog/events", "sidecar/internal/eventlog/mongolog/times",
+			"sidecar/internal/eventlog/mongolog/topics", "sidecar/internal/eventlog/mongolog/heads"},
 		caught: [2]string{"sidecar/internal/eventlog/mongolog/reads", "sidecar/internal/eventlog/mongolog/appends"},
 	},
 	{

@@ -145,7 +145,8 @@ func (s *seeking) find(ctx context.Context, first, timed uint64) (seq uint64, er
 func (s *seeking) lowest(ctx context.Context, first, last uint64) (lowest uint64, _ error) {
 	s.renew()
 	// Together the filters do not return events in the order of seqs.
-	for _, filter := range scanFilters(events.InPartition(s.topic.Name, s.p, events.Between(int64(first), int64(min(last, s.last)))), s.query) {
+	within := events.InPartition(s.topic.Name, s.p, events.Between(int64(first), int64(min(last, s.last))))
+	for _, filter := range scanFilters(within, s.query) {
 		seq, err := events.FindSeq(ctx, s.store, filter.(bson.D), events.ByLiveSeq, 1)
 		if err != nil {
 			return 0, err
