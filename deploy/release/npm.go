@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io/fs"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -55,9 +54,6 @@ var chartVersion = regexp.MustCompile(`(?m)^(version|appVersion):.*$`)
 func (r *release) makeChart(context.Context) error {
 	source, about := filepath.Join(r.root, "deploy/helm/sluice"), r.document("Chart.yaml")
 	text, err := os.ReadFile(filepath.Join(source, "Chart.yaml"))
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil
-	}
 	if err != nil {
 		return err
 	}
