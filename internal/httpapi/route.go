@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/sluice-bus/sluice/internal/httpapi/coding"
 	"github.com/sluice-bus/sluice/sdk/wire"
 )
 
@@ -58,8 +59,9 @@ func (t *Route) read(r *http.Request) (*Request, error) {
 	if t.Unchecked {
 		return in, nil
 	}
-	if t.Body != nil && isEncoded(r.Header) { // first: the answer has a status of its own
-		return in, wire.Errorf(wire.BadRequest, "Content-Encoding %.64q is not taken: send the body as it is", r.Header.Get("Content-Encoding"))
+	if t.Body != nil && isForeign(r.Header) { // first: the answer has a status of its own
+		return in, wire.Errorf(wire.BadRequest, "Content-Encoding %.64q is not taken: gzip and zstd are, and bodies as they are",
+			r.Header.Get("Content-Encoding"))
 	}
 	var err error
 	if r.URL.RawQuery != "" {
@@ -94,10 +96,10 @@ func refuseBody(r *http.Request) error {
 	return nil
 }
 
-// isEncoded reports whether a body has a content encoding, none of which is taken.
-func isEncoded(h http.Header) bool {
-	encoding := h.Get("Content-Encoding")
-	return encoding != "" && !strings.EqualFold(encoding, "identity")
+// isForeign reports whether a body has a content encoding that is not taken.
+func isForeign(h http.Header) bool {
+	_, ok := coding.OfBody(h)
+	return !ok
 }
 
 // ownPrefix begins the request headers that are Sluice's own.
@@ -106,7 +108,8 @@ const ownPrefix = "Sluice-"
 func (t *Route) checkHeaders(h http.Header) error {
 	var first string // by name
 	for name, values := range h {
-		if !strings.HasPrefix(name, ownPrefix) || len(values) == 1 && find(t.Headers, name) != nil {
+		// An asterisk says that the value is encoded, as RFC 8187 has it.
+		if !strings.HasPrefix(name, ownPrefix) || len(values) == 1 && find(t.Headers, strings.TrimSuffix(name, "*")) != nil {
 			continue
 		}
 		if first == "" || name < first {

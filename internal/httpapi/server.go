@@ -18,6 +18,8 @@ const (
 	readHeaderTimeout = 10 * time.Second
 	idleTimeout       = 2 * time.Minute
 	maxHeaderBytes    = 64 << 10
+	// maxStreams is how many requests a connection of HTTP/2 may have at a time.
+	maxStreams = 1000
 )
 
 // Server serves one listener as long as its context lasts.
@@ -50,7 +52,12 @@ func (s *Server) Serve(ctx context.Context, ln net.Listener) error {
 		ErrorLog:          log.New(serverLog{s.Logger, ln.Addr()}, "", 0),
 		BaseContext:       func(net.Listener) context.Context { return base },
 		ConnContext:       s.ConnContext,
+		Protocols:         new(http.Protocols),
+		HTTP2:             &http.HTTP2Config{MaxConcurrentStreams: maxStreams},
 	}
+	srv.Protocols.SetHTTP1(true)
+	srv.Protocols.SetHTTP2(true)
+	srv.Protocols.SetUnencryptedHTTP2(true) // by prior knowledge
 	failed := make(chan error, 1)
 	go func() { failed <- srv.Serve(ln) }()
 

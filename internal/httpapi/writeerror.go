@@ -28,7 +28,7 @@ func WriteError(w http.ResponseWriter, r *http.Request, err error, logger *slog.
 		}
 	}
 	status := e.Code.HTTPStatus()
-	if e.Code == wire.BadRequest && isEncoded(r.Header) {
+	if e.Code == wire.BadRequest && isForeign(r.Header) {
 		status = http.StatusUnsupportedMediaType
 	}
 	refuseStatus(w, r, e, status)

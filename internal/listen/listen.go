@@ -25,7 +25,7 @@ const (
 	probeTimeout = time.Second
 )
 
-// On listens on addr: "host:port", where port 0 picks a free one and no host means every interface,
+// On listens on addr: "host:port", where port 0 picks a free one, no host means every interface and localhost both of its addresses,
 // or "unix:/path". It replaces a socket file without a listening process; closing the listener
 // removes its own. The folder of a socket and the process's umask decide which users may connect to
 // it.
@@ -33,10 +33,17 @@ func On(ctx context.Context, addr string) (net.Listener, error) {
 	var config net.ListenConfig
 	path, isUnix := strings.CutPrefix(addr, unixPrefix)
 	if !isUnix {
-		if err := checkHostPort(addr); err != nil {
+		addr = withBrackets(addr)
+		host, port, err := splitHostPort(addr)
+		if err != nil {
 			return nil, err
 		}
-		ln, err := config.Listen(ctx, "tcp", addr)
+		var ln net.Listener
+		if strings.EqualFold(host, "localhost") {
+			ln, err = onLocalhost(ctx, port)
+		} else {
+			ln, err = config.Listen(ctx, "tcp", addr)
+		}
 		if errors.Is(err, syscall.EADDRINUSE) {
 			err = fmt.Errorf("%w: another process listens there; stop it, or choose another port (0 picks one)", err)
 		}
@@ -51,15 +58,15 @@ func On(ctx context.Context, addr string) (net.Listener, error) {
 	return config.Listen(ctx, "unix", path)
 }
 
-func checkHostPort(addr string) error {
-	_, port, err := net.SplitHostPort(addr)
+func splitHostPort(addr string) (host, port string, err error) {
+	host, port, err = net.SplitHostPort(addr)
 	if err == nil {
 		_, err = strconv.ParseUint(port, 10, 16)
 	}
 	if err != nil {
-		return fmt.Errorf("address %q: want host:port with a port of 0 (pick one) to 65535, or unix:/path", addr)
+		return "", "", fmt.Errorf("address %q: want host:port with a port of 0 (pick one) to 65535, or unix:/path", addr)
 	}
-	return nil
+	return host, port, nil
 }
 
 // removeStale removes the socket at path if no process listens on it any more. Any other file stays
@@ -103,7 +110,7 @@ func IsLoopback(addr string) bool {
 	if strings.HasPrefix(addr, unixPrefix) {
 		return true
 	}
-	host, _, err := net.SplitHostPort(addr)
+	host, _, err := net.SplitHostPort(withBrackets(addr))
 	if err != nil {
 		return false
 	}

@@ -78,9 +78,16 @@ type SubscribeOptions struct {
 	ExactlyOnce  bool
 	DedupeTTLMS  *int64
 	AutoAck      bool
+	Format       string // of the events; "": FormatEvent
 	Rebalance    bool
 	Filter       *Filter
 }
+
+// The formats in which events are handed out.
+const (
+	FormatEvent       = "event"       // the event object
+	FormatCloudEvents = "cloudevents" // CloudEvents 1.0 in JSON
+)
 
 // Filter passes an event that matches every part that is given.
 type Filter struct {

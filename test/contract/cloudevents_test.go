@@ -177,3 +177,51 @@ func TestDaprPublish(t *testing.T) {
 		}
 	}
 }
+
+// "?format=cloudevents (opts.format of SUBSCRIBE and pull) makes WebSocket, SSE, pull, replay and export hand out structured CloudEvents."
+func TestCloudEventsOut(t *testing.T) {
+	t.Parallel()
+	s := shared(t)
+	const topic = "one.out"
+	s.put(t, topic, "a", `{"n":1.50}`, "Sluice-Key: k", "Sluice-Ts: 1500")
+	a := s.post(t, topic, "\xff", "ce-specversion: 1.0", "ce-id: b", "ce-source: /shop", "ce-type: order", "ce-color: red",
+		"Content-Type: text/plain; charset=iso-8859-1")
+	if a.Status != 201 {
+		t.Fatalf("%d %s", a.Status, a.Body)
+	}
+	check := func(where string, events []object) {
+		t.Helper()
+		if len(events) != 2 {
+			t.Errorf("%s: %v", where, events)
+			return
+		}
+		if !events[0].Has(testkit.Members{"specversion": "1.0", "id": "a", "type": topic, "source": "/topics/" + topic, "partitionkey": "k",
+			"time": "1970-01-01T00:00:01.500Z", "datacontenttype": "application/json", "data.n": "1.50", "payload": ""}) {
+			t.Errorf("%s: %v", where, events[0])
+		}
+		if !events[1].Has(testkit.Members{"id": "b", "type": "order", "source": "/shop", "color": "red", "data_base64": "/w==",
+			"datacontenttype": "text/plain; charset=iso-8859-1"}) {
+			t.Errorf("%s: %v", where, events[1])
+		}
+	}
+	check("replay", s.replay(t, "format=cloudevents&topic="+topic).List("events"))
+	check("replay of the fleet", s.replay(t, "scope=fleet&format=cloudevents&topic="+topic).List("events"))
+	export := testkit.Call(t, "GET", s.ReplayURL()+"/export?ndjson=0&format=cloudevents&topic="+topic, "")
+	check("export", testkit.ParseObject(t, fmt.Appendf(nil, `{"events":%s}`, export.Body)).List("events"))
+	pulled := s.pulled(t, topic, "g", `{"max":2,"wait_ms":10000,"opts":{"from":"earliest","format":"cloudevents"}}`, 2)
+	check("pull", eventsOf(pulled))
+	k := s.dial(t)
+	k.ok(`{"op":"SUBSCRIBE","topic":"%s","opts":{"from":"earliest","format":"cloudevents"}}`, topic)
+	check("WebSocket", eventsOf(k.events(2)))
+	k.refused("bad_request", `{"op":"SUBSCRIBE","topic":"t","opts":{"format":"xml"}}`)
+	streamed := s.stream(t, topic, "?from=earliest&format=cloudevents")
+	check("stream", []object{streamed.event(), streamed.event()})
+}
+
+// eventsOf are the events of deliveries.
+func eventsOf(deliveries []object) (events []object) {
+	for _, d := range deliveries {
+		events = append(events, d["event"].(map[string]any))
+	}
+	return events
+}

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/sluice-bus/sluice/internal/httpapi"
+	"github.com/sluice-bus/sluice/internal/httpapi/coding"
 	"github.com/sluice-bus/sluice/internal/policy"
 	"github.com/sluice-bus/sluice/sdk/wire"
 	"github.com/sluice-bus/sluice/sdk/wire/codec"
@@ -41,6 +42,11 @@ func readBody(w http.ResponseWriter, r *http.Request, most int64) ([]byte, error
 	case err != nil:
 		return nil, wire.Errorf(wire.BadRequest, "the body could not be read to its end")
 	}
+	if kind, _ := coding.OfBody(r.Header); kind != coding.Identity {
+		if body, err = decode(kind, body, most); err != nil {
+			return nil, err
+		}
+	}
 	var deep *codec.DepthError
 	switch compact, err := codec.AppendCompact(nil, body, maxBodyNesting); {
 	case errors.As(err, &deep):
@@ -50,6 +56,21 @@ func readBody(w http.ResponseWriter, r *http.Request, most int64) ([]byte, error
 	default:
 		return compact, nil
 	}
+}
+
+// decode is the text of a body that came compressed.
+func decode(kind string, body []byte, most int64) (text []byte, err error) {
+	err = coding.Decode(kind, bytes.NewReader(body), func(r io.Reader) error {
+		text, err = io.ReadAll(io.LimitReader(r, most+1))
+		return err
+	})
+	switch {
+	case err != nil:
+		return nil, wire.Errorf(wire.BadRequest, "the body is not %s, as Content-Encoding says: %v", kind, err)
+	case int64(len(text)) > most:
+		return nil, wire.Errorf(wire.PayloadTooLarge, "the body is larger than %d bytes, the most that your role may send here", most)
+	}
+	return text, nil
 }
 
 // checkContentType refuses types that a web page may send without a preflight request. Programs may

@@ -131,10 +131,13 @@ func appendErrorMembers(dst []byte, e *wire.Error, sentence string) []byte {
 	return w.dst
 }
 
+// Form writes an event: AppendEventJSON, or another format.
+type Form func(dst []byte, ev *wire.Event) []byte
+
 // AppendEvent appends an EVENT frame; ackDeadlineMS is the time that is left.
-func AppendEvent(dst []byte, topic, group string, ev *wire.Event, attempt int, ackDeadlineMS int64) []byte {
+func AppendEvent(dst []byte, topic, group string, form Form, ev *wire.Event, attempt int, ackDeadlineMS int64) []byte {
 	dst = append(appendNames(append(dst, `{"op":"EVENT"`...), topic, group), ',')
-	return append(appendDelivery(dst, ev, attempt, ackDeadlineMS), '}')
+	return append(appendDelivery(dst, form, ev, attempt, ackDeadlineMS), '}')
 }
 
 // AppendEventsStart begins an EVENTS frame: AppendEventsItem for each delivery and AppendEventsEnd
@@ -144,11 +147,11 @@ func AppendEventsStart(dst []byte, topic, group string) []byte {
 }
 
 // AppendEventsItem appends one delivery to an EVENTS frame that was begun.
-func AppendEventsItem(dst []byte, ev *wire.Event, attempt int, ackDeadlineMS int64) []byte {
+func AppendEventsItem(dst []byte, form Form, ev *wire.Event, attempt int, ackDeadlineMS int64) []byte {
 	if dst[len(dst)-1] != '[' {
 		dst = append(dst, ',')
 	}
-	return append(appendDelivery(append(dst, '{'), ev, attempt, ackDeadlineMS), '}')
+	return append(appendDelivery(append(dst, '{'), form, ev, attempt, ackDeadlineMS), '}')
 }
 
 // AppendEventsEnd finishes an EVENTS frame.
@@ -162,8 +165,8 @@ func appendNames(dst []byte, topic, group string) []byte {
 	return dst
 }
 
-func appendDelivery(dst []byte, ev *wire.Event, attempt int, ackDeadlineMS int64) []byte {
-	dst = AppendEventJSON(append(dst, `"event":`...), ev)
+func appendDelivery(dst []byte, form Form, ev *wire.Event, attempt int, ackDeadlineMS int64) []byte {
+	dst = form(append(dst, `"event":`...), ev)
 	dst = strconv.AppendInt(append(dst, `,"ctx":{"attempt":`...), int64(attempt), 10)
 	dst = strconv.AppendInt(append(dst, `,"ack_deadline_ms":`...), ackDeadlineMS, 10)
 	return append(dst, '}')

@@ -93,6 +93,7 @@ func appendOpts(dst []byte, o *wire.SubscribeOptions) []byte {
 	w.flag("exactlyOnce", o.ExactlyOnce)
 	w.whole("dedupeTtlMs", o.DedupeTTLMS)
 	w.flag("autoAck", o.AutoAck)
+	w.text("format", o.Format)
 	w.flag("rebalance", o.Rebalance)
 	if f := o.Filter; f != nil {
 		inner := memberWriter{dst: append(w.name("filter"), '{')}

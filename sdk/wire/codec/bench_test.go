@@ -53,7 +53,7 @@ func BenchmarkAppendEvent(b *testing.B) {
 	var dst []byte
 	b.ReportAllocs()
 	for b.Loop() {
-		dst = AppendEvent(dst[:0], e.Topic, "billing", e, 1, 30000)
+		dst = AppendEvent(dst[:0], e.Topic, "billing", AppendEventJSON, e, 1, 30000)
 	}
 }
 
@@ -71,7 +71,7 @@ func BenchmarkDecodeReply(b *testing.B) {
 	e := benchmarkEvent()
 	for name, frame := range map[string][]byte{
 		"OK":    AppendReceipt(nil, r, "c-000123", true),
-		"EVENT": AppendEvent(nil, e.Topic, "billing", e, 1, 30000),
+		"EVENT": AppendEvent(nil, e.Topic, "billing", AppendEventJSON, e, 1, 30000),
 	} {
 		b.Run(name, func(b *testing.B) {
 			b.ReportAllocs()

@@ -33,7 +33,7 @@ type options struct {
 	from, afterID, positions, filter                 value
 	maxInflight, ackTimeoutMS, maxAttempts, maxBatch value
 	ordered, exactlyOnce, dedupeTTLMS                value
-	autoAck, rebalance                               value
+	autoAck, format, rebalance                       value
 
 	unknown *string // a member that is none of these
 }
@@ -166,6 +166,8 @@ func (o *options) slot(name []byte) *value {
 		return &o.dedupeTTLMS
 	case "autoAck":
 		return &o.autoAck
+	case "format":
+		return &o.format
 	case "rebalance":
 		return &o.rebalance
 	}

@@ -45,13 +45,13 @@ var optsMembers = []string{
 	"id", "key", "headers", "tags", "caused_by", "sid", "ttl_ms", "deliver_at", "delay_ms",
 	"ts",
 	"from", "afterId", "positions", "filter", "maxInflight", "ackTimeoutMs", "maxAttempts", "ordered", "exactlyOnce", "dedupeTtlMs", "autoAck",
-	"maxBatch", "rebalance",
+	"format", "maxBatch", "rebalance",
 }
 
 const (
 	inPublishOpts   = 1<<10 - 1
-	inPullOpts      = 1<<21 - 1<<9
-	inSubscribeOpts = 1<<23 - 1<<9
+	inPullOpts      = 1<<22 - 1<<9
+	inSubscribeOpts = 1<<24 - 1<<9
 )
 
 func (f *frame) given() uint {
@@ -70,7 +70,7 @@ func (it *item) given() uint {
 func (o *options) given() uint {
 	return given(&o.id, &o.key, &o.headers, &o.tags, &o.causedBy, &o.sid, &o.ttlMS, &o.deliverAt, &o.delayMS, &o.ts,
 		&o.from, &o.afterID, &o.positions, &o.filter, &o.maxInflight, &o.ackTimeoutMS, &o.maxAttempts, &o.ordered, &o.exactlyOnce,
-		&o.dedupeTTLMS, &o.autoAck, &o.maxBatch, &o.rebalance)
+		&o.dedupeTTLMS, &o.autoAck, &o.format, &o.maxBatch, &o.rebalance)
 }
 
 // given is the set of the values that are given, by their places.

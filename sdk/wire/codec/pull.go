@@ -114,8 +114,8 @@ func (s *scanner) body(member func(name []byte) *SyntaxError) *wire.Error {
 func AppendPulledStart(dst []byte) []byte { return append(dst, `{"events":[`...) }
 
 // AppendPulledItem appends one delivery to the answer to a pull.
-func AppendPulledItem(dst []byte, ev *wire.Event, attempt int, ackDeadlineMS int64, lease string) []byte {
-	dst = AppendEventsItem(dst, ev, attempt, ackDeadlineMS)
+func AppendPulledItem(dst []byte, form Form, ev *wire.Event, attempt int, ackDeadlineMS int64, lease string) []byte {
+	dst = AppendEventsItem(dst, form, ev, attempt, ackDeadlineMS)
 	dst = AppendString(append(dst[:len(dst)-len("}}")], `,"lease":`...), lease)
 	return append(dst, "}}"...)
 }

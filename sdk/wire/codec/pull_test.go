@@ -56,8 +56,8 @@ func TestSettlementRoundTrip(t *testing.T) {
 func TestPulledRoundTrip(t *testing.T) {
 	e := wire.Event{ID: "a", TS: 1, Topic: "t", Partition: 2, Seq: 3, Payload: []byte(`{"n":1.50}`)}
 	body := AppendPulledStart(nil)
-	body = AppendPulledItem(body, &e, 2, 100, "L1")
-	body = AppendEventsEnd(AppendPulledItem(body, &e, 1, 0, "L2"))
+	body = AppendPulledItem(body, AppendEventJSON, &e, 2, 100, "L1")
+	body = AppendEventsEnd(AppendPulledItem(body, AppendEventJSON, &e, 1, 0, "L2"))
 	ds, err := ParsePulled(body)
 	want := []wire.Delivery{{Event: e, Attempt: 2, AckDeadlineMS: 100, Lease: "L1"}, {Event: e, Attempt: 1, Lease: "L2"}}
 	if err != nil || !reflect.DeepEqual(ds, want) || !json.Valid(body) {

@@ -40,7 +40,7 @@ func TestAppendJSONIsTheContractsForm(t *testing.T) {
 
 func TestAppendEventAllocatesNothing(t *testing.T) {
 	e, dst := fullEvent(), make([]byte, 0, 4096)
-	if n := testing.AllocsPerRun(100, func() { dst = AppendEvent(dst[:0], e.Topic, "g", e, 1, 30000) }); n != 0 {
+	if n := testing.AllocsPerRun(100, func() { dst = AppendEvent(dst[:0], e.Topic, "g", AppendEventJSON, e, 1, 30000) }); n != 0 {
 		t.Errorf("%v allocations", n)
 	}
 }
@@ -56,7 +56,7 @@ func TestRepliesRoundTrip(t *testing.T) {
 	results := []wire.ResultItem{{Receipt: stored}, {Err: refused}, {Receipt: spooled}}
 	answered := []wire.ResultItem{{Receipt: stored}, {Err: &received}, {Receipt: spooled}}
 	events := AppendEventsStart(nil, "t", "g")
-	events = AppendEventsEnd(AppendEventsItem(AppendEventsItem(events, e, 1, 30000), spare, 2, 5))
+	events = AppendEventsEnd(AppendEventsItem(AppendEventsItem(events, AppendEventJSON, e, 1, 30000), AppendEventJSON, spare, 2, 5))
 	for _, c := range []struct {
 		frame []byte
 		want  Reply
@@ -67,7 +67,7 @@ func TestRepliesRoundTrip(t *testing.T) {
 		{AppendReceipt(nil, &spooled, "", true), Reply{Op: wire.OpOK, HasCorr: true, Receipt: spooled}},
 		{AppendResults(nil, results, "c", true), Reply{Op: wire.OpOK, Corr: "c", HasCorr: true, Results: answered}},
 		{AppendErr(nil, refused, "c", true), Reply{Op: wire.OpErr, Corr: "c", HasCorr: true, Err: &received}},
-		{AppendEvent(nil, "t", "", e, 3, 100), Reply{Op: wire.OpEvent, Topic: "t", Deliveries: []wire.Delivery{{Event: *e, Attempt: 3,
+		{AppendEvent(nil, "t", "", AppendEventJSON, e, 3, 100), Reply{Op: wire.OpEvent, Topic: "t", Deliveries: []wire.Delivery{{Event: *e, Attempt: 3,
 			AckDeadlineMS: 100}}}},
 		{events, Reply{Op: wire.OpEvents, Topic: "t", Group: "g", Deliveries: []wire.Delivery{{Event: *e, Attempt: 1, AckDeadlineMS: 30000},
 			{Event: *spare, Attempt: 2, AckDeadlineMS: 5}}}},
@@ -166,7 +166,7 @@ func FuzzParseEvent(f *testing.F) {
 }
 
 func FuzzDecodeReply(f *testing.F) {
-	f.Add(AppendEvent(nil, "t", "g", fullEvent(), 1, 5))
+	f.Add(AppendEvent(nil, "t", "g", AppendEventJSON, fullEvent(), 1, 5))
 	f.Add([]byte(`{"op":"OK","results":[{"id":"a","seq":1},{"code":"conflict","msg":"m","fields":[{"field":"f"},1]},2]}`))
 	f.Add([]byte(`{"op":"EVENTS","events":[{"event":{"id":"a","payload":1},"ctx":{"attempt":1}}]}`))
 	f.Fuzz(func(t *testing.T, text []byte) {

@@ -36,6 +36,9 @@ func (r *memberReader) options(o *wire.SubscribeOptions, it *item, allowed uint,
 	}
 	o.ExactlyOnce = r.flag("exactlyOnce", &in.exactlyOnce)
 	o.AutoAck = r.flag("autoAck", &in.autoAck)
+	if o.Format = r.text("format", &in.format); o.Format != "" && o.Format != wire.FormatEvent && o.Format != wire.FormatCloudEvents {
+		r.fail("format is %s; allowed are event and cloudevents", shown(o.Format))
+	}
 	o.Rebalance = r.flag("rebalance", &in.rebalance)
 	o.Filter = r.filter(&in.filter, lim)
 }

@@ -46,6 +46,14 @@ type Envelope struct {
 // Plain is an event as a CloudEvent. One that came as no CloudEvent has its topic as type, and as source the topic's path.
 func Plain(ev *wire.Event) *Envelope { return Of(ev, "/topics/"+ev.Topic, ev.Topic) }
 
+// Form is how events are written in a format of the contract's; "" is wire.FormatEvent.
+func Form(format string) codec.Form {
+	if format == wire.FormatCloudEvents {
+		return func(dst []byte, ev *wire.Event) []byte { return Plain(ev).AppendJSON(dst) }
+	}
+	return codec.AppendEventJSON
+}
+
 // Of is an event as a CloudEvent; source and kind are those of one that came as no CloudEvent. Of the extensions that are added those
 // without a value are left out, also where the event has one of that name.
 func Of(ev *wire.Event, source, kind string, extensions ...Attribute) *Envelope {

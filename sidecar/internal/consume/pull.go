@@ -9,6 +9,7 @@ import (
 	"github.com/sluice-bus/sluice/internal/httpapi"
 	"github.com/sluice-bus/sluice/internal/pause"
 	"github.com/sluice-bus/sluice/sdk/wire/codec"
+	"github.com/sluice-bus/sluice/sidecar/internal/cloudevent"
 	"github.com/sluice-bus/sluice/sidecar/internal/group"
 	"github.com/sluice-bus/sluice/sidecar/internal/limit"
 	"github.com/sluice-bus/sluice/sidecar/internal/pacer"
@@ -52,7 +53,7 @@ func (c *Consumers) pullEvents(caller *session.Session, w http.ResponseWriter, r
 		err = caller.MayStill(topic, name)
 	}
 	if err == nil {
-		err = c.writePulled(caller, w, r, p, ds, deliveredAt)
+		err = c.writePulled(caller, w, r, p, cloudevent.Form(req.Subscribe.Format), ds, deliveredAt)
 	}
 	if err != nil {
 		p.giveBack(ds)
@@ -154,7 +155,7 @@ type writeError struct{ error }
 
 // writePulled writes the answer. It returns an error unless the whole answer is on the socket.
 func (c *Consumers) writePulled(
-	caller *session.Session, w http.ResponseWriter, r *httpapi.Request, p *puller, ds []group.Delivery, deliveredAt time.Time,
+	caller *session.Session, w http.ResponseWriter, r *httpapi.Request, p *puller, form codec.Form, ds []group.Delivery, deliveredAt time.Time,
 ) error {
 	s := sendbuffer.NewScratch()
 	defer s.Free()
@@ -165,7 +166,7 @@ func (c *Consumers) writePulled(
 		d := &ds[i]
 		lease = c.leases.appendLease(lease[:0], p.key.topic, p.key.group, d.Lease)
 		left := max(d.AckTimeout-passed, 0).Milliseconds()
-		s.B = codec.AppendPulledItem(s.B, &d.Record.Event, d.Attempt, left, string(lease))
+		s.B = codec.AppendPulledItem(s.B, form, &d.Record.Event, d.Attempt, left, string(lease))
 	}
 	s.B = append(codec.AppendEventsEnd(s.B), '\n')
 	if err := r.Context().Err(); err != nil {

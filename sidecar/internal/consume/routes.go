@@ -31,6 +31,7 @@ func (c *Consumers) Routes() []session.Route {
 				httpapi.Whole("ts", "of from=ts: milliseconds since the epoch", 0, wire.MaxTS),
 				httpapi.Text("afterId", "of from=afterId: an event's id", codec.CheckID),
 				httpapi.Text("positions", "of from=positions: a JSON object of seqs by partition"),
+				httpapi.OneOf("format", "of the events", wire.FormatEvent, wire.FormatCloudEvents).Or(wire.FormatEvent),
 				httpapi.Text("lastEventId", "stands for the header Last-Event-Id", codec.CheckID),
 			},
 			Headers: []httpapi.Param{httpapi.Text("Last-Event-Id", "resumes after the event with this id")},
@@ -81,6 +82,7 @@ type (
 		ExactlyOnce  bool              `json:"exactlyOnce,omitempty"`
 		DedupeTTLMS  int64             `json:"dedupeTtlMs,omitempty"`
 		AutoAck      bool              `json:"autoAck,omitempty"`
+		Format       string            `json:"format,omitempty"`
 		Filter       pullFilter        `json:"filter,omitzero"`
 	}
 	pullFilter struct {

@@ -13,6 +13,7 @@ import (
 	"github.com/sluice-bus/sluice/internal/httpapi"
 	"github.com/sluice-bus/sluice/sdk/wire"
 	"github.com/sluice-bus/sluice/sdk/wire/codec"
+	"github.com/sluice-bus/sluice/sidecar/internal/cloudevent"
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog"
 	"github.com/sluice-bus/sluice/sidecar/internal/group"
 	"github.com/sluice-bus/sluice/sidecar/internal/sendbuffer"
@@ -29,6 +30,7 @@ type stream struct {
 	caller   *session.Session
 	groups   *group.Manager
 	answer   *answer
+	form     codec.Form
 	out      *sendbuffer.Buffer
 	release  func()        // releases the connection's delivery bucket
 	finished chan struct{} // closed once the stream has ended
@@ -145,6 +147,7 @@ func (c *Consumers) openStream(caller *session.Session, w http.ResponseWriter, r
 		}
 	}
 	s := c.newStream(caller, newAnswer(w), k, last)
+	s.form = cloudevent.Form(r.Text("format"))
 	if err := c.join(r.Context(), s, o); err != nil {
 		s.release()
 		return nil, err
@@ -265,7 +268,7 @@ func (c *Consumers) resend(ctx context.Context, s *stream) error {
 			return err
 		}
 		s.out.AwaitRoom()
-		if _, err := s.out.Write(appendSent(nil, &rec.Event)); err != nil {
+		if _, err := s.out.Write(s.appendSent(nil, &rec.Event)); err != nil {
 			return err
 		}
 	}
@@ -273,9 +276,9 @@ func (c *Consumers) resend(ctx context.Context, s *stream) error {
 }
 
 // appendSent appends an event in the format of a stream.
-func appendSent(b []byte, e *wire.Event) []byte {
+func (s *stream) appendSent(b []byte, e *wire.Event) []byte {
 	b = append(append(append(b, "id: "...), e.ID...), "\ndata: "...)
-	return append(codec.AppendEventJSON(b, e), "\n\n"...)
+	return append(s.form(b, e), "\n\n"...)
 }
 
 // Room reports whether the client reads fast enough to get more.
@@ -289,7 +292,7 @@ func (s *stream) Deliver(ds []group.Delivery) {
 	steps := make([]step, len(ds))
 	for i := range ds {
 		e := &ds[i].Record.Event
-		text.B, steps[i] = appendSent(text.B, e), stepOf(e)
+		text.B, steps[i] = s.appendSent(text.B, e), stepOf(e)
 	}
 	if s.Group == "" {
 		s.note(steps)

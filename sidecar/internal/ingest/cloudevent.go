@@ -43,7 +43,7 @@ func (a attributes) check() *wire.Error {
 		}
 	}
 	if v := a["specversion"]; v != "1.0" {
-		return wire.Errorf(wire.BadRequest, "the CloudEvent's attribute specversion is %q; only 1.0 is understood", refusal.Shorten(v))
+		return wire.Errorf(wire.BadRequest, "the CloudEvent's attribute specversion is %q; only 1.0 is taken", refusal.Shorten(v))
 	}
 	if err := codec.CheckID(a["id"]); err != nil {
 		return wire.Errorf(err.Code, "the CloudEvent's attribute %s", err.Msg)
@@ -189,11 +189,11 @@ func (a attributes) addHeaders(e *wire.Event) {
 }
 
 // setData puts data into an event. Data that is not JSON stays bytes, and keeps its content type.
-// So does JSON of a type other than application/json, since the type says more than JSON. No data
+// So does JSON of a type other than application/json, or with parameters, since the type says more than JSON. No data
 // is null, or no bytes.
 func setData(it *wire.PublishItem, of contentType, json bool, data []byte, lim wire.Limits) (err *wire.Error) {
 	e := &it.Event
-	if of.text != "" && (!json || of.media != mediaJSON) {
+	if of.text != "" && (!json || of.text != mediaJSON) {
 		e.Headers = e.Headers.With(eventContentType, of.text)
 	}
 	switch {

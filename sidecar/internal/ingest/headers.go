@@ -2,8 +2,10 @@ package ingest
 
 import (
 	"net/http"
+	"net/url"
 	"slices"
 	"strings"
+	"unicode/utf8"
 
 	"github.com/sluice-bus/sluice/internal/httpapi"
 	"github.com/sluice-bus/sluice/sdk/wire"
@@ -92,6 +94,10 @@ type head struct {
 // readHead finds the kind of body from the content type. A body without a type is JSON, and so is
 // one with the type of forms.
 func readHead(h http.Header) (head, *wire.Error) {
+	h, bad := withDecoded(h)
+	if bad != nil {
+		return head{}, bad
+	}
 	text, _, bad := httpapi.SingleHeader(h, "Content-Type")
 	if bad != nil {
 		return head{}, bad
@@ -111,6 +117,42 @@ func readHead(h http.Header) (head, *wire.Error) {
 		out.kind = linesBody
 	case media == "", media == mediaJSON, media == mediaForm, strings.HasSuffix(media, "+json"):
 		out.kind = jsonBody
+	}
+	return out, nil
+}
+
+// ownPrefix begins the headers whose values may be encoded.
+const ownPrefix = "Sluice-"
+
+// withDecoded is a request's headers with the plain form of those that are encoded: their names end in an asterisk, and their values
+// are UTF-8, two apostrophes and percent-encoded text, as RFC 8187 has it.
+func withDecoded(h http.Header) (http.Header, *wire.Error) {
+	var out http.Header // a copy, where something is encoded
+	for name, values := range h {
+		plain, encoded := strings.CutSuffix(name, "*")
+		if !encoded || !strings.HasPrefix(name, ownPrefix) {
+			continue
+		}
+		if out == nil {
+			out = h.Clone()
+		}
+		charset, rest, _ := strings.Cut(values[0], "'")
+		_, text, ok := strings.Cut(rest, "'")
+		value, err := url.PathUnescape(text)
+		switch {
+		case len(values) > 1:
+			return nil, wire.Errorf(wire.BadRequest, "header %s is given %d times; give it once", name, len(values))
+		case !ok || err != nil || !strings.EqualFold(charset, "UTF-8") || !utf8.ValidString(value):
+			return nil, wire.Errorf(wire.BadRequest, "header %s is %q; UTF-8'' and percent-encoded UTF-8 is allowed, such as UTF-8''%%E2%%82%%AC",
+				name, refusal.Shorten(values[0]))
+		case h[plain] != nil && h.Get(plain) != value:
+			return nil, wire.Errorf(wire.BadRequest, "headers %s and %s differ; give one of them", plain, name)
+		}
+		delete(out, name)
+		out[plain] = []string{value}
+	}
+	if out == nil {
+		return h, nil
 	}
 	return out, nil
 }

@@ -1,6 +1,7 @@
 package receive
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"io"
@@ -10,6 +11,7 @@ import (
 	"time"
 
 	"github.com/sluice-bus/sluice/internal/budget"
+	"github.com/sluice-bus/sluice/internal/httpapi/coding"
 	"github.com/sluice-bus/sluice/sdk/wire"
 	"github.com/sluice-bus/sluice/sidecar/internal/refusal"
 	"github.com/sluice-bus/sluice/sidecar/internal/telemetry"
@@ -56,11 +58,11 @@ func (b *Bodies) Read(memory *budget.Share, w http.ResponseWriter, r *http.Reque
 		Budget: memory, AtMost: most,
 	}
 	err := m.ReadAll(u)
-	if err == nil && m.taken > 0 {
-		context.AfterFunc(r.Context(), m.Free)
-	} else {
-		m.Free()
+	if kind, _ := coding.OfBody(r.Header); err == nil && kind != coding.Identity {
+		u.fix(time.Time{})
+		return b.decode(memory, r, kind, &m)
 	}
+	m.keep(r, err)
 	var tooLarge *http.MaxBytesError
 	full, noMemory := err.(*NoMemory)
 	switch late := errors.Is(err, os.ErrDeadlineExceeded); {
@@ -83,6 +85,28 @@ func (b *Bodies) Read(memory *budget.Share, w http.ResponseWriter, r *http.Reque
 		return nil, wire.Errorf(wire.BadRequest, "the body cannot be read to its end: nothing more came for %v", u.silence)
 	}
 	return nil, wire.Errorf(wire.BadRequest, "the body cannot be read to its end: %v", err)
+}
+
+// decode is the text of a body that came compressed. It has the bounds of one that did not.
+func (b *Bodies) decode(memory *budget.Share, r *http.Request, kind string, from *Message) ([]byte, *wire.Error) {
+	defer from.Free()
+	m := Message{B: make([]byte, 0, minRoom), Budget: memory, AtMost: from.AtMost}
+	err := coding.Decode(kind, bytes.NewReader(from.B), func(text io.Reader) error {
+		return m.ReadAll(io.LimitReader(text, int64(m.AtMost)+1))
+	})
+	m.keep(r, err)
+	full, noMemory := err.(*NoMemory)
+	switch {
+	case noMemory:
+		b.Metrics.Shed(telemetry.ShedMemory)
+		return nil, full.Refusal
+	case err != nil:
+		return nil, wire.Errorf(wire.BadRequest, "the body is not %s, as Content-Encoding says: %v", kind, err)
+	case len(m.B) > m.AtMost:
+		m.Free()
+		return nil, errTooLarge(m.AtMost)
+	}
+	return m.B, nil
 }
 
 func errTooLarge(most int) *wire.Error {

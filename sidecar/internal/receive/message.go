@@ -3,7 +3,9 @@
 package receive
 
 import (
+	"context"
 	"io"
+	"net/http"
 
 	"github.com/sluice-bus/sluice/internal/budget"
 	"github.com/sluice-bus/sluice/sdk/wire"
@@ -87,6 +89,15 @@ func (m *Message) take(n int) error {
 func (m *Message) give(n int) {
 	m.Budget.Give(n)
 	m.taken -= n
+}
+
+// keep frees a message that was read when its request ends, or, if it could not be read, at once.
+func (m *Message) keep(r *http.Request, err error) {
+	if err == nil && m.taken > 0 {
+		context.AfterFunc(r.Context(), m.Free)
+	} else {
+		m.Free()
+	}
 }
 
 // Free gives the memory back to the budget.

@@ -13,7 +13,9 @@ import (
 	"github.com/sluice-bus/sluice/internal/budget"
 	"github.com/sluice-bus/sluice/internal/httpapi"
 	"github.com/sluice-bus/sluice/internal/httpapi/coding"
+	"github.com/sluice-bus/sluice/sdk/wire"
 	"github.com/sluice-bus/sluice/sdk/wire/codec"
+	"github.com/sluice-bus/sluice/sidecar/internal/cloudevent"
 )
 
 // drainAt is how much of an answer is collected before it is written.
@@ -32,6 +34,8 @@ type body struct {
 	stall  time.Duration
 	share  *budget.Share
 
+	format  string
+	form    codec.Form // of events of this sidecar; others are parsed where the format is not their own
 	mime    string
 	coding  string
 	enc     coding.Encoder // nil: not compressed, or nothing written yet
@@ -42,9 +46,11 @@ type body struct {
 	announced int
 }
 
-func (h *handler) newBody(w http.ResponseWriter, r *http.Request, mime string) *body {
+func (h *handler) newBody(w http.ResponseWriter, r *httpapi.Request, mime string) *body {
+	format := r.Text("format")
 	return &body{
-		w: w, r: r, conn: http.NewResponseController(w), logger: h.Logger, stall: h.StallTimeout, share: h.share(r),
+		w: w, r: r.Request, conn: http.NewResponseController(w), logger: h.Logger, stall: h.StallTimeout, share: h.share(r.Request),
+		format: format, form: cloudevent.Form(format),
 		mime: mime, coding: coding.Negotiate(r.Header["Accept-Encoding"]),
 	}
 }
@@ -78,9 +84,14 @@ func (b *body) json(v any) {
 
 // event appends the event, followed by end.
 func (b *body) event(it item, end string) {
-	if it.event != nil {
-		b.buf = codec.AppendEventJSON(b.buf, it.event)
-	} else {
+	switch {
+	case it.event != nil:
+		b.buf = b.form(b.buf, it.event)
+	case b.format == wire.FormatCloudEvents:
+		ev, err := codec.ParseEvent(it.text)
+		b.must(err)
+		b.buf = b.form(b.buf, &ev)
+	default:
 		b.buf = append(b.buf, it.text...)
 	}
 	b.buf = append(b.buf, end...)

@@ -115,7 +115,7 @@ func (h *handler) replay(w http.ResponseWriter, r *httpapi.Request) error {
 	if err != nil {
 		return err
 	}
-	out := h.newBody(w, r.Request, "application/json")
+	out := h.newBody(w, r, "application/json")
 	defer out.release()
 	// One event more than requested shows whether a next page has any.
 	in, err := h.open(r.Context(), out.share, req.selection, req.limit+1)
@@ -175,7 +175,7 @@ func (h *handler) export(w http.ResponseWriter, r *httpapi.Request) error {
 	if req.array {
 		mime, open, before, after, tail = "application/json", "[\n", ",\n", "", "\n]\n"
 	}
-	out := h.newBody(w, r.Request, mime)
+	out := h.newBody(w, r, mime)
 	defer out.release()
 	defer context.AfterFunc(ctx, out.unblock)()
 	in, err := h.open(ctx, out.share, req.selection, req.limit)

@@ -68,12 +68,13 @@ var (
 	key     = httpapi.Text("key", "only events with this key")
 	scope   = httpapi.OneOf("scope", "this sidecar's store and spool, or all of the fleet's", scopeStore, scopeFleet).Or(scopeStore)
 	order   = httpapi.OneOf("order", "by ts and id, ascending or descending", orderAsc, orderDesc).Or(orderAsc)
+	format  = httpapi.OneOf("format", "of the events", wire.FormatEvent, wire.FormatCloudEvents).Or(wire.FormatEvent)
 	partial = httpapi.OneOf("partial", "ok: without the parts of the fleet that cannot be asked", "ok")
 	part    = httpapi.OneOf("part", "one part of this sidecar alone, for other sidecars", PartLog, PartSpool)
 )
 
 var replayQuery = []httpapi.Param{
-	topic, key, scope, order, partial,
+	topic, key, scope, order, partial, format,
 	httpapi.OneOf("from", "where to start", wire.FromEarliest, wire.FromTS, wire.FromAfterID).Or(wire.FromEarliest),
 	httpapi.Whole("ts", "of from=ts: milliseconds since the epoch", 0, wire.MaxTS),
 	httpapi.Text("afterId", "of from=afterId: an event's id", codec.CheckID),
@@ -82,7 +83,7 @@ var replayQuery = []httpapi.Param{
 }
 
 var exportQuery = []httpapi.Param{
-	topic, key, scope, order, partial, part,
+	topic, key, scope, order, partial, format, part,
 	httpapi.Whole("fromTs", "only events from this time on, in milliseconds since the epoch", 0, wire.MaxTS).Or("0"),
 	httpapi.WholeOr(toNow, "toTs", "only events up to this time, or up to now", 0, wire.MaxTS),
 	httpapi.OneOf("ndjson", "0 for one array instead of a line for each event", "0", "1").Or("1"),

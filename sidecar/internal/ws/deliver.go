@@ -38,11 +38,11 @@ func (s *subscription) frameOf(ds []group.Delivery) int {
 
 func (s *subscription) appendFrame(dst []byte, ds []group.Delivery) []byte {
 	if len(ds) == 1 {
-		return codec.AppendEvent(dst, s.Topic, s.Group, &ds[0].Record.Event, attempt(ds[0]), ds[0].AckTimeout.Milliseconds())
+		return codec.AppendEvent(dst, s.Topic, s.Group, s.form, &ds[0].Record.Event, attempt(ds[0]), ds[0].AckTimeout.Milliseconds())
 	}
 	dst = codec.AppendEventsStart(dst, s.Topic, s.Group)
 	for i := range ds {
-		dst = codec.AppendEventsItem(dst, &ds[i].Record.Event, attempt(ds[i]), ds[i].AckTimeout.Milliseconds())
+		dst = codec.AppendEventsItem(dst, s.form, &ds[i].Record.Event, attempt(ds[i]), ds[i].AckTimeout.Milliseconds())
 	}
 	return codec.AppendEventsEnd(dst)
 }

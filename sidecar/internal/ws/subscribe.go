@@ -6,6 +6,7 @@ import (
 	"github.com/sluice-bus/sluice/sdk/wire"
 	"github.com/sluice-bus/sluice/sdk/wire/codec"
 	"github.com/sluice-bus/sluice/sidecar/internal/audit"
+	"github.com/sluice-bus/sluice/sidecar/internal/cloudevent"
 	"github.com/sluice-bus/sluice/sidecar/internal/group"
 	"github.com/sluice-bus/sluice/sidecar/internal/session"
 )
@@ -17,6 +18,7 @@ type subscription struct {
 	conn       *conn
 	maxBatch   int
 	autoAck    bool
+	form       codec.Form
 	member     *group.Member // nil without a group
 	starts     []uint64      // nil with a group
 	release    func()        // releases the connection's delivery bucket
@@ -68,7 +70,9 @@ func (c *conn) subscribe(req *codec.Request) {
 // a loss of rights.
 func (c *conn) addSubscription(req *codec.Request) (*subscription, error) {
 	key := session.SubscriptionKey{Topic: req.Topic, Group: req.Group}
-	s := &subscription{SubscriptionKey: key, conn: c, maxBatch: 1, autoAck: req.Subscribe.AutoAck}
+	s := &subscription{
+		SubscriptionKey: key, conn: c, maxBatch: 1, autoAck: req.Subscribe.AutoAck, form: cloudevent.Form(req.Subscribe.Format),
+	}
 	if n := req.Subscribe.MaxBatch; n != nil {
 		s.maxBatch = *n
 	}

@@ -65,6 +65,9 @@ type Server struct {
 	conns  map[*conn]struct{}
 }
 
+// compressFrom is the size of the smallest message that is compressed.
+const compressFrom = 2 << 10
+
 // New makes a Server without connections.
 func New(cfg Config) *Server {
 	s := &Server{cfg: cfg, conns: make(map[*conn]struct{})}
@@ -114,7 +117,8 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request) {
 	up := &upgrade{ResponseWriter: w, conn: c}
 	c.ws, err = websocket.Accept(up, r, &websocket.AcceptOptions{
 		InsecureSkipVerify: true, // httpapi.Guard has checked Origin
-		CompressionMode:    websocket.CompressionDisabled,
+		// Where the client asks for it; without context takeover a connection keeps no window between messages.
+		CompressionMode: websocket.CompressionNoContextTakeover, CompressionThreshold: compressFrom,
 	})
 	if err != nil {
 		if c.socket == nil {
