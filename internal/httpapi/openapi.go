@@ -66,7 +66,10 @@ func (d *Description) document(routes []Route) map[string]any {
 		}
 		paths[path][strings.ToLower(method)] = d.operation(t, path)
 	}
-	schemas := map[string]Schema{"Error": errorSchema(), "Event": eventSchema(), "Events": ArrayOf(Ref("Event"))}
+	schemas := map[string]Schema{
+		"Error": errorSchema(), "Event": eventSchema(), "CloudEvent": cloudEventSchema(), "Events": ArrayOf(Ref("Formatted")),
+		"Formatted": {"anyOf": []Schema{Ref("Event"), Ref("CloudEvent")}}, // as the parameter format says
+	}
 	maps.Copy(schemas, d.Schemas)
 	return map[string]any{
 		"openapi": "3.1.0",
@@ -213,6 +216,14 @@ func errorSchema() Schema {
 		ErrorCode    string            `json:"errorCode,omitempty"` // these two at Dapr's paths
 		Message      string            `json:"message,omitempty"`
 	}]()
+}
+
+// cloudEventSchema is the schema of a CloudEvent, whose extensions have any name.
+func cloudEventSchema() Schema {
+	return Schema{
+		"type": "object", "required": []string{"specversion", "id", "source", "type"},
+		"properties": Schema{"specversion": Schema{"enum": []string{"1.0"}}, "data_base64": Schema{"type": "string"}},
+	}
 }
 
 // eventSchema is the schema of an event, as codec.AppendEventJSON writes it.

@@ -19,7 +19,7 @@ var codes = []CodeInfo{
 	{BadRequest, 400, "A field is missing or invalid, is not known here, or a batch is larger than a bucket's burst; the " +
 		"sentence names it, and the nearest " +
 		"that is known. " +
-		"415: the body has a content encoding, and none is taken.",
+		"415: the body has a content encoding other than gzip and zstd.",
 		"Correct the field. The same request fails again: do not retry it."},
 	{Unauthorized, 401, "There is no token, or it is not known or has expired.",
 		"Send `Authorization: Bearer TOKEN` with a token of the `--auth-config` file of this program, or a valid JSON Web Token."},

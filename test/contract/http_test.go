@@ -16,6 +16,7 @@ import (
 	"github.com/klauspost/compress/zstd"
 
 	"github.com/sluice-bus/sluice/test/require"
+	"github.com/sluice-bus/sluice/test/testkit"
 )
 
 // compressed is a text in a content coding.
@@ -112,5 +113,35 @@ func TestHTTP2(t *testing.T) {
 	}
 	if !strings.Contains(refused, `"scope":"connection"`) || dialled.Load() != 1 {
 		t.Errorf("%d connections have one bucket: %s", dialled.Load(), refused)
+	}
+}
+
+// Events of a batch without a trace of their own continue the request's.
+func TestTraceOfABatch(t *testing.T) {
+	t.Parallel()
+	s := shared(t)
+	const topic, trace = "one.traced", "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
+	const own = "00-1af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
+	lines := `{"payload":1,"opts":{"id":"a"}}` + "\n" + `{"payload":1,"opts":{"id":"b","headers":{"traceparent":"` + own + `"}}}`
+	batch := `[{"specversion":"1.0","id":"c","source":"/s","type":"t","data":1}]`
+	if a := s.post(t, topic, lines, "Content-Type: application/x-ndjson", "traceparent: "+trace); a.Status != 200 {
+		t.Fatalf("%d %s", a.Status, a.Body)
+	}
+	if a := s.post(t, topic, batch, "Content-Type: application/cloudevents-batch+json", "traceparent: "+trace); a.Status != 200 {
+		t.Fatalf("%d %s", a.Status, a.Body)
+	}
+	bulk := testkit.Call(t, "POST", s.URL()+"/v1.0/publish/bulk/p/"+topic, `[{"entryId":"d","event":1,"contentType":"application/json",`+
+		`"metadata":{"cloudevent.id":"d"}}]`, "traceparent: "+trace)
+	if bulk.Status >= 300 {
+		t.Fatalf("%d %s", bulk.Status, bulk.Body)
+	}
+	for _, e := range s.replay(t, "topic="+topic).List("events") {
+		want := trace
+		if e["id"] == "b" {
+			want = own
+		}
+		if got := e.Text("headers.traceparent"); got != want {
+			t.Errorf("%s: %s, want %s", e["id"], got, want)
+		}
 	}
 }

@@ -92,7 +92,7 @@ type (
 	}
 	pulledBody struct {
 		Events []struct {
-			Event struct{} `json:"event" schema:"Event"`
+			Event struct{} `json:"event" schema:"Formatted"`
 			Ctx   struct {
 				Attempt       int    `json:"attempt"`
 				AckDeadlineMS int64  `json:"ack_deadline_ms"`

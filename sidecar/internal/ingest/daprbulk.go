@@ -72,7 +72,9 @@ func (h *handlers) readDaprBulk(caller *session.Session, w http.ResponseWriter, 
 	if bad != nil {
 		return nil, nil, bad
 	}
-	return daprItems(topic, meta, content, h.Limits)
+	entries, items, bad := daprItems(topic, meta, content, h.Limits)
+	(&head{Header: r.Header}).shareTrace(items, h.Limits)
+	return entries, items, bad
 }
 
 // daprItems makes an event of each entry; meta is the metadata of all of them. A wrong entry with an entryId of its own is refused

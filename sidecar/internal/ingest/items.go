@@ -2,6 +2,7 @@ package ingest
 
 import (
 	"bytes"
+	"slices"
 
 	"github.com/sluice-bus/sluice/sdk/wire"
 	"github.com/sluice-bus/sluice/sdk/wire/codec"
@@ -9,17 +10,39 @@ import (
 
 // itemsOf makes the events of a request, within the limits.
 func itemsOf(topic string, h *head, content []byte, lim wire.Limits) ([]wire.PublishItem, *wire.Error) {
-	switch h.kind {
-	case linesBody:
-		return lineItems(topic, h, content, lim)
-	case batchedBody:
-		return batchedItems(topic, h, content, lim)
+	if h.kind.isBatch() {
+		read := lineItems
+		if h.kind == batchedBody {
+			read = batchedItems
+		}
+		items, bad := read(topic, h, content, lim)
+		h.shareTrace(items, lim)
+		return items, bad
 	}
 	it, bad := itemOf(topic, h, content, lim)
 	if bad != nil {
 		return nil, bad
 	}
 	return []wire.PublishItem{it}, nil
+}
+
+// shareTrace lets the events of a batch that have no trace of their own continue the request's.
+func (h *head) shareTrace(items []wire.PublishItem, lim wire.Limits) {
+	trace, bad := h.eventHeaders(lim)
+	if _, traced := trace.Get(ceTrace[0]); bad != nil || !traced {
+		return
+	}
+	for i := range items {
+		e := &items[i].Event
+		if _, own := e.Headers.Get(ceTrace[0]); own || items[i].Err != nil {
+			continue
+		}
+		for _, t := range trace {
+			if _, own := e.Headers.Get(t.Name); !own {
+				e.Headers = append(slices.Clip(e.Headers), t)
+			}
+		}
+	}
 }
 
 // itemOf makes one event of a request that is no batch.

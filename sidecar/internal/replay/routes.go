@@ -37,8 +37,8 @@ func (h *handler) routes() []httpapi.Route {
 			Pattern: "GET /export", Summary: "all events of a range of times, by ts and id", Query: exportQuery, Serve: h.answer(export),
 			Role: string(access.RoleReader),
 			Answers: ok("the events", httpapi.Content{
-				"application/x-ndjson": {"anyOf": []httpapi.Schema{httpapi.Ref("Event"), httpapi.SchemaOf[progressLine]()}},
-				"application/json":     httpapi.ArrayOf(httpapi.Ref("Event")),
+				"application/x-ndjson": {"anyOf": []httpapi.Schema{httpapi.Ref("Formatted"), httpapi.SchemaOf[progressLine]()}},
+				"application/json":     httpapi.ArrayOf(httpapi.Ref("Formatted")),
 			}, HeaderStoreID, HeaderNodeID, HeaderEmpty, HeaderMissing),
 			Errors: []wire.Code{wire.PartialFleet},
 		},
