@@ -220,10 +220,7 @@ func errorSchema() Schema {
 
 // cloudEventSchema is the schema of a CloudEvent, whose extensions have any name.
 func cloudEventSchema() Schema {
-	return Schema{
-		"type": "object", "required": []string{"specversion", "id", "source", "type"},
-		"properties": Schema{"specversion": Schema{"enum": []string{"1.0"}}, "data_base64": Schema{"type": "string"}},
-	}
+	return Schema{"type": "object", "required": []string{"specversion", "id", "source", "type"}}
 }
 
 // eventSchema is the schema of an event, as codec.AppendEventJSON writes it.

@@ -90,9 +90,10 @@ func (p Param) List() Param {
 	return p
 }
 
-// covers reports whether the parameter is, or stands for, the name.
+// covers reports whether the parameter is, or stands for, the name. An asterisk behind a letter is part of the name.
 func (p *Param) covers(name string) bool {
 	prefix, all := strings.CutSuffix(p.Name, "*")
+	all = all && strings.TrimRight(prefix, "-.") != prefix
 	return p.Name == name || all && strings.HasPrefix(name, prefix)
 }
 

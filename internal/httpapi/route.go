@@ -108,8 +108,7 @@ const ownPrefix = "Sluice-"
 func (t *Route) checkHeaders(h http.Header) error {
 	var first string // by name
 	for name, values := range h {
-		// An asterisk says that the value is encoded, as RFC 8187 has it.
-		if !strings.HasPrefix(name, ownPrefix) || len(values) == 1 && find(t.Headers, strings.TrimSuffix(name, "*")) != nil {
+		if !strings.HasPrefix(name, ownPrefix) || len(values) == 1 && find(t.Headers, name) != nil {
 			continue
 		}
 		if first == "" || name < first {

@@ -157,7 +157,7 @@ func (d *Description) CheckRequest(method string, u *url.URL, header http.Header
 		}
 	}
 	switch {
-	case len(body) == 0 || method == http.MethodGet && op.RequestBody == nil:
+	case len(body) == 0 || method == http.MethodGet && op.RequestBody == nil, header.Get("Content-Encoding") != "":
 		return nil
 	case op.RequestBody == nil:
 		return fmt.Errorf("a body is not described")

@@ -80,7 +80,8 @@ func TestBinaryCloudEvent(t *testing.T) {
 		content, want string
 	}{
 		{with(), `{"a": 1.50}`, `id=i ` + kept + ` ce-type=com.example.t json={"a":1.50}`},
-		{with("Content-Type: application/json; charset=utf-8"), `1`, `id=i ` + kept + ` ce-type=com.example.t content-type=application/json; charset=utf-8 json=1`},
+		{with("Content-Type: application/json; charset=utf-8"), `1`,
+			`id=i ` + kept + ` ce-type=com.example.t content-type=application/json; charset=utf-8 json=1`},
 		{with("Content-Type: application/x-www-form-urlencoded"), `1`, `id=i ` + kept + ` ce-type=com.example.t json=1`},
 		{with("Content-Type: application/vnd.shop+json"), `1`,
 			`id=i ` + kept + ` ce-type=com.example.t content-type=application/vnd.shop+json json=1`},

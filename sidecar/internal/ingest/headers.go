@@ -121,16 +121,13 @@ func readHead(h http.Header) (head, *wire.Error) {
 	return out, nil
 }
 
-// ownPrefix begins the headers whose values may be encoded.
-const ownPrefix = "Sluice-"
-
-// withDecoded is a request's headers with the plain form of those that are encoded: their names end in an asterisk, and their values
-// are UTF-8, two apostrophes and percent-encoded text, as RFC 8187 has it.
+// withDecoded is a request's headers with the plain form of a key and of event's headers that are encoded: their names end in an
+// asterisk, and their values are UTF-8, two apostrophes and percent-encoded text, as RFC 8187 has it.
 func withDecoded(h http.Header) (http.Header, *wire.Error) {
 	var out http.Header // a copy, where something is encoded
 	for name, values := range h {
 		plain, encoded := strings.CutSuffix(name, "*")
-		if !encoded || !strings.HasPrefix(name, ownPrefix) {
+		if !encoded || plain != headerKey && !strings.HasPrefix(name, headerPrefix) {
 			continue
 		}
 		if out == nil {

@@ -61,6 +61,7 @@ var eventHeaders = []httpapi.Param{
 	httpapi.Text(headerIdempotencyKey, "the event's id"),
 	httpapi.Text(headerID, "the event's id"),
 	{Name: headerKey, Doc: "the event's key", Schema: httpapi.Schema{"type": "string"}},
+	{Name: headerKey + "*", Doc: "the same, encoded as RFC 8187 has it", Schema: httpapi.Schema{"type": "string"}},
 	httpapi.Whole(headerTS, "the event's time, in milliseconds since the epoch", 0, wire.MaxTS),
 	httpapi.Whole(headerTTL, "for how many milliseconds after acceptance it is delivered", 1, wire.MaxTTLMS),
 	httpapi.Whole(headerDeliverAt, "when it is due, in milliseconds since the epoch", 0, wire.MaxTS),
