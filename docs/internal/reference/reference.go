@@ -20,7 +20,8 @@ import (
 func Pages() map[string]string {
 	return map[string]string{
 		"sidecar.md": settings(program.Spec{Name: "sluice-sidecar", Settings: new(sidecar.Config)}) +
-			file("## The file of `--auth-config`\n\n[Security](../../deploy/security.md) explains it.", access.JSONSchema(access.Sidecar)),
+			file("## The file of `--auth-config`\n\n[Security](../../deploy/security.md) explains it.", access.JSONSchema(access.Sidecar)) +
+			file("## The file of `--push`\n\nA list of endpoints; each has these keys.", sidecar.PushSchema()["items"].(map[string]any)),
 		"controlplane.md": settings(program.Spec{Name: "sluice-controlplane", Settings: new(controlplane.Config)}) +
 			file("## The file of `--auth-config`\n\n[Security](../../deploy/security.md) explains it.", access.JSONSchema(access.ControlPlane)),
 		"policy.md":  policies(),

@@ -23,8 +23,8 @@ func fields(path string, schema map[string]any) (rows [][]string) {
 
 // keys are the rows of a file's keys: key, value, meaning.
 func keys(path string, schema map[string]any) (rows [][]string) {
-	if path != "" {
-		rows = append(rows, []string{code(path), value(schema), sentence(schema)})
+	if meaning := sentence(schema); meaning != "" { // else the key above says all
+		rows = append(rows, []string{code(path), value(schema), meaning})
 	}
 	return append(rows, children(path, schema, keys)...)
 }

@@ -70,7 +70,7 @@ var fields = []field{
 		e.From = n.Value
 		return oneOf(n, e.From, starts)
 	}, map[string]any{"enum": starts}},
-	{"filter", false, "events without a match of every part are acked unseen", readFilter, map[string]any{
+	{"filter", false, "key, tag and header (NAME: value); events without a match of every part are acked unseen", readFilter, map[string]any{
 		"type": "object", "additionalProperties": false,
 		"properties": map[string]any{"key": textSchema, "tag": textSchema, "header": mapSchema},
 	}},
