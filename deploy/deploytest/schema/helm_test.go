@@ -17,6 +17,8 @@ import (
 	monitoringv1 "github.com/prometheus-operator/prometheus-operator/pkg/apis/monitoring/v1"
 	"helm.sh/helm/v4/pkg/chart/common"
 	"helm.sh/helm/v4/pkg/chart/common/util"
+	"helm.sh/helm/v4/pkg/chart/v2/lint"
+	"helm.sh/helm/v4/pkg/chart/v2/lint/support"
 	"helm.sh/helm/v4/pkg/chart/v2/loader"
 	"helm.sh/helm/v4/pkg/engine"
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
@@ -172,6 +174,15 @@ func TestChart(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// TestChartIsLinted finds what helm lint does.
+func TestChartIsLinted(t *testing.T) {
+	for _, m := range lint.RunAll(chart, nil, "sluice").Messages {
+		if m.Severity > support.InfoSev {
+			t.Error(m)
+		}
 	}
 }
 

@@ -52,30 +52,10 @@ func newAPIServer(t *testing.T, values string) apiServer {
 		}
 		return path
 	}
-	program := filepath.Join(dir, "sluice-injector")
-	build := exec.Command("go", "build", "-trimpath", "-o", program, "./controlplane/cmd/sluice-injector")
-	build.Dir, build.Env = "../../..", append(slices.DeleteFunc(os.Environ(), func(v string) bool { return v == "GOWORK=off" }), "CGO_ENABLED=0")
-	if out, err := build.CombinedOutput(); err != nil {
-		t.Fatalf("%v\n%s", err, out)
-	}
 	secret := get[corev1.Secret](t, made, "Secret sluice-injector")
 	settings := get[corev1.ConfigMap](t, made, "ConfigMap sluice-injector").Data["injector.yaml"]
-	injector := exec.CommandContext(t.Context(), program, "--config", write("injector.yaml", []byte(settings)), "--listen", "127.0.0.1:0",
+	listen := start(t, nil, "./controlplane/cmd/sluice-injector", "--config", write("injector.yaml", []byte(settings)), "--listen", "127.0.0.1:0",
 		"--tls-cert", write("tls.crt", secret.Data["tls.crt"]), "--tls-key", write("tls.key", secret.Data["tls.key"]))
-	injector.Stderr = t.Output()
-	out, err := injector.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := injector.Start(); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _, _ = injector.Process.Signal(os.Interrupt), injector.Wait() })
-	line, err := bufio.NewReader(out).ReadBytes('\n')
-	var ready struct{ Listen string }
-	if err != nil || json.Unmarshal(line, &ready) != nil {
-		t.Fatalf("it says %q, %v", line, err)
-	}
 	config := get[admissionregistrationv1.MutatingWebhookConfiguration](t, made, "MutatingWebhookConfiguration sluice-injector").Webhooks[0].ClientConfig
 	roots := x509.NewCertPool()
 	roots.AppendCertsFromPEM(config.CABundle)
@@ -83,7 +63,34 @@ func newAPIServer(t *testing.T, values string) apiServer {
 		RootCAs: roots, ServerName: config.Service.Name + "." + config.Service.Namespace + ".svc",
 	}}
 	t.Cleanup(transport.CloseIdleConnections)
-	return apiServer{&http.Client{Transport: transport}, "https://" + ready.Listen + *config.Service.Path + "?timeout=5s"}
+	return apiServer{&http.Client{Transport: transport}, "https://" + listen + *config.Service.Path + "?timeout=5s"}
+}
+
+// start builds and starts a program of the workspace with these variables and no others, and returns where it listens once it is ready.
+func start(t *testing.T, env []string, pkg string, args ...string) (listen string) {
+	t.Helper()
+	program := filepath.Join(t.TempDir(), filepath.Base(pkg))
+	build := exec.Command("go", "build", "-trimpath", "-o", program, pkg)
+	build.Dir, build.Env = "../../..", append(os.Environ(), "GOWORK=", "CGO_ENABLED=0")
+	if out, err := build.CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	process := exec.CommandContext(t.Context(), program, args...)
+	process.Env, process.Stderr = append(env, "HOME="+t.TempDir()), t.Output()
+	out, err := process.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := process.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _, _ = process.Process.Signal(os.Interrupt), process.Wait() })
+	line, err := bufio.NewReader(out).ReadBytes('\n')
+	var ready struct{ Listen string }
+	if err != nil || json.Unmarshal(line, &ready) != nil {
+		t.Fatalf("it says %q, %v", line, err)
+	}
+	return ready.Listen
 }
 
 // create asks about a pod, and returns what becomes of it.
@@ -222,4 +229,38 @@ func TestInjectedPods(t *testing.T) {
 		!strings.Contains(answer.Result.Message, `sluice.dev/drain-time: there is no such setting (did you mean "drain-timeout"?)`) {
 		t.Errorf("%+v %+v", answer, answer.Result)
 	}
+}
+
+// TestInjectedSidecarStarts: the real program starts with the variables of the container, and the files of the example's Secrets.
+func TestInjectedSidecarStarts(t *testing.T) {
+	pod := example(t)
+	pod.Spec.Volumes = nil
+	injected, answer := newAPIServer(t, everything).create(t, pod, false)
+	if !answer.Allowed {
+		t.Fatal(answer.Result)
+	}
+	env, known := []string{"SLUICE_STORE=embedded:"}, map[string]string{}
+	for _, v := range injected.Spec.InitContainers[0].Env {
+		if v.ValueFrom != nil {
+			known[v.Name] = map[string]string{"POD_NAME": "orders-0", "POD_NAMESPACE": "shop", "POD_IP": "10.0.0.7"}[v.Name]
+			continue
+		}
+		for name, value := range known {
+			v.Value = strings.ReplaceAll(v.Value, "$("+name+")", value)
+		}
+		if strings.Contains(v.Value, "$(") {
+			t.Errorf("%s refers to what stands behind it: %s", v.Name, v.Value)
+		}
+		env = append(env, v.Name+"="+v.Value)
+	}
+	secrets, mounted := filepath.Join(deploy(t), "kubernetes/example/secrets"), t.TempDir()
+	for name, file := range map[string]string{
+		"auth.yaml": "orders-auth.yaml", "tls.pem": "orders.pem", "tls.key": "orders.key", "sidecar": "orders-sidecar", "ca.pem": "ca.pem",
+	} {
+		if err := os.Link(filepath.Join(secrets, file), filepath.Join(mounted, name)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	start(t, env, "./sidecar/cmd/sluice-sidecar", "--data-dir", t.TempDir(), "--listen", "127.0.0.1:0", "--replay-listen", ":0", "--ops-listen", ":0",
+		"--auth-config", filepath.Join(mounted, "auth.yaml"))
 }
