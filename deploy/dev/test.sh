@@ -42,7 +42,7 @@ programs() { CGO_ENABLED=0 go run -trimpath ./test/testkit/testinputs >"$inputs"
 # is left to make lint; -s and -w halve the time that linking takes.
 tests() {
   if command -v npm >/dev/null && [ ! -d test/browsertest/node_modules ]; then
-    echo "The console's test has npm download playwright-core: 3 MB the first time."
+    echo "The console's test has npm download playwright-core and axe-core: 3.5 MB the first time."
   fi
   if command -v npm >/dev/null && [ ! -d sdk/js/node_modules ]; then
     echo "The tests of sdk/js have npm download TypeScript, esbuild and MongoDB's driver: 20 MB the first time."

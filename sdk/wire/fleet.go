@@ -58,6 +58,14 @@ type FleetTopic struct {
 	Scope   string       `json:"scope"` // of the rate: sidecar or fleet
 	Paused  bool         `json:"paused"`
 	Policy  string       `json:"policy"` // the one that matches best; "": the defaults
+	TopicGroups
+}
+
+// TopicGroups are the consumer groups of a topic in all stores, as sidecars report them.
+type TopicGroups struct {
+	Groups      int   `json:"groups"`
+	Lag         int64 `json:"lag"` // of the group that is furthest behind
+	DeadLetters int64 `json:"dead_letters"`
 }
 
 // SidecarUsage is the use of a topic by one sidecar.

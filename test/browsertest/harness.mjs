@@ -11,6 +11,7 @@
 import {after, before, beforeEach, afterEach, test} from 'node:test';
 import assert from 'node:assert/strict';
 import {mkdirSync} from 'node:fs';
+import axe from 'axe-core';
 import {chromium} from 'playwright-core';
 
 export const env = name => process.env[name] ?? assert.fail(`${name} is not set`);
@@ -99,7 +100,14 @@ export async function shoot(page, name) {
   await page.screenshot({path: `${shots}/${name}.png`, fullPage: true});
 }
 
-// fits holds that pages are no wider than the window, at three sizes in light and dark, and takes a picture of each.
+// accessible holds that axe finds nothing to object to.
+export async function accessible(what) {
+  await page.evaluate(axe.source);
+  const {violations} = await page.evaluate(() => globalThis.axe.run());
+  assert.deepEqual(violations.map(v => `${v.id}: ${v.help}: ${v.nodes.slice(0, 3).map(n => n.html).join(' ')}`), [], `axe objects to ${what}`);
+}
+
+// fits holds that pages are accessible and no wider than the window, at three sizes in light and dark, and takes a picture of each.
 export async function fits(paths, ready = async () => {}) {
   for (const path of paths) {
     await page.goto('about:blank'); // a hash alone would not load the page again
@@ -112,6 +120,8 @@ export async function fits(paths, ready = async () => {}) {
         await page.emulateMedia({colorScheme});
         const wide = await page.evaluate(() => document.documentElement.scrollWidth - innerWidth);
         assert.ok(wide <= 0, `${path} is ${wide} px too wide at ${width}`);
+        // Colours are the same at each size, and a wide window has what a desk has.
+        if (width === 1280 || (width === 390 && colorScheme === 'light')) await accessible(`${path} at ${width}, ${colorScheme}`);
         await shoot(page, `${(path || 'overview').split('?')[0].replaceAll('/', '-')}-${colorScheme}-${width}`);
       }
     }

@@ -33,6 +33,13 @@ func TestConsoleUnderLoad(t *testing.T) {
 	})
 }
 
+// TestConsoleEvents reads and publishes events in a browser.
+func TestConsoleEvents(t *testing.T) {
+	control := testkit.StartControlPlane(t)
+	testkit.StartSidecar(t, t.TempDir(), "--control-plane", control.XDS())
+	browsertest.Run(t, browsertest.Target{Script: "events.mjs", URL: control.URL(), Topic: topic, Shots: "events"})
+}
+
 // publish publishes 150 events a second in batches until stop is closed, and minds no refusal. Each
 // batch has a connection's limit to itself.
 func publish(url string, stop <-chan struct{}) {

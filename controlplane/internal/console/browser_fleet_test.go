@@ -229,6 +229,10 @@ func (f *madeUpFleet) Overview() health.Overview {
 	return o
 }
 
+func (f *madeUpFleet) TopicGroups() map[string]wire.TopicGroups {
+	return map[string]wire.TopicGroups{"orders.created": {Groups: 2, Lag: 1204, DeadLetters: 7}, "orders.paid": {Groups: 1}}
+}
+
 func (f *madeUpFleet) Stores() []health.Store {
 	sidecars := []string{"edge-eu-1", "edge-eu-2", "edge-us-1"}
 	return []health.Store{{Store: storeID, Kind: "mongodb", State: "ok", Since: f.begin, Sidecars: sidecars}}

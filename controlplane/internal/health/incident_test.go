@@ -13,6 +13,7 @@ import (
 
 	"github.com/sluice-bus/sluice/controlplane/internal/fleet"
 	"github.com/sluice-bus/sluice/internal/health"
+	"github.com/sluice-bus/sluice/sdk/wire"
 	"github.com/sluice-bus/sluice/test/require"
 )
 
@@ -304,5 +305,21 @@ func TestAlertsFile(t *testing.T) {
 		if !strings.Contains(string(guide), "\n### "+k.name+"\n") {
 			t.Errorf("docs/operating.md says nothing of %s", k.name)
 		}
+	}
+}
+
+func TestTopicGroups(t *testing.T) {
+	a, b, other := well("a"), well("b"), well("c")
+	other.StoreID = "t"
+	a.Health.Groups[orders] = health.GroupState{Lag: 3}
+	b.Health.Groups[orders] = health.GroupState{Lag: 4}
+	other.Health.Groups[orders] = health.GroupState{Lag: 5}
+	a.Health.Groups[health.Group{Topic: "orders", Group: "mail"}] = health.GroupState{}
+	a.Health.DeadLetters[orders] = health.DeadLetters{Count: 2}
+	tracker := NewTracker(&made{members: []fleet.Member{a, b, other}})
+	a.Health.DeadLetters[health.Group{Topic: "orders"}] = health.DeadLetters{Count: 1} // of no group
+	tracker.look(start)
+	if got, want := tracker.TopicGroups()["orders"], (wire.TopicGroups{Groups: 3, Lag: 7, DeadLetters: 3}); got != want {
+		t.Errorf("got %+v, want %+v", got, want)
 	}
 }

@@ -10,6 +10,7 @@ import (
 
 	"github.com/sluice-bus/sluice/controlplane/internal/fleet"
 	"github.com/sluice-bus/sluice/internal/pause"
+	"github.com/sluice-bus/sluice/sdk/wire"
 )
 
 const (
@@ -83,7 +84,8 @@ type Tracker struct {
 	overview Overview
 	stores   []Store
 	history  []Point
-	counts   map[string]int64 // incidents, by kind
+	groups   map[string]wire.TopicGroups // by topic
+	counts   map[string]int64            // incidents, by kind
 }
 
 // NewTracker makes a Tracker.
@@ -122,7 +124,7 @@ func (t *Tracker) look(now time.Time) {
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.overview, t.stores, t.counts = o, f.storeList(), counts
+	t.overview, t.stores, t.groups, t.counts = o, f.storeList(), f.topicGroups(), counts
 	if n := len(t.history); n == 0 || now.Sub(t.history[n-1].At) >= pointEvery {
 		p := Point{now.UTC().Truncate(time.Second), o.PublishedPerSecond, o.DeliveredPerSecond, o.RefusedPerSecond, o.DeadPerSecond}
 		t.history = append(t.history, p)[max(n+1-maxPoints, 0):]
@@ -168,6 +170,21 @@ func (f *facts) storeList() []Store {
 	return list
 }
 
+// topicGroups are the groups of each topic that has some.
+func (f *facts) topicGroups() map[string]wire.TopicGroups {
+	topics := map[string]wire.TopicGroups{}
+	for k, g := range f.groups {
+		t := topics[k.Topic]
+		if k.Group.Group != "" { // dead letters may be of no group
+			t.Groups++
+		}
+		t.Lag = max(t.Lag, g.Lag)
+		t.DeadLetters += g.dead.Count
+		topics[k.Topic] = t
+	}
+	return topics
+}
+
 // Overview is as of the last look. Nobody changes what it holds.
 func (t *Tracker) Overview() Overview {
 	t.mu.Lock()
@@ -180,6 +197,13 @@ func (t *Tracker) Stores() []Store {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return t.stores
+}
+
+// TopicGroups are the groups of each topic that has some.
+func (t *Tracker) TopicGroups() map[string]wire.TopicGroups {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.groups
 }
 
 // History has the rates of the fleet in the last hour, the latest last.

@@ -106,6 +106,8 @@ var topicList = list[fleet.Topic]{
 		{"topic", func(*fleet.Topic) string { return "" }}, // names decide
 		{"allowed_per_second", func(t *fleet.Topic) string { return rateText(t.AllowedPerSecond) }},
 		{"denied_per_second", func(t *fleet.Topic) string { return rateText(t.DeniedPerSecond) }},
+		{"lag", func(t *fleet.Topic) string { return fmt.Sprintf("%020d", t.Lag) }},
+		{"dead_letters", func(t *fleet.Topic) string { return fmt.Sprintf("%020d", t.DeadLetters) }},
 	},
 }
 
@@ -121,7 +123,7 @@ type topicsBody struct {
 // topics answers with the topics that exist or are in use, and those with a policy of their own.
 func (h *handler) topics(w http.ResponseWriter, r *request) error {
 	state := h.Catalog.State()
-	page, next, err := topicList.page(r, withPolicies(h.Registry.Topics(r.Text("history") == "1"), state))
+	page, next, err := topicList.page(r, h.knownTopics(r.Text("history") == "1", state))
 	if err != nil {
 		return err
 	}
@@ -141,6 +143,16 @@ func showTopic(t *fleet.Topic, state *catalog.State) {
 	}
 	e := state.Snapshot.Topic(t.Topic)
 	t.Rate, t.Scope, t.Paused, t.Policy = e.Publish.Rate, string(e.Publish.Scope), e.Paused, state.Snapshot.Match(t.Topic)
+}
+
+// knownTopics are the topics that exist or are in use, and those with a policy of their own.
+func (h *handler) knownTopics(history bool, state *catalog.State) []fleet.Topic {
+	topics := withPolicies(h.Registry.Topics(history), state)
+	groups := h.Health.TopicGroups()
+	for i := range topics {
+		topics[i].TopicGroups = groups[topics[i].Topic]
+	}
+	return topics
 }
 
 // withPolicies adds the topics with a policy of their own.

@@ -55,14 +55,14 @@ func TestTopics(t *testing.T) {
 		`{"topic":"logs","allowed_per_second":3,"denied_per_second":0,"sidecars":["a","b"],"by_sidecar":[`+
 		`{"node_id":"a","allowed_per_second":3,"denied_per_second":0,"share_per_second":null},`+
 		`{"node_id":"b","allowed_per_second":0,"denied_per_second":0,"share_per_second":null}],`+
-		`"rate":1000,"scope":"sidecar","paused":false,"policy":""},`+
+		`"rate":1000,"scope":"sidecar","paused":false,"policy":"","groups":0,"lag":0,"dead_letters":0},`+
 		`{"topic":"orders.new","allowed_per_second":0,"denied_per_second":0,"sidecars":[],"by_sidecar":[],"history":[{"allowed":1,"denied":2}],`+
-		`"rate":10,"scope":"fleet","paused":false,"policy":"orders.*"},`+
+		`"rate":10,"scope":"fleet","paused":false,"policy":"orders.*","groups":0,"lag":0,"dead_letters":0},`+
 		`{"topic":"orders.paid","allowed_per_second":7.25,"denied_per_second":1,"sidecars":["a"],"by_sidecar":[`+
 		`{"node_id":"a","allowed_per_second":7.25,"denied_per_second":1,"share_per_second":7.5}],`+
-		`"rate":10,"scope":"fleet","paused":true,"policy":"orders.paid"},`+
+		`"rate":10,"scope":"fleet","paused":true,"policy":"orders.paid","groups":0,"lag":0,"dead_letters":0},`+
 		`{"topic":"quiet","allowed_per_second":0,"denied_per_second":0,"sidecars":[],"by_sidecar":[],`+
-		`"rate":0,"scope":"sidecar","paused":false,"policy":"quiet"}]}`)
+		`"rate":0,"scope":"sidecar","paused":false,"policy":"quiet","groups":0,"lag":0,"dead_letters":0}]}`)
 	if !reg.history {
 		t.Error("the history was not asked for")
 	}
@@ -77,5 +77,5 @@ func TestTopics(t *testing.T) {
 		`{"topic":"logs","allowed_per_second":3,"denied_per_second":0,"sidecars":["a","b"],"by_sidecar":[`+
 		`{"node_id":"a","allowed_per_second":3,"denied_per_second":0,"share_per_second":null},`+
 		`{"node_id":"b","allowed_per_second":0,"denied_per_second":0,"share_per_second":null}],`+
-		`"rate":5,"scope":"sidecar","paused":false,"policy":"*"}]}`)
+		`"rate":5,"scope":"sidecar","paused":false,"policy":"*","groups":0,"lag":0,"dead_letters":0}]}`)
 }

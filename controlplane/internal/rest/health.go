@@ -20,6 +20,8 @@ type Health interface {
 	Overview() health.Overview
 	// Stores are the worst first.
 	Stores() []health.Store
+	// TopicGroups are by topic.
+	TopicGroups() map[string]wire.TopicGroups
 	// History has the last hour, the latest last.
 	History() []health.Point
 }

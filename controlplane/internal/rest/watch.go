@@ -92,7 +92,7 @@ type watchedTopic struct {
 
 func (h *handler) watchedTopics() (items []item) {
 	state := h.Catalog.State()
-	for _, t := range withPolicies(h.Registry.Topics(false), state) {
+	for _, t := range h.knownTopics(false, state) {
 		showTopic(&t, state)
 		items = append(items, item{name: t.Topic, id: map[string]string{"topic": t.Topic}, show: watchedTopic{Topic: t}})
 	}

@@ -78,10 +78,10 @@ async function exchange(method, path, {body, headers = {}, signal}, read) {
   }
 }
 
-function parse(text, response) {
+function parse(text, response, verbatim) {
   if (text === '') return null;
   try {
-    return parseJSON(text);
+    return parseJSON(text, verbatim);
   } catch {
     // Probably the answer of a proxy.
     throw new ServerError(response.ok ? 502 : response.status, {});
@@ -110,10 +110,12 @@ const lines = (method, path, options, onLine) => exchange(method, path, options,
 });
 
 // parseJSON keeps numbers that JavaScript would change as their text, so that a
-// policy, and the schema in it, comes back as it was read.
-export function parseJSON(text) {
+// policy, and the schema in it, comes back as it was read. verbatim keeps all that
+// JavaScript would write in another way, so that a payload is shown as it is.
+export function parseJSON(text, verbatim = false) {
+  const same = verbatim ? (value, source) => String(value) === source : exact;
   return JSON.parse(text, (key, value, context) =>
-    typeof value === 'number' && JSON.rawJSON && context?.source && !exact(value, context.source) ? JSON.rawJSON(context.source) : value);
+    typeof value === 'number' && JSON.rawJSON && context?.source && !same(value, context.source) ? JSON.rawJSON(context.source) : value);
 }
 
 // exact says whether a number has the value of its text. A double holds any 15 digits.
@@ -133,10 +135,10 @@ export const storePath = (store, ...segments) => '/v1/stores/' + [store, ...segm
 
 export const api = {
   // get reads an object or a page of a list. seen keeps the ETag: where nothing has changed since, the result is undefined.
-  get: (path, {signal, seen = {}} = {}) => exchange('GET', path, {signal, headers: seen.etag ? {'If-None-Match': seen.etag} : {}},
+  get: (path, {signal, seen = {}, verbatim} = {}) => exchange('GET', path, {signal, headers: seen.etag ? {'If-None-Match': seen.etag} : {}},
     async response => {
       if (response.status === 304) return undefined;
-      const value = parse(await response.text(), response);
+      const value = parse(await response.text(), response, verbatim);
       seen.etag = response.headers.get('ETag');
       return value;
     }),
@@ -146,15 +148,23 @@ export const api = {
 
   // ndjson reads an object a line, until onObject returns false. With a body it is a POST.
   ndjson: (path, {signal, body, onObject}) => lines(body === undefined ? 'GET' : 'POST', path,
-    {signal, body: body === undefined ? undefined : JSON.stringify(body)}, line => (line.trim() ? onObject(parseJSON(line), line) : true)),
+    {signal, body: body === undefined ? undefined : JSON.stringify(body)}, line => (line.trim() ? onObject(parseJSON(line, true), line) : true)),
+
+  // publish sends an event {payload, opts}, and returns its receipt.
+  async publish(store, topic, event) {
+    const {results: [receipt]} = await exchange('POST', storePath(store, 'topics', topic, 'events'),
+      {body: JSON.stringify(event), headers: {'Content-Type': 'application/x-ndjson'}}, response => response.json());
+    if (receipt.code) throw new ServerError(422, receipt);
+    return receipt;
+  },
 
   // events reads server-sent events {event, id, data}.
-  events(path, {signal, lastID, onEvent}) {
+  events(path, {signal, lastID, verbatim, onEvent}) {
     let at = {};
     return lines('GET', path, {signal, headers: lastID ? {'Last-Event-ID': lastID} : {}}, line => {
       const [, field, value] = line.match(/^([a-z]*): ?(.*)$/) ?? [];
       if (field) at[field] = value;
-      if (line === '' && at.data !== undefined) onEvent({...at, data: parseJSON(at.data)});
+      if (line === '' && at.data !== undefined) onEvent({...at, data: parseJSON(at.data, verbatim)});
       if (line === '') at = {};
     });
   },

@@ -6,6 +6,8 @@ import {clock, plural} from './format.js';
 import {address, match, useAddress} from './router.js';
 import {Audit} from './audit.js';
 import {AllDeadLetters, DeadLetters} from './deadletters.js';
+import {Event} from './event.js';
+import {Events} from './events.js';
 import {Fleet} from './fleet.js';
 import {Group} from './group.js';
 import {AllGroups, Groups} from './groups.js';
@@ -28,6 +30,8 @@ const pages = [
   {path: 'topics/:topic/scheduled', view: Scheduled},
   {path: 'groups', title: 'Groups', view: AllGroups},
   {path: 'dead-letters', title: 'Dead letters', view: AllDeadLetters},
+  {path: 'topics/:topic/events', view: Events},
+  {path: 'topics/:topic/events/:id', view: Event},
   {path: 'fleet', title: 'Fleet', view: Fleet},
   {path: 'fleet/:node', view: Sidecar},
   {path: 'policies', title: 'Policies', view: Policies},

@@ -51,7 +51,7 @@ export function useTroubles() {
 
 // useLive reads path now and every so many ms, one request at a time, and not while the page is hidden; null reads nothing.
 // With list, one of the watch's, changes come in between. After a failure it keeps its data and tries again, later each time.
-export function useLive(path, {every = 10_000, list} = {}) {
+export function useLive(path, {every = 10_000, list, verbatim} = {}) {
   const [state, setState] = useState({});
   const read = useRef(() => {});
   useEffect(() => {
@@ -68,7 +68,7 @@ export function useLive(path, {every = 10_000, list} = {}) {
       busy = true;
       const begin = Date.now();
       try {
-        const data = await api.get(path, {signal: stop.signal, seen});
+        const data = await api.get(path, {signal: stop.signal, seen, verbatim});
         failures = 0;
         note(path, null);
         setState(s => ({path, data: data ?? s.data, at: Date.now()}));

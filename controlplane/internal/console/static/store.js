@@ -18,7 +18,7 @@ export const StoreChoice = ({stores, query}) => stores.length > 1 && html`
 const mostStores = 8; // whose topics are added up
 const sizesEvery = 30_000; // ms
 
-// useStoredTopics knows what the stores hold of topics whose names begin with prefix: a Map of {events, bytes, groups, stores}.
+// useStoredTopics knows what the stores hold of topics whose names begin with prefix: a Map of {events, bytes}.
 // It reads a page of 1,000 topics of each store. undefined: not read yet.
 export function useStoredTopics(prefix) {
   const ids = (useLive('/v1/stores').data?.stores ?? []).slice(0, mostStores).map(s => s.store).join(' ');
@@ -29,8 +29,8 @@ export function useStoredTopics(prefix) {
     const read = async () => {
       if (document.hidden) return;
       const query = new URLSearchParams({limit: 1000, ...(prefix && {prefix})});
-      const answers = await Promise.allSettled(ids.split(' ').map(async store =>
-        ({store, ...await api.get(`${storePath(store, 'topics')}?${query}`, {signal: stop.signal})})));
+      const answers = await Promise.allSettled(ids.split(' ').map(store =>
+        api.get(`${storePath(store, 'topics')}?${query}`, {signal: stop.signal})));
       if (!stop.signal.aborted) setFound(sum(answers.filter(a => a.status === 'fulfilled').map(a => a.value)));
     };
     read();
@@ -45,11 +45,9 @@ export function useStoredTopics(prefix) {
 
 function sum(answers) {
   const found = new Map();
-  for (const {store, topics} of answers) {
-    for (const t of topics) {
-      const {events, bytes, groups, stores} = found.get(t.topic) ?? {events: 0, bytes: 0, groups: [], stores: []};
-      found.set(t.topic, {events: events + t.events, bytes: bytes + t.bytes, groups: [...groups, ...t.groups], stores: [...stores, store]});
-    }
+  for (const t of answers.flatMap(a => a.topics)) {
+    const {events, bytes} = found.get(t.topic) ?? {events: 0, bytes: 0};
+    found.set(t.topic, {events: events + t.events, bytes: bytes + t.bytes});
   }
   return found;
 }

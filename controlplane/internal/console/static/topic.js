@@ -1,18 +1,22 @@
 // The page of one topic: its rates, its sidecars, and a form for its limits.
-import {denied, Guarded, html, Page, PausedGroups, policyLink, useState, Waiting} from './ui.js';
+import {denied, Guarded, html, Page, PausedGroups, policyLink, TopicTabs, useState, Waiting} from './ui.js';
+import {address} from './router.js';
 import {content, effective, inherited, matching, pausedGroups, set} from './policy.js';
 import {perSecond} from './format.js';
 import {useLive} from './live.js';
+import {DeleteTopic} from './topicdialogs.js';
 import {Graph} from './sparkline.js';
 import {Editor} from './editor.js';
 import {ChangeDialog} from './change.js';
 import {Rollout} from './rollout.js';
 
-export function Topic({topic: name, me}) {
+export function Topic({topic: name, query, me}) {
   const rates = useLive(`/v1/topics?history=1&limit=1&prefix=${encodeURIComponent(name)}`, {every: 2000});
   const known = useLive('/v1/policies', {every: 5000});
   const [change, setChange] = useState(null);
   const [pausing, setPausing] = useState(false);
+  const [deleting, setDeleting] = useState(false);
+  const stores = useLive('/v1/stores').data?.stores ?? [];
   const [target, setTarget] = useState(name);
   const topic = rates.data?.topics.find(t => t.topic === name);
   const policies = known.data?.policies;
@@ -27,11 +31,13 @@ export function Topic({topic: name, me}) {
   const paused = effective('paused', name, policies);
   const no = denied(me, 'editor');
   return html`
-    <${Page} title=${name} code poll=${poll} actions=${html`
+    <${Page} title=${name} code crumbs=${[['Topics', address(['topics'])]]} poll=${poll} actions=${html`
       ${paused && html`<span class="badge warn">paused</span>`}
       <${PausedGroups} names=${pausedGroups(name, policies)} />
       ${no && html`<span class="muted">${no}</span>`}
-      <${Guarded} denied=${no} onClick=${() => setPausing(true)}>${paused ? 'Resume…' : 'Pause…'}<//>`}>
+      <${Guarded} denied=${no} onClick=${() => setPausing(true)}>${paused ? 'Resume…' : 'Pause…'}<//>
+      <${Guarded} class="danger" denied=${denied(me, 'admin') || (stores.length === 0 && 'No sidecar is connected.')} onClick=${() => setDeleting(true)}>Delete…<//>`}>
+      <${TopicTabs} topic=${name} store=${query.store} at="Limits" />
       ${change && html`<${Rollout} key=${change.name + change.version} change=${change} onDone=${() => setChange(null)} />`}
       <div class="columns">
         <section class="card" aria-label="Rates">
@@ -42,6 +48,7 @@ export function Topic({topic: name, me}) {
           <${Editor} key=${target} name=${target} policy=${policies.find(p => p.name === target) ?? null} policies=${policies} me=${me} onSaved=${saved} />
         </section>
       </div>
+      ${deleting && html`<${DeleteTopic} topic=${name} stores=${stores} onDeleted=${() => { location.hash = address(['topics']); }} onClose=${() => setDeleting(false)} />`}
       ${pausing && html`<${Pause} name=${name} paused=${paused} policies=${policies} onSaved=${saved} onClose=${() => setPausing(false)} />`}
     <//>`;
 }

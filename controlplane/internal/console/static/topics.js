@@ -1,11 +1,12 @@
 // Every topic, idle ones too: its rates, its limit, and the sidecars that refuse.
-import {Empty, Filter, html, Page, PausedGroups, policyLink, topicLink, Waiting} from './ui.js';
+import {denied, Empty, Filter, Guarded, html, Page, PausedGroups, policyLink, topicLink, useState, Waiting} from './ui.js';
 import {pausedGroups} from './policy.js';
 import {bytes, count, perSecond, plural} from './format.js';
 import {useLive} from './live.js';
 import {Sparkline} from './sparkline.js';
 import {useStoredTopics} from './store.js';
 import {Table} from './table.js';
+import {NewTopic} from './topicdialogs.js';
 
 const page = 50; // rows
 const usual = '-allowed_per_second';
@@ -20,7 +21,9 @@ const columns = (limiting, stored) => [
   {title: 'Limit /s', number: true, cell: t => html`${t.rate ? perSecond(t.rate) : 'none'}${' '}<small>${t.rate ? (t.scope === 'fleet' ? 'fleet' : 'each') : ''}</small>`},
   {title: 'Events', number: true, cell: t => (stored?.has(t.topic) ? count(stored.get(t.topic).events) : '–')},
   {title: 'Size', number: true, cell: t => (stored?.has(t.topic) ? bytes(stored.get(t.topic).bytes) : '–')},
-  {title: 'Groups', number: true, cell: t => (stored?.has(t.topic) ? count(stored.get(t.topic).groups.length) : '–')},
+  {title: 'Groups', number: true, cell: t => count(t.groups)},
+  {title: 'Worst lag', sort: 'lag', number: true, cell: t => html`<span class=${t.lag ? '' : 'muted'}>${count(t.lag)}</span>`},
+  {title: 'Dead letters', sort: 'dead_letters', number: true, cell: t => html`<span class=${t.dead_letters ? 'bad' : 'muted'}>${count(t.dead_letters)}</span>`},
   {title: 'Refused at', className: 'where', cell: t => html`<${Where} usages=${t.by_sidecar} />`},
   {title: 'Policy', className: 'code', cell: t => (t.policy ? html`<a href=${policyLink(t.policy)}>${t.policy}</a>` : html`<span class="muted">defaults</span>`)},
 ];
@@ -34,6 +37,9 @@ function common(names) {
 }
 
 export function Topics({query, me}) {
+  const [making, setMaking] = useState(false);
+  const stores = useLive('/v1/stores').data?.stores ?? [];
+  const no = denied(me, 'operator');
   const {prefix = '', sort = usual, cursor = ''} = query;
   const path = '/v1/topics?' + new URLSearchParams({limit: page, sort, history: 1, ...(prefix && {prefix}), ...(cursor && {cursor})});
   const live = useLive(path, {list: 'topic'});
@@ -42,7 +48,8 @@ export function Topics({query, me}) {
   const rows = live.data?.topics;
   const stored = useStoredTopics(rows && common(rows.map(t => t.topic)));
   return html`
-    <${Page} title="Topics" poll=${live} copy=${{path, me}}>
+    <${Page} title="Topics" poll=${live} copy=${{path, me}} actions=${html`
+      <${Guarded} denied=${no || (stores.length === 0 && 'No sidecar is connected.')} onClick=${() => setMaking(true)}>New topic…<//>`}>
       <div class="toolbar">
         <${Filter} label="Topics that begin with" name="prefix" query=${query} />
         <span class="muted" role="status">${rows && plural(rows.length, 'topic') + (live.data.next || cursor ? ' on this page' : '')}</span>
@@ -51,6 +58,7 @@ export function Topics({query, me}) {
         : rows.length === 0 ? html`<${Empty}>${prefix ? html`<p>No topic begins with <code>${prefix}</code>.</p>`
           : html`<p>No topic exists yet: the first event makes one.</p><p><code>curl -d '{"order": 17}' http://SIDECAR:7070/v1/topics/orders/events</code></p>`}<//>`
         : html`<${Table} name="topics" columns=${columns(limiting, stored)} rows=${rows} id=${t => t.topic} query=${query} sort=${usual} next=${live.data.next} />`}
+      ${making && html`<${NewTopic} stores=${stores} onMade=${name => { location.hash = topicLink(name); }} onClose=${() => setMaking(false)} />`}
     <//>`;
 }
 
