@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
+	"regexp"
 	"time"
 
 	"github.com/sluice-bus/sluice/internal/httpapi"
@@ -27,6 +28,8 @@ type Config struct {
 	AllowedOrigins []string `placeholder:"ORIGIN" help:"Web origins (https://host[:port]) beside the console's whose pages may use the API."`
 	Insecure       bool     `help:"Listen beyond loopback without authentication: everyone who reaches the port may change every limit."`
 
+	TraceURL string `name:"trace-url" placeholder:"URL" help:"Page of a trace, with {trace_id} for its id; the console links to it."`
+
 	DrainTimeout time.Duration `min:"1ms" default:"5s" help:"Longest time of a graceful stop."`
 	StoreTimeout time.Duration `min:"1ms" default:"5s" help:"Longest time of one operation of a store in MongoDB."`
 
@@ -35,6 +38,9 @@ type Config struct {
 	Hangups <-chan os.Signal `kong:"-"` // each SIGHUP, which makes it read its files again; nil: none
 	Exports *otlp.Exports    `kong:"-"` // nil: nothing is sent
 }
+
+// traceURL is what a page can link to without running a script.
+var traceURL = regexp.MustCompile(`^https?://.*\{trace_id\}`)
 
 // listener is one of the settings that name an address to listen on.
 type listener struct{ name, addr string }
@@ -66,6 +72,9 @@ func (c Config) Validate() error {
 	}
 	if err := (httpapi.Guard{AllowedOrigins: c.AllowedOrigins}).Validate(); err != nil {
 		bad("allowed-origins: %w", err)
+	}
+	if c.TraceURL != "" && !traceURL.MatchString(c.TraceURL) {
+		bad("trace-url: must begin with https:// or http://, and have {trace_id} where the id goes")
 	}
 	if len(errs) > 0 {
 		return &ConfigError{Err: errors.Join(errs...)}

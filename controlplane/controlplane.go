@@ -273,7 +273,8 @@ func (c *ControlPlane) handler(stopping <-chan struct{}) http.Handler {
 		},
 		Catalog: c.catalog, Registry: c.registry, Health: c.health, Access: identities{c.access},
 		Console: console.Handler(), Metrics: c.metrics.handler(), Debug: profiles(), Status: c.status, Ready: c.ready, Forward: c.forward,
-		Forget: c.forget, Stopping: stopping, Addr: c.httpListener.Addr(), AllowedOrigins: c.cfg.AllowedOrigins, Logger: c.cfg.Logger,
+		Forget: c.forget, Stopping: stopping, Addr: c.httpListener.Addr(), AllowedOrigins: c.cfg.AllowedOrigins,
+		TraceURL: c.cfg.TraceURL, Logger: c.cfg.Logger,
 	}))
 }
 

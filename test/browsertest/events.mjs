@@ -122,7 +122,8 @@ test('a test event is published, marked, and followed to its life', async () => 
 test('an event has its life, its neighbours of the same key, its causes and effects', async () => {
   await api('PUT', `/v1/stores/${store}/topics/${topic}`);
   await visit(`#/topics/${topic}/events/second`);
-  await page.getByText('0af7651916cd43dd8448eb211c80319c', {exact: true}).waitFor();
+  const trace = page.getByRole('link', {name: '0af7651916cd43dd8448eb211c80319c'});
+  assert.equal(await trace.getAttribute('href'), 'https://traces.example/trace/0af7651916cd43dd8448eb211c80319c');
   await page.getByText('No group has subscribed').waitFor();
   await page.getByRole('link', {name: 'previous of this key'}).click();
   await page.getByRole('heading', {name: 'first'}).waitFor();

@@ -35,7 +35,7 @@ func TestConsoleUnderLoad(t *testing.T) {
 
 // TestConsoleEvents reads and publishes events in a browser.
 func TestConsoleEvents(t *testing.T) {
-	control := testkit.StartControlPlane(t)
+	control := testkit.StartControlPlane(t, "--trace-url", "https://traces.example/trace/{trace_id}")
 	testkit.StartSidecar(t, t.TempDir(), "--control-plane", control.XDS())
 	browsertest.Run(t, browsertest.Target{Script: "events.mjs", URL: control.URL(), Topic: topic, Shots: "events"})
 }

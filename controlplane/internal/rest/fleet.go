@@ -172,7 +172,7 @@ func withPolicies(topics []fleet.Topic, state *catalog.State) []fleet.Topic {
 
 func (h *handler) whoami(w http.ResponseWriter, r *request) error {
 	return h.answer(w, r.Request, http.StatusOK, whoamiBody{
-		r.sender.Name, r.sender.Role, r.sender.Verified, r.sender.Policies, r.sender.Topics,
+		r.sender.Name, r.sender.Role, r.sender.Verified, r.sender.Policies, r.sender.Topics, h.TraceURL,
 	})
 }
 
@@ -183,6 +183,7 @@ type whoamiBody struct {
 	Auth     bool     `json:"auth"`
 	Policies []string `json:"policies,omitempty"`
 	Topics   []string `json:"topics,omitempty"`
+	TraceURL string   `json:"trace_url,omitempty"`
 }
 
 func (h *handler) status(w http.ResponseWriter, r *request) error {

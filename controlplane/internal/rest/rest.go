@@ -42,7 +42,9 @@ type Config struct {
 	// AllowedOrigins are the origins, beside the console's own, whose pages may use the API; it may
 	// be empty.
 	AllowedOrigins []string
-	Logger         *slog.Logger
+	// TraceURL is where the console finds a trace, with {trace_id} in place of its id; "": nowhere.
+	TraceURL string
+	Logger   *slog.Logger
 }
 
 // handler serves the API.

@@ -11,7 +11,7 @@ import {StoreChoice, useStore} from './store.js';
 import {Table} from './table.js';
 
 export function Event({topic, id, query, me}) {
-  const {store, stores, live: known} = useStore(query);
+  const {store, stores, live: known} = useStore(query, topic);
   const no = denied(me, 'reader');
   const path = store && !no ? storePath(store, 'topics', topic, 'events', id) : null;
   const live = useLive(path, {every: 5000, verbatim: true});
@@ -19,7 +19,7 @@ export function Event({topic, id, query, me}) {
   const crumbs = [['Topics', address(['topics'])], [topic, address(['topics', topic])], ['Events', address(['topics', topic, 'events'], {store: query.store})]];
   return html`
     <${Page} title=${id} code crumbs=${crumbs} poll=${live} copy=${path && {path, cli, me}}>
-      <div class="toolbar"><${StoreChoice} stores=${stores} query=${query} /></div>
+      <div class="toolbar"><${StoreChoice} stores=${stores} query=${{store}} /></div>
       ${no ? html`<${Empty}>${no}<//>`
         : store === '' ? html`<${Empty}>No sidecar is connected that could read events: start one.<//>`
         : !live.data ? html`<${Waiting} poll=${path ? live : known} />`
@@ -27,7 +27,7 @@ export function Event({topic, id, query, me}) {
           <${Neighbours} event=${live.data.event} store=${store} />
           <div class="columns">
             <section class="card" aria-label="Event"><${Details} event=${live.data.event} store=${store} whole /></section>
-            <section class="card" aria-label="Life"><${Life} life=${live.data} store=${store} /></section>
+            <section class="card" aria-label="Life"><${Life} life=${live.data} store=${store} me=${me} /></section>
           </div>`}
     <//>`;
 }
@@ -78,7 +78,7 @@ const columns = (event, store) => [
   {title: 'Sidecar', className: 'code', cell: g => g.owner || '–'},
 ];
 
-function Life({life, store}) {
+function Life({life, store, me}) {
   const {event, accepted_at: accepted, stored, spooled, groups, trace_id: trace} = life;
   return html`
     <h2>Life</h2>
@@ -86,7 +86,7 @@ function Life({life, store}) {
       <div><dt>Accepted</dt><dd>${precise(accepted)}</dd></div>
       ${stored && html`<div><dt>Stored</dt><dd>partition ${stored.partition}, seq ${stored.seq} <small>as <a href=${address(['fleet', stored.node_id])}>${stored.node_id}</a> says</small></dd></div>`}
       ${spooled && html`<div><dt>Waits in the spool of</dt><dd><a href=${address(['fleet', spooled.node_id])}>${spooled.node_id}</a></dd></div>`}
-      ${trace && html`<div><dt>Trace</dt><dd class="code">${trace}</dd></div>`}
+      ${trace && html`<div><dt>Trace</dt><dd class="code">${me.trace_url ? html`<a href=${me.trace_url.replaceAll('{trace_id}', trace)} target="_blank" rel="noreferrer">${trace}</a>` : trace}</dd></div>`}
     </dl>
     <h3>Groups</h3>
     ${groups.length === 0 ? html`<p class="muted">No group has subscribed to the topic.</p>`

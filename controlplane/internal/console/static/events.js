@@ -16,7 +16,7 @@ const mostDownload = 64 << 20; // bytes
 export const eventLink = (event, store) => address(['topics', event.topic, 'events', event.id], {store});
 
 export function Events({topic, query, me}) {
-  const {store, stores, live: known} = useStore(query);
+  const {store, stores, live: known} = useStore(query, topic);
   const no = denied(me, 'reader');
   const path = store && exportPath(store, topic, query);
   const [publishing, setPublishing] = useState(false);
@@ -31,7 +31,7 @@ export function Events({topic, query, me}) {
         : store === undefined ? html`<${Waiting} poll=${known} />`
         : store === '' ? html`<${Empty}>No sidecar is connected that could read events: start one.<//>`
         : html`
-          <${Toolbar} query=${query} stores=${stores} />
+          <${Toolbar} query=${query} stores=${stores} store=${store} />
           ${query.live ? html`<${Live} key=${store} topic=${topic} store=${store} query=${query} />`
             : html`<${Stored} key=${JSON.stringify([store, query])} topic=${topic} store=${store} query=${query} />`}`}
       ${publishing && html`<${Publish} topic=${topic} store=${store} me=${me} onClose=${() => setPublishing(false)} />`}
@@ -41,10 +41,10 @@ export function Events({topic, query, me}) {
 const places = [['', 'newest first'], ['earliest', 'oldest first'], ['time', 'from a time'], ['id', 'from an id'], ['position', 'from a position']];
 const hints = {time: '2026-01-31 14:00', id: 'an event’s id', position: 'partition:seq, such as 3:1042'};
 
-function Toolbar({query, stores}) {
+function Toolbar({query, stores, store}) {
   return html`
     <div class="toolbar">
-      <${StoreChoice} stores=${stores} query=${query} />
+      <${StoreChoice} stores=${stores} query=${{store}} />
       ${!query.live && html`<${Choice} name="from" query=${query} label="Show" options=${places} />
         ${hints[query.from] && html`<${Filter} name="at" query=${query} label=${hints[query.from]} first=${false} />`}`}
       <label class="choice"><input type="checkbox" checked=${Boolean(query.live)} onChange=${e => setQuery({live: e.target.checked ? '1' : ''}, true)} /> Live</label>

@@ -62,7 +62,7 @@ function Incident({i}) {
     <li class="incident ${i.severity}">
       <div><span class="badge ${{critical: 'bad', warning: 'warn'}[i.severity] ?? ''}">${i.severity}</span> <b>${i.text}</b></div>
       <p>${i.remedy}</p>
-      <div class="muted about">for ${duration(secondsSince(i.since))}, since <${Time} at=${i.since} />
+      <div class="muted about"><span>for ${duration(secondsSince(i.since))}, since <${Time} at=${i.since} /></span>
         ${['node_id', 'topic', 'group'].filter(key => i[key]).map(key => html`<span key=${key}>${key.replace('_id', '')} <span class="code">${i[key]}</span></span>`)}
         <a href=${href}>${word} →</a></div>
     </li>`;

@@ -1,13 +1,20 @@
-// The store whose events a page shows: that of the address, else the first one. And what the stores hold of topics.
+// The store whose events a page shows, and what the stores hold of topics.
 import {Choice, html, useEffect, useState} from './ui.js';
 import {api, storePath} from './api.js';
 import {useLive} from './live.js';
 
-// useStore returns the store's id, undefined until it is known and '' if there is none; live is why.
-export function useStore(query) {
+// useStore returns the store's id, undefined until it is known and '' if there is none; live is why. Where there are several
+// and the address names none, it is one whose sidecars use the topic.
+export function useStore(query, topic) {
   const live = useLive('/v1/stores');
-  const stores = live.data?.stores;
-  return {store: query.store ?? (stores && (stores[0]?.store ?? '')), stores: stores ?? [], live};
+  const stores = live.data?.stores ?? [];
+  const search = topic && !query.store && stores.length > 1;
+  const using = useLive(search ? `/v1/topics?limit=1&prefix=${encodeURIComponent(topic)}` : null);
+  if (query.store || !live.data) return {store: query.store, stores, live};
+  if (search && !using.data && !using.error) return {store: undefined, stores, live: using};
+  const sidecars = using.data?.topics.find(t => t.topic === topic)?.sidecars ?? [];
+  const found = stores.find(s => s.sidecars.some(node => sidecars.includes(node))) ?? stores[0];
+  return {store: found?.store ?? '', stores, live};
 }
 
 // StoreChoice is shown where there are several stores.

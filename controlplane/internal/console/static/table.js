@@ -28,10 +28,10 @@ export function Table({name, columns, rows, id, query = {}, sort, next, details}
   const at = query.sort ?? sort ?? '';
   return html`
     ${columns.some(c => c.sort) && html`<${SortBy} columns=${columns} at=${at} />`}
-    <table class="${name} cards" ...${holding}>
+    <div class="scroll"><table class="${name} cards" ...${holding}>
       <thead><tr>${columns.map(c => html`<${Head} key=${c.title} column=${c} at=${at} />`)}</tr></thead>
       <tbody>${steady.map(row => html`<${Row} key=${id(row)} row=${row} columns=${columns} below=${details?.(row)} />`)}</tbody>
-    </table>
+    </table></div>
     ${(next || query.cursor) && html`
       <div class="pages">
         ${query.cursor && html`<button type="button" onClick=${() => setQuery({cursor: ''}, true)}>First page</button>`}

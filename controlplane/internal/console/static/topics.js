@@ -19,14 +19,14 @@ const columns = (limiting, stored) => [
   {title: 'Accepted /s', sort: 'allowed_per_second', number: true, cell: t => perSecond(t.allowed_per_second)},
   {title: 'Refused /s', sort: 'denied_per_second', number: true, cell: t => html`<span class=${t.denied_per_second > 0 ? 'bad' : 'muted'}>${perSecond(t.denied_per_second)}</span>`},
   {title: 'Limit /s', number: true, cell: t => html`${t.rate ? perSecond(t.rate) : 'none'}${' '}<small>${t.rate ? (t.scope === 'fleet' ? 'fleet' : 'each') : ''}</small>`},
-  {title: 'Events', number: true, cell: t => (stored?.has(t.topic) ? count(stored.get(t.topic).events) : '–')},
-  {title: 'Size', number: true, cell: t => (stored?.has(t.topic) ? bytes(stored.get(t.topic).bytes) : '–')},
-  {title: 'Groups', number: true, cell: t => count(t.groups)},
-  {title: 'Worst lag', sort: 'lag', number: true, cell: t => html`<span class=${t.lag ? '' : 'muted'}>${count(t.lag)}</span>`},
+  {title: 'Stored', number: true, cell: t => (stored?.has(t.topic) ? html`<${Stored} ...${stored.get(t.topic)} />` : '–')},
+  {title: 'Worst lag', sort: 'lag', number: true, cell: t => (t.groups ? html`${count(t.lag)} <small>${plural(t.groups, 'group')}</small>` : html`<span class="muted">no group</span>`)},
   {title: 'Dead letters', sort: 'dead_letters', number: true, cell: t => html`<span class=${t.dead_letters ? 'bad' : 'muted'}>${count(t.dead_letters)}</span>`},
   {title: 'Refused at', className: 'where', cell: t => html`<${Where} usages=${t.by_sidecar} />`},
   {title: 'Policy', className: 'code', cell: t => (t.policy ? html`<a href=${policyLink(t.policy)}>${t.policy}</a>` : html`<span class="muted">defaults</span>`)},
 ];
+
+const Stored = ({events, bytes: n}) => html`${bytes(n)} <small>${plural(events, 'event')}</small>`;
 
 // common is what all names begin with.
 function common(names) {
