@@ -55,7 +55,7 @@ const Letter = ({d}) => html`<details><summary>Event</summary><pre>${JSON.string
 
 // DeadLetters are those of one topic.
 export function DeadLetters({topic, query, me}) {
-  const {store, stores, live: known} = useStore(query);
+  const {store, stores, live: known} = useStore(query, topic);
   const {group = '', reason = '', cursor = '', order = 'desc'} = query;
   const path = store && storePath(store, 'topics', topic, 'dlq') + '?' + new URLSearchParams(
     {limit: page, order, ...(group && {group}), ...(reason && {reason}), ...(cursor && {cursor})});
@@ -78,7 +78,7 @@ export function DeadLetters({topic, query, me}) {
     <${Page} title=${topic} code crumbs=${[['Topics', address(['topics'])]]} poll=${live} copy=${path && {path, cli, me}}>
       <${TopicTabs} topic=${topic} store=${query.store} at="Dead letters" />
       ${job && html`<${Job} key=${job.key} job=${job} onChange=${live.refresh} onDone=${() => setJob(null)} />`}
-      <div class="toolbar"><${StoreChoice} stores=${stores} query=${query} />
+      <div class="toolbar"><${StoreChoice} stores=${stores} query=${{store}} />
         <${Filter} label="Group" name="group" query=${query} /><${Filter} label="Exact reason" name="reason" query=${query} first=${false} />
         <${Choice} name="order" query=${{order: 'desc', ...query}} label="First" options=${[['desc', 'newest'], ['asc', 'oldest']]} />
         <span class="muted" role="status">${live.data && plural(live.data.total, 'dead letter')}</span></div>

@@ -13,7 +13,7 @@ import {StoreChoice, useStore} from './store.js';
 import {Table} from './table.js';
 
 export function Group({topic, group, query, me}) {
-  const {store, stores, live: known} = useStore(query);
+  const {store, stores, live: known} = useStore(query, topic);
   const path = store && storePath(store, 'topics', topic, 'groups', group);
   const live = useLive(path || null, {every: 3000});
   const policies = useLive('/v1/policies', {list: 'policy'});
@@ -43,7 +43,7 @@ export function Group({topic, group, query, me}) {
         <${Guarded} denied=${no} onClick=${() => setDoing('slow')}>Slow down…<//>
         <${Guarded} denied=${no} onClick=${() => setDoing({})}>Seek…<//>`}>
       <${TopicTabs} topic=${topic} store=${query.store} at="Groups" />
-      ${stores.length > 1 && html`<div class="toolbar"><${StoreChoice} stores=${stores} query=${query} /></div>`}
+      ${stores.length > 1 && html`<div class="toolbar"><${StoreChoice} stores=${stores} query=${{store}} /></div>`}
       ${change && html`<${Rollout} key=${change.version} change=${change} onDone=${() => setChange(null)} />`}
       ${moved && html`<${Moved} plan=${moved} lag=${g?.lag ?? 0} onDone=${() => setMoved(null)} />`}
       ${store === '' ? html`<${NoStore} />` : !g || g.group !== group ? html`<${Waiting} poll=${live.error ? live : store ? live : known} />`

@@ -93,7 +93,7 @@ const mostGroups = 100; // of a topic that are asked about
 
 // Groups are those of one topic.
 export function Groups({topic, query, me}) {
-  const {store, stores, live: known} = useStore(query);
+  const {store, stores, live: known} = useStore(query, topic);
   const path = store && storePath(store, 'topics', topic, 'groups');
   const live = usePolled(path, async signal => {
     const {groups} = await api.get(path, {signal});
@@ -106,7 +106,7 @@ export function Groups({topic, query, me}) {
     <${Page} title=${topic} code crumbs=${[['Topics', address(['topics'])]]} poll=${live}
       copy=${path && {path, cli: `sluice groups ${topic} --store ${store}`, me}}>
       <${TopicTabs} topic=${topic} store=${query.store} at="Groups" />
-      <div class="toolbar"><${StoreChoice} stores=${stores} query=${query} />
+      <div class="toolbar"><${StoreChoice} stores=${stores} query=${{store}} />
         <span class="muted" role="status">${rows && plural(rows.length, 'group')}${live.data?.more > 0 && ` of ${count(rows.length + live.data.more)}`}</span></div>
       ${store === '' ? html`<${NoStore} />` : !rows ? html`<${Waiting} poll=${live.error ? live : known} />`
         : rows.length === 0 ? html`<${Empty}><p>Nobody has consumed <code>${topic}</code> in a group yet.</p><p><code>sluice sub ${topic} --group NAME</code></p><//>`

@@ -26,7 +26,7 @@ const columns = (no, onCancel) => [
 ];
 
 export function Scheduled({topic, query, me}) {
-  const {store, stores, live: known} = useStore(query);
+  const {store, stores, live: known} = useStore(query, topic);
   const [cancelling, setCancelling] = useState(null);
   const {cursor = ''} = query;
   const path = store && storePath(store, 'topics', topic, 'scheduled');
@@ -41,7 +41,7 @@ export function Scheduled({topic, query, me}) {
   return html`
     <${Page} title=${topic} code crumbs=${[['Topics', address(['topics'])]]} poll=${live} copy=${path && {path, cli: `sluice scheduled list ${topic} --store ${store}`, me}}>
       <${TopicTabs} topic=${topic} store=${query.store} at="Scheduled" />
-      <div class="toolbar"><${StoreChoice} stores=${stores} query=${query} />
+      <div class="toolbar"><${StoreChoice} stores=${stores} query=${{store}} />
         <span class="muted" role="status">${live.data && plural(live.data.total, 'scheduled event')}</span>${no && html`<span class="muted">${no}</span>`}</div>
       ${store === '' ? html`<${NoStore} />` : !rows ? html`<${Waiting} poll=${live.error ? live : known} />`
         : rows.length === 0 ? html`<${Empty}><p>Nothing is scheduled.</p><p><code>sluice pub ${topic} '{"order": 17}' --delay 1h</code></p><//>`

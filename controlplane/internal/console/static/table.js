@@ -28,7 +28,7 @@ export function Table({name, columns, rows, id, query = {}, sort, next, details}
   const at = query.sort ?? sort ?? '';
   return html`
     ${columns.some(c => c.sort) && html`<${SortBy} columns=${columns} at=${at} />`}
-    <div class="scroll"><table class="${name} cards" ...${holding}>
+    <div class="across"><table class="${name} cards" ...${holding}>
       <thead><tr>${columns.map(c => html`<${Head} key=${c.title} column=${c} at=${at} />`)}</tr></thead>
       <tbody>${steady.map(row => html`<${Row} key=${id(row)} row=${row} columns=${columns} below=${details?.(row)} />`)}</tbody>
     </table></div>
