@@ -435,8 +435,15 @@ test('a token is asked for, kept for the tab alone, and its role respected', asy
   assert.ok(await field('publish.rate').isDisabled());
   await page.getByText('Your role is viewer; this needs editor.').first().waitFor();
   await shoot(page, 'viewer');
+  await page.goto(`${authBase}/#/topics/${topic}/events`);
+  await page.getByText('Your role is viewer; this needs reader.').waitFor();
+  for (const [name, role] of [['Publish a test event…', 'operator'], ['Download', 'reader']]) {
+    assert.ok(await button(name).isDisabled());
+    assert.equal(await button(name).getAttribute('title'), `Your role is viewer; this needs ${role}.`);
+  }
   assert.deepEqual(await page.evaluate(() => [Object.keys(localStorage).length, document.cookie]), [0, '']);
 
+  await page.goto(`${authBase}/#/topics/${topic}`);
   await button('Sign out').click();
   await token.fill(env('CONSOLE_ADMIN_TOKEN'));
   await page.keyboard.press('Enter');

@@ -24,7 +24,7 @@ export function Sidecar({node, me}) {
           <${Versions} s=${s} latest=${new Map((policies.data?.policies ?? []).map(p => [p.name, p.version]))} />
           <${Shares} s=${s} topics=${topics.data?.topics ?? []} />
         </div>
-        ${s.log?.length > 0 && html`<section aria-label="Log"><h2>Log <small>the last ${plural(s.log.length, 'line')} of level warn and above</small></h2><pre class="card log" tabindex="0" aria-label="Log">${s.log.join('\n')}</pre></section>`}`}
+        ${s.log?.length > 0 && html`<section aria-label="Log"><h2>Log <small>the last ${plural(s.log.length, 'line')} of level warn and above</small></h2><pre class="card log" tabindex="0">${s.log.join('\n')}</pre></section>`}`}
     <//>`;
 }
 
