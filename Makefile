@@ -45,6 +45,10 @@ demo: build ## Build and show a shop at work on three sidecars, on STORE, a Mong
 	CGO_ENABLED=0 go build -trimpath -buildvcs=false -o bin/ ./test/mongomodel/cmd/mongomodel
 	@STORE='$(STORE)' deploy/dev/demo.sh
 
+.PHONY: screenshots
+screenshots: build ## Take the pictures of the console in docs/images, of the demo, with Chromium and Node.js (2 min)
+	@deploy/dev/screenshots.sh
+
 .PHONY: test
 test: ## Check the format and run every test (STRICT=1: leave nothing out) (7 to 10 min the first time, 1 where results are cached)
 	@deploy/dev/test.sh

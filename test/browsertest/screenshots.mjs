@@ -3,7 +3,7 @@ import {chromium} from 'playwright-core';
 
 const [url, folder] = process.argv.slice(2);
 const enough = 90_000; // ms of load for the plots
-const topic = 'orders';
+const topic = 'orders.placed';
 
 const browser = await chromium.launch({executablePath: process.env.CHROMIUM, headless: true, chromiumSandbox: process.getuid?.() !== 0});
 const page = await browser.newPage({viewport: {width: 1280, height: 800}});

@@ -16,7 +16,7 @@ export function Topic({topic: name, query, me}) {
   const [change, setChange] = useState(null);
   const [pausing, setPausing] = useState(false);
   const [deleting, setDeleting] = useState(false);
-  const stores = useLive('/v1/stores').data?.stores ?? [];
+  const stores = useLive('/v1/stores').data?.stores;
   const [target, setTarget] = useState(name);
   const topic = rates.data?.topics.find(t => t.topic === name);
   const policies = known.data?.policies;
@@ -36,7 +36,7 @@ export function Topic({topic: name, query, me}) {
       <${PausedGroups} names=${pausedGroups(name, policies)} />
       ${no && html`<span class="muted">${no}</span>`}
       <${Guarded} denied=${no} onClick=${() => setPausing(true)}>${paused ? 'Resume…' : 'Pause…'}<//>
-      <${Guarded} class="danger" denied=${denied(me, 'admin') || (stores.length === 0 && 'No sidecar is connected.')} onClick=${() => setDeleting(true)}>Delete…<//>`}>
+      <${Guarded} class="danger" denied=${denied(me, 'admin') || (stores?.length === 0 && 'No sidecar is connected.')} disabled=${!stores} onClick=${() => setDeleting(true)}>Delete…<//>`}>
       <${TopicTabs} topic=${name} store=${query.store} at="Limits" />
       ${change && html`<${Rollout} key=${change.name + change.version} change=${change} onDone=${() => setChange(null)} />`}
       <div class="columns">

@@ -38,7 +38,7 @@ function common(names) {
 
 export function Topics({query, me}) {
   const [making, setMaking] = useState(false);
-  const stores = useLive('/v1/stores').data?.stores ?? [];
+  const stores = useLive('/v1/stores').data?.stores;
   const no = denied(me, 'operator');
   const {prefix = '', sort = usual, cursor = ''} = query;
   const path = '/v1/topics?' + new URLSearchParams({limit: page, sort, history: 1, ...(prefix && {prefix}), ...(cursor && {cursor})});
@@ -49,7 +49,7 @@ export function Topics({query, me}) {
   const stored = useStoredTopics(rows && common(rows.map(t => t.topic)));
   return html`
     <${Page} title="Topics" poll=${live} copy=${{path, me}} actions=${html`
-      <${Guarded} denied=${no || (stores.length === 0 && 'No sidecar is connected.')} onClick=${() => setMaking(true)}>New topic…<//>`}>
+      <${Guarded} denied=${no || (stores?.length === 0 && 'No sidecar is connected.')} disabled=${!stores} onClick=${() => setMaking(true)}>New topic…<//>`}>
       <div class="toolbar">
         <${Filter} label="Topics that begin with" name="prefix" query=${query} />
         <span class="muted" role="status">${rows && plural(rows.length, 'topic') + (live.data.next || cursor ? ' on this page' : '')}</span>
