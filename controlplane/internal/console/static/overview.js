@@ -68,13 +68,17 @@ function Incident({i}) {
     </li>`;
 }
 
+const shortest = 300_000; // ms of a plot at least
+
 function Rate({title, of, o, bad}) {
   const now = o[of + '_per_second'];
   const points = (o.history ?? []).map(p => ({at: Date.parse(p.at), value: p[of]}));
+  // The history goes back as far as the control plane has seen it, an hour at most.
+  const begin = Math.min(points[0]?.at ?? Infinity, Date.now() - shortest);
   return html`
     <figure class="card plot">
       <figcaption><span>${title}</span> <b class=${bad && now > 0 ? 'bad' : ''}>${perSecond(now)}<small>/s</small></b></figcaption>
-      <${Plot} points=${points} bad=${bad} label=${`${title} per second over the last hour`} />
+      <${Plot} points=${points} begin=${begin} bad=${bad} label=${`${title} per second over the last hour`} />
     </figure>`;
 }
 
