@@ -114,7 +114,8 @@ func (s *Sidecar) assemble(context.Context) error {
 	})
 	s.scheduler = schedule.New(schedule.Config{
 		Log: st.Log(), Mine: func(slot int) bool { return st.Roster().Mine(schedule.Task(slot)) },
-		Released: notifier.Heard, CountEvery: timing.CountEvery, Most: cfg.MaxScheduled, Logger: cfg.Logger,
+		Released: notifier.Heard, CountEvery: timing.CountEvery, Most: cfg.MaxScheduled,
+		MostBytes: func(topic string) int64 { return s.policies.Current.Load().Topic(topic).Retention.MaxBytes }, Logger: cfg.Logger,
 		Late: func(topic string, by time.Duration) { s.metrics.Topic(topic).Late(by) },
 	})
 	s.publisher = admit.New(admit.Config{

@@ -3,6 +3,7 @@ package contract
 import (
 	"fmt"
 	"strconv"
+	"strings"
 	"testing"
 	"time"
 
@@ -205,6 +206,29 @@ func TestScheduledAreBounded(t *testing.T) {
 	}
 	if a := s.post(t, "uncrowded", "1", hour); a.Status != 202 {
 		t.Errorf("in another topic: %d %s", a.Status, a.Body)
+	}
+}
+
+// "scheduled events may hold retention.max_bytes beside the stored ones; one more is overloaded with
+// reason scheduled; they push no stored event out"
+func TestScheduledBytesAreBounded(t *testing.T) {
+	t.Parallel()
+	const topic = "heavy"
+	s := newHome(t).start(t, "- {name: heavy, partitions: 1, retention: {max_bytes: 20000}}\n")
+	body, hour := `"`+strings.Repeat("x", 4000)+`"`, "Sluice-Delay-Ms: 3600000"
+	if a := s.post(t, topic, body, "Sluice-Id: stored"); a.Status != 201 {
+		t.Fatalf("%d %s", a.Status, a.Body)
+	}
+	for i := range 4 {
+		if a := s.post(t, topic, body, fmt.Sprint("Sluice-Id: e", i), hour); a.Status != 202 {
+			t.Fatalf("%d: %d %s", i, a.Status, a.Body)
+		}
+	}
+	if a := s.post(t, topic, body, "Sluice-Id: f", hour); a.Status != 503 || a.JSON(t).Text("reason") != "scheduled" {
+		t.Errorf("one too many: %d %s", a.Status, a.Body)
+	}
+	if a := testkit.Call(t, "GET", s.URL()+"/v1/topics/heavy/events/stored", ""); a.Status != 200 {
+		t.Errorf("the stored event: %d %s", a.Status, a.Body)
 	}
 }
 

@@ -39,7 +39,8 @@ var onBoth = []func(*testing.T){
 	// latest_test.go
 	TestLatestAndLive,
 	// later_test.go
-	TestScheduledDelivery, TestCancelScheduled, TestBadSchedules, TestScheduledAreBounded, TestScheduledOverAKill,
+	TestScheduledDelivery, TestCancelScheduled, TestBadSchedules, TestScheduledAreBounded, TestScheduledBytesAreBounded,
+	TestScheduledOverAKill,
 	// limits_test.go
 	TestFieldLimits, TestTopicNames, TestBodyLimits, TestBatchLimitOverWebSocket,
 	// ops_test.go

@@ -99,10 +99,10 @@ func (a *admission) later(i int) bool { return a.records[i].DeliverAt != 0 && a.
 // Completed takes the log's outcome of one event.
 func (a *admission) Completed(i int, out eventlog.Outcome) {
 	if a.later(i) {
-		if topic := a.records[i].Topic; out.Err != nil || out.Duplicate || out.Spooled {
-			a.p.cfg.Scheduler.Return(topic)
+		if rec := a.records[i]; out.Err != nil || out.Duplicate || out.Spooled {
+			a.p.cfg.Scheduler.Return(rec.Topic, rec.Size())
 		} else {
-			a.p.cfg.Scheduler.Accepted(topic, out.DeliverAt)
+			a.p.cfg.Scheduler.Accepted(rec.Topic, rec.Size(), out.DeliverAt)
 		}
 	}
 	if out.Err != nil {

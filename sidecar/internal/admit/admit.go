@@ -45,12 +45,12 @@ type Quota interface {
 
 // Scheduler keeps account of scheduled events. It must not block.
 type Scheduler interface {
-	// Reserve lets one more event of a topic be scheduled, or returns why not. Return cancels that
+	// Reserve lets one more event of a topic, of about that size, be scheduled, or returns why not. Return cancels that
 	// if the event is not scheduled. Accepted says that it is, and when it is due, in milliseconds
 	// since the epoch.
-	Reserve(topic string) error
-	Return(topic string)
-	Accepted(topic string, due int64)
+	Reserve(topic string, bytes int) error
+	Return(topic string, bytes int)
+	Accepted(topic string, bytes int, due int64)
 }
 
 // Config is what a Publisher needs; every field is required but Quota, Tracing, Scheduler and
@@ -245,13 +245,13 @@ func (p *Publisher) enqueue(a *admission, i int, it *wire.PublishItem, logOnly b
 	topic := a.reservation.topic(rec.Topic)
 	err := topic.err
 	if err == nil && a.later(i) {
-		err = p.cfg.Scheduler.Reserve(rec.Topic)
+		err = p.cfg.Scheduler.Reserve(rec.Topic, rec.Size())
 	}
 	if err == nil {
 		rec.Partition = eventlog.PartitionOf(rec.Key, rec.ID, topic.partitions)
 		err = p.cfg.Writer.Enqueue(rec.Topic, rec.Partition, writer.Item{Record: rec, Receiver: a, Index: i, Span: span})
 		if err != nil && a.later(i) {
-			p.cfg.Scheduler.Return(rec.Topic)
+			p.cfg.Scheduler.Return(rec.Topic, rec.Size())
 		}
 	}
 	if err != nil {

@@ -18,6 +18,15 @@ type Scheduled struct {
 	Place string
 }
 
+// Waiting is how many events are scheduled, and about how many bytes they have.
+type Waiting struct{ Events, Bytes int64 }
+
+// Plus is the sum of both.
+func (w Waiting) Plus(o Waiting) Waiting { return Waiting{w.Events + o.Events, w.Bytes + o.Bytes} }
+
+// Minus is what is left without the other.
+func (w Waiting) Minus(o Waiting) Waiting { return Waiting{w.Events - o.Events, w.Bytes - o.Bytes} }
+
 // SchedulerSlots is the number of slots of a store's scheduled events, which its sidecars share
 // out. All of a topic is in one slot.
 const SchedulerSlots = 16
@@ -63,11 +72,11 @@ type Scheduler interface {
 	ListScheduled(ctx context.Context, topic string, after *Point, limit int) ([]Scheduled, error)
 
 	// CountScheduled counts a topic's scheduled events.
-	CountScheduled(ctx context.Context, topic string) (int64, error)
+	CountScheduled(ctx context.Context, topic string) (Waiting, error)
 
 	// CountSlots counts the scheduled events of each topic of these slots (nil: all slots). Topics
 	// without any may be missing.
-	CountSlots(ctx context.Context, slots []int) (map[string]int64, error)
+	CountSlots(ctx context.Context, slots []int) (map[string]Waiting, error)
 
 	// Cancel removes a scheduled event and frees its id. ErrNotFound if no event of that id is
 	// scheduled. Once Cancel has returned nil, the event does not come into the log.

@@ -42,7 +42,9 @@ func (m *handlers) listScheduled(caller *session.Session, _ http.ResponseWriter,
 	l := scheduledList{Scheduled: []scheduledInfo{}} // [] rather than null
 	found, err := m.Log.ListScheduled(r.Context(), topic, after, limit+1)
 	if err == nil {
-		l.Total, err = m.Log.CountScheduled(r.Context(), topic)
+		var all eventlog.Waiting
+		all, err = m.Log.CountScheduled(r.Context(), topic)
+		l.Total = all.Events
 	}
 	if notFound(err) {
 		return l, nil

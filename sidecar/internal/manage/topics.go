@@ -245,7 +245,8 @@ func (m *handlers) planDeletion(ctx context.Context, topic string) (deletionPlan
 	case !errors.Is(err, eventlog.ErrNotFound):
 		return deletionPlan{}, err
 	}
-	plan.Scheduled, err = m.Log.CountScheduled(ctx, topic)
+	waiting, err := m.Log.CountScheduled(ctx, topic)
+	plan.Scheduled = waiting.Events
 	return plan, err
 }
 

@@ -8,20 +8,18 @@ import (
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog"
 )
 
-// room is about how many events of a topic are scheduled.
+// room is about what is scheduled of a topic.
 type room struct {
-	counted  int64 // the last count, less the events released here since
-	reserved int64 // admitted here, and neither stored nor returned yet: a count may miss them
-	stored   int64 // here since that count began
+	counted  eventlog.Waiting // the last count, less the events released here since
+	reserved eventlog.Waiting // admitted here, and neither stored nor returned yet: a count may miss them
+	stored   eventlog.Waiting // here since that count began
 }
 
-// Reserve admits one more scheduled event of a topic. The caller calls Return or Accepted next.
-// Each sidecar uses its last count, and the events that it has admitted and released itself since.
-// The error is a *wire.Error.
-func (s *Scheduler) Reserve(topic string) error {
-	if s.cfg.Most <= 0 {
-		return nil
-	}
+// Reserve admits one more scheduled event of a topic, of about that many bytes. The caller calls
+// Return or Accepted next. Each sidecar uses its last count, and the events that it has admitted and
+// released itself since. The error is a *wire.Error.
+func (s *Scheduler) Reserve(topic string, bytes int) error {
+	most := s.cfg.MostBytes(topic)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	r := s.rooms[topic]
@@ -29,18 +27,36 @@ func (s *Scheduler) Reserve(topic string) error {
 		r = &room{counted: s.Counts()[topic]}
 		s.rooms[topic] = r
 	}
-	if r.counted+r.reserved+r.stored >= int64(s.cfg.Most) {
-		e := wire.Errorf(wire.Overloaded,
+	with := r.counted.Plus(r.reserved).Plus(r.stored).Plus(one(bytes))
+	var e *wire.Error
+	switch {
+	case s.cfg.Most > 0 && with.Events > int64(s.cfg.Most):
+		e = wire.Errorf(wire.Overloaded,
 			"%d events of topic %q are scheduled already, which is as many as --max-scheduled allows; try again later", s.cfg.Most, topic)
-		e.Reason, e.RetryAfter = "scheduled", max(s.cfg.CountEvery, s.countPause) // when they are counted again
-		return e
+	case most > 0 && with.Bytes > most:
+		e = wire.Errorf(wire.Overloaded, "the scheduled events of topic %q would have more than the %d bytes that retention.max_bytes of "+
+			"its policy allows; try again later", topic, most)
+	default:
+		r.reserved = r.reserved.Plus(one(bytes))
+		return nil
 	}
-	r.reserved++
-	return nil
+	e.Reason, e.RetryAfter = "scheduled", max(s.cfg.CountEvery, s.countPause) // when they are counted again
+	return e
 }
 
+func one(bytes int) eventlog.Waiting { return eventlog.Waiting{Events: 1, Bytes: int64(bytes)} }
+
 // Return cancels the reservation of an event that was not scheduled.
-func (s *Scheduler) Return(topic string) { s.change(topic, func(r *room) { r.reserved-- }) }
+func (s *Scheduler) Return(topic string, bytes int) {
+	s.change(topic, func(r *room) { r.reserved = r.reserved.Minus(one(bytes)) })
+}
+
+// released notes events that are not scheduled any more, with the mean of the topic for their size.
+func (r *room) released(n int64) {
+	if n = min(n, r.counted.Events); n > 0 {
+		r.counted = r.counted.Minus(eventlog.Waiting{Events: n, Bytes: r.counted.Bytes / r.counted.Events * n})
+	}
+}
 
 func (s *Scheduler) change(topic string, change func(*room)) {
 	s.mu.Lock()
@@ -68,7 +84,7 @@ func (s *Scheduler) count(ctx context.Context) {
 // scheduled here.
 func (s *Scheduler) countOnce(ctx context.Context) {
 	slots := s.slots()
-	before := map[string]int64{} // stored, and so counted
+	before := map[string]eventlog.Waiting{} // stored, and so counted
 	s.mu.Lock()
 	for topic, r := range s.rooms {
 		before[topic] = r.stored
@@ -88,8 +104,8 @@ func (s *Scheduler) countOnce(ctx context.Context) {
 		}
 		s.mu.Lock()
 		r := s.rooms[topic]
-		r.counted, r.stored = n, r.stored-stored
-		if n == 0 && r.reserved+r.stored == 0 {
+		r.counted, r.stored = n, r.stored.Minus(stored)
+		if (*r == room{}) {
 			delete(s.rooms, topic)
 		}
 		s.mu.Unlock()

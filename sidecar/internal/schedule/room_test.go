@@ -3,6 +3,7 @@ package schedule
 import (
 	"errors"
 	"fmt"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -26,7 +27,7 @@ func TestTopicsAreBounded(t *testing.T) {
 			synctest.Wait()
 			time.Sleep(500 * time.Millisecond) // no count is under way, here and later
 			full := func() bool {
-				err := s.Reserve("t")
+				err := s.Reserve("t", 10)
 				var e *wire.Error
 				if err != nil && (!errors.As(err, &e) || e.Code != wire.Overloaded || e.Reason != "scheduled" || e.RetryAfter != time.Second) {
 					t.Errorf("Reserve: %v", err)
@@ -38,7 +39,7 @@ func TestTopicsAreBounded(t *testing.T) {
 				if full() {
 					t.Error("full before it was counted")
 				}
-				s.Return("t")
+				s.Return("t", 10)
 				time.Sleep(2 * time.Second)
 			}
 			for ; n < 10; n++ {
@@ -46,16 +47,16 @@ func TestTopicsAreBounded(t *testing.T) {
 					t.Errorf("full with %d events", n)
 				}
 				at := l.schedule("t", fmt.Sprint("e", n), time.Now().Add(time.Minute))
-				s.Accepted("t", at)
+				s.Accepted("t", 10, at)
 			}
 			for range 3 {
 				if !full() {
 					t.Error("not full")
 				}
-				if err := s.Reserve("other"); err != nil {
+				if err := s.Reserve("other", 10); err != nil {
 					t.Errorf("another topic: %v", err)
 				}
-				s.Return("other")
+				s.Return("other", 10)
 				time.Sleep(2 * time.Second) // they are counted
 			}
 			l.set(func() { delete(l.waiting, "e4") }) // cancelled
@@ -63,7 +64,7 @@ func TestTopicsAreBounded(t *testing.T) {
 			if full() {
 				t.Error("full after one was cancelled")
 			}
-			s.Return("t") // a duplicate
+			s.Return("t", 10) // a duplicate
 			if full() {
 				t.Error("full after one was not scheduled")
 			}
@@ -71,7 +72,7 @@ func TestTopicsAreBounded(t *testing.T) {
 				t.Error("not full")
 			}
 			l.set(func() { clear(l.waiting) })
-			s.Return("t")
+			s.Return("t", 10)
 			time.Sleep(2 * time.Second)
 			s.mu.Lock()
 			defer s.mu.Unlock()
@@ -85,6 +86,37 @@ func TestTopicsAreBounded(t *testing.T) {
 	}
 }
 
+// The scheduled events of a topic have as many bytes as its stored ones may have.
+func TestTopicsAreBoundedInBytes(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := newLog()
+		s, stop := start(l, nil, clock.System())
+		defer stop()
+		s.cfg.MostBytes = func(string) int64 { return 35 }
+		synctest.Wait()
+		var e *wire.Error
+		if err := s.Reserve("t", 36); !errors.As(err, &e) || e.Reason != "scheduled" || !strings.Contains(e.Msg, "retention.max_bytes") {
+			t.Errorf("one that is larger than all may be: %v", err)
+		}
+		for i := range 3 {
+			if err := s.Reserve("t", 10); err != nil {
+				t.Error(err)
+			}
+			s.Accepted("t", 10, l.schedule("t", fmt.Sprint(i), time.Now().Add(time.Minute)))
+		}
+		for range 2 {
+			if s.Reserve("t", 6) == nil {
+				t.Error("36 bytes of 35")
+			}
+			time.Sleep(2 * time.Second) // they are counted
+		}
+		time.Sleep(time.Minute) // they are released
+		if err := s.Reserve("t", 35); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
 // A count misses events that were admitted before it and are stored after it: they stay admitted.
 func TestEventsOnTheirWayAreCounted(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -94,7 +126,7 @@ func TestEventsOnTheirWayAreCounted(t *testing.T) {
 		s.cfg.Most = 2
 		synctest.Wait()
 		time.Sleep(500 * time.Millisecond)
-		full := func() bool { return s.Reserve("t") != nil }
+		full := func() bool { return s.Reserve("t", 10) != nil }
 		for n := range 2 {
 			if full() {
 				t.Errorf("full with %d events", n)
@@ -105,7 +137,7 @@ func TestEventsOnTheirWayAreCounted(t *testing.T) {
 			if !full() {
 				t.Errorf("not full before %s was stored", id)
 			}
-			s.Accepted("t", l.schedule("t", id, time.Now().Add(time.Minute)))
+			s.Accepted("t", 10, l.schedule("t", id, time.Now().Add(time.Minute)))
 			time.Sleep(time.Second)
 		}
 		if !full() {

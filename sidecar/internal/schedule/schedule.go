@@ -53,8 +53,10 @@ type Config struct {
 	// CountEvery is the least pause between two counts of the scheduled events.
 	CountEvery time.Duration
 	// Most is about how many events of a topic may be scheduled; 0: any number.
-	Most  int
-	Clock clock.Clock
+	Most int
+	// MostBytes is about how many bytes the scheduled events of a topic may have; 0: any number.
+	MostBytes func(topic string) int64
+	Clock     clock.Clock
 }
 
 // Task names the work of a slot, which one sidecar of a store does; see roster's Mine.
@@ -64,7 +66,7 @@ func Task(slot int) string { return "_scheduled-" + strconv.Itoa(slot) }
 type Scheduler struct {
 	cfg    Config
 	wake   pause.Wake // set when earliest has come nearer
-	counts atomic.Pointer[map[string]int64]
+	counts atomic.Pointer[map[string]eventlog.Waiting]
 
 	mu         sync.Mutex
 	rooms      map[string]*room
@@ -90,18 +92,18 @@ func New(cfg Config) *Scheduler {
 	s := &Scheduler{
 		cfg: cfg, wake: pause.NewWake(), earliest: math.MaxInt64, rooms: make(map[string]*room), failing: make(map[string]failure),
 	}
-	s.counts.Store(new(map[string]int64))
+	s.counts.Store(new(map[string]eventlog.Waiting))
 	return s
 }
 
 // Accepted records that an event was scheduled here.
-func (s *Scheduler) Accepted(topic string, due int64) {
+func (s *Scheduler) Accepted(topic string, bytes int, due int64) {
 	slot := eventlog.SlotOf(topic)
 	mine := s.mine(slot)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if r := s.rooms[topic]; r != nil {
-		r.reserved, r.stored = r.reserved-1, r.stored+1
+		r.reserved, r.stored = r.reserved.Minus(one(bytes)), r.stored.Plus(one(bytes))
 	}
 	if !mine {
 		if due > s.cfg.Clock.Now().Add(2*lookEvery).UnixMilli() {
@@ -133,9 +135,9 @@ func (s *Scheduler) slots() []int {
 	return own
 }
 
-// Counts is how many events of each topic are scheduled, in the slots of this sidecar, as they were
+// Counts is what is scheduled of each topic, in the slots of this sidecar, as they were
 // counted last.
-func (s *Scheduler) Counts() map[string]int64 {
+func (s *Scheduler) Counts() map[string]eventlog.Waiting {
 	return *s.counts.Load()
 }
 
@@ -287,7 +289,7 @@ func (s *Scheduler) releaseTopic(ctx context.Context, topic string, due []eventl
 			}
 		}
 	}
-	s.change(topic, func(r *room) { r.counted -= released })
+	s.change(topic, func(r *room) { r.released(released) })
 	for p, head := range heads {
 		s.cfg.Released(topic, p, head)
 	}

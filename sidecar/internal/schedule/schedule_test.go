@@ -102,17 +102,17 @@ func (l *fakeLog) Release(_ context.Context, topic string, due []eventlog.Schedu
 	return outs
 }
 
-func (l *fakeLog) CountSlots(context.Context, []int) (map[string]int64, error) {
+func (l *fakeLog) CountSlots(context.Context, []int) (map[string]eventlog.Waiting, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	counts := map[string]int64{}
+	counts := map[string]eventlog.Waiting{}
 	for _, w := range l.waiting {
-		counts[w.Topic]++
+		counts[w.Topic] = counts[w.Topic].Plus(one(10))
 	}
 	return counts, nil
 }
 
-func (l *fakeLog) CountScheduled(ctx context.Context, topic string) (int64, error) {
+func (l *fakeLog) CountScheduled(ctx context.Context, topic string) (eventlog.Waiting, error) {
 	counts, err := l.CountSlots(ctx, nil)
 	l.set(func() { l.counted++ })
 	return counts[topic], err
@@ -121,7 +121,7 @@ func (l *fakeLog) CountScheduled(ctx context.Context, topic string) (int64, erro
 // start runs a scheduler until stop.
 func start(l *fakeLog, mine func(int) bool, c clock.Clock) (s *Scheduler, stop func()) {
 	s = New(Config{Log: l, Mine: mine, Released: func(string, int, uint64) {}, Logger: slog.New(slog.DiscardHandler), CountEvery: time.Second,
-		Most: 1 << 30, Clock: c})
+		Most: 1 << 30, MostBytes: func(string) int64 { return 0 }, Clock: c})
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
 	go func() { done <- s.Run(ctx) }()
@@ -154,12 +154,12 @@ func TestReleasesWhatIsDue(t *testing.T) {
 		for i := range 3000 {
 			id := fmt.Sprintf("e%04d", i)
 			due[id] = l.schedule("t", id, base.Add(time.Duration(100+i)*time.Millisecond))
-			s.Accepted("t", due[id])
+			s.Accepted("t", 10, due[id])
 		}
 		due["far"] = l.schedule("t", "far", base.Add(time.Hour))
-		s.Accepted("t", due["far"])
+		s.Accepted("t", 10, due["far"])
 		time.Sleep(10 * time.Second)
-		if n := s.Counts()["t"]; n != 1 {
+		if n := s.Counts()["t"].Events; n != 1 {
 			t.Errorf("counted %d", n)
 		}
 		time.Sleep(time.Hour)
@@ -187,7 +187,7 @@ func TestStoreAndTopicsThatFail(t *testing.T) {
 			id := fmt.Sprint("good", i)
 			due[id] = l.schedule("good", id, time.Now().Add(time.Second+time.Duration(i)*100*time.Millisecond))
 		}
-		s.Accepted("good", time.Now().Add(time.Second).UnixMilli())
+		s.Accepted("good", 10, time.Now().Add(time.Second).UnixMilli())
 		time.Sleep(30 * time.Second)
 		late(t, l, due, 200*time.Millisecond)
 		l.set(func() { l.refuses["bad"], l.away, l.looks = false, true, 0 })
@@ -256,7 +256,7 @@ func TestClockIsSet(t *testing.T) {
 			s, stop := start(l, nil, clock.New(wall))
 			defer stop()
 			at := l.schedule("t", "e", wall.Now().Add(90*time.Second))
-			s.Accepted("t", at)
+			s.Accepted("t", 10, at)
 			time.Sleep(30 * time.Second)
 			wall.set(by)
 			time.Sleep(4 * time.Minute)
@@ -310,7 +310,7 @@ func TestSidecarsShareTheSlots(t *testing.T) {
 		for i := range 600 {
 			topic, id := fmt.Sprint("t", i%40), fmt.Sprint("e", i)
 			due[id] = l.schedule(topic, id, time.Now().Add(time.Duration(i%7)*3*time.Second+200*time.Millisecond))
-			all[i%3].Accepted(topic, due[id])
+			all[i%3].Accepted(topic, 10, due[id])
 			time.Sleep(10 * time.Millisecond)
 		}
 		time.Sleep(30 * time.Second)
@@ -324,7 +324,7 @@ func TestSidecarsShareTheSlots(t *testing.T) {
 		for i := range 100 {
 			topic, id := fmt.Sprint("t", i%40), fmt.Sprint("k", i)
 			due[id] = l.schedule(topic, id, time.Now().Add(time.Duration(i)*50*time.Millisecond))
-			all[2].Accepted(topic, due[id])
+			all[2].Accepted(topic, 10, due[id])
 		}
 		stops[2]() // as if it was killed
 		time.Sleep(10 * time.Second)

@@ -74,7 +74,8 @@ func (p *process) newScheduler(notifier writer.Notifier) *schedule.Scheduler {
 	}
 	return schedule.New(schedule.Config{
 		Log: log, Mine: func(slot int) bool { return p.roster.Mine(schedule.Task(slot)) },
-		Released: notifier.Heard, CountEvery: 15 * time.Second, Most: 1_000_000, Clock: p.machine.clock.Clock(), Logger: p.machine.logger(),
+		Released: notifier.Heard, CountEvery: 15 * time.Second, Most: 1_000_000, MostBytes: func(string) int64 { return 0 },
+		Clock: p.machine.clock.Clock(), Logger: p.machine.logger(),
 	})
 }
 
@@ -157,7 +158,7 @@ func (r *run) waiting() bool {
 	}
 	counts, err := p.log.CountSlots(context.Background(), nil)
 	for _, n := range counts {
-		if n > 0 {
+		if n.Events > 0 {
 			return true
 		}
 	}

@@ -8,6 +8,7 @@ import (
 	"go.opentelemetry.io/otel/metric"
 
 	"github.com/sluice-bus/sluice/internal/policy"
+	"github.com/sluice-bus/sluice/sidecar/internal/eventlog"
 )
 
 // GroupStat is the state of one consumer group on this sidecar.
@@ -109,10 +110,15 @@ func (m *Metrics) ObserveDead(f func() []DeadStat) {
 	m.observe(func(o metric.Observer) { m.observeDead(o, f(), time.Now()) })
 }
 
-// ObserveScheduled makes every scrape call f, as ObserveGroups does: how many events of each topic
-// are scheduled.
-func (m *Metrics) ObserveScheduled(f func() map[string]int64) {
-	m.observe(func(o metric.Observer) { observeTopics(m, o, m.inst.scheduled, f()) })
+// ObserveScheduled makes every scrape call f, as ObserveGroups does: what is scheduled of each topic.
+func (m *Metrics) ObserveScheduled(f func() map[string]eventlog.Waiting) {
+	m.observe(func(o metric.Observer) {
+		counts := map[string]int64{}
+		for topic, w := range f() {
+			counts[topic] = w.Events
+		}
+		observeTopics(m, o, m.inst.scheduled, counts)
+	})
 }
 
 // ObserveTenants makes every scrape call f, as ObserveGroups does: how many tenants of each topic

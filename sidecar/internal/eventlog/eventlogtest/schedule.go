@@ -78,11 +78,11 @@ func (s *suite) waiting(t tester, topic string, want ...string) {
 	if got := scheduledIDs(s.listed(t, topic)); !slices.Equal(got, want) {
 		t.Errorf("scheduled: %q; want %q", got, want)
 	}
-	if n, err := s.log.CountScheduled(t.Context(), topic); err != nil || n != int64(len(want)) {
-		t.Errorf("CountScheduled = %d, %v; want %d", n, err, len(want))
+	if n, err := s.log.CountScheduled(t.Context(), topic); err != nil || n.Events != int64(len(want)) || (n.Bytes == 0) != (len(want) == 0) {
+		t.Errorf("CountScheduled = %+v, %v; want %d", n, err, len(want))
 	}
 	counts, err := s.log.CountSlots(t.Context(), []int{eventlog.SlotOf(topic)})
-	if err != nil || counts[topic] != int64(len(want)) {
+	if err != nil || counts[topic].Events != int64(len(want)) || (counts[topic].Bytes == 0) != (len(want) == 0) {
 		t.Errorf("CountSlots = %v, %v; want %d for %s", counts, err, len(want), topic)
 	}
 }

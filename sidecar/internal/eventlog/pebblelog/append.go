@@ -41,6 +41,7 @@ type appending struct {
 	// release has the due events, by the index of the batch, if this is a Release: the log stores
 	// only events that are scheduled as it says.
 	release []eventlog.Scheduled
+	sizes   []int64 // of their stored values
 
 	fresh   []int    // indexes of the events to store, in order
 	later   []int    // and of the events to schedule

@@ -28,24 +28,26 @@ type tally struct {
 	noting  sync.RWMutex // read-held from a commit to its note
 	begun   bool         // guarded by noting
 	n       atomic.Int64
+	bytes   atomic.Int64
 }
 
 // noted adds delta to the tally if commit succeeds.
-func (c *tally) noted(delta int, commit func() (*commit, error)) (*commit, error) {
-	if delta == 0 {
+func (c *tally) noted(delta eventlog.Waiting, commit func() (*commit, error)) (*commit, error) {
+	if delta.Events == 0 {
 		return commit()
 	}
 	c.noting.RLock()
 	defer c.noting.RUnlock()
 	x, err := commit()
 	if err == nil && c.begun {
-		c.n.Add(int64(delta))
+		c.n.Add(delta.Events)
+		c.bytes.Add(delta.Bytes)
 	}
 	return x, err
 }
 
-// count is the number of scheduled events. The first call iterates over all of them.
-func (c *tally) count(db *pebble.DB, topic uint32) (int64, error) {
+// count is what is scheduled. The first call iterates over all of it.
+func (c *tally) count(db *pebble.DB, topic uint32) (eventlog.Waiting, error) {
 	c.counted.Do(func() {
 		prefix := topicPrefix(nil, kindWaiting, topic)
 		c.noting.Lock()
@@ -57,14 +59,15 @@ func (c *tally) count(db *pebble.DB, topic uint32) (int64, error) {
 			return
 		}
 		defer it.Close()
-		n := int64(0)
+		var stored eventlog.Waiting
 		for it.First(); it.Valid(); it.Next() {
-			n++
+			stored = stored.Plus(eventlog.Waiting{Events: 1, Bytes: int64(len(it.Value()))})
 		}
-		c.n.Add(n)
+		c.n.Add(stored.Events)
+		c.bytes.Add(stored.Bytes)
 		c.err = failed(it.Error())
 	})
-	return max(c.n.Load(), 0), c.err
+	return eventlog.Waiting{Events: max(c.n.Load(), 0), Bytes: max(c.bytes.Load(), 0)}, c.err
 }
 
 // isNew takes an event that the topic does not hold yet.
@@ -90,7 +93,7 @@ func (a *appending) released(i int, e idEntry, found bool) (done bool) {
 // scheduledBefore is the outcome of an event whose id is scheduled.
 func (a *appending) scheduledBefore(i int, e idEntry) error {
 	r := a.batch[i]
-	was, err := a.log.scheduled(a.topic, e.due, r.ID)
+	was, _, err := a.log.scheduled(a.topic, e.due, r.ID)
 	if err == nil && was == nil {
 		err = fmt.Errorf("%w: id %q is scheduled for %d, and its event is missing", eventlog.ErrUnavailable, r.ID, e.due)
 	}
@@ -103,21 +106,21 @@ func (a *appending) scheduledBefore(i int, e idEntry) error {
 	return nil
 }
 
-// scheduled reads a scheduled event; nil where it is gone.
-func (l *Log) scheduled(t *topic, due int64, id string) (*eventlog.Record, error) {
+// scheduled reads a scheduled event, and the size of its stored value; nil where it is gone.
+func (l *Log) scheduled(t *topic, due int64, id string) (r *eventlog.Record, size int, err error) {
 	value, found, err := l.get(waitingKey(nil, t.id, due, id))
 	if err != nil || !found {
-		return nil, err
+		return nil, 0, err
 	}
-	r, err := decodeRecord(t.name, 0, 0, value)
-	return r, failed(err)
+	r, err = decodeRecord(t.name, 0, 0, value)
+	return r, len(value), failed(err)
 }
 
 // schedule adds the entries of the events to schedule, and removes those of released events. It
-// returns the change of the number of scheduled events.
-func (a *appending) schedule(ch *change) (delta int) {
+// returns the change of what is scheduled. The size of an event is that of its stored value.
+func (a *appending) schedule(ch *change) (delta eventlog.Waiting) {
 	if len(a.later) == 0 && a.release == nil {
-		return 0
+		return delta
 	}
 	t := a.topic.id
 	b := a.log.db.NewBatch()
@@ -126,19 +129,22 @@ func (a *appending) schedule(ch *change) (delta int) {
 		r := a.batch[i]
 		e := idEntry{due: r.DeliverAt, order: a.log.acceptances.Next(time.Now())}
 		_ = b.Set(idKey(nil, t, r.ID), appendIDEntry(nil, e), nil)
-		_ = b.Set(waitingKey(nil, t, r.DeliverAt, r.ID), appendRecord(nil, r, 0), nil)
+		value := appendRecord(nil, r, 0)
+		delta = delta.Plus(eventlog.Waiting{Events: 1, Bytes: int64(len(value))})
+		_ = b.Set(waitingKey(nil, t, r.DeliverAt, r.ID), value, nil)
 		_ = b.Set(dueKey(e, t, r.ID), []byte(r.Key), nil)
 		a.out[i] = eventlog.Outcome{DeliverAt: r.DeliverAt}
 	}
 	if a.release == nil {
-		return len(a.later)
+		return delta
 	}
 	for _, i := range a.fresh {
 		w := &a.release[i]
 		_ = b.Delete(waitingKey(nil, t, w.DeliverAt, w.ID), nil)
 		_ = b.Delete([]byte(w.Place), nil)
+		delta = delta.Minus(eventlog.Waiting{Events: 1, Bytes: a.sizes[i]})
 	}
-	return -len(a.fresh)
+	return delta
 }
 
 // maxReleaseBytes bounds the events in memory of one Release, except for the last.
@@ -182,7 +188,7 @@ func (l *Log) release(ctx context.Context, name string, due []eventlog.Scheduled
 	}
 	var gone []eventlog.Scheduled
 	for i, w := range due {
-		r, err := l.scheduled(t, w.DeliverAt, w.ID)
+		r, stored, err := l.scheduled(t, w.DeliverAt, w.ID)
 		if err != nil {
 			return err
 		}
@@ -199,6 +205,7 @@ func (l *Log) release(ctx context.Context, name string, due []eventlog.Scheduled
 			byPartition[p] = a
 		}
 		a.batch, a.release, a.out, a.at = append(a.batch, r), append(a.release, w), append(a.out, eventlog.Outcome{}), append(a.at, i)
+		a.sizes = append(a.sizes, int64(stored))
 		if size += r.Size(); size >= maxReleaseBytes {
 			flush()
 		}
@@ -292,22 +299,22 @@ func (l *Log) ListScheduled(ctx context.Context, name string, last *eventlog.Poi
 }
 
 // CountScheduled implements eventlog.Scheduler.
-func (l *Log) CountScheduled(ctx context.Context, name string) (int64, error) {
+func (l *Log) CountScheduled(ctx context.Context, name string) (eventlog.Waiting, error) {
 	t, err := l.enterTopic(ctx, name)
 	if err != nil {
-		return 0, err
+		return eventlog.Waiting{}, err
 	}
 	defer l.leave()
 	return t.waiting.count(l.db, t.id)
 }
 
 // CountSlots implements eventlog.Scheduler. It seeks once for each topic that has scheduled events.
-func (l *Log) CountSlots(ctx context.Context, _ []int) (map[string]int64, error) {
+func (l *Log) CountSlots(ctx context.Context, _ []int) (map[string]eventlog.Waiting, error) {
 	if err := l.enter(ctx); err != nil {
 		return nil, err
 	}
 	defer l.leave()
-	counts := map[string]int64{}
+	counts := map[string]eventlog.Waiting{}
 	it, err := l.db.NewIter(&pebble.IterOptions{LowerBound: []byte{kindWaiting}, UpperBound: []byte{kindWaiting + 1}})
 	if err != nil {
 		return nil, failed(err)
@@ -357,5 +364,9 @@ func (l *Log) cancel(ctx context.Context, t *topic, id string) (*commit, error) 
 	_ = b.Delete(idKey(nil, t.id, id), nil)
 	_ = b.Delete(waitingKey(nil, t.id, e.due, id), nil)
 	_ = b.Delete(dueKey(e, t.id, id), nil)
-	return t.waiting.noted(-1, func() (*commit, error) { return l.commits.apply(ctx, &change{entries: b}, nil) })
+	_, size, err := l.scheduled(t, e.due, id)
+	if err != nil {
+		return nil, err
+	}
+	return t.waiting.noted(eventlog.Waiting{Events: -1, Bytes: -int64(size)}, func() (*commit, error) { return l.commits.apply(ctx, &change{entries: b}, nil) })
 }

@@ -67,6 +67,7 @@ const (
 	FieldDeliverAt    = "deliver_at"
 	FieldDueSlot      = "due_slot"
 	FieldGeneration   = "generation"
+	FieldBytes        = "bytes" // about the size of a scheduled event
 )
 
 // Unplaced is the partition of a scheduled event, whose seq is a number of eventlog.Acceptances.

@@ -40,6 +40,7 @@ func Append(dst []byte, topic string, generation int64, r *eventlog.Record, writ
 		dst = bsoncore.AppendInt64Element(dst, FieldDeliverAt, r.DeliverAt)
 		dst = bsoncore.AppendInt32Element(dst, FieldDueSlot, int32(eventlog.SlotOf(topic)))
 		dst = bsoncore.AppendInt64Element(dst, FieldGeneration, generation)
+		dst = bsoncore.AppendInt64Element(dst, FieldBytes, int64(r.Size()))
 	}
 	if n := len(dst) - int(start); n >= MaxBytes {
 		return dst[:start], fmt.Errorf("event %q takes %d bytes as a document; MongoDB takes at most %d", r.ID, n+1, MaxBytes)

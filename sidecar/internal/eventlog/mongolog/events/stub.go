@@ -57,6 +57,7 @@ var (
 	// OnlyScheduled are the fields that only a scheduled event has.
 	OnlyScheduled = bson.D{
 		{Key: document.FieldDeliverAt, Value: ""}, {Key: document.FieldDueSlot, Value: ""}, {Key: document.FieldGeneration, Value: ""},
+		{Key: document.FieldBytes, Value: ""},
 	}
 )
 

@@ -163,24 +163,24 @@ func (s *Scheduler) scheduledOf(t *topics.Topic) bson.D {
 }
 
 // CountScheduled implements eventlog.Scheduler.
-func (s *Scheduler) CountScheduled(ctx context.Context, name string) (int64, error) {
+func (s *Scheduler) CountScheduled(ctx context.Context, name string) (eventlog.Waiting, error) {
 	t, err := s.catalog.Known(ctx, name)
 	if err != nil {
-		return 0, err
+		return eventlog.Waiting{}, err
 	}
 	counts, err := s.countScheduled(ctx, s.scheduledOf(t), events.ByTopicDue)
 	return counts[name], err
 }
 
 // CountSlots implements eventlog.Scheduler.
-func (s *Scheduler) CountSlots(ctx context.Context, slots []int) (map[string]int64, error) {
+func (s *Scheduler) CountSlots(ctx context.Context, slots []int) (map[string]eventlog.Waiting, error) {
 	if slots != nil && len(slots) == 0 {
 		return nil, nil
 	}
 	return s.countScheduled(ctx, bson.D{inSlots(slots), events.Scheduled}, events.ByDue)
 }
 
-func (s *Scheduler) countScheduled(ctx context.Context, filter, index bson.D) (counts map[string]int64, err error) {
+func (s *Scheduler) countScheduled(ctx context.Context, filter, index bson.D) (counts map[string]eventlog.Waiting, err error) {
 	o := options.Aggregate()
 	err = s.store.Within(ctx, "count scheduled events", func(ctx context.Context) error {
 		if hint := s.store.Hint(index); hint != nil {
@@ -189,7 +189,8 @@ func (s *Scheduler) countScheduled(ctx context.Context, filter, index bson.D) (c
 		return s.store.Persist(ctx, func() error {
 			cursor, err := s.store.Majority(core.Events).Aggregate(ctx, bson.A{
 				bson.D{{Key: "$match", Value: filter}},
-				bson.D{{Key: "$group", Value: bson.D{{Key: "_id", Value: "$topic"}, {Key: "n", Value: bson.D{{Key: "$sum", Value: 1}}}}}},
+				bson.D{{Key: "$group", Value: bson.D{{Key: "_id", Value: "$topic"}, {Key: "n", Value: bson.D{{Key: "$sum", Value: 1}}},
+					{Key: "bytes", Value: bson.D{{Key: "$sum", Value: "$" + document.FieldBytes}}}}}},
 			}, o)
 			if err != nil {
 				return err
@@ -197,13 +198,14 @@ func (s *Scheduler) countScheduled(ctx context.Context, filter, index bson.D) (c
 			var found []struct {
 				Topic string `bson:"_id"`
 				N     int64  `bson:"n"`
+				Bytes int64  `bson:"bytes"`
 			}
 			if err := cursor.All(ctx, &found); err != nil {
 				return err
 			}
-			counts = map[string]int64{}
+			counts = map[string]eventlog.Waiting{}
 			for _, f := range found {
-				counts[f.Topic] = f.N
+				counts[f.Topic] = eventlog.Waiting{Events: f.N, Bytes: f.Bytes}
 			}
 			return nil
 		})
