@@ -368,5 +368,6 @@ func (l *Log) cancel(ctx context.Context, t *topic, id string) (*commit, error) 
 	if err != nil {
 		return nil, err
 	}
-	return t.waiting.noted(eventlog.Waiting{Events: -1, Bytes: -int64(size)}, func() (*commit, error) { return l.commits.apply(ctx, &change{entries: b}, nil) })
+	one := eventlog.Waiting{Events: -1, Bytes: -int64(size)}
+	return t.waiting.noted(one, func() (*commit, error) { return l.commits.apply(ctx, &change{entries: b}, nil) })
 }
