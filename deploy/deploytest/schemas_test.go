@@ -23,6 +23,7 @@ var schemaFiles = map[string]struct {
 	flag    string
 }{
 	"policies.json":                        {testkit.SidecarProgram, "policies"},
+	"push.json":                            {testkit.SidecarProgram, "push"},
 	"sluice-sidecar.config.json":           {testkit.SidecarProgram, "config"},
 	"sluice-sidecar.auth-config.json":      {testkit.SidecarProgram, "auth-config"},
 	"sluice-controlplane.config.json":      {testkit.ControlPlaneProgram, "config"},
