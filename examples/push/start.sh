@@ -12,6 +12,6 @@ echo "order 1 is published: it waits, since nothing listens yet"
 node push/receiver.mjs &
 pids+=("$!")
 publish 2
-until curl -sf "$SLUICE_URL/v1/topics/orders/groups/mail" | grep -q '"lag":0'; do sleep 0.1; done
+until curl -sf "$SLUICE_URL/v1/topics/orders/groups/mail" | grep -q '"mail","lag":0'; do sleep 0.1; done
 echo "both orders are delivered and acked"
 echo "somebody else posts: $(curl -s -d '{"payload":"forged"}' -H 'webhook-timestamp: 1' "http://127.0.0.1:$PORT/orders")"
