@@ -98,7 +98,7 @@ func (h *HTTP) Listeners(ctx context.Context) (Listeners, error) {
 	}
 	found = &Listeners{
 		App: beside(h.AppURL, root.Listeners.App), Replay: beside(h.AppURL, root.Listeners.Replay), Ops: beside(h.AppURL, root.Listeners.Ops),
-		ControlPlane: root.ControlPlane,
+		ControlPlane: planeBeside(h.AppURL, root.ControlPlane),
 	}
 	h.mu.Lock()
 	h.found = found
@@ -121,6 +121,19 @@ func beside(base, address string) string {
 		scheme = "https"
 	}
 	return scheme + "://" + net.JoinHostPort(host, port)
+}
+
+// restPort is the default port of a control plane's REST API.
+const restPort = "7080"
+
+// planeBeside makes the URL of a control plane's REST API of the address to which a sidecar is connected, that of the xDS
+// listener: the same host, and the default port. It is empty where that says no host.
+func planeBeside(base, xds string) string {
+	host, _, err := net.SplitHostPort(xds)
+	if err != nil || strings.Contains(host, "/") || host == "unix" {
+		return ""
+	}
+	return beside(base, net.JoinHostPort(host, restPort))
 }
 
 // replay is the address of the replay API.

@@ -35,6 +35,13 @@ func TestOneURLFindsTheOthers(t *testing.T) {
 }
 
 func TestBeside(t *testing.T) {
+	for xds, want := range map[string]string{
+		"plane:18000": "http://plane:7080", "127.0.0.1:1": "http://a:7080", "unix:/run/xds": "", "dns:///plane:18000": "", "": "",
+	} {
+		if got := planeBeside("http://a:7070", xds); got != want {
+			t.Errorf("the control plane at %q: %s, want %s", xds, got, want)
+		}
+	}
 	for _, c := range [][3]string{
 		{"http://10.0.0.7:7070", "127.0.0.1:8083", "http://10.0.0.7:8083"},
 		{"https://sluice.example:443", "0.0.0.0:8083", "https://sluice.example:8083"},

@@ -36,6 +36,8 @@ var onBoth = []func(*testing.T){
 	TestExactlyOnceAfterASeek, TestExactlyOnceWithAutoAck,
 	// groups_test.go
 	TestBlockedBy, TestDeliveryRate, TestMoreMembersThanPartitions, TestSeek,
+	// http_test.go
+	TestTraceOfABatch,
 	// latest_test.go
 	TestLatestAndLive,
 	// later_test.go
@@ -72,6 +74,7 @@ var onBoth = []func(*testing.T){
 var onEmbedded = []func(*testing.T){
 	TestEachListenerNamesTheOthers, TestHelpAndVersion, TestReadyLine, TestPrecedence, TestRefusals, TestInsecure, TestOriginAndHost,
 	TestFramesThatAreNotJSON, TestWhatClosesAWebSocket, TestTopicLabels, TestCloudEventRefusals, TestDaprApplicationElsewhere, TestDaprTokens,
+	TestCompressedBodies, TestEncodedHeaders, TestHTTP2,
 	TestSchemaViolation, TestSchemaChanges, // before an event comes to the store
 	TestRetryAfterIsEnough, TestDefaultRates, TestOnLimitWait, TestBytesPerSecond, TestReload, TestBucketsAreRetuned,
 	TestSlowReader, // the outbox of a connection
