@@ -174,6 +174,7 @@ func TestAStoreThatWasRestored(t *testing.T) {
 	eventually(t, "the change", func() bool { return m.burst(t, "a") == 6 })
 	p.Kill()
 	require.NoError(t, os.WriteFile(file, backup, 0o600))
+	require.NoError(t, os.Remove(filepath.Join(dir, "policies.acked"))) // which would take the older file for a damage
 	p.start(t)
 	eventually(t, "the refusal at the control plane", func() bool {
 		sidecars, err := p.api.Sidecars(t.Context())

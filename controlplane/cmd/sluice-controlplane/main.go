@@ -7,6 +7,7 @@ import (
 
 	"github.com/sluice-bus/sluice/controlplane"
 	"github.com/sluice-bus/sluice/internal/access"
+	"github.com/sluice-bus/sluice/internal/grpclogs"
 	"github.com/sluice-bus/sluice/internal/otlp"
 	"github.com/sluice-bus/sluice/internal/policy"
 	"github.com/sluice-bus/sluice/internal/program"
@@ -41,6 +42,7 @@ func main() {
 }
 
 func run(ctx context.Context, app *program.App, cfg controlplane.Config) (err error) {
+	grpclogs.Redirect()
 	cfg.Version, cfg.Hangups = app.Version, app.Hangups
 	cfg.Exports, err = otlp.Open(ctx, otlp.Config{
 		Service: app.Name, Version: app.Version, Instance: cfg.Name, Log: app.Logger, Console: app.Stderr,

@@ -9,6 +9,7 @@ import (
 
 	"github.com/sluice-bus/sluice/internal/access"
 	"github.com/sluice-bus/sluice/internal/gcpace"
+	"github.com/sluice-bus/sluice/internal/grpclogs"
 	"github.com/sluice-bus/sluice/internal/otlp"
 	"github.com/sluice-bus/sluice/internal/policy"
 	"github.com/sluice-bus/sluice/internal/program"
@@ -58,6 +59,7 @@ func main() {
 }
 
 func run(ctx context.Context, app *program.App, cfg sidecar.Config) (err error) {
+	grpclogs.Redirect()
 	cfg.Version, cfg.Hangups = app.Version, app.Hangups
 	cfg.DaprAppToken = os.Getenv("APP_API_TOKEN")
 	cfg.Exports, err = otlp.Open(ctx, otlp.Config{
