@@ -12,6 +12,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/sluice-bus/sluice/controlplane/internal/fleet"
@@ -84,13 +85,25 @@ func (tokens) Challenge(w http.ResponseWriter, r *http.Request, err error) {
 
 // registry knows what it was told.
 type registry struct {
+	mu       sync.Mutex // of sidecars and topics, where watches look at them
 	sidecars []fleet.Sidecar
 	topics   []fleet.Topic
 	history  bool // as it was last asked for
 	health   *fleet.Health
 }
 
-func (r *registry) Sidecars() []fleet.Sidecar { return r.sidecars }
+// change changes what it knows while watches look at it.
+func (r *registry) change(change func()) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	change()
+}
+
+func (r *registry) Sidecars() []fleet.Sidecar {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return slices.Clone(r.sidecars)
+}
 
 func (r *registry) Using(policy string) []fleet.Sidecar {
 	return slices.DeleteFunc(slices.Clone(r.sidecars), func(s fleet.Sidecar) bool {
@@ -108,8 +121,10 @@ func (r *registry) Find(node string) (m fleet.Member, topics []string, found boo
 }
 
 func (r *registry) Topics(history bool) []fleet.Topic {
+	r.mu.Lock()
+	defer r.mu.Unlock()
 	r.history = history
-	return r.topics
+	return slices.Clone(r.topics)
 }
 
 // send makes one request; header is names and values in turn.

@@ -64,9 +64,7 @@ func (w *watcher) events(t *testing.T) (list []event) {
 	t.Helper()
 	time.Sleep(feedEvery)
 	synctest.Wait()
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	for block := range strings.SplitSeq(w.text.String(), "\n\n") {
+	for block := range strings.SplitSeq(w.taken(), "\n\n") {
 		lines := strings.Split(block, "\n")
 		if len(lines) < 3 {
 			continue
@@ -82,8 +80,15 @@ func (w *watcher) events(t *testing.T) (list []event) {
 		}
 		list = append(list, e)
 	}
-	w.text.Reset()
 	return list
+}
+
+// taken is what has come since the last call.
+func (w *watcher) taken() string {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	defer w.text.Reset()
+	return w.text.String()
 }
 
 func names(list []event) (all []string) {
@@ -108,12 +113,14 @@ func TestWatch(t *testing.T) {
 		}
 		one.events(t)
 
-		reg.sidecars[0].LastSeen = time.Now()
+		reg.change(func() { reg.sidecars[0].LastSeen = time.Now() })
 		if got := all.events(t); got != nil {
 			t.Errorf("without a change there is %+v", got)
 		}
-		reg.topics = []fleet.Topic{{Topic: "orders", AllowedPerSecond: 3}}
-		reg.sidecars[0].Version = "v2"
+		reg.change(func() {
+			reg.topics = []fleet.Topic{{Topic: "orders", AllowedPerSecond: 3}}
+			reg.sidecars[0].Version = "v2"
+		})
 		want(t, a.send("PUT", "/v1/policies/*", "{}"), http.StatusCreated, `{"name":"*","version":1,"updated_at":"T","updated_by":"anonymous"}`)
 		got := all.events(t)
 		if !slices.Equal(names(got), []string{"sidecar", "topic", "policy"}) {
@@ -130,7 +137,7 @@ func TestWatch(t *testing.T) {
 		// What has changed meanwhile comes to who goes on, and all is read anew by who was away for too long.
 		all.end()
 		<-all.ended
-		reg.topics = append(reg.topics, fleet.Topic{Topic: "new"})
+		reg.change(func() { reg.topics = append(reg.topics, fleet.Topic{Topic: "new"}) })
 		time.Sleep(time.Minute)
 		on := a.watch(t, "", got[2].id)
 		if e := on.events(t); len(e) != 1 || len(e[0].changed) != 1 || !strings.Contains(e[0].changed[0], `"new"`) {
@@ -148,9 +155,9 @@ func TestWatch(t *testing.T) {
 		if e := a.watch(t, "", first[0].id).events(t); e[0].name != "reset" {
 			t.Errorf("after its removals are forgotten: %+v", e)
 		}
-		on.text.Reset()
+		on.taken()
 		time.Sleep(2 * beatEvery)
-		if got := on.text.String(); strings.Count(got, ":\n\n") != 2 {
+		if got := on.taken(); strings.Count(got, ":\n\n") != 2 {
 			t.Errorf("in silence there is %q", got)
 		}
 		close(stop)
