@@ -133,7 +133,7 @@ release: ## Make all files of a release in dist/: VERSION=v1.2.3, PLATFORMS="lin
 .PHONY: release-check
 release-check: ## Fetch, use and install every module as people will once it is tagged, and the files of a release (6 min the first time)
 	go run ./test/release check
-	cd deploy/release && GOWORK=off CGO_ENABLED=0 go test -trimpath -vet=off -count=1 .
+	cd deploy/release && GOWORK=off CGO_ENABLED=0 go test -trimpath -vet=off -count=1 -timeout 40m .
 
 .PHONY: generate
 generate: ## Make the Go code of the protobuf schemas again; it is committed (2 min the first time)

@@ -1,6 +1,7 @@
 package pebblelog
 
 import (
+	"bytes"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -178,6 +179,9 @@ func (f *guardedFile) judge(err error) error {
 func (f *guardedFile) Write(p []byte) (int, error) {
 	if err := f.health.err(); err != nil {
 		return 0, err
+	}
+	if mutatesWrites {
+		p = bytes.Clone(p)
 	}
 	n := 0
 	for {
