@@ -1,7 +1,6 @@
 package access
 
 import (
-	"bytes"
 	"crypto/ecdsa"
 	"crypto/elliptic"
 	"crypto/rand"
@@ -19,6 +18,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/sluice-bus/sluice/test/lockedbuffer"
 	"github.com/sluice-bus/sluice/test/require"
 )
 
@@ -61,32 +61,14 @@ func (f folder) writef(name, format string, args ...any) {
 }
 
 // open opens auth.yaml, and returns what was logged since with it.
-func (f folder) open(p Program) (*Access, *logged) {
+func (f folder) open(p Program) (*Access, *lockedbuffer.Buffer) {
 	f.t.Helper()
-	log := new(logged)
+	log := new(lockedbuffer.Buffer)
 	a, err := Open(f.path("auth.yaml"), p, slog.New(slog.NewTextHandler(log, nil)))
 	if err != nil {
 		f.t.Fatal(err)
 	}
 	return a, log
-}
-
-// logged keeps what is logged.
-type logged struct {
-	mu  sync.Mutex
-	buf bytes.Buffer
-}
-
-func (l *logged) Write(p []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.buf.Write(p)
-}
-
-func (l *logged) String() string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.buf.String()
 }
 
 // authority issues certificates.

@@ -21,6 +21,7 @@ import (
 	"github.com/go-jose/go-jose/v4/jwt"
 
 	"github.com/sluice-bus/sluice/sdk/wire"
+	"github.com/sluice-bus/sluice/test/lockedbuffer"
 	"github.com/sluice-bus/sluice/test/require"
 )
 
@@ -219,7 +220,7 @@ func TestJWTKeysOfOtherKinds(t *testing.T) {
 	f := newFolder(t)
 	f.write("keys.json", []byte(set))
 	f.writef("auth.yaml", jwtText)
-	log := new(logged)
+	log := new(lockedbuffer.Buffer)
 	a, err := Open(f.path("auth.yaml"), Sidecar, slog.New(slog.NewTextHandler(log, nil)))
 	require.NoError(t, err)
 	if _, err := a.Token(t.Context(), i.sign(nil), "127.0.0.1:1"); err != nil {
@@ -234,7 +235,7 @@ func TestJWTKeysOfOtherKinds(t *testing.T) {
 func TestJWTWithoutKeys(t *testing.T) {
 	f := newFolder(t)
 	f.writef("auth.yaml", strings.Replace(jwtText, "jwks_file: keys.json", "jwks_url: %q", 1), "http://127.0.0.1:1/keys")
-	log := new(logged)
+	log := new(lockedbuffer.Buffer)
 	a, err := Open(f.path("auth.yaml"), Sidecar, slog.New(slog.NewTextHandler(log, nil)))
 	require.NoError(t, err)
 	_, err = a.Token(t.Context(), newIssuer(t, "one").sign(nil), "127.0.0.1:1")

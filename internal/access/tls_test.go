@@ -307,7 +307,7 @@ func TestListenerInClearWarns(t *testing.T) {
 		&net.TCPAddr{IP: net.IPv4(10, 0, 0, 1), Port: 1}:  true,
 		&net.UnixAddr{Net: "unix", Name: "/run/s"}:        false,
 	} {
-		log.buf.Reset()
+		log.Take()
 		ln := boundTo{addr: addr}
 		if got := a.Listener("listen", ln); got != net.Listener(ln) || strings.Contains(log.String(), "unencrypted") != warned {
 			t.Errorf("%v: %v\n%s", addr, got, log)

@@ -1,41 +1,20 @@
 package logging_test
 
 import (
-	"bytes"
 	"fmt"
 	"log/slog"
 	"strings"
-	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/sluice-bus/sluice/internal/logging"
+	"github.com/sluice-bus/sluice/test/lockedbuffer"
 )
-
-// lines is a writer that several goroutines may use.
-type lines struct {
-	mu  sync.Mutex
-	out bytes.Buffer
-}
-
-func (l *lines) Write(p []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.out.Write(p)
-}
-
-// take returns the lines that were written since it was last called.
-func (l *lines) take() []string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	defer l.out.Reset()
-	return strings.Split(strings.TrimSuffix(l.out.String(), "\n"), "\n")
-}
 
 // logger returns a logger, and a function that returns the lines written since it was last called.
 func logger() (log *slog.Logger, written func() []string, flush func()) {
-	var out lines
+	var out lockedbuffer.Buffer
 	h, flush := logging.Throttle(slog.NewTextHandler(&out, &slog.HandlerOptions{
 		ReplaceAttr: func(_ []string, a slog.Attr) slog.Attr {
 			if a.Key == slog.TimeKey {
@@ -44,7 +23,7 @@ func logger() (log *slog.Logger, written func() []string, flush func()) {
 			return a
 		},
 	}))
-	return slog.New(h), out.take, flush
+	return slog.New(h), func() []string { return strings.Split(strings.TrimSuffix(out.Take(), "\n"), "\n") }, flush
 }
 
 func want(t *testing.T, got []string, lines ...string) {

@@ -12,10 +12,10 @@ import (
 	"os/exec"
 	"regexp"
 	"strings"
-	"sync"
 	"syscall"
 	"testing"
 
+	"github.com/sluice-bus/sluice/test/lockedbuffer"
 	"github.com/sluice-bus/sluice/test/require"
 	"github.com/sluice-bus/sluice/test/testkit"
 )
@@ -153,7 +153,7 @@ func (s *session) call(command string) (printed, status string) {
 func (s *session) start(step step) string {
 	s.t.Helper()
 	cmd := exec.Command("bash", "--norc", "-c", "exec "+s.ports.Replace(step.command))
-	var said output
+	var said lockedbuffer.Buffer
 	cmd.Dir, cmd.Env, cmd.Stdout = s.dir, s.env, &said
 	require.NoError(s.t, cmd.Start())
 	s.t.Cleanup(func() {
@@ -161,25 +161,7 @@ func (s *session) start(step step) string {
 		_ = cmd.Wait() // the page has no more use for it
 	})
 	testkit.Eventually(s.t, fmt.Sprintf("%q prints what the page shows", step.command), func() bool {
-		return shown(step.want, s.back.Replace(said.text()), true)
+		return shown(step.want, s.back.Replace(said.String()), true)
 	})
-	return s.back.Replace(said.text())
-}
-
-// output keeps what is written to it.
-type output struct {
-	mu  sync.Mutex
-	all strings.Builder
-}
-
-func (o *output) Write(p []byte) (int, error) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	return o.all.Write(p)
-}
-
-func (o *output) text() string {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	return o.all.String()
+	return s.back.Replace(said.String())
 }

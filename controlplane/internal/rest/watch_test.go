@@ -8,7 +8,6 @@ import (
 	"net/http/httptest"
 	"slices"
 	"strings"
-	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -16,26 +15,21 @@ import (
 	"github.com/klauspost/compress/gzip"
 
 	"github.com/sluice-bus/sluice/controlplane/internal/fleet"
+	"github.com/sluice-bus/sluice/test/lockedbuffer"
 	"github.com/sluice-bus/sluice/test/require"
 )
 
 // watcher is a client that watches.
 type watcher struct {
 	header http.Header
-	mu     sync.Mutex
-	text   strings.Builder
-	end    context.CancelFunc
-	ended  chan struct{}
+	lockedbuffer.Buffer
+	end   context.CancelFunc
+	ended chan struct{}
 }
 
 func (w *watcher) Header() http.Header { return w.header }
 func (w *watcher) WriteHeader(int)     {}
 func (w *watcher) Flush()              {}
-func (w *watcher) Write(p []byte) (int, error) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	return w.text.Write(p)
-}
 
 // watch begins to watch, in a bubble.
 func (a *api) watch(t *testing.T, query, last string) *watcher {
@@ -64,7 +58,7 @@ func (w *watcher) events(t *testing.T) (list []event) {
 	t.Helper()
 	time.Sleep(feedEvery)
 	synctest.Wait()
-	for block := range strings.SplitSeq(w.taken(), "\n\n") {
+	for block := range strings.SplitSeq(w.Take(), "\n\n") {
 		lines := strings.Split(block, "\n")
 		if len(lines) < 3 {
 			continue
@@ -81,14 +75,6 @@ func (w *watcher) events(t *testing.T) (list []event) {
 		list = append(list, e)
 	}
 	return list
-}
-
-// taken is what has come since the last call.
-func (w *watcher) taken() string {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	defer w.text.Reset()
-	return w.text.String()
 }
 
 func names(list []event) (all []string) {
@@ -155,9 +141,9 @@ func TestWatch(t *testing.T) {
 		if e := a.watch(t, "", first[0].id).events(t); e[0].name != "reset" {
 			t.Errorf("after its removals are forgotten: %+v", e)
 		}
-		on.taken()
+		on.Take()
 		time.Sleep(2 * beatEvery)
-		if got := on.taken(); strings.Count(got, ":\n\n") != 2 {
+		if got := on.Take(); strings.Count(got, ":\n\n") != 2 {
 			t.Errorf("in silence there is %q", got)
 		}
 		close(stop)

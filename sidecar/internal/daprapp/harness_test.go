@@ -1,7 +1,6 @@
 package daprapp
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"io"
@@ -23,6 +22,7 @@ import (
 	"github.com/sluice-bus/sluice/sidecar/internal/tail"
 	"github.com/sluice-bus/sluice/sidecar/internal/telemetry"
 	"github.com/sluice-bus/sluice/sidecar/internal/writer"
+	"github.com/sluice-bus/sluice/test/lockedbuffer"
 	"github.com/sluice-bus/sluice/test/require"
 )
 
@@ -34,26 +34,8 @@ type sidecar struct {
 	groups    *group.Manager
 	publisher *admit.Publisher
 	policies  *policy.Current
-	logged    *lockedBuffer
+	logged    *lockedbuffer.Buffer
 	log       *pebblelog.Log
-}
-
-// lockedBuffer is a log that several write to.
-type lockedBuffer struct {
-	mu sync.Mutex
-	b  bytes.Buffer
-}
-
-func (l *lockedBuffer) Write(p []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.b.Write(p)
-}
-
-func (l *lockedBuffer) String() string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.b.String()
 }
 
 func newSidecar(t testing.TB, policies string) *sidecar {
@@ -64,7 +46,7 @@ func newSidecar(t testing.TB, policies string) *sidecar {
 	require.NoError(t, err)
 	store, err := pebblelog.Open(pebblelog.Options{FS: vfs.NewMem(), Dir: "data", Logger: slog.New(slog.DiscardHandler)})
 	require.NoError(t, err)
-	s := &sidecar{policies: policy.NewCurrent(snapshot), logged: &lockedBuffer{}, log: store}
+	s := &sidecar{policies: policy.NewCurrent(snapshot), logged: &lockedbuffer.Buffer{}, log: store}
 	metrics, tails := telemetry.Discard(), tail.New(tail.DefaultBounds())
 	w := writer.New(writer.Config{Log: store, Notifier: writer.Notifier{Tails: tails}, Bounds: writer.DefaultBounds()})
 	s.publisher = admit.New(admit.Config{Catalog: store, Writer: w, Policies: s.policies, Limits: wire.DefaultLimits(), Metrics: metrics,

@@ -8,6 +8,7 @@ import (
 
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog"
 	"github.com/sluice-bus/sluice/sidecar/internal/replay"
+	"github.com/sluice-bus/sluice/test/lockedbuffer"
 )
 
 // TestFailover: the sidecar in front dies midway, and another one on its store goes on, with
@@ -65,7 +66,7 @@ func TestADeadStoreBreaksTheAnswerOff(t *testing.T) {
 	s := serve(t, a)
 	s.dieAfter.Store(1500)
 	s.afterwards.Store(500) // whoever asks again gets no more
-	var log logBuffer
+	var log lockedbuffer.Buffer
 	c := soon(config(self, s.peer()))
 	c.Logger = slog.New(slog.NewTextHandler(&log, nil))
 	st := mustOpen(t, newFleet(t, c), replay.FleetQuery{Partial: true})

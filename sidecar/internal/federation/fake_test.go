@@ -13,7 +13,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -136,24 +135,6 @@ func (n *node) parts() replay.Parts {
 
 func (n *node) local() *local {
 	return &local{self: func() replay.Peer { return n.who }, parts: n.parts(), store: n}
-}
-
-// logBuffer is a log that tests read.
-type logBuffer struct {
-	mu   sync.Mutex
-	text strings.Builder
-}
-
-func (l *logBuffer) Write(b []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.text.Write(b)
-}
-
-func (l *logBuffer) String() string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.text.String()
 }
 
 // config is of a fleet that self is in.

@@ -21,6 +21,7 @@ import (
 	"github.com/sluice-bus/sluice/sdk/wire"
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog"
 	"github.com/sluice-bus/sluice/sidecar/internal/replay"
+	"github.com/sluice-bus/sluice/test/lockedbuffer"
 	"github.com/sluice-bus/sluice/test/require"
 )
 
@@ -365,7 +366,7 @@ func TestASlowPartIsNamed(t *testing.T) {
 	t.Parallel()
 	s := serve(t, edge("slow", 2500, 1, 3))
 	s.stallAfter.Store(1000)
-	var log logBuffer
+	var log lockedbuffer.Buffer
 	c := soon(config(edge("self", 2500, 1, 3), s.peer()))
 	c.Logger = slog.New(slog.NewTextHandler(&log, nil))
 	_, err := drain(mustOpen(t, newFleet(t, c), replay.FleetQuery{}), 0)

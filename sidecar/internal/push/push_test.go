@@ -1,7 +1,6 @@
 package push
 
 import (
-	"bytes"
 	"context"
 	"encoding/base64"
 	"fmt"
@@ -21,6 +20,7 @@ import (
 	"github.com/sluice-bus/sluice/sdk/wire"
 	"github.com/sluice-bus/sluice/sidecar/internal/gateway/gatewaytest"
 	"github.com/sluice-bus/sluice/sidecar/internal/telemetry"
+	"github.com/sluice-bus/sluice/test/lockedbuffer"
 	"github.com/sluice-bus/sluice/test/require"
 )
 
@@ -96,31 +96,14 @@ func (r *receiver) next(t testing.TB, id string) *request {
 type fixture struct {
 	*gatewaytest.Sidecar
 	*Push
-	logged *logged
+	logged *lockedbuffer.Buffer
 	stop   func()
-}
-
-type logged struct {
-	mu sync.Mutex
-	b  bytes.Buffer
-}
-
-func (l *logged) Write(text []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.b.Write(text)
-}
-
-func (l *logged) String() string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.b.String()
 }
 
 // start pushes by a file.
 func start(t testing.TB, file string) *fixture {
 	t.Helper()
-	f := &fixture{Sidecar: gatewaytest.Start(t, gatewaytest.Setup{Policies: policies}), logged: &logged{}}
+	f := &fixture{Sidecar: gatewaytest.Start(t, gatewaytest.Setup{Policies: policies}), logged: &lockedbuffer.Buffer{}}
 	path := filepath.Join(t.TempDir(), "push.yaml")
 	require.NoError(t, os.WriteFile(path, []byte(file), 0o600))
 	var err error

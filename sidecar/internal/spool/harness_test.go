@@ -1,7 +1,6 @@
 package spool_test
 
 import (
-	"bytes"
 	"context"
 	"fmt"
 	"log/slog"
@@ -20,6 +19,7 @@ import (
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog"
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog/pebblelog"
 	"github.com/sluice-bus/sluice/sidecar/internal/spool"
+	"github.com/sluice-bus/sluice/test/lockedbuffer"
 	"github.com/sluice-bus/sluice/test/require"
 )
 
@@ -40,7 +40,7 @@ type fixture struct {
 	spooling     atomic.Int32
 	diskFull     atomic.Bool // appends to the spool are refused for want of room
 	diskFails    atomic.Bool // appends to the spool are stored, and then fail
-	logged       *lockedBuffer
+	logged       *lockedbuffer.Buffer
 
 	cancel context.CancelFunc
 	done   chan error
@@ -52,24 +52,6 @@ type fixture struct {
 	deadLettersOf map[string]int // counted, by topic
 	deadLetterErr error
 	onDeadLetter  func(rec *eventlog.Record, done func(error)) // instead, if set
-}
-
-// lockedBuffer is a bytes.Buffer for many goroutines.
-type lockedBuffer struct {
-	mu sync.Mutex
-	b  bytes.Buffer
-}
-
-func (l *lockedBuffer) Write(p []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.b.Write(p)
-}
-
-func (l *lockedBuffer) count(s string) int {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return strings.Count(l.b.String(), s)
 }
 
 // standard policies: topics spool, except for those that begin with "reject".
@@ -86,7 +68,7 @@ func snapshot(t testing.TB, yaml string) *policy.Snapshot {
 
 func newFixture(t testing.TB, policies string) *fixture {
 	f := &fixture{
-		t: t, shared: newFakeLog(), disk: vfs.NewCrashableMem(), logged: &lockedBuffer{},
+		t: t, shared: newFakeLog(), disk: vfs.NewCrashableMem(), logged: &lockedbuffer.Buffer{},
 		policies: policy.NewCurrent(snapshot(t, policies)), announced: map[string][]string{}, deadLettersOf: map[string]int{},
 	}
 	return f

@@ -91,7 +91,7 @@ func TestOtherURLWhileTheStoreIsAway(t *testing.T) {
 		f.move(one, "mongodb://elsewhere")
 		f.want(f.publish("t", "a-3"), "away")
 		f.want(f.publish("new", "a-1"), "away")
-		if f.logged.count("nothing more is spooled") != 1 || !f.Stats().Shut {
+		if f.logged.Count("nothing more is spooled") != 1 || !f.Stats().Shut {
 			t.Error("nobody is told")
 		}
 		one.set(up)

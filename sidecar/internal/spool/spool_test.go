@@ -117,7 +117,7 @@ func TestOutage(t *testing.T) {
 			t.Errorf("announced %q, want %q", announced, want)
 		}
 		for _, line := range []string{"the store is away", "the store is back", `"the spool is drained" events=5 `} {
-			if n := f.logged.count(line); n != 1 {
+			if n := f.logged.Count(line); n != 1 {
 				t.Errorf("%q was logged %d times", line, n)
 			}
 		}
@@ -541,7 +541,7 @@ func TestConflictBecomesDeadLetter(t *testing.T) {
 		if letter.Topic != "t.dlq" || letter.Key != "a" || string(letter.Payload) != `{"id":"a-2"}` {
 			t.Errorf("dead letter %+v", letter)
 		}
-		if n := f.logged.count("became a dead letter"); n != 1 {
+		if n := f.logged.Count("became a dead letter"); n != 1 {
 			t.Errorf("logged %d times", n)
 		}
 	})
@@ -571,7 +571,7 @@ func TestRefusedBecomesDeadLetter(t *testing.T) {
 				t.Errorf("dead letter %+v", letter)
 			}
 		}
-		if n := f.logged.count("became a dead letter"); n != 2 {
+		if n := f.logged.Count("became a dead letter"); n != 2 {
 			t.Errorf("logged %d times", n)
 		}
 	})
@@ -608,7 +608,7 @@ func TestRefusedDeadLetterIsKeptInAFile(t *testing.T) {
 				}
 				id, _ := e.Headers.Get("sluice-dlq-id")
 				kept[id] = string(e.Payload)
-				if f.logged.count(name) != 1 {
+				if f.logged.Count(name) != 1 {
 					t.Errorf("the log does not name %s", name)
 				}
 			}
@@ -659,7 +659,7 @@ func TestDiskFails(t *testing.T) {
 		if s := f.Stats(); s.Away || s.Events == 0 {
 			t.Errorf("stats %+v", s)
 		}
-		if f.logged.count("the spool has failed") == 0 {
+		if f.logged.Count("the spool has failed") == 0 {
 			t.Error("nobody is told")
 		}
 		f.stop()

@@ -241,7 +241,7 @@ func TestRefusals(t *testing.T) {
 		if len(s.log.all()) != len(want) || s.log.failed[wire.SchemaViolation] != 8 || len(s.log.failed) != 1 {
 			s.Errorf("%d events, and failures by %v", len(s.log.all()), s.log.failed)
 		}
-		if s.lines.count("a change cannot be published, and is left out") != 8 {
+		if s.lines.Count("a change cannot be published, and is left out") != 8 {
 			s.Error("the log does not say what was left out")
 		}
 		if s.log.deferred[wire.RateLimited] == 0 || s.log.deferred[wire.NotFound] == 0 {
@@ -303,7 +303,7 @@ func TestPlaceInTheOplogLost(t *testing.T) {
 		if stats.Lag == nil || *stats.Lag < (2*time.Hour).Seconds() {
 			s.Errorf("the lag is %v", stats.Lag)
 		}
-		if n := s.lines.count("the capture has stopped"); n != 1 {
+		if n := s.lines.Count("the capture has stopped"); n != 1 {
 			s.Errorf("the log says so %d times", n)
 		}
 		s.wants("+a", "+b")
@@ -340,7 +340,7 @@ func TestAwayFromTheStart(t *testing.T) {
 		if stats := x.Stats(); !stats.Active || stats.State == "ok" || stats.Lag == nil || *stats.Lag < (9*time.Minute).Seconds() {
 			s.Errorf("it says %+v", stats)
 		}
-		if n := s.lines.count("the collection cannot be captured"); n != 1 {
+		if n := s.lines.Count("the collection cannot be captured"); n != 1 {
 			s.Errorf("the log says so %d times", n)
 		}
 		s.set.JoinAll()
@@ -399,7 +399,7 @@ func TestDropped(t *testing.T) {
 		if stats := x.Stats(); !stats.Stopped || !strings.Contains(stats.State, "dropped or renamed") {
 			s.Errorf("it says %+v", stats)
 		}
-		if n := s.lines.count("the capture has stopped"); n != 1 {
+		if n := s.lines.Count("the capture has stopped"); n != 1 {
 			s.Errorf("the log says so %d times", n)
 		}
 		x.stop()

@@ -1,7 +1,6 @@
 package bubbletest
 
 import (
-	"bytes"
 	"context"
 	"log/slog"
 	"maps"
@@ -18,6 +17,7 @@ import (
 	"github.com/sluice-bus/sluice/sdk/wire"
 	"github.com/sluice-bus/sluice/sidecar/internal/capture"
 	"github.com/sluice-bus/sluice/sidecar/internal/roster"
+	"github.com/sluice-bus/sluice/test/lockedbuffer"
 	"github.com/sluice-bus/sluice/test/mongomodel"
 	"github.com/sluice-bus/sluice/test/require"
 )
@@ -28,26 +28,8 @@ type shop struct {
 	set    *mongomodel.Set
 	orders *mongo.Collection
 	log    log
-	lines  lines
+	lines  lockedbuffer.Buffer
 	stops  []func() // of sidecars
-}
-
-// lines is the log of sidecars.
-type lines struct {
-	mu   sync.Mutex
-	text bytes.Buffer
-}
-
-func (l *lines) Write(p []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.text.Write(p)
-}
-
-func (l *lines) count(part string) int {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return strings.Count(l.text.String(), part)
 }
 
 // onModel runs a test in a bubble of its own.
@@ -65,7 +47,7 @@ func onModel(t *testing.T, o mongomodel.Options, test func(s *shop)) {
 				stop()
 			}
 			if t.Failed() {
-				t.Log(s.lines.text.String())
+				t.Log(s.lines.String())
 			}
 		}()
 		test(s)
