@@ -35,8 +35,8 @@ const (
 	fanout = 128
 	// levels are enough for some hundred million events below one node of the highest level.
 	levels = 3
-	// added bounds the seqs that one call of Add reads.
-	added = 64 * Block
+	// maxAdded bounds the seqs that one call of Add reads.
+	maxAdded = 64 * Block
 )
 
 // blocksOf are the blocks below a node of a level; those of level 0 are blocks.
@@ -74,7 +74,7 @@ func path(child uint64) string { return "highest." + childName(child) }
 
 // highest reads the live events from first to last, and returns the highest ts by block.
 func (x Partition) highest(ctx context.Context, first, last uint64) (map[uint64]int64, error) {
-	o := options.Find().SetHint(x.Store.Hint(events.ByLiveSeq)).SetBatchSize(added + 1).SetProjection(bson.D{
+	o := options.Find().SetHint(x.Store.Hint(events.ByLiveSeq)).SetBatchSize(maxAdded + 1).SetProjection(bson.D{
 		{Key: document.FieldID, Value: 0}, {Key: document.FieldSeq, Value: 1}, {Key: document.FieldTS, Value: 1}})
 	docs, err := core.FindAll[struct {
 		Seq int64 `bson:"seq"`
@@ -93,7 +93,7 @@ func (x Partition) highest(ctx context.Context, first, last uint64) (map[uint64]
 // Add returns the updates that add the next blocks from a seq on, which ends a block, and up to
 // which seq that is. A majority has everything up to watermark, as the session of ctx knows.
 func (x Partition) Add(ctx context.Context, from, watermark uint64) (updates []mongo.WriteModel, upTo uint64, err error) {
-	upTo = min(watermark, from+added) / Block * Block
+	upTo = min(watermark, from+maxAdded) / Block * Block
 	if upTo <= from {
 		return nil, from, nil
 	}
