@@ -10,6 +10,7 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
+	"slices"
 	"time"
 
 	"go.yaml.in/yaml/v3"
@@ -57,20 +58,36 @@ type key struct{ topic, group string }
 
 func (e *Entry) key() key { return key{e.Topic, e.Group} }
 
-// load reads the file and those that it names; sum is a digest of all of them. known says what is wrong with an identity. The error has
-// every mistake, with its line; there is a sum if the file itself could be read.
-func load(path string, known func(identity string) error) (entries []Entry, sum []byte, err error) {
-	text, err := readFile(path, maxFileBytes)
+// file is the file of the endpoints. It is parsed again only when its text has changed, since it is read twice a second.
+type file struct {
+	path  string
+	known func(identity string) error // returns what is wrong with an identity
+
+	// What was read last, and what parse has made of it.
+	text    []byte
+	entries []Entry
+	lines   []int
+	err     error
+}
+
+// load reads the file and those that it names; sum is a digest of all of them. The error has every mistake, with its line; there is a
+// sum if the file itself could be read.
+func (f *file) load() (entries []Entry, sum []byte, err error) {
+	text, err := readFile(f.path, maxFileBytes)
 	if err != nil {
 		return nil, nil, err
 	}
+	if f.text == nil || !bytes.Equal(text, f.text) {
+		f.text = text
+		f.entries, f.lines, f.err = parse(text)
+	}
 	hash := sha256.New()
 	hash.Write(text)
-	entries, lines, err := parse(text)
-	errs := []error{err}
+	entries = slices.Clone(f.entries)
+	errs := []error{f.err}
 	for i := range entries {
-		e, line := &entries[i], lines[i]
-		if err := known(e.Identity); err != nil {
+		e, line := &entries[i], f.lines[i]
+		if err := f.known(e.Identity); err != nil {
 			errs = append(errs, fmt.Errorf("line %d: identity: %w", line, err))
 		}
 		if e.SecretFile == "" {
@@ -78,7 +95,7 @@ func load(path string, known func(identity string) error) (entries []Entry, sum 
 		}
 		name := e.SecretFile
 		if !filepath.IsAbs(name) {
-			name = filepath.Join(filepath.Dir(path), name)
+			name = filepath.Join(filepath.Dir(f.path), name)
 		}
 		secrets, err := readFile(name, maxSecretBytes)
 		fmt.Fprintf(hash, "\n%q %v", secrets, err)

@@ -43,6 +43,7 @@ type Config struct {
 // Push serves the endpoints of a file; nil: there are none. Its methods are safe for concurrent use. Run may be called once.
 type Push struct {
 	cfg     Config
+	file    file // is watch's after Open
 	watch   *filewatch.Watch
 	changed pause.Wake // the file, or rights
 
@@ -59,10 +60,12 @@ type Push struct {
 
 // Open reads the file. An error has every mistake in it.
 func Open(cfg Config) (*Push, error) {
-	p := &Push{cfg: cfg, changed: pause.NewWake(), done: make(chan struct{}), serving: map[key]*endpoint{}}
+	p := &Push{
+		cfg: cfg, file: file{path: cfg.Path, known: cfg.Known}, changed: pause.NewWake(), done: make(chan struct{}), serving: map[key]*endpoint{},
+	}
 	var sum []byte
 	var err error
-	if p.entries, sum, err = load(cfg.Path, cfg.Known); err != nil {
+	if p.entries, sum, err = p.file.load(); err != nil {
 		return nil, fmt.Errorf("%s: %w", cfg.Path, err)
 	}
 	p.giving, p.abort = context.WithCancel(context.Background())
@@ -74,7 +77,7 @@ func Open(cfg Config) (*Push, error) {
 
 // look is a digest of the file and those that it names.
 func (p *Push) look() ([]byte, error) {
-	_, sum, err := load(p.cfg.Path, p.cfg.Known)
+	_, sum, err := p.file.load()
 	if sum == nil {
 		return nil, err
 	}
@@ -83,7 +86,7 @@ func (p *Push) look() ([]byte, error) {
 
 // take puts a changed file in force.
 func (p *Push) take([]byte) {
-	entries, _, err := load(p.cfg.Path, p.cfg.Known)
+	entries, _, err := p.file.load()
 	if err != nil {
 		for line := range strings.Lines(err.Error()) {
 			p.cfg.Logger.Error("the endpoints of --push stay as they are: the changed file is invalid",

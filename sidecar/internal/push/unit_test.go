@@ -1,6 +1,7 @@
 package push
 
 import (
+	"bytes"
 	"errors"
 	"net/http"
 	"net/netip"
@@ -130,9 +131,17 @@ func TestFile(t *testing.T) {
 	write("push.yaml", "- topic: orders.created\n  group: mail\n  url: https://example.com/hooks?a=b\n  format: cloudevents\n"+
 		"  max_inflight: 4\n  timeout: 1.5s\n  secret_file: secrets\n  headers: {authorization: Bearer x}\n  from: earliest\n"+
 		"  filter: {key: k, tag: eu, header: {Tenant: a}}\n  identity: app\n- {topic: t.dlq, group: g, url: 'http://[::1]:1'}\n")
-	entries, sum, err := load(path, known)
+	f := file{path: path, known: known}
+	entries, sum, err := f.load()
 	require.NoError(t, err)
 	e := entries[0]
+	if again, same, err := f.load(); err != nil || again[0].URL != e.URL || !bytes.Equal(same, sum) {
+		t.Errorf("%v: what has not changed is parsed again", err)
+	}
+	write("secrets", "whsec_C2FVsBQIhrscChlQIMV+b5sSYspob7oD")
+	if again, other, err := f.load(); err != nil || bytes.Equal(again[0].secrets[0], e.secrets[0]) || bytes.Equal(other, sum) {
+		t.Errorf("%v: another secret is not seen", err)
+	}
 	if len(entries) != 2 || len(sum) == 0 || len(e.secrets) != 1 {
 		t.Errorf("%+v", entries)
 	}
@@ -170,12 +179,12 @@ func TestFile(t *testing.T) {
 		"- {topic: 't', group: 'g', url: 'http://a', timeout: [1]}\n- {": "line 2",
 	} {
 		write("push.yaml", text)
-		if _, _, err := load(path, known); err == nil || !strings.Contains(err.Error(), want) {
+		if _, _, err := f.load(); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v, want %q", text, err, want)
 		}
 	}
 	write("push.yaml", "# none\n")
-	if entries, _, err := load(path, known); err != nil || len(entries) > 0 {
+	if entries, _, err := f.load(); err != nil || len(entries) > 0 {
 		t.Errorf("%v %v", entries, err)
 	}
 }
