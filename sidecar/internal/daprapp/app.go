@@ -92,7 +92,7 @@ func Allowed(id *access.Identity, topic, group, deadLetterTopic string) error {
 	return id.May(access.Publish, deadLetterTopic, "")
 }
 
-// channel is the application over one protocol. Its errors are delivery.ErrAway if nothing listens there.
+// channel is the application over one protocol. Its errors are errAway if nothing listens there.
 type channel interface {
 	// list asks for the subscriptions; an application that does not know the question has none.
 	list(ctx context.Context) ([]Described, error)

@@ -17,6 +17,7 @@ type verdict = delivery.Outcome
 type carrier struct {
 	app *App
 	sub *Subscription
+	end context.CancelCauseFunc // ends serving
 }
 
 // batch are events for one path: one, or several where the subscription is in bulk.
@@ -56,10 +57,13 @@ func (c *carrier) Carry(ctx context.Context, ds []group.Delivery) ([]delivery.Ou
 	}
 	for _, path := range paths {
 		answers, err := c.app.channel.give(ctx, byPath[path])
-		if err == delivery.ErrAway || c.app.giving.Err() != nil && err != nil {
+		switch {
+		case err == errAway:
+			c.end(errAway)
+			answers = delivery.AllOf(len(places[path]), verdict{Verdict: delivery.Stop, Reason: err.Error()})
+		case err != nil && c.app.giving.Err() != nil:
 			return nil, err // what was answered before comes again
-		}
-		if err != nil {
+		case err != nil:
 			answers = delivery.AllOf(len(places[path]), verdict{Verdict: delivery.Nack, Reason: err.Error()})
 		}
 		for n, i := range places[path] {

@@ -42,7 +42,7 @@ func newGRPCChannel(address string, token func() string) (*grpcChannel, error) {
 
 func (c *grpcChannel) close() { _ = c.conn.Close() }
 
-// connected waits for a connection; the error is delivery.ErrAway if there is none to be had. A connection that breaks
+// connected waits for a connection; the error is errAway if there is none to be had. A connection that breaks
 // later breaks an answer, which counts an attempt.
 func (c *grpcChannel) connected(ctx context.Context) error {
 	for {
@@ -50,7 +50,7 @@ func (c *grpcChannel) connected(ctx context.Context) error {
 		case connectivity.Ready:
 			return nil
 		case connectivity.TransientFailure, connectivity.Shutdown:
-			return delivery.ErrAway
+			return errAway
 		default:
 			c.conn.Connect()
 			if !c.conn.WaitForStateChange(ctx, state) {

@@ -50,7 +50,7 @@ func (c *httpChannel) do(req *http.Request, most int64) (status int, text []byte
 	if err != nil {
 		var op *net.OpError
 		if errors.As(err, &op) && op.Op == "dial" && req.Context().Err() == nil {
-			err = delivery.ErrAway
+			err = errAway
 		}
 		return 0, nil, err
 	}

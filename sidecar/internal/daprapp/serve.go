@@ -21,7 +21,10 @@ const (
 	changed               // it has other subscriptions
 )
 
-var errChanged = errors.New("the application has other subscriptions")
+var (
+	errAway    = errors.New("nothing listens at the application's address")
+	errChanged = errors.New("the application has other subscriptions")
+)
 
 // serve delivers until ctx ends, the application is away or has other subscriptions than list, or its rights have
 // changed. Then it waits for the answers to the events at the application.
@@ -36,7 +39,7 @@ func (a *App) serve(ctx context.Context, list []Described, subs []Subscription) 
 				"topic", subs[i].Topic, "group", a.groupOf(&subs[i]), "error", err)
 			continue
 		}
-		m := delivery.Join(ctx, a.giving, a.member(&subs[i], func() { end(delivery.ErrAway) }))
+		m := delivery.Join(ctx, a.giving, a.member(&subs[i], end))
 		if m == nil {
 			break
 		}
@@ -61,7 +64,7 @@ func (a *App) serve(ctx context.Context, list []Described, subs []Subscription) 
 	}
 	leaving.Wait()
 	switch context.Cause(ctx) {
-	case delivery.ErrAway:
+	case errAway:
 		return away
 	case errChanged:
 		return changed
@@ -81,8 +84,8 @@ func (a *App) watch(ctx context.Context, list []Described, end context.CancelCau
 		case <-tick.C:
 		}
 		switch now, err := a.askOnce(ctx); {
-		case errors.Is(err, delivery.ErrAway):
-			end(delivery.ErrAway)
+		case errors.Is(err, errAway):
+			end(errAway)
 		case err == nil && !same(list, now):
 			end(errChanged)
 		}
@@ -90,11 +93,11 @@ func (a *App) watch(ctx context.Context, list []Described, end context.CancelCau
 }
 
 // member is the configuration of the member for a subscription.
-func (a *App) member(s *Subscription, away func()) delivery.Config {
+func (a *App) member(s *Subscription, end context.CancelCauseFunc) delivery.Config {
 	return delivery.Config{
 		Topic: s.Topic, Group: a.groupOf(s), DeadLetterTopic: s.DeadLetterTopic,
 		Name: a.cfg.AppID + " at " + a.cfg.Address.Host, Address: a.cfg.Address.Host,
-		Carrier: &carrier{app: a, sub: s}, Window: max(Concurrency, s.batch), Batch: s.batch, Wait: s.wait, Away: away,
+		Carrier: &carrier{app: a, sub: s, end: end}, Window: max(Concurrency, s.batch), Batch: s.batch, Wait: s.wait,
 		Groups: a.cfg.Groups, Policies: a.cfg.Policies, Share: a.cfg.Share, Logger: a.cfg.Logger,
 	}
 }

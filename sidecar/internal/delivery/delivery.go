@@ -5,7 +5,6 @@ package delivery
 
 import (
 	"context"
-	"errors"
 	"log/slog"
 	"sync"
 	"sync/atomic"
@@ -22,12 +21,9 @@ import (
 // Carrier brings events to one endpoint. Its methods may be called concurrently.
 type Carrier interface {
 	// Carry gives events to the endpoint, as many as Config.Batch at the most, and returns what becomes of each, in
-	// order. With another error than ErrAway all of them are nacked. It returns soon after ctx has ended.
+	// order. With an error all of them are nacked. It returns soon after ctx has ended.
 	Carry(ctx context.Context, ds []group.Delivery) ([]Outcome, error)
 }
-
-// ErrAway says that nothing listens at the endpoint, so that it was not given the events.
-var ErrAway = errors.New("nothing listens at the endpoint's address")
 
 // Verdict is what becomes of an event.
 type Verdict int
@@ -47,7 +43,7 @@ type Outcome struct {
 	After   time.Duration // with Hold
 }
 
-// Config is what a Member needs; every field is required but Options, DeadLetterTopic, Wait, Away and Share.
+// Config is what a Member needs; every field is required but Options, DeadLetterTopic, Wait and Share.
 type Config struct {
 	Topic, Group string
 	Options      wire.SubscribeOptions // where the group begins, and its filter; the window is Window
@@ -59,7 +55,6 @@ type Config struct {
 	// the first of these came.
 	Window, Batch int
 	Wait          time.Duration
-	Away          func() // is called when a Carry has returned ErrAway, which a Carrier without Away does not; it must not block
 	Groups        *group.Manager
 	Policies      *policy.Current
 	Share         *budget.Share // counts the events that are read for it; nil: no bound
@@ -206,19 +201,16 @@ func (m *Member) give() {
 	})
 }
 
-// call gives events to the endpoint and settles them. If the endpoint is away, or gets no more time, they stay in
-// flight, and go back to the group when the member leaves.
+// call gives events to the endpoint and settles them. If the endpoint gets no more time, they stay in flight, and go back
+// to the group when the member leaves.
 func (m *Member) call(ds []group.Delivery, deadline time.Time) {
 	ctx, cancel := context.WithDeadline(m.giving, deadline)
 	defer cancel()
 	outcomes, err := m.cfg.Carrier.Carry(ctx, ds)
-	switch {
-	case errors.Is(err, ErrAway):
-		m.cfg.Away()
-		return
-	case err != nil && m.giving.Err() != nil:
-		return
-	case err != nil:
+	if err != nil {
+		if m.giving.Err() != nil {
+			return
+		}
 		outcomes = AllOf(len(ds), Outcome{Verdict: Nack, Reason: err.Error()})
 	}
 	m.settle(ds, outcomes)

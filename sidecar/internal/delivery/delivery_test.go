@@ -192,19 +192,6 @@ func TestStop(t *testing.T) {
 	f.settled(t)
 }
 
-// While nothing listens no attempt counts: what was under way goes back.
-func TestAway(t *testing.T) {
-	away := make(chan struct{}, 1)
-	f := start(t, delivery.Config{Away: func() { away <- struct{}{} }})
-	f.publish(t, "a")
-	f.next(t, "a1").answer <- answer{err: delivery.ErrAway}
-	<-away
-	f.Leave(group.Unsubscribed)
-	f.join(t, delivery.Config{})
-	f.next(t, "a1").say(ack)
-	f.settled(t)
-}
-
 // A stop waits for answers, and what has none when its time is up goes back without an attempt.
 func TestStopWaitsForAnswers(t *testing.T) {
 	f := start(t, delivery.Config{})
