@@ -5,6 +5,7 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 
+	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
@@ -36,6 +37,16 @@ func PublicID(secret string) string {
 	}
 	sum := sha256.Sum256([]byte(secret))
 	return hex.EncodeToString(sum[:16])
+}
+
+// RegisterStream adds a service of one kind of stream to a gRPC server.
+func RegisterStream[In, Out any](
+	r grpc.ServiceRegistrar, service string, kind grpc.StreamDesc, serve func(*grpc.GenericServerStream[In, Out]) error,
+) {
+	kind.Handler = func(_ any, stream grpc.ServerStream) error {
+		return serve(&grpc.GenericServerStream[In, Out]{ServerStream: stream})
+	}
+	r.RegisterService(&grpc.ServiceDesc{ServiceName: service, HandlerType: (*any)(nil), Streams: []grpc.StreamDesc{kind}}, nil)
 }
 
 // maxIdentity bounds a value of a stream's metadata, in bytes.

@@ -68,15 +68,11 @@ func NewServer(admit func(ctx context.Context, nodeID, instance string) error) *
 
 // Register adds the service to a gRPC server.
 func (s *Server) Register(r grpc.ServiceRegistrar) {
-	connect := connectStream
-	connect.Handler = func(_ any, stream grpc.ServerStream) error {
-		return s.connect(&grpc.GenericServerStream[wrapperspb.BytesValue, wrapperspb.BytesValue]{ServerStream: stream})
-	}
-	r.RegisterService(&grpc.ServiceDesc{ServiceName: service, HandlerType: (*any)(nil), Streams: []grpc.StreamDesc{connect}}, s)
+	policypb.RegisterStream(r, service, connectStream, s.connect)
 }
 
 // connect serves one stream: it offers a connection, and carries it.
-func (s *Server) connect(with grpc.BidiStreamingServer[wrapperspb.BytesValue, wrapperspb.BytesValue]) error {
+func (s *Server) connect(with *grpc.GenericServerStream[wrapperspb.BytesValue, wrapperspb.BytesValue]) error {
 	ctx := with.Context()
 	who, err := policypb.StreamValues(ctx, policypb.StreamNodeID, policypb.StreamInstanceSecret, policypb.StreamStoreID)
 	if err != nil {

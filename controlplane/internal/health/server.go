@@ -33,17 +33,11 @@ type Server struct {
 
 // Register adds the service to a gRPC server.
 func (s *Server) Register(r grpc.ServiceRegistrar) {
-	report := health.Stream
-	report.Handler = func(_ any, stream grpc.ServerStream) error {
-		return s.report(&grpc.GenericServerStream[wrapperspb.BytesValue, emptypb.Empty]{ServerStream: stream})
-	}
-	r.RegisterService(&grpc.ServiceDesc{
-		ServiceName: health.Service, HandlerType: (*any)(nil), Streams: []grpc.StreamDesc{report},
-	}, s)
+	policypb.RegisterStream(r, health.Service, health.Stream, s.report)
 }
 
 // report serves one sidecar.
-func (s *Server) report(from grpc.ClientStreamingServer[wrapperspb.BytesValue, emptypb.Empty]) error {
+func (s *Server) report(from *grpc.GenericServerStream[wrapperspb.BytesValue, emptypb.Empty]) error {
 	id, err := policypb.StreamValues(from.Context(), policypb.StreamNodeID, policypb.StreamInstanceSecret)
 	if err != nil {
 		return err

@@ -71,16 +71,10 @@ func New(cfg Config) *Server {
 
 // Register adds the service to a gRPC server.
 func (s *Server) Register(r grpc.ServiceRegistrar) {
-	report := policypb.TopicsStream
-	report.Handler = func(_ any, stream grpc.ServerStream) error {
-		return s.report(&grpc.GenericServerStream[policypb.TopicsPage, emptypb.Empty]{ServerStream: stream})
-	}
-	r.RegisterService(&grpc.ServiceDesc{
-		ServiceName: policypb.TopicsService, HandlerType: (*any)(nil), Streams: []grpc.StreamDesc{report},
-	}, s)
+	policypb.RegisterStream(r, policypb.TopicsService, policypb.TopicsStream, s.report)
 }
 
-type link = grpc.BidiStreamingServer[policypb.TopicsPage, emptypb.Empty]
+type link = *grpc.GenericServerStream[policypb.TopicsPage, emptypb.Empty]
 
 // report serves one sidecar.
 func (s *Server) report(from link) error {

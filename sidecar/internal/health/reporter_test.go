@@ -34,12 +34,11 @@ type received struct {
 
 // controlPlane serves reports until the next one after cut.
 func controlPlane(t *testing.T, to chan<- received, cut <-chan struct{}) grpc.ClientConnInterface {
-	serve := func(_ any, stream grpc.ServerStream) error {
-		id, err := policypb.StreamValues(stream.Context(), policypb.StreamNodeID, policypb.StreamInstanceSecret)
+	serve := func(from *grpc.GenericServerStream[wrapperspb.BytesValue, emptypb.Empty]) error {
+		id, err := policypb.StreamValues(from.Context(), policypb.StreamNodeID, policypb.StreamInstanceSecret)
 		if err != nil || !slices.Equal(id, []string{"n", "i"}) {
 			t.Errorf("the sidecar is %v, %v", id, err)
 		}
-		from := &grpc.GenericServerStream[wrapperspb.BytesValue, emptypb.Empty]{ServerStream: stream}
 		for state := (&health.State{}); ; {
 			message, err := from.Recv()
 			if err != nil {
@@ -58,10 +57,8 @@ func controlPlane(t *testing.T, to chan<- received, cut <-chan struct{}) grpc.Cl
 			}
 		}
 	}
-	desc := health.Stream
-	desc.Handler = serve
 	server := grpc.NewServer()
-	server.RegisterService(&grpc.ServiceDesc{ServiceName: health.Service, HandlerType: (*any)(nil), Streams: []grpc.StreamDesc{desc}}, nil)
+	policypb.RegisterStream(server, health.Service, health.Stream, serve)
 	listener := bufconn.Listen(64 << 10)
 	go func() { _ = server.Serve(listener) }()
 	t.Cleanup(server.Stop)

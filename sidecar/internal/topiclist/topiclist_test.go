@@ -58,7 +58,7 @@ type controlPlane struct {
 	stores chan string
 }
 
-func (c *controlPlane) serve(_ any, stream grpc.ServerStream) error {
+func (c *controlPlane) serve(stream *grpc.GenericServerStream[policypb.TopicsPage, emptypb.Empty]) error {
 	id, err := policypb.StreamValues(stream.Context(), policypb.StreamNodeID, policypb.StreamInstanceSecret, policypb.StreamStoreID)
 	if err != nil {
 		return err
@@ -67,10 +67,10 @@ func (c *controlPlane) serve(_ any, stream grpc.ServerStream) error {
 	received := make(chan error)
 	go func() {
 		for {
-			page := &policypb.TopicsPage{}
-			err := stream.SendMsg(&emptypb.Empty{})
+			var page *policypb.TopicsPage
+			err := stream.Send(&emptypb.Empty{})
 			if err == nil {
-				err = stream.RecvMsg(page)
+				page, err = stream.Recv()
 			}
 			if err != nil {
 				received <- err
@@ -92,12 +92,8 @@ func (c *controlPlane) serve(_ any, stream grpc.ServerStream) error {
 func run(t *testing.T, s *store, test func(*controlPlane)) {
 	synctest.Test(t, func(t *testing.T) {
 		c := &controlPlane{pages: make(chan *policypb.TopicsPage, 100), cut: make(chan struct{}), stores: make(chan string, 10)}
-		report := policypb.TopicsStream
-		report.Handler = c.serve
 		server := grpc.NewServer()
-		server.RegisterService(&grpc.ServiceDesc{
-			ServiceName: policypb.TopicsService, HandlerType: (*any)(nil), Streams: []grpc.StreamDesc{report},
-		}, c)
+		policypb.RegisterStream(server, policypb.TopicsService, policypb.TopicsStream, c.serve)
 		listener := bufconn.Listen(64 << 10)
 		go func() { _ = server.Serve(listener) }()
 		defer server.Stop()
