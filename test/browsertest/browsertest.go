@@ -32,7 +32,7 @@ type Target struct {
 	AuthURL, ViewerToken, AdminToken string
 	// Env has further variables of the script, NAME=VALUE.
 	Env []string
-	// Shots is the folder of the screenshots, below out.
+	// Shots is the folder of the screenshots, below that of the variable CONSOLE_SHOTS; without it there are none.
 	Shots string
 	// Only is a regular expression of the tests that run; "" runs all.
 	Only string
@@ -49,6 +49,10 @@ func Run(t testing.TB, target Target) {
 	dir := filepath.Join(root, "test", "browsertest")
 	testkit.NPMInstall(t, dir)
 
+	shots := os.Getenv("CONSOLE_SHOTS")
+	if shots != "" {
+		shots = filepath.Join(shots, target.Shots)
+	}
 	ctx, cancel := context.WithTimeout(context.Background(), browserTimeout)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, node, "--test-reporter=spec", "--test-name-pattern="+cmp.Or(target.Only, "."),
@@ -56,7 +60,7 @@ func Run(t testing.TB, target Target) {
 	cmd.Dir = dir
 	cmd.Env = append(append(os.Environ(), target.Env...), "CHROMIUM="+chromium, "CONSOLE_URL="+target.URL, "CONSOLE_TOPIC="+target.Topic,
 		"CONSOLE_AUTH_URL="+target.AuthURL, "CONSOLE_VIEWER_TOKEN="+target.ViewerToken, "CONSOLE_ADMIN_TOKEN="+target.AdminToken,
-		"CONSOLE_SHOTS="+filepath.Join("out", target.Shots))
+		"CONSOLE_SHOTS="+shots)
 	// The script ends its browser when it is asked to end.
 	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGTERM) }
 	cmd.WaitDelay = 10 * time.Second

@@ -18,6 +18,7 @@ const topic = "orders.created"
 // TestConsoleUnderLoad changes limits in a browser while three sidecars publish by them: a change
 // is seen to arrive, and the graph to move.
 func TestConsoleUnderLoad(t *testing.T) {
+	t.Parallel()
 	control := testkit.StartControlPlane(t)
 	stop := make(chan struct{})
 	var publishers sync.WaitGroup
@@ -35,6 +36,7 @@ func TestConsoleUnderLoad(t *testing.T) {
 
 // TestConsoleEvents reads and publishes events in a browser.
 func TestConsoleEvents(t *testing.T) {
+	t.Parallel()
 	control := testkit.StartControlPlane(t, "--trace-url", "https://traces.example/trace/{trace_id}")
 	testkit.StartSidecar(t, t.TempDir(), "--control-plane", control.XDS())
 	browsertest.Run(t, browsertest.Target{Script: "events.mjs", URL: control.URL(), Topic: topic, Shots: "events"})

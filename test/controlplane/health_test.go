@@ -39,6 +39,7 @@ func (p plane) ends(t testing.TB, kind string) {
 
 // Incidents of an application: refused publishes and dead letters.
 func TestIncidentsOfAnApplication(t *testing.T) {
+	t.Parallel()
 	p := start(t)
 	p.put(t, "orders", `{"publish":{"rate":5,"burst":5},"delivery":{"max_attempts":1}}`)
 	s := p.sidecar(t, "shop-1")
@@ -75,6 +76,7 @@ func TestIncidentsOfAnApplication(t *testing.T) {
 
 // A sidecar on a shared store that goes away and comes back, and one that is killed.
 func TestIncidentsOfASharedStore(t *testing.T) {
+	t.Parallel()
 	db := mongotest.Start(t)
 	if !db.CanStop() {
 		t.Skip("this server cannot be stopped")

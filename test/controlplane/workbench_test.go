@@ -15,6 +15,7 @@ import (
 // TestConsoleWorkbench uses the pages of groups, dead letters, scheduled events, sidecars, usage and the audit log, as somebody who
 // may do everything and as a viewer.
 func TestConsoleWorkbench(t *testing.T) {
+	t.Parallel()
 	control := testkit.StartControlPlane(t)
 	s := testkit.StartSidecar(t, t.TempDir(), "--control-plane", control.XDS(), "--node-id", "edge-1")
 	dir := t.TempDir()
@@ -35,6 +36,7 @@ func TestConsoleWorkbench(t *testing.T) {
 // TestConsoleIncidents mends four incidents with the page alone: the store that goes away, a consumer that hangs on one key, dead
 // letters of a bad deployment, and a noisy tenant.
 func TestConsoleIncidents(t *testing.T) {
+	t.Parallel()
 	db := mongotest.Start(t)
 	proxy := faultproxy.New(t, db.Addr())
 	control := testkit.StartControlPlane(t)
