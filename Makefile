@@ -112,7 +112,7 @@ docker: ## Make the images sluice-sidecar and sluice-controlplane for this machi
 # A module of its own, since what it needs is large: the first time takes minutes.
 .PHONY: check-deploy
 check-deploy: ## Check deploy/ against Kubernetes' types, with kustomize, and by Compose's loader (1 min and 28 MB of modules the first time, then 5 s)
-	cd deploy/deploytest/schema && GOWORK=off go test -count=1 ./...
+	cd deploy/deploytest/schema && GOWORK=off CGO_ENABLED=0 go test -trimpath -vet=off -count=1 ./...
 
 # Modules of their own, too: Dapr's SDKs as their users have them.
 .PHONY: check-dapr
@@ -123,7 +123,7 @@ check-dapr: build ## Run applications of Dapr's SDKs, for Go and with npm for Ja
 
 .PHONY: tidy
 tidy: ## Make each module's go.mod and go.sum what it needs, against the modules of this checkout (1 min)
-	go run ./test/release tidy
+	CGO_ENABLED=0 go run -trimpath ./test/release tidy
 
 # deploy/RELEASING.md says what these are. A module of its own, too.
 .PHONY: release
@@ -132,7 +132,7 @@ release: ## Make all files of a release in dist/: VERSION=v1.2.3, PLATFORMS="lin
 
 .PHONY: release-check
 release-check: ## Fetch, use and install every module as people will once it is tagged, and the files of a release (6 min the first time)
-	go run ./test/release check
+	CGO_ENABLED=0 go run -trimpath ./test/release check
 	cd deploy/release && GOWORK=off CGO_ENABLED=0 go test -trimpath -vet=off -count=1 -timeout 40m .
 
 .PHONY: generate

@@ -38,7 +38,7 @@ modules() {
 # The tests start what is built here, and results of tests are cached for as long as it stays the same.
 programs() { CGO_ENABLED=0 go run -trimpath ./test/testkit/testinputs >"$inputs"; }
 
-# -trimpath and no C let make build, lint and the tests share what is compiled, wherever that is. The vet that go test would run
+# -short: make soak runs at full size what this shortens. -trimpath and no C let make build, lint and the tests share what is compiled, wherever that is. The vet that go test would run
 # is left to make lint; -s and -w halve the time that linking takes.
 tests() {
   if command -v npm >/dev/null && [ ! -d test/browsertest/node_modules ]; then
@@ -52,7 +52,7 @@ tests() {
   packages=$(go list -e work)
   # The tests mostly wait, for processes and for what they limit to so much a second. A package that hangs is ended.
   # shellcheck disable=SC2046 # the packages are words
-  CGO_ENABLED=0 go test -json -p $((2 * $(getconf _NPROCESSORS_ONLN))) -trimpath -vet=off -ldflags='-s -w' -timeout 30m \
+  CGO_ENABLED=0 go test -short -json -p $((2 * $(getconf _NPROCESSORS_ONLN))) -trimpath -vet=off -ldflags='-s -w' -timeout 30m \
     $(grep -E "$slow" <<<"$packages") $(grep -vE "$slow" <<<"$packages") | CGO_ENABLED=0 go run -trimpath ./test/testreport
 }
 

@@ -51,6 +51,14 @@ func SoakTime() (share time.Duration, running bool) {
 	return share, text != ""
 }
 
+// SoakOnly skips a test that go test has no time for.
+func SoakOnly(t testing.TB) {
+	t.Helper()
+	if _, soaking := SoakTime(); !soaking {
+		t.Skip("make soak has the time for this")
+	}
+}
+
 // soak says which rounds to run.
 type soak struct {
 	seed  uint64 // of the first round

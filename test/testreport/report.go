@@ -31,6 +31,7 @@ type report struct {
 	said    map[string]map[string][]string // output by package and test; nil for tests that have passed
 	order   map[string][]string            // a package's tests, in the order of their first output
 	results []result
+	passed  int
 	skipped map[string]int // tests by reason
 	failed  []string       // the output of failed packages
 	broken  error
@@ -61,6 +62,7 @@ func (r *report) read(line []byte) {
 		r.skipped[reason(r.said[e.Package][e.Test])]++
 		r.forget(e.Package, e.Test)
 	case e.Test != "" && e.Action == "pass":
+		r.passed++
 		r.forget(e.Package, e.Test)
 	case e.Test == "" && (e.Action == "pass" || e.Action == "fail" || e.Action == "skip"):
 		r.endPackage(e)
@@ -135,6 +137,7 @@ func (r *report) end() {
 	for _, p := range r.results[:min(slowest, len(r.results))] {
 		r.print(fmt.Sprintf("%7.1f s  %s\n", p.seconds, p.pkg))
 	}
+	r.print(fmt.Sprintf("\n%d tests have passed, in %d packages\n", r.passed, len(r.results)))
 	if len(r.skipped) > 0 {
 		r.print("\ntests that were left out:\n")
 		for _, why := range slices.Sorted(maps.Keys(r.skipped)) {

@@ -51,6 +51,8 @@ slowest packages:
     1.2 s  m/a
     0.0 s  m/c
 
+2 tests have passed, in 3 packages
+
 tests that were left out:
       1  there is no browser
 

@@ -204,10 +204,14 @@ func TestWritesInARow(t *testing.T) {
 }
 
 // TestIdleFleet: 200 sidecars with a member each, that have nothing to do, ask the store less than 300
-// times a second, although each describes its member to the others.
+// times a second, although each describes its member to the others. With -short they are 50, and the share is the same.
 func TestIdleFleet(t *testing.T) {
+	sidecars := 200
+	if testing.Short() {
+		sidecars = 50
+	}
 	p := flow(0, 1, []int{0}, []int{0})
-	p.Sidecars, p.Consumers, p.Lasts = 200, nil, 6500
+	p.Sidecars, p.Consumers, p.Lasts = sidecars, nil, 6500
 	for i := range p.Sidecars {
 		p.Consumers = append(p.Consumers, consumerPlan{Seed: uint64(i), Sidecar: i, Window: 10})
 	}
@@ -215,8 +219,8 @@ func TestIdleFleet(t *testing.T) {
 	for _, kind := range slices.Sorted(maps.Keys(x.kind)) {
 		t.Logf("%-30s %5.0f/s", kind, rate(x.kind[kind]))
 	}
-	if all := rate(x.commands); all > 300 {
-		t.Errorf("%.0f commands a second, want 300 at most", all)
+	if all, most := rate(x.commands), 1.5*float64(sidecars); all > most {
+		t.Errorf("%.0f commands a second, want %.0f at most", all, most)
 	}
 }
 

@@ -18,7 +18,7 @@ import (
 )
 
 var (
-	manyFlag = flag.Int("many", schedules, "how many schedules TestSchedules runs")
+	manyFlag = flag.Int("many", 300, "how many schedules TestSchedules runs")
 	seedFlag = flag.Uint64("seed", 0, "run the schedule of this seed alone, not several of fresh ones")
 	planFlag = flag.String("plan", "", "run the schedule of this file, as TestPlan")
 )
@@ -101,12 +101,22 @@ func each(t *testing.T, n int, do func(t *testing.T, i int) (enough bool)) {
 	})
 }
 
-// A machine that has other things to do runs fewer schedules: as many as it can in this time, or in
-// make soak's share, and the fewest.
+// A machine that has other things to do runs fewer schedules: as many as it can in such a time, and the fewest.
 const (
 	enough = 10 * time.Second
 	fewest = 10
 )
+
+// shortened is a time for schedules: a fifth of it with -short, and no more than its share in make soak.
+func shortened(d time.Duration) time.Duration {
+	if testing.Short() {
+		return d / 5
+	}
+	if share, soaking := testkit.SoakTime(); soaking && share > 0 {
+		return min(d, share)
+	}
+	return d
+}
 
 // TestSchedules runs fresh schedules, and checks that the promises are kept in all of them.
 func TestSchedules(t *testing.T) {
@@ -115,15 +125,11 @@ func TestSchedules(t *testing.T) {
 		report(t, p, runPlan(t, p))
 		return
 	}
-	within := enough
-	if share, soaking := testkit.SoakTime(); soaking && share > 0 {
-		within = min(within, share)
-	}
 	testkit.Rounds(t, func(t *testing.T, seed uint64) {
 		var all tally
 		began := time.Now()
 		each(t, *manyFlag, func(t *testing.T, i int) bool {
-			if i >= fewest && time.Since(began) > within {
+			if i >= fewest && time.Since(began) > shortened(enough) {
 				return true
 			}
 			p := newPlan(seed<<16+uint64(i), usualMix())
@@ -150,9 +156,7 @@ const (
 // schedules find now, beside the recorded ones. It fails if no schedule finds a weakness that
 // hardly any should miss.
 func TestWeaknesses(t *testing.T) {
-	if _, soaking := testkit.SoakTime(); !soaking {
-		t.Skip("make soak has the time for this")
-	}
+	testkit.SoakOnly(t)
 	testkit.Rounds(t, func(t *testing.T, seed uint64) {
 		all := slices.Concat(weaknesses, logWeaknesses)
 		w, most := all[seed%uint64(len(all))], mayFind
@@ -218,9 +222,7 @@ func TestPlanted(t *testing.T) { planted(t, "planted") }
 
 // TestPlantedSeldom replays those that have to be run often until they find their weakness.
 func TestPlantedSeldom(t *testing.T) {
-	if _, soaking := testkit.SoakTime(); !soaking {
-		t.Skip("make soak has the time for this")
-	}
+	testkit.SoakOnly(t)
 	testkit.Rounds(t, func(t *testing.T, _ uint64) { planted(t, "seldom") })
 }
 
