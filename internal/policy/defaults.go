@@ -14,7 +14,7 @@ func Defaults() Effective {
 			Backoff:     Backoff{Min: 100 * time.Millisecond, Max: 5 * time.Minute},
 		},
 		Partitions: 8,
-		Dedupe:     Dedupe{Window: 7 * 24 * time.Hour},
+		Dedupe:     Dedupe{Window: 7 * 24 * time.Hour, By: DedupeByID},
 		Retention:  Retention{Expired: ExpiredDrop},
 		Durability: Durability{WriteConcern: WriteConcernMajority, OnStoreUnavailable: StoreSpool, SpoolMaxBytes: 1 << 30},
 		Schema:     Schema{Compatibility: CompatibilityBackward},

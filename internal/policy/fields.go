@@ -117,6 +117,8 @@ var fields = []field{
 		func(e *Effective) *int { return &e.Partitions }, whole[int](1, maxPartitions)),
 	at("dedupe.window", "how long an id is remembered after its event is gone",
 		func(e *Effective) *time.Duration { return &e.Dedupe.Window }, duration(0, forever)),
+	at("dedupe.by", "what tells CloudEvents apart: their id, or source_id: their source and id together",
+		func(e *Effective) *DedupeBy { return &e.Dedupe.By }, oneOf(DedupeByID, DedupeBySourceID)),
 	at("retention.ttl", "how long events are kept; 0: for ever",
 		func(e *Effective) *time.Duration { return &e.Retention.TTL }, duration(0, forever)),
 	at("retention.compact", "keep only the latest event of each key",

@@ -32,7 +32,8 @@ func TestMarshalJSON(t *testing.T) {
 			`"bytes_per_second":1000000,"scope":"fleet","on_limit":"wait","max_wait":"1.5s","per":"header:tenant"},` +
 			`"connection":{"rate":7,"burst":8},"delivery":{"rate":9,"max_inflight":10,"ack_timeout":"11s","max_attempts":12,` +
 			`"backoff":{"min":"13ms","max":"14ms"},"fairness":{"by":"key_prefix","weights":{"a":0.5,"b":2}}},` +
-			`"partitions":15,"dedupe":{"window":"16h"},"retention":{"ttl":"17h","compact":true,"max_bytes":19,"expired":"dead_letter"},` +
+			`"partitions":15,"dedupe":{"window":"16h","by":"source_id"},` +
+			`"retention":{"ttl":"17h","compact":true,"max_bytes":19,"expired":"dead_letter"},` +
 			`"durability":{"write_concern":"w:2","on_store_unavailable":"reject","spool_max_bytes":18},` +
 			`"schema":{"json_schema":{"type":"object","required":["a","b"],"maximum":1.50},"compatibility":"full"},` +
 			`"tracing":{"sample_ratio":0.5},"groups":{"audit":{"paused":true,"max_inflight":21},"z":{"paused":false,` +
@@ -73,6 +74,7 @@ func drawn(t *rapid.T) string {
 		"delivery/backoff/min":     duration,
 		"delivery/backoff/max":     duration,
 		"partitions":               rapid.IntRange(1, 1024).AsAny(),
+		"dedupe/by":                rapid.SampledFrom([]any{"id", "source_id"}),
 		"retention/compact":        rapid.Bool().AsAny(),
 		"retention/expired":        rapid.SampledFrom([]any{"drop", "dead_letter"}),
 		"durability/write_concern": rapid.SampledFrom([]any{"majority", "w:1", 3}),

@@ -44,6 +44,15 @@ const (
 	StoreReject OnStoreUnavailable = "reject"
 )
 
+// DedupeBy is what tells the CloudEvents of a topic apart. All other events have their id.
+type DedupeBy string
+
+// What tells them apart.
+const (
+	DedupeByID       DedupeBy = "id"
+	DedupeBySourceID DedupeBy = "source_id" // the source and the id together, as the specification has it
+)
+
 // Compatibility says which changes of a topic's schema are allowed.
 type Compatibility string
 
@@ -128,8 +137,12 @@ type Fairness struct {
 	Weights Weights
 }
 
-// Dedupe is how long after its acceptance an id is remembered even if its event is not kept.
-type Dedupe struct{ Window time.Duration }
+// Dedupe is what makes an event the same as another one of its topic.
+type Dedupe struct {
+	// Window is how long after its acceptance an id is remembered even if its event is not kept.
+	Window time.Duration
+	By     DedupeBy
+}
 
 // Retention is which events a topic keeps.
 type Retention struct {

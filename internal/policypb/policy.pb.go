@@ -681,6 +681,7 @@ func (x *Settings_Delivery) GetFairness() *Settings_Fairness {
 type Settings_Dedupe struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Window        *durationpb.Duration   `protobuf:"bytes,1,opt,name=window,proto3,oneof" json:"window,omitempty"`
+	By            *string                `protobuf:"bytes,2,opt,name=by,proto3,oneof" json:"by,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -720,6 +721,13 @@ func (x *Settings_Dedupe) GetWindow() *durationpb.Duration {
 		return x.Window
 	}
 	return nil
+}
+
+func (x *Settings_Dedupe) GetBy() string {
+	if x != nil && x.By != nil {
+		return *x.By
+	}
+	return ""
 }
 
 type Settings_Retention struct {
@@ -967,7 +975,7 @@ const file_policypb_policy_proto_rawDesc = "" +
 	"\x06Policy\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x18\n" +
 	"\aversion\x18\x02 \x01(\x03R\aversion\x12\x1a\n" +
-	"\bsettings\x18\x03 \x01(\rR\bsettings\"\xcf\x12\n" +
+	"\bsettings\x18\x03 \x01(\rR\bsettings\"\xeb\x12\n" +
 	"\bSettings\x125\n" +
 	"\apublish\x18\x01 \x01(\v2\x1b.sluice.v1.Settings.PublishR\apublish\x12>\n" +
 	"\n" +
@@ -1032,10 +1040,12 @@ const file_policypb_policy_proto_rawDesc = "" +
 	"\x05_rateB\x0f\n" +
 	"\r_max_inflightB\x0e\n" +
 	"\f_ack_timeoutB\x0f\n" +
-	"\r_max_attempts\x1aK\n" +
+	"\r_max_attempts\x1ag\n" +
 	"\x06Dedupe\x126\n" +
-	"\x06window\x18\x01 \x01(\v2\x19.google.protobuf.DurationH\x00R\x06window\x88\x01\x01B\t\n" +
-	"\a_window\x1a\xcb\x01\n" +
+	"\x06window\x18\x01 \x01(\v2\x19.google.protobuf.DurationH\x00R\x06window\x88\x01\x01\x12\x13\n" +
+	"\x02by\x18\x02 \x01(\tH\x01R\x02by\x88\x01\x01B\t\n" +
+	"\a_windowB\x05\n" +
+	"\x03_by\x1a\xcb\x01\n" +
 	"\tRetention\x120\n" +
 	"\x03ttl\x18\x01 \x01(\v2\x19.google.protobuf.DurationH\x00R\x03ttl\x88\x01\x01\x12\x1d\n" +
 	"\acompact\x18\x02 \x01(\bH\x01R\acompact\x88\x01\x01\x12 \n" +

@@ -33,7 +33,10 @@ type PublishItem struct {
 	Event Event // ID may be "": the sidecar makes one
 	HasTS bool  // whether Event.TS was given
 	Later Later // when it is to go into the log; zero: at once
-	Err   *Error
+	// CloudEvent says that it came as one, with an id: a topic whose policy has dedupe.by source_id gives it
+	// the id CloudEventID.
+	CloudEvent bool
+	Err        *Error
 }
 
 // NewPublishItem is the event with the options applied; a TS of 0 is left to the sidecar.

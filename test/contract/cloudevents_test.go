@@ -3,9 +3,12 @@ package contract
 import (
 	"encoding/json"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 
+	"github.com/sluice-bus/sluice/sdk/wire"
+	"github.com/sluice-bus/sluice/test/require"
 	"github.com/sluice-bus/sluice/test/testkit"
 )
 
@@ -225,3 +228,96 @@ func eventsOf(deliveries []object) (events []object) {
 	}
 	return events
 }
+
+// "dedupe.by: source_id: a CloudEvent's event id is ce- and the first 32 hexadecimal digits of the SHA-256 of source, a line feed and id;
+// header ce-id keeps its own, which goes out again as a CloudEvent's id."
+func TestCloudEventsOfTwoSources(t *testing.T) {
+	t.Parallel()
+	const topic, policies = "sources", `
+- {name: sources*, dedupe: {by: source_id}, partitions: 2}
+- {name: "*", publish: {rate: 0}, connection: {rate: 0}}
+`
+	const ofB, ofA = "ce-0683e5b6aa97b4c9c67674fce7ddc2d5", "ce-0921129f78b78d80e40ecfae4e384cb9"
+	all := []string{"1", ofB, ofA}
+	h := newHome(t)
+	s := h.start(t, policies)
+	structured := func(source, data string) testkit.Answer {
+		t.Helper()
+		return s.post(t, topic, `{"specversion":"1.0","id":"1","source":"`+source+`","type":"t","time":"2024-05-06T07:08:09Z","data":`+data+`}`,
+			"Content-Type: application/cloudevents+json")
+	}
+	binary := func(source, data string) testkit.Answer {
+		t.Helper()
+		return s.post(t, topic, data, "ce-specversion: 1.0", "ce-id: 1", "ce-source: "+source, "ce-type: t", "ce-time: 2024-05-06T07:08:09Z")
+	}
+	expect := func(what string, a testkit.Answer, status int, id string) {
+		t.Helper()
+		if a.Status != status || id != "" && a.JSON(t).Text("id") != id {
+			t.Errorf("%s: %d %s, want %d for %s", what, a.Status, a.Body, status, id)
+		}
+	}
+	expect("of /a", structured("/a", "1"), 201, ofA)
+	expect("of /b", binary("/b", "2"), 201, ofB)
+	expect("not as a CloudEvent", s.post(t, topic, "3", "Sluice-Id: 1"), 201, "1")
+	require.NoError(t, s.Stop(t.Context()))
+	s = h.start(t, policies)
+	expect("of /a again", binary("/a", "1"), 200, ofA)
+	expect("another of /b", structured("/b", "3"), 409, "")
+
+	if got := ids(s.replay(t, "format=cloudevents&topic="+topic).List("events")); len(got) != 3 || strings.Join(got, "") != "111" {
+		t.Errorf("as CloudEvents they have the ids %v, want 1, 1, 1", got)
+	}
+	for _, scope := range []string{"store", "fleet"} {
+		if got := sortedIDs(s.replay(t, "scope="+scope+"&topic="+topic).List("events")); !slices.Equal(got, all) {
+			t.Errorf("replay of the %s has %v", scope, got)
+		}
+	}
+
+	// What was exported comes back as what it was, in either form.
+	exported := testkit.Call(t, "GET", s.ReplayURL()+"/export?topic="+topic, "")
+	var lines []string
+	for line := range strings.Lines(string(exported.Body)) {
+		e := testkit.ParseObject(t, []byte(line))
+		headers, err := json.Marshal(e["headers"])
+		require.NoError(t, err)
+		lines = append(lines, fmt.Sprintf(`{"payload":%s,"opts":{"id":%q,"ts":%s,"headers":%s}}`,
+			e.Text("payload"), e.Text("id"), e.Text("ts"), headers))
+	}
+	expect("as events", s.post(t, "sources.copy", strings.Join(lines, "\n"), "Content-Type: application/x-ndjson"), 200, "")
+	exported = testkit.Call(t, "GET", s.ReplayURL()+"/export?ndjson=0&format=cloudevents&topic="+topic, "")
+	expect("as CloudEvents", s.post(t, "sources.copy", string(exported.Body), "Content-Type: application/cloudevents-batch+json"), 200, "")
+	copied := append(all, wire.CloudEventID("/topics/"+topic, "1")) // the plain one again, since it did not come back as it went
+	slices.Sort(copied)
+	if got := sortedIDs(s.replay(t, "topic=sources.copy").List("events")); !slices.Equal(got, copied) {
+		t.Errorf("the copy has %v", got)
+	}
+
+	// Both die, and come again; one is erased.
+	k := s.dial(t)
+	k.ok(`{"op":"SUBSCRIBE","topic":%q,"group":"g","opts":{"from":"earliest"}}`, topic)
+	for range 3 {
+		k.ok(`{"op":"NACK","topic":%q,"group":"g","id":%q,"dead_letter":true}`, topic, k.event().Text("event.id"))
+	}
+	s.letters(t, topic+".dlq", 3)
+	a := testkit.Call(t, "POST", s.URL()+"/v1/topics/"+topic+"/dlq/redrive", `{"group":"g"}`)
+	expect("redrive", a, 200, "")
+	if got := sortedIDs(k.events(3)); !slices.Equal(got, all) {
+		t.Errorf("redriven are %v", got)
+	}
+	expect("erase", testkit.Call(t, "DELETE", s.URL()+"/v1/topics/"+topic+"/events?id="+ofA, ""), 200, "")
+	expect("the erased one", testkit.Call(t, "GET", s.URL()+"/v1/topics/"+topic+"/events/"+ofA, ""), 404, "")
+	expect("the other one", testkit.Call(t, "GET", s.URL()+"/v1/topics/"+topic+"/events/"+ofB, ""), 200, "")
+
+	dapr := func(source string) testkit.Answer {
+		t.Helper()
+		return testkit.Call(t, "POST", s.URL()+"/v1.0/publish/p/sources.dapr?metadata.cloudevent.id=1&metadata.cloudevent.source="+source, "1",
+			"Content-Type: application/json")
+	}
+	expect("by Dapr, of a", dapr("a"), 204, "")
+	expect("by Dapr, of b", dapr("b"), 204, "")
+	if n := s.replay(t, "topic=sources.dapr").Number(t, "count"); n != 2 {
+		t.Errorf("%d events by Dapr, want 2", n)
+	}
+}
+
+func sortedIDs(events []object) []string { return slices.Sorted(slices.Values(ids(events))) }

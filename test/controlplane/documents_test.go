@@ -19,7 +19,7 @@ func section7(alternative bool) string {
 	"connection": {"rate": 200, "burst": 200},
 	"delivery": {"rate": 0, "max_inflight": 100, "ack_timeout": "30s", "max_attempts": 25, "backoff": {"min": "100ms", "max": "5m"}},
 	"partitions": 8,
-	"dedupe": {"window": "168h"},
+	"dedupe": {"window": "168h", "by": "id"},
 	"retention": {"ttl": "0s", "compact": false},
 	"durability": {"write_concern": "majority", "on_store_unavailable": "spool", "spool_max_bytes": 1073741824},
 	"schema": {"json_schema": null, "compatibility": "backward"},
@@ -41,7 +41,7 @@ const section7YAML = `
   connection: {rate: 200, burst: 200}
   delivery:  {rate: 0, max_inflight: 100, ack_timeout: 30s, max_attempts: 25, backoff: {min: 100ms, max: 5m}}
   partitions: 8
-  dedupe:    {window: 168h}
+  dedupe:    {window: 168h, by: id}
   retention: {ttl: 0s, compact: false}           # 0 = for ever; compact keeps the latest per key
   durability: {write_concern: majority, on_store_unavailable: spool, spool_max_bytes: 1073741824}   # or w:1; or reject
   schema:    {json_schema: null, compatibility: backward}

@@ -226,9 +226,13 @@ func (p *Publisher) Forget(topic string) {
 
 // enqueue gives the event its identity and its place in the queue.
 func (p *Publisher) enqueue(a *admission, i int, it *wire.PublishItem, logOnly bool) {
+	topic := a.reservation.topic(it.Event.Topic)
 	rec := &eventlog.Record{Event: it.Event, AcceptedAt: a.accepted.UnixMilli(), LogOnly: logOnly}
 	if rec.ID == "" {
 		rec.ID, rec.FreshID = uuid.Must(uuid.NewV7()).String(), true
+	}
+	if it.CloudEvent && topic.policy.Dedupe.By == policy.DedupeBySourceID {
+		identifyBySource(&rec.Event)
 	}
 	if !it.HasTS {
 		rec.TS = rec.AcceptedAt
@@ -242,7 +246,6 @@ func (p *Publisher) enqueue(a *admission, i int, it *wire.PublishItem, logOnly b
 	span := a.span(i)
 	rec.Headers = span.Headers(rec.Headers)
 	a.records[i] = rec // before the writer gets it, since the writer may complete it at once
-	topic := a.reservation.topic(rec.Topic)
 	err := topic.err
 	if err == nil && a.later(i) {
 		err = p.cfg.Scheduler.Reserve(rec.Topic, rec.Size())

@@ -107,7 +107,7 @@ func (a attributes) fill(it *wire.PublishItem) *wire.Error {
 		return wire.Errorf(wire.BadRequest, "the CloudEvent's attribute id and the header %s or %s differ: an event has one id",
 			headerIdempotencyKey, headerID)
 	}
-	e.ID = a["id"]
+	e.ID, it.CloudEvent = a["id"], true
 	if key := a["partitionkey"]; key != "" {
 		if e.Key != "" && e.Key != key {
 			return wire.Errorf(wire.BadRequest, "the CloudEvent's attribute partitionkey and the header %s differ: an event has one key", headerKey)

@@ -180,7 +180,7 @@ func (m *daprMetadata) fill(it *wire.PublishItem, came kind, lim wire.Limits) *w
 		e.Headers = e.Headers.With(ceHeader("source"), m.appID).With(ceHeader("type"), daprType)
 	}
 	if m.id != "" {
-		e.ID = m.id
+		e.ID, it.CloudEvent = m.id, !m.raw
 	}
 	if m.key != "" {
 		if e.Key != "" && e.Key != m.key {

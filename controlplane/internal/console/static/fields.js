@@ -24,6 +24,7 @@ export const fields = [
   {"path": "delivery.fairness.weights", "kind": "json", "default": null},
   {"path": "partitions", "kind": "whole", "default": 8, "min": 1, "max": 1024},
   {"path": "dedupe.window", "kind": "duration", "default": "168h"},
+  {"path": "dedupe.by", "kind": "choice", "default": "id", "options": ["id", "source_id"]},
   {"path": "retention.ttl", "kind": "duration", "default": "0s"},
   {"path": "retention.compact", "kind": "yesno", "default": false},
   {"path": "retention.max_bytes", "kind": "whole", "default": 0, "min": 0},
