@@ -86,7 +86,7 @@ func TestFleetRefusals(t *testing.T) {
 	t.Parallel()
 	p := start(t)
 	p.put(t, "*", `{"connection":{"rate":0}}`)
-	p.put(t, "t", perSecond(10, 15, ""))
+	p.put(t, "t", perSecond(0.5, 15, "")) // so slow that a loaded machine uses it up, and does not let it fill again
 	s := p.sidecar(t, "s")
 	var a testkit.Answer
 	accepted := 0
@@ -160,7 +160,7 @@ func TestFleetWait(t *testing.T) {
 	p := start(t)
 	p.put(t, "*", `{"connection":{"rate":0}}`)
 	p.put(t, "patient", perSecond(20, 5, `,"on_limit":"wait","max_wait":"50s"`))
-	p.put(t, "hasty", perSecond(0.5, 1, `,"on_limit":"wait","max_wait":"10ms"`))
+	p.put(t, "hasty", perSecond(0.01, 1, `,"on_limit":"wait","max_wait":"10ms"`))
 	s := p.sidecar(t, "s")
 	began := time.Now()
 	for i := range 30 {
@@ -206,13 +206,15 @@ func TestFleetTotal(t *testing.T) {
 	}
 	first, took := load(2 * time.Second)
 	t.Logf("%v accepted in the first %.1f s", first, took)
-	accepted, took := load(3 * time.Second)
-	t.Logf("%v accepted in the next %.1f s", accepted, took)
-	if total, most := accepted[0]+accepted[1], burst+1.1*rate*took; float64(total) > most {
-		t.Errorf("%d were accepted in %.1f s, want %.0f at most", total, took, most)
-	}
-	if accepted[0] == 0 || accepted[1] == 0 {
-		t.Errorf("one has it all: %v", accepted)
+	const window = 3 * time.Second
+	began := time.Now()
+	testkit.Eventually(t, "both accept some, and together no more than the rate", func() bool {
+		accepted, took := load(window)
+		t.Logf("%v accepted in the next %.1f s", accepted, took)
+		return accepted[0] > 0 && accepted[1] > 0 && float64(accepted[0]+accepted[1]) <= burst+1.1*rate*took
+	})
+	if took := time.Since(began); took > window+slack {
+		t.Errorf("only after %v", took)
 	}
 }
 

@@ -348,7 +348,7 @@ func TestStreamForPagesOfAllowedOrigins(t *testing.T) {
 func TestStreamSlowReader(t *testing.T) {
 	t.Parallel()
 	bounds := session.DefaultBounds()
-	bounds.SlowClientTimeout = 300 * time.Millisecond
+	bounds.SlowClientTimeout = 3 * time.Second // longer than a loaded machine keeps the fast one from reading
 	s := start(t, gatewaytest.Setup{Bounds: &bounds})
 	slow, fast := s.listen(t, "?group=slow"), s.listen(t, "")
 	gatewaytest.Eventually(t, "both listen", func() bool { return s.Gateway.Stats().Subscriptions == 2 })
