@@ -17,7 +17,9 @@ import (
 
 // apart are the modules that the workspace leaves out, since what they need is large, or old, and for them
 // alone.
-var apart = []string{"bench/peers", "deploy/deploytest/schema", "deploy/release", "test/dapr"}
+var apart = []string{
+	"bench/peers", "deploy/deploytest/schema", "deploy/release", "sdk/adapters/sluicepubsub", "sdk/adapters/sluicewatermill", "test/dapr",
+}
 
 // workspace returns the folders of the modules that go.work uses.
 func workspace(t *testing.T, root fs.FS) (folders []string) {

@@ -64,6 +64,43 @@ var uses = []use{
 			log.Print(oncestore.New(shop, oncestore.Options{}), outbox.Prepare(context.Background(), shop.Collection("outbox")))
 		}
 	`},
+	{module: own + "/sdk/adapters/sluicewatermill", program: `
+		package main
+
+		import (
+			"context"
+			"log"
+
+			"github.com/ThreeDotsLabs/watermill/message"
+			sluice "github.com/sluice-bus/sluice/sdk"
+			"github.com/sluice-bus/sluice/sdk/adapters/sluicewatermill"
+		)
+
+		func main() {
+			client, err := sluice.Dial(context.Background(), "http://127.0.0.1:7070")
+			if err == nil {
+				publisher := sluicewatermill.NewPublisher(client, sluicewatermill.PublisherConfig{})
+				err = publisher.Publish("orders", message.NewMessage("order-1", []byte("1")))
+			}
+			log.Print(err)
+		}
+	`},
+	{module: own + "/sdk/adapters/sluicepubsub", program: `
+		package main
+
+		import (
+			"context"
+			"log"
+
+			_ "github.com/sluice-bus/sluice/sdk/adapters/sluicepubsub"
+			"gocloud.dev/pubsub"
+		)
+
+		func main() {
+			topic, err := pubsub.OpenTopic(context.Background(), "sluice:///orders")
+			log.Print(topic, err)
+		}
+	`},
 	{module: own, program: `
 		package main
 

@@ -28,28 +28,40 @@ type releasedModule struct {
 	folder string // relative to the root
 }
 
-// readRelease finds the modules of the checkout in its go.work.
+// workspaces are the folders whose go.work names modules that are tagged.
+var workspaces = []string{".", "sdk/adapters"}
+
+// readRelease finds the modules of the checkout in its workspaces.
 func readRelease(ctx context.Context, root string) (release, error) {
+	r := release{root: root}
+	for _, workspace := range workspaces {
+		if err := r.readWorkspace(ctx, workspace); err != nil {
+			return release{}, fmt.Errorf("read the go.work of %s: %w", workspace, err)
+		}
+	}
+	return r, nil
+}
+
+func (r *release) readWorkspace(ctx context.Context, folder string) error {
 	var work struct {
 		Replace []struct {
 			Old module.Version
 			New struct{ Path string }
 		}
 	}
-	out, err := run(ctx, root, nil, "go", "work", "edit", "-json")
-	if err == nil {
-		err = json.Unmarshal(out, &work)
-	}
+	out, err := run(ctx, r.root, nil, "go", "work", "edit", "-json", filepath.Join(folder, "go.work"))
 	if err != nil {
-		return release{}, fmt.Errorf("read go.work: %w", err)
+		return err
 	}
-	r := release{root: root}
+	if err := json.Unmarshal(out, &work); err != nil {
+		return err
+	}
 	for _, replaced := range work.Replace {
-		if strings.HasPrefix(replaced.New.Path, ".") {
-			r.modules = append(r.modules, releasedModule{Version: replaced.Old, folder: filepath.Clean(replaced.New.Path)})
+		if strings.HasPrefix(replaced.New.Path, ".") && !r.has(replaced.Old.Path) {
+			r.modules = append(r.modules, releasedModule{Version: replaced.Old, folder: filepath.Join(folder, replaced.New.Path)})
 		}
 	}
-	return r, nil
+	return nil
 }
 
 // serve writes the modules into a folder, as a module proxy serves them: what a tag of this checkout would have, uncommitted
