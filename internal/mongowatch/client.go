@@ -14,15 +14,16 @@ import (
 )
 
 // ClientOptions are the options of a URL, except for those that our programs always set themselves:
-// the application's name, reads from the primary, and the timeouts of connecting and of selecting a
-// server. A nil dialer stands for the network.
+// the application's name, reads from the primary, the timeouts of connecting and of selecting a
+// server, and slog for what the driver logs. A nil dialer stands for the network.
 func ClientOptions(url, app string, timeout time.Duration, dialer options.ContextDialer) *options.ClientOptions {
 	const maxAppName = 128 // bytes, MongoDB's
 	o := options.Client().ApplyURI(url).
 		SetAppName(app[:min(len(app), maxAppName)]).
 		SetServerSelectionTimeout(timeout).
 		SetConnectTimeout(timeout).
-		SetReadPreference(readpref.Primary())
+		SetReadPreference(readpref.Primary()).
+		SetLoggerOptions(options.Logger().SetSink(driverLog{}))
 	if dialer != nil {
 		o.SetDialer(dialer)
 	}
