@@ -152,6 +152,17 @@ func (s *Session) Unmet(concerns map[string]string) {
 	s.update(func(m *member) { m.unmet = concerns })
 }
 
+// Located says which store the sidecar is on, once it knows. A store that is known does not change.
+func (s *Session) Located(storeID string) {
+	s.update(func(m *member) {
+		if m.StoreID == "" && storeID != "" {
+			delete(s.registry.roster.due, Entry{Node: m.Node}.Key())
+			m.StoreID = storeID
+			s.registry.roster.enter(m.Node, s.registry.now(), false)
+		}
+	})
+}
+
 // Close ends the session. It may be called again.
 func (s *Session) Close() {
 	s.update(func(m *member) {
@@ -237,7 +248,7 @@ func (r *Registry) Sidecars() []Sidecar {
 func (r *Registry) all(versions bool) []instance {
 	r.mu.Lock()
 	list := r.instances(versions)
-	missing := r.missing(list)
+	missing := slices.DeleteFunc(r.missing(list), func(e Entry) bool { return e.startedAgain(list) })
 	for i := range list {
 		list[i].RefusedSessions = r.refusalsOf(list[i].NodeID)
 	}

@@ -22,10 +22,18 @@ func (e Entry) Key() string { return e.ID + "\n" + e.StoreID + "\n" + e.FolderID
 // Unknown is the entry of a sidecar whose store is not known yet.
 func (e Entry) Unknown() Entry { return Entry{Node: Node{ID: e.ID, FolderID: e.FolderID}} }
 
-// covers reports whether a connected sidecar is that of an entry. An entry whose store is not known
-// yet covers the sidecar on every store.
+// covers reports whether a sidecar is that of an entry. An entry whose store is not known yet covers
+// the sidecar on every store.
 func (e Entry) covers(s *instance) bool {
 	return e.ID == s.NodeID && e.FolderID == s.FolderID && (e.StoreID == s.StoreID || e.StoreID == "")
+}
+
+// startedAgain reports whether the sidecar of an entry is connected and has not reached its store yet: it is
+// back, and only replays have to name the entry until it is known to be on that store.
+func (e Entry) startedAgain(list []instance) bool {
+	return slices.ContainsFunc(list, func(s instance) bool {
+		return s.Connected && s.StoreID == "" && s.NodeID == e.ID && s.FolderID == e.FolderID
+	})
 }
 
 // roster has the sidecars that must not be forgotten.

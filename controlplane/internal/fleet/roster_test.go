@@ -91,6 +91,9 @@ func TestWhoIsGoneIsMissing(t *testing.T) {
 	check(restarted, "one is forgotten", "a on s")
 	unknown := enter(restarted, node("a", "2", ""))
 	check(restarted, "its store is not known yet", "a on s")
+	if list := restarted.Sidecars(); !slices.Equal(ids(list), []string{"a+", "b+", "c+"}) || list[0].Missing {
+		t.Errorf("a is back and has not reached its store yet: %+v", list)
+	}
 	store(restarted, there)
 	unknown.Close()
 	store(restarted, there)
@@ -124,6 +127,35 @@ func TestWhoIsGoneIsMissing(t *testing.T) {
 	delete(there, fleet.Entry{Node: node("b", "1", "own")}.Key()) // forgotten through another control plane
 	store(restarted, there)
 	check(restarted, "forgotten elsewhere")
+}
+
+// A sidecar may reach its store after its control plane: it is missing at no moment, and its entry is that of the store.
+func TestAStoreThatBecomesKnown(t *testing.T) {
+	for _, storedBefore := range []bool{false, true} {
+		r, _ := newRegistry("cp1")
+		there := map[string]fleet.Entry{}
+		n := fleet.Node{ID: "a", Instance: "1", Address: "127.0.0.1:8083"}
+		s, err := r.Connect(n, fleet.Prefix{})
+		require.NoError(t, err)
+		if storedBefore {
+			store(r, there)
+		}
+		for range 2 {
+			s.Located("s")
+			if list := r.Sidecars(); len(list) != 1 || !list[0].Connected || list[0].Missing || list[0].StoreID != "s" || len(r.Missing()) > 0 {
+				t.Errorf("stored before: %v: %+v, missing %q", storedBefore, list, missing(r))
+			}
+			store(r, there)
+		}
+		n.StoreID = "s"
+		if _, known := there[fleet.Entry{Node: n}.Key()]; !known || len(there) != 1 {
+			t.Errorf("the store has %v", there)
+		}
+		s.Located("another")
+		if got := r.Sidecars()[0].StoreID; got != "s" {
+			t.Errorf("the store that was known is now %q", got)
+		}
+	}
 }
 
 // A sidecar that is back on an empty disk has not brought what the lost one had: its folder is missing until it is

@@ -104,6 +104,11 @@ func (c callbacks) OnStreamDeltaRequest(id int64, r *discovery.DeltaDiscoveryReq
 			return status.Error(codes.InvalidArgument, err.Error())
 		}
 		s.session.Unmet(unmet)
+		later, err := nodeOf(r.GetNode(), s.from)
+		if err != nil {
+			return status.Error(codes.InvalidArgument, err.Error())
+		}
+		s.session.Located(later.StoreID)
 	}
 	if e := r.GetErrorDetail(); e != nil {
 		c.cfg.Logger.Warn("xds: a sidecar refuses a response", "node", s.nodeID, "type", r.GetTypeUrl(), "reason", e.GetMessage())

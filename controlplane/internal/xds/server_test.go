@@ -82,6 +82,27 @@ func TestUnmetConcerns(t *testing.T) {
 	}
 }
 
+// A sidecar may say on its open stream which store it is on.
+func TestTheStoreIsToldLater(t *testing.T) {
+	f := serve(t, policies{"*": 4})
+	c := f.connect(t, "n", "i")
+	for _, store := range []string{"", "s7"} {
+		c.node = node("n", "i")
+		c.node.Metadata.Fields["store_id"] = structpb.NewStringValue(store)
+		c.subscribe(packs)
+		eventually(t, "the store is "+store, func() bool {
+			list := f.registry.Sidecars()
+			return len(list) == 1 && list[0].Connected && list[0].StoreID == store
+		})
+	}
+	c.node = node("n", "i")
+	c.node.Metadata.Fields["store_id"] = structpb.NewStringValue(strings.Repeat("x", 2000))
+	c.subscribe(packs)
+	if err := c.end(); status.Code(err) != codes.InvalidArgument {
+		t.Errorf("a store's id of 2,000 bytes ended with %v", err)
+	}
+}
+
 // A sidecar that asks for packs is sent all policies, hears of a change at once and of nothing
 // else, and after a restart of what has changed.
 func TestPacksArrive(t *testing.T) {

@@ -243,11 +243,7 @@ func (c *Control) introduce(ctx context.Context) error {
 		case <-tick.C:
 		}
 		sent, current := c.sentNode.Load(), c.node()
-		switch store := "store_id"; {
-		case sent == nil || !c.client.Connected() || proto.Equal(sent, current):
-		case !proto.Equal(sent.Metadata.Fields[store], current.Metadata.Fields[store]):
-			c.client.Reopen("the store is known by now")
-		default:
+		if sent != nil && c.client.Connected() && !proto.Equal(sent, current) {
 			c.client.Introduce()
 		}
 	}

@@ -62,6 +62,12 @@ func TestTheStoreIsToldOnceItIsKnown(t *testing.T) {
 			return r.GetNode().GetMetadata().GetFields()["store_id"].GetStringValue() == "s7"
 		})) > 0
 	})
+	subscribed := p.Requests(func(r *discoveryv3.DeltaDiscoveryRequest) bool {
+		return r.GetTypeUrl() == packType && len(r.GetResourceNamesSubscribe()) > 0
+	})
+	if len(subscribed) != 1 {
+		t.Errorf("%d streams: between two the control plane shows the sidecar as missing", len(subscribed))
+	}
 }
 
 // A start that has kept policies goes by the control plane's if that is there.
