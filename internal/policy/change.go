@@ -12,7 +12,10 @@ import (
 func (s *Snapshot) Effective(name string) *Effective {
 	prefix, glob := strings.CutSuffix(name, "*")
 	if !glob {
-		return s.own(name)
+		if s.own(name) == nil {
+			return nil
+		}
+		return s.Topic(name)
 	}
 	if _, there := s.find(name); prefix == "" && !there {
 		return nil // the empty prefix has the defaults
@@ -53,9 +56,6 @@ func (s *Snapshot) Change(put []Policy, remove []string, source string) (*Snapsh
 		return nil, refusal(bad)
 	}
 	next.keepPointers(s, order)
-	if next.letters = s.letters; next.globs[""] != s.globs[""] {
-		next.keepLetters()
-	}
 	return next, nil
 }
 

@@ -15,7 +15,7 @@ func Defaults() Effective {
 		},
 		Partitions: 8,
 		Dedupe:     Dedupe{Window: 7 * 24 * time.Hour, By: DedupeByID},
-		Retention:  Retention{Expired: ExpiredDrop},
+		Retention:  Retention{Expired: ExpiredDrop, DeadLetters: 720 * time.Hour},
 		Durability: Durability{WriteConcern: WriteConcernMajority, OnStoreUnavailable: StoreSpool, SpoolMaxBytes: 1 << 30},
 		Schema:     Schema{Compatibility: CompatibilityBackward},
 		Tracing:    Tracing{SampleRatio: 1},

@@ -127,6 +127,8 @@ var fields = []field{
 		func(e *Effective) *int64 { return &e.Retention.MaxBytes }, whole[int64](0, math.MaxInt64)),
 	at("retention.expired", "what happens for a group to an event whose own ttl_ms has passed",
 		func(e *Effective) *Expired { return &e.Retention.Expired }, oneOf(ExpiredDrop, ExpiredDeadLetter)),
+	at("retention.dead_letters", "how long the topic's dead letters are kept, whatever its ttl; 0: for ever",
+		func(e *Effective) *time.Duration { return &e.Retention.DeadLetters }, duration(0, forever)),
 
 	at("durability.write_concern", "of MongoDB: majority, or w:1, w:2 and so on",
 		func(e *Effective) *string { return &e.Durability.WriteConcern }, writeConcern),

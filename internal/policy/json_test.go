@@ -33,7 +33,7 @@ func TestMarshalJSON(t *testing.T) {
 			`"connection":{"rate":7,"burst":8},"delivery":{"rate":9,"max_inflight":10,"ack_timeout":"11s","max_attempts":12,` +
 			`"backoff":{"min":"13ms","max":"14ms"},"fairness":{"by":"key_prefix","weights":{"a":0.5,"b":2}}},` +
 			`"partitions":15,"dedupe":{"window":"16h","by":"source_id"},` +
-			`"retention":{"ttl":"17h","compact":true,"max_bytes":19,"expired":"dead_letter"},` +
+			`"retention":{"ttl":"17h","compact":true,"max_bytes":19,"expired":"dead_letter","dead_letters":"20h"},` +
 			`"durability":{"write_concern":"w:2","on_store_unavailable":"reject","spool_max_bytes":18},` +
 			`"schema":{"json_schema":{"type":"object","required":["a","b"],"maximum":1.50},"compatibility":"full"},` +
 			`"tracing":{"sample_ratio":0.5},"groups":{"audit":{"paused":true,"max_inflight":21},"z":{"paused":false,` +

@@ -23,7 +23,7 @@ const contract = `
   delivery:  {rate: 0, max_inflight: 100, ack_timeout: 30s, max_attempts: 25, backoff: {min: 100ms, max: 5m}, fairness: {by: "", weights: {}}}
   partitions: 8
   dedupe:    {window: 168h, by: id}
-  retention: {ttl: 0s, compact: false, max_bytes: 0, expired: drop}  # 0 = for ever; compact keeps the latest per key
+  retention: {ttl: 0s, compact: false, max_bytes: 0, expired: drop, dead_letters: 720h}  # 0 = for ever; compact keeps the latest per key
   durability: {write_concern: majority, on_store_unavailable: spool, spool_max_bytes: 1073741824}   # or w:1; or reject
   schema:    {json_schema: null, compatibility: backward}
   tracing:   {sample_ratio: 1.0}
@@ -41,7 +41,7 @@ policies:
   delivery: {rate: 9, max_inflight: 10, ack_timeout: 11s, max_attempts: 12, backoff: {min: 13ms, max: 14ms}, fairness: {by: key_prefix, weights: {b: 2, a: 0.5}}}
   partitions: 15
   dedupe: {window: 16h, by: source_id}
-  retention: {ttl: 17h, compact: true, max_bytes: 19, expired: dead_letter}
+  retention: {ttl: 17h, compact: true, max_bytes: 19, expired: dead_letter, dead_letters: 20h}
   durability: {write_concern: w:2, on_store_unavailable: reject, spool_max_bytes: 18}
   schema: {json_schema: {type: object, required: [a, "b"], maximum: 1.50}, compatibility: full}
   tracing: {sample_ratio: 0.5}
@@ -59,7 +59,8 @@ var everythingEffective = policy.Effective{
 		Fairness: policy.Fairness{By: "key_prefix", Weights: `{"a":0.5,"b":2}`}},
 	Partitions: 15,
 	Dedupe:     policy.Dedupe{Window: 16 * time.Hour, By: policy.DedupeBySourceID},
-	Retention:  policy.Retention{TTL: 17 * time.Hour, Compact: true, MaxBytes: 19, Expired: policy.ExpiredDeadLetter},
+	Retention: policy.Retention{TTL: 17 * time.Hour, Compact: true, MaxBytes: 19, Expired: policy.ExpiredDeadLetter,
+		DeadLetters: 20 * time.Hour},
 	Durability: policy.Durability{WriteConcern: "w:2", OnStoreUnavailable: policy.StoreReject, SpoolMaxBytes: 18},
 	Schema: policy.Schema{JSONSchema: `{"type":"object","required":["a","b"],"maximum":1.50}`,
 		Compatibility: policy.CompatibilityFull, Version: 1},

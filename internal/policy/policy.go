@@ -153,6 +153,8 @@ type Retention struct {
 	MaxBytes int64
 	// Expired is what happens for a group to an event whose own ttl has passed.
 	Expired Expired
+	// DeadLetters is how long the topic's dead letters are kept; 0: for ever.
+	DeadLetters time.Duration
 }
 
 // Durability is when a publish counts as stored. It applies to a remote store: the embedded log has

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/sluice-bus/sluice/sdk/wire"
@@ -21,11 +22,10 @@ type Snapshot struct {
 	exact map[string]*Effective
 	globs map[string]*Effective // by literal prefix; "" is '*' or the defaults
 	// lengths are those of the prefixes in globs, longest first.
-	lengths []int
-	// letters has the values of dead letter topics that no policy names: '*' matches them but does
-	// not name them.
-	letters  *Effective
+	lengths  []int
 	policies []listed // ascending by name
+	// letters has the values of topics of dead letters that were asked for: letterValues to *Effective.
+	letters sync.Map
 
 	// Of a snapshot of resolved policies; exact and policies are empty then.
 	topics   *topics
@@ -65,16 +65,36 @@ func (p *Policy) listed(source string) listed {
 	return listed{p, InForce{Name: p.Name, Version: Version{hash: p.Version()}, Source: source}}
 }
 
-// Topic returns the values of a topic. They are shared: read only.
+// Topic returns the values of a topic. They are shared: read only. A topic of dead letters has the
+// values of its name, but the retention that its topic's policy has for dead letters.
 func (s *Snapshot) Topic(name string) *Effective {
+	topic, letters := strings.CutSuffix(name, wire.DeadLetterSuffix)
+	if !letters {
+		return s.named(name)
+	}
+	values := letterValues{s.named(name), s.Topic(topic).Retention.DeadLetters}
+	if e, known := s.letters.Load(values); known {
+		return e.(*Effective)
+	}
+	e := new(*values.of)
+	e.Retention = Retention{TTL: values.keep, Expired: ExpiredDrop, DeadLetters: values.keep}
+	shared, _ := s.letters.LoadOrStore(values, e)
+	return shared.(*Effective)
+}
+
+// letterValues are what the values of a topic of dead letters are made of. There are no more of
+// them than policies.
+type letterValues struct {
+	of   *Effective // those of its name
+	keep time.Duration
+}
+
+// named returns the values of the policies that match a name.
+func (s *Snapshot) named(name string) *Effective {
 	if e := s.own(name); e != nil {
 		return e
 	}
-	e := s.byPrefix(name)
-	if e == s.globs[""] && strings.HasSuffix(name, wire.DeadLetterSuffix) {
-		return s.letters
-	}
-	return e
+	return s.byPrefix(name)
 }
 
 // own returns the values of a topic with a policy of its own; nil: it has none.
@@ -91,29 +111,13 @@ func (s *Snapshot) own(topic string) *Effective {
 // Names reports whether a policy has that name.
 func (s *Snapshot) Names(topic string) bool { return s.own(topic) != nil }
 
-// Retention returns the retention of the topics of a policy's name, with or without such a policy,
-// and of the dead letter topics among them: the topic of that name, or those with its prefix that
-// no more specific policy names.
-func (s *Snapshot) Retention(name string) (topics, letters Retention) {
-	prefix, glob := strings.CutSuffix(name, "*")
-	if !glob {
-		e := s.Topic(name)
-		return e.Retention, e.Retention
+// Retention returns the retention of the topics of a policy's name, with or without such a policy:
+// the topic of that name, or those with its prefix that no more specific policy names.
+func (s *Snapshot) Retention(name string) Retention {
+	if prefix, glob := strings.CutSuffix(name, "*"); glob {
+		return s.byPrefix(prefix).Retention
 	}
-	e := s.byPrefix(prefix)
-	if e == s.globs[""] {
-		return e.Retention, s.letters.Retention
-	}
-	return e.Retention, e.Retention
-}
-
-// DeadLetterTTL is how long a dead letter topic keeps its events if no policy names it.
-const DeadLetterTTL = 720 * time.Hour
-
-// keepLetters sets letters, once globs is complete.
-func (s *Snapshot) keepLetters() {
-	s.letters = new(*s.globs[""])
-	s.letters.Retention = Retention{TTL: DeadLetterTTL, Expired: ExpiredDrop}
+	return s.Topic(name).Retention
 }
 
 // Connection returns the limit of each connection, which only the policy '*' has.
@@ -150,7 +154,6 @@ func resolve(policies []Policy) (*Snapshot, []wire.FieldError) {
 	}
 	order, bad := inOrder(policies)
 	bad = append(bad, s.add(order)...)
-	s.keepLetters()
 	return s, bad
 }
 
@@ -251,6 +254,14 @@ func relations(p *Policy, e *Effective) (bad []wire.FieldError) {
 	b := e.Delivery.Backoff
 	check(b.Min <= b.Max, "delivery.backoff.min", "delivery.backoff.max",
 		"min %v is more than max %v (unset fields are inherited)", b.Min, b.Max)
+	if topic, letters := strings.CutSuffix(p.Name, wire.DeadLetterSuffix); letters {
+		for i, f := range fields {
+			if p.set.has(i) && strings.HasPrefix(f.path, "retention.") {
+				bad = append(bad, fieldError(p.line, f.path, fmt.Sprintf(
+					"dead letters are kept for retention.dead_letters of the policy of their topic, %q: set that", topic)))
+			}
+		}
+	}
 	return bad
 }
 

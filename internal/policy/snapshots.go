@@ -68,7 +68,7 @@ func NewResolvedSnapshot(policies []Resolved) *Snapshot {
 // snapshot must be one of NewResolvedSnapshot or Replace, and put policies must not change any
 // more.
 func (s *Snapshot) Replace(remove, put []*Resolved) *Snapshot {
-	next := &Snapshot{topics: new(*s.topics), prefixes: s.prefixes, globs: s.globs, lengths: s.lengths, letters: s.letters}
+	next := &Snapshot{topics: new(*s.topics), prefixes: s.prefixes, globs: s.globs, lengths: s.lengths}
 	var own [len(next.topics)]bool
 	ownGlobs := s.globs == nil
 	part := func(name string) map[string]*Resolved {
@@ -104,7 +104,6 @@ func (s *Snapshot) Replace(remove, put []*Resolved) *Snapshot {
 			next.globs[strings.TrimSuffix(name, "*")] = p.Effective
 		}
 		next.lengths = lengthsOf(next.globs)
-		next.keepLetters()
 	}
 	return next
 }

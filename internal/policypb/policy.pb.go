@@ -736,6 +736,7 @@ type Settings_Retention struct {
 	Compact       *bool                  `protobuf:"varint,2,opt,name=compact,proto3,oneof" json:"compact,omitempty"`
 	MaxBytes      *int64                 `protobuf:"varint,3,opt,name=max_bytes,json=maxBytes,proto3,oneof" json:"max_bytes,omitempty"`
 	Expired       *string                `protobuf:"bytes,4,opt,name=expired,proto3,oneof" json:"expired,omitempty"`
+	DeadLetters   *durationpb.Duration   `protobuf:"bytes,5,opt,name=dead_letters,json=deadLetters,proto3,oneof" json:"dead_letters,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -796,6 +797,13 @@ func (x *Settings_Retention) GetExpired() string {
 		return *x.Expired
 	}
 	return ""
+}
+
+func (x *Settings_Retention) GetDeadLetters() *durationpb.Duration {
+	if x != nil {
+		return x.DeadLetters
+	}
+	return nil
 }
 
 type Settings_Durability struct {
@@ -975,7 +983,7 @@ const file_policypb_policy_proto_rawDesc = "" +
 	"\x06Policy\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x18\n" +
 	"\aversion\x18\x02 \x01(\x03R\aversion\x12\x1a\n" +
-	"\bsettings\x18\x03 \x01(\rR\bsettings\"\xeb\x12\n" +
+	"\bsettings\x18\x03 \x01(\rR\bsettings\"\xbf\x13\n" +
 	"\bSettings\x125\n" +
 	"\apublish\x18\x01 \x01(\v2\x1b.sluice.v1.Settings.PublishR\apublish\x12>\n" +
 	"\n" +
@@ -1045,19 +1053,21 @@ const file_policypb_policy_proto_rawDesc = "" +
 	"\x06window\x18\x01 \x01(\v2\x19.google.protobuf.DurationH\x00R\x06window\x88\x01\x01\x12\x13\n" +
 	"\x02by\x18\x02 \x01(\tH\x01R\x02by\x88\x01\x01B\t\n" +
 	"\a_windowB\x05\n" +
-	"\x03_by\x1a\xcb\x01\n" +
+	"\x03_by\x1a\x9f\x02\n" +
 	"\tRetention\x120\n" +
 	"\x03ttl\x18\x01 \x01(\v2\x19.google.protobuf.DurationH\x00R\x03ttl\x88\x01\x01\x12\x1d\n" +
 	"\acompact\x18\x02 \x01(\bH\x01R\acompact\x88\x01\x01\x12 \n" +
 	"\tmax_bytes\x18\x03 \x01(\x03H\x02R\bmaxBytes\x88\x01\x01\x12\x1d\n" +
-	"\aexpired\x18\x04 \x01(\tH\x03R\aexpired\x88\x01\x01B\x06\n" +
+	"\aexpired\x18\x04 \x01(\tH\x03R\aexpired\x88\x01\x01\x12A\n" +
+	"\fdead_letters\x18\x05 \x01(\v2\x19.google.protobuf.DurationH\x04R\vdeadLetters\x88\x01\x01B\x06\n" +
 	"\x04_ttlB\n" +
 	"\n" +
 	"\b_compactB\f\n" +
 	"\n" +
 	"_max_bytesB\n" +
 	"\n" +
-	"\b_expired\x1a\xd9\x01\n" +
+	"\b_expiredB\x0f\n" +
+	"\r_dead_letters\x1a\xd9\x01\n" +
 	"\n" +
 	"Durability\x12(\n" +
 	"\rwrite_concern\x18\x01 \x01(\tH\x00R\fwriteConcern\x88\x01\x01\x125\n" +
@@ -1136,11 +1146,12 @@ var file_policypb_policy_proto_depIdxs = []int32{
 	7,  // 14: sluice.v1.Settings.Delivery.fairness:type_name -> sluice.v1.Settings.Fairness
 	14, // 15: sluice.v1.Settings.Dedupe.window:type_name -> google.protobuf.Duration
 	14, // 16: sluice.v1.Settings.Retention.ttl:type_name -> google.protobuf.Duration
-	17, // [17:17] is the sub-list for method output_type
-	17, // [17:17] is the sub-list for method input_type
-	17, // [17:17] is the sub-list for extension type_name
-	17, // [17:17] is the sub-list for extension extendee
-	0,  // [0:17] is the sub-list for field type_name
+	14, // 17: sluice.v1.Settings.Retention.dead_letters:type_name -> google.protobuf.Duration
+	18, // [18:18] is the sub-list for method output_type
+	18, // [18:18] is the sub-list for method input_type
+	18, // [18:18] is the sub-list for extension type_name
+	18, // [18:18] is the sub-list for extension extendee
+	0,  // [0:18] is the sub-list for field type_name
 }
 
 func init() { file_policypb_policy_proto_init() }

@@ -88,6 +88,27 @@ func TestDeadLetterOfTheLongestName(t *testing.T) {
 	k.usable()
 }
 
+// "<topic>.dlq … keeps for its topic's retention.dead_letters, whatever a glob says of retention".
+func TestDeadLettersAreKept(t *testing.T) {
+	t.Parallel()
+	s := own(t, `
+- {name: "*", partitions: 1, connection: {rate: 0}, retention: {ttl: 500ms}}
+- {name: brief, retention: {ttl: 0s, dead_letters: 500ms}}
+- {name: long, retention: {ttl: 500ms}}
+`, "--retention-interval", "100ms")
+	k := s.dial(t)
+	for _, topic := range []string{"brief", "long"} {
+		s.put(t, topic, "x", "1")
+		k.die(topic, "g", "x")
+	}
+	s.letters(t, "long.dlq", 1)
+	count := func(topic string) int64 { return s.replay(t, "topic="+topic).Number(t, "count") }
+	testkit.Eventually(t, "what is kept for 500 ms is removed", func() bool { return count("brief.dlq")+count("long") == 0 })
+	if count("brief") != 1 || count("long.dlq") != 1 {
+		t.Errorf("%d events and %d dead letters are left that are kept for longer", count("brief"), count("long.dlq"))
+	}
+}
+
 // The limits of publishers do not refuse a dead letter: it does not disappear because a bucket is
 // empty or its topic is paused.
 func TestDeadLettersPassLimits(t *testing.T) {

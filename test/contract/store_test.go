@@ -27,7 +27,7 @@ var onBoth = []func(*testing.T){
 	// daprgrpc_test.go
 	TestDaprGRPCPublish, TestDaprStream,
 	// deadletter_test.go
-	TestDeadLettersAtTheEdges, TestDeadLetterOfTheLongestName, TestDeadLettersPassLimits,
+	TestDeadLettersAtTheEdges, TestDeadLetterOfTheLongestName, TestDeadLettersAreKept, TestDeadLettersPassLimits,
 	// delivery_test.go
 	TestAckDeadline, TestModack, TestNack, TestDeadLetters, TestGivingBack, TestLateAck, TestMaxInflight, TestKeyOrder,
 	// errors_test.go

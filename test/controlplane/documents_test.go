@@ -20,7 +20,7 @@ func section7(alternative bool) string {
 	"delivery": {"rate": 0, "max_inflight": 100, "ack_timeout": "30s", "max_attempts": 25, "backoff": {"min": "100ms", "max": "5m"}},
 	"partitions": 8,
 	"dedupe": {"window": "168h", "by": "id"},
-	"retention": {"ttl": "0s", "compact": false},
+	"retention": {"ttl": "0s", "compact": false, "dead_letters": "720h"},
 	"durability": {"write_concern": "majority", "on_store_unavailable": "spool", "spool_max_bytes": 1073741824},
 	"schema": {"json_schema": null, "compatibility": "backward"},
 	"tracing": {"sample_ratio": 1.0},
@@ -42,7 +42,7 @@ const section7YAML = `
   delivery:  {rate: 0, max_inflight: 100, ack_timeout: 30s, max_attempts: 25, backoff: {min: 100ms, max: 5m}}
   partitions: 8
   dedupe:    {window: 168h, by: id}
-  retention: {ttl: 0s, compact: false}           # 0 = for ever; compact keeps the latest per key
+  retention: {ttl: 0s, compact: false, dead_letters: 720h}   # 0 = for ever; compact keeps the latest per key
   durability: {write_concern: majority, on_store_unavailable: spool, spool_max_bytes: 1073741824}   # or w:1; or reject
   schema:    {json_schema: null, compatibility: backward}
   tracing:   {sample_ratio: 1.0}

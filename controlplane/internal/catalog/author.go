@@ -3,6 +3,7 @@ package catalog
 import (
 	"fmt"
 	"strings"
+	"time"
 
 	"github.com/sluice-bus/sluice/internal/policy"
 	"github.com/sluice-bus/sluice/sdk/wire"
@@ -25,15 +26,9 @@ func (a Author) mayShorten(before, after *State) error {
 	}
 	for i := range after.Entries {
 		name := after.Entries[i].Policy.Name
-		was, wasLetters := before.Snapshot.Retention(name)
-		is, letters := after.Snapshot.Retention(name)
-		what, less := "topics", shortened(was, is)
-		if less == nil {
-			what, less = "dead letter topics", shortened(wasLetters, letters)
-		}
-		if less != nil {
-			return wire.Errorf(wire.Forbidden, "only a sender with the role admin may shorten retention, and %s of policy %q would keep less: %s",
-				what, name, strings.Join(less, ", "))
+		if less := shortened(before.Snapshot.Retention(name), after.Snapshot.Retention(name)); less != nil {
+			return wire.Errorf(wire.Forbidden, "only a sender with the role admin may shorten retention, and topics of policy %q would keep less: %s",
+				name, strings.Join(less, ", "))
 		}
 	}
 	return nil
@@ -46,7 +41,9 @@ func shortened(was, is policy.Retention) (fields []string) {
 			fields = append(fields, fmt.Sprintf("%s from %v to %v", field, was, is))
 		}
 	}
-	add(is.TTL > 0 && (was.TTL == 0 || is.TTL < was.TTL), "retention.ttl", was.TTL, is.TTL)
+	shorter := func(is, was time.Duration) bool { return is > 0 && (was == 0 || is < was) }
+	add(shorter(is.TTL, was.TTL), "retention.ttl", was.TTL, is.TTL)
+	add(shorter(is.DeadLetters, was.DeadLetters), "retention.dead_letters", was.DeadLetters, is.DeadLetters)
 	add(is.Compact && !was.Compact, "retention.compact", was.Compact, is.Compact)
 	add(is.MaxBytes > 0 && (was.MaxBytes == 0 || is.MaxBytes < was.MaxBytes), "retention.max_bytes", was.MaxBytes, is.MaxBytes)
 	return fields

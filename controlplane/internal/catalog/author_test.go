@@ -2,7 +2,6 @@ package catalog
 
 import (
 	"fmt"
-	"slices"
 	"strings"
 	"testing"
 
@@ -38,9 +37,10 @@ func TestOnlyAdminsShortenRetention(t *testing.T) {
 		{"a glob is new", `{"name":"b"}`, `{"name":"a*","retention":{"ttl":"1h"}}`, "retention.ttl"},
 		{"others inherit it", `{"name":"ab","publish":{"rate":1}}`, `{"name":"a*","retention":{"compact":true}}`, "retention.compact"},
 		{"it falls through", `{"name":"*","retention":{"ttl":"800h"}}`, `{"name":"a","publish":{"rate":1}}`, ""},
-		{"dead letters get a shorter ttl", `{"name":"*","retention":{"ttl":"1h"}}`, `{"name":"a*","publish":{"rate":1}}`,
-			"dead letter topics of policy \"a*\" would keep less: retention.ttl from 720h0m0s to 1h0m0s"},
-		{"a dead letter topic gets a shorter ttl", `{"name":"*","retention":{"ttl":"1h"}}`, `{"name":"a.dlq"}`, "retention.ttl from 720h0m0s"},
+		{"dead letters are kept shorter", `{"name":"*"}`, `{"name":"a*","retention":{"dead_letters":"1h"}}`,
+			"topics of policy \"a*\" would keep less: retention.dead_letters from 720h0m0s to 1h0m0s"},
+		{"dead letters are kept longer", `{"name":"a"}`, `{"name":"a","retention":{"dead_letters":"0s"}}`, ""},
+		{"a policy of a dead letter topic is new", `{"name":"*","retention":{"ttl":"1h"}}`, `{"name":"a.dlq"}`, ""},
 		{"something else is changed", `{"name":"a","retention":{"ttl":"1h"}}`, `{"name":"a","retention":{"ttl":"1h"},"paused":true}`, ""},
 	} {
 		for way, change := range map[string]func(*Catalog, Author) error{
@@ -96,16 +96,18 @@ func TestOnlyAdminsShortenRetention(t *testing.T) {
 	}
 }
 
-// TestShorteningIsFound compares what is refused with what topics would keep, for a topic, and a
+// TestShorteningIsFound compares what is refused with what topics would keep, for a topic, and its
 // dead letter topic, of each policy that may be the one that counts.
 func TestShorteningIsFound(t *testing.T) {
-	topics := []string{"a", "ab", "abc", "b", "ax", "abx", "z", "a.dlq", "ab.dlq", "abc.dlq", "ax.dlq", "z.dlq"}
-	names := append(slices.Clone(modelNames), "z.dlq", "a.dlq")
+	topics := []string{"a", "ab", "abc", "b", "ax", "abx", "z"}
+	for _, topic := range topics {
+		topics = append(topics, topic+".dlq")
+	}
 	settings := []string{`{}`, `{"ttl":"1h"}`, `{"ttl":"1000h"}`, `{"ttl":"0s"}`, `{"compact":true}`, `{"compact":false}`,
-		`{"max_bytes":5}`, `{"max_bytes":0}`}
+		`{"max_bytes":5}`, `{"max_bytes":0}`, `{"dead_letters":"1h"}`, `{"dead_letters":"0s"}`}
 	rapid.Check(t, func(t *rapid.T) {
 		draw := func(label string) (list []policy.Policy) {
-			for _, name := range rapid.SliceOfDistinct(rapid.SampledFrom(names), rapid.ID).Draw(t, label) {
+			for _, name := range rapid.SliceOfDistinct(rapid.SampledFrom(modelNames), rapid.ID).Draw(t, label) {
 				list = append(list, pol(t, fmt.Sprintf(`{"name":%q,"retention":%s}`, name, rapid.SampledFrom(settings).Draw(t, "retention"))))
 			}
 			return list

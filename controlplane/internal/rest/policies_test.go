@@ -342,7 +342,8 @@ func TestWholePolicy(t *testing.T) {
 	doc := `"publish":{"rate":1000,"burst":1000,"bytes_per_second":0,"scope":"sidecar","on_limit":"reject","max_wait":"0s"},` +
 		`"connection":{"rate":200,"burst":200},` +
 		`"delivery":{"rate":0,"max_inflight":100,"ack_timeout":"30s","max_attempts":25,"backoff":{"min":"100ms","max":"5m"}},` +
-		`"partitions":8,"dedupe":{"window":"168h","by":"id"},"retention":{"ttl":"0s","compact":false,"max_bytes":0,"expired":"dead_letter"},` +
+		`"partitions":8,"dedupe":{"window":"168h","by":"id"},` +
+		`"retention":{"ttl":"0s","compact":false,"max_bytes":0,"expired":"dead_letter","dead_letters":"720h"},` +
 		`"durability":{"write_concern":"majority","on_store_unavailable":"spool","spool_max_bytes":1073741824},` +
 		`"schema":{"json_schema":{"type":"object","title":"a\"b"},"compatibility":"backward"},"tracing":{"sample_ratio":1},"paused":false`
 	answered(t, a.send("PUT", "/v1/policies/*", "{"+doc+"}"), 201, `"1"`,

@@ -29,7 +29,7 @@ delivery.rate, delivery.max_inflight, delivery.ack_timeout,
 delivery.max_attempts, delivery.backoff.min, delivery.backoff.max, delivery.fairness.by,
 delivery.fairness.weights.TENANT, groups.NAME.paused, groups.NAME.rate,
 groups.NAME.max_inflight, partitions, dedupe.window, dedupe.by, retention.ttl, retention.compact,
-retention.max_bytes, retention.expired,
+retention.max_bytes, retention.expired, retention.dead_letters,
 durability.write_concern, durability.on_store_unavailable, durability.spool_max_bytes,
 schema.json_schema, schema.compatibility, tracing.sample_ratio,
 auto_create, paused.

@@ -29,6 +29,7 @@ export const fields = [
   {"path": "retention.compact", "kind": "yesno", "default": false},
   {"path": "retention.max_bytes", "kind": "whole", "default": 0, "min": 0},
   {"path": "retention.expired", "kind": "choice", "default": "drop", "options": ["drop", "dead_letter"]},
+  {"path": "retention.dead_letters", "kind": "duration", "default": "720h"},
   {"path": "durability.write_concern", "kind": "text", "default": "majority"},
   {"path": "durability.on_store_unavailable", "kind": "choice", "default": "spool", "options": ["spool", "reject"]},
   {"path": "durability.spool_max_bytes", "kind": "whole", "default": 1073741824, "min": 0},
