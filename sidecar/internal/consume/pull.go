@@ -6,6 +6,7 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/sluice-bus/sluice/internal/budget"
 	"github.com/sluice-bus/sluice/internal/httpapi"
 	"github.com/sluice-bus/sluice/internal/pause"
 	"github.com/sluice-bus/sluice/sdk/wire/codec"
@@ -47,8 +48,9 @@ func (c *Consumers) pullEvents(caller *session.Session, w http.ResponseWriter, r
 	if err != nil {
 		return err
 	}
-	defer c.pulls.exit(caller, p)
+	defer caller.Share().Leave(budget.Pulls)
 	ds, deliveredAt, err := c.collect(caller, r, p, req)
+	c.pulls.exit(p) // who has the answer may delete the group
 	if err == nil {
 		err = caller.MayStill(topic, name)
 	}

@@ -194,6 +194,32 @@ func TestPullThatCannotBeWritten(t *testing.T) {
 	s.Pull(t, fromStart).Wants(t, "a/1")
 }
 
+// onWrite is a response that does something when it is written.
+type onWrite struct {
+	*httptest.ResponseRecorder
+	do func()
+}
+
+func (w onWrite) Write(text []byte) (int, error) {
+	w.do()
+	return w.ResponseRecorder.Write(text)
+}
+
+// A group is in use neither while its last pull is answered, nor once all that was pulled is settled.
+func TestDeleteRightAfterAPull(t *testing.T) {
+	s := start(t, gatewaytest.Setup{Policies: gatewaytest.OnePartition})
+	s.Publish(t, "t", "a", "")
+	s.Settle(t, "ack", s.Pull(t, fromStart).Wants(t, "a/1").Leases())
+	answered := onWrite{httptest.NewRecorder(), func() { s.Want(t, 204, "", "DELETE", strings.TrimSuffix(gatewaytest.GroupPath(""), "/"), "") }}
+	r := httptest.NewRequestWithContext(t.Context(), "POST", gatewaytest.GroupPath("pull"), strings.NewReader(`{"wait_ms":0}`))
+	s.Gateway.Handler().ServeHTTP(answered, r)
+	if answered.Code != 200 {
+		t.Errorf("%d %s", answered.Code, answered.Body)
+	}
+	s.Settle(t, "ack", s.Pull(t, fromStart).Wants(t, "a/1").Leases()) // the group is made again
+	s.Want(t, 204, "", "DELETE", "/v1/topics/t", "")
+}
+
 func TestPullBounds(t *testing.T) {
 	s := start(t, gatewaytest.Setup{Policies: gatewaytest.OnePartition})
 	for i := range 7 {

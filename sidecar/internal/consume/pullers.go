@@ -40,7 +40,8 @@ func keyOf(topic, name string, o wire.SubscribeOptions) (pullerKey, wire.Subscri
 	return pullerKey{topic, name, string(codec.AppendSubscribe(nil, "", "", "", &same))}, o
 }
 
-// enter finds or makes the puller of a request. The puller stays until exit.
+// enter finds or makes the puller of a request, and takes the request's place among the caller's pulls. The puller
+// stays until exit.
 func (x *pullers) enter(ctx context.Context, caller *session.Session, topic, name string, o wire.SubscribeOptions) (*puller, error) {
 	key, o := keyOf(topic, name, o)
 	p, err := x.find(caller.Share(), key)
@@ -56,7 +57,8 @@ func (x *pullers) enter(ctx context.Context, caller *session.Session, topic, nam
 		p.joining.Release(1)
 	}
 	if err != nil {
-		x.exit(caller, p)
+		x.exit(p)
+		caller.Share().Leave(budget.Pulls)
 		return nil, err
 	}
 	return p, nil
@@ -124,10 +126,9 @@ type unpaced struct{}
 func (unpaced) Take(time.Time) (time.Duration, bool) { return 0, true }
 
 // exit counts one request less.
-func (x *pullers) exit(caller *session.Session, p *puller) {
+func (x *pullers) exit(p *puller) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	caller.Share().Leave(budget.Pulls)
 	p.users--
 	switch {
 	case p.users > 0 || p.gone:
