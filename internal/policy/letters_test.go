@@ -61,7 +61,8 @@ func TestRetentionOfDeadLettersIsTheTopics(t *testing.T) {
 	for _, field := range []string{"ttl: 1h", "compact: true", "max_bytes: 1", "expired: drop", "dead_letters: 1h"} {
 		_, err := ParseYAML([]byte("- {name: a.dlq, retention: {" + field + "}}"))
 		path := "policies[0].retention." + field[:strings.Index(field, ":")]
-		if err == nil || !strings.Contains(err.Error(), path) || !strings.Contains(err.Error(), `retention.dead_letters of the policy of their topic, "a"`) {
+		if err == nil || !strings.Contains(err.Error(), path+": ") ||
+			!strings.Contains(err.Error(), `retention.dead_letters of the policy of their topic, "a"`) {
 			t.Errorf("%s: %v", field, err)
 		}
 	}

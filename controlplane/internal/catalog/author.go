@@ -27,8 +27,8 @@ func (a Author) mayShorten(before, after *State) error {
 	for i := range after.Entries {
 		name := after.Entries[i].Policy.Name
 		if less := shortened(before.Snapshot.Retention(name), after.Snapshot.Retention(name)); less != nil {
-			return wire.Errorf(wire.Forbidden, "only a sender with the role admin may shorten retention, and topics of policy %q would keep less: %s",
-				name, strings.Join(less, ", "))
+			return wire.Errorf(wire.Forbidden,
+				"only a sender with the role admin may shorten retention, and topics of policy %q would keep less: %s", name, strings.Join(less, ", "))
 		}
 	}
 	return nil
