@@ -50,6 +50,7 @@ func (s *Sidecar) openDaprApp(context.Context) error {
 	}
 	cfg := daprapp.Config{
 		AppID: s.cfg.DaprAppID, Groups: s.groups, Policies: s.policies.Current, Logger: s.cfg.Logger, Share: s.budget.Of(s.cfg.DaprAppIdentity),
+		Tracing: s.tracing, Propagation: s.propagation,
 	}
 	err := s.configureDaprApp(&cfg)
 	if err == nil {
@@ -111,6 +112,6 @@ func (s *Sidecar) openDaprServer() {
 	s.daprAPI = daprgrpc.New(daprgrpc.Config{
 		Sessions: s.gateway.Sessions, Publish: s.gateway.Publish, Groups: s.groups, Policies: s.policies.Current,
 		AppID: s.cfg.DaprAppID, NodeID: s.cfg.NodeID, Version: s.cfg.Version, DrainTimeout: s.cfg.DrainTimeout, Logger: s.cfg.Logger,
-		Options: s.access.TransportOptions("dapr-grpc-listen", s.listeners.dapr),
+		Options: s.access.TransportOptions("dapr-grpc-listen", s.listeners.dapr), Propagation: s.propagation,
 	})
 }

@@ -162,5 +162,5 @@ func (s *Sidecar) bound(ctx context.Context, name, addr string, share int) (net.
 // server makes the HTTP server of a listener.
 func (s *Sidecar) server(ln net.Listener, h http.Handler) *httpapi.Server {
 	guard := httpapi.Guard{AllowedOrigins: s.cfg.AllowedOrigins, Addr: ln.Addr()}
-	return &httpapi.Server{Handler: guard.Handler(h), Logger: s.cfg.Logger, DrainTimeout: s.cfg.DrainTimeout}
+	return &httpapi.Server{Handler: guard.Handler(s.propagation.Handler(h)), Logger: s.cfg.Logger, DrainTimeout: s.cfg.DrainTimeout}
 }

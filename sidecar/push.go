@@ -20,6 +20,7 @@ func (s *Sidecar) openPush(context.Context) (err error) {
 	s.push, err = push.Open(push.Config{
 		Path: s.cfg.Push, Groups: s.groups, Policies: s.policies.Current, Metrics: s.metrics, Logger: s.cfg.Logger,
 		Known: s.knownIdentity, May: s.mayConsume, Share: s.budget.Of,
+		Tracing: s.tracing, Propagation: s.propagation,
 	})
 	if err != nil {
 		return &ConfigError{Err: fmt.Errorf("push: %w", err)}

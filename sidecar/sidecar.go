@@ -44,13 +44,14 @@ type Sidecar struct {
 	cfg    Config
 	secret string // of this process, for the control plane
 
-	access   *access.Access // nil: every client may do everything
-	audit    *audit.Log     // nil: off
-	policies policies
-	tracing  *tracing.Tracing
-	metrics  *telemetry.Metrics
-	ops      *ops.Server
-	store    store.Store
+	access      *access.Access // nil: every client may do everything
+	audit       *audit.Log     // nil: off
+	policies    policies
+	tracing     *tracing.Tracing
+	propagation *tracing.Propagation
+	metrics     *telemetry.Metrics
+	ops         *ops.Server
+	store       store.Store
 
 	tails     *tail.Tails
 	budget    *budget.Budget // of clients
@@ -181,9 +182,10 @@ func (s *Sidecar) openAudit(context.Context) (err error) {
 
 // openTelemetry makes the metrics, and tracing if spans are exported.
 func (s *Sidecar) openTelemetry(context.Context) (err error) {
+	s.propagation = tracing.NewPropagation(s.cfg.Exports.Propagators())
 	s.tracing = tracing.New(tracing.Config{
-		Tracer: s.cfg.Exports.Tracer(),
-		Ratio:  func(topic string) float64 { return s.policyOf(topic).Tracing.SampleRatio },
+		Tracer: s.cfg.Exports.Tracer(), Propagation: s.propagation,
+		Ratio: func(topic string) float64 { return s.policyOf(topic).Tracing.SampleRatio },
 	})
 	kind := "embedded"
 	if setting.IsMongoDB(s.cfg.Store) {

@@ -11,6 +11,9 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+
+	"go.opentelemetry.io/contrib/propagators/autoprop"
+	"go.opentelemetry.io/otel/propagation"
 )
 
 // environment looks a variable up; "" is unset.
@@ -76,6 +79,26 @@ func (env environment) read() (asked map[string][]string, left []unusable) {
 		check(sampler+"_ARG", ratio)
 	}
 	return asked, left
+}
+
+// propagators reads OTEL_PROPAGATORS: nil for the default, trace context and baggage.
+func (env environment) propagators() (propagation.TextMapPropagator, []unusable) {
+	const name = "OTEL_PROPAGATORS"
+	var names []string
+	for each := range strings.SplitSeq(env(name), ",") {
+		if each = strings.TrimSpace(each); each != "" && !slices.Contains(names, each) {
+			names = append(names, each)
+		}
+	}
+	slices.Sort(names)
+	if len(names) == 0 || slices.Equal(names, []string{"baggage", "tracecontext"}) {
+		return nil, nil
+	}
+	formats, err := autoprop.TextMapPropagator(names...)
+	if err != nil {
+		return nil, []unusable{{name, fmt.Errorf("%w; tracecontext, baggage, b3, b3multi, jaeger, xray, ottrace and none are allowed", err)}}
+	}
+	return formats, nil
 }
 
 // kinds reads which exporters one signal has: an endpoint alone enables it. A signal whose endpoint, certificate or headers cannot

@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"go.opentelemetry.io/contrib/bridges/otelslog"
+	"go.opentelemetry.io/otel/propagation"
 	sdklog "go.opentelemetry.io/otel/sdk/log"
 	sdkmetric "go.opentelemetry.io/otel/sdk/metric"
 	"go.opentelemetry.io/otel/sdk/metric/metricdata"
@@ -44,6 +45,7 @@ type Config struct {
 // off.
 type Exports struct {
 	about   *resource.Resource
+	formats propagation.TextMapPropagator
 	tracing *sdktrace.TracerProvider // nil: off, as are the others
 	logging *sdklog.LoggerProvider
 	meters  []sdkmetric.Exporter
@@ -62,10 +64,13 @@ type Exports struct {
 // Errors of OpenTelemetry's own process-wide handlers go to the Log of the last call.
 func Open(ctx context.Context, cfg Config) (*Exports, error) {
 	env := environment(func(name string) string { return strings.TrimSpace(os.Getenv(name)) })
-	if env.disabled() {
-		return &Exports{}, nil
+	formats, left := env.propagators() // also where everything else is off, as the specification has it
+	var asked map[string][]string
+	if !env.disabled() {
+		var more []unusable
+		asked, more = env.read()
+		left = append(left, more...)
 	}
-	asked, left := env.read()
 	for _, u := range left {
 		cfg.Log.Warn("a variable of OpenTelemetry cannot be used here, and is taken as unset", "variable", u.name, "error", u.err)
 		if err := os.Unsetenv(u.name); err != nil { // the exporters and the SDK read the environment, too
@@ -73,12 +78,12 @@ func Open(ctx context.Context, cfg Config) (*Exports, error) {
 		}
 	}
 	if len(asked) == 0 {
-		return &Exports{}, nil
+		return &Exports{formats: formats}, nil
 	}
 	if cfg.Console == nil {
 		cfg.Console = os.Stderr
 	}
-	e := &Exports{about: describe(ctx, cfg), report: newReporter(cfg.Log)}
+	e := &Exports{formats: formats, about: describe(ctx, cfg), report: newReporter(cfg.Log)}
 	e.report.install()
 	// Exports outlive ctx, so that the program's last data is exported when it is over.
 	e.lasting, e.abandon = context.WithCancel(context.WithoutCancel(ctx))
@@ -101,6 +106,14 @@ func (e *Exports) Tracer() trace.Tracer {
 		return nil
 	}
 	return e.tracing.Tracer(scope)
+}
+
+// Propagators are the formats of OTEL_PROPAGATORS, in which requests carry the contexts of traces; nil: W3C's, the default.
+func (e *Exports) Propagators() propagation.TextMapPropagator {
+	if e == nil {
+		return nil
+	}
+	return e.formats
 }
 
 // MetricReaders makes the readers for the program's single MeterProvider, which closes them; nil if

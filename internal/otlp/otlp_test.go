@@ -94,6 +94,7 @@ func TestWrongVariables(t *testing.T) {
 		{"OTEL_TRACES_SAMPLER=sometimes", `must be one of always_on`},
 		{"OTEL_TRACES_SAMPLER_ARG=2", `must be a number from 0 to 1, not "2"`},
 		{"OTEL_BSP_MAX_QUEUE_SIZE=0", `must be a whole number above 0, not "0"`},
+		{"OTEL_PROPAGATORS=b3,b4", `unknown propagator: b4; tracecontext, baggage, b3,`},
 		{"OTEL_METRIC_EXPORT_INTERVAL=1m", `must be a whole number above 0, not "1m"`},
 	} {
 		t.Run(c.env, func(t *testing.T) {

@@ -135,9 +135,12 @@ func TestTraceOfABatch(t *testing.T) {
 	if bulk.Status >= 300 {
 		t.Fatalf("%d %s", bulk.Status, bulk.Body)
 	}
+	k := s.dial(t)
+	k.ok(`{"op":"PUBLISH","topic":%q,"opts":{"headers":{"traceparent":%q}},"events":[{"payload":1,"opts":{"id":"e"}},`+
+		`{"payload":1,"opts":{"id":"b2","headers":{"traceparent":%q}}}]}`, topic, trace, own)
 	for _, e := range s.replay(t, "topic="+topic).List("events") {
 		want := trace
-		if e["id"] == "b" {
+		if id := e.Text("id"); id == "b" || id == "b2" {
 			want = own
 		}
 		if got := e.Text("headers.traceparent"); got != want {

@@ -2,6 +2,7 @@ package codec
 
 import (
 	"encoding/base64"
+	"slices"
 	"unicode/utf8"
 
 	"github.com/sluice-bus/sluice/sdk/wire"
@@ -150,8 +151,9 @@ func (r *Request) fillBatch(f *frame, lim wire.Limits) *wire.Error {
 	if f.item.payload.given() || f.item.payload64.given() {
 		return wire.Errorf(wire.BadRequest, "give either payload or events, not both")
 	}
-	if f.item.optsValue.given() {
-		return wire.Errorf(wire.BadRequest, "opts does not apply to a batch: give each of events its own")
+	var bad *wire.Error
+	if r.Trace, bad = f.item.batchTrace(lim); bad != nil {
+		return bad
 	}
 	if f.batchEvents > lim.BatchEvents {
 		return wire.Errorf(wire.PayloadTooLarge, "the batch holds %d events; at most %d are allowed (--limits batch)",
@@ -177,6 +179,27 @@ func (r *Request) fillBatch(f *frame, lim wire.Limits) *wire.Error {
 		}
 	}
 	return nil
+}
+
+// batchTrace reads the opts of a batch: headers with the trace that its events belong to.
+func (it *item) batchTrace(lim wire.Limits) (wire.Headers, *wire.Error) {
+	if !it.optsValue.given() {
+		return nil, nil
+	}
+	if it.optsValue.kind != '{' {
+		return nil, wire.Errorf(wire.BadRequest, "opts must be an object")
+	}
+	var r memberReader
+	headers := r.headers("headers", &it.opts.headers, lim)
+	isOther := func(h wire.Header) bool { return !isTraceHeader(h.Name) }
+	if r.err == nil && (it.opts.unknown != nil || it.opts.given() != inHeaders || slices.ContainsFunc(headers, isOther)) {
+		r.fail("opts of a batch takes %s, %s and %s in headers, and nothing else: give each of events its own opts",
+			headerParent, headerState, headerBaggage)
+	}
+	if r.err != nil {
+		return nil, r.err
+	}
+	return PublisherHeaders(headers, lim)
 }
 
 // ParsePublishLine decodes one line of an NDJSON publish: an object with payload or payload_base64,

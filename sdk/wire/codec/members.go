@@ -49,6 +49,7 @@ var optsMembers = []string{
 }
 
 const (
+	inHeaders       = 1 << 2
 	inPublishOpts   = 1<<10 - 1
 	inPullOpts      = 1<<22 - 1<<9
 	inSubscribeOpts = 1<<24 - 1<<9

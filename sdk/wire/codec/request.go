@@ -17,6 +17,7 @@ type Request struct {
 	Publish wire.PublishItem
 	IsBatch bool
 	Events  []wire.PublishItem
+	Trace   wire.Headers // of a batch: what its events without a trace of their own continue
 
 	Subscribe wire.SubscribeOptions
 

@@ -184,14 +184,3 @@ func escape(value string) string {
 	}
 	return b.String()
 }
-
-// Trace calls set for each header of the event's trace.
-func Trace(ev *wire.Event, set func(name, value string)) {
-	for _, name := range trace {
-		// A value that HTTP cannot carry would make every delivery of the event fail.
-		value, ok := ev.Headers.Get(name)
-		if ok && !strings.ContainsFunc(value, func(r rune) bool { return r < ' ' || r > '~' }) {
-			set(name, value)
-		}
-	}
-}

@@ -28,6 +28,7 @@ import (
 	"github.com/sluice-bus/sluice/internal/policy"
 	"github.com/sluice-bus/sluice/sdk/wire"
 	"github.com/sluice-bus/sluice/sidecar/internal/group"
+	"github.com/sluice-bus/sluice/sidecar/internal/tracing"
 )
 
 // Bounds of the work for an application.
@@ -64,6 +65,9 @@ type Config struct {
 	Policies  *policy.Current
 	Logger    *slog.Logger
 	Share     *budget.Share // of the application's identity
+	// Tracing makes a span of each call; nil: off. Propagation says how a call carries a trace.
+	Tracing     *tracing.Tracing
+	Propagation *tracing.Propagation
 	// May returns why the application may not have a subscription, if it may not; nil lets it have all. Its answers may
 	// change: see RightsChanged.
 	May func(topic, group, deadLetterTopic string) error
@@ -117,13 +121,13 @@ type App struct {
 
 // New makes an App.
 func New(cfg Config) (*App, error) {
-	a := &App{cfg: cfg, done: make(chan struct{}), rights: pause.NewWake()}
-	a.giving, a.abort = context.WithCancel(context.Background())
 	if cfg.Token == nil {
 		cfg.Token = func() string { return "" }
 	}
+	a := &App{cfg: cfg, done: make(chan struct{}), rights: pause.NewWake()}
+	a.giving, a.abort = context.WithCancel(context.Background())
 	var err error
-	a.channel, err = open(cfg.Address, cfg.Token)
+	a.channel, err = open(&a.cfg)
 	return a, err
 }
 

@@ -119,10 +119,10 @@ func ParseAddress(text string) (*url.URL, error) {
 	return u, nil
 }
 
-// open makes the channel to an application; token is what authenticates the sidecar there, or "".
-func open(address *url.URL, token func() string) (channel, error) {
-	if address.Scheme == "grpc" {
-		return newGRPCChannel(address.Host, token)
+// open makes the channel to an application.
+func open(cfg *Config) (channel, error) {
+	if cfg.Address.Scheme == "grpc" {
+		return newGRPCChannel(cfg)
 	}
-	return newHTTPChannel(address, token), nil
+	return newHTTPChannel(cfg), nil
 }

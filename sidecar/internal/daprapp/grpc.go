@@ -3,6 +3,7 @@ package daprapp
 import (
 	"context"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/google/uuid"
@@ -23,13 +24,13 @@ import (
 // grpcChannel is an application that serves gRPC.
 type grpcChannel struct {
 	conn  *grpc.ClientConn
-	token func() string
+	cfg   *Config
 	app   daprpb.AppCallbackClient
 	alpha daprpb.AppCallbackAlphaClient
 }
 
-func newGRPCChannel(address string, token func() string) (*grpcChannel, error) {
-	conn, err := grpc.NewClient("passthrough:///"+address, grpc.WithTransportCredentials(insecure.NewCredentials()), grpc.WithNoProxy(),
+func newGRPCChannel(cfg *Config) (*grpcChannel, error) {
+	conn, err := grpc.NewClient("passthrough:///"+cfg.Address.Host, grpc.WithTransportCredentials(insecure.NewCredentials()), grpc.WithNoProxy(),
 		grpc.WithConnectParams(grpc.ConnectParams{
 			Backoff:           backoff.Config{BaseDelay: firstPause, Multiplier: 1.6, MaxDelay: mostPause},
 			MinConnectTimeout: time.Second,
@@ -37,7 +38,7 @@ func newGRPCChannel(address string, token func() string) (*grpcChannel, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &grpcChannel{conn: conn, token: token, app: daprpb.NewAppCallbackClient(conn), alpha: daprpb.NewAppCallbackAlphaClient(conn)}, nil
+	return &grpcChannel{conn: conn, cfg: cfg, app: daprpb.NewAppCallbackClient(conn), alpha: daprpb.NewAppCallbackAlphaClient(conn)}, nil
 }
 
 func (c *grpcChannel) close() { _ = c.conn.Close() }
@@ -62,7 +63,7 @@ func (c *grpcChannel) connected(ctx context.Context) error {
 
 // call is the context of a call, with the sidecar's token.
 func (c *grpcChannel) call(ctx context.Context) context.Context {
-	if token := c.token(); token != "" {
+	if token := c.cfg.Token(); token != "" {
 		return metadata.AppendToOutgoingContext(ctx, tokenHeader, token)
 	}
 	return ctx
@@ -105,12 +106,29 @@ func (c *grpcChannel) give(ctx context.Context, b *batch) ([]verdict, error) {
 		return c.giveBulk(ctx, b)
 	}
 	e := b.events[0]
-	cloudevent.Trace(&e.Record.Event, func(name, value string) { ctx = metadata.AppendToOutgoingContext(ctx, name, value) })
-	answer, err := c.app.OnTopicEvent(ctx, e.request(b.Topic, b.PubsubName, b.path))
+	var answer *daprpb.TopicEventResponse
+	err := c.traced(ctx, b, daprpb.AppCallback_OnTopicEvent_FullMethodName, func(ctx context.Context) (err error) {
+		answer, err = c.app.OnTopicEvent(ctx, e.request(b.Topic, b.PubsubName, b.path))
+		return err
+	})
 	if err != nil {
 		return b.failed(err), nil
 	}
 	return []verdict{Verdict(answer.GetStatus())}, nil
+}
+
+// traced makes a call with its span, whose context it carries, else with that of its event.
+func (c *grpcChannel) traced(ctx context.Context, b *batch, method string, call func(context.Context) error) error {
+	md, _ := metadata.FromOutgoingContext(ctx)
+	md = metadata.Join(md) // a copy
+	set := func(name, value string) { md.Set(name, value) }
+	if !b.isBulk() {
+		c.cfg.Propagation.Inject(&b.events[0].Record.Event, set)
+	}
+	span := c.cfg.Tracing.Call(ctx, strings.TrimPrefix(method, "/"), set)
+	err := call(metadata.NewOutgoingContext(ctx, md))
+	span.End(status.Code(err).String(), err != nil)
+	return err
 }
 
 // giveBulk calls the method for batches, or where there is none that of earlier SDKs.
@@ -131,9 +149,16 @@ func (c *grpcChannel) giveBulk(ctx context.Context, b *batch) ([]verdict, error)
 		}
 		req.Entries = append(req.Entries, in)
 	}
-	answer, err := c.app.OnBulkTopicEvent(ctx, req)
+	var answer *daprpb.TopicEventBulkResponse
+	err := c.traced(ctx, b, daprpb.AppCallback_OnBulkTopicEvent_FullMethodName, func(ctx context.Context) (err error) {
+		answer, err = c.app.OnBulkTopicEvent(ctx, req)
+		return err
+	})
 	if status.Code(err) == codes.Unimplemented {
-		answer, err = c.alpha.OnBulkTopicEventAlpha1(ctx, req)
+		err = c.traced(ctx, b, daprpb.AppCallbackAlpha_OnBulkTopicEventAlpha1_FullMethodName, func(ctx context.Context) (err error) {
+			answer, err = c.alpha.OnBulkTopicEventAlpha1(ctx, req)
+			return err
+		})
 	}
 	if err != nil {
 		return b.failed(err), nil

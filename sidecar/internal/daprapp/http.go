@@ -19,6 +19,7 @@ import (
 	"github.com/sluice-bus/sluice/sdk/wire/codec"
 	"github.com/sluice-bus/sluice/sidecar/internal/cloudevent"
 	"github.com/sluice-bus/sluice/sidecar/internal/delivery"
+	"github.com/sluice-bus/sluice/sidecar/internal/tracing"
 )
 
 // tokenHeader authenticates the sidecar to its application, and the other way round.
@@ -28,13 +29,14 @@ const tokenHeader = "dapr-api-token"
 type httpChannel struct {
 	address *url.URL
 	token   func() string
+	trace   *tracing.Propagation
 	client  *http.Client
 }
 
-func newHTTPChannel(address *url.URL, token func() string) *httpChannel {
-	return &httpChannel{address: address, token: token, client: &http.Client{
+func newHTTPChannel(cfg *Config) *httpChannel {
+	return &httpChannel{address: cfg.Address, token: cfg.Token, trace: cfg.Propagation, client: &http.Client{
 		// No proxy and no redirects to elsewhere: the application is on the same machine.
-		Transport:     &http.Transport{MaxIdleConnsPerHost: 4 * Concurrency, IdleConnTimeout: time.Minute},
+		Transport:     cfg.Tracing.Transport(&http.Transport{MaxIdleConnsPerHost: 4 * Concurrency, IdleConnTimeout: time.Minute}),
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 	}}
 }
@@ -90,7 +92,7 @@ func (c *httpChannel) give(ctx context.Context, b *batch) ([]verdict, error) {
 	}
 	req.Header.Set("Content-Type", contentType)
 	if !b.isBulk() {
-		cloudevent.Trace(&b.events[0].Record.Event, req.Header.Set)
+		c.trace.Inject(&b.events[0].Record.Event, req.Header.Set)
 	}
 	code, text, err := c.do(req, most)
 	switch {

@@ -9,6 +9,7 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"slices"
 	"time"
 
 	"google.golang.org/grpc"
@@ -28,6 +29,7 @@ import (
 	"github.com/sluice-bus/sluice/sidecar/internal/ingest"
 	"github.com/sluice-bus/sluice/sidecar/internal/refusal"
 	"github.com/sluice-bus/sluice/sidecar/internal/session"
+	"github.com/sluice-bus/sluice/sidecar/internal/tracing"
 )
 
 // Bounds of a connection.
@@ -49,6 +51,7 @@ type Config struct {
 	Version      string
 	DrainTimeout time.Duration
 	Options      []grpc.ServerOption // of the transport
+	Propagation  *tracing.Propagation
 	Logger       *slog.Logger
 }
 
@@ -224,21 +227,27 @@ func (s *Server) publish(ctx context.Context, message proto.Message, call *inges
 		return nil, err
 	}
 	defer share.Give(size)
-	call.Trace = traceOf(ctx)
+	call.Trace = s.traceOf(ctx)
 	return s.cfg.Publish.PublishCall(ctx, caller, call)
 }
 
 // traceOf is the trace context of a call.
-func traceOf(ctx context.Context) http.Header {
+func (s *Server) traceOf(ctx context.Context) http.Header {
 	trace := http.Header{}
 	md, _ := metadata.FromIncomingContext(ctx)
-	for key, name := range map[string]string{"traceparent": "Traceparent", "tracestate": "Tracestate", "baggage": "Baggage"} {
-		if values := md.Get(key); len(values) > 0 {
-			trace[name] = values
+	for name, values := range md {
+		trace[http.CanonicalHeaderKey(name)] = values
+	}
+	s.cfg.Propagation.Translate(trace)
+	for name := range trace {
+		if !slices.Contains(traceHeaders, name) {
+			delete(trace, name) // metadata says nothing else of an event
 		}
 	}
 	return trace
 }
+
+var traceHeaders = []string{"Traceparent", "Tracestate", "Baggage"}
 
 // GetMetadata implements daprpb.DaprServer.
 func (s *Server) GetMetadata(context.Context, *daprpb.GetMetadataRequest) (*daprpb.GetMetadataResponse, error) {

@@ -16,6 +16,7 @@ import (
 	"github.com/sluice-bus/sluice/sdk/wire"
 	"github.com/sluice-bus/sluice/sidecar/internal/group"
 	"github.com/sluice-bus/sluice/sidecar/internal/pacer"
+	"github.com/sluice-bus/sluice/sidecar/internal/tracing"
 )
 
 // Carrier brings events to one endpoint. Its methods may be called concurrently.
@@ -206,7 +207,11 @@ func (m *Member) give() {
 func (m *Member) call(ds []group.Delivery, deadline time.Time) {
 	ctx, cancel := context.WithDeadline(m.giving, deadline)
 	defer cancel()
-	outcomes, err := m.cfg.Carrier.Carry(ctx, ds)
+	spans := make([]*tracing.Process, len(ds))
+	for i := range ds {
+		spans[i] = ds[i].Process
+	}
+	outcomes, err := m.cfg.Carrier.Carry(tracing.Deliver(ctx, spans), ds)
 	if err != nil {
 		if m.giving.Err() != nil {
 			return

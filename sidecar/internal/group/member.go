@@ -146,7 +146,7 @@ func (m *Member) deliveries(now time.Time) []Delivery {
 		e.Process = g.cfg.Tracing.Process(e.Record, g.id.Group, e.Attempts, e.Process)
 		ds[i] = Delivery{
 			Record: e.Record, Attempt: e.Attempts, AckTimeout: m.window.Opts.AckTimeout,
-			Lease: Lease{Partition: e.Partition.Index, Seq: e.Seq, Number: e.Lease},
+			Lease: Lease{Partition: e.Partition.Index, Seq: e.Seq, Number: e.Lease}, Process: e.Process,
 		}
 	}
 	return ds

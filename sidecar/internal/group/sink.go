@@ -8,6 +8,7 @@ import (
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog"
 	"github.com/sluice-bus/sluice/sidecar/internal/follower"
 	"github.com/sluice-bus/sluice/sidecar/internal/group/dispatch"
+	"github.com/sluice-bus/sluice/sidecar/internal/tracing"
 )
 
 // Sink is the connection's side of a subscription.
@@ -60,6 +61,7 @@ type Delivery struct {
 	Attempt    int
 	AckTimeout time.Duration
 	Lease      Lease
+	Process    *tracing.Process // its span, for tracing.Deliver alone; the group ends it
 }
 
 // Lease names one delivery of a group by this process.

@@ -73,7 +73,7 @@ func (h *handlers) readDaprBulk(caller *session.Session, w http.ResponseWriter, 
 		return nil, nil, bad
 	}
 	entries, items, bad := daprItems(topic, meta, content, h.Limits)
-	(&head{Header: r.Header}).shareTrace(items, h.Limits)
+	shareTrace(items, (&head{Header: r.Header}).trace(h.Limits))
 	return entries, items, bad
 }
 

@@ -16,7 +16,7 @@ func itemsOf(topic string, h *head, content []byte, lim wire.Limits) ([]wire.Pub
 			read = batchedItems
 		}
 		items, bad := read(topic, h, content, lim)
-		h.shareTrace(items, lim)
+		shareTrace(items, h.trace(lim))
 		return items, bad
 	}
 	it, bad := itemOf(topic, h, content, lim)
@@ -26,10 +26,18 @@ func itemsOf(topic string, h *head, content []byte, lim wire.Limits) ([]wire.Pub
 	return []wire.PublishItem{it}, nil
 }
 
-// shareTrace lets the events of a batch that have no trace of their own continue the request's.
-func (h *head) shareTrace(items []wire.PublishItem, lim wire.Limits) {
+// trace is the trace of a request with a batch; nil: it has none.
+func (h *head) trace(lim wire.Limits) wire.Headers {
 	trace, bad := h.eventHeaders(lim)
-	if _, traced := trace.Get(ceTrace[0]); bad != nil || !traced {
+	if bad != nil {
+		return nil
+	}
+	return trace
+}
+
+// shareTrace lets the events of a batch that have no trace of their own continue the batch's.
+func shareTrace(items []wire.PublishItem, trace wire.Headers) {
+	if _, traced := trace.Get(ceTrace[0]); !traced {
 		return
 	}
 	for i := range items {
@@ -72,6 +80,7 @@ func FromFrame(req *codec.Request) ([]wire.PublishItem, *wire.Error) {
 	case len(req.Events) == 0:
 		return nil, errEmptyBatch()
 	}
+	shareTrace(req.Events, req.Trace)
 	return req.Events, nil
 }
 

@@ -16,6 +16,7 @@ import (
 	"github.com/sluice-bus/sluice/sidecar/internal/delivery"
 	"github.com/sluice-bus/sluice/sidecar/internal/group"
 	"github.com/sluice-bus/sluice/sidecar/internal/telemetry"
+	"github.com/sluice-bus/sluice/sidecar/internal/tracing"
 )
 
 // maxAnswer bounds how much is read of an answer, which says nothing but its status.
@@ -42,6 +43,7 @@ type endpoint struct {
 	Entry
 	client  http.Client
 	metrics *telemetry.Metrics
+	trace   *tracing.Propagation
 	log     *slog.Logger
 	end     context.CancelFunc
 	member  atomic.Pointer[delivery.Member]
@@ -53,12 +55,12 @@ type endpoint struct {
 	last      string    // why the last event was not taken; "": it was
 }
 
-func newEndpoint(e Entry, metrics *telemetry.Metrics, log *slog.Logger) *endpoint {
+func newEndpoint(e Entry, cfg *Config) *endpoint {
 	return &endpoint{
-		Entry: e, metrics: metrics, log: log.With("topic", e.Topic, "group", e.Group, "url", e.shownURL()),
+		Entry: e, metrics: cfg.Metrics, trace: cfg.Propagation, log: cfg.Logger.With("topic", e.Topic, "group", e.Group, "url", e.shownURL()),
 		away: pause.Backoff{First: leastHold, Most: mostAwayHold},
 		client: http.Client{
-			Transport:     newTransport(e.URL, e.MaxInflight),
+			Transport:     cfg.Tracing.Transport(newTransport(e.URL, e.MaxInflight)),
 			CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 		},
 	}
@@ -88,7 +90,7 @@ func (p *endpoint) post(ctx context.Context, d *group.Delivery) (delivery.Outcom
 	var connected atomic.Bool
 	traced := httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{GotConn: func(httptrace.GotConnInfo) { connected.Store(true) }})
 	began, metrics := time.Now(), p.metrics.Group(p.Topic, p.Group)
-	req, err := p.request(traced, d, began)
+	req, err := p.request(traced, d, p.trace, began)
 	if err != nil {
 		return delivery.Outcome{}, err
 	}

@@ -24,15 +24,19 @@ import (
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog"
 	"github.com/sluice-bus/sluice/sidecar/internal/group"
 	"github.com/sluice-bus/sluice/sidecar/internal/telemetry"
+	"github.com/sluice-bus/sluice/sidecar/internal/tracing"
 )
 
-// Config is what a Push needs; every field is required.
+// Config is what a Push needs; every field but Tracing and Propagation is required.
 type Config struct {
 	Path     string // of the file
 	Groups   *group.Manager
 	Policies *policy.Current
 	Metrics  *telemetry.Metrics
 	Logger   *slog.Logger
+	// Tracing makes a span of each request; nil: off. Propagation says how a request carries a trace.
+	Tracing     *tracing.Tracing
+	Propagation *tracing.Propagation
 	// Known returns what is wrong with an entry's identity, which may be "".
 	Known func(identity string) error
 	// May returns why an identity may not consume, if it may not. Its answers may change: see RightsChanged.
@@ -173,7 +177,7 @@ func (p *Push) arrange(ctx context.Context, version int) int {
 
 // begin serves an entry.
 func (p *Push) begin(ctx context.Context, entry Entry) *endpoint {
-	e := newEndpoint(entry, p.cfg.Metrics, p.cfg.Logger)
+	e := newEndpoint(entry, &p.cfg)
 	ctx, e.end = context.WithCancel(eventlog.MadeBy(ctx, entry.Identity))
 	p.parts.Go(func() {
 		defer e.end()

@@ -11,6 +11,7 @@ import (
 	"github.com/sluice-bus/sluice/sdk/wire/codec"
 	"github.com/sluice-bus/sluice/sidecar/internal/cloudevent"
 	"github.com/sluice-bus/sluice/sidecar/internal/group"
+	"github.com/sluice-bus/sluice/sidecar/internal/tracing"
 )
 
 // The headers that say which event a request brings.
@@ -21,7 +22,7 @@ const (
 )
 
 // request brings an event to the endpoint.
-func (e *Entry) request(ctx context.Context, d *group.Delivery, now time.Time) (*http.Request, error) {
+func (e *Entry) request(ctx context.Context, d *group.Delivery, trace *tracing.Propagation, now time.Time) (*http.Request, error) {
 	ev, h := &d.Record.Event, http.Header{"User-Agent": {"sluice"}}
 	for name, values := range e.Headers {
 		h[name] = values
@@ -46,7 +47,7 @@ func (e *Entry) request(ctx context.Context, d *group.Delivery, now time.Time) (
 	h.Set(headerTopic, ev.Topic)
 	h.Set(headerID, url.PathEscape(ev.ID))
 	h.Set(headerAttempt, strconv.Itoa(d.Attempt))
-	cloudevent.Trace(ev, h.Set)
+	trace.Inject(ev, h.Set)
 	sign(h, e.secrets, webhookID(ev), now, body)
 	req, err := http.NewRequestWithContext(ctx, http.MethodPost, e.URL.String(), bytes.NewReader(body))
 	if err == nil {

@@ -11,10 +11,12 @@ import (
 	"github.com/sluice-bus/sluice/sdk/wire/codec"
 )
 
-// The event's headers that carry a trace, by W3C's Trace Context.
+// The event's headers that carry a trace, by W3C's Trace Context, and its baggage.
 const (
 	headerParent = "traceparent"
 	headerState  = "tracestate"
+
+	headerBaggage = "baggage"
 )
 
 // contextOf reads the context in an event's headers, except for its state; the zero value if there

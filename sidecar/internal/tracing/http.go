@@ -130,6 +130,13 @@ type transport struct {
 	base    http.RoundTripper
 }
 
+// CloseIdleConnections is for http.Client's method of that name.
+func (x *transport) CloseIdleConnections() {
+	if base, ok := x.base.(interface{ CloseIdleConnections() }); ok {
+		base.CloseIdleConnections()
+	}
+}
+
 func (x *transport) RoundTrip(r *http.Request) (*http.Response, error) {
 	ctx := r.Context()
 	sc := trace.SpanContextFromContext(ctx)
@@ -137,17 +144,14 @@ func (x *transport) RoundTrip(r *http.Request) (*http.Response, error) {
 		return x.base.RoundTrip(r)
 	}
 	var span trace.Span
-	if trace.SpanFromContext(ctx).IsRecording() {
+	if trace.SpanFromContext(ctx).IsRecording() || ctx.Value(deliverKey{}) != nil {
 		span = x.tracing.ask(ctx, r)
 	}
 	if span != nil {
 		sc = span.SpanContext()
 	}
 	r = r.Clone(ctx)
-	r.Header.Set(headerParent, parentText(sc))
-	if state := sc.TraceState().String(); state != "" {
-		r.Header.Set(headerState, state)
-	}
+	x.tracing.propagation.replace(r.Header.Set, sc)
 	resp, err := x.base.RoundTrip(r)
 	if span == nil {
 		return resp, err
@@ -176,7 +180,7 @@ func (t *Tracing) ask(ctx context.Context, r *http.Request) trace.Span {
 	} else {
 		attrs = append(attrs, semconv.ServerAddress(host))
 	}
-	return t.under(ctx, methodOf(r.Method)+" "+r.URL.Path, trace.WithSpanKind(trace.SpanKindClient), trace.WithAttributes(attrs...))
+	return t.client(ctx, methodOf(r.Method)+" "+r.URL.Path, attrs)
 }
 
 // reading is the body of an answer; the span ends with it.

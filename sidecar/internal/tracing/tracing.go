@@ -44,14 +44,17 @@ type Config struct {
 	Tracer trace.Tracer
 	// Ratio is tracing.sample_ratio of a topic's policy; nil: 1 for all. It must be quick.
 	Ratio func(topic string) float64
+	// Propagation says how the requests that Transport sends carry traces.
+	Propagation *Propagation
 }
 
 // Tracing makes spans. Its methods, and those of its spans, are safe for concurrent use unless they
 // say otherwise.
 type Tracing struct {
-	tracer  trace.Tracer
-	sampler sampler
-	ratio   func(topic string) float64
+	tracer      trace.Tracer
+	sampler     sampler
+	ratio       func(topic string) float64
+	propagation *Propagation
 }
 
 // New makes a Tracing; nil without a Tracer.
@@ -62,7 +65,7 @@ func New(c Config) *Tracing {
 	if c.Ratio == nil {
 		c.Ratio = func(string) float64 { return 1 }
 	}
-	return &Tracing{tracer: c.Tracer, sampler: learn(c.Tracer), ratio: c.Ratio}
+	return &Tracing{tracer: c.Tracer, sampler: learn(c.Tracer), ratio: c.Ratio, propagation: c.Propagation}
 }
 
 // records decides whether to record a span of a topic that continues parent, or begins a trace if
