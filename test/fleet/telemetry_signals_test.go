@@ -100,6 +100,10 @@ var contractMetrics = map[string]string{
 	"sluice_messages_refused_total":        "reason=memory",
 	"sluice_connections_refused_total":     "listener=listen",
 	"sluice_policy_version_info":           "policy=orders",
+	"messaging.client.sent.messages":       "error.type=conflict messaging.destination.name=orders",
+	"messaging.client.consumed.messages":   "messaging.consumer.group.name=billing messaging.destination.name=orders",
+	"messaging.client.operation.duration":  "messaging.destination.name=orders messaging.operation.name=send messaging.system=sluice",
+	"messaging.process.duration":           "messaging.consumer.group.name=billing messaging.destination.name=orders",
 }
 
 // counts are the values that work brings the counters to.

@@ -30,8 +30,8 @@ type grpcChannel struct {
 }
 
 func newGRPCChannel(cfg *Config) (*grpcChannel, error) {
-	conn, err := grpc.NewClient("passthrough:///"+cfg.Address.Host, grpc.WithTransportCredentials(insecure.NewCredentials()), grpc.WithNoProxy(),
-		grpc.WithConnectParams(grpc.ConnectParams{
+	conn, err := grpc.NewClient("passthrough:///"+cfg.Address.Host, grpc.WithTransportCredentials(insecure.NewCredentials()),
+		grpc.WithNoProxy(), grpc.WithConnectParams(grpc.ConnectParams{
 			Backoff:           backoff.Config{BaseDelay: firstPause, Multiplier: 1.6, MaxDelay: mostPause},
 			MinConnectTimeout: time.Second,
 		}), grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxList)))

@@ -14,7 +14,7 @@ import (
 // settlement.
 func (g *Group) ack(x *settlement, index int, e *dispatch.Event, now time.Time) {
 	id, opts := e.Record.ID, e.Member.Opts
-	g.metrics().Latency(now.Sub(time.UnixMilli(e.Record.AcceptedAt)))
+	g.metrics().Latency(now.Sub(time.UnixMilli(e.Record.AcceptedAt)), now.Sub(e.SentAt))
 	x.trace(e.Process.Settle(tracing.Acked, now))
 	x.settles(index, g.parts[e.Partition.Index])
 	e.Process.End(tracing.Acked, "")

@@ -19,15 +19,21 @@ func othersOf(g eventlog.GroupName) eventlog.GroupName {
 // Group counts the deliveries to one consumer group, and its acks and nacks.
 type Group struct {
 	labels
-	name                  eventlog.GroupName
-	latency, pushDuration histogram
-	pushes                sync.Map // of *counted, by status
+	consumed, processed labels // by OpenTelemetry's conventions
+	name                eventlog.GroupName
+
+	latency, pushDuration, processing histogram
+	pushes                            sync.Map // of *counted, by status
 
 	delivered, acked, nacked, redelivered, deadLettered, passedOver, expired atomic.Int64
 }
 
 func newGroup(g eventlog.GroupName) *Group {
-	return &Group{name: g, labels: newLabels(attribute.String("topic", g.Topic), attribute.String("group", g.Group))}
+	return &Group{
+		name: g, labels: newLabels(attribute.String("topic", g.Topic), attribute.String("group", g.Group)),
+		consumed:  semanticLabels("deliver", g.Topic, semanticGroup(g.Group)...),
+		processed: semanticLabels("process", g.Topic, semanticGroup(g.Group)...),
+	}
 }
 
 // Delivered counts events sent to a member, redeliveries included.
@@ -51,18 +57,24 @@ func (g *Group) PassedOver(n int) { g.passedOver.Add(int64(n)) }
 // Expired counts events whose own ttl passed before the group settled them.
 func (g *Group) Expired(n int) { g.expired.Add(int64(n)) }
 
-// Latency counts one event that was acked d after it was accepted.
-func (g *Group) Latency(d time.Duration) { g.latency.record(d) }
+// Latency counts one event that was acked: so long after it was accepted, and after it was sent.
+func (g *Group) Latency(accepted, sent time.Duration) {
+	g.latency.record(accepted)
+	g.processing.record(sent)
+}
 
 // Pushed counts one request to the group's endpoint of --push, by the status of its answer, that took d.
 func (g *Group) Pushed(status string, d time.Duration) {
-	countIn(&g.pushes, status, 1,
-		attribute.String("topic", g.name.Topic), attribute.String("group", g.name.Group), attribute.String("status", status))
+	countIn(&g.pushes, status, 1, func() *counted {
+		return &counted{labels: newLabels(
+			attribute.String("topic", g.name.Topic), attribute.String("group", g.name.Group), attribute.String("status", status))}
+	})
 	g.pushDuration.record(d)
 }
 
 func (g *Group) observe(o metric.Observer, i *instruments) {
 	o.ObserveInt64(i.delivered, g.delivered.Load(), g.options...)
+	o.ObserveInt64(i.consumed, g.delivered.Load(), g.consumed.options...)
 	o.ObserveInt64(i.acked, g.acked.Load(), g.options...)
 	o.ObserveInt64(i.nacked, g.nacked.Load(), g.options...)
 	o.ObserveInt64(i.redelivered, g.redelivered.Load(), g.options...)

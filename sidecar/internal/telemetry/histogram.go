@@ -36,17 +36,22 @@ func (h *histogram) record(d time.Duration) {
 // histograms are the metrics that are histograms of a topic or a group.
 var histograms = []struct {
 	name, help string
-	of         func(*Topic) *histogram
-	ofGroup    func(*Group) *histogram
+	labels     []string
+	of         func(*Topic) (*histogram, *labels)
+	ofGroup    func(*Group) (*histogram, *labels)
 }{
-	{"sluice_publish_duration_seconds", "From a publish's arrival to its answer.",
-		func(t *Topic) *histogram { return &t.publishDuration }, nil},
-	{"sluice_scheduled_lateness_seconds", "From when a scheduled event was due until it was in the log.",
-		func(t *Topic) *histogram { return &t.lateness }, nil},
-	{"sluice_delivery_latency_seconds", "From an event's acceptance to the group's ack.",
-		nil, func(g *Group) *histogram { return &g.latency }},
-	{"sluice_push_duration_seconds", "From a request of --push to its answer.",
-		nil, func(g *Group) *histogram { return &g.pushDuration }},
+	{"sluice_publish_duration_seconds", "From a publish's arrival to its answer.", topicLabels,
+		func(t *Topic) (*histogram, *labels) { return &t.publishDuration, &t.labels }, nil},
+	{"sluice_scheduled_lateness_seconds", "From when a scheduled event was due until it was in the log.", topicLabels,
+		func(t *Topic) (*histogram, *labels) { return &t.lateness, &t.labels }, nil},
+	{"sluice_delivery_latency_seconds", "From an event's acceptance to the group's ack.", groupLabels,
+		nil, func(g *Group) (*histogram, *labels) { return &g.latency, &g.labels }},
+	{"sluice_push_duration_seconds", "From a request of --push to its answer.", groupLabels,
+		nil, func(g *Group) (*histogram, *labels) { return &g.pushDuration, &g.labels }},
+	{"messaging.client.operation.duration", "From a publish's arrival to its answer.", durationLabels,
+		func(t *Topic) (*histogram, *labels) { return &t.publishDuration, &t.sent }, nil},
+	{"messaging.process.duration", "From an event's delivery to a member of the group to its ack.", consumedLabels,
+		nil, func(g *Group) (*histogram, *labels) { return &g.processing, &g.processed }},
 }
 
 // producer gives one reader the histograms.
@@ -55,7 +60,7 @@ type producer struct {
 	// A reader of deltas gets what was counted after last. Two scrapes may overlap.
 	delta bool
 	mu    sync.Mutex
-	last  map[*histogram]metricdata.HistogramDataPoint[float64]
+	last  map[*labels]metricdata.HistogramDataPoint[float64]
 }
 
 // Produce implements sdkmetric.Producer.
@@ -63,7 +68,7 @@ func (p *producer) Produce(context.Context) ([]metricdata.ScopeMetrics, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	now := time.Now()
-	last := make(map[*histogram]metricdata.HistogramDataPoint[float64])
+	last := make(map[*labels]metricdata.HistogramDataPoint[float64])
 	topics, groups := p.series.topics.all(), p.series.groups.all()
 	found := metricdata.ScopeMetrics{Scope: instrumentation.Scope{Name: scope}}
 	for _, m := range histograms {
@@ -71,25 +76,25 @@ func (p *producer) Produce(context.Context) ([]metricdata.ScopeMetrics, error) {
 		if p.delta {
 			data.Temporality = metricdata.DeltaTemporality
 		}
-		add := func(h *histogram, set attribute.Set, since time.Time) {
-			x := h.point(set, since, now)
+		add := func(h *histogram, of *labels) {
+			x := h.point(of.set, of.since, now)
 			if x.Count == 0 {
 				return
 			}
 			if p.delta {
-				last[h] = x
-				x = without(x, p.last[h])
+				last[of] = x
+				x = without(x, p.last[of])
 			}
 			data.DataPoints = append(data.DataPoints, x)
 		}
 		for _, t := range topics {
 			if m.of != nil {
-				add(m.of(t), t.set, t.since)
+				add(m.of(t))
 			}
 		}
 		for _, g := range groups {
 			if m.ofGroup != nil {
-				add(m.ofGroup(g), g.set, g.since)
+				add(m.ofGroup(g))
 			}
 		}
 		if len(data.DataPoints) > 0 {

@@ -19,6 +19,9 @@ type instruments struct {
 	inflight, lag, paused, members        metric.Int64ObservableGauge
 	oldestUnacked                         metric.Float64ObservableGauge
 
+	// Of OpenTelemetry's conventions, by topic, and by topic and group.
+	sent, consumed metric.Int64ObservableCounter
+
 	// By topic, from the one sidecar of a store that counts them.
 	deadLetters, deadLetterAge metric.Int64ObservableGauge
 
@@ -84,6 +87,11 @@ func newInstruments(b *instrument.Builder) *instruments {
 			"Members of the group that are connected here; the sum over the store's sidecars is all of them.", "topic", "group"),
 		oldestUnacked: b.Seconds("sluice_group_oldest_unacked_seconds",
 			"How long ago the oldest event that the group has here and has not settled was accepted; 0 without one.", "topic", "group"),
+
+		sent: b.Total("messaging.client.sent.messages", "{message}",
+			"Events that were published, duplicates included; with error.type, the error code, those that were refused.", sentLabels...),
+		consumed: b.Total("messaging.client.consumed.messages", "{message}",
+			"Events sent to the group's members, redeliveries included.", consumedLabels...),
 
 		appendDuration: b.Durations("sluice_store_append_duration_seconds",
 			"How long one batch took to become durable.", durationBounds),
@@ -151,11 +159,7 @@ func Reference() []instrument.Metric {
 	b := instrument.On(nil)
 	newInstruments(b)
 	for _, h := range histograms {
-		labels := []string{"topic"}
-		if h.ofGroup != nil {
-			labels = []string{"topic", "group"}
-		}
-		b.Made = append(b.Made, instrument.Metric{Name: h.name, Type: instrument.Histogram, Unit: "s", Help: h.help, Labels: labels})
+		b.Made = append(b.Made, instrument.Metric{Name: h.name, Type: instrument.Histogram, Unit: "s", Help: h.help, Labels: h.labels})
 	}
 	return b.Made
 }

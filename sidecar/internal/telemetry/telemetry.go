@@ -125,8 +125,8 @@ func newMetrics(meter metric.Meter, series *series) *Metrics {
 	i := newInstruments(instrument.On(meter))
 	m := &Metrics{inst: i, series: series}
 	_, err := meter.RegisterCallback(m.observeAll,
-		i.published, i.duplicate, i.rejected, i.delivered, i.acked, i.nacked, i.redelivered, i.deadLettered, i.passedOver, i.expired, i.pushes,
-		i.members, i.oldestUnacked, i.buildInfo, i.storeUp,
+		i.sent, i.consumed, i.published, i.duplicate, i.rejected, i.delivered, i.acked, i.nacked, i.redelivered, i.deadLettered,
+		i.passedOver, i.expired, i.pushes, i.members, i.oldestUnacked, i.buildInfo, i.storeUp,
 		i.inflight, i.lag, i.policyVersion, i.spoolEvents, i.spoolBytes, i.authFailures, i.bufferedBytes, i.diskFree, i.diskLowWater, i.diskShort,
 		i.deadLetters, i.deadLetterAge, i.scheduled, i.paused, i.tenants, i.captureLag, i.captureStopped)
 	if err != nil {

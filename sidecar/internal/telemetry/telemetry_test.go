@@ -2,6 +2,7 @@ package telemetry_test
 
 import (
 	"context"
+	"fmt"
 	"math"
 	"net/http"
 	"net/http/httptest"
@@ -72,6 +73,40 @@ func wantLines(t *testing.T, got, want []string) {
 	}
 }
 
+// The metrics of OpenTelemetry's conventions count the same, under names and labels of theirs.
+func TestSemanticConventions(t *testing.T) {
+	m := newMetrics(t, telemetry.Config{MaxTopics: 1})
+	orders := m.Topic("orders")
+	orders.Published(3)
+	orders.Duplicate(2)
+	orders.Rejected(wire.RateLimited, 4)
+	orders.PublishDuration(time.Millisecond)
+	m.Topic("beyond").Published(1)
+	m.Group("orders", "mail").Delivered(6)
+	m.Group("orders", "mail").Latency(time.Hour, 40*time.Millisecond)
+	m.Group("orders", "").Delivered(1)
+	rec := httptest.NewRecorder()
+	m.Handler().ServeHTTP(rec, httptest.NewRequest(http.MethodGet, "/metrics", nil))
+	const on = `messaging_operation_name="%s",messaging_system="sluice"`
+	of := func(topic, operation string) string {
+		return `messaging_destination_name="` + topic + `",` + fmt.Sprintf(on, operation)
+	}
+	group := `messaging_consumer_group_name="mail",`
+	for _, want := range []string{
+		`messaging_client_sent_messages{` + of("orders", "send") + `} 5`,
+		`messaging_client_sent_messages{error_type="rate_limited",` + of("orders", "send") + `} 4`,
+		`messaging_client_sent_messages{` + of("_other", "send") + `} 1`,
+		`messaging_client_consumed_messages{` + group + of("orders", "deliver") + `} 6`,
+		`messaging_client_consumed_messages{` + of("orders", "deliver") + `} 1`,
+		`messaging_client_operation_duration_count{` + of("orders", "send") + `} 1`,
+		`messaging_process_duration_sum{` + group + of("orders", "process") + `} 0.04`,
+	} {
+		if !strings.Contains(rec.Body.String(), "\n"+want+"\n") {
+			t.Errorf("missing %s", want)
+		}
+	}
+}
+
 func TestExposition(t *testing.T) {
 	m := newMetrics(t, telemetry.Config{Version: "v1", NodeID: "n1", StoreKind: "embedded"})
 	orders := m.Topic("orders.created")
@@ -89,7 +124,7 @@ func TestExposition(t *testing.T) {
 	mail.DeadLettered(2)
 	mail.PassedOver(3)
 	mail.Expired(4)
-	mail.Latency(time.Second)
+	mail.Latency(time.Second, time.Second)
 	m.BatchAppended(100, 2*time.Millisecond)
 	m.ConnectionOpened()
 	m.ConnectionOpened()
@@ -281,7 +316,7 @@ func TestForget(t *testing.T) {
 		m.Topic(topic).Rejected(wire.Conflict, 1)
 		for i := range 6 {
 			m.Group(topic, strconv.Itoa(i)).Acked(1)
-			m.Group(topic, strconv.Itoa(i)).Latency(time.Second)
+			m.Group(topic, strconv.Itoa(i)).Latency(time.Second, time.Second)
 		}
 	}
 	topics, groups := m.Names()
@@ -353,14 +388,14 @@ func TestHistograms(t *testing.T) {
 		}
 		group := m.Group("a", "g")
 		for _, d := range []time.Duration{50 * time.Microsecond, 40 * time.Minute, 2 * time.Hour} {
-			group.Latency(d)
+			group.Latency(d, d)
 		}
 		x := latency()
 		last := len(x.BucketCounts) - 1
 		if x.Bounds[last-1] != 3600 || x.BucketCounts[0] != 1 || x.BucketCounts[last-1] != 1 || x.BucketCounts[last] != 1 {
 			t.Errorf("%v in %v", x.BucketCounts, x.Bounds)
 		}
-		group.Latency(time.Hour)
+		group.Latency(time.Hour, time.Hour)
 		want := metricdata.HistogramDataPoint[float64]{Count: 4, Sum: 50e-6 + 2400 + 7200 + 3600}
 		if temporality == metricdata.DeltaTemporality {
 			want.Count, want.Sum = 1, 3600
@@ -450,7 +485,7 @@ func TestAfterShutdown(t *testing.T) {
 	m.ObserveGroups(func() []telemetry.GroupStat { return []telemetry.GroupStat{{Topic: "a", Group: "g"}} })
 	require.NoError(t, m.Shutdown(t.Context()))
 	m.Topic("a").Published(1)
-	m.Group("a", "g").Latency(time.Second)
+	m.Group("a", "g").Latency(time.Second, time.Second)
 	if got := scrape(t, m); len(got) > 0 {
 		t.Errorf("after Shutdown: %q", got)
 	}
@@ -533,7 +568,7 @@ func BenchmarkTopic(b *testing.B) {
 func TestReference(t *testing.T) {
 	m := newMetrics(t, telemetry.Config{StoreKind: "embedded"})
 	m.Topic("t").Rejected(wire.Conflict, 1)
-	m.Group("t", "g").Latency(time.Second)
+	m.Group("t", "g").Latency(time.Second, time.Second)
 	m.ConnectionsRefused("listen", 1)
 	m.Outbox("o").Failed(wire.Conflict)
 	m.Capture("c", "t").Deferred(wire.Conflict)

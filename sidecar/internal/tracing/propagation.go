@@ -61,6 +61,9 @@ func (p *Propagation) Inject(e *wire.Event, set func(name, value string)) {
 			own[name] = value
 		}
 	}
+	if len(own) == 0 {
+		return // some formats would say that nothing is to be recorded
+	}
 	if p == nil {
 		for name, value := range own {
 			set(name, value)

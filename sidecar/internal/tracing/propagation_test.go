@@ -25,13 +25,15 @@ const (
 // Requests carry the formats that are asked for, and events W3C's: in, and out again.
 func TestPropagation(t *testing.T) {
 	for _, c := range []struct{ formats, in, event, out string }{
-		{"", "Traceparent=" + sampled + " Baggage=a=b", "traceparent=" + sampled + " baggage=a=b", "traceparent=" + sampled + " baggage=a=b"},
+		{"", "Traceparent=" + sampled + " Baggage=a=b", "traceparent=" + sampled + " baggage=a=b",
+			"traceparent=" + sampled + " baggage=a=b"},
 		{"", "B3=" + singleB3, "", ""},
 		{"b3", "B3=" + singleB3, "traceparent=" + sampled, "b3=" + singleB3},
 		{"b3", "Traceparent=" + sampled + " Baggage=a=b", "", ""},
 		{"b3multi", "X-B3-Traceid=" + traceOf + " X-B3-Spanid=" + spanOf + " X-B3-Sampled=1", "traceparent=" + sampled,
 			"x-b3-traceid=" + traceOf + " x-b3-spanid=" + spanOf + " x-b3-sampled=1"},
-		{"jaeger", "Uber-Trace-Id=" + traceOf + ":" + spanOf + ":0:1", "traceparent=" + sampled, "uber-trace-id=" + traceOf + ":" + spanOf + ":0:1"},
+		{"jaeger", "Uber-Trace-Id=" + traceOf + ":" + spanOf + ":0:1", "traceparent=" + sampled,
+			"uber-trace-id=" + traceOf + ":" + spanOf + ":0:1"},
 		{"tracecontext,b3", "B3=" + singleB3, "traceparent=" + sampled, "traceparent=" + sampled + " b3=" + singleB3},
 		{"none", "Traceparent=" + sampled, "", ""},
 	} {
@@ -110,18 +112,21 @@ func TestSpansOfARequestToAnEndpoint(t *testing.T) {
 		t.Errorf("a delivery that is not recorded has the context %s", got)
 	}
 	headers := map[string]string{}
-	call := rec.Call(tracing.Deliver(context.Background(), []*tracing.Process{rec.Process(events(1, sampled)[0], "g", 1, nil)}), "s/M",
+	delivery := rec.Process(events(1, sampled)[0], "g", 1, nil)
+	call := rec.Call(tracing.Deliver(context.Background(), []*tracing.Process{delivery}), "s/M",
 		func(name, value string) { headers[name] = value })
 	call.End("UNAVAILABLE", true)
+	delivery.End(tracing.Acked, "")
 	if !strings.HasPrefix(headers["traceparent"], "00-"+traceOf) || strings.Contains(headers["traceparent"], spanOf) {
 		t.Errorf("the call carries %v", headers)
 	}
 	wantTree(t, rec, `
 b7ad6b7169203331: process orders consumer type=nacked Error
-  POST /in client code=503 type=503 Error
+  POST /in client status_code=503 type=503 Error
 b7ad6b7169203331: process orders consumer type=nacked Error
-  POST /in client message_count=3 code=503 type=503 Error -> process orders, process orders
+  POST /in client message_count=3 status_code=503 type=503 Error -> process orders, process orders
 b7ad6b7169203331: process orders consumer type=nacked Error
-TODO
+b7ad6b7169203331: process orders consumer
+  s/M client type=UNAVAILABLE status_code=UNAVAILABLE Error
 `, "messaging.batch.message_count", "http.response.status_code", "error.type", "rpc.response.status_code")
 }

@@ -204,7 +204,7 @@ func (d *Dispatcher) Send(m *Member, now time.Time) (sent []assignment) {
 		case !a.Entry.Partition.Open:
 			d.GiveBack(a.Entry)
 		default:
-			a.Entry.Sent, a.Entry.sentAt = true, now
+			a.Entry.Sent, a.Entry.SentAt = true, now
 			d.Timers.Set(a.Entry, now.Add(m.Opts.AckTimeout))
 			sent = append(sent, a)
 		}

@@ -37,8 +37,8 @@ type Event struct {
 	unsure   bool // the last delivery may not have reached a member
 	Lease    uint64
 	Member   *Member // while in flight
-	Sent     bool    // while in flight: handed to the member's sink, at sentAt
-	sentAt   time.Time
+	Sent     bool    // while in flight: handed to the member's sink, at SentAt
+	SentAt   time.Time
 
 	wakeAt time.Time
 	index  int // in the timers, or -1

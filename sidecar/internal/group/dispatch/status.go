@@ -37,8 +37,8 @@ const (
 func (d *Dispatcher) Statuses(unread bool, now time.Time) func(m *Member) (oldestMS int64, blockedBy *string) {
 	oldest := map[*Member]time.Time{}
 	for _, e := range d.Timers {
-		if at, is := oldest[e.Member]; e.Sent && (!is || e.sentAt.Before(at)) {
-			oldest[e.Member] = e.sentAt
+		if at, is := oldest[e.Member]; e.Sent && (!is || e.SentAt.Before(at)) {
+			oldest[e.Member] = e.SentAt
 		}
 	}
 	var all *states // of the events without a filter, which most members have in common
