@@ -1,6 +1,7 @@
 package sidecar
 
 import (
+	"encoding/json"
 	"flag"
 	"fmt"
 	"io"
@@ -21,8 +22,8 @@ import (
 	"github.com/sluice-bus/sluice/test/testkit"
 )
 
-// pushes is how many events TestPushOverKills publishes.
-var pushes = flag.Int("pushes", 1000, "events of TestPushOverKills")
+// pushes is how many events each of the tests below publishes.
+var pushes = flag.Int("pushes", 1000, "events of TestPushOverKills and TestDaprBulkOverKills")
 
 const pushPolicies = `
 - name: "*"
@@ -34,6 +35,7 @@ const pushPolicies = `
 // receiver is an application that gets events by POST. It has an address through all its lives.
 type receiver struct {
 	addr string
+	took func(*http.Request, http.ResponseWriter) []string // answers, and returns the ids of the events that it took
 	mu   sync.Mutex
 	got  map[string]int // by id
 	life *httptest.Server
@@ -44,10 +46,12 @@ func (r *receiver) start(t *testing.T) {
 	ln, err := net.Listen("tcp", r.addr)
 	require.NoError(t, err)
 	r.addr = ln.Addr().String()
-	r.life = &httptest.Server{Listener: ln, Config: &http.Server{Handler: http.HandlerFunc(func(_ http.ResponseWriter, q *http.Request) {
+	r.life = &httptest.Server{Listener: ln, Config: &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, q *http.Request) {
 		r.mu.Lock()
 		defer r.mu.Unlock()
-		r.got[q.Header.Get("sluice-id")]++
+		for _, id := range r.took(q, w) {
+			r.got[id]++
+		}
 	})}}
 	r.life.Start()
 }
@@ -59,22 +63,72 @@ func (r *receiver) kill() {
 
 // TestPushOverKills pushes events while the application, the sidecar and the store are killed in turn. Each event that was answered
 // reaches the application, and none becomes a dead letter.
-func TestPushOverKills(t *testing.T) { testkit.Rounds(t, pushOverKills) }
+func TestPushOverKills(t *testing.T) {
+	testkit.Rounds(t, func(t *testing.T, seed uint64) {
+		app := &receiver{took: func(q *http.Request, _ http.ResponseWriter) []string { return []string{q.Header.Get("sluice-id")} }}
+		overKills(t, seed, app, "mail", func(dir string) []string {
+			return []string{"--push", testkit.Write(t, filepath.Join(dir, "push.yaml"),
+				fmt.Sprintf("- {topic: orders, group: mail, url: 'http://%s', from: earliest}", app.addr))}
+		})
+	})
+}
 
-func pushOverKills(t *testing.T, seed uint64) {
+// TestDaprBulkOverKills is the same for an application of Dapr's that gets events in bulk.
+func TestDaprBulkOverKills(t *testing.T) {
+	testkit.Rounds(t, func(t *testing.T, seed uint64) {
+		app := &receiver{took: tookInBulk}
+		overKills(t, seed, app, "shop.pubsub", func(string) []string {
+			return []string{"--dapr-app-id", "shop", "--dapr-app", "http://" + app.addr}
+		})
+	})
+}
+
+// tookInBulk is an application of Dapr's: it has one subscription, and takes all entries.
+func tookInBulk(q *http.Request, w http.ResponseWriter) (ids []string) {
+	if q.Method == http.MethodGet {
+		fmt.Fprint(w, `[{"pubsubname":"pubsub","topic":"orders","route":"/orders","bulkSubscribe":{"enabled":true,"maxAwaitDurationMs":20}}]`)
+		return nil
+	}
+	var in struct {
+		Entries []struct {
+			EntryID string
+			Event   struct{ ID string }
+		}
+	}
+	if err := json.NewDecoder(q.Body).Decode(&in); err != nil {
+		w.WriteHeader(http.StatusBadRequest)
+		return nil
+	}
+	type status struct {
+		EntryID string `json:"entryId"`
+		Status  string `json:"status"`
+	}
+	answer := struct {
+		Statuses []status `json:"statuses"`
+	}{}
+	for _, en := range in.Entries {
+		ids = append(ids, en.Event.ID)
+		answer.Statuses = append(answer.Statuses, status{en.EntryID, "SUCCESS"})
+	}
+	_ = json.NewEncoder(w).Encode(answer) // the test has killed this application, maybe
+	return ids
+}
+
+// overKills is a round for an application. flags are those that let the sidecar serve it.
+func overKills(t *testing.T, seed uint64, app *receiver, group string, flags func(dir string) []string) {
 	random := rand.New(rand.NewPCG(seed, 0))
 	server := mongotest.Start(t)
-	dir, app := t.TempDir(), &receiver{addr: "127.0.0.1:0", got: map[string]int{}}
+	dir := t.TempDir()
+	app.addr, app.got = "127.0.0.1:0", map[string]int{}
 	app.start(t)
 	t.Cleanup(func() { app.life.Close() })
-	policies := testkit.Write(t, filepath.Join(dir, "policies.yaml"), pushPolicies)
-	file := testkit.Write(t, filepath.Join(dir, "push.yaml"),
-		fmt.Sprintf("- {topic: orders, group: mail, url: 'http://%s', from: earliest}", app.addr))
+	args := append([]string{"--policies", testkit.Write(t, filepath.Join(dir, "policies.yaml"), pushPolicies)}, flags(dir)...)
 	db := database{uri: server.URI(server.NewDatabase(t))}
-	start := func() *testkit.Sidecar {
-		return startShared(t, dir, "node", db, "--policies", policies, "--push", file)
-	}
+	start := func() *testkit.Sidecar { return startShared(t, dir, "node", db, args...) }
 	p := start()
+	await(t, func() string { // a group of Dapr's begins at the latest event
+		return until(testkit.Call(t, "GET", p.URL()+"/v1/topics/orders/groups/"+group, ""), `"blocked_by":`)
+	})
 	var url atomic.Pointer[string]
 	url.Store(new(p.URL()))
 	var publishing sync.WaitGroup
@@ -112,8 +166,8 @@ func pushOverKills(t *testing.T, seed uint64) {
 		app.mu.Lock()
 		n := len(app.got)
 		app.mu.Unlock()
-		lag := testkit.Call(t, "GET", p.URL()+"/v1/topics/orders/groups/mail", "")
-		if n == *pushes && strings.Contains(string(lag.Body), `"mail","lag":0`) {
+		lag := testkit.Call(t, "GET", p.URL()+"/v1/topics/orders/groups/"+group, "")
+		if n == *pushes && until(lag, `"`+group+`","lag":0`) == "" {
 			return ""
 		}
 		return fmt.Sprintf("%d of %d events have come, %s", n, *pushes, lag.Body)
@@ -128,6 +182,14 @@ func pushOverKills(t *testing.T, seed uint64) {
 	}
 	t.Logf("%d events, %d deliveries more than once", *pushes, again)
 	stop(t, p)
+}
+
+// until says what an answer is as long as it does not contain a text.
+func until(a testkit.Answer, text string) string {
+	if strings.Contains(string(a.Body), text) {
+		return ""
+	}
+	return string(a.Body) + " does not have " + text
 }
 
 // publishOrders publishes events in batches, each again until all of it is answered.
