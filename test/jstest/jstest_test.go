@@ -1,7 +1,7 @@
 //go:build unix
 
-// Package jstest builds the package of sdk/js and runs its tests, with the real sidecar and a
-// MongoDB server.
+// Package jstest runs the tests that are written in JavaScript, with the real sidecar: those of the package of sdk/js, which it
+// builds, with a MongoDB server, and one of Standard Webhooks' library.
 package jstest
 
 import (
@@ -51,6 +51,16 @@ func TestPackage(t *testing.T) {
 			run(t, dir, env, node, append([]string{flag, "--test", "--test-reporter=spec"}, files...)...)
 		})
 	}
+}
+
+// Standard Webhooks' own library verifies what is pushed. Its Go library does so in the tests of package push.
+func TestWebhooks(t *testing.T) {
+	node := testkit.Need(t, testkit.Node)
+	dir, err := filepath.Abs("webhooks")
+	require.NoError(t, err)
+	readAll(t, dir)
+	testkit.NPMInstall(t, dir)
+	run(t, dir, []string{"SLUICE_SIDECAR=" + testkit.SidecarProgram.Binary(t)}, node, "--test", "--test-reporter=spec")
 }
 
 func run(t *testing.T, dir string, env []string, program string, args ...string) {
