@@ -1,12 +1,19 @@
 package contract
 
 import (
+	"bufio"
 	"bytes"
 	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/pem"
 	"fmt"
 	"io"
 	"net"
 	"net/http"
+	"net/http/httptest"
+	"os/exec"
+	"path/filepath"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -69,21 +76,59 @@ func TestEncodedHeaders(t *testing.T) {
 	}
 }
 
-// HTTP/2 by prior knowledge: a thousand requests at a time on one connection, which share its bucket.
+// HTTP/2 by prior knowledge, and over TLS: the streams of a connection share its bucket, and are as many as that lets in.
 func TestHTTP2(t *testing.T) {
 	t.Parallel()
-	s := own(t, `[{name: "*", publish: {rate: 0}, connection: {rate: 0.01, burst: 1010}}]`)
+	const policies = `[{name: "*", publish: {rate: 0}, connection: {rate: 0.01, burst: 1010}}]`
+	t.Run("by prior knowledge", func(t *testing.T) {
+		t.Parallel()
+		s := own(t, policies)
+		protocols := new(http.Protocols)
+		protocols.SetUnencryptedHTTP2(true)
+		speakHTTP2(t, s.URL(), &http.Transport{Protocols: protocols}, "--http2-prior-knowledge")
+	})
+	t.Run("over TLS", func(t *testing.T) {
+		t.Parallel()
+		dir := t.TempDir()
+		trust := writeCertificate(t, dir)
+		s := own(t, policies, "--auth-config", testkit.Write(t, filepath.Join(dir, "auth.yaml"), "tls: {cert: cert.pem, key: key.pem}"))
+		protocols := new(http.Protocols)
+		protocols.SetHTTP2(true)
+		transport := &http.Transport{Protocols: protocols, TLSClientConfig: &tls.Config{RootCAs: trust, MinVersion: tls.VersionTLS12}}
+		speakHTTP2(t, "https://"+s.Listen, transport, "--http2", "--cacert", filepath.Join(dir, "cert.pem"))
+	})
+}
+
+// writeCertificate writes the certificate of httptest's servers, for 127.0.0.1, and its key.
+func writeCertificate(t *testing.T, dir string) *x509.CertPool {
+	t.Helper()
+	server := httptest.NewTLSServer(http.NotFoundHandler())
+	defer server.Close()
+	key, err := x509.MarshalPKCS8PrivateKey(server.TLS.Certificates[0].PrivateKey)
+	require.NoError(t, err)
+	for name, block := range map[string]*pem.Block{
+		"cert.pem": {Type: "CERTIFICATE", Bytes: server.Certificate().Raw}, "key.pem": {Type: "PRIVATE KEY", Bytes: key},
+	} {
+		testkit.Write(t, filepath.Join(dir, name), string(pem.EncodeToMemory(block)))
+	}
+	trust := x509.NewCertPool()
+	trust.AddCert(server.Certificate())
+	return trust
+}
+
+// speakHTTP2 publishes by 1,000 requests of one connection at a time until its bucket is empty, and then has 1,000 streams of events
+// open, to each of which comes what curl publishes.
+func speakHTTP2(t *testing.T, url string, transport *http.Transport, curl ...string) {
+	const streams = 1000
 	var dialled atomic.Int32
-	protocols := new(http.Protocols)
-	protocols.SetUnencryptedHTTP2(true)
-	transport := &http.Transport{Protocols: protocols, DialContext: func(ctx context.Context, network, addr string) (net.Conn, error) {
+	transport.DialContext = func(ctx context.Context, network, addr string) (net.Conn, error) {
 		dialled.Add(1)
 		return new(net.Dialer).DialContext(ctx, network, addr)
-	}}
+	}
 	t.Cleanup(transport.CloseIdleConnections)
 	client := http.Client{Transport: transport}
 	publish := func() (status int, body string) {
-		res, err := client.Post(s.URL()+"/v1/topics/t/events", "application/json", strings.NewReader("1"))
+		res, err := client.Post(url+"/v1/topics/t/events", "application/json", strings.NewReader("1"))
 		if err != nil {
 			t.Error(err)
 			return 0, ""
@@ -97,7 +142,7 @@ func TestHTTP2(t *testing.T) {
 	}
 	publish()
 	var calls sync.WaitGroup
-	for range 1000 {
+	for range streams {
 		calls.Go(func() {
 			if status, text := publish(); status != 201 {
 				t.Errorf("%d %s", status, text)
@@ -111,8 +156,33 @@ func TestHTTP2(t *testing.T) {
 			refused = text
 		}
 	}
-	if !strings.Contains(refused, `"scope":"connection"`) || dialled.Load() != 1 {
-		t.Errorf("%d connections have one bucket: %s", dialled.Load(), refused)
+	if !strings.Contains(refused, `"scope":"connection"`) {
+		t.Errorf("the connection's bucket is not empty: %s", refused)
+	}
+	var open []io.Reader
+	for range streams {
+		req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, url+"/v1/topics/t/stream", nil)
+		require.NoError(t, err)
+		res, err := client.Do(req)
+		require.NoError(t, err)
+		defer res.Body.Close()
+		open = append(open, res.Body)
+	}
+	args := append(curl, "--no-progress-meter", "--json", "1", "--write-out", " %{http_version} %{http_code}", url+"/v1/topics/t/events")
+	out, err := exec.CommandContext(t.Context(), testkit.Need(t, testkit.Curl), args...).CombinedOutput()
+	if err != nil || !strings.HasSuffix(string(out), " 2 201") {
+		t.Errorf("curl: %v %s", err, out)
+	}
+	for i, body := range open {
+		lines := bufio.NewReader(body)
+		for line := ""; !strings.HasPrefix(line, "data:"); {
+			if line, err = lines.ReadString('\n'); err != nil {
+				t.Fatalf("stream %d ends with %v", i, err)
+			}
+		}
+	}
+	if n := dialled.Load(); n != 1 {
+		t.Errorf("%d connections, want 1", n)
 	}
 }
 
