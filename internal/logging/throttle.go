@@ -16,6 +16,9 @@ const (
 	// maxMessages bounds the messages that are told apart within an Interval. All further ones of a
 	// level count as one.
 	maxMessages = 1000
+	// maxAlike bounds the lines of level warn and above with one message that are told apart within an
+	// Interval: an outage has one for each topic and group. All further ones of the message count as one.
+	maxAlike = 10
 
 	// LeftOut is the attribute of a line with the number of lines that were left out before it.
 	LeftOut = "left_out"
@@ -34,7 +37,7 @@ var names = []string{
 // others. A line below level warn repeats another one if all of their attributes are equal. flush
 // writes what waits for the end of an Interval.
 func Throttle(to slog.Handler) (h slog.Handler, flush func()) {
-	t := &throttle{messages: make(map[string]*message)}
+	t := &throttle{messages: make(map[string]*message), alike: make(map[string]int)}
 	return &handler{Handler: to, throttle: t}, t.flush
 }
 
@@ -48,10 +51,12 @@ type handler struct {
 type throttle struct {
 	mu       sync.Mutex
 	messages map[string]*message // that were written within the last Interval
+	alike    map[string]int      // how many of these there are, by level and message
 }
 
 // message is what lines that repeat each other have in common.
 type message struct {
+	alike   string // its level and message
 	timer   *time.Timer
 	last    func() // writes the last line that was not written; nil: there is none
 	leftOut int    // lines before the last one
@@ -98,12 +103,18 @@ func (t *throttle) repeats(key string, r slog.Record, write func(slog.Record)) b
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	m := t.messages[key]
+	alike := r.Level.String() + " " + r.Message
+	if m == nil && r.Level >= slog.LevelWarn && t.alike[alike] >= maxAlike {
+		key = alike
+		m = t.messages[key]
+	}
 	if m == nil && len(t.messages) >= maxMessages {
 		key = r.Level.String()
 		m = t.messages[key]
 	}
 	if m == nil {
-		m = &message{}
+		m = &message{alike: alike}
+		t.alike[alike]++
 		m.timer = time.AfterFunc(Interval, func() { t.end(key, m) })
 		t.messages[key] = m
 		return false
@@ -127,7 +138,7 @@ func (t *throttle) end(key string, m *message) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if m.last == nil {
-		delete(t.messages, key)
+		t.forget(key, m)
 		return
 	}
 	m.write()
@@ -147,6 +158,13 @@ func (t *throttle) flush() {
 		if m.last != nil {
 			m.write()
 		}
-		delete(t.messages, key)
+		t.forget(key, m)
+	}
+}
+
+func (t *throttle) forget(key string, m *message) {
+	delete(t.messages, key)
+	if t.alike[m.alike]--; t.alike[m.alike] == 0 {
+		delete(t.alike, m.alike)
 	}
 }

@@ -87,12 +87,31 @@ func TestMessagesAreBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		log, written, flush := logger()
 		for i := range 2000 {
-			log.Warn("refused", "topic", fmt.Sprint(i))
+			log.Warn(fmt.Sprint("refused ", i))
 		}
 		if n := len(written()); n != 1001 {
 			t.Errorf("%d lines, want the bound of 1000 and one for all others", n)
 		}
 		flush()
-		want(t, written(), `level=WARN msg=refused topic=1999 left_out=998`)
+		want(t, written(), `level=WARN msg="refused 1999" left_out=998`)
+	})
+}
+
+// An outage has a line for each topic and group, of which ten are told apart.
+func TestLinesOfOneMessageAreBounded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		log, written, _ := logger()
+		for range 3 {
+			for i := range 200 {
+				log.Warn("cannot read", "topic", fmt.Sprint(i))
+				log.Info("deleted", "topic", fmt.Sprint(i))
+			}
+			text := strings.Join(written(), "\n")
+			if trouble, others := strings.Count(text, "cannot read"), strings.Count(text, "deleted"); trouble != 11 || others != 200 {
+				t.Errorf("%d lines of trouble, want the bound of 10 and one for all others; %d others, want all", trouble, others)
+			}
+			time.Sleep(3 * logging.Interval)
+			want(t, written(), `level=WARN msg="cannot read" topic=199 left_out=188`)
+		}
 	})
 }
