@@ -62,6 +62,8 @@ type ControlPlane struct {
 
 	roster sync.Mutex // held while the stored sidecars are read, and while one is removed
 
+	storeState storeState
+
 	uncovered atomic.Int64 // sessions refused, since their credential is not for their node id
 	stopping  atomic.Bool
 }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/http"
 	"net/http/pprof"
+	"sync"
 	"time"
 
 	"github.com/sluice-bus/sluice/internal/secrets"
@@ -31,6 +32,7 @@ type status struct {
 type storeStatus struct {
 	URL   string `json:"url"`
 	State string `json:"state"` // ok or away
+	Since int64  `json:"since"` // ms, when the state began
 	Error string `json:"error,omitempty"`
 }
 
@@ -72,16 +74,33 @@ func (c *ControlPlane) status() any {
 	if c.shared != nil {
 		s.Store.URL = secrets.Without(c.cfg.Store)
 	}
-	if err := c.ping(); err != nil {
+	since, err := c.ping()
+	if s.Store.Since = since.UnixMilli(); err != nil {
 		s.Store.State, s.Store.Error = "away", err.Error()
 	}
 	return s
 }
 
-func (c *ControlPlane) ping() error {
+// storeState is whether the store could be used when it was last asked, and since when.
+type storeState struct {
+	mu    sync.Mutex
+	err   error
+	since time.Time
+}
+
+// ping asks the store whether it can be used, and says since when the answer is the same.
+func (c *ControlPlane) ping() (since time.Time, _ error) {
 	ctx, cancel := context.WithTimeout(context.Background(), pingTimeout)
 	defer cancel()
-	return c.store.Ping(ctx)
+	err := c.store.Ping(ctx)
+	s := &c.storeState
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.since.IsZero() || (err == nil) != (s.err == nil) {
+		s.since = time.Now()
+	}
+	s.err = err
+	return s.since, err
 }
 
 // ready returns why policies cannot be changed, or nil. Sidecars are served the policies in force
@@ -94,7 +113,7 @@ func (c *ControlPlane) ready() error {
 		return fmt.Errorf("the policy store has not been read for %v; sidecars have to connect to another control plane",
 			c.catalog.Unread().Round(time.Second))
 	}
-	if err := c.ping(); err != nil {
+	if _, err := c.ping(); err != nil {
 		return fmt.Errorf("the policy store (--store) is away; policies cannot be changed (the last error: %w)", err)
 	}
 	return nil

@@ -42,6 +42,7 @@ func (c *ControlPlane) keepRoster(ctx context.Context) error {
 			}
 			return nil
 		case <-tick.C:
+			_, _ = c.ping() // the status says since when the store is away
 		case <-change:
 		}
 		err := errors.Join(c.readRoster(ctx), c.storeDue(ctx))

@@ -56,7 +56,7 @@ func TestFullDisk(t *testing.T) {
 
 	// Now the disk is full to the last byte.
 	filler := filepath.Join(dir, "filler")
-	fill(t, filler)
+	testkit.Fill(t, filler)
 	if status, body := publishHere(); status != http.StatusServiceUnavailable || !strings.Contains(body, `"reason":"disk"`) {
 		t.Errorf("with no byte left: %d %s", status, body)
 	}
@@ -68,7 +68,7 @@ func TestFullDisk(t *testing.T) {
 
 	// A start on a disk that is full waits for room, and can be stopped.
 	more := filepath.Join(dir, "more")
-	fill(t, more) // fill the room that the stop has made
+	testkit.Fill(t, more) // fill the room that the stop has made
 	waitsForRoom(t, data, filepath.Join(t.TempDir(), "ops"))
 	for _, path := range []string{filler, more} {
 		require.NoError(t, os.Remove(path))
@@ -82,7 +82,7 @@ func TestFullDisk(t *testing.T) {
 	}
 	// The disk fills to the last byte while the sidecar runs, without a mark: the sidecar survives
 	// that.
-	fill(t, filler)
+	testkit.Fill(t, filler)
 	for range 100 {
 		if status, body = publishHere(); status != http.StatusCreated {
 			break
@@ -211,19 +211,6 @@ func consumeOne(t *testing.T, p *testkit.Sidecar) {
 	if status, body := exchange(t, "POST", group+"/ack",
 		fmt.Sprintf(`{"leases":[%q]}`, pulled.Events[0].Ctx.Lease)); status != http.StatusOK || !strings.Contains(body, `"ok":true`) {
 		t.Errorf("ack: %d %s", status, body)
-	}
-}
-
-// fill writes a file until there is no byte left.
-func fill(t *testing.T, path string) {
-	t.Helper()
-	f, err := os.Create(path)
-	require.NoError(t, err)
-	defer f.Close()
-	for block := bytes.Repeat([]byte{1}, 1<<20); len(block) > 0; {
-		if _, err := f.Write(block); err != nil {
-			block = block[:len(block)/2]
-		}
 	}
 }
 

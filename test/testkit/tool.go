@@ -1,11 +1,14 @@
 package testkit
 
 import (
+	"bytes"
 	"fmt"
 	"os"
 	"os/exec"
 	"strings"
 	"testing"
+
+	"github.com/sluice-bus/sluice/test/require"
 )
 
 // Tool is a program that not every machine has: its names, of which one is enough. The same names
@@ -69,6 +72,19 @@ func strict() bool {
 		}
 	}
 	return false
+}
+
+// Fill writes a file until there is no byte left on its disk.
+func Fill(t testing.TB, path string) {
+	t.Helper()
+	f, err := os.Create(path)
+	require.NoError(t, err)
+	defer f.Close()
+	for block := bytes.Repeat([]byte{1}, 1<<20); len(block) > 0; {
+		if _, err := f.Write(block); err != nil {
+			block = block[:len(block)/2]
+		}
+	}
 }
 
 // SmallDisk returns the folder of an empty disk of so many bytes, in memory, which is gone with the

@@ -8,6 +8,7 @@ import (
 	mathrand "math/rand/v2"
 	"slices"
 	"strings"
+	"syscall"
 	"time"
 
 	"github.com/sluice-bus/sluice/controlplane/internal/store"
@@ -194,9 +195,16 @@ func (c *Catalog) explain(err error, unknown bool) error {
 		return err
 	}
 	c.cfg.Logger.Error("the policy store failed", "error", err)
-	e := wire.Errorf(wire.StoreUnavailable, "the control plane's --store cannot be reached; nothing was changed, try again")
+	why := "the control plane's --store cannot be reached"
+	switch {
+	case errors.Is(err, syscall.ENOSPC):
+		why = "no room is left on the disk of the control plane's --data-dir: make room there"
+	case errors.Is(err, syscall.EROFS):
+		why = "the disk of the control plane's --data-dir is read-only: make it writable"
+	}
+	e := wire.Errorf(wire.StoreUnavailable, "%s; nothing was changed, try again", why)
 	if unknown {
-		e.Msg = "the policy store has not answered, and the change may have been made or not: read the policy before you try again"
+		e.Msg = why + "; the change may have been made or not: read the policy before you try again"
 	}
 	e.RetryAfter = retryAfter
 	return e

@@ -14,6 +14,8 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"os"
+	"path/filepath"
 	"sync"
 
 	"go.etcd.io/bbolt"
@@ -30,6 +32,8 @@ type Store struct {
 	close context.CancelFunc
 
 	mu sync.Mutex
+	// failed is why the last write could not be made; nil: it could.
+	failed error
 	// last is the highest revision; grown is closed when it rises.
 	last  int64
 	grown chan struct{}
@@ -128,6 +132,11 @@ func (s *Store) write(by func(func(tx *bbolt.Tx) error) error, change func(tx *b
 	if err == nil {
 		s.acked.note(number)
 	}
+	if err == nil || isFault(err) {
+		s.mu.Lock()
+		s.failed = err
+		s.mu.Unlock()
+	}
 	return err
 }
 
@@ -179,12 +188,34 @@ func (s *Store) Await(ctx context.Context, revision int64) error {
 	}
 }
 
-// Ping reports whether the store can be used.
+// Ping reports whether the store can be used. Once a write has failed, as on a full disk, it cannot be until a file can be
+// written beside it.
 func (s *Store) Ping(context.Context) error {
 	if s.open.Err() != nil {
 		return errClosed
 	}
-	return nil
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.failed != nil {
+		s.failed = tryWriting(filepath.Dir(s.db.Path()))
+	}
+	return wrap("write to the policy store", s.failed)
+}
+
+// roomBytes is how much room the disk needs for the store to be used again after it was full.
+const roomBytes = 1 << 20
+
+// tryWriting writes a file, and removes it.
+func tryWriting(dir string) error {
+	f, err := os.CreateTemp(dir, newPattern)
+	if err != nil {
+		return err
+	}
+	_, err = f.Write(make([]byte, roomBytes))
+	if err == nil {
+		err = f.Sync()
+	}
+	return errors.Join(err, f.Close(), os.Remove(f.Name()))
 }
 
 // Close implements store.Store. It waits for reads and writes under way.
