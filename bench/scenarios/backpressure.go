@@ -14,6 +14,7 @@ var backpressure = Scenario{
 		{"ten that read", Params{Groups: 10, Rate: 300}},
 		{"nine that read, one that does not", Params{Groups: 9, Rate: 300}},
 	},
+	Uses: append([]string{"groups"}, rateUses...),
 	Run: func(ctx context.Context, lab *Lab, p Params) (*report.Round, error) {
 		sidecar, err := lab.StartUnlimited(ctx)
 		if err != nil {

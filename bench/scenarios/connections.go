@@ -17,6 +17,7 @@ var connections = Scenario{
 		{"10,000 idle", Params{Connections: 10_000}},
 		{"1,000 with an event a second each", Params{Connections: 1000, Rate: 1000}},
 	},
+	Uses: publishUses,
 	Run: func(ctx context.Context, lab *Lab, p Params) (*report.Round, error) {
 		sidecar, err := lab.StartUnlimited(ctx)
 		if err != nil {

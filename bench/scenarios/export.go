@@ -10,6 +10,7 @@ import (
 var export = Scenario{
 	Name: "export", Asks: "How fast is a stored topic exported as lines?",
 	Cases: []Case{{"100,000 events", Params{Events: 100_000}}},
+	Uses:  readUses,
 	Run: func(ctx context.Context, lab *Lab, p Params) (*report.Round, error) {
 		return lab.read(ctx, p, func(ctx context.Context, h *admin.HTTP, topic string, one func()) error {
 			for _, err := range h.ExportLines(ctx, admin.ExportQuery{Topic: topic}) {

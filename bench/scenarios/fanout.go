@@ -15,6 +15,7 @@ var fanout = Scenario{
 		{"10 groups", Params{Groups: 10, Rate: 100}},
 		{"100 groups", Params{Groups: 100, Rate: 100}},
 	},
+	Uses: append([]string{"groups"}, rateUses...),
 	Run: func(ctx context.Context, lab *Lab, p Params) (*report.Round, error) {
 		sys, err := lab.Start(ctx)
 		if err != nil {

@@ -8,5 +8,6 @@ var keys = Scenario{
 		{"1,000 keys", Params{Rate: 1000, Keys: 1000}},
 		{"100,000 keys", Params{Rate: 1000, Keys: 100_000}},
 	},
-	Run: runRoundtrip,
+	Uses: rateUses,
+	Run:  runRoundtrip,
 }

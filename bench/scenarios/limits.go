@@ -17,6 +17,7 @@ var limits = Scenario{
 		{"500/s, one sidecar", Params{Sidecars: 1, Rate: 2000}},
 		{"500/s, fleet of three", Params{Sidecars: 3, Rate: 2000}},
 	},
+	Uses:  []string{"sidecars", "rate", "size", "keys", "batch", "transport"},
 	Run:   runLimits,
 	Needs: Needs{Own: true},
 }

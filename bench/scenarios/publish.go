@@ -17,7 +17,8 @@ var publish = Scenario{
 		{"HTTP, 64 connections", Params{Connections: 64, Transport: load.TransportHTTP}},
 		{"HTTP, batches of 500", Params{Connections: 4, Batch: 500, Transport: load.TransportHTTP}},
 	},
-	Run: runPublish,
+	Uses: publishUses,
+	Run:  runPublish,
 }
 
 func runPublish(ctx context.Context, lab *Lab, p Params) (*report.Round, error) {

@@ -19,6 +19,7 @@ var raw = Scenario{
 		{"64 writers", Params{Connections: 64}},
 		{"batches of 500", Params{Connections: 4, Batch: 500}},
 	},
+	Uses: []string{"connections", "batch", "size"},
 	Run: func(ctx context.Context, lab *Lab, p Params) (*report.Round, error) {
 		floor := *lab
 		floor.Start = lab.startRaw

@@ -12,6 +12,7 @@ import (
 var replay = Scenario{
 	Name: "replay", Asks: "How fast is a stored topic read in the order of time, page by page?",
 	Cases: []Case{{"100,000 events", Params{Events: 100_000}}},
+	Uses:  readUses,
 	Run: func(ctx context.Context, lab *Lab, p Params) (*report.Round, error) {
 		return lab.read(ctx, p, func(ctx context.Context, h *admin.HTTP, topic string, one func()) error {
 			for _, err := range h.ReplayEvents(ctx, admin.ReplayQuery{Topic: topic}) {

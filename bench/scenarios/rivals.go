@@ -14,6 +14,7 @@ var rivals = Scenario{
 		{"8 sidecars, one topic", Params{Sidecars: 8, Topics: 1, Rate: 400}},
 		{"8 sidecars, a topic each", Params{Sidecars: 8, Topics: 8, Rate: 400}},
 	},
+	Uses:  []string{"sidecars", "topics", "rate", "connections", "size", "keys", "batch", "transport"},
 	Run:   runRivals,
 	Needs: Needs{Own: true, Shared: true},
 }

@@ -17,7 +17,8 @@ var roundtrip = Scenario{
 		{"200 events/s", Params{Rate: 200}},
 		{"2,000 events/s", Params{Rate: 2000}},
 	},
-	Run: runRoundtrip,
+	Uses: rateUses,
+	Run:  runRoundtrip,
 }
 
 // publishers is how many connections publish where a rate is to be held: one that waits for its answers would be what limits it.

@@ -10,6 +10,7 @@ import (
 var scale = Scenario{
 	Name: "scale", Asks: "Does an event cost the same where millions are stored?",
 	Cases: []Case{{"up to a million events", Params{Events: 1_000_000}}},
+	Uses:  readUses,
 	Run:   runScale,
 }
 

@@ -17,6 +17,8 @@ type Scenario struct {
 	Asks string
 	// Cases are measured one after another, and all rounds in turn.
 	Cases []Case
+	// Uses are the parameters that change something, by the names that a file has for them.
+	Uses []string
 	// Default is true where a run without names has it.
 	Default bool
 	// Needs are what it cannot do without.
@@ -31,6 +33,8 @@ type Needs struct {
 	Own bool
 	// Shared is true where several sidecars use one store: it has to be a MongoDB.
 	Shared bool
+	// Sidecars is how many it starts at least.
+	Sidecars int
 	// Paused is true where it stops the processes of the store for a while.
 	Paused bool
 }
@@ -99,6 +103,21 @@ func Named(name string) *Scenario {
 	}
 	return nil
 }
+
+// Names are the names of all scenarios.
+func Names() (names []string) {
+	for _, s := range All() {
+		names = append(names, s.Name)
+	}
+	return names
+}
+
+// What loads of each kind use.
+var (
+	publishUses = []string{"transport", "connections", "depth", "batch", "size", "keys", "topics", "rate"}
+	rateUses    = []string{"rate", "size", "keys", "frame", "batch", "transport"} // those of atRate
+	readUses    = []string{"events", "size", "keys"}
+)
 
 // WithDefaults returns the parameters with what the case leaves open.
 func (p Params) WithDefaults(size int) Params {

@@ -12,6 +12,7 @@ import (
 var spool = Scenario{
 	Name: "spool", Asks: "The store stands still for a third of the time: what does a publisher notice, and when is everything there?",
 	Cases: []Case{{"200 events/s", Params{Rate: 200}}},
+	Uses:  []string{"rate", "size", "keys", "topics", "batch", "transport"},
 	Run:   runSpool,
 	Needs: Needs{Own: true, Shared: true, Paused: true},
 }

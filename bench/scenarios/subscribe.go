@@ -12,7 +12,8 @@ var subscribe = Scenario{
 		{"one by one", Params{Events: 30_000}},
 		{"frames of 100", Params{Events: 150_000, Frame: 100}},
 	},
-	Run: runSubscribe,
+	Uses: append([]string{"frame"}, readUses...),
+	Run:  runSubscribe,
 }
 
 func runSubscribe(ctx context.Context, lab *Lab, p Params) (*report.Round, error) {

@@ -11,8 +11,9 @@ import (
 var takeover = Scenario{
 	Name: "takeover", Asks: "One of three sidecars is killed under load: how long does an event wait that it would have delivered?",
 	Cases: []Case{{"three sidecars, 300 events/s", Params{Sidecars: 3, Rate: 300, Keys: 1000}}},
+	Uses:  append([]string{"sidecars"}, rateUses...),
 	Run:   runTakeover,
-	Needs: Needs{Own: true, Shared: true},
+	Needs: Needs{Own: true, Shared: true, Sidecars: 3},
 }
 
 // runTakeover publishes through one sidecar, consumes through two others, and kills one of these halfway.

@@ -7,5 +7,6 @@ var topics = Scenario{
 		{"100 topics", Params{Connections: 64, Topics: 100}},
 		{"10,000 topics", Params{Connections: 64, Topics: 10_000}},
 	},
-	Run: runPublish,
+	Uses: publishUses,
+	Run:  runPublish,
 }

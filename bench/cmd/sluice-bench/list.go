@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"fmt"
+	"strings"
 	"text/tabwriter"
 
 	"github.com/sluice-bus/sluice/bench/scenarios"
@@ -23,6 +24,7 @@ func (*listCommand) Run(_ context.Context, app *program.App) error {
 		for _, c := range s.Cases {
 			fmt.Fprintf(out, "\t\t- %s\n", c.Name)
 		}
+		fmt.Fprintf(out, "\t\tuses %s\n", strings.Join(s.Uses, ", "))
 	}
 	fmt.Fprintln(out, "\n* is what sluice-bench run measures without names")
 	return out.Flush()

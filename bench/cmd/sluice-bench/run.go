@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"net/url"
 	"os"
 	"slices"
@@ -12,9 +11,8 @@ import (
 	"strings"
 	"time"
 
-	"go.yaml.in/yaml/v3"
-
 	"github.com/sluice-bus/sluice/bench/internal/latency"
+	"github.com/sluice-bus/sluice/bench/internal/load"
 	"github.com/sluice-bus/sluice/bench/report"
 	"github.com/sluice-bus/sluice/bench/scenarios"
 	"github.com/sluice-bus/sluice/internal/program"
@@ -87,6 +85,10 @@ func (c *runCommand) asked() ([]*scenarios.Scenario, error) {
 		return nil, program.Usagef("--rounds is %d; it has to be at least 1", c.Rounds)
 	case c.For <= 0:
 		return nil, program.Usagef("--for is %v; it has to be above 0", c.For)
+	case c.Size < load.MinSize:
+		return nil, program.Usagef("--size is %d; the time in the payload needs %d", c.Size, load.MinSize)
+	case c.File != "" && len(c.Scenarios) > 0:
+		return nil, program.Usagef("--file says which scenarios to measure: give it or their names")
 	case c.Target != "" && c.Store != "":
 		return nil, program.Usagef("--store is for sidecars that are started, and --target names one that runs: give one of the two")
 	}
@@ -111,36 +113,18 @@ func named(name string) (*scenarios.Scenario, error) {
 	if s := scenarios.Named(name); s != nil {
 		return s, nil
 	}
-	var names []string
-	for _, s := range scenarios.All() {
-		names = append(names, s.Name)
-	}
-	return nil, program.Usagef("there is no scenario %q%s; sluice-bench list has all", name, nearest.Hint(name, names))
+	return nil, program.Usagef("there is no scenario %q%s; sluice-bench list has all", name, nearest.Hint(name, scenarios.Names()))
 }
 
-// fromFile reads scenarios with cases of one's own:
-//
-//	publish:
-//	  - {name: our events, connections: 20, size: 900, keys: 5000}
-func fromFile(name string) (asked []*scenarios.Scenario, err error) {
+// fromFile reads scenarios with cases of one's own.
+func fromFile(name string) ([]*scenarios.Scenario, error) {
 	text, err := os.ReadFile(name)
 	if err != nil {
 		return nil, program.Usagef("--file: %w", err)
 	}
-	decoder := yaml.NewDecoder(strings.NewReader(string(text)))
-	decoder.KnownFields(true)
-	var cases map[string][]scenarios.Case
-	if err := decoder.Decode(&cases); err != nil {
+	asked, err := scenarios.Parse(text)
+	if err != nil {
 		return nil, program.Usagef("--file %s: %w", name, err)
-	}
-	for _, key := range slices.Sorted(maps.Keys(cases)) {
-		s, err := named(key)
-		if err != nil {
-			return nil, err
-		}
-		own := *s
-		own.Cases = cases[key]
-		asked = append(asked, &own)
 	}
 	return asked, nil
 }

@@ -33,7 +33,9 @@ func TestMisuseIsNamed(t *testing.T) {
 		"run --rounds 0":                        "--rounds is 0",
 		"run --for 0s":                          "--for is 0s",
 		"run --target http://h --store mongodb": "give one of the two",
-		"run --file " + file:                    "conections",
+		"run --file " + file:                    `it does not use conections (did you mean "connections"?)`,
+		"run soak --file " + file:               "give it or their names",
+		"run --size 3":                          "--size is 3",
 		"compare " + file + " " + file:          "cases.yaml",
 	} {
 		_, stderr, status := command(strings.Fields(args)...)
