@@ -71,6 +71,8 @@ type Row struct {
 	MS     float64    `json:"ms"`
 	MPS    float64    `json:"mps"`
 	Spread [2]float64 `json:"spread"`
+	// Rounds are the figures of each round, in turn.
+	Rounds []RoundFigures `json:"rounds"`
 	// Measures says from where to where the latencies go; "": there are none. They are of all rounds together.
 	Measures string `json:"measures,omitempty"`
 	*latency.Summary
@@ -94,6 +96,13 @@ type Row struct {
 	Skipped string `json:"skipped,omitempty"`
 }
 
+// RoundFigures are those of one round: what is compared with the same round of another system.
+type RoundFigures struct {
+	MPS float64 `json:"mps"`
+	P50 float64 `json:"p50,omitempty"`
+	P99 float64 `json:"p99,omitempty"`
+}
+
 // Fill makes the row of what its rounds found. There is at least one.
 func (row *Row) Fill(rounds []*Round) {
 	first, events, took, cpu := rounds[0], 0, time.Duration(0), time.Duration(0)
@@ -109,10 +118,14 @@ func (row *Row) Fill(rounds []*Round) {
 			row.Errors[code] += n
 		}
 		row.MemoryMiB = max(row.MemoryMiB, round(float64(r.Memory)/(1<<20), 1))
+		figures := RoundFigures{MPS: round(r.rate(), 1)}
 		if r.Latency != nil {
 			all.Merge(r.Latency)
-			tails = append(tails, r.Latency.Summary().P99)
+			summary := r.Latency.Summary()
+			figures.P50, figures.P99 = summary.P50, summary.P99
+			tails = append(tails, summary.P99)
 		}
+		row.Rounds = append(row.Rounds, figures)
 		evidence = evidence.add(r.Evidence)
 	}
 	if row.Consumed = &events; first.Published {

@@ -19,17 +19,17 @@ var raw = Scenario{
 		{"64 writers", Params{Connections: 64}},
 		{"batches of 500", Params{Connections: 4, Batch: 500}},
 	},
-	Uses: []string{"connections", "batch", "size"},
+	Uses: []string{"connections", "batch", "size", "rate"},
 	Run: func(ctx context.Context, lab *Lab, p Params) (*report.Round, error) {
 		floor := *lab
-		floor.Start = lab.startRaw
+		floor.Start = lab.StartRaw
 		return runPublish(ctx, &floor, p)
 	},
 	Needs: Needs{Own: true},
 }
 
-// startRaw is the store without a sidecar.
-func (l *Lab) startRaw(ctx context.Context) (System, error) {
+// StartRaw is the store without a sidecar.
+func (l *Lab) StartRaw(ctx context.Context) (System, error) {
 	if l.Store != "" {
 		database, err := connect(ctx, l.Store)
 		if err != nil {
@@ -53,7 +53,7 @@ type rawStore struct {
 
 func (s *rawStore) Publishing(p Params) load.Publishing {
 	return load.Publishing{
-		Size: p.Size, Connections: p.Connections, Depth: 1, Batch: p.Batch, Transport: "raw",
+		Size: p.Size, Connections: p.Connections, Depth: 1, Batch: p.Batch, Rate: p.Rate, Transport: "raw",
 		Open: func(context.Context, load.Publishing) (load.Carrier, error) { return &rawCarrier{store: s}, nil },
 	}
 }

@@ -10,6 +10,7 @@ import (
 	"github.com/sluice-bus/sluice/sidecar/internal/admit"
 	"github.com/sluice-bus/sluice/sidecar/internal/tracing/tracingtest"
 	"github.com/sluice-bus/sluice/sidecar/internal/writer"
+	"github.com/sluice-bus/sluice/test/figures"
 )
 
 // generous are limits that are there and never reached.
@@ -87,6 +88,30 @@ func BenchmarkPublishTraced(b *testing.B) {
 				window <- struct{}{}
 				if err := f.Publish(b.Context(), f.conn, batch, done); err != nil {
 					b.Fatal(err)
+				}
+			}
+		})
+	}
+}
+
+// TestCostOfAPublish is of the sidecar's own stages, on a log that answers at once.
+func TestCostOfAPublish(t *testing.T) {
+	for name, size := range map[string]int{"publish, one by one": 1, "publish, in batches of 100": 100} {
+		const events = 10_000
+		figures.Allocations(t, name, events, func() func() {
+			f := newFixture(t, generous, &fakeLog{forget: true}, writer.DefaultBounds())
+			batch, answered := items("a", size), make(chan struct{}, 1)
+			done := func([]wire.ResultItem) { answered <- struct{}{} }
+			publish := func() {
+				if err := f.Publish(t.Context(), f.conn, batch, done); err != nil {
+					t.Fatal(err)
+				}
+				<-answered
+			}
+			publish() // makes the topic
+			return func() {
+				for range events / size {
+					publish()
 				}
 			}
 		})

@@ -16,6 +16,7 @@ import (
 	"github.com/sluice-bus/sluice/sidecar/internal/telemetry"
 	"github.com/sluice-bus/sluice/sidecar/internal/tracing"
 	"github.com/sluice-bus/sluice/sidecar/internal/tracing/tracingtest"
+	"github.com/sluice-bus/sluice/test/figures"
 	"github.com/sluice-bus/sluice/test/require"
 )
 
@@ -96,6 +97,17 @@ func traced(parent string) func(i int, rec *eventlog.Record) {
 
 // benchConsume consumes b.N events, which fill completes.
 func benchConsume(b *testing.B, change func(*policy.Effective), tr *tracing.Tracing, fill func(i int, rec *eventlog.Record)) {
+	consume := prepareToConsume(b, b.N, change, tr, fill)
+	b.ReportAllocs()
+	b.ResetTimer()
+	consume()
+	b.ReportMetric(float64(b.N)/b.Elapsed().Seconds(), "events/s")
+}
+
+// prepareToConsume stores n events, which fill completes, and subscribes a member. What it returns consumes and acks all.
+func prepareToConsume(
+	b testing.TB, n int, change func(*policy.Effective), tr *tracing.Tracing, fill func(i int, rec *eventlog.Record),
+) (consume func()) {
 	log := newFakeLog()
 	eff := policy.Defaults()
 	change(&eff)
@@ -105,29 +117,42 @@ func benchConsume(b *testing.B, change func(*policy.Effective), tr *tracing.Trac
 		DeadLetters: &fakeDeadLetters{}, Metrics: telemetry.Discard(), Roster: roster.Alone("node"),
 		Tracing: tr, Logger: slog.New(slog.DiscardHandler), Bounds: DefaultBounds(),
 	})
-	defer func() { _ = m.Stop(context.Background()) }()
+	b.Cleanup(func() { _ = m.Stop(context.Background()) })
 	_, _ = log.EnsureTopic(b.Context(), topic, 8)
-	for i := range b.N {
+	for i := range n {
 		rec := record(fmt.Sprint("e", i), "")
 		fill(i, rec)
 		log.append(topic, rec)
 	}
 	sink := &ackSink{acks: make(chan []string, eff.Delivery.MaxInflight+1), done: make(chan struct{})}
-	sink.left.Store(int64(b.N))
+	sink.left.Store(int64(n))
 	member, err := m.Subscribe(b.Context(), Subscription{
 		Topic: topic, Group: "g", Sink: sink, Pacer: &fakePacer{}, Options: wire.SubscribeOptions{From: wire.FromEarliest},
 	})
 	require.NoError(b, err)
-	b.ReportAllocs()
-	b.ResetTimer()
-	member.Start()
-	for {
-		select {
-		case ids := <-sink.acks:
-			member.Ack(ids, func(error) {})
-		case <-sink.done:
-			b.ReportMetric(float64(b.N)/b.Elapsed().Seconds(), "events/s")
-			return
+	return func() {
+		member.Start()
+		for {
+			select {
+			case ids := <-sink.acks:
+				member.Ack(ids, func(error) {})
+			case <-sink.done:
+				return
+			}
 		}
+	}
+}
+
+// TestCostOfDeliveryAndAck is of a group alone, on a log in memory.
+func TestCostOfDeliveryAndAck(t *testing.T) {
+	const events = 20_000
+	for name, keys := range map[string]int{"delivery and ack": 0, "delivery and ack in order of 5,000 keys": 5000} {
+		figures.Allocations(t, name, events, func() func() {
+			return prepareToConsume(t, events, inWindow(1000), nil, func(i int, rec *eventlog.Record) {
+				if keys > 0 {
+					rec.Key = fmt.Sprint("k", i%keys)
+				}
+			})
+		})
 	}
 }
