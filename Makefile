@@ -95,13 +95,14 @@ soak: ## Repeat the tests that are left to chance for MINUTES in all, or a failu
 bench: ## Run the Go benchmarks (BENCH, BENCHTIME); bin/sluice-bench run measures a node
 	go test -run '^$$' -bench '$(BENCH)' -benchtime $(BENCHTIME) -benchmem $(PACKAGES)
 
-# Servers of peers that are no libraries come from Debian's packages, where this may install them; a peer without its server has a
-# row that says so.
+# Servers of peers that are no libraries come from Debian's packages, where this may install them, and are started by the measurement
+# alone, with folders and ports of their own; a peer without its server has a row that says so.
 .PHONY: bench-peers
-bench-peers: build ## Measure other systems beside a sidecar, in turn (ARGS: --rounds, --for, --html; 15 min with five rounds)
-	-@command -v redis-server >/dev/null || apt-get install -y --no-install-recommends redis-server
+bench-peers: build ## Measure other systems beside a sidecar, in turn (ARGS: --rounds, --for, --readme bench/README.md; 13 min)
+	-@command -v redis-server >/dev/null && [ -x /usr/lib/rabbitmq/bin/rabbitmq-server ] || \
+		apt-get install -y --no-install-recommends redis-server rabbitmq-server
 	cd bench/peers && CGO_ENABLED=0 go build -trimpath -o ../../bin/sluice-peers .
-	bin/sluice-peers $(ARGS)
+	bin/sluice-peers --json bin/peers.json --html bin/peers.html $(ARGS)
 
 .PHONY: docker
 docker: ## Make the images sluice-sidecar and sluice-controlplane for this machine, and load them into docker (1 min)

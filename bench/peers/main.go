@@ -10,6 +10,7 @@ import (
 	"os"
 	"os/signal"
 	"slices"
+	"strings"
 	"syscall"
 	"time"
 
@@ -51,55 +52,94 @@ func portable() []*scenarios.Scenario {
 	return []*scenarios.Scenario{&publish, &subscribe, scenarios.Named("roundtrip")}
 }
 
-func run(ctx context.Context) (err error) {
-	var (
-		rounds = flag.Int("rounds", 5, "how many rounds, all in turn")
-		length = flag.Duration("for", 3*time.Second, "how long a round of a case takes")
-		size   = flag.Int("size", 256, "bytes of a payload")
-		dir    = flag.String("dir", ".", "a folder on the disk to measure")
-		json   = flag.String("json", "", "write the results as JSON to this file")
-		html   = flag.String("html", "", "write the results as a page to this file")
-	)
+// settings are the flags.
+type settings struct {
+	rounds                                 int
+	length                                 time.Duration
+	size                                   int
+	dir, mongodb, json, html, readme, only string
+}
+
+func flags() *settings {
+	s := new(settings)
+	flag.IntVar(&s.rounds, "rounds", 5, "how many rounds, all in turn")
+	flag.DurationVar(&s.length, "for", 1500*time.Millisecond, "how long a round of a case takes")
+	flag.IntVar(&s.size, "size", 256, "bytes of a payload")
+	flag.StringVar(&s.dir, "dir", ".", "a folder on the disk to measure")
+	flag.StringVar(&s.mongodb, "mongodb", os.Getenv("MONGODB_URI"), "a MongoDB, for its driver alone and a sidecar on it (default: MONGODB_URI)")
+	flag.StringVar(&s.json, "json", "", "write the results as JSON to this file")
+	flag.StringVar(&s.html, "html", "", "write the results as a page to this file")
+	flag.StringVar(&s.readme, "readme", "", "put the results into this page, between its marks")
+	flag.StringVar(&s.only, "only", "", "measure the peers alone whose name has this in it, beside Sluice")
 	flag.Parse()
-	lab, err := scenarios.NewLab(*dir)
+	return s
+}
+
+func run(ctx context.Context) (err error) {
+	s := flags()
+	lab, err := scenarios.NewLab(s.dir)
 	if err != nil {
 		return err
 	}
-	lab.Size, lab.For = *size, *length
-	sluice := *lab
-	sluice.Start = func(ctx context.Context) (scenarios.System, error) { return sluice.StartUnlimited(ctx) }
-	jobs := [][]*scenarios.Job{scenarios.Jobs(&sluice, portable(), "Sluice", "fsynced")}
-	versions := map[string]string{"Sluice": program.Version()}
-	for _, p := range []peer{jetStream(false), jetStream(true), redisStreams("everysec"), redisStreams("always")} {
-		own := *lab
-		own.Start = func(ctx context.Context) (scenarios.System, error) {
-			dir, err := os.MkdirTemp(lab.Dir, "peer-*")
-			if err != nil {
-				return nil, err
-			}
-			return p.start(ctx, dir)
-		}
-		rows := scenarios.Jobs(&own, portable(), p.name, p.durability)
-		if p.needs != "" && !installed(p.needs) {
-			for _, j := range rows {
-				j.Row.Skipped = p.needs + " is not installed"
-			}
-		}
-		jobs, versions[p.name] = append(jobs, rows), p.version
+	lab.Size, lab.For = s.size, s.length
+	node := &rabbit{}
+	all := append(peers(lab, node), mongoPeers(lab, s.mongodb)...)
+	all = slices.DeleteFunc(all, func(p peer) bool { return !strings.HasPrefix(p.name, "Sluice") && !strings.Contains(p.name, s.only) })
+	jobs := make([][]*scenarios.Job, len(all))
+	for i, p := range all {
+		jobs[i] = p.jobs(lab)
 	}
 	results := &report.Results{
-		Program: "bench/peers", Version: program.Version(), At: time.Now(), Rounds: *rounds, Systems: versions,
-		Machine: lab.Machine(),
+		Program: "bench/peers", Version: program.Version(), At: time.Now(), Rounds: s.rounds, Systems: map[string]string{},
+		Flags: map[string]any{"for": s.length.String(), "size": s.size}, Machine: lab.Machine(),
 	}
-	results.Rows, err = scenarios.Measure(ctx, transpose(jobs), *rounds, func(_ *scenarios.Lab, label string) func() {
+	results.Rows, err = scenarios.Measure(ctx, transpose(jobs), s.rounds, func(_ *scenarios.Lab, label string) func() {
 		line := terminal.NewProgress(os.Stderr, label, 0)
 		line.Add(0)
 		return line.Finish
 	})
-	if err = errors.Join(err, lab.Close()); err != nil {
+	if err = errors.Join(err, node.stop(), lab.Close()); err != nil {
 		return err
 	}
-	return errors.Join(results.Table(os.Stdout), ratios(os.Stdout, results.Rows), report.Write(*json, results.JSON), report.Write(*html, results.HTML))
+	for _, p := range all {
+		results.Systems[p.name] = p.version()
+	}
+	err = errors.Join(results.Table(os.Stdout), ratios(os.Stdout, results.Rows), report.Write(s.json, results.JSON), report.Write(s.html, results.HTML))
+	if s.readme != "" {
+		err = errors.Join(err, replaceTable(s.readme, results))
+	}
+	return err
+}
+
+// peers are the systems with a store of their own. Sluice is the first: others are compared with it.
+func peers(lab *scenarios.Lab, node *rabbit) []peer {
+	return []peer{
+		{
+			name: "Sluice", durability: "fsynced", version: program.Version,
+			start: func(ctx context.Context, _ string) (scenarios.System, error) { return lab.StartUnlimited(ctx) },
+		},
+		jetStream(false), jetStream(true), redisStreams("everysec"), redisStreams("always"), node.quorumQueue(), node.streams(),
+	}
+}
+
+// mongoPeers are a sidecar on a MongoDB, and its driver alone.
+func mongoPeers(lab *scenarios.Lab, url string) []peer {
+	on := *lab
+	on.Store = url
+	missing := ""
+	if url == "" {
+		missing = "MONGODB_URI is not set"
+	}
+	return []peer{
+		{
+			name: "Sluice on MongoDB", durability: "majority, journaled", version: program.Version, missing: missing,
+			start: func(ctx context.Context, _ string) (scenarios.System, error) { return on.StartUnlimited(ctx) },
+		},
+		{
+			name: "MongoDB driver", durability: "majority, journaled", version: func() string { return "" }, missing: missing, publishes: true,
+			start: func(ctx context.Context, _ string) (scenarios.System, error) { return on.StartRaw(ctx) },
+		},
+	}
 }
 
 // transpose puts the same case of all systems one after another, so that they are measured within seconds.

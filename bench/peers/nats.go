@@ -7,7 +7,6 @@ import (
 	"os"
 	"os/signal"
 	"strconv"
-	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -16,6 +15,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/sluice-bus/sluice/bench/internal/load"
+	"github.com/sluice-bus/sluice/bench/scenarios"
 	"github.com/sluice-bus/sluice/sdk/wire"
 )
 
@@ -42,28 +42,28 @@ func serveNATS(dir string, sync bool) error {
 
 // jetStream is a peer: a stream of JetStream in files, its messages with ids.
 func jetStream(sync bool) peer {
-	p := peer{name: "JetStream", version: server.VERSION, durability: "not fsynced"}
+	p := peer{name: "JetStream", version: func() string { return server.VERSION }, durability: "not fsynced"}
 	args := []string{"serve-nats"}
 	if sync {
 		p.durability = "fsynced (sync_always)"
 		args = append(args, "sync")
 	}
-	p.start = func(ctx context.Context, dir string) (broker, error) {
+	p.start = func(ctx context.Context, dir string) (scenarios.System, error) {
 		program, err := self(ctx, dir, append(args, dir)...)
 		if err != nil {
-			return broker{}, err
+			return nil, err
 		}
 		url := program.Ready["listen"]
 		nc, js, err := dialNATS(url)
 		if err != nil {
-			return broker{}, errors.Join(err, program.Stop())
+			return nil, errors.Join(err, program.Stop())
 		}
 		defer nc.Close()
 		if _, err := js.CreateStream(ctx, jetstream.StreamConfig{Name: "bench", Subjects: []string{"bench.>"}}); err != nil {
-			return broker{}, errors.Join(err, program.Stop())
+			return nil, errors.Join(err, program.Stop())
 		}
 		return broker{
-			program:   program,
+			processes: []int{program.PID()}, stop: program.Stop,
 			publisher: func(ctx context.Context, p load.Publishing) (load.Carrier, error) { return newNATSCarrier(url, &p) },
 			consumer:  func(ctx context.Context, c load.Consuming) (load.Source, error) { return newNATSSource(ctx, url, &c) },
 		}, nil
@@ -88,72 +88,50 @@ func dialNATS(url string) (*nats.Conn, jetstream.JetStream, error) {
 // maxPending is enough for the deepest pipeline times its batch.
 const maxPending = 10_000
 
-// natsCarrier publishes asynchronously, and waits for the acks in order.
+// natsCarrier publishes asynchronously.
 type natsCarrier struct {
 	nc      *nats.Conn
 	js      jetstream.JetStream
-	waiting chan natsWait
-	ended   chan struct{}
+	answers *answers[jetstream.PubAckFuture]
 }
-
-type natsWait struct {
-	slot *load.Slot
-	acks []jetstream.PubAckFuture
-}
-
-// natsIDs makes ids of one run.
-var natsIDs atomic.Int64
 
 func newNATSCarrier(url string, p *load.Publishing) (load.Carrier, error) {
 	nc, js, err := dialNATS(url)
 	if err != nil {
 		return nil, err
 	}
-	c := &natsCarrier{nc: nc, js: js, waiting: make(chan natsWait, p.Depth), ended: make(chan struct{})}
-	go c.wait()
-	return c, nil
+	acked := func(ack jetstream.PubAckFuture) error {
+		select {
+		case <-ack.Ok():
+			return nil
+		case err := <-ack.Err():
+			return err
+		}
+	}
+	return &natsCarrier{nc: nc, js: js, answers: newAnswers(p.Depth, acked)}, nil
 }
 
 func (c *natsCarrier) Send(events []wire.Event, s *load.Slot) error {
-	w := natsWait{slot: s}
+	request := sent[jetstream.PubAckFuture]{slot: s}
 	for i := range events {
-		id := strconv.FormatInt(natsIDs.Add(1), 36)
+		id := strconv.FormatInt(messageIDs.Add(1), 36)
 		ack, err := c.js.PublishAsync("bench."+events[i].Topic, events[i].Payload, jetstream.WithMsgID(id))
 		if err != nil {
 			return err
 		}
-		w.acks = append(w.acks, ack)
+		request.each = append(request.each, ack)
 	}
-	c.waiting <- w
+	c.answers.sent <- request
 	return nil
 }
 
-func (c *natsCarrier) wait() {
-	defer close(c.ended)
-	for w := range c.waiting {
-		var err error
-		for _, ack := range w.acks {
-			select {
-			case <-ack.Ok():
-			case err = <-ack.Err():
-			}
-		}
-		w.slot.Answered(err)
-	}
-}
-
 func (c *natsCarrier) Flush() error {
-	close(c.waiting)
-	<-c.ended
-	c.waiting = nil
+	c.answers.wait()
 	return nil
 }
 
 func (c *natsCarrier) Close() {
-	if c.waiting != nil {
-		close(c.waiting)
-		<-c.ended
-	}
+	c.answers.wait()
 	c.nc.Close()
 }
 

@@ -7,6 +7,7 @@ import (
 	"net"
 	"os"
 	"os/exec"
+	"sync/atomic"
 	"time"
 
 	"github.com/sluice-bus/sluice/bench/internal/load"
@@ -15,16 +16,52 @@ import (
 	"github.com/sluice-bus/sluice/sdk/wire"
 )
 
-// A peer is another system that the scenarios load.
+// A peer is a system that the scenarios load.
 type peer struct {
-	name, version, durability string
-	needs                     string // a program of the system's packages; "": none
-	start                     func(ctx context.Context, dir string) (broker, error)
+	name, durability string
+	version          func() string // of the server, once it has run
+	missing          string        // why it is not measured; "": it is
+	publishes        bool          // it does nothing else
+	start            func(ctx context.Context, dir string) (scenarios.System, error)
 }
+
+// jobs are the rows of a peer.
+func (p *peer) jobs(lab *scenarios.Lab) []*scenarios.Job {
+	own := *lab
+	own.Start = func(ctx context.Context) (scenarios.System, error) {
+		dir, err := os.MkdirTemp(lab.Dir, "peer-*")
+		if err != nil {
+			return nil, err
+		}
+		return p.start(ctx, dir)
+	}
+	rows := scenarios.Jobs(&own, portable(), p.name, p.durability)
+	for _, j := range rows {
+		switch {
+		case p.missing != "":
+			j.Row.Skipped = p.missing
+		case p.publishes && j.Row.Scenario != "publish":
+			j.Row.Skipped = "it delivers nothing"
+		}
+	}
+	return rows
+}
+
+// notInstalled says that a program is missing; "": it is there.
+func notInstalled(name string) string {
+	if _, err := exec.LookPath(name); err != nil {
+		return name + " is not installed"
+	}
+	return ""
+}
+
+// messageIDs makes ids of one run.
+var messageIDs atomic.Int64
 
 // A broker is a peer that runs.
 type broker struct {
-	program   *launch.Program
+	processes []int
+	stop      func() error // what the round began
 	publisher func(context.Context, load.Publishing) (load.Carrier, error)
 	consumer  func(context.Context, load.Consuming) (load.Source, error)
 }
@@ -45,8 +82,8 @@ func (b broker) Consuming(p scenarios.Params) load.Consuming {
 	}
 }
 
-func (b broker) Processes() []int { return []int{b.program.PID()} }
-func (b broker) Close() error     { return b.program.Stop() }
+func (b broker) Processes() []int { return b.processes }
+func (b broker) Close() error     { return b.stop() }
 
 func (broker) Appends(context.Context) (int64, time.Duration, error) { return 0, 0, nil }
 
@@ -60,14 +97,14 @@ func self(ctx context.Context, dir string, args ...string) (*launch.Program, err
 }
 
 // daemon starts a server that prints no ready line: a shell's line stands for it once the server is ready.
-func daemon(ctx context.Context, dir string, ready func() bool, name string, args ...string) (*launch.Program, error) {
+func daemon(ctx context.Context, dir string, env []string, ready func() bool, name string, args ...string) (*launch.Program, error) {
 	path, err := exec.LookPath(name)
 	if err != nil {
 		return nil, err
 	}
 	// The shell prints the line, and becomes the server: one process, whose CPU is the server's.
 	shell := append([]string{"-c", `echo '{"ready":true}'; exec "$0" "$@" >&2`, path}, args...)
-	program, err := launch.Start(ctx, dir, nil, "/bin/sh", shell...)
+	program, err := launch.Start(ctx, dir, env, "/bin/sh", shell...)
 	if err != nil {
 		return nil, err
 	}

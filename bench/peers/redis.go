@@ -12,34 +12,35 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/sluice-bus/sluice/bench/internal/load"
+	"github.com/sluice-bus/sluice/bench/scenarios"
 	"github.com/sluice-bus/sluice/sdk/wire"
 )
 
 // redisStreams is a peer: a stream of Redis with an append-only file.
 func redisStreams(fsync string) peer {
-	p := peer{name: "Redis Streams", durability: "fsynced (appendfsync always)", needs: "redis-server"}
+	p := peer{name: "Redis Streams", version: redisVersion, durability: "fsynced (appendfsync always)", missing: notInstalled("redis-server")}
 	if fsync != "always" {
 		p.durability = "not fsynced (appendfsync " + fsync + ")"
 	}
-	p.start = func(ctx context.Context, dir string) (broker, error) {
+	p.start = func(ctx context.Context, dir string) (scenarios.System, error) {
 		address, err := freeAddress()
 		if err != nil {
-			return broker{}, err
+			return nil, err
 		}
 		host, port, err := net.SplitHostPort(address)
 		if err != nil {
-			return broker{}, err
+			return nil, err
 		}
-		program, err := daemon(ctx, dir, func() bool { return listens(address) }, "redis-server", "--bind", host, "--port", port, "--dir", dir,
+		program, err := daemon(ctx, dir, nil, func() bool { return listens(address) }, "redis-server", "--bind", host, "--port", port, "--dir", dir,
 			"--appendonly", "yes", "--appendfsync", fsync, "--save", "")
 		if err != nil {
-			return broker{}, err
+			return nil, err
 		}
 		dial := func() *redis.Client {
 			return redis.NewClient(&redis.Options{Addr: address, PoolSize: 1, ReadTimeout: time.Minute})
 		}
 		return broker{
-			program: program,
+			processes: []int{program.PID()}, stop: program.Stop,
 			publisher: func(_ context.Context, p load.Publishing) (load.Carrier, error) {
 				return newRedisCarrier(dial(), &p), nil
 			},
@@ -190,8 +191,13 @@ func (s *redisSource) Close() {
 	_ = s.client.Close() // nothing is under way
 }
 
-// installed reports whether a program is there.
-func installed(name string) bool {
-	_, err := exec.LookPath(name)
-	return err == nil
+// redisVersion asks the program: "Redis server v=7.0.15 sha=…".
+func redisVersion() string {
+	out, err := exec.Command("redis-server", "--version").Output()
+	if err != nil {
+		return ""
+	}
+	_, version, _ := strings.Cut(string(out), "v=")
+	version, _, _ = strings.Cut(version, " ")
+	return version
 }
