@@ -1,12 +1,14 @@
 package report
 
 import (
+	"cmp"
 	_ "embed"
 	"html/template"
 	"io"
 	"math"
 	"slices"
 	"strconv"
+	"strings"
 
 	"github.com/sluice-bus/sluice/bench/internal/latency"
 )
@@ -22,25 +24,50 @@ var pageTemplate = template.Must(template.New("report").Funcs(template.FuncMap{
 func (r *Results) HTML(w io.Writer) error {
 	return pageTemplate.Execute(w, struct {
 		*Results
-		Plots []template.HTML
-	}{r, r.plots()})
+		Groups []group
+		Plots  []template.HTML
+	}{r, r.groups(), r.plots()})
 }
 
-// plots are the pictures: what is carried, how long it takes, how steady that is, and how it grows.
+// A group is the rows of a case, which several systems may have.
+type group struct {
+	Title, Measures string
+	Rows            []*Row
+}
+
+func (r *Results) groups() (all []group) {
+	for _, row := range r.Rows {
+		title := row.Scenario + ": " + row.Case
+		at := slices.IndexFunc(all, func(g group) bool { return g.Title == title })
+		if at < 0 {
+			at, all = len(all), append(all, group{Title: title})
+		}
+		all[at].Rows = append(all[at].Rows, row)
+		all[at].Measures = cmp.Or(all[at].Measures, row.Measures)
+	}
+	return all
+}
+
+// plots are the pictures: what is carried, how long it takes, how steady that is, and how it grows. Those of several systems are of one
+// case each, side by side.
 func (r *Results) plots() (all []template.HTML) {
-	byScenario := map[string][]*Row{}
+	byName := map[string][]*Row{}
 	var names []string
 	for _, row := range r.Rows {
 		if row.Skipped != "" {
 			continue
 		}
-		if byScenario[row.Scenario] == nil {
-			names = append(names, row.Scenario)
+		name := row.Scenario
+		if r.Systems != nil {
+			name += ": " + row.Case
 		}
-		byScenario[row.Scenario] = append(byScenario[row.Scenario], row)
+		if byName[name] == nil {
+			names = append(names, name)
+		}
+		byName[name] = append(byName[name], row)
 	}
 	for _, name := range names {
-		rows := byScenario[name]
+		rows := byName[name]
 		for _, picture := range []template.HTML{rates(name, rows), tails(name, rows), throughput(name, rows)} {
 			if picture != "" {
 				all = append(all, picture)
@@ -53,10 +80,11 @@ func (r *Results) plots() (all []template.HTML) {
 	return all
 }
 
-// label tells a row from the others of its scenario.
+// label tells a row from the others of a plot.
 func (row *Row) label() string {
 	if row.Durability != "" {
-		return row.System + ", " + row.Case
+		short, _, _ := strings.Cut(row.Durability, " (")
+		return row.System + ", " + short
 	}
 	return row.Case
 }

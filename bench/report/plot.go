@@ -28,8 +28,8 @@ type line struct {
 }
 
 const (
-	plotWidth, plotHeight = 720, 300
-	left, right           = 64, 190 // right of the lines are their names
+	plotWidth, plotHeight = 780, 300
+	left, right           = 64, 240 // right of the lines are their names
 	top, bottom           = 28, 44
 )
 

@@ -8,7 +8,7 @@ import (
 )
 
 var scale = Scenario{
-	Name: "scale", Asks: "Does an event cost the same where millions are stored?",
+	Name: "scale", Asks: "Does an event cost the same where millions are stored (10,000,000 by a file)?",
 	Cases: []Case{{"up to a million events", Params{Events: 1_000_000}}},
 	Uses:  readUses,
 	Run:   runScale,
@@ -44,6 +44,8 @@ func runScale(ctx context.Context, lab *Lab, p Params) (*report.Round, error) {
 		whole = whole.Add(r)
 	}
 	whole.Published, whole.Measures = true, "publish to OK"
+	first, last := whole.Points[0], whole.Points[len(whole.Points)-1]
+	whole.Figures = map[string]float64{"CPU of an event among all by one among the first (%)": 100 * last.Value / max(first.Value, 1)}
 	whole.PointsOf = [3]string{"events stored", "CPU of an event, ns", "p50 of a publish alone, µs"}
 	return whole, nil
 }
