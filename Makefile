@@ -50,7 +50,7 @@ screenshots: build ## Take the pictures of the console in docs/images, of the de
 	@deploy/dev/screenshots.sh
 
 .PHONY: test
-test: ## Check the format and run every test (STRICT=1: leave nothing out) (7 to 10 min the first time, 1 where results are cached)
+test: ## Check the format and run every test (STRICT=1: leave nothing out) (6 min the first time, 1 where results are cached)
 	@deploy/dev/test.sh
 
 .PHONY: test-js
@@ -58,7 +58,7 @@ test-js: ## Build sdk/js and run its tests, which are part of make test, too (30
 	CGO_ENABLED=0 go test -trimpath -vet=off ./test/jstest
 
 .PHONY: race
-race: ## Run the tests of what has goroutines with the race detector (10 min the first time)
+race: ## Run the tests of what has goroutines with the race detector, at a short size (6 min the first time)
 	@deploy/dev/race.sh
 
 .PHONY: deps
@@ -88,7 +88,7 @@ fuzz: ## Fuzz each target for FUZZTIME, 20s (40 targets: 15 min)
 	done
 
 .PHONY: soak
-soak: ## Repeat the tests that are left to chance for MINUTES in all, or a failure of one: SEED, RUN (60 min)
+soak: ## Run at full size what make test shortens, and repeat what is left to chance for MINUTES; a failure: SEED, RUN (80 min)
 	@MINUTES='$(MINUTES)' SEED='$(SEED)' RUN='$(RUN)' deploy/dev/soak.sh
 
 .PHONY: bench
