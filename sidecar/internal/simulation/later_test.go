@@ -297,7 +297,7 @@ func TestLaterSchedules(t *testing.T) {
 		var scheduled, cancelled atomic.Int64
 		began := time.Now()
 		each(t, *manyFlag/5, func(t *testing.T, i int) bool {
-			if i >= fewest && time.Since(began) > shortened(enoughLater) {
+			if enoughSince(began, enoughLater, i) {
 				return true
 			}
 			p := laterPlan(seed<<16 + uint64(i))

@@ -326,7 +326,7 @@ func TestRedrivenSchedules(t *testing.T) {
 		var redelivered, calls atomic.Int64
 		began := time.Now()
 		each(t, redrivenSchedules, func(t *testing.T, i int) bool {
-			if i >= fewest && time.Since(began) > shortened(enoughRedriven) {
+			if enoughSince(began, enoughRedriven, i) {
 				return true
 			}
 			p := redrivenPlan(seed<<16 + uint64(i))

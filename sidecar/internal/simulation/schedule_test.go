@@ -101,21 +101,19 @@ func each(t *testing.T, n int, do func(t *testing.T, i int) (enough bool)) {
 	})
 }
 
-// A machine that has other things to do runs fewer schedules: as many as it can in such a time, and the fewest.
-const (
-	enough = 10 * time.Second
-	fewest = 10
-)
+// enough is how long a test runs schedules.
+const enough = 10 * time.Second
 
-// shortened is a time for schedules: a fifth of it with -short, and no more than its share in make soak.
-func shortened(d time.Duration) time.Duration {
-	if testing.Short() {
-		return d / 5
-	}
+// enoughSince reports whether n schedules are enough: as many as a machine runs in a time, in make soak in the test's share of it, and ten
+// at least; with -short in a fifth of the time, and four.
+func enoughSince(began time.Time, d time.Duration, n int) bool {
+	fewest := 10
 	if share, soaking := testkit.SoakTime(); soaking && share > 0 {
-		return min(d, share)
+		d = min(d, share)
+	} else if testing.Short() {
+		d, fewest = d/5, 4
 	}
-	return d
+	return n >= fewest && time.Since(began) > d
 }
 
 // TestSchedules runs fresh schedules, and checks that the promises are kept in all of them.
@@ -129,7 +127,7 @@ func TestSchedules(t *testing.T) {
 		var all tally
 		began := time.Now()
 		each(t, *manyFlag, func(t *testing.T, i int) bool {
-			if i >= fewest && time.Since(began) > shortened(enough) {
+			if enoughSince(began, enough, i) {
 				return true
 			}
 			p := newPlan(seed<<16+uint64(i), usualMix())
