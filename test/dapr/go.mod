@@ -12,6 +12,7 @@ require (
 	github.com/dapr/dapr v1.14.0 // indirect
 	github.com/go-chi/chi/v5 v5.1.0 // indirect
 	github.com/google/uuid v1.6.0 // indirect
+	github.com/gorilla/mux v1.8.1 // indirect
 	github.com/kr/pretty v0.3.1 // indirect
 	go.opentelemetry.io/otel v1.27.0 // indirect
 	golang.org/x/net v0.26.0 // indirect
@@ -20,4 +21,10 @@ require (
 	google.golang.org/genproto/googleapis/rpc v0.0.0-20240624140628-dc46fd24d27d // indirect
 	google.golang.org/protobuf v1.34.2 // indirect
 	gopkg.in/yaml.v3 v3.0.1 // indirect
+	k8s.io/apimachinery v0.30.2 // indirect
+)
+
+tool (
+	github.com/dapr/dapr/tests/apps/pubsub-subscriber
+	github.com/dapr/dapr/tests/apps/pubsub-subscriber-routing
 )

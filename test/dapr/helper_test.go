@@ -22,7 +22,9 @@ import (
 const patience = 30 * time.Second
 
 const policies = `[{name: "*", publish: {rate: 0}, connection: {rate: 0}, partitions: 2, ` +
-	`delivery: {max_attempts: 3, backoff: {min: 1ms, max: 10ms}}}]`
+	`delivery: {max_attempts: 3, backoff: {min: 1ms, max: 10ms}}}, ` +
+	// Dapr's own applications answer for some time that they want these again.
+	`{name: pubsub-a-*, delivery: {max_attempts: 10000}}, {name: pubsub-deadletter-*, delivery: {max_attempts: 10000}}]`
 
 // sidecar is a running sidecar.
 type sidecar struct {

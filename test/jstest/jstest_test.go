@@ -1,7 +1,7 @@
 //go:build unix
 
 // Package jstest runs the tests that are written in JavaScript, with the real sidecar: those of the package of sdk/js, which it
-// builds, with a MongoDB server, and one of Standard Webhooks' library.
+// builds, with a MongoDB server, and those of libraries of others.
 package jstest
 
 import (
@@ -53,10 +53,11 @@ func TestPackage(t *testing.T) {
 	}
 }
 
-// Standard Webhooks' own library verifies what is pushed. Its Go library does so in the tests of package push.
-func TestWebhooks(t *testing.T) {
+// Libraries of others at a sidecar: Standard Webhooks' own verifies what is pushed (its Go library does so in the tests of package
+// push), and CloudEvents' SDK publishes and reads.
+func TestLibraries(t *testing.T) {
 	node := testkit.Need(t, testkit.Node)
-	dir, err := filepath.Abs("webhooks")
+	dir, err := filepath.Abs("libraries")
 	require.NoError(t, err)
 	readAll(t, dir)
 	testkit.NPMInstall(t, dir)
