@@ -2,6 +2,7 @@ package httpapi
 
 import (
 	"net/http"
+	"strings"
 
 	"github.com/sluice-bus/sluice/sdk/wire"
 )
@@ -38,7 +39,11 @@ func (t *Router) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	probe := discard{header: make(http.Header)}
 	handler.ServeHTTP(&probe, r)
 	if probe.status != http.StatusMethodNotAllowed {
-		refuse(w, r, wire.Errorf(wire.NotFound, "no such route: %s", r.URL.Path))
+		hint := ""
+		if strings.HasPrefix(r.URL.Path, daprPaths) {
+			hint = "; Sluice has of Dapr's API what publishes and subscribes, and the metadata"
+		}
+		refuse(w, r, wire.Errorf(wire.NotFound, "no such route: %s%s", r.URL.Path, hint))
 		return
 	}
 	RefuseMethod(w, r, probe.header.Get("Allow"), "")

@@ -210,6 +210,7 @@ var badRequests = []struct {
 	code, names              string
 }{
 	{"no such route", "GET", "/v2", "", nil, 404, "not_found", "/v2"},
+	{"what Dapr has", "GET", "/v1.0/state/store/key", "", nil, 404, "not_found", "Sluice has of Dapr's API what publishes"},
 	{"no such method", "DELETE", "/v1/topics/t/events", "", nil, 405, "not_found", "POST"},
 	{"no such method of ws", "POST", "/ws", "", nil, 405, "not_found", "GET"},
 	{"ws without upgrade", "GET", "/ws", "", nil, 400, "bad_request", "WebSocket"},
