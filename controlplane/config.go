@@ -30,6 +30,8 @@ type Config struct {
 
 	TraceURL string `name:"trace-url" placeholder:"URL" help:"Page of a trace, with {trace_id} for its id; the console links to it."`
 
+	MaxBufferedBytes int64 `min:"16777216" default:"134217728" help:"Memory of all clients of the REST API, for requests and answers."`
+
 	DrainTimeout time.Duration `min:"1ms" default:"5s" help:"Longest time of a graceful stop."`
 	StoreTimeout time.Duration `min:"1ms" default:"5s" help:"Longest time of one operation of a store in MongoDB."`
 

@@ -30,6 +30,7 @@ import (
 	"github.com/sluice-bus/sluice/controlplane/internal/topics"
 	"github.com/sluice-bus/sluice/controlplane/internal/xds"
 	"github.com/sluice-bus/sluice/internal/access"
+	"github.com/sluice-bus/sluice/internal/budget"
 	"github.com/sluice-bus/sluice/internal/httpapi"
 	"github.com/sluice-bus/sluice/internal/listen"
 	"github.com/sluice-bus/sluice/internal/mongowatch"
@@ -51,6 +52,7 @@ type ControlPlane struct {
 	store    store.Backend
 	shared   *mongostore.Store // the store, if other control planes may use it; nil: it is embedded
 	access   *access.Access    // nil: everybody may do everything
+	budget   *budget.Budget    // of the clients of the REST API
 	catalog  *catalog.Catalog
 	registry *fleet.Registry
 	xds      *xds.Server
@@ -85,6 +87,9 @@ func New(ctx context.Context, cfg Config) (_ *ControlPlane, err error) {
 			return nil, &ConfigError{Err: fmt.Errorf("auth-config: %w", err)}
 		}
 	}
+	c.budget = budget.New(budget.Bounds{
+		Memory: cfg.MaxBufferedBytes, Places: budget.ControlPlanePlaces(), Identities: c.access.Authenticates(),
+	})
 	for _, l := range cfg.listeners() {
 		if err := c.access.CheckListener(l.name, l.addr, cfg.Insecure); err != nil {
 			return nil, &ConfigError{Err: err}
@@ -273,7 +278,7 @@ func (c *ControlPlane) handler(stopping <-chan struct{}) http.Handler {
 		About: rest.About{
 			Program: "sluice-controlplane", Version: c.cfg.Version, NodeID: c.cfg.Name, Listeners: map[string]string{"xds": xds, "http": http},
 		},
-		Catalog: c.catalog, Registry: c.registry, Health: c.health, Access: identities{c.access},
+		Catalog: c.catalog, Registry: c.registry, Health: c.health, Access: identities{c.access}, Budget: c.budget,
 		Console: console.Handler(), Metrics: c.metrics.handler(), Debug: profiles(), Status: c.status, Ready: c.ready, Forward: c.forward,
 		Forget: c.forget, Stopping: stopping, Addr: c.httpListener.Addr(), AllowedOrigins: c.cfg.AllowedOrigins,
 		TraceURL: c.cfg.TraceURL, Logger: c.cfg.Logger,

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/sluice-bus/sluice/internal/access"
+	"github.com/sluice-bus/sluice/internal/budget"
 	"github.com/sluice-bus/sluice/internal/httpapi"
 	"github.com/sluice-bus/sluice/internal/listen"
 	"github.com/sluice-bus/sluice/internal/tunnel"
@@ -65,7 +66,9 @@ func (s *Sidecar) startOps(ctx context.Context) (err error) {
 	}
 	// Nobody's connections keep health checks and metrics out: one more closes the oldest.
 	s.listeners.ops = s.access.Listener("ops-listen", listen.NewEvicting(ln, most, most))
-	s.ops = ops.New(s.metrics.Handler(), s.cfg.Logger, s.root())
+	s.ops = ops.New(s.metrics.Handler(), s.cfg.Logger, s.root(), func(r *http.Request) *budget.Share {
+		return s.budget.Of(s.access.From(r.Context()).Name)
+	})
 	server := s.server(s.listeners.ops, s.access.Require(access.Operate, s.ops.Handler(), "/healthz", "/readyz", httpapi.AboutPath))
 	ctx, s.endOps = context.WithCancel(context.WithoutCancel(ctx))
 	s.opsServer.Go(func() error { return server.Serve(ctx, s.listeners.ops) })

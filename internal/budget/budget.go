@@ -19,7 +19,7 @@ import (
 // Place is a kind of work that has a bound on how much of it is under way.
 type Place int
 
-// The kinds of work of a sidecar.
+// The kinds of work of a sidecar, and of a control plane.
 const (
 	Pulls        Place = iota // requests that pull
 	Pullers                   // members that stand for pulls, one for each group and set of opts
@@ -28,6 +28,12 @@ const (
 	Latest                    // answers with the latest event of each key
 	Replays                   // replays and exports
 	FleetReplays              // those that ask all sidecars
+	Plans                     // of a retention: each reads a topic
+	Scrapes                   // answers with metrics, or with the status
+	Profiles                  // of the process
+	Watches                   // server-sent events of a control plane
+	Checks                    // of documents with policies, by who may not change them
+	Applies                   // of such documents, by who may
 	places
 )
 
@@ -35,7 +41,9 @@ const (
 var names = [places]string{
 	"pulls at a time", "groups, or sets of opts of one, to pull from", "streams (server-sent events)", "ended streams that are remembered",
 	"answers with latest events at a time",
-	"replays and exports at a time", "replays of the whole fleet at a time",
+	"replays and exports at a time", "replays of the whole fleet at a time", "topics counted at a time",
+	"answers with metrics or the status at a time", "profiles at a time", "watches at a time", "checks and dry runs at a time",
+	"applies at a time",
 }
 
 const (
@@ -55,9 +63,17 @@ type Bounds struct {
 	Identities bool
 }
 
+// ControlPlanePlaces are the most places of a control plane.
+func ControlPlanePlaces() [places]int64 {
+	return [places]int64{Scrapes: 16, Profiles: 4, Watches: 500, Checks: 8, Applies: 8}
+}
+
 // DefaultPlaces are the most places of a sidecar.
 func DefaultPlaces() [places]int64 {
-	return [places]int64{Pulls: 4096, Pullers: 1000, Streams: 4096, Trails: 128, Latest: 64, Replays: 256, FleetReplays: 16}
+	return [places]int64{
+		Pulls: 4096, Pullers: 1000, Streams: 4096, Trails: 128, Latest: 64, Replays: 256, FleetReplays: 16, Plans: 2,
+		Scrapes: 16, Profiles: 4,
+	}
 }
 
 // Budget is what all clients of a program may use. A nil one has no bounds. Its methods, and those
@@ -199,6 +215,30 @@ func (s *Share) Used() int64 {
 	}
 	return s.memory.Load()
 }
+
+// Held is what one request holds of a share until it is freed. It is for one goroutine.
+type Held struct {
+	Share *Share
+	bytes int
+}
+
+// TryTake takes n bytes more, or returns a *wire.Error.
+func (h *Held) TryTake(n int) error {
+	err := h.Share.TryTake(n)
+	if err == nil {
+		h.bytes += n
+	}
+	return err
+}
+
+// Give gives back n bytes before the rest.
+func (h *Held) Give(n int) {
+	h.bytes -= n
+	h.Share.Give(n)
+}
+
+// Free gives all back.
+func (h *Held) Free() { h.Give(h.bytes) }
 
 // Enter takes a place if one is left of the share, and of the whole. The error is a *wire.Error.
 func (s *Share) Enter(p Place) error {

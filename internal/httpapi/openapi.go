@@ -44,6 +44,7 @@ func Describe(d Description, routes []Route) []Route {
 		},
 	})
 	text, err := json.Marshal(d.document(routes))
+	text = append(text, '\n') // before requests share it
 	if err != nil {
 		panic(err) // schemas are maps, lists and texts
 	}

@@ -1,6 +1,7 @@
 package httpapi
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -59,7 +60,9 @@ func refuseStatus(w http.ResponseWriter, r *http.Request, e *wire.Error, status 
 
 // WriteJSON answers with a JSON text, which it may append to, and a newline.
 func WriteJSON(w http.ResponseWriter, status int, text []byte) {
-	text = append(text, '\n')
+	if !bytes.HasSuffix(text, []byte("\n")) {
+		text = append(text, '\n')
+	}
 	h := w.Header()
 	h.Set("Content-Type", "application/json")
 	h.Set("Content-Length", strconv.Itoa(len(text)))

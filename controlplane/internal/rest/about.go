@@ -3,6 +3,8 @@ package rest
 import (
 	"net/http"
 	"strings"
+
+	"github.com/sluice-bus/sluice/internal/budget"
 )
 
 // About is what a control plane says of itself.
@@ -28,7 +30,7 @@ func (h *handler) about(w http.ResponseWriter, r *http.Request) {
 	if _, err := h.Access.Identify(r); err != nil {
 		about = About{Program: about.Program, Version: about.Version}
 	}
-	if err := h.answer(w, r, http.StatusOK, about); err != nil {
+	if err := h.answer(w, &request{Request: r, held: new(budget.Held)}, http.StatusOK, about); err != nil {
 		h.fail(w, r, err)
 	}
 }

@@ -21,13 +21,15 @@ import (
 const retryAfter = time.Second
 
 // answer writes v as JSON, completely or not at all.
-func (h *handler) answer(w http.ResponseWriter, r *http.Request, status int, v any) error {
+func (h *handler) answer(w http.ResponseWriter, r *request, status int, v any) error {
 	body, err := encode(v)
 	if err != nil {
 		return fmt.Errorf("encode the answer to %s %s: %w", r.Method, r.URL.Path, err)
 	}
-	write(w, r, status, body)
-	return nil
+	if err := r.held.TryTake(len(body)); err != nil {
+		return err
+	}
+	return write(w, r, status, body, compressed)
 }
 
 func encode(v any) ([]byte, error) {
@@ -41,9 +43,9 @@ func encode(v any) ([]byte, error) {
 // minCompressed is the least size of an answer that is worth compressing.
 const minCompressed = 1 << 10
 
-// write writes an answer, as long as the client reads it in time: compressed if the client takes that, and nothing but
+// write writes an answer, whose body is counted, as long as the client reads it in time: compressed if the client takes that, and nothing but
 // its status if the client has it already.
-func write(w http.ResponseWriter, r *http.Request, status int, body []byte) {
+func write(w http.ResponseWriter, r *request, status int, body []byte, compress func(how string, body []byte) []byte) error {
 	header := w.Header()
 	header.Set("Content-Type", "application/json")
 	header.Add("Vary", "Accept-Encoding")
@@ -55,12 +57,15 @@ func write(w http.ResponseWriter, r *http.Request, status int, body []byte) {
 		if tags, err := readTags(r.Header, "If-None-Match"); err == nil && (tags.star || slices.ContainsFunc(tags.list, has)) {
 			header.Del("Content-Type")
 			w.WriteHeader(http.StatusNotModified)
-			return
+			return nil
 		}
 	}
 	if how := coding.Negotiate(r.Header["Accept-Encoding"]); how != coding.Identity && len(body) >= minCompressed {
+		body = compress(how, body)
+		if err := r.held.TryTake(len(body)); err != nil {
+			return err
+		}
 		header.Set("Content-Encoding", how)
-		body = compressed(how, body)
 	}
 	header.Set("Content-Length", strconv.Itoa(len(body)))
 	// The deadline ends the wait for a client that does not read. A writer without deadlines, as in
@@ -71,6 +76,7 @@ func write(w http.ResponseWriter, r *http.Request, status int, body []byte) {
 	_, _ = w.Write(body) // the client went away
 	_ = control.Flush()
 	_ = control.SetWriteDeadline(time.Time{})
+	return nil
 }
 
 func compressed(how string, body []byte) []byte {

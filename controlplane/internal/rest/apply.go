@@ -7,6 +7,7 @@ import (
 	"net/http"
 
 	"github.com/sluice-bus/sluice/controlplane/internal/catalog"
+	"github.com/sluice-bus/sluice/internal/budget"
 	"github.com/sluice-bus/sluice/internal/policy"
 	"github.com/sluice-bus/sluice/sdk/wire"
 )
@@ -29,44 +30,21 @@ func (a applyRequest) needs() string {
 	return editor
 }
 
-// maxWaitingApplies bounds the concurrent applies of viewers, and those of other roles.
-const maxWaitingApplies = 4
-
-// gate bounds the memory of documents: few applies are under way at a time, and documents are read
-// and processed one after another.
-type gate struct {
-	viewers, others chan struct{}  // a token for each apply that is under way
-	turns           *catalog.Turns // for the document that is worked out
-}
-
-func newGate() gate {
-	return gate{make(chan struct{}, maxWaitingApplies), make(chan struct{}, maxWaitingApplies), catalog.NewTurns()}
-}
-
-// inTurn calls f once no other document is processed, changes first. f must not wait for a client. Where it only checks, f may be
-// called again.
-func (g *gate) inTurn(ctx context.Context, checks bool, f func(context.Context) error) error {
+// inTurn calls f once no other document is processed, changes first: so few documents are in memory as values. f must not
+// wait for a client. Where it only checks, f may be called again.
+func (h *handler) inTurn(ctx context.Context, checks bool, f func(context.Context) error) error {
 	if checks {
-		return g.turns.Check(ctx, f)
+		return h.turns.Check(ctx, f)
 	}
-	return g.turns.Change(ctx, func() error { return f(ctx) })
+	return h.turns.Change(ctx, func() error { return f(ctx) })
 }
 
-// enter takes a place among the applies and plans under way, until leave is called; the error is
-// overloaded if there is none.
-func (g *gate) enter(sender Identity) (leave func(), _ error) {
-	underWay := g.others
-	if sender.may(editor) != nil {
-		underWay = g.viewers
+// enterDocument takes a place among the checks under way, or the applies, until leave is called.
+func (r *request) enterDocument() (leave func(), _ error) {
+	if r.sender.may(editor) != nil {
+		return r.enter(budget.Checks)
 	}
-	select {
-	case underWay <- struct{}{}:
-		return func() { <-underWay }, nil
-	default:
-		e := wire.Errorf(wire.Overloaded, "%d applies are under way already; try again", maxWaitingApplies)
-		e.RetryAfter = retryAfter
-		return nil, e
-	}
+	return r.enter(budget.Applies)
 }
 
 func (h *handler) apply(w http.ResponseWriter, r *request) error {
@@ -74,18 +52,18 @@ func (h *handler) apply(w http.ResponseWriter, r *request) error {
 	if r.sender.may(editor) != nil {
 		most = maxBodyBytes
 	}
-	leave, err := h.gate.enter(r.sender)
+	leave, err := r.enterDocument()
 	if err != nil {
 		return err
 	}
 	defer leave()
-	body, err := readBody(w, r.Request, most)
+	body, err := readBody(w, r, most)
 	if err != nil {
 		return err
 	}
 	var req applyRequest
 	var done catalog.Applied
-	err = h.gate.inTurn(r.Context(), r.sender.may(editor) != nil, func(ctx context.Context) error {
+	err = h.inTurn(r.Context(), r.sender.may(editor) != nil, func(ctx context.Context) error {
 		if req, err = readApply(body, r.sender.may); err != nil {
 			return err
 		}
@@ -112,7 +90,7 @@ func (h *handler) answerChanges(w http.ResponseWriter, r *request, dryRun bool, 
 	if dryRun {
 		events = json.RawMessage("null") // only the sidecars know how many would go
 	}
-	return h.answer(w, r.Request, http.StatusOK, changesBody{dryRun, done.Revision, done.Changes, events})
+	return h.answer(w, r, http.StatusOK, changesBody{dryRun, done.Revision, done.Changes, events})
 }
 
 // changesBody is what a request changed, or would change.
@@ -135,7 +113,7 @@ func (h *handler) newSeries(w http.ResponseWriter, r *request) error {
 	}
 	h.Logger.Warn("a new series of policies begins: sidecars accept it regardless of their revision",
 		"by", r.sender.Name, "series", state.Series, "revision", state.Revision)
-	return h.answer(w, r.Request, http.StatusOK, seriesBody{state.Series, state.Revision})
+	return h.answer(w, r, http.StatusOK, seriesBody{state.Series, state.Revision})
 }
 
 // seriesBody is a new series.

@@ -11,6 +11,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/sluice-bus/sluice/internal/budget"
 	"github.com/sluice-bus/sluice/internal/httpapi"
 	"github.com/sluice-bus/sluice/internal/httpapi/coding"
 	"github.com/sluice-bus/sluice/internal/policy"
@@ -30,20 +31,22 @@ const (
 
 // readBody reads a request's body of up to a number of bytes, which must be one JSON value in
 // UTF-8.
-func readBody(w http.ResponseWriter, r *http.Request, most int64) ([]byte, error) {
-	if err := checkContentType(r); err != nil {
+func readBody(w http.ResponseWriter, r *request, most int64) ([]byte, error) {
+	if err := checkContentType(r.Request); err != nil {
 		return nil, err
 	}
-	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, most))
+	body, err := io.ReadAll(counted{http.MaxBytesReader(w, r.Body, most), r.held})
 	var tooLarge *http.MaxBytesError
 	switch {
+	case errors.Is(err, &wire.Error{Code: wire.Overloaded}):
+		return nil, err
 	case errors.As(err, &tooLarge):
 		return nil, wire.Errorf(wire.PayloadTooLarge, "the body is larger than %d bytes, the most that your role may send here", most)
 	case err != nil:
 		return nil, wire.Errorf(wire.BadRequest, "the body could not be read to its end")
 	}
 	if kind, _ := coding.OfBody(r.Header); kind != coding.Identity {
-		if body, err = decode(kind, body, most); err != nil {
+		if body, err = decode(kind, body, most, r.held); err != nil {
 			return nil, err
 		}
 	}
@@ -58,13 +61,29 @@ func readBody(w http.ResponseWriter, r *http.Request, most int64) ([]byte, error
 	}
 }
 
+// counted counts what is read of a body: three times, for the room that io.ReadAll makes, and for the text without spaces.
+type counted struct {
+	io.Reader
+	held *budget.Held
+}
+
+func (c counted) Read(p []byte) (int, error) {
+	n, err := c.Reader.Read(p)
+	if full := c.held.TryTake(3 * n); full != nil {
+		return n, full
+	}
+	return n, err
+}
+
 // decode is the text of a body that came compressed.
-func decode(kind string, body []byte, most int64) (text []byte, err error) {
+func decode(kind string, body []byte, most int64, held *budget.Held) (text []byte, err error) {
 	err = coding.Decode(kind, bytes.NewReader(body), func(r io.Reader) error {
-		text, err = io.ReadAll(io.LimitReader(r, most+1))
+		text, err = io.ReadAll(counted{io.LimitReader(r, most+1), held})
 		return err
 	})
 	switch {
+	case errors.Is(err, &wire.Error{Code: wire.Overloaded}):
+		return nil, err
 	case err != nil:
 		return nil, wire.Errorf(wire.BadRequest, "the body is not %s, as Content-Encoding says: %v", kind, err)
 	case int64(len(text)) > most:

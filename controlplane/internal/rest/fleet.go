@@ -4,9 +4,11 @@ import (
 	"fmt"
 	"net/http"
 	"strings"
+	"time"
 
 	"github.com/sluice-bus/sluice/controlplane/internal/catalog"
 	"github.com/sluice-bus/sluice/controlplane/internal/fleet"
+	"github.com/sluice-bus/sluice/internal/budget"
 	"github.com/sluice-bus/sluice/sdk/wire"
 )
 
@@ -68,7 +70,7 @@ func (h *handler) sidecars(w http.ResponseWriter, r *request) error {
 	for i := range page {
 		body.Sidecars[i] = showSidecar(page[i])
 	}
-	return h.answer(w, r.Request, http.StatusOK, body)
+	return h.answer(w, r, http.StatusOK, body)
 }
 
 func showSidecar(s fleet.Sidecar) sidecarBody {
@@ -130,7 +132,7 @@ func (h *handler) topics(w http.ResponseWriter, r *request) error {
 	for i := range page {
 		showTopic(&page[i], state)
 	}
-	return h.answer(w, r.Request, http.StatusOK, topicsBody{page, next})
+	return h.answer(w, r, http.StatusOK, topicsBody{page, next})
 }
 
 // showTopic adds what is in force for a topic.
@@ -171,7 +173,7 @@ func withPolicies(topics []fleet.Topic, state *catalog.State) []fleet.Topic {
 }
 
 func (h *handler) whoami(w http.ResponseWriter, r *request) error {
-	return h.answer(w, r.Request, http.StatusOK, whoamiBody{
+	return h.answer(w, r, http.StatusOK, whoamiBody{
 		r.sender.Name, r.sender.Role, r.sender.Verified, r.sender.Policies, r.sender.Topics, h.TraceURL,
 	})
 }
@@ -187,12 +189,16 @@ type whoamiBody struct {
 }
 
 func (h *handler) status(w http.ResponseWriter, r *request) error {
-	return h.answer(w, r.Request, http.StatusOK, h.Status())
+	leave, err := r.enter(budget.Scrapes)
+	if err != nil {
+		return err
+	}
+	defer leave()
+	return h.answer(w, r, http.StatusOK, h.Status())
 }
 
 func (h *handler) metrics(w http.ResponseWriter, r *request) error {
-	h.Metrics.ServeHTTP(w, r.Request)
-	return nil
+	return serveAt(budget.Scrapes, answerTimeout, h.Metrics, w, r)
 }
 
 // debug serves profiles of the process to admins: profiles contain names of policies, and take
@@ -201,7 +207,24 @@ func (h *handler) debug(w http.ResponseWriter, r *request) error {
 	if err := r.sender.may(admin); err != nil {
 		return err
 	}
-	h.Debug.ServeHTTP(w, r.Request)
+	return serveAt(budget.Profiles, profileTimeout, h.Debug, w, r)
+}
+
+// profileTimeout is how long a client may take for a profile.
+const profileTimeout = 10 * time.Minute
+
+// serveAt serves a request at a place of its sender, within a time.
+func serveAt(p budget.Place, within time.Duration, by http.Handler, w http.ResponseWriter, r *request) error {
+	leave, err := r.enter(p)
+	if err != nil {
+		return err
+	}
+	defer leave()
+	conn := http.NewResponseController(w)
+	_ = conn.SetWriteDeadline(time.Now().Add(within)) // a writer without deadlines, as in tests, cannot block
+	by.ServeHTTP(w, r.Request)
+	_ = conn.Flush()
+	_ = conn.SetWriteDeadline(time.Time{}) // for the next answer on this connection
 	return nil
 }
 

@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/sluice-bus/sluice/controlplane/internal/catalog"
+	"github.com/sluice-bus/sluice/internal/budget"
 	"github.com/sluice-bus/sluice/internal/policy"
 	"github.com/sluice-bus/sluice/sdk/wire"
 )
@@ -66,6 +67,7 @@ func (s slow) Apply(context.Context, catalog.Author, []policy.Policy, bool, bool
 // Applies are worked out one after another, and few may wait: those of viewers keep nobody out who
 // may change something.
 func TestOneApplyAtATime(t *testing.T) {
+	atOnce := int(budget.ControlPlanePlaces()[budget.Checks])
 	s := slow{begun: make(chan struct{}, 100), end: make(chan struct{})}
 	a := newAPI(t, func(c *Config) { s.Catalog = c.Catalog; c.Catalog = s; c.Access = tokens{} })
 	apply := func(role string) *httptest.ResponseRecorder {
@@ -76,7 +78,7 @@ func TestOneApplyAtATime(t *testing.T) {
 	for range 20 {
 		all.Go(func() { answers <- apply(viewer).Code })
 	}
-	for range 20 - maxWaitingApplies { // the others wait
+	for range 20 - atOnce { // the others wait
 		if status := <-answers; status != 503 {
 			t.Errorf("a viewer's apply too many: %d", status)
 		}
@@ -87,7 +89,7 @@ func TestOneApplyAtATime(t *testing.T) {
 		refused(t, w, wire.Overloaded)
 	}
 	all.Go(func() { answers <- apply(editor).Code })
-	for answered := 0; answered < maxWaitingApplies+1; {
+	for answered := 0; answered < atOnce+1; {
 		select {
 		case <-s.begun: // one that the editor's has interrupted begins again
 			if len(s.begun) > 0 {

@@ -38,7 +38,7 @@ func (h *handler) putGroup(w http.ResponseWriter, r *request) error {
 	if err != nil {
 		return err
 	}
-	body, err := readBody(w, r.Request, maxBodyBytes)
+	body, err := readBody(w, r, maxBodyBytes)
 	if err != nil {
 		return err
 	}
@@ -58,7 +58,7 @@ func (h *handler) putGroup(w http.ResponseWriter, r *request) error {
 		return err
 	}
 	var done catalog.Applied
-	err = h.gate.inTurn(r.Context(), false, func(ctx context.Context) (err error) {
+	err = h.inTurn(r.Context(), false, func(ctx context.Context) (err error) {
 		done, err = h.Catalog.PutGroup(ctx, by, name, r.PathValue("group"), text, asked.permits)
 		return err
 	})

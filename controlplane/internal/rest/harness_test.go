@@ -17,6 +17,7 @@ import (
 
 	"github.com/sluice-bus/sluice/controlplane/internal/fleet"
 	"github.com/sluice-bus/sluice/controlplane/internal/health"
+	"github.com/sluice-bus/sluice/internal/budget"
 	"github.com/sluice-bus/sluice/internal/httpapi"
 	"github.com/sluice-bus/sluice/sdk/wire"
 )
@@ -37,6 +38,7 @@ func newAPI(t testing.TB, change ...func(*Config)) *api {
 	cfg := Config{
 		Catalog:  newCatalog(t),
 		Registry: &registry{},
+		Budget:   budget.New(budget.Bounds{Memory: 256 << 20, Places: budget.ControlPlanePlaces()}),
 		Health:   health.NewTracker(nil),
 		Access:   open{},
 		Console: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

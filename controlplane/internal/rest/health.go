@@ -52,7 +52,7 @@ func (h *handler) overview(w http.ResponseWriter, r *request) error {
 	if r.Text("history") == "1" {
 		body.History = h.Health.History()
 	}
-	return h.answer(w, r.Request, http.StatusOK, body)
+	return h.answer(w, r, http.StatusOK, body)
 }
 
 type storesBody struct {
@@ -60,7 +60,7 @@ type storesBody struct {
 }
 
 func (h *handler) stores(w http.ResponseWriter, r *request) error {
-	return h.answer(w, r.Request, http.StatusOK, storesBody{h.Health.Stores()})
+	return h.answer(w, r, http.StatusOK, storesBody{h.Health.Stores()})
 }
 
 // detailBody is a sidecar with its health, which is left out where it has reported none.
@@ -142,7 +142,7 @@ func (h *handler) sidecar(w http.ResponseWriter, r *request) error {
 		return wire.Errorf(wire.NotFound, "no sidecar %q is known", r.PathValue("node_id"))
 	}
 	body := detailBody{showSidecar(m.Sidecar), append([]string{}, topics...), showHealth(m.Health, time.Now())}
-	return h.answer(w, r.Request, http.StatusOK, body)
+	return h.answer(w, r, http.StatusOK, body)
 }
 
 func showHealth(s *fleet.Health, now time.Time) *healthBody {

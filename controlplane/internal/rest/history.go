@@ -13,7 +13,7 @@ func (h *handler) history(w http.ResponseWriter, r *request) error {
 	if err != nil {
 		return err
 	}
-	return h.answer(w, r.Request, http.StatusOK, historyBody{versions})
+	return h.answer(w, r, http.StatusOK, historyBody{versions})
 }
 
 // historyBody has the versions of a policy.
@@ -39,7 +39,7 @@ func (h *handler) rollback(w http.ResponseWriter, r *request) error {
 		return err
 	}
 	w.Header().Set("ETag", etag(entry.Version))
-	return h.answer(w, r.Request, http.StatusOK, entry)
+	return h.answer(w, r, http.StatusOK, entry)
 }
 
 const (
@@ -53,7 +53,7 @@ func (h *handler) audit(w http.ResponseWriter, r *request) error {
 	if err != nil {
 		return err
 	}
-	return h.answer(w, r.Request, http.StatusOK, auditBody{entries, next})
+	return h.answer(w, r, http.StatusOK, auditBody{entries, next})
 }
 
 // auditBody is a page of the audit log.

@@ -6,12 +6,11 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
-	"runtime"
 	"slices"
 	"sync"
-	"weak"
 
 	"github.com/sluice-bus/sluice/controlplane/internal/catalog"
+	"github.com/sluice-bus/sluice/internal/budget"
 	"github.com/sluice-bus/sluice/internal/policy"
 	"github.com/sluice-bus/sluice/sdk/wire"
 )
@@ -21,41 +20,68 @@ import (
 var given = []string{"version", "updated_at", "updated_by"}
 
 func (h *handler) listPolicies(w http.ResponseWriter, r *request) error {
-	list, err := h.lists.of(h.Catalog.State())
+	list, err := h.lists.enter(h.Catalog.State(), r.held.Share)
 	if err != nil {
-		return fmt.Errorf("encode the policies: %w", err)
+		return err
 	}
-	write(w, r.Request, http.StatusOK, list.body)
-	runtime.KeepAlive(list) // for requests meanwhile
-	return nil
+	defer h.lists.leave(list, r.held.Share)
+	return write(w, r, http.StatusOK, list.body, compressed)
 }
 
-// policyLists encodes the answer with all policies once for all requests at a time, so that clients
-// that do not read it take no copy each. It keeps none that no request has.
+// policyLists are the answers with all policies that are being read. Requests at a time share the bytes of one, so that
+// clients that do not read it take no copy each; one of them has these bytes counted.
 type policyLists struct {
 	mu   sync.Mutex
-	last weak.Pointer[policyList]
+	last *policyList // nil: nobody reads the last one any more
 }
 
 // policyList is the answer with all policies of a state.
 type policyList struct {
 	state *catalog.State
 	body  []byte
+
+	// Guarded by policyLists.mu.
+	readers map[*budget.Share]int
+	payer   *budget.Share // has the bytes counted: one of the readers
 }
 
-func (l *policyLists) of(state *catalog.State) (*policyList, error) {
+// enter returns the list of a state for a reader, until leave is called.
+func (l *policyLists) enter(state *catalog.State, reader *budget.Share) (*policyList, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if last := l.last.Value(); last != nil && last.state == state {
-		return last, nil
+	if l.last == nil || l.last.state != state {
+		body, err := encode(policiesBody{state.Entries, state.Revision})
+		if err != nil {
+			return nil, fmt.Errorf("encode the policies: %w", err)
+		}
+		if err := reader.TryTake(len(body)); err != nil {
+			return nil, err
+		}
+		l.last = &policyList{state: state, body: body, readers: map[*budget.Share]int{}, payer: reader}
 	}
-	body, err := encode(policiesBody{state.Entries, state.Revision})
-	if err != nil {
-		return nil, err
+	l.last.readers[reader]++
+	return l.last, nil
+}
+
+// leave ends what enter began. Where the reader's identity has the bytes counted and reads them no more, another has.
+func (l *policyLists) leave(list *policyList, reader *budget.Share) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if list.readers[reader]--; list.readers[reader] > 0 {
+		return
 	}
-	list := &policyList{state, body}
-	l.last = weak.Make(list)
-	return list, nil
+	delete(list.readers, reader)
+	if list.payer == reader {
+		reader.Give(len(list.body))
+		for next := range list.readers {
+			list.payer = next
+			next.Take(len(list.body))
+			break
+		}
+	}
+	if len(list.readers) == 0 && l.last == list {
+		l.last = nil
+	}
 }
 
 // policiesBody has all policies.
@@ -81,7 +107,7 @@ func (h *handler) getPolicy(w http.ResponseWriter, r *request) error {
 		w.WriteHeader(http.StatusNotModified)
 		return nil
 	}
-	return h.answer(w, r.Request, http.StatusOK, entry)
+	return h.answer(w, r, http.StatusOK, entry)
 }
 
 // readChange reads the condition and the body of a change. A dry run needs only the right to read.
@@ -95,7 +121,7 @@ func readChange(w http.ResponseWriter, r *request, planned bool) (asked conditio
 	if err != nil {
 		return asked, nil, err
 	}
-	body, err = readBody(w, r.Request, maxBodyBytes)
+	body, err = readBody(w, r, maxBodyBytes)
 	return asked, body, err
 }
 
@@ -103,7 +129,7 @@ func readChange(w http.ResponseWriter, r *request, planned bool) (asked conditio
 func (h *handler) putPolicy(w http.ResponseWriter, r *request) error {
 	planned := r.DryRun()
 	if planned {
-		leave, err := h.gate.enter(r.sender)
+		leave, err := r.enterDocument()
 		if err != nil {
 			return err
 		}
@@ -114,7 +140,7 @@ func (h *handler) putPolicy(w http.ResponseWriter, r *request) error {
 		return err
 	}
 	var done catalog.Applied
-	err = h.gate.inTurn(r.Context(), planned, func(ctx context.Context) error {
+	err = h.inTurn(r.Context(), planned, func(ctx context.Context) error {
 		p, err := namedPolicy(r.PathValue("name"), body)
 		if err == nil {
 			done, err = h.Catalog.Put(ctx, r.sender.author(), p, asked.permits, planned)
@@ -138,7 +164,7 @@ func (h *handler) answerPut(w http.ResponseWriter, r *request, done *catalog.App
 	if change.From == nil {
 		status = http.StatusCreated
 	}
-	return h.answer(w, r.Request, status, change.To)
+	return h.answer(w, r, status, change.To)
 }
 
 // namedPolicy parses the policy in a body, with the name of the path. The error has every bad

@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/sluice-bus/sluice/internal/budget"
 	"github.com/sluice-bus/sluice/internal/policy"
 	"github.com/sluice-bus/sluice/sdk/wire"
 	"github.com/sluice-bus/sluice/test/require"
@@ -49,27 +50,41 @@ func TestPolicyFromPutToDelete(t *testing.T) {
 		`{"name":"orders.*","version":4,"updated_at":"T","updated_by":"anonymous"}`)
 }
 
-// TestPolicyListsAreShared: requests at a time share the bytes of their answers, until a policy
-// changes.
+// TestPolicyListsAreShared: requests at a time share the bytes of their answers, until a policy changes. One identity has
+// them counted, as long as anybody reads them.
 func TestPolicyListsAreShared(t *testing.T) {
 	a := newAPI(t)
+	all := budget.New(budget.Bounds{Memory: 1 << 20, Identities: true})
+	ann, bob := all.Of("ann"), all.Of("bob")
 	var lists policyLists
-	next := func(name string) *policyList {
+	enter := func(reader *budget.Share) *policyList {
 		t.Helper()
-		if w := a.send("PUT", "/v1/policies/"+name, `{}`); w.Code != 201 {
-			t.Fatalf("put: %d %s", w.Code, w.Body)
-		}
-		first, err := lists.of(a.cfg.Catalog.State())
+		list, err := lists.enter(a.cfg.Catalog.State(), reader)
 		require.NoError(t, err)
-		second, err := lists.of(a.cfg.Catalog.State())
-		require.NoError(t, err)
-		if first != second || !strings.Contains(string(first.body), name) {
-			t.Errorf("two requests get %p and %p: %s", first, second, first.body)
-		}
-		return first
+		return list
 	}
-	if before, after := next("a"), next("b"); before == after {
+	a.send("PUT", "/v1/policies/a", `{}`)
+	first, again := enter(ann), enter(ann)
+	other := enter(bob)
+	size := int64(len(first.body))
+	if first != again || first != other || ann.Used() != size || bob.Used() != 0 {
+		t.Errorf("%p, %p and %p are read, and %d and %d of %d bytes counted", first, again, other, ann.Used(), bob.Used(), size)
+	}
+	a.send("PUT", "/v1/policies/b", `{}`)
+	changed := enter(ann)
+	if changed == first || !strings.Contains(string(changed.body), `"b"`) {
 		t.Error("the list is that before the change")
+	}
+	for range 2 {
+		lists.leave(first, ann)
+	}
+	lists.leave(changed, ann)
+	if ann.Used() != 0 || bob.Used() != size {
+		t.Errorf("%d and %d bytes are counted; want %d, of who still reads", ann.Used(), bob.Used(), size)
+	}
+	lists.leave(first, bob)
+	if all.Used() != 0 || lists.last != nil {
+		t.Errorf("%d bytes are counted that nobody reads", all.Used())
 	}
 }
 

@@ -9,8 +9,9 @@ import (
 	"net"
 	"net/http"
 	"strings"
-	"sync/atomic"
 
+	"github.com/sluice-bus/sluice/controlplane/internal/catalog"
+	"github.com/sluice-bus/sluice/internal/budget"
 	"github.com/sluice-bus/sluice/internal/httpapi"
 	"github.com/sluice-bus/sluice/internal/listen"
 	"github.com/sluice-bus/sluice/sdk/wire"
@@ -22,9 +23,10 @@ type Config struct {
 	Registry Registry
 	Health   Health
 	Access   Access
-	Console  http.Handler // "/" and all below it that is not the API's
-	Metrics  http.Handler // GET /metrics
-	Debug    http.Handler // "/debug/pprof/" and all below it
+	Budget   *budget.Budget // of the clients; nil: no bounds
+	Console  http.Handler   // "/" and all below it that is not the API's
+	Metrics  http.Handler   // GET /metrics
+	Debug    http.Handler   // "/debug/pprof/" and all below it
 	// About is the answer to GET / for JSON, without its routes.
 	About About
 	// Status is the body of GET /v1/status.
@@ -50,16 +52,15 @@ type Config struct {
 // handler serves the API.
 type handler struct {
 	Config
-	gate    gate
-	lists   policyLists
-	feed    *feed
-	watches atomic.Int64
+	turns *catalog.Turns // for the document that is worked out
+	lists policyLists
+	feed  *feed
 }
 
 // New returns the handler of the control plane's HTTP listener, behind the guards against web pages
 // of other origins.
 func New(c Config) http.Handler {
-	h := &handler{Config: c, gate: newGate()}
+	h := &handler{Config: c, turns: catalog.NewTurns()}
 	h.feed = newFeed(h.watched())
 	routes := h.routes()
 	for _, route := range routes {
@@ -97,6 +98,23 @@ type request struct {
 	*http.Request
 	httpapi.Params
 	sender Identity
+	held   *budget.Held // of the sender's memory
+}
+
+// share is what a sender may use.
+func (h *handler) share(of Identity) *budget.Share {
+	if !of.Verified {
+		return h.Budget.Of("") // the name is only said
+	}
+	return h.Budget.Of(of.Name)
+}
+
+// enter takes a place for a request, until leave is called.
+func (r *request) enter(p budget.Place) (leave func(), err error) {
+	if err := r.held.Share.Enter(p); err != nil {
+		return nil, err
+	}
+	return func() { r.held.Share.Leave(p) }, nil
 }
 
 // known serves senders that may read; serve checks further rights.
@@ -117,7 +135,9 @@ func (h *handler) known(serve func(http.ResponseWriter, *request) error) func(ht
 			release, err := h.hold(r.Request)
 			defer release()
 			if bad = err; bad == nil {
-				bad = serve(w, &request{r.Request, r.Params, sender})
+				held := &budget.Held{Share: h.share(sender)}
+				defer held.Free()
+				bad = serve(w, &request{r.Request, r.Params, sender, held})
 			}
 		}
 		if bad != nil {

@@ -15,7 +15,7 @@ func (h *handler) schemas(w http.ResponseWriter, r *request) error {
 	if err != nil {
 		return err
 	}
-	return h.answer(w, r.Request, http.StatusOK, schemasBody{versions})
+	return h.answer(w, r, http.StatusOK, schemasBody{versions})
 }
 
 // schemasBody has the versions of a policy's schema.
@@ -25,12 +25,12 @@ type schemasBody struct {
 
 // checkSchema compares a schema with the versions of a policy's schema, for senders that may read.
 func (h *handler) checkSchema(w http.ResponseWriter, r *request) error {
-	leave, err := h.gate.enter(r.sender)
+	leave, err := r.enterDocument()
 	if err != nil {
 		return err
 	}
 	defer leave()
-	body, err := readBody(w, r.Request, maxBodyBytes)
+	body, err := readBody(w, r, maxBodyBytes)
 	if err != nil {
 		return err
 	}
@@ -46,7 +46,7 @@ func (h *handler) checkSchema(w http.ResponseWriter, r *request) error {
 		return err
 	}
 	var reasons []string
-	err = h.gate.inTurn(r.Context(), true, func(ctx context.Context) error {
+	err = h.inTurn(r.Context(), true, func(ctx context.Context) error {
 		p, err := policy.ParsePolicy(document)
 		if err != nil {
 			return err
@@ -58,7 +58,7 @@ func (h *handler) checkSchema(w http.ResponseWriter, r *request) error {
 	if err != nil {
 		return err
 	}
-	return h.answer(w, r.Request, http.StatusOK, verdictBody{len(reasons) == 0, reasons})
+	return h.answer(w, r, http.StatusOK, verdictBody{len(reasons) == 0, reasons})
 }
 
 // verdictBody says whether a schema is compatible.

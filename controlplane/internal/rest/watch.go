@@ -12,14 +12,13 @@ import (
 
 	"github.com/sluice-bus/sluice/controlplane/internal/fleet"
 	"github.com/sluice-bus/sluice/controlplane/internal/health"
+	"github.com/sluice-bus/sluice/internal/budget"
 	"github.com/sluice-bus/sluice/internal/httpapi"
 	"github.com/sluice-bus/sluice/internal/httpapi/coding"
 	"github.com/sluice-bus/sluice/sdk/wire"
 )
 
 const (
-	// maxWatches bounds the watches at a time.
-	maxWatches = 500
 	// beatEvery is how often a watch without changes writes a line, so that the client knows that it lives.
 	beatEvery = 15 * time.Second
 	// totalsList is the list of the one object with the numbers of the overview.
@@ -108,16 +107,16 @@ func (h *handler) watchedPolicies() (items []item) {
 
 // watch writes what changes, until the client goes or the control plane stops.
 func (h *handler) watch(w http.ResponseWriter, r *request) error {
-	if h.watches.Add(1) > maxWatches {
-		h.watches.Add(-1)
-		return &wire.Error{Code: wire.Overloaded, RetryAfter: retryAfter, Msg: fmt.Sprintf("%d watches are open, which is the most", maxWatches)}
+	leave, err := r.enter(budget.Watches)
+	if err != nil {
+		return err
 	}
-	defer h.watches.Add(-1)
+	defer leave()
 	now, err := h.feed.look(time.Now())
 	if err != nil {
 		return err
 	}
-	out := newEvents(w, r.Request)
+	out := newEvents(w, r)
 	defer out.close()
 	sent, known := h.feed.since(r.Header.Get("Last-Event-ID"))
 	if !known {
@@ -181,18 +180,20 @@ type events struct {
 	coding  string
 	enc     coding.Encoder // nil: not compressed
 	pending bytes.Buffer
+	held    *budget.Held // has it counted
 	wrote   time.Time
 	err     error
 }
 
-func newEvents(w http.ResponseWriter, r *http.Request) *events {
-	e := &events{control: http.NewResponseController(w), to: w, coding: coding.Negotiate(r.Header["Accept-Encoding"]), wrote: time.Now()}
+func newEvents(w http.ResponseWriter, r *request) *events {
+	e := &events{control: http.NewResponseController(w), to: w, coding: coding.Negotiate(r.Header["Accept-Encoding"]), wrote: time.Now(), held: r.held}
 	header := w.Header()
 	header.Set("Content-Type", "text/event-stream")
 	header.Add("Vary", "Accept-Encoding")
 	if e.coding != coding.Identity {
 		header.Set("Content-Encoding", e.coding)
 		e.enc = coding.Get(e.coding, w)
+		e.held.Share.Take(coding.EncoderBytes)
 		e.to = e.enc
 	}
 	return e
@@ -200,8 +201,11 @@ func newEvents(w http.ResponseWriter, r *http.Request) *events {
 
 func (e *events) event(name, id string, data any) {
 	text, err := encode(data)
+	if err == nil {
+		err = e.held.TryTake(2 * len(text)) // the buffer makes room for as much again
+	}
 	if err != nil {
-		e.err = err
+		e.err = err // the answer has begun: the client comes again, and goes on
 		return
 	}
 	fmt.Fprintf(&e.pending, "event: %s\nid: %s\ndata: %s\n\n", name, id, bytes.TrimSpace(text))
@@ -223,7 +227,8 @@ func (e *events) flush() {
 	if e.err == nil {
 		e.err = e.control.Flush()
 	}
-	e.pending.Reset()
+	e.pending = bytes.Buffer{}
+	e.held.Free()
 }
 
 func (e *events) close() {
@@ -234,4 +239,5 @@ func (e *events) close() {
 		_ = e.enc.Close()
 	}
 	coding.Put(e.coding, e.enc)
+	e.held.Share.Give(coding.EncoderBytes)
 }

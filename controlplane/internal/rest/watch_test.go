@@ -15,6 +15,7 @@ import (
 	"github.com/klauspost/compress/gzip"
 
 	"github.com/sluice-bus/sluice/controlplane/internal/fleet"
+	"github.com/sluice-bus/sluice/internal/budget"
 	"github.com/sluice-bus/sluice/test/lockedbuffer"
 	"github.com/sluice-bus/sluice/test/require"
 )
@@ -156,7 +157,7 @@ func TestWatchesAreBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		stop := make(chan struct{})
 		a := newAPI(t, func(c *Config) { c.Stopping = stop })
-		for range maxWatches {
+		for range budget.ControlPlanePlaces()[budget.Watches] {
 			a.watch(t, "", "")
 		}
 		if w := a.send("GET", "/v1/watch", ""); w.Code != http.StatusServiceUnavailable {

@@ -226,6 +226,7 @@ func (f *Follower) readMerged() bool {
 			break
 		}
 		rec := f.heads[i][0]
+		f.heads[i][0] = nil // the array stays
 		f.heads[i] = f.heads[i][1:]
 		f.pending = append(f.pending, rec)
 		size += rec.Size()

@@ -5,8 +5,10 @@ import (
 	"encoding/json"
 	"errors"
 	"net/http"
+	"strings"
 
 	"github.com/sluice-bus/sluice/internal/access"
+	"github.com/sluice-bus/sluice/internal/budget"
 	"github.com/sluice-bus/sluice/internal/httpapi"
 	"github.com/sluice-bus/sluice/sdk/wire"
 	"github.com/sluice-bus/sluice/sdk/wire/codec"
@@ -49,7 +51,7 @@ const (
 )
 
 // deadPage bounds the dead letters that are read at a time.
-var deadPage = eventlog.Bounds{Events: 1000, Bytes: 4 << 20}
+var deadPage = eventlog.Bounds{Events: 1000, Bytes: 1 << 20}
 
 // deadLetters selects dead letters of a topic; an empty field selects all.
 type deadLetters struct {
@@ -60,6 +62,7 @@ type deadLetters struct {
 	sees          func(group string) bool
 	order         string          // by time of death: "asc" (or ""), or "desc"
 	after         *eventlog.Point // in the dead letter topic
+	held          *budget.Held    // of the caller's memory, to be freed with the request
 }
 
 func (q *deadLetters) selects(d *eventlog.Dead) bool {
@@ -71,7 +74,7 @@ func (q *deadLetters) selects(d *eventlog.Dead) bool {
 }
 
 // eachDead visits pages of the selected dead letters, by the time of death, until visit returns
-// false.
+// false. What visit keeps of an event's texts it has to clone: they hold the event.
 func (m *handlers) eachDead(ctx context.Context, q deadLetters, visit func([]eventlog.Dead) (more bool, err error)) error {
 	scan := eventlog.ScanQuery{Descending: q.order == "desc", After: q.after}
 	for page, err := range eventlog.Pages(ctx, m.Log, q.topic+wire.DeadLetterSuffix, scan, deadPage) {
@@ -82,15 +85,23 @@ func (m *handlers) eachDead(ctx context.Context, q deadLetters, visit func([]eve
 			return err
 		}
 		var dead []eventlog.Dead
+		size := 0
 		for _, rec := range page {
+			size += rec.Size()
 			if d, ok := eventlog.ReadDead(rec); ok && q.selects(&d) {
 				dead = append(dead, d)
 			}
 		}
+		if err := q.held.TryTake(size); err != nil {
+			return err
+		}
+		more := true
 		if len(dead) > 0 {
-			if more, err := visit(dead); !more || err != nil {
-				return err
-			}
+			more, err = visit(dead)
+		}
+		q.held.Give(size)
+		if !more || err != nil {
+			return err
 		}
 	}
 	return nil
@@ -104,9 +115,14 @@ func (m *handlers) count(ctx context.Context, q deadLetters) (total int, over ma
 	err = m.eachDead(ctx, q, func(dead []eventlog.Dead) (bool, error) {
 		total += len(dead)
 		for _, d := range dead {
-			if before := eventlog.LetterBefore(d.Letter.ID); before != "" {
-				over[before] = true
+			before := eventlog.LetterBefore(d.Letter.ID)
+			if before == "" || over[before] {
+				continue
 			}
+			if err := q.held.TryTake(bytesOfID); err != nil {
+				return false, err
+			}
+			over[strings.Clone(before)] = true
 		}
 		return true, nil
 	})
@@ -122,6 +138,9 @@ func (m *handlers) count(ctx context.Context, q deadLetters) (total int, over ma
 		return true, nil
 	})
 }
+
+// bytesOfID is what an id that is remembered takes, about.
+const bytesOfID = 128
 
 // redriven reports for each dead letter whether it is to be delivered again.
 func (m *handlers) redriven(ctx context.Context, topic string, dead []eventlog.Dead) ([]bool, error) {
@@ -141,6 +160,7 @@ func (m *handlers) redriven(ctx context.Context, topic string, dead []eventlog.D
 
 func (m *handlers) listDeadLetters(caller *session.Session, _ http.ResponseWriter, r *httpapi.Request) (any, error) {
 	q, limit, err := m.deadQuery(caller, r)
+	defer q.held.Free()
 	if err != nil {
 		return nil, err
 	}
@@ -158,6 +178,9 @@ func (m *handlers) listDeadLetters(caller *session.Session, _ http.ResponseWrite
 			}
 			if more = len(page) == limit || size >= maxPageBytes; more {
 				return false, nil
+			}
+			if err := q.held.TryTake(d.Letter.Size()); err != nil {
+				return false, err
 			}
 			page, size = append(page, d), size+d.Letter.Size()
 		}
@@ -219,7 +242,7 @@ func (m *handlers) deadQuery(caller *session.Session, r *httpapi.Request) (q dea
 // deadOf selects all dead letters of the request's topic of the groups that its sender may
 // subscribe with.
 func deadOf(caller *session.Session, r *httpapi.Request) deadLetters {
-	q := deadLetters{topic: r.PathValue("topic")}
+	q := deadLetters{topic: r.PathValue("topic"), held: caller.Hold()}
 	allowed := map[string]bool{}
 	q.sees = func(group string) bool {
 		is, known := allowed[group]

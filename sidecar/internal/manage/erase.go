@@ -7,8 +7,10 @@ import (
 	"net/http"
 	"slices"
 	"time"
+	"unsafe"
 
 	"github.com/sluice-bus/sluice/internal/access"
+	"github.com/sluice-bus/sluice/internal/budget"
 	"github.com/sluice-bus/sluice/internal/httpapi"
 	"github.com/sluice-bus/sluice/sdk/wire"
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog"
@@ -28,7 +30,9 @@ func (m *handlers) deleteEvents(caller *session.Session, w http.ResponseWriter, 
 	if err != nil {
 		return err
 	}
-	found, cancelled, err := m.toErase(r.Context(), own)
+	held := caller.Hold()
+	defer held.Free()
+	found, cancelled, err := m.toErase(r.Context(), held, own)
 	if err != nil {
 		return err
 	}
@@ -70,7 +74,7 @@ func errOnItsWay(topic string) *wire.Error {
 // still there, and a repeated erasure continues. Before it searches the log, it erases events in
 // the spools of all sidecars and cancels scheduled events, so that none of these gets into the log
 // after the search. cancelled counts both.
-func (m *handlers) toErase(ctx context.Context, own eventlog.Erasure) (found []*eventlog.Record, cancelled int, err error) {
+func (m *handlers) toErase(ctx context.Context, held *budget.Held, own eventlog.Erasure) (found []*eventlog.Record, cancelled int, err error) {
 	letters := own
 	letters.Topic += wire.DeadLetterSuffix
 	if own.By == eventlog.ErasedByID {
@@ -88,12 +92,12 @@ func (m *handlers) toErase(ctx context.Context, own eventlog.Erasure) (found []*
 	if cancelled += n; err != nil {
 		return nil, cancelled, err
 	}
-	found, err = m.scan(ctx, letters)
+	found, err = m.scan(ctx, held, letters)
 	if err != nil {
 		return nil, cancelled, err
 	}
 	if own.By == eventlog.ErasedByKey {
-		others, err := m.scan(ctx, own)
+		others, err := m.scan(ctx, held, own)
 		return append(found, others...), cancelled, err
 	}
 	one, err := m.Log.Lookup(ctx, own.Topic, own.Value)
@@ -109,8 +113,12 @@ func notFound(err error) bool {
 
 // scan finds the events of an erasure; the topic need not exist. It keeps only the place of each
 // event.
-func (m *handlers) scan(ctx context.Context, e eventlog.Erasure) (found []*eventlog.Record, err error) {
-	pages := eventlog.Pages(ctx, m.Log, e.Topic, eventlog.ScanQuery{Key: e.Key()}, eventlog.Bounds{Events: 1000, Bytes: 1 << 20})
+func (m *handlers) scan(ctx context.Context, held *budget.Held, e eventlog.Erasure) (found []*eventlog.Record, err error) {
+	if err := held.TryTake(erasePage.Bytes); err != nil {
+		return nil, err
+	}
+	defer held.Give(erasePage.Bytes)
+	pages := eventlog.Pages(ctx, m.Log, e.Topic, eventlog.ScanQuery{Key: e.Key()}, erasePage)
 	for page, err := range pages {
 		if notFound(err) {
 			return nil, nil
@@ -119,9 +127,14 @@ func (m *handlers) scan(ctx context.Context, e eventlog.Erasure) (found []*event
 			return nil, err
 		}
 		for _, rec := range page {
-			if e.Covers(rec) {
-				found = append(found, &eventlog.Record{Event: wire.Event{Topic: e.Topic, Partition: rec.Partition, Seq: rec.Seq}})
+			if !e.Covers(rec) {
+				continue
 			}
+			one := &eventlog.Record{Event: wire.Event{Topic: e.Topic, Partition: rec.Partition, Seq: rec.Seq}}
+			if err := held.TryTake(int(unsafe.Sizeof(*one))); err != nil {
+				return nil, err
+			}
+			found = append(found, one)
 		}
 	}
 	slices.SortFunc(found, func(a, b *eventlog.Record) int {
@@ -129,6 +142,9 @@ func (m *handlers) scan(ctx context.Context, e eventlog.Erasure) (found []*event
 	})
 	return found, nil
 }
+
+// erasePage bounds the events that are searched at a time.
+var erasePage = eventlog.Bounds{Events: 1000, Bytes: 256 << 10}
 
 // eraseBatch is how many events are erased at a time.
 const eraseBatch = 500

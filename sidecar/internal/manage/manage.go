@@ -7,8 +7,6 @@ import (
 	"log/slog"
 	"net/http"
 
-	"golang.org/x/sync/semaphore"
-
 	"github.com/sluice-bus/sluice/internal/access"
 	"github.com/sluice-bus/sluice/internal/httpapi"
 	"github.com/sluice-bus/sluice/internal/policy"
@@ -65,10 +63,7 @@ type Config struct {
 	Context context.Context
 }
 
-type handlers struct {
-	Config
-	plans *semaphore.Weighted // topics being counted
-}
+type handlers struct{ Config }
 
 // mayJoin reports whether the caller may subscribe to the topic in the path, with the group in the
 // path.

@@ -94,6 +94,7 @@ func (m *handlers) changeDead(plan planner) session.Handler {
 			return bad
 		}
 		q := deadOf(caller, r)
+		defer q.held.Free()
 		if s.Group != nil {
 			q.group = *s.Group
 			if s.Reason != nil {
@@ -149,6 +150,13 @@ func (c *change) run(ctx, gateway context.Context, lines *progress) {
 	lines.end(nil)
 }
 
+// redriveOf is the redrive of a dead letter, without its event's text.
+func redriveOf(d *eventlog.Dead) eventlog.Redrive {
+	x := d.Redrive()
+	x.Topic, x.Group, x.Letter = strings.Clone(x.Topic), strings.Clone(x.Group), strings.Clone(x.Letter)
+	return x
+}
+
 // planRedrive selects the dead letters to redrive, in log order, without those that are redriven
 // already.
 func (m *handlers) planRedrive(caller *session.Session, r *httpapi.Request, q deadLetters, s deadSelection) (c change, err error) {
@@ -164,6 +172,9 @@ func (m *handlers) planRedrive(caller *session.Session, r *httpapi.Request, q de
 	var rs []eventlog.Redrive
 	err = m.eachDead(r.Context(), q, func(dead []eventlog.Dead) (bool, error) {
 		redriven, err := m.redriven(r.Context(), q.topic, dead)
+		if err == nil {
+			err = q.held.TryTake(len(dead) * bytesOfID)
+		}
 		if err != nil {
 			return false, err
 		}
@@ -177,7 +188,7 @@ func (m *handlers) planRedrive(caller *session.Session, r *httpapi.Request, q de
 				return false, wire.Errorf(wire.BadRequest, "dead letter %s is of no group: its event never came into its topic; "+
 					"read its reason, and publish it again", d.ID)
 			default:
-				rs = append(rs, d.Redrive())
+				rs = append(rs, redriveOf(d))
 			}
 		}
 		return true, nil
@@ -218,8 +229,12 @@ func (m *handlers) planDiscard(caller *session.Session, r *httpapi.Request, q de
 	var letters []string
 	var rs []eventlog.Redrive
 	err = m.eachDead(r.Context(), q, func(dead []eventlog.Dead) (bool, error) {
+		if err := q.held.TryTake(len(dead) * bytesOfID); err != nil {
+			return false, err
+		}
 		for i := range dead {
-			letters, rs = append(letters, dead[i].Letter.ID), append(rs, dead[i].Redrive())
+			x := redriveOf(&dead[i])
+			letters, rs = append(letters, x.Letter), append(rs, x)
 		}
 		return true, nil
 	})

@@ -4,15 +4,12 @@ import (
 	"net/http"
 	"time"
 
+	"github.com/sluice-bus/sluice/internal/budget"
 	"github.com/sluice-bus/sluice/internal/httpapi"
 	"github.com/sluice-bus/sluice/internal/policy"
-	"github.com/sluice-bus/sluice/sidecar/internal/refusal"
 	"github.com/sluice-bus/sluice/sidecar/internal/retention"
 	"github.com/sluice-bus/sluice/sidecar/internal/session"
 )
-
-// maxPlans bounds the plans of a retention under way: each reads a topic.
-const maxPlans = 2
 
 // retentionPlan counts the events that a topic would lose.
 type retentionPlan struct {
@@ -26,10 +23,10 @@ func (m *handlers) planRetention(caller *session.Session, _ http.ResponseWriter,
 	if err != nil {
 		return nil, err
 	}
-	if !m.plans.TryAcquire(1) {
-		return nil, refusal.Overloaded("%d topics are being counted, which are as many as may be", maxPlans)
+	if err := caller.Share().Enter(budget.Plans); err != nil {
+		return nil, err
 	}
-	defer m.plans.Release(1)
+	defer caller.Share().Leave(budget.Plans)
 	var plan retentionPlan
 	plan.Events, plan.AtLeast, err = retention.Plan(r.Context(), m.Log, r.PathValue("topic"), keep, time.Now())
 	return plan, err

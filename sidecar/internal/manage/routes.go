@@ -4,8 +4,6 @@ import (
 	"math"
 	"net/http"
 
-	"golang.org/x/sync/semaphore"
-
 	"github.com/sluice-bus/sluice/internal/access"
 	"github.com/sluice-bus/sluice/internal/httpapi"
 	"github.com/sluice-bus/sluice/sdk/wire"
@@ -15,7 +13,7 @@ import (
 
 // Routes returns the routes.
 func Routes(cfg Config) []session.Route {
-	m := &handlers{cfg, semaphore.NewWeighted(maxPlans)}
+	m := &handlers{cfg}
 	return append(append(m.topicRoutes(), m.groupRoutes()...), m.letterRoutes()...)
 }
 

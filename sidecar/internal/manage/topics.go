@@ -48,7 +48,7 @@ type holding struct {
 }
 
 // sample bounds the part of a topic that is read to count its events and bytes.
-var sample = eventlog.Bounds{Events: 256, Bytes: 256 << 10}
+var sample = eventlog.Bounds{Events: 256, Bytes: 64 << 10}
 
 // listedAtOnce is how many topics are read at a time.
 const listedAtOnce = 8
@@ -71,6 +71,11 @@ func (m *handlers) listTopics(caller *session.Session, _ http.ResponseWriter, r 
 		if tp.Name > after && strings.HasPrefix(tp.Name, prefix) && sees(caller, tp.Name) {
 			names = append(names, tp.Name)
 		}
+	}
+	held := caller.Hold()
+	defer held.Free()
+	if err := held.TryTake(min(len(names), listedAtOnce) * sample.Bytes); err != nil {
+		return nil, err
 	}
 	l := topicList{Topics: []*topicInfo{}}
 	for len(names) > 0 && len(l.Topics) < limit { // more than once if topics are deleted meanwhile

@@ -8,7 +8,9 @@ import (
 	"net/http"
 	"net/http/pprof"
 	"sync/atomic"
+	"time"
 
+	"github.com/sluice-bus/sluice/internal/budget"
 	"github.com/sluice-bus/sluice/internal/httpapi"
 	"github.com/sluice-bus/sluice/sdk/wire"
 	"github.com/sluice-bus/sluice/sidecar/internal/store"
@@ -19,14 +21,15 @@ type Server struct {
 	metrics http.Handler
 	logger  *slog.Logger
 	about   httpapi.About
+	share   func(*http.Request) *budget.Share // of a client
 	// parts is nil until the sidecar is assembled.
 	parts             atomic.Pointer[Parts]
 	serving, stopping atomic.Bool
 }
 
 // New makes a Server that reports only that the process is alive, until it is Assembled.
-func New(metrics http.Handler, logger *slog.Logger, about httpapi.About) *Server {
-	return &Server{metrics: metrics, logger: logger, about: about}
+func New(metrics http.Handler, logger *slog.Logger, about httpapi.About, share func(*http.Request) *budget.Share) *Server {
+	return &Server{metrics: metrics, logger: logger, about: about, share: share}
 }
 
 // Assembled says that the parts are there, so that they can be asked.
@@ -40,13 +43,14 @@ func (s *Server) Stopping() { s.stopping.Store(true) }
 
 // Handler serves the routes.
 func (s *Server) Handler() http.Handler {
+	profile := func(serve http.HandlerFunc) http.HandlerFunc { return s.within(budget.Profiles, profileTimeout, serve) }
 	routes := httpapi.NewRouter(s.about.Add([]httpapi.Route{
 		unchecked("/healthz", func(w http.ResponseWriter, _ *http.Request) { writeText(w, "ok\n") }),
 		unchecked("/readyz", s.ready),
-		unchecked("/metrics", s.metrics.ServeHTTP),
-		unchecked("/debug/pprof/", pprof.Index), // heap, goroutine and the like
-		unchecked("/debug/pprof/profile", pprof.Profile),
-		unchecked("/debug/pprof/trace", pprof.Trace),
+		unchecked("/metrics", s.within(budget.Scrapes, scrapeTimeout, s.metrics.ServeHTTP)),
+		unchecked("/debug/pprof/", profile(pprof.Index)), // heap, goroutine and the like
+		unchecked("/debug/pprof/profile", profile(pprof.Profile)),
+		unchecked("/debug/pprof/trace", profile(pprof.Trace)),
 		{Pattern: "GET /v1/status", Serve: s.answerStatus},
 	}))
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -56,6 +60,30 @@ func (s *Server) Handler() http.Handler {
 		}
 		routes.ServeHTTP(w, r)
 	})
+}
+
+// How long a client may take to read an answer.
+const (
+	scrapeTimeout  = time.Minute
+	profileTimeout = 10 * time.Minute
+)
+
+// within serves a route within a time, at a place of its client: each answer has the figures of all topics and groups
+// in memory.
+func (s *Server) within(p budget.Place, patience time.Duration, serve http.HandlerFunc) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		share := s.share(r)
+		if err := share.Enter(p); err != nil {
+			httpapi.WriteError(w, r, err, s.logger)
+			return
+		}
+		defer share.Leave(p)
+		conn := http.NewResponseController(w)
+		_ = conn.SetWriteDeadline(time.Now().Add(patience))
+		defer func() { _ = conn.SetWriteDeadline(time.Time{}) }() // for the next answer on this connection
+		serve(w, r)
+		_ = conn.Flush()
+	}
 }
 
 func unchecked(path string, serve http.HandlerFunc) httpapi.Route {
@@ -69,10 +97,12 @@ func (s *Server) answerStatus(w http.ResponseWriter, r *httpapi.Request, bad err
 		httpapi.WriteError(w, r.Request, bad, s.logger)
 		return
 	}
-	w.Header().Set("Content-Type", "application/json")
-	enc := json.NewEncoder(w)
-	enc.SetIndent("", "  ")
-	_ = enc.Encode(s.status()) // the client went away
+	s.within(budget.Scrapes, scrapeTimeout, func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "application/json")
+		enc := json.NewEncoder(w)
+		enc.SetIndent("", "  ")
+		_ = enc.Encode(s.status()) // the client went away
+	})(w, r.Request)
 }
 
 var errStarting = wire.Errorf(wire.StoreUnavailable,

@@ -18,9 +18,8 @@ import (
 )
 
 const (
-	// maxEagerBody is how much room is made for a body before it has arrived: a client that
-	// announces a body has not sent it yet.
-	maxEagerBody = 64 << 10
+	// maxEager is how much room is made at a time for a body of which only a part has arrived.
+	maxEager = 64 << 10
 	// maxDiscard and discardTime bound the reading of a body that is too long.
 	maxDiscard  = 64 << 20
 	discardTime = 5 * time.Second
@@ -54,8 +53,8 @@ func (b *Bodies) Read(memory *budget.Share, w http.ResponseWriter, r *http.Reque
 	// A client that sends nothing more must not delay a stop until its deadline.
 	defer context.AfterFunc(b.Stopping, func() { u.fix(time.Now().Add(stopLinger)) })()
 	m := Message{
-		B:      make([]byte, 0, min(max(r.ContentLength, 0), maxEagerBody)+minRoom),
-		Budget: memory, AtMost: most,
+		B:      make([]byte, 0, min(max(r.ContentLength, 0), freeBytes)+minRoom),
+		Budget: memory, AtMost: most, Expected: int(r.ContentLength),
 	}
 	err := m.ReadAll(u)
 	if kind, _ := coding.OfBody(r.Header); err == nil && kind != coding.Identity {

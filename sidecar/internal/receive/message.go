@@ -29,6 +29,8 @@ type Message struct {
 	B      []byte
 	Budget *budget.Share
 	AtMost int // the most that ReadAll can find
+	// Expected is how long it says that it is; 0: unknown. Room for it is made once its first bytes have come.
+	Expected int
 
 	taken int // of the budget
 }
@@ -64,7 +66,7 @@ func (m *Message) makeRoom() error {
 	if len(m.B) < cap(m.B) {
 		return nil
 	}
-	size := min(2*cap(m.B), m.AtMost+minRoom)
+	size := min(max(2*cap(m.B), min(m.Expected, maxEager)+minRoom), m.AtMost+minRoom)
 	if len(m.B) < freeBytes {
 		m.B = append(make([]byte, 0, max(size, freeBytes)), m.B...)
 		return nil

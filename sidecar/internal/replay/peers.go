@@ -4,11 +4,11 @@ import (
 	"cmp"
 	"encoding/json"
 	"errors"
-	"io"
 	"net/http"
 
 	"github.com/sluice-bus/sluice/internal/httpapi"
 	"github.com/sluice-bus/sluice/sdk/wire"
+	"github.com/sluice-bus/sluice/sidecar/internal/receive"
 )
 
 // amongPeers admits only clients that may use the routes between sidecars.
@@ -63,14 +63,19 @@ func (h *handler) timesOf(w http.ResponseWriter, r *httpapi.Request) ([]*int64, 
 	if err := h.mayRead(r, topic); err != nil {
 		return nil, err
 	}
-	content, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxPeerIDsBytes))
+	m := receive.Message{Budget: h.share(r.Request), AtMost: maxPeerIDsBytes}
+	defer m.Free()
+	err := m.ReadAll(http.MaxBytesReader(w, r.Body, maxPeerIDsBytes))
+	if full, is := errors.AsType[*receive.NoMemory](err); is {
+		return nil, full.Refusal
+	}
 	if _, large := errors.AsType[*http.MaxBytesError](err); large {
 		return nil, wire.Errorf(wire.PayloadTooLarge, "the body has more than the %d bytes that are read", maxPeerIDsBytes)
 	}
 	if err != nil {
 		return nil, wire.Errorf(wire.BadRequest, "the body cannot be read to its end: %v", err)
 	}
-	body, bad := httpapi.ReadObject[PeerIDs](content)
+	body, bad := httpapi.ReadObject[PeerIDs](m.B)
 	if bad != nil {
 		return nil, bad
 	}

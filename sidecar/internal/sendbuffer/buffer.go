@@ -177,8 +177,9 @@ func (b *Buffer) run() {
 		if chunks == nil {
 			return
 		}
-		for _, c := range chunks {
+		for i, c := range chunks {
 			err := b.send(c)
+			chunks[i] = nil // the memory is another's
 			freeChunk(c)
 			if err != nil {
 				b.fail()
@@ -186,7 +187,6 @@ func (b *Buffer) run() {
 			}
 			b.sent(len(c))
 		}
-		clear(chunks)
 	}
 }
 

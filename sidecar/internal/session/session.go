@@ -87,6 +87,9 @@ func (s *Session) Become(who *access.Identity) (first bool) {
 // Share is what the caller may use of the memory and of the places.
 func (s *Session) Share() *budget.Share { return s.share.Load() }
 
+// Hold begins to count what a request holds, for the caller.
+func (s *Session) Hold() *budget.Held { return &budget.Held{Share: s.Share()} }
+
 // Known reports whether it is known who the caller is.
 func (s *Session) Known() bool { return s.who.Load() != nil }
 

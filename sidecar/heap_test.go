@@ -1,0 +1,207 @@
+package sidecar
+
+import (
+	"context"
+	"encoding/binary"
+	"encoding/json"
+	"fmt"
+	"io"
+	"log/slog"
+	"maps"
+	"net"
+	"net/http"
+	"os"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/sluice-bus/sluice/internal/program"
+	"github.com/sluice-bus/sluice/sdk/wire"
+	"github.com/sluice-bus/sluice/test/heaptest"
+	"github.com/sluice-bus/sluice/test/require"
+)
+
+// heapSidecar is a sidecar in the test's process. Its listeners are unix sockets, whose buffers in the kernel are small.
+type heapSidecar struct {
+	*Sidecar
+	clients map[string]*http.Client // by listener
+}
+
+func startHeapSidecar(t *testing.T) heapSidecar {
+	t.Helper()
+	dir, err := os.MkdirTemp("", "heap") // the names of sockets are short
+	require.NoError(t, err)
+	t.Cleanup(func() { os.RemoveAll(dir) })
+	var cfg Config
+	program.Defaults(&cfg)
+	cfg.Listen, cfg.ReplayListen, cfg.OpsListen = "unix:"+dir+"/app", "unix:"+dir+"/replay", "unix:"+dir+"/ops"
+	cfg.DataDir, cfg.InMemory, cfg.NodeID, cfg.MaxBufferedBytes, cfg.Logger = dir, true, "node", 1<<30, slog.New(slog.DiscardHandler)
+	cfg.Policies = dir + "/policies"
+	require.NoError(t, os.WriteFile(cfg.Policies, []byte("- {name: '*', publish: {rate: 0}, connection: {rate: 0}, partitions: 1}\n"), 0o600))
+	s, err := New(t.Context(), cfg)
+	require.NoError(t, err)
+	ctx, stop := context.WithCancel(context.Background())
+	ready := make(chan struct{})
+	var running sync.WaitGroup
+	running.Go(func() {
+		if err := s.Run(ctx, func() error { close(ready); return nil }); err != nil {
+			t.Error(err)
+		}
+	})
+	h := heapSidecar{s, map[string]*http.Client{}}
+	t.Cleanup(func() {
+		for _, c := range h.clients {
+			c.CloseIdleConnections()
+		}
+		stop()
+		running.Wait()
+	})
+	<-ready
+	for name, ln := range map[string]net.Listener{"app": s.listeners.app, "replay": s.listeners.replay, "ops": s.listeners.ops} {
+		dial := dialer(ln)
+		h.clients[name] = &http.Client{Transport: &http.Transport{
+			DialContext: func(context.Context, string, string) (net.Conn, error) { return dial() },
+		}}
+	}
+	return h
+}
+
+func dialer(ln net.Listener) func() (net.Conn, error) {
+	return func() (net.Conn, error) { return net.Dial("unix", ln.Addr().String()) }
+}
+
+// do makes a request, and returns its answer.
+func (h heapSidecar) do(t *testing.T, listener, method, path, body string, headers ...string) []byte {
+	t.Helper()
+	r, err := http.NewRequestWithContext(t.Context(), method, "http://localhost"+path, strings.NewReader(body))
+	require.NoError(t, err)
+	for i := 0; i < len(headers); i += 2 {
+		r.Header.Set(headers[i], headers[i+1])
+	}
+	res, err := h.clients[listener].Do(r)
+	require.NoError(t, err)
+	defer res.Body.Close()
+	answer, err := io.ReadAll(res.Body)
+	require.NoError(t, err)
+	if res.StatusCode >= 300 {
+		t.Fatalf("%s %s: %s %s", method, path, res.Status, answer)
+	}
+	return answer
+}
+
+// fill makes topics whose lists, events and groups are large.
+func (h heapSidecar) fill(t *testing.T) {
+	t.Helper()
+	payload := `"` + strings.Repeat("x", 256<<10) + `"`
+	for i := range 16 {
+		h.do(t, "app", "POST", "/v1/topics/large/events", payload, "Sluice-Id", fmt.Sprint("e", i), "Sluice-Key", fmt.Sprint("k", i))
+	}
+	key := strings.Repeat("k", 500)
+	for i := range 1000 {
+		h.do(t, "app", "POST", "/v1/topics/large/events", "1", "Sluice-Key", fmt.Sprint(key, i), "Sluice-Delay-Ms", "86400000")
+	}
+	var pulled struct {
+		Events []struct{ Ctx struct{ Lease string } }
+	}
+	const dead = "/v1/topics/large/groups/dead/"
+	require.NoError(t, json.Unmarshal(h.do(t, "app", "POST", dead+"pull", `{"max":8,"opts":{"from":"earliest"}}`), &pulled))
+	leases := make([]string, len(pulled.Events))
+	for i, e := range pulled.Events {
+		leases[i] = e.Ctx.Lease
+	}
+	body, err := json.Marshal(map[string]any{"leases": leases, "dead_letter": true})
+	require.NoError(t, err)
+	h.do(t, "app", "POST", dead+"nack", string(body))
+	for i := range 500 {
+		h.do(t, "app", "PUT", fmt.Sprint("/v1/topics/", strings.Repeat("n", 200), i), "")
+	}
+	h.do(t, "app", "POST", "/v1/topics/large/groups/g/pull", `{"max":1,"wait_ms":0,"opts":{"from":"earliest","ackTimeoutMs":1000}}`)
+}
+
+// What the routes are asked for, beside their paths.
+var (
+	heapQueries = map[string]string{
+		"GET /v1/topics": "?limit=1000", "GET /v1/topics/{topic}/scheduled": "?limit=1000", "GET /v1/topics/{topic}/dlq": "?limit=1000",
+		"GET /v1/topics/{topic}/stream": "?from=earliest", "GET /replay": "?topic=large", "GET /export": "?topic=large",
+		"DELETE /v1/topics/{topic}/events": "?id=none", "POST /peer/ids": "?topic=large", "DELETE /v1/topics/{topic}": "?dry_run=1",
+		"GET /debug/pprof/profile": "?seconds=1", "GET /debug/pprof/trace": "?seconds=1",
+		"GET /v1/topics/{topic}/retention": "?compact=true",
+	}
+	heapBodies = map[string]string{
+		"POST /v1/topics/{topic}/events":               "1",
+		"POST /v1/topics/{topic}/groups/{group}/pull":  `{"max":16,"wait_ms":60000}`,
+		"PUT /v1/topics/{topic}/groups/{group}/cursor": `{"from":"earliest"}`,
+		"POST /v1/topics/{topic}/dlq/redrive":          `{"group":"other"}`, "POST /v1/topics/{topic}/dlq/discard": `{"group":"other"}`,
+		"POST /peer/ids": `{"ids":["e1"]}`,
+	}
+	heapPaths = strings.NewReplacer("{topic}", "large", "{group}", "g", "{id}", "e1", "{pubsub}", "p", "{$}", "")
+)
+
+// TestHeapByRoute: what a client makes the sidecar hold at any route, reading nothing, or not sending all, is counted.
+func TestHeapByRoute(t *testing.T) {
+	h := startHeapSidecar(t)
+	h.fill(t)
+	for listener, ln := range map[string]net.Listener{"app": h.listeners.app, "replay": h.listeners.replay, "ops": h.listeners.ops} {
+		var about struct{ Routes []string }
+		require.NoError(t, json.Unmarshal(h.do(t, listener, "GET", "/", ""), &about))
+		if len(about.Routes) < 5 {
+			t.Fatalf("%s has the routes %q", listener, about.Routes)
+		}
+		p := heaptest.Program{Dial: dialer(ln), Counted: h.budget.Used}
+		for _, pattern := range about.Routes {
+			method, path, _ := strings.Cut(pattern, " ")
+			request := heaptest.Request{
+				Method: method, Path: heapPaths.Replace(path) + heapQueries[pattern], Body: heapBodies[pattern],
+				Headers: "Content-Type: application/json\r\n",
+			}
+			for how, text := range request.Behaviours() {
+				t.Run(strings.ReplaceAll(listener+" "+pattern+" "+how, "/", " "), func(t *testing.T) { p.Check(t, text) })
+			}
+		}
+	}
+}
+
+// frame is a text message of a WebSocket's client, as if it had length bytes.
+func frame(length int, text string) string {
+	head := binary.BigEndian.AppendUint64([]byte{0x81, 0x80 | 127}, uint64(length))
+	return string(append(head, 0, 0, 0, 0)) + text // a mask of zeros
+}
+
+// TestHeapByOp is TestHeapByRoute for the ops of WebSockets.
+func TestHeapByOp(t *testing.T) {
+	h := startHeapSidecar(t)
+	h.fill(t)
+	const upgrade = "GET /ws HTTP/1.1\r\nHost: localhost\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n" +
+		"Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==\r\n\r\n"
+	key := strings.Repeat("k", 500)
+	op := func(name, members string) string {
+		return fmt.Sprintf(`{"op":%q,"corr":%q,"topic":"large","group":"g"%s}`, name, key, members)
+	}
+	subscribe := op(wire.OpSubscribe, `,"opts":{"from":"earliest","maxInflight":1000}`)
+	ops := map[string][]string{
+		wire.OpAuth:        {`{"op":"AUTH","token":"` + key + `"}`},
+		wire.OpPublish:     {fmt.Sprintf(`{"op":"PUBLISH","corr":%q,"topic":"t","opts":{"id":"same"},"payload":1}`, key)},
+		wire.OpSubscribe:   {subscribe, `{"op":"SUBSCRIBE","topic":"large","opts":{"from":"earliest"}}`},
+		wire.OpUnsubscribe: {op(wire.OpUnsubscribe, "")},
+		wire.OpAck:         {subscribe, op(wire.OpAck, `,"id":"e1"`)},
+		wire.OpNack:        {subscribe, op(wire.OpNack, `,"id":"e1"`)},
+		wire.OpModAck:      {subscribe, op(wire.OpModAck, `,"id":"e1","extend_ms":60000`)},
+		wire.OpPause:       {op(wire.OpPause, "")}, wire.OpResume: {op(wire.OpResume, "")}, wire.OpPing: {op(wire.OpPing, "")},
+	}
+	p := heaptest.Program{Dial: dialer(h.listeners.app), Counted: h.budget.Used}
+	for _, name := range slices.Sorted(maps.Keys(ops)) {
+		var once strings.Builder
+		for _, text := range ops[name] {
+			once.WriteString(frame(len(text), text))
+		}
+		last := ops[name][len(ops[name])-1]
+		often := strings.Repeat(frame(len(last), last), 2000)
+		for how, text := range map[string]string{
+			"once": once.String(), "again and again": once.String() + often,
+			"does not write": frame(1<<24, ""), "stops midway": frame(1<<20, last+strings.Repeat(" ", 1<<19)),
+		} {
+			t.Run(name+" "+how, func(t *testing.T) { p.Check(t, upgrade+text) })
+		}
+	}
+}

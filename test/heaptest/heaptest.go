@@ -1,0 +1,118 @@
+// Package heaptest measures what clients make a program hold that runs in the test's own process, and
+// compares it with what the program's budget counted.
+package heaptest
+
+import (
+	"fmt"
+	"net"
+	"runtime"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/sluice-bus/sluice/test/require"
+)
+
+const (
+	// clients is how many clients are measured together, so that what else the program does is little beside them.
+	clients = 30
+	// uncounted is the most that one may hold beside what was counted: a connection with its buffers and goroutines.
+	uncounted = 64 << 10
+	// rounding is the part of what was counted by which the allocator may round it up.
+	rounding = 16
+	// steady is for how many looks nothing may change until all requests are taken to be where they will stay.
+	steady  = 15
+	lookFor = 5 * time.Millisecond
+)
+
+// Program is a program under test.
+type Program struct {
+	Dial    func() (net.Conn, error)
+	Counted func() int64 // by its budget
+}
+
+// Request is the text of a request.
+type Request struct{ Method, Path, Body, Headers string }
+
+func (r Request) text(length int, body string) string {
+	return fmt.Sprintf("%s %s HTTP/1.1\r\nHost: localhost\r\n%sContent-Length: %d\r\n\r\n%s", r.Method, r.Path, r.Headers, length, body)
+}
+
+// longBody is the length of a body that does not come whole.
+const longBody = 1 << 20
+
+// Behaviours are the ways in which a client may leave a request of HTTP.
+func (r Request) Behaviours() map[string]string {
+	return map[string]string{
+		"does not read":   r.text(len(r.Body), r.Body),
+		"does not write":  r.text(longBody, ""),
+		"stops midway":    r.text(longBody, strings.Repeat(" ", longBody/2)),
+		"stops in a head": strings.TrimSuffix(r.text(0, ""), "\r\n") + "X-Long: " + strings.Repeat("x", 8<<10),
+	}
+}
+
+// Check has clients send a text each, and read nothing, and fails if one holds much that is not counted.
+func (p Program) Check(t *testing.T, text string) {
+	t.Helper()
+	sent, conns := []byte(text), make([]net.Conn, clients)
+	before, countedBefore := p.measure()
+	for i := range conns {
+		c, err := p.Dial()
+		require.NoError(t, err)
+		defer c.Close()
+		conns[i] = c
+		go func() { _, _ = c.Write(sent) }() // it ends with the connection
+	}
+	held, counted := p.measure()
+	held, counted = held-before, counted-countedBefore
+	runtime.KeepAlive(sent)
+	if each := (held - counted - counted/rounding) / clients; each > uncounted {
+		t.Errorf("a client holds %d KiB that are not counted, beside %d KiB that are", each>>10, counted/clients>>10)
+	}
+	for _, c := range conns {
+		c.Close()
+	}
+	p.settle()
+}
+
+// measure is the memory in use, and what was counted of it, once neither changes any more.
+func (p Program) measure() (held, counted int64) {
+	for range 10 {
+		p.settle()
+		last := held
+		counted, held = p.Counted(), inUse()
+		if moved := held - last; p.Counted() == counted && max(moved, -moved) < clients*uncounted/16 {
+			break
+		}
+	}
+	return held, counted
+}
+
+// settle returns once nothing changes any more.
+func (p Program) settle() {
+	type state struct {
+		counted int64
+		running int
+	}
+	last, same := state{}, 0
+	for range 100 {
+		now := state{p.Counted(), runtime.NumGoroutine()}
+		if same++; now != last {
+			last, same = now, 0
+		}
+		if same == steady {
+			return
+		}
+		time.Sleep(lookFor)
+	}
+}
+
+// inUse is the memory of the heap and of stacks; what pools keep is not.
+func inUse() int64 {
+	for range 3 {
+		runtime.GC()
+	}
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	return int64(m.HeapAlloc + m.StackInuse)
+}
