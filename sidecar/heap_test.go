@@ -125,7 +125,6 @@ var (
 		"GET /v1/topics": "?limit=1000", "GET /v1/topics/{topic}/scheduled": "?limit=1000", "GET /v1/topics/{topic}/dlq": "?limit=1000",
 		"GET /v1/topics/{topic}/stream": "?from=earliest", "GET /replay": "?topic=large", "GET /export": "?topic=large",
 		"DELETE /v1/topics/{topic}/events": "?id=none", "POST /peer/ids": "?topic=large", "DELETE /v1/topics/{topic}": "?dry_run=1",
-		"GET /debug/pprof/profile": "?seconds=1", "GET /debug/pprof/trace": "?seconds=1",
 		"GET /v1/topics/{topic}/retention": "?compact=true",
 	}
 	heapBodies = map[string]string{
@@ -151,6 +150,9 @@ func TestHeapByRoute(t *testing.T) {
 		p := heaptest.Program{Dial: dialer(ln), Counted: h.budget.Used}
 		for _, pattern := range about.Routes {
 			method, path, _ := strings.Cut(pattern, " ")
+			if path == "/debug/pprof/profile" || path == "/debug/pprof/trace" {
+				continue // the process has their buffers, and at most budget.Profiles at a time
+			}
 			request := heaptest.Request{
 				Method: method, Path: heapPaths.Replace(path) + heapQueries[pattern], Body: heapBodies[pattern],
 				Headers: "Content-Type: application/json\r\n",
