@@ -29,7 +29,7 @@ func (h *handler) answer(w http.ResponseWriter, r *request, status int, v any) e
 	if err := r.held.TryTake(len(body)); err != nil {
 		return err
 	}
-	return write(w, r, status, body, compressed)
+	return write(w, r, status, body)
 }
 
 func encode(v any) ([]byte, error) {
@@ -45,7 +45,7 @@ const minCompressed = 1 << 10
 
 // write writes an answer, whose body is counted, as long as the client reads it in time: compressed if the client takes that, and nothing but
 // its status if the client has it already.
-func write(w http.ResponseWriter, r *request, status int, body []byte, compress func(how string, body []byte) []byte) error {
+func write(w http.ResponseWriter, r *request, status int, body []byte) error {
 	header := w.Header()
 	header.Set("Content-Type", "application/json")
 	header.Add("Vary", "Accept-Encoding")
@@ -61,7 +61,7 @@ func write(w http.ResponseWriter, r *request, status int, body []byte, compress 
 		}
 	}
 	if how := coding.Negotiate(r.Header["Accept-Encoding"]); how != coding.Identity && len(body) >= minCompressed {
-		body = compress(how, body)
+		body = compressed(how, body)
 		if err := r.held.TryTake(len(body)); err != nil {
 			return err
 		}

@@ -25,7 +25,7 @@ func (h *handler) listPolicies(w http.ResponseWriter, r *request) error {
 		return err
 	}
 	defer h.lists.leave(list, r.held.Share)
-	return write(w, r, http.StatusOK, list.body, compressed)
+	return write(w, r, http.StatusOK, list.body)
 }
 
 // policyLists are the answers with all policies that are being read. Requests at a time share the bytes of one, so that

@@ -186,7 +186,9 @@ type events struct {
 }
 
 func newEvents(w http.ResponseWriter, r *request) *events {
-	e := &events{control: http.NewResponseController(w), to: w, coding: coding.Negotiate(r.Header["Accept-Encoding"]), wrote: time.Now(), held: r.held}
+	e := &events{
+		control: http.NewResponseController(w), to: w, coding: coding.Negotiate(r.Header["Accept-Encoding"]), wrote: time.Now(), held: r.held,
+	}
 	header := w.Header()
 	header.Set("Content-Type", "text/event-stream")
 	header.Add("Vary", "Accept-Encoding")

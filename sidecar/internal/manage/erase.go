@@ -74,7 +74,9 @@ func errOnItsWay(topic string) *wire.Error {
 // still there, and a repeated erasure continues. Before it searches the log, it erases events in
 // the spools of all sidecars and cancels scheduled events, so that none of these gets into the log
 // after the search. cancelled counts both.
-func (m *handlers) toErase(ctx context.Context, held *budget.Held, own eventlog.Erasure) (found []*eventlog.Record, cancelled int, err error) {
+func (m *handlers) toErase(
+	ctx context.Context, held *budget.Held, own eventlog.Erasure,
+) (found []*eventlog.Record, cancelled int, err error) {
 	letters := own
 	letters.Topic += wire.DeadLetterSuffix
 	if own.By == eventlog.ErasedByID {
