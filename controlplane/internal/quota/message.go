@@ -106,6 +106,18 @@ func (u *usage) read(m *rlqs.RateLimitQuotaUsageReports_BucketQuotaUsage) error 
 	return nil
 }
 
+// maxPerSecond is how many events a second a sidecar may report as let through, and as refused: the highest rate of a
+// policy.
+const maxPerSecond = 1e9
+
+// limit bounds what a sidecar says by what any can do in that time, and reports whether it said more.
+func (u *usage) limit() (impossible bool) {
+	most := uint64(maxPerSecond * max(u.elapsed, time.Second).Seconds())
+	impossible = u.allowed > most || u.denied > most
+	u.allowed, u.denied = min(u.allowed, most), min(u.denied, most)
+	return impossible
+}
+
 // readNumber reads one part of a bucket id, if it is there.
 func readNumber(id map[string]string, key string, to *float64) error {
 	text, ok := id[key]

@@ -118,7 +118,7 @@ func TestForgedReportsStarveNobody(t *testing.T) {
 				capacity: figure.Draw(t, "capacity"), wants: int(figure.Draw(t, "wants")), ask: int(figure.Draw(t, "ask")),
 				allowed: uint64(figure.Draw(t, "allowed")), denied: uint64(figure.Draw(t, "denied")), back: figure.Draw(t, "back"),
 			}
-			over = over || max(forged.rate, forged.capacity, float64(forged.wants)) > rate
+			over = over || max(forged.rate, forged.capacity, float64(forged.wants)) > rate || float64(forged.allowed) > 3*rate
 			s.share(mallory, &forged, now)
 			for i, st := range honest {
 				if a := st.waiting["fleet"]; a != nil {
@@ -139,6 +139,45 @@ func TestForgedReportsStarveNobody(t *testing.T) {
 			t.Errorf("named %t, over the policy %t, %d reports; the log says:\n%s", named, over, s.Impossible(), &log)
 		}
 	})
+}
+
+// counts is a sink that adds up what a sidecar let through and refused.
+type counts struct{ allowed, denied uint64 }
+
+func (c *counts) Usage(_, _ string, allowed, denied uint64, _ time.Time) {
+	c.allowed, c.denied = c.allowed+allowed, c.denied+denied
+}
+func (c *counts) Share(string, string, float64) {}
+
+// TestForgedCountsAreBounded: what is shown of a sidecar's usage is no more than the policy allows of a fleet-wide topic, and
+// no more than any sidecar can do of others. Who says more is named; what is true is not changed.
+func TestForgedCountsAreBounded(t *testing.T) {
+	for _, c := range []struct {
+		topic                   string
+		allowed, denied         uint64
+		mostAllowed, mostDenied uint64
+		named                   bool
+	}{
+		{"fleet", 110, 5000, 110, 5000, false},
+		{"fleet", 4_000_000_000, 0, 351, 0, true},
+		{"fleet", 0, math.MaxInt64, 0, 1e9, true},
+		{"other", 4_000_000, 7, 4_000_000, 7, false},
+		{"other", math.MaxInt64, math.MaxInt64, 1e9, 1e9, true},
+	} {
+		var now time.Time
+		s := newServer(100, 100, &now)
+		var got counts
+		s.cfg.Usage = &got
+		require.NoError(t, s.report(newMember("mallory"), &rlqs.RateLimitQuotaUsageReports{
+			BucketQuotaUsages: []*rlqs.RateLimitQuotaUsageReports_BucketQuotaUsage{{
+				BucketId:    &rlqs.BucketId{Bucket: map[string]string{policypb.QuotaTopic: c.topic}},
+				TimeElapsed: durationpb.New(time.Second), NumRequestsAllowed: c.allowed, NumRequestsDenied: c.denied,
+			}},
+		}))
+		if got != (counts{c.mostAllowed, c.mostDenied}) || (s.Impossible() > 0) != c.named {
+			t.Errorf("%+v: counted %+v, named %t", c, got, s.Impossible() > 0)
+		}
+	}
 }
 
 // The shares follow demand: max-min fair, and never more than there is.

@@ -213,6 +213,10 @@ func (s *Server) report(st *stream, message *rlqs.RateLimitQuotaUsageReports) er
 	var ofTenants map[string]usage // by topic, added up
 	for i := range usages {
 		u := &usages[i]
+		if u.limit() {
+			s.name(st, u, now)
+		}
+		s.share(st, u, now) // what it bounds is counted so
 		switch {
 		case s.cfg.Usage == nil || u.allowed+u.denied == 0:
 		case u.tenant == "":
@@ -225,7 +229,6 @@ func (s *Server) report(st *stream, message *rlqs.RateLimitQuotaUsageReports) er
 			sum.allowed, sum.denied = sum.allowed+u.allowed, sum.denied+u.denied
 			ofTenants[u.topic] = sum
 		}
-		s.share(st, u, now)
 	}
 	for topic, sum := range ofTenants {
 		s.cfg.Usage.Usage(st.node, topic, sum.allowed, sum.denied, now)
@@ -251,7 +254,7 @@ func (s *Server) name(st *stream, u *usage, now time.Time) {
 	last, at := s.named.Load(), int64(now.Sub(s.began))
 	if (last == 0 || at-last >= int64(nameEvery)) && s.named.CompareAndSwap(last, at) {
 		s.cfg.Logger.Warn("a sidecar reports that it uses more than the policy allows; it counts as one share",
-			"node", st.node, "topic", u.topic, "rate", u.rate, "burst", u.capacity)
+			"node", st.node, "topic", u.topic, "rate", u.rate, "burst", u.capacity, "allowed", u.allowed, "denied", u.denied)
 	}
 }
 

@@ -48,6 +48,13 @@ func (t *topic) bound(node string, u *usage, p policy.Publish, now time.Time) (i
 		t.mostRate, t.mostBurst, t.mostAt = rate, burst, now
 	}
 	impossible = u.rate > t.mostRate*(1+1e-6) || u.capacity > max(1, t.mostBurst) || float64(u.wants) > max(1, t.mostBurst)
+	// No sidecar lets more through than all tokens that the topic may have had in that time; twice the burst and the
+	// slack, since tokens of refused events are given back and used again.
+	allowed := 2*(t.mostBurst+max(1, t.mostRate*slackFor.Seconds())) + 1.01*t.mostRate*u.elapsed.Seconds()
+	if float64(u.allowed) > allowed {
+		impossible = impossible || u.elapsed <= knownWithin // else it may have been another policy's
+		u.allowed = uint64(allowed)
+	}
 	sidecars := float64(max(1, len(t.members)))
 	u.rate = min(u.rate, max(0, rate/sidecars-t.ended[node]))
 	u.capacity = min(u.capacity, max(1, burst/sidecars))

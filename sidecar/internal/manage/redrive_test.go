@@ -318,26 +318,34 @@ func TestBadDeadLetterRequests(t *testing.T) {
 	}
 }
 
-// A redrive ends when its sender loses the right to it, and says so.
+// Redrives, discards and erasures end when their senders lose the right to them, and say so.
 func TestRedriveEndsWithItsRight(t *testing.T) {
-	auth := gatewaytest.AuthOf(t, "tokens:\n"+gatewaytest.Entry("all", `publish: ["*"], subscribe: ["*"]`))
-	auth.Follow(t)
-	s := start(t, gatewaytest.Setup{Policies: gatewaytest.OnePartition, Access: auth.Access})
 	as := "Authorization: Bearer all"
-	for range 2 {
-		s.Do(t, "POST", "/v1/topics/t/events", "1", as)
-	}
-	_, body := s.Do(t, "POST", "/v1/topics/t/groups/g/pull", `{"opts":{"from":"earliest"}}`, as)
-	var p gatewaytest.Pulled
-	_ = json.Unmarshal([]byte(body), &p)
-	for _, lease := range p.Leases() {
-		s.Do(t, "POST", "/v1/topics/t/groups/g/nack", fmt.Sprintf(`{"leases":[%q],"dead_letter":true}`, lease), as)
-	}
-	time.AfterFunc(100*time.Millisecond, func() {
-		auth.Write(t, "tokens:\n"+gatewaytest.Entry("all", `publish: ["*"], subscribe: ["u"]`))
-	})
-	_, body = s.Do(t, "POST", dlqPath+"/redrive", `{"group":"g","rate":0.01}`, as)
-	if lines := strings.Split(strings.TrimSpace(body), "\n"); !strings.Contains(lines[len(lines)-1], `"code":"forbidden"`) {
-		t.Errorf("%s", body)
+	for _, c := range []struct{ method, path, body string }{
+		{"POST", dlqPath + "/redrive", `{"group":"g","rate":0.01}`},
+		{"POST", dlqPath + "/discard", `{"group":"g","rate":0.01}`},
+		{"DELETE", "/v1/topics/t/events?key=k", ""},
+	} {
+		auth := gatewaytest.AuthOf(t, "tokens:\n"+gatewaytest.Entry("all", `publish: ["*"], subscribe: ["*"], admin: ["*"]`))
+		auth.Follow(t)
+		s := start(t, gatewaytest.Setup{Policies: gatewaytest.OnePartition, Access: auth.Access})
+		for range 2 {
+			s.Do(t, "POST", "/v1/topics/t/events", "1", as)
+		}
+		s.Do(t, "POST", "/v1/topics/t/events", "1", as, "Sluice-Key: k")
+		_, body := s.Do(t, "POST", "/v1/topics/t/groups/g/pull", `{"opts":{"from":"earliest"}}`, as)
+		var p gatewaytest.Pulled
+		_ = json.Unmarshal([]byte(body), &p)
+		for _, lease := range p.Leases() {
+			s.Do(t, "POST", "/v1/topics/t/groups/g/nack", fmt.Sprintf(`{"leases":[%q],"dead_letter":true}`, lease), as)
+		}
+		s.Log.Hold() // an erasure has no pace of its own
+		time.AfterFunc(100*time.Millisecond, func() {
+			auth.Write(t, "tokens:\n"+gatewaytest.Entry("all", `publish: ["*"], subscribe: ["u"]`))
+		})
+		_, body = s.Do(t, c.method, c.path, c.body, as)
+		if lines := strings.Split(strings.TrimSpace(body), "\n"); !strings.Contains(lines[len(lines)-1], `"code":"forbidden"`) {
+			t.Errorf("%s %s: %s", c.method, c.path, body)
+		}
 	}
 }

@@ -235,7 +235,7 @@ func (l *Log) LargestBatch() int {
 	return l.most
 }
 
-// Hold holds appends up until Open.
+// Hold holds appends and erasures up until Open.
 func (l *Log) Hold() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -298,6 +298,17 @@ func (l *Log) Append(ctx context.Context, topic string, partition int, batch []*
 		return outs
 	}
 	return l.Log.Append(ctx, topic, partition, batch)
+}
+
+func (l *Log) Erase(ctx context.Context, topic string, partition int, seqs []uint64, r eventlog.Retention, now int64) (int, error) {
+	if gate, _ := l.now(); gate != nil {
+		select {
+		case <-gate:
+		case <-ctx.Done():
+			return 0, ctx.Err()
+		}
+	}
+	return l.Log.Erase(ctx, topic, partition, seqs, r, now)
 }
 
 func (l *Log) SaveEpochs(ctx context.Context, epochs []eventlog.Epoch, marks []eventlog.Mark) error {
