@@ -170,12 +170,13 @@ func frame(length int, text string) string {
 	return string(append(head, 0, 0, 0, 0)) + text // a mask of zeros
 }
 
+const upgrade = "GET /ws HTTP/1.1\r\nHost: localhost\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n" +
+	"Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==\r\n\r\n"
+
 // TestHeapByOp is TestHeapByRoute for the ops of WebSockets.
 func TestHeapByOp(t *testing.T) {
 	h := startHeapSidecar(t)
 	h.fill(t)
-	const upgrade = "GET /ws HTTP/1.1\r\nHost: localhost\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n" +
-		"Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==\r\n\r\n"
 	key := strings.Repeat("k", 500)
 	op := func(name, members string) string {
 		return fmt.Sprintf(`{"op":%q,"corr":%q,"topic":"large","group":"g"%s}`, name, key, members)
@@ -204,6 +205,20 @@ func TestHeapByOp(t *testing.T) {
 			"does not write": frame(1<<24, ""), "stops midway": frame(1<<20, last+strings.Repeat(" ", 1<<19)),
 		} {
 			t.Run(name+" "+how, func(t *testing.T) { p.Check(t, upgrade+text) })
+		}
+	}
+}
+
+// TestIdleConnections: an idle connection, WebSocket or not, takes 20 KiB at most.
+func TestIdleConnections(t *testing.T) {
+	h := startHeapSidecar(t)
+	for name, text := range map[string]string{
+		"WebSockets": upgrade, "HTTP": "GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n",
+	} {
+		if each := heaptest.Idle(t, dialer(h.listeners.app), 500, text); each > 20<<10 {
+			t.Errorf("%s: %d bytes each", name, each)
+		} else {
+			t.Logf("%s: %d bytes each", name, each)
 		}
 	}
 }

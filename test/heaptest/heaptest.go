@@ -4,6 +4,7 @@ package heaptest
 
 import (
 	"fmt"
+	"io"
 	"net"
 	"runtime"
 	"strings"
@@ -73,6 +74,27 @@ func (p Program) Check(t *testing.T, text string) {
 		c.Close()
 	}
 	p.settle()
+}
+
+// Idle is how many bytes each of n connections takes that send a text, read the answer and then nothing more.
+func Idle(t *testing.T, dial func() (net.Conn, error), n int, text string) int64 {
+	t.Helper()
+	open := make([]net.Conn, n)
+	before := inUse()
+	answer := make([]byte, 4<<10)
+	for i := range open {
+		c, err := dial()
+		require.NoError(t, err)
+		defer c.Close()
+		_, err = io.WriteString(c, text)
+		require.NoError(t, err)
+		_, err = c.Read(answer)
+		require.NoError(t, err)
+		open[i] = c
+	}
+	each := (inUse() - before) / int64(n)
+	runtime.KeepAlive(open)
+	return each
 }
 
 // measure is the memory in use, and what was counted of it, once neither changes any more.

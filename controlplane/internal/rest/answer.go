@@ -43,8 +43,8 @@ func encode(v any) ([]byte, error) {
 // minCompressed is the least size of an answer that is worth compressing.
 const minCompressed = 1 << 10
 
-// write writes an answer, whose body is counted, as long as the client reads it in time: compressed if the client takes that, and nothing but
-// its status if the client has it already.
+// write writes an answer, whose body is counted, as long as the client reads it in time: compressed if the client takes
+// that, and nothing but its status if the client has it already.
 func write(w http.ResponseWriter, r *request, status int, body []byte) error {
 	header := w.Header()
 	header.Set("Content-Type", "application/json")
