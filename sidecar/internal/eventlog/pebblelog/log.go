@@ -73,6 +73,8 @@ type Log struct {
 	reclaim *reclaim
 	unnoted []uint64 // segments that the index does not know, at a start
 
+	undropped bool // a start has found the file of a segment that is dropped
+
 	acceptances eventlog.Acceptances
 
 	// marksTurn keeps marks from being renewed while a sweep decides that they have expired.
@@ -176,6 +178,9 @@ func openOnce(o Options, room *space) (*Log, error) {
 		return nil, errors.Join(fmt.Errorf("open the store in %s: %w", o.Dir, err), l.db.Close(), l.journal.Close())
 	}
 	l.reclaim = startReclaim(l)
+	if l.undropped {
+		l.reclaim.wake.Set()
+	}
 	return l, nil
 }
 

@@ -1,6 +1,7 @@
 package pebblelog
 
 import (
+	"encoding/binary"
 	"fmt"
 	"math/rand/v2"
 	"strings"
@@ -94,6 +95,39 @@ func TestSegmentsAreReclaimed(t *testing.T) {
 			l = mustOpen(t, o)
 			check(l)
 		})
+	}
+}
+
+// TestKilledWhileASegmentIsDropped kills the log when the journal has it that a segment is dropped, and the index not yet on the
+// disk, and then again at the next start: the one after that needs the segment.
+func TestKilledWhileASegmentIsDropped(t *testing.T) {
+	kill := func(disk vfs.FS) vfs.FS {
+		return disk.(*vfs.MemFS).CrashClone(vfs.CrashCloneCfg{UnsyncedDataPercent: 100, RNG: rand.New(rand.NewPCG(1, 1))})
+	}
+	disk := vfs.FS(vfs.NewCrashableMem())
+	l := mustOpen(t, Options{Dir: "data", FS: disk, segmentSize: 4 << 10})
+	defer func() { require.NoError(t, l.Close()) }()
+	ensure(t, l, "t", 1)
+	for n := 1; n <= 200; n++ {
+		require.NoError(t, add(t, l, fmt.Sprint(n)))
+	}
+	require.NoError(t, l.Truncate(t.Context(), "t", 0, 150))
+	b := l.db.NewBatch()
+	require.NoError(t, b.Set(segmentKey(0), binary.AppendUvarint(nil, segmentDropped), nil))
+	require.NoError(t, l.commitSynced(t.Context(), b))
+	first := kill(disk)
+	again := mustOpen(t, Options{Dir: "data", FS: first, segmentSize: 4 << 10})
+	second := kill(first)
+	require.NoError(t, again.Close())
+	last := mustOpen(t, Options{Dir: "data", FS: second, segmentSize: 4 << 10})
+	defer func() { require.NoError(t, last.Close()) }()
+	events, err := last.Read(t.Context(), "t", 0, 1, everything)
+	if err != nil || len(events) != 50 {
+		t.Errorf("%d events, %v; want 50", len(events), err)
+	}
+	require.NoError(t, last.reclaim.run(t.Context()))
+	if names, err := second.List(second.PathJoin("data", "journal")); err != nil || strings.HasPrefix(names[0], "00000000000000000000.") {
+		t.Errorf("the dropped segment stays: %v, %v", names, err)
 	}
 }
 

@@ -202,8 +202,9 @@ func indexRecords(b *pebble.Batch, x *frameRun) error {
 // A segment's entry has its size once the next one has begun, or 0, or says that the segment was dropped.
 const segmentDropped = 1
 
-// checkSegments looks for the files of the segments that the index knows, and removes those that were dropped. It
-// tells the index of those that it does not know yet.
+// checkSegments looks for the files of the segments that the index knows. It tells the index of those that it does not know yet.
+// A file that a crash has kept from being removed stays for reclaim, since the index may know of that only by what was replayed:
+// until it is flushed, the next start needs the file again.
 func (r *recovery) checkSegments() error {
 	l := r.log
 	known := map[uint64]bool{}
@@ -221,11 +222,8 @@ func (r *recovery) checkSegments() error {
 		}
 		size, err := r.journal.Size(base)
 		switch {
-		case want == segmentDropped && err == nil:
-			if err := r.journal.Forget(base); err != nil {
-				return err
-			}
 		case want == segmentDropped:
+			l.undropped = l.undropped || err == nil
 		case errors.Is(err, fs.ErrNotExist):
 			return &eventlog.DamageError{File: r.journal.Path(base), What: "the file is missing"}
 		case err != nil:

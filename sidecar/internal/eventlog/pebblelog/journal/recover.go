@@ -224,9 +224,6 @@ func (r *Recovered) Size(base uint64) (int64, error) {
 // Path is the path of a segment's file.
 func (r *Recovered) Path(base uint64) string { return r.j.path(base) }
 
-// Forget removes a segment that a crash has kept from being dropped.
-func (r *Recovered) Forget(base uint64) error { return r.j.Drop(base) }
-
 // Frames gives do the frames of a closed segment, which ends at a position.
 func (j *Journal) Frames(base, end uint64, do func(f Frame, body []byte) error) error {
 	r := &Recovered{j: j, Bases: []uint64{base, end}}
