@@ -19,8 +19,8 @@ import (
 	"github.com/sluice-bus/sluice/sdk/wire"
 )
 
-// patience is how long may pass without an event before the rest is given up.
-const patience = 30 * time.Second
+// patience is how long may pass without an event before the rest is given up: a takeover on a busy machine takes its time.
+const patience = time.Minute
 
 // Sidecar is a sidecar that is measured.
 type Sidecar struct {

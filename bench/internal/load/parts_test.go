@@ -1,11 +1,15 @@
 package load
 
 import (
+	"context"
 	"encoding/json"
 	"testing"
 	"time"
 
 	"pgregory.net/rapid"
+
+	"github.com/sluice-bus/sluice/sdk/wire"
+	"github.com/sluice-bus/sluice/test/require"
 )
 
 func TestPayloadCarriesItsTime(t *testing.T) {
@@ -85,5 +89,25 @@ func TestWaitEndsWithStop(t *testing.T) {
 	close(stop)
 	if c.wait(c.now()+int64(time.Hour), stop, preciseSleep) {
 		t.Error("waited in spite of stop")
+	}
+}
+
+// answering is a carrier that accepts all at once.
+type answering struct{}
+
+func (answering) Send(_ []wire.Event, s *Slot) error { s.Answered(nil); return nil }
+func (answering) Flush() error                       { return nil }
+func (answering) Close()                             {}
+
+// TestALoadWhoseTimeIsOverAtItsStartSendsOne: on a busy machine that is so for one of a fraction of a second.
+func TestALoadWhoseTimeIsOverAtItsStartSendsOne(t *testing.T) {
+	publisher, err := NewPublisher(t.Context(), Publishing{
+		Topic: "t", Size: MinSize, Connections: 2, Depth: 1, Batch: 1, For: 1,
+		Open: func(context.Context, Publishing) (Carrier, error) { return answering{}, nil },
+	})
+	require.NoError(t, err)
+	tally, _, err := publisher.Run(t.Context())
+	if err != nil || tally.Done != 1 {
+		t.Errorf("%d events, %v", tally.Done, err)
 	}
 }
