@@ -101,7 +101,7 @@ bench: ## Run the Go benchmarks (BENCH, BENCHTIME); bin/sluice-bench run measure
 bench-peers: build ## Measure other systems beside a sidecar, in turn (ARGS: --rounds, --for, --readme bench/README.md; 13 min)
 	-@command -v redis-server >/dev/null && [ -x /usr/lib/rabbitmq/bin/rabbitmq-server ] || \
 		apt-get install -y --no-install-recommends redis-server rabbitmq-server
-	cd bench/peers && CGO_ENABLED=0 go build -trimpath -o ../../bin/sluice-peers .
+	cd bench/peers && CGO_ENABLED=0 go test -trimpath -vet=off . && CGO_ENABLED=0 go build -trimpath -o ../../bin/sluice-peers .
 	bin/sluice-peers --json bin/peers.json --html bin/peers.html $(ARGS)
 
 .PHONY: docker
