@@ -275,6 +275,7 @@ func (c *ControlPlane) rereadFiles(ctx context.Context) error {
 func (c *ControlPlane) handler(stopping <-chan struct{}) http.Handler {
 	xds, http := c.Addresses()
 	return c.traced(rest.New(rest.Config{
+		Name: c.name,
 		About: rest.About{
 			Program: "sluice-controlplane", Version: c.cfg.Version, NodeID: c.cfg.Name, Listeners: map[string]string{"xds": xds, "http": http},
 		},

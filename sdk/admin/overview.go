@@ -101,6 +101,37 @@ type SidecarHealth struct {
 	Log []string `json:"log"`
 }
 
+// FleetGroup is a consumer group over all sidecars of its store. One without a name has the dead letters of no group.
+type FleetGroup struct {
+	Store          string     `json:"store"`
+	Topic          string     `json:"topic"`
+	Group          string     `json:"group"`
+	Lag            int64      `json:"lag"`
+	InFlight       int64      `json:"inflight"`
+	Members        int        `json:"members"`
+	OldestUnackedS int64      `json:"oldest_unacked_s"`
+	Paused         bool       `json:"paused"`
+	StuckSince     *time.Time `json:"stuck_since,omitempty"`
+	BlockedBy      string     `json:"blocked_by,omitempty"`
+	DeadLetters    int64      `json:"dead_letters"`
+}
+
+// FleetGroups returns the groups of topics whose names begin with prefix, or those of them that have dead letters: stuck
+// ones first, then those with the most lag.
+func (c *ControlPlane) FleetGroups(ctx context.Context, prefix string, deadLetters bool) (all []FleetGroup, err error) {
+	for next := ""; ; {
+		page, err := fetch[struct {
+			Groups []FleetGroup
+			Next   string
+		}](ctx, c, "/v1/groups"+query("sort", "-trouble", "prefix", prefix, "dead_letters", onlyIf(deadLetters, "1"),
+			"limit", largestPage, "cursor", next))
+		if all = append(all, page.Groups...); err != nil || page.Next == "" {
+			return all, err
+		}
+		next = page.Next
+	}
+}
+
 // Overview returns the incidents and the rates of the fleet.
 func (c *ControlPlane) Overview(ctx context.Context) (Overview, error) {
 	return fetch[Overview](ctx, c, "/v1/overview")

@@ -132,6 +132,43 @@ test('a limit is changed, arrives everywhere, acts, and is rolled back', async (
   await until('the accepted rate to rise', async () => (await accepted()) > high / 2);
 });
 
+test('a change is reviewed: what it would have refused, and why it is made', async () => {
+  await visit(`#/policies/${topic}`);
+  await field('publish.rate').fill('20');
+  await button('Review 1 change…').click();
+  const effects = dialog().getByRole('region', {name: 'What it would have done'});
+  const [published, before, after] = (await effects.getByRole('row').filter({hasText: topic}).locator('td').allInnerTexts())
+    .map(t => Number(t.split(' ')[0].replaceAll(',', '')));
+  assert.ok(published > after && after > before && before > 0, `${published} published, ${before} refused, then ${after}`);
+  await dialog().getByLabel('Reason, for the audit log').fill('the bank is slow');
+  await shoot(page, 'effects');
+  await button('Save', dialog()).click();
+  await everyone();
+  await page.getByRole('region', {name: 'History'}).getByText('the bank is slow').waitFor();
+  const {entries: [latest]} = await api('GET', '/v1/audit?limit=1');
+  assert.equal(latest.reason, 'the bank is slow');
+  await page.getByRole('region', {name: 'In force'}).getByText('every field').click();
+  const origin = async path => (await page.locator('.inforce tr').filter({hasText: path}).first().innerText()).split(/\s*\t\s*/);
+  assert.deepEqual(await origin('publish.rate'), ['publish.rate', '20', 'this policy']);
+  assert.equal((await origin('delivery.max_attempts'))[2], 'default');
+});
+
+test('edits that are not saved survive a reload, until they are undone', async () => {
+  await visit(`#/policies/${topic}`);
+  await field('publish.rate').fill('44');
+  await page.getByText('Whole policy as JSON').click();
+  await page.getByRole('textbox', {name: /Partitions, deduplication/}).fill('{"publish": {"rate": 44, "burst": 100}, "durability": {"spool_max_bytes": 9007199254740993}}');
+  await page.reload();
+  await page.getByText('These edits are not saved yet').waitFor();
+  assert.equal(await field('publish.rate').inputValue(), '44');
+  await page.getByText('Whole policy as JSON').click();
+  assert.match(await page.getByRole('textbox', {name: /Partitions, deduplication/}).inputValue(), /9007199254740993/);
+  await button('Undo').click();
+  await page.reload();
+  await until('the saved value', async () => (await field('publish.rate').inputValue()) === '100');
+  assert.equal(await page.getByText('These edits are not saved yet').count(), 0);
+});
+
 test('an emptied input inherits from the next policy', async () => {
   await visit(`#/topics/${topic}`);
   await field('publish.rate').fill('');
@@ -229,17 +266,15 @@ test('what the control plane refuses is said at its field', async () => {
   expected.push(/status of 422/);
   await visit(`#/topics/${topic}`);
   await field('publish.rate').fill('-1');
-  await page.getByText('must be at least 0').waitFor();
-  await field('delivery.ack_timeout').fill('48h');
+  await page.getByText('Not yet: publish.rate must be at least 0.').waitFor();
+  assert.ok(await button('Review 1 change…').isDisabled(), 'what is invalid cannot be saved');
+  await field('publish.rate').fill('5');
+  await field('delivery.ack_timeout').fill('48h'); // which only the control plane knows to be too long
   await button('Review 2 changes…').click();
-  await button('Save', dialog()).click();
-  await dialog().waitFor({state: 'detached'});
-  for (const name of ['publish.rate', 'delivery.ack_timeout']) {
-    assert.equal(await field(name).getAttribute('aria-invalid'), 'true');
-    const [, error] = (await field(name).getAttribute('aria-describedby')).split(' ');
-    await until('the reason', async () => /must be .* not /.test(await page.locator(`[id="${error}"]`).innerText()));
-  }
-  await focused('publish.rate');
+  await focused('delivery.ack_timeout');
+  assert.equal(await field('delivery.ack_timeout').getAttribute('aria-invalid'), 'true');
+  const [, error] = (await field('delivery.ack_timeout').getAttribute('aria-describedby')).split(' ');
+  await until('the reason', async () => /must be .* not /.test(await page.locator(`[id="${error}"]`).innerText()));
   await shoot(page, 'refused-fields');
   assert.deepEqual((await get()).publish, start.publish);
 
@@ -247,7 +282,6 @@ test('what the control plane refuses is said at its field', async () => {
   await page.getByText('Whole policy as JSON').click();
   await page.getByRole('textbox', {name: /Partitions, deduplication/}).fill('{"colour": "blue"}');
   await page.getByRole('button', {name: /^Review/}).click();
-  await button('Save', dialog()).click();
   await page.getByText(/colour: unknown key/).waitFor();
 });
 
@@ -386,7 +420,6 @@ test('the schemas of a policy are listed, and one that breaks is refused with it
   await page.getByText('Whole policy as JSON').click();
   await page.getByRole('textbox', {name: /Partitions, deduplication/}).fill('{"schema": {"json_schema": {"type": "object", "required": ["id"]}}}');
   await button('Review 1 change…').click();
-  await button('Save', dialog()).click();
   await page.getByText('requires the property "id", and version 2 does not').waitFor();
   await page.getByText('allows no null here, and version 2 does').waitFor();
 });

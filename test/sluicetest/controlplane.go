@@ -33,9 +33,10 @@ type ControlPlaneOptions struct {
 	// call the stand-in.
 	Sidecars func() []admin.Sidecar
 	Topics   func() []admin.FleetTopic
-	// Overview, Stores and Health are what a control plane says of the fleet; nil is a fleet without sidecars.
+	// Overview, Stores, Groups and Health are what a control plane says of the fleet; nil is a fleet without sidecars.
 	Overview func() admin.Overview
 	Stores   func() []admin.FleetStore
+	Groups   func() []admin.FleetGroup
 	Health   func(nodeID string) (admin.SidecarHealth, bool)
 }
 
@@ -71,6 +72,9 @@ func StartControlPlane(opts ControlPlaneOptions) *ControlPlane {
 	if opts.Stores == nil {
 		opts.Stores = func() []admin.FleetStore { return []admin.FleetStore{} }
 	}
+	if opts.Groups == nil {
+		opts.Groups = func() []admin.FleetGroup { return []admin.FleetGroup{} }
+	}
 	if opts.Health == nil {
 		opts.Health = func(string) (admin.SidecarHealth, bool) { return admin.SidecarHealth{}, false }
 	}
@@ -91,6 +95,7 @@ func StartControlPlane(opts ControlPlaneOptions) *ControlPlane {
 		"GET /v1/audit":                          c.log,
 		"GET /v1/overview":                       func(*http.Request) (any, error) { return c.opts.Overview(), nil },
 		"GET /v1/stores":                         func(*http.Request) (any, error) { return map[string]any{"stores": c.opts.Stores()}, nil },
+		"GET /v1/groups":                         func(*http.Request) (any, error) { return map[string]any{"groups": c.opts.Groups()}, nil },
 		"GET /v1/sidecars/{node_id}":             c.health,
 		"GET /v1/sidecars":                       c.sidecars,
 		"DELETE /v1/sidecars/{node_id}":          c.forget,

@@ -23,6 +23,8 @@ type Change struct {
 type Applied struct {
 	Revision int64    // of the policies after it; those before it where it was a dry run
 	Changes  []Change // ascending by name, unchanged policies included
+	// Before and After are the policies without and with the changes.
+	Before, After *State
 }
 
 // Apply puts several policies in one commit, and with prune removes all others. A dry run returns
@@ -60,7 +62,7 @@ func (c *Catalog) applied(ctx context.Context, by Author, dryRun bool, asked map
 	if err != nil {
 		return Applied{}, err
 	}
-	done := Applied{Revision: after.Revision, Changes: changes(before, after, asked)}
+	done := Applied{Revision: after.Revision, Changes: changes(before, after, asked), Before: before, After: after}
 	if dryRun {
 		done.Revision = before.Revision
 	}

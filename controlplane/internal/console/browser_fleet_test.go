@@ -103,6 +103,24 @@ func limit(e *policy.Effective, wants map[string]float64, node string) float64 {
 	return e.Publish.Rate * wants[node] / total
 }
 
+// Hours has an hour of the load, which is the same all the time.
+func (f *madeUpFleet) Hours(wanted func(topic string) bool) fleet.Hours {
+	out := fleet.Hours{Since: time.Now().Add(-time.Hour), Complete: true, Topics: map[string][]fleet.Hour{}}
+	for topic, wants := range demand {
+		if !wanted(topic) {
+			continue
+		}
+		for _, perSecond := range wants {
+			var hour fleet.Hour
+			for i := range hour {
+				hour[i] = fleet.Slot{Events: float32(perSecond * fleet.HourSlot.Seconds()), Peak: float32(perSecond)}
+			}
+			out.Topics[topic] = append(out.Topics[topic], hour)
+		}
+	}
+	return out
+}
+
 func (f *madeUpFleet) Topics(history bool) []fleet.Topic {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -232,6 +250,8 @@ func (f *madeUpFleet) Overview() health.Overview {
 func (f *madeUpFleet) TopicGroups() map[string]wire.TopicGroups {
 	return map[string]wire.TopicGroups{"orders.created": {Groups: 2, Lag: 1204, DeadLetters: 7}, "orders.paid": {Groups: 1}}
 }
+
+func (f *madeUpFleet) Groups() []health.Group { return nil }
 
 func (f *madeUpFleet) Stores() []health.Store {
 	sidecars := []string{"edge-eu-1", "edge-eu-2", "edge-us-1"}

@@ -45,6 +45,7 @@ type Registry struct {
 	members  map[string]*member // connected, by node id
 	left     map[string]*member // by node id: the last ones of it, where none is connected
 	usage    usage
+	hours    hours
 	existing existing
 	others   []other
 	roster   roster
@@ -90,7 +91,8 @@ func NewRegistry(c Config) *Registry {
 	return &Registry{
 		name: c.ControlPlane, now: c.Now, start: c.Now(), await: c.AwaitEnd,
 		members: map[string]*member{}, left: map[string]*member{},
-		usage: usage{topics: map[string]*topicUse{}}, existing: newExisting(), roster: newRoster(), refusals: map[string]refusals{},
+		usage: usage{topics: map[string]*topicUse{}}, hours: hours{by: map[string]map[string]*hour{}},
+		existing: newExisting(), roster: newRoster(), refusals: map[string]refusals{},
 	}
 }
 

@@ -55,6 +55,7 @@ func (r *Registry) Usage(node, topic string, allowed, denied uint64, at time.Tim
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	now := r.elapsed(at)
+	r.hours.add(topic, node, now, float64(allowed)+float64(denied))
 	over := reportEvery
 	if t := r.usage.topics[topic]; t != nil && t.by[node] != nil {
 		over = min(over, now-t.by[node].used)
@@ -95,6 +96,7 @@ func (r *Registry) elapsed(at time.Time) time.Duration { return max(at.Sub(r.sta
 func (r *Registry) use(node, topic string, now time.Duration) (*topicUse, *use) {
 	if now-r.usage.swept >= sweepEvery {
 		r.usage.sweep(now)
+		r.hours.sweep(now)
 	}
 	t := r.usage.topics[topic]
 	if t == nil || t.by[node] == nil {

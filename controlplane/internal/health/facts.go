@@ -25,8 +25,9 @@ type groupKey struct {
 // group is a group, over all sidecars of its store.
 type group struct {
 	health.GroupState
-	dead    health.DeadLetters
-	growing growth // of its lag
+	dead      health.DeadLetters
+	oldestFor time.Duration
+	growing   growth // of its lag
 }
 
 // Store is a store of events, as its sidecars see it.
@@ -57,7 +58,11 @@ func gather(members []fleet.Member, demand map[string]fleet.Point, now time.Time
 		}
 		f.addStore(m)
 		for name, g := range m.Health.Groups {
-			f.group(m.StoreID, name).add(g)
+			all := f.group(m.StoreID, name)
+			all.add(g)
+			if g.Oldest != 0 { // by the sidecar's clock, and so is what has passed
+				all.oldestFor = max(all.oldestFor, now.Add(m.Health.Skew).Sub(at(g.Oldest)))
+			}
 		}
 		for name, d := range m.Health.DeadLetters {
 			f.group(m.StoreID, name).dead = d

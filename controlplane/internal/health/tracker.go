@@ -79,6 +79,7 @@ type Tracker struct {
 	// Of Run alone.
 	episodes map[key]episode
 	trend    trend
+	lags     lags
 
 	mu       sync.Mutex
 	overview Overview
@@ -86,6 +87,8 @@ type Tracker struct {
 	history  []Point
 	groups   map[string]wire.TopicGroups // by topic
 	counts   map[string]int64            // incidents, by kind
+	latest   *facts                      // of the last look; nobody changes them any more
+	lagsThen map[groupKey][]int64
 }
 
 // NewTracker makes a Tracker.
@@ -106,6 +109,7 @@ func (t *Tracker) Run(ctx context.Context) error {
 func (t *Tracker) look(now time.Time) {
 	f := gather(t.fleet.Members(), t.fleet.Demand(), now)
 	t.trend.follow(f)
+	t.lags.follow(f)
 	found := map[string][]finding{}
 	for _, k := range kinds {
 		found[k.name] = k.find(f)
@@ -125,6 +129,7 @@ func (t *Tracker) look(now time.Time) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.overview, t.stores, t.groups, t.counts = o, f.storeList(), f.topicGroups(), counts
+	t.latest, t.lagsThen = f, t.lags.known
 	if n := len(t.history); n == 0 || now.Sub(t.history[n-1].At) >= pointEvery {
 		p := Point{now.UTC().Truncate(time.Second), o.PublishedPerSecond, o.DeliveredPerSecond, o.RefusedPerSecond, o.DeadPerSecond}
 		t.history = append(t.history, p)[max(n+1-maxPoints, 0):]

@@ -17,6 +17,7 @@ type applyRequest struct {
 	policies []policy.Policy
 	prune    bool
 	dryRun   bool
+	by       catalog.Author
 }
 
 // needs returns the role that the request needs: a dry run only reads.
@@ -64,7 +65,7 @@ func (h *handler) apply(w http.ResponseWriter, r *request) error {
 	var req applyRequest
 	var done catalog.Applied
 	err = h.inTurn(r.Context(), r.sender.may(editor) != nil, func(ctx context.Context) error {
-		if req, err = readApply(body, r.sender.may); err != nil {
+		if req, err = readApply(body, r.sender); err != nil {
 			return err
 		}
 		for i := range req.policies {
@@ -75,7 +76,7 @@ func (h *handler) apply(w http.ResponseWriter, r *request) error {
 				return err
 			}
 		}
-		done, err = h.Catalog.Apply(ctx, r.sender.author(), req.policies, req.prune, req.dryRun)
+		done, err = h.Catalog.Apply(ctx, req.by, req.policies, req.prune, req.dryRun)
 		return err
 	})
 	if err != nil {
@@ -122,10 +123,9 @@ type seriesBody struct {
 	Revision int64 `json:"revision"`
 }
 
-// readApply reads the body of an apply. It checks the sender's rights by may before it parses the
-// policies.
-func readApply(body []byte, may func(role string) error) (req applyRequest, err error) {
-	fields, err := members(body, "policies", "prune", "dry_run")
+// readApply reads the body of an apply. It checks the sender's rights before it parses the policies.
+func readApply(body []byte, sender Identity) (req applyRequest, err error) {
+	fields, err := members(body, "policies", "prune", "dry_run", "reason")
 	if err != nil {
 		return req, err
 	}
@@ -135,7 +135,10 @@ func readApply(body []byte, may func(role string) error) (req applyRequest, err 
 	if req.dryRun, err = flag(fields, "dry_run"); err != nil {
 		return req, err
 	}
-	if err := may(req.needs()); err != nil {
+	if err := sender.may(req.needs()); err != nil {
+		return req, err
+	}
+	if req.by, err = sender.authorOf(fields); err != nil {
 		return req, err
 	}
 	list, ok := fields["policies"]

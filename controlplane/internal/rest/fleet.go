@@ -23,6 +23,8 @@ type Registry interface {
 	Find(node string) (fleet.Member, []string, bool)
 	// Topics returns the topics that exist or are in use, with the history of each if asked for.
 	Topics(history bool) []fleet.Topic
+	// Hours returns the last hour of the wanted topics, as this control plane's sidecars saw it.
+	Hours(wanted func(topic string) bool) fleet.Hours
 }
 
 // sidecarBody is a sidecar with its times in the format of answers.

@@ -11,9 +11,6 @@ import (
 	"github.com/sluice-bus/sluice/sdk/wire"
 )
 
-// maxReasonBytes bounds the reason of a change.
-const maxReasonBytes = 1024
-
 // groupRoute changes what a policy says of one consumer group.
 func (h *handler) groupRoute() httpapi.Route {
 	return httpapi.Route{
@@ -46,12 +43,9 @@ func (h *handler) putGroup(w http.ResponseWriter, r *request) error {
 	if err != nil {
 		return err
 	}
-	by := r.sender.author()
-	if reason, given := limits["reason"]; given {
-		if err := json.Unmarshal(reason, &by.Reason); err != nil || by.Reason == "" || len(by.Reason) > maxReasonBytes {
-			return wire.Errorf(wire.BadRequest, `field "reason" must be a text of 1 to %d bytes, for the audit log`, maxReasonBytes)
-		}
-		delete(limits, "reason")
+	by, err := r.sender.authorOf(limits)
+	if err != nil {
+		return err
 	}
 	text, err := json.Marshal(limits)
 	if err != nil {

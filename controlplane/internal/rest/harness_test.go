@@ -92,6 +92,7 @@ type registry struct {
 	topics   []fleet.Topic
 	history  bool // as it was last asked for
 	health   *fleet.Health
+	hours    fleet.Hours
 }
 
 // change changes what it knows while watches look at it.
@@ -120,6 +121,16 @@ func (r *registry) Find(node string) (m fleet.Member, topics []string, found boo
 		}
 	}
 	return m, nil, false
+}
+
+func (r *registry) Hours(wanted func(topic string) bool) fleet.Hours {
+	out := fleet.Hours{Since: r.hours.Since, Complete: r.hours.Complete, Topics: map[string][]fleet.Hour{}}
+	for topic, hours := range r.hours.Topics {
+		if wanted(topic) {
+			out.Topics[topic] = hours
+		}
+	}
+	return out
 }
 
 func (r *registry) Topics(history bool) []fleet.Topic {

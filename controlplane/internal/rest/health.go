@@ -22,6 +22,8 @@ type Health interface {
 	Stores() []health.Store
 	// TopicGroups are by topic.
 	TopicGroups() map[string]wire.TopicGroups
+	// Groups are by topic, group and store.
+	Groups() []health.Group
 	// History has the last hour, the latest last.
 	History() []health.Point
 }
@@ -38,7 +40,7 @@ func (h *handler) healthRoutes() []httpapi.Route {
 	}, {
 		Pattern: "GET /v1/sidecars/{node_id}", Summary: "one sidecar with its health",
 		Answers: []httpapi.Answer{ok[detailBody]("the sidecar")}, Errors: []wire.Code{wire.NotFound}, Serve: h.known(h.sidecar),
-	}, h.watchRoute()}
+	}, h.groupsRoute(), h.watchRoute()}
 }
 
 // overviewBody is an overview, with the rates of the last hour if asked for.
@@ -163,12 +165,11 @@ func showHealth(s *fleet.Health, now time.Time) *healthBody {
 	body.UptimeS = passed(p.Started)
 	for _, name := range sorted(s.Groups) {
 		g := s.Groups[name]
-		one := groupBody{Group: name, Lag: g.Lag, InFlight: g.InFlight, Members: g.Members, Paused: g.Paused,
-			StuckSince: when(g.StuckSince), BlockedBy: g.BlockedBy}
+		var oldest int64
 		if g.Oldest != 0 {
-			one.OldestUnackedS = passed(g.Oldest)
+			oldest = passed(g.Oldest)
 		}
-		body.Groups = append(body.Groups, one)
+		body.Groups = append(body.Groups, showGroup(name, &g, oldest))
 	}
 	for _, name := range sorted(s.DeadLetters) {
 		d := s.DeadLetters[name]

@@ -1,14 +1,18 @@
 package rest
 
 import (
+	"encoding/json"
 	"net/http"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/sluice-bus/sluice/controlplane/internal/fleet"
+	cphealth "github.com/sluice-bus/sluice/controlplane/internal/health"
 	"github.com/sluice-bus/sluice/internal/health"
 	"github.com/sluice-bus/sluice/sdk/wire"
+	"github.com/sluice-bus/sluice/test/require"
 )
 
 func TestTheHealthOfASidecar(t *testing.T) {
@@ -53,4 +57,46 @@ func TestOverviewOfNothing(t *testing.T) {
 	want(t, a.send("GET", "/v1/overview?history=1", ""), http.StatusOK, `{"incidents":[],"sidecars":{"live":0,"missing":0},"versions":[],`+
 		`"stores":0,"topics":0,"published_per_second":0,"delivered_per_second":0,"refused_per_second":0,"dead_per_second":0}`)
 	want(t, a.send("GET", "/v1/stores", ""), http.StatusOK, `{"stores":[]}`)
+	want(t, a.send("GET", "/v1/groups", ""), http.StatusOK, `{"groups":[],"lag_every_s":30}`)
+}
+
+// reportedHealth has made-up groups.
+type reportedHealth struct {
+	Health
+	groups []cphealth.Group
+}
+
+func (r reportedHealth) Groups() []cphealth.Group { return slices.Clone(r.groups) }
+
+func TestTheGroupsOfAllStores(t *testing.T) {
+	one := func(store, topic, group string, lag int64) cphealth.Group {
+		return cphealth.Group{Store: store, Group: health.Group{Topic: topic, Group: group}, GroupState: health.GroupState{Lag: lag},
+			OldestFor: time.Duration(lag) * time.Second, Lags: []int64{1, lag}}
+	}
+	groups := []cphealth.Group{one("s", "a", "x", 5), one("s", "a", "y", 30), one("s", "b", "x", 7), one("t", "b", "x", 1), one("t", "b", "", 0)}
+	groups[3].StuckSince, groups[4].Dead = 4, health.DeadLetters{Count: 2, Oldest: 1, Newest: 2}
+	a := newAPI(t, func(c *Config) { c.Health = reportedHealth{c.Health, groups} })
+	for query, order := range map[string]string{
+		"": "s a x, s a y, t b , s b x, t b x", "?sort=-lag": "s a y, s b x, s a x, t b x, t b ",
+		"?sort=-trouble": "t b x, s a y, s b x, s a x, t b ", "?prefix=a": "s a x, s a y", "?topic=b&group=x": "s b x, t b x",
+		"?store=t": "t b , t b x", "?dead_letters=1": "t b ", "?sort=-oldest_unacked_s&limit=2": "s a y, s b x",
+	} {
+		var body struct {
+			Groups []struct{ Store, Topic, Group string }
+		}
+		require.NoError(t, json.Unmarshal(a.send("GET", "/v1/groups"+query, "").Body.Bytes(), &body))
+		var got []string
+		for _, g := range body.Groups {
+			got = append(got, g.Store+" "+g.Topic+" "+g.Group)
+		}
+		if strings.Join(got, ", ") != order {
+			t.Errorf("%s: %q, want %q", query, got, order)
+		}
+	}
+	want(t, a.send("GET", "/v1/groups?history=1&topic=a&limit=1", ""), http.StatusOK, `{"groups":[{"store":"s","topic":"a","group":"x","lag":5,`+
+		`"inflight":0,"members":0,"oldest_unacked_s":5,"paused":false,"dead_letters":0,"lags":[1,5]}],"lag_every_s":30,`+
+		`"next":"eyJzIjoidG9waWMiLCJ0IjoiIiwibiI6ImFcdTAwMDB4XHUwMDAwcyJ9"}`)
+	want(t, a.send("GET", "/v1/groups?dead_letters=1", ""), http.StatusOK, `{"groups":[{"store":"t","topic":"b","group":"","lag":0,`+
+		`"inflight":0,"members":0,"oldest_unacked_s":0,"paused":false,"dead_letters":2,"oldest_dead_letter":"T","newest_dead_letter":"T"}],`+
+		`"lag_every_s":30}`)
 }

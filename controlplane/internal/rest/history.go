@@ -26,7 +26,11 @@ func (h *handler) rollback(w http.ResponseWriter, r *request) error {
 	if err != nil {
 		return err
 	}
-	fields, err := members(body, "version")
+	fields, err := members(body, "version", "reason")
+	if err != nil {
+		return err
+	}
+	by, err := r.sender.authorOf(fields)
 	if err != nil {
 		return err
 	}
@@ -34,7 +38,7 @@ func (h *handler) rollback(w http.ResponseWriter, r *request) error {
 	if err := json.Unmarshal(fields["version"], &version); err != nil || version < 1 {
 		return wire.Errorf(wire.BadRequest, `field "version" must be a whole number of at least 1: the version to restore`)
 	}
-	entry, err := h.Catalog.Rollback(r.Context(), r.sender.author(), r.PathValue("name"), version, asked.permits)
+	entry, err := h.Catalog.Rollback(r.Context(), by, r.PathValue("name"), version, asked.permits)
 	if err != nil {
 		return err
 	}

@@ -142,8 +142,14 @@ func (h *handler) putPolicy(w http.ResponseWriter, r *request) error {
 	var done catalog.Applied
 	err = h.inTurn(r.Context(), planned, func(ctx context.Context) error {
 		p, err := namedPolicy(r.PathValue("name"), body)
+		if err != nil {
+			return err
+		}
+		var object map[string]json.RawMessage
+		_ = json.Unmarshal(body, &object) // namedPolicy has found it to be one
+		by, err := r.sender.authorOf(object)
 		if err == nil {
-			done, err = h.Catalog.Put(ctx, r.sender.author(), p, asked.permits, planned)
+			done, err = h.Catalog.Put(ctx, by, p, asked.permits, planned)
 		}
 		return err
 	})
@@ -167,10 +173,10 @@ func (h *handler) answerPut(w http.ResponseWriter, r *request, done *catalog.App
 	return h.answer(w, r, status, change.To)
 }
 
-// namedPolicy parses the policy in a body, with the name of the path. The error has every bad
-// field, the name among them.
+// namedPolicy parses the policy in a body, with the name of the path, and not the reason. The error has every
+// bad field, the name among them.
 func namedPolicy(name string, body []byte) (policy.Policy, error) {
-	p, err := policy.ParsePolicy(body, given...)
+	p, err := policy.ParsePolicy(body, slices.Concat(given, []string{"reason"})...)
 	said := p.Name
 	var refused *wire.Error
 	if errors.As(err, &refused) {
@@ -225,7 +231,11 @@ func (h *handler) deletePolicy(w http.ResponseWriter, r *request) error {
 	if err != nil {
 		return err
 	}
-	done, err := h.Catalog.Delete(r.Context(), r.sender.author(), r.PathValue("name"), asked.permits, planned)
+	by := r.sender.author()
+	if by.Reason = r.Text("reason"); len(by.Reason) > maxReasonBytes {
+		return badReason("query parameter")
+	}
+	done, err := h.Catalog.Delete(r.Context(), by, r.PathValue("name"), asked.permits, planned)
 	switch {
 	case err != nil:
 		return err

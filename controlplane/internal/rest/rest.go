@@ -27,6 +27,8 @@ type Config struct {
 	Console  http.Handler   // "/" and all below it that is not the API's
 	Metrics  http.Handler   // GET /metrics
 	Debug    http.Handler   // "/debug/pprof/" and all below it
+	// Name is this control plane's, as sidecars' ControlPlane has it.
+	Name string
 	// About is the answer to GET / for JSON, without its routes.
 	About About
 	// Status is the body of GET /v1/status.

@@ -16,7 +16,7 @@ import (
 // machines is made of them.
 func (h *handler) routes() []httpapi.Route {
 	var all []httpapi.Route
-	for _, list := range [][]httpapi.Route{h.policyRoutes(), h.changeRoutes(), {h.groupRoute()}, h.fleetRoutes(), h.healthRoutes()} {
+	for _, list := range [][]httpapi.Route{h.policyRoutes(), h.changeRoutes(), {h.groupRoute(), h.effectsRoute()}, h.fleetRoutes(), h.healthRoutes()} {
 		all = append(all, list...)
 	}
 	for i := range all {
@@ -56,6 +56,9 @@ func sharedSchemas() map[string]httpapi.Schema {
 	members["updated_by"] = httpapi.SchemaOf[string]()
 	body := maps.Clone(answer)
 	delete(body, "required") // the path has the name
+	of := maps.Clone(members)
+	of["reason"] = reasonSchema()
+	body["properties"] = of
 	return map[string]httpapi.Schema{"Policy": answer, "PolicyBody": body, "Policies": httpapi.ArrayOf(httpapi.Ref("Policy"))}
 }
 
@@ -132,13 +135,15 @@ func (h *handler) changeRoutes() []httpapi.Route {
 		},
 		Errors: changeErrors, Serve: h.known(h.putPolicy),
 	}, {
-		Pattern: "DELETE /v1/policies/{name}", Summary: "deletes a policy", Query: []httpapi.Param{httpapi.DryRun()}, Headers: conditions(),
+		Pattern: "DELETE /v1/policies/{name}", Summary: "deletes a policy", Headers: conditions(),
+		Query:   []httpapi.Param{httpapi.DryRun(), httpapi.Text("reason", "why, for the audit log")},
 		Answers: []httpapi.Answer{{Status: http.StatusNoContent, Doc: "it is deleted"}, plan},
 		Errors:  changeErrors, Serve: h.known(h.deletePolicy),
 	}, {
 		Pattern: "POST /v1/policies/{name}/rollback", Summary: "makes a version with the content of an earlier one", Headers: conditions(),
 		Body: httpapi.JSONOf[struct {
-			Version int64 `json:"version"`
+			Version int64  `json:"version"`
+			Reason  string `json:"reason,omitempty"`
 		}](),
 		Answers: []httpapi.Answer{policyAnswer(http.StatusOK, "the policy")}, Errors: changeErrors, Serve: h.known(h.rollback),
 	}, {
@@ -147,6 +152,7 @@ func (h *handler) changeRoutes() []httpapi.Route {
 			Policies []json.RawMessage `json:"policies" schema:"Policies"`
 			Prune    bool              `json:"prune,omitempty"`
 			DryRun   bool              `json:"dry_run,omitempty"`
+			Reason   string            `json:"reason,omitempty"`
 		}](),
 		Answers: []httpapi.Answer{ok[changesBody]("what changed, or would")}, Errors: changeErrors, Serve: h.known(h.apply),
 	}, {

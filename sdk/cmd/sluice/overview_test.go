@@ -90,6 +90,21 @@ func TestFleetShow(t *testing.T) {
 	plane.run("", "fleet", "show", "b").wantFailure(t, 3, `no sidecar "b" is known`)
 }
 
+func TestFleetGroups(t *testing.T) {
+	since := time.Now().Add(-3 * time.Minute)
+	plane := startPlane(t, sluicetest.ControlPlaneOptions{Groups: func() []admin.FleetGroup {
+		return []admin.FleetGroup{
+			{Topic: "orders", Group: "billing", Lag: 30, InFlight: 2, Members: 1, OldestUnackedS: 190, StuckSince: &since, BlockedBy: "key_order"},
+			{Topic: "orders", Group: "audit", Lag: 7, Paused: true}, {Topic: "orders", DeadLetters: 3},
+		}
+	}})
+	want(t, plane.ok("fleet", "groups"), `TOPIC   GROUP    LAG  INFLIGHT  MEMBERS  OLDEST  DEAD LETTERS  STATE
+orders  billing  30   2         1        3m      0             stuck since 3m ago
+orders  audit    7    0         0        0s      0             paused
+orders  -        0    0         0        0s      3             -
+`)
+}
+
 func TestUsage(t *testing.T) {
 	const hour, at = 3600_000, 1767366245000
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {

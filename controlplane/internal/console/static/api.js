@@ -183,15 +183,17 @@ export const api = {
 
   // save writes a policy on top of the version that its author has seen (null:
   // none), and fails with status 412 if that is no longer the last one.
-  save: (name, doc, seen) => request('PUT', policyPath(name), {
-    body: {name, ...doc},
+  save: (name, doc, seen, reason) => request('PUT', policyPath(name), {
+    body: {name, ...doc, reason: reason || undefined},
     headers: condition(seen),
   }),
-  remove: (name, seen) => request('DELETE', policyPath(name), {headers: condition(seen)}),
+  effects: (name, doc) => request('POST', policyPath(name) + '/effects', {body: {name, ...doc}}),
+  remove: (name, seen, reason) => request('DELETE', policyPath(name) + (reason ? '?reason=' + encodeURIComponent(reason) : ''), {headers: condition(seen)}),
   forget: node => request('DELETE', '/v1/sidecars/' + encodeURIComponent(node)),
   schemas: (name, signal) => request('GET', policyPath(name) + '/schemas', {signal}),
   history: (name, signal) => request('GET', policyPath(name) + '/history', {signal}),
   // seen is the version in force that is about to be replaced, null for none.
-  rollback: (name, version, seen) => request('POST', policyPath(name) + '/rollback', {body: {version}, headers: condition(seen)}),
+  rollback: (name, version, seen, reason) => request('POST', policyPath(name) + '/rollback',
+    {body: {version, reason: reason || undefined}, headers: condition(seen)}),
   audit: (limit, before) => request('GET', `/v1/audit?limit=${limit}` + (before ? `&before=${before}` : '')),
 };

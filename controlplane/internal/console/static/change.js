@@ -5,18 +5,19 @@ import {Dialog, ErrorNote, html, Time, useId, useState} from './ui.js';
 import {api} from './api.js';
 import {apply, changes, content} from './policy.js';
 import {Diff} from './diff.js';
+import {Effects} from './effects.js';
 
 // ChangeDialog saves doc as the policy of that name. base is the policy that its
 // author began with, null for none. onInvalid gets the fields that were refused.
 export function ChangeDialog({title, verb = 'Save', name, base, doc, policies, note, onSaved, onInvalid, onClose}) {
-  const [state, setState] = useState({base, doc, busy: false, error: null, theirs: undefined});
+  const [state, setState] = useState({base, doc, reason: '', busy: false, error: null, theirs: undefined});
   const update = part => setState(s => ({...s, ...part}));
 
   async function save(e) {
     e.preventDefault();
     update({busy: true, error: null});
     try {
-      onSaved(await api.save(name, state.doc, state.base?.version));
+      onSaved(await api.save(name, state.doc, state.base?.version, state.reason.trim()));
     } catch (error) {
       if (error.status === 412) return conflict(error);
       if (error.status === 422 && onInvalid) return onInvalid(error);
@@ -49,6 +50,8 @@ export function ChangeDialog({title, verb = 'Save', name, base, doc, policies, n
         ${note && html`<p>${note}</p>`}
         ${!state.base && html`<p>A new policy <code>${name}</code>. Unset fields are inherited.</p>`}
         <${Diff} from=${content(state.base)} to=${state.doc} name=${name} policies=${policies} />
+        <${Effects} name=${name} doc=${state.doc} onInvalid=${onInvalid} />
+        <${Reason} value=${state.reason} onChange=${reason => update({reason})} />
         <${ErrorNote} error=${state.error} />
         <div class="buttons">
           <button type="submit" class="primary" autofocus disabled=${state.busy || nothing}>${state.busy ? 'Saving…' : verb}</button>
@@ -56,6 +59,13 @@ export function ChangeDialog({title, verb = 'Save', name, base, doc, policies, n
         </div>
       </form>
     <//>`;
+}
+
+// Reason asks why, for the history and the audit log.
+export function Reason({needed, value, onChange}) {
+  const id = useId();
+  return html`<p><label for=${id}>Reason, for the audit log${!needed && html` <small class="muted">may be left out</small>`}</label>
+    <input id=${id} type="text" class="wide" maxlength="300" value=${value} autocomplete="off" autofocus=${needed} onInput=${e => onChange(e.target.value)} /></p>`;
 }
 
 // Conflict shows a change that came first. The user can overwrite it only after

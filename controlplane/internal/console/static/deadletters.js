@@ -6,34 +6,30 @@ import {Confirm} from './change.js';
 import {count, plural} from './format.js';
 import {groupLink, NoStore} from './groups.js';
 import {useLive} from './live.js';
-import {useReports} from './polled.js';
 import {StoreChoice, useStore} from './store.js';
 import {Table} from './table.js';
 
 const letterColumns = [
-  {title: 'Topic', className: 'code', cell: d => html`<a href=${topicLink(d.topic)}>${d.topic}</a>`},
+  {title: 'Topic', sort: 'topic', className: 'code', cell: d => html`<a href=${topicLink(d.topic)}>${d.topic}</a>`},
   {title: 'Group', className: 'code', cell: d => (d.group ? html`<a href=${groupLink(d.topic, d.group, d.store)}>${d.group}</a>` : html`<span class="muted">of a spool</span>`)},
-  {title: 'Dead letters', number: true, cell: d => html`<a href=${address(['topics', d.topic, 'dead-letters'], {group: d.group, store: d.store})}>${count(d.count)}</a>`},
-  {title: 'Oldest', cell: d => html`<${Ago} at=${d.oldest} />`},
-  {title: 'Newest', cell: d => html`<${Ago} at=${d.newest} />`},
+  {title: 'Dead letters', sort: 'dead_letters', number: true, cell: d => html`<a href=${address(['topics', d.topic, 'dead-letters'], {group: d.group, store: d.store})}>${count(d.dead_letters)}</a>`},
+  {title: 'Oldest', cell: d => html`<${Ago} at=${d.oldest_dead_letter} />`},
+  {title: 'Newest', cell: d => html`<${Ago} at=${d.newest_dead_letter} />`},
 ];
 
 // AllDeadLetters are the groups that have some, as the sidecars report them.
 export function AllDeadLetters({query, me}) {
-  const live = useReports();
-  const {filter = ''} = query;
-  const found = new Map();
-  for (const s of live.data?.sidecars ?? []) {
-    for (const d of s.dead_letters ?? []) found.set([s.store_id, d.topic, d.group].join('\0'), {...d, store: s.store_id});
-  }
-  const rows = [...found].map(([key, d]) => ({...d, key})).filter(d => `${d.topic} ${d.group}`.includes(filter)).sort((a, b) => b.count - a.count);
+  const {prefix = '', cursor = '', sort = '-dead_letters'} = query;
+  const path = '/v1/groups?' + new URLSearchParams({dead_letters: 1, sort, ...(prefix && {prefix}), ...(cursor && {cursor})});
+  const live = useLive(path, {every: 5000});
+  const rows = live.data?.groups;
   return html`
-    <${Page} title="Dead letters" poll=${live} copy=${{path: '/v1/sidecars', cli: 'sluice fleet show NODE', me}}>
-      <div class="toolbar"><${Filter} label="Topics and groups with" name="filter" query=${query} />
-        <span class="muted" role="status">${live.data && plural(rows.length, 'group')}</span></div>
-      ${!live.data ? html`<${Waiting} poll=${live} />`
-        : rows.length === 0 ? html`<${Empty}><p>${filter ? html`None in topics and groups with <code>${filter}</code>.` : 'No group has given up an event.'}</p><//>`
-        : html`<${Table} name="letters" columns=${letterColumns} rows=${rows} id=${d => d.key} />`}
+    <${Page} title="Dead letters" poll=${live} copy=${{path, cli: 'sluice fleet groups --dead-letters', me}}>
+      <div class="toolbar"><${Filter} label="Topics that begin with" name="prefix" query=${query} />
+        <span class="muted" role="status">${rows && plural(rows.length, 'group') + (live.data.next || cursor ? ' on this page' : '')}</span></div>
+      ${!rows ? html`<${Waiting} poll=${live} />`
+        : rows.length === 0 ? html`<${Empty}><p>${prefix ? html`None in topics that begin with <code>${prefix}</code>.` : 'No group has given up an event.'}</p><//>`
+        : html`<${Table} name="letters" columns=${letterColumns} rows=${rows} id=${d => [d.store, d.topic, d.group].join(' ')} query=${query} sort="-dead_letters" next=${live.data.next} />`}
     <//>`;
 }
 

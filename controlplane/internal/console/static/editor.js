@@ -1,21 +1,24 @@
 // A policy as a form: the most used fields as inputs, and the whole policy as
 // JSON. An empty input leaves its field unset, and shows the inherited value.
-import {denied, Guarded, html, useEffect, useId, useRef, useState} from './ui.js';
+import {denied, Guarded, html, useEffect, useId, useMemo, useRef, useState} from './ui.js';
 import {fields} from './fields.js';
-import {changes, content, get, groupFields, groupNames, hint, inherited, matching, parse, same, set, shown} from './policy.js';
+import {changes, content, fieldOf, get, groupFields, groupNames, hint, inherited, matching, parse, same, set, shown} from './policy.js';
 import {parseJSON} from './api.js';
 import {plural} from './format.js';
 import {ChangeDialog} from './change.js';
+import {keepDraft, readDraft} from './draft.js';
 
 const sections = ['Publish', 'Delivery'].map(title => ({title, fields: fields.filter(f => f.form === title)}));
 const page = 20; // consumer groups at first, and with each "more"
 
 // Editor edits the policy of a name; policy is the one in force, null for none.
 export function Editor({name, policy, policies, me, onSaved}) {
-  const [base, setBase] = useState(policy);
-  const [doc, setDoc] = useState(content(policy));
+  const kept = useMemo(() => readDraft(name), []);
+  const [restored, setRestored] = useState(kept !== null);
+  const [base, setBase] = useState(kept ? kept.base : policy);
+  const [doc, setDoc] = useState(kept?.doc ?? content(policy));
   const [typed, setTyped] = useState({}); // path -> text, as long as it is being typed
-  const [json, setJSON] = useState(null); // text that is not (yet) a document
+  const [json, setJSON] = useState(kept?.json ?? null); // text that is not (yet) a document
   const [refused, setRefused] = useState([]); // what the control plane said, by field
   const [reviewing, setReviewing] = useState(false);
   const [added, setAdded] = useState([]); // consumer groups without a limit yet
@@ -25,8 +28,13 @@ export function Editor({name, policy, policies, me, onSaved}) {
   const list = changes(content(base), doc);
   const dirty = list.length > 0 || json !== null;
 
+  // What the form says to be wrong; the control plane says the rest.
+  const wrong = list.map(c => [c.path, fieldOf(c.path)?.kind ? hint(fieldOf(c.path), c.to) : '']).filter(([, message]) => message);
+
   // A new policy may leave every field unset; a change has to change something.
-  const ready = json === null && (list.length > 0 || base === null);
+  const ready = json === null && wrong.length === 0 && (list.length > 0 || base === null);
+
+  useEffect(() => keepDraft(name, dirty ? {base, doc, json} : null), [dirty, base, doc, json]);
 
   function reset(to) {
     setBase(to);
@@ -35,6 +43,7 @@ export function Editor({name, policy, policies, me, onSaved}) {
     setJSON(null);
     setRefused([]);
     setAdded([]);
+    setRestored(false);
   }
 
   // A change by someone else is shown at once if the user is not editing; else
@@ -78,6 +87,7 @@ export function Editor({name, policy, policies, me, onSaved}) {
         base=${inherited(field.path, name, policies)} onText=${text => edit(field, text)} onRevert=${() => revert(field)} />`)}
     </div>`;
   return html`
+    ${restored && dirty && html`<p class="note warn" role="status">These edits are not saved yet: they are from before this page was opened. Undo takes them away.</p>`}
     <form class="editor" ref=${form} onSubmit=${e => { e.preventDefault(); if (!no && ready) setReviewing(true); }}>
       ${sections.map(section => html`
         <fieldset key=${section.title} disabled=${Boolean(no)}>
@@ -99,6 +109,7 @@ export function Editor({name, policy, policies, me, onSaved}) {
         <//>
         <button type="button" disabled=${!dirty} onClick=${() => reset(policy)}>Undo</button>
         ${no && html`<span class="muted">${no}</span>`}
+        ${wrong.length > 0 && html`<span class="error" role="status">Not yet: ${wrong.map(([path, message]) => `${path} ${message}`).join('; ')}.</span>`}
         ${dirty && base && policy?.version > base.version && html`<span class="note warn">Someone else has changed this policy meanwhile.</span>`}
       </div>
       ${reviewing && html`

@@ -3,6 +3,7 @@ import {now} from './api.js';
 
 const whole = new Intl.NumberFormat('en', {maximumFractionDigits: 0});
 const fine = new Intl.NumberFormat('en', {maximumFractionDigits: 1});
+const all = new Intl.NumberFormat('en', {maximumFractionDigits: 20});
 const short = new Intl.NumberFormat('en', {notation: 'compact', maximumFractionDigits: 1});
 
 // perSecond is short: columns of it must not change their width all the time.
@@ -13,6 +14,8 @@ export function perSecond(n) {
   return n < 100_000 ? whole.format(n) : short.format(n);
 }
 
+// exact is a number of which nothing is left out, such as a limit.
+export const exact = n => all.format(n);
 export const count = n => whole.format(n);
 export const plural = (n, one, many = one + 's') => `${whole.format(n)} ${n === 1 ? one : many}`;
 

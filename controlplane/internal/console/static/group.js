@@ -6,7 +6,7 @@ import {count, duration, plural} from './format.js';
 import {useLive} from './live.js';
 import {effective, shown} from './policy.js';
 import {PauseGroup, Seek, SlowGroup} from './groupchanges.js';
-import {Blocked, NoStore, reasons, rowOf} from './groups.js';
+import {Blocked, NoStore, reasons, rowOf, useLags} from './groups.js';
 import {Plot} from './sparkline.js';
 import {Rollout} from './rollout.js';
 import {StoreChoice, useStore} from './store.js';
@@ -16,6 +16,7 @@ export function Group({topic, group, query, me}) {
   const {store, stores, live: known} = useStore(query, topic);
   const path = store && storePath(store, 'topics', topic, 'groups', group);
   const live = useLive(path || null, {every: 3000});
+  const lags = useLags(store && {store, topic, group});
   const policies = useLive('/v1/policies', {list: 'policy'});
   const [doing, setDoing] = useState(null); // 'pause', 'slow', or the positions to seek to
   const [change, setChange] = useState(null); // of the policy
@@ -47,7 +48,7 @@ export function Group({topic, group, query, me}) {
       ${change && html`<${Rollout} key=${change.version} change=${change} onDone=${() => setChange(null)} />`}
       ${moved && html`<${Moved} plan=${moved} lag=${g?.lag ?? 0} onDone=${() => setMoved(null)} />`}
       ${store === '' ? html`<${NoStore} />` : !g || g.group !== group ? html`<${Waiting} poll=${live.error ? live : store ? live : known} />`
-        : html`<${Now} g=${g} row=${rowOf(store, g, live.at)} limit=${limit} topic=${topic} store=${query.store} />
+        : html`<${Now} g=${g} row=${rowOf(store, g, lags)} limit=${limit} topic=${topic} store=${query.store} />
           <${Members} g=${g} /><${Partitions} g=${g} no=${no} onSkip=${p => setDoing({[p.partition]: p.cursor})} />`}
       ${doing === 'pause' && html`<${PauseGroup} ...${{topic, group, policies: list, paused: limit('paused')}} onSaved=${saved} onClose=${close} />`}
       ${doing === 'slow' && html`<${SlowGroup} ...${{topic, group, policies: list}} onSaved=${saved} onClose=${close} />`}
@@ -84,7 +85,7 @@ function Now({g, row, limit, topic, store}) {
       </section>
       <section class="card plot" aria-label="Lag">
         <h2>Lag</h2>
-        <${Plot} points=${row.trend} begin=${row.trend[0].at} unit="" label=${`lag of ${g.group} since this tab was opened`} />
+        <${Plot} points=${row.trend} unit="" label=${`lag of ${g.group} in the last hour`} />
       </section>
     </div>`;
 }

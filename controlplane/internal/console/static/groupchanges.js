@@ -1,7 +1,7 @@
 // What can be done to a consumer group: pause, resume, slow down, seek.
 import {Dialog, ErrorNote, html, useId, useState} from './ui.js';
 import {api} from './api.js';
-import {Confirm} from './change.js';
+import {Confirm, Reason} from './change.js';
 import {count, plural} from './format.js';
 import {inherited} from './policy.js';
 
@@ -14,12 +14,6 @@ async function put({topic, group, policies}, change, reason) {
     own ? {'If-Match': `"${own.version}"`} : {'If-None-Match': '*'});
 }
 
-function Reason({value, onChange}) {
-  const id = useId();
-  return html`<p><label for=${id}>Reason, for the audit log</label>
-    <input id=${id} type="text" class="wide" maxlength="300" value=${value} autocomplete="off" autofocus onInput=${e => onChange(e.target.value)} /></p>`;
-}
-
 export function PauseGroup({paused, onSaved, onClose, ...of}) {
   const [reason, setReason] = useState('');
   const act = async () => onSaved(await put(of, {paused: !paused}, reason.trim()));
@@ -27,7 +21,7 @@ export function PauseGroup({paused, onSaved, onClose, ...of}) {
     <${Confirm} title=${`${paused ? 'Resume' : 'Pause'} ${of.group}`} verb=${paused ? 'Resume' : 'Pause'} act=${act} ready=${reason.trim() !== ''} onClose=${onClose}>
       <p>${paused ? 'Its members get events again, beginning with the backlog.'
         : 'Its members get no events until it is resumed. What they have can be acked, and publishing goes on.'}</p>
-      <${Reason} value=${reason} onChange=${setReason} />
+      <${Reason} needed value=${reason} onChange=${setReason} />
     <//>`;
 }
 
@@ -46,7 +40,7 @@ export function SlowGroup({onSaved, onClose, ...of}) {
         <p key=${field}><label for="${id}-${field}">${label}; 0 is no limit</label>
           <input id="${id}-${field}" name=${field} type="number" class="wide" min="0" step=${step} value=${values[field]}
             placeholder=${inherited(`groups.${of.group}.${field}`, of.topic, of.policies).value ?? 0} onInput=${e => setValues({...values, [field]: e.target.value})} /></p>`)}
-      <${Reason} value=${reason} onChange=${setReason} />
+      <${Reason} needed value=${reason} onChange=${setReason} />
     <//>`;
 }
 

@@ -2,8 +2,10 @@
 import {Empty, Filter, html, Page, topicLink, TopicTabs, Waiting} from './ui.js';
 import {api, storePath} from './api.js';
 import {address} from './router.js';
+import {quote} from './copy.js';
 import {count, duration, plural} from './format.js';
-import {inTurns, trend, usePolled, useReports} from './polled.js';
+import {useLive} from './live.js';
+import {inTurns, usePolled} from './polled.js';
 import {Trend} from './sparkline.js';
 import {StoreChoice, useStore} from './store.js';
 import {Table} from './table.js';
@@ -34,58 +36,56 @@ export function Blocked({g}) {
 
 const columns = topic => [
   {title: 'Group', className: 'code', cell: g => html`<a href=${groupLink(g.topic, g.group, g.store)}>${g.group}</a>${g.stuck && html` <span class="badge bad">stuck</span>`}`},
-  ...(topic ? [] : [{title: 'Topic', className: 'code', cell: g => html`<a href=${topicLink(g.topic)}>${g.topic}</a>`}]),
-  {title: 'Lag', number: true, cell: g => count(g.lag)},
-  {title: 'Trend', className: 'spark', cell: g => html`<${Trend} points=${g.trend} label=${`lag of ${g.group} since this tab was opened`} />`},
-  {title: 'In flight', number: true, cell: g => count(g.inflight)},
-  {title: 'Oldest unacked', number: true, cell: g => (g.oldest ? duration(g.oldest) : '–')},
-  {title: 'Members', number: true, cell: g => count(g.members)},
+  ...(topic ? [] : [{title: 'Topic', sort: 'topic', className: 'code', cell: g => html`<a href=${topicLink(g.topic)}>${g.topic}</a>`}]),
+  {title: 'Lag', sort: !topic && 'lag', number: true, cell: g => count(g.lag)},
+  {title: 'Trend', className: 'spark', cell: g => html`<${Trend} points=${g.trend} label=${`lag of ${g.group} in the last hour`} />`},
+  {title: 'In flight', sort: !topic && 'inflight', number: true, cell: g => count(g.inflight)},
+  {title: 'Oldest unacked', sort: !topic && 'oldest_unacked_s', number: true, cell: g => (g.oldest ? duration(g.oldest) : '–')},
+  {title: 'Members', sort: !topic && 'members', number: true, cell: g => count(g.members)},
   {title: 'What holds it up', className: 'what', cell: g => html`<${Blocked} g=${g} />`},
 ];
 
 const worstFirst = (a, b) => Boolean(b.stuck) - Boolean(a.stuck) || b.lag - a.lag || (a.topic + a.group < b.topic + b.group ? -1 : 1);
 
-// sumGroups adds up the parts that sidecars have of their store's groups.
-function sumGroups(sidecars, at) {
-  const found = new Map();
-  for (const s of sidecars) {
-    for (const g of s.groups ?? []) {
-      const key = [s.store_id, g.topic, g.group].join('\0');
-      const all = found.get(key) ?? {key, store: s.store_id, topic: g.topic, group: g.group, lag: 0, inflight: 0, members: 0, oldest: 0, blocked: []};
-      all.lag += g.lag;
-      all.inflight += g.inflight;
-      all.members += g.members;
-      all.oldest = Math.max(all.oldest, g.oldest_unacked_s);
-      all.paused ||= g.paused;
-      all.stuck ||= Boolean(g.stuck_since);
-      if (g.blocked_by && !all.blocked.includes(g.blocked_by)) all.blocked.push(g.blocked_by);
-      found.set(key, all);
-    }
-  }
-  return [...found.values()].map(g => ({...g, trend: trend(g.key, at, g.lag)}));
+const keyOf = g => [g.store, g.topic, g.group].join('\0');
+
+// useLags reads the lags of the last hour, as the control plane keeps them: a Map of points {at, value} by group. Query selects groups.
+export function useLags(query) {
+  const live = useLive(query && '/v1/groups?' + new URLSearchParams({...query, history: 1}), {every: 30_000});
+  const every = 1000 * live.data?.lag_every_s;
+  return new Map(live.data?.groups.map(g => [keyOf(g), (g.lags ?? []).map((value, i, all) => ({at: live.at - (all.length - 1 - i) * every, value}))]));
 }
 
-// AllGroups are the groups that sidecars report, the worst first.
+// shownAs makes a row of what the control plane knows of a group.
+const shownAs = lags => g => ({...g, key: keyOf(g), oldest: g.oldest_unacked_s, stuck: Boolean(g.stuck_since), blocked: g.blocked_by ? [g.blocked_by] : [],
+  trend: lags.get(keyOf(g)) ?? []});
+
+const page = 100; // rows
+
+// AllGroups are the groups that sidecars report, those in trouble first.
 export function AllGroups({query, me}) {
-  const live = useReports();
-  const {filter = ''} = query;
-  const rows = live.data && sumGroups(live.data.sidecars, live.at).filter(g => `${g.topic} ${g.group}`.includes(filter)).sort(worstFirst);
+  const {prefix = '', group = '', cursor = '', sort = '-trouble'} = query;
+  const selection = {limit: page, sort, ...(prefix && {prefix}), ...(group && {group}), ...(cursor && {cursor})};
+  const path = '/v1/groups?' + new URLSearchParams(selection);
+  const live = useLive(path, {every: 5000});
+  const lags = useLags(selection);
+  const rows = live.data?.groups.filter(g => g.group).map(shownAs(lags));
   return html`
-    <${Page} title="Groups" poll=${live} copy=${{path: '/v1/sidecars', cli: 'sluice fleet show NODE', me}}>
-      <div class="toolbar"><${Filter} label="Topics and groups with" name="filter" query=${query} />
-        <span class="muted" role="status">${rows && plural(rows.length, 'group')}${live.data?.more > 0 && `, and those of ${plural(live.data.more, 'further sidecar')}`}</span></div>
+    <${Page} title="Groups" poll=${live} copy=${{path, cli: `sluice fleet groups${prefix && ` --prefix ${quote(prefix)}`}`, me}}>
+      <div class="toolbar"><${Filter} label="Topics that begin with" name="prefix" query=${query} /><${Filter} label="Group" name="group" query=${query} first=${false} />
+        <span class="muted" role="status">${rows && plural(rows.length, 'group') + (live.data.next || cursor ? ' on this page' : '')}</span></div>
       ${!rows ? html`<${Waiting} poll=${live} />`
-        : rows.length === 0 ? html`<${Empty}>${filter ? html`<p>No topic or group has <code>${filter}</code> in its name.</p>`
+        : rows.length === 0 ? html`<${Empty}>${prefix || group ? html`<p>No such group has members or events that wait.</p>`
           : html`<p>No group has been at work yet: a consumer makes one.</p><p><code>sluice sub orders --group billing</code></p>`}<//>`
-        : html`<${Table} name="groups" columns=${columns(false)} rows=${rows} id=${g => g.key} />`}
+        : html`<${Table} name="groups" columns=${columns(false)} rows=${rows} id=${g => g.key} query=${query} sort="-trouble" next=${live.data.next} />`}
     <//>`;
 }
 
 // rowOf makes a row of the answer about one group.
-export function rowOf(store, g, at) {
-  const key = [store, g.topic, g.group].join('\0');
+export function rowOf(store, g, lags) {
+  const key = keyOf({...g, store});
   const oldest = Math.max(0, ...g.members.map(m => m.oldest_unacked_ms)) / 1000;
-  return {...g, key, store, members: g.members.length + (g.more ?? 0), oldest, trend: trend(key, at, g.lag),
+  return {...g, key, store, members: g.members.length + (g.more ?? 0), oldest, trend: lags.get(key) ?? [],
     blocked: [...new Set(g.members.map(m => m.blocked_by).filter(Boolean))]};
 }
 
@@ -101,7 +101,8 @@ export function Groups({topic, query, me}) {
       .catch(error => { if (error.status !== 404) throw error; })); // it is gone meanwhile
     return {groups: found.filter(Boolean), more: groups.length - found.length};
   }, 5000);
-  const rows = live.data?.groups.map(g => rowOf(store, g, live.at)).sort(worstFirst);
+  const lags = useLags(store && {store, topic, limit: 1000});
+  const rows = live.data?.groups.map(g => rowOf(store, g, lags)).sort(worstFirst);
   return html`
     <${Page} title=${topic} code crumbs=${[['Topics', address(['topics'])]]} poll=${live}
       copy=${path && {path, cli: `sluice groups ${topic} --store ${store}`, me}}>

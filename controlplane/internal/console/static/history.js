@@ -3,14 +3,16 @@
 import {denied, Guarded, html, Time, useEffect, useState} from './ui.js';
 import {api} from './api.js';
 import {changes, content} from './policy.js';
-import {Confirm} from './change.js';
+import {Confirm, Reason} from './change.js';
 import {Diff} from './diff.js';
+import {Effects} from './effects.js';
 
 export const words = {created: 'created', updated: 'changed', deleted: 'deleted', rolled_back: 'rolled back', seeded: 'seeded', new_series: 'new series'};
 
 export function History({name, policy, policies, me, onSaved}) {
   const [state, setState] = useState({});
   const [back, setBack] = useState(null); // the version to go back to
+  const [reason, setReason] = useState('');
   // A new version means that there is more to load.
   useEffect(() => {
     const stop = new AbortController();
@@ -21,8 +23,9 @@ export function History({name, policy, policies, me, onSaved}) {
   }, [name, policy?.version]);
   const {versions, error} = state;
   async function rollback() {
-    const saved = await api.rollback(name, back.version, policy?.version);
+    const saved = await api.rollback(name, back.version, policy?.version, reason.trim());
     setBack(null);
+    setReason('');
     onSaved(saved);
   }
   return html`
@@ -41,6 +44,8 @@ export function History({name, policy, policies, me, onSaved}) {
           <p>This makes a new version with the content that <b>${back.by}</b> saved at <${Time} at=${back.at} />. The history
             shows it as a rollback to that version, and the audit log also shows your name.</p>
           <${Diff} from=${content(policy)} to=${content(back.policy)} name=${name} policies=${policies} />
+          <${Effects} name=${name} doc=${content(back.policy)} />
+          <${Reason} value=${reason} onChange=${setReason} />
         <//>`}
     </section>`;
 }
@@ -56,6 +61,7 @@ function Version({v, before, last, name, me, onBack}) {
         ${last ? html`<span class="muted">latest</span>`
           : v.policy && html`<${Guarded} denied=${no} class="quiet" aria-label="Roll back to version ${v.version}…" onClick=${onBack}>Roll back…<//>`}
       </div>
+      ${v.reason && html`<div class="reason">${v.reason}</div>`}
       ${v.policy && list.length > 0 && html`
         <details><summary>${list.map(c => c.path).join(', ')}</summary><${Diff} from=${content(before?.policy)} to=${content(v.policy)} /></details>`}
     </li>`;

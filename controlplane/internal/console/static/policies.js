@@ -4,14 +4,17 @@ import {api} from './api.js';
 import {changes, content, fieldOf, isGlob, pausedGroups, shown} from './policy.js';
 import {plural} from './format.js';
 import {useLive} from './live.js';
-import {Confirm} from './change.js';
+import {Confirm, Reason} from './change.js';
 import {Diff} from './diff.js';
 import {Editor} from './editor.js';
+import {Effects} from './effects.js';
+import {InForce} from './inforce.js';
 import {History} from './history.js';
 import {Schemas} from './schemas.js';
 import {quote} from './copy.js';
 import {Rollout} from './rollout.js';
 
+const nothing = {}; // what a policy sets once it is deleted
 const page = 200; // rows at first, and with each "more"
 
 export function Policies({me, query}) {
@@ -83,6 +86,7 @@ export function Policy({name, me}) {
   const poll = useLive('/v1/policies', {every: 60_000, list: 'policy'});
   const [change, setChange] = useState(null);
   const [deleting, setDeleting] = useState(false);
+  const [reason, setReason] = useState('');
   const policies = poll.data?.policies;
   const policy = policies?.find(p => p.name === name) ?? null;
   const no = denied(me, 'admin');
@@ -91,7 +95,7 @@ export function Policy({name, me}) {
     poll.refresh();
   };
   async function remove() {
-    await api.remove(name, policy.version);
+    await api.remove(name, policy.version, reason.trim());
     setDeleting(false);
     arrived(policy.version + 1, true);
   }
@@ -109,11 +113,14 @@ export function Policy({name, me}) {
           </section>
           <${History} name=${name} policy=${policy} policies=${policies} me=${me} onSaved=${p => arrived(p.version)} />
         </div>
+        <${InForce} name=${name} policies=${policies} />
         <${Schemas} name=${name} policy=${policy} />
         ${deleting && policy && html`
           <${Confirm} title="Delete ${name}" verb="Delete" danger act=${remove} onClose=${() => setDeleting(false)}>
             <p>Its topics inherit from the other policies then. The history stays, and a rollback restores the policy.</p>
             <${Diff} from=${content(policy)} to=${{}} name=${name} policies=${policies} />
+            <${Effects} name=${name} doc=${nothing} />
+            <${Reason} value=${reason} onChange=${setReason} />
           <//>`}`}
     <//>`;
 }

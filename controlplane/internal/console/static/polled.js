@@ -51,26 +51,3 @@ export async function inTurns(list, f, most = 4) {
   await Promise.all(Array.from({length: most}, worker));
   return results;
 }
-
-const mostSidecars = 50; // whose reports are added up
-
-// useReports reads what the connected sidecars have reported: {sidecars, more}, where more counts those that were left out.
-export const useReports = () => usePolled('reports', async signal => {
-  const {sidecars} = await api.get('/v1/sidecars?limit=1000', {signal});
-  const live = sidecars.filter(s => s.connected);
-  const found = await inTurns(live.slice(0, mostSidecars), s => api.get('/v1/sidecars/' + encodeURIComponent(s.node_id), {signal})
-    .catch(error => { if (error.status !== 404) throw error; return s; })); // it has left meanwhile
-  return {sidecars: found, more: live.length - found.length};
-}, 5000);
-
-const kept = new Map(); // points by key, of this tab
-const hour = 3_600_000; // ms
-
-// trend adds a value to those of a key, and returns all of the last hour as points {at, value}. at tells values apart.
-export function trend(key, at, value) {
-  const points = kept.get(key) ?? [];
-  if (points.at(-1)?.at !== at) points.push({at, value});
-  while (points[0].at < at - hour) points.shift();
-  kept.set(key, points);
-  return points;
-}

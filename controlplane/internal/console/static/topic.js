@@ -2,7 +2,7 @@
 import {denied, Guarded, html, Page, PausedGroups, policyLink, TopicTabs, useState, Waiting} from './ui.js';
 import {address} from './router.js';
 import {content, effective, inherited, matching, pausedGroups, set} from './policy.js';
-import {perSecond} from './format.js';
+import {exact, perSecond} from './format.js';
 import {useLive} from './live.js';
 import {DeleteTopic} from './topicdialogs.js';
 import {Graph} from './sparkline.js';
@@ -61,7 +61,7 @@ function Rates({name, topic, policies, asked}) {
     <dl class="figures">
       <div><dt>Accepted</dt><dd class="accepted">${perSecond(topic.allowed_per_second)}<small>/s</small></dd></div>
       <div><dt>Refused</dt><dd class=${topic.denied_per_second > 0 ? 'bad' : ''}>${perSecond(topic.denied_per_second)}<small>/s</small></dd></div>
-      <div><dt>Limit</dt><dd>${rate ? perSecond(rate) : 'none'}<small>${rate ? (scope === 'fleet' ? '/s for the fleet' : '/s each') : ''}</small></dd></div>
+      <div><dt>Limit</dt><dd>${rate ? exact(rate) : 'none'}<small>${rate ? (scope === 'fleet' ? '/s for the fleet' : '/s each') : ''}</small></dd></div>
       <div><dt>Policy</dt><dd class="code">${topic.policy ? html`<a href=${policyLink(topic.policy)}>${topic.policy}</a>` : 'defaults'}</dd></div>
     </dl>
     <${Graph} history=${topic.history} limit=${limit} label=${`${name} over the last minute`} />
