@@ -28,6 +28,7 @@ import (
 	"github.com/sluice-bus/sluice/controlplane/internal/store/boltstore"
 	"github.com/sluice-bus/sluice/controlplane/internal/store/mongostore"
 	"github.com/sluice-bus/sluice/controlplane/internal/topics"
+	"github.com/sluice-bus/sluice/controlplane/internal/usage"
 	"github.com/sluice-bus/sluice/controlplane/internal/xds"
 	"github.com/sluice-bus/sluice/internal/access"
 	"github.com/sluice-bus/sluice/internal/budget"
@@ -57,6 +58,7 @@ type ControlPlane struct {
 	registry *fleet.Registry
 	xds      *xds.Server
 	quota    *quota.Server
+	usage    *usage.Book
 	tunnels  *tunnel.Server
 	forward  *forward.Forwarder
 	health   *health.Tracker
@@ -116,6 +118,7 @@ func New(ctx context.Context, cfg Config) (_ *ControlPlane, err error) {
 	c.xds = xds.New(xds.Config{
 		States: c.catalog, Registry: c.registry, Issuer: issuer, Admit: c.admit, Drained: c.drained, Logger: cfg.Logger,
 	})
+	c.usage = usage.New(c.store, c.name, cfg.Logger)
 	c.quota, c.health = c.newQuota(), health.NewTracker(c.registry)
 	c.tunnels = tunnel.NewServer(c.admitSession)
 	c.forward = forward.New(c.tunnels, c.registry.HasStore)
@@ -228,7 +231,7 @@ func (c *ControlPlane) Run(ctx context.Context, ready func() error) error {
 
 	var parts errgroup.Group
 	for _, run := range []func(context.Context) error{
-		c.catalog.Run, c.xds.Run, c.quota.Run, c.health.Run, c.access.Run, c.rereadFiles, c.shareKnowledge, c.keepRoster, c.watchGate,
+		c.catalog.Run, c.xds.Run, c.quota.Run, c.usage.Run, c.health.Run, c.access.Run, c.rereadFiles, c.shareKnowledge, c.keepRoster, c.watchGate,
 	} {
 		parts.Go(func() error { return run(partsCtx) })
 	}
@@ -279,7 +282,7 @@ func (c *ControlPlane) handler(stopping <-chan struct{}) http.Handler {
 		About: rest.About{
 			Program: "sluice-controlplane", Version: c.cfg.Version, NodeID: c.cfg.Name, Listeners: map[string]string{"xds": xds, "http": http},
 		},
-		Catalog: c.catalog, Registry: c.registry, Health: c.health, Access: identities{c.access}, Budget: c.budget,
+		Catalog: c.catalog, Registry: c.registry, Health: c.health, Usage: c.usage, Access: identities{c.access}, Budget: c.budget,
 		Console: console.Handler(), Metrics: c.metrics.handler(), Debug: profiles(), Status: c.status, Ready: c.ready, Forward: c.forward,
 		Forget: c.forget, Stopping: stopping, Addr: c.httpListener.Addr(), AllowedOrigins: c.cfg.AllowedOrigins,
 		TraceURL: c.cfg.TraceURL, Logger: c.cfg.Logger,

@@ -2,12 +2,14 @@ package controlplane
 
 import (
 	"context"
+	"time"
 
 	"google.golang.org/grpc/codes"
 	rpcstatus "google.golang.org/grpc/status"
 
 	"github.com/sluice-bus/sluice/controlplane/internal/fleet"
 	"github.com/sluice-bus/sluice/controlplane/internal/quota"
+	"github.com/sluice-bus/sluice/controlplane/internal/usage"
 	"github.com/sluice-bus/sluice/internal/policy"
 )
 
@@ -31,8 +33,22 @@ func (c *ControlPlane) admitSession(ctx context.Context, nodeID, instance string
 	return nil
 }
 
-// newQuota creates the quota service, with the policies in force, and with the registry as the
-// receiver of usage reports.
+// counted shows what sidecars report, and keeps it by day.
+type counted struct {
+	*fleet.Registry
+	book *usage.Book
+}
+
+func (c counted) Usage(node, topic string, allowed, denied uint64, at time.Time) {
+	c.Registry.Usage(node, topic, allowed, denied, at)
+	c.book.Count(topic, "", allowed, denied, at)
+}
+
+func (c counted) Tenant(topic, tenant string, allowed, denied uint64, at time.Time) {
+	c.book.Count(topic, tenant, allowed, denied, at)
+}
+
+// newQuota creates the quota service, with the policies in force.
 func (c *ControlPlane) newQuota() *quota.Server {
 	fleetWide := func(s *policy.Snapshot, topic string) (policy.Publish, bool) {
 		p := s.Topic(topic).Publish
@@ -45,6 +61,6 @@ func (c *ControlPlane) newQuota() *quota.Server {
 			_, before := fleetWide(first, topic)
 			return !before
 		},
-		Admit: c.admitSession, Usage: c.registry, Shared: c.shared != nil, Logger: c.cfg.Logger,
+		Admit: c.admitSession, Usage: counted{c.registry, c.usage}, Shared: c.shared != nil, Logger: c.cfg.Logger,
 	})
 }

@@ -132,6 +132,38 @@ func (c *ControlPlane) FleetGroups(ctx context.Context, prefix string, deadLette
 	}
 }
 
+// Usage is how many events of a topic, or of a tenant of it, were accepted and refused in a period.
+type Usage struct {
+	Period   string `json:"period"` // 2026-01-31 or 2026-01
+	Topic    string `json:"topic"`
+	Tenant   string `json:"tenant,omitempty"`
+	Accepted int64  `json:"accepted"`
+	Refused  int64  `json:"refused"`
+}
+
+// UsageQuery selects usage; what is left out is the control plane's default.
+type UsageQuery struct {
+	By       string // day or month
+	From, To string // days, such as 2026-01-31
+	Prefix   string // of topics
+	Tenants  bool
+}
+
+// Usage returns the usage of topics, the latest first.
+func (c *ControlPlane) Usage(ctx context.Context, q UsageQuery) (all []Usage, err error) {
+	for next := ""; ; {
+		page, err := fetch[struct {
+			Usage []Usage
+			Next  string
+		}](ctx, c, "/v1/usage"+query("by", q.By, "from", q.From, "to", q.To, "prefix", q.Prefix, "tenants", onlyIf(q.Tenants, "1"),
+			"limit", largestPage, "cursor", next))
+		if all = append(all, page.Usage...); err != nil || page.Next == "" {
+			return all, err
+		}
+		next = page.Next
+	}
+}
+
 // Overview returns the incidents and the rates of the fleet.
 func (c *ControlPlane) Overview(ctx context.Context) (Overview, error) {
 	return fetch[Overview](ctx, c, "/v1/overview")

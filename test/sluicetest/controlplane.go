@@ -33,10 +33,11 @@ type ControlPlaneOptions struct {
 	// call the stand-in.
 	Sidecars func() []admin.Sidecar
 	Topics   func() []admin.FleetTopic
-	// Overview, Stores, Groups and Health are what a control plane says of the fleet; nil is a fleet without sidecars.
+	// Overview, Stores, Groups, Usage and Health are what a control plane says of the fleet; nil is a fleet without sidecars.
 	Overview func() admin.Overview
 	Stores   func() []admin.FleetStore
 	Groups   func() []admin.FleetGroup
+	Usage    func() []admin.Usage
 	Health   func(nodeID string) (admin.SidecarHealth, bool)
 }
 
@@ -72,6 +73,9 @@ func StartControlPlane(opts ControlPlaneOptions) *ControlPlane {
 	if opts.Stores == nil {
 		opts.Stores = func() []admin.FleetStore { return []admin.FleetStore{} }
 	}
+	if opts.Usage == nil {
+		opts.Usage = func() []admin.Usage { return []admin.Usage{} }
+	}
 	if opts.Groups == nil {
 		opts.Groups = func() []admin.FleetGroup { return []admin.FleetGroup{} }
 	}
@@ -95,6 +99,7 @@ func StartControlPlane(opts ControlPlaneOptions) *ControlPlane {
 		"GET /v1/audit":                          c.log,
 		"GET /v1/overview":                       func(*http.Request) (any, error) { return c.opts.Overview(), nil },
 		"GET /v1/stores":                         func(*http.Request) (any, error) { return map[string]any{"stores": c.opts.Stores()}, nil },
+		"GET /v1/usage":                          func(*http.Request) (any, error) { return map[string]any{"usage": c.opts.Usage()}, nil },
 		"GET /v1/groups":                         func(*http.Request) (any, error) { return map[string]any{"groups": c.opts.Groups()}, nil },
 		"GET /v1/sidecars/{node_id}":             c.health,
 		"GET /v1/sidecars":                       c.sidecars,

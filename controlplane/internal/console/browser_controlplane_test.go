@@ -37,9 +37,11 @@ func startControlPlane(t *testing.T, access rest.Access) string {
 	sidecars := newMadeUpFleet(policies)
 	stopping := make(chan struct{})
 	server.Config.Handler = rest.New(rest.Config{
+		Name:     "here",
 		Catalog:  policies,
 		Registry: sidecars,
 		Health:   sidecars,
+		Usage:    sidecars,
 		Forward:  sidecars,
 		Stopping: stopping,
 		Access:   access,

@@ -7,6 +7,7 @@ import (
 	"math"
 	"net/http"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -14,6 +15,7 @@ import (
 	"github.com/sluice-bus/sluice/controlplane/internal/fleet"
 	"github.com/sluice-bus/sluice/controlplane/internal/forward"
 	"github.com/sluice-bus/sluice/controlplane/internal/health"
+	"github.com/sluice-bus/sluice/controlplane/internal/usage"
 	"github.com/sluice-bus/sluice/internal/policy"
 	"github.com/sluice-bus/sluice/sdk/wire"
 )
@@ -249,6 +251,16 @@ func (f *madeUpFleet) Overview() health.Overview {
 
 func (f *madeUpFleet) TopicGroups() map[string]wire.TopicGroups {
 	return map[string]wire.TopicGroups{"orders.created": {Groups: 2, Lag: 1204, DeadLetters: 7}, "orders.paid": {Groups: 1}}
+}
+
+// Between has the load of each day.
+func (f *madeUpFleet) Between(_ context.Context, from, _, prefix string, _ bool) (rows []usage.Row, _ error) {
+	for _, name := range slices.Sorted(maps.Keys(demand)) {
+		if strings.HasPrefix(name, prefix) {
+			rows = append(rows, usage.Row{Name: usage.Name{Topic: name}, Accepted: int64(len(from) * 1000 * len(name)), Refused: 17})
+		}
+	}
+	return rows, nil
 }
 
 func (f *madeUpFleet) Groups() []health.Group { return nil }

@@ -53,6 +53,8 @@ type Sink interface {
 	// Usage reports how many events of a topic a sidecar let through and refused since its last
 	// report.
 	Usage(node, topic string, allowed, denied uint64, at time.Time)
+	// Tenant reports a tenant's part of a topic's usage.
+	Tenant(topic, tenant string, allowed, denied uint64, at time.Time)
 	// Share reports how many events per second of a fleet-wide topic a sidecar may let through;
 	// [NoShare]: it holds no share any more.
 	Share(node, topic string, perSecond float64)
@@ -228,6 +230,7 @@ func (s *Server) report(st *stream, message *rlqs.RateLimitQuotaUsageReports) er
 			sum := ofTenants[u.topic]
 			sum.allowed, sum.denied = sum.allowed+u.allowed, sum.denied+u.denied
 			ofTenants[u.topic] = sum
+			s.cfg.Usage.Tenant(u.topic, u.tenant, u.allowed, u.denied, now)
 		}
 	}
 	for topic, sum := range ofTenants {

@@ -22,6 +22,7 @@ type Config struct {
 	Catalog  Catalog
 	Registry Registry
 	Health   Health
+	Usage    Usage
 	Access   Access
 	Budget   *budget.Budget // of the clients; nil: no bounds
 	Console  http.Handler   // "/" and all below it that is not the API's

@@ -7,6 +7,7 @@ type Backend interface {
 	Store
 	Roster
 	Secrets
+	Usage
 	// Ping reports whether the store can be used.
 	Ping(ctx context.Context) error
 }

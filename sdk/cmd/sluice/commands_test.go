@@ -30,7 +30,7 @@ var arguments = map[string]string{
 	"policy history": "t", "policy rollback": "t 1", "policy delete": "t --yes", "policy pause": "t", "policy resume": "t",
 	"policy new-series": "",
 	"schema check":      "SCHEMA --policy t", "schema list": "t", "schema show": "t --schema-version 1", "schema asyncapi": "t",
-	"fleet sidecars": "", "fleet show": "n", "fleet forget": "n --yes", "fleet topics": "", "fleet groups": "",
+	"fleet sidecars": "", "fleet show": "n", "fleet forget": "n --yes", "fleet topics": "", "fleet groups": "", "fleet usage": "",
 	"overview": "", "top": "", "usage": "",
 }
 

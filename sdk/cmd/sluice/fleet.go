@@ -19,6 +19,7 @@ type fleetCommand struct {
 	Show     fleetShowCommand     `cmd:"" help:"Show one sidecar with its health: store, spool, memory, disk, groups, and the last lines of its log."`
 	Forget   fleetForgetCommand   `cmd:"" help:"Remove a lost sidecar, so that replays of the fleet leave it out."`
 	Topics   fleetTopicsCommand   `cmd:"" help:"List the topics in use, with the rates of accepted and refused events."`
+	Usage    fleetUsageCommand    `cmd:"" help:"List how many events topics and tenants used, by day or month."`
 	Groups   fleetGroupsCommand   `cmd:"" help:"List the consumer groups of all stores, those in trouble first."`
 }
 

@@ -121,6 +121,17 @@ all    101     5010   -           -
 `)
 }
 
+func TestUsageByDay(t *testing.T) {
+	plane := startPlane(t, sluicetest.ControlPlaneOptions{Usage: func() []admin.Usage {
+		return []admin.Usage{{Period: "2026-01-31", Topic: "orders", Accepted: 12, Refused: 3}, {Period: "2026-01-31", Topic: "orders", Tenant: "acme", Accepted: 5}}
+	}})
+	want(t, plane.ok("fleet", "usage", "--by", "day", "--tenants"), `PERIOD      TOPIC   TENANT  ACCEPTED  REFUSED
+2026-01-31  orders  -       12        3
+2026-01-31  orders  acme    5         0
+`)
+	plane.run("", "fleet", "usage", "--by", "year").wantFailure(t, 2, "--by")
+}
+
 // The operator's route changes one group, keeps what it does not mention, and has the reason in the history.
 func TestGroupLimits(t *testing.T) {
 	plane := startPlane(t, sluicetest.ControlPlaneOptions{})

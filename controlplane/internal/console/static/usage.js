@@ -1,8 +1,9 @@
-// What each topic keeps and how much that is a day, and its events per second now.
-import {Empty, Filter, html, Page, Time, topicLink, Waiting} from './ui.js';
+// What each topic keeps and how much that is a day, and what topics and tenants used by day and month.
+import {Choice, Empty, ErrorNote, Filter, html, Page, Time, topicLink, useState, Waiting} from './ui.js';
 import {api, storePath} from './api.js';
 import {bytes, count, perSecond, plural} from './format.js';
 import {csv, download} from './download.js';
+import {useLive} from './live.js';
 import {inTurns, usePolled} from './polled.js';
 import {Table} from './table.js';
 
@@ -43,7 +44,53 @@ function ordered(rows, sort) {
   return [...rows].sort((a, b) => turn * (of(a) < of(b) ? -1 : of(a) > of(b) ? 1 : 0));
 }
 
-export function Usage({query, me}) {
+const periods = [['', 'What is kept now'], ['day', 'Each day'], ['month', 'Each month']];
+
+export const Usage = ({query, me}) => (query.by ? html`<${Past} query=${query} me=${me} />` : html`<${Kept} query=${query} me=${me} />`);
+
+const pastColumns = [
+  {title: 'Period', className: 'code', cell: u => u.period, of: u => u.period},
+  {title: 'Topic', className: 'code', cell: u => html`<a href=${topicLink(u.topic)}>${u.topic}</a>`, of: u => u.topic},
+  {title: 'Tenant', className: 'code', cell: u => u.tenant ?? html`<span class="muted">all</span>`, of: u => u.tenant ?? ''},
+  {title: 'Accepted', number: true, cell: u => count(u.accepted), of: u => u.accepted},
+  {title: 'Refused', number: true, cell: u => html`<span class=${u.refused ? 'bad' : 'muted'}>${count(u.refused)}</span>`, of: u => u.refused},
+];
+
+const mostPages = 100; // of a CSV, of 1,000 rows each
+
+// Past is what topics and tenants used in the days and months before.
+function Past({query, me}) {
+  const {by, prefix = '', from = '', cursor = ''} = query;
+  const [error, setError] = useState(null);
+  const asked = {by, tenants: 1, ...(prefix && {prefix}), ...(from && {from})};
+  const path = '/v1/usage?' + new URLSearchParams({...asked, ...(cursor && {cursor})});
+  const live = useLive(path, {every: 60_000});
+  const rows = live.data?.usage;
+  async function save() {
+    const all = [];
+    let next = '';
+    for (let i = 0; i < mostPages && next !== undefined; i++) {
+      const page = await api.get('/v1/usage?' + new URLSearchParams({...asked, limit: 1000, ...(next && {cursor: next})}));
+      all.push(...page.usage);
+      next = page.next;
+    }
+    download(`usage-by-${by}.csv`, [csv([pastColumns.map(c => c.title), ...all.map(u => pastColumns.map(c => c.of(u)))])], 'text/csv');
+  }
+  return html`
+    <${Page} title="Usage" poll=${live} copy=${{path, cli: `sluice fleet usage --by ${by}${prefix && ` --prefix ${prefix}`}${from && ` --from ${from}`}`, me}}
+      actions=${html`<button type="button" disabled=${!rows?.length} onClick=${() => save().then(() => setError(null), setError)}>Download CSV</button>`}>
+      <div class="toolbar"><${Choice} name="by" query=${query} label="Show" options=${periods} /><${Filter} label="Topics that begin with" name="prefix" query=${query} />
+        <${Filter} label="Since, such as 2026-01-31" name="from" query=${query} first=${false} /></div>
+      <${ErrorNote} error=${error} />
+      ${!rows ? html`<${Waiting} poll=${live} />`
+        : rows.length === 0 ? html`<${Empty}><p>Nothing was published${prefix && html` to topics that begin with <code>${prefix}</code>`} in these days.</p><//>`
+        : html`<${Table} name="past" columns=${pastColumns} rows=${rows} id=${u => [u.period, u.topic, u.tenant].join(' ')} query=${query} next=${live.data.next} />
+          <p class="muted">Days are in UTC, the last 30 unless others are chosen. Refused are those over a limit. Tenants are counted where their rates are for the fleet.</p>`}
+    <//>`;
+}
+
+// Kept is what the stores have of topics now.
+function Kept({query, me}) {
   const {prefix = '', sort = '-bytes'} = query;
   const live = usePolled(`usage ${prefix}`, signal => read(prefix, signal), 15_000);
   const rows = live.data && ordered(live.data.topics, sort);
@@ -51,7 +98,7 @@ export function Usage({query, me}) {
   return html`
     <${Page} title="Usage" poll=${live} copy=${{path: '/v1/topics', cli: `sluice usage${prefix && ` --prefix ${prefix}`} --store STORE`, me}}
       actions=${html`<button type="button" disabled=${!rows?.length} onClick=${save}>Download CSV</button>`}>
-      <div class="toolbar"><${Filter} label="Topics that begin with" name="prefix" query=${query} />
+      <div class="toolbar"><${Choice} name="by" query=${query} label="Show" options=${periods} /><${Filter} label="Topics that begin with" name="prefix" query=${query} />
         <span class="muted" role="status">${rows && `${plural(rows.length, 'topic')}, ${count(rows.reduce((n, t) => n + t.events, 0))} events, ${bytes(rows.reduce((n, t) => n + t.bytes, 0))}`}
           ${live.data?.more && `, of the first ${count(most)} of a store`}</span></div>
       ${!rows ? html`<${Waiting} poll=${live} />`

@@ -4,7 +4,8 @@
 // decimal digits. Bucket "commits" has a key for each commit, its revision as 8 bytes, big-endian,
 // so that the order of keys is that of revisions; the value is the commit as JSON. A commit is one
 // transaction, which bbolt syncs before it acknowledges it: a kill leaves all of it or nothing.
-// Bucket "sidecars" has the roster: a JSON object for each key. Bucket "secrets" has the secrets. sum.go
+// Bucket "sidecars" has the roster: a JSON object for each key. Bucket "secrets" has the secrets. Bucket "usage" has a JSON
+// object for each day and control plane. sum.go
 // and acked.go say how damage is noticed.
 package boltstore
 
@@ -23,7 +24,7 @@ import (
 	"github.com/sluice-bus/sluice/controlplane/internal/store"
 )
 
-// Store is a [store.Store], a [store.Roster] and [store.Secrets].
+// Store is a [store.Backend].
 type Store struct {
 	db    *bbolt.DB
 	acked *acked

@@ -33,10 +33,11 @@ var (
 	commitsBucket = []byte("commits")
 	rosterBucket  = []byte("sidecars")
 	secretsBucket = []byte("secrets")
+	usageBucket   = []byte("usage")
 	formatKey     = []byte("format")
 
 	// buckets are those that the sum is of.
-	buckets = [][]byte{commitsBucket, rosterBucket, secretsBucket}
+	buckets = [][]byte{commitsBucket, rosterBucket, secretsBucket, usageBucket}
 )
 
 // Open opens the store in a folder, and creates both if they are missing. It fails soon while

@@ -1,4 +1,4 @@
-// Package mongostore is the policy store of any number of control planes: four collections in a
+// Package mongostore is the policy store of any number of control planes: five collections in a
 // MongoDB database.
 //
 // Collection sluice_policy_commits has a document for each commit:
@@ -24,8 +24,12 @@
 //
 //	{_id: "peers", secret: BinData}
 //
+// Collection sluice_usage has a document for each day and control plane:
+//
+//	{_id: "2026-01-31\nits name", day: "2026-01-31", writer: "its name", number: 17, doc: BinData}
+//
 // A request may be carried out long after its sender has given up. So a Put replaces only a lower
-// beat, and the mark of a removed control plane or sidecar stays for leftKept: an earlier Put does
+// beat, and a PutUsage a lower number, and the mark of a removed control plane or sidecar stays for leftKept: an earlier Put does
 // not restore its document.
 package mongostore
 
@@ -62,6 +66,7 @@ const (
 	presenceName = "sluice_controlplanes"
 	rosterName   = "sluice_sidecars"
 	secretsName  = "sluice_controlplane_secrets"
+	usageName    = "sluice_usage"
 )
 
 // Options are the options of a store.
@@ -75,7 +80,7 @@ type Options struct {
 	Dialer  options.ContextDialer // nil: the network
 }
 
-// Store is a [store.Store], a [store.Roster] and [store.Secrets], and has the documents in which
+// Store is a [store.Backend], and has the documents in which
 // the control planes of the store exchange their states. It is safe for concurrent use.
 type Store struct {
 	timeout  time.Duration
@@ -84,6 +89,7 @@ type Store struct {
 	presence *mongo.Collection
 	roster   *mongo.Collection
 	secrets  *mongo.Collection
+	usage    *mongo.Collection
 
 	// ctx ends with Close, and so do the operations under way.
 	ctx    context.Context
@@ -123,7 +129,7 @@ func Open(o Options) (*Store, error) {
 	s.ctx, s.cancel = context.WithCancel(context.Background())
 	db := client.Database(database)
 	s.commits, s.presence, s.roster = db.Collection(commitsName), db.Collection(presenceName), db.Collection(rosterName)
-	s.secrets = db.Collection(secretsName)
+	s.secrets, s.usage = db.Collection(secretsName), db.Collection(usageName)
 	return s, nil
 }
 

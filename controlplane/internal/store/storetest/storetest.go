@@ -41,6 +41,7 @@ func Run(t *testing.T, empty func(t *testing.T) Place) {
 		"Closed":     testClosed,
 		"Roster":     testRoster,
 		"Secrets":    testSecrets,
+		"Usage":      testUsage,
 		"OutOfRange": testOutOfRange,
 	} {
 		t.Run(name, func(t *testing.T) { test(t, empty(t)) })
@@ -448,4 +449,42 @@ func testSecrets(t *testing.T, p Place) {
 			t.Errorf("%d has %q, and 0 %q", i, got, all[0])
 		}
 	}
+}
+
+// testUsage: each writer's day has its last document, also if an earlier one comes late.
+func testUsage(t *testing.T, p Place) {
+	s := p.open(t)
+	put := func(day, writer string, number int64, doc string) {
+		t.Helper()
+		if err := s.PutUsage(t.Context(), store.UsageDoc{Day: day, Writer: writer, Number: number, Doc: []byte(doc)}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want := func(from, to string, docs ...string) {
+		t.Helper()
+		found, err := s.UsageBetween(t.Context(), from, to)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var got []string
+		for _, d := range found {
+			got = append(got, fmt.Sprintf("%s %s %d %s", d.Day, d.Writer, d.Number, d.Doc))
+		}
+		if !reflect.DeepEqual(got, docs) {
+			t.Errorf("%s to %s: %q, want %q", from, to, got, docs)
+		}
+	}
+	want("2026-01-01", "2026-12-31")
+	put("2026-01-31", "cp/a", 1, "one")
+	put("2026-01-31", "cp/a", 3, "three")
+	put("2026-01-31", "cp/a", 2, "two")
+	put("2026-01-31", "cp/b", 1, "b")
+	put("2026-02-01", "cp/a", 4, "four")
+	put("2026-01-30", "cp/a", 1, "first")
+	want("2026-01-31", "2026-01-31", "2026-01-31 cp/a 3 three", "2026-01-31 cp/b 1 b")
+	want("2026-01-30", "2026-02-01", "2026-01-30 cp/a 1 first", "2026-01-31 cp/a 3 three", "2026-01-31 cp/b 1 b", "2026-02-01 cp/a 4 four")
+	if err := s.ForgetUsage(t.Context(), "2026-01-31"); err != nil {
+		t.Fatal(err)
+	}
+	want("2026-01-01", "2026-01-31", "2026-01-31 cp/a 3 three", "2026-01-31 cp/b 1 b")
 }
