@@ -2,7 +2,7 @@
 import {before, test} from 'node:test';
 import assert from 'node:assert/strict';
 import {readFileSync} from 'node:fs';
-import {api, base, button, dialog, expected, fits, page, topic, until, visit} from './harness.mjs';
+import {api, base, button, dialog, expected, fits, page, shoot, topic, until, visit} from './harness.mjs';
 
 let store;
 const hostile = '<img src=x onerror="fault(\'a script ran\')">';
@@ -136,6 +136,28 @@ test('an event has its life, its neighbours of the same key, its causes and effe
   expected.push(/status of 404/);
   await visit(`#/topics/${topic}/events/nobody`);
   await page.getByText('Nothing to show').waitFor();
+});
+
+test('what led to an event and what it led to is a graph, also across topics', async () => {
+  expected.push(/status of 404/); // an id that a topic does not have
+  const other = `${topic}.shipped`;
+  const response = await fetch(`${base}/v1/stores/${store}/topics/${other}/events`, {
+    method: 'POST', headers: {'Content-Type': 'application/x-ndjson'}, body: JSON.stringify({payload: 1, opts: {id: 'third', caused_by: ['second', 'nowhere']}}),
+  });
+  assert.ok(response.ok, await response.text());
+  await visit(`#/topics/${topic}/events/second`);
+  const graph = page.getByRole('group', {name: 'Causes and effects'});
+  await graph.getByRole('link', {name: `cause first of ${topic}`}).waitFor();
+  assert.equal(await graph.getByRole('link').count(), 1);
+  await button('Look in other topics, too').click();
+  await graph.getByRole('link', {name: `effect third of ${other}`}).click();
+  await page.getByRole('heading', {name: 'third'}).waitFor();
+  await page.getByText('It names no cause').or(graph.getByRole('img', {name: 'cause nowhere of a topic that is not known'})).first().waitFor();
+  await button('Look in other topics, too').click();
+  await graph.getByRole('link', {name: `cause second of ${topic}`}).waitFor();
+  await graph.getByRole('link', {name: `cause first of ${topic}`}).waitFor();
+  assert.equal(await graph.locator('.edge').count(), 3);
+  await shoot(page, 'causes');
 });
 
 test('what the page selects is saved as NDJSON', async () => {

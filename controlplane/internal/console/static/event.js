@@ -4,6 +4,7 @@ import {storePath} from './api.js';
 import {address} from './router.js';
 import {duration, precise} from './format.js';
 import {quote} from './copy.js';
+import {Causes} from './causes.js';
 import {Details, eventLink} from './events.js';
 import {neighbour} from './eventlog.js';
 import {useLive} from './live.js';
@@ -28,7 +29,8 @@ export function Event({topic, id, query, me}) {
           <div class="columns">
             <section class="card" aria-label="Event"><${Details} event=${live.data.event} store=${store} whole /></section>
             <section class="card" aria-label="Life"><${Life} life=${live.data} store=${store} me=${me} /></section>
-          </div>`}
+          </div>
+          <section class="card" aria-label="Causes and effects"><${Causes} event=${live.data.event} store=${store} /></section>`}
     <//>`;
 }
 
@@ -91,9 +93,5 @@ function Life({life, store, me}) {
     <h3>Groups</h3>
     ${groups.length === 0 ? html`<p class="muted">No group has subscribed to the topic.</p>`
       : html`<${Table} name="life" columns=${columns(event, store)} rows=${groups} id=${g => g.group} />`}
-    <h3>Causes and effects</h3>
-    ${event.caused_by?.length > 0 ? html`<ul class="causes">${event.caused_by.map(cause => html`
-        <li key=${cause} class="code"><a href=${eventLink({topic: event.topic, id: cause}, store)}>${cause}</a></li>`)}</ul>`
-      : html`<p class="muted">It names no cause.</p>`}
     <p><a href=${address(['topics', event.topic, 'events'], {store, cause: event.id, from: 'time', at: new Date(event.ts).toISOString()})}>Events of this topic that name it as their cause</a></p>`;
 }
