@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net/url"
 	"os"
 	"regexp"
 	"time"
@@ -18,6 +19,8 @@ import (
 type Config struct {
 	XDSListen  string `name:"xds-listen" default:"127.0.0.1:18000" placeholder:"ADDR" help:"xDS: host:port (port 0 picks one) or unix:/path."`
 	HTTPListen string `name:"http-listen" default:"127.0.0.1:7080" placeholder:"ADDR" help:"REST API, console, health and metrics."`
+
+	AdvertiseURL string `name:"advertise-url" placeholder:"URL" help:"Where other control planes of --store reach --http-listen, such as http://10.0.0.5:7080; its address, unless that stands for all."`
 
 	DataDir  string `default:"${data_dir}" help:"Folder of the embedded store."`
 	Store    string `secret:"" default:"embedded:" placeholder:"URL" help:"Policies: embedded: or, shared by control planes, mongodb://…"`
@@ -77,6 +80,9 @@ func (c Config) Validate() error {
 	}
 	if c.TraceURL != "" && !traceURL.MatchString(c.TraceURL) {
 		bad("trace-url: must begin with https:// or http://, and have {trace_id} where the id goes")
+	}
+	if at, err := url.Parse(c.AdvertiseURL); c.AdvertiseURL != "" && (err != nil || at.Host == "" || at.Scheme != "http" && at.Scheme != "https") {
+		bad("advertise-url: must be http:// or https:// and an address such as 10.0.0.5:7080")
 	}
 	if len(errs) > 0 {
 		return &ConfigError{Err: errors.Join(errs...)}

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"net/url"
 	"os"
 	"sync"
 	"sync/atomic"
@@ -70,6 +71,7 @@ type ControlPlane struct {
 
 	uncovered atomic.Int64 // sessions refused, since their credential is not for their node id
 	stopping  atomic.Bool
+	urls      atomic.Pointer[map[string]*url.URL] // of other control planes, by name
 }
 
 // New opens the store, loads the policies, and opens the listeners. Nothing runs until Run is
@@ -121,7 +123,12 @@ func New(ctx context.Context, cfg Config) (_ *ControlPlane, err error) {
 	c.usage = usage.New(c.store, c.name, cfg.Logger)
 	c.quota, c.health = c.newQuota(), health.NewTracker(c.registry)
 	c.tunnels = tunnel.NewServer(c.admitSession)
-	c.forward = forward.New(c.tunnels, c.registry.HasStore)
+	c.urls.Store(&map[string]*url.URL{})
+	planes, err := c.planes()
+	if err != nil {
+		return nil, err
+	}
+	c.forward = forward.New(c.tunnels, c.registry.HasStore, planes)
 	if c.metrics, err = c.newMetrics(); err != nil {
 		return nil, err
 	}

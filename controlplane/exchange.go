@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"maps"
+	"net/url"
 	"time"
 
 	"github.com/sluice-bus/sluice/controlplane/internal/store"
@@ -28,6 +29,7 @@ const (
 type knowledge struct {
 	Fleet []byte `json:"fleet"` // of the registry
 	Quota []byte `json:"quota"` // of the shares of fleet-wide rates
+	URL   string `json:"url"`   // of its HTTP listener; "": it cannot be reached
 }
 
 // shareKnowledge exchanges documents with the other control planes of the store until ctx ends.
@@ -84,7 +86,7 @@ func (c *ControlPlane) exchange(ctx context.Context, x *lastExchange) (quotas ma
 	if due {
 		x.fleet, x.fleetAt = c.registry.Export(), time.Now()
 	}
-	mine, err := json.Marshal(knowledge{Fleet: x.fleet, Quota: c.quota.Export()})
+	mine, err := json.Marshal(knowledge{Fleet: x.fleet, Quota: c.quota.Export(), URL: c.url()})
 	if err != nil {
 		return nil, err
 	}
@@ -98,6 +100,7 @@ func (c *ControlPlane) exchange(ctx context.Context, x *lastExchange) (quotas ma
 	now := time.Now()
 	var fleets [][]byte
 	quotas = map[string][]byte{}
+	urls := map[string]*url.URL{}
 	var bad error
 	for _, d := range x.alive.Of(docs, now) {
 		var k knowledge
@@ -106,10 +109,14 @@ func (c *ControlPlane) exchange(ctx context.Context, x *lastExchange) (quotas ma
 			continue
 		}
 		quotas[d.Self] = k.Quota
+		if at, err := url.Parse(k.URL); err == nil && k.URL != "" {
+			urls[d.Self] = at
+		}
 		if len(k.Fleet) > 0 {
 			fleets = append(fleets, k.Fleet)
 		}
 	}
+	c.urls.Store(&urls)
 	for gone, beat := range x.alive.Gone(now, forgetAfter) {
 		bad = errors.Join(bad, c.shared.Remove(ctx, gone, beat))
 	}

@@ -3,7 +3,7 @@
 // routes and decides what the person may do; nothing is kept here.
 //
 // Another sidecar of the store is asked if one does not answer, unless the request may have had an
-// effect.
+// effect; and where none is connected, another control plane that has one.
 package forward
 
 import (
@@ -56,11 +56,13 @@ type Forwarder struct {
 	places  *places
 	proxy   httputil.ReverseProxy
 	sidecar *http.Transport
+	planes  Planes
+	plane   *http.Transport
 }
 
 // New makes a Forwarder; known reports whether there is, or was, a sidecar of a store.
-func New(tunnels *tunnel.Server, known func(store string) bool) *Forwarder {
-	f := &Forwarder{tunnels: tunnels, known: known, places: newPlaces()}
+func New(tunnels *tunnel.Server, known func(store string) bool, planes Planes) *Forwarder {
+	f := &Forwarder{tunnels: tunnels, known: known, places: newPlaces(), planes: planes, plane: planes.transport()}
 	f.sidecar = &http.Transport{
 		DialContext: f.dial, MaxConnsPerHost: tunnel.MaxConnections, MaxIdleConnsPerHost: tunnel.MaxConnections, MaxIdleConns: maxRequests,
 		IdleConnTimeout: idleWithin, DisableCompression: true,
@@ -74,12 +76,16 @@ func New(tunnels *tunnel.Server, known func(store string) bool) *Forwarder {
 }
 
 // Close closes the connections that are idle.
-func (f *Forwarder) Close() { f.sidecar.CloseIdleConnections() }
+func (f *Forwarder) Close() {
+	f.sidecar.CloseIdleConnections()
+	f.plane.CloseIdleConnections()
+}
 
 // attempt is a request that is under way.
 type attempt struct {
 	Request
-	err error // why there is no answer
+	from http.Header // of the person's request
+	err  error       // why there is no answer
 }
 
 type attemptKey struct{}
@@ -93,7 +99,7 @@ func (f *Forwarder) Serve(w http.ResponseWriter, r *http.Request, what Request) 
 		return err
 	}
 	defer release()
-	a := &attempt{Request: what}
+	a := &attempt{Request: what, from: r.Header.Clone()}
 	patient := newPatient(w)
 	defer patient.leave()
 	f.proxy.ServeHTTP(patient, r.WithContext(context.WithValue(r.Context(), attemptKey{}, a)))
@@ -104,7 +110,7 @@ func (f *Forwarder) Serve(w http.ResponseWriter, r *http.Request, what Request) 
 func rewrite(p *httputil.ProxyRequest) {
 	a := underWay(p.In.Context())
 	p.Out.URL, p.Out.Host = &a.URL, "sidecar"
-	for _, name := range []string{"Authorization", "Cookie", "Origin", "Dapr-Api-Token"} {
+	for _, name := range []string{"Authorization", "Cookie", "Origin", "Dapr-Api-Token", passedOn} {
 		p.Out.Header.Del(name)
 	}
 	access.SetPerson(p.Out.Header, a.As.Name, a.As.Role, a.As.Topics)
@@ -119,10 +125,14 @@ func modify(answer *http.Response) error {
 
 // RoundTrip implements [http.RoundTripper] by the sidecars of the request's store.
 func (f *Forwarder) RoundTrip(r *http.Request) (*http.Response, error) {
-	store, tried := underWay(r.Context()).Store, map[string]bool{}
+	a, tried := underWay(r.Context()), map[string]bool{}
+	store := a.Store
 	for {
 		place, err := f.take(r.Context(), store, tried)
-		if err != nil {
+		switch {
+		case errors.Is(err, errNone):
+			return f.elsewhere(r, a, len(tried) > 0)
+		case err != nil:
 			return nil, err
 		}
 		answer, sent, err := f.ask(r, place.Key)
@@ -134,7 +144,7 @@ func (f *Forwarder) RoundTrip(r *http.Request) (*http.Response, error) {
 		if cause := context.Cause(r.Context()); cause != nil {
 			return nil, cause
 		}
-		if sent && r.Method != http.MethodGet && r.Method != http.MethodHead {
+		if sent && !harmless(r) {
 			return nil, unanswered(store, "sidecar %q of the store did not answer; what was asked may be done, or not", place.Node)
 		}
 		tried[place.Key] = true
@@ -151,24 +161,25 @@ func (f *Forwarder) take(ctx context.Context, store string, tried map[string]boo
 		return place, nil
 	case !errors.Is(err, tunnel.ErrNone):
 		return nil, overloaded("the sidecars of the store have as many requests under way as they take, %d each", tunnel.MaxConnections)
-	case len(tried) > 0:
-		return nil, unanswered(store, "no sidecar of the store answers")
-	case f.known(store):
-		return nil, unanswered(store, "no sidecar of the store is connected to this control plane")
 	}
-	return nil, wire.Errorf(wire.NotFound, "no sidecar of a store %.64q has been here", store)
+	return nil, errNone
 }
 
 // ask asks one sidecar. sent says that the request may have reached it.
 func (f *Forwarder) ask(r *http.Request, key string) (answer *http.Response, sent bool, _ error) {
+	return f.exchange(r, f.sidecar, func(out *http.Request) { out.URL.Scheme, out.URL.Host = "http", key })
+}
+
+// exchange sends what address makes of a request. sent says that it may have arrived.
+func (f *Forwarder) exchange(r *http.Request, by *http.Transport, address func(*http.Request)) (answer *http.Response, sent bool, _ error) {
 	var wrote atomic.Bool
 	ctx := httptrace.WithClientTrace(r.Context(), &httptrace.ClientTrace{WroteHeaders: func() { wrote.Store(true) }})
 	out := r.Clone(ctx)
-	out.URL.Scheme, out.URL.Host = "http", key
+	address(out)
 	if r.Body != nil {
 		out.Body = io.NopCloser(r.Body) // it is still there for another sidecar, unless this one was sent it
 	}
-	answer, err := f.sidecar.RoundTrip(out)
+	answer, err := by.RoundTrip(out)
 	return answer, wrote.Load(), err
 }
 

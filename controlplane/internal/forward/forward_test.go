@@ -33,9 +33,12 @@ type tester interface {
 }
 
 // start serves a control plane that forwards all requests in the name of who the header From names.
-func start(t tester) (*tunneltest.Plane, string) {
+func start(t tester) (*tunneltest.Plane, string) { return startAmong(t, forward.Planes{}) }
+
+// startAmong is start among other control planes.
+func startAmong(t tester, planes forward.Planes) (*tunneltest.Plane, string) {
 	p := tunneltest.NewPlane(t, nil)
-	f := forward.New(p.Server, func(store string) bool { return store == "left" })
+	f := forward.New(p.Server, func(store string) bool { return store == "left" }, planes)
 	front := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		store := r.Header.Get("Store")
 		if store == "" {
