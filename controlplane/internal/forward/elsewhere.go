@@ -17,7 +17,7 @@ const passedOn = "Sluice-Passed-On"
 // Planes are the other control planes of the store of policies. The zero value is none.
 type Planes struct {
 	// Of are the addresses of the HTTP listeners of those to which sidecars of a store are connected; nil: there are none.
-	Of  func(store string) []*url.URL
+	Of func(store string) []*url.URL
 	// Secure prepares a transport for those whose address is one of https; nil: the system's authorities.
 	Secure func(*http.Transport)
 }
