@@ -417,6 +417,12 @@ test('the schemas of a policy are listed, and one that breaks is refused with it
   await schemas.getByText('JSON Schema').first().click();
   assert.match(await schemas.locator('pre').first().innerText(), /"null"/);
   assert.equal(await schemas.getByRole('listitem').count(), 2);
+  await schemas.getByText('Try a draft').click();
+  await schemas.getByLabel('JSON Schema', {exact: true}).last().fill('{"type": "object", "required": ["id"]}');
+  await button('Compare', schemas).click();
+  await schemas.getByText('not compatible').waitFor();
+  await schemas.getByText('requires the property "id", and version 2 does not').waitFor();
+  await schemas.getByText('it would refuse 1').waitFor();
   await page.getByText('Whole policy as JSON').click();
   await page.getByRole('textbox', {name: /Partitions, deduplication/}).fill('{"schema": {"json_schema": {"type": "object", "required": ["id"]}}}');
   await button('Review 1 change…').click();

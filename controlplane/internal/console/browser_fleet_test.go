@@ -282,6 +282,11 @@ func (f *madeUpFleet) History() (points []health.Point) {
 
 // Serve answers for the sidecars of a store, which have a history of the topics.
 func (f *madeUpFleet) Serve(w http.ResponseWriter, _ *http.Request, what forward.Request) error {
+	if what.URL.Path == "/replay" {
+		w.Header().Set("Content-Type", "application/json")
+		_, err := w.Write([]byte(`{"events":[{"id":"e-1","payload":{"n":1}},{"id":"e-2","payload":{"id":2}}]}`))
+		return err
+	}
 	if what.URL.Path != "/v1/topics" {
 		return wire.Errorf(wire.NotFound, "a made-up sidecar has no %s", what.URL.Path)
 	}

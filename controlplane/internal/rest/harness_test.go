@@ -41,6 +41,7 @@ func newAPI(t testing.TB, change ...func(*Config)) *api {
 		Budget:   budget.New(budget.Bounds{Memory: 256 << 20, Places: budget.ControlPlanePlaces()}),
 		Health:   health.NewTracker(nil),
 		Usage:    used{},
+		Forward:  forwarder{},
 		Access:   open{},
 		Console: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			fmt.Fprintf(w, "console %s", r.URL.Path)

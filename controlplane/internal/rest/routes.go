@@ -110,9 +110,11 @@ func (h *handler) policyRoutes() []httpapi.Route {
 		Body: httpapi.JSONOf[struct {
 			JSONSchema    json.RawMessage `json:"json_schema"`
 			Compatibility string          `json:"compatibility,omitempty"`
+			Events        *sampleBody     `json:"events,omitempty"`
 		}](),
 		Answers: []httpapi.Answer{ok[verdictBody]("whether it is compatible, and why not")},
-		Errors:  []wire.Code{wire.NotFound, wire.InvalidPolicy, wire.StoreUnavailable}, Serve: h.known(h.checkSchema),
+		Errors:  []wire.Code{wire.NotFound, wire.InvalidPolicy, wire.PayloadTooLarge, wire.PartialFleet, wire.Overloaded, wire.StoreUnavailable},
+		Serve:   h.known(h.checkSchema),
 	}, {
 		Pattern: "GET /v1/audit", Summary: "the changes of policies, newest first", Query: []httpapi.Param{
 			httpapi.Whole("limit", "how many entries", 1, maxAudit).Or(strconv.Itoa(defaultAudit)),

@@ -34,7 +34,11 @@ func (h *handler) checkSchema(w http.ResponseWriter, r *request) error {
 	if err != nil {
 		return err
 	}
-	fields, err := members(body, "json_schema", "compatibility")
+	fields, err := members(body, "json_schema", "compatibility", "events")
+	if err != nil {
+		return err
+	}
+	of, err := readSample(fields)
 	if err != nil {
 		return err
 	}
@@ -46,23 +50,37 @@ func (h *handler) checkSchema(w http.ResponseWriter, r *request) error {
 		return err
 	}
 	var reasons []string
+	var text string
 	err = h.inTurn(r.Context(), true, func(ctx context.Context) error {
 		p, err := policy.ParsePolicy(document)
 		if err != nil {
 			return err
 		}
-		found, err := h.Catalog.CheckSchema(ctx, r.PathValue("name"), p.JSONSchema(), p.Compatibility())
+		text = p.JSONSchema()
+		found, err := h.Catalog.CheckSchema(ctx, r.PathValue("name"), text, p.Compatibility())
 		reasons = append([]string{}, found...)
 		return err
 	})
 	if err != nil {
 		return err
 	}
+<<<<<<< HEAD
 	return h.answer(w, r, http.StatusOK, verdictBody{len(reasons) == 0, reasons})
+=======
+	verdict := verdictBody{Compatible: len(reasons) == 0, Reasons: reasons}
+	if of != nil {
+		if verdict.Events, err = h.sample(r, text, *of); err != nil {
+			return err
+		}
+	}
+	return h.answer(w, r.Request, http.StatusOK, verdict)
+>>>>>>> a02fee3c (Compare a draft of a schema with the latest stored events of a topic, too)
 }
 
 // verdictBody says whether a schema is compatible.
 type verdictBody struct {
 	Compatible bool     `json:"compatible"`
 	Reasons    []string `json:"reasons"`
+	// Events are stored ones, if they were to be looked at.
+	Events *sampledBody `json:"events,omitempty"`
 }

@@ -114,7 +114,7 @@ export function Policy({name, me}) {
           <${History} name=${name} policy=${policy} policies=${policies} me=${me} onSaved=${p => arrived(p.version)} />
         </div>
         <${InForce} name=${name} policies=${policies} />
-        <${Schemas} name=${name} policy=${policy} />
+        <${Schemas} name=${name} policy=${policy} me=${me} />
         ${deleting && policy && html`
           <${Confirm} title="Delete ${name}" verb="Delete" danger act=${remove} onClose=${() => setDeleting(false)}>
             <p>Its topics inherit from the other policies then. The history stays, and a rollback restores the policy.</p>
