@@ -547,7 +547,7 @@ test('everything works by keyboard', async () => {
 });
 
 test('every page fits in light and dark, on a desk and on a phone', async () => {
-  await fits(['', 'topics', `topics/${topic}`, 'policies', `policies/${topic}`, 'fleet', 'audit']);
+  await fits(['', 'topics', `topics/${topic}`, 'policies', `policies/${topic}`, 'fleet', 'usage?by=day', 'audit']);
 });
 
 test('a sidecar that is missing is forgotten', async () => {

@@ -85,7 +85,7 @@ export function Causes({event, store}) {
     ${nodes.length > 1 ? html`<${Graph} nodes=${nodes} edges=${edges} store=${store} />`
       : !busy && !error && html`<p class="muted">It names no cause, and no event ${everywhere ? 'that was looked at' : 'of its topic'} names it.</p>`}
     <p class="line" role="status"><span class="muted">${busy ? 'Looking…' : error ? `Not all is known: ${error.message}.`
-      : `Looked at ${plural(topics, 'topic')}, for effects at the ${mostRead} events after it.`}</span>
+      : `Looked at ${plural(topics, 'topic')}, for effects at the ${plural(mostRead, 'event')} after it.`}</span>
       ${!everywhere && html`<button type="button" onClick=${() => setEverywhere(true)}>Look in other topics, too</button>`}</p>`;
 }
 

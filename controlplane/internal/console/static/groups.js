@@ -42,7 +42,7 @@ const columns = topic => [
   {title: 'In flight', sort: !topic && 'inflight', number: true, cell: g => count(g.inflight)},
   {title: 'Oldest unacked', sort: !topic && 'oldest_unacked_s', number: true, cell: g => (g.oldest ? duration(g.oldest) : '–')},
   {title: 'Members', sort: !topic && 'members', number: true, cell: g => count(g.members)},
-  {title: 'What holds it up', className: 'what', cell: g => html`<${Blocked} g=${g} />`},
+  {title: 'What holds it up', sort: !topic && 'trouble', className: 'what', cell: g => html`<${Blocked} g=${g} />`},
 ];
 
 const worstFirst = (a, b) => Boolean(b.stuck) - Boolean(a.stuck) || b.lag - a.lag || (a.topic + a.group < b.topic + b.group ? -1 : 1);
