@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"net/url"
 	"os"
 	"regexp"
 	"time"
@@ -47,6 +46,9 @@ type Config struct {
 // traceURL is what a page can link to without running a script.
 var traceURL = regexp.MustCompile(`^https?://.*\{trace_id\}`)
 
+// advertised is an address without a path.
+var advertised = regexp.MustCompile(`^https?://[^/?#@]+/?$`)
+
 // listener is one of the settings that name an address to listen on.
 type listener struct{ name, addr string }
 
@@ -81,7 +83,7 @@ func (c Config) Validate() error {
 	if c.TraceURL != "" && !traceURL.MatchString(c.TraceURL) {
 		bad("trace-url: must begin with https:// or http://, and have {trace_id} where the id goes")
 	}
-	if at, err := url.Parse(c.AdvertiseURL); c.AdvertiseURL != "" && (err != nil || at.Host == "" || at.Scheme != "http" && at.Scheme != "https") {
+	if c.AdvertiseURL != "" && !advertised.MatchString(c.AdvertiseURL) {
 		bad("advertise-url: must be http:// or https:// and an address such as 10.0.0.5:7080")
 	}
 	if len(errs) > 0 {

@@ -238,7 +238,8 @@ func (c *ControlPlane) Run(ctx context.Context, ready func() error) error {
 
 	var parts errgroup.Group
 	for _, run := range []func(context.Context) error{
-		c.catalog.Run, c.xds.Run, c.quota.Run, c.usage.Run, c.health.Run, c.access.Run, c.rereadFiles, c.shareKnowledge, c.keepRoster, c.watchGate,
+		c.catalog.Run, c.xds.Run, c.quota.Run, c.usage.Run, c.health.Run, c.access.Run,
+		c.rereadFiles, c.shareKnowledge, c.keepRoster, c.watchGate,
 	} {
 		parts.Go(func() error { return run(partsCtx) })
 	}

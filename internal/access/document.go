@@ -115,7 +115,8 @@ func documentKeys(r *reader, doc *document) []key {
 			r.client(&doc.controlPlane),
 			key{name: "read", doc: "let it read events, for its viewers and readers", value: r.flag(&doc.forward.Read)},
 			key{name: "operate", doc: "let it make changes, for its operators and admins", value: r.flag(&doc.forward.Operate)}))},
-		{name: "peers", doc: "how this sidecar speaks to other sidecars, and this control plane to others", value: r.section(r.client(&doc.peers))},
+		{name: "peers", doc: "how this sidecar speaks to other sidecars, and this control plane to others",
+			value: r.section(r.client(&doc.peers))},
 		{name: "xds", only: ControlPlane, doc: "how sidecars may connect", value: r.section([]key{
 			{name: "require_client_cert", doc: "refuse sidecars without a client certificate", value: r.flag(&doc.xds.requireClientCert)},
 		})},

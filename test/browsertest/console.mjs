@@ -426,7 +426,7 @@ test('the schemas of a policy are listed, and one that breaks is refused with it
   await page.getByText('Whole policy as JSON').click();
   await page.getByRole('textbox', {name: /Partitions, deduplication/}).fill('{"schema": {"json_schema": {"type": "object", "required": ["id"]}}}');
   await button('Review 1 change…').click();
-  await page.getByText('requires the property "id", and version 2 does not').waitFor();
+  await page.locator('.json .error').getByText('requires the property "id", and version 2 does not').waitFor();
   await page.getByText('allows no null here, and version 2 does').waitFor();
 });
 

@@ -19,8 +19,9 @@ func TestAControlPlaneAsksTheOneThatHasTheSidecar(t *testing.T) {
 	one := plane{testkit.StartControlPlane(t, "--store", url, "--name", "one", "--auth-config", roles)}
 	two := plane{testkit.StartControlPlane(t, "--store", url, "--name", "two", "--auth-config", roles)}
 	log := filepath.Join(dir, "access.log")
-	auth := testkit.Write(t, filepath.Join(dir, "auth.yaml"), "tokens:\n"+entry("application", "subscribe: ['*']")+"control_plane: {token_file: "+
-		testkit.Write(t, filepath.Join(dir, "token"), "node")+", read: true, operate: true}")
+	token := testkit.Write(t, filepath.Join(dir, "token"), "node")
+	auth := testkit.Write(t, filepath.Join(dir, "auth.yaml"), "tokens:\n"+entry("application", "subscribe: ['*']")+
+		"control_plane: {token_file: "+token+", read: true, operate: true}")
 	one.sidecar(t, "edge", "--auth-config", auth, "--audit-topics", "*", "--audit-file", log)
 	store := one.storeOf(t, 1, as("the-viewer"))
 	testkit.Eventually(t, "the other control plane can be asked, too", func() bool {
@@ -32,7 +33,8 @@ func TestAControlPlaneAsksTheOneThatHasTheSidecar(t *testing.T) {
 	if a := two.ask(t, "POST", store+"/topics/orders/events", `{}`, as("the-viewer")); a.Status != 403 {
 		t.Errorf("a viewer publishes: %d %s", a.Status, a.Body)
 	}
-	if a := two.ask(t, "GET", store+"/replay?topic=orders", "", as("the-operator")); a.Status != 200 || !strings.Contains(string(a.Body), `"id":"one"`) {
+	a := two.ask(t, "GET", store+"/replay?topic=orders", "", as("the-operator"))
+	if a.Status != 200 || !strings.Contains(string(a.Body), `"id":"one"`) {
 		t.Errorf("the event is replayed: %d %s", a.Status, a.Body)
 	}
 	testkit.Eventually(t, "the sidecar's access log has the person", func() bool {

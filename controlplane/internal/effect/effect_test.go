@@ -37,14 +37,15 @@ func TestRefused(t *testing.T) {
 		hours  []fleet.Hour
 		want   float64
 	}{
-		"below the rate":           {limits(func(*policy.Publish) {}), []fleet.Hour{steady(150, 10)}, 0},
-		"above it":                 {limits(func(*policy.Publish) {}), []fleet.Hour{busy}, slots*30 - 10},
-		"bursts":                   {limits(func(*policy.Publish) {}), []fleet.Hour{bursts}, slots * 80},
-		"bursts that may":          {limits(func(p *policy.Publish) { p.Burst = 90 }), []fleet.Hour{bursts}, 0},
-		"no limit":                 {limits(func(p *policy.Publish) { p.Rate = 0 }), []fleet.Hour{busy}, 0},
-		"each sidecar":             {limits(func(*policy.Publish) {}), []fleet.Hour{busy, busy, {}}, 2 * (slots*30 - 10)},
-		"the fleet":                {limits(func(p *policy.Publish) { p.Scope = policy.ScopeFleet }), []fleet.Hour{busy, busy}, slots*210 - 10},
-		"publishes that wait":      {limits(func(p *policy.Publish) { p.OnLimit, p.MaxWait = policy.LimitWait, 8*time.Second }), []fleet.Hour{bursts}, 0},
+		"below the rate":  {limits(func(*policy.Publish) {}), []fleet.Hour{steady(150, 10)}, 0},
+		"above it":        {limits(func(*policy.Publish) {}), []fleet.Hour{busy}, slots*30 - 10},
+		"bursts":          {limits(func(*policy.Publish) {}), []fleet.Hour{bursts}, slots * 80},
+		"bursts that may": {limits(func(p *policy.Publish) { p.Burst = 90 }), []fleet.Hour{bursts}, 0},
+		"no limit":        {limits(func(p *policy.Publish) { p.Rate = 0 }), []fleet.Hour{busy}, 0},
+		"each sidecar":    {limits(func(*policy.Publish) {}), []fleet.Hour{busy, busy, {}}, 2 * (slots*30 - 10)},
+		"the fleet":       {limits(func(p *policy.Publish) { p.Scope = policy.ScopeFleet }), []fleet.Hour{busy, busy}, slots*210 - 10},
+		"publishes that wait": {limits(func(p *policy.Publish) { p.OnLimit, p.MaxWait = policy.LimitWait, 8*time.Second }),
+			[]fleet.Hour{bursts}, 0},
 		"a paused topic":           {&paused, []fleet.Hour{busy}, slots * 180},
 		"a topic that nobody used": {limits(func(*policy.Publish) {}), nil, 0},
 	} {

@@ -66,7 +66,9 @@ func TestAnotherControlPlaneIsAskedWhereNoSidecarIsConnectedHere(t *testing.T) {
 	if status != http.StatusNotFound || asked != 0 {
 		t.Errorf("%d %s, asked %d times", status, body, asked)
 	}
-	p.Serve(t, "node", http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { fmt.Fprintf(w, "%q", r.Header.Get("Sluice-Passed-On")) }))
+	p.Serve(t, "node", http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		fmt.Fprintf(w, "%q", r.Header.Get("Sluice-Passed-On"))
+	}))
 	p.Await(t, 1)
 	if _, body, _ = read(send(t.Context(), "GET", at+"/replay", "", "Store", tunneltest.Store, "Sluice-Passed-On", "1")); body != `""` {
 		t.Errorf("the sidecar is told %s", body)

@@ -31,8 +31,9 @@ func TestGroupsWithTheirLastHour(t *testing.T) {
 		t.Fatalf("%d groups", len(groups))
 	}
 	g := groups[0]
-	if g.Group != orders || g.Store != "s" || g.Lag != 1199 || g.Members != 3 || g.Dead.Count != 7 || g.OldestFor.Round(time.Minute) != 3*time.Minute {
-		t.Errorf("got %+v", g)
+	got := fmt.Sprint(g.Group, g.Store, g.Lag, g.Members, g.Dead.Count, g.OldestFor.Round(time.Minute))
+	if want := fmt.Sprint(orders, "s", 1199, 3, 7, 3*time.Minute); got != want {
+		t.Errorf("got %s, want %s", got, want)
 	}
 	if len(g.Lags) != MaxLags || g.Lags[0] != 1200-int64(MaxLags) || g.Lags[MaxLags-1] != 1199 {
 		t.Errorf("%d lags: %v", len(g.Lags), g.Lags)

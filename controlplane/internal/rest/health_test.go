@@ -73,7 +73,9 @@ func TestTheGroupsOfAllStores(t *testing.T) {
 		return cphealth.Group{Store: store, Group: health.Group{Topic: topic, Group: group}, GroupState: health.GroupState{Lag: lag},
 			OldestFor: time.Duration(lag) * time.Second, Lags: []int64{1, lag}}
 	}
-	groups := []cphealth.Group{one("s", "a", "x", 5), one("s", "a", "y", 30), one("s", "b", "x", 7), one("t", "b", "x", 1), one("t", "b", "", 0)}
+	groups := []cphealth.Group{
+		one("s", "a", "x", 5), one("s", "a", "y", 30), one("s", "b", "x", 7), one("t", "b", "x", 1), one("t", "b", "", 0),
+	}
 	groups[3].StuckSince, groups[4].Dead = 4, health.DeadLetters{Count: 2, Oldest: 1, Newest: 2}
 	a := newAPI(t, func(c *Config) { c.Health = reportedHealth{c.Health, groups} })
 	for query, order := range map[string]string{
@@ -93,9 +95,10 @@ func TestTheGroupsOfAllStores(t *testing.T) {
 			t.Errorf("%s: %q, want %q", query, got, order)
 		}
 	}
-	want(t, a.send("GET", "/v1/groups?history=1&topic=a&limit=1", ""), http.StatusOK, `{"groups":[{"store":"s","topic":"a","group":"x","lag":5,`+
-		`"inflight":0,"members":0,"oldest_unacked_s":5,"paused":false,"dead_letters":0,"lags":[1,5]}],"lag_every_s":30,`+
-		`"next":"eyJzIjoidG9waWMiLCJ0IjoiIiwibiI6ImFcdTAwMDB4XHUwMDAwcyJ9"}`)
+	want(t, a.send("GET", "/v1/groups?history=1&topic=a&limit=1", ""), http.StatusOK,
+		`{"groups":[{"store":"s","topic":"a","group":"x","lag":5,`+
+			`"inflight":0,"members":0,"oldest_unacked_s":5,"paused":false,"dead_letters":0,"lags":[1,5]}],"lag_every_s":30,`+
+			`"next":"eyJzIjoidG9waWMiLCJ0IjoiIiwibiI6ImFcdTAwMDB4XHUwMDAwcyJ9"}`)
 	want(t, a.send("GET", "/v1/groups?dead_letters=1", ""), http.StatusOK, `{"groups":[{"store":"t","topic":"b","group":"","lag":0,`+
 		`"inflight":0,"members":0,"oldest_unacked_s":0,"paused":false,"dead_letters":2,"oldest_dead_letter":"T","newest_dead_letter":"T"}],`+
 		`"lag_every_s":30}`)

@@ -16,7 +16,9 @@ import (
 // machines is made of them.
 func (h *handler) routes() []httpapi.Route {
 	var all []httpapi.Route
-	for _, list := range [][]httpapi.Route{h.policyRoutes(), h.changeRoutes(), {h.groupRoute(), h.effectsRoute()}, h.fleetRoutes(), {h.usageRoute()}, h.healthRoutes()} {
+	for _, list := range [][]httpapi.Route{
+		h.policyRoutes(), h.changeRoutes(), h.fleetRoutes(), h.healthRoutes(), {h.groupRoute(), h.effectsRoute(), h.usageRoute()},
+	} {
 		all = append(all, list...)
 	}
 	for i := range all {

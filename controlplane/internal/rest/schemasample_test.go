@@ -35,8 +35,9 @@ func TestASchemaIsComparedWithStoredEvents(t *testing.T) {
 	good := replays{200, `{"events":[{"id":"a","payload":{"n":1}},{"id":"b","payload":{"m":1}},{"id":"c","payload_base64":"AA=="}]}`}
 	const of = `{"store":"s","topic":"orders"}`
 	a, body := ask(good, of)
-	want(t, a.send("POST", path, body, "Authorization", "Bearer reader"), http.StatusOK, `{"compatible":true,"reasons":[],"events":{"checked":3,"refused":2,`+
-		`"examples":[{"id":"b","pointer":"","reason":"is refused: missing property 'n'"},{"id":"c","pointer":"","reason":"is not JSON"}]}}`)
+	want(t, a.send("POST", path, body, "Authorization", "Bearer reader"), http.StatusOK,
+		`{"compatible":true,"reasons":[],"events":{"checked":3,"refused":2,`+
+			`"examples":[{"id":"b","pointer":"","reason":"is refused: missing property 'n'"},{"id":"c","pointer":"","reason":"is not JSON"}]}}`)
 	refused(t, a.send("POST", path, body, "Authorization", "Bearer viewer"), wire.Forbidden)
 	for _, bad := range []string{`{}`, `{"store":"s"}`, `{"store":"s","topic":7}`, `{"store":"s","topic":"orders","n":1}`, `[]`} {
 		_, body := ask(good, bad)

@@ -60,8 +60,9 @@ func TestUsage(t *testing.T) {
 		}
 		return texts
 	}
+	later, end, before := "2026-02-01 a 30", []string{"2026-01-31 a 10", "2026-01-31 b 20"}, []string{"2026-01-30 a 10", "2026-01-30 b 20"}
 	for query, want := range map[string][]string{
-		"from=2026-01-01&to=2026-02-01":                    {"2026-02-01 a 30", "2026-01-31 a 10", "2026-01-31 b 20", "2026-01-30 a 10", "2026-01-30 b 20"},
+		"from=2026-01-01&to=2026-02-01":                    slices.Concat([]string{later}, end, before),
 		"from=2026-01-30&to=2026-02-01&by=month":           {"2026-02 a 30", "2026-01 a 10", "2026-01 b 20"},
 		"from=2026-01-31&to=2026-01-31&tenants=1&prefix=a": {"2026-01-31 a 10", "2026-01-31 aacme 4"},
 		"to=2026-01-29": nil,
@@ -84,8 +85,10 @@ func TestUsage(t *testing.T) {
 	if whole := ask(all).Usage; !slices.Equal(paged, whole) || len(whole) != 7 {
 		t.Errorf("in pages %q, in one %q", written(paged), written(whole))
 	}
-	for _, bad := range []string{"by=year", "from=yesterday", "to=2026-13-01", "from=2026-01-02&to=2026-01-01", "from=2024-01-01&to=2026-01-01",
-		"cursor=x", "limit=0", "from="} {
+	for _, bad := range []string{
+		"by=year", "from=yesterday", "to=2026-13-01", "from=2026-01-02&to=2026-01-01", "from=2024-01-01&to=2026-01-01",
+		"cursor=x", "limit=0", "from=",
+	} {
 		refused(t, a.send("GET", "/v1/usage?"+bad, "", "Authorization", "Bearer viewer"), wire.BadRequest)
 	}
 	a.cfg.Usage = used{store.ErrUnavailable}

@@ -123,7 +123,8 @@ all    101     5010   -           -
 
 func TestUsageByDay(t *testing.T) {
 	plane := startPlane(t, sluicetest.ControlPlaneOptions{Usage: func() []admin.Usage {
-		return []admin.Usage{{Period: "2026-01-31", Topic: "orders", Accepted: 12, Refused: 3}, {Period: "2026-01-31", Topic: "orders", Tenant: "acme", Accepted: 5}}
+		of := admin.Usage{Period: "2026-01-31", Topic: "orders", Accepted: 12, Refused: 3}
+		return []admin.Usage{of, {Period: of.Period, Topic: of.Topic, Tenant: "acme", Accepted: 5}}
 	}})
 	want(t, plane.ok("fleet", "usage", "--by", "day", "--tenants"), `PERIOD      TOPIC   TENANT  ACCEPTED  REFUSED
 2026-01-31  orders  -       12        3
