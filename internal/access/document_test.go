@@ -69,7 +69,7 @@ func TestParseRefuses(t *testing.T) {
 			"line 1: must be an object with tokens, certs, jwt, subjects, tls, control_plane, peers, not a list",
 		}},
 		{"unknown keys", ControlPlane, "token: []\ntls: {crt: a}", []string{
-			"line 1: token: unknown key; allowed here: tokens, certs, jwt, subjects, tls, xds",
+			"line 1: token: unknown key; allowed here: tokens, certs, jwt, subjects, tls, peers, xds",
 			"line 2: tls.crt: unknown key; allowed here: cert, key, client_ca",
 			"line 2: tls.cert: is missing",
 			"line 2: tls.key: is missing",
