@@ -144,6 +144,8 @@ func TestForgedReportsStarveNobody(t *testing.T) {
 // counts is a sink that adds up what a sidecar let through and refused.
 type counts struct{ allowed, denied uint64 }
 
+func (*counts) Tenant(string, string, uint64, uint64, time.Time) {}
+
 func (c *counts) Usage(_, _ string, allowed, denied uint64, _ time.Time) {
 	c.allowed, c.denied = c.allowed+allowed, c.denied+denied
 }

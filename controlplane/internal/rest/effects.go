@@ -62,7 +62,7 @@ func (t *topicBody) change() int64 {
 
 // effects answers as a dry run of the change is checked.
 func (h *handler) effects(w http.ResponseWriter, r *request) error {
-	leave, err := h.gate.enter(r.sender)
+	leave, err := r.enterDocument()
 	if err != nil {
 		return err
 	}
@@ -72,7 +72,7 @@ func (h *handler) effects(w http.ResponseWriter, r *request) error {
 		return err
 	}
 	var done catalog.Applied
-	err = h.gate.inTurn(r.Context(), true, func(ctx context.Context) error {
+	err = h.inTurn(r.Context(), true, func(ctx context.Context) error {
 		p, err := namedPolicy(r.PathValue("name"), body)
 		if err == nil {
 			done, err = h.Catalog.Put(ctx, r.sender.author(), p, nil, true)
@@ -91,7 +91,7 @@ func (h *handler) effects(w http.ResponseWriter, r *request) error {
 			}
 		}
 	}
-	return h.answer(w, r.Request, http.StatusOK, answer)
+	return h.answer(w, r, http.StatusOK, answer)
 }
 
 // effectsOf compares two sets of policies.

@@ -83,7 +83,7 @@ func (h *handler) groups(w http.ResponseWriter, r *request) error {
 			body.Groups[i].Lags = g.Lags
 		}
 	}
-	return h.answer(w, r.Request, http.StatusOK, body)
+	return h.answer(w, r, http.StatusOK, body)
 }
 
 func showGroup(name reported.Group, g *reported.GroupState, oldestS int64) groupBody {

@@ -64,17 +64,13 @@ func (h *handler) checkSchema(w http.ResponseWriter, r *request) error {
 	if err != nil {
 		return err
 	}
-<<<<<<< HEAD
-	return h.answer(w, r, http.StatusOK, verdictBody{len(reasons) == 0, reasons})
-=======
 	verdict := verdictBody{Compatible: len(reasons) == 0, Reasons: reasons}
 	if of != nil {
 		if verdict.Events, err = h.sample(r, text, *of); err != nil {
 			return err
 		}
 	}
-	return h.answer(w, r.Request, http.StatusOK, verdict)
->>>>>>> a02fee3c (Compare a draft of a schema with the latest stored events of a topic, too)
+	return h.answer(w, r, http.StatusOK, verdict)
 }
 
 // verdictBody says whether a schema is compatible.

@@ -89,12 +89,12 @@ func (h *handler) usage(w http.ResponseWriter, r *request) error {
 					return err
 				}
 				body.Next = base64.RawURLEncoding.EncodeToString(cursor)
-				return h.answer(w, r.Request, http.StatusOK, body)
+				return h.answer(w, r, http.StatusOK, body)
 			}
 			body.Usage = append(body.Usage, usedBody{p.name, row})
 		}
 	}
-	return h.answer(w, r.Request, http.StatusOK, body)
+	return h.answer(w, r, http.StatusOK, body)
 }
 
 // period is a day or a month.

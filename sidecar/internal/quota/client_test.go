@@ -35,6 +35,8 @@ func newLedger() *ledger {
 	return &ledger{allowed: map[string]uint64{}, denied: map[string]uint64{}, shares: map[string]float64{}}
 }
 
+func (l *ledger) Tenant(string, string, uint64, uint64, time.Time) {}
+
 func (l *ledger) Usage(node, topic string, allowed, denied uint64, _ time.Time) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
