@@ -284,6 +284,14 @@ func TestRules(t *testing.T) {
 			h.Lives = append(h.Lives, &lifetime{Ended: h.now(), Killed: true})
 			h.settle(h.deliver("a", 1, 2), "ack")
 		}},
+		{"an attempt that died with its sidecar", []string{"attempts"}, func(h *teller) {
+			h.publish("a", 1)
+			h.store("a", 1)
+			first := h.deliver("a", 1, 1)
+			h.windows[first.Consumer], first.Lost = 1, h.now()
+			h.Lives = append(h.Lives, &lifetime{Sidecar: first.Sidecar, Life: first.Life, Ended: h.now(), Killed: true})
+			h.settle(h.deliver("a", 1, 1), "ack")
+		}},
 		{"a key that overtakes itself", []string{"key-order"}, func(h *teller) {
 			h.publish("a", 1)
 			h.publish("b", 2)

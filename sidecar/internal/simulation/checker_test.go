@@ -28,7 +28,7 @@ var rules = []rule{
 	{"silent-drop", "4: a group gets every event until it acks it, or it is a dead letter", checkFates},
 	{"skipped", "4: nor at a seq whose event was taken back by a change of primary", checkSkipped},
 	{"false-death", "4: a dead letter has used up its attempts, and was not acked", checkDeaths},
-	{"attempts", "4: attempts do not fall, and what is given back counts none", checkAttempts},
+	{"attempts", "4: attempts do not fall, what is given back counts none, and what dies with its sidecar one", checkAttempts},
 	{"key-order", "5: one key reaches a group in log order", checkKeyOrder},
 	{"settled-again", "5: an event whose ack was answered OK does not come again", checkSettledAgain},
 	{"two-leases", "5: at most one live lease per group and event", checkLeases},
@@ -419,6 +419,10 @@ func checkAttempts(v *view, broken func(string, ...any)) {
 			if i > 0 && d.Attempt < ds[i-1].Attempt {
 				broken("%s/%s came to group %s with attempt %d after %d", k[0], k[2], k[1], d.Attempt, ds[i-1].Attempt)
 			}
+			if i > 0 && d.Attempt == ds[i-1].Attempt && v.diedWith(ds[i-1], d.Came) {
+				broken("%s/%s came to group %s with attempt %d again, although %s was killed during the first",
+					k[0], k[2], k[1], d.Attempt, ds[i-1].Sidecar)
+			}
 			if most := 1 + counted + v.unseen(d.Came.Order); d.Attempt > most {
 				broken("%s/%s came to group %s with attempt %d, and at most %d can have counted", k[0], k[2], k[1], d.Attempt, most-1)
 			}
@@ -427,6 +431,15 @@ func checkAttempts(v *view, broken func(string, ...any)) {
 			}
 		}
 	}
+}
+
+// diedWith reports whether the delivery was in flight when its sidecar was killed, before a moment. Only a
+// member that is told what it loses knows that.
+func (v *view) diedWith(d *delivery, by moment) bool {
+	_, told := v.windows[d.Consumer]
+	inFlight := d.Lost.came() && d.Lost.At < d.Deadline && !d.Returned.came() && len(d.Settles) == 0
+	killed := slices.ContainsFunc(v.Lives, func(l *lifetime) bool { return l.Killed && l.Sidecar == d.Sidecar && l.Life == d.Life })
+	return told && inFlight && killed && d.Lost.Order < by.Order
 }
 
 // countedBefore reports whether the delivery had failed before a moment.

@@ -284,7 +284,7 @@ func (p *process) open() (err error) {
 	}
 	p.tails = tail.New(tail.DefaultBounds())
 	p.roster = roster.New(roster.Config{
-		Nodes: nodes, Name: p.machine.name, Lease: lease, Clock: clock, Logger: logger, PendingEnds: &p.machine.ended,
+		Nodes: nodes, Name: p.machine.name, Lease: lease, Clock: clock, Logger: logger, PendingEnds: lastWords{p},
 		Announced: func(groups []eventlog.GroupName) { p.log.Send(eventlog.NodeSignal(groups)) },
 	})
 	announcer := &wakeup.Announcer{HasPeers: func() bool { return p.roster.View().HasPeers() }, Send: p.log.Send}
@@ -409,6 +409,18 @@ func (p *process) kill() {
 		_, _ = p.helpers.Wait(), p.ownership.Wait()
 		_ = p.queue.Close()
 	})
+}
+
+// lastWords are the machine's record of ended lives. A process that was killed writes nothing there.
+type lastWords struct{ *process }
+
+func (p lastWords) Load() []string { return p.machine.ended.Load() }
+
+func (p lastWords) Save(ids []string) error {
+	if p.over.Load() {
+		return nil
+	}
+	return p.machine.ended.Save(ids)
 }
 
 // gated is a way to the replica set that a stopped process neither sends on nor hears from.
