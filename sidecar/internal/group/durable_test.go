@@ -141,6 +141,36 @@ func TestFailedSave(t *testing.T) {
 	})
 }
 
+// Acks wait for the next deliveries, to share their save, and for no longer than they linger.
+func TestAcksShareTheSaveOfTheNextDeliveries(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, 1)
+		w.stop()
+		w.start(func(c *Config) { c.AckLinger = time.Millisecond })
+		w.publish("a")
+		c := w.join()
+		c.wants("a/1")
+		saves := w.saves()
+		first := c.ack("a")
+		advance(time.Millisecond / 2)
+		if first.ok() || w.saves() != saves {
+			t.Fatal("the ack did not wait")
+		}
+		w.publish("b")
+		synctest.Wait()
+		c.wants("b/1")
+		if !first.ok() || w.saves() != saves+1 {
+			t.Fatalf("%d saves for the ack and the delivery; the ack is answered: %v", w.saves()-saves, first.ok())
+		}
+		second := c.ack("b")
+		advance(time.Millisecond)
+		if !second.ok() || w.saves() != saves+2 {
+			t.Fatal("the ack was not saved by itself")
+		}
+		w.stop()
+	})
+}
+
 // A failed save is tried again when that is due, also for an ack that lingers longer: otherwise one
 // turn would follow the other until then.
 func TestARetriedSaveDoesNotLinger(t *testing.T) {

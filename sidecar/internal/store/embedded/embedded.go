@@ -89,7 +89,13 @@ func (s *Store) Moved(eventlog.GroupName)  {}
 func (s *Store) Erased(topic string)       { s.notifier.Tails.Forget(topic) }
 func (s *Store) Away() bool                { return false }
 func (s *Store) HeapBytes() int64          { return s.log.HeapBytes() }
-func (s *Store) Timing() store.Timing      { return store.Timing{CountEvery: time.Second} }
+
+// ackLinger is about two syncs: where events come faster than that, acks are saved and synced with the next deliveries.
+const ackLinger = time.Millisecond
+
+func (s *Store) Timing() store.Timing {
+	return store.Timing{AckLinger: ackLinger, CountEvery: time.Second}
+}
 
 func (s *Store) Status() store.Status {
 	st := store.Status{State: store.StateOK, Disk: telemetry.DiskStat(s.log.Space()), Since: s.opened, Err: s.log.Err()}
