@@ -280,14 +280,8 @@ func (l *Log) partition(t *topic, p int) (*partition, error) {
 	}
 	part.turn = pause.NewMutex()
 	part.last = max(last, floor, given)
-	passed, group, err := l.epochs.passed(t, p)
-	if err != nil {
+	if err := l.passNamed(t, p, part); err != nil {
 		return nil, err
-	}
-	if passed > part.last {
-		l.health.log.Error("a group is ahead of its partition: events are missing, and their seqs are not given out again",
-			"topic", t.name, "partition", p, "group", group, "first_missing", part.last+1, "last_missing", passed)
-		part.last = passed
 	}
 	if part.order, err = l.recoverOrder(t, p, part.last); err != nil {
 		return nil, err
@@ -296,6 +290,22 @@ func (l *Log) partition(t *topic, p int) (*partition, error) {
 	part.floor.Store(floor)
 	part.ready.Store(true)
 	return part, nil
+}
+
+// passNamed raises a partition's last seq above all seqs that progress and redrives name, and says what is missing.
+func (l *Log) passNamed(t *topic, p int, part *partition) error {
+	for _, named := range []func(*topic, int) (uint64, string, error){l.epochs.named, l.redriven} {
+		seq, group, err := named(t, p)
+		if err != nil {
+			return err
+		}
+		if seq > part.last {
+			l.health.log.Error("a group is ahead of its partition: events are missing, and their seqs are not given out again",
+				"topic", t.name, "partition", p, "group", group, "first_missing", part.last+1, "last_missing", seq)
+			part.last = seq
+		}
+	}
+	return nil
 }
 
 // heads returns the readable head of each partition. Callers call it before they open the iterator

@@ -174,3 +174,23 @@ func decodeEpoch(value []byte) (eventlog.Epoch, error) {
 	}
 	return e, nil
 }
+
+// highestSeq is the highest seq of an event that progress names; 0: none. The lists ascend, except for redrives.
+func highestSeq(p *eventlog.Progress) uint64 {
+	seq := max(p.Cursor, 1) - 1
+	for _, ranges := range [][]eventlog.SeqRange{p.Settled, p.Out, p.Unsure} {
+		if n := len(ranges); n > 0 {
+			seq = max(seq, ranges[n-1].Last)
+		}
+	}
+	if n := len(p.Attempts); n > 0 {
+		seq = max(seq, p.Attempts[n-1].Last)
+	}
+	if n := len(p.Delays); n > 0 {
+		seq = max(seq, p.Delays[n-1].Seq)
+	}
+	for i := range p.Redrives {
+		seq = max(seq, p.Redrives[i].Seq)
+	}
+	return seq
+}

@@ -1,6 +1,7 @@
 package pebblelog
 
 import (
+	"bytes"
 	"encoding/binary"
 	"math"
 
@@ -169,6 +170,22 @@ func appendText(b []byte, s string) []byte {
 		b = append(b, s[i])
 	}
 	return append(b, 0, 1)
+}
+
+// cutText is what appendText has put at the beginning of b, and the rest; nil: its end is missing.
+func cutText(b []byte) (text string, rest []byte) {
+	var s []byte
+	for {
+		i := bytes.IndexByte(b, 0)
+		if i < 0 || i+1 == len(b) {
+			return "", nil
+		}
+		if s = append(s, b[:i]...); b[i+1] == 1 {
+			return string(s), b[i+2:]
+		}
+		s = append(s, 0)
+		b = b[i+2:]
+	}
 }
 
 // after is the lowest key above all keys with a prefix.

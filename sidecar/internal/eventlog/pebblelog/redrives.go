@@ -1,9 +1,11 @@
 package pebblelog
 
 import (
+	"bytes"
 	"context"
 	"encoding/binary"
 	"errors"
+	"fmt"
 	"maps"
 	"slices"
 
@@ -16,6 +18,31 @@ import (
 func redriveKey(topic uint32, r *eventlog.Redrive) []byte {
 	b := binary.BigEndian.AppendUint16(groupPrefix(kindRedrive, topic, r.Group), uint16(r.Partition))
 	return append(binary.BigEndian.AppendUint64(b, r.Seq), r.Letter...)
+}
+
+// redriven is the highest seq of a partition that is to be delivered again, and the group that it is for. It looks at
+// one entry of each group that has redrives.
+func (l *Log) redriven(t *topic, p int) (seq uint64, group string, err error) {
+	prefix := topicPrefix(nil, kindRedrive, t.id)
+	it, err := l.db.NewIter(&pebble.IterOptions{LowerBound: prefix, UpperBound: after(prefix)})
+	if err != nil {
+		return 0, "", failed(err)
+	}
+	defer it.Close()
+	for valid := it.First(); valid; {
+		name, rest := cutText(it.Key()[len(prefix):])
+		if rest == nil {
+			return 0, "", failed(fmt.Errorf("a redrive's key: %w", errTruncated))
+		}
+		of := binary.BigEndian.AppendUint16(groupPrefix(kindRedrive, t.id, name), uint16(p))
+		if it.SeekLT(after(of)) && bytes.HasPrefix(it.Key(), of) {
+			if at := binary.BigEndian.Uint64(it.Key()[len(of):]); at > seq {
+				seq, group = at, name
+			}
+		}
+		valid = it.SeekGE(after(groupPrefix(kindRedrive, t.id, name)))
+	}
+	return seq, group, failed(it.Error())
 }
 
 // AddRedrives implements eventlog.Redrives.

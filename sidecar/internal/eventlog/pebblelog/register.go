@@ -59,9 +59,9 @@ func loadRegister(db *pebble.DB) (*register, error) {
 	return r, nil
 }
 
-// passed is the highest seq of a partition that a group has passed. Events up to it were there, so it is never given
-// out again.
-func (r *register) passed(t *topic, p int) (seq uint64, group string, err error) {
+// named is the highest seq of a partition that the progress of a group names, and the group. Events up to it were
+// there, so it is never given out again.
+func (r *register) named(t *topic, p int) (seq uint64, group string, err error) {
 	if err := r.turn.Lock(context.Background()); err != nil {
 		return 0, "", err
 	}
@@ -75,8 +75,8 @@ func (r *register) passed(t *topic, p int) (seq uint64, group string, err error)
 		if err != nil {
 			return 0, "", failed(err)
 		}
-		if e.Progress.Cursor > seq+1 {
-			seq, group = e.Progress.Cursor-1, name
+		if highest := highestSeq(&e.Progress); highest > seq {
+			seq, group = highest, name
 		}
 	}
 	return seq, group, nil
