@@ -21,7 +21,7 @@ import (
 //     the index is made anew from that; otherwise the start is refused.
 //  2. Replay the journal from the position that the index has. A position behind the journal's end, a gap, and a
 //     frame that was acknowledged and is not whole are damage, and refused.
-//  3. Look for the segments that the index says there are.
+//  3. Look for the segments that the index says there are, and merge small ones.
 //
 // Until then nothing of the index is removed from the disk, so that a refused start destroys nothing.
 
@@ -63,7 +63,10 @@ func recoverLog(l *Log, fsys guardedFS, f format, segmentSize int64) (segment ui
 		l.health.log.Warn("the journal ended in a frame that was not acknowledged, which is dropped", "folder", l.dir,
 			"dropped_bytes", r.journal.Torn)
 	}
-	if l.journal, err = r.journal.Start(); err != nil {
+	if err = r.mergeSegments(); err == nil {
+		l.journal, err = r.journal.Start()
+	}
+	if err != nil {
 		return 0, errors.Join(err, closeIndex(l))
 	}
 	fsys.journal.Store(l.journal)
@@ -202,12 +205,14 @@ func indexRecords(b *pebble.Batch, x *frameRun) error {
 // A segment's entry has its size once the next one has begun, or 0, or says that the segment was dropped.
 const segmentDropped = 1
 
-// checkSegments looks for the files of the segments that the index knows. It tells the index of those that it does not know yet.
-// A file that a crash has kept from being removed stays for reclaim, since the index may know of that only by what was replayed:
-// until it is flushed, the next start needs the file again.
+// checkSegments looks for the files of the segments that the index knows. It tells the index of those that were merged, and notes
+// those that it does not know yet. A file that a crash has kept from being removed stays for reclaim, since the index may know of
+// that only by what was replayed: until it is flushed, the next start needs the file again.
 func (r *recovery) checkSegments() error {
 	l := r.log
 	known := map[uint64]bool{}
+	b := l.db.NewBatch()
+	defer b.Close()
 	all := pebble.IterOptions{LowerBound: []byte{kindSegment}, UpperBound: []byte{kindSegment + 1}}
 	for e, err := range entries(context.Background(), l.db, &all) {
 		if err != nil {
@@ -225,17 +230,45 @@ func (r *recovery) checkSegments() error {
 		case want == segmentDropped:
 			l.undropped = l.undropped || err == nil
 		case errors.Is(err, fs.ErrNotExist):
-			return &eventlog.DamageError{File: r.journal.Path(base), What: "the file is missing"}
+			if err := r.checkMerged(b, base, want); err != nil {
+				return err
+			}
 		case err != nil:
 			return err
 		case uint64(size) < want:
 			return &eventlog.DamageError{File: r.journal.Path(base), Offset: size, What: fmt.Sprintf("it ends here, and had %d bytes", want)}
 		}
 	}
+	l.unnoted = nil
 	for _, base := range r.journal.Bases {
 		if !known[base] && base < r.end {
 			l.unnoted = append(l.unnoted, base)
 		}
 	}
-	return nil
+	return l.db.Apply(b, pebble.NoSync)
+}
+
+// checkMerged looks for a segment that has no file in the file that it was merged into, which is as much larger.
+func (r *recovery) checkMerged(b *pebble.Batch, base, size uint64) error {
+	into, there, found, err := r.journal.Merged(base)
+	if err != nil {
+		return err
+	}
+	if end := base + size - into; found && size > segmentDropped && uint64(there) >= end {
+		_ = b.Delete(segmentKey(base), nil)
+		return b.Set(segmentKey(into), binary.AppendUvarint(nil, end), nil)
+	}
+	return &eventlog.DamageError{File: r.journal.Path(base), What: "the file is missing"}
+}
+
+// mergeSegments merges small segments that the index knows, and tells the index; not while the disk has no room, or
+// reclaim still has to remove a file: nothing else may be in that.
+func (r *recovery) mergeSegments() error {
+	if r.last == noSegment || r.log.undropped || r.log.space.now().Short {
+		return nil
+	}
+	if err := r.journal.Merge(r.last); err != nil {
+		return err
+	}
+	return r.checkSegments()
 }

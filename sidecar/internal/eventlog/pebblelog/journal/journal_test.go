@@ -154,3 +154,29 @@ func TestReadOfWhatIsNotWritten(t *testing.T) {
 		t.Errorf("behind the end: %v", err)
 	}
 }
+
+// However many segments are read, few files stay open.
+func TestReadsKeepFewFilesOpen(t *testing.T) {
+	disk, ends := written(t, 3*maxOpen*12)
+	j, _, _, err := start(disk, 0)
+	require.NoError(t, err)
+	defer j.Close()
+	for range 2 {
+		for i, end := range ends {
+			body := fmt.Sprint("frame ", i)
+			b := make([]byte, len(body))
+			if _, err := j.Read(b, end-uint64(len(b)), len(b)); err != nil || string(b) != body {
+				t.Fatalf("frame %d: %q, %v", i, b, err)
+			}
+		}
+	}
+	open := 0
+	for _, seg := range j.segs.list {
+		if seg.file != nil {
+			open++
+		}
+	}
+	if len(j.segs.list) <= maxOpen || open > maxOpen {
+		t.Errorf("%d files of %d segments are open; %d may be", open, len(j.segs.list), maxOpen)
+	}
+}

@@ -164,7 +164,15 @@ func (r *Recovered) replaySegment(i int, from uint64, do func(f Frame, body []by
 	}
 	var buf []byte
 	for stop := base + uint64(size); at < stop; {
-		body, whole, err := frameAt(in, at, int64(stop-at), buf)
+		skipped, whole, err := skipHeader(in, at)
+		if skipped && whole {
+			at += headerSize
+			continue
+		}
+		var body []byte
+		if err == nil && whole {
+			body, whole, err = frameAt(in, at, int64(stop-at), buf)
+		}
 		if err != nil {
 			return err
 		}
@@ -223,6 +231,11 @@ func (r *Recovered) Size(base uint64) (int64, error) {
 
 // Path is the path of a segment's file.
 func (r *Recovered) Path(base uint64) string { return r.j.path(base) }
+
+// omit leaves out a segment that has no file any more.
+func (r *Recovered) omit(base uint64) {
+	r.Bases = slices.DeleteFunc(r.Bases, func(b uint64) bool { return b == base })
+}
 
 // Frames gives do the frames of a closed segment, which ends at a position.
 func (j *Journal) Frames(base, end uint64, do func(f Frame, body []byte) error) error {

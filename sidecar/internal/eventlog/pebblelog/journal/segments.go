@@ -21,6 +21,27 @@ var ErrDropped = errors.New("the segment was dropped")
 type segments struct {
 	mu   sync.RWMutex
 	list []*segment
+
+	opening sync.Mutex
+	opened  []*segment // those that have a file, in the order in which they were opened, and some that had one
+}
+
+// maxOpen bounds the files that are open for reading.
+const maxOpen = 128
+
+// hold closes the file that has been open for longest, if there are too many with that of seg.
+func (s *segments) hold(seg *segment) {
+	s.opening.Lock()
+	s.opened = append(s.opened, seg)
+	var oldest *segment
+	if len(s.opened) > maxOpen {
+		oldest = s.opened[0]
+		s.opened = slices.Delete(s.opened, 0, 1)
+	}
+	s.opening.Unlock()
+	if oldest != nil {
+		oldest.close(false)
+	}
 }
 
 type segment struct {
@@ -37,6 +58,14 @@ func (s *segments) add(base uint64) {
 	i, found := s.index(base)
 	if !found {
 		s.list = slices.Insert(s.list, i, &segment{base: base})
+	}
+}
+
+func (s *segments) remove(base uint64) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if i, found := s.index(base); found {
+		s.list = slices.Delete(s.list, i, i+1)
 	}
 }
 
@@ -75,8 +104,12 @@ func (s *segments) read(j *Journal, b []byte, at uint64, least int) (int, error)
 	seg.mu.RLock()
 	for seg.file == nil && !seg.dropped {
 		seg.mu.RUnlock()
-		if err := seg.open(j); err != nil {
+		opened, err := seg.open(j)
+		if err != nil {
 			return 0, err
+		}
+		if opened {
+			s.hold(seg)
 		}
 		seg.mu.RLock()
 	}
@@ -95,18 +128,19 @@ func (s *segments) read(j *Journal, b []byte, at uint64, least int) (int, error)
 	return n, err
 }
 
-func (seg *segment) open(j *Journal) error {
+// open opens the file, unless another call has.
+func (seg *segment) open(j *Journal) (opened bool, err error) {
 	seg.mu.Lock()
 	defer seg.mu.Unlock()
 	if seg.file != nil || seg.dropped {
-		return nil
+		return false, nil
 	}
 	file, err := j.fsys.Open(j.path(seg.base), vfs.RandomReadsOption)
 	if err != nil {
-		return err
+		return false, err
 	}
 	seg.file = file
-	return nil
+	return true, nil
 }
 
 func (seg *segment) isDropped() bool {
@@ -119,16 +153,16 @@ func (s *segments) close() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, seg := range s.list {
-		seg.drop()
+		seg.close(true)
 	}
 	s.list = nil
 }
 
-// drop closes the file, once the reads under way have ended.
-func (seg *segment) drop() {
+// close closes the file, once the reads under way have ended. With drop, it is not opened again.
+func (seg *segment) close(drop bool) {
 	seg.mu.Lock()
 	defer seg.mu.Unlock()
-	if seg.dropped = true; seg.file != nil {
+	if seg.dropped = seg.dropped || drop; seg.file != nil {
 		_ = seg.file.Close()
 		seg.file = nil
 	}
@@ -181,7 +215,7 @@ func Adopt(in io.Reader, name string, was, store [16]byte) (io.Reader, error) {
 // are not taken for the segment's before it.
 func (j *Journal) Drop(base uint64) error {
 	if seg := j.segs.at(base); seg != nil && seg.base == base {
-		seg.drop()
+		seg.close(true)
 	}
 	return j.fsys.Remove(j.path(base))
 }
