@@ -103,9 +103,10 @@ func TestDeadLetters(t *testing.T) {
 	d := k.await("the dead letter", isDead)
 	h := "event.headers.sluice-dlq-"
 	whole := d.Has(testkit.Members{h + "group": "g", h + "attempts": "2", h + "id": "nacked", "event.headers.mine": "m", "event.key": "k"})
-	if !strings.Contains(d.Text(h+"reason"), "no such customer") || !whole || string(payloadOf(t, d)) != `{"n":1e400}` {
+	if !strings.Contains(d.Text(h+"reason"), "no such customer") || !whole {
 		t.Errorf("%v", d["event"])
 	}
+	wantSame(t, "a dead letter's payload", `{"n":1e400}`, payloadOf(t, d))
 	s.put(t, "one.dead", "late", "1", "Sluice-Key: k")
 	d = k.await("the dead letter of an event never acked", isDead)
 	if d.Text(h+"id") != "late" || d.Text(h+"attempts") != "2" || d.Text(h+"reason") == "" {
