@@ -24,6 +24,9 @@ const (
 	// steady is for how many looks nothing may change until all requests are taken to be where they will stay.
 	steady  = 15
 	lookFor = 5 * time.Millisecond
+	// tries is how often clients are measured until they hold no more: what they hold is there each time, what the program fills once
+	// for all, such as its caches, is not.
+	tries = 3
 )
 
 // Program is a program under test.
@@ -55,6 +58,18 @@ func (r Request) Behaviours() map[string]string {
 // Check has clients send a text each, and read nothing, and fails if one holds much that is not counted.
 func (p Program) Check(t *testing.T, text string) {
 	t.Helper()
+	var each, counted int64
+	for range tries {
+		if each, counted = p.hold(t, text); each <= uncounted {
+			return
+		}
+	}
+	t.Errorf("a client holds %d KiB that are not counted, beside %d KiB that are", each>>10, counted>>10)
+}
+
+// hold returns what each client holds that was not counted, and what was.
+func (p Program) hold(t *testing.T, text string) (each, eachCounted int64) {
+	t.Helper()
 	sent, conns := []byte(text), make([]net.Conn, clients)
 	before, countedBefore := p.measure()
 	for i := range conns {
@@ -67,13 +82,11 @@ func (p Program) Check(t *testing.T, text string) {
 	held, counted := p.measure()
 	held, counted = held-before, counted-countedBefore
 	runtime.KeepAlive(sent)
-	if each := (held - counted - counted/rounding) / clients; each > uncounted {
-		t.Errorf("a client holds %d KiB that are not counted, beside %d KiB that are", each>>10, counted/clients>>10)
-	}
 	for _, c := range conns {
 		c.Close()
 	}
 	p.settle()
+	return (held - counted - counted/rounding) / clients, counted / clients
 }
 
 // Idle is how many bytes each of n connections takes that send a text, read the answer and then nothing more.
