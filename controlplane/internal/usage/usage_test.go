@@ -40,6 +40,8 @@ func (m *memory) PutUsage(_ context.Context, d store.UsageDoc) error {
 }
 
 func (m *memory) UsageBetween(_ context.Context, from, to string) (docs []store.UsageDoc, _ error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
 	for _, d := range m.docs {
 		if from <= d.Day && d.Day <= to {
 			docs = append(docs, d)
@@ -49,6 +51,8 @@ func (m *memory) UsageBetween(_ context.Context, from, to string) (docs []store.
 }
 
 func (m *memory) ForgetUsage(_ context.Context, day string) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
 	for key, d := range m.docs {
 		if d.Day < day {
 			delete(m.docs, key)
@@ -153,9 +157,11 @@ func TestRun(t *testing.T) {
 		go func() { ended <- b.Run(ctx) }()
 		b.Count("orders", "", 1, 0, today)
 		time.Sleep(saveEvery + time.Second)
+		m.mu.Lock()
 		if len(m.docs) != 1 || m.docs[today.Format(time.DateOnly)+"\nw"].Number != 1 {
 			t.Errorf("after a minute: %v", m.docs)
 		}
+		m.mu.Unlock()
 		time.Sleep(saveEvery)
 		b.Count("orders", "", 1, 0, today)
 		stop()
