@@ -22,10 +22,11 @@ starts_goroutines() {
 packages=$(go list -f '{{.ImportPath}} {{.Dir}} {{join .Imports " "}} {{join .TestImports " "}} {{join .XTestImports " "}}' work |
   grep -vE '^[^ ]*(/(examples|deploy)/|/test/(contract|controlplane|fleet|sidecar) |/(bubbletest|simulation|mongomodel|facts) )' |
   while read -r package folder imports; do if starts_goroutines "$folder" "$imports"; then echo "$package"; fi; done)
-# Left out is what works out something large in one goroutine, which takes minutes with the detector, or is a browser's.
+# Left out is what works out something large in one goroutine, which takes minutes with the detector, is a browser's, or measures
+# memory, which the detector needs for itself.
 large='^(TestConsole|TestALargeFleetOnASlowLine|TestPoliciesAreBounded|TestHistoryIsOnDisk|TestHistoryIsBounded|TestDocumentsAreBounded'
 large+='|TestComparisonsAreBounded|TestCostly|TestGuessesAreSlow|TestConformanceOnDisk|TestEveryCommandHonoursItsFlags|TestDamage'
-large+='|TestAnswersAreDescribed|TestDeadLettersOfAPageAreBounded)'
+large+='|TestAnswersAreDescribed|TestDeadLettersOfAPageAreBounded|TestHeapByRoute|TestHeapByOp|TestIdleConnections$)'
 # -s and -w halve the time that linking takes; reports of races need neither.
 # shellcheck disable=SC2086 # the packages are words
 CGO_ENABLED=1 go test -short -skip "$large" -json -race -trimpath -vet=off -ldflags='-s -w' -p $((2 * $(getconf _NPROCESSORS_ONLN))) \
