@@ -1,14 +1,10 @@
 package sluicepubsub
 
 import (
-	"bytes"
 	"context"
-	"encoding/json"
-	"maps"
-	"slices"
 
 	sluice "github.com/sluice-bus/sluice/sdk"
-	"github.com/sluice-bus/sluice/sdk/wire"
+	"github.com/sluice-bus/sluice/sdk/internal/adapter"
 	"gocloud.dev/pubsub"
 	"gocloud.dev/pubsub/batcher"
 	"gocloud.dev/pubsub/driver"
@@ -49,7 +45,8 @@ func newTopic(client *sluice.Client, name string, opts *TopicOptions) topic {
 func (t topic) SendBatch(ctx context.Context, ms []*driver.Message) error {
 	events := make([]sluice.Event, len(ms))
 	for i, m := range ms {
-		events[i] = t.event(m)
+		events[i] = adapter.Event(t.topic, m.Body, m.Metadata)
+		events[i].Key = m.Metadata[t.keyName]
 		if m.BeforeSend == nil {
 			continue
 		}
@@ -75,20 +72,6 @@ func (t topic) SendBatch(ctx context.Context, ms []*driver.Message) error {
 	return nil
 }
 
-func (t topic) event(m *driver.Message) sluice.Event {
-	event := sluice.Event{Topic: t.topic, Key: m.Metadata[t.keyName], Payload: m.Body, Binary: !isCompactJSON(m.Body)}
-	for _, name := range slices.Sorted(maps.Keys(m.Metadata)) {
-		event.Headers = append(event.Headers, wire.Header{Name: name, Value: m.Metadata[name]})
-	}
-	return event
-}
-
 // IsRetryable is false: the client has retried what can succeed, under the ids of the first attempt. A retry here would
 // be another event.
 func (topic) IsRetryable(error) bool { return false }
-
-// isCompactJSON reports whether a body is JSON that comes back byte for byte.
-func isCompactJSON(body []byte) bool {
-	var compact bytes.Buffer
-	return json.Compact(&compact, body) == nil && bytes.Equal(compact.Bytes(), body)
-}

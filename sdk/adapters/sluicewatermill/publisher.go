@@ -1,17 +1,13 @@
 package sluicewatermill
 
 import (
-	"bytes"
-	"encoding/json"
 	"errors"
 	"fmt"
-	"maps"
-	"slices"
 	"sync/atomic"
 
 	"github.com/ThreeDotsLabs/watermill/message"
 	sluice "github.com/sluice-bus/sluice/sdk"
-	"github.com/sluice-bus/sluice/sdk/wire"
+	"github.com/sluice-bus/sluice/sdk/internal/adapter"
 )
 
 // ErrClosed is what a publisher or a subscriber returns after its Close.
@@ -59,20 +55,10 @@ func (p *Publisher) Close() error {
 }
 
 func (p *Publisher) event(topic string, m *message.Message) sluice.Event {
-	event := sluice.Event{ID: m.UUID, Topic: topic}
+	event := adapter.Event(topic, m.Payload, m.Metadata)
+	event.ID = m.UUID
 	if p.config.Key != nil {
 		event.Key = p.config.Key(topic, m)
 	}
-	for _, name := range slices.Sorted(maps.Keys(m.Metadata)) {
-		event.Headers = append(event.Headers, wire.Header{Name: name, Value: m.Metadata[name]})
-	}
-	event.Payload, event.Binary = m.Payload, !isCompactJSON(m.Payload)
 	return event
-}
-
-// isCompactJSON reports whether the payload is JSON that comes back byte for byte. Other payloads travel as bytes, for Watermill
-// compares and signs bytes.
-func isCompactJSON(payload []byte) bool {
-	var compact bytes.Buffer
-	return json.Compact(&compact, payload) == nil && bytes.Equal(compact.Bytes(), payload)
 }
