@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"io"
 	"log/slog"
 	"net"
 	"net/http"
@@ -48,18 +47,7 @@ func TestHeapByRoute(t *testing.T) {
 	defer client.CloseIdleConnections()
 	do := func(method, path, body string) []byte {
 		t.Helper()
-		r, err := http.NewRequestWithContext(t.Context(), method, "http://localhost"+path, strings.NewReader(body))
-		require.NoError(t, err)
-		r.Header.Set("Accept", "application/json")
-		res, err := client.Do(r)
-		require.NoError(t, err)
-		defer res.Body.Close()
-		answer, err := io.ReadAll(res.Body)
-		require.NoError(t, err)
-		if res.StatusCode >= 300 {
-			t.Fatalf("%s %s: %s %s", method, path, res.Status, answer)
-		}
-		return answer
+		return heaptest.Do(t, client, method, path, body, "Accept", "application/json")
 	}
 	for i := range 50 { // and a history
 		do("PUT", fmt.Sprint("/v1/policies/large", i%10), fmt.Sprintf(

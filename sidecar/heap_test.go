@@ -5,7 +5,6 @@ import (
 	"encoding/binary"
 	"encoding/json"
 	"fmt"
-	"io"
 	"log/slog"
 	"maps"
 	"net"
@@ -74,20 +73,7 @@ func dialer(ln net.Listener) func() (net.Conn, error) {
 // do makes a request, and returns its answer.
 func (h heapSidecar) do(t *testing.T, listener, method, path, body string, headers ...string) []byte {
 	t.Helper()
-	r, err := http.NewRequestWithContext(t.Context(), method, "http://localhost"+path, strings.NewReader(body))
-	require.NoError(t, err)
-	for i := 0; i < len(headers); i += 2 {
-		r.Header.Set(headers[i], headers[i+1])
-	}
-	res, err := h.clients[listener].Do(r)
-	require.NoError(t, err)
-	defer res.Body.Close()
-	answer, err := io.ReadAll(res.Body)
-	require.NoError(t, err)
-	if res.StatusCode >= 300 {
-		t.Fatalf("%s %s: %s %s", method, path, res.Status, answer)
-	}
-	return answer
+	return heaptest.Do(t, h.clients[listener], method, path, body, headers...)
 }
 
 // fill makes topics whose lists, events and groups are large.

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"net/http"
 	"runtime"
 	"strings"
 	"testing"
@@ -53,6 +54,25 @@ func (r Request) Behaviours() map[string]string {
 		"stops midway":    r.text(longBody, strings.Repeat(" ", longBody/2)),
 		"stops in a head": strings.TrimSuffix(r.text(0, ""), "\r\n") + "X-Long: " + strings.Repeat("x", 8<<10),
 	}
+}
+
+// Do makes a request, and returns its answer. The headers are names and values in turn.
+func Do(t *testing.T, client *http.Client, method, path, body string, headers ...string) []byte {
+	t.Helper()
+	r, err := http.NewRequestWithContext(t.Context(), method, "http://localhost"+path, strings.NewReader(body))
+	require.NoError(t, err)
+	for i := 0; i < len(headers); i += 2 {
+		r.Header.Set(headers[i], headers[i+1])
+	}
+	res, err := client.Do(r)
+	require.NoError(t, err)
+	defer res.Body.Close()
+	answer, err := io.ReadAll(res.Body)
+	require.NoError(t, err)
+	if res.StatusCode >= 300 {
+		t.Fatalf("%s %s: %s %s", method, path, res.Status, answer)
+	}
+	return answer
 }
 
 // Check has clients send a text each, and read nothing, and fails if one holds much that is not counted.
