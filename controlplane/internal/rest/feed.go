@@ -52,16 +52,42 @@ func newFeed(lists map[string]func() []item) *feed {
 	return &feed{lists: lists, epoch: rand.Text()[:8], objects: map[string]map[string]*object{}}
 }
 
-// id names a turn to clients.
-func (f *feed) id(turn int64) string { return f.epoch + "-" + strconv.FormatInt(turn, 10) }
+// position is how far a client has read, as the turn of each of the watchLists: also between two events of one turn.
+type position [4]int64
 
-// since reads the id of a turn; false: it cannot be gone on from there.
-func (f *feed) since(id string) (turn int64, known bool) {
-	epoch, number, _ := strings.Cut(id, "-")
-	turn, err := strconv.ParseInt(number, 10, 64)
+// at is the position after a turn.
+func at(turn int64) (p position) {
+	for i := range p {
+		p[i] = turn
+	}
+	return p
+}
+
+// id names a position to clients.
+func (f *feed) id(p position) string {
+	id := f.epoch
+	for _, turn := range p {
+		id += "-" + strconv.FormatInt(turn, 10)
+	}
+	return id
+}
+
+// since reads the id of a position; false: it cannot be gone on from there.
+func (f *feed) since(id string) (p position, known bool) {
+	parts := strings.Split(id, "-")
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	return turn, err == nil && epoch == f.epoch && turn <= f.turn && turn >= f.oldest
+	if len(parts) != 1+len(p) || parts[0] != f.epoch {
+		return p, false
+	}
+	for i, part := range parts[1:] {
+		turn, err := strconv.ParseInt(part, 10, 64)
+		if err != nil || turn > f.turn || turn < f.oldest {
+			return p, false
+		}
+		p[i] = turn
+	}
+	return p, true
 }
 
 // look looks at the lists, unless somebody did so just now, and returns the turn.

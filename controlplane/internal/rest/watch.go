@@ -120,8 +120,8 @@ func (h *handler) watch(w http.ResponseWriter, r *request) error {
 	defer out.close()
 	sent, known := h.feed.since(r.Header.Get("Last-Event-ID"))
 	if !known {
-		sent = now
-		out.event("reset", h.feed.id(now), struct{}{})
+		sent = at(now)
+		out.event("reset", h.feed.id(sent), struct{}{})
 	}
 	lists, names := r.List("list"), r.List("name")
 	if len(lists) == 0 {
@@ -137,12 +137,13 @@ func (h *handler) watch(w http.ResponseWriter, r *request) error {
 		if now, err = h.feed.look(time.Now()); err != nil {
 			return nil // the answer has begun; the client tries again
 		}
-		for _, list := range watchLists {
+		for i, list := range watchLists {
+			after := sent[i]
+			sent[i] = now // an event's id is the position behind it
 			if slices.Contains(lists, list) {
-				h.writeChanges(out, list, sent, now, wanted)
+				h.writeChanges(out, list, after, sent, wanted)
 			}
 		}
-		sent = now
 		out.flush()
 		select {
 		case <-tick.C:
@@ -156,7 +157,7 @@ func (h *handler) watch(w http.ResponseWriter, r *request) error {
 }
 
 // writeChanges writes the changes of a list after a turn, if there are any.
-func (h *handler) writeChanges(out *events, list string, after, now int64, wanted func(string) bool) {
+func (h *handler) writeChanges(out *events, list string, after int64, sent position, wanted func(string) bool) {
 	data := struct {
 		changes
 		Totals json.RawMessage `json:"totals,omitempty"`
@@ -169,7 +170,7 @@ func (h *handler) writeChanges(out *events, list string, after, now int64, wante
 	}
 	data.changes = h.feed.after(list, after, wanted)
 	if len(data.Changed)+len(data.Removed) > 0 || data.Totals != nil {
-		out.event(list, h.feed.id(now), data)
+		out.event(list, h.feed.id(sent), data)
 	}
 }
 

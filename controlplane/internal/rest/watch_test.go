@@ -153,6 +153,36 @@ func TestWatch(t *testing.T) {
 	})
 }
 
+// TestWatchGoesOnBetweenEvents cuts clients off after each event of a turn: they get exactly the others, each once.
+func TestWatchGoesOnBetweenEvents(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		reg := &registry{sidecars: []fleet.Sidecar{{NodeID: "a", Connected: true}}}
+		stop := make(chan struct{})
+		a := newAPI(t, func(c *Config) { c.Registry, c.Stopping = reg, stop })
+		whole := a.watch(t, "", "")
+		whole.events(t)
+		reg.change(func() { reg.topics, reg.sidecars[0].Version = []fleet.Topic{{Topic: "orders"}}, "v2" })
+		want(t, a.send("PUT", "/v1/policies/*", "{}"), http.StatusCreated, `{"name":"*","version":1,"updated_at":"T","updated_by":"anonymous"}`)
+		turn := whole.events(t)
+		if len(turn) < 3 {
+			t.Fatalf("the turn has %+v", turn)
+		}
+		for i, e := range turn {
+			on := a.watch(t, "", e.id)
+			if got := on.events(t); !slices.Equal(names(got), names(turn[i+1:])) {
+				t.Errorf("behind the %s of %v come %v", e.name, names(turn), names(got))
+			}
+			if got := on.events(t); got != nil {
+				t.Errorf("and then %v", names(got))
+			}
+			on.end()
+			<-on.ended
+		}
+		close(stop)
+		<-whole.ended
+	})
+}
+
 func TestWatchesAreBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		stop := make(chan struct{})
