@@ -80,7 +80,7 @@ func (g *Group) plan(st *roster.Standing, view *roster.View) ownership.Todo {
 // any.
 func (g *Group) abandonTaken(latest []eventlog.Epoch) bool {
 	g.mu.Lock()
-	lost, renewed := g.own.Superseded(latest)
+	lost, renewed := g.own.Superseded(latest, g.cfg.Clock.Now())
 	for _, i := range renewed {
 		g.parts[i].Dirty = true
 	}

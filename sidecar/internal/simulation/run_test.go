@@ -44,8 +44,12 @@ const (
 const tooLong = 6 * time.Hour
 
 // slowSchedule is how much time of the machine a schedule may take before it says which one it is:
-// a usual one takes a tenth of a second to a few seconds.
-const slowSchedule = 30 * time.Second
+// a usual one takes a tenth of a second to a few seconds. One that takes endlessSchedule spends no
+// time on its own clock.
+const (
+	slowSchedule    = 30 * time.Second
+	endlessSchedule = 5 * time.Minute
+)
 
 // run is one schedule that runs.
 type run struct {
@@ -101,6 +105,10 @@ func runPlan(t *testing.T, p *plan) (res result) {
 		fmt.Fprintf(os.Stderr, "the schedule of seed %d has run for %v on the clock of this machine\n", p.Seed, slowSchedule)
 	})
 	defer slow.Stop()
+	endless := time.AfterFunc(endlessSchedule, func() {
+		panic(fmt.Sprintf("the schedule of seed %d, weakness %q, has run for %v of the machine's time", p.Seed, p.Weakness, endlessSchedule))
+	})
+	defer endless.Stop()
 	synctest.Test(t, func(t *testing.T) {
 		stuck := time.AfterFunc(tooLong+p.Rests.d(), func() { panic(fmt.Sprintf("the schedule of seed %d does not come to its end", p.Seed)) })
 		defer stuck.Stop()

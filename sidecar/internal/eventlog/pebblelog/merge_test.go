@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
@@ -89,12 +90,19 @@ func TestPowerFailuresWhileSegmentsAreMerged(t *testing.T) {
 	const n = 66
 	disk := vfs.NewCrashableMem()
 	restarted(t, disk, n)
+	most := 400
+	if testing.Short() {
+		most = 40
+	}
 	rng := rand.New(rand.NewPCG(1, 1))
 	var after []*vfs.MemFS
 	var merging bool
+	var mu sync.Mutex // Pebble has goroutines of its own
 	moments := errorfs.InjectorFunc(func(op errorfs.Op) error {
+		mu.Lock()
+		defer mu.Unlock()
 		merging = merging || strings.HasSuffix(op.Path, ".merged")
-		if merging && len(after) < 400 {
+		if merging && len(after) < most {
 			after = append(after, disk.CrashClone(vfs.CrashCloneCfg{UnsyncedDataPercent: rng.IntN(101), RNG: rng}))
 		}
 		return nil

@@ -32,6 +32,7 @@ type Partition struct {
 	// Only free uses these: the life that had it at the last query, and since when that is known.
 	owner      string
 	ownerSince time.Time
+	lostAt     time.Time // when another sidecar was last seen to have taken it over
 	// Tried is the highest epoch that a take without an answer may have inserted, or may still
 	// insert; 0: no such epoch is above the latest.
 	Tried uint64
@@ -137,7 +138,7 @@ func (o *Table) assigned(view *roster.View, used bool) func(*Partition) bool {
 
 // Superseded finds the partitions that others have taken over, and those of which this sidecar has a
 // later epoch by a renewal whose answer was lost.
-func (o *Table) Superseded(latest []eventlog.Epoch) (lost, renewed []int) {
+func (o *Table) Superseded(latest []eventlog.Epoch, now time.Time) (lost, renewed []int) {
 	for i, e := range latest {
 		p := o.Parts[i]
 		if e.Number >= p.Tried {
@@ -150,6 +151,7 @@ func (o *Table) Superseded(latest []eventlog.Epoch) (lost, renewed []int) {
 			p.Renew(e.Number, e.Owner)
 			renewed = append(renewed, i)
 		} else {
+			p.lostAt = now
 			lost = append(lost, i)
 		}
 	}
@@ -192,6 +194,11 @@ func (o *Table) Renewals(st *roster.Standing, frozen []int, latest []eventlog.Ep
 	return next
 }
 
+// retakeAfter is the least time between the loss of a partition and taking it back from a life that
+// counts as gone. Sidecars that hold each other for dead, against all rules, would else take it from
+// one another as fast as the store answers.
+const retakeAfter = 500 * time.Millisecond
+
 // Free are the next epochs of the missing partitions without a live owner.
 func (o *Table) Free(
 	st *roster.Standing, view *roster.View, missing []int, latest []eventlog.Epoch, now time.Time,
@@ -202,7 +209,7 @@ func (o *Table) Free(
 			p.owner, p.ownerSince = e.Owner, now
 		}
 		// An epoch of this process's own that is not here is from a take whose answer got lost.
-		free := e.Released || o.Roster.Ours(e.Owner) || view.Gone(e.Owner, p.ownerSince)
+		free := e.Released || o.Roster.Ours(e.Owner) || view.Gone(e.Owner, p.ownerSince) && now.Sub(p.lostAt) >= retakeAfter
 		if free && e.Number > 0 && !e.Deleted {
 			next = append(next, o.After(e, st.ID))
 			continue
