@@ -35,7 +35,7 @@ const (
 )
 
 // formatNumber is the format of all that the folder has. A folder of another format is refused.
-const formatNumber = 2
+const formatNumber = 1
 
 const formatProgram = "sluice"
 
