@@ -127,6 +127,7 @@ var (
 func TestHeapByRoute(t *testing.T) {
 	h := startHeapSidecar(t)
 	h.fill(t)
+	some := heaptest.Some(t)
 	for listener, ln := range map[string]net.Listener{"app": h.listeners.app, "replay": h.listeners.replay, "ops": h.listeners.ops} {
 		var about struct{ Routes []string }
 		require.NoError(t, json.Unmarshal(h.do(t, listener, "GET", "/", ""), &about))
@@ -143,7 +144,7 @@ func TestHeapByRoute(t *testing.T) {
 				Method: method, Path: heapPaths.Replace(path) + heapQueries[pattern], Body: heapBodies[pattern],
 				Headers: "Content-Type: application/json\r\n",
 			}
-			for how, text := range request.Behaviours() {
+			for how, text := range some(request.Behaviours()) {
 				t.Run(strings.ReplaceAll(listener+" "+pattern+" "+how, "/", " "), func(t *testing.T) { p.Check(t, text) })
 			}
 		}
@@ -178,7 +179,7 @@ func TestHeapByOp(t *testing.T) {
 		wire.OpModAck:      {subscribe, op(wire.OpModAck, `,"id":"e1","extend_ms":60000`)},
 		wire.OpPause:       {op(wire.OpPause, "")}, wire.OpResume: {op(wire.OpResume, "")}, wire.OpPing: {op(wire.OpPing, "")},
 	}
-	p := heaptest.Program{Dial: dialer(h.listeners.app), Counted: h.budget.Used}
+	p, some := heaptest.Program{Dial: dialer(h.listeners.app), Counted: h.budget.Used}, heaptest.Some(t)
 	for _, name := range slices.Sorted(maps.Keys(ops)) {
 		var once strings.Builder
 		for _, text := range ops[name] {
@@ -186,10 +187,10 @@ func TestHeapByOp(t *testing.T) {
 		}
 		last := ops[name][len(ops[name])-1]
 		often := strings.Repeat(frame(len(last), last), 2000)
-		for how, text := range map[string]string{
+		for how, text := range some(map[string]string{
 			"once": once.String(), "again and again": once.String() + often,
 			"does not write": frame(1<<24, ""), "stops midway": frame(1<<20, last+strings.Repeat(" ", 1<<19)),
-		} {
+		}) {
 			t.Run(name+" "+how, func(t *testing.T) { p.Check(t, upgrade+text) })
 		}
 	}

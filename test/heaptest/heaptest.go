@@ -5,14 +5,17 @@ package heaptest
 import (
 	"fmt"
 	"io"
+	"maps"
 	"net"
 	"net/http"
 	"runtime"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/sluice-bus/sluice/test/require"
+	"github.com/sluice-bus/sluice/test/testkit"
 )
 
 const (
@@ -53,6 +56,22 @@ func (r Request) Behaviours() map[string]string {
 		"does not write":  r.text(longBody, ""),
 		"stops midway":    r.text(longBody, strings.Repeat(" ", longBody/2)),
 		"stops in a head": strings.TrimSuffix(r.text(0, ""), "\r\n") + "X-Long: " + strings.Repeat("x", 8<<10),
+	}
+}
+
+// Some returns a function that picks one of the texts with -short, and all without. Each call picks the
+// next one by name; the seed of the run decides with which one the first call begins.
+func Some(t *testing.T) func(texts map[string]string) map[string]string {
+	t.Helper()
+	if !testing.Short() {
+		return func(texts map[string]string) map[string]string { return texts }
+	}
+	next := testkit.Seed(t)
+	return func(texts map[string]string) map[string]string {
+		next++
+		names := slices.Sorted(maps.Keys(texts))
+		name := names[next%uint64(len(names))]
+		return map[string]string{name: texts[name]}
 	}
 }
 

@@ -59,6 +59,16 @@ func SoakOnly(t testing.TB) {
 	}
 }
 
+// Seed is what a test of no rounds chooses by: the seed that CI or make soak has, or a fresh one, which
+// the test says.
+func Seed(t testing.TB) uint64 {
+	t.Helper()
+	s, err := read(os.Getenv)
+	require.NoError(t, err)
+	t.Logf("%s=%d repeats what this run chooses", seedVar, s.seed)
+	return s.seed
+}
+
 // soak says which rounds to run.
 type soak struct {
 	seed  uint64 // of the first round
