@@ -171,6 +171,51 @@ func TestATokenIsForItsNodesAlone(t *testing.T) {
 	}
 }
 
+// A sidecar's credential is for some stores alone: another one is refused in its first request, in a later one, in a goodbye, in the
+// list of its topics and in the connections by which people reach a store.
+func TestACredentialIsForItsStores(t *testing.T) {
+	const token = "orders-token-0123456789"
+	c, conn := serve(t, map[string]string{token: `, sidecar: "orders-*", stores: [s, "orders-*"]`})
+	on := func(store string) map[string]*structpb.Value {
+		return map[string]*structpb.Value{"store_id": structpb.NewStringValue(store)}
+	}
+	goodbye := on("theirs")
+	goodbye["drained"] = structpb.NewBoolValue(true)
+	late, err := discovery.NewAggregatedDiscoveryServiceClient(conn).DeltaAggregatedResources(as(t, token))
+	require.NoError(t, err)
+	about := &core.Node{Id: "orders-2", Metadata: &structpb.Struct{Fields: map[string]*structpb.Value{
+		policypb.InstanceSecret: structpb.NewStringValue("second"),
+	}}}
+	says := func() error {
+		_ = late.Send(&discovery.DeltaDiscoveryRequest{Node: about, TypeUrl: policypb.PolicyPackType, ResourceNamesSubscribe: []string{"*"}})
+		_, err := late.Recv()
+		return err
+	}
+	for what, err := range map[string]error{
+		"s": join(t, conn, token, "orders-1", "first", nil), "orders-x": join(t, conn, token, "orders-3", "third", on("orders-x")),
+		"none": says(), "topics of s": openFor(t, conn, "s", policypb.TopicsMethod, token, "orders-1", "first"),
+	} {
+		if err != nil {
+			t.Errorf("%s: %v", what, err)
+		}
+	}
+	about.Metadata.Fields["store_id"] = structpb.NewStringValue("theirs")
+	for what, err := range map[string]error{
+		"first": join(t, conn, token, "orders-4", "fourth", on("theirs")), "later": says(),
+		"goodbye": join(t, conn, token, "orders-5", "fifth", goodbye),
+		"topics":  openFor(t, conn, "theirs", policypb.TopicsMethod, token, "orders-1", "first"),
+		"tunnel":  openFor(t, conn, "theirs", "/sluice.v1.Tunnel/Connect", token, "orders-1", "first"),
+	} {
+		refusal := `"` + token + `" may not join on store "theirs"; allowed are s, orders-*`
+		if rpcstatus.Code(err) != codes.PermissionDenied || !strings.Contains(err.Error(), refusal) {
+			t.Errorf("%s: %v", what, err)
+		}
+	}
+	if c.registry.HasStore("theirs") {
+		t.Error("the store is shown")
+	}
+}
+
 // Credentials signed through two control planes of one store count at both.
 func TestCredentialsOfPeers(t *testing.T) {
 	c, conn := serve(t, map[string]string{"orders-token-0123456789": `, sidecar: "orders-*"`})
@@ -261,7 +306,7 @@ func TestALivingSidecarsPlaceIsTakenByNobody(t *testing.T) {
 			"policies": func() error { return join(t, conn, token, "orders-1", instance, forged) },
 			"goodbye":  func() error { return join(t, conn, token, "orders-1", instance, goodbye) },
 			"quota":    func() error { return askQuota(t, conn, token, "orders-1", instance) },
-			"topics":   func() error { return listTopics(t, conn, token, "orders-1", instance) },
+			"topics":   func() error { return openFor(t, conn, "s", policypb.TopicsMethod, token, "orders-1", instance) },
 		} {
 			all.Go(func() {
 				if err := attempt(); rpcstatus.Code(err) != codes.AlreadyExists {
@@ -310,12 +355,12 @@ func readPeer(t *testing.T, conn *grpc.ClientConn, token, node string) (instance
 	}
 }
 
-// listTopics opens a stream that reports topics, and returns how it ends or nil if it is asked for them.
-func listTopics(t *testing.T, conn *grpc.ClientConn, token, node, instance string) error {
+// openFor opens a stream for a store, such as that which reports topics, and returns how it ends or nil if it is answered.
+func openFor(t *testing.T, conn *grpc.ClientConn, store, method, token, node, instance string) error {
 	t.Helper()
 	ctx := metadata.AppendToOutgoingContext(as(t, token), policypb.StreamNodeID, node, policypb.StreamInstanceSecret, instance,
-		policypb.StreamStoreID, "s")
-	stream, err := conn.NewStream(ctx, &policypb.TopicsStream, policypb.TopicsMethod)
+		policypb.StreamStoreID, store)
+	stream, err := conn.NewStream(ctx, &grpc.StreamDesc{ServerStreams: true, ClientStreams: true}, method)
 	if err != nil {
 		return err
 	}

@@ -2,29 +2,35 @@ package controlplane
 
 import (
 	"context"
+	"strings"
 	"time"
 
 	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/metadata"
 	rpcstatus "google.golang.org/grpc/status"
 
 	"github.com/sluice-bus/sluice/controlplane/internal/fleet"
 	"github.com/sluice-bus/sluice/controlplane/internal/quota"
 	"github.com/sluice-bus/sluice/controlplane/internal/usage"
 	"github.com/sluice-bus/sluice/internal/policy"
+	"github.com/sluice-bus/sluice/internal/policypb"
 )
 
-// admit checks whether the caller of a stream may use a node id, and returns the prefix of its credential that covers it.
-func (c *ControlPlane) admit(ctx context.Context, nodeID string) (fleet.Prefix, error) {
-	pattern, nodes, err := c.access.Claim(ctx, nodeID)
+// admit checks whether the caller of a stream may use a node id and be on a store, "" while it knows none. It returns the prefix of
+// its credential that covers the node id.
+func (c *ControlPlane) admit(ctx context.Context, nodeID, store string) (fleet.Prefix, error) {
+	pattern, nodes, err := c.access.Claim(ctx, nodeID, store)
 	if err != nil {
 		c.uncovered.Add(1)
 	}
 	return fleet.Prefix{Pattern: pattern, Nodes: nodes}, err
 }
 
-// admitSession checks whether the caller of a stream of another service than xDS is the process that has the node id.
+// admitSession checks whether the caller of a stream of another service than xDS is the process that has the node id,
+// and may be on the store that the stream names, if it names one.
 func (c *ControlPlane) admitSession(ctx context.Context, nodeID, instance string) error {
-	if _, err := c.admit(ctx, nodeID); err != nil {
+	store := strings.Join(metadata.ValueFromIncomingContext(ctx, policypb.StreamStoreID), ",")
+	if _, err := c.admit(ctx, nodeID, store); err != nil {
 		return err
 	}
 	if err := c.registry.AwaitSession(ctx, nodeID, instance); err != nil {

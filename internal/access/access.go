@@ -194,6 +194,9 @@ func (a *Access) take(s *source) {
 	} else {
 		a.fetchedAt = time.Time{}
 	}
+	if a.bound {
+		a.warnOfStores(r)
+	}
 	a.log.Info("the authorization file has changed", "file", a.path, "tokens", len(r.tokens), "certs", len(r.certs))
 	a.enforce(r)
 }

@@ -173,9 +173,12 @@ func (r *reader) entryKeys(e *entry, tokens bool) []key {
 	keys := []key{
 		{name: "name", must: true, doc: "whom the log names; under certs and subjects the name that the client shows", value: r.name(&e.name)},
 		{name: "role", only: ControlPlane, must: true, doc: "what it may do; each role includes those before it", value: r.role(&e.may.role)},
-		{name: "sidecar", only: ControlPlane, doc: "the node ids that it may use, with role sidecar", value: r.nodes(&e.may.nodes)},
+		{name: "sidecar", only: ControlPlane, doc: "the node ids that it may use, with role sidecar",
+			value: r.ids(&e.may.nodes, "node id", "orders-*")},
 		{name: "nodes", only: ControlPlane, doc: "how many node ids each prefix in sidecar lets in; 100 by default",
 			value: r.number(&e.may.mostNodes, mostNodesAllowed)},
+		{name: "stores", only: ControlPlane, doc: "the ids of the stores that its sidecars may be on, with role sidecar; all by default",
+			value: r.ids(&e.may.stores, "store's id", "5b9fb0b4-*")},
 		{name: "policies", only: ControlPlane, doc: "the policies that it may change, with role editor", value: r.patterns(&e.may.policies)},
 		{name: "topics", only: ControlPlane, doc: "the only topics that it reads and operates on, with role reader or operator",
 			value: r.patterns(&e.may.only)},
@@ -199,6 +202,9 @@ func (r *reader) entryKeys(e *entry, tokens bool) []key {
 func (r *reader) checkEntry(n *yaml.Node, e *entry, tokens bool) {
 	if e.may.nodes != nil && e.may.role != RoleSidecar && !r.refused(e.at+".role") {
 		r.refuse(n, e.at+".sidecar", "goes with role: sidecar alone; %q does not join as one", e.may.role)
+	}
+	if e.may.stores != nil && e.may.role != RoleSidecar && !r.refused(e.at+".role") {
+		r.refuse(n, e.at+".stores", "goes with role: sidecar alone; %q does not join as one", e.may.role)
 	}
 	prefix := slices.ContainsFunc(e.may.nodes, func(pattern string) bool { return strings.HasSuffix(pattern, "*") })
 	if e.may.mostNodes != 0 && !prefix && !r.refused(e.at+".sidecar", e.at+".nodes") {
@@ -275,21 +281,21 @@ func (r *reader) sha256(to **digest) value {
 	}, map[string]any{"type": []string{"string", "integer"}, "pattern": "^[0-9A-Fa-f]{64}$"}}
 }
 
-// nodes reads a node id or a prefix of node ids, or a list of them.
-func (r *reader) nodes(to *patterns) value {
+// ids reads an id or a prefix of ids, or a list of them.
+func (r *reader) ids(to *patterns, what, example string) value {
 	return value{func(n *yaml.Node, at string) {
 		*to = patterns{}
 		items := n.Content
 		if n.Kind == yaml.ScalarNode {
 			items = []*yaml.Node{n}
 		} else if n.Kind != yaml.SequenceNode || len(items) == 0 {
-			r.refuse(n, at, `must be a node id, a prefix such as "orders-*", or a list of these, not %s`, kindOf(n))
+			r.refuse(n, at, "must be a %s, a prefix such as %q, or a list of these, not %s", what, example, kindOf(n))
 		}
 		for _, item := range items {
 			var pattern string
 			r.name(&pattern).read(item, at)
 			if strings.Contains(strings.TrimSuffix(pattern, "*"), "*") {
-				r.refuse(item, at, "must be a node id, or a prefix followed by *, not %s", kindOf(item))
+				r.refuse(item, at, "must be a %s, or a prefix followed by *, not %s", what, kindOf(item))
 			}
 			*to = append(*to, pattern)
 		}

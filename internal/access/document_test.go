@@ -83,9 +83,9 @@ func TestParseRefuses(t *testing.T) {
 		}},
 		{"of a sidecar", ControlPlane, token + "role: viewer, publish: [a], ops: true}]", []string{
 			"line 1: tokens[0].publish: means nothing to the control plane; allowed here: " +
-				"name, role, sidecar, nodes, policies, topics, sha256, token_file",
+				"name, role, sidecar, nodes, stores, policies, topics, sha256, token_file",
 			"line 1: tokens[0].ops: means nothing to the control plane; allowed here: " +
-				"name, role, sidecar, nodes, policies, topics, sha256, token_file",
+				"name, role, sidecar, nodes, stores, policies, topics, sha256, token_file",
 		}},
 		{"policies that cannot be", ControlPlane, token +
 			"role: admin, policies: [a]}, {name: b, token_file: b, role: editor, policies: ['a*b', a.*, '']}]", []string{

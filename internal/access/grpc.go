@@ -85,9 +85,12 @@ type guardedStream struct {
 	access *Access
 	ctx    context.Context // from which Claim gets the stream
 
-	id   Identity               // of the caller, as it came in
-	node atomic.Pointer[string] // that it claims to be
+	id    Identity              // of the caller, as it came in
+	claim atomic.Pointer[claim] // nil: it claims nothing yet
 }
+
+// claim is the sidecar that the caller of a stream says that it is.
+type claim struct{ node, store string }
 
 type streamKey struct{}
 
@@ -107,7 +110,7 @@ func (s *guardedStream) RecvMsg(m any) error {
 	return s.check(false)
 }
 
-// check reports whether the caller may still join, as the node that it claims to be; first says
+// check reports whether the caller may still join, as the sidecar that it claims to be; first says
 // that it claims so now.
 func (s *guardedStream) check(first bool) error {
 	changed := s.id.rules != s.access.now.Load() || s.id.expired()
@@ -121,11 +124,11 @@ func (s *guardedStream) check(first bool) error {
 			return err
 		}
 	}
-	node := s.node.Load()
-	if node == nil {
+	said := s.claim.Load()
+	if said == nil {
 		return nil
 	}
-	err := id.May(Join, *node, "")
+	err := id.May(Join, said.node, said.store)
 	if err == nil {
 		return nil
 	}
@@ -133,10 +136,10 @@ func (s *guardedStream) check(first bool) error {
 	return s.access.refused(from, err)
 }
 
-// Claim binds a node id to the caller of a stream. It returns the prefix that covers the node id, and how many
-// nodes that lets in; "" where the credential is for this node id, or for any. The error, with PermissionDenied, says
-// which node ids its credential covers. ctx is the stream's.
-func (a *Access) Claim(ctx context.Context, node string) (prefix string, nodes int, err error) {
+// Claim binds a node id, and the id of a store where that is known, to the caller of a stream. It returns the prefix
+// that covers the node id, and how many nodes that lets in; "" where the credential is for this node id, or for any.
+// The error, with PermissionDenied, says which node ids, or stores, its credential covers. ctx is the stream's.
+func (a *Access) Claim(ctx context.Context, node, store string) (prefix string, nodes int, err error) {
 	if a == nil {
 		return "", 0, nil
 	}
@@ -144,7 +147,7 @@ func (a *Access) Claim(ctx context.Context, node string) (prefix string, nodes i
 	if !ok {
 		return "", 0, status.Error(codes.Unauthenticated, errNobody().Msg)
 	}
-	s.node.Store(&node)
+	s.claim.Store(&claim{node, store})
 	if err := s.check(true); err != nil || s.id.may == nil {
 		return "", 0, err
 	}

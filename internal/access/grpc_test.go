@@ -184,7 +184,7 @@ func claiming(t *testing.T, a *Access) (addr string, svc *health.Server) {
 	t.Helper()
 	return serveGRPC(t, a, grpc.ChainStreamInterceptor(func(srv any, stream grpc.ServerStream, _ *grpc.StreamServerInfo,
 		handle grpc.StreamHandler) error {
-		if _, _, err := a.Claim(stream.Context(), metadata.ValueFromIncomingContext(stream.Context(), "node")[0]); err != nil {
+		if _, _, err := a.Claim(stream.Context(), metadata.ValueFromIncomingContext(stream.Context(), "node")[0], ""); err != nil {
 			return err
 		}
 		return handle(srv, stream)
@@ -294,6 +294,17 @@ func TestEntriesOfAnySidecar(t *testing.T) {
 	f.writef("auth.yaml", entry, "a-*")
 	a, log = f.open(ControlPlane)
 	require.NoError(t, a.CheckListener("xds-listen", "0.0.0.0:0", true))
+	require.NoError(t, a.CheckListener("http-listen", "0.0.0.0:0", true))
+	stores := "tokens[0] (node) may report, and answer for, any store; name its stores, as in stores: [ID]"
+	if n := strings.Count(log.String(), stores); n != 1 {
+		t.Errorf("of an entry without stores the log says %d times:\n%s", n, log)
+	}
+	f.writef("auth.yaml", entry, "a-*, stores: [s1]")
+	log.Take()
+	a.settle()
+	if strings.Contains(log.String(), "any store") {
+		t.Errorf("of one with stores the log says:\n%s", log)
+	}
 	f.writef("auth.yaml", entry, "'*'")
 	a.settle()
 	id, err := a.Token(t.Context(), nodeToken, "")

@@ -36,12 +36,12 @@ const (
 	Operate          // see the sidecar's state, metrics and profiles
 )
 
-// The actions at a control plane, which have no group.
+// The actions at a control plane.
 const (
 	View       Action = iota + 100
 	Edit              // put policies, roll them back, apply without pruning; the policy's name stands for the topic; "" for any
 	Administer        // delete and prune policies
-	Join              // xDS and RLQS, as the sidecar whose node id stands for the topic; "" for any
+	Join              // xDS and RLQS, as the sidecar whose node id stands for the topic, on the store that stands for the group; "" for any
 )
 
 // Identity is an authenticated client. The zero Identity has no rights. It is passed by value and
@@ -104,7 +104,7 @@ func (id Identity) May(do Action, topic, group string) error {
 	case id.Role == "" && id.may == nil:
 		return errNobody()
 	case do >= View:
-		return id.mayAtControlPlane(do, topic)
+		return id.mayAtControlPlane(do, topic, group)
 	case id.may == nil || !id.may.allows(do, topic, group):
 		return id.refusal(do, topic, group)
 	}
@@ -123,7 +123,7 @@ var enough = map[Action]struct {
 	Join:       {[]Role{RoleSidecar, RoleAdmin}, "join as a sidecar"},
 }
 
-func (id Identity) mayAtControlPlane(do Action, on string) error {
+func (id Identity) mayAtControlPlane(do Action, on, store string) error {
 	need := enough[do]
 	switch {
 	case !slices.Contains(need.roles, id.Role):
@@ -132,6 +132,9 @@ func (id Identity) mayAtControlPlane(do Action, on string) error {
 	case on == "" || id.may == nil:
 	case do == Join && id.may.nodes != nil && !id.may.nodes.match(on):
 		return wire.Errorf(wire.Forbidden, "%s may not join as node %s; allowed are %s", shown(id.Name), shown(on), id.may.nodes)
+	case do == Join && store != "" && id.may.stores != nil && !id.may.stores.match(store):
+		return wire.Errorf(wire.Forbidden, "%s may not join on store %s; allowed are %s (stores of its entry in --auth-config)",
+			shown(id.Name), shown(store), id.may.stores)
 	case do == Edit && id.may.policies != nil && !id.may.policies.match(on):
 		return wire.Errorf(wire.Forbidden, "%s may not change policy %s; allowed are %s", shown(id.Name), shown(on), id.may.policies)
 	}
@@ -143,6 +146,7 @@ type grant struct {
 	role      Role      // at a control plane
 	nodes     patterns  // at a control plane, as which sidecars; nil: all
 	mostNodes int       // of each prefix in nodes
+	stores    patterns  // at a control plane, which ids of stores its sidecars may report; nil: all
 	policies  patterns  // at a control plane, which an editor may change; nil: all
 	only      patterns  // at a control plane, the topics of a reader or an operator; nil: all
 	topics    topicsFor // at a sidecar

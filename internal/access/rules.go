@@ -252,11 +252,22 @@ func (r *rules) byCertificate(cs *tls.ConnectionState) (Identity, error) {
 
 // checkBound names the entries whose credentials may join as any sidecar, in a *FileError.
 func (r *rules) checkBound() error {
+	return r.checkSidecars("may join as any sidecar; name its node ids, as in sidecar: NAME or sidecar: PREFIX-*",
+		func(may *grant) bool { return may.nodes == nil || slices.Contains(may.nodes, "*") })
+}
+
+// checkStores names those whose sidecars may say that they are on any store.
+func (r *rules) checkStores() error {
+	return r.checkSidecars("may report, and answer for, any store; name its stores, as in stores: [ID]",
+		func(may *grant) bool { return may.stores == nil || slices.Contains(may.stores, "*") })
+}
+
+// checkSidecars names the entries of the role sidecar that are so, in a *FileError.
+func (r *rules) checkSidecars(says string, so func(*grant) bool) error {
 	var problems []string
 	for _, h := range slices.Concat(slices.Collect(maps.Values(r.tokens)), r.certs, r.subjects) {
-		if h.may.role == RoleSidecar && (h.may.nodes == nil || slices.Contains(h.may.nodes, "*")) {
-			problems = append(problems, fmt.Sprintf("%s (%s) may join as any sidecar; name its node ids, as in sidecar: NAME or sidecar: PREFIX-*",
-				h.at, h.name))
+		if h.may.role == RoleSidecar && so(&h.may) {
+			problems = append(problems, fmt.Sprintf("%s (%s) %s", h.at, h.name, says))
 		}
 	}
 	if problems == nil {

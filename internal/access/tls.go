@@ -49,7 +49,10 @@ func (a *Access) CheckListener(name, addr string, insecure bool) error {
 		return nil
 	}
 	if a != nil {
-		a.bound = true
+		if !a.bound {
+			a.bound = true
+			a.warnOfStores(a.now.Load())
+		}
 		if err := a.now.Load().checkBound(); err != nil {
 			return fmt.Errorf("%s: %s can be reached from other machines: auth-config: %w", name, addr, err)
 		}
@@ -66,6 +69,14 @@ func (a *Access) CheckListener(name, addr string, insecure bool) error {
 	return fmt.Errorf("%s: %s can be reached from other machines, and --auth-config has no section tls: "+
 		"tokens and events would be sent unencrypted; "+
 		"add the section, listen on a loopback address, or give --insecure for a network that encrypts by itself", name, addr)
+}
+
+// warnOfStores warns of credentials that name no store. It is no error, since a store has its id only once it is made: an embedded
+// one when its sidecar starts first.
+func (a *Access) warnOfStores(r *rules) {
+	if err := r.checkStores(); err != nil {
+		a.log.Warn("a sidecar's credential is for no store alone", "file", a.path, "error", err)
+	}
 }
 
 func (a *Access) warnOfClear(name string, ln net.Listener) {

@@ -70,7 +70,7 @@ func (c callbacks) OnStreamDeltaRequest(id int64, r *discovery.DeltaDiscoveryReq
 		if err != nil {
 			return status.Error(codes.InvalidArgument, err.Error())
 		}
-		within, err := c.cfg.Admit(s.ctx, node.ID)
+		within, err := c.cfg.Admit(s.ctx, node.ID, node.StoreID)
 		if err != nil {
 			return err
 		}
@@ -108,7 +108,12 @@ func (c callbacks) OnStreamDeltaRequest(id int64, r *discovery.DeltaDiscoveryReq
 		if err != nil {
 			return status.Error(codes.InvalidArgument, err.Error())
 		}
-		s.session.Located(later.StoreID)
+		if later.StoreID != "" { // it may not have known its store before
+			if _, err := c.cfg.Admit(s.ctx, s.nodeID, later.StoreID); err != nil {
+				return err
+			}
+			s.session.Located(later.StoreID)
+		}
 	}
 	if e := r.GetErrorDetail(); e != nil {
 		c.cfg.Logger.Warn("xds: a sidecar refuses a response", "node", s.nodeID, "type", r.GetTypeUrl(), "reason", e.GetMessage())

@@ -89,9 +89,9 @@ type States interface {
 type Config struct {
 	States   States
 	Registry *fleet.Registry
-	// Admit returns whether the caller of the stream with this context may use a node id, and the
-	// prefix of its credential that covers it; the error has a gRPC status. nil: every caller may use any.
-	Admit func(ctx context.Context, nodeID string) (fleet.Prefix, error)
+	// Admit returns whether the caller of the stream with this context may use a node id and be on
+	// a store, and the prefix of its credential that covers the node id; the error has a gRPC status. nil: every caller may use any.
+	Admit func(ctx context.Context, nodeID, store string) (fleet.Prefix, error)
 	// Issuer signs the peer credentials of sidecars; nil: there are none.
 	Issuer *access.PeerIssuer
 	// Drained records that a sidecar leaves no events behind, in the store; nil: only the registry
@@ -135,7 +135,7 @@ func New(c Config) *Server {
 	c.PeersInterval = cmp.Or(c.PeersInterval, peersInterval)
 	c.PeersSettle = cmp.Or(c.PeersSettle, peersSettle)
 	if c.Admit == nil {
-		c.Admit = func(context.Context, string) (fleet.Prefix, error) { return fleet.Prefix{}, nil }
+		c.Admit = func(context.Context, string, string) (fleet.Prefix, error) { return fleet.Prefix{}, nil }
 	}
 	if c.Drained == nil {
 		c.Drained = func(n fleet.Node) error {
