@@ -9,6 +9,7 @@ const (
 	HeaderDeadGroup    = "sluice-dlq-group"
 	HeaderDeadAttempts = "sluice-dlq-attempts"
 	// Which event it was.
+	HeaderDeadTopic     = "sluice-dlq-topic"
 	HeaderDeadID        = "sluice-dlq-id"
 	HeaderDeadPartition = "sluice-dlq-partition"
 	HeaderDeadSeq       = "sluice-dlq-seq"

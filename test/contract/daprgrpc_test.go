@@ -215,6 +215,112 @@ func TestDaprStream(t *testing.T) {
 	}
 }
 
+// dead is the list of a topic's dead letters as "ID STATE", oldest first, and their dlq_ids.
+func (s *server) dead(t testing.TB, topic string) (list []string, letters map[string]string) {
+	t.Helper()
+	letters = map[string]string{}
+	for cursor := ""; ; {
+		page := testkit.Call(t, "GET", s.URL()+"/v1/topics/"+topic+"/dlq?order=asc&limit=2"+cursor, "").JSON(t)
+		for _, d := range page.List("dead_letters") {
+			list = append(list, d.Text("id")+" "+d.Text("state"))
+			letters[d.Text("id")] = d.Text("dlq_id")
+		}
+		if page["next"] == nil {
+			if n := page.Number(t, "total"); n != int64(len(list)) {
+				t.Errorf("%d dead letters in all, and %d listed", n, len(list))
+			}
+			return list, letters
+		}
+		cursor = "&cursor=" + page.Text("next")
+	}
+}
+
+// "deadLetterTopic gets what is dropped or dead instead of <topic>.dlq": these dead letters are listed, redriven, discarded
+// and erased with their topic as those of <topic>.dlq are, and nothing else of that topic is.
+func TestDeadLettersInAnotherTopic(t *testing.T) {
+	t.Parallel()
+	h := newHome(t)
+	policies, args := `[{name: "*", `+unlimited[1:]+`]`, []string{"--dapr-grpc-listen", "127.0.0.1:0", "--dapr-app-id", "shop"}
+	s := h.start(t, policies, args...)
+	c, _ := daprClient(t, s)
+	const ok, drop = daprpb.TopicEventResponse_SUCCESS, daprpb.TopicEventResponse_DROP
+	die := func(d *daprStream, topic string, ids ...string) {
+		t.Helper()
+		for _, id := range ids {
+			s.put(t, topic, id, "1", "Sluice-Key: "+id)
+			if got := d.next(); got != id {
+				t.Fatalf("%s, want %s", got, id)
+			}
+			d.say(id, drop)
+			testkit.Eventually(t, id+" is a dead letter", func() bool { return s.group(t, topic, "shop.pubsub").Number(t, "lag") == 0 })
+		}
+	}
+	wantDead := func(topic string, want ...string) (letters map[string]string) {
+		t.Helper()
+		var list []string
+		testkit.Eventually(t, fmt.Sprintf("the dead letters of %s are %q", topic, want), func() bool {
+			list, letters = s.dead(t, topic)
+			return strings.Join(list, ",") == strings.Join(want, ",")
+		})
+		return letters
+	}
+	die(subscribeByStream(t, c, "t", "dead"), "t", "a", "b", "c", "erased")
+	die(subscribeByStream(t, c, "u", "dead"), "u", "erased")
+	s.put(t, "dead", "plain", "1", "Sluice-Key: erased")
+	s.Kill()
+	s = h.start(t, policies, args...)
+	c, _ = daprClient(t, s)
+	letters := wantDead("t", "a dead", "b dead", "c dead", "erased dead")
+	wantDead("u", "erased dead")
+	wantDead("dead")
+
+	for _, header := range []string{"Sluice-Id: " + letters["a"] + "-1", "Sluice-Header-sluice-dlq-id: a"} {
+		if a := s.post(t, "dead", "1", header); a.Status != 400 {
+			t.Errorf("publishing what looks like a dead letter, with %s: %d %s", header, a.Status, a.Body)
+		}
+	}
+	change := func(verb, id string) {
+		t.Helper()
+		a := testkit.Call(t, "POST", s.URL()+"/v1/topics/t/dlq/"+verb, fmt.Sprintf(`{"dlq_ids":[%q]}`, letters[id]))
+		if !strings.HasSuffix(strings.TrimSpace(string(a.Body)), `{"done":1,"of":1,"ok":true}`) {
+			t.Errorf("%s %s: %s", verb, id, a.Body)
+		}
+	}
+	change("redrive", "a")
+	change("redrive", "b")
+	wantDead("t", "a redriven", "b redriven", "c dead", "erased dead")
+	d := subscribeByStream(t, c, "t", "dead")
+	for range 2 {
+		id := d.next()
+		d.say(id, map[string]daprpb.TopicEventResponse_TopicEventResponseStatus{"a": ok, "b": drop}[id])
+	}
+	again := wantDead("t", "c dead", "erased dead", "b dead")
+	if again["b"] != letters["b"] {
+		t.Errorf("dead again it is %s, and was %s", again["b"], letters["b"])
+	}
+	life := testkit.Call(t, "GET", s.URL()+"/v1/topics/t/events/b", "").JSON(t)
+	if g := life.List("groups"); len(g) != 1 || g[0].Text("dead_letter.topic") != "dead" || g[0].Text("dead_letter.id") != letters["b"]+"-1" {
+		t.Errorf("%v", life)
+	}
+	change("discard", "c")
+	testkit.Call(t, "DELETE", s.URL()+"/v1/topics/t/events?key=erased", "")
+	wantDead("t", "b dead")
+	wantDead("u", "erased dead")
+	require.NoError(t, d.CloseSend())
+	testkit.Eventually(t, "nobody is subscribed", func() bool { return len(s.group(t, "t", "shop.pubsub").List("members")) == 0 })
+	if a := testkit.Call(t, "DELETE", s.URL()+"/v1/topics/t?dry_run=1", ""); a.JSON(t).Number(t, "dead_letters") != 1 {
+		t.Errorf("%d %s", a.Status, a.Body)
+	}
+	testkit.Call(t, "DELETE", s.URL()+"/v1/topics/t", "")
+	var left []string
+	for _, e := range s.replay(t, "topic=dead").List("events") {
+		left = append(left, e.Text("headers.sluice-dlq-topic")+"/"+e.Text("key"))
+	}
+	if strings.Join(left, " ") != "u/erased /erased" {
+		t.Errorf("%q is left", left)
+	}
+}
+
 // "With auth, dapr-api-token (header, gRPC metadata) is the token; health routes need none."
 func TestDaprTokens(t *testing.T) {
 	t.Parallel()

@@ -25,7 +25,7 @@ var onBoth = []func(*testing.T){
 	// daprapp_test.go
 	TestDaprApplication,
 	// daprgrpc_test.go
-	TestDaprGRPCPublish, TestDaprStream,
+	TestDaprGRPCPublish, TestDaprStream, TestDeadLettersInAnotherTopic,
 	// deadletter_test.go
 	TestDeadLettersAtTheEdges, TestDeadLetterOfTheLongestName, TestDeadLettersAreKept, TestDeadLettersPassLimits,
 	// delivery_test.go

@@ -124,7 +124,7 @@ func (c *Connection) rate(s *policy.Snapshot) limit.Rate {
 // Publish takes events through every stage, in the order of this function:
 //
 //  1. shape: an item that arrives with an Err is refused with it. An item with an invalid delivery
-//     time is refused too;
+//     time or the id of a dead letter is refused too;
 //  2. policy: the items' topics get their policies; a paused topic refuses its items;
 //  3. limits: all tokens of all items at once, or the whole call is refused;
 //  4. schema: items whose payloads it does not allow are refused, and their tokens go back. The
@@ -145,7 +145,7 @@ func (c *Connection) rate(s *policy.Snapshot) limit.Rate {
 // item's Err and its event's Headers.
 func (p *Publisher) Publish(ctx context.Context, c *Connection, items []wire.PublishItem, done func([]wire.ResultItem)) *wire.Error {
 	a := newAdmission(p, len(items), done)
-	refuseUndue(items, a.began.UnixMilli())
+	refuseMisshapen(items, a.began.UnixMilli())
 	var judged *policy.Snapshot // the policies that the items were checked against
 	for a.accepted = a.began; ; a.accepted = p.cfg.Clock.Now() {
 		policies, changed := p.cfg.Policies.Watch()
@@ -177,10 +177,16 @@ func (p *Publisher) Publish(ctx context.Context, c *Connection, items []wire.Pub
 	return nil
 }
 
-// refuseUndue refuses the items whose delivery time is invalid.
-func refuseUndue(items []wire.PublishItem, now int64) {
+// refuseMisshapen refuses the items whose delivery time is invalid, or whose id is a dead letter's.
+func refuseMisshapen(items []wire.PublishItem, now int64) {
 	for i := range items {
-		if it := &items[i]; it.Err == nil && it.Later.Given() {
+		it := &items[i]
+		switch {
+		case it.Err != nil:
+		case eventlog.IsLetterID(it.Event.ID):
+			it.Err = wire.Errorf(wire.BadRequest, "id %s is that of a dead letter, and only the sidecar makes these; publish under another id",
+				it.Event.ID)
+		case it.Later.Given():
 			_, it.Err = it.DueAt(now)
 		}
 	}

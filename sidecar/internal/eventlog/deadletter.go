@@ -75,6 +75,7 @@ func DeadLetter(src *Record, d Death, now time.Time) *Record {
 				With(wire.HeaderDeadReason, d.Reason).
 				With(wire.HeaderDeadGroup, d.Group).
 				With(wire.HeaderDeadAttempts, strconv.Itoa(d.Attempts)).
+				With(wire.HeaderDeadTopic, src.Topic).
 				With(wire.HeaderDeadID, src.ID).
 				With(wire.HeaderDeadPartition, strconv.Itoa(src.Partition)).
 				With(wire.HeaderDeadSeq, strconv.FormatUint(src.Seq, 10)).
@@ -98,6 +99,17 @@ func letterID(topic, group, id, which string) string {
 	return DeadLetterID + hex.EncodeToString(sum[:16])
 }
 
+// IsLetterID reports whether an id has the form of a dead letter's. Publishers may not use such ids: theirs would take the
+// places of dead letters in a topic that has both.
+func IsLetterID(id string) bool {
+	if !strings.HasPrefix(id, DeadLetterID) || len(id) < letterIDBytes {
+		return false
+	}
+	deaths := id[letterIDBytes:]
+	return strings.Trim(id[len(DeadLetterID):letterIDBytes], "0123456789abcdef") == "" &&
+		(deaths == "" || deaths[0] == '-' && strings.Trim(deaths[1:], "0123456789") == "")
+}
+
 // IsDeadLetter recognizes the events that Sluice itself publishes to topics for dead letters, whatever their names are.
 func IsDeadLetter(r *Record) bool {
 	_, named := r.Headers.Get(wire.HeaderDeadID)
@@ -115,21 +127,21 @@ type Dead struct {
 }
 
 // ReadDead reads a dead letter; false if the event is none, or does not say where the dead event
-// was: a client may publish anything to a dead letter topic.
+// was: other events may be in its topic, too.
 func ReadDead(r *Record) (d Dead, ok bool) {
-	if !IsDeadLetter(r) || !strings.HasSuffix(r.Topic, wire.DeadLetterSuffix) {
+	if !IsDeadLetter(r) {
 		return d, false
 	}
 	header := func(name string) string { v, _ := r.Headers.Get(name); return v }
 	d = Dead{Letter: r, ID: StableLetterID(r.ID), Group: header(wire.HeaderDeadGroup), Reason: header(wire.HeaderDeadReason)}
 	d.Attempts, _ = strconv.Atoi(header(wire.HeaderDeadAttempts))
 	event := *r
-	event.Topic, event.ID, event.CausedBy = strings.TrimSuffix(r.Topic, wire.DeadLetterSuffix), header(wire.HeaderDeadID), nil
+	event.Topic, event.ID, event.CausedBy = header(wire.HeaderDeadTopic), header(wire.HeaderDeadID), nil
 	var errs [3]error
 	event.Partition, errs[0] = strconv.Atoi(header(wire.HeaderDeadPartition))
 	event.Seq, errs[1] = strconv.ParseUint(header(wire.HeaderDeadSeq), 10, 64)
 	event.TS, errs[2] = strconv.ParseInt(header(wire.HeaderDeadTS), 10, 64)
-	if errors.Join(errs[:]...) != nil {
+	if errors.Join(errs[:]...) != nil || event.Topic == "" {
 		return d, false
 	}
 	event.Headers = slices.DeleteFunc(slices.Clone(r.Headers),

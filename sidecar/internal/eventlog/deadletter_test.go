@@ -56,3 +56,19 @@ func TestReadDead(t *testing.T) {
 		t.Error("an ordinary event is read as a dead letter")
 	}
 }
+
+// Publishers may not take the ids of dead letters, and may use all others.
+func TestIsLetterID(t *testing.T) {
+	base := DeadLetterID + strings.Repeat("0a", 16)
+	for id, want := range map[string]bool{
+		base: true, base + "-12": true, base + "-": true, base + "0": false, base + "-a": false, base[:35]: false, "dlq-1": false,
+		DeadLetterID + strings.Repeat("0A", 16): false, "": false, "x" + base: false,
+	} {
+		if IsLetterID(id) != want {
+			t.Errorf("IsLetterID(%q) = %v", id, !want)
+		}
+	}
+	if letter := DeadLetter(&Record{}, Death{}, time.Time{}); !IsLetterID(letter.ID) || !IsLetterID(NextLetter(letter.ID)) {
+		t.Errorf("%s is none", letter.ID)
+	}
+}

@@ -7,6 +7,7 @@ import (
 	"encoding/hex"
 	"slices"
 	"sort"
+	"strings"
 	"time"
 
 	"github.com/sluice-bus/sluice/sdk/wire"
@@ -26,20 +27,35 @@ type ErasedBy string
 
 // The properties by which an erasure selects events.
 const (
-	ErasedByID     ErasedBy = "id"
-	ErasedByKey    ErasedBy = "key"
-	ErasedByDeadID ErasedBy = "dead" // dead letters of the event with that id
+	ErasedByID  ErasedBy = "id"
+	ErasedByKey ErasedBy = "key"
+	// Dead letters of a topic, TOPIC/ID or TOPIC/KEY: a topic may have dead letters of several.
+	ErasedByDeadID  ErasedBy = "dead"
+	ErasedByDeadKey ErasedBy = "dead_key"
 )
+
+// OfDeadLetters is the same erasure, by id or key, of the events' dead letters in a topic.
+func (e Erasure) OfDeadLetters(in string) Erasure {
+	by := ErasedByDeadID
+	if e.By == ErasedByKey {
+		by = ErasedByDeadKey
+	}
+	return Erasure{Topic: in, By: by, Value: e.Topic + "/" + e.Value}
+}
 
 // erasureKept is how long an erasure applies to events in spools.
 const erasureKept = 365 * 24 * time.Hour
 
 // Key is the key of all erased events; nil if the erasure is not by key.
 func (e Erasure) Key() *string {
-	if e.By != ErasedByKey {
-		return nil
+	switch e.By {
+	case ErasedByKey:
+		return &e.Value
+	case ErasedByDeadKey:
+		_, key, _ := strings.Cut(e.Value, "/")
+		return &key
 	}
-	return &e.Value
+	return nil
 }
 
 // Covers reports whether the erasure selects an event of its topic.
@@ -56,7 +72,12 @@ func erasedBy(r *Record, by ErasedBy) (value string, has bool) {
 	case ErasedByKey:
 		return r.Key, r.Key != ""
 	}
-	return r.Headers.Get(wire.HeaderDeadID)
+	topic, dead := r.Headers.Get(wire.HeaderDeadTopic)
+	value, _ = r.Headers.Get(wire.HeaderDeadID)
+	if by == ErasedByDeadKey {
+		value, dead = r.Key, dead && r.Key != ""
+	}
+	return topic + "/" + value, dead
 }
 
 // Mark is the stored form of an erasure: it erases events accepted up to a time (milliseconds since
@@ -85,7 +106,7 @@ func Erased(ctx context.Context, marked Marked, topic string, recs []*Record) ([
 	var marks []string
 	for i, r := range recs {
 		oldest = min(oldest, r.AcceptedAt)
-		for _, by := range []ErasedBy{ErasedByID, ErasedByKey, ErasedByDeadID} {
+		for _, by := range []ErasedBy{ErasedByID, ErasedByKey, ErasedByDeadID, ErasedByDeadKey} {
 			if value, has := erasedBy(r, by); has {
 				mark := Erasure{By: by, Value: value}.mark()
 				if of[mark] == nil {

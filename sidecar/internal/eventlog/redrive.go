@@ -12,7 +12,7 @@ type Redrive struct {
 	Letter string
 }
 
-// Redrives keeps redrive requests and removes settled dead letters. A change survives a power cut
+// Redrives keeps redrive requests, and where dead letters are, and removes settled dead letters. A change survives a power cut
 // once the call returns nil.
 type Redrives interface {
 	// AddRedrives adds entries of one topic. Existing entries stay.
@@ -31,6 +31,14 @@ type Redrives interface {
 	// Remove removes events of the topic by their ids and remembers the ids, as retention does. Ids
 	// that the topic does not have are no error; removed counts the others.
 	Remove(ctx context.Context, topic string, ids []string, r Retention, now int64) (removed int, err error)
+
+	// AddDeadLetterTopic notes that dead letters of an existing topic may be in another topic than its own of them, until
+	// the first one is deleted. It may be noted already. The caller bounds their number.
+	AddDeadLetterTopic(ctx context.Context, topic, letters string) error
+
+	// DeadLetterTopics returns the topics that may have dead letters of the topic: its own, whether or not it exists, and
+	// then those that were noted, by name.
+	DeadLetterTopics(ctx context.Context, topic string) ([]string, error)
 
 	// LookupEach finds events by id, in order; nil for an id that Lookup would not find.
 	LookupEach(ctx context.Context, topic string, ids []string) ([]*Record, error)

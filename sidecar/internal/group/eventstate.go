@@ -1,7 +1,6 @@
 package group
 
 import (
-	"cmp"
 	"context"
 	"slices"
 	"time"
@@ -54,7 +53,11 @@ func (m *Manager) eventState(ctx context.Context, rec *eventlog.Record, name str
 	if f.State != wire.FateSettled {
 		return f, nil
 	}
-	if f.DeadLetter, err = deadletter.Of(ctx, rec, g.deadLetters(), name, since, lookup); err != nil {
+	topics, err := m.cfg.Log.DeadLetterTopics(ctx, rec.Topic)
+	if err != nil {
+		return f, err
+	}
+	if f.DeadLetter, err = deadletter.Of(ctx, rec, topics, name, since, lookup); err != nil {
 		return f, err
 	}
 	if f.DeadLetter != nil {
@@ -69,13 +72,6 @@ func (m *Manager) eventState(ctx context.Context, rec *eventlog.Record, name str
 		f.State = wire.FateAcked
 	}
 	return f, nil
-}
-
-// deadLetters is the topic of the group's dead letters.
-func (g *Group) deadLetters() string {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	return cmp.Or(g.deadLetterTopic, g.id.Topic+wire.DeadLetterSuffix)
 }
 
 // eventState is the event's state as this sidecar knows it. In a partition that this sidecar does

@@ -31,6 +31,12 @@ func (l *fakeLog) keepDead(rec *eventlog.Record) {
 	}
 }
 
+func (l *fakeLog) AddDeadLetterTopic(context.Context, string, string) error { return nil }
+
+func (l *fakeLog) DeadLetterTopics(_ context.Context, topic string) ([]string, error) {
+	return []string{topic + wire.DeadLetterSuffix}, nil
+}
+
 func (l *fakeLog) AddRedrives(_ context.Context, _ string, rs []eventlog.Redrive) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()

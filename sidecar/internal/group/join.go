@@ -5,6 +5,7 @@ import (
 	"errors"
 	"slices"
 	"strconv"
+	"strings"
 
 	"github.com/sluice-bus/sluice/sdk/wire"
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog"
@@ -49,6 +50,28 @@ func (g *Group) join(ctx context.Context, m *Member, deadLetterTopic string) err
 	g.cfg.Roster.Join(g.id)
 	g.balancer.Wake()
 	return nil
+}
+
+// MaxDeadLetterTopics is how many topics may have the dead letters of one, beside its own.
+const MaxDeadLetterTopics = 16
+
+// addDeadLetterTopic notes, before the first dead letter goes there, that a topic has dead letters of the group's.
+func (g *Group) addDeadLetterTopic(ctx context.Context, letters string) error {
+	if letters == "" {
+		return nil
+	}
+	there, err := g.cfg.Log.DeadLetterTopics(ctx, g.id.Topic)
+	if err != nil || slices.Contains(there, letters) {
+		return err
+	}
+	if len(there) > MaxDeadLetterTopics {
+		return wire.Errorf(wire.BadRequest, "dead letters of topic %q go to %d topics already, and no more are allowed: %s",
+			g.id.Topic, MaxDeadLetterTopics, strings.Join(there[1:], ", "))
+	}
+	if _, err := g.cfg.Log.EnsureTopic(ctx, letters, g.cfg.Policy(letters).Partitions); err != nil {
+		return err
+	}
+	return g.cfg.Log.AddDeadLetterTopic(ctx, g.id.Topic, letters)
 }
 
 // create gives a first epoch to the partitions that have had no owner, or none since the group was

@@ -59,6 +59,9 @@ func (m *Manager) Subscribe(ctx context.Context, s Subscription) (*Member, error
 	if err := g.create(ctx, s.Options); err != nil {
 		return nil, err
 	}
+	if err := g.addDeadLetterTopic(ctx, s.DeadLetterTopic); err != nil {
+		return nil, err
+	}
 	member := &Member{group: g, sink: s.Sink, address: s.Address}
 	if s.Options.Rebalance {
 		member.rebalancer, _ = s.Sink.(Rebalancer)

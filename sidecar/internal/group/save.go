@@ -5,8 +5,8 @@ import (
 	"errors"
 	"time"
 
-	"github.com/sluice-bus/sluice/sdk/wire"
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog"
+	"github.com/sluice-bus/sluice/sidecar/internal/group/deadletter"
 	"github.com/sluice-bus/sluice/sidecar/internal/group/dispatch"
 	"github.com/sluice-bus/sluice/sidecar/internal/group/ownership"
 	"github.com/sluice-bus/sluice/sidecar/internal/retention"
@@ -169,9 +169,8 @@ func (g *Group) removeRedriven(rs []eventlog.Redrive, failed error) error {
 	}
 	err := failed
 	if err == nil {
-		rules := retention.Rules(g.cfg.Policy(g.id.Topic + wire.DeadLetterSuffix))
-		_, err = g.cfg.Log.Remove(ctx, g.id.Topic+wire.DeadLetterSuffix, letters, rules, g.cfg.Clock.Now().UnixMilli())
-		if err == nil || errors.Is(err, eventlog.ErrNotFound) {
+		rules := func(topic string) eventlog.Retention { return retention.Rules(g.cfg.Policy(topic)) }
+		if err = deadletter.Remove(ctx, g.cfg.Log, g.id.Topic, letters, rules, g.cfg.Clock.Now()); err == nil {
 			err = g.cfg.Log.EndRedrives(ctx, g.id.Topic, rs)
 		}
 	}

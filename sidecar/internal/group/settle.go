@@ -1,6 +1,7 @@
 package group
 
 import (
+	"cmp"
 	"time"
 
 	"github.com/sluice-bus/sluice/sdk/wire"
@@ -77,9 +78,7 @@ func (g *Group) appendDeadLetter(e *dispatch.Event) {
 		return
 	}
 	rec := deadletter.Make(e.Record, e.Death(g.id.Group), e.Partition.Since, g.cfg.Clock.Now())
-	if g.deadLetterTopic != "" && e.Letter == "" { // what was redriven is known to its own topic alone
-		rec.Topic = g.deadLetterTopic
-	}
+	rec.Topic = cmp.Or(g.deadLetterTopic, rec.Topic)
 	ctx := e.Process.Within(g.cfg.Context)
 	g.saver.appending(e, true)
 	g.mu.Unlock()

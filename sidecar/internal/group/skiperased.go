@@ -5,7 +5,6 @@ import (
 	"errors"
 	"slices"
 
-	"github.com/sluice-bus/sluice/sdk/wire"
 	"github.com/sluice-bus/sluice/sidecar/internal/group/deadletter"
 	"github.com/sluice-bus/sluice/sidecar/internal/tracing"
 )
@@ -15,11 +14,25 @@ import (
 // from their way to the dead letter topic.
 func (m *Manager) Recheck(ctx context.Context, topic string) (err error) {
 	for _, g := range m.all() {
-		if g.id.Topic == topic || g.id.Topic+wire.DeadLetterSuffix == topic { // it may have redriven dead letters of the topic
+		if g.id.Topic == topic || g.redrives() { // its redriven dead letters may be of the topic
 			err = errors.Join(err, g.recheck(ctx))
 		}
 	}
 	return err
+}
+
+// redrives reports whether the group has fetched redriven dead letters.
+func (g *Group) redrives() bool {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	for _, p := range g.parts {
+		for e := range p.All() {
+			if e.Letter != "" {
+				return true
+			}
+		}
+	}
+	return false
 }
 
 func (g *Group) recheck(ctx context.Context) error {

@@ -13,6 +13,7 @@ import (
 	"github.com/sluice-bus/sluice/sdk/wire"
 	"github.com/sluice-bus/sluice/sdk/wire/codec"
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog"
+	"github.com/sluice-bus/sluice/sidecar/internal/group/deadletter"
 	"github.com/sluice-bus/sluice/sidecar/internal/session"
 )
 
@@ -55,18 +56,19 @@ var deadPage = eventlog.Bounds{Events: 1000, Bytes: 1 << 20}
 
 // deadLetters selects dead letters of a topic; an empty field selects all.
 type deadLetters struct {
-	topic         string
+	topic         string   // whose they are
+	in            []string // the topics to look in; nil: all that have some
 	group, reason string
 	before        int64           // only those that died before this time; 0: all
 	ids           map[string]bool // nil: all
 	sees          func(group string) bool
 	order         string          // by time of death: "asc" (or ""), or "desc"
-	after         *eventlog.Point // in the dead letter topic
+	after         *eventlog.Point // in the order of the dead letters
 	held          *budget.Held    // of the caller's memory, to be freed with the request
 }
 
 func (q *deadLetters) selects(d *eventlog.Dead) bool {
-	if !q.sees(d.Group) || q.group != "" && q.group != d.Group {
+	if d.Event.Topic != q.topic || !q.sees(d.Group) || q.group != "" && q.group != d.Group {
 		return false
 	}
 	wanted := (q.reason == "" || q.reason == d.Reason) && (q.before == 0 || d.Letter.TS < q.before)
@@ -76,11 +78,14 @@ func (q *deadLetters) selects(d *eventlog.Dead) bool {
 // eachDead visits pages of the selected dead letters, by the time of death, until visit returns
 // false. What visit keeps of an event's texts it has to clone: they hold the event.
 func (m *handlers) eachDead(ctx context.Context, q deadLetters, visit func([]eventlog.Dead) (more bool, err error)) error {
-	scan := eventlog.ScanQuery{Descending: q.order == "desc", After: q.after}
-	for page, err := range eventlog.Pages(ctx, m.Log, q.topic+wire.DeadLetterSuffix, scan, deadPage) {
-		if errors.Is(err, eventlog.ErrNotFound) {
-			return nil // no event ever died
+	if q.in == nil {
+		var err error
+		if q.in, err = m.Log.DeadLetterTopics(ctx, q.topic); err != nil {
+			return err
 		}
+	}
+	scan := eventlog.ScanQuery{Descending: q.order == "desc", After: q.after}
+	for page, err := range deadletter.Pages(ctx, m.Log, q.in, scan, deadPage) {
 		if err != nil {
 			return err
 		}

@@ -15,7 +15,6 @@ import (
 	"github.com/sluice-bus/sluice/sdk/wire"
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog"
 	"github.com/sluice-bus/sluice/sidecar/internal/refusal"
-	"github.com/sluice-bus/sluice/sidecar/internal/retention"
 	"github.com/sluice-bus/sluice/sidecar/internal/session"
 )
 
@@ -77,14 +76,17 @@ func errOnItsWay(topic string) *wire.Error {
 func (m *handlers) toErase(
 	ctx context.Context, held *budget.Held, own eventlog.Erasure,
 ) (found []*eventlog.Record, cancelled int, err error) {
-	letters := own
-	letters.Topic += wire.DeadLetterSuffix
-	if own.By == eventlog.ErasedByID {
-		letters.By = eventlog.ErasedByDeadID
+	topics, err := m.Log.DeadLetterTopics(ctx, own.Topic)
+	if err != nil {
+		return nil, 0, err
+	}
+	all := []eventlog.Erasure{own}
+	for _, topic := range topics {
+		all = append(all, own.OfDeadLetters(topic))
 	}
 	if m.Spool != nil {
-		for _, e := range []eventlog.Erasure{own, letters} {
-			n, err := m.Spool.Erase(ctx, e, retention.Rules(m.Policies.Load().Topic(e.Topic)))
+		for _, e := range all {
+			n, err := m.Spool.Erase(ctx, e, m.retained(e.Topic))
 			if cancelled += n; err != nil {
 				return nil, cancelled, err
 			}
@@ -94,9 +96,12 @@ func (m *handlers) toErase(
 	if cancelled += n; err != nil {
 		return nil, cancelled, err
 	}
-	found, err = m.scan(ctx, held, letters)
-	if err != nil {
-		return nil, cancelled, err
+	for _, letters := range all[1:] {
+		some, err := m.scan(ctx, held, letters)
+		if err != nil {
+			return nil, cancelled, err
+		}
+		found = append(found, some...)
 	}
 	if own.By == eventlog.ErasedByKey {
 		others, err := m.scan(ctx, held, own)
@@ -162,7 +167,7 @@ func (m *handlers) erase(ctx context.Context, events []*eventlog.Record, progres
 			}
 			seqs = append(seqs, rec.Seq)
 		}
-		_, err := m.Log.Erase(ctx, topic, partition, seqs, retention.Rules(m.Policies.Load().Topic(topic)), time.Now().UnixMilli())
+		_, err := m.Log.Erase(ctx, topic, partition, seqs, m.retained(topic), time.Now().UnixMilli())
 		if err == nil {
 			done += len(seqs)
 			progress(done)

@@ -18,7 +18,8 @@ func TestEraseByID(t *testing.T) {
 	for _, id := range []string{"a", "b", "c"} {
 		s.Publish(t, "orders", id, "k-"+id)
 	}
-	s.PublishDead(t, "orders.dlq", "dlq-1", wire.Header{Name: wire.HeaderDeadID, Value: "b"})
+	s.PublishDead(t, "orders.dlq", "dlq-1", wire.Header{Name: wire.HeaderDeadTopic, Value: "orders"},
+		wire.Header{Name: wire.HeaderDeadID, Value: "b"})
 	events := gatewaytest.Orders + "/events"
 	s.Want(t, 404, "not_found", "DELETE", events+"?id=nobody", "")
 	s.Want(t, 405, "id and key", "DELETE", events, "")

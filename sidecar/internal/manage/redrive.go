@@ -14,6 +14,7 @@ import (
 	"github.com/sluice-bus/sluice/sdk/wire"
 	"github.com/sluice-bus/sluice/sdk/wire/codec"
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog"
+	"github.com/sluice-bus/sluice/sidecar/internal/group/deadletter"
 	"github.com/sluice-bus/sluice/sidecar/internal/refusal"
 	"github.com/sluice-bus/sluice/sidecar/internal/retention"
 	"github.com/sluice-bus/sluice/sidecar/internal/session"
@@ -240,12 +241,16 @@ func (m *handlers) planDiscard(caller *session.Session, r *httpapi.Request, q de
 	})
 	c.of = len(letters)
 	c.step = func(ctx context.Context, from, to int) error {
-		rules := retention.Rules(m.Policies.Load().Topic(q.topic + wire.DeadLetterSuffix))
-		_, err := m.Log.Remove(ctx, q.topic+wire.DeadLetterSuffix, letters[from:to], rules, time.Now().UnixMilli())
+		err := deadletter.Remove(ctx, m.Log, q.topic, letters[from:to], m.retained, time.Now())
 		if err == nil {
 			err = m.Log.EndRedrives(ctx, q.topic, rs[from:to])
 		}
 		return err
 	}
 	return c, err
+}
+
+// retained is what a topic's policy keeps.
+func (m *handlers) retained(topic string) eventlog.Retention {
+	return retention.Rules(m.Policies.Load().Topic(topic))
 }

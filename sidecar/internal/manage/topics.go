@@ -6,10 +6,12 @@ import (
 	"net/http"
 	"slices"
 	"strings"
+	"time"
 
 	"golang.org/x/sync/errgroup"
 
 	"github.com/sluice-bus/sluice/internal/access"
+	"github.com/sluice-bus/sluice/internal/budget"
 	"github.com/sluice-bus/sluice/internal/httpapi"
 	"github.com/sluice-bus/sluice/sdk/wire"
 	"github.com/sluice-bus/sluice/sdk/wire/codec"
@@ -218,11 +220,13 @@ func (m *handlers) deleteTopic(caller *session.Session, _ http.ResponseWriter, r
 	if err := caller.May(access.Admin, topic, ""); err != nil {
 		return nil, err
 	}
+	held := caller.Hold()
+	defer held.Free()
 	if r.DryRun() {
-		return m.planDeletion(r.Context(), topic)
+		return m.planDeletion(r.Context(), held, topic)
 	}
 	m.LeavePulls(topic, "")
-	if err := m.removeTopic(r.Context(), topic); err != nil {
+	if err := m.removeTopic(r.Context(), held, topic); err != nil {
 		return nil, err
 	}
 	m.Logger.Info("a topic was deleted", "topic", topic, "by", caller.Identity().Name)
@@ -238,15 +242,22 @@ type deletionPlan struct {
 	Scheduled   int64    `json:"scheduled"`
 }
 
-func (m *handlers) planDeletion(ctx context.Context, topic string) (deletionPlan, error) {
+func (m *handlers) planDeletion(ctx context.Context, held *budget.Held, topic string) (deletionPlan, error) {
 	info, err := m.topicInfo(ctx, topic)
 	if err != nil {
 		return deletionPlan{}, err
 	}
 	plan := deletionPlan{Events: info.Events, Bytes: info.Bytes, Groups: info.Groups}
+	err = m.eachDeadElsewhere(ctx, held, topic, func(dead []eventlog.Dead) error {
+		plan.DeadLetters += int64(len(dead))
+		return nil
+	})
+	if err != nil {
+		return deletionPlan{}, err
+	}
 	switch letters, err := m.topicInfo(ctx, topic+wire.DeadLetterSuffix); {
 	case err == nil:
-		plan.DeadLetters = letters.Events
+		plan.DeadLetters += letters.Events
 	case !errors.Is(err, eventlog.ErrNotFound):
 		return deletionPlan{}, err
 	}
@@ -255,9 +266,37 @@ func (m *handlers) planDeletion(ctx context.Context, topic string) (deletionPlan
 	return plan, err
 }
 
+// eachDeadElsewhere visits pages of the dead letters of a topic that are not in its own topic of them.
+func (m *handlers) eachDeadElsewhere(
+	ctx context.Context, held *budget.Held, topic string, visit func([]eventlog.Dead) error,
+) error {
+	topics, err := m.Log.DeadLetterTopics(ctx, topic)
+	if err != nil {
+		return err
+	}
+	q := deadLetters{topic: topic, in: topics[1:], sees: func(string) bool { return true }, held: held}
+	return m.eachDead(ctx, q, func(dead []eventlog.Dead) (bool, error) { return true, visit(dead) })
+}
+
+// removeElsewhere removes the dead letters of a topic from topics that have others, too.
+func (m *handlers) removeElsewhere(ctx context.Context, held *budget.Held, topic string) error {
+	return m.eachDeadElsewhere(ctx, held, topic, func(dead []eventlog.Dead) error {
+		letters := map[string][]string{}
+		for i := range dead {
+			letters[dead[i].Letter.Topic] = append(letters[dead[i].Letter.Topic], dead[i].Letter.ID)
+		}
+		for in, ids := range letters {
+			if _, err := m.Log.Remove(ctx, in, ids, m.retained(in), time.Now().UnixMilli()); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+}
+
 // removeTopic removes a topic after its dead letters. So if it stops half-way, the topic still
 // exists and can be deleted again.
-func (m *handlers) removeTopic(ctx context.Context, topic string) error {
+func (m *handlers) removeTopic(ctx context.Context, held *budget.Held, topic string) error {
 	parts := []string{topic}
 	if !strings.HasSuffix(topic, wire.DeadLetterSuffix) {
 		parts = []string{topic + wire.DeadLetterSuffix, topic}
@@ -277,6 +316,9 @@ func (m *handlers) removeTopic(ctx context.Context, topic string) error {
 		if err != nil {
 			return err
 		}
+	}
+	if err := m.removeElsewhere(ctx, held, topic); err != nil {
+		return err
 	}
 	for i, name := range parts {
 		for _, group := range groups[i] {

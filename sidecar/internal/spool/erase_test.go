@@ -73,14 +73,14 @@ func TestErasedElsewhere(t *testing.T) {
 	within(t, standard, func(t *testing.T, f *fixture) {
 		f.shared.set(down)
 		dead := accepted("other-1", 100)
-		dead.Headers = wire.Headers{{Name: wire.HeaderDeadID, Value: "dead"}}
+		dead.Headers = wire.Headers{}.With(wire.HeaderDeadTopic, "t").With(wire.HeaderDeadID, "dead")
 		f.want(f.publishAll("t", []*eventlog.Record{
 			accepted("person-1", 100), accepted("a-1", 100), accepted("person-2", 200), accepted("person-3", 201), accepted("b-1", 100), dead,
 		}), "spooled")
 		f.want(f.publishAll("u", []*eventlog.Record{accepted("person-1", 100)}), "spooled")
 		f.shared.mark(eventlog.Erasure{Topic: "t", By: eventlog.ErasedByKey, Value: "person"}, 200)
 		f.shared.mark(eventlog.Erasure{Topic: "t", By: eventlog.ErasedByID, Value: "b-1"}, 200)
-		f.shared.mark(eventlog.Erasure{Topic: "t", By: eventlog.ErasedByDeadID, Value: "dead"}, 200)
+		f.shared.mark(eventlog.Erasure{Topic: "t", By: eventlog.ErasedByDeadID, Value: "t/dead"}, 200)
 		f.shared.set(up)
 		f.drained()
 		f.wantLogged("t", "a-1", "person-3")

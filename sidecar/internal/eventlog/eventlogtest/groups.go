@@ -286,7 +286,8 @@ func testErasures(t *testing.T, s *suite) {
 	mark(eventlog.ErasedByKey, "person", at)
 	mark(eventlog.ErasedByKey, "person", at+2)
 	mark(eventlog.ErasedByID, "gone", at)
-	mark(eventlog.ErasedByDeadID, "dead", at)
+	mark(eventlog.ErasedByDeadID, "t/dead", at)
+	mark(eventlog.ErasedByDeadKey, "t/k", at)
 	var recs []*eventlog.Record
 	var want []bool
 	add := func(id, key string, accepted int64, erased bool) *eventlog.Record {
@@ -301,7 +302,14 @@ func testErasures(t *testing.T, s *suite) {
 	add("gone", "", at, true)
 	add("gone", "", at+1, false)
 	add("dead", "", at, false)
-	add("letter", "", at-1, true).Headers = wire.Headers{{Name: wire.HeaderDeadID, Value: "dead"}}
+	letter := func(id, key, of, dead string, erased bool) {
+		add(id, key, at-1, erased).Headers = wire.Headers{}.With(wire.HeaderDeadTopic, of).With(wire.HeaderDeadID, dead)
+	}
+	letter("letter", "", "t", "dead", true)
+	letter("keyed", "k", "t", "a", true)
+	letter("of another topic", "k", "u", "dead", false)
+	letter("living", "", "t", "b", false)
+	add("no letter", "k", at, false)
 	for range 2 {
 		got, err := eventlog.Erased(t.Context(), s.log.Marked, topic, recs)
 		if err != nil || !slices.Equal(got, want) {

@@ -1,9 +1,11 @@
 package eventlogtest
 
 import (
+	"errors"
 	"slices"
 	"testing"
 
+	"github.com/sluice-bus/sluice/sdk/wire"
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog"
 )
 
@@ -73,7 +75,38 @@ func testRedrives(t *testing.T, s *suite) {
 		s.take(t, next)
 		s.latest(t, topic, "h", shown(next, own.Progress))
 	})
+	t.Run("dead letter topics", func(t *testing.T) { testDeadLetterTopics(t, s) })
 	t.Run("remove", func(t *testing.T) { testRemove(t, s) })
+}
+
+// testDeadLetterTopics: a topic's own is always among them, others stay until the topic is deleted.
+func testDeadLetterTopics(t *testing.T, s *suite) {
+	topic, other := s.topic(t, 1), s.topic(t, 1)
+	want := func(topic string, others ...string) {
+		t.Helper()
+		got, err := s.log.DeadLetterTopics(t.Context(), topic)
+		if err != nil || !slices.Equal(got, append([]string{topic + wire.DeadLetterSuffix}, others...)) {
+			t.Errorf("DeadLetterTopics(%s) = %q, %v; want its own and %q", topic, got, err, others)
+		}
+	}
+	want(topic)
+	want("none")
+	for _, letters := range []string{"dead", "b.c", "dead"} {
+		must(t, s.log.AddDeadLetterTopic(t.Context(), topic, letters))
+	}
+	for range 2 {
+		want(topic, "b.c", "dead")
+		want(other)
+		s.reopen(t)
+	}
+	if err := s.log.AddDeadLetterTopic(t.Context(), "none", "dead"); !errors.Is(err, eventlog.ErrNotFound) {
+		t.Errorf("AddDeadLetterTopic of a topic that does not exist: %v", err)
+	}
+	must(t, s.log.DeleteTopic(t.Context(), topic))
+	want(topic)
+	_, err := s.log.EnsureTopic(t.Context(), topic, 1)
+	must(t, err)
+	want(topic)
 }
 
 // testRemove: no reader finds removed events, their ids stay taken, and no seq is given out again,

@@ -110,6 +110,8 @@ type catalog interface {
 	LookupTopic(ctx context.Context, name string) (eventlog.Topic, error)
 	Topics(ctx context.Context) ([]eventlog.Topic, error)
 	Deleted(ctx context.Context, names []string) ([]string, error)
+	AddDeadLetterTopic(ctx context.Context, topic, letters string) error
+	DeadLetterTopics(ctx context.Context, topic string) ([]string, error)
 }
 
 // Open makes a log. It does not wait for the server: every operation wraps eventlog.ErrUnavailable

@@ -28,6 +28,7 @@ import (
 //	m     t group id              when the mark expires
 //	x     expires t group id      nothing: marks in the order they expire
 //	d     t group p seq letter    nothing: dead letters that are to be delivered again
+//	j     t name                  nothing: the topics that have its dead letters, beside its own
 //	w     t due id                a scheduled event (record.go)
 //	q     due order t id          its key: the scheduled events of all topics by time, then as they were accepted
 //	p     t p group               the latest epoch of a group's partition (epoch.go)
@@ -50,6 +51,7 @@ const (
 	kindMark     = 'm'
 	kindMarkTime = 'x'
 	kindRedrive  = 'd'
+	kindLetters  = 'j'
 	kindWaiting  = 'w'
 	kindDue      = 'q'
 	kindOrder    = 'c'

@@ -11,6 +11,7 @@ import (
 
 	"github.com/cockroachdb/pebble/v2"
 
+	"github.com/sluice-bus/sluice/sdk/wire"
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog"
 )
 
@@ -116,6 +117,39 @@ func (l *Log) HasRedrives(ctx context.Context, name string, rs []eventlog.Redriv
 		}
 	}
 	return has, nil
+}
+
+// AddDeadLetterTopic implements eventlog.Redrives.
+func (l *Log) AddDeadLetterTopic(ctx context.Context, name, letters string) error {
+	t, err := l.enterTopic(ctx, name)
+	if err != nil {
+		return err
+	}
+	defer l.leave()
+	b := l.db.NewBatch()
+	_ = b.Set(append(topicPrefix(nil, kindLetters, t.id), letters...), nil, nil)
+	return l.commitSynced(ctx, b)
+}
+
+// DeadLetterTopics implements eventlog.Redrives.
+func (l *Log) DeadLetterTopics(ctx context.Context, name string) ([]string, error) {
+	list := []string{name + wire.DeadLetterSuffix}
+	t, err := l.enterTopic(ctx, name)
+	if errors.Is(err, eventlog.ErrNotFound) {
+		return list, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	defer l.leave()
+	prefix := topicPrefix(nil, kindLetters, t.id)
+	for e, err := range entries(ctx, l.db, &pebble.IterOptions{LowerBound: prefix, UpperBound: after(prefix)}) {
+		if err != nil {
+			return nil, err
+		}
+		list = append(list, string(e.key[len(prefix):]))
+	}
+	return list, nil
 }
 
 // LookupEach implements eventlog.Redrives.

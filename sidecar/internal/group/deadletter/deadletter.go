@@ -3,6 +3,7 @@
 package deadletter
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"strconv"
@@ -37,38 +38,69 @@ const deathsLooked = 4
 // Lookup finds an event, as eventlog.Reader does.
 type Lookup func(ctx context.Context, topic, id string) (*eventlog.Record, error)
 
-// Of finds the dead letter in a topic that an event became for the group; nil if there is none.
-func Of(ctx context.Context, rec *eventlog.Record, topic, group string, since int64, lookup Lookup) (*wire.EventDeadLetter, error) {
+// Of finds the dead letter that an event became for the group, in one of the topics; nil if there is none.
+func Of(
+	ctx context.Context, rec *eventlog.Record, topics []string, group string, since int64, lookup Lookup,
+) (*wire.EventDeadLetter, error) {
 	id := FirstID(rec, group, since)
-	got, err := lookup(ctx, topic, id)
-	for died := 0; errors.Is(err, eventlog.ErrNotFound) && died < deathsLooked; died++ {
+	for range deathsLooked + 1 {
+		for _, topic := range topics {
+			got, err := lookup(ctx, topic, id)
+			if errors.Is(err, eventlog.ErrNotFound) {
+				continue
+			}
+			if err != nil {
+				return nil, err
+			}
+			reason, _ := got.Headers.Get(wire.HeaderDeadReason)
+			attempts, _ := got.Headers.Get(wire.HeaderDeadAttempts)
+			n, _ := strconv.Atoi(attempts)
+			return &wire.EventDeadLetter{
+				Topic: got.Topic, ID: got.ID, TS: got.TS, Partition: got.Partition, Seq: got.Seq, Reason: reason, Attempts: n,
+			}, nil
+		}
 		id = eventlog.NextLetter(id)
-		got, err = lookup(ctx, topic, id)
 	}
-	if errors.Is(err, eventlog.ErrNotFound) {
-		return nil, nil
+	return nil, nil
+}
+
+// Find finds dead letters of a topic by id, wherever they are; nil for a missing one.
+func Find(ctx context.Context, log Log, topic string, ids []string) ([]*eventlog.Record, error) {
+	found := make([]*eventlog.Record, len(ids))
+	if len(ids) == 0 {
+		return found, nil
 	}
+	topics, err := log.DeadLetterTopics(ctx, topic)
 	if err != nil {
 		return nil, err
 	}
-	reason, _ := got.Headers.Get(wire.HeaderDeadReason)
-	attempts, _ := got.Headers.Get(wire.HeaderDeadAttempts)
-	n, _ := strconv.Atoi(attempts)
-	return &wire.EventDeadLetter{
-		Topic: got.Topic, ID: got.ID, TS: got.TS, Partition: got.Partition, Seq: got.Seq, Reason: reason, Attempts: n,
-	}, nil
+	for _, letters := range topics {
+		some, err := log.LookupEach(ctx, letters, ids)
+		if err != nil && !errors.Is(err, eventlog.ErrNotFound) { // the topic need not exist
+			return nil, err
+		}
+		for i, rec := range some {
+			found[i] = cmp.Or(found[i], rec)
+		}
+	}
+	return found, nil
 }
 
-// Find finds dead letters of a topic by id; nil for a missing one.
-func Find(ctx context.Context, log Log, topic string, ids []string) ([]*eventlog.Record, error) {
-	if len(ids) == 0 {
-		return nil, nil
+// Remove removes dead letters of a topic by id, wherever they are. rules are the retention of a topic.
+func Remove(
+	ctx context.Context, log Log, topic string, ids []string, rules func(topic string) eventlog.Retention, now time.Time,
+) error {
+	topics, err := log.DeadLetterTopics(ctx, topic)
+	if err != nil {
+		return err
 	}
-	found, err := log.LookupEach(ctx, topic+wire.DeadLetterSuffix, ids)
-	if errors.Is(err, eventlog.ErrNotFound) { // the topic does not exist
-		return make([]*eventlog.Record, len(ids)), nil
+	for _, letters := range topics {
+		_, err := log.Remove(ctx, letters, ids, rules(letters), now.UnixMilli())
+		if err != nil && !errors.Is(err, eventlog.ErrNotFound) {
+			return err
+		}
 	}
-	return found, err
+	return nil
 }
 
 // Events returns the events of the dead letters that exist, by the letter's id: the topic's event,

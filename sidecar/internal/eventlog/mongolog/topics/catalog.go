@@ -48,6 +48,8 @@ type Document struct {
 	// is left.
 	Generation int64 `bson:"generation"`
 	Emptied    bool  `bson:"emptied,omitempty"`
+	// Letters are the topics that have its dead letters, beside its own.
+	Letters []string `bson:"letters,omitempty"`
 }
 
 func (d Document) check() error {

@@ -60,7 +60,7 @@ func (c *Catalog) makeAgain(ctx context.Context, name string) (made bool, err er
 	}
 	err = c.update(ctx, name, d.Generation, bson.D{
 		{Key: "$set", Value: bson.D{{Key: document.FieldGeneration, Value: d.Generation + 1}, {Key: "by", Value: eventlog.Maker(ctx)}}},
-		{Key: "$unset", Value: bson.D{{Key: "emptied", Value: ""}}}})
+		{Key: "$unset", Value: bson.D{{Key: "emptied", Value: ""}, {Key: fieldLetters, Value: ""}}}})
 	return err == nil, err
 }
 
