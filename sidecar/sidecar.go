@@ -129,7 +129,7 @@ func (s *Sidecar) assemble(context.Context) error {
 	s.groups = group.NewManager(group.Config{
 		Context: groupCtx, Log: topics.GroupLog{Log: st.Log(), Catalog: s.topics}, Tails: s.tails, Policy: s.policyOf, Roster: st.Roster(),
 		DeadLetters: s.publisher, MaxGroups: cfg.MaxGroups, MaxGroupsEach: shareOf(cfg.MaxGroups), Moved: st.Moved,
-		AckTimeout: timing.AckTimeout, AckLinger: timing.AckLinger, Bounds: group.DefaultBounds(),
+		AckTimeout: timing.AckTimeout, AckLinger: timing.AckLinger, Reach: timing.Reach, Bounds: group.DefaultBounds(),
 		Metrics: s.metrics, Tracing: s.tracing, Logger: cfg.Logger,
 	})
 	return nil

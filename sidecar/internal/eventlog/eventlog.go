@@ -326,6 +326,10 @@ type Epoch struct {
 	// Inherit is for TakeEpochs alone: the epoch continues from the progress of the epoch before
 	// it, and Progress is ignored. Progress counts if there is no earlier epoch.
 	Inherit bool
+	// Kept is for TakeEpochs alone: somebody else makes the epoch, and Owner, which owns the epoch
+	// before it, keeps the partition. The epoch is Released if the one before it was released after
+	// all.
+	Kept bool
 }
 
 // Progress is how far a group has come in one partition.
@@ -342,6 +346,11 @@ type Progress struct {
 	// attempt counts if that owner died.
 	Out   []SeqRange
 	OutBy string
+	// Reach is up to which seq the owner ReachBy may deliver events without a save that names them. If that
+	// owner died, each unsettled event up to it that the progress names nowhere counts as delivered
+	// once. 0: none.
+	Reach   uint64
+	ReachBy string
 	// Unsure are the seqs whose last attempt counts although it may not have reached a member,
 	// ascending and disjoint.
 	Unsure []SeqRange

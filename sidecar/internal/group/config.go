@@ -59,6 +59,9 @@ type Config struct {
 	// AckLinger is how long acks wait for the next deliveries, to share a save with them; those of
 	// a Puller do not wait.
 	AckLinger time.Duration
+	// Reach lets first deliveries go without a save, as far as an earlier one reached (dispatch/reach.go),
+	// and turns go on during a save. It is for such a log, too.
+	Reach bool
 	// Moved, if set, calls Manager.Moved on the other sidecars. These then look at the owners of
 	// the group's partitions. It must not block.
 	Moved  func(eventlog.GroupName)

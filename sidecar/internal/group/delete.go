@@ -71,17 +71,20 @@ func (m *Manager) Delete(ctx context.Context, topic, name string) error {
 		return err
 	}
 	defer m.release(g)
-	if err = m.cfg.Roster.Refresh(ctx); err != nil {
-		return err
+	unused := func() error {
+		if err := m.cfg.Roster.Refresh(ctx); err != nil {
+			return err
+		}
+		return m.unused(ctx, topic, name)
 	}
 	err = g.untilKept(ctx, func() error {
-		if err := m.unused(ctx, topic, name); err != nil {
+		if err := unused(); err != nil {
 			return err
 		}
 		if err := g.endRedrives(ctx); err != nil {
 			return err
 		}
-		return g.delete(ctx)
+		return g.delete(ctx, unused)
 	})
 	if err != nil {
 		return err
@@ -113,8 +116,10 @@ func (g *Group) endRedrives(ctx context.Context) error {
 
 // delete takes the next epoch of all partitions, including those of other sidecars, and then stores
 // that the group is deleted with these epochs. Until then each partition continues from its
-// progress, so nothing is lost if delete fails half-way.
-func (g *Group) delete(ctx context.Context) error {
+// progress, so nothing is lost if delete fails half-way. In between, it asks once more whether the
+// group is unused. A sidecar delivers without a save only once it is announced that it has members, so
+// one that may still do so is found then; else an owner's first save is refused.
+func (g *Group) delete(ctx context.Context, unused func() error) error {
 	g.moving.Lock()
 	defer g.moving.Unlock()
 	latest, err := g.latest(ctx)
@@ -128,9 +133,16 @@ func (g *Group) delete(ctx context.Context) error {
 		if e.Number == 0 || e.Deleted {
 			continue
 		}
-		last = append(last, g.own.After(e, life))
+		next := g.own.After(e, life)
+		if !e.Released {
+			next.Owner, next.Kept = e.Owner, true
+		}
+		last = append(last, next)
 	}
 	if _, err = g.takeEpochs(ctx, last); err == nil {
+		err = unused()
+	}
+	if err == nil {
 		for i := range last {
 			last[i].Inherit, last[i].Released, last[i].Deleted, last[i].Progress = false, true, true, eventlog.Progress{}
 		}
@@ -151,6 +163,7 @@ func (g *Group) delete(ctx context.Context) error {
 		}
 	}
 	clear(g.saver.marks)
+	clear(g.saver.marking)
 	g.mu.Unlock()
 	g.worker.Wake()
 	return nil

@@ -244,7 +244,10 @@ func (l *fakeLog) TakeEpochs(_ context.Context, epochs []eventlog.Epoch) []error
 		if before := l.epochs[e.GroupPartition]; e.Inherit && before.Number > 0 {
 			e.Progress = before.Progress
 		}
-		e.Inherit = false
+		if e.Kept {
+			e.Released = l.epochs[e.GroupPartition].Released
+		}
+		e.Inherit, e.Kept = false, false
 		l.epochs[e.GroupPartition] = e
 	}
 	return errs

@@ -32,6 +32,8 @@ type fleet struct {
 	policy      atomic.Pointer[policy.Effective]
 	deadLetters *fakeDeadLetters
 	ids         int
+	reach       bool // Config.Reach
+	mend        []func()
 
 	mu       sync.Mutex
 	deaf     bool // signals between sidecars get lost
@@ -130,7 +132,7 @@ func (f *fleet) start(name string) *sidecar {
 				o.m.Moved([]eventlog.GroupName{g})
 			}
 		},
-		Logger: slog.New(slog.DiscardHandler), Bounds: DefaultBounds(),
+		Logger: slog.New(slog.DiscardHandler), Bounds: DefaultBounds(), Reach: f.reach,
 	})
 	ctx, cancel := context.WithCancel(context.Background())
 	s.end = cancel

@@ -21,6 +21,7 @@ type Group struct {
 	count        *groupCount
 	metrics      func() *telemetry.Group // once the group exists: what does not has no metrics
 	worker       worker.Worker           // of turns
+	storer       worker.Worker           // of saves beside turns
 	syncer       worker.Worker           // of sync
 	balancer     worker.Worker           // of balance
 	turnTimer    clock.Timer             // wakes the worker

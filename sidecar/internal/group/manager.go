@@ -262,6 +262,7 @@ func newGroup(id eventlog.GroupName, cfg Config, count *groupCount) *Group {
 		saver: saver{clock: cfg.Clock, marks: map[string]eventlog.Mark{}, pendingDeadLetters: map[*dispatch.Event]*pendingDeadLetter{}},
 	}
 	g.worker.Work = g.turn
+	g.storer.Work = g.storePending
 	g.syncer.Work = g.sync
 	g.balancer.Work = g.balance
 	g.turnTimer = stoppedTimer(cfg.Clock, g.worker.Wake)

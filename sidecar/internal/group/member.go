@@ -108,15 +108,19 @@ func (m *Member) Close(how Leaving) {
 	g.members = slices.DeleteFunc(slices.Clone(g.members), func(x *Member) bool { return x == m })
 	if len(g.members) == 0 {
 		g.cfg.Roster.Leave(g.id)
+		for _, p := range g.parts {
+			p.Withdraw() // the next members may come unannounced
+		}
 	}
 	g.balancer.Wake()
 }
 
-// flush sends the assigned events that were not taken back meanwhile.
-func (m *Member) flush() {
+// flush sends the assigned events that were not taken back meanwhile: all, or only those that need no
+// save.
+func (m *Member) flush(all bool) {
 	m.send.Lock()
 	defer m.send.Unlock()
-	ds := m.deliveries(m.group.cfg.Clock.Now())
+	ds := m.deliveries(all, m.group.cfg.Clock.Now())
 	if len(ds) == 0 {
 		return
 	}
@@ -134,12 +138,12 @@ func (m *Member) flush() {
 }
 
 // deliveries starts the deadlines of the assigned events that the member still takes.
-func (m *Member) deliveries(now time.Time) []Delivery {
+func (m *Member) deliveries(all bool, now time.Time) []Delivery {
 	g := m.group
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.open(now)
-	sent := g.dispatch.Send(m.window, now)
+	sent := g.dispatch.Send(m.window, all, now)
 	ds := make([]Delivery, len(sent))
 	for i, a := range sent {
 		e := a.Entry

@@ -22,6 +22,7 @@ func (g *Group) disown(p *partition) {
 	g.dispatch.Revoke(p.Partition)
 	p.own.Disown()
 	p.Dirty, p.unread = false, nil
+	p.Withdraw()
 }
 
 // finishDrains ends the drains of partitions that are drained, or have waited for DrainWait.
@@ -57,7 +58,33 @@ func (g *Group) drop(p *partition) {
 func (g *Group) epoch(p *partition, released bool) eventlog.Epoch {
 	e := g.own.EpochOf(p.Index, p.own.Epoch, p.own.Life)
 	e.Beat, e.Released, e.Progress = g.saver.beat, released, p.Progress(p.own.Life, g.cfg.Clock.Now())
+	if released {
+		p.Withdraw()
+	} else if e.Progress.Reach = p.Reach(g.roomAhead()); e.Progress.Reach > 0 {
+		e.Progress.ReachBy = p.own.Life
+	}
 	return e
+}
+
+// roomAhead is for how many events saves may reach ahead. A sidecar that is not announced to have members
+// saves first, since Delete relies on that.
+func (g *Group) roomAhead() int {
+	if !g.cfg.Reach || !g.cfg.Roster.Announces(g.id) {
+		return 0
+	}
+	return g.dispatch.Room()
+}
+
+// reachFirst has the partitions saved from which nothing may go unsaved yet, so that no event waits for
+// that. It reports whether there are any.
+func (g *Group) reachFirst() (found bool) {
+	room := g.roomAhead()
+	for _, p := range g.parts {
+		if room > 0 && p.Open && !p.Reaches() {
+			p.Dirty, found = true, true
+		}
+	}
+	return found
 }
 
 // latest asks for the highest epoch of every partition; the zero value stands for those without

@@ -28,11 +28,6 @@ func (g *Group) collect() save {
 	if len(s.epochs) > 0 {
 		g.saver.beat++
 	}
-	for _, m := range g.members {
-		if len(m.window.Out) > 0 {
-			s.members = append(s.members, m)
-		}
-	}
 	g.saver.busy = !s.empty()
 	return s
 }
@@ -42,6 +37,13 @@ func (g *Group) collect() save {
 func (g *Group) saved(s save, err error) {
 	g.mu.Lock()
 	moved := false
+	for i := range s.epochs {
+		if p := g.parts[s.epochs[i].Partition]; err == nil {
+			p.Reached()
+		} else {
+			p.Withdraw()
+		}
+	}
 	if err == nil {
 		g.saver.saved(s)
 		moved = g.endReleased(s)
@@ -98,7 +100,7 @@ func (g *Group) unsave(s save, err error) {
 		g.saver.retryAt = time.Time{}
 		g.worker.Wake()
 	}
-	for _, m := range s.members {
+	for _, m := range g.members {
 		g.dispatch.TakeBack(m.window)
 	}
 	for _, e := range s.deadLetters {

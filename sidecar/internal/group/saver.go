@@ -18,9 +18,11 @@ type saver struct {
 
 	beat               uint64
 	marks              map[string]eventlog.Mark               // by id, to be saved with the progress
+	marking            map[string]eventlog.Mark               // of the last save: a read that began before it does not find them
 	waiters            []*settlement                          // are answered once the progress is saved and synced
 	pendingDeadLetters map[*dispatch.Event]*pendingDeadLetter // those that nacks wait for
 	busy               bool                                   // a save is under way
+	pending            save                                   // of which storer is to take care
 	saveAt             time.Time                              // when to save acks at the latest; zero: at once
 	retryAt            time.Time                              // when to try again after a failed save; zero: none has failed
 
@@ -43,16 +45,17 @@ func (s *saver) saveBy(then time.Time) {
 	}
 }
 
-// isMarked reports whether an id was acked and its mark is not saved yet.
+// isMarked reports whether an id was acked and its mark may not be saved yet.
 func (s *saver) isMarked(id string) bool {
-	_, ok := s.marks[id]
-	return ok
+	_, waits := s.marks[id]
+	_, saving := s.marking[id]
+	return waits || saving
 }
 
 // begin begins a save with the saver's own parts.
 func (s *saver) begin() save {
 	x := save{marks: slices.Collect(maps.Values(s.marks)), waiters: s.waiters}
-	clear(s.marks)
+	s.marks, s.marking = map[string]eventlog.Mark{}, s.marks
 	s.waiters, s.saveAt = nil, time.Time{}
 	return x
 }
@@ -71,7 +74,7 @@ func (s *saver) failed(x save) (first bool) {
 	first = s.retryAt.IsZero()
 	s.busy, s.retryAt = false, s.clock.Now().Add(retryAfterFailure)
 	for _, mark := range x.marks {
-		if !s.isMarked(mark.ID) {
+		if _, newer := s.marks[mark.ID]; !newer {
 			s.marks[mark.ID] = mark
 		}
 	}
@@ -84,7 +87,6 @@ type save struct {
 	epochs      []eventlog.Epoch
 	marks       []eventlog.Mark
 	waiters     []*settlement // are answered once it is synced
-	members     []*Member     // that have been assigned events
 	deadLetters []*dispatch.Event
 	redriven    []eventlog.Redrive // that are settled
 }

@@ -73,9 +73,9 @@ func (m *Manager) starts(ctx context.Context, topic, name string, o wire.Subscri
 }
 
 // move sets the cursors. Partitions that this sidecar owns move as with an ack. For each other
-// partition, move takes an epoch that is released from the start and fences the owner. saved gets
-// nil once the progress of the owned partitions is durable, or an error; a nil saved says that
-// nothing was moved.
+// partition, move makes the next epoch for its owner, who may go on delivering until it learns of that
+// and takes the partition from itself: nobody else may take it before. saved gets nil once the
+// progress of the owned partitions is durable, or an error; a nil saved says that nothing was moved.
 func (g *Group) move(ctx context.Context, starts []uint64) (saved <-chan error, err error) {
 	g.moving.Lock()
 	defer g.moving.Unlock()
@@ -98,14 +98,14 @@ func (g *Group) move(ctx context.Context, starts []uint64) (saved <-chan error, 
 	}}
 	var forced []eventlog.Epoch
 	now := g.cfg.Clock.Now()
-	life, since := g.cfg.Roster.Standing().ID, now.UnixMilli()
+	since := now.UnixMilli()
 	for i, p := range g.parts {
 		if starts[i] == 0 { // not named
 			continue
 		}
 		if p.own.State == ownership.Foreign {
-			e := g.own.EpochOf(i, latest[i].Number+1, life)
-			e.Released, e.Progress = true, eventlog.Progress{Cursor: starts[i], Since: since, By: latest[i].Progress.By,
+			e := g.own.KeptBy(latest[i], i)
+			e.Progress = eventlog.Progress{Cursor: starts[i], Since: since, By: latest[i].Progress.By,
 				Redrives: latest[i].Progress.Redrives, OutBy: latest[i].Progress.OutBy}
 			forced = append(forced, e)
 			continue
@@ -114,6 +114,7 @@ func (g *Group) move(ctx context.Context, starts []uint64) (saved <-chan error, 
 		g.drop(p)
 		p.Restore(pr, now)
 		p.Dirty = true
+		p.Withdraw()
 		x.settles(i, p)
 	}
 	g.whenDurable(x)

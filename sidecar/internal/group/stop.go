@@ -20,6 +20,7 @@ func (g *Group) stop(ctx context.Context) error {
 		m.Close(Unsubscribed)
 	}
 	g.worker.Stop()
+	g.storer.Stop()
 	g.syncer.Stop()
 	g.balancer.Stop()
 	g.turnTimer.Stop()

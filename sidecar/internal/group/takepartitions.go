@@ -83,12 +83,14 @@ func (g *Group) abandonTaken(latest []eventlog.Epoch) bool {
 	lost, renewed := g.own.Superseded(latest, g.cfg.Clock.Now())
 	for _, i := range renewed {
 		g.parts[i].Dirty = true
+		g.parts[i].Withdraw()
 	}
 	for _, i := range lost {
 		p := g.parts[i]
 		g.cfg.Logger.Info("another sidecar has taken over",
 			"topic", g.id.Topic, "group", g.id.Group, "partition", i, "owner", latest[i].Owner)
 		g.abandon(p)
+		g.own.Doubt = g.own.Doubt || g.cfg.Roster.Ours(latest[i].Owner) // it was kept for this sidecar: an orphan now
 	}
 	found := len(lost)+len(renewed) > 0
 	if found {
@@ -160,6 +162,7 @@ func (g *Group) renewAll(ctx context.Context, st *roster.Standing, frozen []int,
 	for _, e := range won {
 		if p := g.parts[e.Partition]; p.own.State != ownership.Foreign && p.own.Epoch+1 == e.Number {
 			p.own.Renew(e.Number, e.Owner)
+			p.Withdraw()
 			p.Dirty, g.dispatch.NeedsDivision = true, true
 		}
 	}
@@ -203,7 +206,7 @@ func (g *Group) adopt(won, inherits []eventlog.Epoch, extents []eventlog.Extent,
 			p.own.Adopt(last)
 			p.Dirty = false
 			p.Head = max(p.Head, extents[p.Index].Head)
-			p.Restore(dispatch.Inherit(last.Progress, ended, now), now)
+			p.Restore(dispatch.Inherit(last.Progress, ended, extents[p.Index].Head, now), now)
 		}
 	}
 	g.own.Completed(all)

@@ -13,17 +13,14 @@ func (g *Group) turn() {
 	g.prepare(g.cfg.Clock.Now())
 	g.fetch(g.cfg.Context)
 	g.fetchRedrives(g.cfg.Context)
-	if s, ok := g.step(g.cfg.Clock.Now()); ok {
-		err := s.store(g.cfg.Context, g.cfg.Log)
-		g.saved(s, err)
-		for _, m := range s.members {
-			m.flush()
-		}
-		if err == nil { // the next owner would now know that the last delivery failed
-			for _, e := range s.deadLetters {
-				g.appendDeadLetter(e)
-			}
-		}
+	s, ok := g.step(g.cfg.Clock.Now())
+	g.flush(false)
+	switch {
+	case ok && g.cfg.Reach && !s.empty():
+		g.saver.pending = s // storer alone uses it, until busy ends
+		g.storer.Wake()
+	case ok:
+		g.store(s)
 	}
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -32,6 +29,39 @@ func (g *Group) turn() {
 		g.syncer.Wake()
 	}
 	g.rest(g.cfg.Clock.Now())
+}
+
+// store saves, and does what waits for that.
+func (g *Group) store(s save) {
+	err := s.store(g.cfg.Context, g.cfg.Log)
+	g.saved(s, err)
+	g.flush(true)
+	if err == nil { // the next owner would now know that the last delivery failed
+		for _, e := range s.deadLetters {
+			g.appendDeadLetter(e)
+		}
+	}
+}
+
+// storePending saves beside turns. The next turn finds what waits for its end.
+func (g *Group) storePending() {
+	g.store(g.saver.pending)
+	g.worker.Wake()
+}
+
+// flush sends what members have been assigned: all, or only what needs no save.
+func (g *Group) flush(all bool) {
+	var members []*Member
+	g.mu.Lock()
+	for _, m := range g.members {
+		if m.window.Sends(all) {
+			members = append(members, m)
+		}
+	}
+	g.mu.Unlock()
+	for _, m := range members {
+		m.flush(all)
+	}
 }
 
 // prepare follows the roster and the policy, ends drains, and divides the partitions among the
@@ -79,10 +109,12 @@ func (g *Group) step(now time.Time) (save, bool) {
 	}
 	g.retune(now)
 	g.open(now)
+	g.reachFirst()
+	g.dispatch.Saving = g.saver.busy
 	leaves := slices.ContainsFunc(g.parts, func(p *partition) bool { return p.own.State == ownership.Leaving })
 	g.dispatch.Assign(now)
 	linger := g.saver.retryAt.IsZero() && now.Before(g.saver.saveAt) // a save that is tried again does not wait for more
-	if linger && !leaves && !g.dispatch.Urgent() {
+	if g.saver.busy || linger && !leaves && !g.dispatch.Urgent() {
 		return save{}, false
 	}
 	return g.collect(), true
@@ -102,11 +134,12 @@ func (g *Group) rest(now time.Time) {
 		g.watch.Close()
 		g.watch = nil
 	}
-	save := g.saver.retryAt.IsZero() && !now.Before(g.saver.saveAt) && g.unsaved()
+	busy := g.saver.busy // its end wakes the worker
+	save := !busy && g.saver.retryAt.IsZero() && !now.Before(g.saver.saveAt) && g.unsaved()
 	read := g.nextToFetch(now) != nil || len(g.redrivesToFetch(now)) > 0
 	if g.dispatch.Round.More || save || read {
 		g.worker.Wake()
-	} else {
+	} else if !busy {
 		g.notifyPullers()
 	}
 	if due := g.nextWake(now); due.IsZero() {
@@ -134,7 +167,9 @@ func (g *Group) nextWake(now time.Time) (due time.Time) {
 		sooner(g.redrivesAt)
 	}
 	sooner(g.saver.removeAt)
-	sooner(cmp.Or(g.saver.retryAt, g.saver.saveAt)) // the next save
+	if !g.saver.busy {
+		sooner(cmp.Or(g.saver.retryAt, g.saver.saveAt)) // the next save
+	}
 	for _, p := range g.parts {
 		sooner(p.RetryAt(now))
 		if p.own.State == ownership.Draining {

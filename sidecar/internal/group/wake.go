@@ -14,10 +14,10 @@ func (g *Group) askOwners() {
 
 func (g *Group) rosterChanged(changed bool) {
 	g.mu.Lock()
-	lapsed := g.lapsed
+	turn := g.lapsed || g.reachFirst() // it may be valid again, or announced
 	g.mu.Unlock()
-	if lapsed {
-		g.worker.Wake() // it may be valid again
+	if turn {
+		g.worker.Wake()
 	}
 	if changed {
 		g.balancer.Wake()

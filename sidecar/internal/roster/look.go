@@ -183,7 +183,10 @@ func (r *Roster) save(ctx context.Context) error {
 		r.renew(start)
 	}
 	r.cfg.Announced(changed(r.served, node.Groups, !r.life.told))
-	r.served, r.life.told = node.Groups, true
+	r.life.told = true
+	r.mu.Lock()
+	r.served = node.Groups
+	r.mu.Unlock()
 	return nil
 }
 

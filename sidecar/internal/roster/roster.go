@@ -104,13 +104,13 @@ type Roster struct {
 	watchers []func()
 	members  func() []eventlog.NodeMembers // nil: nobody describes members
 	awaited  []chan<- error                // each wants the result of a look that has not begun
+	served   []eventlog.GroupName          // the groups last announced; only Run changes them
 
 	// Run's own.
 	failing     bool      // the last look around was incomplete
 	due         time.Time // when the next beat is due at the latest
 	life        life
-	served      []eventlog.GroupName // the groups last announced
-	pendingEnds []string             // lives that are over and may still be live in the store
+	pendingEnds []string // lives that are over and may still be live in the store
 	others      others
 	next        map[string]*observation // the watched lives
 	last        time.Time               // the last look at them; zero: never
@@ -226,6 +226,14 @@ func (r *Roster) announce(g eventlog.GroupName, members bool) {
 	if had != members {
 		r.Wake()
 	}
+}
+
+// Announces reports whether the store has it that this sidecar has members of the group.
+func (r *Roster) Announces(g eventlog.GroupName) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	_, has := r.groups[g]
+	return r.IsAlone() || has && slices.Contains(r.served, g)
 }
 
 // Ask soon checks whether the life with this id, which no view knows, is still in the store. It

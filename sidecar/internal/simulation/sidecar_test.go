@@ -320,7 +320,7 @@ func (p *process) open() (err error) {
 	ctx, p.abort = context.WithCancel(context.Background())
 	p.groups = group.NewManager(group.Config{
 		Context: ctx, Log: groups, Tails: p.tails, Policy: policyOf, DeadLetters: p.publisher, Metrics: telemetry.Discard(),
-		Roster: p.roster, Clock: clock, Logger: logger, Bounds: group.DefaultBounds(), AckLinger: group.DefaultAckLinger,
+		Roster: p.roster, Clock: clock, Logger: logger, Bounds: group.DefaultBounds(), AckLinger: group.DefaultAckLinger, Reach: true,
 		Moved: func(g eventlog.GroupName) { p.log.Send(eventlog.Signal{Moved: []eventlog.GroupName{g}}) },
 	})
 	if p.drainer, err = p.newDrainer(); err != nil {

@@ -33,7 +33,7 @@ var someProgress = eventlog.Progress{
 	Out: []eventlog.SeqRange{{First: 20, Last: 20}}, OutBy: "n1",
 	Unsure: []eventlog.SeqRange{{First: 21, Last: 21}},
 	Delays: []eventlog.Delay{{Seq: 21, Until: 1700000000123, Left: 1 << 40}},
-	By:     "orders", Unused: 1_723_140_000_000,
+	By:     "orders", Unused: 1_723_140_000_000, Reach: 40, ReachBy: "n1",
 }
 
 func testInherit(t *testing.T, s *suite) {
@@ -98,6 +98,30 @@ func testInherit(t *testing.T, s *suite) {
 		first.Progress = eventlog.Progress{Cursor: 70}
 		s.wantFenced(t, first)
 		s.latest(t, topic, "g", shown(second, someProgress))
+	})
+
+	t.Run("a kept epoch is its owner's, unless that has released the one before", func(t *testing.T) {
+		topic := s.topic(t, 1)
+		first := epoch(topic, "g", 0, 1, "n1")
+		s.take(t, first)
+		for number := uint64(2); number <= 3; number++ {
+			kept := heir(topic, "g", 0, number, "n1", 1)
+			kept.Kept = true
+			s.take(t, kept)
+			kept.Kept = false
+			s.latest(t, topic, "g", shown(kept, eventlog.Progress{}))
+		}
+		owned := heir(topic, "g", 0, 4, "n1", 1)
+		s.take(t, owned)
+		owned.Inherit, owned.Released = false, true
+		s.save(t, owned)
+		for number := uint64(5); number <= 6; number++ {
+			kept := heir(topic, "g", 0, number, "n1", 1)
+			kept.Kept = true
+			s.take(t, kept)
+			kept.Kept, kept.Released = false, true
+			s.latest(t, topic, "g", shown(kept, eventlog.Progress{}))
+		}
 	})
 
 	t.Run("saves and takes at once", func(t *testing.T) { testInheritRace(t, s) })

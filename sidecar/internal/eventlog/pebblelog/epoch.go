@@ -11,7 +11,7 @@ import (
 // its value all whole numbers are unsigned varints; the seqs of a list are written as distances from the one
 // before, so that long lists stay small.
 //
-//	flags    1 byte: bit 0 released, bit 1 deleted
+//	flags    1 byte: bit 0 released, bit 1 deleted, bit 2 there is a reach
 //	number   n
 //	owner    text
 //	beat     n
@@ -27,9 +27,11 @@ import (
 //	         signed varints, 1 for out + 2 for unsure + 4 for done
 //	by       text
 //	unused   signed varint
+//	reach    with bit 2: n, and the life as text
 const (
 	flagReleased = 1 << 0
 	flagDeleted  = 1 << 1
+	flagReach    = 1 << 2
 )
 
 // epochID is the content of an epoch's key.
@@ -62,6 +64,9 @@ func appendEpoch(b []byte, e *eventlog.Epoch) []byte {
 	}
 	if e.Deleted {
 		flags |= flagDeleted
+	}
+	if e.Progress.Reach > 0 {
+		flags |= flagReach
 	}
 	b = append(b, flags)
 	b = binary.AppendUvarint(b, e.Number)
@@ -100,7 +105,11 @@ func appendEpoch(b []byte, e *eventlog.Epoch) []byte {
 		b = binary.AppendUvarint(b, flags)
 	}
 	b = appendString(b, e.Progress.By)
-	return binary.AppendVarint(b, e.Progress.Unused)
+	b = binary.AppendVarint(b, e.Progress.Unused)
+	if e.Progress.Reach > 0 {
+		b = appendString(binary.AppendUvarint(b, e.Progress.Reach), e.Progress.ReachBy)
+	}
+	return b
 }
 
 func appendRanges(b []byte, ranges []eventlog.SeqRange) []byte {
@@ -169,6 +178,9 @@ func decodeEpoch(value []byte) (eventlog.Epoch, error) {
 		e.Progress.Redrives = append(e.Progress.Redrives, r)
 	}
 	e.Progress.By, e.Progress.Unused = d.string(), d.varint()
+	if flags&flagReach != 0 {
+		e.Progress.Reach, e.Progress.ReachBy = d.uvarint(), d.string()
+	}
 	if d.err != nil {
 		return e, fmt.Errorf("epoch: %w", d.err)
 	}

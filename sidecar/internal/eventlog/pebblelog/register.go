@@ -168,7 +168,7 @@ func (r *register) writeNew(ctx context.Context, wanted []claim) error {
 			*c.err = refusal(c.epoch, eventlog.ErrEpochTaken, latest)
 			continue
 		}
-		if c.epoch.Inherit && latest > 0 {
+		if (c.epoch.Inherit || c.epoch.Kept) && latest > 0 {
 			heir, err := r.heir(c, taken[c.id])
 			if err != nil {
 				return err
@@ -181,17 +181,24 @@ func (r *register) writeNew(ctx context.Context, wanted []claim) error {
 	return r.write(ctx, free, r.commits.db.NewBatch())
 }
 
-// heir is the claim's epoch with the progress of the epoch before it: before, which the same call
+// heir is the claim's epoch with what it has from the epoch before it: before, which the same call
 // takes, or else the one in the register.
 func (r *register) heir(c claim, before *eventlog.Epoch) (*eventlog.Epoch, error) {
-	heir := *c.epoch
-	if before != nil {
-		heir.Progress = before.Progress
-		return &heir, nil
+	if before == nil {
+		stored, err := decodeEpoch(r.topics[c.id.topic][c.id.group][c.id.partition].value)
+		if err != nil {
+			return nil, failed(err)
+		}
+		before = &stored
 	}
-	stored, err := decodeEpoch(r.topics[c.id.topic][c.id.group][c.id.partition].value)
-	heir.Progress = stored.Progress
-	return &heir, failed(err)
+	heir := *c.epoch
+	if heir.Inherit {
+		heir.Progress = before.Progress
+	}
+	if heir.Kept {
+		heir.Released = before.Released
+	}
+	return &heir, nil
 }
 
 // save writes epochs that must all be the latest, and the other entries of a batch with them.

@@ -12,6 +12,7 @@ import (
 // Admit takes in a fetched event; passed says that no filter of the group lets it pass.
 func (d *Dispatcher) Admit(e *Event, passed bool, now time.Time) {
 	if passed {
+		e.Partition.reach.settle(e.Record.Key)
 		e.State, e.Record = Settled, nil
 		e.Partition.Dirty, e.Partition.unused = true, false
 		e.Partition.trim()
@@ -51,7 +52,7 @@ func (d *Dispatcher) AdmitRedrives(p *Partition, rs []eventlog.Redrive, more boo
 		}
 		k := q.known[r.Letter]
 		delete(q.known, r.Letter)
-		e := &Event{Record: rec, Partition: p, Seq: r.Seq, index: -1, Letter: r.Letter, Attempts: k.Attempts, unsure: k.Unsure, wakeAt: k.wakeAt}
+		e := &Event{Record: rec, Partition: p, Seq: r.Seq, index: -1, Letter: r.Letter, Attempts: k.Attempts, unsure: k.Unsure, named: true, wakeAt: k.wakeAt}
 		q.events = append(q.events, e)
 		d.Admit(e, k.Done || over(r), now)
 	}

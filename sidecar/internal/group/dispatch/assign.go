@@ -96,6 +96,8 @@ func (d *Dispatcher) place(e *Event, now time.Time) bool {
 			}
 			d.deadLetter(e)
 			return true
+		case d.Saving && !e.goesUnsaved():
+			return false
 		case d.pace(m, now):
 			d.lease(e, m)
 			return true
@@ -181,14 +183,16 @@ func (d *Dispatcher) pace(m *Member, now time.Time) bool {
 	return false
 }
 
-// lease puts an event in flight at a member. It is sent once its attempt is saved.
+// lease puts an event in flight at a member. It is sent once its attempt is saved, unless it needs no
+// save. Then the next save has its attempt, whatever that save is for.
 func (d *Dispatcher) lease(e *Event, m *Member) {
 	d.leases++
+	unsaved := e.goesUnsaved()
 	e.State, e.Member, e.Sent, e.Lease = InFlight, m, false, d.leases
 	e.Attempts++
-	e.Partition.Dirty = true
+	e.Partition.Dirty = e.Partition.Dirty || !unsaved
 	m.Count++
-	m.Out = append(m.Out, assignment{e, e.Lease})
+	m.Out = append(m.Out, assignment{e, e.Lease, unsaved})
 	m.free--
 	d.Round.room--
 	if m.bytesLeft -= e.Record.Size(); m.bytesLeft <= 0 && m.free > 0 {

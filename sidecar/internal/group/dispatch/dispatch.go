@@ -32,6 +32,7 @@ type Dispatcher struct {
 	leases        uint64 // of all deliveries so far
 	limits        limits
 	Round         Round
+	Saving        bool // a save is under way: only what needs none is assigned
 
 	ordered       bool // a member wants key order
 	keys          keys
@@ -151,6 +152,7 @@ func (d *Dispatcher) Settle(e *Event) {
 	d.addBytes(-e.Record.Size())
 	d.detach(e)
 	d.ids.remove(e)
+	e.Partition.reach.settle(key)
 	e.State, e.Record, e.Process = Settled, nil, nil
 	e.Partition.Dirty, e.Partition.unused = true, false
 	e.Partition.trim()
@@ -190,17 +192,20 @@ func (d *Dispatcher) wakeSameID(id string) {
 	}
 }
 
-// Send starts the deadlines of the events assigned to a member, and returns them. Those that the
-// member no longer takes, or whose partition no longer delivers, go back.
-func (d *Dispatcher) Send(m *Member, now time.Time) (sent []assignment) {
+// Send starts the deadlines of the events assigned to a member, and returns them: all, or only those
+// that need no save. Those that the member no longer takes, or whose partition no longer delivers, go
+// back.
+func (d *Dispatcher) Send(m *Member, all bool, now time.Time) (sent []assignment) {
 	if m.Paused || m.Closed {
 		d.TakeBack(m)
 		return nil
 	}
-	sent = m.Out[:0]
+	var rest []assignment
 	for _, a := range m.Out {
 		switch {
 		case !a.holds():
+		case !all && !a.unsaved:
+			rest = append(rest, a)
 		case !a.Entry.Partition.Open:
 			d.GiveBack(a.Entry)
 		default:
@@ -209,7 +214,7 @@ func (d *Dispatcher) Send(m *Member, now time.Time) (sent []assignment) {
 			sent = append(sent, a)
 		}
 	}
-	m.Out = nil
+	m.Out = rest
 	return sent
 }
 
@@ -244,7 +249,7 @@ func (d *Dispatcher) GiveBackAll(p *Partition) {
 // Fail ends a delivery that did not lead to an ack. The event is delivered again after wait, or
 // goes to the dead letter topic after most attempts.
 func (d *Dispatcher) Fail(e *Event, how tracing.Outcome, reason string, now time.Time, wait time.Duration, most int) {
-	e.unsure, e.Partition.Dirty = false, true
+	e.unsure, e.named, e.Partition.Dirty = false, true, true
 	if e.Attempts >= most {
 		how = tracing.DeadLettered
 	}
@@ -265,7 +270,7 @@ func (d *Dispatcher) Delay(e *Event, reason string, now time.Time, wait time.Dur
 	e.Process.End(tracing.Nacked, reason)
 	d.detach(e)
 	e.Attempts--
-	e.unsure, e.Partition.Dirty, e.reason = false, true, reason
+	e.unsure, e.named, e.Partition.Dirty, e.reason = false, true, true, reason
 	d.retry(e, now, wait)
 }
 

@@ -35,6 +35,7 @@ type Event struct {
 	State    State
 	Attempts int  // deliveries counted
 	unsure   bool // the last delivery may not have reached a member
+	named    bool // the stored progress may name it
 	Lease    uint64
 	Member   *Member // while in flight
 	Sent     bool    // while in flight: handed to the member's sink, at SentAt

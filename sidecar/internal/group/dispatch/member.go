@@ -1,6 +1,7 @@
 package dispatch
 
 import (
+	"slices"
 	"time"
 
 	"github.com/sluice-bus/sluice/internal/budget"
@@ -56,12 +57,19 @@ func (m *Member) Pulls() bool { return m.puller != nil }
 // assignment is a delivery that has not been sent yet. It counts as long as the event is still
 // under the same lease.
 type assignment struct {
-	Entry *Event
-	lease uint64
+	Entry   *Event
+	lease   uint64
+	unsaved bool // it needs no save
 }
 
 // holds reports whether the delivery is still to be made.
 func (a assignment) holds() bool { return a.Entry.State == InFlight && a.Entry.Lease == a.lease }
+
+// Sends reports whether the member has been assigned an event that is to be sent: any, or one that needs
+// no save.
+func (m *Member) Sends(all bool) bool {
+	return slices.ContainsFunc(m.Out, func(a assignment) bool { return all || a.unsaved })
+}
 
 // TurnBytes bounds the bytes that one turn hands to one member. One event always goes.
 const TurnBytes = 256 << 10

@@ -36,6 +36,8 @@ type Partition struct {
 	unused  bool   // nothing of it has been settled
 	Redrive redrives
 
+	reach reach
+
 	PassedOver int64 // skipped events that are not counted yet
 	Dirty      bool  // progress differs from what was last saved
 }
@@ -104,8 +106,9 @@ func (p *Partition) Fetched(rec *eventlog.Record) *Event {
 	}
 	e.unsure = len(p.unsure) > 0 && p.unsure[0].First <= e.Seq
 	if len(p.delays) > 0 && p.delays[0].seq == e.Seq {
-		e.wakeAt = p.delays[0].wakeAt
+		e.wakeAt, e.named = p.delays[0].wakeAt, true
 	}
+	e.named = e.named || e.Attempts > 0 || e.unsure
 	p.Passed(rec.Seq)
 	p.advance()
 	p.events = append(p.events, e)

@@ -115,8 +115,13 @@ const maxDelays = 1000
 
 // Inherit is the progress with which the next owner continues after an earlier one. A delivery
 // under way counts an attempt, unless the owner ended in order, with that as its last save. A delay
-// lasts no longer than it would have for that owner, whose clock may be ahead.
-func Inherit(pr eventlog.Progress, ended func(life string) bool, now time.Time) eventlog.Progress {
+// lasts no longer than it would have for that owner, whose clock may be ahead. head is the partition's
+// head, read after that owner was fenced: it can have delivered no event above it.
+func Inherit(pr eventlog.Progress, ended func(life string) bool, head uint64, now time.Time) eventlog.Progress {
+	if pr.ReachBy != "" && !ended(pr.ReachBy) {
+		countUnnamed(&pr, min(pr.Reach, head))
+	}
+	pr.Reach, pr.ReachBy = 0, ""
 	over := pr.OutBy != "" && ended(pr.OutBy)
 	switch {
 	case len(pr.Out) == 0:

@@ -13,13 +13,17 @@ import (
 	"github.com/sluice-bus/sluice/test/clocktest"
 )
 
-// Deliveries under way count if their owner died, and not if it ended in order, seq by seq.
+// Deliveries under way count if their owner died, and not if it ended in order, seq by seq. So does
+// each unsettled event within its reach, up to the head, that the progress does not name.
 func TestInherited(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		const seqs = 12
 		var pr eventlog.Progress
 		var attempts [seqs]int
-		var out, unsure [seqs]bool
+		var out, unsure, named [seqs]bool
+		pr.Cursor = rapid.Uint64Range(0, 3).Draw(t, "cursor")
+		pr.Reach, pr.ReachBy = rapid.Uint64Range(0, seqs+2).Draw(t, "reach"), "life"
+		head := rapid.Uint64Range(0, seqs-1).Draw(t, "head")
 		for seq := range uint64(seqs) {
 			attempts[seq] = rapid.IntRange(0, 2).Draw(t, "attempts")
 			out[seq] = attempts[seq] > 0 && rapid.Bool().Draw(t, "out")
@@ -31,16 +35,28 @@ func TestInherited(t *testing.T) {
 			if unsure[seq] {
 				pr.Unsure = addSeq(pr.Unsure, seq)
 			}
+			if named[seq] = attempts[seq] > 0; !named[seq] && seq > pr.Cursor {
+				switch rapid.IntRange(0, 2).Draw(t, "otherwise") {
+				case 1:
+					pr.Settled, named[seq] = addSeq(pr.Settled, seq), true
+				case 2:
+					pr.Delays, named[seq] = append(pr.Delays, eventlog.Delay{Seq: seq}), true
+				}
+			}
 		}
 		ended := rapid.Bool().Draw(t, "ended")
-		got := Inherit(pr, func(life string) bool { return ended && life == "life" }, time.Now())
-		if len(got.Out) > 0 || got.OutBy != "" {
+		got := Inherit(pr, func(life string) bool { return ended && life == "life" }, head, time.Now())
+		if len(got.Out) > 0 || got.OutBy != "" || got.Reach != 0 || got.ReachBy != "" {
 			t.Fatalf("out: %v", got)
 		}
 		for seq := range uint64(seqs) {
 			want, n := attempts[seq], 0
 			if ended && out[seq] {
 				want--
+			}
+			reached := !ended && !named[seq] && seq >= pr.Cursor && seq <= min(pr.Reach, head)
+			if reached {
+				want++
 			}
 			for _, r := range got.Attempts {
 				if Holds(seq)(r.SeqRange) {
@@ -50,7 +66,7 @@ func TestInherited(t *testing.T) {
 			if n != want {
 				t.Errorf("seq %d has %d attempts, want %d: %+v", seq, n, want, got)
 			}
-			if is := slices.ContainsFunc(got.Unsure, Holds(seq)); is != (unsure[seq] || out[seq] && !ended) {
+			if is := slices.ContainsFunc(got.Unsure, Holds(seq)); is != (unsure[seq] || reached || out[seq] && !ended) {
 				t.Errorf("seq %d is unsure: %v: %+v", seq, is, got)
 			}
 		}
@@ -72,7 +88,7 @@ func TestInheritedDelays(t *testing.T) {
 		p.Next = 4
 		pr := p.Progress("", saved)
 		for range 2 { // delays of events that are not fetched yet go on with the rest
-			pr = Inherit(pr, never, now)
+			pr = Inherit(pr, never, 0, now)
 			p = &Partition{}
 			p.Restore(pr, now)
 			if d, r := pr.Delays, pr.Redrives; len(d) != 1 || len(r) != 1 || d[0].Until != now.Add(want).UnixMilli() || r[0].Until != d[0].Until {

@@ -184,6 +184,13 @@ func (o *Table) After(e eventlog.Epoch, life string) eventlog.Epoch {
 	return next
 }
 
+// KeptBy is the epoch of a partition that follows another one with the same owner, who is not asked.
+func (o *Table) KeptBy(e eventlog.Epoch, partition int) eventlog.Epoch {
+	next := o.EpochOf(partition, e.Number+1, e.Owner)
+	next.Released, next.Kept = e.Released || e.Number == 0, !e.Released && e.Number > 0
+	return next
+}
+
 // Renewals are the next epochs of partitions that this sidecar owned until its life was over.
 func (o *Table) Renewals(st *roster.Standing, frozen []int, latest []eventlog.Epoch) (next []eventlog.Epoch) {
 	for _, i := range frozen {

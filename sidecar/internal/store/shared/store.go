@@ -48,7 +48,7 @@ func (s *Store) GroupStats(*group.Manager) []telemetry.GroupStat { return s.gaug
 // Timing implements store.Store. Saves that are each a command are shared, and a store that does
 // not answer is not waited for.
 func (s *Store) Timing() store.Timing {
-	return store.Timing{AckTimeout: s.cfg.Timeout, AckLinger: group.DefaultAckLinger, CountEvery: 15 * time.Second}
+	return store.Timing{AckTimeout: s.cfg.Timeout, AckLinger: group.DefaultAckLinger, Reach: true, CountEvery: 15 * time.Second}
 }
 
 // Status implements store.Store. While the log is away, publishes are accepted as long as the spool

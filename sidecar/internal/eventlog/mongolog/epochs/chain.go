@@ -24,7 +24,7 @@ func (cs chains) latest() []eventlog.Epoch {
 	for at, c := range cs {
 		last := c[len(c)-1]
 		epochs = append(epochs, eventlog.Epoch{
-			GroupPartition: at, Number: last.Number, Owner: last.Owner, Beat: last.Beat, Released: last.Released, Deleted: last.Deleted,
+			GroupPartition: at, Number: last.Number, Owner: last.Owner, Beat: last.Beat, Released: c.released(), Deleted: last.Deleted,
 			Progress: c.progress(last.Number).decode(),
 		})
 	}
@@ -40,6 +40,16 @@ func (c chain) latest() uint64 {
 		return 0
 	}
 	return c[len(c)-1].Number
+}
+
+// released reports whether the highest epoch is released. A kept one is also if the one that it follows
+// was released by its owner, who may not know of the kept one then.
+func (c chain) released() bool {
+	i := len(c) - 1
+	for i > 0 && c[i].Kept && !c[i].Released && c[i-1].Number == c[i].Number-1 {
+		i--
+	}
+	return c[i].Released
 }
 
 // has reports whether the epoch of that number is in the chain.
@@ -77,9 +87,13 @@ func (c chain) refusal(e *eventlog.Epoch, claim string, taken uint64) error {
 }
 
 // outdated are the epochs below the one before number. That one stays: a taker that read the chain
-// before number was inserted may be about to inherit from it.
+// before number was inserted may be about to inherit from it. So do those that tell whether a kept
+// epoch is released.
 func (c chain) outdated(number uint64) chain {
 	i := slices.IndexFunc(c, func(d epochDoc) bool { return d.Number == number })
+	for i > 0 && c[i].Kept {
+		i--
+	}
 	return c[:max(0, i-1)]
 }
 
@@ -109,7 +123,7 @@ func saveUpdate(e *eventlog.Epoch, save int64) mongo.WriteModel {
 	earlier := append(core.ByID(epochID(e)), bson.E{Key: "save", Value: bson.D{{Key: "$lt", Value: save}}}, unfenced)
 	return mongo.NewUpdateOneModel().SetFilter(earlier).SetUpdate(bson.D{{Key: "$set", Value: bson.D{
 		{Key: "save", Value: save}, {Key: "beat", Value: e.Beat}, {Key: "released", Value: e.Released}, {Key: "deleted", Value: e.Deleted},
-		{Key: "inherit", Value: false}, {Key: "progress", Value: newProgressDoc(&e.Progress)}}}})
+		{Key: "inherit", Value: false}, {Key: "kept", Value: false}, {Key: "progress", Value: newProgressDoc(&e.Progress)}}}})
 }
 
 // withoutProgress leaves out the long field.

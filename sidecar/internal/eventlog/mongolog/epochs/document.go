@@ -32,7 +32,9 @@ type epochDoc struct {
 	Fenced bool `bson:"fenced,omitempty"`
 	// Inherit says that the progress is that of the epoch before it, if there is one: the taker has
 	// not yet copied that progress into this document.
-	Inherit  bool        `bson:"inherit"`
+	Inherit bool `bson:"inherit"`
+	// Kept says that somebody else made the epoch for the owner of the epoch before it.
+	Kept     bool        `bson:"kept,omitempty"`
 	Progress progressDoc `bson:"progress"`
 }
 
@@ -43,6 +45,8 @@ type progressDoc struct {
 	Attempts []int64 `bson:"attempts"` // first, last, attempts, …
 	Out      []int64 `bson:"out,omitempty"`
 	OutBy    string  `bson:"out_by,omitempty"`
+	Reach    uint64  `bson:"reach,omitempty"`
+	ReachBy  string  `bson:"reach_by,omitempty"`
 	Unsure   []int64 `bson:"unsure,omitempty"`
 	Delays   []int64 `bson:"delays,omitempty"` // seq, until, left, …
 	Since    int64   `bson:"since,omitempty"`
@@ -73,7 +77,7 @@ func newEpochDoc(e *eventlog.Epoch, claim string) epochDoc {
 	return epochDoc{
 		ID: epochID(e), GroupPartition: e.GroupPartition, Number: e.Number,
 		Owner: e.Owner, Beat: e.Beat, Released: e.Released, Deleted: e.Deleted, Claim: claim,
-		Inherit: e.Inherit, Progress: newProgressDoc(&e.Progress),
+		Inherit: e.Inherit, Kept: e.Kept, Progress: newProgressDoc(&e.Progress),
 	}
 }
 
@@ -82,7 +86,7 @@ func newProgressDoc(p *eventlog.Progress) progressDoc {
 		Cursor:   p.Cursor,
 		Settled:  flat(p.Settled),
 		Attempts: make([]int64, 0, 3*len(p.Attempts)),
-		Out:      flat(p.Out), OutBy: p.OutBy, Unsure: flat(p.Unsure),
+		Out:      flat(p.Out), OutBy: p.OutBy, Unsure: flat(p.Unsure), Reach: p.Reach, ReachBy: p.ReachBy,
 	}
 	for _, r := range p.Attempts {
 		d.Attempts = append(d.Attempts, int64(r.First), int64(r.Last), int64(r.Attempts))
@@ -98,7 +102,8 @@ func newProgressDoc(p *eventlog.Progress) progressDoc {
 }
 
 func (d progressDoc) decode() eventlog.Progress {
-	p := eventlog.Progress{Cursor: d.Cursor, Settled: seqRanges(d.Settled), Out: seqRanges(d.Out), OutBy: d.OutBy, Unsure: seqRanges(d.Unsure)}
+	p := eventlog.Progress{Cursor: d.Cursor, Settled: seqRanges(d.Settled), Out: seqRanges(d.Out), OutBy: d.OutBy, Unsure: seqRanges(d.Unsure),
+		Reach: d.Reach, ReachBy: d.ReachBy}
 	for c := range slices.Chunk(d.Attempts, 3) {
 		if len(c) == 3 {
 			p.Attempts = append(p.Attempts, eventlog.AttemptRange{SeqRange: seqRange(c), Attempts: int(c[2])})

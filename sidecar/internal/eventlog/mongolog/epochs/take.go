@@ -103,6 +103,7 @@ func (es *Epochs) AllEpochs(ctx context.Context) ([]eventlog.Epoch, error) {
 	}
 	defer end()
 	brief := bson.D{{Key: "progress.attempts", Value: 0}, {Key: "progress.out", Value: 0}, {Key: "progress.out_by", Value: 0},
+		{Key: "progress.reach", Value: 0}, {Key: "progress.reach_by", Value: 0},
 		{Key: "progress.unsure", Value: 0}, {Key: "progress.delays", Value: 0},
 		{Key: "progress.redrives", Value: 0}, {Key: "progress.since", Value: 0}}
 	found, err := es.readChains(ctx, bson.A{bson.D{}}, brief)
