@@ -14,6 +14,9 @@
 // attempt that a client has seen survives a kill, no delivery waits for the disk, and everything
 // that happens during a sync shares the next one.
 //
+// With Config.Reach, turns go on during a save, and first deliveries need none where an earlier save
+// reached their events (dispatch/reach.go).
+//
 // A turn runs while there is something to do and leaves no goroutine behind: a group that waits
 // costs a timer at the most. Each event that gives the group work wakes it, and a turn wakes the
 // next one only if that one has work for sure; the timer repeats calls that have failed.
@@ -28,8 +31,9 @@
 // Three rules keep two sidecars from delivering the same events at once:
 //
 //   - The store refuses the progress of an epoch that is not the last one (fenced), and a turn
-//     sends only what it has saved. The next owner inherits all that was saved before.
-//   - Between that save and the sending, the roster must still be valid ([roster.Roster]): others
+//     sends only what it has saved, or what an earlier save reached. The next owner inherits all that
+//     was saved before. An epoch that another sidecar makes for a seek stays with its owner.
+//   - When events are sent, the roster must still be valid ([roster.Roster]): others
 //     take over only after it has become invalid for certain. While it is invalid, nothing is
 //     delivered, and no deadline or backoff ends; acks are still saved, for the store knows whether
 //     they count.

@@ -7,6 +7,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/sluice-bus/sluice/sdk/wire"
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog"
 )
 
@@ -222,4 +223,34 @@ func TestSeekOverALiveOwner(t *testing.T) {
 			c.ack("e1", "e2")
 		})
 	}
+}
+
+// An owner that has learned of a seek over it takes the partition from itself, and saves before it sends
+// anything from the new position, whatever it had reached before.
+func TestSeekEndsTheReach(t *testing.T) {
+	runReaching(t, func(t *testing.T, f *fleet, a, b *sidecar) {
+		c := a.join()
+		advance(lease) // it is announced
+		f.publish("e1", "", true)
+		synctest.Wait()
+		c.wants("e1/1")
+		c.ack("e1")
+		for _, s := range []*sidecar{b, a} {
+			open := f.gate()
+			seeking := make(chan struct{})
+			go func() {
+				defer close(seeking)
+				if err := s.m.Seek(t.Context(), topic, "g", wire.SubscribeOptions{From: wire.FromEarliest}); err != nil {
+					t.Errorf("seek: %v", err)
+				}
+			}()
+			advance(time.Second)
+			c.wants("")
+			open()
+			<-seeking
+			advance(time.Second)
+			c.wants("e1/1")
+			c.ack("e1")
+		}
+	})
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"math/rand/v2"
 	"slices"
 
@@ -107,6 +108,26 @@ var weaknesses = []weakness{
 			epochs = slices.Clone(epochs)
 			for i := range epochs {
 				epochs[i].Progress.Attempts = nil
+			}
+			return l.SaveEpochs(ctx, epochs, marks)
+		}}
+	}},
+	{name: "no-reach", is: "saves do not say how far events go unsaved", groups: func(l group.Log) group.Log {
+		return weakGroups{Log: l, save: func(ctx context.Context, epochs []eventlog.Epoch, marks []eventlog.Mark) error {
+			epochs = slices.Clone(epochs)
+			for i := range epochs {
+				epochs[i].Progress.Reach, epochs[i].Progress.ReachBy = 0, ""
+			}
+			return l.SaveEpochs(ctx, epochs, marks)
+		}}
+	}},
+	{name: "reach-of-a-release", is: "a released epoch has a reach", groups: func(l group.Log) group.Log {
+		return weakGroups{Log: l, save: func(ctx context.Context, epochs []eventlog.Epoch, marks []eventlog.Mark) error {
+			epochs = slices.Clone(epochs)
+			for i := range epochs {
+				if e := &epochs[i]; e.Released {
+					e.Progress.Reach, e.Progress.ReachBy = math.MaxInt64, e.Owner
+				}
 			}
 			return l.SaveEpochs(ctx, epochs, marks)
 		}}
