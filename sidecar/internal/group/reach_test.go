@@ -43,6 +43,14 @@ func (f *fleet) gate() (open func()) {
 	return open
 }
 
+// letOneSave lets one save through the gate.
+func (f *fleet) letOneSave() {
+	var gate chan struct{}
+	f.log.locked(func() { gate = f.log.saveGate })
+	gate <- struct{}{}
+	synctest.Wait()
+}
+
 // A first delivery waits for no save, up to the members' window, also while a save is under way.
 func TestFirstDeliveriesNeedNoSave(t *testing.T) {
 	runReaching(t, func(t *testing.T, f *fleet, a, _ *sidecar) {
@@ -65,8 +73,10 @@ func TestFirstDeliveriesNeedNoSave(t *testing.T) {
 		if ack.ok() {
 			t.Error("an ack is answered that is not saved")
 		}
+		f.letOneSave()
+		c.wants("e4/1") // that save reaches it, and does not have e2's second delivery
 		open()
-		c.wants("e4/1 e2/2")
+		c.wants("e2/2")
 		if !ack.ok() {
 			t.Error("an ack that is saved is not answered")
 		}
@@ -193,20 +203,18 @@ func TestSeekOverALiveOwner(t *testing.T) {
 			c.wants("e1/1")
 			c.ack("e1")
 			f.setDeaf(true)
-			open := f.gate() // a learns nothing from its saves
-			b.seek("earliest")
-			d := b.join()
-			c.leave(Unsubscribed) // so that the partition is due at b
-			c = a.join()
-			advance(3 * lease / 4)
-			f.publish("e2", "", true)
-			synctest.Wait()
-			d.wants("")
+			b.seek(wire.FromEarliest)
 			var at eventlog.Epoch
 			f.log.locked(func() { at = f.log.epochs[partitionZero] })
 			if !a.roster.Ours(at.Owner) || at.Released {
 				t.Errorf("the partition is %s's, released: %v", at.Owner, at.Released)
 			}
+			open := f.gate() // a learns nothing from its saves
+			d := b.join()
+			f.publish("e2", "", true)
+			synctest.Wait()
+			c.wants("e2/1")
+			d.wants("")
 			if dies {
 				a.path.die()
 			}
@@ -216,7 +224,7 @@ func TestSeekOverALiveOwner(t *testing.T) {
 			}
 			f.setDeaf(false)
 			advance(3 * lease)
-			if all := c.take() + d.take(); !strings.Contains(all, "e1/1") || !strings.Contains(all, "e2/1") {
+			if all := c.take() + d.take(); all != "e1/1 e2/1" {
 				t.Errorf("after the seek came %q", all)
 			}
 			d.ackAll()
@@ -252,5 +260,73 @@ func TestSeekEndsTheReach(t *testing.T) {
 			c.wants("e1/1")
 			c.ack("e1")
 		}
+	})
+}
+
+// After a save that failed, which may have been refused, nothing goes before one has succeeded.
+func TestFailedSaveEndsTheReach(t *testing.T) {
+	runReaching(t, func(t *testing.T, f *fleet, a, _ *sidecar) {
+		c := a.join()
+		advance(lease) // it is announced
+		f.publish("e1", "", true)
+		synctest.Wait()
+		c.wants("e1/1")
+		f.log.locked(func() { f.log.saveErr = errStore })
+		c.ack("e1")
+		f.publish("e2", "", true)
+		advance(time.Second)
+		c.wants("")
+		f.log.locked(func() { f.log.saveErr = nil })
+		advance(time.Second)
+		c.wants("e2/1")
+		c.ack("e2")
+	})
+}
+
+// A sidecar whose life was declared dead, and that goes on as its next life, saves before it sends more.
+func TestNextLifeSavesFirst(t *testing.T) {
+	runReaching(t, func(t *testing.T, f *fleet, a, _ *sidecar) {
+		c := a.join()
+		advance(lease) // it is announced
+		f.publish("e1", "", true)
+		synctest.Wait()
+		c.wants("e1/1")
+		a.path.pause(false)
+		advance(2 * lease) // the other sidecar declares it dead, and has no members
+		open := f.gate()
+		a.path.wake()
+		advance(2 * time.Second)
+		f.publish("e2", "", true)
+		synctest.Wait()
+		if n := f.log.number(partitionZero); n != 3 {
+			t.Fatalf("epoch %d, want the one after a's first", n)
+		}
+		c.wants("")
+		open()
+		c.wants("e2/1")
+		c.ack("e1", "e2")
+	})
+}
+
+// An id whose mark is on its way to the store is not delivered again.
+func TestMarkOnItsWay(t *testing.T) {
+	runReaching(t, func(t *testing.T, f *fleet, a, _ *sidecar) {
+		c := a.join(exactlyOnce)
+		advance(lease) // it is announced
+		f.publish("e1", "", true)
+		synctest.Wait()
+		c.wants("e1/1")
+		open := f.gate()
+		ack := c.ack("e1")
+		f.publish("e1", "", true) // its deduplication window is over
+		f.publish("e2", "", true)
+		synctest.Wait()
+		c.wants("e2/1")
+		open()
+		c.wants("")
+		if !ack.ok() {
+			t.Error("the ack is not answered")
+		}
+		c.ack("e2")
 	})
 }

@@ -52,7 +52,10 @@ func (d *Dispatcher) AdmitRedrives(p *Partition, rs []eventlog.Redrive, more boo
 		}
 		k := q.known[r.Letter]
 		delete(q.known, r.Letter)
-		e := &Event{Record: rec, Partition: p, Seq: r.Seq, index: -1, Letter: r.Letter, Attempts: k.Attempts, unsure: k.Unsure, named: true, wakeAt: k.wakeAt}
+		e := &Event{
+			Record: rec, Partition: p, Seq: r.Seq, index: -1, Letter: r.Letter, Attempts: k.Attempts, unsure: k.Unsure, named: true,
+			wakeAt: k.wakeAt,
+		}
 		q.events = append(q.events, e)
 		d.Admit(e, k.Done || over(r), now)
 	}
