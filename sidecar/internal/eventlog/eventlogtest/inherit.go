@@ -109,7 +109,7 @@ func testInherit(t *testing.T, s *suite) {
 			kept.Kept = true
 			s.take(t, kept)
 			kept.Kept = false
-			s.latest(t, topic, "g", shown(kept, eventlog.Progress{}))
+			s.latest(t, topic, "g", shown(kept, first.Progress))
 		}
 		owned := heir(topic, "g", 0, 4, "n1", 1)
 		s.take(t, owned)
@@ -120,7 +120,7 @@ func testInherit(t *testing.T, s *suite) {
 			kept.Kept = true
 			s.take(t, kept)
 			kept.Kept, kept.Released = false, true
-			s.latest(t, topic, "g", shown(kept, eventlog.Progress{}))
+			s.latest(t, topic, "g", shown(kept, first.Progress))
 		}
 	})
 
