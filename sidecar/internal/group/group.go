@@ -21,7 +21,7 @@ type Group struct {
 	count        *groupCount
 	metrics      func() *telemetry.Group // once the group exists: what does not has no metrics
 	worker       worker.Worker           // of turns
-	storer       worker.Worker           // of saves beside turns
+	storing      sync.WaitGroup          // the save beside turns, one at most
 	syncer       worker.Worker           // of sync
 	balancer     worker.Worker           // of balance
 	turnTimer    clock.Timer             // wakes the worker

@@ -259,10 +259,12 @@ func newGroup(id eventlog.GroupName, cfg Config, count *groupCount) *Group {
 			Group: id.Group, Expired: func(n int) { metrics().Expired(n) },
 			Lookahead: cfg.Bounds.Lookahead, MaxBytes: cfg.Bounds.HeldBytes,
 		}),
-		saver: saver{clock: cfg.Clock, marks: map[string]eventlog.Mark{}, pendingDeadLetters: map[*dispatch.Event]*pendingDeadLetter{}},
+		saver: saver{
+			clock: cfg.Clock, marks: map[string]eventlog.Mark{}, marking: map[string]eventlog.Mark{},
+			pendingDeadLetters: map[*dispatch.Event]*pendingDeadLetter{},
+		},
 	}
 	g.worker.Work = g.turn
-	g.storer.Work = g.storePending
 	g.syncer.Work = g.sync
 	g.balancer.Work = g.balance
 	g.turnTimer = stoppedTimer(cfg.Clock, g.worker.Wake)

@@ -115,12 +115,11 @@ func (m *Member) Close(how Leaving) {
 	g.balancer.Wake()
 }
 
-// flush sends the assigned events that were not taken back meanwhile: all, or only those that need no
-// save.
-func (m *Member) flush(all bool) {
+// flush sends the assigned events that are cleared and were not taken back meanwhile.
+func (m *Member) flush() {
 	m.send.Lock()
 	defer m.send.Unlock()
-	ds := m.deliveries(all, m.group.cfg.Clock.Now())
+	ds := m.deliveries(m.group.cfg.Clock.Now())
 	if len(ds) == 0 {
 		return
 	}
@@ -138,12 +137,12 @@ func (m *Member) flush(all bool) {
 }
 
 // deliveries starts the deadlines of the assigned events that the member still takes.
-func (m *Member) deliveries(all bool, now time.Time) []Delivery {
+func (m *Member) deliveries(now time.Time) []Delivery {
 	g := m.group
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.open(now)
-	sent := g.dispatch.Send(m.window, all, now)
+	sent := g.dispatch.Send(m.window, now)
 	ds := make([]Delivery, len(sent))
 	for i, a := range sent {
 		e := a.Entry

@@ -84,6 +84,42 @@ func TestFirstDeliveriesNeedNoSave(t *testing.T) {
 	})
 }
 
+// The end of a save sends only what that save has: what was assigned since waits for the next one.
+func TestSaveSendsWhatItHas(t *testing.T) {
+	runReaching(t, func(t *testing.T, f *fleet, a, _ *sidecar) {
+		c := a.join()
+		advance(lease) // it is announced
+		f.publish("e1", "", true)
+		synctest.Wait()
+		c.wants("e1/1")
+		g := a.group()
+		g.worker.Stop() // the test makes the turns
+		step := func() save {
+			s, ok := g.step(g.cfg.Clock.Now())
+			if !ok || s.empty() {
+				t.Fatal("there is nothing to save")
+			}
+			return s
+		}
+		c.ack("e1")
+		advance(time.Second)
+		f.publish("e2", "", true)
+		g.fetch(t.Context())
+		first := step()
+		g.flush()
+		c.wants("e2/1")
+		c.nack(0, "e2")
+		g.saved(first, nil)
+		second := step()
+		g.flush() // of the first save
+		c.wants("")
+		g.saved(second, nil)
+		g.flush()
+		c.wants("e2/2")
+		c.ack("e2")
+	})
+}
+
 // While the ack of an event is in memory alone, no later event of its key is sent: a kill would bring
 // the first one back behind it.
 func TestAckInMemoryHoldsItsKey(t *testing.T) {

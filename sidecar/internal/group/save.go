@@ -46,6 +46,7 @@ func (g *Group) saved(s save, err error) {
 	}
 	if err == nil {
 		g.saver.saved(s)
+		g.dispatch.Saved()
 		moved = g.endReleased(s)
 	} else {
 		g.unsave(s, err)

@@ -22,7 +22,6 @@ type saver struct {
 	waiters            []*settlement                          // are answered once the progress is saved and synced
 	pendingDeadLetters map[*dispatch.Event]*pendingDeadLetter // those that nacks wait for
 	busy               bool                                   // a save is under way
-	pending            save                                   // of which storer is to take care
 	saveAt             time.Time                              // when to save acks at the latest; zero: at once
 	retryAt            time.Time                              // when to try again after a failed save; zero: none has failed
 
@@ -55,7 +54,8 @@ func (s *saver) isMarked(id string) bool {
 // begin begins a save with the saver's own parts.
 func (s *saver) begin() save {
 	x := save{marks: slices.Collect(maps.Values(s.marks)), waiters: s.waiters}
-	s.marks, s.marking = map[string]eventlog.Mark{}, s.marks
+	clear(s.marking)
+	s.marks, s.marking = s.marking, s.marks
 	s.waiters, s.saveAt = nil, time.Time{}
 	return x
 }

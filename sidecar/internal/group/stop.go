@@ -20,7 +20,7 @@ func (g *Group) stop(ctx context.Context) error {
 		m.Close(Unsubscribed)
 	}
 	g.worker.Stop()
-	g.storer.Stop()
+	g.storing.Wait()
 	g.syncer.Stop()
 	g.balancer.Stop()
 	g.turnTimer.Stop()

@@ -14,11 +14,13 @@ func (g *Group) turn() {
 	g.fetch(g.cfg.Context)
 	g.fetchRedrives(g.cfg.Context)
 	s, ok := g.step(g.cfg.Clock.Now())
-	g.flush(false)
+	g.flush()
 	switch {
 	case ok && g.cfg.Reach && !s.empty():
-		g.saver.pending = s // storer alone uses it, until busy ends
-		g.storer.Wake()
+		g.storing.Go(func() {
+			g.store(s)
+			g.worker.Wake() // the next turn finds what waits for its end
+		})
 	case ok:
 		g.store(s)
 	}
@@ -35,7 +37,7 @@ func (g *Group) turn() {
 func (g *Group) store(s save) {
 	err := s.store(g.cfg.Context, g.cfg.Log)
 	g.saved(s, err)
-	g.flush(true)
+	g.flush()
 	if err == nil { // the next owner would now know that the last delivery failed
 		for _, e := range s.deadLetters {
 			g.appendDeadLetter(e)
@@ -43,24 +45,18 @@ func (g *Group) store(s save) {
 	}
 }
 
-// storePending saves beside turns. The next turn finds what waits for its end.
-func (g *Group) storePending() {
-	g.store(g.saver.pending)
-	g.worker.Wake()
-}
-
-// flush sends what members have been assigned: all, or only what needs no save.
-func (g *Group) flush(all bool) {
+// flush sends what members have been assigned and is cleared.
+func (g *Group) flush() {
 	var members []*Member
 	g.mu.Lock()
 	for _, m := range g.members {
-		if m.window.Sends(all) {
+		if m.window.Sends() {
 			members = append(members, m)
 		}
 	}
 	g.mu.Unlock()
 	for _, m := range members {
-		m.flush(all)
+		m.flush()
 	}
 }
 

@@ -183,9 +183,13 @@ func (r *Roster) save(ctx context.Context) error {
 		r.renew(start)
 	}
 	r.cfg.Announced(changed(r.served, node.Groups, !r.life.told))
-	r.life.told = true
+	r.served, r.life.told = node.Groups, true
 	r.mu.Lock()
-	r.served = node.Groups
+	for _, g := range node.Groups {
+		if _, still := r.groups[g]; still {
+			r.groups[g] = true
+		}
+	}
 	r.mu.Unlock()
 	return nil
 }

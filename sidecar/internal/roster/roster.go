@@ -98,19 +98,19 @@ type Roster struct {
 	view     atomic.Pointer[View]
 
 	mu       sync.Mutex
-	groups   map[eventlog.GroupName]struct{}
-	unsaved  bool // groups differ from the saved and entered ones
+	groups   map[eventlog.GroupName]bool // with members here; true: this sidecar's document in the store names it
+	unsaved  bool                        // groups differ from the saved and entered ones
 	asked    map[string]struct{}
 	watchers []func()
 	members  func() []eventlog.NodeMembers // nil: nobody describes members
 	awaited  []chan<- error                // each wants the result of a look that has not begun
-	served   []eventlog.GroupName          // the groups last announced; only Run changes them
 
 	// Run's own.
 	failing     bool      // the last look around was incomplete
 	due         time.Time // when the next beat is due at the latest
 	life        life
-	pendingEnds []string // lives that are over and may still be live in the store
+	served      []eventlog.GroupName // the groups last announced
+	pendingEnds []string             // lives that are over and may still be live in the store
 	others      others
 	next        map[string]*observation // the watched lives
 	last        time.Time               // the last look at them; zero: never
@@ -143,7 +143,7 @@ func New(cfg Config) *Roster {
 		cfg:     cfg,
 		process: cfg.Name + "/" + uuid.Must(uuid.NewV7()).String() + "/", // ids sort after those of earlier processes
 		woken:   pause.NewWake(),
-		groups:  make(map[eventlog.GroupName]struct{}),
+		groups:  make(map[eventlog.GroupName]bool),
 		asked:   make(map[string]struct{}),
 		others:  others{over: make(map[string]end)},
 		lacking: make(map[string]lack),
@@ -216,10 +216,11 @@ func (r *Roster) announce(g eventlog.GroupName, members bool) {
 	}
 	r.mu.Lock()
 	_, had := r.groups[g]
-	if members {
-		r.groups[g] = struct{}{}
-	} else {
+	switch {
+	case !members:
 		delete(r.groups, g)
+	case !had:
+		r.groups[g] = false
 	}
 	r.unsaved = r.unsaved || had != members
 	r.mu.Unlock()
@@ -228,12 +229,12 @@ func (r *Roster) announce(g eventlog.GroupName, members bool) {
 	}
 }
 
-// Announces reports whether the store has it that this sidecar has members of the group.
+// Announces reports whether the store has it, and will have it until the group is left, that this sidecar
+// has members of the group.
 func (r *Roster) Announces(g eventlog.GroupName) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	_, has := r.groups[g]
-	return r.IsAlone() || has && slices.Contains(r.served, g)
+	return r.IsAlone() || r.groups[g]
 }
 
 // Ask soon checks whether the life with this id, which no view knows, is still in the store. It
@@ -377,10 +378,14 @@ func (r *Roster) sayGoodbye(ctx context.Context) error {
 	return nil
 }
 
-// announced are the groups for this sidecar's document.
+// announced are the groups for this sidecar's next document.
 func (r *Roster) announced() []eventlog.GroupName {
 	names := slices.SortedFunc(maps.Keys(r.groups), func(a, b eventlog.GroupName) int {
 		return cmp.Or(cmp.Compare(a.Topic, b.Topic), cmp.Compare(a.Group, b.Group))
 	})
-	return names[:min(len(names), MaxGroups)]
+	some := min(len(names), MaxGroups)
+	for _, g := range names[some:] {
+		r.groups[g] = false
+	}
+	return names[:some]
 }

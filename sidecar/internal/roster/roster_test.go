@@ -521,3 +521,48 @@ func TestRefresh(t *testing.T) {
 		a.stop()
 	})
 }
+
+// A sidecar announces a group only while its document in the store names it, also if a save that leaves the
+// group out is under way when the group is joined again.
+func TestAnnounces(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := newFakeNodes()
+		a := store.start("a")
+		pass(time.Second)
+		is := func(want bool) {
+			t.Helper()
+			if a.Announces(groupName(0)) != want {
+				t.Errorf("it announces the group: %v, want %v", !want, want)
+			}
+		}
+		hold := func() (release func()) {
+			gate := make(chan struct{})
+			a.path.set(func() { a.path.before = gate })
+			return func() {
+				a.path.set(func() { a.path.before = nil })
+				close(gate)
+				pass(time.Second)
+			}
+		}
+		release := hold()
+		a.Join(groupName(0))
+		pass(time.Second)
+		is(false)
+		release()
+		is(true)
+		release = hold()
+		a.Leave(groupName(0))
+		pass(time.Second) // a save without the group is under way
+		is(false)
+		a.Join(groupName(0))
+		is(false)
+		release()
+		is(true)
+		for i := range MaxGroups {
+			a.Join(eventlog.GroupName{Topic: "s", Group: groupName(i).Group})
+		}
+		pass(time.Second)
+		is(false) // there are too many before it
+		a.stop()
+	})
+}

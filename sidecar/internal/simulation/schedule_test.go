@@ -285,6 +285,7 @@ func TestSearch(t *testing.T) {
 	hits := 0
 	found, n := search(t, m, weakness, *breaksFlag, uint64(time.Now().UnixNano()), *tryFlag, func(p *plan, res result) bool {
 		if hits++; *countFlag {
+			t.Logf("seed %d: %v", p.Seed, res.violations)
 			return false
 		}
 		for _, v := range res.violations {

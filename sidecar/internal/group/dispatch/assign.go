@@ -187,12 +187,11 @@ func (d *Dispatcher) pace(m *Member, now time.Time) bool {
 // save. Then the next save has its attempt, whatever that save is for.
 func (d *Dispatcher) lease(e *Event, m *Member) {
 	d.leases++
-	unsaved := e.goesUnsaved()
-	e.State, e.Member, e.Sent, e.Lease = InFlight, m, false, d.leases
+	e.State, e.Member, e.Sent, e.Lease, e.cleared = InFlight, m, false, d.leases, e.goesUnsaved()
 	e.Attempts++
-	e.Partition.Dirty = e.Partition.Dirty || !unsaved
+	e.Partition.Dirty = e.Partition.Dirty || !e.cleared
 	m.Count++
-	m.Out = append(m.Out, assignment{e, e.Lease, unsaved})
+	m.Out = append(m.Out, assignment{e, e.Lease})
 	m.free--
 	d.Round.room--
 	if m.bytesLeft -= e.Record.Size(); m.bytesLeft <= 0 && m.free > 0 {

@@ -192,19 +192,29 @@ func (d *Dispatcher) wakeSameID(id string) {
 	}
 }
 
-// Send starts the deadlines of the events assigned to a member, and returns them: all, or only those
-// that need no save. Those that the member no longer takes, or whose partition no longer delivers, go
-// back.
-func (d *Dispatcher) Send(m *Member, all bool, now time.Time) (sent []assignment) {
+// Saved clears all assigned events to be sent. It is called when a save ends: while one is under way,
+// nothing is assigned that needs the next one.
+func (d *Dispatcher) Saved() {
+	for _, m := range d.members {
+		for _, a := range m.Out {
+			a.Entry.cleared = true
+		}
+	}
+}
+
+// Send starts the deadlines of the events assigned to a member that are cleared, and returns them. Those
+// that the member no longer takes, or whose partition no longer delivers, go back.
+func (d *Dispatcher) Send(m *Member, now time.Time) (sent []assignment) {
 	if m.Paused || m.Closed {
 		d.TakeBack(m)
 		return nil
 	}
-	var rest []assignment
+	var rest []assignment // of its own: sent is in the place of m.Out
+	sent = m.Out[:0]
 	for _, a := range m.Out {
 		switch {
 		case !a.holds():
-		case !all && !a.unsaved:
+		case !a.Entry.cleared:
 			rest = append(rest, a)
 		case !a.Entry.Partition.Open:
 			d.GiveBack(a.Entry)

@@ -36,6 +36,7 @@ type Event struct {
 	Attempts int  // deliveries counted
 	unsure   bool // the last delivery may not have reached a member
 	named    bool // the stored progress may name it
+	cleared  bool // while in flight: it needs no save before it is sent, or none any more
 	Lease    uint64
 	Member   *Member // while in flight
 	Sent     bool    // while in flight: handed to the member's sink, at SentAt

@@ -33,7 +33,8 @@ func TestIdleTenantsAreForgotten(t *testing.T) {
 	d.Assign(now)
 	for i := range 3 * maxIdleTenants {
 		fetch(strconv.Itoa(i))
-		d.Settle(d.Send(m, true, now)[0].Entry)
+		d.Saved()
+		d.Settle(d.Send(m, now)[0].Entry)
 		d.Assign(now)
 	}
 	if n := len(d.fair.flows); n > maxIdleTenants+100 {

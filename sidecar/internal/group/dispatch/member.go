@@ -57,18 +57,16 @@ func (m *Member) Pulls() bool { return m.puller != nil }
 // assignment is a delivery that has not been sent yet. It counts as long as the event is still
 // under the same lease.
 type assignment struct {
-	Entry   *Event
-	lease   uint64
-	unsaved bool // it needs no save
+	Entry *Event
+	lease uint64
 }
 
 // holds reports whether the delivery is still to be made.
 func (a assignment) holds() bool { return a.Entry.State == InFlight && a.Entry.Lease == a.lease }
 
-// Sends reports whether the member has been assigned an event that is to be sent: any, or one that needs
-// no save.
-func (m *Member) Sends(all bool) bool {
-	return slices.ContainsFunc(m.Out, func(a assignment) bool { return all || a.unsaved })
+// Sends reports whether the member has been assigned an event that may be sent.
+func (m *Member) Sends() bool {
+	return slices.ContainsFunc(m.Out, func(a assignment) bool { return a.Entry.cleared })
 }
 
 // TurnBytes bounds the bytes that one turn hands to one member. One event always goes.

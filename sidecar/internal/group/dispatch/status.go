@@ -197,7 +197,7 @@ func (d *Dispatcher) Dirty() bool {
 // Urgent reports whether assignments or dead letters wait for the next save, and not only acks.
 func (d *Dispatcher) Urgent() bool {
 	return len(d.DeadLetters) > 0 || slices.ContainsFunc(d.members, func(m *Member) bool {
-		return slices.ContainsFunc(m.Out, func(a assignment) bool { return !a.unsaved })
+		return slices.ContainsFunc(m.Out, func(a assignment) bool { return !a.Entry.cleared })
 	})
 }
 
