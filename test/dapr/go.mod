@@ -4,12 +4,13 @@ module github.com/sluice-bus/sluice/test/dapr
 go 1.26.0
 
 require (
+	github.com/dapr/dapr v1.14.0
 	github.com/dapr/go-sdk v1.11.0
 	google.golang.org/grpc v1.65.0
 )
 
 require (
-	github.com/dapr/dapr v1.14.0 // indirect
+
 	github.com/go-chi/chi/v5 v5.1.0 // indirect
 	github.com/google/uuid v1.6.0 // indirect
 	github.com/gorilla/mux v1.8.1 // indirect
@@ -27,4 +28,6 @@ require (
 tool (
 	github.com/dapr/dapr/tests/apps/pubsub-subscriber
 	github.com/dapr/dapr/tests/apps/pubsub-subscriber-routing
+	github.com/dapr/dapr/tests/apps/pubsub-subscriber-routing_grpc
+	github.com/dapr/dapr/tests/apps/pubsub-subscriber_grpc
 )
