@@ -10,6 +10,7 @@ import (
 	"github.com/sluice-bus/sluice/sdk/wire/codec"
 	"github.com/sluice-bus/sluice/sidecar/internal/daprapp"
 	"github.com/sluice-bus/sluice/sidecar/internal/daprgrpc"
+	"github.com/sluice-bus/sluice/sidecar/internal/session"
 )
 
 // validateDapr checks the settings of an application that was written for Dapr.
@@ -112,6 +113,7 @@ func (s *Sidecar) openDaprServer() {
 	s.daprAPI = daprgrpc.New(daprgrpc.Config{
 		Sessions: s.gateway.Sessions, Publish: s.gateway.Publish, Groups: s.groups, Policies: s.policies.Current,
 		AppID: s.cfg.DaprAppID, NodeID: s.cfg.NodeID, Version: s.cfg.Version, DrainTimeout: s.cfg.DrainTimeout, Logger: s.cfg.Logger,
-		Options: s.access.TransportOptions("dapr-grpc-listen", s.listeners.dapr), Propagation: s.propagation,
+		ReceiveTimeout: session.DefaultBounds().ReceiveTimeout,
+		Options:        s.access.TransportOptions("dapr-grpc-listen", s.listeners.dapr), Propagation: s.propagation,
 	})
 }

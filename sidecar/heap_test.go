@@ -15,6 +15,7 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/sluice-bus/sluice/internal/daprpb"
 	"github.com/sluice-bus/sluice/internal/program"
 	"github.com/sluice-bus/sluice/sdk/wire"
 	"github.com/sluice-bus/sluice/test/heaptest"
@@ -36,7 +37,7 @@ func startHeapSidecar(t *testing.T) heapSidecar {
 	program.Defaults(&cfg)
 	cfg.Listen, cfg.ReplayListen, cfg.OpsListen = "unix:"+dir+"/app", "unix:"+dir+"/replay", "unix:"+dir+"/ops"
 	cfg.DataDir, cfg.InMemory, cfg.NodeID, cfg.MaxBufferedBytes, cfg.Logger = dir, true, "node", 1<<30, slog.New(slog.DiscardHandler)
-	cfg.Policies = dir + "/policies"
+	cfg.Policies, cfg.DaprGRPCListen, cfg.DaprAppID = dir+"/policies", "unix:"+dir+"/dapr", "app"
 	require.NoError(t, os.WriteFile(cfg.Policies, []byte("- {name: '*', publish: {rate: 0}, connection: {rate: 0}, partitions: 1}\n"), 0o600))
 	s, err := New(t.Context(), cfg)
 	require.NoError(t, err)
@@ -147,6 +148,43 @@ func TestHeapByRoute(t *testing.T) {
 			for how, text := range some(request.Behaviours()) {
 				t.Run(strings.ReplaceAll(listener+" "+pattern+" "+how, "/", " "), func(t *testing.T) { p.Check(t, text) })
 			}
+		}
+	}
+}
+
+// http2Frame is a frame of HTTP/2 on stream 1, or 0 if it is of the connection.
+func http2Frame(kind, flags, stream byte, payload string) string {
+	return string([]byte{byte(len(payload) >> 16), byte(len(payload) >> 8), byte(len(payload)), kind, flags, 0, 0, 0, stream}) + payload
+}
+
+// grpcCall begins a call on a connection of its own: a message that has length bytes, and of these the beginning.
+func grpcCall(method string, length int, beginning string) string {
+	fields := ""
+	for _, f := range [][2]string{
+		{":method", "POST"}, {":scheme", "http"}, {":path", method}, {":authority", "localhost"},
+		{"content-type", "application/grpc"}, {"te", "trailers"},
+	} {
+		fields += "\x00" + string(rune(len(f[0]))) + f[0] + string(rune(len(f[1]))) + f[1]
+	}
+	data := string(binary.BigEndian.AppendUint32([]byte{0}, uint32(length))) + beginning
+	text := "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + http2Frame(4, 0, 0, "") + http2Frame(1, 4, 1, fields)
+	for chunk := range slices.Chunk([]byte(data), 16<<10) {
+		text += http2Frame(0, 0, 1, string(chunk))
+	}
+	return text
+}
+
+// TestHeapByCall is TestHeapByRoute for Dapr's API over gRPC.
+func TestHeapByCall(t *testing.T) {
+	h := startHeapSidecar(t)
+	p := heaptest.Program{Dial: dialer(h.listeners.dapr), Counted: h.budget.Used}
+	for _, method := range []string{"PublishEvent", "BulkPublishEvent", "GetMetadata", "SubscribeTopicEventsAlpha1", "GetState"} {
+		path := "/" + daprpb.Dapr_ServiceDesc.ServiceName + "/" + method
+		for how, text := range map[string]string{
+			"does not write": grpcCall(path, 8<<20, ""), "stops midway": grpcCall(path, 8<<20, strings.Repeat("x", 60<<10)),
+			"too long": grpcCall(path, 1<<30, strings.Repeat("x", 60<<10)),
+		} {
+			t.Run(method+" "+how, func(t *testing.T) { p.Check(t, text) })
 		}
 	}
 }

@@ -7,6 +7,7 @@ package budget
 
 import (
 	"fmt"
+	"math"
 	"runtime"
 	"sync"
 	"sync/atomic"
@@ -138,6 +139,14 @@ func (b *Budget) forget(identity string) {
 	if b.shares[identity].Value() == nil {
 		delete(b.shares, identity)
 	}
+}
+
+// Most is how many bytes all clients may hold.
+func (b *Budget) Most() int {
+	if b == nil {
+		return math.MaxInt
+	}
+	return int(b.bounds.Memory)
 }
 
 // Used is how many bytes all clients hold.

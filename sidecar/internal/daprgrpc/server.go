@@ -19,7 +19,6 @@ import (
 	"google.golang.org/grpc/peer"
 	"google.golang.org/grpc/stats"
 	"google.golang.org/grpc/status"
-	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/emptypb"
 
 	"github.com/sluice-bus/sluice/internal/daprpb"
@@ -50,9 +49,11 @@ type Config struct {
 	NodeID       string
 	Version      string
 	DrainTimeout time.Duration
-	Options      []grpc.ServerOption // of the transport
-	Propagation  *tracing.Propagation
-	Logger       *slog.Logger
+	// ReceiveTimeout is how long a message may take to arrive.
+	ReceiveTimeout time.Duration
+	Options        []grpc.ServerOption // of the transport
+	Propagation    *tracing.Propagation
+	Logger         *slog.Logger
 }
 
 // Server serves the API; nil: it is not served.
@@ -72,17 +73,19 @@ func New(cfg Config) *Server {
 	s.stopping, s.stop = context.WithCancel(context.Background())
 	s.over, s.end = context.WithCancel(context.Background())
 	s.grpc = grpc.NewServer(append(cfg.Options,
-		grpc.MaxRecvMsgSize(cfg.Publish.Limits.BatchBytes+messageSlack), grpc.MaxConcurrentStreams(maxStreams),
-		grpc.StatsHandler(connections{s}),
-		grpc.ChainUnaryInterceptor(s.identifyCall), grpc.ChainStreamInterceptor(s.identifyStream),
+		grpc.MaxRecvMsgSize(s.maxMessage()), grpc.MaxConcurrentStreams(maxStreams), grpc.StaticStreamWindowSize(streamWindow),
+		grpc.StatsHandler(connections{s}), grpc.ChainStreamInterceptor(s.identify),
 		grpc.UnknownServiceHandler(unknown),
 		// A client that is gone without a word is noticed, and one may ask as often whether the sidecar is there.
 		grpc.KeepaliveParams(keepalive.ServerParameters{Time: 30 * time.Second, Timeout: time.Minute}),
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: 5 * time.Second, PermitWithoutStream: true}),
 	)...)
-	daprpb.RegisterDaprServer(s.grpc, s)
+	s.grpc.RegisterService(description(), s)
 	return s
 }
+
+// maxMessage is the size of the largest message.
+func (s *Server) maxMessage() int { return s.cfg.Publish.Limits.BatchBytes + messageSlack }
 
 // Serve serves a listener until ctx ends, and then until calls under way are answered.
 func (s *Server) Serve(ctx context.Context, ln net.Listener) error {
@@ -129,30 +132,6 @@ func (connections) TagRPC(ctx context.Context, _ *stats.RPCTagInfo) context.Cont
 func (connections) HandleConn(context.Context, stats.ConnStats)                     {}
 func (connections) HandleRPC(context.Context, stats.RPCStats)                       {}
 
-func (s *Server) identifyCall(ctx context.Context, req any, _ *grpc.UnaryServerInfo, handle grpc.UnaryHandler) (any, error) {
-	ctx, err := s.cfg.Sessions.Access.IdentifyCall(ctx)
-	if err != nil {
-		return nil, s.refuse(err)
-	}
-	return handle(ctx, req)
-}
-
-// identified is a stream whose caller is known.
-type identified struct {
-	grpc.ServerStream
-	ctx context.Context
-}
-
-func (i *identified) Context() context.Context { return i.ctx }
-
-func (s *Server) identifyStream(srv any, stream grpc.ServerStream, _ *grpc.StreamServerInfo, handle grpc.StreamHandler) error {
-	ctx, err := s.cfg.Sessions.Access.IdentifyCall(stream.Context())
-	if err != nil {
-		return s.refuse(err)
-	}
-	return handle(srv, &identified{stream, ctx})
-}
-
 // unknown answers what Dapr has and Sluice has not.
 func unknown(_ any, stream grpc.ServerStream) error {
 	method, _ := grpc.MethodFromServerStream(stream)
@@ -171,7 +150,7 @@ func (s *Server) caller(ctx context.Context) *session.Session {
 
 // PublishEvent implements daprpb.DaprServer.
 func (s *Server) PublishEvent(ctx context.Context, in *daprpb.PublishEventRequest) (*emptypb.Empty, error) {
-	results, err := s.publish(ctx, in, &ingest.DaprCall{
+	results, err := s.publish(ctx, &ingest.DaprCall{
 		Topic: in.GetTopic(), Metadata: in.GetMetadata(),
 		Entries: []ingest.DaprCallEntry{{Data: in.GetData(), ContentType: in.GetDataContentType()}},
 	})
@@ -198,7 +177,7 @@ func (s *Server) BulkPublishEvent(ctx context.Context, in *daprpb.BulkPublishReq
 			Data: en.GetEvent(), ContentType: en.GetContentType(), Metadata: en.GetMetadata(),
 		})
 	}
-	results, err := s.publish(ctx, in, call)
+	results, err := s.publish(ctx, call)
 	if err != nil {
 		return nil, s.refuse(err)
 	}
@@ -216,19 +195,13 @@ func (s *Server) BulkPublishEventAlpha1(ctx context.Context, in *daprpb.BulkPubl
 	return s.BulkPublishEvent(ctx, in)
 }
 
-// publish publishes what came as a message, within the caller's share of the memory.
-func (s *Server) publish(ctx context.Context, message proto.Message, call *ingest.DaprCall) ([]wire.ResultItem, error) {
+// publish publishes what came as a message.
+func (s *Server) publish(ctx context.Context, call *ingest.DaprCall) ([]wire.ResultItem, error) {
 	if s.cfg.Sessions.Stopping.Err() != nil {
 		return nil, refusal.Stopping()
 	}
-	caller, size := s.caller(ctx), proto.Size(message)
-	share := caller.Share()
-	if err := share.TryTake(size); err != nil {
-		return nil, err
-	}
-	defer share.Give(size)
 	call.Trace = s.traceOf(ctx)
-	return s.cfg.Publish.PublishCall(ctx, caller, call)
+	return s.cfg.Publish.PublishCall(ctx, callOf(ctx).caller, call)
 }
 
 // traceOf is the trace context of a call.
@@ -257,8 +230,11 @@ func (s *Server) GetMetadata(context.Context, *daprpb.GetMetadataRequest) (*dapr
 	}, nil
 }
 
-// refuse is an error as a status; the log has what is internal.
+// refuse is an error as a status, if it is none already; the log has what is internal.
 func (s *Server) refuse(err error) error {
+	if _, is := status.FromError(err); is {
+		return err
+	}
 	if errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
 		return status.FromContextError(err).Err()
 	}

@@ -40,11 +40,18 @@ type fixture struct {
 
 func start(t *testing.T, with func(*Config)) *fixture {
 	t.Helper()
-	sidecar := gatewaytest.Start(t, gatewaytest.Setup{DaprAppID: "shop", Policies: `[{"name":"*","publish":{"rate":0},` +
-		`"connection":{"rate":0},"partitions":1,"delivery":{"max_attempts":2,"backoff":{"min":"1ms","max":"1ms"}}}]`})
+	return startWith(t, gatewaytest.Setup{}, with)
+}
+
+func startWith(t *testing.T, setup gatewaytest.Setup, with func(*Config)) *fixture {
+	t.Helper()
+	setup.DaprAppID, setup.Policies = "shop", `[{"name":"*","publish":{"rate":0},`+
+		`"connection":{"rate":0},"partitions":1,"delivery":{"max_attempts":2,"backoff":{"min":"1ms","max":"1ms"}}}]`
+	sidecar := gatewaytest.Start(t, setup)
 	cfg := Config{
 		Sessions: sidecar.Gateway.Sessions, Publish: sidecar.Gateway.Publish, Groups: sidecar.Groups, Policies: sidecar.Policies,
-		AppID: "shop", NodeID: "node", Version: "v1", DrainTimeout: gatewaytest.Patience, Logger: slog.New(slog.DiscardHandler),
+		AppID: "shop", NodeID: "node", Version: "v1", DrainTimeout: gatewaytest.Patience, ReceiveTimeout: gatewaytest.Patience,
+		Logger: slog.New(slog.DiscardHandler),
 	}
 	if with != nil {
 		with(&cfg)

@@ -8,6 +8,7 @@ import (
 	"google.golang.org/grpc"
 
 	"github.com/sluice-bus/sluice/internal/access"
+	"github.com/sluice-bus/sluice/internal/budget"
 	"github.com/sluice-bus/sluice/internal/daprpb"
 	"github.com/sluice-bus/sluice/sdk/wire"
 	"github.com/sluice-bus/sluice/sdk/wire/codec"
@@ -49,15 +50,23 @@ type eventStream = grpc.BidiStreamingServer[daprpb.SubscribeTopicEventsRequestAl
 
 // SubscribeTopicEventsAlpha1 implements daprpb.DaprServer: the client is a member of its group for as long as the stream is.
 func (s *Server) SubscribeTopicEventsAlpha1(stream eventStream) error {
-	first, err := s.first(stream)
-	if err != nil {
+	first := new(daprpb.SubscribeTopicEventsRequestAlpha1)
+	if err := s.receive(stream, first); err != nil {
 		return s.refuse(err)
 	}
 	if !s.streams.begin() {
 		return s.refuse(refusal.Stopping())
 	}
 	defer s.streams.n.Done()
-	caller := s.caller(stream.Context())
+	c := callOf(stream.Context())
+	caller := c.caller
+	if err := c.held.TryTake(streamWindow); err != nil { // the answers
+		return s.refuse(err)
+	}
+	if err := caller.Share().Enter(budget.Streams); err != nil {
+		return s.refuse(err)
+	}
+	defer caller.Share().Leave(budget.Streams)
 	sub, name, err := s.check(caller, first.GetInitialRequest())
 	if err == nil {
 		err = s.serve(stream, caller, &sub, name)
@@ -66,25 +75,6 @@ func (s *Server) SubscribeTopicEventsAlpha1(stream eventStream) error {
 		return s.refuse(err)
 	}
 	return nil
-}
-
-// first waits for the first message, until the sidecar stops.
-func (s *Server) first(stream eventStream) (*daprpb.SubscribeTopicEventsRequestAlpha1, error) {
-	type message struct {
-		in  *daprpb.SubscribeTopicEventsRequestAlpha1
-		err error
-	}
-	received := make(chan message, 1)
-	go func() { // which ends with the stream at the latest
-		in, err := stream.Recv()
-		received <- message{in, err}
-	}()
-	select {
-	case m := <-received:
-		return m.in, m.err
-	case <-s.stopping.Done():
-		return nil, refusal.Stopping()
-	}
 }
 
 // check reads the initial request, and checks whether the caller may have the subscription.
