@@ -14,6 +14,7 @@ import (
 
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog"
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog/eventlogtest"
+	"github.com/sluice-bus/sluice/test/lockedbuffer"
 )
 
 var errStore = errors.New("store on fire")
@@ -148,12 +149,13 @@ func (p *fakePath) ListNodes(ctx context.Context, ids ...string) (all []eventlog
 // sidecar is a roster that runs.
 type sidecar struct {
 	*Roster
-	path  *fakePath
-	looks atomic.Int32
-	news  atomic.Int32
-	about atomic.Pointer[[]eventlog.GroupName] // the last news
-	end   context.CancelFunc
-	ended chan struct{}
+	path   *fakePath
+	looks  atomic.Int32
+	news   atomic.Int32
+	about  atomic.Pointer[[]eventlog.GroupName] // the last news
+	end    context.CancelFunc
+	logged lockedbuffer.Buffer
+	ended  chan struct{}
 }
 
 const lease = 10 * time.Second
@@ -167,7 +169,7 @@ func (f *fakeNodes) startKeeping(name string, pendingEnds PendingEnds) *sidecar 
 func (f *fakeNodes) startOn(path *fakePath, name string, pendingEnds PendingEnds) *sidecar {
 	s := &sidecar{path: path, ended: make(chan struct{})}
 	s.Roster = New(Config{
-		Nodes: s.path, Name: name, Lease: lease, Logger: slog.New(slog.DiscardHandler),
+		Nodes: s.path, Name: name, Lease: lease, Logger: slog.New(slog.NewTextHandler(&s.logged, nil)),
 		Announced: s.announce, PendingEnds: pendingEnds,
 	})
 	s.Watch(func() { s.looks.Add(1) })

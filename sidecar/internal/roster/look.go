@@ -49,10 +49,7 @@ func (r *Roster) look(ctx context.Context) (again time.Duration) {
 	if err == nil {
 		err = r.watch(bounded, whole)
 	}
-	if err != nil && !r.failing && ctx.Err() == nil {
-		r.cfg.Logger.Warn("cannot keep up with the other sidecars of the store; trying again", "error", err)
-	}
-	r.failing = err != nil
+	r.note(err, ctx.Err() != nil)
 	for _, looked := range awaited {
 		looked <- err
 	}
@@ -73,6 +70,20 @@ func (r *Roster) look(ctx context.Context) (again time.Duration) {
 		}
 	}
 	return r.due.Sub(now)
+}
+
+// note notes the result of a look. It warns once if none has been complete for half a lease: a try may
+// take too long where many sidecars start at once, and the next one is soon.
+func (r *Roster) note(err error, ending bool) {
+	now := r.cfg.Clock.Now()
+	switch behind := now.Sub(r.complete); {
+	case err == nil:
+		r.complete, r.warned = now, false
+	case behind >= r.cfg.Lease/2 && !r.warned && !ending:
+		r.warned = true
+		r.cfg.Logger.Warn("cannot keep up with the other sidecars of the store; trying again", "for", behind, "error", err)
+	}
+	r.failing = err != nil
 }
 
 // spread is a little less than d, so that sidecars do not all beat at the same time.

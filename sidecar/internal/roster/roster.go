@@ -107,6 +107,8 @@ type Roster struct {
 
 	// Run's own.
 	failing     bool      // the last look around was incomplete
+	complete    time.Time // when one was complete for the last time; at first, when Run began
+	warned      bool      // that none has been complete since
 	due         time.Time // when the next beat is due at the latest
 	life        life
 	served      []eventlog.GroupName // the groups last announced
@@ -336,6 +338,7 @@ func (r *Roster) Run(ctx context.Context) error {
 		<-ctx.Done()
 		return nil
 	}
+	r.complete = r.cfg.Clock.Now()
 	gap := r.cfg.Lease / gapsPerLease
 	for again := time.Duration(0); r.cfg.Clock.SleepUnless(ctx, again, r.woken); {
 		again = r.look(ctx) - gap

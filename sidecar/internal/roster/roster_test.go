@@ -264,6 +264,28 @@ func TestOutageOfAll(t *testing.T) {
 	})
 }
 
+// A sidecar warns that it cannot keep up once it has not for half a lease, and once for each outage.
+func TestWarnsOfAnOutage(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := newFakeNodes()
+		a := store.start("a")
+		for _, c := range []struct {
+			outage time.Duration
+			want   int
+		}{{lease / 4, 0}, {2 * lease, 1}, {lease / 4, 1}, {lease, 2}} {
+			a.path.set(func() { a.path.err = errStore })
+			a.Join(groupName(int(c.outage))) // it looks at once
+			pass(c.outage)
+			a.path.set(func() { a.path.err = nil })
+			pass(lease)
+			if n := strings.Count(a.logged.String(), "cannot keep up"); n != c.want {
+				t.Errorf("%d warnings after an outage of %v, want %d", n, c.outage, c.want)
+			}
+		}
+		a.stop()
+	})
+}
+
 // kept is PendingEnds in memory.
 type kept struct{ ids []string }
 
