@@ -122,6 +122,7 @@ func (a *appending) decideAndApply(ctx context.Context, part *partition, lookUp 
 	last := part.last + uint64(len(a.fresh))
 	order := part.order
 	ch := a.encode(first, &order)
+	defer ch.free()
 	x, err := a.topic.waiting.noted(a.schedule(ch), func() (*commit, error) {
 		return a.log.commits.apply(ctx, ch, func() { part.head.Store(last) })
 	})
@@ -228,25 +229,20 @@ func repeated(id string, at location, ts int64, same bool) eventlog.Outcome {
 
 // encode encodes the new events, with seqs from first on, and the entries that find them.
 func (a *appending) encode(first uint64, o *order) *change {
-	size := 0
-	for _, i := range a.fresh {
-		size += a.batch[i].Size() + 64
-	}
 	ch := &change{indexed: a.log.db.NewBatch()}
+	if len(a.fresh) == 0 {
+		return ch
+	}
+	ch.events = newRunWriter()
+	ch.events.begin(a.topic.id, a.partition, first)
 	in := indexer{batch: ch.indexed, topic: a.topic.id}
-	buf := make([]byte, 0, size)
-	events := make([][]byte, len(a.fresh))
 	for n, i := range a.fresh {
 		r := a.batch[i]
 		flags := o.take(r)
-		start := len(buf)
-		buf = appendRecord(buf, r, flags)
-		events[n] = buf[start:]
+		ch.events.add(r, flags)
 		in.add(r, location{partition: a.partition, seq: first + uint64(n)}, flags)
 	}
-	if len(events) > 0 {
-		ch.events = encodeEvents(a.topic.id, a.partition, first, events)
-	}
+	ch.events.end()
 	return ch
 }
 

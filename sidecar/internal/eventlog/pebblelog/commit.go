@@ -45,9 +45,17 @@ type committer struct {
 type change struct {
 	// entries go into the journal and the index; nil: none.
 	entries *pebble.Batch
-	// events go into the journal, and indexed, with an entry for each run, into the index.
-	events  runWriter
+	// events, if there are some, go into the journal, and indexed, with an entry for each run, into the index.
+	events  *runWriter
 	indexed *pebble.Batch
+}
+
+// free lets the memory of a change that was applied, or refused, be used again, except for its entries.
+func (ch *change) free() {
+	if ch.events != nil {
+		ch.events.free()
+	}
+	_ = ch.indexed.Close()
 }
 
 // commit is one change under way; err may be read once done is closed.
@@ -145,9 +153,9 @@ func (c *committer) write(ch *change) (err error) {
 
 // put is write, and returns the segment that has the change.
 func (c *committer) put(ch *change) (segment uint64, err error) {
-	events := ch.events.body
-	if len(events) == 0 {
-		events = noRuns
+	events, runs := noRuns, []run(nil)
+	if ch.events != nil {
+		events, runs = ch.events.bytes(), ch.events.runs
 	}
 	var entries []byte
 	if ch.entries != nil && !ch.entries.Empty() {
@@ -168,7 +176,7 @@ func (c *committer) put(ch *change) (segment uint64, err error) {
 			return 0, err
 		}
 	}
-	if err := indexRuns(b, ch.events.runs, frame.Body); err != nil {
+	if err := indexRuns(b, runs, frame.Body); err != nil {
 		return 0, err
 	}
 	if err := c.place(b, frame.End); err != nil {

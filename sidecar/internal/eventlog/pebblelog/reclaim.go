@@ -242,7 +242,7 @@ func (l *Log) move(ctx context.Context, t *topic, x *frameRun) error {
 	if err := l.space.check(); err != nil {
 		return err
 	}
-	_, err = l.commits.apply(ctx, &change{events: w}, nil)
+	_, err = l.commits.apply(ctx, &change{events: &w}, nil)
 	return err
 }
 

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math"
 	"math/bits"
+	"sync"
 
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog"
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog/pebblelog/journal"
@@ -97,17 +98,81 @@ func identitySum(topic uint32, partition int, first uint64) uint32 {
 	return journal.Checksum(0, b[:])
 }
 
-// runWriter encodes runs. The places of its runs are relative to the beginning of body.
+// runWriter encodes runs. The places of its runs are relative to the beginning of what bytes returns.
 type runWriter struct {
-	body []byte
-	runs []run
+	body   []byte
+	unused int // bytes at the beginning of body
+	runs   []run
+
+	identity uint32 // of the last run
+	records  []byte // of the last run, while it goes on
+	event    []byte
 }
 
-// begin begins a run; add and end follow.
-func (w *runWriter) begin(topic uint32, partition int, first uint64) *run {
-	w.runs = append(w.runs, run{topic: topic, partition: partition, first: first})
-	return &w.runs[len(w.runs)-1]
+var runWriters = sync.Pool{New: func() any { return new(runWriter) }}
+
+// maxCount is how many bytes the number of runs takes at most.
+const maxCount = binary.MaxVarintLen32
+
+// newRunWriter returns a writer of runs of new events, to be freed once what it has is not used any more. begin, add for
+// each event, and end follow.
+func newRunWriter() *runWriter {
+	w := runWriters.Get().(*runWriter)
+	w.body, w.runs = append(w.body[:0], make([]byte, maxCount)...), w.runs[:0]
+	return w
 }
+
+// free lets the memory be used again, except for what a large batch needed.
+func (w *runWriter) free() {
+	if cap(w.body) <= keepBytes {
+		runWriters.Put(w)
+	}
+}
+
+// keepBytes is how large a buffer may be to be used again.
+const keepBytes = 1 << 20
+
+// begin begins a run.
+func (w *runWriter) begin(topic uint32, partition int, first uint64) {
+	w.runs = append(w.runs, run{topic: topic, partition: partition, first: first})
+	w.identity, w.records = identitySum(topic, partition, first), w.records[:0]
+}
+
+// add adds the next event, to a run of its own where the last one is full.
+func (w *runWriter) add(r *eventlog.Record, flags byte) {
+	w.event = appendRecord(w.event[:0], r, flags)
+	last := &w.runs[len(w.runs)-1]
+	if last.span == maxRun || last.span > 0 && len(w.records)+len(w.event) > maxRunBytes {
+		topic, partition, next := last.topic, last.partition, last.last()+1
+		w.finish()
+		w.begin(topic, partition, next)
+		last = &w.runs[len(w.runs)-1]
+	}
+	w.records = appendRunRecord(w.records, w.identity, last.span, w.event)
+	last.span++
+}
+
+// finish puts the last run into the body.
+func (w *runWriter) finish() {
+	r := &w.runs[len(w.runs)-1]
+	r.size, r.live = len(w.records), all(r.span)
+	w.body = appendRunHeader(w.body, runNew, r)
+	r.place = uint64(len(w.body))
+	w.body = append(w.body, w.records...)
+}
+
+// end finishes the last run, and puts the number of runs in front of them.
+func (w *runWriter) end() {
+	w.finish()
+	w.unused = maxCount - uvarintSize(uint64(len(w.runs)))
+	binary.PutUvarint(w.body[w.unused:], uint64(len(w.runs)))
+	for i := range w.runs {
+		w.runs[i].place -= uint64(w.unused)
+	}
+}
+
+// bytes are the runs as a frame has them.
+func (w *runWriter) bytes() []byte { return w.body[w.unused:] }
 
 // appendRunHeader is what precedes a run's records.
 func appendRunHeader(b []byte, kind byte, r *run) []byte {
@@ -171,38 +236,6 @@ func runRecords(dst []runRecord, r *run, records []byte) ([]runRecord, error) {
 // whole says that a record has what was written.
 func (x *runRecord) whole(identity uint32, records []byte) bool {
 	return journal.Checksum(identity, x.sum) == binary.LittleEndian.Uint32(records[x.start:])
-}
-
-// encodeEvents encodes new events of a partition, whose seqs begin at first; values are their encodings.
-func encodeEvents(topic uint32, partition int, first uint64, events [][]byte) (w runWriter) {
-	size := 0
-	for _, e := range events {
-		size += len(e) + 16
-	}
-	w.body = make([]byte, 0, size+32*(len(events)/maxRun+1))
-	var records []byte
-	var counted []byte
-	for len(events) > 0 {
-		r := w.begin(topic, partition, first)
-		identity := identitySum(topic, partition, first)
-		records = records[:0]
-		for r.span < len(events) && r.span < maxRun && (r.span == 0 || len(records)+len(events[r.span]) <= maxRunBytes) {
-			records = appendRunRecord(records, identity, r.span, events[r.span])
-			r.span++
-		}
-		r.size, r.live = len(records), all(r.span)
-		w.body = appendRunHeader(w.body, runNew, r)
-		r.place = uint64(len(w.body))
-		w.body = append(w.body, records...)
-		first += uint64(r.span)
-		events = events[r.span:]
-	}
-	counted = binary.AppendUvarint(counted, uint64(len(w.runs)))
-	for i := range w.runs {
-		w.runs[i].place += uint64(len(counted))
-	}
-	w.body = append(counted, w.body...)
-	return w
 }
 
 // frameRun is a run as a frame has it.
