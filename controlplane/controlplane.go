@@ -250,7 +250,7 @@ func (c *ControlPlane) Run(ctx context.Context, ready func() error) error {
 	c.quota.Register(rpc)
 	c.tunnels.Register(rpc)
 	topics.New(topics.Config{Sink: c.registry, Admit: c.admitSession, Logger: c.cfg.Logger}).Register(rpc)
-	(&health.Server{Sink: c.registry, Admit: c.admitSession, Logger: c.cfg.Logger}).Register(rpc)
+	(&health.Server{Sink: counted{c.registry, c.usage}, Admit: c.admitSession, Logger: c.cfg.Logger}).Register(rpc)
 	servers, failed := errgroup.WithContext(lasting)
 	servers.Go(func() error { return rpc.Serve(c.gate) })
 	web := &httpapi.Server{Handler: c.handler(serversCtx.Done()), Logger: c.cfg.Logger, DrainTimeout: c.cfg.DrainTimeout}

@@ -12,6 +12,7 @@ import (
 	"github.com/sluice-bus/sluice/controlplane/internal/fleet"
 	"github.com/sluice-bus/sluice/controlplane/internal/quota"
 	"github.com/sluice-bus/sluice/controlplane/internal/usage"
+	"github.com/sluice-bus/sluice/internal/health"
 	"github.com/sluice-bus/sluice/internal/policy"
 	"github.com/sluice-bus/sluice/internal/policypb"
 )
@@ -47,11 +48,19 @@ type counted struct {
 
 func (c counted) Usage(node, topic string, allowed, denied uint64, at time.Time) {
 	c.Registry.Usage(node, topic, allowed, denied, at)
-	c.book.Count(topic, "", allowed, denied, at)
+	c.book.Count(topic, "", allowed, 0, at) // Refuse counts all that was refused, for whichever reason
 }
 
 func (c counted) Tenant(topic, tenant string, allowed, denied uint64, at time.Time) {
 	c.book.Count(topic, tenant, allowed, denied, at)
+}
+
+func (c counted) Refuse(events []health.Refused) {
+	c.Registry.Refuse(events)
+	now := time.Now()
+	for _, e := range events {
+		c.book.Refuse(e.Topic, string(e.Code), e.Events, now)
+	}
 }
 
 // newQuota creates the quota service, with the policies in force.

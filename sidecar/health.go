@@ -6,6 +6,7 @@ import (
 
 	"github.com/sluice-bus/sluice/internal/health"
 	"github.com/sluice-bus/sluice/internal/setting"
+	"github.com/sluice-bus/sluice/sdk/wire"
 	report "github.com/sluice-bus/sluice/sidecar/internal/health"
 )
 
@@ -26,6 +27,11 @@ func (s *Sidecar) reportHealth(ctx context.Context) error {
 	}
 	return report.New(report.Config{
 		Conn: s.policies.control.Conn(), NodeID: s.cfg.NodeID, InstanceSecret: s.secret, Recent: s.cfg.Recent, Logger: s.cfg.Logger,
+		Refused: func() map[health.Refusal]int64 {
+			all := map[health.Refusal]int64{}
+			s.metrics.EachRefused(func(topic string, code wire.Code, n int64) { all[health.Refusal{Topic: topic, Code: code}] = n })
+			return all
+		},
 		Look: func(ctx context.Context) health.State {
 			now := time.Now()
 			sources = s.sources(sources, now)

@@ -37,6 +37,17 @@ func Parse(text []byte) (*Report, error) {
 	for _, row := range r.Sources.Set {
 		texts = append(texts, row.Key.Kind, row.Key.Name, row.Value.State)
 	}
+	if n := len(r.Refused); n > MaxRefused {
+		return nil, fmt.Errorf("the report has %d refusals, at most %d are allowed", n, MaxRefused)
+	}
+	for i := range r.Refused {
+		one := &r.Refused[i]
+		if one.Events < 1 || one.Events > maxRefusedEvents {
+			return nil, fmt.Errorf("the report has %d refused events of a topic, from 1 to %d are allowed", one.Events, int64(maxRefusedEvents))
+		}
+		texts = append(texts, one.Topic, string(one.Code))
+		*one = one.known()
+	}
 	if p := r.Process; p != nil {
 		texts = append(texts, p.StoreKind, p.StoreState, p.StoreError)
 	}

@@ -119,6 +119,8 @@ type Report struct {
 	DeadLetters changes[Group, DeadLetters] `json:"dead_letters,omitzero"`
 	Sources     changes[SourceName, Source] `json:"sources,omitzero"`
 	Log         []string                    `json:"log,omitempty"` // new lines
+	// Refused is not of the State: the control plane adds up what all streams have reported.
+	Refused []Refused `json:"refused,omitempty"`
 }
 
 // key is of a map's entries, in an order.

@@ -138,7 +138,9 @@ type Usage struct {
 	Topic    string `json:"topic"`
 	Tenant   string `json:"tenant,omitempty"`
 	Accepted int64  `json:"accepted"`
-	Refused  int64  `json:"refused"`
+	Refused  int64  `json:"refused"` // of a tenant: by its limit
+	// Refusals are a topic's refused events by error code.
+	Refusals map[string]int64 `json:"refusals,omitempty"`
 }
 
 // UsageQuery selects usage; what is left out is the control plane's default.

@@ -58,6 +58,8 @@ type FleetTopic struct {
 	Scope   string       `json:"scope"` // of the rate: sidecar or fleet
 	Paused  bool         `json:"paused"`
 	Policy  string       `json:"policy"` // the one that matches best; "": the defaults
+	// Refusals are the events that were refused in the last hour, by error code.
+	Refusals map[string]int64 `json:"refusals,omitempty"`
 	TopicGroups
 }
 

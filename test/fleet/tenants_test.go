@@ -4,6 +4,9 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
+	"maps"
+	"slices"
 	"testing"
 	"time"
 
@@ -103,4 +106,50 @@ func TestGroupsAreHeldByThePlane(t *testing.T) {
 	if paused() {
 		t.Error("it is said to be paused still")
 	}
+}
+
+// TestRefusalsAndTenantsOfASidecar refuses events for several reasons and of several tenants, whose limit is the sidecar's own. The
+// control plane says the same as the sidecar's metrics.
+func TestRefusalsAndTenantsOfASidecar(t *testing.T) {
+	t.Parallel()
+	p := startPlane(t)
+	p.put(t, "*", `{"connection":{"rate":0}}`)
+	p.put(t, "shared", `{"publish":{"rate":0.001,"burst":3,"per":"header:tenant"},"schema":{"json_schema":{"type":"integer"}}}`)
+	m := startSidecar(t, "s", "--control-plane", p.XDS())
+	everywhere(t, []*member{m}, "the policy", time.Now(), func(m *member) bool { return m.inForce(t)["shared"].Source == sourceLive })
+	for range 5 {
+		for _, tenant := range []string{"acme", "bolt"} {
+			if c := code(t, m.publishFor(t.Context(), "shared", tenant)); c != "" && c != wire.RateLimited {
+				t.Fatal(c)
+			}
+		}
+		_, err := m.api.Publish(t.Context(), &wire.Event{Topic: "shared", Payload: []byte(`"text"`)})
+		if c := code(t, err); c != wire.SchemaViolation && c != wire.RateLimited {
+			t.Fatal(c)
+		}
+	}
+	want := map[string]int64{"rate_limited": 4, "schema_violation": 5}
+	metrics, err := m.Metrics()
+	require.NoError(t, err)
+	for code, n := range want {
+		if got := metrics[fmt.Sprintf(`sluice_events_rejected_total{code=%q,topic="shared"}`, code)]; int64(got) != n {
+			t.Errorf("the sidecar counts %v events with %s, want %d", got, code, n)
+		}
+	}
+	eventually(t, "the topic has its refusals by code", func() bool {
+		topics, err := p.api.FleetTopics(t.Context(), false)
+		require.NoError(t, err)
+		i := slices.IndexFunc(topics, func(t admin.FleetTopic) bool { return t.Topic == "shared" })
+		return i >= 0 && maps.Equal(topics[i].Refusals, want)
+	})
+	eventually(t, "the day has them, and the tenants", func() bool {
+		rows, err := p.api.Usage(t.Context(), admin.UsageQuery{Prefix: "shared", Tenants: true})
+		require.NoError(t, err)
+		used := map[string][2]int64{}
+		for _, r := range rows {
+			used[r.Tenant] = [2]int64{r.Accepted, r.Refused}
+		}
+		return len(rows) == 3 && maps.Equal(rows[0].Refusals, want) && used["acme"] == [2]int64{3, 2} && used["bolt"] == [2]int64{3, 2} &&
+			used[""][1] == 9
+	})
 }

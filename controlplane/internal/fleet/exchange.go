@@ -14,7 +14,7 @@ import (
 // Bounds of the documents that control planes exchange.
 const (
 	// MaxExport bounds a document; a database takes 16 MiB at most. Beyond it a document leaves out the
-	// health of sidecars first, then histories, then topics that exist, then acked versions and unmet
+	// health of sidecars first, then histories, then topics that exist and reasons of refusals, then acked versions and unmet
 	// write concerns, then topics in use, and last the sidecars that left.
 	MaxExport = 8 << 20
 	// exportedHistories is how many topics, the busiest, have their history in a document.
@@ -29,8 +29,9 @@ type document struct {
 	Sidecars     []instance
 	Parts        []*Part // each once
 	Topics       []flatTopic
-	Existing     []string            // names of topics
-	Refusals     map[string]Refusals // by node id
+	Existing     []string                    // names of topics
+	Refusals     map[string]Refusals         // of sessions, by node id
+	Reasons      map[string]map[string]int64 // of refused events in the last hour, by topic and code
 }
 
 // flatTopic is a topic in few numbers: there are many topics, every second.
@@ -51,6 +52,7 @@ type other struct {
 	topics   []Topic
 	existing []string
 	refusals map[string]Refusals
+	reasons  map[string]map[string]int64
 	packed   []byte // as it came
 	// By node id: its connected sidecars, and those that left with events.
 	connected, left map[string]*instance
@@ -59,7 +61,8 @@ type other struct {
 // Export returns the document of this control plane's sidecars for the others.
 func (r *Registry) Export() []byte {
 	r.mu.Lock()
-	d := document{ControlPlane: r.name, Sidecars: r.own(true), Existing: r.existingNames(), Refusals: map[string]Refusals{}}
+	d := document{ControlPlane: r.name, Sidecars: r.own(true), Existing: r.existingNames(), Refusals: map[string]Refusals{},
+		Reasons: r.refusedByTopic()}
 	for node, one := range r.refusals {
 		d.Refusals[node] = one.Refusals
 	}
@@ -151,7 +154,7 @@ func (d *document) pack(limit int) []byte {
 				d.Topics[i].History = nil
 			}
 		},
-		func() { d.Existing = nil },
+		func() { d.Existing, d.Reasons = nil, nil },
 		func() {
 			for i := range d.Sidecars {
 				d.Sidecars[i].UnmetConcerns, d.Sidecars[i].Held = nil, nil
@@ -232,7 +235,7 @@ func read(packed []byte, before []other) (other, error) {
 		return other{}, err
 	}
 	o := other{
-		name: d.ControlPlane, sidecars: d.Sidecars, topics: make([]Topic, len(d.Topics)), existing: d.Existing, refusals: d.Refusals,
+		name: d.ControlPlane, sidecars: d.Sidecars, topics: make([]Topic, len(d.Topics)), existing: d.Existing, refusals: d.Refusals, reasons: d.Reasons,
 		packed: slices.Clone(packed), connected: map[string]*instance{}, left: map[string]*instance{},
 	}
 	for i := range o.sidecars {

@@ -29,7 +29,8 @@ type Hours struct {
 
 // hours keep the last hour. Times are durations since the registry began.
 type hours struct {
-	by      map[string]map[string]*hour // by topic and node id
+	most    int
+	by      map[string]map[string]*hour
 	pairs   int
 	leftOut time.Duration // when a pair was last left out; 0: never
 }
@@ -41,13 +42,15 @@ type hour struct {
 	events float32 // in that second
 }
 
+func newHours(most int) hours { return hours{most: most, by: map[string]map[string]*hour{}} }
+
 func slotOf(at time.Duration) int64 { return int64(at / HourSlot) }
 
-// add counts events. A topic at a sidecar beyond the bound is left out.
-func (h *hours) add(topic, node string, at time.Duration, events float64) {
-	one := h.by[topic][node]
+// add counts events. A pair beyond the bound is left out.
+func (h *hours) add(topic, of string, at time.Duration, events float64) {
+	one := h.by[topic][of]
 	if one == nil {
-		if h.pairs >= MaxHours {
+		if h.pairs >= h.most {
 			h.leftOut = max(at, 1)
 			return
 		}
@@ -55,7 +58,7 @@ func (h *hours) add(topic, node string, at time.Duration, events float64) {
 			h.by[topic] = map[string]*hour{}
 		}
 		one = &hour{last: slotOf(at)}
-		h.by[topic][node] = one
+		h.by[topic][of] = one
 		h.pairs++
 	}
 	one.add(at, float32(events))

@@ -45,7 +45,8 @@ type Registry struct {
 	members  map[string]*member // connected, by node id
 	left     map[string]*member // by node id: the last ones of it, where none is connected
 	usage    usage
-	hours    hours
+	hours    hours // by topic and node id
+	reasons  hours // of refusals, by topic and code
 	existing existing
 	others   []other
 	roster   roster
@@ -91,7 +92,7 @@ func NewRegistry(c Config) *Registry {
 	return &Registry{
 		name: c.ControlPlane, now: c.Now, start: c.Now(), await: c.AwaitEnd,
 		members: map[string]*member{}, left: map[string]*member{},
-		usage: usage{topics: map[string]*topicUse{}}, hours: hours{by: map[string]map[string]*hour{}},
+		usage: usage{topics: map[string]*topicUse{}}, hours: newHours(MaxHours), reasons: newHours(MaxRefusals),
 		existing: newExisting(), roster: newRoster(), refusals: map[string]refusals{},
 	}
 }

@@ -94,10 +94,7 @@ func (r *Registry) elapsed(at time.Time) time.Duration { return max(at.Sub(r.sta
 
 // use returns a sidecar's use of a topic. It adds one if there is room, else it returns nil.
 func (r *Registry) use(node, topic string, now time.Duration) (*topicUse, *use) {
-	if now-r.usage.swept >= sweepEvery {
-		r.usage.sweep(now)
-		r.hours.sweep(now)
-	}
+	r.sweep(now)
 	t := r.usage.topics[topic]
 	if t == nil || t.by[node] == nil {
 		if r.usage.pairs >= MaxUsages || t == nil && len(r.usage.topics) >= MaxTopics {
@@ -113,6 +110,15 @@ func (r *Registry) use(node, topic string, now time.Duration) (*topicUse, *use) 
 	}
 	t.used, t.by[node].used = now, now
 	return t, t.by[node]
+}
+
+// sweep removes what is over, now and then.
+func (r *Registry) sweep(now time.Duration) {
+	if now-r.usage.swept >= sweepEvery {
+		r.usage.sweep(now)
+		r.hours.sweep(now)
+		r.reasons.sweep(now)
+	}
 }
 
 // remove removes a topic that is in use.
@@ -139,14 +145,19 @@ func (u *usage) sweep(now time.Duration) {
 // ago, when all sidecars have reported.
 func (r *Registry) Topics(history bool) []Topic {
 	r.mu.Lock()
-	own, exist := r.ownTopics(history), [][]string{r.existingNames()}
+	own, exist, refusals := r.ownTopics(history), [][]string{r.existingNames()}, r.refusedByTopic()
 	others := r.others
 	r.mu.Unlock()
 	sets := [][]Topic{own}
 	for _, o := range others {
 		sets, exist = append(sets, o.topics), append(exist, o.existing)
 	}
-	return mergeTopics(sets, exist, history)
+	topics := mergeTopics(sets, exist, history)
+	addOthers(refusals, others)
+	for i := range topics {
+		topics[i].Refusals = refusals[topics[i].Topic]
+	}
+	return topics
 }
 
 // ownTopics returns those of this control plane's sidecars, in no order.

@@ -17,9 +17,11 @@ import (
 	"github.com/sluice-bus/sluice/internal/policypb"
 )
 
-// Sink receives the states of sidecars, which are never changed. It is safe for concurrent use.
+// Sink receives what sidecars report. States are never changed. It is safe for concurrent use.
 type Sink interface {
 	SetHealth(node, instance string, state *health.State, sent time.Time)
+	// Refuse adds events that a sidecar has refused since its last report.
+	Refuse(events []health.Refused)
 }
 
 // Server is the service to which sidecars report. Every field is required.
@@ -60,6 +62,7 @@ func (s *Server) report(from *grpc.GenericServerStream[wrapperspb.BytesValue, em
 		}
 		state = state.Apply(r)
 		s.Sink.SetHealth(node, instance, state, time.UnixMilli(r.At))
+		s.Sink.Refuse(r.Refused)
 	}
 }
 

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http"
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
@@ -82,7 +83,7 @@ func TestUsage(t *testing.T) {
 		}
 		cursor = "&cursor=" + page.Next
 	}
-	if whole := ask(all).Usage; !slices.Equal(paged, whole) || len(whole) != 7 {
+	if whole := ask(all).Usage; !reflect.DeepEqual(paged, whole) || len(whole) != 7 {
 		t.Errorf("in pages %q, in one %q", written(paged), written(whole))
 	}
 	for _, bad := range []string{

@@ -52,7 +52,9 @@ func (n Name) Compare(m Name) int {
 type Row struct {
 	Name
 	Accepted int64 `json:"accepted"`
-	Refused  int64 `json:"refused"` // by a limit
+	Refused  int64 `json:"refused"` // of a tenant: by its limit
+	// Refusals are a topic's refused events by error code.
+	Refusals map[string]int64 `json:"refusals,omitempty"`
 }
 
 // day is what was counted on a day.
@@ -78,8 +80,17 @@ func New(s store.Usage, writer string, logger *slog.Logger) *Book {
 	return &Book{store: s, writer: writer, logger: logger, days: map[string]*day{}}
 }
 
-// Count adds events.
+// Count adds what was accepted of a topic or a tenant, and what a tenant's limit refused.
 func (b *Book) Count(topic, tenant string, accepted, refused uint64, at time.Time) {
+	b.count(Row{Name: Name{topic, tenant}, Accepted: int64(accepted), Refused: int64(refused)}, at)
+}
+
+// Refuse adds events of a topic that were refused with an error code.
+func (b *Book) Refuse(topic, code string, n int64, at time.Time) {
+	b.count(Row{Name: Name{Topic: topic}, Refused: n, Refusals: map[string]int64{code: n}}, at)
+}
+
+func (b *Book) count(r Row, at time.Time) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.last = max(b.last, at.UTC().Format(time.DateOnly)) // a clock that is set back does not begin a day again
@@ -88,20 +99,26 @@ func (b *Book) Count(topic, tenant string, accepted, refused uint64, at time.Tim
 		d = &day{rows: map[Name]Row{}}
 		b.days[b.last] = d
 	}
-	n := Name{topic, tenant}
-	if _, there := d.rows[n]; !there && len(d.rows) >= MaxRows {
-		if tenant != "" {
+	if _, there := d.rows[r.Name]; !there && len(d.rows) >= MaxRows {
+		if r.Tenant != "" {
 			return
 		}
-		n = Name{Topic: Other}
+		r.Name = Name{Topic: Other}
 	}
-	d.add(Row{n, int64(accepted), int64(refused)})
+	d.add(r)
 	d.fresh = true
 }
 
 func (d *day) add(r Row) {
 	sum := d.rows[r.Name]
-	d.rows[r.Name] = Row{r.Name, sum.Accepted + r.Accepted, sum.Refused + r.Refused}
+	sum.Name, sum.Accepted, sum.Refused = r.Name, sum.Accepted+r.Accepted, sum.Refused+r.Refused
+	if sum.Refusals == nil && r.Refusals != nil {
+		sum.Refusals = map[string]int64{}
+	}
+	for code, n := range r.Refusals {
+		sum.Refusals[code] += n
+	}
+	d.rows[r.Name] = sum
 }
 
 // Run saves what was counted, until ctx ends.

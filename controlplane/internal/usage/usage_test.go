@@ -80,7 +80,13 @@ func TestNothingCountedIsLostOrCountedTwice(t *testing.T) {
 			switch rapid.SampledFrom([]string{"count", "count", "save", "start", "store"}).Draw(t, "step") {
 			case "count":
 				name := Name{rapid.SampledFrom([]string{"a", "b"}).Draw(t, "topic"), rapid.SampledFrom([]string{"", "x"}).Draw(t, "tenant")}
-				books[i].Count(name.Topic, name.Tenant, 3, 1, noon.AddDate(0, 0, rapid.IntRange(0, 2).Draw(t, "day")))
+				day := noon.AddDate(0, 0, rapid.IntRange(0, 2).Draw(t, "day"))
+				if name.Tenant != "" {
+					books[i].Count(name.Topic, name.Tenant, 3, 1, day)
+				} else {
+					books[i].Count(name.Topic, "", 3, 0, day)
+					books[i].Refuse(name.Topic, rapid.SampledFrom([]string{"rate_limited", "conflict"}).Draw(t, "code"), 1, day)
+				}
 				want[name] += 3
 			case "save":
 				_ = books[i].save(t.Context())
@@ -101,7 +107,8 @@ func TestNothingCountedIsLostOrCountedTwice(t *testing.T) {
 			t.Fatalf("got %+v, want %v", rows, want)
 		}
 		for _, r := range rows {
-			if r.Accepted != want[r.Name] || r.Refused*3 != r.Accepted {
+			byCode := r.Refusals["rate_limited"] + r.Refusals["conflict"]
+			if r.Accepted != want[r.Name] || r.Refused*3 != r.Accepted || r.Tenant == "" && byCode != r.Refused {
 				t.Fatalf("got %+v, want %v", rows, want)
 			}
 		}
@@ -111,16 +118,17 @@ func TestNothingCountedIsLostOrCountedTwice(t *testing.T) {
 func TestUsageIsSelected(t *testing.T) {
 	b := New(&memory{}, "w", slog.New(slog.DiscardHandler))
 	b.Count("orders", "acme", 2, 0, noon)
-	b.Count("orders", "", 5, 1, noon)
+	b.Count("orders", "", 5, 0, noon)
+	b.Refuse("orders", "rate_limited", 1, noon)
 	b.Count("payments", "", 7, 0, noon.AddDate(0, 0, 1))
 	for _, c := range []struct {
 		from, to, prefix string
 		tenants          bool
 		want             string
 	}{
-		{"2026-01-31", "2026-01-31", "", false, "[{{orders } 5 1}]"},
-		{"2026-01-31", "2026-02-01", "", true, "[{{orders } 5 1} {{orders acme} 2 0} {{payments } 7 0}]"},
-		{"2026-01-01", "2026-12-31", "pay", true, "[{{payments } 7 0}]"},
+		{"2026-01-31", "2026-01-31", "", false, "[{{orders } 5 1 map[rate_limited:1]}]"},
+		{"2026-01-31", "2026-02-01", "", true, "[{{orders } 5 1 map[rate_limited:1]} {{orders acme} 2 0 map[]} {{payments } 7 0 map[]}]"},
+		{"2026-01-01", "2026-12-31", "pay", true, "[{{payments } 7 0 map[]}]"},
 		{"2026-02-02", "2026-12-31", "", true, "[]"},
 	} {
 		rows, err := b.Between(t.Context(), c.from, c.to, c.prefix, c.tenants)

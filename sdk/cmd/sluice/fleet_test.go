@@ -31,7 +31,7 @@ func TestFleetTables(t *testing.T) {
 			return []admin.FleetTopic{
 				{Topic: "idle", Rate: 1000, Scope: "sidecar"},
 				{Topic: "orders", AllowedPerSecond: 499.6, DeniedPerSecond: 0.25, Rate: 500.5, Scope: "fleet", Policy: "orders.*",
-					Sidecars: []string{"s1", "s2"}},
+					Sidecars: []string{"s1", "s2"}, Refusals: map[string]int64{"rate_limited": 7, "conflict": 7, "bad_request": 30}},
 				{Topic: "paused", DeniedPerSecond: 3, Rate: 1, Paused: true, Scope: "sidecar", Policy: "paused", Sidecars: []string{"s1"}},
 				{Topic: "free", Scope: "sidecar", Policy: "*"},
 			}
@@ -51,11 +51,11 @@ s1    yes        0s ago     2      0       -
 	want(t, plane.ok("fleet", "forget", "s3", "--yes"), "forgot s3; replays of the fleet go without the events that only it had\n")
 	plane.run("", "fleet", "forget", "s2").wantFailure(t, 2, "--yes")
 	plane.run("", "fleet", "forget", "s2", "--yes").wantFailure(t, 3, "no sidecar \"s2\" is missing")
-	want(t, plane.ok("fleet", "topics"), `TOPIC   ALLOWED/S  DENIED/S  LIMIT/S  SCOPE    POLICY    SIDECARS
-orders  500        0.2       500.5    fleet    orders.*  2
-paused  0          3         paused   sidecar  paused    1
-idle    0          0         1000     sidecar  defaults  0
-free    0          0         none     sidecar  *         0
+	want(t, plane.ok("fleet", "topics"), `TOPIC   ALLOWED/S  DENIED/S  LIMIT/S  SCOPE    POLICY    SIDECARS  REFUSALS
+orders  500        0.2       500.5    fleet    orders.*  2         bad_request:30,conflict:7,rate_limited:7
+paused  0          3         paused   sidecar  paused    1         -
+idle    0          0         1000     sidecar  defaults  0         -
+free    0          0         none     sidecar  *         0         -
 `)
 	empty := startPlane(t, sluicetest.ControlPlaneOptions{})
 	want(t, empty.ok("fleet"), "no sidecars yet: start them with --control-plane HOST:PORT\n")

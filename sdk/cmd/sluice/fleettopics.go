@@ -5,8 +5,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strconv"
+	"strings"
 
 	"github.com/sluice-bus/sluice/internal/program"
 	"github.com/sluice-bus/sluice/sdk/admin"
@@ -18,7 +20,7 @@ func (*fleetTopicsCommand) Help() string {
 	return `Lists the topics, the busiest first. ALLOWED/S and DENIED/S count events that
 sidecars let through and that they refused for a limit. LIMIT/S is the rate that
 the topic's policy allows: to each sidecar, or to all of them together where
-SCOPE says fleet.
+SCOPE says fleet. REFUSALS has all that was refused in the last hour, by error code.
 
 Examples:
 
@@ -55,9 +57,20 @@ func printTopics(s *sheet, topics []admin.FleetTopic) error {
 			limit = strconv.FormatFloat(t.Rate, 'f', -1, 64)
 		}
 		rows[i] = []string{t.Topic, perSecond(t.AllowedPerSecond), perSecond(t.DeniedPerSecond), limit, t.Scope,
-			cmp.Or(t.Policy, "defaults"), fmt.Sprint(len(t.Sidecars)), orNone(t.Sidecars)}
+			cmp.Or(t.Policy, "defaults"), fmt.Sprint(len(t.Sidecars)), byCode(t.Refusals), orNone(t.Sidecars)}
 	}
-	return s.table([]string{"TOPIC", "ALLOWED/S", "DENIED/S", "LIMIT/S", "SCOPE", "POLICY", "SIDECARS"}, []string{"NODES"}, rows)
+	return s.table([]string{"TOPIC", "ALLOWED/S", "DENIED/S", "LIMIT/S", "SCOPE", "POLICY", "SIDECARS", "REFUSALS"}, []string{"NODES"}, rows)
+}
+
+// byCode writes refused events by error code, the most first.
+func byCode(refusals map[string]int64) string {
+	codes := slices.SortedFunc(maps.Keys(refusals), func(a, b string) int {
+		return cmp.Or(cmp.Compare(refusals[b], refusals[a]), cmp.Compare(a, b))
+	})
+	for i, code := range codes {
+		codes[i] = fmt.Sprint(plain(code), ":", refusals[code])
+	}
+	return cmp.Or(strings.Join(codes, ","), "-")
 }
 
 // perSecond writes a measured rate: small ones with a digit behind the point.

@@ -20,9 +20,10 @@ type fleetUsageCommand struct {
 }
 
 func (*fleetUsageCommand) Help() string {
-	return `Lists how many events of each topic were accepted, and refused by a limit, in each
-day or month in UTC, the latest first. Tenants are counted where their rates are for
-the fleet. What a topic keeps is in "sluice usage".
+	return `Lists how many events of each topic were accepted and refused, and the error codes,
+in each day or month in UTC, the latest first. With --tenants also those of tenants,
+where a policy has publish.per: accepted, and refused by their limits. What a topic
+keeps is in "sluice usage".
 
 Examples:
 
@@ -41,9 +42,9 @@ func (f *fleetUsageCommand) Run(ctx context.Context, app *program.App, c *client
 	return show(ctx, app, c, f.Watch, list, func(s *sheet, all []admin.Usage) error {
 		rows := make([][]string, len(all))
 		for i, r := range all {
-			rows[i] = []string{r.Period, plain(r.Topic), cmp.Or(plain(r.Tenant), "-"), fmt.Sprint(r.Accepted), fmt.Sprint(r.Refused)}
+			rows[i] = []string{r.Period, plain(r.Topic), cmp.Or(plain(r.Tenant), "-"), fmt.Sprint(r.Accepted), fmt.Sprint(r.Refused), byCode(r.Refusals)}
 		}
-		err := s.table([]string{"PERIOD", "TOPIC", "TENANT", "ACCEPTED", "REFUSED"}, nil, rows)
+		err := s.table([]string{"PERIOD", "TOPIC", "TENANT", "ACCEPTED", "REFUSED", "REFUSALS"}, nil, rows)
 		return errors.Join(err, s.from("control plane", plane.URL))
 	})
 }

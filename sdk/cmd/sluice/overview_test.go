@@ -123,12 +123,13 @@ all    101     5010   -           -
 
 func TestUsageByDay(t *testing.T) {
 	plane := startPlane(t, sluicetest.ControlPlaneOptions{Usage: func() []admin.Usage {
-		of := admin.Usage{Period: "2026-01-31", Topic: "orders", Accepted: 12, Refused: 3}
+		of := admin.Usage{Period: "2026-01-31", Topic: "orders", Accepted: 12, Refused: 3,
+			Refusals: map[string]int64{"rate_limited": 1, "schema_violation": 2}}
 		return []admin.Usage{of, {Period: of.Period, Topic: of.Topic, Tenant: "acme", Accepted: 5}}
 	}})
-	want(t, plane.ok("fleet", "usage", "--by", "day", "--tenants"), `PERIOD      TOPIC   TENANT  ACCEPTED  REFUSED
-2026-01-31  orders  -       12        3
-2026-01-31  orders  acme    5         0
+	want(t, plane.ok("fleet", "usage", "--by", "day", "--tenants"), `PERIOD      TOPIC   TENANT  ACCEPTED  REFUSED  REFUSALS
+2026-01-31  orders  -       12        3        schema_violation:2,rate_limited:1
+2026-01-31  orders  acme    5         0        -
 `)
 	plane.run("", "fleet", "usage", "--by", "year").wantFailure(t, 2, "--by")
 }

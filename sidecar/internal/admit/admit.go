@@ -38,7 +38,7 @@ type Quota interface {
 	Tenants(ctx context.Context, topic string, tenants []string, charges []limit.Charge, p policy.Publish, now time.Time)
 	// Count counts the events of a topic that got tokens, and the events that did not.
 	Count(topic string, allowed, denied int)
-	// CountTenant is Count for a tenant with a share of its own. Count does not count that tenant's
+	// CountTenant is Count for a tenant with a bucket of its own. Count does not count that tenant's
 	// events.
 	CountTenant(topic, tenant string, allowed, denied int)
 }

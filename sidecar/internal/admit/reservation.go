@@ -129,30 +129,24 @@ func (r *reservation) name(items []wire.PublishItem) {
 	}
 }
 
-// report tells the quota which events were admitted and which were refused. For a fleet-wide topic,
-// events that the connection's limit refuses do not count.
+// report tells the quota which events were admitted and which were refused. Of a fleet-wide topic only
+// those count whose own bucket refused: a share is asked for them alone.
 func (r *reservation) report(q Quota, v limit.Verdict) {
 	if q == nil {
 		return
 	}
 	refused := r.refusedTopic(v)
 	for i := range r.topics {
-		d := &r.topics[i]
-		n := d.events
-		if d.fleet {
-			n = r.charges[2*i+eventsCharge].N // the others are counted for their tenants
-		}
+		d, n := &r.topics[i], r.charges[2*i+eventsCharge].N // the others are counted for their tenants
+		all := !d.fleet && (refused == i || v.Refused == 0)
 		switch {
 		case n == 0:
 		case v.OK:
 			q.Count(d.name, n, 0)
-		case d.fleet && v.Refused > 2*len(r.topics): // the charge of a tenant
-		case refused == i, v.Refused == 0 && !d.fleet:
+		case all, refused == i && v.Refused <= 2*len(r.topics):
 			q.Count(d.name, 0, n)
 		}
-		if d.fleet {
-			r.reportTenants(q, i, v)
-		}
+		r.reportTenants(q, i, v, all)
 	}
 }
 

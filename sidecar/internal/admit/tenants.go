@@ -85,14 +85,14 @@ func (r *reservation) shareTenants(ctx context.Context, q Quota, topic int, now 
 	q.Tenants(ctx, r.topics[topic].name, names, charges, r.topics[topic].policy.Publish, now)
 }
 
-// reportTenants is report for the tenants of a fleet-wide topic.
-func (r *reservation) reportTenants(q Quota, topic int, v limit.Verdict) {
+// reportTenants is report for the tenants of a topic: all of them were refused, or the one whose bucket refused.
+func (r *reservation) reportTenants(q Quota, topic int, v limit.Verdict, all bool) {
 	of, charges := r.ofTenants(topic)
 	for j := range of {
 		switch name := r.topics[topic].name; {
 		case v.OK:
 			q.CountTenant(name, of[j].name, charges[j].N, 0)
-		case &charges[j] == &r.charges[v.Refused]:
+		case all, &charges[j] == &r.charges[v.Refused]:
 			q.CountTenant(name, of[j].name, 0, charges[j].N)
 		}
 	}

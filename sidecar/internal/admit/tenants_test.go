@@ -136,6 +136,21 @@ func TestFleetWideTenants(t *testing.T) {
 	}
 }
 
+// Tenants of topics that are not fleet-wide are counted as well. A batch is refused as a whole, by whichever bucket.
+func TestTenantsOfOneSidecarAreCounted(t *testing.T) {
+	q := &shares{buckets: map[string]*limit.Bucket{}}
+	f := newFixture(t, `[{name: '*', connection: {rate: 0.000001, burst: 8}}, {name: s, publish: {rate: 0.000001, burst: 2, per: 'header:tenant'}}]`,
+		&fakeLog{}, writer.DefaultBounds(), func(_ *fixture, c *admit.Config) { c.Quota = q })
+	f.publish(t, of("a", item("s", "")), of("b", item("s", "")), of("a", item("s", "")), item("s", ""))
+	f.publish(t, of("a", item("s", "")), of("b", item("s", "")), item("s", "")) // a has none left
+	f.publish(t, of("b", item("s", "")), item("own", ""))
+	f.publish(t, of("c", item("s", "")), of("c", item("s", "")), item("own", "")) // beyond the connection's
+	want := []string{"s 1 0", "s/a 2 0", "s/b 1 0", "s 0 1", "s/a 0 1", "s/b 0 1", "own 1 0", "s/b 1 0", "own 0 1", "s/c 0 2"}
+	if !slices.Equal(q.counted, want) || len(q.buckets) > 0 {
+		t.Errorf("counted %q, want %q; %d shares", q.counted, want, len(q.buckets))
+	}
+}
+
 // Only a tenant's events that were answered OK cost its tokens.
 func TestTokensGoneAreEventsAcceptedOfEachTenant(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {

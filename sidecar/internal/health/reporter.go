@@ -21,22 +21,27 @@ import (
 	"github.com/sluice-bus/sluice/internal/policypb"
 )
 
-// Config is what a Reporter needs; every field but Recent is required.
+// Config is what a Reporter needs; every field but Recent and Refused is required.
 type Config struct {
 	Conn           grpc.ClientConnInterface // to the control plane
 	NodeID         string
 	InstanceSecret string
 	// Look is the state now, but for its log. It returns within the time of a report.
-	Look   func(ctx context.Context) health.State
-	Recent *logging.Recent // nil: no lines of the log are reported
-	Logger *slog.Logger
+	Look func(ctx context.Context) health.State
+	// Refused counts the refused events since the start, nil: none are reported.
+	Refused func() map[health.Refusal]int64
+	Recent  *logging.Recent // nil: no lines of the log are reported
+	Logger  *slog.Logger
 }
 
 // Reporter reports the state of the sidecar.
-type Reporter struct{ cfg Config }
+type Reporter struct {
+	cfg     Config
+	refused map[health.Refusal]int64 // that were reported, on all streams
+}
 
 // New makes a Reporter.
-func New(cfg Config) *Reporter { return &Reporter{cfg} }
+func New(cfg Config) *Reporter { return &Reporter{cfg: cfg} }
 
 // Run reports until ctx ends.
 func (r *Reporter) Run(ctx context.Context) error {
@@ -87,9 +92,18 @@ func (r *Reporter) report(ctx context.Context, to grpc.ClientStreamingClient[wra
 	}
 	report := sent.Diff(&next, written-logged)
 	report.At = time.Now().UnixMilli()
+	var refused map[health.Refusal]int64
+	if r.cfg.Refused != nil {
+		refused = r.cfg.Refused()
+		report.Refused = health.RefusedSince(r.refused, refused)
+	}
 	text, err := json.Marshal(report)
 	if err != nil {
 		return nil, 0, err
 	}
-	return &next, written, to.Send(wrapperspb.Bytes(text))
+	if err := to.Send(wrapperspb.Bytes(text)); err != nil {
+		return nil, 0, err
+	}
+	r.refused = refused
+	return &next, written, nil
 }

@@ -76,9 +76,11 @@ func TestReports(t *testing.T) {
 		handler, recent := logging.Keep(slog.DiscardHandler, health.MaxLogLines)
 		log := slog.New(handler)
 		state := health.State{Process: health.Process{StoreState: "ok"}}
+		late, refused := health.Refusal{Topic: "orders", Code: "rate_limited"}, int64(3)
 		r := report.New(report.Config{
 			Conn: controlPlane(t, reports, cut), NodeID: "n", InstanceSecret: "i", Recent: recent, Logger: slog.New(slog.DiscardHandler),
-			Look: func(context.Context) health.State { return state },
+			Look:    func(context.Context) health.State { return state },
+			Refused: func() map[health.Refusal]int64 { return map[health.Refusal]int64{late: refused} },
 		})
 		ctx, stop := context.WithCancel(t.Context())
 		defer stop()
@@ -88,7 +90,7 @@ func TestReports(t *testing.T) {
 		log.Warn("one")
 		first := <-reports
 		began := time.Now()
-		if first.Process == nil || first.At != began.UnixMilli() {
+		if first.Process == nil || first.At != began.UnixMilli() || !slices.Equal(first.Refused, []health.Refused{{Refusal: late, Events: 3}}) {
 			t.Errorf("the first report is %+v", first.Report)
 		}
 		if next := <-reports; next.Process != nil || next.size > 40 || time.Since(began) != health.Every {
@@ -99,8 +101,12 @@ func TestReports(t *testing.T) {
 		if next := <-reports; next.state.Process.StoreState != "away" || len(next.Log) != 1 || len(next.state.Log) > 2 {
 			t.Errorf("after a change: %+v", next.Report)
 		}
+		refused = 10
+		if next := <-reports; !slices.Equal(next.Refused, []health.Refused{{Refusal: late, Events: 7}}) {
+			t.Errorf("after seven more refusals: %+v", next.Report)
+		}
 		cut <- struct{}{}
-		if next := <-reports; next.Process == nil || next.state.Process.StoreState != "away" || len(next.Log) != 2 {
+		if next := <-reports; next.Refused != nil || next.Process == nil || next.state.Process.StoreState != "away" || len(next.Log) != 2 {
 			t.Errorf("a new stream begins with %+v", next.Report)
 		}
 		stop()

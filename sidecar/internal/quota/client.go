@@ -72,12 +72,13 @@ type Client struct {
 	connected atomic.Bool
 	hurried   atomic.Bool // a share has to report soon
 	kick      pause.Wake  // a report is due now
-	counters  counters
+	counters  counters    // of topics
+	tenants   counters    // of those without shares
 
 	shares sync.Map // by policypb.QuotaName, of *share
 	starts sync.Mutex
 	// Guarded by starts: the numbers of shares of topics, and of tenants.
-	topics, tenants int
+	topicShares, tenantShares int
 
 	// Of the goroutine of Run.
 	reports uint64    // the number of the last one
@@ -99,7 +100,8 @@ func New(cfg Config) *Client {
 		cfg.Known = func() int { return 1 }
 	}
 	c := &Client{cfg: cfg, kick: pause.NewWake()}
-	c.counters.since = time.Now()
+	c.counters.most, c.tenants.most = maxTopics, maxTenants
+	c.counters.since, c.tenants.since = time.Now(), time.Now()
 	return c
 }
 
@@ -191,9 +193,9 @@ func (c *Client) share(name string, p policy.Publish, now time.Time) *share {
 // count returns the counter of shares like s, and its maximum. The caller holds starts.
 func (c *Client) count(s *share) (n *int, most int) {
 	if s.tenant == "" {
-		return &c.topics, maxFleetTopics
+		return &c.topicShares, maxFleetTopics
 	}
-	return &c.tenants, maxFleetTenants
+	return &c.tenantShares, maxFleetTenants
 }
 
 func (c *Client) forget(s *share) {

@@ -35,7 +35,9 @@ func newLedger() *ledger {
 	return &ledger{allowed: map[string]uint64{}, denied: map[string]uint64{}, shares: map[string]float64{}}
 }
 
-func (l *ledger) Tenant(string, string, uint64, uint64, time.Time) {}
+func (l *ledger) Tenant(topic, tenant string, allowed, denied uint64, at time.Time) {
+	l.Usage("tenants", topic+"/"+tenant, allowed, denied, at)
+}
 
 func (l *ledger) Usage(node, topic string, allowed, denied uint64, _ time.Time) {
 	l.mu.Lock()
@@ -108,14 +110,16 @@ func TestOverGRPC(t *testing.T) {
 		}
 	}
 	clients[0].Count("payments", 3, 4)
-	eventually(t, "each has half of the rate, and all is counted", func() bool {
+	clients[0].CountTenant("payments", "acme", 2, 1)
+	eventually(t, "each has half of the rate, and all is counted, tenants too", func() bool {
 		press(clients[0])
 		press(clients[1])
 		_, _, first := sink.get("n0 orders")
 		_, _, second := sink.get("n1 orders")
 		allowed, denied, _ := sink.get("n0 payments")
+		ofTenant, _, _ := sink.get("tenants payments/acme")
 		half := func(rate float64) bool { return rate > 45 && rate < 55 }
-		return half(first) && half(second) && allowed == 3 && denied == 4
+		return half(first) && half(second) && allowed == 5 && denied == 5 && ofTenant == 2
 	})
 	leave[1]()
 	eventually(t, "the one that stays has all", func() bool {

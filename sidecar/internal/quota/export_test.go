@@ -16,5 +16,5 @@ func (c *Client) Fallen(topic string) bool {
 func (c *Client) Shares() int {
 	c.starts.Lock()
 	defer c.starts.Unlock()
-	return c.topics + c.tenants
+	return c.topicShares + c.tenantShares
 }

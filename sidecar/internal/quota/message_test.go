@@ -89,12 +89,28 @@ func TestCountersAreBounded(t *testing.T) {
 	if got := c.counters.n.Load(); got != maxTopics {
 		t.Errorf("%d topics are counted, at most %d should be", got, maxTopics)
 	}
-	reported := 0
-	for range forgetCounter + 2 {
-		c.counters.collect(time.Now(), func(string) bool { return false }, func(*usage) { reported++ })
+	for i := range maxTenants + 5 { // which are counted in their topic, then
+		c.CountTenant("topic-1", fmt.Sprint("tenant-", i), 1, 2)
 	}
-	if left := c.counters.n.Load(); reported != maxTopics || left != 0 {
-		t.Errorf("%d were reported, and %d are left", reported, left)
+	reported, ofTopic := map[string]int{}, uint64(0)
+	for range forgetCounter + 2 {
+		for _, of := range []*counters{&c.counters, &c.tenants} {
+			err := of.collect(time.Now(), func(string) bool { return false }, func(u *usage) error {
+				id := u.GetBucketId().GetBucket()
+				reported[id[policypb.QuotaTenant]]++
+				if id[policypb.QuotaTopic] == "topic-1" {
+					ofTopic += u.GetNumRequestsAllowed() + u.GetNumRequestsDenied()
+				}
+				return nil
+			})
+			require.NoError(t, err)
+		}
+	}
+	if left := c.counters.n.Load() + c.tenants.n.Load(); reported[""] != maxTopics || len(reported) != 1+maxTenants || left != 0 {
+		t.Errorf("%d topics and %d tenants were reported, and %d are left", reported[""], len(reported)-1, left)
+	}
+	if want := uint64(1 + 3*(maxTenants+5)); ofTopic != want {
+		t.Errorf("%d events of a topic and its tenants were reported, want %d", ofTopic, want)
 	}
 }
 

@@ -26,8 +26,8 @@ const (
 	leaveWithin = 500 * time.Millisecond
 	// maxSent is the number of remembered reports: a share's lifetime begins with its report.
 	maxSent = 1024
-	// maxReported is the number of topics and tenants with shares in one message; the rest goes
-	// into further messages.
+	// maxReported is the number of topics and tenants in one message; the rest goes into further
+	// messages.
 	maxReported = 5000
 )
 
@@ -183,26 +183,37 @@ func (c *Client) report(stream link, regular bool) error {
 	now := time.Now()
 	c.reports++
 	message := &rlqs.RateLimitQuotaUsageReports{Domain: policypb.QuotaDomain}
+	add := func(u *usage) error {
+		message.BucketQuotaUsages = append(message.BucketQuotaUsages, u)
+		if len(message.BucketQuotaUsages) < maxReported {
+			return nil
+		}
+		full := message
+		message = &rlqs.RateLimitQuotaUsageReports{Domain: policypb.QuotaDomain}
+		defer func() { c.reports++ }()
+		return c.send(stream, full, now)
+	}
 	for _, v := range c.shares.Range {
 		s := v.(*share)
 		u, keep := s.report(c.reports, regular, now)
 		if u != nil {
-			message.BucketQuotaUsages = append(message.BucketQuotaUsages, u)
-		}
-		if len(message.BucketQuotaUsages) >= maxReported {
-			if err := c.send(stream, message, now); err != nil {
+			if err := add(u); err != nil {
 				return err
 			}
-			c.reports++
-			message = &rlqs.RateLimitQuotaUsageReports{Domain: policypb.QuotaDomain}
 		}
 		if !keep {
 			c.forget(s)
 		}
 	}
 	if regular && now.Sub(c.counters.since) >= countEvery {
-		c.counters.collect(now, func(topic string) bool { _, ok := c.shares.Load(topic); return ok },
-			func(u *usage) { message.BucketQuotaUsages = append(message.BucketQuotaUsages, u) })
+		shared := func(topic string) bool { _, ok := c.shares.Load(topic); return ok }
+		if err := c.counters.collect(now, shared, add); err != nil {
+			return err
+		}
+		// A tenant that has got a share counts there: what was counted before is reported here, too.
+		if err := c.tenants.collect(now, func(string) bool { return false }, add); err != nil {
+			return err
+		}
 	}
 	return c.send(stream, message, now)
 }

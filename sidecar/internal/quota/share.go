@@ -296,7 +296,7 @@ func (s *share) report(k uint64, regular bool, now time.Time) (u *usage, keep bo
 	}
 	n := &s.own
 	if s.tenant == "" {
-		n = s.client.counters.topic(s.topic)
+		n = s.client.counters.of(s.topic)
 	}
 	var allowed, denied uint64
 	if n != nil {

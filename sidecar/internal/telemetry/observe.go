@@ -8,6 +8,7 @@ import (
 	"go.opentelemetry.io/otel/metric"
 
 	"github.com/sluice-bus/sluice/internal/policy"
+	"github.com/sluice-bus/sluice/sdk/wire"
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog"
 )
 
@@ -232,10 +233,8 @@ type Totals struct{ Published, Refused, Delivered, Dead int64 }
 func (m *Metrics) Totals() (sum Totals) {
 	for _, t := range m.series.topics.all() {
 		sum.Published += t.published.Load()
-		for _, r := range t.byCode.Range {
-			sum.Refused += r.(*counted).n.Load()
-		}
 	}
+	m.EachRefused(func(_ string, _ wire.Code, n int64) { sum.Refused += n })
 	for _, g := range m.series.groups.all() {
 		sum.Delivered += g.delivered.Load()
 		sum.Dead += g.deadLettered.Load()

@@ -51,6 +51,15 @@ func (t *Topic) Rejected(code wire.Code, n int) {
 	})
 }
 
+// EachRefused calls f with the number of events that were refused since the start, by topic and code.
+func (m *Metrics) EachRefused(f func(topic string, code wire.Code, n int64)) {
+	for _, t := range m.series.topics.all() {
+		for code, r := range t.byCode.Range {
+			f(t.label, wire.Code(code.(string)), r.(*counted).n.Load())
+		}
+	}
+}
+
 // countIn adds to the series of a value in a map, which first makes where there is none.
 func countIn(series *sync.Map, value string, n int, first func() *counted) {
 	c, ok := series.Load(value)

@@ -2,7 +2,8 @@
 import {denied, Guarded, html, Page, PausedGroups, policyLink, TopicTabs, useState, Waiting} from './ui.js';
 import {address} from './router.js';
 import {content, effective, inherited, matching, pausedGroups, set} from './policy.js';
-import {exact, perSecond} from './format.js';
+import {now} from './api.js';
+import {count, exact, perSecond} from './format.js';
 import {useLive} from './live.js';
 import {DeleteTopic} from './topicdialogs.js';
 import {Graph} from './sparkline.js';
@@ -65,7 +66,26 @@ function Rates({name, topic, policies, asked}) {
       <div><dt>Policy</dt><dd class="code">${topic.policy ? html`<a href=${policyLink(topic.policy)}>${topic.policy}</a>` : 'defaults'}</dd></div>
     </dl>
     <${Graph} history=${topic.history} limit=${limit} label=${`${name} over the last minute`} />
-    <${BySidecar} topic=${topic} />`;
+    <${BySidecar} topic=${topic} />
+    <${ByReason} topic=${topic} />`;
+}
+
+// ByReason lists why events were refused in the last hour, and today.
+function ByReason({topic}) {
+  const today = new Date(now()).toISOString().slice(0, 10);
+  const used = useLive(`/v1/usage?${new URLSearchParams({from: today, prefix: topic.topic, limit: 1})}`);
+  const ofDay = used.data?.usage.find(u => u.topic === topic.topic)?.refusals ?? {};
+  const {refusals: ofHour = {}} = topic;
+  const codes = [...new Set([...Object.keys(ofHour), ...Object.keys(ofDay)])].sort((a, b) => (ofDay[b] ?? 0) - (ofDay[a] ?? 0) || a.localeCompare(b));
+  return html`
+    <h2>Refused, by reason</h2>
+    ${codes.length === 0 ? html`<p class="muted">Nothing was refused today.</p>` : html`
+    <table class="usage">
+      <thead><tr><th scope="col">Error code</th><th scope="col" class="number">Last hour</th><th scope="col" class="number">Today (UTC)</th></tr></thead>
+      <tbody>${codes.map(code => html`
+        <tr key=${code}><th scope="row" class="code">${code}</th><td class="number">${count(ofHour[code] ?? 0)}</td><td class="number">${count(ofDay[code] ?? 0)}</td></tr>`)}
+      </tbody>
+    </table>`}`;
 }
 
 const part = (n, most) => ({width: `${(n / most) * 100}%`});

@@ -2,7 +2,7 @@
 import {h, render} from './vendor/preact.mjs';
 import {useEffect, useId, useLayoutEffect, useMemo, useRef, useState} from './vendor/hooks.mjs';
 import htm from './vendor/htm.mjs';
-import {ago, clock, full} from './format.js';
+import {ago, clock, count, full} from './format.js';
 import {address, setQuery} from './router.js';
 import {CopyAs} from './copy.js';
 
@@ -119,6 +119,15 @@ export const ErrorNote = ({error}) => (error ? html`<p class="note bad" role="al
 // PausedGroups names the consumer groups that a policy pauses.
 export const PausedGroups = ({names}) => names.length > 0 && html` <span class="badge warn" title=${names.join(', ')}>
   ${names.length === 1 ? `group ${names[0]} paused` : `${names.length} groups paused`}</span>`;
+
+// Refusals are refused events by error code, the most first.
+export function Refusals({of = {}, most = 2}) {
+  const codes = Object.entries(of).sort((a, b) => b[1] - a[1] || a[0].localeCompare(b[0]));
+  if (codes.length === 0) return html`<span class="muted">–</span>`;
+  const all = codes.map(([code, n]) => `${code} ${count(n)}`).join(', ');
+  return html`${codes.slice(0, most).map(([code, n]) => html`<span key=${code}><span class="code">${code}</span> ${count(n)}</span>`)}
+    ${codes.length > most && html`<span class="muted" title=${all}>+${codes.length - most}</span>`}`;
+}
 
 export const topicLink = name => address(['topics', name]);
 export const policyLink = name => address(['policies', name]);

@@ -1,5 +1,5 @@
 // What each topic keeps and how much that is a day, and what topics and tenants used by day and month.
-import {Choice, Empty, ErrorNote, Filter, html, Page, Time, topicLink, useState, Waiting} from './ui.js';
+import {Choice, Empty, ErrorNote, Filter, html, Page, Refusals, Time, topicLink, useState, Waiting} from './ui.js';
 import {api, storePath} from './api.js';
 import {bytes, count, perSecond, plural} from './format.js';
 import {csv, download} from './download.js';
@@ -54,6 +54,7 @@ const pastColumns = [
   {title: 'Tenant', className: 'code', cell: u => u.tenant ?? html`<span class="muted">all</span>`, of: u => u.tenant ?? ''},
   {title: 'Accepted', number: true, cell: u => count(u.accepted), of: u => u.accepted},
   {title: 'Refused', number: true, cell: u => html`<span class=${u.refused ? 'bad' : 'muted'}>${count(u.refused)}</span>`, of: u => u.refused},
+  {title: 'Why', className: 'where', cell: u => html`<${Refusals} of=${u.refusals} most=${4} />`, of: u => Object.entries(u.refusals ?? {}).map(r => r.join(' ')).join(', ')},
 ];
 
 const mostPages = 100; // of a CSV, of 1,000 rows each
@@ -85,7 +86,7 @@ function Past({query, me}) {
       ${!rows ? html`<${Waiting} poll=${live} />`
         : rows.length === 0 ? html`<${Empty}><p>Nothing was published${prefix && html` to topics that begin with <code>${prefix}</code>`} in these days.</p><//>`
         : html`<${Table} name="past" columns=${pastColumns} rows=${rows} id=${u => [u.period, u.topic, u.tenant].join(' ')} query=${query} next=${live.data.next} />
-          <p class="muted">Days are in UTC, the last 30 unless others are chosen. Refused are those over a limit. Tenants are counted where their rates are for the fleet.</p>`}
+          <p class="muted">Days are in UTC, the last 30 unless others are chosen. Refused events of a tenant are those over its limit. Tenants are counted where a policy has publish.per.</p>`}
     <//>`;
 }
 
