@@ -18,11 +18,11 @@ const columns = (limiting, stored) => [
     label=${`last minute of ${t.topic}: ${perSecond(t.allowed_per_second)} accepted and ${perSecond(t.denied_per_second)} refused per second now`} />`},
   {title: 'Accepted /s', sort: 'allowed_per_second', number: true, cell: t => perSecond(t.allowed_per_second)},
   {title: 'Refused /s', sort: 'denied_per_second', number: true, cell: t => html`<span class=${t.denied_per_second > 0 ? 'bad' : 'muted'}>${perSecond(t.denied_per_second)}</span>`},
-  {title: 'Refused in 1 h', className: 'where', cell: t => html`<${Refusals} of=${t.refusals} />`},
   {title: 'Limit /s', number: true, cell: t => html`${t.rate ? exact(t.rate) : 'none'}${' '}<small>${t.rate ? (t.scope === 'fleet' ? 'fleet' : 'each') : ''}</small>`},
   {title: 'Stored', number: true, cell: t => (stored?.has(t.topic) ? html`<${Stored} ...${stored.get(t.topic)} />` : '–')},
   {title: 'Worst lag', sort: 'lag', number: true, cell: t => (t.groups ? html`${count(t.lag)} <small>${plural(t.groups, 'group')}</small>` : html`<span class="muted">no group</span>`)},
   {title: 'Dead letters', sort: 'dead_letters', number: true, cell: t => html`<span class=${t.dead_letters ? 'bad' : 'muted'}>${count(t.dead_letters)}</span>`},
+  {title: 'Refused in 1 h', className: 'where', cell: t => html`<${Refusals} of=${t.refusals} />`},
   {title: 'Refused at', className: 'where', cell: t => html`<${Where} usages=${t.by_sidecar} />`},
   {title: 'Policy', className: 'code', cell: t => (t.policy ? html`<a href=${policyLink(t.policy)}>${t.policy}</a>` : html`<span class="muted">defaults</span>`)},
 ];
