@@ -139,8 +139,8 @@ func TestFleetWideTenants(t *testing.T) {
 // Tenants of topics that are not fleet-wide are counted as well. A batch is refused as a whole, by whichever bucket.
 func TestTenantsOfOneSidecarAreCounted(t *testing.T) {
 	q := &shares{buckets: map[string]*limit.Bucket{}}
-	f := newFixture(t, `[{name: '*', connection: {rate: 0.000001, burst: 8}}, {name: s, publish: {rate: 0.000001, burst: 2, per: 'header:tenant'}}]`,
-		&fakeLog{}, writer.DefaultBounds(), func(_ *fixture, c *admit.Config) { c.Quota = q })
+	f := newFixture(t, `[{name: '*', connection: {rate: 0.000001, burst: 8}}, {name: s, publish: {rate: 0.000001, burst: 2, `+
+		`per: 'header:tenant'}}]`, &fakeLog{}, writer.DefaultBounds(), func(_ *fixture, c *admit.Config) { c.Quota = q })
 	f.publish(t, of("a", item("s", "")), of("b", item("s", "")), of("a", item("s", "")), item("s", ""))
 	f.publish(t, of("a", item("s", "")), of("b", item("s", "")), item("s", "")) // a has none left
 	f.publish(t, of("b", item("s", "")), item("own", ""))
