@@ -235,8 +235,8 @@ func read(packed []byte, before []other) (other, error) {
 		return other{}, err
 	}
 	o := other{
-		name: d.ControlPlane, sidecars: d.Sidecars, topics: make([]Topic, len(d.Topics)), existing: d.Existing, refusals: d.Refusals, reasons: d.Reasons,
-		packed: slices.Clone(packed), connected: map[string]*instance{}, left: map[string]*instance{},
+		name: d.ControlPlane, sidecars: d.Sidecars, topics: make([]Topic, len(d.Topics)), existing: d.Existing,
+		refusals: d.Refusals, reasons: d.Reasons, packed: slices.Clone(packed), connected: map[string]*instance{}, left: map[string]*instance{},
 	}
 	for i := range o.sidecars {
 		s := &o.sidecars[i]

@@ -42,7 +42,8 @@ func (f *fleetUsageCommand) Run(ctx context.Context, app *program.App, c *client
 	return show(ctx, app, c, f.Watch, list, func(s *sheet, all []admin.Usage) error {
 		rows := make([][]string, len(all))
 		for i, r := range all {
-			rows[i] = []string{r.Period, plain(r.Topic), cmp.Or(plain(r.Tenant), "-"), fmt.Sprint(r.Accepted), fmt.Sprint(r.Refused), byCode(r.Refusals)}
+			rows[i] = []string{r.Period, plain(r.Topic), cmp.Or(plain(r.Tenant), "-"), fmt.Sprint(r.Accepted), fmt.Sprint(r.Refused),
+				byCode(r.Refusals)}
 		}
 		err := s.table([]string{"PERIOD", "TOPIC", "TENANT", "ACCEPTED", "REFUSED", "REFUSALS"}, nil, rows)
 		return errors.Join(err, s.from("control plane", plane.URL))
