@@ -17,8 +17,30 @@ type SchemaVersion struct {
 
 // SchemaCheck says whether a schema could become that of a policy, and why not.
 type SchemaCheck struct {
-	Compatible bool     `json:"compatible"`
-	Reasons    []string `json:"reasons"`
+	Compatible bool          `json:"compatible"`
+	Reasons    []string      `json:"reasons"`
+	Events     *SchemaEvents `json:"events,omitempty"` // nil: none were asked for
+}
+
+// SchemaEvents says which of a topic's latest events a schema refuses.
+type SchemaEvents struct {
+	Checked  int             `json:"checked"`
+	Refused  int             `json:"refused"`
+	Examples []SchemaExample `json:"examples"` // of refused events, at most ten
+}
+
+// SchemaExample is an event that a schema refuses.
+type SchemaExample struct {
+	ID      string `json:"id"`
+	Pointer string `json:"pointer"` // of the value in the payload
+	Reason  string `json:"reason"`
+}
+
+// SchemaCheckOptions say what else is checked.
+type SchemaCheckOptions struct {
+	Compatibility string // "": the one in force
+	// Store and Topic name the events that are checked, too; "": none are.
+	Store, Topic string
 }
 
 // TopicSchema is the schema that a topic's payloads must match.
@@ -35,13 +57,18 @@ func (c *ControlPlane) Schemas(ctx context.Context, policy string) ([]SchemaVers
 	return body.Versions, err
 }
 
-// CheckSchema says whether a schema could become that of a policy; "" is the compatibility in
-// force. It changes nothing.
-func (c *ControlPlane) CheckSchema(ctx context.Context, policy string, schema json.RawMessage, compatibility string) (SchemaCheck, error) {
+// CheckSchema says whether a schema could become that of a policy. It changes nothing.
+func (c *ControlPlane) CheckSchema(ctx context.Context, policy string, schema json.RawMessage,
+	opts SchemaCheckOptions) (SchemaCheck, error) {
+	type events struct {
+		Store string `json:"store"`
+		Topic string `json:"topic"`
+	}
 	body, err := json.Marshal(struct {
 		JSONSchema    json.RawMessage `json:"json_schema"`
 		Compatibility string          `json:"compatibility,omitempty"`
-	}{schema, compatibility})
+		Events        events          `json:"events,omitzero"`
+	}{schema, opts.Compatibility, events{opts.Store, opts.Topic}})
 	if err != nil {
 		return SchemaCheck{}, err
 	}

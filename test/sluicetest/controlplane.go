@@ -314,6 +314,7 @@ func (c *ControlPlane) checkSchema(r *http.Request) (any, error) {
 	var body struct {
 		JSONSchema    json.RawMessage `json:"json_schema"`
 		Compatibility string          `json:"compatibility"`
+		Events        *struct{ Store, Topic string }
 	}
 	if err := decode(r, &body); err != nil {
 		return nil, err
@@ -325,7 +326,13 @@ func (c *ControlPlane) checkSchema(r *http.Request) (any, error) {
 	if c.opts.CheckSchema != nil {
 		reasons = append(reasons, c.opts.CheckSchema(r.PathValue("name"), body.JSONSchema, body.Compatibility)...)
 	}
-	return admin.SchemaCheck{Compatible: len(reasons) == 0, Reasons: reasons}, nil
+	check := admin.SchemaCheck{Compatible: len(reasons) == 0, Reasons: reasons}
+	if of := body.Events; of != nil { // the first of three events is refused
+		check.Events = &admin.SchemaEvents{Checked: 3, Refused: 1, Examples: []admin.SchemaExample{
+			{ID: "e-1", Pointer: "/n", Reason: of.Topic + " of " + of.Store},
+		}}
+	}
+	return check, nil
 }
 
 func (c *ControlPlane) rollback(r *http.Request) (any, error) {

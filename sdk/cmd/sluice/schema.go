@@ -20,7 +20,7 @@ import (
 type schemaCommand struct {
 	controlPlane
 
-	Check    schemaCheckCommand    `cmd:"" asks:"plane" help:"Say whether a schema is compatible with earlier ones."`
+	Check    schemaCheckCommand    `cmd:"" asks:"plane store" help:"Say whether a schema is compatible with earlier ones."`
 	List     schemaListCommand     `cmd:"" asks:"plane" help:"List the schemas that a policy has had."`
 	Show     schemaShowCommand     `cmd:"" help:"Print the schema of a topic, or a version of a policy's."`
 	AsyncAPI schemaAsyncAPICommand `cmd:"" asks:"app" name:"asyncapi" help:"Describe topics and their schemas as an AsyncAPI document."`
@@ -44,6 +44,7 @@ type schemaCheckCommand struct {
 	Topic         string   `xor:"with" help:"Compare with the schemas of the policy from which this topic has its schema."`
 	Policy        string   `xor:"with" help:"Compare with the schemas of this policy: a topic, or a prefix and a *."`
 	Against       []string `xor:"with" placeholder:"OLD" sep:"none" help:"Compare with the schema in this file, without a control plane; may be repeated."`
+	Events        string   `placeholder:"TOPIC" help:"Say also which of this topic's latest 200 events the schema refuses; its store is --store, or the only one."`
 	Compatibility string   `placeholder:"HOW" help:"none, backward, forward or full, all except none also with _transitive (default: the policy's, and backward for files)."`
 }
 
@@ -51,6 +52,7 @@ func (*schemaCheckCommand) Help() string {
 	return `Says whether a schema may take the place of those before it, and why not: backward
 asks that it accepts all that the one before accepts, forward the opposite, full
 both. What cannot be decided counts as incompatible. Nothing is changed.
+--events says which stored events the schema would have refused.
 
 The exit status is 0 where the schema is compatible, 1 where it is not, and 2 for
 an error, such as a schema that does not compile.
@@ -59,6 +61,7 @@ Examples:
 
   sluice schema check order.json --topic orders.created
   sluice schema check order.json --policy 'orders.*' --compatibility full
+  sluice schema check order.json --topic orders.created --events orders.created
   git show main:order.json | sluice schema check order.json --against -`
 }
 
@@ -72,18 +75,30 @@ func (s *schemaCheckCommand) Run(ctx context.Context, app *program.App, c *clien
 	case c.Output.isDocument():
 		err = c.Output.write(app.Stdout, check)
 	case check.Compatible:
-		_, err = fmt.Fprintln(app.Stdout, "compatible")
+		_, err = io.WriteString(app.Stdout, "compatible\n"+refusedEvents(check.Events))
 	default:
 		out := "incompatible:\n"
 		for _, reason := range check.Reasons {
 			out += "  " + plain(reason) + "\n"
 		}
-		_, err = io.WriteString(app.Stdout, out)
+		_, err = io.WriteString(app.Stdout, out+refusedEvents(check.Events))
 	}
 	if err == nil && !check.Compatible {
 		err = program.Silent(program.StatusFailure)
 	}
 	return err
+}
+
+// refusedEvents are lines about stored events.
+func refusedEvents(of *admin.SchemaEvents) string {
+	if of == nil {
+		return ""
+	}
+	out := fmt.Sprintf("of the latest %d events it refuses %d\n", of.Checked, of.Refused)
+	for _, e := range of.Examples {
+		out += fmt.Sprintf("  %s: at %q %s\n", plain(e.ID), e.Pointer, plain(e.Reason))
+	}
+	return out
 }
 
 func (s *schemaCheckCommand) check(ctx context.Context, app *program.App, c *client,
@@ -95,8 +110,16 @@ func (s *schemaCheckCommand) check(ctx context.Context, app *program.App, c *cli
 	if err != nil {
 		return check, err
 	}
-	if len(s.Against) > 0 {
+	opts := admin.SchemaCheckOptions{Compatibility: s.Compatibility, Topic: s.Events}
+	switch {
+	case len(s.Against) > 0 && s.Events != "":
+		return check, fmt.Errorf("--events does not go with --against: the control plane compares with events")
+	case len(s.Against) > 0:
 		return s.compare(ctx, app, text)
+	case s.Events != "":
+		if opts.Store, err = onlyStore(ctx, c, plane); err != nil {
+			return check, err
+		}
 	}
 	name := s.Policy
 	if name == "" {
@@ -105,8 +128,23 @@ func (s *schemaCheckCommand) check(ctx context.Context, app *program.App, c *cli
 		}
 	}
 	return askPlane(ctx, c, func(ctx context.Context) (admin.SchemaCheck, error) {
-		return plane.CheckSchema(ctx, name, text, s.Compatibility)
+		return plane.CheckSchema(ctx, name, text, opts)
 	})
+}
+
+// onlyStore is --store, or the store of all sidecars.
+func onlyStore(ctx context.Context, c *client, plane *admin.ControlPlane) (string, error) {
+	if c.Store != "" {
+		return c.Store, nil
+	}
+	stores, err := askPlane(ctx, c, plane.Stores)
+	if err == nil && len(stores) != 1 {
+		err = fmt.Errorf("--store is needed: the sidecars have %d stores, which sluice overview lists", len(stores))
+	}
+	if err != nil {
+		return "", err
+	}
+	return stores[0].Store, nil
 }
 
 // compare compares with files, all of them, as a control plane would with versions.

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/sluice-bus/sluice/internal/schema"
+	"github.com/sluice-bus/sluice/sdk/admin"
 	"github.com/sluice-bus/sluice/test/sluicetest"
 )
 
@@ -64,13 +65,15 @@ func TestSchemaCheckAgainstFiles(t *testing.T) {
 
 func TestSchemaCheckAgainstPolicies(t *testing.T) {
 	var asked []string
-	p := startPlane(t, sluicetest.ControlPlaneOptions{CheckSchema: func(name string, text json.RawMessage, how string) []string {
+	var stores []admin.FleetStore
+	check := func(name string, text json.RawMessage, how string) []string {
 		asked = append(asked, name+" "+string(text)+" "+how)
 		if strings.Contains(string(text), "number") {
 			return []string{"one\x1b", "two"}
 		}
 		return nil
-	}})
+	}
+	p := startPlane(t, sluicetest.ControlPlaneOptions{CheckSchema: check, Stores: func() []admin.FleetStore { return stores }})
 	p.ok("policy", "set", "*", "paused=false")
 	p.ok("policy", "set", "orders.*", `schema.json_schema={"type":"object"}`)
 	p.ok("policy", "set", "orders.created", "publish.rate=1")
@@ -82,11 +85,27 @@ func TestSchemaCheckAgainstPolicies(t *testing.T) {
 	if got.status != 1 || got.stdout != "incompatible:\n  \"one\\x1b\"\n  two\n" {
 		t.Errorf("%+v", got)
 	}
+	stores = []admin.FleetStore{{Store: "s-1"}}
+	for args, want := range map[string]string{"": "orders.created of s-1", "s-2": "orders.created of s-2"} {
+		flags := []string{"schema", "check", number, "--policy", "orders.*", "--events", "orders.created"}
+		if args != "" {
+			flags = append(flags, "--store", args)
+		}
+		got := p.run("", flags...)
+		end := "  two\nof the latest 3 events it refuses 1\n  e-1: at \"/n\" " + want + "\n"
+		if got.status != 1 || !strings.HasSuffix(got.stdout, end) {
+			t.Errorf("with --store %q: %+v", args, got)
+		}
+	}
+	asked = asked[:2]
 	want(t, strings.Join(asked, "\n"), `orders.* {"type":"object"} `+"\n"+`orders.created {"type":"number"} full`)
+	stores = append(stores, admin.FleetStore{Store: "s-2"})
 	for want, args := range map[string][]string{
 		"topic other has no schema":       {"--topic", "other"},
 		"topic orders.free has no schema": {"--topic", "orders.free"},
 		"not_found":                       {"--policy", "never"},
+		"does not go with --against":      {"--against", object, "--events", "a"},
+		"the sidecars have 2 stores":      {"--policy", "orders.*", "--events", "a"},
 	} {
 		if got := p.run("", append([]string{"schema", "check", object}, args...)...); got.status != 2 || !strings.Contains(got.stderr, want) {
 			t.Errorf("%q: %+v", args, got)
