@@ -54,8 +54,9 @@ type FleetTopic struct {
 	BySidecar        []SidecarUsage `json:"by_sidecar"`
 	// History has the last 60 s, one element a second, the latest last; nil unless requested.
 	History []UsagePoint `json:"history,omitempty"`
-	Rate    float64      `json:"rate"`  // of its policy; 0: no limit
-	Scope   string       `json:"scope"` // of the rate: sidecar or fleet
+	Rate    float64      `json:"rate"`          // of its policy; 0: no limit
+	Scope   string       `json:"scope"`         // of the rate: sidecar or fleet
+	Per     string       `json:"per,omitempty"` // header:NAME: each value of it has the rate for itself
 	Paused  bool         `json:"paused"`
 	Policy  string       `json:"policy"` // the one that matches best; "": the defaults
 	// Refusals are the events that were refused in the last hour, by error code.

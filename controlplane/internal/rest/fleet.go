@@ -146,7 +146,8 @@ func showTopic(t *fleet.Topic, state *catalog.State) {
 		t.BySidecar = []fleet.Usage{}
 	}
 	e := state.Snapshot.Topic(t.Topic)
-	t.Rate, t.Scope, t.Paused, t.Policy = e.Publish.Rate, string(e.Publish.Scope), e.Paused, state.Snapshot.Match(t.Topic)
+	t.Rate, t.Scope, t.Per = e.Publish.Rate, string(e.Publish.Scope), string(e.Publish.Per)
+	t.Paused, t.Policy = e.Paused, state.Snapshot.Match(t.Topic)
 }
 
 // knownTopics are the topics that exist or are in use, and those with a policy of their own.

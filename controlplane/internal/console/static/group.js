@@ -115,8 +115,8 @@ function Members({g}) {
 const partitionColumns = (no, onSkip) => [
   {title: 'Partition', cell: p => p.partition},
   {title: 'Owner', className: 'code', cell: p => (p.owner ? html`<a href=${address(['fleet', p.owner])}>${p.owner}</a>` : html`<span class="muted">nobody</span>`)},
-  {title: 'Cursor', number: true, cell: p => p.cursor},
-  {title: 'Head', number: true, cell: p => p.head},
+  {title: 'Next seq', number: true, cell: p => p.cursor},
+  {title: 'Latest seq', number: true, cell: p => p.head},
   {title: 'Lag', number: true, cell: p => count(p.lag)},
   {title: 'In flight', number: true, cell: p => count(p.inflight)},
   {title: 'Act', hidden: true, cell: p => p.lag > 0 && html`<${Guarded} class="quiet" denied=${no} aria-label=${`Skip the oldest event of partition ${p.partition}`} onClick=${() => onSkip(p)}>Skip the oldest…<//>`},

@@ -56,13 +56,14 @@ export function Topic({topic: name, query, me}) {
 
 function Rates({name, topic, policies, asked}) {
   if (!topic) return html`<p class="empty">${asked ? 'No sidecar reports this topic now.' : 'Loading…'}</p>`;
-  const {rate, scope, by_sidecar: usages = []} = topic;
-  const limit = rate * (scope === 'fleet' ? 1 : usages.length);
+  const {rate, scope, per, by_sidecar: usages = []} = topic;
+  const limit = per ? 0 : rate * (scope === 'fleet' ? 1 : usages.length); // nobody counts the tenants that publish now
+  const whose = (per ? '/s a tenant, ' : '/s ') + (scope === 'fleet' ? 'for the fleet' : per ? 'each sidecar' : 'each');
   return html`
     <dl class="figures">
       <div><dt>Accepted</dt><dd class="accepted">${perSecond(topic.allowed_per_second)}<small>/s</small></dd></div>
       <div><dt>Refused</dt><dd class=${topic.denied_per_second > 0 ? 'bad' : ''}>${perSecond(topic.denied_per_second)}<small>/s</small></dd></div>
-      <div><dt>Limit</dt><dd>${rate ? exact(rate) : 'none'}<small>${rate ? (scope === 'fleet' ? '/s for the fleet' : '/s each') : ''}</small></dd></div>
+      <div><dt>Limit</dt><dd>${rate ? exact(rate) : 'none'}<small>${rate ? whose : ''}</small></dd></div>
       <div><dt>Policy</dt><dd class="code">${topic.policy ? html`<a href=${policyLink(topic.policy)}>${topic.policy}</a>` : 'defaults'}</dd></div>
     </dl>
     <${Graph} history=${topic.history} limit=${limit} label=${`${name} over the last minute`} />

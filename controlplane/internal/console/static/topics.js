@@ -18,7 +18,7 @@ const columns = (limiting, stored) => [
     label=${`last minute of ${t.topic}: ${perSecond(t.allowed_per_second)} accepted and ${perSecond(t.denied_per_second)} refused per second now`} />`},
   {title: 'Accepted /s', sort: 'allowed_per_second', number: true, cell: t => perSecond(t.allowed_per_second)},
   {title: 'Refused /s', sort: 'denied_per_second', number: true, cell: t => html`<span class=${t.denied_per_second > 0 ? 'bad' : 'muted'}>${perSecond(t.denied_per_second)}</span>`},
-  {title: 'Limit /s', number: true, cell: t => html`${t.rate ? exact(t.rate) : 'none'}${' '}<small>${t.rate ? (t.scope === 'fleet' ? 'fleet' : 'each') : ''}</small>`},
+  {title: 'Limit /s', number: true, cell: t => html`${t.rate ? exact(t.rate) : 'none'}${' '}<small>${limitOf(t)}</small>`},
   {title: 'Stored', number: true, cell: t => (stored?.has(t.topic) ? html`<${Stored} ...${stored.get(t.topic)} />` : '–')},
   {title: 'Worst lag', sort: 'lag', number: true, cell: t => (t.groups ? html`${count(t.lag)} <small>${plural(t.groups, 'group')}</small>` : html`<span class="muted">no group</span>`)},
   {title: 'Dead letters', sort: 'dead_letters', number: true, cell: t => html`<span class=${t.dead_letters ? 'bad' : 'muted'}>${count(t.dead_letters)}</span>`},
@@ -26,6 +26,9 @@ const columns = (limiting, stored) => [
   {title: 'Refused at', className: 'where', cell: t => html`<${Where} usages=${t.by_sidecar} />`},
   {title: 'Policy', className: 'code', cell: t => (t.policy ? html`<a href=${policyLink(t.policy)}>${t.policy}</a>` : html`<span class="muted">defaults</span>`)},
 ];
+
+// limitOf says whose the rate of a topic is.
+const limitOf = t => (t.rate ? (t.per ? 'a tenant' : t.scope === 'fleet' ? 'fleet' : 'each') : '');
 
 const Stored = ({events, bytes: n}) => html`${bytes(n)} <small>${plural(events, 'event')}</small>`;
 

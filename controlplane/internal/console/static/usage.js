@@ -54,7 +54,7 @@ const pastColumns = [
   {title: 'Tenant', className: 'code', cell: u => u.tenant ?? html`<span class="muted">all</span>`, of: u => u.tenant ?? ''},
   {title: 'Accepted', number: true, cell: u => count(u.accepted), of: u => u.accepted},
   {title: 'Refused', number: true, cell: u => html`<span class=${u.refused ? 'bad' : 'muted'}>${count(u.refused)}</span>`, of: u => u.refused},
-  {title: 'Why', className: 'where', cell: u => html`<${Refusals} of=${u.refusals} most=${4} />`, of: u => Object.entries(u.refusals ?? {}).map(r => r.join(' ')).join(', ')},
+  {title: 'Why', className: 'where', cell: u => (u.tenant && u.refused ? 'over its limit' : html`<${Refusals} of=${u.refusals} most=${4} />`), of: u => Object.entries(u.refusals ?? {}).map(r => r.join(' ')).join(', ')},
 ];
 
 const mostPages = 100; // of a CSV, of 1,000 rows each
