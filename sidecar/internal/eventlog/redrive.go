@@ -40,6 +40,9 @@ type Redrives interface {
 	// then those that were noted, by name.
 	DeadLetterTopics(ctx context.Context, topic string) ([]string, error)
 
+	// NamedDeadLetterTopics returns all topics that were noted, of whichever topic, by name.
+	NamedDeadLetterTopics(ctx context.Context) ([]string, error)
+
 	// LookupEach finds events by id, in order; nil for an id that Lookup would not find.
 	LookupEach(ctx context.Context, topic string, ids []string) ([]*Record, error)
 }

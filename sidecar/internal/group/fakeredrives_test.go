@@ -37,6 +37,8 @@ func (l *fakeLog) DeadLetterTopics(_ context.Context, topic string) ([]string, e
 	return []string{topic + wire.DeadLetterSuffix}, nil
 }
 
+func (l *fakeLog) NamedDeadLetterTopics(context.Context) ([]string, error) { return nil, nil }
+
 func (l *fakeLog) AddRedrives(_ context.Context, _ string, rs []eventlog.Redrive) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()

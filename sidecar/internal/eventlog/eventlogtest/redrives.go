@@ -89,14 +89,28 @@ func testDeadLetterTopics(t *testing.T, s *suite) {
 			t.Errorf("DeadLetterTopics(%s) = %q, %v; want its own and %q", topic, got, err, others)
 		}
 	}
+	named := func(want bool, letters ...string) {
+		t.Helper()
+		got, err := s.log.NamedDeadLetterTopics(t.Context())
+		for _, one := range letters {
+			if err != nil || slices.Contains(got, one) != want || !slices.IsSorted(got) || len(slices.Compact(slices.Clone(got))) != len(got) {
+				t.Errorf("NamedDeadLetterTopics() = %q, %v; with %s: want %v", got, err, one, want)
+			}
+		}
+	}
 	want(topic)
 	want("none")
-	for _, letters := range []string{"dead", "b.c", "dead"} {
+	// Other tests share the store.
+	dead, also := "dead-of-"+topic, "also-of-"+topic
+	named(false, dead, also)
+	for _, letters := range []string{dead, also, dead} {
 		must(t, s.log.AddDeadLetterTopic(t.Context(), topic, letters))
 	}
+	must(t, s.log.AddDeadLetterTopic(t.Context(), other, also))
 	for range 2 {
-		want(topic, "b.c", "dead")
-		want(other)
+		want(topic, also, dead)
+		want(other, also)
+		named(true, dead, also)
 		s.reopen(t)
 	}
 	if err := s.log.AddDeadLetterTopic(t.Context(), "none", "dead"); !errors.Is(err, eventlog.ErrNotFound) {
@@ -104,6 +118,8 @@ func testDeadLetterTopics(t *testing.T, s *suite) {
 	}
 	must(t, s.log.DeleteTopic(t.Context(), topic))
 	want(topic)
+	named(true, also)
+	named(false, dead)
 	_, err := s.log.EnsureTopic(t.Context(), topic, 1)
 	must(t, err)
 	want(topic)

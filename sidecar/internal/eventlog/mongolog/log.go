@@ -112,6 +112,7 @@ type catalog interface {
 	Deleted(ctx context.Context, names []string) ([]string, error)
 	AddDeadLetterTopic(ctx context.Context, topic, letters string) error
 	DeadLetterTopics(ctx context.Context, topic string) ([]string, error)
+	NamedDeadLetterTopics(ctx context.Context) ([]string, error)
 }
 
 // Open makes a log. It does not wait for the server: every operation wraps eventlog.ErrUnavailable

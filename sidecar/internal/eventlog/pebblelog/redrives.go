@@ -152,6 +152,23 @@ func (l *Log) DeadLetterTopics(ctx context.Context, name string) ([]string, erro
 	return list, nil
 }
 
+// NamedDeadLetterTopics implements eventlog.Redrives.
+func (l *Log) NamedDeadLetterTopics(ctx context.Context) (list []string, err error) {
+	if err := l.enter(ctx); err != nil {
+		return nil, err
+	}
+	defer l.leave()
+	all := []byte{kindLetters}
+	for e, err := range entries(ctx, l.db, &pebble.IterOptions{LowerBound: all, UpperBound: after(all)}) {
+		if err != nil {
+			return nil, err
+		}
+		list = append(list, string(e.key[len(topicPrefix(nil, kindLetters, 0)):]))
+	}
+	slices.Sort(list)
+	return slices.Compact(list), nil
+}
+
 // LookupEach implements eventlog.Redrives.
 func (l *Log) LookupEach(ctx context.Context, name string, ids []string) ([]*eventlog.Record, error) {
 	recs := make([]*eventlog.Record, len(ids))

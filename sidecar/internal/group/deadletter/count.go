@@ -30,20 +30,25 @@ type count struct {
 	extents []eventlog.Extent
 	first   string // the id of the oldest dead letter; "": there is none
 	at      time.Time
-	byGroup map[string]telemetry.DeadStat
+	byGroup map[eventlog.GroupName]telemetry.DeadStat
 }
 
 // Count counts by group. A topic without dead letters has one entry, of no group. reads is how many
 // queries of the log that took, roughly.
-func (c *Counter) Count(ctx context.Context, log eventlog.Reader, now time.Time) (stats []telemetry.DeadStat, reads int, err error) {
+func (c *Counter) Count(ctx context.Context, log Log, now time.Time) (stats []telemetry.DeadStat, reads int, err error) {
 	topics, err := log.Topics(ctx)
 	if err != nil {
 		return nil, 0, err
 	}
-	counted := map[string]count{}
+	named, err := log.NamedDeadLetterTopics(ctx)
+	if err != nil {
+		return nil, 0, err
+	}
+	reads++
+	counted, sums := map[string]count{}, map[eventlog.GroupName]telemetry.DeadStat{}
 	for _, t := range topics {
-		topic, is := strings.CutSuffix(t.Name, wire.DeadLetterSuffix)
-		if !is {
+		_, hasName := slices.BinarySearch(named, t.Name)
+		if !hasName && !strings.HasSuffix(t.Name, wire.DeadLetterSuffix) {
 			continue
 		}
 		extents, err := log.Extents(ctx, t.Name)
@@ -59,46 +64,70 @@ func (c *Counter) Count(ctx context.Context, log eventlog.Reader, now time.Time)
 			first = head[0].ID
 		}
 		reads += 2
-		last, known := c.counted[topic]
+		last, known := c.counted[t.Name]
 		if !known || now.Sub(last.at) >= recountEvery || last.first != first || !slices.Equal(last.extents, extents) {
 			last = count{extents: extents, first: first, at: now}
-			if last.byGroup, err = byGroup(ctx, log, topic); err != nil {
+			if last.byGroup, err = byGroup(ctx, log, t.Name); err != nil {
 				return nil, 0, err
 			}
 			reads++
 		}
-		counted[topic] = last
-		stats = slices.AppendSeq(stats, maps.Values(last.byGroup))
+		counted[t.Name] = last
+		for of, st := range last.byGroup {
+			sums[of] = sum(sums[of], st)
+		}
 	}
 	c.counted = counted
-	return stats, reads, nil
+	return slices.Collect(maps.Values(sums)), reads, nil
 }
 
-// byGroup counts the dead letters of a topic.
-func byGroup(ctx context.Context, log eventlog.Reader, topic string) (map[string]telemetry.DeadStat, error) {
-	stats := map[string]telemetry.DeadStat{}
+// sum adds the dead letters of a group in one topic to those in others.
+func sum(a, b telemetry.DeadStat) telemetry.DeadStat {
+	switch {
+	case a.Count == 0:
+		return b
+	case b.Count == 0:
+		return a
+	}
+	a.Count += b.Count
+	if b.Oldest.Before(a.Oldest) {
+		a.Oldest = b.Oldest
+	}
+	if b.Newest.After(a.Newest) {
+		a.Newest = b.Newest
+	}
+	return a
+}
+
+// byGroup counts the dead letters in a topic, by the topic and group in which they died.
+func byGroup(ctx context.Context, log eventlog.Reader, letters string) (map[eventlog.GroupName]telemetry.DeadStat, error) {
+	stats := map[eventlog.GroupName]telemetry.DeadStat{}
+	own, isOwn := strings.CutSuffix(letters, wire.DeadLetterSuffix)
 	n, size := 0, 0
 	bounds := eventlog.Bounds{Events: 1000, Bytes: mostBytes / 8}
-	for page, err := range eventlog.Pages(ctx, log, topic+wire.DeadLetterSuffix, eventlog.ScanQuery{}, bounds) {
+	for page, err := range eventlog.Pages(ctx, log, letters, eventlog.ScanQuery{}, bounds) {
 		if err != nil {
 			return nil, err
 		}
 		for _, rec := range page {
-			group, _ := rec.Headers.Get(wire.HeaderDeadGroup)
-			st, at := stats[group], time.UnixMilli(rec.TS)
-			if st.Count++; st.Count == 1 {
-				st.Topic, st.Group, st.Oldest = topic, group, at
-			}
-			st.Newest = at
-			stats[group] = st
 			size += rec.Size()
+			if !isOwn && !eventlog.IsDeadLetter(rec) { // of an application that publishes there
+				continue
+			}
+			of := eventlog.GroupName{Topic: own}
+			of.Group, _ = rec.Headers.Get(wire.HeaderDeadGroup)
+			if died, named := rec.Headers.Get(wire.HeaderDeadTopic); named && !isOwn {
+				of.Topic = died
+			}
+			at := time.UnixMilli(rec.TS)
+			stats[of] = sum(stats[of], telemetry.DeadStat{Topic: of.Topic, Group: of.Group, Count: 1, Oldest: at, Newest: at})
 		}
 		if n += len(page); n >= mostCounted || size >= mostBytes {
 			break
 		}
 	}
-	if len(stats) == 0 {
-		stats[""] = telemetry.DeadStat{Topic: topic}
+	if len(stats) == 0 && isOwn {
+		stats[eventlog.GroupName{Topic: own}] = telemetry.DeadStat{Topic: own}
 	}
 	return stats, nil
 }

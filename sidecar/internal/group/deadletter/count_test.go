@@ -20,7 +20,7 @@ import (
 
 // scans counts the scans of many events of a log.
 type scans struct {
-	eventlog.Reader
+	Log
 	n int
 }
 
@@ -28,7 +28,7 @@ func (s *scans) Scan(ctx context.Context, topic string, q eventlog.ScanQuery, b 
 	if b.Events > 1 {
 		s.n++
 	}
-	return s.Reader.Scan(ctx, topic, q, b)
+	return s.Log.Scan(ctx, topic, q, b)
 }
 
 func TestCount(t *testing.T) {
@@ -51,7 +51,7 @@ func TestCount(t *testing.T) {
 	die("b.dlq", 0, 0)
 	die("c", 0, 3)
 	var counter Counter
-	reader, now := &scans{Reader: log}, time.Unix(1000, 0)
+	reader, now := &scans{Log: log}, time.Unix(1000, 0)
 	check := func(want ...string) {
 		t.Helper()
 		stats, _, err := counter.Count(t.Context(), reader, now)
@@ -89,4 +89,19 @@ func TestCount(t *testing.T) {
 	if reader.n == before {
 		t.Error("a count is never checked again")
 	}
+
+	// Letters in a topic that was named for them are counted with those of the topic's own, other events there are not.
+	must := func(err error) { t.Helper(); require.NoError(t, err) }
+	die("dead", 0, 5)
+	must(log.AddDeadLetterTopic(t.Context(), "c", "dead"))
+	src := &eventlog.Record{Event: wire.Event{ID: "e", Topic: "c", Payload: []byte("1")}}
+	for i, group := range []string{"g", "g", "h"} {
+		src.Seq = uint64(i)
+		letter := Make(src, eventlog.Death{Group: group}, 0, time.UnixMilli(int64(9000+i)))
+		if i == 0 {
+			die("c.dlq", 0, 0)
+		}
+		log.Append(t.Context(), []string{"c.dlq", "dead", "dead"}[i], 0, []*eventlog.Record{letter})
+	}
+	check("a/g0 1250 1000 3498", "a/g1 1250 1001 3499", "b/g1 1 1003 1003", "c/g 2 9000 9001", "c/h 1 9002 9002")
 }

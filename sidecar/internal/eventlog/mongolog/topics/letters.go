@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
+	"go.mongodb.org/mongo-driver/v2/mongo/options"
 
 	"github.com/sluice-bus/sluice/sdk/wire"
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog"
@@ -44,4 +45,20 @@ func (c *Catalog) DeadLetterTopics(ctx context.Context, name string) (list []str
 		return nil
 	})
 	return list, err
+}
+
+// NamedDeadLetterTopics implements eventlog.Redrives.
+func (c *Catalog) NamedDeadLetterTopics(ctx context.Context) (list []string, err error) {
+	err = c.store.Within(ctx, "look up the topics of dead letters", func(ctx context.Context) error {
+		noted := bson.D{{Key: fieldLetters, Value: bson.D{{Key: "$exists", Value: true}}}}
+		documents, err := core.FindAll[Document](ctx, c.store, core.Topics, noted, options.Find())
+		for i := range documents {
+			if documents[i].Generation%2 == 0 { // else the topic is being deleted
+				list = append(list, documents[i].Letters...)
+			}
+		}
+		return err
+	})
+	slices.Sort(list)
+	return slices.Compact(list), err
 }
