@@ -178,7 +178,7 @@ func TestRules(t *testing.T) {
 		{"a seq is given twice", []string{"once", "unstored"}, func(h *teller) {
 			h.whole("a", 1)
 			h.publish("b", 1)
-			h.deadLetter("b", 3)
+			h.deadLetter("b", 4)
 			h.store("b", 1)
 		}},
 		{"a delivered event is not there", []string{"unstored"}, func(h *teller) {
@@ -264,6 +264,11 @@ func TestRules(t *testing.T) {
 			h.settle(h.deliver("a", 1, 1), "nack")
 			h.deadLetter("a", 1)
 		}},
+		{"a dead letter that never came", []string{"false-death"}, func(h *teller) {
+			h.publish("a", 1)
+			h.store("a", 1)
+			h.deadLetter("a", 3)
+		}},
 		{"a dead letter that was acked", []string{"false-death"}, func(h *teller) { h.whole("a", 1); h.deadLetter("a", 3) }},
 		{"attempts that fall", []string{"attempts"}, func(h *teller) {
 			h.publish("a", 1)
@@ -328,11 +333,11 @@ func TestRules(t *testing.T) {
 			h.settle(h.again("a", 1, call), "ack")
 			h.again("a", 1, call)
 		}},
-		{"a redriven event that never comes", []string{"redriven"}, func(h *teller) { h.redrive("a"); h.deadLetter("a", 3) }},
+		{"a redriven event that never comes", []string{"redriven"}, func(h *teller) { h.redrive("a"); h.deadLetter("a", 4) }},
 		{"a redriven event that is neither acked nor listed", []string{"redriven"}, func(h *teller) { h.again("a", 1, h.redrive("a")) }},
 		{"a redriven event that was acked and is listed", []string{"redriven"}, func(h *teller) {
 			h.settle(h.again("a", 1, h.redrive("a")), "ack")
-			h.deadLetter("a", 3)
+			h.deadLetter("a", 4)
 		}},
 		{"redriven events of a key upside down", []string{"redriven"}, func(h *teller) {
 			call := h.redrive("a", "b")
@@ -341,7 +346,7 @@ func TestRules(t *testing.T) {
 		}},
 		{"a discarded dead letter", nil, func(h *teller) { h.redrive("a").Discards = true }},
 		{"a discarded dead letter that is listed", []string{"redriven"},
-			func(h *teller) { h.redrive("a").Discards = true; h.deadLetter("a", 3) }},
+			func(h *teller) { h.redrive("a").Discards = true; h.deadLetter("a", 4) }},
 		{"redrives that come to no end", []string{"stuck"},
 			func(h *teller) { h.Lags = append(h.Lags, lag{Topic: "t", Group: "g", Redriven: true}) }},
 		{"two live leases", []string{"two-leases"}, func(h *teller) {

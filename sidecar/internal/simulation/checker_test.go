@@ -377,6 +377,9 @@ func checkDeaths(v *view, broken func(string, ...any)) {
 			if l.DeadAttempts < g.Attempts {
 				broken("%s/%s is a dead letter of group %s after %d of %d attempts", k[0], k[2], k[1], l.DeadAttempts, g.Attempts)
 			}
+			if l.DeadAttempts == g.Attempts && len(v.byEvt[k]) == 0 {
+				broken("%s/%s is a dead letter of group %s, to which it never came", k[0], k[2], k[1])
+			}
 		}
 		for _, d := range v.byEvt[k] {
 			if d.acked().came() {

@@ -225,7 +225,7 @@ func newPlan(seed uint64, m mix) *plan {
 		p.Topics = append(p.Topics, t)
 		for g := range d.upTo(2) {
 			g := groupPlan{
-				Topic: t.Name, Name: fmt.Sprintf("g%d", g), AckTimeout: d.between(3_000, 20_000), Attempts: 2 + d.IntN(6),
+				Topic: t.Name, Name: fmt.Sprintf("g%d", g), AckTimeout: d.between(3_000, 20_000), Attempts: 1 + d.IntN(7),
 				Unordered: d.chance(20), Poison: d.some(30, 10),
 			}
 			if d.chance(30) { // outlasts the faults that keep a sidecar from its members

@@ -1,17 +1,20 @@
 package simulation
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"math"
 	"math/rand/v2"
 	"slices"
+	"sync"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog"
 	"github.com/sluice-bus/sluice/sidecar/internal/group"
+	"github.com/sluice-bus/sluice/sidecar/internal/group/dispatch"
 	"github.com/sluice-bus/sluice/sidecar/internal/spool"
 )
 
@@ -131,6 +134,12 @@ var weaknesses = []weakness{
 			}
 			return l.SaveEpochs(ctx, epochs, marks)
 		}}
+	}},
+	{name: "early-order", is: "the order of a key counts an ack as saved before it is", groups: func(l group.Log) group.Log {
+		return &earlySaves{Log: l}
+	}},
+	{name: "sure-reach", is: "what may not have been sent counts as sent for certain", groups: func(l group.Log) group.Log {
+		return sureReach{l}
 	}},
 	{name: "silent-nodes", is: "a sidecar counts on a beat that it has not saved", nodes: func(n eventlog.Nodes) eventlog.Nodes {
 		return &silentNodes{Nodes: n}
@@ -260,6 +269,64 @@ func (w weakGroups) TakeEpochs(ctx context.Context, epochs []eventlog.Epoch) []e
 		return w.Log.TakeEpochs(ctx, epochs)
 	}
 	return w.take(ctx, epochs)
+}
+
+// earlySaves tells of a save before it is made. A sync, after which acks are answered, waits for all of them.
+type earlySaves struct {
+	group.Log
+	mu   sync.Mutex
+	last chan struct{} // closed when the last save has ended; nil: there was none
+}
+
+func (l *earlySaves) SaveEpochs(ctx context.Context, epochs []eventlog.Epoch, marks []eventlog.Mark) error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	before, done := l.last, make(chan struct{})
+	l.last = done
+	go func() {
+		defer close(done)
+		if before != nil {
+			<-before
+		}
+		_ = l.Log.SaveEpochs(context.WithoutCancel(ctx), epochs, marks)
+	}()
+	return nil
+}
+
+func (l *earlySaves) Sync(ctx context.Context) error {
+	l.mu.Lock()
+	last := l.last
+	l.mu.Unlock()
+	if last != nil {
+		select {
+		case <-last:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+	return l.Log.Sync(ctx)
+}
+
+// sureReach reads the reach of epochs as deliveries.
+type sureReach struct{ group.Log }
+
+func (l sureReach) LatestEpochs(ctx context.Context, topic, g string) ([]eventlog.Epoch, error) {
+	epochs, err := l.Log.LatestEpochs(ctx, topic, g)
+	for i := range epochs {
+		p := &epochs[i].Progress
+		named := slices.Concat(p.Settled, p.Out, p.Unsure)
+		for _, r := range p.Attempts {
+			named = append(named, r.SeqRange)
+		}
+		for seq := p.Cursor; seq <= p.Reach; seq++ {
+			if !slices.ContainsFunc(named, dispatch.Holds(seq)) {
+				p.Attempts = append(p.Attempts, eventlog.AttemptRange{SeqRange: eventlog.SeqRange{First: seq, Last: seq}, Attempts: 1})
+			}
+		}
+		slices.SortFunc(p.Attempts, func(a, b eventlog.AttemptRange) int { return cmp.Compare(a.First, b.First) })
+		p.Reach, p.ReachBy = 0, ""
+	}
+	return epochs, err
 }
 
 // silentNodes saves the first beat only.
