@@ -115,9 +115,9 @@ docker: ## Make the images sluice-sidecar and sluice-controlplane for this machi
 check-deploy: ## Check deploy/ against Kubernetes' types, with kustomize, and by Compose's loader (1 min and 28 MB of modules the first time, then 5 s)
 	cd deploy/deploytest/schema && GOWORK=off CGO_ENABLED=0 go test -trimpath -vet=off -count=1 ./...
 
-# Modules of their own, too: Dapr's SDKs as their users have them.
+# Modules of their own, too: SDKs of others as their users have them.
 .PHONY: check-dapr
-check-dapr: build ## Run applications of Dapr's SDKs, for Go and with npm for JavaScript, at a sidecar (1 min and 75 MB the first time, then 20 s)
+check-dapr: build ## Run applications of Dapr's SDKs, for Go and with npm for JavaScript, and CloudEvents' for Go (1 min and 80 MB the first time, then 30 s)
 	cd test/dapr && SLUICE_SIDECAR=$(CURDIR)/bin/sluice-sidecar GOWORK=off CGO_ENABLED=0 go test -trimpath -vet=off -count=1 ./...
 	cd test/dapr/js && { [ -d node_modules/@dapr ] || npm ci --no-audit --no-fund --ignore-scripts; } && \
 		SLUICE_SIDECAR=$(CURDIR)/bin/sluice-sidecar node --test

@@ -3,6 +3,7 @@ package contract
 import (
 	"encoding/json"
 	"fmt"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -219,6 +220,34 @@ func TestCloudEventsOut(t *testing.T) {
 	k.refused("bad_request", `{"op":"SUBSCRIBE","topic":"t","opts":{"format":"xml"}}`)
 	streamed := s.stream(t, topic, "?from=earliest&format=cloudevents")
 	check("stream", []object{streamed.event(), streamed.event()})
+}
+
+// A CloudEvent goes out with no more than it came with: no time, no data and no type of data where it had none. A null is data.
+func TestCloudEventsWithoutData(t *testing.T) {
+	t.Parallel()
+	s := shared(t)
+	const topic = "one.bare"
+	for id, more := range map[string]string{"none": ``, "null": `,"datacontenttype":"application/json","data":null`} {
+		a := s.post(t, topic, fmt.Sprintf(`{"specversion":"1.0","id":%q,"source":"/s","type":"x"%s}`, id, more),
+			"Content-Type: application/cloudevents+json")
+		if a.Status != 201 {
+			t.Fatalf("%d %s", a.Status, a.Body)
+		}
+	}
+	events := map[string]string{}
+	for _, e := range s.replay(t, "format=cloudevents&topic="+topic).List("events") {
+		text, _ := json.Marshal(e)
+		events[e.Text("id")] = string(text)
+	}
+	for id, want := range map[string]string{
+		"none": `{"id":"none","source":"/s","specversion":"1.0","type":"x"}`,
+		"null": `{"data":null,"datacontenttype":"application/json","id":"null","source":"/s","specversion":"1.0","type":"x"}`,
+	} {
+		got := regexp.MustCompile(`,"trace(id|parent|state)":"[^"]*"`).ReplaceAllString(events[id], "")
+		if got != want {
+			t.Errorf("%s, want %s", got, want)
+		}
+	}
 }
 
 // eventsOf are the events of deliveries.

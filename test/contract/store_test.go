@@ -21,7 +21,7 @@ import (
 // shared, own or a home are on that store.
 var onBoth = []func(*testing.T){
 	// cloudevents_test.go
-	TestCloudEventModes, TestCloudEventData, TestCloudEventsOut, TestCloudEventsOfTwoSources, TestDaprPublish,
+	TestCloudEventModes, TestCloudEventData, TestCloudEventsOut, TestCloudEventsWithoutData, TestCloudEventsOfTwoSources, TestDaprPublish,
 	// daprapp_test.go
 	TestDaprApplication,
 	// daprgrpc_test.go

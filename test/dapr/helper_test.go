@@ -1,4 +1,4 @@
-// Package dapr runs Dapr's SDK for Go against a sidecar, as its users do. SLUICE_SIDECAR is the sidecar's program.
+// Package dapr runs the SDKs for Go of Dapr and of CloudEvents against a sidecar, as their users do. SLUICE_SIDECAR is the sidecar's program.
 package dapr
 
 import (
@@ -28,9 +28,10 @@ const policies = `[{name: "*", publish: {rate: 0}, connection: {rate: 0}, partit
 
 // sidecar is a running sidecar.
 type sidecar struct {
-	HTTP string `json:"listen"`
-	GRPC string `json:"dapr_grpc"`
-	stop func()
+	HTTP   string `json:"listen"`
+	GRPC   string `json:"dapr_grpc"`
+	Replay string `json:"replay"`
+	stop   func()
 }
 
 // startSidecar starts one with its data in dir.

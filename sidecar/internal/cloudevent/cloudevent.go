@@ -39,12 +39,25 @@ type Envelope struct {
 	ID, Source, Type string
 	ContentType      string // "": none
 	Others           []Attribute
-	Payload          []byte
-	Binary           bool // else the payload is JSON
+	Payload          []byte // nil: there is no data
+	Binary           bool   // else the payload is JSON
 }
 
-// Plain is an event as a CloudEvent. One that came as no CloudEvent has its topic as type, and as source the topic's path.
-func Plain(ev *wire.Event) *Envelope { return Of(ev, "/topics/"+ev.Topic, ev.Topic) }
+// Plain is an event as a CloudEvent. One that came as no CloudEvent has its topic as type, and as source the topic's path. One that came
+// as a CloudEvent has what it came with: no time and no data where it had none.
+func Plain(ev *wire.Event) *Envelope {
+	e := Of(ev, "/topics/"+ev.Topic, ev.Topic)
+	if _, came := ev.Headers.Get(HeaderPrefix + "specversion"); !came {
+		return e
+	}
+	if _, timed := ev.Headers.Get(HeaderPrefix + "time"); !timed {
+		e.Others = slices.DeleteFunc(e.Others, func(a Attribute) bool { return a.Name == "time" })
+	}
+	if _, typed := ev.Headers.Get("content-type"); !typed && !ev.Binary && string(ev.Payload) == "null" {
+		e.ContentType, e.Payload = "", nil
+	}
+	return e
+}
 
 // Form is how events are written in a format of the contract's; "" is wire.FormatEvent.
 func Form(format string) codec.Form {
@@ -127,6 +140,7 @@ func (e *Envelope) AppendJSON(dst []byte) []byte {
 		add("datacontenttype", e.ContentType)
 	}
 	switch {
+	case e.Payload == nil:
 	case !e.Binary:
 		dst = append(append(dst, `,"data":`...), e.Payload...)
 	case e.IsText():

@@ -1,6 +1,7 @@
 package ingest
 
 import (
+	"bytes"
 	"maps"
 	"slices"
 	"strings"
@@ -190,10 +191,10 @@ func (a attributes) addHeaders(e *wire.Event) {
 
 // setData puts data into an event. Data that is not JSON stays bytes, and keeps its content type.
 // So does JSON of a type other than application/json, or with parameters, since the type says more than JSON. No data
-// is null, or no bytes.
+// is null, or no bytes; a null that was given keeps its type, too, which tells it from no data.
 func setData(it *wire.PublishItem, of contentType, json bool, data []byte, lim wire.Limits) (err *wire.Error) {
 	e := &it.Event
-	if of.text != "" && (!json || of.text != mediaJSON) {
+	if of.text != "" && (!json || of.text != mediaJSON || string(bytes.TrimSpace(data)) == "null") {
 		e.Headers = e.Headers.With(eventContentType, of.text)
 	}
 	switch {

@@ -28,20 +28,21 @@ func (e *Entry) request(ctx context.Context, d *group.Delivery, trace *tracing.P
 		h[name] = values
 	}
 	var body []byte
+	ce := cloudevent.Plain(ev)
 	switch e.Format {
 	case FormatEvent:
 		body = codec.AppendEventJSON(nil, ev)
 		h.Set("Content-Type", "application/json")
 	case FormatCloudEvents:
-		body = ev.Payload
-		cloudevent.Plain(ev).SetHeaders(h)
+		body = ce.Payload
+		ce.SetHeaders(h)
 	case FormatStructured:
-		body = cloudevent.Plain(ev).AppendJSON(nil)
+		body = ce.AppendJSON(nil)
 		h.Set("Content-Type", cloudevent.MediaType)
 	case FormatPayload:
-		body = ev.Payload
-		if kind := cloudevent.Plain(ev).ContentType; kind != "" {
-			h.Set("Content-Type", kind)
+		body = ce.Payload
+		if ce.ContentType != "" {
+			h.Set("Content-Type", ce.ContentType)
 		}
 	}
 	h.Set(headerTopic, ev.Topic)
