@@ -9,8 +9,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/google/uuid"
-
 	"github.com/sluice-bus/sluice/internal/clock"
 	"github.com/sluice-bus/sluice/internal/policy"
 	"github.com/sluice-bus/sluice/internal/schema"
@@ -235,7 +233,7 @@ func (p *Publisher) enqueue(a *admission, i int, it *wire.PublishItem, logOnly b
 	topic := a.reservation.topic(it.Event.Topic)
 	rec := &eventlog.Record{Event: it.Event, AcceptedAt: a.accepted.UnixMilli(), LogOnly: logOnly}
 	if rec.ID == "" {
-		rec.ID, rec.FreshID = uuid.Must(uuid.NewV7()).String(), true
+		rec.ID, rec.FreshID = eventlog.NewTimedID(rec.AcceptedAt), true
 	}
 	if it.CloudEvent && topic.policy.Dedupe.By == policy.DedupeBySourceID {
 		identifyBySource(&rec.Event)

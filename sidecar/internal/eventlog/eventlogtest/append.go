@@ -133,6 +133,23 @@ func testAppend(t *testing.T, s *suite) {
 		s.wantDuplicate(t, topic, 0, Event("f-001"), 2)
 	})
 
+	t.Run("timed ids are found as others are, whatever the time", func(t *testing.T) {
+		topic := s.topic(t, 1)
+		var events []*eventlog.Record
+		for _, off := range []int64{0, 0, 5, -3, 5, 1 << 40} {
+			events = append(events, Event("", func(r *eventlog.Record) {
+				r.TS += off
+				r.AcceptedAt, r.ID, r.FreshID = r.TS, eventlog.NewTimedID(r.TS), true
+			}))
+		}
+		s.stored(t, topic, 0, events...)
+		for i, r := range events {
+			again := *r
+			again.FreshID = false
+			s.wantDuplicate(t, topic, 0, &again, uint64(i+1))
+		}
+	})
+
 	t.Run("an empty batch has no outcome", func(t *testing.T) {
 		s.append(t, s.topic(t, 1), 0)
 	})

@@ -147,7 +147,7 @@ func (a *appending) decide(ctx context.Context, lookUp bool) error {
 		}
 		return nil
 	}
-	ids, err := a.log.lookUpIDs(a.topic.id)
+	ids, err := a.log.lookUpIDs(a.topic)
 	if err != nil {
 		return err
 	}
@@ -212,7 +212,7 @@ func (a *appending) stored(ids *idLookup, i int) (bool, error) {
 			return false, err
 		}
 		// A sweep has removed the event since; read what remains of its id.
-		e, found, err = a.log.idEntry(a.topic.id, r.ID)
+		e, found, err = a.log.idEntry(a.topic, r.ID)
 		if err == nil && found && e.inLog() {
 			return false, fmt.Errorf("%w: id %q points at seq %d, which is missing", eventlog.ErrUnavailable, r.ID, e.seq)
 		}
@@ -239,6 +239,9 @@ func (a *appending) encode(first uint64, o *order) *change {
 	for n, i := range a.fresh {
 		r := a.batch[i]
 		flags := o.take(r)
+		if flags&flagOutOfOrder == 0 && a.timed(r) {
+			flags |= flagTimedID
+		}
 		ch.events.add(r, flags)
 		in.add(r, location{partition: a.partition, seq: first + uint64(n)}, flags)
 	}
@@ -254,8 +257,10 @@ type indexer struct {
 }
 
 func (x *indexer) add(r *eventlog.Record, at location, flags byte) {
-	x.key, x.value = idKey(x.key[:0], x.topic, r.ID), appendIDEntry(x.value[:0], idEntry{location: at})
-	_ = x.batch.Set(x.key, x.value, nil)
+	if flags&flagTimedID == 0 {
+		x.key, x.value = idKey(x.key[:0], x.topic, r.ID), appendIDEntry(x.value[:0], idEntry{location: at})
+		_ = x.batch.Set(x.key, x.value, nil)
+	}
 	if flags&flagTimeIndexed != 0 {
 		x.key = appendPoint(orderPrefix(x.key[:0], x.topic, at.partition), r.TS, r.ID)
 		_ = x.batch.Set(x.key, orderValue(x.value[:0], at.seq), nil)

@@ -19,6 +19,9 @@ import (
 func benchRecord(n int64, fresh bool) *eventlog.Record {
 	r := &eventlog.Record{AcceptedAt: 1_723_140_000_000 + n/1000, FreshID: fresh}
 	r.ID = fmt.Sprintf("0197c0de-%012x-7000-8000", n)
+	if fresh {
+		r.ID = eventlog.NewTimedID(r.AcceptedAt)
+	}
 	r.TS = r.AcceptedAt
 	r.Payload = []byte(`{"customer":"customer-17","amount":"12.50","text":"` + strings.Repeat("x", 200) + `"}`)
 	return r

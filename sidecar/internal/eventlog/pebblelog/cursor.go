@@ -1,7 +1,9 @@
 package pebblelog
 
 import (
+	"cmp"
 	"errors"
+	"iter"
 	"math"
 	"math/bits"
 	"slices"
@@ -164,6 +166,28 @@ func (c *cursor) load() {
 type stored struct {
 	*eventlog.Record
 	outOfOrder bool
+}
+
+// point is the event's place in the (ts, id) order.
+func (r stored) point() eventlog.Point { return eventlog.Point{TS: r.TS, ID: r.ID} }
+
+// intact goes upwards through the events from a seq on that can be read. damage gets the first error of the others.
+func (c *cursor) intact(from uint64, damage *error) iter.Seq[stored] {
+	return func(yield func(stored) bool) {
+		valid := c.it.SeekLT(eventKey(nil, c.topic.id, c.partition, from+1)) || c.it.First()
+		for ; valid; valid = c.it.Next() {
+			c.err = nil
+			c.load()
+			*damage = cmp.Or(*damage, c.err)
+			for c.i = range c.records {
+				r, err := c.event()
+				*damage = cmp.Or(*damage, err)
+				if err == nil && r.Seq >= from && !yield(r) {
+					return
+				}
+			}
+		}
+	}
 }
 
 // event is the current event.

@@ -110,10 +110,24 @@ func replace(t *testing.T, disk vfs.FS, name string, then []byte) {
 // promises is what a log has acknowledged.
 type promises struct {
 	events    map[string]*eventlog.Record
+	time      int64 // of the last event with a timed id
 	scheduled []string
 	marks     []string
 	cursor    uint64
 	text      string
+}
+
+// next is the time of further events.
+func (p *promises) next() int64 {
+	p.time = max(p.time, 1_723_140_000_000) + 1
+	return p.time
+}
+
+// timed gives events ids that a sidecar made: those whose partition is right need no entry.
+func timed(batch []*eventlog.Record, ts int64) {
+	for _, r := range batch {
+		r.Key, r.TS, r.AcceptedAt, r.ID, r.FreshID = "", ts, ts, eventlog.NewTimedID(ts), true
+	}
 }
 
 var damageGroup = eventlog.GroupPartition{Topic: "t", Group: "g"}
@@ -126,6 +140,9 @@ func (p *promises) fill(t *testing.T, l *Log, rng *rand.Rand, prefix string) {
 		for n := range 40 {
 			partition := rng.IntN(2)
 			batch := eventlogtest.Events(fmt.Sprintf("%s-%s-%d", prefix, topic, n), 1+rng.IntN(4), eventlogtest.Keyed(fmt.Sprint(n%5)))
+			if topic == "u" {
+				timed(batch, p.next())
+			}
 			for i, o := range l.Append(t.Context(), topic, partition, batch) {
 				require.NoError(t, o.Err)
 				p.events[topic+"/"+batch[i].ID] = batch[i]

@@ -17,7 +17,7 @@ import (
 //	kind  key                     value
 //	t     name                    the topic's number, partitions and state (catalog.go)
 //	e     t p seq                 a run of events, by its first seq (run.go)
-//	i     t id                    where the id is, or what remains of it (index.go)
+//	i     t id                    where the id is, or what remains of it (index.go); none where the id tells (timed.go)
 //	s     t ts id                 p seq: the events that are out of order (order.go)
 //	c     t p ts id               seq: some of the events in order
 //	k     t key ts id             p seq: the same order within one key
@@ -36,8 +36,8 @@ import (
 //	b     base                    a segment of the journal (reclaim.go)
 //	a                             the position in the journal up to which the index has everything
 //
-// What an event costs is the number of its entries. One without a key has i, and shares an e with up to 63 others;
-// one with a key also has k and l. l is separate from k because the latest by seq is not the latest by ts.
+// What an event costs is the number of its entries. It shares an e with up to 63 others. Without a key it has i, unless the
+// sidecar has made its id; one with a key has i, k and l. l is separate from k because the latest by seq is not the latest by ts.
 const (
 	kindCatalog  = 't'
 	kindEvent    = 'e'

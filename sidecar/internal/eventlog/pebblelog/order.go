@@ -66,18 +66,13 @@ func (l *Log) recoverOrder(t *topic, p int, last uint64) (o order, err error) {
 	defer c.close()
 	from := d.uvarint()
 	o.since = int(last - min(last, from))
-	valid := c.it.SeekLT(eventKey(nil, t.id, p, from+1)) || c.it.First()
-	for ; valid && c.run.first <= from+orderEvery; valid = c.it.Next() {
-		c.err = nil // what is damaged has no place in the order of what can be read
-		c.load()
-		for c.i = range c.records {
-			r, err := c.event()
-			if err != nil {
-				continue
-			}
-			if at := (eventlog.Point{TS: r.TS, ID: r.ID}); !r.outOfOrder && at.Compare(o.last) > 0 {
-				o.last = at
-			}
+	var damage error // what is damaged has no place in the order of what can be read
+	for r := range c.intact(from, &damage) {
+		if r.Seq >= from+orderEvery {
+			break
+		}
+		if at := r.point(); !r.outOfOrder && at.Compare(o.last) > 0 {
+			o.last = at
 		}
 	}
 	return o, failed(errors.Join(d.err, c.it.Error()))
@@ -164,7 +159,7 @@ func (c *chain) settle() error {
 		if err != nil {
 			return failed(err)
 		}
-		at := eventlog.Point{TS: r.TS, ID: r.ID}
+		at := r.point()
 		below, above := c.within.below(at), c.within.above(at)
 		switch {
 		case r.outOfOrder:

@@ -1,6 +1,7 @@
 package pebblelog
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 	"testing"
@@ -13,8 +14,9 @@ import (
 	"github.com/sluice-bus/sluice/test/require"
 )
 
-// TestOrderIsExact compares scans in both directions, and starts by time, with a sorted list, while events of times that
-// rise, fall and repeat come, some are erased or truncated, the log is started again, and its segments are reclaimed.
+// TestOrderIsExact compares scans in both directions, and starts by time, with a sorted list, and looks events up by id, while
+// events of times that rise, fall and repeat come, some with timed ids, some are erased or truncated, the log is started again,
+// and its segments are reclaimed.
 func TestOrderIsExact(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		m := orderModel{t: t, o: Options{Dir: "data", FS: vfs.NewMem(), segmentSize: 2 << 10, Logger: quiet}}
@@ -30,6 +32,7 @@ func TestOrderIsExact(t *testing.T) {
 			"reclaim":  func(t *rapid.T) { require.NoError(m.t, m.l.reclaim.run(t.Context())) },
 			"scan":     m.scan,
 			"seek":     m.seek,
+			"look up":  m.lookUp,
 		})
 	})
 }
@@ -43,6 +46,7 @@ type orderModel struct {
 	now    int64
 	n      int
 	events []*eventlog.Record // those that are there
+	erased []*eventlog.Record
 }
 
 func (m *orderModel) open() {
@@ -59,6 +63,9 @@ func (m *orderModel) append(t *rapid.T) {
 		m.now += rapid.Int64Range(0, 2).Draw(t, "later")
 		r.ID, r.Payload = fmt.Sprintf("%x", m.n*7919%65536), []byte("1")
 		r.TS = m.now + rapid.SampledFrom([]int64{0, 0, 0, 0, 0, -1, -50, 2 * maxAhead}).Draw(t, "off")
+		if rapid.Bool().Draw(t, "timed") {
+			r.ID, r.FreshID = eventlog.NewTimedID(r.TS), true
+		}
 		batch = append(batch, r)
 	}
 	p := rapid.IntRange(0, orderPartitions-1).Draw(t, "partition")
@@ -75,6 +82,7 @@ func (m *orderModel) erase(t *rapid.T) {
 			gone := r.Partition == p && rapid.IntRange(0, 3).Draw(t, "gone") == 0
 			if gone {
 				seqs = append(seqs, r.Seq)
+				m.erased = append(m.erased, r)
 			}
 			return gone
 		})
@@ -143,6 +151,32 @@ func (m *orderModel) sorted() []*eventlog.Record {
 		return eventlog.Point{TS: a.TS, ID: a.ID}.Compare(eventlog.Point{TS: b.TS, ID: b.ID})
 	})
 	return events
+}
+
+// lookUp finds an event by its id, and not an erased one. When they come again, it is a duplicate, and the other is refused.
+func (m *orderModel) lookUp(t *rapid.T) {
+	for i, events := range [][]*eventlog.Record{m.events, m.erased} {
+		if len(events) == 0 {
+			continue
+		}
+		r := rapid.SampledFrom(events).Draw(t, "event")
+		again := *r
+		again.FreshID = false
+		found, err := m.l.Lookup(t.Context(), "t", r.ID)
+		if there := err == nil && found.Seq == r.Seq && found.Partition == r.Partition; there != (i == 0) {
+			t.Fatalf("%s is found: %v, %v; it is erased: %v", r.ID, found, err, i == 1)
+		}
+		out := m.l.Append(t.Context(), "t", rapid.IntRange(0, orderPartitions-1).Draw(t, "partition"), []*eventlog.Record{&again})[0]
+		var refused *eventlog.ConflictError
+		duplicate := out.Duplicate && out.Seq == r.Seq && out.Partition == r.Partition
+		if i == 0 && !duplicate || i == 1 && !(errors.As(out.Err, &refused) && refused.Seq == r.Seq) {
+			t.Fatalf("%s of partition %d, seq %d, again: %+v", r.ID, r.Partition, r.Seq, out)
+		}
+	}
+	id := eventlog.NewTimedID(rapid.Int64Range(0, m.now+10).Draw(t, "ts"))
+	if _, err := m.l.Lookup(t.Context(), "t", id); !errors.Is(err, eventlog.ErrNotFound) {
+		t.Fatalf("%s, which there is not: %v", id, err)
+	}
 }
 
 func (m *orderModel) seek(t *rapid.T) {

@@ -148,7 +148,7 @@ func (l *Log) Lookup(ctx context.Context, name, id string) (*eventlog.Record, er
 
 // lookup is Lookup in a topic.
 func (l *Log) lookup(t *topic, id string) (stored, error) {
-	e, found, err := l.idEntry(t.id, id)
+	e, found, err := l.idEntry(t, id)
 	if err != nil {
 		return stored{}, err
 	}
@@ -175,7 +175,7 @@ func (l *Log) Locate(ctx context.Context, name, id string) (eventlog.Location, e
 	if notFound == nil {
 		return eventlog.Location{Partition: r.Partition, Seq: r.Seq, TS: r.TS}, nil
 	}
-	e, _, err := l.idEntry(t.id, id)
+	e, _, err := l.idEntry(t, id)
 	if err == nil && !e.remnant {
 		err = notFound
 	}
@@ -201,9 +201,27 @@ func (l *Log) event(t *topic, at location) (stored, error) {
 	})
 }
 
-// idEntry reads the entry of one id.
-func (l *Log) idEntry(topic uint32, id string) (e idEntry, found bool, err error) {
-	value, found, err := l.get(idKey(nil, topic, id))
+// idEntry reads the entry of one id, or finds the event of a timed id. Retention removes the event and sets the entry at
+// once, so the entry is looked up once more where there was no event.
+func (l *Log) idEntry(t *topic, id string) (e idEntry, found bool, err error) {
+	e, found, err = l.setEntry(t, id)
+	ts, timed := eventlog.TimeOfID(id)
+	if err != nil || found || !timed {
+		return e, found, err
+	}
+	at, damage := unlessDropped(func() (location, error) { return l.timedEvent(t, eventlog.Point{TS: ts, ID: id}) })
+	if at.seq != 0 {
+		return idEntry{location: at}, true, nil
+	}
+	if e, found, err = l.setEntry(t, id); err != nil || found {
+		return e, found, err
+	}
+	return idEntry{}, false, failed(damage)
+}
+
+// setEntry reads the entry of an id that has one.
+func (l *Log) setEntry(t *topic, id string) (e idEntry, found bool, err error) {
+	value, found, err := l.get(idKey(nil, t.id, id))
 	if err != nil || !found {
 		return idEntry{}, false, err
 	}
@@ -214,21 +232,25 @@ func (l *Log) idEntry(topic uint32, id string) (e idEntry, found bool, err error
 // idLookup looks up many ids as of one moment. Unlike Get it also uses the filters of the lowest
 // level, since nearly all ids that are looked up are new.
 type idLookup struct {
-	topic uint32
+	log   *Log
+	topic *topic
 	it    *pebble.Iterator
 	key   []byte
 }
 
-func (l *Log) lookUpIDs(topic uint32) (*idLookup, error) {
+func (l *Log) lookUpIDs(t *topic) (*idLookup, error) {
 	it, err := l.db.NewIter(&pebble.IterOptions{UseL6Filters: true})
 	if err != nil {
 		return nil, failed(err)
 	}
-	return &idLookup{topic: topic, it: it}, nil
+	return &idLookup{log: l, topic: t, it: it}, nil
 }
 
 func (s *idLookup) find(id string) (e idEntry, found bool, err error) {
-	s.key = idKey(s.key[:0], s.topic, id)
+	if _, timed := eventlog.TimeOfID(id); timed {
+		return s.log.idEntry(s.topic, id)
+	}
+	s.key = idKey(s.key[:0], s.topic.id, id)
 	// A key is its own prefix here, so only the very same key matches.
 	if !s.it.SeekPrefixGE(s.key) {
 		return idEntry{}, false, failed(s.it.Error())

@@ -14,7 +14,7 @@ import (
 // there. n is an unsigned and z a zigzag varint, text is n and that many bytes.
 //
 //	flags    1 byte: bit 0 the payload is binary, 1 it has a ttl, 2 it is scheduled,
-//	         3 it is out of order, 4 it is in the time index (see order.go)
+//	         3 it is out of order, 4 it is in the time index (see order.go), 5 its id has no entry (timed.go)
 //	ttl      n, where there is one
 //	due      z, of a scheduled event
 //	ts       z
@@ -32,11 +32,12 @@ const (
 	flagDue
 	flagOutOfOrder
 	flagTimeIndexed
+	flagTimedID
 )
 
 var errTruncated = errors.New("it ends too early")
 
-// appendRecord writes the event's value; flags are flagOutOfOrder and flagTimeIndexed.
+// appendRecord writes the event's value; flags are flagOutOfOrder, flagTimeIndexed and flagTimedID.
 func appendRecord(b []byte, r *eventlog.Record, flags byte) []byte {
 	if r.Binary {
 		flags |= flagBinary

@@ -353,7 +353,7 @@ func (l *Log) Cancel(ctx context.Context, name, id string) error {
 }
 
 func (l *Log) cancel(ctx context.Context, t *topic, id string) (*commit, error) {
-	e, found, err := l.idEntry(t.id, id)
+	e, found, err := l.idEntry(t, id)
 	if err == nil && (!found || e.due == 0) {
 		err = fmt.Errorf("scheduled event %q of topic %q: %w", id, t.name, eventlog.ErrNotFound)
 	}

@@ -111,7 +111,7 @@ func TestNothingIsReadableBeforeItsSync(t *testing.T) {
 	for inPebble := false; !inPebble; runtime.Gosched() {
 		tp, err := l.catalog.find("t")
 		if err == nil {
-			_, inPebble, err = l.idEntry(tp.id, "new")
+			_, inPebble, err = l.idEntry(tp, "new")
 		}
 		require.NoError(t, err)
 	}
