@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 
@@ -273,6 +274,11 @@ func TestDeadLettersInAnotherTopic(t *testing.T) {
 	letters := wantDead("t", "a dead", "b dead", "c dead", "erased dead")
 	wantDead("u", "erased dead")
 	wantDead("dead")
+	testkit.Eventually(t, "the metrics have them by the topic on which they died", func() bool {
+		metrics := string(testkit.Call(t, "GET", s.OpsURL()+"/metrics", "").Body)
+		return regexp.MustCompile(`sluice_dead_letters\{[^}]*topic="t"[^}]*\} 4\n`).MatchString(metrics) &&
+			regexp.MustCompile(`sluice_dead_letters\{[^}]*topic="u"[^}]*\} 1\n`).MatchString(metrics)
+	})
 
 	for _, header := range []string{"Sluice-Id: " + letters["a"] + "-1", "Sluice-Header-sluice-dlq-id: a"} {
 		if a := s.post(t, "dead", "1", header); a.Status != 400 {
