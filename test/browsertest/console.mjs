@@ -51,6 +51,8 @@ test('the topics page shows every topic, its rates as they move, and who is refu
   assert.match(await mine.locator('td[data-label="Accepted /s"]').innerText(), /^[\d.,]+$/);
   await until('a refusal to be shown with its sidecar', async () => /\S \d/.test(await mine.locator('td[data-label="Refused at"]').innerText()));
 
+  await until('the reasons of its refusals', async () => /rate_limited [\d,]+/.test(await mine.locator('td[data-label="Refused in 1 h"]').innerText()));
+
   await button('Refused /s').click();
   await page.mouse.move(0, 0);
   const refused = async () => Promise.all((await page.locator('td[data-label="Refused /s"]').all()).map(number));
@@ -68,6 +70,9 @@ test('the topics page shows every topic, its rates as they move, and who is refu
   await page.getByText('No topic begins with').waitFor();
   await page.keyboard.press('Escape');
   await mine.waitFor();
+  await visit(`#/topics/${topic}`);
+  const reason = page.locator('section[aria-label="Rates"] tr', {hasText: 'rate_limited'});
+  await until('the reasons on the page of the topic', async () => (await number(reason.locator('td').first())) > 0);
 });
 
 test('every page says how to get what it shows at a command line', async () => {

@@ -148,6 +148,9 @@ func (f *madeUpFleet) Topics(history bool) []fleet.Topic {
 			t.BySidecar = append(t.BySidecar, usage)
 		}
 		t.AllowedPerSecond, t.DeniedPerSecond = sum[remembered-1].Allowed, sum[remembered-1].Denied
+		if t.DeniedPerSecond > 0 {
+			t.Refusals = map[string]int64{"rate_limited": int64(t.DeniedPerSecond * 3600), "schema_violation": 3}
+		}
 		if history {
 			t.History = sum
 		}

@@ -8,7 +8,7 @@ const mostMembers = 200; // of an array or object, at first and with each "more"
 const type = event => Object.entries(event.headers ?? {}).find(([name]) => name.toLowerCase() === 'content-type')?.[1];
 
 // raw are the bytes of a payload. JSON is as the log has it but for the spaces.
-export function raw(event) {
+function raw(event) {
   if (event.payload_base64 === undefined) return new TextEncoder().encode(JSON.stringify(event.payload));
   return Uint8Array.from(atob(event.payload_base64), c => c.charCodeAt(0));
 }

@@ -52,7 +52,7 @@ function setAt(doc, [key, ...rest], value) {
 // flatten lists the fields that a document sets. A field of the schema is a leaf,
 // with any value, except groups, which has fields of its own; so is an unknown key
 // without an object.
-export function flatten(doc, prefix = '') {
+function flatten(doc, prefix = '') {
   const out = new Map();
   for (const [key, value] of Object.entries(doc ?? {})) {
     const path = prefix + key;

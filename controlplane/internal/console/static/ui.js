@@ -30,7 +30,7 @@ export function Page({title, code, crumbs = [], actions, copy, poll, children}) 
 }
 
 // Tabs are links to the pages of one thing.
-export const Tabs = ({label, tabs, at}) => html`
+const Tabs = ({label, tabs, at}) => html`
   <nav class="tabs" aria-label=${label}>${tabs.map(([text, href]) => html`
     <a key=${text} href=${href} aria-current=${text === at ? 'page' : undefined}>${text}</a>`)}</nav>`;
 
