@@ -1,6 +1,7 @@
 package codec
 
 import (
+	"regexp"
 	"slices"
 	"strings"
 	"unicode/utf8"
@@ -72,15 +73,27 @@ func IsTraceParent(s string) bool {
 		strings.Trim(parts[1], "0") != "" && strings.Trim(parts[2], "0") != ""
 }
 
-// isTraceState reports whether s is a tracestate: up to 32 members KEY=VALUE of printable ASCII.
+// isTraceState reports whether s is a tracestate: up to 32 members KEY=VALUE, each key once. A member may be empty.
 func isTraceState(s string) bool {
-	if len(s) > maxTraceBytes || strings.IndexFunc(s, func(r rune) bool { return r < ' ' && r != '\t' || r > '~' }) >= 0 {
+	if len(s) > maxTraceBytes {
 		return false
 	}
-	members := strings.Split(s, ",")
-	return len(members) <= 32 && !slices.ContainsFunc(members, func(m string) bool {
-		m = strings.TrimSpace(m)
-		key, value, is := strings.Cut(m, "=")
-		return m != "" && (!is || key == "" || value == "" || strings.ContainsAny(key, " \t"))
-	})
+	seen := map[string]bool{}
+	for member := range strings.SplitSeq(s, ",") {
+		if member = strings.Trim(member, " \t"); member == "" {
+			continue
+		}
+		key, _, _ := strings.Cut(member, "=")
+		if seen[key] || len(seen) == maxTraceMembers || !traceMember.MatchString(member) {
+			return false
+		}
+		seen[key] = true
+	}
+	return len(seen) > 0
 }
+
+const maxTraceMembers = 32
+
+// traceMember is a member as W3C Trace Context writes it: a value is printable ASCII, and does not end in a space.
+var traceMember = regexp.MustCompile(`^([a-z][_0-9a-z*/-]{0,255}|[a-z0-9][_0-9a-z*/-]{0,240}@[a-z][_0-9a-z*/-]{0,13})` +
+	`=[ -+\--<>-~]{0,255}[!-+\--<>-~]$`)
