@@ -72,7 +72,7 @@ func (s *Sidecar) openCaptures(context.Context) error {
 			Source: src, NodeID: s.cfg.NodeID, Limits: s.cfg.limits(), Logger: s.cfg.Logger,
 			Roster:    s.store.Roster(),
 			File:      filepath.Join(s.cfg.DataDir, capture.PlacesFile),
-			Publisher: s.publisher.NewSource(nil),
+			Publisher: s.publisher.NewSource(nil, s.audit.Source("capture "+src.Namespace())),
 			Observer:  s.metrics.Capture(src.Namespace(), src.Topic),
 		}
 		if setting.IsMongoDB(s.cfg.Store) {

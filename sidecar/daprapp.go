@@ -52,6 +52,9 @@ func (s *Sidecar) openDaprApp(context.Context) error {
 	cfg := daprapp.Config{
 		AppID: s.cfg.DaprAppID, Groups: s.groups, Policies: s.policies.Current, Logger: s.cfg.Logger, Share: s.budget.Of(s.cfg.DaprAppIdentity),
 		Tracing: s.tracing, Propagation: s.propagation,
+		Note: func(from, topic, group string) func(action string, err error) {
+			return s.noteMember(s.cfg.DaprAppIdentity, from, topic, group)
+		},
 	}
 	err := s.configureDaprApp(&cfg)
 	if err == nil {

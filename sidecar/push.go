@@ -1,6 +1,7 @@
 package sidecar
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -20,7 +21,7 @@ func (s *Sidecar) openPush(context.Context) (err error) {
 	s.push, err = push.Open(push.Config{
 		Path: s.cfg.Push, Groups: s.groups, Policies: s.policies.Current, Metrics: s.metrics, Logger: s.cfg.Logger,
 		Known: s.knownIdentity, May: s.mayConsume, Share: s.budget.Of,
-		Tracing: s.tracing, Propagation: s.propagation,
+		Tracing: s.tracing, Propagation: s.propagation, Note: s.noteMember,
 	})
 	if err != nil {
 		return &ConfigError{Err: fmt.Errorf("push: %w", err)}
@@ -42,6 +43,11 @@ func (s *Sidecar) knownIdentity(name string) error {
 	}
 	_, err := s.access.Named(name)
 	return err
+}
+
+// noteMember returns what writes lines about such a consumer to the access log.
+func (s *Sidecar) noteMember(identity, from, topic, group string) func(action string, err error) {
+	return s.audit.Member(cmp.Or(identity, s.access.From(context.Background()).Name), from, topic, group)
 }
 
 // mayConsume returns why such a consumer may not have a subscription, if it may not.

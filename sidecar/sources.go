@@ -15,7 +15,7 @@ func (s *Sidecar) openOutboxes(context.Context) error {
 		url, collection, _ := strings.Cut(o, "#")
 		cfg := outbox.Config{
 			URL: url, Collection: collection, NodeID: s.cfg.NodeID, Limits: s.cfg.limits(), Lease: s.cfg.Lease, Logger: s.cfg.Logger,
-			Publisher: s.publisher.NewSource(s.tracing),
+			Publisher: s.publisher.NewSource(s.tracing, s.audit.Source("outbox "+secrets.Without(url)+"#"+collection)),
 			LogID:     s.store.ID, Roster: s.store.Roster(),
 			Observer: s.metrics.Outbox(secrets.Without(url) + "#" + collection),
 		}

@@ -15,11 +15,15 @@ type Source struct {
 	publisher  *Publisher
 	connection *Connection
 	spans      *tracing.Tracing
+	note       func([]wire.PublishItem, []wire.ResultItem, error)
 }
 
-// NewSource makes a Source. spans makes a span of each call; nil: none.
-func (p *Publisher) NewSource(spans *tracing.Tracing) *Source {
-	return &Source{p, p.NewLogOnlyConnection(), spans}
+// NewSource makes a Source. spans makes a span of each call, and note writes its outcome to the access log; nil: none.
+func (p *Publisher) NewSource(spans *tracing.Tracing, note func([]wire.PublishItem, []wire.ResultItem, error)) *Source {
+	if note == nil {
+		note = func([]wire.PublishItem, []wire.ResultItem, error) {}
+	}
+	return &Source{p, p.NewLogOnlyConnection(), spans, note}
 }
 
 // Publish implements source.Publisher.
@@ -27,10 +31,12 @@ func (s *Source) Publish(ctx context.Context, items []wire.PublishItem, done fun
 	ctx, span := s.spans.Outbox(ctx, items)
 	err := s.publisher.Publish(ctx, s.connection, items, func(results []wire.ResultItem) {
 		span.End()
+		s.note(items, results, nil)
 		done(results)
 	})
 	if err != nil {
 		span.End()
+		s.note(items, nil, err)
 	}
 	return err
 }

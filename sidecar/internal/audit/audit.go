@@ -98,6 +98,26 @@ func (l *Log) Note(action, topic string, who access.Identity, from string, err e
 	l.to.LogAttrs(context.Background(), slog.LevelInfo, logging.Access, attrs...)
 }
 
+// Member returns what writes lines about one member of a group, for an endpoint at an address. A nil *Log has none.
+func (l *Log) Member(identity, from, topic, group string) func(action string, err error) {
+	if l == nil {
+		return nil
+	}
+	return func(action string, err error) {
+		l.Note(action, topic, access.Identity{Name: identity}, from, err, slog.String("group", group))
+	}
+}
+
+// Source returns what writes lines about the publishes of an outbox or a capture, which nobody asked for. A nil *Log has none.
+func (l *Log) Source(from string) func(items []wire.PublishItem, results []wire.ResultItem, err error) {
+	if l == nil {
+		return nil
+	}
+	return func(items []wire.PublishItem, results []wire.ResultItem, err error) {
+		l.Published(items, results, access.Identity{}, from, err)
+	}
+}
+
 // Published writes one line for each topic of a batch. err is why the whole batch was refused.
 func (l *Log) Published(items []wire.PublishItem, results []wire.ResultItem, who access.Identity, from string, err error) {
 	if l == nil {
@@ -137,30 +157,48 @@ func (l *Log) Published(items []wire.PublishItem, results []wire.ResultItem, who
 	}
 }
 
-// topicKey is the key of the topic that a handler sets, in the context of its request.
-type topicKey struct{}
+// request is what a handler says about its request.
+type request struct {
+	topic string
+	noted bool // it writes the lines itself
+}
 
-// SetTopic says which topic a request is about, where neither path nor query name it.
-func SetTopic(ctx context.Context, topic string) {
-	if to, ok := ctx.Value(topicKey{}).(*string); ok {
-		*to = topic
+type requestKey struct{}
+
+// WritesLines says that the handler of a request writes its lines itself, whatever happens from now on.
+func WritesLines(ctx context.Context) {
+	if r, ok := ctx.Value(requestKey{}).(*request); ok {
+		r.noted = true
 	}
 }
 
-// HTTP writes a line for each request about a topic once it is answered, except for requests on the
-// routes that are left out. The topic is the path value, the query parameter "topic", or that of SetTopic.
-func (l *Log) HTTP(who func(context.Context) access.Identity, next http.Handler, leftOut ...string) http.Handler {
+// SetTopic says which topic a request is about, where neither path nor query name it.
+func SetTopic(ctx context.Context, topic string) {
+	if r, ok := ctx.Value(requestKey{}).(*request); ok {
+		r.topic = topic
+	}
+}
+
+// HTTP writes a line for each request about a topic once it is answered, unless its handler has said that it writes them. The topic
+// is the path value, the query parameter "topic", or that of SetTopic. A request on the routes that publish is a publish, also where
+// it was refused before it came to one.
+func (l *Log) HTTP(who func(context.Context) access.Identity, next http.Handler, publish ...string) http.Handler {
 	if l == nil {
 		return next
 	}
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		began := time.Now()
 		answer := &httpapi.Recorder{ResponseWriter: w}
-		var set string
-		r = r.WithContext(context.WithValue(r.Context(), topicKey{}, &set))
+		var said request
+		r = r.WithContext(context.WithValue(r.Context(), requestKey{}, &said))
 		defer func() {
-			topic := cmp.Or(r.PathValue("topic"), r.URL.Query().Get("topic"), set)
-			if topic == "" || r.Pattern == "" || slices.Contains(leftOut, r.Pattern) {
+			topic := cmp.Or(r.PathValue("topic"), r.URL.Query().Get("topic"), said.topic)
+			if topic == "" || r.Pattern == "" || said.noted {
+				return
+			}
+			if slices.Contains(publish, r.Pattern) {
+				l.Note(Publish, topic, who(r.Context()), r.RemoteAddr, nil, slog.Int("events", 0), slog.Int("refused", 1),
+					slog.Int("status", answer.Status()))
 				return
 			}
 			l.Note(r.Pattern, topic, who(r.Context()), r.RemoteAddr, nil, slog.String("group", groupOf(r)), slog.Int("status", answer.Status()),

@@ -55,7 +55,7 @@ const (
 	askEvery   = 5 * time.Second
 )
 
-// Config is what an App needs; every field is required, except for Described, Token, Share and May.
+// Config is what an App needs; every field is required, except for Described, Token, Share, May and Note.
 type Config struct {
 	Address   *url.URL // of the application, from ParseAddress
 	AppID     string   // begins the names of its consumer groups
@@ -71,6 +71,8 @@ type Config struct {
 	// May returns why the application may not have a subscription, if it may not; nil lets it have all. Its answers may
 	// change: see RightsChanged.
 	May func(topic, group, deadLetterTopic string) error
+	// Note returns what writes lines about a member of a group to the access log; nil: off.
+	Note func(from, topic, group string) func(action string, err error)
 }
 
 // RightsOf are the rights of an entry of --auth-config, for Config.May.

@@ -37,6 +37,8 @@ func (a *App) serve(ctx context.Context, list []Described, subs []Subscription) 
 		if err := allowed[i]; err != nil {
 			a.cfg.Logger.Error("a subscription of the application is not served",
 				"topic", subs[i].Topic, "group", a.groupOf(&subs[i]), "error", err)
+			member := a.member(&subs[i], end)
+			member.NoteSubscribe(err)
 			continue
 		}
 		m := delivery.Join(ctx, a.giving, a.member(&subs[i], end))
@@ -94,12 +96,16 @@ func (a *App) watch(ctx context.Context, list []Described, end context.CancelCau
 
 // member is the configuration of the member for a subscription.
 func (a *App) member(s *Subscription, end context.CancelCauseFunc) delivery.Config {
-	return delivery.Config{
+	cfg := delivery.Config{
 		Topic: s.Topic, Group: a.groupOf(s), DeadLetterTopic: s.DeadLetterTopic,
 		Name: a.cfg.AppID + " at " + a.cfg.Address.Host, Address: a.cfg.Address.Host,
 		Carrier: &carrier{app: a, sub: s, end: end}, Window: max(Concurrency, s.batch), Batch: s.batch, Wait: s.wait,
 		Groups: a.cfg.Groups, Policies: a.cfg.Policies, Share: a.cfg.Share, Logger: a.cfg.Logger,
 	}
+	if a.cfg.Note != nil {
+		cfg.Note = a.cfg.Note(cfg.Name, s.Topic, a.groupOf(s))
+	}
+	return cfg
 }
 
 func (a *App) groupOf(s *Subscription) string { return GroupOf(a.cfg.AppID, s.PubsubName) }

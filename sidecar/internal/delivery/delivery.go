@@ -14,8 +14,10 @@ import (
 	"github.com/sluice-bus/sluice/internal/pause"
 	"github.com/sluice-bus/sluice/internal/policy"
 	"github.com/sluice-bus/sluice/sdk/wire"
+	"github.com/sluice-bus/sluice/sidecar/internal/audit"
 	"github.com/sluice-bus/sluice/sidecar/internal/group"
 	"github.com/sluice-bus/sluice/sidecar/internal/pacer"
+	"github.com/sluice-bus/sluice/sidecar/internal/refusal"
 	"github.com/sluice-bus/sluice/sidecar/internal/tracing"
 )
 
@@ -60,6 +62,8 @@ type Config struct {
 	Policies      *policy.Current
 	Share         *budget.Share // counts the events that are read for it; nil: no bound
 	Logger        *slog.Logger
+	// Note writes to the access log that the endpoint subscribes, unless err is why it may not, and that it unsubscribes; nil: off.
+	Note func(action string, err error)
 }
 
 // Member is an endpoint's membership in its group.
@@ -114,10 +118,20 @@ func Subscribe(ctx, giving context.Context, cfg Config) (m *Member, err error) {
 		Pacer: pacer.New(cfg.Policies, cfg.Topic, time.Now()), MemberID: cfg.Name, Address: cfg.Address,
 		Memory: cfg.Share,
 	})
+	if err == nil || ctx.Err() == nil {
+		cfg.NoteSubscribe(err)
+	}
 	if err != nil {
 		return nil, err
 	}
 	return m, nil
+}
+
+// NoteSubscribe writes to the access log that the endpoint subscribes, or why it may not.
+func (c *Config) NoteSubscribe(err error) {
+	if c.Note != nil {
+		c.Note(audit.Subscribe, refusal.Of(err))
+	}
 }
 
 // Leave takes no more events, waits for the answers to those at the endpoint, and leaves the group as how says. Events
@@ -134,6 +148,9 @@ func (m *Member) Leave(how group.Leaving) {
 	m.mu.Unlock()
 	m.calls.Wait()
 	m.Close(how)
+	if m.cfg.Note != nil {
+		m.cfg.Note(audit.Unsubscribe, nil)
+	}
 }
 
 // Room reports whether the endpoint may get more events.

@@ -3,8 +3,10 @@ package delivery_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"net/http"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -245,4 +247,14 @@ func TestABatchWaits(t *testing.T) {
 	f.publish(t, "a")
 	f.next(t, "a1").say(ack)
 	f.settled(t)
+}
+
+// TestMembersAreNoted: the access log has a line when an endpoint subscribes and one when it unsubscribes.
+func TestMembersAreNoted(t *testing.T) {
+	var lines []string
+	f := start(t, delivery.Config{Note: func(action string, err error) { lines = append(lines, fmt.Sprint(action, " ", err)) }})
+	f.Leave(group.Unsubscribed)
+	if want := []string{"subscribe <nil>", "unsubscribe <nil>"}; !slices.Equal(lines, want) {
+		t.Errorf("got %q, want %q", lines, want)
+	}
 }

@@ -7,6 +7,7 @@ import (
 	"github.com/sluice-bus/sluice/internal/httpapi"
 	"github.com/sluice-bus/sluice/sdk/wire"
 	"github.com/sluice-bus/sluice/sidecar/internal/admit"
+	"github.com/sluice-bus/sluice/sidecar/internal/audit"
 	"github.com/sluice-bus/sluice/sidecar/internal/receive"
 	"github.com/sluice-bus/sluice/sidecar/internal/session"
 )
@@ -36,22 +37,23 @@ func (h *handlers) publish(caller *session.Session, r *httpapi.Request, items []
 func (h Config) Publish(ctx context.Context, caller *session.Session, topic string, items []wire.PublishItem, bad *wire.Error) (
 	results []wire.ResultItem, err error,
 ) {
+	audit.WritesLines(ctx)
 	who := caller.Identity()
 	if bad != nil {
 		h.Publisher.Refused(topic, bad.Code, 1)
 		caller.NotePublished(who, Undecoded(topic), nil, bad)
 		return nil, bad
 	}
-	defer func() {
-		if err != nil && ctx.Err() == nil {
-			caller.NotePublished(who, items, nil, err)
-		}
-	}()
 	if err := caller.May(access.Publish, topic, ""); err != nil {
 		h.Publisher.Refused(topic, wire.AsError(err).Code, max(len(items), 1))
+		if len(items) == 0 {
+			items = Undecoded(topic)
+		}
+		caller.NotePublished(who, items, nil, err)
 		return nil, err
 	}
 	if len(items) == 0 {
+		caller.Note(audit.Publish, topic, "", nil)
 		return nil, nil
 	}
 	answered := make(chan []wire.ResultItem, 1)
@@ -60,6 +62,7 @@ func (h Config) Publish(ctx context.Context, caller *session.Session, topic stri
 		answered <- results
 	}
 	if bad := h.Publisher.Publish(caller.Attribute(ctx), caller.Publishes, items, done); bad != nil {
+		caller.NotePublished(who, items, nil, bad)
 		return nil, bad
 	}
 	select {

@@ -42,6 +42,8 @@ type Config struct {
 	// May returns why an identity may not consume, if it may not. Its answers may change: see RightsChanged.
 	May   func(identity, topic, group string) error
 	Share func(identity string) *budget.Share
+	// Note returns what writes lines about a member of a group to the access log; nil: off.
+	Note func(identity, from, topic, group string) func(action string, err error)
 }
 
 // Push serves the endpoints of a file; nil: there are none. Its methods are safe for concurrent use. Run may be called once.
@@ -155,6 +157,8 @@ func (p *Push) arrange(ctx context.Context, version int) int {
 		e := &p.entries[i]
 		if err := p.cfg.May(e.Identity, e.Topic, e.Group); err != nil {
 			p.cfg.Logger.Error("an endpoint of --push is not served", "topic", e.Topic, "group", e.Group, "error", err)
+			member := p.member(e)
+			member.NoteSubscribe(err)
 			continue
 		}
 		wanted[e.key()] = e
@@ -181,13 +185,24 @@ func (p *Push) begin(ctx context.Context, entry Entry) *endpoint {
 	ctx, e.end = context.WithCancel(eventlog.MadeBy(ctx, entry.Identity))
 	p.parts.Go(func() {
 		defer e.end()
-		e.serve(ctx, p.giving, delivery.Config{
-			Topic: e.Topic, Group: e.Group, Options: wire.SubscribeOptions{From: e.From, Filter: e.Filter},
-			Name: "push to " + e.URL.Host, Address: e.URL.Host, Carrier: e, Window: e.MaxInflight, Batch: 1,
-			Groups: p.cfg.Groups, Policies: p.cfg.Policies, Share: p.cfg.Share(e.Identity), Logger: p.cfg.Logger,
-		})
+		cfg := p.member(&e.Entry)
+		cfg.Carrier = e
+		e.serve(ctx, p.giving, cfg)
 	})
 	return e
+}
+
+// member is the configuration of the member for an entry, without what carries its events.
+func (p *Push) member(e *Entry) delivery.Config {
+	cfg := delivery.Config{
+		Topic: e.Topic, Group: e.Group, Options: wire.SubscribeOptions{From: e.From, Filter: e.Filter},
+		Name: "push to " + e.URL.Host, Address: e.URL.Host, Window: e.MaxInflight, Batch: 1,
+		Groups: p.cfg.Groups, Policies: p.cfg.Policies, Share: p.cfg.Share(e.Identity), Logger: p.cfg.Logger,
+	}
+	if p.cfg.Note != nil {
+		cfg.Note = p.cfg.Note(e.Identity, cfg.Name, e.Topic, e.Group)
+	}
+	return cfg
 }
 
 // serve is a member of the entry's group until ctx ends.

@@ -23,6 +23,7 @@ import (
 	"github.com/sluice-bus/sluice/internal/policy"
 	"github.com/sluice-bus/sluice/sdk/wire"
 	"github.com/sluice-bus/sluice/sidecar/internal/admit"
+	"github.com/sluice-bus/sluice/sidecar/internal/audit"
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog"
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog/pebblelog"
 	"github.com/sluice-bus/sluice/sidecar/internal/gateway"
@@ -50,6 +51,7 @@ type Setup struct {
 	Limits     *wire.Limits
 	Origins    []string
 	Access     *access.Access
+	Audit      *audit.Log
 	Unready    bool // publishes are not accepted
 	Budget     *budget.Budget
 	MostTopics int          // 0: 1000
@@ -131,7 +133,7 @@ func Start(t testing.TB, s Setup) *Sidecar {
 	})
 	spool := &Spool{s.Spooled}
 	g := gateway.New(gateway.Config{
-		Access:    s.Access,
+		Access: s.Access, Audit: s.Audit,
 		Publisher: publisher, Groups: groups, Log: log, Policies: policies, Metrics: metrics,
 		Limits: limits, Bounds: bounds, NodeID: "node", Logger: logger, Budget: s.Budget,
 		Topics: catalog, Erased: tails.Forget, Spool: spool,
