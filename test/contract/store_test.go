@@ -67,6 +67,8 @@ var onBoth = []func(*testing.T){
 	TestFrom, TestGroupsShareAndOthersDoNot, TestOKComesBeforeTheFirstEvent, TestFilter, TestMaxBatch, TestAutoAck, TestPause, TestRebalance,
 	// ttl_test.go
 	TestTTL,
+	// understood_test.go
+	TestEmptySelectors,
 }
 
 // onEmbedded are the tests that do not depend on the store: the program's start, its listeners'
@@ -74,7 +76,7 @@ var onBoth = []func(*testing.T){
 var onEmbedded = []func(*testing.T){
 	TestEachListenerNamesTheOthers, TestHelpAndVersion, TestReadyLine, TestPrecedence, TestRefusals, TestInsecure, TestOriginAndHost,
 	TestFramesThatAreNotJSON, TestWhatClosesAWebSocket, TestTopicLabels, TestCloudEventRefusals, TestDaprApplicationElsewhere, TestDaprTokens,
-	TestCompressedBodies, TestEncodedHeaders, TestHTTP2,
+	TestCompressedBodies, TestEncodedHeaders, TestHTTP2, TestWhatIsNotKnownIsRefused, TestPaths, TestHTTP10,
 	TestSchemaViolation, TestSchemaChanges, // before an event comes to the store
 	TestRetryAfterIsEnough, TestDefaultRates, TestOnLimitWait, TestBytesPerSecond, TestReload, TestBucketsAreRetuned,
 	TestSlowReader, // the outbox of a connection
