@@ -20,6 +20,7 @@ import (
 	"github.com/sluice-bus/sluice/sidecar/internal/roster"
 	"github.com/sluice-bus/sluice/sidecar/internal/tail"
 	"github.com/sluice-bus/sluice/sidecar/internal/telemetry"
+	"github.com/sluice-bus/sluice/test/lockedbuffer"
 )
 
 const lease = 10 * time.Second
@@ -45,6 +46,7 @@ type sidecar struct {
 	*fleet
 	name   string
 	path   *path
+	logs   lockedbuffer.Buffer
 	tails  *tail.Tails
 	m      *Manager
 	roster *roster.Roster
@@ -132,7 +134,7 @@ func (f *fleet) start(name string) *sidecar {
 				o.m.Moved([]eventlog.GroupName{g})
 			}
 		},
-		Logger: slog.New(slog.DiscardHandler), Bounds: DefaultBounds(), Reach: f.reach,
+		Logger: slog.New(slog.NewTextHandler(&s.logs, nil)), Bounds: DefaultBounds(), Reach: f.reach,
 	})
 	ctx, cancel := context.WithCancel(context.Background())
 	s.end = cancel

@@ -19,6 +19,7 @@ type Group struct {
 	id           eventlog.GroupName
 	cfg          Config
 	count        *groupCount
+	unanswered   *unanswered
 	metrics      func() *telemetry.Group // once the group exists: what does not has no metrics
 	worker       worker.Worker           // of turns
 	storing      sync.WaitGroup          // the save beside turns, one at most

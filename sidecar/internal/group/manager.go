@@ -19,6 +19,8 @@ import (
 type Manager struct {
 	cfg   Config
 	count *groupCount
+	// unanswered is what the groups share to log an outage once.
+	unanswered *unanswered
 	// asking ends when the Manager stops, for queries whose answers a stop does not need.
 	queries     context.Context
 	stopQueries context.CancelFunc
@@ -40,6 +42,7 @@ type Manager struct {
 // NewManager makes a Manager that knows no group yet.
 func NewManager(cfg Config) *Manager {
 	m := &Manager{cfg: cfg, groups: make(map[eventlog.GroupName]*Group), followers: make(map[string]int)}
+	m.unanswered = newUnanswered(cfg.Logger, cfg.Clock)
 	m.count = &groupCount{log: cfg.Log, clock: cfg.Clock, most: cfg.MaxGroups, mostByOne: cfg.MaxGroupsEach}
 	m.queries, m.stopQueries = context.WithCancel(cfg.Context)
 	cfg.Roster.Watch(m.rosterChanged)
@@ -84,7 +87,7 @@ func (m *Manager) acquire(topic, name string) (*Group, error) {
 	k := eventlog.GroupName{Topic: topic, Group: name}
 	g := m.groups[k]
 	if g == nil {
-		g = newGroup(k, m.cfg, m.count)
+		g = newGroup(k, m.cfg, m.count, m.unanswered)
 		m.groups[k] = g
 		m.list = append(m.list, g)
 	}
@@ -103,6 +106,7 @@ func (m *Manager) release(g *Group) {
 func (m *Manager) forget(g *Group) {
 	if m.groups[g.id] == g && g.refs == 0 && !m.stopped && g.retire() {
 		delete(m.groups, g.id)
+		m.unanswered.remove(g.id)
 		m.list = slices.DeleteFunc(m.list, func(x *Group) bool { return x == g })
 	}
 }
@@ -249,10 +253,10 @@ func (m *Manager) Stop(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-func newGroup(id eventlog.GroupName, cfg Config, count *groupCount) *Group {
+func newGroup(id eventlog.GroupName, cfg Config, count *groupCount, u *unanswered) *Group {
 	metrics := sync.OnceValue(func() *telemetry.Group { return cfg.Metrics.Group(id.Topic, id.Group) })
 	g := &Group{
-		id: id, cfg: cfg, count: count,
+		id: id, cfg: cfg, count: count, unanswered: u,
 		own:     ownership.Table{Group: id, Roster: cfg.Roster},
 		metrics: metrics,
 		dispatch: dispatch.New(dispatch.Config{

@@ -22,6 +22,7 @@ func (g *Group) balance() {
 	st, view := g.cfg.Roster.Standing(), g.cfg.Roster.View()
 	todo := g.plan(st, view)
 	if !todo.Doubt && len(todo.Missing) == 0 && len(todo.Frozen) == 0 {
+		g.unanswered.remove(g.id)
 		return
 	}
 	may := view.Known() && st.Valid(g.cfg.Clock.Now())
@@ -31,10 +32,13 @@ func (g *Group) balance() {
 	}
 	latest, err := g.latest(g.cfg.Context)
 	if err != nil {
-		g.warn("ask who owns its partitions", err)
+		if g.cfg.Context.Err() == nil {
+			g.unanswered.add(g.id, err)
+		}
 		g.lookLater(todo.Doubt)
 		return
 	}
+	g.unanswered.remove(g.id)
 	if g.abandonTaken(latest) { // and there may be more to take now
 		g.balancer.Wake()
 	}
