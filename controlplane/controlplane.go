@@ -118,7 +118,7 @@ func New(ctx context.Context, cfg Config) (_ *ControlPlane, err error) {
 		return nil, err
 	}
 	c.xds = xds.New(xds.Config{
-		States: c.catalog, Registry: c.registry, Issuer: issuer, Admit: c.admit, Drained: c.drained, Logger: cfg.Logger,
+		States: c.catalog, Registry: c.registry, Issuer: issuer, Admit: c.admit, Drained: c.drained, RESTURL: c.restURL, Logger: cfg.Logger,
 	})
 	c.usage = usage.New(c.store, c.name, cfg.Logger)
 	c.quota, c.health = c.newQuota(), health.NewTracker(c.registry)

@@ -1,6 +1,7 @@
 package controlplane
 
 import (
+	"fmt"
 	"net"
 	"net/url"
 
@@ -16,11 +17,24 @@ func (c *ControlPlane) url() string {
 	if !tcp || at.IP.IsUnspecified() {
 		return ""
 	}
-	scheme := "http"
+	return c.scheme() + "://" + at.String()
+}
+
+func (c *ControlPlane) scheme() string {
 	if c.access.TLS() != nil {
-		scheme = "https"
+		return "https"
 	}
-	return scheme + "://" + at.String()
+	return "http"
+}
+
+// restURL is what sidecars say where this control plane's REST API is: as url, without a host where the listener is at all of the
+// machine's addresses.
+func (c *ControlPlane) restURL() string {
+	at, tcp := c.httpListener.Addr().(*net.TCPAddr)
+	if url := c.url(); url != "" || !tcp {
+		return url
+	}
+	return fmt.Sprintf("%s://:%d", c.scheme(), at.Port)
 }
 
 // planes are the other control planes of the store. A person's token goes only to those with TLS where this one has it.

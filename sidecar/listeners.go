@@ -44,7 +44,7 @@ func (s *Sidecar) listen(ctx context.Context) (err error) {
 // bound.
 func (s *Sidecar) root() httpapi.About {
 	return httpapi.About{
-		Program: "sluice-sidecar", Version: s.cfg.Version, NodeID: s.cfg.NodeID, ControlPlane: s.cfg.ControlPlane,
+		Program: "sluice-sidecar", Version: s.cfg.Version, NodeID: s.cfg.NodeID, ControlPlane: s.controlPlaneURL,
 		Known: func(r *http.Request) bool {
 			_, err := s.access.Identify(r)
 			return err == nil
@@ -56,6 +56,13 @@ func (s *Sidecar) root() httpapi.About {
 			return nil
 		},
 	}
+}
+
+func (s *Sidecar) controlPlaneURL() string {
+	if s.policies.control == nil {
+		return ""
+	}
+	return s.policies.control.Status().URL
 }
 
 // startOps serves the ops listener before the store is open.

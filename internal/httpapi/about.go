@@ -9,8 +9,9 @@ import (
 type About struct {
 	Program, Version, NodeID string
 	// Listeners are the addresses of all of the program's listeners, by name.
-	Listeners    func() map[string]string
-	ControlPlane string // "": none
+	Listeners func() map[string]string
+	// ControlPlane is the URL of the REST API of the program's control plane, where it is known: else "", or the field is nil.
+	ControlPlane func() string
 	// Known reports whether the sender may be told more than the program and its version; nil: everybody
 	// may.
 	Known func(*http.Request) bool
@@ -34,7 +35,10 @@ func (a About) Add(routes []Route) []Route {
 				Routes       []string          `json:"routes,omitempty"`
 			}{Program: a.Program, Version: a.Version}
 			if a.Known == nil || a.Known(r.Request) {
-				told.NodeID, told.ControlPlane, told.Routes = a.NodeID, a.ControlPlane, patterns
+				told.NodeID, told.Routes = a.NodeID, patterns
+				if a.ControlPlane != nil {
+					told.ControlPlane = a.ControlPlane()
+				}
 				if a.Listeners != nil {
 					told.Listeners = a.Listeners()
 				}

@@ -123,17 +123,18 @@ func beside(base, address string) string {
 	return scheme + "://" + net.JoinHostPort(host, port)
 }
 
-// restPort is the default port of a control plane's REST API.
-const restPort = "7080"
-
-// planeBeside makes the URL of a control plane's REST API of the address to which a sidecar is connected, that of the xDS
-// listener: the same host, and the default port. It is empty where that says no host.
-func planeBeside(base, xds string) string {
-	host, _, err := net.SplitHostPort(xds)
-	if err != nil || strings.Contains(host, "/") || host == "unix" {
+// planeBeside is the URL of a control plane's REST API as the sidecar at base says it. A loopback address is one of that sidecar's
+// machine.
+func planeBeside(base, said string) string {
+	u, err := url.Parse(said)
+	sidecar, bad := url.Parse(base)
+	if err != nil || bad != nil || u.Host == "" {
 		return ""
 	}
-	return beside(base, net.JoinHostPort(host, restPort))
+	if ip := net.ParseIP(u.Hostname()); ip != nil && ip.IsLoopback() && sidecar.Hostname() != "" {
+		u.Host = net.JoinHostPort(sidecar.Hostname(), u.Port())
+	}
+	return u.String()
 }
 
 // replay is the address of the replay API.

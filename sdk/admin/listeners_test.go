@@ -35,11 +35,12 @@ func TestOneURLFindsTheOthers(t *testing.T) {
 }
 
 func TestBeside(t *testing.T) {
-	for xds, want := range map[string]string{
-		"plane:18000": "http://plane:7080", "127.0.0.1:1": "http://a:7080", "unix:/run/xds": "", "dns:///plane:18000": "", "": "",
+	for said, want := range map[string]string{
+		"https://plane.example": "https://plane.example", "http://127.0.0.1:7999": "http://a:7999", "http://[::1]:1": "http://a:1",
+		"http://10.0.0.5:7080": "http://10.0.0.5:7080", "plane:18000": "", "": "",
 	} {
-		if got := planeBeside("http://a:7070", xds); got != want {
-			t.Errorf("the control plane at %q: %s, want %s", xds, got, want)
+		if got := planeBeside("http://a:7070", said); got != want {
+			t.Errorf("the control plane at %q: %s, want %s", said, got, want)
 		}
 	}
 	for _, c := range [][3]string{

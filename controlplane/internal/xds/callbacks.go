@@ -157,6 +157,9 @@ func (c callbacks) connect(ctx context.Context, node fleet.Node, within fleet.Pr
 func (c callbacks) OnStreamDeltaResponse(id int64, _ *discovery.DeltaDiscoveryRequest, r *discovery.DeltaDiscoveryResponse) {
 	c.stream(id).response(r)
 	c.policies.mark(r)
+	if c.cfg.RESTURL != nil {
+		r.ControlPlane = &core.ControlPlane{Identifier: c.cfg.RESTURL()}
+	}
 }
 
 // errDrained ends a stream whose first request says that the sidecar is drained: such a stream has

@@ -97,6 +97,9 @@ type Config struct {
 	// Drained records that a sidecar leaves no events behind, in the store; nil: only the registry
 	// does. The sidecar gets the error.
 	Drained func(fleet.Node) error
+	// RESTURL is where the control plane's REST API is, which sidecars tell the command line. One without a host, such as http://:7080,
+	// is at the host where sidecars find this server; "" or nil: they are told nothing.
+	RESTURL func() string
 	Logger  *slog.Logger // nil: none
 	// PeersInterval is the least interval between updates of the replay peers; 0: 1 s.
 	PeersInterval time.Duration

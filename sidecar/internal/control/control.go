@@ -324,12 +324,14 @@ type Status struct {
 	Since     time.Time `json:"since"` // when Connected changed
 	// Error is why there is no connection.
 	Error string `json:"error,omitempty"`
+	// URL is that of its REST API, as it said last; "": it has not, in this process.
+	URL string `json:"url,omitempty"`
 }
 
 // Status returns the state of the connection.
 func (c *Control) Status() Status {
 	s := c.client.State()
-	out := Status{Address: c.cfg.Address, Connected: s.Connected, Since: s.Since.UTC()}
+	out := Status{Address: c.cfg.Address, Connected: s.Connected, Since: s.Since.UTC(), URL: restURL(s.Server, c.cfg.Address)}
 	if s.Err != nil {
 		out.Error = s.Err.Error()
 	}

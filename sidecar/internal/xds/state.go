@@ -12,6 +12,7 @@ type State struct {
 	Connected bool
 	Since     time.Time // when Connected changed
 	Err       error     // why there is no connection; nil: there is one, or the client is connecting
+	Server    string    // the identifier of the server that answered last
 }
 
 // Away reports whether there is no connection, and the client has failed to make one.
@@ -33,6 +34,13 @@ func (w *watched) watch() (State, <-chan struct{}) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.now, w.changed
+}
+
+// answered notes a response of the server with that identifier.
+func (w *watched) answered(server string) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.now.Server = server
 }
 
 func (w *watched) set(connected bool, err error) {

@@ -100,6 +100,7 @@ func (s *stream) read(ctx context.Context, first func()) error {
 		if err != nil {
 			return err
 		}
+		s.c.state.answered(response.GetControlPlane().GetIdentifier())
 		if n == 0 {
 			first()
 		}
