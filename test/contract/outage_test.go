@@ -368,3 +368,31 @@ func TestSpooledIDIsTakenMeanwhile(t *testing.T) {
 		t.Errorf("%d dead letters", n)
 	}
 }
+
+// A spooled event of a topic whose write concern the store cannot meet waits for ever: /v1/status names the topic and its concern, and
+// the events of other topics behind it are brought to the store.
+func TestConcernThatIsNeverMet(t *testing.T) {
+	t.Parallel()
+	db := newOutage(t)
+	s := db.start(t, awayPolicies+`- {name: strict, durability: {write_concern: "w:9"}}`+"\n", quick...)
+	s.put(t, "t", "before", "1")
+	db.Stop()
+	s.spool(t, "strict", "a", "1")
+	s.spool(t, "t", "a", "1")
+	s.spool(t, "strict", "b", "1")
+	s.spool(t, "t", "b", "1")
+	db.Restart()
+	testkit.Eventually(t, "the events of the other topic are in the store", func() bool {
+		a := testkit.Call(t, "GET", s.ReplayURL()+"/replay?topic=t", "")
+		return a.Status == 200 && strings.Count(string(a.Body), `"partition"`) == 3
+	})
+	var status object
+	testkit.Eventually(t, "status names the topic whose events wait, and why", func() bool {
+		status = testkit.Call(t, "GET", s.OpsURL()+"/v1/status", "").JSON(t)
+		return status.Text("store.unmet_concerns.strict") == "w:9" && status.Text("store.state") != "away"
+	})
+	s.spooled(t, 2)
+	if a := testkit.Call(t, "GET", s.OpsURL()+"/readyz", ""); a.Status != 200 {
+		t.Errorf("readyz: %d %s", a.Status, a.Body)
+	}
+}

@@ -5,11 +5,14 @@ import (
 	"testing"
 
 	"github.com/sluice-bus/sluice/test/openapitest"
+	"github.com/sluice-bus/sluice/test/testkit"
 )
 
 // TestRandomRequests: no request makes the API fail, or answer with what its description does not have; and bodies have the members
 // that are described.
-func TestRandomRequests(t *testing.T) {
+func TestRandomRequests(t *testing.T) { testkit.Rounds(t, randomRequests) }
+
+func randomRequests(t *testing.T, seed uint64) {
 	a := newAPI(t)
 	r := openapitest.Random{
 		Description: openapitest.Of(a),
@@ -18,7 +21,7 @@ func TestRandomRequests(t *testing.T) {
 			"unknown", "limit", "dry_runs", `"1"`,
 		},
 	}
-	seen := r.Try(t, a, 10_000)
+	seen := r.Try(t, a, 10_000, seed)
 	for route, statuses := range map[string][]int{
 		"PUT /v1/policies/{name}": {201, 422}, "DELETE /v1/policies/{name}": {204}, "POST /v1/apply": {200}, "GET /v1/topics": {200, 400},
 	} {

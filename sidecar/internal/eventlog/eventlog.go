@@ -27,6 +27,9 @@ var (
 	// ErrUnavailable: the store cannot be reached or has failed. The operation may or may not have
 	// taken effect; an append may be repeated.
 	ErrUnavailable = errors.New("store unavailable")
+
+	// ErrFailed: an earlier write to the disk failed, and the store does nothing until a restart. It wraps ErrUnavailable.
+	ErrFailed = fmt.Errorf("%w: an earlier write failed, restart to recover", ErrUnavailable)
 	// ErrTimeout: the store did not answer in time, and so counts as unavailable.
 	ErrTimeout = errors.New("no answer in time")
 	// ErrEpochTaken: another sidecar took this epoch of the group's partition.

@@ -6,10 +6,13 @@ import (
 
 	"github.com/sluice-bus/sluice/sidecar/internal/gateway/gatewaytest"
 	"github.com/sluice-bus/sluice/test/openapitest"
+	"github.com/sluice-bus/sluice/test/testkit"
 )
 
 // Requests of many shapes, allowed and not, get answers that are described, and none is a defect's.
-func TestAnswersAreDescribed(t *testing.T) {
+func TestAnswersAreDescribed(t *testing.T) { testkit.Rounds(t, randomRequests) }
+
+func randomRequests(t *testing.T, seed uint64) {
 	s := gatewaytest.Start(t, gatewaytest.Setup{Policies: `[{"name":"*","publish":{"rate":0},"connection":{"rate":0}}]`})
 	h := s.Gateway.Handler()
 	r := openapitest.Random{
@@ -22,7 +25,7 @@ func TestAnswersAreDescribed(t *testing.T) {
 		Without: []string{"GET /ws", "GET /v1/topics/{topic}/stream"}, // these have no end
 	}
 	done := 0
-	for _, statuses := range r.Try(t, h, 10_000) {
+	for _, statuses := range r.Try(t, h, 10_000, seed) {
 		if statuses[200] || statuses[201] || statuses[202] || statuses[204] {
 			done++
 		}

@@ -81,6 +81,8 @@ func translate(cause error, unknown string) error {
 		return Unavailable("the event log did not answer in time, so %s", unknown)
 	case errors.As(cause, &damage):
 		return Unavailable("%v", damage)
+	case errors.Is(cause, eventlog.ErrFailed):
+		return Unavailable("a write to the sidecar's --data-dir failed, and it does nothing until it is restarted; %s", unknown)
 	case errors.Is(cause, eventlog.ErrUnavailable):
 		return Unavailable("the event log is unavailable, so %s", unknown)
 	}

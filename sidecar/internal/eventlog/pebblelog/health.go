@@ -31,13 +31,13 @@ func (h *health) fail(err error) {
 	}
 }
 
-// err is nil while the store is sound, and wraps ErrUnavailable afterwards.
+// err is nil while the store is sound, and wraps ErrFailed afterwards.
 func (h *health) err() error {
 	cause := h.cause.Load()
 	if cause == nil {
 		return nil
 	}
-	return fmt.Errorf("%w: an earlier write failed, restart to recover: %w", eventlog.ErrUnavailable, cause.error)
+	return fmt.Errorf("%w: %w", eventlog.ErrFailed, cause.error)
 }
 
 // Infof implements pebble.Logger.
