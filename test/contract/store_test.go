@@ -47,6 +47,8 @@ var onBoth = []func(*testing.T){
 	TestFieldLimits, TestTopicNames, TestBodyLimits, TestBatchLimitOverWebSocket,
 	// ops_test.go
 	TestMetrics, TestOps, TestLabelsGo,
+	// names_test.go
+	TestPartitionOfAKey, TestDeadLetterTopicIsATopic,
 	// payload_test.go
 	TestPayloadsAreHandedOutEqual, TestLoneSurrogates, TestPayloadsThatAreNotJSON, TestContentTypes, TestEventFields,
 	// policies_test.go
@@ -77,6 +79,7 @@ var onEmbedded = []func(*testing.T){
 	TestEachListenerNamesTheOthers, TestHelpAndVersion, TestReadyLine, TestPrecedence, TestRefusals, TestInsecure, TestOriginAndHost,
 	TestFramesThatAreNotJSON, TestWhatClosesAWebSocket, TestTopicLabels, TestCloudEventRefusals, TestDaprApplicationElsewhere, TestDaprTokens,
 	TestCompressedBodies, TestEncodedHeaders, TestHTTP2, TestWhatIsNotKnownIsRefused, TestPaths, TestHTTP10,
+	TestGroupNames, TestHeadersThatAreLeftOut,
 	TestSchemaViolation, TestSchemaChanges, // before an event comes to the store
 	TestRetryAfterIsEnough, TestDefaultRates, TestOnLimitWait, TestBytesPerSecond, TestReload, TestBucketsAreRetuned,
 	TestSlowReader, // the outbox of a connection
