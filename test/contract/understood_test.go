@@ -162,7 +162,9 @@ func TestEmptySelectors(t *testing.T) {
 		empty("PUT "+topic+"/groups/ga/cursor?dry_run=", `{"from":"earliest"}`, "dry_run"),
 		empty("DELETE "+topic+"?dry_run=", "", "dry_run"),
 	})
-	answers(t, s.ReplayURL(), []call{empty("GET /replay?topic=one.empty&key=", "", "key"), empty("GET /replay?topic=one.empty&from=", "", "from")})
+	answers(t, s.ReplayURL(), []call{
+		empty("GET /replay?topic=one.empty&key=", "", "key"),
+		empty("GET /replay?topic=one.empty&from=", "", "from")})
 	if total := testkit.Call(t, "GET", s.URL()+topic+"/dlq", "").JSON(t).Text("total"); total != "2" {
 		t.Errorf("%s dead letters are left of 2", total)
 	}

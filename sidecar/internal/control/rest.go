@@ -12,7 +12,10 @@ const maxRESTURL = 512
 // this sidecar finds it. Anything but an http or https URL of a host is "".
 func restURL(said, address string) string {
 	u, err := url.Parse(said)
-	if err != nil || len(said) > maxRESTURL || u.Host == "" || u.User != nil || u.Scheme != "http" && u.Scheme != "https" {
+	if err != nil || len(said) > maxRESTURL || u.Host == "" || u.User != nil {
+		return ""
+	}
+	if u.Scheme != "http" && u.Scheme != "https" {
 		return ""
 	}
 	if u.Hostname() != "" {
