@@ -206,12 +206,16 @@ func (c *committer) place(b *pebble.Batch, at uint64) error {
 	return b.Set([]byte{kindPosition}, binary.AppendUvarint(nil, at), nil)
 }
 
-// note tells the index of the segment that is written to, and of the size of the one before it.
+// note tells the index of the segment that is written to, and of the size of the one before it. It has the index
+// flushed, so that a start after a kill replays a segment or two, however little of their events is in the index.
 func (c *committer) note(segment uint64) error {
 	b := c.db.NewBatch()
 	noteSegments(b, c.segment, segment)
 	c.segment = segment
-	_, err := c.put(&change{entries: b})
+	if _, err := c.put(&change{entries: b}); err != nil {
+		return err
+	}
+	_, err := c.db.AsyncFlush()
 	return err
 }
 
