@@ -7,11 +7,13 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/cockroachdb/pebble/v2"
 	"github.com/cockroachdb/pebble/v2/vfs"
 
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog"
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog/eventlogtest"
 	"github.com/sluice-bus/sluice/test/require"
+	"github.com/sluice-bus/sluice/test/testkit"
 )
 
 // segmentFiles counts a folder's segments.
@@ -174,4 +176,32 @@ func TestIndexIsMadeAnew(t *testing.T) {
 	if err != nil || len(events) != 300 {
 		t.Errorf("%d events, %v", len(events), err)
 	}
+}
+
+// TestAStartReplaysFewSegments: however little of the events is in the index, it is flushed with each new segment, so
+// that what a start after a kill reads again is bounded.
+func TestAStartReplaysFewSegments(t *testing.T) {
+	disk := vfs.NewCrashableMem()
+	o := Options{Dir: "data", FS: disk, segmentSize: 4 << 10}
+	l := mustOpen(t, o)
+	defer func() { require.NoError(t, l.Close()) }()
+	ensure(t, l, "t", 1)
+	for n := range 800 {
+		r := eventlogtest.Event("")
+		r.ID, r.FreshID = eventlog.NewTimedID(r.TS+int64(n)), true
+		r.TS += int64(n)
+		require.NoError(t, l.Append(t.Context(), "t", 0, []*eventlog.Record{r})[0].Err)
+	}
+	_, end := l.journal.Closed()
+	if end < 10*uint64(o.segmentSize) {
+		t.Fatalf("the journal has %d bytes", end)
+	}
+	testkit.Eventually(t, "a flushed index", func() bool {
+		db, err := pebble.Open(disk.PathJoin("data", dbFolder), tuning(disk.CrashClone(vfs.CrashCloneCfg{}), &health{log: quiet}))
+		require.NoError(t, err)
+		defer db.Close()
+		position, err := (&Log{db: db}).storedSeq([]byte{kindPosition})
+		require.NoError(t, err)
+		return position+3*uint64(o.segmentSize) >= end
+	})
 }
