@@ -65,8 +65,8 @@ func TestOverview(t *testing.T) {
 	plane := troubled(t)
 	want(t, plane.ok("overview"), troubledOverview)
 	want(t, plane.ok("top"), troubledOverview+`
-TOPIC   ALLOWED/S  DENIED/S  LIMIT/S  SCOPE    POLICY    SIDECARS
-orders  149        0         none     sidecar  defaults  0
+TOPIC   ALLOWED/S  DENIED/S  LIMIT/S  SCOPE    POLICY    SIDECARS  REFUSALS
+orders  149        0         none     sidecar  defaults  0         -
 `)
 	if got := plane.ok("overview", "-o", "json"); strings.Count(got, "\n") != 2 || !strings.Contains(got, `"kind":"store_away"`) ||
 		!strings.Contains(got, `"spooled":7`) {
