@@ -25,8 +25,8 @@ packages=$(go list -f '{{.ImportPath}} {{.Dir}} {{join .Imports " "}} {{join .Te
 # Left out is what works out something large in one goroutine, which takes minutes with the detector, is a browser's, or measures
 # memory, which the detector needs for itself.
 large='^(TestConsole|TestALargeFleetOnASlowLine|TestPoliciesAreBounded|TestHistoryIsOnDisk|TestHistoryIsBounded|TestDocumentsAreBounded'
-large+='|TestComparisonsAreBounded|TestCostly|TestGuessesAreSlow|TestConformanceOnDisk|TestEveryCommandHonoursItsFlags|TestExitStatus|TestDamage'
-large+='|TestAnswersAreDescribed|TestDeadLettersOfAPageAreBounded|TestHeapBy|TestIdleConnections$)'
+large+='|TestComparisonsAreBounded|TestCostly|TestGuessesAreSlow|TestConformanceOnDisk|TestEveryCommandHonoursItsFlags|TestExitStatus'
+large+='|TestDamage|TestAnswersAreDescribed|TestDeadLettersOfAPageAreBounded|TestHeapBy|TestIdleConnections$)'
 # -s and -w halve the time that linking takes; reports of races need neither.
 # shellcheck disable=SC2086 # the packages are words
 CGO_ENABLED=1 go test -short -skip "$large" -json -race -trimpath -vet=off -ldflags='-s -w' -p $((2 * $(getconf _NPROCESSORS_ONLN))) \
