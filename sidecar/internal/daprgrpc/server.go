@@ -24,6 +24,7 @@ import (
 	"github.com/sluice-bus/sluice/internal/daprpb"
 	"github.com/sluice-bus/sluice/internal/policy"
 	"github.com/sluice-bus/sluice/sdk/wire"
+	"github.com/sluice-bus/sluice/sidecar/internal/audit"
 	"github.com/sluice-bus/sluice/sidecar/internal/group"
 	"github.com/sluice-bus/sluice/sidecar/internal/ingest"
 	"github.com/sluice-bus/sluice/sidecar/internal/refusal"
@@ -169,8 +170,10 @@ func (s *Server) BulkPublishEvent(ctx context.Context, in *daprpb.BulkPublishReq
 	seen := map[string]bool{}
 	for i, en := range in.GetEntries() {
 		if en.GetEntryId() == "" || seen[en.GetEntryId()] {
-			return nil, s.refuse(wire.Errorf(wire.BadRequest, "entry_id of entry %d is missing, or is that of another entry: %q",
-				i, refusal.Shorten(en.GetEntryId())))
+			err := wire.Errorf(wire.BadRequest, "entry_id of entry %d is missing, or is that of another entry: %q",
+				i, refusal.Shorten(en.GetEntryId()))
+			callOf(ctx).caller.Note(audit.Publish, in.GetTopic(), "", err)
+			return nil, s.refuse(err)
 		}
 		seen[en.GetEntryId()] = true
 		call.Entries = append(call.Entries, ingest.DaprCallEntry{
@@ -198,6 +201,7 @@ func (s *Server) BulkPublishEventAlpha1(ctx context.Context, in *daprpb.BulkPubl
 // publish publishes what came as a message.
 func (s *Server) publish(ctx context.Context, call *ingest.DaprCall) ([]wire.ResultItem, error) {
 	if s.cfg.Sessions.Stopping.Err() != nil {
+		callOf(ctx).caller.Note(audit.Publish, call.Topic, "", refusal.Stopping())
 		return nil, refusal.Stopping()
 	}
 	call.Trace = s.traceOf(ctx)

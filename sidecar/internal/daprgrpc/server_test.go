@@ -20,8 +20,10 @@ import (
 	"google.golang.org/protobuf/types/known/emptypb"
 
 	"github.com/sluice-bus/sluice/internal/daprpb"
+	"github.com/sluice-bus/sluice/sidecar/internal/audit"
 	"github.com/sluice-bus/sluice/sidecar/internal/gateway/gatewaytest"
 	"github.com/sluice-bus/sluice/sidecar/internal/tracing"
+	"github.com/sluice-bus/sluice/test/lockedbuffer"
 	"github.com/sluice-bus/sluice/test/require"
 )
 
@@ -132,9 +134,15 @@ func TestWhatIsNotHere(t *testing.T) {
 	}
 }
 
-// An entry is told apart by its id. One that cannot be stored is named, and the others are stored.
+// An entry is told apart by its id. One that cannot be stored is named, and the others are stored. Each call has a line
+// in the access log, with the topic.
 func TestBulkPublish(t *testing.T) {
-	f := start(t, nil)
+	var lines lockedbuffer.Buffer
+	f := start(t, func(cfg *Config) {
+		log, err := audit.Open([]string{"*"}, "", slog.New(slog.NewTextHandler(&lines, nil)))
+		require.NoError(t, err)
+		cfg.Sessions.Audit = log
+	})
 	entries := func(ids ...string) *daprpb.BulkPublishRequest {
 		in := &daprpb.BulkPublishRequest{PubsubName: "p", Topic: "t"}
 		for _, id := range ids {
@@ -161,6 +169,9 @@ func TestBulkPublish(t *testing.T) {
 	wantCode(t, err, codes.InvalidArgument, "entry_id of entry 1")
 	_, err = f.BulkPublishEvent(t.Context(), entries())
 	wantCode(t, err, codes.InvalidArgument, "")
+	if n := lines.Count("topic=t"); n != 4 {
+		t.Errorf("4 calls have %d lines:\n%s", n, lines.String())
+	}
 }
 
 // The trace of a call is its event's, in the format that the sidecar is told.
