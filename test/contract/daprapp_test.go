@@ -5,10 +5,13 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/sluice-bus/sluice/test/require"
 	"github.com/sluice-bus/sluice/test/testkit"
 )
 
@@ -87,6 +90,34 @@ func TestDaprApplication(t *testing.T) {
 		t.Errorf("%v", e)
 	}
 	settled()
+}
+
+// "calls with dapr-api-token from --dapr-app-token-file or APP_API_TOKEN".
+func TestDaprApplicationIsShownAToken(t *testing.T) {
+	t.Parallel()
+	file := filepath.Join(t.TempDir(), "token")
+	require.NoError(t, os.WriteFile(file, []byte("of-the-file\n"), 0o600))
+	for want, args := range map[string][]string{"of-the-file": {"--dapr-app-token-file", file}, "of-the-environment": nil} {
+		shown := make(chan string, 100)
+		app := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			if r.URL.Path == "/dapr/subscribe" {
+				shown <- r.Header.Get("dapr-api-token")
+			}
+			_, _ = io.WriteString(w, "[]")
+		}))
+		t.Cleanup(app.Close)
+		testkit.SidecarProgram.Launch(t, []string{"APP_API_TOKEN=of-the-environment"}, append(args, "--data-dir", t.TempDir(),
+			"--listen", "127.0.0.1:0", "--replay-listen", "127.0.0.1:0", "--ops-listen", "127.0.0.1:0",
+			"--dapr-app", app.URL, "--dapr-app-id", "shop")...)
+		select {
+		case got := <-shown:
+			if got != want {
+				t.Errorf("the application is shown %q, want %q", got, want)
+			}
+		case <-time.After(testkit.Patience):
+			t.Fatal("the application is asked nothing")
+		}
+	}
 }
 
 // The application is on this machine.
