@@ -95,10 +95,7 @@ func TestStreamsArePlaces(t *testing.T) {
 		Budget: budget.New(budget.Bounds{Memory: 1 << 30, Places: places, Identities: true}),
 	}, nil)
 	subscribe := func(token string) error {
-		s, err := f.SubscribeTopicEventsAlpha1(metadata.AppendToOutgoingContext(t.Context(), "dapr-api-token", token))
-		require.NoError(t, err)
-		require.NoError(t, s.Send(initial("t")))
-		_, err = s.Recv()
+		_, err := f.stream(t, initial("t"), "dapr-api-token", token)
 		return err
 	}
 	require.NoError(t, subscribe("app"))

@@ -97,12 +97,14 @@ func wantCode(t *testing.T, err error, code codes.Code, part string) {
 	}
 }
 
-// stream begins a subscription, and returns the server's first answer.
-func (f *fixture) stream(t *testing.T, first *request) (stream, error) {
+// stream begins a subscription with metadata, and returns the server's first answer.
+func (f *fixture) stream(t *testing.T, first *request, meta ...string) (stream, error) {
 	t.Helper()
-	s, err := f.SubscribeTopicEventsAlpha1(t.Context())
+	s, err := f.SubscribeTopicEventsAlpha1(metadata.AppendToOutgoingContext(t.Context(), meta...))
 	require.NoError(t, err)
-	require.NoError(t, s.Send(first))
+	if err := s.Send(first); err != io.EOF { // that one says that the stream has ended, and the answer says why
+		require.NoError(t, err)
+	}
 	_, err = s.Recv()
 	return s, err
 }
