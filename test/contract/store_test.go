@@ -78,6 +78,7 @@ var onBoth = []func(*testing.T){
 var onEmbedded = []func(*testing.T){
 	TestEachListenerNamesTheOthers, TestHelpAndVersion, TestReadyLine, TestPrecedence, TestRefusals, TestInsecure, TestOriginAndHost,
 	TestFramesThatAreNotJSON, TestWhatClosesAWebSocket, TestTopicLabels, TestCloudEventRefusals, TestDaprApplicationElsewhere, TestDaprTokens,
+	TestDaprApplicationIsShownAToken,
 	TestCompressedBodies, TestEncodedHeaders, TestHTTP2, TestWhatIsNotKnownIsRefused, TestPaths, TestHTTP10,
 	TestGroupNames, TestHeadersThatAreLeftOut,
 	TestSchemaViolation, TestSchemaChanges, // before an event comes to the store
