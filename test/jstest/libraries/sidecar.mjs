@@ -32,7 +32,8 @@ export async function startSidecar(t, url, formats, more = "") {
   const any = ["--listen", "--replay-listen", "--ops-listen"].flatMap((flag) => [flag, "127.0.0.1:0"]);
   const secrets = (...list) => file("secret", list.join("\n"));
   const start = async () => {
-    const policies = file("policies.yaml", `[{name: "*", partitions: 1, delivery: {max_attempts: 1000, backoff: {min: 10ms, max: 100ms}}}]`);
+    const policies = file("policies.yaml", `[{name: "*", partitions: 1, connection: {rate: 0}, publish: {rate: 0},
+      delivery: {max_attempts: 1000, backoff: {min: 10ms, max: 100ms}}}]`);
     const push = file("push.yaml", formats.map((format) =>
       `- {topic: ${format}, group: g, from: earliest, format: ${format}, url: "${url}"${more}}`).join("\n"));
     const child = spawn(process.env.SLUICE_SIDECAR, [...any, "--data-dir", join(dir, "data"), "--policies", policies, "--push", push],

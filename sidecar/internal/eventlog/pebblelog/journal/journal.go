@@ -32,8 +32,8 @@ type Journal struct {
 	synced  atomic.Uint64 // the end of what survives a power failure
 	closed  bool
 
-	// The locks are taken in this order. syncing is held during a sync, so that there is one at a time.
-	syncing sync.Mutex
+	// The locks are taken in this order. syncing is held during a sync, so that there is one at a time, and waits as writing does.
+	syncing pause.Mutex
 
 	// writing is held during a write, which a full disk may hold up.
 	writing  pause.Mutex
@@ -141,7 +141,7 @@ func (j *Journal) failed(what string, base uint64, err error) error {
 
 // Sync returns nil once the frames that were added before survive a power failure.
 func (j *Journal) Sync() error {
-	j.syncing.Lock()
+	_ = j.syncing.Lock(context.Background())
 	defer j.syncing.Unlock()
 	_ = j.writing.Lock(context.Background())
 	err := j.flush(false)

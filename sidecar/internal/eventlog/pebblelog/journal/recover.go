@@ -38,7 +38,7 @@ type Recovered struct {
 // Open finds the segments in a store's folder. fail is called with the first error of a write or sync. A segment of
 // at least roll bytes is followed by the next one.
 func Open(fsys vfs.FS, dir string, store [16]byte, fail func(error), roll int64) (*Recovered, error) {
-	j := &Journal{fsys: fsys, dir: dir, store: store, fail: fail, roll: roll, writing: pause.NewMutex()}
+	j := &Journal{fsys: fsys, dir: dir, store: store, fail: fail, roll: roll, syncing: pause.NewMutex(), writing: pause.NewMutex()}
 	r := &Recovered{j: j}
 	names, err := fsys.List(j.folder())
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {

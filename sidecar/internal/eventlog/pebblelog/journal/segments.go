@@ -191,7 +191,7 @@ type File struct {
 
 // Files are the segments, up to the end of what is synced, and the content of ACKED that goes with them.
 func (j *Journal) Files() (files []File, acked []byte) {
-	j.syncing.Lock()
+	_ = j.syncing.Lock(context.Background())
 	defer j.syncing.Unlock()
 	bases, active := j.Closed()
 	for _, base := range bases {
