@@ -46,12 +46,3 @@ func addRefusals(to map[string]map[string]int64, topic string, codes map[string]
 		to[topic][code] += n
 	}
 }
-
-// addOthers adds those of the sidecars of other control planes.
-func addOthers(to map[string]map[string]int64, others []other) {
-	for _, o := range others {
-		for topic, codes := range o.reasons {
-			addRefusals(to, topic, codes)
-		}
-	}
-}

@@ -151,9 +151,11 @@ func (r *Registry) Topics(history bool) []Topic {
 	sets := [][]Topic{own}
 	for _, o := range others {
 		sets, exist = append(sets, o.topics), append(exist, o.existing)
+		for topic, codes := range o.reasons {
+			addRefusals(refusals, topic, codes)
+		}
 	}
 	topics := mergeTopics(sets, exist, history)
-	addOthers(refusals, others)
 	for i := range topics {
 		topics[i].Refusals = refusals[topics[i].Topic]
 	}

@@ -30,6 +30,17 @@ func runReaching(t *testing.T, scenario func(t *testing.T, f *fleet, owner, othe
 	})
 }
 
+// receives has a member join that is announced, and that has got the event e1.
+func (f *fleet) receives(s *sidecar, opts ...option) *client {
+	f.t.Helper()
+	c := s.join(opts...)
+	advance(lease)
+	f.publish("e1", "", true)
+	synctest.Wait()
+	c.wants("e1/1")
+	return c
+}
+
 // gate makes saves wait until the returned function is called.
 func (f *fleet) gate() (open func()) {
 	gate := make(chan struct{})
@@ -87,11 +98,7 @@ func TestFirstDeliveriesNeedNoSave(t *testing.T) {
 // The end of a save sends only what that save has: what was assigned since waits for the next one.
 func TestSaveSendsWhatItHas(t *testing.T) {
 	runReaching(t, func(t *testing.T, f *fleet, a, _ *sidecar) {
-		c := a.join()
-		advance(lease) // it is announced
-		f.publish("e1", "", true)
-		synctest.Wait()
-		c.wants("e1/1")
+		c := f.receives(a)
 		g := a.group()
 		g.worker.Stop() // the test makes the turns
 		step := func() save {
@@ -232,11 +239,7 @@ func TestNewOwnerSavesFirst(t *testing.T) {
 func TestSeekOverALiveOwner(t *testing.T) {
 	for _, dies := range []bool{false, true} {
 		runReaching(t, func(t *testing.T, f *fleet, a, b *sidecar) {
-			c := a.join()
-			advance(lease) // it is announced
-			f.publish("e1", "", true)
-			synctest.Wait()
-			c.wants("e1/1")
+			c := f.receives(a)
 			c.ack("e1")
 			f.setDeaf(true)
 			b.seek(wire.FromEarliest)
@@ -273,11 +276,7 @@ func TestSeekOverALiveOwner(t *testing.T) {
 // anything from the new position, whatever it had reached before.
 func TestSeekEndsTheReach(t *testing.T) {
 	runReaching(t, func(t *testing.T, f *fleet, a, b *sidecar) {
-		c := a.join()
-		advance(lease) // it is announced
-		f.publish("e1", "", true)
-		synctest.Wait()
-		c.wants("e1/1")
+		c := f.receives(a)
 		c.ack("e1")
 		for _, s := range []*sidecar{b, a} {
 			open := f.gate()
@@ -302,11 +301,7 @@ func TestSeekEndsTheReach(t *testing.T) {
 // After a save that failed, which may have been refused, nothing goes before one has succeeded.
 func TestFailedSaveEndsTheReach(t *testing.T) {
 	runReaching(t, func(t *testing.T, f *fleet, a, _ *sidecar) {
-		c := a.join()
-		advance(lease) // it is announced
-		f.publish("e1", "", true)
-		synctest.Wait()
-		c.wants("e1/1")
+		c := f.receives(a)
 		f.log.locked(func() { f.log.saveErr = errStore })
 		c.ack("e1")
 		f.publish("e2", "", true)
@@ -322,11 +317,7 @@ func TestFailedSaveEndsTheReach(t *testing.T) {
 // A sidecar whose life was declared dead, and that goes on as its next life, saves before it sends more.
 func TestNextLifeSavesFirst(t *testing.T) {
 	runReaching(t, func(t *testing.T, f *fleet, a, _ *sidecar) {
-		c := a.join()
-		advance(lease) // it is announced
-		f.publish("e1", "", true)
-		synctest.Wait()
-		c.wants("e1/1")
+		c := f.receives(a)
 		a.path.pause(false)
 		advance(2 * lease) // the other sidecar declares it dead, and has no members
 		open := f.gate()
@@ -347,11 +338,7 @@ func TestNextLifeSavesFirst(t *testing.T) {
 // An id whose mark is on its way to the store is not delivered again.
 func TestMarkOnItsWay(t *testing.T) {
 	runReaching(t, func(t *testing.T, f *fleet, a, _ *sidecar) {
-		c := a.join(exactlyOnce)
-		advance(lease) // it is announced
-		f.publish("e1", "", true)
-		synctest.Wait()
-		c.wants("e1/1")
+		c := f.receives(a, exactlyOnce)
 		open := f.gate()
 		ack := c.ack("e1")
 		f.publish("e1", "", true) // its deduplication window is over
