@@ -16,6 +16,7 @@ import (
 	"github.com/sluice-bus/sluice/sdk/wire"
 	"github.com/sluice-bus/sluice/sdk/wire/codec"
 	"github.com/sluice-bus/sluice/sidecar/internal/eventlog"
+	"github.com/sluice-bus/sluice/sidecar/internal/group/deadletter"
 	"github.com/sluice-bus/sluice/sidecar/internal/session"
 )
 
@@ -281,16 +282,11 @@ func (m *handlers) eachDeadElsewhere(
 // removeElsewhere removes the dead letters of a topic from topics that have others, too.
 func (m *handlers) removeElsewhere(ctx context.Context, held *budget.Held, topic string) error {
 	return m.eachDeadElsewhere(ctx, held, topic, func(dead []eventlog.Dead) error {
-		letters := map[string][]string{}
+		letters := make([]string, len(dead))
 		for i := range dead {
-			letters[dead[i].Letter.Topic] = append(letters[dead[i].Letter.Topic], dead[i].Letter.ID)
+			letters[i] = dead[i].Letter.ID
 		}
-		for in, ids := range letters {
-			if _, err := m.Log.Remove(ctx, in, ids, m.retained(in), time.Now().UnixMilli()); err != nil {
-				return err
-			}
-		}
-		return nil
+		return deadletter.Remove(ctx, m.Log, topic, letters, m.retained, time.Now())
 	})
 }
 
