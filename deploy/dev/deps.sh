@@ -12,7 +12,7 @@ cc | gcc libc6-dev | the race detector
 curl | curl | the example for curl
 node nodejs | nodejs | the console in a browser, sdk/js and its example
 npm | npm | the console in a browser, sdk/js and its example
-chromium chromium-browser google-chrome | chromium | the console in a browser
+chromium-headless-shell chromium chromium-browser google-chrome | chromium-headless-shell | the console in a browser
 prometheus | prometheus | the deployment seen by Prometheus
 promtool | prometheus | the rules and alerts for Prometheus
 openssl | openssl | the tokens of the deployment

@@ -2,7 +2,7 @@
 # Takes the pictures of the console that README.md shows, of `sluice demo`: `make screenshots` builds the programs.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
-CHROMIUM=${CHROMIUM:-$(command -v chromium || command -v chromium-browser || command -v google-chrome)}
+CHROMIUM=${CHROMIUM:-$(command -v chromium-headless-shell chromium chromium-browser google-chrome | head -n 1)}
 export CHROMIUM
 (cd test/browsertest && { [ -d node_modules/playwright-core ] || npm ci --ignore-scripts --no-audit --no-fund; })
 coproc demo { exec bin/sluice demo --output json; }

@@ -20,7 +20,7 @@ const (
 	Curl       Tool = "curl"
 	Node       Tool = "node nodejs"
 	NPM        Tool = "npm"
-	Chromium   Tool = "chromium chromium-browser google-chrome"
+	Chromium   Tool = "chromium-headless-shell chromium chromium-browser google-chrome" // the first has no windows to draw
 	Prometheus Tool = "prometheus"
 	Promtool   Tool = "promtool"
 	OpenSSL    Tool = "openssl"
