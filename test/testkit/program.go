@@ -21,31 +21,21 @@ import (
 
 // The programs that tests start.
 var (
-	SidecarProgram      = shipped("./sidecar/cmd/sluice-sidecar")
-	ControlPlaneProgram = shipped("./controlplane/cmd/sluice-controlplane")
-	ClientProgram       = shipped("./sdk/cmd/sluice")
-	// MongoModelProgram is built with the flags that earlier steps of make test use: these compile most of its packages.
-	MongoModelProgram = &Program{
-		Name: "mongomodel", Package: "./test/mongomodel/cmd/mongomodel", Flags: []string{"-trimpath"}, Env: []string{"CGO_ENABLED=0"},
-	}
+	SidecarProgram      = newProgram("./sidecar/cmd/sluice-sidecar")
+	ControlPlaneProgram = newProgram("./controlplane/cmd/sluice-controlplane")
+	ClientProgram       = newProgram("./sdk/cmd/sluice")
+	MongoModelProgram   = newProgram("./test/mongomodel/cmd/mongomodel")
 )
 
 // Programs are all of them.
 var Programs = []*Program{SidecarProgram, ControlPlaneProgram, ClientProgram, MongoModelProgram}
 
-// shipped is a program built as by make build: the tests run the shipped program, and it is compiled once.
-func shipped(pkg string) *Program {
-	return &Program{
-		Name: path.Base(pkg), Package: pkg, Flags: []string{"-trimpath", "-ldflags", "-s -w"}, Env: []string{"CGO_ENABLED=0"},
-	}
-}
+func newProgram(pkg string) *Program { return &Program{Name: path.Base(pkg), Package: pkg} }
 
 // Program is one program of the module. It is safe for concurrent use.
 type Program struct {
 	Name    string // of the file
 	Package string // as go build has it, seen from the module's root
-	Flags   []string
-	Env     []string // further variables
 
 	built sync.Once
 	bin   string
@@ -105,9 +95,10 @@ func (p *Program) Update() (bin, digest string, err error) {
 
 	before, _ := os.Stat(bin)
 	old, _ := digestOf(bin) // of none, ""
-	cmd := exec.Command("go", append(append([]string{"build", "-buildvcs=false", "-o", bin}, p.Flags...), p.Package)...)
+	// The flags are those of make build: the tests run the shipped program, and what it has in common with them is compiled once.
+	cmd := exec.Command("go", "build", "-buildvcs=false", "-trimpath", "-ldflags", "-s -w", "-o", bin, p.Package)
 	cmd.Dir = filepath.Join(filepath.Dir(bin), "..", "..")
-	cmd.Env = append(os.Environ(), p.Env...)
+	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
 	if out, err := cmd.CombinedOutput(); err != nil {
 		return "", "", fmt.Errorf("building %s: %w\n%s", p.Name, err, out)
 	}

@@ -11,7 +11,7 @@ import (
 )
 
 func TestBuildsOnceAndSaysWhyNot(t *testing.T) {
-	p := &Program{Name: "testkit-self", Package: "./test/testkit/testdata/hello"}
+	p := newProgram("./test/testkit/testdata/hello")
 	bin, err := p.path()
 	require.NoError(t, err)
 	t.Cleanup(func() {
