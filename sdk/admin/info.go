@@ -96,6 +96,11 @@ func (h *HTTP) Topics(ctx context.Context) ([]TopicInfo, error) {
 	return h.TopicsWithPrefix(ctx, "")
 }
 
+// Topic returns one topic, with closer numbers than Topics has.
+func (h *HTTP) Topic(ctx context.Context, topic string) (TopicInfo, error) {
+	return ask[TopicInfo](ctx, h, http.MethodGet, h.AppURL, topicPath(topic), nil)
+}
+
 // TopicsWithPrefix returns those whose names begin with prefix.
 func (h *HTTP) TopicsWithPrefix(ctx context.Context, prefix string) ([]TopicInfo, error) {
 	type page struct {

@@ -57,13 +57,9 @@ func (e *eventsListCommand) Run(ctx context.Context, app *program.App, c *client
 			return program.Usagef("--header %q: write NAME=VALUE", header)
 		}
 	}
-	topics, err := ask(ctx, c, func(ctx context.Context) ([]admin.TopicInfo, error) { return h.TopicsWithPrefix(ctx, e.Topic) })
+	info, err := ask(ctx, c, func(ctx context.Context) (admin.TopicInfo, error) { return h.Topic(ctx, e.Topic) })
 	if err != nil {
-		return err
-	}
-	at := slices.IndexFunc(topics, func(t admin.TopicInfo) bool { return t.Topic == e.Topic })
-	if at < 0 {
-		return exists(ctx, h, e.Topic)
+		return nearestTopic(ctx, h, e.Topic, err)
 	}
 	last, err := e.last(ctx, c, h)
 	if err != nil {
@@ -80,7 +76,7 @@ func (e *eventsListCommand) Run(ctx context.Context, app *program.App, c *client
 		return nil
 	}
 	heads := map[int]uint64{}
-	for _, p := range topics[at].Partitions {
+	for _, p := range info.Partitions {
 		heads[p.Partition] = p.Head
 	}
 	positions, err := json.Marshal(heads)

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 
 	"github.com/sluice-bus/sluice/internal/program"
 	"github.com/sluice-bus/sluice/sdk/admin"
@@ -47,14 +46,12 @@ Examples:
 
 // exists returns an error with the code not_found unless there is a topic of that name.
 func exists(ctx context.Context, h *admin.HTTP, topic string) error {
-	topics, err := h.TopicsWithPrefix(ctx, topic)
-	if err != nil || slices.ContainsFunc(topics, func(t admin.TopicInfo) bool { return t.Topic == topic }) {
+	if _, err := h.Topic(ctx, topic); !isNotFound(err) {
 		return err
 	}
-	if len(topics) == 0 {
-		if topics, err = h.Topics(ctx); err != nil {
-			return err
-		}
+	topics, err := h.Topics(ctx)
+	if err != nil {
+		return err
 	}
 	names := make([]string, len(topics))
 	for i, t := range topics {

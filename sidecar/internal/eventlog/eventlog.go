@@ -206,6 +206,10 @@ type Reader interface {
 	// Extents returns what each partition of the topic holds.
 	Extents(ctx context.Context, topic string) ([]Extent, error)
 
+	// Holdings returns what those of the topics hold that exist, in this order, without reading them
+	// event by event. So the numbers of topics that hold much are estimates.
+	Holdings(ctx context.Context, topics []string) ([]Holding, error)
+
 	// Read returns events of a partition with seq ≥ from, ascending. Its only holes are events that
 	// retention or compaction removed, and void seqs. If there is nothing at or above from, it
 	// returns no events and no error.
@@ -402,6 +406,9 @@ type Mark struct {
 type Groups interface {
 	// ListGroups returns the names of the topic's groups, sorted, without deleted groups.
 	ListGroups(ctx context.Context, topic string) ([]string, error)
+
+	// GroupsOf is ListGroups for many topics. A group that is being deleted may be missing.
+	GroupsOf(ctx context.Context, topics []string) (map[string][]string, error)
 
 	// LatestEpochs returns the highest epoch of each partition of the group that has one, by
 	// partition. A group that no sidecar ever took has none. The returned epochs survive a kill,

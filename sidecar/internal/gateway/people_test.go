@@ -18,6 +18,7 @@ import (
 // leastRoles are the least roles of the contract's section 10; nobody may ask for any other route.
 var leastRoles = map[string]access.Role{
 	"GET /v1/topics":                               access.RoleViewer,
+	"GET /v1/topics/{topic}":                       access.RoleViewer,
 	"PUT /v1/topics/{topic}":                       access.RoleOperator,
 	"DELETE /v1/topics/{topic}":                    access.RoleAdmin,
 	"GET /v1/topics/{topic}/schema":                access.RoleViewer,

@@ -191,6 +191,14 @@ func (l *fakeLog) Seek(_ context.Context, topic string, p eventlog.Position) ([]
 	return starts, nil
 }
 
+func (l *fakeLog) GroupsOf(ctx context.Context, topics []string) (map[string][]string, error) {
+	of := map[string][]string{}
+	for _, topic := range topics {
+		of[topic], _ = l.ListGroups(ctx, topic)
+	}
+	return of, nil
+}
+
 func (l *fakeLog) ListGroups(_ context.Context, topic string) ([]string, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

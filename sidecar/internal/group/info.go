@@ -77,6 +77,11 @@ func (m *Manager) Groups(ctx context.Context, topic string) ([]string, error) {
 	return m.cfg.Log.ListGroups(ctx, topic)
 }
 
+// GroupsOf are the names of the groups of many topics.
+func (m *Manager) GroupsOf(ctx context.Context, topics []string) (map[string][]string, error) {
+	return m.cfg.Log.GroupsOf(ctx, topics)
+}
+
 // Stats are the gauges of the groups that have members here or partitions that this sidecar owns,
 // and the lag of partitions without an owner if this sidecar is chosen to report them. A group may
 // have several entries: sums over them, and over all sidecars, are right. read is how many

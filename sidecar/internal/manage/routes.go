@@ -43,6 +43,7 @@ func (m *handlers) topicRoutes() []session.Route {
 	return []session.Route{
 		read(viewer, "", "the topics on which the caller has any right", httpapi.JSONOf[topicList](), session.Answer(m.listTopics),
 			paging(httpapi.Text("prefix", "only topics whose names begin so"))...),
+		read(viewer, "/{topic}", "a topic, with closer numbers than the list has", httpapi.JSONOf[topicInfo](), session.Answer(m.showTopic)),
 		{Handler: m.makeTopic, Route: httpapi.Route{
 			Pattern: "PUT /v1/topics/{topic}", Summary: "make a topic", Role: operator,
 			Answers: []httpapi.Answer{

@@ -8,8 +8,6 @@ import (
 	"strings"
 	"time"
 
-	"golang.org/x/sync/errgroup"
-
 	"github.com/sluice-bus/sluice/internal/access"
 	"github.com/sluice-bus/sluice/internal/budget"
 	"github.com/sluice-bus/sluice/internal/httpapi"
@@ -41,20 +39,13 @@ type partitionInfo struct {
 	Head      uint64 `json:"head"`
 }
 
-// holding is the content of a topic. For a large one, Events also counts the seqs of removed events
-// in between, and Bytes is an estimate from a sample.
+// holding is the content of a topic, see eventlog.HoldingOf and eventlog.Reader.Holdings.
 type holding struct {
 	Events  int64  `json:"events"`
 	Bytes   int64  `json:"bytes"`
 	FirstTS *int64 `json:"first_ts,omitempty"`
 	LastTS  *int64 `json:"last_ts,omitempty"`
 }
-
-// sample bounds the part of a topic that is read to count its events and bytes.
-var sample = eventlog.Bounds{Events: 256, Bytes: 64 << 10}
-
-// listedAtOnce is how many topics are read at a time.
-const listedAtOnce = 8
 
 func (m *handlers) listTopics(caller *session.Session, _ http.ResponseWriter, r *httpapi.Request) (any, error) {
 	prefix := r.Text("prefix")
@@ -77,13 +68,13 @@ func (m *handlers) listTopics(caller *session.Session, _ http.ResponseWriter, r 
 	}
 	held := caller.Hold()
 	defer held.Free()
-	if err := held.TryTake(min(len(names), listedAtOnce) * sample.Bytes); err != nil {
+	if err := held.TryTake(min(len(names), eventlog.AtOnce) * eventlog.Sample.Bytes); err != nil {
 		return nil, err
 	}
 	l := topicList{Topics: []*topicInfo{}}
 	for len(names) > 0 && len(l.Topics) < limit { // more than once if topics are deleted meanwhile
 		n := min(len(names), limit-len(l.Topics))
-		infos, err := m.topicInfos(caller, r, names[:n])
+		infos, err := m.topicInfos(r.Context(), caller, names[:n])
 		if err != nil {
 			return nil, err
 		}
@@ -102,71 +93,66 @@ func sees(caller *session.Session, topic string) bool {
 }
 
 // topicInfos describes those of the topics that still exist.
-func (m *handlers) topicInfos(caller *session.Session, r *httpapi.Request, names []string) ([]*topicInfo, error) {
-	infos := make([]*topicInfo, len(names))
-	work, ctx := errgroup.WithContext(r.Context())
-	work.SetLimit(listedAtOnce)
-	for i, name := range names {
-		work.Go(func() error {
-			info, err := m.topicInfo(ctx, name)
-			if errors.Is(err, eventlog.ErrNotFound) {
-				return nil // it was deleted just now
-			}
-			if err == nil {
-				info.Groups = joinable(caller, name, info.Groups)
-				infos[i] = info
-			}
-			return err
-		})
+func (m *handlers) topicInfos(ctx context.Context, caller *session.Session, names []string) ([]*topicInfo, error) {
+	holdings, err := m.Log.Holdings(ctx, names)
+	if err != nil {
+		return nil, err
 	}
-	err := work.Wait()
-	return slices.DeleteFunc(infos, func(info *topicInfo) bool { return info == nil }), err
+	groups, err := m.Groups.GroupsOf(ctx, names)
+	if err != nil {
+		return nil, err
+	}
+	infos := make([]*topicInfo, len(holdings))
+	for i, h := range holdings {
+		infos[i] = newTopicInfo(h, joinable(caller, h.Topic, groups[h.Topic]))
+	}
+	return infos, nil
+}
+
+func newTopicInfo(h eventlog.Holding, groups []string) *topicInfo {
+	info := &topicInfo{
+		Topic: h.Topic, Partitions: make([]partitionInfo, len(h.Extents)), Groups: append([]string{}, groups...), // an array, not null
+		holding: holding{Events: h.Events, Bytes: h.Bytes},
+	}
+	for i, e := range h.Extents {
+		info.Partitions[i] = partitionInfo{Partition: i, First: e.First, Head: e.Head}
+	}
+	if h.Events > 0 {
+		info.FirstTS, info.LastTS = &h.FirstTS, &h.LastTS
+	}
+	return info
+}
+
+// showTopic describes one topic.
+func (m *handlers) showTopic(caller *session.Session, _ http.ResponseWriter, r *httpapi.Request) (any, error) {
+	topic := r.PathValue("topic")
+	if bad := codec.CheckReadTopic(topic); bad != nil {
+		return nil, bad
+	}
+	if !sees(caller, topic) {
+		return nil, caller.MayRead(topic)
+	}
+	held := caller.Hold()
+	defer held.Free()
+	if err := held.TryTake(eventlog.Sample.Bytes); err != nil {
+		return nil, err
+	}
+	info, err := m.topicInfo(r.Context(), topic)
+	if err != nil {
+		return nil, err
+	}
+	info.Groups = joinable(caller, topic, info.Groups)
+	return info, nil
 }
 
 // topicInfo describes a topic and all of its groups.
 func (m *handlers) topicInfo(ctx context.Context, name string) (*topicInfo, error) {
-	extents, err := m.Log.Extents(ctx, name)
+	h, err := eventlog.HoldingOf(ctx, m.Log, name)
 	if err != nil {
 		return nil, err
 	}
-	info := &topicInfo{Topic: name, Partitions: make([]partitionInfo, len(extents))}
-	for i, e := range extents {
-		info.Partitions[i] = partitionInfo{Partition: i, First: e.First, Head: e.Head}
-	}
-	if info.holding, err = m.holdingOf(ctx, name, extents); err != nil {
-		return nil, err
-	}
-	names, err := m.Groups.Groups(ctx, name)
-	info.Groups = append([]string{}, names...) // an empty array, not null
-	return info, err
-}
-
-func (m *handlers) holdingOf(ctx context.Context, topic string, extents []eventlog.Extent) (h holding, err error) {
-	for _, e := range extents {
-		h.Events += int64(e.Head - e.First + 1)
-	}
-	if h.Events == 0 {
-		return h, nil
-	}
-	first, err := m.Log.Scan(ctx, topic, eventlog.ScanQuery{}, sample)
-	if err != nil || len(first) == 0 {
-		return holding{}, err
-	}
-	for _, rec := range first {
-		h.Bytes += int64(rec.Size())
-	}
-	h.FirstTS, h.LastTS = &first[0].TS, &first[len(first)-1].TS
-	if len(first) < sample.Events && h.Bytes < int64(sample.Bytes) {
-		h.Events = int64(len(first)) // that is the whole topic
-		return h, nil
-	}
-	h.Events = max(h.Events, int64(len(first)))
-	h.Bytes = int64(float64(h.Bytes) / float64(len(first)) * float64(h.Events))
-	last, err := m.Log.Scan(ctx, topic, eventlog.ScanQuery{Descending: true}, eventlog.Bounds{Events: 1})
-	if err == nil && len(last) > 0 {
-		h.LastTS = &last[0].TS
-	}
-	return h, err
+	groups, err := m.Groups.Groups(ctx, name)
+	return newTopicInfo(h, groups), err
 }
 
 // makeTopic creates a topic, even if publishing does not create topics.

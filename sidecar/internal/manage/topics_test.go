@@ -3,6 +3,7 @@ package manage_test
 import (
 	"encoding/json"
 	"fmt"
+	"strings"
 	"testing"
 
 	"github.com/sluice-bus/sluice/sidecar/internal/gateway/gatewaytest"
@@ -65,6 +66,18 @@ func TestListTopics(t *testing.T) {
 	for _, query := range []string{"limit=0", "limit=1001", "limit=x", "cursor=%21", "prefix="} {
 		s.Want(t, 400, "bad_request", "GET", "/v1/topics?"+query, "")
 	}
+}
+
+// One topic is what the list has of it. Its groups are those that the caller may join.
+func TestShowTopic(t *testing.T) {
+	s := start(t, gatewaytest.Setup{})
+	s.Want(t, 404, "not_found", "GET", gatewaytest.Orders, "")
+	s.Want(t, 400, "bad_request", "GET", "/v1/topics/a%20b", "")
+	s.Publish(t, "orders", "a", "k")
+	s.Publish(t, "orders.late", "a", "k")
+	s.Want(t, 200, `"events":[{`, "POST", gatewaytest.Billing+"/pull", gatewaytest.PullOne)
+	one := s.Want(t, 200, `"groups":["billing"]}`, "GET", gatewaytest.Orders, "")
+	s.Want(t, 200, `{"topics":[`+strings.TrimSpace(one)+`,`, "GET", "/v1/topics?prefix=orders", "")
 }
 
 func TestMakeTopic(t *testing.T) {

@@ -205,5 +205,8 @@ func computes(name, page, pipeline, want string) fact {
 var aggregation = []fact{
 	computes("$group sums and counts", "group/", `{"$group":{"_id":"$k","s":{"$sum":"$n"},"c":{"$sum":1}}},{"$sort":{"_id":1}}`,
 		`{"_id":"a","s":{"$numberLong":"5"},"c":2},{"_id":"b","s":2.5,"c":1}`),
+	computes("$group keeps the lowest and the highest, of what is there", "min/",
+		`{"$group":{"_id":"$k","a":{"$min":"$n"},"b":{"$max":"$n"},"c":{"$min":"$x"}}},{"$sort":{"_id":1}}`,
+		`{"_id":"a","a":1,"b":{"$numberLong":"4"},"c":null},{"_id":"b","a":2.5,"b":2.5,"c":null}`),
 	computes("$sort, $skip and $limit", "sort/", `{"$sort":{"_id":-1}},{"$skip":1},{"$limit":1},{"$project":{"_id":1}}`, `{"_id":2}`),
 }

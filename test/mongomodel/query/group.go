@@ -11,7 +11,7 @@ import (
 // there.
 type expression func(doc bson.Raw) bson.RawValue
 
-// parseExpression reads a constant, a path such as "$a.b", or an $add or a $max of these.
+// parseExpression reads a constant, a path such as "$a.b", or an $add, a $max or a $min of these.
 func parseExpression(v bson.RawValue) (expression, error) {
 	if isDocument(v) {
 		if all := elements(v.Value); len(all) == 1 && isArray(all[0].value) {
@@ -37,8 +37,8 @@ func parseExpression(v bson.RawValue) (expression, error) {
 	}, nil
 }
 
-// parseOperands reads an operator over expressions: $max leaves out values that are not there, $add
-// gives null where one is not.
+// parseOperands reads an operator over expressions: $max and $min leave out values that are not
+// there, $add gives null where one is not.
 func parseOperands(operator string, operands []bson.RawValue) (expression, error) {
 	var all []expression
 	for _, v := range operands {
@@ -49,12 +49,10 @@ func parseOperands(operator string, operands []bson.RawValue) (expression, error
 		all = append(all, e)
 	}
 	switch operator {
-	case "$max":
+	case "$max", "$min":
 		return func(doc bson.Raw) (most bson.RawValue) {
 			for _, e := range all {
-				if v := e(doc); missing(most) || !missing(v) && Compare(v, most) > 0 {
-					most = v
-				}
+				most = extreme(operator, most, e(doc))
 			}
 			return orNull(most)
 		}, nil
@@ -72,6 +70,17 @@ func parseOperands(operator string, operands []bson.RawValue) (expression, error
 		}, nil
 	}
 	return nil, Errorf(168, "Unrecognized expression '%s': it is not known to the model", operator)
+}
+
+// extreme is the higher ($max) or lower ($min) of two values; one that is not there, or null, does not count.
+func extreme(operator string, a, b bson.RawValue) bson.RawValue {
+	switch {
+	case missing(b) || b.Type == bson.TypeNull:
+		return a
+	case missing(a) || (Compare(b, a) > 0) == (operator == "$max"):
+		return b
+	}
+	return a
 }
 
 // follow returns the value at a path in an expression: an array on the way gives an array of the
@@ -94,24 +103,45 @@ func follow(v bson.RawValue, path []string) bson.RawValue {
 	return bson.RawValue{}
 }
 
-// A sumField is a field of $group's documents: the sum of an expression's values; values that are
-// no numbers do not count.
-type sumField struct {
-	name       string
-	expression expression
+// A totalField is a field of $group's documents: the $sum of an expression's values, in which those that
+// are no numbers do not count, or the $max or $min of them.
+type totalField struct {
+	name, operator string
+	expression     expression
+}
+
+// add adds a document's value to the total.
+func (f totalField) add(total, x bson.RawValue) (bson.RawValue, error) {
+	if f.operator != "$sum" {
+		return extreme(f.operator, total, x), nil
+	}
+	if missing(total) {
+		total = intValue(0)
+	}
+	if !isNumber(x) {
+		return total, nil
+	}
+	if err := addable(x); err != nil {
+		return total, err
+	}
+	sum, ok := add(total, x)
+	if !ok { // sums of whole numbers that have no room in 64 bits are doubles
+		sum = doubleValue(total.AsFloat64() + x.AsFloat64())
+	}
+	return sum, nil
 }
 
 func parseGroup(operand bson.RawValue) (stage, error) {
 	var id expression
-	var sums []sumField
+	var totals []totalField
 	for k, v := range Fields(operand.Value) {
 		var err error
 		if string(k) == "_id" {
 			id, err = parseExpression(v)
 		} else {
-			var f sumField
-			f, err = parseSum(string(k), v)
-			sums = append(sums, f)
+			var f totalField
+			f, err = parseTotal(string(k), v)
+			totals = append(totals, f)
 		}
 		if err != nil {
 			return nil, err
@@ -120,27 +150,27 @@ func parseGroup(operand bson.RawValue) (stage, error) {
 	if id == nil {
 		return nil, Errorf(15955, "a group specification must include an _id")
 	}
-	return func(docs []bson.Raw) ([]bson.Raw, error) { return group(docs, id, sums) }, nil
+	return func(docs []bson.Raw) ([]bson.Raw, error) { return group(docs, id, totals) }, nil
 }
 
-func parseSum(name string, v bson.RawValue) (sumField, error) {
+func parseTotal(name string, v bson.RawValue) (totalField, error) {
 	var all []element
 	if isDocument(v) {
 		all = elements(v.Value)
 	}
 	if len(all) != 1 {
-		return sumField{}, Errorf(40238, "The field '%s' must specify one accumulator", name)
+		return totalField{}, Errorf(40238, "The field '%s' must specify one accumulator", name)
 	}
-	if all[0].key != "$sum" {
-		return sumField{}, Errorf(15952, "unknown group operator '%s': it is not known to the model", all[0].key)
+	if !slices.Contains([]string{"$sum", "$max", "$min"}, all[0].key) {
+		return totalField{}, Errorf(15952, "unknown group operator '%s': it is not known to the model", all[0].key)
 	}
 	e, err := parseExpression(all[0].value)
-	return sumField{name, e}, err
+	return totalField{name, all[0].key, e}, err
 }
 
 // group makes one document for each value of id, in the order in which they are met. The server
 // promises no order.
-func group(docs []bson.Raw, id expression, sums []sumField) ([]bson.Raw, error) {
+func group(docs []bson.Raw, id expression, fields []totalField) ([]bson.Raw, error) {
 	type entry struct {
 		id     bson.RawValue
 		totals []bson.RawValue // of each field
@@ -151,30 +181,22 @@ func group(docs []bson.Raw, id expression, sums []sumField) ([]bson.Raw, error) 
 		v := orNull(id(doc))
 		at, found := search(ids, v)
 		if !found {
-			e := &entry{id: v, totals: slices.Repeat([]bson.RawValue{intValue(0)}, len(sums))}
+			e := &entry{id: v, totals: make([]bson.RawValue, len(fields))}
 			ids, sorted, met = slices.Insert(ids, at, v), slices.Insert(sorted, at, e), append(met, e)
 		}
-		for i, f := range sums {
-			x, total := f.expression(doc), &sorted[at].totals[i]
-			if !isNumber(x) {
-				continue
-			}
-			if err := addable(x); err != nil {
+		for i, f := range fields {
+			var err error
+			if sorted[at].totals[i], err = f.add(sorted[at].totals[i], f.expression(doc)); err != nil {
 				return nil, err
 			}
-			sum, ok := add(*total, x)
-			if !ok { // sums of whole numbers that have no room in 64 bits are doubles
-				sum = doubleValue(total.AsFloat64() + x.AsFloat64())
-			}
-			*total = sum
 		}
 	}
 	var made []bson.Raw
 	for _, e := range met {
 		b := newBuilder(0)
 		b.add("_id", e.id)
-		for i, f := range sums {
-			b.add(f.name, e.totals[i])
+		for i, f := range fields {
+			b.add(f.name, orNull(e.totals[i]))
 		}
 		made = append(made, b.doc())
 	}

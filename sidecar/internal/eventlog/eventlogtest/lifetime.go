@@ -20,6 +20,7 @@ func testLifetime(t *testing.T, s *suite) {
 		"Topics":      func(ctx context.Context) error { return errOf(s.log.Topics(ctx)) },
 		"LookupTopic": func(ctx context.Context) error { return errOf(s.log.LookupTopic(ctx, topic)) },
 		"Extents":     func(ctx context.Context) error { return errOf(s.log.Extents(ctx, topic)) },
+		"Holdings":    func(ctx context.Context) error { return errOf(s.log.Holdings(ctx, []string{topic})) },
 		"Read":        func(ctx context.Context) error { return errOf(s.log.Read(ctx, topic, 0, 1, everything)) },
 		"Scan": func(ctx context.Context) error {
 			return errOf(s.log.Scan(ctx, topic, eventlog.ScanQuery{}, everything))
@@ -31,6 +32,7 @@ func testLifetime(t *testing.T, s *suite) {
 			return errOf(s.log.Seek(ctx, topic, eventlog.Position{From: wire.FromLatest}))
 		},
 		"ListGroups":   func(ctx context.Context) error { return errOf(s.log.ListGroups(ctx, topic)) },
+		"GroupsOf":     func(ctx context.Context) error { return errOf(s.log.GroupsOf(ctx, []string{topic})) },
 		"LatestEpochs": func(ctx context.Context) error { return errOf(s.log.LatestEpochs(ctx, topic, "g")) },
 		"AllEpochs":    func(ctx context.Context) error { return errOf(s.log.AllEpochs(ctx)) },
 		"Backlog":      func(ctx context.Context) error { return errOf(s.log.Backlog(ctx, []eventlog.Hint{{Topic: topic}})) },

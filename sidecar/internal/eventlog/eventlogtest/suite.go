@@ -31,6 +31,7 @@ func Run(t *testing.T, open func(t *testing.T) Store, only ...string) {
 		run  func(t *testing.T, s *suite)
 	}{
 		{"Catalog", testCatalog},
+		{"Holdings", testHoldings},
 		{"Append", testAppend},
 		{"Race", testRace},
 		{"Read", testRead},

@@ -252,6 +252,11 @@ func (l *Log) Extents(ctx context.Context, name string) ([]eventlog.Extent, erro
 	return extents, nil
 }
 
+// Holdings implements eventlog.Reader.
+func (l *Log) Holdings(ctx context.Context, names []string) ([]eventlog.Holding, error) {
+	return eventlog.HoldingsOf(ctx, l, names)
+}
+
 // partition returns a partition of the topic, recovered.
 func (l *Log) partition(t *topic, p int) (*partition, error) {
 	if p < 0 || p >= len(t.partitions) {

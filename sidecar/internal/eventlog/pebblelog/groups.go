@@ -3,6 +3,7 @@ package pebblelog
 import (
 	"context"
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -20,6 +21,19 @@ func (l *Log) ListGroups(ctx context.Context, name string) ([]string, error) {
 	}
 	defer l.leave()
 	return l.epochs.groups(ctx, t.id)
+}
+
+// GroupsOf implements eventlog.Groups.
+func (l *Log) GroupsOf(ctx context.Context, names []string) (map[string][]string, error) {
+	of := map[string][]string{}
+	for _, name := range names {
+		groups, err := l.ListGroups(ctx, name)
+		if err != nil && !errors.Is(err, eventlog.ErrNotFound) {
+			return nil, err
+		}
+		of[name] = groups
+	}
+	return of, nil
 }
 
 // LatestEpochs implements eventlog.Groups.

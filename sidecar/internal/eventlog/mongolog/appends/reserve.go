@@ -74,7 +74,8 @@ func (b *batch) updateHead(ctx context.Context, update any, expected ...bson.E) 
 func (b *batch) newReservation() (r *reservation, update any) {
 	r = &reservation{by: rand.Int64(), since: core.Now(b.store.Clock)}
 	by := bson.E{Key: heads.FieldBy, Value: r.by}
-	var inc, longer, above bson.D
+	var inc, longer, above, lowest bson.D
+	var all totals
 	for _, ln := range b.lines {
 		if len(ln.pending) > 0 && ln.pending[0].seq > 0 && ln.since.Age(b.store.Clock) > reservedFor {
 			ln.restart()
@@ -92,19 +93,44 @@ func (b *batch) newReservation() (r *reservation, update any) {
 			longer = append(longer, bson.E{Key: patience, Value: ms})
 			above = append(above, bson.E{Key: patience, Value: maxOf("$"+patience, ms)})
 		}
+		minTS, ts := heads.Path(heads.FieldMinTS, ln.p), all.add(b.topic.Name, ln.pending)
+		lowest = append(lowest, bson.E{Key: minTS, Value: ts})
+		above = append(above, bson.E{Key: minTS, Value: bson.D{{Key: "$min", Value: bson.A{"$" + minTS, ts}}}})
 	}
 	if b.concern.members == 1 || b.behind {
+		above = append(above, plus(heads.FieldCount, all.events), plus(heads.FieldBytes, all.bytes),
+			bson.E{Key: heads.FieldMaxTS, Value: maxOf("$"+heads.FieldMaxTS, all.maxTS)})
 		return r, bson.A{bson.D{{Key: "$set", Value: append(above, by)}}}
 	}
-	all := bson.D{{Key: "$inc", Value: inc}, {Key: "$set", Value: bson.D{by}}}
-	if len(longer) > 0 {
-		all = append(all, bson.E{Key: "$max", Value: longer})
+	inc = append(inc, bson.E{Key: heads.FieldCount, Value: all.events}, bson.E{Key: heads.FieldBytes, Value: all.bytes})
+	longer = append(longer, bson.E{Key: heads.FieldMaxTS, Value: all.maxTS})
+	return r, bson.D{{Key: "$inc", Value: inc}, {Key: "$set", Value: bson.D{by}}, {Key: "$max", Value: longer}, {Key: "$min", Value: lowest}}
+}
+
+// totals are what a head is told about the events of a reservation.
+type totals struct{ events, bytes, maxTS int64 }
+
+// add adds the events of a partition, and returns their lowest ts. The size of an event that was
+// scheduled is not known here.
+func (x *totals) add(topic string, pending []*pending) (minTS int64) {
+	minTS = pending[0].record.TS
+	for _, d := range pending {
+		if d.raw != nil {
+			x.events++
+			x.bytes += int64(d.record.Size() - len(d.record.Topic) + len(topic)) // as it will be read
+		}
+		minTS, x.maxTS = min(minTS, d.record.TS), max(x.maxTS, d.record.TS)
 	}
-	return r, all
+	return minTS
 }
 
 // maxOf is the higher of two numbers, in a pipeline.
 func maxOf(path string, least int64) bson.D { return bson.D{{Key: "$max", Value: bson.A{path, least}}} }
+
+// plus adds to a field, in a pipeline.
+func plus(field string, n int64) bson.E {
+	return bson.E{Key: field, Value: bson.D{{Key: "$add", Value: bson.A{maxOf("$"+field, 0), n}}}}
+}
 
 // give gives the events the seqs that they have in a head. The head is behind if this process was
 // given these seqs before: a reservation at w: 1 was lost with a primary.

@@ -53,29 +53,43 @@ func (es *Epochs) ListGroups(ctx context.Context, topic string) (groups []string
 	return slices.Compact(groups), err
 }
 
-// Missing returns those of the groups that do not exist. Every group has an epoch of partition 0.
-func (es *Epochs) Missing(ctx context.Context, groups []eventlog.GroupName) (missing []eventlog.GroupName, err error) {
-	if len(groups) == 0 {
-		return nil, nil
+// GroupsOf implements eventlog.Groups. Every group has an epoch of partition 0.
+func (es *Epochs) GroupsOf(ctx context.Context, topics []string) (of map[string][]string, err error) {
+	of = map[string][]string{}
+	if len(topics) == 0 {
+		return of, nil
 	}
+	filter := bson.D{{Key: "topic", Value: bson.D{{Key: "$in", Value: topics}}}, {Key: "partition", Value: 0}, notDeleted}
+	names := options.Find().SetProjection(bson.D{{Key: "_id", Value: 0}, {Key: "topic", Value: 1}, {Key: "group", Value: 1}}).
+		SetBatchSize(groupsAtOnce)
+	var found []epochDoc
+	err = es.store.Within(ctx, "list groups", func(ctx context.Context) (err error) {
+		found, err = core.FindAll[epochDoc](ctx, es.store, core.Epochs, filter, names)
+		return err
+	})
+	for _, d := range found {
+		of[d.Topic] = append(of[d.Topic], d.Group)
+	}
+	for topic, groups := range of {
+		slices.Sort(groups)
+		of[topic] = slices.Compact(groups)
+	}
+	return of, err
+}
+
+// groupsAtOnce bounds the groups in one answer of the server.
+const groupsAtOnce = 1000
+
+// Missing returns those of the groups that do not exist.
+func (es *Epochs) Missing(ctx context.Context, groups []eventlog.GroupName) (missing []eventlog.GroupName, err error) {
 	var topics []string
 	for _, g := range groups {
 		topics = append(topics, g.Topic)
 	}
 	slices.Sort(topics)
-	filter := bson.D{{Key: "topic", Value: bson.D{{Key: "$in", Value: slices.Compact(topics)}}}, {Key: "partition", Value: 0}, notDeleted}
-	names := options.Find().SetProjection(bson.D{{Key: "_id", Value: 0}, {Key: "topic", Value: 1}, {Key: "group", Value: 1}})
-	var found []epochDoc
-	err = es.store.Within(ctx, "look for deleted groups", func(ctx context.Context) (err error) {
-		found, err = core.FindAll[epochDoc](ctx, es.store, core.Epochs, filter, names)
-		return err
-	})
-	there := map[eventlog.GroupName]bool{}
-	for _, d := range found {
-		there[eventlog.GroupName{Topic: d.Topic, Group: d.Group}] = true
-	}
+	there, err := es.GroupsOf(ctx, slices.Compact(topics))
 	for _, g := range groups {
-		if err == nil && !there[g] {
+		if err == nil && !slices.Contains(there[g.Topic], g.Group) {
 			missing = append(missing, g)
 		}
 	}

@@ -65,6 +65,7 @@ var (
 type Entry struct {
 	Partition int    `bson:"partition"`
 	Seq       int64  `bson:"seq"`
+	TS        int64  `bson:"ts"`
 	Accepted  int64  `bson:"accepted"`
 	Key       string `bson:"key"`
 	Gone      bool   `bson:"gone"`
@@ -73,7 +74,8 @@ type Entry struct {
 
 // EntryFields is the projection for Entry.
 var EntryFields = bson.D{{Key: "_id", Value: 0},
-	{Key: document.FieldPartition, Value: 1}, {Key: document.FieldSeq, Value: 1}, {Key: document.FieldAccepted, Value: 1},
+	{Key: document.FieldPartition, Value: 1}, {Key: document.FieldSeq, Value: 1}, {Key: document.FieldTS, Value: 1},
+	{Key: document.FieldAccepted, Value: 1},
 	{Key: document.FieldKey, Value: 1}, {Key: document.FieldGone, Value: 1}, {Key: FieldGoneAt, Value: 1}}
 
 // BySeqOf orders entries.

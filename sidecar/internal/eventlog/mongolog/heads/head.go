@@ -27,9 +27,12 @@ import (
 //	generation  see package topics
 //	timed     the blocks up to it are in package times
 //	patience  in milliseconds: how long a hole has to stand before readers void it, where that is more than leastPatience
+//	min_ts    about the lowest ts of its events
 //
-// and by, the number of the last reservation. A number that is left out is 0. head rises by reservations
-// and $max, settled, first, removed, timed and patience by $max; a sidecar that raises settled lowers patience by
+// and by, the number of the last reservation; count and bytes, the number and the size of the events that seqs were
+// reserved for in this generation; and max_ts, their highest ts. From min_ts and these three a list of topics tells what
+// large ones hold: they are close, not exact. A number that is left out is 0. head rises by reservations and $max,
+// settled, first, removed, timed and patience by $max; a sidecar that raises settled lowers patience by
 // an update that names the value that it had. The document is neither upserted nor deleted, so that no
 // seq is given out twice. Its place in the index of seqs, before all partitions, lets a reader read it
 // and the events in one scan, in this order.
@@ -41,6 +44,10 @@ const (
 	FieldTimed     = "timed"
 	FieldPatience  = "patience"
 	FieldBy        = "by"
+	FieldMinTS     = "min_ts"
+	FieldMaxTS     = "max_ts"
+	FieldCount     = "count"
+	FieldBytes     = "bytes"
 
 	// Partition and Seq are the head's place in the index of seqs.
 	Partition = -1
@@ -80,9 +87,33 @@ func (h Head) Patience(p int) time.Duration {
 }
 
 // Generation is the topic's.
-func (h Head) Generation() int64 {
-	n, _ := bson.Raw(h).Lookup(document.FieldGeneration).AsInt64OK()
+func (h Head) Generation() int64 { return h.total(document.FieldGeneration) }
+
+// total is a number of the whole topic.
+func (h Head) total(field string) int64 {
+	n, _ := bson.Raw(h).Lookup(field).AsInt64OK()
 	return n
+}
+
+// EventBytes is the average size of the topic's events; known is false if no seq was reserved since
+// the head was made.
+func (h Head) EventBytes() (bytes float64, known bool) {
+	n := h.total(FieldCount)
+	return float64(h.total(FieldBytes)) / float64(max(n, 1)), n > 0
+}
+
+// TSBounds are about the lowest and the highest ts of the topic's events.
+func (h Head) TSBounds() (first, last int64) {
+	last = h.total(FieldMaxTS)
+	first = last
+	byPartition, _ := bson.Raw(h).Lookup(FieldMinTS).DocumentOK()
+	elements, _ := byPartition.Elements()
+	for _, e := range elements {
+		if ts, ok := e.Value().AsInt64OK(); ok {
+			first = min(first, ts)
+		}
+	}
+	return first, last
 }
 
 // Path is the path of a number in a head, for one partition.
@@ -205,9 +236,13 @@ func (h *Heads) Meet(ctx context.Context, t *topics.Topic, head Head) (same bool
 	return same, err
 }
 
+// totals are the fields about the events of one generation.
+var totals = bson.D{{Key: FieldMinTS, Value: ""}, {Key: FieldMaxTS, Value: ""}, {Key: FieldCount, Value: ""}, {Key: FieldBytes, Value: ""}}
+
 // RaiseGeneration raises the head to that generation, unless the head has a later one.
 func (h *Heads) RaiseGeneration(ctx context.Context, t *topics.Topic, to int64) error {
-	return h.Update(ctx, t, bson.D{{Key: "$set", Value: bson.D{{Key: document.FieldGeneration, Value: to}}}},
+	next := bson.D{{Key: "$set", Value: bson.D{{Key: document.FieldGeneration, Value: to}}}, {Key: "$unset", Value: totals}}
+	return h.Update(ctx, t, next,
 		bson.E{Key: document.FieldGeneration, Value: bson.D{{Key: "$lt", Value: to}}})
 }
 

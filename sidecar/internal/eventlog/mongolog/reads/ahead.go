@@ -93,7 +93,7 @@ func (r *Reader) Backlog(ctx context.Context, known []eventlog.Hint) ([]eventlog
 		return nil, err
 	}
 	defer end()
-	found, err := r.readHeads(ctx, known)
+	found, err := r.readHeads(ctx, topicsOf(known))
 	if err != nil {
 		return nil, r.store.Unavailable(ctx, "read the heads of topics", err)
 	}
@@ -127,19 +127,25 @@ func (r *Reader) Backlog(ctx context.Context, known []eventlog.Hint) ([]eventlog
 	return extents, nil
 }
 
-// readHeads reads the heads of topics. A topic without a head is empty.
-func (r *Reader) readHeads(ctx context.Context, known []eventlog.Hint) (map[string]heads.Head, error) {
-	found := map[string]heads.Head{}
-	var ids bson.A
+// topicsOf are the topics of hints, each once.
+func topicsOf(known []eventlog.Hint) []string {
+	set := map[string]bool{}
 	for _, k := range known {
-		if _, asked := found[k.Topic]; !asked {
-			found[k.Topic] = nil
-			ids = append(ids, heads.ID(k.Topic))
-		}
+		set[k.Topic] = true
+	}
+	return slices.Collect(maps.Keys(set))
+}
+
+// readHeads reads the heads of topics. A topic without a head is empty.
+func (r *Reader) readHeads(ctx context.Context, names []string) (map[string]heads.Head, error) {
+	found := map[string]heads.Head{}
+	ids := make(bson.A, len(names))
+	for i, name := range names {
+		ids[i] = heads.ID(name)
 	}
 	for some := range slices.Chunk(ids, core.MaxStatements) {
 		among := bson.D{{Key: document.FieldID, Value: bson.D{{Key: "$in", Value: some}}}}
-		docs, err := core.FindAll[bson.Raw](ctx, r.store, core.Events, among, options.Find())
+		docs, err := core.FindAll[bson.Raw](ctx, r.store, core.Events, among, options.Find().SetBatchSize(core.MaxStatements))
 		if err != nil {
 			return nil, err
 		}

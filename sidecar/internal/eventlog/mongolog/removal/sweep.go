@@ -119,6 +119,12 @@ func (s *sweep) expireBatch(ctx context.Context, p, size int) (on bool, err erro
 	}
 	if uint64(next) > from {
 		first := bson.D{{Key: "$max", Value: bson.D{{Key: heads.Path(heads.FieldFirst, p), Value: next}}}}
+		switch minTS := heads.Path(heads.FieldMinTS, p); {
+		case n < len(page):
+			first = append(first, bson.E{Key: "$set", Value: bson.D{{Key: minTS, Value: page[n].TS}}})
+		case !on:
+			first = append(first, bson.E{Key: "$unset", Value: bson.D{{Key: minTS, Value: ""}}})
+		}
 		if err := s.heads.Update(ctx, s.topic, first); err != nil {
 			return false, err
 		}
