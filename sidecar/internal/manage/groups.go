@@ -49,7 +49,7 @@ func (m *handlers) moveGroup(caller *session.Session, w http.ResponseWriter, r *
 	if bad != nil {
 		return nil, bad
 	}
-	to, bad := cursorOf(content)
+	to, bad := CursorOf(content)
 	if bad != nil {
 		return nil, bad
 	}
@@ -84,8 +84,8 @@ type cursorBody struct {
 	Positions map[string]uint64 `json:"positions,omitempty"`
 }
 
-// cursorOf reads the position to which a group is to be moved.
-func cursorOf(content []byte) (o wire.SubscribeOptions, bad *wire.Error) {
+// CursorOf reads the position to which a group is to be moved.
+func CursorOf(content []byte) (o wire.SubscribeOptions, bad *wire.Error) {
 	in, bad := httpapi.ReadObject[cursorBody](content)
 	if bad != nil {
 		return o, bad

@@ -1,10 +1,11 @@
-package manage
+package manage_test
 
 import (
 	"testing"
 
 	"github.com/sluice-bus/sluice/sdk/wire"
 	"github.com/sluice-bus/sluice/sdk/wire/codec"
+	"github.com/sluice-bus/sluice/sidecar/internal/manage"
 )
 
 // FuzzCursorOf: a cursor is either one that a group can be moved to or refused.
@@ -14,7 +15,7 @@ func FuzzCursorOf(f *testing.F) {
 		f.Add([]byte(seed))
 	}
 	f.Fuzz(func(t *testing.T, content []byte) {
-		o, bad := cursorOf(content)
+		o, bad := manage.CursorOf(content)
 		switch {
 		case bad != nil:
 			if bad.Code != wire.BadRequest && bad.Code != wire.BadJSON || bad.Msg == "" {

@@ -53,7 +53,7 @@ func (b *Bodies) Read(memory *budget.Share, w http.ResponseWriter, r *http.Reque
 	// A client that sends nothing more must not delay a stop until its deadline.
 	defer context.AfterFunc(b.Stopping, func() { u.fix(time.Now().Add(stopLinger)) })()
 	m := Message{
-		B:      make([]byte, 0, min(max(r.ContentLength, 0), freeBytes)+minRoom),
+		B:      make([]byte, 0, min(max(r.ContentLength, 0), FreeBytes)+minRoom),
 		Budget: memory, AtMost: most, Expected: int(r.ContentLength),
 	}
 	err := m.ReadAll(u)

@@ -11,9 +11,9 @@ import (
 	"github.com/sluice-bus/sluice/sdk/wire"
 )
 
-// freeBytes is how much of a message or body is read without memory of the budget, so that small
+// FreeBytes is how much of a message or body is read without memory of the budget, so that small
 // publishes still pass when it is used up.
-const freeBytes = 4 << 10
+const FreeBytes = 4 << 10
 
 // minRoom is the room that a Read needs to report the end.
 const minRoom = 512
@@ -23,7 +23,7 @@ type NoMemory struct{ Refusal *wire.Error }
 
 func (e *NoMemory) Error() string { return e.Refusal.Error() }
 
-// Message is a message or a body from its first byte until it is freed. Bytes beyond freeBytes are
+// Message is a message or a body from its first byte until it is freed. Bytes beyond FreeBytes are
 // taken from the budget before they are read.
 type Message struct {
 	B      []byte
@@ -43,7 +43,7 @@ func (m *Message) ReadAll(r io.Reader) error {
 		}
 		end := cap(m.B)
 		if m.taken == 0 {
-			end = min(end, freeBytes)
+			end = min(end, FreeBytes)
 		}
 		n, err := r.Read(m.B[len(m.B):end])
 		m.B = m.B[:len(m.B)+n]
@@ -58,7 +58,7 @@ func (m *Message) ReadAll(r io.Reader) error {
 
 // makeRoom makes room for at least one more byte.
 func (m *Message) makeRoom() error {
-	if len(m.B) >= freeBytes && m.taken == 0 {
+	if len(m.B) >= FreeBytes && m.taken == 0 {
 		if err := m.take(cap(m.B)); err != nil {
 			return err
 		}
@@ -67,8 +67,8 @@ func (m *Message) makeRoom() error {
 		return nil
 	}
 	size := min(max(2*cap(m.B), min(m.Expected, maxEager)+minRoom), m.AtMost+minRoom)
-	if len(m.B) < freeBytes {
-		m.B = append(make([]byte, 0, max(size, freeBytes)), m.B...)
+	if len(m.B) < FreeBytes {
+		m.B = append(make([]byte, 0, max(size, FreeBytes)), m.B...)
 		return nil
 	}
 	before := m.taken // both buffers exist for a moment
