@@ -81,17 +81,19 @@ type Row struct {
 	// Curve is the latency at each percentile of latency.Percentiles.
 	Curve []float64 `json:"curve,omitempty"`
 	// EventsPerCPUSecond and MemoryMiB are the system's; 0 where it runs elsewhere.
-	EventsPerCPUSecond float64            `json:"events_per_cpu_second,omitempty"`
-	MemoryMiB          float64            `json:"memory_mib,omitempty"`
-	LimitedBy          string             `json:"limited_by"`
-	Failed             int                `json:"failed"`
-	Errors             map[string]int     `json:"errors,omitempty"`
-	Duplicates         int                `json:"duplicates,omitempty"`
-	Figures            map[string]float64 `json:"figures,omitempty"`
-	Series             []int64            `json:"series,omitempty"` // of the median round
-	Points             []Point            `json:"points,omitempty"`
-	PointsOf           *[3]string         `json:"points_of,omitempty"`
-	Parameters         any                `json:"parameters"`
+	EventsPerCPUSecond float64 `json:"events_per_cpu_second,omitempty"`
+	MemoryMiB          float64 `json:"memory_mib,omitempty"`
+	// ClientEventsPerCPUSecond is the bench's: what the system's client costs, beside the bench's own counting.
+	ClientEventsPerCPUSecond float64            `json:"client_events_per_cpu_second,omitempty"`
+	LimitedBy                string             `json:"limited_by"`
+	Failed                   int                `json:"failed"`
+	Errors                   map[string]int     `json:"errors,omitempty"`
+	Duplicates               int                `json:"duplicates,omitempty"`
+	Figures                  map[string]float64 `json:"figures,omitempty"`
+	Series                   []int64            `json:"series,omitempty"` // of the median round
+	Points                   []Point            `json:"points,omitempty"`
+	PointsOf                 *[3]string         `json:"points_of,omitempty"`
+	Parameters               any                `json:"parameters"`
 	// Skipped says why the case was not measured; "": it was.
 	Skipped string `json:"skipped,omitempty"`
 }
@@ -134,6 +136,9 @@ func (row *Row) Fill(rounds []*Round) {
 	row.MS, row.LimitedBy = latency.Milliseconds(took), evidence.Limit()
 	if cpu > 0 {
 		row.EventsPerCPUSecond = round(float64(events)/cpu.Seconds(), 0)
+	}
+	if client := evidence.Client; client > 0 {
+		row.ClientEventsPerCPUSecond = round(float64(events)/client.Seconds(), 0)
 	}
 	middle := rounds[medianOf(rates)]
 	row.MPS, row.Spread = round(middle.rate(), 1), [2]float64{round(slices.Min(rates), 1), round(slices.Max(rates), 1)}
